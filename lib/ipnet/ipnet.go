@@ -1,0 +1,150 @@
+// Package ipnet is address arithmetic on net/netip: the nth address of a
+// subnet, a MAC from an address, lists of subnets of both families.
+package ipnet
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Nth returns the address n above the first of p, which is the zeroth.
+// It reports false where p has no such address.
+func Nth(p netip.Prefix, n uint64) (netip.Addr, bool) {
+	base := p.Masked().Addr()
+	sum := new(big.Int).Add(new(big.Int).SetBytes(base.AsSlice()), new(big.Int).SetUint64(n))
+	b := make([]byte, base.BitLen()/8)
+	if sum.BitLen() > base.BitLen() {
+		return netip.Addr{}, false
+	}
+	a, _ := netip.AddrFromSlice(sum.FillBytes(b))
+	return a, p.Contains(a)
+}
+
+// Offset is the inverse of Nth: how far a is above the first address of p. It
+// reports false where a is outside p, or further than 2^64-1.
+func Offset(p netip.Prefix, a netip.Addr) (uint64, bool) {
+	if !p.Contains(a) {
+		return 0, false
+	}
+	d := new(big.Int).Sub(new(big.Int).SetBytes(a.AsSlice()), new(big.Int).SetBytes(p.Masked().Addr().AsSlice()))
+	return d.Uint64(), d.IsUint64()
+}
+
+// PodMAC is the MAC of a port with address a: 0a:58 and the address's low 32
+// bits. Two addresses of one switch never share a MAC.
+func PodMAC(a netip.Addr) string {
+	b := a.AsSlice()
+	b = b[len(b)-4:]
+	return fmt.Sprintf("0a:58:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3])
+}
+
+// RouterMAC is the MAC of the router port name: 00:00:00 and three octets that
+// depend on name only, in upper case as the suite has always written them.
+// taken says which MACs other router ports hold; nil means none.
+func RouterMAC(name string, taken func(mac string) bool) string {
+	sum := sha256.Sum256([]byte(name))
+	for n := binary.BigEndian.Uint32(sum[:]); ; n++ {
+		mac := fmt.Sprintf("00:00:00:%02X:%02X:%02X", byte(n>>24), byte(n>>16), byte(n>>8))
+		if taken == nil || !taken(mac) {
+			return mac
+		}
+		n += 0xff // the low octet is not part of the MAC
+	}
+}
+
+// ParseSubnets parses a comma-separated list of at most one IPv4 and one IPv6
+// subnet, IPv4 first whatever their order in s. Host bits are an error, and so
+// is a subnet with fewer than minHosts usable addresses.
+func ParseSubnets(s string, minHosts uint64) ([]netip.Prefix, error) {
+	var subnets []netip.Prefix
+	var errs []error
+	for part := range strings.SplitSeq(s, ",") {
+		p, err := parseSubnet(strings.TrimSpace(part), minHosts)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case slices.ContainsFunc(subnets, func(q netip.Prefix) bool { return SameFamily(p.Addr(), q.Addr()) }):
+			errs = append(errs, fmt.Errorf("%q has two subnets of one family: give at most one IPv4 and one IPv6 subnet", s))
+		default:
+			subnets = append(subnets, p)
+		}
+	}
+	slices.SortFunc(subnets, func(a, b netip.Prefix) int { return a.Addr().BitLen() - b.Addr().BitLen() })
+	return subnets, errors.Join(errs...)
+}
+
+func parseSubnet(s string, minHosts uint64) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return p, fmt.Errorf("%q is not a subnet: write it like 192.168.1.0/24 or fd01::/64", s)
+	}
+	if p.Addr().Is4In6() {
+		return p, fmt.Errorf("%q is an IPv4-mapped subnet: write it as IPv4", s)
+	}
+	if p != p.Masked() {
+		return p, fmt.Errorf("%q has bits set beyond its prefix length: did you mean %s?", s, p.Masked())
+	}
+	if Hosts(p) < minHosts {
+		return p, fmt.Errorf("%q is too small: it has %d usable addresses, and %d are needed", s, Hosts(p), minHosts)
+	}
+	return p, nil
+}
+
+// maxHosts bounds the addresses that are handed out of one subnet, so that the
+// low 32 bits of each differ (see PodMAC).
+const maxHosts = 1 << 24
+
+// Hosts is how many addresses of p can be given to hosts: those above the
+// first and, for IPv4, below the broadcast address; 2^24 at most. The host
+// with number n has the address Nth(p, n), n counting from 1.
+func Hosts(p netip.Prefix) uint64 {
+	bits := p.Addr().BitLen() - p.Bits()
+	if bits > 24 {
+		return maxHosts
+	}
+	n := uint64(1)<<bits - 1
+	if p.Addr().Is4() && n > 0 {
+		n--
+	}
+	return n
+}
+
+// SameFamily reports whether both are IPv4 or both are IPv6.
+func SameFamily(a, b netip.Addr) bool { return a.BitLen() == b.BitLen() }
+
+// Join formats a list for people and databases, separated by commas.
+func Join[T fmt.Stringer](list []T) string {
+	s := make([]string, len(list))
+	for i, v := range list {
+		s[i] = v.String()
+	}
+	return strings.Join(s, ",")
+}
+
+// Within reports whether every subnet of inner lies in one of outer.
+func Within(inner, outer []netip.Prefix) bool {
+	for _, in := range inner {
+		if !slices.ContainsFunc(outer, func(out netip.Prefix) bool { return out.Bits() <= in.Bits() && out.Contains(in.Addr()) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// Overlap returns the first subnets of a and b that share an address.
+func Overlap(a, b []netip.Prefix) (netip.Prefix, netip.Prefix, bool) {
+	for _, p := range a {
+		for _, q := range b {
+			if p.Overlaps(q) {
+				return p, q, true
+			}
+		}
+	}
+	return netip.Prefix{}, netip.Prefix{}, false
+}

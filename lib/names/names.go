@@ -1,0 +1,112 @@
+// Package names holds every name and key that the suite writes into OVN, Open
+// vSwitch and Kubernetes, so that each is spelled in one place.
+package names
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// Names of the cluster's own objects.
+const (
+	// ClusterRouter is the distributed router that joins all node switches.
+	ClusterRouter = "ovn_cluster_router"
+	// JoinSwitch connects the cluster router and the gateway routers.
+	JoinSwitch = "join"
+	// LoadBalancerGroup is the Load_Balancer_Group of every node switch.
+	LoadBalancerGroup = "ovn-k8s-cluster"
+	// IntegrationBridge is the bridge that ovn-controller programs.
+	IntegrationBridge = "br-int"
+)
+
+// Keys of external_ids in the Northbound database.
+const (
+	// Owner names the unit that a row belongs to, as in "pod/default/web-0".
+	// Rows without it are not ours.
+	Owner = "ovn-k8s-owner"
+	// ID identifies a row among our rows of its table.
+	ID = "ovn-k8s-id"
+
+	ClusterRouterTag = "k8s-cluster-router" // Logical_Router: "yes"
+	ConnectToJoin    = "connect_to_join"    // Logical_Router_Port: "yes"
+	GatewayIP        = "gateway_ip"         // Logical_Switch: the router's first address with its prefix length
+	Namespace        = "namespace"          // Logical_Switch_Port of a pod
+	Pod              = "pod"                // Logical_Switch_Port of a pod: "true"
+	PodName          = "ovn-k8s-pod-name"   // Logical_Switch_Port of a pod
+	PodUID           = "ovn-k8s-pod-uid"    // Logical_Switch_Port of a pod
+
+	// ClusterSubnets, JoinSubnets and NodePrefix record the topology on the
+	// cluster router: what the one-shot commands were asked to build.
+	ClusterSubnets = "ovn-k8s-cluster-subnets"
+	JoinSubnets    = "ovn-k8s-join-subnets"
+	NodePrefix     = "ovn-k8s-node-" // + node: its subnets
+)
+
+// Keys of external_ids of a pod's Interface in the local Open vSwitch database.
+const (
+	IfaceID      = "iface-id"      // the logical port
+	IfaceIDVer   = "iface-id-ver"  // the pod's UID: ovn-controller binds only if the logical port agrees
+	OVNInstalled = "ovn-installed" // written by ovn-controller: "true"
+	AttachedMAC  = "attached_mac"
+	IPAddress    = "ip_address"
+	Sandbox      = "sandbox" // the CNI container ID
+	CNINetwork   = "ovn-k8s-network"
+	CNIInterface = "ovn-k8s-ifname" // the name inside the pod
+	CNINetns     = "ovn-k8s-netns"
+)
+
+// Kubernetes names.
+const (
+	// Annotation of a pod: its addresses, as JSON with the members
+	// ip_address, mac_address and gateway_ip.
+	Annotation = "ovn"
+	// ConfigNamespace holds the suite's own Kubernetes objects.
+	ConfigNamespace = "kube-system"
+	// TopologyConfigMap keeps a copy of the topology, from which the watcher
+	// restores an emptied Northbound database.
+	TopologyConfigMap = "ovn-k8s-topology"
+	// WatcherLease elects the active watcher.
+	WatcherLease = "ovn-k8s-watcher"
+)
+
+// NodeSwitch is the logical switch of a node: its name in lower case, as
+// Kubernetes spells it.
+func NodeSwitch(node string) string { return strings.ToLower(node) }
+
+// RouterToSwitch is the cluster router's port to a node's switch.
+func RouterToSwitch(node string) string { return "rtos-" + NodeSwitch(node) }
+
+// SwitchToRouter is the port of a node's switch to the cluster router.
+func SwitchToRouter(node string) string { return "stor-" + NodeSwitch(node) }
+
+// RouterToJoin is a router's port to the join switch.
+func RouterToJoin(router string) string { return "rtoj-" + router }
+
+// JoinToRouter is the join switch's port to a router.
+func JoinToRouter(router string) string { return "jtor-" + router }
+
+// ManagementPort is the logical port through which a node reaches its pods.
+func ManagementPort(node string) string { return "k8s-" + NodeSwitch(node) }
+
+// ManagementInterface is the network interface of a node's management port:
+// "k8s-" and the first 11 characters of the node's name, so that it fits into
+// the 15 characters of IFNAMSIZ.
+func ManagementInterface(node string) string {
+	n := ManagementPort(node)
+	return n[:min(len(n), 15)]
+}
+
+// UniqueManagementInterface is used instead of ManagementInterface where that
+// name is taken by another node's port on the same host.
+func UniqueManagementInterface(node string) string {
+	sum := sha256.Sum256([]byte(NodeSwitch(node)))
+	return "k8s-" + hex.EncodeToString(sum[:])[:11]
+}
+
+// PodPort is a pod's logical port.
+func PodPort(namespace, pod string) string { return namespace + "_" + pod }
+
+// HostVeth is the host's end of the veth pair of a container: the first 15
+// characters of its ID.
+func HostVeth(containerID string) string { return containerID[:min(len(containerID), 15)] }
