@@ -1,0 +1,123 @@
+// Package pod says which logical port a pod has, and hands out addresses.
+package pod
+
+import (
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+)
+
+// A Key names a pod.
+type Key struct{ Namespace, Name string }
+
+// String is the key as Kubernetes writes it: "namespace/name".
+func (k Key) String() string { return k.Namespace + "/" + k.Name }
+
+// Unit is the unit that owns the pod's rows.
+func (k Key) Unit() nb.Unit { return nb.Unit(UnitPrefix + k.String()) }
+
+// UnitPrefix starts the units of pods.
+const UnitPrefix = "pod/"
+
+// KeyOf is the inverse of Key.Unit. It reports false for units of other kinds.
+func KeyOf(u nb.Unit) (Key, bool) {
+	rest, ok := strings.CutPrefix(string(u), UnitPrefix)
+	ns, name, ok2 := strings.Cut(rest, "/")
+	return Key{ns, name}, ok && ok2
+}
+
+// A Pod is what we need to know of a Kubernetes pod.
+type Pod struct {
+	Key
+	UID        string
+	Node       string       // "" until it is scheduled
+	StatusIPs  []netip.Addr // what the kubelet says it has
+	Annotation string       // the value of names.Annotation
+	// NeedsPort is false for pods in the host's network and for finished pods:
+	// they have no logical port and hold no address.
+	NeedsPort bool
+}
+
+// New takes from p what we need.
+func New(p *corev1.Pod) Pod {
+	finished := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	out := Pod{
+		Key:        Key{p.Namespace, p.Name},
+		UID:        string(p.UID),
+		Node:       p.Spec.NodeName,
+		Annotation: p.Annotations[names.Annotation],
+		NeedsPort:  p.Spec.NodeName != "" && !p.Spec.HostNetwork && !finished,
+	}
+	for _, ip := range p.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil {
+			out.StatusIPs = append(out.StatusIPs, a.Unmap())
+		}
+	}
+	return out
+}
+
+// Rows returns the logical port of p, which has the addresses a, on the switch
+// of its node. Port security lets it send with its own addresses only.
+func Rows(p Pod, a Addresses) []nb.Row {
+	name := names.PodPort(p.Namespace, p.Name)
+	ips := make([]netip.Addr, len(a.IPs))
+	for i, ip := range a.IPs {
+		ips[i] = ip.Addr()
+	}
+	addresses := a.MAC + " " + strings.ReplaceAll(ipnet.Join(ips), ",", " ")
+	return []nb.Row{{
+		Table: nbdb.LogicalSwitchPortTable,
+		ID:    name,
+		Model: &nbdb.LogicalSwitchPort{
+			Name:         name,
+			Addresses:    []string{addresses},
+			PortSecurity: []string{addresses},
+			Options:      map[string]string{names.IfaceIDVer: p.UID},
+			ExternalIDs:  map[string]string{names.Namespace: p.Namespace, names.Pod: "true", names.PodUID: p.UID},
+		},
+		In:    []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: names.NodeSwitch(p.Node), Column: "ports"}},
+		Adopt: true,
+	}}
+}
+
+// A Lease is what a pod was given in a former life of the watcher, read back
+// from its logical port.
+type Lease struct {
+	Key
+	UID string // "" in ports of the Python era
+	MAC string
+	IPs []netip.Addr
+}
+
+// ReadLease reads back what Rows wrote, or what the Python-era watcher and
+// northd wrote. It reports false for ports that are not a pod's.
+func ReadLease(port *nbdb.LogicalSwitchPort) (Lease, bool) {
+	ns := port.ExternalIDs[names.Namespace]
+	name, ok := strings.CutPrefix(port.Name, ns+"_")
+	if port.ExternalIDs[names.Pod] != "true" || ns == "" || !ok || len(port.Addresses) != 1 {
+		return Lease{}, false
+	}
+	text := port.Addresses[0]
+	if text == "dynamic" && port.DynamicAddresses != nil {
+		text = *port.DynamicAddresses
+	}
+	words := strings.Fields(text)
+	if len(words) < 2 || !unicastMAC(words[0]) {
+		return Lease{}, false
+	}
+	l := Lease{Key: Key{ns, name}, UID: port.ExternalIDs[names.PodUID], MAC: words[0]}
+	for _, w := range words[1:] {
+		a, err := netip.ParseAddr(w)
+		if err != nil {
+			return Lease{}, false
+		}
+		l.IPs = append(l.IPs, a)
+	}
+	return l, true
+}
