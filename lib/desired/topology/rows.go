@@ -1,0 +1,177 @@
+package topology
+
+import (
+	"net/netip"
+	"strings"
+
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+)
+
+// Host numbers in a node's subnet, and of the cluster router in the join
+// subnet.
+const (
+	routerHost     = 1
+	managementHost = 2
+)
+
+// ClusterUnit owns the rows that the cluster has once.
+const ClusterUnit nb.Unit = "cluster"
+
+// NodePrefix starts the units of nodes.
+const NodePrefix = "node/"
+
+// NodeUnit is the unit that owns the rows of a node.
+func NodeUnit(node string) nb.Unit { return nb.Unit(NodePrefix + names.NodeSwitch(node)) }
+
+// NodeOf is the inverse of NodeUnit. It reports false for units of other kinds.
+func NodeOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), NodePrefix) }
+
+// Rows returns the rows of ClusterUnit: the cluster router, the join switch,
+// the two ports between them, and the load balancer group of all node switches.
+func (c Cluster) Rows() []nb.Row {
+	tags := c.Registry()
+	tags[names.ClusterRouterTag] = "yes"
+	mac := ipnet.RouterMAC(names.RouterToJoin(c.Router), nil)
+	router := nb.Row{
+		Table: nbdb.LogicalRouterTable, ID: names.ClusterRouter, Adopt: true,
+		Model: &nbdb.LogicalRouter{Name: c.Router, ExternalIDs: tags},
+	}
+	join := nb.Row{
+		Table: nbdb.LogicalSwitchTable, ID: names.JoinSwitch, Adopt: true,
+		Model: &nbdb.LogicalSwitch{Name: names.JoinSwitch},
+	}
+	group := nb.Row{
+		Table: nbdb.LoadBalancerGroupTable, ID: names.LoadBalancerGroup, Adopt: true,
+		Model: &nbdb.LoadBalancerGroup{Name: names.LoadBalancerGroup},
+	}
+	down := routerPort(names.RouterToJoin(c.Router), mac, hosts(c.Join, routerHost))
+	down.Model.(*nbdb.LogicalRouterPort).ExternalIDs = map[string]string{names.ConnectToJoin: "yes"}
+	up := switchPort(names.JoinToRouter(c.Router), names.RouterToJoin(c.Router), mac, names.JoinSwitch)
+	return []nb.Row{router, join, group, down, up}
+}
+
+// NodeRows returns the rows of NodeUnit(node): its switch, the two ports
+// between it and the cluster router, and its management port. It returns nil if
+// c does not have the node.
+func (c Cluster) NodeRows(node string) []nb.Row {
+	sw := names.NodeSwitch(node)
+	subnets, ok := c.Nodes[sw]
+	if !ok {
+		return nil
+	}
+	mac := ipnet.RouterMAC(names.RouterToSwitch(sw), nil)
+	lswitch := &nbdb.LogicalSwitch{
+		Name:        sw,
+		ExternalIDs: map[string]string{names.GatewayIP: ipnet.Join(hosts(subnets, routerHost))},
+	}
+	if subnets[0].Addr().Is4() {
+		lswitch.OtherConfig = map[string]string{"subnet": subnets[0].String()}
+	}
+	m := ManagementPort(subnets)
+	management := names.ManagementPort(sw)
+	return []nb.Row{
+		{
+			Table: nbdb.LogicalSwitchTable, ID: sw, Model: lswitch, Adopt: true,
+			Has: []nb.Ref{{Table: nbdb.LoadBalancerGroupTable, ID: names.LoadBalancerGroup, Column: "load_balancer_group"}},
+		},
+		routerPort(names.RouterToSwitch(sw), mac, hosts(subnets, routerHost)),
+		switchPort(names.SwitchToRouter(sw), names.RouterToSwitch(sw), mac, sw),
+		{
+			Table: nbdb.LogicalSwitchPortTable, ID: management, Adopt: true,
+			Model: &nbdb.LogicalSwitchPort{Name: management, Addresses: []string{m.MAC + " " + joinAddrs(m.IPs)}},
+			In:    []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: sw, Column: "ports"}},
+		},
+	}
+}
+
+// Management is what a node's management port has.
+type Management struct {
+	MAC     string
+	IPs     []netip.Prefix // with the prefix length of the node's subnet; IPv4 first
+	Routers []netip.Addr   // the cluster router's addresses in the same subnets
+}
+
+// ManagementPort returns what the management port of a node with the given
+// subnets has: the second address of each, and a MAC that follows from it, so
+// that it is the same after a reboot.
+func ManagementPort(subnets []netip.Prefix) Management {
+	m := Management{IPs: hosts(subnets, managementHost), Routers: Gateways(subnets)}
+	m.MAC = ipnet.PodMAC(m.IPs[0].Addr())
+	return m
+}
+
+// Gateways returns the cluster router's address in each of a node's subnets.
+func Gateways(subnets []netip.Prefix) []netip.Addr {
+	var gateways []netip.Addr
+	for _, p := range hosts(subnets, routerHost) {
+		gateways = append(gateways, p.Addr())
+	}
+	return gateways
+}
+
+// hosts returns host n of each subnet, with the subnet's prefix length.
+func hosts(subnets []netip.Prefix, n uint64) []netip.Prefix {
+	out := make([]netip.Prefix, len(subnets))
+	for i, s := range subnets {
+		a, _ := ipnet.Nth(s, n)
+		out[i] = netip.PrefixFrom(a, s.Bits())
+	}
+	return out
+}
+
+func joinAddrs(prefixes []netip.Prefix) string {
+	out := make([]string, len(prefixes))
+	for i, p := range prefixes {
+		out[i] = p.Addr().String()
+	}
+	return strings.Join(out, " ")
+}
+
+// routerPort is a port of the cluster router.
+func routerPort(name, mac string, networks []netip.Prefix) nb.Row {
+	return nb.Row{
+		Table: nbdb.LogicalRouterPortTable, ID: name, Adopt: true,
+		Model: &nbdb.LogicalRouterPort{Name: name, MAC: mac, Networks: strings.Split(ipnet.Join(networks), ",")},
+		In:    []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: names.ClusterRouter, Column: "ports"}},
+	}
+}
+
+// switchPort is the port of a switch that faces the router port peer.
+func switchPort(name, peer, peerMAC, sw string) nb.Row {
+	return nb.Row{
+		Table: nbdb.LogicalSwitchPortTable, ID: name, Adopt: true,
+		Model: &nbdb.LogicalSwitchPort{
+			Name: name, Type: "router", Addresses: []string{peerMAC},
+			Options: map[string]string{"router-port": peer},
+		},
+		In: []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: sw, Column: "ports"}},
+	}
+}
+
+// FromRouter reads the topology back from the cluster router and its port to
+// the join switch, which may be nil. A router of the Python era has no registry:
+// it gives a cluster with that router's name and join subnet, the given cluster
+// subnets, and no nodes.
+func FromRouter(router *nbdb.LogicalRouter, join *nbdb.LogicalRouterPort, subnets []netip.Prefix) (Cluster, error) {
+	if router.ExternalIDs[names.ClusterSubnets] != "" {
+		r := map[string]string{}
+		for k, v := range router.ExternalIDs {
+			r[k] = v
+		}
+		r[routerKey] = router.Name
+		return ReadRegistry(r)
+	}
+	c := Cluster{Router: router.Name, Subnets: subnets, Nodes: map[string][]netip.Prefix{}}
+	if join == nil {
+		return c, nil
+	}
+	for _, n := range join.Networks {
+		if p, err := netip.ParsePrefix(n); err == nil {
+			c.Join = append(c.Join, p.Masked())
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,178 @@
+// Package topology says which rows the cluster's own network has: the cluster
+// router, the join switch, and each node's switch and management port.
+//
+// What the one-shot commands were asked to build is a Cluster. It is written
+// into external_ids of the cluster router (Registry), so that the rows of every
+// node can be computed again from that one row.
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+)
+
+// MinHosts is the number of usable addresses that a node's subnet needs at
+// least: router, management port and one pod.
+const MinHosts = 3
+
+// A Cluster is the topology of a cluster. It is a value: its methods return
+// changed copies.
+type Cluster struct {
+	Router  string                    // name of the cluster router
+	Subnets []netip.Prefix            // of all pods; IPv4 first
+	Join    []netip.Prefix            // of the join switch; IPv4 first
+	Nodes   map[string][]netip.Prefix // by name of the node's switch: the node's subnets
+}
+
+// New returns a cluster without nodes. join must hold an IPv4 and an IPv6
+// subnet if subnets does; one that is not needed is left out. Every problem of
+// the input is in the error.
+func New(router string, subnets, join []netip.Prefix) (Cluster, error) {
+	c := Cluster{Router: router, Subnets: subnets, Nodes: map[string][]netip.Prefix{}}
+	var errs []error
+	for _, s := range subnets {
+		i := slices.IndexFunc(join, func(j netip.Prefix) bool { return ipnet.SameFamily(j.Addr(), s.Addr()) })
+		if i < 0 {
+			errs = append(errs, fmt.Errorf("join subnets %s lack one for %s: set ovn-k8s-join-subnet", ipnet.Join(join), s))
+			continue
+		}
+		c.Join = append(c.Join, join[i])
+	}
+	if a, b, overlap := ipnet.Overlap(subnets, c.Join); overlap {
+		errs = append(errs, fmt.Errorf("cluster subnet %s overlaps join subnet %s: choose another one, or set ovn-k8s-join-subnet", a, b))
+	}
+	return c, errors.Join(errs...)
+}
+
+// Resize returns c with other cluster and join subnets. The subnets of all
+// nodes must lie within the new ones.
+func (c Cluster) Resize(subnets, join []netip.Prefix) (Cluster, error) {
+	n, err := New(c.Router, subnets, join)
+	if err != nil {
+		return Cluster{}, err
+	}
+	n.Nodes = c.Nodes
+	var errs []error
+	for _, node := range c.NodeNames() {
+		if !ipnet.Within(c.Nodes[node], subnets) {
+			errs = append(errs, fmt.Errorf("subnets %s of node %s are outside the cluster subnets %s", ipnet.Join(c.Nodes[node]), node, ipnet.Join(subnets)))
+		}
+	}
+	return n, errors.Join(errs...)
+}
+
+// WithNode returns c with a node that has the given subnets, replacing what it
+// had before. Every problem of the input is in the error.
+func (c Cluster) WithNode(node string, subnets []netip.Prefix) (Cluster, error) {
+	sw := names.NodeSwitch(node)
+	var errs []error
+	if err := CheckNodeName(node); err != nil {
+		errs = append(errs, err)
+	}
+	if len(subnets) != len(c.Subnets) || !ipnet.Within(subnets, c.Subnets) {
+		errs = append(errs, fmt.Errorf("subnets %s of node %s are outside the cluster subnets: give one in each of %s", ipnet.Join(subnets), sw, ipnet.Join(c.Subnets)))
+	}
+	for _, other := range c.NodeNames() {
+		if a, b, overlap := ipnet.Overlap(subnets, c.Nodes[other]); overlap && other != sw {
+			errs = append(errs, fmt.Errorf("subnet %s of node %s overlaps subnet %s of node %s: choose a free one", a, sw, b, other))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Cluster{}, err
+	}
+	c.Nodes = maps.Clone(c.Nodes)
+	c.Nodes[sw] = subnets
+	return c, nil
+}
+
+// WithoutNode returns c without node. It reports false if c does not have it.
+func (c Cluster) WithoutNode(node string) (Cluster, bool) {
+	sw := names.NodeSwitch(node)
+	if _, ok := c.Nodes[sw]; !ok {
+		return c, false
+	}
+	c.Nodes = maps.Clone(c.Nodes)
+	delete(c.Nodes, sw)
+	return c, true
+}
+
+// CheckNodeName returns an error unless node, in lower case, is a name that
+// Kubernetes gives to nodes (a DNS subdomain, RFC 1123) and that no other
+// switch of ours has.
+func CheckNodeName(node string) error {
+	sw := names.NodeSwitch(node)
+	if problems := validation.IsDNS1123Subdomain(sw); len(problems) > 0 {
+		return fmt.Errorf("node name %q is not a DNS name: %s", node, problems[0])
+	}
+	if sw == names.JoinSwitch {
+		return fmt.Errorf("node name %q is the name of the join switch: choose another one", node)
+	}
+	return nil
+}
+
+// NodeNames lists the names of the nodes' switches in alphabetical order.
+func (c Cluster) NodeNames() []string { return slices.Sorted(maps.Keys(c.Nodes)) }
+
+// Equal reports whether both describe the same topology.
+func (c Cluster) Equal(d Cluster) bool { return maps.Equal(c.Registry(), d.Registry()) }
+
+// routerKey names the router in a Registry.
+const routerKey = "ovn-k8s-router"
+
+// Registry is the topology as the external_ids of the cluster router and the
+// data of the ConfigMap hold it. ReadRegistry is its inverse.
+func (c Cluster) Registry() map[string]string {
+	r := map[string]string{
+		routerKey:            c.Router,
+		names.ClusterSubnets: ipnet.Join(c.Subnets),
+		names.JoinSubnets:    ipnet.Join(c.Join),
+	}
+	for node, subnets := range c.Nodes {
+		r[names.NodePrefix+node] = ipnet.Join(subnets)
+	}
+	return r
+}
+
+// ReadRegistry reads what Registry wrote. Other keys are ignored. A node that
+// does not fit is left out of the Cluster and named in the error.
+func ReadRegistry(r map[string]string) (Cluster, error) {
+	subnets, err := ipnet.ParseSubnets(r[names.ClusterSubnets], 0)
+	if err != nil {
+		return Cluster{}, fmt.Errorf("reading %s of the topology: %w", names.ClusterSubnets, err)
+	}
+	join, err := ipnet.ParseSubnets(r[names.JoinSubnets], 0)
+	if err != nil {
+		return Cluster{}, fmt.Errorf("reading %s of the topology: %w", names.JoinSubnets, err)
+	}
+	c, err := New(r[routerKey], subnets, join)
+	if err != nil {
+		return Cluster{}, fmt.Errorf("reading the topology: %w", err)
+	}
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(r)) {
+		node, ok := strings.CutPrefix(key, names.NodePrefix)
+		if !ok {
+			continue
+		}
+		subnets, err := ipnet.ParseSubnets(r[key], 0)
+		if err == nil {
+			var with Cluster
+			if with, err = c.WithNode(node, subnets); err == nil {
+				c = with
+			}
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("reading %s of the topology: %w", key, err))
+		}
+	}
+	return c, errors.Join(errs...)
+}

@@ -1,0 +1,413 @@
+// Package desired holds the latest of every object that the network depends
+// on, and says which Northbound rows follow from it.
+//
+// It does no I/O and knows no time: the same calls in the same order always
+// give the same answers. One goroutine owns a World.
+package desired
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+)
+
+// A World is the latest of every object.
+//
+// Put and Remove record a change and return the units that it touches; Settle
+// then hands out addresses and returns the units that it touches. A unit that
+// none of them returned has the same Rows as before.
+type World struct {
+	cluster topology.Cluster
+	nodes   map[string]*node      // by name of the switch: of the topology, or with pods
+	known   map[string]bool       // by name: the Nodes of Kubernetes
+	pods    map[pod.Key]*podState // all but those that need no port
+	lives   map[pod.Key]pod.Lease // of a former life, until Settle
+	waiting map[pod.Key]bool      // without addresses
+}
+
+// A node is a switch and what is on it.
+type node struct {
+	pool *pod.Pool // nil: the topology has no such node
+	pods map[pod.Key]bool
+}
+
+type podState struct {
+	pod.Pod
+	addrs   pod.Addresses // MAC "" while waiting
+	problem error         // why it has no addresses
+}
+
+// NewWorld returns an empty world.
+func NewWorld() *World {
+	return &World{
+		nodes: map[string]*node{}, known: map[string]bool{}, pods: map[pod.Key]*podState{},
+		lives: map[pod.Key]pod.Lease{}, waiting: map[pod.Key]bool{},
+	}
+}
+
+// A Problem is why a unit cannot have the rows that it should have. It is the
+// fault of the input, and may be over when any other object changes.
+type Problem struct {
+	Reason  string // one word in CamelCase, for a Kubernetes Event
+	Message string // one line: what is wrong and what would be right
+}
+
+// Error implements error.
+func (p *Problem) Error() string { return p.Message }
+
+// Put records the latest of an object and returns the units that it touches.
+// It accepts topology.Cluster, pod.Lease, *corev1.Node and *corev1.Pod, and
+// panics on anything else.
+func (w *World) Put(obj any) []nb.Unit {
+	switch o := obj.(type) {
+	case topology.Cluster:
+		return w.putCluster(o)
+	case pod.Lease:
+		w.lives[o.Key] = o
+		return nil
+	case *corev1.Node:
+		return w.putNode(o.Name, true)
+	case *corev1.Pod:
+		return w.putPod(pod.New(o))
+	}
+	panic(fmt.Sprintf("desired: no idea what to do with a %T", obj))
+}
+
+// Remove forgets an object, of which only the name matters, and returns the
+// units that this touches. It accepts *corev1.Node and *corev1.Pod.
+func (w *World) Remove(obj any) []nb.Unit {
+	switch o := obj.(type) {
+	case *corev1.Node:
+		return w.putNode(o.Name, false)
+	case *corev1.Pod:
+		k := pod.Key{Namespace: o.Namespace, Name: o.Name}
+		delete(w.lives, k)
+		return w.removePod(k)
+	}
+	panic(fmt.Sprintf("desired: no idea how to remove a %T", obj))
+}
+
+// Replace records objs, *corev1.Pod or *corev1.Node, as all that there are of
+// their kind, which is that of example, and returns the units that this touches.
+func (w *World) Replace(example any, objs []any) []nb.Unit {
+	var touched []nb.Unit
+	switch example.(type) {
+	case *corev1.Node:
+		gone := maps.Clone(w.known)
+		for _, o := range objs {
+			n := o.(*corev1.Node)
+			delete(gone, n.Name)
+			touched = append(touched, w.Put(n)...)
+		}
+		for name := range gone {
+			touched = append(touched, w.putNode(name, false)...)
+		}
+	case *corev1.Pod:
+		here := make(map[pod.Key]bool, len(objs))
+		for _, o := range objs {
+			p := o.(*corev1.Pod)
+			here[pod.Key{Namespace: p.Namespace, Name: p.Name}] = true
+			touched = append(touched, w.Put(p)...)
+		}
+		for _, k := range slices.Collect(maps.Keys(w.pods)) {
+			if !here[k] {
+				touched = append(touched, w.removePod(k)...)
+			}
+		}
+	default:
+		panic(fmt.Sprintf("desired: no idea how to replace all %T", example))
+	}
+	return touched
+}
+
+func (w *World) node(name string) *node {
+	n := w.nodes[name]
+	if n == nil {
+		n = &node{pods: map[pod.Key]bool{}}
+		w.nodes[name] = n
+	}
+	return n
+}
+
+// putCluster replaces the topology. Pods of nodes whose subnets changed lose
+// their addresses and wait for new ones.
+func (w *World) putCluster(c topology.Cluster) []nb.Unit {
+	old := w.cluster
+	w.cluster = c
+	var touched []nb.Unit
+	if !old.Equal(c) {
+		touched = append(touched, topology.ClusterUnit)
+	}
+	changed := maps.Clone(c.Nodes)
+	maps.Copy(changed, old.Nodes)
+	for name := range changed {
+		if slices.Equal(old.Nodes[name], c.Nodes[name]) {
+			continue
+		}
+		touched = append(touched, topology.NodeUnit(name))
+		n := w.node(name)
+		n.pool = nil
+		if subnets, ok := c.Nodes[name]; ok {
+			n.pool = pod.NewPool(subnets)
+		}
+		for k := range n.pods {
+			w.pods[k].addrs = pod.Addresses{}
+			w.waiting[k] = true
+			touched = append(touched, k.Unit())
+		}
+		w.forgetIfEmpty(name)
+	}
+	return touched
+}
+
+func (w *World) putNode(name string, exists bool) []nb.Unit {
+	if w.known[name] == exists {
+		return nil
+	}
+	if exists {
+		w.known[name] = true
+	} else {
+		delete(w.known, name)
+	}
+	return []nb.Unit{topology.NodeUnit(name)}
+}
+
+func (w *World) putPod(p pod.Pod) []nb.Unit {
+	old := w.pods[p.Key]
+	if !p.NeedsPort {
+		if old == nil {
+			return nil
+		}
+		return w.removePod(p.Key)
+	}
+	if old != nil && old.UID == p.UID && old.Node == p.Node {
+		old.Pod = p
+		return []nb.Unit{p.Unit()}
+	}
+	w.removePod(p.Key)
+	w.pods[p.Key] = &podState{Pod: p}
+	w.node(names.NodeSwitch(p.Node)).pods[p.Key] = true
+	w.waiting[p.Key] = true
+	return []nb.Unit{p.Unit()}
+}
+
+func (w *World) removePod(k pod.Key) []nb.Unit {
+	p := w.pods[k]
+	if p == nil {
+		return nil
+	}
+	name := names.NodeSwitch(p.Node)
+	n := w.nodes[name]
+	if n.pool != nil {
+		n.pool.Release(k, addrs(p.addrs.IPs))
+	}
+	delete(n.pods, k)
+	delete(w.pods, k)
+	delete(w.waiting, k)
+	w.forgetIfEmpty(name)
+	return []nb.Unit{k.Unit()}
+}
+
+func (w *World) forgetIfEmpty(name string) {
+	if n := w.nodes[name]; n.pool == nil && len(n.pods) == 0 {
+		delete(w.nodes, name)
+	}
+}
+
+// Settle gives addresses to the pods that wait for them, as far as there are
+// any, and returns the units that it touches. Where several pods want one
+// address, it goes to the pod whose claim is the best: its port had it in a
+// former life; the kubelet says the pod has it; the pod's annotation says so.
+// The annotation is written by users too: it is only ever a wish.
+func (w *World) Settle() []nb.Unit {
+	waiting := slices.SortedFunc(maps.Keys(w.waiting), func(a, b pod.Key) int { return strings.Compare(a.String(), b.String()) })
+	before := make(map[pod.Key]string, len(waiting))
+	for _, k := range waiting {
+		before[k] = w.pods[k].text()
+		w.pods[k].problem = nil
+	}
+	for _, claim := range []func(*podState, *pod.Pool) bool{w.claimLease, claimStatus, claimAnnotation} {
+		for _, k := range waiting {
+			if p := w.pods[k]; p.addrs.MAC == "" {
+				if n := w.nodes[names.NodeSwitch(p.Node)]; n.pool != nil {
+					claim(p, n.pool)
+				}
+			}
+		}
+	}
+	var touched []nb.Unit
+	for _, k := range waiting {
+		p := w.pods[k]
+		if p.addrs.MAC == "" {
+			w.take(p)
+		}
+		if p.addrs.MAC != "" {
+			w.complete(p)
+			delete(w.waiting, k)
+		}
+		if p.text() != before[k] {
+			touched = append(touched, k.Unit())
+		}
+	}
+	clear(w.lives)
+	return touched
+}
+
+// text says in one string what the pod was given, or why nothing.
+func (p *podState) text() string { return fmt.Sprint(p.addrs, p.problem) }
+
+func (w *World) claimLease(p *podState, pool *pod.Pool) bool {
+	l, ok := w.lives[p.Key]
+	if !ok || l.UID != "" && l.UID != p.UID || !pool.Claim(p.Key, l.IPs) {
+		return false
+	}
+	p.set(l.IPs, l.MAC)
+	return true
+}
+
+func claimStatus(p *podState, pool *pod.Pool) bool {
+	if !pool.Claim(p.Key, p.StatusIPs) {
+		return false
+	}
+	p.set(p.StatusIPs, "")
+	return true
+}
+
+func claimAnnotation(p *podState, pool *pod.Pool) bool {
+	wish, err := pod.ParseAnnotation(p.Annotation)
+	if err != nil || !pool.Claim(p.Key, addrs(wish.IPs)) {
+		return false
+	}
+	p.set(addrs(wish.IPs), "")
+	return true
+}
+
+// take gives p free addresses, or says why it cannot.
+func (w *World) take(p *podState) {
+	n := w.nodes[names.NodeSwitch(p.Node)]
+	if n.pool == nil {
+		p.problem = &Problem{"NoLogicalSwitch", fmt.Sprintf("node %s has no logical switch: run \"ovn-k8s-overlay minion-init --node-name=%s\" on it", p.Node, p.Node)}
+		return
+	}
+	ips, full := n.pool.Take(p.Key)
+	if ips == nil {
+		p.problem = &Problem{"SubnetFull", fmt.Sprintf("subnet %s of node %s has no free address: all %d are in use", full, p.Node, ipnet.Hosts(full)-(pod.FirstHost-1))}
+		return
+	}
+	p.set(ips, "")
+}
+
+// set records the pod's addresses. The prefix lengths follow in complete. An
+// empty mac means the one that follows from the first address.
+func (p *podState) set(ips []netip.Addr, mac string) {
+	sorted := slices.SortedFunc(slices.Values(ips), func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
+	if mac == "" {
+		mac = ipnet.PodMAC(sorted[0])
+	}
+	p.addrs = pod.Addresses{MAC: mac}
+	for _, ip := range sorted {
+		p.addrs.IPs = append(p.addrs.IPs, netip.PrefixFrom(ip, ip.BitLen()))
+	}
+}
+
+// complete adds what follows from the node's subnets.
+func (w *World) complete(p *podState) {
+	subnets := w.cluster.Nodes[names.NodeSwitch(p.Node)]
+	for i, s := range subnets {
+		p.addrs.IPs[i] = netip.PrefixFrom(p.addrs.IPs[i].Addr(), s.Bits())
+	}
+	p.addrs.Gateways = topology.Gateways(subnets)
+}
+
+func addrs(prefixes []netip.Prefix) []netip.Addr {
+	out := make([]netip.Addr, len(prefixes))
+	for i, p := range prefixes {
+		out[i] = p.Addr()
+	}
+	return out
+}
+
+// Rows returns the rows that unit u should have: none if it is gone, or a
+// *Problem if something is missing that they need.
+func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
+	if u == topology.ClusterUnit {
+		if w.cluster.Router == "" {
+			return nil, nil
+		}
+		return w.cluster.Rows(), nil
+	}
+	if name, ok := topology.NodeOf(u); ok {
+		return w.nodeRows(name)
+	}
+	k, ok := pod.KeyOf(u)
+	p := w.pods[k]
+	if !ok || p == nil {
+		return nil, nil
+	}
+	if p.addrs.MAC == "" {
+		return nil, p.problem
+	}
+	return pod.Rows(p.Pod, p.addrs), nil
+}
+
+func (w *World) nodeRows(name string) ([]nb.Row, error) {
+	if rows := w.cluster.NodeRows(name); rows != nil {
+		return rows, nil
+	}
+	if w.known[name] {
+		return nil, &Problem{"NoLogicalSwitch", fmt.Sprintf("node %s has no logical switch, pods cannot run on it: run \"ovn-k8s-overlay minion-init --node-name=%s\" on it", name, name)}
+	}
+	return nil, nil
+}
+
+// Units lists the units that have rows, or should have.
+func (w *World) Units() []nb.Unit {
+	us := make([]nb.Unit, 0, 1+len(w.nodes)+len(w.pods))
+	if w.cluster.Router != "" {
+		us = append(us, topology.ClusterUnit)
+	}
+	nodes := map[string]bool{}
+	for name := range w.cluster.Nodes {
+		nodes[name] = true
+	}
+	for name := range w.known {
+		nodes[name] = true
+	}
+	for name := range nodes {
+		us = append(us, topology.NodeUnit(name))
+	}
+	for k := range w.pods {
+		us = append(us, k.Unit())
+	}
+	return us
+}
+
+// Cluster is the topology as it was put last.
+func (w *World) Cluster() topology.Cluster { return w.cluster }
+
+// An Annotation is what a pod's annotation names.Annotation should be.
+type Annotation struct {
+	Pod       pod.Pod // as Kubernetes has it; its Annotation is what it is now
+	Addresses pod.Addresses
+}
+
+// Annotation returns what the annotation of the pod that is unit u should be.
+// It reports false if u is no pod, or one without addresses.
+func (w *World) Annotation(u nb.Unit) (Annotation, bool) {
+	k, _ := pod.KeyOf(u)
+	p := w.pods[k]
+	if p == nil || p.addrs.MAC == "" {
+		return Annotation{}, false
+	}
+	return Annotation{p.Pod, p.addrs}, true
+}

@@ -1,0 +1,257 @@
+// Package nbsync makes rows of the Northbound database equal to what their
+// units want: it compares in memory and writes one transaction.
+//
+// Rows carry their unit in external_ids (names.Owner). Rows of nobody are never
+// touched, and neither are columns and keys that the table in owned.go does not
+// name.
+package nbsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/nb"
+)
+
+// A DB is a connection to the Northbound database whose cache holds Tables.
+type DB interface {
+	// Client is the current connection.
+	Client() client.Client
+	// Transact commits all operations, or none and returns an error.
+	Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error)
+}
+
+// ErrConflict is returned when somebody else changed what a Guard guards.
+var ErrConflict = errors.New("the database was changed by somebody else meanwhile")
+
+// maxUnits bounds the units of one transaction, so that no transaction makes
+// ovsdb-server deaf for long.
+const maxUnits = 500
+
+// A Sync applies what units want to one database. It is used by one goroutine
+// at a time.
+type Sync struct {
+	DB  DB
+	Log *logrus.Entry // nil is silent
+}
+
+// Plan says what Apply would do now, and changes nothing.
+func (s *Sync) Plan(want map[nb.Unit][]nb.Row) (*Plan, error) {
+	c, err := s.cache()
+	if err != nil {
+		return nil, err
+	}
+	return newPlan(c, owned(), want)
+}
+
+func (s *Sync) cache() (*cache.TableCache, error) {
+	c := s.DB.Client()
+	if c == nil || c.Cache() == nil {
+		return nil, client.ErrNotConnected
+	}
+	return c.Cache(), nil
+}
+
+// Owners lists the units that own rows.
+func (s *Sync) Owners() ([]nb.Unit, error) {
+	c, err := s.cache()
+	if err != nil {
+		return nil, err
+	}
+	units := map[nb.Unit]bool{}
+	for name := range owned() {
+		for _, m := range c.Table(name).RowsShallow() {
+			if u, _ := ownerOf(m); u != "" {
+				units[u] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(units)), nil
+}
+
+// Apply gives each unit the rows that it wants, none meaning that all its rows
+// go. It returns what it changed, and the units that it could not satisfy with
+// the reason of each: one bad unit does not hold up the others.
+func (s *Sync) Apply(ctx context.Context, want map[nb.Unit][]nb.Row) (done []Change, failed map[nb.Unit]error) {
+	failed = map[nb.Unit]error{}
+	units := slices.Sorted(maps.Keys(want))
+	for chunk := range slices.Chunk(units, maxUnits) {
+		part := make(map[nb.Unit][]nb.Row, len(chunk))
+		for _, u := range chunk {
+			part[u] = want[u]
+		}
+		changes, bad := s.apply(ctx, part)
+		done = append(done, changes...)
+		maps.Copy(failed, bad)
+	}
+	return done, failed
+}
+
+// apply commits one transaction, or if that is refused several smaller ones.
+func (s *Sync) apply(ctx context.Context, want map[nb.Unit][]nb.Row) ([]Change, map[nb.Unit]error) {
+	plan, err := s.Plan(want)
+	if err == nil {
+		err = s.commit(ctx, plan)
+	}
+	if err == nil {
+		return plan.Changes, plan.Failed
+	}
+	if len(want) == 1 || !refused(err) {
+		failed := map[nb.Unit]error{}
+		for u := range want {
+			failed[u] = err
+		}
+		return nil, failed
+	}
+	units := slices.Sorted(maps.Keys(want))
+	var done []Change
+	failed := map[nb.Unit]error{}
+	for _, half := range [][]nb.Unit{units[:len(units)/2], units[len(units)/2:]} {
+		part := make(map[nb.Unit][]nb.Row, len(half))
+		for _, u := range half {
+			part[u] = want[u]
+		}
+		changes, bad := s.apply(ctx, part)
+		done = append(done, changes...)
+		maps.Copy(failed, bad)
+	}
+	return done, failed
+}
+
+// refused reports whether the database answered no, so that a smaller
+// transaction may succeed.
+func refused(err error) bool {
+	var no interface{ Refused() bool }
+	return errors.As(err, &no) && no.Refused()
+}
+
+func (s *Sync) commit(ctx context.Context, p *Plan) error {
+	if len(p.ops) == 0 {
+		return nil
+	}
+	start := time.Now()
+	_, err := s.DB.Transact(ctx, p.ops)
+	if s.Log == nil {
+		return err
+	}
+	s.Log.WithFields(logrus.Fields{"units": len(p.units), "operations": len(p.ops), "ms": time.Since(start).Milliseconds()}).Debug("committed")
+	if err == nil {
+		for _, c := range p.Changes {
+			s.Log.WithField("unit", c.Unit).Infof("%s %s %s", c.Action, p.snap.tables[c.Table].kind, c.ID)
+		}
+	}
+	return err
+}
+
+// A Guard names a column of one of our rows, which must not have changed since
+// the cache was read.
+type Guard struct{ Table, ID, Column string }
+
+// ApplyAll gives all units the rows that they want in one transaction, or
+// changes nothing and returns an error. It returns ErrConflict if a guarded
+// column was changed by somebody else since want was computed from the cache,
+// which is when the caller computes it again.
+func (s *Sync) ApplyAll(ctx context.Context, want map[nb.Unit][]nb.Row, guards ...Guard) ([]Change, error) {
+	plan, err := s.Plan(want)
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range slices.Sorted(maps.Keys(plan.Failed)) {
+		err = errors.Join(err, fmt.Errorf("%s: %w", u, plan.Failed[u]))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(plan.ops) == 0 {
+		return nil, nil
+	}
+	var waits []ovsdb.Operation
+	for _, g := range guards {
+		op, err := plan.guard(g)
+		if err != nil {
+			return nil, err
+		}
+		waits = append(waits, op)
+	}
+	plan.ops = append(waits, plan.ops...)
+	if err := s.commit(ctx, plan); err != nil {
+		var timedOut interface{ TimedOut() bool }
+		if errors.As(err, &timedOut) && timedOut.TimedOut() {
+			return nil, ErrConflict
+		}
+		return nil, err
+	}
+	return plan.Changes, nil
+}
+
+// guard is an operation that fails unless the column is as the cache has it
+// (RFC 7047, section 5.2.6). Where the row is not there yet it fails if
+// somebody has made one.
+func (p *Plan) guard(g Guard) (ovsdb.Operation, error) {
+	now := 0
+	op := ovsdb.Operation{Op: ovsdb.OperationWait, Table: g.Table, Timeout: &now}
+	uuid, ok := p.snap.find(g.Table, g.ID)
+	if !ok {
+		op.Until = string(ovsdb.WaitConditionNotEqual)
+		op.Columns = []string{"name"}
+		op.Where = []ovsdb.Condition{ovsdb.NewCondition("name", ovsdb.ConditionEqual, g.ID)}
+		op.Rows = []ovsdb.Row{{"name": g.ID}}
+		return op, nil
+	}
+	m := p.snap.table(g.Table)[uuid]
+	row, err := p.row(m, columnOf(m, g.Column).Addr().Interface())
+	if err != nil {
+		return op, err
+	}
+	op.Until = string(ovsdb.WaitConditionEqual)
+	op.Columns = []string{g.Column}
+	op.Where = []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})}
+	op.Rows = []ovsdb.Row{row}
+	return op, nil
+}
+
+// Watch calls changed with the unit of each of our rows that somebody changed
+// or deleted. Rows that appear are not reported. changed is called from the
+// connection's goroutine and must not block.
+func Watch(c client.Client, changed func(nb.Unit)) {
+	tables := owned()
+	c.Cache().AddEventHandler(&cache.EventHandlerFuncs{
+		UpdateFunc: func(name string, before, after model.Model) {
+			t := tables[name]
+			u, _ := ownerOf(before)
+			if t != nil && u != "" && t.differ(before, after) {
+				changed(u)
+			}
+		},
+		DeleteFunc: func(name string, m model.Model) {
+			if u, _ := ownerOf(m); tables[name] != nil && u != "" {
+				changed(u)
+			}
+		},
+	})
+}
+
+// differ reports whether two states of a row differ in what is ours.
+func (t *table) differ(a, b model.Model) bool {
+	for _, c := range t.columns {
+		if !equal(columnOf(a, c).Interface(), columnOf(b, c).Interface()) {
+			return true
+		}
+	}
+	for c := range t.keys {
+		if !equal(columnOf(a, c).Interface(), columnOf(b, c).Interface()) {
+			return true
+		}
+	}
+	return false
+}

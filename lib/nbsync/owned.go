@@ -1,0 +1,138 @@
+package nbsync
+
+import (
+	"reflect"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/model"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+)
+
+// A table says what of a Northbound table is ours to write.
+type table struct {
+	model model.Model
+	// columns that are compared and written whole.
+	columns []string
+	// keys says which keys of a map column are ours, as prefixes of their
+	// names besides ourKeys; all other keys are somebody else's.
+	keys map[string][]string
+	// parents are the set columns that rows of this table belong to.
+	parents []place
+	// root tables keep rows that nothing refers to (isRoot in the schema).
+	root bool
+	// kind is what people call a row of this table.
+	kind string
+	// fits says whether a row that is not ours may be taken over for one with
+	// the wanted model: see nb.Row.Adopt.
+	fits func(have, want model.Model) bool
+}
+
+// A place is a set column of a table that refers to other rows.
+type place struct{ table, column string }
+
+// ourKeys are ours in external_ids of every table.
+const ourKeys = "ovn-k8s-"
+
+// owned lists the tables that we write. Nothing else is ever read or written:
+// columns of northd, and columns and keys of the operator, stay as they are.
+func owned() map[string]*table {
+	return map[string]*table{
+		nbdb.LogicalRouterTable: {
+			model: &nbdb.LogicalRouter{}, root: true, kind: "logical router",
+			columns: []string{"name"},
+			keys:    map[string][]string{"external_ids": {names.ClusterRouterTag}},
+			fits: func(have, _ model.Model) bool {
+				return have.(*nbdb.LogicalRouter).ExternalIDs[names.ClusterRouterTag] == "yes"
+			},
+		},
+		nbdb.LogicalRouterPortTable: {
+			model: &nbdb.LogicalRouterPort{}, kind: "logical router port",
+			columns: []string{"name", "mac", "networks"},
+			keys:    map[string][]string{"external_ids": {names.ConnectToJoin}},
+			parents: []place{{nbdb.LogicalRouterTable, "ports"}},
+			fits:    sameName,
+		},
+		nbdb.LogicalSwitchTable: {
+			model: &nbdb.LogicalSwitch{}, root: true, kind: "logical switch",
+			columns: []string{"name"},
+			keys:    map[string][]string{"external_ids": {names.GatewayIP}, "other_config": {"subnet"}},
+			fits:    switchFits,
+		},
+		nbdb.LogicalSwitchPortTable: {
+			model: &nbdb.LogicalSwitchPort{}, kind: "logical port",
+			columns: []string{"name", "type", "addresses", "port_security"},
+			keys: map[string][]string{
+				"external_ids": {names.Namespace, names.Pod},
+				"options":      {"router-port", names.IfaceIDVer},
+			},
+			parents: []place{{nbdb.LogicalSwitchTable, "ports"}},
+			fits:    portFits,
+		},
+		nbdb.LoadBalancerGroupTable: {
+			model: &nbdb.LoadBalancerGroup{}, root: true, kind: "load balancer group",
+			columns: []string{"name"},
+			parents: []place{{nbdb.LogicalSwitchTable, "load_balancer_group"}},
+			fits:    sameName,
+		},
+	}
+}
+
+// Tables lists the models of the tables that a client must monitor for Sync.
+func Tables() map[string]model.Model {
+	tables := map[string]model.Model{}
+	for name, t := range owned() {
+		tables[name] = t.model
+	}
+	return tables
+}
+
+func sameName(have, want model.Model) bool { return nameOf(have) == nameOf(want) }
+
+// switchFits accepts the join switch, and a node's switch as the suite of the
+// Python era made it, but no switch of somebody else's with the same name.
+func switchFits(have, want model.Model) bool {
+	h := have.(*nbdb.LogicalSwitch)
+	return sameName(have, want) && (h.Name == names.JoinSwitch || h.ExternalIDs[names.GatewayIP] != "")
+}
+
+// portFits accepts a port of the cluster's own, or the same pod's.
+func portFits(have, want model.Model) bool {
+	h, w := have.(*nbdb.LogicalSwitchPort), want.(*nbdb.LogicalSwitchPort)
+	return sameName(have, want) && h.ExternalIDs[names.Namespace] == w.ExternalIDs[names.Namespace]
+}
+
+func nameOf(m model.Model) string { return reflect.ValueOf(m).Elem().FieldByName("Name").String() }
+
+// clusterUnit owns the rows of tables that have no external_ids. In OVN 23.03
+// that is Load_Balancer_Group: such a row is ours if its name says so.
+const clusterUnit nb.Unit = "cluster"
+
+// ownerOf returns the unit that owns a row, and the row's ID. The unit is empty
+// if the row is not ours.
+func ownerOf(m model.Model) (nb.Unit, string) {
+	field := reflect.ValueOf(m).Elem().FieldByName("ExternalIDs")
+	if !field.IsValid() {
+		if name := nameOf(m); strings.HasPrefix(name, ourKeys) {
+			return clusterUnit, name
+		}
+		return "", ""
+	}
+	ids := field.Interface().(map[string]string)
+	return nb.Unit(ids[names.Owner]), ids[names.ID]
+}
+
+// ours reports whether a key of a map column is ours.
+func ours(key string, prefixes []string) bool {
+	if strings.HasPrefix(key, ourKeys) {
+		return true
+	}
+	for _, p := range prefixes {
+		if strings.HasPrefix(key, p) {
+			return true
+		}
+	}
+	return false
+}

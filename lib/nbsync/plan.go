@@ -1,0 +1,464 @@
+package nbsync
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/mapper"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+)
+
+// A Change is one row that a plan creates, changes or deletes.
+type Change struct {
+	Unit   nb.Unit
+	Action Action
+	Table  string
+	ID     string
+	Detail []string // created: the row on one line; changed: each column with its old and new value
+}
+
+// An Action is what happens to a row.
+type Action string
+
+// What can happen to a row.
+const (
+	Create Action = "created"
+	Update Action = "changed"
+	Delete Action = "deleted"
+)
+
+// String formats the change for a person: one line for each thing that changes,
+// starting with +, ~ or -.
+func (c Change) String() string {
+	switch c.Action {
+	case Create:
+		return "+ " + strings.Join(c.Detail, " ")
+	case Delete:
+		return fmt.Sprintf("- %s %s", c.Table, c.ID)
+	}
+	lines := make([]string, len(c.Detail))
+	for i, d := range c.Detail {
+		lines[i] = fmt.Sprintf("~ %s %s %s", c.Table, c.ID, d)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// A Plan is one transaction that gives units the rows that they should have.
+type Plan struct {
+	Changes []Change              // sorted by unit
+	Failed  map[nb.Unit]error     // units that are left out, and why
+	units   []nb.Unit             // all others, sorted
+	ops     []ovsdb.Operation     // the transaction
+	inserts map[string]string     // by table/ID: the named UUID of a row to create
+	mutates map[location]*members // references to add and to take away
+	snap    *snapshot
+	mapper  mapper.Mapper
+	model   model.DatabaseModel
+}
+
+type members struct{ add, remove []string }
+
+// newPlan compares what units want with what the cache holds.
+func newPlan(c *cache.TableCache, tables map[string]*table, want map[nb.Unit][]nb.Row) (*Plan, error) {
+	p := &Plan{
+		Failed: map[nb.Unit]error{}, inserts: map[string]string{}, mutates: map[location]*members{},
+		snap: newSnapshot(c, tables), model: c.DatabaseModel(), mapper: c.Mapper(),
+	}
+	have := p.rowsOf(want)
+	found := p.match(want)
+	for _, u := range p.units {
+		if err := p.addUnit(u, want[u], have[u], found); err != nil {
+			return nil, fmt.Errorf("planning %s: %w", u, err)
+		}
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(p.mutates), compareLocations) {
+		p.addMutation(at, p.mutates[at])
+	}
+	return p, nil
+}
+
+// rowsOf returns the UUIDs of the rows that the units own now.
+func (p *Plan) rowsOf(want map[nb.Unit][]nb.Row) map[nb.Unit]map[tableUUID]bool {
+	have := map[nb.Unit]map[tableUUID]bool{}
+	for name := range p.snap.tables {
+		for uuid, m := range p.snap.table(name) {
+			owner, _ := ownerOf(m)
+			if _, ok := want[owner]; !ok || owner == "" {
+				continue
+			}
+			if have[owner] == nil {
+				have[owner] = map[tableUUID]bool{}
+			}
+			have[owner][tableUUID{name, uuid}] = true
+		}
+	}
+	return have
+}
+
+type tableUUID struct{ table, uuid string }
+
+type tableID struct{ table, id string }
+
+// match finds, for each wanted row, the row that is there already: "" where it
+// must be created. Units that want something impossible go to Failed, and with
+// them the units that depend on their new rows.
+func (p *Plan) match(want map[nb.Unit][]nb.Row) map[tableID]string {
+	found := map[tableID]string{}
+	for _, u := range slices.Sorted(maps.Keys(want)) {
+		for _, r := range want[u] {
+			uuid, ok := p.snap.find(r.Table, r.ID)
+			if !ok && r.Adopt {
+				var clash bool
+				if uuid, clash = p.snap.adoptable(r); clash && uuid == "" {
+					p.Failed[u] = fmt.Errorf("%s %q exists and is not ours: rename or delete it", p.snap.tables[r.Table].kind, nameOf(r.Model))
+				}
+			}
+			found[tableID{r.Table, r.ID}] = uuid
+		}
+	}
+	for u := range p.Failed {
+		forgetNew(want[u], found)
+	}
+	for more := true; more; {
+		more = false
+		for u, rows := range want {
+			if p.Failed[u] != nil {
+				continue
+			}
+			if missing := p.missing(rows, found); missing != "" {
+				p.Failed[u], more = fmt.Errorf("waiting for %s", missing), true
+				forgetNew(rows, found)
+			}
+		}
+	}
+	for u := range want {
+		if p.Failed[u] == nil {
+			p.units = append(p.units, u)
+		}
+	}
+	slices.Sort(p.units)
+	return found
+}
+
+// forgetNew removes the rows that will not be created from found.
+func forgetNew(rows []nb.Row, found map[tableID]string) {
+	for _, r := range rows {
+		if found[tableID{r.Table, r.ID}] == "" {
+			delete(found, tableID{r.Table, r.ID})
+		}
+	}
+}
+
+// missing names a row that rows refer to and that neither is there nor will be.
+func (p *Plan) missing(rows []nb.Row, found map[tableID]string) string {
+	for _, r := range rows {
+		for _, ref := range slices.Concat(r.In, r.Has) {
+			if _, ok := found[tableID{ref.Table, ref.ID}]; ok {
+				continue
+			}
+			if _, ok := p.snap.find(ref.Table, ref.ID); !ok {
+				return p.snap.tables[ref.Table].kind + " " + ref.ID
+			}
+		}
+	}
+	return ""
+}
+
+// addUnit adds the operations that one unit needs.
+func (p *Plan) addUnit(u nb.Unit, want []nb.Row, have map[tableUUID]bool, found map[tableID]string) error {
+	for _, r := range want {
+		uuid := found[tableID{r.Table, r.ID}]
+		delete(have, tableUUID{r.Table, uuid})
+		var detail []string
+		var err error
+		if uuid == "" {
+			uuid, err = p.insert(u, r)
+		} else {
+			detail, err = p.update(u, r, uuid)
+		}
+		if err != nil {
+			return err
+		}
+		moved, created := p.place(r, uuid, found), p.inserts[r.Table+"/"+r.ID] != ""
+		switch detail = append(detail, moved...); {
+		case created:
+			p.Changes = append(p.Changes, Change{u, Create, r.Table, r.ID, []string{r.String()}})
+		case len(detail) > 0:
+			p.Changes = append(p.Changes, Change{u, Update, r.Table, r.ID, detail})
+		}
+	}
+	for _, tu := range slices.SortedFunc(maps.Keys(have), func(a, b tableUUID) int {
+		return strings.Compare(a.table+a.uuid, b.table+b.uuid)
+	}) {
+		p.remove(u, tu)
+	}
+	return nil
+}
+
+// insert adds the operation that creates r and returns the row's named UUID.
+func (p *Plan) insert(u nb.Unit, r nb.Row) (string, error) {
+	uuid := fmt.Sprintf("new%d", len(p.inserts))
+	p.inserts[r.Table+"/"+r.ID] = uuid
+	row, err := p.row(withOwner(r, u))
+	if err != nil {
+		return "", err
+	}
+	p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationInsert, Table: r.Table, UUIDName: uuid, Row: row})
+	return uuid, nil
+}
+
+// row converts columns of m, or all that are not empty, to OVSDB's notation.
+func (p *Plan) row(m model.Model, fields ...any) (ovsdb.Row, error) {
+	info, err := p.model.NewModelInfo(m)
+	if err != nil {
+		return nil, err
+	}
+	row, err := p.mapper.NewRow(info, fields...)
+	if err != nil {
+		return nil, err
+	}
+	delete(row, "_uuid")
+	return row, nil
+}
+
+// withOwner returns a copy of r's model that carries its owner and ID.
+func withOwner(r nb.Row, u nb.Unit) model.Model {
+	m := model.Clone(r.Model)
+	if field := reflect.ValueOf(m).Elem().FieldByName("ExternalIDs"); field.IsValid() {
+		ids := maps.Clone(field.Interface().(map[string]string))
+		if ids == nil {
+			ids = map[string]string{}
+		}
+		ids[names.Owner], ids[names.ID] = string(u), r.ID
+		field.Set(reflect.ValueOf(ids))
+	}
+	return m
+}
+
+// update adds the operations that make the row with the given UUID like r, and
+// says what they change.
+func (p *Plan) update(u nb.Unit, r nb.Row, uuid string) (detail []string, err error) {
+	have, want, t := p.snap.table(r.Table)[uuid], withOwner(r, u), p.snap.tables[r.Table]
+	var fields []any
+	for _, c := range t.columns {
+		h, w := columnOf(have, c), columnOf(want, c)
+		if !equal(h.Interface(), w.Interface()) {
+			fields = append(fields, w.Addr().Interface())
+			detail = append(detail, fmt.Sprintf("%s: %s → %s", c, nb.Format(h.Interface()), nb.Format(w.Interface())))
+		}
+	}
+	where := []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})}
+	if len(fields) > 0 {
+		row, err := p.row(want, fields...)
+		if err != nil {
+			return nil, err
+		}
+		p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: r.Table, Row: row, Where: where})
+	}
+	var mutations []ovsdb.Mutation
+	for _, c := range slices.Sorted(maps.Keys(t.keys)) {
+		h, _ := columnOf(have, c).Interface().(map[string]string)
+		w, _ := columnOf(want, c).Interface().(map[string]string)
+		m, d := mapMutations(c, h, w, t.keys[c])
+		mutations, detail = append(mutations, m...), append(detail, d...)
+	}
+	if len(mutations) > 0 {
+		p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationMutate, Table: r.Table, Mutations: mutations, Where: where})
+	}
+	return detail, nil
+}
+
+// mapMutations are the mutations that give our keys of a map column the wanted
+// values, and what they change.
+func mapMutations(column string, have, want map[string]string, prefixes []string) (ms []ovsdb.Mutation, detail []string) {
+	var drop []any
+	set := map[any]any{}
+	for _, k := range slices.Sorted(maps.Keys(have)) {
+		if w, ok := want[k]; ours(k, prefixes) && (!ok || w != have[k]) {
+			drop = append(drop, k)
+			if !ok {
+				detail = append(detail, fmt.Sprintf("%s:%s: %q → none", column, k, have[k]))
+			}
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		if h, ok := have[k]; !ok || h != want[k] {
+			set[k] = want[k]
+			detail = append(detail, fmt.Sprintf("%s:%s: %q → %q", column, k, h, want[k]))
+		}
+	}
+	if len(drop) > 0 {
+		ms = append(ms, *ovsdb.NewMutation(column, ovsdb.MutateOperationDelete, ovsdb.OvsSet{GoSet: drop}))
+	}
+	if len(set) > 0 {
+		ms = append(ms, *ovsdb.NewMutation(column, ovsdb.MutateOperationInsert, ovsdb.OvsMap{GoMap: set}))
+	}
+	return ms, detail
+}
+
+// equal compares column values; a set's order does not matter.
+func equal(a, b any) bool {
+	as, ok := a.([]string)
+	if !ok {
+		return reflect.DeepEqual(a, b)
+	}
+	bs := b.([]string)
+	return slices.Equal(as, bs) || slices.Equal(slices.Sorted(slices.Values(as)), slices.Sorted(slices.Values(bs)))
+}
+
+// place puts a row into the columns that it belongs to and takes it out of all
+// others, and fills the columns that refer to other rows. It says what changes.
+func (p *Plan) place(r nb.Row, uuid string, found map[tableID]string) (detail []string) {
+	var want []location
+	for _, ref := range r.In {
+		want = append(want, location{ref.Table, p.resolve(ref, found), ref.Column})
+	}
+	have := p.snap.refersTo(r.Table, uuid)
+	for _, at := range want {
+		if !slices.Contains(have, at) {
+			p.mutate(at).add = append(p.mutate(at).add, uuid)
+			detail = append(detail, "put into "+p.describe(at))
+		}
+	}
+	if len(r.In) > 0 {
+		for _, at := range have {
+			if !slices.Contains(want, at) {
+				p.mutate(at).remove = append(p.mutate(at).remove, uuid)
+				detail = append(detail, "taken out of "+p.describe(at))
+			}
+		}
+	}
+	return append(detail, p.fill(r, uuid, found)...)
+}
+
+// fill makes the columns that r.Has names refer to those rows, and to no others
+// of ours.
+func (p *Plan) fill(r nb.Row, uuid string, found map[tableID]string) (detail []string) {
+	want := map[location]map[string]nb.Ref{}
+	for _, ref := range r.Has {
+		at := location{r.Table, uuid, ref.Column}
+		if want[at] == nil {
+			want[at] = map[string]nb.Ref{}
+		}
+		want[at][p.resolve(ref, found)] = ref
+	}
+	for at, children := range want {
+		have := map[string]bool{}
+		if m := p.snap.table(r.Table)[uuid]; m != nil {
+			for _, child := range refs(m, at.column) {
+				have[child] = true
+			}
+		}
+		for child, ref := range children {
+			if !have[child] {
+				p.mutate(at).add = append(p.mutate(at).add, child)
+				detail = append(detail, fmt.Sprintf("%s: add %s", at.column, ref.ID))
+			}
+			for stranger := range have {
+				m := p.snap.table(ref.Table)[stranger]
+				if _, wanted := children[stranger]; wanted || m == nil {
+					continue
+				}
+				if owner, id := ownerOf(m); owner != "" {
+					delete(have, stranger)
+					p.mutate(at).remove = append(p.mutate(at).remove, stranger)
+					detail = append(detail, fmt.Sprintf("%s: remove %s", at.column, id))
+				}
+			}
+		}
+	}
+	return detail
+}
+
+// resolve returns the UUID, or the named UUID, of the row that ref names.
+func (p *Plan) resolve(ref nb.Ref, found map[tableID]string) string {
+	if uuid := p.inserts[ref.Table+"/"+ref.ID]; uuid != "" {
+		return uuid
+	}
+	if uuid := found[tableID{ref.Table, ref.ID}]; uuid != "" {
+		return uuid
+	}
+	if uuid, ok := p.snap.find(ref.Table, ref.ID); ok {
+		return uuid
+	}
+	return pending(ref)
+}
+
+// pending stands for a row that a later unit of the plan creates.
+func pending(ref nb.Ref) string { return "pending/" + ref.Table + "/" + ref.ID }
+
+// remove takes a row out of all columns that refer to it. The database itself
+// deletes rows that nothing refers to, but for those of root tables.
+func (p *Plan) remove(u nb.Unit, tu tableUUID) {
+	_, id := ownerOf(p.snap.table(tu.table)[tu.uuid])
+	for _, at := range p.snap.refersTo(tu.table, tu.uuid) {
+		p.mutate(at).remove = append(p.mutate(at).remove, tu.uuid)
+	}
+	if p.snap.tables[tu.table].root {
+		p.ops = append(p.ops, ovsdb.Operation{
+			Op: ovsdb.OperationDelete, Table: tu.table,
+			Where: []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: tu.uuid})},
+		})
+	}
+	p.Changes = append(p.Changes, Change{u, Delete, tu.table, id, nil})
+}
+
+func (p *Plan) mutate(at location) *members {
+	m := p.mutates[at]
+	if m == nil {
+		m = &members{}
+		p.mutates[at] = m
+	}
+	return m
+}
+
+// addMutation adds the operation that changes the references in one column.
+func (p *Plan) addMutation(at location, m *members) {
+	var ms []ovsdb.Mutation
+	if len(m.remove) > 0 {
+		ms = append(ms, *ovsdb.NewMutation(at.column, ovsdb.MutateOperationDelete, p.uuidSet(m.remove)))
+	}
+	if len(m.add) > 0 {
+		ms = append(ms, *ovsdb.NewMutation(at.column, ovsdb.MutateOperationInsert, p.uuidSet(m.add)))
+	}
+	p.ops = append(p.ops, ovsdb.Operation{
+		Op: ovsdb.OperationMutate, Table: at.table, Mutations: ms,
+		Where: []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: p.named(at.uuid)})},
+	})
+}
+
+func (p *Plan) uuidSet(uuids []string) ovsdb.OvsSet {
+	set := make([]any, len(uuids))
+	for i, u := range uuids {
+		set[i] = ovsdb.UUID{GoUUID: p.named(u)}
+	}
+	return ovsdb.OvsSet{GoSet: set}
+}
+
+// named replaces what stands for a pending row by its named UUID, which is known
+// once all units are planned.
+func (p *Plan) named(uuid string) string {
+	if rest, ok := strings.CutPrefix(uuid, "pending/"); ok {
+		return p.inserts[rest]
+	}
+	return uuid
+}
+
+func (p *Plan) describe(at location) string {
+	if m := p.snap.table(at.table)[at.uuid]; m != nil {
+		return nameOf(m)
+	}
+	return "new " + p.snap.tables[at.table].kind
+}
+
+func compareLocations(a, b location) int {
+	return strings.Compare(a.table+a.column+a.uuid, b.table+b.column+b.uuid)
+}
