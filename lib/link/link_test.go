@@ -1,0 +1,449 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// inFreshNamespace moves the test into an empty network namespace, for good:
+// the thread is thrown away with the test's goroutine, and the namespace with it.
+func inFreshNamespace(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		if strings.Contains(os.Getenv("OVNK8S_TEST_NEED"), "node") {
+			t.Fatal("needs root")
+		}
+		t.Skip("needs root")
+	}
+	runtime.LockOSThread()
+	h, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+}
+
+// container makes a second namespace and returns it, open.
+func container(t *testing.T) *Namespace {
+	t.Helper()
+	here, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = here.Close() }()
+	h, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netns.Set(here); err != nil {
+		t.Fatal(err)
+	}
+	ns := &Namespace{"test", h}
+	t.Cleanup(func() { _ = ns.Close() })
+	return ns
+}
+
+// device makes an interface to play with.
+func device(t *testing.T, name string) {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	pair := netlink.NewVeth(attrs)
+	pair.PeerName = name + "p"
+	if err := netlink.LinkAdd(pair); err != nil {
+		t.Fatal(err)
+	}
+	if err := SetUp(name + "p"); err != nil { // for a carrier
+		t.Fatal(err)
+	}
+}
+
+func prefixes(list ...string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, s := range list {
+		all = append(all, netip.MustParsePrefix(s))
+	}
+	return all
+}
+
+func route(to, via string) Route { return Route{netip.MustParsePrefix(to), netip.MustParseAddr(via)} }
+
+// is reads back what an interface is, other than kernel routes and link-local
+// addresses.
+func is(t *testing.T, name string) []string {
+	t.Helper()
+	var all []string
+	addrs, err := addresses(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		if p := prefix(a.IPNet); !p.Addr().IsLinkLocalUnicast() {
+			all = append(all, p.String())
+		}
+	}
+	rs, err := routes(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rs {
+		if r.Gw != nil {
+			all = append(all, fmt.Sprintf("%s via %s proto %d", prefix(r.Dst), r.Gw, r.Protocol))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestCheck15_ManagementInterface(t *testing.T) {
+	inFreshNamespace(t)
+	device(t, "k8s-node")
+	s := State{
+		Interface: "k8s-node",
+		Addresses: prefixes("192.168.1.2/24", "fd01::2/64"),
+		Routes:    []Route{route("192.168.0.0/16", "192.168.1.1"), route("fd00::/8", "fd01::1")},
+	}
+	want := []string{"192.168.0.0/16 via 192.168.1.1 proto 46", "192.168.1.2/24", "fd00::/8 via fd01::1 proto 46", "fd01::2/64"}
+	if err := Ensure(s); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, is(t, "k8s-node")); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	plan, err := Plan(s)
+	if err != nil || len(plan) != 0 {
+		t.Errorf("a second run would change %v, %v", plan, err)
+	}
+	for file, want := range map[string]string{"accept_ra": "0\n", "disable_ipv6": "0\n"} {
+		if got, err := os.ReadFile("/proc/sys/net/ipv6/conf/k8s-node/" + file); err != nil || string(got) != want {
+			t.Errorf("%s is %q, %v, want %q", file, got, err, want)
+		}
+	}
+	l, _ := find("k8s-node")
+	if l.Attrs().Flags&net.FlagUp == 0 {
+		t.Error("it is not up")
+	}
+}
+
+func TestPlanWithoutInterface(t *testing.T) {
+	inFreshNamespace(t)
+	plan, err := Plan(State{Interface: "k8s-node", MTU: 1400, Addresses: prefixes("192.168.1.2/24"), Routes: []Route{route("192.168.0.0/16", "192.168.1.1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"set the MTU of k8s-node to 1400", "set k8s-node up", "add address 192.168.1.2/24 to k8s-node", "add route 192.168.0.0/16 via 192.168.1.1 dev k8s-node"}
+	var got []string
+	for _, c := range plan {
+		got = append(got, c.String())
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if err := Ensure(State{Interface: "k8s-node"}); err == nil || !strings.Contains(err.Error(), "there is no interface k8s-node") {
+		t.Errorf("Ensure without the interface: %v", err)
+	}
+}
+
+// What somebody else configured stays, except addresses, and a route to the
+// very subnet that is wanted.
+func TestEnsureConverges(t *testing.T) {
+	inFreshNamespace(t)
+	device(t, "dev0")
+	l, err := find("dev0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := SetUp("dev0"); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range prefixes("192.168.1.9/24", "192.168.1.2/24", "10.9.9.9/32") {
+		if err := netlink.AddrAdd(l, &netlink.Addr{IPNet: ipNet(p)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range []struct {
+		route Route
+		proto netlink.RouteProtocol
+	}{{route("192.168.0.0/16", "192.168.1.7"), 3}, {route("172.16.0.0/16", "192.168.1.7"), 4}, {route("10.0.0.0/8", "192.168.1.7"), Protocol}} {
+		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(r.route.To), Gw: r.route.Via.AsSlice(), Protocol: r.proto}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := State{Interface: "dev0", Addresses: prefixes("192.168.1.2/24"), Routes: []Route{route("192.168.0.0/16", "192.168.1.1")}}
+	plan, err := Plan(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	removes := 0
+	for _, c := range plan {
+		if c.Removes() {
+			removes++
+		}
+	}
+	if removes != 3 {
+		t.Errorf("Plan removes %d things, want 3: %v", removes, plan)
+	}
+	if err := Ensure(s); err != nil {
+		t.Fatal(err)
+	}
+	// 192.168.1.2 was a secondary of 192.168.1.9 and has gone and come back;
+	// the route of somebody else went with the last address, as it does by hand.
+	got := slices.DeleteFunc(is(t, "dev0"), func(s string) bool { return strings.HasPrefix(s, "172.16.") })
+	if diff := cmp.Diff([]string{"192.168.0.0/16 via 192.168.1.1 proto 46", "192.168.1.2/24"}, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(netip.MustParsePrefix("172.16.0.0/16")), Gw: net.IPv4(192, 168, 1, 7), Protocol: 4}); err != nil && !errors.Is(err, fs.ErrExist) {
+		t.Fatal(err)
+	}
+	s.Routes = []Route{DefaultRoute(netip.MustParseAddr("192.168.1.1"))}
+	if err := Ensure(s); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"0.0.0.0/0 via 192.168.1.1 proto 46", "172.16.0.0/16 via 192.168.1.7 proto 4", "192.168.1.2/24"}
+	if diff := cmp.Diff(want, is(t, "dev0")); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// The way does not matter: after any walk through other states the interface is
+// what the last one says.
+func TestEnsurePathIndependent(t *testing.T) {
+	inFreshNamespace(t)
+	device(t, "dev0")
+	random := rand.New(rand.NewPCG(1, 2))
+	some := func(list []string) []string {
+		random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		return list[:1+random.IntN(len(list)-1)]
+	}
+	for step := range 60 {
+		s := State{Interface: "dev0", MTU: 1300 + random.IntN(100)}
+		var want []string
+		for _, a := range some([]string{"10.0.0.2/24", "10.0.0.3/24", "10.0.0.2/16", "10.0.1.2/24", "fd01::2/64", "fd01::3/64", "fd02::2/64"}) {
+			p := netip.MustParsePrefix(a)
+			s.Addresses = append(s.Addresses, p)
+			want = append(want, a)
+		}
+		for _, p := range s.Addresses[:1] {
+			r := Route{netip.MustParsePrefix("172.16.0.0/12"), p.Masked().Addr().Next()}
+			if p.Addr().Is6() {
+				r.To = netip.MustParsePrefix("fd80::/16")
+			}
+			s.Routes = append(s.Routes, r)
+			want = append(want, r.String()+" proto 46")
+		}
+		slices.Sort(want)
+		if err := Ensure(s); err != nil {
+			t.Fatalf("step %d: %v", step, err)
+		}
+		if diff := cmp.Diff(want, is(t, "dev0")); diff != "" {
+			t.Fatalf("step %d (-want +got)\n%s", step, diff)
+		}
+		if plan, err := Plan(s); err != nil || len(plan) != 0 {
+			t.Fatalf("step %d: a second run would change %v, %v", step, plan, err)
+		}
+	}
+}
+
+func TestVeth(t *testing.T) {
+	inFreshNamespace(t)
+	ns := container(t)
+	mac, _ := net.ParseMAC("0a:58:0a:01:01:03")
+	v := Veth{Host: "0123456789abcde", Container: "eth0", MAC: mac, MTU: 1400, Alias: "ovn-k8s net c eth0"}
+	if err := v.Ensure(ns); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := find(v.Host)
+	if err := v.Ensure(ns); err != nil {
+		t.Fatal(err)
+	}
+	second, _ := find(v.Host)
+	if first.Attrs().Index != second.Attrs().Index {
+		t.Error("a second Ensure made a new pair")
+	}
+	if ok, err := v.Joined(ns); !ok || err != nil {
+		t.Errorf("Joined: %v, %v", ok, err)
+	}
+	if a := second.Attrs(); a.MTU != 1400 || a.Alias != v.Alias || a.Flags&net.FlagUp == 0 || a.Group != Group {
+		t.Errorf("the host's end is %+v", a)
+	}
+	if ends, err := HostEnds(); err != nil || len(ends) != 1 || ends[v.Host] != v.Alias {
+		t.Errorf("HostEnds: %v, %v", ends, err)
+	}
+	err := ns.Do(func() error {
+		if err := SetUp("lo"); err != nil {
+			return err
+		}
+		if got, err := MAC("eth0"); got != mac.String() || err != nil {
+			t.Errorf("MAC: %v, %v", got, err)
+		}
+		s := State{Interface: "eth0", MAC: mac, MTU: 1400, Addresses: prefixes("10.1.1.3/24", "fd01::3/64"),
+			Routes: []Route{DefaultRoute(netip.MustParseAddr("10.1.1.1")), DefaultRoute(netip.MustParseAddr("fd01::1"))}}
+		if err := Ensure(s); err != nil {
+			return err
+		}
+		plan, err := Plan(s)
+		if len(plan) != 0 {
+			t.Errorf("a second run would change %v", plan)
+		}
+		if err != nil {
+			return err
+		}
+		if err := DisableTxChecksum("eth0"); err != nil {
+			return err
+		}
+		return DisableTxChecksum("eth0")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, _ := Exists("eth0"); ok {
+		t.Error("eth0 is outside of the container")
+	}
+	for range 2 {
+		if err := Delete(v.Host); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = ns.Do(func() error {
+		if ok, err := Exists("eth0"); ok || err != nil {
+			t.Errorf("eth0 survived: %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A container must not reach the host through its veth, whatever it sends.
+func TestVethIsDeaf(t *testing.T) {
+	inFreshNamespace(t)
+	ns := container(t)
+	device(t, "uplink")
+	if err := Ensure(State{Interface: "uplink", Addresses: prefixes("10.1.1.1/24", "fd01::1/64")}); err != nil {
+		t.Fatal(err)
+	}
+	v := Veth{Host: "deaf0", Container: "eth0", MTU: 1400}
+	if err := v.Ensure(ns); err != nil {
+		t.Fatal(err)
+	}
+	host, err := find("deaf0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if addrs, err := addresses("deaf0"); err != nil || len(addrs) != 0 {
+		t.Errorf("deaf0 has addresses %v, %v", addrs, err)
+	}
+	heard := make(chan error, 1)
+	listener, err := net.ListenPacket("udp", ":4646")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	go func() {
+		_, _, err := listener.ReadFrom(make([]byte, 10))
+		heard <- err
+	}()
+	err = ns.Do(func() error {
+		if err := Ensure(State{Interface: "eth0", Addresses: prefixes("10.1.1.9/24", "fd01::9/64")}); err != nil {
+			return err
+		}
+		far, err := find("eth0")
+		if err != nil {
+			return err
+		}
+		for _, ip := range []string{"10.1.1.1", "fd01::1"} { // as one who knows the veth's MAC
+			n := &netlink.Neigh{LinkIndex: far.Attrs().Index, IP: net.ParseIP(ip), HardwareAddr: host.Attrs().HardwareAddr, State: netlink.NUD_PERMANENT}
+			if err := netlink.NeighSet(n); err != nil {
+				return err
+			}
+			c, err := net.Dial("udp", net.JoinHostPort(ip, "4646"))
+			if err != nil {
+				return err
+			}
+			defer func() { _ = c.Close() }()
+			if _, err := c.Write([]byte("x")); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// veth delivers in the sender's softirq: what got through is there by now
+	_ = listener.Close()
+	if err := <-heard; err == nil {
+		t.Error("a packet from the container reached the host")
+	}
+}
+
+func TestVethConflicts(t *testing.T) {
+	inFreshNamespace(t)
+	one, two := container(t), container(t)
+	device(t, "taken0")
+	if err := (Veth{Host: "taken0", Container: "eth0", MTU: 1400}).Ensure(one); !errors.Is(err, ErrExists) {
+		t.Errorf("a foreign interface on the host: %v", err)
+	}
+	if err := (Veth{Host: "a0", Container: "eth0", MTU: 1400}).Ensure(one); err != nil {
+		t.Fatal(err)
+	}
+	if err := (Veth{Host: "b0", Container: "eth0", MTU: 1400}).Ensure(one); !errors.Is(err, ErrExists) {
+		t.Errorf("a foreign interface in the container: %v", err)
+	}
+	if ok, _ := Exists("b0"); ok {
+		t.Error("half of a pair is left")
+	}
+	// the same container ID with a new namespace: the old pair is a remnant
+	if err := (Veth{Host: "a0", Container: "eth0", MTU: 1300}).Ensure(two); err != nil {
+		t.Errorf("a pair of ours elsewhere: %v", err)
+	}
+	if ok, err := (Veth{Host: "a0", Container: "eth0"}).Joined(one); ok || err != nil {
+		t.Errorf("the pair is still in the first namespace: %v", err)
+	}
+	if err := Ensure(State{Interface: "a0"}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOpenNamespace(t *testing.T) {
+	inFreshNamespace(t)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenNamespace(file); err == nil || !strings.Contains(err.Error(), "is not a network namespace") {
+		t.Errorf("a file: %v", err)
+	}
+	if _, err := OpenNamespace("/proc/self/ns/mnt"); err == nil || !strings.Contains(err.Error(), "is not a network namespace") {
+		t.Errorf("a mount namespace: %v", err)
+	}
+	if _, err := OpenNamespace(file + "x"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("nothing: %v", err)
+	}
+	here, err := OpenNamespace("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = here.Close() }()
+	if same, err := here.IsCurrent(); !same || err != nil {
+		t.Errorf("IsCurrent: %v, %v", same, err)
+	}
+	if same, err := container(t).IsCurrent(); same || err != nil {
+		t.Errorf("IsCurrent of another: %v, %v", same, err)
+	}
+}

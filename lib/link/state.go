@@ -1,0 +1,334 @@
+package link
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Protocol marks the routes that the suite makes, as in "ip route show proto
+// 46". Only they are ever removed. The number is registered neither in
+// include/uapi/linux/rtnetlink.h nor in iproute2's rt_protos.
+const Protocol = 46
+
+// A State is what an interface should be. It is up, and takes no IPv6 router
+// advertisements: its addresses and routes are these.
+type State struct {
+	Interface string
+	MAC       net.HardwareAddr // nil: as it is
+	MTU       int              // 0: as it is
+	// Addresses are all the interface has, other than the link-local address
+	// that the kernel makes. IPv6 duplicate address detection is off for them:
+	// OVN knows who has which.
+	Addresses []netip.Prefix
+	// Routes are all those of Protocol through the interface, in the main table.
+	Routes []Route
+}
+
+// A Route leads to a subnet by way of a gateway of the same family.
+type Route struct {
+	To  netip.Prefix
+	Via netip.Addr
+}
+
+// String formats r as in "10.0.0.0/8 via 192.168.1.1".
+func (r Route) String() string { return fmt.Sprintf("%s via %s", r.To, r.Via) }
+
+// DefaultRoute leads everywhere by way of gateway.
+func DefaultRoute(gateway netip.Addr) Route {
+	return Route{netip.PrefixFrom(zero(gateway), 0), gateway}
+}
+
+func zero(family netip.Addr) netip.Addr {
+	if family.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// A Change is one change of the host's network.
+type Change struct {
+	text    string
+	removes bool
+	do      func() error
+}
+
+// String says what changes, as in "add address 192.168.1.2/24 to k8s-node1".
+func (c Change) String() string { return c.text }
+
+// Removes reports whether the change takes something away that is there but
+// not wanted. The others bring what is missing or different.
+func (c Change) Removes() bool { return c.removes }
+
+// Plan lists what Ensure would change, in order. The interface need not exist.
+func Plan(s State) ([]Change, error) {
+	var all []Change
+	for _, plan := range planners {
+		changes, err := plan(s)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, changes...)
+	}
+	return all, nil
+}
+
+// Ensure makes an interface, which must exist, what s says.
+func Ensure(s State) error {
+	for _, plan := range planners {
+		// The host is read before every stage: removing an address, for one,
+		// takes routes with it.
+		changes, err := plan(s)
+		if err != nil {
+			return err
+		}
+		if err := apply(changes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var planners = []func(State) ([]Change, error){planSysctls, planLink, planStaleAddresses, planAddresses, planStaleRoutes, planRoutes}
+
+func apply(changes []Change) error {
+	for _, c := range changes {
+		if err := c.do(); err != nil {
+			return fmt.Errorf("trying to %s: %w", c, err)
+		}
+	}
+	return nil
+}
+
+// onLink makes a change of the interface name, looked up when it is made.
+func onLink(name string, do func(netlink.Link) error) func() error {
+	return func() error {
+		l, err := find(name)
+		if err != nil {
+			return err
+		}
+		if l == nil {
+			return fmt.Errorf("there is no interface %s", name)
+		}
+		return do(l)
+	}
+}
+
+// planSysctls wants IPv6 where an address needs it, and no router
+// advertisements: whoever shares the switch could send them (CVE-2020-10749).
+func planSysctls(s State) ([]Change, error) {
+	values := [][2]string{{"accept_ra", "0"}}
+	if slices.ContainsFunc(s.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+		values = append(values, [2]string{"disable_ipv6", "0"}, [2]string{"accept_dad", "0"})
+	}
+	var changes []Change
+	for _, kv := range values {
+		c, err := planSysctl("net/ipv6/conf/"+s.Interface+"/"+kv[0], kv[1])
+		if err != nil {
+			return nil, err
+		}
+		changes = append(changes, c...)
+	}
+	return changes, nil
+}
+
+// planSysctl wants a value in a file below /proc/sys. No file, no change: the
+// kernel lacks IPv6, or the interface is not there yet.
+func planSysctl(name, value string) ([]Change, error) {
+	path := "/proc/sys/" + name
+	is, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading a sysctl: %w", err)
+	}
+	if string(bytes.TrimSpace(is)) == value {
+		return nil, nil
+	}
+	return []Change{{
+		text: fmt.Sprintf("set sysctl %s to %s", strings.ReplaceAll(name, "/", "."), value),
+		do:   func() error { return os.WriteFile(path, []byte(value), 0o644) },
+	}}, nil
+}
+
+func planLink(s State) ([]Change, error) {
+	l, err := find(s.Interface)
+	if err != nil {
+		return nil, err
+	}
+	is := &netlink.LinkAttrs{}
+	if l != nil {
+		is = l.Attrs()
+	}
+	var changes []Change
+	if s.MAC != nil && !bytes.Equal(is.HardwareAddr, s.MAC) {
+		changes = append(changes, Change{
+			text: fmt.Sprintf("set the MAC of %s to %s", s.Interface, s.MAC),
+			do:   onLink(s.Interface, func(l netlink.Link) error { return netlink.LinkSetHardwareAddr(l, s.MAC) }),
+		})
+	}
+	if s.MTU != 0 && is.MTU != s.MTU {
+		changes = append(changes, Change{
+			text: fmt.Sprintf("set the MTU of %s to %d", s.Interface, s.MTU),
+			do:   onLink(s.Interface, func(l netlink.Link) error { return netlink.LinkSetMTU(l, s.MTU) }),
+		})
+	}
+	if is.Flags&net.FlagUp == 0 {
+		changes = append(changes, Change{text: fmt.Sprintf("set %s up", s.Interface), do: onLink(s.Interface, netlink.LinkSetUp)})
+	}
+	return changes, nil
+}
+
+// planStaleAddresses comes before planAddresses: with an IPv4 address its
+// secondaries go, and a new address in the old one's subnet would be one.
+func planStaleAddresses(s State) ([]Change, error) {
+	addrs, err := addresses(s.Interface)
+	if err != nil {
+		return nil, err
+	}
+	var changes []Change
+	for _, a := range addrs {
+		p := prefix(a.IPNet)
+		if slices.Contains(s.Addresses, p) && a.Flags&unix.IFA_F_DADFAILED == 0 {
+			continue
+		}
+		if p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
+			continue
+		}
+		changes = append(changes, Change{
+			text:    fmt.Sprintf("remove address %s from %s", p, s.Interface),
+			removes: true,
+			do:      onLink(s.Interface, func(l netlink.Link) error { return ignore(netlink.AddrDel(l, &a), unix.EADDRNOTAVAIL) }),
+		})
+	}
+	return changes, nil
+}
+
+func planAddresses(s State) ([]Change, error) {
+	addrs, err := addresses(s.Interface)
+	if err != nil {
+		return nil, err
+	}
+	var changes []Change
+	for _, p := range s.Addresses {
+		if slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return prefix(a.IPNet) == p }) {
+			continue
+		}
+		a := &netlink.Addr{IPNet: ipNet(p)}
+		if p.Addr().Is6() {
+			a.Flags = unix.IFA_F_NODAD
+		}
+		changes = append(changes, Change{
+			text: fmt.Sprintf("add address %s to %s", p, s.Interface),
+			do:   onLink(s.Interface, func(l netlink.Link) error { return netlink.AddrReplace(l, a) }),
+		})
+	}
+	return changes, nil
+}
+
+func planStaleRoutes(s State) ([]Change, error) {
+	routes, err := routes(s.Interface)
+	if err != nil {
+		return nil, err
+	}
+	var changes []Change
+	for _, r := range routes {
+		if r.Protocol != Protocol || slices.ContainsFunc(s.Routes, func(want Route) bool { return same(r, want) }) {
+			continue
+		}
+		changes = append(changes, Change{
+			text:    fmt.Sprintf("remove route %s via %s dev %s", prefix(r.Dst), r.Gw, s.Interface),
+			removes: true,
+			do:      func() error { return ignore(netlink.RouteDel(&r), unix.ESRCH) },
+		})
+	}
+	return changes, nil
+}
+
+// planRoutes wants the routes to be there and of our Protocol. One to the same
+// subnet that somebody else made, such as ifupdown at boot, is replaced.
+func planRoutes(s State) ([]Change, error) {
+	routes, err := routes(s.Interface)
+	if err != nil {
+		return nil, err
+	}
+	var changes []Change
+	for _, want := range s.Routes {
+		if slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Protocol == Protocol && same(r, want) }) {
+			continue
+		}
+		changes = append(changes, Change{
+			text: fmt.Sprintf("add route %s dev %s", want, s.Interface),
+			do: onLink(s.Interface, func(l netlink.Link) error {
+				return netlink.RouteReplace(&netlink.Route{
+					LinkIndex: l.Attrs().Index, Dst: ipNet(want.To), Gw: want.Via.AsSlice(), Protocol: Protocol,
+				})
+			}),
+		})
+	}
+	return changes, nil
+}
+
+func same(r netlink.Route, want Route) bool {
+	gw, _ := netip.AddrFromSlice(r.Gw)
+	return prefix(r.Dst) == want.To && gw.Unmap() == want.Via
+}
+
+// addresses lists the addresses of an interface: none if there is none.
+func addresses(name string) ([]netlink.Addr, error) {
+	l, err := find(name)
+	if l == nil || err != nil {
+		return nil, err
+	}
+	all, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
+	if err != nil && !gone(err) {
+		return nil, fmt.Errorf("listing the addresses of %s: %w", name, err)
+	}
+	return all, nil
+}
+
+// routes lists the routes of the main table through an interface: none if
+// there is none.
+func routes(name string) ([]netlink.Route, error) {
+	l, err := find(name)
+	if l == nil || err != nil {
+		return nil, err
+	}
+	all, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("listing the routes of %s: %w", name, err)
+	}
+	return all, nil
+}
+
+// ignore is err, unless the kernel says that the work was done already.
+func ignore(err, done error) error {
+	if errors.Is(err, done) {
+		return nil
+	}
+	return err
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// prefix is the inverse of ipNet.
+func prefix(n *net.IPNet) netip.Prefix {
+	a, _ := netip.AddrFromSlice(n.IP)
+	bits, size := n.Mask.Size()
+	if size == 32 {
+		a = a.Unmap()
+	}
+	return netip.PrefixFrom(a, bits)
+}

@@ -1,0 +1,222 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/safchain/ethtool"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Group is the interface group of the host's ends of our veth pairs, as in "ip
+// link show group 28526". The kernel sets it as it makes the interface, so that
+// even one whose maker was killed in the next instant is known to be ours.
+const Group = 0x6f6e // "on"
+
+// A Veth is a pair of virtual Ethernet interfaces between this namespace, the
+// host's, and a container's.
+type Veth struct {
+	Host      string           // name of the host's end
+	Container string           // name of the container's end
+	MAC       net.HardwareAddr // of the container's end
+	MTU       int              // of both ends
+	Alias     string           // of the host's end: whom it belongs to, up to 255 bytes
+}
+
+// ErrExists says that a name is taken by an interface that is not ours.
+var ErrExists = errors.New("the interface exists already")
+
+// Ensure makes the pair, its far end in ns. A pair that is there already stays;
+// the host's end of another one of ours under the same name is replaced. The
+// host's end is up and deaf: see quiet. The error wraps ErrExists if one of the
+// names is taken.
+func (v Veth) Ensure(ns *Namespace) error {
+	if err := v.clear(ns); err != nil {
+		return err
+	}
+	l, err := find(v.Host)
+	if err != nil {
+		return err
+	}
+	if l == nil {
+		if err := v.create(ns); err != nil {
+			return err
+		}
+	}
+	return v.finish()
+}
+
+// clear removes another pair of ours under the name of the host's end.
+func (v Veth) clear(ns *Namespace) error {
+	host, err := find(v.Host)
+	if err != nil {
+		return err
+	}
+	var far netlink.Link
+	err = ns.Do(func() (err error) {
+		far, err = find(v.Container)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	switch {
+	case host != nil && far != nil && joined(host, far):
+		return nil
+	case far != nil:
+		return fmt.Errorf("%s in the container: %w", v.Container, ErrExists)
+	case host == nil:
+		return nil
+	case host.Attrs().Group != Group:
+		return fmt.Errorf("%s on the host: %w", v.Host, ErrExists)
+	}
+	return Delete(v.Host)
+}
+
+// joined reports whether two interfaces, of different namespaces, are the ends
+// of one veth pair of ours.
+func joined(host, far netlink.Link) bool {
+	h, f := host.Attrs(), far.Attrs()
+	return host.Type() == "veth" && far.Type() == "veth" && h.Group == Group && h.ParentIndex == f.Index && f.ParentIndex == h.Index
+}
+
+// create makes both ends by one message, the far one inside ns at once: it
+// never has a name on the host that could collide, and there is no moment at
+// which only half of the pair exists.
+func (v Veth) create(ns *Namespace) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.Group = v.Host, v.MTU, Group
+	pair := netlink.NewVeth(attrs)
+	pair.PeerName, pair.PeerHardwareAddr, pair.PeerMTU = v.Container, v.MAC, uint32(v.MTU)
+	pair.PeerNamespace = netlink.NsFd(ns.handle)
+	if err := netlink.LinkAdd(pair); err != nil {
+		return fmt.Errorf("creating the veth pair %s and %s: %w", v.Host, v.Container, err)
+	}
+	return nil
+}
+
+// finish converges what a pair gets after its creation.
+func (v Veth) finish() error {
+	host, err := find(v.Host)
+	if err != nil {
+		return err
+	}
+	if host == nil {
+		return fmt.Errorf("%s disappeared", v.Host)
+	}
+	is := host.Attrs()
+	if is.Alias != v.Alias {
+		if err := netlink.LinkSetAlias(host, v.Alias); err != nil {
+			return fmt.Errorf("setting the alias of %s: %w", v.Host, err)
+		}
+	}
+	if is.MTU != v.MTU {
+		if err := netlink.LinkSetMTU(host, v.MTU); err != nil {
+			return fmt.Errorf("setting the MTU of %s to %d: %w", v.Host, v.MTU, err)
+		}
+	}
+	if err := quiet(host); err != nil {
+		return fmt.Errorf("closing %s to the host: %w", v.Host, err)
+	}
+	return SetUp(v.Host)
+}
+
+// quiet keeps the host from listening to a container on its veth. With the
+// kernel's datapath Open vSwitch takes every frame away. The userspace datapath
+// only taps them: without this the host would answer ARP for all its addresses
+// there, take router advertisements from pods (CVE-2020-10749), and accept
+// packets past all of OVN's rules. It must come before the interface is up.
+func quiet(host netlink.Link) error {
+	name := host.Attrs().Name
+	var changes []Change
+	for _, kv := range [][2]string{
+		{"net/ipv6/conf/" + name + "/disable_ipv6", "1"},
+		// strict: no route leads out of this interface, so nothing may come in
+		{"net/ipv4/conf/" + name + "/rp_filter", "1"},
+	} {
+		c, err := planSysctl(kv[0], kv[1])
+		if err != nil {
+			return err
+		}
+		changes = append(changes, c...)
+	}
+	if err := apply(changes); err != nil {
+		return err
+	}
+	if host.Attrs().RawFlags&unix.IFF_NOARP != 0 {
+		return nil
+	}
+	return netlink.LinkSetARPOff(host)
+}
+
+// Joined reports whether the pair is there, its far end in ns.
+func (v Veth) Joined(ns *Namespace) (bool, error) {
+	host, err := find(v.Host)
+	if host == nil || err != nil {
+		return false, err
+	}
+	found := false
+	err = ns.Do(func() error {
+		far, err := find(v.Container)
+		found = far != nil && joined(host, far)
+		return err
+	})
+	return found, err
+}
+
+// HostEnds returns the aliases of the host's ends of all our veth pairs, by
+// name. The alias is empty if the pair's maker was killed.
+func HostEnds() (map[string]string, error) {
+	links, err := dump(netlink.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("listing interfaces: %w", err)
+	}
+	ends := map[string]string{}
+	for _, l := range links {
+		if a := l.Attrs(); a.Group == Group && l.Type() == "veth" {
+			ends[a.Name] = a.Alias
+		}
+	}
+	return ends, nil
+}
+
+// HostEnd returns the alias of one host's end of our veth pairs, and whether
+// there is one of that name.
+func HostEnd(name string) (alias string, ok bool, err error) {
+	l, err := find(name)
+	if l == nil || err != nil || l.Attrs().Group != Group || l.Type() != "veth" {
+		return "", false, err
+	}
+	return l.Attrs().Alias, true, nil
+}
+
+// DisableTxChecksum makes an interface compute transmit checksums itself, as
+// "ethtool -K NAME tx off" does. The userspace datapath of Open vSwitch hands
+// frames on as they are; a receiver drops those whose checksum is not filled in.
+func DisableTxChecksum(name string) error {
+	tool, err := ethtool.NewEthtool()
+	if err != nil {
+		return fmt.Errorf("opening ethtool's socket: %w", err)
+	}
+	defer tool.Close()
+	features, err := tool.Features(name)
+	if err != nil {
+		return fmt.Errorf("reading the features of %s: %w", name, err)
+	}
+	off := map[string]bool{}
+	for feature, on := range features {
+		if on && strings.HasPrefix(feature, "tx-checksum-") {
+			off[feature] = false
+		}
+	}
+	if len(off) == 0 {
+		return nil
+	}
+	if err := tool.Change(name, off); err != nil {
+		return fmt.Errorf("turning the transmit checksum offload of %s off: %w", name, err)
+	}
+	return nil
+}
