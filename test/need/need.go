@@ -1,0 +1,31 @@
+// Package need skips tests that this machine cannot run, or fails them where
+// they are demanded.
+package need
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The levels of tests, by what they need.
+const (
+	Central = "central" // OVN's databases and ovn-northd
+	Node    = "node"    // root, namespaces, Open vSwitch
+	Cluster = "cluster" // a Kubernetes control plane
+)
+
+// Nothing skips t if something is missing, which is what the Missing function of
+// a test world returns. If the environment variable OVNK8S_TEST_NEED lists the
+// level, as in "central,node", it fails t instead.
+func Nothing(t testing.TB, level, missing string) {
+	t.Helper()
+	switch {
+	case missing == "":
+	case slices.Contains(strings.Split(os.Getenv("OVNK8S_TEST_NEED"), ","), level):
+		t.Fatalf("missing: %s, but OVNK8S_TEST_NEED demands %s", missing, level)
+	default:
+		t.Skipf("missing: %s", missing)
+	}
+}

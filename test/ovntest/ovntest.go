@@ -1,0 +1,345 @@
+// Package ovntest runs the central half of OVN for tests: the Northbound and
+// Southbound databases and ovn-northd, without root.
+//
+// It takes no *testing.T, so that scripts, tests and the demo all use it. All
+// its processes end with the program that started them, however that ends.
+package ovntest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"ovn-k8s/test/lifeline"
+)
+
+const (
+	// schemas is where distributions keep OVN's database schemas.
+	schemas = "/usr/share/ovn"
+
+	readyTimeout = 20 * time.Second
+	toolTimeout  = 30 * time.Second
+	pollInterval = 5 * time.Millisecond
+)
+
+// Options say how to start a Central. The zero value is a private one that
+// listens on unix sockets only.
+type Options struct {
+	// Dir keeps the databases, sockets and logs: a temporary directory unless
+	// set. Close removes it in either case. It must be short: a unix socket's
+	// path has at most 107 bytes.
+	Dir string
+	// Listen is an address to listen on by TCP, such as "127.0.0.1" or "::".
+	Listen string
+	// NBPort and SBPort are the TCP ports: free ones of this namespace unless
+	// set. OVN's usual ones are 6641 and 6642.
+	NBPort, SBPort int
+	// NBArgs and SBArgs are further arguments of the ovsdb-servers, such as
+	// "--remote=pssl:6641" and its certificates.
+	NBArgs, SBArgs []string
+	// Command runs the programs somewhere else, such as in a test host. They
+	// must see Dir by the same path.
+	Command lifeline.Command
+}
+
+// A Central is a running pair of databases and their ovn-northd.
+type Central struct {
+	// Dir holds the files, under the names that OVN gives them, so that it
+	// serves as OVN_RUNDIR: ovnnb_db.sock, ovnnb_db.db, ovnnb_db.log and so on.
+	Dir string
+	// NB and SB are the databases' remotes by unix socket.
+	NB, SB string
+	// NBTCP and SBTCP are their remotes by TCP, if Options.Listen asked for it.
+	NBTCP, SBTCP string
+
+	opts       Options
+	nb, sb, nd *lifeline.Process
+}
+
+// Missing names the first tool that Start would miss on this machine, or is "".
+func Missing() string {
+	for _, tool := range []string{
+		"ovsdb-tool", "ovsdb-server", "ovn-northd", "ovn-nbctl", "ovn-sbctl", "ovn-trace", "ovn-appctl",
+	} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return tool
+		}
+	}
+	if file := schema("nb"); !exists(file) {
+		return file
+	}
+	return ""
+}
+
+// Start starts a Central with empty databases. Its user must Close it.
+func Start(o Options) (*Central, error) {
+	c, err := prepare(o)
+	if err != nil {
+		return nil, fmt.Errorf("starting OVN central: %w", err)
+	}
+	for _, start := range []func() error{c.StartNB, c.startSB, c.StartNorthd} {
+		if err := start(); err != nil {
+			c.Close()
+			return nil, fmt.Errorf("starting OVN central: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// prepare makes the directory and empty databases, and settles the ports.
+func prepare(o Options) (*Central, error) {
+	if o.Dir == "" {
+		dir, err := os.MkdirTemp("", "ovn")
+		if err != nil {
+			return nil, err
+		}
+		o.Dir = dir
+	}
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	c := &Central{Dir: o.Dir, opts: o}
+	c.NB, c.SB = "unix:"+c.path("nb", ".sock"), "unix:"+c.path("sb", ".sock")
+	for _, db := range []string{"nb", "sb"} {
+		if err := c.create(db); err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	if o.Listen == "" {
+		return c, nil
+	}
+	var err error
+	if c.NBTCP, err = listen(o.Listen, o.NBPort, &c.opts.NBArgs); err == nil {
+		c.SBTCP, err = listen(o.Listen, o.SBPort, &c.opts.SBArgs)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// listen adds the argument for a TCP port to args and returns the remote.
+func listen(addr string, port int, args *[]string) (remote string, err error) {
+	if port == 0 {
+		if port, err = freePort(addr); err != nil {
+			return "", err
+		}
+	}
+	if strings.Contains(addr, ":") {
+		addr = "[" + addr + "]"
+	}
+	*args = append((*args)[:len(*args):len(*args)], fmt.Sprintf("--remote=ptcp:%d:%s", port, addr))
+	return fmt.Sprintf("tcp:%s:%d", addr, port), nil
+}
+
+// freePort asks the kernel for a port that is free now.
+func freePort(addr string) (int, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
+	if err != nil {
+		return 0, fmt.Errorf("looking for a free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// Close kills the daemons and removes the files.
+func (c *Central) Close() {
+	c.StopNorthd()
+	c.StopNB()
+	stop(&c.sb)
+	_ = os.RemoveAll(c.Dir)
+}
+
+// StartNB starts the Northbound database's server, with the data of the last
+// one. It does nothing if one runs.
+func (c *Central) StartNB() error { return c.serve(&c.nb, "nb", c.opts.NBArgs) }
+
+// startSB starts the Southbound database's server.
+func (c *Central) startSB() error { return c.serve(&c.sb, "sb", c.opts.SBArgs) }
+
+// StopNB kills the Northbound database's server, as by kill -9.
+func (c *Central) StopNB() { stop(&c.nb) }
+
+// StartEmptyNB kills the Northbound database's server, if one runs, and starts
+// one with an empty database.
+func (c *Central) StartEmptyNB() error {
+	c.StopNB()
+	if err := c.create("nb"); err != nil {
+		return err
+	}
+	return c.StartNB()
+}
+
+// StartNorthd starts ovn-northd. It does nothing if one runs.
+func (c *Central) StartNorthd() error {
+	if c.nd != nil {
+		return nil
+	}
+	p, err := c.daemon("ovn-northd", "ovn-northd", "--ovnnb-db="+c.NB, "--ovnsb-db="+c.SB)
+	if err != nil {
+		return err
+	}
+	c.nd = p
+	return await(p, c.northdReady)
+}
+
+// northdReady waits until northd speaks to both databases: only then does it
+// become active.
+func (c *Central) northdReady() error {
+	out, err := c.run("ovn-appctl", "-t", filepath.Join(c.Dir, "ovn-northd.ctl"), "status")
+	if err == nil && !strings.Contains(out, "active") {
+		err = fmt.Errorf("ovn-northd says %q", out)
+	}
+	return err
+}
+
+// StopNorthd kills ovn-northd, as by kill -9.
+func (c *Central) StopNorthd() { stop(&c.nd) }
+
+// NBCtl runs ovn-nbctl on the Northbound database and returns what it printed,
+// without the last newline. It does not wait for ovn-northd unless args say so.
+func (c *Central) NBCtl(args ...string) (string, error) {
+	return c.run("ovn-nbctl", append([]string{"--db=" + c.NB, "--timeout=10"}, args...)...)
+}
+
+// SBCtl runs ovn-sbctl on the Southbound database and returns what it printed,
+// without the last newline.
+func (c *Central) SBCtl(args ...string) (string, error) {
+	return c.run("ovn-sbctl", append([]string{"--db=" + c.SB, "--timeout=10"}, args...)...)
+}
+
+// Sync waits until all chassis have done what the Northbound database says, or
+// only ovn-northd if there are none.
+func (c *Central) Sync() error {
+	chassis, err := c.SBCtl("--bare", "--columns=name", "list", "Chassis")
+	if err != nil {
+		return err
+	}
+	wait := "--wait=hv"
+	if chassis == "" {
+		wait = "--wait=sb"
+	}
+	_, err = c.NBCtl(wait, "sync")
+	return err
+}
+
+// Trace says which port a packet that enters a datapath leaves from, or "drop".
+// The packet is an expression of ovn-trace(8), such as
+// `inport == "a" && eth.src == 0a:00:00:00:00:01 && …`.
+func (c *Central) Trace(datapath, packet string) (string, error) {
+	out, err := c.run("ovn-trace", "--db="+c.SB, "--minimal", datapath, packet)
+	if err != nil {
+		return "", err
+	}
+	_, rest, found := strings.Cut(out, `output("`)
+	if !found {
+		return "drop", nil
+	}
+	port, _, _ := strings.Cut(rest, `"`)
+	return port, nil
+}
+
+// create makes an empty database in place of what is there.
+func (c *Central) create(db string) error {
+	file := c.path(db, ".db")
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_, err := c.run("ovsdb-tool", "create", file, schema(db))
+	return err
+}
+
+// serve starts an ovsdb-server, unless *p is one, and waits for its socket.
+func (c *Central) serve(p **lifeline.Process, db string, args []string) error {
+	if *p != nil {
+		return nil
+	}
+	socket := c.path(db, ".sock")
+	_ = os.Remove(socket) // a killed server's: it would look like ready
+	args = append([]string{"--remote=punix:" + socket}, args...)
+	started, err := c.daemon("ovsdb-server", "ovn"+db+"_db", append(args, c.path(db, ".db"))...)
+	if err != nil {
+		return err
+	}
+	*p = started
+	return await(started, func() error {
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err
+	})
+}
+
+// daemon starts an OVS daemon whose files are called name.
+func (c *Central) daemon(prog, name string, args ...string) (*lifeline.Process, error) {
+	file := filepath.Join(c.Dir, name)
+	common := []string{"-vconsole:off", "--log-file=" + file + ".log", "--unixctl=" + file + ".ctl"}
+	return lifeline.Start(c.opts.Command, prog, append(common, args...)...)
+}
+
+// path is a file of the database nb or sb.
+func (c *Central) path(db, ext string) string {
+	return filepath.Join(c.Dir, "ovn"+db+"_db"+ext)
+}
+
+// run runs a tool and returns its standard output.
+func (c *Central) run(prog string, args ...string) (string, error) {
+	command := c.opts.Command
+	if command == nil {
+		command = exec.Command
+	}
+	cmd := command(prog, args...)
+	var out, complaint strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	if err := cmd.Start(); err != nil {
+		return "", fmt.Errorf("running %s: %w", prog, err)
+	}
+	late := time.AfterFunc(toolTimeout, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	if err := cmd.Wait(); err != nil {
+		return "", fmt.Errorf("running %s %s: %w: %s", prog, strings.Join(args, " "), err, strings.TrimSpace(complaint.String()))
+	}
+	return strings.TrimRight(out.String(), "\n"), nil
+}
+
+// await polls until ready returns no error, p ended, or time is up.
+func await(p *lifeline.Process, ready func() error) error {
+	deadline := time.After(readyTimeout)
+	for {
+		err := ready()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.Done():
+			return p.Err()
+		case <-deadline:
+			return fmt.Errorf("not ready after %s: %w", readyTimeout, err)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// stop kills a daemon, if there is one.
+func stop(p **lifeline.Process) {
+	if *p != nil {
+		(*p).Stop()
+		*p = nil
+	}
+}
+
+func schema(db string) string { return filepath.Join(schemas, "ovn-"+db+".ovsschema") }
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}
