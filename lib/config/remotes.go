@@ -1,0 +1,76 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+)
+
+// ParseRemotes reads the addresses of a database: unix:FILE, tcp:HOST:PORT or
+// ssl:HOST:PORT, also spelled tcp://HOST:PORT, IPv6 in brackets, several of a
+// cluster with commas (ovsdb(7), "Active Database Connections"). It returns
+// them in OVS's spelling, in the same order, each once. All bad ones are
+// named in the error.
+func ParseRemotes(s string) ([]string, error) {
+	var remotes []string
+	var errs []error
+	seen := map[string]bool{}
+	for _, word := range strings.Split(s, ",") {
+		word = strings.TrimSpace(word)
+		if word == "" {
+			continue
+		}
+		remote, err := parseRemote(word)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%q: %w", word, err))
+			continue
+		}
+		if !seen[remote] {
+			remotes = append(remotes, remote)
+		}
+		seen[remote] = true
+	}
+	return remotes, errors.Join(errs...)
+}
+
+// parseRemote reads one address.
+func parseRemote(s string) (string, error) {
+	scheme, rest, _ := strings.Cut(s, ":")
+	switch scheme {
+	case "unix":
+		path := strings.TrimPrefix(rest, "//")
+		if !strings.HasPrefix(path, "/") {
+			return "", errors.New("the file of unix: must be an absolute path")
+		}
+		return "unix:" + path, nil
+	case "tcp", "ssl":
+		hostport, err := parseHostPort(strings.TrimPrefix(rest, "//"))
+		if err != nil {
+			return "", fmt.Errorf("%w: want %s:HOST:PORT, as in %s:10.0.0.1:6641", err, scheme, scheme)
+		}
+		return scheme + ":" + hostport, nil
+	}
+	return "", errors.New("want unix:FILE, tcp:HOST:PORT or ssl:HOST:PORT")
+}
+
+// parseHostPort checks HOST:PORT, where an IPv6 HOST is in brackets.
+func parseHostPort(s string) (string, error) {
+	host, port, err := net.SplitHostPort(s)
+	var addrErr *net.AddrError
+	if errors.As(err, &addrErr) {
+		return "", errors.New(addrErr.Err)
+	}
+	if err != nil {
+		return "", err
+	}
+	if host == "" || strings.ContainsAny(host, "/ \t\n@?#") {
+		return "", fmt.Errorf("bad host %q", host)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return "", fmt.Errorf("bad port %q", port)
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
+}

@@ -1,0 +1,185 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Setting is one line of the table of everything that can be configured.
+type Setting struct {
+	// Name is the setting's name in messages and in Show.
+	Name string
+	// Flag is the option on the command line without dashes, ExternalID the key
+	// in external_ids of the table Open_vSwitch, Key the key in section
+	// [default] of ovn_k8s.conf, Env the environment variables. Empty: the
+	// setting cannot be given there.
+	Flag, ExternalID, Key string
+	Env                   []string
+	// Default is the value, or for people a text in parentheses that says
+	// where the value comes from.
+	Default string
+	// Secret values are masked wherever they are printed.
+	Secret bool
+	// Text says in one line what the setting is for.
+	Text string
+}
+
+// Names of the settings, as in Setting.Name.
+const (
+	ovnNB          = "ovn-nb"
+	nbPrivKey      = "nb-privkey"
+	nbCert         = "nb-cert"
+	nbCACert       = "nb-cacert"
+	apiServer      = "k8s-api-server"
+	apiToken       = "k8s-api-token"
+	apiTokenFile   = "k8s-api-token-file"
+	apiCA          = "k8s-ca-certificate"
+	mtu            = "mtu"
+	conntrackZone  = "conntrack-zone"
+	clusterSubnet  = "cluster-cidr"
+	joinSubnet     = "join-subnet"
+	serviceCIDR    = "service-cidr"
+	ovnRemote      = "ovn-remote"
+	encapIP        = "ovn-encap-ip"
+	encapType      = "ovn-encap-type"
+	systemID       = "system-id"
+	cniConfDir     = "cni-conf-path"
+	cniBinDir      = "cni-link-path"
+	cniPlugin      = "cni-plugin"
+	cniLogFile     = "log-path"
+	cniTimeout     = "cni-timeout"
+	unixSocket     = "unix-socket"
+	runDir         = "rundir"
+	logDir         = "logdir"
+	mode           = "ovn-mode"
+	serviceHostEnv = "KUBERNETES_SERVICE_HOST"
+	servicePortEnv = "KUBERNETES_SERVICE_PORT"
+)
+
+// Places that are looked at when nothing is configured.
+const (
+	// ServiceAccountToken and ServiceAccountCA are where the kubelet puts the
+	// credentials of a pod's service account.
+	ServiceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+	ServiceAccountCA    = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+	// defaultAPICA is used as the API server's CA when it exists.
+	defaultAPICA = "/etc/openvswitch/k8s-ca.crt"
+)
+
+// Settings returns every setting, in the order in which it is documented.
+func Settings() []Setting {
+	return []Setting{
+		{Name: ovnNB, Flag: "ovn-nb", ExternalID: "ovn-nb", Key: "ovn_nb", Env: []string{"OVN_NB_DB"}, Default: "(the local unix socket, if it exists)",
+			Text: "Northbound database: unix:FILE, tcp:IP:PORT or ssl:IP:PORT, also tcp://; several of a cluster with commas"},
+		{Name: nbPrivKey, Flag: "nb-privkey", ExternalID: "ovn-k8s-nb-privkey", Key: "private_key", Default: "/etc/openvswitch/ovncontroller-privkey.pem",
+			Text: "file with the private key for an ssl: Northbound database"},
+		{Name: nbCert, Flag: "nb-cert", ExternalID: "ovn-k8s-nb-cert", Key: "certificate", Default: "/etc/openvswitch/ovncontroller-cert.pem",
+			Text: "file with the certificate for an ssl: Northbound database"},
+		{Name: nbCACert, Flag: "nb-cacert", ExternalID: "ovn-k8s-nb-cacert", Key: "ca_cert", Default: "/etc/openvswitch/ovnnb-ca.cert",
+			Text: "file with the CA certificate of an ssl: Northbound database; fetched from the server once if it does not exist"},
+		{Name: apiServer, Flag: "k8s-api-server", ExternalID: "k8s-api-server", Key: "k8s_api_server", Env: []string{serviceHostEnv, servicePortEnv},
+			Text: "Kubernetes API server: a URL, or HOST:PORT for http"},
+		{Name: apiToken, ExternalID: "k8s-api-token", Key: "k8s_api_token", Secret: true,
+			Text: "bearer token for the API server; no option, since ps would show it"},
+		{Name: apiTokenFile, Flag: "k8s-api-token-file", ExternalID: "ovn-k8s-api-token-file", Key: "k8s_api_token_file", Default: "(the service account's token, if it exists)",
+			Text: "file with the bearer token for the API server, read again when it changes"},
+		{Name: apiCA, Flag: "k8s-ca-certificate", ExternalID: "k8s-ca-certificate", Key: "k8s_ca_certificate", Default: "(" + defaultAPICA + " or the service account's CA, if one exists)",
+			Text: "CA certificate of the API server: PEM text, in which \\n may stand for a line end, or a file"},
+		{Name: mtu, Flag: "mtu", ExternalID: "ovn-k8s-mtu", Key: "mtu", Default: "1400",
+			Text: "MTU of pods and management ports in bytes"},
+		{Name: conntrackZone, ExternalID: "ovn-k8s-conntrack-zone", Key: "conntrack_zone", Default: "64000",
+			Text: "connection tracking zone of the gateway bridge"},
+		{Name: clusterSubnet, ExternalID: "ovn-k8s-cluster-cidr", Key: "cluster_cidr",
+			Text: "subnets of all pods, with commas"},
+		{Name: joinSubnet, Flag: "join-subnet", ExternalID: "ovn-k8s-join-subnet", Key: "join_subnet", Default: "100.64.0.0/16,fd98::/64",
+			Text: "subnets between the cluster router and gateways, one per address family"},
+		{Name: serviceCIDR, Flag: "service-cidr", ExternalID: "ovn-k8s-service-cidr", Key: "service_cidr",
+			Text: "subnets of services, one per address family"},
+		{Name: ovnRemote, ExternalID: "ovn-remote",
+			Text: "Southbound database; ovn-controller's"},
+		{Name: encapIP, ExternalID: "ovn-encap-ip",
+			Text: "local end of tunnels; ovn-controller's"},
+		{Name: encapType, ExternalID: "ovn-encap-type",
+			Text: "geneve or stt; ovn-controller's"},
+		{Name: systemID, ExternalID: "system-id",
+			Text: "name of the chassis; unique and lasting"},
+		{Name: cniConfDir, ExternalID: "ovn-k8s-cni-conf-path", Key: "cni_conf_path", Default: "/etc/cni/net.d",
+			Text: "directory in which minion-init writes the CNI configuration"},
+		{Name: cniBinDir, ExternalID: "ovn-k8s-cni-link-path", Key: "cni_link_path", Default: "/opt/cni/bin",
+			Text: "directory in which minion-init links the CNI plugin"},
+		{Name: cniPlugin, ExternalID: "ovn-k8s-cni-plugin", Key: "cni_plugin", Default: "ovn-k8s-cni-overlay",
+			Text: "the CNI plugin: a path, or a name to be found on PATH"},
+		{Name: cniLogFile, ExternalID: "ovn-k8s-log-path", Key: "log_path", Default: "/var/log/openvswitch/ovn-k8s-cni-overlay.log",
+			Text: "log file of the CNI plugin"},
+		{Name: cniTimeout, ExternalID: "ovn-k8s-cni-timeout", Key: "cni_timeout", Default: "60s",
+			Text: "how long the CNI plugin waits for a pod's network: 90s, 2m, or a number of seconds"},
+		{Name: unixSocket, Key: "unix_socket", Default: "($OVN_RUNDIR or /var/run/ovn)/ovnnb_db.sock",
+			Text: "socket of the local Northbound database"},
+		{Name: runDir, Key: "rundir", Env: []string{"OVS_RUNDIR"}, Default: "/var/run/openvswitch",
+			Text: "directory of pidfiles, control sockets and Open vSwitch's db.sock"},
+		{Name: logDir, Key: "logdir", Env: []string{"OVS_LOGDIR"}, Default: "/var/log/openvswitch",
+			Text: "directory of log files"},
+		{Name: mode, Key: "ovn_mode", Default: "overlay",
+			Text: "overlay; nothing else is implemented"},
+	}
+}
+
+// Markdown returns the settings as a table for the documentation.
+func Markdown() string {
+	var b strings.Builder
+	b.WriteString("| setting | command line | external_ids | ovn_k8s.conf | environment | default |\n")
+	b.WriteString("|---|---|---|---|---|---|\n")
+	for _, s := range Settings() {
+		flag := s.Flag
+		if flag != "" {
+			flag = "--" + flag
+		}
+		text := s.Text
+		if s.Secret {
+			text += " (secret)"
+		}
+		fmt.Fprintf(&b, "| %s: %s | %s | %s | %s | %s | %s |\n", s.Name, text,
+			code(flag), code(s.ExternalID), code(s.Key), code(s.Env...), code(s.Default))
+	}
+	return b.String()
+}
+
+// code formats words as code, and a text in parentheses as it is.
+func code(words ...string) string {
+	var out []string
+	for _, w := range words {
+		switch {
+		case w == "":
+		case strings.HasPrefix(w, "("):
+			out = append(out, w)
+		default:
+			out = append(out, "`"+w+"`")
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// ignored lists keys that look as if they were meant for us and that no
+// setting has: all of the file's, and the external_ids that start with
+// "ovn-k8s-".
+func ignored(s Sources) []string {
+	known := map[string]bool{}
+	for _, set := range Settings() {
+		known["external_ids:"+set.ExternalID] = true
+		known[set.Key] = true
+	}
+	var out []string
+	for k := range s.ExternalIDs {
+		if strings.HasPrefix(k, "ovn-k8s-") && !known["external_ids:"+k] {
+			out = append(out, "external_ids:"+k)
+		}
+	}
+	for k := range s.File {
+		if !known[fileKey(k)] {
+			out = append(out, s.fileName()+": "+k)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
