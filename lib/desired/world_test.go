@@ -1,0 +1,302 @@
+package desired
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+)
+
+func prefixes(list ...string) (out []netip.Prefix) {
+	for _, s := range list {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+// cluster returns a dual-stack topology with the given nodes, each with room
+// for 5 pods.
+func cluster(t testing.TB, nodes ...int) topology.Cluster {
+	t.Helper()
+	c, err := topology.New(names.ClusterRouter, prefixes("10.0.0.0/16", "fd00::/48"), prefixes("100.64.0.0/16", "fd98::/64"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		c, err = c.WithNode(fmt.Sprintf("n%d", n), prefixes(fmt.Sprintf("10.0.%d.8/29", n), fmt.Sprintf("fd00:0:0:%d::/64", n)))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+func newPod(name, node string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)},
+		Spec:       corev1.PodSpec{NodeName: node},
+	}
+}
+
+func annotated(p *corev1.Pod, ips ...string) *corev1.Pod {
+	a := pod.Addresses{MAC: "0a:58:01:02:03:04"}
+	for _, ip := range ips {
+		pre := netip.MustParsePrefix(ip)
+		a.IPs = append(a.IPs, pre)
+		a.Gateways = append(a.Gateways, pre.Masked().Addr().Next())
+	}
+	p.Annotations = map[string]string{names.Annotation: a.Annotation()}
+	return p
+}
+
+// given returns the addresses of each pod that has some, "ip ip".
+func given(w *World) map[string]string {
+	out := map[string]string{}
+	for k, p := range w.pods {
+		if p.addrs.MAC != "" {
+			var s []string
+			for _, ip := range p.addrs.IPs {
+				s = append(s, ip.String())
+			}
+			out[k.Name] = strings.Join(s, " ")
+		}
+	}
+	return out
+}
+
+func TestAnnotationIsOnlyAWish(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		pods []*corev1.Pod
+		want map[string]string
+	}{
+		{"honoured if free", []*corev1.Pod{annotated(newPod("a", "n1"), "10.0.1.12/29", "fd00:0:0:1::77/64")},
+			map[string]string{"a": "10.0.1.12/29 fd00:0:0:1::77/64"}},
+		{"not outside the node's subnet", []*corev1.Pod{annotated(newPod("a", "n1"), "10.0.2.12/29", "fd00:0:0:1::77/64")},
+			map[string]string{"a": "10.0.1.11/29 fd00:0:0:1::3/64"}},
+		{"not the router's", []*corev1.Pod{annotated(newPod("a", "n1"), "10.0.1.9/29", "fd00:0:0:1::1/64")},
+			map[string]string{"a": "10.0.1.11/29 fd00:0:0:1::3/64"}},
+		{"not the management port's", []*corev1.Pod{annotated(newPod("a", "n1"), "10.0.1.10/29", "fd00:0:0:1::2/64")},
+			map[string]string{"a": "10.0.1.11/29 fd00:0:0:1::3/64"}},
+		{"not broadcast", []*corev1.Pod{annotated(newPod("a", "n1"), "10.0.1.15/29", "fd00:0:0:1::5/64")},
+			map[string]string{"a": "10.0.1.11/29 fd00:0:0:1::3/64"}},
+		{"not one family only", []*corev1.Pod{annotated(newPod("a", "n1"), "10.0.1.12/29")},
+			map[string]string{"a": "10.0.1.11/29 fd00:0:0:1::3/64"}},
+		{"what the kubelet says wins", []*corev1.Pod{
+			annotated(newPod("a", "n1"), "10.0.1.12/29", "fd00:0:0:1::77/64"),
+			func() *corev1.Pod {
+				p := newPod("b", "n1")
+				p.Status.PodIPs = []corev1.PodIP{{IP: "10.0.1.12"}, {IP: "fd00:0:0:1::77"}}
+				return p
+			}(),
+		}, map[string]string{"a": "10.0.1.13/29 fd00:0:0:1::78/64", "b": "10.0.1.12/29 fd00:0:0:1::77/64"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := NewWorld()
+			w.Put(cluster(t, 1, 2))
+			for _, p := range tt.pods {
+				w.Put(p)
+			}
+			w.Settle()
+			if got := given(w); !maps.Equal(got, tt.want) {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestTheDatabaseWinsOverTheAnnotation(t *testing.T) {
+	w := NewWorld()
+	w.Put(pod.Lease{Key: pod.Key{Namespace: "default", Name: "b"}, UID: "uid-b", MAC: "0a:58:0a:00:01:0c",
+		IPs: []netip.Addr{netip.MustParseAddr("10.0.1.12"), netip.MustParseAddr("fd00:0:0:1::c")}})
+	w.Put(cluster(t, 1))
+	w.Put(annotated(newPod("a", "n1"), "10.0.1.12/29", "fd00:0:0:1::c/64"))
+	w.Put(newPod("b", "n1"))
+	w.Settle()
+	if got := given(w); got["b"] != "10.0.1.12/29 fd00:0:0:1::c/64" || got["a"] == got["b"] || got["a"] == "" {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestAnAnnotationWrittenLaterChangesNothing(t *testing.T) {
+	w := NewWorld()
+	w.Put(cluster(t, 1))
+	w.Put(newPod("a", "n1"))
+	w.Settle()
+	before := given(w)["a"]
+	w.Put(annotated(newPod("a", "n1"), "10.0.1.14/29", "fd00:0:0:1::e/64"))
+	w.Settle()
+	if got := given(w)["a"]; got != before {
+		t.Errorf("the pod moved from %s to %s", before, got)
+	}
+	if a, ok := w.Annotation("pod/default/a"); !ok || a.Addresses.Annotation() == a.Pod.Annotation {
+		t.Errorf("the wrong annotation is not seen as wrong: %+v", a)
+	}
+}
+
+func TestAddressesAreNotReusedAtOnce(t *testing.T) {
+	w := NewWorld()
+	w.Put(cluster(t, 1))
+	var seen []string
+	for range 3 {
+		w.Put(newPod("a", "n1"))
+		w.Settle()
+		seen = append(seen, given(w)["a"])
+		w.Remove(newPod("a", "n1"))
+	}
+	if slices.Sort(seen); len(slices.Compact(seen)) != 3 {
+		t.Errorf("3 pods in a row had %v", seen)
+	}
+}
+
+func TestAFullSubnetIsNamedAndRetriedWhenAPodGoes(t *testing.T) {
+	w := NewWorld()
+	w.Put(cluster(t, 1))
+	for i := range 5 {
+		w.Put(newPod(fmt.Sprint("p", i), "n1"))
+	}
+	w.Settle()
+	_, err := w.Rows("pod/default/p4")
+	if want := "subnet 10.0.1.8/29 of node n1 has no free address: all 4 are in use"; err == nil || err.Error() != want {
+		t.Fatalf("got error %v, want %q", err, want)
+	}
+	w.Remove(newPod("p0", "n1"))
+	if touched := w.Settle(); !slices.Contains(touched, nb.Unit("pod/default/p4")) {
+		t.Errorf("a free address touches %v, not the pod that waits for it", touched)
+	}
+	if rows, err := w.Rows("pod/default/p4"); err != nil || len(rows) != 1 {
+		t.Errorf("got %v, %v", rows, err)
+	}
+}
+
+func TestPodsWithoutPorts(t *testing.T) {
+	w := NewWorld()
+	w.Put(cluster(t, 1))
+	for name, change := range map[string]func(*corev1.Pod){
+		"unscheduled": func(p *corev1.Pod) { p.Spec.NodeName = "" },
+		"host":        func(p *corev1.Pod) { p.Spec.HostNetwork = true },
+		"succeeded":   func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded },
+		"failed":      func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed },
+	} {
+		p := newPod(name, "n1")
+		w.Put(p)
+		w.Settle()
+		change(p)
+		w.Put(p)
+		w.Settle()
+		if rows, err := w.Rows(nb.Unit("pod/default/" + name)); rows != nil || err != nil {
+			t.Errorf("%s: got rows %v, %v", name, rows, err)
+		}
+	}
+	if len(given(w)) != 0 {
+		t.Errorf("addresses are held: %v", given(w))
+	}
+}
+
+// state is every unit's rows, as text.
+func state(w *World, more []nb.Unit) map[nb.Unit]string {
+	out := map[nb.Unit]string{}
+	for _, u := range append(w.Units(), more...) {
+		rows, err := w.Rows(u)
+		out[u] = fmt.Sprint(rows, err)
+	}
+	return out
+}
+
+// Every unit whose rows a change alters must be among the units that the change
+// reports, or a running watcher would leave it as it was.
+func TestTouchedIsComplete(t *testing.T) {
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		w := NewWorld()
+		before := state(w, nil)
+		for step := range 150 {
+			what, touched := randomChange(t, r, w)
+			touched = append(touched, w.Settle()...)
+			after := state(w, slices.Collect(maps.Keys(before)))
+			for u, rows := range after {
+				was, known := before[u]
+				if !known {
+					was = fmt.Sprint([]nb.Row(nil), error(nil))
+				}
+				if rows != was && !slices.Contains(touched, u) {
+					t.Fatalf("seed %d step %d: %s changed %s, which it did not report:\n%s\n%s", seed, step, what, u, was, rows)
+				}
+			}
+			before = after
+			noTwoShareAnAddress(t, w)
+		}
+	}
+}
+
+func noTwoShareAnAddress(t *testing.T, w *World) {
+	t.Helper()
+	holders := map[netip.Addr]string{}
+	for k, p := range w.pods {
+		for _, ip := range p.addrs.IPs {
+			if other := holders[ip.Addr()]; other != "" {
+				t.Fatalf("%s and %s share %s", other, k, ip)
+			}
+			holders[ip.Addr()] = k.String()
+		}
+	}
+}
+
+func randomChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Unit) {
+	t.Helper()
+	node := fmt.Sprint("n", r.IntN(4))
+	name := fmt.Sprint("p", r.IntN(12))
+	switch r.IntN(10) {
+	case 0:
+		var nodes []int
+		for n := range 4 {
+			if r.IntN(4) > 0 {
+				nodes = append(nodes, n)
+			}
+		}
+		return fmt.Sprint("topology ", nodes), w.Put(cluster(t, nodes...))
+	case 1:
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+		if r.IntN(2) == 0 {
+			return "remove node " + node, w.Remove(n)
+		}
+		return "node " + node, w.Put(n)
+	case 2, 3:
+		return "remove " + name, w.Remove(newPod(name, node))
+	case 4:
+		p := newPod(name, node)
+		p.Status.Phase = corev1.PodSucceeded
+		return "finish " + name, w.Put(p)
+	case 5:
+		p := newPod(name, node)
+		p.UID = types.UID(fmt.Sprint("new", r.Int()))
+		return "recreate " + name, w.Put(p)
+	case 6:
+		pods := []any{}
+		for i := range 12 {
+			if r.IntN(2) == 0 {
+				pods = append(pods, newPod(fmt.Sprint("p", i), fmt.Sprint("n", r.IntN(4))))
+			}
+		}
+		return fmt.Sprint("replace by ", len(pods)), w.Replace(&corev1.Pod{}, pods)
+	}
+	p := newPod(name, node)
+	if r.IntN(3) == 0 {
+		var n int
+		fmt.Sscanf(node, "n%d", &n)
+		annotated(p, fmt.Sprintf("10.0.%d.%d/29", n, 8+r.IntN(8)), fmt.Sprintf("fd00:0:0:%d::%x/64", n, 1+r.IntN(8)))
+	}
+	return fmt.Sprint("pod ", name, " on ", node, " ", p.Annotations), w.Put(p)
+}
