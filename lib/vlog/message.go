@@ -1,0 +1,103 @@
+package vlog
+
+import (
+	"fmt"
+	"log/syslog"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/sirupsen/logrus"
+)
+
+// moduleKey is the field of an entry that names its module. It is printed in a
+// place of its own.
+const moduleKey = "module"
+
+// message is an entry's text and its fields, on one line.
+func message(e *logrus.Entry) string {
+	var b strings.Builder
+	b.WriteString(oneLine(strings.TrimRight(e.Message, "\n")))
+	for _, k := range slices.Sorted(maps.Keys(e.Data)) {
+		if k == moduleKey {
+			continue
+		}
+		b.WriteByte(' ')
+		b.WriteString(oneLine(k))
+		b.WriteByte('=')
+		b.WriteString(value(k, e.Data[k]))
+	}
+	return hideTokens(b.String())
+}
+
+// secretKeys are fields whose values must not reach a log, should anyone ever
+// pass them.
+var secretKeys = map[string]bool{"token": true, "k8s-api-token": true, "password": true, "authorization": true}
+
+func value(key string, v any) string {
+	if secretKeys[strings.ToLower(key)] {
+		return "<hidden>"
+	}
+	s := text(v)
+	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r == ' ' || r == '"' || r == '=' || !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// text prints a value. A value whose own method panics, such as a typed nil,
+// prints as fmt shows it: logging must not end a program.
+func text(v any) string {
+	if b, ok := v.([]byte); ok {
+		return string(b)
+	}
+	return fmt.Sprintf("%+v", v)
+}
+
+// oneLine escapes what would break a line or a terminal.
+func oneLine(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
+		return s
+	}
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == unicode.ReplacementChar && s[i] != "\uFFFD"[0]: // a byte that is not UTF-8
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
+}
+
+var bearer = regexp.MustCompile(`(?i)(bearer )[^\s"\\]+`)
+
+// hideTokens masks an Authorization header's token wherever it stands, e.g. in
+// a dump of a request by client-go.
+func hideTokens(s string) string {
+	if !strings.Contains(s, "earer ") {
+		return s
+	}
+	return bearer.ReplaceAllString(s, "${1}<hidden>")
+}
+
+// priority is the level's severity in syslog(3).
+func (l Level) priority() syslog.Priority {
+	switch l {
+	case Emer:
+		return syslog.LOG_ALERT // LOG_EMERG would go to every terminal
+	case Err:
+		return syslog.LOG_ERR
+	case Warn:
+		return syslog.LOG_WARNING
+	case Info:
+		return syslog.LOG_NOTICE
+	}
+	return syslog.LOG_DEBUG
+}

@@ -1,0 +1,315 @@
+// Package vlog gives logrus the options, levels, line format and run-time
+// commands of Open vSwitch's vlog (ovs-appctl(8), «Logging Commands»), so that
+// one set of habits serves every daemon on the host.
+//
+// A line looks like
+//
+//	2026-11-21T07:05:38.857Z|00001|watcher|INFO|attached pod=default/web-0
+//
+// and is always one line: fields follow the message, sorted by key, quoted
+// where they hold a space, and whatever could break the line is escaped.
+// Levels are kept for each module and each of the destinations console, syslog
+// and file.
+package vlog
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"log/syslog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+// defaultFile is what --log-file without a value means. No relative file name
+// that a user would choose looks like it.
+const defaultFile = "<default>"
+
+// Options are a program's log options.
+type Options struct {
+	Verbose []string `short:"v" long:"verbose" optional:"yes" optional-value:"dbg" unquote:"false" value-name:"SPEC" description:"set log levels: words for a module, a destination (console, syslog, file) and a level (off, emer, err, warn, info, dbg), as in -vfile:info; or pattern:DEST:PATTERN. Alone: everything at dbg. May be repeated; each counts"`
+	LogFile string   `long:"log-file" optional:"yes" optional-value:"<default>" unquote:"false" value-name:"FILE" description:"log to FILE too; without =FILE, to PROGRAM.log in the log directory"`
+}
+
+// A Log writes lines to the console, the system log and a file. All its methods
+// may be called at any time from any goroutine.
+type Log struct {
+	program *program
+
+	mu       sync.Mutex
+	seq      int64
+	modules  map[string]*module // by name in lower case
+	base     levels             // of modules that are still to come
+	patterns [dests]pattern
+	text     [dests]string // the patterns as they were given
+	console  io.Writer
+	syslog   *syslog.Writer // nil: there is none
+	path     string         // "": no --log-file
+	file     *os.File       // nil: closed
+	klog     func(Level)    // nil: TakeKlog was not called
+}
+
+type levels [dests]Level
+
+// A module's levels, and the logger that its entries share.
+type module struct {
+	name   string
+	levels levels
+	logger *logrus.Logger // nil until Module is called
+}
+
+// New opens the log of a program. Levels are info everywhere until o says
+// otherwise. A relative o.LogFile lies in $OVS_LOGDIR or /var/log/openvswitch.
+// Without a system log on this host, lines for it are dropped.
+// The error names the argument or the file at fault.
+func New(name string, o Options, console io.Writer) (*Log, error) {
+	host, _ := os.Hostname() // only for %E
+	l := &Log{
+		program: &program{name: name, host: cmp.Or(host, "-"), pid: os.Getpid(), start: time.Now()},
+		modules: make(map[string]*module),
+		base:    levels{Info, Info, Info},
+		console: console,
+	}
+	l.setPattern(AnyDest, DefaultPattern)
+	l.setPattern(Syslog, syslogPattern)
+	if l.syslog, _ = syslog.New(syslog.LOG_DAEMON, name); l.syslog == nil {
+		l.base[Syslog] = Off
+	}
+	for _, arg := range o.Verbose {
+		if err := l.startSpec(arg); err != nil {
+			return nil, fmt.Errorf("processing %q: %w", arg, err)
+		}
+	}
+	if o.LogFile == "" {
+		return l, nil
+	}
+	l.path = filePath(name, o.LogFile)
+	if err := l.reopen(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// filePath is the log file that --log-file=value means.
+func filePath(program, value string) string {
+	if value == defaultFile {
+		value = program + ".log"
+	}
+	if filepath.IsAbs(value) {
+		return value
+	}
+	return filepath.Join(cmp.Or(os.Getenv("OVS_LOGDIR"), "/var/log/openvswitch"), value)
+}
+
+// startSpec applies a -v argument. No module exists yet, so that any name is
+// believed, but only beside a level: "-vfile:inof" is a slip, not a module.
+func (l *Log) startSpec(arg string) error {
+	spec, err := ParseSpec(arg)
+	if err != nil {
+		return err
+	}
+	if spec.Module != "" && !spec.Explicit {
+		return fmt.Errorf("no destination, level, or module %q (a module takes a level, as in %s:dbg)", spec.Module, spec.Module)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if spec.Module != "" {
+		l.module(spec.Module)
+	}
+	return l.apply(spec)
+}
+
+// apply makes a change. The caller holds l.mu.
+func (l *Log) apply(s Spec) error {
+	if s.Pattern != "" {
+		l.setPattern(s.Dest, s.Pattern)
+		return nil
+	}
+	if s.Module != "" {
+		m, ok := l.modules[strings.ToLower(s.Module)]
+		if !ok {
+			return fmt.Errorf("no destination, level, or module %q", s.Module)
+		}
+		m.set(s)
+		l.follow()
+		return nil
+	}
+	l.base.set(s)
+	for _, m := range l.modules {
+		m.set(s)
+	}
+	l.follow()
+	return nil
+}
+
+// setPattern sets a pattern that parses.
+func (l *Log) setPattern(d Dest, text string) {
+	p, _ := parsePattern(text) // ParseSpec has checked it
+	for i := range dests {
+		if d == AnyDest || d == Dest(i) {
+			l.patterns[i], l.text[i] = p, text
+		}
+	}
+}
+
+func (v *levels) set(s Spec) {
+	for i := range v {
+		if s.Dest == AnyDest || s.Dest == Dest(i) {
+			v[i] = s.Level
+		}
+	}
+}
+
+func (v levels) most() Level { return max(v[Console], v[Syslog], v[File]) }
+
+func (m *module) set(s Spec) {
+	m.levels.set(s)
+	if m.logger != nil {
+		m.logger.SetLevel(logrusLevels[m.levels.most()])
+	}
+}
+
+// module finds or makes a module. The caller holds l.mu.
+func (l *Log) module(name string) *module {
+	key := strings.ToLower(name)
+	m, ok := l.modules[key]
+	if !ok {
+		m = &module{name: name, levels: l.base}
+		l.modules[key] = m
+	}
+	return m
+}
+
+// Module is the log of one module, made at its first use. The name is what
+// vlog/list shows, vlog/set takes and lines carry.
+func (l *Log) Module(name string) *logrus.Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.module(name)
+	if m.logger == nil {
+		m.name = name // -v may have spelled it in another case
+		m.logger = logrus.New()
+		m.logger.SetOutput(io.Discard)
+		m.logger.SetFormatter(silent{})
+		m.logger.SetLevel(logrusLevels[m.levels.most()])
+		m.logger.AddHook(hook{l, m})
+		l.follow()
+	}
+	return m.logger.WithField(moduleKey, name)
+}
+
+// hook leads a module's entries to the Log.
+type hook struct {
+	log    *Log
+	module *module
+}
+
+// Levels implements logrus.Hook.
+func (h hook) Levels() []logrus.Level { return logrus.AllLevels }
+
+// Fire implements logrus.Hook. A destination that fails must not stop the
+// program, and there is no better place to complain.
+func (h hook) Fire(e *logrus.Entry) error {
+	h.log.write(h.module, e)
+	return nil
+}
+
+// silent is the formatter of loggers whose lines the hook has written.
+type silent struct{}
+
+// Format implements logrus.Formatter.
+func (silent) Format(*logrus.Entry) ([]byte, error) { return nil, nil }
+
+func (l *Log) write(m *module, e *logrus.Entry) {
+	ln := line{time: e.Time, module: m.name, level: levelOf(e.Level), message: message(e), program: l.program}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ln.level > m.levels.most() {
+		return
+	}
+	l.seq++
+	ln.seq = l.seq
+	if ln.level <= m.levels[Console] && l.console != nil {
+		_ = l.patterns[Console].write(l.console, ln)
+	}
+	if ln.level <= m.levels[File] && l.file != nil {
+		_ = l.patterns[File].write(l.file, ln)
+	}
+	if ln.level <= m.levels[Syslog] && l.syslog != nil {
+		_ = l.patterns[Syslog].write(severity{l.syslog, ln.level}, ln)
+	}
+}
+
+// severity writes to the system log at one level.
+type severity struct {
+	w     *syslog.Writer
+	level Level
+}
+
+// Write implements io.Writer.
+func (s severity) Write(b []byte) (int, error) {
+	var err error
+	switch text := string(b); s.level.priority() {
+	case syslog.LOG_ALERT:
+		err = s.w.Alert(text)
+	case syslog.LOG_ERR:
+		err = s.w.Err(text)
+	case syslog.LOG_WARNING:
+		err = s.w.Warning(text)
+	case syslog.LOG_NOTICE:
+		err = s.w.Notice(text)
+	default:
+		err = s.w.Debug(text)
+	}
+	return len(b), err
+}
+
+// reopen opens the log file anew, as after its rotation. Where that fails the
+// old one stays in use. A crash of the program, whose traceback would be lost
+// with a detached daemon's stderr, is written there too.
+func (l *Log) reopen() error {
+	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+	if err != nil {
+		return fmt.Errorf("opening log file: %w", err)
+	}
+	_ = debug.SetCrashOutput(f, debug.CrashOptions{}) // a convenience: it duplicates f
+	l.mu.Lock()
+	old := l.file
+	l.file = f
+	l.mu.Unlock()
+	if old != nil {
+		_ = old.Close()
+	}
+	return nil
+}
+
+func (l *Log) closeFile() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file == nil {
+		return nil
+	}
+	err := errors.Join(debug.SetCrashOutput(nil, debug.CrashOptions{}), l.file.Close())
+	l.file = nil
+	return err
+}
+
+// Close ends the log: what is logged later goes to the console alone.
+func (l *Log) Close() error {
+	l.dropKlog()
+	err := l.closeFile()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.syslog != nil {
+		err = errors.Join(err, l.syslog.Close())
+		l.syslog = nil
+	}
+	return err
+}
