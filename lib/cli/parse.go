@@ -1,0 +1,318 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"reflect"
+	"slices"
+	"strings"
+
+	flags "github.com/jessevdk/go-flags"
+)
+
+// help is what --help or --version prints.
+type help string
+
+func (h help) Error() string { return string(h) }
+
+// A parser reads one command line.
+type parser struct {
+	*flags.Parser
+	program Program
+	args    []string
+	runner  Runner
+	stray   []string // arguments that belong to nothing
+}
+
+// parse returns the Runner that args choose, its options filled in. The error
+// is a help, or says on one line what is wrong.
+func parse(prog Program, args []string) (Runner, error) {
+	p := &parser{Parser: flags.NewNamedParser(prog.Name, flags.HelpFlag|flags.PassDoubleDash), program: prog}
+	p.LongDescription = prog.Summary
+	p.addOptions(prog)
+	p.args = p.spellOut(args)
+	p.runner, _ = prog.Options.(Runner)
+	p.UnknownOptionHandler = p.complete
+	p.CommandHandler = func(c flags.Commander, rest []string) error {
+		if c != nil {
+			p.runner = c.(Runner)
+		}
+		p.stray = rest
+		return nil
+	}
+	rest, err := p.ParseArgs(p.args)
+	if err != nil {
+		return nil, p.explain(err, rest)
+	}
+	if len(p.stray) > 0 {
+		return nil, p.strayArgument(p.stray[0])
+	}
+	return p.runner, nil
+}
+
+// addOptions adds the program's options and --version. A struct that go-flags
+// refuses is a programmer's mistake, which every run would show.
+func (p *parser) addOptions(prog Program) {
+	if _, err := p.AddGroup("Options", "", prog.Options); err != nil {
+		panic(fmt.Sprintf("cli: options %T: %v", prog.Options, err))
+	}
+	var version struct {
+		Show func() error `short:"V" long:"version" description:"Show the version"`
+	}
+	version.Show = func() error { return &flags.Error{Type: flags.ErrHelp, Message: prog.Name + " " + prog.Version} }
+	if _, err := p.AddGroup("Version", "", &version); err != nil {
+		panic(fmt.Sprintf("cli: version: %v", err))
+	}
+}
+
+// spellOut writes the value that is meant beside each option that stands alone,
+// may be repeated and has an optional value, as -v: go-flags would make it
+// forget the values that it was given before.
+func (p *parser) spellOut(args []string) []string {
+	out := slices.Clone(args)
+	for i, a := range out {
+		if a == "--" {
+			break
+		}
+		for o := range p.everyOption() {
+			if collects(o) && (a == "--"+o.LongName || o.ShortName != 0 && a == "-"+string(o.ShortName)) {
+				out[i] = "--" + o.LongName + "=" + o.OptionalValue[0]
+			}
+		}
+	}
+	return out
+}
+
+func collects(o *flags.Option) bool {
+	return o.OptionalArgument && len(o.OptionalValue) > 0 && o.Field().Type.Kind() == reflect.Slice
+}
+
+// complete finds the option that an abbreviation means. go-flags calls it with
+// the name and the rest of the command line, and goes on with what it returns.
+func (p *parser) complete(name string, value flags.SplitArgument, rest []string) ([]string, error) {
+	arg := p.args[len(p.args)-len(rest)-1] // as it was typed: each call replaces one argument by one
+	if !strings.HasPrefix(arg, "--") {
+		return nil, fmt.Errorf("unknown option %s", arg)
+	}
+	var names []string
+	var found *flags.Option
+	for o := range p.activeOptions() {
+		if long := o.LongName; long != "" && strings.HasPrefix(long, name) {
+			names, found = append(names, "--"+long), o
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("unknown option --%s", name)
+	}
+	if len(names) > 1 {
+		slices.Sort(names)
+		return nil, fmt.Errorf("option --%s is ambiguous: it could be %s", name, strings.Join(names, ", "))
+	}
+	full := "--" + found.LongName
+	if v, ok := value.Value(); ok {
+		full += "=" + v
+	} else if collects(found) {
+		full += "=" + found.OptionalValue[0]
+	}
+	return append([]string{full}, rest...), nil
+}
+
+// explain turns an error of go-flags into ours; rest is the command line from
+// where it happened.
+func (p *parser) explain(err error, rest []string) error {
+	var fe *flags.Error
+	if !errors.As(err, &fe) {
+		return err
+	}
+	switch fe.Type {
+	case flags.ErrHelp:
+		return p.help(fe.Message)
+	case flags.ErrRequired:
+		if missing := p.missing(); len(missing) > 0 {
+			return fmt.Errorf("missing required option %s", strings.Join(missing, ", "))
+		}
+	case flags.ErrCommandRequired:
+		return fmt.Errorf("no command given; it can be %s", strings.Join(p.commandNames(), ", "))
+	case flags.ErrUnknownCommand:
+		return p.unknownCommand(rest)
+	}
+	return errors.New(oneLine(fe.Message))
+}
+
+// missing are the required options that were not given.
+func (p *parser) missing() []string {
+	var names []string
+	for o := range p.activeOptions() {
+		if o.Required && !o.IsSet() {
+			names = append(names, optionName(o))
+		}
+	}
+	return names
+}
+
+func (p *parser) commandNames() []string {
+	var names []string
+	for _, c := range p.active().Commands() {
+		if !c.Hidden {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// active is the command that was chosen, or the program itself.
+func (p *parser) active() *flags.Command {
+	c := p.Command
+	for c.Active != nil {
+		c = c.Active
+	}
+	return c
+}
+
+// unknownCommand names the argument that is no command; rest is the command
+// line from there on.
+func (p *parser) unknownCommand(rest []string) error {
+	at := len(p.args) - len(rest)
+	if at > 0 {
+		if o := p.valueless(p.args[at-1]); o != nil {
+			return needsEquals(o, rest[0])
+		}
+	}
+	return fmt.Errorf("unknown command %q; it can be %s", rest[0], strings.Join(p.commandNames(), ", "))
+}
+
+// strayArgument names an argument that belongs to nothing.
+func (p *parser) strayArgument(word string) error {
+	for i, a := range p.args[:len(p.args)-1] {
+		if o := p.valueless(a); o != nil && p.args[i+1] == word {
+			return needsEquals(o, word)
+		}
+	}
+	return fmt.Errorf("unexpected argument %q", word)
+}
+
+// valueless is the option that arg is when it is one that could have had a
+// value, as in "--pidfile /run/x.pid", or nil.
+func (p *parser) valueless(arg string) *flags.Option {
+	for o := range p.everyOption() {
+		if o.OptionalArgument && (arg == "--"+o.LongName || arg == "--"+o.LongName+"="+strings.Join(o.OptionalValue, "") && collects(o)) {
+			return o
+		}
+	}
+	return nil
+}
+
+func needsEquals(o *flags.Option, word string) error {
+	return fmt.Errorf("unexpected argument %q: the value of %s needs \"=\", as in --%s=%s", word, optionName(o), o.LongName, word)
+}
+
+func optionName(o *flags.Option) string {
+	if o.LongName != "" {
+		return "--" + o.LongName
+	}
+	return "-" + string(o.ShortName)
+}
+
+// activeOptions are the options of the program and of the chosen command.
+func (p *parser) activeOptions() iter.Seq[*flags.Option] {
+	return func(yield func(*flags.Option) bool) {
+		for c := p.Command; c != nil; c = c.Active {
+			if !eachOption(c.Group, yield) {
+				return
+			}
+		}
+	}
+}
+
+// everyOption is the options of the program and of all commands.
+func (p *parser) everyOption() iter.Seq[*flags.Option] {
+	return func(yield func(*flags.Option) bool) { commandOptions(p.Command, yield) }
+}
+
+func commandOptions(c *flags.Command, yield func(*flags.Option) bool) bool {
+	if !eachOption(c.Group, yield) {
+		return false
+	}
+	for _, sub := range c.Commands() {
+		if !commandOptions(sub, yield) {
+			return false
+		}
+	}
+	return true
+}
+
+func eachOption(g *flags.Group, yield func(*flags.Option) bool) bool {
+	for _, o := range g.Options() {
+		if !yield(o) {
+			return false
+		}
+	}
+	for _, sub := range g.Groups() {
+		if !eachOption(sub, yield) {
+			return false
+		}
+	}
+	return true
+}
+
+// exitStatuses ends every --help.
+const exitStatuses = `Exit status:
+  0  done
+  1  could not be done
+  2  wrong command line
+`
+
+// help is the page of --help, or what --version prints, from go-flags' text.
+func (p *parser) help(text string) help {
+	if !strings.HasPrefix(text, "Usage:") {
+		return help(text)
+	}
+	example := p.program.Example
+	if c := p.active(); c != p.Command {
+		example = commandExample(reflect.ValueOf(p.program.Options), c.Name)
+	}
+	var b strings.Builder
+	b.WriteString(strings.TrimRight(text, "\n") + "\n\n")
+	if example = strings.Trim(example, "\n"); example != "" {
+		b.WriteString("Example:\n")
+		for l := range strings.SplitSeq(example, "\n") {
+			b.WriteString(strings.TrimRight("  "+strings.TrimSpace(l), " ") + "\n")
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString(exitStatuses)
+	return help(b.String())
+}
+
+// commandExample is what the command's Example method returns. go-flags keeps
+// its struct to itself, so that it is looked up by its tag.
+func commandExample(v reflect.Value, name string) string {
+	v = reflect.Indirect(v)
+	if v.Kind() != reflect.Struct {
+		return ""
+	}
+	for field, value := range v.Fields() {
+		if !field.IsExported() {
+			continue
+		}
+		if field.Tag.Get("command") == name && value.CanAddr() {
+			if e, ok := value.Addr().Interface().(exampler); ok {
+				return e.Example()
+			}
+			if e, ok := value.Interface().(exampler); ok { // a pointer field
+				return e.Example()
+			}
+		}
+		if s := commandExample(value, name); s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// oneLine makes go-flags' messages look like ours.
+func oneLine(s string) string {
+	s = strings.NewReplacer("`", "", "'", "", "\n", " ", " flag ", " option ").Replace(s)
+	return strings.ToLower(s[:1]) + s[1:]
+}
