@@ -1,0 +1,167 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A pidfile is held while its process lives. As in Open vSwitch the truth is
+// not that the file is there but that its process has it locked with fcntl(2):
+// ovs-appctl and a second start ask for the lock's owner. (The lock goes with
+// any descriptor of the file that this process closes, so nothing else here
+// may open it.)
+type pidfile struct {
+	path  string
+	file  *os.File
+	stale int // the process of the dead pidfile that this one replaced, or 0
+}
+
+// takePidfile makes and locks path for this process; for "" it does nothing.
+// Whoever else holds it makes it fail, unless overwrite says not to look.
+func takePidfile(path string, overwrite bool) (*pidfile, error) {
+	if path == "" {
+		return &pidfile{}, nil
+	}
+	if err := writable(path); err != nil {
+		return nil, err
+	}
+	tmp := fmt.Sprintf("%s.tmp%d", path, os.Getpid())
+	f, err := writeLocked(tmp)
+	if err != nil {
+		return nil, fmt.Errorf("creating pidfile: %w", err)
+	}
+	p := &pidfile{path: path, file: f}
+	if overwrite {
+		err = os.Rename(tmp, path)
+	} else {
+		err = p.install(tmp)
+	}
+	if err != nil {
+		_ = os.Remove(tmp)
+		_ = f.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// writeLocked makes a file with our process ID that is locked before anyone
+// can know its name.
+func writeLocked(path string) (*os.File, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err = lock(f); err == nil {
+		_, err = fmt.Fprintln(f, os.Getpid())
+	}
+	if err != nil {
+		_ = os.Remove(path)
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// install gives tmp the pidfile's name, unless a living process has it. Several
+// starts may race here; each step is atomic.
+func (p *pidfile) install(tmp string) error {
+	for {
+		err := os.Link(tmp, p.path)
+		if err == nil {
+			return os.Remove(tmp)
+		}
+		if !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("creating pidfile: %w", err)
+		}
+		done, err := p.replaceStale(tmp)
+		if done || err != nil {
+			return err
+		}
+	}
+}
+
+// replaceStale replaces the pidfile of a dead process by tmp. It reports false
+// where the file changed meanwhile, so that another look is needed.
+func (p *pidfile) replaceStale(tmp string) (bool, error) {
+	old, err := os.OpenFile(p.path, os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("checking pidfile: %w", err)
+	}
+	defer old.Close()
+	if err := lock(old); err != nil {
+		return false, held(old, p.path, err)
+	}
+	// The lock is ours: its process is gone, and no other start can be here too.
+	if !sameFile(old, p.path) {
+		return false, nil
+	}
+	p.stale = readPID(old)
+	if err := os.Rename(tmp, p.path); err != nil {
+		return false, fmt.Errorf("replacing stale pidfile: %w", err)
+	}
+	return true, nil
+}
+
+// held is the error for a file that could not be locked. The words are Open
+// vSwitch's.
+func held(f *os.File, path string, err error) error {
+	if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("locking %s: %w", path, err)
+	}
+	who := unix.Flock_t{Type: unix.F_WRLCK}
+	pid := readPID(f)
+	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &who); err == nil && who.Type != unix.F_UNLCK && who.Pid > 0 {
+		pid = int(who.Pid)
+	}
+	return fmt.Errorf("%s: already running as pid %d, aborting", path, pid)
+}
+
+func lock(f *os.File) error {
+	return unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+}
+
+// readPID is the process ID in a pidfile, or 0.
+func readPID(f *os.File) int {
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, 64))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || pid <= 0 {
+		return 0
+	}
+	return pid
+}
+
+func sameFile(f *os.File, path string) bool {
+	a, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Stat(path)
+	return err == nil && os.SameFile(a, b)
+}
+
+// remove deletes the pidfile, unless a process that overwrote it has it now,
+// and then gives up its lock.
+func (p *pidfile) remove() {
+	if p.file == nil {
+		return
+	}
+	if sameFile(p.file, p.path) {
+		_ = os.Remove(p.path)
+	}
+	_ = p.file.Close()
+}

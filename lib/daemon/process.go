@@ -1,0 +1,258 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A role is what a process does for the service. A parent passes it to its
+// child in the environment, beside a pipe.
+type role string
+
+const (
+	launcher role = "" // started by a user
+	monitor  role = "monitor"
+	worker   role = "worker"
+)
+
+const (
+	roleEnv      = "OVN_K8S_DAEMON_ROLE"
+	restartedEnv = "OVN_K8S_DAEMON_RESTARTED" // why, for the log
+	parentFD     = 3                          // the child's end of the pipe: exec.Cmd.ExtraFiles[0]
+)
+
+// takePart returns this process's role, and where it tells its parent that it
+// is ready. The environment is cleared, so that no further process sees it.
+func takePart() (role, *os.File) {
+	part := role(os.Getenv(roleEnv))
+	_ = os.Unsetenv(roleEnv)
+	if part != monitor && part != worker {
+		return launcher, nil
+	}
+	unix.CloseOnExec(parentFD)
+	return part, os.NewFile(parentFD, "parent")
+}
+
+// A child is the program run again in another role.
+type child struct {
+	process *os.Process
+	ready   chan bool  // gets true when it is ready, false when it never will be
+	ended   chan error // gets what Wait returned
+	told    bool       // to end
+}
+
+// start runs the program again. The child of a launcher gets a session of its
+// own, so that a terminal's ^C and hangup do not reach it; why is the reason of
+// a restart, for the child's log.
+func start(part role, session bool, why string) (*child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding the program: %w", err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting the %s: %w", part, err)
+	}
+	cmd := exec.Command(self)
+	cmd.Args = os.Args
+	cmd.Env = append(os.Environ(), roleEnv+"="+string(part))
+	if why != "" {
+		cmd.Env = append(cmd.Env, restartedEnv+"="+why)
+	}
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.ExtraFiles = []*os.File{w}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: session}
+	err = cmd.Start()
+	_ = w.Close()
+	if err != nil {
+		_ = r.Close()
+		return nil, fmt.Errorf("starting the %s: %w", part, err)
+	}
+	c := &child{process: cmd.Process, ready: make(chan bool, 1), ended: make(chan error, 1)}
+	go func() {
+		n, _ := r.Read(make([]byte, 1))
+		_ = r.Close()
+		c.ready <- n == 1
+	}()
+	go func() { c.ended <- cmd.Wait() }()
+	return c, nil
+}
+
+// untilReady waits until c is ready or has ended; then err is what Wait
+// returned. When ctx ends, c is told to end too.
+func (c *child) untilReady(ctx context.Context) (ready bool, err error) {
+	stop := ctx.Done()
+	for {
+		select {
+		case ok := <-c.ready:
+			if ok {
+				return true, nil
+			}
+			c.ready = nil // it closed its end: it is about to end
+		case err := <-c.ended:
+			return false, err
+		case <-stop:
+			stop = nil
+			c.tell()
+		}
+	}
+}
+
+// untilEnd waits until c has ended. When ctx ends, c is told to end too.
+func (c *child) untilEnd(ctx context.Context) error {
+	select {
+	case err := <-c.ended:
+		return err
+	case <-ctx.Done():
+		c.tell()
+		return <-c.ended
+	}
+}
+
+func (c *child) tell() {
+	if !c.told {
+		_ = c.process.Signal(unix.SIGTERM)
+	}
+	c.told = true
+}
+
+// launch starts the daemon in the background and returns when it is ready.
+func launch(ctx context.Context, s Service) error {
+	part := worker
+	if s.Options.Monitor {
+		part = monitor
+	}
+	c, err := start(part, true, "")
+	if err != nil {
+		return err
+	}
+	ready, err := c.untilReady(ctx)
+	if ready {
+		return nil
+	}
+	return verdict(err).result()
+}
+
+// supervise is the monitor: it starts the worker, and starts it again when it
+// crashed. It ends as the worker did otherwise.
+func supervise(ctx context.Context, s Service, parent *os.File) error {
+	ready := sync.OnceFunc(func() {
+		if s.Options.Detach {
+			leaveTerminal(true) // a relative path on the command line must mean the same to the next worker
+		}
+		tell(parent)
+	})
+	everReady, why := false, ""
+	var last time.Time // of the last restart
+	for {
+		c, err := start(worker, false, why)
+		if err != nil {
+			return err
+		}
+		isReady, err := c.untilReady(ctx)
+		if isReady {
+			everReady = true
+			ready()
+			err = c.untilEnd(ctx)
+		}
+		v := verdict(err)
+		if v.signal != 0 { // it could not tidy up
+			_ = os.Remove(s.defaultSocket(c.process.Pid))
+		}
+		if !v.crash() || !everReady || ctx.Err() != nil {
+			return v.result()
+		}
+		why = fmt.Sprintf("pid %d died, %s", c.process.Pid, v)
+		if !pause(ctx, restartDelay(last, time.Now())) {
+			return nil
+		}
+		last = time.Now()
+	}
+}
+
+// restartInterval is the least time between two restarts.
+const restartInterval = 10 * time.Second
+
+// restartDelay is how long a restart has to wait at now when the one before was
+// at last; zero time means that there was none.
+func restartDelay(last, now time.Time) time.Duration {
+	return max(0, last.Add(restartInterval).Sub(now))
+}
+
+// pause waits for d, and reports false where ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// An outcome is how a child ended.
+type outcome struct {
+	status int
+	signal syscall.Signal // 0: it exited
+	err    error          // it could not be waited for
+}
+
+// verdict reads what exec.Cmd.Wait returned.
+func verdict(err error) outcome {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return outcome{err: err}
+	}
+	ws, ok := exit.Sys().(syscall.WaitStatus)
+	if !ok {
+		return outcome{err: err}
+	}
+	if ws.Signaled() {
+		return outcome{signal: ws.Signal()}
+	}
+	return outcome{status: ws.ExitStatus()}
+}
+
+// restartStatus is the exit status by which a daemon asks to be started again.
+const restartStatus = 5
+
+// crash reports whether a monitor starts the daemon again. The signals are
+// those of ovs-vswitchd(8), «--monitor», and SIGKILL: the kernel sends it to a
+// process when memory is short.
+func (o outcome) crash() bool {
+	switch o.signal {
+	case unix.SIGABRT, unix.SIGALRM, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGPIPE,
+		unix.SIGSEGV, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGKILL:
+		return true
+	}
+	return o.signal == 0 && o.status == restartStatus
+}
+
+// String says what happened, e.g. "killed (SIGSEGV)".
+func (o outcome) String() string {
+	if o.signal != 0 {
+		return fmt.Sprintf("killed (%s)", unix.SignalName(o.signal))
+	}
+	return fmt.Sprintf("exit status %d", o.status)
+}
+
+// result is the error with which a parent ends as its child did.
+func (o outcome) result() error {
+	switch {
+	case o.err != nil:
+		return fmt.Errorf("waiting for the daemon: %w", o.err)
+	case o.signal != 0:
+		return fmt.Errorf("the daemon died: %s", o)
+	case o.status != 0:
+		return ExitError{o.status}
+	}
+	return nil
+}

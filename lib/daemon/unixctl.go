@@ -1,0 +1,280 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits for a peer of the control socket, so that one that is stuck or mad
+// costs no more than a descriptor for a while.
+const (
+	maxRequest   = 1 << 20
+	maxPeers     = 64
+	idleTimeout  = time.Minute
+	replyTimeout = 10 * time.Second
+)
+
+// noSocket is the --unixctl that makes none (ovs-vswitchd(8)).
+const noSocket = "none"
+
+// A control is the control socket: a server of JSON-RPC 1.0, whose methods are
+// commands with strings as parameters and whose results are text.
+type control struct {
+	path     string
+	listener *net.UnixListener
+	commands map[string]Command
+	exit     func()
+	peers    chan struct{} // a place for each connection
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+}
+
+// defaultSocket is the control socket of the program's process pid.
+func (s Service) defaultSocket(pid int) string {
+	return inRunDir(fmt.Sprintf("%s.%d.ctl", s.Name, pid))
+}
+
+// listen makes the control socket and serves it until close; exit is called
+// once the command of that name has been answered.
+func (s Service) listen(exit func()) (*control, error) {
+	if s.Options.Unixctl == noSocket {
+		return &control{}, nil
+	}
+	path := s.defaultSocket(os.Getpid())
+	if s.Options.Unixctl != "" {
+		path = inRunDir(s.Options.Unixctl)
+	}
+	l, err := listenUnix(path)
+	if err != nil {
+		return nil, err
+	}
+	c := &control{
+		path: path, listener: l, exit: exit,
+		commands: make(map[string]Command), peers: make(chan struct{}, maxPeers), conns: make(map[net.Conn]bool),
+	}
+	for _, cmd := range append(c.builtins(s), s.Commands...) {
+		c.commands[cmd.Name] = cmd
+	}
+	go c.accept()
+	return c, nil
+}
+
+// builtins are the commands that every daemon has.
+func (c *control) builtins(s Service) []Command {
+	return []Command{
+		{Name: "exit", Run: func([]string) (string, error) { return "", nil }}, // answer does the rest
+		{Name: "help", Run: c.help},
+		{Name: "list-commands", Run: c.help},
+		{Name: "version", Run: func([]string) (string, error) { return s.Name + " " + s.Version, nil }},
+	}
+}
+
+func (c *control) help([]string) (string, error) {
+	var b strings.Builder
+	b.WriteString("The available commands are:\n")
+	for _, name := range slices.Sorted(maps.Keys(c.commands)) {
+		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-23s %s", name, c.commands[name].Usage), " ") + "\n")
+	}
+	return b.String(), nil
+}
+
+// listenUnix binds path, which only this user may then connect to. A socket
+// that a dead process left there is replaced, nothing else is.
+func listenUnix(path string) (*net.UnixListener, error) {
+	if err := writable(path); err != nil {
+		return nil, err
+	}
+	// A socket's name is limited to 107 bytes. As Open vSwitch does, go by way
+	// of the directory's descriptor.
+	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("making control socket %s: %w", path, err)
+	}
+	defer unix.Close(dir)
+	short := fmt.Sprintf("/proc/self/fd/%d/%s", dir, filepath.Base(path))
+	if err := removeStaleSocket(path, short); err != nil {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("making control socket %s: %w", path, errors.Unwrap(err))
+	}
+	l.SetUnlinkOnClose(false) // its name ends with this function
+	if err := os.Chmod(path, 0o700); err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("making control socket: %w", err)
+	}
+	return l, nil
+}
+
+func removeStaleSocket(path, short string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("making control socket: %w", err)
+	}
+	if info.Mode().Type() != os.ModeSocket {
+		return fmt.Errorf("making control socket: %s exists and is not a socket", path)
+	}
+	if conn, err := net.DialTimeout("unix", short, replyTimeout); err == nil {
+		_ = conn.Close()
+		return fmt.Errorf("making control socket: another process listens on %s", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing stale control socket: %w", err)
+	}
+	return nil
+}
+
+// close ends the server and its connections and removes the socket. It does
+// not wait for a command that still runs: the process is about to end.
+func (c *control) close() {
+	if c.listener == nil {
+		return
+	}
+	_ = c.listener.Close()
+	_ = os.Remove(c.path)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.conns = nil
+}
+
+// accept serves until the listener is closed.
+func (c *control) accept() {
+	for {
+		c.peers <- struct{}{}
+		conn, err := c.listener.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors, say: others will be closed
+			<-c.peers
+			pause(context.Background(), 100*time.Millisecond)
+			continue
+		}
+		go func() {
+			defer func() { <-c.peers }()
+			c.talk(conn)
+		}()
+	}
+}
+
+type request struct {
+	ID     json.RawMessage   `json:"id"`
+	Method *string           `json:"method"`
+	Params []json.RawMessage `json:"params"`
+}
+
+type reply struct {
+	ID     json.RawMessage `json:"id"`
+	Result *string         `json:"result"`
+	Error  *string         `json:"error"`
+}
+
+// talk answers one connection's requests until it ends, breaks the protocol or
+// falls silent.
+func (c *control) talk(conn net.Conn) {
+	defer conn.Close()
+	if !c.track(conn) {
+		return
+	}
+	defer c.untrack(conn)
+
+	in := &io.LimitedReader{R: conn}
+	dec := json.NewDecoder(in)
+	for {
+		in.N = maxRequest
+		_ = conn.SetReadDeadline(time.Now().Add(idleTimeout))
+		var req request
+		if err := dec.Decode(&req); err != nil || req.Method == nil {
+			return
+		}
+		if len(req.ID) == 0 || string(req.ID) == "null" {
+			continue // a notification, which wants no answer
+		}
+		text, err := c.run(*req.Method, req.Params)
+		_ = conn.SetWriteDeadline(time.Now().Add(replyTimeout))
+		if json.NewEncoder(conn).Encode(answer(req.ID, text, err)) != nil {
+			return
+		}
+		if err == nil && *req.Method == "exit" {
+			c.exit()
+		}
+	}
+}
+
+func (c *control) track(conn net.Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conns == nil {
+		return false
+	}
+	c.conns[conn] = true
+	return true
+}
+
+func (c *control) untrack(conn net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.conns, conn)
+}
+
+// run runs a command. Its complaints are worded as Open vSwitch's.
+func (c *control) run(name string, params []json.RawMessage) (string, error) {
+	cmd, ok := c.commands[name]
+	switch {
+	case !ok:
+		return "", fmt.Errorf("%q is not a valid command (use \"list-commands\" to see a list of valid commands)", name)
+	case len(params) < cmd.Min:
+		return "", fmt.Errorf("%q command requires at least %d arguments", name, cmd.Min)
+	case len(params) > cmd.Max:
+		return "", fmt.Errorf("%q command takes at most %d arguments", name, cmd.Max)
+	}
+	args := make([]string, len(params))
+	for i, p := range params {
+		var s *string
+		if err := json.Unmarshal(p, &s); err != nil || s == nil {
+			return "", fmt.Errorf("%q command has non-string argument", name)
+		}
+		args[i] = *s
+	}
+	return cmd.Run(args)
+}
+
+// answer is the reply to a request. ovs-appctl prints what it is given, so that
+// a text ends with a newline.
+func answer(id json.RawMessage, text string, err error) reply {
+	if err != nil {
+		msg := withNewline(cmp.Or(err.Error(), "error"))
+		return reply{ID: id, Error: &msg}
+	}
+	text = withNewline(text)
+	return reply{ID: id, Result: &text}
+}
+
+func withNewline(s string) string {
+	if s == "" || strings.HasSuffix(s, "\n") {
+		return s
+	}
+	return s + "\n"
+}
