@@ -1,0 +1,526 @@
+// Package ovsdb connects to OVSDB servers (RFC 7047): the Northbound database
+// and, through package vswitch, the local Open vSwitch. A DB is one followed
+// database; it stays the same over reconnects.
+package ovsdb
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/bombsimon/logrusr/v4"
+	"github.com/cenkalti/backoff/v4"
+	"github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+	"github.com/sirupsen/logrus"
+)
+
+const (
+	// dialTimeout limits one attempt to connect to one remote, until its
+	// tables have been read.
+	dialTimeout = 10 * time.Second
+	// probeInterval and probeTimeout find peers that are gone without a word.
+	probeInterval = 5 * time.Second
+	probeTimeout  = 10 * time.Second
+	// Reconnecting starts at once and slows down to one attempt in 5 s.
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
+// ErrNotConnected means that there is no connection to the database, or that
+// it was lost before the answer came: then the transaction may have been
+// committed or not.
+var ErrNotConnected = errors.New("not connected")
+
+// A Refused is a transaction that the server did not commit.
+type Refused struct {
+	// Index is the operation that failed, or -1 if all were fine but the
+	// commit was not.
+	Index int
+	// Operation is its kind and table, as in "insert Logical_Switch_Port".
+	Operation string
+	// Err is the server's error: one of libovsdb's types, as
+	// *ovsdb.ConstraintViolation.
+	Err error
+}
+
+// Error says what was refused and why.
+func (r *Refused) Error() string {
+	if r.Index < 0 {
+		return fmt.Sprintf("committing: %v", r.Err)
+	}
+	return fmt.Sprintf("%s (operation %d): %v", r.Operation, r.Index, r.Err)
+}
+
+// Unwrap returns the server's error.
+func (r *Refused) Unwrap() error { return r.Err }
+
+// Options says which database to follow, and how.
+type Options struct {
+	// Name is the database's in messages, as "NB".
+	Name string
+	// Remotes are its servers in the spelling of config.ParseRemotes.
+	Remotes []string
+	// TLS is for remotes with ssl:. See TLSConfig.
+	TLS *tls.Config
+	// Model is what the client knows of the schema, with client indexes.
+	Model model.ClientDBModel
+	// Needs is the release that has all of Model, for messages: "OVN 23.03".
+	Needs string
+	// Tables to be followed; none means all of Model with all columns.
+	Tables []Table
+	// AnyMember also takes a member of a cluster that is not its leader, whose
+	// view of the database may lag behind.
+	AnyMember bool
+	// Log gets changes of the connection's state; nil is silent.
+	Log *logrus.Entry
+}
+
+// DB is one followed database.
+type DB struct {
+	options      Options
+	log          *logrus.Entry
+	transactions atomic.Uint64
+
+	mu       sync.Mutex
+	conn     *conn // the latest; it may be gone
+	handlers []cache.EventHandler
+}
+
+// A conn is one connection. Each has a client of its own: libovsdb cannot
+// abandon a call that hangs in a dead socket, and its reconnect shows neither
+// what was deleted meanwhile nor that it happened.
+type conn struct {
+	client client.Client
+	remote string
+	// gone is done when the connection is; its cause says why.
+	gone context.Context
+	lose context.CancelCauseFunc
+	// handled is how many of DB.handlers the cache has.
+	handled int
+}
+
+// Open connects to the first remote that answers and waits until its tables
+// are read. Without a call of Run the connection is not renewed when lost.
+// The error is one line that names each remote and what is wrong with it.
+func Open(ctx context.Context, o Options) (*DB, error) {
+	db := &DB{options: o, log: o.Log}
+	if db.log == nil {
+		silent := logrus.New()
+		silent.SetOutput(io.Discard)
+		db.log = logrus.NewEntry(silent)
+	}
+	if len(o.Remotes) == 0 {
+		return nil, fmt.Errorf("connecting to %s: no address", o.Name)
+	}
+	if err := db.connect(ctx); err != nil {
+		return nil, err
+	}
+	return db, nil
+}
+
+// Close ends the connection. Nothing needs it after Run has returned.
+func (db *DB) Close() {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.conn != nil {
+		db.conn.drop(errors.New("closed"))
+	}
+}
+
+// Handle has h called for all changes of the cache, in order, on this and
+// all later connections. Of a later connection it gets an add for each row; of
+// what was deleted meanwhile it gets nothing: onUp of Run is the time to
+// compare. h must not block.
+func (db *DB) Handle(h cache.EventHandler) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.handlers = append(db.handlers, h)
+	if db.conn != nil {
+		db.addHandlers(db.conn)
+	}
+}
+
+// addHandlers gives the handlers that it does not have yet to a connection's
+// cache. db.mu is held.
+func (db *DB) addHandlers(c *conn) {
+	cache := c.client.Cache()
+	if cache == nil {
+		return // lost already
+	}
+	for _, h := range db.handlers[c.handled:] {
+		cache.AddEventHandler(h)
+	}
+	c.handled = len(db.handlers)
+}
+
+// Client returns the client of the connection there is, or nil. Its cache is
+// complete. After the connection is lost, List and Get of the client answer as
+// of then, and its method Cache returns nil.
+func (db *DB) Client() client.Client {
+	if c := db.current(); c != nil {
+		return c.client
+	}
+	return nil
+}
+
+// Remote returns the remote that db is connected to, or an empty string.
+func (db *DB) Remote() string {
+	if c := db.current(); c != nil {
+		return c.remote
+	}
+	return ""
+}
+
+// Transactions returns how many transactions were sent.
+func (db *DB) Transactions() uint64 { return db.transactions.Load() }
+
+// current returns the connection, or nil if it is gone.
+func (db *DB) current() *conn {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.conn == nil || db.conn.gone.Err() != nil {
+		return nil
+	}
+	return db.conn
+}
+
+// Run keeps the connection until ctx ends, and then closes it and returns
+// ctx's cause. It calls onUp for the connection there is and for each new one,
+// when its cache is complete, and onDown when it is lost; either may be nil.
+// Both are called from one goroutine, one at a time.
+func (db *DB) Run(ctx context.Context, onUp func(client.Client), onDown func(error)) error {
+	defer db.Close()
+	for {
+		if c := db.current(); c != nil {
+			if onUp != nil {
+				onUp(c.client)
+			}
+			c.watch(ctx)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		err := db.whyDown()
+		db.log.WithError(err).Warnf("lost the connection to %s, reconnecting", db.options.Name)
+		if onDown != nil {
+			onDown(err)
+		}
+		if err := db.reconnect(ctx); err != nil {
+			return err
+		}
+		db.log.WithField("remote", db.Remote()).Infof("reconnected to %s", db.options.Name)
+	}
+}
+
+// whyDown returns what ended the last connection.
+func (db *DB) whyDown() error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return fmt.Errorf("connection to %s at %s: %w", db.options.Name, db.conn.remote, context.Cause(db.conn.gone))
+}
+
+// reconnect tries until it succeeds or ctx ends. It warns once of each reason
+// in turn, not of each attempt.
+func (db *DB) reconnect(ctx context.Context) error {
+	b := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(lastRetry), backoff.WithMaxElapsedTime(0))
+	warned := ""
+	err := backoff.RetryNotify(func() error { return db.connect(ctx) }, backoff.WithContext(b, ctx), func(err error, _ time.Duration) {
+		if err.Error() != warned {
+			db.log.Warn(err)
+		}
+		warned = err.Error()
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// connect tries each remote once.
+func (db *DB) connect(ctx context.Context) error {
+	var errs []string
+	for _, remote := range db.options.Remotes {
+		c, err := db.dial(ctx, remote)
+		if err == nil {
+			db.mu.Lock()
+			db.conn = c
+			db.addHandlers(c) // those that came meanwhile
+			db.mu.Unlock()
+			return nil
+		}
+		errs = append(errs, fmt.Sprintf("%s: %v", remote, err))
+	}
+	return fmt.Errorf("connecting to %s at %s", db.options.Name, strings.Join(errs, "; at "))
+}
+
+// dial connects to one remote and reads the tables.
+func (db *DB) dial(ctx context.Context, remote string) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	if strings.HasPrefix(remote, "ssl:") && db.options.TLS == nil {
+		return nil, errors.New("ssl: needs a private key and a certificate")
+	}
+	c, err := db.newConn(db.options.Model, remote)
+	if err != nil {
+		return nil, err
+	}
+	done := false
+	defer func() {
+		if !done {
+			c.drop(errors.New("not needed"))
+		}
+	}()
+	_, err = abandon(ctx, c.gone, func(ctx context.Context) (struct{}, error) {
+		if err := c.client.Connect(ctx); err != nil {
+			return struct{}{}, db.explain(ctx, remote, err)
+		}
+		return struct{}{}, db.follow(ctx, c)
+	})
+	if err != nil {
+		return nil, err
+	}
+	done = true
+	return c, nil
+}
+
+// newConn makes a client that is not connected yet, and the watch that tells
+// when it no longer is.
+func (db *DB) newConn(m model.ClientDBModel, remote string) (*conn, error) {
+	logger := logrusr.New(db.log)
+	cl, err := client.NewOVSDBClient(m, client.WithEndpoint(endpoint(remote)), client.WithTLSConfig(db.options.TLS),
+		client.WithLeaderOnly(!db.options.AnyMember), client.WithLogger(&logger))
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{client: cl, remote: remote}
+	c.gone, c.lose = context.WithCancelCause(context.Background())
+	// libovsdb drops the notification if nobody waits for it, so this must
+	// wait before there is a connection to be lost.
+	go func() {
+		select {
+		case <-cl.DisconnectNotify():
+			c.lose(errors.New("closed by the server"))
+		case <-c.gone.Done():
+		}
+	}()
+	return c, nil
+}
+
+// endpoint spells a remote as libovsdb wants it, which reads it as a URL.
+func endpoint(remote string) string {
+	if path, ok := strings.CutPrefix(remote, "unix:"); ok {
+		return (&url.URL{Scheme: "unix", Path: path}).String()
+	}
+	return remote
+}
+
+// follow adds the handlers and reads the tables, in one monitor: libovsdb
+// holds updates back only for the first. The method is monitor_cond, since
+// with monitor_cond_since libovsdb ignores errors of updates.
+func (db *DB) follow(ctx context.Context, c *conn) error {
+	db.mu.Lock()
+	db.addHandlers(c)
+	db.mu.Unlock()
+	m := c.client.NewMonitor()
+	m.Method = ovsdb.ConditionalMonitorRPC
+	tables := db.options.Tables
+	if len(tables) == 0 {
+		for name := range db.options.Model.Types() {
+			tables = append(tables, Table{Name: name})
+		}
+	}
+	for _, t := range tables {
+		if len(t.Columns) == 0 {
+			t.Columns = columns(db.options.Model.Types()[t.Name])
+		}
+		m.Tables = append(m.Tables, client.TableMonitor{Table: t.Name, Fields: t.Columns})
+	}
+	if _, err := c.client.Monitor(ctx, m); err != nil {
+		return fmt.Errorf("reading the tables: %w", err)
+	}
+	return nil
+}
+
+// explain finds the plain reason of a connection's failure.
+func (db *DB) explain(ctx context.Context, remote string, err error) error {
+	if strings.Contains(err.Error(), "validation error") {
+		if why := db.explainSchema(ctx, remote); why != nil {
+			return why
+		}
+	}
+	if addr, ok := strings.CutPrefix(remote, "ssl:"); ok {
+		if why := explainTLS(ctx, addr, db.options.TLS); why != nil {
+			return why
+		}
+	}
+	if err := plain(err); err != nil {
+		return err
+	}
+	// libovsdb says "failed to connect to ENDPOINT: REASON".
+	if _, reason, ok := strings.Cut(err.Error(), "failed to connect to "+endpoint(remote)+": "); ok {
+		return errors.New(reason)
+	}
+	return err
+}
+
+// plain returns what a network error says without the address, or nil if err
+// is none.
+func plain(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return nil
+}
+
+// explainSchema connects once more, without a model, to read the schema and
+// say what it lacks.
+func (db *DB) explainSchema(ctx context.Context, remote string) error {
+	m, err := model.NewClientDBModel(db.options.Model.Name(), nil)
+	if err != nil {
+		return err
+	}
+	c, err := db.newConn(m, remote)
+	if err != nil {
+		return err
+	}
+	defer c.drop(errors.New("not needed"))
+	if err := c.client.Connect(ctx); err != nil {
+		return err
+	}
+	return schemaError(db.options, c.client.Schema())
+}
+
+// drop ends a connection. It does not wait for libovsdb, which waits for calls
+// that hang in a dead socket.
+func (c *conn) drop(why error) {
+	c.lose(why)
+	go c.client.Close()
+}
+
+// watch returns when the connection is gone or ctx ends. It asks the server
+// for a sign of life now and then.
+func (c *conn) watch(ctx context.Context) {
+	ticker := time.NewTicker(probeInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.gone.Done():
+			return
+		case <-ticker.C:
+			if err := c.probe(ctx); err != nil && ctx.Err() == nil {
+				c.drop(fmt.Errorf("no answer to a probe: %w", err))
+				return
+			}
+		}
+	}
+}
+
+// probe sends an echo (RFC 7047 section 4.1.11).
+func (c *conn) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	_, err := abandon(ctx, c.gone, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.client.Echo(ctx)
+	})
+	return err
+}
+
+// abandon calls f and waits until it returns, ctx ends or the connection is
+// gone. f may stay behind in a write to a dead socket until the kernel gives
+// up.
+func abandon[T any](ctx, gone context.Context, f func(context.Context) (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan result, 1)
+	go func() {
+		v, err := f(ctx)
+		done <- result{v, err}
+	}()
+	var none T
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
+	case <-gone.Done():
+		return none, fmt.Errorf("%w: %w", ErrNotConnected, context.Cause(gone))
+	}
+}
+
+// Transact commits operations as one transaction and returns their results.
+// The error is a *Refused if the server did not commit, and ErrNotConnected if
+// there was no connection or it was lost meanwhile. When Transact returns, the
+// cache has the change.
+func (db *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
+	if len(ops) == 0 {
+		return nil, nil
+	}
+	c := db.current()
+	if c == nil {
+		return nil, fmt.Errorf("%s: %w", db.options.Name, ErrNotConnected)
+	}
+	start := time.Now()
+	db.transactions.Add(1)
+	results, err := abandon(ctx, c.gone, func(ctx context.Context) ([]ovsdb.OperationResult, error) {
+		return c.client.Transact(ctx, ops...)
+	})
+	if err == nil {
+		err = refusal(results, ops)
+	} else {
+		err = c.lost(ctx, err)
+	}
+	db.log.WithFields(logrus.Fields{"operations": len(ops), "ms": time.Since(start).Milliseconds()}).Debugf("transaction to %s", db.options.Name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", db.options.Name, err)
+	}
+	return results, nil
+}
+
+// lost tells a lost connection from other errors of a call.
+func (c *conn) lost(ctx context.Context, err error) error {
+	if errors.Is(err, ErrNotConnected) || ctx.Err() != nil {
+		return err
+	}
+	for _, e := range []error{client.ErrNotConnected, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET} {
+		if errors.Is(err, e) {
+			return fmt.Errorf("%w: connection lost", ErrNotConnected)
+		}
+	}
+	return &Refused{Index: -1, Err: err}
+}
+
+// refusal returns the first failure in the results of a transaction
+// (RFC 7047 section 4.1.3), or nil. Transact of libovsdb does not look.
+func refusal(results []ovsdb.OperationResult, ops []ovsdb.Operation) error {
+	errs, err := ovsdb.CheckOperationResults(results, ops)
+	if err == nil {
+		return nil
+	}
+	for i, r := range results {
+		if r.Error == "" || i >= len(ops) || len(errs) == 0 {
+			continue
+		}
+		return &Refused{Index: i, Operation: ops[i].Op + " " + ops[i].Table, Err: errs[0]}
+	}
+	return &Refused{Index: -1, Err: err}
+}

@@ -1,0 +1,107 @@
+package ovsdb
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb/nbdb"
+)
+
+// A Table is a table to be followed.
+type Table struct {
+	Name string
+	// Columns to be followed; none means all that the model has. Columns that
+	// the server has beyond the model, being newer, are never asked for.
+	Columns []string
+}
+
+// NBTables lists the tables of the Northbound database that the suite reads
+// and writes.
+func NBTables() []string {
+	return slices.Sorted(maps.Keys(nbModels()))
+}
+
+func nbModels() map[string]model.Model {
+	return map[string]model.Model{
+		nbdb.LoadBalancerTable:             &nbdb.LoadBalancer{},
+		nbdb.LoadBalancerGroupTable:        &nbdb.LoadBalancerGroup{},
+		nbdb.LogicalRouterTable:            &nbdb.LogicalRouter{},
+		nbdb.LogicalRouterPortTable:        &nbdb.LogicalRouterPort{},
+		nbdb.LogicalRouterStaticRouteTable: &nbdb.LogicalRouterStaticRoute{},
+		nbdb.LogicalSwitchTable:            &nbdb.LogicalSwitch{},
+		nbdb.LogicalSwitchPortTable:        &nbdb.LogicalSwitchPort{},
+	}
+}
+
+// NBModel returns the model of NBTables. Tables with external_ids have client
+// indexes on their keys names.Owner and names.ID.
+func NBModel() (model.ClientDBModel, error) {
+	models := nbModels()
+	m, err := model.NewClientDBModel("OVN_Northbound", models)
+	if err != nil {
+		return model.ClientDBModel{}, fmt.Errorf("making the Northbound model: %w", err)
+	}
+	indexes := map[string][]model.ClientIndex{}
+	for table, row := range models {
+		if !slices.Contains(columns(reflect.TypeOf(row)), "external_ids") {
+			continue
+		}
+		for _, key := range []string{names.Owner, names.ID} {
+			indexes[table] = append(indexes[table], model.ClientIndex{Columns: []model.ColumnKey{{Column: "external_ids", Key: key}}})
+		}
+	}
+	m.SetIndexes(indexes)
+	return m, nil
+}
+
+// columns lists the columns of a model, given the type of a pointer to it,
+// without _uuid.
+func columns(t reflect.Type) []string {
+	var out []string
+	for i := range t.Elem().NumField() {
+		if c := t.Elem().Field(i).Tag.Get("ovsdb"); c != "" && c != "_uuid" {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// missing lists what a model has and a server's schema lacks, and columns
+// whose type differs, as "table T" or "column T.C".
+func missing(m model.ClientDBModel, schema ovsdb.DatabaseSchema) []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(m.Types())) {
+		table := schema.Table(name)
+		if table == nil {
+			out = append(out, "table "+name)
+			continue
+		}
+		t := m.Types()[name]
+		for _, c := range columns(t) {
+			if col := table.Column(c); col == nil {
+				out = append(out, "column "+name+"."+c)
+			}
+		}
+	}
+	return out
+}
+
+// schemaError says in one line what a server's schema lacks.
+func schemaError(o Options, schema ovsdb.DatabaseSchema) error {
+	lacks := missing(o.Model, schema)
+	if len(lacks) == 0 {
+		return nil
+	}
+	needs := o.Needs
+	if needs == "" {
+		needs = "a newer release"
+	}
+	return fmt.Errorf("the server's schema %s %s lacks %s: %s or newer is needed", schema.Name, schema.Version, strings.Join(lacks, ", "), needs)
+}
