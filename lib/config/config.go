@@ -22,7 +22,7 @@ import (
 // Errors of programs that need a setting that is not there. Scripts may match
 // the texts: they are the originals'.
 var (
-	ErrNoNB = errors.New("OVN central database's ip address not set")
+	ErrNoNB        = errors.New("OVN central database's ip address not set")
 	ErrNoAPIServer = errors.New("K8S_API_SERVER not set")
 )
 
