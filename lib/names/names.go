@@ -54,6 +54,8 @@ const (
 	CNINetwork   = "ovn-k8s-network"
 	CNIInterface = "ovn-k8s-ifname" // the name inside the pod
 	CNINetns     = "ovn-k8s-netns"
+	// QoSPort in external_ids of a QoS row says which pod port it limits.
+	QoSPort = "ovn-k8s-port"
 )
 
 // Kubernetes names.

@@ -1,0 +1,283 @@
+package vswitch
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/client"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb/vswitchdb"
+)
+
+// A PodPort is the host's end of a pod's veth pair as a port of a bridge.
+type PodPort struct {
+	Bridge string
+	Name   string // of the network device
+	// ExternalIDs of the Interface; all other keys but ovn-controller's are
+	// removed.
+	ExternalIDs map[string]string
+	// IngressRate limits the traffic to the pod, EgressRate the traffic from
+	// it, in bit/s, as kubernetes.io/ingress-bandwidth and egress-bandwidth
+	// mean them. 0 is no limit.
+	IngressRate, EgressRate int64
+}
+
+// An Interface is what the database knows of one.
+type Interface struct {
+	Name, Bridge string
+	// Ofport is positive when ovs-vswitchd has opened the device, negative when
+	// it could not, 0 when it has not tried yet.
+	Ofport int
+	// Error is ovs-vswitchd's complaint.
+	Error       string
+	ExternalIDs map[string]string
+}
+
+// AttachPort adds the port to its bridge, which must exist, or corrects what
+// differs, in one transaction. It does not wait: see WaitInstalled.
+func (s *Switch) AttachPort(ctx context.Context, p PodPort) error {
+	_, _, err := s.converge(ctx, func(c client.Client) (plan, error) { return planPod(ctx, c, p) })
+	if err != nil {
+		return fmt.Errorf("attaching %s to %s: %w", p.Name, p.Bridge, err)
+	}
+	return nil
+}
+
+func planPod(ctx context.Context, c client.Client, p PodPort) (plan, error) {
+	var pl plan
+	if ok, err := get(ctx, c, &vswitchdb.Bridge{Name: p.Bridge}); !ok || err != nil {
+		if err == nil {
+			err = fmt.Errorf("there is no bridge %s", p.Bridge)
+		}
+		return pl, err
+	}
+	want := &vswitchdb.Interface{Name: p.Name, ExternalIDs: p.ExternalIDs}
+	want.IngressPolicingRate, want.IngressPolicingBurst = policing(p.EgressRate)
+	port, iface, err := findPort(ctx, c, p.Bridge, p.Name)
+	if err != nil {
+		return pl, err
+	}
+	if port == nil {
+		err = addPort(ctx, c, &pl, p.Bridge, newPort{want, shaper(p)})
+		return pl, err
+	}
+	if iface.IngressPolicingRate != want.IngressPolicingRate || iface.IngressPolicingBurst != want.IngressPolicingBurst {
+		pl.say("set Interface %s ingress_policing_rate=%d (was %d)", p.Name, want.IngressPolicingRate, iface.IngressPolicingRate)
+		want.UUID = iface.UUID
+		if err := pl.add(c.Where(want).Update(want, &want.IngressPolicingRate, &want.IngressPolicingBurst)); err != nil {
+			return pl, err
+		}
+	}
+	if err := setKeys(c, &pl, iface, p.ExternalIDs, stale(iface, p.ExternalIDs)); err != nil {
+		return pl, err
+	}
+	err = setShaper(ctx, c, &pl, port, p)
+	return pl, err
+}
+
+// stale lists the keys of a pod's interface that are not wanted any more:
+// those of an earlier pod, and what ovn-controller said about that one.
+func stale(iface *vswitchdb.Interface, want map[string]string) []string {
+	same := iface.ExternalIDs[names.IfaceID] == want[names.IfaceID]
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(iface.ExternalIDs)) {
+		_, wanted := want[k]
+		if !wanted && !(same && strings.HasPrefix(k, names.OVNInstalled)) {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// minBurst in kilobits lets a policer pass a few segments of 64 KiB, to which
+// the kernel joins packets of one TCP stream.
+const minBurst = 2000
+
+// policing returns ingress_policing_rate and ingress_policing_burst in kbit/s
+// and kbit for a rate in bit/s. A tenth of the rate is what
+// ovs-vswitchd.conf.db(5) recommends for the burst.
+func policing(rate int64) (kbps, burst int) {
+	if rate <= 0 {
+		return 0, 0
+	}
+	kbps = int(max(rate/1000, 1))
+	return kbps, max(kbps/10, minBurst)
+}
+
+// shaper returns the QoS row that limits the traffic to a pod, or nil.
+func shaper(p PodPort) *vswitchdb.QoS {
+	if p.IngressRate <= 0 {
+		return nil
+	}
+	return &vswitchdb.QoS{
+		Type:        "linux-htb",
+		OtherConfig: map[string]string{"max-rate": strconv.FormatInt(p.IngressRate, 10)},
+		ExternalIDs: map[string]string{names.QoSPort: p.Name},
+	}
+}
+
+// setShaper makes a port have the QoS row that it should, and no row that
+// nobody uses.
+func setShaper(ctx context.Context, c client.Client, pl *plan, port *vswitchdb.Port, p PodPort) error {
+	want := shaper(p)
+	var old *vswitchdb.QoS
+	if port.QOS != nil {
+		old = &vswitchdb.QoS{UUID: *port.QOS}
+		if ok, err := get(ctx, c, old); !ok || err != nil {
+			return err
+		}
+		if want != nil && old.Type == want.Type && maps.Equal(old.OtherConfig, want.OtherConfig) {
+			return nil
+		}
+	}
+	if old == nil && want == nil {
+		return nil
+	}
+	changed := &vswitchdb.Port{UUID: port.UUID}
+	if want == nil {
+		pl.say("remove QoS of port %s", p.Name)
+	} else {
+		pl.say("set QoS of port %s to %s bit/s", p.Name, want.OtherConfig["max-rate"])
+		want.UUID = "new_qos"
+		changed.QOS = &want.UUID
+		if err := pl.add(c.Create(want)); err != nil {
+			return err
+		}
+	}
+	if err := pl.add(c.Where(changed).Update(changed, &changed.QOS)); err != nil {
+		return err
+	}
+	if old != nil && old.ExternalIDs[names.QoSPort] == p.Name {
+		return pl.add(c.Where(old).Delete())
+	}
+	return nil
+}
+
+// DetachPort deletes a port and what limits it. It does not wait for
+// ovs-vswitchd, and a port that does not exist is not an error.
+func (s *Switch) DetachPort(ctx context.Context, name string) error {
+	_, err := s.detach(ctx, func(i Interface) bool { return i.Name == name })
+	if err != nil {
+		return fmt.Errorf("detaching %s: %w", name, err)
+	}
+	return nil
+}
+
+// DetachWhere deletes all ports whose interface fulfils a condition, in one
+// transaction, and returns their names, sorted.
+func (s *Switch) DetachWhere(ctx context.Context, cond func(Interface) bool) ([]string, error) {
+	detached, err := s.detach(ctx, cond)
+	if err != nil {
+		return nil, fmt.Errorf("detaching ports: %w", err)
+	}
+	return detached, nil
+}
+
+func (s *Switch) detach(ctx context.Context, cond func(Interface) bool) ([]string, error) {
+	var doomed map[string]bool
+	_, _, err := s.converge(ctx, func(c client.Client) (plan, error) {
+		doomed = map[string]bool{}
+		all, err := interfaces(ctx, c)
+		if err != nil {
+			return plan{}, err
+		}
+		for _, i := range all {
+			if cond(i) {
+				doomed[i.Name] = true
+			}
+		}
+		return planDelete(ctx, c, doomed)
+	})
+	return slices.Sorted(maps.Keys(doomed)), err
+}
+
+// Interfaces lists the interfaces of all bridges, sorted by name.
+func (s *Switch) Interfaces(ctx context.Context) ([]Interface, error) {
+	var out []Interface
+	err := s.await(ctx, func(c client.Client) (bool, error) {
+		var err error
+		out, err = interfaces(ctx, c)
+		return true, err
+	})
+	return out, err
+}
+
+func interfaces(ctx context.Context, c client.Client) ([]Interface, error) {
+	var rows []*vswitchdb.Interface
+	var ports []*vswitchdb.Port
+	var bridges []*vswitchdb.Bridge
+	for _, t := range []any{&rows, &ports, &bridges} {
+		if err := list(ctx, c, t); err != nil {
+			return nil, err
+		}
+	}
+	bridgeOfPort, bridgeOfIface := map[string]string{}, map[string]string{}
+	for _, b := range bridges {
+		for _, p := range b.Ports {
+			bridgeOfPort[p] = b.Name
+		}
+	}
+	for _, p := range ports {
+		for _, i := range p.Interfaces {
+			bridgeOfIface[i] = bridgeOfPort[p.UUID]
+		}
+	}
+	out := make([]Interface, 0, len(rows))
+	for _, r := range rows {
+		out = append(out, fromRow(r, bridgeOfIface[r.UUID]))
+	}
+	slices.SortFunc(out, func(a, b Interface) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+func fromRow(r *vswitchdb.Interface, bridge string) Interface {
+	i := Interface{Name: r.Name, Bridge: bridge, ExternalIDs: r.ExternalIDs}
+	if r.Ofport != nil {
+		i.Ofport = *r.Ofport
+	}
+	if r.Error != nil {
+		i.Error = *r.Error
+	}
+	return i
+}
+
+// WaitInstalled waits until ovn-controller has installed the flows of the
+// logical port ifaceID for an interface: then the first packet passes. The
+// error says what is known when ctx ends.
+func (s *Switch) WaitInstalled(ctx context.Context, name, ifaceID string) error {
+	last := "not in the database"
+	err := s.await(ctx, func(c client.Client) (bool, error) {
+		row := &vswitchdb.Interface{Name: name}
+		if ok, err := get(ctx, c, row); !ok || err != nil {
+			return false, err
+		}
+		i := fromRow(row, "")
+		last = i.state(ifaceID)
+		return last == "", nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for interface %s (logical port %s): %s: %w", name, ifaceID, last, err)
+	}
+	return nil
+}
+
+// state says what an interface lacks to be installed for a logical port, or
+// nothing.
+func (i Interface) state(ifaceID string) string {
+	switch {
+	case i.ExternalIDs[names.IfaceID] != ifaceID:
+		return fmt.Sprintf("its %s is %q", names.IfaceID, i.ExternalIDs[names.IfaceID])
+	case i.Ofport <= 0 && i.Error != "":
+		return "ovs-vswitchd says: " + i.Error
+	case i.Ofport <= 0:
+		return "ovs-vswitchd has not opened it: is ovs-vswitchd running?"
+	case i.ExternalIDs[names.OVNInstalled] != "true":
+		return "ovn-controller has not installed its flows: no " + names.OVNInstalled
+	}
+	return ""
+}

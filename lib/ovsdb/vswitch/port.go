@@ -1,0 +1,359 @@
+package vswitch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb/vswitchdb"
+)
+
+// An InternalPort is a port whose network device Open vSwitch makes itself.
+type InternalPort struct {
+	Bridge, Name string
+	// MAC is the device's; empty lets Open vSwitch choose.
+	MAC string
+	// MTU in bytes; 0 lets Open vSwitch choose.
+	MTU int
+	// ExternalIDs of the Interface. Other keys are left as they are.
+	ExternalIDs map[string]string
+}
+
+// EnsureInternalPort makes the port, and its bridge if there is none, in one
+// transaction, or corrects what differs. An existing bridge is used as it is.
+// It then waits until the network device exists. changed tells whether
+// anything was to do.
+func (s *Switch) EnsureInternalPort(ctx context.Context, p InternalPort) (changed bool, err error) {
+	plan, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) { return planInternalPort(ctx, c, p) })
+	if err != nil {
+		return false, fmt.Errorf("adding port %s to %s: %w", p.Name, p.Bridge, err)
+	}
+	err = s.await(ctx, func(c client.Client) (bool, error) {
+		if done, err := applied(ctx, c, cfg); !done || err != nil {
+			return false, err
+		}
+		return deviceReady(ctx, c, p.Name)
+	})
+	if err != nil {
+		return len(plan.ops) > 0, fmt.Errorf("waiting for network device %s: %w%s", p.Name, err, s.hint(ctx, err))
+	}
+	return len(plan.ops) > 0, nil
+}
+
+// PlanInternalPort says what EnsureInternalPort would do, one change a line.
+func (s *Switch) PlanInternalPort(ctx context.Context, p InternalPort) ([]string, error) {
+	var lines []string
+	err := s.await(ctx, func(c client.Client) (bool, error) {
+		plan, err := planInternalPort(ctx, c, p)
+		lines = plan.lines
+		return true, err
+	})
+	return lines, err
+}
+
+// hint names the usual suspect when time ran out.
+func (s *Switch) hint(ctx context.Context, err error) string {
+	if ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)) {
+		return ""
+	}
+	return ": is ovs-vswitchd running?"
+}
+
+// deviceReady tells whether ovs-vswitchd has opened an interface, or fails
+// with its complaint.
+func deviceReady(ctx context.Context, c client.Client, name string) (bool, error) {
+	iface := &vswitchdb.Interface{Name: name}
+	if ok, err := get(ctx, c, iface); !ok || err != nil {
+		return false, err
+	}
+	if iface.Ofport != nil && *iface.Ofport > 0 && iface.MACInUse != nil {
+		return true, nil
+	}
+	if iface.Error != nil && *iface.Error != "" {
+		return false, fmt.Errorf("ovs-vswitchd says: %s", *iface.Error)
+	}
+	return false, nil
+}
+
+func planInternalPort(ctx context.Context, c client.Client, p InternalPort) (plan, error) {
+	want := &vswitchdb.Interface{Name: p.Name, Type: "internal", ExternalIDs: p.ExternalIDs}
+	if p.MAC != "" {
+		want.MAC = &p.MAC
+	}
+	if p.MTU != 0 {
+		want.MTURequest = &p.MTU
+	}
+	port, iface, err := findPort(ctx, c, p.Bridge, p.Name)
+	if err != nil {
+		return plan{}, err
+	}
+	var pl plan
+	if port == nil {
+		err = addPort(ctx, c, &pl, p.Bridge, newPort{iface: want})
+		return pl, err
+	}
+	var fields []any
+	if iface.Type != want.Type {
+		pl.say("set Interface %s type=%s (was %q)", p.Name, want.Type, iface.Type)
+		fields = append(fields, &want.Type)
+	}
+	if want.MAC != nil && (iface.MAC == nil || !strings.EqualFold(*iface.MAC, *want.MAC)) {
+		pl.say("set Interface %s mac=%s (was %s)", p.Name, *want.MAC, text(iface.MAC))
+		fields = append(fields, &want.MAC)
+	}
+	if want.MTURequest != nil && (iface.MTURequest == nil || *iface.MTURequest != *want.MTURequest) {
+		pl.say("set Interface %s mtu_request=%d (was %s)", p.Name, *want.MTURequest, text(iface.MTURequest))
+		fields = append(fields, &want.MTURequest)
+	}
+	want.UUID = iface.UUID
+	if len(fields) > 0 {
+		if err := pl.add(c.Where(want).Update(want, fields...)); err != nil {
+			return pl, err
+		}
+	}
+	err = setKeys(c, &pl, iface, p.ExternalIDs, nil)
+	return pl, err
+}
+
+// text formats an optional value.
+func text[T any](v *T) string {
+	if v == nil {
+		return "unset"
+	}
+	return fmt.Sprint(*v)
+}
+
+// setKeys makes an interface's external_ids have the wanted keys, and not
+// those to be dropped. It touches these keys only, since ovn-controller writes
+// into the same column.
+func setKeys(c client.Client, pl *plan, iface *vswitchdb.Interface, want map[string]string, drop []string) error {
+	set := map[string]string{}
+	var remove []string
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		old, had := iface.ExternalIDs[k]
+		if had && old == want[k] {
+			continue
+		}
+		set[k] = want[k]
+		was := "unset"
+		if had {
+			remove = append(remove, k)
+			was = old
+		}
+		pl.say("set Interface %s external_ids:%s=%s (was %s)", iface.Name, k, want[k], was)
+	}
+	for _, k := range drop {
+		remove = append(remove, k)
+		pl.say("remove Interface %s external_ids:%s (was %s)", iface.Name, k, iface.ExternalIDs[k])
+	}
+	var m []model.Mutation
+	if len(remove) > 0 {
+		m = append(m, model.Mutation{Field: &iface.ExternalIDs, Mutator: libovsdb.MutateOperationDelete, Value: remove})
+	}
+	if len(set) > 0 {
+		m = append(m, model.Mutation{Field: &iface.ExternalIDs, Mutator: libovsdb.MutateOperationInsert, Value: set})
+	}
+	if len(m) == 0 {
+		return nil
+	}
+	return pl.add(c.Where(iface).Mutate(iface, m...))
+}
+
+// findPort returns the port of a bridge and its interface, or nil. A port of
+// the same name elsewhere is an error: it is somebody else's.
+func findPort(ctx context.Context, c client.Client, bridge, name string) (*vswitchdb.Port, *vswitchdb.Interface, error) {
+	port := &vswitchdb.Port{Name: name}
+	if ok, err := get(ctx, c, port); !ok || err != nil {
+		return nil, nil, err
+	}
+	br, err := bridgeOf(ctx, c, port.UUID)
+	if err != nil {
+		return nil, nil, err
+	}
+	if br == nil || br.Name != bridge {
+		other := "no bridge"
+		if br != nil {
+			other = "bridge " + br.Name
+		}
+		return nil, nil, fmt.Errorf("port %s belongs to %s already", name, other)
+	}
+	iface := &vswitchdb.Interface{Name: name}
+	ok, err := get(ctx, c, iface)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !ok || !slices.Equal(port.Interfaces, []string{iface.UUID}) {
+		return nil, nil, fmt.Errorf("port %s of bridge %s is a bond of other interfaces", name, bridge)
+	}
+	return port, iface, nil
+}
+
+// bridgeOf returns the bridge that has a port, or nil.
+func bridgeOf(ctx context.Context, c client.Client, port string) (*vswitchdb.Bridge, error) {
+	var bridges []*vswitchdb.Bridge
+	if err := list(ctx, c, &bridges); err != nil {
+		return nil, err
+	}
+	for _, b := range bridges {
+		if slices.Contains(b.Ports, port) {
+			return b, nil
+		}
+	}
+	return nil, nil
+}
+
+// A newPort is a port to be inserted, with the row that limits it, if any.
+type newPort struct {
+	iface *vswitchdb.Interface
+	qos   *vswitchdb.QoS
+}
+
+// addPort plans a new port, and its bridge if there is none.
+func addPort(ctx context.Context, c client.Client, pl *plan, bridge string, n newPort) error {
+	br := &vswitchdb.Bridge{Name: bridge}
+	found, err := get(ctx, c, br)
+	if err != nil {
+		return err
+	}
+	if !found {
+		pl.say("add bridge %s", bridge)
+	}
+	pl.say("add port %s to bridge %s", n.iface.Name, bridge)
+	port, err := insertPort(c, pl, "new_", n)
+	if err != nil {
+		return err
+	}
+	if found {
+		return pl.add(c.Where(br).Mutate(br, model.Mutation{Field: &br.Ports, Mutator: libovsdb.MutateOperationInsert, Value: []string{port}}))
+	}
+	return addBridge(ctx, c, pl, bridge, port)
+}
+
+// insertPort inserts a port under a name for use within the transaction, which
+// it returns.
+func insertPort(c client.Client, pl *plan, prefix string, n newPort) (string, error) {
+	port := &vswitchdb.Port{UUID: prefix + "port", Name: n.iface.Name, Interfaces: []string{prefix + "iface"}}
+	if n.qos != nil {
+		n.qos.UUID = prefix + "qos"
+		port.QOS = &n.qos.UUID
+		if err := pl.add(c.Create(n.qos)); err != nil {
+			return "", err
+		}
+	}
+	n.iface.UUID = prefix + "iface"
+	return port.UUID, pl.add(c.Create(n.iface, port))
+}
+
+// addBridge inserts a bridge as ovn-controller would make it (ovn-controller(8)
+// and its create_br_int): without flows of its own when nobody controls it.
+func addBridge(ctx context.Context, c client.Client, pl *plan, name, port string) error {
+	top, err := root(ctx, c)
+	if err != nil {
+		return err
+	}
+	local, err := insertPort(c, pl, "local_", newPort{iface: &vswitchdb.Interface{Name: name, Type: "internal"}})
+	if err != nil {
+		return err
+	}
+	secure := vswitchdb.BridgeFailModeSecure
+	br := &vswitchdb.Bridge{
+		UUID: "new_bridge", Name: name, Ports: []string{local, port}, FailMode: &secure,
+		OtherConfig:  map[string]string{"disable-in-band": "true"},
+		DatapathType: top.ExternalIDs["ovn-bridge-datapath-type"],
+	}
+	if err := pl.add(c.Create(br)); err != nil {
+		return err
+	}
+	return pl.add(c.Where(top).Mutate(top, model.Mutation{Field: &top.Bridges, Mutator: libovsdb.MutateOperationInsert, Value: []string{br.UUID}}))
+}
+
+// DatapathType returns a bridge's datapath: "system" for the kernel's,
+// "netdev" for the one in user space.
+func (s *Switch) DatapathType(ctx context.Context, bridge string) (string, error) {
+	br := &vswitchdb.Bridge{Name: bridge}
+	err := s.await(ctx, func(c client.Client) (bool, error) {
+		ok, err := get(ctx, c, br)
+		if err == nil && !ok {
+			err = fmt.Errorf("there is no bridge %s", bridge)
+		}
+		return true, err
+	})
+	if err != nil || br.DatapathType != "" {
+		return br.DatapathType, err
+	}
+	return "system", nil
+}
+
+// DeletePort takes a port out of a bridge, with what limits it, and waits
+// until ovs-vswitchd has done so. A port that does not exist is not an error.
+func (s *Switch) DeletePort(ctx context.Context, bridge, name string) (changed bool, err error) {
+	plan, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) {
+		port, _, err := findPort(ctx, c, bridge, name)
+		if port == nil || err != nil {
+			return plan{}, err
+		}
+		return planDelete(ctx, c, map[string]bool{name: true})
+	})
+	if err != nil || len(plan.ops) == 0 {
+		return false, err
+	}
+	err = s.await(ctx, func(c client.Client) (bool, error) { return applied(ctx, c, cfg) })
+	if err != nil {
+		return true, fmt.Errorf("waiting until port %s is gone: %w%s", name, err, s.hint(ctx, err))
+	}
+	return true, nil
+}
+
+// planDelete plans to delete ports by their names, from whichever bridge has
+// them, and the QoS rows that are theirs or that a lost port left.
+func planDelete(ctx context.Context, c client.Client, doomed map[string]bool) (plan, error) {
+	var pl plan
+	var ports []*vswitchdb.Port
+	var bridges []*vswitchdb.Bridge
+	var limits []*vswitchdb.QoS
+	if err := errors.Join(list(ctx, c, &ports), list(ctx, c, &bridges), list(ctx, c, &limits)); err != nil {
+		return pl, err
+	}
+	gone, alive := map[string]string{}, map[string]bool{}
+	for _, p := range ports {
+		if doomed[p.Name] {
+			gone[p.UUID] = p.Name
+		} else {
+			alive[p.Name] = true
+		}
+	}
+	for _, br := range bridges {
+		var out []string
+		for _, p := range br.Ports {
+			if name, ok := gone[p]; ok {
+				out = append(out, p)
+				pl.say("delete port %s from bridge %s", name, br.Name)
+			}
+		}
+		if len(out) == 0 {
+			continue
+		}
+		if err := pl.add(c.Where(br).Mutate(br, model.Mutation{Field: &br.Ports, Mutator: libovsdb.MutateOperationDelete, Value: out})); err != nil {
+			return pl, err
+		}
+	}
+	for _, q := range limits {
+		owner, ours := q.ExternalIDs[names.QoSPort]
+		if !ours || alive[owner] {
+			continue
+		}
+		pl.say("delete QoS of port %s", owner)
+		if err := pl.add(c.Where(q).Delete()); err != nil {
+			return pl, err
+		}
+	}
+	return pl, nil
+}

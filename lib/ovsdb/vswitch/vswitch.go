@@ -1,0 +1,292 @@
+// Package vswitch works on the local Open vSwitch through its database
+// (ovs-vswitchd.conf.db(5)): bridges, ports and their limits, each change as
+// one transaction. It reads from a followed copy and waits by it, so that
+// nothing here polls.
+package vswitch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/vswitchdb"
+)
+
+// A Switch is the local Open vSwitch. Its methods may be called from several
+// goroutines at once.
+type Switch struct {
+	db     *ovsdb.DB
+	remote string
+	cancel context.CancelFunc
+	closed chan struct{}
+
+	mu        sync.Mutex
+	changed   chan struct{} // closed and replaced when anything changes
+	ids       map[string]string
+	listeners []func(map[string]string)
+}
+
+// tables are what is followed. Columns that change all the time, such as
+// statistics, are not.
+func tables() []ovsdb.Table {
+	return []ovsdb.Table{
+		{Name: vswitchdb.OpenvSwitchTable, Columns: []string{"bridges", "cur_cfg", "external_ids"}},
+		{Name: vswitchdb.BridgeTable, Columns: []string{"name", "ports", "datapath_type"}},
+		{Name: vswitchdb.PortTable, Columns: []string{"name", "interfaces", "qos"}},
+		{Name: vswitchdb.InterfaceTable, Columns: []string{"name", "type", "mac", "mac_in_use", "mtu_request", "ofport", "error", "external_ids",
+			"ingress_policing_rate", "ingress_policing_burst"}},
+		{Name: vswitchdb.QoSTable, Columns: []string{"type", "other_config", "external_ids"}},
+	}
+}
+
+// Connect connects to the database in a run directory, as
+// /var/run/openvswitch. ctx limits only how long that may take; the connection
+// is kept, and renewed when lost, until Close. log may be nil.
+func Connect(ctx context.Context, rundir string, log *logrus.Entry) (*Switch, error) {
+	m, err := model.NewClientDBModel("Open_vSwitch", map[string]model.Model{
+		vswitchdb.OpenvSwitchTable: &vswitchdb.OpenvSwitch{},
+		vswitchdb.BridgeTable:      &vswitchdb.Bridge{},
+		vswitchdb.PortTable:        &vswitchdb.Port{},
+		vswitchdb.InterfaceTable:   &vswitchdb.Interface{},
+		vswitchdb.QoSTable:         &vswitchdb.QoS{},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the model of Open vSwitch: %w", err)
+	}
+	s := &Switch{remote: "unix:" + rundir + "/db.sock", changed: make(chan struct{}), closed: make(chan struct{})}
+	s.db, err = ovsdb.Open(ctx, ovsdb.Options{
+		Name: "Open vSwitch", Remotes: []string{s.remote}, Model: m, Needs: "Open vSwitch 3.1", Tables: tables(), Log: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: is ovsdb-server running?", err)
+	}
+	root, err := root(ctx, s.db.Client())
+	if err != nil {
+		s.db.Close()
+		return nil, fmt.Errorf("connecting to Open vSwitch at %s: %w", s.remote, err)
+	}
+	s.ids = root.ExternalIDs
+	s.db.Handle(s.handler())
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.cancel = cancel
+	go func() {
+		defer close(s.closed)
+		_ = s.db.Run(run, s.up, nil) // ends with cancel only
+	}()
+	return s, nil
+}
+
+// Close ends the connection.
+func (s *Switch) Close() {
+	s.cancel()
+	<-s.closed
+}
+
+// Transactions returns how many transactions were sent.
+func (s *Switch) Transactions() uint64 { return s.db.Transactions() }
+
+// ExternalIDs returns external_ids of the table Open_vSwitch as they are now,
+// or as they were when the connection was lost.
+func (s *Switch) ExternalIDs() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.ids)
+}
+
+// OnExternalIDs has f called with each change of external_ids of the table
+// Open_vSwitch. f must not block.
+func (s *Switch) OnExternalIDs(f func(map[string]string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listeners = append(s.listeners, f)
+}
+
+// handler wakes those who wait, and follows external_ids.
+func (s *Switch) handler() cache.EventHandler {
+	return &cache.EventHandlerFuncs{
+		AddFunc:    func(_ string, row model.Model) { s.event(row) },
+		UpdateFunc: func(_ string, _, row model.Model) { s.event(row) },
+		DeleteFunc: func(string, model.Model) { s.wake() },
+	}
+}
+
+func (s *Switch) event(row model.Model) {
+	defer s.wake()
+	root, ok := row.(*vswitchdb.OpenvSwitch)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	same := maps.Equal(s.ids, root.ExternalIDs)
+	s.ids = root.ExternalIDs
+	listeners := slices.Clone(s.listeners)
+	s.mu.Unlock()
+	if same {
+		return
+	}
+	for _, f := range listeners {
+		f(maps.Clone(root.ExternalIDs))
+	}
+}
+
+// up wakes those who wait when there is a new connection.
+func (s *Switch) up(client.Client) { s.wake() }
+
+func (s *Switch) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *Switch) next() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+// await calls check now and after each change, until it is done, fails or
+// ctx ends.
+func (s *Switch) await(ctx context.Context, check func(client.Client) (bool, error)) error {
+	for {
+		changed := s.next()
+		if c := s.db.Client(); c != nil {
+			if done, err := check(c); done || err != nil {
+				return err
+			}
+		}
+		select {
+		case <-changed:
+		case <-s.closed:
+			return ovsdb.ErrNotConnected
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// A plan is what has to be done: operations, and the same for people.
+type plan struct {
+	ops   []libovsdb.Operation
+	lines []string
+}
+
+func (p *plan) add(ops []libovsdb.Operation, err error) error {
+	p.ops = append(p.ops, ops...)
+	return err
+}
+
+func (p *plan) say(format string, args ...any) {
+	p.lines = append(p.lines, fmt.Sprintf(format, args...))
+}
+
+// errVanished means that a row was deleted by another while we changed it.
+var errVanished = errors.New("a row was deleted meanwhile")
+
+// attempts limits how often a change is planned anew because somebody else,
+// as ovn-controller, made a change that collides.
+const attempts = 5
+
+// converge plans and commits. It returns what was done and the configuration
+// number at which ovs-vswitchd has done it (0: nothing to do).
+func (s *Switch) converge(ctx context.Context, build func(client.Client) (plan, error)) (plan, int, error) {
+	for attempt := 1; ; attempt++ {
+		var p plan
+		err := s.await(ctx, func(c client.Client) (bool, error) {
+			var err error
+			p, err = build(c)
+			return true, err
+		})
+		if err != nil || len(p.ops) == 0 {
+			return p, 0, err
+		}
+		cfg, err := s.commit(ctx, p.ops)
+		var taken *libovsdb.ConstraintViolation
+		if err == nil || attempt == attempts || !errors.As(err, &taken) && !errors.Is(err, errVanished) {
+			return p, cfg, err
+		}
+	}
+}
+
+// commit commits operations and raises Open_vSwitch.next_cfg with them, as
+// ovs-vsctl does; it returns the new number. When cur_cfg has reached it,
+// ovs-vswitchd has done what the operations say.
+func (s *Switch) commit(ctx context.Context, ops []libovsdb.Operation) (int, error) {
+	all := append(slices.Clone(ops), libovsdb.Operation{
+		Op: libovsdb.OperationMutate, Table: vswitchdb.OpenvSwitchTable, Where: []libovsdb.Condition{},
+		Mutations: []libovsdb.Mutation{*libovsdb.NewMutation("next_cfg", libovsdb.MutateOperationAdd, 1)},
+	}, libovsdb.Operation{
+		Op: libovsdb.OperationSelect, Table: vswitchdb.OpenvSwitchTable, Columns: []string{"next_cfg"},
+	})
+	results, err := s.db.Transact(ctx, all)
+	if err != nil {
+		return 0, err
+	}
+	for i, op := range ops {
+		if op.Op != libovsdb.OperationInsert && results[i].Count == 0 {
+			return 0, fmt.Errorf("%s %s: %w", op.Op, op.Table, errVanished)
+		}
+	}
+	last := results[len(results)-1]
+	if len(last.Rows) == 0 {
+		return 0, errNoRoot
+	}
+	cfg, ok := last.Rows[0]["next_cfg"].(float64)
+	if !ok {
+		return 0, fmt.Errorf("reading next_cfg: %v is not a number", last.Rows[0]["next_cfg"])
+	}
+	return int(cfg), nil
+}
+
+var errNoRoot = errors.New("the database has no row in table Open_vSwitch: has ovs-vswitchd or ovs-ctl never been started?")
+
+// root returns the only row of the table Open_vSwitch.
+func root(ctx context.Context, c client.Client) (*vswitchdb.OpenvSwitch, error) {
+	var rows []*vswitchdb.OpenvSwitch
+	if err := list(ctx, c, &rows); err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 {
+		return nil, errNoRoot
+	}
+	return rows[0], nil
+}
+
+// list reads all rows of a table.
+func list(ctx context.Context, c client.Client, rows any) error {
+	if c == nil {
+		return ovsdb.ErrNotConnected
+	}
+	if err := c.List(ctx, rows); err != nil {
+		return fmt.Errorf("reading Open vSwitch's database: %w", err)
+	}
+	return nil
+}
+
+// get reads the row with a name, or returns false. row has the name set.
+func get(ctx context.Context, c client.Client, row model.Model) (bool, error) {
+	err := c.Get(ctx, row)
+	if errors.Is(err, client.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading Open vSwitch's database: %w", err)
+	}
+	return true, nil
+}
+
+// applied tells whether ovs-vswitchd has done the configuration cfg.
+func applied(ctx context.Context, c client.Client, cfg int) (bool, error) {
+	r, err := root(ctx, c)
+	return err == nil && r.CurCfg >= cfg, err
+}

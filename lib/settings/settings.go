@@ -1,0 +1,156 @@
+// Package settings gathers what a program's configuration is made of, from
+// the command line to the files on this host, and has lib/config resolve it.
+package settings
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"gopkg.in/ini.v1"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/ovsdb/vswitch"
+)
+
+// Flags are the options about configuration that every program takes. An
+// option that is not given leaves the setting to the other sources.
+type Flags struct {
+	NB           string `long:"ovn-nb" value-name:"REMOTE" description:"Northbound database: unix:FILE, tcp:IP:PORT or ssl:IP:PORT, several with commas"`
+	NBPrivateKey string `long:"nb-privkey" value-name:"FILE" description:"private key for an ssl: Northbound database"`
+	NBCert       string `long:"nb-cert" value-name:"FILE" description:"certificate for an ssl: Northbound database"`
+	NBCACert     string `long:"nb-cacert" value-name:"FILE" description:"CA certificate of an ssl: Northbound database"`
+	APIServer    string `long:"k8s-api-server" value-name:"URL" description:"Kubernetes API server"`
+	APITokenFile string `long:"k8s-api-token-file" value-name:"FILE" description:"bearer token for the API server"`
+	APICA        string `long:"k8s-ca-certificate" value-name:"FILE" description:"CA certificate of the API server"`
+	MTU          string `long:"mtu" value-name:"BYTES" description:"MTU of pods and management ports"`
+	JoinSubnet   string `long:"join-subnet" value-name:"CIDR,CIDR" description:"subnets between the cluster router and gateways"`
+	ServiceCIDR  string `long:"service-cidr" value-name:"CIDR,CIDR" description:"subnets of services"`
+	ConfigFile   string `long:"config-file" value-name:"FILE" description:"read this instead of /etc/openvswitch/ovn_k8s.conf"`
+	ShowConfig   bool   `long:"show-config" description:"print every setting and where it comes from, and exit"`
+}
+
+// Map returns the settings that were given, by option without dashes, for
+// Load.
+func (f Flags) Map() map[string]string {
+	m := map[string]string{
+		"ovn-nb": f.NB, "nb-privkey": f.NBPrivateKey, "nb-cert": f.NBCert, "nb-cacert": f.NBCACert,
+		"k8s-api-server": f.APIServer, "k8s-api-token-file": f.APITokenFile, "k8s-ca-certificate": f.APICA,
+		"mtu": f.MTU, "join-subnet": f.JoinSubnet, "service-cidr": f.ServiceCIDR, configFile: f.ConfigFile,
+	}
+	for k, v := range m {
+		if v == "" {
+			delete(m, k)
+		}
+	}
+	return m
+}
+
+// configFile is the option that says where the configuration file is. It is
+// not a setting itself.
+const configFile = "config-file"
+
+// Load resolves the configuration of a program from its flags (see Flags.Map),
+// the local Open vSwitch, the configuration file, the environment and files on
+// this host. sw may be nil: then there are no external_ids.
+func Load(_ context.Context, flags map[string]string, sw *vswitch.Switch) (config.Config, error) {
+	s := config.Sources{Flags: flags, Env: environment(), Exists: exists}
+	if sw != nil {
+		s.ExternalIDs = sw.ExternalIDs()
+	}
+	if err := readFile(&s); err != nil {
+		return config.Config{}, err
+	}
+	return config.Resolve(s)
+}
+
+// RunDir returns the directory of Open vSwitch's sockets, which is needed
+// before its external_ids can be read: from the configuration file, else from
+// OVS_RUNDIR, else the default.
+func RunDir(flags map[string]string) (string, error) {
+	s := config.Sources{Env: environment(), Flags: map[string]string{configFile: flags[configFile]}}
+	if err := readFile(&s); err != nil {
+		return "", err
+	}
+	c, err := config.Resolve(config.Sources{Env: s.Env, File: map[string]string{"rundir": s.File["rundir"]}, FileName: s.FileName})
+	return c.RunDir, err
+}
+
+func environment() map[string]string {
+	env := map[string]string{}
+	for _, kv := range os.Environ() {
+		k, v, _ := strings.Cut(kv, "=")
+		env[k] = v
+	}
+	return env
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// readFile reads section [default] of the configuration file. Only a file
+// that was asked for must exist.
+func readFile(s *config.Sources) error {
+	asked := s.Flags[configFile]
+	s.FileName = asked
+	if asked == "" {
+		s.FileName = defaultFile(s.Env)
+	}
+	text, err := os.ReadFile(s.FileName)
+	if asked == "" && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the configuration: %w", err)
+	}
+	s.File, err = parse(text)
+	if err != nil {
+		return fmt.Errorf("reading the configuration: %s:%w", s.FileName, err)
+	}
+	return nil
+}
+
+// defaultFile follows OVS_SYSCONFDIR as Open vSwitch does.
+func defaultFile(env map[string]string) string {
+	dir := env["OVS_SYSCONFDIR"]
+	if dir == "" {
+		dir = "/etc"
+	}
+	return filepath.Join(dir, "openvswitch", "ovn_k8s.conf")
+}
+
+// parse reads an INI file and returns its section [default]. The error begins
+// with the number of the line.
+func parse(text []byte) (map[string]string, error) {
+	// Values may hold any character: a '#' or ';' inside is no comment.
+	options := ini.LoadOptions{IgnoreInlineComment: true, SkipUnrecognizableLines: false, AllowPythonMultilineValues: false}
+	f, err := ini.LoadSources(options, text)
+	if err != nil {
+		return nil, fmt.Errorf("%d: %w", badLine(options, text), err)
+	}
+	// The library's own name for what stands before any section is "DEFAULT";
+	// the lower case one is ours.
+	section, err := f.GetSection("default")
+	if err != nil {
+		return map[string]string{}, nil
+	}
+	return section.KeysHash(), nil
+}
+
+// badLine finds the first line with which the text cannot be parsed, since the
+// library does not say which it is.
+func badLine(options ini.LoadOptions, text []byte) int {
+	lines := strings.SplitAfter(string(text), "\n")
+	for n := range lines {
+		if _, err := ini.LoadSources(options, []byte(strings.Join(lines[:n+1], ""))); err != nil {
+			return n + 1
+		}
+	}
+	return len(lines)
+}
