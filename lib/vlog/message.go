@@ -48,11 +48,12 @@ func value(key string, v any) string {
 	return s
 }
 
-// text prints a value. A value whose own method panics, such as a typed nil,
-// prints as fmt shows it: logging must not end a program.
 func text(v any) string {
-	if b, ok := v.([]byte); ok {
-		return string(b)
+	switch v := v.(type) {
+	case []byte:
+		return string(v)
+	case error, fmt.Stringer:
+		return fmt.Sprint(v) // with %+v some errors print their stack
 	}
 	return fmt.Sprintf("%+v", v)
 }

@@ -82,19 +82,24 @@ func New(name string, o Options, console io.Writer) (*Log, error) {
 	if l.syslog, _ = syslog.New(syslog.LOG_DAEMON, name); l.syslog == nil {
 		l.base[Syslog] = Off
 	}
-	for _, arg := range o.Verbose {
-		if err := l.startSpec(arg); err != nil {
-			return nil, fmt.Errorf("processing %q: %w", arg, err)
-		}
-	}
-	if o.LogFile == "" {
-		return l, nil
-	}
-	l.path = filePath(name, o.LogFile)
-	if err := l.reopen(); err != nil {
+	if err := l.start(o); err != nil {
+		_ = l.Close()
 		return nil, err
 	}
 	return l, nil
+}
+
+func (l *Log) start(o Options) error {
+	for _, arg := range o.Verbose {
+		if err := l.startSpec(arg); err != nil {
+			return fmt.Errorf("processing %q: %w", arg, err)
+		}
+	}
+	if o.LogFile == "" {
+		return nil
+	}
+	l.path = filePath(l.program.name, o.LogFile)
+	return l.reopen()
 }
 
 // filePath is the log file that --log-file=value means.
@@ -228,9 +233,10 @@ type silent struct{}
 func (silent) Format(*logrus.Entry) ([]byte, error) { return nil, nil }
 
 func (l *Log) write(m *module, e *logrus.Entry) {
-	ln := line{time: e.Time, module: m.name, level: levelOf(e.Level), message: message(e), program: l.program}
+	ln := line{time: e.Time, level: levelOf(e.Level), message: message(e), program: l.program}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	ln.module = m.name
 	if ln.level > m.levels.most() {
 		return
 	}
