@@ -75,7 +75,7 @@ func Main(p Program, args []string, stdio IO) int {
 		fmt.Fprintln(stdio.Out, strings.TrimRight(string(h), "\n"))
 		return statusDone
 	case err != nil:
-		fmt.Fprintf(stdio.Err, "%s: %v (try '%s --help')\n", p.Name, err, p.Name)
+		fmt.Fprintf(stdio.Err, "%s: %v\n", p.Name, err)
 		return statusUsage
 	}
 	ctx, stop := untilSignal()
@@ -85,7 +85,7 @@ func Main(p Program, args []string, stdio IO) int {
 		return statusDone
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		err = fmt.Errorf("interrupted: %w", err)
+		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
 	report(stdio.Err, p.Name, err)
 	return status(err)

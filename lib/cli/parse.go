@@ -28,7 +28,8 @@ type parser struct {
 // parse returns the Runner that args choose, its options filled in. The error
 // is a help, or says on one line what is wrong.
 func parse(prog Program, args []string) (Runner, error) {
-	p := &parser{Parser: flags.NewNamedParser(prog.Name, flags.HelpFlag|flags.PassDoubleDash), program: prog}
+	p := &parser{Parser: flags.NewNamedParser(prog.Name, flags.PassDoubleDash), program: prog}
+	p.Usage = "[OPTIONS]"
 	p.LongDescription = prog.Summary
 	p.addOptions(prog)
 	p.args = p.spellOut(args)
@@ -43,26 +44,45 @@ func parse(prog Program, args []string) (Runner, error) {
 	}
 	rest, err := p.ParseArgs(p.args)
 	if err != nil {
-		return nil, p.explain(err, rest)
+		return nil, p.hint(p.explain(err, rest))
 	}
 	if len(p.stray) > 0 {
-		return nil, p.strayArgument(p.stray[0])
+		return nil, p.hint(p.strayArgument(p.stray[0]))
 	}
 	return p.runner, nil
 }
 
-// addOptions adds the program's options and --version. A struct that go-flags
+// hint says where to read more about a mistake.
+func (p *parser) hint(err error) error {
+	var h help
+	if errors.As(err, &h) {
+		return err
+	}
+	name := p.Name
+	for c := p.Active; c != nil; c = c.Active {
+		name += " " + c.Name
+	}
+	return fmt.Errorf("%w (try '%s --help')", err, name)
+}
+
+// addOptions adds the program's options, --help and --version. A struct that go-flags
 // refuses is a programmer's mistake, which every run would show.
 func (p *parser) addOptions(prog Program) {
 	if _, err := p.AddGroup("Options", "", prog.Options); err != nil {
 		panic(fmt.Sprintf("cli: options %T: %v", prog.Options, err))
 	}
-	var version struct {
-		Show func() error `short:"V" long:"version" description:"Show the version"`
+	var other struct {
+		Help    func() error `short:"h" long:"help" description:"print this page"`
+		Version func() error `short:"V" long:"version" description:"print the version"`
 	}
-	version.Show = func() error { return &flags.Error{Type: flags.ErrHelp, Message: prog.Name + " " + prog.Version} }
-	if _, err := p.AddGroup("Version", "", &version); err != nil {
-		panic(fmt.Sprintf("cli: version: %v", err))
+	other.Help = func() error {
+		var b strings.Builder
+		p.WriteHelp(&b)
+		return &flags.Error{Type: flags.ErrHelp, Message: b.String()}
+	}
+	other.Version = func() error { return &flags.Error{Type: flags.ErrHelp, Message: prog.Name + " " + prog.Version} }
+	if _, err := p.AddGroup("Other options", "", &other); err != nil {
+		panic(fmt.Sprintf("cli: %v", err))
 	}
 }
 
@@ -91,15 +111,15 @@ func collects(o *flags.Option) bool {
 // complete finds the option that an abbreviation means. go-flags calls it with
 // the name and the rest of the command line, and goes on with what it returns.
 func (p *parser) complete(name string, value flags.SplitArgument, rest []string) ([]string, error) {
-	arg := p.args[len(p.args)-len(rest)-1] // as it was typed: each call replaces one argument by one
-	if !strings.HasPrefix(arg, "--") {
+	at := len(p.args) - len(rest) - 1
+	if arg := p.args[at]; !strings.HasPrefix(arg, "--") {
 		return nil, fmt.Errorf("unknown option %s", arg)
 	}
 	var names []string
 	var found *flags.Option
 	for o := range p.activeOptions() {
-		if long := o.LongName; long != "" && strings.HasPrefix(long, name) {
-			names, found = append(names, "--"+long), o
+		if strings.HasPrefix(o.LongName, name) {
+			names, found = append(names, "--"+o.LongName), o
 		}
 	}
 	if len(names) == 0 {
@@ -115,7 +135,8 @@ func (p *parser) complete(name string, value flags.SplitArgument, rest []string)
 	} else if collects(found) {
 		full += "=" + found.OptionalValue[0]
 	}
-	return append([]string{full}, rest...), nil
+	p.args[at] = full
+	return p.args[at:], nil
 }
 
 // explain turns an error of go-flags into ours; rest is the command line from
