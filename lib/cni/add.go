@@ -1,0 +1,263 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/errgroup"
+
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb/vswitch"
+)
+
+// undoTimeout limits how long a failed ADD takes to clean up. What is left is
+// DEL's.
+const undoTimeout = 10 * time.Second
+
+// An addition is an ADD on its way.
+type addition struct {
+	*node
+	attachment
+	ns       *link.Namespace
+	datapath string // of br-int
+	pod      podRef
+	known    known // of the pod
+	lap      time.Time
+	stages   logrus.Fields
+}
+
+// add gives a pod its interface. It returns when OVN has the flows for it: the
+// pod's first packet passes.
+//
+// Nothing is made before the pod's addresses are known. Then the veth pair comes
+// first, its host's end named after the container and marked as ours by the
+// kernel as it is made, then the port of br-int. Adding once more what is there
+// changes nothing.
+func (n *node) add(ctx context.Context, args *skel.CmdArgs, conf *types.PluginConf) error {
+	pod, err := parsePod(args.Args)
+	if err != nil {
+		return err
+	}
+	if conf.RawPrevResult != nil {
+		return types.NewError(types.ErrUnsupportedField, fmt.Sprintf("prevResult: %v", conf.RawPrevResult), "this plugin must be the first of its list")
+	}
+	if err := n.usable(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.config.CNITimeout)
+	defer cancel()
+	a := &addition{node: n, attachment: newAttachment(args, conf), pod: pod, lap: n.started, stages: logrus.Fields{}}
+	if err := a.claimable(); err != nil {
+		return err
+	}
+	if a.ns, err = a.open(); err != nil {
+		return err
+	}
+	defer func() { _ = a.ns.Close() }()
+	if a.datapath, err = n.bridgeDatapath(ctx); err != nil {
+		return err
+	}
+	a.stage("config")
+	watch, err := a.watchPod(ctx)
+	if err != nil {
+		return err
+	}
+	defer watch.stop()
+	if a.known, err = watch.first(ctx); err != nil {
+		return err
+	}
+	a.stage("annotation")
+	return a.make(ctx, watch)
+}
+
+// claimable is an error if the name of the host's end belongs to another
+// attachment: the plugin gives a container one interface.
+func (a *addition) claimable() error {
+	alias, ok, err := link.HostEnd(a.host())
+	if !ok || err != nil {
+		return err
+	}
+	if other, ok := parseAlias(alias); ok && (other.container != a.container || other.ifname != a.ifname) {
+		return types.NewError(types.ErrInvalidEnvironmentVariables,
+			fmt.Sprintf("CNI_IFNAME is %s, but container %s has this network as %s already", a.ifname, other.container, other.ifname), "")
+	}
+	return nil
+}
+
+// make makes the attachment, or leaves nothing.
+func (a *addition) make(ctx context.Context, watch *podWatch) error {
+	done := false
+	defer func() {
+		if !done {
+			a.undo(ctx)
+		}
+	}()
+	if err := a.plug(ctx); err != nil {
+		return err
+	}
+	if err := a.awaitInstalled(ctx); err != nil {
+		return err
+	}
+	a.stage("installed")
+	if err := watch.unchanged(a.known); err != nil {
+		return err
+	}
+	mac, err := link.MAC(a.host())
+	if err != nil {
+		return err
+	}
+	a.stages["total"] = time.Since(a.started).Round(10 * time.Microsecond)
+	a.log.WithFields(a.stages).Debug("ADD took")
+	a.log.WithFields(logrus.Fields{"pod": a.pod, "container": a.container, "ip": ipnet.Join(a.known.addresses.IPs)}).Info("attached")
+	r := result(a.attachment, a.known.addresses, a.config.MTU, mac)
+	if err := types.PrintResult(r, a.version); err != nil {
+		return types.NewError(types.ErrIOFailure, "writing the result", err.Error())
+	}
+	done = true
+	return nil
+}
+
+// stage notes how long the time since the last note was.
+func (a *addition) stage(name string) {
+	now := time.Now()
+	a.stages[name] = now.Sub(a.lap).Round(10 * time.Microsecond)
+	a.lap = now
+}
+
+// plug makes both ends of the veth pair what they should be. Open vSwitch gets
+// the host's end, and begins to work on it, while the container's is set up.
+func (a *addition) plug(ctx context.Context) error {
+	mac, err := net.ParseMAC(a.known.addresses.MAC)
+	if err != nil {
+		return fmt.Errorf("parsing the pod's MAC: %w", err)
+	}
+	veth := link.Veth{Host: a.host(), Container: a.ifname, MAC: mac, MTU: a.config.MTU, Alias: a.alias()}
+	if err := veth.Ensure(a.ns); err != nil {
+		if errors.Is(err, link.ErrExists) {
+			return types.NewError(types.ErrInvalidEnvironmentVariables, "CNI_IFNAME or CNI_CONTAINERID is taken", err.Error())
+		}
+		return err
+	}
+	if err := a.linkNetns(); err != nil {
+		return err
+	}
+	a.stage("veth")
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.attach(ctx) })
+	group.Go(func() error {
+		defer func(start time.Time) { a.stages["container"] = time.Since(start).Round(10 * time.Microsecond) }(time.Now())
+		return a.ns.Do(func() error { return a.configure(mac) })
+	})
+	err = group.Wait()
+	a.stage("ovsdb")
+	return err
+}
+
+// configure sets the container up, inside its namespace.
+func (a *addition) configure(mac net.HardwareAddr) error {
+	if err := link.SetUp("lo"); err != nil {
+		return err
+	}
+	s := link.State{Interface: a.ifname, MAC: mac, MTU: a.config.MTU, Addresses: a.known.addresses.IPs}
+	for _, gw := range a.known.addresses.Gateways {
+		s.Routes = append(s.Routes, link.DefaultRoute(gw))
+	}
+	if err := link.Ensure(s); err != nil {
+		return err
+	}
+	if a.datapath != "netdev" {
+		return nil
+	}
+	if err := link.DisableTxChecksum(a.ifname); err != nil {
+		return err
+	}
+	// The policer that Open vSwitch sets on the host's end is the kernel's, and
+	// the userspace datapath takes frames before that sees them.
+	return link.LimitEgress(a.ifname, a.known.limits.egress)
+}
+
+// attach gives the host's end to br-int. Ports of earlier sandboxes of the pod
+// go first: ovn-controller binds a logical port to one interface only.
+func (a *addition) attach(ctx context.Context) error {
+	ifaceID := names.PodPort(a.pod.namespace, a.pod.name)
+	stale, err := a.sw.DetachWhere(ctx, func(i vswitch.Interface) bool {
+		return i.ExternalIDs[names.IfaceID] == ifaceID && i.ExternalIDs[names.CNINetwork] != "" && i.Name != a.host()
+	})
+	if err != nil {
+		return plugging(err)
+	}
+	for _, name := range stale {
+		a.log.WithFields(logrus.Fields{"pod": a.pod, "interface": name}).Info("detached an earlier sandbox")
+		if err := a.deleteHostEnd(name); err != nil {
+			return err
+		}
+	}
+	err = a.sw.AttachPort(ctx, vswitch.PodPort{
+		Bridge: names.IntegrationBridge,
+		Name:   a.host(),
+		ExternalIDs: map[string]string{
+			names.IfaceID:      ifaceID,
+			names.IfaceIDVer:   a.known.uid,
+			names.AttachedMAC:  a.known.addresses.MAC,
+			names.IPAddress:    ipnet.Join(a.known.addresses.IPs),
+			names.Sandbox:      a.container,
+			names.CNINetwork:   a.network,
+			names.CNIInterface: a.ifname,
+			names.CNINetns:     a.netns,
+		},
+		IngressRate: int64(a.known.limits.ingress),
+		EgressRate:  int64(a.known.limits.egress),
+	})
+	if err != nil {
+		return plugging(err)
+	}
+	return nil
+}
+
+func plugging(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return types.NewError(errPlugging, "failure in plugging pod interface", oneLine(err))
+}
+
+// undo removes what a failed ADD has made, even if ctx has ended.
+func (a *addition) undo(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	if err := a.remove(ctx, a.attachment); err != nil {
+		a.log.WithFields(logrus.Fields{"pod": a.pod, "container": a.container}).Warnf("undoing a failed ADD: %v", err)
+	}
+}
+
+// netnsDir is where iproute2 looks for namespaces by name.
+const netnsDir = "/var/run/netns"
+
+// linkNetns makes the container's namespace known to "ip netns" by the
+// container's ID, unless the runtime has given it a name there already.
+func (a *addition) linkNetns() error {
+	for _, dir := range []string{netnsDir, "/run/netns"} {
+		if strings.HasPrefix(filepath.Clean(a.netns), dir+"/") {
+			return nil
+		}
+	}
+	if err := os.MkdirAll(netnsDir, 0o755); err != nil {
+		return fmt.Errorf("failure in creation of netns directory: %w", err)
+	}
+	if err := os.Symlink(a.netns, filepath.Join(netnsDir, a.container)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("naming the network namespace: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/names"
+)
+
+// checkTimeout is the «reasonable convergence delay» that the specification
+// grants after ADD, and after Open vSwitch or ovn-controller restarted.
+const checkTimeout = 5 * time.Second
+
+// check is an error unless an attachment is what ADD has promised.
+func (n *node) check(ctx context.Context, args *skel.CmdArgs, conf *types.PluginConf) error {
+	previous, err := parsePrevious(conf)
+	if err != nil {
+		return err
+	}
+	pod, err := parsePod(args.Args)
+	if err != nil {
+		return err
+	}
+	if err := n.usable(); err != nil {
+		return err
+	}
+	a := newAttachment(args, conf)
+	ns, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ns.Close() }()
+	want, ok := expected(previous, a.ifname)
+	if !ok {
+		return types.NewError(types.ErrInvalidNetworkConfig, "prevResult lacks the interface "+a.ifname, "")
+	}
+	if err := a.checkKernel(ns, want); err != nil {
+		return types.NewError(errFailed, "the container's interface is not as it was made", oneLine(err))
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if err := n.sw.WaitInstalled(ctx, a.host(), names.PodPort(pod.namespace, pod.name)); err != nil {
+		return types.NewError(errFailed, "the pod is not connected", oneLine(err))
+	}
+	return nil
+}
+
+// checkKernel compares the veth pair and the container with what is wanted. What
+// others have added, such as a plugin later in the chain, is not looked at.
+func (a attachment) checkKernel(ns *link.Namespace, want link.State) error {
+	joined, err := link.Veth{Host: a.host(), Container: a.ifname}.Joined(ns)
+	if err != nil {
+		return err
+	}
+	if !joined {
+		return fmt.Errorf("there is no veth pair of %s on the host and %s in the container", a.host(), a.ifname)
+	}
+	var lacks []string
+	err = ns.Do(func() error {
+		plan, err := link.Plan(want)
+		for _, c := range plan {
+			if !c.Removes() {
+				lacks = append(lacks, c.String())
+			}
+		}
+		return err
+	})
+	if err == nil && len(lacks) > 0 {
+		err = errors.New("one would have to " + strings.Join(lacks, ", "))
+	}
+	return err
+}
+
+// status is an error unless ADD can be served, as far as this host can tell.
+func (n *node) status(ctx context.Context, _ *skel.CmdArgs, _ *types.PluginConf) error {
+	if n.sw == nil {
+		return types.NewError(errLimited, "Open vSwitch is not available", oneLine(n.problem))
+	}
+	if n.problem != nil {
+		return types.NewError(errUnavailable, "the configuration is bad", oneLine(n.problem))
+	}
+	if _, err := n.bridgeDatapath(ctx); err != nil {
+		return types.NewError(errLimited, "Open vSwitch is not ready", oneLine(err))
+	}
+	if n.config.OVNRemote == "" {
+		return types.NewError(errUnavailable, "ovn-controller has no database", "external_ids:ovn-remote is not set in the table Open_vSwitch")
+	}
+	if n.config.APIServer == "" {
+		return types.NewError(errUnavailable, config.ErrNoAPIServer.Error(), "external_ids:k8s-api-server is not set in the table Open_vSwitch")
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+// Package cni is the CNI plugin of the suite: it gives a pod's sandbox the
+// interface whose addresses the watcher has written into the pod's annotation.
+//
+// It follows the CNI specification 1.1.0 and older versions: ADD, DEL, CHECK,
+// GC, STATUS and VERSION. What it makes for an attachment is a veth pair, a port
+// of br-int and, for some runtimes, a link in /var/run/netns. All of it can be
+// found again by the container's ID alone, so that DEL and GC undo an ADD that
+// was killed at any point.
+//
+// Nothing but the result or the error goes to standard output; everything else
+// is in the log file.
+package cni
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb/vswitch"
+	"ovn-k8s/lib/settings"
+	"ovn-k8s/lib/vlog"
+)
+
+// program is the plugin's name in its log and to the API server.
+const program = "ovn-k8s-cni-overlay"
+
+// Codes of errors beyond those of the specification's table.
+const (
+	errFailed      = 100 // as in the originals: what has no code of its own
+	errPlugging    = 106 // as in the originals: Open vSwitch did not take the port
+	errUnavailable = 50  // STATUS: cannot serve ADD
+	errLimited     = 51  // STATUS: and what runs may have limited connectivity
+)
+
+// A plugin is one invocation.
+type plugin struct {
+	started time.Time
+	// command and version are what the runtime asked for; version is the latest
+	// we know until it is read from standard input.
+	command, version string
+}
+
+// Main runs the plugin as its environment and standard input say, and returns
+// the exit status: 0, or 1 with an error as JSON on standard output.
+func Main() int {
+	// A runtime that gives up sends SIGTERM first; then what was begun is undone.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer stop()
+	p := &plugin{started: time.Now(), version: types100.ImplementedSpecVersion}
+	about := program + ": the CNI plugin of ovn-k8s; a container runtime runs it, see docs/install.md"
+	err := skel.PluginMainFuncsWithError(skel.CNIFuncs{
+		Add:    p.handle(ctx, "ADD", (*node).add),
+		Del:    p.handle(ctx, "DEL", (*node).del),
+		Check:  p.handle(ctx, "CHECK", (*node).check),
+		GC:     p.handle(ctx, "GC", (*node).gc),
+		Status: p.handle(ctx, "STATUS", (*node).status),
+	}, version.All, about)
+	if err == nil {
+		return 0
+	}
+	p.print(os.Stdout, err)
+	return 1
+}
+
+// print writes an error as the specification's section 5 wants it, with the
+// version, which the library leaves out.
+func (p *plugin) print(w io.Writer, e *types.Error) {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "    ")
+	_ = encoder.Encode(struct { // nobody is left to tell
+		Version string `json:"cniVersion"`
+		*types.Error
+	}{p.version, e})
+}
+
+// A node is the host that one command works on.
+type node struct {
+	*plugin
+	log    *logrus.Entry
+	config config.Config
+	// sw is the local Open vSwitch, nil if it cannot be reached, and problem says
+	// why it, or the configuration, is not usable.
+	sw      *vswitch.Switch
+	problem error
+}
+
+// command is a CNI command, once the network configuration is read.
+type command func(*node, context.Context, *skel.CmdArgs, *types.PluginConf) error
+
+// handle makes a command fit for the library.
+func (p *plugin) handle(ctx context.Context, name string, run command) func(*skel.CmdArgs) error {
+	return func(args *skel.CmdArgs) error {
+		p.command = name
+		conf, err := parseConf(args.StdinData)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(version.All.SupportedVersions(), conf.CNIVersion) {
+			p.version = conf.CNIVersion
+		}
+		n, closeNode := p.open(ctx)
+		defer closeNode()
+		if err = run(n, ctx, args, conf); err == nil {
+			return nil
+		}
+		e := cniError(err)
+		n.log.WithFields(logrus.Fields{"code": e.Code, "container": args.ContainerID}).Warnf("%s: %v", name, err)
+		return e
+	}
+}
+
+// open connects to Open vSwitch and reads the configuration. It always returns a
+// node with a log: DEL has something to do even without both.
+func (p *plugin) open(ctx context.Context) (*node, func()) {
+	n := &node{plugin: p}
+	var rundir string
+	if rundir, n.problem = settings.RunDir(nil); n.problem == nil {
+		n.sw, n.problem = vswitch.Connect(ctx, rundir, nil)
+	}
+	c, err := settings.Load(ctx, nil, n.sw)
+	n.config = c
+	if n.problem == nil && err != nil {
+		n.problem = types.NewError(types.ErrInvalidNetworkConfig, "bad configuration of "+program, oneLine(err))
+	}
+	closeLog := n.openLog()
+	return n, func() {
+		if n.sw != nil {
+			n.sw.Close()
+		}
+		closeLog()
+	}
+}
+
+// openLog opens the log. Without the file, standard error has to do: the runtime
+// keeps it.
+func (n *node) openLog() func() {
+	o := vlog.Options{Verbose: []string{"file:dbg", "console:off"}, LogFile: n.config.CNILogFile}
+	l, err := vlog.New(program, o, os.Stderr)
+	if err != nil {
+		l, _ = vlog.New(program, vlog.Options{Verbose: []string{"console:warn"}}, os.Stderr) // no file, no error
+	}
+	n.log = l.Module("cni")
+	if err != nil {
+		n.log.Warn(err)
+	}
+	return func() { _ = l.Close() }
+}
+
+// usable is an error unless Open vSwitch and the configuration are there.
+func (n *node) usable() error {
+	if n.problem != nil && n.sw == nil {
+		return types.NewError(types.ErrTryAgainLater, "Open vSwitch is not available", oneLine(n.problem))
+	}
+	return n.problem
+}
+
+// bridgeDatapath is the datapath type of br-int.
+func (n *node) bridgeDatapath(ctx context.Context) (string, error) {
+	datapath, err := n.sw.DatapathType(ctx, names.IntegrationBridge)
+	if err != nil {
+		return "", types.NewError(types.ErrTryAgainLater, "Open vSwitch is not ready", oneLine(err)+": is ovn-controller running, and was minion-init run?")
+	}
+	return datapath, nil
+}
+
+// cniError is err as an error of the specification.
+func cniError(err error) *types.Error {
+	if e := (*types.Error)(nil); errors.As(err, &e) {
+		return e
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return types.NewError(types.ErrTryAgainLater, oneLine(err), "")
+	}
+	return types.NewError(errFailed, oneLine(err), "")
+}
+
+// oneLine formats joined errors on one line.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -1,0 +1,200 @@
+package cni
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb/vswitch"
+)
+
+// del removes an attachment, as much of it as there is. It needs nothing but the
+// container's ID and the interface's name.
+//
+// Without Open vSwitch's database DEL succeeds all the same, or a stopped Open
+// vSwitch would keep pods from being deleted. The port that stays in the database
+// has no device, so nothing reaches it; the next DEL or GC sweeps it.
+func (n *node) del(ctx context.Context, args *skel.CmdArgs, conf *types.PluginConf) error {
+	a := newAttachment(args, conf)
+	if n.sw == nil {
+		n.log.WithField("container", a.container).Warnf("leaving the port in the database: %v", n.problem)
+	}
+	if err := n.remove(ctx, a); err != nil {
+		return types.NewError(types.ErrTryAgainLater, "removing the interface", oneLine(err))
+	}
+	if n.sw != nil {
+		n.sweep(ctx)
+	}
+	return nil
+}
+
+// remove removes an attachment: its port, its limits, its veth pair, its link in
+// /var/run/netns. That something is not there is not an error.
+func (n *node) remove(ctx context.Context, a attachment) error {
+	var errs []error
+	if n.sw != nil {
+		detached, err := n.sw.DetachWhere(ctx, func(i vswitch.Interface) bool {
+			ids := i.ExternalIDs
+			return ids[names.CNINetwork] != "" && ids[names.Sandbox] == a.container && ids[names.CNIInterface] == a.ifname
+		})
+		errs = append(errs, err)
+		if len(detached) > 0 {
+			n.log.WithFields(logrus.Fields{"container": a.container, "interface": detached[0]}).Info("detached")
+		}
+	}
+	alias, ok, err := link.HostEnd(a.host())
+	errs = append(errs, err)
+	if ok {
+		// one without alias is what a killed ADD has left: the name says whose it is
+		if owner, named := parseAlias(alias); !named || (owner.container == a.container && owner.ifname == a.ifname) {
+			errs = append(errs, link.Delete(a.host()))
+		} else {
+			return errors.Join(errs...) // another interface of the container: the link is its
+		}
+	}
+	errs = append(errs, unlinkNetns(a.container))
+	return errors.Join(errs...)
+}
+
+// deleteHostEnd deletes a veth pair of ours.
+func (n *node) deleteHostEnd(name string) error {
+	if _, ok, err := link.HostEnd(name); !ok || err != nil {
+		return err
+	}
+	return link.Delete(name)
+}
+
+// unlinkNetns removes what linkNetns has made: a symbolic link, never a
+// namespace.
+func unlinkNetns(container string) error {
+	path := filepath.Join(netnsDir, container)
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode()&os.ModeSymlink == 0 {
+		return nil // not there, or not ours
+	}
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("removing the name of the network namespace: %w", err)
+	}
+	return nil
+}
+
+// sweep removes ports of ours whose device and network namespace are both gone:
+// those of pods that ran before a reboot, or were deleted while Open vSwitch was
+// down. It is not what DEL was asked for, so it only logs.
+func (n *node) sweep(ctx context.Context) {
+	swept, err := n.sw.DetachWhere(ctx, func(i vswitch.Interface) bool {
+		if i.ExternalIDs[names.CNINetwork] == "" {
+			return false
+		}
+		device, err := link.Exists(i.Name)
+		return err == nil && !device && !exists(i.ExternalIDs[names.CNINetns])
+	})
+	if err != nil {
+		n.log.Warnf("sweeping: %v", err)
+	}
+	for _, name := range swept {
+		n.log.WithField("interface", name).Info("swept a port without device")
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// gc removes the network's attachments that the runtime does not list. The
+// runtime runs no ADD meanwhile (CNI specification, section 3).
+func (n *node) gc(ctx context.Context, args *skel.CmdArgs, conf *types.PluginConf) error {
+	if err := listsAttachments(args.StdinData); err != nil {
+		return err
+	}
+	valid := map[attachment]bool{}
+	hosts := map[string]bool{}
+	for _, v := range conf.ValidAttachments {
+		a := attachment{container: v.ContainerID, ifname: v.IfName}
+		valid[a] = true
+		hosts[a.host()] = true
+	}
+	stale, err := n.staleAttachments(ctx, conf.Name, valid)
+	errs := []error{err}
+	for _, a := range stale {
+		errs = append(errs, n.remove(ctx, a))
+	}
+	errs = append(errs, n.removeUnnamed(hosts))
+	if n.sw == nil {
+		errs = append(errs, n.problem)
+	} else {
+		n.sweep(ctx)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return types.NewError(types.ErrTryAgainLater, "collecting garbage", oneLine(err))
+	}
+	return nil
+}
+
+// listsAttachments is an error if the list is missing, which is not the same as
+// empty: it would have us remove everything.
+func listsAttachments(stdin []byte) error {
+	var conf map[string]json.RawMessage
+	if err := json.Unmarshal(stdin, &conf); err != nil {
+		return types.NewError(types.ErrDecodingFailure, "decoding the network configuration", err.Error())
+	}
+	if _, ok := conf["cni.dev/valid-attachments"]; !ok {
+		return types.NewError(types.ErrInvalidNetworkConfig, "the network configuration lacks cni.dev/valid-attachments", "")
+	}
+	return nil
+}
+
+// staleAttachments lists a network's attachments that are not valid, by the
+// database and by the aliases of the interfaces.
+func (n *node) staleAttachments(ctx context.Context, network string, valid map[attachment]bool) ([]attachment, error) {
+	stale := map[attachment]bool{}
+	note := func(of, container, ifname string) {
+		a := attachment{container: container, ifname: ifname}
+		if of == network && !valid[a] {
+			stale[a] = true
+		}
+	}
+	var errs []error
+	if n.sw != nil {
+		all, err := n.sw.Interfaces(ctx)
+		errs = append(errs, err)
+		for _, i := range all {
+			note(i.ExternalIDs[names.CNINetwork], i.ExternalIDs[names.Sandbox], i.ExternalIDs[names.CNIInterface])
+		}
+	}
+	ends, err := link.HostEnds()
+	errs = append(errs, err)
+	for _, alias := range ends {
+		if a, ok := parseAlias(alias); ok {
+			note(a.network, a.container, a.ifname)
+		}
+	}
+	var list []attachment
+	for a := range stale {
+		list = append(list, a)
+	}
+	return list, errors.Join(errs...)
+}
+
+// removeUnnamed deletes pairs of ours whose maker was killed before it could say
+// whose they are.
+func (n *node) removeUnnamed(valid map[string]bool) error {
+	ends, err := link.HostEnds()
+	errs := []error{err}
+	for name, alias := range ends {
+		if _, ok := parseAlias(alias); !ok && !valid[name] {
+			errs = append(errs, link.Delete(name))
+		}
+	}
+	return errors.Join(errs...)
+}

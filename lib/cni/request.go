@@ -1,0 +1,142 @@
+package cni
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/names"
+)
+
+// errMissing is the code of the originals for variables that are missing.
+// Codes from 100 on are the plugin's own (CNI specification, section 5).
+const errMissing = 100
+
+// An attachment is one interface of one container: what ADD, CHECK and DEL are
+// about. The runtime names it by container and ifname.
+type attachment struct {
+	network   string // the name in the network configuration
+	container string // CNI_CONTAINERID
+	ifname    string // CNI_IFNAME
+	netns     string // CNI_NETNS, empty for DEL of a container that is gone
+}
+
+// host is the name of the attachment's end on the host.
+func (a attachment) host() string { return names.HostVeth(a.container) }
+
+// aliasMark begins the alias of our interfaces on the host.
+const aliasMark = "ovn-k8s"
+
+// alias is kept by the host's end, so that what it belongs to is known even
+// before the database knows of it, or while it is down.
+func (a attachment) alias() string {
+	return strings.Join([]string{aliasMark, a.network, a.container, a.ifname}, " ")
+}
+
+// parseAlias is the inverse of alias. It reports false for an alias that is not
+// ours, as of an interface whose maker was killed before it could set one.
+func parseAlias(s string) (attachment, bool) {
+	f := strings.Split(s, " ")
+	if len(f) != 4 || f[0] != aliasMark {
+		return attachment{}, false
+	}
+	return attachment{network: f[1], container: f[2], ifname: f[3]}, true
+}
+
+// A podRef names the pod of an attachment, as the runtime says in CNI_ARGS.
+type podRef struct {
+	namespace, name string
+	uid             string // empty if the runtime does not say
+}
+
+func (p podRef) String() string { return p.namespace + "/" + p.name }
+
+// podArgs are the keys of CNI_ARGS that Kubernetes runtimes set. The names of
+// the fields are the keys.
+type podArgs struct {
+	types.CommonArgs
+	K8S_POD_NAMESPACE          types.UnmarshallableString
+	K8S_POD_NAME               types.UnmarshallableString
+	K8S_POD_UID                types.UnmarshallableString
+	K8S_POD_INFRA_CONTAINER_ID types.UnmarshallableString // the container ID once more
+}
+
+// parsePod reads the pod from CNI_ARGS, as in
+// "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0". Other keys are allowed. The
+// error is a *types.Error.
+func parsePod(cniArgs string) (podRef, error) {
+	args := podArgs{CommonArgs: types.CommonArgs{IgnoreUnknown: true}}
+	if err := types.LoadArgs(cniArgs, &args); err != nil {
+		return podRef{}, types.NewError(errMissing, "required CNI variables missing", "CNI_"+err.Error())
+	}
+	p := podRef{string(args.K8S_POD_NAMESPACE), string(args.K8S_POD_NAME), string(args.K8S_POD_UID)}
+	for _, v := range []struct{ key, value string }{{"K8S_POD_NAMESPACE", p.namespace}, {"K8S_POD_NAME", p.name}} {
+		if v.value == "" {
+			return podRef{}, types.NewError(errMissing, "required CNI variables missing", v.key+" in CNI_ARGS")
+		}
+		if problems := validation.IsDNS1123Subdomain(v.value); problems != nil {
+			return podRef{}, types.NewError(types.ErrInvalidEnvironmentVariables,
+				fmt.Sprintf("%s in CNI_ARGS is %q", v.key, v.value), strings.Join(problems, "; "))
+		}
+	}
+	return p, nil
+}
+
+// parseConf reads the network configuration, which skel has found to be JSON
+// with a name. The error is a *types.Error.
+func parseConf(stdin []byte) (*types.PluginConf, error) {
+	conf := &types.PluginConf{}
+	if err := json.Unmarshal(stdin, conf); err != nil {
+		return nil, types.NewError(types.ErrDecodingFailure, "decoding the network configuration", err.Error())
+	}
+	return conf, nil
+}
+
+// parsePrevious reads the result of ADD that the runtime hands to CHECK. The
+// error is a *types.Error.
+func parsePrevious(conf *types.PluginConf) (*types100.Result, error) {
+	if conf.RawPrevResult == nil {
+		return nil, types.NewError(types.ErrInvalidNetworkConfig, "the network configuration lacks prevResult", "")
+	}
+	if err := version.ParsePrevResult(conf); err != nil {
+		return nil, types.NewError(types.ErrDecodingFailure, "decoding prevResult", err.Error())
+	}
+	r, err := types100.NewResultFromResult(conf.PrevResult)
+	if err != nil {
+		return nil, types.NewError(types.ErrDecodingFailure, "decoding prevResult", err.Error())
+	}
+	return r, nil
+}
+
+func newAttachment(args *skel.CmdArgs, conf *types.PluginConf) attachment {
+	return attachment{network: conf.Name, container: args.ContainerID, ifname: args.IfName, netns: args.Netns}
+}
+
+// open opens the container's namespace. The error is a *types.Error.
+func (a attachment) open() (*link.Namespace, error) {
+	ns, err := link.OpenNamespace(a.netns)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, types.NewError(types.ErrUnknownContainer, "CNI_NETNS does not exist", err.Error())
+	}
+	if err != nil {
+		return nil, types.NewError(types.ErrInvalidEnvironmentVariables, "CNI_NETNS is not usable", err.Error())
+	}
+	host, err := ns.IsCurrent()
+	if err == nil && host {
+		err = fmt.Errorf("%q is the host's own", a.netns)
+	}
+	if err != nil {
+		_ = ns.Close()
+		return nil, types.NewError(types.ErrInvalidEnvironmentVariables, "CNI_NETNS is not usable", err.Error())
+	}
+	return ns, nil
+}

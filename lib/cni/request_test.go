@@ -1,0 +1,211 @@
+package cni
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"ovn-k8s/lib/desired/pod"
+)
+
+func code(t *testing.T, err error) uint {
+	t.Helper()
+	if err == nil {
+		return 0
+	}
+	var e *types.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("%v is not a CNI error", err)
+	}
+	return e.Code
+}
+
+func TestParsePod(t *testing.T) {
+	for _, test := range []struct {
+		name, args string
+		code       uint
+		detail     string // in the error
+		want       podRef
+	}{
+		{"containerd", "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;K8S_POD_INFRA_CONTAINER_ID=abc;K8S_POD_UID=11-22", 0, "", podRef{"default", "web-0", "11-22"}},
+		{"Check63_no container ID", "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0", 0, "", podRef{"default", "web-0", ""}},
+		{"other keys", "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;COLOUR=blue", 0, "", podRef{"default", "web-0", ""}},
+		{"Check62_no name", "K8S_POD_NAMESPACE=default;K8S_POD_INFRA_CONTAINER_ID=abc", 100, "K8S_POD_NAME in CNI_ARGS", podRef{}},
+		{"Check62_no namespace", "K8S_POD_NAME=web-0", 100, "K8S_POD_NAMESPACE in CNI_ARGS", podRef{}},
+		{"Check62_nothing", "", 100, "K8S_POD_NAMESPACE in CNI_ARGS", podRef{}},
+		{"Check62_no pair", "K8S_POD_NAME", 100, `invalid pair "K8S_POD_NAME"`, podRef{}},
+		{"Check62_two equal signs", "K8S_POD_NAME=a=b", 100, `invalid pair "K8S_POD_NAME=a=b"`, podRef{}},
+		{"not a name", "K8S_POD_NAMESPACE=default;K8S_POD_NAME=../web", types.ErrInvalidEnvironmentVariables, `K8S_POD_NAME in CNI_ARGS is "../web"`, podRef{}},
+		{"a field of the struct", "CommonArgs=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0", 100, "CommonArgs", podRef{}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := parsePod(test.args)
+			if code(t, err) != test.code || got != test.want {
+				t.Errorf("got %+v, %v", got, err)
+			}
+			if err == nil {
+				return
+			}
+			if !strings.Contains(err.Error(), test.detail) {
+				t.Errorf("%v does not name %s", err, test.detail)
+			}
+			if test.code == 100 && !strings.HasPrefix(err.Error(), "required CNI variables missing") {
+				t.Errorf("%v is not the message that scripts match", err)
+			}
+		})
+	}
+}
+
+func FuzzParsePod(f *testing.F) {
+	f.Add("IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;K8S_POD_UID=1")
+	f.Add(";;=;K8S_POD_NAME==")
+	f.Add("IgnoreUnknown=0;x=y")
+	f.Fuzz(func(t *testing.T, args string) {
+		p, err := parsePod(args)
+		if err != nil {
+			if c := code(t, err); c != errMissing && c != types.ErrInvalidEnvironmentVariables {
+				t.Errorf("code %d", c)
+			}
+			return
+		}
+		if validation.IsDNS1123Subdomain(p.name) != nil || validation.IsDNS1123Subdomain(p.namespace) != nil {
+			t.Errorf("accepted %+v", p)
+		}
+	})
+}
+
+func FuzzParseConf(f *testing.F) {
+	f.Add([]byte(`{"cniVersion":"1.1.0","name":"net","prevResult":{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"/x"}],"ips":[{"interface":0,"address":"10.1.1.3/24","gateway":"10.1.1.1"}]}}`))
+	f.Add([]byte(`{"cniVersion":"0.1.0","name":"net","prevResult":{"ip4":{"ip":"10.1.1.3/24"}}}`))
+	f.Add([]byte(`{"prevResult":[]}`))
+	f.Add([]byte(`{"cni.dev/valid-attachments":[{"containerID":"a","ifname":"b"}]}`))
+	f.Fuzz(func(t *testing.T, stdin []byte) {
+		conf, err := parseConf(stdin)
+		if err != nil {
+			code(t, err)
+			return
+		}
+		r, err := parsePrevious(conf)
+		if err != nil {
+			code(t, err)
+			return
+		}
+		expected(r, "eth0")
+	})
+}
+
+func FuzzParseAlias(f *testing.F) {
+	f.Add("ovn-k8s net 0123 eth0")
+	f.Add("ovn-k8s   ")
+	f.Fuzz(func(t *testing.T, s string) {
+		if a, ok := parseAlias(s); ok && a.alias() != s {
+			t.Errorf("%q became %q", s, a.alias())
+		}
+	})
+}
+
+func TestParseBandwidth(t *testing.T) {
+	for _, test := range []struct {
+		ingress, egress string
+		code            uint
+		want            bandwidth
+	}{
+		{"10M", "", 0, bandwidth{10_000_000, 0}},
+		{"1k", "1P", 0, bandwidth{1_000, 1_000_000_000_000_000}},
+		{"", "1Mi", 0, bandwidth{0, 1 << 20}},
+		{"999", "", types.ErrInvalidNetworkConfig, bandwidth{}},
+		{"", "2P", types.ErrInvalidNetworkConfig, bandwidth{}},
+		{"", "-5M", types.ErrInvalidNetworkConfig, bandwidth{}},
+		{"much", "", types.ErrInvalidNetworkConfig, bandwidth{}},
+		{"", "9999999999999999999999E", types.ErrInvalidNetworkConfig, bandwidth{}},
+	} {
+		annotations := map[string]string{"other": "x"}
+		if test.ingress != "" {
+			annotations[ingressBandwidth] = test.ingress
+		}
+		if test.egress != "" {
+			annotations[egressBandwidth] = test.egress
+		}
+		got, err := parseBandwidth(annotations)
+		if got != test.want || code(t, err) != test.code {
+			t.Errorf("%q %q: got %+v, %v", test.ingress, test.egress, got, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), test.ingress+test.egress) {
+			t.Errorf("%v does not name the value", err)
+		}
+	}
+}
+
+func FuzzParseBandwidth(f *testing.F) {
+	f.Add("10M")
+	f.Add("1e3")
+	f.Fuzz(func(t *testing.T, s string) {
+		b, err := parseBandwidth(map[string]string{ingressBandwidth: s})
+		if err == nil && (b.ingress < minBandwidth || b.ingress > maxBandwidth) {
+			t.Errorf("%q became %d", s, b.ingress)
+		}
+	})
+}
+
+// What ADD promised in any version is what CHECK expects.
+func TestCheck63_ResultVersions(t *testing.T) {
+	addresses, err := pod.ParseAnnotation(`{"ip_address": "10.1.1.3/24,fd01::3/64", "mac_address": "0a:58:0a:01:01:03", "gateway_ip": "10.1.1.1,fd01::1"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := attachment{network: "net", container: "0123456789abcdef", ifname: "eth0", netns: "/run/netns/x"}
+	full := result(a, addresses, 1400, "aa:bb:cc:dd:ee:ff")
+	want, ok := expected(full, "eth0")
+	if !ok || len(want.Addresses) != 2 || len(want.Routes) != 2 || want.MTU != 1400 || want.MAC.String() != addresses.MAC {
+		t.Fatalf("expected %+v, %v", want, ok)
+	}
+	for _, v := range version.All.SupportedVersions() {
+		converted, err := full.GetAsVersion(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := json.Marshal(converted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var prev map[string]any
+		if err := json.Unmarshal(raw, &prev); err != nil {
+			t.Fatal(err)
+		}
+		if prev["cniVersion"] != v {
+			t.Errorf("version %s: cniVersion is %v", v, prev["cniVersion"])
+		}
+		stdin, err := json.Marshal(map[string]any{"cniVersion": v, "name": "net", "type": "ovn_cni", "prevResult": prev})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conf, err := parseConf(stdin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := parsePrevious(conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, ok := expected(back, "eth0")
+		if v == "0.1.0" || v == "0.2.0" { // these know no interfaces, and CHECK is not for them
+			if len(back.IPs) != 2 {
+				t.Errorf("version %s has %d addresses", v, len(back.IPs))
+			}
+			continue
+		}
+		if v != types100.ImplementedSpecVersion {
+			got.MTU = want.MTU // since 1.1.0
+		}
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b interface{ String() string }) bool { return a.String() == b.String() })); !ok || diff != "" {
+			t.Errorf("version %s (-want +got)\n%s", v, diff)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/sbdb"
+)
+
+// explainTimeout limits how long a failed ADD looks for the culprit.
+const explainTimeout = 2 * time.Second
+
+// awaitInstalled waits until ovn-controller has the pod's flows. The error names
+// the stage that is missing, and for how long.
+func (a *addition) awaitInstalled(ctx context.Context) error {
+	began := time.Now()
+	port := names.PodPort(a.pod.namespace, a.pod.name)
+	err := a.sw.WaitInstalled(ctx, a.host(), port)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return types.NewError(types.ErrTryAgainLater, "the pod is not connected", oneLine(err))
+	}
+	waited := since(began)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainTimeout)
+	defer cancel()
+	details := fmt.Sprintf("pod %s after %s: %s; %s", a.pod, waited, southboundStage(ctx, a.config, port), oneLine(err))
+	return types.NewError(types.ErrTryAgainLater, "the pod is not connected", details)
+}
+
+// southboundStage says how far a logical port has come, by the Southbound
+// database. It is asked only for an error's sake: normally no plugin burdens it.
+func southboundStage(ctx context.Context, c config.Config, port string) string {
+	stage, err := readStage(ctx, c, port)
+	if err != nil {
+		return "cannot tell the stage: " + oneLine(err)
+	}
+	return stage
+}
+
+func readStage(ctx context.Context, c config.Config, port string) (string, error) {
+	if c.OVNRemote == "" {
+		return "external_ids:ovn-remote is not set, so ovn-controller has no database", nil
+	}
+	remotes, err := config.ParseRemotes(c.OVNRemote)
+	if err != nil {
+		return "", fmt.Errorf("reading external_ids:ovn-remote: %w", err)
+	}
+	files := ovsdb.Files{PrivateKey: c.NBPrivateKey, Certificate: c.NBCertificate, CACert: c.NBCACert}
+	if strings.Contains(c.OVNRemote, "ssl:") && !exists(files.CACert) {
+		return "", fmt.Errorf("no CA certificate %s found", files.CACert) // and it is not for us to fetch one
+	}
+	tls, err := ovsdb.TLSConfig(ctx, files, remotes, io.Discard)
+	if err != nil {
+		return "", err
+	}
+	// only a table of one row is followed: the others are large
+	m, err := model.NewClientDBModel("OVN_Southbound", map[string]model.Model{sbdb.SBGlobalTable: &sbdb.SBGlobal{}})
+	if err != nil {
+		return "", err
+	}
+	sb, err := ovsdb.Open(ctx, ovsdb.Options{
+		Name: "OVN's Southbound database", Remotes: remotes, TLS: tls, Model: m, Needs: "OVN 23.03", AnyMember: true,
+		Tables: []ovsdb.Table{{Name: sbdb.SBGlobalTable, Columns: []string{"nb_cfg"}}},
+	})
+	if err != nil {
+		return "", err
+	}
+	defer sb.Close()
+	equals := func(column, value string) []libovsdb.Condition {
+		return []libovsdb.Condition{libovsdb.NewCondition(column, libovsdb.ConditionEqual, value)}
+	}
+	results, err := sb.Transact(ctx, []libovsdb.Operation{
+		{Op: libovsdb.OperationSelect, Table: sbdb.PortBindingTable, Where: equals("logical_port", port), Columns: []string{"chassis"}},
+		{Op: libovsdb.OperationSelect, Table: sbdb.ChassisTable, Where: equals("name", c.SystemID), Columns: []string{"_uuid"}},
+	})
+	if err != nil {
+		return "", err
+	}
+	return judge(results, c.SystemID), nil
+}
+
+// judge reads the rows of the Port_Binding and of the local Chassis.
+func judge(results []libovsdb.OperationResult, chassis string) string {
+	bindings, here := results[0].Rows, results[1].Rows
+	if len(bindings) == 0 {
+		return "the Southbound database has no Port_Binding: is ovn-northd running?"
+	}
+	if len(here) == 0 {
+		return fmt.Sprintf("chassis %s is not registered: is ovn-controller running?", chassis)
+	}
+	if uuid := fmt.Sprint(here[0]["_uuid"]); !strings.Contains(fmt.Sprint(bindings[0]["chassis"]), strings.Trim(uuid, "{}")) {
+		return fmt.Sprintf("chassis %s has not claimed the Port_Binding: is ovn-controller running?", chassis)
+	}
+	return fmt.Sprintf("chassis %s has claimed the Port_Binding but not installed its flows", chassis)
+}

@@ -1,0 +1,140 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/kube/client"
+	"ovn-k8s/lib/names"
+)
+
+// known is what the API server says of a pod.
+type known struct {
+	uid       string
+	addresses pod.Addresses
+	limits    bandwidth
+}
+
+// A podWatch follows a pod for as long as its ADD takes.
+type podWatch struct {
+	pod   podRef
+	began time.Time
+	stop  context.CancelFunc
+	ready chan struct{} // closed when there is something in latest or refused
+	ended chan struct{} // closed when it is not followed any more
+
+	mu      sync.Mutex
+	latest  *known
+	refused error // a *types.Error: the user must change the pod
+	problem error // why the latest annotations are not usable
+	last    error // how the watch ended
+}
+
+// watchPod begins to follow the pod. The watch must be stopped.
+func (a *addition) watchPod(ctx context.Context) (*podWatch, error) {
+	pods, err := client.NewPods(client.FromConfig(a.config, program))
+	if err != nil {
+		if errors.Is(err, config.ErrNoAPIServer) {
+			return nil, types.NewError(types.ErrInvalidNetworkConfig, "failed to get K8S_API_SERVER", "external_ids:k8s-api-server is not set in the table Open_vSwitch")
+		}
+		return nil, types.NewError(types.ErrInvalidNetworkConfig, "bad configuration of "+program, oneLine(err))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	w := &podWatch{pod: a.pod, began: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
+	w.stop = func() { cancel(); <-w.ended }
+	go func() {
+		defer close(w.ended)
+		_, err := pods.Wait(ctx, w.pod.namespace, w.pod.name, func(m *metav1.ObjectMeta) bool {
+			w.see(m)
+			return false // its annotation may still change
+		})
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.last = err
+	}()
+	return w, nil
+}
+
+// see takes a new version of the pod. An annotation that makes no sense is what
+// a user wrote: the watcher replaces it.
+func (w *podWatch) see(m *metav1.ObjectMeta) {
+	k, err := read(w.pod, m)
+	var refusal *types.Error
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.problem = err
+	if w.latest == nil && w.refused == nil && (err == nil || errors.As(err, &refusal)) {
+		defer close(w.ready)
+	}
+	if err == nil {
+		w.latest = k
+	} else if refusal != nil {
+		w.refused = refusal
+	}
+}
+
+// read takes from a pod what ADD needs. The error says what is missing; it is a
+// *types.Error if waiting does not help.
+func read(ref podRef, m *metav1.ObjectMeta) (*known, error) {
+	if ref.uid != "" && ref.uid != string(m.UID) {
+		return nil, fmt.Errorf("the API server has another pod of that name, with UID %s instead of %s", m.UID, ref.uid)
+	}
+	limits, err := parseBandwidth(m.Annotations)
+	if err != nil {
+		return nil, err
+	}
+	value, ok := m.Annotations[names.Annotation]
+	if !ok {
+		return nil, fmt.Errorf("it has no annotation %q", names.Annotation)
+	}
+	addresses, err := pod.ParseAnnotation(value)
+	if err != nil {
+		return nil, err
+	}
+	return &known{string(m.UID), addresses, limits}, nil
+}
+
+// first waits until the pod's addresses are known.
+func (w *podWatch) first(ctx context.Context) (known, error) {
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+		w.stop()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.latest != nil {
+		return *w.latest, nil
+	}
+	if w.refused != nil {
+		return known{}, w.refused
+	}
+	why := "the API server has not shown it: " + fmt.Sprint(w.last)
+	if w.problem != nil {
+		why = oneLine(w.problem) + ": is ovn-k8s-watcher running?"
+	}
+	return known{}, types.NewError(types.ErrTryAgainLater, "failed to get pod annotation", fmt.Sprintf("pod %s after %s: %s", w.pod, since(w.began), why))
+}
+
+// since is how long ago something began, for people.
+func since(t time.Time) time.Duration { return time.Since(t).Round(100 * time.Millisecond) }
+
+// unchanged is an error if the pod's addresses are others by now: the user had
+// written an annotation himself, and the watcher has replaced it.
+func (w *podWatch) unchanged(k known) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.problem == nil && w.latest != nil && w.latest.uid == k.uid && reflect.DeepEqual(w.latest.addresses, k.addresses) {
+		return nil
+	}
+	return types.NewError(types.ErrTryAgainLater, "the pod's annotation changed", fmt.Sprintf("pod %s was being attached as %s", w.pod, k.addresses.Annotation()))
+}
