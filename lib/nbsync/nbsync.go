@@ -27,7 +27,8 @@ import (
 type DB interface {
 	// Client is the current connection.
 	Client() client.Client
-	// Transact commits all operations, or none and returns an error.
+	// Transact commits all operations, or none and returns an error, which wraps
+	// an ovsdb.OperationError if the database refused them.
 	Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error)
 }
 
@@ -131,8 +132,8 @@ func (s *Sync) apply(ctx context.Context, want map[nb.Unit][]nb.Row) ([]Change, 
 // refused reports whether the database answered no, so that a smaller
 // transaction may succeed.
 func refused(err error) bool {
-	var no interface{ Refused() bool }
-	return errors.As(err, &no) && no.Refused()
+	var no ovsdb.OperationError
+	return errors.As(err, &no)
 }
 
 func (s *Sync) commit(ctx context.Context, p *Plan) error {
@@ -185,8 +186,8 @@ func (s *Sync) ApplyAll(ctx context.Context, want map[nb.Unit][]nb.Row, guards .
 	}
 	plan.ops = append(waits, plan.ops...)
 	if err := s.commit(ctx, plan); err != nil {
-		var timedOut interface{ TimedOut() bool }
-		if errors.As(err, &timedOut) && timedOut.TimedOut() {
+		var timedOut *ovsdb.TimedOut // what a wait operation says
+		if errors.As(err, &timedOut) {
 			return nil, ErrConflict
 		}
 		return nil, err
@@ -220,12 +221,12 @@ func (p *Plan) guard(g Guard) (ovsdb.Operation, error) {
 	return op, nil
 }
 
-// Watch calls changed with the unit of each of our rows that somebody changed
-// or deleted. Rows that appear are not reported. changed is called from the
-// connection's goroutine and must not block.
-func Watch(c client.Client, changed func(nb.Unit)) {
+// Handler returns a handler of cache events that calls changed with the unit of
+// each of our rows that somebody changed or deleted. Rows that appear are not
+// reported. changed must not block.
+func Handler(changed func(nb.Unit)) cache.EventHandler {
 	tables := owned()
-	c.Cache().AddEventHandler(&cache.EventHandlerFuncs{
+	return &cache.EventHandlerFuncs{
 		UpdateFunc: func(name string, before, after model.Model) {
 			t := tables[name]
 			u, _ := ownerOf(before)
@@ -238,17 +239,12 @@ func Watch(c client.Client, changed func(nb.Unit)) {
 				changed(u)
 			}
 		},
-	})
+	}
 }
 
 // differ reports whether two states of a row differ in what is ours.
 func (t *table) differ(a, b model.Model) bool {
-	for _, c := range t.columns {
-		if !equal(columnOf(a, c).Interface(), columnOf(b, c).Interface()) {
-			return true
-		}
-	}
-	for c := range t.keys {
+	for _, c := range slices.Concat(t.columns, t.has, slices.Collect(maps.Keys(t.keys))) {
 		if !equal(columnOf(a, c).Interface(), columnOf(b, c).Interface()) {
 			return true
 		}

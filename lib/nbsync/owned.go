@@ -21,6 +21,8 @@ type table struct {
 	keys map[string][]string
 	// parents are the set columns that rows of this table belong to.
 	parents []place
+	// has are the set columns that nb.Row.Has fills.
+	has []string
 	// root tables keep rows that nothing refers to (isRoot in the schema).
 	root bool
 	// kind is what people call a row of this table.
@@ -59,6 +61,7 @@ func owned() map[string]*table {
 			model: &nbdb.LogicalSwitch{}, root: true, kind: "logical switch",
 			columns: []string{"name"},
 			keys:    map[string][]string{"external_ids": {names.GatewayIP}, "other_config": {"subnet"}},
+			has:     []string{"load_balancer_group"},
 			fits:    switchFits,
 		},
 		nbdb.LogicalSwitchPortTable: {

@@ -1,0 +1,448 @@
+package nbsync_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/lib/nbsync"
+	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/test/need"
+	"ovn-k8s/test/ovntest"
+)
+
+// open returns a Sync on a fresh Northbound database.
+func open(t testing.TB) (*ovntest.Central, *ovsdb.DB, *nbsync.Sync) {
+	t.Helper()
+	need.Nothing(t, need.Central, ovntest.Missing())
+	c, err := ovntest.Start(ovntest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return connect(t, c)
+}
+
+func connect(t testing.TB, c *ovntest.Central) (*ovntest.Central, *ovsdb.DB, *nbsync.Sync) {
+	t.Helper()
+	m, err := ovsdb.NBModel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := ovsdb.Open(t.Context(), ovsdb.Options{Name: "NB", Remotes: []string{c.NB}, Model: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	return c, db, &nbsync.Sync{DB: db}
+}
+
+// rowsOf asks a world for the rows of units. Units with a problem want none.
+func rowsOf(w *desired.World, units []nb.Unit) map[nb.Unit][]nb.Row {
+	want := map[nb.Unit][]nb.Row{}
+	for _, u := range units {
+		want[u], _ = w.Rows(u)
+	}
+	return want
+}
+
+func apply(t testing.TB, s *nbsync.Sync, want map[nb.Unit][]nb.Row) []nbsync.Change {
+	t.Helper()
+	changes, failed := s.Apply(t.Context(), want)
+	if len(failed) > 0 {
+		t.Fatalf("applying: %v", failed)
+	}
+	return changes
+}
+
+// dump is the content of a database without UUIDs: each row on one line, rows
+// that it refers to by their names.
+func dump(db *ovsdb.DB) string {
+	byUUID := map[string]string{}
+	for _, table := range ovsdb.NBTables() {
+		for uuid, m := range db.Client().Cache().Table(table).RowsShallow() {
+			if f := reflect.ValueOf(m).Elem().FieldByName("Name"); f.IsValid() {
+				byUUID[uuid] = f.String()
+			}
+		}
+	}
+	var lines []string
+	for _, table := range ovsdb.NBTables() {
+		for _, m := range db.Client().Cache().Table(table).Rows() {
+			for _, c := range nb.Columns(m) {
+				if c.Name == "up" || c.Name == "dynamic_addresses" {
+					c.Value.SetZero() // northd's
+				}
+				if list, ok := c.Value.Interface().([]string); ok {
+					for i := range list {
+						if name, ok := byUUID[list[i]]; ok {
+							list[i] = name
+						}
+					}
+				}
+			}
+			lines = append(lines, nb.Row{Table: table, Model: m}.String())
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func prefixes(list ...string) (out []netip.Prefix) {
+	for _, s := range list {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+func cluster(t testing.TB, nodes ...int) topology.Cluster {
+	t.Helper()
+	c, err := topology.New(names.ClusterRouter, prefixes("10.0.0.0/8", "fd00::/32"), prefixes("100.64.0.0/16", "fd98::/64"))
+	for _, n := range nodes {
+		if err == nil {
+			c, err = c.WithNode(fmt.Sprintf("n%d", n), prefixes(fmt.Sprintf("10.0.%d.0/24", n), fmt.Sprintf("fd00:0:0:%d::/64", n)))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func newPod(name, node string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)},
+		Spec:       corev1.PodSpec{NodeName: node},
+	}
+}
+
+// small is a world of two nodes with three pods each.
+func small(t testing.TB) *desired.World {
+	w := desired.NewWorld()
+	w.Put(cluster(t, 0, 1))
+	for i := range 6 {
+		w.Put(newPod(fmt.Sprint("p", i), fmt.Sprint("n", i%2)))
+	}
+	w.Settle()
+	return w
+}
+
+func TestApplyingTwiceChangesNothing(t *testing.T) {
+	_, db, s := open(t)
+	w := small(t)
+	first := apply(t, s, rowsOf(w, w.Units()))
+	sent := db.Transactions()
+	if len(first) == 0 || sent != 1 {
+		t.Fatalf("%d changes in %d transactions, want all in one", len(first), sent)
+	}
+	if again := apply(t, s, rowsOf(w, w.Units())); len(again) > 0 || db.Transactions() != sent {
+		t.Errorf("the second time changed %v in %d transactions", again, db.Transactions()-sent)
+	}
+}
+
+func TestRestartWritesNothing(t *testing.T) {
+	c, _, s := open(t)
+	w := small(t)
+	apply(t, s, rowsOf(w, w.Units()))
+	before, err := c.NBTransactions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, db, s := connect(t, c)
+	owners, err := s.Owners()
+	if err != nil {
+		t.Fatal(err)
+	}
+	units := w.Units()
+	slices.Sort(units)
+	if diff := cmp.Diff(units, owners); diff != "" {
+		t.Errorf("owners (-want +got):\n%s", diff)
+	}
+	apply(t, s, rowsOf(w, append(units, owners...)))
+	if after, err := c.NBTransactions(); err != nil || after != before || db.Transactions() != 0 {
+		t.Errorf("restart: %d transactions in the file (%v), %d sent", after-before, err, db.Transactions())
+	}
+}
+
+func TestForeignRowsSurvive(t *testing.T) {
+	c, db, s := open(t)
+	nbctl := func(args ...string) string {
+		t.Helper()
+		out, err := c.NBCtl(args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	w := small(t)
+	apply(t, s, rowsOf(w, w.Units()))
+	nbctl("ls-add", "theirs", "--", "lsp-add", "theirs", "their-port", "--", "lsp-add", "n0", "guest",
+		"--", "set", "logical_switch", "n0", "external_ids:color=blue", "other_config:mcast_snoop=true",
+		"--", "set", "logical_switch_port", "default_p0", "external_ids:color=red", "--", "lr-add", "their-router")
+	before := dump(db)
+	if changes := apply(t, s, rowsOf(w, w.Units())); len(changes) > 0 {
+		t.Fatalf("what others added was changed: %v", changes)
+	}
+	if diff := cmp.Diff(before, dump(db)); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+	all := map[nb.Unit][]nb.Row{}
+	for _, u := range w.Units() {
+		all[u] = nil
+	}
+	apply(t, s, all)
+	if got := nbctl("--bare", "--columns=name", "list", "logical_switch") + nbctl("--bare", "--columns=name", "list", "logical_router") +
+		nbctl("--bare", "--columns=name", "list", "logical_switch_port"); got != "theirs"+"their-router"+"their-port" {
+		t.Errorf("after all of ours is gone there is %q", got)
+	}
+}
+
+func TestOurRowsReturn(t *testing.T) {
+	c, db, s := open(t)
+	w := small(t)
+	apply(t, s, rowsOf(w, w.Units()))
+	before := dump(db)
+	changed := make(chan nb.Unit, 100)
+	db.Handle(nbsync.Handler(func(u nb.Unit) { changed <- u }))
+	for _, tt := range []struct {
+		command string
+		unit    nb.Unit
+	}{
+		{"lsp-del default_p0", "pod/default/p0"},
+		{"lsp-set-addresses default_p1 dynamic", "pod/default/p1"},
+		{"lsp-set-port-security default_p1", "pod/default/p1"},
+		{"remove logical_switch_port default_p2 options iface-id-ver", "pod/default/p2"},
+		{"lrp-del rtos-n0", "node/n0"},
+		{"ls-del join", "cluster"},
+		{"lr-del ovn_cluster_router", "cluster"},
+		{"clear logical_switch n0 load_balancer_group", "node/n0"},
+		{"remove logical_router ovn_cluster_router external_ids ovn-k8s-node-n1", "cluster"},
+	} {
+		t.Run(tt.command, func(t *testing.T) {
+			if _, err := c.NBCtl(strings.Fields(tt.command)...); err != nil {
+				t.Fatal(err)
+			}
+			for got := nb.Unit(""); got != tt.unit; { // our own repairs are reported too
+				select {
+				case got = <-changed:
+				case <-time.After(10 * time.Second):
+					t.Fatalf("nobody reported %s", tt.unit)
+				}
+			}
+			apply(t, s, rowsOf(w, w.Units()))
+			if diff := cmp.Diff(before, dump(db)); diff != "" {
+				t.Errorf("(-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAMovedRowLeavesItsOldParent(t *testing.T) {
+	_, db, s := open(t)
+	w := small(t)
+	apply(t, s, rowsOf(w, w.Units()))
+	moved := newPod("p0", "n1")
+	moved.UID = "another"
+	touched := append(w.Put(moved), w.Settle()...)
+	apply(t, s, rowsOf(w, touched))
+	for _, m := range db.Client().Cache().Table(nbdb.LogicalSwitchTable).Rows() {
+		sw := m.(*nbdb.LogicalSwitch)
+		if n := map[string]int{"n0": 4, "n1": 6, "join": 1}[sw.Name]; len(sw.Ports) != n {
+			t.Errorf("switch %s has %d ports, want %d", sw.Name, len(sw.Ports), n)
+		}
+	}
+}
+
+func TestOneBadUnitDoesNotHoldUpTheRest(t *testing.T) {
+	c, _, s := open(t)
+	w := small(t)
+	apply(t, s, rowsOf(w, []nb.Unit{topology.ClusterUnit, "node/n0", "node/n1"}))
+	if _, err := c.NBCtl("ls-add", "theirs", "--", "lsp-add", "theirs", "default_p3"); err != nil {
+		t.Fatal(err)
+	}
+	want := rowsOf(w, w.Units())
+	bad := newRow("pod/default/zdup")
+	bad.Model.(*nbdb.LogicalSwitchPort).Name = "default_p1" // breaks the index of names
+	want["pod/default/zdup"] = []nb.Row{bad}
+	lost := newRow("pod/default/lost")
+	lost.In[0].ID = "no-such-switch"
+	want["pod/default/lost"] = []nb.Row{lost}
+	_, failed := s.Apply(t.Context(), want)
+	got := map[nb.Unit]string{}
+	for u, err := range failed {
+		got[u] = err.Error()
+	}
+	for u, text := range map[nb.Unit]string{
+		"pod/default/p3":   `logical port "default_p3" exists and is not ours: rename or delete it`,
+		"pod/default/zdup":  "constraint violation",
+		"pod/default/lost": "waiting for logical switch no-such-switch",
+	} {
+		if !strings.Contains(got[u], text) {
+			t.Errorf("%s: got error %q, want %q", u, got[u], text)
+		}
+		delete(got, u)
+	}
+	if len(got) > 0 {
+		t.Errorf("more failed: %v", got)
+	}
+	if again := slices.Collect(maps.Keys(got)); len(again) == 0 {
+		delete(want, "pod/default/p3")
+		delete(want, "pod/default/zdup")
+		delete(want, "pod/default/lost")
+		if changes := apply(t, s, want); len(changes) > 0 {
+			t.Errorf("the good ones were not all done: %v", changes)
+		}
+	}
+}
+
+func newRow(u nb.Unit) nb.Row {
+	name := strings.ReplaceAll(string(u), "/", "_")
+	return nb.Row{
+		Table: nbdb.LogicalSwitchPortTable, ID: name, Model: &nbdb.LogicalSwitchPort{Name: name},
+		In: []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: "n0", Column: "ports"}},
+	}
+}
+
+func TestGuard(t *testing.T) {
+	c, _, s1 := open(t)
+	_, _, s2 := connect(t, c)
+	router := nbsync.Guard{Table: nbdb.LogicalRouterTable, ID: names.ClusterRouter, Column: "external_ids"}
+	units := map[nb.Unit][]nb.Row{topology.ClusterUnit: cluster(t).Rows()}
+	results := make(chan error, 2)
+	for _, s := range []*nbsync.Sync{s1, s2} {
+		go func() {
+			_, err := s.ApplyAll(context.Background(), units, router)
+			results <- err
+		}()
+	}
+	// Either the second one saw the first one's rows, or it was told.
+	for range 2 {
+		if err := <-results; err != nil && !errors.Is(err, nbsync.ErrConflict) {
+			t.Error(err)
+		}
+	}
+	if out, err := c.NBCtl("--bare", "--columns=name", "list", "logical_router"); err != nil || out != "ovn_cluster_router" {
+		t.Errorf("there are routers %q (%v)", out, err)
+	}
+}
+
+func TestAdoptsWhatThePythonEraMade(t *testing.T) {
+	c, db, s := open(t)
+	if _, err := c.NBCtl("lr-add", "Kube-Master", "--", "set", "logical_router", "Kube-Master", "external_ids:k8s-cluster-router=yes",
+		"--", "ls-add", "join", "--", "lrp-add", "Kube-Master", "rtoj-Kube-Master", "00:00:00:AA:BB:CC", "100.64.1.1/24",
+		"--", "ls-add", "n0", "--", "set", "logical_switch", "n0", "other_config:subnet=10.0.0.0/24", "external_ids:gateway_ip=10.0.0.1/24",
+		"--", "lsp-add", "n0", "default_p0", "--", "set", "logical_switch_port", "default_p0", "external_ids:namespace=default", "external_ids:pod=true",
+		"addresses=dynamic"); err != nil {
+		t.Fatal(err)
+	}
+	before, err := c.NBCtl("--bare", "--columns=_uuid", "list", "logical_router", "Kube-Master", "--", "--columns=_uuid", "list", "logical_switch_port", "default_p0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := desired.NewWorld()
+	cl := cluster(t, 0, 1)
+	cl.Router = "Kube-Master"
+	w.Put(cl)
+	w.Put(newPod("p0", "n0"))
+	w.Settle()
+	apply(t, s, rowsOf(w, w.Units()))
+	after, err := c.NBCtl("--bare", "--columns=_uuid", "list", "logical_router", "Kube-Master", "--", "--columns=_uuid", "list", "logical_switch_port", "default_p0")
+	if err != nil || before != after {
+		t.Errorf("rows were not adopted: %q became %q (%v)", before, after, err)
+	}
+	if n := db.Client().Cache().Table(nbdb.LogicalRouterTable).Len(); n != 1 {
+		t.Errorf("%d routers", n)
+	}
+}
+
+// 1000 random changes end in the same rows as the last state applied at once to
+// an empty database, as long as pods carry the annotations that they were given.
+func TestThePathDoesNotMatter(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			_, walked, s := open(t)
+			r := rand.New(rand.NewPCG(seed, 1))
+			w := desired.NewWorld()
+			api := map[string]*corev1.Pod{}
+			nodes := []int{0, 1, 2}
+			w.Put(cluster(t, nodes...))
+			dirty := map[nb.Unit]bool{topology.ClusterUnit: true, "node/n0": true, "node/n1": true, "node/n2": true}
+			for step := range 1000 {
+				mark(dirty, randomChange(t, r, w, api, &nodes))
+				if r.IntN(5) > 0 && step < 999 {
+					continue // more of it goes into one transaction
+				}
+				mark(dirty, w.Settle())
+				apply(t, s, rowsOf(w, slices.Collect(maps.Keys(dirty))))
+				clear(dirty)
+				for name, p := range api {
+					if a, ok := w.Annotation(nb.Unit("pod/default/" + name)); ok {
+						p.Annotations = map[string]string{names.Annotation: a.Addresses.Annotation()}
+					}
+				}
+			}
+			_, fresh, s2 := open(t)
+			w2 := desired.NewWorld()
+			w2.Put(cluster(t, nodes...))
+			for _, p := range api {
+				w2.Put(p)
+			}
+			w2.Settle()
+			apply(t, s2, rowsOf(w2, w2.Units()))
+			if diff := cmp.Diff(dump(fresh), dump(walked)); diff != "" {
+				t.Errorf("(-at once +walked):\n%s", diff)
+			}
+		})
+	}
+}
+
+func mark(dirty map[nb.Unit]bool, units []nb.Unit) {
+	for _, u := range units {
+		dirty[u] = true
+	}
+}
+
+func randomChange(t *testing.T, r *rand.Rand, w *desired.World, api map[string]*corev1.Pod, nodes *[]int) []nb.Unit {
+	t.Helper()
+	name := fmt.Sprint("p", r.IntN(40))
+	p := api[name]
+	switch {
+	case r.IntN(40) == 0:
+		*nodes = nil
+		for n := range 4 {
+			if r.IntN(5) > 0 {
+				*nodes = append(*nodes, n)
+			}
+		}
+		return w.Put(cluster(t, *nodes...))
+	case p == nil:
+		p = newPod(name, fmt.Sprint("n", r.IntN(4)))
+		p.UID = types.UID(fmt.Sprint(r.Int()))
+		api[name] = p
+		return w.Put(p)
+	case r.IntN(3) == 0:
+		p.Status.Phase = corev1.PodSucceeded
+		return w.Put(p)
+	default:
+		delete(api, name)
+		return w.Remove(p)
+	}
+}
