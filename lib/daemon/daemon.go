@@ -23,6 +23,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
@@ -129,15 +130,20 @@ func serve(ctx context.Context, s Service, part role, parent *os.File) error {
 	}
 	defer ctl.close()
 
+	var detached atomic.Bool
 	ready := sync.OnceFunc(func() {
 		if part != launcher && s.Options.Detach {
 			leaveTerminal(s.Options.NoChdir)
+			detached.Store(true)
 		}
 		tell(parent)
 	})
 	err = s.Serve(ctx, ready)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
+	}
+	if err != nil && detached.Load() {
+		s.Log.Errorf("terminating: %v", err) // nobody would see it on stderr
 	}
 	return err
 }
@@ -205,5 +211,5 @@ func writable(file string) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("cannot make %s in the run directory: %w", filepath.Base(file), err)
+	return fmt.Errorf("making %s: %w", file, err)
 }

@@ -168,6 +168,9 @@ func supervise(ctx context.Context, s Service, parent *os.File) error {
 			_ = os.Remove(s.defaultSocket(c.process.Pid))
 		}
 		if !v.crash() || !everReady || ctx.Err() != nil {
+			if v.signal != 0 && everReady && s.Options.Detach {
+				s.Log.Errorf("pid %d died, %s, exiting", c.process.Pid, v) // nobody would see it on stderr
+			}
 			return v.result()
 		}
 		why = fmt.Sprintf("pid %d died, %s", c.process.Pid, v)
