@@ -9,7 +9,17 @@
 // and is always one line: fields follow the message, sorted by key, quoted
 // where they hold a space, and whatever could break the line is escaped.
 // Levels are kept for each module and each of the destinations console, syslog
-// and file.
+// and file. -v and vlog/set change them, e.g. -vfile:dbg -vconsole:emer.
+//
+// -vpattern:DEST:PATTERN changes how lines look. In a pattern, these stand for
+//
+//	%D{FORMAT} %d{FORMAT}  UTC and local time by strftime(3); # is a digit of the second's fraction
+//	%N %c %p %m            the line's number, module, level, and message with its fields
+//	%A %E %P %t %T         the program's name, host and process ID; "main"; nothing
+//	%r %B                  milliseconds since the program started; syslog's priority
+//	%n %%                  a newline; a percent sign
+//
+// with "-", "0" and a field width in between as in %05N or %-8c.
 package vlog
 
 import (
@@ -107,10 +117,13 @@ func filePath(program, value string) string {
 	if value == defaultFile {
 		value = program + ".log"
 	}
-	if filepath.IsAbs(value) {
-		return value
+	if !filepath.IsAbs(value) {
+		value = filepath.Join(cmp.Or(os.Getenv("OVS_LOGDIR"), "/var/log/openvswitch"), value)
 	}
-	return filepath.Join(cmp.Or(os.Getenv("OVS_LOGDIR"), "/var/log/openvswitch"), value)
+	if abs, err := filepath.Abs(value); err == nil {
+		return abs // a daemon changes its working directory
+	}
+	return value
 }
 
 // startSpec applies a -v argument. No module exists yet, so that any name is
