@@ -176,12 +176,21 @@ func tell(parent *os.File) {
 // runDir is where pidfiles and control sockets are.
 func runDir() string { return cmp.Or(os.Getenv("OVS_RUNDIR"), "/var/run/openvswitch") }
 
-// inRunDir makes a relative file name one of the run directory.
+// inRunDir makes a relative file name one of the run directory, absolute, so
+// that it means the same after a change of the working directory.
 func inRunDir(file string) string {
-	if filepath.IsAbs(file) {
-		return file
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(runDir(), file)
 	}
-	return filepath.Join(runDir(), file)
+	return absolute(file)
+}
+
+// absolute is file's absolute name, or file where the working directory is gone.
+func absolute(file string) string {
+	if abs, err := filepath.Abs(file); err == nil {
+		return abs
+	}
+	return file
 }
 
 // pidfile is the file's absolute name, or "" for none.

@@ -293,6 +293,27 @@ func TestDetachLeavesTheTerminal(t *testing.T) {
 	}
 }
 
+// A relative run or log directory means the same after the change to /.
+func TestRelativeDirectories(t *testing.T) {
+	w := newWorld(t)
+	cmd := w.command("--detach", "--pidfile", "--log-file")
+	cmd.Env = append(cmd.Env, "OVS_RUNDIR=.", "OVS_LOGDIR=.")
+	if status, out := w.finish(cmd); status != 0 {
+		t.Fatalf("status %d: %s", status, out)
+	}
+	pid := w.ready()
+	w.wantFiles(ctl(pid), "prog.log", "prog.pid")
+	if status, out := w.appctl("-t", "prog", "vlog/reopen"); status != 0 {
+		t.Errorf("status %d: %s", status, out)
+	}
+	w.kill(pid, unix.SIGTERM)
+	w.gone(pid)
+	w.wantFiles("prog.log")
+	if log := w.read("prog.log"); !strings.Contains(log, "|vlog|INFO|opened log file "+w.path("prog.log")+"\n") {
+		t.Error(log)
+	}
+}
+
 // What ends a detached daemon later is in its log: its stderr is gone.
 func TestFailureOfADetachedDaemonIsLogged(t *testing.T) {
 	w := newWorld(t)
