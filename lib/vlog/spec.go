@@ -45,8 +45,12 @@ func levelOf(l logrus.Level) Level {
 
 // logrusLevels is the least severe logrus level that each Level lets through.
 var logrusLevels = [...]logrus.Level{
-	logrus.PanicLevel, logrus.FatalLevel, logrus.ErrorLevel, logrus.WarnLevel, logrus.InfoLevel, logrus.TraceLevel,
+	logrus.PanicLevel, logrus.FatalLevel, logrus.ErrorLevel, logrus.WarnLevel, logrus.InfoLevel, finest,
 }
+
+// finest is more than the finest level that is logged: an adapter from logr to
+// logrus makes levels beyond trace of libovsdb's and client-go's verbosities.
+const finest = logrus.TraceLevel + 10
 
 // A Dest is where a line goes.
 type Dest int

@@ -230,7 +230,13 @@ type hook struct {
 }
 
 // Levels implements logrus.Hook.
-func (h hook) Levels() []logrus.Level { return logrus.AllLevels }
+func (h hook) Levels() []logrus.Level {
+	var all []logrus.Level
+	for l := logrus.PanicLevel; l <= finest; l++ {
+		all = append(all, l)
+	}
+	return all
+}
 
 // Fire implements logrus.Hook. A destination that fails must not stop the
 // program, and there is no better place to complain.

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bombsimon/logrusr/v4"
 	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus"
 	"k8s.io/klog/v2"
@@ -388,6 +389,27 @@ func TestLogr(t *testing.T) {
 	say()
 	if n := strings.Count(out.String(), "|libovsdb|DBG|client: chatter"); n != 10 {
 		t.Errorf("%d of 10 chatter lines at dbg:\n%s", n, out.String())
+	}
+}
+
+// An edge that is handed a module makes its own logr of it.
+func TestLogrusr(t *testing.T) {
+	var out bytes.Buffer
+	l := open(t, &out, Options{})
+	g := logrusr.New(l.Module("ovsdb"))
+	say := func() {
+		g.Info("connected")
+		g.V(1).Info("v1")
+		g.V(5).Info("v5")
+	}
+	say()
+	if _, err := run(t, l, "vlog/set", "dbg"); err != nil {
+		t.Fatal(err)
+	}
+	say()
+	want := "00001|ovsdb|INFO|connected\n00002|ovsdb|INFO|connected\n00003|ovsdb|DBG|v1\n00004|ovsdb|DBG|v5\n"
+	if d := cmp.Diff(want, lines(t, out.String())); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
 	}
 }
 
