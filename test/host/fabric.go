@@ -1,0 +1,240 @@
+package host
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"ovn-k8s/test/probe"
+)
+
+//go:embed fabric.sh
+var fabricScript string
+
+// dialTimeout is how long Forward waits for its target.
+const dialTimeout = 5 * time.Second
+
+// The underlay of every fabric: its own addresses are the hosts' gateways. The
+// IPv4 prefix is the one of RFC 2544 for tests of networks.
+var (
+	fabricIPv4 = netip.MustParsePrefix("198.18.0.1/24")
+	fabricIPv6 = netip.MustParsePrefix("fd00:198:18::1/64")
+)
+
+// A Fabric connects hosts: a bridge in a network namespace of its own. It also
+// plays the outside world, which hosts reach by their default routes.
+type Fabric struct {
+	holder *holder
+	mu     sync.Mutex
+	hosts  int
+
+	closers []io.Closer
+	relays  sync.WaitGroup
+}
+
+// NewFabric makes a fabric. Its user must Close it.
+func NewFabric() (*Fabric, error) {
+	holder, err := hold(fabricScript, []string{"--net"})
+	if err != nil {
+		return nil, fmt.Errorf("making a fabric: %w", err)
+	}
+	f := &Fabric{holder: holder}
+	if err := address(f.command, "br0", []netip.Prefix{fabricIPv4, fabricIPv6}, nil); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// FabricIPv4 is the address of every Fabric.
+func FabricIPv4() netip.Addr { return fabricIPv4.Addr() }
+
+// FabricIPv6 is the address of every Fabric.
+func FabricIPv6() netip.Addr { return fabricIPv6.Addr() }
+
+// Netns is the file of the fabric's network namespace.
+func (f *Fabric) Netns() string { return fmt.Sprintf("/proc/%d/ns/net", f.holder.pid) }
+
+// Close removes the fabric. The hosts lose their eth0.
+func (f *Fabric) Close() {
+	f.mu.Lock()
+	for _, c := range f.closers {
+		_ = c.Close()
+	}
+	f.closers = nil
+	f.mu.Unlock()
+	f.relays.Wait()
+	f.holder.close()
+}
+
+// Forward makes a TCP port of the fabric's addresses lead to target in the
+// network namespace of this program, such as the API server's "127.0.0.1:6443".
+// It returns what ends it and breaks its connections; the fabric's end does so
+// too.
+func (f *Fabric) Forward(port int, target string) (stop func(), err error) {
+	var l net.Listener
+	err = probe.In(f.Netns(), func() (err error) {
+		l, err = net.Listen("tcp", ":"+strconv.Itoa(port))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("forwarding port %d: %w", port, err)
+	}
+	r := &relay{target: target, listener: l, conns: map[net.Conn]bool{}}
+	f.mu.Lock()
+	f.closers = append(f.closers, r)
+	f.mu.Unlock()
+	f.relays.Go(r.run)
+	return func() { _ = r.Close() }, nil
+}
+
+// command makes a command that runs in the fabric's network namespace.
+func (f *Fabric) command(name string, args ...string) *exec.Cmd {
+	in := []string{"--target", strconv.Itoa(f.holder.pid), "--net", "--", name}
+	cmd := exec.Command("nsenter", append(in, args...)...)
+	cmd.Env = environment
+	return cmd
+}
+
+// connect gives h an eth0, addresses and default routes.
+func (f *Fabric) connect(h *Host) error {
+	f.mu.Lock()
+	f.hosts++
+	n := byte(10 + f.hosts)
+	f.mu.Unlock()
+	v4, v6 := fabricIPv4.Addr().As4(), fabricIPv6.Addr().As16()
+	v4[3], v6[15] = n, n
+	h.Addresses = []netip.Prefix{
+		netip.PrefixFrom(netip.AddrFrom4(v4), fabricIPv4.Bits()),
+		netip.PrefixFrom(netip.AddrFrom16(v6), fabricIPv6.Bits()),
+	}
+	h.gateways = []netip.Addr{fabricIPv4.Addr(), fabricIPv6.Addr()}
+	h.fabric, h.port = f, fmt.Sprintf("host%d", n)
+	err := batch(f.command,
+		fmt.Sprintf("link add %s type veth peer name eth0 netns %d", h.port, h.PID()),
+		fmt.Sprintf("link set %s master br0 up", h.port))
+	if err != nil {
+		return err
+	}
+	// what the host's kernel sends may meet a userspace datapath
+	if _, _, err := h.Run(context.Background(), "ethtool", "-K", "eth0", "tx", "off"); err != nil {
+		return err
+	}
+	return address(h.Command, "eth0", h.Addresses, h.gateways)
+}
+
+// address brings a link up with exactly the given addresses, which are usable at
+// once, and default routes.
+func address(command func(string, ...string) *exec.Cmd, link string, addrs []netip.Prefix, gateways []netip.Addr) error {
+	lines := []string{
+		"link set " + link + " up",
+		"address flush dev " + link + " scope global",
+	}
+	for _, a := range addrs {
+		line := fmt.Sprintf("address add %v dev %s", a, link)
+		if a.Addr().Is6() {
+			line += " nodad"
+		}
+		lines = append(lines, line)
+	}
+	for _, g := range gateways {
+		all := "0.0.0.0/0"
+		if g.Is6() {
+			all = "::/0"
+		}
+		lines = append(lines, fmt.Sprintf("route replace %s via %v dev %s", all, g, link))
+	}
+	return batch(command, lines...)
+}
+
+// batch gives lines to ip(8).
+func batch(command func(string, ...string) *exec.Cmd, lines ...string) error {
+	cmd := command("ip", "-batch", "-")
+	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
+	_, _, err := run(context.Background(), cmd, "ip", lines)
+	return err
+}
+
+// A relay passes TCP connections on.
+type relay struct {
+	target   string
+	listener net.Listener
+	wg       sync.WaitGroup
+	mu       sync.Mutex
+	conns    map[net.Conn]bool // nil: closed
+}
+
+func (r *relay) run() {
+	defer r.wg.Wait()
+	for {
+		conn, err := r.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			r.wg.Go(func() { r.pass(conn) })
+		}
+	}
+}
+
+// pass copies both ways until both have ended.
+func (r *relay) pass(near net.Conn) {
+	defer near.Close()
+	far, err := net.DialTimeout("tcp", r.target, dialTimeout)
+	if err != nil {
+		return // the client sees a closed connection
+	}
+	defer far.Close()
+	if !r.hold(near, far) {
+		return
+	}
+	defer r.release(near, far)
+	var wg sync.WaitGroup
+	for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
+		wg.Go(func() {
+			_, _ = io.Copy(way[0], way[1])
+			_ = way[0].(*net.TCPConn).CloseWrite()
+		})
+	}
+	wg.Wait()
+}
+
+func (r *relay) hold(conns ...net.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range conns {
+		if r.conns != nil {
+			r.conns[c] = true
+		}
+	}
+	return r.conns != nil
+}
+
+func (r *relay) release(conns ...net.Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range conns {
+		delete(r.conns, c)
+	}
+}
+
+// Close ends the relay and breaks its connections.
+func (r *relay) Close() error {
+	err := r.listener.Close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.conns {
+		_ = c.Close()
+	}
+	r.conns = nil
+	return err
+}

@@ -1,0 +1,245 @@
+// Package host makes hosts for tests: each has network, mount, UTS and process
+// namespaces of its own, with a private /run, /etc, /opt and /var, so that
+// unmodified programs use their default paths in it. Hosts are connected by a
+// Fabric, run a real Open vSwitch with the userspace datapath and a real
+// ovn-controller, and need no kernel module of either.
+//
+// Nothing of a host exists outside of its namespaces: no link, no mount, no file
+// and no named namespace. They end, with all processes inside, when the program
+// that made them closes them or ends in whatever way. So any number of worlds
+// can be up at once, with the same names and addresses.
+package host
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"ovn-k8s/test/lifeline"
+)
+
+//go:embed setup.sh
+var setupScript string
+
+// environment is all that programs in a host find in theirs.
+var environment = []string{
+	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	"HOME=/root", "LANG=C.UTF-8",
+}
+
+// pollInterval is how often a condition is looked at.
+const pollInterval = 10 * time.Millisecond
+
+// Options say how to make a Host.
+type Options struct {
+	// Name is the host's name, its system-id and that of its chassis.
+	Name string
+	// Fabric connects it, by eth0. A host without has only a loopback interface.
+	Fabric *Fabric
+	// Logs is a directory that Close copies the host's /var/log to, as
+	// Logs/Name, if set.
+	Logs string
+}
+
+// A Host is a set of namespaces.
+type Host struct {
+	Name string
+	// Addresses are those of eth0, later of breth0: IPv4 and IPv6.
+	Addresses []netip.Prefix
+
+	fabric   *Fabric
+	port     string // the fabric's end of eth0
+	gateways []netip.Addr
+	logs     string
+	holder   *holder
+}
+
+// Missing names what New, StartOVS and StartController would miss on this
+// machine, or is "".
+func Missing() string {
+	if os.Geteuid() != 0 {
+		return "root"
+	}
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		return "/dev/net/tun"
+	}
+	for _, tool := range []string{
+		"unshare", "nsenter", "ip", "ethtool", "nft", "sysctl",
+		"ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-appctl", "ovn-controller", "ovn-sbctl",
+	} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return tool
+		}
+	}
+	return ""
+}
+
+// New makes a host and connects it. Its user must Close it.
+func New(o Options) (*Host, error) {
+	holder, err := hold(setupScript, []string{"--mount", "--net", "--uts", "--ipc", "--pid", "--fork"}, o.Name)
+	if err != nil {
+		return nil, fmt.Errorf("making host %s: %w", o.Name, err)
+	}
+	h := &Host{Name: o.Name, logs: o.Logs, holder: holder}
+	if o.Fabric == nil {
+		return h, nil
+	}
+	if err := o.Fabric.connect(h); err != nil {
+		h.Close()
+		return nil, fmt.Errorf("connecting host %s: %w", o.Name, err)
+	}
+	return h, nil
+}
+
+// Close kills everything in the host and removes it.
+func (h *Host) Close() {
+	if h.logs != "" {
+		// a copy for whoever looks into a failure: best effort
+		_ = os.CopyFS(filepath.Join(h.logs, h.Name), os.DirFS(h.Path("/var/log")))
+		h.logs = ""
+	}
+	if h.fabric != nil {
+		// The kernel would do it too, but when it finds the time. An error says
+		// that the fabric is gone.
+		_ = batch(h.fabric.command, "link del "+h.port)
+		h.fabric = nil
+	}
+	h.holder.close()
+}
+
+// PID is the host's first process, whose namespaces are the host's.
+func (h *Host) PID() int { return h.holder.pid }
+
+// Netns is the file of the host's network namespace.
+func (h *Host) Netns() string { return fmt.Sprintf("/proc/%d/ns/net", h.PID()) }
+
+// Path is where a file of the host is found from outside. Sockets can be dialed
+// there, too.
+func (h *Host) Path(inside string) string {
+	return filepath.Join(fmt.Sprintf("/proc/%d/root", h.PID()), inside)
+}
+
+// IPv4 is the host's underlay address.
+func (h *Host) IPv4() netip.Addr { return h.Addresses[0].Addr() }
+
+// IPv6 is the host's underlay address.
+func (h *Host) IPv6() netip.Addr { return h.Addresses[1].Addr() }
+
+// Command makes a command that runs in the host, in its root directory and with
+// little in its environment. Do not kill it: use Run or Start, which know how.
+func (h *Host) Command(name string, args ...string) *exec.Cmd {
+	in := []string{"--target", strconv.Itoa(h.PID()), "--mount", "--uts", "--ipc", "--net", "--pid", "--", name}
+	cmd := exec.Command("nsenter", append(in, args...)...)
+	cmd.Env = environment
+	return cmd
+}
+
+// Run runs a program in the host and returns what it printed. The error of one
+// that fails ends with what it said on standard error. The end of ctx kills it.
+func (h *Host) Run(ctx context.Context, name string, args ...string) (stdout, stderr string, err error) {
+	return run(ctx, h.Command(name, args...), name, args)
+}
+
+// Script runs a shell script in the host and returns its standard output.
+func (h *Host) Script(ctx context.Context, script string, args ...string) (string, error) {
+	cmd := h.Command("sh", append([]string{"-c", script, "sh"}, args...)...)
+	out, _, err := run(ctx, cmd, "script", args)
+	return out, err
+}
+
+// Start starts a program in the host that runs until it is stopped.
+func (h *Host) Start(name string, args ...string) (*lifeline.Process, error) {
+	return lifeline.Start(h.Command, name, args...)
+}
+
+// Kill kills the daemon of a pidfile, as by kill -9, and waits for its end. That
+// it does not run is not an error.
+func (h *Host) Kill(ctx context.Context, pidfile string) error {
+	text, err := os.ReadFile(h.Path(pidfile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	pid := strings.TrimSpace(string(text))
+	gone := func() error {
+		if _, err := os.Stat(h.Path("/proc/" + pid)); err == nil {
+			return fmt.Errorf("process %s lives", pid)
+		}
+		return nil
+	}
+	if gone() == nil {
+		return nil
+	}
+	if _, _, err := h.Run(ctx, "kill", "-9", pid); err != nil && gone() != nil {
+		return fmt.Errorf("killing the process of %s: %w", pidfile, err)
+	}
+	return await(ctx, gone)
+}
+
+// run runs a command of nsenter(1). At the end of ctx it kills the program, with
+// what is left of its process group.
+func run(ctx context.Context, cmd *exec.Cmd, name string, args []string) (stdout, stderr string, err error) {
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = time.Second // a daemon may hold the output
+	if err := cmd.Start(); err != nil {
+		return "", "", err
+	}
+	stop := context.AfterFunc(ctx, func() { killEntered(cmd.Process.Pid) })
+	err = cmd.Wait()
+	stop()
+	if ctx.Err() != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		err = errors.Join(ctx.Err(), err)
+	}
+	if err != nil {
+		err = fmt.Errorf("running %s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(complaint.String()))
+	}
+	return out.String(), complaint.String(), err
+}
+
+// killEntered kills what the nsenter of pid has started. It does not kill nsenter
+// itself, which is the one to reap its child: an orphan would be left to the
+// machine's first process, which may take its time, and a host does not end
+// before its last zombie.
+func killEntered(pid int) {
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", pid))
+	if err != nil || len(children) == 0 {
+		_ = syscall.Kill(-pid, syscall.SIGKILL)
+		return
+	}
+	for child := range strings.FieldsSeq(string(children)) {
+		if n, err := strconv.Atoi(child); err == nil {
+			_ = syscall.Kill(n, syscall.SIGKILL)
+		}
+	}
+}
+
+// await polls until done returns no error or ctx ends.
+func await(ctx context.Context, done func() error) error {
+	for {
+		err := done()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(pollInterval):
+		}
+	}
+}

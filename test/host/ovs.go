@@ -1,0 +1,106 @@
+package host
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+
+	"ovn-k8s/test/ovntest"
+)
+
+//go:embed ovs.sh
+var ovsScript string
+
+const (
+	ovsdbPidfile      = "/var/run/openvswitch/ovsdb-server.pid"
+	vswitchdPidfile   = "/var/run/openvswitch/ovs-vswitchd.pid"
+	controllerPidfile = "/var/run/ovn/ovn-controller.pid"
+)
+
+// StartOVS starts ovsdb-server and ovs-vswitchd with the userspace datapath, and
+// moves eth0 with its addresses to the bridge breth0. The host's name is its
+// system-id. It also starts a stopped or killed Open vSwitch again, with its old
+// database.
+func (h *Host) StartOVS(ctx context.Context) error {
+	if _, err := h.Script(ctx, ovsScript, h.Name); err != nil {
+		return fmt.Errorf("starting Open vSwitch on %s: %w", h.Name, err)
+	}
+	// Only from the bridge does the datapath know the routes of its tunnels.
+	err := batch(h.Command, "address flush dev eth0 scope global")
+	if err == nil {
+		err = address(h.Command, "breth0", h.Addresses, h.gateways)
+	}
+	if err != nil {
+		return fmt.Errorf("moving the addresses of %s to breth0: %w", h.Name, err)
+	}
+	return nil
+}
+
+// StopOVS kills ovs-vswitchd and ovsdb-server, as by kill -9. The host loses its
+// bridges, with their addresses and routes, until StartOVS.
+func (h *Host) StopOVS(ctx context.Context) error {
+	return errors.Join(h.Kill(ctx, vswitchdPidfile), h.Kill(ctx, ovsdbPidfile))
+}
+
+// RestartOVS kills Open vSwitch and starts it again.
+func (h *Host) RestartOVS(ctx context.Context) error {
+	return errors.Join(h.StopOVS(ctx), h.StartOVS(ctx))
+}
+
+// StartController configures and starts ovn-controller, and waits until its
+// chassis is in the Southbound database at remote, such as
+// "tcp:198.18.0.11:6642". Tunnels are Geneve between the hosts' IPv4 addresses.
+func (h *Host) StartController(ctx context.Context, remote string) error {
+	err := h.VSCtl(ctx, "set", "Open_vSwitch", ".",
+		"external_ids:ovn-remote="+fmt.Sprintf("%q", remote),
+		"external_ids:ovn-encap-type=geneve",
+		"external_ids:ovn-encap-ip="+h.IPv4().String())
+	if err == nil {
+		_, _, err = h.Run(ctx, "ovn-controller", "--detach", "--no-chdir", "--pidfile", "--log-file", "-vconsole:off")
+	}
+	if err == nil {
+		_, _, err = h.Run(ctx, "ovn-sbctl", "--db="+remote, "--timeout=20", "wait-until", "Chassis", h.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("starting ovn-controller on %s: %w", h.Name, err)
+	}
+	return nil
+}
+
+// StopController kills ovn-controller, as by kill -9. Flows and tunnels stay.
+func (h *Host) StopController(ctx context.Context) error { return h.Kill(ctx, controllerPidfile) }
+
+// VSCtl runs ovs-vsctl in the host.
+func (h *Host) VSCtl(ctx context.Context, args ...string) error {
+	_, _, err := h.Run(ctx, "ovs-vsctl", append([]string{"--timeout=10"}, args...)...)
+	return err
+}
+
+// VSGet runs ovs-vsctl in the host and returns what it prints, without the last
+// newline.
+func (h *Host) VSGet(ctx context.Context, args ...string) (string, error) {
+	out, _, err := h.Run(ctx, "ovs-vsctl", append([]string{"--timeout=10"}, args...)...)
+	return strings.TrimRight(out, "\n"), err
+}
+
+// StartCentral runs OVN's central half in the host, on its usual TCP ports of all
+// addresses and its usual unix sockets. The Central's user must Close it before
+// the host.
+func (h *Host) StartCentral() (*ovntest.Central, error) {
+	c, err := ovntest.Start(ovntest.Options{
+		Listen:  "::",
+		NBPort:  6641,
+		SBPort:  6642,
+		NBArgs:  []string{"--remote=punix:/var/run/ovn/ovnnb_db.sock"},
+		SBArgs:  []string{"--remote=punix:/var/run/ovn/ovnsb_db.sock"},
+		Command: h.Command,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.NBTCP = fmt.Sprintf("tcp:%v:6641", h.IPv4())
+	c.SBTCP = fmt.Sprintf("tcp:%v:6642", h.IPv4())
+	return c, nil
+}

@@ -1,0 +1,29 @@
+# Starts Open vSwitch in a host, with the userspace datapath, and makes the
+# bridge breth0 of eth0: $1 is the host's name. Run again after its daemons died
+# it continues with the same database.
+set -e
+db=/etc/openvswitch/conf.db
+[ -e $db ] || ovsdb-tool create $db /usr/share/openvswitch/vswitch.ovsschema
+ovsdb-server $db --remote=punix:/var/run/openvswitch/db.sock \
+	--detach --no-chdir --pidfile --log-file -vconsole:off
+ovs-vsctl --no-wait -- init -- set Open_vSwitch . \
+	external_ids:system-id="$1" external_ids:hostname="$1" \
+	external_ids:ovn-bridge-datapath-type=netdev
+ovs-vswitchd --disable-system --detach --no-chdir --pidfile --log-file -vconsole:off
+mac=$(cat /sys/class/net/eth0/address)
+ovs-vsctl --timeout=10 -- --may-exist add-br breth0 \
+	-- set Bridge breth0 datapath_type=netdev other_config:hwaddr="\"$mac\"" \
+	-- --may-exist add-port breth0 eth0
+
+# The datapath reads copies of the frames of eth0. The kernel, which has the same
+# MAC on breth0, must not answer the originals as well; AF_PACKET sees the frames
+# before this chain drops them.
+nft -f - <<'NFT'
+table netdev ovs
+delete table netdev ovs
+table netdev ovs {
+	chain eth0 {
+		type filter hook ingress device "eth0" priority 0; policy drop;
+	}
+}
+NFT

@@ -1,0 +1,32 @@
+# The first process of a host, in fresh mount, network, UTS and process
+# namespaces: $1 is its name. It prints its process ID as seen from outside when
+# all is ready, and ends when its standard input does. The kernel then kills
+# everything in the host and drops its namespaces, mounts and links.
+set -e
+read -r pid rest </proc/self/stat # still the outer /proc
+mount --make-rprivate /
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+hostname "$1"
+
+# What the host writes stays in memory. The tmpfs moves out of sight at the end.
+mount -t tmpfs tmpfs /run
+for dir in etc opt var; do
+	mkdir -p "/run/$dir/upper" "/run/$dir/work"
+	mount -t overlay overlay -o "lowerdir=/$dir,upperdir=/run/$dir/upper,workdir=/run/$dir/work" "/$dir"
+done
+for dir in /etc/openvswitch /etc/ovn /etc/cni /etc/network /opt/cni/bin \
+	/var/lib/openvswitch /var/lib/ovn /var/lib/cni /var/log; do
+	mkdir -p "$dir" "/run/empty$dir"
+	mount --bind "/run/empty$dir" "$dir"
+done
+ln -sfn ../run /var/run # relative, so that it also leads here from outside
+mount -t tmpfs tmpfs /run
+mkdir -p /run/netns /run/lock /run/openvswitch /run/ovn \
+	/etc/cni/net.d /var/log/openvswitch /var/log/ovn
+
+ip link set lo up
+sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
+echo "$pid"
+# Orphans become children of this process: ignoring SIGCHLD reaps them.
+exec env --ignore-signal=CHLD cat >/dev/null

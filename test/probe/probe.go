@@ -1,0 +1,211 @@
+// Package probe answers and asks for connectivity between network namespaces:
+// servers that tell their name, and probes that say what failed.
+//
+// Nothing is executed: sockets are made on a thread that visits the namespace,
+// and stay there.
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+)
+
+// tryTimeout is how long one try of Until may take. It is less than the first
+// retransmission of a TCP SYN, one second.
+const tryTimeout = 900 * time.Millisecond
+
+// A Probe asks for one answer from Address.
+type Probe struct {
+	// Netns is the asking namespace's file, such as /proc/1/ns/net. Empty is
+	// the program's own.
+	Netns string
+	// Network is "tcp", "udp" or "icmp". ICMP needs no port.
+	Network string
+	// Address is whom to ask.
+	Address netip.AddrPort
+}
+
+// String describes p, without the namespace.
+func (p Probe) String() string {
+	if p.Network == "icmp" {
+		return "icmp to " + p.Address.Addr().String()
+	}
+	return p.Network + " to " + p.Address.String()
+}
+
+// Once asks once: one datagram, one echo request, or one TCP connection, for
+// which the kernel repeats the first packet after a second. It returns what the
+// server says, "" for ICMP. ctx must have a deadline.
+func (p Probe) Once(ctx context.Context) (answer string, err error) {
+	if p.Network == "icmp" {
+		err = p.echo(ctx)
+	} else {
+		answer, err = p.ask(ctx)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%v: %w", p, err)
+	}
+	return answer, nil
+}
+
+// Until asks again and again until there is an answer or ctx ends: the first
+// packet between two hosts may be lost while they resolve each other's address.
+func (p Probe) Until(ctx context.Context) (answer string, err error) {
+	for tries := 1; ; tries++ {
+		try, cancel := context.WithTimeout(ctx, tryTimeout)
+		answer, err = p.Once(try)
+		if err != nil {
+			// a refusal comes at once: do not spin
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		cancel()
+		if err == nil {
+			return answer, nil
+		}
+		if ctx.Err() != nil {
+			return "", fmt.Errorf("after %d tries: %w", tries, err)
+		}
+	}
+}
+
+// Silence asks several times and returns an error if there is any answer.
+func (p Probe) Silence(ctx context.Context, tries int) error {
+	for range tries {
+		try, cancel := context.WithTimeout(ctx, tryTimeout)
+		answer, err := p.Once(try)
+		cancel()
+		if err == nil {
+			return fmt.Errorf("%v: answered %q, want silence", p, answer)
+		}
+	}
+	return ctx.Err()
+}
+
+// ask connects, says hello and reads all of the answer.
+func (p Probe) ask(ctx context.Context) (string, error) {
+	var conn net.Conn
+	err := In(p.Netns, func() (err error) {
+		conn, err = new(net.Dialer).DialContext(ctx, p.Network, p.Address.String())
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+	}
+	if _, err := conn.Write([]byte("hello\n")); err != nil {
+		return "", err
+	}
+	answer := make([]byte, 4096)
+	n, err := conn.Read(answer) // a server's answer is one small write
+	if err != nil && (n == 0 || !errors.Is(err, io.EOF)) {
+		return "", err
+	}
+	return strings.TrimSpace(string(answer[:n])), nil
+}
+
+// echo sends one ICMP echo request and waits for its reply.
+func (p Probe) echo(ctx context.Context) error {
+	network, protocol := "ip4:icmp", 1
+	var request, reply icmp.Type = ipv4.ICMPTypeEcho, ipv4.ICMPTypeEchoReply
+	if p.Address.Addr().Is6() {
+		network, protocol = "ip6:ipv6-icmp", 58
+		request, reply = ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply
+	}
+	var conn net.PacketConn
+	err := In(p.Netns, func() (err error) {
+		conn, err = net.ListenPacket(network, "")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+	}
+	// The socket sees every reply in the namespace: ours has this identity.
+	id := int(time.Now().UnixNano() & 0xffff)
+	echo := icmp.Message{Type: request, Body: &icmp.Echo{ID: id, Data: []byte("hello")}}
+	packet, err := echo.Marshal(nil) // the kernel computes the checksum of ICMPv6
+	if err != nil {
+		return err
+	}
+	if _, err := conn.WriteTo(packet, &net.IPAddr{IP: p.Address.Addr().AsSlice()}); err != nil {
+		return err
+	}
+	return awaitEcho(conn, protocol, reply, id)
+}
+
+func awaitEcho(conn net.PacketConn, protocol int, reply icmp.Type, id int) error {
+	buffer := make([]byte, 1500)
+	for {
+		n, _, err := conn.ReadFrom(buffer)
+		if err != nil {
+			return err
+		}
+		m, err := icmp.ParseMessage(protocol, buffer[:n])
+		if err != nil || m.Type != reply {
+			continue
+		}
+		if body, ok := m.Body.(*icmp.Echo); ok && body.ID == id {
+			return nil
+		}
+	}
+}
+
+// In runs f on a thread that is in the network namespace of the file netns. An
+// empty name means the program's own. Sockets that f makes stay in the
+// namespace; goroutines that it starts do not.
+func In(netns string, f func() error) error {
+	if netns == "" {
+		return f()
+	}
+	there, err := os.Open(netns)
+	if err != nil {
+		return fmt.Errorf("entering a network namespace: %w", err)
+	}
+	defer there.Close()
+	runtime.LockOSThread()
+	here, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	defer here.Close()
+	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("entering the network namespace %s: %w", netns, err)
+	}
+	err = f()
+	if back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); back != nil {
+		// the thread stays locked, so that it ends with this goroutine
+		return errors.Join(err, fmt.Errorf("leaving the network namespace %s: %w", netns, back))
+	}
+	runtime.UnlockOSThread()
+	return err
+}
+
+// Address is Probe's address for an address and a port.
+func Address(addr netip.Addr, port int) netip.AddrPort { return netip.AddrPortFrom(addr, uint16(port)) }
+
+func hostPort(port int) string { return ":" + strconv.Itoa(port) }

@@ -1,0 +1,166 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Server answers TCP connections and UDP datagrams with one line: its name and
+// the client's address, as in "default/web-0 10.1.2.3:4567".
+type Server struct {
+	name    string
+	closers []func() error
+	wg      sync.WaitGroup
+	mu      sync.Mutex
+	conns   map[net.Conn]bool
+}
+
+// Serve answers on TCP and UDP ports of all addresses, IPv4 and IPv6, of the
+// network namespace of the file netns. Its user must Close it.
+func Serve(netns, name string, ports ...int) (*Server, error) {
+	s := &Server{name: name, conns: map[net.Conn]bool{}}
+	err := In(netns, func() error {
+		for _, port := range ports {
+			if err := s.listen(port); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("serving as %s: %w", name, err)
+	}
+	return s, nil
+}
+
+func (s *Server) listen(port int) error {
+	config := net.ListenConfig{Control: packetInfo}
+	l, err := config.Listen(context.Background(), "tcp", hostPort(port))
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, l.Close)
+	s.wg.Go(func() { s.accept(l) })
+	p, err := config.ListenPacket(context.Background(), "udp", hostPort(port))
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, p.Close)
+	s.wg.Go(func() { s.answer(p.(*net.UDPConn)) })
+	return nil
+}
+
+// packetInfo makes a UDP socket tell the address that each datagram was sent to.
+// Errors do not matter: the socket may be of the other kind or family.
+func packetInfo(_, _ string, c syscall.RawConn) error {
+	return c.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
+	})
+}
+
+func (s *Server) accept(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue
+		}
+		s.wg.Go(func() { s.greet(conn) })
+	}
+}
+
+// greet answers each line of a connection, so that a client can see whether an
+// old one still lives.
+func (s *Server) greet(conn net.Conn) {
+	if !s.hold(conn) {
+		return
+	}
+	defer s.release(conn)
+	buffer := make([]byte, 512)
+	for {
+		if _, err := conn.Read(buffer); err != nil {
+			return
+		}
+		if _, err := fmt.Fprintf(conn, "%s %s\n", s.name, conn.RemoteAddr()); err != nil {
+			return
+		}
+	}
+}
+
+// answer replies to datagrams, each from the address that it was sent to: a host
+// has several, and the client expects the one it asked.
+func (s *Server) answer(p *net.UDPConn) {
+	buffer, control := make([]byte, 2048), make([]byte, 512)
+	for {
+		_, n, _, client, err := p.ReadMsgUDPAddrPort(buffer, control)
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue
+		}
+		leaveRouteOpen(control[:n])
+		_, _, _ = p.WriteMsgUDPAddrPort(fmt.Appendf(nil, "%s %s\n", s.name, client), control[:n], client)
+	}
+}
+
+// leaveRouteOpen clears the interface in a received packet's information, which
+// would bind an answer to the interface that the question came in by. See
+// IP_PKTINFO in ip(7) and IPV6_PKTINFO in ipv6(7).
+func leaveRouteOpen(control []byte) {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return
+	}
+	for _, m := range messages { // their data lies in control
+		switch {
+		case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO:
+			clear(m.Data[:4])
+		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO:
+			clear(m.Data[16:20])
+		}
+	}
+}
+
+// hold remembers a connection, or closes it if the server is closed.
+func (s *Server) hold(conn net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conns == nil {
+		_ = conn.Close()
+		return false
+	}
+	s.conns[conn] = true
+	return true
+}
+
+func (s *Server) release(conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, conn)
+	_ = conn.Close()
+}
+
+// Close closes all sockets and waits for the server's end.
+func (s *Server) Close() {
+	for _, c := range s.closers {
+		_ = c()
+	}
+	s.mu.Lock()
+	for conn := range s.conns {
+		_ = conn.Close()
+	}
+	s.conns = nil
+	s.mu.Unlock()
+	s.wg.Wait()
+}
