@@ -191,8 +191,12 @@ func (w *World) putPod(p pod.Pod) []nb.Unit {
 		return w.removePod(p.Key)
 	}
 	if old != nil && old.UID == p.UID && old.Node == p.Node {
+		changed := old.Annotation != p.Annotation
 		old.Pod = p
-		return []nb.Unit{p.Unit()}
+		if changed {
+			return []nb.Unit{p.Unit()}
+		}
+		return nil
 	}
 	w.removePod(p.Key)
 	w.pods[p.Key] = &podState{Pod: p}
@@ -344,7 +348,7 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 		if w.cluster.Router == "" {
 			return nil, nil
 		}
-		return w.cluster.Rows(), nil
+		return w.clusterRows(), nil
 	}
 	if name, ok := topology.NodeOf(u); ok {
 		return w.nodeRows(name)
@@ -358,6 +362,19 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 		return nil, p.problem
 	}
 	return pod.Rows(p.Pod, p.addrs), nil
+}
+
+// clusterRows leaves the topology that is recorded on the cluster router to the
+// one-shot commands: it may be newer there than here.
+func (w *World) clusterRows() []nb.Row {
+	rows := w.cluster.Rows()
+	for i := range rows {
+		if rows[i].ID == names.ClusterRouter {
+			rows[i].OnlyNew = slices.Collect(maps.Keys(w.cluster.Registry()))
+			rows[i].OnlyNew = append(rows[i].OnlyNew, names.NodePrefix)
+		}
+	}
+	return rows
 }
 
 func (w *World) nodeRows(name string) ([]nb.Row, error) {

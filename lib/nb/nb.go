@@ -34,10 +34,13 @@ type Row struct {
 	// Has names rows that this row's own set columns refer to, as far as the
 	// rows are ours. A column is filled by In or by Has, never by both.
 	Has []Ref
-	// Adopt allows to take over a row that nobody of ours owns and that fits:
-	// one with the same name, or whatever the function of the row's table in
-	// nbsync says.
+	// Adopt allows to take over a row that nobody of ours owns and that fits, as
+	// nbsync knows it for the row's table. Without it, a row of somebody else's
+	// with the same name is an error.
 	Adopt bool
+	// OnlyNew names keys of external_ids, by prefix, that are written when the
+	// row is created or taken over, and are somebody else's from then on.
+	OnlyNew []string
 }
 
 // A Ref is a place in a set column that refers to other rows: in Row.In the

@@ -55,11 +55,14 @@ func connect(t testing.TB, c *ovntest.Central) (*ovntest.Central, *ovsdb.DB, *nb
 	return c, db, &nbsync.Sync{DB: db}
 }
 
-// rowsOf asks a world for the rows of units. Units with a problem want none.
+// rowsOf asks a world for the rows of units, with the topology written on the
+// cluster router as the commands write it. Units with a problem want none.
 func rowsOf(w *desired.World, units []nb.Unit) map[nb.Unit][]nb.Row {
 	want := map[nb.Unit][]nb.Row{}
 	for _, u := range units {
-		want[u], _ = w.Rows(u)
+		if want[u], _ = w.Rows(u); u == topology.ClusterUnit {
+			want[u] = w.Cluster().Rows()
+		}
 	}
 	return want
 }
@@ -292,7 +295,7 @@ func TestOneBadUnitDoesNotHoldUpTheRest(t *testing.T) {
 	}
 	for u, text := range map[nb.Unit]string{
 		"pod/default/p3":   `logical port "default_p3" exists and is not ours: rename or delete it`,
-		"pod/default/zdup":  "constraint violation",
+		"pod/default/zdup": "constraint violation",
 		"pod/default/lost": "waiting for logical switch no-such-switch",
 	} {
 		if !strings.Contains(got[u], text) {

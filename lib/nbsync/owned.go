@@ -47,7 +47,8 @@ func owned() map[string]*table {
 			columns: []string{"name"},
 			keys:    map[string][]string{"external_ids": {names.ClusterRouterTag}},
 			fits: func(have, _ model.Model) bool {
-				return have.(*nbdb.LogicalRouter).ExternalIDs[names.ClusterRouterTag] == "yes"
+				h := have.(*nbdb.LogicalRouter)
+				return h.ExternalIDs[names.ClusterRouterTag] == "yes" || h.Name == names.ClusterRouter
 			},
 		},
 		nbdb.LogicalRouterPortTable: {
@@ -72,7 +73,7 @@ func owned() map[string]*table {
 				"options":      {"router-port", names.IfaceIDVer},
 			},
 			parents: []place{{nbdb.LogicalSwitchTable, "ports"}},
-			fits:    portFits,
+			fits:    sameName,
 		},
 		nbdb.LoadBalancerGroupTable: {
 			model: &nbdb.LoadBalancerGroup{}, root: true, kind: "load balancer group",
@@ -101,12 +102,6 @@ func switchFits(have, want model.Model) bool {
 	return sameName(have, want) && (h.Name == names.JoinSwitch || h.ExternalIDs[names.GatewayIP] != "")
 }
 
-// portFits accepts a port of the cluster's own, or the same pod's.
-func portFits(have, want model.Model) bool {
-	h, w := have.(*nbdb.LogicalSwitchPort), want.(*nbdb.LogicalSwitchPort)
-	return sameName(have, want) && h.ExternalIDs[names.Namespace] == w.ExternalIDs[names.Namespace]
-}
-
 func nameOf(m model.Model) string { return reflect.ValueOf(m).Elem().FieldByName("Name").String() }
 
 // clusterUnit owns the rows of tables that have no external_ids. In OVN 23.03
@@ -114,7 +109,8 @@ func nameOf(m model.Model) string { return reflect.ValueOf(m).Elem().FieldByName
 const clusterUnit nb.Unit = "cluster"
 
 // ownerOf returns the unit that owns a row, and the row's ID. The unit is empty
-// if the row is not ours.
+// if the row is not ours. A pod's port of the Python era, which carries no
+// owner, is the pod's.
 func ownerOf(m model.Model) (nb.Unit, string) {
 	field := reflect.ValueOf(m).Elem().FieldByName("ExternalIDs")
 	if !field.IsValid() {
@@ -124,6 +120,11 @@ func ownerOf(m model.Model) (nb.Unit, string) {
 		return "", ""
 	}
 	ids := field.Interface().(map[string]string)
+	if port, ok := m.(*nbdb.LogicalSwitchPort); ok && ids[names.Owner] == "" && ids[names.Pod] == "true" {
+		if name, ok := strings.CutPrefix(port.Name, ids[names.Namespace]+"_"); ok {
+			return nb.Unit("pod/" + ids[names.Namespace] + "/" + name), port.Name
+		}
+	}
 	return nb.Unit(ids[names.Owner]), ids[names.ID]
 }
 

@@ -115,9 +115,9 @@ func (p *Plan) match(want map[nb.Unit][]nb.Row) map[tableID]string {
 	for _, u := range slices.Sorted(maps.Keys(want)) {
 		for _, r := range want[u] {
 			uuid, ok := p.snap.find(r.Table, r.ID)
-			if !ok && r.Adopt {
-				var clash bool
-				if uuid, clash = p.snap.adoptable(r); clash && uuid == "" {
+			if !ok {
+				var adopt bool
+				if uuid, adopt = p.snap.stranger(r); uuid != "" && !adopt {
 					p.Failed[u] = fmt.Errorf("%s %q exists and is not ours: rename or delete it", p.snap.tables[r.Table].kind, nameOf(r.Model))
 				}
 			}
@@ -267,6 +267,9 @@ func (p *Plan) update(u nb.Unit, r nb.Row, uuid string) (detail []string, err er
 	for _, c := range slices.Sorted(maps.Keys(t.keys)) {
 		h, _ := columnOf(have, c).Interface().(map[string]string)
 		w, _ := columnOf(want, c).Interface().(map[string]string)
+		if owner, _ := ownerOf(have); c == "external_ids" && owner == u {
+			h, w = without(h, r.OnlyNew), without(w, r.OnlyNew)
+		}
 		m, d := mapMutations(c, h, w, t.keys[c])
 		mutations, detail = append(mutations, m...), append(detail, d...)
 	}
@@ -274,6 +277,18 @@ func (p *Plan) update(u nb.Unit, r nb.Row, uuid string) (detail []string, err er
 		p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationMutate, Table: r.Table, Mutations: mutations, Where: where})
 	}
 	return detail, nil
+}
+
+// without returns m without the keys that start with one of the prefixes.
+func without(m map[string]string, prefixes []string) map[string]string {
+	if len(prefixes) == 0 {
+		return m
+	}
+	m = maps.Clone(m)
+	maps.DeleteFunc(m, func(k, _ string) bool {
+		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(k, p) })
+	})
+	return m
 }
 
 // mapMutations are the mutations that give our keys of a map column the wanted

@@ -7,6 +7,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/model"
 
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
 )
 
 // A snapshot is what the cache holds when a plan is made, read once. Looking
@@ -18,6 +19,8 @@ type snapshot struct {
 	rows    map[string]map[string]model.Model // by table and UUID; read only
 	ids     map[string]map[string]string      // by table and ID of ours: the UUID
 	parents map[string]map[string][]location  // by table and UUID: where it is referred to
+
+	strangers map[string]map[string]string // by table and name: the UUID of a row that is not ours
 }
 
 // A location is one set column of one row.
@@ -27,6 +30,7 @@ func newSnapshot(c *cache.TableCache, tables map[string]*table) *snapshot {
 	return &snapshot{
 		cache: c, tables: tables,
 		rows: map[string]map[string]model.Model{}, ids: map[string]map[string]string{}, parents: map[string]map[string][]location{},
+		strangers: map[string]map[string]string{},
 	}
 }
 
@@ -91,17 +95,27 @@ func columnOf(m model.Model, column string) reflect.Value {
 	panic("nbsync: " + v.Type().Name() + " has no column " + column)
 }
 
-// adoptable returns the UUID of a row that is nobody's and may be taken over
-// for want, and whether there is one with the same name that may not.
-func (s *snapshot) adoptable(want nb.Row) (uuid string, clash bool) {
-	for uuid, have := range s.table(want.Table) {
-		if owner, _ := ownerOf(have); owner != "" {
-			continue
+// stranger returns the UUID of a row that is nobody's of ours and stands where
+// want should be: one with the same name, or the one that want may take over.
+// It reports whether want may.
+func (s *snapshot) stranger(want nb.Row) (uuid string, adopt bool) {
+	byName, ok := s.strangers[want.Table]
+	if !ok {
+		byName = map[string]string{}
+		for uuid, m := range s.table(want.Table) {
+			if owner, _ := ownerOf(m); owner == "" {
+				byName[nameOf(m)] = uuid
+			}
 		}
-		if s.tables[want.Table].fits(have, want.Model) {
-			return uuid, false
-		}
-		clash = clash || sameName(have, want.Model)
+		s.strangers[want.Table] = byName
 	}
-	return "", clash
+	fits := s.tables[want.Table].fits
+	if uuid = byName[nameOf(want.Model)]; uuid == "" && want.Table == nbdb.LogicalRouterTable {
+		for _, other := range byName { // the cluster router may have any name
+			if fits(s.table(want.Table)[other], want.Model) {
+				uuid = other
+			}
+		}
+	}
+	return uuid, uuid != "" && want.Adopt && fits(s.table(want.Table)[uuid], want.Model)
 }

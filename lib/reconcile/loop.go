@@ -26,9 +26,9 @@ type Loop[E any, K cmp.Ordered] struct {
 	// Sync brings dirty keys up to date. It returns those that it could not,
 	// each with the reason. It may find more keys to do: those count as dirty.
 	Sync func(ctx context.Context, dirty []K) (failed map[K]error)
-	// Gap is how long after a call for n keys the next call may start. Events
-	// that come in between are gathered. nil means no gap.
-	Gap func(n int) time.Duration
+	// Gap is asked after each call of Sync how long to gather events before the
+	// next one. nil means not at all.
+	Gap func() time.Duration
 	// Resync is how often All keys are made dirty; 0 means never.
 	Resync time.Duration
 	// All lists all keys, for Resync.
@@ -96,7 +96,7 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-time.After(l.Gap(len(batch))):
+			case <-time.After(l.Gap()):
 			}
 		}
 	}

@@ -24,7 +24,7 @@ func recorder(broken map[string]error) (*Loop[string, string], *[][]string) {
 			}
 			return failed
 		},
-		Gap: func(n int) time.Duration { return 100 * time.Millisecond },
+		Gap: func() time.Duration { return 100 * time.Millisecond },
 	}
 	return l, calls
 }

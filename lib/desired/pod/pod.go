@@ -81,8 +81,7 @@ func Rows(p Pod, a Addresses) []nb.Row {
 			Options:      map[string]string{names.IfaceIDVer: p.UID},
 			ExternalIDs:  map[string]string{names.Namespace: p.Namespace, names.Pod: "true", names.PodUID: p.UID},
 		},
-		In:    []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: names.NodeSwitch(p.Node), Column: "ports"}},
-		Adopt: true,
+		In: []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: names.NodeSwitch(p.Node), Column: "ports"}},
 	}}
 }
 
