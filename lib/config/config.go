@@ -289,6 +289,13 @@ func (r *resolver) apiServer() string {
 	if v == "" {
 		return ""
 	}
+	if strings.Contains(v, "@") {
+		// Not by fail, which would print the password.
+		source := r.found[apiServer].source
+		r.errs = append(r.errs, fmt.Errorf("bad %s (from %s): it must not have a user or password; use %s", apiServer, source, apiToken))
+		r.set(apiServer, mask, source)
+		return ""
+	}
 	if !strings.Contains(v, "://") {
 		v = "http://" + v
 	}
@@ -300,11 +307,6 @@ func (r *resolver) apiServer() string {
 	}
 	if p := u.Port(); strings.HasSuffix(u.Host, ":") || (p != "" && !isPort(p)) {
 		r.fail(apiServer, want)
-		return ""
-	}
-	if u.User != nil {
-		// Not by fail, which would print the password.
-		r.errs = append(r.errs, fmt.Errorf("bad %s (from %s): it must not have a user or password; use %s", apiServer, r.found[apiServer].source, apiToken))
 		return ""
 	}
 	v = strings.TrimRight(v, "/")

@@ -74,7 +74,7 @@ type Options struct {
 	Remotes []string
 	// TLS is for remotes with ssl:. See TLSConfig.
 	TLS *tls.Config
-	// Model is what the client knows of the schema, with client indexes.
+	// Model is what the client knows of the schema.
 	Model model.ClientDBModel
 	// Needs is the release that has all of Model, for messages: "OVN 23.03".
 	Needs string
@@ -92,6 +92,8 @@ type DB struct {
 	options      Options
 	log          *logrus.Entry
 	transactions atomic.Uint64
+	// How often to probe and how long to wait, constant but for tests.
+	probeInterval, probeTimeout time.Duration
 
 	mu       sync.Mutex
 	conn     *conn // the latest; it may be gone
@@ -115,7 +117,7 @@ type conn struct {
 // are read. Without a call of Run the connection is not renewed when lost.
 // The error is one line that names each remote and what is wrong with it.
 func Open(ctx context.Context, o Options) (*DB, error) {
-	db := &DB{options: o, log: o.Log}
+	db := &DB{options: o, log: o.Log, probeInterval: probeInterval, probeTimeout: probeTimeout}
 	if db.log == nil {
 		silent := logrus.New()
 		silent.SetOutput(io.Discard)
@@ -207,7 +209,7 @@ func (db *DB) Run(ctx context.Context, onUp func(client.Client), onDown func(err
 			if onUp != nil {
 				onUp(c.client)
 			}
-			c.watch(ctx)
+			db.watch(ctx, c)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -413,8 +415,8 @@ func (c *conn) drop(why error) {
 
 // watch returns when the connection is gone or ctx ends. It asks the server
 // for a sign of life now and then.
-func (c *conn) watch(ctx context.Context) {
-	ticker := time.NewTicker(probeInterval)
+func (db *DB) watch(ctx context.Context, c *conn) {
+	ticker := time.NewTicker(db.probeInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -423,7 +425,7 @@ func (c *conn) watch(ctx context.Context) {
 		case <-c.gone.Done():
 			return
 		case <-ticker.C:
-			if err := c.probe(ctx); err != nil && ctx.Err() == nil {
+			if err := c.probe(ctx, db.probeTimeout); err != nil && ctx.Err() == nil {
 				c.drop(fmt.Errorf("no answer to a probe: %w", err))
 				return
 			}
@@ -432,8 +434,8 @@ func (c *conn) watch(ctx context.Context) {
 }
 
 // probe sends an echo (RFC 7047 section 4.1.11).
-func (c *conn) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+func (c *conn) probe(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	_, err := abandon(ctx, c.gone, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.client.Echo(ctx)

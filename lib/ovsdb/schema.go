@@ -10,7 +10,6 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
-	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb/nbdb"
 )
 
@@ -40,24 +39,14 @@ func nbModels() map[string]model.Model {
 	}
 }
 
-// NBModel returns the model of NBTables. Tables with external_ids have client
-// indexes on their keys names.Owner and names.ID.
+// NBModel returns the model of NBTables. It has no client indexes: libovsdb
+// takes a row without the key of an index for one whose value is empty, so
+// that a search by one of two keys also finds everything without the other.
 func NBModel() (model.ClientDBModel, error) {
-	models := nbModels()
-	m, err := model.NewClientDBModel("OVN_Northbound", models)
+	m, err := model.NewClientDBModel("OVN_Northbound", nbModels())
 	if err != nil {
 		return model.ClientDBModel{}, fmt.Errorf("making the Northbound model: %w", err)
 	}
-	indexes := map[string][]model.ClientIndex{}
-	for table, row := range models {
-		if !slices.Contains(columns(reflect.TypeOf(row)), "external_ids") {
-			continue
-		}
-		for _, key := range []string{names.Owner, names.ID} {
-			indexes[table] = append(indexes[table], model.ClientIndex{Columns: []model.ColumnKey{{Column: "external_ids", Key: key}}})
-		}
-	}
-	m.SetIndexes(indexes)
 	return m, nil
 }
 
@@ -73,8 +62,8 @@ func columns(t reflect.Type) []string {
 	return out
 }
 
-// missing lists what a model has and a server's schema lacks, and columns
-// whose type differs, as "table T" or "column T.C".
+// missing lists what a model has and a server's schema lacks, as "table T" or
+// "column T.C".
 func missing(m model.ClientDBModel, schema ovsdb.DatabaseSchema) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(m.Types())) {
@@ -85,7 +74,7 @@ func missing(m model.ClientDBModel, schema ovsdb.DatabaseSchema) []string {
 		}
 		t := m.Types()[name]
 		for _, c := range columns(t) {
-			if col := table.Column(c); col == nil {
+			if table.Column(c) == nil {
 				out = append(out, "column "+name+"."+c)
 			}
 		}

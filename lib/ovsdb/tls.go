@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -192,8 +193,8 @@ func explainTLS(ctx context.Context, addr string, config *tls.Config) error {
 	if _, err = fmt.Fprint(nc, `{"method":"echo","params":[],"id":"explain"}`); err == nil {
 		_, err = nc.Read(make([]byte, 1))
 	}
-	var alert tls.AlertError
-	if errors.As(err, &alert) || errors.Is(err, io.EOF) {
+	var alert *net.OpError // this is how crypto/tls returns an alert of the peer
+	if errors.As(err, &alert) && alert.Op == "remote error" || errors.Is(err, io.EOF) {
 		return fmt.Errorf("the server refuses this host's certificate: %w", err)
 	}
 	return nil

@@ -1,0 +1,277 @@
+package config_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"ovn-k8s/lib/config"
+)
+
+// certificate is a self-signed one, for nobody.
+const certificate = `-----BEGIN CERTIFICATE-----
+MIIBLDCB36ADAgECAgEBMAUGAytlcDARMQ8wDQYDVQQDEwZrOHMtY2EwHhcNMjYw
+-----END CERTIFICATE-----
+`
+
+func exists(paths ...string) func(string) bool {
+	return func(p string) bool {
+		for _, q := range paths {
+			if p == q {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	got, err := config.Resolve(config.Sources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Config{
+		NBPrivateKey: "/etc/openvswitch/ovncontroller-privkey.pem", NBCertificate: "/etc/openvswitch/ovncontroller-cert.pem",
+		NBCACert: "/etc/openvswitch/ovnnb-ca.cert", NBSocket: "/var/run/ovn/ovnnb_db.sock",
+		MTU: 1400, ConntrackZone: 64000,
+		JoinSubnets: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")},
+		CNIConfDir:  "/etc/cni/net.d", CNIBinDir: "/opt/cni/bin", CNIPlugin: "ovn-k8s-cni-overlay",
+		CNILogFile: "/var/log/openvswitch/ovn-k8s-cni-overlay.log", CNITimeout: time.Minute,
+		RunDir: "/var/run/openvswitch", LogDir: "/var/log/openvswitch",
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(config.Config{}), cmp.Comparer(samePrefix)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func samePrefix(a, b netip.Prefix) bool { return a == b }
+
+func TestResolve(t *testing.T) {
+	pem := strings.ReplaceAll(certificate, "\n", `\n`)
+	for _, tt := range []struct {
+		name    string
+		sources config.Sources
+		got     func(config.Config) any
+		want    any
+	}{
+		{"flag before everything", config.Sources{
+			Flags: map[string]string{"mtu": "1500"}, ExternalIDs: map[string]string{"ovn-k8s-mtu": "1450"}, File: map[string]string{"mtu": "1350"},
+		}, func(c config.Config) any { return c.MTU }, 1500},
+		{"external_ids before the file", config.Sources{
+			ExternalIDs: map[string]string{"ovn-k8s-mtu": "1450"}, File: map[string]string{"mtu": "1350"},
+		}, func(c config.Config) any { return c.MTU }, 1450},
+		{"Check18 mtu from the file", config.Sources{File: map[string]string{"mtu": "1350"}}, func(c config.Config) any { return c.MTU }, 1350},
+		{"hyphens in the file", config.Sources{File: map[string]string{"conntrack-zone": "64321"}}, func(c config.Config) any { return c.ConntrackZone }, 64321},
+		{"an empty value is none", config.Sources{
+			Flags: map[string]string{"mtu": " "}, ExternalIDs: map[string]string{"ovn-k8s-mtu": ""}, File: map[string]string{"mtu": "1350"},
+		}, func(c config.Config) any { return c.MTU }, 1350},
+		{"environment before the default", config.Sources{Env: map[string]string{"OVN_NB_DB": "tcp:1.2.3.4:6641"}},
+			func(c config.Config) any { return c.NB }, []string{"tcp:1.2.3.4:6641"}},
+		{"NB cluster, other spelling", config.Sources{ExternalIDs: map[string]string{"ovn-nb": "tcp://10.0.0.1:6641, ssl:[fd00::1]:6641"}},
+			func(c config.Config) any { return c.NB }, []string{"tcp:10.0.0.1:6641", "ssl:[fd00::1]:6641"}},
+		{"NB on this host", config.Sources{Exists: exists("/var/run/ovn/ovnnb_db.sock")},
+			func(c config.Config) any { return c.NB }, []string{"unix:/var/run/ovn/ovnnb_db.sock"}},
+		{"NB on this host, directory moved", config.Sources{Env: map[string]string{"OVN_RUNDIR": "/x"}, Exists: exists("/x/ovnnb_db.sock")},
+			func(c config.Config) any { return c.NB }, []string{"unix:/x/ovnnb_db.sock"}},
+		{"NB on this host, old place", config.Sources{Env: map[string]string{"OVS_RUNDIR": "/y"}, Exists: exists("/y/ovnnb_db.sock")},
+			func(c config.Config) any { return c.NB }, []string{"unix:/y/ovnnb_db.sock"}},
+		{"NB socket configured", config.Sources{File: map[string]string{"unix_socket": "/z/nb.sock"}, Exists: exists("/z/nb.sock")},
+			func(c config.Config) any { return c.NB }, []string{"unix:/z/nb.sock"}},
+		{"API server without a scheme", config.Sources{ExternalIDs: map[string]string{"k8s-api-server": "10.0.0.1:8080"}},
+			func(c config.Config) any { return c.APIServer }, "http://10.0.0.1:8080"},
+		{"API server with one", config.Sources{ExternalIDs: map[string]string{"k8s-api-server": "https://k8s.example:6443/"}},
+			func(c config.Config) any { return c.APIServer }, "https://k8s.example:6443"},
+		{"API server in a pod", config.Sources{Env: map[string]string{"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}},
+			func(c config.Config) any { return c.APIServer }, "https://[fd00::1]:443"},
+		{"token", config.Sources{ExternalIDs: map[string]string{"k8s-api-token": "abc"}},
+			func(c config.Config) any { return c.APIToken.Reveal() + c.APITokenFile }, "abc"},
+		{"token file on the command line wins over the token", config.Sources{
+			Flags: map[string]string{"k8s-api-token-file": "/t"}, ExternalIDs: map[string]string{"k8s-api-token": "abc"},
+		}, func(c config.Config) any { return c.APIToken.Reveal() + c.APITokenFile }, "/t"},
+		{"token wins over the service account's", config.Sources{
+			ExternalIDs: map[string]string{"k8s-api-token": "abc"}, Exists: exists(config.ServiceAccountToken),
+		}, func(c config.Config) any { return c.APIToken.Reveal() + c.APITokenFile }, "abc"},
+		{"service account", config.Sources{Exists: exists(config.ServiceAccountToken, config.ServiceAccountCA)},
+			func(c config.Config) any { return c.APITokenFile + c.APICAFile }, config.ServiceAccountToken + config.ServiceAccountCA},
+		{"CA as text with escapes", config.Sources{ExternalIDs: map[string]string{"k8s-ca-certificate": pem}},
+			func(c config.Config) any { return strings.TrimSpace(c.APICA) }, strings.TrimSpace(certificate)},
+		{"CA as a file", config.Sources{ExternalIDs: map[string]string{"k8s-ca-certificate": "/etc/ca.crt"}},
+			func(c config.Config) any { return c.APICAFile }, "/etc/ca.crt"},
+		{"CA in its usual place", config.Sources{Exists: exists("/etc/openvswitch/k8s-ca.crt")},
+			func(c config.Config) any { return c.APICAFile }, "/etc/openvswitch/k8s-ca.crt"},
+		{"time in seconds", config.Sources{ExternalIDs: map[string]string{"ovn-k8s-cni-timeout": "90"}},
+			func(c config.Config) any { return c.CNITimeout }, 90 * time.Second},
+		{"unknown keys are named", config.Sources{
+			ExternalIDs: map[string]string{"ovn-k8s-mut": "1", "hostname": "x"}, File: map[string]string{"mtuu": "1", "mtu": "1400"},
+		}, func(c config.Config) any { return c.Ignored }, []string{"external_ids:ovn-k8s-mut", "ovn_k8s.conf: mtuu"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := config.Resolve(tt.sources)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, tt.got(c)); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// Each problem names the value, where it is from and what would be right.
+func TestResolveNamesEveryProblem(t *testing.T) {
+	_, err := config.Resolve(config.Sources{
+		Flags: map[string]string{"mtu": "14OO"},
+		ExternalIDs: map[string]string{
+			"ovn-nb": "tcp:10.0.0.1", "k8s-api-server": "ftp://x", "k8s-ca-certificate": "ca.crt",
+			"ovn-k8s-join-subnet": "100.64.0.1/16", "ovn-k8s-service-cidr": "10.96.0.0/12,10.97.0.0/16",
+		},
+		File:     map[string]string{"conntrack_zone": "70000", "cni_conf_path": "net.d", "cni_timeout": "0", "ovn_mode": "underlay"},
+		FileName: "/etc/openvswitch/ovn_k8s.conf",
+	})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	want := []string{
+		`bad cni-conf-path "net.d" (from /etc/openvswitch/ovn_k8s.conf: cni_conf_path): want an absolute path`,
+		`bad ovn-nb "tcp:10.0.0.1" (from external_ids:ovn-nb): "tcp:10.0.0.1": missing port in address: want tcp:HOST:PORT, as in tcp:10.0.0.1:6641`,
+		`bad k8s-api-server "ftp://x" (from external_ids:k8s-api-server): want HOST:PORT, http://HOST:PORT or https://HOST:PORT`,
+		`bad k8s-ca-certificate "ca.crt" (from external_ids:k8s-ca-certificate): want PEM text that starts with -----BEGIN CERTIFICATE-----, or an absolute path`,
+		`bad mtu "14OO" (from --mtu): want a number from 576 to 65535`,
+		`bad conntrack-zone "70000" (from /etc/openvswitch/ovn_k8s.conf: conntrack_zone): want a number from 1 to 65535`,
+		`bad cni-timeout "0" (from /etc/openvswitch/ovn_k8s.conf: cni_timeout): want a time from 1s to 1h`,
+		`bad join-subnet "100.64.0.1/16" (from external_ids:ovn-k8s-join-subnet): "100.64.0.1/16" has bits of the host set; want 100.64.0.0/16`,
+		`bad service-cidr "10.96.0.0/12,10.97.0.0/16" (from external_ids:ovn-k8s-service-cidr): want at most one subnet per address family`,
+		`bad ovn-mode "underlay" (from /etc/openvswitch/ovn_k8s.conf: ovn_mode): want overlay`,
+	}
+	if diff := cmp.Diff(want, strings.Split(err.Error(), "\n")); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestSecretsAreNeverPrinted(t *testing.T) {
+	const secret = "s3cr3t"
+	c, err := config.Resolve(config.Sources{ExternalIDs: map[string]string{"k8s-api-token": secret}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := fmt.Sprintf("%v %+v %#v %s %v %+v %#v %q %x %s", c, c, c, c.Show(), c.APIToken, &c, &c, c.APIToken, c.APIToken, text)
+	if strings.Contains(all, secret) || strings.Contains(all, fmt.Sprintf("%x", secret)) {
+		t.Errorf("the token is printed:\n%s", all)
+	}
+	for _, bad := range []map[string]string{
+		{"k8s-api-token": secret + " x"},
+		{"k8s-api-server": "https://admin:" + secret + "@host"},
+		{"k8s-ca-certificate": "-----BEGIN PRIVATE KEY-----\n" + secret + "AA\n-----END PRIVATE KEY-----"},
+	} {
+		c, err := config.Resolve(config.Sources{ExternalIDs: bad})
+		if err == nil {
+			t.Errorf("%v: no error", bad)
+			continue
+		}
+		if strings.Contains(err.Error(), secret) || strings.Contains(c.Show(), secret) {
+			t.Errorf("a secret is printed: %v\n%s", err, c.Show())
+		}
+	}
+}
+
+func TestShow(t *testing.T) {
+	c, err := config.Resolve(config.Sources{
+		Flags:       map[string]string{"mtu": "1500"},
+		ExternalIDs: map[string]string{"k8s-api-token": "abc", "ovn-nb": "tcp://10.0.0.1:6641"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(c.Show(), "\n")
+	for _, want := range []string{
+		"NAME VALUE SOURCE", "mtu 1500 --mtu", "k8s-api-token ******** external_ids:k8s-api-token",
+		"ovn-nb tcp:10.0.0.1:6641 external_ids:ovn-nb", "conntrack-zone 64000 default", "k8s-api-server - -",
+	} {
+		found := false
+		for _, l := range lines {
+			found = found || strings.Join(strings.Fields(l), " ") == want
+		}
+		if !found {
+			t.Errorf("no line %q in\n%s", want, c.Show())
+		}
+	}
+}
+
+// Every setting can be given somewhere, and under names that are its own.
+func TestSettings(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range config.Settings() {
+		if s.Text == "" || s.Flag+s.ExternalID+s.Key == "" {
+			t.Errorf("%s: no text or no way to set it", s.Name)
+		}
+		for _, k := range []string{"--" + s.Flag, "external_ids:" + s.ExternalID, "file:" + s.Key} {
+			if !strings.HasSuffix(k, "-") && !strings.HasSuffix(k, ":") && seen[k] {
+				t.Errorf("%s is there twice", k)
+			}
+			seen[k] = true
+		}
+		if !strings.Contains(config.Markdown(), "| "+s.Name+": ") {
+			t.Errorf("%s is not in the table", s.Name)
+		}
+	}
+}
+
+func TestParseRemotes(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                                     "",
+		"unix:/run/x.sock":                     "unix:/run/x.sock",
+		"unix:///run/x.sock":                   "unix:/run/x.sock",
+		"tcp:h:1":                              "tcp:h:1",
+		"tcp:a:1,tcp:b:2,tcp:a:1":              "tcp:a:1 tcp:b:2",
+		"ssl://[fd00::1]:6641":                 "ssl:[fd00::1]:6641",
+		"tcp:fd00::1:6641":                     `error "tcp:fd00::1:6641": too many colons in address: want tcp:HOST:PORT, as in tcp:10.0.0.1:6641`,
+		"tcp:1.2.3.4:0":                        `error "tcp:1.2.3.4:0": bad port "0": want tcp:HOST:PORT, as in tcp:10.0.0.1:6641`,
+		"unix:db.sock":                         `error "unix:db.sock": the file of unix: must be an absolute path`,
+		"http://1.2.3.4:6641, 10.0.0.1, x:y:z": "error \"http://1.2.3.4:6641\": want unix:FILE, tcp:HOST:PORT or ssl:HOST:PORT\n\"10.0.0.1\": want unix:FILE, tcp:HOST:PORT or ssl:HOST:PORT\n\"x:y:z\": want unix:FILE, tcp:HOST:PORT or ssl:HOST:PORT",
+	} {
+		remotes, err := config.ParseRemotes(in)
+		got := strings.Join(remotes, " ")
+		if err != nil {
+			got = "error " + err.Error()
+		}
+		if got != want {
+			t.Errorf("%q:\n got %s\nwant %s", in, got, want)
+		}
+	}
+}
+
+func FuzzParseRemotes(f *testing.F) {
+	f.Add("tcp:10.0.0.1:6641,ssl://[::1]:6642,unix:/x")
+	f.Fuzz(func(t *testing.T, in string) {
+		remotes, err := config.ParseRemotes(in)
+		if err != nil {
+			return
+		}
+		again, err := config.ParseRemotes(strings.Join(remotes, ","))
+		if err != nil || cmp.Diff(remotes, again) != "" {
+			t.Errorf("%q gives %q, and that gives %q, %v", in, remotes, again, err)
+		}
+	})
+}
+
+func FuzzResolve(f *testing.F) {
+	f.Add("k8s-ca-certificate", certificate)
+	f.Add("k8s-api-server", "10.0.0.1:8080")
+	f.Add("ovn-k8s-join-subnet", "100.64.0.0/16")
+	f.Fuzz(func(t *testing.T, key, value string) {
+		c, err := config.Resolve(config.Sources{ExternalIDs: map[string]string{key: value}, File: map[string]string{key: value}})
+		if err == nil && strings.Count(c.Show(), "\n") < len(config.Settings()) {
+			t.Errorf("%q=%q: settings are missing:\n%s", key, value, c.Show())
+		}
+	})
+}
