@@ -412,6 +412,16 @@ func (w *World) Units() []nb.Unit {
 // Cluster is the topology as it was put last.
 func (w *World) Cluster() topology.Cluster { return w.cluster }
 
+// Pod returns the pod that is unit u, if it is one that needs a port.
+func (w *World) Pod(u nb.Unit) (pod.Pod, bool) {
+	k, _ := pod.KeyOf(u)
+	p := w.pods[k]
+	if p == nil {
+		return pod.Pod{}, false
+	}
+	return p.Pod, true
+}
+
 // An Annotation is what a pod's annotation names.Annotation should be.
 type Annotation struct {
 	Pod       pod.Pod // as Kubernetes has it; its Annotation is what it is now

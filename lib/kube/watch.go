@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,7 +47,7 @@ func Watch(ctx context.Context, core rest.Interface, log *logrus.Entry, send fun
 func follow(ctx context.Context, core rest.Interface, resource string, s *sink, log *logrus.Entry) {
 	lw := cache.NewListWatchFromClient(core, resource, corev1.NamespaceAll, fields.Everything())
 	r := cache.NewReflectorWithOptions(failFast{lw}, s.kind, s, cache.ReflectorOptions{Name: resource})
-	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond), backoff.WithMaxInterval(3*time.Second), backoff.WithMaxElapsedTime(0))
+	retry := newBackoff()
 	for ctx.Err() == nil {
 		start := time.Now()
 		err := r.ListAndWatchWithContext(ctx)

@@ -1,0 +1,36 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// retryInterval and retryMax are how long to wait for the API server between
+// two tries, at first and at the most.
+const (
+	retryInterval = 100 * time.Millisecond
+	retryMax      = 3 * time.Second
+)
+
+func newBackoff() *backoff.ExponentialBackOff {
+	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(retryInterval), backoff.WithMaxInterval(retryMax), backoff.WithMaxElapsedTime(0))
+}
+
+// Retry calls try until it succeeds or ctx ends, whose error it then returns.
+// failed is told of each failure; the intervals grow to 3 s.
+func Retry(ctx context.Context, try func() error, failed func(error)) error {
+	return backoff.RetryNotify(try, backoff.WithContext(newBackoff(), ctx), func(err error, _ time.Duration) { failed(err) })
+}
+
+// Unreachable reports whether err says that the API server cannot be reached or
+// is not ready, so that waiting may help. That it refuses us does not count.
+func Unreachable(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) || errors.Is(err, context.DeadlineExceeded) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err)
+}

@@ -1,0 +1,190 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+)
+
+// patchers is how many annotations are written at once.
+const patchers = 64
+
+// An annotator writes the annotations of pods, beside the engine. Its methods
+// are called by the engine's goroutine.
+type annotator struct {
+	cluster *kube.Cluster
+	world   *desired.World
+	send    func(event)
+	jobs    queue
+	notes   map[pod.Key]*note
+}
+
+// A note is what is known about the annotation of one pod beyond what the API
+// server's events have told.
+type note struct {
+	uid, value string
+	version    uint64 // of the pod with the value; 0 while the patch is on its way
+	err        error  // why the last patch failed; told once
+}
+
+func newAnnotator(cluster *kube.Cluster, world *desired.World, send func(event)) *annotator {
+	return &annotator{cluster: cluster, world: world, send: send, jobs: queue{wake: make(chan struct{}, 1)}, notes: map[pod.Key]*note{}}
+}
+
+// want makes the annotation of a pod what a says. It returns the error of the
+// last try, if that has not been told yet, and then does not try again at once.
+func (n *annotator) want(u nb.Unit, a desired.Annotation) error {
+	value := a.Addresses.Annotation()
+	old := n.notes[a.Pod.Key]
+	if old != nil && old.uid == a.Pod.UID {
+		switch {
+		case old.err != nil:
+			delete(n.notes, a.Pod.Key)
+			return old.err
+		case old.version == 0 || old.value == value:
+			return nil // on its way, or an event is
+		}
+	}
+	if a.Pod.Annotation == value {
+		return nil
+	}
+	now := &note{uid: a.Pod.UID, value: value}
+	n.notes[a.Pod.Key] = now
+	n.jobs.put(job{u, a.Pod.Key, now})
+	return nil
+}
+
+// overlay corrects an object that is older than the patch of its annotation.
+func (n *annotator) overlay(o any) {
+	p, ok := o.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	k := pod.Key{Namespace: p.Namespace, Name: p.Name}
+	note := n.notes[k]
+	switch {
+	case note == nil || note.version == 0:
+	case note.uid != string(p.UID) || kube.Version(p.ResourceVersion) >= note.version:
+		delete(n.notes, k)
+	default:
+		if p.Annotations == nil {
+			p.Annotations = map[string]string{}
+		}
+		p.Annotations[names.Annotation] = note.value
+	}
+}
+
+// forget drops what is known about an object that is gone.
+func (n *annotator) forget(o any) {
+	if p, ok := o.(*corev1.Pod); ok {
+		delete(n.notes, pod.Key{Namespace: p.Namespace, Name: p.Name})
+	}
+}
+
+// prune drops what is known about pods that the World does not have.
+func (n *annotator) prune() {
+	maps.DeleteFunc(n.notes, func(k pod.Key, _ *note) bool {
+		_, ok := n.world.Pod(k.Unit())
+		return !ok
+	})
+}
+
+// run writes annotations until ctx ends.
+func (n *annotator) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for range patchers {
+		wg.Go(func() {
+			for j, ok := n.jobs.take(ctx); ok; j, ok = n.jobs.take(ctx) {
+				version, err := n.cluster.Annotate(ctx, types.NamespacedName(j.key), j.note.uid, names.Annotation, j.note.value)
+				n.send(func() []nb.Unit { return n.done(j, version, err) })
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// done records the end of a patch.
+func (n *annotator) done(j job, version uint64, err error) []nb.Unit {
+	if n.notes[j.key] != j.note {
+		return nil // the pod has been replaced meanwhile
+	}
+	switch {
+	case errors.Is(err, kube.ErrGone):
+		delete(n.notes, j.key) // its event comes
+		return nil
+	case err != nil:
+		j.note.err = err
+		return []nb.Unit{j.unit}
+	}
+	j.note.version = version
+	a, ok := n.world.Annotation(j.unit)
+	switch {
+	case !ok || a.Addresses.Annotation() != j.note.value:
+		return []nb.Unit{j.unit} // something else is wanted by now
+	case a.Pod.Annotation == j.note.value:
+		delete(n.notes, j.key) // the event was faster
+	}
+	return nil
+}
+
+// A job is one annotation to be written.
+type job struct {
+	unit nb.Unit
+	key  pod.Key
+	note *note
+}
+
+// A queue is a list of jobs without an end, first in, first out.
+type queue struct {
+	mu   sync.Mutex // guards jobs
+	jobs []job
+	wake chan struct{} // holds one token if there may be jobs
+}
+
+func (q *queue) put(j job) {
+	q.mu.Lock()
+	q.jobs = append(q.jobs, j)
+	q.mu.Unlock()
+	q.signal()
+}
+
+func (q *queue) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take waits for the next job. It reports false when ctx ends.
+func (q *queue) take(ctx context.Context) (job, bool) {
+	for {
+		select {
+		case <-ctx.Done():
+			return job{}, false
+		case <-q.wake:
+		}
+		q.mu.Lock()
+		if len(q.jobs) == 0 {
+			q.mu.Unlock()
+			continue
+		}
+		j := q.jobs[0]
+		q.jobs = q.jobs[1:]
+		more := len(q.jobs) > 0
+		q.mu.Unlock()
+		if more {
+			q.signal()
+		}
+		return j, true
+	}
+}

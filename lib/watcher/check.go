@@ -1,0 +1,115 @@
+package watcher
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nbsync"
+	"ovn-k8s/lib/settings"
+)
+
+// Check compares the database and the annotations with what the API server
+// says, once, and prints each difference to out as a line that starts with +
+// (missing), - (superfluous) or ~ (other than it should be). It reports whether
+// there was none. It changes nothing, and may run beside an active watcher: what
+// that one has not got round to is a difference.
+func (w *Watcher) Check(ctx context.Context, out io.Writer) (bool, error) {
+	sw, err := w.openvswitch(ctx)
+	if err != nil {
+		return false, err
+	}
+	if sw != nil {
+		defer sw.Close()
+	}
+	cfg, err := settings.Load(ctx, w.Flags, sw)
+	if err != nil {
+		return false, err
+	}
+	l, err := w.connect(ctx, cfg, cfg.APIToken.Reveal)
+	if err != nil {
+		return false, err
+	}
+	defer l.cluster.Close()
+	defer l.db.Close()
+	e := newEngine(l, w.log)
+	if err := e.load(ctx); err != nil {
+		return false, err
+	}
+	differences, err := e.differences()
+	for _, d := range differences {
+		fmt.Fprintln(out, d)
+	}
+	return len(differences) == 0, err
+}
+
+// load fills the World once, without following anything.
+func (e *engine) load(ctx context.Context) error {
+	for _, l := range leases(e.links.db) {
+		e.world.Put(l)
+	}
+	c, found, err := readTopology(e.links.db)
+	if err != nil {
+		return err
+	}
+	if !found {
+		saved, err := savedTopology(ctx, e.links.cluster)
+		if err != nil {
+			return err
+		}
+		if saved == nil {
+			return ErrNoClusterRouter
+		}
+		c = *saved
+	}
+	e.world.Put(c)
+	var events []kube.Event
+	if events, err = e.links.cluster.List(ctx); err != nil {
+		return err
+	}
+	for _, ev := range events {
+		e.take(ev)
+	}
+	e.world.Settle()
+	return nil
+}
+
+// differences lists what a watcher would change now.
+func (e *engine) differences() ([]string, error) {
+	want := map[nb.Unit][]nb.Row{}
+	problems := map[nb.Unit]error{}
+	for _, u := range e.all() {
+		rows, err := e.world.Rows(u)
+		want[u] = rows
+		if err != nil {
+			problems[u] = err
+		}
+	}
+	plan, err := e.sync.Plan(want)
+	if err != nil {
+		return nil, fmt.Errorf("comparing: %w", err)
+	}
+	maps.Copy(problems, plan.Failed)
+	return describe(plan, problems, e.world), nil
+}
+
+func describe(plan *nbsync.Plan, problems map[nb.Unit]error, world *desired.World) []string {
+	var lines []string
+	for _, c := range plan.Changes {
+		lines = append(lines, c.String())
+	}
+	for _, u := range slices.Sorted(slices.Values(world.Units())) {
+		if a, ok := world.Annotation(u); ok && a.Pod.Annotation != a.Addresses.Annotation() {
+			lines = append(lines, fmt.Sprintf("~ Pod %s annotation: %q → %q", a.Pod.Key, a.Pod.Annotation, a.Addresses.Annotation()))
+		}
+	}
+	for _, u := range slices.Sorted(maps.Keys(problems)) {
+		lines = append(lines, fmt.Sprintf("! %s: %v", u, problems[u]))
+	}
+	return lines
+}

@@ -1,0 +1,330 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/lib/nbsync"
+	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/reconcile"
+)
+
+// An event is a change that the engine's goroutine records. It returns the
+// units that it touches.
+type event func() []nb.Unit
+
+// An engine brings the database and the annotations to what the World says. All
+// but send, status and what they use belongs to the goroutine of its loop.
+type engine struct {
+	links *links
+	log   *logrus.Entry
+	loop  reconcile.Loop[event, nb.Unit]
+	sync  nbsync.Sync
+	world *desired.World
+	notes *annotator
+	// missing are the kinds of objects that are not known yet. Nothing is
+	// written before all are.
+	missing    map[string]bool
+	saved      *topology.Cluster  // the copy of the topology, as far as known
+	complained map[nb.Unit]string // what was said last of units that fail
+	written    int                // rows that the last sync changed
+}
+
+func newEngine(l *links, log func(string) *logrus.Entry) *engine {
+	e := &engine{
+		links: l, log: log("watcher"), sync: nbsync.Sync{DB: l.db, Log: log("nbsync")},
+		world: desired.NewWorld(), missing: map[string]bool{"topology": true, "*v1.Pod": true, "*v1.Node": true},
+		complained: map[nb.Unit]string{},
+	}
+	e.notes = newAnnotator(l.cluster, e.world, e.send)
+	e.loop = reconcile.Loop[event, nb.Unit]{
+		Take: func(ev event) []nb.Unit { return ev() },
+		Sync: e.reconcile, Gap: e.gap,
+		Resync: 10 * time.Minute, All: e.all,
+	}
+	return e
+}
+
+// send hands an event to the engine's goroutine. It does not block.
+func (e *engine) send(ev event) { e.loop.Send(ev) }
+
+// run runs the engine until ctx ends.
+func (e *engine) run(ctx context.Context) error {
+	e.log.Info("active: following the API server")
+	defer e.log.Info("no longer active")
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Events after the end go nowhere: the handlers of a database cannot be
+	// taken back, so they look for the engine's end themselves.
+	e.links.db.Handle(whileRunning(ctx, nbsync.Handler(func(u nb.Unit) {
+		e.send(func() []nb.Unit { return []nb.Unit{u} })
+	})))
+	e.links.db.Handle(whileRunning(ctx, routerHandler(func() { e.send(e.refreshTopology) })))
+	for _, l := range leases(e.links.db) {
+		e.world.Put(l)
+	}
+	e.send(e.refreshTopology)
+	wg.Go(func() { e.loadSavedTopology(ctx) })
+	wg.Go(func() {
+		e.links.cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []nb.Unit { return e.take(ev) }) })
+	})
+	wg.Go(func() { e.notes.run(ctx) })
+	return e.loop.Run(ctx)
+}
+
+func whileRunning(ctx context.Context, h cache.EventHandler) cache.EventHandler {
+	return &cache.EventHandlerFuncs{
+		AddFunc: func(table string, m model.Model) {
+			if ctx.Err() == nil {
+				h.OnAdd(table, m)
+			}
+		},
+		UpdateFunc: func(table string, before, after model.Model) {
+			if ctx.Err() == nil {
+				h.OnUpdate(table, before, after)
+			}
+		},
+		DeleteFunc: func(table string, m model.Model) {
+			if ctx.Err() == nil {
+				h.OnDelete(table, m)
+			}
+		},
+	}
+}
+
+// routerHandler calls changed when a router appears, goes, or has other
+// external_ids.
+func routerHandler(changed func()) cache.EventHandler {
+	ids := func(m model.Model) map[string]string { return m.(*nbdb.LogicalRouter).ExternalIDs }
+	return &cache.EventHandlerFuncs{
+		AddFunc: func(table string, _ model.Model) {
+			if table == nbdb.LogicalRouterTable {
+				changed()
+			}
+		},
+		UpdateFunc: func(table string, before, after model.Model) {
+			if table == nbdb.LogicalRouterTable && !maps.Equal(ids(before), ids(after)) {
+				changed()
+			}
+		},
+		DeleteFunc: func(table string, _ model.Model) {
+			if table == nbdb.LogicalRouterTable {
+				changed()
+			}
+		},
+	}
+}
+
+// refreshTopology reads the topology again. Where the database has none, or one
+// that makes no sense, the one that is known is kept, and will be written back.
+func (e *engine) refreshTopology() []nb.Unit {
+	c, found, err := readTopology(e.links.db)
+	switch {
+	case errors.Is(err, ovsdb.ErrNotConnected):
+		return nil // reconnected comes
+	case err != nil:
+		e.log.Errorf("keeping the former topology: %v", err)
+		return nil
+	case !found:
+		return e.world.Units()
+	}
+	delete(e.missing, "topology")
+	return e.world.Put(c)
+}
+
+// loadSavedTopology fetches the copy of the topology, for a database that has
+// none.
+func (e *engine) loadSavedTopology(ctx context.Context) {
+	var saved *topology.Cluster
+	err := kube.Retry(ctx, func() (err error) {
+		saved, err = savedTopology(ctx, e.links.cluster)
+		return err
+	}, func(err error) { e.log.Warnf("trying again: %v", err) })
+	if err != nil {
+		return // ctx has ended
+	}
+	e.send(func() []nb.Unit {
+		e.saved = saved
+		if !e.missing["topology"] {
+			return []nb.Unit{topology.ClusterUnit}
+		}
+		if saved == nil {
+			e.log.Errorf("waiting: %v", ErrNoClusterRouter)
+			return nil
+		}
+		e.log.WithField("nodes", len(saved.Nodes)).Warn("the Northbound database has no cluster router: restoring the topology from its copy")
+		delete(e.missing, "topology")
+		return e.world.Put(*saved)
+	})
+}
+
+// reconnected makes everything dirty, since nobody knows what happened to the
+// database meanwhile.
+func (e *engine) reconnected() []nb.Unit {
+	return append(e.refreshTopology(), e.all()...)
+}
+
+// all lists the units that have rows, or should have.
+func (e *engine) all() []nb.Unit {
+	units := e.world.Units()
+	owners, err := e.sync.Owners()
+	if err != nil {
+		return units // reconnected comes
+	}
+	for _, u := range owners {
+		if ours(u) {
+			units = append(units, u)
+		}
+	}
+	return units
+}
+
+// ours reports whether u is a unit of a kind that the World knows. Rows of other
+// kinds are a newer version's.
+func ours(u nb.Unit) bool {
+	return u == topology.ClusterUnit || strings.HasPrefix(string(u), topology.NodePrefix) || strings.HasPrefix(string(u), pod.UnitPrefix)
+}
+
+// take records a change of Kubernetes objects.
+func (e *engine) take(ev kube.Event) []nb.Unit {
+	kind := fmt.Sprintf("%T", ev.Kind)
+	switch {
+	case ev.Replace:
+		for _, o := range ev.Objects {
+			e.notes.overlay(o)
+		}
+		delete(e.missing, kind)
+		defer e.notes.prune()
+		return e.world.Replace(ev.Kind, ev.Objects)
+	case ev.Gone:
+		e.notes.forget(ev.Object)
+		return e.world.Remove(ev.Object)
+	}
+	e.notes.overlay(ev.Object)
+	return e.world.Put(ev.Object)
+}
+
+// reconcile brings units up to date: it is the Sync of the loop.
+func (e *engine) reconcile(ctx context.Context, dirty []nb.Unit) map[nb.Unit]error {
+	if len(e.missing) > 0 {
+		return nil
+	}
+	if e.missing != nil { // the first time: whatever is there
+		e.missing = nil
+		dirty = append(dirty, e.all()...)
+	}
+	dirty = append(dirty, e.world.Settle()...)
+	want, failed := map[nb.Unit][]nb.Row{}, map[nb.Unit]error{}
+	for _, u := range dirty {
+		if _, done := want[u]; done || !ours(u) {
+			continue
+		}
+		rows, err := e.world.Rows(u)
+		want[u] = rows
+		if err != nil {
+			failed[u] = err
+		}
+		if a, ok := e.world.Annotation(u); ok {
+			if err := e.notes.want(u, a); err != nil {
+				failed[u] = err
+			}
+		}
+	}
+	changes, refused := e.sync.Apply(ctx, want)
+	e.written = len(changes)
+	maps.Copy(failed, refused)
+	if err := e.saveTopology(ctx); err != nil {
+		failed[topology.ClusterUnit] = err
+	}
+	e.complain(want, failed)
+	return failed
+}
+
+// perRow and maxGap pace the transactions. ovn-northd 23.03 computes everything
+// again for each transaction; with 100 nodes that comes to about 3 ms of its
+// time for a pod, when pods come in batches. A pod that comes alone does not
+// wait.
+const (
+	perRow = 4 * time.Millisecond
+	maxGap = 100 * time.Millisecond
+)
+
+// gap is how long to gather events before the next transaction.
+func (e *engine) gap() time.Duration { return min(time.Duration(e.written)*perRow, maxGap) }
+
+// saveTimeout bounds the time that the engine waits for the API server.
+const saveTimeout = 5 * time.Second
+
+// saveTopology copies the topology to where it survives the database.
+func (e *engine) saveTopology(ctx context.Context) error {
+	c := e.world.Cluster()
+	if e.saved != nil && e.saved.Equal(c) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	if err := e.links.cluster.WriteConfigMap(ctx, topologyCopy, c.Registry()); err != nil {
+		return err
+	}
+	e.saved = &c
+	return nil
+}
+
+// complain says of each unit once why it fails: in the log, and to the owner of
+// the object in an Event.
+func (e *engine) complain(tried map[nb.Unit][]nb.Row, failed map[nb.Unit]error) {
+	for u := range tried {
+		if failed[u] == nil && e.complained[u] != "" {
+			delete(e.complained, u)
+			e.log.WithField("unit", u).Info("is fine again")
+		}
+	}
+	for _, u := range slices.Sorted(maps.Keys(failed)) {
+		err := failed[u]
+		if errors.Is(err, ovsdb.ErrNotConnected) || errors.Is(err, context.Canceled) || e.complained[u] == err.Error() {
+			continue
+		}
+		e.complained[u] = err.Error()
+		e.log.WithField("unit", u).Warn(err)
+		reason := "NetworkNotReady"
+		var problem *desired.Problem
+		if errors.As(err, &problem) {
+			reason = problem.Reason
+		}
+		if ref := e.reference(u); ref != nil {
+			e.links.cluster.Warn(ref, reason, err.Error())
+		}
+	}
+}
+
+// reference is the Kubernetes object behind a unit, nil if there is none.
+func (e *engine) reference(u nb.Unit) *corev1.ObjectReference {
+	if name, ok := topology.NodeOf(u); ok {
+		return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
+	}
+	p, ok := e.world.Pod(u)
+	if !ok {
+		return nil
+	}
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
+}

@@ -1,0 +1,141 @@
+package watcher
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"ovn-k8s/lib/daemon"
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/nb"
+)
+
+// Commands are the watcher's commands for ovs-appctl(8).
+func (w *Watcher) Commands() []daemon.Command {
+	return []daemon.Command{
+		{Name: "reconcile/show", Run: w.showQueue},
+		{Name: "reconcile/resync", Run: w.resync},
+		{Name: "topology/show", Run: w.showTopology},
+		{Name: "pod/show", Usage: "[NAMESPACE/NAME]", Max: 1, Run: w.showPods},
+	}
+}
+
+// errStandby answers while another watcher has the Lease, or none has.
+var errStandby = errors.New("standby: this watcher does not have the Lease " + topologyCopy.Namespace + "/ovn-k8s-watcher now")
+
+// answerTimeout bounds how long a command waits for the engine.
+const answerTimeout = 10 * time.Second
+
+// ask runs f in the engine's goroutine and returns its answer.
+func (w *Watcher) ask(f func(*engine) (string, error)) (string, error) {
+	e := w.engine.Load()
+	if e == nil {
+		return "", errStandby
+	}
+	type answer struct {
+		text string
+		err  error
+	}
+	answers := make(chan answer, 1)
+	e.send(func() []nb.Unit {
+		text, err := f(e)
+		answers <- answer{text, err}
+		return nil
+	})
+	select {
+	case a := <-answers:
+		return a.text, a.err
+	case <-time.After(answerTimeout):
+		return "", fmt.Errorf("the engine did not answer for %s: it waits for the database or the API server", answerTimeout)
+	}
+}
+
+// showQueue says what waits, and what fails and why.
+func (w *Watcher) showQueue([]string) (string, error) {
+	l := w.links.Load()
+	e := w.engine.Load()
+	if l == nil || e == nil {
+		return "", errStandby
+	}
+	s := e.loop.Status()
+	remote := l.db.Remote()
+	if remote == "" {
+		remote = "not connected"
+	}
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "northbound\t%s\n", remote)
+	fmt.Fprintf(t, "transactions\t%d\n", l.db.Transactions())
+	fmt.Fprintf(t, "events waiting\t%d\n", s.Events)
+	fmt.Fprintf(t, "units in work\t%d\n", s.Syncing)
+	fmt.Fprintf(t, "units failing\t%d\n", len(s.Failed))
+	for _, f := range s.Failed {
+		fmt.Fprintf(t, "  %s\t%v (for %s, tries %d, next in %s)\n", f.Key, f.Err,
+			time.Since(f.Since).Round(time.Second), f.Tries, max(0, time.Until(f.Next)).Round(time.Second))
+	}
+	return b.String(), t.Flush()
+}
+
+// resync compares everything again.
+func (w *Watcher) resync([]string) (string, error) {
+	e := w.engine.Load()
+	if e == nil {
+		return "", errStandby
+	}
+	e.send(e.reconnected)
+	return "comparing everything again\n", nil
+}
+
+// showTopology prints the cluster's subnets and its nodes.
+func (w *Watcher) showTopology([]string) (string, error) {
+	return w.ask(func(e *engine) (string, error) {
+		c := e.world.Cluster()
+		var b strings.Builder
+		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		fmt.Fprintf(t, "cluster router\t%s\n", c.Router)
+		fmt.Fprintf(t, "cluster subnets\t%s\n", ipnet.Join(c.Subnets))
+		fmt.Fprintf(t, "join subnets\t%s\n", ipnet.Join(c.Join))
+		for _, n := range c.NodeNames() {
+			fmt.Fprintf(t, "node %s\t%s\n", n, ipnet.Join(c.Nodes[n]))
+		}
+		return b.String(), t.Flush()
+	})
+}
+
+// showPods prints what pods were given, or why they have nothing.
+func (w *Watcher) showPods(args []string) (string, error) {
+	return w.ask(func(e *engine) (string, error) {
+		units := slices.Sorted(slices.Values(e.world.Units()))
+		if len(args) > 0 {
+			units = []nb.Unit{nb.Unit(pod.UnitPrefix + args[0])}
+			if _, ok := e.world.Pod(units[0]); !ok {
+				return "", fmt.Errorf("%q is no pod that needs a port: write NAMESPACE/NAME of a scheduled pod outside the host's network", args[0])
+			}
+		}
+		var b strings.Builder
+		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "POD\tNODE\tMAC\tADDRESSES\tANNOTATION")
+		for _, u := range units {
+			p, ok := e.world.Pod(u)
+			if !ok {
+				continue
+			}
+			a, ok := e.world.Annotation(u)
+			if !ok {
+				_, err := e.world.Rows(u)
+				fmt.Fprintf(t, "%s\t%s\t-\t-\t%v\n", p.Key, p.Node, err)
+				continue
+			}
+			state := "written"
+			if a.Pod.Annotation != a.Addresses.Annotation() {
+				state = "to be written"
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", p.Key, p.Node, a.Addresses.MAC, ipnet.Join(a.Addresses.IPs), state)
+		}
+		return b.String(), t.Flush()
+	})
+}

@@ -1,0 +1,73 @@
+package watcher
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/lib/ovsdb"
+)
+
+// topologyCopy is where the topology is kept for the day when the database is
+// empty.
+var topologyCopy = types.NamespacedName{Namespace: names.ConfigNamespace, Name: names.TopologyConfigMap}
+
+// readTopology reads the topology from the cluster router in the database. It
+// reports false if there is no such router.
+func readTopology(db *ovsdb.DB) (c topology.Cluster, found bool, err error) {
+	client := db.Client()
+	if client == nil || client.Cache() == nil {
+		return c, false, ovsdb.ErrNotConnected
+	}
+	var routers []*nbdb.LogicalRouter
+	for _, m := range client.Cache().Table(nbdb.LogicalRouterTable).RowsShallow() {
+		if r := m.(*nbdb.LogicalRouter); r.ExternalIDs[names.ClusterRouterTag] == "yes" {
+			routers = append(routers, r)
+		}
+	}
+	switch len(routers) {
+	case 0:
+		return c, false, nil
+	case 1:
+		if routers[0].ExternalIDs[names.ClusterSubnets] == "" {
+			return c, true, fmt.Errorf("logical router %q was made by a former version: run \"ovn-k8s-overlay master-init\" and, on each node, \"minion-init\" again", routers[0].Name)
+		}
+		c, err = topology.FromRouter(routers[0], nil, nil)
+		return c, true, err
+	}
+	return c, true, fmt.Errorf("%d logical routers have external_ids:%s=yes, as %q and %q: remove it from all but one", len(routers), names.ClusterRouterTag, routers[0].Name, routers[1].Name)
+}
+
+// savedTopology reads the copy of the topology, nil if there is none.
+func savedTopology(ctx context.Context, cluster *kube.Cluster) (*topology.Cluster, error) {
+	data, err := cluster.ReadConfigMap(ctx, topologyCopy)
+	if err != nil || data == nil {
+		return nil, err
+	}
+	c, err := topology.ReadRegistry(data)
+	if err != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s: %w", topologyCopy, err)
+	}
+	return &c, nil
+}
+
+// leases reads back what pods were given in a former life.
+func leases(db *ovsdb.DB) []pod.Lease {
+	client := db.Client()
+	if client == nil || client.Cache() == nil {
+		return nil
+	}
+	var out []pod.Lease
+	for _, m := range client.Cache().Table(nbdb.LogicalSwitchPortTable).RowsShallow() {
+		if l, ok := pod.ReadLease(m.(*nbdb.LogicalSwitchPort)); ok {
+			out = append(out, l)
+		}
+	}
+	return out
+}

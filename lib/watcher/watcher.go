@@ -1,0 +1,279 @@
+// Package watcher follows the Kubernetes API and writes what it says into the
+// Northbound database.
+//
+//	lib/kube ──events──▶ engine: desired.World ──rows──▶ lib/nbsync ──▶ database
+//	                        └──────addresses──▶ annotations of pods
+//
+// Everything that is computed is computed by one goroutine, the engine's.
+package watcher
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+
+	ovsclient "github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/sirupsen/logrus"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/kube/client"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/vswitch"
+	"ovn-k8s/lib/settings"
+)
+
+// Program is the name that the watcher has in logs, Events and API requests.
+const Program = "ovn-k8s-watcher"
+
+// Options say how to run a watcher.
+type Options struct {
+	// Flags are the settings of the command line: see settings.Flags.
+	Flags map[string]string
+	// Log returns the log of a module. nil is silent.
+	Log func(module string) *logrus.Entry
+	// Out gets the lines that fetching a CA certificate prints.
+	Out io.Writer
+}
+
+// Errors of a host that is not set up. Scripts may match the texts: they are
+// the originals'.
+var (
+	ErrNoSocket        = errors.New("OVN NB database does not have unix socket (and ovn-nb is not set)")
+	ErrNoClusterRouter = errors.New(`K8S_CLUSTER_ROUTER not set: run "ovn-k8s-overlay master-init" first`)
+)
+
+// A Watcher serves one cluster. The zero value is ready to Run.
+type Watcher struct {
+	Options
+	engine atomic.Pointer[engine] // of this watcher while it is the active one
+	links  atomic.Pointer[links]
+}
+
+// links are a watcher's connections.
+type links struct {
+	config  config.Config
+	db      *ovsdb.DB
+	cluster *kube.Cluster
+}
+
+func (w *Watcher) log(module string) *logrus.Entry {
+	if w.Log != nil {
+		return w.Log(module)
+	}
+	silent := logrus.New()
+	silent.SetOutput(io.Discard)
+	return logrus.NewEntry(silent)
+}
+
+// Run serves the cluster until ctx ends. It calls ready once everything that
+// the configuration names was reached, or but for the API server is worth
+// waiting for. When a setting in the local Open vSwitch changes, it goes on with
+// the new one; a changed token is used from the next request on.
+func (w *Watcher) Run(ctx context.Context, ready func()) error {
+	sw, err := w.openvswitch(ctx)
+	if err != nil {
+		return err
+	}
+	changed := make(chan struct{}, 1)
+	if sw != nil {
+		defer sw.Close()
+		sw.OnExternalIDs(func(map[string]string) {
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		})
+	}
+	for {
+		cfg, err := settings.Load(ctx, w.Flags, sw)
+		if err != nil {
+			return err
+		}
+		err = w.serve(ctx, cfg, sw, changed, ready)
+		if !errors.Is(err, errReconfigured) {
+			return err
+		}
+		w.log("watcher").Info("the configuration changed: connecting again")
+	}
+}
+
+// openvswitch connects to the local Open vSwitch. Without one, the settings
+// must come from elsewhere, as in a pod.
+func (w *Watcher) openvswitch(ctx context.Context) (*vswitch.Switch, error) {
+	rundir, err := settings.RunDir(w.Flags)
+	if err != nil {
+		return nil, err
+	}
+	sw, err := vswitch.Connect(ctx, rundir, w.log("ovsdb"))
+	if err != nil {
+		w.log("watcher").Warnf("going on without external_ids of Open vSwitch: %v", err)
+		return nil, nil
+	}
+	return sw, nil
+}
+
+var errReconfigured = errors.New("the configuration changed")
+
+// serve runs with one configuration until that changes.
+func (w *Watcher) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switch, changed <-chan struct{}, ready func()) error {
+	var token atomic.Value
+	token.Store(cfg.APIToken.Reveal())
+	l, err := w.connect(ctx, cfg, func() string { return token.Load().(string) })
+	if err != nil {
+		return err
+	}
+	defer l.cluster.Close()
+	defer l.db.Close()
+	if err := w.check(ctx, l); err != nil {
+		return err
+	}
+	w.links.Store(l)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	follow := make(chan struct{})
+	go func() {
+		defer close(follow)
+		_ = l.db.Run(ctx, w.onUp, nil) // ends with ctx
+	}()
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			}
+			now, err := settings.Load(ctx, w.Flags, sw)
+			if err != nil {
+				w.log("watcher").Errorf("keeping the former configuration: %v", err)
+				continue
+			}
+			token.Store(now.APIToken.Reveal())
+			if !sameLinks(cfg, now) {
+				cancel(errReconfigured)
+			}
+		}
+	}()
+	ready()
+	lease := types.NamespacedName{Namespace: names.ConfigNamespace, Name: names.WatcherLease}
+	err = l.cluster.Lead(ctx, lease, identity(cfg), func(ctx context.Context) error { return w.lead(ctx, l) })
+	if context.Cause(ctx) == errReconfigured {
+		err = errReconfigured
+	}
+	cancel(nil)
+	<-follow
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// identity names this watcher among several. It stays the same over restarts,
+// so that a watcher that starts again need not wait for its own Lease to end.
+func identity(cfg config.Config) string {
+	if cfg.SystemID != "" {
+		return cfg.SystemID
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return Program
+	}
+	return host
+}
+
+// sameLinks reports whether two configurations mean the same connections. The
+// token may differ.
+func sameLinks(a, b config.Config) bool {
+	key := func(c config.Config) string {
+		return fmt.Sprint(c.NB, c.NBPrivateKey, c.NBCertificate, c.NBCACert, c.APIServer, c.APITokenFile, c.APICA, c.APICAFile, c.SystemID, c.APIToken == "")
+	}
+	return key(a) == key(b)
+}
+
+// connect connects to the Northbound database, and prepares for the API server.
+func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() string) (*links, error) {
+	if len(cfg.NB) == 0 {
+		return nil, ErrNoSocket
+	}
+	if cfg.APIServer == "" {
+		return nil, config.ErrNoAPIServer
+	}
+	api := client.FromConfig(cfg, Program)
+	if cfg.APIToken != "" {
+		api.Token = token
+	}
+	rest, err := api.REST()
+	if err != nil {
+		return nil, err
+	}
+	tlsConfig, err := w.tls(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	model, err := ovsdb.NBModel()
+	if err != nil {
+		return nil, err
+	}
+	db, err := ovsdb.Open(ctx, ovsdb.Options{
+		Name: "NB", Remotes: cfg.NB, TLS: tlsConfig, Model: model, Needs: "OVN 23.03", Log: w.log("ovsdb"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := kube.NewCluster(rest, Program)
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	return &links{config: cfg, db: db, cluster: cluster}, nil
+}
+
+func (w *Watcher) tls(ctx context.Context, cfg config.Config) (*tls.Config, error) {
+	out := w.Out
+	if out == nil {
+		out = io.Discard
+	}
+	return ovsdb.TLSConfig(ctx, ovsdb.Files{PrivateKey: cfg.NBPrivateKey, Certificate: cfg.NBCertificate, CACert: cfg.NBCACert}, cfg.NB, out)
+}
+
+// check finds out before the watcher is ready what no waiting would mend.
+func (w *Watcher) check(ctx context.Context, l *links) error {
+	_, found, err := readTopology(l.db)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	saved, err := savedTopology(ctx, l.cluster)
+	switch {
+	case err != nil && kube.Unreachable(err):
+		w.log("watcher").Warnf("waiting for the API server: %v", err)
+		return nil
+	case err != nil:
+		return err
+	case saved == nil && !found:
+		return ErrNoClusterRouter
+	}
+	return nil
+}
+
+// lead runs the engine while this watcher is the active one.
+func (w *Watcher) lead(ctx context.Context, l *links) error {
+	e := newEngine(l, w.log)
+	w.engine.Store(e)
+	defer w.engine.Store(nil)
+	return e.run(ctx)
+}
+
+// onUp is called for each connection to the database.
+func (w *Watcher) onUp(ovsclient.Client) {
+	if e := w.engine.Load(); e != nil {
+		e.send(e.reconnected)
+	}
+}
