@@ -142,9 +142,9 @@ func (db *DB) Close() {
 }
 
 // Handle has h called for all changes of the cache, in order, on this and
-// all later connections. Of a later connection it gets an add for each row; of
-// what was deleted meanwhile it gets nothing: onUp of Run is the time to
-// compare. h must not block.
+// all later connections. Of a later connection it gets an add for each row, and
+// of the one there is perhaps for some; of what was deleted meanwhile it gets
+// nothing: onUp of Run is the time to compare. h must not block.
 func (db *DB) Handle(h cache.EventHandler) {
 	db.mu.Lock()
 	defer db.mu.Unlock()

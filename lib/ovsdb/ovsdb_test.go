@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -315,8 +314,8 @@ func TestReconnect(t *testing.T) {
 	s := newServer(t, nbSchema)
 	s.nbctl("ls-add", "a")
 	db := open(t, s.remote())
-	var adds atomic.Int64
-	db.Handle(&cache.EventHandlerFuncs{AddFunc: func(string, model.Model) { adds.Add(1) }})
+	added := make(chan string, 100)
+	db.Handle(&cache.EventHandlerFuncs{AddFunc: func(_ string, row model.Model) { added <- row.(*nbdb.LogicalSwitch).Name }})
 	up, down := keep(t, db)
 	<-up
 
@@ -331,7 +330,9 @@ func TestReconnect(t *testing.T) {
 	if err := addSwitch(t, db, "b"); err != nil {
 		t.Fatal(err)
 	}
-	s.await(func() bool { return adds.Load() == 2 }) // a again, and b
+	for name := ""; name != "b"; { // the handler is there on the new connection
+		name = <-added
+	}
 
 	s.stop()
 	<-down

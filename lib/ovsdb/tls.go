@@ -13,7 +13,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
+
+// alertTimeout is how long a server may take to complain about a certificate.
+const alertTimeout = 2 * time.Second
 
 // Files are the PEM files of an ssl: connection.
 type Files struct{ PrivateKey, Certificate, CACert string }
@@ -176,8 +180,9 @@ func (f Files) save(ca *x509.Certificate) error {
 
 // explainTLS connects once more to learn why TLS fails, or returns nil. A
 // server that does not like the client's certificate says so only after the
-// client believes to be connected (RFC 8446 section 2), where libovsdb does
-// not look. So this sends an echo and waits for an answer.
+// client believes to be connected (RFC 8446 section 2): what libovsdb then
+// sends may turn the server's complaint into a reset connection. So this only
+// listens, for a moment.
 func explainTLS(ctx context.Context, addr string, config *tls.Config) error {
 	nc, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -187,12 +192,10 @@ func explainTLS(ctx context.Context, addr string, config *tls.Config) error {
 		return err
 	}
 	defer nc.Close()
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = nc.SetDeadline(deadline)
+	if err := nc.SetReadDeadline(time.Now().Add(alertTimeout)); err != nil {
+		return err
 	}
-	if _, err = fmt.Fprint(nc, `{"method":"echo","params":[],"id":"explain"}`); err == nil {
-		_, err = nc.Read(make([]byte, 1))
-	}
+	_, err = nc.Read(make([]byte, 1))
 	var alert *net.OpError // this is how crypto/tls returns an alert of the peer
 	if errors.As(err, &alert) && alert.Op == "remote error" || errors.Is(err, io.EOF) {
 		return fmt.Errorf("the server refuses this host's certificate: %w", err)
