@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -150,6 +151,16 @@ func (h *Host) Command(name string, args ...string) *exec.Cmd {
 func (h *Host) Run(ctx context.Context, name string, args ...string) (stdout, stderr string, err error) {
 	return run(ctx, h.Command(name, args...), name, args)
 }
+
+// RunCommand runs what Command made, with the standard input and environment
+// that it was given since, as Run does.
+func RunCommand(ctx context.Context, cmd *exec.Cmd) (stdout, stderr string, err error) {
+	_, inside, _ := strings.Cut(strings.Join(cmd.Args, " "), " -- ")
+	return run(ctx, cmd, inside, nil)
+}
+
+// Environment is what a program in a host finds in its environment.
+func Environment() []string { return slices.Clone(environment) }
 
 // Script runs a shell script in the host and returns its standard output.
 func (h *Host) Script(ctx context.Context, script string, args ...string) (string, error) {

@@ -1,0 +1,246 @@
+// Package kubelet stands in for the kubelet and the container runtime of a test
+// host: it registers the host as a Node, runs each pod bound to it as a network
+// namespace that CNI plugins connect, reports its status, and takes it away.
+//
+// Plugins are called by libcni, as containerd calls them, inside the host and
+// with the configuration found there. What a pod "runs" is a server that answers
+// with the pod's name, see package probe. Everything else is in this process.
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"ovn-k8s/test/host"
+)
+
+const (
+	// DefaultPort is where pods that name no container port answer.
+	DefaultPort = 8080
+
+	// workers is how many pods are worked on at once. A real kubelet has one
+	// worker per pod.
+	workers = 64
+	// readyInterval is how often the node's readiness is looked at.
+	readyInterval = 50 * time.Millisecond
+	// cniTimeout is how long one call of the plugins may take, as in containerd
+	// under a kubelet.
+	cniTimeout = 2 * time.Minute
+
+	firstRetry, lastRetry = 100 * time.Millisecond, 5 * time.Second
+)
+
+// Options say which host to serve.
+type Options struct {
+	// Host is where pods run.
+	Host *host.Host
+	// Client reaches the API server.
+	Client kubernetes.Interface
+	// Node is the Node's name: the host's unless set. The Node is created, or
+	// taken over if it exists.
+	Node string
+	// Log receives a line per failure, which is retried. It may be nil.
+	Log func(format string, args ...any)
+}
+
+// A Kubelet serves a host. Its methods may be called at any time by anyone.
+type Kubelet struct {
+	opts Options
+	node string
+	cni  *network
+
+	mu        sync.Mutex
+	sandboxes map[types.NamespacedName]*Sandbox
+	stop      context.CancelFunc // nil: stopped
+	wg        sync.WaitGroup
+
+	lister corelisters.PodLister
+	queue  workqueue.TypedRateLimitingInterface[types.NamespacedName]
+}
+
+// New makes a Kubelet that does nothing until Start. Its user must Close it.
+func New(o Options) *Kubelet {
+	if o.Node == "" {
+		o.Node = o.Host.Name
+	}
+	if o.Log == nil {
+		o.Log = func(string, ...any) {}
+	}
+	return &Kubelet{opts: o, node: o.Node, cni: newNetwork(o.Host), sandboxes: map[types.NamespacedName]*Sandbox{}}
+}
+
+// Start registers the Node, tells the plugins which sandboxes live (CNI GC), and
+// serves pods until Stop.
+func (k *Kubelet) Start(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.stop != nil {
+		return errors.New("starting the kubelet: it runs")
+	}
+	if err := k.register(ctx); err != nil {
+		return fmt.Errorf("registering node %s: %w", k.node, err)
+	}
+	if err := k.cni.collect(ctx, k.sandboxes); err != nil {
+		k.opts.Log("collecting garbage on %s: %v", k.node, err)
+	}
+	serving, cancel := context.WithCancel(context.Background())
+	factory := informers.NewSharedInformerFactoryWithOptions(k.opts.Client, 0, informers.WithTweakListOptions(
+		func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", k.node).String()
+		}))
+	pods := factory.Core().V1().Pods()
+	k.lister = pods.Lister()
+	k.queue = workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry))
+	if _, err := pods.Informer().AddEventHandler(k.handler(k.queue)); err != nil {
+		cancel()
+		return err
+	}
+	factory.Start(serving.Done())
+	if !cache.WaitForCacheSync(ctx.Done(), pods.Informer().HasSynced) {
+		cancel()
+		return fmt.Errorf("listing the pods of %s: %w", k.node, ctx.Err())
+	}
+	for pod := range k.sandboxes {
+		k.queue.Add(pod) // it may be gone
+	}
+	k.stop = cancel
+	for range workers {
+		k.wg.Go(func() { k.work(serving, k.queue, k.lister) })
+	}
+	k.wg.Go(func() { k.watchReadiness(serving) })
+	return nil
+}
+
+// handler puts the keys of changed pods into the queue.
+func (k *Kubelet) handler(queue workqueue.TypedRateLimitingInterface[types.NamespacedName]) cache.ResourceEventHandler {
+	add := func(obj any) {
+		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+			queue.Add(name.AsNamespacedName())
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, obj any) { add(obj) }, DeleteFunc: add}
+}
+
+// Stop ends the kubelet's work, as a restart of the real one does: pods live on.
+func (k *Kubelet) Stop() {
+	k.mu.Lock()
+	stop := k.stop
+	k.stop = nil
+	k.mu.Unlock()
+	if stop == nil {
+		return
+	}
+	stop()
+	k.queue.ShutDown()
+	k.wg.Wait()
+}
+
+// Close stops the kubelet and forgets all pods without calling any plugin, as a
+// power failure does. It leaves the host to its owner.
+func (k *Kubelet) Close() {
+	k.Stop()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for pod, s := range k.sandboxes {
+		s.close()
+		delete(k.sandboxes, pod)
+	}
+}
+
+// Sandbox returns the sandbox of a pod that runs, or nil.
+func (k *Kubelet) Sandbox(namespace, name string) *Sandbox {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.sandboxes[types.NamespacedName{Namespace: namespace, Name: name}]
+}
+
+// work takes pods from the queue until it is shut down.
+func (k *Kubelet) work(ctx context.Context, queue workqueue.TypedRateLimitingInterface[types.NamespacedName], pods corelisters.PodLister) {
+	for {
+		key, shutdown := queue.Get()
+		if shutdown {
+			return
+		}
+		if err := k.sync(ctx, key, pods); err != nil && ctx.Err() == nil {
+			k.opts.Log("serving pod %v on %s: %v", key, k.node, err)
+			queue.AddRateLimited(key)
+		} else {
+			queue.Forget(key)
+		}
+		queue.Done(key)
+	}
+}
+
+// sync makes the sandbox of one pod as the API server says. No two calls for the
+// same pod run at once.
+func (k *Kubelet) sync(ctx context.Context, key types.NamespacedName, pods corelisters.PodLister) error {
+	pod, err := pods.Pods(key.Namespace).Get(key.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	sandbox := k.Sandbox(key.Namespace, key.Name)
+	if sandbox != nil && (err != nil || pod.UID != sandbox.uid || pod.DeletionTimestamp != nil || finished(pod)) {
+		if err := k.tearDown(key, sandbox); err != nil {
+			return err
+		}
+		sandbox = nil
+	}
+	switch {
+	case err != nil || finished(pod) && pod.DeletionTimestamp == nil:
+		return nil
+	case pod.DeletionTimestamp != nil:
+		return k.finishDeletion(ctx, pod)
+	case sandbox == nil:
+		if sandbox, err = k.setUp(key, pod); err != nil {
+			return err
+		}
+	}
+	return k.reportRunning(ctx, pod, sandbox)
+}
+
+// setUp runs a pod. What it has begun it ends, even if the kubelet stops: the
+// container runtime, whose work it is, would.
+func (k *Kubelet) setUp(key types.NamespacedName, pod *corev1.Pod) (*Sandbox, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), cniTimeout)
+	defer cancel()
+	sandbox, err := k.cni.setUp(ctx, pod)
+	if err != nil {
+		return nil, fmt.Errorf("setting up: %w", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.sandboxes[key] = sandbox
+	return sandbox, nil
+}
+
+func (k *Kubelet) tearDown(key types.NamespacedName, sandbox *Sandbox) error {
+	ctx, cancel := context.WithTimeout(context.Background(), cniTimeout)
+	defer cancel()
+	if err := k.cni.tearDown(ctx, sandbox); err != nil {
+		return fmt.Errorf("tearing down: %w", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.sandboxes, key)
+	return nil
+}
+
+// finished tells whether a pod has ended for good.
+func finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
