@@ -21,10 +21,14 @@ type PodPort struct {
 	// ExternalIDs of the Interface; all other keys but ovn-controller's are
 	// removed.
 	ExternalIDs map[string]string
-	// IngressRate limits the traffic to the pod, EgressRate the traffic from
-	// it, in bit/s, as kubernetes.io/ingress-bandwidth and egress-bandwidth
-	// mean them. 0 is no limit.
-	IngressRate, EgressRate int64
+	// IngressRate limits the traffic to the pod in bit/s, as
+	// kubernetes.io/ingress-bandwidth means it; 0 is no limit.
+	IngressRate int64
+	// EgressRate limits the traffic from the pod, as egress-bandwidth means it.
+	// It works with the kernel's datapath only: the userspace datapath takes
+	// packets from a device before the kernel's policer sees them, so that a
+	// limit must be set at the pod's end of the pair.
+	EgressRate int64
 }
 
 // An Interface is what the database knows of one.
@@ -50,14 +54,17 @@ func (s *Switch) AttachPort(ctx context.Context, p PodPort) error {
 
 func planPod(ctx context.Context, c client.Client, p PodPort) (plan, error) {
 	var pl plan
-	if ok, err := get(ctx, c, &vswitchdb.Bridge{Name: p.Bridge}); !ok || err != nil {
+	br := &vswitchdb.Bridge{Name: p.Bridge}
+	if ok, err := get(ctx, c, br); !ok || err != nil {
 		if err == nil {
 			err = fmt.Errorf("there is no bridge %s", p.Bridge)
 		}
 		return pl, err
 	}
 	want := &vswitchdb.Interface{Name: p.Name, ExternalIDs: p.ExternalIDs}
-	want.IngressPolicingRate, want.IngressPolicingBurst = policing(p.EgressRate)
+	if br.DatapathType != userspace {
+		want.IngressPolicingRate, want.IngressPolicingBurst = policing(p.EgressRate)
+	}
 	port, iface, err := findPort(ctx, c, p.Bridge, p.Name)
 	if err != nil {
 		return pl, err
@@ -109,7 +116,9 @@ func policing(rate int64) (kbps, burst int) {
 	return kbps, max(kbps/10, minBurst)
 }
 
-// shaper returns the QoS row that limits the traffic to a pod, or nil.
+// shaper returns the QoS row that limits the traffic to a pod, or nil. With
+// the userspace datapath linux-htb works as well, since that sends through a
+// socket; egress-policer is for DPDK's devices alone (measured with 3.1).
 func shaper(p PodPort) *vswitchdb.QoS {
 	if p.IngressRate <= 0 {
 		return nil

@@ -249,7 +249,10 @@ func insertPort(c client.Client, pl *plan, prefix string, n newPort) (string, er
 		}
 	}
 	n.iface.UUID = prefix + "iface"
-	return port.UUID, pl.add(c.Create(n.iface, port))
+	if err := pl.add(c.Create(n.iface)); err != nil {
+		return "", err
+	}
+	return port.UUID, pl.add(c.Create(port))
 }
 
 // addBridge inserts a bridge as ovn-controller would make it (ovn-controller(8)
@@ -274,6 +277,9 @@ func addBridge(ctx context.Context, c client.Client, pl *plan, name, port string
 	}
 	return pl.add(c.Where(top).Mutate(top, model.Mutation{Field: &top.Bridges, Mutator: libovsdb.MutateOperationInsert, Value: []string{br.UUID}}))
 }
+
+// userspace is the datapath type of bridges in user space.
+const userspace = "netdev"
 
 // DatapathType returns a bridge's datapath: "system" for the kernel's,
 // "netdev" for the one in user space.
@@ -324,10 +330,19 @@ func planDelete(ctx context.Context, c client.Client, doomed map[string]bool) (p
 	}
 	gone, alive := map[string]string{}, map[string]bool{}
 	for _, p := range ports {
-		if doomed[p.Name] {
-			gone[p.UUID] = p.Name
-		} else {
+		if !doomed[p.Name] {
 			alive[p.Name] = true
+			continue
+		}
+		gone[p.UUID] = p.Name
+		if p.QOS == nil {
+			continue
+		}
+		// References are checked before unreferenced rows are collected, so the
+		// port must let go of its QoS row though it is going itself.
+		p.QOS = nil
+		if err := pl.add(c.Where(p).Update(p, &p.QOS)); err != nil {
+			return pl, err
 		}
 	}
 	for _, br := range bridges {

@@ -223,7 +223,9 @@ func (s *Switch) converge(ctx context.Context, build func(client.Client) (plan, 
 // ovs-vswitchd has done what the operations say.
 func (s *Switch) commit(ctx context.Context, ops []libovsdb.Operation) (int, error) {
 	all := append(slices.Clone(ops), libovsdb.Operation{
-		Op: libovsdb.OperationMutate, Table: vswitchdb.OpenvSwitchTable, Where: []libovsdb.Condition{},
+		Op: libovsdb.OperationMutate, Table: vswitchdb.OpenvSwitchTable,
+		// True of the only row; libovsdb does not send an empty condition.
+		Where:     []libovsdb.Condition{libovsdb.NewCondition("next_cfg", libovsdb.ConditionGreaterThanOrEqual, 0)},
 		Mutations: []libovsdb.Mutation{*libovsdb.NewMutation("next_cfg", libovsdb.MutateOperationAdd, 1)},
 	}, libovsdb.Operation{
 		Op: libovsdb.OperationSelect, Table: vswitchdb.OpenvSwitchTable, Columns: []string{"next_cfg"},
