@@ -1,0 +1,57 @@
+# What people and CI run here. `make help` lists it.
+
+export PATH := $(PATH):/usr/sbin:/sbin
+export CGO_ENABLED = 0
+VERSION := $(or $(shell git describe --tags --always --dirty 2>/dev/null),unknown)
+PROGRAMS := $(patsubst %/main.go,%,$(wildcard ovn-k8s-*/main.go))
+MODELS := lib/nb/nbdb lib/ovsdb/sbdb lib/ovsdb/vswitchdb
+PREFIX ?= /usr/local
+KUBERNETES := cd test/controlplane &&
+
+.PHONY: build test check demo demo-down bench generate install help prepare
+
+## build: the programs, into bin/ (also plain make)
+build:
+	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/ $(PROGRAMS:%=./%)
+
+## test: every test, with real OVS, OVN and Kubernetes; as root; installs what is missing
+test: prepare
+	OVNK8S_TEST_NEED=central,node,cluster go test -p 1 -timeout 40m ./...
+
+## check: vet, staticcheck, gofmt, go mod tidy, generated models, layers, comments
+check:
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "run gofmt -w on:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	go mod tidy -diff
+	$(KUBERNETES) go mod tidy -diff
+	go vet ./...
+	go tool staticcheck ./...
+	go run ./test/prepare packages
+	OVNK8S_TEST_NEED=central go test ./lib ./test/docs
+
+## demo: a cluster of a master and two minions on this machine, as root; KEEP=1 leaves it up
+demo: prepare
+	KEEP=$(KEEP) go run ./test/demo
+
+## demo-down: take away what demo KEEP=1 left
+demo-down:
+	go run ./test/demo -down
+
+## bench: how fast it is, beside a minimal program that does the same; as root
+bench: prepare
+	go run ./test/bench
+
+## generate: the database models, from the installed schemas of OVN and Open vSwitch
+generate:
+	find $(MODELS) -name '*.go' ! -name doc.go -delete
+	go generate $(MODELS:%=./%)
+
+## install: the programs, into $(PREFIX)/bin
+install: build
+	install -D -t $(DESTDIR)$(PREFIX)/bin bin/*
+
+## help: this list
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
+
+prepare: # packages, and the control plane's program
+	@go run ./test/prepare

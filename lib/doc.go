@@ -1,0 +1,45 @@
+// Package lib has no code of its own: it is the map of the packages below it.
+// docs/architecture.md tells how they work together, lib/layers_test.go who may
+// import whom.
+//
+// Layer 0, the vocabulary: values and pure functions.
+//
+//	lib/names              every name and key that the suite writes into OVN, OVS and Kubernetes
+//	lib/ipnet              address arithmetic: a node's addresses, a MAC from an IP, what overlaps
+//	lib/nb                 what a Northbound row should be, said as a value: Row, Ref, Unit
+//	lib/nb/nbdb            the tables of the Northbound database, generated from its schema
+//	lib/config             every setting, and the one pure function that resolves them
+//
+// Layer 1, the pure core: what should exist, as a function of what Kubernetes says.
+//
+//	lib/desired            World: the latest of every object; which rows follow from it
+//	lib/desired/topology   cluster router, join switch, node switches and management ports as rows
+//	lib/desired/pod        a pod's logical port as a row; its addresses; the pod annotation
+//
+// Layer 2, the engine: make it so, whatever it is.
+//
+//	lib/reconcile          Loop: events in, batches of dirty units out, retries
+//	lib/nbsync             compares rows with the Northbound database and writes one transaction
+//
+// Layer 3, the edges: each wraps one part of the outside world, and none knows another.
+//
+//	lib/kube               the API server: informers, annotations, Events, the Lease, the ConfigMap
+//	lib/kube/client        the API server for one-shot programs: connection, and waiting for one pod
+//	lib/ovsdb              OVSDB servers: connect (unix, tcp, ssl), follow, reconnect, transact
+//	lib/ovsdb/vswitch      the local Open vSwitch: bridges, ports, external_ids, ovn-installed
+//	lib/ovsdb/vswitchdb    the tables of the local Open vSwitch, generated from its schema
+//	lib/ovsdb/sbdb         the tables of the Southbound database, generated from its schema
+//	lib/link               network interfaces by netlink: veth pairs, addresses, routes, namespaces
+//	lib/cli                a command line: options, commands, --help, error lines, exit status
+//	lib/daemon             what OVS daemons do: pidfile, --detach, --monitor, the control socket
+//	lib/vlog               what OVS logs look like: line format, -v, --log-file, vlog/set
+//
+// Layer 4, the programs: each joins what it needs of the layers below.
+//
+//	lib/settings           gathers flags, external_ids, file and environment for lib/config
+//	lib/overlay            ovn-k8s-overlay: master-init, minion-init, node-remove
+//	lib/watcher            ovn-k8s-watcher: Kubernetes to Northbound, all the time
+//	lib/cni                ovn-k8s-cni-overlay: a pod's interface
+//
+// Layer 5, the mains: the directories ovn-k8s-* beside lib, one screen each.
+package lib

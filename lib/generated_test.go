@@ -1,0 +1,88 @@
+package lib_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ovn-k8s/test/need"
+)
+
+// TestGenerated generates the database models again, by the line in each doc.go,
+// and compares.
+func TestGenerated(t *testing.T) {
+	for _, dir := range []string{"nb/nbdb", "ovsdb/sbdb", "ovsdb/vswitchdb"} {
+		t.Run(dir, func(t *testing.T) {
+			pkg, schema := directive(t, dir)
+			if _, err := os.Stat(schema); err != nil {
+				need.Nothing(t, need.Central, schema)
+			}
+			have, installed := version(t, filepath.Join(dir, "model.go")), version(t, schema)
+			if have != installed {
+				t.Fatalf("%s is generated from version %s of the schema, but %s is %s: "+
+					"install OVN 23.03 and Open vSwitch 3.1 to compare, or run make generate to move to what is installed",
+					dir, have, schema, installed)
+			}
+			fresh := t.TempDir()
+			cmd := exec.Command("go", "tool", "modelgen", "-extended", "-p", pkg, "-o", fresh, schema)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("modelgen: %v: %s", err, out)
+			}
+			if diff := cmp.Diff(texts(t, fresh), texts(t, dir)); diff != "" {
+				t.Errorf("%s is not what make generate makes (-fresh +committed):\n%s", dir, diff)
+			}
+		})
+	}
+}
+
+// directive reads which package dir's doc.go has generated, and from what.
+func directive(t *testing.T, dir string) (pkg, schema string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "doc.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^//go:generate go tool modelgen -extended -p (\S+) -o \. (\S+)$`).FindSubmatch(text)
+	if m == nil {
+		t.Fatalf("%s/doc.go does not say how it is generated", dir)
+	}
+	return string(m[1]), string(m[2])
+}
+
+// version is the first version that a file speaks of, which is the schema's.
+func version(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`"version": "([^"]+)"`).FindSubmatch(text)
+	if m == nil {
+		t.Fatalf("%s has no schema version", file)
+	}
+	return string(m[1])
+}
+
+// texts reads the Go files in dir, but for doc.go.
+func texts(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = slices.DeleteFunc(files, func(f string) bool { return filepath.Base(f) == "doc.go" })
+	all := map[string]string{}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[filepath.Base(f)] = string(text)
+	}
+	return all
+}
