@@ -22,8 +22,8 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// undoTimeout limits how long a failed ADD takes to clean up. What is left is
-// DEL's.
+// undoTimeout limits how long each step takes that cannot be interrupted. What is
+// left is DEL's.
 const undoTimeout = 10 * time.Second
 
 // An addition is an ADD on its way.
@@ -204,6 +204,9 @@ func (a *addition) attach(ctx context.Context) error {
 			return err
 		}
 	}
+	// Not to be abandoned half-way: undo has to know whether the port is there.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
 	err = a.sw.AttachPort(ctx, vswitch.PodPort{
 		Bridge: names.IntegrationBridge,
 		Name:   a.host(),

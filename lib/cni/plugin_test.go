@@ -1,0 +1,703 @@
+package cni_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestPlugin runs the program on a real node. Its parts share one, and leave it
+// as they found it.
+func TestPlugin(t *testing.T) {
+	w := newWorld(t)
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, *world)
+	}{
+		{"Check58_Add", testAdd},
+		{"Check58_DualStack", testDualStack},
+		{"Check59_OldAnnotation", testOldAnnotation},
+		{"Check60_AnnotationLater", testAnnotationLater},
+		{"Check60_AnnotationNever", testAnnotationNever},
+		{"Check61_Del", testDel},
+		{"Check62_Variables", testVariables},
+		{"Check63_Versions", testVersions},
+		{"BadInput", testBadInput},
+		{"AddTwice", testAddTwice},
+		{"NewSandbox", testNewSandbox},
+		{"OtherPodOfThatName", testOtherPod},
+		{"ForgedAnnotation", testForgedAnnotation},
+		{"Parallel", testParallel},
+		{"Check", testCheck},
+		{"GC", testGC},
+		{"Status", testStatus},
+		{"Bandwidth", testBandwidth},
+		{"Sigterm", testSigterm},
+		{"Kill", testKill},
+		{"MissingStage", testMissingStage},
+		{"WithoutOpenVSwitch", testWithoutOpenVSwitch},
+		{"Secrets", testSecrets},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			part.run(t, w)
+			w.clean(t, "by this part")
+		})
+	}
+}
+
+// del removes a sandbox's attachment.
+func (s *sandbox) del(t *testing.T) {
+	t.Helper()
+	if res := s.call(t, run{command: "DEL"}); res.Code != 0 {
+		t.Errorf("DEL: %+v", res)
+	}
+}
+
+func testAdd(t *testing.T, w *world) {
+	w.setIDs(t, "ovn-k8s-mtu=1350")
+	defer w.setIDs(t, "ovn-k8s-mtu=1400")
+	a, b := w.sandbox(t, nil), w.sandbox(t, nil)
+	a.assign(t)
+	b.assign(t)
+	got := a.add(t)
+	b.add(t)
+	a.ping(t, b.ip4) // the first packet
+	b.ping(t, "10.1.0.1")
+
+	ids := w.vsctl(t, "get", "Interface", a.host(), "external_ids")
+	for _, want := range []string{
+		fmt.Sprintf("attached_mac=%q", a.mac()), fmt.Sprintf("iface-id=default_%s", a.pod), fmt.Sprintf("ip_address=%q", a.ip4+"/16"),
+		fmt.Sprintf("iface-id-ver=%q", a.uid), fmt.Sprintf("sandbox=%q", a.id), "ovn-k8s-network=ovn-k8s", "ovn-k8s-ifname=eth0",
+	} {
+		if !strings.Contains(strings.ReplaceAll(ids, `"`, ""), strings.ReplaceAll(want, `"`, "")) {
+			t.Errorf("external_ids %s lack %s", ids, want)
+		}
+	}
+	if br := w.vsctl(t, "port-to-br", a.host()); br != "br-int" {
+		t.Errorf("%s is in %s", a.host(), br)
+	}
+	addr := w.must(t, a.exec("ip", "addr", "show", "eth0"))
+	for _, want := range []string{"mtu 1350", "state UP", a.mac(), a.ip4 + "/16"} {
+		if !strings.Contains(addr, want) {
+			t.Errorf("eth0 lacks %s:\n%s", want, addr)
+		}
+	}
+	if r := w.must(t, a.exec("ip", "route", "show", "default")); !strings.HasPrefix(r, "default via 10.1.0.1 dev eth0") {
+		t.Errorf("the default route is %q", r)
+	}
+	if lo := w.must(t, a.exec("ip", "addr", "show", "lo")); !strings.Contains(lo, "127.0.0.1") {
+		t.Errorf("lo is down:\n%s", lo)
+	}
+	if f := w.must(t, a.exec("ethtool", "-k", "eth0")); !strings.Contains(f, "tx-checksumming: off") {
+		t.Errorf("transmit checksums are offloaded:\n%s", f)
+	}
+	if l := w.must(t, w.in("ip", "link", "show", a.host())); !strings.Contains(l, "mtu 1350") {
+		t.Errorf("the host's end: %s", l)
+	}
+	want := result{CNIVersion: "1.1.0"}
+	if got.CNIVersion != want.CNIVersion || len(got.Interfaces) != 2 || len(got.IPs) != 1 || len(got.Routes) != 1 {
+		t.Fatalf("the result is %+v", got)
+	}
+	if i := got.Interfaces[1]; i.Name != "eth0" || i.Mac != a.mac() || i.Sandbox != a.netns || i.Mtu != 1350 {
+		t.Errorf("the container's interface is %+v", i)
+	}
+	if i := got.Interfaces[0]; i.Name != a.host() || i.Sandbox != "" || len(i.Mac) != 17 {
+		t.Errorf("the host's interface is %+v", i)
+	}
+	if ip := got.IPs[0]; ip.Address != a.ip4+"/16" || ip.Gateway != "10.1.0.1" || *ip.Interface != 1 {
+		t.Errorf("the address is %+v", ip)
+	}
+	if r := got.Routes[0]; r.Dst != "0.0.0.0/0" || r.GW != "10.1.0.1" {
+		t.Errorf("the route is %+v", r)
+	}
+	if log := w.log(t); !regexp.MustCompile(`\|cni\|DBG\|ADD took annotation=\S+ config=\S+ container=\S+ installed=\S+ ovsdb=\S+ total=\S+ veth=\S+`).MatchString(log) {
+		t.Errorf("no stages in the log:\n%s", log)
+	}
+	a.del(t)
+	b.del(t)
+}
+
+func testDualStack(t *testing.T, w *world) {
+	a, b := w.sandbox(t, nil), w.sandbox(t, nil)
+	a.ip6, b.ip6 = "fd01::a", "fd01::b"
+	a.assign(t)
+	b.assign(t)
+	b.add(t)
+	got := a.add(t)
+	a.ping(t, b.ip6) // the first packet
+	a.ping(t, b.ip4)
+	a.ping(t, "fd01::1")
+	if len(got.IPs) != 2 || got.IPs[0].Address != a.ip4+"/16" || got.IPs[1].Address != "fd01::a/64" || got.IPs[1].Gateway != "fd01::1" {
+		t.Errorf("the addresses are %+v", got.IPs)
+	}
+	if r := w.must(t, a.exec("ip", "-6", "route", "show", "default")); !strings.HasPrefix(r, "default via fd01::1 dev eth0") {
+		t.Errorf("the default route is %q", r)
+	}
+	a.del(t)
+	b.del(t)
+}
+
+func testOldAnnotation(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	w.nbctl(t, s.port()...)
+	s.annotate(t, strings.ReplaceAll(s.annotation(), `"`, `'`))
+	s.add(t)
+	s.ping(t, "10.1.0.1")
+	s.del(t)
+}
+
+func testAnnotationLater(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	r := s.start(t, run{command: "ADD"})
+	// The plugin is seen waiting when the API server has its request; it says so
+	// nowhere, so let it get that far or not.
+	time.Sleep(300 * time.Millisecond)
+	if left := w.traces(t); len(left) > 0 {
+		t.Errorf("made before the address is known: %v", left)
+	}
+	s.assign(t)
+	if res := r.end(t); res.Code != 0 {
+		t.Errorf("%+v", res)
+	}
+	s.ping(t, "10.1.0.1")
+	s.del(t)
+}
+
+func testAnnotationNever(t *testing.T, w *world) {
+	w.setIDs(t, "ovn-k8s-cni-timeout=1s")
+	defer w.setIDs(t, "ovn-k8s-cni-timeout=60s")
+	s := w.sandbox(t, nil)
+	for annotation, want := range map[string]string{
+		"": `it has no annotation "ovn": is ovn-k8s-watcher running?`, "me": "is ovn-k8s-watcher running?",
+	} {
+		if annotation != "" {
+			s.annotate(t, annotation)
+		}
+		res := s.call(t, run{command: "ADD"})
+		if res.Code != 11 || res.Msg != "failed to get pod annotation" || !strings.Contains(res.Details, want) || !strings.Contains(res.Details, "default/"+s.pod+" after 1s") {
+			t.Errorf("%+v", res)
+		}
+	}
+}
+
+func testDel(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	// a runtime that does not name its namespaces in /run/netns
+	elsewhere := filepath.Join(w.dir, "ns")
+	w.must(t, exec.Command("touch", elsewhere))
+	w.must(t, exec.Command("mount", "--bind", s.netns, elsewhere))
+	defer func() { _ = exec.Command("umount", elsewhere).Run() }()
+	if res := s.call(t, run{command: "ADD", env: map[string]string{"CNI_NETNS": elsewhere}}); res.Code != 0 {
+		t.Fatalf("%+v", res)
+	}
+	if to, err := os.Readlink("/var/run/netns/" + s.id); err != nil || to != elsewhere {
+		t.Errorf("/var/run/netns/%s is %q, %v", s.id, to, err)
+	}
+	// another interface of the container is not ours to remove
+	if res := s.call(t, run{command: "DEL", env: map[string]string{"CNI_IFNAME": "net1"}}); res.Code != 0 {
+		t.Errorf("%+v", res)
+	}
+	s.ping(t, "10.1.0.1")
+	if _, err := os.Lstat("/var/run/netns/" + s.id); err != nil {
+		t.Error(err)
+	}
+	s.del(t)
+	w.clean(t, "by DEL")
+	if _, err := os.Lstat("/var/run/netns/" + s.id); err == nil {
+		t.Error("the link in /var/run/netns is left")
+	}
+	s.del(t)
+	for _, env := range []map[string]string{{"CNI_NETNS": ""}, {"CNI_NETNS": "/nonexistent"}, {"CNI_ARGS": ""}, {"CNI_ARGS": "nonsense"}} {
+		if res := s.call(t, run{command: "DEL", env: env}); res.Code != 0 {
+			t.Errorf("DEL with %v: %+v", env, res)
+		}
+	}
+}
+
+func testVariables(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	res := s.call(t, run{command: "ADD", env: map[string]string{"CNI_ARGS": "K8S_POD_NAMESPACE=default;K8S_POD_INFRA_CONTAINER_ID=" + s.id}})
+	if res.Code != 100 || res.Msg != "required CNI variables missing" || res.Details != "K8S_POD_NAME in CNI_ARGS" {
+		t.Errorf("%+v", res)
+	}
+	for _, v := range []string{"CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"} {
+		if res := s.call(t, run{command: "ADD", env: map[string]string{v: ""}}); res.Code != 4 || !strings.Contains(res.Msg, v) {
+			t.Errorf("without %s: %+v", v, res)
+		}
+	}
+}
+
+func testVersions(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	for _, v := range []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
+		r := s.start(t, run{command: "ADD", version: v, env: map[string]string{"CNI_ARGS": "K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + s.pod}})
+		if res := r.end(t); res.Code != 0 || res.CNIVersion != v {
+			t.Errorf("version %s: %+v", v, res)
+		}
+		// the converted forms are looked at in TestCheck63_ResultVersions
+		s.del(t)
+	}
+	r := s.start(t, run{command: "VERSION"})
+	r.end(t)
+	if want := `"supportedVersions":["0.1.0","0.2.0","0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]`; !strings.Contains(r.stdout.String(), want) {
+		t.Errorf("VERSION printed %s", r.stdout.String())
+	}
+}
+
+func testBadInput(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	for _, test := range []struct {
+		name string
+		run  run
+		code int
+		want string // in message or details
+	}{
+		{"not JSON", run{stdin: "x"}, 6, "invalid character"},
+		{"another type", run{stdin: `[]`}, 6, "cannot unmarshal"},
+		{"no name", run{stdin: `{"cniVersion":"1.1.0"}`}, 7, "missing network name"},
+		{"unknown version", run{version: "9.9.9"}, 1, "9.9.9"},
+		{"no version at all", run{version: "new"}, 1, "new"},
+		{"no such namespace", run{env: map[string]string{"CNI_NETNS": "/run/netns/nonexistent"}}, 3, "/run/netns/nonexistent"},
+		{"not a namespace", run{env: map[string]string{"CNI_NETNS": "/etc/hosts"}}, 4, "/etc/hosts"},
+		{"the host's namespace", run{env: map[string]string{"CNI_NETNS": "/proc/self/ns/net"}}, 4, "host's own"},
+		{"container ID with a path", run{env: map[string]string{"CNI_CONTAINERID": "../../etc"}}, 4, "../../etc"},
+		{"long interface name", run{env: map[string]string{"CNI_IFNAME": "abcdefghijklmnop"}}, 4, "too long"},
+		{"pod name", run{env: map[string]string{"CNI_ARGS": "K8S_POD_NAMESPACE=default;K8S_POD_NAME=a/b"}}, 4, "a/b"},
+		{"not the first plugin", run{conf: map[string]any{"prevResult": map[string]any{"cniVersion": "1.1.0"}}}, 2, "prevResult"},
+		{"unknown command", run{command: "SING"}, 4, "SING"},
+		{"lo is there already", run{env: map[string]string{"CNI_IFNAME": "lo"}}, 4, "lo in the container"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.run.command == "" {
+				test.run.command = "ADD"
+			}
+			res := s.call(t, test.run)
+			if res.Code != test.code || !strings.Contains(res.Msg+" "+res.Details, test.want) || res.CNIVersion == "" {
+				t.Errorf("%+v", res)
+			}
+			if strings.Contains(res.Msg+res.Details, "\n") {
+				t.Errorf("more than one line: %+v", res)
+			}
+			w.clean(t, "by bad input")
+		})
+	}
+	w.setIDs(t, "ovn-k8s-mtu=big")
+	defer w.setIDs(t, "ovn-k8s-mtu=1400")
+	if res := s.call(t, run{command: "ADD"}); res.Code != 7 || !strings.Contains(res.Details, `"big"`) {
+		t.Errorf("a bad setting: %+v", res)
+	}
+	s.del(t)
+}
+
+func testAddTwice(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	first := s.add(t)
+	uuid := w.vsctl(t, "get", "Interface", s.host(), "_uuid")
+	second := s.add(t)
+	if diff := cmp.Diff(first, second); diff != "" {
+		t.Errorf("(-first +second)\n%s", diff)
+	}
+	if again := w.vsctl(t, "get", "Interface", s.host(), "_uuid"); again != uuid {
+		t.Error("the port was made anew")
+	}
+	s.ping(t, "10.1.0.1")
+	// what somebody broke, ADD mends
+	w.must(t, s.exec("ip", "addr", "flush", "dev", "eth0"))
+	w.vsctl(t, "remove", "Interface", s.host(), "external_ids", "iface-id")
+	s.add(t)
+	s.ping(t, "10.1.0.1")
+	if res := s.call(t, run{command: "ADD", env: map[string]string{"CNI_IFNAME": "net1"}}); res.Code != 4 || !strings.Contains(res.Msg, "as eth0 already") {
+		t.Errorf("a second interface: %+v", res)
+	}
+	s.ping(t, "10.1.0.1")
+	s.del(t)
+}
+
+func testNewSandbox(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	s.add(t)
+	old := *s
+	s.renew(t)
+	s.add(t)
+	s.ping(t, "10.1.0.1")
+	if w.in("ovs-vsctl", "get", "Interface", old.host(), "_uuid").Run() == nil {
+		t.Error("the old sandbox's port is left")
+	}
+	old.del(t) // late
+	s.ping(t, "10.1.0.1")
+	s.del(t)
+}
+
+func testOtherPod(t *testing.T, w *world) {
+	w.setIDs(t, "ovn-k8s-cni-timeout=1s")
+	defer w.setIDs(t, "ovn-k8s-cni-timeout=60s")
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	s.uid = "11111111-2222-3333-4444-555555555555"
+	if res := s.call(t, run{command: "ADD"}); res.Code != 11 || !strings.Contains(res.Details, "another pod of that name") {
+		t.Errorf("%+v", res)
+	}
+}
+
+// The annotation may have been written by the user, and be corrected by the
+// watcher while the plugin works.
+func testForgedAnnotation(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	forged := strings.ReplaceAll(s.annotation(), s.ip4, "10.1.200.200")
+	s.annotate(t, forged)
+	r := s.start(t, run{command: "ADD"})
+	await(t, "the veth pair", func() bool { return w.in("ip", "link", "show", s.host()).Run() == nil })
+	s.annotate(t, s.annotation())
+	w.nbctl(t, s.port()...)
+	if res := r.end(t); res.Code != 11 || res.Msg != "the pod's annotation changed" {
+		t.Errorf("%+v", res)
+	}
+	w.clean(t, "by a failed ADD")
+	s.add(t)
+	s.ping(t, "10.1.0.1")
+	s.del(t)
+}
+
+func testParallel(t *testing.T, w *world) {
+	var all []*sandbox
+	var rows []string
+	for range 50 {
+		s := w.sandbox(t, nil)
+		all = append(all, s)
+		rows = append(append(rows, "--"), s.port()...)
+		s.annotate(t, s.annotation())
+	}
+	w.nbctl(t, rows[1:]...)
+	var wait sync.WaitGroup
+	for i, s := range all {
+		wait.Go(func() {
+			if res := s.call(t, run{command: "ADD"}); res.Code != 0 {
+				t.Errorf("%+v", res)
+			}
+			s.ping(t, []string{"10.1.0.1", all[0].ip4}[min(i, 0)])
+		})
+	}
+	wait.Wait()
+	all[49].ping(t, all[0].ip4)
+	for _, s := range all {
+		wait.Go(func() { s.del(t) })
+	}
+	wait.Wait()
+}
+
+func testCheck(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	s.ip6 = "fd01::cc"
+	s.assign(t)
+	r := s.start(t, run{command: "ADD"})
+	r.end(t)
+	previous := r.stdout.String()
+	check := func() result {
+		return s.call(t, run{command: "CHECK", stdin: `{"cniVersion":"1.1.0","name":"ovn-k8s","type":"x","prevResult":` + previous + `}`})
+	}
+	if res := check(); res.Code != 0 {
+		t.Errorf("after ADD: %+v", res)
+	}
+	// what a later plugin of the list may add
+	w.must(t, s.exec("ip", "route", "add", "172.31.0.0/16", "via", "10.1.0.1"))
+	w.must(t, s.exec("ip", "addr", "add", "10.9.9.9/32", "dev", "eth0"))
+	if res := check(); res.Code != 0 {
+		t.Errorf("with more than ADD made: %+v", res)
+	}
+	for _, test := range []struct {
+		broken []string
+		want   string
+		mend   []string
+	}{
+		{[]string{"ip", "addr", "del", s.ip4 + "/16", "dev", "eth0"}, "add address " + s.ip4 + "/16", []string{"ip", "addr", "add", s.ip4 + "/16", "dev", "eth0"}},
+		{[]string{"ip", "route", "replace", "default", "via", "10.1.0.9"}, "add route 0.0.0.0/0", []string{"ip", "route", "replace", "default", "via", "10.1.0.1", "proto", "46"}},
+		{[]string{"ip", "addr", "del", "fd01::cc/64", "dev", "eth0"}, "add address fd01::cc/64", []string{"ip", "addr", "add", "fd01::cc/64", "dev", "eth0", "nodad"}},
+		{[]string{"ip", "link", "set", "eth0", "mtu", "1300"}, "set the MTU", []string{"ip", "link", "set", "eth0", "mtu", "1400"}},
+		{[]string{"ip", "link", "set", "eth0", "address", "02:00:00:00:00:01"}, "set the MAC", []string{"ip", "link", "set", "eth0", "address", s.mac()}},
+	} {
+		w.must(t, s.exec(test.broken[0], test.broken[1:]...))
+		if res := check(); res.Code != 100 || !strings.Contains(res.Details, test.want) {
+			t.Errorf("after %v: %+v", test.broken, res)
+		}
+		w.must(t, s.exec(test.mend[0], test.mend[1:]...))
+	}
+	s.add(t) // mends the rest, such as the route that went with the address
+	if res := check(); res.Code != 0 {
+		t.Errorf("mended: %+v", res)
+	}
+	w.vsctl(t, "del-port", s.host())
+	if res := check(); res.Code != 100 || !strings.Contains(res.Details, "not in the database") {
+		t.Errorf("without port: %+v", res)
+	}
+	s.del(t)
+	if res := check(); res.Code != 100 || !strings.Contains(res.Details, "no veth pair") {
+		t.Errorf("after DEL: %+v", res)
+	}
+	if res := s.call(t, run{command: "CHECK"}); res.Code != 7 || !strings.Contains(res.Msg, "prevResult") {
+		t.Errorf("without prevResult: %+v", res)
+	}
+	if res := s.call(t, run{command: "CHECK", version: "0.3.1"}); res.Code != 1 {
+		t.Errorf("before CHECK was invented: %+v", res)
+	}
+}
+
+func testGC(t *testing.T, w *world) {
+	keep, lose, lost := w.sandbox(t, nil), w.sandbox(t, nil), w.sandbox(t, nil)
+	for _, s := range []*sandbox{keep, lose, lost} {
+		s.assign(t)
+		s.add(t)
+	}
+	w.vsctl(t, "del-port", lost.host()) // the veth pair only
+	w.must(t, w.in("ip", "link", "set", lost.host(), "alias", ""))
+	valid := []map[string]string{{"containerID": keep.id, "ifname": "eth0"}}
+	if res := keep.call(t, run{command: "GC", conf: map[string]any{"name": "other", "cni.dev/valid-attachments": []any{}}}); res.Code != 0 {
+		t.Errorf("%+v", res)
+	}
+	lose.ping(t, keep.ip4) // another network's
+	if res := keep.call(t, run{command: "GC"}); res.Code != 7 {
+		t.Errorf("GC without a list: %+v", res)
+	}
+	if res := keep.call(t, run{command: "GC", conf: map[string]any{"cni.dev/valid-attachments": valid}}); res.Code != 0 {
+		t.Errorf("%+v", res)
+	}
+	keep.ping(t, "10.1.0.1")
+	if left := w.traces(t); len(left) != 2 {
+		t.Errorf("left by GC:\n%s", strings.Join(left, "\n"))
+	}
+	if res := keep.call(t, run{command: "GC", conf: map[string]any{"cni.dev/valid-attachments": nil}}); res.Code != 0 {
+		t.Errorf("%+v", res)
+	}
+}
+
+func testStatus(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	status := func() result { return s.call(t, run{command: "STATUS"}) }
+	if res := status(); res.Code != 0 {
+		t.Errorf("%+v", res)
+	}
+	for key, want := range map[string]string{"k8s-api-server": "K8S_API_SERVER not set", "ovn-remote": "ovn-remote is not set"} {
+		value := w.vsctl(t, "get", "Open_vSwitch", ".", "external_ids:"+key)
+		w.vsctl(t, "remove", "Open_vSwitch", ".", "external_ids", key)
+		if res := status(); res.Code != 50 || !strings.Contains(res.Msg+res.Details, want) {
+			t.Errorf("without %s: %+v", key, res)
+		}
+		w.setIDs(t, key+"="+strings.Trim(value, `"`))
+	}
+}
+
+func testBandwidth(t *testing.T, w *world) {
+	annotated := func(in, out string) *sandbox {
+		return w.sandbox(t, func(p *corev1.Pod) {
+			p.Annotations = map[string]string{"kubernetes.io/ingress-bandwidth": in, "kubernetes.io/egress-bandwidth": out}
+		})
+	}
+	s := annotated("10M", "20M")
+	s.assign(t)
+	s.add(t)
+	s.ping(t, "10.1.0.1")
+	if q := w.vsctl(t, "--columns=type,other_config", "list", "QoS"); !strings.Contains(q, "10000000") {
+		t.Errorf("QoS is %s", q)
+	}
+	await(t, "the shaper of the host's end", func() bool {
+		return strings.Contains(w.must(t, w.in("tc", "class", "show", "dev", s.host())), "rate 10Mbit")
+	})
+	if q := w.must(t, s.exec("tc", "qdisc", "show", "dev", "eth0")); !strings.Contains(q, "tbf") || !strings.Contains(q, "rate 20Mbit") {
+		t.Errorf("the shaper of the container's end is %s", q)
+	}
+	s.add(t)
+	s.del(t)
+	bad := annotated("fast", "20M")
+	bad.assign(t)
+	if res := bad.call(t, run{command: "ADD"}); res.Code != 7 || !strings.Contains(res.Msg, `kubernetes.io/ingress-bandwidth of the pod is "fast"`) {
+		t.Errorf("%+v", res)
+	}
+}
+
+// stages are effects of an ADD in the order in which they appear.
+var stages = []struct {
+	name string
+	seen func(w *world, s *sandbox) bool
+}{
+	{"veth pair", func(w *world, s *sandbox) bool {
+		return exec.Command("ip", "netns", "exec", w.netns, "test", "-e", "/sys/class/net/"+s.host()).Run() == nil
+	}},
+	{"address", func(_ *world, s *sandbox) bool {
+		out, err := s.exec("ip", "-o", "-4", "addr", "show", "dev", "eth0").Output()
+		return err == nil && len(out) > 0
+	}},
+	{"port", func(w *world, s *sandbox) bool {
+		return w.in("ovs-vsctl", "--timeout=5", "get", "Interface", s.host(), "external_ids:sandbox").Run() == nil
+	}},
+	{"installed", func(w *world, s *sandbox) bool {
+		return w.in("ovs-vsctl", "--timeout=5", "get", "Interface", s.host(), "external_ids:ovn-installed").Run() == nil
+	}},
+}
+
+// interrupt sends a signal when a stage is seen, or after a while: the stages
+// that are short are met by chance.
+func interrupt(t *testing.T, s *sandbox, signal syscall.Signal, after func(r *run)) *run {
+	t.Helper()
+	r := s.start(t, run{command: "ADD"})
+	after(r)
+	r.signal(t, signal)
+	_ = r.cmd.Wait()
+	return r
+}
+
+func whenSeen(t *testing.T, w *world, s *sandbox, stage int) func(*run) {
+	return func(*run) {
+		await(t, stages[stage].name, func() bool { return stages[stage].seen(w, s) })
+	}
+}
+
+// A SIGTERM is answered by undoing everything, so that nothing is left even
+// without a DEL.
+func testSigterm(t *testing.T, w *world) {
+	for i := range stages[:3] {
+		s := w.sandbox(t, nil)
+		s.annotate(t, s.annotation()) // without logical port: it is never installed
+		r := interrupt(t, s, syscall.SIGTERM, whenSeen(t, w, s, i))
+		if !strings.Contains(r.stdout.String(), `"code": 11`) {
+			t.Errorf("at %s: %s%s", stages[i].name, r.stdout.String(), r.stderr.String())
+		}
+		w.clean(t, "by SIGTERM at "+stages[i].name)
+	}
+	for n := range 20 {
+		s := w.sandbox(t, nil)
+		s.annotate(t, s.annotation())
+		interrupt(t, s, syscall.SIGTERM, func(*run) { time.Sleep(time.Duration(n) * 4 * time.Millisecond) })
+		w.clean(t, fmt.Sprintf("by SIGTERM after %d ms", n*4))
+	}
+}
+
+// After kill -9 at any point, DEL or GC finds everything.
+func testKill(t *testing.T, w *world) {
+	mend := func(s *sandbox, n int, when string) {
+		if n%2 == 0 {
+			s.del(t)
+			w.clean(t, "by DEL after SIGKILL "+when)
+			return
+		}
+		if res := s.call(t, run{command: "GC", conf: map[string]any{"cni.dev/valid-attachments": []any{}}}); res.Code != 0 {
+			t.Errorf("GC: %+v", res)
+		}
+		w.clean(t, "by GC after SIGKILL "+when)
+	}
+	for i := range stages {
+		for n := range 2 {
+			s := w.sandbox(t, nil)
+			s.assign(t)
+			interrupt(t, s, syscall.SIGKILL, whenSeen(t, w, s, i))
+			mend(s, n, "at "+stages[i].name)
+		}
+	}
+	for n := range 40 {
+		s := w.sandbox(t, nil)
+		s.assign(t)
+		interrupt(t, s, syscall.SIGKILL, func(*run) { time.Sleep(time.Duration(n) * 2 * time.Millisecond) })
+		mend(s, n, fmt.Sprintf("after %d ms", n*2))
+	}
+	// and ADD goes on where another was killed
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	interrupt(t, s, syscall.SIGKILL, whenSeen(t, w, s, 0))
+	s.add(t)
+	s.ping(t, "10.1.0.1")
+	s.del(t)
+}
+
+func testMissingStage(t *testing.T, w *world) {
+	w.setIDs(t, "ovn-k8s-cni-timeout=1s")
+	defer w.setIDs(t, "ovn-k8s-cni-timeout=60s")
+	fails := func(s *sandbox, want string) {
+		t.Helper()
+		if res := s.call(t, run{command: "ADD"}); res.Code != 11 || !strings.Contains(res.Details, want) || !strings.Contains(res.Details, "default/"+s.pod+" after ") {
+			t.Errorf("want %q: %+v", want, res)
+		}
+		w.clean(t, "by a failed ADD")
+	}
+	unbound := w.sandbox(t, nil)
+	unbound.annotate(t, unbound.annotation())
+	fails(unbound, "no Port_Binding: is ovn-northd running?")
+
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	w.stop("ovn-controller")
+	fails(s, "has not claimed the Port_Binding: is ovn-controller running?")
+	w.stop("ovs-vswitchd")
+	fails(s, "is ovs-vswitchd running?")
+	w.startVswitchd(t)
+	w.startController(t)
+
+	remote := w.central.SB
+	w.setIDs(t, "ovn-remote=unix:/nonexistent")
+	fails(s, "cannot tell the stage")
+	w.setIDs(t, "ovn-remote="+remote, "ovn-k8s-cni-timeout=60s")
+	s.add(t)
+	s.ping(t, "10.1.0.1")
+	s.del(t)
+}
+
+func testWithoutOpenVSwitch(t *testing.T, w *world) {
+	s, other := w.sandbox(t, nil), w.sandbox(t, nil)
+	for _, x := range []*sandbox{s, other} {
+		x.assign(t)
+		x.add(t)
+	}
+	w.stop("ovsdb-server")
+	if res := other.call(t, run{command: "ADD"}); res.Code != 11 || !strings.Contains(res.Msg+res.Details, "is ovsdb-server running?") {
+		t.Errorf("ADD: %+v", res)
+	}
+	if res := s.call(t, run{command: "STATUS"}); res.Code != 51 {
+		t.Errorf("STATUS: %+v", res)
+	}
+	s.del(t)
+	if left := w.traces(t); len(left) != 1 { // the other's
+		t.Errorf("left by DEL: %v", left)
+	}
+	w.must(t, exec.Command("ip", "netns", "del", filepath.Base(s.netns)))
+	w.startOVSDB(t)
+	if !slices.ContainsFunc(w.traces(t), func(l string) bool { return strings.Contains(l, s.id) }) {
+		t.Error("the port should be left in the database")
+	}
+	await(t, "ovn-controller", func() bool {
+		return w.in("ovs-vsctl", "--timeout=5", "get", "Interface", other.host(), "external_ids:ovn-installed").Run() == nil
+	})
+	other.ping(t, "10.1.0.1")
+	other.del(t)
+}
+
+func testSecrets(t *testing.T, w *world) {
+	w.setIDs(t, "k8s-api-token="+canary, "ovn-k8s-cni-timeout=1s")
+	defer w.setIDs(t, "k8s-api-token="+w.kube.Token, "ovn-k8s-cni-timeout=60s")
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	r := s.start(t, run{command: "ADD"})
+	res := r.end(t)
+	if res.Code != 11 || !strings.Contains(res.Details, "Unauthorized") {
+		t.Errorf("%+v", res)
+	}
+	for name, text := range map[string]string{"output": r.stdout.String(), "standard error": r.stderr.String(), "log": w.log(t)} {
+		for _, secret := range []string{canary, w.kube.Token} {
+			if strings.Contains(text, secret) {
+				t.Errorf("the %s has a secret", name)
+			}
+		}
+	}
+}
