@@ -1,5 +1,5 @@
 // Package host makes hosts for tests: each has network, mount, UTS and process
-// namespaces of its own, with a private /run, /etc, /opt and /var, so that
+// namespaces of its own, with a private /run, /etc, /opt, /var and /usr/local, so that
 // unmodified programs use their default paths in it. Hosts are connected by a
 // Fabric, run a real Open vSwitch with the userspace datapath and a real
 // ovn-controller, and need no kernel module of either.
@@ -167,6 +167,20 @@ func (h *Host) Script(ctx context.Context, script string, args ...string) (strin
 	cmd := h.Command("sh", append([]string{"-c", script, "sh"}, args...)...)
 	out, _, err := run(ctx, cmd, "script", args)
 	return out, err
+}
+
+// Install makes programs, given by their absolute paths, commands of the host:
+// links in /usr/local/bin, which is on everybody's path there.
+func (h *Host) Install(programs ...string) error {
+	for _, p := range programs {
+		if _, err := os.Stat(p); err != nil {
+			return fmt.Errorf("installing a program on %s: %w", h.Name, err)
+		}
+		if err := os.Symlink(p, h.Path(filepath.Join("/usr/local/bin", filepath.Base(p)))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Start starts a program in the host that runs until it is stopped.

@@ -62,7 +62,7 @@ func TestHostHasItsOwnFilesAndProcesses(t *testing.T) {
 	if got := script(t, ctx, h, "hostname"); got != "alpha" {
 		t.Errorf("hostname: %s", got)
 	}
-	for _, dir := range []string{"/run/x", "/var/run/netns/x", "/etc/x", "/etc/cni/net.d/x", "/opt/cni/bin/x", "/var/lib/x"} {
+	for _, dir := range []string{"/run/x", "/var/run/netns/x", "/etc/x", "/etc/cni/net.d/x", "/opt/cni/bin/x", "/var/lib/x", "/usr/local/bin/x"} {
 		script(t, ctx, h, "echo inside > "+dir)
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s of the host exists outside: %v", dir, err)
@@ -170,7 +170,7 @@ func TestPodsOnTwoHosts(t *testing.T) {
 	for _, h := range hosts {
 		must(t, h.StartOVS(ctx))
 	}
-	central, err := hosts[0].StartCentral()
+	central, err := hosts[0].StartCentral("")
 	must(t, err)
 	defer central.Close()
 	for _, h := range hosts {

@@ -86,10 +86,11 @@ func (h *Host) VSGet(ctx context.Context, args ...string) (string, error) {
 }
 
 // StartCentral runs OVN's central half in the host, on its usual TCP ports of all
-// addresses and its usual unix sockets. The Central's user must Close it before
-// the host.
-func (h *Host) StartCentral() (*ovntest.Central, error) {
+// addresses and its usual unix sockets. Its files are in dir, see
+// ovntest.Options. The Central's user must Close it before the host.
+func (h *Host) StartCentral(dir string) (*ovntest.Central, error) {
 	c, err := ovntest.Start(ovntest.Options{
+		Dir:     dir,
 		Listen:  "::",
 		NBPort:  6641,
 		SBPort:  6642,

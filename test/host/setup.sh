@@ -11,9 +11,9 @@ hostname "$1"
 
 # What the host writes stays in memory. The tmpfs moves out of sight at the end.
 mount -t tmpfs tmpfs /run
-for dir in etc opt var; do
-	mkdir -p "/run/$dir/upper" "/run/$dir/work"
-	mount -t overlay overlay -o "lowerdir=/$dir,upperdir=/run/$dir/upper,workdir=/run/$dir/work" "/$dir"
+for dir in /etc /opt /var /usr/local; do
+	mkdir -p "/run/upper$dir" "/run/work$dir"
+	mount -t overlay overlay -o "lowerdir=$dir,upperdir=/run/upper$dir,workdir=/run/work$dir" "$dir"
 done
 for dir in /etc/openvswitch /etc/ovn /etc/cni /etc/network /opt/cni/bin \
 	/var/lib/openvswitch /var/lib/ovn /var/lib/cni /var/log; do

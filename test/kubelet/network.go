@@ -88,6 +88,7 @@ func (n *network) config() (*libcni.NetworkConfigList, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", files[0], err)
 	}
+	//lint:ignore SA1019 runtimes still read configurations of one plugin, so we do
 	return libcni.ConfListFromConf(single)
 }
 

@@ -1,0 +1,95 @@
+// Demo brings up a whole cluster on this machine, shows that its pods talk, and
+// removes it again:
+//
+//	demo         up, show, down; exit status 0 if everything works
+//	demo down    remove what KEEP=1 left up
+//	demo setup   install missing packages, or say which to install
+//
+// With KEEP=1 in the environment the cluster stays up, in a process that runs in
+// the background and on which everything hangs.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// timeout is how long bringing the cluster up and trying it may take, the build
+// of the control plane on a cold machine included.
+const timeout = 20 * time.Minute
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
+	bin := flags.String("bin", "bin", "`directory` of the suite's programs")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	say := newSayer(out)
+	switch command := flags.Arg(0); {
+	case flags.NArg() > 1:
+		return fmt.Errorf("unexpected argument %q", flags.Arg(1))
+	case command == "setup":
+		return setup(ctx, say)
+	case command == "down":
+		return down(ctx, say)
+	case command == keeper:
+		return keep(ctx, *bin, say)
+	case command != "":
+		return fmt.Errorf("unknown command %q: want none, down or setup", command)
+	}
+	if err := setup(ctx, say); err != nil {
+		return err
+	}
+	if os.Getenv("KEEP") == "1" {
+		return detach(ctx, *bin, say)
+	}
+	return once(ctx, *bin, say)
+}
+
+// once shows a cluster and removes it.
+func once(ctx context.Context, bin string, say sayer) error {
+	dir, err := os.MkdirTemp("", "ovn-k8s-demo")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	w, err := show(ctx, dir, bin, say)
+	if w != nil {
+		w.Close()
+		say("everything removed")
+	}
+	if err == nil {
+		say("all is well")
+	}
+	return err
+}
+
+// A sayer prints a line of progress, with the seconds since the start.
+type sayer func(format string, args ...any)
+
+func newSayer(out io.Writer) sayer {
+	began := time.Now()
+	return func(format string, args ...any) {
+		fmt.Fprintf(out, "%6.1f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+	}
+}
+
+// errFailed says that the network does not do what it should; the table says
+// more.
+var errFailed = errors.New("not everything works")

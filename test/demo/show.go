@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"ovn-k8s/test/world"
+)
+
+// pods says how many pods each node gets. Two on one node try the way between
+// neighbours.
+var pods = map[string]int{"master": 1, "minion1": 2, "minion2": 2}
+
+// show brings a cluster up in dir and tries it. It returns the cluster whenever
+// there is one, which the caller must Close.
+func show(ctx context.Context, dir, bin string, say sayer) (*world.World, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	w, err := world.New(ctx, world.Options{Dir: dir, Log: func(line string) { say("%s", line) }})
+	if err != nil {
+		return nil, err
+	}
+	return w, try(ctx, w, bin, say)
+}
+
+// try installs the suite on w, runs pods and prints who reaches whom.
+func try(ctx context.Context, w *world.World, bin string, say sayer) error {
+	if err := w.Install(ctx, bin); err != nil {
+		return err
+	}
+	if err := w.StartKubelets(ctx); err != nil {
+		return err
+	}
+	endpoints, err := runPods(ctx, w)
+	if err != nil {
+		return err
+	}
+	say("%d pods run", len(endpoints))
+	nodes, stop, err := w.ServeNodes()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	endpoints = append(endpoints, nodes...)
+	cells := world.Matrix(ctx, endpoints, endpoints)
+	failed := world.Failed(cells)
+	say("%d of %d ways work, each by ping, UDP and TCP\n\n%s\n", len(cells)-len(failed), len(cells), world.Table(cells))
+	for _, c := range failed {
+		say("%s to %s: %v", c.From.Name, c.To.Name, c.Err)
+	}
+	if err := w.Do(ctx, w.Master(), "ovn-k8s-watcher", "--overlay", "--check"); err != nil {
+		return err
+	}
+	if len(failed) > 0 {
+		return errFailed
+	}
+	return nil
+}
+
+// runPods creates the pods and waits until they run.
+func runPods(ctx context.Context, w *world.World) ([]world.Endpoint, error) {
+	var names []string
+	for _, n := range w.Nodes {
+		for i := range pods[n.Name] {
+			name := fmt.Sprintf("%s-%c", n.Name, 'a'+i)
+			if _, err := w.Kube.CreatePod(ctx, "default", name, n.Name, nil); err != nil {
+				return nil, err
+			}
+			names = append(names, name)
+		}
+	}
+	endpoints := make([]world.Endpoint, len(names))
+	var g errgroup.Group
+	for i, name := range names {
+		g.Go(func() (err error) {
+			endpoints[i], err = w.AwaitPod(ctx, "default", name)
+			return err
+		})
+	}
+	return endpoints, g.Wait()
+}
