@@ -1,0 +1,286 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/lib/nbsync"
+	"ovn-k8s/lib/ovsdb"
+)
+
+// A world is what the Northbound database says about the topology.
+type world struct {
+	router   *nbdb.LogicalRouter     // the cluster router; nil if there is none
+	join     *nbdb.LogicalRouterPort // the router's port to the join switch, or nil
+	switches []nbdb.LogicalSwitch
+	ports    []nbdb.LogicalSwitchPort
+}
+
+// recorded reports whether the router carries our record of the topology. One
+// of the Python era does not.
+func (w world) recorded() bool {
+	return w.router != nil && w.router.ExternalIDs[names.ID] == names.ClusterRouter
+}
+
+// A clusterChange computes from what is there the topology as it is and as it
+// should be. It is called again when somebody else was faster.
+type clusterChange func(world) (before, after topology.Cluster, err error)
+
+// rows returns what the cluster's unit and the node's should have. A cluster
+// without a router is none: then it is the node's unit only.
+func rows(c topology.Cluster, node string) map[nb.Unit][]nb.Row {
+	want := map[nb.Unit][]nb.Row{topology.NodeUnit(node): c.NodeRows(node)}
+	if c.Router != "" {
+		want[topology.ClusterUnit] = c.Rows()
+	}
+	return want
+}
+
+// readWorld reads the topology from the copy of the database.
+func (s *session) readWorld(ctx context.Context) (world, error) {
+	var w world
+	var routers []nbdb.LogicalRouter
+	var ports []nbdb.LogicalRouterPort
+	c := s.nb.Client()
+	if c == nil {
+		return w, fmt.Errorf("reading the Northbound database: %w", ovsdb.ErrNotConnected)
+	}
+	for _, rows := range []any{&routers, &ports, &w.switches, &w.ports} {
+		if err := c.List(ctx, rows); err != nil {
+			return w, fmt.Errorf("reading the Northbound database: %w", err)
+		}
+	}
+	routers = slices.DeleteFunc(routers, func(r nbdb.LogicalRouter) bool {
+		ids := r.ExternalIDs
+		return ids[names.ClusterRouterTag] != "yes" && ids[names.ID] != names.ClusterRouter && r.Name != names.ClusterRouter
+	})
+	if len(routers) > 1 {
+		list := make([]string, len(routers))
+		for i, r := range routers {
+			list[i] = fmt.Sprintf("%s (%s)", r.Name, r.UUID)
+		}
+		slices.Sort(list)
+		return w, fmt.Errorf("there are %d cluster routers, %s: delete all but one, or take external_ids:%s away from them",
+			len(routers), strings.Join(list, " and "), names.ClusterRouterTag)
+	}
+	if len(routers) == 0 {
+		return w, nil
+	}
+	w.router = &routers[0]
+	for i, p := range ports {
+		if p.Name == names.RouterToJoin(w.router.Name) {
+			w.join = &ports[i]
+		}
+	}
+	return w, nil
+}
+
+// join returns the change that makes r's node part of the cluster.
+func (s *session) join(r request, minion bool) clusterChange {
+	return func(w world) (before, after topology.Cluster, err error) {
+		if minion {
+			before, err = s.clusterForMinion(w, r)
+			after = before
+		} else {
+			before, after, err = s.clusterForMaster(w, r)
+		}
+		if err != nil {
+			return before, after, err
+		}
+		after, err = after.WithNode(r.node, r.subnets)
+		return before, after, errors.Join(err, taken(w, after, r))
+	}
+}
+
+// clusterForMinion must find a cluster, with the subnets that it was told.
+func (s *session) clusterForMinion(w world, r request) (topology.Cluster, error) {
+	if w.router == nil {
+		return topology.Cluster{}, errNoRouter
+	}
+	c, err := s.existing(w, r.clusters)
+	if err == nil && !slices.Equal(c.Subnets, r.clusters) {
+		err = fmt.Errorf("--cluster-ip-subnet is %s, but the cluster's is %s: give the same, or change it by master-init", ipnet.Join(r.clusters), ipnet.Join(c.Subnets))
+	}
+	return c, err
+}
+
+// clusterForMaster makes a cluster, or gives the one that is there the subnets
+// that it was told.
+func (s *session) clusterForMaster(w world, r request) (before, after topology.Cluster, err error) {
+	if w.router == nil {
+		after, err = topology.New(names.ClusterRouter, r.clusters, s.config.JoinSubnets)
+		return before, after, err
+	}
+	before, err = s.existing(w, r.clusters)
+	if err != nil {
+		return before, after, err
+	}
+	others, _ := before.WithoutNode(r.node) // which may move into the new subnets
+	after, err = others.Resize(r.clusters, s.joinSubnets(before))
+	return before, after, err
+}
+
+// existing reads the cluster that is there. For a router without a record
+// subnets are taken to be the cluster's.
+func (s *session) existing(w world, subnets []netip.Prefix) (topology.Cluster, error) {
+	c, err := topology.FromRouter(w.router, w.join, subnets)
+	if err != nil || w.recorded() {
+		return c, err
+	}
+	return c.Resize(c.Subnets, s.joinSubnets(c))
+}
+
+// joinSubnets returns the join subnets that c should have: those that it has,
+// since gateways hold addresses in them, unless others are asked for. The
+// default does not count as asking.
+func (s *session) joinSubnets(c topology.Cluster) []netip.Prefix {
+	defaults, _ := config.Resolve(config.Sources{})
+	if slices.Equal(s.config.JoinSubnets, defaults.JoinSubnets) {
+		return append(slices.Clone(c.Join), s.config.JoinSubnets...) // New takes the first of each family
+	}
+	return append(slices.Clone(s.config.JoinSubnets), c.Join...)
+}
+
+// taken looks for nodes of the Python era, which no record has, whose subnet is
+// not free.
+func taken(w world, c topology.Cluster, r request) error {
+	var errs []error
+	for _, sw := range w.switches {
+		other, err := netip.ParsePrefix(sw.OtherConfig["subnet"])
+		if err != nil || sw.Name == r.node || sw.ExternalIDs[names.GatewayIP] == "" || c.Nodes[sw.Name] != nil {
+			continue
+		}
+		if a, b, overlap := ipnet.Overlap(r.subnets, []netip.Prefix{other.Masked()}); overlap {
+			errs = append(errs, fmt.Errorf("subnet %s of node %s overlaps subnet %s of switch %s: choose a free one", a, r.node, b, sw.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// A fence is the Northbound database for as long as the router's record in it
+// is the one from which a change was computed. The change may be compared with
+// a later copy of the database, whose record it would take back.
+type fence struct {
+	*ovsdb.DB
+	same func() bool
+}
+
+// Transact commits ops, or returns nbsync.ErrConflict.
+func (f fence) Transact(ctx context.Context, ops []libovsdb.Operation) ([]libovsdb.OperationResult, error) {
+	if !f.same() {
+		return nil, nbsync.ErrConflict
+	}
+	return f.DB.Transact(ctx, ops)
+}
+
+// How long a change is repeated when others change the topology too.
+const (
+	firstRetry = 20 * time.Millisecond
+	lastRetry  = time.Second
+)
+
+// maxRefused is how often a change is repeated that the database refuses. It
+// does so where two clients make rows of the same name at once.
+const maxRefused = 5
+
+// changeCluster gives the cluster and a node their rows in one transaction. If
+// somebody else was faster, the change is computed again from what is there then.
+func (s *session) changeCluster(ctx context.Context, node string, change clusterChange) (changes []nbsync.Change, err error) {
+	err = s.stage(ctx, "changing the Northbound database", func(ctx context.Context) error {
+		b := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(lastRetry), backoff.WithMaxElapsedTime(0))
+		refusals := 0
+		return backoff.Retry(func() (err error) {
+			changes, err = s.tryChange(ctx, node, change)
+			var refused *ovsdb.Refused
+			if errors.As(err, &refused) {
+				refusals++
+			}
+			if err == nil || errors.Is(err, nbsync.ErrConflict) || refused != nil && refusals < maxRefused {
+				return err
+			}
+			return backoff.Permanent(err)
+		}, backoff.WithContext(b, ctx))
+	})
+	return changes, err
+}
+
+// tryChange makes a change once. A router of the Python era is first made ours,
+// in a transaction of its own that takes nothing away; after that its record can
+// be guarded.
+func (s *session) tryChange(ctx context.Context, node string, change clusterChange) ([]nbsync.Change, error) {
+	w, err := s.readWorld(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before, after, err := change(w)
+	if err != nil {
+		return nil, err
+	}
+	sync := &nbsync.Sync{DB: fence{s.nb, func() bool {
+		now, err := s.readWorld(ctx)
+		return err == nil && sameRouter(now.router, w.router)
+	}}}
+	if w.router != nil && !w.recorded() {
+		if _, err := sync.ApplyAll(ctx, map[nb.Unit][]nb.Row{topology.ClusterUnit: before.Rows()}); err != nil {
+			return nil, err
+		}
+		return nil, nbsync.ErrConflict // again, with what is there now
+	}
+	guard := nbsync.Guard{Table: nbdb.LogicalRouterTable, ID: names.ClusterRouter, Column: "external_ids"}
+	return sync.ApplyAll(ctx, rows(after, node), guard)
+}
+
+// planCluster returns what changeCluster would change.
+func (s *session) planCluster(ctx context.Context, node string, change clusterChange) ([]nbsync.Change, error) {
+	w, err := s.readWorld(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_, after, err := change(w)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := (&nbsync.Sync{DB: s.nb}).Plan(rows(after, node))
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range slices.Sorted(maps.Keys(plan.Failed)) {
+		err = errors.Join(err, fmt.Errorf("%s: %w", u, plan.Failed[u]))
+	}
+	return plan.Changes, err
+}
+
+// previewCluster prints what changeCluster would change.
+func (s *session) previewCluster(ctx context.Context, node string, change clusterChange) error {
+	changes, err := s.planCluster(ctx, node, change)
+	if err != nil {
+		return err
+	}
+	s.section("Northbound database")
+	for _, c := range changes {
+		fmt.Fprintln(s.Out, c)
+	}
+	return nil
+}
+
+func sameRouter(a, b *nbdb.LogicalRouter) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.UUID == b.UUID && maps.Equal(a.ExternalIDs, b.ExternalIDs)
+}

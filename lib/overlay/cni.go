@@ -1,0 +1,130 @@
+package overlay
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const (
+	// pluginType is what the CNI configuration calls the plugin: a name in the
+	// directory of plugins.
+	pluginType = "ovn-k8s-cni-overlay"
+	// oldPluginType is what it was called in the Python era.
+	oldPluginType = "ovn_cni"
+	// conflist is the name of the CNI configuration. Runtimes take the first file
+	// of the directory in alphabetical order.
+	conflist = "10-ovn-k8s.conflist"
+)
+
+// A cniSetup is where the plugin is.
+type cniSetup struct{ plugin string }
+
+// findPlugin looks for the plugin: at its path, on PATH, or among the other
+// plugins.
+func (s *session) findPlugin() (cniSetup, error) {
+	name := s.config.CNIPlugin
+	candidates := []string{name}
+	if !filepath.IsAbs(name) {
+		candidates = nil
+		for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), s.config.CNIBinDir) {
+			if filepath.IsAbs(dir) {
+				candidates = append(candidates, filepath.Join(dir, name))
+			}
+		}
+	}
+	for _, path := range candidates {
+		info, err := os.Stat(path)
+		if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+			continue
+		}
+		if filepath.Dir(path) == s.config.CNIBinDir { // perhaps a link of ours
+			path, err = filepath.EvalSymlinks(path)
+		}
+		if err == nil {
+			return cniSetup{path}, nil
+		}
+	}
+	//lint:ignore ST1005 the original's text
+	return cniSetup{}, fmt.Errorf("No CNI plugin %s found", name)
+}
+
+// configureCNI returns the edits that let a container runtime find the plugin.
+// The configuration is the last one: a kubelet that sees it sends pods.
+func (s *session) configureCNI(setup cniSetup) ([]edit, error) {
+	links, err := s.pluginLinks(setup)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(s.config.CNIConfDir, conflist)
+	earlier, err := earlierConfigurations(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, other := range earlier {
+		s.warn("container runtimes will use %s instead of %s, since it comes first in the alphabet: remove it", other, path)
+	}
+	return pending(append(links, edit{path: path, text: configuration()}))
+}
+
+// pluginLinks returns the links to the plugin. Where there is a file already, it
+// stays.
+func (s *session) pluginLinks(setup cniSetup) ([]edit, error) {
+	var links []edit
+	for _, name := range []string{oldPluginType, pluginType} {
+		path := filepath.Join(s.config.CNIBinDir, name)
+		info, err := os.Lstat(path)
+		switch {
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("looking at %s: %w", path, err)
+		case err == nil && info.IsDir():
+			return nil, fmt.Errorf("%s is a directory: the CNI plugin has to be there", path)
+		case err == nil && info.Mode()&fs.ModeSymlink == 0:
+			if path != setup.plugin {
+				s.warn("%s is a file of its own: container runtimes use that and not %s", path, setup.plugin)
+			}
+		default:
+			links = append(links, edit{path: path, link: setup.plugin})
+		}
+	}
+	return links, nil
+}
+
+// configuration is the CNI configuration (CNI specification 1.1.0, section 1).
+// It names no capability, because the plugin reads all that concerns a pod from
+// the pod. The version is one that container runtimes of all supported releases
+// know; those that know the list choose the newest that they can.
+func configuration() string {
+	text, err := json.MarshalIndent(struct {
+		CNIVersion  string              `json:"cniVersion"`
+		CNIVersions []string            `json:"cniVersions"`
+		Name        string              `json:"name"`
+		Plugins     []map[string]string `json:"plugins"`
+	}{"1.0.0", []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"}, "ovn-k8s", []map[string]string{{"type": pluginType}}}, "", "  ")
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	return string(text) + "\n"
+}
+
+// earlierConfigurations lists the CNI configurations that runtimes find before
+// the one at path (libcni.ConfFiles sorts them by name).
+func earlierConfigurations(path string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading the CNI configurations: %w", err)
+	}
+	var earlier []string
+	for _, e := range entries {
+		ext := filepath.Ext(e.Name())
+		if !e.IsDir() && slices.Contains([]string{".conf", ".conflist", ".json"}, ext) && strings.Compare(e.Name(), filepath.Base(path)) < 0 {
+			earlier = append(earlier, filepath.Join(filepath.Dir(path), e.Name()))
+		}
+	}
+	return earlier, nil
+}

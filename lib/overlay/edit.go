@@ -1,0 +1,144 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// An edit is one change of a file.
+type edit struct {
+	path string
+	text string // the whole file
+	link string // or where a symbolic link leads
+	gone bool   // or that there is nothing
+}
+
+// String says what is done, as in "write /etc/network/interfaces".
+func (e edit) String() string {
+	switch {
+	case e.gone:
+		return "remove " + e.path
+	case e.link != "":
+		return fmt.Sprintf("link %s to %s", e.path, e.link)
+	}
+	return "write " + e.path
+}
+
+// needed reports whether the file is not yet so.
+func (e edit) needed() (bool, error) {
+	var is string
+	var err error
+	if e.link != "" {
+		is, err = os.Readlink(e.path)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return is != e.link, err
+	}
+	text, err := os.ReadFile(e.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return !e.gone, nil
+	}
+	return e.gone || string(text) != e.text, err
+}
+
+// pending returns the edits that change something.
+func pending(all []edit) ([]edit, error) {
+	var out []edit
+	for _, e := range all {
+		needed, err := e.needed()
+		if err != nil {
+			return nil, fmt.Errorf("looking at %s: %w", e.path, err)
+		}
+		if needed {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+// apply makes the edits in order. Each happens in one step: nobody sees half of
+// a file.
+func apply(edits []edit) error {
+	for _, e := range edits {
+		if err := e.apply(); err != nil {
+			return fmt.Errorf("trying to %s: %w", e, err)
+		}
+	}
+	return nil
+}
+
+func (e edit) apply() error {
+	if e.gone {
+		if err := os.Remove(e.path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(e.path), 0o755); err != nil {
+		return err
+	}
+	if e.link != "" {
+		return e.replaceLink()
+	}
+	return e.replaceFile()
+}
+
+// replaceLink renames a new link onto the path.
+func (e edit) replaceLink() error {
+	dir, err := os.MkdirTemp(filepath.Dir(e.path), ".ovn-k8s-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	tmp := filepath.Join(dir, "link")
+	if err := os.Symlink(e.link, tmp); err != nil {
+		return err
+	}
+	return os.Rename(tmp, e.path)
+}
+
+// replaceFile renames a new file onto the path, or onto what the path, being a
+// link, leads to. The file keeps its mode and owner.
+func (e edit) replaceFile() error {
+	path, err := filepath.EvalSymlinks(e.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		path, err = e.path, nil
+	}
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".ovn-k8s-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // nothing once it is renamed
+	defer f.Close()
+	if _, err := f.WriteString(e.text); err != nil {
+		return err
+	}
+	if err := errors.Join(likeOld(f, path), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// likeOld gives f the mode and owner of the file at path, or mode 0644 if there
+// is none.
+func likeOld(f *os.File, path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return f.Chmod(0o644)
+	}
+	if err != nil {
+		return err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		err = f.Chown(int(st.Uid), int(st.Gid))
+	}
+	return errors.Join(err, f.Chmod(info.Mode().Perm()))
+}

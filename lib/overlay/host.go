@@ -1,0 +1,164 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb/vswitch"
+)
+
+// A host is what this host should be.
+type host struct {
+	port  vswitch.InternalPort
+	state link.State // of the port's interface
+	files []edit     // the CNI configuration is the last
+}
+
+// planHost finds out what this host should be and whether it can be. Nothing is
+// planned for a bad request, but all that is wrong with the host is reported.
+func (s *session) planHost(ctx context.Context, r request, minion, good bool) (*host, error) {
+	err := s.openHost(ctx)
+	if s.sw == nil {
+		return nil, err
+	}
+	if err == nil && len(s.config.NB) == 0 {
+		err = config.ErrNoNB
+	}
+	var setup cniSetup
+	if minion {
+		var missing error
+		setup, missing = s.findPlugin()
+		err = errors.Join(err, missing)
+	}
+	if !good || err != nil {
+		return nil, err
+	}
+	if err := r.fits(s.config); err != nil {
+		return nil, err
+	}
+	h := &host{}
+	if err := h.planPort(ctx, s, r); err != nil {
+		return nil, err
+	}
+	h.files, err = s.persist(h, r.node)
+	if err != nil || !minion {
+		return h, err
+	}
+	more, err := s.configureCNI(setup)
+	h.files = append(h.files, more...)
+	return h, err
+}
+
+// planPort plans the management port and its interface.
+func (h *host) planPort(ctx context.Context, s *session, r request) error {
+	name, err := s.managementInterface(ctx, r.node)
+	if err != nil {
+		return err
+	}
+	m := topology.ManagementPort(r.subnets)
+	h.port = vswitch.InternalPort{
+		Bridge: names.IntegrationBridge, Name: name, MAC: m.MAC, MTU: s.config.MTU,
+		ExternalIDs: map[string]string{names.IfaceID: names.ManagementPort(r.node)},
+	}
+	h.state = link.State{Interface: name, MTU: s.config.MTU, Addresses: m.IPs}
+	for _, to := range slices.Concat(r.clusters, s.config.ServiceCIDRs) {
+		i := slices.IndexFunc(m.Routers, func(a netip.Addr) bool { return ipnet.SameFamily(a, to.Addr()) })
+		// The kernel itself makes the route to the node's own subnet.
+		if i >= 0 && !slices.Contains(r.subnets, to) {
+			h.state.Routes = append(h.state.Routes, link.Route{To: to, Via: m.Routers[i]})
+		}
+	}
+	return nil
+}
+
+// managementInterface chooses the name of the management port's interface: what
+// it has already, or the usual one, or if that is another node's, the unique
+// one.
+func (s *session) managementInterface(ctx context.Context, node string) (string, error) {
+	all, err := s.sw.Interfaces(ctx)
+	if err != nil {
+		return "", err
+	}
+	ids := map[string]string{}
+	for _, i := range all {
+		ids[i.Name] = i.ExternalIDs[names.IfaceID]
+	}
+	usual, unique, want := names.ManagementInterface(node), names.UniqueManagementInterface(node), names.ManagementPort(node)
+	name := usual
+	if ids[unique] == want || strings.HasPrefix(ids[usual], "k8s-") && ids[usual] != want {
+		name = unique
+	}
+	if _, ours := ids[name]; ours {
+		return name, nil
+	}
+	there, err := link.Exists(name)
+	if err == nil && there {
+		err = fmt.Errorf("there is an interface %s that Open vSwitch has not made: rename or delete it", name)
+	}
+	return name, err
+}
+
+// ensure makes this host what h says.
+func (h *host) ensure(ctx context.Context, s *session) error {
+	err := s.stage(ctx, "waiting for ovs-vswitchd to make "+h.port.Name, func(ctx context.Context) error {
+		_, err := s.sw.EnsureInternalPort(ctx, h.port)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := h.checkMAC(); err != nil {
+		return err
+	}
+	if err := link.Ensure(h.state); err != nil {
+		return fmt.Errorf("configuring %s: %w", h.port.Name, err)
+	}
+	return apply(h.files)
+}
+
+// checkMAC compares the interface's MAC with the one that the logical port has:
+// with another one no packet would pass.
+func (h *host) checkMAC() error {
+	is, err := link.MAC(h.port.Name)
+	if err != nil {
+		return err
+	}
+	want, err := net.ParseMAC(h.port.MAC)
+	if err == nil && is != want.String() {
+		err = fmt.Errorf("interface %s has MAC %s, but OVN expects %s: ovs-vswitchd did not take it from the database, see its log", h.port.Name, is, h.port.MAC)
+	}
+	return err
+}
+
+// preview prints what ensure would change.
+func (h *host) preview(ctx context.Context, s *session) error {
+	lines, err := s.sw.PlanInternalPort(ctx, h.port)
+	if err != nil {
+		return err
+	}
+	changes, err := link.Plan(h.state)
+	if err != nil {
+		return err
+	}
+	for _, c := range changes {
+		lines = append(lines, c.String())
+	}
+	for _, e := range h.files {
+		lines = append(lines, e.String())
+	}
+	s.section("this host")
+	for _, l := range lines {
+		fmt.Fprintln(s.Out, l)
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+package overlay
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/names"
+)
+
+// Our stanzas in interfaces(5) stand between two comments, each followed by the
+// interface's name.
+const (
+	beginMark = "# begin ovn-k8s: written by ovn-k8s-overlay, do not edit:"
+	endMark   = "# end ovn-k8s:"
+)
+
+// withStanzas returns the text of interfaces(5) with stanzas for h in place of
+// what is there about it, also of the Python era. A stanza of br-int that is
+// somebody else's stays; complaint says what it lacks.
+func withStanzas(text string, h *host) (edited, complaint string) {
+	name := h.port.Name
+	text = withoutStanzas(text, name)
+	bridge, mine := bridgeStanza(text)
+	block := []string{beginMark + " " + name}
+	if !mine {
+		block = append(block, "allow-ovs "+names.IntegrationBridge,
+			"iface "+names.IntegrationBridge+" inet manual",
+			"    ovs_type OVSBridge",
+			"    ovs_ports "+name,
+			"    ovs_extra set bridge "+names.IntegrationBridge+" fail_mode=secure", "")
+	} else if !slices.Contains(option(bridge, "ovs_ports"), name) {
+		complaint = fmt.Sprintf("%s has a stanza of its own for %s: add %s to its ovs_ports", interfacesFile, names.IntegrationBridge, name)
+	}
+	block = append(block, "allow-"+names.IntegrationBridge+" "+name)
+	for i, p := range h.state.Addresses {
+		block = append(block, addressStanza(h, p, i == 0)...)
+	}
+	block = append(block, endMark+" "+name)
+	if text != "" && !strings.HasSuffix(text, "\n\n") {
+		text = strings.TrimSuffix(text, "\n") + "\n\n"
+	}
+	return text + strings.Join(block, "\n") + "\n", complaint
+}
+
+// addressStanza is the part for one address. The port itself is made by the
+// first. Routes have the protocol of package link, which replaces them.
+func addressStanza(h *host, p netip.Prefix, first bool) []string {
+	name := h.port.Name
+	lines := []string{"iface " + name + " inet static"}
+	family := "-4"
+	mask := net.IP(net.CIDRMask(p.Bits(), 32)).String()
+	if p.Addr().Is6() {
+		lines[0] = "iface " + name + " inet6 static"
+		family, mask = "-6", fmt.Sprint(p.Bits())
+	}
+	lines = append(lines, "    address "+p.Addr().String(), "    netmask "+mask)
+	if p.Addr().Is6() {
+		lines = append(lines, "    accept_ra 0", "    dad-attempts 0")
+	}
+	if first {
+		lines = append(lines, "    ovs_type OVSIntPort", "    ovs_bridge "+names.IntegrationBridge, "    ovs_extra "+ovsExtra(h, `\"`))
+	}
+	for _, r := range h.state.Routes {
+		if ipnet.SameFamily(r.Via, p.Addr()) {
+			lines = append(lines,
+				fmt.Sprintf("    up ip %s route replace %s dev %s proto %d", family, r, name, link.Protocol),
+				fmt.Sprintf("    down ip %s route del %s dev %s proto %d || true", family, r, name, link.Protocol))
+		}
+	}
+	return lines
+}
+
+// withoutStanzas returns the text without our stanzas about an interface and
+// those of the Python era.
+func withoutStanzas(text, name string) string {
+	var kept []string
+	for _, st := range stanzas(withoutBlock(text, name)) {
+		words := strings.Fields(st[0])
+		switch {
+		case len(words) > 1 && words[0] == "iface" && words[1] == name:
+			st = st[:0]
+		case len(words) > 1 && words[0] == "iface" && words[1] == names.IntegrationBridge && slices.Equal(option(st, "ovs_ports"), []string{name}) && onlyPython(st):
+			st = st[:0]
+		case len(words) > 1 && words[0] == "allow-"+names.IntegrationBridge:
+			st = withoutWord(st, name)
+		}
+		kept = append(kept, st...)
+	}
+	return withoutIdle(strings.Join(kept, ""))
+}
+
+// withoutIdle drops the line that starts br-int where no stanza is left for it.
+func withoutIdle(text string) string {
+	if _, there := bridgeStanza(text); there {
+		return text
+	}
+	var kept []string
+	for _, st := range stanzas(text) {
+		if words := strings.Fields(st[0]); len(words) > 0 && words[0] == "allow-ovs" {
+			st = withoutWord(st, names.IntegrationBridge)
+		}
+		kept = append(kept, st...)
+	}
+	return strings.Join(kept, "")
+}
+
+// onlyPython reports whether a stanza of br-int says no more than that of the
+// Python era did.
+func onlyPython(st []string) bool {
+	for _, l := range st[1:] {
+		words := strings.Fields(l)
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") || words[0] == "ovs_type" || words[0] == "ovs_ports" {
+			continue
+		}
+		if words[0] != "ovs_extra" || !strings.HasSuffix(strings.TrimSpace(l), "fail_mode=secure") || slices.Contains(words, "--") {
+			return false
+		}
+	}
+	return true
+}
+
+// withoutBlock cuts out what stands between our comments.
+func withoutBlock(text, name string) string {
+	var kept []string
+	inside := false
+	for l := range strings.Lines(text) {
+		switch line := strings.TrimSpace(l); {
+		case line == beginMark+" "+name:
+			inside = true
+		case inside && line == endMark+" "+name:
+			inside = false
+		case !inside:
+			kept = append(kept, l)
+		}
+	}
+	return strings.Join(kept, "")
+}
+
+// stanzas splits the text before each line that begins one (interfaces(5)).
+// Comments and empty lines belong to the stanza before.
+func stanzas(text string) [][]string {
+	var all [][]string
+	for l := range strings.Lines(text) {
+		if len(all) == 0 || begins(l) {
+			all = append(all, nil)
+		}
+		all[len(all)-1] = append(all[len(all)-1], l)
+	}
+	return all
+}
+
+func begins(line string) bool {
+	words := strings.Fields(line)
+	if len(words) == 0 {
+		return false
+	}
+	keywords := []string{"iface", "auto", "mapping", "source", "source-directory", "rename", "template", "no-auto-down", "no-scripts"}
+	return slices.Contains(keywords, words[0]) || strings.HasPrefix(words[0], "allow-")
+}
+
+// withoutWord takes an interface off a line such as "allow-ovs br-int br-ex",
+// and the line away if no other is on it.
+func withoutWord(st []string, name string) []string {
+	words := strings.Fields(st[0])
+	left := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == name })
+	switch {
+	case len(left) == len(words):
+		return st
+	case len(left) == 1:
+		return st[1:]
+	}
+	return append([]string{strings.Join(left, " ") + "\n"}, st[1:]...)
+}
+
+// bridgeStanza returns the stanza of br-int.
+func bridgeStanza(text string) ([]string, bool) {
+	for _, st := range stanzas(text) {
+		if words := strings.Fields(st[0]); len(words) > 1 && words[0] == "iface" && words[1] == names.IntegrationBridge {
+			return st, true
+		}
+	}
+	return nil, false
+}
+
+// option returns the words of an option of a stanza.
+func option(st []string, name string) []string {
+	for _, l := range st[1:] {
+		if words := strings.Fields(l); len(words) > 0 && words[0] == name {
+			return words[1:]
+		}
+	}
+	return nil
+}

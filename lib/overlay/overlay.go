@@ -1,0 +1,183 @@
+// Package overlay is the one-shot commands that build the cluster's network:
+// MasterInit, MinionInit and NodeRemove.
+//
+// Each works in three steps. First everything is looked at and checked, and all
+// problems are reported together; nothing has been changed by then. Then one
+// transaction changes the Northbound database. Then this host follows, with the
+// CNI configuration last, since it is what makes a kubelet call its node ready.
+//
+// All of it says how things should be and changes what differs. So a command
+// that was killed is repeated, and a repeated command changes nothing. The
+// database goes first because only it knows whether a subnet is free: a host is
+// not touched for a node that the cluster cannot have.
+package overlay
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/vswitch"
+	"ovn-k8s/lib/settings"
+)
+
+const (
+	// program begins the lines on standard error.
+	program = "ovn-k8s-overlay"
+	// done is what the initializing commands print. Scripts may match it: it is
+	// the originals' text.
+	done = "Initialization complete."
+
+	// stageTimeout bounds each wait for a daemon.
+	stageTimeout = 30 * time.Second
+	// slow is how long a stage may take before it is named on standard error.
+	slow = 2 * time.Second
+)
+
+// Errors whose texts scripts may match: they are the originals'.
+var (
+	//lint:ignore ST1005 the original's text
+	errEmpty = errors.New("Arguments should be non-null")
+	//lint:ignore ST1005 the original's text
+	errNoRouter = errors.New("K8S_CLUSTER_ROUTER not found: run master-init first")
+)
+
+// A Command is what all commands are asked for.
+type Command struct {
+	// Settings are those of the command line, see settings.Flags.Map.
+	Settings map[string]string
+	// NodeName is the node's name as Kubernetes has it, in any case.
+	NodeName string
+	// DryRun prints what would be changed, one change a line, and changes
+	// nothing.
+	DryRun bool
+	// Out gets the result, Err warnings and what takes long.
+	Out, Err io.Writer
+}
+
+// A session is a command at work.
+type session struct {
+	Command
+	config config.Config
+	sw     *vswitch.Switch
+	nb     *ovsdb.DB
+	temp   string // a directory for the time of a dry run
+}
+
+// ShowConfig prints all settings and where each comes from. Settings that are
+// bad are shown too, and named in the error.
+func ShowConfig(ctx context.Context, c Command) error {
+	s := &session{Command: c}
+	defer s.close()
+	err := s.openHost(ctx)
+	if s.sw != nil {
+		fmt.Fprint(c.Out, s.config.Show())
+	}
+	return err
+}
+
+// openHost connects to the local Open vSwitch and reads the configuration.
+func (s *session) openHost(ctx context.Context) error {
+	if os.Geteuid() != 0 {
+		return errors.New("this needs root: it changes interfaces and routes of the host")
+	}
+	rundir, err := settings.RunDir(s.Settings)
+	if err != nil {
+		return err
+	}
+	err = s.stage(ctx, "connecting to Open vSwitch", func(ctx context.Context) (err error) {
+		s.sw, err = vswitch.Connect(ctx, rundir, nil)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	s.config, err = settings.Load(ctx, s.Settings, s.sw)
+	for _, key := range s.config.Ignored {
+		s.warn("%s is no setting: it is ignored", key)
+	}
+	return err
+}
+
+// openNB connects to the Northbound database.
+func (s *session) openNB(ctx context.Context) error {
+	if len(s.config.NB) == 0 {
+		return config.ErrNoNB
+	}
+	model, err := ovsdb.NBModel()
+	if err != nil {
+		return err
+	}
+	return s.stage(ctx, "connecting to the Northbound database at "+strings.Join(s.config.NB, ", "), func(ctx context.Context) error {
+		tls, err := s.tls(ctx)
+		if err != nil {
+			return err
+		}
+		s.nb, err = ovsdb.Open(ctx, ovsdb.Options{
+			Name: "the Northbound database", Remotes: s.config.NB, TLS: tls, Model: model, Needs: "OVN 23.03",
+		})
+		return err
+	})
+}
+
+// tls reads the certificates. A CA certificate that has to be fetched first is
+// not kept by a dry run.
+func (s *session) tls(ctx context.Context) (*tls.Config, error) {
+	files := ovsdb.Files{PrivateKey: s.config.NBPrivateKey, Certificate: s.config.NBCertificate, CACert: s.config.NBCACert}
+	if _, err := os.Stat(files.CACert); err != nil && s.DryRun {
+		if s.temp, err = os.MkdirTemp("", program); err != nil {
+			return nil, err
+		}
+		files.CACert = filepath.Join(s.temp, "ca.pem") // read for each connection
+	}
+	return ovsdb.TLSConfig(ctx, files, s.config.NB, s.Err)
+}
+
+// close ends the connections.
+func (s *session) close() {
+	if s.temp != "" {
+		_ = os.RemoveAll(s.temp) // one certificate in the directory for temporary files
+	}
+	if s.nb != nil {
+		s.nb.Close()
+	}
+	if s.sw != nil {
+		s.sw.Close()
+	}
+}
+
+// warn prints a line about something that the command goes on with.
+func (s *session) warn(format string, args ...any) {
+	fmt.Fprintf(s.Err, "%s: warning: %s\n", program, fmt.Sprintf(format, args...))
+}
+
+// stage runs a part of the work that waits for others, for a limited time. If
+// it takes long, a line says what is being waited for.
+func (s *session) stage(ctx context.Context, what string, work func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, stageTimeout, fmt.Errorf("no answer within %v", stageTimeout))
+	defer cancel()
+	printed := make(chan struct{})
+	timer := time.AfterFunc(slow, func() {
+		defer close(printed)
+		fmt.Fprintf(s.Err, "%s: %s ...\n", program, what)
+	})
+	err := work(ctx)
+	if !timer.Stop() {
+		<-printed
+	}
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		err = fmt.Errorf("%s: %w", what, context.Cause(ctx))
+	}
+	return err
+}
+
+// section begins a part of what a dry run prints.
+func (s *session) section(title string) { fmt.Fprintf(s.Out, "# %s\n", title) }

@@ -1,0 +1,93 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+const (
+	// interfacesFile is ifupdown's (interfaces(5)), on Debian.
+	interfacesFile = "/etc/network/interfaces"
+	// scriptsDir has Red Hat's network scripts; ifupOVS is there if they know
+	// Open vSwitch.
+	scriptsDir = "/etc/sysconfig/network-scripts"
+	ifupOVS    = scriptsDir + "/ifup-ovs"
+)
+
+// persist returns the edits that restore the management port at boot, in the
+// host's own way: Open vSwitch itself remembers the port, but not its addresses
+// and routes.
+func (s *session) persist(h *host, node string) ([]edit, error) {
+	text, debian, err := readIfThere(interfacesFile)
+	if err != nil {
+		return nil, err
+	}
+	_, redHat, err := readIfThere(ifupOVS)
+	if err != nil {
+		return nil, err
+	}
+	var edits []edit
+	if debian {
+		edited, complaint := withStanzas(text, h)
+		edits = append(edits, edit{path: interfacesFile, text: edited})
+		s.complain(complaint)
+	}
+	if redHat {
+		files, complaint, err := scripts(h)
+		if err != nil {
+			return nil, err
+		}
+		edits = append(edits, files...)
+		s.complain(complaint)
+	}
+	if !debian && !redHat {
+		s.warn("neither %s nor %s exists: for %s to be restored at boot, install the systemd unit of docs/install.md, which runs this command", interfacesFile, ifupOVS, h.port.Name)
+	}
+	return pending(edits)
+}
+
+// forget returns the edits that take back those of persist.
+func forget(iface string) ([]edit, error) {
+	text, debian, err := readIfThere(interfacesFile)
+	if err != nil {
+		return nil, err
+	}
+	var edits []edit
+	if debian {
+		edits = append(edits, edit{path: interfacesFile, text: withoutStanzas(text, iface)})
+	}
+	files, err := ourScripts(iface)
+	if err != nil {
+		return nil, err
+	}
+	return pending(append(edits, files...))
+}
+
+func (s *session) complain(complaint string) {
+	if complaint != "" {
+		s.warn("%s", complaint)
+	}
+}
+
+func readIfThere(path string) (text string, there bool, err error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("reading the host's network configuration: %w", err)
+	}
+	return string(b), true, nil
+}
+
+// ovsExtra is what ovs-vsctl sets of the interface when it is made again. The
+// MAC is pinned, or OVN would look for the port elsewhere (see its addresses).
+func ovsExtra(h *host, quote string) string {
+	s := fmt.Sprintf("set interface %s mac=%s%s%s mtu_request=%d", h.port.Name, quote, h.port.MAC, quote, h.port.MTU)
+	for k, v := range h.port.ExternalIDs {
+		s += fmt.Sprintf(" external-ids:%s=%s", k, v)
+	}
+	return s
+}

@@ -1,0 +1,215 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
+)
+
+// A Removal is what node-remove is asked for.
+type Removal struct {
+	Command
+	// Force removes a node that has pods.
+	Force bool
+}
+
+// NodeRemove takes a node out of the cluster. On the node itself, which is
+// where its management port is, it also takes back what MinionInit did to the
+// host: first the CNI configuration, so that no pod comes, and last the port, so
+// that a repeated command still knows where it is. A node that has pods is
+// refused, unless forced. That there is no such node is not an error.
+func NodeRemove(ctx context.Context, r Removal) error {
+	s := &session{Command: r.Command}
+	defer s.close()
+	node := names.NodeSwitch(r.NodeName)
+	l, err := s.planLeave(ctx, node)
+	if err != nil {
+		return err
+	}
+	if err := s.openNB(ctx); err != nil {
+		return err
+	}
+	change := leave(node, l.pods, r.Force)
+	if s.DryRun {
+		return errors.Join(s.previewCluster(ctx, node, change), l.preview(s))
+	}
+	// What is refused is refused before the host is touched.
+	if _, err := s.planCluster(ctx, node, change); err != nil {
+		return err
+	}
+	if err := apply(l.before); err != nil {
+		return err
+	}
+	changes, err := s.changeCluster(ctx, node, change)
+	if err != nil {
+		return err
+	}
+	if err := l.finish(ctx, s); err != nil {
+		return err
+	}
+	if len(changes) == 0 && l.port == "" {
+		fmt.Fprintf(s.Out, "Node %s was not there.\n", node)
+		return nil
+	}
+	fmt.Fprintf(s.Out, "Node %s removed.\n", node)
+	return nil
+}
+
+// leave returns the change that takes a node away.
+func leave(node string, plugged []string, force bool) clusterChange {
+	return func(w world) (before, after topology.Cluster, err error) {
+		for _, sw := range w.switches {
+			if sw.Name == node && sw.ExternalIDs[names.Owner] == "" && sw.ExternalIDs[names.GatewayIP] != "" {
+				return before, after, fmt.Errorf("switch %s was made by an older release: run minion-init for it first, which takes it over", node)
+			}
+		}
+		if w.router == nil {
+			return before, after, nil // whatever the node has left goes
+		}
+		if !w.recorded() {
+			return before, after, fmt.Errorf("cluster router %s was made by an older release: run master-init first, which takes it over", w.router.Name)
+		}
+		before, err = topology.FromRouter(w.router, w.join, nil)
+		if pods := w.pods(node, plugged); err == nil && len(pods) > 0 && !force {
+			err = fmt.Errorf("node %s has pods: %s: drain it first, or give --force", node, enumerate(pods))
+		}
+		after, _ = before.WithoutNode(node)
+		return before, after, err
+	}
+}
+
+// pods lists the pods with a logical port on the node's switch, and those of
+// the logical ports that are plugged in.
+func (w world) pods(node string, plugged []string) []string {
+	found := map[string]bool{}
+	for _, port := range plugged {
+		found[port] = true
+	}
+	for _, sw := range w.switches {
+		if sw.Name != node {
+			continue
+		}
+		for _, p := range w.ports {
+			if p.ExternalIDs[names.Pod] == "true" && slices.Contains(sw.Ports, p.UUID) {
+				found[p.Name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// enumerate names pods by their logical ports, but not hundreds of them.
+func enumerate(ports []string) string {
+	const most = 10
+	var pods []string
+	for _, p := range ports[:min(most, len(ports))] {
+		pods = append(pods, strings.Replace(p, "_", "/", 1)) // names.PodPort; names in Kubernetes have no "_"
+	}
+	if len(ports) > most {
+		pods = append(pods, fmt.Sprintf("%d more", len(ports)-most))
+	}
+	return strings.Join(pods, ", ")
+}
+
+// A departure is what a node's own host has to undo. It is empty on others.
+type departure struct {
+	port          string   // the management port, or empty
+	pods          []string // logical ports of pods that are plugged in
+	before, after []edit   // before and after the database is changed
+}
+
+// planLeave finds out what this host has to undo, and reports all problems.
+func (s *session) planLeave(ctx context.Context, node string) (departure, error) {
+	var d departure
+	var problem error
+	if strings.TrimSpace(node) == "" {
+		problem = errEmpty
+	} else {
+		problem = topology.CheckNodeName(node)
+	}
+	err := s.openHost(ctx)
+	if err == nil && len(s.config.NB) == 0 {
+		err = config.ErrNoNB
+	}
+	if err := errors.Join(problem, err); err != nil {
+		return d, err
+	}
+	all, err := s.sw.Interfaces(ctx)
+	if err != nil {
+		return d, err
+	}
+	for _, i := range all {
+		switch id := i.ExternalIDs[names.IfaceID]; {
+		case id == names.ManagementPort(node) && i.Bridge == names.IntegrationBridge:
+			d.port = i.Name
+		case i.ExternalIDs[names.Sandbox] != "":
+			d.pods = append(d.pods, id)
+		}
+	}
+	if d.port == "" {
+		return departure{}, nil
+	}
+	d.before, err = pending([]edit{{path: filepath.Join(s.config.CNIConfDir, conflist), gone: true}})
+	if err != nil {
+		return d, err
+	}
+	if d.after, err = forget(d.port); err != nil || len(d.pods) > 0 {
+		return d, err // the pods that are left need the plugin to go
+	}
+	links, err := s.oldLinks()
+	d.after = append(d.after, links...)
+	return d, err
+}
+
+// oldLinks returns the edits that remove the links to the plugin.
+func (s *session) oldLinks() ([]edit, error) {
+	var edits []edit
+	for _, name := range []string{oldPluginType, pluginType} {
+		path := filepath.Join(s.config.CNIBinDir, name)
+		info, err := os.Lstat(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("looking at %s: %w", path, err)
+		}
+		if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			edits = append(edits, edit{path: path, gone: true})
+		}
+	}
+	return edits, nil
+}
+
+// finish undoes the rest.
+func (d departure) finish(ctx context.Context, s *session) error {
+	if d.port == "" {
+		return nil
+	}
+	if err := apply(d.after); err != nil {
+		return err
+	}
+	return s.stage(ctx, "waiting for ovs-vswitchd to delete "+d.port, func(ctx context.Context) error {
+		_, err := s.sw.DeletePort(ctx, names.IntegrationBridge, d.port)
+		return err
+	})
+}
+
+// preview prints what would be undone.
+func (d departure) preview(s *session) error {
+	if d.port == "" {
+		return nil
+	}
+	s.section("this host")
+	for _, e := range slices.Concat(d.before, d.after) {
+		fmt.Fprintln(s.Out, e)
+	}
+	fmt.Fprintf(s.Out, "delete port %s from bridge %s\n", d.port, names.IntegrationBridge)
+	return nil
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"ovn-k8s/lib/cli"
+	"ovn-k8s/lib/overlay"
+	"ovn-k8s/lib/settings"
+)
+
+// common are the options of all commands. Options that must be given are
+// pointers, since one that is empty is another mistake than one that is missing,
+// and --show-config does without them.
+type common struct {
+	cli.Base
+	NodeName *string        `long:"node-name" value-name:"NAME" description:"the node's name in Kubernetes (required)"`
+	DryRun   bool           `long:"dry-run" description:"print what would be changed, and change nothing"`
+	Config   settings.Flags `group:"Configuration options, which override external_ids of Open vSwitch and ovn_k8s.conf"`
+}
+
+// command is what package overlay wants to know.
+func (c common) command(stdio cli.IO) overlay.Command {
+	return overlay.Command{Settings: c.Config.Map(), NodeName: value(c.NodeName), DryRun: c.DryRun, Out: stdio.Out, Err: stdio.Err}
+}
+
+// run shows the configuration if that is asked for, or else runs the work if no
+// required option is missing.
+func (c common) run(ctx context.Context, stdio cli.IO, required []option, work func() error) error {
+	if c.Config.ShowConfig {
+		return overlay.ShowConfig(ctx, c.command(stdio))
+	}
+	var missing []string
+	for _, o := range required {
+		if o.value == nil {
+			missing = append(missing, "--"+o.name)
+		}
+	}
+	if len(missing) > 0 {
+		return usageError(fmt.Sprintf("missing required option %s (try '%s --help')", strings.Join(missing, ", "), program))
+	}
+	return work()
+}
+
+// An option is one that must be given.
+type option struct {
+	name  string
+	value *string
+}
+
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// A usageError is a wrong command line.
+type usageError string
+
+func (e usageError) Error() string { return string(e) }
+
+// ExitStatus is that of every wrong command line.
+func (usageError) ExitStatus() int { return 2 }
