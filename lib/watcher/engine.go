@@ -148,8 +148,20 @@ func (e *engine) refreshTopology() []nb.Unit {
 	case !found:
 		return e.world.Units()
 	}
-	delete(e.missing, "topology")
-	return e.world.Put(c)
+	return append(e.world.Put(c), e.found("topology")...)
+}
+
+// found notes that a kind of object is known. Once all are, everything that is
+// there is dirty.
+func (e *engine) found(kind string) []nb.Unit {
+	if !e.missing[kind] {
+		return nil
+	}
+	delete(e.missing, kind)
+	if len(e.missing) > 0 {
+		return nil
+	}
+	return e.all()
 }
 
 // loadSavedTopology fetches the copy of the topology, for a database that has
@@ -173,8 +185,7 @@ func (e *engine) loadSavedTopology(ctx context.Context) {
 			return nil
 		}
 		e.log.WithField("nodes", len(saved.Nodes)).Warn("the Northbound database has no cluster router: restoring the topology from its copy")
-		delete(e.missing, "topology")
-		return e.world.Put(*saved)
+		return append(e.world.Put(*saved), e.found("topology")...)
 	})
 }
 
@@ -213,9 +224,9 @@ func (e *engine) take(ev kube.Event) []nb.Unit {
 		for _, o := range ev.Objects {
 			e.notes.overlay(o)
 		}
-		delete(e.missing, kind)
-		defer e.notes.prune()
-		return e.world.Replace(ev.Kind, ev.Objects)
+		touched := e.world.Replace(ev.Kind, ev.Objects)
+		e.notes.prune()
+		return append(touched, e.found(kind)...)
 	case ev.Gone:
 		e.notes.forget(ev.Object)
 		return e.world.Remove(ev.Object)
@@ -228,10 +239,6 @@ func (e *engine) take(ev kube.Event) []nb.Unit {
 func (e *engine) reconcile(ctx context.Context, dirty []nb.Unit) map[nb.Unit]error {
 	if len(e.missing) > 0 {
 		return nil
-	}
-	if e.missing != nil { // the first time: whatever is there
-		e.missing = nil
-		dirty = append(dirty, e.all()...)
 	}
 	dirty = append(dirty, e.world.Settle()...)
 	want, failed := map[nb.Unit][]nb.Row{}, map[nb.Unit]error{}

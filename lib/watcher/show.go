@@ -24,6 +24,8 @@ func (w *Watcher) Commands() []daemon.Command {
 	}
 }
 
+func newTable(b *strings.Builder) *tabwriter.Writer { return tabwriter.NewWriter(b, 0, 0, 2, ' ', 0) }
+
 // errStandby answers while another watcher has the Lease, or none has.
 var errStandby = errors.New("standby: this watcher does not have the Lease " + topologyCopy.Namespace + "/ovn-k8s-watcher now")
 
@@ -67,7 +69,7 @@ func (w *Watcher) showQueue([]string) (string, error) {
 		remote = "not connected"
 	}
 	var b strings.Builder
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	t := newTable(&b)
 	fmt.Fprintf(t, "northbound\t%s\n", remote)
 	fmt.Fprintf(t, "transactions\t%d\n", l.db.Transactions())
 	fmt.Fprintf(t, "events waiting\t%d\n", s.Events)
@@ -77,7 +79,8 @@ func (w *Watcher) showQueue([]string) (string, error) {
 		fmt.Fprintf(t, "  %s\t%v (for %s, tries %d, next in %s)\n", f.Key, f.Err,
 			time.Since(f.Since).Round(time.Second), f.Tries, max(0, time.Until(f.Next)).Round(time.Second))
 	}
-	return b.String(), t.Flush()
+	err := t.Flush()
+	return b.String(), err
 }
 
 // resync compares everything again.
@@ -95,14 +98,15 @@ func (w *Watcher) showTopology([]string) (string, error) {
 	return w.ask(func(e *engine) (string, error) {
 		c := e.world.Cluster()
 		var b strings.Builder
-		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		t := newTable(&b)
 		fmt.Fprintf(t, "cluster router\t%s\n", c.Router)
 		fmt.Fprintf(t, "cluster subnets\t%s\n", ipnet.Join(c.Subnets))
 		fmt.Fprintf(t, "join subnets\t%s\n", ipnet.Join(c.Join))
 		for _, n := range c.NodeNames() {
 			fmt.Fprintf(t, "node %s\t%s\n", n, ipnet.Join(c.Nodes[n]))
 		}
-		return b.String(), t.Flush()
+		err := t.Flush()
+		return b.String(), err
 	})
 }
 
@@ -117,7 +121,7 @@ func (w *Watcher) showPods(args []string) (string, error) {
 			}
 		}
 		var b strings.Builder
-		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		t := newTable(&b)
 		fmt.Fprintln(t, "POD\tNODE\tMAC\tADDRESSES\tANNOTATION")
 		for _, u := range units {
 			p, ok := e.world.Pod(u)
@@ -136,6 +140,7 @@ func (w *Watcher) showPods(args []string) (string, error) {
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", p.Key, p.Node, a.Addresses.MAC, ipnet.Join(a.Addresses.IPs), state)
 		}
-		return b.String(), t.Flush()
+		err := t.Flush()
+		return b.String(), err
 	})
 }

@@ -1,0 +1,453 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/test/kubetest"
+	"ovn-k8s/test/need"
+)
+
+func TestCheck35_Modes(t *testing.T) {
+	w := newWorld(t, nil)
+	for _, tt := range []struct{ flag, want string }{
+		{"", "Atleast one of --overlay, --underlay or --openstack needed"},
+		{"--underlay", "Underlay mode not implemented"},
+		{"--openstack", "OpenStack mode not implemented"},
+	} {
+		var args []string
+		if tt.flag != "" {
+			args = append(args, tt.flag)
+		}
+		if status, _, stderr := w.once(args...); status != 1 || stderr != "ovn-k8s-watcher: "+tt.want+"\n" {
+			t.Errorf("%q: status %d, %q", tt.flag, status, stderr)
+		}
+	}
+}
+
+func TestCheck36_Preconditions(t *testing.T) {
+	w := newWorld(t, nil)
+	w.write("wrong", "not-a-token")
+	for _, tt := range []struct {
+		name, want string
+		args       []string
+	}{
+		{"no database", "OVN NB database does not have unix socket", []string{"--overlay", "--k8s-api-server=" + cluster.URL}},
+		{"no API server", "K8S_API_SERVER not set", []string{"--overlay", "--ovn-nb=" + w.central.NB}},
+		{"no cluster router", "K8S_CLUSTER_ROUTER not set", w.args()},
+		{"unreachable database", "connecting to NB at unix:/nowhere/nb.sock: ", append(w.args(), "--ovn-nb=unix:/nowhere/nb.sock")},
+		{"bad database", "tcp:1.2.3.4", append(w.args(), "--ovn-nb=tcp:1.2.3.4")},
+		{"wrong token", "nauthorized", append(w.args(), "--k8s-api-token-file="+filepath.Join(w.dir, "wrong"))},
+	} {
+		for _, detach := range []string{"", "--detach"} {
+			t.Run(tt.name+detach, func(t *testing.T) {
+				args := tt.args
+				if detach != "" {
+					args = append(args, detach, "--pidfile")
+				}
+				status, _, stderr := w.once(args...)
+				if status != 1 || !strings.Contains(stderr, tt.want) || errorLines(stderr) != 1 {
+					t.Errorf("status %d, %q", status, stderr)
+				}
+			})
+		}
+	}
+}
+
+// errorLines counts the lines that are not log lines.
+func errorLines(stderr string) int {
+	n := 0
+	for l := range strings.Lines(stderr) {
+		if strings.HasPrefix(l, "ovn-k8s-watcher: ") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestCheck37_Daemon(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
+	status, _, stderr := w.once(w.args("--pidfile", "--log-file", "-vfile:info", "-vconsole:emer", "--detach")...)
+	if status != 0 || stderr != "" {
+		t.Fatalf("status %d, %q", status, stderr)
+	}
+	text, err := os.ReadFile(filepath.Join(w.dir, "ovn-k8s-watcher.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	fmt.Sscan(string(text), &pid)
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+	if _, err := os.Stat(filepath.Join(w.dir, fmt.Sprintf("ovn-k8s-watcher.%d.ctl", pid))); err != nil {
+		t.Error(err)
+	}
+	appctl := func(args ...string) string {
+		cmd := exec.Command("ovs-appctl", append([]string{"-t", "ovn-k8s-watcher"}, args...)...)
+		cmd.Env = append(os.Environ(), "OVS_RUNDIR="+w.dir)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%v: %v: %s", args, err, out)
+		}
+		return string(out)
+	}
+	help := appctl("help")
+	for _, c := range []string{"exit", "vlog/set", "vlog/list", "vlog/reopen", "vlog/close", "version", "reconcile/show", "reconcile/resync", "topology/show", "pod/show"} {
+		if !strings.Contains(help, c) {
+			t.Errorf("help lacks %s:\n%s", c, help)
+		}
+	}
+	w.pod("a", "node1", nil)
+	w.pod("lost", "node9", nil)
+	w.annotation("a")
+	w.event("Pod", "lost", "NoLogicalSwitch")
+	if out := appctl("topology/show"); !strings.Contains(out, "node node1       192.168.2.0/24") {
+		t.Error(out)
+	}
+	if out := appctl("pod/show", "default/a"); !strings.Contains(out, "default/a  node1  0a:58:c0:a8:02:03  192.168.2.3/24  written") {
+		t.Error(out)
+	}
+	if out := appctl("reconcile/show"); !strings.Contains(out, "pod/default/lost  node node9 has no logical switch") {
+		t.Error(out)
+	}
+	if status, _, stderr := w.once(w.args("--pidfile", "--detach")...); status != 1 || !strings.Contains(stderr, fmt.Sprintf("already running as pid %d", pid)) {
+		t.Errorf("second start: status %d, %q", status, stderr)
+	}
+	appctl("exit")
+	w.eventually("the pidfile is gone", func() bool {
+		_, err := os.Stat(filepath.Join(w.dir, "ovn-k8s-watcher.pid"))
+		return os.IsNotExist(err)
+	})
+}
+
+// recorder is a proxy before the API server that remembers requests.
+func recorder(t *testing.T, w *world) func() []*http.Request {
+	t.Helper()
+	target, err := url.Parse(cluster.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var seen []*http.Request
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.Transport = insecure()
+	proxy.FlushInterval = -1
+	server := httptestServer(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		seen = append(seen, r.Clone(t.Context()))
+		mu.Unlock()
+		proxy.ServeHTTP(rw, r)
+	}))
+	w.url = server
+	return func() []*http.Request {
+		mu.Lock()
+		defer mu.Unlock()
+		return append([]*http.Request(nil), seen...)
+	}
+}
+
+func TestCheck38_TokenAndPatch(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
+	requests := recorder(t, w)
+	w.start()
+	w.pod("a", "node1", nil)
+	w.annotation("a")
+	patches := 0
+	for _, r := range requests() {
+		if got := r.Header.Get("Authorization"); got != "Bearer "+cluster.Token {
+			t.Errorf("%s %s: Authorization %q", r.Method, r.URL, got)
+		}
+		if r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/pods/a") {
+			patches++
+			if got := r.Header.Get("Content-Type"); got != "application/merge-patch+json" {
+				t.Errorf("the annotation is patched as %s", got)
+			}
+		}
+	}
+	if patches != 1 {
+		t.Errorf("%d patches for one pod", patches)
+	}
+}
+
+func TestCheck39_PodToPort(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
+	w.start()
+	p := w.pod("a", "node1", nil)
+	a := w.annotation("a")
+	if a.Annotation() != `{"ip_address":"192.168.2.3/24","mac_address":"0a:58:c0:a8:02:03","gateway_ip":"192.168.2.1"}` {
+		t.Errorf("annotation %s", a.Annotation())
+	}
+	if got := w.nbctl("--bare", "get", "logical_switch", "node1", "ports"); !strings.Contains(got, w.port("default_a", "_uuid")) {
+		t.Errorf("the port is not on switch node1: %s", got)
+	}
+	for column, want := range map[string]string{
+		"port_security": line(a),
+		"options":       "iface-id-ver=" + string(p.UID),
+	} {
+		if got := w.port("default_a", column); got != want {
+			t.Errorf("%s is %q, want %q", column, got, want)
+		}
+	}
+	for _, id := range []string{"namespace=default", "pod=true", "ovn-k8s-owner=pod/default/a", "ovn-k8s-id=default_a"} {
+		if got := w.port("default_a", "external_ids"); !strings.Contains(got, id) {
+			t.Errorf("external_ids %q lack %s", got, id)
+		}
+	}
+}
+
+func TestCheck39_DualStack(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24,fd00:0:2::/64"})
+	w.start()
+	w.pod("a", "node1", nil)
+	if got := w.annotation("a").Annotation(); got != `{"ip_address":"192.168.2.3/24,fd00:0:2::3/64","mac_address":"0a:58:c0:a8:02:03","gateway_ip":"192.168.2.1,fd00:0:2::1"}` {
+		t.Errorf("annotation %s", got)
+	}
+}
+
+func TestCheck40_PodWithoutNode(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
+	w.start()
+	w.pod("late", "", nil)
+	w.pod("other", "node1", nil)
+	w.annotation("other")
+	if got := w.port("default_late", "name"); got != "" {
+		t.Errorf("an unscheduled pod has port %s", got)
+	}
+	bind := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Target: corev1.ObjectReference{Kind: "Node", Name: "node1"}}
+	if err := cluster.Client().CoreV1().Pods("default").Bind(t.Context(), bind, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.annotation("late")
+}
+
+func TestCheck41_Deleted(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
+	w.nbctl("lsp-add", "node1", "default_stale", "--", "set", "logical_switch_port", "default_stale", "external_ids:pod=true", "external_ids:namespace=default",
+		"--", "lsp-add", "node1", "theirs")
+	w.start()
+	w.pod("a", "node1", nil)
+	w.annotation("a")
+	if got := w.port("default_stale", "name"); got != "" {
+		t.Error("a stale port of a pod is still there")
+	}
+	if got := w.port("theirs", "name"); got == "" {
+		t.Error("a port of somebody else's is gone")
+	}
+	w.delete("a")
+	w.eventually("the port is gone", func() bool { return w.port("default_a", "name") == "" })
+}
+
+func TestCheck42_RestartKeepsAddressesAndWritesNothing(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24", "node2": "192.168.3.0/24"})
+	p := w.start()
+	before := map[string]string{}
+	for i := range 6 {
+		name := fmt.Sprint("p", i)
+		w.pod(name, fmt.Sprint("node", 1+i%2), nil)
+		if i == 3 {
+			w.annotation("p2")
+			w.delete("p2") // leaves a hole that a new watcher must not fill by moving others
+		}
+	}
+	for i := range 6 {
+		if i != 2 {
+			before[fmt.Sprint("p", i)] = line(w.annotation(fmt.Sprint("p", i)))
+		}
+	}
+	p.kill()
+	transactions, err := w.central.NBTransactions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests := recorder(t, w)
+	w.start()
+	w.eventually("the new watcher has read everything", func() bool {
+		for _, r := range requests() {
+			if r.Method == http.MethodGet && r.URL.Path == "/api/v1/pods" && r.URL.Query().Get("watch") != "" {
+				return true
+			}
+		}
+		return false
+	})
+	w.pod("new", "node1", nil)
+	w.annotation("new")
+	for name, want := range before {
+		if got := line(w.annotation(name)); got != want {
+			t.Errorf("%s moved from %s to %s", name, want, got)
+		}
+	}
+	if after, err := w.central.NBTransactions(); err != nil || after != transactions+1 {
+		t.Errorf("the restart and one pod took %d transactions (%v), want 1", after-transactions, err)
+	}
+	for _, r := range requests() {
+		if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/leases") && !strings.Contains(r.URL.Path, "/pods/new/") {
+			t.Errorf("the restart wrote %s %s", r.Method, r.URL.Path)
+		}
+	}
+}
+
+func TestCheck55_DeletedWithoutAnnotations(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
+	w.start()
+	w.pod("unscheduled", "", nil)
+	w.delete("unscheduled")
+	w.pod("lost", "nowhere", nil)
+	w.delete("lost")
+	w.pod("next", "node1", nil)
+	w.annotation("next")
+}
+
+func TestCheck56_APIServerRestart(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
+	p := w.start()
+	w.pod("before", "node1", nil)
+	w.annotation("before")
+	cluster.Stop()
+	if err := cluster.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.pod("after", "node1", nil)
+	w.annotation("after")
+	if p.cmd.ProcessState != nil {
+		t.Error("the watcher ended")
+	}
+}
+
+func TestCheck57_HostNetworkAndFinished(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
+	w.start()
+	w.pod("host", "node1", func(p *corev1.Pod) { p.Spec.HostNetwork = true })
+	w.pod("job", "node1", nil)
+	first := w.annotation("job")
+	if got := w.port("default_host", "name"); got != "" {
+		t.Error("a hostNetwork pod has a port")
+	}
+	_, err := cluster.Client().CoreV1().Pods("default").Patch(t.Context(), "job", types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the port of a finished pod is gone", func() bool { return w.port("default_job", "name") == "" })
+	w.delete("job")
+	w.pod("job", "node1", nil) // at once, under the same name
+	w.eventually("the new pod has another address", func() bool { return line(w.annotation("job")) != line(first) })
+}
+
+func TestAForeignAnnotationIsCorrected(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
+	w.start()
+	w.pod("victim", "node1", nil)
+	victim := w.annotation("victim")
+	w.pod("thief", "node1", func(p *corev1.Pod) {
+		p.Annotations = map[string]string{names.Annotation: victim.Annotation()}
+	})
+	thief := w.annotation("thief")
+	if line(thief) == line(victim) {
+		t.Fatal("a pod got another one's address by its annotation")
+	}
+	for _, text := range []string{victim.Annotation(), "not JSON", `{"ip_address":"8.8.8.8/24","mac_address":"0a:58:08:08:08:08","gateway_ip":"8.8.8.1"}`} {
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, names.Annotation, text)
+		if _, err := cluster.Client().CoreV1().Pods("default").Patch(t.Context(), "thief", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually("the annotation is what it was", func() bool {
+			p, err := cluster.Client().CoreV1().Pods("default").Get(t.Context(), "thief", metav1.GetOptions{})
+			return err == nil && p.Annotations[names.Annotation] == thief.Annotation()
+		})
+		if got := w.port("default_thief", "addresses"); got != line(thief) {
+			t.Errorf("the port has %s now", got)
+		}
+	}
+}
+
+func TestProblemsBecomeEventsAndEndByThemselves(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/29"})
+	p := w.start()
+	w.pod("nowhere", "node2", nil)
+	want := `node node2 has no logical switch: run "ovn-k8s-overlay minion-init --node-name=node2" on it`
+	if got := w.event("Pod", "nowhere", "NoLogicalSwitch"); got != want {
+		t.Errorf("Event %q", got)
+	}
+	if _, err := cluster.CreateNode(t.Context(), "node3"); err != nil {
+		t.Fatal(err)
+	}
+	w.event("Node", "node3", "NoLogicalSwitch")
+	for i := range 5 {
+		w.pod(fmt.Sprint("p", i), "node1", nil)
+	}
+	var full string
+	w.eventually("one of five pods has no address", func() bool {
+		for i := range 5 {
+			if strings.Contains(p.log.String(), fmt.Sprintf("unit=pod/default/p%d", i)) && strings.Contains(p.log.String(), "has no free address") {
+				full = ""
+				for l := range strings.Lines(p.log.String()) {
+					if strings.Contains(l, "has no free address") {
+						_, full, _ = strings.Cut(l, "unit=pod/default/")
+					}
+				}
+				return full != ""
+			}
+		}
+		return false
+	})
+	full = strings.TrimSpace(full)
+	if got := w.event("Pod", full, "SubnetFull"); got != "subnet 192.168.2.0/29 of node node1 has no free address: all 4 are in use" {
+		t.Errorf("Event %q", got)
+	}
+	for i := range 5 {
+		if name := fmt.Sprint("p", i); name != full {
+			w.delete(name)
+			break
+		}
+	}
+	w.annotation(full)
+	w.topology(map[string]string{"node1": "192.168.2.0/29", "node2": "192.168.3.0/24"})
+	w.annotation("nowhere")
+	if n := strings.Count(p.log.String(), "WARN|"+want); n != 1 {
+		t.Errorf("%d WARN lines about one problem:\n%s", n, p.log)
+	}
+}
+
+func TestCheckComparesOnce(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
+	p := w.start()
+	w.pod("a", "node1", nil)
+	w.annotation("a")
+	p.kill()
+	if status, stdout, stderr := w.once(w.args("--check")...); status != 0 || stdout != "" {
+		t.Errorf("nothing differs: status %d\n%s%s", status, stdout, stderr)
+	}
+	w.nbctl("lsp-del", "default_a", "--", "set", "logical_switch_port", "k8s-node1", "addresses=unknown")
+	w.pod("b", "node1", nil)
+	status, stdout, _ := w.once(w.args("--check")...)
+	for _, want := range []string{
+		"+ Logical_Switch_Port default_a addresses=", "+ Logical_Switch_Port default_b", "~ Pod default/b annotation: ",
+		`~ Logical_Switch_Port k8s-node1 addresses: ["unknown"] → ["0a:58:c0:a8:02:02 192.168.2.2"]`,
+	} {
+		if status != 1 || !strings.Contains(stdout, want) {
+			t.Errorf("status %d, no %q in\n%s", status, want, stdout)
+		}
+	}
+}
+
+func TestBadCommandLines(t *testing.T) {
+	need.Nothing(t, need.Cluster, kubetest.Missing())
+	w := newWorld(t, nil)
+	for _, args := range [][]string{{"--no-such"}, {"--overlay", "stray"}, {"--overlay", "--pidfile", "/x"}} {
+		if status, _, stderr := w.once(args...); status != 2 || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%q: status %d, %q", args, status, stderr)
+		}
+	}
+}
