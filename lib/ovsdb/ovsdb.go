@@ -498,6 +498,26 @@ func (db *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Oper
 	return results, nil
 }
 
+// Sync waits until the cache has everything that anybody committed before the
+// call. It writes nothing and is not counted as a transaction: the server sends
+// the updates that are due before it answers one, even one that only reads.
+func (db *DB) Sync(ctx context.Context) error {
+	c := db.current()
+	if c == nil {
+		return fmt.Errorf("%s: %w", db.options.Name, ErrNotConnected)
+	}
+	for table := range db.options.Model.Types() {
+		none := ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: "00000000-0000-0000-0000-000000000000"})
+		read := ovsdb.Operation{Op: ovsdb.OperationSelect, Table: table, Where: []ovsdb.Condition{none}, Columns: []string{"_uuid"}}
+		_, err := abandon(ctx, c.gone, func(ctx context.Context) ([]ovsdb.OperationResult, error) { return c.client.Transact(ctx, read) })
+		if err != nil {
+			return fmt.Errorf("%s: %w", db.options.Name, c.lost(ctx, err))
+		}
+		break
+	}
+	return nil
+}
+
 // lost tells a lost connection from other errors of a call.
 func (c *conn) lost(ctx context.Context, err error) error {
 	if errors.Is(err, ErrNotConnected) || ctx.Err() != nil {

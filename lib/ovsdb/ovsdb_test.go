@@ -191,6 +191,26 @@ func TestOpenReadsTables(t *testing.T) {
 	}
 }
 
+// After Sync the cache has what others committed before.
+func TestSync(t *testing.T) {
+	s := newServer(t, nbSchema)
+	db := open(t, s.remote())
+	var want []string
+	for i := range 50 {
+		want = append(want, fmt.Sprintf("sw%02d", i))
+		s.nbctl("ls-add", want[i])
+		if err := db.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, switches(t, db.Client())); diff != "" {
+			t.Fatalf("(-want +got)\n%s", diff)
+		}
+	}
+	if db.Transactions() != 0 {
+		t.Error("Sync counts as a transaction")
+	}
+}
+
 func TestOpenErrors(t *testing.T) {
 	s := newServer(t, "/usr/share/ovn/ovn-sb.ovsschema")
 	old := newServer(t, oldSchema(t))

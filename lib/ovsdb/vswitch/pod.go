@@ -208,10 +208,9 @@ func (s *Switch) detach(ctx context.Context, cond func(Interface) bool) ([]strin
 // Interfaces lists the interfaces of all bridges, sorted by name.
 func (s *Switch) Interfaces(ctx context.Context) ([]Interface, error) {
 	var out []Interface
-	err := s.await(ctx, func(c client.Client) (bool, error) {
-		var err error
+	err := s.read(ctx, func(c client.Client) (err error) {
 		out, err = interfaces(ctx, c)
-		return true, err
+		return err
 	})
 	return out, err
 }

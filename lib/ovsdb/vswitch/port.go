@@ -51,10 +51,10 @@ func (s *Switch) EnsureInternalPort(ctx context.Context, p InternalPort) (change
 // PlanInternalPort says what EnsureInternalPort would do, one change a line.
 func (s *Switch) PlanInternalPort(ctx context.Context, p InternalPort) ([]string, error) {
 	var lines []string
-	err := s.await(ctx, func(c client.Client) (bool, error) {
+	err := s.read(ctx, func(c client.Client) error {
 		plan, err := planInternalPort(ctx, c, p)
 		lines = plan.lines
-		return true, err
+		return err
 	})
 	return lines, err
 }
@@ -285,12 +285,12 @@ const userspace = "netdev"
 // "netdev" for the one in user space.
 func (s *Switch) DatapathType(ctx context.Context, bridge string) (string, error) {
 	br := &vswitchdb.Bridge{Name: bridge}
-	err := s.await(ctx, func(c client.Client) (bool, error) {
+	err := s.read(ctx, func(c client.Client) error {
 		ok, err := get(ctx, c, br)
 		if err == nil && !ok {
 			err = fmt.Errorf("there is no bridge %s", bridge)
 		}
-		return true, err
+		return err
 	})
 	if err != nil || br.DatapathType != "" {
 		return br.DatapathType, err

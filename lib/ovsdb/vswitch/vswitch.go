@@ -66,6 +66,7 @@ func Connect(ctx context.Context, rundir string, log *logrus.Entry) (*Switch, er
 	s := &Switch{remote: "unix:" + rundir + "/db.sock", changed: make(chan struct{}), closed: make(chan struct{})}
 	s.db, err = ovsdb.Open(ctx, ovsdb.Options{
 		Name: "Open vSwitch", Remotes: []string{s.remote}, Model: m, Needs: "Open vSwitch 3.1", Tables: tables(), Log: log,
+		AnyMember: true, // it is never a cluster
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: is ovsdb-server running?", err)
@@ -175,6 +176,20 @@ func (s *Switch) await(ctx context.Context, check func(client.Client) (bool, err
 	}
 }
 
+// read calls f with the database as it is now.
+func (s *Switch) read(ctx context.Context, f func(client.Client) error) error {
+	return s.await(ctx, func(c client.Client) (bool, error) {
+		err := s.db.Sync(ctx)
+		if errors.Is(err, ovsdb.ErrNotConnected) {
+			return false, nil // wait for the next connection
+		}
+		if err == nil {
+			err = f(c)
+		}
+		return true, err
+	})
+}
+
 // A plan is what has to be done: operations, and the same for people.
 type plan struct {
 	ops   []libovsdb.Operation
@@ -194,7 +209,8 @@ func (p *plan) say(format string, args ...any) {
 var errVanished = errors.New("a row was deleted meanwhile")
 
 // attempts limits how often a change is planned anew because somebody else,
-// as ovn-controller, made a change that collides.
+// as ovn-controller, made a change that collides, or because the server was
+// restarted.
 const attempts = 5
 
 // converge plans and commits. It returns what was done and the configuration
@@ -202,17 +218,17 @@ const attempts = 5
 func (s *Switch) converge(ctx context.Context, build func(client.Client) (plan, error)) (plan, int, error) {
 	for attempt := 1; ; attempt++ {
 		var p plan
-		err := s.await(ctx, func(c client.Client) (bool, error) {
-			var err error
+		err := s.read(ctx, func(c client.Client) (err error) {
 			p, err = build(c)
-			return true, err
+			return err
 		})
 		if err != nil || len(p.ops) == 0 {
 			return p, 0, err
 		}
 		cfg, err := s.commit(ctx, p.ops)
 		var taken *libovsdb.ConstraintViolation
-		if err == nil || attempt == attempts || !errors.As(err, &taken) && !errors.Is(err, errVanished) {
+		again := errors.As(err, &taken) || errors.Is(err, errVanished) || errors.Is(err, ovsdb.ErrNotConnected)
+		if err == nil || attempt == attempts || !again {
 			return p, cfg, err
 		}
 	}

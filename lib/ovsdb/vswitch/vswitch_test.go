@@ -71,12 +71,12 @@ func exitOn(err error) {
 // A node is a real Open vSwitch with the userspace datapath, in a network
 // namespace of its own.
 type node struct {
-	t          *testing.T
+	t          testing.TB
 	dir, netns string
 	db, daemon *lifeline.Process
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t testing.TB) *node {
 	t.Helper()
 	missing := ""
 	for _, tool := range []string{"ip", "ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovn-controller", "ethtool"} {
@@ -485,6 +485,23 @@ func TestExternalIDsAreFollowed(t *testing.T) {
 	}
 }
 
+// A change that falls into a restart of ovsdb-server is made afterwards.
+func TestAttachDuringRestart(t *testing.T) {
+	n := newNode(t)
+	n.bridge("br-int")
+	s := n.connect()
+	stop(&n.db)
+	done := make(chan error)
+	go func() { done <- s.AttachPort(n.ctx(), vswitch.PodPort{Bridge: "br-int", Name: "pod1"}) }()
+	n.startDB()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if n.vsctl("port-to-br", "pod1") != "br-int" {
+		t.Error("no port")
+	}
+}
+
 func TestWaitInstalled(t *testing.T) {
 	need.Nothing(t, need.Central, ovntest.Missing())
 	n := newNode(t)
@@ -565,8 +582,7 @@ func TestIngressRateIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	n.vsctl("show") // waits for nothing: the next does
-	n.vsctl("set", "Open_vSwitch", ".", "external_ids:synced=yes")
+	n.vsctl("set", "Open_vSwitch", ".", "external_ids:x=y") // returns when ovs-vswitchd has done all before
 	limited, free := n.transfer(b, a, "10.9.0.1"), n.transfer(a, b, "10.9.0.2")
 	t.Logf("limited %v, free %v", limited, free)
 	if limited < 1800*time.Millisecond {
