@@ -59,6 +59,9 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
+// terminate asks a process to end.
+const terminate = syscall.SIGTERM
+
 // patience bounds every wait for something that should happen.
 const patience = 60 * time.Second
 
@@ -242,7 +245,26 @@ func (s *safeBuffer) String() string {
 // start starts a watcher that is killed at the end of the test.
 func (w *world) start(more ...string) *process {
 	w.Helper()
-	p := &process{world: w, cmd: w.command(w.args(more...)...), log: &safeBuffer{}}
+	return w.run(w.command(w.args(more...)...))
+}
+
+// startAs starts a watcher as on another host, which is what its UTS namespace
+// says.
+func (w *world) startAs(hostname string) *process {
+	w.Helper()
+	cmd := w.command(w.args("--unixctl=" + w.dir + "/" + hostname + ".ctl")...)
+	cmd.Args = append([]string{"unshare", "--uts", "sh", "-c", "hostname " + hostname + ` && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
+	path, err := exec.LookPath("unshare")
+	if err != nil {
+		w.Fatal(err)
+	}
+	cmd.Path = path
+	return w.run(cmd)
+}
+
+func (w *world) run(cmd *exec.Cmd) *process {
+	w.Helper()
+	p := &process{world: w, cmd: cmd, log: &safeBuffer{}}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		w.Fatal(err)
