@@ -64,10 +64,8 @@ func (p podRef) String() string { return p.namespace + "/" + p.name }
 // the fields are the keys.
 type podArgs struct {
 	types.CommonArgs
-	K8S_POD_NAMESPACE          types.UnmarshallableString
-	K8S_POD_NAME               types.UnmarshallableString
-	K8S_POD_UID                types.UnmarshallableString
-	K8S_POD_INFRA_CONTAINER_ID types.UnmarshallableString // the container ID once more
+	//lint:ignore ST1003 the library finds a field by its key
+	K8S_POD_NAMESPACE, K8S_POD_NAME, K8S_POD_UID, K8S_POD_INFRA_CONTAINER_ID types.UnmarshallableString
 }
 
 // parsePod reads the pod from CNI_ARGS, as in
