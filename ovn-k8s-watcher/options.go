@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"ovn-k8s/lib/cli"
 	"ovn-k8s/lib/daemon"
-	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
 	"ovn-k8s/lib/vlog"
 	"ovn-k8s/lib/watcher"
@@ -26,10 +24,7 @@ type options struct {
 
 // Run implements cli.Runner.
 func (o *options) Run(ctx context.Context, io cli.IO) error {
-	if o.Settings.ShowConfig {
-		return o.showConfig(ctx, io)
-	}
-	if err := o.mode(); err != nil {
+	if err := o.mode(); err != nil && !o.Settings.ShowConfig {
 		return err
 	}
 	log, err := vlog.New(watcher.Program, o.Log, io.Err)
@@ -39,7 +34,10 @@ func (o *options) Run(ctx context.Context, io cli.IO) error {
 	defer log.Close()
 	log.TakeKlog()
 	w := &watcher.Watcher{Options: watcher.Options{Flags: o.Settings.Map(), Log: log.Module, Out: io.Out}}
-	if o.Check {
+	switch {
+	case o.Settings.ShowConfig:
+		return w.ShowConfig(ctx, io.Out)
+	case o.Check:
 		return check(ctx, w, io)
 	}
 	return daemon.Run(ctx, daemon.Service{
@@ -76,22 +74,5 @@ func check(ctx context.Context, w *watcher.Watcher, io cli.IO) error {
 	if err == nil && !same {
 		err = differs{}
 	}
-	return err
-}
-
-func (o *options) showConfig(ctx context.Context, io cli.IO) error {
-	rundir, err := settings.RunDir(o.Settings.Map())
-	if err != nil {
-		return err
-	}
-	sw, err := vswitch.Connect(ctx, rundir, nil)
-	if err == nil {
-		defer sw.Close()
-	}
-	cfg, err := settings.Load(ctx, o.Settings.Map(), sw)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprint(io.Out, cfg.Show())
 	return err
 }

@@ -202,12 +202,12 @@ func (db *DB) current() *conn {
 // ctx's cause. It calls onUp for the connection there is and for each new one,
 // when its cache is complete, and onDown when it is lost; either may be nil.
 // Both are called from one goroutine, one at a time.
-func (db *DB) Run(ctx context.Context, onUp func(client.Client), onDown func(error)) error {
+func (db *DB) Run(ctx context.Context, onUp func(), onDown func(error)) error {
 	defer db.Close()
 	for {
 		if c := db.current(); c != nil {
 			if onUp != nil {
-				onUp(c.client)
+				onUp()
 			}
 			db.watch(ctx, c)
 		}

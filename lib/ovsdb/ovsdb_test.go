@@ -320,7 +320,7 @@ func keep(t *testing.T, db *ovsdb.DB) (up chan client.Client, down chan error) {
 	up, down = make(chan client.Client, 10), make(chan error, 10)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
-	go func() { ended <- db.Run(ctx, func(c client.Client) { up <- c }, func(err error) { down <- err }) }()
+	go func() { ended <- db.Run(ctx, func() { up <- db.Client() }, func(err error) { down <- err }) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {

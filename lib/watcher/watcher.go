@@ -16,7 +16,6 @@ import (
 	"os"
 	"sync/atomic"
 
-	ovsclient "github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/sirupsen/logrus"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -96,12 +95,29 @@ func (w *Watcher) Run(ctx context.Context, ready func()) error {
 		if err != nil {
 			return err
 		}
+		for _, key := range cfg.Ignored {
+			w.log("watcher").Warnf("%s is no setting: it is ignored", key)
+		}
 		err = w.serve(ctx, cfg, sw, changed, ready)
 		if !errors.Is(err, errReconfigured) {
 			return err
 		}
 		w.log("watcher").Info("the configuration changed: connecting again")
 	}
+}
+
+// ShowConfig prints every setting, its value and where that came from.
+func (w *Watcher) ShowConfig(ctx context.Context, out io.Writer) error {
+	sw, err := w.openvswitch(ctx)
+	if err != nil {
+		return err
+	}
+	if sw != nil {
+		defer sw.Close()
+	}
+	cfg, err := settings.Load(ctx, w.Flags, sw)
+	fmt.Fprint(out, cfg.Show())
+	return err
 }
 
 // openvswitch connects to the local Open vSwitch. Without one, the settings
@@ -272,7 +288,7 @@ func (w *Watcher) lead(ctx context.Context, l *links) error {
 }
 
 // onUp is called for each connection to the database.
-func (w *Watcher) onUp(ovsclient.Client) {
+func (w *Watcher) onUp() {
 	if e := w.engine.Load(); e != nil {
 		e.send(e.reconnected)
 	}

@@ -82,7 +82,7 @@ func Connect(ctx context.Context, rundir string, log *logrus.Entry) (*Switch, er
 	s.cancel = cancel
 	go func() {
 		defer close(s.closed)
-		_ = s.db.Run(run, s.up, nil) // ends with cancel only
+		_ = s.db.Run(run, s.wake, nil) // ends with cancel only
 	}()
 	return s, nil
 }
@@ -140,9 +140,7 @@ func (s *Switch) event(row model.Model) {
 	}
 }
 
-// up wakes those who wait when there is a new connection.
-func (s *Switch) up(client.Client) { s.wake() }
-
+// wake has those who wait look again.
 func (s *Switch) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
