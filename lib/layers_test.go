@@ -28,7 +28,7 @@ var layers = [][]string{
 	edges:      {"lib/kube", "lib/ovsdb", "lib/link", "lib/cli", "lib/daemon", "lib/vlog"},
 	programs:   {"lib/settings", "lib/overlay", "lib/watcher", "lib/cni"},
 	mains:      {"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay"},
-	tests:      {"lib", "test"}, // lib itself has nothing but tests
+	tests:      {"lib", "docs", "test"}, // lib itself has nothing but tests
 }
 
 const (

@@ -1,0 +1,372 @@
+package docs_test
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+
+	"ovn-k8s/docs"
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/vlog"
+	"ovn-k8s/lib/watcher"
+)
+
+// root is the top of the tree, seen from here.
+const root = "../.."
+
+// A page is one file of the documentation.
+type page struct{ name, text string }
+
+// pages reads README.md, and all Markdown pages and units under docs.
+func pages(t *testing.T) []page {
+	t.Helper()
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []page{{"README.md", string(readme)}}
+	err = fs.WalkDir(docs.Files, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := fs.ReadFile(docs.Files, name)
+		all = append(all, page{"docs/" + name, string(text)})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// A block is a fenced part of a page.
+type block struct{ language, text string }
+
+var fence = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
+
+func (p page) blocks() []block {
+	var all []block
+	for _, m := range fence.FindAllStringSubmatch(p.text, -1) {
+		all = append(all, block{m[1], m[2]})
+	}
+	return all
+}
+
+// span is code within a line.
+var span = regexp.MustCompile("`([^`\n]+)`")
+
+// spans lists the code that is within lines.
+func (p page) spans() []string {
+	var all []string
+	for _, m := range span.FindAllStringSubmatch(fence.ReplaceAllString(p.text, ""), -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+// commands lists the command lines of a page: those of its blocks, of its units,
+// and within its lines if they have arguments.
+func (p page) commands() []string {
+	var text []string
+	for _, b := range p.blocks() {
+		text = append(text, strings.ReplaceAll(b.text, "\\\n", " "))
+	}
+	for _, s := range p.spans() {
+		if strings.Contains(s, " ") {
+			text = append(text, s)
+		}
+	}
+	if strings.HasSuffix(p.name, ".service") {
+		text = append(text, strings.ReplaceAll(p.text, "ExecStart=", ""))
+	}
+	var lines []string
+	for _, t := range text {
+		lines = append(lines, strings.Split(t, "\n")...)
+	}
+	return lines
+}
+
+// programs builds our programs once and returns their directory.
+var programs = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "docs")
+	if err != nil {
+		return "", err
+	}
+	mains, err := filepath.Glob(filepath.Join(root, "ovn-k8s-*", "main.go"))
+	if err != nil {
+		return "", err
+	}
+	args := []string{"build", "-trimpath", "-o", dir + "/"}
+	for _, m := range mains {
+		args = append(args, "./"+filepath.Base(filepath.Dir(m)))
+	}
+	cmd := exec.Command("go", args...)
+	cmd.Dir, cmd.Env, cmd.Stderr = root, append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
+	return dir, cmd.Run()
+})
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if dir, _ := programs(); dir != "" {
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(status)
+}
+
+// help returns what --help prints for a program or a command of it.
+func help(t *testing.T, program string, command ...string) string {
+	t.Helper()
+	dir, err := programs()
+	if err != nil {
+		t.Fatalf("building the programs: %v", err)
+	}
+	out, err := exec.Command(filepath.Join(dir, program), append(command, "--help")...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %v --help: %v: %s", program, command, err, out)
+	}
+	return string(out)
+}
+
+var (
+	option  = regexp.MustCompile(`--[a-z][a-z0-9-]*`)
+	ours    = regexp.MustCompile(`^(?:/usr/local/bin/)?(ovn-k8s-[a-z-]+) (.*)$`)
+	verbose = regexp.MustCompile(`^-v(\S+)$`)
+)
+
+// TestCommands checks that every command line of ours in the documentation is
+// one that the program takes.
+func TestCommands(t *testing.T) {
+	checked := 0
+	for _, p := range pages(t) {
+		for _, line := range p.commands() {
+			m := ours.FindStringSubmatch(strings.TrimSpace(line))
+			if m == nil {
+				continue
+			}
+			checked++
+			if problem := parse(t, m[1], strings.Fields(m[2])); problem != "" {
+				t.Errorf("%s: %q: %s", p.name, line, problem)
+			}
+		}
+	}
+	if checked < 10 {
+		t.Errorf("found only %d command lines in the documentation", checked)
+	}
+}
+
+// parse says what is wrong with the arguments of a program.
+func parse(t *testing.T, program string, args []string) string {
+	if !exists(program) {
+		return "there is no such program"
+	}
+	var command []string
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		if !strings.Contains(help(t, program), "  "+args[0]+" ") {
+			return "there is no command " + args[0]
+		}
+		command, args = args[:1], args[1:]
+	}
+	known := option.FindAllString(help(t, program, command...), -1)
+	for _, a := range args {
+		name, _, _ := strings.Cut(a, "=")
+		if m := verbose.FindStringSubmatch(a); m != nil {
+			if _, err := vlog.ParseSpec(m[1]); err != nil {
+				return err.Error()
+			}
+			continue
+		}
+		if !slices.Contains(known, name) {
+			return "there is no option " + name
+		}
+	}
+	return ""
+}
+
+var appctl = regexp.MustCompile(`^ovs-appctl -t ovn-k8s-watcher (\S+)`)
+
+// TestControlCommands checks that every command for the watcher's control socket
+// exists, and that each of the watcher's own is documented.
+func TestControlCommands(t *testing.T) {
+	log, err := vlog.New("docs", vlog.Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{"exit": true, "version": true, "list-commands": true, "help": true}
+	for _, c := range log.Commands() {
+		known[c.Name] = true
+	}
+	undocumented := map[string]bool{}
+	for _, c := range new(watcher.Watcher).Commands() {
+		known[c.Name], undocumented[c.Name] = true, true
+	}
+	for _, p := range pages(t) {
+		for _, line := range p.commands() {
+			m := appctl.FindStringSubmatch(strings.TrimSpace(line))
+			if m == nil {
+				continue
+			}
+			delete(undocumented, m[1])
+			if !known[m[1]] {
+				t.Errorf("%s: %q: there is no such command", p.name, line)
+			}
+		}
+	}
+	for _, c := range slices.Sorted(maps.Keys(undocumented)) {
+		t.Errorf("docs/debugging.md does not show %s", c)
+	}
+}
+
+// TestYAML loads all YAML as the Kubernetes objects that it is. A field that
+// Kubernetes does not know is an error.
+func TestYAML(t *testing.T) {
+	for _, p := range pages(t) {
+		texts := []string{}
+		if path.Ext(p.name) == ".yaml" {
+			texts = append(texts, p.text)
+		}
+		for _, b := range p.blocks() {
+			if b.language == "yaml" {
+				texts = append(texts, b.text)
+			}
+		}
+		for _, text := range texts {
+			for doc := range strings.SplitSeq(text, "\n---\n") {
+				load(t, p.name, doc)
+			}
+		}
+	}
+}
+
+// load decodes one document strictly.
+func load(t *testing.T, name, doc string) any {
+	t.Helper()
+	strict := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	text, err := yaml.YAMLToJSONStrict([]byte(doc))
+	if err != nil {
+		t.Errorf("%s: %v in:\n%s", name, err, doc)
+		return nil
+	}
+	obj, _, err := strict.Decode(text, nil, nil)
+	if err != nil {
+		t.Errorf("%s: %v in:\n%s", name, err, doc)
+	}
+	return obj
+}
+
+// TestLeastPrivilege checks what the manifest allows: nothing that ends or
+// changes pods, and no wildcard.
+func TestLeastPrivilege(t *testing.T) {
+	text, err := fs.ReadFile(docs.Files, "rbac.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for doc := range strings.SplitSeq(string(text), "\n---\n") {
+		var rules []rbacv1.PolicyRule
+		switch o := load(t, "docs/rbac.yaml", doc).(type) {
+		case *rbacv1.ClusterRole:
+			rules = o.Rules
+		case *rbacv1.Role:
+			rules = o.Rules
+		}
+		for _, r := range rules {
+			if slices.Contains(slices.Concat(r.Verbs, r.Resources, r.APIGroups), "*") {
+				t.Errorf("a rule allows everything: %v", r)
+			}
+			writes := slices.ContainsFunc(r.Verbs, func(v string) bool { return !slices.Contains([]string{"get", "list", "watch"}, v) })
+			if writes && (slices.Contains(r.Resources, "pods") || slices.Contains(r.Resources, "nodes")) {
+				t.Errorf("a rule allows to change pods or nodes: %v", r)
+			}
+		}
+	}
+}
+
+func TestConfigurationTable(t *testing.T) {
+	text, err := fs.ReadFile(docs.Files, "configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), config.Markdown()) {
+		t.Errorf("docs/configuration.md does not have this table:\n%s", config.Markdown())
+	}
+}
+
+var (
+	link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	// file is code that names something of this tree.
+	file   = regexp.MustCompile(`^(?:lib|test|docs|ovn-k8s-[a-z-]+)(?:/[\w.-]+)+$`)
+	target = regexp.MustCompile(`^make((?: [a-z-]+)+)`)
+	run    = regexp.MustCompile(`-run (Test\w+)`)
+)
+
+// TestNames checks that what the pages point to is there: links, files, make's
+// targets, tests.
+func TestNames(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(p.text, -1) {
+			if to := path.Join(path.Dir(p.name), m[1]); !exists(to) {
+				t.Errorf("%s links to %s, which does not exist", p.name, to)
+			}
+		}
+		for _, s := range p.spans() {
+			if file.MatchString(s) && !exists(s) {
+				t.Errorf("%s speaks of %s, which does not exist", p.name, s)
+			}
+		}
+		for _, line := range slices.Concat(p.commands(), p.spans()) {
+			m := target.FindStringSubmatch(line)
+			if m == nil {
+				continue
+			}
+			for name := range strings.FieldsSeq(m[1]) {
+				if !regexp.MustCompile(`(?m)^` + name + `:`).Match(makefile) {
+					t.Errorf("%s: %q: make has no target %s", p.name, line, name)
+				}
+			}
+		}
+		for _, m := range run.FindAllStringSubmatch(p.text, -1) {
+			if !hasTest(t, m[1]) {
+				t.Errorf("%s speaks of %s, which does not exist", p.name, m[1])
+			}
+		}
+	}
+}
+
+// hasTest reports whether a package under lib has the test.
+func hasTest(t *testing.T, name string) bool {
+	t.Helper()
+	found := false
+	err := filepath.WalkDir(filepath.Join(root, "lib"), func(file string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(file)
+		found = found || strings.Contains(string(text), "\nfunc "+name+"(")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(filepath.Join(root, name))
+	return err == nil
+}
