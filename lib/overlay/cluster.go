@@ -271,10 +271,11 @@ func (s *session) previewCluster(ctx context.Context, node string, change cluste
 	if err != nil {
 		return err
 	}
-	s.section("Northbound database")
-	for _, c := range changes {
-		fmt.Fprintln(s.Out, c)
+	lines := make([]string, len(changes))
+	for i, c := range changes {
+		lines[i] = c.String()
 	}
+	s.section("Northbound database", lines)
 	return nil
 }
 

@@ -19,9 +19,10 @@ import (
 
 // A host is what this host should be.
 type host struct {
-	port  vswitch.InternalPort
-	state link.State // of the port's interface
-	files []edit     // the CNI configuration is the last
+	port    vswitch.InternalPort
+	state   link.State // of the port's interface
+	changes []string   // what these two would change, for people
+	files   []edit     // the CNI configuration is the last
 }
 
 // planHost finds out what this host should be and whether it can be. Nothing is
@@ -78,7 +79,21 @@ func (h *host) planPort(ctx context.Context, s *session, r request) error {
 			h.state.Routes = append(h.state.Routes, link.Route{To: to, Via: m.Routers[i]})
 		}
 	}
-	return nil
+	return h.compare(ctx, s)
+}
+
+// compare finds out what would change. What cannot be, such as a port of that
+// name in another bridge, is found here, before anything is changed.
+func (h *host) compare(ctx context.Context, s *session) error {
+	var err error
+	if h.changes, err = s.sw.PlanInternalPort(ctx, h.port); err != nil {
+		return fmt.Errorf("planning port %s: %w", h.port.Name, err)
+	}
+	changes, err := link.Plan(h.state)
+	for _, c := range changes {
+		h.changes = append(h.changes, c.String())
+	}
+	return err
 }
 
 // managementInterface chooses the name of the management port's interface: what
@@ -89,13 +104,17 @@ func (s *session) managementInterface(ctx context.Context, node string) (string,
 	if err != nil {
 		return "", err
 	}
+	usual, unique, want := names.ManagementInterface(node), names.UniqueManagementInterface(node), names.ManagementPort(node)
 	ids := map[string]string{}
 	for _, i := range all {
-		ids[i.Name] = i.ExternalIDs[names.IfaceID]
+		id := i.ExternalIDs[names.IfaceID]
+		ids[i.Name] = id
+		if other, ok := strings.CutPrefix(id, names.ManagementPort("")); ok && id != want && strings.HasPrefix(i.Name, names.ManagementPort("")) {
+			s.warn("this host also has %s, the management port of node %s: if the host is not that node any more, run node-remove --node-name=%s", i.Name, other, other)
+		}
 	}
-	usual, unique, want := names.ManagementInterface(node), names.UniqueManagementInterface(node), names.ManagementPort(node)
 	name := usual
-	if ids[unique] == want || strings.HasPrefix(ids[usual], "k8s-") && ids[usual] != want {
+	if ids[unique] == want || strings.HasPrefix(ids[usual], names.ManagementPort("")) && ids[usual] != want {
 		name = unique
 	}
 	if _, ours := ids[name]; ours {
@@ -141,24 +160,10 @@ func (h *host) checkMAC() error {
 }
 
 // preview prints what ensure would change.
-func (h *host) preview(ctx context.Context, s *session) error {
-	lines, err := s.sw.PlanInternalPort(ctx, h.port)
-	if err != nil {
-		return err
-	}
-	changes, err := link.Plan(h.state)
-	if err != nil {
-		return err
-	}
-	for _, c := range changes {
-		lines = append(lines, c.String())
-	}
+func (h *host) preview(s *session) {
+	lines := h.changes
 	for _, e := range h.files {
 		lines = append(lines, e.String())
 	}
-	s.section("this host")
-	for _, l := range lines {
-		fmt.Fprintln(s.Out, l)
-	}
-	return nil
+	s.section("this host", lines)
 }

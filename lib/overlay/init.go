@@ -92,11 +92,17 @@ func (i Init) run(ctx context.Context, minion bool) error {
 	}
 	change := s.join(r, minion)
 	if s.DryRun {
-		return errors.Join(s.previewCluster(ctx, r.node, change), h.preview(ctx, s))
+		if err := s.previewCluster(ctx, r.node, change); err != nil {
+			return err
+		}
+		h.preview(s)
+		s.goOn()
+		return nil
 	}
 	if _, err := s.changeCluster(ctx, r.node, change); err != nil {
 		return err
 	}
+	s.goOn()
 	if err := h.ensure(ctx, s); err != nil {
 		return err
 	}

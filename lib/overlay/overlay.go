@@ -45,8 +45,7 @@ const (
 // Errors whose texts scripts may match: they are the originals'.
 var (
 	//lint:ignore ST1005 the original's text
-	errEmpty = errors.New("Arguments should be non-null")
-	//lint:ignore ST1005 the original's text
+	errEmpty    = errors.New("Arguments should be non-null")
 	errNoRouter = errors.New("K8S_CLUSTER_ROUTER not found: run master-init first")
 )
 
@@ -70,6 +69,8 @@ type session struct {
 	sw     *vswitch.Switch
 	nb     *ovsdb.DB
 	temp   string // a directory for the time of a dry run
+
+	warnings []string
 }
 
 // ShowConfig prints all settings and where each comes from. Settings that are
@@ -80,6 +81,7 @@ func ShowConfig(ctx context.Context, c Command) error {
 	err := s.openHost(ctx)
 	if s.sw != nil {
 		fmt.Fprint(c.Out, s.config.Show())
+		s.goOn()
 	}
 	return err
 }
@@ -154,9 +156,18 @@ func (s *session) close() {
 	}
 }
 
-// warn prints a line about something that the command goes on with.
+// warn notes something that the command goes on with. It is printed once the
+// command is known to go on: where it fails, there is nothing but the reason.
 func (s *session) warn(format string, args ...any) {
-	fmt.Fprintf(s.Err, "%s: warning: %s\n", program, fmt.Sprintf(format, args...))
+	s.warnings = append(s.warnings, fmt.Sprintf(format, args...))
+}
+
+// goOn prints the warnings.
+func (s *session) goOn() {
+	for _, w := range s.warnings {
+		fmt.Fprintf(s.Err, "%s: warning: %s\n", program, w)
+	}
+	s.warnings = nil
 }
 
 // stage runs a part of the work that waits for others, for a limited time. If
@@ -179,5 +190,10 @@ func (s *session) stage(ctx context.Context, what string, work func(context.Cont
 	return err
 }
 
-// section begins a part of what a dry run prints.
-func (s *session) section(title string) { fmt.Fprintf(s.Out, "# %s\n", title) }
+// section prints a part of what a dry run shows.
+func (s *session) section(title string, lines []string) {
+	if len(lines) == 0 {
+		lines = []string{"nothing to change"}
+	}
+	fmt.Fprintf(s.Out, "# %s\n%s\n", title, strings.Join(lines, "\n"))
+}

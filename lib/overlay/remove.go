@@ -32,32 +32,38 @@ func NodeRemove(ctx context.Context, r Removal) error {
 	s := &session{Command: r.Command}
 	defer s.close()
 	node := names.NodeSwitch(r.NodeName)
-	l, err := s.planLeave(ctx, node)
+	d, err := s.planLeave(ctx, node)
 	if err != nil {
 		return err
 	}
 	if err := s.openNB(ctx); err != nil {
 		return err
 	}
-	change := leave(node, l.pods, r.Force)
+	change := leave(node, d.pods, r.Force)
 	if s.DryRun {
-		return errors.Join(s.previewCluster(ctx, node, change), l.preview(s))
+		if err := s.previewCluster(ctx, node, change); err != nil {
+			return err
+		}
+		d.preview(s)
+		s.goOn()
+		return nil
 	}
 	// What is refused is refused before the host is touched.
 	if _, err := s.planCluster(ctx, node, change); err != nil {
 		return err
 	}
-	if err := apply(l.before); err != nil {
+	s.goOn()
+	if err := apply(d.before); err != nil {
 		return err
 	}
 	changes, err := s.changeCluster(ctx, node, change)
 	if err != nil {
 		return err
 	}
-	if err := l.finish(ctx, s); err != nil {
+	if err := d.finish(ctx, s); err != nil {
 		return err
 	}
-	if len(changes) == 0 && l.port == "" {
+	if len(changes) == 0 && d.port == "" {
 		fmt.Fprintf(s.Out, "Node %s was not there.\n", node)
 		return nil
 	}
@@ -202,14 +208,13 @@ func (d departure) finish(ctx context.Context, s *session) error {
 }
 
 // preview prints what would be undone.
-func (d departure) preview(s *session) error {
+func (d departure) preview(s *session) {
 	if d.port == "" {
-		return nil
+		return
 	}
-	s.section("this host")
+	var lines []string
 	for _, e := range slices.Concat(d.before, d.after) {
-		fmt.Fprintln(s.Out, e)
+		lines = append(lines, e.String())
 	}
-	fmt.Fprintf(s.Out, "delete port %s from bridge %s\n", d.port, names.IntegrationBridge)
-	return nil
+	s.section("this host", append(lines, fmt.Sprintf("delete port %s from bridge %s", d.port, names.IntegrationBridge)))
 }

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+)
+
+// checkConflist reads a CNI configuration as container runtimes do.
+func checkConflist(t *testing.T, path string) {
+	t.Helper()
+	list, err := libcni.ConfListFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list.Name != "ovn-k8s" || len(list.Plugins) != 1 || list.Plugins[0].Network.Type != "ovn-k8s-cni-overlay" {
+		t.Errorf("%+v", list)
+	}
+	if list.CNIVersion != "1.1.0" { // the newest of cniVersions that libcni knows
+		t.Errorf("version %s", list.CNIVersion)
+	}
+}
