@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,17 +38,39 @@ func stateFile() string { return filepath.Join(keptDir(), "state.json") }
 
 // A state is what down needs to know.
 type state struct {
-	// PID is the keeper.
-	PID int
-	// Processes are those that everything else is a child of.
-	Processes []int
+	// Keeper is the background process.
+	Keeper process
+	// Processes are its children, of which everything else is a child.
+	Processes []process
 	// Namespaces are those of the hosts, as /proc/PID/ns says.
 	Namespaces []string
 }
 
+// A process is known by its number and by when it started, since numbers are used
+// again.
+type process struct {
+	PID     int
+	Started string // in clock ticks since boot
+}
+
+// identify returns the process that now has a number, which is not alive if there
+// is none.
+func identify(pid int) process {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return process{PID: pid}
+	}
+	// see proc(5): the name in parentheses may hold anything
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	return process{PID: pid, Started: fields[22-3]}
+}
+
+// alive tells whether p runs or waits for its parent.
+func (p process) alive() bool { return p.Started != "" && identify(p.PID) == p }
+
 // detach starts a keeper and passes on what it says until the cluster is up.
 func detach(ctx context.Context, bin string, say sayer) error {
-	if _, err := os.Stat(stateFile()); err == nil {
+	if s, err := recall(); err == nil && s.Keeper.alive() {
 		return errors.New("a cluster is up already: remove it with make demo-down")
 	}
 	bin, err := filepath.Abs(bin)
@@ -85,10 +108,16 @@ func detach(ctx context.Context, bin string, say sayer) error {
 // keep brings a cluster up and keeps it until a signal.
 func keep(ctx context.Context, bin string, say sayer) error {
 	dir := keptDir()
+	if err := os.RemoveAll(dir); err != nil { // a killed keeper's
+		return err
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	if err := (state{Keeper: identify(os.Getpid())}).write(); err != nil {
+		return err
+	}
 	w, err := show(ctx, dir, bin, say)
 	if w == nil {
 		return err
@@ -130,12 +159,11 @@ func becomeQuiet(file string) error {
 
 // remember writes down what there is.
 func remember(w *world.World) error {
-	s := state{PID: os.Getpid()}
-	pids, err := children(s.PID)
-	if err != nil {
+	s := state{Keeper: identify(os.Getpid())}
+	var err error
+	if s.Processes, err = children(s.Keeper.PID); err != nil {
 		return err
 	}
-	s.Processes = pids
 	for _, n := range w.Nodes {
 		for _, kind := range []string{"net", "mnt", "pid"} {
 			space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", n.PID(), kind))
@@ -150,6 +178,10 @@ func remember(w *world.World) error {
 		return err
 	}
 	s.Namespaces = append(s.Namespaces, space)
+	return s.write()
+}
+
+func (s state) write() error {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -157,13 +189,26 @@ func remember(w *world.World) error {
 	return os.WriteFile(stateFile(), text, 0o644)
 }
 
+// recall reads what write wrote.
+func recall() (state, error) {
+	var s state
+	text, err := os.ReadFile(stateFile())
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return s, fmt.Errorf("reading %s: %w", stateFile(), err)
+	}
+	return s, nil
+}
+
 // children are the processes that any thread of pid started.
-func children(pid int) ([]int, error) {
+func children(pid int) ([]process, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil {
 		return nil, err
 	}
-	var pids []int
+	var found []process
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -171,11 +216,11 @@ func children(pid int) ([]int, error) {
 		}
 		for field := range strings.FieldsSeq(string(text)) {
 			if n, err := strconv.Atoi(field); err == nil {
-				pids = append(pids, n)
+				found = append(found, identify(n))
 			}
 		}
 	}
-	return pids, nil
+	return found, nil
 }
 
 // hint says what to look at.
@@ -202,7 +247,7 @@ on TCP and UDP port 8080 with its name. Remove everything with: make demo-down
 
 // down ends the keeper and checks that nothing is left.
 func down(ctx context.Context, say sayer) error {
-	text, err := os.ReadFile(stateFile())
+	s, err := recall()
 	if errors.Is(err, fs.ErrNotExist) {
 		say("no cluster is up")
 		return os.RemoveAll(keptDir())
@@ -210,13 +255,9 @@ func down(ctx context.Context, say sayer) error {
 	if err != nil {
 		return err
 	}
-	var s state
-	if err := json.Unmarshal(text, &s); err != nil {
-		return fmt.Errorf("reading %s: %w", stateFile(), err)
-	}
-	if isKeeper(s.PID) {
-		say("ending process %d, on which everything hangs", s.PID)
-		if err := syscall.Kill(s.PID, syscall.SIGTERM); err != nil {
+	if s.Keeper.alive() {
+		say("ending process %d, on which everything hangs", s.Keeper.PID)
+		if err := syscall.Kill(s.Keeper.PID, syscall.SIGTERM); err != nil {
 			return err
 		}
 	}
@@ -241,18 +282,13 @@ func down(ctx context.Context, say sayer) error {
 	return nil
 }
 
-// isKeeper tells whether a process is a keeper, and not another that got its
-// number since.
-func isKeeper(pid int) bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return err == nil && strings.HasSuffix(string(text), "\x00"+keeper+"\x00")
-}
-
 // left names what is not gone.
 func (s state) left() []string {
 	var left []string
-	if isKeeper(s.PID) {
-		left = append(left, fmt.Sprintf("process %d", s.PID))
+	for _, p := range append([]process{s.Keeper}, s.Processes...) {
+		if p.alive() {
+			left = append(left, fmt.Sprintf("process %d", p.PID))
+		}
 	}
 	links, err := filepath.Glob("/proc/[0-9]*/ns/*")
 	if err != nil {

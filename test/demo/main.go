@@ -62,22 +62,25 @@ func run(args []string, out io.Writer) error {
 	return once(ctx, *bin, say)
 }
 
-// once shows a cluster and removes it.
+// once shows a cluster and removes it. After a failure it leaves the logs.
 func once(ctx context.Context, bin string, say sayer) error {
 	dir, err := os.MkdirTemp("", "ovn-k8s-demo")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
 	w, err := show(ctx, dir, bin, say)
 	if w != nil {
-		w.Close()
-		say("everything removed")
+		w.Close() // which also collects the logs
 	}
-	if err == nil {
-		say("all is well")
+	if err != nil {
+		say("everything removed but the logs in %s", dir)
+		return err
 	}
-	return err
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	say("everything removed: all is well")
+	return nil
 }
 
 // A sayer prints a line of progress, with the seconds since the start.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -12,6 +13,9 @@ import (
 // pods says how many pods each node gets. Two on one node try the way between
 // neighbours.
 var pods = map[string]int{"master": 1, "minion1": 2, "minion2": 2}
+
+// podsTimeout is how long all pods may take to run.
+const podsTimeout = time.Minute
 
 // show brings a cluster up in dir and tries it. It returns the cluster whenever
 // there is one, which the caller must Close.
@@ -71,6 +75,8 @@ func runPods(ctx context.Context, w *world.World) ([]world.Endpoint, error) {
 			names = append(names, name)
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, podsTimeout)
+	defer cancel()
 	endpoints := make([]world.Endpoint, len(names))
 	var g errgroup.Group
 	for i, name := range names {

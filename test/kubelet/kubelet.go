@@ -62,6 +62,8 @@ type Kubelet struct {
 	opts Options
 	node string
 	cni  *network
+	life context.Context // of the sandboxes
+	end  context.CancelFunc
 
 	mu        sync.Mutex
 	sandboxes map[types.NamespacedName]*Sandbox
@@ -80,7 +82,9 @@ func New(o Options) *Kubelet {
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
 	}
-	return &Kubelet{opts: o, node: o.Node, cni: newNetwork(o.Host), sandboxes: map[types.NamespacedName]*Sandbox{}}
+	k := &Kubelet{opts: o, node: o.Node, cni: newNetwork(o.Host), sandboxes: map[types.NamespacedName]*Sandbox{}}
+	k.life, k.end = context.WithCancel(context.Background())
+	return k
 }
 
 // Start registers the Node, tells the plugins which sandboxes live (CNI GC), and
@@ -151,8 +155,10 @@ func (k *Kubelet) Stop() {
 }
 
 // Close stops the kubelet and forgets all pods without calling any plugin, as a
-// power failure does. It leaves the host to its owner.
+// power failure does. A call that is under way is killed. The host is left to its
+// owner.
 func (k *Kubelet) Close() {
+	k.end()
 	k.Stop()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -216,7 +222,7 @@ func (k *Kubelet) sync(ctx context.Context, key types.NamespacedName, pods corel
 // setUp runs a pod. What it has begun it ends, even if the kubelet stops: the
 // container runtime, whose work it is, would.
 func (k *Kubelet) setUp(key types.NamespacedName, pod *corev1.Pod) (*Sandbox, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), cniTimeout)
+	ctx, cancel := context.WithTimeout(k.life, cniTimeout)
 	defer cancel()
 	sandbox, err := k.cni.setUp(ctx, pod)
 	if err != nil {
@@ -229,7 +235,7 @@ func (k *Kubelet) setUp(key types.NamespacedName, pod *corev1.Pod) (*Sandbox, er
 }
 
 func (k *Kubelet) tearDown(key types.NamespacedName, sandbox *Sandbox) error {
-	ctx, cancel := context.WithTimeout(context.Background(), cniTimeout)
+	ctx, cancel := context.WithTimeout(k.life, cniTimeout)
 	defer cancel()
 	if err := k.cni.tearDown(ctx, sandbox); err != nil {
 		return fmt.Errorf("tearing down: %w", err)

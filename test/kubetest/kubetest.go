@@ -50,6 +50,8 @@ type Options struct {
 	Without []string
 	// Unlimited lifts the API server's limits of requests in flight.
 	Unlimited bool
+	// APIServerArgs are further arguments of kube-apiserver.
+	APIServerArgs []string
 	// Log receives one line per step of a long build. It may be nil.
 	Log func(line string)
 }
@@ -118,6 +120,7 @@ func (o Options) args() []string {
 	add("-service-cidr", o.ServiceCIDR)
 	add("-pod-cidr", o.PodCIDR)
 	add("-without", o.Without...)
+	add("-apiserver-arg", o.APIServerArgs...)
 	if o.Unlimited {
 		add("-apiserver-arg", "--max-requests-inflight=0", "--max-mutating-requests-inflight=0",
 			"--enable-priority-and-fairness=false")

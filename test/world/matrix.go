@@ -157,35 +157,42 @@ func Failed(cells []Cell) []Cell {
 
 // Table shows cells as tables, one for each family.
 func Table(cells []Cell) string {
-	var b strings.Builder
+	var tables []string
 	for _, family := range []string{"IPv4", "IPv6"} {
-		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-		header, from, any := family+"\t", "", false
-		var rows strings.Builder
+		rows := map[string]string{family: family} // by who asks, the header by itself
+		order := []string{family}
 		for _, c := range cells {
 			if c.Address.Is6() != (family == "IPv6") {
 				continue
 			}
-			if c.From.Name != from {
-				if any {
-					rows.WriteString("\n")
-				}
-				from, any = c.From.Name, true
-				rows.WriteString(from + "\t")
+			if rows[c.From.Name] == "" {
+				rows[c.From.Name] = c.From.short()
+				order = append(order, c.From.Name)
 			}
-			if c.From.Name == cells[0].From.Name {
-				header += c.To.Name + "\t"
+			if len(order) == 2 { // the first row names the columns
+				rows[family] += "\t" + c.To.short()
 			}
-			verdict := "ok"
-			if c.Err != nil {
-				verdict = "FAIL"
-			}
-			rows.WriteString(verdict + "\t")
+			rows[c.From.Name] += "\t" + c.verdict()
 		}
-		if any {
-			fmt.Fprintf(t, "%s\n%s\n\n", header, rows.String())
+		var b strings.Builder
+		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		for _, name := range order {
+			fmt.Fprintln(t, rows[name])
 		}
 		_ = t.Flush() // into memory
+		if len(order) > 1 {
+			tables = append(tables, b.String())
+		}
 	}
-	return strings.TrimRight(b.String(), "\n")
+	return strings.Join(tables, "\n")
+}
+
+// short is the endpoint's name without the usual namespace.
+func (e Endpoint) short() string { return strings.TrimPrefix(e.Name, "default/") }
+
+func (c Cell) verdict() string {
+	if c.Err != nil {
+		return "FAIL"
+	}
+	return "ok"
 }

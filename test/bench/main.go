@@ -1,0 +1,149 @@
+// Bench measures how fast the suite is, beside yardsticks on the same machine in
+// the same run: a minimal watcher (./minimal) and the reference CNI plugin ptp.
+//
+//	bench [-run REGEXP] [-rounds N] [-pods N] [-json]
+//
+// Figures are
+//
+//	burst   a burst of pods: rate, latency, transactions, CPU time of ovn-northd
+//	single  one pod at a time: latency
+//	scale   many pods: the watcher's memory, comparing everything, restarting
+//	cni     ADD of the CNI plugin: latency and its stages
+//
+// Rounds of both sides take turns, so that what else the machine does meets
+// both: the ratios are what to look at. The times depend on the machine, and so
+// nothing here fails because it is slow; it fails if something does not work.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+	"time"
+
+	"ovn-k8s/test/kubetest"
+	"ovn-k8s/test/ovntest"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// A bench is one run.
+type bench struct {
+	rounds, pods, many int
+	say                sayer
+	report             *report
+	programs           *programs
+	field              *field // nil until a figure asks for it
+}
+
+// A figure is something to be measured, or several things on the same ground.
+type figure struct {
+	name    string
+	measure func(context.Context, *bench) error
+}
+
+func figures() []figure {
+	return []figure{
+		{"burst", measureBurst},
+		{"single", measureSingle},
+		{"scale", measureScale},
+		{"cni", measureCNI},
+	}
+}
+
+func run(args []string, out, progress io.Writer) error {
+	b := &bench{say: newSayer(progress)}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	pattern := flags.String("run", "", "measure only the figures whose names match the `regexp`")
+	asJSON := flags.Bool("json", false, "print the results as JSON")
+	flags.IntVar(&b.rounds, "rounds", 3, "`number` of rounds of each side")
+	flags.IntVar(&b.pods, "pods", 1000, "`number` of pods of a burst")
+	flags.IntVar(&b.many, "many", 10000, "`number` of pods of the figure scale")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	chosen, err := regexp.Compile(*pattern)
+	if err != nil {
+		return err
+	}
+	if b.rounds < 1 || b.pods < 1 || b.many < 1 || b.many > nodes*podsPerNode || b.pods > nodes*podsPerNode {
+		return fmt.Errorf("-rounds, -pods and -many must be at least 1, and at most %d pods fit", nodes*podsPerNode)
+	}
+	for _, missing := range []string{kubetest.Missing(), ovntest.Missing()} {
+		if missing != "" {
+			return fmt.Errorf("%s is missing: make prepare installs it", missing)
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := b.measure(ctx, chosen); err != nil {
+		return err
+	}
+	if *asJSON {
+		return b.report.printJSON(out)
+	}
+	return b.report.print(out)
+}
+
+// measure measures the chosen figures.
+func (b *bench) measure(ctx context.Context, chosen *regexp.Regexp) (err error) {
+	b.report = newReport()
+	if b.programs, err = build(ctx, b.say); err != nil {
+		return err
+	}
+	defer b.programs.close()
+	defer b.closeField()
+	n := 0
+	for _, f := range figures() {
+		if !chosen.MatchString(f.name) {
+			continue
+		}
+		n++
+		if err := f.measure(ctx, b); err != nil {
+			return fmt.Errorf("measuring %s: %w", f.name, err)
+		}
+	}
+	if n == 0 {
+		return errors.New("-run matches no figure")
+	}
+	b.report.finish()
+	return nil
+}
+
+// ground returns the field that the figures of the watcher share.
+func (b *bench) ground(ctx context.Context) (*field, error) {
+	if b.field != nil {
+		return b.field, nil
+	}
+	f, err := newField(ctx, b.say)
+	b.field = f
+	return f, err
+}
+
+func (b *bench) closeField() {
+	if b.field != nil {
+		b.field.close()
+		b.field = nil
+	}
+}
+
+// A sayer prints a line of progress, with the seconds since the start.
+type sayer func(format string, args ...any)
+
+func newSayer(out io.Writer) sayer {
+	began := time.Now()
+	return func(format string, args ...any) {
+		fmt.Fprintf(out, "%6.1f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// modulePath is this module's.
+const modulePath = "ovn-k8s"
+
+// The reference plugins are built as they are published, with their own
+// dependencies, in the version that this module uses.
+const referenceModule = "github.com/containernetworking/plugins"
+
+// programs are what is measured, in a directory of their own.
+type programs struct{ dir string }
+
+// build builds what is measured from the source.
+func build(ctx context.Context, say sayer) (*programs, error) {
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return nil, err
+	}
+	p := &programs{dir}
+	say("building the programs")
+	ours := []string{"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay", "test/bench/minimal"}
+	args := []string{"build", "-trimpath", "-o", dir + "/"}
+	for _, o := range ours {
+		args = append(args, modulePath+"/"+o)
+	}
+	if err := p.gotool(ctx, args...); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// buildReference builds the reference plugins.
+func (p *programs) buildReference(ctx context.Context) (version string, err error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", referenceModule).Output()
+	if err != nil {
+		return "", fmt.Errorf("looking for the version of %s: %w", referenceModule, err)
+	}
+	version = strings.TrimSpace(string(out))
+	return version, p.gotool(ctx, "install", "-trimpath", referenceModule+"/plugins/main/ptp@"+version, referenceModule+"/plugins/ipam/host-local@"+version)
+}
+
+func (p *programs) gotool(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOBIN="+p.dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %s: %w: %s", args[0], err, out)
+	}
+	return nil
+}
+
+func (p *programs) close() { _ = os.RemoveAll(p.dir) }
+
+// path is the file of a program.
+func (p *programs) path(name string) string { return filepath.Join(p.dir, name) }
+
+// A process is a running program, as /proc knows it.
+type process int
+
+// find looks for the one process that matches.
+func find(what string, match func(exe string, args []string) bool) (process, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		exe, err := os.Readlink(filepath.Join("/proc", e.Name(), "exe"))
+		if err != nil {
+			continue // a kernel's thread, or gone
+		}
+		text, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if match(exe, strings.Split(string(text), "\x00")) {
+			return process(pid), nil
+		}
+	}
+	return 0, fmt.Errorf("there is no process of %s", what)
+}
+
+// cpu is the CPU time that a process has used.
+func (p process) cpu() (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p))
+	if err != nil {
+		return 0, err
+	}
+	// proc_pid_stat(5): the command may hold spaces; utime and stime are the
+	// 12th and 13th fields after it, in ticks of 10 ms
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("reading /proc/%d/stat: %q", p, text)
+	}
+	user, err := strconv.Atoi(fields[11])
+	if err != nil {
+		return 0, err
+	}
+	system, err := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond, err
+}
+
+// rss is the memory of a process that is in RAM, in MB (VmRSS of proc(5)).
+func (p process) rss() (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p))
+	if err != nil {
+		return 0, err
+	}
+	for l := range strings.Lines(string(text)) {
+		if v, ok := strings.CutPrefix(l, "VmRSS:"); ok {
+			var kb float64
+			_, err := fmt.Sscan(v, &kb)
+			return kb / 1024, err
+		}
+	}
+	return 0, fmt.Errorf("process %d has no VmRSS", p)
+}
+
+func (p process) signal(s unix.Signal) error { return unix.Kill(int(p), s) }

@@ -1,0 +1,350 @@
+// Package e2e tries the suite's programs in a whole cluster: what only shows
+// when all of them work together.
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/need"
+	"ovn-k8s/test/probe"
+	"ovn-k8s/test/world"
+)
+
+// cluster is what all tests share: a master and two minions with everything
+// installed; nil if the machine cannot run it.
+var cluster *world.World
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if world.Missing() != "" {
+		return m.Run()
+	}
+	bin, err := os.MkdirTemp("", "e2e")
+	if err != nil {
+		return fail(err)
+	}
+	defer os.RemoveAll(bin)
+	build := exec.Command("go", "build", "-trimpath", "-o", bin+"/", "ovn-k8s/ovn-k8s-overlay", "ovn-k8s/ovn-k8s-watcher", "ovn-k8s/ovn-k8s-cni-overlay")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fail(fmt.Errorf("building the programs: %w: %s", err, out))
+	}
+	ctx := context.Background()
+	w, err := world.New(ctx, world.Options{Log: func(l string) { fmt.Fprintln(os.Stderr, l) }})
+	if err != nil {
+		return fail(err)
+	}
+	defer w.Close()
+	if err := w.Install(ctx, bin); err != nil {
+		return fail(err)
+	}
+	if err := w.StartKubelets(ctx); err != nil {
+		return fail(err)
+	}
+	cluster = w
+	return m.Run()
+}
+
+func fail(err error) int {
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// patience bounds every wait for something that should happen.
+const patience = 60 * time.Second
+
+// pods creates pods, by name their node, and returns them when they run. They
+// are deleted at the end of the test, and must then leave nothing behind.
+func pods(t *testing.T, where map[string]string) map[string]world.Endpoint {
+	t.Helper()
+	need.Nothing(t, need.Cluster, world.Missing())
+	for name, node := range where {
+		if _, err := cluster.Kube.CreatePod(t.Context(), "default", name, node, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { remove(t, where) })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	out := map[string]world.Endpoint{}
+	for name := range where {
+		e, err := cluster.AwaitPod(ctx, "default", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[name] = e
+	}
+	return out
+}
+
+// remove deletes pods as a user does, and waits until the kubelets have done so.
+func remove(t *testing.T, where map[string]string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	api := cluster.Kube.Client().CoreV1().Pods("default")
+	for name := range where {
+		if err := api.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	eventually(t, "the pods are gone", func() bool {
+		list, err := api.List(ctx, metav1.ListOptions{})
+		return err == nil && len(list.Items) == 0
+	})
+	for _, n := range cluster.Nodes {
+		out := sh(t, n, `ovs-vsctl --bare --columns=name find interface type!=internal type!=patch type!=geneve external_ids:sandbox!=none`)
+		if out != "" {
+			t.Errorf("%s has interfaces left: %s", n.Name, out)
+		}
+	}
+	if err := cluster.Check(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !cond(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+// sh runs a shell script on a node.
+func sh(t *testing.T, n *world.Node, script string) string {
+	t.Helper()
+	out, err := n.Script(context.Background(), script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(out)
+}
+
+// inPod runs a command of iproute2 in a pod's network namespace.
+func inPod(t *testing.T, e world.Endpoint, script string) {
+	t.Helper()
+	if out, err := exec.Command("nsenter", "--net="+e.Netns, "sh", "-ec", script).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", script, err, out)
+	}
+}
+
+// answers waits until e gets an answer from address.
+func answers(t *testing.T, e world.Endpoint, address netip.Addr) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for _, network := range []string{"icmp", "udp", "tcp"} {
+		p := probe.Probe{Netns: e.Netns, Network: network, Address: probe.Address(address, kubelet.DefaultPort)}
+		if _, err := p.Until(ctx); err != nil {
+			t.Errorf("%s: %s: %v", e.Name, p, err)
+		}
+	}
+}
+
+// silent checks that e gets no answer from address.
+func silent(t *testing.T, e world.Endpoint, address netip.Addr, why string) {
+	t.Helper()
+	for _, network := range []string{"icmp", "udp"} {
+		p := probe.Probe{Netns: e.Netns, Network: network, Address: probe.Address(address, kubelet.DefaultPort)}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		if err := p.Silence(ctx, 3); err != nil {
+			t.Errorf("%s: %s: %s: %v", why, e.Name, p, err)
+		}
+		cancel()
+	}
+}
+
+func TestEveryoneReachesEveryone(t *testing.T) {
+	var all []world.Endpoint
+	for _, e := range pods(t, map[string]string{"a": "master", "b": "minion1", "c": "minion1", "d": "minion2"}) {
+		all = append(all, e)
+	}
+	nodes, stop, err := cluster.ServeNodes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	all = append(all, nodes...)
+	for _, c := range world.Failed(world.Matrix(t.Context(), all, all)) {
+		t.Errorf("%s to %s at %s: %v", c.From.Name, c.To.Name, c.Address, c.Err)
+	}
+}
+
+// A pod that sends with a MAC or an address of another one, or of nobody, gets
+// no answer; with its own again, it does.
+func TestAPodCannotImpersonate(t *testing.T) {
+	p := pods(t, map[string]string{"thief": "minion1", "victim": "minion1", "server": "minion2"})
+	thief, victim, server := p["thief"], p["victim"], p["server"]
+	for _, address := range server.Addresses {
+		answers(t, thief, address)
+	}
+	for i, own := range thief.Addresses {
+		foreign := victim.Addresses[i]
+		for _, tt := range []struct {
+			why     string
+			address netip.Addr
+		}{{"the victim's address", foreign}, {"an address of nobody", nobody(foreign)}} {
+			inPod(t, thief, fmt.Sprintf("ip addr del %s/%d dev eth0; ip addr add %s/%d dev eth0 nodad; %s",
+				own, bits(own), tt.address, bits(own), gateway(own)))
+			silent(t, thief, server.Addresses[i], tt.why)
+			inPod(t, thief, fmt.Sprintf("ip addr del %s/%d dev eth0; ip addr add %s/%d dev eth0 nodad; %s",
+				tt.address, bits(own), own, bits(own), gateway(own)))
+			answers(t, thief, server.Addresses[i])
+		}
+	}
+	mac := strings.TrimSpace(output(t, thief, "cat /sys/class/net/eth0/address"))
+	inPod(t, thief, "ip link set eth0 address 0a:58:0a:80:01:fe")
+	for _, address := range server.Addresses {
+		silent(t, thief, address, "a MAC of nobody")
+	}
+	inPod(t, thief, "ip link set eth0 address "+mac)
+	for i, address := range server.Addresses {
+		inPod(t, thief, gateway(thief.Addresses[i]))
+		answers(t, thief, address)
+		answers(t, victim, address)
+	}
+}
+
+// output runs a command with the network, and the /sys, of a pod.
+func output(t *testing.T, e world.Endpoint, script string) string {
+	t.Helper()
+	out, err := exec.Command("nsenter", "--net="+e.Netns, "unshare", "--mount", "sh", "-ec", "mount -t sysfs sysfs /sys; "+script).Output()
+	if err != nil {
+		t.Fatalf("%s: %v", script, err)
+	}
+	return string(out)
+}
+
+func bits(a netip.Addr) int {
+	if a.Is4() {
+		return 24
+	}
+	return 64
+}
+
+// gateway is the command that restores the default route, which the kernel
+// removes with the address.
+func gateway(a netip.Addr) string {
+	p, err := a.Prefix(bits(a))
+	if err != nil {
+		panic(err)
+	}
+	return fmt.Sprintf("ip route replace default via %s", p.Addr().Next())
+}
+
+// nobody is an address of the same subnet that no pod has.
+func nobody(a netip.Addr) netip.Addr {
+	b := a.AsSlice()
+	b[len(b)-1] = 250
+	out, _ := netip.AddrFromSlice(b)
+	return out
+}
+
+func TestPodsSurviveARestartOfOpenVSwitch(t *testing.T) {
+	p := pods(t, map[string]string{"a": "minion1", "b": "minion2"})
+	if err := cluster.Node("minion1").RestartOVS(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range p["a"].Addresses {
+		answers(t, p["a"], p["b"].Addresses[i])
+		answers(t, p["b"], p["a"].Addresses[i])
+	}
+}
+
+func TestPodsSurviveAnEmptiedNorthbound(t *testing.T) {
+	p := pods(t, map[string]string{"a": "minion1", "b": "minion2"})
+	answers(t, p["a"], p["b"].Addresses[0])
+	cluster.Central.StopNB()
+	if err := cluster.Central.StartEmptyNB(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "--check finds nothing", func() bool { return cluster.Check(t.Context()) == nil })
+	for i := range p["a"].Addresses {
+		answers(t, p["a"], p["b"].Addresses[i])
+		answers(t, p["b"], p["a"].Addresses[i])
+	}
+}
+
+func TestAStatefulPodReturnsUnderItsName(t *testing.T) {
+	where := map[string]string{"web-0": "minion1", "other": "minion2"}
+	p := pods(t, where)
+	for _, node := range []string{"minion1", "minion2"} { // the same node, then another one
+		now := int64(0)
+		if err := cluster.Kube.Client().CoreV1().Pods("default").Delete(t.Context(), "web-0", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cluster.Kube.CreatePod(t.Context(), "default", "web-0", node, nil); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		e, err := cluster.AwaitPod(ctx, "default", "web-0")
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range e.Addresses {
+			answers(t, p["other"], e.Addresses[i])
+		}
+	}
+}
+
+func TestABadPodIsToldAndDoesNotDisturb(t *testing.T) {
+	need.Nothing(t, need.Cluster, world.Missing())
+	bad, err := cluster.Kube.CreatePod(t.Context(), "default", "bad", "minion1", func(p *corev1.Pod) {
+		p.Annotations = map[string]string{"kubernetes.io/ingress-bandwidth": "much", "ovn": "nonsense"}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := pods(t, map[string]string{"good": "minion1"})
+	answers(t, p["good"], cluster.Node("minion1").Management[0])
+	if bad, err = cluster.Kube.Client().CoreV1().Pods("default").Get(t.Context(), "bad", metav1.GetOptions{}); err != nil || bad.Status.Phase == corev1.PodRunning {
+		t.Errorf("a pod with a bad annotation runs: %v %v", bad.Status.Phase, err)
+	}
+	log := sh(t, cluster.Node("minion1"), "cat /var/log/openvswitch/ovn-k8s-cni-overlay.log")
+	if !strings.Contains(log, `kubernetes.io/ingress-bandwidth`) || !strings.Contains(log, `much`) {
+		t.Errorf("the plugin's log does not name the bad value:\n%s", log)
+	}
+	if err := cluster.Kube.DeletePod(t.Context(), "default", "bad"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// No log of any program shows a token of the API server.
+func TestTokensAreNotLogged(t *testing.T) {
+	pods(t, map[string]string{"a": "master"})
+	for _, n := range cluster.Nodes {
+		token := strings.Trim(sh(t, n, "ovs-vsctl get Open_vSwitch . external_ids:k8s-api-token"), `"`)
+		if len(token) < 16 {
+			t.Fatalf("token %q of %s", token, n.Name)
+		}
+		logs := sh(t, n, "ls /var/log/openvswitch")
+		for name := range strings.FieldsSeq(logs) {
+			if !strings.HasPrefix(name, "ovn-k8s") {
+				continue
+			}
+			text, err := os.ReadFile(n.Path(filepath.Join("/var/log/openvswitch", name)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(text) == 0 || strings.Contains(string(text), token) {
+				t.Errorf("%s on %s is empty or has the token", name, n.Name)
+			}
+		}
+	}
+}

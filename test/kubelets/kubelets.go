@@ -1,0 +1,204 @@
+// Package kubelets runs a cluster of package world on real kubelets and real
+// container runtimes, and tests on it what only those can tell: probes, exec,
+// logs, restarts of a node, and that nothing leaks.
+//
+// It needs what no package of a distribution has together, and therefore looks
+// for it by environment variables. Nothing demands it, so make test goes without:
+//
+//	OVNK8S_KUBELET  the program kubelet, 1.29 or newer
+//	OVNK8S_IMAGES   a directory with pause.tar and agnhost.tar, as docker save
+//	                makes them, of the images PauseImage and AgnhostImage
+//
+// Besides, containerd, runc, ctr, kubectl and the CNI plugin loopback are needed,
+// and root in a machine whose control groups may be written to.
+package kubelets
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"ovn-k8s/test/host"
+	"ovn-k8s/test/kubetest"
+	"ovn-k8s/test/world"
+)
+
+// The images that pods use. Nothing is pulled: archives must contain them by
+// these names.
+const (
+	PauseImage   = "registry.k8s.io/pause:3.10"
+	AgnhostImage = "registry.k8s.io/e2e-test-images/agnhost:2.56"
+)
+
+// archives are the files in OVNK8S_IMAGES.
+var archives = []string{"pause.tar", "agnhost.tar"}
+
+// loopbackPlugin is where distributions have the CNI plugin loopback.
+var loopbackPlugin = []string{"/usr/lib/cni/loopback", "/usr/libexec/cni/loopback"}
+
+// Missing names what Start would miss on this machine, or is "".
+func Missing() string {
+	if missing := world.Missing(); missing != "" {
+		return missing
+	}
+	for _, tool := range []string{"containerd", "containerd-shim-runc-v2", "runc", "ctr", "kubectl", "conntrack", "mount"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return tool
+		}
+	}
+	if firstFile(loopbackPlugin...) == "" {
+		return "the CNI plugin loopback: one of " + strings.Join(loopbackPlugin, ", ")
+	}
+	if firstFile(os.Getenv("OVNK8S_KUBELET")) == "" {
+		return "a kubelet: $OVNK8S_KUBELET must be its path"
+	}
+	for _, archive := range archives {
+		if firstFile(filepath.Join(os.Getenv("OVNK8S_IMAGES"), archive)) == "" {
+			return archive + ": $OVNK8S_IMAGES must be its directory"
+		}
+	}
+	return ""
+}
+
+// firstFile is the first of paths that is a file, or "".
+func firstFile(paths ...string) string {
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			return path
+		}
+	}
+	return ""
+}
+
+// A Cluster is a World whose nodes have a Runtime.
+type Cluster struct {
+	*world.World
+	Runtimes []*Runtime
+
+	kube    *kubetest.Cluster
+	tunnel  *tunnel
+	sysctls []sysctl
+}
+
+// Start makes a cluster of a master and one minion, both running pods, with the
+// suite's programs of the directory bin. State and, after Close, logs are in
+// dir. log receives a line per step. Its user must Close it.
+func Start(ctx context.Context, dir, bin string, log func(line string)) (*Cluster, error) {
+	c := &Cluster{sysctls: readSysctls()}
+	if err := c.start(ctx, dir, bin, log); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Cluster) start(ctx context.Context, dir, bin string, log func(line string)) (err error) {
+	egress, err := writeEgress(dir)
+	if err != nil {
+		return err
+	}
+	options := world.KubeOptions()
+	options.Dir, options.Log = filepath.Join(dir, "kube"), log
+	options.APIServerArgs = []string{"--egress-selector-config-file=" + egress.config}
+	if err := os.MkdirAll(options.Dir, 0o755); err != nil {
+		return err
+	}
+	if c.kube, err = kubetest.Start(ctx, options); err != nil {
+		return err
+	}
+	c.World, err = world.New(ctx, world.Options{Dir: dir, Minions: 1, Kube: c.kube, Log: log})
+	if err != nil {
+		return err
+	}
+	if c.tunnel, err = openTunnel(egress.socket, c.Fabric.Netns()); err != nil {
+		return err
+	}
+	if err := c.Install(ctx, bin); err != nil {
+		return err
+	}
+	for _, n := range c.Nodes {
+		r, err := newRuntime(ctx, dir, n, c.kube)
+		if err != nil {
+			return fmt.Errorf("preparing %s: %w", n.Name, err)
+		}
+		c.Runtimes = append(c.Runtimes, r)
+		if err := r.Start(ctx); err != nil {
+			return fmt.Errorf("starting the runtime of %s: %w", n.Name, err)
+		}
+	}
+	return nil
+}
+
+// Runtime returns the runtime of a node by its name, or nil.
+func (c *Cluster) Runtime(node string) *Runtime {
+	for _, r := range c.Runtimes {
+		if r.Name == node {
+			return r
+		}
+	}
+	return nil
+}
+
+// Kubectl runs kubectl as the administrator and returns what it prints.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
+	cmd := c.KubectlCommand(ctx, args...)
+	var complaint strings.Builder
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("running kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(complaint.String()))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// KubectlCommand makes a kubectl command of the administrator.
+func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "kubectl", args...)
+	cmd.Env = append(host.Environment(), "KUBECONFIG="+c.kube.Kubeconfig, "HOME="+c.kube.Dir)
+	return cmd
+}
+
+// Close removes everything but dir.
+func (c *Cluster) Close() {
+	for _, r := range c.Runtimes {
+		r.Stop()
+	}
+	if c.World != nil {
+		c.World.Close()
+	}
+	if c.tunnel != nil {
+		c.tunnel.close()
+	}
+	if c.kube != nil {
+		c.kube.Close()
+	}
+	for _, r := range c.Runtimes {
+		r.removeGroups()
+	}
+	for _, s := range c.sysctls {
+		s.restore()
+	}
+}
+
+// A sysctl is a setting of the whole machine that kubelets change.
+type sysctl struct{ file, value string }
+
+// readSysctls remembers what kubelets change (k8s.io/kubernetes, pkg/kubelet/cm,
+// setupKernelTunables).
+func readSysctls() []sysctl {
+	var all []sysctl
+	for _, name := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"} {
+		file := filepath.Join("/proc/sys", name)
+		if value, err := os.ReadFile(file); err == nil {
+			all = append(all, sysctl{file, string(value)})
+		}
+	}
+	return all
+}
+
+func (s sysctl) restore() {
+	_ = os.WriteFile(s.file, []byte(s.value), 0o644) // best effort: it was so before
+}

@@ -1,0 +1,19 @@
+# Makes a host fit for a container runtime. The lines of standard input are the
+# machine's control group hierarchies, as "MOUNTPOINT FSTYPE OPTIONS".
+set -e
+mount --make-rshared / # the kubelet's volumes must reach containers
+while read -r point type options; do
+	[ "$point" = /sys/fs/cgroup ] || mountpoint -q /sys/fs/cgroup || mount -t tmpfs tmpfs /sys/fs/cgroup
+	mkdir -p "$point"
+	mount -t "$type" -o "$options" "$type" "$point"
+done
+# Images cannot be unpacked onto an overlay.
+for dir in /var/lib/containerd /var/lib/kubelet; do
+	mkdir -p $dir
+	mount -t tmpfs tmpfs $dir
+done
+mkdir -p /var/log/pods /var/log/containers
+# The one plugin that containerd before 2.0 calls besides the configured ones.
+for dir in /usr/lib/cni /usr/libexec/cni; do
+	[ ! -x $dir/loopback ] || ln -sf $dir/loopback /opt/cni/bin/loopback
+done
