@@ -254,7 +254,7 @@ func (n *node) iface(name, column string) string {
 func (n *node) state() string {
 	n.t.Helper()
 	return n.script(`ip -br addr | sort; ip route; ip -6 route; ovs-vsctl --columns=name,external_ids,mac,mtu_request list Interface;
-		find /etc/cni /opt/cni /etc/network /etc/sysconfig -ls 2>/dev/null; cat /etc/network/interfaces /etc/cni/net.d/* 2>/dev/null || true`)
+		find /etc/cni /opt/cni /etc/network /etc/sysconfig -printf '%p %m %u %l\n' 2>/dev/null | sort; cat /etc/network/interfaces /etc/cni/net.d/* 2>/dev/null || true`)
 }
 
 // same fails the test if two texts differ.

@@ -102,8 +102,9 @@ func (s *session) join(r request, minion bool) clusterChange {
 		if err != nil {
 			return before, after, err
 		}
-		after, err = after.WithNode(r.node, r.subnets)
-		return before, after, errors.Join(err, taken(w, after, r))
+		err = taken(w, after, r)
+		after, problem := after.WithNode(r.node, r.subnets)
+		return before, after, errors.Join(problem, err)
 	}
 }
 
@@ -156,8 +157,8 @@ func (s *session) joinSubnets(c topology.Cluster) []netip.Prefix {
 	return append(slices.Clone(s.config.JoinSubnets), c.Join...)
 }
 
-// taken looks for nodes of the Python era, which no record has, whose subnet is
-// not free.
+// taken looks for nodes of the Python era, which c does not have, whose subnet
+// is not free.
 func taken(w world, c topology.Cluster, r request) error {
 	var errs []error
 	for _, sw := range w.switches {

@@ -41,7 +41,7 @@ func withStanzas(text string, h *host) (edited, complaint string) {
 		block = append(block, addressStanza(h, p, i == 0)...)
 	}
 	block = append(block, endMark+" "+name)
-	if text != "" && !strings.HasSuffix(text, "\n\n") {
+	if text != "" {
 		text = strings.TrimSuffix(text, "\n") + "\n\n"
 	}
 	return text + strings.Join(block, "\n") + "\n", complaint
@@ -124,7 +124,8 @@ func onlyPython(st []string) bool {
 	return true
 }
 
-// withoutBlock cuts out what stands between our comments.
+// withoutBlock cuts out what stands between our comments, and the empty line
+// before.
 func withoutBlock(text, name string) string {
 	var kept []string
 	inside := false
@@ -132,6 +133,9 @@ func withoutBlock(text, name string) string {
 		switch line := strings.TrimSpace(l); {
 		case line == beginMark+" "+name:
 			inside = true
+			if n := len(kept); n > 0 && kept[n-1] == "\n" {
+				kept = kept[:n-1]
+			}
 		case inside && line == endMark+" "+name:
 			inside = false
 		case !inside:
