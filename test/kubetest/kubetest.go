@@ -23,6 +23,8 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"ovn-k8s/test/build"
 )
 
 // stopTimeout is more than a control plane ever needs to end by itself.
@@ -79,6 +81,20 @@ func Missing() string {
 		return "go, to build the control plane"
 	}
 	return ""
+}
+
+// Build builds kcluster and returns its path. The first build takes about five
+// minutes on two cores, later ones about a second. Progress goes to log line by
+// line, which may be nil.
+func Build(ctx context.Context, log func(line string)) (string, error) {
+	dir, err := build.Run(ctx, build.Target{
+		Module:   filepath.Join("test", "controlplane"),
+		Packages: []string{"./cmd/kcluster"},
+		Flags:    []string{"-trimpath"},
+		Env:      []string{"CGO_ENABLED=0"},
+		Log:      log,
+	})
+	return filepath.Join(dir, "kcluster"), err
 }
 
 // Start builds the control plane if needed, starts it, and returns when pods can

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"ovn-k8s/test/build"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubelet"
 	"ovn-k8s/test/kubetest"
@@ -29,9 +30,6 @@ import (
 
 //go:embed rbac.yaml
 var rbac []byte
-
-// Programs are the suite's, as Install wants them in its directory.
-var programs = []string{"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay"}
 
 // caFile is where the programs look for the API server's CA certificate.
 const caFile = "/etc/openvswitch/k8s-ca.crt"
@@ -91,6 +89,21 @@ func Missing() string {
 		}
 	}
 	return ""
+}
+
+// Build builds the suite's programs as they are in this source, for Install, and
+// returns their directory.
+func Build(ctx context.Context) (bin string, err error) {
+	var packages []string
+	for _, p := range programs() {
+		packages = append(packages, "./"+p)
+	}
+	return build.Run(ctx, build.Target{Module: ".", Packages: packages})
+}
+
+// programs are the suite's.
+func programs() []string {
+	return []string{"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay"}
 }
 
 // KubeOptions are what a control plane must be like for a World.
@@ -244,7 +257,7 @@ func (w *World) Install(ctx context.Context, bin string) error {
 		return err
 	}
 	var files []string
-	for _, p := range programs {
+	for _, p := range programs() {
 		files = append(files, filepath.Join(bin, p))
 	}
 	if err := w.each(func(n *Node) error { return n.Install(files...) }); err != nil {

@@ -1,4 +1,6 @@
-package kubetest
+// Package build builds the programs that tests run, and says how far it is if
+// that takes long.
+package build
 
 import (
 	"bufio"
@@ -15,18 +17,27 @@ import (
 )
 
 // progressInterval is how often a long build says that it is alive.
-const progressInterval = 10 * time.Second
+const progressInterval = 5 * time.Second
 
-// Build builds kcluster and returns its path: in $OVNK8S_TEST_BIN if that is
-// set, else in the user's cache directory. The first build takes about five
-// minutes on two cores, later ones about a second. Progress goes to log line by
-// line, which may be nil. Several programs may call it at once.
-func Build(ctx context.Context, log func(line string)) (string, error) {
-	if log == nil {
-		log = func(string) {}
-	}
-	dir, err := binDir()
-	if err != nil {
+// A Target is what to build.
+type Target struct {
+	// Module is the module's directory in the repository: "." is the product.
+	Module string
+	// Packages are those of the programs, as "./cmd/kcluster".
+	Packages []string
+	// Flags and Env are further flags of go build and variables for it. Others
+	// than the last time do not share the build cache.
+	Flags, Env []string
+	// Log receives a line now and then during a long build. It may be nil.
+	Log func(line string)
+}
+
+// Run builds programs and returns the directory that they are in:
+// $OVNK8S_TEST_BIN if that is set, else one in the user's cache directory. When
+// nothing has changed it takes about a second. Several programs may call it at
+// once.
+func Run(ctx context.Context, t Target) (dir string, err error) {
+	if dir, err = binDir(); err != nil {
 		return "", err
 	}
 	unlock, err := lock(filepath.Join(dir, "lock"))
@@ -34,15 +45,14 @@ func Build(ctx context.Context, log func(line string)) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	source, err := sourceDir(ctx)
+	root, err := rootDir(ctx)
 	if err != nil {
 		return "", err
 	}
-	program := filepath.Join(dir, "kcluster")
-	if err := build(ctx, source, program, log); err != nil {
-		return "", fmt.Errorf("building the control plane: %w", err)
+	if err := t.build(ctx, root, dir); err != nil {
+		return "", fmt.Errorf("building %s: %w", strings.Join(t.Packages, " "), err)
 	}
-	return program, nil
+	return dir, nil
 }
 
 // binDir makes the directory of test programs.
@@ -77,26 +87,26 @@ func lock(file string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// sourceDir is the nested module, seen from wherever in this module we run.
-func sourceDir(ctx context.Context) (string, error) {
+// rootDir is the repository, seen from wherever in its main module we run.
+func rootDir(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	mod := strings.TrimSpace(string(out))
 	if err != nil || mod == "" || mod == os.DevNull {
 		return "", fmt.Errorf("looking for the source: not inside the module (%w)", err)
 	}
-	return filepath.Join(filepath.Dir(mod), "test", "controlplane"), nil
+	return filepath.Dir(mod), nil
 }
 
-// build runs go build. The flags must always be these: others do not share the
-// build cache.
-func build(ctx context.Context, source, program string, log func(string)) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-trimpath", "-o", program, "./cmd/kcluster")
-	cmd.Dir = source
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+// build runs go build.
+func (t Target) build(ctx context.Context, root, dir string) error {
+	args := append([]string{"build", "-v", "-o", dir + string(filepath.Separator)}, t.Flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, t.Packages...)...)
+	cmd.Dir = filepath.Join(root, t.Module)
+	cmd.Env = append(append(os.Environ(), "GOWORK=off"), t.Env...)
 	r, w := io.Pipe()
 	cmd.Stdout, cmd.Stderr = w, w
 	last := make(chan string, 1)
-	go func() { last <- report(r, log) }()
+	go func() { last <- t.report(r) }()
 	err := cmd.Run()
 	_ = w.Close()
 	if said := <-last; err != nil {
@@ -107,7 +117,7 @@ func build(ctx context.Context, source, program string, log func(string)) error 
 
 // report reads what go build -v prints, one line per package that it compiles,
 // logs now and then how far it is, and returns the last few lines.
-func report(r io.Reader, log func(string)) string {
+func (t Target) report(r io.Reader) string {
 	began, logged := time.Now(), time.Now()
 	var tail []string
 	n := 0
@@ -116,10 +126,10 @@ func report(r io.Reader, log func(string)) string {
 		if tail = append(tail, lines.Text()); len(tail) > 10 {
 			tail = tail[1:]
 		}
-		if n == 1 || time.Since(logged) > progressInterval {
+		if t.Log != nil && time.Since(logged) > progressInterval {
 			logged = time.Now()
-			log(fmt.Sprintf("building the control plane: %d packages after %.0f s (%s)",
-				n, time.Since(began).Seconds(), lines.Text()))
+			t.Log(fmt.Sprintf("building %s: %d packages after %.0f s (%s)",
+				strings.Join(t.Packages, " "), n, time.Since(began).Seconds(), lines.Text()))
 		}
 	}
 	return strings.Join(tail, "\n")

@@ -1,0 +1,55 @@
+package world_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"ovn-k8s/test/need"
+	"ovn-k8s/test/world"
+)
+
+// TestPodsTalk is the demo as a test, with a restart of everything that restarts.
+func TestPodsTalk(t *testing.T) {
+	need.Nothing(t, need.Cluster, world.Missing())
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	defer cancel()
+	check := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	bin, err := world.Build(ctx)
+	check("building the programs", err)
+	w, err := world.New(ctx, world.Options{Minions: 1, Log: func(line string) { t.Log(line) }})
+	check("making a world", err)
+	defer w.Close()
+	ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	check("installing the suite", w.Install(ctx, bin))
+	check("starting kubelets", w.StartKubelets(ctx))
+	var pods []world.Endpoint
+	for name, node := range map[string]string{"a": "master", "b": "minion1", "c": "minion1"} {
+		_, err := w.Kube.CreatePod(ctx, "default", name, node, nil)
+		check("creating a pod", err)
+		pod, err := w.AwaitPod(ctx, "default", name)
+		check("running a pod", err)
+		pods = append(pods, pod)
+	}
+	green := func(when string) {
+		t.Helper()
+		for _, c := range world.Failed(world.Matrix(ctx, pods, pods)) {
+			t.Errorf("%s: %s to %s: %v", when, c.From.Name, c.To.Name, c.Err)
+		}
+	}
+	green("after creation")
+	check("killing the watcher", w.KillWatcher(ctx))
+	w.Node("minion1").Kubelet.Stop()
+	check("restarting OVS", w.Node("minion1").RestartOVS(ctx))
+	check("restarting the API server", w.Kube.Restart(ctx))
+	check("starting the watcher", w.StartWatcher(ctx))
+	check("starting the kubelet", w.Node("minion1").Kubelet.Start(ctx))
+	check("comparing", w.Check(ctx))
+	green("after restarts")
+}
