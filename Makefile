@@ -29,12 +29,12 @@ check:
 	OVNK8S_TEST_NEED=central go test ./lib ./test/docs
 
 ## demo: a cluster of a master and two minions on this machine, as root; KEEP=1 leaves it up
-demo: prepare
+demo: build prepare
 	KEEP=$(KEEP) go run ./test/demo
 
 ## demo-down: take away what demo KEEP=1 left
 demo-down:
-	go run ./test/demo -down
+	go run ./test/demo down
 
 ## bench: how fast it is, beside a minimal program that does the same; as root
 bench: prepare
