@@ -8,7 +8,9 @@
 // was killed at any point.
 //
 // Nothing but the result or the error goes to standard output; everything else
-// is in the log file.
+// is in the log file. Of the specification's error codes it uses 1 to 7, 11 for
+// whatever waiting may cure, and for STATUS 50 and 51; its own, those of the
+// original suite, are 100 and, if Open vSwitch does not take the port, 106.
 package cni
 
 import (
@@ -154,7 +156,7 @@ func (p *plugin) open(ctx context.Context) (*node, func()) {
 func (n *node) openLog() func() {
 	o := vlog.Options{Verbose: []string{"file:dbg", "console:off"}, LogFile: n.config.CNILogFile}
 	l, err := vlog.New(program, o, os.Stderr)
-	if err != nil {
+	if err != nil || o.LogFile == "" {
 		l, _ = vlog.New(program, vlog.Options{Verbose: []string{"console:warn"}}, os.Stderr) // no file, no error
 	}
 	n.log = l.Module("cni")

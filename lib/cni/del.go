@@ -42,10 +42,7 @@ func (n *node) del(ctx context.Context, args *skel.CmdArgs, conf *types.PluginCo
 func (n *node) remove(ctx context.Context, a attachment) error {
 	var errs []error
 	if n.sw != nil {
-		detached, err := n.sw.DetachWhere(ctx, func(i vswitch.Interface) bool {
-			ids := i.ExternalIDs
-			return ids[names.CNINetwork] != "" && ids[names.Sandbox] == a.container && ids[names.CNIInterface] == a.ifname
-		})
+		detached, err := n.sw.DetachWhere(ctx, a.owns)
 		errs = append(errs, err)
 		if len(detached) > 0 {
 			n.log.WithFields(logrus.Fields{"container": a.container, "interface": detached[0]}).Info("detached")
@@ -63,6 +60,17 @@ func (n *node) remove(ctx context.Context, a attachment) error {
 	}
 	errs = append(errs, unlinkNetns(a.container))
 	return errors.Join(errs...)
+}
+
+// owns reports whether a port is the attachment's. One that the original suite
+// has made is known by its name and the MAC only: it may still be there after an
+// upgrade.
+func (a attachment) owns(i vswitch.Interface) bool {
+	ids := i.ExternalIDs
+	if ids[names.CNINetwork] == "" {
+		return i.Name == a.host() && ids[names.AttachedMAC] != "" && ids[names.IfaceID] != ""
+	}
+	return ids[names.Sandbox] == a.container && ids[names.CNIInterface] == a.ifname
 }
 
 // deleteHostEnd deletes a veth pair of ours.

@@ -37,6 +37,8 @@ func TestPlugin(t *testing.T) {
 		{"AddTwice", testAddTwice},
 		{"NewSandbox", testNewSandbox},
 		{"OtherPodOfThatName", testOtherPod},
+		{"StaticPod", testStaticPod},
+		{"DelOfTheOriginals", testDelOfTheOriginals},
 		{"ForgedAnnotation", testForgedAnnotation},
 		{"Parallel", testParallel},
 		{"Check", testCheck},
@@ -353,6 +355,31 @@ func testOtherPod(t *testing.T, w *world) {
 	if res := s.call(t, run{command: "ADD"}); res.Code != 11 || !strings.Contains(res.Details, "another pod of that name") {
 		t.Errorf("%+v", res)
 	}
+}
+
+// The kubelet knows a static pod by another UID than the API server.
+func testStaticPod(t *testing.T, w *world) {
+	const uid = "0123456789abcdef0123456789abcdef"
+	s := w.sandbox(t, func(p *corev1.Pod) { p.Annotations = map[string]string{"kubernetes.io/config.mirror": uid} })
+	s.assign(t)
+	s.uid = uid
+	s.add(t)
+	s.ping(t, "10.1.0.1")
+	s.del(t)
+}
+
+// After an upgrade there may be ports without our marks.
+func testDelOfTheOriginals(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	foreign := "vm" + s.host()[:8]
+	w.vsctl(t, "--", "add-port", "br-int", s.host(), "--", "set", "Interface", s.host(), "external_ids:attached_mac=\"0a:00:00:00:00:01\"", "external_ids:iface-id=default_"+s.pod,
+		"--", "add-port", "br-int", foreign, "--", "set", "Interface", foreign, "external_ids:attached_mac=\"0a:00:00:00:00:02\"", "external_ids:iface-id=vm")
+	s.del(t)
+	ports := w.vsctl(t, "list-ports", "br-int")
+	if strings.Contains(ports, s.host()) || !strings.Contains(ports, foreign) {
+		t.Errorf("after DEL br-int has %s", ports)
+	}
+	w.vsctl(t, "del-port", foreign)
 }
 
 // The annotation may have been written by the user, and be corrected by the

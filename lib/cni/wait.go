@@ -17,6 +17,11 @@ import (
 	"ovn-k8s/lib/names"
 )
 
+// mirrorOf is the annotation of a static pod's image in the API server. Its value
+// is the UID by which the kubelet, and so the runtime, knows the pod
+// (k8s.io/kubernetes, pkg/kubelet/types).
+const mirrorOf = "kubernetes.io/config.mirror"
+
 // known is what the API server says of a pod.
 type known struct {
 	uid       string
@@ -85,7 +90,7 @@ func (w *podWatch) see(m *metav1.ObjectMeta) {
 // read takes from a pod what ADD needs. The error says what is missing; it is a
 // *types.Error if waiting does not help.
 func read(ref podRef, m *metav1.ObjectMeta) (*known, error) {
-	if ref.uid != "" && ref.uid != string(m.UID) {
+	if ref.uid != "" && ref.uid != string(m.UID) && ref.uid != m.Annotations[mirrorOf] {
 		return nil, fmt.Errorf("the API server has another pod of that name, with UID %s instead of %s", m.UID, ref.uid)
 	}
 	limits, err := parseBandwidth(m.Annotations)
