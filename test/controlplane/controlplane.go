@@ -26,7 +26,7 @@ import (
 
 const (
 	readyTimeout = 90 * time.Second
-	stopTimeout  = 20 * time.Second
+	stopTimeout  = 3 * time.Second
 	pollInterval = 20 * time.Millisecond
 )
 

@@ -3,7 +3,6 @@
 //
 //	demo         up, show, down; exit status 0 if everything works
 //	demo down    remove what KEEP=1 left up
-//	demo setup   install missing packages, or say which to install
 //
 // With KEEP=1 in the environment the cluster stays up, in a process that runs in
 // the background and on which everything hangs.
@@ -19,6 +18,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"ovn-k8s/test/world"
 )
 
 // timeout is how long bringing the cluster up and trying it may take, the build
@@ -44,17 +45,15 @@ func run(args []string, out io.Writer) error {
 	switch command := flags.Arg(0); {
 	case flags.NArg() > 1:
 		return fmt.Errorf("unexpected argument %q", flags.Arg(1))
-	case command == "setup":
-		return setup(ctx, say)
 	case command == "down":
 		return down(ctx, say)
 	case command == keeper:
 		return keep(ctx, *bin, say)
 	case command != "":
-		return fmt.Errorf("unknown command %q: want none, down or setup", command)
+		return fmt.Errorf("unknown command %q: want none or down", command)
 	}
-	if err := setup(ctx, say); err != nil {
-		return err
+	if what := world.Missing(); what != "" {
+		return fmt.Errorf("missing: %s", what)
 	}
 	if os.Getenv("KEEP") == "1" {
 		return detach(ctx, *bin, say)

@@ -27,8 +27,9 @@ import (
 	"ovn-k8s/test/build"
 )
 
-// stopTimeout is more than a control plane ever needs to end by itself.
-const stopTimeout = 30 * time.Second
+// stopTimeout is how long a control plane gets to end by itself. It would wait
+// much longer for clients that watch something.
+const stopTimeout = 5 * time.Second
 
 // Options say how to start a Cluster.
 type Options struct {
@@ -207,8 +208,8 @@ func (c *Cluster) connect(line string) error {
 	return err
 }
 
-// Stop lets the control plane end by itself and waits for that. The clients'
-// connections break; the data stays.
+// Stop lets the control plane end by itself, kills it if that takes long, and
+// waits for its end. The clients' connections break; the data stays.
 func (c *Cluster) Stop() {
 	if c.cmd == nil {
 		return

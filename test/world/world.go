@@ -8,7 +8,6 @@ package world
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -21,6 +20,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"ovn-k8s/docs"
 	"ovn-k8s/test/build"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubelet"
@@ -28,10 +28,8 @@ import (
 	"ovn-k8s/test/ovntest"
 )
 
-//go:embed rbac.yaml
-var rbac []byte
-
-// caFile is where the programs look for the API server's CA certificate.
+// caFile is where the programs look for the API server's CA certificate unless
+// told otherwise.
 const caFile = "/etc/openvswitch/k8s-ca.crt"
 
 // Subnets of a dual-stack cluster.
@@ -272,6 +270,10 @@ func (w *World) Install(ctx context.Context, bin string) error {
 // introduce gives every host the addresses of the database and the API server,
 // and its credentials.
 func (w *World) introduce(ctx context.Context) error {
+	rbac, err := docs.Files.ReadFile("rbac.yaml")
+	if err != nil {
+		return err
+	}
 	if err := w.Kube.Apply(ctx, rbac); err != nil {
 		return err
 	}
@@ -294,7 +296,6 @@ func (w *World) introduce(ctx context.Context) error {
 		ids := []string{
 			fmt.Sprintf("external_ids:ovn-nb=%q", w.Central.NBTCP),
 			fmt.Sprintf("external_ids:k8s-api-server=%q", w.api),
-			fmt.Sprintf("external_ids:k8s-ca-certificate=%q", caFile),
 		}
 		w.log("%s# ovs-vsctl set Open_vSwitch . %s external_ids:k8s-api-token=…", n.Name, strings.Join(ids, " "))
 		args := append([]string{"set", "Open_vSwitch", "."}, ids...)
@@ -313,16 +314,13 @@ func (w *World) initialize(ctx context.Context) error {
 		"--master-switch-subnet="+master.Subnets, "--node-name="+master.Name); err != nil {
 		return err
 	}
-	if err := w.StartWatcher(ctx); err != nil {
-		return err
-	}
 	for _, n := range w.Nodes {
 		if err := w.Do(ctx, n, "ovn-k8s-overlay", "minion-init", "--cluster-ip-subnet="+ClusterSubnets,
 			"--minion-switch-subnet="+n.Subnets, "--node-name="+n.Name); err != nil {
 			return err
 		}
 	}
-	return nil
+	return w.StartWatcher(ctx)
 }
 
 // StartWatcher starts the watcher on the master.
