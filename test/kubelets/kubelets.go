@@ -102,7 +102,10 @@ func (c *Cluster) start(ctx context.Context, dir, bin string, log func(line stri
 	}
 	options := world.KubeOptions()
 	options.Dir, options.Log = filepath.Join(dir, "kube"), log
-	options.APIServerArgs = []string{"--egress-selector-config-file=" + egress.config}
+	options.APIServerArgs = []string{
+		"--egress-selector-config-file=" + egress.config,
+		"--kubelet-preferred-address-types=InternalIP", // nobody resolves the nodes' names
+	}
 	if err := os.MkdirAll(options.Dir, 0o755); err != nil {
 		return err
 	}

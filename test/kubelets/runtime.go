@@ -31,6 +31,9 @@ import (
 //go:embed runtime.sh
 var runtimeScript string
 
+//go:embed reboot.sh
+var rebootScript string
+
 // groupRoot is the control group of all our nodes.
 const groupRoot = "ovn-k8s-test"
 
@@ -198,6 +201,17 @@ func (r *Runtime) Stop() {
 			p.Stop()
 		}
 	}
+}
+
+// reboot does to the node what a loss of power does, until Start and what
+// started Open vSwitch.
+func (r *Runtime) reboot(ctx context.Context) error {
+	_, err := r.Script(ctx, rebootScript)
+	r.Stop()
+	if err != nil {
+		return fmt.Errorf("rebooting %s: %w", r.Name, err)
+	}
+	return nil
 }
 
 // group is the control group of the node.

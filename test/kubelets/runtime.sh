@@ -2,8 +2,10 @@
 # machine's control group hierarchies, as "MOUNTPOINT FSTYPE OPTIONS".
 set -e
 mount --make-rshared / # the kubelet's volumes must reach containers
+# /sys is new, and hides those that the machine has.
 while read -r point type options; do
-	[ "$point" = /sys/fs/cgroup ] || mountpoint -q /sys/fs/cgroup || mount -t tmpfs tmpfs /sys/fs/cgroup
+	[ "$point" = /sys/fs/cgroup ] || [ -n "$made" ] || mount -t tmpfs tmpfs /sys/fs/cgroup
+	made=yes
 	mkdir -p "$point"
 	mount -t "$type" -o "$options" "$type" "$point"
 done

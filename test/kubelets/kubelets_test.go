@@ -1,0 +1,758 @@
+package kubelets
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ovn-k8s/test/lifeline"
+	"ovn-k8s/test/need"
+	"ovn-k8s/test/probe"
+)
+
+//go:embed testdata/workloads.yaml
+var workloads []byte
+
+const (
+	// level is demanded by OVNK8S_TEST_NEED only by those who have a kubelet.
+	level = "kubelets"
+	// patience bounds every wait for something that should happen.
+	patience = 2 * time.Minute
+
+	webReplicas = 20
+	httpPort    = 8080 // of agnhost netexec
+	udpPort     = 8081
+)
+
+// TestKubelets is the acceptance of the suite by a real cluster. Its parts share
+// one, in this order, and leave it as they found it. With KEEP=1 the cluster
+// stays until the test is interrupted.
+func TestKubelets(t *testing.T) {
+	need.Nothing(t, level, Missing())
+	c := newCluster(t)
+	empty := c.traces(t)
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, *cluster)
+	}{
+		{"Deployment", testDeployment},
+		{"Connectivity", testConnectivity},
+		{"Kubectl", testKubectl},
+		{"Liveness", testLiveness},
+		{"StatefulSet", testStatefulSet},
+		{"ForcedDeletion", testForcedDeletion},
+		{"Job", testJob},
+		{"Bandwidth", testBandwidth},
+		{"Scaling", testScaling},
+		{"WatcherKilled", testWatcherKilled},
+		{"NodeServicesRestarted", testServicesRestarted},
+		{"NodeRebooted", testRebooted},
+	} {
+		if !t.Run(part.name, func(t *testing.T) { part.run(t, c) }) {
+			c.keep(t)
+		}
+	}
+	t.Run("NothingLeft", func(t *testing.T) {
+		c.scale(t, 0)
+		c.leaves(t, empty)
+		c.check(t)
+	})
+	if t.Failed() || os.Getenv("KEEP") == "1" {
+		c.keep(t)
+	}
+}
+
+// A cluster is a Cluster of a test.
+type cluster struct {
+	*Cluster
+	dir  string
+	kept bool
+}
+
+// newCluster makes a cluster whose nodes are ready. The logs of one that fails
+// stay.
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kubelets")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	c := &cluster{dir: dir}
+	if c.Cluster, err = Start(ctx, dir, build(t, dir), func(l string) { t.Log(l) }); err != nil {
+		t.Fatalf("%v; logs are in %s", err, dir)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		if t.Failed() {
+			t.Logf("logs are in %s", dir)
+			return
+		}
+		_ = os.RemoveAll(dir)
+	})
+	for _, n := range c.Nodes {
+		c.kubectl(t, "wait", "--for=create", "--timeout=60s", "node/"+n.Name)
+	}
+	c.kubectl(t, "wait", "--for=condition=Ready", "--timeout=60s", "node", "--all")
+	if err := c.kube.Apply(ctx, workloads); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// build builds the suite's programs.
+func build(t *testing.T, dir string) string {
+	t.Helper()
+	bin := filepath.Join(dir, "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("go", "build", "-trimpath", "-o", bin, "ovn-k8s/ovn-k8s-overlay", "ovn-k8s/ovn-k8s-watcher", "ovn-k8s/ovn-k8s-cni-overlay")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("building the programs: %v: %s", err, out)
+	}
+	return bin
+}
+
+// keep waits for an interrupt if KEEP=1, so that one can look at the cluster.
+func (c *cluster) keep(t *testing.T) {
+	t.Helper()
+	if os.Getenv("KEEP") != "1" || c.kept {
+		return
+	}
+	c.kept = true
+	t.Logf("kept until interrupted (go on with kill -INT %d): export KUBECONFIG=%s", os.Getpid(), c.kube.Kubeconfig)
+	for _, n := range c.Nodes {
+		t.Logf("%s: nsenter --target %d --mount --uts --ipc --net --pid", n.Name, n.PID())
+	}
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt)
+	defer signal.Stop(interrupted)
+	<-interrupted
+}
+
+// ctx is a test's, bounded by patience.
+func (c *cluster) ctx(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func (c *cluster) kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := c.Kubectl(c.ctx(t), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// await polls until done returns no error.
+func (c *cluster) await(t *testing.T, done func() error) {
+	t.Helper()
+	if err := await(c.ctx(t), done); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// scale scales the Deployment web and waits until all are ready, or gone.
+func (c *cluster) scale(t *testing.T, replicas int) []corev1.Pod {
+	t.Helper()
+	c.kubectl(t, "scale", "deployment/web", fmt.Sprintf("--replicas=%d", replicas))
+	return c.awaitPods(t, "app=web", replicas)
+}
+
+// awaitPods waits until there are exactly so many pods, all ready.
+func (c *cluster) awaitPods(t *testing.T, selector string, n int) []corev1.Pod {
+	t.Helper()
+	var pods []corev1.Pod
+	c.await(t, func() error {
+		list, err := c.kube.Client().CoreV1().Pods("default").List(c.ctx(t), metav1.ListOptions{LabelSelector: selector})
+		if err != nil {
+			return err
+		}
+		pods = list.Items
+		unready := slices.IndexFunc(pods, func(p corev1.Pod) bool { return !ready(p) })
+		switch {
+		case len(pods) != n:
+			return fmt.Errorf("%d pods with %s instead of %d", len(pods), selector, n)
+		case unready >= 0:
+			return fmt.Errorf("pod %s is not ready", pods[unready].Name)
+		}
+		return nil
+	})
+	return pods
+}
+
+func ready(p corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// onNode is the first of pods on a node.
+func onNode(t *testing.T, pods []corev1.Pod, node string) corev1.Pod {
+	t.Helper()
+	i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Spec.NodeName == node })
+	if i < 0 {
+		t.Fatalf("no pod on %s", node)
+	}
+	return pods[i]
+}
+
+// check is an error if the watcher's comparison finds anything.
+func (c *cluster) check(t *testing.T) {
+	t.Helper()
+	c.await(t, func() error { return c.Check(c.ctx(t)) })
+}
+
+// traces are what pods may leave behind, outside of Kubernetes.
+func (c *cluster) traces(t *testing.T) []string {
+	t.Helper()
+	ctx := c.ctx(t)
+	var all []string
+	collect := func(n *Runtime, what string, command ...string) {
+		out, _, err := n.Run(ctx, command[0], command[1:]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(out) {
+			if line = strings.TrimSpace(line); line != "" {
+				all = append(all, n.Name+" "+what+" "+line)
+			}
+		}
+	}
+	for _, n := range c.Runtimes {
+		for _, table := range []string{"Interface", "Port"} {
+			collect(n, table, "ovs-vsctl", "--bare", "--columns=name", "list", table)
+		}
+		for _, table := range []string{"QoS", "Queue"} {
+			collect(n, table, "ovs-vsctl", "--bare", "--columns=_uuid", "list", table)
+		}
+		collect(n, "link", "sh", "-c", "ls /sys/class/net")
+		collect(n, "namespace", "sh", "-c", "ls /run/netns")
+		collect(n, "shim", "sh", "-c", "pgrep -x containerd-shim || true")
+	}
+	for _, table := range []string{"Logical_Switch_Port", "Address_Set", "QoS", "DHCP_Options"} {
+		collect(c.Runtimes[0], "NB "+table, "ovn-nbctl", "--bare", "--columns=_uuid", "list", table)
+	}
+	collect(c.Runtimes[0], "SB binding", "ovn-sbctl", "--bare", "--columns=logical_port", "list", "Port_Binding")
+	slices.Sort(all)
+	return all
+}
+
+// leaves fails t unless the traces become those of before.
+func (c *cluster) leaves(t *testing.T, before []string) {
+	t.Helper()
+	var diff string
+	err := await(c.ctx(t), func() error {
+		if diff = cmp.Diff(before, c.traces(t)); diff != "" {
+			return errors.New("something is left")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("%v: (-before +after)\n%s", err, diff)
+	}
+}
+
+// get asks a server of a pod over HTTP, from a network namespace.
+func get(ctx context.Context, netns string, address netip.AddrPort, path string) (string, error) {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+			err = probe.In(netns, func() error {
+				conn, err = (&net.Dialer{FallbackDelay: -1}).DialContext(ctx, network, address)
+				return err
+			})
+			return conn, err
+		},
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%v%s", address, path), nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	var b strings.Builder
+	if err := response.Write(&b); err != nil {
+		return "", err
+	}
+	_, body, _ := strings.Cut(b.String(), "\r\n\r\n")
+	if response.StatusCode != http.StatusOK {
+		return body, errors.New(response.Status)
+	}
+	return body, nil
+}
+
+// addresses are a pod's.
+func addresses(p corev1.Pod) []netip.Addr {
+	var all []netip.Addr
+	for _, ip := range p.Status.PodIPs {
+		all = append(all, netip.MustParseAddr(ip.IP))
+	}
+	return all
+}
+
+// reach lets pod from ask pod to its name, by both protocols and families.
+func (c *cluster) reach(t *testing.T, from, to corev1.Pod) {
+	t.Helper()
+	for _, address := range addresses(to) {
+		for protocol, port := range map[string]int{"http": httpPort, "udp": udpPort} {
+			query := url.Values{"request": {"hostname"}, "protocol": {protocol}, "host": {address.String()}, "port": {fmt.Sprint(port)}, "tries": {"1"}}
+			c.await(t, func() error {
+				// asked from its own node
+				answer, err := get(c.ctx(t), c.Node(from.Spec.NodeName).Netns(), netip.AddrPortFrom(addresses(from)[0], httpPort), "/dial?"+query.Encode())
+				if err == nil && !strings.Contains(answer, fmt.Sprintf(`"responses":[%q]`, to.Name)) {
+					err = errors.New(answer)
+				}
+				if err != nil {
+					return fmt.Errorf("%s on %s asks %s on %s (%v) by %s: %w", from.Name, from.Spec.NodeName, to.Name, to.Spec.NodeName, address, protocol, err)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// reachFromNode lets a node ask a pod its name, by both protocols and families.
+func (c *cluster) reachFromNode(t *testing.T, node string, to corev1.Pod) {
+	t.Helper()
+	netns := c.Node(node).Netns()
+	for _, address := range addresses(to) {
+		c.await(t, func() error {
+			answer, err := get(c.ctx(t), netns, netip.AddrPortFrom(address, httpPort), "/hostname")
+			if err == nil && answer != to.Name {
+				err = fmt.Errorf("answer %q", answer)
+			}
+			return wrap(err, "%s asks %s on %s (%v) by http", node, to.Name, to.Spec.NodeName, address)
+		})
+		c.await(t, func() error {
+			answer, err := askUDP(netns, netip.AddrPortFrom(address, udpPort))
+			if err == nil && answer != to.Name {
+				err = fmt.Errorf("answer %q", answer)
+			}
+			return wrap(err, "%s asks %s on %s (%v) by udp", node, to.Name, to.Spec.NodeName, address)
+		})
+	}
+}
+
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
+}
+
+func askUDP(netns string, address netip.AddrPort) (answer string, err error) {
+	var conn net.Conn
+	if err := probe.In(netns, func() (err error) { conn, err = net.Dial("udp", address.String()); return err }); err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return "", err
+	}
+	if _, err := conn.Write([]byte("hostname\n")); err != nil {
+		return "", err
+	}
+	answers := make([]byte, 1500)
+	n, err := conn.Read(answers)
+	return strings.TrimSpace(string(answers[:n])), err
+}
+
+// testDeployment also measures how long pods take to start.
+func testDeployment(t *testing.T, c *cluster) {
+	watch, err := c.kube.Client().CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
+	c.kubectl(t, "scale", "deployment/web", fmt.Sprintf("--replicas=%d", webReplicas))
+	created, took := map[types.UID]time.Time{}, map[types.UID]time.Duration{}
+	deadline := time.After(patience)
+	for len(took) < webReplicas {
+		select {
+		case event := <-watch.ResultChan():
+			p, ok := event.Object.(*corev1.Pod)
+			if !ok {
+				t.Fatalf("%+v", event)
+			}
+			if created[p.UID].IsZero() {
+				created[p.UID] = time.Now()
+			}
+			if _, known := took[p.UID]; !known && ready(*p) {
+				took[p.UID] = time.Since(created[p.UID])
+			}
+		case <-deadline:
+			t.Fatalf("%d of %d pods are ready:\n%s", len(took), webReplicas, c.kubectl(t, "describe", "pods"))
+		}
+	}
+	var all []time.Duration
+	for _, d := range took {
+		all = append(all, d.Round(time.Millisecond))
+	}
+	slices.Sort(all)
+	t.Logf("from create to Ready: median %v, last %v", all[len(all)/2], all[len(all)-1])
+	for _, n := range c.Nodes {
+		log, err := os.ReadFile(n.Path("/var/log/openvswitch/ovn-k8s-cni-overlay.log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := regexp.MustCompile(`ADD took.*`).FindAllString(string(log), -1)
+		t.Logf("%s: stages of the last ADDs:\n%s", n.Name, strings.Join(lines[max(0, len(lines)-5):], "\n"))
+	}
+	pods := c.awaitPods(t, "app=web", webReplicas)
+	seen := map[netip.Addr]string{}
+	for _, p := range pods {
+		for _, a := range addresses(p) {
+			if seen[a] != "" {
+				t.Errorf("%s and %s both have %v", seen[a], p.Name, a)
+			}
+			seen[a] = p.Name
+		}
+		if len(addresses(p)) != 2 {
+			t.Errorf("%s has %v", p.Name, addresses(p))
+		}
+	}
+	c.check(t)
+}
+
+// testConnectivity does what the conformance tests do in «Granular Checks: Pods».
+func testConnectivity(t *testing.T, c *cluster) {
+	pods := c.awaitPods(t, "app=web", webReplicas)
+	for _, from := range c.Nodes {
+		for _, to := range c.Nodes {
+			a, b := onNode(t, pods, from.Name), onNode(t, pods, to.Name)
+			slices.Reverse(pods) // another one on the same node
+			b = onNode(t, pods, to.Name)
+			c.reach(t, a, b)
+			c.reachFromNode(t, from.Name, b)
+		}
+	}
+	for _, p := range pods {
+		c.reach(t, pods[0], p)
+	}
+}
+
+func testKubectl(t *testing.T, c *cluster) {
+	pods := c.awaitPods(t, "app=web", webReplicas)
+	for _, n := range c.Nodes {
+		p := onNode(t, pods, n.Name)
+		if got := c.kubectl(t, "exec", p.Name, "--", "/agnhost", "--version"); !strings.Contains(got, "agnhost") {
+			t.Errorf("exec on %s: %q", n.Name, got)
+		}
+		if got := c.kubectl(t, "exec", p.Name, "--", "cat", "/etc/hosts"); !strings.Contains(got, p.Status.PodIP+"\t"+p.Name) {
+			t.Errorf("/etc/hosts on %s: %q", n.Name, got)
+		}
+		if got := c.kubectl(t, "logs", p.Name); !strings.Contains(got, "netexec") {
+			t.Errorf("logs on %s: %q", n.Name, got)
+		}
+		testPortForward(t, c, p)
+	}
+}
+
+func testPortForward(t *testing.T, c *cluster, p corev1.Pod) {
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := func(name string, args ...string) *exec.Cmd {
+		cmd := exec.Command(name, args...)
+		cmd.Env = c.KubectlCommand(t.Context()).Env
+		return cmd
+	}
+	forward, err := lifeline.Start(command, "kubectl", "port-forward", "pod/"+p.Name, fmt.Sprintf("%d:%d", port, httpPort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer forward.Stop()
+	address := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)
+	c.await(t, func() error {
+		answer, err := get(c.ctx(t), "", address, "/hostname")
+		if err == nil && answer != p.Name {
+			err = fmt.Errorf("port-forward: answer %q", answer)
+		}
+		return errors.Join(err, forward.Err())
+	})
+}
+
+func freePort() (uint16, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return uint16(l.Addr().(*net.TCPAddr).Port), nil
+}
+
+// testLiveness has a container that fails its probe after ten seconds: it is
+// restarted in the same sandbox.
+func testLiveness(t *testing.T, c *cluster) {
+	c.kubectl(t, "run", "liveness", "--image="+AgnhostImage, `--overrides={"spec":{"containers":[{"name":"liveness","image":"`+AgnhostImage+`",
+		"args":["liveness"],"livenessProbe":{"httpGet":{"path":"/healthz","port":8080},"periodSeconds":1,"failureThreshold":1}}],"terminationGracePeriodSeconds":0}}`)
+	defer c.kubectl(t, "delete", "pod", "liveness")
+	address := ""
+	_, err := c.kube.AwaitPod(c.ctx(t), "default", "liveness", func(p *corev1.Pod) bool {
+		if address == "" {
+			address = p.Status.PodIP
+		}
+		s := p.Status.ContainerStatuses
+		return len(s) == 1 && s[0].RestartCount > 0 && s[0].State.Running != nil && p.Status.PodIP == address
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.kubectl(t, "get", "pod", "liveness", "-o", "jsonpath={.status.containerStatuses[0].lastState.terminated.exitCode}"); got == "" {
+		t.Error("the container was not killed")
+	}
+}
+
+// testStatefulSet deletes a pod that is made again under the same name.
+func testStatefulSet(t *testing.T, c *cluster) {
+	pods := c.awaitPods(t, "app=web", webReplicas)
+	c.kubectl(t, "scale", "statefulset/db", "--replicas=2")
+	defer func() {
+		c.kubectl(t, "scale", "statefulset/db", "--replicas=0")
+		c.awaitPods(t, "app=db", 0)
+	}()
+	c.awaitPods(t, "app=db", 2)
+	for range 3 {
+		old := c.awaitPods(t, "app=db", 2)
+		c.kubectl(t, "delete", "pod", "db-0", "--wait=false")
+		start := time.Now()
+		c.await(t, func() error {
+			p, err := c.kube.Client().CoreV1().Pods("default").Get(c.ctx(t), "db-0", metav1.GetOptions{})
+			if err == nil && (p.UID == old[0].UID || !ready(*p)) {
+				err = errors.New("db-0 is not ready again")
+			}
+			return err
+		})
+		t.Logf("db-0 was ready again after %v", time.Since(start).Round(time.Millisecond))
+		for _, p := range c.awaitPods(t, "app=db", 2) {
+			c.reach(t, pods[0], p)
+			c.reach(t, p, pods[0])
+		}
+	}
+	c.check(t)
+}
+
+// testForcedDeletion deletes pods from the API server before their kubelets know,
+// and makes new ones of the same name at once.
+func testForcedDeletion(t *testing.T, c *cluster) {
+	pods := c.awaitPods(t, "app=web", webReplicas)
+	c.kubectl(t, "scale", "statefulset/db", "--replicas=2")
+	defer func() {
+		c.kubectl(t, "scale", "statefulset/db", "--replicas=0")
+		c.awaitPods(t, "app=db", 0)
+	}()
+	for range 3 {
+		old := c.awaitPods(t, "app=db", 2)
+		c.kubectl(t, "delete", "pod", "db-0", "db-1", "--force", "--grace-period=0", "--wait=false")
+		c.await(t, func() error {
+			for _, o := range old {
+				p, err := c.kube.Client().CoreV1().Pods("default").Get(c.ctx(t), o.Name, metav1.GetOptions{})
+				if err == nil && (p.UID == o.UID || !ready(*p)) {
+					err = fmt.Errorf("%s is not ready again", o.Name)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		for _, p := range c.awaitPods(t, "app=db", 2) {
+			c.reach(t, pods[0], p)
+			c.reach(t, p, pods[0])
+		}
+	}
+	c.kubectl(t, append([]string{"delete", "pod", "--force", "--grace-period=0"}, names(pods[:4])...)...)
+	c.awaitPods(t, "app=web", webReplicas)
+	c.check(t)
+}
+
+func names(pods []corev1.Pod) []string {
+	var all []string
+	for _, p := range pods {
+		all = append(all, p.Name)
+	}
+	return all
+}
+
+// testJob lets pods complete. They remain as objects, but without a network.
+func testJob(t *testing.T, c *cluster) {
+	before := c.traces(t)
+	c.kubectl(t, "create", "job", "work", "--image="+AgnhostImage, "--", "/agnhost", "--version")
+	defer c.kubectl(t, "delete", "job", "work")
+	c.kubectl(t, "wait", "--for=condition=Complete", "--timeout=60s", "job/work")
+	c.leaves(t, before)
+	c.check(t)
+}
+
+// testBandwidth makes pods with limits, whose queues must go with them.
+func testBandwidth(t *testing.T, c *cluster) {
+	before := c.traces(t)
+	c.kubectl(t, "run", "limited", "--image="+AgnhostImage,
+		"--annotations=kubernetes.io/ingress-bandwidth=10M,kubernetes.io/egress-bandwidth=10M", "--", "netexec")
+	p, err := c.kube.AwaitPod(c.ctx(t), "default", "limited", func(p *corev1.Pod) bool { return ready(*p) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.reach(t, *p, onNode(t, c.awaitPods(t, "app=web", webReplicas), "master"))
+	c.kubectl(t, "delete", "pod", "limited", "--grace-period=1")
+	c.leaves(t, before)
+}
+
+func testScaling(t *testing.T, c *cluster) {
+	c.scale(t, 0)
+	before := c.traces(t)
+	var lap []time.Duration
+	for range 10 {
+		start := time.Now()
+		c.scale(t, webReplicas)
+		lap = append(lap, time.Since(start).Round(10*time.Millisecond))
+		c.scale(t, 0)
+		c.leaves(t, before)
+	}
+	t.Logf("from scale to all %d Ready: %v", webReplicas, lap)
+	c.scale(t, webReplicas)
+	c.check(t)
+}
+
+func testWatcherKilled(t *testing.T, c *cluster) {
+	if err := c.KillWatcher(c.ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	c.kubectl(t, "scale", "deployment/web", "--replicas=5")
+	c.kubectl(t, "scale", "statefulset/db", "--replicas=2")
+	if err := c.StartWatcher(c.ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	pods := c.awaitPods(t, "app=web", 5)
+	for _, p := range c.awaitPods(t, "app=db", 2) {
+		c.reach(t, p, pods[0])
+	}
+	c.kubectl(t, "scale", "statefulset/db", "--replicas=0")
+	c.awaitPods(t, "app=db", 0)
+	c.check(t)
+}
+
+// connected checks that pods on both nodes reach each other, and nodes them.
+func (c *cluster) connected(t *testing.T, pods []corev1.Pod) {
+	t.Helper()
+	one, other := onNode(t, pods, "master"), onNode(t, pods, "minion1")
+	for _, p := range pods {
+		c.reach(t, one, p)
+		c.reach(t, other, p)
+		c.reach(t, p, one)
+	}
+	for _, n := range c.Nodes {
+		c.reachFromNode(t, n.Name, one)
+		c.reachFromNode(t, n.Name, other)
+	}
+}
+
+// restarts are the containers of pods and how often they were restarted.
+func restarts(pods []corev1.Pod) map[string]string {
+	all := map[string]string{}
+	for _, p := range pods {
+		all[p.Name] = fmt.Sprint(p.Status.PodIPs, p.Status.ContainerStatuses[0].RestartCount)
+	}
+	return all
+}
+
+// testServicesRestarted kills all daemons of a node but not its pods.
+func testServicesRestarted(t *testing.T, c *cluster) {
+	pods := c.scale(t, 6)
+	before := c.traces(t)
+	r, ctx := c.Runtime("minion1"), c.ctx(t)
+	r.Stop()
+	if err := errors.Join(r.StopController(ctx), r.StopOVS(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	c.up(t, r)
+	c.connected(t, pods)
+	if diff := cmp.Diff(restarts(pods), restarts(c.awaitPods(t, "app=web", 6))); diff != "" {
+		t.Errorf("pods have changed (-before +after)\n%s", diff)
+	}
+	c.leaves(t, before)
+	c.connected(t, c.scale(t, 12))
+	c.check(t)
+}
+
+// up starts the services of a node as systemd does.
+func (c *cluster) up(t *testing.T, r *Runtime) {
+	t.Helper()
+	ctx := c.ctx(t)
+	if err := r.StartOVS(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.StartController(ctx, c.Central.SBTCP); err != nil {
+		t.Fatal(err)
+	}
+	// ovn-k8s-node.service of the documentation
+	if err := c.Do(ctx, r.Node, "ovn-k8s-overlay", "minion-init", "--cluster-ip-subnet=10.128.0.0/14,fd01::/48",
+		"--minion-switch-subnet="+r.Subnets, "--node-name="+r.Name); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c.kubectl(t, "wait", "--for=condition=Ready", "--timeout=60s", "node", r.Name)
+}
+
+// testRebooted kills everything on a node, and takes away what a reboot does.
+// Meanwhile a pod of it is deleted for good.
+func testRebooted(t *testing.T, c *cluster) {
+	pods := c.scale(t, 6)
+	r, ctx := c.Runtime("minion1"), c.ctx(t)
+	if err := r.reboot(ctx); err != nil {
+		t.Fatal(err)
+	}
+	lost := onNode(t, pods, "minion1")
+	c.kubectl(t, "delete", "pod", lost.Name, "--force", "--grace-period=0")
+	c.up(t, r)
+	var after []corev1.Pod
+	c.await(t, func() error { // ready, and not still or only by the old status
+		after = c.awaitPods(t, "app=web", 6)
+		for _, p := range after {
+			old := slices.IndexFunc(pods, func(o corev1.Pod) bool { return o.UID == p.UID })
+			if old >= 0 && p.Spec.NodeName == "minion1" && p.Status.ContainerStatuses[0].RestartCount == pods[old].Status.ContainerStatuses[0].RestartCount {
+				return fmt.Errorf("%s was not restarted", p.Name)
+			}
+		}
+		return nil
+	})
+	c.connected(t, after)
+	c.check(t)
+	for _, p := range after {
+		old := slices.IndexFunc(pods, func(o corev1.Pod) bool { return o.UID == p.UID })
+		if old >= 0 && !slices.Equal(addresses(p), addresses(pods[old])) {
+			t.Errorf("%s had %v and has %v", p.Name, addresses(pods[old]), addresses(p))
+		}
+	}
+}
