@@ -17,6 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"ovn-k8s/test/need"
 )
 
 // inFreshNamespace moves the test into an empty network namespace, for good:
@@ -24,10 +26,7 @@ import (
 func inFreshNamespace(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		if strings.Contains(os.Getenv("OVNK8S_TEST_NEED"), "node") {
-			t.Fatal("needs root")
-		}
-		t.Skip("needs root")
+		need.Nothing(t, need.Node, "root")
 	}
 	runtime.LockOSThread()
 	h, err := netns.New()
