@@ -323,6 +323,51 @@ func TestManyMinionsAtOnce(t *testing.T) {
 	same(t, "router ports", fmt.Sprint(strings.Count(w.nb("--bare", "--columns=name", "list", "Logical_Router_Port"), "rtos-n")), fmt.Sprint(nodes))
 }
 
+// Two masters that begin at the same time with nothing make one cluster.
+func TestTwoMastersAtOnce(t *testing.T) {
+	for round := range 5 {
+		w := newWorld(t, "one", "two")
+		var wg sync.WaitGroup
+		for i, n := range w.nodes {
+			wg.Go(func() {
+				r := n.run(fmt.Sprintf("master-init --cluster-ip-subnet=192.168.0.0/16 --master-switch-subnet=192.168.%d.0/24 --node-name=%s", i, n.Name))
+				if r.status != 0 {
+					t.Errorf("round %d, %s: %+v", round, n.Name, r)
+				}
+			})
+		}
+		wg.Wait()
+		same(t, "routers", w.nb("--bare", "--columns=name", "list", "Logical_Router"), "ovn_cluster_router")
+		same(t, "both", w.nb("get", "Logical_Router", "ovn_cluster_router", "external_ids:ovn-k8s-node-one", "external_ids:ovn-k8s-node-two"), "\"192.168.0.0/24\"\n\"192.168.1.0/24\"")
+		same(t, "join switches", w.nb("--bare", "--columns=name", "find", "Logical_Switch", "name=join"), "join")
+	}
+}
+
+func TestManyMinionsAdoptAtOnce(t *testing.T) {
+	const nodes = 8
+	w := newWorld(t, "master")
+	m := w.nodes[0]
+	w.nb("lr-add", "Kube-Master", "--", "set", "Logical_Router", "Kube-Master", "external_ids:k8s-cluster-router=yes",
+		"--", "ls-add", "join", "--", "lrp-add", "Kube-Master", "rtoj-Kube-Master", "00:00:00:B1:B2:B3", "100.64.1.1/24")
+	var wg sync.WaitGroup
+	for i := range nodes {
+		wg.Go(func() {
+			r := m.run(fmt.Sprintf("minion-init --cluster-ip-subnet=192.168.0.0/16 --minion-switch-subnet=192.168.%d.0/24 --node-name=n%d", i, i))
+			if r.status != 0 {
+				t.Errorf("n%d: %+v", i, r)
+			}
+		})
+	}
+	wg.Wait()
+	registry := w.nb("get", "Logical_Router", "Kube-Master", "external_ids")
+	for i := range nodes {
+		if !strings.Contains(registry, fmt.Sprintf(`ovn-k8s-node-n%d="192.168.%d.0/24"`, i, i)) {
+			t.Errorf("n%d is lost: %s", i, registry)
+		}
+	}
+	same(t, "router ports", fmt.Sprint(strings.Count(w.nb("--bare", "--columns=name", "list", "Logical_Router_Port"), "rtos-n")), fmt.Sprint(nodes))
+}
+
 func TestCheck20_CNI(t *testing.T) {
 	w := newWorld(t, "master", "node2")
 	m, n := w.nodes[0], w.nodes[1]

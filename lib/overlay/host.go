@@ -28,6 +28,9 @@ type host struct {
 // planHost finds out what this host should be and whether it can be. Nothing is
 // planned for a bad request, but all that is wrong with the host is reported.
 func (s *session) planHost(ctx context.Context, r request, minion, good bool) (*host, error) {
+	if err := needRoot(); err != nil {
+		return nil, err
+	}
 	err := s.openHost(ctx)
 	if s.sw == nil {
 		return nil, err

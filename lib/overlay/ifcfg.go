@@ -58,7 +58,7 @@ func portScript(h *host) script {
 		}
 		lines = append(lines, "IPADDR="+p.Addr().String(), "NETMASK="+net.IP(net.CIDRMask(p.Bits(), 32)).String())
 	}
-	return script{"ifcfg-" + h.port.Name, append(lines, `OVS_EXTRA="`+ovsExtra(h, `\"`)+`"`)}
+	return script{"ifcfg-" + h.port.Name, append(lines, `OVS_EXTRA="`+ovsExtra(h)+`"`)}
 }
 
 // routeScripts are route-PORT and route6-PORT, in the form of ip-route(8)'s

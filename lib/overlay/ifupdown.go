@@ -63,7 +63,7 @@ func addressStanza(h *host, p netip.Prefix, first bool) []string {
 		lines = append(lines, "    accept_ra 0", "    dad-attempts 0")
 	}
 	if first {
-		lines = append(lines, "    ovs_type OVSIntPort", "    ovs_bridge "+names.IntegrationBridge, "    ovs_extra "+ovsExtra(h, `\"`))
+		lines = append(lines, "    ovs_type OVSIntPort", "    ovs_bridge "+names.IntegrationBridge, "    ovs_extra "+ovsExtra(h))
 	}
 	for _, r := range h.state.Routes {
 		if ipnet.SameFamily(r.Via, p.Addr()) {
@@ -125,24 +125,26 @@ func onlyPython(st []string) bool {
 }
 
 // withoutBlock cuts out what stands between our comments, and the empty line
-// before.
+// before. A comment without the other is cut out alone.
 func withoutBlock(text, name string) string {
-	var kept []string
-	inside := false
-	for l := range strings.Lines(text) {
-		switch line := strings.TrimSpace(l); {
-		case line == beginMark+" "+name:
-			inside = true
-			if n := len(kept); n > 0 && kept[n-1] == "\n" {
-				kept = kept[:n-1]
-			}
-		case inside && line == endMark+" "+name:
-			inside = false
-		case !inside:
-			kept = append(kept, l)
-		}
+	all := slices.Collect(strings.Lines(text))
+	mark := func(m string) func(string) bool {
+		return func(l string) bool { return strings.TrimSpace(l) == m+" "+name }
 	}
-	return strings.Join(kept, "")
+	for {
+		begin := slices.IndexFunc(all, mark(beginMark))
+		if begin < 0 {
+			return strings.Join(slices.DeleteFunc(all, mark(endMark)), "")
+		}
+		end := begin
+		if n := slices.IndexFunc(all[begin:], mark(endMark)); n >= 0 {
+			end += n
+		}
+		if begin > 0 && all[begin-1] == "\n" {
+			begin--
+		}
+		all = slices.Delete(all, begin, end+1)
+	}
 }
 
 // stanzas splits the text before each line that begins one (interfaces(5)).

@@ -80,7 +80,7 @@ func (r request) fits(c config.Config) error {
 
 // run checks everything, changes the database and then the host.
 func (i Init) run(ctx context.Context, minion bool) error {
-	s := &session{Command: i.Command}
+	s := newSession(i.Command)
 	defer s.close()
 	r, problem := i.parse()
 	h, err := s.planHost(ctx, r, minion, problem == nil)

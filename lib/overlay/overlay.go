@@ -21,6 +21,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"ovn-k8s/lib/config"
@@ -73,10 +74,37 @@ type session struct {
 	warnings []string
 }
 
+// newSession begins a command.
+func newSession(c Command) *session {
+	c.Err = &sharedWriter{w: c.Err}
+	return &session{Command: c}
+}
+
+// A sharedWriter is one that may be written to while a stage is waited for.
+type sharedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+// Write writes to the writer that is shared.
+func (s *sharedWriter) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.Write(p)
+}
+
+// needRoot is an error unless this may change the host.
+func needRoot() error {
+	if os.Geteuid() == 0 {
+		return nil
+	}
+	return errors.New("this needs root: it works on interfaces and routes of the host")
+}
+
 // ShowConfig prints all settings and where each comes from. Settings that are
 // bad are shown too, and named in the error.
 func ShowConfig(ctx context.Context, c Command) error {
-	s := &session{Command: c}
+	s := newSession(c)
 	defer s.close()
 	err := s.openHost(ctx)
 	if s.sw != nil {
@@ -88,9 +116,6 @@ func ShowConfig(ctx context.Context, c Command) error {
 
 // openHost connects to the local Open vSwitch and reads the configuration.
 func (s *session) openHost(ctx context.Context) error {
-	if os.Geteuid() != 0 {
-		return errors.New("this needs root: it changes interfaces and routes of the host")
-	}
 	rundir, err := settings.RunDir(s.Settings)
 	if err != nil {
 		return err

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+
+	"ovn-k8s/lib/names"
 )
 
 const (
@@ -84,10 +86,8 @@ func readIfThere(path string) (text string, there bool, err error) {
 
 // ovsExtra is what ovs-vsctl sets of the interface when it is made again. The
 // MAC is pinned, or OVN would look for the port elsewhere (see its addresses).
-func ovsExtra(h *host, quote string) string {
-	s := fmt.Sprintf("set interface %s mac=%s%s%s mtu_request=%d", h.port.Name, quote, h.port.MAC, quote, h.port.MTU)
-	for k, v := range h.port.ExternalIDs {
-		s += fmt.Sprintf(" external-ids:%s=%s", k, v)
-	}
-	return s
+func ovsExtra(h *host) string {
+	// Both kinds of scripts read the quotes once more, as a shell does.
+	return fmt.Sprintf(`set interface %s mac=\"%s\" mtu_request=%d external-ids:%s=%s`,
+		h.port.Name, h.port.MAC, h.port.MTU, names.IfaceID, h.port.ExternalIDs[names.IfaceID])
 }

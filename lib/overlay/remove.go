@@ -29,7 +29,7 @@ type Removal struct {
 // that a repeated command still knows where it is. A node that has pods is
 // refused, unless forced. That there is no such node is not an error.
 func NodeRemove(ctx context.Context, r Removal) error {
-	s := &session{Command: r.Command}
+	s := newSession(r.Command)
 	defer s.close()
 	node := names.NodeSwitch(r.NodeName)
 	d, err := s.planLeave(ctx, node)
@@ -137,17 +137,18 @@ type departure struct {
 // planLeave finds out what this host has to undo, and reports all problems.
 func (s *session) planLeave(ctx context.Context, node string) (departure, error) {
 	var d departure
-	var problem error
-	if strings.TrimSpace(node) == "" {
-		problem = errEmpty
-	} else {
+	problem := errEmpty
+	if strings.TrimSpace(node) != "" {
 		problem = topology.CheckNodeName(node)
+	}
+	if err := errors.Join(problem, needRoot()); err != nil {
+		return d, err
 	}
 	err := s.openHost(ctx)
 	if err == nil && len(s.config.NB) == 0 {
 		err = config.ErrNoNB
 	}
-	if err := errors.Join(problem, err); err != nil {
+	if err != nil {
 		return d, err
 	}
 	all, err := s.sw.Interfaces(ctx)
