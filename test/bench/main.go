@@ -127,8 +127,11 @@ func (b *bench) ground(ctx context.Context) (*field, error) {
 		return b.field, nil
 	}
 	f, err := newField(ctx, b.say)
+	if err != nil {
+		return nil, err
+	}
 	b.field = f
-	return f, err
+	return f, f.warmUp(ctx, b)
 }
 
 func (b *bench) closeField() {

@@ -8,8 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"ovn-k8s/lib/names"
 )
 
 // The cluster that the watcher serves.
@@ -24,11 +22,6 @@ func nodeName(i int) string { return fmt.Sprintf("worker-%03d.example.net", i%no
 func namespaces() []string {
 	return []string{"checkout", "payments-prod", "search", "monitoring", "data-pipeline", "web-frontend", "team-a-staging", "ci-runners"}
 }
-
-// A podID says which pod is meant. Its port's name is the key of what is observed.
-type podID struct{ namespace, name string }
-
-func (p podID) port() string { return names.PodPort(p.namespace, p.name) }
 
 // letters are those that Kubernetes makes random suffixes of: none that make
 // words.

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // modulePath is this module's.
@@ -129,5 +127,3 @@ func (p process) rss() (float64, error) {
 	}
 	return 0, fmt.Errorf("process %d has no VmRSS", p)
 }
-
-func (p process) signal(s unix.Signal) error { return unix.Kill(int(p), s) }

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -21,7 +23,6 @@ type report struct {
 	Began   time.Time
 	Seconds float64
 	Machine machine
-	// Aligned: one line for each result.
 	Results []result
 }
 
@@ -63,7 +64,7 @@ func newReport() *report {
 	return &report{Began: time.Now(), Machine: machine{
 		CPU: cpuModel(), CPUs: runtime.NumCPU(), MemoryMB: info.Totalram * uint64(info.Unit) >> 20,
 		Kernel: unix.ByteSliceToString(name.Release[:]), Go: runtime.Version(),
-		OVN: version("ovn-northd"), OVS: version("ovsdb-server"),
+		OVN: version("ovn-northd"), OVS: version("ovsdb-server"), Kubernetes: kubernetesVersion(),
 		LoadBefore: load(), OnlyRatiosCount: true,
 	}}
 }
@@ -95,6 +96,19 @@ func version(program string) string {
 	return words[len(words)-1]
 }
 
+// kubernetesVersion is that of the control plane's module: its own build does
+// not know it.
+func kubernetesVersion() string {
+	mod, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return "unknown"
+	}
+	cmd := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
+	cmd.Dir = filepath.Join(filepath.Dir(string(mod)), "test", "controlplane")
+	out, _ := cmd.Output()
+	return cmp.Or(strings.TrimSpace(string(out)), "unknown")
+}
+
 func load() string {
 	text, _ := os.ReadFile("/proc/loadavg")
 	words := strings.Fields(string(text))
@@ -122,13 +136,16 @@ func (r *report) beside(figure, unit string, aim float64, ours, yardstick []floa
 	return r.add(s)
 }
 
-// aimFor makes a line's aim one of our value, where there is a ratio, too.
+// note says what else is to be known of a result.
 func (r *result) note(format string, args ...any) { r.Note = fmt.Sprintf(format, args...) }
 
 func (r *report) add(s result) *result {
 	r.Results = append(r.Results, s)
 	return &r.Results[len(r.Results)-1]
 }
+
+// mustBeZero makes 0 the aim.
+func (r *result) mustBeZero() { r.Aim = new(float64) }
 
 func atMost(aim float64) *float64 {
 	if aim == 0 {
@@ -177,7 +194,7 @@ func (r *result) verdict() string {
 	switch {
 	case r.Aim == nil:
 		return ""
-	case value <= *r.Aim:
+	case value <= *r.Aim: // not so for NaN
 		return "met"
 	}
 	return "missed"
@@ -188,6 +205,8 @@ func number(v *float64) string {
 	switch {
 	case v == nil:
 		return ""
+	case math.IsNaN(*v):
+		return "-"
 	case *v == 0:
 		return "0"
 	case math.Abs(*v) >= 100:
@@ -213,4 +232,11 @@ func percentile(values []float64, p float64) float64 {
 	}
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[max(0, int(math.Ceil(p/100*float64(len(sorted))))-1)]
+}
+
+// besides shows the yardstick's values without comparing them.
+func (r *result) besides(rounds []float64) *result {
+	m := median(rounds)
+	r.Yardstick, r.YardstickRounds = &m, rounds
+	return r
 }

@@ -1,0 +1,395 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/test/host"
+	"ovn-k8s/test/kubetest"
+	"ovn-k8s/test/world"
+)
+
+const (
+	// cniPods is how many pods a node gets, one at a time and at once.
+	cniPods = 100
+	// cniLog is where our plugin's log is by default.
+	cniLog = "/var/log/openvswitch/ovn-k8s-cni-overlay.log"
+)
+
+// A plugin is a CNI plugin that is measured.
+type plugin struct {
+	name, program string
+	config        map[string]any
+}
+
+// plugins are ours and the yardstick, in this order. Both make a veth pair and
+// give it an address; ptp asks host-local for that and does no more, while ours
+// asks the API server, and waits until OVN has the flows.
+func plugins() [2]plugin {
+	return [2]plugin{
+		{"ours", "ovn-k8s-cni-overlay", map[string]any{"cniVersion": "1.0.0", "name": "ovn-k8s", "type": "ovn-k8s-cni-overlay"}},
+		{"ptp", "ptp", map[string]any{"cniVersion": "1.0.0", "name": "ptp", "type": "ptp", "mtu": 1400, "ipam": map[string]any{
+			"type": "host-local", "ranges": [][]map[string]string{{{"subnet": "10.200.0.0/16"}}}, "routes": []map[string]string{{"dst": "0.0.0.0/0"}},
+		}}},
+	}
+}
+
+// measureCNI calls the plugins on a node of a whole cluster, whose pods have
+// their addresses already.
+func measureCNI(ctx context.Context, b *bench) error {
+	if missing := world.Missing(); missing != "" {
+		return fmt.Errorf("%s is missing", missing)
+	}
+	b.closeField() // one control plane is enough
+	b.say("cni: building the reference plugins")
+	reference, err := b.programs.buildReference(ctx)
+	if err != nil {
+		return err
+	}
+	log := func(line string) { b.say("%s", line) }
+	o := world.KubeOptions()
+	o.Without, o.Unlimited, o.Log = []string{"kube-scheduler"}, true, log
+	kube, err := kubetest.Start(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer kube.Close()
+	w, err := world.New(ctx, world.Options{Kube: kube, Minions: 1, Log: log})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if err := w.Install(ctx, b.programs.dir); err != nil {
+		return err
+	}
+	n := &cniNode{bench: b, host: w.Nodes[1].Host, took: map[string][]map[string][]float64{}}
+	if err := n.pods(ctx, kube); err != nil {
+		return err
+	}
+	if err := n.warm(ctx); err != nil {
+		return err
+	}
+	for round := range b.rounds {
+		b.say("cni: round %d of %d", round+1, b.rounds)
+		if err := n.oneAtATime(ctx); err != nil {
+			return err
+		}
+		if err := n.atOnce(ctx); err != nil {
+			return err
+		}
+	}
+	return n.tell(ctx, reference)
+}
+
+// A cniNode is the node on which plugins are called.
+type cniNode struct {
+	*bench
+	host *host.Host
+	all  []*corev1.Pod
+	// took has the milliseconds of each ADD, and of its stages: by the way of
+	// calling, the round, and "ours", "ptp" or "stage NAME".
+	took map[string][]map[string][]float64
+}
+
+// pods makes pods on the node and waits for their addresses.
+func (n *cniNode) pods(ctx context.Context, kube *kubetest.Cluster) error {
+	if _, err := kube.CreateNode(ctx, n.host.Name); err != nil {
+		return err
+	}
+	for i := range cniPods {
+		p := newPod(1, i)
+		p.Namespace, p.Spec.NodeName = metav1.NamespaceDefault, n.host.Name
+		if _, err := kube.Client().CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		n.all = append(n.all, p)
+	}
+	for i, p := range n.all {
+		var err error
+		n.all[i], err = kube.AwaitPod(ctx, p.Namespace, p.Name, func(p *corev1.Pod) bool { return p.Annotations[names.Annotation] != "" })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A sandbox is the network namespace of a pod, and the plugin that serves it.
+type sandbox struct {
+	pod    *corev1.Pod
+	plugin plugin
+	id     string
+}
+
+// sandboxes makes a namespace for each pod.
+func (n *cniNode) sandboxes(ctx context.Context, p plugin, pods []*corev1.Pod) ([]sandbox, error) {
+	var made []sandbox
+	var lines strings.Builder
+	for _, pod := range pods {
+		id := make([]byte, 32)
+		_, _ = rand.Read(id) // never fails
+		s := sandbox{pod, p, hex.EncodeToString(id)}
+		made = append(made, s)
+		fmt.Fprintf(&lines, "netns add %s\n", s.netns())
+	}
+	return made, n.ip(ctx, lines.String())
+}
+
+// remove calls DEL for sandboxes and removes their namespaces.
+func (n *cniNode) remove(ctx context.Context, all []sandbox) error {
+	g, deleting := errgroup.WithContext(ctx)
+	g.SetLimit(4)
+	var lines strings.Builder
+	for _, s := range all {
+		g.Go(func() error { _, err := n.call(deleting, s, "DEL"); return err })
+		fmt.Fprintf(&lines, "netns del %s\n", s.netns())
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return n.ip(ctx, lines.String())
+}
+
+func (n *cniNode) ip(ctx context.Context, lines string) error {
+	cmd := n.host.Command("ip", "-batch", "-")
+	cmd.Stdin = strings.NewReader(lines)
+	_, _, err := host.RunCommand(ctx, cmd)
+	return err
+}
+
+func (s sandbox) netns() string { return "bench-" + s.id[:16] }
+
+// call calls the plugin as a container runtime does and returns how many
+// milliseconds that took.
+func (n *cniNode) call(ctx context.Context, s sandbox, command string) (float64, error) {
+	config, err := json.Marshal(s.plugin.config)
+	if err != nil {
+		return 0, err
+	}
+	cmd := n.host.Command(n.programs.path(s.plugin.program))
+	cmd.Env = append(host.Environment(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+s.id, "CNI_NETNS=/var/run/netns/"+s.netns(), "CNI_IFNAME=eth0",
+		"CNI_PATH="+n.programs.dir, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE="+s.pod.Namespace+";K8S_POD_NAME="+s.pod.Name+
+			";K8S_POD_INFRA_CONTAINER_ID="+s.id+";K8S_POD_UID="+string(s.pod.UID))
+	cmd.Stdin = bytes.NewReader(config)
+	began := time.Now()
+	stdout, _, err := host.RunCommand(ctx, cmd)
+	took := time.Since(began)
+	if err != nil {
+		return 0, fmt.Errorf("%s of %s: %w: %s", command, s.plugin.program, err, stdout)
+	}
+	return float64(took.Microseconds()) / 1000, nil
+}
+
+// warm calls each plugin a few times without counting.
+func (n *cniNode) warm(ctx context.Context) error {
+	for _, p := range plugins() {
+		boxes, err := n.sandboxes(ctx, p, n.all[:5])
+		if err != nil {
+			return err
+		}
+		for _, s := range boxes {
+			if _, err := n.call(ctx, s, "ADD"); err != nil {
+				return err
+			}
+		}
+		if err := n.remove(ctx, boxes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The ways of calling.
+const (
+	oneByOne = "one at a time"
+	together = "100 at once"
+)
+
+// oneAtATime calls ours and the yardstick in turn for each pod.
+func (n *cniNode) oneAtATime(ctx context.Context) error {
+	both := plugins()
+	var boxes [2][]sandbox
+	var err error
+	for i, p := range both {
+		if boxes[i], err = n.sandboxes(ctx, p, n.all); err != nil {
+			return err
+		}
+	}
+	values := map[string][]float64{}
+	logged, err := n.logSize()
+	if err != nil {
+		return err
+	}
+	for k := range n.all {
+		for i, p := range both {
+			ms, err := n.call(ctx, boxes[i][k], "ADD")
+			if err != nil {
+				return err
+			}
+			values[p.name] = append(values[p.name], ms)
+		}
+	}
+	if err := n.stages(logged, values); err != nil {
+		return err
+	}
+	for i, total := range values["stage total"] { // in the order of the calls, one at a time
+		values["stage start"] = append(values["stage start"], values["ours"][i]-total)
+	}
+	n.took[oneByOne] = append(n.took[oneByOne], values)
+	return n.remove(ctx, slices.Concat(boxes[0], boxes[1]))
+}
+
+// atOnce calls one plugin for all pods at once, then the other.
+func (n *cniNode) atOnce(ctx context.Context) error {
+	values := map[string][]float64{}
+	for _, p := range plugins() {
+		boxes, err := n.sandboxes(ctx, p, n.all)
+		if err != nil {
+			return err
+		}
+		logged, err := n.logSize()
+		if err != nil {
+			return err
+		}
+		each := make([]float64, len(boxes))
+		g, adding := errgroup.WithContext(ctx)
+		began := time.Now()
+		for i, s := range boxes {
+			g.Go(func() (err error) { each[i], err = n.call(adding, s, "ADD"); return err })
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		values[p.name] = each
+		values["all "+p.name] = []float64{time.Since(began).Seconds()}
+		if p.name == "ours" {
+			if err := n.stages(logged, values); err != nil {
+				return err
+			}
+		}
+		if err := n.remove(ctx, boxes); err != nil {
+			return err
+		}
+	}
+	n.took[together] = append(n.took[together], values)
+	return nil
+}
+
+func (n *cniNode) logSize() (int64, error) {
+	info, err := os.Stat(n.host.Path(cniLog))
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// stages adds what our plugin has written into its log since that was so long.
+func (n *cniNode) stages(from int64, values map[string][]float64) error {
+	text, err := os.ReadFile(n.host.Path(cniLog))
+	if err != nil {
+		return err
+	}
+	for l := range strings.Lines(string(text[from:])) {
+		_, fields, ok := strings.Cut(l, "ADD took")
+		if !ok {
+			continue
+		}
+		for f := range strings.FieldsSeq(fields) {
+			stage, took, _ := strings.Cut(f, "=")
+			d, err := time.ParseDuration(took)
+			if err != nil {
+				return fmt.Errorf("reading %s: %q: %w", cniLog, l, err)
+			}
+			values["stage "+stage] = append(values["stage "+stage], float64(d.Microseconds())/1000)
+		}
+	}
+	return nil
+}
+
+// tell adds the results to the report.
+func (n *cniNode) tell(ctx context.Context, reference string) error {
+	var enter []float64
+	for range 20 {
+		began := time.Now()
+		if _, _, err := n.host.Run(ctx, "true"); err != nil {
+			return err
+		}
+		enter = append(enter, float64(time.Since(began).Microseconds())/1000)
+	}
+	entering := median(enter)
+	for _, way := range []string{oneByOne, together} {
+		rounds := n.took[way]
+		of := func(key string, p float64) []float64 {
+			var out []float64
+			for _, r := range rounds {
+				out = append(out, percentile(r[key], p))
+			}
+			return out
+		}
+		name := "CNI ADD, " + way
+		n.report.beside(name+", p50", "ms", 0, of("ours", 50), of("ptp", 50)).note("yardstick: ptp %s with host-local; both include %s ms of nsenter", reference, number(&entering))
+		n.report.beside(name+", p99", "ms", 0, of("ours", 99), of("ptp", 99))
+		if way == together {
+			n.report.beside(name+", until the last has ended", "s", 0, of("all ours", 50), of("all ptp", 50))
+		}
+		for _, stage := range stageOrder(rounds[0]) {
+			p99 := median(of("stage "+stage, 99))
+			n.report.alone(name+", our stage "+stage+", p50", "ms", 0, of("stage "+stage, 50)...).note("p99 %s ms%s", number(&p99), explained(stage))
+		}
+	}
+	return nil
+}
+
+// stageNames are the stages of our plugin in their order, and what they are.
+func stageNames() [][2]string {
+	return [][2]string{
+		{"start", "process start and end: all that the plugin does not see"},
+		{"config", "local Open vSwitch, configuration"},
+		{"annotation", "API server"},
+		{"veth", "kernel: the veth pair"},
+		{"container", "kernel: addresses and routes; meanwhile ovsdb"},
+		{"ovsdb", "local Open vSwitch: the port; with container"},
+		{"installed", "ovn-controller and ovs-vswitchd"},
+		{"total", "config to installed"},
+	}
+}
+
+// stageOrder lists the stages that there are values of, unknown ones last.
+func stageOrder(values map[string][]float64) []string {
+	var known, all []string
+	for _, s := range stageNames() {
+		known = append(known, s[0])
+		if values["stage "+s[0]] != nil {
+			all = append(all, s[0])
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if s, ok := strings.CutPrefix(key, "stage "); ok && !slices.Contains(known, s) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func explained(stage string) string {
+	for _, s := range stageNames() {
+		if s[0] == stage {
+			return "; " + s[1]
+		}
+	}
+	return ""
+}

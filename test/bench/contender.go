@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"ovn-k8s/test/lifeline"
+)
+
+// A contender is a program that gives pods ports and annotations.
+type contender struct {
+	name, program string
+	args          func(*field) []string
+}
+
+// contenders are ours and the yardstick, in this order.
+func contenders() [2]contender {
+	return [2]contender{
+		{"ours", "ovn-k8s-watcher", func(f *field) []string {
+			return []string{
+				"--overlay", "--ovn-nb=" + f.central.NB, "--k8s-api-server=" + f.kube.URL, "--k8s-api-token-file=" + f.tokenFile(),
+				"--k8s-ca-certificate=" + f.kube.CAFile, "--config-file=/dev/null", "--unixctl=" + f.control(),
+				"--log-file=" + filepath.Join(f.dir, "ovn-k8s-watcher.log"), "-vfile:info", "-vconsole:emer", // as the documentation runs it
+			}
+		}},
+		{"minimal", "minimal", func(f *field) []string {
+			return []string{"-nb", strings.TrimPrefix(f.central.NB, "unix:"), "-server", f.kube.URL, "-token-file", f.tokenFile(), "-ca", f.kube.CAFile}
+		}},
+	}
+}
+
+// control is the control socket of our watcher.
+func (f *field) control() string { return filepath.Join(f.dir, "watcher.ctl") }
+
+// A runner is a contender that runs.
+type runner struct {
+	contender
+	process
+	lifeline *lifeline.Process
+}
+
+// start starts a contender.
+func (f *field) start(b *bench, c contender) (*runner, error) {
+	program := b.programs.path(c.program)
+	p, err := lifeline.Start(nil, program, c.args(f)...)
+	if err != nil {
+		return nil, err
+	}
+	r := &runner{contender: c, lifeline: p}
+	err = await(patience, c.name, func() (err error) {
+		if p.Err() != nil {
+			return nil // said below
+		}
+		r.process, err = find(c.name, func(exe string, _ []string) bool { return exe == program })
+		return err
+	})
+	if p.Err() != nil {
+		err = p.Err()
+	}
+	if err != nil {
+		p.Stop()
+		return nil, err
+	}
+	return r, nil
+}
+
+// startReady starts a contender and returns when it has served a few pods.
+func (f *field) startReady(ctx context.Context, b *bench, c contender) (*runner, error) {
+	r, err := f.start(b, c)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.create(ctx, 10); err != nil {
+		return nil, r.failed(err)
+	}
+	return r, nil
+}
+
+// failed stops a contender that does not do its work, and says why.
+func (r *runner) failed(err error) error {
+	r.lifeline.Stop()
+	return fmt.Errorf("%s: %w\n%s", r.name, err, r.lifeline.Output())
+}
+
+// stop kills the contender.
+func (r *runner) stop() { r.lifeline.Stop() }
+
+// warmUp has the control plane serve some pods that do not count: its first are
+// slower.
+func (f *field) warmUp(ctx context.Context, b *bench) error {
+	r, err := f.start(b, contenders()[1])
+	if err != nil {
+		return err
+	}
+	b.say("a burst that does not count")
+	if _, err := f.create(ctx, nodes*5); err != nil {
+		return r.failed(err)
+	}
+	r.stop()
+	return f.clear(ctx)
+}
+
+// turns runs a measurement of all contenders in turn, so many times. Each finds
+// no pods but the few that showed that it runs, and ovn-northd at rest.
+func (b *bench) turns(ctx context.Context, f *field, measure func(*runner) error) error {
+	for round := range b.rounds {
+		for _, c := range contenders() {
+			r, err := f.startReady(ctx, b, c)
+			if err != nil {
+				return err
+			}
+			if err := f.settle(); err != nil {
+				return r.failed(err)
+			}
+			b.say("round %d of %d: %s", round+1, b.rounds, c.name)
+			if err := measure(r); err != nil {
+				return r.failed(err)
+			}
+			r.stop()
+			if err := f.clear(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,303 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nbsync"
+	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/test/kubetest"
+	"ovn-k8s/test/ovntest"
+)
+
+// pollInterval is how often a condition is looked at.
+const pollInterval = 20 * time.Millisecond
+
+// creators is how many pods are created at once.
+const creators = 32
+
+// A field is the ground that watchers run on: a Kubernetes control plane, OVN's
+// central half, and the rows and Nodes of a cluster of 100 nodes. There are no
+// hosts behind the nodes.
+type field struct {
+	kube     *kubetest.Cluster
+	central  *ovntest.Central
+	observer *observer
+	client   *kubernetes.Clientset
+	northd   process
+	dir      string // of tokens and sockets
+	round    int    // makes names of pods that were not there before
+	cancel   context.CancelFunc
+}
+
+func newField(ctx context.Context, say sayer) (*field, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	f := &field{cancel: cancel}
+	if err := f.build(ctx, say); err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *field) build(ctx context.Context, say sayer) (err error) {
+	if f.dir, err = os.MkdirTemp("", "field"); err != nil {
+		return err
+	}
+	log := func(line string) { say("%s", line) }
+	f.kube, err = kubetest.Start(ctx, kubetest.Options{Without: []string{"kube-scheduler"}, Unlimited: true, Log: log})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(f.tokenFile(), []byte(f.kube.Token), 0o600); err != nil {
+		return err
+	}
+	if f.central, err = ovntest.Start(ovntest.Options{}); err != nil {
+		return err
+	}
+	f.northd, err = find("ovn-northd", func(exe string, args []string) bool {
+		for _, a := range args {
+			if filepath.Base(exe) == "ovn-northd" && a == "--ovnnb-db="+f.central.NB {
+				return true
+			}
+		}
+		return false
+	})
+	if err != nil {
+		return err
+	}
+	if f.client, err = kubernetes.NewForConfig(f.config()); err != nil {
+		return err
+	}
+	if err := f.populate(ctx); err != nil {
+		return err
+	}
+	if f.observer, err = observe(ctx, f.config(), f.central.NB); err != nil {
+		return err
+	}
+	say("a control plane, OVN with ovn-northd, and %d nodes", nodes)
+	return f.settle()
+}
+
+func (f *field) close() {
+	f.cancel()
+	if f.observer != nil {
+		f.observer.close()
+	}
+	if f.central != nil {
+		f.central.Close()
+	}
+	if f.kube != nil {
+		f.kube.Close()
+	}
+	_ = os.RemoveAll(f.dir)
+}
+
+func (f *field) tokenFile() string { return filepath.Join(f.dir, "token") }
+
+// config is a fast way to the API server: as the programs use it.
+func (f *field) config() *rest.Config {
+	c := f.kube.Config()
+	c.ContentType = "application/vnd.kubernetes.protobuf"
+	c.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	return c
+}
+
+// populate makes namespaces and Nodes, and the rows that master-init and
+// minion-init write.
+func (f *field) populate(ctx context.Context) error {
+	for _, ns := range namespaces() {
+		if err := f.kube.CreateNamespace(ctx, ns); err != nil {
+			return err
+		}
+	}
+	c, err := topology.New(names.ClusterRouter, []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14")}, []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")})
+	if err != nil {
+		return err
+	}
+	for i := range nodes {
+		if c, err = c.WithNode(nodeName(i), []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 128, byte(i), 0}), 24)}); err != nil {
+			return err
+		}
+		if _, err := f.kube.CreateNode(ctx, nodeName(i)); err != nil {
+			return err
+		}
+	}
+	want := map[nb.Unit][]nb.Row{topology.ClusterUnit: c.Rows()}
+	for _, n := range c.NodeNames() {
+		want[topology.NodeUnit(n)] = c.NodeRows(n)
+	}
+	return f.apply(ctx, want)
+}
+
+// apply writes rows as the commands do.
+func (f *field) apply(ctx context.Context, want map[nb.Unit][]nb.Row) error {
+	db, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	_, failed := (&nbsync.Sync{DB: db}).Apply(ctx, want)
+	for u, err := range failed {
+		return fmt.Errorf("writing %s: %w", u, err)
+	}
+	return nil
+}
+
+func (f *field) open(ctx context.Context) (*ovsdb.DB, error) {
+	m, err := ovsdb.NBModel()
+	if err != nil {
+		return nil, err
+	}
+	return ovsdb.Open(ctx, ovsdb.Options{Name: "NB", Remotes: []string{f.central.NB}, Model: m})
+}
+
+// settle waits until ovn-northd has nothing to do, and lets the database write
+// its file anew, so that it does not do so while something is measured.
+func (f *field) settle() error {
+	if err := await(patience, "ovn-northd", func() error { _, err := f.central.NBCtl("--wait=sb", "--timeout=25", "sync"); return err }); err != nil {
+		return err
+	}
+	for _, db := range []string{"nb", "sb"} {
+		_, err := appctl(filepath.Join(f.central.Dir, "ovn"+db+"_db.ctl"), "ovsdb-server/compact")
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clear removes all pods and their ports, whoever wrote them.
+func (f *field) clear(ctx context.Context) error {
+	if err := f.deletePods(ctx); err != nil {
+		return err
+	}
+	db, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	sync := &nbsync.Sync{DB: db}
+	owners, err := sync.Owners()
+	if err != nil {
+		return err
+	}
+	want := map[nb.Unit][]nb.Row{}
+	for _, u := range owners {
+		if _, ok := pod.KeyOf(u); ok {
+			want[u] = nil
+		}
+	}
+	_, failed := sync.Apply(ctx, want)
+	for u, err := range failed {
+		return fmt.Errorf("removing %s: %w", u, err)
+	}
+	return f.settle()
+}
+
+// deletePods deletes all pods, and returns when they are gone.
+func (f *field) deletePods(ctx context.Context) error {
+	var g errgroup.Group
+	for _, ns := range namespaces() {
+		g.Go(func() error {
+			return f.client.CoreV1().Pods(ns).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{})
+		})
+	}
+	return g.Wait()
+}
+
+// A burst is what came of the creation of many pods.
+type burst struct {
+	sights []sight
+	took   time.Duration // from the first create until the last pod was complete
+}
+
+// create creates n pods, spread over the nodes, as fast as it goes, and returns
+// when all have ports and annotations.
+func (f *field) create(ctx context.Context, n int) (burst, error) {
+	f.round++
+	pods := make([]*corev1.Pod, n)
+	for i := range pods {
+		pods[i] = newPod(f.round, i)
+	}
+	f.observer.expect(n)
+	began := time.Now()
+	g, creating := errgroup.WithContext(ctx)
+	var next atomic.Int64
+	for range creators {
+		g.Go(func() error {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return nil
+				}
+				f.observer.begin(names.PodPort(pods[i].Namespace, pods[i].Name))
+				if _, err := f.client.CoreV1().Pods(pods[i].Namespace).Create(creating, pods[i], metav1.CreateOptions{}); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return burst{}, err
+	}
+	sights, err := f.observer.wait(ctx)
+	if err != nil {
+		return burst{}, err
+	}
+	last := began
+	for _, s := range sights {
+		if s.done().After(last) {
+			last = s.done()
+		}
+	}
+	return burst{sights, last.Sub(began)}, nil
+}
+
+// milliseconds are the times between two sights of each pod.
+func milliseconds(sights []sight, from, to func(*sight) time.Time) []float64 {
+	out := make([]float64, len(sights))
+	for i := range sights {
+		out[i] = float64(to(&sights[i]).Sub(from(&sights[i])).Microseconds()) / 1000
+	}
+	return out
+}
+
+// appctl runs ovs-appctl.
+func appctl(target string, args ...string) (string, error) {
+	out, err := exec.Command("ovs-appctl", append([]string{"--timeout=60", "-t", target}, args...)...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("ovs-appctl %v: %w: %s", args, err, out)
+	}
+	return string(out), nil
+}
+
+// await polls for something that announces itself to nobody.
+func await(limit time.Duration, what string, try func() error) error {
+	for end := time.Now().Add(limit); ; time.Sleep(pollInterval) {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("waiting for %s: %w", what, errors.Join(err, context.DeadlineExceeded))
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	libcache "github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/lib/ovsdb"
+)
+
+// patience bounds each wait for something that should happen.
+const patience = 5 * time.Minute
+
+// A sight is when what was seen of a pod.
+type sight struct {
+	begun     time.Time // its create call
+	appeared  time.Time // in the watch of pods
+	annotated time.Time // there, too
+	ported    time.Time // its port in the Northbound database
+}
+
+// done is when all of it was there; zero if not yet.
+func (s *sight) done() time.Time {
+	if s.annotated.IsZero() || s.ported.IsZero() {
+		return time.Time{}
+	}
+	if s.annotated.After(s.ported) {
+		return s.annotated
+	}
+	return s.ported
+}
+
+// An observer sees pods get their annotations and ports. It looks at both sides
+// by the same two connections: a watch of the pods' metadata, and a monitor of
+// the ports' names.
+type observer struct {
+	db *ovsdb.DB
+
+	mu      sync.Mutex // guards what follows
+	sights  map[string]*sight
+	want    int // pods that are waited for
+	got     int
+	arrived chan struct{} // closed when want are there
+}
+
+// observe starts an observer that ends with ctx.
+func observe(ctx context.Context, config *rest.Config, remote string) (*observer, error) {
+	o := &observer{sights: map[string]*sight{}}
+	if err := o.observePods(ctx, config); err != nil {
+		return nil, fmt.Errorf("observing pods: %w", err)
+	}
+	m, err := ovsdb.NBModel()
+	if err != nil {
+		return nil, err
+	}
+	o.db, err = ovsdb.Open(ctx, ovsdb.Options{
+		Name: "NB", Remotes: []string{remote}, Model: m,
+		Tables: []ovsdb.Table{{Name: nbdb.LogicalSwitchPortTable, Columns: []string{"name"}}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	o.db.Handle(&libcache.EventHandlerFuncs{AddFunc: func(_ string, m model.Model) {
+		o.note(m.(*nbdb.LogicalSwitchPort).Name, func(s *sight) *time.Time { return &s.ported })
+	}})
+	return o, nil
+}
+
+func (o *observer) observePods(ctx context.Context, config *rest.Config) error {
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	informer := metadatainformer.NewFilteredMetadataInformer(client, corev1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, 0, nil, nil).Informer()
+	seen := func(obj any) {
+		p := obj.(*metav1.PartialObjectMetadata)
+		port := names.PodPort(p.Namespace, p.Name)
+		o.note(port, func(s *sight) *time.Time { return &s.appeared })
+		if p.Annotations[names.Annotation] != "" {
+			o.note(port, func(s *sight) *time.Time { return &s.annotated })
+		}
+	}
+	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(_, now any) { seen(now) }})
+	if err != nil {
+		return err
+	}
+	go informer.RunWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+func (o *observer) close() { o.db.Close() }
+
+// note records the first time of something.
+func (o *observer) note(port string, field func(*sight) *time.Time) {
+	now := time.Now()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := o.sights[port]
+	if s == nil {
+		s = &sight{}
+		o.sights[port] = s
+	}
+	if at := field(s); at.IsZero() {
+		*at = now
+		o.count(s, at)
+	}
+}
+
+// count notes that a pod of ours is complete by the time at.
+func (o *observer) count(s *sight, at *time.Time) {
+	if s.begun.IsZero() || s.done().IsZero() || at == &s.appeared {
+		return
+	}
+	if o.got++; o.got == o.want {
+		close(o.arrived)
+	}
+}
+
+// expect forgets everything and waits for n pods from now on.
+func (o *observer) expect(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sights, o.want, o.got, o.arrived = map[string]*sight{}, n, 0, make(chan struct{})
+}
+
+// begin notes that a pod is about to be created.
+func (o *observer) begin(port string) {
+	o.note(port, func(s *sight) *time.Time { return &s.begun })
+}
+
+// wait returns what was seen of the pods that were begun, when all that were
+// expected are complete.
+func (o *observer) wait(ctx context.Context) ([]sight, error) {
+	select {
+	case <-o.arrived:
+	case <-ctx.Done():
+	case <-time.After(patience):
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var all []sight
+	for _, s := range o.sights {
+		if !s.begun.IsZero() {
+			all = append(all, *s)
+		}
+	}
+	if o.got < o.want {
+		return all, fmt.Errorf("%d of %d pods have no port or no annotation after %s: %w", o.want-o.got, o.want, patience, context.Cause(ctx))
+	}
+	return all, nil
+}

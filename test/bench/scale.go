@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/nbsync"
+)
+
+// Memory counts as settled when it has not fallen by more than a little for
+// longer than two minutes, after which Go's runtime collects garbage in any case,
+// even in an idle program, and returns what is free to the system.
+const (
+	settleTime  = 130 * time.Second
+	settleLimit = 6 * time.Minute
+	settleStep  = 2 * time.Second
+	settleMB    = 1
+)
+
+// measureScale looks at our watcher with many pods, and nothing else going on.
+func measureScale(ctx context.Context, b *bench) error {
+	f, err := b.ground(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := f.startReady(ctx, b, contenders()[0])
+	if err != nil {
+		return err
+	}
+	for _, step := range []func(context.Context, *bench, *runner) error{f.measureMemory, f.measureRestart} {
+		if err := step(ctx, b, r); err != nil {
+			return r.failed(err)
+		}
+	}
+	return f.clear(ctx)
+}
+
+// measureMemory fills and empties the cluster, and compares everything while it
+// is full.
+func (f *field) measureMemory(ctx context.Context, b *bench, r *runner) error {
+	if err := f.empty(ctx); err != nil {
+		return err
+	}
+	b.say("scale: an idle watcher, until its memory settles")
+	idle, err := settledMemory(ctx, r)
+	if err != nil {
+		return err
+	}
+	b.say("scale: %.1f MB; now %d pods", idle, b.many)
+	filled, err := f.create(ctx, b.many)
+	if err != nil {
+		return err
+	}
+	b.say("scale: %d pods after %.1f s; until memory settles", b.many, filled.took.Seconds())
+	peak, err := r.rss()
+	if err != nil {
+		return err
+	}
+	if err := f.settle(); err != nil {
+		return err
+	}
+	full, err := settledMemory(ctx, r)
+	if err != nil {
+		return err
+	}
+	b.say("scale: %.1f MB; comparing everything", full)
+	if err := f.measureResync(b); err != nil {
+		return err
+	}
+	b.say("scale: deleting all pods")
+	if err := f.empty(ctx); err != nil {
+		return err
+	}
+	after, err := settledMemory(ctx, r)
+	if err != nil {
+		return err
+	}
+	b.say("scale: %.1f MB without pods", after)
+	b.report.alone("watcher memory, idle", "MB", 60, idle).note("VmRSS of /proc/PID/status, once it has not fallen for %.0f s; %d nodes, no pods", settleTime.Seconds(), nodes)
+	b.report.alone(fmt.Sprintf("watcher memory, %d pods", b.many), "MB", 100, full).note("%.0f MB when the last of the burst was done", peak)
+	b.report.alone("watcher memory, after their deletion", "MB", idle*1.1, after).note("aim: idle + 10 %%")
+	b.report.alone(fmt.Sprintf("%d pods in a burst: rate", b.many), "pods/s", 0, float64(b.many)/filled.took.Seconds())
+	return nil
+}
+
+// settledMemory waits until a process needs no less memory than before.
+func settledMemory(ctx context.Context, r *runner) (float64, error) {
+	least, err := r.rss()
+	since := time.Now()
+	for began := time.Now(); err == nil && time.Since(since) < settleTime && time.Since(began) < settleLimit; {
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(settleStep):
+		}
+		var now float64
+		if now, err = r.rss(); now < least-settleMB {
+			least, since = now, time.Now()
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	return r.rss()
+}
+
+// empty deletes all pods, and waits until the watcher has removed their ports.
+func (f *field) empty(ctx context.Context) error {
+	if err := f.deletePods(ctx); err != nil {
+		return err
+	}
+	db, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	sync := &nbsync.Sync{DB: db}
+	err = await(patience, "the ports of deleted pods to go", func() error {
+		owners, err := sync.Owners()
+		for _, u := range owners {
+			if _, ok := pod.KeyOf(u); ok {
+				return fmt.Errorf("%s still has a port", u)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return f.settle()
+}
+
+// measureResync has the watcher compare everything with the database.
+func (f *field) measureResync(b *bench) error {
+	var took, wrote []float64
+	for range b.rounds {
+		before, err := f.transactions()
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		if _, err := appctl(f.control(), "reconcile/resync"); err != nil {
+			return err
+		}
+		if err := f.compared(); err != nil {
+			return err
+		}
+		took = append(took, time.Since(began).Seconds())
+		after, err := f.transactions()
+		if err != nil {
+			return err
+		}
+		wrote = append(wrote, after-before)
+	}
+	name := fmt.Sprintf("full comparison of %d unchanged pods", b.many)
+	b.report.alone(name, "s", 1, took...).note("from ovs-appctl reconcile/resync until the next command is answered; three calls of ovs-appctl included")
+	b.report.alone(name+": NB transactions", "", 0, wrote...).mustBeZero()
+	return nil
+}
+
+// compared returns when a comparison that was asked for is over. Commands are
+// answered by the goroutine that compares, between two comparisons: the first
+// perhaps together with what was asked for, just before it is done, but then not
+// the second.
+func (f *field) compared() error {
+	for range 2 {
+		if _, err := appctl(f.control(), "topology/show"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// transactions is how many the watcher has sent.
+func (f *field) transactions() (float64, error) {
+	out, err := appctl(f.control(), "reconcile/show")
+	if err != nil {
+		return 0, err
+	}
+	for l := range strings.Lines(out) {
+		if v, ok := strings.CutPrefix(l, "transactions"); ok {
+			n, err := strconv.Atoi(strings.TrimSpace(v))
+			return float64(n), err
+		}
+	}
+	return 0, fmt.Errorf("reconcile/show says no number of transactions: %q", out)
+}
+
+// measureRestart kills and starts the watcher while it has many pods.
+func (f *field) measureRestart(ctx context.Context, b *bench, r *runner) error {
+	b.say("scale: %d pods again, for restarts", b.many)
+	if _, err := f.create(ctx, b.many); err != nil {
+		return err
+	}
+	if err := f.settle(); err != nil {
+		return err
+	}
+	last := newPod(f.round, b.many-1)
+	var took, wrote, memory []float64
+	for range b.rounds {
+		r.stop()
+		records, err := f.central.NBTransactions()
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		again, err := f.start(b, r.contender)
+		if err != nil {
+			return err
+		}
+		*r = *again
+		err = await(patience, "the watcher to know its pods", func() error {
+			_, err := appctl(f.control(), "pod/show", last.Namespace+"/"+last.Name)
+			return err
+		})
+		if err == nil {
+			err = f.compared()
+		}
+		if err != nil {
+			return err
+		}
+		took = append(took, time.Since(began).Seconds())
+		now, err := f.central.NBTransactions()
+		if err != nil {
+			return err
+		}
+		wrote = append(wrote, float64(now-records))
+		rss, err := r.rss()
+		if err != nil {
+			return err
+		}
+		memory = append(memory, rss)
+		b.say("scale: restart took %.2f s, wrote %d transactions, %.1f MB", time.Since(began).Seconds(), now-records, rss)
+	}
+	settled, err := settledMemory(ctx, r)
+	if err != nil {
+		return err
+	}
+	r.stop()
+	name := fmt.Sprintf("restart with %d unchanged pods", b.many)
+	b.report.alone(name+": until all is compared", "s", 0, took...).note("from starting the process, with reading both sides")
+	b.report.alone(name+": NB transactions", "", 0, wrote...).mustBeZero()
+	b.report.alone(name+": memory at once", "MB", 0, memory...)
+	b.report.alone(name+": memory settled", "MB", 100, settled)
+	return nil
+}

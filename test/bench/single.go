@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// singles is how many pods are created one at a time.
+const singles = 100
+
+// measureSingle creates pods one at a time: nobody waits, nothing is gathered.
+func measureSingle(ctx context.Context, b *bench) error {
+	f, err := b.ground(ctx)
+	if err != nil {
+		return err
+	}
+	lines := []struct {
+		name     string
+		from, to func(*sight) time.Time
+		p50, p99 map[string][]float64
+	}{
+		{name: "one pod at a time: create to annotation", from: begun, to: annotated},
+		{name: "one pod at a time: create to row", from: begun, to: ported},
+		{name: "one pod at a time: watch event to annotation", from: appeared, to: annotated},
+	}
+	for i := range lines {
+		lines[i].p50, lines[i].p99 = map[string][]float64{}, map[string][]float64{}
+	}
+	err = b.turns(ctx, f, func(r *runner) error {
+		var sights []sight
+		for range singles {
+			one, err := f.create(ctx, 1)
+			if err != nil {
+				return err
+			}
+			sights = append(sights, one.sights...)
+		}
+		for _, l := range lines {
+			each := milliseconds(sights, l.from, l.to)
+			l.p50[r.name] = append(l.p50[r.name], median(each))
+			l.p99[r.name] = append(l.p99[r.name], percentile(each, 99))
+			b.say("  %s p50 %.1f ms, p99 %.1f ms", l.name, median(each), percentile(each, 99))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, l := range lines {
+		b.report.beside(l.name+", p50", "ms", 0, l.p50["ours"], l.p50["minimal"])
+		b.report.beside(l.name+", p99", "ms", 0, l.p99["ours"], l.p99["minimal"])
+	}
+	return nil
+}
