@@ -420,6 +420,58 @@ func TestProblemsBecomeEventsAndEndByThemselves(t *testing.T) {
 	}
 }
 
+// withoutPatch is a service account that may do all that a watcher does but write
+// annotations.
+const withoutPatch = `
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: limited, namespace: default}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: limited}
+rules:
+- {apiGroups: [""], resources: [pods, nodes], verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [configmaps, events], verbs: [get, create, update, patch]}
+- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, create, update]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: limited}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: limited}
+subjects: [{kind: ServiceAccount, name: limited, namespace: default}]
+`
+
+func TestAForbiddenAnnotationIsToldOnceAndTriedAgain(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
+	if err := cluster.Apply(t.Context(), []byte(withoutPatch)); err != nil {
+		t.Fatal(err)
+	}
+	token, err := cluster.ServiceAccountToken(t.Context(), "default", "limited")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write("token", token)
+	p := w.start("--unixctl=" + w.dir + "/ctl")
+	w.pod("a", "node1", nil)
+	w.eventually("the annotation was tried three times", func() bool {
+		out, _ := exec.Command("ovs-appctl", "-t", w.dir+"/ctl", "reconcile/show").Output()
+		return strings.Contains(string(out), "pod/default/a") && strings.Contains(string(out), "tries 3")
+	})
+	if n := strings.Count(p.log.String(), "WARN|annotating pod default/a: "); n != 1 {
+		t.Errorf("%d WARN lines about one problem", n)
+	}
+	granted := strings.Replace(withoutPatch, `verbs: [get, list, watch]}`, `verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [pods/status], verbs: [patch]}`, 1)
+	if err := cluster.Apply(t.Context(), []byte(granted)); err != nil {
+		t.Fatal(err)
+	}
+	w.annotation("a")
+	w.eventually("the end of the problem is told", func() bool {
+		return strings.Contains(p.log.String(), "is fine again unit=pod/default/a")
+	})
+}
+
 func TestCheckComparesOnce(t *testing.T) {
 	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
 	p := w.start()

@@ -1,3 +1,6 @@
+// Package kube is what the watcher needs of the Kubernetes API: following pods
+// and nodes, annotations, Events, a ConfigMap and a Lease. How to reach the API
+// server is package client's business.
 package kube
 
 import (

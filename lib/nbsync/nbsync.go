@@ -154,14 +154,20 @@ func (s *Sync) commit(ctx context.Context, p *Plan) error {
 	return err
 }
 
-// A Guard names a column of one of our rows, which must not have changed since
-// the cache was read.
-type Guard struct{ Table, ID, Column string }
+// A Guard is a column of a row as the caller read it. Nobody may have changed it
+// since.
+type Guard struct {
+	// Row is the row as it was read, with its UUID; or a model with a name only,
+	// meaning that there was no row of that name.
+	Row    model.Model
+	Table  string
+	Column string
+}
 
 // ApplyAll gives all units the rows that they want in one transaction, or
 // changes nothing and returns an error. It returns ErrConflict if a guarded
-// column was changed by somebody else since want was computed from the cache,
-// which is when the caller computes it again.
+// column is not what the caller computed want from; then the caller computes it
+// again.
 func (s *Sync) ApplyAll(ctx context.Context, want map[nb.Unit][]nb.Row, guards ...Guard) ([]Change, error) {
 	plan, err := s.Plan(want)
 	if err != nil {
@@ -195,22 +201,21 @@ func (s *Sync) ApplyAll(ctx context.Context, want map[nb.Unit][]nb.Row, guards .
 	return plan.Changes, nil
 }
 
-// guard is an operation that fails unless the column is as the cache has it
-// (RFC 7047, section 5.2.6). Where the row is not there yet it fails if
-// somebody has made one.
+// guard is an operation that fails unless the column is as it was read (RFC 7047,
+// section 5.2.6), or if the row was not there and somebody has made one.
 func (p *Plan) guard(g Guard) (ovsdb.Operation, error) {
 	now := 0
 	op := ovsdb.Operation{Op: ovsdb.OperationWait, Table: g.Table, Timeout: &now}
-	uuid, ok := p.snap.find(g.Table, g.ID)
-	if !ok {
+	uuid := columnOf(g.Row, "_uuid").String()
+	if uuid == "" {
+		name := nameOf(g.Row)
 		op.Until = string(ovsdb.WaitConditionNotEqual)
 		op.Columns = []string{"name"}
-		op.Where = []ovsdb.Condition{ovsdb.NewCondition("name", ovsdb.ConditionEqual, g.ID)}
-		op.Rows = []ovsdb.Row{{"name": g.ID}}
+		op.Where = []ovsdb.Condition{ovsdb.NewCondition("name", ovsdb.ConditionEqual, name)}
+		op.Rows = []ovsdb.Row{{"name": name}}
 		return op, nil
 	}
-	m := p.snap.table(g.Table)[uuid]
-	row, err := p.row(m, columnOf(m, g.Column).Addr().Interface())
+	row, err := p.row(g.Row, columnOf(g.Row, g.Column).Addr().Interface())
 	if err != nil {
 		return op, err
 	}

@@ -325,9 +325,9 @@ func newRow(u nb.Unit) nb.Row {
 }
 
 func TestGuard(t *testing.T) {
-	c, _, s1 := open(t)
+	c, db, s1 := open(t)
 	_, _, s2 := connect(t, c)
-	router := nbsync.Guard{Table: nbdb.LogicalRouterTable, ID: names.ClusterRouter, Column: "external_ids"}
+	router := nbsync.Guard{Table: nbdb.LogicalRouterTable, Row: &nbdb.LogicalRouter{Name: names.ClusterRouter}, Column: "external_ids"}
 	units := map[nb.Unit][]nb.Row{topology.ClusterUnit: cluster(t).Rows()}
 	results := make(chan error, 2)
 	for _, s := range []*nbsync.Sync{s1, s2} {
@@ -336,14 +336,32 @@ func TestGuard(t *testing.T) {
 			results <- err
 		}()
 	}
-	// Either the second one saw the first one's rows, or it was told.
+	conflicts := 0
 	for range 2 {
-		if err := <-results; err != nil && !errors.Is(err, nbsync.ErrConflict) {
+		switch err := <-results; {
+		case errors.Is(err, nbsync.ErrConflict):
+			conflicts++
+		case err != nil:
 			t.Error(err)
 		}
 	}
+	if conflicts > 1 {
+		t.Error("both were told that the other one was faster")
+	}
 	if out, err := c.NBCtl("--bare", "--columns=name", "list", "logical_router"); err != nil || out != "ovn_cluster_router" {
 		t.Errorf("there are routers %q (%v)", out, err)
+	}
+	var routers []nbdb.LogicalRouter
+	if err := db.Client().List(t.Context(), &routers); err != nil || len(routers) != 1 {
+		t.Fatalf("%d routers, %v", len(routers), err)
+	}
+	router.Row = &routers[0]
+	bigger := map[nb.Unit][]nb.Row{topology.ClusterUnit: cluster(t, 1).Rows()}
+	if _, err := s1.ApplyAll(t.Context(), bigger, router); err != nil {
+		t.Error(err)
+	}
+	if _, err := s1.ApplyAll(t.Context(), units, router); !errors.Is(err, nbsync.ErrConflict) {
+		t.Errorf("a change computed from what was there before: %v", err)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/topology"
@@ -37,9 +36,9 @@ func (w world) recorded() bool {
 	return w.router != nil && w.router.ExternalIDs[names.ID] == names.ClusterRouter
 }
 
-// A clusterChange computes from what is there the topology as it is and as it
-// should be. It is called again when somebody else was faster.
-type clusterChange func(world) (before, after topology.Cluster, err error)
+// A clusterChange computes from what is there the topology as it should be. It is
+// called again when somebody else was faster.
+type clusterChange func(world) (topology.Cluster, error)
 
 // rows returns what the cluster's unit and the node's should have. A cluster
 // without a router is none: then it is the node's unit only.
@@ -92,19 +91,18 @@ func (s *session) readWorld(ctx context.Context) (world, error) {
 
 // join returns the change that makes r's node part of the cluster.
 func (s *session) join(r request, minion bool) clusterChange {
-	return func(w world) (before, after topology.Cluster, err error) {
-		if minion {
-			before, err = s.clusterForMinion(w, r)
-			after = before
-		} else {
-			before, after, err = s.clusterForMaster(w, r)
-		}
+	find := s.clusterForMaster
+	if minion {
+		find = s.clusterForMinion
+	}
+	return func(w world) (topology.Cluster, error) {
+		c, err := find(w, r)
 		if err != nil {
-			return before, after, err
+			return c, err
 		}
-		err = taken(w, after, r)
-		after, problem := after.WithNode(r.node, r.subnets)
-		return before, after, errors.Join(problem, err)
+		err = taken(w, c, r)
+		c, problem := c.WithNode(r.node, r.subnets)
+		return c, errors.Join(problem, err)
 	}
 }
 
@@ -122,18 +120,16 @@ func (s *session) clusterForMinion(w world, r request) (topology.Cluster, error)
 
 // clusterForMaster makes a cluster, or gives the one that is there the subnets
 // that it was told.
-func (s *session) clusterForMaster(w world, r request) (before, after topology.Cluster, err error) {
+func (s *session) clusterForMaster(w world, r request) (topology.Cluster, error) {
 	if w.router == nil {
-		after, err = topology.New(names.ClusterRouter, r.clusters, s.config.JoinSubnets)
-		return before, after, err
+		return topology.New(names.ClusterRouter, r.clusters, s.config.JoinSubnets)
 	}
-	before, err = s.existing(w, r.clusters)
+	c, err := s.existing(w, r.clusters)
 	if err != nil {
-		return before, after, err
+		return c, err
 	}
-	others, _ := before.WithoutNode(r.node) // which may move into the new subnets
-	after, err = others.Resize(r.clusters, s.joinSubnets(before))
-	return before, after, err
+	others, _ := c.WithoutNode(r.node) // which may move into the new subnets
+	return others.Resize(r.clusters, s.joinSubnets(c))
 }
 
 // existing reads the cluster that is there. For a router without a record
@@ -173,22 +169,6 @@ func taken(w world, c topology.Cluster, r request) error {
 	return errors.Join(errs...)
 }
 
-// A fence is the Northbound database for as long as the router's record in it
-// is the one from which a change was computed. The change may be compared with
-// a later copy of the database, whose record it would take back.
-type fence struct {
-	*ovsdb.DB
-	same func() bool
-}
-
-// Transact commits ops, or returns nbsync.ErrConflict.
-func (f fence) Transact(ctx context.Context, ops []libovsdb.Operation) ([]libovsdb.OperationResult, error) {
-	if !f.same() {
-		return nil, nbsync.ErrConflict
-	}
-	return f.DB.Transact(ctx, ops)
-}
-
 // How long a change is repeated when others change the topology too.
 const (
 	firstRetry = 20 * time.Millisecond
@@ -220,30 +200,22 @@ func (s *session) changeCluster(ctx context.Context, node string, change cluster
 	return changes, err
 }
 
-// tryChange makes a change once. A router of the Python era is first made ours,
-// in a transaction of its own that takes nothing away; after that its record can
-// be guarded.
+// tryChange makes a change once, unless the router's record is no longer the one
+// from which the change is computed.
 func (s *session) tryChange(ctx context.Context, node string, change clusterChange) ([]nbsync.Change, error) {
 	w, err := s.readWorld(ctx)
 	if err != nil {
 		return nil, err
 	}
-	before, after, err := change(w)
+	after, err := change(w)
 	if err != nil {
 		return nil, err
 	}
-	sync := &nbsync.Sync{DB: fence{s.nb, func() bool {
-		now, err := s.readWorld(ctx)
-		return err == nil && sameRouter(now.router, w.router)
-	}}}
-	if w.router != nil && !w.recorded() {
-		if _, err := sync.ApplyAll(ctx, map[nb.Unit][]nb.Row{topology.ClusterUnit: before.Rows()}); err != nil {
-			return nil, err
-		}
-		return nil, nbsync.ErrConflict // again, with what is there now
+	guard := nbsync.Guard{Table: nbdb.LogicalRouterTable, Row: w.router, Column: "external_ids"}
+	if w.router == nil {
+		guard.Row = &nbdb.LogicalRouter{Name: names.ClusterRouter}
 	}
-	guard := nbsync.Guard{Table: nbdb.LogicalRouterTable, ID: names.ClusterRouter, Column: "external_ids"}
-	return sync.ApplyAll(ctx, rows(after, node), guard)
+	return (&nbsync.Sync{DB: s.nb}).ApplyAll(ctx, rows(after, node), guard)
 }
 
 // planCluster returns what changeCluster would change.
@@ -252,7 +224,7 @@ func (s *session) planCluster(ctx context.Context, node string, change clusterCh
 	if err != nil {
 		return nil, err
 	}
-	_, after, err := change(w)
+	after, err := change(w)
 	if err != nil {
 		return nil, err
 	}
@@ -278,11 +250,4 @@ func (s *session) previewCluster(ctx context.Context, node string, change cluste
 	}
 	s.section("Northbound database", lines)
 	return nil
-}
-
-func sameRouter(a, b *nbdb.LogicalRouter) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.UUID == b.UUID && maps.Equal(a.ExternalIDs, b.ExternalIDs)
 }

@@ -73,24 +73,24 @@ func NodeRemove(ctx context.Context, r Removal) error {
 
 // leave returns the change that takes a node away.
 func leave(node string, plugged []string, force bool) clusterChange {
-	return func(w world) (before, after topology.Cluster, err error) {
+	return func(w world) (c topology.Cluster, err error) {
 		for _, sw := range w.switches {
 			if sw.Name == node && sw.ExternalIDs[names.Owner] == "" && sw.ExternalIDs[names.GatewayIP] != "" {
-				return before, after, fmt.Errorf("switch %s was made by an older release: run minion-init for it first, which takes it over", node)
+				return c, fmt.Errorf("switch %s was made by an older release: run minion-init for it first, which takes it over", node)
 			}
 		}
 		if w.router == nil {
-			return before, after, nil // whatever the node has left goes
+			return c, nil // whatever the node has left goes
 		}
 		if !w.recorded() {
-			return before, after, fmt.Errorf("cluster router %s was made by an older release: run master-init first, which takes it over", w.router.Name)
+			return c, fmt.Errorf("cluster router %s was made by an older release: run master-init first, which takes it over", w.router.Name)
 		}
-		before, err = topology.FromRouter(w.router, w.join, nil)
+		c, err = topology.FromRouter(w.router, w.join, nil)
 		if pods := w.pods(node, plugged); err == nil && len(pods) > 0 && !force {
 			err = fmt.Errorf("node %s has pods: %s: drain it first, or give --force", node, enumerate(pods))
 		}
-		after, _ = before.WithoutNode(node)
-		return before, after, err
+		c, _ = c.WithoutNode(node)
+		return c, err
 	}
 }
 

@@ -34,34 +34,41 @@ type annotator struct {
 type note struct {
 	uid, value string
 	version    uint64 // of the pod with the value; 0 while the patch is on its way
-	err        error  // why the last patch failed; told once
+	err        error  // why this patch failed, until it is tried again
+	told       bool   // err was returned by want
+	former     error  // why the try before failed
 }
 
 func newAnnotator(cluster *kube.Cluster, world *desired.World, send func(event)) *annotator {
 	return &annotator{cluster: cluster, world: world, send: send, jobs: queue{wake: make(chan struct{}, 1)}, notes: map[pod.Key]*note{}}
 }
 
-// want makes the annotation of a pod what a says. It returns the error of the
-// last try, if that has not been told yet, and then does not try again at once.
+// want makes the annotation of a pod what a says. It returns why the last try
+// failed until one has succeeded. The first call after a failure does not try
+// again: the engine calls again when it is time.
 func (n *annotator) want(u nb.Unit, a desired.Annotation) error {
 	value := a.Addresses.Annotation()
-	old := n.notes[a.Pod.Key]
-	if old != nil && old.uid == a.Pod.UID {
+	now := &note{uid: a.Pod.UID, value: value}
+	if old := n.notes[a.Pod.Key]; old != nil && old.uid == a.Pod.UID {
 		switch {
-		case old.err != nil:
-			delete(n.notes, a.Pod.Key)
+		case old.err != nil && !old.told:
+			old.told = true
 			return old.err
-		case old.version == 0 || old.value == value:
-			return nil // on its way, or an event is
+		case old.err != nil:
+			now.former = old.err
+		case old.version == 0:
+			return old.former // on its way
+		case old.value == value:
+			return nil // an event is on its way
 		}
 	}
 	if a.Pod.Annotation == value {
+		delete(n.notes, a.Pod.Key)
 		return nil
 	}
-	now := &note{uid: a.Pod.UID, value: value}
 	n.notes[a.Pod.Key] = now
 	n.jobs.put(job{u, a.Pod.Key, now})
-	return nil
+	return now.former
 }
 
 // overlay corrects an object that is older than the patch of its annotation.
@@ -73,7 +80,7 @@ func (n *annotator) overlay(o any) {
 	k := pod.Key{Namespace: p.Namespace, Name: p.Name}
 	note := n.notes[k]
 	switch {
-	case note == nil || note.version == 0:
+	case note == nil || note.version == 0: // none, or not written yet
 	case note.uid != string(p.UID) || kube.Version(p.ResourceVersion) >= note.version:
 		delete(n.notes, k)
 	default:
@@ -133,6 +140,9 @@ func (n *annotator) done(j job, version uint64, err error) []nb.Unit {
 		return []nb.Unit{j.unit} // something else is wanted by now
 	case a.Pod.Annotation == j.note.value:
 		delete(n.notes, j.key) // the event was faster
+	}
+	if j.note.former != nil {
+		return []nb.Unit{j.unit} // to say that it is fine again
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/test/kubelet"
@@ -64,7 +65,7 @@ func fail(err error) int {
 }
 
 // patience bounds every wait for something that should happen.
-const patience = 60 * time.Second
+const patience = 20 * time.Second
 
 // pods creates pods, by name their node, and returns them when they run. They
 // are deleted at the end of the test, and must then leave nothing behind.
@@ -97,7 +98,7 @@ func remove(t *testing.T, where map[string]string) {
 	defer cancel()
 	api := cluster.Kube.Client().CoreV1().Pods("default")
 	for name := range where {
-		if err := api.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		if err := api.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			t.Error(err)
 		}
 	}
@@ -106,20 +107,28 @@ func remove(t *testing.T, where map[string]string) {
 		return err == nil && len(list.Items) == 0
 	})
 	for _, n := range cluster.Nodes {
-		out := sh(t, n, `ovs-vsctl --bare --columns=name find interface type!=internal type!=patch type!=geneve external_ids:sandbox!=none`)
-		if out != "" {
-			t.Errorf("%s has interfaces left: %s", n.Name, out)
-		}
+		var left string
+		eventually(t, n.Name+" has nothing left of a pod", func() bool {
+			left = sh(t, n, `ovs-vsctl --bare --columns=name find interface external_ids:sandbox!=none
+				ovs-vsctl --bare --columns=_uuid find qos external_ids:ovn-k8s-port!=none
+				ip -o link show type veth | grep -v ": eth0@" || :`)
+			return left == ""
+		}, &left)
 	}
 	if err := cluster.Check(ctx); err != nil {
 		t.Error(err)
 	}
 }
 
-func eventually(t *testing.T, what string, cond func() bool) {
+// eventually waits until cond holds. If it never does, the test fails with what
+// was waited for and what the details say then.
+func eventually(t *testing.T, what string, cond func() bool, details ...*string) {
 	t.Helper()
 	for end := time.Now().Add(patience); !cond(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
+			for _, d := range details {
+				what += ": " + *d
+			}
 			t.Fatalf("not within %s: %s", patience, what)
 		}
 	}
@@ -311,8 +320,8 @@ func TestABadPodIsToldAndDoesNotDisturb(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := pods(t, map[string]string{"good": "minion1"})
-	answers(t, p["good"], cluster.Node("minion1").Management[0])
+	p := pods(t, map[string]string{"good": "minion1", "other": "minion2"})
+	answers(t, p["good"], p["other"].Addresses[0])
 	if bad, err = cluster.Kube.Client().CoreV1().Pods("default").Get(t.Context(), "bad", metav1.GetOptions{}); err != nil || bad.Status.Phase == corev1.PodRunning {
 		t.Errorf("a pod with a bad annotation runs: %v %v", bad.Status.Phase, err)
 	}
@@ -320,9 +329,7 @@ func TestABadPodIsToldAndDoesNotDisturb(t *testing.T) {
 	if !strings.Contains(log, `kubernetes.io/ingress-bandwidth`) || !strings.Contains(log, `much`) {
 		t.Errorf("the plugin's log does not name the bad value:\n%s", log)
 	}
-	if err := cluster.Kube.DeletePod(t.Context(), "default", "bad"); err != nil {
-		t.Fatal(err)
-	}
+	remove(t, map[string]string{"bad": "", "good": "", "other": ""})
 }
 
 // No log of any program shows a token of the API server.
