@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/names"
 )
 
 // TestPlugin runs the program on a real node. Its parts share one, and leave it
@@ -30,6 +32,7 @@ func TestPlugin(t *testing.T) {
 		{"Check59_OldAnnotation", testOldAnnotation},
 		{"Check60_AnnotationLater", testAnnotationLater},
 		{"Check60_AnnotationNever", testAnnotationNever},
+		{"CopiedAnnotation", testCopiedAnnotation},
 		{"Check61_Del", testDel},
 		{"Check62_Variables", testVariables},
 		{"Check63_Versions", testVersions},
@@ -173,6 +176,23 @@ func testAnnotationLater(t *testing.T, w *world) {
 		t.Errorf("%+v", res)
 	}
 	s.ping(t, "10.1.0.1")
+	s.del(t)
+}
+
+// testCopiedAnnotation: the annotation came with YAML that was copied from
+// another pod, and the watcher has not replaced it yet.
+func testCopiedAnnotation(t *testing.T, w *world) {
+	w.setIDs(t, "ovn-k8s-cni-timeout=1s")
+	s := w.sandbox(t, nil)
+	w.nbctl(t, s.port()...)
+	s.annotate(t, s.annotation())
+	s.annotateAs(t, names.AnnotationUID, "the-other-pod")
+	if res := s.call(t, run{command: "ADD"}); res.Code != 11 || !strings.Contains(res.Details, "from which it was copied") {
+		t.Errorf("%+v", res)
+	}
+	w.setIDs(t, "ovn-k8s-cni-timeout=60s")
+	s.annotateAs(t, names.AnnotationUID, s.uid)
+	s.add(t)
 	s.del(t)
 }
 

@@ -101,6 +101,9 @@ func read(ref podRef, m *metav1.ObjectMeta) (*known, error) {
 	if !ok {
 		return nil, fmt.Errorf("it has no annotation %q", names.Annotation)
 	}
+	if uid, ok := m.Annotations[names.AnnotationUID]; ok && uid != string(m.UID) {
+		return nil, fmt.Errorf("its annotation %q is that of a pod with UID %s, from which it was copied", names.Annotation, uid)
+	}
 	addresses, err := pod.ParseAnnotation(value)
 	if err != nil {
 		return nil, err

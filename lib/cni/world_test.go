@@ -293,7 +293,12 @@ func (s *sandbox) port() []string {
 
 func (s *sandbox) annotate(t *testing.T, value string) {
 	t.Helper()
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{"ovn": value}}})
+	s.annotateAs(t, "ovn", value)
+}
+
+func (s *sandbox) annotateAs(t *testing.T, key, value string) {
+	t.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{key: value}}})
 	if err != nil {
 		t.Fatal(err)
 	}

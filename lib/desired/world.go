@@ -191,7 +191,7 @@ func (w *World) putPod(p pod.Pod) []nb.Unit {
 		return w.removePod(p.Key)
 	}
 	if old != nil && old.UID == p.UID && old.Node == p.Node {
-		changed := old.Annotation != p.Annotation
+		changed := old.Annotation != p.Annotation || old.AnnotationUID != p.AnnotationUID
 		old.Pod = p
 		if changed {
 			return []nb.Unit{p.Unit()}
@@ -422,10 +422,20 @@ func (w *World) Pod(u nb.Unit) (pod.Pod, bool) {
 	return p.Pod, true
 }
 
-// An Annotation is what a pod's annotation names.Annotation should be.
+// An Annotation is what the annotations of a pod should be.
 type Annotation struct {
-	Pod       pod.Pod // as Kubernetes has it; its Annotation is what it is now
+	Pod       pod.Pod // as Kubernetes has it now
 	Addresses pod.Addresses
+}
+
+// Written reports whether the pod has the annotations already.
+func (a Annotation) Written() bool {
+	return a.Pod.Annotation == a.Addresses.Annotation() && a.Pod.AnnotationUID == a.Pod.UID
+}
+
+// Values are the annotations, by key.
+func (a Annotation) Values() map[string]string {
+	return map[string]string{names.Annotation: a.Addresses.Annotation(), names.AnnotationUID: a.Pod.UID}
 }
 
 // Annotation returns what the annotation of the pod that is unit u should be.

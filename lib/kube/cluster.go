@@ -100,13 +100,13 @@ func Version(resourceVersion string) uint64 {
 	return v
 }
 
-// Annotate sets one annotation of a pod, by a merge patch of its status
-// subresource, which needs no right to change the pod's specification. The pod
-// must still be the one with the given uid. It returns the resourceVersion that
-// the pod has then, and ErrGone if there is no such pod anymore.
-func (c *Cluster) Annotate(ctx context.Context, pod types.NamespacedName, uid, key, value string) (uint64, error) {
+// Annotate sets annotations of a pod, by a merge patch of its status subresource,
+// which needs no right to change the pod's specification. The pod must still be
+// the one with the given uid. It returns the resourceVersion that the pod has
+// then, and ErrGone if there is no such pod anymore.
+func (c *Cluster) Annotate(ctx context.Context, pod types.NamespacedName, uid string, annotations map[string]string) (uint64, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": uid, "annotations": map[string]string{key: value},
+		"uid": uid, "annotations": annotations,
 	}})
 	if err != nil {
 		return 0, fmt.Errorf("annotating pod %s: %w", pod, err)

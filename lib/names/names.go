@@ -63,6 +63,10 @@ const (
 	// Annotation of a pod: its addresses, as JSON with the members
 	// ip_address, mac_address and gateway_ip.
 	Annotation = "ovn"
+	// AnnotationUID of a pod is the UID of the pod that Annotation was written
+	// for. It tells an annotation from one that was copied from another pod, with
+	// the rest of its YAML.
+	AnnotationUID = "ovn-pod-uid"
 	// ConfigNamespace holds the suite's own Kubernetes objects.
 	ConfigNamespace = "kube-system"
 	// TopologyConfigMap keeps a copy of the topology, from which the watcher

@@ -12,7 +12,6 @@ import (
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/kube"
-	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
 
@@ -32,11 +31,12 @@ type annotator struct {
 // A note is what is known about the annotation of one pod beyond what the API
 // server's events have told.
 type note struct {
-	uid, value string
-	version    uint64 // of the pod with the value; 0 while the patch is on its way
-	err        error  // why this patch failed, until it is tried again
-	told       bool   // err was returned by want
-	former     error  // why the try before failed
+	uid, value string            // value is that of names.Annotation
+	all        map[string]string // all that is written
+	version    uint64            // of the pod with the value; 0 while the patch is on its way
+	err        error             // why this patch failed, until it is tried again
+	told       bool              // err was returned by want
+	former     error             // why the try before failed
 }
 
 func newAnnotator(cluster *kube.Cluster, world *desired.World, send func(event)) *annotator {
@@ -48,7 +48,7 @@ func newAnnotator(cluster *kube.Cluster, world *desired.World, send func(event))
 // again: the engine calls again when it is time.
 func (n *annotator) want(u nb.Unit, a desired.Annotation) error {
 	value := a.Addresses.Annotation()
-	now := &note{uid: a.Pod.UID, value: value}
+	now := &note{uid: a.Pod.UID, value: value, all: a.Values()}
 	if old := n.notes[a.Pod.Key]; old != nil && old.uid == a.Pod.UID {
 		switch {
 		case old.err != nil && !old.told:
@@ -62,7 +62,7 @@ func (n *annotator) want(u nb.Unit, a desired.Annotation) error {
 			return nil // an event is on its way
 		}
 	}
-	if a.Pod.Annotation == value {
+	if a.Written() {
 		delete(n.notes, a.Pod.Key)
 		return nil
 	}
@@ -87,7 +87,7 @@ func (n *annotator) overlay(o any) {
 		if p.Annotations == nil {
 			p.Annotations = map[string]string{}
 		}
-		p.Annotations[names.Annotation] = note.value
+		maps.Copy(p.Annotations, note.all)
 	}
 }
 
@@ -112,7 +112,7 @@ func (n *annotator) run(ctx context.Context) {
 	for range patchers {
 		wg.Go(func() {
 			for j, ok := n.jobs.take(ctx); ok; j, ok = n.jobs.take(ctx) {
-				version, err := n.cluster.Annotate(ctx, types.NamespacedName(j.key), j.note.uid, names.Annotation, j.note.value)
+				version, err := n.cluster.Annotate(ctx, types.NamespacedName(j.key), j.note.uid, j.note.all)
 				n.send(func() []nb.Unit { return n.done(j, version, err) })
 			}
 		})
@@ -138,7 +138,7 @@ func (n *annotator) done(j job, version uint64, err error) []nb.Unit {
 	switch {
 	case !ok || a.Addresses.Annotation() != j.note.value:
 		return []nb.Unit{j.unit} // something else is wanted by now
-	case a.Pod.Annotation == j.note.value:
+	case a.Written():
 		delete(n.notes, j.key) // the event was faster
 	}
 	if j.note.former != nil {

@@ -104,8 +104,8 @@ func describe(plan *nbsync.Plan, problems map[nb.Unit]error, world *desired.Worl
 		lines = append(lines, c.String())
 	}
 	for _, u := range slices.Sorted(slices.Values(world.Units())) {
-		if a, ok := world.Annotation(u); ok && a.Pod.Annotation != a.Addresses.Annotation() {
-			lines = append(lines, fmt.Sprintf("~ Pod %s annotation: %q → %q", a.Pod.Key, a.Pod.Annotation, a.Addresses.Annotation()))
+		if a, ok := world.Annotation(u); ok && !a.Written() {
+			lines = append(lines, fmt.Sprintf("~ Pod %s annotation: %q for %q → %q for %q", a.Pod.Key, a.Pod.Annotation, a.Pod.AnnotationUID, a.Addresses.Annotation(), a.Pod.UID))
 		}
 	}
 	for _, u := range slices.Sorted(maps.Keys(problems)) {

@@ -135,7 +135,7 @@ func (w *Watcher) showPods(args []string) (string, error) {
 				continue
 			}
 			state := "written"
-			if a.Pod.Annotation != a.Addresses.Annotation() {
+			if !a.Written() {
 				state = "to be written"
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", p.Key, p.Node, a.Addresses.MAC, ipnet.Join(a.Addresses.IPs), state)

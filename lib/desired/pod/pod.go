@@ -39,6 +39,8 @@ type Pod struct {
 	Node       string       // "" until it is scheduled
 	StatusIPs  []netip.Addr // what the kubelet says it has
 	Annotation string       // the value of names.Annotation
+	// AnnotationUID is the value of names.AnnotationUID.
+	AnnotationUID string
 	// NeedsPort is false for pods in the host's network and for finished pods:
 	// they have no logical port and hold no address.
 	NeedsPort bool
@@ -52,7 +54,9 @@ func New(p *corev1.Pod) Pod {
 		UID:        string(p.UID),
 		Node:       p.Spec.NodeName,
 		Annotation: p.Annotations[names.Annotation],
-		NeedsPort:  p.Spec.NodeName != "" && !p.Spec.HostNetwork && !finished,
+
+		AnnotationUID: p.Annotations[names.AnnotationUID],
+		NeedsPort:     p.Spec.NodeName != "" && !p.Spec.HostNetwork && !finished,
 	}
 	for _, ip := range p.Status.PodIPs {
 		if a, err := netip.ParseAddr(ip.IP); err == nil {
