@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -58,18 +59,22 @@ func newField(ctx context.Context, say sayer) (*field, error) {
 }
 
 func (f *field) build(ctx context.Context, say sayer) (err error) {
-	if f.dir, err = os.MkdirTemp("", "field"); err != nil {
+	if f.dir, err = os.MkdirTemp(fastDir(), "field"); err != nil {
 		return err
 	}
 	log := func(line string) { say("%s", line) }
-	f.kube, err = kubetest.Start(ctx, kubetest.Options{Without: []string{"kube-scheduler"}, Unlimited: true, Log: log})
+	kubeDir := filepath.Join(f.dir, "kube")
+	if err := os.Mkdir(kubeDir, 0o755); err != nil {
+		return err
+	}
+	f.kube, err = kubetest.Start(ctx, kubetest.Options{Dir: kubeDir, Without: []string{"kube-scheduler"}, Unlimited: true, Log: log})
 	if err != nil {
 		return err
 	}
 	if err := os.WriteFile(f.tokenFile(), []byte(f.kube.Token), 0o600); err != nil {
 		return err
 	}
-	if f.central, err = ovntest.Start(ovntest.Options{}); err != nil {
+	if f.central, err = ovntest.Start(ovntest.Options{Dir: filepath.Join(f.dir, "ovn")}); err != nil {
 		return err
 	}
 	f.northd, err = find("ovn-northd", func(exe string, args []string) bool {
@@ -94,6 +99,19 @@ func (f *field) build(ctx context.Context, say sayer) (err error) {
 	}
 	say("a control plane, OVN with ovn-northd, and %d nodes", nodes)
 	return f.settle()
+}
+
+// memoryDir is a file system in memory.
+const memoryDir = "/dev/shm"
+
+// fastDir is where the databases of both sides are: in memory, so that what else
+// writes to the disk does not decide. It is empty, for the default directory of
+// temporary files, where there is no such thing.
+func fastDir() string {
+	if info, err := os.Stat(memoryDir); err != nil || !info.IsDir() {
+		return ""
+	}
+	return memoryDir
 }
 
 func (f *field) close() {
@@ -212,12 +230,22 @@ func (f *field) clear(ctx context.Context) error {
 	return f.settle()
 }
 
-// deletePods deletes all pods, and returns when they are gone.
+// deletePods deletes all pods, one by one: for a whole collection the API server
+// has a minute.
 func (f *field) deletePods(ctx context.Context) error {
-	var g errgroup.Group
-	for _, ns := range namespaces() {
+	pods, err := f.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	g, deleting := errgroup.WithContext(ctx)
+	g.SetLimit(creators)
+	for _, p := range pods.Items {
 		g.Go(func() error {
-			return f.client.CoreV1().Pods(ns).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{})
+			err := f.client.CoreV1().Pods(p.Namespace).Delete(deleting, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return err
 		})
 	}
 	return g.Wait()
