@@ -8,9 +8,11 @@
 //	OVNK8S_KUBELET  the program kubelet, 1.29 or newer
 //	OVNK8S_IMAGES   a directory with pause.tar and agnhost.tar, as docker save
 //	                makes them, of the images PauseImage and AgnhostImage
+//	OVNK8S_CONTAINERD  optional: a directory with containerd,
+//	                containerd-shim-runc-v2 and ctr, if not those on PATH
 //
-// Besides, containerd, runc, ctr, kubectl and the CNI plugin loopback are needed,
-// and root in a machine whose control groups may be written to.
+// Besides, runc, kubectl and the CNI plugin loopback are needed, and root on a
+// machine whose control groups may be written to.
 package kubelets
 
 import (
@@ -44,7 +46,7 @@ func Missing() string {
 	if missing := world.Missing(); missing != "" {
 		return missing
 	}
-	for _, tool := range []string{"containerd", "containerd-shim-runc-v2", "runc", "ctr", "kubectl", "conntrack", "mount"} {
+	for _, tool := range append([]string{"runc", "kubectl", "mount"}, containerd()...) {
 		if _, err := exec.LookPath(tool); err != nil {
 			return tool
 		}
@@ -61,6 +63,17 @@ func Missing() string {
 		}
 	}
 	return ""
+}
+
+// containerd are the programs of the container runtime: names or paths.
+func containerd() []string {
+	programs := []string{"containerd", "containerd-shim-runc-v2", "ctr"}
+	if dir := os.Getenv("OVNK8S_CONTAINERD"); dir != "" {
+		for i, p := range programs {
+			programs[i] = filepath.Join(dir, p)
+		}
+	}
+	return programs
 }
 
 // firstFile is the first of paths that is a file, or "".

@@ -32,6 +32,9 @@ import (
 //go:embed testdata/workloads.yaml
 var workloads []byte
 
+//go:embed testdata/static.yaml
+var staticPod []byte
+
 const (
 	// level is demanded by OVNK8S_TEST_NEED only by those who have a kubelet.
 	level = "kubelets"
@@ -49,7 +52,7 @@ const (
 func TestKubelets(t *testing.T) {
 	need.Nothing(t, level, Missing())
 	c := newCluster(t)
-	empty := c.traces(t)
+	c.empty = c.traces(t)
 	for _, part := range []struct {
 		name string
 		run  func(*testing.T, *cluster)
@@ -62,30 +65,28 @@ func TestKubelets(t *testing.T) {
 		{"ForcedDeletion", testForcedDeletion},
 		{"Job", testJob},
 		{"Bandwidth", testBandwidth},
+		{"HostNetwork", testHostNetwork},
+		{"StaticPod", testStaticPod},
+		{"SandboxKilled", testSandboxKilled},
+		{"ControllerStopped", testControllerStopped},
 		{"Scaling", testScaling},
 		{"WatcherKilled", testWatcherKilled},
 		{"NodeServicesRestarted", testServicesRestarted},
 		{"NodeRebooted", testRebooted},
 	} {
-		if !t.Run(part.name, func(t *testing.T) { part.run(t, c) }) {
-			c.keep(t)
-		}
+		t.Run(part.name, func(t *testing.T) { part.run(t, c) })
 	}
 	t.Run("NothingLeft", func(t *testing.T) {
-		c.scale(t, 0)
-		c.leaves(t, empty)
+		c.clear(t)
 		c.check(t)
 	})
-	if t.Failed() || os.Getenv("KEEP") == "1" {
-		c.keep(t)
-	}
+	c.keep(t)
 }
 
 // A cluster is a Cluster of a test.
 type cluster struct {
 	*Cluster
-	dir  string
-	kept bool
+	empty []string // traces without pods
 }
 
 // newCluster makes a cluster whose nodes are ready. The logs of one that fails
@@ -98,7 +99,7 @@ func newCluster(t *testing.T) *cluster {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	c := &cluster{dir: dir}
+	c := &cluster{}
 	if c.Cluster, err = Start(ctx, dir, build(t, dir), func(l string) { t.Log(l) }); err != nil {
 		t.Fatalf("%v; logs are in %s", err, dir)
 	}
@@ -138,11 +139,10 @@ func build(t *testing.T, dir string) string {
 // keep waits for an interrupt if KEEP=1, so that one can look at the cluster.
 func (c *cluster) keep(t *testing.T) {
 	t.Helper()
-	if os.Getenv("KEEP") != "1" || c.kept {
+	if os.Getenv("KEEP") != "1" {
 		return
 	}
-	c.kept = true
-	t.Logf("kept until interrupted (go on with kill -INT %d): export KUBECONFIG=%s", os.Getpid(), c.kube.Kubeconfig)
+	t.Logf("kept until kill -INT %d: export KUBECONFIG=%s", os.Getpid(), c.kube.Kubeconfig)
 	for _, n := range c.Nodes {
 		t.Logf("%s: nsenter --target %d --mount --uts --ipc --net --pid", n.Name, n.PID())
 	}
@@ -181,6 +181,13 @@ func (c *cluster) scale(t *testing.T, replicas int) []corev1.Pod {
 	t.Helper()
 	c.kubectl(t, "scale", "deployment/web", fmt.Sprintf("--replicas=%d", replicas))
 	return c.awaitPods(t, "app=web", replicas)
+}
+
+// clear removes all pods of web and waits until nothing is left.
+func (c *cluster) clear(t *testing.T) {
+	t.Helper()
+	c.scale(t, 0)
+	c.leaves(t, c.empty)
 }
 
 // awaitPods waits until there are exactly so many pods, all ready.
@@ -463,13 +470,13 @@ func testKubectl(t *testing.T, c *cluster) {
 	pods := c.awaitPods(t, "app=web", webReplicas)
 	for _, n := range c.Nodes {
 		p := onNode(t, pods, n.Name)
-		if got := c.kubectl(t, "exec", p.Name, "--", "/agnhost", "--version"); !strings.Contains(got, "agnhost") {
+		if got := c.kubectl(t, "exec", p.Name, "--", "cat", "/etc/hostname"); got != p.Name {
 			t.Errorf("exec on %s: %q", n.Name, got)
 		}
 		if got := c.kubectl(t, "exec", p.Name, "--", "cat", "/etc/hosts"); !strings.Contains(got, p.Status.PodIP+"\t"+p.Name) {
 			t.Errorf("/etc/hosts on %s: %q", n.Name, got)
 		}
-		if got := c.kubectl(t, "logs", p.Name); !strings.Contains(got, "netexec") {
+		if got := c.kubectl(t, "logs", p.Name); !strings.Contains(got, "Started HTTP server") {
 			t.Errorf("logs on %s: %q", n.Name, got)
 		}
 		testPortForward(t, c, p)
@@ -605,38 +612,128 @@ func names(pods []corev1.Pod) []string {
 
 // testJob lets pods complete. They remain as objects, but without a network.
 func testJob(t *testing.T, c *cluster) {
-	before := c.traces(t)
+	c.clear(t)
 	c.kubectl(t, "create", "job", "work", "--image="+AgnhostImage, "--", "/agnhost", "--version")
 	defer c.kubectl(t, "delete", "job", "work")
 	c.kubectl(t, "wait", "--for=condition=Complete", "--timeout=60s", "job/work")
-	c.leaves(t, before)
+	c.leaves(t, c.empty)
 	c.check(t)
 }
 
 // testBandwidth makes pods with limits, whose queues must go with them.
 func testBandwidth(t *testing.T, c *cluster) {
-	before := c.traces(t)
+	c.clear(t)
 	c.kubectl(t, "run", "limited", "--image="+AgnhostImage,
-		"--annotations=kubernetes.io/ingress-bandwidth=10M,kubernetes.io/egress-bandwidth=10M", "--", "netexec")
+		"--annotations=kubernetes.io/ingress-bandwidth=10M", "--annotations=kubernetes.io/egress-bandwidth=10M", "--", "netexec")
 	p, err := c.kube.AwaitPod(c.ctx(t), "default", "limited", func(p *corev1.Pod) bool { return ready(*p) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.reach(t, *p, onNode(t, c.awaitPods(t, "app=web", webReplicas), "master"))
+	c.reach(t, *p, *p)
+	c.reachFromNode(t, "master", *p)
 	c.kubectl(t, "delete", "pod", "limited", "--grace-period=1")
-	c.leaves(t, before)
+	c.leaves(t, c.empty)
+}
+
+// testHostNetwork makes a pod that has no network of its own.
+func testHostNetwork(t *testing.T, c *cluster) {
+	c.clear(t)
+	c.kubectl(t, "run", "host", "--image="+AgnhostImage, `--overrides={"spec":{"hostNetwork":true}}`, "--", "netexec")
+	p, err := c.kube.AwaitPod(c.ctx(t), "default", "host", func(p *corev1.Pod) bool { return ready(*p) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := c.Node(p.Spec.NodeName); p.Status.PodIP != n.IPv4().String() || p.Annotations["ovn"] != "" {
+		t.Errorf("the pod has address %s, annotations %v", p.Status.PodIP, p.Annotations)
+	}
+	c.check(t)
+	c.kubectl(t, "delete", "pod", "host", "--grace-period=1")
+	c.leaves(t, c.empty)
+}
+
+// testStaticPod has a kubelet run a pod that the API server has a mirror of, with
+// another UID.
+func testStaticPod(t *testing.T, c *cluster) {
+	r := c.Runtime("minion1")
+	file := r.Path(filepath.Join(manifests, "static.yaml"))
+	if err := os.WriteFile(file, staticPod, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(file)
+	p, err := c.kube.AwaitPod(c.ctx(t), "default", "static-minion1", func(p *corev1.Pod) bool { return ready(*p) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.reach(t, *p, *p)
+	c.reachFromNode(t, "master", *p)
+	c.check(t)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	c.leaves(t, c.empty)
+}
+
+// testSandboxKilled kills what holds the network namespaces of pods. The kubelet
+// makes new ones for the same pods.
+func testSandboxKilled(t *testing.T, c *cluster) {
+	c.clear(t)
+	pods := c.scale(t, 4)
+	victim := onNode(t, pods, "minion1")
+	r := c.Runtime("minion1")
+	id, _, err := r.Run(c.ctx(t), "ctr", "--namespace=k8s.io", "containers", "list", "-q",
+		fmt.Sprintf(`labels."io.cri-containerd.kind"==sandbox,labels."io.kubernetes.pod.uid"==%s`, victim.UID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := r.Run(c.ctx(t), "ctr", "--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", strings.TrimSpace(id)); err != nil {
+		t.Fatal(err)
+	}
+	renewed, err := c.kube.AwaitPod(c.ctx(t), "default", victim.Name, func(p *corev1.Pod) bool {
+		return ready(*p) && p.Status.ContainerStatuses[0].RestartCount > 0
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(addresses(*renewed), addresses(victim)) {
+		t.Errorf("%s had %v and has %v", victim.Name, addresses(victim), addresses(*renewed))
+	}
+	c.connected(t, c.awaitPods(t, "app=web", 4))
+	c.check(t)
+	c.clear(t)
+}
+
+// testControllerStopped starts pods while ovn-controller is down: they say what
+// they wait for, and start when it is back.
+func testControllerStopped(t *testing.T, c *cluster) {
+	c.clear(t)
+	r, ctx := c.Runtime("minion1"), c.ctx(t)
+	if err := errors.Join(r.VSCtl(ctx, "set", "Open_vSwitch", ".", "external_ids:ovn-k8s-cni-timeout=3s"), r.StopController(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	c.kubectl(t, "scale", "deployment/web", "--replicas=4")
+	c.await(t, func() error {
+		events, err := c.Kubectl(ctx, "get", "events", "--field-selector=reason=FailedCreatePodSandBox", "-o", "jsonpath={.items[*].message}")
+		if err == nil && !strings.Contains(events, "ovn-controller") {
+			err = fmt.Errorf("events are %q", events)
+		}
+		return err
+	})
+	if err := errors.Join(r.StartController(ctx, c.Central.SBTCP), r.VSCtl(ctx, "remove", "Open_vSwitch", ".", "external_ids", "ovn-k8s-cni-timeout")); err != nil {
+		t.Fatal(err)
+	}
+	c.connected(t, c.awaitPods(t, "app=web", 4))
+	t.Log(c.kubectl(t, "get", "events", "--field-selector=reason=FailedCreatePodSandBox", "-o", "jsonpath={.items[0].message}"))
+	c.clear(t)
 }
 
 func testScaling(t *testing.T, c *cluster) {
-	c.scale(t, 0)
-	before := c.traces(t)
+	c.clear(t)
 	var lap []time.Duration
 	for range 10 {
 		start := time.Now()
 		c.scale(t, webReplicas)
 		lap = append(lap, time.Since(start).Round(10*time.Millisecond))
-		c.scale(t, 0)
-		c.leaves(t, before)
+		c.clear(t)
 	}
 	t.Logf("from scale to all %d Ready: %v", webReplicas, lap)
 	c.scale(t, webReplicas)
@@ -687,6 +784,7 @@ func restarts(pods []corev1.Pod) map[string]string {
 
 // testServicesRestarted kills all daemons of a node but not its pods.
 func testServicesRestarted(t *testing.T, c *cluster) {
+	c.clear(t)
 	pods := c.scale(t, 6)
 	before := c.traces(t)
 	r, ctx := c.Runtime("minion1"), c.ctx(t)

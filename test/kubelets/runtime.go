@@ -37,6 +37,9 @@ var rebootScript string
 // groupRoot is the control group of all our nodes.
 const groupRoot = "ovn-k8s-test"
 
+// manifests is the kubelet's directory of static pods.
+const manifests = "/etc/kubernetes/manifests"
+
 // pollInterval is how often a condition is looked at.
 const pollInterval = 50 * time.Millisecond
 
@@ -68,6 +71,8 @@ imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 evictionHard: {memory.available: 100Mi, nodefs.available: 1%%, imagefs.available: 1%%}
 nodeStatusUpdateFrequency: 5s
+fileCheckFrequency: 1s
+staticPodPath: ` + manifests + `
 `
 
 const kubeconfig = `apiVersion: v1
@@ -103,6 +108,11 @@ func newRuntime(ctx context.Context, dir string, n *world.Node, kube *kubetest.C
 	cmd.Stdin = strings.NewReader(hierarchies)
 	if _, _, err := host.RunCommand(ctx, cmd); err != nil {
 		return nil, err
+	}
+	if programs := containerd(); filepath.IsAbs(programs[0]) {
+		if err := r.Install(programs...); err != nil {
+			return nil, err
+		}
 	}
 	return r, r.makeGroups()
 }
@@ -211,7 +221,8 @@ func (r *Runtime) reboot(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("rebooting %s: %w", r.Name, err)
 	}
-	return nil
+	r.removeGroups()
+	return r.makeGroups()
 }
 
 // group is the control group of the node.
