@@ -8,4 +8,7 @@ import (
 	"ovn-k8s/lib/cni"
 )
 
-func main() { os.Exit(cni.Main()) }
+// version is set by the Makefile.
+var version = "development"
+
+func main() { os.Exit(cni.Main(version)) }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"os"
-	"runtime/debug"
 
 	"ovn-k8s/lib/cli"
 )
@@ -13,7 +12,7 @@ func main() { os.Exit(run(os.Args[1:], cli.OS())) }
 
 func run(args []string, stdio cli.IO) int {
 	return cli.Main(cli.Program{
-		Name: program, Version: version(),
+		Name: program, Version: version,
 		Summary: "Builds the network of a Kubernetes cluster in OVN, one node after the other. " +
 			"Every command can be repeated: it changes what differs from what it is asked for. " +
 			"Everything is checked before anything is changed. " +
@@ -28,13 +27,8 @@ func run(args []string, stdio cli.IO) int {
 // program is the name in messages.
 const program = "ovn-k8s-overlay"
 
-// version is that of the module, or "devel".
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "devel"
-}
+// version is set by the Makefile.
+var version = "development"
 
 type commands struct {
 	MasterInit masterInit `command:"master-init" description:"make the cluster router, and this node's switch and management port"`

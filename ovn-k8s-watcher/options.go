@@ -55,10 +55,12 @@ func (o *options) mode() error {
 	case o.Overlay:
 		return nil
 	case o.Underlay:
+		//lint:ignore ST1005 scripts may match it
 		return errors.New("Underlay mode not implemented")
 	case o.OpenStack:
 		return errors.New("OpenStack mode not implemented")
 	}
+	//lint:ignore ST1005 scripts may match it
 	return errors.New("Atleast one of --overlay, --underlay or --openstack needed")
 }
 

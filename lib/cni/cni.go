@@ -59,15 +59,16 @@ type plugin struct {
 }
 
 // Main runs the plugin as its environment and standard input say, and returns
-// the exit status: 0, or 1 with an error as JSON on standard output.
-func Main() int {
+// the exit status: 0, or 1 with an error as JSON on standard output. release is
+// the program's own version, for people who run it by hand.
+func Main(release string) int {
 	// It ends before the memory matters; measured, this saves 3 of 20 ms of CPU.
 	debug.SetGCPercent(400)
 	// A runtime that gives up sends SIGTERM first; then what was begun is undone.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
 	p := &plugin{started: time.Now(), version: types100.ImplementedSpecVersion}
-	about := program + ": the CNI plugin of ovn-k8s; a container runtime runs it, see docs/install.md"
+	about := program + " " + release + ": the CNI plugin of ovn-k8s; a container runtime runs it, see docs/install.md"
 	err := skel.PluginMainFuncsWithError(skel.CNIFuncs{
 		Add:    p.handle(ctx, "ADD", (*node).add),
 		Del:    p.handle(ctx, "DEL", (*node).del),

@@ -15,9 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
+
+	"ovn-k8s/lib/names"
 )
 
-// An Event is a change of objects of one kind.
+// An Event is a change of objects of one kind. Package desired reads namespace,
+// name, UID, resourceVersion and our annotations, of Pods also nodeName,
+// hostNetwork, phase and podIPs; other fields may be missing.
 type Event struct {
 	Kind    runtime.Object // an empty object of the kind
 	Object  runtime.Object // the object as it is now, or as it was last if Gone
@@ -46,8 +51,9 @@ func Watch(ctx context.Context, core rest.Interface, log *logrus.Entry, send fun
 // to a minute after an API server restart; ours wait 3 s at the most.
 func follow(ctx context.Context, core rest.Interface, resource string, s *sink, log *logrus.Entry) {
 	lw := cache.NewListWatchFromClient(core, resource, corev1.NamespaceAll, fields.Everything())
-	r := cache.NewReflectorWithOptions(failFast{lw}, s.kind, s, cache.ReflectorOptions{Name: resource})
+	r := cache.NewReflectorWithOptions(source{lw}, s.kind, s, cache.ReflectorOptions{Name: resource})
 	retry := newBackoff()
+	said := ""
 	for ctx.Err() == nil {
 		start := time.Now()
 		err := r.ListAndWatchWithContext(ctx)
@@ -56,8 +62,10 @@ func follow(ctx context.Context, core rest.Interface, resource string, s *sink, 
 		}
 		if time.Since(start) > 10*time.Second {
 			retry.Reset()
+			said = ""
 		}
-		if err != nil {
+		if err != nil && err.Error() != said { // once, and not with each try
+			said = err.Error()
 			log.WithField("resource", resource).Warnf("lost the API server, trying again: %v", err)
 		}
 		select {
@@ -67,17 +75,58 @@ func follow(ctx context.Context, core rest.Interface, resource string, s *sink, 
 	}
 }
 
-// failFast makes the reflector return from a watch that it cannot open, where
-// it would wait and try again by itself.
-type failFast struct{ *cache.ListWatch }
+// source is what the reflector reads from.
+type source struct{ *cache.ListWatch }
 
-// WatchWithContext implements cache.ListerWatcherWithContext.
-func (f failFast) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	w, err := f.ListWatch.WatchWithContext(ctx, options)
+// ListWithContext implements cache.ListerWithContext. It reads the latest state,
+// page by page, and keeps of each page only the fields that we use: all objects
+// in full would take hundreds of megabytes in a large cluster.
+func (s source) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	options.ResourceVersion, options.ResourceVersionMatch = "", ""
+	list, _, err := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		page, err := s.ListWatch.ListWithContext(ctx, options)
+		trim(page)
+		return page, err
+	}).List(ctx, options)
+	return list, err
+}
+
+// WatchWithContext implements cache.WatcherWithContext. It hides from the
+// reflector that a connection was refused, which the reflector would wait for.
+func (s source) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	w, err := s.ListWatch.WatchWithContext(ctx, options)
 	if utilnet.IsConnectionRefused(err) {
-		return nil, errors.New(err.Error()) // hides from the reflector what it would wait for
+		return nil, errors.New(err.Error())
 	}
 	return w, err
+}
+
+// trim drops from each object of a list what nobody reads.
+func trim(list runtime.Object) {
+	switch l := list.(type) {
+	case *corev1.PodList:
+		for i, p := range l.Items {
+			l.Items[i] = corev1.Pod{
+				ObjectMeta: trimmed(p.ObjectMeta),
+				Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
+				Status:     corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs},
+			}
+		}
+	case *corev1.NodeList:
+		for i, n := range l.Items {
+			l.Items[i] = corev1.Node{ObjectMeta: trimmed(n.ObjectMeta)}
+		}
+	}
+}
+
+func trimmed(m metav1.ObjectMeta) metav1.ObjectMeta {
+	out := metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}
+	for _, key := range []string{names.Annotation, names.AnnotationUID} {
+		if v, ok := m.Annotations[key]; ok {
+			metav1.SetMetaDataAnnotation(&out, key, v)
+		}
+	}
+	return out
 }
 
 // sink is where the reflector stores what it sees: it sends it on.

@@ -314,7 +314,7 @@ func TestAStatefulPodReturnsUnderItsName(t *testing.T) {
 
 func TestABadPodIsToldAndDoesNotDisturb(t *testing.T) {
 	need.Nothing(t, need.Cluster, world.Missing())
-	bad, err := cluster.Kube.CreatePod(t.Context(), "default", "bad", "minion1", func(p *corev1.Pod) {
+	_, err := cluster.Kube.CreatePod(t.Context(), "default", "bad", "minion1", func(p *corev1.Pod) {
 		p.Annotations = map[string]string{"kubernetes.io/ingress-bandwidth": "much", "ovn": "nonsense"}
 	})
 	if err != nil {
@@ -322,7 +322,7 @@ func TestABadPodIsToldAndDoesNotDisturb(t *testing.T) {
 	}
 	p := pods(t, map[string]string{"good": "minion1", "other": "minion2"})
 	answers(t, p["good"], p["other"].Addresses[0])
-	if bad, err = cluster.Kube.Client().CoreV1().Pods("default").Get(t.Context(), "bad", metav1.GetOptions{}); err != nil || bad.Status.Phase == corev1.PodRunning {
+	if bad, err := cluster.Kube.Client().CoreV1().Pods("default").Get(t.Context(), "bad", metav1.GetOptions{}); err != nil || bad.Status.Phase == corev1.PodRunning {
 		t.Errorf("a pod with a bad annotation runs: %v %v", bad.Status.Phase, err)
 	}
 	log := sh(t, cluster.Node("minion1"), "cat /var/log/openvswitch/ovn-k8s-cni-overlay.log")
