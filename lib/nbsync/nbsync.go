@@ -44,6 +44,8 @@ const maxUnits = 500
 type Sync struct {
 	DB  DB
 	Log *logrus.Entry // nil is silent
+
+	mirror *mirror
 }
 
 // Plan says what Apply would do now, and changes nothing.
@@ -52,7 +54,16 @@ func (s *Sync) Plan(want map[nb.Unit][]nb.Row) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newPlan(c, owned(), want)
+	return newPlan(c, s.refreshed(c), want)
+}
+
+// refreshed returns the mirror of the cache as it is now.
+func (s *Sync) refreshed(c *cache.TableCache) *mirror {
+	if s.mirror == nil {
+		s.mirror = newMirror()
+	}
+	s.mirror.refresh(c)
+	return s.mirror
 }
 
 func (s *Sync) cache() (*cache.TableCache, error) {
@@ -70,11 +81,9 @@ func (s *Sync) Owners() ([]nb.Unit, error) {
 		return nil, err
 	}
 	units := map[nb.Unit]bool{}
-	for name := range owned() {
-		for _, m := range c.Table(name).RowsShallow() {
-			if u, _ := ownerOf(m); u != "" {
-				units[u] = true
-			}
+	for _, t := range s.refreshed(c).of {
+		for u := range t.owned {
+			units[u] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(units)), nil
@@ -148,7 +157,7 @@ func (s *Sync) commit(ctx context.Context, p *Plan) error {
 	s.Log.WithFields(logrus.Fields{"units": len(p.units), "operations": len(p.ops), "ms": time.Since(start).Milliseconds()}).Debug("committed")
 	if err == nil {
 		for _, c := range p.Changes {
-			s.Log.WithField("unit", c.Unit).Infof("%s %s %s", c.Action, p.snap.tables[c.Table].kind, c.ID)
+			s.Log.WithField("unit", c.Unit).Infof("%s %s %s", c.Action, p.have.tables[c.Table].kind, c.ID)
 		}
 	}
 	return err

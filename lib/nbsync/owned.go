@@ -19,10 +19,9 @@ type table struct {
 	// keys says which keys of a map column are ours, as prefixes of their
 	// names besides ourKeys; all other keys are somebody else's.
 	keys map[string][]string
-	// parents are the set columns that rows of this table belong to.
-	parents []place
-	// has are the set columns that nb.Row.Has fills.
-	has []string
+	// refs are the set columns that refer to rows of the tables here: filled by
+	// nb.Row.In of those rows, or by nb.Row.Has of the row itself (has).
+	refs, has []string
 	// root tables keep rows that nothing refers to (isRoot in the schema).
 	root bool
 	// kind is what people call a row of this table.
@@ -31,9 +30,6 @@ type table struct {
 	// the wanted model: see nb.Row.Adopt.
 	fits func(have, want model.Model) bool
 }
-
-// A place is a set column of a table that refers to other rows.
-type place struct{ table, column string }
 
 // ourKeys are ours in external_ids of every table.
 const ourKeys = "ovn-k8s-"
@@ -46,6 +42,7 @@ func owned() map[string]*table {
 			model: &nbdb.LogicalRouter{}, root: true, kind: "logical router",
 			columns: []string{"name"},
 			keys:    map[string][]string{"external_ids": {names.ClusterRouterTag}},
+			refs:    []string{"ports"},
 			fits: func(have, _ model.Model) bool {
 				h := have.(*nbdb.LogicalRouter)
 				return h.ExternalIDs[names.ClusterRouterTag] == "yes" || h.Name == names.ClusterRouter
@@ -55,13 +52,13 @@ func owned() map[string]*table {
 			model: &nbdb.LogicalRouterPort{}, kind: "logical router port",
 			columns: []string{"name", "mac", "networks"},
 			keys:    map[string][]string{"external_ids": {names.ConnectToJoin}},
-			parents: []place{{nbdb.LogicalRouterTable, "ports"}},
 			fits:    sameName,
 		},
 		nbdb.LogicalSwitchTable: {
 			model: &nbdb.LogicalSwitch{}, root: true, kind: "logical switch",
 			columns: []string{"name"},
 			keys:    map[string][]string{"external_ids": {names.GatewayIP}, "other_config": {"subnet"}},
+			refs:    []string{"ports", "load_balancer_group"},
 			has:     []string{"load_balancer_group"},
 			fits:    switchFits,
 		},
@@ -72,13 +69,11 @@ func owned() map[string]*table {
 				"external_ids": {names.Namespace, names.Pod},
 				"options":      {"router-port", names.IfaceIDVer},
 			},
-			parents: []place{{nbdb.LogicalSwitchTable, "ports"}},
-			fits:    sameName,
+			fits: sameName,
 		},
 		nbdb.LoadBalancerGroupTable: {
 			model: &nbdb.LoadBalancerGroup{}, root: true, kind: "load balancer group",
 			columns: []string{"name"},
-			parents: []place{{nbdb.LogicalSwitchTable, "load_balancer_group"}},
 			fits:    sameName,
 		},
 	}
@@ -102,7 +97,7 @@ func switchFits(have, want model.Model) bool {
 	return sameName(have, want) && (h.Name == names.JoinSwitch || h.ExternalIDs[names.GatewayIP] != "")
 }
 
-func nameOf(m model.Model) string { return reflect.ValueOf(m).Elem().FieldByName("Name").String() }
+func nameOf(m model.Model) string { return m.(interface{ GetName() string }).GetName() }
 
 // clusterUnit owns the rows of tables that have no external_ids. In OVN 23.03
 // that is Load_Balancer_Group: such a row is ours if its name says so.
@@ -112,14 +107,14 @@ const clusterUnit nb.Unit = "cluster"
 // if the row is not ours. A pod's port of the Python era, which carries no
 // owner, is the pod's.
 func ownerOf(m model.Model) (nb.Unit, string) {
-	field := reflect.ValueOf(m).Elem().FieldByName("ExternalIDs")
-	if !field.IsValid() {
+	row, ok := m.(interface{ GetExternalIDs() map[string]string })
+	if !ok {
 		if name := nameOf(m); strings.HasPrefix(name, ourKeys) {
 			return clusterUnit, name
 		}
 		return "", ""
 	}
-	ids := field.Interface().(map[string]string)
+	ids := row.GetExternalIDs()
 	if port, ok := m.(*nbdb.LogicalSwitchPort); ok && ids[names.Owner] == "" && ids[names.Pod] == "true" {
 		if name, ok := strings.CutPrefix(port.Name, ids[names.Namespace]+"_"); ok {
 			return nb.Unit("pod/" + ids[names.Namespace] + "/" + name), port.Name
@@ -139,4 +134,21 @@ func ours(key string, prefixes []string) bool {
 		}
 	}
 	return false
+}
+
+// refs returns the UUIDs in a set column.
+func refs(m model.Model, column string) []string {
+	uuids, _ := columnOf(m, column).Interface().([]string)
+	return uuids
+}
+
+// columnOf returns the field of a model that holds a column.
+func columnOf(m model.Model, column string) reflect.Value {
+	v := reflect.ValueOf(m).Elem()
+	for i := range v.NumField() {
+		if v.Type().Field(i).Tag.Get("ovsdb") == column {
+			return v.Field(i)
+		}
+	}
+	panic("nbsync: " + v.Type().Name() + " has no column " + column)
 }

@@ -59,7 +59,7 @@ type Plan struct {
 	ops     []ovsdb.Operation     // the transaction
 	inserts map[string]string     // by table/ID: the named UUID of a row to create
 	mutates map[location]*members // references to add and to take away
-	snap    *snapshot
+	have    *mirror
 	mapper  mapper.Mapper
 	model   model.DatabaseModel
 }
@@ -67,15 +67,14 @@ type Plan struct {
 type members struct{ add, remove []string }
 
 // newPlan compares what units want with what the cache holds.
-func newPlan(c *cache.TableCache, tables map[string]*table, want map[nb.Unit][]nb.Row) (*Plan, error) {
+func newPlan(c *cache.TableCache, have *mirror, want map[nb.Unit][]nb.Row) (*Plan, error) {
 	p := &Plan{
 		Failed: map[nb.Unit]error{}, inserts: map[string]string{}, mutates: map[location]*members{},
-		snap: newSnapshot(c, tables), model: c.DatabaseModel(), mapper: c.Mapper(),
+		have: have, model: c.DatabaseModel(), mapper: c.Mapper(),
 	}
-	have := p.rowsOf(want)
 	found := p.match(want)
 	for _, u := range p.units {
-		if err := p.addUnit(u, want[u], have[u], found); err != nil {
+		if err := p.addUnit(u, want[u], found); err != nil {
 			return nil, fmt.Errorf("planning %s: %w", u, err)
 		}
 	}
@@ -84,26 +83,6 @@ func newPlan(c *cache.TableCache, tables map[string]*table, want map[nb.Unit][]n
 	}
 	return p, nil
 }
-
-// rowsOf returns the UUIDs of the rows that the units own now.
-func (p *Plan) rowsOf(want map[nb.Unit][]nb.Row) map[nb.Unit]map[tableUUID]bool {
-	have := map[nb.Unit]map[tableUUID]bool{}
-	for name := range p.snap.tables {
-		for uuid, m := range p.snap.table(name) {
-			owner, _ := ownerOf(m)
-			if _, ok := want[owner]; !ok || owner == "" {
-				continue
-			}
-			if have[owner] == nil {
-				have[owner] = map[tableUUID]bool{}
-			}
-			have[owner][tableUUID{name, uuid}] = true
-		}
-	}
-	return have
-}
-
-type tableUUID struct{ table, uuid string }
 
 type tableID struct{ table, id string }
 
@@ -114,11 +93,11 @@ func (p *Plan) match(want map[nb.Unit][]nb.Row) map[tableID]string {
 	found := map[tableID]string{}
 	for _, u := range slices.Sorted(maps.Keys(want)) {
 		for _, r := range want[u] {
-			uuid, ok := p.snap.find(r.Table, r.ID)
+			uuid, ok := p.have.find(r.Table, r.ID)
 			if !ok {
 				var adopt bool
-				if uuid, adopt = p.snap.stranger(r); uuid != "" && !adopt {
-					p.Failed[u] = fmt.Errorf("%s %q exists and is not ours: rename or delete it", p.snap.tables[r.Table].kind, nameOf(r.Model))
+				if uuid, adopt = p.have.stranger(r); uuid != "" && !adopt {
+					p.Failed[u] = fmt.Errorf("%s %q exists and is not ours: rename or delete it", p.have.tables[r.Table].kind, nameOf(r.Model))
 				}
 			}
 			found[tableID{r.Table, r.ID}] = uuid
@@ -164,8 +143,8 @@ func (p *Plan) missing(rows []nb.Row, found map[tableID]string) string {
 			if _, ok := found[tableID{ref.Table, ref.ID}]; ok {
 				continue
 			}
-			if _, ok := p.snap.find(ref.Table, ref.ID); !ok {
-				return p.snap.tables[ref.Table].kind + " " + ref.ID
+			if _, ok := p.have.find(ref.Table, ref.ID); !ok {
+				return p.have.tables[ref.Table].kind + " " + ref.ID
 			}
 		}
 	}
@@ -173,10 +152,11 @@ func (p *Plan) missing(rows []nb.Row, found map[tableID]string) string {
 }
 
 // addUnit adds the operations that one unit needs.
-func (p *Plan) addUnit(u nb.Unit, want []nb.Row, have map[tableUUID]bool, found map[tableID]string) error {
+func (p *Plan) addUnit(u nb.Unit, want []nb.Row, found map[tableID]string) error {
+	keep := map[string]bool{} // by UUID
 	for _, r := range want {
 		uuid := found[tableID{r.Table, r.ID}]
-		delete(have, tableUUID{r.Table, uuid})
+		keep[uuid] = true
 		var detail []string
 		var err error
 		if uuid == "" {
@@ -195,10 +175,12 @@ func (p *Plan) addUnit(u nb.Unit, want []nb.Row, have map[tableUUID]bool, found 
 			p.Changes = append(p.Changes, Change{u, Update, r.Table, r.ID, detail})
 		}
 	}
-	for _, tu := range slices.SortedFunc(maps.Keys(have), func(a, b tableUUID) int {
-		return strings.Compare(a.table+a.uuid, b.table+b.uuid)
-	}) {
-		p.remove(u, tu)
+	for _, table := range slices.Sorted(maps.Keys(p.have.of)) {
+		for _, uuid := range slices.Sorted(slices.Values(p.have.of[table].owned[u])) {
+			if !keep[uuid] {
+				p.remove(u, table, uuid)
+			}
+		}
 	}
 	return nil
 }
@@ -246,7 +228,7 @@ func withOwner(r nb.Row, u nb.Unit) model.Model {
 // update adds the operations that make the row with the given UUID like r, and
 // says what they change.
 func (p *Plan) update(u nb.Unit, r nb.Row, uuid string) (detail []string, err error) {
-	have, want, t := p.snap.table(r.Table)[uuid], withOwner(r, u), p.snap.tables[r.Table]
+	have, want, t := p.have.row(r.Table, uuid), withOwner(r, u), p.have.tables[r.Table]
 	var fields []any
 	for _, c := range t.columns {
 		h, w := columnOf(have, c), columnOf(want, c)
@@ -336,7 +318,7 @@ func (p *Plan) place(r nb.Row, uuid string, found map[tableID]string) (detail []
 	for _, ref := range r.In {
 		want = append(want, location{ref.Table, p.resolve(ref, found), ref.Column})
 	}
-	have := p.snap.refersTo(r.Table, uuid)
+	have := p.have.referrers[uuid]
 	for _, at := range want {
 		if !slices.Contains(have, at) {
 			p.mutate(at).add = append(p.mutate(at).add, uuid)
@@ -367,7 +349,7 @@ func (p *Plan) fill(r nb.Row, uuid string, found map[tableID]string) (detail []s
 	}
 	for at, children := range want {
 		have := map[string]bool{}
-		if m := p.snap.table(r.Table)[uuid]; m != nil {
+		if m := p.have.row(r.Table, uuid); m != nil {
 			for _, child := range refs(m, at.column) {
 				have[child] = true
 			}
@@ -378,7 +360,7 @@ func (p *Plan) fill(r nb.Row, uuid string, found map[tableID]string) (detail []s
 				detail = append(detail, fmt.Sprintf("%s: add %s", at.column, ref.ID))
 			}
 			for stranger := range have {
-				m := p.snap.table(ref.Table)[stranger]
+				m := p.have.row(ref.Table, stranger)
 				if _, wanted := children[stranger]; wanted || m == nil {
 					continue
 				}
@@ -401,7 +383,7 @@ func (p *Plan) resolve(ref nb.Ref, found map[tableID]string) string {
 	if uuid := found[tableID{ref.Table, ref.ID}]; uuid != "" {
 		return uuid
 	}
-	if uuid, ok := p.snap.find(ref.Table, ref.ID); ok {
+	if uuid, ok := p.have.find(ref.Table, ref.ID); ok {
 		return uuid
 	}
 	return pending(ref)
@@ -412,18 +394,18 @@ func pending(ref nb.Ref) string { return "pending/" + ref.Table + "/" + ref.ID }
 
 // remove takes a row out of all columns that refer to it. The database itself
 // deletes rows that nothing refers to, but for those of root tables.
-func (p *Plan) remove(u nb.Unit, tu tableUUID) {
-	_, id := ownerOf(p.snap.table(tu.table)[tu.uuid])
-	for _, at := range p.snap.refersTo(tu.table, tu.uuid) {
-		p.mutate(at).remove = append(p.mutate(at).remove, tu.uuid)
+func (p *Plan) remove(u nb.Unit, table, uuid string) {
+	_, id := ownerOf(p.have.row(table, uuid))
+	for _, at := range p.have.referrers[uuid] {
+		p.mutate(at).remove = append(p.mutate(at).remove, uuid)
 	}
-	if p.snap.tables[tu.table].root {
+	if p.have.tables[table].root {
 		p.ops = append(p.ops, ovsdb.Operation{
-			Op: ovsdb.OperationDelete, Table: tu.table,
-			Where: []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: tu.uuid})},
+			Op: ovsdb.OperationDelete, Table: table,
+			Where: []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})},
 		})
 	}
-	p.Changes = append(p.Changes, Change{u, Delete, tu.table, id, nil})
+	p.Changes = append(p.Changes, Change{u, Delete, table, id, nil})
 }
 
 func (p *Plan) mutate(at location) *members {
@@ -468,10 +450,10 @@ func (p *Plan) named(uuid string) string {
 }
 
 func (p *Plan) describe(at location) string {
-	if m := p.snap.table(at.table)[at.uuid]; m != nil {
+	if m := p.have.row(at.table, at.uuid); m != nil {
 		return nameOf(m)
 	}
-	return "new " + p.snap.tables[at.table].kind
+	return "new " + p.have.tables[at.table].kind
 }
 
 func compareLocations(a, b location) int {

@@ -1,0 +1,152 @@
+package nbsync
+
+import (
+	"slices"
+
+	"github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/model"
+
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+)
+
+// A mirror finds rows of the cache by owner, ID and name, and the rows that
+// refer to a row. It is brought up to date before each plan: looking rows up one
+// by one in the cache would copy each of them, and a switch's whole list of
+// ports for each of its ports.
+//
+// The cache never changes a row, but replaces it. So a row that is still the
+// same pointer need not be looked at again.
+type mirror struct {
+	tables map[string]*table
+	of     map[string]*tableMirror
+	// referrers are, by UUID, the places that refer to a row. UUIDs are unique
+	// in the database.
+	referrers map[string][]location
+}
+
+// A location is one set column of one row.
+type location struct{ table, uuid, column string }
+
+type tableMirror struct {
+	rows  map[string]model.Model // by UUID; read only
+	owned map[nb.Unit][]string   // UUIDs
+	ids   map[string]string      // by ID of ours: the UUID
+	// strangers are rows that are not ours, by name.
+	strangers map[string][]string
+}
+
+func newMirror() *mirror {
+	m := &mirror{tables: owned(), of: map[string]*tableMirror{}, referrers: map[string][]location{}}
+	for name := range m.tables {
+		m.of[name] = &tableMirror{
+			rows: map[string]model.Model{}, owned: map[nb.Unit][]string{}, ids: map[string]string{}, strangers: map[string][]string{},
+		}
+	}
+	return m
+}
+
+// refresh takes in what changed in the cache.
+func (m *mirror) refresh(c *cache.TableCache) {
+	for name, t := range m.of {
+		now := c.Table(name).RowsShallow()
+		gone := len(t.rows)
+		for uuid, row := range now {
+			old, known := t.rows[uuid]
+			if known {
+				gone--
+			}
+			if old == row {
+				continue
+			}
+			if known {
+				m.forget(name, uuid, old)
+			}
+			m.learn(name, uuid, row)
+		}
+		if gone == 0 {
+			continue
+		}
+		for uuid, row := range t.rows {
+			if now[uuid] == nil {
+				m.forget(name, uuid, row)
+			}
+		}
+	}
+}
+
+func (m *mirror) learn(name, uuid string, row model.Model) {
+	t := m.of[name]
+	t.rows[uuid] = row
+	if owner, id := ownerOf(row); owner != "" {
+		t.owned[owner] = append(t.owned[owner], uuid)
+		t.ids[id] = uuid
+	} else {
+		t.strangers[nameOf(row)] = append(t.strangers[nameOf(row)], uuid)
+	}
+	for _, column := range m.tables[name].refs {
+		for _, child := range refs(row, column) {
+			m.referrers[child] = append(m.referrers[child], location{name, uuid, column})
+		}
+	}
+}
+
+func (m *mirror) forget(name, uuid string, row model.Model) {
+	t := m.of[name]
+	delete(t.rows, uuid)
+	if owner, id := ownerOf(row); owner == "" {
+		take(t.strangers, nameOf(row), uuid)
+	} else {
+		take(t.owned, owner, uuid)
+		if t.ids[id] == uuid {
+			delete(t.ids, id)
+		}
+	}
+	for _, column := range m.tables[name].refs {
+		for _, child := range refs(row, column) {
+			take(m.referrers, child, location{name, uuid, column})
+		}
+	}
+}
+
+// take removes v from the list of key k.
+func take[K, V comparable](lists map[K][]V, k K, v V) {
+	list := lists[k]
+	if i := slices.Index(list, v); i >= 0 {
+		list = slices.Delete(list, i, i+1)
+	}
+	if lists[k] = list; len(list) == 0 {
+		delete(lists, k)
+	}
+}
+
+// row returns a row by its UUID, nil if it is not there.
+func (m *mirror) row(table, uuid string) model.Model { return m.of[table].rows[uuid] }
+
+// find returns the UUID of our row with the given ID.
+func (m *mirror) find(table, id string) (string, bool) {
+	uuid, ok := m.of[table].ids[id]
+	return uuid, ok
+}
+
+// stranger returns the UUID of a row that is nobody's of ours and stands where
+// want should be: one with the same name, or the one that want may take over. It
+// reports whether want may.
+func (m *mirror) stranger(want nb.Row) (uuid string, adopt bool) {
+	t, fits := m.of[want.Table], m.tables[want.Table].fits
+	candidates := t.strangers[nameOf(want.Model)]
+	if len(candidates) == 0 && want.Table == nbdb.LogicalRouterTable {
+		for _, others := range t.strangers { // the cluster router may have any name
+			for _, other := range others {
+				if fits(t.rows[other], want.Model) {
+					candidates = append(candidates, other)
+				}
+			}
+		}
+	}
+	if len(candidates) == 0 {
+		return "", false
+	}
+	uuid = slices.Min(candidates)
+	return uuid, want.Adopt && fits(t.rows[uuid], want.Model)
+}
