@@ -56,8 +56,7 @@ func measureCNI(ctx context.Context, b *bench) error {
 	}
 	b.closeField() // one control plane is enough
 	b.say("cni: building the reference plugins")
-	reference, err := b.programs.buildReference(ctx)
-	if err != nil {
+	if err := b.programs.buildReference(ctx); err != nil {
 		return err
 	}
 	log := func(line string) { b.say("%s", line) }
@@ -92,7 +91,7 @@ func measureCNI(ctx context.Context, b *bench) error {
 			return err
 		}
 	}
-	return n.tell(ctx, reference)
+	return n.tell(ctx)
 }
 
 // A cniNode is the node on which plugins are called.
@@ -321,7 +320,7 @@ func (n *cniNode) stages(from int64, values map[string][]float64) error {
 }
 
 // tell adds the results to the report.
-func (n *cniNode) tell(ctx context.Context, reference string) error {
+func (n *cniNode) tell(ctx context.Context) error {
 	var enter []float64
 	for range 20 {
 		began := time.Now()
@@ -341,7 +340,7 @@ func (n *cniNode) tell(ctx context.Context, reference string) error {
 			return out
 		}
 		name := "CNI ADD, " + way
-		n.report.beside(name+", p50", "ms", 0, of("ours", 50), of("ptp", 50)).note("yardstick: ptp %s with host-local; both include %s ms of nsenter", reference, number(&entering))
+		n.report.beside(name+", p50", "ms", 0, of("ours", 50), of("ptp", 50)).note("yardstick: ptp %s with host-local; both include %s ms of nsenter", referenceVersion, number(&entering))
 		n.report.beside(name+", p99", "ms", 0, of("ours", 99), of("ptp", 99))
 		if way == together {
 			n.report.beside(name+", until the last has ended", "s", 0, of("all ours", 50), of("all ptp", 50))

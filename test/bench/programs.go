@@ -15,8 +15,11 @@ import (
 const modulePath = "ovn-k8s"
 
 // The reference plugins are built as they are published, with their own
-// dependencies, in the version that this module uses.
-const referenceModule = "github.com/containernetworking/plugins"
+// dependencies.
+const (
+	referenceModule  = "github.com/containernetworking/plugins"
+	referenceVersion = "v1.9.0"
+)
 
 // programs are what is measured, in a directory of their own.
 type programs struct{ dir string }
@@ -42,13 +45,12 @@ func build(ctx context.Context, say sayer) (*programs, error) {
 }
 
 // buildReference builds the reference plugins.
-func (p *programs) buildReference(ctx context.Context) (version string, err error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", referenceModule).Output()
-	if err != nil {
-		return "", fmt.Errorf("looking for the version of %s: %w", referenceModule, err)
+func (p *programs) buildReference(ctx context.Context) error {
+	var args []string
+	for _, plugin := range []string{"main/ptp", "ipam/host-local"} {
+		args = append(args, referenceModule+"/plugins/"+plugin+"@"+referenceVersion)
 	}
-	version = strings.TrimSpace(string(out))
-	return version, p.gotool(ctx, "install", "-trimpath", referenceModule+"/plugins/main/ptp@"+version, referenceModule+"/plugins/ipam/host-local@"+version)
+	return p.gotool(ctx, append([]string{"install", "-trimpath"}, args...)...)
 }
 
 func (p *programs) gotool(ctx context.Context, args ...string) error {

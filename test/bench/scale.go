@@ -12,8 +12,9 @@ import (
 )
 
 // Memory counts as settled when it has not fallen by more than a little for
-// longer than two minutes, after which Go's runtime collects garbage in any case,
-// even in an idle program, and returns what is free to the system.
+// bench.settle. By default that is more than two minutes, after which Go's
+// runtime collects garbage in any case, even in an idle program, and returns what
+// is free to the system.
 const (
 	settleTime  = 130 * time.Second
 	settleLimit = 6 * time.Minute
@@ -46,7 +47,7 @@ func (f *field) measureMemory(ctx context.Context, b *bench, r *runner) error {
 		return err
 	}
 	b.say("scale: an idle watcher, until its memory settles")
-	idle, err := settledMemory(ctx, r)
+	idle, err := b.settledMemory(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func (f *field) measureMemory(ctx context.Context, b *bench, r *runner) error {
 	if err := f.settle(); err != nil {
 		return err
 	}
-	full, err := settledMemory(ctx, r)
+	full, err := b.settledMemory(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -75,12 +76,12 @@ func (f *field) measureMemory(ctx context.Context, b *bench, r *runner) error {
 	if err := f.empty(ctx); err != nil {
 		return err
 	}
-	after, err := settledMemory(ctx, r)
+	after, err := b.settledMemory(ctx, r)
 	if err != nil {
 		return err
 	}
 	b.say("scale: %.1f MB without pods", after)
-	b.report.alone("watcher memory, idle", "MB", 60, idle).note("VmRSS of /proc/PID/status, once it has not fallen for %.0f s; %d nodes, no pods", settleTime.Seconds(), nodes)
+	b.report.alone("watcher memory, idle", "MB", 60, idle).note("VmRSS of /proc/PID/status, once it has not fallen for %.0f s; %d nodes, no pods", b.settle.Seconds(), nodes)
 	b.report.alone(fmt.Sprintf("watcher memory, %d pods", b.many), "MB", 100, full).note("%.0f MB when the last of the burst was done", peak)
 	b.report.alone("watcher memory, after their deletion", "MB", idle*1.1, after).note("aim: idle + 10 %%")
 	b.report.alone(fmt.Sprintf("%d pods in a burst: rate", b.many), "pods/s", 0, float64(b.many)/filled.took.Seconds())
@@ -88,10 +89,10 @@ func (f *field) measureMemory(ctx context.Context, b *bench, r *runner) error {
 }
 
 // settledMemory waits until a process needs no less memory than before.
-func settledMemory(ctx context.Context, r *runner) (float64, error) {
+func (b *bench) settledMemory(ctx context.Context, r *runner) (float64, error) {
 	least, err := r.rss()
 	since := time.Now()
-	for began := time.Now(); err == nil && time.Since(since) < settleTime && time.Since(began) < settleLimit; {
+	for began := time.Now(); err == nil && time.Since(since) < b.settle && time.Since(began) < settleLimit; {
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
@@ -236,7 +237,7 @@ func (f *field) measureRestart(ctx context.Context, b *bench, r *runner) error {
 		memory = append(memory, rss)
 		b.say("scale: restart took %.2f s, wrote %d transactions, %.1f MB", time.Since(began).Seconds(), now-records, rss)
 	}
-	settled, err := settledMemory(ctx, r)
+	settled, err := b.settledMemory(ctx, r)
 	if err != nil {
 		return err
 	}
