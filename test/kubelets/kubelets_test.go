@@ -27,6 +27,7 @@ import (
 	"ovn-k8s/test/lifeline"
 	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
+	"ovn-k8s/test/world"
 )
 
 //go:embed testdata/workloads.yaml
@@ -34,6 +35,11 @@ var workloads []byte
 
 //go:embed testdata/static.yaml
 var staticPod []byte
+
+// connectJob takes a name, the image and whom to connect to.
+const connectJob = `{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": %q},
+"spec": {"completions": 10, "parallelism": 5, "backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never",
+"containers": [{"name": "connect", "image": %q, "args": ["connect", "--protocol=udp", "--timeout=10s", "%v"]}]}}}}`
 
 const (
 	// level is demanded by OVNK8S_TEST_NEED only by those who have a kubelet.
@@ -64,6 +70,7 @@ func TestKubelets(t *testing.T) {
 		{"StatefulSet", testStatefulSet},
 		{"ForcedDeletion", testForcedDeletion},
 		{"Job", testJob},
+		{"FirstPacket", testFirstPacket},
 		{"Bandwidth", testBandwidth},
 		{"HostNetwork", testHostNetwork},
 		{"StaticPod", testStaticPod},
@@ -73,6 +80,7 @@ func TestKubelets(t *testing.T) {
 		{"WatcherKilled", testWatcherKilled},
 		{"NodeServicesRestarted", testServicesRestarted},
 		{"NodeRebooted", testRebooted},
+		{"NodeDeleted", testNodeDeleted},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, c) })
 	}
@@ -99,8 +107,12 @@ func newCluster(t *testing.T) *cluster {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
+	bin, err := world.Build(ctx, func(l string) { t.Log(l) })
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := &cluster{}
-	if c.Cluster, err = Start(ctx, dir, build(t, dir), func(l string) { t.Log(l) }); err != nil {
+	if c.Cluster, err = Start(ctx, dir, bin, func(l string) { t.Log(l) }); err != nil {
 		t.Fatalf("%v; logs are in %s", err, dir)
 	}
 	t.Cleanup(func() {
@@ -119,21 +131,6 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	return c
-}
-
-// build builds the suite's programs.
-func build(t *testing.T, dir string) string {
-	t.Helper()
-	bin := filepath.Join(dir, "bin")
-	if err := os.MkdirAll(bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("go", "build", "-trimpath", "-o", bin, "ovn-k8s/ovn-k8s-overlay", "ovn-k8s/ovn-k8s-watcher", "ovn-k8s/ovn-k8s-cni-overlay")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("building the programs: %v: %s", err, out)
-	}
-	return bin
 }
 
 // keep waits for an interrupt if KEEP=1, so that one can look at the cluster.
@@ -259,7 +256,6 @@ func (c *cluster) traces(t *testing.T) []string {
 		}
 		collect(n, "link", "sh", "-c", "ls /sys/class/net")
 		collect(n, "namespace", "sh", "-c", "ls /run/netns")
-		collect(n, "shim", "sh", "-c", "pgrep -x containerd-shim || true")
 	}
 	for _, table := range []string{"Logical_Switch_Port", "Address_Set", "QoS", "DHCP_Options"} {
 		collect(c.Runtimes[0], "NB "+table, "ovn-nbctl", "--bare", "--columns=_uuid", "list", table)
@@ -454,9 +450,9 @@ func testConnectivity(t *testing.T, c *cluster) {
 	pods := c.awaitPods(t, "app=web", webReplicas)
 	for _, from := range c.Nodes {
 		for _, to := range c.Nodes {
-			a, b := onNode(t, pods, from.Name), onNode(t, pods, to.Name)
+			a := onNode(t, pods, from.Name)
 			slices.Reverse(pods) // another one on the same node
-			b = onNode(t, pods, to.Name)
+			b := onNode(t, pods, to.Name)
 			c.reach(t, a, b)
 			c.reachFromNode(t, from.Name, b)
 		}
@@ -618,6 +614,33 @@ func testJob(t *testing.T, c *cluster) {
 	c.kubectl(t, "wait", "--for=condition=Complete", "--timeout=60s", "job/work")
 	c.leaves(t, c.empty)
 	c.check(t)
+}
+
+// testFirstPacket has pods that send one datagram to pods on both nodes, as the
+// first thing they do, and must get an answer.
+func testFirstPacket(t *testing.T, c *cluster) {
+	c.clear(t)
+	pods := c.scale(t, 4)
+	for _, n := range c.Nodes {
+		for i, address := range addresses(onNode(t, pods, n.Name)) {
+			job := fmt.Sprintf(connectJob, fmt.Sprintf("connect-%s-%d", n.Name, i), AgnhostImage, netip.AddrPortFrom(address, udpPort))
+			if err := c.kube.Apply(c.ctx(t), []byte(job)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c.await(t, func() error {
+		ended := c.kubectl(t, "get", "jobs", "-o", "jsonpath={.items[*].status.conditions[?(@.status=='True')].type}")
+		if strings.Contains(ended, "Failed") || strings.Count(ended+" ", "Complete ") == 2*len(c.Nodes) {
+			return nil
+		}
+		return fmt.Errorf("of the jobs are %s", ended)
+	})
+	if failed := c.kubectl(t, "get", "pods", "--field-selector=status.phase=Failed", "-o", "name"); failed != "" {
+		t.Errorf("a packet was lost: %s; logs: %s", failed, c.kubectl(t, append([]string{"logs"}, strings.Fields(failed)[0])...))
+	}
+	c.kubectl(t, "delete", "jobs", "--all")
+	c.clear(t)
 }
 
 // testBandwidth makes pods with limits, whose queues must go with them.
@@ -853,4 +876,32 @@ func testRebooted(t *testing.T, c *cluster) {
 			t.Errorf("%s had %v and has %v", p.Name, addresses(pods[old]), addresses(p))
 		}
 	}
+}
+
+// testNodeDeleted deletes a Node whose kubelet then registers it again.
+func testNodeDeleted(t *testing.T, c *cluster) {
+	c.clear(t)
+	pods := c.scale(t, 6)
+	r := c.Runtime("minion1")
+	r.Stop()
+	c.kubectl(t, "delete", "node", "minion1")
+	for _, p := range pods {
+		if p.Spec.NodeName == "minion1" {
+			c.kubectl(t, "delete", "pod", p.Name, "--force", "--grace-period=0")
+		}
+	}
+	for _, p := range c.awaitPods(t, "app=web", 6) {
+		if p.Spec.NodeName != "master" {
+			t.Errorf("%s is on %s", p.Name, p.Spec.NodeName)
+		}
+	}
+	c.check(t)
+	if err := r.Start(c.ctx(t)); err != nil {
+		t.Fatal(err)
+	}
+	c.kubectl(t, "wait", "--for=create", "--timeout=60s", "node/minion1")
+	c.kubectl(t, "wait", "--for=condition=Ready", "--timeout=60s", "node/minion1")
+	c.connected(t, c.scale(t, 12))
+	c.check(t)
+	c.clear(t)
 }

@@ -15,7 +15,7 @@ for dir in /var/lib/containerd /var/lib/kubelet; do
 	mount -t tmpfs tmpfs $dir
 done
 mkdir -p /var/log/pods /var/log/containers /etc/kubernetes/manifests
-# The one plugin that containerd before 2.0 calls besides the configured ones.
+# The one plugin that containerd calls besides the configured ones.
 for dir in /usr/lib/cni /usr/libexec/cni; do
 	[ ! -x $dir/loopback ] || ln -sf $dir/loopback /opt/cni/bin/loopback
 done
