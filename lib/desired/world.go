@@ -409,6 +409,10 @@ func (w *World) Units() []nb.Unit {
 	return us
 }
 
+// Ports is about how many logical ports there should be: those of pods and of
+// nodes.
+func (w *World) Ports() int { return len(w.pods) + 3*len(w.cluster.Nodes) }
+
 // Cluster is the topology as it was put last.
 func (w *World) Cluster() topology.Cluster { return w.cluster }
 

@@ -14,8 +14,8 @@ import (
 )
 
 // A Loop takes in events, which mark keys as dirty, and calls Sync with the
-// keys that may be out of date. Take and Sync are called by Run's goroutine
-// only, so what they share needs no lock.
+// keys that may be out of date. Take, Prompt, Sync and Gap are called by Run's
+// goroutine only, so what they share needs no lock.
 //
 // What arrives while Sync runs is gathered into the next call. A key that fails
 // is tried again after its backoff, or as soon as an event marks it.
@@ -26,6 +26,10 @@ type Loop[E any, K cmp.Ordered] struct {
 	// Sync brings dirty keys up to date. It returns those that it could not,
 	// each with the reason. It may find more keys to do: those count as dirty.
 	Sync func(ctx context.Context, dirty []K) (failed map[K]error)
+	// Prompt is called with keys as soon as they are dirty, even within a gap, and
+	// before Sync gets them. It does what need not be gathered, and returns more
+	// keys that it found dirty. nil means that there is nothing to do.
+	Prompt func(dirty []K) (more []K)
 	// Gap is asked after each call of Sync how long to gather events before the
 	// next one. nil means not at all.
 	Gap func() time.Duration
@@ -67,7 +71,7 @@ func (l *Loop[E, K]) Send(events ...E) {
 	}
 }
 
-// Run calls Take and Sync until ctx is done, and returns ctx's error.
+// Run calls Take, Prompt and Sync until ctx is done, and returns ctx's error.
 func (l *Loop[E, K]) Run(ctx context.Context) error {
 	l.init()
 	var resync <-chan time.Time
@@ -76,63 +80,55 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 		defer t.Stop()
 		resync = t.C
 	}
+	batch := map[K]bool{}
+	var gap <-chan time.Time // nil: the next call of Sync need not wait
 	for {
-		retry := l.nextRetry()
-		var batch map[K]bool
+		var fresh []K
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-l.wake:
 		case <-resync:
-			batch = setOf(l.All())
-		case <-retry:
+			fresh = l.All()
+		case <-l.nextRetry():
+		case <-gap:
+			gap = nil
 		}
-		batch = l.gather(batch)
-		if len(batch) == 0 {
+		l.gather(batch, fresh)
+		if gap != nil || len(batch) == 0 {
 			continue
 		}
 		l.sync(ctx, batch)
+		clear(batch)
 		if l.Gap != nil {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(l.Gap()):
+			if d := l.Gap(); d > 0 {
+				gap = time.After(d)
 			}
 		}
 	}
 }
 
-func setOf[K cmp.Ordered](keys []K) map[K]bool {
-	set := make(map[K]bool, len(keys))
-	for _, k := range keys {
-		set[k] = true
-	}
-	return set
-}
-
-// gather takes in all events that wait and adds the keys that they make dirty,
-// and those whose backoff is over, to batch.
-func (l *Loop[E, K]) gather(batch map[K]bool) map[K]bool {
+// gather adds fresh keys to batch, those that waiting events make dirty, and
+// those whose backoff is over.
+func (l *Loop[E, K]) gather(batch map[K]bool, fresh []K) {
 	l.mu.Lock()
 	events := l.events
 	l.events = nil
-	l.mu.Unlock()
-	if batch == nil {
-		batch = map[K]bool{}
-	}
-	for _, e := range events {
-		for _, k := range l.Take(e) {
-			batch[k] = true
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	for k, f := range l.failed {
-		if !time.Now().Before(f.next) {
-			batch[k] = true
+		if !batch[k] && !time.Now().Before(f.next) {
+			fresh = append(fresh, k)
 		}
 	}
-	return batch
+	l.mu.Unlock()
+	for _, e := range events {
+		fresh = append(fresh, l.Take(e)...)
+	}
+	if l.Prompt != nil && len(fresh) > 0 {
+		fresh = append(fresh, l.Prompt(fresh)...)
+	}
+	for _, k := range fresh {
+		batch[k] = true
+	}
 }
 
 func (l *Loop[E, K]) sync(ctx context.Context, batch map[K]bool) {
@@ -174,8 +170,12 @@ func (l *Loop[E, K]) nextRetry() <-chan time.Time {
 	if next.IsZero() {
 		return nil
 	}
-	return time.After(time.Until(next))
+	return time.After(max(time.Until(next), retryPause))
 }
+
+// retryPause keeps a key whose backoff ends within a gap from being looked at
+// again and again until the gap is over.
+const retryPause = 10 * time.Millisecond
 
 // Status is the state of a Loop, for people.
 type Status[K cmp.Ordered] struct {

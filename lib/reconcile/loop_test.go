@@ -47,6 +47,35 @@ func TestGathersWhatArrivesInTheGap(t *testing.T) {
 	})
 }
 
+func TestPromptDoesNotWaitForTheGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, calls := recorder(nil)
+		var prompt []string
+		l.Prompt = func(dirty []string) []string {
+			prompt = append(prompt, dirty...)
+			if slices.Contains(dirty, "b") {
+				return []string{"found"}
+			}
+			return nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go l.Run(ctx)
+		l.Send("a")
+		synctest.Wait()
+		l.Send("b")
+		synctest.Wait()
+		if want := []string{"a", "b"}; !slices.Equal(prompt, want) || len(*calls) != 1 {
+			t.Errorf("prompt %q, want %q; %d calls", prompt, want, len(*calls))
+		}
+		time.Sleep(150 * time.Millisecond)
+		cancel()
+		synctest.Wait()
+		if want := [][]string{{"a"}, {"b", "found"}}; !slices.EqualFunc(*calls, want, slices.Equal) {
+			t.Errorf("calls %q, want %q", *calls, want)
+		}
+	})
+}
+
 func TestFailedKeysAreTriedAgainLaterAndLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := map[string]error{"bad": errors.New("no")}

@@ -45,19 +45,21 @@ type engine struct {
 	missing    map[string]bool
 	saved      *topology.Cluster  // the copy of the topology, as far as known
 	complained map[nb.Unit]string // what was said last of units that fail
-	written    int                // rows that the last sync changed
+	unwritten  map[nb.Unit]error  // why annotations of units in the batch were not written
+	pace       pacer
+	written    int // rows that the last sync changed
 }
 
 func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 	e := &engine{
 		links: l, log: log("watcher"), sync: nbsync.Sync{DB: l.db, Log: log("nbsync")},
 		world: desired.NewWorld(), missing: map[string]bool{"topology": true, "*v1.Pod": true, "*v1.Node": true},
-		complained: map[nb.Unit]string{},
+		complained: map[nb.Unit]string{}, unwritten: map[nb.Unit]error{},
 	}
 	e.notes = newAnnotator(l.cluster, e.world, e.send)
 	e.loop = reconcile.Loop[event, nb.Unit]{
-		Take: func(ev event) []nb.Unit { return ev() },
-		Sync: e.reconcile, Gap: e.gap,
+		Take:   func(ev event) []nb.Unit { return ev() },
+		Prompt: e.prompt, Sync: e.reconcile, Gap: e.gap,
 		Resync: 10 * time.Minute, All: e.all,
 	}
 	return e
@@ -235,12 +237,29 @@ func (e *engine) take(ev kube.Event) []nb.Unit {
 	return e.world.Put(ev.Object)
 }
 
+// prompt gives addresses to pods and has their annotations written, which need
+// not wait for the next transaction: it is the Prompt of the loop.
+func (e *engine) prompt(dirty []nb.Unit) []nb.Unit {
+	if len(e.missing) > 0 {
+		return nil
+	}
+	settled := e.world.Settle()
+	for _, u := range slices.Concat(dirty, settled) {
+		delete(e.unwritten, u)
+		if a, ok := e.world.Annotation(u); ok {
+			if err := e.notes.want(u, a); err != nil {
+				e.unwritten[u] = err
+			}
+		}
+	}
+	return settled
+}
+
 // reconcile brings units up to date: it is the Sync of the loop.
 func (e *engine) reconcile(ctx context.Context, dirty []nb.Unit) map[nb.Unit]error {
 	if len(e.missing) > 0 {
 		return nil
 	}
-	dirty = append(dirty, e.world.Settle()...)
 	want, failed := map[nb.Unit][]nb.Row{}, map[nb.Unit]error{}
 	for _, u := range dirty {
 		if _, done := want[u]; done || !ours(u) {
@@ -251,12 +270,9 @@ func (e *engine) reconcile(ctx context.Context, dirty []nb.Unit) map[nb.Unit]err
 		if err != nil {
 			failed[u] = err
 		}
-		if a, ok := e.world.Annotation(u); ok {
-			if err := e.notes.want(u, a); err != nil {
-				failed[u] = err
-			}
-		}
 	}
+	maps.Copy(failed, e.unwritten)
+	clear(e.unwritten)
 	changes, refused := e.sync.Apply(ctx, want)
 	e.written = len(changes)
 	maps.Copy(failed, refused)
@@ -267,17 +283,10 @@ func (e *engine) reconcile(ctx context.Context, dirty []nb.Unit) map[nb.Unit]err
 	return failed
 }
 
-// perRow and maxGap pace the transactions. ovn-northd 23.03 computes everything
-// again for each transaction; with 100 nodes that comes to about 3 ms of its
-// time for a pod, when pods come in batches. A pod that comes alone does not
-// wait.
-const (
-	perRow = 4 * time.Millisecond
-	maxGap = 100 * time.Millisecond
-)
-
 // gap is how long to gather events before the next transaction.
-func (e *engine) gap() time.Duration { return min(time.Duration(e.written)*perRow, maxGap) }
+func (e *engine) gap() time.Duration {
+	return e.pace.gap(time.Now(), e.written, e.world.Ports())
+}
 
 // saveTimeout bounds the time that the engine waits for the API server.
 const saveTimeout = 5 * time.Second
