@@ -107,7 +107,7 @@ func newCluster(t *testing.T) *cluster {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	bin, err := world.Build(ctx, func(l string) { t.Log(l) })
+	bin, err := world.Build(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
