@@ -4,7 +4,6 @@ package ipnet
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/big"
@@ -46,16 +45,9 @@ func PodMAC(a netip.Addr) string {
 
 // RouterMAC is the MAC of the router port name: 00:00:00 and three octets that
 // depend on name only, in upper case as the suite has always written them.
-// taken says which MACs other router ports hold; nil means none.
-func RouterMAC(name string, taken func(mac string) bool) string {
+func RouterMAC(name string) string {
 	sum := sha256.Sum256([]byte(name))
-	for n := binary.BigEndian.Uint32(sum[:]); ; n++ {
-		mac := fmt.Sprintf("00:00:00:%02X:%02X:%02X", byte(n>>24), byte(n>>16), byte(n>>8))
-		if taken == nil || !taken(mac) {
-			return mac
-		}
-		n += 0xff // the low octet is not part of the MAC
-	}
+	return fmt.Sprintf("00:00:00:%02X:%02X:%02X", sum[0], sum[1], sum[2])
 }
 
 // ParseSubnets parses a comma-separated list of at most one IPv4 and one IPv6

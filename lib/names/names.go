@@ -33,7 +33,6 @@ const (
 	GatewayIP        = "gateway_ip"         // Logical_Switch: the router's first address with its prefix length
 	Namespace        = "namespace"          // Logical_Switch_Port of a pod
 	Pod              = "pod"                // Logical_Switch_Port of a pod: "true"
-	PodName          = "ovn-k8s-pod-name"   // Logical_Switch_Port of a pod
 	PodUID           = "ovn-k8s-pod-uid"    // Logical_Switch_Port of a pod
 
 	// ClusterSubnets, JoinSubnets and NodePrefix record the topology on the

@@ -34,7 +34,7 @@ func NodeOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), Node
 func (c Cluster) Rows() []nb.Row {
 	tags := c.Registry()
 	tags[names.ClusterRouterTag] = "yes"
-	mac := ipnet.RouterMAC(names.RouterToJoin(c.Router), nil)
+	mac := ipnet.RouterMAC(names.RouterToJoin(c.Router))
 	router := nb.Row{
 		Table: nbdb.LogicalRouterTable, ID: names.ClusterRouter, Adopt: true,
 		Model: &nbdb.LogicalRouter{Name: c.Router, ExternalIDs: tags},
@@ -62,7 +62,7 @@ func (c Cluster) NodeRows(node string) []nb.Row {
 	if !ok {
 		return nil
 	}
-	mac := ipnet.RouterMAC(names.RouterToSwitch(sw), nil)
+	mac := ipnet.RouterMAC(names.RouterToSwitch(sw))
 	lswitch := &nbdb.LogicalSwitch{
 		Name:        sw,
 		ExternalIDs: map[string]string{names.GatewayIP: ipnet.Join(hosts(subnets, routerHost))},

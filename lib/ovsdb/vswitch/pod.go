@@ -167,27 +167,10 @@ func setShaper(ctx context.Context, c client.Client, pl *plan, port *vswitchdb.P
 	return nil
 }
 
-// DetachPort deletes a port and what limits it. It does not wait for
-// ovs-vswitchd, and a port that does not exist is not an error.
-func (s *Switch) DetachPort(ctx context.Context, name string) error {
-	_, err := s.detach(ctx, func(i Interface) bool { return i.Name == name })
-	if err != nil {
-		return fmt.Errorf("detaching %s: %w", name, err)
-	}
-	return nil
-}
-
 // DetachWhere deletes all ports whose interface fulfils a condition, in one
-// transaction, and returns their names, sorted.
+// transaction, with what limits them, and returns their names, sorted. It does not
+// wait for ovs-vswitchd.
 func (s *Switch) DetachWhere(ctx context.Context, cond func(Interface) bool) ([]string, error) {
-	detached, err := s.detach(ctx, cond)
-	if err != nil {
-		return nil, fmt.Errorf("detaching ports: %w", err)
-	}
-	return detached, nil
-}
-
-func (s *Switch) detach(ctx context.Context, cond func(Interface) bool) ([]string, error) {
 	var doomed map[string]bool
 	_, _, err := s.converge(ctx, func(c client.Client) (plan, error) {
 		doomed = map[string]bool{}
@@ -202,7 +185,10 @@ func (s *Switch) detach(ctx context.Context, cond func(Interface) bool) ([]strin
 		}
 		return planDelete(ctx, c, doomed)
 	})
-	return slices.Sorted(maps.Keys(doomed)), err
+	if err != nil {
+		return nil, fmt.Errorf("detaching ports: %w", err)
+	}
+	return slices.Sorted(maps.Keys(doomed)), nil
 }
 
 // Interfaces lists the interfaces of all bridges, sorted by name.

@@ -365,7 +365,7 @@ func TestAttachAndDetach(t *testing.T) {
 	attach(1)
 	n.vsctl("--", "create", "QoS", "type=linux-htb") // somebody else's
 	for range 2 {
-		if err := s.DetachPort(n.ctx(), "pod1"); err != nil {
+		if _, err := s.DetachWhere(n.ctx(), func(i vswitch.Interface) bool { return i.Name == "pod1" }); err != nil {
 			t.Fatal(err)
 		}
 		if n.count("Port") != 1 || n.count("Interface") != 1 || n.count("QoS") != 1 {
