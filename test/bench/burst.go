@@ -49,7 +49,7 @@ func measureBurst(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		if err := f.settle(); err != nil { // ovn-northd's work for the burst
+		if err := f.settle(ctx); err != nil { // ovn-northd's work for the burst
 			return err
 		}
 		if after.northd, err = f.northd.cpu(); err != nil {

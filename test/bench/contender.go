@@ -42,14 +42,14 @@ type runner struct {
 }
 
 // start starts a contender.
-func (f *field) start(b *bench, c contender) (*runner, error) {
+func (f *field) start(ctx context.Context, b *bench, c contender) (*runner, error) {
 	program := b.programs.path(c.program)
 	p, err := lifeline.Start(nil, program, c.args(f)...)
 	if err != nil {
 		return nil, err
 	}
 	r := &runner{contender: c, lifeline: p}
-	err = await(patience, c.name, func() (err error) {
+	err = await(ctx, patience, c.name, func() (err error) {
 		if p.Err() != nil {
 			return nil // said below
 		}
@@ -68,7 +68,7 @@ func (f *field) start(b *bench, c contender) (*runner, error) {
 
 // startReady starts a contender and returns when it has served a few pods.
 func (f *field) startReady(ctx context.Context, b *bench, c contender) (*runner, error) {
-	r, err := f.start(b, c)
+	r, err := f.start(ctx, b, c)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (r *runner) stop() { r.lifeline.Stop() }
 // warmUp has the control plane serve some pods that do not count: its first are
 // slower.
 func (f *field) warmUp(ctx context.Context, b *bench) error {
-	r, err := f.start(b, contenders()[1])
+	r, err := f.start(ctx, b, contenders()[1])
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (b *bench) turns(ctx context.Context, f *field, measure func(*runner) error
 			if err != nil {
 				return err
 			}
-			if err := f.settle(); err != nil {
+			if err := f.settle(ctx); err != nil {
 				return r.failed(err)
 			}
 			b.say("round %d of %d: %s", round+1, b.rounds, c.name)

@@ -98,7 +98,7 @@ func (f *field) build(ctx context.Context, say sayer) (err error) {
 		return err
 	}
 	say("a control plane, OVN with ovn-northd, and %d nodes", nodes)
-	return f.settle()
+	return f.settle(ctx)
 }
 
 // memoryDir is a file system in memory.
@@ -189,8 +189,8 @@ func (f *field) open(ctx context.Context) (*ovsdb.DB, error) {
 
 // settle waits until ovn-northd has nothing to do, and lets the database write
 // its file anew, so that it does not do so while something is measured.
-func (f *field) settle() error {
-	if err := await(patience, "ovn-northd", func() error { _, err := f.central.NBCtl("--wait=sb", "--timeout=25", "sync"); return err }); err != nil {
+func (f *field) settle(ctx context.Context) error {
+	if err := await(ctx, patience, "ovn-northd", func() error { _, err := f.central.NBCtl("--wait=sb", "--timeout=25", "sync"); return err }); err != nil {
 		return err
 	}
 	for _, db := range []string{"nb", "sb"} {
@@ -227,7 +227,7 @@ func (f *field) clear(ctx context.Context) error {
 	for u, err := range failed {
 		return fmt.Errorf("removing %s: %w", u, err)
 	}
-	return f.settle()
+	return f.settle(ctx)
 }
 
 // deletePods deletes all pods, one by one: for a whole collection the API server
@@ -318,14 +318,14 @@ func appctl(target string, args ...string) (string, error) {
 }
 
 // await polls for something that announces itself to nobody.
-func await(limit time.Duration, what string, try func() error) error {
+func await(ctx context.Context, limit time.Duration, what string, try func() error) error {
 	for end := time.Now().Add(limit); ; time.Sleep(pollInterval) {
 		err := try()
 		if err == nil {
 			return nil
 		}
-		if time.Now().After(end) {
-			return fmt.Errorf("waiting for %s: %w", what, errors.Join(err, context.DeadlineExceeded))
+		if ctx.Err() != nil || time.Now().After(end) {
+			return fmt.Errorf("waiting for %s: %w", what, errors.Join(err, context.Cause(ctx)))
 		}
 	}
 }

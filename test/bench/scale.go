@@ -61,7 +61,7 @@ func (f *field) measureMemory(ctx context.Context, b *bench, r *runner) error {
 	if err != nil {
 		return err
 	}
-	if err := f.settle(); err != nil {
+	if err := f.settle(ctx); err != nil {
 		return err
 	}
 	full, err := b.settledMemory(ctx, r)
@@ -120,7 +120,7 @@ func (f *field) empty(ctx context.Context) error {
 	}
 	defer db.Close()
 	sync := &nbsync.Sync{DB: db}
-	err = await(patience, "the ports of deleted pods to go", func() error {
+	err = await(ctx, patience, "the ports of deleted pods to go", func() error {
 		owners, err := sync.Owners()
 		for _, u := range owners {
 			if _, ok := pod.KeyOf(u); ok {
@@ -132,7 +132,7 @@ func (f *field) empty(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return f.settle()
+	return f.settle(ctx)
 }
 
 // measureResync has the watcher compare everything with the database.
@@ -197,7 +197,7 @@ func (f *field) measureRestart(ctx context.Context, b *bench, r *runner) error {
 	if _, err := f.create(ctx, b.many); err != nil {
 		return err
 	}
-	if err := f.settle(); err != nil {
+	if err := f.settle(ctx); err != nil {
 		return err
 	}
 	last := newPod(f.round, b.many-1)
@@ -209,12 +209,12 @@ func (f *field) measureRestart(ctx context.Context, b *bench, r *runner) error {
 			return err
 		}
 		began := time.Now()
-		again, err := f.start(b, r.contender)
+		again, err := f.start(ctx, b, r.contender)
 		if err != nil {
 			return err
 		}
 		*r = *again
-		err = await(patience, "the watcher to know its pods", func() error {
+		err = await(ctx, patience, "the watcher to know its pods", func() error {
 			_, err := appctl(f.control(), "pod/show", last.Namespace+"/"+last.Name)
 			return err
 		})
