@@ -5,8 +5,13 @@ import (
 	"time"
 )
 
-// singles is how many pods are created one at a time.
-const singles = 100
+const (
+	// singles is how many pods are created one at a time.
+	singles = 100
+	// singlePause is between them: pods that follow each other at once are a
+	// burst, for which the watcher gathers rows.
+	singlePause = 300 * time.Millisecond
+)
 
 // measureSingle creates pods one at a time: nobody waits, nothing is gathered.
 func measureSingle(ctx context.Context, b *bench) error {
@@ -29,6 +34,11 @@ func measureSingle(ctx context.Context, b *bench) error {
 	err = b.turns(ctx, f, func(r *runner) error {
 		var sights []sight
 		for range singles {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(singlePause):
+			}
 			one, err := f.create(ctx, 1)
 			if err != nil {
 				return err
