@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
@@ -39,12 +40,13 @@ var ErrConflict = errors.New("the database was changed by somebody else meanwhil
 // ovsdb-server deaf for long.
 const maxUnits = 500
 
-// A Sync applies what units want to one database. It is used by one goroutine
-// at a time.
+// A Sync applies what units want to one database. Apply and ApplyAll are called
+// by one goroutine at a time; the other methods by any.
 type Sync struct {
 	DB  DB
 	Log *logrus.Entry // nil is silent
 
+	mu     sync.Mutex // guards mirror, but not while a transaction is under way
 	mirror *mirror
 }
 
@@ -54,10 +56,12 @@ func (s *Sync) Plan(want map[nb.Unit][]nb.Row) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return newPlan(c, s.refreshed(c), want)
 }
 
-// refreshed returns the mirror of the cache as it is now.
+// refreshed returns the mirror of the cache as it is now. s.mu is held.
 func (s *Sync) refreshed(c *cache.TableCache) *mirror {
 	if s.mirror == nil {
 		s.mirror = newMirror()
@@ -80,6 +84,8 @@ func (s *Sync) Owners() ([]nb.Unit, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	units := map[nb.Unit]bool{}
 	for _, t := range s.refreshed(c).of {
 		for u := range t.owned {

@@ -14,23 +14,27 @@ import (
 )
 
 // A Loop takes in events, which mark keys as dirty, and calls Sync with the
-// keys that may be out of date. Take, Prompt, Sync and Gap are called by Run's
-// goroutine only, so what they share needs no lock.
+// keys that may be out of date. All its functions are called by Run's goroutine
+// only, so what they share needs no lock; but for what Sync returns, which runs
+// beside it.
 //
-// What arrives while Sync runs is gathered into the next call. A key that fails
+// What arrives meanwhile is gathered into the next call. A key that fails
 // is tried again after its backoff, or as soon as an event marks it.
 type Loop[E any, K cmp.Ordered] struct {
 	// Take records one event and returns the keys that it makes dirty. Events
 	// come in the order in which they were sent.
 	Take func(E) []K
-	// Sync brings dirty keys up to date. It returns those that it could not,
-	// each with the reason. It may find more keys to do: those count as dirty.
-	Sync func(ctx context.Context, dirty []K) (failed map[K]error)
-	// Prompt is called with keys as soon as they are dirty, even within a gap, and
-	// before Sync gets them. It does what need not be gathered, and returns more
+	// Sync finds out what to do about dirty keys, and returns what does it: work
+	// that may take long, of which one runs at a time. That returns the keys that
+	// could not be brought up to date, each with the reason.
+	Sync func(dirty []K) (work func(context.Context) (failed map[K]error))
+	// Synced is told what came of it. nil means that nobody wants to know.
+	Synced func(tried []K, failed map[K]error)
+	// Prompt is called with keys as soon as they are dirty, even while work is
+	// under way or within a gap, and before Sync gets them. It does what need not be gathered, and returns more
 	// keys that it found dirty. nil means that there is nothing to do.
 	Prompt func(dirty []K) (more []K)
-	// Gap is asked after each call of Sync how long to gather events before the
+	// Gap is asked after each work how long to gather events before the
 	// next one. nil means not at all.
 	Gap func() time.Duration
 	// Resync is how often All keys are made dirty; 0 means never.
@@ -71,7 +75,8 @@ func (l *Loop[E, K]) Send(events ...E) {
 	}
 }
 
-// Run calls Take, Prompt and Sync until ctx is done, and returns ctx's error.
+// Run works until ctx is done, waits for the end of what Sync has begun, and
+// returns ctx's error.
 func (l *Loop[E, K]) Run(ctx context.Context) error {
 	l.init()
 	var resync <-chan time.Time
@@ -82,6 +87,12 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 	}
 	batch := map[K]bool{}
 	var gap <-chan time.Time // nil: the next call of Sync need not wait
+	var done chan result[K]  // nil: no work is under way
+	defer func() {
+		if done != nil {
+			<-done
+		}
+	}()
 	for {
 		var fresh []K
 		select {
@@ -93,18 +104,63 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 		case <-l.nextRetry():
 		case <-gap:
 			gap = nil
-		}
-		l.gather(batch, fresh)
-		if gap != nil || len(batch) == 0 {
-			continue
-		}
-		l.sync(ctx, batch)
-		clear(batch)
-		if l.Gap != nil {
-			if d := l.Gap(); d > 0 {
-				gap = time.After(d)
+		case r := <-done:
+			done = nil
+			l.finish(r)
+			if l.Gap != nil {
+				if d := l.Gap(); d > 0 {
+					gap = time.After(d)
+				}
 			}
 		}
+		l.gather(batch, fresh)
+		if gap == nil && done == nil && len(batch) > 0 {
+			done = l.begin(ctx, slices.Sorted(maps.Keys(batch)))
+			clear(batch)
+		}
+	}
+}
+
+// A result is what came of one call of Sync.
+type result[K cmp.Ordered] struct {
+	tried  []K
+	failed map[K]error
+}
+
+// begin starts to bring keys up to date.
+func (l *Loop[E, K]) begin(ctx context.Context, keys []K) chan result[K] {
+	l.mu.Lock()
+	l.dirty = len(keys)
+	l.mu.Unlock()
+	work := l.Sync(keys)
+	done := make(chan result[K], 1)
+	go func() { done <- result[K]{keys, work(ctx)} }()
+	return done
+}
+
+// finish notes which keys failed.
+func (l *Loop[E, K]) finish(r result[K]) {
+	if l.Synced != nil {
+		l.Synced(r.tried, r.failed)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dirty = 0
+	for _, k := range r.tried {
+		if r.failed[k] == nil {
+			delete(l.failed, k)
+		}
+	}
+	for k, err := range r.failed {
+		f := l.failed[k]
+		if f == nil {
+			f = &failure{since: time.Now(), backoff: backoff.NewExponentialBackOff(
+				backoff.WithInitialInterval(time.Second), backoff.WithMaxInterval(time.Minute), backoff.WithMaxElapsedTime(0), backoff.WithMultiplier(2))}
+			l.failed[k] = f
+		}
+		f.err = err
+		f.tries++
+		f.next = time.Now().Add(f.backoff.NextBackOff())
 	}
 }
 
@@ -128,32 +184,6 @@ func (l *Loop[E, K]) gather(batch map[K]bool, fresh []K) {
 	}
 	for _, k := range fresh {
 		batch[k] = true
-	}
-}
-
-func (l *Loop[E, K]) sync(ctx context.Context, batch map[K]bool) {
-	l.mu.Lock()
-	l.dirty = len(batch)
-	l.mu.Unlock()
-	failed := l.Sync(ctx, slices.Sorted(maps.Keys(batch)))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.dirty = 0
-	for k := range batch {
-		if failed[k] == nil {
-			delete(l.failed, k)
-		}
-	}
-	for k, err := range failed {
-		f := l.failed[k]
-		if f == nil {
-			f = &failure{since: time.Now(), backoff: backoff.NewExponentialBackOff(
-				backoff.WithInitialInterval(time.Second), backoff.WithMaxInterval(time.Minute), backoff.WithMaxElapsedTime(0), backoff.WithMultiplier(2))}
-			l.failed[k] = f
-		}
-		f.err = err
-		f.tries++
-		f.next = time.Now().Add(f.backoff.NextBackOff())
 	}
 }
 

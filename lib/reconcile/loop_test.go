@@ -4,25 +4,44 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
+// A record is a list that a loop and its test share.
+type record[T any] struct {
+	mu   sync.Mutex
+	list []T
+}
+
+func (r *record[T]) add(v ...T) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append(r.list, v...)
+}
+
+func (r *record[T]) get() []T {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.list)
+}
+
 // recorder is a loop whose events are the keys that they mark.
-func recorder(broken map[string]error) (*Loop[string, string], *[][]string) {
-	calls := &[][]string{}
+func recorder(broken map[string]error) (*Loop[string, string], *record[[]string]) {
+	calls := &record[[]string]{}
 	l := &Loop[string, string]{
 		Take: func(e string) []string { return []string{e} },
-		Sync: func(_ context.Context, dirty []string) map[string]error {
-			*calls = append(*calls, dirty)
+		Sync: func(dirty []string) func(context.Context) map[string]error {
+			calls.add(dirty)
 			failed := map[string]error{}
 			for _, k := range dirty {
 				if broken[k] != nil {
 					failed[k] = broken[k]
 				}
 			}
-			return failed
+			return func(context.Context) map[string]error { return failed }
 		},
 		Gap: func() time.Duration { return 100 * time.Millisecond },
 	}
@@ -41,8 +60,8 @@ func TestGathersWhatArrivesInTheGap(t *testing.T) {
 		time.Sleep(150 * time.Millisecond)
 		cancel()
 		synctest.Wait()
-		if want := [][]string{{"a"}, {"b", "c"}}; !slices.EqualFunc(*calls, want, slices.Equal) {
-			t.Errorf("calls %q, want %q", *calls, want)
+		if want := [][]string{{"a"}, {"b", "c"}}; !slices.EqualFunc(calls.get(), want, slices.Equal) {
+			t.Errorf("calls %q, want %q", calls.get(), want)
 		}
 	})
 }
@@ -50,9 +69,9 @@ func TestGathersWhatArrivesInTheGap(t *testing.T) {
 func TestPromptDoesNotWaitForTheGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, calls := recorder(nil)
-		var prompt []string
+		var prompt record[string]
 		l.Prompt = func(dirty []string) []string {
-			prompt = append(prompt, dirty...)
+			prompt.add(dirty...)
 			if slices.Contains(dirty, "b") {
 				return []string{"found"}
 			}
@@ -64,14 +83,49 @@ func TestPromptDoesNotWaitForTheGap(t *testing.T) {
 		synctest.Wait()
 		l.Send("b")
 		synctest.Wait()
-		if want := []string{"a", "b"}; !slices.Equal(prompt, want) || len(*calls) != 1 {
-			t.Errorf("prompt %q, want %q; %d calls", prompt, want, len(*calls))
+		if want := []string{"a", "b"}; !slices.Equal(prompt.get(), want) || len(calls.get()) != 1 {
+			t.Errorf("prompt %q, want %q; %d calls", prompt.get(), want, len(calls.get()))
 		}
 		time.Sleep(150 * time.Millisecond)
 		cancel()
 		synctest.Wait()
-		if want := [][]string{{"a"}, {"b", "found"}}; !slices.EqualFunc(*calls, want, slices.Equal) {
-			t.Errorf("calls %q, want %q", *calls, want)
+		if want := [][]string{{"a"}, {"b", "found"}}; !slices.EqualFunc(calls.get(), want, slices.Equal) {
+			t.Errorf("calls %q, want %q", calls.get(), want)
+		}
+	})
+}
+
+func TestEventsAreTakenInWhileWorkIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, calls := recorder(nil)
+		inner := l.Sync
+		l.Sync = func(dirty []string) func(context.Context) map[string]error {
+			work := inner(dirty)
+			return func(ctx context.Context) map[string]error {
+				time.Sleep(time.Minute)
+				return work(ctx)
+			}
+		}
+		var prompt record[string]
+		l.Prompt = func(dirty []string) []string {
+			prompt.add(dirty...)
+			return nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- l.Run(ctx) }()
+		l.Send("a")
+		synctest.Wait()
+		l.Send("b")
+		synctest.Wait()
+		if want := []string{"a", "b"}; !slices.Equal(prompt.get(), want) || len(calls.get()) != 1 || l.Status().Syncing != 1 {
+			t.Errorf("prompt %q, want %q; %d calls, %+v", prompt.get(), want, len(calls.get()), l.Status())
+		}
+		time.Sleep(90 * time.Second)
+		cancel()
+		<-ended // after the second work
+		if want := [][]string{{"a"}, {"b"}}; !slices.EqualFunc(calls.get(), want, slices.Equal) {
+			t.Errorf("calls %q, want %q", calls.get(), want)
 		}
 	})
 }
@@ -84,7 +138,8 @@ func TestFailedKeysAreTriedAgainLaterAndLater(t *testing.T) {
 		go l.Run(ctx)
 		l.Send("good", "bad")
 		time.Sleep(time.Hour)
-		n := len(*calls)
+		synctest.Wait()
+		n := len(calls.get())
 		if n < 50 || n > 150 {
 			t.Errorf("%d calls in an hour: want about one a minute", n)
 		}
@@ -94,8 +149,9 @@ func TestFailedKeysAreTriedAgainLaterAndLater(t *testing.T) {
 		delete(broken, "bad")
 		l.Send("bad") // an event does not wait for the backoff
 		time.Sleep(time.Millisecond)
-		if got := l.Status(); len(*calls) != n+1 || len(got.Failed) != 0 {
-			t.Errorf("after the repair: %d calls more, %+v", len(*calls)-n, got)
+		synctest.Wait()
+		if got := l.Status(); len(calls.get()) != n+1 || len(got.Failed) != 0 {
+			t.Errorf("after the repair: %d calls more, %+v", len(calls.get())-n, got)
 		}
 		cancel()
 		synctest.Wait()
@@ -111,8 +167,8 @@ func TestResyncMarksAll(t *testing.T) {
 		time.Sleep(25 * time.Minute)
 		cancel()
 		synctest.Wait()
-		if want := [][]string{{"x", "y"}, {"x", "y"}}; !slices.EqualFunc(*calls, want, slices.Equal) {
-			t.Errorf("calls %q, want %q", *calls, want)
+		if want := [][]string{{"x", "y"}, {"x", "y"}}; !slices.EqualFunc(calls.get(), want, slices.Equal) {
+			t.Errorf("calls %q, want %q", calls.get(), want)
 		}
 	})
 }

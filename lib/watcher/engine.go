@@ -59,7 +59,7 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 	e.notes = newAnnotator(l.cluster, e.world, e.send)
 	e.loop = reconcile.Loop[event, nb.Unit]{
 		Take:   func(ev event) []nb.Unit { return ev() },
-		Prompt: e.prompt, Sync: e.reconcile, Gap: e.gap,
+		Prompt: e.prompt, Sync: e.reconcile, Synced: e.complain, Gap: e.gap,
 		Resync: 10 * time.Minute, All: e.all,
 	}
 	return e
@@ -255,14 +255,15 @@ func (e *engine) prompt(dirty []nb.Unit) []nb.Unit {
 	return settled
 }
 
-// reconcile brings units up to date: it is the Sync of the loop.
-func (e *engine) reconcile(ctx context.Context, dirty []nb.Unit) map[nb.Unit]error {
-	if len(e.missing) > 0 {
-		return nil
-	}
+// reconcile says what units should be and returns what makes them so: it is the
+// Sync of the loop.
+func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]error {
 	want, failed := map[nb.Unit][]nb.Row{}, map[nb.Unit]error{}
+	if len(e.missing) > 0 {
+		dirty = nil
+	}
 	for _, u := range dirty {
-		if _, done := want[u]; done || !ours(u) {
+		if !ours(u) {
 			continue
 		}
 		rows, err := e.world.Rows(u)
@@ -273,14 +274,18 @@ func (e *engine) reconcile(ctx context.Context, dirty []nb.Unit) map[nb.Unit]err
 	}
 	maps.Copy(failed, e.unwritten)
 	clear(e.unwritten)
-	changes, refused := e.sync.Apply(ctx, want)
-	e.written = len(changes)
-	maps.Copy(failed, refused)
-	if err := e.saveTopology(ctx); err != nil {
-		failed[topology.ClusterUnit] = err
+	save := e.unsavedTopology()
+	return func(ctx context.Context) map[nb.Unit]error {
+		changes, refused := e.sync.Apply(ctx, want)
+		e.written = len(changes)
+		maps.Copy(failed, refused)
+		if save != nil {
+			if err := e.saveTopology(ctx, *save); err != nil {
+				failed[topology.ClusterUnit] = err
+			}
+		}
+		return failed
 	}
-	e.complain(want, failed)
-	return failed
 }
 
 // gap is how long to gather events before the next transaction.
@@ -288,28 +293,36 @@ func (e *engine) gap() time.Duration {
 	return e.pace.gap(time.Now(), e.written, e.world.Ports())
 }
 
-// saveTimeout bounds the time that the engine waits for the API server.
+// saveTimeout bounds the time that transactions wait for the API server.
 const saveTimeout = 5 * time.Second
 
-// saveTopology copies the topology to where it survives the database.
-func (e *engine) saveTopology(ctx context.Context) error {
+// unsavedTopology returns the topology if its copy is another one.
+func (e *engine) unsavedTopology() *topology.Cluster {
 	c := e.world.Cluster()
-	if e.saved != nil && e.saved.Equal(c) {
+	if c.Router == "" || e.saved != nil && e.saved.Equal(c) {
 		return nil
 	}
+	return &c
+}
+
+// saveTopology copies the topology to where it survives the database.
+func (e *engine) saveTopology(ctx context.Context, c topology.Cluster) error {
 	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
 	if err := e.links.cluster.WriteConfigMap(ctx, topologyCopy, c.Registry()); err != nil {
 		return err
 	}
-	e.saved = &c
+	e.send(func() []nb.Unit {
+		e.saved = &c
+		return nil
+	})
 	return nil
 }
 
 // complain says of each unit once why it fails: in the log, and to the owner of
-// the object in an Event.
-func (e *engine) complain(tried map[nb.Unit][]nb.Row, failed map[nb.Unit]error) {
-	for u := range tried {
+// the object in an Event. It is the Synced of the loop.
+func (e *engine) complain(tried []nb.Unit, failed map[nb.Unit]error) {
+	for _, u := range tried {
 		if failed[u] == nil && e.complained[u] != "" {
 			delete(e.complained, u)
 			e.log.WithField("unit", u).Info("is fine again")
