@@ -35,7 +35,9 @@ const (
 	probeTimeout  = 10 * time.Second
 	// Reconnecting starts at once and slows down to one attempt in 5 s.
 	firstRetry = 100 * time.Millisecond
-	lastRetry  = 5 * time.Second
+	// A server that is too busy to accept is tried again sooner.
+	busyRetry = 5 * time.Millisecond
+	lastRetry = 5 * time.Second
 )
 
 // ErrNotConnected means that there is no connection to the database, or that
@@ -286,7 +288,7 @@ func (db *DB) dial(ctx context.Context, remote string) (*conn, error) {
 		}
 	}()
 	_, err = abandon(ctx, c.gone, func(ctx context.Context) (struct{}, error) {
-		if err := c.client.Connect(ctx); err != nil {
+		if err := c.connect(ctx); err != nil {
 			return struct{}{}, db.explain(ctx, remote, err)
 		}
 		return struct{}{}, db.follow(ctx, c)
@@ -296,6 +298,22 @@ func (db *DB) dial(ctx context.Context, remote string) (*conn, error) {
 	}
 	done = true
 	return c, nil
+}
+
+// connect connects the client. A unix socket whose server has many connections to
+// accept refuses more for a moment (EAGAIN of connect(2)): then it tries again.
+func (c *conn) connect(ctx context.Context) error {
+	b := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(busyRetry), backoff.WithMaxInterval(firstRetry), backoff.WithMaxElapsedTime(0))
+	var err error
+	_ = backoff.Retry(func() error { // which returns err, or that ctx has ended
+		err = c.client.Connect(ctx)
+		if err != nil && !errors.Is(err, syscall.EAGAIN) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}, backoff.WithContext(b, ctx))
+	return err
 }
 
 // newConn makes a client that is not connected yet, and the watch that tells

@@ -191,6 +191,26 @@ func TestOpenReadsTables(t *testing.T) {
 	}
 }
 
+// Many plugins connect at once: a server that has not got round to accepting them
+// must not turn any away.
+func TestOpenWaitsForABusyServer(t *testing.T) {
+	s := newServer(t, nbSchema)
+	s.signal(syscall.SIGSTOP)
+	t.Cleanup(func() { s.signal(syscall.SIGCONT) })
+	for {
+		c, err := net.Dial("unix", s.dir+"/sock")
+		if errors.Is(err, syscall.EAGAIN) {
+			break // its backlog is full
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	time.AfterFunc(200*time.Millisecond, func() { s.signal(syscall.SIGCONT) })
+	open(t, s.remote())
+}
+
 // After Sync the cache has what others committed before.
 func TestSync(t *testing.T) {
 	s := newServer(t, nbSchema)
