@@ -23,6 +23,8 @@ type mirror struct {
 	// referrers are, by UUID, the places that refer to a row. UUIDs are unique
 	// in the database.
 	referrers map[string][]location
+	// most is the greatest number of rows since the maps were made.
+	most int
 }
 
 // A location is one set column of one row.
@@ -46,8 +48,20 @@ func newMirror() *mirror {
 	return m
 }
 
+// worthShrinking is how many rows must have gone to make the maps anew: a Go map
+// never gives memory back.
+const worthShrinking = 1000
+
 // refresh takes in what changed in the cache.
 func (m *mirror) refresh(c *cache.TableCache) {
+	total := 0
+	for name := range m.of {
+		total += c.Table(name).Len()
+	}
+	if m.most > worthShrinking && total < m.most/4 {
+		*m = *newMirror()
+	}
+	m.most = max(m.most, total)
 	for name, t := range m.of {
 		now := c.Table(name).RowsShallow()
 		gone := len(t.rows)

@@ -274,6 +274,33 @@ func TestAMovedRowLeavesItsOldParent(t *testing.T) {
 	}
 }
 
+// After most rows have gone, what is known of the others is made anew.
+func TestMostRowsGo(t *testing.T) {
+	_, _, s := open(t)
+	w := small(t)
+	w.Put(cluster(t, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9))
+	for i := range 1500 {
+		w.Put(newPod(fmt.Sprint("more", i), fmt.Sprint("n", i%10)))
+	}
+	w.Settle()
+	if changes := apply(t, s, rowsOf(w, w.Units())); len(changes) < 1500 {
+		t.Fatalf("%d rows, want 1500 and more", len(changes))
+	}
+	var gone []nb.Unit
+	for i := range 1500 {
+		gone = append(gone, w.Remove(newPod(fmt.Sprint("more", i), ""))...)
+	}
+	apply(t, s, rowsOf(w, gone))
+	if changes := apply(t, s, rowsOf(w, append(w.Units(), gone...))); len(changes) > 0 {
+		t.Errorf("then there is still something to do: %v", changes)
+	}
+	w.Put(newPod("p0", "n1"))
+	changes := apply(t, s, rowsOf(w, append(w.Settle(), "pod/default/p0")))
+	if len(changes) != 1 || changes[0].Action != nbsync.Update {
+		t.Errorf("a pod that moves: %v", changes)
+	}
+}
+
 func TestOneBadUnitDoesNotHoldUpTheRest(t *testing.T) {
 	c, _, s := open(t)
 	w := small(t)
