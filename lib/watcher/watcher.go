@@ -43,7 +43,7 @@ type Options struct {
 }
 
 // gcPercent is how much garbage there may be beside what is in use (GOGC): with
-// many pods, half of Go's usual saves a fifth of the memory.
+// many pods, half of Go's usual saves a tenth of the memory.
 const gcPercent = 50
 
 // Errors of a host that is not set up. Scripts may match the texts: they are
