@@ -180,7 +180,7 @@ func TestOneOfManyStartsWins(t *testing.T) {
 
 // The lock is the one that Open vSwitch's own daemons see, and theirs is seen here.
 func TestLockIsOpenVSwitchs(t *testing.T) {
-	need(t, "ovsdb-server")
+	needTool(t, "ovsdb-server")
 	w := newWorld(t)
 	db := w.database()
 	ovsdb := func() (int, string) {

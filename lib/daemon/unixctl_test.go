@@ -99,7 +99,7 @@ func TestBadPeersHarmNobody(t *testing.T) {
 
 // Complaints are worded as Open vSwitch's own.
 func TestWordsAreOpenVSwitchs(t *testing.T) {
-	need(t, "ovsdb-server")
+	needTool(t, "ovsdb-server")
 	w := newWorld(t)
 	cmd := exec.Command("ovsdb-server", w.database(), "--detach", "--pidfile", "-vconsole:off")
 	cmd.Env = w.env()

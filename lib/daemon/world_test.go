@@ -23,6 +23,7 @@ import (
 	"ovn-k8s/lib/cli"
 	"ovn-k8s/lib/daemon"
 	"ovn-k8s/lib/vlog"
+	"ovn-k8s/test/need"
 )
 
 // patience ends a wait for an event that will not come.
@@ -275,7 +276,7 @@ func (w *world) kill(pid int, sig syscall.Signal) {
 // appctl runs the real ovs-appctl.
 func (w *world) appctl(args ...string) (status int, out string) {
 	w.t.Helper()
-	need(w.t, "ovs-appctl")
+	needTool(w.t, "ovs-appctl")
 	cmd := exec.Command("ovs-appctl", append([]string{"--timeout=30"}, args...)...)
 	cmd.Env = w.env()
 	return w.finish(cmd)
@@ -332,24 +333,19 @@ func (w *world) read(name string) string {
 	return string(b)
 }
 
-// need skips the test where a tool of Open vSwitch is missing, or fails it
+// needTool skips the test where a tool of Open vSwitch is missing, or fails it
 // where the environment says that it must not be.
-func need(t *testing.T, tool string) {
+func needTool(t *testing.T, tool string) {
 	t.Helper()
-	_, err := exec.LookPath(tool)
-	switch {
-	case err == nil:
-	case strings.Contains(os.Getenv("OVNK8S_TEST_NEED"), "central"):
-		t.Fatalf("%s is needed: %v", tool, err)
-	default:
-		t.Skipf("%s is not installed", tool)
+	if _, err := exec.LookPath(tool); err != nil {
+		need.Nothing(t, need.Central, tool)
 	}
 }
 
 // database makes an empty database for ovsdb-server.
 func (w *world) database() string {
 	w.t.Helper()
-	need(w.t, "ovsdb-tool")
+	needTool(w.t, "ovsdb-tool")
 	schema := w.path("x.ovsschema")
 	if err := os.WriteFile(schema, []byte(`{"name":"X","version":"1.0.0","tables":{}}`), 0o644); err != nil {
 		w.t.Fatal(err)
