@@ -24,7 +24,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// A DB is a connection to the Northbound database whose cache holds Tables.
+// A DB is a connection to the Northbound database whose cache holds Columns.
 type DB interface {
 	// Client is the current connection.
 	Client() client.Client

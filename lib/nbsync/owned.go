@@ -1,7 +1,9 @@
 package nbsync
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/model"
@@ -79,13 +81,19 @@ func owned() map[string]*table {
 	}
 }
 
-// Tables lists the models of the tables that a client must monitor for Sync.
-func Tables() map[string]model.Model {
-	tables := map[string]model.Model{}
+// Columns lists, by table, the columns that a client must follow for Sync. There
+// are others that change much more often, as up of Logical_Switch_Port.
+func Columns() map[string][]string {
+	columns := map[string][]string{}
 	for name, t := range owned() {
-		tables[name] = t.model
+		all := slices.Concat(t.columns, t.refs, slices.Collect(maps.Keys(t.keys)))
+		if slices.ContainsFunc(nb.Columns(t.model), func(c nb.Column) bool { return c.Name == "external_ids" }) {
+			all = append(all, "external_ids")
+		}
+		slices.Sort(all)
+		columns[name] = slices.Compact(all)
 	}
-	return tables
+	return columns
 }
 
 func sameName(have, want model.Model) bool { return nameOf(have) == nameOf(want) }

@@ -48,6 +48,7 @@ type engine struct {
 	unwritten  map[nb.Unit]error  // why annotations of units in the batch were not written
 	pace       pacer
 	written    int // rows that the last sync changed
+	sweep      sweeper
 }
 
 func newEngine(l *links, log func(string) *logrus.Entry) *engine {
@@ -228,6 +229,7 @@ func (e *engine) take(ev kube.Event) []nb.Unit {
 		}
 		touched := e.world.Replace(ev.Kind, ev.Objects)
 		e.notes.prune()
+		e.sweep.worked(len(ev.Objects))
 		return append(touched, e.found(kind)...)
 	case ev.Gone:
 		e.notes.forget(ev.Object)
@@ -322,6 +324,7 @@ func (e *engine) saveTopology(ctx context.Context, c topology.Cluster) error {
 // complain says of each unit once why it fails: in the log, and to the owner of
 // the object in an Event. It is the Synced of the loop.
 func (e *engine) complain(tried []nb.Unit, failed map[nb.Unit]error) {
+	e.sweep.worked(e.written)
 	for _, u := range tried {
 		if failed[u] == nil && e.complained[u] != "" {
 			delete(e.complained, u)

@@ -24,6 +24,8 @@ import (
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/kube/client"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
@@ -243,7 +245,7 @@ func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() s
 		return nil, err
 	}
 	db, err := ovsdb.Open(ctx, ovsdb.Options{
-		Name: "NB", Remotes: cfg.NB, TLS: tlsConfig, Model: model, Needs: "OVN 23.03", Log: w.log("ovsdb"),
+		Name: "NB", Remotes: cfg.NB, TLS: tlsConfig, Model: model, Tables: followed(), Needs: "OVN 23.03", Log: w.log("ovsdb"),
 	})
 	if err != nil {
 		return nil, err
@@ -254,6 +256,19 @@ func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() s
 		return nil, err
 	}
 	return &links{config: cfg, db: db, cluster: cluster}, nil
+}
+
+// followed lists what the watcher reads of the Northbound database: what it
+// compares, and the addresses that northd gave to ports of the Python era.
+func followed() []ovsdb.Table {
+	var tables []ovsdb.Table
+	for name, columns := range nbsync.Columns() {
+		if name == nbdb.LogicalSwitchPortTable {
+			columns = append(columns, "dynamic_addresses")
+		}
+		tables = append(tables, ovsdb.Table{Name: name, Columns: columns})
+	}
+	return tables
 }
 
 func (w *Watcher) tls(ctx context.Context, cfg config.Config) (*tls.Config, error) {
