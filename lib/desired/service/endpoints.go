@@ -1,0 +1,298 @@
+package service
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// A Slice is what we need to know of an EndpointSlice.
+type Slice struct {
+	Name      string // within the Service's namespace
+	Service   Key
+	Ports     []SlicePort
+	Endpoints []Host
+	Problems  []Problem
+}
+
+// A SlicePort is a port on which every endpoint of a slice listens.
+type SlicePort struct {
+	Name     string
+	Protocol corev1.Protocol
+	Port     uint16
+}
+
+// A Host is an address of a slice, and its state.
+type Host struct {
+	Addr  netip.Addr
+	Node  string // "" if unknown
+	State State
+	// Zones and Nodes are for whom the control plane means the endpoint:
+	// trafficDistribution and topology aware routing. Empty: no hints.
+	Zones, Nodes []string
+}
+
+// A State is whether an endpoint can be used.
+type State uint8
+
+// States of endpoints. Serving and Draining differ in that new connections go to
+// endpoints that drain only where nothing else is left (KEP-1669).
+const (
+	Unready  State = iota // not to be used
+	Serving               // ready
+	Draining              // terminating, but still answering
+)
+
+// SliceKey returns which slice s is, and of which Service. It reports false for
+// slices of nobody, or of a Service that nobody balances.
+func SliceKey(s *discoveryv1.EndpointSlice) (name string, of Key, ok bool) {
+	svc := s.Labels[discoveryv1.LabelServiceName]
+	_, headless := s.Labels[labelHeadless]
+	_, proxied := s.Labels[labelProxyName]
+	return s.Name, Key{s.Namespace, svc}, svc != "" && !headless && !proxied
+}
+
+// NewSlice takes from s what we need. Strings that many endpoints share are
+// passed through intern.
+func NewSlice(s *discoveryv1.EndpointSlice, intern func(string) string) Slice {
+	out := Slice{}
+	out.Name, out.Service, _ = SliceKey(s)
+	if s.AddressType == discoveryv1.AddressTypeFQDN {
+		out.problem("BadEndpoint", "endpoint slice %s of service %s has addresses of type FQDN, which are not balanced: use IPv4 or IPv6", s.Name, out.Service)
+		return out
+	}
+	for _, p := range s.Ports {
+		if port, ok := out.port(p); ok {
+			out.Ports = append(out.Ports, port)
+		}
+	}
+	for _, e := range s.Endpoints {
+		out.endpoint(s, e, intern)
+	}
+	return out
+}
+
+func (s *Slice) problem(reason, format string, args ...any) {
+	s.Problems = append(s.Problems, Problem{reason, fmt.Sprintf(format, args...)})
+}
+
+func (s *Slice) port(p discoveryv1.EndpointPort) (SlicePort, bool) {
+	out := SlicePort{Protocol: corev1.ProtocolTCP}
+	if p.Name != nil {
+		out.Name = *p.Name
+	}
+	if p.Protocol != nil {
+		out.Protocol = *p.Protocol
+	}
+	if p.Port == nil {
+		return out, false // "all ports": not for Services with a cluster IP
+	}
+	n, ok := portNumber(*p.Port)
+	if !ok || n == 0 || !known(out.Protocol) {
+		s.problem("BadEndpoint", "port %d/%s in endpoint slice %s of service %s is no port: give 1 to 65535 of TCP, UDP or SCTP", *p.Port, out.Protocol, s.Name, s.Service)
+		return out, false
+	}
+	out.Port = n
+	return out, true
+}
+
+func (s *Slice) endpoint(from *discoveryv1.EndpointSlice, e discoveryv1.Endpoint, intern func(string) string) {
+	h := Host{State: state(e.Conditions)}
+	if e.NodeName != nil {
+		h.Node = intern(*e.NodeName)
+	}
+	if e.Hints != nil {
+		for _, z := range e.Hints.ForZones {
+			h.Zones = append(h.Zones, intern(z.Name))
+		}
+		for _, n := range e.Hints.ForNodes {
+			h.Nodes = append(h.Nodes, intern(n.Name))
+		}
+	}
+	// Kubernetes defines the first address only; the others, if there are any,
+	// belong to the same endpoint.
+	for _, text := range e.Addresses[:min(1, len(e.Addresses))] {
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.Is4() != (from.AddressType == discoveryv1.AddressTypeIPv4) {
+			s.problem("BadEndpoint", "endpoint %q of service %s is no %s address: correct endpoint slice %s", text, s.Service, from.AddressType, s.Name)
+			continue
+		}
+		if k := kind(a); k != "" {
+			s.problem("BadEndpoint", "endpoint %s of service %s is %s, which means another host on each host: give an address of a pod or of a host", a, s.Service, k)
+			continue
+		}
+		h.Addr = a
+		s.Endpoints = append(s.Endpoints, h)
+	}
+}
+
+// state follows the API: no word on ready means ready, and no word on serving
+// means as ready says.
+func state(c discoveryv1.EndpointConditions) State {
+	ready := c.Ready == nil || *c.Ready
+	serving := c.Serving == nil && ready || c.Serving != nil && *c.Serving
+	terminating := c.Terminating != nil && *c.Terminating
+	switch {
+	case ready:
+		return Serving
+	case serving && terminating:
+		return Draining
+	}
+	return Unready
+}
+
+// An Endpoint is one backend of one port of a Service.
+type Endpoint struct {
+	Host
+	Port uint16
+}
+
+// AddrPort is the address on which the endpoint listens.
+func (e Endpoint) AddrPort() netip.AddrPort { return netip.AddrPortFrom(e.Addr, e.Port) }
+
+// A Node is what decides which endpoints a node prefers.
+type Node struct{ Name, Zone string }
+
+// Endpoints are all usable endpoints of one port, of both families, sorted by
+// address. Those that drain are among them.
+type Endpoints []Endpoint
+
+// Of returns the endpoints of one family, which is that of a.
+func (es Endpoints) Of(a netip.Addr) Endpoints {
+	return es.filter(func(e Endpoint) bool { return e.Addr.Is4() == a.Is4() })
+}
+
+// Cluster returns the endpoints for connections that any node may serve: those
+// that are ready, or if there are none those that drain.
+func (es Endpoints) Cluster() Endpoints {
+	if ready := es.in(Serving); len(ready) > 0 {
+		return ready
+	}
+	return es.in(Draining)
+}
+
+// ClusterFrom returns what Cluster returns for connections that start on node,
+// which prefers some endpoints if all have hints and some are meant for it.
+func (es Endpoints) ClusterFrom(node Node) Endpoints {
+	all := es.Cluster()
+	if len(all) == 0 || all[0].State != Serving {
+		return all
+	}
+	if near, hinted := all.meant(func(h Host) []string { return h.Nodes }, node.Name); hinted && len(near) > 0 {
+		return near
+	}
+	if near, hinted := all.meant(func(h Host) []string { return h.Zones }, node.Zone); hinted && len(near) > 0 {
+		return near
+	}
+	return all
+}
+
+// Local returns the endpoints on a node for the traffic policy Local: those that
+// are ready, or if there are none on the node those that drain.
+func (es Endpoints) Local(node string) Endpoints {
+	return es.filter(func(e Endpoint) bool { return e.Node == node && node != "" }).Cluster()
+}
+
+// Hinted reports whether nodes differ in which endpoints they prefer.
+func (es Endpoints) Hinted() bool {
+	all := es.Cluster()
+	_, nodes := all.meant(func(h Host) []string { return h.Nodes }, "")
+	_, zones := all.meant(func(h Host) []string { return h.Zones }, "")
+	return len(all) > 0 && all[0].State == Serving && (nodes || zones)
+}
+
+// meant returns the endpoints that hints mean for who. It reports false unless
+// every endpoint has hints of the kind: without, they are not to be relied on.
+func (es Endpoints) meant(hints func(Host) []string, who string) (Endpoints, bool) {
+	for _, e := range es {
+		if len(hints(e.Host)) == 0 {
+			return nil, false
+		}
+	}
+	return es.filter(func(e Endpoint) bool { return slices.Contains(hints(e.Host), who) }), true
+}
+
+func (es Endpoints) in(s State) Endpoints {
+	return es.filter(func(e Endpoint) bool { return e.State == s })
+}
+
+func (es Endpoints) filter(keep func(Endpoint) bool) Endpoints {
+	var out Endpoints
+	for _, e := range es {
+		if keep(e) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// A Resolved is a Service with its endpoints.
+type Resolved struct {
+	Service
+	Endpoints []Endpoints // of each of Service.Ports
+}
+
+// MaxEndpoints is how many endpoints of a port and family are used. More would
+// not fit into one group of Open vSwitch.
+const MaxEndpoints = 1000
+
+// Resolve joins a Service and its slices, in any order. Endpoints belong to the
+// port of the same name and protocol. An endpoint that is in several slices, as
+// it is while one replaces the other, counts once, in its best state.
+func Resolve(s Service, slices []Slice) Resolved {
+	r := Resolved{Service: s, Endpoints: make([]Endpoints, len(s.Ports))}
+	r.Problems = append([]Problem(nil), s.Problems...)
+	for _, sl := range sorted(slices) {
+		r.Problems = append(r.Problems, sl.Problems...)
+	}
+	for i, p := range s.Ports {
+		r.Endpoints[i] = r.limit(p, collect(p, slices))
+	}
+	return r
+}
+
+func sorted(all []Slice) []Slice {
+	return slices.SortedFunc(slices.Values(all), func(a, b Slice) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// collect gathers the usable endpoints of a port.
+func collect(p Port, all []Slice) Endpoints {
+	var out Endpoints
+	for _, s := range all {
+		for _, sp := range s.Ports {
+			if sp.Name != p.Name || sp.Protocol != p.Protocol {
+				continue
+			}
+			for _, h := range s.Endpoints {
+				if h.State != Unready {
+					out = append(out, Endpoint{h, sp.Port})
+				}
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Endpoint) int {
+		return cmp.Or(a.AddrPort().Compare(b.AddrPort()), cmp.Compare(a.State, b.State), cmp.Compare(a.Node, b.Node),
+			slices.Compare(a.Zones, b.Zones), slices.Compare(a.Nodes, b.Nodes))
+	})
+	return slices.CompactFunc(out, func(a, b Endpoint) bool { return a.AddrPort() == b.AddrPort() })
+}
+
+// limit leaves out what is too many in each family. What is ready comes first.
+func (r *Resolved) limit(p Port, all Endpoints) Endpoints {
+	var out Endpoints
+	for _, family := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		es := all.Of(family)
+		if len(es) > MaxEndpoints {
+			r.Problems = append(r.Problems, Problem{"TooManyEndpoints", fmt.Sprintf("port %d/%s of service %s has %d endpoints, of which %d are used: split the service", p.Port, p.Protocol, r.Key, len(es), MaxEndpoints)})
+			slices.SortStableFunc(es, func(a, b Endpoint) int { return cmp.Compare(a.State, b.State) })
+			es = es[:MaxEndpoints]
+			slices.SortFunc(es, func(a, b Endpoint) int { return a.AddrPort().Compare(b.AddrPort()) })
+		}
+		out = append(out, es...)
+	}
+	return out
+}

@@ -1,0 +1,249 @@
+// Package service says what a Kubernetes Service means: on which addresses and
+// ports it is reached, and which endpoints answer there.
+//
+// Resolve joins a Service and its EndpointSlices to one value, on which
+// everybody who programs a way in agrees: Rows makes load balancers of it, the
+// gateway helper flows and rules of its node.
+package service
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/nb"
+)
+
+// A Key names a Service.
+type Key struct{ Namespace, Name string }
+
+// String is the key as Kubernetes writes it: "namespace/name".
+func (k Key) String() string { return k.Namespace + "/" + k.Name }
+
+// Unit is the unit that owns the Service's rows.
+func (k Key) Unit() nb.Unit { return nb.Unit(UnitPrefix + k.String()) }
+
+// UnitPrefix starts the units of Services.
+const UnitPrefix = "service/"
+
+// KeyOf is the inverse of Key.Unit. It reports false for units of other kinds.
+func KeyOf(u nb.Unit) (Key, bool) {
+	rest, ok := strings.CutPrefix(string(u), UnitPrefix)
+	ns, name, ok2 := strings.Cut(rest, "/")
+	return Key{ns, name}, ok && ok2
+}
+
+// A Problem is what is wrong with the input: one word in CamelCase for an Event,
+// and one line that names the value and what would be right.
+type Problem struct{ Reason, Message string }
+
+// A Service is what we need to know of a Kubernetes Service. Addresses and
+// ports that make no sense are left out, and named in Problems.
+type Service struct {
+	Key
+	UID     string
+	Created int64 // creationTimestamp, in seconds since 1970
+	Type    corev1.ServiceType
+	// Ours is false for Services that nobody balances, or somebody else:
+	// headless ones, ExternalName, and those with the label of another proxy.
+	Ours       bool
+	ClusterIPs []netip.Addr
+	Ports      []Port
+	// ExternalIPs are addresses of spec.externalIPs. Whoever routes them here
+	// reaches the Service.
+	ExternalIPs []netip.Addr
+	// Ingress are the addresses of a load balancer, from the status.
+	Ingress []Ingress
+	// SourceRanges, unless empty, are from where Ingress may be reached.
+	SourceRanges []netip.Prefix
+	// InternalLocal and ExternalLocal are the traffic policies Local: only
+	// endpoints on the node where the connection enters. ClusterIPs are
+	// internal, all other ways in external.
+	InternalLocal, ExternalLocal bool
+	// Affinity is for how many seconds a client stays with an endpoint; 0 is not
+	// at all.
+	Affinity int
+	// HealthCheckNodePort answers how many local endpoints a node has; 0 is none.
+	HealthCheckNodePort uint16
+	// PublishNotReady is for DNS: endpoint slices count such endpoints as ready.
+	PublishNotReady bool
+	Problems        []Problem
+}
+
+// A Port is one port of a Service.
+type Port struct {
+	Name     string
+	Protocol corev1.Protocol
+	Port     uint16
+	NodePort uint16 // 0: none
+}
+
+// An Ingress is an address of a load balancer.
+type Ingress struct {
+	Addr netip.Addr
+	// Proxy is ipMode Proxy: the load balancer is a hop of its own, connects to
+	// NodePorts or endpoints, and must be reached even from within.
+	Proxy bool
+}
+
+// Labels with which a Service asks not to be balanced by us.
+const (
+	labelProxyName = "service.kubernetes.io/service-proxy-name"
+	labelHeadless  = "service.kubernetes.io/headless"
+)
+
+// New takes from s what we need.
+func New(s *corev1.Service) Service {
+	out := Service{
+		Key: Key{s.Namespace, s.Name}, UID: string(s.UID), Created: s.CreationTimestamp.Unix(), Type: s.Spec.Type,
+		Ours:            ours(s),
+		PublishNotReady: s.Spec.PublishNotReadyAddresses,
+		InternalLocal:   s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
+	}
+	if !out.Ours {
+		return out
+	}
+	out.ExternalLocal = s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && external(s)
+	ips := s.Spec.ClusterIPs
+	if len(ips) == 0 {
+		ips = []string{s.Spec.ClusterIP}
+	}
+	out.ClusterIPs = out.addrs("clusterIP", ips)
+	out.ExternalIPs = out.addrs("externalIP", s.Spec.ExternalIPs)
+	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		out.Affinity = affinity(s)
+	}
+	out.Ports = out.ports(s)
+	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		out.loadBalancer(s)
+	}
+	return out
+}
+
+func ours(s *corev1.Service) bool {
+	_, proxied := s.Labels[labelProxyName]
+	_, headless := s.Labels[labelHeadless]
+	return !proxied && !headless && s.Spec.Type != corev1.ServiceTypeExternalName &&
+		s.Spec.ClusterIP != "" && s.Spec.ClusterIP != corev1.ClusterIPNone
+}
+
+// external reports whether s can be reached from outside.
+func external(s *corev1.Service) bool {
+	return s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer || len(s.Spec.ExternalIPs) > 0
+}
+
+// affinity is the timeout of session affinity, by default three hours as in
+// Kubernetes.
+func affinity(s *corev1.Service) int {
+	if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+		return int(*c.ClientIP.TimeoutSeconds)
+	}
+	return int(corev1.DefaultClientIPServiceAffinitySeconds)
+}
+
+func (s *Service) problem(reason, format string, args ...any) {
+	s.Problems = append(s.Problems, Problem{reason, fmt.Sprintf(format, args...)})
+}
+
+// addrs parses addresses of a field. Those that cannot be a Service's are left
+// out and named in Problems.
+func (s *Service) addrs(field string, texts []string) []netip.Addr {
+	var out []netip.Addr
+	for _, t := range texts {
+		a, err := netip.ParseAddr(t)
+		if err != nil {
+			s.problem("BadServiceAddress", "%s %q of service %s is no IP address: give one such as 192.0.2.1 or 2001:db8::1", field, t, s.Key)
+			continue
+		}
+		if a = a.Unmap(); !usable(a) {
+			s.problem("BadServiceAddress", "%s %s of service %s is %s: give a unicast address that can be routed", field, a, s.Key, kind(a))
+			continue
+		}
+		if !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// usable reports whether a can be the address of a Service or of an endpoint.
+func usable(a netip.Addr) bool { return kind(a) == "" }
+
+// kind says what makes an address unusable, "" if nothing does.
+func kind(a netip.Addr) string {
+	switch {
+	case a.Zone() != "":
+		return "an address with a zone"
+	case a.IsLoopback():
+		return "a loopback address"
+	case a.IsLinkLocalUnicast():
+		return "a link-local address"
+	case a.IsUnspecified():
+		return "the unspecified address"
+	case a.IsMulticast():
+		return "a multicast address"
+	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "the broadcast address"
+	}
+	return ""
+}
+
+func (s *Service) ports(from *corev1.Service) []Port {
+	var out []Port
+	for _, p := range from.Spec.Ports {
+		port := Port{Name: p.Name, Protocol: p.Protocol}
+		if port.Protocol == "" {
+			port.Protocol = corev1.ProtocolTCP
+		}
+		var ok bool
+		if port.Port, ok = portNumber(p.Port); !ok || port.Port == 0 || !known(port.Protocol) {
+			s.problem("BadServicePort", "port %d/%s of service %s is no port: give 1 to 65535 of TCP, UDP or SCTP", p.Port, p.Protocol, s.Key)
+			continue
+		}
+		if port.NodePort, ok = portNumber(p.NodePort); !ok {
+			s.problem("BadServicePort", "nodePort %d of service %s is no port: give 1 to 65535", p.NodePort, s.Key)
+		}
+		out = append(out, port)
+	}
+	return out
+}
+
+func portNumber(p int32) (uint16, bool) { return uint16(max(0, min(p, 65535))), p >= 0 && p <= 65535 }
+
+func known(p corev1.Protocol) bool {
+	return p == corev1.ProtocolTCP || p == corev1.ProtocolUDP || p == corev1.ProtocolSCTP
+}
+
+// loadBalancer takes what only Services of type LoadBalancer have.
+func (s *Service) loadBalancer(from *corev1.Service) {
+	for _, in := range from.Status.LoadBalancer.Ingress {
+		if in.IP == "" {
+			continue // a hostname: DNS leads to the provider's load balancer
+		}
+		for _, a := range s.addrs("load balancer address", []string{in.IP}) {
+			s.Ingress = append(s.Ingress, Ingress{a, in.IPMode != nil && *in.IPMode == corev1.LoadBalancerIPModeProxy})
+		}
+	}
+	if s.ExternalLocal {
+		s.HealthCheckNodePort, _ = portNumber(from.Spec.HealthCheckNodePort)
+	}
+	for _, r := range from.Spec.LoadBalancerSourceRanges {
+		p, err := netip.ParsePrefix(strings.TrimSpace(r))
+		if err != nil {
+			s.problem("BadSourceRange", "loadBalancerSourceRanges %q of service %s is no subnet: give one such as 192.0.2.0/24; nobody is let in by it", r, s.Key)
+			// An unusable range must not make a closed door an open one.
+			p = netip.PrefixFrom(netip.IPv4Unspecified(), 32)
+		}
+		s.SourceRanges = append(s.SourceRanges, p.Masked())
+	}
+}
+
+// Before reports whether s has a better right to an address and port that both
+// want: the older one has, and of two of the same second the first by name.
+func (s Service) Before(t Service) bool {
+	return cmp.Or(cmp.Compare(s.Created, t.Created), strings.Compare(s.String(), t.String())) < 0
+}

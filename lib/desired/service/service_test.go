@@ -1,0 +1,270 @@
+package service
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// web is a Service of type ClusterIP with port http, 80/TCP.
+func web(change ...func(*corev1.Service)) *corev1.Service {
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid-web"},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: "172.16.1.10", ClusterIPs: []string{"172.16.1.10"},
+			Ports: []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+		},
+	}
+	for _, c := range change {
+		c(s)
+	}
+	return s
+}
+
+// slice is an EndpointSlice of web. Each host is "ADDRESS[@NODE][ WORD…]", with
+// the words unready, draining, gone, zone=Z and node=N.
+func slice(name string, port int32, hosts ...string) *discoveryv1.EndpointSlice {
+	tcp, portName := corev1.ProtocolTCP, "http"
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &portName, Protocol: &tcp, Port: &port}},
+	}
+	for _, h := range hosts {
+		words := strings.Fields(h)
+		addr, node, on := strings.Cut(words[0], "@")
+		if strings.Contains(addr, ":") {
+			s.AddressType = discoveryv1.AddressTypeIPv6
+		}
+		e := discoveryv1.Endpoint{Addresses: []string{addr}}
+		if on {
+			e.NodeName = &node
+		}
+		for _, w := range words[1:] {
+			describe(&e, w)
+		}
+		s.Endpoints = append(s.Endpoints, e)
+	}
+	return s
+}
+
+func describe(e *discoveryv1.Endpoint, word string) {
+	yes, no := true, false
+	if e.Hints == nil && strings.Contains(word, "=") {
+		e.Hints = &discoveryv1.EndpointHints{}
+	}
+	switch key, value, _ := strings.Cut(word, "="); key {
+	case "unready":
+		e.Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &no}
+	case "draining":
+		e.Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}
+	case "gone":
+		e.Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &no, Terminating: &yes}
+	case "zone":
+		e.Hints.ForZones = append(e.Hints.ForZones, discoveryv1.ForZone{Name: value})
+	case "node":
+		e.Hints.ForNodes = append(e.Hints.ForNodes, discoveryv1.ForNode{Name: value})
+	}
+}
+
+func same(s string) string { return s }
+
+func resolve(s *corev1.Service, slices ...*discoveryv1.EndpointSlice) Resolved {
+	var all []Slice
+	for _, sl := range slices {
+		all = append(all, NewSlice(sl, same))
+	}
+	return Resolve(New(s), all)
+}
+
+func addresses(es Endpoints) string {
+	var out []string
+	for _, e := range es {
+		out = append(out, e.AddrPort().String())
+	}
+	return strings.Join(out, " ")
+}
+
+func TestEndpointsOfAConnection(t *testing.T) {
+	node := Node{"n1", "z1"}
+	for _, tt := range []struct {
+		name                 string
+		hosts                []string
+		cluster, from, local string
+	}{
+		{"none", nil, "", "", ""},
+		{"ready ones", []string{"10.0.1.3@n1", "10.0.2.3@n2", "10.0.1.4@n1 unready"},
+			"10.0.1.3:8080 10.0.2.3:8080", "10.0.1.3:8080 10.0.2.3:8080", "10.0.1.3:8080"},
+		{"those that drain only if none is ready", []string{"10.0.1.3@n1 draining", "10.0.2.3@n2"},
+			"10.0.2.3:8080", "10.0.2.3:8080", "10.0.1.3:8080"},
+		{"those that drain if all do", []string{"10.0.1.3@n1 draining", "10.0.2.3@n2 gone"},
+			"10.0.1.3:8080", "10.0.1.3:8080", "10.0.1.3:8080"},
+		{"the zone's", []string{"10.0.1.3@n1 zone=z2", "10.0.2.3@n2 zone=z1"},
+			"10.0.1.3:8080 10.0.2.3:8080", "10.0.2.3:8080", "10.0.1.3:8080"},
+		{"all without hints on each", []string{"10.0.1.3@n1", "10.0.2.3@n2 zone=z1"},
+			"10.0.1.3:8080 10.0.2.3:8080", "10.0.1.3:8080 10.0.2.3:8080", "10.0.1.3:8080"},
+		{"all without one for the zone", []string{"10.0.1.3@n1 zone=z2", "10.0.2.3@n2 zone=z3"},
+			"10.0.1.3:8080 10.0.2.3:8080", "10.0.1.3:8080 10.0.2.3:8080", "10.0.1.3:8080"},
+		{"the node's before the zone's", []string{"10.0.1.3@n1 zone=z1 node=n1", "10.0.1.9@n9 zone=z1 node=n9"},
+			"10.0.1.3:8080 10.0.1.9:8080", "10.0.1.3:8080", "10.0.1.3:8080"},
+		{"the zone's without one for the node", []string{"10.0.1.3@n7 zone=z1 node=n7", "10.0.1.9@n9 zone=z2 node=n9"},
+			"10.0.1.3:8080 10.0.1.9:8080", "10.0.1.3:8080", ""},
+		{"hints of what drains do not count", []string{"10.0.1.3@n1 draining zone=z1", "10.0.2.3@n2 zone=z2"},
+			"10.0.2.3:8080", "10.0.2.3:8080", "10.0.1.3:8080"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			es := resolve(web(), slice("a", 8080, tt.hosts...)).Endpoints[0]
+			got := []string{addresses(es.Cluster()), addresses(es.ClusterFrom(node)), addresses(es.Local("n1"))}
+			if diff := cmp.Diff([]string{tt.cluster, tt.from, tt.local}, got); diff != "" {
+				t.Errorf("cluster, from n1, local (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEndpointsOfSeveralSlices(t *testing.T) {
+	r := resolve(web(),
+		slice("b", 8080, "10.0.1.3@n1 unready", "10.0.1.4@n1 draining"),
+		slice("a", 8080, "10.0.1.3@n1", "10.0.1.4@n1"),
+		slice("other-port", 9090, "10.0.1.5@n1"), // a named targetPort that is another number there
+		slice("six", 8080, "fd00::5@n1"),
+	)
+	if got, want := addresses(r.Endpoints[0]), "10.0.1.3:8080 10.0.1.4:8080 10.0.1.5:9090 [fd00::5]:8080"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := addresses(r.Endpoints[0].Of(netip.IPv6Unspecified())), "[fd00::5]:8080"; got != want {
+		t.Errorf("IPv6: got %s, want %s", got, want)
+	}
+}
+
+func TestTheOrderOfSlicesDoesNotMatter(t *testing.T) {
+	all := []*discoveryv1.EndpointSlice{
+		slice("a", 8080, "10.0.1.3@n1 zone=z1", "127.0.0.1"), slice("b", 8080, "10.0.1.3@n1 draining", "169.254.1.1"),
+		slice("c", 8080, "10.0.1.3@n2 zone=z2", "224.0.0.1"), slice("d", 8081, "10.0.0.9"),
+	}
+	want := fmt.Sprint(resolve(web(), all...))
+	for seed := range uint64(20) {
+		rand.New(rand.NewPCG(seed, 0)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		if got := fmt.Sprint(resolve(web(), all...)); got != want {
+			t.Fatalf("(-want +got):\n%s", cmp.Diff(want, got))
+		}
+	}
+}
+
+func TestServicesOfOthersAreLeftAlone(t *testing.T) {
+	for name, change := range map[string]func(*corev1.Service){
+		"headless":         func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} },
+		"without address":  func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil },
+		"external name":    func(s *corev1.Service) { s.Spec.Type, s.Spec.ClusterIP = corev1.ServiceTypeExternalName, "" },
+		"other proxy":      func(s *corev1.Service) { s.Labels = map[string]string{labelProxyName: "mine"} },
+		"labelled as such": func(s *corev1.Service) { s.Labels = map[string]string{labelHeadless: ""} },
+	} {
+		if New(web(change)).Ours {
+			t.Errorf("%s: taken for ours", name)
+		}
+	}
+}
+
+func TestWhatAServiceSays(t *testing.T) {
+	local, proxy := corev1.ServiceInternalTrafficPolicyLocal, corev1.LoadBalancerIPModeProxy
+	got := New(web(func(s *corev1.Service) {
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Spec.ClusterIPs = []string{"172.16.1.10", "fd00:10::a"}
+		s.Spec.Ports[0].NodePort = 30080
+		s.Spec.ExternalIPs = []string{"203.0.113.9"}
+		s.Spec.InternalTrafficPolicy = &local
+		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		s.Spec.HealthCheckNodePort = 31000
+		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		s.Spec.LoadBalancerSourceRanges = []string{" 192.0.2.0/24"}
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "198.51.100.2", IPMode: &proxy}, {Hostname: "lb.example"}}
+	}))
+	want := Service{
+		Key: Key{"default", "web"}, UID: "uid-web", Created: got.Created, Type: corev1.ServiceTypeLoadBalancer, Ours: true,
+		ClusterIPs:    []netip.Addr{netip.MustParseAddr("172.16.1.10"), netip.MustParseAddr("fd00:10::a")},
+		Ports:         []Port{{"http", corev1.ProtocolTCP, 80, 30080}},
+		ExternalIPs:   []netip.Addr{netip.MustParseAddr("203.0.113.9")},
+		Ingress:       []Ingress{{netip.MustParseAddr("198.51.100.1"), false}, {netip.MustParseAddr("198.51.100.2"), true}},
+		SourceRanges:  []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
+		InternalLocal: true, ExternalLocal: true, Affinity: 10800, HealthCheckNodePort: 31000,
+	}
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestBadInputIsNamed(t *testing.T) {
+	many := make([]string, MaxEndpoints+1)
+	for i := range many {
+		many[i] = netip.AddrFrom4([4]byte{10, 0, byte(i / 256), byte(i)}).String()
+	}
+	for _, tt := range []struct {
+		name, want string
+		service    func(*corev1.Service)
+		hosts      []string
+		left       int // endpoints that are used
+	}{
+		{name: "external IP", want: `externalIP 127.0.0.1 of service default/web is a loopback address`,
+			service: func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"127.0.0.1"} }},
+		{name: "load balancer", want: `load balancer address "banana" of service default/web is no IP address`,
+			service: func(s *corev1.Service) {
+				s.Spec.Type = corev1.ServiceTypeLoadBalancer
+				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "banana"}}
+			}},
+		{name: "source range", want: `loadBalancerSourceRanges "10.0.0.0" of service default/web is no subnet`,
+			service: func(s *corev1.Service) {
+				s.Spec.Type = corev1.ServiceTypeLoadBalancer
+				s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0"}
+			}},
+		{name: "port", want: "port 70000/TCP of service default/web is no port", service: func(s *corev1.Service) { s.Spec.Ports[0].Port = 70000 }},
+		{name: "loopback endpoint", want: "endpoint 127.0.0.1 of service default/web is a loopback address", hosts: []string{"127.0.0.1", "10.0.0.3"}, left: 1},
+		{name: "link-local endpoint", want: "endpoint 169.254.169.254 of service default/web is a link-local address", hosts: []string{"169.254.169.254"}},
+		{name: "link-local endpoint IPv6", want: "endpoint fe80::1 of service default/web is a link-local address", hosts: []string{"fe80::1"}},
+		{name: "family", want: `endpoint "10.0.0.3" of service default/web is no IPv6 address: correct endpoint slice a`, hosts: []string{"10.0.0.3", "fd00::3"}, left: 1},
+		{name: "too many", want: "port 80/TCP of service default/web has 1001 endpoints, of which 1000 are used", hosts: many, left: MaxEndpoints},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := web()
+			if tt.service != nil {
+				tt.service(s)
+			}
+			r := resolve(s, slice("a", 8080, tt.hosts...))
+			if len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Message, tt.want) {
+				t.Errorf("got problems %q, want %q", r.Problems, tt.want)
+			}
+			if len(r.Endpoints) > 0 && len(r.Endpoints[0]) != tt.left {
+				t.Errorf("%d endpoints are left, want %d", len(r.Endpoints[0]), tt.left)
+			}
+		})
+	}
+}
+
+func TestABadSourceRangeDoesNotOpenTheDoor(t *testing.T) {
+	s := New(web(func(s *corev1.Service) {
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Spec.LoadBalancerSourceRanges = []string{"banana"}
+	}))
+	if len(s.SourceRanges) == 0 || slices.ContainsFunc(s.SourceRanges, func(p netip.Prefix) bool { return p.Contains(netip.MustParseAddr("192.0.2.1")) }) {
+		t.Errorf("got %v", s.SourceRanges)
+	}
+}
+
+func TestTheOlderServiceIsFirst(t *testing.T) {
+	a, b := New(web()), New(web())
+	a.Created, b.Created = 2, 1
+	b.Name = "zz"
+	if a.Before(b) || !b.Before(a) {
+		t.Error("the younger one is first")
+	}
+	if a.Created = 1; !a.Before(b) || a.Before(a) {
+		t.Error("of the same age, the name does not decide")
+	}
+}
