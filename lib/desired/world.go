@@ -147,6 +147,7 @@ func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 	var touched []nb.Unit
 	if !old.Equal(c) {
 		touched = append(touched, topology.ClusterUnit)
+		touched = append(touched, changedGateways(old, c)...)
 	}
 	changed := maps.Clone(c.Nodes)
 	maps.Copy(changed, old.Nodes)
@@ -353,6 +354,9 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 	if name, ok := topology.NodeOf(u); ok {
 		return w.nodeRows(name)
 	}
+	if name, ok := topology.GatewayOf(u); ok {
+		return w.gatewayRows(name), nil
+	}
 	k, ok := pod.KeyOf(u)
 	p := w.pods[k]
 	if !ok || p == nil {
@@ -371,7 +375,7 @@ func (w *World) clusterRows() []nb.Row {
 	for i := range rows {
 		if rows[i].ID == names.ClusterRouter {
 			rows[i].OnlyNew = slices.Collect(maps.Keys(w.cluster.Registry()))
-			rows[i].OnlyNew = append(rows[i].OnlyNew, names.NodePrefix)
+			rows[i].OnlyNew = append(rows[i].OnlyNew, names.NodePrefix, names.GatewayPrefix)
 		}
 	}
 	return rows
@@ -402,6 +406,9 @@ func (w *World) Units() []nb.Unit {
 	}
 	for name := range nodes {
 		us = append(us, topology.NodeUnit(name))
+	}
+	for name := range w.cluster.Gateways {
+		us = append(us, topology.GatewayUnit(name))
 	}
 	for k := range w.pods {
 		us = append(us, k.Unit())

@@ -16,6 +16,8 @@ const (
 	JoinSwitch = "join"
 	// LoadBalancerGroup is the Load_Balancer_Group of every node switch.
 	LoadBalancerGroup = "ovn-k8s-cluster"
+	// GatewayLoadBalancerGroup is the Load_Balancer_Group of every gateway router.
+	GatewayLoadBalancerGroup = "ovn-k8s-gateways"
 	// IntegrationBridge is the bridge that ovn-controller programs.
 	IntegrationBridge = "br-int"
 )
@@ -35,11 +37,17 @@ const (
 	Pod              = "pod"                // Logical_Switch_Port of a pod: "true"
 	PodUID           = "ovn-k8s-pod-uid"    // Logical_Switch_Port of a pod
 
-	// ClusterSubnets, JoinSubnets and NodePrefix record the topology on the
-	// cluster router: what the one-shot commands were asked to build.
+	PhysicalIP        = "physical_ip"         // Logical_Router of a gateway: its first address outside
+	FirstGateway      = "first_gateway"       // Logical_Router of a gateway: "yes" on one of them, "no" on the others
+	GatewayPhysicalIP = "gateway-physical-ip" // Logical_Router_Port of a gateway to the outside: "yes"
+
+	// ClusterSubnets, JoinSubnets, NodePrefix and GatewayPrefix record the
+	// topology on the cluster router: what the one-shot commands were asked to
+	// build.
 	ClusterSubnets = "ovn-k8s-cluster-subnets"
 	JoinSubnets    = "ovn-k8s-join-subnets"
-	NodePrefix     = "ovn-k8s-node-" // + node: its subnets
+	NodePrefix     = "ovn-k8s-node-"    // + node: its subnets
+	GatewayPrefix  = "ovn-k8s-gateway-" // + gateway: JSON
 )
 
 // Keys of external_ids of a pod's Interface in the local Open vSwitch database.
@@ -90,6 +98,36 @@ func RouterToJoin(router string) string { return "rtoj-" + router }
 
 // JoinToRouter is the join switch's port to a router.
 func JoinToRouter(router string) string { return "jtor-" + router }
+
+// GatewayRouter is the router of a gateway. Unlike a node's switch it keeps the
+// case of the name.
+func GatewayRouter(gateway string) string { return "GR_" + gateway }
+
+// ExternalSwitch connects a gateway's router to its NIC.
+func ExternalSwitch(gateway string) string { return "ext_" + gateway }
+
+// TrunkSwitch has the logical port of a NIC on which a gateway uses a VLAN.
+func TrunkSwitch(gateway string) string { return "trunk_" + gateway }
+
+// RouterToExternal is a gateway router's port to the outside.
+func RouterToExternal(gateway string) string { return "rtoe-" + GatewayRouter(gateway) }
+
+// ExternalToRouter is the external switch's port to the gateway router.
+func ExternalToRouter(gateway string) string { return "etor-" + GatewayRouter(gateway) }
+
+// ExternalPort is the logical port of a gateway's NIC or bridge.
+func ExternalPort(iface, gateway string) string { return iface + "_" + gateway }
+
+// PatchToIntegration is the patch port of a bridge that leads to br-int, and
+// PatchFromIntegration its peer.
+func PatchToIntegration(bridge string) string {
+	return "k8s-patch-" + bridge + "-" + IntegrationBridge
+}
+
+// PatchFromIntegration is the patch port of br-int that leads to a bridge.
+func PatchFromIntegration(bridge string) string {
+	return "k8s-patch-" + IntegrationBridge + "-" + bridge
+}
 
 // ManagementPort is the logical port through which a node reaches its pods.
 func ManagementPort(node string) string { return "k8s-" + NodeSwitch(node) }

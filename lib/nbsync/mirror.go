@@ -145,9 +145,14 @@ func (m *mirror) find(table, id string) (string, bool) {
 
 // stranger returns the UUID of a row that is nobody's of ours and stands where
 // want should be: one with the same name, or the one that want may take over. It
-// reports whether want may.
-func (m *mirror) stranger(want nb.Row) (uuid string, adopt bool) {
+// reports whether want may. parents are the rows that want belongs to, as far as
+// they are there.
+func (m *mirror) stranger(want nb.Row, parents []location) (uuid string, adopt bool) {
 	t, fits := m.of[want.Table], m.tables[want.Table].fits
+	if m.tables[want.Table].nameless {
+		twins := m.twins(want, parents)
+		return first(twins), len(twins) > 0
+	}
 	candidates := t.strangers[nameOf(want.Model)]
 	if len(candidates) == 0 && want.Table == nbdb.LogicalRouterTable {
 		for _, others := range t.strangers { // the cluster router may have any name
@@ -163,4 +168,29 @@ func (m *mirror) stranger(want nb.Row) (uuid string, adopt bool) {
 	}
 	uuid = slices.Min(candidates)
 	return uuid, want.Adopt && fits(t.rows[uuid], want.Model)
+}
+
+// twins lists the rows of a nameless table that are nobody's of ours, belong to
+// the same rows as want and say the same. The suite of the Python era made
+// several translations of one subnet: one more with each run.
+func (m *mirror) twins(want nb.Row, parents []location) []string {
+	t := m.of[want.Table]
+	var out []string
+	for _, uuid := range t.strangers[nameOf(want.Model)] {
+		at := m.referrers[uuid]
+		if want.Adopt && len(parents) > 0 && len(at) == len(parents) && m.tables[want.Table].fits(t.rows[uuid], want.Model) &&
+			!slices.ContainsFunc(parents, func(p location) bool { return !slices.Contains(at, p) }) {
+			out = append(out, uuid)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// first returns the first of a list, or nothing.
+func first(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
 }

@@ -1,6 +1,7 @@
 package nbsync
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -26,6 +27,9 @@ type table struct {
 	refs, has []string
 	// root tables keep rows that nothing refers to (isRoot in the schema).
 	root bool
+	// nameless tables have rows that are known by what they say, within the row
+	// that they belong to: see nameOf.
+	nameless bool
 	// kind is what people call a row of this table.
 	kind string
 	// fits says whether a row that is not ours may be taken over for one with
@@ -43,17 +47,33 @@ func owned() map[string]*table {
 		nbdb.LogicalRouterTable: {
 			model: &nbdb.LogicalRouter{}, root: true, kind: "logical router",
 			columns: []string{"name"},
-			keys:    map[string][]string{"external_ids": {names.ClusterRouterTag}},
-			refs:    []string{"ports"},
-			fits: func(have, _ model.Model) bool {
-				h := have.(*nbdb.LogicalRouter)
-				return h.ExternalIDs[names.ClusterRouterTag] == "yes" || h.Name == names.ClusterRouter
+			keys: map[string][]string{
+				"external_ids": {names.ClusterRouterTag, names.PhysicalIP, names.FirstGateway},
+				"options":      {"chassis", "lb_force_snat_ip"},
 			},
+			refs: []string{"ports", "nat", "static_routes", "policies", "load_balancer_group"},
+			has:  []string{"load_balancer_group"},
+			fits: routerFits,
+		},
+		nbdb.NATTable: {
+			model: &nbdb.NAT{}, kind: "address translation", nameless: true,
+			columns: []string{"type", "logical_ip", "external_ip", "external_port_range"},
+			fits:    sameName,
+		},
+		nbdb.LogicalRouterStaticRouteTable: {
+			model: &nbdb.LogicalRouterStaticRoute{}, kind: "static route", nameless: true,
+			columns: []string{"ip_prefix", "nexthop", "policy", "output_port", "route_table"},
+			fits:    routeFits,
+		},
+		nbdb.LogicalRouterPolicyTable: {
+			model: &nbdb.LogicalRouterPolicy{}, kind: "router policy", nameless: true,
+			columns: []string{"priority", "match", "action", "nexthops"},
+			fits:    sameName,
 		},
 		nbdb.LogicalRouterPortTable: {
 			model: &nbdb.LogicalRouterPort{}, kind: "logical router port",
 			columns: []string{"name", "mac", "networks"},
-			keys:    map[string][]string{"external_ids": {names.ConnectToJoin}},
+			keys:    map[string][]string{"external_ids": {names.ConnectToJoin, names.GatewayPhysicalIP}},
 			fits:    sameName,
 		},
 		nbdb.LogicalSwitchTable: {
@@ -66,7 +86,7 @@ func owned() map[string]*table {
 		},
 		nbdb.LogicalSwitchPortTable: {
 			model: &nbdb.LogicalSwitchPort{}, kind: "logical port",
-			columns: []string{"name", "type", "addresses", "port_security"},
+			columns: []string{"name", "type", "addresses", "port_security", "parent_name", "tag_request"},
 			keys: map[string][]string{
 				"external_ids": {names.Namespace, names.Pod},
 				"options":      {"router-port", names.IfaceIDVer},
@@ -98,14 +118,49 @@ func Columns() map[string][]string {
 
 func sameName(have, want model.Model) bool { return nameOf(have) == nameOf(want) }
 
-// switchFits accepts the join switch, and a node's switch as the suite of the
-// Python era made it, but no switch of somebody else's with the same name.
+// switchFits accepts the join switch, and a node's or gateway's switch as the
+// suite of the Python era made it, but no switch of somebody else's with the
+// same name.
 func switchFits(have, want model.Model) bool {
 	h := have.(*nbdb.LogicalSwitch)
-	return sameName(have, want) && (h.Name == names.JoinSwitch || h.ExternalIDs[names.GatewayIP] != "")
+	return sameName(have, want) &&
+		(h.Name == names.JoinSwitch || h.ExternalIDs[names.GatewayIP] != "" || strings.HasPrefix(h.Name, names.ExternalSwitch("")))
 }
 
-func nameOf(m model.Model) string { return m.(interface{ GetName() string }).GetName() }
+// routerFits accepts for a gateway's router one of that name that is a gateway,
+// and for the cluster router the one that there is, whatever its name.
+func routerFits(have, want model.Model) bool {
+	h, w := have.(*nbdb.LogicalRouter), want.(*nbdb.LogicalRouter)
+	if w.Options["chassis"] != "" {
+		return h.Name == w.Name && h.Options["chassis"] != ""
+	}
+	return h.ExternalIDs[names.ClusterRouterTag] == "yes" || h.Name == names.ClusterRouter
+}
+
+// routeFits accepts a route that leads the same way, and one out of a gateway,
+// whose next hop may be another now.
+func routeFits(have, want model.Model) bool {
+	h, w := have.(*nbdb.LogicalRouterStaticRoute), want.(*nbdb.LogicalRouterStaticRoute)
+	return h.Nexthop == w.Nexthop || w.OutputPort != nil && equal(h.OutputPort, w.OutputPort)
+}
+
+// nameOf is a row's name. A row of a table without names has what cannot be
+// there twice in the same router. Of routes there can be several, with other
+// next hops: see routeFits.
+func nameOf(m model.Model) string {
+	switch m := m.(type) {
+	case *nbdb.NAT:
+		return m.Type + " of " + m.LogicalIP
+	case *nbdb.LogicalRouterStaticRoute:
+		if m.Policy != nil && *m.Policy == nbdb.LogicalRouterStaticRoutePolicySrcIP {
+			return "from " + m.IPPrefix
+		}
+		return m.RouteTable + "to " + m.IPPrefix
+	case *nbdb.LogicalRouterPolicy:
+		return fmt.Sprintf("%d: %s", m.Priority, m.Match)
+	}
+	return m.(interface{ GetName() string }).GetName()
+}
 
 // clusterUnit owns the rows of tables that have no external_ids. In OVN 23.03
 // that is Load_Balancer_Group: such a row is ours if its name says so.

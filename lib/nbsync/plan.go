@@ -96,7 +96,8 @@ func (p *Plan) match(want map[nb.Unit][]nb.Row) map[tableID]string {
 			uuid, ok := p.have.find(r.Table, r.ID)
 			if !ok {
 				var adopt bool
-				if uuid, adopt = p.have.stranger(r); uuid != "" && !adopt {
+				parents := p.parents(r, found)
+				if uuid, adopt = p.have.stranger(r, parents); uuid != "" && !adopt {
 					p.Failed[u] = fmt.Errorf("%s %q exists and is not ours: rename or delete it", p.have.tables[r.Table].kind, nameOf(r.Model))
 				}
 			}
@@ -125,6 +126,17 @@ func (p *Plan) match(want map[nb.Unit][]nb.Row) map[tableID]string {
 	}
 	slices.Sort(p.units)
 	return found
+}
+
+// parents are the places of rows that are there in which r should be.
+func (p *Plan) parents(r nb.Row, found map[tableID]string) []location {
+	var out []location
+	for _, ref := range r.In {
+		if uuid := p.resolve(ref, found); !strings.HasPrefix(uuid, pendingPrefix) {
+			out = append(out, location{ref.Table, uuid, ref.Column})
+		}
+	}
+	return out
 }
 
 // forgetNew removes the rows that will not be created from found.
@@ -157,6 +169,7 @@ func (p *Plan) addUnit(u nb.Unit, want []nb.Row, found map[tableID]string) error
 	for _, r := range want {
 		uuid := found[tableID{r.Table, r.ID}]
 		keep[uuid] = true
+		p.removeTwins(u, r, uuid, found)
 		var detail []string
 		var err error
 		if uuid == "" {
@@ -390,12 +403,32 @@ func (p *Plan) resolve(ref nb.Ref, found map[tableID]string) string {
 }
 
 // pending stands for a row that a later unit of the plan creates.
-func pending(ref nb.Ref) string { return "pending/" + ref.Table + "/" + ref.ID }
+func pending(ref nb.Ref) string { return pendingPrefix + ref.Table + "/" + ref.ID }
+
+const pendingPrefix = "pending/"
+
+// removeTwins removes the others that say the same as a row that is taken over.
+func (p *Plan) removeTwins(u nb.Unit, r nb.Row, uuid string, found map[tableID]string) {
+	if uuid == "" || !p.have.tables[r.Table].nameless {
+		return
+	}
+	if owner, _ := ownerOf(p.have.row(r.Table, uuid)); owner != "" {
+		return
+	}
+	for _, twin := range p.have.twins(r, p.parents(r, found)) {
+		if twin != uuid {
+			p.remove(u, r.Table, twin)
+		}
+	}
+}
 
 // remove takes a row out of all columns that refer to it. The database itself
 // deletes rows that nothing refers to, but for those of root tables.
 func (p *Plan) remove(u nb.Unit, table, uuid string) {
 	_, id := ownerOf(p.have.row(table, uuid))
+	if id == "" {
+		id = nameOf(p.have.row(table, uuid))
+	}
 	for _, at := range p.have.referrers[uuid] {
 		p.mutate(at).remove = append(p.mutate(at).remove, uuid)
 	}
@@ -443,7 +476,7 @@ func (p *Plan) uuidSet(uuids []string) ovsdb.OvsSet {
 // named replaces what stands for a pending row by its named UUID, which is known
 // once all units are planned.
 func (p *Plan) named(uuid string) string {
-	if rest, ok := strings.CutPrefix(uuid, "pending/"); ok {
+	if rest, ok := strings.CutPrefix(uuid, pendingPrefix); ok {
 		return p.inserts[rest]
 	}
 	return uuid

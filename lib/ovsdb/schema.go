@@ -32,10 +32,12 @@ func nbModels() map[string]model.Model {
 		nbdb.LoadBalancerTable:             &nbdb.LoadBalancer{},
 		nbdb.LoadBalancerGroupTable:        &nbdb.LoadBalancerGroup{},
 		nbdb.LogicalRouterTable:            &nbdb.LogicalRouter{},
+		nbdb.LogicalRouterPolicyTable:      &nbdb.LogicalRouterPolicy{},
 		nbdb.LogicalRouterPortTable:        &nbdb.LogicalRouterPort{},
 		nbdb.LogicalRouterStaticRouteTable: &nbdb.LogicalRouterStaticRoute{},
 		nbdb.LogicalSwitchTable:            &nbdb.LogicalSwitch{},
 		nbdb.LogicalSwitchPortTable:        &nbdb.LogicalSwitchPort{},
+		nbdb.NATTable:                      &nbdb.NAT{},
 	}
 }
 

@@ -216,7 +216,8 @@ func (e *engine) all() []nb.Unit {
 // ours reports whether u is a unit of a kind that the World knows. Rows of other
 // kinds are a newer version's.
 func ours(u nb.Unit) bool {
-	return u == topology.ClusterUnit || strings.HasPrefix(string(u), topology.NodePrefix) || strings.HasPrefix(string(u), pod.UnitPrefix)
+	return u == topology.ClusterUnit || slices.ContainsFunc([]string{topology.NodePrefix, topology.GatewayUnitPrefix, pod.UnitPrefix},
+		func(prefix string) bool { return strings.HasPrefix(string(u), prefix) })
 }
 
 // take records a change of Kubernetes objects.

@@ -30,7 +30,8 @@ func NodeUnit(node string) nb.Unit { return nb.Unit(NodePrefix + names.NodeSwitc
 func NodeOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), NodePrefix) }
 
 // Rows returns the rows of ClusterUnit: the cluster router, the join switch,
-// the two ports between them, and the load balancer group of all node switches.
+// the two ports between them, and the load balancer groups: of all node switches
+// and gateway routers, and of the gateway routers.
 func (c Cluster) Rows() []nb.Row {
 	tags := c.Registry()
 	tags[names.ClusterRouterTag] = "yes"
@@ -47,10 +48,14 @@ func (c Cluster) Rows() []nb.Row {
 		Table: nbdb.LoadBalancerGroupTable, ID: names.LoadBalancerGroup, Adopt: true,
 		Model: &nbdb.LoadBalancerGroup{Name: names.LoadBalancerGroup},
 	}
-	down := routerPort(names.RouterToJoin(c.Router), mac, hosts(c.Join, routerHost))
+	gateways := nb.Row{
+		Table: nbdb.LoadBalancerGroupTable, ID: names.GatewayLoadBalancerGroup, Adopt: true,
+		Model: &nbdb.LoadBalancerGroup{Name: names.GatewayLoadBalancerGroup},
+	}
+	down := routerPort(names.ClusterRouter, names.RouterToJoin(c.Router), mac, hosts(c.Join, routerHost))
 	down.Model.(*nbdb.LogicalRouterPort).ExternalIDs = map[string]string{names.ConnectToJoin: "yes"}
 	up := switchPort(names.JoinToRouter(c.Router), names.RouterToJoin(c.Router), mac, names.JoinSwitch)
-	return []nb.Row{router, join, group, down, up}
+	return []nb.Row{router, join, group, gateways, down, up}
 }
 
 // NodeRows returns the rows of NodeUnit(node): its switch, the two ports
@@ -77,7 +82,7 @@ func (c Cluster) NodeRows(node string) []nb.Row {
 			Table: nbdb.LogicalSwitchTable, ID: sw, Model: lswitch, Adopt: true,
 			Has: []nb.Ref{{Table: nbdb.LoadBalancerGroupTable, ID: names.LoadBalancerGroup, Column: "load_balancer_group"}},
 		},
-		routerPort(names.RouterToSwitch(sw), mac, hosts(subnets, routerHost)),
+		routerPort(names.ClusterRouter, names.RouterToSwitch(sw), mac, hosts(subnets, routerHost)),
 		switchPort(names.SwitchToRouter(sw), names.RouterToSwitch(sw), mac, sw),
 		{
 			Table: nbdb.LogicalSwitchPortTable, ID: management, Adopt: true,
@@ -130,12 +135,12 @@ func joinAddrs(prefixes []netip.Prefix) string {
 	return strings.Join(out, " ")
 }
 
-// routerPort is a port of the cluster router.
-func routerPort(name, mac string, networks []netip.Prefix) nb.Row {
+// routerPort is a port of a router, which is named by its ID.
+func routerPort(router, name, mac string, networks []netip.Prefix) nb.Row {
 	return nb.Row{
 		Table: nbdb.LogicalRouterPortTable, ID: name, Adopt: true,
 		Model: &nbdb.LogicalRouterPort{Name: name, MAC: mac, Networks: strings.Split(ipnet.Join(networks), ",")},
-		In:    []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: names.ClusterRouter, Column: "ports"}},
+		In:    []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: router, Column: "ports"}},
 	}
 }
 

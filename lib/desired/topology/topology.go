@@ -1,9 +1,10 @@
 // Package topology says which rows the cluster's own network has: the cluster
-// router, the join switch, and each node's switch and management port.
+// router, the join switch, each node's switch and management port, and each
+// gateway.
 //
 // What the one-shot commands were asked to build is a Cluster. It is written
 // into external_ids of the cluster router (Registry), so that the rows of every
-// node can be computed again from that one row.
+// node and gateway can be computed again from that one row.
 package topology
 
 import (
@@ -31,6 +32,8 @@ type Cluster struct {
 	Subnets []netip.Prefix            // of all pods; IPv4 first
 	Join    []netip.Prefix            // of the join switch; IPv4 first
 	Nodes   map[string][]netip.Prefix // by name of the node's switch: the node's subnets
+	// Gateways are by the name that gateway-init was given, in its case.
+	Gateways map[string]Gateway
 }
 
 // New returns a cluster without nodes. join must hold an IPv4 and an IPv6
@@ -62,6 +65,9 @@ func (c Cluster) Resize(subnets, join []netip.Prefix) (Cluster, error) {
 	}
 	n.Nodes = c.Nodes
 	var errs []error
+	if n, err = n.moved(c.Gateways); err != nil {
+		errs = append(errs, err)
+	}
 	for _, node := range c.NodeNames() {
 		if !ipnet.Within(c.Nodes[node], subnets) {
 			errs = append(errs, fmt.Errorf("subnets %s of node %s are outside the cluster subnets %s", ipnet.Join(c.Nodes[node]), node, ipnet.Join(subnets)))
@@ -102,7 +108,7 @@ func (c Cluster) WithoutNode(node string) (Cluster, bool) {
 	}
 	c.Nodes = maps.Clone(c.Nodes)
 	delete(c.Nodes, sw)
-	return c, true
+	return c.WithNodeOnChassis(sw, ""), true
 }
 
 // CheckNodeName returns an error unless node, in lower case, is a name that
@@ -139,11 +145,14 @@ func (c Cluster) Registry() map[string]string {
 	for node, subnets := range c.Nodes {
 		r[names.NodePrefix+node] = ipnet.Join(subnets)
 	}
+	for name, g := range c.Gateways {
+		r[names.GatewayPrefix+name] = g.text()
+	}
 	return r
 }
 
-// ReadRegistry reads what Registry wrote. Other keys are ignored. A node that
-// does not fit is left out of the Cluster and named in the error.
+// ReadRegistry reads what Registry wrote. Other keys are ignored. A node or
+// gateway that does not fit is left out of the Cluster and named in the error.
 func ReadRegistry(r map[string]string) (Cluster, error) {
 	subnets, err := ipnet.ParseSubnets(r[names.ClusterSubnets], 0)
 	if err != nil {
@@ -159,20 +168,27 @@ func ReadRegistry(r map[string]string) (Cluster, error) {
 	}
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(r)) {
-		node, ok := strings.CutPrefix(key, names.NodePrefix)
-		if !ok {
-			continue
-		}
-		subnets, err := ipnet.ParseSubnets(r[key], 0)
-		if err == nil {
-			var with Cluster
-			if with, err = c.WithNode(node, subnets); err == nil {
-				c = with
-			}
-		}
+		with, err := c.read(key, r[key])
 		if err != nil {
 			errs = append(errs, fmt.Errorf("reading %s of the topology: %w", key, err))
+			continue
 		}
+		c = with
 	}
-	return c, errors.Join(errs...)
+	return c.oneFirst(), errors.Join(errs...)
+}
+
+// read returns c with what one key of a registry says.
+func (c Cluster) read(key, value string) (Cluster, error) {
+	if node, ok := strings.CutPrefix(key, names.NodePrefix); ok {
+		subnets, err := ipnet.ParseSubnets(value, 0)
+		if err != nil {
+			return c, err
+		}
+		return c.WithNode(node, subnets)
+	}
+	if name, ok := strings.CutPrefix(key, names.GatewayPrefix); ok {
+		return c.readGateway(name, value)
+	}
+	return c, nil
 }

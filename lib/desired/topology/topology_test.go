@@ -44,6 +44,7 @@ func TestRows(t *testing.T) {
 	want := `Logical_Router ovn_cluster_router external_ids={k8s-cluster-router="yes", ovn-k8s-cluster-subnets="192.168.0.0/16,fd01::/48", ovn-k8s-join-subnets="100.64.0.0/16,fd98::/64", ovn-k8s-node-kube-master="192.168.1.0/24,fd01:0:0:1::/64", ovn-k8s-router="ovn_cluster_router"} name="ovn_cluster_router"
 Logical_Switch join name="join"
 Load_Balancer_Group ovn-k8s-cluster name="ovn-k8s-cluster"
+Load_Balancer_Group ovn-k8s-gateways name="ovn-k8s-gateways"
 Logical_Router_Port rtoj-ovn_cluster_router external_ids={connect_to_join="yes"} mac="00:00:00:11:F3:5F" name="rtoj-ovn_cluster_router" networks=["100.64.0.1/16" "fd98::1/64"] in=Logical_Router/ovn_cluster_router.ports
 Logical_Switch_Port jtor-ovn_cluster_router addresses=["00:00:00:11:F3:5F"] name="jtor-ovn_cluster_router" options={router-port="rtoj-ovn_cluster_router"} type="router" in=Logical_Switch/join.ports
 Logical_Switch kube-master external_ids={gateway_ip="192.168.1.1/24,fd01:0:0:1::1/64"} name="kube-master" other_config={subnet="192.168.1.0/24"} load_balancer_group=Load_Balancer_Group/ovn-k8s-cluster

@@ -1,0 +1,269 @@
+package topology
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+)
+
+// GatewayUnitPrefix starts the units of gateways.
+const GatewayUnitPrefix = "gateway/"
+
+// GatewayUnit is the unit that owns the rows of a gateway.
+func GatewayUnit(name string) nb.Unit { return nb.Unit(GatewayUnitPrefix + name) }
+
+// GatewayOf is the inverse of GatewayUnit. It reports false for units of other
+// kinds.
+func GatewayOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), GatewayUnitPrefix) }
+
+// GatewayRows returns the rows of GatewayUnit(name) but for those that lead to
+// the gateway, which are GatewayRoutes: its router and what that has, and the
+// switch between it and its NIC. It returns nil if c does not have the gateway.
+func (c Cluster) GatewayRows(name string) []nb.Row {
+	g, ok := c.Gateways[name]
+	if !ok {
+		return nil
+	}
+	router, outside := names.GatewayRouter(name), names.ExternalSwitch(name)
+	first := map[bool]string{true: "yes", false: "no"}[g.First]
+	rows := []nb.Row{
+		{
+			Table: nbdb.LogicalRouterTable, ID: router, Adopt: true,
+			Model: &nbdb.LogicalRouter{
+				Name: router,
+				// What comes in by a load balancer gets an address of this router, so
+				// that the answer comes back here.
+				Options:     map[string]string{"chassis": g.Chassis, "lb_force_snat_ip": words(g.Join)},
+				ExternalIDs: map[string]string{names.PhysicalIP: g.IPs[0].Addr().String(), names.FirstGateway: first},
+			},
+			Has: []nb.Ref{
+				{Table: nbdb.LoadBalancerGroupTable, ID: names.LoadBalancerGroup, Column: "load_balancer_group"},
+				{Table: nbdb.LoadBalancerGroupTable, ID: names.GatewayLoadBalancerGroup, Column: "load_balancer_group"},
+			},
+		},
+		{Table: nbdb.LogicalSwitchTable, ID: outside, Adopt: true, Model: &nbdb.LogicalSwitch{Name: outside}},
+	}
+	up := routerPort(router, names.RouterToJoin(router), joinMAC(g.Join), c.within(g.Join))
+	up.Model.(*nbdb.LogicalRouterPort).ExternalIDs = map[string]string{names.ConnectToJoin: "yes"}
+	out := routerPort(router, names.RouterToExternal(name), g.MAC, g.IPs)
+	out.Model.(*nbdb.LogicalRouterPort).ExternalIDs = map[string]string{names.GatewayPhysicalIP: "yes"}
+	rows = append(rows,
+		up, switchPort(names.JoinToRouter(router), names.RouterToJoin(router), joinMAC(g.Join), names.JoinSwitch),
+		out, switchPort(names.ExternalToRouter(name), names.RouterToExternal(name), g.MAC, outside))
+	rows = append(rows, g.nic(name)...)
+	return append(rows, c.inside(name, g)...)
+}
+
+// nic returns the logical port of the NIC. With a VLAN, the NIC's port is on a
+// switch of its own, and the VLAN's a port within it, as a container's is within
+// that of its virtual machine (ovn-architecture(7)): so br-int does the tagging.
+func (g Gateway) nic(name string) []nb.Row {
+	port := &nbdb.LogicalSwitchPort{Name: names.ExternalPort(g.Interface, name), Addresses: []string{"unknown"}}
+	row := nb.Row{
+		Table: nbdb.LogicalSwitchPortTable, ID: port.Name, Adopt: true, Model: port,
+		In: []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: names.ExternalSwitch(name), Column: "ports"}},
+	}
+	if g.VLAN == 0 {
+		return []nb.Row{row}
+	}
+	trunk := names.TrunkSwitch(name)
+	parent := nb.Row{
+		Table: nbdb.LogicalSwitchPortTable, ID: port.Name, Adopt: true, Model: &nbdb.LogicalSwitchPort{Name: port.Name},
+		In: []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: trunk, Column: "ports"}},
+	}
+	port.ParentName, port.TagRequest = &parent.ID, &g.VLAN
+	port.Name = fmt.Sprintf("%s.%d", parent.ID, g.VLAN)
+	row.ID = port.Name
+	return []nb.Row{{Table: nbdb.LogicalSwitchTable, ID: trunk, Model: &nbdb.LogicalSwitch{Name: trunk}}, parent, row}
+}
+
+// inside returns the routes and translations of the gateway's router.
+func (c Cluster) inside(name string, g Gateway) []nb.Row {
+	router, port := names.GatewayRouter(name), names.RouterToExternal(name)
+	var rows []nb.Row
+	for i, subnet := range c.Subnets {
+		via, _ := ipnet.Nth(c.Join[i], routerHost)
+		rows = append(rows, route(router, router+"/"+subnet.String(), nbdb.LogicalRouterStaticRoute{IPPrefix: subnet.String(), Nexthop: via.String()}))
+		outside, ok := g.ip(subnet.Addr())
+		if !ok {
+			continue
+		}
+		rows = append(rows, nb.Row{
+			Table: nbdb.NATTable, ID: router + "/" + subnet.String(), Adopt: true,
+			Model: &nbdb.NAT{Type: nbdb.NATTypeSNAT, LogicalIP: subnet.String(), ExternalIP: outside.Addr().String(), ExternalPortRange: g.Ports},
+			In:    []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: router, Column: "nat"}},
+		})
+	}
+	for _, hop := range g.NextHops {
+		all := everything(hop).String()
+		rows = append(rows, route(router, router+"/"+all, nbdb.LogicalRouterStaticRoute{IPPrefix: all, Nexthop: hop.String(), OutputPort: &port}))
+	}
+	return rows
+}
+
+// GatewayRoutes returns the rows of GatewayUnit(name) that lead pods to the
+// gateway: those that a gateway that is dead must not have. Routes of several
+// gateways to everywhere share the load.
+func (c Cluster) GatewayRoutes(name string) []nb.Row {
+	g, ok := c.Gateways[name]
+	if !ok {
+		return nil
+	}
+	var rows []nb.Row
+	for _, join := range g.Join {
+		if c.leads(g, join) {
+			all := everything(join).String()
+			rows = append(rows, route(names.ClusterRouter, name+"/"+all, nbdb.LogicalRouterStaticRoute{IPPrefix: all, Nexthop: join.String()}))
+		}
+		if c.pins(join) {
+			// Answers to this gateway must not follow the pins to another one.
+			self := netip.PrefixFrom(join, join.BitLen()).String()
+			rows = append(rows, route(names.ClusterRouter, name+"/"+self, nbdb.LogicalRouterStaticRoute{IPPrefix: join.String(), Nexthop: join.String()}))
+		}
+	}
+	for _, pin := range g.Rampout {
+		for _, join := range g.Join {
+			if _, ok := g.ip(join); ok && ipnet.SameFamily(join, pin.Addr()) {
+				rows = append(rows, c.pin(name, pin, join))
+			}
+		}
+	}
+	return rows
+}
+
+// pin returns the row that leads what comes from a subnet to a gateway. It is a
+// route by source. Such a route is preferred to one by destination with a
+// shorter prefix (ovn-northd(8), IP routing): where that would be the route to a
+// node's pods, it is a policy instead, which leaves out what stays inside.
+func (c Cluster) pin(name string, pin netip.Prefix, join netip.Addr) nb.Row {
+	if !c.byPolicy(pin) {
+		source := nbdb.LogicalRouterStaticRoutePolicySrcIP
+		return route(names.ClusterRouter, name+"/from/"+pin.String(), nbdb.LogicalRouterStaticRoute{IPPrefix: pin.String(), Nexthop: join.String(), Policy: &source})
+	}
+	var inside []string
+	for _, s := range slices.Concat(c.Subnets, c.Join) {
+		if ipnet.SameFamily(s.Addr(), join) {
+			inside = append(inside, s.String())
+		}
+	}
+	ip := ipMatch(join)
+	return nb.Row{
+		Table: nbdb.LogicalRouterPolicyTable, ID: name + "/from/" + pin.String(), Adopt: true,
+		Model: &nbdb.LogicalRouterPolicy{
+			Priority: pinPriority, Action: nbdb.LogicalRouterPolicyActionReroute, Nexthops: []string{join.String()},
+			Match: fmt.Sprintf("%s.src == %s && %s.dst != {%s}", ip, pin, ip, strings.Join(inside, ", ")),
+		},
+		In: []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: names.ClusterRouter, Column: "policies"}},
+	}
+}
+
+// pinPriority is that of policies that pin a subnet to a gateway. What stays
+// on its way nevertheless, such as packets to nodes, has the one above.
+const pinPriority = 1000
+
+// byPolicy reports whether a pin has to be a policy.
+func (c Cluster) byPolicy(pin netip.Prefix) bool {
+	for _, subnets := range c.Nodes {
+		for _, s := range subnets {
+			if ipnet.SameFamily(s.Addr(), pin.Addr()) && s.Bits() < pin.Bits() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// PinnedByPolicy reports whether c has a policy that pins a subnet of the
+// family to a gateway.
+func (c Cluster) PinnedByPolicy(family netip.Addr) bool {
+	for _, g := range c.Gateways {
+		for _, pin := range g.Rampout {
+			if ipnet.SameFamily(pin.Addr(), family) && c.byPolicy(pin) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// pins reports whether any gateway has pinned subnets of a family.
+func (c Cluster) pins(family netip.Addr) bool {
+	for _, g := range c.Gateways {
+		if slices.ContainsFunc(g.Rampout, func(p netip.Prefix) bool { return ipnet.SameFamily(p.Addr(), family) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// leads reports whether everything of a family may leave by g: it has an
+// address, and a next hop if any gateway has one.
+func (c Cluster) leads(g Gateway, family netip.Addr) bool {
+	if _, ok := g.ip(family); !ok {
+		return false
+	}
+	if g.hops(family) {
+		return true
+	}
+	for _, other := range c.Gateways {
+		if other.hops(family) {
+			return false
+		}
+	}
+	return true
+}
+
+func (g Gateway) hops(family netip.Addr) bool {
+	return slices.ContainsFunc(g.NextHops, func(a netip.Addr) bool { return ipnet.SameFamily(a, family) })
+}
+
+// ip returns the gateway's address outside in a family.
+func (g Gateway) ip(family netip.Addr) (netip.Prefix, bool) {
+	for _, ip := range g.IPs {
+		if ipnet.SameFamily(ip.Addr(), family) {
+			return ip, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// within gives join addresses the prefix lengths of the join subnets.
+func (c Cluster) within(join []netip.Addr) []netip.Prefix {
+	out := make([]netip.Prefix, len(join))
+	for i, a := range join {
+		out[i] = netip.PrefixFrom(a, c.Join[i].Bits())
+	}
+	return out
+}
+
+// route is a static route of a router, which is named by its ID.
+func route(router, id string, r nbdb.LogicalRouterStaticRoute) nb.Row {
+	return nb.Row{
+		Table: nbdb.LogicalRouterStaticRouteTable, ID: id, Model: &r, Adopt: true,
+		In: []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: router, Column: "static_routes"}},
+	}
+}
+
+// everything is the prefix of all addresses of a family.
+func everything(family netip.Addr) netip.Prefix {
+	p, _ := family.WithZone("").Prefix(0) // 0 fits every family
+	return p
+}
+
+// ipMatch is what a match calls a packet of a family.
+func ipMatch(family netip.Addr) string {
+	if family.Is4() {
+		return "ip4"
+	}
+	return "ip6"
+}
+
+func words(addrs []netip.Addr) string {
+	return strings.ReplaceAll(ipnet.Join(addrs), ",", " ")
+}
