@@ -23,15 +23,28 @@ var fabricScript string
 // dialTimeout is how long Forward waits for its target.
 const dialTimeout = 5 * time.Second
 
-// The underlay of every fabric: its own addresses are the hosts' gateways. The
-// IPv4 prefix is the one of RFC 2544 for tests of networks.
+// A segment is a layer 2 network of every fabric. The fabric's own addresses
+// there are the gateways of those who are connected.
+type segment struct {
+	bridge     string
+	prefix     string // of the names of ports
+	ipv4, ipv6 netip.Prefix
+}
+
+// The segments. Their IPv4 prefixes are out of the one of RFC 2544 for tests of
+// networks.
 var (
-	fabricIPv4 = netip.MustParsePrefix("198.18.0.1/24")
-	fabricIPv6 = netip.MustParsePrefix("fd00:198:18::1/64")
+	// underlay has eth0 of every host.
+	underlay = segment{"br0", "host", netip.MustParsePrefix("198.18.0.1/24"), netip.MustParsePrefix("fd00:198:18::1/64")}
+	// second has eth1 of hosts with two NICs.
+	second = segment{"br1", "nic", netip.MustParsePrefix("198.18.1.1/24"), netip.MustParsePrefix("fd00:198:18:1::1/64")}
+	// beyond has those outside, which hosts reach through the fabric's router.
+	beyond = segment{"br2", "out", netip.MustParsePrefix("198.19.0.1/24"), netip.MustParsePrefix("fd00:198:19::1/64")}
 )
 
-// A Fabric connects hosts: a bridge in a network namespace of its own. It also
-// plays the outside world, which hosts reach by their default routes.
+// A Fabric connects hosts: bridges in a network namespace of its own, and a router
+// between them. Its own addresses are those of a neighbour outside the cluster;
+// hosts with Options.Outside are behind the router.
 type Fabric struct {
 	holder *holder
 	mu     sync.Mutex
@@ -43,23 +56,32 @@ type Fabric struct {
 
 // NewFabric makes a fabric. Its user must Close it.
 func NewFabric() (*Fabric, error) {
-	holder, err := hold(fabricScript, []string{"--net"})
+	segments := []segment{underlay, second, beyond}
+	var bridges []string
+	for _, s := range segments {
+		bridges = append(bridges, s.bridge)
+	}
+	holder, err := hold(fabricScript, []string{"--net"}, bridges...)
 	if err != nil {
 		return nil, fmt.Errorf("making a fabric: %w", err)
 	}
 	f := &Fabric{holder: holder}
-	if err := address(f.command, "br0", []netip.Prefix{fabricIPv4, fabricIPv6}, nil); err != nil {
-		f.Close()
-		return nil, err
+	for _, s := range segments {
+		if err := address(f.command, s.bridge, []netip.Prefix{s.ipv4, s.ipv6}, nil); err != nil {
+			f.Close()
+			return nil, err
+		}
 	}
 	return f, nil
 }
 
-// FabricIPv4 is the address of every Fabric.
-func FabricIPv4() netip.Addr { return fabricIPv4.Addr() }
+// FabricIPv4 is the address of every Fabric in the hosts' network, and their
+// gateway.
+func FabricIPv4() netip.Addr { return underlay.ipv4.Addr() }
 
-// FabricIPv6 is the address of every Fabric.
-func FabricIPv6() netip.Addr { return fabricIPv6.Addr() }
+// FabricIPv6 is the address of every Fabric in the hosts' network, and their
+// gateway.
+func FabricIPv6() netip.Addr { return underlay.ipv6.Addr() }
 
 // Netns is the file of the fabric's network namespace.
 func (f *Fabric) Netns() string { return fmt.Sprintf("/proc/%d/ns/net", f.holder.pid) }
@@ -105,32 +127,66 @@ func (f *Fabric) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// connect gives h an eth0, addresses and default routes.
-func (f *Fabric) connect(h *Host) error {
+// Route makes the fabric's router send what is for a prefix to an address that it
+// reaches, until that is withdrawn: a route to pods through a gateway.
+func (f *Fabric) Route(to netip.Prefix, via netip.Addr) (withdraw func(), err error) {
+	if err := batch(f.command, fmt.Sprintf("route add %v via %v", to, via)); err != nil {
+		return nil, fmt.Errorf("routing %v: %w", to, err)
+	}
+	return func() { _ = batch(f.command, fmt.Sprintf("route del %v via %v", to, via)) }, nil
+}
+
+// connect gives h its NICs, addresses and default routes.
+func (f *Fabric) connect(h *Host, o Options) error {
 	f.mu.Lock()
 	f.hosts++
 	n := byte(10 + f.hosts)
 	f.mu.Unlock()
-	v4, v6 := fabricIPv4.Addr().As4(), fabricIPv6.Addr().As16()
-	v4[3], v6[15] = n, n
-	h.Addresses = []netip.Prefix{
-		netip.PrefixFrom(netip.AddrFrom4(v4), fabricIPv4.Bits()),
-		netip.PrefixFrom(netip.AddrFrom16(v6), fabricIPv6.Bits()),
+	h.fabric = f
+	first := underlay
+	if o.Outside {
+		first = beyond
 	}
-	h.gateways = []netip.Addr{fabricIPv4.Addr(), fabricIPv6.Addr()}
-	h.fabric, h.port = f, fmt.Sprintf("host%d", n)
+	h.Addresses, h.gateways = first.addresses(n), first.gateways()
+	if err := f.plug(h, first, "eth0", n); err != nil {
+		return err
+	}
+	if err := address(h.Command, "eth0", h.Addresses, h.gateways); err != nil || !o.SecondNIC {
+		return err
+	}
+	if err := f.plug(h, second, "eth1", n); err != nil {
+		return err
+	}
+	return address(h.Command, "eth1", second.addresses(n), nil)
+}
+
+// plug connects a NIC of h, number n, to a segment.
+func (f *Fabric) plug(h *Host, s segment, nic string, n byte) error {
+	port := fmt.Sprintf("%s%d", s.prefix, n)
+	h.ports = append(h.ports, port)
 	err := batch(f.command,
-		fmt.Sprintf("link add %s type veth peer name eth0 netns %d", h.port, h.PID()),
-		fmt.Sprintf("link set %s master br0 up", h.port))
+		fmt.Sprintf("link add %s type veth peer name %s netns %d", port, nic, h.PID()),
+		fmt.Sprintf("link set %s master %s up", port, s.bridge))
 	if err != nil {
 		return err
 	}
 	// what the host's kernel sends may meet a userspace datapath
-	if _, _, err := h.Run(context.Background(), "ethtool", "-K", "eth0", "tx", "off"); err != nil {
-		return err
-	}
-	return address(h.Command, "eth0", h.Addresses, h.gateways)
+	_, _, err = h.Run(context.Background(), "ethtool", "-K", nic, "tx", "off")
+	return err
 }
+
+// addresses are those of the host with number n: IPv4, IPv6.
+func (s segment) addresses(n byte) []netip.Prefix {
+	v4, v6 := s.ipv4.Addr().As4(), s.ipv6.Addr().As16()
+	v4[3], v6[15] = n, n
+	return []netip.Prefix{
+		netip.PrefixFrom(netip.AddrFrom4(v4), s.ipv4.Bits()),
+		netip.PrefixFrom(netip.AddrFrom16(v6), s.ipv6.Bits()),
+	}
+}
+
+// gateways are the fabric's own addresses.
+func (s segment) gateways() []netip.Addr { return []netip.Addr{s.ipv4.Addr(), s.ipv6.Addr()} }
 
 // address brings a link up with exactly the given addresses, which are usable at
 // once, and default routes.

@@ -1,11 +1,14 @@
-# The first process of a fabric, in a fresh network namespace. It prints its
-# process ID when all is ready, and ends when its standard input does.
+# The first process of a fabric, in a fresh network namespace, with a bridge for
+# each of its arguments. It prints its process ID when all is ready, and ends when
+# its standard input does.
 set -e
 ip link set lo up
-# No snooping: it drops IPv6 neighbour discovery until a querier is known.
-ip link add br0 type bridge forward_delay 0 mcast_snooping 0
 sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
-# The userspace datapath does not complete the checksums that a NIC would.
-ethtool -K br0 tx off >/dev/null
+for bridge; do
+	# No snooping: it drops IPv6 neighbour discovery until a querier is known.
+	ip link add "$bridge" type bridge forward_delay 0 mcast_snooping 0
+	# The userspace datapath does not complete the checksums that a NIC would.
+	ethtool -K "$bridge" tx off >/dev/null
+done
 echo $$
 exec cat >/dev/null

@@ -33,6 +33,9 @@ import (
 //go:embed setup.sh
 var setupScript string
 
+//go:embed hide.sh
+var hideScript string
+
 // environment is all that programs in a host find in theirs.
 var environment = []string{
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -48,6 +51,11 @@ type Options struct {
 	Name string
 	// Fabric connects it, by eth0. A host without has only a loopback interface.
 	Fabric *Fabric
+	// Outside puts it behind the fabric's router, where no other hosts are.
+	Outside bool
+	// SecondNIC gives it an eth1 in a network of its own, with addresses but
+	// without a default route: a NIC for a gateway.
+	SecondNIC bool
 	// Logs is a directory that Close copies the host's /var/log to, as
 	// Logs/Name, if set.
 	Logs string
@@ -60,7 +68,7 @@ type Host struct {
 	Addresses []netip.Prefix
 
 	fabric   *Fabric
-	port     string // the fabric's end of eth0
+	ports    []string // the fabric's ends of the NICs
 	gateways []netip.Addr
 	logs     string
 	holder   *holder
@@ -96,7 +104,7 @@ func New(o Options) (*Host, error) {
 	if o.Fabric == nil {
 		return h, nil
 	}
-	if err := o.Fabric.connect(h); err != nil {
+	if err := o.Fabric.connect(h, o); err != nil {
 		h.Close()
 		return nil, fmt.Errorf("connecting host %s: %w", o.Name, err)
 	}
@@ -113,10 +121,25 @@ func (h *Host) Close() {
 	if h.fabric != nil {
 		// The kernel would do it too, but when it finds the time. An error says
 		// that the fabric is gone.
-		_ = batch(h.fabric.command, "link del "+h.port)
+		_ = h.eachPort("link del %s")
 		h.fabric = nil
 	}
 	h.holder.close()
+}
+
+// Cut pulls the cables of a host's NICs, until Mend.
+func (h *Host) Cut() error { return h.eachPort("link set %s down") }
+
+// Mend plugs in what Cut has pulled.
+func (h *Host) Mend() error { return h.eachPort("link set %s up") }
+
+// eachPort does something to the fabric's ends of the host's NICs.
+func (h *Host) eachPort(format string) error {
+	var lines []string
+	for _, p := range h.ports {
+		lines = append(lines, fmt.Sprintf(format, p))
+	}
+	return batch(h.fabric.command, lines...)
 }
 
 // PID is the host's first process, whose namespaces are the host's.
@@ -129,6 +152,23 @@ func (h *Host) Netns() string { return fmt.Sprintf("/proc/%d/ns/net", h.PID()) }
 // there, too.
 func (h *Host) Path(inside string) string {
 	return filepath.Join(fmt.Sprintf("/proc/%d/root", h.PID()), inside)
+}
+
+// Gateways are the next hops of eth0, IPv4 and IPv6.
+func (h *Host) Gateways() []netip.Addr { return slices.Clone(h.gateways) }
+
+// Second is eth1 of a host with Options.SecondNIC: its addresses, and the next
+// hops there.
+func (h *Host) Second() (addresses []netip.Prefix, gateways []netip.Addr) {
+	return second.addresses(h.IPv4().As4()[3]), second.gateways()
+}
+
+// HideFromKernel makes the host's kernel ignore what a NIC receives, which is then
+// for Open vSwitch alone. The userspace datapath reads copies of the frames, and
+// the kernel must not answer or forward the originals as well.
+func (h *Host) HideFromKernel(ctx context.Context, nic string) error {
+	_, err := h.Script(ctx, hideScript, nic)
+	return err
 }
 
 // IPv4 is the host's underlay address.

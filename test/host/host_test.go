@@ -209,3 +209,55 @@ func TestPodsOnTwoHosts(t *testing.T) {
 	_, err = p.Until(ctx)
 	must(t, err)
 }
+
+func TestOutside(t *testing.T) {
+	ctx, fabric, _ := world(t)
+	inside, err := host.New(host.Options{Name: "inside", Fabric: fabric, SecondNIC: true})
+	must(t, err)
+	defer inside.Close()
+	outside, err := host.New(host.Options{Name: "outside", Fabric: fabric, Outside: true})
+	must(t, err)
+	defer outside.Close()
+	must(t, inside.StartOVS(ctx))
+	server, err := probe.Serve(outside.Netns(), "outside", 80)
+	must(t, err)
+	defer server.Close()
+	for i, a := range outside.Addresses {
+		p := probe.Probe{Netns: inside.Netns(), Network: "tcp", Address: probe.Address(a.Addr(), 80)}
+		answer, err := p.Until(ctx)
+		must(t, err)
+		if name, client, err := probe.Answer(answer); err != nil || name != "outside" || client.Addr() != inside.Addresses[i].Addr() {
+			t.Errorf("answer %q: %v", answer, err)
+		}
+	}
+
+	second, gateways := inside.Second()
+	for i, to := range gateways {
+		script(t, ctx, inside, fmt.Sprintf("ip -%d -o address show eth1 | grep -F %v", []int{4, 6}[i], second[i].Addr()))
+		_, err := probe.Probe{Netns: inside.Netns(), Network: "icmp", Address: probe.Address(to, 0)}.Until(ctx)
+		must(t, err)
+	}
+	must(t, inside.HideFromKernel(ctx, "eth1"))
+	must(t, probe.Probe{Netns: inside.Netns(), Network: "icmp", Address: probe.Address(gateways[0], 0)}.Silence(ctx, 2))
+
+	ask := probe.Probe{Netns: outside.Netns(), Network: "icmp", Address: probe.Address(inside.IPv4(), 0)}
+	_, err = ask.Until(ctx)
+	must(t, err)
+	must(t, inside.Cut())
+	must(t, ask.Silence(ctx, 2))
+	must(t, inside.Mend())
+	_, err = ask.Until(ctx)
+	must(t, err)
+
+	// a network that only the inside host knows
+	pod := netip.MustParsePrefix("10.9.9.9/32")
+	script(t, ctx, inside, "ip address add "+pod.String()+" dev lo")
+	ask.Address = probe.Address(pod.Addr(), 0)
+	must(t, ask.Silence(ctx, 1))
+	withdraw, err := fabric.Route(pod, inside.IPv4())
+	must(t, err)
+	_, err = ask.Until(ctx)
+	must(t, err)
+	withdraw()
+	must(t, ask.Silence(ctx, 1))
+}

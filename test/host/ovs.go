@@ -27,6 +27,9 @@ func (h *Host) StartOVS(ctx context.Context) error {
 	if _, err := h.Script(ctx, ovsScript, h.Name); err != nil {
 		return fmt.Errorf("starting Open vSwitch on %s: %w", h.Name, err)
 	}
+	if err := h.HideFromKernel(ctx, "eth0"); err != nil {
+		return err
+	}
 	// Only from the bridge does the datapath know the routes of its tunnels.
 	err := batch(h.Command, "address flush dev eth0 scope global")
 	if err == nil {

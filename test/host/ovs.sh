@@ -14,16 +14,3 @@ mac=$(cat /sys/class/net/eth0/address)
 ovs-vsctl --timeout=10 -- --may-exist add-br breth0 \
 	-- set Bridge breth0 datapath_type=netdev other_config:hwaddr="\"$mac\"" \
 	-- --may-exist add-port breth0 eth0
-
-# The datapath reads copies of the frames of eth0. The kernel, which has the same
-# MAC on breth0, must not answer the originals as well; AF_PACKET sees the frames
-# before this chain drops them.
-nft -f - <<'NFT'
-table netdev ovs
-delete table netdev ovs
-table netdev ovs {
-	chain eth0 {
-		type filter hook ingress device "eth0" priority 0; policy drop;
-	}
-}
-NFT
