@@ -85,6 +85,17 @@ func (p Probe) Until(ctx context.Context) (answer string, err error) {
 	}
 }
 
+// Answer takes a server's answer apart: its name, and the client's address as it
+// saw that.
+func Answer(text string) (name string, client netip.AddrPort, err error) {
+	name, address, _ := strings.Cut(text, " ")
+	client, err = netip.ParseAddrPort(address)
+	if err != nil {
+		return "", client, fmt.Errorf("answer %q: %w", text, err)
+	}
+	return name, netip.AddrPortFrom(client.Addr().Unmap(), client.Port()), nil
+}
+
 // Silence asks several times and returns an error if there is any answer.
 func (p Probe) Silence(ctx context.Context, tries int) error {
 	for range tries {

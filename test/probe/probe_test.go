@@ -61,3 +61,68 @@ func TestProbeSaysWhatFailed(t *testing.T) {
 		t.Errorf("Silence: %v", err)
 	}
 }
+
+func TestASessionCountsResets(t *testing.T) {
+	port := freePort(t)
+	server, err := probe.Serve("", "me", port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	s, err := probe.OpenSession(ctx, "", probe.Address(netip.MustParseAddr("127.0.0.1"), port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	lines := func(since probe.Typed) {
+		t.Helper()
+		for s.Typed().Lines == since.Lines {
+			if ctx.Err() != nil {
+				t.Fatalf("no line since %+v", since)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	lines(probe.Typed{})
+	if err := s.Undisturbed(probe.Typed{}); err != nil {
+		t.Error(err)
+	}
+	server.Close()
+	if server, err = probe.Serve("", "me", port); err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	for s.Typed().Resets == 0 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	before := s.Typed()
+	lines(before)
+	if err := s.Undisturbed(before); err == nil || before.Resets == 0 {
+		t.Errorf("undisturbed by the end of its server: %+v", s.Close())
+	}
+}
+
+func TestEchoesSeeWhoAsks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("missing: root")
+	}
+	e, err := probe.ListenEchoes("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for _, a := range []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")} {
+		if _, err := (probe.Probe{Network: "icmp", Address: probe.Address(a, 0)}).Until(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for e.From(a) == 0 && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		if e.From(a) == 0 {
+			t.Errorf("nothing seen from %v", a)
+		}
+	}
+}
