@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ovn-k8s/test/host"
 	"ovn-k8s/test/world"
 )
 
@@ -164,9 +165,13 @@ func remember(w *world.World) error {
 	if s.Processes, err = children(s.Keeper.PID); err != nil {
 		return err
 	}
+	hosts := []*host.Host{w.Outside}
 	for _, n := range w.Nodes {
+		hosts = append(hosts, n.Host)
+	}
+	for _, h := range hosts {
 		for _, kind := range []string{"net", "mnt", "pid"} {
-			space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", n.PID(), kind))
+			space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", h.PID(), kind))
 			if err != nil {
 				return err
 			}

@@ -111,7 +111,7 @@ func remove(t *testing.T, where map[string]string) {
 		eventually(t, n.Name+" has nothing left of a pod", func() bool {
 			left = sh(t, n, `ovs-vsctl --bare --columns=name find interface external_ids:sandbox!=none
 				ovs-vsctl --bare --columns=_uuid find qos external_ids:ovn-k8s-port!=none
-				ip -o link show type veth | grep -v ": eth0@" || :`)
+				ip -o link show type veth | grep -v ": eth[01]@" || :`)
 			return left == ""
 		}, &left)
 	}

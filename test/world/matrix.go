@@ -125,16 +125,15 @@ func (c Cell) try(ctx context.Context) error {
 
 // judge checks that the right one answered, and saw the asking one's address.
 func (c Cell) judge(answer string) error {
-	name, client, _ := strings.Cut(answer, " ")
+	name, seen, err := probe.Answer(answer)
+	if err != nil {
+		return err
+	}
 	if name != c.To.Name {
 		return fmt.Errorf("answered by %q", name)
 	}
-	seen, err := netip.ParseAddrPort(client)
-	if err != nil {
-		return fmt.Errorf("answer %q: %w", answer, err)
-	}
 	for _, a := range c.From.Addresses {
-		if a == seen.Addr().Unmap() {
+		if a == seen.Addr() {
 			return nil
 		}
 	}

@@ -59,6 +59,8 @@ type World struct {
 	Central *ovntest.Central
 	// Nodes are the master, called "master", and "minion1" and so on.
 	Nodes []*Node
+	// Outside is a host behind the hosts' router, with nothing of ours on it.
+	Outside *host.Host
 
 	dir     string
 	remove  bool
@@ -156,7 +158,10 @@ func (w *World) build(ctx context.Context, o Options) (err error) {
 			return err
 		}
 	}
-	w.log("%d hosts", len(w.Nodes))
+	if err := w.addOutside(); err != nil {
+		return err
+	}
+	w.log("%d hosts, and one outside", len(w.Nodes))
 	return w.startOVN(ctx)
 }
 
@@ -195,7 +200,7 @@ func (w *World) addNode(i int) error {
 	if i > 0 {
 		name = fmt.Sprintf("minion%d", i)
 	}
-	h, err := host.New(host.Options{Name: name, Fabric: w.Fabric, Logs: w.logs()})
+	h, err := host.New(host.Options{Name: name, Fabric: w.Fabric, SecondNIC: true, Logs: w.logs()})
 	if err != nil {
 		return err
 	}
@@ -387,6 +392,9 @@ func (w *World) Close() {
 		wg.Go(n.Close)
 	}
 	wg.Wait()
+	if w.Outside != nil {
+		w.Outside.Close()
+	}
 	if w.Fabric != nil {
 		w.Fabric.Close()
 	}

@@ -1,0 +1,115 @@
+package world
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"ovn-k8s/test/host"
+	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/probe"
+)
+
+// addOutside makes the host that is not part of the cluster.
+func (w *World) addOutside() (err error) {
+	w.Outside, err = host.New(host.Options{Name: "outside", Fabric: w.Fabric, Outside: true, Logs: w.logs()})
+	return err
+}
+
+// OutsideEndpoint is the host that is not part of the cluster.
+func (w *World) OutsideEndpoint() Endpoint { return hostEndpoint(w.Outside) }
+
+// Underlay is n by its own addresses, as other hosts and Kubernetes know it.
+func (n *Node) Underlay() Endpoint { return hostEndpoint(n.Host) }
+
+func hostEndpoint(h *host.Host) Endpoint {
+	e := Endpoint{Name: h.Name, Netns: h.Netns()}
+	for _, a := range h.Addresses {
+		e.Addresses = append(e.Addresses, a.Addr())
+	}
+	return e
+}
+
+// Modes of gateways, as gateway-init has them.
+const (
+	Dedicated = "physical-interface" // eth1 is OVN's
+	Shared    = "bridge-interface"   // breth0 with eth0 is the host's and OVN's
+	Local     = "local"              // by the host's routing
+)
+
+// Modes are all modes of gateways.
+func Modes() []string { return []string{Dedicated, Shared, Local} }
+
+// AddGateway makes a node a gateway by the documentation's command, to which args
+// are added, and returns the addresses that the outside sees pods by.
+func (w *World) AddGateway(ctx context.Context, n *Node, mode string, args ...string) ([]netip.Addr, error) {
+	addresses, nextHops := n.Addresses, n.Gateways()
+	command := []string{"gateway-init", "--cluster-ip-subnet=" + ClusterSubnets, "--node-name=" + n.Name}
+	switch mode {
+	case Dedicated:
+		addresses, nextHops = n.Second()
+		if err := n.HideFromKernel(ctx, "eth1"); err != nil {
+			return nil, err
+		}
+		command = append(command, "--physical-interface=eth1")
+	case Shared:
+		command = append(command, "--bridge-interface=breth0")
+	case Local:
+		command = append(command, "--local")
+	}
+	if mode != Local {
+		command = append(command, "--physical-ip="+join(addresses), "--default-gw="+join(nextHops))
+	}
+	if err := w.Do(ctx, n, "ovn-k8s-overlay", append(command, args...)...); err != nil {
+		return nil, err
+	}
+	var seen []netip.Addr
+	for _, a := range addresses {
+		seen = append(seen, a.Addr())
+	}
+	return seen, nil
+}
+
+// RemoveGateway takes a node's gateway away by the documentation's command.
+func (w *World) RemoveGateway(ctx context.Context, n *Node) error {
+	return w.Do(ctx, n, "ovn-k8s-overlay", "gateway-remove", "--node-name="+n.Name)
+}
+
+func join[T fmt.Stringer](list []T) string {
+	var text []string
+	for _, e := range list {
+		text = append(text, e.String())
+	}
+	return strings.Join(text, ",")
+}
+
+// Egress lets each of from ask an address once, all at the same time. It returns
+// who was seen with which address, and who got no answer before the end of ctx.
+func Egress(ctx context.Context, from []Endpoint, network string, to netip.Addr) (seen map[netip.Addr][]string, silent []string) {
+	seen = map[netip.Addr][]string{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, f := range from {
+		wg.Go(func() {
+			p := probe.Probe{Netns: f.Netns, Network: network, Address: probe.Address(to, kubelet.DefaultPort)}
+			answer, err := p.Once(ctx)
+			var client netip.AddrPort
+			if err == nil {
+				_, client, err = probe.Answer(answer)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				silent = append(silent, f.Name)
+				return
+			}
+			seen[client.Addr()] = append(seen[client.Addr()], f.Name)
+		})
+	}
+	wg.Wait()
+	slices.Sort(silent)
+	return seen, silent
+}
