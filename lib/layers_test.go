@@ -25,7 +25,7 @@ var layers = [][]string{
 	vocabulary: {"lib/names", "lib/ipnet", "lib/nb", "lib/config"},
 	core:       {"lib/desired"},
 	engine:     {"lib/reconcile", "lib/nbsync"},
-	edges:      {"lib/kube", "lib/ovsdb", "lib/link", "lib/cli", "lib/daemon", "lib/vlog"},
+	edges:      {"lib/kube", "lib/ovsdb", "lib/link", "lib/iptables", "lib/cli", "lib/daemon", "lib/vlog"},
 	programs:   {"lib/settings", "lib/overlay", "lib/watcher", "lib/cni"},
 	mains:      {"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay"},
 	tests:      {"lib", "docs", "test"}, // lib itself has nothing but tests
@@ -54,10 +54,11 @@ var mainsMayUse = append([]string{"lib/cli", "lib/daemon", "lib/vlog"}, layers[p
 // may use the words in which lib/ovsdb speaks, operations, models and cache
 // events, but not its client. Tests and what is under test may import everything.
 var owners = map[string][]string{
-	"os/exec":                                   {"lib/daemon"},
+	"os/exec":                                   {"lib/daemon", "lib/iptables"},
 	"github.com/bombsimon/logrusr/v4":           {"lib/ovsdb"},
 	"github.com/cenkalti/backoff/v4":            {"lib/reconcile", "lib/kube", "lib/ovsdb", "lib/overlay"},
 	"github.com/containernetworking":            {"lib/cni"},
+	"github.com/coreos/go-iptables":             {"lib/iptables"},
 	"github.com/go-logr/logr":                   {"lib/vlog"},
 	"github.com/jessevdk/go-flags":              {"lib/cli"},
 	"github.com/ovn-kubernetes/libovsdb/cache":  {"lib/nbsync", "lib/ovsdb", "lib/overlay", "lib/watcher", "lib/cni"},
