@@ -48,11 +48,11 @@ func try(ctx context.Context, w *world.World, bin string, say sayer) error {
 	}
 	defer stop()
 	endpoints = append(endpoints, nodes...)
-	cells := world.Matrix(ctx, endpoints, endpoints)
-	failed := world.Failed(cells)
-	say("%d of %d ways work, each by ping, UDP and TCP\n\n%s\n", len(cells)-len(failed), len(cells), world.Table(cells))
-	for _, c := range failed {
-		say("%s to %s: %v", c.From.Name, c.To.Name, c.Err)
+	ways := world.Matrix(endpoints, endpoints)
+	failed := world.Try(ctx, ways)
+	say("%d of %d ways work, by ping, UDP and TCP\n\n%s\n", len(ways)-len(failed), len(ways), world.Table(ways))
+	for _, way := range failed {
+		say("%v: %v", way, way.Err)
 	}
 	if err := w.Do(ctx, w.Master(), "ovn-k8s-watcher", "--overlay", "--check"); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -16,13 +17,13 @@ import (
 )
 
 const (
-	// cellTimeout is how long one cell of a matrix may take until it works.
-	cellTimeout = 10 * time.Second
-	// cellsAtOnce is how many are tried at once.
-	cellsAtOnce = 16
+	// wayTimeout is how long one way may take until it works.
+	wayTimeout = 10 * time.Second
+	// waysAtOnce is how many are tried at once.
+	waysAtOnce = 32
 )
 
-// An Endpoint is who asks or is asked in a Matrix.
+// An Endpoint is who asks or is asked.
 type Endpoint struct {
 	// Name is shown in the table, and what the endpoint answers.
 	Name string
@@ -32,13 +33,25 @@ type Endpoint struct {
 	Addresses []netip.Addr
 }
 
-// A Cell is one way through the network.
-type Cell struct {
-	From, To Endpoint
-	// Address is the one of To that was asked.
-	Address netip.Addr
-	// Err is nil if TCP, UDP and ICMP work and To saw From's own address.
+// A Way is one question over the network, and how it must be answered.
+type Way struct {
+	// Row and Column say where Table shows it.
+	Row, Column string
+	// From asks Address by "tcp", "udp" or "icmp".
+	From    Endpoint
+	Network string
+	Address netip.AddrPort
+	// Answers are those who may answer.
+	Answers []Endpoint
+	// Seen are the addresses that From may be seen with, of either family.
+	Seen []netip.Addr
+	// Err is nil if it works.
 	Err error
+}
+
+// String describes w.
+func (w Way) String() string {
+	return fmt.Sprintf("%s to %s (%s %v)", w.Row, w.Column, w.Network, w.Address)
 }
 
 // AwaitPod waits until a pod runs, and returns it as an Endpoint.
@@ -79,118 +92,135 @@ func (w *World) ServeNodes() (nodes []Endpoint, stop func(), err error) {
 	return nodes, stop, nil
 }
 
-// Matrix tries all ways from each of from to each address of each of to. A way
-// that does not work at once is tried for some seconds.
-func Matrix(ctx context.Context, from, to []Endpoint) []Cell {
-	var cells []Cell
+// Matrix are all ways from each of from to each address of each of to, by each
+// protocol, seen with the asking one's own address.
+func Matrix(from, to []Endpoint) []Way {
+	var ways []Way
 	for _, f := range from {
 		for _, t := range to {
-			for _, a := range t.Addresses {
-				cells = append(cells, Cell{From: f, To: t, Address: a})
-			}
+			ways = append(ways, Ways(f, t, f.Addresses)...)
 		}
 	}
+	return ways
+}
+
+// Ways are those from an endpoint to each address of another one, by each
+// protocol, seen with one of some addresses.
+func Ways(from, to Endpoint, seen []netip.Addr) []Way {
+	var ways []Way
+	for _, a := range to.Addresses {
+		for _, network := range []string{"icmp", "udp", "tcp"} {
+			ways = append(ways, Way{
+				Row: from.short(), Column: to.short(), From: from, Network: network,
+				Address: probe.Address(a, kubelet.DefaultPort), Answers: []Endpoint{to}, Seen: seen,
+			})
+		}
+	}
+	return ways
+}
+
+// Try tries ways, and notes in each whether it works. One that does not at once
+// is tried for some seconds. It returns those that do not.
+func Try(ctx context.Context, ways []Way) (failed []Way) {
 	var wg sync.WaitGroup
-	places := make(chan struct{}, cellsAtOnce)
-	for i := range cells {
+	places := make(chan struct{}, waysAtOnce)
+	for i := range ways {
 		wg.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()
-			cells[i].Err = cells[i].try(ctx)
+			ways[i].Err = ways[i].try(ctx)
 		})
 	}
 	wg.Wait()
-	return cells
-}
-
-// try tries a cell by each protocol.
-func (c Cell) try(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, cellTimeout)
-	defer cancel()
-	for _, network := range []string{"icmp", "udp", "tcp"} {
-		p := probe.Probe{Netns: c.From.Netns, Network: network, Address: probe.Address(c.Address, kubelet.DefaultPort)}
-		answer, err := p.Until(ctx)
-		if err != nil {
-			return err
-		}
-		if network == "icmp" {
-			continue
-		}
-		if err := c.judge(answer); err != nil {
-			return fmt.Errorf("%v: %w", p, err)
-		}
-	}
-	return nil
-}
-
-// judge checks that the right one answered, and saw the asking one's address.
-func (c Cell) judge(answer string) error {
-	name, seen, err := probe.Answer(answer)
-	if err != nil {
-		return err
-	}
-	if name != c.To.Name {
-		return fmt.Errorf("answered by %q", name)
-	}
-	for _, a := range c.From.Addresses {
-		if a == seen.Addr() {
-			return nil
-		}
-	}
-	if c.From.Netns == c.To.Netns {
-		return nil // the kernel chooses among the host's own
-	}
-	return fmt.Errorf("seen as %v, not as one of %v", seen.Addr(), c.From.Addresses)
-}
-
-// Failed are the cells that do not work.
-func Failed(cells []Cell) []Cell {
-	var failed []Cell
-	for _, c := range cells {
-		if c.Err != nil {
-			failed = append(failed, c)
+	for _, w := range ways {
+		if w.Err != nil {
+			failed = append(failed, w)
 		}
 	}
 	return failed
 }
 
-// Table shows cells as tables, one for each family.
-func Table(cells []Cell) string {
+func (w Way) try(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, wayTimeout)
+	defer cancel()
+	p := probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address}
+	answer, err := p.Until(ctx)
+	if err != nil || w.Network == "icmp" { // whose answer says nothing
+		return err
+	}
+	return w.judge(answer)
+}
+
+// judge checks that the right one answered, and saw the right address.
+func (w Way) judge(answer string) error {
+	name, seen, err := probe.Answer(answer)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(w.Answers, func(e Endpoint) bool { return e.Name == name })
+	if i < 0 {
+		return fmt.Errorf("answered by %q", name)
+	}
+	if w.Answers[i].Netns == w.From.Netns {
+		return nil // the kernel chooses among the host's own
+	}
+	if !slices.Contains(w.Seen, seen.Addr()) {
+		return fmt.Errorf("seen as %v, not as one of %v", seen.Addr(), w.Seen)
+	}
+	return nil
+}
+
+// Table shows ways as tables, one for each family.
+func Table(ways []Way) string {
 	var tables []string
 	for _, family := range []string{"IPv4", "IPv6"} {
-		rows := map[string]string{family: family} // by who asks, the header by itself
-		order := []string{family}
-		for _, c := range cells {
-			if c.Address.Is6() != (family == "IPv6") {
+		var rows, columns []string
+		verdicts := map[[2]string]string{}
+		for _, w := range ways {
+			if w.Address.Addr().Is6() != (family == "IPv6") {
 				continue
 			}
-			if rows[c.From.Name] == "" {
-				rows[c.From.Name] = c.From.short()
-				order = append(order, c.From.Name)
+			rows, columns = add(rows, w.Row), add(columns, w.Column)
+			at := [2]string{w.Row, w.Column}
+			if verdicts[at] != "FAIL" {
+				verdicts[at] = w.verdict()
 			}
-			if len(order) == 2 { // the first row names the columns
-				rows[family] += "\t" + c.To.short()
-			}
-			rows[c.From.Name] += "\t" + c.verdict()
 		}
-		var b strings.Builder
-		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-		for _, name := range order {
-			fmt.Fprintln(t, rows[name])
-		}
-		_ = t.Flush() // into memory
-		if len(order) > 1 {
-			tables = append(tables, b.String())
+		if len(rows) > 0 {
+			tables = append(tables, table(family, rows, columns, verdicts))
 		}
 	}
 	return strings.Join(tables, "\n")
 }
 
+// add adds what is not yet there.
+func add(list []string, s string) []string {
+	if slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
+}
+
+func table(title string, rows, columns []string, verdicts map[[2]string]string) string {
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, strings.Join(append([]string{title}, columns...), "\t"))
+	for _, r := range rows {
+		line := r
+		for _, c := range columns {
+			line += "\t" + verdicts[[2]string{r, c}]
+		}
+		fmt.Fprintln(t, line)
+	}
+	_ = t.Flush() // into memory
+	return b.String()
+}
+
 // short is the endpoint's name without the usual namespace.
 func (e Endpoint) short() string { return strings.TrimPrefix(e.Name, "default/") }
 
-func (c Cell) verdict() string {
-	if c.Err != nil {
+func (w Way) verdict() string {
+	if w.Err != nil {
 		return "FAIL"
 	}
 	return "ok"
