@@ -58,7 +58,6 @@ var owners = map[string][]string{
 	"github.com/bombsimon/logrusr/v4":           {"lib/ovsdb"},
 	"github.com/cenkalti/backoff/v4":            {"lib/reconcile", "lib/kube", "lib/ovsdb", "lib/overlay"},
 	"github.com/containernetworking":            {"lib/cni"},
-	"github.com/coreos/go-iptables":             {"lib/iptables"},
 	"github.com/go-logr/logr":                   {"lib/vlog"},
 	"github.com/jessevdk/go-flags":              {"lib/cli"},
 	"github.com/ovn-kubernetes/libovsdb/cache":  {"lib/nbsync", "lib/ovsdb", "lib/overlay", "lib/watcher", "lib/cni"},

@@ -1,5 +1,7 @@
 // Package iptables makes chains of ours equal to lists of rules, with one
-// iptables-restore per table, so that no packet meets half of them.
+// iptables-restore per table, so that no packet meets half of them. A table is
+// read by one iptables-save: a node of many Services has thousands of chains,
+// and go-iptables, which runs a program for each, took seconds for 500 of them.
 package iptables
 
 import (
@@ -11,8 +13,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-
-	"github.com/coreos/go-iptables/iptables"
 
 	"ovn-k8s/lib/ipnet"
 )
@@ -44,38 +44,36 @@ var searched = []string{"filter", "mangle", "nat"}
 const wait = 20
 
 // A Firewall is iptables or ip6tables.
-type Firewall struct {
-	tool    *iptables.IPTables
-	restore string
-}
+type Firewall struct{ save, restore string }
 
-// New finds the program for the family of an address.
+// New finds the programs for the family of an address.
 func New(family netip.Addr) (*Firewall, error) {
-	protocol, restore := iptables.ProtocolIPv4, "iptables-restore"
+	name := "iptables"
 	if !ipnet.SameFamily(family, netip.IPv4Unspecified()) {
-		protocol, restore = iptables.ProtocolIPv6, "ip6tables-restore"
+		name = "ip6tables"
 	}
-	tool, err := iptables.New(iptables.IPFamily(protocol), iptables.Timeout(wait))
-	if err == nil {
-		restore, err = exec.LookPath(restore)
-	}
+	save, err := exec.LookPath(name + "-save")
 	if err != nil {
 		return nil, fmt.Errorf("looking for iptables: %w: install the package iptables", err)
 	}
-	return &Firewall{tool, restore}, nil
+	restore, err := exec.LookPath(name + "-restore")
+	if err != nil {
+		return nil, fmt.Errorf("looking for iptables: %w: install the package iptables", err)
+	}
+	return &Firewall{save, restore}, nil
 }
 
 // Sync makes the chains whose names start with prefix exactly the given ones. Of
 // other chains it touches only jumps to them. It is done for each table at once
 // or not at all. It returns what it changed, as Plan does.
 func (f *Firewall) Sync(ctx context.Context, prefix string, chains []Chain) ([]string, error) {
-	plans, err := f.plan(prefix, chains)
+	plans, err := f.plan(ctx, prefix, chains)
 	if err != nil {
 		return nil, err
 	}
 	var done []string
 	for _, p := range plans {
-		if err := f.run(ctx, p.input()); err != nil {
+		if _, err := run(ctx, p.input(), f.restore, "--noflush", "--wait", fmt.Sprint(wait)); err != nil {
 			return done, fmt.Errorf("changing table %s: %w", p.table, err)
 		}
 		done = append(done, p.lines()...)
@@ -84,8 +82,8 @@ func (f *Firewall) Sync(ctx context.Context, prefix string, chains []Chain) ([]s
 }
 
 // Plan says what Sync would change, one command a line.
-func (f *Firewall) Plan(prefix string, chains []Chain) ([]string, error) {
-	plans, err := f.plan(prefix, chains)
+func (f *Firewall) Plan(ctx context.Context, prefix string, chains []Chain) ([]string, error) {
+	plans, err := f.plan(ctx, prefix, chains)
 	var lines []string
 	for _, p := range plans {
 		lines = append(lines, p.lines()...)
@@ -124,7 +122,7 @@ func (p plan) lines() []string {
 }
 
 // plan compares each table with what it should be.
-func (f *Firewall) plan(prefix string, chains []Chain) ([]plan, error) {
+func (f *Firewall) plan(ctx context.Context, prefix string, chains []Chain) ([]plan, error) {
 	want := map[string][]Chain{}
 	for _, table := range searched {
 		want[table] = nil
@@ -134,7 +132,7 @@ func (f *Firewall) plan(prefix string, chains []Chain) ([]plan, error) {
 	}
 	var plans []plan
 	for _, table := range slices.Sorted(maps.Keys(want)) {
-		have, err := f.read(table, prefix, want[table])
+		have, err := f.read(ctx, table, prefix)
 		if err != nil {
 			return nil, fmt.Errorf("reading table %s: %w", table, err)
 		}
@@ -152,44 +150,30 @@ type state struct {
 }
 
 // read reads a table.
-func (f *Firewall) read(table, prefix string, want []Chain) (state, error) {
+func (f *Firewall) read(ctx context.Context, table, prefix string) (state, error) {
 	s := state{chains: map[string][]string{}, jumps: map[string][]string{}}
-	all, err := f.tool.ListChains(table)
+	text, err := run(ctx, "", f.save, "-t", table)
 	if err != nil {
 		return s, err
 	}
-	ours := slices.ContainsFunc(all, func(name string) bool { return strings.HasPrefix(name, prefix) })
-	if !ours && len(want) == 0 {
-		return s, nil
-	}
-	for _, name := range all {
-		rules, err := f.rules(table, name)
-		if err != nil {
-			return s, err
-		}
-		if strings.HasPrefix(name, prefix) {
-			s.chains[name] = rules
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if name, ok := strings.CutPrefix(line, ":"+prefix); ok {
+			name, _, _ = strings.Cut(prefix+name, " ")
+			s.chains[name] = nil
 			continue
 		}
-		for _, r := range rules {
-			if strings.Contains(r, "-j "+prefix) || strings.Contains(r, "-g "+prefix) {
-				s.jumps[name] = append(s.jumps[name], r)
-			}
+		line, ok := strings.CutPrefix(line, "-A ")
+		name, rule, ok2 := strings.Cut(line, " ")
+		switch {
+		case !ok || !ok2:
+		case strings.HasPrefix(name, prefix):
+			s.chains[name] = append(s.chains[name], rule)
+		case strings.Contains(rule, "-j "+prefix) || strings.Contains(rule, "-g "+prefix):
+			s.jumps[name] = append(s.jumps[name], rule)
 		}
 	}
 	return s, nil
-}
-
-// rules lists the rules of a chain.
-func (f *Firewall) rules(table, chain string) ([]string, error) {
-	lines, err := f.tool.List(table, chain)
-	var rules []string
-	for _, l := range lines {
-		if rule, ok := strings.CutPrefix(l, "-A "+chain+" "); ok {
-			rules = append(rules, rule)
-		}
-	}
-	return rules, err
 }
 
 // compare plans what turns s into the wanted chains. A chain that differs is
@@ -235,14 +219,14 @@ func (s state) compare(table string, want []Chain) plan {
 	return p
 }
 
-// run gives a text to iptables-restore.
-func (f *Firewall) run(ctx context.Context, input string) error {
-	cmd := exec.CommandContext(ctx, f.restore, "--noflush", "--wait", fmt.Sprint(wait))
+// run runs a program with an input and returns its output.
+func run(ctx context.Context, input, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin = strings.NewReader(input)
-	var complaint bytes.Buffer
-	cmd.Stderr = &complaint
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w: %s", f.restore, err, strings.Join(strings.Fields(complaint.String()), " "))
+		return "", fmt.Errorf("%s: %w: %s", name, err, strings.Join(strings.Fields(complaint.String()), " "))
 	}
-	return nil
+	return out.String(), nil
 }

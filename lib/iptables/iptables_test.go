@@ -60,7 +60,7 @@ func (f family) chains() []Chain {
 	}
 }
 
-func run(t *testing.T, tool string, args ...string) string {
+func output(t *testing.T, tool string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(tool, args...).CombinedOutput()
 	if err != nil {
@@ -74,7 +74,7 @@ func (f family) tables(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
 	for _, table := range searched {
-		all.WriteString(run(t, f.tool, "-t", table, "-S"))
+		all.WriteString(output(t, f.tool, "-t", table, "-S"))
 	}
 	return all.String()
 }
@@ -107,10 +107,10 @@ func (f family) testSync(t *testing.T) {
 		}
 		return changes
 	}
-	run(t, f.tool, "-t", "nat", "-N", "FOREIGN")
-	run(t, f.tool, "-t", "nat", "-A", "PREROUTING", "-j", "FOREIGN")
+	output(t, f.tool, "-t", "nat", "-N", "FOREIGN")
+	output(t, f.tool, "-t", "nat", "-A", "PREROUTING", "-j", "FOREIGN")
 	before := f.tables(t)
-	plan, err := fw.Plan("OVN-K8S-", f.chains())
+	plan, err := fw.Plan(t.Context(), "OVN-K8S-", f.chains())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func (f family) testSync(t *testing.T) {
 	if diff := cmp.Diff(plan, sync(f.chains())); diff != "" {
 		t.Errorf("other changes than planned: %s", diff)
 	}
-	if got := run(t, f.tool, "-t", "nat", "-S", "PREROUTING"); got != "-P PREROUTING ACCEPT\n-A PREROUTING -m addrtype --dst-type LOCAL -j OVN-K8S-IN\n-A PREROUTING -j FOREIGN\n" {
+	if got := output(t, f.tool, "-t", "nat", "-S", "PREROUTING"); got != "-P PREROUTING ACCEPT\n-A PREROUTING -m addrtype --dst-type LOCAL -j OVN-K8S-IN\n-A PREROUTING -j FOREIGN\n" {
 		t.Errorf("the jump: %s", got)
 	}
 	want := f.tables(t)
@@ -129,11 +129,11 @@ func (f family) testSync(t *testing.T) {
 	}
 
 	// What others did to the chains is undone.
-	run(t, f.tool, "-t", "nat", "-F", "OVN-K8S-WEB")
-	run(t, f.tool, "-t", "nat", "-A", "OVN-K8S-OUT", "-j", "ACCEPT")
-	run(t, f.tool, "-I", "FORWARD", "-j", "OVN-K8S-FWD") // twice now
-	run(t, f.tool, "-t", "nat", "-N", "OVN-K8S-STALE")
-	run(t, f.tool, "-t", "nat", "-A", "OUTPUT", "-j", "OVN-K8S-STALE")
+	output(t, f.tool, "-t", "nat", "-F", "OVN-K8S-WEB")
+	output(t, f.tool, "-t", "nat", "-A", "OVN-K8S-OUT", "-j", "ACCEPT")
+	output(t, f.tool, "-I", "FORWARD", "-j", "OVN-K8S-FWD") // twice now
+	output(t, f.tool, "-t", "nat", "-N", "OVN-K8S-STALE")
+	output(t, f.tool, "-t", "nat", "-A", "OUTPUT", "-j", "OVN-K8S-STALE")
 	sync(f.chains())
 	if diff := cmp.Diff(want, f.tables(t)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
