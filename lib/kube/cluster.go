@@ -59,8 +59,8 @@ func NewCluster(config *rest.Config, component string) (*Cluster, error) {
 func (c *Cluster) Close() { c.events.Shutdown() }
 
 // Watch is the function Watch for this cluster.
-func (c *Cluster) Watch(ctx context.Context, log *logrus.Entry, send func(Event)) {
-	Watch(ctx, c.clients.CoreV1().RESTClient(), log, send)
+func (c *Cluster) Watch(ctx context.Context, log *logrus.Entry, send func(Event), kinds ...Kind) {
+	Watch(ctx, c.clients, log, send, kinds...)
 }
 
 // List returns all Pods and all Nodes as they are now, as two Events.

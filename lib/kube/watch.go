@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
@@ -20,9 +23,9 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// An Event is a change of objects of one kind. Package desired reads namespace,
+// An Event is a change of objects of one kind. Of Pods and Nodes, package desired reads namespace,
 // name, UID, resourceVersion and our annotations, of Pods also nodeName,
-// hostNetwork, phase and podIPs; other fields may be missing.
+// hostNetwork, phase and podIPs; other fields of these two kinds may be missing.
 type Event struct {
 	Kind    runtime.Object // an empty object of the kind
 	Object  runtime.Object // the object as it is now, or as it was last if Gone
@@ -31,26 +34,57 @@ type Event struct {
 	Objects []any // runtime.Objects of the kind
 }
 
-// Watch sends every change of all Pods and Nodes until ctx is done: first one
-// Replace of each kind, then single changes, and a Replace again whenever the
+// A Kind is a kind of objects that can be followed.
+type Kind string
+
+// Kinds of objects.
+const (
+	Pods           Kind = "pods"
+	Nodes          Kind = "nodes"
+	Services       Kind = "services"
+	EndpointSlices Kind = "endpointslices"
+)
+
+// object returns an empty object of the kind.
+func (k Kind) object() runtime.Object {
+	switch k {
+	case Pods:
+		return &corev1.Pod{}
+	case Nodes:
+		return &corev1.Node{}
+	case Services:
+		return &corev1.Service{}
+	case EndpointSlices:
+		return &discoveryv1.EndpointSlice{}
+	}
+	panic(fmt.Sprintf("kube: no idea how to follow %s", k))
+}
+
+// client returns the API group's client.
+func (k Kind) client(c kubernetes.Interface) rest.Interface {
+	if k == EndpointSlices {
+		return c.DiscoveryV1().RESTClient()
+	}
+	return c.CoreV1().RESTClient()
+}
+
+// Watch sends every change of all objects of some kinds until ctx is done: first
+// one Replace of each kind, then single changes, and a Replace again whenever the
 // connection was lost for too long. send must not block. No copy of the objects
 // is kept here: the receiver owns them.
-func Watch(ctx context.Context, core rest.Interface, log *logrus.Entry, send func(Event)) {
-	done := make(chan struct{}, 2)
-	for resource, kind := range map[string]runtime.Object{"pods": &corev1.Pod{}, "nodes": &corev1.Node{}} {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			follow(ctx, core, resource, &sink{kind, send}, log)
-		}()
+func Watch(ctx context.Context, c kubernetes.Interface, log *logrus.Entry, send func(Event), kinds ...Kind) {
+	var wg sync.WaitGroup
+	for _, k := range kinds {
+		wg.Go(func() { follow(ctx, k, k.client(c), &sink{k.object(), send}, log) })
 	}
-	<-done
-	<-done
+	wg.Wait()
 }
 
 // follow keeps one reflector running. The reflector's own retries wait for up
 // to a minute after an API server restart; ours wait 3 s at the most.
-func follow(ctx context.Context, core rest.Interface, resource string, s *sink, log *logrus.Entry) {
-	lw := cache.NewListWatchFromClient(core, resource, corev1.NamespaceAll, fields.Everything())
+func follow(ctx context.Context, k Kind, api rest.Interface, s *sink, log *logrus.Entry) {
+	resource := string(k)
+	lw := cache.NewListWatchFromClient(api, resource, corev1.NamespaceAll, fields.Everything())
 	r := cache.NewReflectorWithOptions(source{lw}, s.kind, s, cache.ReflectorOptions{Name: resource})
 	retry := newBackoff()
 	said := ""

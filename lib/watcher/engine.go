@@ -89,7 +89,7 @@ func (e *engine) run(ctx context.Context) error {
 	e.send(e.refreshTopology)
 	wg.Go(func() { e.loadSavedTopology(ctx) })
 	wg.Go(func() {
-		e.links.cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []nb.Unit { return e.take(ev) }) })
+		e.links.cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []nb.Unit { return e.take(ev) }) }, kube.Pods, kube.Nodes)
 	})
 	wg.Go(func() { e.notes.run(ctx) })
 	return e.loop.Run(ctx)

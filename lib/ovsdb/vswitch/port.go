@@ -227,14 +227,23 @@ func addPort(ctx context.Context, c client.Client, pl *plan, bridge string, n ne
 		pl.say("add bridge %s", bridge)
 	}
 	pl.say("add port %s to bridge %s", n.iface.Name, bridge)
+	if found {
+		return appendPort(c, pl, br, "new_", n)
+	}
 	port, err := insertPort(c, pl, "new_", n)
 	if err != nil {
 		return err
 	}
-	if found {
-		return pl.add(c.Where(br).Mutate(br, model.Mutation{Field: &br.Ports, Mutator: libovsdb.MutateOperationInsert, Value: []string{port}}))
-	}
 	return addBridge(ctx, c, pl, bridge, port)
+}
+
+// appendPort inserts a port into a bridge that is there.
+func appendPort(c client.Client, pl *plan, br *vswitchdb.Bridge, prefix string, n newPort) error {
+	port, err := insertPort(c, pl, prefix, n)
+	if err != nil {
+		return err
+	}
+	return pl.add(c.Where(br).Mutate(br, model.Mutation{Field: &br.Ports, Mutator: libovsdb.MutateOperationInsert, Value: []string{port}}))
 }
 
 // insertPort inserts a port under a name for use within the transaction, which

@@ -34,6 +34,7 @@ type Switch struct {
 	changed   chan struct{} // closed and replaced when anything changes
 	ids       map[string]string
 	listeners []func(map[string]string)
+	watchers  []func()
 }
 
 // tables are what is followed. Columns that change all the time, such as
@@ -44,7 +45,7 @@ func tables() []ovsdb.Table {
 		{Name: vswitchdb.BridgeTable, Columns: []string{"name", "ports", "datapath_type"}},
 		{Name: vswitchdb.PortTable, Columns: []string{"name", "interfaces", "qos"}},
 		{Name: vswitchdb.InterfaceTable, Columns: []string{"name", "type", "mac", "mac_in_use", "mtu_request", "ofport", "error", "external_ids",
-			"ingress_policing_rate", "ingress_policing_burst"}},
+			"options", "ingress_policing_rate", "ingress_policing_burst"}},
 		{Name: vswitchdb.QoSTable, Columns: []string{"type", "other_config", "external_ids"}},
 	}
 }
@@ -112,6 +113,14 @@ func (s *Switch) OnExternalIDs(f func(map[string]string)) {
 	s.listeners = append(s.listeners, f)
 }
 
+// OnChange has f called with each change of what is followed, and with each new
+// connection. f must not block.
+func (s *Switch) OnChange(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watchers = append(s.watchers, f)
+}
+
 // handler wakes those who wait, and follows external_ids.
 func (s *Switch) handler() cache.EventHandler {
 	return &cache.EventHandlerFuncs{
@@ -143,9 +152,13 @@ func (s *Switch) event(row model.Model) {
 // wake has those who wait look again.
 func (s *Switch) wake() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	close(s.changed)
 	s.changed = make(chan struct{})
+	watchers := s.watchers
+	s.mu.Unlock()
+	for _, f := range watchers {
+		f()
+	}
 }
 
 func (s *Switch) next() <-chan struct{} {

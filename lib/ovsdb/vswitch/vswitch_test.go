@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -587,5 +588,49 @@ func TestIngressRateIsKept(t *testing.T) {
 	t.Logf("limited %v, free %v", limited, free)
 	if limited < 1800*time.Millisecond {
 		t.Errorf("1 MiB arrived in %v, faster than 4 Mbit/s", limited)
+	}
+}
+
+func TestPatchPortsConnectABridgeWithBrInt(t *testing.T) {
+	n := newNode(t)
+	n.bridge("br-int")
+	s := n.connect()
+	ctx := t.Context()
+	if err := s.EnsurePatch(ctx, "breth0"); err == nil || !strings.Contains(err.Error(), "there is no bridge breth0") {
+		t.Errorf("without the bridge: %v", err)
+	}
+	n.bridge("breth0")
+	var changes atomic.Int64
+	s.OnChange(func() { changes.Add(1) })
+	if err := s.EnsurePatch(ctx, "breth0"); err != nil {
+		t.Fatal(err)
+	}
+	if changes.Load() == 0 {
+		t.Error("nobody was told of the change")
+	}
+	peers := func() string {
+		out := n.vsctl("get", "Interface", "k8s-patch-breth0-br-int", "type", "options:peer") + " " +
+			n.vsctl("get", "Interface", "k8s-patch-br-int-breth0", "type", "options:peer")
+		return strings.ReplaceAll(out, "\"", "")
+	}
+	const want = "patch\nk8s-patch-br-int-breth0 patch\nk8s-patch-breth0-br-int"
+	if got := peers(); got != want {
+		t.Errorf("ports: %s", got)
+	}
+	before := s.Transactions()
+	n.vsctl("set", "Interface", "k8s-patch-br-int-breth0", "external_ids:iface-id=breth0_node1")
+	if err := s.EnsurePatch(ctx, "breth0"); err != nil || s.Transactions() != before {
+		t.Errorf("again: %v, %d transactions", err, s.Transactions()-before)
+	}
+	n.vsctl("set", "Interface", "k8s-patch-br-int-breth0", "options:peer=other")
+	n.vsctl("del-port", "k8s-patch-breth0-br-int")
+	if err := s.EnsurePatch(ctx, "breth0"); err != nil {
+		t.Fatal(err)
+	}
+	if got := peers(); got != want {
+		t.Errorf("repaired: %s", got)
+	}
+	if got := n.vsctl("get", "Interface", "k8s-patch-br-int-breth0", "external_ids:iface-id"); got != "breth0_node1" {
+		t.Errorf("iface-id: %s", got)
 	}
 }

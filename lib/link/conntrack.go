@@ -1,0 +1,43 @@
+package link
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// A Connection is a UDP connection that the kernel's conntrack remembers: what
+// the client sends to, and who answers. They differ where the destination was
+// translated.
+type Connection struct{ To, Answers netip.AddrPort }
+
+// ForgetUDP deletes the remembered UDP connections of a family for which
+// stale is true, so that the next packet of each is looked at anew, and returns
+// how many there were.
+func ForgetUDP(family netip.Addr, stale func(Connection) bool) (int, error) {
+	f := netlink.InetFamily(unix.AF_INET)
+	if family.Is6() {
+		f = unix.AF_INET6
+	}
+	n, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, f, udp(stale))
+	if err != nil {
+		return int(n), fmt.Errorf("forgetting UDP connections: %w", err)
+	}
+	return int(n), nil
+}
+
+type udp func(Connection) bool
+
+// MatchConntrackFlow implements netlink.CustomConntrackFilter.
+func (stale udp) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
+	return f.Forward.Protocol == unix.IPPROTO_UDP &&
+		stale(Connection{addrPort(f.Forward.DstIP, f.Forward.DstPort), addrPort(f.Reverse.SrcIP, f.Reverse.SrcPort)})
+}
+
+func addrPort(ip net.IP, port uint16) netip.AddrPort {
+	a, _ := netip.AddrFromSlice(ip)
+	return netip.AddrPortFrom(a.Unmap(), port)
+}
