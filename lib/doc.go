@@ -14,6 +14,7 @@
 //
 //	lib/desired            World: the latest of every object; which rows follow from it
 //	lib/desired/topology   cluster router, join switch, node switches and management ports as rows
+//	lib/desired/policy     NetworkPolicies as port groups and ACLs, and what they allow
 //	lib/desired/pod        a pod's logical port as a row; its addresses; the pod annotation
 //	lib/desired/service    what a Service means: its ways in, and the endpoints behind each
 //

@@ -13,8 +13,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
@@ -33,6 +35,9 @@ type World struct {
 	pods    map[pod.Key]*podState // all but those that need no port
 	lives   map[pod.Key]pod.Lease // of a former life, until Settle
 	waiting map[pod.Key]bool      // without addresses
+
+	policies *policy.Index
+	hosts    map[string][]netip.Addr // by name of the switch: the node's addresses
 }
 
 // A node is a switch and what is on it.
@@ -52,6 +57,7 @@ func NewWorld() *World {
 	return &World{
 		nodes: map[string]*node{}, known: map[string]bool{}, pods: map[pod.Key]*podState{},
 		lives: map[pod.Key]pod.Lease{}, waiting: map[pod.Key]bool{},
+		policies: policy.NewIndex(), hosts: map[string][]netip.Addr{},
 	}
 }
 
@@ -66,8 +72,8 @@ type Problem struct {
 func (p *Problem) Error() string { return p.Message }
 
 // Put records the latest of an object and returns the units that it touches.
-// It accepts topology.Cluster, pod.Lease, *corev1.Node and *corev1.Pod, and
-// panics on anything else.
+// It accepts topology.Cluster, pod.Lease, *corev1.Node, *corev1.Pod,
+// *corev1.Namespace and *networkingv1.NetworkPolicy, and panics on anything else.
 func (w *World) Put(obj any) []nb.Unit {
 	switch o := obj.(type) {
 	case topology.Cluster:
@@ -76,29 +82,38 @@ func (w *World) Put(obj any) []nb.Unit {
 		w.lives[o.Key] = o
 		return nil
 	case *corev1.Node:
-		return w.putNode(o.Name, true)
+		return append(w.putNode(o.Name, true), w.putHostAddrs(o.Name, o.Status.Addresses)...)
 	case *corev1.Pod:
-		return w.putPod(pod.New(o))
+		p := pod.New(o)
+		return append(w.putPod(p), w.putLabels(o, p)...)
+	case *corev1.Namespace:
+		return w.policies.PutNamespace(o)
+	case *networkingv1.NetworkPolicy:
+		return w.putPolicy(o)
 	}
 	panic(fmt.Sprintf("desired: no idea what to do with a %T", obj))
 }
 
 // Remove forgets an object, of which only the name matters, and returns the
-// units that this touches. It accepts *corev1.Node and *corev1.Pod.
+// units that this touches. It accepts what Put does, as far as it comes from
+// Kubernetes.
 func (w *World) Remove(obj any) []nb.Unit {
 	switch o := obj.(type) {
 	case *corev1.Node:
-		return w.putNode(o.Name, false)
+		return append(w.putNode(o.Name, false), w.putHostAddrs(o.Name, nil)...)
 	case *corev1.Pod:
 		k := pod.Key{Namespace: o.Namespace, Name: o.Name}
 		delete(w.lives, k)
-		return w.removePod(k)
+		return append(w.removePod(k), w.policies.RemovePod(k)...)
+	case *corev1.Namespace:
+		return w.policies.RemoveNamespace(o.Name)
+	case *networkingv1.NetworkPolicy:
+		return w.removePolicy(policy.Key{Namespace: o.Namespace, Name: o.Name})
 	}
 	panic(fmt.Sprintf("desired: no idea how to remove a %T", obj))
 }
 
-// Replace records objs, *corev1.Pod or *corev1.Node, as all that there are of
-// their kind, which is that of example, and returns the units that this touches.
+// Replace records objs as all that there are of their kind, which is that of example, and returns the units that this touches.
 func (w *World) Replace(example any, objs []any) []nb.Unit {
 	var touched []nb.Unit
 	switch example.(type) {
@@ -111,6 +126,7 @@ func (w *World) Replace(example any, objs []any) []nb.Unit {
 		}
 		for name := range gone {
 			touched = append(touched, w.putNode(name, false)...)
+			touched = append(touched, w.putHostAddrs(name, nil)...)
 		}
 	case *corev1.Pod:
 		here := make(map[pod.Key]bool, len(objs))
@@ -122,8 +138,13 @@ func (w *World) Replace(example any, objs []any) []nb.Unit {
 		for _, k := range slices.Collect(maps.Keys(w.pods)) {
 			if !here[k] {
 				touched = append(touched, w.removePod(k)...)
+				touched = append(touched, w.policies.RemovePod(k)...)
 			}
 		}
+	case *corev1.Namespace:
+		return w.replaceNamespaces(objs)
+	case *networkingv1.NetworkPolicy:
+		return w.replacePolicies(objs)
 	default:
 		panic(fmt.Sprintf("desired: no idea how to replace all %T", example))
 	}
@@ -155,7 +176,7 @@ func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 		if slices.Equal(old.Nodes[name], c.Nodes[name]) {
 			continue
 		}
-		touched = append(touched, topology.NodeUnit(name))
+		touched = append(touched, topology.NodeUnit(name), policy.NodeUnit(name))
 		n := w.node(name)
 		n.pool = nil
 		if subnets, ok := c.Nodes[name]; ok {
@@ -357,15 +378,23 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 	if name, ok := topology.GatewayOf(u); ok {
 		return w.gatewayRows(name), nil
 	}
+	if name, ok := policy.NodeOf(u); ok {
+		return w.nodePolicyRows(name), nil
+	}
 	k, ok := pod.KeyOf(u)
+	if !ok {
+		return w.policyRows(u)
+	}
 	p := w.pods[k]
-	if !ok || p == nil {
+	if p == nil {
 		return nil, nil
 	}
 	if p.addrs.MAC == "" {
 		return nil, p.problem
 	}
-	return pod.Rows(p.Pod, p.addrs), nil
+	rows := pod.Rows(p.Pod, p.addrs)
+	rows[0].In = append(rows[0].In, w.policies.Refs(k)...)
+	return rows, nil
 }
 
 // clusterRows leaves the topology that is recorded on the cluster router to the
@@ -413,7 +442,7 @@ func (w *World) Units() []nb.Unit {
 	for k := range w.pods {
 		us = append(us, k.Unit())
 	}
-	return us
+	return append(us, w.policyUnits()...)
 }
 
 // Ports is about how many logical ports there should be: those of pods and of

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -17,6 +18,7 @@ import (
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/test/oracle"
 )
 
 func prefixes(list ...string) (out []netip.Prefix) {
@@ -258,6 +260,9 @@ func randomChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Unit) {
 	t.Helper()
 	node := fmt.Sprint("n", r.IntN(4))
 	name := fmt.Sprint("p", r.IntN(12))
+	if r.IntN(2) == 0 {
+		return randomPolicyChange(oracle.Source{Rand: r}, w)
+	}
 	switch r.IntN(10) {
 	case 0:
 		var nodes []int
@@ -299,4 +304,40 @@ func randomChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Unit) {
 		annotated(p, fmt.Sprintf("10.0.%d.%d/29", n, 8+r.IntN(8)), fmt.Sprintf("fd00:0:0:%d::%x/64", n, 1+r.IntN(8)))
 	}
 	return fmt.Sprint("pod ", name, " on ", node, " ", p.Annotations), w.Put(p)
+}
+
+// randomPolicyChange changes what policies depend on.
+func randomPolicyChange(r oracle.Source, w *World) (string, []nb.Unit) {
+	ns := [...]string{"default", "other"}[r.IntN(2)]
+	name := fmt.Sprint("policy", r.IntN(6))
+	switch r.IntN(12) {
+	case 0:
+		n := r.Namespace(ns)
+		if r.IntN(2) == 0 {
+			n.Annotations = map[string]string{names.ACLLogging: `{"deny": "alert", "allow": "info"}`}
+		}
+		return fmt.Sprint("namespace ", ns, n.Labels, n.Annotations), w.Put(n)
+	case 1:
+		return "remove namespace " + ns, w.Remove(r.Namespace(ns))
+	case 2:
+		return "replace namespaces", w.Replace(&corev1.Namespace{}, []any{r.Namespace(ns)})
+	case 3, 4:
+		return "remove " + ns + "/" + name, w.Remove(r.Policy(ns, name))
+	case 5:
+		return "replace policies", w.Replace(&networkingv1.NetworkPolicy{}, []any{r.Policy("default", name), r.Policy("other", name)})
+	case 6:
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", r.IntN(4))}}
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprint("192.0.2.", 1+r.IntN(3))}}
+		return fmt.Sprint("node ", n.Name, n.Status.Addresses), w.Put(n)
+	case 7:
+		p := r.Policy(ns, name) // what cannot be honoured, too
+		p.Spec.PodSelector.MatchLabels = map[string]string{"not a label": "x"}
+		return fmt.Sprintf("bad %s/%s", ns, name), w.Put(p)
+	case 8, 9, 10:
+		p := r.Policy(ns, name)
+		return fmt.Sprintf("%s/%s %+v", ns, name, p.Spec), w.Put(p)
+	}
+	p := r.Pod(ns, fmt.Sprint("p", r.IntN(12)), fmt.Sprint("n", r.IntN(4)))
+	p.UID = types.UID("uid-" + p.Name)
+	return fmt.Sprint("pod ", p.Name, p.Labels, p.Spec.Containers[0].Ports), w.Put(p)
 }

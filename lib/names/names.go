@@ -18,6 +18,10 @@ const (
 	LoadBalancerGroup = "ovn-k8s-cluster"
 	// GatewayLoadBalancerGroup is the Load_Balancer_Group of every gateway router.
 	GatewayLoadBalancerGroup = "ovn-k8s-gateways"
+	// ACLMeter is the Meter of the log lines of ACLs.
+	ACLMeter = "ovn-k8s-acl-logging"
+	// AfterLB in options of an ACL: it sees packets as load balancers sent them on.
+	AfterLB = "apply-after-lb"
 	// IntegrationBridge is the bridge that ovn-controller programs.
 	IntegrationBridge = "br-int"
 )
@@ -36,6 +40,9 @@ const (
 	Namespace        = "namespace"          // Logical_Switch_Port of a pod
 	Pod              = "pod"                // Logical_Switch_Port of a pod: "true"
 	PodUID           = "ovn-k8s-pod-uid"    // Logical_Switch_Port of a pod
+
+	// Selector of a Port_Group says in words which pods are in it.
+	Selector = "ovn-k8s-selector"
 
 	PhysicalIP        = "physical_ip"         // Logical_Router of a gateway: its first address outside
 	FirstGateway      = "first_gateway"       // Logical_Router of a gateway: "yes" on one of them, "no" on the others
@@ -74,6 +81,9 @@ const (
 	// for. It tells an annotation from one that was copied from another pod, with
 	// the rest of its YAML.
 	AnnotationUID = "ovn-pod-uid"
+	// ACLLogging of a namespace asks for log lines of its policies: a JSON object
+	// with the severities of what is denied and allowed.
+	ACLLogging = "k8s.ovn.org/acl-logging"
 	// ConfigNamespace holds the suite's own Kubernetes objects.
 	ConfigNamespace = "kube-system"
 	// TopologyConfigMap keeps a copy of the topology, from which the watcher

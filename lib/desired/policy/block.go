@@ -1,0 +1,73 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
+)
+
+// parseBlock returns the prefixes that an ipBlock means: its CIDR without its
+// exceptions. Host bits are taken as zero, as API servers do for compatibility.
+func parseBlock(b *networkingv1.IPBlock) ([]netip.Prefix, error) {
+	cidr, err := parseCIDR(b.CIDR)
+	if err != nil {
+		return nil, fmt.Errorf("ipBlock.cidr: %w", err)
+	}
+	left := []netip.Prefix{cidr}
+	for i, text := range b.Except {
+		except, err := parseCIDR(text)
+		if err != nil {
+			return nil, fmt.Errorf("ipBlock.except[%d]: %w", i, err)
+		}
+		if except.Bits() <= cidr.Bits() || !cidr.Contains(except.Addr()) {
+			return nil, fmt.Errorf("ipBlock.except[%d]: %q is not a part of cidr %q: give a longer prefix within it", i, text, b.CIDR)
+		}
+		left = subtract(left, except)
+	}
+	return left, nil
+}
+
+func parseCIDR(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return p, fmt.Errorf("%q is not a CIDR: write it like 10.0.0.0/8 or fd00::/64", s)
+	}
+	if p.Addr().Is4In6() {
+		return p, fmt.Errorf("%q is an IPv4-mapped CIDR: write it as IPv4", s)
+	}
+	return p.Masked(), nil
+}
+
+// subtract returns what is left of disjoint prefixes without one: OVN cannot
+// match "in this list and not in that one" without an explosion of flows.
+func subtract(from []netip.Prefix, without netip.Prefix) []netip.Prefix {
+	i := slices.IndexFunc(from, without.Overlaps)
+	if i < 0 {
+		return from
+	}
+	p := from[i]
+	if without.Bits() <= p.Bits() { // an exception may hold several smaller ones
+		return subtract(slices.Delete(slices.Clone(from), i, i+1), without)
+	}
+	left := slices.Delete(slices.Clone(from), i, i+1)
+	for p.Bits() < without.Bits() {
+		low, high := halves(p)
+		if low.Contains(without.Addr()) {
+			p, left = low, append(left, high)
+		} else {
+			p, left = high, append(left, low)
+		}
+	}
+	return left
+}
+
+// halves splits a prefix into its two halves.
+func halves(p netip.Prefix) (low, high netip.Prefix) {
+	b := p.Masked().Addr().AsSlice()
+	low = netip.PrefixFrom(p.Masked().Addr(), p.Bits()+1)
+	b[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
+	a, _ := netip.AddrFromSlice(b)
+	return low, netip.PrefixFrom(a, p.Bits()+1)
+}

@@ -1,0 +1,78 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+)
+
+// LoggingUnit owns the meter that limits the log lines of ACLs. It is there
+// while any policy's namespace asks for them.
+const LoggingUnit nb.Unit = "acl-logging"
+
+// linesPerSecond is the limit of log lines of one ACL on one node.
+const linesPerSecond = 20
+
+// severities are those of OVN's logs.
+var severities = []string{
+	nbdb.ACLSeverityAlert, nbdb.ACLSeverityWarning, nbdb.ACLSeverityNotice, nbdb.ACLSeverityInfo, nbdb.ACLSeverityDebug,
+}
+
+// logging is what a namespace's annotation names.ACLLogging asks for.
+type logging struct {
+	deny, allow string // severities; "" is no logging
+	problem     string // of the annotation
+}
+
+func (l logging) on() bool { return l.deny != "" || l.allow != "" }
+
+// newLogging reads the value of the annotation.
+func newLogging(s string) (l logging) {
+	if s == "" {
+		return l
+	}
+	const example = `{"deny": "alert", "allow": "notice"}`
+	var raw struct{ Deny, Allow string }
+	if err := json.Unmarshal([]byte(s), &raw); err != nil {
+		l.problem = fmt.Sprintf("annotation %s: %q is not like %s", names.ACLLogging, s, example)
+		return l
+	}
+	for _, level := range []string{raw.Deny, raw.Allow} {
+		if level != "" && !slices.Contains(severities, level) {
+			l.problem = fmt.Sprintf("annotation %s: %q is no severity: use one of %q", names.ACLLogging, level, severities)
+			return l
+		}
+	}
+	l.deny, l.allow = raw.Deny, raw.Allow
+	return l
+}
+
+// logs reports whether any policy logs.
+func (x *Index) logs() bool {
+	for _, n := range x.namespaces {
+		if n.logging.on() && len(n.policies) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// loggingRows are the rows of LoggingUnit.
+func (x *Index) loggingRows() []nb.Row {
+	if !x.logs() {
+		return nil
+	}
+	fair := true // each ACL has its own limit
+	return []nb.Row{
+		{Table: nbdb.MeterBandTable, ID: names.ACLMeter, Model: &nbdb.MeterBand{Action: nbdb.MeterBandActionDrop, Rate: linesPerSecond}},
+		{
+			Table: nbdb.MeterTable, ID: names.ACLMeter,
+			Model: &nbdb.Meter{Name: names.ACLMeter, Unit: nbdb.MeterUnitPktps, Fair: &fair},
+			Has:   []nb.Ref{{Table: nbdb.MeterBandTable, ID: names.ACLMeter, Column: "bands"}},
+		},
+	}
+}

@@ -1,0 +1,278 @@
+// Package policy turns NetworkPolicies, namespaces and the labels of pods into
+// port groups and ACLs, and says what they allow.
+//
+// Every distinct selector is one Port_Group, whoever uses it: as the pods that
+// policies apply to, or as the peers that rules name. OVN makes address sets of
+// both families from it by itself, so a pod costs one reference for each group
+// that it is in. An Index keeps who is in which.
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"ovn-k8s/lib/nb"
+)
+
+// A Key names a NetworkPolicy.
+type Key struct{ Namespace, Name string }
+
+// String is the key as Kubernetes writes it: "namespace/name".
+func (k Key) String() string { return k.Namespace + "/" + k.Name }
+
+// Unit is the unit that owns the policy's rows.
+func (k Key) Unit() nb.Unit { return nb.Unit(UnitPrefix + k.String()) }
+
+// UnitPrefix starts the units of policies.
+const UnitPrefix = "policy/"
+
+// A Policy is what we need to know of a NetworkPolicy.
+type Policy struct {
+	Key
+	UID string
+	// Problems are what of it cannot be honoured: each names the field, its value
+	// and what would be right. A rule with a problem allows nothing.
+	Problems []string
+
+	subject  labelSelector
+	isolates [2]bool // by direction
+	rules    []rule
+}
+
+// A direction is that of the connection, seen from the pod that a policy applies
+// to.
+type direction int
+
+const (
+	ingress direction = iota
+	egress
+)
+
+func (d direction) String() string { return [...]string{"ingress", "egress"}[d] }
+
+// A rule allows connections: those with one of the peers, at one of the ports.
+type rule struct {
+	dir   direction
+	index int // among the rules of its direction in the policy
+	// anyone: the rule names no peers, so all are meant.
+	anyone bool
+	peers  []peer
+	blocks []netip.Prefix // what the ipBlocks leave after their exceptions
+	// anything: the rule names no ports, so all protocols are meant.
+	anything bool
+	ports    []portRange
+	named    []namedPort
+}
+
+// A peer is a selector of pods. Its namespace is the policy's unless it selects
+// namespaces.
+type peer struct {
+	everywhere bool // selects namespaces
+	namespaces labelSelector
+	pods       labelSelector
+}
+
+// A portRange is a range of destination ports, all of them from 0 to 65535.
+type portRange struct {
+	proto    corev1.Protocol
+	from, to uint16
+}
+
+// A namedPort is a port of containers: its number is the pod's own.
+type namedPort struct {
+	proto corev1.Protocol
+	name  string
+}
+
+// New takes from p what we need. What API servers refuse, and what a newer one
+// may know and we do not, becomes a problem.
+func New(p *networkingv1.NetworkPolicy) Policy {
+	out := Policy{Key: Key{p.Namespace, p.Name}, UID: string(p.UID)}
+	subject, err := newSelector(&p.Spec.PodSelector)
+	if err != nil {
+		// Nobody knows whom it means: all are isolated, and nothing is allowed.
+		out.problem("spec.podSelector: %v: all pods of the namespace are isolated until it is corrected", err)
+	}
+	out.subject = subject
+	out.types(p.Spec)
+	for i, r := range p.Spec.Ingress {
+		out.rule(ingress, i, r.From, r.Ports)
+	}
+	for i, r := range p.Spec.Egress {
+		out.rule(egress, i, r.To, r.Ports)
+	}
+	if err != nil {
+		out.subject, out.rules = labelSelector{}, nil
+	}
+	return out
+}
+
+func (p *Policy) problem(format string, args ...any) {
+	p.Problems = append(p.Problems, fmt.Sprintf(format, args...))
+}
+
+// types says which directions the policy isolates: as policyTypes says, else
+// ingress always, and egress if there are rules for it.
+func (p *Policy) types(spec networkingv1.NetworkPolicySpec) {
+	if len(spec.PolicyTypes) == 0 {
+		p.isolates = [2]bool{ingress: true, egress: len(spec.Egress) > 0}
+		return
+	}
+	for i, t := range spec.PolicyTypes {
+		switch t {
+		case networkingv1.PolicyTypeIngress:
+			p.isolates[ingress] = true
+		case networkingv1.PolicyTypeEgress:
+			p.isolates[egress] = true
+		default:
+			p.problem("spec.policyTypes[%d]: %q is neither Ingress nor Egress: both are isolated", i, t)
+			p.isolates = [2]bool{true, true}
+		}
+	}
+}
+
+// rule adds one rule, unless something of it cannot be honoured or its direction
+// is not isolated.
+func (p *Policy) rule(dir direction, index int, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) {
+	before := len(p.Problems)
+	r := rule{dir: dir, index: index, anyone: len(peers) == 0, anything: len(ports) == 0}
+	at := fmt.Sprintf("spec.%s[%d]", dir, index)
+	for i, from := range peers {
+		if err := r.peer(from); err != nil {
+			p.problem("%s.%s[%d].%v", at, [...]string{"from", "to"}[dir], i, err)
+		}
+	}
+	for i, port := range ports {
+		if err := r.port(port); err != nil {
+			p.problem("%s.ports[%d].%v", at, i, err)
+		}
+	}
+	if len(p.Problems) == before && p.isolates[dir] {
+		slices.SortFunc(r.blocks, netip.Prefix.Compare)
+		r.blocks = slices.Compact(r.blocks)
+		p.rules = append(p.rules, r)
+	}
+}
+
+func (r *rule) peer(from networkingv1.NetworkPolicyPeer) error {
+	selects := from.PodSelector != nil || from.NamespaceSelector != nil
+	switch {
+	case from.IPBlock != nil && selects:
+		return fmt.Errorf("ipBlock: cannot stand beside selectors: make two entries")
+	case from.IPBlock != nil:
+		blocks, err := parseBlock(from.IPBlock)
+		r.blocks = append(r.blocks, blocks...)
+		return err
+	case !selects:
+		return fmt.Errorf("podSelector: one of podSelector, namespaceSelector and ipBlock is required")
+	}
+	var out peer
+	var err error
+	if from.NamespaceSelector != nil {
+		out.everywhere = true
+		if out.namespaces, err = newSelector(from.NamespaceSelector); err != nil {
+			return fmt.Errorf("namespaceSelector: %w", err)
+		}
+	}
+	if from.PodSelector != nil {
+		if out.pods, err = newSelector(from.PodSelector); err != nil {
+			return fmt.Errorf("podSelector: %w", err)
+		}
+	}
+	r.peers = append(r.peers, out)
+	return nil
+}
+
+func (r *rule) port(p networkingv1.NetworkPolicyPort) error {
+	proto := corev1.ProtocolTCP
+	if p.Protocol != nil {
+		proto = *p.Protocol
+	}
+	if keyword(proto) == "" {
+		return fmt.Errorf("protocol: %q is not supported: use TCP, UDP or SCTP", proto)
+	}
+	switch {
+	case p.Port == nil && p.EndPort != nil:
+		return fmt.Errorf("endPort: %d has no port that it is the end of: set port", *p.EndPort)
+	case p.Port == nil:
+		r.ports = append(r.ports, portRange{proto, 0, 65535})
+		return nil
+	case p.Port.Type == intstr.String:
+		if p.EndPort != nil {
+			return fmt.Errorf("endPort: %d cannot follow the name %q: set port to a number", *p.EndPort, p.Port.StrVal)
+		}
+		if problems := validation.IsValidPortName(p.Port.StrVal); len(problems) > 0 {
+			return fmt.Errorf("port: %q is no name of a port: %s", p.Port.StrVal, problems[0])
+		}
+		r.named = append(r.named, namedPort{proto, p.Port.StrVal})
+		return nil
+	}
+	first, last := p.Port.IntVal, p.Port.IntVal
+	if first < 1 || first > 65535 {
+		return fmt.Errorf("port: %d is no port: give 1 to 65535", first)
+	}
+	if p.EndPort != nil {
+		if last = *p.EndPort; last < first || last > 65535 {
+			return fmt.Errorf("endPort: %d is below port or no port: give %d to 65535", last, first)
+		}
+	}
+	r.ports = append(r.ports, portRange{proto, uint16(first), uint16(last)})
+	return nil
+}
+
+// keyword is what OVN calls a protocol in matches, or "".
+func keyword(proto corev1.Protocol) string {
+	switch proto {
+	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
+		return strings.ToLower(string(proto))
+	}
+	return ""
+}
+
+// equal reports whether both mean the same.
+func (p Policy) equal(q Policy) bool {
+	p.UID, q.UID = "", ""
+	return reflect.DeepEqual(p, q)
+}
+
+// A Port is a port of a pod's containers that has a name.
+type Port struct {
+	Name     string
+	Protocol corev1.Protocol
+	Number   uint16
+}
+
+// Ports lists the named ports of a pod, each name of a protocol once: where
+// several containers have it, the first one counts, as for Services.
+func Ports(p *corev1.Pod) []Port {
+	var out []Port
+	add := func(c corev1.Container) {
+		for _, p := range c.Ports {
+			proto := p.Protocol
+			if proto == "" {
+				proto = corev1.ProtocolTCP
+			}
+			known := slices.ContainsFunc(out, func(q Port) bool { return q.Name == p.Name && q.Protocol == proto })
+			if p.Name != "" && !known && p.ContainerPort > 0 && p.ContainerPort <= 65535 {
+				out = append(out, Port{p.Name, proto, uint16(p.ContainerPort)})
+			}
+		}
+	}
+	for _, c := range p.Spec.Containers {
+		add(c)
+	}
+	for _, c := range p.Spec.InitContainers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			add(c)
+		}
+	}
+	return out
+}

@@ -1,0 +1,361 @@
+package policy
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+)
+
+// Priorities of ACLs. What no ACL matches is allowed.
+const (
+	denyPriority  = 1000
+	allowPriority = 1001
+	nodePriority  = 1010
+)
+
+// NodePrefix starts the units that own a node's own ACLs: what its switch always
+// lets through. They are not the node's unit, which belongs to the one-shot
+// commands as well.
+const NodePrefix = "node-policy/"
+
+// NodeUnit is the unit that owns the ACLs of a node's switch.
+func NodeUnit(sw string) nb.Unit { return nb.Unit(NodePrefix + sw) }
+
+// NodeOf is the inverse of NodeUnit. It reports false for units of other kinds.
+func NodeOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), NodePrefix) }
+
+// NodeRows returns the ACLs of a node's switch: whatever policies say, its pods
+// reach the node, at addrs, and the node reaches them; and a pod reaches itself
+// through a service, in which case OVN gives it the service's address and sends
+// the packet back where it came from.
+func NodeRows(sw string, addrs []netip.Addr) []nb.Row {
+	var t terms
+	for _, a := range addrs {
+		t.add(netip.PrefixFrom(a, a.BitLen()))
+	}
+	in := []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: sw, Column: "acls"}}
+	from := aclSpec{dir: ingress, match: or(append(t.list("src"), "flags.loopback == 1 && ip")), priority: nodePriority, action: nbdb.ACLActionAllowRelated}
+	to := aclSpec{dir: egress, match: or(t.list("dst")), priority: nodePriority, action: nbdb.ACLActionAllowRelated}
+	return []nb.Row{acl(sw+"/from-node", from, in), acl(sw+"/to-node", to, in)}
+}
+
+// Rows returns the rows of a policy, a group or LoggingUnit: none if it is gone.
+// problem says what of a policy is not honoured, "" if all is.
+func (x *Index) Rows(u nb.Unit) (rows []nb.Row, problem string) {
+	if u == LoggingUnit {
+		return x.loggingRows(), ""
+	}
+	if name, ok := strings.CutPrefix(string(u), GroupPrefix); ok {
+		if g := x.groups[name]; g != nil {
+			return g.rows(), ""
+		}
+		return nil, ""
+	}
+	k, ok := KeyOf(u)
+	s := x.policies[k]
+	if !ok || s == nil {
+		return nil, ""
+	}
+	log := x.namespaces[s.Namespace].logging
+	problems := slices.Clone(s.Problems)
+	for _, r := range s.rules {
+		if match := s.match(r); match != "" {
+			id := fmt.Sprintf("%s/%s/%d", s.Key, r.dir, r.index)
+			rows = append(rows, acl(id, aclSpec{
+				dir: r.dir, match: match, priority: allowPriority, action: nbdb.ACLActionAllowRelated, severity: log.allow,
+			}, []nb.Ref{portGroup(s.subject.name, "acls")}))
+		}
+		problems = append(problems, s.unresolved(r)...)
+	}
+	if log.problem != "" {
+		problems = append(problems, "namespace "+s.Namespace+": "+log.problem)
+	}
+	return rows, strings.Join(problems, "; ")
+}
+
+// unresolved names the ports of containers that no pod has, where there are pods.
+func (s *state) unresolved(r boundRule) (problems []string) {
+	for _, port := range r.named {
+		pods, known := 0, 0
+		for _, g := range r.resolvers(s) {
+			pods += g.classes
+			known += len(g.numbersOf(port))
+		}
+		if pods > 0 && known == 0 {
+			problems = append(problems, fmt.Sprintf("spec.%s[%d].ports: no pod has a container port named %q for %s: nothing is allowed by it", r.dir, r.index, port.name, port.proto))
+		}
+	}
+	return problems
+}
+
+// numbersOf lists the numbers that a named port has among the pods of g.
+func (g *group) numbersOf(port namedPort) []uint16 {
+	for _, n := range g.named {
+		if n.namedPort == port {
+			return slices.Sorted(maps.Keys(n.classes))
+		}
+	}
+	return nil
+}
+
+// rows are the port groups of g and what denies by default.
+func (g *group) rows() []nb.Row {
+	rows := []nb.Row{{
+		Table: nbdb.PortGroupTable, ID: g.name,
+		Model: &nbdb.PortGroup{Name: g.name, ExternalIDs: map[string]string{names.Selector: g.text()}},
+	}}
+	for _, n := range g.named {
+		for _, number := range slices.Sorted(maps.Keys(n.classes)) {
+			name := g.numbered(n.namedPort, number)
+			text := fmt.Sprintf("%s, whose port %s/%s is %d", g.text(), n.name, n.proto, number)
+			rows = append(rows, nb.Row{
+				Table: nbdb.PortGroupTable, ID: name,
+				Model: &nbdb.PortGroup{Name: name, ExternalIDs: map[string]string{names.Selector: text}},
+			})
+		}
+	}
+	for d, n := range g.subjects {
+		if n == 0 {
+			continue
+		}
+		d := direction(d)
+		id := fmt.Sprintf("%s/%s/deny", g.name, d)
+		name := fmt.Sprintf("%s/%s/%s/deny", g.scope.ns.name, cmp.Or(g.pods.String(), "all pods"), d)
+		rows = append(rows, acl(id, aclSpec{
+			name: name, dir: d, match: g.port(d) + " && ip", priority: denyPriority, action: nbdb.ACLActionDrop, severity: g.scope.ns.logging.deny,
+		}, []nb.Ref{portGroup(g.name, "acls")}))
+	}
+	return rows
+}
+
+// port matches packets of the pods of g that connect (egress) or are connected
+// to (ingress).
+func (g *group) port(d direction) string { return portIn(d, g.name) }
+
+func portIn(d direction, name string) string {
+	return [...]string{ingress: "outport", egress: "inport"}[d] + " == @" + name
+}
+
+// An aclSpec is what an ACL says. name defaults to its ID.
+type aclSpec struct {
+	name     string
+	dir      direction
+	match    string
+	priority int
+	action   nbdb.ACLAction
+	severity string // of log lines; "" for none
+}
+
+func acl(id string, s aclSpec, in []nb.Ref) nb.Row {
+	name := cut(cmp.Or(s.name, id))
+	m := &nbdb.ACL{Name: &name, Action: s.action, Match: s.match, Priority: s.priority, Direction: nbdb.ACLDirectionToLport}
+	if s.dir == egress {
+		// After load balancing: what counts is the pod that a service chose.
+		m.Direction, m.Options = nbdb.ACLDirectionFromLport, map[string]string{names.AfterLB: "true"}
+	}
+	if s.severity != "" {
+		meter := names.ACLMeter
+		m.Log, m.Severity, m.Meter = true, &s.severity, &meter
+	}
+	return nb.Row{Table: nbdb.ACLTable, ID: id, Model: m, In: in}
+}
+
+// maxName is the length of an ACL's name at most.
+const maxName = 63
+
+// cut makes a name short enough: its end, direction and rule, stays, and so does
+// as much as fits of its beginning. What is cut out becomes a hash.
+func cut(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	at := strings.LastIndex(name, "/")
+	at = strings.LastIndex(name[:at], "/")
+	sum := sha256.Sum256([]byte(name))
+	end := "~" + hex.EncodeToString(sum[:3]) + name[at:]
+	return name[:maxName-len(end)] + end
+}
+
+// match is what packets the rule allows, "" if there can be none.
+func (s *state) match(r boundRule) string {
+	if r.dir == ingress {
+		return and(s.ingressPorts(r), r.match())
+	}
+	var ways []string
+	switch {
+	case r.anything:
+		ways = append(ways, r.match())
+	case len(r.ports) > 0:
+		ways = append(ways, and(r.match(), or(portTerms(r.ports))))
+	}
+	for _, port := range r.named {
+		ways = append(ways, r.egressNamed(port)...)
+	}
+	return and(s.subject.port(egress), or(ways))
+}
+
+// ingressPorts matches what comes to the subject at one of the rule's ports.
+func (s *state) ingressPorts(r boundRule) string {
+	if r.anything {
+		return s.subject.port(ingress)
+	}
+	var ways []string
+	if len(r.ports) > 0 {
+		ways = append(ways, and(s.subject.port(ingress), or(portTerms(r.ports))))
+	}
+	for _, port := range r.named {
+		for _, number := range s.subject.numbersOf(port) {
+			ways = append(ways, and(portIn(ingress, s.subject.numbered(port, number)), portTerm(portRange{port.proto, number, number})))
+		}
+	}
+	return or(ways)
+}
+
+// egressNamed matches what goes to peers at the number that a named port has
+// there.
+func (r *boundRule) egressNamed(port namedPort) (ways []string) {
+	numbers := map[uint16]*terms{}
+	for _, g := range r.peers {
+		for _, number := range g.numbersOf(port) {
+			if numbers[number] == nil {
+				numbers[number] = &terms{}
+			}
+			numbers[number].group(g.numbered(port, number))
+		}
+	}
+	for _, number := range slices.Sorted(maps.Keys(numbers)) {
+		ways = append(ways, and(or(numbers[number].list("dst")), portTerm(portRange{port.proto, number, number})))
+	}
+	return ways
+}
+
+// match matches packets from or to the peers of a rule.
+func (r *boundRule) match() string {
+	if r.anyone && r.anything {
+		return "ip"
+	}
+	if r.anyone {
+		return everybody
+	}
+	side := [...]string{ingress: "src", egress: "dst"}[r.dir]
+	var t terms
+	for _, g := range r.peers {
+		t.group(g.name)
+	}
+	for _, b := range r.blocks {
+		t.add(b)
+	}
+	return or(t.list(side))
+}
+
+// terms are what addresses of packets are compared with, by family.
+type terms struct {
+	v4, v6     []string
+	all4, all6 bool
+}
+
+// group adds the addresses of a port group, of which OVN makes address sets.
+func (t *terms) group(name string) {
+	t.v4 = append(t.v4, "$"+name+"_ip4")
+	t.v6 = append(t.v6, "$"+name+"_ip6")
+}
+
+// add adds a prefix.
+func (t *terms) add(p netip.Prefix) {
+	text := p.String()
+	if p.IsSingleIP() {
+		text = p.Addr().String()
+	}
+	switch {
+	case p.Bits() == 0 && p.Addr().Is4():
+		t.all4 = true
+	case p.Bits() == 0:
+		t.all6 = true
+	case p.Addr().Is4():
+		t.v4 = append(t.v4, text)
+	default:
+		t.v6 = append(t.v6, text)
+	}
+}
+
+// list is one expression for each family.
+func (t *terms) list(side string) (out []string) {
+	for _, f := range []struct {
+		name  string
+		all   bool
+		terms []string
+	}{{"ip4", t.all4, t.v4}, {"ip6", t.all6, t.v6}} {
+		switch list := slices.Compact(slices.Sorted(slices.Values(f.terms))); {
+		case f.all:
+			out = append(out, f.name)
+		case len(list) == 1:
+			out = append(out, fmt.Sprintf("%s.%s == %s", f.name, side, list[0]))
+		case len(list) > 1:
+			out = append(out, fmt.Sprintf("%s.%s == {%s}", f.name, side, strings.Join(list, ", ")))
+		}
+	}
+	return out
+}
+
+// portTerms is one expression for each port or range.
+func portTerms(ports []portRange) []string {
+	out := make([]string, len(ports))
+	for i, p := range ports {
+		out[i] = portTerm(p)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func portTerm(p portRange) string {
+	proto := keyword(p.proto)
+	switch {
+	case p.from == 0:
+		return proto
+	case p.from == p.to:
+		return fmt.Sprintf("%s.dst == %d", proto, p.from)
+	}
+	return fmt.Sprintf("%d <= %s.dst <= %d", p.from, proto, p.to)
+}
+
+// everybody is an expression that needs not be said beside others.
+const everybody = "*"
+
+// or joins expressions, "" if there are none: what never matches.
+func or(list []string) string {
+	list = slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == "" })
+	if len(list) < 2 {
+		return strings.Join(list, "")
+	}
+	for i, s := range list {
+		if strings.Contains(s, " && ") {
+			list[i] = "(" + s + ")"
+		}
+	}
+	return strings.Join(list, " || ")
+}
+
+// and joins expressions, "" if one of them never matches.
+func and(list ...string) string {
+	var said []string
+	for _, s := range list {
+		switch {
+		case s == "":
+			return ""
+		case strings.Contains(s, " || "):
+			said = append(said, "("+s+")")
+		case s != everybody:
+			said = append(said, s)
+		}
+	}
+	return strings.Join(said, " && ")
+}
