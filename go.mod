@@ -8,6 +8,7 @@ require (
 	github.com/containernetworking/cni v1.3.0
 	github.com/go-logr/logr v1.4.4
 	github.com/google/go-cmp v0.7.0
+	github.com/google/gopacket v1.1.19
 	github.com/jessevdk/go-flags v1.6.1
 	github.com/ovn-kubernetes/libovsdb v0.8.1
 	github.com/safchain/ethtool v0.7.0

@@ -33,6 +33,7 @@
 //	lib/ovsdb/sbdb         the tables of the Southbound database, generated from its schema
 //	lib/link               network interfaces by netlink: veth pairs, addresses, routes, namespaces
 //	lib/iptables           chains of ours in the host's packet filter, made equal to lists of rules
+//	lib/garp               neighbours by frames: gratuitous ARP, unsolicited advertisements, questions
 //	lib/cli                a command line: options, commands, --help, error lines, exit status
 //	lib/daemon             what OVS daemons do: pidfile, --detach, --monitor, the control socket
 //	lib/vlog               what OVS logs look like: line format, -v, --log-file, vlog/set

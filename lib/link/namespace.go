@@ -48,6 +48,16 @@ func (n *Namespace) IsCurrent() (bool, error) {
 	return here.Equal(n.handle), nil
 }
 
+// Enter moves the calling thread into the namespace, for good. The goroutine must
+// have locked its thread, and not unlock it: the runtime then throws the thread
+// away when the goroutine ends.
+func (n *Namespace) Enter() error {
+	if err := netns.Set(n.handle); err != nil {
+		return fmt.Errorf("entering network namespace %q: %w", n.path, err)
+	}
+	return nil
+}
+
 // Do calls f inside the namespace and returns its error. What f starts in
 // another goroutine does not run inside.
 func (n *Namespace) Do(f func() error) error {

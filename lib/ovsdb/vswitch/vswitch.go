@@ -42,7 +42,7 @@ type Switch struct {
 func tables() []ovsdb.Table {
 	return []ovsdb.Table{
 		{Name: vswitchdb.OpenvSwitchTable, Columns: []string{"bridges", "cur_cfg", "external_ids"}},
-		{Name: vswitchdb.BridgeTable, Columns: []string{"name", "ports", "datapath_type"}},
+		{Name: vswitchdb.BridgeTable, Columns: []string{"name", "ports", "datapath_type", "fail_mode", "other_config", "external_ids"}},
 		{Name: vswitchdb.PortTable, Columns: []string{"name", "interfaces", "qos"}},
 		{Name: vswitchdb.InterfaceTable, Columns: []string{"name", "type", "mac", "mac_in_use", "mtu_request", "ofport", "error", "external_ids",
 			"options", "ingress_policing_rate", "ingress_policing_burst"}},

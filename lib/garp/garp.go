@@ -1,0 +1,162 @@
+// Package garp speaks with the neighbours of an interface in their own words:
+// it announces that an address is here, by gratuitous ARP (RFC 5227 section
+// 2.3) and unsolicited neighbour advertisements (RFC 4861 section 7.2.6), and
+// asks whether somebody answers, by ARP and neighbour solicitation.
+//
+// It neither needs nor changes the kernel's tables. Everything acts in the
+// network namespace of the calling thread.
+package garp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+	"golang.org/x/sys/unix"
+)
+
+// An Interface is where frames are sent.
+type Interface struct {
+	Name  string
+	Index int
+	MAC   net.HardwareAddr
+}
+
+var (
+	broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	nobody    = net.HardwareAddr{0, 0, 0, 0, 0, 0}
+	allNodes  = netip.MustParseAddr("ff02::1")
+)
+
+// Announce tells the neighbours that addresses are at i: those who know them by
+// another MAC or behind another port learn it.
+func Announce(i Interface, addresses []netip.Addr) error {
+	s, err := open(i)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	for _, a := range addresses {
+		frame, err := Announcement(i.MAC, a)
+		if err == nil {
+			err = s.send(frame)
+		}
+		if err != nil {
+			return fmt.Errorf("announcing %v on %s: %w", a, i.Name, err)
+		}
+	}
+	return nil
+}
+
+// Announcement is the frame that announces an address.
+func Announcement(mac net.HardwareAddr, a netip.Addr) ([]byte, error) {
+	if a.Is4() {
+		return arp(mac, a, a)
+	}
+	na := &layers.ICMPv6NeighborAdvertisement{
+		Flags: 0x20, TargetAddress: a.AsSlice(), // override
+		Options: layers.ICMPv6Options{{Type: layers.ICMPv6OptTargetAddress, Data: mac}},
+	}
+	return icmpv6(mac, a, allNodes, layers.ICMPv6TypeNeighborAdvertisement, na)
+}
+
+// question is the frame that asks who has target.
+func question(mac net.HardwareAddr, from, target netip.Addr) ([]byte, error) {
+	if target.Is4() {
+		return arp(mac, from, target)
+	}
+	ns := &layers.ICMPv6NeighborSolicitation{
+		TargetAddress: target.AsSlice(),
+		Options:       layers.ICMPv6Options{{Type: layers.ICMPv6OptSourceAddress, Data: mac}},
+	}
+	return icmpv6(mac, from, solicitedNode(target), layers.ICMPv6TypeNeighborSolicitation, ns)
+}
+
+// solicitedNode is the multicast group of an address (RFC 4291 section 2.7.1).
+func solicitedNode(a netip.Addr) netip.Addr {
+	b := netip.MustParseAddr("ff02::1:ff00:0").As16()
+	last := a.As16()
+	copy(b[13:], last[13:])
+	return netip.AddrFrom16(b)
+}
+
+func arp(mac net.HardwareAddr, from, target netip.Addr) ([]byte, error) {
+	return serialize(
+		&layers.Ethernet{SrcMAC: mac, DstMAC: broadcast, EthernetType: layers.EthernetTypeARP},
+		&layers.ARP{
+			AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4,
+			Operation:       layers.ARPRequest,
+			SourceHwAddress: mac, SourceProtAddress: from.AsSlice(),
+			DstHwAddress: nobody, DstProtAddress: target.AsSlice(),
+		})
+}
+
+func icmpv6(mac net.HardwareAddr, from, to netip.Addr, kind uint8, body gopacket.SerializableLayer) ([]byte, error) {
+	group := to.As16()
+	ip := &layers.IPv6{Version: 6, NextHeader: layers.IPProtocolICMPv6, HopLimit: 255, SrcIP: from.AsSlice(), DstIP: to.AsSlice()}
+	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, 0)}
+	if err := icmp.SetNetworkLayerForChecksum(ip); err != nil {
+		return nil, err
+	}
+	dst := net.HardwareAddr{0x33, 0x33, group[12], group[13], group[14], group[15]}
+	return serialize(&layers.Ethernet{SrcMAC: mac, DstMAC: dst, EthernetType: layers.EthernetTypeIPv6}, ip, icmp, body)
+}
+
+func serialize(all ...gopacket.SerializableLayer) ([]byte, error) {
+	buf := gopacket.NewSerializeBuffer()
+	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, all...); err != nil {
+		return nil, fmt.Errorf("composing a frame: %w", err)
+	}
+	return buf.Bytes(), nil
+}
+
+// askInterval is how long an answer is waited for before the question is asked
+// again, RetransTimer of RFC 4861 being a second; a neighbour takes less than a
+// millisecond.
+const askInterval = 200 * time.Millisecond
+
+// ErrSilent means that nobody answered.
+var ErrSilent = errors.New("does not answer")
+
+// Ask returns nil when target answers a question from the address from, which is
+// the host's, and ErrSilent when it has not until ctx ends.
+func Ask(ctx context.Context, i Interface, from, target netip.Addr) error {
+	s, err := open(i)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	frame, err := question(i.MAC, from, target)
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		if err := s.send(frame); err != nil && !errors.Is(err, unix.ENETDOWN) {
+			return fmt.Errorf("asking for %v on %s: %w", target, i.Name, err)
+		}
+		heard, err := s.hear(ctx, time.Now().Add(askInterval), func(frame []byte) bool { return isAnswer(frame, target) })
+		if heard || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%v on %s %w", target, i.Name, ErrSilent)
+}
+
+// isAnswer reports whether a frame says where target is.
+func isAnswer(frame []byte, target netip.Addr) bool {
+	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
+	if a, ok := p.Layer(layers.LayerTypeARP).(*layers.ARP); ok {
+		who, _ := netip.AddrFromSlice(a.SourceProtAddress)
+		return a.Operation == layers.ARPReply && who == target
+	}
+	if na, ok := p.Layer(layers.LayerTypeICMPv6NeighborAdvertisement).(*layers.ICMPv6NeighborAdvertisement); ok {
+		who, _ := netip.AddrFromSlice(na.TargetAddress)
+		return who == target
+	}
+	return false
+}

@@ -1,0 +1,149 @@
+package garp_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+
+	"ovn-k8s/lib/garp"
+	"ovn-k8s/lib/link"
+	"ovn-k8s/test/need"
+)
+
+var mac = net.HardwareAddr{0x0a, 0, 0, 0, 0, 1}
+
+func TestAnnouncementsAreWellFormed(t *testing.T) {
+	for address, want := range map[string][]string{
+		"10.0.0.5": {"Ethernet", "ARP"},
+		"fd00::5":  {"Ethernet", "IPv6", "ICMPv6", "ICMPv6NeighborAdvertisement"},
+	} {
+		frame, err := garp.Announcement(mac, netip.MustParseAddr(address))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
+		if e := p.ErrorLayer(); e != nil {
+			t.Fatal(e.Error())
+		}
+		var got []string
+		for _, l := range p.Layers() {
+			if l.LayerType() != gopacket.LayerTypePayload { // padding
+				got = append(got, l.LayerType().String())
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", address, diff)
+		}
+		if a, ok := p.Layer(layers.LayerTypeARP).(*layers.ARP); ok && (!net.IP(a.SourceProtAddress).Equal(a.DstProtAddress) || a.Operation != layers.ARPRequest) {
+			t.Errorf("not a gratuitous request: %+v", a)
+		}
+		if na, ok := p.Layer(layers.LayerTypeICMPv6NeighborAdvertisement).(*layers.ICMPv6NeighborAdvertisement); ok && (!na.Override() || na.Solicited()) {
+			t.Errorf("not an unsolicited advertisement that overrides: %+v", na)
+		}
+	}
+}
+
+// pair makes two namespaces, joined by a veth pair, and moves the test into the
+// first for good. The second has 10.0.0.2 and fd00::2.
+func pair(t *testing.T) (near garp.Interface, far string) {
+	t.Helper()
+	missing := ""
+	if _, err := exec.LookPath("ip"); err != nil {
+		missing = "ip"
+	}
+	if os.Geteuid() != 0 {
+		missing = "root"
+	}
+	need.Nothing(t, need.Node, missing)
+	a, b := "garp-"+t.Name()+"-a", "garp-"+t.Name()+"-b"
+	run := func(args string) {
+		t.Helper()
+		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", args, err, out)
+		}
+	}
+	for _, ns := range []string{a, b} {
+		run("netns add " + ns)
+		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", ns).Run() })
+	}
+	run("-n " + a + " link add eth0 type veth peer name eth0 netns " + b)
+	run("-n " + a + " addr add 10.0.0.1/24 dev eth0")
+	run("-n " + a + " addr add fd00::1/64 dev eth0 nodad")
+	run("-n " + b + " addr add 10.0.0.2/24 dev eth0")
+	run("-n " + b + " addr add fd00::2/64 dev eth0 nodad")
+	run("-n " + a + " link set eth0 up")
+	run("-n " + b + " link set eth0 up")
+	enter(t, a)
+	i, err := net.InterfaceByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return garp.Interface{Name: i.Name, Index: i.Index, MAC: i.HardwareAddr}, b
+}
+
+// enter moves the test's thread into a namespace. The test never leaves it: the
+// runtime ends the thread with the test's goroutine.
+func enter(t *testing.T, name string) {
+	t.Helper()
+	runtime.LockOSThread()
+	ns, err := link.OpenNamespace("/run/netns/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	if err := ns.Enter(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAskHearsWhoIsThere(t *testing.T) {
+	i, _ := pair(t)
+	for _, q := range []struct{ from, target string }{{"10.0.0.1", "10.0.0.2"}, {"fd00::1", "fd00::2"}} {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		if err := garp.Ask(ctx, i, netip.MustParseAddr(q.from), netip.MustParseAddr(q.target)); err != nil {
+			t.Error(err)
+		}
+		cancel()
+	}
+	for _, q := range []struct{ from, target string }{{"10.0.0.1", "10.0.0.3"}, {"fd00::1", "fd00::3"}} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if err := garp.Ask(ctx, i, netip.MustParseAddr(q.from), netip.MustParseAddr(q.target)); !errors.Is(err, garp.ErrSilent) {
+			t.Errorf("%s: %v", q.target, err)
+		}
+		cancel()
+	}
+}
+
+// A neighbour that knows an address by another MAC learns the new one.
+func TestAnnounceCorrectsNeighbours(t *testing.T) {
+	i, far := pair(t)
+	for _, a := range []string{"10.0.0.1", "fd00::1"} {
+		if out, err := exec.Command("ip", "-n", far, "neigh", "replace", a, "lladdr", "0a:00:00:00:00:99", "nud", "stale", "dev", "eth0").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	// until the other end's IPv6 is up: its kernel takes a moment for that
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if err := garp.Announce(i, []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command("ip", "-n", far, "neigh").CombinedOutput()
+		if err == nil && !strings.Contains(string(out), "0a:00:00:00:00:99") && strings.Count(string(out), i.MAC.String()) >= 2 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+}

@@ -1,0 +1,268 @@
+package vswitch
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb/vswitchdb"
+)
+
+// A StandaloneBridge is one that switches as an ordinary switch does, with or
+// without flows of its own.
+type StandaloneBridge struct {
+	Name string
+	// MAC is that of the bridge's own network device.
+	MAC string
+	// MTU is that of the bridge's own network device, in bytes.
+	MTU int
+	// DatapathType of a new bridge; one that is there must have it.
+	DatapathType string
+	// ExternalIDs of the Bridge. Other keys are left as they are.
+	ExternalIDs map[string]string
+}
+
+// A BridgeRow is a bridge as it is.
+type BridgeRow struct {
+	DatapathType string // as in the database: empty means the kernel's
+	ExternalIDs  map[string]string
+	Ports        []string // names, sorted, without the bridge's own
+}
+
+// FindBridge returns a bridge, or nil if there is none of that name.
+func (s *Switch) FindBridge(ctx context.Context, name string) (*BridgeRow, error) {
+	var found *BridgeRow
+	err := s.read(ctx, func(c client.Client) error {
+		br := &vswitchdb.Bridge{Name: name}
+		ok, err := get(ctx, c, br)
+		if !ok || err != nil {
+			return err
+		}
+		var ports []*vswitchdb.Port
+		if err := list(ctx, c, &ports); err != nil {
+			return err
+		}
+		found = &BridgeRow{DatapathType: br.DatapathType, ExternalIDs: br.ExternalIDs}
+		for _, p := range ports {
+			if slices.Contains(br.Ports, p.UUID) && p.Name != name {
+				found.Ports = append(found.Ports, p.Name)
+			}
+		}
+		slices.Sort(found.Ports)
+		return nil
+	})
+	return found, err
+}
+
+// BridgeOfPort returns the name of the bridge that has a port, "" if none has.
+func (s *Switch) BridgeOfPort(ctx context.Context, port string) (string, error) {
+	name := ""
+	err := s.read(ctx, func(c client.Client) error {
+		p := &vswitchdb.Port{Name: port}
+		ok, err := get(ctx, c, p)
+		if !ok || err != nil {
+			return err
+		}
+		br, err := bridgeOf(ctx, c, p.UUID)
+		if br != nil {
+			name = br.Name
+		}
+		return err
+	})
+	return name, err
+}
+
+// PreferredDatapath is the datapath type that bridges need which are to be
+// connected to br-int: br-int's own, or the one that ovn-controller will give
+// it.
+func (s *Switch) PreferredDatapath(ctx context.Context) (string, error) {
+	br, err := s.FindBridge(ctx, names.IntegrationBridge)
+	if err != nil {
+		return "", err
+	}
+	if br != nil {
+		return br.DatapathType, nil
+	}
+	return s.ExternalIDs()["ovn-bridge-datapath-type"], nil
+}
+
+// EnsureStandaloneBridge makes the bridge, or corrects what differs, and waits
+// until its network device is there and has the MAC.
+func (s *Switch) EnsureStandaloneBridge(ctx context.Context, b StandaloneBridge) error {
+	_, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) { return planStandalone(ctx, c, b) })
+	if err != nil {
+		return fmt.Errorf("making bridge %s: %w", b.Name, err)
+	}
+	err = s.await(ctx, func(c client.Client) (bool, error) {
+		if done, err := applied(ctx, c, cfg); !done || err != nil {
+			return false, err
+		}
+		if done, err := deviceReady(ctx, c, b.Name); !done || err != nil {
+			return false, err
+		}
+		iface := &vswitchdb.Interface{Name: b.Name}
+		_, err := get(ctx, c, iface)
+		return err == nil && iface.MACInUse != nil && strings.EqualFold(*iface.MACInUse, b.MAC), err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for network device %s: %w%s", b.Name, err, s.hint(ctx, err))
+	}
+	return nil
+}
+
+func planStandalone(ctx context.Context, c client.Client, b StandaloneBridge) (plan, error) {
+	var pl plan
+	br := &vswitchdb.Bridge{Name: b.Name}
+	found, err := get(ctx, c, br)
+	if err != nil {
+		return pl, err
+	}
+	if !found {
+		err := insertStandalone(ctx, c, &pl, b)
+		return pl, err
+	}
+	if br.DatapathType != b.DatapathType {
+		return pl, fmt.Errorf("bridge %s has datapath_type %q, but %q is needed", b.Name, br.DatapathType, b.DatapathType)
+	}
+	standalone := vswitchdb.BridgeFailModeStandalone
+	if br.FailMode == nil || *br.FailMode != standalone {
+		br.FailMode = &standalone
+		if err := pl.add(c.Where(br).Update(br, &br.FailMode)); err != nil {
+			return pl, err
+		}
+	}
+	var m []model.Mutation
+	m = append(m, keys(&br.OtherConfig, br.OtherConfig, map[string]string{"hwaddr": b.MAC})...)
+	m = append(m, keys(&br.ExternalIDs, br.ExternalIDs, b.ExternalIDs)...)
+	if len(m) > 0 {
+		if err := pl.add(c.Where(br).Mutate(br, m...)); err != nil {
+			return pl, err
+		}
+	}
+	local := &vswitchdb.Interface{Name: b.Name}
+	if ok, err := get(ctx, c, local); !ok || err != nil || local.MTURequest != nil && *local.MTURequest == b.MTU {
+		return pl, err
+	}
+	local.MTURequest = &b.MTU
+	err = pl.add(c.Where(local).Update(local, &local.MTURequest))
+	return pl, err
+}
+
+// keys are the mutations that give a map the wanted values.
+func keys(field any, is, want map[string]string) []model.Mutation {
+	set := map[string]string{}
+	var remove []string
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		old, had := is[k]
+		if had && old == want[k] {
+			continue
+		}
+		set[k] = want[k]
+		if had {
+			remove = append(remove, k)
+		}
+	}
+	var m []model.Mutation
+	if len(remove) > 0 {
+		m = append(m, model.Mutation{Field: field, Mutator: libovsdb.MutateOperationDelete, Value: remove})
+	}
+	if len(set) > 0 {
+		m = append(m, model.Mutation{Field: field, Mutator: libovsdb.MutateOperationInsert, Value: set})
+	}
+	return m
+}
+
+func insertStandalone(ctx context.Context, c client.Client, pl *plan, b StandaloneBridge) error {
+	top, err := root(ctx, c)
+	if err != nil {
+		return err
+	}
+	local, err := insertPort(c, pl, "local_", newPort{iface: &vswitchdb.Interface{Name: b.Name, Type: "internal", MTURequest: &b.MTU}})
+	if err != nil {
+		return err
+	}
+	standalone := vswitchdb.BridgeFailModeStandalone
+	br := &vswitchdb.Bridge{
+		UUID: "new_bridge", Name: b.Name, Ports: []string{local}, FailMode: &standalone, DatapathType: b.DatapathType,
+		OtherConfig: map[string]string{"hwaddr": b.MAC}, ExternalIDs: b.ExternalIDs,
+	}
+	if err := pl.add(c.Create(br)); err != nil {
+		return err
+	}
+	return pl.add(c.Where(top).Mutate(top, model.Mutation{Field: &top.Bridges, Mutator: libovsdb.MutateOperationInsert, Value: []string{br.UUID}}))
+}
+
+// EnsureUplink makes a network device of the host a port of a bridge, which
+// must exist, and waits until ovs-vswitchd has opened it.
+func (s *Switch) EnsureUplink(ctx context.Context, bridge, nic string) error {
+	_, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) {
+		var pl plan
+		port, _, err := findPort(ctx, c, bridge, nic)
+		if port != nil || err != nil {
+			return pl, err
+		}
+		br := &vswitchdb.Bridge{Name: bridge}
+		if ok, err := get(ctx, c, br); !ok || err != nil {
+			return pl, orMissing(err, bridge)
+		}
+		uuid, err := insertPort(c, &pl, "new_", newPort{iface: &vswitchdb.Interface{Name: nic}})
+		if err != nil {
+			return pl, err
+		}
+		err = pl.add(c.Where(br).Mutate(br, model.Mutation{Field: &br.Ports, Mutator: libovsdb.MutateOperationInsert, Value: []string{uuid}}))
+		return pl, err
+	})
+	if err != nil {
+		return fmt.Errorf("adding port %s to %s: %w", nic, bridge, err)
+	}
+	err = s.await(ctx, func(c client.Client) (bool, error) {
+		if done, err := applied(ctx, c, cfg); !done || err != nil {
+			return false, err
+		}
+		return deviceReady(ctx, c, nic)
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until %s is a port of %s: %w%s", nic, bridge, err, s.hint(ctx, err))
+	}
+	return nil
+}
+
+func orMissing(err error, bridge string) error {
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("there is no bridge %s", bridge)
+}
+
+// DeleteBridge deletes a bridge with all its ports and waits until ovs-vswitchd
+// has done so. A bridge that does not exist is not an error.
+func (s *Switch) DeleteBridge(ctx context.Context, name string) error {
+	plan, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) {
+		var pl plan
+		br := &vswitchdb.Bridge{Name: name}
+		if ok, err := get(ctx, c, br); !ok || err != nil {
+			return pl, err
+		}
+		top, err := root(ctx, c)
+		if err != nil {
+			return pl, err
+		}
+		err = pl.add(c.Where(top).Mutate(top, model.Mutation{Field: &top.Bridges, Mutator: libovsdb.MutateOperationDelete, Value: []string{br.UUID}}))
+		return pl, err
+	})
+	if err != nil || len(plan.ops) == 0 {
+		return err
+	}
+	err = s.await(ctx, func(c client.Client) (bool, error) { return applied(ctx, c, cfg) })
+	if err != nil {
+		return fmt.Errorf("waiting until bridge %s is gone: %w%s", name, err, s.hint(ctx, err))
+	}
+	return nil
+}
