@@ -8,6 +8,7 @@
 //	lib/ipnet              address arithmetic: a node's addresses, a MAC from an IP, what overlaps
 //	lib/nb                 what a Northbound row should be, said as a value: Row, Ref, Unit
 //	lib/nb/nbdb            the tables of the Northbound database, generated from its schema
+//	lib/flow               OpenFlow flows as values, and in the text of ovs-ofctl
 //	lib/config             every setting, and the one pure function that resolves them
 //
 // Layer 1, the pure core: what should exist, as a function of what Kubernetes says.
@@ -22,6 +23,7 @@
 //
 //	lib/reconcile          Loop: events in, batches of dirty units out, retries
 //	lib/nbsync             compares rows with the Northbound database and writes one transaction
+//	lib/flowsync           compares flows with those of a switch and writes one bundle
 //
 // Layer 3, the edges: each wraps one part of the outside world, and none knows another.
 //
@@ -34,6 +36,7 @@
 //	lib/link               network interfaces by netlink: veth pairs, addresses, routes, namespaces
 //	lib/iptables           chains of ours in the host's packet filter, made equal to lists of rules
 //	lib/garp               neighbours by frames: gratuitous ARP, unsolicited advertisements, questions
+//	lib/ofctl              flows of a bridge by ovs-ofctl; its ovs-vswitchd coming and going
 //	lib/cli                a command line: options, commands, --help, error lines, exit status
 //	lib/daemon             what OVS daemons do: pidfile, --detach, --monitor, the control socket
 //	lib/vlog               what OVS logs look like: line format, -v, --log-file, vlog/set

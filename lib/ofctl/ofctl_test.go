@@ -1,0 +1,148 @@
+package ofctl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ovn-k8s/lib/flow"
+	"ovn-k8s/lib/ofctl"
+	"ovn-k8s/test/host"
+	"ovn-k8s/test/need"
+)
+
+// bridge starts Open vSwitch in a host of its own, whose eth0 is a port of
+// breth0.
+func bridge(t *testing.T) (context.Context, *host.Host, ofctl.Bridge) {
+	t.Helper()
+	need.Nothing(t, need.Node, host.Missing())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	fabric, err := host.NewFabric()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(fabric.Close)
+	h, err := host.New(host.Options{Name: "alpha", Fabric: fabric})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	if err := h.StartOVS(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return ctx, h, ofctl.Bridge{RunDir: h.Path("/run/openvswitch"), Name: "breth0"}
+}
+
+func flowOf(t *testing.T, text string) flow.Flow {
+	t.Helper()
+	f, err := flow.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestABundleIsAllOrNothing(t *testing.T) {
+	ctx, _, b := bridge(t)
+	before, err := b.Dump(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := flow.Mod{Flow: flowOf(t, "cookie=7,priority=5,tcp,tp_dst=80,actions=drop")}
+	bad := flow.Mod{Flow: flowOf(t, "cookie=7,priority=5,tcp,tp_dst=81,actions=output:nowhere")}
+	if err := b.Apply(ctx, []flow.Mod{good, bad}); err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "nowhere") {
+		t.Errorf("error %v", err)
+	}
+	if got, _ := b.Dump(ctx); !cmp.Equal(before, got) {
+		t.Errorf("a refused bundle changed flows: %v", got)
+	}
+	if err := b.Apply(ctx, []flow.Mod{good}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Apply(ctx, []flow.Mod{{Delete: true, Flow: good.Flow}}); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := b.Dump(ctx); !cmp.Equal(before, got) {
+		t.Errorf("after all: %v", got)
+	}
+}
+
+func TestPortsAreFoundByName(t *testing.T) {
+	ctx, h, b := bridge(t)
+	for i, name := range []string{"k8s-patch-breth0-br-int", "k8s-patch-breth0-br-x"} {
+		if err := h.VSCtl(ctx, "add-port", "breth0", name, "--", "set", "Interface", name, "type=patch", fmt.Sprint("options:peer=p", i), fmt.Sprint("ofport_request=", 20+i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ports, err := b.Ports(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nic, err := h.VSGet(ctx, "get", "Interface", "eth0", "ofport")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, ok := ports.Find("eth0", 0); !ok || p.String() != nic {
+		t.Errorf("eth0 is port %v, %v; the database says %s", p, ok, nic)
+	}
+	if p, ok := ports.Find("k8s-patch-breth0-br-int", 20); !ok || p != 20 {
+		t.Errorf("with a hint: %v, %v", p, ok)
+	}
+	if p, ok := ports.Find("k8s-patch-breth0-br-int", 0); ok {
+		t.Errorf("which of two is not known, but %v", p)
+	}
+	if p, ok := ports.Find("eth9", 1); ok {
+		t.Errorf("there is no eth9, but %v", p)
+	}
+	mac, err := h.VSGet(ctx, "get", "Interface", "breth0", "mac_in_use")
+	if err != nil || fmt.Sprintf("%q", ports.LocalMAC()) != mac {
+		t.Errorf("MAC %s, want %s (%v)", ports.LocalMAC(), mac, err)
+	}
+}
+
+func TestFollowTellsOfChangesAndRestarts(t *testing.T) {
+	ctx, h, b := bridge(t)
+	changes := make(chan struct{}, 1000)
+	following, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.Follow(following, func() { changes <- struct{}{} })
+	}()
+	defer func() { stop(); <-done }()
+	await := func(what string) {
+		t.Helper()
+		select {
+		case <-changes:
+		case <-time.After(5 * time.Second):
+			t.Fatalf("not told of %s", what)
+		}
+		for len(changes) > 0 {
+			<-changes
+		}
+	}
+	await("the connection")
+	if _, _, err := h.Run(ctx, "ovs-ofctl", "add-flow", "breth0", "priority=7,ip,actions=drop"); err != nil {
+		t.Fatal(err)
+	}
+	await("a new flow")
+	if err := h.StopOVS(ctx); err != nil {
+		t.Fatal(err)
+	}
+	await("the end")
+	if _, err := b.Dump(ctx); !errors.Is(err, ofctl.ErrDown) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("while it is down: %v", err)
+	}
+	if err := h.StartOVS(ctx); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	await("the start")
+	t.Logf("told %v after the start", time.Since(start).Round(time.Millisecond))
+}
