@@ -29,8 +29,8 @@ func TestUsage(t *testing.T) {
 		{"Check02_NoNodeName", "minion-init --cluster-ip-subnet=192.168.0.0/16 --minion-switch-subnet=192.168.2.0/24", "missing required option --node-name (try"},
 		{"NoOptions", "master-init", "missing required option --cluster-ip-subnet, --master-switch-subnet, --node-name (try"},
 		{"RemoveNothing", "node-remove", "missing required option --node-name (try"},
-		{"NoCommand", "", "no command given; it can be master-init, minion-init, node-remove (try"},
-		{"UnknownCommand", "gateway-init --physical-ip 10.0.0.5/24", `unknown command "gateway-init"; it can be master-init, minion-init, node-remove (try`},
+		{"NoCommand", "", "no command given; it can be master-init, minion-init, node-remove, gateway-init, gateway-remove (try"},
+		{"UnknownCommand", "node-init --physical-ip 10.0.0.5/24", `unknown command "node-init"; it can be master-init, minion-init, node-remove, gateway-init, gateway-remove (try`},
 		{"UnknownOption", masterInitArgs + " --minion-switch-subnet=192.168.2.0/24", "unknown option --minion-switch-subnet (try"},
 		{"StrayArgument", masterInitArgs + " now", `unexpected argument "now" (try`},
 		{"DryRunWithValue", masterInitArgs + " --dry-run=maybe", "bool option --dry-run cannot have an argument (try"},
@@ -44,7 +44,7 @@ func TestUsage(t *testing.T) {
 	}
 	same(t, "rows", w.rows("name"), "")
 	same(t, "host", m.state(), host)
-	for _, args := range []string{"--help", "master-init --help", "minion-init -h", "node-remove --help", "--version"} {
+	for _, args := range []string{"--help", "master-init --help", "minion-init -h", "node-remove --help", "gateway-init --help", "gateway-remove --help", "--version"} {
 		if r := m.run(args); r.status != 0 || r.err != "" || r.out == "" {
 			t.Errorf("%s: %+v", args, r)
 		}

@@ -79,7 +79,7 @@ func newWorldWith(t *testing.T, nbArgs []string, names ...string) *world {
 	t.Cleanup(fabric.Close)
 	w := &world{t: t}
 	for _, name := range names {
-		h, err := host.New(host.Options{Name: name, Fabric: fabric})
+		h, err := host.New(host.Options{Name: name, Fabric: fabric, SecondNIC: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -94,6 +94,8 @@ type Config struct {
 	ClusterSubnets []netip.Prefix
 	JoinSubnets    []netip.Prefix // at most one per family
 	ServiceCIDRs   []netip.Prefix // at most one per family
+	LocalSubnets   []netip.Prefix // between a local gateway and its host, one per family
+	GatewayPorts   string         // "LOW-HIGH"
 
 	// OVNRemote, EncapIP, EncapType and SystemID are ovn-controller's, as they
 	// are in the database.
@@ -431,8 +433,22 @@ func (r *resolver) subnets(c *Config) {
 	c.ClusterSubnets = r.prefixes(clusterSubnet)
 	c.JoinSubnets = r.prefixes(joinSubnet)
 	c.ServiceCIDRs = r.prefixes(serviceCIDR)
+	c.LocalSubnets = r.prefixes(localGateway)
+	c.GatewayPorts = r.portRange(gatewayPorts)
 	r.onePerFamily(joinSubnet, c.JoinSubnets)
+	r.onePerFamily(localGateway, c.LocalSubnets)
 	r.onePerFamily(serviceCIDR, c.ServiceCIDRs)
+}
+
+// portRange reads two ports with a hyphen.
+func (r *resolver) portRange(name string) string {
+	low, high, _ := strings.Cut(r.value(name), "-")
+	a, err1 := strconv.ParseUint(low, 10, 16)
+	b, err2 := strconv.ParseUint(high, 10, 16)
+	if err1 != nil || err2 != nil || a == 0 || a > b {
+		r.fail(name, "want two ports with a hyphen, the lower first, as in 10000-29999")
+	}
+	return r.value(name)
 }
 
 // prefixes reads subnets with commas. Bits of the host must be zero, since a

@@ -40,8 +40,10 @@ func TestDefaults(t *testing.T) {
 		NBPrivateKey: "/etc/openvswitch/ovncontroller-privkey.pem", NBCertificate: "/etc/openvswitch/ovncontroller-cert.pem",
 		NBCACert: "/etc/openvswitch/ovnnb-ca.cert", NBSocket: "/var/run/ovn/ovnnb_db.sock",
 		MTU: 1400, ConntrackZone: 64000,
-		JoinSubnets: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")},
-		CNIConfDir:  "/etc/cni/net.d", CNIBinDir: "/opt/cni/bin", CNIPlugin: "ovn-k8s-cni-overlay",
+		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")},
+		LocalSubnets: []netip.Prefix{netip.MustParsePrefix("169.254.33.0/24"), netip.MustParsePrefix("fd69:254:33::/64")},
+		GatewayPorts: "10000-29999",
+		CNIConfDir:   "/etc/cni/net.d", CNIBinDir: "/opt/cni/bin", CNIPlugin: "ovn-k8s-cni-overlay",
 		CNILogFile: "/var/log/openvswitch/ovn-k8s-cni-overlay.log", CNITimeout: time.Minute,
 		RunDir: "/var/run/openvswitch", LogDir: "/var/log/openvswitch",
 	}

@@ -40,6 +40,8 @@ const (
 	clusterSubnet  = "cluster-cidr"
 	joinSubnet     = "join-subnet"
 	serviceCIDR    = "service-cidr"
+	gatewayPorts   = "gateway-port-range"
+	localGateway   = "local-gateway-subnet"
 	ovnRemote      = "ovn-remote"
 	encapIP        = "ovn-encap-ip"
 	encapType      = "ovn-encap-type"
@@ -96,6 +98,10 @@ func Settings() []Setting {
 			Text: "subnets between the cluster router and gateways, one per address family"},
 		{Name: serviceCIDR, Flag: "service-cidr", ExternalID: "ovn-k8s-service-cidr", Key: "service_cidr",
 			Text: "subnets of services, one per address family"},
+		{Name: gatewayPorts, ExternalID: "ovn-k8s-gateway-port-range", Key: "gateway_port_range", Default: "10000-29999",
+			Text: "ports of the address that pods share with their host where they leave by a bridge: LOW-HIGH"},
+		{Name: localGateway, ExternalID: "ovn-k8s-local-gateway-subnet", Key: "local_gateway_subnet", Default: "169.254.33.0/24,fd69:254:33::/64",
+			Text: "subnets between a local gateway and its host, one per address family"},
 		{Name: ovnRemote, ExternalID: "ovn-remote",
 			Text: "Southbound database; ovn-controller's"},
 		{Name: encapIP, ExternalID: "ovn-encap-ip",

@@ -70,6 +70,13 @@ const (
 	CNINetns     = "ovn-k8s-netns"
 	// QoSPort in external_ids of a QoS row says which pod port it limits.
 	QoSPort = "ovn-k8s-port"
+	// GatewayTag in external_ids of an Interface or Bridge says which gateway has
+	// made it what it is.
+	GatewayTag = "ovn-k8s-gateway"
+	// FormerNIC of a gateway's NIC keeps what it had before it became OVN's.
+	FormerNIC = "ovn-k8s-former"
+	// PinnedBy in external_ids of a Bridge says which gateway has pinned its MAC.
+	PinnedBy = "ovn-k8s-hwaddr"
 )
 
 // Kubernetes names.

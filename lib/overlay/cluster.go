@@ -28,6 +28,8 @@ type world struct {
 	join     *nbdb.LogicalRouterPort // the router's port to the join switch, or nil
 	switches []nbdb.LogicalSwitch
 	ports    []nbdb.LogicalSwitchPort
+	// routerPorts are those of all routers.
+	routerPorts []nbdb.LogicalRouterPort
 }
 
 // recorded reports whether the router carries our record of the topology. One
@@ -40,14 +42,40 @@ func (w world) recorded() bool {
 // called again when somebody else was faster.
 type clusterChange func(world) (topology.Cluster, error)
 
-// rows returns what the cluster's unit and the node's should have. A cluster
-// without a router is none: then it is the node's unit only.
-func rows(c topology.Cluster, node string) map[nb.Unit][]nb.Row {
-	want := map[nb.Unit][]nb.Row{topology.NodeUnit(node): c.NodeRows(node)}
-	if c.Router != "" {
-		want[topology.ClusterUnit] = c.Rows()
+// rows returns what the cluster's unit and another one should have, and the
+// gateways that are others than before. A cluster without a router is none: then
+// it is the other unit only.
+func rows(before, c topology.Cluster, unit nb.Unit) map[nb.Unit][]nb.Row {
+	want := map[nb.Unit][]nb.Row{unit: unitRows(c, unit)}
+	if c.Router == "" {
+		return want
+	}
+	want[topology.ClusterUnit] = c.Rows()
+	for _, name := range slices.Concat(before.GatewayNames(), c.GatewayNames()) {
+		u := topology.GatewayUnit(name)
+		if now := unitRows(c, u); fmt.Sprint(unitRows(before, u)) != fmt.Sprint(now) {
+			want[u] = now
+		}
 	}
 	return want
+}
+
+// unitRows returns what a node or gateway should have.
+func unitRows(c topology.Cluster, u nb.Unit) []nb.Row {
+	if node, ok := topology.NodeOf(u); ok {
+		return c.NodeRows(node)
+	}
+	gateway, _ := topology.GatewayOf(u)
+	return slices.Concat(c.GatewayRows(gateway), c.GatewayRoutes(gateway))
+}
+
+// before is the topology as it is recorded.
+func (w world) before() topology.Cluster {
+	if !w.recorded() {
+		return topology.Cluster{}
+	}
+	c, _ := topology.FromRouter(w.router, w.join, nil) // what makes no sense was not there
+	return c
 }
 
 // readWorld reads the topology from the copy of the database.
@@ -64,6 +92,7 @@ func (s *session) readWorld(ctx context.Context) (world, error) {
 			return w, fmt.Errorf("reading the Northbound database: %w", err)
 		}
 	}
+	w.routerPorts = ports
 	routers = slices.DeleteFunc(routers, func(r nbdb.LogicalRouter) bool {
 		ids := r.ExternalIDs
 		return ids[names.ClusterRouterTag] != "yes" && ids[names.ID] != names.ClusterRouter && r.Name != names.ClusterRouter
@@ -102,7 +131,7 @@ func (s *session) join(r request, minion bool) clusterChange {
 		}
 		err = taken(w, c, r)
 		c, problem := c.WithNode(r.node, r.subnets)
-		return c, errors.Join(problem, err)
+		return c.WithNodeOnChassis(r.node, s.config.SystemID), errors.Join(problem, err)
 	}
 }
 
@@ -179,14 +208,14 @@ const (
 // does so where two clients make rows of the same name at once.
 const maxRefused = 5
 
-// changeCluster gives the cluster and a node their rows in one transaction. If
+// changeCluster gives the cluster and a unit their rows in one transaction. If
 // somebody else was faster, the change is computed again from what is there then.
-func (s *session) changeCluster(ctx context.Context, node string, change clusterChange) (changes []nbsync.Change, err error) {
+func (s *session) changeCluster(ctx context.Context, unit nb.Unit, change clusterChange) (changes []nbsync.Change, err error) {
 	err = s.stage(ctx, "changing the Northbound database", func(ctx context.Context) error {
 		b := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(lastRetry), backoff.WithMaxElapsedTime(0))
 		refusals := 0
 		return backoff.Retry(func() (err error) {
-			changes, err = s.tryChange(ctx, node, change)
+			changes, err = s.tryChange(ctx, unit, change)
 			var refused *ovsdb.Refused
 			if errors.As(err, &refused) {
 				refusals++
@@ -202,7 +231,7 @@ func (s *session) changeCluster(ctx context.Context, node string, change cluster
 
 // tryChange makes a change once, unless the router's record is no longer the one
 // from which the change is computed.
-func (s *session) tryChange(ctx context.Context, node string, change clusterChange) ([]nbsync.Change, error) {
+func (s *session) tryChange(ctx context.Context, unit nb.Unit, change clusterChange) ([]nbsync.Change, error) {
 	w, err := s.readWorld(ctx)
 	if err != nil {
 		return nil, err
@@ -215,11 +244,11 @@ func (s *session) tryChange(ctx context.Context, node string, change clusterChan
 	if w.router == nil {
 		guard.Row = &nbdb.LogicalRouter{Name: names.ClusterRouter}
 	}
-	return (&nbsync.Sync{DB: s.nb}).ApplyAll(ctx, rows(after, node), guard)
+	return (&nbsync.Sync{DB: s.nb}).ApplyAll(ctx, rows(w.before(), after, unit), guard)
 }
 
 // planCluster returns what changeCluster would change.
-func (s *session) planCluster(ctx context.Context, node string, change clusterChange) ([]nbsync.Change, error) {
+func (s *session) planCluster(ctx context.Context, unit nb.Unit, change clusterChange) ([]nbsync.Change, error) {
 	w, err := s.readWorld(ctx)
 	if err != nil {
 		return nil, err
@@ -228,7 +257,7 @@ func (s *session) planCluster(ctx context.Context, node string, change clusterCh
 	if err != nil {
 		return nil, err
 	}
-	plan, err := (&nbsync.Sync{DB: s.nb}).Plan(rows(after, node))
+	plan, err := (&nbsync.Sync{DB: s.nb}).Plan(rows(w.before(), after, unit))
 	if err != nil {
 		return nil, err
 	}
@@ -239,8 +268,8 @@ func (s *session) planCluster(ctx context.Context, node string, change clusterCh
 }
 
 // previewCluster prints what changeCluster would change.
-func (s *session) previewCluster(ctx context.Context, node string, change clusterChange) error {
-	changes, err := s.planCluster(ctx, node, change)
+func (s *session) previewCluster(ctx context.Context, unit nb.Unit, change clusterChange) error {
+	changes, err := s.planCluster(ctx, unit, change)
 	if err != nil {
 		return err
 	}

@@ -92,14 +92,14 @@ func (i Init) run(ctx context.Context, minion bool) error {
 	}
 	change := s.join(r, minion)
 	if s.DryRun {
-		if err := s.previewCluster(ctx, r.node, change); err != nil {
+		if err := s.previewCluster(ctx, topology.NodeUnit(r.node), change); err != nil {
 			return err
 		}
 		h.preview(s)
 		s.goOn()
 		return nil
 	}
-	if _, err := s.changeCluster(ctx, r.node, change); err != nil {
+	if _, err := s.changeCluster(ctx, topology.NodeUnit(r.node), change); err != nil {
 		return err
 	}
 	s.goOn()

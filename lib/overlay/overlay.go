@@ -1,5 +1,5 @@
 // Package overlay is the one-shot commands that build the cluster's network:
-// MasterInit, MinionInit and NodeRemove.
+// MasterInit, MinionInit and NodeRemove, GatewayInit and GatewayRemove.
 //
 // Each works in three steps. First everything is looked at and checked, and all
 // problems are reported together; nothing has been changed by then. Then one

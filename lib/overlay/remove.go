@@ -41,7 +41,7 @@ func NodeRemove(ctx context.Context, r Removal) error {
 	}
 	change := leave(node, d.pods, r.Force)
 	if s.DryRun {
-		if err := s.previewCluster(ctx, node, change); err != nil {
+		if err := s.previewCluster(ctx, topology.NodeUnit(node), change); err != nil {
 			return err
 		}
 		d.preview(s)
@@ -49,14 +49,14 @@ func NodeRemove(ctx context.Context, r Removal) error {
 		return nil
 	}
 	// What is refused is refused before the host is touched.
-	if _, err := s.planCluster(ctx, node, change); err != nil {
+	if _, err := s.planCluster(ctx, topology.NodeUnit(node), change); err != nil {
 		return err
 	}
 	s.goOn()
 	if err := apply(d.before); err != nil {
 		return err
 	}
-	changes, err := s.changeCluster(ctx, node, change)
+	changes, err := s.changeCluster(ctx, topology.NodeUnit(node), change)
 	if err != nil {
 		return err
 	}

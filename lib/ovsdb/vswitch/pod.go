@@ -34,6 +34,8 @@ type PodPort struct {
 // An Interface is what the database knows of one.
 type Interface struct {
 	Name, Bridge string
+	Type         string // as in the database: empty for a network device of the host
+	MAC          string // as it is in use, empty if there is none
 	// Ofport is positive when ovs-vswitchd has opened the device, negative when
 	// it could not, 0 when it has not tried yet.
 	Ofport int
@@ -230,7 +232,10 @@ func interfaces(ctx context.Context, c client.Client) ([]Interface, error) {
 }
 
 func fromRow(r *vswitchdb.Interface, bridge string) Interface {
-	i := Interface{Name: r.Name, Bridge: bridge, ExternalIDs: r.ExternalIDs}
+	i := Interface{Name: r.Name, Bridge: bridge, Type: r.Type, ExternalIDs: r.ExternalIDs}
+	if r.MACInUse != nil && *r.MACInUse != "00:00:00:00:00:00" {
+		i.MAC = *r.MACInUse
+	}
 	if r.Ofport != nil {
 		i.Ofport = *r.Ofport
 	}

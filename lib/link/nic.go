@@ -1,0 +1,196 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// A NIC is what a network interface has and is part of.
+type NIC struct {
+	MAC       string
+	Addresses []netip.Prefix // without link-local ones
+	Loopback  bool
+	Master    string // the bond or bridge that it belongs to; "ovs-system" of Open vSwitch's
+	Default   bool   // a default route of the main table leads through it
+}
+
+// Inspect returns what an interface is, nil if there is none.
+func Inspect(name string) (*NIC, error) {
+	l, err := find(name)
+	if l == nil || err != nil {
+		return nil, err
+	}
+	attrs := l.Attrs()
+	n := &NIC{MAC: attrs.HardwareAddr.String(), Loopback: attrs.Flags&net.FlagLoopback != 0}
+	if attrs.MasterIndex != 0 {
+		master, err := netlink.LinkByIndex(attrs.MasterIndex)
+		if err != nil {
+			return nil, fmt.Errorf("looking up the master of %s: %w", name, err)
+		}
+		n.Master = master.Attrs().Name
+	}
+	addrs, err := addresses(name)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range addrs {
+		if p := prefix(a.IPNet); !p.Addr().IsLinkLocalUnicast() {
+			n.Addresses = append(n.Addresses, p)
+		}
+	}
+	all, err := routes(name)
+	n.Default = slices.ContainsFunc(all, func(r netlink.Route) bool { return r.Dst == nil || prefix(r.Dst).Bits() == 0 })
+	return n, err
+}
+
+// Carries reports whether packets from this host to an address, or those that
+// come for it, use an interface.
+func Carries(name string, to netip.Addr) (bool, error) {
+	l, err := find(name)
+	if l == nil || err != nil {
+		return false, err
+	}
+	addrs, err := addresses(name)
+	if err != nil {
+		return false, err
+	}
+	if slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return prefix(a.IPNet).Addr() == to }) {
+		return true, nil
+	}
+	routes, err := netlink.RouteGet(to.AsSlice())
+	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("looking for the route to %s: %w", to, err)
+	}
+	return slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.LinkIndex == l.Attrs().Index }), nil
+}
+
+// PlanSurrender lists what Surrender would change.
+func PlanSurrender(name string) ([]Change, error) {
+	var all []Change
+	for _, plan := range surrenderPlanners(name) {
+		changes, err := plan()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, changes...)
+	}
+	return all, nil
+}
+
+// Surrender leaves an interface to Open vSwitch: it is up, and the host has no
+// address on it and does not answer there.
+func Surrender(name string) error {
+	for _, plan := range surrenderPlanners(name) {
+		changes, err := plan()
+		if err != nil {
+			return err
+		}
+		if err := apply(changes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func surrenderPlanners(name string) []func() ([]Change, error) {
+	return []func() ([]Change, error){
+		func() ([]Change, error) { return planSysctl(disableIPv6(name), "1") },
+		func() ([]Change, error) { return planStaleAddresses(State{Interface: name}) },
+		func() ([]Change, error) { return planLink(State{Interface: name}) },
+	}
+}
+
+// Reclaim gives an interface back to the host, with the given addresses. That
+// there is no such interface is not an error.
+func Reclaim(name string, addrs []netip.Prefix) error {
+	changes, err := PlanReclaim(name, addrs)
+	if err != nil {
+		return err
+	}
+	return apply(changes)
+}
+
+// PlanReclaim lists what Reclaim would change.
+func PlanReclaim(name string, addrs []netip.Prefix) ([]Change, error) {
+	if there, err := Exists(name); !there || err != nil {
+		return nil, err
+	}
+	sysctls, err := planSysctl(disableIPv6(name), "0")
+	if err != nil {
+		return nil, err
+	}
+	changes, err := planAddresses(State{Interface: name, Addresses: addrs})
+	return append(sysctls, changes...), err
+}
+
+func disableIPv6(name string) string { return "net/ipv6/conf/" + name + "/disable_ipv6" }
+
+// PlanForwarding lists what makes the host pass on packets of a family. A host
+// that passes on IPv6 packets takes no more router advertisements, unless it is
+// told to do both (accept_ra in the kernel's ip-sysctl.rst): an interface that has
+// its routes from them is.
+func PlanForwarding(family netip.Addr) ([]Change, error) {
+	if family.Is4() {
+		return planSysctl("net/ipv4/ip_forward", "1")
+	}
+	routes, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V6) })
+	if err != nil {
+		return nil, fmt.Errorf("listing the routes: %w", err)
+	}
+	var all []Change
+	seen := map[int]bool{}
+	for _, r := range routes {
+		if r.Protocol != unix.RTPROT_RA || seen[r.LinkIndex] {
+			continue
+		}
+		seen[r.LinkIndex] = true
+		l, err := netlink.LinkByIndex(r.LinkIndex)
+		if err != nil {
+			return nil, fmt.Errorf("looking up an interface: %w", err)
+		}
+		changes, err := planSysctl("net/ipv6/conf/"+l.Attrs().Name+"/accept_ra", "2")
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, changes...)
+	}
+	changes, err := planSysctl("net/ipv6/conf/all/forwarding", "1")
+	return append(all, changes...), err
+}
+
+// Forward makes the host pass on packets of a family.
+func Forward(family netip.Addr) error {
+	changes, err := PlanForwarding(family)
+	if err != nil {
+		return err
+	}
+	return apply(changes)
+}
+
+// LocalPorts returns the ports that the kernel gives to the host's own
+// connections.
+func LocalPorts() (low, high uint16, err error) {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, 0, nil
+	}
+	if err == nil {
+		_, err = fmt.Sscan(strings.TrimSpace(string(text)), &low, &high)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("reading net.ipv4.ip_local_port_range: %w", err)
+	}
+	return low, high, nil
+}

@@ -1,0 +1,304 @@
+package vswitch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb/vswitchdb"
+)
+
+// A GatewayPort is how the logical port of a gateway reaches the wire: a NIC in
+// br-int, or a bridge that patch ports connect with br-int.
+type GatewayPort struct {
+	// Gateway is written into external_ids of all that is made, so that it is
+	// found again.
+	Gateway string
+	IfaceID string // the logical port
+	NIC     string
+	Former  string // what the NIC had before: see Interface and names.FormerNIC
+	Bridge  string // instead of NIC
+	MAC     string // of the bridge, which is pinned unless it is already
+	// Own makes a bridge of our own, which goes with the gateway.
+	Own bool
+}
+
+// A gatewayPlan is one of the transactions of a GatewayPort, which follow each
+// other.
+type gatewayPlan func(context.Context, client.Client, GatewayPort) (plan, error)
+
+func gatewayPlans() []gatewayPlan {
+	return []gatewayPlan{planGatewayStale, planOwnBridge, planInside, planOutside, planPin}
+}
+
+// EnsureGatewayPort makes the port, or corrects what differs, and removes what
+// else is tagged with the gateway. It then waits until ovs-vswitchd has done so.
+func (s *Switch) EnsureGatewayPort(ctx context.Context, p GatewayPort) error {
+	if err := s.runGatewayPlans(ctx, p, gatewayPlans()); err != nil {
+		return fmt.Errorf("connecting gateway %s: %w", p.Gateway, err)
+	}
+	if p.NIC == "" {
+		return nil
+	}
+	err := s.await(ctx, func(c client.Client) (bool, error) { return deviceReady(ctx, c, p.NIC) })
+	if err != nil {
+		return fmt.Errorf("waiting for network device %s: %w%s", p.NIC, err, s.hint(ctx, err))
+	}
+	return nil
+}
+
+// RemoveGatewayPort removes everything that is tagged with the gateway, and waits
+// until ovs-vswitchd has done so. It is not an error if there is nothing.
+func (s *Switch) RemoveGatewayPort(ctx context.Context, gateway string) error {
+	if err := s.runGatewayPlans(ctx, GatewayPort{Gateway: gateway}, []gatewayPlan{planGatewayStale}); err != nil {
+		return fmt.Errorf("disconnecting gateway %s: %w", gateway, err)
+	}
+	return nil
+}
+
+func (s *Switch) runGatewayPlans(ctx context.Context, p GatewayPort, plans []gatewayPlan) error {
+	for _, build := range plans {
+		done, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) { return build(ctx, c, p) })
+		if err != nil {
+			return err
+		}
+		if len(done.ops) == 0 {
+			continue
+		}
+		err = s.await(ctx, func(c client.Client) (bool, error) { return applied(ctx, c, cfg) })
+		if err != nil {
+			return fmt.Errorf("waiting for ovs-vswitchd: %w%s", err, s.hint(ctx, err))
+		}
+	}
+	return nil
+}
+
+// PlanGatewayPort says what EnsureGatewayPort would do, one change a line; with
+// only Gateway set, what RemoveGatewayPort would do.
+func (s *Switch) PlanGatewayPort(ctx context.Context, p GatewayPort) ([]string, error) {
+	plans := gatewayPlans()
+	if p.IfaceID == "" {
+		plans = []gatewayPlan{planGatewayStale}
+	}
+	var lines []string
+	err := s.read(ctx, func(c client.Client) error {
+		lines = nil
+		for _, build := range plans {
+			pl, err := build(ctx, c, p)
+			if err != nil {
+				return err
+			}
+			for _, l := range pl.lines {
+				if !slices.Contains(lines, l) { // a bridge that two of them need
+					lines = append(lines, l)
+				}
+			}
+		}
+		return nil
+	})
+	return lines, err
+}
+
+// inside is the port in br-int.
+func (p GatewayPort) inside() *vswitchdb.Interface {
+	ids := map[string]string{names.IfaceID: p.IfaceID, names.GatewayTag: p.Gateway}
+	if p.NIC == "" {
+		return patchPort(names.PatchFromIntegration(p.Bridge), names.PatchToIntegration(p.Bridge), ids)
+	}
+	if p.Former != "" {
+		ids[names.FormerNIC] = p.Former
+	}
+	return &vswitchdb.Interface{Name: p.NIC, ExternalIDs: ids}
+}
+
+// outside is the port in the bridge, nil if there is none.
+func (p GatewayPort) outside() *vswitchdb.Interface {
+	if p.Bridge == "" {
+		return nil
+	}
+	return patchPort(names.PatchToIntegration(p.Bridge), names.PatchFromIntegration(p.Bridge), map[string]string{names.GatewayTag: p.Gateway})
+}
+
+func patchPort(name, peer string, ids map[string]string) *vswitchdb.Interface {
+	return &vswitchdb.Interface{Name: name, Type: "patch", Options: map[string]string{"peer": peer}, ExternalIDs: ids}
+}
+
+func planInside(ctx context.Context, c client.Client, p GatewayPort) (plan, error) {
+	return planPort(ctx, c, names.IntegrationBridge, p.inside())
+}
+
+func planOutside(ctx context.Context, c client.Client, p GatewayPort) (plan, error) {
+	if p.Bridge == "" {
+		return plan{}, nil
+	}
+	return planPort(ctx, c, p.Bridge, p.outside())
+}
+
+// planPort plans a port of a bridge. A port that is for another logical port is
+// somebody else's, unless it has our tag.
+func planPort(ctx context.Context, c client.Client, bridge string, want *vswitchdb.Interface) (plan, error) {
+	var pl plan
+	port, iface, err := findPort(ctx, c, bridge, want.Name)
+	if err != nil {
+		return pl, err
+	}
+	if port == nil {
+		err = addPort(ctx, c, &pl, bridge, newPort{iface: want})
+		return pl, err
+	}
+	id := iface.ExternalIDs[names.IfaceID]
+	if id != "" && id != want.ExternalIDs[names.IfaceID] && iface.ExternalIDs[names.GatewayTag] != want.ExternalIDs[names.GatewayTag] {
+		return pl, fmt.Errorf("%s is a port of %s already, for logical port %s", want.Name, bridge, id)
+	}
+	want.UUID = iface.UUID
+	var fields []any
+	if iface.Type != want.Type {
+		pl.say("set Interface %s type=%s (was %q)", want.Name, want.Type, iface.Type)
+		fields = append(fields, &want.Type)
+	}
+	if want.Options["peer"] != iface.Options["peer"] {
+		pl.say("set Interface %s options:peer=%s (was %s)", want.Name, want.Options["peer"], iface.Options["peer"])
+		fields = append(fields, &want.Options)
+	}
+	if len(fields) > 0 {
+		if err := pl.add(c.Where(want).Update(want, fields...)); err != nil {
+			return pl, err
+		}
+	}
+	keys := want.ExternalIDs
+	if iface.ExternalIDs[names.FormerNIC] != "" {
+		delete(keys, names.FormerNIC) // it has nothing any more since then
+	}
+	err = setKeys(c, &pl, iface, keys, nil)
+	return pl, err
+}
+
+// planOwnBridge makes a bridge of our own. It switches as an ordinary switch
+// does, and has the datapath of br-int, without which patch ports do not work.
+func planOwnBridge(ctx context.Context, c client.Client, p GatewayPort) (plan, error) {
+	var pl plan
+	if !p.Own {
+		return pl, nil
+	}
+	top, err := root(ctx, c)
+	if err != nil {
+		return pl, err
+	}
+	kind, integration := top.ExternalIDs["ovn-bridge-datapath-type"], &vswitchdb.Bridge{Name: names.IntegrationBridge}
+	if ok, err := get(ctx, c, integration); err != nil {
+		return pl, err
+	} else if ok {
+		kind = integration.DatapathType
+	}
+	br := &vswitchdb.Bridge{Name: p.Bridge}
+	if found, err := get(ctx, c, br); err != nil || found {
+		switch {
+		case err != nil:
+		case br.ExternalIDs[names.GatewayTag] != p.Gateway:
+			err = fmt.Errorf("there is a bridge %s that is not ours: rename or delete it", p.Bridge)
+		case br.DatapathType != kind:
+			pl.say("set Bridge %s datapath_type=%q (was %q)", br.Name, kind, br.DatapathType)
+			br.DatapathType = kind
+			err = pl.add(c.Where(br).Update(br, &br.DatapathType))
+		}
+		return pl, err
+	}
+	pl.say("add bridge %s", p.Bridge)
+	local, err := insertPort(c, &pl, "local_", newPort{iface: &vswitchdb.Interface{Name: p.Bridge, Type: "internal"}})
+	if err != nil {
+		return pl, err
+	}
+	standalone := vswitchdb.BridgeFailModeStandalone
+	br = &vswitchdb.Bridge{
+		UUID: "new_bridge", Name: p.Bridge, Ports: []string{local}, FailMode: &standalone, DatapathType: kind,
+		ExternalIDs: map[string]string{names.GatewayTag: p.Gateway},
+	}
+	if err := pl.add(c.Create(br)); err != nil {
+		return pl, err
+	}
+	return pl, pl.add(c.Where(top).Mutate(top, model.Mutation{Field: &top.Bridges, Mutator: libovsdb.MutateOperationInsert, Value: []string{br.UUID}}))
+}
+
+// planPin keeps a shared bridge's MAC as it is, since the gateway's router has
+// the same one. Without, a bridge takes that of its lowest port.
+func planPin(ctx context.Context, c client.Client, p GatewayPort) (plan, error) {
+	var pl plan
+	if p.Bridge == "" || p.Own {
+		return pl, nil
+	}
+	br := &vswitchdb.Bridge{Name: p.Bridge}
+	if ok, err := get(ctx, c, br); err != nil || !ok || br.OtherConfig["hwaddr"] != "" {
+		return pl, err
+	}
+	pl.say("set Bridge %s other_config:hwaddr=%s (was unset)", p.Bridge, p.MAC)
+	return pl, pl.add(c.Where(br).Mutate(br,
+		model.Mutation{Field: &br.OtherConfig, Mutator: libovsdb.MutateOperationInsert, Value: map[string]string{"hwaddr": p.MAC}},
+		model.Mutation{Field: &br.ExternalIDs, Mutator: libovsdb.MutateOperationInsert, Value: map[string]string{names.PinnedBy: p.Gateway}}))
+}
+
+// planGatewayStale removes what is tagged with the gateway and not wanted: ports,
+// bridges of our own, and pinned MACs.
+func planGatewayStale(ctx context.Context, c client.Client, p GatewayPort) (plan, error) {
+	keep := map[string]bool{}
+	if p.IfaceID != "" {
+		keep[p.inside().Name] = true
+		if out := p.outside(); out != nil {
+			keep[out.Name] = true
+		}
+	}
+	var ifaces []*vswitchdb.Interface
+	var bridges []*vswitchdb.Bridge
+	if err := errors.Join(list(ctx, c, &ifaces), list(ctx, c, &bridges)); err != nil {
+		return plan{}, err
+	}
+	doomed := map[string]bool{}
+	for _, i := range ifaces {
+		if i.ExternalIDs[names.GatewayTag] == p.Gateway && !keep[i.Name] {
+			doomed[i.Name] = true
+		}
+	}
+	var pl plan
+	if len(doomed) > 0 {
+		var err error
+		if pl, err = planDelete(ctx, c, doomed); err != nil {
+			return pl, err
+		}
+	}
+	slices.SortFunc(bridges, func(a, b *vswitchdb.Bridge) int { return strings.Compare(a.Name, b.Name) })
+	for _, br := range bridges {
+		if err := pl.releaseBridge(ctx, c, br, p); err != nil {
+			return pl, err
+		}
+	}
+	return pl, nil
+}
+
+// releaseBridge deletes a bridge of our own that p does not want, and lets go of
+// a MAC that was pinned for another one.
+func (p *plan) releaseBridge(ctx context.Context, c client.Client, br *vswitchdb.Bridge, want GatewayPort) error {
+	if br.Name == want.Bridge {
+		return nil
+	}
+	if br.ExternalIDs[names.GatewayTag] == want.Gateway {
+		p.say("delete bridge %s", br.Name)
+		top, err := root(ctx, c)
+		if err != nil {
+			return err
+		}
+		return p.add(c.Where(top).Mutate(top, model.Mutation{Field: &top.Bridges, Mutator: libovsdb.MutateOperationDelete, Value: []string{br.UUID}}))
+	}
+	if br.ExternalIDs[names.PinnedBy] != want.Gateway {
+		return nil
+	}
+	p.say("remove Bridge %s other_config:hwaddr (was %s)", br.Name, br.OtherConfig["hwaddr"])
+	return p.add(c.Where(br).Mutate(br,
+		model.Mutation{Field: &br.OtherConfig, Mutator: libovsdb.MutateOperationDelete, Value: []string{"hwaddr"}},
+		model.Mutation{Field: &br.ExternalIDs, Mutator: libovsdb.MutateOperationDelete, Value: []string{names.PinnedBy}}))
+}

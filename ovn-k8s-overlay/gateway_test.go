@@ -1,0 +1,353 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	// gatewayArgs are the commands of the specification's checks.
+	physicalArgs = "gateway-init --cluster-ip-subnet=192.168.0.0/16 --physical-interface=eth1 --physical-ip=10.0.0.5/24 --default-gw=10.0.0.1 --node-name=Gw1"
+	bridgeArgs   = "gateway-init --cluster-ip-subnet=192.168.0.0/16 --bridge-interface=breth0 --physical-ip=%v --default-gw=%v --node-name=gw2"
+	localArgs    = "gateway-init --cluster-ip-subnet=192.168.0.0/16 --local --node-name=gw3"
+)
+
+// newGatewayWorld is a world with a cluster and eth1 of the first host as in the
+// checks.
+func newGatewayWorld(t *testing.T, names ...string) *world {
+	t.Helper()
+	w := newWorld(t, names...)
+	m := w.nodes[0]
+	m.init(masterInitArgs)
+	m.setID("system-id", "chassis-1")
+	m.script("ip addr flush dev eth1 scope global; ip addr add 10.0.0.5/24 dev eth1")
+	return w
+}
+
+// bridge is the command for a host that shares breth0.
+func (n *node) bridge() string { return fmt.Sprintf(bridgeArgs, n.Addresses[0], n.Gateways()[0]) }
+
+// topology lists all rows that gateways have, without what northd writes.
+func (w *world) topology() string {
+	w.t.Helper()
+	var all []string
+	for table, columns := range map[string]string{
+		"Logical_Router": "name,options,external_ids,load_balancer_group", "Logical_Router_Port": "name,mac,networks,external_ids",
+		"Logical_Switch": "name,external_ids", "Logical_Switch_Port": "name,type,addresses,options,tag_request,parent_name,external_ids",
+		"NAT": "type,logical_ip,external_ip,external_port_range,external_ids", "Logical_Router_Policy": "priority,match,action,nexthops,external_ids",
+		"Logical_Router_Static_Route": "ip_prefix,nexthop,policy,output_port,external_ids", "BFD": "logical_port,dst_ip,external_ids",
+	} {
+		for line := range strings.Lines(w.nb("--format=csv", "--no-headings", "--columns=_uuid,"+columns, "list", table)) {
+			all = append(all, table+" "+line)
+		}
+	}
+	return sorted(all)
+}
+
+// get reads a column, without quotes.
+func (w *world) get(table, row, column string) string {
+	w.t.Helper()
+	return strings.Trim(w.nb("get", table, row, column), `"`)
+}
+
+// routes lists a router's routes, one a line: prefix, next hop, and the rest.
+func (w *world) routes(router string) string {
+	w.t.Helper()
+	var lines []string
+	for line := range strings.Lines(w.nb("lr-route-list", router)) {
+		if strings.HasPrefix(line, " ") {
+			lines = append(lines, strings.Join(strings.Fields(line), " ")+"\n")
+		}
+	}
+	return sorted(lines)
+}
+
+// host is all of a host that gateways could change.
+func (n *node) host() string {
+	n.t.Helper()
+	return n.script(`ip -br addr | sort; ip route; ip -6 route | grep -v fe80; iptables-save | grep ^-; ip6tables-save | grep ^-
+		ovs-vsctl -f csv --columns=name,external_ids,type,options list Interface | sort; ovs-vsctl -f csv --columns=name,external_ids,other_config list Bridge | sort`)
+}
+
+func TestGatewayInit(t *testing.T) {
+	w := newGatewayWorld(t, "master", "node2", "node3")
+	m, n, l := w.nodes[0], w.nodes[1], w.nodes[2]
+	before, hosts := w.topology(), []string{m.host(), n.host(), l.host()}
+
+	t.Run("Check05_OneOfTheInterfaces", func(t *testing.T) {
+		m.t = t
+		m.fails(physicalArgs+" --bridge-interface=breth0", "One of physical-interface or bridge-interface has to be specified")
+		m.fails(strings.Replace(physicalArgs, "--physical-interface=eth1", "", 1), "One of physical-interface or bridge-interface has to be specified")
+		m.fails(physicalArgs+" --local", "One of physical-interface or bridge-interface has to be specified", "--physical-ip, --default-gw and --vlan are not for --local")
+		same(t, "rows", w.topology(), before)
+		same(t, "host", m.host(), hosts[0])
+	})
+	t.Run("Check29_NoSystemID", func(t *testing.T) {
+		m.t = t
+		m.script("ovs-vsctl remove Open_vSwitch . external_ids system-id")
+		m.fails(physicalArgs, "no system-id configured in the local host")
+		m.setID("system-id", "chassis-1")
+		same(t, "rows", w.topology(), before)
+	})
+	t.Run("DryRun", func(t *testing.T) {
+		m.t = t
+		for _, args := range []string{physicalArgs, m.bridge(), localArgs} {
+			r := m.run(args + " --dry-run")
+			if r.status != 0 || !strings.Contains(r.out, "+ Logical_Router GR_") || !strings.Contains(r.out, "# this host\n") || strings.Contains(r.out, "nothing to change") {
+				t.Errorf("%+v", r)
+			}
+		}
+		same(t, "rows", w.topology(), before)
+		same(t, "host", m.host(), hosts[0])
+	})
+
+	m.t = t
+	m.init(physicalArgs)
+	t.Run("Check24_Physical", func(t *testing.T) {
+		w.t = t
+		same(t, "options", w.get("Logical_Router", "GR_Gw1", "options:chassis")+" "+w.get("Logical_Router", "GR_Gw1", "options:lb_force_snat_ip"), "chassis-1 100.64.0.2")
+		same(t, "address", w.get("Logical_Router", "GR_Gw1", "external_ids:physical_ip"), "10.0.0.5")
+		same(t, "first", w.get("Logical_Router", "GR_Gw1", "external_ids:first_gateway"), "yes")
+		same(t, "join", w.get("Logical_Router_Port", "rtoj-GR_Gw1", "networks"), `["100.64.0.2/16"]`)
+		same(t, "outside", w.get("Logical_Router_Port", "rtoe-GR_Gw1", "external_ids:gateway-physical-ip"), "yes")
+		same(t, "port", w.get("Logical_Switch_Port", "eth1_Gw1", "addresses")+w.get("Logical_Switch_Port", "eth1_Gw1", "type"), "[unknown]")
+		same(t, "router's", w.get("Logical_Switch_Port", "etor-GR_Gw1", "options:router-port"), "rtoe-GR_Gw1")
+		if list := w.nb("lsp-list", "ext_Gw1"); !strings.Contains(list, "(eth1_Gw1)") || !strings.Contains(list, "(etor-GR_Gw1)") {
+			t.Errorf("ports of the switch: %s", list)
+		}
+	})
+	t.Run("Check25_Routes", func(t *testing.T) {
+		w.t = t
+		same(t, "gateway", w.routes("GR_Gw1"), "0.0.0.0/0 10.0.0.1 dst-ip rtoe-GR_Gw1\n192.168.0.0/16 100.64.0.1 dst-ip\n")
+		same(t, "cluster", w.routes("ovn_cluster_router"), "0.0.0.0/0 100.64.0.2 dst-ip\n")
+		same(t, "translations", w.nb("--bare", "--columns=type,logical_ip,external_ip", "list", "NAT"), "snat\n192.168.0.0/16\n10.0.0.5")
+	})
+	t.Run("Check26_NIC", func(t *testing.T) {
+		m.t, w.t = t, t
+		same(t, "bridge", m.script("ovs-vsctl port-to-br eth1"), "br-int")
+		same(t, "iface-id", m.iface("eth1", "external_ids:iface-id"), "eth1_Gw1")
+		same(t, "addresses", m.script("ip -br addr show dev eth1 | tr -s ' ' | cut -d' ' -f3-"), "")
+		same(t, "mac", w.get("Logical_Router_Port", "rtoe-GR_Gw1", "mac"), m.iface("eth1", "mac_in_use"))
+	})
+
+	n.t = t
+	addresses := n.script("ip -br addr show dev breth0")
+	n.init(n.bridge())
+	t.Run("Check27_Bridge", func(t *testing.T) {
+		n.t, w.t = t, t
+		mac := n.iface("breth0", "mac_in_use")
+		same(t, "pinned", strings.Trim(n.script("ovs-vsctl get Bridge breth0 other_config:hwaddr"), `"`), mac)
+		same(t, "patch port outside", n.script("ovs-vsctl port-to-br k8s-patch-breth0-br-int; ovs-vsctl get Interface k8s-patch-breth0-br-int type options:peer"), "breth0\npatch\nk8s-patch-br-int-breth0")
+		same(t, "patch port inside", n.script("ovs-vsctl port-to-br k8s-patch-br-int-breth0; ovs-vsctl get Interface k8s-patch-br-int-breth0 type options:peer external_ids:iface-id"), "br-int\npatch\nk8s-patch-breth0-br-int\nbreth0_gw2")
+		same(t, "no iface-id outside", n.script("ovs-vsctl --if-exists get Interface k8s-patch-breth0-br-int external_ids:iface-id"), "")
+		same(t, "addresses", n.script("ip -br addr show dev breth0"), addresses)
+		same(t, "join", w.get("Logical_Router_Port", "rtoj-GR_gw2", "networks"), `["100.64.0.3/16"]`)
+		same(t, "first", w.get("Logical_Router", "GR_gw2", "external_ids:first_gateway"), "no")
+		same(t, "ports of pods", w.nb("--bare", "--columns=external_port_range", "find", "NAT", "external_ip="+n.IPv4().String()), "10000-29999")
+		same(t, "routes", w.routes("ovn_cluster_router"), "0.0.0.0/0 100.64.0.2 dst-ip ecmp\n0.0.0.0/0 100.64.0.3 dst-ip ecmp\n")
+	})
+
+	l.t = t
+	l.init(localArgs)
+	t.Run("Local", func(t *testing.T) {
+		l.t, w.t = t, t
+		same(t, "address", l.script("ip -4 -br addr show up dev br-nexthop | tr -s ' ' | cut -d' ' -f3-"), "169.254.33.1/24 ")
+		same(t, "datapath", l.script("ovs-vsctl get Bridge br-local datapath_type"), l.script("ovs-vsctl get Bridge br-int datapath_type"))
+		same(t, "outside", w.get("Logical_Router_Port", "rtoe-GR_gw3", "networks"), `["169.254.33.2/24"]`)
+		same(t, "route", w.routes("GR_gw3"), "0.0.0.0/0 169.254.33.1 dst-ip rtoe-GR_gw3\n192.168.0.0/16 100.64.0.1 dst-ip\n")
+		same(t, "iface-id", l.script("ovs-vsctl get Interface k8s-patch-br-int-br-local external_ids:iface-id"), "br-local_gw3")
+		same(t, "forwarding", l.script("cat /proc/sys/net/ipv4/ip_forward"), "1")
+		same(t, "rules", l.script("iptables-save | grep '^-A OVN-K8S-GATEWAY'"),
+			"-A OVN-K8S-GATEWAY-FORWARD -s 169.254.33.2/32 -i br-nexthop -j ACCEPT\n"+
+				"-A OVN-K8S-GATEWAY-FORWARD -d 169.254.33.2/32 -o br-nexthop -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"+
+				"-A OVN-K8S-GATEWAY-SNAT -s 169.254.33.2/32 -j MASQUERADE")
+	})
+
+	t.Run("Check33_LoadBalancerGroups", func(t *testing.T) {
+		// As improved: groups instead of two load balancers per gateway.
+		w.t = t
+		for _, group := range []string{"ovn-k8s-cluster", "ovn-k8s-gateways"} {
+			uuid := w.nb("--bare", "--columns=_uuid", "find", "Load_Balancer_Group", "name="+group)
+			for _, router := range []string{"GR_Gw1", "GR_gw2", "GR_gw3"} {
+				if got := w.get("Logical_Router", router, "load_balancer_group"); !strings.Contains(got, uuid) {
+					t.Errorf("%s is not in %s: %s", router, group, got)
+				}
+			}
+		}
+		same(t, "balancers", w.nb("list", "Load_Balancer"), "")
+	})
+	t.Run("Check30_31_Twice", func(t *testing.T) {
+		for i, h := range []*node{m, n, l} {
+			h.t, w.t = t, t
+			args := []string{physicalArgs, n.bridge(), localArgs}[i]
+			rows, host, writes := w.topology(), h.host(), w.transactions()
+			h.init(args)
+			same(t, "rows", w.topology(), rows)
+			same(t, "host", h.host(), host)
+			if wrote := w.transactions() - writes; wrote != 0 {
+				t.Errorf("%s wrote %d transactions", args, wrote)
+			}
+			same(t, "a dry run", h.run(args+" --dry-run").out, "# Northbound database\nnothing to change\n# this host\nnothing to change\n")
+		}
+		same(t, "first", w.get("Logical_Router", "GR_Gw1", "external_ids:first_gateway"), "yes")
+	})
+
+	t.Run("Remove", func(t *testing.T) {
+		m.t, n.t, l.t, w.t = t, t, t, t
+		for i, h := range []*node{m, n, l} {
+			name := []string{"Gw1", "gw2", "gw3"}[i]
+			if r := h.run("gateway-remove --node-name=" + name + " --dry-run"); r.status != 0 || !strings.Contains(r.out, "- Logical_Router GR_"+name) {
+				t.Errorf("%+v", r)
+			}
+			for _, want := range []string{"removed", "was not there"} {
+				if got := h.run("gateway-remove --node-name=" + name); got != (result{0, fmt.Sprintf("Gateway %s %s.\n", name, want), ""}) {
+					t.Errorf("%+v", got)
+				}
+			}
+			h.script("ovs-vsctl --if-exists del-br br-int")
+		}
+		same(t, "rows", w.topology(), before)
+		m.init(masterInitArgs) // since br-int is gone
+		for i, h := range []*node{m, n, l} {
+			same(t, "host", h.host(), hosts[i])
+		}
+	})
+}
+
+func TestCheck06_07_Addresses(t *testing.T) {
+	w := newGatewayWorld(t, "master")
+	m := w.nodes[0]
+	args := strings.Replace(strings.Replace(physicalArgs, "10.0.0.5/24", "10.0.0.5/255.255.255.0", 1), "10.0.0.1", "10.0.0.1/24", 1)
+	m.init(args)
+	same(t, "Check 6", w.get("Logical_Router_Port", "rtoe-GR_Gw1", "networks"), `["10.0.0.5/24"]`)
+	same(t, "Check 7", w.routes("GR_Gw1"), "0.0.0.0/0 10.0.0.1 dst-ip rtoe-GR_Gw1\n192.168.0.0/16 100.64.0.1 dst-ip\n")
+
+	// As in a cloud that gives hosts addresses without a network.
+	m.init(strings.Replace(physicalArgs, "10.0.0.5/24", "10.0.0.5", 1))
+	same(t, "alone", w.get("Logical_Router_Port", "rtoe-GR_Gw1", "networks"), `["10.0.0.5/32"]`)
+
+	// Changed: corrected, and nothing of the former is left.
+	m.init(strings.Replace(strings.Replace(physicalArgs, "10.0.0.5/24", "10.0.7.5/24", 1), "10.0.0.1", "10.0.7.1", 1))
+	same(t, "port", w.get("Logical_Router_Port", "rtoe-GR_Gw1", "networks"), `["10.0.7.5/24"]`)
+	same(t, "tag", w.get("Logical_Router", "GR_Gw1", "external_ids:physical_ip"), "10.0.7.5")
+	same(t, "routes", w.routes("GR_Gw1"), "0.0.0.0/0 10.0.7.1 dst-ip rtoe-GR_Gw1\n192.168.0.0/16 100.64.0.1 dst-ip\n")
+	same(t, "translations", w.nb("--bare", "--columns=type,logical_ip,external_ip", "list", "NAT"), "snat\n192.168.0.0/16\n10.0.7.5")
+}
+
+func TestGatewayChanges(t *testing.T) {
+	w := newGatewayWorld(t, "master")
+	m := w.nodes[0]
+	before := m.host()
+	shared := strings.Replace(m.bridge(), "gw2", "Gw1", 1)
+	local := strings.Replace(localArgs, "gw3", "Gw1", 1)
+	ports := func() string { return w.nb("--bare", "--columns=name", "list", "Logical_Switch_Port") }
+	for _, args := range []string{physicalArgs, shared, local, physicalArgs, local, shared, physicalArgs} {
+		m.init(args)
+		for marker, traces := range map[string][2]string{
+			"--physical-interface": {"eth1_Gw1", "iface-id=eth1_Gw1"}, "--bridge-interface": {"breth0_Gw1", "iface-id=breth0_Gw1"}, "--local": {"br-local_Gw1", "iface-id=br-local_Gw1"},
+		} {
+			wanted := strings.Contains(args, marker)
+			if strings.Contains(ports(), traces[0]) != wanted || strings.Contains(m.host(), traces[1]) != wanted {
+				t.Errorf("after %s: %s\n%s", args, ports(), m.host())
+			}
+		}
+		if has := strings.Contains(m.host(), "OVN-K8S-GATEWAY"); has != strings.Contains(args, "--local") {
+			t.Errorf("after %s: %s", args, m.host())
+		}
+	}
+	// Another MAC.
+	mac := m.script("cat /sys/class/net/eth1/address")
+	m.script("ip link set eth1 address 02:00:00:00:00:77")
+	m.init(physicalArgs)
+	same(t, "mac", w.get("Logical_Router_Port", "rtoe-GR_Gw1", "mac"), "02:00:00:00:00:77")
+	same(t, "and its peer", w.get("Logical_Switch_Port", "etor-GR_Gw1", "addresses"), `["02:00:00:00:00:77"]`)
+
+	m.script("ip link set eth1 address " + mac)
+	if got := m.run("gateway-remove --node-name=Gw1"); got.status != 0 {
+		t.Errorf("%+v", got)
+	}
+	same(t, "host", m.host(), before)
+}
+
+func TestCheck28_Rampout(t *testing.T) {
+	w := newGatewayWorld(t, "master", "node2")
+	m, n := w.nodes[0], w.nodes[1]
+	r := m.run(physicalArgs + " --rampout-ip-subnets=192.168.2.0/24,junk,192.168.3.0/24,10.9.0.0/24")
+	if r.status != 0 || r.out != complete || r.err != "ovn-k8s-overlay: warning: junk is not valid subnet: it is left out; write it like 192.168.2.0/24\n"+
+		"ovn-k8s-overlay: warning: 10.9.0.0/24 has no pods, they are in 192.168.0.0/16: it is left out\n" {
+		t.Errorf("%+v", r)
+	}
+	want := "0.0.0.0/0 100.64.0.2 dst-ip\n100.64.0.2 100.64.0.2 dst-ip\n192.168.2.0/24 100.64.0.2 src-ip\n192.168.3.0/24 100.64.0.2 src-ip\n"
+	same(t, "routes", w.routes("ovn_cluster_router"), want)
+	n.fails(n.bridge()+" --rampout-ip-subnets=192.168.3.128/25", "rampout subnet 192.168.3.128/25 overlaps 192.168.3.0/24 of gateway Gw1: give each address to one gateway")
+	n.fails(n.bridge()+" --rampout-ip-subnets=192.168.4.0/24,192.168.4.0/25", "rampout subnets 192.168.4.0/24 and 192.168.4.0/25 overlap")
+	same(t, "routes", w.routes("ovn_cluster_router"), want)
+	m.init(physicalArgs)
+	same(t, "without", w.routes("ovn_cluster_router"), "0.0.0.0/0 100.64.0.2 dst-ip\n")
+}
+
+// A run that is killed at any moment is completed by the next one.
+func TestCheck32_Killed(t *testing.T) {
+	w := newGatewayWorld(t, "master")
+	m := w.nodes[0]
+	const rampout = " --rampout-ip-subnets=192.168.2.0/24"
+	m.init(physicalArgs + rampout)
+	routes, host := w.routes("ovn_cluster_router"), m.host()
+	m.run("gateway-remove --node-name=Gw1")
+	empty := m.host()
+	start := time.Now()
+	m.init(physicalArgs + rampout)
+	whole := time.Since(start)
+	for i := range 12 {
+		m.run("gateway-remove --node-name=Gw1")
+		same(t, "removed", m.host(), empty)
+		m.script(fmt.Sprintf("timeout -s KILL %.3f %s/ovn-k8s-overlay %s || true", whole.Seconds()*float64(i)/12, bin, physicalArgs+rampout))
+		m.init(physicalArgs + rampout)
+		same(t, "balancing", w.get("Logical_Router", "GR_Gw1", "options:lb_force_snat_ip"), "100.64.0.2")
+		same(t, "routes", w.routes("ovn_cluster_router"), routes)
+		same(t, "host", m.host(), host)
+	}
+}
+
+func TestCheck34_Parallel(t *testing.T) {
+	var names []string
+	for i := range 10 {
+		names = append(names, fmt.Sprint("host", i))
+	}
+	w := newWorld(t, names...)
+	w.nodes[0].init(masterInitArgs)
+	var wg sync.WaitGroup
+	for i, n := range w.nodes {
+		n.setID("system-id", names[i])
+		wg.Go(func() {
+			if r := n.run(strings.Replace(n.bridge(), "gw2", fmt.Sprint("gw", i), 1)); r.status != 0 || r.out != complete {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+	wg.Wait()
+	joins := map[string]bool{}
+	firsts := 0
+	for i := range 10 {
+		joins[w.get("Logical_Router_Port", fmt.Sprint("rtoj-GR_gw", i), "networks")] = true
+		if w.get("Logical_Router", fmt.Sprint("GR_gw", i), "external_ids:first_gateway") == "yes" {
+			firsts++
+		}
+	}
+	if len(joins) != 10 || firsts != 1 {
+		t.Errorf("%d first gateways, join addresses %v", firsts, joins)
+	}
+	for i := range 9 { // whoever is left, one is the first
+		w.nodes[i].run(fmt.Sprint("gateway-remove --node-name=gw", i))
+	}
+	same(t, "the last one", w.get("Logical_Router", "GR_gw9", "external_ids:first_gateway"), "yes")
+}
+
+func sorted(lines []string) string {
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
