@@ -13,10 +13,13 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
@@ -38,6 +41,7 @@ type World struct {
 
 	policies *policy.Index
 	hosts    map[string][]netip.Addr // by name of the switch: the node's addresses
+	services
 }
 
 // A node is a switch and what is on it.
@@ -57,7 +61,7 @@ func NewWorld() *World {
 	return &World{
 		nodes: map[string]*node{}, known: map[string]bool{}, pods: map[pod.Key]*podState{},
 		lives: map[pod.Key]pod.Lease{}, waiting: map[pod.Key]bool{},
-		policies: policy.NewIndex(), hosts: map[string][]netip.Addr{},
+		policies: policy.NewIndex(), hosts: map[string][]netip.Addr{}, services: newServices(),
 	}
 }
 
@@ -82,7 +86,8 @@ func (w *World) Put(obj any) []nb.Unit {
 		w.lives[o.Key] = o
 		return nil
 	case *corev1.Node:
-		return append(w.putNode(o.Name, true), w.putHostAddrs(o.Name, o.Status.Addresses)...)
+		touched := append(w.putNode(o.Name, true), w.putHostAddrs(o.Name, o.Status.Addresses)...)
+		return append(touched, w.putZone(o.Name, o.Labels[corev1.LabelTopologyZone])...)
 	case *corev1.Pod:
 		p := pod.New(o)
 		return append(w.putPod(p), w.putLabels(o, p)...)
@@ -90,6 +95,10 @@ func (w *World) Put(obj any) []nb.Unit {
 		return w.policies.PutNamespace(o)
 	case *networkingv1.NetworkPolicy:
 		return w.putPolicy(o)
+	case *corev1.Service:
+		return w.putService(service.New(o))
+	case *discoveryv1.EndpointSlice:
+		return w.putSlice(o)
 	}
 	panic(fmt.Sprintf("desired: no idea what to do with a %T", obj))
 }
@@ -100,7 +109,12 @@ func (w *World) Put(obj any) []nb.Unit {
 func (w *World) Remove(obj any) []nb.Unit {
 	switch o := obj.(type) {
 	case *corev1.Node:
-		return append(w.putNode(o.Name, false), w.putHostAddrs(o.Name, nil)...)
+		touched := append(w.putNode(o.Name, false), w.putHostAddrs(o.Name, nil)...)
+		return append(touched, w.putZone(o.Name, "")...)
+	case *corev1.Service:
+		return w.removeService(service.Key{Namespace: o.Namespace, Name: o.Name})
+	case *discoveryv1.EndpointSlice:
+		return w.removeSlice(sliceKey{o.Namespace, o.Name})
 	case *corev1.Pod:
 		k := pod.Key{Namespace: o.Namespace, Name: o.Name}
 		delete(w.lives, k)
@@ -125,8 +139,7 @@ func (w *World) Replace(example any, objs []any) []nb.Unit {
 			touched = append(touched, w.Put(n)...)
 		}
 		for name := range gone {
-			touched = append(touched, w.putNode(name, false)...)
-			touched = append(touched, w.putHostAddrs(name, nil)...)
+			touched = append(touched, w.Remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})...)
 		}
 	case *corev1.Pod:
 		here := make(map[pod.Key]bool, len(objs))
@@ -145,6 +158,8 @@ func (w *World) Replace(example any, objs []any) []nb.Unit {
 		return w.replaceNamespaces(objs)
 	case *networkingv1.NetworkPolicy:
 		return w.replacePolicies(objs)
+	case *corev1.Service, *discoveryv1.EndpointSlice:
+		return w.replaceServices(example, objs)
 	default:
 		panic(fmt.Sprintf("desired: no idea how to replace all %T", example))
 	}
@@ -163,9 +178,9 @@ func (w *World) node(name string) *node {
 // putCluster replaces the topology. Pods of nodes whose subnets changed lose
 // their addresses and wait for new ones.
 func (w *World) putCluster(c topology.Cluster) []nb.Unit {
-	old := w.cluster
+	old, hosts := w.cluster, w.chassis()
 	w.cluster = c
-	var touched []nb.Unit
+	touched := append(w.changedChassis(hosts), w.lookAround()...)
 	if !old.Equal(c) {
 		touched = append(touched, topology.ClusterUnit)
 		touched = append(touched, changedGateways(old, c)...)
@@ -381,6 +396,12 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 	if name, ok := policy.NodeOf(u); ok {
 		return w.nodePolicyRows(name), nil
 	}
+	if k, ok := service.KeyOf(u); ok {
+		return w.serviceRows(k)
+	}
+	if id, ok := chassisOf(u); ok {
+		return w.chassisRows(id), nil
+	}
 	k, ok := pod.KeyOf(u)
 	if !ok {
 		return w.policyRows(u)
@@ -404,7 +425,7 @@ func (w *World) clusterRows() []nb.Row {
 	for i := range rows {
 		if rows[i].ID == names.ClusterRouter {
 			rows[i].OnlyNew = slices.Collect(maps.Keys(w.cluster.Registry()))
-			rows[i].OnlyNew = append(rows[i].OnlyNew, names.NodePrefix, names.GatewayPrefix)
+			rows[i].OnlyNew = append(rows[i].OnlyNew, names.NodePrefix, names.ChassisPrefix, names.GatewayPrefix)
 		}
 	}
 	return rows
@@ -442,7 +463,16 @@ func (w *World) Units() []nb.Unit {
 	for k := range w.pods {
 		us = append(us, k.Unit())
 	}
-	return append(us, w.policyUnits()...)
+	us = append(us, w.policyUnits()...)
+	for k, s := range w.services.all {
+		if s.known {
+			us = append(us, k.Unit())
+		}
+	}
+	for id := range w.chassis() {
+		us = append(us, ChassisUnit(id))
+	}
+	return us
 }
 
 // Ports is about how many logical ports there should be: those of pods and of

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -63,7 +64,7 @@ func (c *Cluster) Watch(ctx context.Context, log *logrus.Entry, send func(Event)
 	Watch(ctx, c.clients, log, send, kinds...)
 }
 
-// List returns all Pods and all Nodes as they are now, as two Events.
+// List returns all that Watch follows as it is now, as one Event of each kind.
 func (c *Cluster) List(ctx context.Context) ([]Event, error) {
 	pods, err := c.clients.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -81,7 +82,23 @@ func (c *Cluster) List(ctx context.Context) ([]Event, error) {
 	for i := range nodes.Items {
 		n.Objects = append(n.Objects, &nodes.Items[i])
 	}
-	return []Event{n, p}, nil
+	services, err := c.clients.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing services: %w", err)
+	}
+	slices, err := c.clients.DiscoveryV1().EndpointSlices(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing endpoint slices: %w", err)
+	}
+	s := Event{Kind: &corev1.Service{}, Replace: true}
+	for i := range services.Items {
+		s.Objects = append(s.Objects, &services.Items[i])
+	}
+	e := Event{Kind: &discoveryv1.EndpointSlice{}, Replace: true}
+	for i := range slices.Items {
+		e.Objects = append(e.Objects, &slices.Items[i])
+	}
+	return []Event{n, p, s, e}, nil
 }
 
 // Warn writes a Warning Event about the object that ref names. It does not

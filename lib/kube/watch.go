@@ -25,7 +25,8 @@ import (
 
 // An Event is a change of objects of one kind. Of Pods and Nodes, package desired reads namespace,
 // name, UID, resourceVersion and our annotations, of Pods also nodeName,
-// hostNetwork, phase and podIPs; other fields of these two kinds may be missing.
+// hostNetwork, phase and podIPs, of Nodes also the zone and the addresses; other
+// fields of these two kinds may be missing.
 type Event struct {
 	Kind    runtime.Object // an empty object of the kind
 	Object  runtime.Object // the object as it is now, or as it was last if Gone
@@ -148,19 +149,41 @@ func trim(list runtime.Object) {
 		}
 	case *corev1.NodeList:
 		for i, n := range l.Items {
-			l.Items[i] = corev1.Node{ObjectMeta: trimmed(n.ObjectMeta)}
+			l.Items[i] = corev1.Node{
+				ObjectMeta: trimmed(n.ObjectMeta), Status: corev1.NodeStatus{Addresses: n.Status.Addresses},
+			}
+		}
+	case *corev1.ServiceList:
+		for i := range l.Items {
+			l.Items[i].ObjectMeta = trimmed(l.Items[i].ObjectMeta)
+		}
+	case *discoveryv1.EndpointSliceList:
+		for i := range l.Items {
+			l.Items[i].ObjectMeta = trimmed(l.Items[i].ObjectMeta)
 		}
 	}
 }
 
 func trimmed(m metav1.ObjectMeta) metav1.ObjectMeta {
-	out := metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}
+	out := metav1.ObjectMeta{
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, CreationTimestamp: m.CreationTimestamp,
+	}
+	for _, key := range usedLabels() {
+		if v, ok := m.Labels[key]; ok {
+			metav1.SetMetaDataLabel(&out, key, v)
+		}
+	}
 	for _, key := range []string{names.Annotation, names.AnnotationUID} {
 		if v, ok := m.Annotations[key]; ok {
 			metav1.SetMetaDataAnnotation(&out, key, v)
 		}
 	}
 	return out
+}
+
+// usedLabels are those that the network depends on.
+func usedLabels() []string {
+	return []string{corev1.LabelTopologyZone, discoveryv1.LabelServiceName, names.LabelServiceProxy, names.LabelHeadless}
 }
 
 // sink is where the reflector stores what it sees: it sends it on.

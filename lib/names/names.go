@@ -16,6 +16,9 @@ const (
 	JoinSwitch = "join"
 	// LoadBalancerGroup is the Load_Balancer_Group of every node switch.
 	LoadBalancerGroup = "ovn-k8s-cluster"
+	// SwitchLoadBalancerGroup is the Load_Balancer_Group of every node switch, and
+	// of nothing else.
+	SwitchLoadBalancerGroup = "ovn-k8s-switches"
 	// GatewayLoadBalancerGroup is the Load_Balancer_Group of every gateway router.
 	GatewayLoadBalancerGroup = "ovn-k8s-gateways"
 	// ACLMeter is the Meter of the log lines of ACLs.
@@ -25,6 +28,9 @@ const (
 	// IntegrationBridge is the bridge that ovn-controller programs.
 	IntegrationBridge = "br-int"
 )
+
+// VariablePrefix starts the names of our variables in Chassis_Template_Var.
+const VariablePrefix = "ovn_k8s_"
 
 // Keys of external_ids in the Northbound database.
 const (
@@ -48,12 +54,13 @@ const (
 	FirstGateway      = "first_gateway"       // Logical_Router of a gateway: "yes" on one of them, "no" on the others
 	GatewayPhysicalIP = "gateway-physical-ip" // Logical_Router_Port of a gateway to the outside: "yes"
 
-	// ClusterSubnets, JoinSubnets, NodePrefix and GatewayPrefix record the
+	// ClusterSubnets, JoinSubnets, NodePrefix, ChassisPrefix and GatewayPrefix record the
 	// topology on the cluster router: what the one-shot commands were asked to
 	// build.
 	ClusterSubnets = "ovn-k8s-cluster-subnets"
 	JoinSubnets    = "ovn-k8s-join-subnets"
 	NodePrefix     = "ovn-k8s-node-"    // + node: its subnets
+	ChassisPrefix  = "ovn-k8s-chassis-" // + node: the system-id of its host
 	GatewayPrefix  = "ovn-k8s-gateway-" // + gateway: JSON
 )
 
@@ -91,6 +98,10 @@ const (
 	// ACLLogging of a namespace asks for log lines of its policies: a JSON object
 	// with the severities of what is denied and allowed.
 	ACLLogging = "k8s.ovn.org/acl-logging"
+	// LabelServiceProxy on a Service says that another proxy balances it, and
+	// LabelHeadless that nobody does.
+	LabelServiceProxy = "service.kubernetes.io/service-proxy-name"
+	LabelHeadless     = "service.kubernetes.io/headless"
 	// ConfigNamespace holds the suite's own Kubernetes objects.
 	ConfigNamespace = "kube-system"
 	// TopologyConfigMap keeps a copy of the topology, from which the watcher

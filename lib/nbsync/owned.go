@@ -96,6 +96,22 @@ func owned() map[string]*table {
 		nbdb.LoadBalancerGroupTable: {
 			model: &nbdb.LoadBalancerGroup{}, root: true, kind: "load balancer group",
 			columns: []string{"name"},
+			refs:    []string{"load_balancer"},
+			fits:    sameName,
+		},
+		nbdb.LoadBalancerTable: {
+			model: &nbdb.LoadBalancer{}, root: true, kind: "load balancer",
+			columns: []string{"name", "protocol", "selection_fields"},
+			keys: map[string][]string{
+				"options": {"reject", "affinity_timeout", "ct_flush", "skip_snat", "template", "address-family"},
+				"vips":    {""}, // all of them
+			},
+			fits: sameName,
+		},
+		nbdb.ChassisTemplateVarTable: {
+			model: &nbdb.ChassisTemplateVar{}, root: true, kind: "host's variables",
+			columns: []string{"chassis"},
+			keys:    map[string][]string{"variables": {names.VariablePrefix}},
 			fits:    sameName,
 		},
 	}
@@ -151,6 +167,8 @@ func nameOf(m model.Model) string {
 	switch m := m.(type) {
 	case *nbdb.NAT:
 		return m.Type + " of " + m.LogicalIP
+	case *nbdb.ChassisTemplateVar:
+		return m.Chassis
 	case *nbdb.LogicalRouterStaticRoute:
 		if m.Policy != nil && *m.Policy == nbdb.LogicalRouterStaticRoutePolicySrcIP {
 			return "from " + m.IPPrefix

@@ -131,7 +131,10 @@ func (s *session) join(r request, minion bool) clusterChange {
 		}
 		err = taken(w, c, r)
 		c, problem := c.WithNode(r.node, r.subnets)
-		return c.WithNodeOnChassis(r.node, s.config.SystemID), errors.Join(problem, err)
+		if c = c.WithNodeOnChassis(r.node, s.config.SystemID); problem == nil && s.config.SystemID != "" {
+			c = c.WithChassis(r.node, s.config.SystemID)
+		}
+		return c, errors.Join(problem, err)
 	}
 }
 

@@ -29,6 +29,7 @@ func NBTables() []string {
 
 func nbModels() map[string]model.Model {
 	return map[string]model.Model{
+		nbdb.ChassisTemplateVarTable:       &nbdb.ChassisTemplateVar{},
 		nbdb.LoadBalancerTable:             &nbdb.LoadBalancer{},
 		nbdb.LoadBalancerGroupTable:        &nbdb.LoadBalancerGroup{},
 		nbdb.LogicalRouterTable:            &nbdb.LogicalRouter{},

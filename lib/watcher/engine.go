@@ -18,6 +18,7 @@ import (
 
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/nb"
@@ -54,7 +55,7 @@ type engine struct {
 func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 	e := &engine{
 		links: l, log: log("watcher"), sync: nbsync.Sync{DB: l.db, Log: log("nbsync")},
-		world: desired.NewWorld(), missing: map[string]bool{"topology": true, "*v1.Pod": true, "*v1.Node": true},
+		world: desired.NewWorld(), missing: map[string]bool{"topology": true, "*v1.Pod": true, "*v1.Node": true, "*v1.Service": true, "*v1.EndpointSlice": true},
 		complained: map[nb.Unit]string{}, unwritten: map[nb.Unit]error{},
 	}
 	e.notes = newAnnotator(l.cluster, e.world, e.send)
@@ -89,7 +90,7 @@ func (e *engine) run(ctx context.Context) error {
 	e.send(e.refreshTopology)
 	wg.Go(func() { e.loadSavedTopology(ctx) })
 	wg.Go(func() {
-		e.links.cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []nb.Unit { return e.take(ev) }) }, kube.Pods, kube.Nodes)
+		e.links.cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []nb.Unit { return e.take(ev) }) }, kube.Pods, kube.Nodes, kube.Services, kube.EndpointSlices)
 	})
 	wg.Go(func() { e.notes.run(ctx) })
 	return e.loop.Run(ctx)
@@ -216,7 +217,7 @@ func (e *engine) all() []nb.Unit {
 // ours reports whether u is a unit of a kind that the World knows. Rows of other
 // kinds are a newer version's.
 func ours(u nb.Unit) bool {
-	return u == topology.ClusterUnit || slices.ContainsFunc([]string{topology.NodePrefix, topology.GatewayUnitPrefix, pod.UnitPrefix},
+	return u == topology.ClusterUnit || slices.ContainsFunc([]string{topology.NodePrefix, topology.GatewayUnitPrefix, pod.UnitPrefix, service.UnitPrefix, desired.ChassisPrefix},
 		func(prefix string) bool { return strings.HasPrefix(string(u), prefix) })
 }
 
@@ -354,6 +355,9 @@ func (e *engine) complain(tried []nb.Unit, failed map[nb.Unit]error) {
 func (e *engine) reference(u nb.Unit) *corev1.ObjectReference {
 	if name, ok := topology.NodeOf(u); ok {
 		return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
+	}
+	if s, ok := e.world.Service(u); ok {
+		return &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: s.Namespace, Name: s.Name, UID: types.UID(s.UID)}
 	}
 	p, ok := e.world.Pod(u)
 	if !ok {

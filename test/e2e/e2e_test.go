@@ -73,7 +73,9 @@ func pods(t *testing.T, where map[string]string) map[string]world.Endpoint {
 	t.Helper()
 	need.Nothing(t, need.Cluster, world.Missing())
 	for name, node := range where {
-		if _, err := cluster.Kube.CreatePod(t.Context(), "default", name, node, nil); err != nil {
+		app, _, _ := strings.Cut(name, "-") // what Services select
+		label := func(p *corev1.Pod) { p.Labels = map[string]string{"app": app} }
+		if _, err := cluster.Kube.CreatePod(t.Context(), "default", name, node, label); err != nil {
 			t.Fatal(err)
 		}
 	}

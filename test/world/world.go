@@ -301,6 +301,7 @@ func (w *World) introduce(ctx context.Context) error {
 		ids := []string{
 			fmt.Sprintf("external_ids:ovn-nb=%q", w.Central.NBTCP),
 			fmt.Sprintf("external_ids:k8s-api-server=%q", w.api),
+			fmt.Sprintf("external_ids:ovn-k8s-service-cidr=%q", ServiceSubnets),
 		}
 		w.log("%s# ovs-vsctl set Open_vSwitch . %s external_ids:k8s-api-token=…", n.Name, strings.Join(ids, " "))
 		args := append([]string{"set", "Open_vSwitch", "."}, ids...)

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"ovn-k8s/lib/names"
 )
 
 // A Slice is what we need to know of an EndpointSlice.
@@ -51,8 +53,8 @@ const (
 // slices of nobody, or of a Service that nobody balances.
 func SliceKey(s *discoveryv1.EndpointSlice) (name string, of Key, ok bool) {
 	svc := s.Labels[discoveryv1.LabelServiceName]
-	_, headless := s.Labels[labelHeadless]
-	_, proxied := s.Labels[labelProxyName]
+	_, headless := s.Labels[names.LabelHeadless]
+	_, proxied := s.Labels[names.LabelServiceProxy]
 	return s.Name, Key{s.Namespace, svc}, svc != "" && !headless && !proxied
 }
 
@@ -234,6 +236,8 @@ func (es Endpoints) filter(keep func(Endpoint) bool) Endpoints {
 type Resolved struct {
 	Service
 	Endpoints []Endpoints // of each of Service.Ports
+	// Lost are ways in that another Service has: see Claims.
+	Lost map[Claim]Key
 }
 
 // MaxEndpoints is how many endpoints of a port and family are used. More would

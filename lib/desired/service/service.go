@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
 
@@ -90,12 +91,6 @@ type Ingress struct {
 	Proxy bool
 }
 
-// Labels with which a Service asks not to be balanced by us.
-const (
-	labelProxyName = "service.kubernetes.io/service-proxy-name"
-	labelHeadless  = "service.kubernetes.io/headless"
-)
-
 // New takes from s what we need.
 func New(s *corev1.Service) Service {
 	out := Service{
@@ -125,8 +120,8 @@ func New(s *corev1.Service) Service {
 }
 
 func ours(s *corev1.Service) bool {
-	_, proxied := s.Labels[labelProxyName]
-	_, headless := s.Labels[labelHeadless]
+	_, proxied := s.Labels[names.LabelServiceProxy]
+	_, headless := s.Labels[names.LabelHeadless]
 	return !proxied && !headless && s.Spec.Type != corev1.ServiceTypeExternalName &&
 		s.Spec.ClusterIP != "" && s.Spec.ClusterIP != corev1.ClusterIPNone
 }
@@ -159,7 +154,7 @@ func (s *Service) addrs(field string, texts []string) []netip.Addr {
 			s.problem("BadServiceAddress", "%s %q of service %s is no IP address: give one such as 192.0.2.1 or 2001:db8::1", field, t, s.Key)
 			continue
 		}
-		if a = a.Unmap(); !usable(a) {
+		if a = a.Unmap(); !Usable(a) {
 			s.problem("BadServiceAddress", "%s %s of service %s is %s: give a unicast address that can be routed", field, a, s.Key, kind(a))
 			continue
 		}
@@ -170,8 +165,8 @@ func (s *Service) addrs(field string, texts []string) []netip.Addr {
 	return out
 }
 
-// usable reports whether a can be the address of a Service or of an endpoint.
-func usable(a netip.Addr) bool { return kind(a) == "" }
+// Usable reports whether a can be the address of a Service or of an endpoint.
+func Usable(a netip.Addr) bool { return kind(a) == "" }
 
 // kind says what makes an address unusable, "" if nothing does.
 func kind(a netip.Addr) string {

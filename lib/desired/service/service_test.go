@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ovn-k8s/lib/names"
 )
 
 // web is a Service of type ClusterIP with port http, 80/TCP.
@@ -164,8 +166,8 @@ func TestServicesOfOthersAreLeftAlone(t *testing.T) {
 		"headless":         func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} },
 		"without address":  func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil },
 		"external name":    func(s *corev1.Service) { s.Spec.Type, s.Spec.ClusterIP = corev1.ServiceTypeExternalName, "" },
-		"other proxy":      func(s *corev1.Service) { s.Labels = map[string]string{labelProxyName: "mine"} },
-		"labelled as such": func(s *corev1.Service) { s.Labels = map[string]string{labelHeadless: ""} },
+		"other proxy":      func(s *corev1.Service) { s.Labels = map[string]string{names.LabelServiceProxy: "mine"} },
+		"labelled as such": func(s *corev1.Service) { s.Labels = map[string]string{names.LabelHeadless: ""} },
 	} {
 		if New(web(change)).Ours {
 			t.Errorf("%s: taken for ours", name)

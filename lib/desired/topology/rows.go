@@ -31,7 +31,7 @@ func NodeOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), Node
 
 // Rows returns the rows of ClusterUnit: the cluster router, the join switch,
 // the two ports between them, and the load balancer groups: of all node switches
-// and gateway routers, and of the gateway routers.
+// and gateway routers, of the node switches, and of the gateway routers.
 func (c Cluster) Rows() []nb.Row {
 	tags := c.Registry()
 	tags[names.ClusterRouterTag] = "yes"
@@ -48,6 +48,10 @@ func (c Cluster) Rows() []nb.Row {
 		Table: nbdb.LoadBalancerGroupTable, ID: names.LoadBalancerGroup, Adopt: true,
 		Model: &nbdb.LoadBalancerGroup{Name: names.LoadBalancerGroup},
 	}
+	switches := nb.Row{
+		Table: nbdb.LoadBalancerGroupTable, ID: names.SwitchLoadBalancerGroup, Adopt: true,
+		Model: &nbdb.LoadBalancerGroup{Name: names.SwitchLoadBalancerGroup},
+	}
 	gateways := nb.Row{
 		Table: nbdb.LoadBalancerGroupTable, ID: names.GatewayLoadBalancerGroup, Adopt: true,
 		Model: &nbdb.LoadBalancerGroup{Name: names.GatewayLoadBalancerGroup},
@@ -55,7 +59,7 @@ func (c Cluster) Rows() []nb.Row {
 	down := routerPort(names.ClusterRouter, names.RouterToJoin(c.Router), mac, hosts(c.Join, routerHost))
 	down.Model.(*nbdb.LogicalRouterPort).ExternalIDs = map[string]string{names.ConnectToJoin: "yes"}
 	up := switchPort(names.JoinToRouter(c.Router), names.RouterToJoin(c.Router), mac, names.JoinSwitch)
-	return []nb.Row{router, join, group, gateways, down, up}
+	return []nb.Row{router, join, group, switches, gateways, down, up}
 }
 
 // NodeRows returns the rows of NodeUnit(node): its switch, the two ports
@@ -80,7 +84,10 @@ func (c Cluster) NodeRows(node string) []nb.Row {
 	return []nb.Row{
 		{
 			Table: nbdb.LogicalSwitchTable, ID: sw, Model: lswitch, Adopt: true,
-			Has: []nb.Ref{{Table: nbdb.LoadBalancerGroupTable, ID: names.LoadBalancerGroup, Column: "load_balancer_group"}},
+			Has: []nb.Ref{
+				{Table: nbdb.LoadBalancerGroupTable, ID: names.LoadBalancerGroup, Column: "load_balancer_group"},
+				{Table: nbdb.LoadBalancerGroupTable, ID: names.SwitchLoadBalancerGroup, Column: "load_balancer_group"},
+			},
 		},
 		routerPort(names.ClusterRouter, names.RouterToSwitch(sw), mac, hosts(subnets, routerHost)),
 		switchPort(names.SwitchToRouter(sw), names.RouterToSwitch(sw), mac, sw),

@@ -32,6 +32,7 @@ type Cluster struct {
 	Subnets []netip.Prefix            // of all pods; IPv4 first
 	Join    []netip.Prefix            // of the join switch; IPv4 first
 	Nodes   map[string][]netip.Prefix // by name of the node's switch: the node's subnets
+	Chassis map[string]string         // by name of the node's switch: the system-id of its host, if known
 	// Gateways are by the name that gateway-init was given, in its case.
 	Gateways map[string]Gateway
 }
@@ -63,7 +64,7 @@ func (c Cluster) Resize(subnets, join []netip.Prefix) (Cluster, error) {
 	if err != nil {
 		return Cluster{}, err
 	}
-	n.Nodes = c.Nodes
+	n.Nodes, n.Chassis = c.Nodes, c.Chassis
 	var errs []error
 	if n, err = n.moved(c.Gateways); err != nil {
 		errs = append(errs, err)
@@ -108,7 +109,22 @@ func (c Cluster) WithoutNode(node string) (Cluster, bool) {
 	}
 	c.Nodes = maps.Clone(c.Nodes)
 	delete(c.Nodes, sw)
+	c.Chassis = maps.Clone(c.Chassis)
+	delete(c.Chassis, sw)
 	return c.WithNodeOnChassis(sw, ""), true
+}
+
+// WithChassis returns c with the system-id of a node's host, which OVN knows it
+// by.
+func (c Cluster) WithChassis(node, id string) Cluster {
+	chassis := map[string]string{names.NodeSwitch(node): id}
+	for other, theirs := range c.Chassis {
+		if other != names.NodeSwitch(node) && theirs != id { // a host is one node
+			chassis[other] = theirs
+		}
+	}
+	c.Chassis = chassis
+	return c
 }
 
 // CheckNodeName returns an error unless node, in lower case, is a name that
@@ -144,6 +160,9 @@ func (c Cluster) Registry() map[string]string {
 	}
 	for node, subnets := range c.Nodes {
 		r[names.NodePrefix+node] = ipnet.Join(subnets)
+	}
+	for node, id := range c.Chassis {
+		r[names.ChassisPrefix+node] = id
 	}
 	for name, g := range c.Gateways {
 		r[names.GatewayPrefix+name] = g.text()
@@ -186,6 +205,9 @@ func (c Cluster) read(key, value string) (Cluster, error) {
 			return c, err
 		}
 		return c.WithNode(node, subnets)
+	}
+	if node, ok := strings.CutPrefix(key, names.ChassisPrefix); ok {
+		return c.WithChassis(node, value), nil
 	}
 	if name, ok := strings.CutPrefix(key, names.GatewayPrefix); ok {
 		return c.readGateway(name, value)

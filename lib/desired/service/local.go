@@ -1,0 +1,162 @@
+package service
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+)
+
+// AddressVariable is the variable that holds, on each host, the host's address
+// number i of a family, of which 0 is IPv4.
+func AddressVariable(family, i int) string {
+	return fmt.Sprintf("%saddress%d_%d", names.VariablePrefix, 4+2*family, i)
+}
+
+// variable is a variable of r. Names of Kubernetes have no underscore, and those
+// of variables no dash.
+func (r *Resolved) variable(words ...string) string {
+	all := append([]string{r.Namespace, r.Name}, words...)
+	return names.VariablePrefix + strings.ReplaceAll(strings.ToLower(strings.Join(all, ".")), "-", "_")
+}
+
+func (r *Resolved) portVariable(p Port, kind string, f int) string {
+	return r.variable(string(p.Protocol), fmt.Sprint(p.Port), fmt.Sprintf("%s%d", kind, 4+2*f))
+}
+
+// backendsVariable holds the endpoints of a cluster address on a node.
+func (r *Resolved) backendsVariable(p Port, f int) string { return r.portVariable(p, "near", f) }
+
+// localVariable holds the endpoints on a node itself.
+func (r *Resolved) localVariable(p Port, f int) string { return r.portVariable(p, "local", f) }
+
+// addressVariable holds an IPv6 address of r. OVN takes an IPv4 address as it is
+// where a variable may be, but no IPv6 address.
+func (r *Resolved) addressVariable(a netip.Addr) string {
+	return r.variable("vip." + strings.ReplaceAll(a.StringExpanded(), ":", "_"))
+}
+
+// templateKey is the key of a way in of a template.
+func (r *Resolved) templateKey(a netip.Addr, port uint16) string {
+	if a.Is4() {
+		return key(a, port)
+	}
+	return fmt.Sprintf("^%s:%d", r.addressVariable(a), port)
+}
+
+// ByNode reports whether r has Variables.
+func (r *Resolved) ByNode() bool {
+	return r.Ours && (r.InternalLocal || r.ExternalLocal || slices.ContainsFunc(r.Endpoints, func(es Endpoints) bool {
+		return es.Of(netip.IPv4Unspecified()).Hinted() || es.Of(netip.IPv6Unspecified()).Hinted()
+	}))
+}
+
+// Variables are the template variables of r on a node. Where there is no
+// endpoint for a way in there is no variable, so that the way in is not there.
+func (r *Resolved) Variables(n Node) map[string]string {
+	if !r.ByNode() {
+		return nil
+	}
+	out := map[string]string{}
+	for i, p := range r.Ports {
+		for f, any := range families() {
+			es := r.Endpoints[i].Of(any)
+			local := es.Local(n.Name)
+			if r.ExternalLocal {
+				r.assign(out, r.localVariable(p, f), local, r.external())
+			}
+			if r.InternalLocal {
+				r.assign(out, r.backendsVariable(p, f), local, r.ClusterIPs)
+			} else if es.Hinted() {
+				r.assign(out, r.backendsVariable(p, f), es.ClusterFrom(n), r.ClusterIPs)
+			}
+		}
+	}
+	return out
+}
+
+// assign sets the variable of endpoints, and those of the IPv6 addresses at
+// which they are reached.
+func (r *Resolved) assign(out map[string]string, name string, es Endpoints, at []netip.Addr) {
+	if len(es) == 0 {
+		return
+	}
+	out[name] = backends(es)
+	for _, a := range at {
+		if !a.Is4() && !es[0].Addr.Is4() {
+			out[r.addressVariable(a)] = a.String()
+		}
+	}
+}
+
+// returnPriority is that of the policies that returns makes. It is above those
+// that pin subnets to gateways.
+const returnPriority = 3000
+
+// returns returns the policies that lead replies to clients outside back to the
+// host where they came in: there the address was changed, and nowhere else can
+// it be changed back. With the policy Local that is the endpoint's own host.
+func (r *Resolved) returns(at Surroundings) []nb.Row {
+	type group struct {
+		node, hop string
+		protocol  corev1.Protocol
+		port      uint16
+		f         int
+	}
+	from := map[group][]string{}
+	for i, p := range r.Ports {
+		for _, e := range r.Endpoints[i] {
+			f := family(e.Addr)
+			hop := slices.IndexFunc(at.Returns[e.Node], func(a netip.Addr) bool { return family(a) == f })
+			if hop < 0 || !inside(e.Addr, at.Subnets) {
+				continue // the host itself answers, or nobody can
+			}
+			g := group{e.Node, at.Returns[e.Node][hop].String(), p.Protocol, e.Port, f}
+			if !slices.Contains(from[g], e.Addr.String()) {
+				from[g] = append(from[g], e.Addr.String())
+			}
+		}
+	}
+	ids := map[string]group{}
+	for g := range from {
+		ids[fmt.Sprintf("%s/%s/%d/return%d/%s", r.Unit(), strings.ToLower(string(g.protocol)), g.port, 4+2*g.f, g.node)] = g
+	}
+	var rows []nb.Row
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		g := ids[id]
+		slices.Sort(from[g])
+		ip := fmt.Sprintf("ip%d", 4+2*g.f)
+		match := fmt.Sprintf("%s.src == {%s} && %s.src == %d", ip, strings.Join(from[g], ", "), strings.ToLower(string(g.protocol)), g.port)
+		if in := ipnet.Join(sameFamily(at.Inside, g.f)); in != "" {
+			match += fmt.Sprintf(" && %s.dst != {%s}", ip, strings.ReplaceAll(in, ",", ", "))
+		}
+		rows = append(rows, nb.Row{
+			Table: nbdb.LogicalRouterPolicyTable, ID: id,
+			Model: &nbdb.LogicalRouterPolicy{Priority: returnPriority, Match: match, Action: nbdb.LogicalRouterPolicyActionReroute, Nexthops: []string{g.hop}},
+			In:    []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: names.ClusterRouter, Column: "policies"}},
+		})
+	}
+	return rows
+}
+
+func inside(a netip.Addr, subnets []netip.Prefix) bool {
+	return slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+func sameFamily(subnets []netip.Prefix, f int) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range subnets {
+		if family(s.Addr()) == f {
+			out = append(out, s)
+		}
+	}
+	return out
+}

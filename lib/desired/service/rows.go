@@ -1,0 +1,238 @@
+package service
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+)
+
+// Surroundings are what the rows of Services depend on beside the Service.
+type Surroundings struct {
+	// Subnets are those of all pods.
+	Subnets []netip.Prefix
+	// Addresses is how many addresses of IPv4 and of IPv6 the host with the most
+	// has: see Variable.
+	Addresses [2]int
+	// Returns are, by node, where replies to clients outside must go: to the
+	// gateway of the same host, or to the host itself.
+	Returns map[string][]netip.Addr
+	// Inside are the subnets whose traffic Returns is not for.
+	Inside []netip.Prefix
+}
+
+// family is the index of an address family in arrays: IPv4, IPv6.
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}
+
+// families are one address of each family.
+func families() [2]netip.Addr { return [2]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} }
+
+// maxAffinity is the longest affinity that OVN has, in seconds: ovn-nb(5).
+const maxAffinity = 65535
+
+// Rows returns the load balancers of r, whatever the number of nodes at most
+// three for each protocol and family:
+//
+//	service/NS/NAME/tcp          cluster addresses, and addresses outside
+//	service/NS/NAME/tcp/node4    what differs by node: NodePorts, nearest endpoints
+//	service/NS/NAME/tcp/local4   the ways in through gateways of policy Local
+//
+// Problems that show here only are added to r.
+func (r *Resolved) Rows(at Surroundings) []nb.Row {
+	if !r.Ours {
+		return nil
+	}
+	var rows []nb.Row
+	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
+		if slices.ContainsFunc(r.Ports, func(p Port) bool { return p.Protocol == protocol }) {
+			rows = append(rows, r.balancers(protocol, at)...)
+		}
+	}
+	if r.ExternalLocal {
+		rows = append(rows, r.returns(at)...)
+	}
+	if r.Affinity > maxAffinity {
+		r.problem("AffinityShortened", "sessionAffinity timeout %d s of service %s is longer than OVN can remember: it is %d s", r.Affinity, r.Key, maxAffinity)
+	}
+	return rows
+}
+
+// vips are the ways in of one load balancer, and their backends.
+type vips map[string]string
+
+// A set is the load balancers of one protocol.
+type set struct {
+	plain       vips
+	node, local [2]vips // by family
+}
+
+// balancers returns the load balancers of one protocol.
+func (r *Resolved) balancers(protocol corev1.Protocol, at Surroundings) []nb.Row {
+	s := set{plain: vips{}, node: [2]vips{{}, {}}, local: [2]vips{{}, {}}}
+	for _, a := range r.ClusterIPs {
+		s.plain[a.String()] = "" // other ports are refused, at once
+	}
+	for i, p := range r.Ports {
+		if p.Protocol == protocol {
+			r.addCluster(&s, p, r.Endpoints[i])
+			r.addExternal(&s, p, r.Endpoints[i], at)
+			r.addNodePort(&s, p, r.Endpoints[i], at)
+		}
+	}
+	// Where the ways in through gateways are others, the rest is for switches.
+	group := names.LoadBalancerGroup
+	if r.ExternalLocal {
+		group = names.SwitchLoadBalancerGroup
+	}
+	name := r.balancerName(protocol)
+	rows := []nb.Row{r.balancer(name, protocol, group, s.plain)}
+	for f, suffix := range []string{"4", "6"} {
+		if len(s.node[f]) > 0 {
+			rows = append(rows, template(r.balancer(name+"/node"+suffix, protocol, group, s.node[f]), f))
+		}
+		if len(s.local[f]) > 0 {
+			row := template(r.balancer(name+"/local"+suffix, protocol, names.GatewayLoadBalancerGroup, s.local[f]), f)
+			row.Model.(*nbdb.LoadBalancer).Options["skip_snat"] = "true"
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+func (r *Resolved) balancerName(protocol corev1.Protocol) string {
+	return string(r.Unit()) + "/" + strings.ToLower(string(protocol))
+}
+
+// addCluster adds the cluster addresses of a port.
+func (r *Resolved) addCluster(s *set, p Port, es Endpoints) {
+	for _, a := range r.ClusterIPs {
+		switch f := family(a); {
+		case !r.Has(Claim{a, p.Protocol, p.Port}):
+		case r.byNode(es.Of(a)):
+			s.node[f][r.templateKey(a, p.Port)] = "^" + r.backendsVariable(p, f)
+		default:
+			s.plain[key(a, p.Port)] = backends(es.Of(a).Cluster())
+		}
+	}
+}
+
+// byNode reports whether nodes differ in which endpoints a cluster address has.
+func (r *Resolved) byNode(es Endpoints) bool { return r.InternalLocal || es.Hinted() }
+
+// addExternal adds the addresses outside of a port. Pods reach all endpoints
+// there, whatever the external traffic policy.
+func (r *Resolved) addExternal(s *set, p Port, es Endpoints, at Surroundings) {
+	for _, a := range r.external() {
+		f := family(a)
+		if !r.Has(Claim{a, p.Protocol, p.Port}) || slices.Contains(r.ClusterIPs, a) {
+			continue
+		}
+		if i := slices.IndexFunc(at.Subnets, func(n netip.Prefix) bool { return n.Contains(a) }); i >= 0 {
+			r.problem("BadServiceAddress", "address %s of service %s lies in the cluster subnet %s: give one from outside the cluster", a, r.Key, at.Subnets[i])
+			continue
+		}
+		s.plain[key(a, p.Port)] = backends(es.Of(a).Cluster())
+		if !r.admits(a, at.Subnets) {
+			s.plain[key(a, p.Port)] = ""
+		}
+		if r.ExternalLocal {
+			s.local[f][r.templateKey(a, p.Port)] = "^" + r.localVariable(p, f)
+		}
+	}
+}
+
+// admits reports whether all of the subnets of a's family may connect to a. Only
+// addresses of a load balancer are restricted.
+func (r *Resolved) admits(a netip.Addr, subnets []netip.Prefix) bool {
+	if len(r.SourceRanges) == 0 || slices.Contains(r.ExternalIPs, a) {
+		return true
+	}
+	return !slices.ContainsFunc(subnets, func(s netip.Prefix) bool {
+		return ipnet.SameFamily(s.Addr(), a) && !ipnet.Within([]netip.Prefix{s}, r.SourceRanges)
+	})
+}
+
+// addNodePort adds the NodePort of a port, on every address of every host.
+func (r *Resolved) addNodePort(s *set, p Port, es Endpoints, at Surroundings) {
+	if p.NodePort == 0 || !r.Has(Claim{netip.Addr{}, p.Protocol, p.NodePort}) {
+		return
+	}
+	for f, any := range families() {
+		if !slices.ContainsFunc(r.ClusterIPs, func(a netip.Addr) bool { return family(a) == f }) {
+			continue // the Service does not have the family
+		}
+		for i := range at.Addresses[f] {
+			k := "^" + AddressVariable(f, i) + ":" + strconv.Itoa(int(p.NodePort))
+			s.node[f][k] = backends(es.Of(any).Cluster())
+			if r.ExternalLocal {
+				s.local[f][k] = "^" + r.localVariable(p, f)
+			}
+		}
+	}
+}
+
+// key is the key of a way in: "192.0.2.1:80", "[2001:db8::1]:80".
+func key(a netip.Addr, port uint16) string { return netip.AddrPortFrom(a, port).String() }
+
+// backends is the value of a way in.
+func backends(es Endpoints) string {
+	out := make([]string, len(es))
+	for i, e := range es {
+		out[i] = e.AddrPort().String()
+	}
+	return strings.Join(out, ",")
+}
+
+// balancer returns a load balancer in a group.
+func (r *Resolved) balancer(name string, protocol corev1.Protocol, group string, v vips) nb.Row {
+	lower := strings.ToLower(string(protocol))
+	lb := &nbdb.LoadBalancer{Name: name, Protocol: &lower, Vips: v, Options: map[string]string{"reject": "true"}}
+	if r.Affinity > 0 {
+		lb.Options["affinity_timeout"] = strconv.Itoa(min(r.Affinity, maxAffinity))
+	}
+	if protocol == corev1.ProtocolUDP {
+		// A client that goes on with the same port would talk to the endpoint that
+		// is gone. What is connected notices by itself.
+		lb.Options["ct_flush"] = "true"
+	}
+	return nb.Row{
+		Table: nbdb.LoadBalancerTable, ID: name, Model: lb,
+		In: []nb.Ref{{Table: nbdb.LoadBalancerGroupTable, ID: group, Column: "load_balancer"}},
+	}
+}
+
+// template makes a load balancer one whose ways in and backends name variables
+// of the host. OVN 23.03 has no affinity there: a hash of both addresses leads a
+// client to the same endpoint as long as the endpoints stay.
+func template(row nb.Row, f int) nb.Row {
+	lb := row.Model.(*nbdb.LoadBalancer)
+	lb.Options["template"] = "true"
+	lb.Options["address-family"] = fmt.Sprintf("ipv%d", 4+2*f)
+	if lb.Options["affinity_timeout"] != "" {
+		delete(lb.Options, "affinity_timeout")
+		lb.SelectionFields = []string{nbdb.LoadBalancerSelectionFieldsIPDst, nbdb.LoadBalancerSelectionFieldsIPSrc}
+	}
+	return row
+}
+
+// VariablesRow returns the row that gives a host, which is known by its
+// system-id, its variables.
+func VariablesRow(chassis string, variables map[string]string) nb.Row {
+	return nb.Row{
+		Table: nbdb.ChassisTemplateVarTable, ID: chassis, Adopt: true,
+		Model: &nbdb.ChassisTemplateVar{Chassis: chassis, Variables: variables},
+	}
+}

@@ -1,0 +1,391 @@
+package desired
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+)
+
+// services is the part of the World that Services are made of.
+type services struct {
+	all    map[service.Key]*serviceState
+	owners map[sliceKey]service.Key // of endpoint slices
+	claims service.Claims
+	byNode map[service.Key]bool // have variables
+	zones  map[string]string    // by node
+	around service.Surroundings
+	shared map[string]string // one copy of each string that endpoints share
+}
+
+// A serviceState is a Service and its slices, one of which may be missing.
+type serviceState struct {
+	service.Service // Ours is false until the Service is known
+	known           bool
+	slices          map[string]service.Slice
+}
+
+type sliceKey struct{ namespace, name string }
+
+func newServices() services {
+	return services{
+		all: map[service.Key]*serviceState{}, owners: map[sliceKey]service.Key{}, byNode: map[service.Key]bool{},
+		zones: map[string]string{}, shared: map[string]string{},
+	}
+}
+
+func (w *World) serviceState(k service.Key) *serviceState {
+	s := w.services.all[k]
+	if s == nil {
+		s = &serviceState{slices: map[string]service.Slice{}}
+		s.Key = k
+		w.services.all[k] = s
+	}
+	return s
+}
+
+func (w *World) putService(s service.Service) []nb.Unit {
+	return w.changeService(s.Key, func() []service.Key {
+		state := w.serviceState(s.Key)
+		state.Service, state.known = s, true
+		return w.services.claims.Put(s)
+	})
+}
+
+func (w *World) removeService(k service.Key) []nb.Unit {
+	if s := w.services.all[k]; s == nil || !s.known {
+		return nil
+	}
+	return w.changeService(k, func() []service.Key {
+		state := w.services.all[k]
+		state.Service, state.known = service.Service{Key: k}, false
+		return w.services.claims.Remove(k)
+	})
+}
+
+func (w *World) putSlice(from *discoveryv1.EndpointSlice) []nb.Unit {
+	name, k, ok := service.SliceKey(from)
+	id := sliceKey{from.Namespace, name}
+	var touched []nb.Unit
+	if was, had := w.services.owners[id]; had && (!ok || was != k) {
+		touched = w.removeSlice(id)
+	}
+	if !ok {
+		return touched
+	}
+	return append(touched, w.changeService(k, func() []service.Key {
+		w.serviceState(k).slices[name] = service.NewSlice(from, w.services.share)
+		w.services.owners[id] = k
+		return nil
+	})...)
+}
+
+func (w *World) removeSlice(id sliceKey) []nb.Unit {
+	k, ok := w.services.owners[id]
+	if !ok {
+		return nil
+	}
+	return w.changeService(k, func() []service.Key {
+		delete(w.services.all[k].slices, id.name)
+		delete(w.services.owners, id)
+		return nil
+	})
+}
+
+// replaceServices records objs as all Services or all endpoint slices.
+func (w *World) replaceServices(example any, objs []any) []nb.Unit {
+	gone := map[sliceKey]any{}
+	switch example.(type) {
+	case *corev1.Service:
+		for k, s := range w.services.all {
+			if s.known {
+				gone[sliceKey{k.Namespace, k.Name}] = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name}}
+			}
+		}
+	default:
+		for k := range w.services.owners {
+			gone[k] = &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: k.namespace, Name: k.name}}
+		}
+	}
+	var touched []nb.Unit
+	for _, o := range objs {
+		m := o.(metav1.Object)
+		delete(gone, sliceKey{m.GetNamespace(), m.GetName()})
+		touched = append(touched, w.Put(o)...)
+	}
+	for _, o := range gone {
+		touched = append(touched, w.Remove(o)...)
+	}
+	return touched
+}
+
+// share returns the one copy of a string that is kept.
+func (s *services) share(text string) string {
+	if one, ok := s.shared[text]; ok {
+		return one
+	}
+	text = strings.Clone(text)
+	s.shared[text] = text
+	return text
+}
+
+// changeService makes a change that concerns one Service, which returns what
+// others it concerns, and says which units that touches: theirs, and those of
+// the hosts whose variables are others then.
+func (w *World) changeService(k service.Key, change func() []service.Key) []nb.Unit {
+	before := w.variablesOf(k)
+	touched := []nb.Unit{k.Unit()}
+	for _, other := range change() {
+		touched = append(touched, other.Unit())
+	}
+	if s := w.services.all[k]; !s.known && len(s.slices) == 0 {
+		delete(w.services.all, k)
+	}
+	r := w.resolved(k)
+	if delete(w.services.byNode, k); r.ByNode() {
+		w.services.byNode[k] = true
+	}
+	after := w.variablesOf(k)
+	for id := range w.chassis() {
+		if !maps.Equal(before[id], after[id]) {
+			touched = append(touched, ChassisUnit(id))
+		}
+	}
+	return touched
+}
+
+// variablesOf are the variables of a Service, by chassis.
+func (w *World) variablesOf(k service.Key) map[string]map[string]string {
+	if !w.services.byNode[k] {
+		return nil
+	}
+	r := w.resolved(k)
+	out := map[string]map[string]string{}
+	for id, c := range w.chassis() {
+		out[id] = r.Variables(w.serviceNode(c.node))
+	}
+	return out
+}
+
+// resolved joins a Service and its slices.
+func (w *World) resolved(k service.Key) service.Resolved {
+	s := w.services.all[k]
+	if s == nil || !s.known {
+		return service.Resolved{}
+	}
+	r := service.Resolve(s.Service, slices.Collect(maps.Values(s.slices)))
+	r.LoseTo(w.services.claims.Lost(k))
+	return r
+}
+
+// Service returns the Service that is unit u, with its endpoints.
+func (w *World) Service(u nb.Unit) (service.Resolved, bool) {
+	k, ok := service.KeyOf(u)
+	if s := w.services.all[k]; !ok || s == nil || !s.known {
+		return service.Resolved{}, false
+	}
+	return w.resolved(k), true
+}
+
+// serviceRows returns the load balancers of a Service. What can be done is done;
+// the rest is the Problem.
+func (w *World) serviceRows(k service.Key) ([]nb.Row, error) {
+	r := w.resolved(k)
+	rows := r.Rows(w.services.around)
+	if len(r.Problems) == 0 {
+		return rows, nil
+	}
+	p := &Problem{Reason: r.Problems[0].Reason}
+	for i, one := range r.Problems {
+		if i == maxProblems {
+			p.Message += fmt.Sprintf("; and %d more", len(r.Problems)-i)
+			break
+		}
+		p.Message += strings.Repeat("; ", min(i, 1)) + one.Message
+	}
+	return rows, p
+}
+
+// maxProblems is how many problems of one Service are told: an Event has room
+// for 1024 characters.
+const maxProblems = 4
+
+func (w *World) serviceNode(node string) service.Node {
+	return service.Node{Name: node, Zone: w.services.zones[node]}
+}
+
+// putZone records the zone of a node and returns the unit of its host if that
+// touches it: hints of endpoints are about zones.
+func (w *World) putZone(node, zone string) []nb.Unit {
+	if w.services.zones[node] == zone {
+		return nil
+	}
+	if w.services.zones[node] = w.services.share(zone); zone == "" {
+		delete(w.services.zones, node)
+	}
+	return w.chassisUnits(names.NodeSwitch(node))
+}
+
+// movedHost returns what it touches that a node has other addresses.
+func (w *World) movedHost(sw string) []nb.Unit {
+	return append(w.lookAround(), w.chassisUnits(sw)...)
+}
+
+// chassisUnits returns the unit of a node's host, if it is known.
+func (w *World) chassisUnits(sw string) []nb.Unit {
+	var units []nb.Unit
+	for id, c := range w.chassis() {
+		if c.node == sw {
+			units = append(units, ChassisUnit(id))
+		}
+	}
+	return units
+}
+
+// lookAround computes anew what Services depend on beside themselves, and
+// returns the units of those to which it makes a difference.
+func (w *World) lookAround() []nb.Unit {
+	old, now := w.services.around, service.Surroundings{
+		Subnets: w.cluster.Subnets, Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Returns: map[string][]netip.Addr{},
+	}
+	for node, subnets := range w.cluster.Nodes {
+		for _, p := range topology.ManagementPort(subnets).IPs {
+			now.Returns[node] = append(now.Returns[node], p.Addr())
+		}
+	}
+	for _, c := range w.chassis() {
+		for f, addrs := range w.addresses(c) {
+			now.Addresses[f] = max(now.Addresses[f], len(addrs))
+		}
+		for _, g := range c.gateways {
+			if gw := w.cluster.Gateways[g]; now.Returns[c.node] != nil && gw.Mode != topology.Local {
+				now.Returns[c.node] = gw.Join
+			}
+		}
+	}
+	w.services.around = now
+	all := !slices.Equal(old.Inside, now.Inside) || old.Addresses != now.Addresses
+	some := !maps.EqualFunc(old.Returns, now.Returns, slices.Equal)
+	var touched []nb.Unit
+	for k, s := range w.services.all {
+		if all || some && s.ExternalLocal {
+			touched = append(touched, k.Unit())
+		}
+	}
+	return touched
+}
+
+// A chassis is a host of OVN: a node, gateways, or both.
+type chassis struct {
+	node     string // "" if it is none
+	gateways []string
+}
+
+// chassis lists the hosts of the topology by their system-id.
+func (w *World) chassis() map[string]chassis {
+	out := map[string]chassis{}
+	for node, id := range w.cluster.Chassis {
+		if w.cluster.Nodes[node] != nil {
+			out[id] = chassis{node: node}
+		}
+	}
+	for _, name := range w.cluster.GatewayNames() {
+		g := w.cluster.Gateways[name]
+		c := out[g.Chassis]
+		if c.node == "" {
+			c.node = g.Node
+		}
+		c.gateways = append(c.gateways, name)
+		out[g.Chassis] = c
+	}
+	return out
+}
+
+// addresses are the addresses of a host, by family, at which NodePorts are
+// reached.
+func (w *World) addresses(c chassis) (out [2][]netip.Addr) {
+	add := func(a netip.Addr) {
+		f := 0
+		if !a.Is4() {
+			f = 1
+		}
+		if !slices.Contains(out[f], a) {
+			out[f] = append(out[f], a)
+		}
+	}
+	for _, a := range w.hosts[c.node] {
+		if !service.Usable(a) {
+			continue
+		}
+		add(a)
+	}
+	for _, name := range c.gateways {
+		if g := w.cluster.Gateways[name]; g.Mode != topology.Local {
+			for _, p := range g.IPs {
+				add(p.Addr())
+			}
+		}
+	}
+	return out
+}
+
+// ChassisPrefix starts the units of hosts.
+const ChassisPrefix = "chassis/"
+
+// ChassisUnit is the unit that owns the variables of a host, which is known by
+// its system-id.
+func ChassisUnit(id string) nb.Unit { return nb.Unit(ChassisPrefix + id) }
+
+// chassisOf is the inverse of ChassisUnit. It reports false for units of other
+// kinds.
+func chassisOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), ChassisPrefix) }
+
+// chassisRows returns the variables of a host.
+func (w *World) chassisRows(id string) []nb.Row {
+	c, ok := w.chassis()[id]
+	if !ok {
+		return nil
+	}
+	variables := map[string]string{}
+	for f, addrs := range w.addresses(c) {
+		for i, a := range addrs {
+			variables[service.AddressVariable(f, i)] = a.String()
+		}
+	}
+	for k := range w.services.byNode {
+		r := w.resolved(k)
+		maps.Copy(variables, r.Variables(w.serviceNode(c.node)))
+	}
+	if len(variables) == 0 {
+		return nil
+	}
+	return []nb.Row{service.VariablesRow(id, variables)}
+}
+
+// changedChassis returns the units of hosts that are new, gone or others.
+func (w *World) changedChassis(old map[string]chassis) []nb.Unit {
+	now := w.chassis()
+	var touched []nb.Unit
+	for id := range maps.Keys(merged(old, now)) {
+		if o, n := old[id], now[id]; o.node != n.node || len(o.gateways) > 0 || len(n.gateways) > 0 {
+			touched = append(touched, ChassisUnit(id))
+		}
+	}
+	return touched
+}
+
+func merged[K comparable, V any](a, b map[K]V) map[K]V {
+	out := maps.Clone(a)
+	maps.Copy(out, b)
+	return out
+}

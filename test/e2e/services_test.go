@@ -1,0 +1,134 @@
+package e2e
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/probe"
+	"ovn-k8s/test/world"
+)
+
+// service creates a Service of both families, with port 80 of TCP and UDP, for
+// the pods whose names start with its name and a dash. It is deleted at the end
+// of the test.
+func service(t *testing.T, name string, edit func(*corev1.Service)) *corev1.Service {
+	t.Helper()
+	both := corev1.IPFamilyPolicyRequireDualStack
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: corev1.ServiceSpec{
+			IPFamilyPolicy: &both, Selector: map[string]string{"app": name},
+			Ports: []corev1.ServicePort{
+				{Name: "tcp", Protocol: corev1.ProtocolTCP, Port: 80, TargetPort: intstr.FromInt32(kubelet.DefaultPort)},
+				{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: intstr.FromInt32(kubelet.DefaultPort)},
+			},
+		},
+	}
+	if edit != nil {
+		edit(s)
+	}
+	api := cluster.Kube.Client().CoreV1().Services("default")
+	s, err := api.Create(t.Context(), s, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := api.Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		var left string
+		eventually(t, "nothing of the Service is left", func() bool {
+			left, err = cluster.Central.NBCtl("--bare", "--columns=name", "find", "load_balancer", "external_ids:ovn-k8s-owner=service/default/"+name)
+			return err == nil && left == ""
+		}, &left)
+	})
+	return s
+}
+
+func addrs(texts []string) (out []netip.Addr) {
+	for _, t := range texts {
+		out = append(out, netip.MustParseAddr(t))
+	}
+	return out
+}
+
+// waysTo are the ways of TCP and UDP from an endpoint to a port of addresses.
+func waysTo(from world.Endpoint, to []netip.Addr, port int, answers []world.Endpoint, seen []netip.Addr) (ways []world.Way) {
+	for _, a := range to {
+		for _, network := range []string{"tcp", "udp"} {
+			ways = append(ways, world.Way{
+				Row: from.Name, Column: "service", From: from, Network: network,
+				Address: probe.Address(a, port), Answers: answers, Seen: seen,
+			})
+		}
+	}
+	return ways
+}
+
+// hosts are all nodes as those who ask.
+func hosts() (out []world.Endpoint) {
+	for _, n := range cluster.Nodes {
+		out = append(out, world.Endpoint{Name: n.Name, Netns: n.Netns(), Addresses: n.Management})
+	}
+	return out
+}
+
+func TestClusterIPs(t *testing.T) {
+	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "client": "minion1", "far": "master"})
+	s := service(t, "web", nil)
+	to, backends := addrs(s.Spec.ClusterIPs), []world.Endpoint{p["web-a"], p["web-b"]}
+	var ways []world.Way
+	for _, from := range append(hosts(), p["client"], p["far"]) {
+		ways = append(ways, waysTo(from, to, 80, backends, from.Addresses)...)
+	}
+	for _, from := range backends { // itself sees the Service's own address
+		ways = append(ways, waysTo(from, to, 80, backends, slices.Concat(from.Addresses, to))...)
+	}
+	try(t, ways)
+}
+
+// What nobody answers is refused, and at once: a Service without endpoints, and
+// a port that a Service does not have.
+func TestNoEndpointsAreRefusedAtOnce(t *testing.T) {
+	p := pods(t, map[string]string{"client": "minion1", "web-a": "minion2"})
+	empty, web := service(t, "empty", nil), service(t, "web", nil)
+	try(t, waysTo(p["client"], addrs(web.Spec.ClusterIPs), 80, []world.Endpoint{p["web-a"]}, p["client"].Addresses))
+	for _, from := range append(hosts(), p["client"]) {
+		for _, a := range addrs(empty.Spec.ClusterIPs) {
+			refused(t, from, netip.AddrPortFrom(a, 80))
+		}
+		for _, a := range addrs(web.Spec.ClusterIPs) {
+			refused(t, from, netip.AddrPortFrom(a, 81))
+		}
+	}
+}
+
+// refused checks that TCP and UDP are refused within 100 ms. The first try may
+// wait for a neighbour, or for the Service itself.
+func refused(t *testing.T, from world.Endpoint, to netip.AddrPort) {
+	t.Helper()
+	for _, network := range []string{"tcp", "udp"} {
+		p := probe.Probe{Netns: from.Netns, Network: network, Address: to}
+		var what string
+		eventually(t, p.String()+" from "+from.Name+" is refused", func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			start := time.Now()
+			answer, err := p.Once(ctx)
+			took := time.Since(start)
+			if what = answer; err != nil {
+				what = err.Error()
+			}
+			return err != nil && strings.Contains(what, "refused") && took < 100*time.Millisecond
+		}, &what)
+	}
+}
