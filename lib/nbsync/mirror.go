@@ -1,6 +1,7 @@
 package nbsync
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
@@ -73,22 +74,41 @@ func (m *mirror) refresh(c *cache.TableCache) {
 			if old == row {
 				continue
 			}
-			if known {
-				m.forget(name, uuid, old)
-			}
-			m.learn(name, uuid, row)
+			m.replace(name, uuid, old, row)
 		}
 		if gone == 0 {
 			continue
 		}
 		for uuid, row := range t.rows {
 			if now[uuid] == nil {
-				m.forget(name, uuid, row)
+				m.replace(name, uuid, row, nil)
 			}
 		}
 	}
 }
 
+// replace takes in that a row is another one now, or that it appeared (old is
+// nil) or went (row is nil).
+func (m *mirror) replace(name, uuid string, old, row model.Model) {
+	if old != nil {
+		m.forget(name, uuid, old)
+	}
+	if row != nil {
+		m.learn(name, uuid, row)
+	}
+	for _, column := range m.tables[name].refs {
+		at := location{name, uuid, column}
+		gone, come := changes(refs(old, column), refs(row, column))
+		for _, child := range gone {
+			take(m.referrers, child, at)
+		}
+		for _, child := range come {
+			m.referrers[child] = append(m.referrers[child], at)
+		}
+	}
+}
+
+// learn notes who a row is.
 func (m *mirror) learn(name, uuid string, row model.Model) {
 	t := m.of[name]
 	t.rows[uuid] = row
@@ -98,13 +118,9 @@ func (m *mirror) learn(name, uuid string, row model.Model) {
 	} else {
 		t.strangers[nameOf(row)] = append(t.strangers[nameOf(row)], uuid)
 	}
-	for _, column := range m.tables[name].refs {
-		for _, child := range refs(row, column) {
-			m.referrers[child] = append(m.referrers[child], location{name, uuid, column})
-		}
-	}
 }
 
+// forget is the opposite of learn.
 func (m *mirror) forget(name, uuid string, row model.Model) {
 	t := m.of[name]
 	delete(t.rows, uuid)
@@ -116,11 +132,31 @@ func (m *mirror) forget(name, uuid string, row model.Model) {
 			delete(t.ids, id)
 		}
 	}
-	for _, column := range m.tables[name].refs {
-		for _, child := range refs(row, column) {
-			take(m.referrers, child, location{name, uuid, column})
-		}
+}
+
+// changes compares two sets. Mostly a few members of many changed, and the
+// cache keeps the order of the others.
+func changes(old, now []string) (gone, come []string) {
+	for len(old) > 0 && len(now) > 0 && old[0] == now[0] {
+		old, now = old[1:], now[1:]
 	}
+	for len(old) > 0 && len(now) > 0 && old[len(old)-1] == now[len(now)-1] {
+		old, now = old[:len(old)-1], now[:len(now)-1]
+	}
+	if len(old) == 0 || len(now) == 0 {
+		return old, now
+	}
+	left := make(map[string]bool, len(old))
+	for _, v := range old {
+		left[v] = true
+	}
+	for _, v := range now {
+		if !left[v] {
+			come = append(come, v)
+		}
+		delete(left, v)
+	}
+	return slices.Collect(maps.Keys(left)), come
 }
 
 // take removes v from the list of key k.

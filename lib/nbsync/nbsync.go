@@ -242,24 +242,54 @@ func (p *Plan) guard(g Guard) (ovsdb.Operation, error) {
 }
 
 // Handler returns a handler of cache events that calls changed with the unit of
-// each of our rows that somebody changed or deleted. Rows that appear are not
-// reported. changed must not block.
-func Handler(changed func(nb.Unit)) cache.EventHandler {
+// each of our rows that somebody changed or deleted, or took out of one. Rows
+// that appear are not reported. changed must not block.
+func (s *Sync) Handler(changed func(nb.Unit)) cache.EventHandler {
 	tables := owned()
+	gone := func(t *table, before, after model.Model) {
+		for column, of := range t.loose {
+			lost, _ := changes(refs(before, column), refs(after, column))
+			for _, uuid := range lost {
+				if u := s.owner(of, uuid); u != "" {
+					changed(u)
+				}
+			}
+		}
+	}
 	return &cache.EventHandlerFuncs{
 		UpdateFunc: func(name string, before, after model.Model) {
 			t := tables[name]
 			u, _ := ownerOf(before)
-			if t != nil && u != "" && t.differ(before, after) {
+			if t == nil || u == "" {
+				return
+			}
+			if t.differ(before, after) {
 				changed(u)
 			}
+			gone(t, before, after)
 		},
 		DeleteFunc: func(name string, m model.Model) {
-			if u, _ := ownerOf(m); tables[name] != nil && u != "" {
+			t := tables[name]
+			if u, _ := ownerOf(m); t != nil && u != "" {
 				changed(u)
+				gone(t, m, nil)
 			}
 		},
 	}
+}
+
+// owner is the unit of a row, "" if the row is not ours or not there.
+func (s *Sync) owner(table, uuid string) nb.Unit {
+	c, err := s.cache()
+	if err != nil {
+		return "" // everything is dirty then
+	}
+	row := c.Table(table).Row(uuid)
+	if row == nil {
+		return ""
+	}
+	u, _ := ownerOf(row)
+	return u
 }
 
 // differ reports whether two states of a row differ in what is ours.

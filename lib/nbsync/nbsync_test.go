@@ -15,8 +15,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/desired/topology"
@@ -26,6 +28,7 @@ import (
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/test/need"
+	"ovn-k8s/test/oracle"
 	"ovn-k8s/test/ovntest"
 )
 
@@ -82,8 +85,11 @@ func dump(db *ovsdb.DB) string {
 	byUUID := map[string]string{}
 	for _, table := range ovsdb.NBTables() {
 		for uuid, m := range db.Client().Cache().Table(table).RowsShallow() {
-			if f := reflect.ValueOf(m).Elem().FieldByName("Name"); f.IsValid() {
+			v := reflect.ValueOf(m).Elem()
+			if f := v.FieldByName("Name"); f.IsValid() && f.Kind() == reflect.String {
 				byUUID[uuid] = f.String()
+			} else if f := v.FieldByName("ExternalIDs"); f.IsValid() {
+				byUUID[uuid] = f.Interface().(map[string]string)[names.ID]
 			}
 		}
 	}
@@ -137,15 +143,25 @@ func newPod(name, node string) *corev1.Pod {
 	}
 }
 
-// small is a world of two nodes with three pods each.
+// small is a world of two nodes with three pods each, all of them in a port group.
 func small(t testing.TB) *desired.World {
 	w := desired.NewWorld()
 	w.Put(cluster(t, 0, 1))
+	w.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Annotations: map[string]string{names.ACLLogging: `{"deny": "alert"}`}}})
+	w.Put(open80())
 	for i := range 6 {
 		w.Put(newPod(fmt.Sprint("p", i), fmt.Sprint("n", i%2)))
 	}
 	w.Settle()
 	return w
+}
+
+// open80 isolates the pods of a namespace but for one port.
+func open80() *networkingv1.NetworkPolicy {
+	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "open-80"}}
+	port := intstr.FromInt32(80)
+	p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{Ports: []networkingv1.NetworkPolicyPort{{Port: &port}}}}
+	return p
 }
 
 func TestApplyingTwiceChangesNothing(t *testing.T) {
@@ -199,7 +215,8 @@ func TestForeignRowsSurvive(t *testing.T) {
 	apply(t, s, rowsOf(w, w.Units()))
 	nbctl("ls-add", "theirs", "--", "lsp-add", "theirs", "their-port", "--", "lsp-add", "n0", "guest",
 		"--", "set", "logical_switch", "n0", "external_ids:color=blue", "other_config:mcast_snoop=true",
-		"--", "set", "logical_switch_port", "default_p0", "external_ids:color=red", "--", "lr-add", "their-router")
+		"--", "set", "logical_switch_port", "default_p0", "external_ids:color=red", "--", "lr-add", "their-router",
+		"--", "pg-add", "their_group", "default_p0", "--", "acl-add", "n0", "to-lport", "7", "tcp", "drop", "--", "acl-add", group(t, db), "to-lport", "8", "udp", "drop")
 	before := dump(db)
 	if changes := apply(t, s, rowsOf(w, w.Units())); len(changes) > 0 {
 		t.Fatalf("what others added was changed: %v", changes)
@@ -208,7 +225,16 @@ func TestForeignRowsSurvive(t *testing.T) {
 		t.Errorf("(-before +after):\n%s", diff)
 	}
 	all := map[nb.Unit][]nb.Row{}
-	for _, u := range w.Units() {
+	units := w.Units()
+	touched := w.Remove(open80())
+	apply(t, s, rowsOf(w, touched))
+	if got := nbctl("--bare", "--columns=ports", "list", "port_group"); len(strings.Fields(got)) != 1 {
+		t.Errorf("a pod that left our group is in %q, want theirs only", got)
+	}
+	if got := nbctl("--bare", "--columns=match", "list", "acl"); got != "tcp" {
+		t.Errorf("without policies there are ACLs %q, want theirs of the switch", got)
+	}
+	for _, u := range units {
 		all[u] = nil
 	}
 	apply(t, s, all)
@@ -224,7 +250,8 @@ func TestOurRowsReturn(t *testing.T) {
 	apply(t, s, rowsOf(w, w.Units()))
 	before := dump(db)
 	changed := make(chan nb.Unit, 100)
-	db.Handle(nbsync.Handler(func(u nb.Unit) { changed <- u }))
+	pg := group(t, db)
+	db.Handle(s.Handler(func(u nb.Unit) { changed <- u }))
 	for _, tt := range []struct {
 		command string
 		unit    nb.Unit
@@ -236,6 +263,13 @@ func TestOurRowsReturn(t *testing.T) {
 		{"lrp-del rtos-n0", "node/n0"},
 		{"ls-del join", "cluster"},
 		{"lr-del ovn_cluster_router", "cluster"},
+		{"pg-del " + pg, nb.Unit("group/" + pg)},
+		{"pg-del " + pg, "policy/default/open-80"},
+		{"pg-del " + pg, "pod/default/p3"},
+		{"clear port_group " + pg + " ports", "pod/default/p5"},
+		{"clear port_group " + pg + " acls", "policy/default/open-80"},
+		{"meter-del", "acl-logging"},
+		{"clear logical_switch n0 acls", "node-policy/n0"},
 		{"clear logical_switch n0 load_balancer_group", "node/n0"},
 		{"remove logical_router ovn_cluster_router external_ids ovn-k8s-node-n1", "cluster"},
 	} {
@@ -256,6 +290,16 @@ func TestOurRowsReturn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// group is the name of the only port group of ours.
+func group(t *testing.T, db *ovsdb.DB) string {
+	t.Helper()
+	for _, m := range db.Client().Cache().Table(nbdb.PortGroupTable).RowsShallow() {
+		return m.(*nbdb.PortGroup).Name
+	}
+	t.Fatal("there is no port group")
+	return ""
 }
 
 func TestAMovedRowLeavesItsOldParent(t *testing.T) {
@@ -430,11 +474,13 @@ func TestThePathDoesNotMatter(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			w := desired.NewWorld()
 			api := map[string]*corev1.Pod{}
+			policies := walk{oracle.Source{Rand: r}, map[string]any{}}
 			nodes := []int{0, 1, 2}
 			w.Put(cluster(t, nodes...))
 			dirty := map[nb.Unit]bool{topology.ClusterUnit: true, "node/n0": true, "node/n1": true, "node/n2": true}
 			for step := range 1000 {
 				mark(dirty, randomChange(t, r, w, api, &nodes))
+				mark(dirty, policies.change(w))
 				if r.IntN(5) > 0 && step < 999 {
 					continue // more of it goes into one transaction
 				}
@@ -452,6 +498,9 @@ func TestThePathDoesNotMatter(t *testing.T) {
 			w2.Put(cluster(t, nodes...))
 			for _, p := range api {
 				w2.Put(p)
+			}
+			for _, o := range policies.api {
+				w2.Put(o)
 			}
 			w2.Settle()
 			apply(t, s2, rowsOf(w2, w2.Units()))
@@ -482,9 +531,12 @@ func randomChange(t *testing.T, r *rand.Rand, w *desired.World, api map[string]*
 		}
 		return w.Put(cluster(t, *nodes...))
 	case p == nil:
-		p = newPod(name, fmt.Sprint("n", r.IntN(4)))
+		p = oracle.Source{Rand: r}.Pod("default", name, fmt.Sprint("n", r.IntN(4)))
 		p.UID = types.UID(fmt.Sprint(r.Int()))
 		api[name] = p
+		return w.Put(p)
+	case r.IntN(4) == 0:
+		p.Labels = oracle.Source{Rand: r}.Labels()
 		return w.Put(p)
 	case r.IntN(3) == 0:
 		p.Status.Phase = corev1.PodSucceeded
@@ -493,4 +545,32 @@ func randomChange(t *testing.T, r *rand.Rand, w *desired.World, api map[string]*
 		delete(api, name)
 		return w.Remove(p)
 	}
+}
+
+// A walk changes namespaces and policies.
+type walk struct {
+	oracle.Source
+	api map[string]any // as they are now
+}
+
+func (k walk) change(w *desired.World) []nb.Unit {
+	name := fmt.Sprint("policy", k.IntN(8))
+	switch k.IntN(8) {
+	case 0:
+		n := k.Namespace("default")
+		if k.IntN(2) == 0 {
+			n.Annotations = map[string]string{names.ACLLogging: `{"allow": "info", "deny": "alert"}`}
+		}
+		k.api["namespace"] = n
+		return w.Put(n)
+	case 1:
+		p := k.Policy("default", name)
+		k.api[name] = p
+		return w.Put(p)
+	case 2:
+		p := k.Policy("default", name)
+		delete(k.api, name)
+		return w.Remove(p)
+	}
+	return nil
 }

@@ -25,6 +25,9 @@ type table struct {
 	// refs are the set columns that refer to rows of the tables here: filled by
 	// nb.Row.In of those rows, or by nb.Row.Has of the row itself (has).
 	refs, has []string
+	// loose says of refs which do not keep rows alive, and what table those are
+	// of. A row may be in as many of them as there are, strangers' too.
+	loose map[string]string
 	// root tables keep rows that nothing refers to (isRoot in the schema).
 	root bool
 	// nameless tables have rows that are known by what they say, within the row
@@ -80,7 +83,7 @@ func owned() map[string]*table {
 			model: &nbdb.LogicalSwitch{}, root: true, kind: "logical switch",
 			columns: []string{"name"},
 			keys:    map[string][]string{"external_ids": {names.GatewayIP}, "other_config": {"subnet"}},
-			refs:    []string{"ports", "load_balancer_group"},
+			refs:    []string{"ports", "load_balancer_group", "acls"},
 			has:     []string{"load_balancer_group"},
 			fits:    switchFits,
 		},
@@ -92,6 +95,32 @@ func owned() map[string]*table {
 				"options":      {"router-port", names.IfaceIDVer},
 			},
 			fits: sameName,
+		},
+		nbdb.PortGroupTable: {
+			model: &nbdb.PortGroup{}, root: true, kind: "port group",
+			columns: []string{"name"},
+			keys:    map[string][]string{"external_ids": nil},
+			refs:    []string{"ports", "acls"},
+			loose:   map[string]string{"ports": nbdb.LogicalSwitchPortTable},
+			fits:    sameName,
+		},
+		nbdb.ACLTable: {
+			model: &nbdb.ACL{}, kind: "ACL", nameless: true,
+			columns: []string{"name", "priority", "direction", "match", "action", "log", "severity", "meter"},
+			keys:    map[string][]string{"options": {names.AfterLB}},
+			fits:    sameName,
+		},
+		nbdb.MeterTable: {
+			model: &nbdb.Meter{}, root: true, kind: "meter",
+			columns: []string{"name", "unit", "fair"},
+			refs:    []string{"bands"},
+			has:     []string{"bands"},
+			fits:    sameName,
+		},
+		nbdb.MeterBandTable: {
+			model: &nbdb.MeterBand{}, kind: "meter band", nameless: true,
+			columns: []string{"action", "rate"},
+			fits:    sameName,
 		},
 		nbdb.LoadBalancerGroupTable: {
 			model: &nbdb.LoadBalancerGroup{}, root: true, kind: "load balancer group",
@@ -174,6 +203,10 @@ func nameOf(m model.Model) string {
 			return "from " + m.IPPrefix
 		}
 		return m.RouteTable + "to " + m.IPPrefix
+	case *nbdb.ACL:
+		return fmt.Sprintf("%s %d: %s", m.Direction, m.Priority, m.Match)
+	case *nbdb.MeterBand:
+		return fmt.Sprintf("%s at %d", m.Action, m.Rate)
 	case *nbdb.LogicalRouterPolicy:
 		return fmt.Sprintf("%d: %s", m.Priority, m.Match)
 	}
@@ -217,8 +250,11 @@ func ours(key string, prefixes []string) bool {
 	return false
 }
 
-// refs returns the UUIDs in a set column.
+// refs returns the UUIDs in a set column, of no row none.
 func refs(m model.Model, column string) []string {
+	if m == nil {
+		return nil
+	}
 	uuids, _ := columnOf(m, column).Interface().([]string)
 	return uuids
 }

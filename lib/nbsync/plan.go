@@ -58,6 +58,7 @@ type Plan struct {
 	units   []nb.Unit             // all others, sorted
 	ops     []ovsdb.Operation     // the transaction
 	inserts map[string]string     // by table/ID: the named UUID of a row to create
+	created map[string]int        // by named UUID: which of ops creates the row
 	mutates map[location]*members // references to add and to take away
 	have    *mirror
 	mapper  mapper.Mapper
@@ -69,7 +70,7 @@ type members struct{ add, remove []string }
 // newPlan compares what units want with what the cache holds.
 func newPlan(c *cache.TableCache, have *mirror, want map[nb.Unit][]nb.Row) (*Plan, error) {
 	p := &Plan{
-		Failed: map[nb.Unit]error{}, inserts: map[string]string{}, mutates: map[location]*members{},
+		Failed: map[nb.Unit]error{}, inserts: map[string]string{}, created: map[string]int{}, mutates: map[location]*members{},
 		have: have, model: c.DatabaseModel(), mapper: c.Mapper(),
 	}
 	found := p.match(want)
@@ -206,6 +207,7 @@ func (p *Plan) insert(u nb.Unit, r nb.Row) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	p.created[uuid] = len(p.ops)
 	p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationInsert, Table: r.Table, UUIDName: uuid, Row: row})
 	return uuid, nil
 }
@@ -340,13 +342,19 @@ func (p *Plan) place(r nb.Row, uuid string, found map[tableID]string) (detail []
 	}
 	if len(r.In) > 0 {
 		for _, at := range have {
-			if !slices.Contains(want, at) {
+			if !slices.Contains(want, at) && !p.foreign(at) {
 				p.mutate(at).remove = append(p.mutate(at).remove, uuid)
 				detail = append(detail, "taken out of "+p.describe(at))
 			}
 		}
 	}
 	return append(detail, p.fill(r, uuid, found)...)
+}
+
+// foreign reports whether somebody else says who is in a column.
+func (p *Plan) foreign(at location) bool {
+	owner, _ := ownerOf(p.have.row(at.table, at.uuid))
+	return p.have.tables[at.table].loose[at.column] != "" && owner == ""
 }
 
 // fill makes the columns that r.Has names refer to those rows, and to no others
@@ -450,8 +458,14 @@ func (p *Plan) mutate(at location) *members {
 	return m
 }
 
-// addMutation adds the operation that changes the references in one column.
+// addMutation adds the operation that changes the references in one column. A
+// row that is created gets them at once: some columns must not be empty.
 func (p *Plan) addMutation(at location, m *members) {
+	if i, ok := p.created[p.named(at.uuid)]; ok {
+		have, _ := p.ops[i].Row[at.column].(ovsdb.OvsSet)
+		p.ops[i].Row[at.column] = ovsdb.OvsSet{GoSet: append(have.GoSet, p.uuidSet(m.add).GoSet...)}
+		return
+	}
 	var ms []ovsdb.Mutation
 	if len(m.remove) > 0 {
 		ms = append(ms, *ovsdb.NewMutation(at.column, ovsdb.MutateOperationDelete, p.uuidSet(m.remove)))

@@ -30,6 +30,7 @@ func NBTables() []string {
 func nbModels() map[string]model.Model {
 	return map[string]model.Model{
 		nbdb.ChassisTemplateVarTable:       &nbdb.ChassisTemplateVar{},
+		nbdb.ACLTable:                      &nbdb.ACL{},
 		nbdb.LoadBalancerTable:             &nbdb.LoadBalancer{},
 		nbdb.LoadBalancerGroupTable:        &nbdb.LoadBalancerGroup{},
 		nbdb.LogicalRouterTable:            &nbdb.LogicalRouter{},
@@ -38,7 +39,10 @@ func nbModels() map[string]model.Model {
 		nbdb.LogicalRouterStaticRouteTable: &nbdb.LogicalRouterStaticRoute{},
 		nbdb.LogicalSwitchTable:            &nbdb.LogicalSwitch{},
 		nbdb.LogicalSwitchPortTable:        &nbdb.LogicalSwitchPort{},
+		nbdb.MeterTable:                    &nbdb.Meter{},
+		nbdb.MeterBandTable:                &nbdb.MeterBand{},
 		nbdb.NATTable:                      &nbdb.NAT{},
+		nbdb.PortGroupTable:                &nbdb.PortGroup{},
 	}
 }
 

@@ -80,7 +80,7 @@ func (e *engine) run(ctx context.Context) error {
 	defer cancel()
 	// Events after the end go nowhere: the handlers of a database cannot be
 	// taken back, so they look for the engine's end themselves.
-	e.links.db.Handle(whileRunning(ctx, nbsync.Handler(func(u nb.Unit) {
+	e.links.db.Handle(whileRunning(ctx, e.sync.Handler(func(u nb.Unit) {
 		e.send(func() []nb.Unit { return []nb.Unit{u} })
 	})))
 	e.links.db.Handle(whileRunning(ctx, routerHandler(func() { e.send(e.refreshTopology) })))
