@@ -105,7 +105,7 @@ func TestCheck37_Daemon(t *testing.T) {
 		return string(out)
 	}
 	help := appctl("help")
-	for _, c := range []string{"exit", "vlog/set", "vlog/list", "vlog/reopen", "vlog/close", "version", "reconcile/show", "reconcile/resync", "topology/show", "pod/show"} {
+	for _, c := range []string{"exit", "vlog/set", "vlog/list", "vlog/reopen", "vlog/close", "version", "reconcile/show", "reconcile/resync", "topology/show", "pod/show", "policy/show", "policy/check"} {
 		if !strings.Contains(help, c) {
 			t.Errorf("help lacks %s:\n%s", c, help)
 		}
@@ -432,6 +432,7 @@ kind: ClusterRole
 metadata: {name: limited}
 rules:
 - {apiGroups: [""], resources: [pods, nodes], verbs: [get, list, watch]}
+- {apiGroups: ["", networking.k8s.io], resources: [namespaces, networkpolicies], verbs: [list, watch]}
 - {apiGroups: [""], resources: [configmaps, events], verbs: [get, create, update, patch]}
 - {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, create, update]}
 ---

@@ -114,6 +114,7 @@ func (w *world) cleanAPI() {
 	api := cluster.Client().CoreV1()
 	for _, err := range []error{
 		api.Pods("default").DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}),
+		cluster.Client().NetworkingV1().NetworkPolicies("default").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		api.Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		api.Events("default").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		api.ConfigMaps(names.ConfigNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name=" + names.TopologyConfigMap}),

@@ -13,7 +13,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -62,43 +61,6 @@ func (c *Cluster) Close() { c.events.Shutdown() }
 // Watch is the function Watch for this cluster.
 func (c *Cluster) Watch(ctx context.Context, log *logrus.Entry, send func(Event), kinds ...Kind) {
 	Watch(ctx, c.clients, log, send, kinds...)
-}
-
-// List returns all that Watch follows as it is now, as one Event of each kind.
-func (c *Cluster) List(ctx context.Context) ([]Event, error) {
-	pods, err := c.clients.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing pods: %w", err)
-	}
-	nodes, err := c.clients.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing nodes: %w", err)
-	}
-	p := Event{Kind: &corev1.Pod{}, Replace: true}
-	for i := range pods.Items {
-		p.Objects = append(p.Objects, &pods.Items[i])
-	}
-	n := Event{Kind: &corev1.Node{}, Replace: true}
-	for i := range nodes.Items {
-		n.Objects = append(n.Objects, &nodes.Items[i])
-	}
-	services, err := c.clients.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing services: %w", err)
-	}
-	slices, err := c.clients.DiscoveryV1().EndpointSlices(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing endpoint slices: %w", err)
-	}
-	s := Event{Kind: &corev1.Service{}, Replace: true}
-	for i := range services.Items {
-		s.Objects = append(s.Objects, &services.Items[i])
-	}
-	e := Event{Kind: &discoveryv1.EndpointSlice{}, Replace: true}
-	for i := range slices.Items {
-		e.Objects = append(e.Objects, &slices.Items[i])
-	}
-	return []Event{n, p, s, e}, nil
 }
 
 // Warn writes a Warning Event about the object that ref names. It does not

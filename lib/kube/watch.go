@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,9 +27,9 @@ import (
 )
 
 // An Event is a change of objects of one kind. Of Pods and Nodes, package desired reads namespace,
-// name, UID, resourceVersion and our annotations, of Pods also nodeName,
-// hostNetwork, phase and podIPs, of Nodes also the zone and the addresses; other
-// fields of these two kinds may be missing.
+// name, UID, resourceVersion and our annotations, of Pods also labels, nodeName,
+// hostNetwork, phase, podIPs and ports of containers, of Nodes also the zone and
+// the addresses; other fields of these two kinds may be missing.
 type Event struct {
 	Kind    runtime.Object // an empty object of the kind
 	Object  runtime.Object // the object as it is now, or as it was last if Gone
@@ -44,6 +47,9 @@ const (
 	Nodes          Kind = "nodes"
 	Services       Kind = "services"
 	EndpointSlices Kind = "endpointslices"
+
+	Namespaces      Kind = "namespaces"
+	NetworkPolicies Kind = "networkpolicies"
 )
 
 // object returns an empty object of the kind.
@@ -57,14 +63,21 @@ func (k Kind) object() runtime.Object {
 		return &corev1.Service{}
 	case EndpointSlices:
 		return &discoveryv1.EndpointSlice{}
+	case Namespaces:
+		return &corev1.Namespace{}
+	case NetworkPolicies:
+		return &networkingv1.NetworkPolicy{}
 	}
 	panic(fmt.Sprintf("kube: no idea how to follow %s", k))
 }
 
 // client returns the API group's client.
 func (k Kind) client(c kubernetes.Interface) rest.Interface {
-	if k == EndpointSlices {
+	switch k {
+	case EndpointSlices:
 		return c.DiscoveryV1().RESTClient()
+	case NetworkPolicies:
+		return c.NetworkingV1().RESTClient()
 	}
 	return c.CoreV1().RESTClient()
 }
@@ -79,6 +92,28 @@ func Watch(ctx context.Context, c kubernetes.Interface, log *logrus.Entry, send 
 		wg.Go(func() { follow(ctx, k, k.client(c), &sink{k.object(), send}, log) })
 	}
 	wg.Wait()
+}
+
+// List returns all objects of some kinds as they are now, as one Replace of each
+// kind.
+func (c *Cluster) List(ctx context.Context, kinds ...Kind) ([]Event, error) {
+	var out []Event
+	for _, k := range kinds {
+		lw := cache.NewListWatchFromClient(k.client(c.clients), string(k), corev1.NamespaceAll, fields.Everything())
+		list, err := source{lw}.ListWithContext(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("listing %s: %w", k, err)
+		}
+		e := Event{Kind: k.object(), Replace: true}
+		if err := meta.EachListItem(list, func(o runtime.Object) error {
+			e.Objects = append(e.Objects, o)
+			return nil
+		}); err != nil {
+			return nil, fmt.Errorf("listing %s: %w", k, err)
+		}
+		out = append(out, e)
+	}
+	return out, nil
 }
 
 // follow keeps one reflector running. The reflector's own retries wait for up
@@ -143,15 +178,28 @@ func trim(list runtime.Object) {
 		for i, p := range l.Items {
 			l.Items[i] = corev1.Pod{
 				ObjectMeta: trimmed(p.ObjectMeta),
-				Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
-				Status:     corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs},
+				Spec: corev1.PodSpec{
+					NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork,
+					Containers: withPorts(p.Spec.Containers), InitContainers: withPorts(p.Spec.InitContainers),
+				},
+				Status: corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs},
 			}
+			l.Items[i].Labels = p.Labels
 		}
 	case *corev1.NodeList:
 		for i, n := range l.Items {
 			l.Items[i] = corev1.Node{
 				ObjectMeta: trimmed(n.ObjectMeta), Status: corev1.NodeStatus{Addresses: n.Status.Addresses},
 			}
+		}
+	case *corev1.NamespaceList:
+		for i, n := range l.Items {
+			l.Items[i] = corev1.Namespace{ObjectMeta: trimmed(n.ObjectMeta)}
+			l.Items[i].Labels = n.Labels
+		}
+	case *networkingv1.NetworkPolicyList:
+		for i := range l.Items {
+			l.Items[i].ObjectMeta = trimmed(l.Items[i].ObjectMeta)
 		}
 	case *corev1.ServiceList:
 		for i := range l.Items {
@@ -164,6 +212,16 @@ func trim(list runtime.Object) {
 	}
 }
 
+// withPorts lists the containers that have ports with names.
+func withPorts(containers []corev1.Container) (out []corev1.Container) {
+	for _, c := range containers {
+		if slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name != "" }) {
+			out = append(out, corev1.Container{Ports: c.Ports, RestartPolicy: c.RestartPolicy})
+		}
+	}
+	return out
+}
+
 func trimmed(m metav1.ObjectMeta) metav1.ObjectMeta {
 	out := metav1.ObjectMeta{
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, CreationTimestamp: m.CreationTimestamp,
@@ -173,7 +231,7 @@ func trimmed(m metav1.ObjectMeta) metav1.ObjectMeta {
 			metav1.SetMetaDataLabel(&out, key, v)
 		}
 	}
-	for _, key := range []string{names.Annotation, names.AnnotationUID} {
+	for _, key := range []string{names.Annotation, names.AnnotationUID, names.ACLLogging} {
 		if v, ok := m.Annotations[key]; ok {
 			metav1.SetMetaDataAnnotation(&out, key, v)
 		}

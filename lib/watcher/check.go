@@ -69,7 +69,7 @@ func (e *engine) load(ctx context.Context) error {
 	}
 	e.world.Put(c)
 	var events []kube.Event
-	if events, err = e.links.cluster.List(ctx); err != nil {
+	if events, err = e.links.cluster.List(ctx, kinds()...); err != nil {
 		return err
 	}
 	for _, ev := range events {

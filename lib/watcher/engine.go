@@ -18,6 +18,7 @@ import (
 
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
@@ -55,7 +56,10 @@ type engine struct {
 func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 	e := &engine{
 		links: l, log: log("watcher"), sync: nbsync.Sync{DB: l.db, Log: log("nbsync")},
-		world: desired.NewWorld(), missing: map[string]bool{"topology": true, "*v1.Pod": true, "*v1.Node": true, "*v1.Service": true, "*v1.EndpointSlice": true},
+		world: desired.NewWorld(), missing: map[string]bool{
+			"topology": true, "*v1.Pod": true, "*v1.Node": true, "*v1.Service": true, "*v1.EndpointSlice": true,
+			"*v1.Namespace": true, "*v1.NetworkPolicy": true,
+		},
 		complained: map[nb.Unit]string{}, unwritten: map[nb.Unit]error{},
 	}
 	e.notes = newAnnotator(l.cluster, e.world, e.send)
@@ -65,6 +69,11 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 		Resync: 10 * time.Minute, All: e.all,
 	}
 	return e
+}
+
+// kinds are the objects that the World knows.
+func kinds() []kube.Kind {
+	return []kube.Kind{kube.Nodes, kube.Namespaces, kube.NetworkPolicies, kube.Pods, kube.Services, kube.EndpointSlices}
 }
 
 // send hands an event to the engine's goroutine. It does not block.
@@ -90,7 +99,7 @@ func (e *engine) run(ctx context.Context) error {
 	e.send(e.refreshTopology)
 	wg.Go(func() { e.loadSavedTopology(ctx) })
 	wg.Go(func() {
-		e.links.cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []nb.Unit { return e.take(ev) }) }, kube.Pods, kube.Nodes, kube.Services, kube.EndpointSlices)
+		e.links.cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []nb.Unit { return e.take(ev) }) }, kinds()...)
 	})
 	wg.Go(func() { e.notes.run(ctx) })
 	return e.loop.Run(ctx)
@@ -217,7 +226,10 @@ func (e *engine) all() []nb.Unit {
 // ours reports whether u is a unit of a kind that the World knows. Rows of other
 // kinds are a newer version's.
 func ours(u nb.Unit) bool {
-	return u == topology.ClusterUnit || slices.ContainsFunc([]string{topology.NodePrefix, topology.GatewayUnitPrefix, pod.UnitPrefix, service.UnitPrefix, desired.ChassisPrefix},
+	return u == topology.ClusterUnit || slices.ContainsFunc([]string{
+		topology.NodePrefix, topology.GatewayUnitPrefix, pod.UnitPrefix, service.UnitPrefix, desired.ChassisPrefix,
+		policy.UnitPrefix, policy.GroupPrefix, policy.NodePrefix, string(policy.LoggingUnit),
+	},
 		func(prefix string) bool { return strings.HasPrefix(string(u), prefix) })
 }
 
@@ -358,6 +370,9 @@ func (e *engine) reference(u nb.Unit) *corev1.ObjectReference {
 	}
 	if s, ok := e.world.Service(u); ok {
 		return &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: s.Namespace, Name: s.Name, UID: types.UID(s.UID)}
+	}
+	if p, ok := e.world.Policy(u); ok {
+		return &corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
 	}
 	p, ok := e.world.Pod(u)
 	if !ok {

@@ -10,6 +10,7 @@ import (
 
 	"ovn-k8s/lib/daemon"
 	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/nb"
 )
@@ -21,6 +22,8 @@ func (w *Watcher) Commands() []daemon.Command {
 		{Name: "reconcile/resync", Run: w.resync},
 		{Name: "topology/show", Run: w.showTopology},
 		{Name: "pod/show", Usage: "[NAMESPACE/NAME]", Max: 1, Run: w.showPods},
+		{Name: "policy/show", Usage: "NAMESPACE/POD", Min: 1, Max: 1, Run: w.showPolicies},
+		{Name: "policy/check", Usage: "FROM TO[:PORT[/PROTOCOL]]", Min: 2, Max: 2, Run: w.checkPolicies},
 	}
 }
 
@@ -143,4 +146,19 @@ func (w *Watcher) showPods(args []string) (string, error) {
 		err := t.Flush()
 		return b.String(), err
 	})
+}
+
+// showPolicies prints which policies apply to a pod, and what they allow.
+func (w *Watcher) showPolicies(args []string) (string, error) {
+	return w.ask(func(e *engine) (string, error) { return e.world.ShowPolicies(nb.Unit(pod.UnitPrefix + args[0])) })
+}
+
+// checkPolicies prints whether policies let a connection pass, and which rule
+// decides.
+func (w *Watcher) checkPolicies(args []string) (string, error) {
+	q, err := policy.ParseQuery(args[0], args[1])
+	if err != nil {
+		return "", err
+	}
+	return w.ask(func(e *engine) (string, error) { return e.world.Check(q) })
 }
