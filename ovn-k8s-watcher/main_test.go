@@ -432,7 +432,7 @@ kind: ClusterRole
 metadata: {name: limited}
 rules:
 - {apiGroups: [""], resources: [pods, nodes], verbs: [get, list, watch]}
-- {apiGroups: ["", networking.k8s.io], resources: [namespaces, networkpolicies], verbs: [list, watch]}
+- {apiGroups: ["", networking.k8s.io, discovery.k8s.io], resources: [namespaces, networkpolicies, services, endpointslices], verbs: [list, watch]}
 - {apiGroups: [""], resources: [configmaps, events], verbs: [get, create, update, patch]}
 - {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, create, update]}
 ---
