@@ -18,6 +18,7 @@
 //	lib/desired/policy     NetworkPolicies as port groups and ACLs, and what they allow
 //	lib/desired/pod        a pod's logical port as a row; its addresses; the pod annotation
 //	lib/desired/service    what a Service means: its ways in, and the endpoints behind each
+//	lib/desired/nodeport   how a node takes in connections to Services: flows, rules, health checks
 //
 // Layer 2, the engine: make it so, whatever it is.
 //
@@ -46,6 +47,7 @@
 //	lib/settings           gathers flags, external_ids, file and environment for lib/config
 //	lib/overlay            ovn-k8s-overlay: master-init, minion-init, node-remove
 //	lib/watcher            ovn-k8s-watcher: Kubernetes to Northbound, all the time
+//	lib/gateway            ovn-k8s-gateway-helper: connections to Services that do not come from pods
 //	lib/cni                ovn-k8s-cni-overlay: a pod's interface
 //
 // Layer 5, the mains: the directories ovn-k8s-* beside lib, one screen each.

@@ -26,8 +26,8 @@ var layers = [][]string{
 	core:       {"lib/desired"},
 	engine:     {"lib/reconcile", "lib/nbsync", "lib/flowsync"},
 	edges:      {"lib/kube", "lib/ovsdb", "lib/link", "lib/garp", "lib/iptables", "lib/ofctl", "lib/cli", "lib/daemon", "lib/vlog"},
-	programs:   {"lib/settings", "lib/overlay", "lib/watcher", "lib/cni"},
-	mains:      {"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay"},
+	programs:   {"lib/settings", "lib/overlay", "lib/watcher", "lib/gateway", "lib/cni"},
+	mains:      {"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-gateway-helper", "ovn-k8s-cni-overlay"},
 	tests:      {"lib", "docs", "test"}, // lib itself has nothing but tests
 }
 
@@ -67,7 +67,7 @@ var owners = map[string][]string{
 	"github.com/ovn-kubernetes/libovsdb/model":  {"lib/nb", "lib/nbsync", "lib/ovsdb", "lib/overlay", "lib/watcher", "lib/cni"},
 	"github.com/ovn-kubernetes/libovsdb/ovsdb":  {"lib/nb/nbdb", "lib/nbsync", "lib/ovsdb", "lib/overlay", "lib/watcher", "lib/cni"},
 	"github.com/safchain/ethtool":               {"lib/link"},
-	"github.com/sirupsen/logrus":                {"lib/reconcile", "lib/nbsync", "lib/kube", "lib/ovsdb", "lib/link", "lib/daemon", "lib/vlog", "lib/overlay", "lib/watcher", "lib/cni"},
+	"github.com/sirupsen/logrus":                {"lib/reconcile", "lib/nbsync", "lib/kube", "lib/ovsdb", "lib/link", "lib/daemon", "lib/vlog", "lib/overlay", "lib/watcher", "lib/cni", "lib/gateway"},
 	"github.com/vishvananda/netlink":            {"lib/link"},
 	"github.com/vishvananda/netns":              {"lib/link"},
 	"golang.org/x/sync":                         {"lib/overlay", "lib/watcher", "lib/cni"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 
 	"github.com/vishvananda/netlink"
 )
@@ -52,4 +53,10 @@ func FollowAddresses(ctx context.Context, changed func()) error {
 			changed()
 		}
 	}
+}
+
+// HasIPv6 reports whether the kernel has IPv6.
+func HasIPv6() bool {
+	_, err := os.Stat("/proc/net/if_inet6")
+	return err == nil
 }

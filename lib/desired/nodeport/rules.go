@@ -1,0 +1,460 @@
+package nodeport
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/desired/service"
+)
+
+// A Host is what the rules of a host depend on beside Services.
+type Host struct {
+	// Node is the host's name in Kubernetes.
+	Node string
+	// Addrs are all addresses of the host: an endpoint that has one of them is in
+	// the host's own network.
+	Addrs []netip.Addr
+	// Management is the interface that leads to pods, "" if there is none.
+	Management string
+	// NodePortAddresses, unless empty, are where NodePorts are served.
+	NodePortAddresses []netip.Prefix
+	// Shared is the bridge that the host shares with its gateway router, "" if it
+	// shares none, and PodPorts are the source ports there, as in "10000-29999",
+	// that pods have and the host has not.
+	Shared, PodPorts string
+}
+
+// A Chain is a chain of iptables(8). It says the same as one of lib/iptables.
+type Chain struct {
+	Table, Name string
+	From, Match string   // the built-in chain that jumps here, and for which packets
+	Rules       []string // as iptables-save(8) prints them, without "-A NAME "
+}
+
+// ChainPrefix begins the names of our chains.
+const ChainPrefix = "OVN-SVC-"
+
+// Our chains. Those of the built-in ones are named after them, and each port of
+// a Service has some, see chainName.
+const (
+	chainWays      = ChainPrefix + "WAYS"
+	chainNodePorts = ChainPrefix + "NODEPORTS"
+	chainRefuse    = ChainPrefix + "REFUSE"
+	chainForward   = ChainPrefix + "FORWARD"
+	chainInput     = ChainPrefix + "INPUT"
+	chainMasq      = ChainPrefix + "POSTROUTING"
+)
+
+// mark is on packets whose source must become this host's, so that the answer
+// comes back here. The kubelet has the bits 0x4000 and 0x8000, and the CNI plugin
+// portmap 0x2000.
+const mark = "0x1000/0x1000"
+
+// hostPorts are the source ports of what this host masquerades: the pods have
+// others on an address that both share, and NodePorts are others, too. These are those that Linux gives to a host's own connections.
+const hostPorts = "32768-60999"
+
+// IPv4 and IPv6 select a family.
+var (
+	IPv4 = netip.IPv4Unspecified()
+	IPv6 = netip.IPv6Unspecified()
+)
+
+// Chains returns the chains of one family.
+//
+// A way in leads to the Service's ClusterIP, by way of the management port, and
+// OVN chooses the endpoint. Where OVN would choose otherwise than it should, or
+// could not reach the endpoint, it leads to one of the endpoints.
+func Chains(h Host, family netip.Addr, services []service.Resolved) []Chain {
+	b := &builder{host: h, family: family, chains: map[[2]string]*Chain{}}
+	b.frame()
+	for _, w := range Ways(services) {
+		if w.Family.Is4() == family.Is4() && (w.Ingress == nil || !w.Ingress.Proxy) {
+			b.way(w)
+		}
+	}
+	b.own(services)
+	b.nodePorts()
+	out := make([]Chain, 0, len(b.chains))
+	for _, c := range b.chains {
+		out = append(out, *c)
+	}
+	slices.SortFunc(out, func(a, b Chain) int {
+		return cmp.Or(strings.Compare(a.Table, b.Table), strings.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// A builder collects chains, by table and name.
+type builder struct {
+	host   Host
+	family netip.Addr
+	chains map[[2]string]*Chain
+}
+
+func (b *builder) nat(chain, format string, args ...any)    { b.add("nat", chain, format, args...) }
+func (b *builder) filter(chain, format string, args ...any) { b.add("filter", chain, format, args...) }
+
+func (b *builder) add(table, chain, format string, args ...any) {
+	c, _ := b.chain(table, chain)
+	c.Rules = append(c.Rules, fmt.Sprintf(format, args...))
+}
+
+// chain returns a chain. It reports whether it was there already.
+func (b *builder) chain(table, name string) (*Chain, bool) {
+	key := [2]string{table, name}
+	c, there := b.chains[key]
+	if !there {
+		c = &Chain{Table: table, Name: name}
+		b.chains[key] = c
+	}
+	return c, there
+}
+
+// from makes the chain to which a built-in one jumps.
+func (b *builder) from(table, builtIn string, rules ...string) {
+	c, _ := b.chain(table, ChainPrefix+builtIn)
+	c.From, c.Rules = builtIn, rules
+}
+
+// frame says how packets come to our chains, and what does not depend on Services.
+func (b *builder) frame() {
+	b.from("nat", "PREROUTING", "-j "+chainWays)
+	b.from("nat", "OUTPUT", "-j "+chainWays)
+	b.from("nat", "POSTROUTING")
+	for _, p := range []string{"tcp", "udp", "sctp"} {
+		b.nat(chainMasq, "-p %s -m mark --mark %s -j MASQUERADE --to-ports %s", p, mark, hostPorts)
+	}
+	refuse := "-m conntrack --ctstate NEW -j " + chainRefuse
+	for _, c := range []string{"INPUT", "FORWARD", "OUTPUT"} {
+		b.from("filter", c, refuse)
+	}
+	b.filter(chainForward, "-m mark --mark %s -j ACCEPT", mark)
+	b.filter(chainForward, "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
+	if m := b.host.Management; m != "" {
+		b.filter(chainForward, "-o %s -m conntrack --ctstate DNAT -j ACCEPT", m)
+	}
+	if s := b.host.Shared; s != "" && b.host.PodPorts != "" {
+		// While ovs-vswitchd starts again, answers to pods reach the host, which
+		// must not reset the connections.
+		b.filter(chainInput, "-i %s -p tcp -m tcp --dport %s ! --tcp-flags FIN,SYN,RST,ACK SYN -m conntrack --ctstate INVALID,NEW -j DROP", s, strings.Replace(b.host.PodPorts, "-", ":", 1))
+	}
+	b.chain("nat", chainWays)
+	b.chain("nat", chainNodePorts)
+	b.chain("filter", chainRefuse)
+}
+
+// nodePorts sends what is for the host's own addresses to the chain of NodePorts.
+// It must be the last to be asked, since other ways in have addresses of their own.
+func (b *builder) nodePorts() {
+	for _, where := range b.local() {
+		b.nat(chainWays, "%s-m addrtype --dst-type LOCAL -j %s", where, chainNodePorts)
+	}
+}
+
+// local matches the addresses of this host at which NodePorts are served, once
+// it is known that the address is one of this host.
+func (b *builder) local() []string {
+	if len(b.host.NodePortAddresses) == 0 {
+		loopback := "127.0.0.0/8"
+		if b.family.Is6() {
+			loopback = "::1/128"
+		}
+		return []string{"! -d " + loopback + " "}
+	}
+	var out []string
+	for _, p := range b.host.NodePortAddresses {
+		if p.Addr().Is4() == b.family.Is4() {
+			out = append(out, to(p))
+		}
+	}
+	return out
+}
+
+// to matches a destination; every address has it if the prefix is empty, which
+// iptables-save does not print.
+func to(p netip.Prefix) string { return address("-d", p) }
+
+func address(option string, p netip.Prefix) string {
+	if p.Bits() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s %s ", option, p.Masked())
+}
+
+// proto matches protocol and destination port.
+func proto(p corev1.Protocol, port uint16) string {
+	l := strings.ToLower(string(p))
+	return fmt.Sprintf("-p %s -m %s --dport %d", l, l, port)
+}
+
+// comment says for whom a rule is.
+func comment(k service.Key, port service.Port) string {
+	return fmt.Sprintf("-m comment --comment %q", strings.TrimSuffix(k.String()+":"+port.Name, ":"))
+}
+
+// chainName names a chain of one port of a Service. Names have up to 28
+// characters.
+func chainName(kind string, w Way, more string) string {
+	sum := sha256.Sum256([]byte(fmt.Sprintf("%s:%d/%s %s", w.Key, w.Port.Port, w.Protocol, more)))
+	return ChainPrefix + kind + "-" + strings.ToUpper(hex.EncodeToString(sum[:7]))
+}
+
+// way adds what one way in needs: a rule that sends it to the chain of its
+// port, or one that refuses it.
+func (b *builder) way(w Way) {
+	usable := w.Endpoints.Cluster()
+	if len(usable) == 0 {
+		b.refuse(w, b.reject(w.Protocol))
+		return
+	}
+	chain := b.external(w)
+	if w.Addr.IsValid() {
+		b.address(w, chain)
+	} else {
+		b.nat(chainNodePorts, "%s %s -j %s", proto(w.Protocol, w.To), comment(w.Key, w.Port), chain)
+	}
+	if w.ExternalLocal && len(w.Endpoints.Local(b.host.Node)) == 0 {
+		// Kubernetes wants such a node to look dead to a load balancer.
+		b.refuse(w, "DROP")
+	}
+}
+
+// address lets in what is for an external address, of a load balancer only from
+// where it is allowed.
+func (b *builder) address(w Way, chain string) {
+	match := fmt.Sprintf("%s%s %s", to(single(w.Addr)), proto(w.Protocol, w.To), comment(w.Key, w.Port))
+	if w.Ingress == nil || len(w.SourceRanges) == 0 {
+		b.nat(chainWays, "%s -j %s", match, chain)
+		return
+	}
+	for _, from := range w.SourceRanges {
+		if from.Addr().Is4() == b.family.Is4() {
+			b.nat(chainWays, "%s%s -j %s", address("-s", from), match, chain)
+		}
+	}
+	b.refuse(w, "DROP")
+}
+
+// refuse adds a rule for what still has the address of the way in after all
+// translation.
+func (b *builder) refuse(w Way, target string) {
+	match := proto(w.Protocol, w.To)
+	if w.Addr.IsValid() {
+		b.filter(chainRefuse, "%s%s %s -j %s", to(single(w.Addr)), match, comment(w.Key, w.Port), target)
+		return
+	}
+	for _, where := range b.local() {
+		b.filter(chainRefuse, "%s%s -m addrtype --dst-type LOCAL %s -j %s", where, match, comment(w.Key, w.Port), target)
+	}
+}
+
+// reject says no at once.
+func (b *builder) reject(p corev1.Protocol) string {
+	switch {
+	case p == corev1.ProtocolTCP:
+		return "REJECT --reject-with tcp-reset"
+	case b.family.Is4():
+		return "REJECT --reject-with icmp-port-unreachable"
+	}
+	return "REJECT --reject-with icmp6-port-unreachable"
+}
+
+// external makes the chain for connections from outside to one port of a
+// Service, if it is not there yet, and returns its name.
+func (b *builder) external(w Way) string {
+	name := chainName("EXT", w, "")
+	if _, done := b.chain("nat", name); done {
+		return name
+	}
+	cluster := b.cluster(w)
+	if !w.ExternalLocal {
+		b.nat(name, "-j %s", cluster)
+		return name
+	}
+	// What comes from within does not depend on the traffic policy for outside.
+	if m := b.host.Management; m != "" {
+		b.nat(name, "-i %s -j %s", m, cluster)
+	}
+	b.nat(name, "-m addrtype --src-type LOCAL -j %s", cluster)
+	b.balance(name, w, w.Endpoints.Local(b.host.Node), keepSource)
+	return name
+}
+
+// cluster makes the chain that leads to any endpoint.
+func (b *builder) cluster(w Way) string {
+	name := chainName("SVC", w, "")
+	if _, done := b.chain("nat", name); done {
+		return name
+	}
+	if b.direct(w) {
+		b.balance(name, w, w.Endpoints.Cluster(), hideSource)
+		return name
+	}
+	b.nat(name, "-j MARK --set-xmark %s", mark)
+	b.nat(name, "-p %s -j DNAT --to-destination %s", strings.ToLower(string(w.Protocol)), w.Cluster)
+	return name
+}
+
+// direct reports whether the host has to choose the endpoint. OVN would send to
+// an endpoint in this host's own network what has this host's address as its
+// source, which the kernel takes for a forgery; behind one masquerading address
+// it could not tell clients apart for session affinity; and for the internal
+// traffic policy Local it would use those of this node alone.
+func (b *builder) direct(w Way) bool {
+	return w.Affinity > 0 || w.InternalLocal || slices.ContainsFunc(w.Endpoints, b.isOwn)
+}
+
+// isOwn reports whether an endpoint is in this host's own network.
+func (b *builder) isOwn(e service.Endpoint) bool { return slices.Contains(b.host.Addrs, e.Addr) }
+
+// own leads what the host itself sends to a ClusterIP to the endpoints, where one
+// is in the host's own network.
+func (b *builder) own(services []service.Resolved) {
+	for i := range services {
+		s := &services[i]
+		for _, ip := range s.ClusterIPs {
+			if ip.Is4() != b.family.Is4() {
+				continue
+			}
+			for n, p := range s.Ports {
+				w := Way{Resolved: s, Protocol: p.Protocol, To: p.Port, Family: ip, Port: p,
+					Cluster: netip.AddrPortFrom(ip, p.Port), Endpoints: s.Endpoints[n].Of(ip), Addr: ip}
+				if chosen := b.internal(w); slices.ContainsFunc(chosen, b.isOwn) {
+					name := chainName("INT", w, "")
+					b.balance(name, w, chosen, hideSource)
+					b.nat(chainWays, "%s%s %s -j %s", to(single(ip)), proto(p.Protocol, p.Port), comment(s.Key, p), name)
+				}
+			}
+		}
+	}
+}
+
+// internal returns the endpoints for connections from this host to the ClusterIP.
+func (b *builder) internal(w Way) service.Endpoints {
+	if w.InternalLocal {
+		return w.Endpoints.Local(b.host.Node)
+	}
+	return w.Endpoints.Cluster()
+}
+
+// What balance does with the client's address. hideSource has the answer come
+// back here, but for endpoints that are here.
+const (
+	keepSource = iota
+	hideSource
+)
+
+// balance leads to each of the endpoints with the same probability, or to that
+// of the client's last connection.
+func (b *builder) balance(chain string, w Way, endpoints service.Endpoints, source int) {
+	l := strings.ToLower(string(w.Protocol))
+	names := make([]string, len(endpoints))
+	for i, e := range endpoints {
+		kind := [...]string{keepSource: "KEP", hideSource: "SEP"}[source]
+		names[i] = chainName(kind, w, e.AddrPort().String())
+		if _, there := b.chain("nat", names[i]); !there {
+			b.endpoint(names[i], w, e, source)
+		}
+		if w.Affinity > 0 {
+			b.nat(chain, "-p %s -m recent --rcheck --seconds %d --reap --name %s --mask %s --rsource -j %s", l, w.Affinity, names[i], b.mask(), names[i])
+		}
+	}
+	for i, name := range names {
+		b.nat(chain, "%s-j %s", chance(len(names)-i), name)
+	}
+}
+
+// endpoint makes the chain that leads to one endpoint.
+func (b *builder) endpoint(name string, w Way, e service.Endpoint, source int) {
+	if source == hideSource && !b.isOwn(e) {
+		b.nat(name, "-j MARK --set-xmark %s", mark)
+	}
+	affinity := ""
+	if w.Affinity > 0 {
+		affinity = fmt.Sprintf("-m recent --set --name %s --mask %s --rsource ", name, b.mask())
+	}
+	b.nat(name, "-p %s %s-j DNAT --to-destination %s", strings.ToLower(string(w.Protocol)), affinity, e.AddrPort())
+}
+
+func (b *builder) mask() string {
+	if b.family.Is4() {
+		return "255.255.255.255"
+	}
+	return "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
+}
+
+// chance matches one of n packets. iptables counts in parts of 2^31.
+func chance(n int) string {
+	if n == 1 {
+		return ""
+	}
+	parts := ((1 << 31) + n/2) / n
+	return fmt.Sprintf("-m statistic --mode random --probability %.11f ", float64(parts)/(1<<31))
+}
+
+// HealthChecks returns how many endpoints on the node each Service with a
+// health check port has, by that port.
+func HealthChecks(node string, services []service.Resolved) map[uint16]Health {
+	out := map[uint16]Health{}
+	for _, s := range services {
+		p := s.HealthCheckNodePort
+		if p == 0 { // Kubernetes gives a port to one Service only
+			continue
+		}
+		addrs := map[netip.Addr]bool{}
+		for _, es := range s.Endpoints {
+			for _, e := range es.Local(node) {
+				addrs[e.Addr] = true
+			}
+		}
+		out[p] = Health{s.Key, len(addrs)}
+	}
+	return out
+}
+
+// Health is the answer of a health check.
+type Health struct {
+	Service service.Key
+	Local   int // endpoints on the node
+}
+
+// Stale tells which UDP connections that the host remembers lead where they
+// should not any more: those to a way in that are answered by neither its
+// ClusterIP nor one of its endpoints. It is nil if there are no ways in for UDP.
+func Stale(h Host, family netip.Addr, services []service.Resolved) func(to, answers netip.AddrPort) bool {
+	allowed := map[netip.AddrPort]map[netip.AddrPort]bool{}
+	for _, w := range Ways(services) {
+		if w.Protocol != corev1.ProtocolUDP || w.Family.Is4() != family.Is4() {
+			continue
+		}
+		good := map[netip.AddrPort]bool{}
+		for _, e := range w.Endpoints {
+			good[e.AddrPort()] = true
+		}
+		if len(good) > 0 {
+			good[w.Cluster] = true
+		}
+		at := []netip.Addr{w.Addr}
+		if !w.Addr.IsValid() {
+			at = h.Addrs
+		}
+		for _, a := range at {
+			allowed[netip.AddrPortFrom(a, w.To)] = good
+		}
+	}
+	if len(allowed) == 0 {
+		return nil
+	}
+	return func(to, answers netip.AddrPort) bool {
+		good, isWayIn := allowed[to]
+		return isWayIn && !good[answers]
+	}
+}

@@ -1,0 +1,324 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/iptables"
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/ofctl"
+	"ovn-k8s/lib/ovsdb/vswitch"
+	"ovn-k8s/lib/reconcile"
+)
+
+// The parts of a node that are brought up to date, each for itself.
+const (
+	partPorts  = "ports"  // what Open vSwitch's database says
+	partFlows  = "flows"  // of the shared bridge
+	partRules4 = "rules4" // of iptables
+	partRules6 = "rules6" // of ip6tables
+	partHealth = "health" // of health checks
+)
+
+// An event is a change that the engine's goroutine records. It returns the parts
+// that it touches.
+type event func() []string
+
+// An engine keeps a node as it should be. All but send and what shared guards
+// belongs to the goroutine of its loop.
+type engine struct {
+	helper   *Helper
+	log      *logrus.Entry
+	config   config.Config
+	sw       *vswitch.Switch
+	bridge   ofctl.Bridge
+	loop     reconcile.Loop[event, string]
+	world    *desired.World
+	resolved map[nb.Unit]service.Resolved // of the world, as it is now
+	missing  map[string]bool              // kinds of objects that are not known yet
+	ports    ports
+	addrs    map[string][]netip.Addr // by interface
+	firewall map[string]firewall     // by part
+	health   *healthChecks
+	said     map[string]string // what was complained of last, by part
+	ready    func()
+
+	shared sync.Mutex // guards what follows
+	view   view
+}
+
+// A firewall is iptables of one family.
+type firewall struct {
+	family netip.Addr
+	tool   *iptables.Firewall
+}
+
+// A view is what commands show: what was wanted last.
+type view struct {
+	bridge   nodeport.Bridge
+	known    bool // whether the bridge has its ports
+	host     nodeport.Host
+	services []service.Resolved
+	synced   bool // whether services are all there are
+}
+
+func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error) {
+	e := &engine{
+		helper: h, log: h.log("gateway"), config: cfg, sw: sw,
+		bridge: ofctl.Bridge{RunDir: cfg.RunDir, Name: h.Bridge},
+		world:  desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{},
+		missing:  map[string]bool{"*v1.Service": true, "*v1.EndpointSlice": true},
+		firewall: map[string]firewall{}, health: newHealthChecks(h.log("health")), said: map[string]string{},
+	}
+	for part, family := range map[string]netip.Addr{partRules4: nodeport.IPv4, partRules6: nodeport.IPv6} {
+		if family.Is6() && !link.HasIPv6() {
+			continue
+		}
+		tool, err := iptables.New(family)
+		if err != nil {
+			return nil, err
+		}
+		e.firewall[part] = firewall{family, tool}
+	}
+	e.loop = reconcile.Loop[event, string]{
+		Take: func(ev event) []string { return ev() },
+		Sync: e.sync, Synced: e.synced, Resync: time.Minute, All: e.all,
+	}
+	return e, nil
+}
+
+// send hands an event to the engine's goroutine. It does not block.
+func (e *engine) send(ev event) { e.loop.Send(ev) }
+
+// touch makes parts dirty.
+func (e *engine) touch(parts ...string) { e.send(func() []string { return parts }) }
+
+// all lists the parts.
+func (e *engine) all() []string {
+	parts := append([]string{partPorts, partHealth}, slices.Collect(maps.Keys(e.firewall))...)
+	if e.helper.Bridge != "" {
+		parts = append(parts, partFlows)
+	}
+	return parts
+}
+
+// run runs the engine until ctx ends. Flows and rules stay: they serve without it.
+func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) error {
+	e.ready = sync.OnceFunc(ready)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer e.health.close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	e.sw.OnChange(func() {
+		if ctx.Err() == nil { // handlers cannot be taken back
+			e.touch(partPorts)
+		}
+	})
+	if e.helper.Bridge != "" {
+		wg.Go(func() { e.bridge.Follow(ctx, func() { e.touch(partFlows) }) })
+	}
+	wg.Go(func() { e.followAddresses(ctx) })
+	wg.Go(func() {
+		cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []string { return e.take(ev) }) }, kube.Services, kube.EndpointSlices)
+	})
+	e.touch(partPorts)
+	return e.loop.Run(ctx)
+}
+
+// followAddresses records the host's addresses whenever they change.
+func (e *engine) followAddresses(ctx context.Context) {
+	_ = kube.Retry(ctx, func() error {
+		e.readAddresses()
+		return link.FollowAddresses(ctx, e.readAddresses)
+	}, func(err error) { e.log.Warnf("trying again: %v", err) })
+}
+
+func (e *engine) readAddresses() {
+	addrs, err := link.Addresses()
+	if err != nil {
+		e.log.Warn(err) // more will change, or the resync comes
+		return
+	}
+	e.send(func() []string {
+		if e.addrs != nil && maps.EqualFunc(e.addrs, addrs, slices.Equal) {
+			return nil
+		}
+		e.addrs = addrs
+		return e.all()
+	})
+}
+
+// take records a change of Kubernetes objects.
+func (e *engine) take(ev kube.Event) []string {
+	var touched []nb.Unit
+	switch {
+	case ev.Replace:
+		touched = e.world.Replace(ev.Kind, ev.Objects)
+		delete(e.missing, fmt.Sprintf("%T", ev.Kind))
+	case ev.Gone:
+		touched = e.world.Remove(ev.Object)
+	default:
+		touched = e.world.Put(ev.Object)
+	}
+	for _, u := range touched {
+		delete(e.resolved, u)
+		if s, ok := e.world.Service(u); ok && s.Ours {
+			e.resolved[u] = s
+		}
+	}
+	return e.all()
+}
+
+// services are those that are balanced, sorted by name.
+func (e *engine) services() []service.Resolved {
+	out := make([]service.Resolved, 0, len(e.resolved))
+	for _, u := range slices.Sorted(maps.Keys(e.resolved)) {
+		out = append(out, e.resolved[u])
+	}
+	return out
+}
+
+// sync says what the node should be and returns what makes it so: it is the Sync
+// of the loop.
+func (e *engine) sync(dirty []string) func(context.Context) map[string]error {
+	v := e.wanted()
+	var work []func(context.Context) error
+	for _, part := range dirty {
+		work = append(work, e.work(part, v))
+	}
+	return func(ctx context.Context) map[string]error {
+		failed := map[string]error{}
+		for i, do := range work {
+			if err := do(ctx); err != nil {
+				failed[dirty[i]] = err
+			}
+		}
+		return failed
+	}
+}
+
+// wanted puts together what flows and rules depend on.
+func (e *engine) wanted() view {
+	var all []netip.Addr
+	for _, name := range slices.Sorted(maps.Keys(e.addrs)) {
+		all = append(all, e.addrs[name]...)
+	}
+	h := e.helper
+	v := view{
+		host: nodeport.Host{
+			Node: h.nodeName(e.ports), Addrs: all, Management: e.ports.management,
+			NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts,
+		},
+		bridge:   nodeport.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(e.addrs[h.Bridge])},
+		services: e.services(), synced: len(e.missing) == 0 && e.addrs != nil,
+	}
+	e.shared.Lock()
+	defer e.shared.Unlock()
+	v.known = e.view.known
+	v.bridge.Physical, v.bridge.Overlay, v.bridge.MAC = e.view.bridge.Physical, e.view.bridge.Overlay, e.view.bridge.MAC
+	e.view = v
+	return v
+}
+
+// served leaves out addresses at which NodePorts are not served.
+func (h *Helper) served(addrs []netip.Addr) []netip.Addr {
+	if len(h.NodePortAddresses) == 0 {
+		return addrs
+	}
+	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool {
+		return !slices.ContainsFunc(h.NodePortAddresses, func(p netip.Prefix) bool { return p.Contains(a) })
+	})
+}
+
+// work returns what brings one part up to date.
+func (e *engine) work(part string, v view) func(context.Context) error {
+	switch part {
+	case partPorts:
+		return e.readPorts
+	case partFlows:
+		p := e.ports
+		return func(ctx context.Context) error { return e.syncFlows(ctx, p, v) }
+	case partHealth:
+		return func(context.Context) error {
+			if !v.synced {
+				return nil
+			}
+			return e.health.serve(nodeport.HealthChecks(v.host.Node, v.services))
+		}
+	}
+	return func(ctx context.Context) error { return e.syncRules(ctx, e.firewall[part], v) }
+}
+
+// synced says of each part once why it fails: it is the Synced of the loop.
+func (e *engine) synced(tried []string, failed map[string]error) {
+	for _, part := range tried {
+		err := failed[part]
+		switch {
+		case err == nil && e.said[part] != "":
+			e.log.Infof("%s: fine again", part)
+			delete(e.said, part)
+		case err != nil && !errors.Is(err, context.Canceled) && e.said[part] != err.Error():
+			e.log.Warnf("%s: %v", part, err)
+			e.said[part] = err.Error()
+		}
+	}
+	first := partFlows
+	if e.helper.Bridge == "" {
+		first = partPorts
+	}
+	if slices.Contains(tried, first) && failed[first] == nil {
+		e.ready()
+	}
+}
+
+// databaseTimeout bounds how long the other parts wait for a database that is
+// about to come back.
+const databaseTimeout = time.Second
+
+// readPorts records what the database says of the ports that matter, and mends
+// the patch ports of a bridge that was made anew.
+func (e *engine) readPorts(ctx context.Context) error {
+	reading, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	all, err := e.sw.Interfaces(reading)
+	if err != nil {
+		return fmt.Errorf("reading Open vSwitch's database: %w", err)
+	}
+	p := findPorts(all, e.helper.Bridge, e.helper.Interface)
+	// Without the inner end there is no gateway anymore that would use it.
+	if p.bridge && p.inside.Name != "" && p.outside.Name == "" {
+		e.log.Infof("connecting %s with br-int again", e.helper.Bridge)
+		return e.sw.EnsurePatch(ctx, e.helper.Bridge) // which is a change of the database
+	}
+	e.send(func() []string {
+		if p.same(e.ports) {
+			return nil
+		}
+		e.ports = p
+		return slices.DeleteFunc(e.all(), func(part string) bool { return part == partPorts })
+	})
+	return nil
+}
+
+// same reports whether two states of the ports mean the same.
+func (p ports) same(q ports) bool {
+	key := func(p ports) string {
+		return fmt.Sprint(p.bridge, p.nic.Name, p.nic.Bridge, p.nic.Ofport, p.outside.Ofport, p.inside.Name, p.management, p.node)
+	}
+	return key(p) == key(q)
+}

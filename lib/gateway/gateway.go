@@ -1,0 +1,281 @@
+// Package gateway is the node's side of Services: it takes in connections that
+// do not come from pods.
+//
+//	lib/kube ──Services──▶ engine ──lib/desired/nodeport──▶ lib/flowsync ──▶ ovs-ofctl: the shared bridge
+//	                                          └─────────▶ lib/iptables: the host
+//	                                                      health checks: HTTP
+//
+// All of it is computed by one goroutine, the engine's.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/kube/client"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb/vswitch"
+	"ovn-k8s/lib/settings"
+)
+
+// Program is the name that the helper has in logs and API requests.
+const Program = "ovn-k8s-gateway-helper"
+
+// Options say how to run a helper.
+type Options struct {
+	// Flags are the settings of the command line: see settings.Flags.
+	Flags map[string]string
+	// Bridge and Interface are the bridge that the host shares with its gateway
+	// router, and the NIC in it. Without them only the host's rules are kept.
+	Bridge, Interface string
+	// Node is this host's name in Kubernetes; "" means that of the management
+	// port, or the host's own.
+	Node string
+	// NodePortAddresses, unless empty, are where NodePorts are served.
+	NodePortAddresses []netip.Prefix
+	// Log returns the log of a module. nil is silent.
+	Log func(module string) *logrus.Entry
+}
+
+// A Helper serves one node. The zero value keeps the rules of the host.
+type Helper struct {
+	Options
+	engine atomic.Pointer[engine]
+}
+
+func (h *Helper) log(module string) *logrus.Entry {
+	if h.Log != nil {
+		return h.Log(module)
+	}
+	silent := logrus.New()
+	silent.SetOutput(io.Discard)
+	return logrus.NewEntry(silent)
+}
+
+// Run serves the node until ctx ends. It calls ready once the bridge has the flows
+// that do not depend on Services. When a setting in the local Open vSwitch
+// changes, it goes on with the new one.
+func (h *Helper) Run(ctx context.Context, ready func()) error {
+	sw, err := h.openvswitch(ctx)
+	if err != nil {
+		return err
+	}
+	defer sw.Close()
+	changed := make(chan struct{}, 1)
+	sw.OnExternalIDs(func(map[string]string) {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	for {
+		cfg, err := settings.Load(ctx, h.Flags, sw)
+		if err != nil {
+			return err
+		}
+		for _, key := range cfg.Ignored {
+			h.log("gateway").Warnf("%s is no setting: it is ignored", key)
+		}
+		err = h.serve(ctx, cfg, sw, changed, ready)
+		if !errors.Is(err, errReconfigured) {
+			return err
+		}
+		h.log("gateway").Info("the configuration changed: starting anew")
+	}
+}
+
+// ShowConfig prints every setting, its value and where that came from.
+func (h *Helper) ShowConfig(ctx context.Context, out io.Writer) error {
+	sw, err := h.openvswitch(ctx)
+	if err != nil {
+		return err
+	}
+	defer sw.Close()
+	cfg, err := settings.Load(ctx, h.Flags, sw)
+	fmt.Fprint(out, cfg.Show())
+	return err
+}
+
+func (h *Helper) openvswitch(ctx context.Context) (*vswitch.Switch, error) {
+	rundir, err := settings.RunDir(h.Flags)
+	if err != nil {
+		return nil, err
+	}
+	return vswitch.Connect(ctx, rundir, h.log("ovsdb"))
+}
+
+var errReconfigured = errors.New("the configuration changed")
+
+// serve runs with one configuration until that changes.
+func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switch, changed <-chan struct{}, ready func()) error {
+	if cfg.APIServer == "" {
+		return config.ErrNoAPIServer
+	}
+	if h.Bridge != "" {
+		if err := h.checkBridge(ctx, sw); err != nil {
+			return err
+		}
+	}
+	var token atomic.Value
+	token.Store(cfg.APIToken.Reveal())
+	api := client.FromConfig(cfg, Program)
+	if cfg.APIToken != "" {
+		api.Token = func() string { return token.Load().(string) }
+	}
+	rest, err := api.REST()
+	if err != nil {
+		return err
+	}
+	cluster, err := kube.NewCluster(rest, Program)
+	if err != nil {
+		return err
+	}
+	defer cluster.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	e, err := newEngine(h, cfg, sw)
+	if err != nil {
+		return err
+	}
+	following := make(chan struct{})
+	go func() {
+		defer close(following)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			}
+			now, err := settings.Load(ctx, h.Flags, sw)
+			if err != nil {
+				h.log("gateway").Errorf("keeping the former configuration: %v", err)
+				continue
+			}
+			token.Store(now.APIToken.Reveal())
+			if !sameSettings(cfg, now) {
+				cancel(errReconfigured)
+			}
+		}
+	}()
+	h.engine.Store(e)
+	defer h.engine.Store(nil)
+	err = e.run(ctx, cluster, ready)
+	if context.Cause(ctx) == errReconfigured {
+		err = errReconfigured
+	}
+	cancel(nil)
+	<-following
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// sameSettings reports whether two configurations mean the same to a helper. The
+// token may differ.
+func sameSettings(a, b config.Config) bool {
+	key := func(c config.Config) string {
+		return fmt.Sprint(c.APIServer, c.APITokenFile, c.APICA, c.APICAFile, c.APIToken == "", c.ConntrackZone, c.GatewayPorts, c.RunDir)
+	}
+	return key(a) == key(b)
+}
+
+// patchTimeout bounds how long a start waits for ovs-vswitchd.
+const patchTimeout = 10 * time.Second
+
+// checkBridge finds out before the helper is ready what no waiting would mend,
+// and connects the bridge with br-int. Scripts may match the texts: they are the
+// original's.
+func (h *Helper) checkBridge(ctx context.Context, sw *vswitch.Switch) error {
+	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
+	defer cancel()
+	all, err := sw.Interfaces(ctx)
+	if err != nil {
+		return err
+	}
+	f := findPorts(all, h.Bridge, h.Interface)
+	switch {
+	case !f.bridge:
+		return fmt.Errorf("physical bridge %s does not exist", h.Bridge)
+	case f.nic.Name == "":
+		//lint:ignore ST1005 scripts may match it
+		return fmt.Errorf("Failed operation. (no row %q in table Interface)", h.Interface)
+	case f.nic.Bridge != h.Bridge:
+		return fmt.Errorf("physical-interface %s is no port of %s, but of %q: run \"ovs-vsctl add-port %s %s\"", h.Interface, h.Bridge, f.nic.Bridge, h.Bridge, h.Interface)
+	case f.nic.Ofport <= 0:
+		return fmt.Errorf("physical-interface %s is invalid%s", h.Interface, complaint(f.nic))
+	}
+	if err := sw.EnsurePatch(ctx, h.Bridge); err != nil {
+		return err
+	}
+	if all, err = sw.Interfaces(ctx); err != nil {
+		return err
+	}
+	if p := findPorts(all, h.Bridge, h.Interface).outside; p.Ofport <= 0 {
+		return fmt.Errorf("patch port creation failed to provide a ofport%s", complaint(p))
+	}
+	return nil
+}
+
+// complaint is what ovs-vswitchd says of a port.
+func complaint(i vswitch.Interface) string {
+	if i.Error == "" {
+		return ""
+	}
+	return ": " + i.Error
+}
+
+// ports are those that matter to a helper. Those that are not there have no name.
+type ports struct {
+	bridge               bool
+	nic, outside, inside vswitch.Interface
+	management           string // the interface
+	node                 string // whose management port it is
+}
+
+func findPorts(all []vswitch.Interface, bridge, nic string) ports {
+	var p ports
+	for _, i := range all {
+		switch {
+		case i.Name == bridge && i.Bridge == bridge && bridge != "":
+			p.bridge = true
+		case i.Name == nic:
+			p.nic = i
+		case i.Name == names.PatchToIntegration(bridge) && i.Bridge == bridge:
+			p.outside = i
+		case i.Name == names.PatchFromIntegration(bridge) && i.Bridge == names.IntegrationBridge:
+			p.inside = i
+		}
+		// Pods' logical ports have an underscore in their names.
+		if node, ok := strings.CutPrefix(i.ExternalIDs[names.IfaceID], names.ManagementPort("")); ok && i.Bridge == names.IntegrationBridge && !strings.Contains(node, "_") {
+			p.management, p.node = i.Name, node
+		}
+	}
+	return p
+}
+
+// nodeName is this host's name in Kubernetes.
+func (h *Helper) nodeName(p ports) string {
+	if h.Node != "" {
+		return h.Node
+	}
+	if p.node != "" {
+		return p.node
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(host)
+}

@@ -1,0 +1,104 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/desired/nodeport"
+)
+
+// healthChecks answer load balancers that ask which nodes have an endpoint of a
+// Service, in kube-proxy's words.
+type healthChecks struct {
+	log     *logrus.Entry
+	servers map[uint16]*http.Server
+	wg      sync.WaitGroup
+
+	mu      sync.Mutex // guards answers
+	answers map[uint16]nodeport.Health
+}
+
+func newHealthChecks(log *logrus.Entry) *healthChecks {
+	return &healthChecks{log: log, servers: map[uint16]*http.Server{}}
+}
+
+// serve answers at exactly the given ports from now on.
+func (h *healthChecks) serve(answers map[uint16]nodeport.Health) error {
+	h.mu.Lock()
+	h.answers = answers
+	h.mu.Unlock()
+	for port, s := range h.servers {
+		if _, wanted := answers[port]; !wanted {
+			_ = s.Close()
+			delete(h.servers, port)
+		}
+	}
+	var errs []error
+	for _, port := range slices.Sorted(maps.Keys(answers)) {
+		if h.servers[port] == nil {
+			errs = append(errs, h.listen(port, answers[port]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// headerTimeout bounds how long a client may take to ask.
+const headerTimeout = 5 * time.Second
+
+func (h *healthChecks) listen(port uint16, a nodeport.Health) error {
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", fmt.Sprintf(":%d", port))
+	if err != nil {
+		return fmt.Errorf("health checks of service %s: %w: give the service another healthCheckNodePort", a.Service, err)
+	}
+	s := &http.Server{Handler: h.handler(port), ReadHeaderTimeout: headerTimeout}
+	h.servers[port] = s
+	h.wg.Go(func() {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			h.log.Errorf("health checks at port %d end: %v", port, err)
+		}
+	})
+	return nil
+}
+
+// handler answers as kube-proxy does (pkg/proxy/healthcheck of Kubernetes).
+func (h *healthChecks) handler(port uint16) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h.mu.Lock()
+		a := h.answers[port]
+		h.mu.Unlock()
+		type service struct {
+			Namespace string `json:"namespace"`
+			Name      string `json:"name"`
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(a.Local))
+		if a.Local == 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_ = json.NewEncoder(w).Encode(struct { // the client may be gone
+			Service service `json:"service"`
+			Local   int     `json:"localEndpoints"`
+			Healthy bool    `json:"serviceProxyHealthy"`
+		}{service{a.Service.Namespace, a.Service.Name}, a.Local, true})
+	})
+}
+
+// close ends all answers.
+func (h *healthChecks) close() {
+	for _, s := range h.servers {
+		_ = s.Close()
+	}
+	h.wg.Wait()
+}

@@ -1,0 +1,207 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"ovn-k8s/lib/daemon"
+	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/flow"
+	"ovn-k8s/lib/flowsync"
+)
+
+// Commands are the helper's commands for ovs-appctl(8).
+func (h *Helper) Commands() []daemon.Command {
+	return []daemon.Command{
+		{Name: "flows/show", Run: h.showFlows},
+		{Name: "rules/show", Run: h.showRules},
+		{Name: "services/show", Usage: "[NAMESPACE/NAME]", Max: 1, Run: h.showServices},
+		{Name: "reconcile/show", Run: h.showParts},
+		{Name: "reconcile/resync", Run: h.resync},
+	}
+}
+
+var errStarting = errors.New("the helper is about to start")
+
+// answerTimeout bounds how long a command may take.
+const answerTimeout = 10 * time.Second
+
+// seen returns what was wanted last.
+func (h *Helper) seen() (*engine, view, error) {
+	e := h.engine.Load()
+	if e == nil {
+		return nil, view{}, errStarting
+	}
+	e.shared.Lock()
+	defer e.shared.Unlock()
+	return e, e.view, nil
+}
+
+// showFlows prints the flows of the bridge: ours, with what is missing, wrong or
+// too much, and how many others there are.
+func (h *Helper) showFlows([]string) (string, error) {
+	e, v, err := h.seen()
+	if err != nil {
+		return "", err
+	}
+	if h.Bridge == "" {
+		return "", errors.New("no bridge: the helper was started without --physical-bridge and --physical-interface")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+	defer cancel()
+	have, err := e.bridge.Dump(ctx)
+	if err != nil {
+		return "", err
+	}
+	want := wantedFlows(v.bridge, v.known, v)
+	return describeFlows(h.Bridge, v, have, want), nil
+}
+
+func describeFlows(bridge string, v view, have, want []flow.Flow) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "bridge %s, NIC port %v, overlay port %v, MAC %s, conntrack zone %d\n", bridge, v.bridge.Physical, v.bridge.Overlay, v.bridge.MAC, v.bridge.Zone)
+	if !v.synced {
+		b.WriteString("waiting for the API server: flows of Services stay as they are\n")
+	}
+	type line struct {
+		mark string
+		flow.Flow
+	}
+	isOurs := ours(v.bridge, v)
+	var lines []line
+	others := 0
+	for _, f := range have {
+		if isOurs(f) {
+			lines = append(lines, line{" ", f})
+		} else {
+			others++
+		}
+	}
+	for _, m := range flowsync.Diff(have, want, isOurs) {
+		i := slices.IndexFunc(lines, func(l line) bool { return l.Key() == m.Flow.Key() })
+		switch {
+		case m.Delete:
+			lines[i].mark = "-"
+		case i >= 0:
+			lines[i].mark = "~"
+		default:
+			lines = append(lines, line{"+", m.Flow})
+		}
+	}
+	slices.SortFunc(lines, func(a, b line) int { return flow.Compare(a.Flow, b.Flow) })
+	for _, l := range lines {
+		fmt.Fprintf(&b, "%s %v\n", l.mark, l.Flow)
+	}
+	fmt.Fprintf(&b, "%d flows of others\n", others)
+	return b.String()
+}
+
+// showRules prints our rules, and what would have to be changed.
+func (h *Helper) showRules([]string) (string, error) {
+	e, v, err := h.seen()
+	if err != nil {
+		return "", err
+	}
+	if !v.synced {
+		return "", errors.New("waiting for the API server: rules stay as they are")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+	defer cancel()
+	var b strings.Builder
+	for _, part := range []string{partRules4, partRules6} {
+		f, ok := e.firewall[part]
+		if !ok {
+			continue
+		}
+		fmt.Fprintf(&b, "IPv%d\n", 4+2*(f.family.BitLen()/128))
+		for _, c := range chains(v, f.family) {
+			if c.From != "" {
+				fmt.Fprintf(&b, "  %s: -A %s -j %s\n", c.Table, c.From, c.Name)
+			}
+			for _, r := range c.Rules {
+				fmt.Fprintf(&b, "  %s: -A %s %s\n", c.Table, c.Name, r)
+			}
+		}
+		changes, err := f.tool.Plan(ctx, nodeport.ChainPrefix, chains(v, f.family))
+		if err != nil {
+			return "", err
+		}
+		for _, c := range changes {
+			fmt.Fprintf(&b, "! %s\n", c)
+		}
+	}
+	return b.String(), nil
+}
+
+// showServices prints the ways in, and who takes them in.
+func (h *Helper) showServices(args []string) (string, error) {
+	_, v, err := h.seen()
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "SERVICE\tWAY IN\tTO\tFROM OUTSIDE\tENDPOINTS\tON THIS NODE")
+	for _, w := range nodeport.Ways(v.services) {
+		if len(args) > 0 && args[0] != w.Key.String() {
+			continue
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\n", w.Key, wayText(w), w.Cluster, h.taker(v, w), len(w.Endpoints.Cluster()), len(w.Endpoints.Local(v.host.Node)))
+	}
+	err = t.Flush()
+	return b.String(), err
+}
+
+func wayText(w nodeport.Way) string {
+	at := fmt.Sprintf("node:%d", w.To)
+	if w.Addr.IsValid() {
+		at = netip.AddrPortFrom(w.Addr, w.To).String()
+	}
+	return fmt.Sprintf("%s/%s", strings.ToLower(string(w.Protocol)), at)
+}
+
+// taker says who takes in what comes from outside.
+func (h *Helper) taker(v view, w nodeport.Way) string {
+	switch {
+	case w.Ingress != nil && w.Ingress.Proxy:
+		return "load balancer"
+	case h.Bridge == "" || !v.known || !v.bridge.Takes(w):
+		return "iptables"
+	}
+	return "flows"
+}
+
+// showParts says what is out of date, and why.
+func (h *Helper) showParts([]string) (string, error) {
+	e, v, err := h.seen()
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "node\t%s\n", v.host.Node)
+	fmt.Fprintf(t, "management port\t%s\n", v.host.Management)
+	fmt.Fprintf(t, "services\t%d\n", len(v.services))
+	fmt.Fprintf(t, "services known\t%v\n", v.synced)
+	for _, f := range e.loop.Status().Failed {
+		fmt.Fprintf(t, "%s fails\t%v (for %s, tries %d)\n", f.Key, f.Err, time.Since(f.Since).Round(time.Second), f.Tries)
+	}
+	err = t.Flush()
+	return b.String(), err
+}
+
+// resync compares everything again.
+func (h *Helper) resync([]string) (string, error) {
+	e, _, err := h.seen()
+	if err != nil {
+		return "", err
+	}
+	e.send(e.all)
+	return "comparing everything again\n", nil
+}

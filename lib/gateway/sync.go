@@ -1,0 +1,114 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/flow"
+	"ovn-k8s/lib/flowsync"
+	"ovn-k8s/lib/iptables"
+	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/names"
+)
+
+// syncFlows makes the flows of the shared bridge what they should be. Without the
+// NIC or the patch port there are none, and the bridge is the host's alone.
+func (e *engine) syncFlows(ctx context.Context, p ports, v view) error {
+	found, err := e.bridge.Ports(ctx)
+	if err != nil {
+		return err
+	}
+	b := v.bridge
+	nic, ok := found.Find(e.helper.Interface, p.nic.Ofport)
+	patch, ok2 := found.Find(names.PatchToIntegration(e.helper.Bridge), p.outside.Ofport)
+	b.Physical, b.Overlay, b.MAC = nic, patch, found.LocalMAC()
+	known := ok && ok2 && b.MAC != ""
+	e.shared.Lock()
+	e.view.bridge, e.view.known = b, known
+	e.shared.Unlock()
+	mods, err := flowsync.Sync(ctx, e.bridge, wantedFlows(b, known, v), ours(b, v))
+	if err != nil {
+		return err
+	}
+	if len(mods) > 0 {
+		added, deleted := count(mods)
+		e.log.Infof("flows of %s: %d added or changed, %d deleted (NIC is port %v, overlay %v)", e.helper.Bridge, added, deleted, b.Physical, b.Overlay)
+		for _, m := range mods {
+			e.log.Debug(m)
+		}
+	}
+	switch {
+	case !ok:
+		return fmt.Errorf("interface %s is not in bridge %s: the bridge is the host's alone until it is", e.helper.Interface, e.helper.Bridge)
+	case !ok2:
+		return fmt.Errorf("bridge %s has no port %s: run \"ovn-k8s-overlay gateway-init\" on this node", e.helper.Bridge, names.PatchToIntegration(e.helper.Bridge))
+	}
+	return nil
+}
+
+// wantedFlows are those that a bridge should have.
+func wantedFlows(b nodeport.Bridge, known bool, v view) []flow.Flow {
+	switch {
+	case !known:
+		return nil
+	case !v.synced:
+		return nodeport.BaseFlows(b)
+	}
+	return nodeport.Flows(b, v.services)
+}
+
+// ours tells which flows may be deleted. As long as Services are not known,
+// their flows stay as they are.
+func ours(b nodeport.Bridge, v view) func(flow.Flow) bool {
+	if v.synced {
+		return b.Ours
+	}
+	return nodeport.IsBase
+}
+
+func count(mods []flow.Mod) (added, deleted int) {
+	for _, m := range mods {
+		if m.Delete {
+			deleted++
+		}
+	}
+	return len(mods) - deleted, deleted
+}
+
+// syncRules makes the host's rules of one family what they should be. As long as
+// Services are not known they stay as they are.
+func (e *engine) syncRules(ctx context.Context, f firewall, v view) error {
+	if !v.synced {
+		return nil
+	}
+	changes, err := f.tool.Sync(ctx, nodeport.ChainPrefix, chains(v, f.family))
+	if err != nil {
+		return err
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	e.log.Infof("iptables, IPv%d: %d rules changed", 4+2*(f.family.BitLen()/128), len(changes))
+	for _, c := range changes {
+		e.log.Debug(c)
+	}
+	stale := nodeport.Stale(v.host, f.family, v.services)
+	if stale == nil {
+		return nil
+	}
+	n, err := link.ForgetUDP(f.family, func(c link.Connection) bool { return stale(c.To, c.Answers) })
+	if n > 0 {
+		e.log.Infof("forgot %d UDP connections to endpoints that are gone", n)
+	}
+	return err
+}
+
+func chains(v view, family netip.Addr) []iptables.Chain {
+	var out []iptables.Chain
+	for _, c := range nodeport.Chains(v.host, family, v.services) {
+		out = append(out, iptables.Chain(c))
+	}
+	return out
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/desired/nodeport"
+)
+
+// base are the flows of the specification, for both families.
+func base(nic, patch, zone string) []string {
+	text := `table=0,priority=100,ip,in_port=X -> ct(commit,zone=Z),output:P
+table=0,priority=100,ipv6,in_port=X -> ct(commit,zone=Z),output:P
+table=0,priority=50,ip,in_port=P -> ct(table=1,zone=Z)
+table=0,priority=50,ipv6,in_port=P -> ct(table=1,zone=Z)
+table=1,priority=100,ct_state=+est+trk -> output:X
+table=1,priority=100,ct_state=+rel+trk -> output:X
+table=1,priority=0, -> NORMAL`
+	text = strings.NewReplacer("in_port=P", "in_port="+nic, "in_port=X", "in_port="+patch, "output:P", "output:"+nic, "output:X", "output:"+patch, "zone=Z", "zone="+zone).Replace(text)
+	return strings.Split(text, "\n")
+}
+
+func (w *world) numbers() (nic, patch string) {
+	w.Helper()
+	return w.ofport("eth0"), w.ofport("k8s-patch-breth0-br-int")
+}
+
+func TestCheck68_BaseFlows(t *testing.T) {
+	w := newWorld(t)
+	before := w.flows()
+	w.start(shared...)
+	nic, patch := w.numbers()
+	if !w.has(base(nic, patch, "64000")...) {
+		t.Errorf("flows: %v", w.flows())
+	}
+	// Beside them only what ARP, neighbour discovery and the shared MAC need.
+	for _, f := range w.flows() {
+		known := slices.Contains(base(nic, patch, "64000"), line(f)) || slices.Contains(before, f)
+		if !known && !strings.Contains(f.Match, "arp") && !strings.Contains(f.Match, "icmp6") && f.Actions != "LOCAL" {
+			t.Errorf("a flow too much: %v", f)
+		}
+	}
+	if !slices.Contains(w.flows(), before[0]) || before[0].Actions != "NORMAL" || before[0].Cookie != 0 {
+		t.Errorf("the default flow %v is not there: %v", before[0], w.flows())
+	}
+	w.script("ovs-vsctl set Open_vSwitch . external_ids:ovn-k8s-conntrack-zone=64321")
+	took := w.eventually("the zone is the new one", func() bool { return w.has(base(nic, patch, "64321")...) })
+	t.Logf("a new zone after %v", took.Round(time.Millisecond))
+	for _, f := range w.flows() {
+		if strings.Contains(f.Actions, "64000") {
+			t.Errorf("a flow of the former zone stays: %v", f)
+		}
+	}
+}
+
+func TestCheck69_NodePorts(t *testing.T) {
+	w := newWorld(t)
+	w.start(shared...)
+	nic, patch := w.numbers()
+	s := w.service("web", nil)
+	to := func(proto, addr string, port int) string {
+		field := "nw_dst"
+		if strings.Contains(addr, ":") {
+			field = "ipv6_dst"
+		}
+		return fmt.Sprintf("table=0,priority=100,%s,in_port=%s,%s=%s,tp_dst=%d -> output:%s", proto, nic, field, addr, port, patch)
+	}
+	v4, v6 := w.IPv4().String(), w.IPv6().String()
+	took := w.eventually("tcp/30082", func() bool { return w.has(to("tcp", v4, 30082)) })
+	t.Logf("a NodePort after %v", took.Round(time.Millisecond))
+	w.service("dns", func(s *corev1.Service) {
+		both := corev1.IPFamilyPolicyPreferDualStack
+		s.Spec.IPFamilyPolicy = &both
+		s.Spec.Ports[0].Protocol, s.Spec.Ports[0].NodePort = corev1.ProtocolUDP, 30086
+	})
+	w.eventually("udp of both families", func() bool { return w.has(to("udp", v4, 30086), to("udp6", v6, 30086)) })
+	w.service("sctp", func(s *corev1.Service) {
+		s.Spec.Ports[0].Protocol, s.Spec.Ports[0].NodePort = corev1.ProtocolSCTP, 30083
+	})
+	w.service("default-protocol", func(s *corev1.Service) { s.Spec.Ports[0].Protocol, s.Spec.Ports[0].NodePort = "", 30084 })
+	w.service("vips", func(s *corev1.Service) {
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Spec.Ports[0].NodePort = 30085
+		s.Spec.ExternalIPs = []string{"203.0.113.7"}
+		s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"}
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.8"}}
+	})
+	w.service("inside", func(s *corev1.Service) { s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeClusterIP, 0 })
+	drop := strings.Replace(strings.Replace(to("tcp", "203.0.113.8", 80), "priority=100", "priority=95", 1), "output:"+patch, "drop", 1)
+	w.eventually("sctp, the default protocol, external addresses", func() bool {
+		return w.has(to("sctp", v4, 30083), to("tcp", v4, 30084), to("tcp", v4, 30085), to("tcp", "203.0.113.7", 80), drop,
+			fmt.Sprintf("table=0,priority=100,tcp,in_port=%s,nw_src=198.51.100.0/24,nw_dst=203.0.113.8,tp_dst=80 -> output:%s", nic, patch))
+	})
+	for _, f := range w.flows() {
+		if strings.Contains(f.Match, s.Spec.ClusterIP) {
+			t.Errorf("a ClusterIP has a flow: %v", f)
+		}
+	}
+	if out := w.appctl("services/show", "default/web"); !strings.Contains(out, "tcp/node:30082") || !strings.Contains(out, "flows") {
+		t.Errorf("services/show: %s", out)
+	}
+}
+
+func TestCheck70_StaleFlowsGoOthersStay(t *testing.T) {
+	w := newWorld(t)
+	first := w.start(shared...)
+	nic, patch := w.numbers()
+	first.Stop()
+	w.script(fmt.Sprintf(`set -e
+		ovs-ofctl add-flow breth0 priority=100,in_port=%[1]s,tcp,tp_dst=31000,actions=output:%[2]s
+		ovs-ofctl add-flow breth0 cookie=%[3]d,priority=100,in_port=%[1]s,udp,tp_dst=31001,actions=output:%[2]s
+		ovs-ofctl add-flow breth0 priority=100,in_port=%[1]s,tcp,tp_dst=22,actions=LOCAL
+		ovs-ofctl add-flow breth0 priority=200,in_port=%[1]s,tcp,tp_dst=31002,actions=output:%[2]s
+		ovs-ofctl add-flow breth0 cookie=5,table=1,priority=7,ip,actions=NORMAL`, nic, patch, nodeport.Cookie))
+	w.start(shared...)
+	var rest []string
+	w.eventually("the stale flows are gone", func() bool {
+		rest = nil
+		for _, f := range w.flows() {
+			if f.Cookie != nodeport.Cookie || strings.Contains(f.Match, "tp_dst") {
+				rest = append(rest, line(f))
+			}
+		}
+		return len(rest) <= 4
+	})
+	slices.Sort(rest)
+	want := []string{
+		"table=0,priority=0, -> NORMAL",
+		"table=0,priority=100,tcp,in_port=" + nic + ",tp_dst=22 -> LOCAL",
+		"table=0,priority=200,tcp,in_port=" + nic + ",tp_dst=31002 -> output:" + patch,
+		"table=1,priority=7,ip -> NORMAL",
+	}
+	if diff := cmp.Diff(want, rest); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestCheck71_ADeletedServiceHasNoFlows(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(shared...)
+	before := w.flows()
+	w.service("web", nil)
+	w.eventually("the flow", func() bool { return len(w.flows()) > len(before) })
+	// The original missed changes: nodePort, and the way back to ClusterIP.
+	w.update("web", func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 30099 })
+	w.eventually("the new port alone", func() bool {
+		text := fmt.Sprint(w.flows())
+		return strings.Contains(text, "tp_dst=30099") && !strings.Contains(text, "tp_dst=30082")
+	})
+	w.update("web", func(s *corev1.Service) { s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeClusterIP, 0 })
+	w.eventually("no flow", func() bool { return len(w.flows()) == len(before) })
+	w.update("web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })
+	w.eventually("a flow again", func() bool { return len(w.flows()) > len(before) })
+	w.deleteService("web")
+	w.eventually("no flow", func() bool { return cmp.Equal(before, w.flows()) })
+
+	// What happens while the helper is away counts, too.
+	w.service("web", nil)
+	w.eventually("the flow", func() bool { return len(w.flows()) > len(before) })
+	p.Stop()
+	w.deleteService("web")
+	w.start(shared...)
+	w.eventually("no flow", func() bool { return cmp.Equal(before, w.flows()) })
+}
+
+func TestCheck72_Preconditions(t *testing.T) {
+	w := newWorld(t)
+	w.script("ovs-vsctl add-port breth0 ghost -- add-port br-int other -- set Interface other type=internal || true")
+	for _, tt := range []struct {
+		name, want string
+		status     int
+		args       []string
+	}{
+		{"no API server", "K8S_API_SERVER not set", 1, shared},
+		{"no bridge", "physical bridge breth9 does not exist", 1, w.args("--physical-bridge=breth9", "--physical-interface=eth0")},
+		{"no interface", `Failed operation. (no row "eth9" in table Interface)`, 1, w.args("--physical-bridge=breth0", "--physical-interface=eth9")},
+		{"bad interface", "physical-interface ghost is invalid", 1, w.args("--physical-bridge=breth0", "--physical-interface=ghost")},
+		{"other bridge", `physical-interface other is no port of breth0, but of "br-int"`, 1, w.args("--physical-bridge=breth0", "--physical-interface=other")},
+		{"one of two", "--physical-bridge and --physical-interface belong together", 2, w.args("--physical-bridge=breth0")},
+		{"bad addresses", `"10.0.0.1" is not a subnet`, 2, w.args("--nodeport-addresses=10.0.0.1")},
+	} {
+		for _, detach := range []string{"", "--detach"} {
+			t.Run(tt.name+detach, func(t *testing.T) {
+				args := slices.Clone(tt.args)
+				if detach != "" {
+					args = append(args, detach, "--pidfile")
+				}
+				status, stderr := w.once(args...)
+				if status != tt.status || !strings.Contains(stderr, tt.want) || strings.Count(stderr, "ovn-k8s-gateway-helper: ") != 1 {
+					t.Errorf("status %d, %q", status, stderr)
+				}
+			})
+		}
+	}
+	w.script("ovs-vsctl del-br br-int")
+	if status, stderr := w.once(w.args(shared...)...); status != 1 || !strings.Contains(stderr, "there is no bridge br-int") {
+		t.Errorf("without br-int: status %d, %q", status, stderr)
+	}
+}
+
+func TestAHelperIsStartedOnce(t *testing.T) {
+	w := newWorld(t)
+	args := w.args(append(shared, "--pidfile", "--log-file", "-vfile:info", "-vconsole:emer", "--detach")...)
+	if status, stderr := w.once(args...); status != 0 || stderr != "" {
+		t.Fatalf("status %d, %q", status, stderr)
+	}
+	pid := w.pidfile("ovn-k8s-gateway-helper.pid")
+	if status, stderr := w.once(args...); status != 1 || !strings.Contains(stderr, "already running as pid "+pid) {
+		t.Errorf("second start: status %d, %q", status, stderr)
+	}
+	help := w.appctl("help")
+	for _, c := range []string{"flows/show", "rules/show", "services/show", "reconcile/show", "reconcile/resync", "vlog/set", "exit"} {
+		if !strings.Contains(help, c) {
+			t.Errorf("help lacks %s:\n%s", c, help)
+		}
+	}
+	w.eventually("Services are known", func() bool { return strings.Contains(w.appctl("reconcile/show"), "services known   true") })
+	if out := w.appctl("flows/show"); !strings.Contains(out, "bridge breth0, NIC port ") || strings.Contains(out, "\n+") || !strings.Contains(out, "1 flows of others") {
+		t.Error(out)
+	}
+	if out := w.appctl("rules/show"); !strings.Contains(out, "nat: -A PREROUTING -j OVN-SVC-PREROUTING") || strings.Contains(out, "\n!") {
+		t.Error(out)
+	}
+	w.appctl("exit")
+	w.eventually("the pidfile is gone", func() bool { return w.pidfile("ovn-k8s-gateway-helper.pid") == "" })
+}
