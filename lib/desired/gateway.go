@@ -3,32 +3,110 @@ package desired
 import (
 	"fmt"
 	"maps"
+	"net/netip"
+	"slices"
 
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
 )
 
-// changedGateways returns the units of gateways that have other rows in one
-// topology than in the other.
-func changedGateways(old, c topology.Cluster) []nb.Unit {
-	names := maps.Clone(c.Gateways)
-	if names == nil {
-		names = map[string]topology.Gateway{}
+// Silent are the gateways whose hosts do not answer.
+type Silent map[string]bool
+
+// Chassis are the hosts that are registered in the Southbound database, by
+// system-id. nil means that this is not known.
+type Chassis map[string]bool
+
+// gateways is what is known about gateways besides the topology.
+type gateways struct {
+	silent  Silent
+	chassis Chassis
+}
+
+// dead lists the gateways that nothing should lead to. If that were all, it is
+// rather whoever says so that is wrong, and none is.
+func (w *World) dead() map[string]bool {
+	dead := map[string]bool{}
+	for name, g := range w.cluster.Gateways {
+		if w.gateways.silent[name] || w.gateways.chassis != nil && !w.gateways.chassis[g.Chassis] {
+			dead[name] = true
+		}
 	}
-	maps.Copy(names, old.Gateways)
-	text := func(c topology.Cluster, name string) string {
-		return fmt.Sprint(c.GatewayRows(name), c.GatewayRoutes(name))
+	if len(dead) == len(w.cluster.Gateways) {
+		return nil
 	}
+	return dead
+}
+
+// gatewayRows returns the rows of a gateway: without those that lead to it while
+// it is dead.
+func (w *World) gatewayRows(name string) []nb.Row {
+	if w.dead()[name] {
+		return w.cluster.GatewayRows(name)
+	}
+	return append(w.cluster.GatewayRows(name), w.cluster.GatewayRoutes(name)...)
+}
+
+// gatewayTexts are the rows of each gateway as text.
+func (w *World) gatewayTexts() map[nb.Unit]string {
+	texts := map[nb.Unit]string{}
+	for name := range w.cluster.Gateways {
+		texts[topology.GatewayUnit(name)] = fmt.Sprint(w.gatewayRows(name))
+	}
+	return texts
+}
+
+// changedGateways returns the units of gateways that have other rows than before.
+func (w *World) changedGateways(before map[nb.Unit]string) []nb.Unit {
+	now := w.gatewayTexts()
 	var touched []nb.Unit
-	for name := range names {
-		if text(old, name) != text(c, name) {
-			touched = append(touched, topology.GatewayUnit(name))
+	for u := range merged(before, now) {
+		if before[u] != now[u] {
+			touched = append(touched, u)
 		}
 	}
 	return touched
 }
 
-// gatewayRows returns the rows of a gateway.
-func (w *World) gatewayRows(name string) []nb.Row {
-	return append(w.cluster.GatewayRows(name), w.cluster.GatewayRoutes(name)...)
+// putGateways records what is known about gateways.
+func (w *World) putGateways(g gateways) []nb.Unit {
+	if maps.Equal(w.gateways.silent, g.silent) && maps.Equal(w.gateways.chassis, g.chassis) && (w.gateways.chassis == nil) == (g.chassis == nil) {
+		return nil
+	}
+	before := w.gatewayTexts()
+	w.gateways = g
+	return w.changedGateways(before)
+}
+
+// DeadGateways lists the gateways that nothing leads to at present.
+func (w *World) DeadGateways() []string { return slices.Sorted(maps.Keys(w.dead())) }
+
+// GatewayHosts are, by gateway, the addresses at which its host should answer.
+func (w *World) GatewayHosts() map[string][]netip.Addr {
+	hosts := map[string][]netip.Addr{}
+	for name, g := range w.cluster.Gateways {
+		var addrs []netip.Addr
+		if g.Tunnel.IsValid() {
+			addrs = append(addrs, g.Tunnel)
+		}
+		for _, a := range w.hosts[g.Node] {
+			if !slices.Contains(addrs, a) {
+				addrs = append(addrs, a)
+			}
+		}
+		hosts[name] = addrs
+	}
+	return hosts
+}
+
+// hostUnits returns the units of hosts with other ways to them in one topology
+// than in the other.
+func (w *World) hostUnits(old, now topology.Cluster) []nb.Unit {
+	var touched []nb.Unit
+	for sw, addrs := range w.hosts {
+		if fmt.Sprint(old.HostRows(sw, addrs)) != fmt.Sprint(now.HostRows(sw, addrs)) {
+			touched = append(touched, topology.HostUnit(sw))
+		}
+	}
+	return touched
 }

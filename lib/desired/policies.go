@@ -89,7 +89,7 @@ func (w *World) putHostAddrs(node string, list []corev1.NodeAddress) []nb.Unit {
 	if w.hosts[sw] = now; now == nil {
 		delete(w.hosts, sw)
 	}
-	return append(w.movedHost(sw), policy.NodeUnit(sw))
+	return append(w.movedHost(sw), policy.NodeUnit(sw), topology.HostUnit(sw))
 }
 
 // hostAddrs are the addresses of a Node, sorted.

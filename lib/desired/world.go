@@ -41,6 +41,7 @@ type World struct {
 
 	policies *policy.Index
 	hosts    map[string][]netip.Addr // by name of the switch: the node's addresses
+	gateways gateways
 	services
 }
 
@@ -76,7 +77,7 @@ type Problem struct {
 func (p *Problem) Error() string { return p.Message }
 
 // Put records the latest of an object and returns the units that it touches.
-// It accepts topology.Cluster, pod.Lease, *corev1.Node, *corev1.Pod,
+// It accepts topology.Cluster, pod.Lease, Silent, Chassis, *corev1.Node, *corev1.Pod,
 // *corev1.Namespace and *networkingv1.NetworkPolicy, and panics on anything else.
 func (w *World) Put(obj any) []nb.Unit {
 	switch o := obj.(type) {
@@ -85,6 +86,10 @@ func (w *World) Put(obj any) []nb.Unit {
 	case pod.Lease:
 		w.lives[o.Key] = o
 		return nil
+	case Silent:
+		return w.putGateways(gateways{o, w.gateways.chassis})
+	case Chassis:
+		return w.putGateways(gateways{w.gateways.silent, o})
 	case *corev1.Node:
 		touched := append(w.putNode(o.Name, true), w.putHostAddrs(o.Name, o.Status.Addresses)...)
 		return append(touched, w.putZone(o.Name, o.Labels[corev1.LabelTopologyZone])...)
@@ -178,12 +183,13 @@ func (w *World) node(name string) *node {
 // putCluster replaces the topology. Pods of nodes whose subnets changed lose
 // their addresses and wait for new ones.
 func (w *World) putCluster(c topology.Cluster) []nb.Unit {
-	old, hosts := w.cluster, w.chassis()
+	old, hosts, gateways := w.cluster, w.chassis(), w.gatewayTexts()
 	w.cluster = c
 	touched := append(w.changedChassis(hosts), w.lookAround()...)
 	if !old.Equal(c) {
 		touched = append(touched, topology.ClusterUnit)
-		touched = append(touched, changedGateways(old, c)...)
+		touched = append(touched, w.changedGateways(gateways)...)
+		touched = append(touched, w.hostUnits(old, c)...)
 	}
 	changed := maps.Clone(c.Nodes)
 	maps.Copy(changed, old.Nodes)
@@ -393,6 +399,9 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 	if name, ok := topology.GatewayOf(u); ok {
 		return w.gatewayRows(name), nil
 	}
+	if name, ok := topology.HostOf(u); ok {
+		return w.cluster.HostRows(name, w.hosts[name]), nil
+	}
 	if name, ok := policy.NodeOf(u); ok {
 		return w.nodePolicyRows(name), nil
 	}
@@ -456,6 +465,9 @@ func (w *World) Units() []nb.Unit {
 	}
 	for name := range nodes {
 		us = append(us, topology.NodeUnit(name))
+	}
+	for name := range w.hosts {
+		us = append(us, topology.HostUnit(name))
 	}
 	for name := range w.cluster.Gateways {
 		us = append(us, topology.GatewayUnit(name))

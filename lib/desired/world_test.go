@@ -263,6 +263,9 @@ func randomChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Unit) {
 	if r.IntN(2) == 0 {
 		return randomPolicyChange(oracle.Source{Rand: r}, w)
 	}
+	if r.IntN(6) == 0 {
+		return randomGatewayChange(t, r, w)
+	}
 	switch r.IntN(10) {
 	case 0:
 		var nodes []int

@@ -243,7 +243,9 @@ func (p *Plan) guard(g Guard) (ovsdb.Operation, error) {
 
 // Handler returns a handler of cache events that calls changed with the unit of
 // each of our rows that somebody changed or deleted, or took out of one. Rows
-// that appear are not reported. changed must not block.
+// that appear are reported in tables where the commands make some without
+// knowing all that the watcher does: whether a gateway lives. changed must not
+// block.
 func (s *Sync) Handler(changed func(nb.Unit)) cache.EventHandler {
 	tables := owned()
 	gone := func(t *table, before, after model.Model) {
@@ -257,6 +259,13 @@ func (s *Sync) Handler(changed func(nb.Unit)) cache.EventHandler {
 		}
 	}
 	return &cache.EventHandlerFuncs{
+		AddFunc: func(name string, m model.Model) {
+			if t := tables[name]; t != nil && t.reportAdded {
+				if u, _ := ownerOf(m); u != "" {
+					changed(u)
+				}
+			}
+		},
 		UpdateFunc: func(name string, before, after model.Model) {
 			t := tables[name]
 			u, _ := ownerOf(before)

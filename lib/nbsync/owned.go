@@ -33,6 +33,8 @@ type table struct {
 	// nameless tables have rows that are known by what they say, within the row
 	// that they belong to: see nameOf.
 	nameless bool
+	// reportAdded has Handler report rows that appear.
+	reportAdded bool
 	// kind is what people call a row of this table.
 	kind string
 	// fits says whether a row that is not ours may be taken over for one with
@@ -64,12 +66,12 @@ func owned() map[string]*table {
 			fits:    sameName,
 		},
 		nbdb.LogicalRouterStaticRouteTable: {
-			model: &nbdb.LogicalRouterStaticRoute{}, kind: "static route", nameless: true,
+			model: &nbdb.LogicalRouterStaticRoute{}, kind: "static route", nameless: true, reportAdded: true,
 			columns: []string{"ip_prefix", "nexthop", "policy", "output_port", "route_table"},
 			fits:    routeFits,
 		},
 		nbdb.LogicalRouterPolicyTable: {
-			model: &nbdb.LogicalRouterPolicy{}, kind: "router policy", nameless: true,
+			model: &nbdb.LogicalRouterPolicy{}, kind: "router policy", nameless: true, reportAdded: true,
 			columns: []string{"priority", "match", "action", "nexthops"},
 			fits:    sameName,
 		},

@@ -51,6 +51,9 @@ func rows(before, c topology.Cluster, unit nb.Unit) map[nb.Unit][]nb.Row {
 		return want
 	}
 	want[topology.ClusterUnit] = c.Rows()
+	if node, ok := topology.NodeOf(unit); ok && c.Nodes[node] == nil {
+		want[topology.HostUnit(node)] = nil
+	}
 	for _, name := range slices.Concat(before.GatewayNames(), c.GatewayNames()) {
 		u := topology.GatewayUnit(name)
 		if now := unitRows(c, u); fmt.Sprint(unitRows(before, u)) != fmt.Sprint(now) {

@@ -38,7 +38,9 @@ type Gateway struct {
 var (
 	//lint:ignore ST1005 the original's text
 	errOneInterface = errors.New("One of physical-interface or bridge-interface has to be specified: or --local, and only one of the three")
-	errNoSystemID   = errors.New("no system-id configured in the local host: set external_ids:system-id of Open_vSwitch, to a name that no other host has")
+	//lint:ignore ST1005 the original's text
+	errNoMAC      = errors.New("No mac_address found for the bridge-interface")
+	errNoSystemID = errors.New("no system-id configured in the local host: set external_ids:system-id of Open_vSwitch, to a name that no other host has")
 )
 
 // GatewayInit makes this host a gateway of an existing cluster: a router in OVN,

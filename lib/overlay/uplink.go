@@ -83,6 +83,7 @@ func (s *session) planUplink(ctx context.Context, r *gatewayRequest, good bool) 
 	}
 	g := &r.gateway
 	g.Chassis = s.config.SystemID
+	g.Tunnel, _ = netip.ParseAddr(s.config.EncapIP) // a bad one is ovn-controller's to report
 	u := &uplink{force: r.force, port: vswitch.GatewayPort{Gateway: r.name, IfaceID: names.ExternalPort(g.Interface, r.name)}}
 	if err := s.findFormer(ctx, u, r.name); err != nil {
 		return nil, err
@@ -233,7 +234,7 @@ func (s *session) planBridge(ctx context.Context, u *uplink, g *topology.Gateway
 	case g.Interface == names.IntegrationBridge:
 		return fmt.Errorf("%s is OVN's own bridge: give the one with the NIC", g.Interface)
 	case g.MAC == "":
-		return fmt.Errorf("No mac_address found for the bridge-interface: there is no Open vSwitch bridge %s; \"ovn-k8s-util nics-to-bridge NIC\" makes one", g.Interface) //nolint:staticcheck // the original's text
+		return fmt.Errorf("%w: there is no Open vSwitch bridge %s; \"ovn-k8s-util nics-to-bridge NIC\" makes one", errNoMAC, g.Interface)
 	case nics == 0:
 		return fmt.Errorf("bridge %s has no NIC: nothing on it leads outside; \"ovn-k8s-util nics-to-bridge NIC\" makes a bridge with one", g.Interface)
 	}

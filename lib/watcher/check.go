@@ -76,6 +76,7 @@ func (e *engine) load(ctx context.Context) error {
 		e.take(ev)
 	}
 	e.world.Settle()
+	e.watchGateways()
 	return nil
 }
 

@@ -42,6 +42,7 @@ type engine struct {
 	sync  nbsync.Sync
 	world *desired.World
 	notes *annotator
+	vigil *vigil
 	// missing are the kinds of objects that are not known yet. Nothing is
 	// written before all are.
 	missing    map[string]bool
@@ -63,6 +64,7 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 		complained: map[nb.Unit]string{}, unwritten: map[nb.Unit]error{},
 	}
 	e.notes = newAnnotator(l.cluster, e.world, e.send)
+	e.vigil = newVigil(func(s desired.Silent) { e.send(func() []nb.Unit { return e.silent(s) }) })
 	e.loop = reconcile.Loop[event, nb.Unit]{
 		Take:   func(ev event) []nb.Unit { return ev() },
 		Prompt: e.prompt, Sync: e.reconcile, Synced: e.complain, Gap: e.gap,
@@ -102,6 +104,8 @@ func (e *engine) run(ctx context.Context) error {
 		e.links.cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []nb.Unit { return e.take(ev) }) }, kinds()...)
 	})
 	wg.Go(func() { e.notes.run(ctx) })
+	wg.Go(func() { e.vigil.run(ctx) })
+	wg.Go(func() { e.followChassis(ctx) })
 	return e.loop.Run(ctx)
 }
 
@@ -227,7 +231,7 @@ func (e *engine) all() []nb.Unit {
 // kinds are a newer version's.
 func ours(u nb.Unit) bool {
 	return u == topology.ClusterUnit || slices.ContainsFunc([]string{
-		topology.NodePrefix, topology.GatewayUnitPrefix, pod.UnitPrefix, service.UnitPrefix, desired.ChassisPrefix,
+		topology.NodePrefix, topology.GatewayUnitPrefix, topology.HostPrefix, pod.UnitPrefix, service.UnitPrefix, desired.ChassisPrefix,
 		policy.UnitPrefix, policy.GroupPrefix, policy.NodePrefix, string(policy.LoggingUnit),
 	},
 		func(prefix string) bool { return strings.HasPrefix(string(u), prefix) })
@@ -259,7 +263,7 @@ func (e *engine) prompt(dirty []nb.Unit) []nb.Unit {
 	if len(e.missing) > 0 {
 		return nil
 	}
-	settled := e.world.Settle()
+	settled := append(e.world.Settle(), e.watchGateways()...)
 	for _, u := range slices.Concat(dirty, settled) {
 		delete(e.unwritten, u)
 		if a, ok := e.world.Annotation(u); ok {

@@ -35,6 +35,7 @@ type Gateway struct {
 	Join      []netip.Addr   `json:"join"`               // in the join subnets; IPv4 first
 	First     bool           `json:"first,omitempty"`    // the first gateway: there is exactly one
 	Node      string         `json:"node,omitempty"`     // the node's switch on the same host, if there is one
+	Tunnel    netip.Addr     `json:"tunnel,omitzero"`    // the host's end of tunnels, if it is known
 }
 
 // joinFirst is the lowest host number of gateways in the join subnets.

@@ -260,3 +260,27 @@ func TestBadGateways(t *testing.T) {
 		t.Errorf("next hops on the link: %v", err)
 	}
 }
+
+// Every node is reached at its own addresses by way of its management port.
+func TestHostRows(t *testing.T) {
+	c := dual(t)
+	own := addrs("10.1.1.1,fd20::1,192.168.1.2,100.64.0.9,127.0.0.1,fe80::1,0.0.0.0")
+	want := `Logical_Router_Static_Route host/kube-master/10.1.1.1 ip_prefix="10.1.1.1" nexthop="192.168.1.2" in=Logical_Router/ovn_cluster_router.static_routes
+Logical_Router_Static_Route host/kube-master/fd20::1 ip_prefix="fd20::1" nexthop="fd01:0:0:1::2" in=Logical_Router/ovn_cluster_router.static_routes
+`
+	if diff := cmp.Diff(want, text(c.HostRows("Kube-Master", own))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	g := gateway(2)
+	g.Rampout = prefixes("192.168.1.128/25")
+	c = with(t, c, "gw2", g)
+	want = `Logical_Router_Static_Route host/kube-master/10.1.1.1 ip_prefix="10.1.1.1" nexthop="192.168.1.2" in=Logical_Router/ovn_cluster_router.static_routes
+Logical_Router_Policy host/kube-master/10.1.1.1 action="allow" match="ip4.dst == 10.1.1.1" priority=1001 in=Logical_Router/ovn_cluster_router.policies
+`
+	if diff := cmp.Diff(want, text(c.HostRows("kube-master", own[:1]))); diff != "" {
+		t.Errorf("beside a pin by policy (-want +got):\n%s", diff)
+	}
+	if rows := c.HostRows("nobody", own); rows != nil {
+		t.Errorf("a node without a switch: %v", rows)
+	}
+}

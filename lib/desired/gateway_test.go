@@ -1,0 +1,112 @@
+package desired
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/nb"
+)
+
+// withGateways adds gateways with the given numbers to a topology, each on the
+// node of its number.
+func withGateways(t testing.TB, c topology.Cluster, numbers ...int) topology.Cluster {
+	t.Helper()
+	for _, n := range numbers {
+		g := topology.Gateway{
+			Mode: topology.Physical, Interface: "eth1", Chassis: fmt.Sprint("chassis", n), MAC: fmt.Sprintf("02:00:00:00:00:%02x", n),
+			IPs: prefixes(fmt.Sprintf("172.16.0.%d/24", n+10)), NextHops: []netip.Addr{netip.MustParseAddr("172.16.0.1")}, Node: fmt.Sprint("n", n),
+		}
+		if n == 2 {
+			g.Rampout = prefixes("10.0.2.8/29", "10.0.3.8/32") // the second by a policy
+		}
+		var err error
+		if c, err = c.WithGateway(fmt.Sprint("gw", n), g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// randomGatewayChange changes what gateways depend on.
+func randomGatewayChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Unit) {
+	t.Helper()
+	some := func() (out []int) {
+		for n := range 4 {
+			if r.IntN(3) > 0 {
+				out = append(out, n)
+			}
+		}
+		return out
+	}
+	set := map[string]bool{}
+	switch r.IntN(3) {
+	case 0:
+		nodes, gateways := some(), some()
+		return fmt.Sprint("topology ", nodes, " gateways ", gateways), w.Put(withGateways(t, cluster(t, nodes...), gateways...))
+	case 1:
+		for _, n := range some() {
+			set[fmt.Sprint("gw", n)] = true
+		}
+		return fmt.Sprint("silent ", set), w.Put(Silent(set))
+	}
+	if r.IntN(4) == 0 {
+		return "chassis unknown", w.Put(Chassis(nil))
+	}
+	for _, n := range some() {
+		set[fmt.Sprint("chassis", n)] = true
+	}
+	return fmt.Sprint("chassis ", set), w.Put(Chassis(set))
+}
+
+// leading lists the gateways that something leads to.
+func leading(t *testing.T, w *World) string {
+	t.Helper()
+	var out []string
+	for _, name := range w.Cluster().GatewayNames() {
+		rows, err := w.Rows(topology.GatewayUnit(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprint(rows)
+		if !strings.Contains(text, "Logical_Router GR_"+name) {
+			t.Errorf("%s lacks its router: %s", name, text)
+		}
+		if strings.Contains(text, name+"/0.0.0.0/0 ip_prefix") && strings.Contains(text, " "+name+"/0.0.0.0/0 ") {
+			out = append(out, name)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func TestDeadGateways(t *testing.T) {
+	w := NewWorld()
+	w.Put(withGateways(t, cluster(t, 1, 2, 3), 1, 2, 3))
+	for _, tt := range []struct {
+		what string
+		put  any
+		want string
+	}{
+		{"nothing is known", Silent{}, "gw1 gw2 gw3"},
+		{"one is silent", Silent{"gw2": true}, "gw1 gw3"},
+		{"one is not registered", Chassis{"chassis1": true, "chassis2": true}, "gw1"},
+		{"none is left", Silent{"gw1": true, "gw2": true}, "gw1 gw2 gw3"},
+		{"that one answers", Silent{"gw2": true}, "gw1"},
+		{"all are registered", Chassis{"chassis1": true, "chassis2": true, "chassis3": true}, "gw1 gw3"},
+		{"all answer", Silent{}, "gw1 gw2 gw3"},
+		{"a Southbound database made anew", Chassis{}, "gw1 gw2 gw3"},
+	} {
+		w.Put(tt.put)
+		if got := leading(t, w); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.what, got, tt.want)
+		}
+	}
+	w.Put(Chassis(nil))
+	w.Put(Silent{"gw2": true})
+	if rows, _ := w.Rows(topology.GatewayUnit("gw2")); strings.Contains(fmt.Sprint(rows), "gw2/from/") {
+		t.Errorf("pods stay pinned to a dead gateway: %v", rows)
+	}
+}

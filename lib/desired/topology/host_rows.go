@@ -1,0 +1,74 @@
+package topology
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+)
+
+// HostPrefix starts the units of nodes' own addresses.
+const HostPrefix = "host/"
+
+// HostUnit is the unit that owns the routes to a node's own addresses. They are
+// the watcher's, who knows the addresses, while the commands write the rows of
+// NodeUnit.
+func HostUnit(node string) nb.Unit { return nb.Unit(HostPrefix + names.NodeSwitch(node)) }
+
+// HostOf is the inverse of HostUnit. It reports false for units of other kinds.
+func HostOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), HostPrefix) }
+
+// HostRows returns the rows of HostUnit(node): a route to each of the node's own
+// addresses by its management port. So every pod reaches every node, with its own
+// address and with or without a gateway, and answers come back the same way.
+func (c Cluster) HostRows(node string, addrs []netip.Addr) []nb.Row {
+	sw := names.NodeSwitch(node)
+	var rows []nb.Row
+	for _, m := range c.management(sw) {
+		for _, a := range addrs {
+			if !ipnet.SameFamily(a, m) || !c.outside(a) {
+				continue
+			}
+			rows = append(rows, route(names.ClusterRouter, HostPrefix+sw+"/"+a.String(), nbdb.LogicalRouterStaticRoute{IPPrefix: a.String(), Nexthop: m.String()}))
+			if c.PinnedByPolicy(a) {
+				rows = append(rows, unpinned(sw, a))
+			}
+		}
+	}
+	return rows
+}
+
+// management returns the addresses of a node's management port.
+func (c Cluster) management(sw string) []netip.Addr {
+	subnets, ok := c.Nodes[sw]
+	if !ok {
+		return nil
+	}
+	var out []netip.Addr
+	for _, p := range ManagementPort(subnets).IPs {
+		out = append(out, p.Addr())
+	}
+	return out
+}
+
+// outside reports whether an address can be a node's own: one that others can
+// send to, and outside of the cluster's own networks.
+func (c Cluster) outside(a netip.Addr) bool {
+	return a.IsGlobalUnicast() && !slices.ContainsFunc(slices.Concat(c.Subnets, c.Join), func(s netip.Prefix) bool { return s.Contains(a) })
+}
+
+// unpinned is the policy by which packets to a node do not follow a pin.
+func unpinned(sw string, a netip.Addr) nb.Row {
+	return nb.Row{
+		Table: nbdb.LogicalRouterPolicyTable, ID: HostPrefix + sw + "/" + a.String(),
+		Model: &nbdb.LogicalRouterPolicy{
+			Priority: pinPriority + 1, Action: nbdb.LogicalRouterPolicyActionAllow, Match: fmt.Sprintf("%s.dst == %s", ipMatch(a), a),
+		},
+		In: []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: names.ClusterRouter, Column: "policies"}},
+	}
+}
