@@ -35,8 +35,15 @@ const (
 	AgnhostImage = "registry.k8s.io/e2e-test-images/agnhost:2.56"
 )
 
-// archives are the files in OVNK8S_IMAGES.
-var archives = []string{"pause.tar", "agnhost.tar"}
+// archives are the files in OVNK8S_IMAGES, and more those that are used if they
+// are there.
+var (
+	archives = []string{"pause.tar", "agnhost.tar"}
+	more     = []string{dnsArchive, "busybox.tar"}
+)
+
+// dnsArchive has the image of testdata/dns.yaml.
+const dnsArchive = "coredns.tar"
 
 // loopbackPlugin is where distributions have the CNI plugin loopback.
 var loopbackPlugin = []string{"/usr/lib/cni/loopback", "/usr/libexec/cni/loopback"}
