@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -265,25 +264,32 @@ func (f *field) create(ctx context.Context, n int) (burst, error) {
 	for i := range pods {
 		pods[i] = newPod(f.round, i)
 	}
+	return f.createPods(ctx, pods)
+}
+
+// createGrouped creates n pods that belong to the groups of policies, as create does.
+func (f *field) createGrouped(ctx context.Context, n int) (burst, error) {
+	f.round++
+	pods := make([]*corev1.Pod, n)
+	for i := range pods {
+		pods[i] = newPod(f.round, i)
+		pods[i].Namespace = policyNamespace
+		pods[i].Labels[groupLabel] = fmt.Sprint(i % groups)
+	}
+	return f.createPods(ctx, pods)
+}
+
+// createPods creates pods, and returns when all have ports and annotations.
+func (f *field) createPods(ctx context.Context, pods []*corev1.Pod) (burst, error) {
+	n := len(pods)
 	f.observer.expect(n)
 	began := time.Now()
-	g, creating := errgroup.WithContext(ctx)
-	var next atomic.Int64
-	for range creators {
-		g.Go(func() error {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return nil
-				}
-				f.observer.begin(names.PodPort(pods[i].Namespace, pods[i].Name))
-				if _, err := f.client.CoreV1().Pods(pods[i].Namespace).Create(creating, pods[i], metav1.CreateOptions{}); err != nil {
-					return err
-				}
-			}
-		})
-	}
-	if err := g.Wait(); err != nil {
+	err := parallel(ctx, n, func(ctx context.Context, i int) error {
+		f.observer.begin(names.PodPort(pods[i].Namespace, pods[i].Name))
+		_, err := f.client.CoreV1().Pods(pods[i].Namespace).Create(ctx, pods[i], metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
 		return burst{}, err
 	}
 	sights, err := f.observer.wait(ctx)

@@ -3,12 +3,14 @@
 //
 //	bench [-run REGEXP] [-rounds N] [-pods N] [-many N] [-settle TIME] [-json]
 //
-// Figures, 20 minutes in all, are
+// Figures, 30 minutes in all, are
 //
-//	burst   a burst of pods: rate, latency, transactions, CPU time of ovn-northd
-//	single  one pod at a time: latency
-//	scale   many pods: the watcher's memory, comparing everything, restarting
-//	cni     ADD of the CNI plugin: latency and its stages
+//	burst     a burst of pods: rate, latency, transactions, CPU time of ovn-northd
+//	single    one pod at a time: latency
+//	services  many Services at once, and endpoints that change
+//	policies  many NetworkPolicies at once, and a burst of pods under them
+//	scale     many pods: the watcher's memory, comparing everything, restarting
+//	cni       ADD of the CNI plugin: latency and its stages
 //
 // Rounds of both sides take turns, so that what else the machine does meets
 // both: the ratios are what to look at. The times depend on the machine, and so
@@ -58,6 +60,8 @@ func figures() []figure {
 	return []figure{
 		{"burst", measureBurst},
 		{"single", measureSingle},
+		{"services", measureServices},
+		{"policies", measurePolicies},
 		{"scale", measureScale},
 		{"cni", measureCNI},
 	}

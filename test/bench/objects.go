@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+	"golang.org/x/sync/errgroup"
+
+	libdb "ovn-k8s/lib/ovsdb"
+)
+
+// rowsAtOnce is how many rows, with their children, the yardstick inserts in one
+// transaction.
+const rowsAtOnce = 50
+
+// parallel calls do with 0 to n-1, many at once.
+func parallel(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	var next atomic.Int64
+	for range creators {
+		g.Go(func() error {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return nil
+				}
+				if err := do(ctx, i); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	return g.Wait()
+}
+
+// timed says how long do took, in seconds.
+func timed(do func() error) (float64, error) {
+	began := time.Now()
+	err := do()
+	return time.Since(began).Seconds(), err
+}
+
+// rowInterval is how often the copy of the database is looked at.
+const rowInterval = 5 * time.Millisecond
+
+// awaitRows waits until the followed database is as wanted.
+func awaitRows(ctx context.Context, what string, done func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ticker := time.NewTicker(rowInterval)
+	defer ticker.Stop()
+	for !done() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w", what, context.Cause(ctx))
+		case <-ticker.C:
+		}
+	}
+	return nil
+}
+
+// count is how many rows of a table are as wanted.
+func count[M any](db *libdb.DB, table string, wanted func(M) bool) int {
+	n := 0
+	for _, m := range db.Client().Cache().Table(table).RowsShallow() {
+		if wanted(m.(M)) {
+			n++
+		}
+	}
+	return n
+}
+
+// rowsOf are copies of a table's rows.
+func rowsOf[M model.CloneableModel](db *libdb.DB, table string, keep func(M) bool) []M {
+	var rows []M
+	for _, m := range db.Client().Cache().Table(table).RowsShallow() {
+		if row := m.(M); keep(row) {
+			rows = append(rows, row.CloneModel().(M))
+		}
+	}
+	return rows
+}
+
+// insert inserts rows as a plain program would: operations says for each what
+// is to be done, and so many rows make a transaction.
+func insert[M any](ctx context.Context, db *libdb.DB, rows []M, operations func(i int, row M) ([]ovsdb.Operation, error)) error {
+	i := 0
+	for chunk := range slices.Chunk(rows, rowsAtOnce) {
+		var ops []ovsdb.Operation
+		for _, row := range chunk {
+			more, err := operations(i, row)
+			if err != nil {
+				return err
+			}
+			ops, i = append(ops, more...), i+1
+		}
+		if _, err := db.Transact(ctx, ops); err != nil {
+			return err
+		}
+	}
+	return nil
+}
