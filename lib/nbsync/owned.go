@@ -63,16 +63,19 @@ func owned() map[string]*table {
 		nbdb.NATTable: {
 			model: &nbdb.NAT{}, kind: "address translation", nameless: true,
 			columns: []string{"type", "logical_ip", "external_ip", "external_port_range"},
+			keys:    map[string][]string{"external_ids": nil},
 			fits:    sameName,
 		},
 		nbdb.LogicalRouterStaticRouteTable: {
 			model: &nbdb.LogicalRouterStaticRoute{}, kind: "static route", nameless: true, reportAdded: true,
 			columns: []string{"ip_prefix", "nexthop", "policy", "output_port", "route_table"},
+			keys:    map[string][]string{"external_ids": nil},
 			fits:    routeFits,
 		},
 		nbdb.LogicalRouterPolicyTable: {
 			model: &nbdb.LogicalRouterPolicy{}, kind: "router policy", nameless: true, reportAdded: true,
 			columns: []string{"priority", "match", "action", "nexthops"},
+			keys:    map[string][]string{"external_ids": nil},
 			fits:    sameName,
 		},
 		nbdb.LogicalRouterPortTable: {

@@ -53,10 +53,10 @@ func GatewayInit(ctx context.Context, g Gateway) error {
 	if err := errors.Join(problem, err); err != nil {
 		return err
 	}
-	if err := s.openNB(ctx); err != nil {
+	if err := u.guard(s); err != nil {
 		return err
 	}
-	if err := u.guard(s); err != nil {
+	if err := s.openNB(ctx); err != nil {
 		return err
 	}
 	unit, change := topology.GatewayUnit(r.name), s.addGateway(r)
