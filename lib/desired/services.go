@@ -24,8 +24,10 @@ type services struct {
 	claims service.Claims
 	byNode map[service.Key]bool // have variables
 	zones  map[string]string    // by node
-	around service.Surroundings
-	shared map[string]string // one copy of each string that endpoints share
+	// chassis are the hosts of the topology.
+	chassis map[string]chassis
+	around  service.Surroundings
+	shared  map[string]string // one copy of each string that endpoints share
 }
 
 // A serviceState is a Service and its slices, one of which may be missing.
@@ -156,7 +158,7 @@ func (w *World) changeService(k service.Key, change func() []service.Key) []nb.U
 		w.services.byNode[k] = true
 	}
 	after := w.variablesOf(k)
-	for id := range w.chassis() {
+	for id := range w.services.chassis {
 		if !maps.Equal(before[id], after[id]) {
 			touched = append(touched, ChassisUnit(id))
 		}
@@ -171,7 +173,7 @@ func (w *World) variablesOf(k service.Key) map[string]map[string]string {
 	}
 	r := w.resolved(k)
 	out := map[string]map[string]string{}
-	for id, c := range w.chassis() {
+	for id, c := range w.services.chassis {
 		out[id] = r.Variables(w.serviceNode(c.node))
 	}
 	return out
@@ -244,7 +246,7 @@ func (w *World) movedHost(sw string) []nb.Unit {
 // chassisUnits returns the unit of a node's host, if it is known.
 func (w *World) chassisUnits(sw string) []nb.Unit {
 	var units []nb.Unit
-	for id, c := range w.chassis() {
+	for id, c := range w.services.chassis {
 		if c.node == sw {
 			units = append(units, ChassisUnit(id))
 		}
@@ -263,7 +265,7 @@ func (w *World) lookAround() []nb.Unit {
 			now.Returns[node] = append(now.Returns[node], p.Addr())
 		}
 	}
-	for _, c := range w.chassis() {
+	for _, c := range w.services.chassis {
 		for f, addrs := range w.addresses(c) {
 			now.Addresses[f] = max(now.Addresses[f], len(addrs))
 		}
@@ -291,16 +293,16 @@ type chassis struct {
 	gateways []string
 }
 
-// chassis lists the hosts of the topology by their system-id.
-func (w *World) chassis() map[string]chassis {
+// allChassis lists the hosts of a topology by their system-id.
+func allChassis(all topology.Cluster) map[string]chassis {
 	out := map[string]chassis{}
-	for node, id := range w.cluster.Chassis {
-		if w.cluster.Nodes[node] != nil {
+	for node, id := range all.Chassis {
+		if all.Nodes[node] != nil {
 			out[id] = chassis{node: node}
 		}
 	}
-	for _, name := range w.cluster.GatewayNames() {
-		g := w.cluster.Gateways[name]
+	for _, name := range all.GatewayNames() {
+		g := all.Gateways[name]
 		c := out[g.Chassis]
 		if c.node == "" {
 			c.node = g.Node
@@ -352,7 +354,7 @@ func chassisOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), C
 
 // chassisRows returns the variables of a host.
 func (w *World) chassisRows(id string) []nb.Row {
-	c, ok := w.chassis()[id]
+	c, ok := w.services.chassis[id]
 	if !ok {
 		return nil
 	}
@@ -374,7 +376,7 @@ func (w *World) chassisRows(id string) []nb.Row {
 
 // changedChassis returns the units of hosts that are new, gone or others.
 func (w *World) changedChassis(old map[string]chassis) []nb.Unit {
-	now := w.chassis()
+	now := w.services.chassis
 	var touched []nb.Unit
 	for id := range maps.Keys(merged(old, now)) {
 		if o, n := old[id], now[id]; o.node != n.node || len(o.gateways) > 0 || len(n.gateways) > 0 {
@@ -385,7 +387,8 @@ func (w *World) changedChassis(old map[string]chassis) []nb.Unit {
 }
 
 func merged[K comparable, V any](a, b map[K]V) map[K]V {
-	out := maps.Clone(a)
+	out := map[K]V{}
+	maps.Copy(out, a)
 	maps.Copy(out, b)
 	return out
 }

@@ -183,8 +183,8 @@ func (w *World) node(name string) *node {
 // putCluster replaces the topology. Pods of nodes whose subnets changed lose
 // their addresses and wait for new ones.
 func (w *World) putCluster(c topology.Cluster) []nb.Unit {
-	old, hosts, gateways := w.cluster, w.chassis(), w.gatewayTexts()
-	w.cluster = c
+	old, hosts, gateways := w.cluster, w.services.chassis, w.gatewayTexts()
+	w.cluster, w.services.chassis = c, allChassis(c)
 	touched := append(w.changedChassis(hosts), w.lookAround()...)
 	if !old.Equal(c) {
 		touched = append(touched, topology.ClusterUnit)
@@ -481,7 +481,7 @@ func (w *World) Units() []nb.Unit {
 			us = append(us, k.Unit())
 		}
 	}
-	for id := range w.chassis() {
+	for id := range w.services.chassis {
 		us = append(us, ChassisUnit(id))
 	}
 	return us

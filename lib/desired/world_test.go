@@ -266,7 +266,9 @@ func randomChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Unit) {
 	if r.IntN(6) == 0 {
 		return randomGatewayChange(t, r, w)
 	}
-	switch r.IntN(10) {
+	switch r.IntN(15) {
+	case 10, 11, 12, 13, 14:
+		return randomServiceChange(t, r, w)
 	case 0:
 		var nodes []int
 		for n := range 4 {

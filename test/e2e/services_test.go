@@ -132,3 +132,108 @@ func refused(t *testing.T, from world.Endpoint, to netip.AddrPort) {
 		}, &what)
 	}
 }
+
+// nodeAddrs are a node's own addresses, of both families.
+func nodeAddrs(name string) []netip.Addr {
+	n := cluster.Node(name)
+	return []netip.Addr{n.IPv4(), n.IPv6()}
+}
+
+func TestNodePortsOnTheOwnNode(t *testing.T) {
+	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "client": "minion1"})
+	s := service(t, "web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })
+	var ways []world.Way
+	for i := range s.Spec.Ports { // TCP and UDP have NodePorts of their own
+		all := waysTo(p["client"], nodeAddrs("minion1"), int(s.Spec.Ports[i].NodePort), []world.Endpoint{p["web-a"], p["web-b"]}, p["client"].Addresses)
+		all = append(all, waysTo(p["web-a"], nodeAddrs("minion1"), int(s.Spec.Ports[i].NodePort), []world.Endpoint{p["web-a"], p["web-b"]},
+			slices.Concat(p["web-a"].Addresses, nodeAddrs("minion1")))...)
+		for _, w := range all {
+			if strings.EqualFold(w.Network, string(s.Spec.Ports[i].Protocol)) {
+				ways = append(ways, w)
+			}
+		}
+	}
+	try(t, ways)
+}
+
+func TestInternalTrafficPolicyLocal(t *testing.T) {
+	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "near": "minion1", "far": "minion2", "none": "master"})
+	local := corev1.ServiceInternalTrafficPolicyLocal
+	s := service(t, "web", func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &local })
+	to := addrs(s.Spec.ClusterIPs)
+	for range 5 { // it is no accident
+		try(t, slices.Concat(
+			waysTo(p["near"], to, 80, []world.Endpoint{p["web-a"]}, p["near"].Addresses),
+			waysTo(p["far"], to, 80, []world.Endpoint{p["web-b"]}, p["far"].Addresses),
+			waysTo(hosts()[1], to, 80, []world.Endpoint{p["web-a"]}, hosts()[1].Addresses),
+		))
+	}
+	for _, a := range to { // no endpoint on the node
+		refused(t, p["none"], netip.AddrPortFrom(a, 80))
+	}
+}
+
+func TestExternalIPsFromWithin(t *testing.T) {
+	p := pods(t, map[string]string{"web-a": "minion1", "client": "minion2"})
+	external := []string{"203.0.113.9", "2001:db8:113::9"}
+	for _, policy := range []corev1.ServiceExternalTrafficPolicy{corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal} {
+		t.Run(string(policy), func(t *testing.T) {
+			service(t, "web", func(s *corev1.Service) {
+				s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, policy
+				s.Spec.ExternalIPs = external
+			})
+			try(t, waysTo(p["client"], addrs(external), 80, []world.Endpoint{p["web-a"]}, p["client"].Addresses))
+		})
+	}
+}
+
+// A client stays with its endpoint, and changes it when that is gone.
+func TestAffinity(t *testing.T) {
+	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "web-c": "minion2", "client": "minion1"})
+	s := service(t, "web", func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP })
+	for _, a := range addrs(s.Spec.ClusterIPs) {
+		for _, network := range []string{"tcp", "udp"} {
+			seen := map[string]bool{}
+			for range 15 {
+				seen[ask(t, p["client"], network, netip.AddrPortFrom(a, 80))] = true
+			}
+			if len(seen) != 1 {
+				t.Errorf("%s to %s: answers of %v", network, a, seen)
+			}
+		}
+	}
+}
+
+// ask asks until there is an answer, and returns who answered.
+func ask(t *testing.T, from world.Endpoint, network string, to netip.AddrPort) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	text, err := probe.Probe{Netns: from.Netns, Network: network, Address: to}.Until(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, _, err := probe.Answer(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// Checks 48, 53 and 54 with packets: edits show at once, and leave nothing.
+func TestCheck53ServiceEdits(t *testing.T) {
+	p := pods(t, map[string]string{"web-a": "minion1", "client": "minion2"})
+	s := service(t, "web", nil)
+	to, client := addrs(s.Spec.ClusterIPs), p["client"]
+	try(t, waysTo(client, to, 80, []world.Endpoint{p["web-a"]}, client.Addresses))
+	for i := range s.Spec.Ports {
+		s.Spec.Ports[i].Port = 90
+	}
+	if _, err := cluster.Kube.Client().CoreV1().Services("default").Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	try(t, waysTo(client, to, 90, []world.Endpoint{p["web-a"]}, client.Addresses))
+	for _, a := range to {
+		refused(t, client, netip.AddrPortFrom(a, 80))
+	}
+}

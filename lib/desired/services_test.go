@@ -1,0 +1,282 @@
+package desired
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+)
+
+// newService is a Service with one port and one cluster address of each family.
+func newService(name string, number int) *corev1.Service {
+	ips := []string{fmt.Sprintf("172.16.%d.%d", number/256, number%256), fmt.Sprintf("fd02::%x", number)}
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: ips[0], ClusterIPs: ips,
+			Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}},
+		},
+	}
+}
+
+// newSlice is a slice of a Service with endpoints "ADDRESS@NODE".
+func newSlice(name, service string, endpoints ...string) *discoveryv1.EndpointSlice {
+	tcp, none, port := corev1.ProtocolTCP, "", int32(8080)
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &none, Protocol: &tcp, Port: &port}},
+	}
+	for _, e := range endpoints {
+		addr, node, _ := strings.Cut(e, "@")
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{addr}, NodeName: &node})
+		if strings.Contains(addr, ":") {
+			s.AddressType = discoveryv1.AddressTypeIPv6
+		}
+	}
+	return s
+}
+
+func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
+
+// randomService is a Service of whatever kind. Few numbers, so that some want
+// the same.
+func randomService(r *rand.Rand) *corev1.Service {
+	n := r.IntN(4)
+	s := newService(fmt.Sprint("s", n), n)
+	s.CreationTimestamp = metav1.Unix(int64(r.IntN(3)), 0)
+	local := corev1.ServiceInternalTrafficPolicyLocal
+	if r.IntN(3) == 0 {
+		s.Spec.InternalTrafficPolicy = &local
+	}
+	if s.Spec.Type = pick(r, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer); s.Spec.Type != corev1.ServiceTypeClusterIP {
+		s.Spec.Ports[0].NodePort = int32(30000 + r.IntN(3))
+		s.Spec.ExternalTrafficPolicy = pick(r, corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
+	}
+	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: pick(r, "198.51.100.1", "2001:db8::1", "10.0.0.9")}}
+		s.Spec.LoadBalancerSourceRanges = pick(r, nil, []string{"10.0.0.0/8", "fd00::/16"}, []string{"192.0.2.0/24"})
+	}
+	s.Spec.ExternalIPs = pick(r, nil, []string{"203.0.113.1"}, []string{"203.0.113.1", "127.0.0.1"}, []string{"172.16.0.1"})
+	if r.IntN(8) == 0 {
+		s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"}
+	}
+	return s
+}
+
+func randomSlice(r *rand.Rand) *discoveryv1.EndpointSlice {
+	var endpoints []string
+	v6 := r.IntN(3) == 0
+	for range r.IntN(4) {
+		n, i := r.IntN(4), 3+r.IntN(3)
+		if v6 {
+			endpoints = append(endpoints, fmt.Sprintf("fd00:0:0:%d::%x@n%d", n, i, n))
+		} else {
+			endpoints = append(endpoints, fmt.Sprintf("10.0.%d.%d@n%d", n, 8+i, n))
+		}
+	}
+	s := newSlice(fmt.Sprint("slice", r.IntN(6)), fmt.Sprint("s", r.IntN(4)), endpoints...)
+	hints := r.IntN(3)
+	for i := range s.Endpoints {
+		switch yes, no := true, false; r.IntN(5) {
+		case 0:
+			s.Endpoints[i].Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}
+		case 1:
+			s.Endpoints[i].Conditions = discoveryv1.EndpointConditions{Ready: &no}
+		}
+		if hints == 0 {
+			s.Endpoints[i].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: fmt.Sprint("z", r.IntN(2))}}}
+		}
+	}
+	return s
+}
+
+// randomServiceChange changes something that Services depend on.
+func randomServiceChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Unit) {
+	switch r.IntN(11) {
+	case 10:
+		c := randomHosts(t, r)
+		return fmt.Sprint("topology ", c), w.Put(c)
+	case 0:
+		s := randomService(r)
+		return "remove service " + s.Name, w.Remove(s)
+	case 1:
+		s := randomSlice(r)
+		return "remove slice " + s.Name, w.Remove(s)
+	case 2:
+		var all []any
+		for range r.IntN(4) {
+			all = append(all, randomService(r))
+		}
+		return fmt.Sprint("replace services by ", len(all)), w.Replace(&corev1.Service{}, all)
+	case 3:
+		var all []any
+		for range r.IntN(4) {
+			all = append(all, randomSlice(r))
+		}
+		return fmt.Sprint("replace slices by ", len(all)), w.Replace(&discoveryv1.EndpointSlice{}, all)
+	case 4:
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", r.IntN(4)), Labels: map[string]string{corev1.LabelTopologyZone: fmt.Sprint("z", r.IntN(2))}}}
+		for i := range r.IntN(3) {
+			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: fmt.Sprint("192.0.2.", i)})
+		}
+		return "node " + n.Name, w.Put(n)
+	case 5, 6, 7:
+		s := randomSlice(r)
+		return fmt.Sprint("slice ", s), w.Put(s)
+	}
+	s := randomService(r)
+	return fmt.Sprint("service ", s), w.Put(s)
+}
+
+// randomHosts is a topology in which some nodes' hosts are known, and some are
+// gateways.
+func randomHosts(t *testing.T, r *rand.Rand) topology.Cluster {
+	t.Helper()
+	c := cluster(t, 0, 1, 2)
+	for n := range 3 {
+		if r.IntN(3) > 0 {
+			c = c.WithChassis(fmt.Sprint("n", n), fmt.Sprint("chassis-", n))
+		}
+		if r.IntN(2) > 0 {
+			var err error
+			g := topology.Gateway{
+				Mode: pick(r, topology.Physical, topology.Local), Interface: "eth1", Chassis: fmt.Sprint("chassis-", n),
+				MAC: fmt.Sprint("02:00:00:00:00:0", n), IPs: prefixes(fmt.Sprintf("192.0.2.%d/24", 10+n)),
+			}
+			if c, err = c.WithGateway(fmt.Sprint("g", n), g); err != nil {
+				t.Fatal(err)
+			}
+			c = c.WithNodeOnChassis(fmt.Sprint("n", n), fmt.Sprint("chassis-", n))
+		}
+	}
+	return c
+}
+
+// A new Service, or endpoint, costs as many rows in a cluster of 100 nodes as in
+// one of one; a new node costs nothing that grows with the Services.
+func TestRowsDoNotDependOnTheNumberOfNodes(t *testing.T) {
+	const services, endpoints, nodes = 1000, 10, 100
+	w := NewWorld()
+	var all []int
+	for n := range nodes {
+		all = append(all, n)
+	}
+	c := cluster(t, all...)
+	for _, n := range all {
+		c = c.WithChassis(fmt.Sprint("n", n), fmt.Sprint("chassis-", n))
+	}
+	w.Put(c)
+	for _, n := range all {
+		w.Put(hostNode(n))
+	}
+	for i := range services {
+		name := fmt.Sprint("s", i)
+		s := newService(name, i)
+		s.Spec.ClusterIPs = s.Spec.ClusterIPs[:1]
+		s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, int32(30000+i)
+		w.Put(s)
+		w.Put(newSlice(name, name, tenEndpoints(i, endpoints)...))
+	}
+	before := texts(w)
+	balancers := 0
+	for _, rows := range before {
+		balancers += strings.Count(rows, nbdb.LoadBalancerTable+" ")
+	}
+	if balancers > 2*services {
+		t.Errorf("%d load balancers for %d services", balancers, services)
+	}
+	t.Logf("%d load balancers for %d services × %d endpoints on %d nodes", balancers, services, endpoints, nodes)
+
+	touched := w.Put(newSlice("s7", "s7", tenEndpoints(7, endpoints-1)...))
+	if changed := differing(before, texts(w)); changed > 2 || len(touched) > 2 {
+		t.Errorf("one endpoint less changes %d rows and touches %v", changed, touched)
+	}
+	before = texts(w)
+	more := c
+	var err error
+	if more, err = more.WithNode("n200", prefixes("10.0.200.8/29", "fd00:0:0:200::/64")); err != nil {
+		t.Fatal(err)
+	}
+	touched = append(w.Put(more.WithChassis("n200", "chassis-200")), w.Put(hostNode(200))...)
+	after := texts(w)
+	serviceRows := 0
+	for u, rows := range after {
+		if strings.HasPrefix(string(u), "service/") && rows != before[u] {
+			serviceRows++
+		}
+	}
+	if serviceRows > 0 || len(touched) > 10 {
+		t.Errorf("a new node changes %d services and touches %v", serviceRows, touched)
+	}
+}
+
+func hostNode(n int) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", n)},
+		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.0.2.%d", n)}}},
+	}
+}
+
+func tenEndpoints(seed, n int) (out []string) {
+	for i := range n {
+		node := (seed + i) % 100
+		out = append(out, fmt.Sprintf("10.0.%d.11@n%d", node, node))
+	}
+	return out
+}
+
+func texts(w *World) map[nb.Unit]string { return state(w, nil) }
+
+// differing counts the rows that differ.
+func differing(a, b map[nb.Unit]string) int {
+	n := 0
+	for u, rows := range b {
+		if rows != a[u] {
+			n++
+		}
+	}
+	return n
+}
+
+func TestTwoServicesWantTheSame(t *testing.T) {
+	w := NewWorld()
+	w.Put(cluster(t, 1))
+	young, old := newService("a-young", 1), newService("old", 2)
+	young.CreationTimestamp, old.CreationTimestamp = metav1.Unix(2, 0), metav1.Unix(1, 0)
+	young.Spec.ExternalIPs, old.Spec.ExternalIPs = []string{"203.0.113.9"}, []string{"203.0.113.9"}
+	w.Put(young)
+	if _, err := w.Rows("service/default/a-young"); err != nil {
+		t.Fatal(err)
+	}
+	if touched := w.Put(old); !slices.Contains(touched, nb.Unit("service/default/a-young")) {
+		t.Errorf("the older Service touches only %v", touched)
+	}
+	rows, err := w.Rows("service/default/a-young")
+	want := "203.0.113.9:80/TCP of service default/a-young is in use by service default/old: choose another one"
+	if err == nil || err.Error() != want || strings.Contains(fmt.Sprint(rows), "203.0.113.9") || !strings.Contains(fmt.Sprint(rows), "172.16.0.1:80") {
+		t.Errorf("got %v, %v; want %s", rows, err, want)
+	}
+	if touched := w.Remove(old); !slices.Contains(touched, nb.Unit("service/default/a-young")) {
+		t.Errorf("the older one's end touches only %v", touched)
+	}
+	if rows, err := w.Rows("service/default/a-young"); err != nil || !strings.Contains(fmt.Sprint(rows), "203.0.113.9:80") {
+		t.Errorf("got %v, %v", rows, err)
+	}
+	// Nobody takes the cluster address of another Service.
+	thief := newService("thief", 3)
+	thief.Spec.ExternalIPs = []string{"172.16.0.1"}
+	w.Put(thief)
+	if rows, err := w.Rows("service/default/thief"); err == nil || strings.Contains(fmt.Sprint(rows), "172.16.0.1:80") {
+		t.Errorf("got %v, %v", rows, err)
+	}
+}
