@@ -93,7 +93,7 @@ type Config struct {
 	ConntrackZone  int
 	ClusterSubnets []netip.Prefix
 	JoinSubnets    []netip.Prefix // at most one per family
-	ServiceCIDRs   []netip.Prefix // at most one per family
+	ServiceCIDRs   []netip.Prefix
 	LocalSubnets   []netip.Prefix // between a local gateway and its host, one per family
 	GatewayPorts   string         // "LOW-HIGH"
 
@@ -437,7 +437,6 @@ func (r *resolver) subnets(c *Config) {
 	c.GatewayPorts = r.portRange(gatewayPorts)
 	r.onePerFamily(joinSubnet, c.JoinSubnets)
 	r.onePerFamily(localGateway, c.LocalSubnets)
-	r.onePerFamily(serviceCIDR, c.ServiceCIDRs)
 }
 
 // portRange reads two ports with a hyphen.

@@ -97,7 +97,7 @@ func Settings() []Setting {
 		{Name: joinSubnet, Flag: "join-subnet", ExternalID: "ovn-k8s-join-subnet", Key: "join_subnet", Default: "100.64.0.0/16,fd98::/64",
 			Text: "subnets between the cluster router and gateways, one per address family"},
 		{Name: serviceCIDR, Flag: "service-cidr", ExternalID: "ovn-k8s-service-cidr", Key: "service_cidr",
-			Text: "subnets of services, one per address family"},
+			Text: "subnets of services: hosts get routes to them, and what no service there takes is refused"},
 		{Name: gatewayPorts, ExternalID: "ovn-k8s-gateway-port-range", Key: "gateway_port_range", Default: "10000-29999",
 			Text: "ports of the address that pods share with their host where they leave by a bridge: LOW-HIGH"},
 		{Name: localGateway, ExternalID: "ovn-k8s-local-gateway-subnet", Key: "local_gateway_subnet", Default: "169.254.33.0/24,fd69:254:33::/64",

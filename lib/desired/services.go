@@ -254,11 +254,21 @@ func (w *World) chassisUnits(sw string) []nb.Unit {
 	return units
 }
 
+// putRanges records the subnets of Services.
+func (w *World) putRanges(r service.Ranges) []nb.Unit {
+	w.services.around.Ranges = r
+	touched := []nb.Unit{service.RangesUnit}
+	for k := range w.services.all {
+		touched = append(touched, k.Unit())
+	}
+	return touched
+}
+
 // lookAround computes anew what Services depend on beside themselves, and
 // returns the units of those to which it makes a difference.
 func (w *World) lookAround() []nb.Unit {
 	old, now := w.services.around, service.Surroundings{
-		Subnets: w.cluster.Subnets, Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Returns: map[string][]netip.Addr{},
+		Ranges: w.services.around.Ranges, Subnets: w.cluster.Subnets, Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Returns: map[string][]netip.Addr{},
 	}
 	for node, subnets := range w.cluster.Nodes {
 		for _, p := range topology.ManagementPort(subnets).IPs {

@@ -77,8 +77,10 @@ type Problem struct {
 func (p *Problem) Error() string { return p.Message }
 
 // Put records the latest of an object and returns the units that it touches.
-// It accepts topology.Cluster, pod.Lease, Silent, Chassis, *corev1.Node, *corev1.Pod,
-// *corev1.Namespace and *networkingv1.NetworkPolicy, and panics on anything else.
+// It accepts topology.Cluster, pod.Lease, Silent, Chassis, service.Ranges,
+// *corev1.Node, *corev1.Pod, *corev1.Namespace, *corev1.Service,
+// *discoveryv1.EndpointSlice and *networkingv1.NetworkPolicy, and panics on
+// anything else.
 func (w *World) Put(obj any) []nb.Unit {
 	switch o := obj.(type) {
 	case topology.Cluster:
@@ -102,6 +104,8 @@ func (w *World) Put(obj any) []nb.Unit {
 		return w.putPolicy(o)
 	case *corev1.Service:
 		return w.putService(service.New(o))
+	case service.Ranges:
+		return w.putRanges(o)
 	case *discoveryv1.EndpointSlice:
 		return w.putSlice(o)
 	}
@@ -197,7 +201,7 @@ func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 		if slices.Equal(old.Nodes[name], c.Nodes[name]) {
 			continue
 		}
-		touched = append(touched, topology.NodeUnit(name), policy.NodeUnit(name))
+		touched = append(touched, topology.NodeUnit(name), policy.NodeUnit(name), service.RangesUnit)
 		n := w.node(name)
 		n.pool = nil
 		if subnets, ok := c.Nodes[name]; ok {
@@ -408,6 +412,9 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 	if k, ok := service.KeyOf(u); ok {
 		return w.serviceRows(k)
 	}
+	if u == service.RangesUnit {
+		return w.services.around.Ranges.Rows(w.cluster.NodeNames()), nil
+	}
 	if id, ok := chassisOf(u); ok {
 		return w.chassisRows(id), nil
 	}
@@ -481,6 +488,7 @@ func (w *World) Units() []nb.Unit {
 			us = append(us, k.Unit())
 		}
 	}
+	us = append(us, service.RangesUnit)
 	for id := range w.services.chassis {
 		us = append(us, ChassisUnit(id))
 	}

@@ -63,6 +63,7 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 		},
 		complained: map[nb.Unit]string{}, unwritten: map[nb.Unit]error{},
 	}
+	e.world.Put(service.Ranges(l.config.ServiceCIDRs))
 	e.notes = newAnnotator(l.cluster, e.world, e.send)
 	e.vigil = newVigil(func(s desired.Silent) { e.send(func() []nb.Unit { return e.silent(s) }) })
 	e.loop = reconcile.Loop[event, nb.Unit]{
@@ -231,7 +232,8 @@ func (e *engine) all() []nb.Unit {
 // kinds are a newer version's.
 func ours(u nb.Unit) bool {
 	return u == topology.ClusterUnit || slices.ContainsFunc([]string{
-		topology.NodePrefix, topology.GatewayUnitPrefix, topology.HostPrefix, pod.UnitPrefix, service.UnitPrefix, desired.ChassisPrefix,
+		topology.NodePrefix, topology.GatewayUnitPrefix, topology.HostPrefix, pod.UnitPrefix,
+		service.UnitPrefix, string(service.RangesUnit), desired.ChassisPrefix,
 		policy.UnitPrefix, policy.GroupPrefix, policy.NodePrefix, string(policy.LoggingUnit),
 	},
 		func(prefix string) bool { return strings.HasPrefix(string(u), prefix) })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -191,6 +192,7 @@ func TestExternalIPsFromWithin(t *testing.T) {
 func TestAffinity(t *testing.T) {
 	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "web-c": "minion2", "client": "minion1"})
 	s := service(t, "web", func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP })
+	settled(t, "web", 3)
 	for _, a := range addrs(s.Spec.ClusterIPs) {
 		for _, network := range []string{"tcp", "udp"} {
 			seen := map[string]bool{}
@@ -201,6 +203,21 @@ func TestAffinity(t *testing.T) {
 				t.Errorf("%s to %s: answers of %v", network, a, seen)
 			}
 		}
+	}
+}
+
+// settled waits until the hosts have all that a Service needs that has a number
+// of endpoints.
+func settled(t *testing.T, name string, endpoints int) {
+	t.Helper()
+	var vips string
+	eventually(t, "all endpoints are there", func() bool {
+		var err error
+		vips, err = cluster.Central.NBCtl("--bare", "--columns=vips", "find", "load_balancer", "name=service/default/"+name+"/tcp")
+		return err == nil && strings.Count(vips, ":"+strconv.Itoa(kubelet.DefaultPort)) == 2*endpoints
+	}, &vips)
+	if _, err := cluster.Central.NBCtl("--wait=hv", "sync"); err != nil {
+		t.Fatal(err)
 	}
 }
 

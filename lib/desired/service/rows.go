@@ -17,6 +17,8 @@ import (
 
 // Surroundings are what the rows of Services depend on beside the Service.
 type Surroundings struct {
+	// Ranges are the subnets of Services; none if they are not known.
+	Ranges Ranges
 	// Subnets are those of all pods.
 	Subnets []netip.Prefix
 	// Addresses is how many addresses of IPv4 and of IPv6 the host with the most
@@ -64,6 +66,11 @@ func (r *Resolved) Rows(at Surroundings) []nb.Row {
 	if r.ExternalLocal {
 		rows = append(rows, r.returns(at)...)
 	}
+	for _, a := range r.ClusterIPs {
+		if !at.Ranges.have(a) {
+			r.problem("BadServiceAddress", "clusterIP %s of service %s is outside the subnets of services %s, to which hosts have routes: correct external_ids:ovn-k8s-service-cidr", a, r.Key, ipnet.Join(at.Ranges))
+		}
+	}
 	if r.Affinity > maxAffinity {
 		r.problem("AffinityShortened", "sessionAffinity timeout %d s of service %s is longer than OVN can remember: it is %d s", r.Affinity, r.Key, maxAffinity)
 	}
@@ -82,9 +89,6 @@ type set struct {
 // balancers returns the load balancers of one protocol.
 func (r *Resolved) balancers(protocol corev1.Protocol, at Surroundings) []nb.Row {
 	s := set{plain: vips{}, node: [2]vips{{}, {}}, local: [2]vips{{}, {}}}
-	for _, a := range r.ClusterIPs {
-		s.plain[a.String()] = "" // other ports are refused, at once
-	}
 	for i, p := range r.Ports {
 		if p.Protocol == protocol {
 			r.addCluster(&s, p, r.Endpoints[i])
