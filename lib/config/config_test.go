@@ -131,7 +131,7 @@ func TestResolveNamesEveryProblem(t *testing.T) {
 		Flags: map[string]string{"mtu": "14OO"},
 		ExternalIDs: map[string]string{
 			"ovn-nb": "tcp:10.0.0.1", "k8s-api-server": "ftp://x", "k8s-ca-certificate": "ca.crt",
-			"ovn-k8s-join-subnet": "100.64.0.1/16", "ovn-k8s-service-cidr": "10.96.0.0/12,10.97.0.0/16",
+			"ovn-k8s-join-subnet": "100.64.0.1/16", "ovn-k8s-service-cidr": "10.96.0.0/12,10.112.0.0/16",
 		},
 		File:     map[string]string{"conntrack_zone": "70000", "cni_conf_path": "net.d", "cni_timeout": "0", "ovn_mode": "underlay"},
 		FileName: "/etc/openvswitch/ovn_k8s.conf",
@@ -148,7 +148,6 @@ func TestResolveNamesEveryProblem(t *testing.T) {
 		`bad conntrack-zone "70000" (from /etc/openvswitch/ovn_k8s.conf: conntrack_zone): want a number from 1 to 65535`,
 		`bad cni-timeout "0" (from /etc/openvswitch/ovn_k8s.conf: cni_timeout): want a time from 1s to 1h`,
 		`bad join-subnet "100.64.0.1/16" (from external_ids:ovn-k8s-join-subnet): "100.64.0.1/16" has bits of the host set; want 100.64.0.0/16`,
-		`bad service-cidr "10.96.0.0/12,10.97.0.0/16" (from external_ids:ovn-k8s-service-cidr): want at most one subnet per address family`,
 		`bad ovn-mode "underlay" (from /etc/openvswitch/ovn_k8s.conf: ovn_mode): want overlay`,
 	}
 	if diff := cmp.Diff(want, strings.Split(err.Error(), "\n")); diff != "" {
