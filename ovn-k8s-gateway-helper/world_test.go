@@ -267,8 +267,23 @@ func (w *world) once(args ...string) (status int, stderr string) {
 }
 
 // start starts a helper that ends with the test, at the latest, and waits until
-// it is ready.
+// it knows the Services.
 func (w *world) start(args ...string) *lifeline.Process {
+	w.Helper()
+	p := w.launch(args...)
+	w.eventually("the helper knows the Services", func() bool { return strings.Contains(w.appctl("reconcile/show"), "services known   true") })
+	return p
+}
+
+// startBlind starts a helper on breth0 that may not reach the API server.
+func (w *world) startBlind() *lifeline.Process {
+	w.Helper()
+	p := w.launch(shared...)
+	w.eventually("the helper answers", func() bool { return strings.Contains(w.appctl("reconcile/show"), "services known   false") })
+	return p
+}
+
+func (w *world) launch(args ...string) *lifeline.Process {
 	w.Helper()
 	link := "/usr/local/bin/ovn-k8s-gateway-helper"
 	w.command()
@@ -286,7 +301,6 @@ func (w *world) start(args ...string) *lifeline.Process {
 			w.Logf("log of the helper:\n%s", p.Output())
 		}
 	})
-	w.eventually("the helper knows the Services", func() bool { return strings.Contains(w.appctl("reconcile/show"), "services known   true") })
 	return p
 }
 

@@ -44,7 +44,8 @@ type Match struct {
 	// Protocol is a shorthand of ovs-ofctl: "arp", "ip", "ipv6", "tcp", "tcp6" …
 	Protocol string
 	InPort   Port
-	EthDst   string // a MAC
+	EthSrc   string // a MAC
+	EthDst   string
 	From, To netip.Prefix
 	ToPort   uint16
 	ICMPType uint8
@@ -63,6 +64,7 @@ func (m Match) String() string {
 		fields = append(fields, m.Protocol)
 	}
 	add(m.InPort != 0, "in_port", m.InPort)
+	add(m.EthSrc != "", "dl_src", m.EthSrc)
 	add(m.EthDst != "", "dl_dst", m.EthDst)
 	add(m.From.IsValid(), field(m.From, "src"), prefix(m.From))
 	add(m.To.IsValid(), field(m.To, "dst"), prefix(m.To))
@@ -107,6 +109,10 @@ func Output(ports ...Port) string {
 	}
 	return strings.Join(out, ",")
 }
+
+// Learn has a switch remember behind which port the packet's sender is, as NORMAL
+// does, and nothing else: it sends the packet back, which NORMAL drops.
+const Learn = "move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[]," + Normal
 
 // Commit remembers the packet's connection in a conntrack zone, and goes on.
 func Commit(zone int, then string) string { return fmt.Sprintf("ct(commit,zone=%d),%s", zone, then) }

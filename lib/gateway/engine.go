@@ -290,8 +290,7 @@ func (e *engine) synced(tried []string, failed map[string]error) {
 // about to come back.
 const databaseTimeout = time.Second
 
-// readPorts records what the database says of the ports that matter, and mends
-// the patch ports of a bridge that was made anew.
+// readPorts records what the database says of the ports that matter.
 func (e *engine) readPorts(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
@@ -300,11 +299,6 @@ func (e *engine) readPorts(ctx context.Context) error {
 		return fmt.Errorf("reading Open vSwitch's database: %w", err)
 	}
 	p := findPorts(all, e.helper.Bridge, e.helper.Interface)
-	// Without the inner end there is no gateway anymore that would use it.
-	if p.bridge && p.inside.Name != "" && p.outside.Name == "" {
-		e.log.Infof("connecting %s with br-int again", e.helper.Bridge)
-		return e.sw.EnsurePatch(ctx, e.helper.Bridge) // which is a change of the database
-	}
 	e.send(func() []string {
 		if p.same(e.ports) {
 			return nil

@@ -14,17 +14,22 @@ import (
 )
 
 // syncFlows makes the flows of the shared bridge what they should be. Without the
-// NIC or the patch port there are none, and the bridge is the host's alone.
+// NIC or the patch port the bridge is the host's alone. A bridge that was made
+// anew gets its patch port after its flows, so that the router's packets meet
+// them.
 func (e *engine) syncFlows(ctx context.Context, p ports, v view) error {
 	found, err := e.bridge.Ports(ctx)
 	if err != nil {
 		return err
 	}
 	b := v.bridge
+	if found.LocalMAC() == "" {
+		return fmt.Errorf("bridge %s has no MAC yet", e.helper.Bridge)
+	}
 	nic, ok := found.Find(e.helper.Interface, p.nic.Ofport)
 	patch, ok2 := found.Find(names.PatchToIntegration(e.helper.Bridge), p.outside.Ofport)
 	b.Physical, b.Overlay, b.MAC = nic, patch, found.LocalMAC()
-	known := ok && ok2 && b.MAC != ""
+	known := ok && ok2
 	e.shared.Lock()
 	e.view.bridge, e.view.known = b, known
 	e.shared.Unlock()
@@ -42,17 +47,38 @@ func (e *engine) syncFlows(ctx context.Context, p ports, v view) error {
 	switch {
 	case !ok:
 		return fmt.Errorf("interface %s is not in bridge %s: the bridge is the host's alone until it is", e.helper.Interface, e.helper.Bridge)
+	case !ok2 && e.reconnect(ctx):
+		return nil // the database tells of it
 	case !ok2:
 		return fmt.Errorf("bridge %s has no port %s: run \"ovn-k8s-overlay gateway-init\" on this node", e.helper.Bridge, names.PatchToIntegration(e.helper.Bridge))
 	}
 	return nil
 }
 
+// reconnect makes the patch port again that the bridge should have, and reports
+// whether it should.
+func (e *engine) reconnect(ctx context.Context) bool {
+	reading, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	all, err := e.sw.Interfaces(reading)
+	p := findPorts(all, e.helper.Bridge, e.helper.Interface)
+	// Without the inner end there is no gateway anymore that would use it.
+	if err != nil || !p.bridge || p.inside.Name == "" {
+		return false
+	}
+	if err := e.sw.EnsurePatch(ctx, e.helper.Bridge); err != nil {
+		e.log.Warn(err)
+		return false
+	}
+	e.log.Infof("connected %s with br-int again", e.helper.Bridge)
+	return true
+}
+
 // wantedFlows are those that a bridge should have.
 func wantedFlows(b nodeport.Bridge, known bool, v view) []flow.Flow {
 	switch {
 	case !known:
-		return nil
+		return nodeport.HostFlows(b.MAC)
 	case !v.synced:
 		return nodeport.BaseFlows(b)
 	}

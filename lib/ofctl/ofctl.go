@@ -189,7 +189,7 @@ func explain(err error, complaint string) error {
 // the most.
 const (
 	firstRetry = 20 * time.Millisecond
-	lastRetry  = 250 * time.Millisecond
+	lastRetry  = 100 * time.Millisecond
 )
 
 // Follow calls changed whenever a flow of the bridge was changed by anybody, and

@@ -32,11 +32,15 @@ const (
 	classify = 0 // where packets start
 	tracked  = 1 // where those of the NIC go on that may belong to a pod's connection
 
-	first  = 110 // ARP and neighbour discovery
-	wayIn  = 100
-	closed = 95 // a way in that is not open to all
-	later  = 50 // all other packets from the NIC
-	toHost = 10
+	mistaken = 120 // the NIC and the router have each other's numbers
+	first    = 110 // ARP and neighbour discovery
+	wayIn    = 100
+	closed   = 95 // a way in that is not open to all
+	later    = 50 // all other packets from the NIC
+	// Whatever the ports' numbers are by now:
+	fromHost   = 12 // what the host sends is sent on
+	fromRouter = 11 // what else has its MAC must not be learned
+	toHost     = 10 // what is for its MAC goes to the host
 )
 
 // neighborDiscovery are the ICMPv6 types of RFC 4861 that ask and answer:
@@ -53,6 +57,19 @@ func Flows(b Bridge, services []service.Resolved) []flow.Flow {
 // BaseFlows returns the flows that do not depend on Services.
 func BaseFlows(b Bridge) []flow.Flow { return b.base() }
 
+// HostFlows returns the flows of a bridge without its NIC or patch port: it is the
+// host's alone, even in the moment in which the port appears.
+func HostFlows(mac string) []flow.Flow {
+	return []flow.Flow{
+		newFlow(classify, fromHost, flow.Match{InPort: flow.Local}, flow.Normal),
+		newFlow(classify, fromRouter, flow.Match{EthSrc: mac}, flow.Drop),
+		newFlow(classify, toHost, flow.Match{EthDst: mac}, host()),
+	}
+}
+
+// host brings a packet to the host.
+func host() string { return flow.Output(flow.Local) + "," + flow.Learn }
+
 func newFlow(table, priority int, m flow.Match, actions string) flow.Flow {
 	return flow.Flow{Cookie: Cookie, Table: table, Priority: priority, Match: m.String(), Actions: actions}
 }
@@ -63,22 +80,26 @@ func newFlow(table, priority int, m flow.Match, actions string) flow.Flow {
 //
 // NORMAL learns which MAC is behind which port, and the shared MAC must only ever
 // be learned behind the host's: so what the gateway router sends goes straight
-// to the NIC, and what is for the shared MAC straight to the host.
+// to the NIC, and what is for the shared MAC straight to the host. That holds
+// even while ports have other numbers than the flows know, which takes moments.
 func (b Bridge) base() []flow.Flow {
 	back := flow.Output(b.Overlay)
-	flows := []flow.Flow{
+	both := flow.Output(flow.Local, b.Overlay) + "," + flow.Learn
+	flows := append(HostFlows(b.MAC),
 		newFlow(classify, first, flow.Match{Protocol: "arp", InPort: b.Overlay}, flow.Output(b.Physical)),
 		// Both asked, so both get the answer.
-		newFlow(classify, first, flow.Match{Protocol: "arp", InPort: b.Physical, EthDst: b.MAC}, flow.Output(flow.Local, b.Overlay)),
+		newFlow(classify, first, flow.Match{Protocol: "arp", InPort: b.Physical, EthDst: b.MAC}, both),
+		newFlow(classify, mistaken, flow.Match{InPort: b.Overlay, EthDst: b.MAC}, host()),
+		newFlow(classify, mistaken, flow.Match{InPort: b.Physical, EthSrc: b.MAC}, flow.Drop),
 		newFlow(tracked, wayIn, flow.Match{State: "+est+trk"}, back),
 		newFlow(tracked, wayIn, flow.Match{State: "+rel+trk"}, back),
-		newFlow(tracked, toHost, flow.Match{EthDst: b.MAC}, flow.Output(flow.Local)),
+		newFlow(tracked, toHost, flow.Match{EthDst: b.MAC}, host()),
 		newFlow(tracked, 0, flow.Match{}, flow.Normal),
-	}
+	)
 	for _, t := range neighborDiscovery {
 		flows = append(flows,
 			newFlow(classify, first, flow.Match{Protocol: "icmp6", InPort: b.Overlay, ICMPType: t}, flow.Output(b.Physical)),
-			newFlow(classify, first, flow.Match{Protocol: "icmp6", InPort: b.Physical, EthDst: b.MAC, ICMPType: t}, flow.Output(flow.Local, b.Overlay)))
+			newFlow(classify, first, flow.Match{Protocol: "icmp6", InPort: b.Physical, EthDst: b.MAC, ICMPType: t}, both))
 	}
 	for _, ip := range []string{"ip", "ipv6"} {
 		flows = append(flows,

@@ -48,7 +48,7 @@ const (
 	chainNodePorts = ChainPrefix + "NODEPORTS"
 	chainRefuse    = ChainPrefix + "REFUSE"
 	chainForward   = ChainPrefix + "FORWARD"
-	chainInput     = ChainPrefix + "INPUT"
+	chainStray     = ChainPrefix + "STRAY"
 	chainMasq      = ChainPrefix + "POSTROUTING"
 )
 
@@ -126,29 +126,41 @@ func (b *builder) from(table, builtIn string, rules ...string) {
 
 // frame says how packets come to our chains, and what does not depend on Services.
 func (b *builder) frame() {
-	b.from("nat", "PREROUTING", "-j "+chainWays)
+	b.from("nat", "PREROUTING", b.unlessStray("nat", "RETURN", "-j "+chainWays)...)
 	b.from("nat", "OUTPUT", "-j "+chainWays)
 	b.from("nat", "POSTROUTING")
 	for _, p := range []string{"tcp", "udp", "sctp"} {
 		b.nat(chainMasq, "-p %s -m mark --mark %s -j MASQUERADE --to-ports %s", p, mark, hostPorts)
 	}
 	refuse := "-m conntrack --ctstate NEW -j " + chainRefuse
-	for _, c := range []string{"INPUT", "FORWARD", "OUTPUT"} {
-		b.from("filter", c, refuse)
-	}
+	b.from("filter", "INPUT", b.unlessStray("filter", chainStray, refuse)...)
+	b.from("filter", "FORWARD", refuse)
+	b.from("filter", "OUTPUT", refuse)
 	b.filter(chainForward, "-m mark --mark %s -j ACCEPT", mark)
 	b.filter(chainForward, "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
 	if m := b.host.Management; m != "" {
 		b.filter(chainForward, "-o %s -m conntrack --ctstate DNAT -j ACCEPT", m)
 	}
-	if s := b.host.Shared; s != "" && b.host.PodPorts != "" {
-		// While ovs-vswitchd starts again, answers to pods reach the host, which
-		// must not reset the connections.
-		b.filter(chainInput, "-i %s -p tcp -m tcp --dport %s ! --tcp-flags FIN,SYN,RST,ACK SYN -m conntrack --ctstate INVALID,NEW -j DROP", s, strings.Replace(b.host.PodPorts, "-", ":", 1))
-	}
 	b.chain("nat", chainWays)
 	b.chain("nat", chainNodePorts)
 	b.chain("filter", chainRefuse)
+}
+
+// unlessStray puts a rule before others for segments of the shared NIC that start
+// no connection. While ovs-vswitchd starts again, those of pods' connections reach
+// the host, which must neither reset them nor send them to some other endpoint:
+// those without a socket here are dropped, and will be repeated.
+func (b *builder) unlessStray(table, target, rule string) []string {
+	if b.host.Shared == "" {
+		return []string{rule}
+	}
+	if table == "filter" {
+		b.filter(chainStray, "-m socket -j RETURN")
+		if b.host.PodPorts != "" {
+			b.filter(chainStray, "-p tcp -m tcp --dport %s -j DROP", strings.Replace(b.host.PodPorts, "-", ":", 1))
+		}
+	}
+	return []string{fmt.Sprintf("-i %s -p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -j %s", b.host.Shared, target), rule}
 }
 
 // nodePorts sends what is for the host's own addresses to the chain of NodePorts.
@@ -210,6 +222,9 @@ func chainName(kind string, w Way, more string) string {
 // way adds what one way in needs: a rule that sends it to the chain of its
 // port, or one that refuses it.
 func (b *builder) way(w Way) {
+	if b.host.Shared != "" && w.Protocol == corev1.ProtocolTCP && !w.Addr.IsValid() {
+		b.filter(chainStray, "%s %s -j DROP", proto(w.Protocol, w.To), comment(w.Key, w.Port))
+	}
 	usable := w.Endpoints.Cluster()
 	if len(usable) == 0 {
 		b.refuse(w, b.reject(w.Protocol))

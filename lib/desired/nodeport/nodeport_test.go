@@ -1,0 +1,243 @@
+package nodeport
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/desired/service"
+)
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+// web is a Service with one port, an endpoint on each of two nodes, and every
+// kind of way in, as changed.
+func web(change ...func(*service.Resolved)) []service.Resolved {
+	s := service.Resolved{
+		Service: service.Service{
+			Key: service.Key{Namespace: "default", Name: "web"}, Type: corev1.ServiceTypeLoadBalancer, Ours: true,
+			ClusterIPs:  []netip.Addr{addr("172.30.0.10")},
+			Ports:       []service.Port{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: 30080}},
+			ExternalIPs: []netip.Addr{addr("203.0.113.7")},
+			Ingress:     []service.Ingress{{Addr: addr("203.0.113.8")}},
+		},
+		Endpoints: []service.Endpoints{{
+			{Host: service.Host{Addr: addr("10.128.1.3"), Node: "node1", State: service.Serving}, Port: 8080},
+			{Host: service.Host{Addr: addr("10.128.2.3"), Node: "node2", State: service.Serving}, Port: 8080},
+		}},
+	}
+	for _, c := range change {
+		c(&s)
+	}
+	return []service.Resolved{s}
+}
+
+var node1 = Host{Node: "node1", Addrs: []netip.Addr{addr("192.0.2.1"), addr("10.128.1.2")}, Management: "k8s-node1"}
+
+// rules are the rules of a table that have words in them, sorted, each after the
+// name of its chain. Of names of our chains only the kind is shown.
+func rules(chains []Chain, table string, words ...string) []string {
+	var out []string
+	for _, c := range chains {
+		for _, r := range c.Rules {
+			line := c.Name + " " + r
+			if c.Table != table || slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
+				continue
+			}
+			fields := strings.Fields(line)
+			for i, f := range fields {
+				if name, ok := strings.CutPrefix(f, ChainPrefix); ok {
+					fields[i], _, _ = strings.Cut(name, "-")
+				}
+			}
+			out = append(out, strings.Join(fields, " "))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+const dnat = "-p tcp -j DNAT --to-destination "
+
+func TestAWayInLeadsToTheClusterIP(t *testing.T) {
+	got := Chains(node1, IPv4, web())
+	if diff := cmp.Diff([]string{
+		"EXT -j SVC",
+		`NODEPORTS -p tcp -m tcp --dport 30080 -m comment --comment "default/web:http" -j EXT`,
+		"SVC -j MARK --set-xmark 0x1000/0x1000",
+		"SVC " + dnat + "172.30.0.10:80",
+		`WAYS ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j NODEPORTS`,
+		`WAYS -d 203.0.113.7/32 -p tcp -m tcp --dport 80 -m comment --comment "default/web:http" -j EXT`,
+		`WAYS -d 203.0.113.8/32 -p tcp -m tcp --dport 80 -m comment --comment "default/web:http" -j EXT`,
+	}, slices.DeleteFunc(rules(got, "nat"), func(r string) bool { return strings.HasSuffix(r, "-j WAYS") || strings.Contains(r, "MASQUERADE") })); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := rules(got, "filter", "default/web"); got != nil {
+		t.Errorf("refused: %q", got)
+	}
+	if got := rules(Chains(node1, IPv6, web()), "nat", "web"); got != nil {
+		t.Errorf("an IPv4 Service in IPv6: %q", got)
+	}
+}
+
+func TestPolicyLocalKeepsTheSource(t *testing.T) {
+	local := func(s *service.Resolved) { s.ExternalLocal = true }
+	got := Chains(node1, IPv4, web(local))
+	if diff := cmp.Diff([]string{
+		"EXT -i k8s-node1 -j SVC",
+		"EXT -j KEP",
+		"EXT -m addrtype --src-type LOCAL -j SVC",
+	}, rules(got, "nat", "EXT-", "-j")[:3]); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"KEP " + dnat + "10.128.1.3:8080"}, rules(got, "nat", "KEP-", "DNAT")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	elsewhere := node1
+	elsewhere.Node = "node3"
+	if got := rules(Chains(elsewhere, IPv4, web(local)), "filter", "-j DROP"); len(got) != 3 {
+		t.Errorf("a node without an endpoint drops what comes to all 3 ways in: %q", got)
+	}
+}
+
+func TestNoEndpointsAreRefusedAtOnce(t *testing.T) {
+	none := func(s *service.Resolved) { s.Endpoints[0] = nil }
+	if diff := cmp.Diff([]string{
+		`REFUSE ! -d 127.0.0.0/8 -p tcp -m tcp --dport 30080 -m addrtype --dst-type LOCAL -m comment --comment "default/web:http" -j REJECT --reject-with tcp-reset`,
+		`REFUSE -d 203.0.113.7/32 -p tcp -m tcp --dport 80 -m comment --comment "default/web:http" -j REJECT --reject-with tcp-reset`,
+		`REFUSE -d 203.0.113.8/32 -p tcp -m tcp --dport 80 -m comment --comment "default/web:http" -j REJECT --reject-with tcp-reset`,
+	}, rules(Chains(node1, IPv4, web(none)), "filter", "REJECT")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestSourceRanges(t *testing.T) {
+	ranges := func(s *service.Resolved) {
+		s.SourceRanges = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8::/64")}
+	}
+	got := Chains(node1, IPv4, web(ranges))
+	if diff := cmp.Diff([]string{`WAYS -s 198.51.100.0/24 -d 203.0.113.8/32 -p tcp -m tcp --dport 80 -m comment --comment "default/web:http" -j EXT`}, rules(got, "nat", "203.0.113.8/32")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{`REFUSE -d 203.0.113.8/32 -p tcp -m tcp --dport 80 -m comment --comment "default/web:http" -j DROP`}, rules(got, "filter", "203.0.113.8/32")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// Only of the other family: closed.
+	other := func(s *service.Resolved) { s.SourceRanges = []netip.Prefix{netip.MustParsePrefix("2001:db8::/64")} }
+	if got := rules(Chains(node1, IPv4, web(other)), "nat", "203.0.113.8/32"); got != nil {
+		t.Errorf("let in: %q", got)
+	}
+}
+
+func TestAnEndpointInTheHostsOwnNetwork(t *testing.T) {
+	own := func(s *service.Resolved) { s.Endpoints[0][0].Addr = addr("192.0.2.1") }
+	got := Chains(node1, IPv4, web(own))
+	if diff := cmp.Diff([]string{
+		"SEP " + dnat + "10.128.2.3:8080",
+		"SEP " + dnat + "192.0.2.1:8080",
+	}, rules(got, "nat", "DNAT")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := rules(got, "nat", "-m statistic --mode random --probability 0.50000000000"); len(got) != 2 {
+		t.Errorf("one half each, from outside and from this host: %q", got)
+	}
+	if got := rules(got, "nat", "-d 172.30.0.10/32"); len(got) != 1 {
+		t.Errorf("what this host sends to the ClusterIP: %q", got)
+	}
+	// Its gateway router has the same address, so flows leave it to the host.
+	b := Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Addrs: node1.Addrs[:1]}
+	if got, base := Flows(b, web(own)), BaseFlows(b); len(got) != len(base) {
+		t.Errorf("flows: %v", got[len(base):])
+	}
+}
+
+func TestAffinity(t *testing.T) {
+	sticky := func(s *service.Resolved) { s.Affinity = 600 }
+	got := Chains(node1, IPv4, web(sticky))
+	if n := len(rules(got, "nat", "-m recent --rcheck --seconds 600 --reap --name OVN-SVC-SEP-")); n != 2 {
+		t.Errorf("%d rules look for the client", n)
+	}
+	if n := len(rules(got, "nat", "-m recent --set --name OVN-SVC-SEP-", "DNAT")); n != 2 {
+		t.Errorf("%d rules remember the client", n)
+	}
+}
+
+func TestProbabilities(t *testing.T) {
+	for n, want := range map[int]string{1: "", 2: "0.50000000000", 3: "0.33333333349", 7: "0.14285714272"} {
+		if got := chance(n); !strings.Contains(got, want) || (want == "") != (got == "") {
+			t.Errorf("1 of %d: %q, want %s", n, got, want)
+		}
+	}
+}
+
+func TestFlowsOfWays(t *testing.T) {
+	b := Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Addrs: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.9"), addr("2001:db8::1")}}
+	base := len(BaseFlows(b))
+	of := func(services []service.Resolved, b Bridge) []string {
+		var out []string
+		for _, f := range Flows(b, services)[base:] {
+			out = append(out, f.Match+" -> "+f.Actions)
+		}
+		slices.Sort(out)
+		return out
+	}
+	if diff := cmp.Diff([]string{
+		"tcp,in_port=1,nw_dst=192.0.2.1,tp_dst=30080 -> output:2",
+		"tcp,in_port=1,nw_dst=192.0.2.9,tp_dst=30080 -> output:2",
+		"tcp,in_port=1,nw_dst=203.0.113.7,tp_dst=80 -> output:2",
+		"tcp,in_port=1,nw_dst=203.0.113.8,tp_dst=80 -> output:2",
+	}, of(web(), b)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	proxy := func(s *service.Resolved) { s.Ingress[0].Proxy = true }
+	b.Addrs = nil
+	if diff := cmp.Diff([]string{
+		"tcp,in_port=1,nw_dst=203.0.113.7,tp_dst=80 -> output:2",
+		"tcp,in_port=1,tp_dst=30080 -> output:2",
+	}, of(web(proxy), b)); diff != "" {
+		t.Errorf("without addresses, and behind a load balancer (-want +got):\n%s", diff)
+	}
+	lost := func(s *service.Resolved) {
+		s.Lost = map[service.Claim]service.Key{{Protocol: corev1.ProtocolTCP, Port: 30080}: {Namespace: "a", Name: "b"}}
+	}
+	if got := of(web(lost), b); slices.ContainsFunc(got, func(l string) bool { return strings.Contains(l, "30080") }) {
+		t.Errorf("another Service has the NodePort: %q", got)
+	}
+}
+
+func TestStaleConnections(t *testing.T) {
+	udp := func(s *service.Resolved) { s.Ports[0].Protocol = corev1.ProtocolUDP }
+	if Stale(node1, IPv4, web()) != nil {
+		t.Error("there is no way in for UDP")
+	}
+	stale := Stale(node1, IPv4, web(udp))
+	for _, tt := range []struct {
+		to, answers string
+		want        bool
+	}{
+		{"192.0.2.1:30080", "172.30.0.10:80", false},
+		{"192.0.2.1:30080", "10.128.1.3:8080", false},
+		{"192.0.2.1:30080", "10.128.1.9:8080", true},
+		{"192.0.2.1:30080", "192.0.2.1:30080", true},
+		{"203.0.113.7:80", "10.128.1.9:8080", true},
+		{"192.0.2.1:53", "10.128.1.9:53", false},
+	} {
+		if got := stale(netip.MustParseAddrPort(tt.to), netip.MustParseAddrPort(tt.answers)); got != tt.want {
+			t.Errorf("to %s, answered by %s: %v", tt.to, tt.answers, got)
+		}
+	}
+}
+
+func TestHealthChecks(t *testing.T) {
+	checked := func(s *service.Resolved) { s.ExternalLocal, s.HealthCheckNodePort = true, 32000 }
+	for node, want := range map[string]int{"node1": 1, "node3": 0} {
+		got := HealthChecks(node, web(checked))
+		if diff := cmp.Diff(map[uint16]Health{32000: {service.Key{Namespace: "default", Name: "web"}, want}}, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", node, diff)
+		}
+	}
+}

@@ -1,0 +1,317 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/flow"
+	"ovn-k8s/test/host"
+	"ovn-k8s/test/probe"
+)
+
+// limit is how long flows may be wrong after something happened.
+const limit = 2 * time.Second
+
+// router connects a namespace to br-int that has the MAC and the addresses of
+// breth0, and the source ports of pods: what a gateway router looks like from the
+// bridge. But its kernel resets connections that it does not know, so that
+// nothing that is delivered to it by mistake goes unnoticed.
+func (w *world) router() (netns string) {
+	w.Helper()
+	w.script(fmt.Sprintf(`set -e
+		ip netns add gr
+		ip link add gr0 type veth peer name eth0 netns gr
+		ip -n gr link set eth0 address $(cat /sys/class/net/breth0/address) up
+		ip -n gr link set lo up
+		ip netns exec gr sysctl -qw net.ipv4.ip_local_port_range="10000 29999" net.ipv6.conf.eth0.accept_ra=0
+		ip netns exec gr ethtool -K eth0 tx off >/dev/null
+		ip link set gr0 up
+		ip -n gr addr add %v dev eth0
+		ip -n gr addr add %v dev eth0 nodad
+		ip -n gr route add default via %v
+		ip -n gr -6 route add default via %v
+		ovs-vsctl add-port br-int gr0`, w.Addresses[0], w.Addresses[1], host.FabricIPv4(), host.FabricIPv6()))
+	w.wire()
+	return w.Path("/run/netns/gr")
+}
+
+// wire does what ovn-controller does when ovs-vswitchd was restarted.
+func (w *world) wire() {
+	w.Helper()
+	w.script("ovs-ofctl add-flow br-int priority=0,actions=NORMAL")
+}
+
+// restartVswitchd kills ovs-vswitchd and starts it again. In the userspace datapath
+// the bridge's device goes with it, and its addresses.
+func (w *world) restartVswitchd() {
+	w.Helper()
+	if err := w.Kill(w.ctx, "/var/run/openvswitch/ovs-vswitchd.pid"); err != nil {
+		w.Fatal(err)
+	}
+	w.script("ovs-vswitchd --disable-system --detach --no-chdir --pidfile --log-file -vconsole:off")
+	w.address()
+	w.wire()
+}
+
+// address gives breth0 its addresses.
+func (w *world) address() {
+	w.Helper()
+	w.script(fmt.Sprintf(`set -e
+		ip link set breth0 up
+		ip addr replace %v dev breth0
+		ip addr replace %v dev breth0 nodad
+		ip route replace default via %v
+		ip -6 route replace default via %v`, w.Addresses[0], w.Addresses[1], host.FabricIPv4(), host.FabricIPv6()))
+}
+
+// right reports whether the bridge has all flows, with the ports of now.
+func (w *world) right() bool {
+	out, _, err := w.Host.Run(w.ctx, "ovs-ofctl", "dump-ports-desc", "breth0")
+	if err != nil {
+		return false
+	}
+	numbers := map[string]string{}
+	for l := range strings.Lines(out) {
+		number, rest, ok := strings.Cut(strings.TrimSpace(l), "(")
+		name, _, ok2 := strings.Cut(rest, "): addr:")
+		if ok && ok2 {
+			numbers[name] = number
+		}
+	}
+	nic, patch := numbers["eth0"], numbers["k8s-patch-breth"]
+	nodePort := fmt.Sprintf("table=0,priority=100,tcp,in_port=%s,nw_dst=%v,tp_dst=30082 -> output:%s", nic, w.IPv4(), patch)
+	return nic != "" && patch != "" && w.has(append(base(nic, patch, "64000"), nodePort)...)
+}
+
+// A talk is a session that must not notice anything.
+type talk struct {
+	name    string
+	session *probe.Session
+	before  probe.Typed
+}
+
+// talks opens sessions of every kind over the shared NIC.
+func (w *world) talks(router string) []*talk {
+	w.Helper()
+	for _, s := range []struct {
+		netns, name string
+		ports       []int
+	}{{w.Netns(), "host", []int{2222, 12222}}, {router, "router", []int{30082}}, {w.fabric.Netns(), "outside", []int{7000}}} {
+		server, err := probe.Serve(s.netns, s.name, s.ports...)
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.Cleanup(server.Close)
+	}
+	var all []*talk
+	for _, family := range []struct{ node, outside netip.Addr }{{w.IPv4(), host.FabricIPv4()}, {w.IPv6(), host.FabricIPv6()}} {
+		for _, c := range []struct {
+			name, netns string
+			to          netip.AddrPort
+		}{
+			{"outside to host", w.fabric.Netns(), netip.AddrPortFrom(family.node, 2222)},
+			{"outside to host, at a port that pods have as source", w.fabric.Netns(), netip.AddrPortFrom(family.node, 12222)},
+			{"outside to NodePort", w.fabric.Netns(), netip.AddrPortFrom(family.node, 30082)},
+			{"host to outside", w.Netns(), netip.AddrPortFrom(family.outside, 7000)},
+			{"pod to outside", router, netip.AddrPortFrom(family.outside, 7000)},
+		} {
+			var s *probe.Session
+			w.eventually(c.name, func() (ok bool) {
+				var err error
+				s, err = probe.OpenSession(w.ctx, c.netns, c.to)
+				return err == nil
+			})
+			w.Cleanup(func() { s.Close() })
+			all = append(all, &talk{fmt.Sprintf("%s %v", c.name, c.to), s, s.Typed()})
+		}
+	}
+	return all
+}
+
+// undisturbed checks that no session broke, and that each goes on.
+func (w *world) undisturbed(what string, all []*talk) {
+	w.Helper()
+	for _, t := range all {
+		lines := t.session.Typed().Lines
+		w.eventually(what+": "+t.name+" goes on", func() bool { return t.session.Typed().Lines > lines+2 })
+		now := t.session.Typed()
+		if now.Resets > t.before.Resets {
+			w.Errorf("%s: %s was reset: %v", what, t.name, now.Err)
+		}
+		t.before = now
+	}
+}
+
+// web makes the Service that right asks for, in both families.
+func (w *world) web() *corev1.Service {
+	return w.service("web", func(s *corev1.Service) {
+		both := corev1.IPFamilyPolicyRequireDualStack
+		s.Spec.IPFamilyPolicy = &both
+	})
+}
+
+func TestCheck73_FlowsComeBackUnderTraffic(t *testing.T) {
+	w := newWorld(t)
+	w.web()
+	p := w.start(shared...)
+	router := w.router()
+	w.eventually("flows", w.right)
+	w.script("ovs-ofctl add-flow breth0 cookie=5,table=1,priority=7,arp,actions=NORMAL")
+	all := w.talks(router)
+	w.undisturbed("at first", all)
+	for _, tt := range []struct {
+		what string
+		do   func()
+		// keeps says that flows of others stay.
+		keeps bool
+	}{
+		{"the helper is killed", func() {
+			p.Stop()
+			p = w.start(shared...)
+		}, true},
+		{"somebody deletes our flows", func() { w.script("ovs-ofctl del-flows breth0 in_port=$(ovs-vsctl get Interface eth0 ofport)") }, true},
+		{"ports get other numbers", func() {
+			w.script(`ovs-vsctl set Interface eth0 ofport_request=41 -- set Interface k8s-patch-breth0-br-int ofport_request=42`)
+			w.eventually("the numbers", func() bool { return w.ofport("eth0") == "41" && w.ofport("k8s-patch-breth0-br-int") == "42" })
+		}, true},
+		{"ports change places", func() {
+			w.script(`ovs-vsctl set Interface eth0 ofport_request=42 -- set Interface k8s-patch-breth0-br-int ofport_request=41`)
+		}, true},
+		{"ovsdb-server is killed", func() {
+			if err := w.Kill(w.ctx, "/var/run/openvswitch/ovsdb-server.pid"); err != nil {
+				w.Fatal(err)
+			}
+			w.script("ovsdb-server /etc/openvswitch/conf.db --remote=punix:/var/run/openvswitch/db.sock --detach --no-chdir --pidfile -vconsole:off")
+		}, true},
+		{"the patch port is deleted", func() {
+			w.script("ovs-vsctl --timeout=10 del-port breth0 k8s-patch-breth0-br-int")
+		}, true},
+		{"the NIC leaves and returns", func() {
+			w.script("ovs-vsctl --timeout=10 del-port breth0 eth0")
+			w.eventually("the bridge is the host's alone", func() bool { return !strings.Contains(fmt.Sprint(w.flows()), "ct(") })
+			w.script("ovs-vsctl --timeout=10 add-port breth0 eth0")
+		}, true},
+		{"ovs-vswitchd is killed", w.restartVswitchd, false},
+		{"the bridge is made anew", func() {
+			w.script("ovs-vsctl --timeout=10 del-br breth0")
+			w.script(`ovs-vsctl --timeout=10 add-br breth0 -- set Bridge breth0 datapath_type=netdev other_config:hwaddr="\"$(cat /sys/class/net/eth0/address)\"" -- add-port breth0 eth0`)
+			w.address()
+		}, false},
+	} {
+		if !tt.keeps {
+			// The flows go, too, and until they are back all ports get a copy of
+			// everything. OVN drops what it does not know; so must this router.
+			w.script(`for t in iptables ip6tables; do
+				ip netns exec gr $t -A INPUT -p tcp ! --syn -m socket -j ACCEPT
+				ip netns exec gr $t -A INPUT -p tcp ! --syn -j DROP
+			done`)
+		}
+		tt.do()
+		took := w.eventually("flows are right after "+tt.what, w.right)
+		t.Logf("%s: right after %v", tt.what, took.Round(time.Millisecond))
+		if took > limit {
+			t.Errorf("%s: right only after %v", tt.what, took)
+		}
+		foreign := slices.ContainsFunc(w.flows(), func(f flow.Flow) bool { return f.Cookie == 5 })
+		if tt.keeps && !foreign {
+			t.Errorf("%s: the flow of somebody else is gone", tt.what)
+		}
+		w.undisturbed(tt.what, all)
+	}
+}
+
+func TestTheAPIServerMayGoAway(t *testing.T) {
+	w := newWorld(t)
+	w.web()
+	p := w.start(shared...)
+	w.eventually("flows", w.right)
+	w.unplug()
+	p.Stop()
+	// Without the API server nobody knows which Services are gone.
+	again := w.startBlind()
+	w.eventually("flows while nobody knows the Services", w.right)
+	w.deleteService("web")
+	w.plug()
+	took := w.eventually("the flow is gone", func() bool { return !w.right() })
+	t.Logf("the API server is followed again after %v", took.Round(time.Millisecond))
+	if strings.Count(again.Output(), "WARN") > 6 {
+		t.Errorf("complains too much:\n%s", again.Output())
+	}
+}
+
+func TestARestartChangesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.web()
+	p := w.start(shared...)
+	w.eventually("flows", w.right)
+	w.eventually("rules", func() bool { return strings.Count(w.script("iptables-save; ip6tables-save"), "dport 30082") >= 4 })
+	p.Stop()
+	// how long ago the youngest flow was written
+	youngest := func() string {
+		return w.script("ovs-ofctl dump-flows breth0 | sed 's/.*duration=\\([0-9.]*\\)s.*/\\1/' | sort -n | head -1 | awk '{print ($1 > 1)}'")
+	}
+	rules := w.script("iptables-save -c; ip6tables-save -c") // also counters: a rule that is written anew has none
+	time.Sleep(1200 * time.Millisecond)
+	q := w.start(shared...)
+	if strings.Contains(q.Output(), "added or changed") || strings.Contains(q.Output(), "rules changed") {
+		t.Errorf("it changed something:\n%s", q.Output())
+	}
+	if got := youngest(); got != "1" {
+		t.Errorf("some flow is younger than the restart: %q", got)
+	}
+	strip := func(s string) string {
+		var out []string
+		for l := range strings.Lines(s) {
+			if strings.Contains(l, "-A ") {
+				_, l, _ = strings.Cut(l, "]")
+				out = append(out, l)
+			}
+		}
+		return strings.Join(out, "")
+	}
+	if got := w.script("iptables-save -c; ip6tables-save -c"); strip(got) != strip(rules) {
+		t.Errorf("other rules:\n%s", got)
+	}
+}
+
+func TestManyNodePortsAreOneBundle(t *testing.T) {
+	w := newWorld(t)
+	const services = 500
+	for i := range services {
+		w.service(fmt.Sprintf("s%d", i), func(s *corev1.Service) { s.Spec.Ports[0].NodePort = int32(30100 + i) })
+	}
+	start := time.Now()
+	p := w.start(append(shared, "-vconsole:dbg")...)
+	count := func() int { return len(w.flows()) }
+	w.eventually("all flows", func() bool { return count() > services })
+	t.Logf("%d NodePorts after %v", services, time.Since(start).Round(time.Millisecond))
+	bundles := func() (n []string) {
+		for l := range strings.Lines(p.Output()) {
+			if strings.Contains(l, "added or changed") {
+				n = append(n, l)
+			}
+		}
+		return n
+	}
+	w.eventually("a word about it", func() bool { return len(bundles()) > 0 })
+	if b := bundles(); len(b) > 2 || !strings.Contains(b[len(b)-1], fmt.Sprint(services)) {
+		t.Errorf("want the base flows and one bundle: %q", b)
+	}
+	w.eventually("the rules", func() bool {
+		return strings.Count(w.script("iptables-save -t filter"), "REJECT") == services
+	})
+	before := len(bundles())
+	start = time.Now()
+	w.update("s7", func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 32000 })
+	w.eventually("the change", func() bool { return len(bundles()) > before })
+	t.Logf("one change after %v", time.Since(start).Round(time.Millisecond))
+	if b := bundles(); !strings.Contains(b[len(b)-1], ": 1 added or changed, 1 deleted") {
+		t.Errorf("the change was %q", b[before:])
+	}
+}
