@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
@@ -318,7 +319,7 @@ func openSouth(ctx context.Context, c config.Config, log *logrus.Entry) (*ovsdb.
 	var tlsConfig *tls.Config
 	if slices.ContainsFunc(remotes, func(r string) bool { return strings.HasPrefix(r, "ssl:") }) {
 		files := ovsdb.Files{PrivateKey: c.NBPrivateKey, Certificate: c.NBCertificate, CACert: c.NBCACert}
-		if tlsConfig, err = ovsdb.TLSConfig(ctx, files, remotes, log.Writer()); err != nil {
+		if tlsConfig, err = ovsdb.TLSConfig(ctx, files, remotes, io.Discard); err != nil {
 			return nil, err
 		}
 	}
