@@ -36,6 +36,7 @@
 //	lib/ovsdb/sbdb         the tables of the Southbound database, generated from its schema
 //	lib/link               network interfaces by netlink: veth pairs, addresses, routes, namespaces
 //	lib/iptables           chains of ours in the host's packet filter, made equal to lists of rules
+//	lib/link/record        what the kernel knows of an interface, taken down and given to another
 //	lib/garp               neighbours by frames: gratuitous ARP, unsolicited advertisements, questions
 //	lib/ofctl              flows of a bridge by ovs-ofctl; its ovs-vswitchd coming and going
 //	lib/cli                a command line: options, commands, --help, error lines, exit status
@@ -49,6 +50,7 @@
 //	lib/watcher            ovn-k8s-watcher: Kubernetes to Northbound, all the time
 //	lib/gateway            ovn-k8s-gateway-helper: connections to Services that do not come from pods
 //	lib/cni                ovn-k8s-cni-overlay: a pod's interface
+//	lib/nicbridge          ovn-k8s-util: what a NIC has, moved to a bridge and back
 //
 // Layer 5, the mains: the directories ovn-k8s-* beside lib, one screen each.
 package lib

@@ -26,8 +26,8 @@ var layers = [][]string{
 	core:       {"lib/desired"},
 	engine:     {"lib/reconcile", "lib/nbsync", "lib/flowsync"},
 	edges:      {"lib/kube", "lib/ovsdb", "lib/link", "lib/garp", "lib/iptables", "lib/ofctl", "lib/cli", "lib/daemon", "lib/vlog"},
-	programs:   {"lib/settings", "lib/overlay", "lib/watcher", "lib/gateway", "lib/cni"},
-	mains:      {"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-gateway-helper", "ovn-k8s-cni-overlay"},
+	programs:   {"lib/settings", "lib/overlay", "lib/watcher", "lib/gateway", "lib/cni", "lib/nicbridge"},
+	mains:      {"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-gateway-helper", "ovn-k8s-cni-overlay", "ovn-k8s-util"},
 	tests:      {"lib", "docs", "test"}, // lib itself has nothing but tests
 }
 

@@ -75,6 +75,10 @@ const (
 	CNINetwork   = "ovn-k8s-network"
 	CNIInterface = "ovn-k8s-ifname" // the name inside the pod
 	CNINetns     = "ovn-k8s-netns"
+	// NICOffloads in external_ids of a bridge are the offloads of its NIC that
+	// ovn-k8s-util has switched off, and switches on again when it takes the NIC
+	// out.
+	NICOffloads = "ovn-k8s-nic-offloads"
 	// QoSPort in external_ids of a QoS row says which pod port it limits.
 	QoSPort = "ovn-k8s-port"
 	// GatewayTag in external_ids of an Interface or Bridge says which gateway has

@@ -148,6 +148,9 @@ func (h *Host) PID() int { return h.holder.pid }
 // Netns is the file of the host's network namespace.
 func (h *Host) Netns() string { return fmt.Sprintf("/proc/%d/ns/net", h.PID()) }
 
+// FabricNetns is the file of the network namespace of the host's Fabric.
+func (h *Host) FabricNetns() string { return h.fabric.Netns() }
+
 // Path is where a file of the host is found from outside. Sockets can be dialed
 // there, too.
 func (h *Host) Path(inside string) string {

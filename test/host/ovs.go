@@ -13,6 +13,9 @@ import (
 //go:embed ovs.sh
 var ovsScript string
 
+//go:embed uplink.sh
+var uplinkScript string
+
 const (
 	ovsdbPidfile      = "/var/run/openvswitch/ovsdb-server.pid"
 	vswitchdPidfile   = "/var/run/openvswitch/ovs-vswitchd.pid"
@@ -24,8 +27,11 @@ const (
 // system-id. It also starts a stopped or killed Open vSwitch again, with its old
 // database.
 func (h *Host) StartOVS(ctx context.Context) error {
-	if _, err := h.Script(ctx, ovsScript, h.Name); err != nil {
-		return fmt.Errorf("starting Open vSwitch on %s: %w", h.Name, err)
+	if err := h.StartSwitch(ctx); err != nil {
+		return err
+	}
+	if _, err := h.Script(ctx, uplinkScript); err != nil {
+		return fmt.Errorf("making breth0 on %s: %w", h.Name, err)
 	}
 	if err := h.HideFromKernel(ctx, "eth0"); err != nil {
 		return err
@@ -37,6 +43,15 @@ func (h *Host) StartOVS(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("moving the addresses of %s to breth0: %w", h.Name, err)
+	}
+	return nil
+}
+
+// StartSwitch starts ovsdb-server and ovs-vswitchd as StartOVS does, and leaves
+// eth0 alone.
+func (h *Host) StartSwitch(ctx context.Context) error {
+	if _, err := h.Script(ctx, ovsScript, h.Name); err != nil {
+		return fmt.Errorf("starting Open vSwitch on %s: %w", h.Name, err)
 	}
 	return nil
 }

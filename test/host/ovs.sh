@@ -1,6 +1,5 @@
-# Starts Open vSwitch in a host, with the userspace datapath, and makes the
-# bridge breth0 of eth0: $1 is the host's name. Run again after its daemons died
-# it continues with the same database.
+# Starts Open vSwitch in a host, with the userspace datapath: $1 is the host's
+# name. Run again after its daemons died it continues with the same database.
 set -e
 db=/etc/openvswitch/conf.db
 [ -e $db ] || ovsdb-tool create $db /usr/share/openvswitch/vswitch.ovsschema
@@ -10,7 +9,3 @@ ovs-vsctl --no-wait -- init -- set Open_vSwitch . \
 	external_ids:system-id="$1" external_ids:hostname="$1" \
 	external_ids:ovn-bridge-datapath-type=netdev
 ovs-vswitchd --disable-system --detach --no-chdir --pidfile --log-file -vconsole:off
-mac=$(cat /sys/class/net/eth0/address)
-ovs-vsctl --timeout=10 -- --may-exist add-br breth0 \
-	-- set Bridge breth0 datapath_type=netdev other_config:hwaddr="\"$mac\"" \
-	-- --may-exist add-port breth0 eth0

@@ -1,0 +1,78 @@
+package garp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+)
+
+// Ping returns nil when an ICMP echo request to an address is answered, and
+// ErrSilent when it has not been until ctx ends. The kernel chooses the way.
+func Ping(ctx context.Context, to netip.Addr) error {
+	network := "ip4:icmp"
+	if to.Is6() {
+		network = "ip6:ipv6-icmp"
+	}
+	conn, err := net.DialIP(network, nil, &net.IPAddr{IP: to.AsSlice(), Zone: to.Zone()})
+	if err != nil {
+		return fmt.Errorf("asking %v: %w", to, err)
+	}
+	defer conn.Close()
+	id := uint16(os.Getpid())
+	for seq := uint16(1); ctx.Err() == nil; seq++ {
+		request, err := echo(to, id, seq)
+		if err != nil {
+			return err
+		}
+		if _, err := conn.Write(request); err == nil && answered(ctx, conn, id) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%v %w", to, ErrSilent)
+}
+
+// echo is the body of an echo request. The kernel fills in the checksum of
+// ICMPv6, which needs the addresses.
+func echo(to netip.Addr, id, seq uint16) ([]byte, error) {
+	if to.Is4() {
+		return serialize(&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(layers.ICMPv4TypeEchoRequest, 0), Id: id, Seq: seq})
+	}
+	head := []byte{layers.ICMPv6TypeEchoRequest, 0, 0, 0}
+	buf := gopacket.NewSerializeBuffer()
+	err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{}, gopacket.Payload(head), &layers.ICMPv6Echo{Identifier: id, SeqNumber: seq})
+	return buf.Bytes(), err
+}
+
+// answered waits for an echo reply for askInterval. Those to other processes come
+// to the socket, too.
+func answered(ctx context.Context, conn *net.IPConn, id uint16) bool {
+	until := time.Now().Add(askInterval)
+	if d, ok := ctx.Deadline(); ok && d.Before(until) {
+		until = d
+	}
+	if err := conn.SetReadDeadline(until); err != nil {
+		return false
+	}
+	buf := make([]byte, 1<<16)
+	for {
+		n, _, err := conn.ReadFromIP(buf) // without the IPv4 header, which Read leaves
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return false
+		}
+		if err != nil { // such as an ICMP error: it may be another time
+			<-time.After(time.Until(until))
+			return false
+		}
+		reply := n >= 8 && (buf[0] == layers.ICMPv4TypeEchoReply || buf[0] == layers.ICMPv6TypeEchoReply)
+		if reply && uint16(buf[4])<<8|uint16(buf[5]) == id {
+			return true
+		}
+	}
+}

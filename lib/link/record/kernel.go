@@ -1,0 +1,437 @@
+package record
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Of returns the records of an interface in the order in which they have to be
+// added: addresses, then routes, neighbours and rules. With them come routes and
+// rules of others that would suffer: IPv4 routes with a source address of the
+// interface, and whatever shares a Group with one of its own.
+func Of(i Interface) ([]Record, error) {
+	var all []Record
+	for _, list := range []func(Interface) ([]Record, error){addressesOf, routesOf, neighboursOf, rulesOf} {
+		some, err := list(i)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// dumpTries bounds how often an interrupted dump is repeated.
+const dumpTries = 20
+
+// dump lists a table of the kernel, with requests whose headers are given.
+func dump(get, answer uint16, kind Kind, header []byte, size int) ([]Record, error) {
+	var messages [][]byte
+	var err error
+	for range dumpTries {
+		req := nl.NewNetlinkRequest(int(get), unix.NLM_F_DUMP)
+		req.AddRawData(header)
+		if messages, err = req.Execute(unix.NETLINK_ROUTE, answer); !errors.Is(err, nl.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing the kernel's %s table: %w", kind, err)
+	}
+	var all []Record
+	for _, m := range messages {
+		if len(m) < size {
+			continue
+		}
+		r := Record{Kind: kind, Header: m[:size:size], Attrs: split(m[size:])}
+		if r.family() == unix.AF_INET || r.family() == unix.AF_INET6 {
+			all = append(all, r)
+		}
+	}
+	return all, nil
+}
+
+// families are asked for one by one: the kernel lists rules and routes of all
+// with AF_UNSPEC, but multicast and others among them.
+var families = []byte{unix.AF_INET, unix.AF_INET6}
+
+// header makes a header of a size for a family.
+func header(size int, family byte) []byte {
+	h := make([]byte, size)
+	h[0] = family
+	return h
+}
+
+func addressesOf(i Interface) ([]Record, error) {
+	var mine []Record
+	for _, f := range families {
+		all, err := dump(unix.RTM_GETADDR, unix.RTM_NEWADDR, Address, header(sizeofAddress, f), sizeofAddress)
+		if err != nil {
+			return nil, err
+		}
+		var some []Record
+		for _, r := range all {
+			if r.moveIndex(i.Index, 0) {
+				r.describe()
+				some = append(some, r)
+			}
+		}
+		if f == unix.AF_INET6 {
+			slices.Reverse(some) // the kernel puts a new one first, and prefers it
+		}
+		mine = append(mine, some...)
+	}
+	return mine, nil
+}
+
+// routesOf lists routes. Those that the kernel makes in the table "local" come
+// and go with their address.
+func routesOf(i Interface) ([]Record, error) {
+	sources := map[netip.Addr]bool{}
+	addresses, err := addressesOf(i)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range addresses {
+		sources[a.Prefix().Addr()] = !a.Is6()
+	}
+	var mine []Record
+	for _, f := range families {
+		all, err := dump(unix.RTM_GETROUTE, unix.RTM_NEWROUTE, Route, header(sizeofRoute, f), sizeofRoute)
+		if err != nil {
+			return nil, err
+		}
+		affected := map[string]bool{}
+		for n := range all {
+			r := &all[n]
+			r.Group = fmt.Sprintf("route %d %d %x/%d tos %d metric %d", f, r.table(), r.attr(unix.RTA_DST), r.Header[1], r.Header[3], r.metric())
+			src, _ := netip.AddrFromSlice(r.attr(unix.RTA_PREFSRC))
+			if !derived(*r) && (r.moveIndex(i.Index, 0) || sources[src]) {
+				affected[r.Group] = true
+			}
+		}
+		for _, r := range all {
+			if derived(r) || !affected[r.Group] {
+				continue
+			}
+			r.describe()
+			mine = append(mine, r)
+		}
+	}
+	return linksFirst(mine), nil
+}
+
+// derived reports whether the kernel makes a route by itself when an address
+// comes, or keeps it only as a cache.
+func derived(r Record) bool {
+	local := r.table() == unix.RT_TABLE_LOCAL && r.Header[5] == unix.RTPROT_KERNEL
+	return local || native.Uint32(r.Header[8:])&unix.RTM_F_CLONED != 0
+}
+
+// linksFirst puts routes with a gateway behind those without, on which the
+// kernel finds the gateway, and shorter prefixes behind longer ones, which may
+// lead to their gateway. Groups stay in order.
+func linksFirst(routes []Record) []Record {
+	far := map[string]int{}
+	for _, r := range routes {
+		if gatewayOf(r.Attrs) != nil || r.attr(unix.RTA_MULTIPATH) != nil {
+			far[r.Group] = 1
+		}
+	}
+	slices.SortStableFunc(routes, func(a, b Record) int {
+		return cmp.Or(far[a.Group]-far[b.Group], int(b.Header[1])-int(a.Header[1]))
+	})
+	return routes
+}
+
+func neighboursOf(i Interface) ([]Record, error) {
+	var mine []Record
+	for _, f := range families {
+		for _, flags := range []byte{0, unix.NTF_PROXY} {
+			h := header(sizeofNeigh, f)
+			h[10] = flags
+			all, err := dump(unix.RTM_GETNEIGH, unix.RTM_NEWNEIGH, Neighbour, h, sizeofNeigh)
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range all {
+				lasting := native.Uint16(r.Header[8:])&unix.NUD_PERMANENT != 0 || flags == unix.NTF_PROXY
+				if lasting && r.Header[10]&unix.NTF_PROXY == flags && r.moveIndex(i.Index, 0) {
+					r.describe()
+					mine = append(mine, r)
+				}
+			}
+		}
+	}
+	return mine, nil
+}
+
+// rulesOf lists the rules that name an interface, and those of the same
+// preference: the kernel appends to these.
+func rulesOf(i Interface) ([]Record, error) {
+	var mine []Record
+	for _, f := range families {
+		all, err := dump(unix.RTM_GETRULE, unix.RTM_NEWRULE, Rule, header(sizeofRule, f), sizeofRule)
+		if err != nil {
+			return nil, err
+		}
+		affected := map[string]bool{}
+		for n := range all {
+			r := &all[n]
+			r.Group = fmt.Sprintf("rule %d pref %d", f, r.metric())
+			affected[r.Group] = affected[r.Group] || r.Mentions(i.Name)
+		}
+		for _, r := range all {
+			if affected[r.Group] {
+				r.describe()
+				mine = append(mine, r)
+			}
+		}
+	}
+	return mine, nil
+}
+
+// messages are the types of message that add and delete a Kind.
+var messages = map[Kind][2]uint16{
+	Address:   {unix.RTM_NEWADDR, unix.RTM_DELADDR},
+	Route:     {unix.RTM_NEWROUTE, unix.RTM_DELROUTE},
+	Rule:      {unix.RTM_NEWRULE, unix.RTM_DELRULE},
+	Neighbour: {unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH},
+}
+
+// send sends a record as a message.
+func send(message uint16, flags int, r Record) error {
+	req := nl.NewNetlinkRequest(int(message), unix.NLM_F_ACK|flags)
+	body := bytes.Clone(r.Header)
+	for _, a := range r.Attrs {
+		body = append(body, nl.NewRtAttr(int(a.Type), a.Value).Serialize()...)
+	}
+	req.AddRawData(body)
+	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+// Add gives a record to an interface. age is how many seconds ago the record was
+// taken down: lifetimes are shorter by that.
+func Add(r Record, to Interface, age uint32) error {
+	c := outgoing(r, to, age)
+	var err error
+	switch {
+	case r.Kind == Address && r.Is6():
+		err = addIPv6(c)
+	case r.Kind == Address:
+		err = send(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, c)
+	case r.Kind == Route:
+		err = addRoute(c, r, to)
+	case r.Kind == Neighbour:
+		err = send(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, c)
+	default:
+		err = send(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, c)
+	}
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("adding %s %s to %s: %w", r.Kind, r.Text, to.Name, err)
+	}
+	return nil
+}
+
+// addIPv6 adds an address that is usable at once. Without the flag the kernel
+// would look for duplicates first, for a second or more; the host has had the
+// address all the time. The flag then goes, if it was not there.
+func addIPv6(r Record) error {
+	wanted := r.attr(unix.IFA_FLAGS)
+	now := r.clone()
+	now.set(unix.IFA_FLAGS, native.AppendUint32(nil, native.Uint32(wanted)|unix.IFA_F_NODAD))
+	err := send(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, now)
+	if err != nil || native.Uint32(wanted)&unix.IFA_F_NODAD != 0 {
+		return err
+	}
+	return send(unix.RTM_NEWADDR, unix.NLM_F_REPLACE, r)
+}
+
+// outgoing is the message that gives a record to an interface.
+func outgoing(r Record, to Interface, age uint32) Record {
+	c := r.clone()
+	c.moveIndex(0, to.Index)
+	switch r.Kind {
+	case Address:
+		c.set(unix.IFA_FLAGS, addressFlags(r))
+		c.Header[2] = 0
+		if info := c.attr(unix.IFA_CACHEINFO); len(info) >= 8 {
+			shorten(info, age)
+			shorten(info[4:], age)
+		}
+	case Route:
+		clearRouteFlags(&c)
+		c.set(unix.RTA_CACHEINFO, nil)
+		if seconds, ok := expiry(r); ok && r.Is6() {
+			c.set(routeExpires, native.AppendUint32(nil, uint32(max(seconds-int(age), 1))))
+		}
+	case Rule:
+		clearRuleFlags(&c)
+	case Neighbour:
+		c.set(unix.NDA_CACHEINFO, nil)
+		c.set(unix.NDA_PROBES, nil)
+	}
+	return c
+}
+
+// shorten makes a lifetime shorter, unless it is infinite or none. An address
+// that should be gone already gets a second.
+func shorten(lifetime []byte, age uint32) {
+	is := native.Uint32(lifetime)
+	if is == forever || is == 0 {
+		return
+	}
+	native.PutUint32(lifetime, max(is, age+1)-age)
+}
+
+// Remove takes a record from an interface.
+func Remove(r Record, from Interface) error {
+	c := outgoing(r, from, 0)
+	c.set(routeExpires, nil)
+	err := send(messages[r.Kind][1], 0, c)
+	done := []error{unix.EADDRNOTAVAIL, unix.ESRCH, unix.ENOENT, unix.ENODEV}
+	if err != nil && !slices.ContainsFunc(done, func(d error) bool { return errors.Is(err, d) }) {
+		return fmt.Errorf("removing %s %s from %s: %w", r.Kind, r.Text, from.Name, err)
+	}
+	return nil
+}
+
+// Arrange makes the kernel's entries of one Group be those given, in their
+// order. Those at the beginning that are right are not touched.
+func Arrange(group []Record, of Interface, age uint32) error {
+	is, err := groupOf(group[0], of)
+	if err != nil {
+		return err
+	}
+	for len(is) > 0 && len(group) > 0 && is[0].Key() == group[0].Key() {
+		is, group = is[1:], group[1:]
+	}
+	for _, r := range is {
+		if err := Remove(r, of); err != nil {
+			return err
+		}
+	}
+	for _, r := range group {
+		if err := Add(r, of, age); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// groupOf lists the kernel's entries of the group of r.
+func groupOf(r Record, of Interface) ([]Record, error) {
+	var all []Record
+	var err error
+	if r.Kind == Rule {
+		all, err = dump(unix.RTM_GETRULE, unix.RTM_NEWRULE, Rule, header(sizeofRule, r.family()), sizeofRule)
+	} else {
+		all, err = dump(unix.RTM_GETROUTE, unix.RTM_NEWROUTE, Route, header(sizeofRoute, r.family()), sizeofRoute)
+	}
+	return slices.DeleteFunc(all, func(o Record) bool {
+		o.moveIndex(of.Index, 0)
+		same := o.metric() == r.metric() && !derived(o)
+		if r.Kind == Route {
+			same = same && o.table() == r.table() && o.Header[1] == r.Header[1] && o.Header[3] == r.Header[3] &&
+				slices.Equal(o.attr(unix.RTA_DST), r.attr(unix.RTA_DST))
+		}
+		return !same
+	}), err
+}
+
+// Find returns the interface of that name. It satisfies errors.Is(err,
+// ErrNone) if there is none.
+func Find(name string) (Interface, error) {
+	l, err := netlink.LinkByName(name)
+	var none netlink.LinkNotFoundError
+	if errors.As(err, &none) {
+		return Interface{}, fmt.Errorf("interface %s %w", name, ErrNone)
+	}
+	if err != nil {
+		return Interface{}, fmt.Errorf("looking up interface %s: %w", name, err)
+	}
+	return Interface{Name: name, Index: l.Attrs().Index}, nil
+}
+
+// ErrNone means that there is no such interface.
+var ErrNone = errors.New("does not exist")
+
+// A Device is what an interface itself is like.
+type Device struct {
+	MAC       net.HardwareAddr
+	MTU       int
+	Up        bool
+	Promisc   bool
+	Allmulti  bool
+	Multicast bool
+	Kind      string // "veth", "bond", "" for hardware: see ip-link(8)
+	Master    string // the bridge, bond or VRF that it is part of
+}
+
+// DeviceOf describes an interface.
+func DeviceOf(i Interface) (Device, error) {
+	l, err := netlink.LinkByIndex(i.Index)
+	if err != nil {
+		return Device{}, fmt.Errorf("looking at interface %s: %w", i.Name, err)
+	}
+	a := l.Attrs()
+	d := Device{
+		MAC: a.HardwareAddr, MTU: a.MTU, Up: a.RawFlags&unix.IFF_UP != 0, Promisc: a.RawFlags&unix.IFF_PROMISC != 0,
+		Allmulti: a.RawFlags&unix.IFF_ALLMULTI != 0, Multicast: a.RawFlags&unix.IFF_MULTICAST != 0, Kind: l.Type(),
+	}
+	if a.MasterIndex != 0 {
+		m, err := netlink.LinkByIndex(a.MasterIndex)
+		if err != nil {
+			return d, fmt.Errorf("looking at the master of %s: %w", i.Name, err)
+		}
+		d.Master = m.Attrs().Name
+	}
+	return d, nil
+}
+
+// Apply gives an interface the flags and, if it is not 0, the MTU of d.
+func Apply(d Device, to Interface) error {
+	l, err := netlink.LinkByIndex(to.Index)
+	if err != nil {
+		return fmt.Errorf("looking at interface %s: %w", to.Name, err)
+	}
+	a := l.Attrs()
+	if d.MTU != 0 && d.MTU != a.MTU {
+		if err := netlink.LinkSetMTU(l, d.MTU); err != nil {
+			return fmt.Errorf("setting the MTU of %s to %d: %w", to.Name, d.MTU, err)
+		}
+	}
+	flags := []struct {
+		name    string
+		is      bool
+		want    bool
+		on, off func(netlink.Link) error
+	}{
+		{"promisc", a.RawFlags&unix.IFF_PROMISC != 0, d.Promisc, netlink.SetPromiscOn, netlink.SetPromiscOff},
+		{"allmulti", a.RawFlags&unix.IFF_ALLMULTI != 0, d.Allmulti, netlink.LinkSetAllmulticastOn, netlink.LinkSetAllmulticastOff},
+		{"up", a.RawFlags&unix.IFF_UP != 0, d.Up, netlink.LinkSetUp, netlink.LinkSetDown},
+	}
+	for _, f := range flags {
+		if f.is == f.want {
+			continue
+		}
+		set := f.off
+		if f.want {
+			set = f.on
+		}
+		if err := set(l); err != nil {
+			return fmt.Errorf("setting %s of %s to %v: %w", f.name, to.Name, f.want, err)
+		}
+	}
+	return nil
+}

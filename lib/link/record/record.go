@@ -1,0 +1,280 @@
+// Package record takes down what the kernel knows of a network interface, and
+// gives it to the same or another interface: its addresses, the routes of all
+// tables, the rules that name it and its permanent neighbours.
+//
+// Each of these is a Record: the kernel's own message (rtnetlink(7)), in which
+// the interface has been replaced by a placeholder. So nothing is lost that this
+// program does not know of, and a Record can be kept in a file. All functions
+// act in the network namespace of the calling thread, and doing a thing twice is
+// doing it once.
+package record
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Kind is what a Record is about.
+type Kind string
+
+// The kinds of records.
+const (
+	Address   Kind = "address"
+	Route     Kind = "route"
+	Rule      Kind = "rule"
+	Neighbour Kind = "neighbour"
+)
+
+// A Record is one entry of the kernel's tables.
+type Record struct {
+	Kind Kind `json:"kind"`
+	// Text is for people, as ip(8) would have it, without the interface.
+	Text string `json:"text"`
+	// Header is the message's fixed part, Attrs what follows. An interface index
+	// of 0 in them stands for the interface that the record is of.
+	Header []byte `json:"header"`
+	Attrs  []Attr `json:"attrs"`
+	// Group is the same for records whose order among each other matters, such
+	// as routes to one destination with one metric.
+	Group string `json:"group,omitempty"`
+}
+
+// An Attr is one attribute of a message.
+type Attr struct {
+	Type  uint16 `json:"type"`
+	Value []byte `json:"value"`
+}
+
+// An Interface is what records are of, or are given to.
+type Interface struct {
+	Name  string
+	Index int
+}
+
+// Sizes of the headers and of what nests in attributes, see linux/rtnetlink.h,
+// linux/if_addr.h, linux/fib_rules.h and linux/neighbour.h.
+const (
+	sizeofAddress = 8  // struct ifaddrmsg
+	sizeofRoute   = 12 // struct rtmsg
+	sizeofRule    = 12 // struct fib_rule_hdr
+	sizeofNeigh   = 12 // struct ndmsg
+	sizeofHop     = 8  // struct rtnexthop
+	sizeofAttr    = 4  // struct rtattr
+)
+
+// Attributes that golang.org/x/sys/unix lacks.
+const (
+	ruleIn  = 3 // FRA_IIFNAME
+	ruleOut = 17
+
+	routeExpires = 23 // RTA_EXPIRES
+	routeNextHop = 30 // RTA_NH_ID
+)
+
+// forever is an infinite lifetime.
+const forever = 0xffffffff
+
+// native is the byte order of netlink.
+var native = binary.NativeEndian
+
+// attr returns an attribute's value, or nil.
+func (r Record) attr(kind uint16) []byte {
+	for _, a := range r.Attrs {
+		if a.Type == kind {
+			return a.Value
+		}
+	}
+	return nil
+}
+
+// set gives an attribute a value, or removes it if that is nil.
+func (r *Record) set(kind uint16, value []byte) {
+	i := slices.IndexFunc(r.Attrs, func(a Attr) bool { return a.Type == kind })
+	switch {
+	case i < 0 && value != nil:
+		r.Attrs = append(r.Attrs, Attr{kind, value})
+	case i >= 0 && value != nil:
+		r.Attrs[i].Value = value
+	case i >= 0:
+		r.Attrs = slices.Delete(r.Attrs, i, i+1)
+	}
+}
+
+// clone returns a copy that shares nothing with r.
+func (r Record) clone() Record {
+	r.Header = bytes.Clone(r.Header)
+	r.Attrs = slices.Clone(r.Attrs)
+	for i, a := range r.Attrs {
+		r.Attrs[i].Value = bytes.Clone(a.Value)
+	}
+	return r
+}
+
+// family is AF_INET or AF_INET6. It is the first byte of every header.
+func (r Record) family() byte { return r.Header[0] }
+
+// Is6 reports whether the record is about IPv6.
+func (r Record) Is6() bool { return r.family() == unix.AF_INET6 }
+
+// Named returns the record of interface was as one of interface is: names that
+// are in it, of rules and of address labels, change.
+func (r Record) Named(was, is string) Record {
+	out := r.clone()
+	switch r.Kind {
+	case Rule:
+		for _, kind := range []uint16{ruleIn, ruleOut} {
+			if text(r.attr(kind)) == was {
+				out.set(kind, zeroEnded(is))
+			}
+		}
+	case Address:
+		label := text(r.attr(unix.IFA_LABEL))
+		rest, ours := strings.CutPrefix(label, was)
+		// One that would be too long stays, and so it also comes back.
+		if ours && (rest == "" || rest[0] == ':') && len(is)+len(rest) < unix.IFNAMSIZ {
+			out.set(unix.IFA_LABEL, zeroEnded(is+rest))
+		}
+	}
+	out.Text = strings.Join(replaceWord(strings.Fields(r.Text), was, is), " ")
+	return out
+}
+
+// replaceWord is for rules, whose texts have the interface's name.
+func replaceWord(words []string, was, is string) []string {
+	for i := range words {
+		if i > 0 && (words[i-1] == "iif" || words[i-1] == "oif") && words[i] == was {
+			words[i] = is
+		}
+	}
+	return words
+}
+
+func text(zeroEnded []byte) string { return string(bytes.TrimRight(zeroEnded, "\x00")) }
+
+// zeroEnded is the inverse of text.
+func zeroEnded(s string) []byte { return append([]byte(s), 0) }
+
+// hops calls f with the fixed part of each nexthop of a route with several.
+func hops(multipath []byte, f func(hop []byte)) {
+	for len(multipath) >= sizeofHop {
+		n := int(native.Uint16(multipath))
+		if n < sizeofHop || n > len(multipath) {
+			return
+		}
+		f(multipath[:n])
+		multipath = multipath[min((n+3)&^3, len(multipath)):]
+	}
+}
+
+// moveIndex replaces an interface index wherever the record has it, and reports
+// whether it has.
+func (r *Record) moveIndex(was, is int) bool {
+	found := false
+	swap := func(b []byte) {
+		if len(b) >= 4 && native.Uint32(b) == uint32(was) {
+			native.PutUint32(b, uint32(is))
+			found = true
+		}
+	}
+	switch r.Kind {
+	case Address, Neighbour:
+		swap(r.Header[4:])
+	case Route:
+		swap(r.attr(unix.RTA_OIF))
+		hops(r.attr(unix.RTA_MULTIPATH), func(hop []byte) { swap(hop[4:]) })
+	}
+	return found
+}
+
+// Mentions reports whether the record names the interface that it is of.
+// Others are with it because they depend on its addresses, or share a Group.
+func (r Record) Mentions(owner string) bool {
+	if r.Kind == Rule {
+		return text(r.attr(ruleIn)) == owner || text(r.attr(ruleOut)) == owner
+	}
+	c := r.clone()
+	return c.moveIndex(0, 0)
+}
+
+// Key is the same for records that say the same. What the kernel counts or
+// decides by itself is left out: remaining lifetimes, for one.
+func (r Record) Key() string {
+	c := r.clone()
+	switch r.Kind {
+	case Address:
+		c.Header[2] = 0 // flags: see the attribute
+		c.set(unix.IFA_CACHEINFO, lifetimes(r.attr(unix.IFA_CACHEINFO)))
+		c.set(unix.IFA_FLAGS, addressFlags(r))
+	case Route:
+		clearRouteFlags(&c)
+		if _, ok := expiry(r); ok {
+			c.set(routeExpires, []byte{1})
+		}
+		c.set(unix.RTA_CACHEINFO, nil)
+	case Rule:
+		clearRuleFlags(&c)
+	case Neighbour:
+		c.set(unix.NDA_CACHEINFO, nil)
+		c.set(unix.NDA_PROBES, nil)
+	}
+	slices.SortStableFunc(c.Attrs, func(a, b Attr) int { return int(a.Type) - int(b.Type) })
+	return fmt.Sprintf("%s %x %x", c.Kind, c.Header, c.Attrs)
+}
+
+// lifetimes keeps of struct ifa_cacheinfo whether each lifetime is infinite.
+func lifetimes(info []byte) []byte {
+	if len(info) < 8 {
+		return nil
+	}
+	out := make([]byte, 2)
+	for i := range out {
+		if native.Uint32(info[4*i:]) == forever {
+			out[i] = 1
+		}
+	}
+	return out
+}
+
+// settableFlags of addresses are those that the kernel takes from a program:
+// inet6_rtm_newaddr() of net/ipv6/addrconf.c and rtm_to_ifaddr() of
+// net/ipv4/devinet.c. It derives the others.
+const settableFlags = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_MANAGETEMPADDR |
+	unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MCAUTOJOIN
+
+func addressFlags(r Record) []byte {
+	flags := uint32(r.Header[2])
+	if v := r.attr(unix.IFA_FLAGS); len(v) == 4 {
+		flags = native.Uint32(v)
+	}
+	return native.AppendUint32(nil, flags&settableFlags)
+}
+
+// clearRouteFlags keeps "onlink". The kernel refuses or ignores the others.
+func clearRouteFlags(r *Record) {
+	native.PutUint32(r.Header[8:], native.Uint32(r.Header[8:])&unix.RTNH_F_ONLINK)
+	hops(r.attr(unix.RTA_MULTIPATH), func(hop []byte) { hop[2] &= unix.RTNH_F_ONLINK })
+}
+
+// clearRuleFlags keeps "not" (FIB_RULE_INVERT).
+func clearRuleFlags(r *Record) {
+	native.PutUint32(r.Header[8:], native.Uint32(r.Header[8:])&2)
+}
+
+// userHZ is the unit of times in struct rta_cacheinfo, a second's fraction:
+// USER_HZ is 100 on all architectures that Go runs on.
+const userHZ = 100
+
+// expiry returns in how many seconds a route expires, if it does.
+func expiry(r Record) (int, bool) {
+	info := r.attr(unix.RTA_CACHEINFO) // struct rta_cacheinfo
+	if r.Kind != Route || len(info) < 12 {
+		return 0, false
+	}
+	ticks := int32(native.Uint32(info[8:]))
+	return max(int(ticks)/userHZ, 1), ticks != 0
+}

@@ -1,0 +1,234 @@
+package nicbridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"ovn-k8s/lib/link/record"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb/vswitch"
+)
+
+const (
+	bridgePrefix = "br"
+	maxName      = 15 // IFNAMSIZ without its zero
+	// ovsMaster is the kernel's name for the datapath of Open vSwitch.
+	ovsMaster = "ovs-system"
+)
+
+// errDone means that there is nothing to do; its text says why.
+type errDone string
+
+func (e errDone) Error() string { return string(e) }
+
+// inspect takes the snapshot for a move, or says why there can be none.
+func (s *session) inspect(ctx context.Context, d Direction, name string) (Snapshot, error) {
+	if d == ToBridge {
+		return s.inspectNIC(ctx, name)
+	}
+	return s.inspectBridge(ctx, name)
+}
+
+func (s *session) inspectNIC(ctx context.Context, nic string) (Snapshot, error) {
+	snap := Snapshot{NIC: nic, Bridge: bridgePrefix + nic, From: nic}
+	i, err := record.Find(nic)
+	if errors.Is(err, record.ErrNone) {
+		//lint:ignore ST1005 the original's text
+		return snap, fmt.Errorf("interface %s does not exist, skipping.", nic)
+	}
+	if err != nil {
+		return snap, err
+	}
+	if len(snap.Bridge) > maxName {
+		return snap, fmt.Errorf("interface %s: bridge %s would have a name of %d characters, but no more than %d are possible: rename the interface", nic, snap.Bridge, len(snap.Bridge), maxName)
+	}
+	if err := snap.take(i); err != nil {
+		return snap, err
+	}
+	if err := s.checkNIC(ctx, &snap); err != nil {
+		return snap, err
+	}
+	if err := s.checkBridge(ctx, &snap); err != nil {
+		return snap, err
+	}
+	if !slices.ContainsFunc(snap.Records, movable) {
+		if snap.HadPort {
+			return snap, errDone(fmt.Sprintf("%s is a port of %s already, and has no address to move", nic, snap.Bridge))
+		}
+		return snap, fmt.Errorf("interface %s has no address to move: give it one, or make it a port with ovs-vsctl", nic)
+	}
+	return snap, nil
+}
+
+// movable reports whether a record is an address that is not there by itself.
+func movable(r record.Record) bool { return r.Kind == record.Address && !r.Automatic() }
+
+// take takes down what the interface that s is from has.
+func (s *Snapshot) take(i record.Interface) error {
+	var err error
+	s.Taken = time.Now()
+	if s.Device, err = record.DeviceOf(i); err != nil {
+		return err
+	}
+	if s.Settings, err = record.SettingsOf(i); err != nil {
+		return err
+	}
+	s.MAC, s.MTU = s.Device.MAC.String(), s.Device.MTU
+	if s.Records, err = record.Of(i); err != nil {
+		return err
+	}
+	for _, r := range s.Records {
+		err = errors.Join(err, r.Movable())
+	}
+	return err
+}
+
+// keep takes down what the other interface has.
+func (s *Snapshot) keep(i record.Interface) error {
+	var err error
+	if s.KeptDevice, err = record.DeviceOf(i); err != nil {
+		return err
+	}
+	if s.KeptSettings, err = record.SettingsOf(i); err != nil {
+		return err
+	}
+	s.Kept, err = record.Of(i)
+	return err
+}
+
+// checkNIC refuses interfaces that cannot become a port.
+func (s *session) checkNIC(ctx context.Context, snap *Snapshot) error {
+	nic, device := snap.NIC, snap.Device
+	in, err := s.sw.BridgeOfPort(ctx, nic)
+	switch {
+	case err != nil:
+		return err
+	case nic == "lo":
+		return errors.New("interface lo is the loopback: it cannot be a port of a bridge")
+	case in == nic:
+		return fmt.Errorf("interface %s is a bridge of Open vSwitch itself", nic)
+	case in != "" && in != snap.Bridge:
+		return fmt.Errorf("interface %s is a port of bridge %s already", nic, in)
+	case in == "" && device.Master != "" && device.Master != ovsMaster:
+		return fmt.Errorf("interface %s is a part of %s: move %s instead", nic, device.Master, device.Master)
+	case len(device.MAC) != 6 || snap.MAC == "00:00:00:00:00:00":
+		return fmt.Errorf("interface %s has no Ethernet address: it cannot be a port of a bridge", nic)
+	}
+	snap.HadPort = in != ""
+	return nil
+}
+
+// checkBridge finds out about the bridge that is, or is to be.
+func (s *session) checkBridge(ctx context.Context, snap *Snapshot) error {
+	var err error
+	if snap.Datapath, err = s.sw.PreferredDatapath(ctx); err != nil {
+		return err
+	}
+	row, err := s.sw.FindBridge(ctx, snap.Bridge)
+	if err != nil {
+		return err
+	}
+	i, err := record.Find(snap.Bridge)
+	switch {
+	case err != nil && !errors.Is(err, record.ErrNone):
+		return err
+	case row == nil && err == nil:
+		return fmt.Errorf("there is an interface %s that is no bridge of Open vSwitch: rename or delete it", snap.Bridge)
+	case row != nil && kernels(row.DatapathType) != kernels(snap.Datapath):
+		return fmt.Errorf("bridge %s has datapath_type %s, but %s has %s: delete the bridge, or set its datapath_type",
+			snap.Bridge, kernels(row.DatapathType), names.IntegrationBridge, kernels(snap.Datapath))
+	case row != nil:
+		snap.HadBridge, snap.Datapath = true, row.DatapathType
+	}
+	if err == nil {
+		if err := snap.keep(i); err != nil {
+			return err
+		}
+	}
+	snap.ExternalIDs = map[string]string{"bridge-id": snap.Bridge}
+	if snap.HadPort || snap.Datapath != userspace {
+		return nil
+	}
+	nic, err := record.Find(snap.NIC)
+	if err != nil {
+		return err
+	}
+	if snap.Joining, err = record.Joining(nic); len(snap.Joining) > 0 {
+		snap.ExternalIDs[names.NICOffloads] = strings.Join(snap.Joining, ",")
+	}
+	return err
+}
+
+// userspace is the datapath_type of bridges that are not the kernel's.
+const userspace = "netdev"
+
+// kernels is a datapath_type with a word for the default.
+func kernels(datapath string) string {
+	if datapath == "" {
+		return "system"
+	}
+	return datapath
+}
+
+func (s *session) inspectBridge(ctx context.Context, bridge string) (Snapshot, error) {
+	snap := Snapshot{Bridge: bridge, From: bridge, HadBridge: true, HadPort: true}
+	row, err := s.sw.FindBridge(ctx, bridge)
+	if err != nil {
+		return snap, err
+	}
+	if row == nil {
+		return snap, noBridge(bridge)
+	}
+	if snap.NIC, err = uplink(bridge, row); err != nil {
+		return snap, err
+	}
+	snap.Datapath = row.DatapathType
+	if joining := row.ExternalIDs[names.NICOffloads]; joining != "" {
+		snap.Joining = strings.Split(joining, ",")
+	}
+	nic, err := record.Find(snap.NIC)
+	if err != nil {
+		return snap, fmt.Errorf("bridge %s without its NIC: %w", bridge, err)
+	}
+	if err := snap.keep(nic); err != nil {
+		return snap, err
+	}
+	i, err := record.Find(bridge)
+	if err != nil {
+		return snap, fmt.Errorf("%w: is ovs-vswitchd running?", err)
+	}
+	return snap, snap.take(i)
+}
+
+// noBridge says that there is no bridge: because it has been moved, or never was.
+func noBridge(bridge string) error {
+	nic, ok := strings.CutPrefix(bridge, bridgePrefix)
+	if _, err := record.Find(nic); ok && err == nil {
+		return errDone(fmt.Sprintf("bridge %s does not exist, and %s is not in it", bridge, nic))
+	}
+	//lint:ignore ST1005 as of interfaces
+	return fmt.Errorf("bridge %s does not exist, skipping.", bridge)
+}
+
+// uplink finds the NIC of a bridge, which must be its only port.
+func uplink(bridge string, row *vswitch.BridgeRow) (string, error) {
+	nic := ""
+	if len(row.Ports) == 1 {
+		nic = row.Ports[0]
+	}
+	if want := strings.TrimPrefix(bridge, bridgePrefix); slices.Contains(row.Ports, want) {
+		nic = want
+	}
+	others := slices.DeleteFunc(slices.Clone(row.Ports), func(p string) bool { return p == nic })
+	switch {
+	case len(row.Ports) == 0:
+		return "", fmt.Errorf("bridge %s has no NIC: delete it with ovs-vsctl del-br %s", bridge, bridge)
+	case len(others) > 0:
+		return "", fmt.Errorf("bridge %s has other ports: %s: remove them first; those of a gateway go with ovn-k8s-overlay gateway-remove", bridge, strings.Join(others, ", "))
+	}
+	return nic, nil
+}

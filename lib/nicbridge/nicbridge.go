@@ -1,0 +1,312 @@
+// Package nicbridge moves what a host has on a NIC to an Open vSwitch bridge
+// that takes the NIC as its port, and back: addresses, routes, rules, permanent
+// neighbours and settings.
+//
+// The operator's own connection may run over the NIC, so a move is a
+// transaction. A Snapshot is taken and kept in a journal, a pure function plans
+// steps from it, they are carried out, and then it is checked that the target has
+// everything and that whoever answered before still answers. Else the plan of
+// the other direction, from the same snapshot, undoes it. Every step can be
+// repeated and finds out by itself whether anything is to do, so the way back
+// also works from the middle of the way there: the journal need not know how far
+// a process came before it was killed.
+package nicbridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/daemon"
+	"ovn-k8s/lib/link/record"
+	"ovn-k8s/lib/ovsdb/vswitch"
+	"ovn-k8s/lib/settings"
+)
+
+// program begins the lines on standard error.
+const program = "ovn-k8s-util"
+
+const (
+	// connectTimeout bounds how long Open vSwitch's database may take to answer.
+	connectTimeout = 10 * time.Second
+	// moveTimeout bounds the steps of one move. With a running ovs-vswitchd they
+	// take a tenth of a second.
+	moveTimeout = 20 * time.Second
+)
+
+// A Command is what is asked for.
+type Command struct {
+	// Settings are those of the command line, see settings.Flags.Map.
+	Settings map[string]string
+	// Names are NICs, or bridges.
+	Names []string
+	// DryRun prints the steps and changes nothing.
+	DryRun bool
+	// Probe is an address that must answer after the move if it did before:
+	// "10.0.0.1" by ICMP, "10.0.0.1:443" by TCP. Empty: none.
+	Probe string
+	// ConfirmWithin undoes the move unless Confirm is called in time; 0 is for
+	// good.
+	ConfirmWithin time.Duration
+	// Watch is the program's command that calls Watch with its argument, a
+	// bridge. It is needed with ConfirmWithin.
+	Watch string
+	// Out gets the result, Err warnings.
+	Out, Err io.Writer
+}
+
+// A session is a command at work.
+type session struct {
+	Command
+	store  store
+	sw     *vswitch.Switch
+	mover  mover
+	probes []probe
+	unlock func()
+	// askBefore is constant but for tests.
+	askBefore time.Duration
+}
+
+// Move moves NICs to bridges, or bridges' to NICs, one after the other. What is
+// wrong with one does not keep the others from being moved; the error has a line
+// for each.
+func Move(ctx context.Context, d Direction, c Command) error {
+	s, err := open(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if c.DryRun {
+		return s.preview(ctx, d)
+	}
+	if err := s.recover(ctx, s.overdue); err != nil {
+		return err
+	}
+	if s.probes, err = s.prober(ctx); err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range unique(c.Names) {
+		errs = append(errs, s.move(ctx, d, name))
+	}
+	return errors.Join(errs...)
+}
+
+// unique drops repetitions.
+func unique(all []string) []string {
+	var out []string
+	for _, name := range all {
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// open begins a command.
+func open(ctx context.Context, c Command) (*session, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("this needs root: it works on interfaces and routes of the host")
+	}
+	rundir, err := settings.RunDir(c.Settings)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{Command: c, store: store{stateDir()}, askBefore: askBefore}
+	if s.unlock, err = s.store.lock(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if s.sw, err = vswitch.Connect(ctx, rundir, nil); err != nil {
+		s.unlock()
+		return nil, err
+	}
+	s.mover.sw = s.sw
+	return s, nil
+}
+
+func (s *session) close() {
+	s.sw.Close()
+	s.unlock()
+}
+
+func (s *session) warn(format string, args ...any) {
+	fmt.Fprintf(s.Err, program+": warning: "+format+"\n", args...)
+}
+
+// apiServer is the API server of the configuration, "" if it is not known. A bad
+// configuration does not keep a NIC from being moved.
+func (s *session) apiServer(ctx context.Context) string {
+	c, err := settings.Load(ctx, s.Settings, s.sw)
+	if err != nil {
+		s.warn("the API server cannot be asked, because of the configuration: %v", err)
+		c = config.Config{}
+	}
+	return c.APIServer
+}
+
+// preview prints what a move would change.
+func (s *session) preview(ctx context.Context, d Direction) error {
+	left, err := s.store.all()
+	if err != nil {
+		return err
+	}
+	for _, j := range left {
+		fmt.Fprintf(s.Out, "# first, %s of an earlier run is undone: %s\n", j.Direction, j.Snapshot.Bridge)
+	}
+	var errs []error
+	for _, name := range unique(s.Names) {
+		snap, err := s.inspect(ctx, d, name)
+		var done errDone
+		if errors.As(err, &done) {
+			fmt.Fprintf(s.Out, "# %s: nothing to do: %v\n", name, done)
+			continue
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		fmt.Fprintf(s.Out, "# %s\n", name)
+		for _, st := range slices.Concat(snap.Plan(d), snap.Leftover(d)) {
+			fmt.Fprintln(s.Out, st)
+		}
+		s.advise(snap, d)
+	}
+	return errors.Join(errs...)
+}
+
+// move moves one NIC or bridge.
+func (s *session) move(ctx context.Context, d Direction, name string) error {
+	snap, err := s.inspect(ctx, d, name)
+	var done errDone
+	if errors.As(err, &done) {
+		fmt.Fprintf(s.Out, "nothing to do: %v\n", done)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	// From here on a lost terminal must not leave the host in the middle.
+	ctx = context.WithoutCancel(ctx)
+	want := s.listen(ctx, snap, d)
+	j := journal{Direction: d, Phase: changing, Boot: boot, Snapshot: snap}
+	if s.ConfirmWithin > 0 {
+		j.Deadline = time.Now().Add(s.ConfirmWithin)
+	}
+	if err := s.store.write(j); err != nil {
+		return err
+	}
+	if s.ConfirmWithin > 0 {
+		if err := s.startWatchdog(snap.Bridge); err != nil {
+			return errors.Join(err, s.store.remove(j))
+		}
+	}
+	if err := s.change(ctx, j, want); err != nil {
+		return err
+	}
+	s.advise(snap, d)
+	fmt.Fprintf(s.Out, "%s has what %s had\n", snap.target(d), snap.source(d))
+	if s.ConfirmWithin > 0 {
+		fmt.Fprintf(s.Out, "run '%s confirm' before %s, or it is undone\n", program, j.Deadline.Format(time.TimeOnly))
+	}
+	return nil
+}
+
+// startWatchdog starts a process that undoes the move, whatever becomes of this
+// one.
+func (s *session) startWatchdog(bridge string) error {
+	args := []string{s.Watch, bridge}
+	for _, k := range slices.Sorted(maps.Keys(s.Settings)) {
+		args = append(args, "--"+k+"="+s.Settings[k])
+	}
+	return daemon.Background(filepath.Join(s.store.dir, "watchdog.log"), args...)
+}
+
+// change makes the change of a journal, checks it, and undoes it if it is not
+// good.
+func (s *session) change(ctx context.Context, j journal, want []expectation) error {
+	snap, d := j.Snapshot, j.Direction
+	run, cancel := context.WithTimeoutCause(ctx, moveTimeout, fmt.Errorf("not done within %v", moveTimeout))
+	defer cancel()
+	err := s.mover.do(run, snap, d, snap.Plan(d))
+	if err == nil {
+		err = s.verify(ctx, snap, d, want)
+	}
+	if errors.Is(err, errKilled) {
+		return err
+	}
+	if err != nil {
+		err = fmt.Errorf("moving %s to %s: %w", snap.source(d), snap.target(d), err)
+		if undo := s.undo(ctx, j); undo != nil {
+			return errors.Join(err, undo)
+		}
+		return fmt.Errorf("%w: %s is as it was before", err, snap.source(d))
+	}
+	if !j.Deadline.IsZero() {
+		j.Phase = unconfirmed
+		return s.store.write(j)
+	}
+	return s.finish(ctx, j)
+}
+
+// finish tidies up after a move that is known to be good.
+func (s *session) finish(ctx context.Context, j journal) error {
+	j.Phase = changed
+	if err := s.store.write(j); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+	defer cancel()
+	if err := s.mover.do(ctx, j.Snapshot, j.Direction, j.Snapshot.Leftover(j.Direction)); err != nil {
+		return fmt.Errorf("%s has everything, but something is left to tidy: %w: try again with '%s %s --recover'", j.Snapshot.target(j.Direction), err, program, ToBridge)
+	}
+	return s.store.remove(j)
+}
+
+// undo goes the way back, as far as it is needed.
+func (s *session) undo(ctx context.Context, j journal) error {
+	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+	defer cancel()
+	snap, back := j.Snapshot, j.Direction.back()
+	err := s.mover.undo(ctx, snap, back, snap.Plan(back))
+	if err == nil {
+		err = s.isBack(snap, back)
+	}
+	if err == nil {
+		err = s.mover.undo(ctx, snap, back, snap.Leftover(back))
+	}
+	if errors.Is(err, errKilled) {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("undoing it: %w: what is to be there is in %s; try again with '%s %s --recover'", err, s.store.path(snap.Bridge), program, ToBridge)
+	}
+	if i, err := record.Find(snap.From); err == nil {
+		s.announce(i, snap)
+	}
+	return s.store.remove(j)
+}
+
+// isBack is an error if not everything is where it was.
+func (s *session) isBack(snap Snapshot, d Direction) error {
+	lost, err := snap.missing(d)
+	if err == nil && len(lost) > 0 {
+		err = fmt.Errorf("%s %s is not on %s", lost[0].Kind, lost[0].Text, snap.From)
+	}
+	return err
+}

@@ -1,0 +1,161 @@
+package nicbridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Recover undoes what an interrupted run left in the middle, and completes what
+// it had only to tidy. A move that waits for Confirm is undone too if its time
+// is over.
+func Recover(ctx context.Context, c Command) error {
+	s, err := open(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return s.recover(ctx, s.overdue)
+}
+
+// Confirm makes the moves that wait for it last.
+func Confirm(ctx context.Context, c Command) error {
+	s, err := open(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	waiting, err := s.store.all()
+	if err != nil {
+		return err
+	}
+	waiting = slices.DeleteFunc(waiting, func(j journal) bool { return j.Phase != unconfirmed })
+	if len(waiting) == 0 {
+		return errors.New("nothing waits for confirm: it was confirmed already, or its time was over and it has been undone")
+	}
+	var errs []error
+	for _, j := range waiting {
+		err := s.finish(context.WithoutCancel(ctx), j)
+		if err == nil {
+			fmt.Fprintf(c.Out, "%s of %s is confirmed\n", j.Direction, j.Snapshot.source(j.Direction))
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// lockInterval is how long the watchdog waits for another process to end.
+const lockInterval = time.Second
+
+// Watch waits until the move of a bridge has to be confirmed, and undoes it if
+// it is not.
+func Watch(ctx context.Context, c Command, bridge string) error {
+	all, err := store{stateDir()}.all()
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(j journal) bool { return j.Snapshot.Bridge == bridge })
+	if i < 0 || !wait(ctx, time.Until(all[i].Deadline)) {
+		return nil
+	}
+	s, err := open(ctx, c)
+	for errors.Is(err, errBusy) && wait(ctx, lockInterval) {
+		s, err = open(ctx, c)
+	}
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return s.recover(ctx, func(j journal) (bool, error) {
+		return j.Snapshot.Taken.Equal(all[i].Snapshot.Taken), nil
+	})
+}
+
+// wait waits for d and reports false where ctx ended.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// overdue reports whether a journal is to be recovered now. One that waits for
+// Confirm is an error: nothing else can be moved until then.
+func (s *session) overdue(j journal) (bool, error) {
+	boot, err := bootID()
+	if err != nil {
+		return false, err
+	}
+	if j.Phase == unconfirmed && j.Boot == boot && time.Now().Before(j.Deadline) {
+		return false, fmt.Errorf("%s of %s waits until %s to be confirmed: run '%s confirm', or wait for it to be undone",
+			j.Direction, j.Snapshot.source(j.Direction), j.Deadline.Format(time.TimeOnly), program)
+	}
+	return true, nil
+}
+
+// recover undoes or completes those of the journals that are due.
+func (s *session) recover(ctx context.Context, due func(journal) (bool, error)) error {
+	ctx = context.WithoutCancel(ctx)
+	all, err := s.store.all()
+	if err != nil {
+		return err
+	}
+	for _, j := range all {
+		ok, err := due(j)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		if err := s.recoverOne(ctx, j); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) recoverOne(ctx context.Context, j journal) error {
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("%s of %s", j.Direction, j.Snapshot.source(j.Direction))
+	switch {
+	case j.Phase == changed:
+		if err := s.finish(ctx, j); err != nil {
+			return err
+		}
+		fmt.Fprintf(s.Err, "%s: %s of an earlier run is completed\n", program, what)
+		return nil
+	case j.Boot != boot:
+		err = s.undoDatabase(ctx, j)
+	default:
+		err = s.undo(ctx, j)
+	}
+	if err != nil {
+		return fmt.Errorf("%s of an earlier run: %w", what, err)
+	}
+	fmt.Fprintf(s.Err, "%s: %s of an earlier run is undone\n", program, what)
+	return nil
+}
+
+// undoDatabase is undo after a reboot: addresses and routes are what the host's
+// own configuration has made of them since, but the bridge is there still.
+func (s *session) undoDatabase(ctx context.Context, j journal) error {
+	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+	defer cancel()
+	snap, back := j.Snapshot, j.Direction.back()
+	steps := slices.DeleteFunc(slices.Concat(snap.Plan(back), snap.Leftover(back)), func(st Step) bool {
+		return !slices.Contains([]action{makeBridge, attach, detach, deleteBridge}, st.Do)
+	})
+	if err := s.mover.undo(ctx, snap, back, steps); err != nil {
+		return err
+	}
+	return s.store.remove(j)
+}

@@ -1,0 +1,45 @@
+package nicbridge
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"ovn-k8s/lib/link/record"
+)
+
+// configure gives the host a random configuration of a seed.
+func (w *world) configure(seed uint64) []string {
+	w.t.Helper()
+	w.reset()
+	c := &configuration{r: rand.New(rand.NewPCG(seed, 0))}
+	c.randomize()
+	i, err := record.Find("eth0")
+	if err == nil {
+		err = record.SetOffloads(i, map[string]bool{"rx-gro": c.chance(50)})
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_ = w.batch(c.lines) // some exclude each other
+	return c.lines
+}
+
+func TestRandomConfigurationsComeBackIdentical(t *testing.T) {
+	const configurations, parallel = 220, 4
+	lanes(t, parallel, func(w *world, lane int) {
+		for seed := lane; seed < configurations; seed += parallel {
+			lines := w.configure(uint64(seed))
+			before := w.state()
+			for _, d := range []Direction{ToBridge, ToNIC} {
+				if err := w.move(d); err != nil {
+					w.t.Errorf("seed %d: %s: %v", seed, d, err)
+				}
+			}
+			w.same("after a round trip", before, w.state())
+			if w.t.Failed() {
+				w.t.Fatalf("seed %d:\n%s", seed, strings.Join(lines, "\n"))
+			}
+		}
+	})
+}

@@ -1,0 +1,206 @@
+package nicbridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"syscall"
+	"time"
+
+	"ovn-k8s/lib/garp"
+	"ovn-k8s/lib/link/record"
+)
+
+const (
+	// askBefore is how long a neighbour or a probe may take to answer before the
+	// move. One that does not is not waited for after it.
+	askBefore = 600 * time.Millisecond
+	// askAfter is how long each may take after the move: a switch may have to
+	// learn, and ovs-vswitchd to set up flows.
+	askAfter = 10 * time.Second
+)
+
+// A probe asks whether somebody can be reached.
+type probe struct {
+	name string
+	ask  func(context.Context) error
+}
+
+// An expectation is that somebody answers who did before the move.
+type expectation struct {
+	name string
+	ask  func(ctx context.Context, i garp.Interface) error
+}
+
+// prober makes the probes that were asked for, and that of the API server.
+func (s *session) prober(ctx context.Context) ([]probe, error) {
+	var all []probe
+	if s.Probe != "" {
+		p, err := parseProbe(s.Probe)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	if server, err := url.Parse(s.apiServer(ctx)); err == nil && server.Host != "" {
+		all = append(all, dialer("the API server at "+server.Host, hostPort(server)))
+	}
+	return all, nil
+}
+
+// hostPort is where a URL leads to.
+func hostPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = u.Scheme // net.Dial knows "https"
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// parseProbe reads --probe.
+func parseProbe(text string) (probe, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return probe{text, func(ctx context.Context) error { return garp.Ping(ctx, a) }}, nil
+	}
+	host, port, err := net.SplitHostPort(text)
+	if err != nil || host == "" || port == "" {
+		return probe{}, fmt.Errorf("--probe %q is neither an IP address nor HOST:PORT", text)
+	}
+	return dialer(text, text), nil
+}
+
+// dialer is a probe by TCP. A refusal is an answer, too.
+func dialer(name, address string) probe {
+	return probe{name, func(ctx context.Context) error {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}}
+}
+
+// listen finds out who answers before the move.
+func (s *session) listen(ctx context.Context, snap Snapshot, d Direction) []expectation {
+	var all []expectation
+	for _, gw := range gateways(snap.Records) {
+		if from, ok := sourceFor(snap.Records, gw); ok {
+			all = append(all, expectation{"the next hop " + gw.String(), func(ctx context.Context, i garp.Interface) error {
+				return garp.Ask(ctx, i, from, gw)
+			}})
+		}
+	}
+	for _, p := range s.probes {
+		all = append(all, expectation{p.name, func(ctx context.Context, _ garp.Interface) error { return p.ask(ctx) }})
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	i, err := s.frames(snap.source(d))
+	if err != nil {
+		s.warn("nobody is asked: %v", err)
+		return nil
+	}
+	return slices.DeleteFunc(all, func(e expectation) bool {
+		ctx, cancel := context.WithTimeout(ctx, s.askBefore)
+		defer cancel()
+		err := e.ask(ctx, i)
+		if err != nil {
+			s.warn("%s does not answer now, so it is not asked after the move", e.name)
+		}
+		return err != nil
+	})
+}
+
+// gateways are the next hops of routes.
+func gateways(records []record.Record) []netip.Addr {
+	var all []netip.Addr
+	for _, r := range records {
+		for _, gw := range r.Gateways() {
+			if !slices.Contains(all, gw) {
+				all = append(all, gw)
+			}
+		}
+	}
+	return all
+}
+
+// sourceFor is the address that asks for a gateway: one of its subnet if there is
+// one.
+func sourceFor(records []record.Record, gw netip.Addr) (from netip.Addr, ok bool) {
+	for _, r := range records {
+		p := r.Prefix()
+		if r.Kind != record.Address || p.Addr().Is4() != gw.Is4() {
+			continue
+		}
+		if p.Masked().Contains(gw) {
+			return p.Addr(), true
+		}
+		from, ok = p.Addr(), true
+	}
+	return from, ok
+}
+
+// frames is an interface for package garp.
+func (s *session) frames(name string) (garp.Interface, error) {
+	i, err := record.Find(name)
+	if err != nil {
+		return garp.Interface{}, err
+	}
+	device, err := record.DeviceOf(i)
+	return garp.Interface{Name: name, Index: i.Index, MAC: device.MAC}, err
+}
+
+// announce tells the neighbours where the addresses are now. They have learnt the
+// MAC long ago, and it is the same, so it does not matter if it fails.
+func (s *session) announce(i record.Interface, snap Snapshot) {
+	var addresses []netip.Addr
+	for _, r := range snap.Records {
+		if r.Kind == record.Address {
+			addresses = append(addresses, r.Prefix().Addr())
+		}
+	}
+	frames, err := s.frames(i.Name)
+	if err == nil {
+		err = garp.Announce(frames, addresses)
+	}
+	if err != nil {
+		s.warn("%v", err)
+	}
+}
+
+// verify checks that the target has everything, and that all who answered before
+// answer again.
+func (s *session) verify(ctx context.Context, snap Snapshot, d Direction, want []expectation) error {
+	lost, err := snap.missing(d)
+	if err != nil {
+		return err
+	}
+	if len(lost) > 0 {
+		return fmt.Errorf("%s %s is not on %s", lost[0].Kind, lost[0].Text, snap.target(d))
+	}
+	i, err := record.Find(snap.target(d))
+	if err != nil {
+		return err
+	}
+	s.announce(i, snap)
+	frames, err := s.frames(i.Name)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askAfter)
+	defer cancel()
+	for _, e := range want {
+		if err := e.ask(ctx, frames); err != nil {
+			return fmt.Errorf("%s answered before, and does not any more (%w)", e.name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"ovn-k8s/test/host"
+	"ovn-k8s/test/probe"
+)
+
+func TestCheck64_AddressesAndRoutesMove(t *testing.T) {
+	n := newNode(t)
+	n.script(`set -e
+		ip address add 10.0.0.5/24 dev eth0
+		ip address add 10.0.1.5/24 dev eth0
+		ip address add fd00::5/64 dev eth0 nodad
+		ip route add 172.16.0.0/12 via 10.0.0.1`)
+	mac := n.script("cat /sys/class/net/eth0/address")
+	r := n.does("nics-to-bridge eth0")
+	if r.out != "breth0 has what eth0 had\n" {
+		t.Errorf("output: %+v", r)
+	}
+	has(t, n.script("ip -br address show dev breth0"), "10.0.0.5/24", "10.0.1.5/24", "fd00::5/64", n.IPv4().String(), n.IPv6().String())
+	if out := n.script("ip -br address show dev eth0"); strings.Contains(out, "/") {
+		t.Errorf("eth0 has addresses: %s", out)
+	}
+	routes := n.script("ip route; ip -6 route")
+	has(t, routes, "default via 198.18.0.1 dev breth0", "172.16.0.0/12 via 10.0.0.1 dev breth0", "default via fd00:198:18::1 dev breth0")
+	if strings.Contains(routes, "dev eth0") {
+		t.Errorf("routes of eth0: %s", routes)
+	}
+	got := n.script(`ovs-vsctl get Bridge breth0 fail_mode other_config:hwaddr external_ids:bridge-id datapath_type; ovs-vsctl list-ports breth0; cat /sys/class/net/breth0/address`)
+	if want := "standalone\n\"" + mac + "\"\nbreth0\nnetdev\neth0\n" + mac; got != want {
+		t.Errorf("bridge:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestCheck65_OthersAreMovedWithoutTheMissingOne(t *testing.T) {
+	n := newNode(t)
+	r := n.run("nics-to-bridge eth7 eth0 eth8")
+	want := "ovn-k8s-util: interface eth7 does not exist, skipping.\novn-k8s-util: interface eth8 does not exist, skipping.\n"
+	if r.status != 1 || r.err != want || r.out != "breth0 has what eth0 had\n" {
+		t.Errorf("%+v", r)
+	}
+	has(t, n.script("ip route"), "default via 198.18.0.1 dev breth0")
+	if r := n.run("bridges-to-nic breth0 breth7"); r.status != 1 || !strings.Contains(r.err, "bridge breth7 does not exist, skipping.") {
+		t.Errorf("%+v", r)
+	}
+	has(t, n.script("ip route"), "default via 198.18.0.1 dev eth0")
+}
+
+func TestCheck66_ASessionSurvivesFiftyMoves(t *testing.T) {
+	n := newNode(t)
+	server, err := probe.Serve(n.Netns(), "node", 22)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	var sessions []*probe.Session
+	for _, a := range n.Addresses {
+		s, err := probe.OpenSession(n.ctx, n.FabricNetns(), probe.Address(a.Addr(), 22))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		sessions = append(sessions, s)
+	}
+	before := n.state()
+	for range 25 {
+		n.does("nics-to-bridge eth0")
+		n.does("bridges-to-nic breth0")
+	}
+	n.unchanged("50 moves", before)
+	for i, s := range sessions {
+		was := s.Typed().Lines
+		deadline := time.Now().Add(10 * time.Second)
+		for s.Typed().Lines == was && time.Now().Before(deadline) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		got := s.Close()
+		t.Logf("to %v: %+v", n.Addresses[i], got)
+		if got.Resets != 0 || got.Lines <= was {
+			t.Errorf("the session to %v: %+v", n.Addresses[i], got)
+		}
+	}
+}
+
+func TestCheck67_ASecondRunChangesNothing(t *testing.T) {
+	n := newNode(t)
+	n.does("nics-to-bridge eth0")
+	before := n.state()
+	r := n.does("nics-to-bridge eth0")
+	if r.out != "nothing to do: eth0 is a port of breth0 already, and has no address to move\n" || r.err != "" {
+		t.Errorf("%+v", r)
+	}
+	n.unchanged("a second run", before)
+	n.does("bridges-to-nic breth0")
+	before = n.state()
+	if r := n.does("bridges-to-nic breth0"); !strings.HasPrefix(r.out, "nothing to do: ") {
+		t.Errorf("%+v", r)
+	}
+	n.unchanged("a second run back", before)
+}
+
+func TestBadInputChangesNothing(t *testing.T) {
+	n := newNode(t)
+	n.script(`set -e
+		for n in 1 2 3 4 5 6; do ip link add eth$n type veth peer name far$n; ip link set eth$n up; ip link set far$n up; done
+		ip link add name interface01234 type veth peer name far9
+		ip address add 10.7.0.1/24 dev interface01234
+		ip link add bridge0 type bridge
+		ip link set eth1 master bridge0
+		ovs-vsctl add-br br-ex -- set Bridge br-ex datapath_type=netdev -- add-port br-ex eth2
+		ovs-vsctl add-br breth3 -- set Bridge breth3 datapath_type=netdev
+		ip address add 10.3.0.1/24 dev eth3
+		ip -6 address flush dev eth4
+		ip link add breth5 type veth peer name far10
+		ip address add 10.5.0.1/24 dev eth5
+		ip tuntap add tun0 mode tun
+		ip address add 10.6.0.1/24 dev eth6
+		ip nexthop add id 9 dev eth6
+		ip route add 10.66.0.0/16 nhid 9
+		ovs-vsctl add-port breth3 far3`)
+	n.script("ovs-vsctl add-br br-int -- set Bridge br-int datapath_type=netdev")
+	n.script("ovs-vsctl add-br breth6 -- set Bridge breth6 datapath_type=system")
+	before := n.state()
+	for args, want := range map[string]string{
+		"nics-to-bridge lo":             "interface lo is the loopback",
+		"nics-to-bridge eth1":           "interface eth1 is a part of bridge0: move bridge0 instead",
+		"nics-to-bridge eth2":           "interface eth2 is a port of bridge br-ex already",
+		"nics-to-bridge br-ex":          "interface br-ex is a bridge of Open vSwitch itself",
+		"nics-to-bridge eth4":           "interface eth4 has no address to move",
+		"nics-to-bridge eth5":           "there is an interface breth5 that is no bridge of Open vSwitch: rename or delete it",
+		"nics-to-bridge eth6":           "route 10.66.0.0/16 uses a nexthop object, which cannot be moved: delete the route first",
+		"nics-to-bridge tun0":           "interface tun0 has no Ethernet address",
+		"nics-to-bridge interface01234": "bridge brinterface01234 would have a name of 16 characters",
+		"nics-to-bridge ''":             "interface  does not exist, skipping.",
+		"bridges-to-nic br-int":         "bridge br-int has no NIC: delete it with ovs-vsctl del-br br-int",
+		"bridges-to-nic bridge0":        "bridge bridge0 does not exist, skipping.",
+		"nics-to-bridge eth0 --probe=x": `--probe "x" is neither an IP address nor HOST:PORT`,
+	} {
+		r := n.run(args)
+		if r.status != 1 || r.out != "" || strings.Count(r.err, "\n") != 1 || !strings.Contains(r.err, want) {
+			t.Errorf("%s: %+v, want %q", args, r, want)
+		}
+	}
+	n.unchanged("bad input", before)
+	for args, want := range map[string]string{
+		"nics-to-bridge": "nothing to move",
+		"nics-to-bridge eth0 --confirm-within=1ms":  "--confirm-within 1ms is too short: a second is the least",
+		"nics-to-bridge eth0 --confirm-within=soon": "confirm-within",
+		"nics-to-bridge --recover eth0":             "leave out eth0",
+		"":                                          "command",
+		"nic-to-bridge eth0":                        "nic-to-bridge",
+	} {
+		if r := n.run(args); r.status != 2 || !strings.Contains(r.err, want) {
+			t.Errorf("%s: %+v, want %q", args, r, want)
+		}
+	}
+	if r := n.run("confirm"); r.status != 1 || !strings.Contains(r.err, "nothing waits for confirm") {
+		t.Errorf("confirm: %+v", r)
+	}
+	// what depends on the state of others
+	n.script("ip nexthop del id 9; ip address add 10.6.0.2/24 dev eth6")
+	if r := n.run("nics-to-bridge eth6"); r.status != 1 || !strings.Contains(r.err, "bridge breth6 has datapath_type system, but br-int has netdev") {
+		t.Errorf("wrong datapath type: %+v", r)
+	}
+	n.does("nics-to-bridge eth0")
+	n.script("ovs-vsctl add-port breth0 patch0 -- set Interface patch0 type=patch options:peer=patch1")
+	before = n.state()
+	if r := n.run("bridges-to-nic breth0"); r.status != 1 || !strings.Contains(r.err, "bridge breth0 has other ports: patch0: remove them first; those of a gateway go with ovn-k8s-overlay gateway-remove") {
+		t.Errorf("other ports: %+v", r)
+	}
+	n.unchanged("a bridge with other ports", before)
+}
+
+// A route that worked, and that the kernel will not take for a bridge.
+func TestRefusedRoutesAreRolledBack(t *testing.T) {
+	n := newNode(t)
+	n.script(`set -e
+		ip link add eth1 type veth peer name far1
+		ip link set eth1 up; ip link set far1 up
+		ip route add 10.9.0.0/16 nexthop via 198.18.0.1 dev eth0 nexthop via 198.18.0.7 dev eth1 onlink
+		ip link set far1 down`)
+	before := n.state()
+	r := n.run("nics-to-bridge eth0")
+	if r.status == 0 {
+		has(t, n.script("ip route show 10.9.0.0/16"), "dev breth0", "dev eth1")
+		return // this kernel takes it
+	}
+	has(t, r.err, "10.9.0.0/16")
+	n.unchanged("a refused route", before)
+}
+
+func TestWhatAnsweredMustAnswerAgain(t *testing.T) {
+	n := newNode(t)
+	// frames of the bridge are lost on their way out, those of the NIC are not
+	n.script(`ovs-vsctl add-br breth0 -- set Bridge breth0 datapath_type=netdev
+		ovs-ofctl del-flows breth0`)
+	r := n.run("nics-to-bridge eth0")
+	if r.status != 1 || !strings.Contains(r.err, "answered before, and does not any more") || !strings.Contains(r.err, "eth0 is as it was before") {
+		t.Errorf("%+v", r)
+	}
+	has(t, n.script("ip route"), "default via 198.18.0.1 dev eth0")
+	p := probe.Probe{Netns: n.Netns(), Network: "icmp", Address: probe.Address(host.FabricIPv4(), 0)}
+	if _, err := p.Until(n.ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUnconfirmedMovesAreUndone(t *testing.T) {
+	n := newNode(t)
+	before := n.state()
+	r := n.does("nics-to-bridge eth0 --confirm-within=2s")
+	has(t, r.out, "breth0 has what eth0 had", "run 'ovn-k8s-util confirm' before ")
+	if r := n.run("bridges-to-nic breth0"); r.status != 1 || !strings.Contains(r.err, "nics-to-bridge of eth0 waits until") {
+		t.Errorf("a move while another waits: %+v", r)
+	}
+	n.awaitState(before)
+
+	n.does("nics-to-bridge eth0 --confirm-within=2s")
+	if r := n.does("confirm"); r.out != "nics-to-bridge of eth0 is confirmed\n" {
+		t.Errorf("%+v", r)
+	}
+	moved := n.state()
+	n.does("bridges-to-nic breth0 --confirm-within=2s") // the first watchdog wakes meanwhile
+	n.awaitState(moved)
+	n.does("bridges-to-nic breth0")
+	n.unchanged("moves there and back", before)
+}
+
+// awaitState waits until the host is as it was, and has no journal.
+func (n *node) awaitState(want string) {
+	n.t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); n.state() != want || n.script("ls /etc/openvswitch/ovn-k8s-util/*.json 2>/dev/null || true") != ""; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			log, _ := os.ReadFile(n.Path("/etc/openvswitch/ovn-k8s-util/watchdog.log"))
+			n.unchanged("a move that is to be undone", want)
+			n.t.Fatalf("it is not undone: %s", log)
+		}
+	}
+}
+
+func TestDryRunChangesNothing(t *testing.T) {
+	n := newNode(t)
+	before := n.state()
+	r := n.does("nics-to-bridge eth0 --dry-run")
+	has(t, r.out, "# eth0\nmake bridge breth0", "make eth0 a port of breth0", "remove address "+n.Addresses[0].String()+" from eth0",
+		"add address "+n.Addresses[0].String()+" to breth0", "add route default via 198.18.0.1 to breth0")
+	n.unchanged("a dry run", before)
+	n.does("nics-to-bridge eth0")
+	has(t, n.does("bridges-to-nic breth0 --dry-run").out, "delete bridge breth0")
+}
