@@ -186,22 +186,22 @@ func (w *world) deleteService(name string) {
 	}
 }
 
-// endpoints writes the slice of a Service's only port: each endpoint is
-// "ADDRESS@NODE".
+// endpoints writes a slice of a Service, whose ports all lead to one: each
+// endpoint is "ADDRESS@NODE".
 func (w *world) endpoints(s *corev1.Service, port int32, hosts ...string) {
 	w.Helper()
-	p := s.Spec.Ports[0]
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: s.Name + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: s.Name}},
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: s.Name + "-4", Labels: map[string]string{discoveryv1.LabelServiceName: s.Name}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: &p.Name, Protocol: &p.Protocol, Port: &port}},
 		Endpoints:   []discoveryv1.Endpoint{},
+	}
+	for _, p := range s.Spec.Ports {
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: &port})
 	}
 	for _, h := range hosts {
 		addr, node, _ := strings.Cut(h, "@")
 		if strings.Contains(addr, ":") {
-			slice.AddressType = discoveryv1.AddressTypeIPv6
-			slice.Name = s.Name + "-6"
+			slice.AddressType, slice.Name = discoveryv1.AddressTypeIPv6, s.Name+"-6"
 		}
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{addr}, NodeName: &node})
 	}

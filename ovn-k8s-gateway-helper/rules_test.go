@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/test/host"
+	"ovn-k8s/test/probe"
+)
+
+// What is behind the management port.
+var (
+	management = []netip.Addr{netip.MustParseAddr("10.128.1.2"), netip.MustParseAddr("fd01::2")}
+	podA       = []netip.Addr{netip.MustParseAddr("10.128.1.3"), netip.MustParseAddr("fd01::3")}
+	podB       = []netip.Addr{netip.MustParseAddr("10.128.1.4"), netip.MustParseAddr("fd01::4")}
+)
+
+// overlay makes a management port, and behind it a namespace that has the
+// addresses of pods and of ClusterIPs, which in a cluster OVN balances.
+func (w *world) overlay(services ...*corev1.Service) {
+	w.Helper()
+	w.script(`set -e
+		ovs-vsctl add-port br-int k8s-node1 -- set Interface k8s-node1 type=internal external_ids:iface-id=k8s-node1
+		ip link set k8s-node1 up
+		ip addr add 10.128.1.2/24 dev k8s-node1
+		ip addr add fd01::2/64 dev k8s-node1 nodad
+		ip route add 172.30.0.0/16 via 10.128.1.1
+		ip -6 route add fd02::/112 via fd01::1
+		ethtool -K k8s-node1 tx off >/dev/null
+		ip netns add pods
+		ip link add pods0 type veth peer name eth0 netns pods
+		ip link set pods0 up
+		ip -n pods link set lo up
+		ip -n pods link set eth0 up
+		for a in 1 3 4; do ip -n pods addr add 10.128.1.$a/24 dev eth0; ip -n pods addr add fd01::$a/64 dev eth0 nodad; done
+		ip -n pods route add default via 10.128.1.2
+		ip -n pods -6 route add default via fd01::2
+		ip netns exec pods ethtool -K eth0 tx off >/dev/null
+		ovs-vsctl add-port br-int pods0`)
+	w.wire()
+	for _, s := range services {
+		for _, ip := range s.Spec.ClusterIPs {
+			w.script(fmt.Sprintf("ip -n pods addr add %s dev lo", ip))
+		}
+	}
+	for name, ports := range map[string][]int{"cluster": {80}, "pod": {8080}} {
+		server, err := probe.Serve(w.Path("/run/netns/pods"), name, ports...)
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.Cleanup(server.Close)
+	}
+}
+
+// answers asks until the answer is from who, and from the client's address.
+func (w *world) answers(what, netns, network string, to netip.AddrPort, who string, client netip.Addr) {
+	w.Helper()
+	w.eventually(fmt.Sprintf("%s: %s answers %v", what, who, client), func() bool {
+		ctx, cancel := context.WithTimeout(w.ctx, time.Second)
+		defer cancel()
+		text, err := (probe.Probe{Netns: netns, Network: network, Address: to}).Once(ctx)
+		if err != nil {
+			return false
+		}
+		name, from, err := probe.Answer(strings.TrimSpace(text))
+		return err == nil && name == who && from.Addr() == client
+	})
+}
+
+// dual makes a Service of both families.
+func dual(s *corev1.Service) {
+	both := corev1.IPFamilyPolicyRequireDualStack
+	s.Spec.IPFamilyPolicy = &both
+}
+
+func outside(family int) netip.Addr {
+	return []netip.Addr{host.FabricIPv4(), host.FabricIPv6()}[family]
+}
+
+func TestTheHostTakesInConnections(t *testing.T) {
+	w := newWorld(t)
+	nodes := []netip.Addr{w.IPv4(), w.IPv6()}
+	web := w.service("web", func(s *corev1.Service) {
+		dual(s)
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Spec.ExternalIPs = []string{"203.0.113.7", "2001:db8:7::7"}
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.8"}}
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, NodePort: 30082})
+	})
+	w.overlay(web)
+	w.endpoints(web, 8080, "10.128.1.3@node1", "10.128.2.3@node2")
+	w.endpoints(web, 8080, "fd01::3@node1", "fd01:0:0:2::3@node2")
+	for _, via := range []struct{ to, via string }{{"203.0.113.0/24", w.IPv4().String()}, {"2001:db8:7::/64", w.IPv6().String()}} {
+		if _, err := w.fabric.Route(netip.MustParsePrefix(via.to), netip.MustParseAddr(via.via)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.start()
+	out := w.fabric.Netns()
+	external := []netip.Addr{netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("2001:db8:7::7")}
+	for f := range nodes {
+		for _, network := range []string{"tcp", "udp"} {
+			w.answers("outside to NodePort "+network, out, network, netip.AddrPortFrom(nodes[f], 30082), "cluster", management[f])
+			w.answers("outside to external address "+network, out, network, netip.AddrPortFrom(external[f], 80), "cluster", management[f])
+			w.answers("host to its NodePort "+network, w.Netns(), network, netip.AddrPortFrom(nodes[f], 30082), "cluster", management[f])
+			w.answers("host to external address "+network, w.Netns(), network, netip.AddrPortFrom(external[f], 80), "cluster", management[f])
+		}
+	}
+	w.answers("outside to load balancer", out, "tcp", netip.MustParseAddrPort("203.0.113.8:80"), "cluster", management[0])
+
+	// Policy Local: straight to the pod here, with the client's own address.
+	w.update("web", func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal })
+	for f := range nodes {
+		for _, network := range []string{"tcp", "udp"} {
+			w.answers("policy Local "+network, out, network, netip.AddrPortFrom(nodes[f], 30082), "pod", outside(f))
+		}
+		w.answers("policy Local, from this host", w.Netns(), "tcp", netip.AddrPortFrom(nodes[f], 30082), "cluster", management[f])
+	}
+	w.update("web", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} })
+	w.eventually("the load balancer's address is closed", func() bool { return w.refuses(out, "203.0.113.8:80") != nil })
+	w.endpoints(web, 8080, "10.128.2.3@node2")
+	w.eventually("a node without an endpoint is silent", func() bool {
+		err := w.refuses(out, netip.AddrPortFrom(nodes[0], 30082).String())
+		return err != nil && !strings.Contains(err.Error(), "refused")
+	})
+
+	// Nobody there: refused at once.
+	w.endpoints(web, 8080)
+	w.eventually("refused", func() bool {
+		err := w.refuses(out, netip.AddrPortFrom(nodes[0], 30082).String())
+		return err != nil && strings.Contains(err.Error(), "refused")
+	})
+	start := time.Now()
+	if err := w.refuses(out, "203.0.113.7:80"); err == nil || !strings.Contains(err.Error(), "refused") || time.Since(start) > 100*time.Millisecond {
+		t.Errorf("external address after %v: %v", time.Since(start), err)
+	}
+	w.deleteService("web")
+	w.eventually("no rule of the Service is left", func() bool { return !strings.Contains(w.script("iptables-save; ip6tables-save"), "default/web") })
+}
+
+// refuses connects by TCP, and returns why it could not.
+func (w *world) refuses(netns, to string) error {
+	return probe.In(netns, func() error {
+		c, err := net.DialTimeout("tcp", to, 300*time.Millisecond)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err
+	})
+}
+
+func TestAnEndpointOfThisHost(t *testing.T) {
+	w := newWorld(t)
+	api := w.service("api", nil)
+	w.overlay(api)
+	server, err := probe.Serve(w.Netns(), "host", 9090)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	w.endpoints(api, 9090, w.IPv4().String()+"@node1")
+	w.start(shared...)
+	w.answers("outside to NodePort", w.fabric.Netns(), "tcp", netip.AddrPortFrom(w.IPv4(), 30082), "host", host.FabricIPv4())
+	cluster := netip.MustParseAddr(api.Spec.ClusterIP)
+	w.eventually("this host to the ClusterIP", func() bool {
+		ctx, cancel := context.WithTimeout(w.ctx, time.Second)
+		defer cancel()
+		text, err := (probe.Probe{Netns: w.Netns(), Network: "tcp", Address: netip.AddrPortFrom(cluster, 80)}).Once(ctx)
+		return err == nil && strings.HasPrefix(text, "host ")
+	})
+	if out := w.appctl("services/show", "default/api"); !strings.Contains(out, "iptables") {
+		t.Errorf("services/show: %s", out)
+	}
+}
+
+func TestUDPFollowsItsEndpoint(t *testing.T) {
+	w := newWorld(t)
+	dns := w.service("dns", func(s *corev1.Service) {
+		s.Spec.Ports[0].Protocol = corev1.ProtocolUDP
+		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	})
+	w.overlay(dns)
+	other, err := probe.Serve(w.Path("/run/netns/pods"), "other", 8081)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	w.endpoints(dns, 8080, podA[0].String()+"@node1")
+	w.start()
+	var conn net.Conn
+	if err := probe.In(w.fabric.Netns(), func() (err error) {
+		conn, err = net.Dial("udp", netip.AddrPortFrom(w.IPv4(), 30082).String())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	buffer := make([]byte, 512)
+	ask := func() string {
+		_, _ = conn.Write([]byte("who?\n"))
+		_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		n, _ := conn.Read(buffer)
+		return string(buffer[:n])
+	}
+	w.eventually("the first endpoint answers", func() bool { return strings.HasPrefix(ask(), "pod ") })
+	w.endpoints(dns, 8081, podB[0].String()+"@node1")
+	took := w.eventually("the same socket reaches the next one", func() bool { return strings.HasPrefix(ask(), "other ") })
+	t.Logf("the socket has the new endpoint after %v", took.Round(time.Millisecond))
+}
+
+func TestHealthCheckNodePort(t *testing.T) {
+	w := newWorld(t)
+	s := w.service("lb", func(s *corev1.Service) {
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	})
+	w.endpoints(s, 8080, "10.128.1.3@node1", "10.128.1.4@node1", "10.128.2.3@node2")
+	w.start()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
+		err = probe.In(w.fabric.Netns(), func() error {
+			c, err = (&net.Dialer{Timeout: time.Second}).DialContext(ctx, network, address)
+			return err
+		})
+		return c, err
+	}}}
+	url := fmt.Sprintf("http://%v:%d/healthz", w.IPv4(), s.Spec.HealthCheckNodePort)
+	check := func() (int, string) {
+		r, err := client.Get(url)
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer r.Body.Close()
+		body, _ := io.ReadAll(r.Body)
+		return r.StatusCode, strings.TrimSpace(string(body))
+	}
+	is := func(status int, endpoints int) func() bool {
+		return func() bool {
+			code, body := check()
+			return code == status && body == fmt.Sprintf(`{"service":{"namespace":"default","name":"lb"},"localEndpoints":%d,"serviceProxyHealthy":true}`, endpoints)
+		}
+	}
+	w.eventually("two endpoints", is(200, 2))
+	w.endpoints(s, 8080, "10.128.2.3@node2")
+	w.eventually("none", is(503, 0))
+	w.deleteService("lb")
+	w.eventually("nobody answers", func() bool { code, _ := check(); return code == 0 })
+}
