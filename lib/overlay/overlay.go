@@ -66,6 +66,7 @@ type Command struct {
 // A session is a command at work.
 type session struct {
 	Command
+	rundir string // Open vSwitch's
 	config config.Config
 	sw     *vswitch.Switch
 	nb     *ovsdb.DB
@@ -116,12 +117,12 @@ func ShowConfig(ctx context.Context, c Command) error {
 
 // openHost connects to the local Open vSwitch and reads the configuration.
 func (s *session) openHost(ctx context.Context) error {
-	rundir, err := settings.RunDir(s.Settings)
-	if err != nil {
+	var err error
+	if s.rundir, err = settings.RunDir(s.Settings); err != nil {
 		return err
 	}
 	err = s.stage(ctx, "connecting to Open vSwitch", func(ctx context.Context) (err error) {
-		s.sw, err = vswitch.Connect(ctx, rundir, nil)
+		s.sw, err = vswitch.Connect(ctx, s.rundir, nil)
 		return err
 	})
 	if err != nil {

@@ -11,11 +11,15 @@ import (
 	"strings"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/flow"
+	"ovn-k8s/lib/flowsync"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/iptables"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ofctl"
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
@@ -38,8 +42,10 @@ type uplink struct {
 	gateway topology.Gateway
 	force   bool
 	local   *localUplink // nil in the other modes
-	// former are NICs that the gateway had, with what they had before.
+	// former are NICs that the gateway had, with what they had before; bridges
+	// are those that it shared.
 	former  map[string]former
+	bridges []string
 	changes []string // what is to be changed, for people
 }
 
@@ -118,12 +124,18 @@ func (s *session) nodeHere(ctx context.Context) (string, error) {
 	return "", err
 }
 
-// findFormer notes the NICs that the gateway has now.
+// findFormer notes the NICs and bridges that the gateway has now.
 func (s *session) findFormer(ctx context.Context, u *uplink, gateway string) error {
 	u.former = map[string]former{}
 	all, err := s.sw.Interfaces(ctx)
 	for _, i := range all {
-		if i.ExternalIDs[names.GatewayTag] != gateway || i.Type != "" {
+		if i.ExternalIDs[names.GatewayTag] != gateway {
+			continue
+		}
+		if i.Type == "patch" && i.Bridge != names.IntegrationBridge && i.Bridge != localBridge {
+			u.bridges = append(u.bridges, i.Bridge)
+		}
+		if i.Type != "" {
 			continue
 		}
 		var f former
@@ -407,7 +419,7 @@ func (u *uplink) ensure(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	if err := u.giveBack(); err != nil {
+	if err := u.giveBack(ctx, s); err != nil {
 		return err
 	}
 	if u.port.NIC != "" {
@@ -437,8 +449,17 @@ func (u *uplink) leaveLocal(ctx context.Context) error {
 	return nil
 }
 
-// giveBack returns the NICs that are the gateway's no more to the host.
-func (u *uplink) giveBack() error {
+// giveBack returns the NICs and bridges that are the gateway's no more to the
+// host.
+func (u *uplink) giveBack(ctx context.Context, s *session) error {
+	for _, bridge := range u.bridges {
+		if bridge == u.port.Bridge {
+			continue
+		}
+		if err := s.dropFlows(ctx, bridge); err != nil {
+			return err
+		}
+	}
 	for name, f := range u.former {
 		if name == u.port.NIC {
 			continue
@@ -446,6 +467,17 @@ func (u *uplink) giveBack() error {
 		if err := link.Reclaim(name, f.Addresses); err != nil {
 			return fmt.Errorf("giving %s back to the host: %w", name, err)
 		}
+	}
+	return nil
+}
+
+// dropFlows removes the gateway helper's flows from a bridge. A helper that runs
+// does so itself when the patch port is gone, but it may have been stopped.
+func (s *session) dropFlows(ctx context.Context, bridge string) error {
+	ours := func(f flow.Flow) bool { return f.Cookie == nodeport.Cookie }
+	_, err := flowsync.Sync(ctx, ofctl.Bridge{RunDir: s.rundir, Name: bridge}, nil, ours)
+	if err != nil && !errors.Is(err, ofctl.ErrDown) { // whose flows went with it
+		return fmt.Errorf("removing the flows of %s: %w", bridge, err)
 	}
 	return nil
 }
@@ -521,7 +553,7 @@ func (u *uplink) disconnect(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	return u.giveBack()
+	return u.giveBack(ctx, s)
 }
 
 // preview prints what would be changed on this host.
