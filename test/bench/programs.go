@@ -32,7 +32,7 @@ func build(ctx context.Context, say sayer) (*programs, error) {
 	}
 	p := &programs{dir}
 	say("building the programs")
-	ours := []string{"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay", "test/bench/minimal"}
+	ours := []string{"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay", "ovn-k8s-gateway-helper", "test/bench/minimal"}
 	args := []string{"build", "-trimpath", "-o", dir + "/"}
 	for _, o := range ours {
 		args = append(args, modulePath+"/"+o)

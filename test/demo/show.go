@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,30 +38,66 @@ func try(ctx context.Context, w *world.World, bin string, say sayer) error {
 	if err := w.StartKubelets(ctx); err != nil {
 		return err
 	}
+	gateways, err := addGateways(ctx, w)
+	if err != nil {
+		return err
+	}
 	endpoints, err := runPods(ctx, w)
 	if err != nil {
 		return err
 	}
 	say("%d pods run", len(endpoints))
-	nodes, stop, err := w.ServeNodes()
+	hosts, err := w.ServeHosts()
 	if err != nil {
 		return err
 	}
-	defer stop()
-	endpoints = append(endpoints, nodes...)
-	ways := world.Matrix(endpoints, endpoints)
-	failed := world.Try(ctx, ways)
-	say("%d of %d ways work, by ping, UDP and TCP\n\n%s\n", len(ways)-len(failed), len(ways), world.Table(ways))
-	for _, way := range failed {
-		say("%v: %v", way, way.Err)
-	}
+	defer hosts.Close()
+	inside := append(endpoints, hosts.Management...)
+	failed := tryAll(ctx, "inside the cluster", world.Matrix(inside, inside), say)
+	failed += tryAll(ctx, "out of pods", outward(endpoints, hosts, gateways), say)
 	if err := w.Do(ctx, w.Master(), "ovn-k8s-watcher", "--overlay", "--check"); err != nil {
 		return err
 	}
-	if len(failed) > 0 {
+	if failed > 0 {
 		return errFailed
 	}
 	return nil
+}
+
+// addGateways makes each node a gateway, each in another mode, and returns the
+// addresses that the outside sees pods with.
+func addGateways(ctx context.Context, w *world.World) ([]netip.Addr, error) {
+	var all []netip.Addr
+	for i, mode := range world.Modes() {
+		seen, err := w.AddGateway(ctx, w.Nodes[i], mode)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, seen...)
+	}
+	return all, nil
+}
+
+// outward are the ways from pods to who is no pod: nodes see the pods' own
+// addresses, others those of gateways.
+func outward(pods []world.Endpoint, hosts *world.Hosts, gateways []netip.Addr) []world.Way {
+	ways := world.Matrix(pods, hosts.Nodes)
+	for _, p := range pods {
+		for _, e := range []world.Endpoint{hosts.Neighbour, hosts.Outside} {
+			ways = append(ways, world.Ways(p, e, gateways)...)
+		}
+	}
+	return ways
+}
+
+// tryAll tries ways, shows them as a table, and counts those that fail.
+func tryAll(ctx context.Context, where string, ways []world.Way, say sayer) (failed int) {
+	bad := world.Try(ctx, ways)
+	say("%d of %d ways %s work, by ping, UDP and TCP\n\n%s\n", len(ways)-len(bad), len(ways), where, world.Table(ways))
+	for _, way := range bad {
+		say("%v: %v", way, way.Err)
+	}
+	return len(bad)
 }
 
 // runPods creates the pods and waits until they run.

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -20,13 +21,15 @@ const (
 	// wayTimeout is how long one way may take until it works.
 	wayTimeout = 10 * time.Second
 	// waysAtOnce is how many are tried at once.
-	waysAtOnce = 32
+	waysAtOnce = 64
 )
 
 // An Endpoint is who asks or is asked.
 type Endpoint struct {
-	// Name is shown in the table, and what the endpoint answers.
+	// Name is what the endpoint answers.
 	Name string
+	// Label is shown in the table instead of the name, if set.
+	Label string
 	// Netns is the file of its network namespace.
 	Netns string
 	// Addresses are at most one of each family.
@@ -45,6 +48,11 @@ type Way struct {
 	Answers []Endpoint
 	// Seen are the addresses that From may be seen with, of either family.
 	Seen []netip.Addr
+	// Names are what Table calls those addresses. It is "ok" for others.
+	Names map[netip.Addr]string
+
+	// SeenAs is the address that it was seen with, if an answer said so.
+	SeenAs netip.Addr
 	// Err is nil if it works.
 	Err error
 }
@@ -69,27 +77,6 @@ func (w *World) AwaitPod(ctx context.Context, namespace, name string) (Endpoint,
 		return Endpoint{}, fmt.Errorf("looking for pod %s/%s on %q: %w", namespace, name, pod.Spec.NodeName, errNoSandbox)
 	}
 	return Endpoint{Name: namespace + "/" + name, Netns: s.Netns, Addresses: s.Addresses}, nil
-}
-
-// ServeNodes lets every node answer at its management addresses, as pods do, and
-// returns the nodes as Endpoints and what ends the servers.
-func (w *World) ServeNodes() (nodes []Endpoint, stop func(), err error) {
-	var servers []*probe.Server
-	stop = func() {
-		for _, s := range servers {
-			s.Close()
-		}
-	}
-	for _, n := range w.Nodes {
-		server, err := probe.Serve(n.Netns(), n.Name, kubelet.DefaultPort)
-		if err != nil {
-			stop()
-			return nil, nil, err
-		}
-		servers = append(servers, server)
-		nodes = append(nodes, Endpoint{Name: n.Name, Netns: n.Netns(), Addresses: n.Management})
-	}
-	return nodes, stop, nil
 }
 
 // Matrix are all ways from each of from to each address of each of to, by each
@@ -128,7 +115,7 @@ func Try(ctx context.Context, ways []Way) (failed []Way) {
 		wg.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()
-			ways[i].Err = ways[i].try(ctx)
+			ways[i].SeenAs, ways[i].Err = ways[i].try(ctx)
 		})
 	}
 	wg.Wait()
@@ -140,32 +127,32 @@ func Try(ctx context.Context, ways []Way) (failed []Way) {
 	return failed
 }
 
-func (w Way) try(ctx context.Context) error {
+func (w Way) try(ctx context.Context) (seen netip.Addr, err error) {
 	ctx, cancel := context.WithTimeout(ctx, wayTimeout)
 	defer cancel()
 	p := probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address}
 	answer, err := p.Until(ctx)
 	if err != nil || w.Network == "icmp" { // whose answer says nothing
-		return err
+		return seen, err
 	}
-	return w.judge(answer)
+	name, client, err := probe.Answer(answer)
+	if err != nil {
+		return seen, err
+	}
+	return client.Addr(), w.judge(name, client.Addr())
 }
 
 // judge checks that the right one answered, and saw the right address.
-func (w Way) judge(answer string) error {
-	name, seen, err := probe.Answer(answer)
-	if err != nil {
-		return err
-	}
+func (w Way) judge(name string, seen netip.Addr) error {
 	i := slices.IndexFunc(w.Answers, func(e Endpoint) bool { return e.Name == name })
 	if i < 0 {
 		return fmt.Errorf("answered by %q", name)
 	}
-	if w.Answers[i].Netns == w.From.Netns {
+	if w.Answers[i].Netns == w.From.Netns && w.Names == nil {
 		return nil // the kernel chooses among the host's own
 	}
-	if !slices.Contains(w.Seen, seen.Addr()) {
-		return fmt.Errorf("seen as %v, not as one of %v", seen.Addr(), w.Seen)
+	if !slices.Contains(w.Seen, seen) {
+		return fmt.Errorf("seen as %v, not as one of %v", seen, w.Seen)
 	}
 	return nil
 }
@@ -182,9 +169,7 @@ func Table(ways []Way) string {
 			}
 			rows, columns = add(rows, w.Row), add(columns, w.Column)
 			at := [2]string{w.Row, w.Column}
-			if verdicts[at] != "FAIL" {
-				verdicts[at] = w.verdict()
-			}
+			verdicts[at] = w.verdict(verdicts[at])
 		}
 		if len(rows) > 0 {
 			tables = append(tables, table(family, rows, columns, verdicts))
@@ -216,12 +201,20 @@ func table(title string, rows, columns []string, verdicts map[[2]string]string) 
 	return b.String()
 }
 
-// short is the endpoint's name without the usual namespace.
-func (e Endpoint) short() string { return strings.TrimPrefix(e.Name, "default/") }
+// short is the endpoint's label, or its name without the usual namespace.
+func (e Endpoint) short() string { return cmp.Or(e.Label, strings.TrimPrefix(e.Name, "default/")) }
 
-func (w Way) verdict() string {
-	if w.Err != nil {
-		return "FAIL"
+// verdict adds what is to be said of w to the verdict of others.
+func (w Way) verdict(others string) string {
+	word := "ok"
+	if name, ok := w.Names[w.SeenAs]; ok {
+		word = name
 	}
-	return "ok"
+	switch {
+	case w.Err != nil || others == "FAIL":
+		return "FAIL"
+	case others == "":
+		return word
+	}
+	return strings.Join(add(strings.Split(others, ","), word), ",")
 }

@@ -19,13 +19,50 @@ func (w *World) addOutside() (err error) {
 	return err
 }
 
-// OutsideEndpoint is the host that is not part of the cluster.
-func (w *World) OutsideEndpoint() Endpoint { return hostEndpoint(w.Outside) }
+// Hosts are all who are no pods.
+type Hosts struct {
+	// Outside is behind the nodes' router. Neighbour is that router, which is in
+	// their own network.
+	Outside, Neighbour Endpoint
+	// Nodes are known by their own addresses, Management are the same nodes by
+	// those of their management ports.
+	Nodes, Management []Endpoint
 
-// Underlay is n by its own addresses, as other hosts and Kubernetes know it.
-func (n *Node) Underlay() Endpoint { return hostEndpoint(n.Host) }
+	servers []*probe.Server
+}
 
-func hostEndpoint(h *host.Host) Endpoint {
+// ServeHosts lets all hosts answer as pods do, and on more ports. The Hosts' user
+// must Close them.
+func (w *World) ServeHosts(more ...int) (*Hosts, error) {
+	h := &Hosts{Outside: endpoint(w.Outside), Neighbour: Endpoint{
+		Name: "neighbour", Netns: w.Fabric.Netns(), Addresses: []netip.Addr{host.FabricIPv4(), host.FabricIPv6()},
+	}}
+	for _, n := range w.Nodes {
+		node := endpoint(n.Host)
+		node.Label = n.Name + " itself"
+		h.Nodes = append(h.Nodes, node)
+		h.Management = append(h.Management, Endpoint{Name: n.Name, Netns: n.Netns(), Addresses: n.Management})
+	}
+	for _, e := range append([]Endpoint{h.Outside, h.Neighbour}, h.Nodes...) {
+		s, err := probe.Serve(e.Netns, e.Name, append(more, kubelet.DefaultPort)...)
+		if err != nil {
+			h.Close()
+			return nil, err
+		}
+		h.servers = append(h.servers, s)
+	}
+	return h, nil
+}
+
+// Close ends the servers.
+func (h *Hosts) Close() {
+	for _, s := range h.servers {
+		s.Close()
+	}
+}
+
+// endpoint is a host by its own addresses.
+func endpoint(h *host.Host) Endpoint {
 	e := Endpoint{Name: h.Name, Netns: h.Netns()}
 	for _, a := range h.Addresses {
 		e.Addresses = append(e.Addresses, a.Addr())
@@ -43,8 +80,9 @@ const (
 // Modes are all modes of gateways.
 func Modes() []string { return []string{Dedicated, Shared, Local} }
 
-// AddGateway makes a node a gateway by the documentation's command, to which args
-// are added, and returns the addresses that the outside sees pods by.
+// AddGateway makes a node a gateway by the documentation's commands, of which
+// args are added to gateway-init, and returns the addresses that the outside sees
+// pods with.
 func (w *World) AddGateway(ctx context.Context, n *Node, mode string, args ...string) ([]netip.Addr, error) {
 	addresses, nextHops := n.Addresses, n.Gateways()
 	command := []string{"gateway-init", "--cluster-ip-subnet=" + ClusterSubnets, "--node-name=" + n.Name}
@@ -57,6 +95,9 @@ func (w *World) AddGateway(ctx context.Context, n *Node, mode string, args ...st
 		command = append(command, "--physical-interface=eth1")
 	case Shared:
 		command = append(command, "--bridge-interface=breth0")
+		if err := w.StartHelper(ctx, n, "--physical-bridge=breth0", "--physical-interface=eth0"); err != nil {
+			return nil, err
+		}
 	case Local:
 		command = append(command, "--local")
 	}
@@ -73,9 +114,12 @@ func (w *World) AddGateway(ctx context.Context, n *Node, mode string, args ...st
 	return seen, nil
 }
 
-// RemoveGateway takes a node's gateway away by the documentation's command.
+// RemoveGateway takes a node's gateway away by the documentation's commands.
 func (w *World) RemoveGateway(ctx context.Context, n *Node) error {
-	return w.Do(ctx, n, "ovn-k8s-overlay", "gateway-remove", "--node-name="+n.Name)
+	if err := w.Do(ctx, n, "ovn-k8s-overlay", "gateway-remove", "--node-name="+n.Name); err != nil {
+		return err
+	}
+	return w.StartHelper(ctx, n)
 }
 
 func join[T fmt.Stringer](list []T) string {

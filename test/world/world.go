@@ -103,7 +103,7 @@ func Build(ctx context.Context) (bin string, err error) {
 
 // programs are the suite's.
 func programs() []string {
-	return []string{"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay"}
+	return []string{"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay", "ovn-k8s-gateway-helper"}
 }
 
 // KubeOptions are what a control plane must be like for a World.
@@ -326,13 +326,26 @@ func (w *World) initialize(ctx context.Context) error {
 			return err
 		}
 	}
-	return w.StartWatcher(ctx)
+	if err := w.StartWatcher(ctx); err != nil {
+		return err
+	}
+	return w.each(func(n *Node) error { return w.StartHelper(ctx, n) })
 }
 
 // StartWatcher starts the watcher on the master.
 func (w *World) StartWatcher(ctx context.Context) error {
 	return w.Do(ctx, w.Master(), "ovn-k8s-watcher", "--overlay", "--pidfile", "--log-file",
 		"-vfile:info", "-vconsole:emer", "--detach")
+}
+
+// StartHelper starts the gateway helper on a node, or starts it anew. On a node
+// that shares a NIC with its gateway it needs more args.
+func (w *World) StartHelper(ctx context.Context, n *Node, args ...string) error {
+	if err := n.Kill(ctx, "/var/run/openvswitch/ovn-k8s-gateway-helper.pid"); err != nil {
+		return err
+	}
+	return w.Do(ctx, n, "ovn-k8s-gateway-helper", append(args, "--pidfile", "--log-file",
+		"-vfile:info", "-vconsole:emer", "--detach")...)
 }
 
 // KillWatcher kills the watcher, as by kill -9.
