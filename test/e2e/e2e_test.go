@@ -38,7 +38,8 @@ func run(m *testing.M) int {
 		return fail(err)
 	}
 	defer os.RemoveAll(bin)
-	build := exec.Command("go", "build", "-trimpath", "-o", bin+"/", "ovn-k8s/ovn-k8s-overlay", "ovn-k8s/ovn-k8s-watcher", "ovn-k8s/ovn-k8s-cni-overlay")
+	build := exec.Command("go", "build", "-trimpath", "-o", bin+"/",
+		"ovn-k8s/ovn-k8s-overlay", "ovn-k8s/ovn-k8s-watcher", "ovn-k8s/ovn-k8s-cni-overlay", "ovn-k8s/ovn-k8s-gateway-helper")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fail(fmt.Errorf("building the programs: %w: %s", err, out))
@@ -69,13 +70,18 @@ const patience = 20 * time.Second
 
 // pods creates pods, by name their node, and returns them when they run. They
 // are deleted at the end of the test, and must then leave nothing behind.
-func pods(t *testing.T, where map[string]string) map[string]world.Endpoint {
+func pods(t *testing.T, where map[string]string, edits ...func(*corev1.Pod)) map[string]world.Endpoint {
 	t.Helper()
 	need.Nothing(t, need.Cluster, world.Missing())
+	edit := func(p *corev1.Pod) {
+		app, _, _ := strings.Cut(p.Name, "-") // what Services select
+		p.Labels = map[string]string{world.AppLabel: app}
+		for _, e := range edits {
+			e(p)
+		}
+	}
 	for name, node := range where {
-		app, _, _ := strings.Cut(name, "-") // what Services select
-		label := func(p *corev1.Pod) { p.Labels = map[string]string{"app": app} }
-		if _, err := cluster.Kube.CreatePod(t.Context(), "default", name, node, label); err != nil {
+		if _, err := cluster.Kube.CreatePod(t.Context(), "default", name, node, edit); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -193,13 +199,7 @@ func TestEveryoneReachesEveryone(t *testing.T) {
 	for _, e := range pods(t, map[string]string{"a": "master", "b": "minion1", "c": "minion1", "d": "minion2"}) {
 		all = append(all, e)
 	}
-	nodes, stop, err := cluster.ServeNodes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	all = append(all, nodes...)
-	try(t, world.Matrix(all, all))
+	try(t, inside(all, surround(t)))
 }
 
 // A pod that sends with a MAC or an address of another one, or of nobody, gets

@@ -1,0 +1,348 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ovn-k8s/test/need"
+	"ovn-k8s/test/probe"
+	"ovn-k8s/test/world"
+)
+
+// failoverTime is how long pods may be without egress after a gateway died.
+const failoverTime = 10 * time.Second
+
+// sessionPort is where hosts answer sessions like an operator's ssh.
+const sessionPort = 22
+
+// surround lets all hosts answer for the length of a test, on sessionPort too.
+func surround(t *testing.T) *world.Hosts {
+	t.Helper()
+	h, err := cluster.ServeHosts(sessionPort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	return h
+}
+
+// addGateway makes a node a gateway for the length of the test, and returns the
+// addresses that the outside sees. Afterwards nothing of it may be left.
+func addGateway(t *testing.T, n *world.Node, mode string, args ...string) []netip.Addr {
+	t.Helper()
+	before := state(t, n)
+	seen, err := cluster.AddGateway(t.Context(), n, mode, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for range 2 { // twice is fine
+			if err := cluster.RemoveGateway(context.Background(), n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		unchanged(t, n.Name+"'s gateway leaves something", before, n)
+	})
+	return seen
+}
+
+var (
+	uuid = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+	// volatile is what changes by itself: lifetimes, handles, counters, whether a
+	// port is up.
+	volatile = regexp.MustCompile(`^\d+: |(?:valid_lft|preferred_lft|expires) \S+|\[\d+:\d+\]|,(true|false)$`)
+)
+
+// state is all that a gateway may change on a node and in the database: ports,
+// flows, addresses, routes, rules, rows. eth1, which OVN may have for itself,
+// and what the kernel makes itself are left out.
+func state(t *testing.T, n *world.Node) []string {
+	t.Helper()
+	text := sh(t, n, `
+		ovs-vsctl list-ports br-int
+		ovs-vsctl list-br
+		ovs-vsctl list-ports breth0
+		ovs-vsctl --columns=name,other_config,external_ids list bridge breth0
+		ovs-ofctl --no-stats dump-flows breth0
+		{ iptables-save; ip6tables-save; } | grep -e ^- -e '^:OVN' || :
+		for f in -4 -6; do
+			ip $f -o address
+			ip $f rule
+			ip $f route show table all
+		done`)
+	text += "\n" + sh(t, cluster.Master(), `ovsdb-client -f csv dump unix:/var/run/ovn/ovnnb_db.sock |
+		awk '/ table$/ { t = $1 } t != "NB_Global" { print t, $0 }'`)
+	var lines []string
+	for line := range strings.Lines(text) {
+		line = volatile.ReplaceAllString(uuid.ReplaceAllString(strings.TrimSpace(line), "UUID"), "")
+		if !strings.Contains(line, "eth1") && !strings.Contains(line, "fe80:") {
+			lines = append(lines, line)
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// unchanged checks that a node and the database are what they were, soon.
+func unchanged(t *testing.T, what string, before []string, n *world.Node) {
+	t.Helper()
+	var diff string
+	eventually(t, what, func() bool {
+		diff = cmp.Diff(before, state(t, n))
+		return diff == ""
+	}, &diff)
+}
+
+// sessions opens what must not break: an operator's sessions from outside with a
+// node and from the node with the outside, in both families. At the end of the
+// test, after all that the test has undone, none may have been reset.
+func sessions(t *testing.T, node, outside world.Endpoint) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for i := range node.Addresses {
+		for _, way := range [][2]world.Endpoint{{outside, node}, {node, outside}} {
+			s, err := probe.OpenSession(ctx, way[0].Netns, probe.Address(way[1].Addresses[i], sessionPort))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				t.Helper()
+				now := s.Typed()
+				eventually(t, "a line on the session "+way[0].Name+" to "+way[1].Name, func() bool { return s.Typed().Lines > now.Lines })
+				if err := s.Undisturbed(now); err != nil {
+					t.Errorf("%s to %s: %v", way[0].Name, way[1].Name, err)
+				}
+				end := s.Close()
+				t.Logf("session %s to %s at %v: %d lines, %d resets, at most %v without answer",
+					way[0].Name, way[1].Name, way[1].Addresses[i], end.Lines, end.Resets, end.Silence.Round(time.Millisecond))
+			})
+		}
+	}
+}
+
+// inside are the ways within the cluster that must work with any gateways: pods
+// and nodes to pods and nodes, each by all of its addresses.
+func inside(pods []world.Endpoint, hosts *world.Hosts) []world.Way {
+	all := slices.Concat(pods, hosts.Management)
+	return slices.Concat(world.Matrix(all, all), world.Matrix(pods, hosts.Nodes))
+}
+
+// leaves checks that pods reach the outside by all protocols, and are seen there
+// with one of the given addresses.
+func leaves(t *testing.T, pods []world.Endpoint, seen []netip.Addr, to ...world.Endpoint) {
+	t.Helper()
+	for _, e := range to {
+		echoes, err := probe.ListenEchoes(e.Netns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ways []world.Way
+		for _, p := range pods {
+			ways = append(ways, world.Ways(p, e, seen)...)
+		}
+		try(t, ways)
+		echoes.Close()
+		for _, p := range pods {
+			for _, a := range p.Addresses {
+				if n := echoes.From(a); n > 0 {
+					t.Errorf("%d echo requests to %s came from %v of %s itself", n, e.Name, a, p.Name)
+				}
+			}
+		}
+		if !slices.ContainsFunc(seen, func(a netip.Addr) bool { return echoes.From(a) > 0 }) {
+			t.Errorf("no echo request to %s came from %v", e.Name, seen)
+		}
+	}
+}
+
+// TestCheck74GatewayModes tries each mode: pods reach the outside and are seen
+// with the gateway's addresses, everybody inside reaches everybody, and the
+// host's own connections do not notice any of it.
+func TestCheck74GatewayModes(t *testing.T) {
+	for _, mode := range world.Modes() {
+		t.Run(mode, func(t *testing.T) {
+			list := slices.Collect(maps.Values(pods(t, map[string]string{"near": "minion1", "far": "minion2"})))
+			around, n := surround(t), cluster.Node("minion1")
+			sessions(t, around.Nodes[1], around.Outside)
+			try(t, inside(list, around))
+			seen := addGateway(t, n, mode)
+			leaves(t, list, seen, around.Outside, around.Neighbour)
+			try(t, inside(list, around))
+			again := state(t, n)
+			if _, err := cluster.AddGateway(t.Context(), n, mode); err != nil {
+				t.Fatal(err)
+			}
+			unchanged(t, "a second run changes something", again, n)
+			leaves(t, list, seen, around.Outside)
+			if mode == world.Dedicated {
+				arrives(t, n, list, around.Outside)
+			}
+		})
+	}
+}
+
+// arrives checks that the outside reaches pods where its router has a route to
+// them by a gateway with a NIC of its own, and is seen with its own address.
+func arrives(t *testing.T, gateway *world.Node, pods []world.Endpoint, outside world.Endpoint) {
+	t.Helper()
+	via, _ := gateway.Second()
+	var ways []world.Way
+	for _, p := range pods {
+		for i, a := range p.Addresses {
+			withdraw, err := cluster.Fabric.Route(netip.PrefixFrom(a, a.BitLen()), via[i].Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer withdraw()
+		}
+		ways = append(ways, world.Ways(outside, p, outside.Addresses)...)
+	}
+	try(t, ways)
+}
+
+// egress lets all ask the outside until ok likes what it sees.
+func egress(t *testing.T, from []world.Endpoint, within time.Duration, what string, ok func(seen map[netip.Addr][]string, silent []string) bool) {
+	t.Helper()
+	began := time.Now()
+	for {
+		var lines []string
+		good := true
+		for _, a := range cluster.Outside.Addresses {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			seen, silent := world.Egress(ctx, from, "udp", a.Addr())
+			cancel()
+			good = good && ok(seen, silent)
+			lines = append(lines, fmt.Sprintf("seen %v, no answer for %v", counts(seen), silent))
+		}
+		took := time.Since(began)
+		if good {
+			t.Logf("%s after %v: %s", what, took.Round(10*time.Millisecond), strings.Join(lines, "; "))
+			return
+		}
+		if took > within {
+			t.Fatalf("not within %v: %s: %s", within, what, strings.Join(lines, "; "))
+		}
+	}
+}
+
+func counts(seen map[netip.Addr][]string) map[string]int {
+	n := map[string]int{}
+	for a, who := range seen {
+		n[a.String()] = len(who)
+	}
+	return n
+}
+
+// TestTwoGatewaysShareAndSurvive cuts one of two gateways off.
+func TestTwoGatewaysShareAndSurvive(t *testing.T) {
+	where := map[string]string{}
+	for i := range 20 {
+		where[fmt.Sprintf("p%d", i)] = []string{"master", "minion2"}[i%2]
+	}
+	list := slices.Collect(maps.Values(pods(t, where)))
+	surround(t)
+	dying, living := cluster.Node("minion1"), cluster.Node("minion2")
+	addGateway(t, dying, world.Dedicated)
+	addGateway(t, living, world.Dedicated)
+	both := func(seen map[netip.Addr][]string, silent []string) bool { return len(silent) == 0 && len(seen) == 2 }
+	all := func(_ map[netip.Addr][]string, silent []string) bool { return len(silent) == 0 }
+	egress(t, list, patience, "both gateways are used", both)
+
+	t.Cleanup(func() { mend(t, dying) })
+	if err := dying.Cut(); err != nil {
+		t.Fatal(err)
+	}
+	egress(t, list, failoverTime, "egress again without "+dying.Name, all)
+	egress(t, list, 0, "egress stays", all)
+	mend(t, dying)
+	egress(t, list, patience, "both gateways are used again", both)
+}
+
+func mend(t *testing.T, n *world.Node) {
+	t.Helper()
+	if err := n.Mend(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCheck75EndToEnd is what two nodes and two gateways do for everybody.
+func TestCheck75EndToEnd(t *testing.T) {
+	p := pods(t, map[string]string{"pinned": "minion1", "free": "minion2"})
+	around := surround(t)
+	outside, list := around.Outside, []world.Endpoint{p["pinned"], p["free"]}
+	try(t, inside(list, around))
+
+	first := addGateway(t, cluster.Node("minion1"), world.Dedicated)
+	leaves(t, list, first, outside)
+	second := addGateway(t, cluster.Node("minion2"), world.Dedicated, "--rampout-ip-subnets="+cluster.Node("minion1").Subnets)
+	eventually(t, "the pinned pod leaves by the second gateway", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		seen, _ := world.Egress(ctx, list[:1], "udp", outside.Addresses[0])
+		return len(seen[second[0]]) == 1
+	})
+	for range 4 { // each by a port of its own, which would find any gateway
+		leaves(t, list[:1], second, outside)
+	}
+	leaves(t, list[1:], slices.Concat(first, second), outside)
+	arrives(t, cluster.Node("minion2"), list[:1], outside)
+	try(t, inside(list, around))
+
+	// Its gateway dead, a pinned pod leaves by another one.
+	t.Cleanup(func() { mend(t, cluster.Node("minion2")) })
+	if err := cluster.Node("minion2").Cut(); err != nil {
+		t.Fatal(err)
+	}
+	egress(t, list[:1], failoverTime, "the pinned pod leaves by the first gateway", func(seen map[netip.Addr][]string, silent []string) bool {
+		return len(silent) == 0
+	})
+	mend(t, cluster.Node("minion2"))
+	egress(t, list[:1], patience, "the pinned pod leaves by its own gateway again", func(seen map[netip.Addr][]string, silent []string) bool {
+		return len(seen[second[0]])+len(seen[second[1]]) == 1
+	})
+}
+
+// A node that was a gateway is removed, and made again.
+func TestNodeRemoveLeavesNothing(t *testing.T) {
+	need.Nothing(t, need.Cluster, world.Missing())
+	ctx, n := context.WithoutCancel(t.Context()), cluster.Node("minion2")
+	before := state(t, n)
+	do := func(args ...string) {
+		t.Helper()
+		if err := cluster.Do(ctx, n, "ovn-k8s-overlay", append(args, "--node-name="+n.Name)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, mode := range world.Modes() {
+		if _, err := cluster.AddGateway(ctx, n, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		do("minion-init", "--cluster-ip-subnet="+world.ClusterSubnets, "--minion-switch-subnet="+n.Subnets)
+		unchanged(t, "removed and made again", before, n)
+	})
+	for range 2 {
+		if err := cluster.RemoveGateway(ctx, n); err != nil {
+			t.Fatal(err)
+		}
+		do("node-remove")
+	}
+	var left string
+	eventually(t, "nothing of "+n.Name+" is left", func() bool {
+		left = strings.Join(slices.DeleteFunc(state(t, n), func(l string) bool {
+			return !strings.Contains(l, n.Name) && !strings.Contains(l, "OVN-K8S") && !strings.Contains(l, "10.128.2.")
+		}), "\n")
+		return left == ""
+	}, &left)
+}
