@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -252,4 +253,34 @@ func TestDryRunChangesNothing(t *testing.T) {
 	n.unchanged("a dry run", before)
 	n.does("nics-to-bridge eth0")
 	has(t, n.does("bridges-to-nic breth0 --dry-run").out, "delete bridge breth0")
+}
+
+// A process killed at any time leaves the old state or the new one, once the next
+// has run. What a kill at each single step leaves is in lib/nicbridge.
+func TestKilledAtAnyTime(t *testing.T) {
+	n := newNode(t)
+	old := n.state()
+	n.does("nics-to-bridge eth0")
+	moved := n.state()
+	undone := 0
+	for i := range 30 {
+		n.does("bridges-to-nic --recover")
+		if n.script("ovs-vsctl list-br") != "" {
+			n.does("bridges-to-nic breth0")
+		}
+		// the command takes some 100 ms, half of them before the first change
+		n.script(fmt.Sprintf("timeout --foreground -s KILL 0.%03d %s/ovn-k8s-util nics-to-bridge eth0 >/dev/null 2>&1 || true", 20+6*i, bin))
+		n.does("nics-to-bridge --recover")
+		want := old
+		if n.script("ovs-vsctl list-br") != "" {
+			want = moved
+		} else {
+			undone++
+		}
+		n.unchanged("a killed command", want)
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d of 30 were undone", undone)
 }

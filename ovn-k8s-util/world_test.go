@@ -110,7 +110,7 @@ func (n *node) state() string {
 	n.t.Helper()
 	return n.script(`for i in $(seq 60); do ip -6 -o address show tentative | grep -q . || break; sleep 0.05; done
 		for d in $(ls /sys/class/net | grep -v ovs-netdev); do ip -o -d address show dev $d; done | sed 's/^[0-9]*: //; s/[0-9]*sec/TIME/g'
-		ip route show table all | sort; ip rule; ip -6 rule; ovs-vsctl --columns=name,other_config,external_ids list Bridge; ovs-vsctl show | tail -n +2
+		ip route show table all | sort; ip rule; ip -6 rule; ovs-vsctl --columns=name,other_config,external_ids list Bridge; ovs-vsctl show | tail -n +2 | sort
 		grep -s . /proc/sys/net/ipv[46]/conf/eth*/* | grep -v stable_secret | sort`)
 }
 

@@ -170,3 +170,33 @@ func (r Record) Automatic() bool {
 	}
 	return false
 }
+
+// Way is where a Route record leads, for programs that write it down elsewhere.
+// Automatic routes, and those of other kinds than unicast, have none.
+func (r Record) Way() (w Way, ok bool) {
+	if r.Kind != Route || r.Automatic() || r.Header[7] != unix.RTN_UNICAST {
+		return Way{}, false
+	}
+	a, there := netip.AddrFromSlice(r.attr(unix.RTA_DST))
+	if !there {
+		a = netip.IPv4Unspecified()
+		if r.Is6() {
+			a = netip.IPv6Unspecified()
+		}
+	}
+	w = Way{To: netip.PrefixFrom(a, int(r.Header[1])), Metric: r.metric(), Table: r.table()}
+	if gw := r.Gateways(); len(gw) > 0 {
+		w.Via = gw[0]
+	}
+	return w, true
+}
+
+// A Way is a route in few words.
+type Way struct {
+	To            netip.Prefix
+	Via           netip.Addr // the zero Addr: the subnet is on the link
+	Metric, Table uint32
+}
+
+// Main is the table of a Way that needs no mention.
+const Main = unix.RT_TABLE_MAIN
