@@ -126,11 +126,22 @@ func TestTakeOverGateway(t *testing.T) {
 func TestVLAN(t *testing.T) {
 	w := newGatewayWorld(t, "master")
 	m := w.nodes[0]
+	m.setID("system-id", m.Name) // by which StartController knows it
 	m.init(physicalArgs + " --vlan=42")
 	same(t, "NIC", m.iface("eth1", "external_ids:iface-id"), "eth1_Gw1")
 	same(t, "port", w.get("Logical_Switch_Port", "eth1_Gw1.42", "parent_name")+" "+w.get("Logical_Switch_Port", "eth1_Gw1.42", "tag_request"), "eth1_Gw1 42")
 	if list := w.nb("lsp-list", "ext_Gw1"); !strings.Contains(list, "(eth1_Gw1.42)") || strings.Contains(list, "(eth1_Gw1)") {
 		t.Errorf("ports of the switch: %s", list)
+	}
+	if err := m.StartController(m.ctx, w.central.SBTCP); err != nil {
+		t.Fatal(err)
+	}
+	w.nb("--wait=hv", "sync")
+	// What the gateway's router asks for its neighbour leaves with the tag.
+	got := m.script(`ip route add 10.77.0.1 via 192.168.1.1; ping -c 3 -W 1 10.77.0.1 >/dev/null || true
+		ovs-ofctl dump-flows br-int | grep -o "n_packets=[1-9].*mod_vlan_vid:42,output:.*" || ovs-ofctl dump-flows br-int | grep mod_vlan`)
+	if !strings.HasPrefix(got, "n_packets=") {
+		t.Errorf("no packet with the tag: %q", got)
 	}
 	m.init(physicalArgs + " --vlan=43")
 	if list := w.nb("lsp-list", "ext_Gw1"); !strings.Contains(list, "(eth1_Gw1.43)") || strings.Contains(list, "(eth1_Gw1.42)") {
