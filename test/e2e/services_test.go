@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -143,17 +144,9 @@ func nodeAddrs(name string) []netip.Addr {
 func TestNodePortsOnTheOwnNode(t *testing.T) {
 	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "client": "minion1"})
 	s := service(t, "web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })
-	var ways []world.Way
-	for i := range s.Spec.Ports { // TCP and UDP have NodePorts of their own
-		all := waysTo(p["client"], nodeAddrs("minion1"), int(s.Spec.Ports[i].NodePort), []world.Endpoint{p["web-a"], p["web-b"]}, p["client"].Addresses)
-		all = append(all, waysTo(p["web-a"], nodeAddrs("minion1"), int(s.Spec.Ports[i].NodePort), []world.Endpoint{p["web-a"], p["web-b"]},
-			slices.Concat(p["web-a"].Addresses, nodeAddrs("minion1")))...)
-		for _, w := range all {
-			if strings.EqualFold(w.Network, string(s.Spec.Ports[i].Protocol)) {
-				ways = append(ways, w)
-			}
-		}
-	}
+	backends := []world.Endpoint{p["web-a"], p["web-b"]}
+	ways := nodePortWays(p["client"], nodeAddrs("minion1"), s, backends, p["client"].Addresses)
+	ways = append(ways, nodePortWays(p["web-a"], nodeAddrs("minion1"), s, backends, slices.Concat(p["web-a"].Addresses, nodeAddrs("minion1")))...)
 	try(t, ways)
 }
 
@@ -252,5 +245,129 @@ func TestCheck53ServiceEdits(t *testing.T) {
 	try(t, waysTo(client, to, 90, []world.Endpoint{p["web-a"]}, client.Addresses))
 	for _, a := range to {
 		refused(t, client, netip.AddrPortFrom(a, 80))
+	}
+}
+
+// endpoints gives a Service without selector endpoints at its port tcp and udp.
+func endpoints(t *testing.T, name string, kind discoveryv1.AddressType, on map[string]netip.Addr) {
+	t.Helper()
+	tcp, udp, tcpName, udpName, port := corev1.ProtocolTCP, corev1.ProtocolUDP, "tcp", "udp", int32(kubelet.DefaultPort)
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name + "-" + strings.ToLower(string(kind)), Labels: map[string]string{discoveryv1.LabelServiceName: name},
+		},
+		AddressType: kind,
+		Ports:       []discoveryv1.EndpointPort{{Name: &tcpName, Protocol: &tcp, Port: &port}, {Name: &udpName, Protocol: &udp, Port: &port}},
+	}
+	for node, a := range on {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a.String()}, NodeName: &node})
+	}
+	api := cluster.Kube.Client().DiscoveryV1().EndpointSlices("default")
+	if _, err := api.Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = api.Delete(context.Background(), s.Name, metav1.DeleteOptions{}) })
+}
+
+// Backends in the host's network are reached at the host's own address, by pods
+// of that host and of others, and by other hosts.
+func TestBackendsInTheHostsNetwork(t *testing.T) {
+	p := pods(t, map[string]string{"near": "minion1", "far": "minion2"})
+	servers, stop, err := cluster.ServeNodes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	s := service(t, "web", func(s *corev1.Service) { s.Spec.Selector = nil })
+	own := nodeAddrs("minion1")
+	endpoints(t, "web", discoveryv1.AddressTypeIPv4, map[string]netip.Addr{"minion1": own[0]})
+	endpoints(t, "web", discoveryv1.AddressTypeIPv6, map[string]netip.Addr{"minion1": own[1]})
+	to, backend := addrs(s.Spec.ClusterIPs), []world.Endpoint{servers[1]}
+	var ways []world.Way
+	for _, from := range []world.Endpoint{p["near"], p["far"], hosts()[0], hosts()[2]} {
+		ways = append(ways, waysTo(from, to, 80, backend, from.Addresses)...)
+	}
+	try(t, ways)
+}
+
+// From outside, through a gateway with a NIC of its own.
+func TestServicesThroughAGateway(t *testing.T) {
+	p := pods(t, map[string]string{"web-near": "minion1", "web-far": "minion2"})
+	gateway := cluster.Node("minion1")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	at, err := cluster.AddGateway(ctx, gateway, world.Dedicated)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.RemoveGateway(context.Background(), gateway); err != nil {
+			t.Error(err)
+		}
+	})
+	outside := cluster.OutsideEndpoint()
+	join := []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")}
+	for _, tt := range []struct {
+		policy  corev1.ServiceExternalTrafficPolicy
+		answers []world.Endpoint
+		seen    []netip.Addr
+	}{
+		{corev1.ServiceExternalTrafficPolicyCluster, []world.Endpoint{p["web-near"], p["web-far"]}, firstGateway(join)},
+		{corev1.ServiceExternalTrafficPolicyLocal, []world.Endpoint{p["web-near"]}, outside.Addresses},
+	} {
+		t.Run(string(tt.policy), func(t *testing.T) {
+			s := service(t, "web", func(s *corev1.Service) {
+				s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, tt.policy
+			})
+			for range 3 {
+				try(t, nodePortWays(outside, at, s, tt.answers, tt.seen))
+			}
+		})
+	}
+}
+
+// firstGateway are the join addresses of the first gateway.
+func firstGateway(join []netip.Prefix) (out []netip.Addr) {
+	for _, j := range join {
+		out = append(out, j.Addr().Next().Next())
+	}
+	return out
+}
+
+// nodePortWays are the ways to the NodePorts of a Service, each with its own
+// protocol.
+func nodePortWays(from world.Endpoint, to []netip.Addr, s *corev1.Service, answers []world.Endpoint, seen []netip.Addr) (ways []world.Way) {
+	for _, port := range s.Spec.Ports {
+		for _, w := range waysTo(from, to, int(port.NodePort), answers, seen) {
+			if strings.EqualFold(w.Network, string(port.Protocol)) {
+				ways = append(ways, w)
+			}
+		}
+	}
+	return ways
+}
+
+// What is wrong with a Service is told by an Event, and the rest of it works.
+func TestAnEventTellsWhatIsWrong(t *testing.T) {
+	p := pods(t, map[string]string{"web-a": "minion1", "client": "minion2"})
+	s := service(t, "web", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"10.128.1.77"} })
+	var said string
+	eventually(t, "there is an Event", func() bool {
+		list, err := cluster.Kube.Client().CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return false
+		}
+		return slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
+			said = e.Message
+			return e.InvolvedObject.Kind == "Service" && e.InvolvedObject.Name == "web" && e.Reason == "BadServiceAddress" &&
+				strings.Contains(e.Message, "address 10.128.1.77 of service default/web lies in the cluster subnet 10.128.0.0/14")
+		})
+	}, &said)
+	try(t, waysTo(p["client"], addrs(s.Spec.ClusterIPs), 80, []world.Endpoint{p["web-a"]}, p["client"].Addresses))
+	shown := sh(t, cluster.Master(), "ovs-appctl -t ovn-k8s-watcher service/show default/web")
+	for _, want := range []string{"clusterIP " + s.Spec.ClusterIP + ":80/TCP", ":8080@minion1", "service/default/web/tcp", "lies in the cluster subnet"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("service/show lacks %q:\n%s", want, shown)
+		}
 	}
 }

@@ -102,13 +102,16 @@ func (r *Resolved) balancers(protocol corev1.Protocol, at Surroundings) []nb.Row
 		group = names.SwitchLoadBalancerGroup
 	}
 	name := r.balancerName(protocol)
-	rows := []nb.Row{r.balancer(name, protocol, group, s.plain)}
-	for f, suffix := range []string{"4", "6"} {
+	var rows []nb.Row
+	if len(s.plain) > 0 {
+		rows = append(rows, r.balancer(name, protocol, group, s.plain))
+	}
+	for f, any := range families() {
 		if len(s.node[f]) > 0 {
-			rows = append(rows, template(r.balancer(name+"/node"+suffix, protocol, group, s.node[f]), f))
+			rows = append(rows, template(r.balancer(name+nodeSuffix(any), protocol, group, s.node[f]), f))
 		}
 		if len(s.local[f]) > 0 {
-			row := template(r.balancer(name+"/local"+suffix, protocol, names.GatewayLoadBalancerGroup, s.local[f]), f)
+			row := template(r.balancer(name+localSuffix(any), protocol, names.GatewayLoadBalancerGroup, s.local[f]), f)
 			row.Model.(*nbdb.LoadBalancer).Options["skip_snat"] = "true"
 			rows = append(rows, row)
 		}
@@ -153,7 +156,7 @@ func (r *Resolved) addExternal(s *set, p Port, es Endpoints, at Surroundings) {
 			s.plain[key(a, p.Port)] = ""
 		}
 		if r.ExternalLocal {
-			s.local[f][r.templateKey(a, p.Port)] = "^" + r.localVariable(p, f)
+			s.local[f][r.templateKey(a, p.Port)] = r.localBackends(p, f, es)
 		}
 	}
 }
@@ -175,17 +178,31 @@ func (r *Resolved) addNodePort(s *set, p Port, es Endpoints, at Surroundings) {
 		return
 	}
 	for f, any := range families() {
-		if !slices.ContainsFunc(r.ClusterIPs, func(a netip.Addr) bool { return family(a) == f }) {
-			continue // the Service does not have the family
+		if !r.hasFamily(f) {
+			continue
 		}
 		for i := range at.Addresses[f] {
 			k := "^" + AddressVariable(f, i) + ":" + strconv.Itoa(int(p.NodePort))
 			s.node[f][k] = backends(es.Of(any).Cluster())
 			if r.ExternalLocal {
-				s.local[f][k] = "^" + r.localVariable(p, f)
+				s.local[f][k] = r.localBackends(p, f, es)
 			}
 		}
 	}
+}
+
+// hasFamily reports whether the Service has an address family.
+func (r *Resolved) hasFamily(f int) bool {
+	return slices.ContainsFunc(r.ClusterIPs, func(a netip.Addr) bool { return family(a) == f })
+}
+
+// localBackends is the value of a way in of the policy Local. Where no host has
+// an endpoint it is refused; where only some have, the others do not have it.
+func (r *Resolved) localBackends(p Port, f int, es Endpoints) string {
+	if len(es.Of(families()[f]).Cluster()) == 0 {
+		return ""
+	}
+	return "^" + r.localVariable(p, f)
 }
 
 // key is the key of a way in: "192.0.2.1:80", "[2001:db8::1]:80".

@@ -1,0 +1,195 @@
+package service
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"ovn-k8s/lib/nb"
+)
+
+// around is a cluster whose hosts have an address of each family.
+func around() Surroundings {
+	pods := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("fd00::/48")}
+	join := []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")}
+	return Surroundings{
+		Ranges:  Ranges{netip.MustParsePrefix("172.16.1.0/24"), netip.MustParsePrefix("fd02::/112")},
+		Subnets: pods, Inside: append(pods, join...), Addresses: [2]int{1, 1},
+		Returns: map[string][]netip.Addr{"n1": {netip.MustParseAddr("100.64.0.2"), netip.MustParseAddr("fd98::2")}},
+	}
+}
+
+// balancers are the load balancers of a Service, by the rest of their names, as
+// text; and the router policies.
+func balancers(s *corev1.Service, slices ...*discoveryv1.EndpointSlice) map[string]string {
+	r := resolve(s, slices...)
+	out := map[string]string{}
+	for _, row := range r.Rows(around()) {
+		id := strings.TrimPrefix(row.ID, "service/default/web/")
+		out[id] = short(row, id)
+	}
+	return out
+}
+
+// short is a row without what is the same in all.
+func short(row nb.Row, id string) string {
+	text := strings.TrimPrefix(row.String(), row.Table+" "+row.ID+" ")
+	text = strings.Replace(text, ` name="service/default/web/`+id+`"`, "", 1)
+	return strings.Replace(text, `name="service/default/web/`+id+`" `, "", 1)
+}
+
+func nodePort(s *corev1.Service) {
+	s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30082
+}
+
+func dual(s *corev1.Service) { s.Spec.ClusterIPs = []string{"172.16.1.10", "fd02::a"} }
+
+func TestRows(t *testing.T) {
+	local := corev1.ServiceInternalTrafficPolicyLocal
+	a, six := slice("a", 8080, "10.0.1.3@n1", "10.0.2.4@n2"), slice("six", 8080, "fd00::3@n1")
+	for _, tt := range []struct {
+		name   string
+		change func(*corev1.Service)
+		slices []*discoveryv1.EndpointSlice
+		want   map[string]string
+	}{
+		{"check 43: cluster address", nil, []*discoveryv1.EndpointSlice{a}, map[string]string{
+			"tcp": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+		}},
+		{"check 43: no endpoints are refused", nil, nil, map[string]string{
+			"tcp": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+		}},
+		{"dual stack in one row", dual, []*discoveryv1.EndpointSlice{a, six}, map[string]string{
+			"tcp": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", [fd02::a]:80="[fd00::3]:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+		}},
+		{"check 45: NodePort on each host", nodePort, []*discoveryv1.EndpointSlice{a}, map[string]string{
+			"tcp":       `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp/node4": `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" vips={^ovn_k8s_address4_0:30082="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+		}},
+		{"check 46: external IP", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.9"} }, []*discoveryv1.EndpointSlice{a}, map[string]string{
+			"tcp": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 203.0.113.9:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+		}},
+		{"internal policy Local", func(s *corev1.Service) { dual(s); s.Spec.InternalTrafficPolicy = &local }, []*discoveryv1.EndpointSlice{a, six}, map[string]string{
+			"tcp/node4": `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" vips={172.16.1.10:80="^ovn_k8s_default.web.tcp.80.near4"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp/node6": `options={address-family="ipv6", reject="true", template="true"} protocol="tcp" vips={^ovn_k8s_default.web.vip.fd02_0000_0000_0000_0000_0000_0000_000a:80="^ovn_k8s_default.web.tcp.80.near6"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+		}},
+		{"external policy Local", func(s *corev1.Service) {
+			nodePort(s)
+			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
+			"tcp":                 `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
+			"tcp/node4":           `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" vips={^ovn_k8s_address4_0:30082="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
+			"tcp/local4":          `options={address-family="ipv4", reject="true", skip_snat="true", template="true"} protocol="tcp" vips={^ovn_k8s_address4_0:30082="^ovn_k8s_default.web.tcp.80.local4"} in=Load_Balancer_Group/ovn-k8s-gateways.load_balancer`,
+			"tcp/8080/return4/n1": `action="reroute" match="ip4.src == {10.0.1.3} && tcp.src == 8080 && ip4.dst != {10.0.0.0/16, 100.64.0.0/16}" nexthops=["100.64.0.2"] priority=3000 in=Logical_Router/ovn_cluster_router.policies`,
+		}},
+		{"affinity, and a hash where there is none", func(s *corev1.Service) {
+			nodePort(s)
+			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		}, nil, map[string]string{
+			"tcp":       `options={affinity_timeout="10800", reject="true"} protocol="tcp" vips={172.16.1.10:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp/node4": `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src"] vips={^ovn_k8s_address4_0:30082=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+		}},
+		{"check 50: load balancer address, that of a proxy not", func(s *corev1.Service) {
+			proxy := corev1.LoadBalancerIPModeProxy
+			s.Spec.Type = corev1.ServiceTypeLoadBalancer
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "198.51.100.2", IPMode: &proxy}}
+		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
+			"tcp": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 198.51.100.1:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+		}},
+		{"source ranges without the pods", func(s *corev1.Service) {
+			s.Spec.Type = corev1.ServiceTypeLoadBalancer
+			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
+		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
+			"tcp": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 198.51.100.1:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := web()
+			if tt.change != nil {
+				tt.change(s)
+			}
+			if diff := cmp.Diff(tt.want, balancers(s, tt.slices...)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Where a host has no endpoint, it has no variable, and so no way in.
+func TestVariablesOfAHost(t *testing.T) {
+	local := corev1.ServiceInternalTrafficPolicyLocal
+	r := resolve(web(func(s *corev1.Service) { dual(s); s.Spec.InternalTrafficPolicy = &local }),
+		slice("a", 8080, "10.0.1.3@n1", "10.0.2.4@n2"), slice("six", 8080, "fd00::3@n1"))
+	want := map[string]string{
+		"ovn_k8s_default.web.tcp.80.near4":                                "10.0.1.3:8080",
+		"ovn_k8s_default.web.tcp.80.near6":                                "[fd00::3]:8080",
+		"ovn_k8s_default.web.vip.fd02_0000_0000_0000_0000_0000_0000_000a": "fd02::a",
+	}
+	if diff := cmp.Diff(want, r.Variables(Node{Name: "n1"})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := r.Variables(Node{Name: "n3"}); len(got) != 0 {
+		t.Errorf("a host without endpoints has %v", got)
+	}
+}
+
+func TestCheck44UDPGoesToTheUDPBalancerOnly(t *testing.T) {
+	udp, tcp := corev1.ProtocolUDP, "dns"
+	s := web(func(s *corev1.Service) {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: tcp, Protocol: udp, Port: 53})
+	})
+	sl := slice("a", 8080, "10.0.1.3@n1")
+	five := int32(5353)
+	sl.Ports = append(sl.Ports, discoveryv1.EndpointPort{Name: &tcp, Protocol: &udp, Port: &five})
+	got := balancers(s, sl)
+	if len(got) != 2 || !strings.Contains(got["udp"], `vips={172.16.1.10:53="10.0.1.3:5353"}`) || strings.Contains(got["tcp"], "53") || !strings.Contains(got["udp"], `ct_flush="true"`) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestCheck47NamedTargetPorts(t *testing.T) {
+	// Endpoints whose pod does not have the name are in no slice with the port.
+	other := slice("b", 9090, "10.0.2.4@n2")
+	none := "metrics"
+	without := slice("c", 1, "10.0.2.5@n2")
+	without.Ports[0].Name = &none
+	got := balancers(web(), slice("a", 8080, "10.0.1.3@n1"), other, without)
+	if !strings.Contains(got["tcp"], `172.16.1.10:80="10.0.1.3:8080,10.0.2.4:9090"`) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestCheck52HeadlessServicesHaveNoRows(t *testing.T) {
+	got := balancers(web(func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} }), slice("a", 8080, "10.0.1.3"))
+	if len(got) != 0 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestWhatRowsFindWrong(t *testing.T) {
+	for want, change := range map[string]func(*corev1.Service){
+		"clusterIP 192.0.2.1 of service default/web is outside the subnets of services": func(s *corev1.Service) {
+			s.Spec.ClusterIP, s.Spec.ClusterIPs = "192.0.2.1", []string{"192.0.2.1"}
+		},
+		"address 10.0.9.9 of service default/web lies in the cluster subnet 10.0.0.0/16": func(s *corev1.Service) {
+			s.Spec.ExternalIPs = []string{"10.0.9.9"}
+		},
+		"sessionAffinity timeout 86400 s of service default/web is longer than OVN can remember: it is 65535 s": func(s *corev1.Service) {
+			day := int32(86400)
+			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &day}}
+		},
+	} {
+		r := resolve(web(change))
+		rows := r.Rows(around())
+		if len(rows) == 0 || len(r.Problems) != 1 || !strings.Contains(fmt.Sprint(r.Problems), want) {
+			t.Errorf("got %q, want %q, and %d rows", r.Problems, want, len(rows))
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package watcher
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/nb"
+)
+
+// showServices prints each way into Services, what answers there, and where it
+// is programmed.
+func (w *Watcher) showServices(args []string) (string, error) {
+	return w.ask(func(e *engine) (string, error) {
+		units := slices.Sorted(slices.Values(e.world.Units()))
+		if len(args) > 0 {
+			units = []nb.Unit{nb.Unit(service.UnitPrefix + args[0])}
+			if _, ok := e.world.Service(units[0]); !ok {
+				return "", fmt.Errorf("%q is no Service: write NAMESPACE/NAME", args[0])
+			}
+		}
+		var b strings.Builder
+		t := newTable(&b)
+		fmt.Fprintln(t, "SERVICE\tWAY IN\tENDPOINTS\tPROGRAMMED IN")
+		for _, u := range units {
+			if r, ok := e.world.Service(u); ok {
+				describeService(t, r)
+				if _, err := e.world.Rows(u); err != nil {
+					fmt.Fprintf(t, "%s\t! %v\t\t\n", r.Key, err)
+				}
+			}
+		}
+		err := t.Flush()
+		return b.String(), err
+	})
+}
+
+// describeService writes a line for each way in.
+func describeService(t *tabwriter.Writer, r service.Resolved) {
+	if !r.Ours {
+		fmt.Fprintf(t, "%s\t-\t\theadless, ExternalName or another proxy's\n", r.Key)
+		return
+	}
+	for _, way := range r.Ways() {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.Key, way.Name, endpointsOf(r, way), strings.Join(way.Balancers, ", "))
+	}
+}
+
+// endpointsOf says who answers at a way in.
+func endpointsOf(r service.Resolved, way service.Way) string {
+	var words []string
+	for _, e := range r.Endpoints[way.Port].Cluster() {
+		if way.Addr.IsValid() && !sameFamily(way.Addr, e.Addr) {
+			continue
+		}
+		word := e.AddrPort().String()
+		if e.Node != "" {
+			word += "@" + e.Node
+		}
+		if e.State == service.Draining {
+			word += " (terminating)"
+		}
+		words = append(words, word)
+	}
+	text := strings.Join(words, ", ")
+	switch {
+	case text == "":
+		return "none: refused"
+	case way.Local:
+		return text + " (each on its own node only)"
+	case r.Endpoints[way.Port].Hinted() && way.Internal:
+		return text + " (the nearest)"
+	}
+	return text
+}
+
+func sameFamily(a, b netip.Addr) bool { return a.Is4() == b.Is4() }
