@@ -125,14 +125,17 @@ func onLink(name string, do func(netlink.Link) error) func() error {
 
 // planSysctls wants IPv6 where an address needs it, and no router
 // advertisements: whoever shares the switch could send them (CVE-2020-10749).
+// ARP requests come from an address of the interface: a router of OVN does not
+// answer others, as from the host's own address when that is what replies.
 func planSysctls(s State) ([]Change, error) {
-	values := [][2]string{{"accept_ra", "0"}}
+	values := [][2]string{{"ipv6/accept_ra", "0"}, {"ipv4/arp_announce", "2"}}
 	if slices.ContainsFunc(s.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
-		values = append(values, [2]string{"disable_ipv6", "0"}, [2]string{"accept_dad", "0"})
+		values = append(values, [2]string{"ipv6/disable_ipv6", "0"}, [2]string{"ipv6/accept_dad", "0"})
 	}
 	var changes []Change
 	for _, kv := range values {
-		c, err := planSysctl("net/ipv6/conf/"+s.Interface+"/"+kv[0], kv[1])
+		family, key, _ := strings.Cut(kv[0], "/")
+		c, err := planSysctl("net/"+family+"/conf/"+s.Interface+"/"+key, kv[1])
 		if err != nil {
 			return nil, err
 		}

@@ -62,6 +62,9 @@ func addressStanza(h *host, p netip.Prefix, first bool) []string {
 	if p.Addr().Is6() {
 		lines = append(lines, "    accept_ra 0", "    dad-attempts 0")
 	}
+	if p.Addr().Is4() {
+		lines = append(lines, "    up sysctl -q -w net/ipv4/conf/"+name+"/arp_announce=2")
+	}
 	if first {
 		lines = append(lines, "    ovs_type OVSIntPort", "    ovs_bridge "+names.IntegrationBridge, "    ovs_extra "+ovsExtra(h))
 	}
