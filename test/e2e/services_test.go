@@ -273,11 +273,7 @@ func endpoints(t *testing.T, name string, kind discoveryv1.AddressType, on map[s
 // of that host and of others, and by other hosts.
 func TestBackendsInTheHostsNetwork(t *testing.T) {
 	p := pods(t, map[string]string{"near": "minion1", "far": "minion2"})
-	servers, stop, err := cluster.ServeNodes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
+	servers := surround(t).Nodes
 	s := service(t, "web", func(s *corev1.Service) { s.Spec.Selector = nil })
 	own := nodeAddrs("minion1")
 	endpoints(t, "web", discoveryv1.AddressTypeIPv4, map[string]netip.Addr{"minion1": own[0]})
@@ -294,18 +290,8 @@ func TestBackendsInTheHostsNetwork(t *testing.T) {
 func TestServicesThroughAGateway(t *testing.T) {
 	p := pods(t, map[string]string{"web-near": "minion1", "web-far": "minion2"})
 	gateway := cluster.Node("minion1")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	at, err := cluster.AddGateway(ctx, gateway, world.Dedicated)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.RemoveGateway(context.Background(), gateway); err != nil {
-			t.Error(err)
-		}
-	})
-	outside := cluster.OutsideEndpoint()
+	at := addGateway(t, gateway, world.Dedicated)
+	outside := surround(t).Outside
 	join := []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")}
 	for _, tt := range []struct {
 		policy  corev1.ServiceExternalTrafficPolicy
