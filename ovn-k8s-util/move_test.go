@@ -177,22 +177,44 @@ func TestBadInputChangesNothing(t *testing.T) {
 	n.unchanged("a bridge with other ports", before)
 }
 
-// A route that worked, and that the kernel will not take for a bridge.
-func TestRefusedRoutesAreRolledBack(t *testing.T) {
-	n := newNode(t)
-	n.script(`set -e
-		ip link add eth1 type veth peer name far1
-		ip link set eth1 up; ip link set far1 up
-		ip route add 10.9.0.0/16 nexthop via 198.18.0.1 dev eth0 nexthop via 198.18.0.7 dev eth1 onlink
-		ip link set far1 down`)
-	before := n.state()
-	r := n.run("nics-to-bridge eth0")
-	if r.status == 0 {
-		has(t, n.script("ip route show 10.9.0.0/16"), "dev breth0", "dev eth1")
-		return // this kernel takes it
+// Routes that the kernel took once and would not take again, neither on the
+// bridge nor back on the NIC.
+func TestRoutesThatCouldNotComeBackStay(t *testing.T) {
+	for name, c := range map[string]struct{ setup, want string }{
+		"the gateway is an address of the host by now": {
+			"ip route add 10.9.0.0/16 via 198.18.0.9 dev eth0 onlink; ip address add 198.18.0.9/32 dev lo",
+			"route 10.9.0.0/16 via 198.18.0.9 could not be added again (invalid argument): delete it first, or what it collides with",
+		},
+		"a next hop is dead": {
+			`ip link add eth1 type veth peer name far1; ip link set eth1 up; ip link set far1 up
+			ip route add 10.9.0.0/16 nexthop via 198.18.0.1 dev eth0 nexthop via 198.18.0.7 dev eth1 onlink
+			ip link set eth1 down`,
+			"route 10.9.0.0/16 nexthop via 198.18.0.1 nexthop via 198.18.0.7 has a dead nexthop, with which the kernel would not take it again",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.script("set -e\n" + c.setup)
+			before := n.state()
+			r := n.run("nics-to-bridge eth0")
+			if r.status != 1 || strings.Count(r.err, "\n") != 1 || !strings.Contains(r.err, c.want) {
+				t.Errorf("%+v, want %q", r, c.want)
+			}
+			n.unchanged("a refused route", before)
+		})
 	}
-	has(t, r.err, "10.9.0.0/16")
-	n.unchanged("a refused route", before)
+}
+
+// The connected subnet is gone, and with it the way to the gateway: a route that
+// the kernel takes only with help.
+func TestRoutesWithoutAWayToTheirGatewayMove(t *testing.T) {
+	n := newNode(t)
+	n.script("ip route del 198.18.0.0/24 dev eth0")
+	before := n.state()
+	n.does("nics-to-bridge eth0")
+	has(t, n.script("ip route"), "default via 198.18.0.1 dev breth0")
+	n.does("bridges-to-nic breth0")
+	n.unchanged("a round trip", before)
 }
 
 func TestWhatAnsweredMustAnswerAgain(t *testing.T) {

@@ -87,6 +87,18 @@ func (s *Snapshot) take(i record.Interface) error {
 	return err
 }
 
+// try is an error if not everything could come back, were it removed.
+func (s *Snapshot) try() error {
+	i, err := record.Find(s.From)
+	if err != nil {
+		return err
+	}
+	for _, r := range s.Records {
+		err = errors.Join(err, record.Try(r, i))
+	}
+	return err
+}
+
 // keep takes down what the other interface has.
 func (s *Snapshot) keep(i record.Interface) error {
 	var err error

@@ -197,6 +197,9 @@ func (s *session) move(ctx context.Context, d Direction, name string) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
+	if err := snap.try(); err != nil {
+		return err
+	}
 	boot, err := bootID()
 	if err != nil {
 		return err

@@ -46,19 +46,44 @@ func addRoute(c, r Record, to Interface) error {
 	if slices.ContainsFunc(is, func(o Record) bool { return o.Key() == r.Key() }) {
 		return nil
 	}
+	return withWays(c, func() error { return send(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, c) })
+}
+
+// withWays sends a route while there are ways to its gateways.
+func withWays(c Record, repeat func() error) error {
 	var ways []Record
 	for _, way := range waysTo(c) {
 		if send(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, way) == nil {
 			ways = append(ways, way)
 		}
 	}
-	if len(ways) > 0 {
-		err = send(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, c)
-	}
+	err := repeat()
 	for _, way := range ways {
 		err = errors.Join(err, send(unix.RTM_DELROUTE, 0, way))
 	}
 	return err
+}
+
+// Try is an error if the kernel would not take a record, which it has, a second
+// time: what would be removed could not come back. It looks at routes, whose
+// gateways may mean something else by now than when they were made.
+func Try(r Record, of Interface) error {
+	if r.Kind != Route {
+		return nil
+	}
+	c := outgoing(r, of, 0)
+	again := func() error { return send(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, c) }
+	err := again()
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		err = withWays(c, again)
+	}
+	switch {
+	case errors.Is(err, unix.EEXIST):
+		return nil // the kernel finds nothing else wrong with it
+	case err == nil:
+		return Remove(r, of) // somebody has removed it meanwhile
+	}
+	return fmt.Errorf("route %s could not be added again (%w): delete it first, or what it collides with", r.Text, err)
 }
 
 // waysTo are routes to the gateways of a route.

@@ -1,0 +1,75 @@
+package record
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// address makes a record of an IPv4 address with a label.
+func address(label string, flags, valid, preferred uint32) Record {
+	r := Record{Kind: Address, Header: []byte{unix.AF_INET, 24, byte(flags), 0, 0, 0, 0, 0}}
+	r.set(unix.IFA_LOCAL, netip.MustParseAddr("10.0.0.5").AsSlice())
+	r.set(unix.IFA_LABEL, zeroEnded(label))
+	r.set(unix.IFA_FLAGS, native.AppendUint32(nil, flags))
+	r.set(unix.IFA_CACHEINFO, native.AppendUint32(native.AppendUint32(nil, preferred), valid))
+	return r
+}
+
+func TestLabelsFollowTheInterface(t *testing.T) {
+	for label, want := range map[string]string{
+		"eth0": "breth0", "eth0:1": "breth0:1", "eth0:12345678": "breth0:12345678", "eth01": "eth01", "other": "other",
+		"eth0:123456789": "eth0:123456789", // too long for the other
+	} {
+		there := address(label, 0, forever, forever).Named("eth0", "breth0")
+		if got := text(there.attr(unix.IFA_LABEL)); got != want {
+			t.Errorf("%s: %s, want %s", label, got, want)
+		}
+		if back := text(there.Named("breth0", "eth0").attr(unix.IFA_LABEL)); back != label {
+			t.Errorf("%s came back as %s", label, back)
+		}
+	}
+}
+
+func TestKeysLeaveOutWhatTheKernelCounts(t *testing.T) {
+	a := address("eth0", unix.IFA_F_PERMANENT, 3000, 2000)
+	for _, same := range []Record{address("eth0", unix.IFA_F_SECONDARY, 2999, 1999), a.clone()} {
+		if a.Key() != same.Key() {
+			t.Errorf("%s\n%s", a.Key(), same.Key())
+		}
+	}
+	for _, other := range []Record{
+		address("eth0:1", 0, 3000, 2000), address("eth0", 0, forever, 2000), address("eth0", unix.IFA_F_NOPREFIXROUTE, 3000, 2000),
+	} {
+		if a.Key() == other.Key() {
+			t.Errorf("%s is not the same as %s", a.Key(), other.Key())
+		}
+	}
+}
+
+func TestLifetimesGoOnWhileARecordIsKept(t *testing.T) {
+	for _, c := range []struct{ is, age, want uint32 }{{forever, 60, forever}, {0, 60, 0}, {3000, 60, 2940}, {30, 60, 1}} {
+		r := outgoing(address("eth0", 0, c.is, c.is), Interface{"eth0", 7}, c.age)
+		if got := native.Uint32(r.attr(unix.IFA_CACHEINFO)[4:]); got != c.want {
+			t.Errorf("%d after %d seconds: %d, want %d", c.is, c.age, got, c.want)
+		}
+	}
+}
+
+// What comes from a journal is text from outside.
+func FuzzRecordsDoNotPanic(f *testing.F) {
+	f.Add(string(Route), make([]byte, sizeofRoute), []byte{8, 0, 4, 0, 1, 0, 0, 0, 16, 0, 9, 0, 12, 0, 0, 0, 1, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, kind string, header, attrs []byte) {
+		r := Record{Kind: Kind(kind), Header: append(header, make([]byte, sizeofRoute)...), Attrs: split(attrs)}
+		r.describe()
+		n := r.Named("eth0", "breth0")
+		if n.Key() == "" || strings.Contains(n.Text, "\x00") && !strings.Contains(r.Text, "\x00") {
+			t.Error(n.Text)
+		}
+		_, _ = n.Way()
+		_ = outgoing(n, Interface{"eth0", 7}, 5)
+		_, _ = n.Gateways(), n.Lasts()
+	})
+}
