@@ -230,3 +230,24 @@ func TestAHelperIsStartedOnce(t *testing.T) {
 	w.appctl("exit")
 	w.eventually("the pidfile is gone", func() bool { return w.pidfile("ovn-k8s-gateway-helper.pid") == "" })
 }
+
+func TestRemoveLeavesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.script("iptables -A FORWARD -s 192.0.2.0/24 -j DROP; iptables -t nat -N FOREIGN")
+	state := func() string {
+		return fmt.Sprint(w.flows()) + w.script("iptables -S; iptables -t nat -S; ip6tables -S; ip6tables -t nat -S")
+	}
+	before := state()
+	w.service("web", nil)
+	p := w.start(shared...)
+	w.eventually("flows and rules", func() bool { return strings.Count(state(), "30082") > 2 })
+	p.Stop()
+	for range 2 {
+		if status, stderr := w.once(append(shared, "--remove")...); status != 0 || stderr != "" {
+			t.Errorf("status %d, %q", status, stderr)
+		}
+		if diff := cmp.Diff(before, state()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}

@@ -18,6 +18,7 @@ type options struct {
 	Interface         string `long:"physical-interface" value-name:"NIC" description:"network interface in that bridge"`
 	Node              string `long:"node-name" value-name:"NAME" description:"this node in Kubernetes; without, the one that the management port is for"`
 	NodePortAddresses string `long:"nodeport-addresses" value-name:"CIDR,CIDR" description:"serve NodePorts at these addresses of the node only; without, at all but loopback ones"`
+	Remove            bool   `long:"remove" description:"take away the flows of the bridge and the rules of the host, and exit"`
 
 	Settings settings.Flags `group:"Configuration"`
 	Daemon   daemon.Options `group:"Daemon"`
@@ -49,8 +50,11 @@ func (o *options) Run(ctx context.Context, io cli.IO) error {
 		Flags: o.Settings.Map(), Log: log.Module,
 		Bridge: o.Bridge, Interface: o.Interface, Node: o.Node, NodePortAddresses: addrs,
 	}}
-	if o.Settings.ShowConfig {
+	switch {
+	case o.Settings.ShowConfig:
 		return h.ShowConfig(ctx, io.Out)
+	case o.Remove:
+		return h.Remove(ctx)
 	}
 	return daemon.Run(ctx, daemon.Service{
 		Name: gateway.Program, Version: version, Options: o.Daemon,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ovn-k8s/docs"
 	"ovn-k8s/lib/cli"
 	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/flow"
@@ -52,8 +54,26 @@ func runTests(m *testing.M) int {
 			return 1
 		}
 		defer cluster.Close()
+		if token, err = account(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 	}
 	return m.Run()
+}
+
+// token is that of the helper's account, which may do what docs/rbac.yaml says.
+var token string
+
+func account(ctx context.Context) (string, error) {
+	rbac, err := fs.ReadFile(docs.Files, "rbac.yaml")
+	if err != nil {
+		return "", err
+	}
+	if err := cluster.Apply(ctx, rbac); err != nil {
+		return "", err
+	}
+	return cluster.ServiceAccountToken(ctx, "kube-system", "ovn-k8s-gateway-helper")
 }
 
 // patience bounds every wait for something that should happen.
@@ -91,7 +111,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.script("ovs-vsctl --may-exist add-br br-int -- set Bridge br-int datapath_type=netdev fail_mode=secure")
-	w.write("/etc/openvswitch/token", cluster.Token)
+	w.write("/etc/openvswitch/ovn-k8s-gateway-helper.token", token)
 	ca, err := os.ReadFile(cluster.CAFile)
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +251,7 @@ var shared = []string{"--physical-bridge=breth0", "--physical-interface=eth0"}
 func (w *world) args(more ...string) []string {
 	return append([]string{
 		fmt.Sprintf("--k8s-api-server=https://%v:%d", host.FabricIPv4(), apiPort),
-		"--k8s-api-token-file=/etc/openvswitch/token", "--node-name=node1",
+		"--k8s-api-token-file=/etc/openvswitch/ovn-k8s-gateway-helper.token", "--node-name=node1",
 	}, more...)
 }
 

@@ -76,14 +76,9 @@ type view struct {
 	synced   bool // whether services are all there are
 }
 
-func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error) {
-	e := &engine{
-		helper: h, log: h.log("gateway"), config: cfg, sw: sw,
-		bridge: ofctl.Bridge{RunDir: cfg.RunDir, Name: h.Bridge},
-		world:  desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{},
-		missing:  map[string]bool{"*v1.Service": true, "*v1.EndpointSlice": true},
-		firewall: map[string]firewall{}, health: newHealthChecks(h.log("health")), said: map[string]string{},
-	}
+// newFirewalls finds iptables of the families that the kernel has, by part.
+func newFirewalls() (map[string]firewall, error) {
+	out := map[string]firewall{}
 	for part, family := range map[string]netip.Addr{partRules4: nodeport.IPv4, partRules6: nodeport.IPv6} {
 		if family.Is6() && !link.HasIPv6() {
 			continue
@@ -92,7 +87,22 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error
 		if err != nil {
 			return nil, err
 		}
-		e.firewall[part] = firewall{family, tool}
+		out[part] = firewall{family, tool}
+	}
+	return out, nil
+}
+
+func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error) {
+	firewalls, err := newFirewalls()
+	if err != nil {
+		return nil, err
+	}
+	e := &engine{
+		helper: h, log: h.log("gateway"), config: cfg, sw: sw,
+		bridge: ofctl.Bridge{RunDir: cfg.RunDir, Name: h.Bridge},
+		world:  desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{},
+		missing:  map[string]bool{"*v1.Service": true, "*v1.EndpointSlice": true},
+		firewall: firewalls, health: newHealthChecks(h.log("health")), said: map[string]string{},
 	}
 	e.loop = reconcile.Loop[event, string]{
 		Take: func(ev event) []string { return ev() },

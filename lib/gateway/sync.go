@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -11,6 +12,8 @@ import (
 	"ovn-k8s/lib/iptables"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ofctl"
+	"ovn-k8s/lib/settings"
 )
 
 // syncFlows makes the flows of the shared bridge what they should be. Without the
@@ -137,4 +140,26 @@ func chains(v view, family netip.Addr) []iptables.Chain {
 		out = append(out, iptables.Chain(c))
 	}
 	return out
+}
+
+// Remove takes away the flows of the bridge and the rules of the host. It must not
+// run beside a helper, which would bring them back.
+func (h *Helper) Remove(ctx context.Context) error {
+	rundir, err := settings.RunDir(h.Flags)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if h.Bridge != "" {
+		bridge := ofctl.Bridge{RunDir: rundir, Name: h.Bridge}
+		_, err := flowsync.Sync(ctx, bridge, nil, func(f flow.Flow) bool { return f.Cookie == nodeport.Cookie })
+		errs = append(errs, err)
+	}
+	firewalls, err := newFirewalls()
+	errs = append(errs, err)
+	for _, f := range firewalls {
+		_, err := f.tool.Sync(ctx, nodeport.ChainPrefix, nil)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
