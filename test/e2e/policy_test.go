@@ -1,0 +1,325 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"text/template"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/yaml"
+
+	"ovn-k8s/test/need"
+	"ovn-k8s/test/probe"
+	"ovn-k8s/test/world"
+)
+
+// A policyCase is one of testdata/policies.yaml: see there.
+type policyCase struct {
+	Name, Policies string
+	Label          map[string]map[string]*string // by pod "x/a" or namespace "x"
+	Allow, Deny    []string
+}
+
+//go:embed testdata/policies.yaml
+var policyCases []byte
+
+// A yard is the pods that policies are tried on: a, b and c of the namespaces x
+// and y, with the label pod=NAME, and z/a. All answer at the ports 80 (http, and
+// and 8080 in w), both by TCP and UDP. Each has a Service of its own name.
+type yard struct {
+	pods     map[string]world.Endpoint
+	services map[string][]netip.Addr
+}
+
+// places are where the pods of the yard run.
+var places = map[string]string{
+	"x/a": "master", "x/b": "minion1", "x/c": "minion1", "w/a": "minion1", "w/b": "master", "w/c": "minion2", "z/a": "minion2",
+}
+
+func newYard(t *testing.T) *yard {
+	t.Helper()
+	need.Nothing(t, need.Cluster, world.Missing())
+	ctx := t.Context()
+	y := &yard{map[string]world.Endpoint{}, map[string][]netip.Addr{}}
+	api := cluster.Kube.Client().CoreV1()
+	for _, ns := range []string{"w", "x", "z"} {
+		if err := cluster.Kube.CreateNamespace(ctx, ns); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { clearNamespace(t, ns) })
+	}
+	for key, node := range places {
+		ns, name, _ := strings.Cut(key, "/")
+		if _, err := cluster.Kube.CreatePod(ctx, ns, name, node, func(p *corev1.Pod) {
+			p.Labels = map[string]string{"pod": name}
+			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 80}, {ContainerPort: 81}, {Name: "dns", ContainerPort: 80, Protocol: corev1.ProtocolUDP}}
+			if ns == "w" {
+				p.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}, {ContainerPort: 80}, {ContainerPort: 81}}
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		both := corev1.IPFamilyPolicyRequireDualStack
+		s, err := api.Services(ns).Create(ctx, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.ServiceSpec{
+				IPFamilyPolicy: &both, Selector: map[string]string{"pod": name},
+				Ports: []corev1.ServicePort{{Name: "tcp", Port: 8000, TargetPort: intstr.FromInt32(80)}, {Name: "udp", Protocol: corev1.ProtocolUDP, Port: 8000, TargetPort: intstr.FromInt32(80)}},
+			},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		y.services[key] = addrs(s.Spec.ClusterIPs)
+	}
+	wait, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for key := range places {
+		ns, name, _ := strings.Cut(key, "/")
+		e, err := cluster.AwaitPod(wait, ns, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		y.pods[key] = e
+	}
+	return y
+}
+
+// clearNamespace takes away what the yard has in a namespace, which stays.
+func clearNamespace(t *testing.T, ns string) {
+	ctx := context.Background()
+	client := cluster.Kube.Client()
+	dropPolicies(t, ns)
+	for key := range places {
+		if space, name, _ := strings.Cut(key, "/"); space == ns {
+			if err := client.CoreV1().Services(ns).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+			if err := client.CoreV1().Pods(ns).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	eventually(t, "the pods of "+ns+" are gone", func() bool {
+		list, err := client.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
+		return err == nil && len(list.Items) == 0
+	})
+}
+
+func dropPolicies(t *testing.T, ns string) {
+	t.Helper()
+	if err := cluster.Kube.Client().NetworkingV1().NetworkPolicies(ns).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// label changes labels of a pod "x/a" or a namespace "x": null takes one away.
+func label(t *testing.T, who string, labels map[string]*string) {
+	t.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, ctx := cluster.Kube.Client().CoreV1(), context.Background()
+	if ns, name, isPod := strings.Cut(who, "/"); isPod {
+		_, err = api.Pods(ns).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	} else {
+		_, err = api.Namespaces().Patch(ctx, who, types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A packet is one line of a case: FROM -> TO:PORT/NETWORK.
+type packet struct {
+	text  string
+	probe probe.Probe
+	query []string // for policy/check; nil where it is no business of it
+}
+
+var packetLine = regexp.MustCompile(`^(\S+) -> (\S+?)(?::([0-9]+))?/(tcp|udp|icmp)([46]?)$`)
+
+// packets reads a line: one packet for each family.
+func (y *yard) packets(t *testing.T, line string) (out []packet) {
+	t.Helper()
+	m := packetLine.FindStringSubmatch(line)
+	if m == nil {
+		t.Fatalf("%q is not like x/a -> w/b:80/tcp", line)
+	}
+	from, _, isPod := y.find(t, m[1])
+	_, to, isPodToo := y.find(t, m[2])
+	port, _ := strconv.Atoi(m[3])
+	for _, a := range to {
+		if m[5] == "4" && !a.Is4() || m[5] == "6" && a.Is4() {
+			continue
+		}
+		p := packet{text: line, probe: probe.Probe{Netns: from, Network: m[4], Address: probe.Address(a, port)}}
+		if isPod && isPodToo {
+			target := a.String()
+			if port > 0 {
+				target = p.probe.Address.String() + "/" + m[4]
+			}
+			p.query = []string{m[1], target}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// find is a party of a line: a pod, svc:x/a, node:NAME by its management port, or
+// host:NAME by its own addresses.
+func (y *yard) find(t *testing.T, who string) (netns string, to []netip.Addr, isPod bool) {
+	t.Helper()
+	kind, name, other := strings.Cut(who, ":")
+	switch {
+	case !other:
+		e, ok := y.pods[who]
+		if !ok {
+			t.Fatalf("there is no pod %s", who)
+		}
+		return e.Netns, e.Addresses, true
+	case kind == "svc":
+		return "", y.services[name], false
+	}
+	n := cluster.Node(name)
+	if n == nil {
+		t.Fatalf("there is no node %s", name)
+	}
+	if kind == "host" {
+		return n.Netns(), n.Underlay().Addresses, false
+	}
+	return n.Netns(), n.Management, false
+}
+
+// judge tries packets until all pass, or until none does: a policy takes effect
+// after a moment. It then asks policy/check, which must say the same.
+func (y *yard) judge(t *testing.T, lines []string, want bool) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for _, line := range lines {
+		for _, p := range y.packets(t, line) {
+			wg.Go(func() {
+				if err := p.becomes(want); err != nil {
+					t.Errorf("%s (%v): %v", p.text, p.probe, err)
+				}
+				p.explained(t, want)
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// effect is how long a policy may take until it works.
+const effect = 10 * time.Second
+
+func (p packet) becomes(want bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), effect)
+	defer cancel()
+	if want {
+		_, err := p.probe.Until(ctx)
+		return err
+	}
+	for {
+		if err := p.probe.Silence(ctx, 1); err == nil || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// explained checks that policy/check says what happened.
+func (p packet) explained(t *testing.T, want bool) {
+	if p.query == nil {
+		return
+	}
+	out, err := appctl(append([]string{"policy/check"}, p.query...)...)
+	if err != nil || strings.HasPrefix(out, "allow") != want {
+		t.Errorf("%s: passes is %t, but policy/check %v says %s (%v)", p.text, want, p.query, out, err)
+	}
+}
+
+// appctl asks the watcher.
+func appctl(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	out, _, err := cluster.Master().Run(ctx, "ovs-appctl", append([]string{"-t", "ovn-k8s-watcher"}, args...)...)
+	return out, err
+}
+
+// TestPolicies applies the policies of each case and sends its packets.
+func TestPolicies(t *testing.T) {
+	y := newYard(t)
+	var cases []policyCase
+	if err := yaml.UnmarshalStrict(policyCases, &cases); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases {
+		t.Run(c.Name, func(t *testing.T) {
+			manifests := y.expand(t, c.Policies)
+			t.Cleanup(func() {
+				for _, ns := range []string{"w", "x", "z"} {
+					dropPolicies(t, ns)
+				}
+				for who, labels := range c.Label {
+					label(t, who, undone(who, labels))
+				}
+			})
+			if err := cluster.Kube.Apply(t.Context(), []byte(manifests)); err != nil {
+				t.Fatal(err)
+			}
+			for who, labels := range c.Label {
+				label(t, who, labels)
+			}
+			y.judge(t, c.Deny, false)
+			y.judge(t, c.Allow, true)
+			if t.Failed() {
+				for key := range places {
+					out, _ := appctl("policy/show", key)
+					t.Logf("%s:\n%s", key, out)
+				}
+			}
+		})
+	}
+}
+
+// undone are the labels that a case changed, as they were.
+func undone(who string, labels map[string]*string) map[string]*string {
+	out := map[string]*string{}
+	for k := range labels {
+		out[k] = nil
+	}
+	if _, name, isPod := strings.Cut(who, "/"); isPod {
+		out["pod"] = &name
+	}
+	return out
+}
+
+// expand fills in addresses: {{ip4 "x/a"}} and {{ip6 "x/a"}}.
+func (y *yard) expand(t *testing.T, text string) string {
+	t.Helper()
+	tmpl, err := template.New("").Funcs(template.FuncMap{
+		"ip4": func(who string) string { return y.pods[who].Addresses[0].String() },
+		"ip6": func(who string) string { return y.pods[who].Addresses[1].String() },
+	}).Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := tmpl.Execute(&b, nil); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
