@@ -206,11 +206,13 @@ func (x *Index) showPolicy(b *strings.Builder, s *state, d direction) {
 			continue
 		}
 		rules++
-		match := s.match(r)
-		if match == "" {
-			match = "nothing matches it now"
+		ways := s.ways(r)
+		for _, way := range ways {
+			fmt.Fprintf(b, "    spec.%s[%d]: %s\n", d, r.index, way.match)
 		}
-		fmt.Fprintf(b, "    spec.%s[%d]: %s\n", d, r.index, match)
+		if len(ways) == 0 {
+			fmt.Fprintf(b, "    spec.%s[%d]: nothing matches it now\n", d, r.index)
+		}
 	}
 	if rules == 0 {
 		b.WriteString("    no rule: it allows nothing\n")

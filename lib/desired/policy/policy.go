@@ -212,7 +212,9 @@ func (r *rule) port(p networkingv1.NetworkPolicyPort) error {
 		if problems := validation.IsValidPortName(p.Port.StrVal); len(problems) > 0 {
 			return fmt.Errorf("port: %q is no name of a port: %s", p.Port.StrVal, problems[0])
 		}
-		r.named = append(r.named, namedPort{proto, p.Port.StrVal})
+		if name := (namedPort{proto, p.Port.StrVal}); !slices.Contains(r.named, name) {
+			r.named = append(r.named, name)
+		}
 		return nil
 	}
 	first, last := p.Port.IntVal, p.Port.IntVal

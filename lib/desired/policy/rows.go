@@ -68,11 +68,13 @@ func (x *Index) Rows(u nb.Unit) (rows []nb.Row, problem string) {
 	log := x.namespaces[s.Namespace].logging
 	problems := slices.Clone(s.Problems)
 	for _, r := range s.rules {
-		if match := s.match(r); match != "" {
+		for _, way := range s.ways(r) {
 			id := fmt.Sprintf("%s/%s/%d", s.Key, r.dir, r.index)
-			rows = append(rows, acl(id, aclSpec{
-				dir: r.dir, match: match, priority: allowPriority, action: nbdb.ACLActionAllowRelated, severity: log.allow,
-			}, []nb.Ref{portGroup(s.subject.name, "acls")}))
+			spec := aclSpec{name: id, dir: r.dir, match: way.match, priority: allowPriority, action: nbdb.ACLActionAllowRelated, severity: log.allow}
+			if way.group != s.subject.name {
+				id += "/" + strings.TrimPrefix(way.group, s.subject.name+"_")
+			}
+			rows = append(rows, acl(id, spec, []nb.Ref{portGroup(way.group, "acls")}))
 		}
 		problems = append(problems, s.unresolved(r)...)
 	}
@@ -185,39 +187,37 @@ func cut(name string) string {
 	return name[:maxName-len(end)] + end
 }
 
-// match is what packets the rule allows, "" if there can be none.
-func (s *state) match(r boundRule) string {
-	if r.dir == ingress {
-		return and(s.ingressPorts(r), r.match())
-	}
-	var ways []string
-	switch {
-	case r.anything:
-		ways = append(ways, r.match())
-	case len(r.ports) > 0:
-		ways = append(ways, and(r.match(), or(portTerms(r.ports))))
-	}
-	for _, port := range r.named {
-		ways = append(ways, r.egressNamed(port)...)
-	}
-	return and(s.subject.port(egress), or(ways))
-}
+// A way is packets that a rule allows, to or from a port group. OVN does not
+// understand the name of a port group on switches where none of its ports is, so
+// each group has matches, and ACLs, of its own.
+type way struct{ group, match string }
 
-// ingressPorts matches what comes to the subject at one of the rule's ports.
-func (s *state) ingressPorts(r boundRule) string {
-	if r.anything {
-		return s.subject.port(ingress)
-	}
-	var ways []string
-	if len(r.ports) > 0 {
-		ways = append(ways, and(s.subject.port(ingress), or(portTerms(r.ports))))
-	}
-	for _, port := range r.named {
-		for _, number := range s.subject.numbersOf(port) {
-			ways = append(ways, and(portIn(ingress, s.subject.numbered(port, number)), portTerm(portRange{port.proto, number, number})))
+// ways lists what a rule allows. What can never match is left out.
+func (s *state) ways(r boundRule) (out []way) {
+	add := func(group string, match ...string) {
+		if m := and(append([]string{portIn(r.dir, group)}, match...)...); m != "" {
+			out = append(out, way{group, m})
 		}
 	}
-	return or(ways)
+	numeric := or(portTerms(r.ports))
+	if r.anything {
+		numeric = everything
+	}
+	if r.dir == egress {
+		ways := []string{and(r.match(), numeric)}
+		for _, port := range r.named {
+			ways = append(ways, r.egressNamed(port)...)
+		}
+		add(s.subject.name, or(ways))
+		return out
+	}
+	add(s.subject.name, numeric, r.match())
+	for _, port := range r.named {
+		for _, number := range s.subject.numbersOf(port) {
+			add(s.subject.numbered(port, number), portTerm(portRange{port.proto, number, number}), r.match())
+		}
+	}
+	return out
 }
 
 // egressNamed matches what goes to peers at the number that a named port has
@@ -244,7 +244,7 @@ func (r *boundRule) match() string {
 		return "ip"
 	}
 	if r.anyone {
-		return everybody
+		return everything
 	}
 	side := [...]string{ingress: "src", egress: "dst"}[r.dir]
 	var t terms
@@ -327,8 +327,8 @@ func portTerm(p portRange) string {
 	return fmt.Sprintf("%d <= %s.dst <= %d", p.from, proto, p.to)
 }
 
-// everybody is an expression that needs not be said beside others.
-const everybody = "*"
+// everything is an expression that needs not be said beside others.
+const everything = "*"
 
 // or joins expressions, "" if there are none: what never matches.
 func or(list []string) string {
@@ -353,7 +353,7 @@ func and(list ...string) string {
 			return ""
 		case strings.Contains(s, " || "):
 			said = append(said, "("+s+")")
-		case s != everybody:
+		case s != everything:
 			said = append(said, s)
 		}
 	}
