@@ -488,7 +488,9 @@ func (w *World) Units() []nb.Unit {
 			us = append(us, k.Unit())
 		}
 	}
-	us = append(us, service.RangesUnit)
+	if len(w.services.around.Ranges) > 0 {
+		us = append(us, service.RangesUnit)
+	}
 	for id := range w.services.chassis {
 		us = append(us, ChassisUnit(id))
 	}
