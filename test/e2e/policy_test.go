@@ -179,8 +179,7 @@ func (y *yard) packets(t *testing.T, line string) (out []packet) {
 	return out
 }
 
-// find is a party of a line: a pod, svc:x/a, node:NAME by its management port, or
-// host:NAME by its own addresses.
+// find is a party of a line: a pod, svc:x/a, or node:NAME by its management port.
 func (y *yard) find(t *testing.T, who string) (netns string, to []netip.Addr, isPod bool) {
 	t.Helper()
 	kind, name, other := strings.Cut(who, ":")
@@ -197,9 +196,6 @@ func (y *yard) find(t *testing.T, who string) (netns string, to []netip.Addr, is
 	n := cluster.Node(name)
 	if n == nil {
 		t.Fatalf("there is no node %s", name)
-	}
-	if kind == "host" {
-		return n.Netns(), n.Underlay().Addresses, false
 	}
 	return n.Netns(), n.Management, false
 }
