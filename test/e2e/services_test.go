@@ -96,6 +96,9 @@ func TestClusterIPs(t *testing.T) {
 		ways = append(ways, waysTo(from, to, 80, backends, slices.Concat(from.Addresses, to))...)
 	}
 	try(t, ways)
+	if err := cluster.Check(t.Context()); err != nil { // a restart would write nothing
+		t.Error(err)
+	}
 }
 
 // What nobody answers is refused, and at once: a Service without endpoints, and
@@ -307,6 +310,9 @@ func TestServicesThroughAGateway(t *testing.T) {
 			})
 			for range 3 {
 				try(t, nodePortWays(outside, at, s, tt.answers, tt.seen))
+			}
+			if err := cluster.Check(t.Context()); err != nil {
+				t.Error(err)
 			}
 		})
 	}
