@@ -475,12 +475,14 @@ func TestThePathDoesNotMatter(t *testing.T) {
 			w := desired.NewWorld()
 			api := map[string]*corev1.Pod{}
 			policies := walk{oracle.Source{Rand: r}, map[string]any{}}
+			services := serviceWalk{r, map[string]any{}}
 			nodes := []int{0, 1, 2}
-			w.Put(cluster(t, nodes...))
+			w.Put(hosted(t, nodes...))
 			dirty := map[nb.Unit]bool{topology.ClusterUnit: true, "node/n0": true, "node/n1": true, "node/n2": true}
 			for step := range 1000 {
 				mark(dirty, randomChange(t, r, w, api, &nodes))
 				mark(dirty, policies.change(w))
+				mark(dirty, services.change(w))
 				if r.IntN(5) > 0 && step < 999 {
 					continue // more of it goes into one transaction
 				}
@@ -495,11 +497,14 @@ func TestThePathDoesNotMatter(t *testing.T) {
 			}
 			_, fresh, s2 := open(t)
 			w2 := desired.NewWorld()
-			w2.Put(cluster(t, nodes...))
+			w2.Put(hosted(t, nodes...))
 			for _, p := range api {
 				w2.Put(p)
 			}
 			for _, o := range policies.api {
+				w2.Put(o)
+			}
+			for _, o := range services.api {
 				w2.Put(o)
 			}
 			w2.Settle()
@@ -529,7 +534,7 @@ func randomChange(t *testing.T, r *rand.Rand, w *desired.World, api map[string]*
 				*nodes = append(*nodes, n)
 			}
 		}
-		return w.Put(cluster(t, *nodes...))
+		return w.Put(hosted(t, *nodes...))
 	case p == nil:
 		p = oracle.Source{Rand: r}.Pod("default", name, fmt.Sprint("n", r.IntN(4)))
 		p.UID = types.UID(fmt.Sprint(r.Int()))
