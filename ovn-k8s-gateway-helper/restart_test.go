@@ -287,7 +287,7 @@ func TestManyNodePortsAreOneBundle(t *testing.T) {
 		w.service(fmt.Sprintf("s%d", i), func(s *corev1.Service) { s.Spec.Ports[0].NodePort = int32(30100 + i) })
 	}
 	start := time.Now()
-	p := w.start(append(shared, "-vconsole:dbg")...)
+	p := w.start(shared...)
 	count := func() int { return len(w.flows()) }
 	w.eventually("all flows", func() bool { return count() > services })
 	t.Logf("%d NodePorts after %v", services, time.Since(start).Round(time.Millisecond))
