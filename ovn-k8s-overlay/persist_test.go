@@ -32,11 +32,14 @@ allow-br-int k8s-kube-master
 iface k8s-kube-master inet static
     address 192.168.1.2
     netmask 255.255.255.0
+    up sysctl -q -w net/ipv4/conf/k8s-kube-master/arp_announce=2
     ovs_type OVSIntPort
     ovs_bridge br-int
     ovs_extra set interface k8s-kube-master mac=\"0a:58:c0:a8:01:02\" mtu_request=1400 external-ids:iface-id=k8s-kube-master
     up ip -4 route replace 192.168.0.0/16 via 192.168.1.1 dev k8s-kube-master proto 46
     down ip -4 route del 192.168.0.0/16 via 192.168.1.1 dev k8s-kube-master proto 46 || true
+    up ip -4 route replace 100.64.0.0/16 via 192.168.1.1 dev k8s-kube-master proto 46
+    down ip -4 route del 100.64.0.0/16 via 192.168.1.1 dev k8s-kube-master proto 46 || true
 # end ovn-k8s: k8s-kube-master
 `
 	if diff := cmp.Diff(want, m.file("/etc/network/interfaces")); diff != "" {
@@ -111,6 +114,7 @@ allow-br-int k8s-kube-master
 iface k8s-kube-master inet static
     address 192.168.1.2
     netmask 255.255.255.0
+    up sysctl -q -w net/ipv4/conf/k8s-kube-master/arp_announce=2
     ovs_type OVSIntPort
     ovs_bridge br-int
     ovs_extra set interface $IFACE mac="ae:11:22:33:44:55" external-ids:iface-id=k8s-kube-master
@@ -168,8 +172,10 @@ set interface k8s-kube-master mac="0a:58:c0:a8:01:02" mtu_request=1400 external-
 br-int yes OVSBridge set bridge br-int fail_mode=secure
 # Written by ovn-k8s-overlay: do not edit.
 192.168.0.0/16 via 192.168.1.1 dev k8s-kube-master proto 46
+100.64.0.0/16 via 192.168.1.1 dev k8s-kube-master proto 46
 # Written by ovn-k8s-overlay: do not edit.
-fd01::/48 via fd01:0:0:1::1 dev k8s-kube-master proto 46`)
+fd01::/48 via fd01:0:0:1::1 dev k8s-kube-master proto 46
+fd98::/64 via fd01:0:0:1::1 dev k8s-kube-master proto 46`)
 	if r := m.run("node-remove --node-name=kube-master"); r.status != 0 {
 		t.Fatalf("%+v", r)
 	}

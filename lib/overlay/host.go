@@ -75,7 +75,8 @@ func (h *host) planPort(ctx context.Context, s *session, r request) error {
 		ExternalIDs: map[string]string{names.IfaceID: names.ManagementPort(r.node)},
 	}
 	h.state = link.State{Interface: name, MTU: s.config.MTU, Addresses: m.IPs}
-	for _, to := range slices.Concat(r.clusters, s.config.ServiceCIDRs) {
+	// The join subnets, because gateways are seen with addresses in them.
+	for _, to := range slices.Concat(r.clusters, s.config.JoinSubnets, s.config.ServiceCIDRs) {
 		i := slices.IndexFunc(m.Routers, func(a netip.Addr) bool { return ipnet.SameFamily(a, to.Addr()) })
 		// The kernel itself makes the route to the node's own subnet.
 		if i >= 0 && !slices.Contains(r.subnets, to) {

@@ -100,9 +100,32 @@ func (c Cluster) inside(name string, g Gateway) []nb.Row {
 			In:    []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: router, Column: "nat"}},
 		})
 	}
+	rows = append(rows, c.balanced(name)...)
 	for _, hop := range g.NextHops {
 		all := everything(hop).String()
 		rows = append(rows, route(router, router+"/"+all, nbdb.LogicalRouterStaticRoute{IPPrefix: all, Nexthop: hop.String(), OutputPort: &port}))
+	}
+	return rows
+}
+
+// balanced returns the policies by which what comes from outside to a load
+// balancer goes into the cluster, even if its endpoint is a node's own address:
+// the gateway could reach that outside as well, but not with the address in the
+// join subnet by which the answer finds back.
+func (c Cluster) balanced(name string) []nb.Row {
+	router := names.GatewayRouter(name)
+	var rows []nb.Row
+	for _, join := range c.Join {
+		via, _ := ipnet.Nth(join, routerHost)
+		ip := ipMatch(via)
+		rows = append(rows, nb.Row{
+			Table: nbdb.LogicalRouterPolicyTable, ID: router + "/" + ip,
+			Model: &nbdb.LogicalRouterPolicy{
+				Priority: pinPriority, Action: nbdb.LogicalRouterPolicyActionReroute, Nexthops: []string{via.String()},
+				Match: fmt.Sprintf("inport == %q && %s && ct.dnat", names.RouterToExternal(name), ip),
+			},
+			In: []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: router, Column: "policies"}},
+		})
 	}
 	return rows
 }
