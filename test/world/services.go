@@ -103,22 +103,20 @@ type Door struct {
 	Name      string
 	Addresses []netip.Addr
 	Ports     map[string]int // by protocol
-	// Inside doors are for pods and nodes only.
-	Inside bool
+	// Inside doors are for pods and nodes only, Outside ones for clients outside.
+	Inside, Outside bool
 }
 
-// Doors are all ways into s: its cluster IP, its node ports at every node and at
-// every other address given, its external and its load balancer's IPs.
-func (w *World) Doors(s Service, more ...Endpoint) []Door {
+// Doors are all ways into s: its cluster IP, its node ports at every node and, for
+// clients outside, at a gateway, its external and its load balancer's IPs.
+func (w *World) Doors(s Service, gateway []netip.Addr) []Door {
 	own := map[string]int{"tcp": ServicePort, "udp": ServicePort}
 	doors := []Door{{Name: "ClusterIP", Addresses: s.ClusterIPs, Ports: own, Inside: true}}
 	for _, n := range w.Nodes {
-		more = append(more, endpoint(n.Host))
-	}
-	for _, e := range more {
-		doors = append(doors, Door{Name: e.Name + ":NodePort", Addresses: e.Addresses, Ports: s.NodePorts})
+		doors = append(doors, Door{Name: n.Name + ":NodePort", Addresses: endpoint(n.Host).Addresses, Ports: s.NodePorts})
 	}
 	return append(doors,
+		Door{Name: "gateway:NodePort", Addresses: gateway, Ports: s.NodePorts, Outside: true},
 		Door{Name: "externalIP", Addresses: s.ExternalIPs, Ports: own},
 		Door{Name: "LB IP", Addresses: s.LoadBalancerIPs, Ports: own})
 }
@@ -139,7 +137,7 @@ func (w *World) ServiceWays(s Service, doors []Door, clients []Client) []Way {
 	var ways []Way
 	for _, c := range clients {
 		for _, d := range doors {
-			if d.Inside && c.Outside {
+			if d.Inside && c.Outside || d.Outside && !c.Outside {
 				continue
 			}
 			for _, a := range d.Addresses {
