@@ -15,6 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -55,7 +56,7 @@ func newYard(t *testing.T) *yard {
 	y := &yard{map[string]world.Endpoint{}, map[string][]netip.Addr{}}
 	api := cluster.Kube.Client().CoreV1()
 	for _, ns := range []string{"w", "x", "z"} {
-		if err := cluster.Kube.CreateNamespace(ctx, ns); err != nil {
+		if err := cluster.Kube.CreateNamespace(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { clearNamespace(t, ns) })
