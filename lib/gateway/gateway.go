@@ -127,6 +127,7 @@ func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switc
 			return err
 		}
 	}
+	h.leaveBridges(ctx, cfg.RunDir, sw)
 	var token atomic.Value
 	token.Store(cfg.APIToken.Reveal())
 	api := client.FromConfig(cfg, Program)

@@ -13,6 +13,7 @@ import (
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ofctl"
+	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
 )
 
@@ -142,6 +143,37 @@ func chains(v view, family netip.Addr) []iptables.Chain {
 	return out
 }
 
+// dropFlows takes away our flows of a bridge, and returns how many there were.
+func dropFlows(ctx context.Context, bridge ofctl.Bridge) (int, error) {
+	mods, err := flowsync.Sync(ctx, bridge, nil, func(f flow.Flow) bool { return f.Cookie == nodeport.Cookie })
+	return len(mods), err
+}
+
+// leaveBridges takes away the flows that a former helper left in bridges that are
+// not this one's. Where a gateway still shares such a bridge they stay: they
+// serve without a helper.
+func (h *Helper) leaveBridges(ctx context.Context, rundir string, sw *vswitch.Switch) {
+	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
+	defer cancel()
+	all, err := sw.Interfaces(ctx)
+	if err != nil {
+		h.log("gateway").Warnf("looking for flows of a helper before: %v", err)
+	}
+	for _, i := range all {
+		if i.Name != i.Bridge || i.Name == h.Bridge || i.Name == names.IntegrationBridge || findPorts(all, i.Name, "").inside.Name != "" {
+			continue
+		}
+		n, err := dropFlows(ctx, ofctl.Bridge{RunDir: rundir, Name: i.Name})
+		switch {
+		case errors.Is(err, ofctl.ErrDown): // whose flows went with it
+		case err != nil:
+			h.log("gateway").Warnf("bridge %s may have flows of a helper before: %v", i.Name, err)
+		case n > 0:
+			h.log("gateway").Infof("flows of %s: %d deleted, its gateway is gone", i.Name, n)
+		}
+	}
+}
+
 // Remove takes away the flows of the bridge and the rules of the host. It must not
 // run beside a helper, which would bring them back.
 func (h *Helper) Remove(ctx context.Context) error {
@@ -151,8 +183,7 @@ func (h *Helper) Remove(ctx context.Context) error {
 	}
 	var errs []error
 	if h.Bridge != "" {
-		bridge := ofctl.Bridge{RunDir: rundir, Name: h.Bridge}
-		_, err := flowsync.Sync(ctx, bridge, nil, func(f flow.Flow) bool { return f.Cookie == nodeport.Cookie })
+		_, err := dropFlows(ctx, ofctl.Bridge{RunDir: rundir, Name: h.Bridge})
 		errs = append(errs, err)
 	}
 	firewalls, err := newFirewalls()
