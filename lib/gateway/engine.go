@@ -308,6 +308,13 @@ func (e *engine) readPorts(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading Open vSwitch's database: %w", err)
 	}
+	avoided, err := e.sw.AvoidZeroSNAT(reading)
+	if err != nil {
+		return err
+	}
+	if avoided {
+		e.log.Info("took the capability ct_zero_snat from the datapath: with this Open vSwitch it makes ovs-vswitchd abort")
+	}
 	p := findPorts(all, e.helper.Bridge, e.helper.Interface)
 	e.send(func() []string {
 		if p.same(e.ports) {

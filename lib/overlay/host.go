@@ -134,7 +134,10 @@ func (s *session) managementInterface(ctx context.Context, node string) (string,
 // ensure makes this host what h says.
 func (h *host) ensure(ctx context.Context, s *session) error {
 	err := s.stage(ctx, "waiting for ovs-vswitchd to make "+h.port.Name, func(ctx context.Context) error {
-		_, err := s.sw.EnsureInternalPort(ctx, h.port)
+		if _, err := s.sw.EnsureInternalPort(ctx, h.port); err != nil {
+			return err
+		}
+		_, err := s.sw.AvoidZeroSNAT(ctx)
 		return err
 	})
 	if err != nil {

@@ -41,11 +41,12 @@ type Switch struct {
 // statistics, are not.
 func tables() []ovsdb.Table {
 	return []ovsdb.Table{
-		{Name: vswitchdb.OpenvSwitchTable, Columns: []string{"bridges", "cur_cfg", "external_ids"}},
+		{Name: vswitchdb.OpenvSwitchTable, Columns: []string{"bridges", "cur_cfg", "datapaths", "external_ids", "ovs_version"}},
 		{Name: vswitchdb.BridgeTable, Columns: []string{"name", "ports", "datapath_type", "fail_mode", "other_config", "external_ids"}},
 		{Name: vswitchdb.PortTable, Columns: []string{"name", "interfaces", "qos"}},
 		{Name: vswitchdb.InterfaceTable, Columns: []string{"name", "type", "mac", "mac_in_use", "mtu_request", "ofport", "error", "external_ids",
 			"options", "ingress_policing_rate", "ingress_policing_burst"}},
+		{Name: vswitchdb.DatapathTable, Columns: []string{"capabilities"}},
 		{Name: vswitchdb.QoSTable, Columns: []string{"type", "other_config", "external_ids"}},
 	}
 }
@@ -59,6 +60,7 @@ func Connect(ctx context.Context, rundir string, log *logrus.Entry) (*Switch, er
 		vswitchdb.BridgeTable:      &vswitchdb.Bridge{},
 		vswitchdb.PortTable:        &vswitchdb.Port{},
 		vswitchdb.InterfaceTable:   &vswitchdb.Interface{},
+		vswitchdb.DatapathTable:    &vswitchdb.Datapath{},
 		vswitchdb.QoSTable:         &vswitchdb.QoS{},
 	})
 	if err != nil {

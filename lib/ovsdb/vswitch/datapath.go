@@ -1,0 +1,72 @@
+package vswitch
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"ovn-k8s/lib/ovsdb/vswitchdb"
+)
+
+// zeroSNAT is a capability of a datapath: ovn-controller commits connections with
+// an all-zero SNAT where there is it.
+const zeroSNAT = "ct_zero_snat"
+
+// The first release whose userspace conntrack has no second entry for the
+// replies of a connection with NAT.
+const safeMajor, safeMinor = 3, 3
+
+// AvoidZeroSNAT keeps ovn-controller from using what makes ovs-vswitchd abort,
+// and reports whether it had to. With the userspace datapath of Open vSwitch
+// before 3.3, a connection that was committed with an all-zero SNAT has two
+// entries of the same addresses and ports. When the first has expired, a packet
+// finds the second, and ovs-vswitchd ends with "assertion conn->conn_type ==
+// CT_CONN_TYPE_DEFAULT failed". So the capability is taken away from the
+// database, in which ovs-vswitchd writes it when it starts.
+func (s *Switch) AvoidZeroSNAT(ctx context.Context) (bool, error) {
+	if err := s.db.Sync(ctx); err != nil {
+		return false, fmt.Errorf("reading datapaths: %w", err)
+	}
+	c := s.db.Client()
+	root, err := root(ctx, c)
+	if err != nil {
+		return false, err
+	}
+	var all []*vswitchdb.Datapath
+	if err := list(ctx, c, &all); err != nil {
+		return false, err
+	}
+	for _, d := range all {
+		if d.UUID != root.Datapaths[userspace] || d.Capabilities[zeroSNAT] != "true" || root.OVSVersion != nil && safe(*root.OVSVersion) {
+			continue
+		}
+		set := func(mutator libovsdb.Mutator, value any) libovsdb.Mutation {
+			return *libovsdb.NewMutation("capabilities", mutator, value)
+		}
+		_, err := s.db.Transact(ctx, []libovsdb.Operation{{
+			Op: libovsdb.OperationMutate, Table: vswitchdb.DatapathTable,
+			Where: []libovsdb.Condition{libovsdb.NewCondition("_uuid", libovsdb.ConditionEqual, libovsdb.UUID{GoUUID: d.UUID})},
+			Mutations: []libovsdb.Mutation{
+				set(libovsdb.MutateOperationDelete, libovsdb.OvsSet{GoSet: []any{zeroSNAT}}),
+				set(libovsdb.MutateOperationInsert, libovsdb.OvsMap{GoMap: map[any]any{zeroSNAT: "false"}}),
+			},
+		}})
+		return err == nil, err
+	}
+	return false, nil
+}
+
+// safe reports whether a release of Open vSwitch, as "3.3.1", does not abort. One
+// that cannot be read is taken for an old one.
+func safe(version string) bool {
+	parts := strings.Split(version, ".")
+	if len(parts) < 2 {
+		return false
+	}
+	major, err1 := strconv.Atoi(parts[0])
+	minor, err2 := strconv.Atoi(parts[1])
+	return err1 == nil && err2 == nil && (major > safeMajor || major == safeMajor && minor >= safeMinor)
+}
