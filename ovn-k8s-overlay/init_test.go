@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -49,12 +50,16 @@ func TestMasterInit(t *testing.T) {
 		}
 	})
 
-	t.Run("Check13_LoadBalancerGroup", func(t *testing.T) {
-		// As improved: no load balancer until there is a service, and a group in
+	t.Run("Check13_LoadBalancerGroups", func(t *testing.T) {
+		// As improved: no load balancer until there is a service, and groups in
 		// the place of the two big ones.
 		same(t, "balancers", w.nb("list", "Load_Balancer"), "")
-		group := w.nb("--bare", "--columns=_uuid", "find", "Load_Balancer_Group", "name=ovn-k8s-cluster")
-		same(t, "of the node", w.nb("get", "Logical_Switch", "kube-master", "load_balancer_group"), "["+group+"]")
+		var groups []string
+		for _, name := range []string{"ovn-k8s-cluster", "ovn-k8s-switches"} {
+			groups = append(groups, w.nb("--bare", "--columns=_uuid", "find", "Load_Balancer_Group", "name="+name))
+		}
+		slices.Sort(groups)
+		same(t, "of the node", w.nb("get", "Logical_Switch", "kube-master", "load_balancer_group"), "["+strings.Join(groups, ", ")+"]")
 		same(t, "of join", w.nb("get", "Logical_Switch", "join", "load_balancer_group"), "[]")
 		same(t, "of the router", w.nb("get", "Logical_Router", "ovn_cluster_router", "load_balancer_group"), "[]")
 	})
@@ -94,15 +99,15 @@ func TestMasterInit(t *testing.T) {
 		same(t, "switch", w.nb("get", "Logical_Switch", "kube-master", "_uuid"), uuid)
 		same(t, "logical port", w.nb("get", "Logical_Switch_Port", "k8s-kube-master", "addresses"), `["`+m.iface("k8s-kube-master", "mac_in_use")+` 192.168.9.2"]`)
 		same(t, "address", m.script("ip -4 -br addr show up dev k8s-kube-master | tr -s ' ' | cut -d' ' -f3-"), "192.168.9.2/24 ")
-		same(t, "routes", m.script("ip route show dev k8s-kube-master"), "192.168.0.0/16 via 192.168.9.1 proto 46 \n192.168.9.0/24 proto kernel scope link src 192.168.9.2 ")
+		same(t, "routes", m.script("ip route show dev k8s-kube-master"), "100.64.0.0/16 via 192.168.9.1 proto 46 \n192.168.0.0/16 via 192.168.9.1 proto 46 \n192.168.9.0/24 proto kernel scope link src 192.168.9.2 ")
 	})
 
 	t.Run("ChangedClusterSubnet", func(t *testing.T) {
 		m.init("master-init --cluster-ip-subnet=192.168.0.0/17 --master-switch-subnet=192.168.9.0/24 --node-name=kube-master")
 		same(t, "registry", w.nb("get", "Logical_Router", "ovn_cluster_router", "external_ids:ovn-k8s-cluster-subnets"), `"192.168.0.0/17"`)
-		same(t, "route", m.script("ip route show proto 46"), "192.168.0.0/17 via 192.168.9.1 dev k8s-kube-master ")
+		same(t, "route", m.script("ip route show proto 46"), "100.64.0.0/16 via 192.168.9.1 dev k8s-kube-master \n192.168.0.0/17 via 192.168.9.1 dev k8s-kube-master ")
 		m.init("master-init --cluster-ip-subnet=10.1.0.0/16 --master-switch-subnet=10.1.1.0/24 --node-name=kube-master")
-		same(t, "route", m.script("ip route show proto 46"), "10.1.0.0/16 via 10.1.1.1 dev k8s-kube-master ")
+		same(t, "route", m.script("ip route show proto 46"), "10.1.0.0/16 via 10.1.1.1 dev k8s-kube-master \n100.64.0.0/16 via 10.1.1.1 dev k8s-kube-master ")
 	})
 
 	t.Run("SecondMasterOfAnotherName", func(t *testing.T) {
@@ -235,7 +240,7 @@ func TestServiceRoutes(t *testing.T) {
 	same(t, "route", m.script("ip route show 10.96.0.0/12"), "10.96.0.0/12 via 192.168.1.1 dev k8s-kube-master proto 46 ")
 	m.setID("ovn-k8s-service-cidr", "10.112.0.0/12")
 	m.init(masterInitArgs)
-	same(t, "routes", m.script("ip route show dev k8s-kube-master proto 46"), "10.112.0.0/12 via 192.168.1.1 \n192.168.0.0/16 via 192.168.1.1 ")
+	same(t, "routes", m.script("ip route show dev k8s-kube-master proto 46"), "10.112.0.0/12 via 192.168.1.1 \n100.64.0.0/16 via 192.168.1.1 \n192.168.0.0/16 via 192.168.1.1 ")
 	same(t, "the operator's", m.script("ip route show 172.31.0.0/16 | wc -l"), "1")
 	m.fails(strings.Replace(masterInitArgs, "192.168.1.0/24", "192.168.3.0/24", 1)+" --service-cidr=192.168.3.128/25",
 		"subnet 192.168.3.0/24 of node kube-master overlaps the subnet of services 192.168.3.128/25")
@@ -245,7 +250,7 @@ func TestOneSubnetForClusterAndNode(t *testing.T) {
 	w := newWorld(t, "master")
 	m := w.nodes[0]
 	m.init("master-init --cluster-ip-subnet=192.168.1.0/24 --master-switch-subnet=192.168.1.0/24 --node-name=m")
-	same(t, "routes", m.script("ip route show dev k8s-m"), "192.168.1.0/24 proto kernel scope link src 192.168.1.2 ")
+	same(t, "routes", m.script("ip route show dev k8s-m"), "100.64.0.0/16 via 192.168.1.1 proto 46 \n192.168.1.0/24 proto kernel scope link src 192.168.1.2 ")
 }
 
 // The cluster of the Python era: the router has the master's name, ports have
