@@ -58,6 +58,7 @@ var owners = map[string][]string{
 	"github.com/bombsimon/logrusr/v4":           {"lib/ovsdb"},
 	"github.com/cenkalti/backoff/v4":            {"lib/reconcile", "lib/kube", "lib/ovsdb", "lib/ofctl", "lib/overlay"},
 	"github.com/containernetworking":            {"lib/cni"},
+	"github.com/coreos/go-iptables":             {"lib/iptables"},
 	"github.com/go-logr/logr":                   {"lib/vlog"},
 	"github.com/google/gopacket":                {"lib/garp"},
 	"github.com/jessevdk/go-flags":              {"lib/cli"},

@@ -1,18 +1,27 @@
-// Package iptables makes chains of ours equal to lists of rules, with one
-// iptables-restore per table, so that no packet meets half of them. A table is
-// read by one iptables-save: a node of many Services has thousands of chains,
-// and go-iptables, which runs a program for each, took seconds for 500 of them.
+// Package iptables makes chains of ours equal to lists of rules.
+//
+// go-iptables finds the program of a family and waits for others that use it; it
+// makes and takes back the jumps from built-in chains, and removes the chains
+// that they lead to: there are few of these. What is in chains, it could only
+// write rule by rule, with a program for each: packets would meet half of a chain,
+// and 500 Services, which have thousands of chains, took seconds. So a table is
+// read by one iptables-save, and what our chains contain is written by one
+// iptables-restore. A jump is made after its chain is complete and taken back
+// before that is gone.
 package iptables
 
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
+
+	goiptables "github.com/coreos/go-iptables/iptables"
 
 	"ovn-k8s/lib/ipnet"
 )
@@ -44,28 +53,34 @@ var searched = []string{"filter", "mangle", "nat"}
 const wait = 20
 
 // A Firewall is iptables or ip6tables.
-type Firewall struct{ save, restore string }
+type Firewall struct {
+	tool          *goiptables.IPTables
+	save, restore string // programs that go-iptables does not know
+}
 
 // New finds the programs for the family of an address.
 func New(family netip.Addr) (*Firewall, error) {
-	name := "iptables"
+	name, protocol := "iptables", goiptables.ProtocolIPv4
 	if !ipnet.SameFamily(family, netip.IPv4Unspecified()) {
-		name = "ip6tables"
+		name, protocol = "ip6tables", goiptables.ProtocolIPv6
 	}
-	save, err := exec.LookPath(name + "-save")
+	var f Firewall
+	var err error
+	if f.tool, err = goiptables.New(goiptables.IPFamily(protocol), goiptables.Timeout(wait)); err == nil {
+		f.save, err = exec.LookPath(name + "-save")
+	}
+	if err == nil {
+		f.restore, err = exec.LookPath(name + "-restore")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("looking for iptables: %w: install the package iptables", err)
 	}
-	restore, err := exec.LookPath(name + "-restore")
-	if err != nil {
-		return nil, fmt.Errorf("looking for iptables: %w: install the package iptables", err)
-	}
-	return &Firewall{save, restore}, nil
+	return &f, nil
 }
 
 // Sync makes the chains whose names start with prefix exactly the given ones. Of
-// other chains it touches only jumps to them. It is done for each table at once
-// or not at all. It returns what it changed, as Plan does.
+// other chains it touches only jumps to them. The contents of all chains of a
+// table change at once or not at all. It returns what it changed, as Plan does.
 func (f *Firewall) Sync(ctx context.Context, prefix string, chains []Chain) ([]string, error) {
 	plans, err := f.plan(ctx, prefix, chains)
 	if err != nil {
@@ -73,7 +88,7 @@ func (f *Firewall) Sync(ctx context.Context, prefix string, chains []Chain) ([]s
 	}
 	var done []string
 	for _, p := range plans {
-		if _, err := run(ctx, p.input(), f.restore, "--noflush", "--wait", fmt.Sprint(wait)); err != nil {
+		if err := f.apply(ctx, p); err != nil {
 			return done, fmt.Errorf("changing table %s: %w", p.table, err)
 		}
 		done = append(done, p.lines()...)
@@ -91,14 +106,83 @@ func (f *Firewall) Plan(ctx context.Context, prefix string, chains []Chain) ([]s
 	return lines, err
 }
 
-// A plan is what has to be done in one table.
+// A plan is what has to be done in one table, in this order.
 type plan struct {
 	table    string
 	flush    []string // chains to be made, or emptied
-	commands []string
+	commands []string // that are done together with that
+	undo     []jump   // jumps to be taken back
+	jumps    []jump   // jumps to be made
+	gone     []string // chains to be removed after their jumps
 }
 
-// input is the plan for iptables-restore(8).
+// A jump is a rule of another chain that leads to one of ours.
+type jump struct {
+	from string
+	at   int // where it is inserted, from 1
+	rule string
+}
+
+func (p plan) empty() bool {
+	return len(p.flush)+len(p.commands)+len(p.undo)+len(p.jumps)+len(p.gone) == 0
+}
+
+// apply carries a plan out. What go-iptables does can be done again.
+func (f *Firewall) apply(ctx context.Context, p plan) error {
+	if len(p.flush)+len(p.commands) > 0 {
+		if _, err := run(ctx, p.input(), f.restore, "--noflush", "--wait", fmt.Sprint(wait)); err != nil {
+			return err
+		}
+	}
+	for _, j := range p.undo {
+		if err := f.tool.DeleteIfExists(p.table, j.from, words(j.rule)...); err != nil {
+			return flat(err)
+		}
+	}
+	for _, j := range p.jumps {
+		if err := f.tool.InsertUnique(p.table, j.from, j.at, words(j.rule)...); err != nil {
+			return flat(err)
+		}
+	}
+	for _, name := range p.gone {
+		if err := f.tool.ClearAndDeleteChain(p.table, name); err != nil {
+			return flat(err)
+		}
+	}
+	return nil
+}
+
+// flat makes go-iptables' errors one line.
+func flat(err error) error { return errors.New(oneLine(err.Error())) }
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// words splits a rule as iptables-save quotes it.
+func words(rule string) []string {
+	var out []string
+	var word []rune
+	started, quoted, escaped := false, false, false
+	for _, r := range rule {
+		switch {
+		case escaped:
+			word, escaped = append(word, r), false
+		case r == '\\':
+			escaped = true
+		case r == '"':
+			quoted, started = !quoted, true
+		case r != ' ' || quoted:
+			word, started = append(word, r), true
+		case started:
+			out, word, started = append(out, string(word)), nil, false
+		}
+	}
+	if started {
+		out = append(out, string(word))
+	}
+	return out
+}
+
+// input is the first part of the plan for iptables-restore(8).
 func (p plan) input() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%s\n", p.table)
@@ -115,8 +199,18 @@ func (p plan) input() string {
 // lines is the plan for people.
 func (p plan) lines() []string {
 	var out []string
+	say := func(format string, args ...any) { out = append(out, p.table+": "+fmt.Sprintf(format, args...)) }
 	for _, c := range p.commands {
-		out = append(out, p.table+": "+c)
+		say("%s", c)
+	}
+	for _, j := range p.undo {
+		say("-D %s %s", j.from, j.rule)
+	}
+	for _, j := range p.jumps {
+		say("-I %s %d %s", j.from, j.at, j.rule)
+	}
+	for _, name := range p.gone {
+		say("-X %s", name)
 	}
 	return out
 }
@@ -136,7 +230,7 @@ func (f *Firewall) plan(ctx context.Context, prefix string, chains []Chain) ([]p
 		if err != nil {
 			return nil, fmt.Errorf("reading table %s: %w", table, err)
 		}
-		if p := have.compare(table, want[table]); len(p.flush)+len(p.commands) > 0 {
+		if p := have.compare(table, want[table]); !p.empty() {
 			plans = append(plans, p)
 		}
 	}
@@ -195,28 +289,64 @@ func (s state) compare(table string, want []Chain) plan {
 			p.commands = append(p.commands, "-A "+c.Name+" "+r)
 		}
 	}
-	parents := maps.Clone(s.jumps)
-	maps.Copy(parents, jumps)
+	p.compareJumps(s.jumps, jumps)
+	p.remove(s, wanted)
+	return p
+}
+
+// compareJumps plans the jumps, both by the chains that have them. Where they
+// differ in anything, and be it their order, all are made anew: it is the first
+// time, the last, or somebody else has changed them.
+func (p *plan) compareJumps(have, want map[string][]string) {
+	parents := maps.Clone(have)
+	maps.Copy(parents, want)
 	for _, from := range slices.Sorted(maps.Keys(parents)) {
-		if slices.Equal(s.jumps[from], jumps[from]) {
+		if slices.Equal(have[from], want[from]) {
 			continue
 		}
-		for _, r := range s.jumps[from] {
-			p.commands = append(p.commands, "-D "+from+" "+r)
+		for _, r := range have[from] {
+			p.undo = append(p.undo, jump{from: from, rule: r})
 		}
-		for i, r := range jumps[from] {
-			p.commands = append(p.commands, fmt.Sprintf("-I %s %d %s", from, i+1, r))
+		for i, r := range want[from] {
+			p.jumps = append(p.jumps, jump{from, i + 1, r})
 		}
 	}
-	var gone []string
+}
+
+// remove plans the end of chains that are not wanted. They are emptied at once, so
+// that none leads to another. Those that nothing else jumps to go then too; a
+// Service has many of these.
+func (p *plan) remove(s state, wanted map[string]bool) {
+	entries := map[string]bool{}
+	for _, rules := range s.jumps {
+		for _, r := range rules {
+			entries[target(r)] = true
+		}
+	}
+	var last []string
 	for _, name := range slices.Sorted(maps.Keys(s.chains)) {
-		if !wanted[name] {
-			p.commands = append(p.commands, "-F "+name)
-			gone = append(gone, "-X "+name) // once nothing refers to it
+		if wanted[name] {
+			continue
+		}
+		p.commands = append(p.commands, "-F "+name)
+		if entries[name] {
+			p.gone = append(p.gone, name)
+			continue
+		}
+		last = append(last, "-X "+name)
+	}
+	p.commands = append(p.commands, last...)
+}
+
+// target is the chain that a rule jumps to.
+func target(rule string) string {
+	all := words(rule)
+	for i := 1; i < len(all); i++ {
+		if all[i-1] == "-j" || all[i-1] == "-g" {
+			return all[i]
 		}
 	}
-	p.commands = append(p.commands, gone...)
-	return p
+	return ""
 }
 
 // run runs a program with an input and returns its output.
@@ -226,7 +356,7 @@ func run(ctx context.Context, input, name string, args ...string) (string, error
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s: %w: %s", name, err, strings.Join(strings.Fields(complaint.String()), " "))
+		return "", fmt.Errorf("%s: %w: %s", name, err, oneLine(complaint.String()))
 	}
 	return out.String(), nil
 }

@@ -133,7 +133,9 @@ func (f family) testSync(t *testing.T) {
 	output(t, f.tool, "-t", "nat", "-A", "OVN-K8S-OUT", "-j", "ACCEPT")
 	output(t, f.tool, "-I", "FORWARD", "-j", "OVN-K8S-FWD") // twice now
 	output(t, f.tool, "-t", "nat", "-N", "OVN-K8S-STALE")
-	output(t, f.tool, "-t", "nat", "-A", "OUTPUT", "-j", "OVN-K8S-STALE")
+	output(t, f.tool, "-t", "nat", "-A", "OUTPUT", "-m", "comment", "--comment", `somebody's "own" jump`, "-j", "OVN-K8S-STALE")
+	output(t, f.tool, "-t", "nat", "-N", "OVN-K8S-STALER")
+	output(t, f.tool, "-t", "nat", "-A", "OVN-K8S-STALE", "-j", "OVN-K8S-STALER")
 	sync(f.chains())
 	if diff := cmp.Diff(want, f.tables(t)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
