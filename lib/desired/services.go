@@ -269,6 +269,7 @@ func (w *World) putRanges(r service.Ranges) []nb.Unit {
 func (w *World) lookAround() []nb.Unit {
 	old, now := w.services.around, service.Surroundings{
 		Ranges: w.services.around.Ranges, Subnets: w.cluster.Subnets, Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Returns: map[string][]netip.Addr{},
+		Hosts: w.nodePortHosts(),
 	}
 	for node, subnets := range w.cluster.Nodes {
 		for _, p := range topology.ManagementPort(subnets).IPs {
@@ -287,10 +288,11 @@ func (w *World) lookAround() []nb.Unit {
 	}
 	w.services.around = now
 	all := !slices.Equal(old.Inside, now.Inside) || old.Addresses != now.Addresses
-	some := !maps.EqualFunc(old.Returns, now.Returns, slices.Equal)
+	returns := !maps.EqualFunc(old.Returns, now.Returns, slices.Equal)
+	hosts := !maps.Equal(old.Hosts, now.Hosts)
 	var touched []nb.Unit
 	for k, s := range w.services.all {
-		if all || some && s.ExternalLocal {
+		if all || returns && s.ExternalLocal || hosts && s.NamesHosts() {
 			touched = append(touched, k.Unit())
 		}
 	}
@@ -345,6 +347,31 @@ func (w *World) addresses(c chassis) (out [2][]netip.Addr) {
 		if g := w.cluster.Gateways[name]; g.Mode != topology.Local {
 			for _, p := range g.IPs {
 				add(p.Addr())
+			}
+		}
+	}
+	return out
+}
+
+// nodePortHosts are all addresses at which NodePorts are reached, and the node
+// of each. Should several hosts have an address, the first by name has it.
+func (w *World) nodePortHosts() map[netip.Addr]string {
+	out := map[netip.Addr]string{}
+	add := func(a netip.Addr, node string) {
+		if _, taken := out[a]; !taken && service.Usable(a) {
+			out[a] = node
+		}
+	}
+	for _, sw := range slices.Sorted(maps.Keys(w.hosts)) {
+		for _, a := range w.hosts[sw] {
+			add(a, sw)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.services.chassis)) {
+		c := w.services.chassis[id]
+		for _, addrs := range w.addresses(c) {
+			for _, a := range addrs {
+				add(a, c.node)
 			}
 		}
 	}

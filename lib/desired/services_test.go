@@ -66,6 +66,7 @@ func randomService(r *rand.Rand) *corev1.Service {
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: pick(r, "198.51.100.1", "2001:db8::1", "10.0.0.9")}}
 		s.Spec.LoadBalancerSourceRanges = pick(r, nil, []string{"10.0.0.0/8", "fd00::/16"}, []string{"192.0.2.0/24"})
 	}
+	s.Spec.SessionAffinity = pick(r, corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP)
 	s.Spec.ExternalIPs = pick(r, nil, []string{"203.0.113.1"}, []string{"203.0.113.1", "127.0.0.1"}, []string{"172.16.0.1"})
 	if r.IntN(8) == 0 {
 		s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"}
@@ -278,5 +279,30 @@ func TestTwoServicesWantTheSame(t *testing.T) {
 	w.Put(thief)
 	if rows, err := w.Rows("service/default/thief"); err == nil || strings.Contains(fmt.Sprint(rows), "172.16.0.1:80") {
 		t.Errorf("got %v, %v", rows, err)
+	}
+}
+
+// The price of affinity at NodePorts: such a Service names the hosts' addresses.
+func TestANewNodeTouchesServicesWithAffinityOnly(t *testing.T) {
+	w := NewWorld()
+	c := cluster(t, 0, 1)
+	w.Put(c.WithChassis("n0", "chassis-0").WithChassis("n1", "chassis-1"))
+	for i, affinity := range []corev1.ServiceAffinity{corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP} {
+		s := newService(fmt.Sprint("s", i), i)
+		s.Spec.Type, s.Spec.Ports[0].NodePort, s.Spec.SessionAffinity = corev1.ServiceTypeNodePort, int32(30000+i), affinity
+		w.Put(s)
+	}
+	w.Put(hostNode(0))
+	touched := w.Put(hostNode(1))
+	if slices.Contains(touched, nb.Unit("service/default/s0")) || !slices.Contains(touched, nb.Unit("service/default/s1")) {
+		t.Errorf("a new node touches %v", touched)
+	}
+	for _, at := range []string{"192.0.2.0:30001", "192.0.2.1:30001"} {
+		if rows := texts(w)["service/default/s1"]; !strings.Contains(rows, at) {
+			t.Errorf("no way in %s: %s", at, rows)
+		}
+	}
+	if w.Remove(hostNode(0)); strings.Contains(texts(w)["service/default/s1"], "192.0.2.0:") {
+		t.Errorf("the address of a node that is gone is still there")
 	}
 }

@@ -137,7 +137,7 @@ func owned() map[string]*table {
 			model: &nbdb.LoadBalancer{}, root: true, kind: "load balancer",
 			columns: []string{"name", "protocol", "selection_fields"},
 			keys: map[string][]string{
-				"options": {"reject", "affinity_timeout", "ct_flush", "skip_snat", "template", "address-family"},
+				"options": {"reject", "affinity_timeout", "ct_flush", "skip_snat", "template", "address-family", "neighbor_responder"},
 				"vips":    {""}, // all of them
 			},
 			fits: sameName,

@@ -164,6 +164,10 @@ func TestAffinity(t *testing.T) {
 	if n := len(rules(got, "nat", "-m recent --set --name OVN-SVC-SEP-", "DNAT")); n != 2 {
 		t.Errorf("%d rules remember the client", n)
 	}
+	// As with kube-proxy, looking does not make it last longer; a connection does.
+	if got := rules(got, "nat", "--update"); len(got) != 0 {
+		t.Errorf("rules that refresh: %q", got)
+	}
 }
 
 func TestProbabilities(t *testing.T) {

@@ -24,6 +24,9 @@ type Surroundings struct {
 	// Addresses is how many addresses of IPv4 and of IPv6 the host with the most
 	// has: see Variable.
 	Addresses [2]int
+	// Hosts are all addresses of hosts at which NodePorts are reached, and the
+	// node of each, "" if it is none.
+	Hosts map[netip.Addr]string
 	// Returns are, by node, where replies to clients outside must go: to the
 	// gateway of the same host, or to the host itself.
 	Returns map[string][]netip.Addr
@@ -51,6 +54,8 @@ const maxAffinity = 65535
 //	service/NS/NAME/tcp          cluster addresses, and addresses outside
 //	service/NS/NAME/tcp/node4    what differs by node: NodePorts, nearest endpoints
 //	service/NS/NAME/tcp/local4   the ways in through gateways of policy Local
+//	service/NS/NAME/tcp/nodes    NodePorts with session affinity, in place of those in node4
+//	service/NS/NAME/tcp/local    the same, in place of those in local4
 //
 // Problems that show here only are added to r.
 func (r *Resolved) Rows(at Surroundings) []nb.Row {
@@ -84,16 +89,23 @@ type vips map[string]string
 type set struct {
 	plain       vips
 	node, local [2]vips // by family
+	// nodePorts and localPorts are like node and local, for a Service with
+	// affinity.
+	nodePorts, localPorts vips
+}
+
+func newSet() *set {
+	return &set{plain: vips{}, node: [2]vips{{}, {}}, local: [2]vips{{}, {}}, nodePorts: vips{}, localPorts: vips{}}
 }
 
 // balancers returns the load balancers of one protocol.
 func (r *Resolved) balancers(protocol corev1.Protocol, at Surroundings) []nb.Row {
-	s := set{plain: vips{}, node: [2]vips{{}, {}}, local: [2]vips{{}, {}}}
+	s := newSet()
 	for i, p := range r.Ports {
 		if p.Protocol == protocol {
-			r.addCluster(&s, p, r.Endpoints[i])
-			r.addExternal(&s, p, r.Endpoints[i], at)
-			r.addNodePort(&s, p, r.Endpoints[i], at)
+			r.addCluster(s, p, r.Endpoints[i])
+			r.addExternal(s, p, r.Endpoints[i], at)
+			r.addNodePort(s, p, r.Endpoints[i], at)
 		}
 	}
 	// Where the ways in through gateways are others, the rest is for switches.
@@ -112,9 +124,15 @@ func (r *Resolved) balancers(protocol corev1.Protocol, at Surroundings) []nb.Row
 		}
 		if len(s.local[f]) > 0 {
 			row := template(r.balancer(name+localSuffix(any), protocol, names.GatewayLoadBalancerGroup, s.local[f]), f)
-			row.Model.(*nbdb.LoadBalancer).Options["skip_snat"] = "true"
-			rows = append(rows, row)
+			rows = append(rows, option(row, "skip_snat", "true"))
 		}
+	}
+	if len(s.nodePorts) > 0 {
+		rows = append(rows, silent(r.balancer(name+nodesSuffix, protocol, group, s.nodePorts)))
+	}
+	if len(s.localPorts) > 0 {
+		row := silent(r.balancer(name+localsSuffix, protocol, names.GatewayLoadBalancerGroup, s.localPorts))
+		rows = append(rows, option(row, "skip_snat", "true"))
 	}
 	return rows
 }
@@ -177,6 +195,10 @@ func (r *Resolved) addNodePort(s *set, p Port, es Endpoints, at Surroundings) {
 	if p.NodePort == 0 || !r.Has(Claim{netip.Addr{}, p.Protocol, p.NodePort}) {
 		return
 	}
+	if r.Affinity > 0 {
+		r.addStickyNodePort(s, p, es, at)
+		return
+	}
 	for f, any := range families() {
 		if !r.hasFamily(f) {
 			continue
@@ -187,6 +209,22 @@ func (r *Resolved) addNodePort(s *set, p Port, es Endpoints, at Surroundings) {
 			if r.ExternalLocal {
 				s.local[f][k] = r.localBackends(p, f, es)
 			}
+		}
+	}
+}
+
+// addStickyNodePort adds the NodePort of a port with affinity. A template would
+// be one way in for all hosts, but OVN 23.03 has no affinity there. So each
+// address of each host is one, and a host that comes or goes changes the row.
+func (r *Resolved) addStickyNodePort(s *set, p Port, es Endpoints, at Surroundings) {
+	for a, node := range at.Hosts {
+		if !r.hasFamily(family(a)) {
+			continue
+		}
+		all := es.Of(a).Cluster()
+		s.nodePorts[key(a, p.NodePort)] = backends(all)
+		if near := es.Of(a).Local(node); r.ExternalLocal && (len(near) > 0 || len(all) == 0) {
+			s.localPorts[key(a, p.NodePort)] = backends(near)
 		}
 	}
 }
@@ -234,6 +272,16 @@ func (r *Resolved) balancer(name string, protocol corev1.Protocol, group string,
 		In: []nb.Ref{{Table: nbdb.LoadBalancerGroupTable, ID: group, Column: "load_balancer"}},
 	}
 }
+
+// option sets an option of a load balancer.
+func option(row nb.Row, key, value string) nb.Row {
+	row.Model.(*nbdb.LoadBalancer).Options[key] = value
+	return row
+}
+
+// silent keeps gateway routers from answering ARP and neighbour solicitations
+// for the ways in of a load balancer, among which are addresses of other hosts.
+func silent(row nb.Row) nb.Row { return option(row, "neighbor_responder", "none") }
 
 // template makes a load balancer one whose ways in and backends name variables
 // of the host. OVN 23.03 has no affinity there: a hash of both addresses leads a

@@ -20,6 +20,9 @@ func around() Surroundings {
 	return Surroundings{
 		Ranges:  Ranges{netip.MustParsePrefix("172.16.1.0/24"), netip.MustParsePrefix("fd02::/112")},
 		Subnets: pods, Inside: append(pods, join...), Addresses: [2]int{1, 1},
+		Hosts: map[netip.Addr]string{
+			netip.MustParseAddr("192.0.2.1"): "n1", netip.MustParseAddr("192.0.2.2"): "n2", netip.MustParseAddr("2001:db8::1"): "n1",
+		},
 		Returns: map[string][]netip.Addr{"n1": {netip.MustParseAddr("100.64.0.2"), netip.MustParseAddr("fd98::2")}},
 	}
 }
@@ -46,6 +49,8 @@ func short(row nb.Row, id string) string {
 func nodePort(s *corev1.Service) {
 	s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30082
 }
+
+func sticky(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }
 
 func dual(s *corev1.Service) { s.Spec.ClusterIPs = []string{"172.16.1.10", "fd02::a"} }
 
@@ -87,12 +92,36 @@ func TestRows(t *testing.T) {
 			"tcp/local4":          `options={address-family="ipv4", reject="true", skip_snat="true", template="true"} protocol="tcp" vips={^ovn_k8s_address4_0:30082="^ovn_k8s_default.web.tcp.80.local4"} in=Load_Balancer_Group/ovn-k8s-gateways.load_balancer`,
 			"tcp/8080/return4/n1": `action="reroute" match="ip4.src == {10.0.1.3} && tcp.src == 8080 && ip4.dst != {10.0.0.0/16, 100.64.0.0/16}" nexthops=["100.64.0.2"] priority=3000 in=Logical_Router/ovn_cluster_router.policies`,
 		}},
-		{"affinity, and a hash where there is none", func(s *corev1.Service) {
+		{"affinity: each address of each host is a way in", func(s *corev1.Service) {
 			nodePort(s)
-			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+			sticky(s)
+		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
+			"tcp":       `options={affinity_timeout="10800", reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp/nodes": `options={affinity_timeout="10800", neighbor_responder="none", reject="true"} protocol="tcp" vips={192.0.2.1:30082="10.0.1.3:8080,10.0.2.4:8080", 192.0.2.2:30082="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+		}},
+		{"affinity of both families, without endpoints", func(s *corev1.Service) {
+			dual(s)
+			nodePort(s)
+			sticky(s)
 		}, nil, map[string]string{
-			"tcp":       `options={affinity_timeout="10800", reject="true"} protocol="tcp" vips={172.16.1.10:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
-			"tcp/node4": `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src"] vips={^ovn_k8s_address4_0:30082=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp":       `options={affinity_timeout="10800", reject="true"} protocol="tcp" vips={172.16.1.10:80="", [fd02::a]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp/nodes": `options={affinity_timeout="10800", neighbor_responder="none", reject="true"} protocol="tcp" vips={192.0.2.1:30082="", 192.0.2.2:30082="", [2001:db8::1]:30082=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+		}},
+		{"affinity and external policy Local: at a host's address, its endpoints", func(s *corev1.Service) {
+			nodePort(s)
+			sticky(s)
+			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		}, []*discoveryv1.EndpointSlice{slice("a", 8080, "10.0.1.3@n1")}, map[string]string{
+			"tcp":                 `options={affinity_timeout="10800", reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
+			"tcp/nodes":           `options={affinity_timeout="10800", neighbor_responder="none", reject="true"} protocol="tcp" vips={192.0.2.1:30082="10.0.1.3:8080", 192.0.2.2:30082="10.0.1.3:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
+			"tcp/local":           `options={affinity_timeout="10800", neighbor_responder="none", reject="true", skip_snat="true"} protocol="tcp" vips={192.0.2.1:30082="10.0.1.3:8080"} in=Load_Balancer_Group/ovn-k8s-gateways.load_balancer`,
+			"tcp/8080/return4/n1": `action="reroute" match="ip4.src == {10.0.1.3} && tcp.src == 8080 && ip4.dst != {10.0.0.0/16, 100.64.0.0/16}" nexthops=["100.64.0.2"] priority=3000 in=Logical_Router/ovn_cluster_router.policies`,
+		}},
+		{"a hash where hosts differ, and OVN has no affinity", func(s *corev1.Service) {
+			sticky(s)
+			s.Spec.InternalTrafficPolicy = &local
+		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
+			"tcp/node4": `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src"] vips={172.16.1.10:80="^ovn_k8s_default.web.tcp.80.near4"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 		{"check 50: load balancer address, that of a proxy not", func(s *corev1.Service) {
 			proxy := corev1.LoadBalancerIPModeProxy

@@ -40,15 +40,27 @@ func (r *Resolved) Ways() []Way {
 			continue
 		}
 		w := Way{Name: "nodePort", Port: i, Local: r.ExternalLocal}
-		for f, any := range families() {
-			if r.hasFamily(f) {
-				w.Balancers = append(w.Balancers, name+nodeSuffix(any))
-				if r.ExternalLocal {
-					w.Balancers = append(w.Balancers, name+localSuffix(any))
-				}
-			}
-		}
+		w.Balancers = r.nodePortBalancers(name)
 		out = r.appendWay(out, w, p)
+	}
+	return out
+}
+
+// nodePortBalancers are the load balancers that have the NodePorts of a protocol.
+func (r *Resolved) nodePortBalancers(name string) (out []string) {
+	if r.Affinity > 0 {
+		if out = append(out, name+nodesSuffix); r.ExternalLocal {
+			out = append(out, name+localsSuffix)
+		}
+		return out
+	}
+	for f, any := range families() {
+		if !r.hasFamily(f) {
+			continue
+		}
+		if out = append(out, name+nodeSuffix(any)); r.ExternalLocal {
+			out = append(out, name+localSuffix(any))
+		}
 	}
 	return out
 }
@@ -67,3 +79,6 @@ func (r *Resolved) appendWay(ways []Way, w Way, p Port) []Way {
 
 func nodeSuffix(a netip.Addr) string  { return fmt.Sprintf("/node%d", 4+2*family(a)) }
 func localSuffix(a netip.Addr) string { return fmt.Sprintf("/local%d", 4+2*family(a)) }
+
+// The load balancers of NodePorts with affinity, of both families.
+const nodesSuffix, localsSuffix = "/nodes", "/local"
