@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -100,14 +101,27 @@ func (k *Kubelet) reportRunning(ctx context.Context, pod *corev1.Pod, s *Sandbox
 		status.StartTime = &now
 	}
 	for _, kind := range []corev1.PodConditionType{
-		corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady,
+		corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady,
 	} {
 		setCondition(status, kind, corev1.ConditionTrue)
 	}
+	setCondition(status, corev1.PodReady, ready(pod))
 	status.ContainerStatuses = containerStatuses(pod, corev1.ContainerState{
 		Running: &corev1.ContainerStateRunning{StartedAt: *status.StartTime},
 	})
 	return k.writeStatus(ctx, pod, status)
+}
+
+// ready is true if all of a pod's readiness gates are open.
+func ready(pod *corev1.Pod) corev1.ConditionStatus {
+	for _, gate := range pod.Spec.ReadinessGates {
+		if !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == gate.ConditionType && c.Status == corev1.ConditionTrue
+		}) {
+			return corev1.ConditionFalse
+		}
+	}
+	return corev1.ConditionTrue
 }
 
 // finishDeletion reports that a pod to be deleted has ended and lets the object
