@@ -184,33 +184,22 @@ func TestExternalIPsFromWithin(t *testing.T) {
 	}
 }
 
-// A client stays with its endpoint, and changes it when that is gone.
-func TestAffinity(t *testing.T) {
-	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "web-c": "minion2", "client": "minion1"})
-	s := service(t, "web", func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP })
-	settled(t, "web", 3)
-	for _, a := range addrs(s.Spec.ClusterIPs) {
-		for _, network := range []string{"tcp", "udp"} {
-			seen := map[string]bool{}
-			for range 15 {
-				seen[ask(t, p["client"], network, netip.AddrPortFrom(a, 80))] = true
-			}
-			if len(seen) != 1 {
-				t.Errorf("%s to %s: answers of %v", network, a, seen)
-			}
-		}
-	}
-}
-
 // settled waits until the hosts have all that a Service needs that has a number
 // of endpoints.
 func settled(t *testing.T, name string, endpoints int) {
 	t.Helper()
+	settledRow(t, "service/default/"+name+"/tcp", 2*endpoints)
+}
+
+// settledRow waits until a load balancer has a number of backends, of all of its
+// ways in together, and the hosts know.
+func settledRow(t *testing.T, name string, backends int) {
+	t.Helper()
 	var vips string
 	eventually(t, "all endpoints are there", func() bool {
 		var err error
-		vips, err = cluster.Central.NBCtl("--bare", "--columns=vips", "find", "load_balancer", "name=service/default/"+name+"/tcp")
-		return err == nil && strings.Count(vips, ":"+strconv.Itoa(kubelet.DefaultPort)) == 2*endpoints
+		vips, err = cluster.Central.NBCtl("--bare", "--columns=vips", "find", "load_balancer", "name="+name)
+		return err == nil && strings.Count(vips, ":"+strconv.Itoa(kubelet.DefaultPort)) == backends
 	}, &vips)
 	if _, err := cluster.Central.NBCtl("--wait=hv", "sync"); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,247 @@
+package e2e
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/probe"
+	"ovn-k8s/test/world"
+)
+
+// change edits a Service.
+func change(t *testing.T, name string, edit func(*corev1.Service)) *corev1.Service {
+	t.Helper()
+	api := cluster.Kube.Client().CoreV1().Services("default")
+	s, err := api.Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit(s)
+	if s, err = api.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// states are endpoints of a Service, and how they are.
+type states map[netip.Addr]discoveryv1.EndpointConditions
+
+// conditions are those of an endpoint.
+func conditions(ready, serving, terminating bool) discoveryv1.EndpointConditions {
+	return discoveryv1.EndpointConditions{Ready: &ready, Serving: &serving, Terminating: &terminating}
+}
+
+// setEndpoints says what the endpoints of a Service without selector are: of
+// IPv4, and its port tcp.
+func setEndpoints(t *testing.T, name string, all states) {
+	t.Helper()
+	tcp, portName, port := corev1.ProtocolTCP, "tcp", int32(kubelet.DefaultPort)
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &portName, Protocol: &tcp, Port: &port}},
+	}
+	for a, c := range all {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a.String()}, Conditions: c})
+	}
+	api := cluster.Kube.Client().DiscoveryV1().EndpointSlices("default")
+	_, err := api.Update(t.Context(), s, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = api.Create(t.Context(), s, metav1.CreateOptions{})
+		t.Cleanup(func() { _ = api.Delete(context.Background(), name, metav1.DeleteOptions{}) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func withoutSelector(s *corev1.Service) { s.Spec.Selector = nil }
+
+// answer waits until each of some endpoints has answered, and then wants answers
+// of these only.
+func answer(t *testing.T, from world.Endpoint, to netip.AddrPort, want ...world.Endpoint) {
+	t.Helper()
+	seen := map[string]bool{}
+	eventually(t, "all endpoints answer", func() bool {
+		seen[ask(t, from, "tcp", to)] = true
+		return !slices.ContainsFunc(want, func(e world.Endpoint) bool { return !seen[e.Name] })
+	})
+	if _, err := cluster.Central.NBCtl("--wait=hv", "sync"); err != nil {
+		t.Fatal(err)
+	}
+	for range 12 {
+		name := ask(t, from, "tcp", to)
+		if !slices.ContainsFunc(want, func(e world.Endpoint) bool { return e.Name == name }) {
+			t.Errorf("%s answers at %s", name, to)
+		}
+	}
+}
+
+// KEP-1669: what drains gets nothing new as long as another one is ready, keeps
+// its connections, and is used if it is all there is.
+func TestTerminatingEndpoints(t *testing.T) {
+	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "client": "minion1"})
+	a, b := p["web-a"], p["web-b"]
+	ready, drains, ends := conditions(true, true, false), conditions(false, true, true), conditions(false, false, true)
+	s := service(t, "web", withoutSelector)
+	to := netip.AddrPortFrom(netip.MustParseAddr(s.Spec.ClusterIPs[0]), 80)
+
+	setEndpoints(t, "web", states{b.Addresses[0]: ready})
+	answer(t, p["client"], to, b)
+	session, err := probe.OpenSession(t.Context(), p["client"].Netns, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	setEndpoints(t, "web", states{a.Addresses[0]: ready, b.Addresses[0]: drains})
+	answer(t, p["client"], to, a)
+	before := session.Typed()
+	setEndpoints(t, "web", states{a.Addresses[0]: drains, b.Addresses[0]: drains})
+	answer(t, p["client"], to, a, b)
+	setEndpoints(t, "web", states{a.Addresses[0]: ends, b.Addresses[0]: drains})
+	answer(t, p["client"], to, b)
+	setEndpoints(t, "web", states{a.Addresses[0]: ends, b.Addresses[0]: ends})
+	refused(t, p["client"], to)
+	if err := session.Undisturbed(before); err != nil {
+		t.Error(err)
+	}
+}
+
+// A pod that is not ready answers only if the Service says so.
+func TestPublishNotReadyAddresses(t *testing.T) {
+	p := pods(t, map[string]string{"web-a": "minion1", "client": "minion2"}, func(pod *corev1.Pod) {
+		if pod.Name == "web-a" {
+			pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "example.com/never"}}
+		}
+	})
+	s := service(t, "web", nil)
+	to := netip.AddrPortFrom(netip.MustParseAddr(s.Spec.ClusterIPs[0]), 80)
+	refused(t, p["client"], to)
+	change(t, "web", func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true })
+	answer(t, p["client"], to, p["web-a"])
+	change(t, "web", func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = false })
+	refused(t, p["client"], to)
+}
+
+// While endpoints come and go no request fails, and no connection breaks.
+func TestEndpointChurnUnderLoad(t *testing.T) {
+	where := map[string]string{"web-a": "minion1", "web-b": "minion1", "web-c": "minion2", "web-d": "minion2", "client": "minion1", "far": "master"}
+	p := pods(t, where)
+	ready := conditions(true, true, false)
+	s := service(t, "web", withoutSelector)
+	to := netip.AddrPortFrom(netip.MustParseAddr(s.Spec.ClusterIPs[0]), 80)
+	setEndpoints(t, "web", states{p["web-a"].Addresses[0]: ready})
+	var sessions []*probe.Session
+	for _, from := range []string{"client", "far"} {
+		answer(t, p[from], to, p["web-a"])
+		session, err := probe.OpenSession(t.Context(), p[from].Netns, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close()
+		sessions = append(sessions, session)
+	}
+	load := startLoad(t, to, p["client"], p["far"])
+	for round := range 40 {
+		now := states{p["web-a"].Addresses[0]: ready} // survives
+		for i, name := range []string{"web-b", "web-c", "web-d"} {
+			if (round+i)%3 > 0 {
+				now[p[name].Addresses[0]] = ready
+			}
+		}
+		setEndpoints(t, "web", now)
+		time.Sleep(150 * time.Millisecond)
+	}
+	requests, failed := load()
+	t.Logf("%d requests while endpoints changed 40 times, %d failed", requests, failed)
+	if failed > 0 || requests < 100 {
+		t.Errorf("%d of %d requests failed", failed, requests)
+	}
+	for _, session := range sessions {
+		if err := session.Undisturbed(probe.Typed{}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// startLoad has clients ask without end, each request on a connection of its
+// own. What it returns ends that, and says how many requests there were.
+func startLoad(t *testing.T, to netip.AddrPort, from ...world.Endpoint) (end func() (requests, failed int64)) {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	var requests, failed atomic.Int64
+	var wg sync.WaitGroup
+	for _, client := range from {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				try, done := context.WithTimeout(t.Context(), 5*time.Second) // TCP may repeat a packet
+				_, err := probe.Probe{Netns: client.Netns, Network: "tcp", Address: to}.Once(try)
+				done()
+				if requests.Add(1); err != nil {
+					failed.Add(1)
+					t.Logf("%s: %v", client.Name, err)
+				}
+			}
+		})
+	}
+	return func() (int64, int64) {
+		cancel()
+		wg.Wait()
+		return requests.Load(), failed.Load()
+	}
+}
+
+// Whatever is edited takes effect, and what is taken away is gone.
+func TestCheck53EditsOfWaysIn(t *testing.T) {
+	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "client": "minion2"})
+	client, backends := p["client"], []world.Endpoint{p["web-a"], p["web-b"]}
+	own, external := nodeAddrs("minion2"), []string{"203.0.113.9", "2001:db8:113::9"}
+	s := service(t, "web", nil)
+	cluster4 := netip.AddrPortFrom(netip.MustParseAddr(s.Spec.ClusterIPs[0]), 80)
+
+	// For a moment the host may know a NodePort that OVN does not know yet.
+	seen := slices.Concat(client.Addresses, cluster.Node("minion2").Management)
+
+	s = change(t, "web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })
+	try(t, nodePortWays(client, own, s, backends, seen))
+	old := s.Spec.Ports[0].NodePort
+	s = change(t, "web", func(s *corev1.Service) { s.Spec.Ports[0].NodePort, s.Spec.Ports[1].NodePort = 31771, 31772 })
+	try(t, nodePortWays(client, own, s, backends, seen))
+	refused(t, client, netip.AddrPortFrom(own[0], uint16(old)))
+
+	change(t, "web", func(s *corev1.Service) { s.Spec.ExternalIPs = external })
+	try(t, waysTo(client, addrs(external), 80, backends, client.Addresses))
+	change(t, "web", func(s *corev1.Service) { s.Spec.ExternalIPs = nil })
+	eventually(t, "the external IP is gone", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := probe.Probe{Netns: client.Netns, Network: "tcp", Address: netip.AddrPortFrom(addrs(external)[0], 80)}.Once(ctx)
+		return err != nil
+	})
+
+	change(t, "web", sticky(time.Hour))
+	settledNodes(t, "web", 2)
+	stays(t, client, append(nodePortsAt(s, own), door{"tcp", cluster4}))
+	change(t, "web", func(s *corev1.Service) {
+		s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
+	})
+	answer(t, client, cluster4, backends...)
+
+	change(t, "web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP })
+	refused(t, client, netip.AddrPortFrom(own[0], 31771))
+	answer(t, client, cluster4, backends...)
+	if err := cluster.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
