@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"ovn-k8s/test/need"
+	"ovn-k8s/test/world"
 )
 
 //go:embed testdata/dns.yaml
@@ -23,7 +24,7 @@ const (
 )
 
 // TestSuites runs Kubernetes' own end-to-end suites, compiled as the program
-// $OVNK8S_E2E, with $GINKGO_FOCUS and $GINKGO_SKIP in place of the usual choice.
+// $OVNK8S_E2E, on a cluster whose nodes share their NICs with gateways, with $GINKGO_FOCUS and $GINKGO_SKIP in place of the usual choice.
 // Their report and logs go to $OVNK8S_E2E_REPORT, if that is set.
 func TestSuites(t *testing.T) {
 	missing := Missing()
@@ -38,6 +39,11 @@ func TestSuites(t *testing.T) {
 	c := newCluster(t)
 	if err := c.kube.Apply(c.ctx(t), nameServer); err != nil {
 		t.Fatal(err)
+	}
+	for _, n := range c.Nodes {
+		if _, err := c.AddGateway(c.ctx(t), n, world.Shared); err != nil {
+			t.Fatal(err)
+		}
 	}
 	c.kubectl(t, "-n", "kube-system", "rollout", "status", "--timeout=90s", "deployment/coredns")
 	cmd := exec.CommandContext(t.Context(), suites, "--provider=skeleton", "--kubeconfig="+c.kube.Kubeconfig,
