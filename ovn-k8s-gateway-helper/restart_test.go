@@ -250,6 +250,8 @@ func TestARestartChangesNothing(t *testing.T) {
 	w.web()
 	p := w.start(shared...)
 	w.eventually("flows", w.right)
+	w.script("ovs-vsctl set Interface k8s-patch-br-int-breth0 external_ids:ovn-k8s-cluster-subnets='\"10.128.0.0/14,fd01::/48\"'")
+	w.eventually("flows for pods", func() bool { return strings.Contains(w.script("ovs-ofctl dump-flows breth0"), "ipv6_dst=fd01::/48") })
 	w.eventually("rules", func() bool {
 		out := w.appctl("rules/show")
 		return strings.Contains(out, "dport 30082") && !strings.Contains(out, "\n! ")

@@ -19,6 +19,7 @@ import (
 	"ovn-k8s/lib/iptables"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/ofctl"
 	"ovn-k8s/lib/ovsdb/vswitch"
@@ -134,6 +135,12 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	defer e.health.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// Flows that depend on what is not known yet would go for a moment.
+	all, err := e.sw.Interfaces(ctx)
+	if err != nil {
+		return fmt.Errorf("reading Open vSwitch's database: %w", err)
+	}
+	e.ports = findPorts(all, e.helper.Bridge, e.helper.Interface)
 	e.sw.OnChange(func() {
 		if ctx.Err() == nil { // handlers cannot be taken back
 			e.touch(partPorts)
@@ -146,7 +153,7 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	wg.Go(func() {
 		cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []string { return e.take(ev) }) }, kube.Services, kube.EndpointSlices)
 	})
-	e.touch(partPorts)
+	e.send(e.all)
 	return e.loop.Run(ctx)
 }
 
@@ -234,7 +241,7 @@ func (e *engine) wanted() view {
 			Node: h.nodeName(e.ports), Addrs: all, Management: e.ports.management,
 			NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts,
 		},
-		bridge:   nodeport.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(e.addrs[h.Bridge])},
+		bridge:   nodeport.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(e.addrs[h.Bridge]), Pods: e.ports.pods(e.config.ClusterSubnets)},
 		services: e.services(), synced: len(e.missing) == 0 && e.addrs != nil,
 	}
 	e.shared.Lock()
@@ -329,7 +336,7 @@ func (e *engine) readPorts(ctx context.Context) error {
 // same reports whether two states of the ports mean the same.
 func (p ports) same(q ports) bool {
 	key := func(p ports) string {
-		return fmt.Sprint(p.bridge, p.nic.Name, p.nic.Bridge, p.nic.Ofport, p.outside.Ofport, p.inside.Name, p.management, p.node)
+		return fmt.Sprint(p.bridge, p.nic.Name, p.nic.Bridge, p.nic.Ofport, p.outside.Ofport, p.inside.Name, p.inside.ExternalIDs[names.ClusterSubnets], p.management, p.node)
 	}
 	return key(p) == key(q)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/kube/client"
 	"ovn-k8s/lib/names"
@@ -187,7 +188,7 @@ func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switc
 // token may differ.
 func sameSettings(a, b config.Config) bool {
 	key := func(c config.Config) string {
-		return fmt.Sprint(c.APIServer, c.APITokenFile, c.APICA, c.APICAFile, c.APIToken == "", c.ConntrackZone, c.GatewayPorts, c.RunDir)
+		return fmt.Sprint(c.APIServer, c.APITokenFile, c.APICA, c.APICAFile, c.APIToken == "", c.ConntrackZone, c.GatewayPorts, c.ClusterSubnets, c.RunDir)
 	}
 	return key(a) == key(b)
 }
@@ -264,6 +265,16 @@ func findPorts(all []vswitch.Interface, bridge, nic string) ports {
 		}
 	}
 	return p
+}
+
+// pods are the cluster's subnets with which the gateway was made, or else those of
+// the configuration. An empty list means that nobody knows.
+func (p ports) pods(configured []netip.Prefix) []netip.Prefix {
+	made, err := ipnet.ParseSubnets(p.inside.ExternalIDs[names.ClusterSubnets], 0)
+	if err != nil { // gateway-init has not written it
+		return configured
+	}
+	return made
 }
 
 // nodeName is this host's name in Kubernetes.

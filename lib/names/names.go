@@ -56,7 +56,8 @@ const (
 
 	// ClusterSubnets, JoinSubnets, NodePrefix, ChassisPrefix and GatewayPrefix record the
 	// topology on the cluster router: what the one-shot commands were asked to
-	// build.
+	// build. ClusterSubnets is on the port of br-int that leads to a shared bridge,
+	// too.
 	ClusterSubnets = "ovn-k8s-cluster-subnets"
 	JoinSubnets    = "ovn-k8s-join-subnets"
 	NodePrefix     = "ovn-k8s-node-"    // + node: its subnets

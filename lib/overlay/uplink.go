@@ -101,6 +101,7 @@ func (s *session) planUplink(ctx context.Context, r *gatewayRequest, good bool) 
 	case topology.Physical:
 		err = s.planNIC(ctx, u, g)
 	case topology.Bridge:
+		u.port.Pods = r.clusters
 		err = s.planBridge(ctx, u, g)
 	case topology.Local:
 		err = s.planLocal(u, g, r.clusters)

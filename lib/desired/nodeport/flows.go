@@ -25,6 +25,8 @@ type Bridge struct {
 	Zone              int       // of conntrack, for the connections of pods
 	// Addrs are the node's addresses on the bridge.
 	Addrs []netip.Addr
+	// Pods are the cluster's subnets, as far as they are known.
+	Pods []netip.Prefix
 }
 
 // Tables and priorities.
@@ -36,6 +38,7 @@ const (
 	first    = 110 // ARP and neighbour discovery
 	wayIn    = 100
 	closed   = 95 // a way in that is not open to all
+	routed   = 60 // for pods' own addresses
 	later    = 50 // all other packets from the NIC
 	// Whatever the ports' numbers are by now:
 	fromHost   = 12 // what the host sends is sent on
@@ -82,6 +85,9 @@ func newFlow(table, priority int, m flow.Match, actions string) flow.Flow {
 // be learned behind the host's: so what the gateway router sends goes straight
 // to the NIC, and what is for the shared MAC straight to the host. That holds
 // even while ports have other numbers than the flows know, which takes moments.
+//
+// What a router outside sends here for a pod is the gateway router's from its
+// first packet on, so that the answer is one there.
 func (b Bridge) base() []flow.Flow {
 	back := flow.Output(b.Overlay)
 	both := flow.Output(flow.Local, b.Overlay) + "," + flow.Learn
@@ -100,6 +106,13 @@ func (b Bridge) base() []flow.Flow {
 		flows = append(flows,
 			newFlow(classify, first, flow.Match{Protocol: "icmp6", InPort: b.Overlay, ICMPType: t}, flow.Output(b.Physical)),
 			newFlow(classify, first, flow.Match{Protocol: "icmp6", InPort: b.Physical, EthDst: b.MAC, ICMPType: t}, both))
+	}
+	for _, pods := range b.Pods {
+		ip := "ip"
+		if pods.Addr().Is6() {
+			ip = "ipv6"
+		}
+		flows = append(flows, newFlow(classify, routed, flow.Match{Protocol: ip, InPort: b.Physical, EthDst: b.MAC, To: pods}, back))
 	}
 	for _, ip := range []string{"ip", "ipv6"} {
 		flows = append(flows,

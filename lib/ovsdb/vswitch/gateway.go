@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/model"
 	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
 
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
@@ -26,6 +28,9 @@ type GatewayPort struct {
 	Former  string // what the NIC had before: see Interface and names.FormerNIC
 	Bridge  string // instead of NIC
 	MAC     string // of the bridge, which is pinned unless it is already
+	// Pods are the cluster's subnets, which the keeper of a shared bridge's flows
+	// has to know.
+	Pods []netip.Prefix
 	// Own makes a bridge of our own, which goes with the gateway.
 	Own bool
 }
@@ -109,6 +114,9 @@ func (s *Switch) PlanGatewayPort(ctx context.Context, p GatewayPort) ([]string, 
 // inside is the port in br-int.
 func (p GatewayPort) inside() *vswitchdb.Interface {
 	ids := map[string]string{names.IfaceID: p.IfaceID, names.GatewayTag: p.Gateway}
+	if len(p.Pods) > 0 {
+		ids[names.ClusterSubnets] = ipnet.Join(p.Pods)
+	}
 	if p.NIC == "" {
 		return patchPort(names.PatchFromIntegration(p.Bridge), names.PatchToIntegration(p.Bridge), ids)
 	}
