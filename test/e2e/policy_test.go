@@ -2,9 +2,13 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
 	"net/netip"
 	"regexp"
 	"strconv"
@@ -28,17 +32,24 @@ import (
 
 // A policyCase is one of testdata/policies.yaml: see there.
 type policyCase struct {
-	Name, Policies string
-	Label          map[string]map[string]*string // by pod "x/a" or namespace "x"
-	Allow, Deny    []string
+	Name string
+	policyStep
+	Then []policyStep
+}
+
+// A policyStep changes something, and says which packets must pass then.
+type policyStep struct {
+	Drop        []string // namespaces, of whose policies nothing stays
+	Policies    string
+	Label       map[string]map[string]*string // by pod "x/a" or namespace "x"
+	Allow, Deny []string
 }
 
 //go:embed testdata/policies.yaml
 var policyCases []byte
 
-// A yard is the pods that policies are tried on: a, b and c of the namespaces x
-// and y, with the label pod=NAME, and z/a. All answer at the ports 80 (http, and
-// and 8080 in w), both by TCP and UDP. Each has a Service of its own name.
+// A yard is the pods that policies are tried on, as testdata/policies.yaml
+// describes them, each with a Service of its own name.
 type yard struct {
 	pods     map[string]world.Endpoint
 	services map[string][]netip.Addr
@@ -46,7 +57,31 @@ type yard struct {
 
 // places are where the pods of the yard run.
 var places = map[string]string{
-	"x/a": "master", "x/b": "minion1", "x/c": "minion1", "w/a": "minion1", "w/b": "master", "w/c": "minion2", "z/a": "minion2",
+	"x/a": "master", "x/b": "minion1", "x/c": "minion1", "w/a": "minion1", "w/b": "master", "w/c": "minion2", "z/a": "minion2", "z/h": "minion2",
+}
+
+// containers are what a pod of the yard has in it.
+func containers(pod string, template corev1.Container) []corev1.Container {
+	tcp := func(name string, port int32) corev1.ContainerPort {
+		return corev1.ContainerPort{Name: name, ContainerPort: port}
+	}
+	dns := corev1.ContainerPort{Name: "dns", ContainerPort: 80, Protocol: corev1.ProtocolUDP}
+	template.Ports = []corev1.ContainerPort{tcp("http", 80), tcp("", 81), dns}
+	switch {
+	case pod == "x/c":
+		template.Ports = []corev1.ContainerPort{tcp("http", 81), tcp("", 80), dns}
+	case pod == "z/h":
+		template.Ports = []corev1.ContainerPort{{ContainerPort: hostPort, HostPort: hostPort}}
+	case pod == "z/a":
+		template.Ports[1].Name = "web"
+		side := template // a container has each name once
+		side.Name = "side"
+		side.Ports = []corev1.ContainerPort{{Name: "web", ContainerPort: 80, Protocol: corev1.ProtocolUDP}}
+		return []corev1.Container{template, side}
+	case strings.HasPrefix(pod, "w/"):
+		template.Ports = []corev1.ContainerPort{tcp("http", 8080), tcp("", 80), tcp("", 81)}
+	}
+	return []corev1.Container{template}
 }
 
 func newYard(t *testing.T) *yard {
@@ -65,10 +100,8 @@ func newYard(t *testing.T) *yard {
 		ns, name, _ := strings.Cut(key, "/")
 		if _, err := cluster.Kube.CreatePod(ctx, ns, name, node, func(p *corev1.Pod) {
 			p.Labels = map[string]string{"pod": name}
-			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 80}, {ContainerPort: 81}, {Name: "dns", ContainerPort: 80, Protocol: corev1.ProtocolUDP}}
-			if ns == "w" {
-				p.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}, {ContainerPort: 80}, {ContainerPort: 81}}
-			}
+			p.Spec.HostNetwork = name == "h"
+			p.Spec.Containers = containers(key, p.Spec.Containers[0])
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -160,50 +193,76 @@ func (y *yard) packets(t *testing.T, line string) (out []packet) {
 	if m == nil {
 		t.Fatalf("%q is not like x/a -> w/b:80/tcp", line)
 	}
-	from, _, isPod := y.find(t, m[1])
-	_, to, isPodToo := y.find(t, m[2])
+	from, to := y.find(t, m[1]), y.find(t, m[2])
 	port, _ := strconv.Atoi(m[3])
-	for _, a := range to {
+	for i, a := range to.addresses {
 		if m[5] == "4" && !a.Is4() || m[5] == "6" && a.Is4() {
 			continue
 		}
-		p := packet{text: line, probe: probe.Probe{Netns: from, Network: m[4], Address: probe.Address(a, port)}}
-		if isPod && isPodToo {
+		p := packet{text: line, probe: probe.Probe{Netns: from.netns, Network: m[4], Address: probe.Address(a, port)}}
+		if !to.service {
 			target := a.String()
 			if port > 0 {
 				target = p.probe.Address.String() + "/" + m[4]
 			}
-			p.query = []string{m[1], target}
+			p.query = []string{cmp.Or(from.pod, from.from[i].String()), target}
 		}
 		out = append(out, p)
 	}
 	return out
 }
 
-// find is a party of a line: a pod, svc:x/a, or node:NAME by its management port.
-func (y *yard) find(t *testing.T, who string) (netns string, to []netip.Addr, isPod bool) {
+// A party is one end of a line.
+type party struct {
+	netns     string
+	addresses []netip.Addr // to which packets go, IPv4 and IPv6
+	from      []netip.Addr // that it is seen with
+	pod       string       // its name, unless it is none of OVN's
+	service   bool
+}
+
+// find is a party of a line: a pod, svc:x/a, node:NAME by its management port, or
+// host:NAME by its own addresses.
+func (y *yard) find(t *testing.T, who string) party {
 	t.Helper()
 	kind, name, other := strings.Cut(who, ":")
-	switch {
-	case !other:
+	if kind == "svc" {
+		return party{addresses: y.services[name], service: true}
+	}
+	if !other {
 		e, ok := y.pods[who]
 		if !ok {
 			t.Fatalf("there is no pod %s", who)
 		}
-		return e.Netns, e.Addresses, true
-	case kind == "svc":
-		return "", y.services[name], false
+		if strings.HasSuffix(who, "/h") {
+			return y.find(t, "host:"+places[who])
+		}
+		return party{netns: e.Netns, addresses: e.Addresses, from: e.Addresses, pod: who}
 	}
 	n := cluster.Node(name)
 	if n == nil {
 		t.Fatalf("there is no node %s", name)
 	}
-	return n.Netns(), n.Management, false
+	p := party{netns: n.Netns(), addresses: n.Management, from: n.Management}
+	if kind == "host" {
+		p.addresses = nil
+		for _, a := range n.Addresses {
+			p.addresses = append(p.addresses, a.Addr())
+		}
+	}
+	return p
 }
 
-// judge tries packets until all pass, or until none does: a policy takes effect
-// after a moment. It then asks policy/check, which must say the same.
-func (y *yard) judge(t *testing.T, lines []string, want bool) {
+// judge tries packets until those of deny do not pass, which says that policies are
+// in force, and then until those of allow do. policy/check must say the same.
+func (y *yard) judge(t *testing.T, s policyStep) {
+	t.Helper()
+	y.pass(t, s.Deny, false)
+	y.pass(t, s.Allow, true)
+}
+
+// pass tries packets until all of them pass, or until none does.
+func (y *yard) pass(t *testing.T, lines []string, want bool) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for _, line := range lines {
@@ -219,8 +278,13 @@ func (y *yard) judge(t *testing.T, lines []string, want bool) {
 	wg.Wait()
 }
 
-// effect is how long a policy may take until it works.
-const effect = 10 * time.Second
+const (
+	// effect is how long a policy may take until it works.
+	effect = 10 * time.Second
+	// hush is how long no answer may come to call it silence. One comes within a
+	// few milliseconds, if it comes.
+	hush = 300 * time.Millisecond
+)
 
 func (p packet) becomes(want bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), effect)
@@ -230,11 +294,28 @@ func (p packet) becomes(want bool) error {
 		return err
 	}
 	for {
-		if err := p.probe.Silence(ctx, 1); err == nil || ctx.Err() != nil {
+		err := p.silence(ctx)
+		if err == nil || ctx.Err() != nil {
 			return err
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// silence asks once, and returns an error if there is an answer, or a refusal:
+// policies drop.
+func (p packet) silence(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, hush)
+	defer cancel()
+	answer, err := p.probe.Once(ctx)
+	var late net.Error
+	switch {
+	case err == nil:
+		return fmt.Errorf("answered %q", answer)
+	case errors.As(err, &late) && late.Timeout():
+		return nil
+	}
+	return err
 }
 
 // explained checks that policy/check says what happened.
@@ -265,30 +346,38 @@ func TestPolicies(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
-			manifests := y.expand(t, c.Policies)
 			t.Cleanup(func() {
 				for _, ns := range []string{"w", "x", "z"} {
 					dropPolicies(t, ns)
 				}
-				for who, labels := range c.Label {
-					label(t, who, undone(who, labels))
-				}
 			})
-			if err := cluster.Kube.Apply(t.Context(), []byte(manifests)); err != nil {
-				t.Fatal(err)
-			}
-			for who, labels := range c.Label {
-				label(t, who, labels)
-			}
-			y.judge(t, c.Deny, false)
-			y.judge(t, c.Allow, true)
-			if t.Failed() {
-				for key := range places {
-					out, _ := appctl("policy/show", key)
-					t.Logf("%s:\n%s", key, out)
-				}
+			for _, s := range append([]policyStep{c.policyStep}, c.Then...) {
+				y.step(t, s)
 			}
 		})
+	}
+}
+
+// step changes what s says, until the end of the test, and sends its packets.
+func (y *yard) step(t *testing.T, s policyStep) {
+	t.Helper()
+	for _, ns := range s.Drop {
+		dropPolicies(t, ns)
+	}
+	if err := cluster.Kube.Apply(t.Context(), []byte(y.expand(t, s.Policies))); err != nil {
+		t.Fatal(err)
+	}
+	for who, labels := range s.Label {
+		t.Cleanup(func() { label(t, who, undone(who, labels)) })
+		label(t, who, labels)
+	}
+	y.judge(t, s)
+	if t.Failed() {
+		t.Logf("the watcher:\n%s", sh(t, cluster.Master(), "tail -n 40 /var/log/openvswitch/ovn-k8s-watcher.log"))
+		for key := range places {
+			out, _ := appctl("policy/show", key)
+			t.Logf("%s:\n%s", key, out)
+		}
 	}
 }
 
@@ -304,12 +393,12 @@ func undone(who string, labels map[string]*string) map[string]*string {
 	return out
 }
 
-// expand fills in addresses: {{ip4 "x/a"}} and {{ip6 "x/a"}}.
+// expand fills in addresses of parties: {{ip4 "x/a"}} and {{ip6 "node:master"}}.
 func (y *yard) expand(t *testing.T, text string) string {
 	t.Helper()
 	tmpl, err := template.New("").Funcs(template.FuncMap{
-		"ip4": func(who string) string { return y.pods[who].Addresses[0].String() },
-		"ip6": func(who string) string { return y.pods[who].Addresses[1].String() },
+		"ip4": func(who string) string { return y.find(t, who).addresses[0].String() },
+		"ip6": func(who string) string { return y.find(t, who).addresses[1].String() },
 	}).Parse(text)
 	if err != nil {
 		t.Fatal(err)
