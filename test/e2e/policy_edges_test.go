@@ -1,0 +1,134 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/test/probe"
+	"ovn-k8s/test/world"
+)
+
+// fromBlocks is a policy for all pods of the namespace default, which only
+// addresses may reach.
+func fromBlocks(list []netip.Addr) string {
+	var blocks []string
+	for _, a := range list {
+		blocks = append(blocks, fmt.Sprintf("{ipBlock: {cidr: '%s'}}", netip.PrefixFrom(a, a.BitLen())))
+	}
+	return "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: blocks, namespace: default}\n" +
+		"spec: {podSelector: {}, ingress: [{from: [" + strings.Join(blocks, ", ") + "]}]}\n"
+}
+
+// What comes from outside by a NodePort is judged by the address that the pod
+// sees: the client's with externalTrafficPolicy Local, else the gateway's.
+func TestPoliciesOfNodePorts(t *testing.T) {
+	p := pods(t, map[string]string{"web-near": "minion1", "web-far": "minion2"})
+	at := addGateway(t, cluster.Node("minion1"), world.Dedicated)
+	client := surround(t).Outside
+	gateway := firstGateway([]netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")})
+	for _, tt := range []struct {
+		policy      corev1.ServiceExternalTrafficPolicy
+		answers     []world.Endpoint
+		seen, other []netip.Addr
+	}{
+		{corev1.ServiceExternalTrafficPolicyCluster, []world.Endpoint{p["web-near"], p["web-far"]}, gateway, client.Addresses},
+		{corev1.ServiceExternalTrafficPolicyLocal, []world.Endpoint{p["web-near"]}, client.Addresses, gateway},
+	} {
+		t.Run(string(tt.policy), func(t *testing.T) {
+			t.Cleanup(func() { dropPolicies(t, "default") })
+			s := service(t, "web", func(s *corev1.Service) {
+				s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, tt.policy
+			})
+			ways := nodePortWays(client, at, s, tt.answers, tt.seen)
+			try(t, ways)
+			for _, allowed := range []bool{false, true, false} {
+				from := tt.other
+				if allowed {
+					from = tt.seen
+				}
+				if err := cluster.Kube.Apply(t.Context(), []byte(fromBlocks(from))); err != nil {
+					t.Fatal(err)
+				}
+				for _, w := range ways {
+					q := packet{text: w.String(), probe: probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address}}
+					if err := q.becomes(allowed); err != nil {
+						t.Errorf("%v, policy for %v: want %t: %v", w, from, allowed, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A closed port says so, to a pod that nobody may reach: by a reset, and by an
+// ICMP error of what the pod has sent.
+func TestErrorsOfAllowedConnectionsPass(t *testing.T) {
+	y := newYard(t)
+	const closed = `
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: to-w, namespace: x}
+spec:
+  podSelector: {}
+  policyTypes: [Ingress, Egress]
+  egress: [{to: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: w}}}]}]
+`
+	if err := cluster.Kube.Apply(t.Context(), []byte(closed)); err != nil {
+		t.Fatal(err)
+	}
+	y.pass(t, []string{"w/a -> x/a:80/tcp", "x/a -> z/a:80/tcp"}, false)
+	for _, a := range y.pods["w/a"].Addresses {
+		refused(t, y.pods["x/a"], netip.AddrPortFrom(a, 99))
+	}
+}
+
+// A namespace's annotation makes the pod's node log what its policies say.
+func TestPoliciesLog(t *testing.T) {
+	y := newYard(t)
+	annotate := func(value string) {
+		t.Helper()
+		patch := fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %s}}}`, names.ACLLogging, value)
+		_, err := cluster.Kube.Client().CoreV1().Namespaces().Patch(t.Context(), "x", types.MergePatchType, patch, metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	annotate(`"{\"deny\": \"alert\", \"allow\": \"notice\"}"`)
+	if err := cluster.Kube.Apply(t.Context(), []byte(onlyB)); err != nil {
+		t.Fatal(err)
+	}
+	from := func(who string) string { return "nw_src=" + y.pods[who].Addresses[0].String() }
+	for _, tt := range []struct {
+		line   string
+		passes bool
+		want   []string
+	}{
+		{"w/a -> x/a:80/tcp4", false, []string{`name="x/pod=a/ingress/deny"`, "verdict=drop", "severity=alert", "direction=to-lport", "tcp", from("w/a"), "tp_dst=80"}},
+		{"w/b -> x/a:81/udp4", true, []string{`name="x/only-b/ingress/0"`, "verdict=allow", "severity=notice", "direction=to-lport", "udp", from("w/b"), "tp_dst=81"}},
+	} {
+		var log string
+		eventually(t, fmt.Sprintf("ovn-controller logs %q", tt.want), func() bool {
+			y.pass(t, []string{tt.line}, tt.passes)
+			log = sh(t, cluster.Node(places["x/a"]), "grep -h acl_log /var/log/*/ovn-controller.log || :")
+			return slices.ContainsFunc(strings.Split(log, "\n"), func(line string) bool { return holdsAll(line, tt.want) })
+		}, &log)
+	}
+	annotate("null")
+}
+
+func holdsAll(line string, words []string) bool {
+	for _, w := range words {
+		if !strings.Contains(line, w) {
+			return false
+		}
+	}
+	return true
+}
