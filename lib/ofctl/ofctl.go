@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -141,6 +142,19 @@ func (b Bridge) Apply(ctx context.Context, mods []flow.Mod) error {
 	if _, err := b.run(ctx, in.String(), "--bundle", "add-flows", b.target(), "-"); err != nil {
 		return fmt.Errorf("changing the flows of %s: %w", b.Name, err)
 	}
+	if slices.ContainsFunc(mods, func(m flow.Mod) bool { return m.Delete && strings.Contains(m.Flow.Actions, "ct(") }) {
+		return b.forget(ctx)
+	}
+	return nil
+}
+
+// forget has ovs-vswitchd forget what it remembers of flows. It should not need
+// to be told, but sometimes Open vSwitch 3.1 goes on to send a connection through
+// conntrack after the flow that did so is gone, and then drops it, for ever.
+func (b Bridge) forget(ctx context.Context) error {
+	if _, err := execute(b.command(ctx, "ovs-appctl", fmt.Sprintf("--timeout=%.0f", timeout.Seconds()), "--target=ovs-vswitchd", "revalidator/purge"), ""); err != nil {
+		return fmt.Errorf("making ovs-vswitchd forget the former flows of %s: %w", b.Name, err)
+	}
 	return nil
 }
 
@@ -148,9 +162,9 @@ func (b Bridge) Apply(ctx context.Context, mods []flow.Mod) error {
 // a search.
 func (b Bridge) target() string { return "unix:" + filepath.Join(b.RunDir, b.Name+".mgmt") }
 
-func (b Bridge) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "ovs-ofctl", args...)
-	// An ovs-ofctl that waits must not outlive this program.
+func (b Bridge) command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	// A program that waits must not outlive this one.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+b.RunDir, "LC_ALL=C")
 	return cmd
@@ -159,13 +173,18 @@ func (b Bridge) command(ctx context.Context, args ...string) *exec.Cmd {
 func (b Bridge) run(ctx context.Context, stdin string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	out, err := execute(b.command(ctx, "ovs-ofctl", args...), stdin)
+	if err != nil && ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	return out, err
+}
+
+// execute runs a command and returns what it prints.
+func execute(cmd *exec.Cmd, stdin string) (string, error) {
 	var out, complaint bytes.Buffer
-	cmd := b.command(ctx, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &complaint
 	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
-			return "", context.Cause(ctx)
-		}
 		return "", explain(err, complaint.String())
 	}
 	return out.String(), nil
@@ -214,7 +233,7 @@ func (b Bridge) Follow(ctx context.Context, changed func()) {
 // watch follows one connection until it breaks. It reports whether there was
 // one.
 func (b Bridge) watch(ctx context.Context, changed func()) bool {
-	cmd := b.command(ctx, "monitor", b.target(), "watch:!initial")
+	cmd := b.command(ctx, "ovs-ofctl", "monitor", b.target(), "watch:!initial")
 	// It says on stderr what it hears, a pipe for both.
 	r, err := cmd.StderrPipe()
 	if err != nil {
