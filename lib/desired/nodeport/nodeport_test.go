@@ -88,7 +88,7 @@ func TestPolicyLocalKeepsTheSource(t *testing.T) {
 	local := func(s *service.Resolved) { s.ExternalLocal = true }
 	got := Chains(node1, IPv4, web(local))
 	if diff := cmp.Diff([]string{
-		"EXT -i k8s-node1 -j SVC",
+		"EXT -i k8s-node1 -j POD",
 		"EXT -j KEP",
 		"EXT -m addrtype --src-type LOCAL -j SVC",
 	}, rules(got, "nat", "EXT-", "-j")[:3]); diff != "" {
@@ -96,6 +96,9 @@ func TestPolicyLocalKeepsTheSource(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"KEP " + dnat + "10.128.1.3:8080"}, rules(got, "nat", "KEP-", "DNAT")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"SEP " + dnat + "10.128.1.3:8080"}, rules(got, "nat", "SEP-", "DNAT")); diff != "" {
+		t.Errorf("pods of other nodes get an endpoint of this node (-want +got):\n%s", diff)
 	}
 	elsewhere := node1
 	elsewhere.Node = "node3"
@@ -258,6 +261,15 @@ func TestStaleConnections(t *testing.T) {
 
 func TestHealthChecks(t *testing.T) {
 	checked := func(s *service.Resolved) { s.ExternalLocal, s.HealthCheckNodePort = true, 32000 }
+	draining := func(s *service.Resolved) {
+		checked(s)
+		for i := range s.Endpoints[0] {
+			s.Endpoints[0][i].State = service.Draining
+		}
+	}
+	if got := HealthChecks("node1", web(draining)); got[32000].Local != 0 {
+		t.Errorf("endpoints that drain count: %v", got)
+	}
 	for node, want := range map[string]int{"node1": 1, "node3": 0} {
 		got := HealthChecks(node, web(checked))
 		if diff := cmp.Diff(map[uint16]Health{32000: {service.Key{Namespace: "default", Name: "web"}, want}}, got); diff != "" {

@@ -294,12 +294,17 @@ func (b *builder) external(w Way) string {
 		b.nat(name, "-j %s", cluster)
 		return name
 	}
-	// What comes from within does not depend on the traffic policy for outside.
-	if m := b.host.Management; m != "" {
-		b.nat(name, "-i %s -j %s", m, cluster)
+	local := w.Endpoints.Local(b.host.Node)
+	// Pods of other nodes are outside of this one. Without the host's address the
+	// endpoint would answer them past the host, which has changed the destination.
+	if m := b.host.Management; m != "" && len(local) > 0 {
+		pods := chainName("POD", w, "")
+		b.balance(pods, w, local, hideSource)
+		b.nat(name, "-i %s -j %s", m, pods)
 	}
+	// What the host itself sends does not depend on the traffic policy for outside.
 	b.nat(name, "-m addrtype --src-type LOCAL -j %s", cluster)
-	b.balance(name, w, w.Endpoints.Local(b.host.Node), keepSource)
+	b.balance(name, w, local, keepSource)
 	return name
 }
 
@@ -426,8 +431,10 @@ func HealthChecks(node string, services []service.Resolved) map[uint16]Health {
 		}
 		addrs := map[netip.Addr]bool{}
 		for _, es := range s.Endpoints {
-			for _, e := range es.Local(node) {
-				addrs[e.Addr] = true
+			for _, e := range es {
+				if e.Node == node && e.State == service.Serving {
+					addrs[e.Addr] = true
+				}
 			}
 		}
 		out[p] = Health{s.Key, len(addrs)}
