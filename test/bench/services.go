@@ -124,7 +124,7 @@ func (f *field) makeServices(ctx context.Context, round int) error {
 		if _, err := f.client.CoreV1().Services(s.Namespace).Create(ctx, s, metav1.CreateOptions{}); err != nil {
 			return err
 		}
-		_, err := f.client.DiscoveryV1().EndpointSlices(s.Namespace).Create(ctx, newSlice(s, i, i%nodes), metav1.CreateOptions{})
+		_, err := f.client.DiscoveryV1().EndpointSlices(s.Namespace).Create(ctx, newSlice(s, i, (i+endpointsEach-1)%nodes), metav1.CreateOptions{})
 		return err
 	})
 }
