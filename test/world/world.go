@@ -348,6 +348,17 @@ func (w *World) StartHelper(ctx context.Context, n *Node, args ...string) error 
 		"-vfile:info", "-vconsole:emer", "--detach")...)
 }
 
+// ForgetFlows has every ovs-vswitchd forget how it has treated packets so far. The
+// userspace datapath of Open vSwitch 3.1 sometimes keeps a flow of its cache,
+// with a ct() that leads nowhere, when the flows of the bridge have changed:
+// what does not work afterwards either is wrong in those.
+func (w *World) ForgetFlows(ctx context.Context) error {
+	return w.each(func(n *Node) error {
+		_, _, err := n.Run(ctx, "ovs-appctl", "--target=ovs-vswitchd", "revalidator/purge")
+		return err
+	})
+}
+
 // KillWatcher kills the watcher, as by kill -9.
 func (w *World) KillWatcher(ctx context.Context) error {
 	return w.Master().Kill(ctx, "/var/run/openvswitch/ovn-k8s-watcher.pid")
