@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
 )
 
@@ -104,9 +105,11 @@ func TestASessionCountsResets(t *testing.T) {
 }
 
 func TestEchoesSeeWhoAsks(t *testing.T) {
+	missing := ""
 	if os.Geteuid() != 0 {
-		t.Skip("missing: root")
+		missing = "root"
 	}
+	need.Nothing(t, need.Node, missing)
 	e, err := probe.ListenEchoes("")
 	if err != nil {
 		t.Fatal(err)
