@@ -36,6 +36,15 @@ type DB interface {
 // ErrConflict is returned when somebody else changed what a Guard guards.
 var ErrConflict = errors.New("the database was changed by somebody else meanwhile")
 
+// ErrDrained is why Apply is not done with a unit: one of its rows was emptied
+// and goes only when that is drainTime ago, so that northd and ovn-controller see
+// both steps. ovn-controller 23.03 keeps the variables of a host whose row is
+// deleted with them, and aborts when the row comes back (template_vars_update in
+// controller/ovn-controller.c).
+var ErrDrained = errors.New("emptied, to be deleted")
+
+const drainTime = time.Second
+
 // maxUnits bounds the units of one transaction, so that no transaction makes
 // ovsdb-server deaf for long.
 const maxUnits = 500
@@ -46,8 +55,9 @@ type Sync struct {
 	DB  DB
 	Log *logrus.Entry // nil is silent
 
-	mu     sync.Mutex // guards mirror, but not while a transaction is under way
-	mirror *mirror
+	mu      sync.Mutex // guards what follows, but not while a transaction is under way
+	mirror  *mirror
+	drained map[string]time.Time // when rows were emptied, by UUID; older ones are forgotten
 }
 
 // Plan says what Apply would do now, and changes nothing.
@@ -58,7 +68,8 @@ func (s *Sync) Plan(want map[nb.Unit][]nb.Row) (*Plan, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return newPlan(c, s.refreshed(c), want)
+	maps.DeleteFunc(s.drained, func(_ string, since time.Time) bool { return time.Since(since) >= drainTime })
+	return newPlan(c, s.refreshed(c), want, slices.Collect(maps.Keys(s.drained)))
 }
 
 // refreshed returns the mirror of the cache as it is now. s.mu is held.
@@ -120,6 +131,7 @@ func (s *Sync) apply(ctx context.Context, want map[nb.Unit][]nb.Row) ([]Change, 
 		err = s.commit(ctx, plan)
 	}
 	if err == nil {
+		s.drain(plan)
 		return plan.Changes, plan.Failed
 	}
 	if len(want) == 1 || !refused(err) {
@@ -142,6 +154,22 @@ func (s *Sync) apply(ctx context.Context, want map[nb.Unit][]nb.Row) ([]Change, 
 		maps.Copy(failed, bad)
 	}
 	return done, failed
+}
+
+// drain remembers which rows a plan emptied, and tells its units that there is
+// more to do.
+func (s *Sync) drain(p *Plan) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.drained == nil {
+		s.drained = map[string]time.Time{}
+	}
+	for _, uuid := range p.emptied {
+		s.drained[uuid] = time.Now()
+	}
+	for _, u := range p.drained {
+		p.Failed[u] = ErrDrained
+	}
 }
 
 // refused reports whether the database answered no, so that a smaller
@@ -236,7 +264,7 @@ func (p *Plan) guard(g Guard) (ovsdb.Operation, error) {
 	}
 	op.Until = string(ovsdb.WaitConditionEqual)
 	op.Columns = []string{g.Column}
-	op.Where = []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})}
+	op.Where = whereUUID(uuid)
 	op.Rows = []ovsdb.Row{row}
 	return op, nil
 }

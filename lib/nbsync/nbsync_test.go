@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -77,6 +78,30 @@ func apply(t testing.TB, s *nbsync.Sync, want map[nb.Unit][]nb.Row) []nbsync.Cha
 		t.Fatalf("applying: %v", failed)
 	}
 	return changes
+}
+
+// step is apply, but for rows that are emptied before they go: it returns the
+// units that have some.
+func step(t testing.TB, s *nbsync.Sync, want map[nb.Unit][]nb.Row) (drained []nb.Unit) {
+	t.Helper()
+	_, failed := s.Apply(t.Context(), want)
+	for u, err := range failed {
+		if !errors.Is(err, nbsync.ErrDrained) {
+			t.Fatalf("applying %s: %v", u, err)
+		}
+		drained = append(drained, u)
+	}
+	return drained
+}
+
+// finish applies what units want until no row waits to be deleted.
+func finish(t testing.TB, s *nbsync.Sync, want map[nb.Unit][]nb.Row) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); len(step(t, s, want)) > 0; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("rows that were emptied stay")
+		}
+	}
 }
 
 // dump is the content of a database without UUIDs: each row on one line, rows
@@ -345,6 +370,39 @@ func TestMostRowsGo(t *testing.T) {
 	}
 }
 
+// ovn-controller aborts when the variables of its host come back after they were
+// deleted, but not if they were taken out before.
+func TestVariablesOfAHostAreEmptiedBeforeTheyGo(t *testing.T) {
+	_, db, s := open(t)
+	const unit = nb.Unit("chassis/n0")
+	want := map[nb.Unit][]nb.Row{unit: {service.VariablesRow("n0", map[string]string{names.VariablePrefix + "a": "1"})}}
+	variables := func() []nbdb.ChassisTemplateVar {
+		var rows []nbdb.ChassisTemplateVar
+		if err := db.Client().List(t.Context(), &rows); err != nil {
+			t.Fatal(err)
+		}
+		return rows
+	}
+	apply(t, s, want)
+	before := variables()
+	for range 3 {
+		if drained := step(t, s, map[nb.Unit][]nb.Row{unit: nil}); len(drained) != 1 {
+			t.Fatalf("not waiting to delete %v", variables())
+		}
+	}
+	if now := variables(); len(now) != 1 || len(now[0].Variables) > 0 {
+		t.Errorf("not emptied: %v", now)
+	}
+	apply(t, s, want)
+	if diff := cmp.Diff(before, variables()); diff != "" {
+		t.Errorf("back again (-before +after):\n%s", diff)
+	}
+	finish(t, s, map[nb.Unit][]nb.Row{unit: nil})
+	if now := variables(); len(now) > 0 {
+		t.Errorf("left: %v", now)
+	}
+}
+
 func TestOneBadUnitDoesNotHoldUpTheRest(t *testing.T) {
 	c, _, s := open(t)
 	w := small(t)
@@ -479,22 +537,24 @@ func TestThePathDoesNotMatter(t *testing.T) {
 			nodes := []int{0, 1, 2}
 			w.Put(hosted(t, nodes...))
 			dirty := map[nb.Unit]bool{topology.ClusterUnit: true, "node/n0": true, "node/n1": true, "node/n2": true}
-			for step := range 1000 {
+			for i := range 1000 {
 				mark(dirty, randomChange(t, r, w, api, &nodes))
 				mark(dirty, policies.change(w))
 				mark(dirty, services.change(w))
-				if r.IntN(5) > 0 && step < 999 {
+				if r.IntN(5) > 0 && i < 999 {
 					continue // more of it goes into one transaction
 				}
 				mark(dirty, w.Settle())
-				apply(t, s, rowsOf(w, slices.Collect(maps.Keys(dirty))))
+				drained := step(t, s, rowsOf(w, slices.Collect(maps.Keys(dirty))))
 				clear(dirty)
+				mark(dirty, drained)
 				for name, p := range api {
 					if a, ok := w.Annotation(nb.Unit("pod/default/" + name)); ok {
 						p.Annotations = map[string]string{names.Annotation: a.Addresses.Annotation()}
 					}
 				}
 			}
+			finish(t, s, rowsOf(w, slices.Collect(maps.Keys(dirty))))
 			_, fresh, s2 := open(t)
 			w2 := desired.NewWorld()
 			w2.Put(hosted(t, nodes...))

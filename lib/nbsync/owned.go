@@ -33,6 +33,9 @@ type table struct {
 	// nameless tables have rows that are known by what they say, within the row
 	// that they belong to: see nameOf.
 	nameless bool
+	// drain names the map column in which our keys go first, in a transaction of
+	// their own, where a row must go: see ErrDrained.
+	drain string
 	// reportAdded has Handler report rows that appear.
 	reportAdded bool
 	// kind is what people call a row of this table.
@@ -144,9 +147,9 @@ func owned() map[string]*table {
 		},
 		nbdb.ChassisTemplateVarTable: {
 			model: &nbdb.ChassisTemplateVar{}, root: true, kind: "host's variables",
-			columns: []string{"chassis"},
-			keys:    map[string][]string{"variables": {names.VariablePrefix}},
-			fits:    sameName,
+			columns: []string{"chassis"}, drain: "variables",
+			keys: map[string][]string{"variables": {names.VariablePrefix}},
+			fits: sameName,
 		},
 	}
 }

@@ -56,6 +56,9 @@ type Plan struct {
 	Changes []Change              // sorted by unit
 	Failed  map[nb.Unit]error     // units that are left out, and why
 	units   []nb.Unit             // all others, sorted
+	resting []string              // UUIDs of rows that were emptied a moment ago
+	emptied []string              // UUIDs of rows that the transaction empties
+	drained []nb.Unit             // units with a row of either kind that has to go
 	ops     []ovsdb.Operation     // the transaction
 	inserts map[string]string     // by table/ID: the named UUID of a row to create
 	created map[string]int        // by named UUID: which of ops creates the row
@@ -67,10 +70,11 @@ type Plan struct {
 
 type members struct{ add, remove []string }
 
-// newPlan compares what units want with what the cache holds.
-func newPlan(c *cache.TableCache, have *mirror, want map[nb.Unit][]nb.Row) (*Plan, error) {
+// newPlan compares what units want with what the cache holds. resting are the
+// rows that were emptied a moment ago.
+func newPlan(c *cache.TableCache, have *mirror, want map[nb.Unit][]nb.Row, resting []string) (*Plan, error) {
 	p := &Plan{
-		Failed: map[nb.Unit]error{}, inserts: map[string]string{}, created: map[string]int{}, mutates: map[location]*members{},
+		Failed: map[nb.Unit]error{}, resting: resting, inserts: map[string]string{}, created: map[string]int{}, mutates: map[location]*members{},
 		have: have, model: c.DatabaseModel(), mapper: c.Mapper(),
 	}
 	found := p.match(want)
@@ -252,7 +256,7 @@ func (p *Plan) update(u nb.Unit, r nb.Row, uuid string) (detail []string, err er
 			detail = append(detail, fmt.Sprintf("%s: %s → %s", c, nb.Format(h.Interface()), nb.Format(w.Interface())))
 		}
 	}
-	where := []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})}
+	where := whereUUID(uuid)
 	if len(fields) > 0 {
 		row, err := p.row(want, fields...)
 		if err != nil {
@@ -437,16 +441,42 @@ func (p *Plan) remove(u nb.Unit, table, uuid string) {
 	if id == "" {
 		id = nameOf(p.have.row(table, uuid))
 	}
+	if p.drain(u, table, uuid, id) {
+		return
+	}
 	for _, at := range p.have.referrers[uuid] {
 		p.mutate(at).remove = append(p.mutate(at).remove, uuid)
 	}
 	if p.have.tables[table].root {
-		p.ops = append(p.ops, ovsdb.Operation{
-			Op: ovsdb.OperationDelete, Table: table,
-			Where: []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})},
-		})
+		p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationDelete, Table: table, Where: whereUUID(uuid)})
 	}
 	p.Changes = append(p.Changes, Change{u, Delete, table, id, nil})
+}
+
+// drain empties a row that may not be deleted with what it holds, and reports
+// whether it has to stay for now.
+func (p *Plan) drain(u nb.Unit, table, uuid, id string) bool {
+	t := p.have.tables[table]
+	if t.drain == "" {
+		return false
+	}
+	have, _ := columnOf(p.have.row(table, uuid), t.drain).Interface().(map[string]string)
+	mutations, detail := mapMutations(t.drain, have, nil, t.keys[t.drain])
+	if len(mutations) == 0 && !slices.Contains(p.resting, uuid) {
+		return false
+	}
+	p.drained = append(p.drained, u)
+	if len(mutations) > 0 {
+		p.emptied = append(p.emptied, uuid)
+		p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationMutate, Table: table, Mutations: mutations, Where: whereUUID(uuid)})
+		p.Changes = append(p.Changes, Change{u, Update, table, id, detail})
+	}
+	return true
+}
+
+// whereUUID selects one row.
+func whereUUID(uuid string) []ovsdb.Condition {
+	return []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})}
 }
 
 func (p *Plan) mutate(at location) *members {
@@ -475,7 +505,7 @@ func (p *Plan) addMutation(at location, m *members) {
 	}
 	p.ops = append(p.ops, ovsdb.Operation{
 		Op: ovsdb.OperationMutate, Table: at.table, Mutations: ms,
-		Where: []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: p.named(at.uuid)})},
+		Where: whereUUID(p.named(at.uuid)),
 	})
 }
 

@@ -353,7 +353,8 @@ func (e *engine) complain(tried []nb.Unit, failed map[nb.Unit]error) {
 	}
 	for _, u := range slices.Sorted(maps.Keys(failed)) {
 		err := failed[u]
-		if errors.Is(err, ovsdb.ErrNotConnected) || errors.Is(err, context.Canceled) || e.complained[u] == err.Error() {
+		if errors.Is(err, ovsdb.ErrNotConnected) || errors.Is(err, context.Canceled) ||
+			errors.Is(err, nbsync.ErrDrained) || e.complained[u] == err.Error() {
 			continue
 		}
 		e.complained[u] = err.Error()

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -57,7 +58,22 @@ func run(m *testing.M) int {
 		return fail(err)
 	}
 	cluster = w
-	return m.Run()
+	return max(m.Run(), aborts())
+}
+
+// aborts is 1 if a daemon of Open vSwitch or OVN aborted, whoever made it do so.
+func aborts() int {
+	status := 0
+	for _, n := range cluster.Nodes {
+		lines, err := n.Host.Aborts()
+		if err != nil {
+			return fail(err)
+		}
+		for _, l := range lines {
+			status = fail(errors.New(l))
+		}
+	}
+	return status
 }
 
 func fail(err error) int {

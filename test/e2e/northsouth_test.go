@@ -328,6 +328,7 @@ func TestNodeRemoveLeavesNothing(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() {
+		// ovn-controller, which saw its host go, must not abort when it comes back.
 		do("minion-init", "--cluster-ip-subnet="+world.ClusterSubnets, "--minion-switch-subnet="+n.Subnets)
 		unchanged(t, "removed and made again", before, n)
 	})

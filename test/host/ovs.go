@@ -5,6 +5,8 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"ovn-k8s/test/ovntest"
@@ -70,13 +72,14 @@ func (h *Host) RestartOVS(ctx context.Context) error {
 // StartController configures and starts ovn-controller, and waits until its
 // chassis is in the Southbound database at remote, such as
 // "tcp:198.18.0.11:6642". Tunnels are Geneve between the hosts' IPv4 addresses.
+// It is started again when it aborts, as by ovn-ctl; Aborts tells.
 func (h *Host) StartController(ctx context.Context, remote string) error {
 	err := h.VSCtl(ctx, "set", "Open_vSwitch", ".",
 		"external_ids:ovn-remote="+fmt.Sprintf("%q", remote),
 		"external_ids:ovn-encap-type=geneve",
 		"external_ids:ovn-encap-ip="+h.IPv4().String())
 	if err == nil {
-		_, _, err = h.Run(ctx, "ovn-controller", "--detach", "--no-chdir", "--pidfile", "--log-file", "-vconsole:off")
+		_, _, err = h.Run(ctx, "ovn-controller", "--detach", "--monitor", "--no-chdir", "--pidfile", "--log-file", "-vconsole:off")
 	}
 	if err == nil {
 		_, _, err = h.Run(ctx, "ovn-sbctl", "--db="+remote, "--timeout=20", "wait-until", "Chassis", h.Name)
@@ -85,6 +88,28 @@ func (h *Host) StartController(ctx context.Context, remote string) error {
 		return fmt.Errorf("starting ovn-controller on %s: %w", h.Name, err)
 	}
 	return nil
+}
+
+// Aborts are the last words of daemons of Open vSwitch and OVN that aborted on
+// the host: a line of their logs each.
+func (h *Host) Aborts() ([]string, error) {
+	logs, err := filepath.Glob(h.Path("/var/log/openvswitch/*.log"))
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for _, name := range logs {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, "|EMER|") {
+				lines = append(lines, h.Name+": "+filepath.Base(name)+": "+strings.TrimSpace(line))
+			}
+		}
+	}
+	return lines, nil
 }
 
 // StopController kills ovn-controller, as by kill -9. Flows and tunnels stay.
