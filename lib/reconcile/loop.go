@@ -28,6 +28,9 @@ type Loop[E any, K cmp.Ordered] struct {
 	// that may take long, of which one runs at a time. That returns the keys that
 	// could not be brought up to date, each with the reason.
 	Sync func(dirty []K) (work func(context.Context) (failed map[K]error))
+	// Most is how many keys Sync gets at once, the first of them in their order;
+	// 0 means all. It bounds the memory that their comparison takes.
+	Most int
 	// Synced is told what came of it. nil means that nobody wants to know.
 	Synced func(tried []K, failed map[K]error)
 	// Prompt is called with keys as soon as they are dirty, even while work is
@@ -37,6 +40,9 @@ type Loop[E any, K cmp.Ordered] struct {
 	// Gap is asked after each work how long to gather events before the
 	// next one. nil means not at all.
 	Gap func() time.Duration
+	// Lull ends a gap early: when no key became dirty for so long, and for
+	// several times as long as they came one after the other. 0 means never.
+	Lull time.Duration
 	// Resync is how often All keys are made dirty; 0 means never.
 	Resync time.Duration
 	// All lists all keys, for Resync.
@@ -45,9 +51,12 @@ type Loop[E any, K cmp.Ordered] struct {
 	mu     sync.Mutex // guards what follows
 	events []E
 	failed map[K]*failure
-	dirty  int // keys in the call that runs
-	wake   chan struct{}
-	once   sync.Once
+	// How many events are being taken in, and how many keys wait or are in the
+	// call that runs.
+	taking, waiting, syncing int
+
+	wake chan struct{}
+	once sync.Once
 }
 
 // A failure is a key that waits for its next try.
@@ -86,8 +95,8 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 		resync = t.C
 	}
 	batch := map[K]bool{}
-	var gap <-chan time.Time // nil: the next call of Sync need not wait
-	var done chan result[K]  // nil: no work is under way
+	var gap gap             // the zero gap: the next call of Sync need not wait
+	var done chan result[K] // nil: no work is under way
 	defer func() {
 		if done != nil {
 			<-done
@@ -102,23 +111,78 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 		case <-resync:
 			fresh = l.All()
 		case <-l.nextRetry():
-		case <-gap:
-			gap = nil
+		case <-gap.end:
+			gap.end = nil
+		case <-gap.lull:
+			gap.end = nil
 		case r := <-done:
 			done = nil
 			l.finish(r)
-			if l.Gap != nil {
-				if d := l.Gap(); d > 0 {
-					gap = time.After(d)
-				}
-			}
+			gap = l.newGap()
 		}
-		l.gather(batch, fresh)
-		if gap == nil && done == nil && len(batch) > 0 {
-			done = l.begin(ctx, slices.Sorted(maps.Keys(batch)))
-			clear(batch)
+		if n := l.gather(batch, fresh); n > 0 {
+			gap.came(n, l.Lull)
 		}
+		if gap.end == nil && done == nil && len(batch) > 0 {
+			var keys []K
+			keys, batch = l.first(batch)
+			done = l.begin(ctx, keys)
+		}
+		l.count(len(batch), done != nil)
 	}
+}
+
+// A gap is the time in which keys are gathered.
+type gap struct {
+	end, lull <-chan time.Time // end is nil if there is no gap
+	began     time.Time
+	keys      int // that came
+}
+
+func (l *Loop[E, K]) newGap() gap {
+	if l.Gap == nil {
+		return gap{}
+	}
+	d := l.Gap()
+	if d <= 0 {
+		return gap{}
+	}
+	return gap{end: time.After(d), began: time.Now()}
+}
+
+// lullFactor is how many times as long as usual nothing must come for a lull.
+const lullFactor = 8
+
+// came notes that keys came, and begins to wait for the next.
+func (g *gap) came(keys int, lull time.Duration) {
+	if g.end == nil || lull == 0 {
+		return
+	}
+	g.keys += keys
+	g.lull = time.After(max(lull, lullFactor*time.Since(g.began)/time.Duration(g.keys)))
+}
+
+// count notes how many keys wait, and whether others are being brought up to date.
+func (l *Loop[E, K]) count(waiting int, syncing bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.taking, l.waiting = 0, waiting
+	if !syncing {
+		l.syncing = 0
+	}
+}
+
+// first returns the keys that Sync gets next, and the others: in a new map, for one
+// that is emptied keeps its room.
+func (l *Loop[E, K]) first(batch map[K]bool) (keys []K, rest map[K]bool) {
+	keys, rest = slices.Sorted(maps.Keys(batch)), map[K]bool{}
+	if l.Most == 0 || len(keys) <= l.Most {
+		return keys, rest
+	}
+	for _, k := range keys[l.Most:] {
+		rest[k] = true
+	}
+	return slices.Clone(keys[:l.Most]), rest
 }
 
 // A result is what came of one call of Sync.
@@ -130,7 +194,7 @@ type result[K cmp.Ordered] struct {
 // begin starts to bring keys up to date.
 func (l *Loop[E, K]) begin(ctx context.Context, keys []K) chan result[K] {
 	l.mu.Lock()
-	l.dirty = len(keys)
+	l.syncing = len(keys)
 	l.mu.Unlock()
 	work := l.Sync(keys)
 	done := make(chan result[K], 1)
@@ -145,7 +209,6 @@ func (l *Loop[E, K]) finish(r result[K]) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dirty = 0
 	for _, k := range r.tried {
 		if r.failed[k] == nil {
 			delete(l.failed, k)
@@ -165,11 +228,11 @@ func (l *Loop[E, K]) finish(r result[K]) {
 }
 
 // gather adds fresh keys to batch, those that waiting events make dirty, and
-// those whose backoff is over.
-func (l *Loop[E, K]) gather(batch map[K]bool, fresh []K) {
+// those whose backoff is over. It returns how many are new in it.
+func (l *Loop[E, K]) gather(batch map[K]bool, fresh []K) int {
 	l.mu.Lock()
 	events := l.events
-	l.events = nil
+	l.events, l.taking = nil, len(l.events)
 	for k, f := range l.failed {
 		if !batch[k] && !time.Now().Before(f.next) {
 			fresh = append(fresh, k)
@@ -182,9 +245,11 @@ func (l *Loop[E, K]) gather(batch map[K]bool, fresh []K) {
 	if l.Prompt != nil && len(fresh) > 0 {
 		fresh = append(fresh, l.Prompt(fresh)...)
 	}
+	before := len(batch)
 	for _, k := range fresh {
 		batch[k] = true
 	}
+	return len(batch) - before
 }
 
 // nextRetry fires when the first backoff is over.
@@ -210,6 +275,7 @@ const retryPause = 10 * time.Millisecond
 // Status is the state of a Loop, for people.
 type Status[K cmp.Ordered] struct {
 	Events  int // that wait to be taken in
+	Waiting int // keys that are to be brought up to date
 	Syncing int // keys that are being brought up to date now
 	Failed  []Failed[K]
 }
@@ -229,7 +295,7 @@ func (l *Loop[E, K]) Status() Status[K] {
 	l.init()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Status[K]{Events: len(l.events), Syncing: l.dirty}
+	s := Status[K]{Events: len(l.events) + l.taking, Waiting: l.waiting, Syncing: l.syncing}
 	for _, k := range slices.Sorted(maps.Keys(l.failed)) {
 		f := l.failed[k]
 		s.Failed = append(s.Failed, Failed[K]{k, f.err, f.since, f.tries, f.next})

@@ -66,6 +66,50 @@ func TestGathersWhatArrivesInTheGap(t *testing.T) {
 	})
 }
 
+func TestALullEndsTheGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, calls := recorder(nil)
+		l.Gap = func() time.Duration { return time.Second }
+		l.Lull = 20 * time.Millisecond
+		ctx, cancel := context.WithCancel(t.Context())
+		go l.Run(ctx)
+		l.Send("first")
+		synctest.Wait()
+		for i := range 10 { // one each 10 ms: a lull is then 80 ms long
+			time.Sleep(10 * time.Millisecond)
+			l.Send(string(rune('a' + i)))
+		}
+		time.Sleep(70 * time.Millisecond)
+		synctest.Wait()
+		if n := len(calls.get()); n != 1 {
+			t.Errorf("%d calls within the gap", n)
+		}
+		time.Sleep(20 * time.Millisecond)
+		synctest.Wait()
+		cancel()
+		if got := calls.get(); len(got) != 2 || len(got[1]) != 10 {
+			t.Errorf("calls %q, want the ten at once after a lull", got)
+		}
+		synctest.Wait()
+	})
+}
+
+func TestSyncGetsSoManyKeysAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, calls := recorder(nil)
+		l.Most = 2
+		ctx, cancel := context.WithCancel(t.Context())
+		l.Send("e", "d", "c", "b", "a")
+		go l.Run(ctx)
+		time.Sleep(time.Second)
+		cancel()
+		synctest.Wait()
+		if want := [][]string{{"a", "b"}, {"c", "d"}, {"e"}}; !slices.EqualFunc(calls.get(), want, slices.Equal) {
+			t.Errorf("calls %q, want %q", calls.get(), want)
+		}
+	})
+}
+
 func TestPromptDoesNotWaitForTheGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, calls := recorder(nil)
