@@ -79,7 +79,8 @@ func (w *World) replacePolicies(objs []any) (touched []nb.Unit) {
 }
 
 // putHostAddrs records the addresses of a node, which its pods always reach. nil
-// means that they are not known.
+// means that they are not known. What touches other units than those of the node
+// is left to lookAround.
 func (w *World) putHostAddrs(node string, list []corev1.NodeAddress) []nb.Unit {
 	sw := names.NodeSwitch(node)
 	now := hostAddrs(list)
@@ -89,7 +90,7 @@ func (w *World) putHostAddrs(node string, list []corev1.NodeAddress) []nb.Unit {
 	if w.hosts[sw] = now; now == nil {
 		delete(w.hosts, sw)
 	}
-	return append(w.movedHost(sw), policy.NodeUnit(sw), topology.HostUnit(sw))
+	return append(w.chassisUnits(sw), policy.NodeUnit(sw), topology.HostUnit(sw))
 }
 
 // hostAddrs are the addresses of a Node, sorted.

@@ -238,11 +238,6 @@ func (w *World) putZone(node, zone string) []nb.Unit {
 	return w.chassisUnits(names.NodeSwitch(node))
 }
 
-// movedHost returns what it touches that a node has other addresses.
-func (w *World) movedHost(sw string) []nb.Unit {
-	return append(w.lookAround(), w.chassisUnits(sw)...)
-}
-
 // chassisUnits returns the unit of a node's host, if it is known.
 func (w *World) chassisUnits(sw string) []nb.Unit {
 	var units []nb.Unit

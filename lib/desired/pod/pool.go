@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -73,6 +74,9 @@ func (p *Pool) Take(k Key) (ips []netip.Addr, full netip.Prefix) {
 	}
 	return ips, netip.Prefix{}
 }
+
+// Compact gives back the room of addresses that were released.
+func (p *Pool) Compact() { p.held = maps.Collect(maps.All(p.held)) }
 
 // free finds the next free address of subnet i and its host number.
 func (p *Pool) free(i int) (netip.Addr, uint64, bool) {

@@ -699,6 +699,19 @@ func (x *Index) Units() []nb.Unit {
 	return out
 }
 
+// Compact gives back the room of what is gone.
+func (x *Index) Compact() {
+	x.namespaces, x.labelled = maps.Collect(maps.All(x.namespaces)), maps.Collect(maps.All(x.labelled))
+	x.members, x.policies = maps.Collect(maps.All(x.members)), maps.Collect(maps.All(x.policies))
+	x.groups, x.scopes = maps.Collect(maps.All(x.groups)), maps.Collect(maps.All(x.scopes))
+	for _, n := range x.namespaces {
+		n.classes = maps.Collect(maps.All(n.classes))
+		for _, c := range n.classes {
+			c.pods = slices.Clip(slices.Clone(c.pods))
+		}
+	}
+}
+
 // Policy returns the policy that is unit u.
 func (x *Index) Policy(u nb.Unit) (Policy, bool) {
 	k, ok := KeyOf(u)

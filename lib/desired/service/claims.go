@@ -2,6 +2,7 @@ package service
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -76,6 +77,11 @@ func (c *Claims) Remove(k Key) []Key {
 	others := c.rivals(k)
 	c.drop(k)
 	return others
+}
+
+// Compact gives back the room of claims that are gone.
+func (c *Claims) Compact() {
+	c.wanted, c.claimed = maps.Collect(maps.All(c.wanted)), maps.Collect(maps.All(c.claimed))
 }
 
 // Lost returns which of its claims a Service does not get, and who has them.

@@ -1,0 +1,58 @@
+package policy
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ovn-k8s/lib/desired/pod"
+)
+
+func podLabels(p int, version string) map[string]string {
+	return map[string]string{"app": fmt.Sprint("app-", p), "version": version}
+}
+
+// Rows grow with rules and distinct selectors, and not with pods.
+func TestRowsGrowWithRulesAndSelectors(t *testing.T) {
+	x := NewIndex()
+	x.PutNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+	for i := range 1000 {
+		x.PutPod(pod.Key{Namespace: "default", Name: fmt.Sprint("p", i)}, podLabels(i%20, "v1"), nil)
+	}
+	for i := range 200 {
+		x.PutPolicy(New(&networkingv1.NetworkPolicy{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("policy", i)},
+			Spec: networkingv1.NetworkPolicySpec{
+				PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("app-", i%20)}},
+				Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{
+					{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("app-", (i+1)%20)}}},
+				}}},
+			},
+		}))
+	}
+	tables := map[string]int{}
+	for _, u := range x.Units() {
+		rows, problem := x.Rows(u)
+		if problem != "" {
+			t.Error(problem)
+		}
+		for _, r := range rows {
+			tables[r.Table]++
+		}
+	}
+	// One group for each selector, one ACL for each rule, and one for each
+	// selector that denies.
+	if tables["Port_Group"] != 20 || tables["ACL"] != 200+20 || len(tables) != 2 {
+		t.Errorf("rows: %v", tables)
+	}
+	k := pod.Key{Namespace: "default", Name: "new"}
+	if touched := x.PutPod(k, podLabels(3, "v1"), nil); len(touched) != 1 || len(x.Refs(k)) != 1 {
+		t.Errorf("a pod that starts touches %v and is in %v", touched, x.Refs(k))
+	}
+	if touched := x.PutPod(k, podLabels(4, "v1"), nil); len(touched) != 1 || len(x.Refs(k)) != 1 {
+		t.Errorf("a pod with another label touches %v and is in %v", touched, x.Refs(k))
+	}
+}
