@@ -106,6 +106,9 @@ func (n *annotator) prune() {
 	})
 }
 
+// compact gives back the room of notes that are gone.
+func (n *annotator) compact() { n.notes = maps.Collect(maps.All(n.notes)) }
+
 // run writes annotations until ctx ends.
 func (n *annotator) run(ctx context.Context) {
 	var wg sync.WaitGroup
@@ -189,8 +192,12 @@ func (q *queue) take(ctx context.Context) (job, bool) {
 			continue
 		}
 		j := q.jobs[0]
+		q.jobs[0] = job{} // or its note would stay as long as the array
 		q.jobs = q.jobs[1:]
 		more := len(q.jobs) > 0
+		if !more {
+			q.jobs = nil
+		}
 		q.mu.Unlock()
 		if more {
 			q.signal()

@@ -33,6 +33,10 @@ import (
 // units that it touches.
 type event func() []nb.Unit
 
+// mostUnits is how many units are compared at once: their rows take about 2 kB
+// each.
+const mostUnits = 5000
+
 // An engine brings the database and the annotations to what the World says. All
 // but send, status and what they use belongs to the goroutine of its loop.
 type engine struct {
@@ -50,7 +54,8 @@ type engine struct {
 	complained map[nb.Unit]string // what was said last of units that fail
 	unwritten  map[nb.Unit]error  // why annotations of units in the batch were not written
 	pace       pacer
-	written    int // rows that the last sync changed
+	written    int     // rows that the last sync changed
+	weight     float64 // what they count for
 	sweep      sweeper
 }
 
@@ -63,13 +68,14 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 		},
 		complained: map[nb.Unit]string{}, unwritten: map[nb.Unit]error{},
 	}
+	e.sweep.sweep = func() { e.send(e.compact) }
 	e.world.Put(service.Ranges(l.config.ServiceCIDRs))
 	e.notes = newAnnotator(l.cluster, e.world, e.send)
 	e.vigil = newVigil(func(s desired.Silent) { e.send(func() []nb.Unit { return e.silent(s) }) })
 	e.loop = reconcile.Loop[event, nb.Unit]{
 		Take:   func(ev event) []nb.Unit { return ev() },
-		Prompt: e.prompt, Sync: e.reconcile, Synced: e.complain, Gap: e.gap,
-		Resync: 10 * time.Minute, All: e.all,
+		Prompt: e.prompt, Sync: e.reconcile, Synced: e.complain, Gap: e.gap, Lull: lull,
+		Most: mostUnits, Resync: 10 * time.Minute, All: e.all,
 	}
 	return e
 }
@@ -179,6 +185,7 @@ func (e *engine) found(kind string) []nb.Unit {
 	if len(e.missing) > 0 {
 		return nil
 	}
+	e.sweep.worked(muchWork) // reading it all left garbage
 	return e.all()
 }
 
@@ -299,7 +306,7 @@ func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]er
 	save := e.unsavedTopology()
 	return func(ctx context.Context) map[nb.Unit]error {
 		changes, refused := e.sync.Apply(ctx, want)
-		e.written = len(changes)
+		e.written, e.weight = len(changes), weight(changes)
 		maps.Copy(failed, refused)
 		if save != nil {
 			if err := e.saveTopology(ctx, *save); err != nil {
@@ -312,7 +319,7 @@ func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]er
 
 // gap is how long to gather events before the next transaction.
 func (e *engine) gap() time.Duration {
-	return e.pace.gap(time.Now(), e.written, e.world.Ports())
+	return e.pace.gap(time.Now(), e.weight, e.world.Size())
 }
 
 // saveTimeout bounds the time that transactions wait for the API server.

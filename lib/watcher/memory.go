@@ -1,8 +1,12 @@
 package watcher
 
 import (
+	"fmt"
+	"runtime"
 	"runtime/debug"
 	"time"
+
+	"ovn-k8s/lib/nb"
 )
 
 const (
@@ -13,9 +17,10 @@ const (
 	calm = 3 * time.Second
 )
 
-// A sweeper gives memory back after much work. Go's collector would get to it
+// A sweeper has memory given back after much work. Go's collector would get to it
 // minutes later, since nothing is allocated any more by then.
 type sweeper struct {
+	sweep func()
 	rows  int         // changed since the last time
 	timer *time.Timer // set once there are enough
 }
@@ -29,6 +34,21 @@ func (s *sweeper) worked(rows int) {
 		s.rows, s.timer = 0, nil
 	}
 	if s.rows += rows; s.rows >= muchWork {
-		s.timer = time.AfterFunc(calm, debug.FreeOSMemory)
+		s.timer = time.AfterFunc(calm, s.sweep)
 	}
+}
+
+// compact gives back the memory of what is gone.
+func (e *engine) compact() []nb.Unit {
+	e.world.Compact()
+	e.notes.compact()
+	go debug.FreeOSMemory() // takes a while, and ends by itself
+	return nil
+}
+
+// showMemory says what the process has, in the form of ovs-vswitchd(8).
+func (w *Watcher) showMemory([]string) (string, error) {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return fmt.Sprintf("goroutines:%d heap-kB:%d system-kB:%d\n", runtime.NumGoroutine(), m.HeapAlloc>>10, (m.Sys-m.HeapReleased)>>10), nil
 }

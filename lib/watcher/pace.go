@@ -3,23 +3,49 @@ package watcher
 import (
 	"math"
 	"time"
+
+	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/lib/nbsync"
 )
 
 // ovn-northd 23.03 computes everything again for each transaction, and that takes
-// the longer the more ports there are: about 60 µs for each. So while many pods
-// come, transactions are held back until each has many of them; with few ports
-// there is little to be gained, and pods that come now and then do not wait.
+// the longer the larger the cluster is: about 70 µs for each port, see
+// World.Size. So while many pods come, transactions are held back until each has
+// many of them; in a small cluster there is little to be gained, and pods that
+// come now and then do not wait.
 const (
 	// enough rows for one transaction.
 	enough = 40
-	// few rows, written within about paceHalf, are not worth waiting for more.
-	few = 8
-	// perPort and maxGap bound the time between two transactions.
-	perPort = 200 * time.Microsecond
+	// worth is how many rows a wait must promise: who changes one row after the
+	// other, waiting for each, would only be held up.
+	worth = 3
+	// perSize and maxGap bound the time between two transactions, and a lull of
+	// some milliseconds ends it: then the last of a burst have come.
+	perSize = 200 * time.Microsecond
 	maxGap  = 300 * time.Millisecond
+	lull    = 30 * time.Millisecond
 	// paceHalf is after which time a row counts half in the present pace.
 	paceHalf = 500 * time.Millisecond
 )
+
+// perBalancer is what the row of a Service counts for. One Service that comes
+// changes rows several times, by itself and by its endpoints, so more of them
+// are worth gathering; and endpoints that move now and then do not wait.
+const perBalancer = 0.25
+
+// weight is how many rows of pods changes count for.
+func weight(changes []nbsync.Change) float64 {
+	sum := 0.0
+	for _, c := range changes {
+		switch c.Table {
+		case nbdb.LoadBalancerTable, nbdb.ChassisTemplateVarTable:
+			sum += perBalancer
+		default:
+			sum++
+		}
+	}
+	return sum
+}
 
 // A pacer knows how fast rows are written.
 type pacer struct {
@@ -27,14 +53,15 @@ type pacer struct {
 	last   time.Time // when recent was computed
 }
 
-// gap returns how long to gather changes after a transaction of so many rows, in
-// a database of so many ports.
-func (p *pacer) gap(now time.Time, rows, ports int) time.Duration {
+// gap returns how long to gather changes after a transaction that counts for so
+// many rows, in a database of that size.
+func (p *pacer) gap(now time.Time, rows float64, size int) time.Duration {
 	age := float64(now.Sub(p.last)) / float64(paceHalf)
-	p.recent, p.last = p.recent*math.Exp2(-age)+float64(rows), now
-	if p.recent < few {
+	p.recent, p.last = p.recent*math.Exp2(-age)+rows, now
+	perRow := float64(paceHalf) / math.Ln2 / p.recent // at an even pace
+	gap := min(enough*perRow, float64(size)*float64(perSize), float64(maxGap))
+	if gap < worth*perRow {
 		return 0
 	}
-	perRow := float64(paceHalf) / math.Ln2 / p.recent // at an even pace
-	return min(time.Duration(enough*perRow), time.Duration(ports)*perPort, maxGap)
+	return time.Duration(gap)
 }

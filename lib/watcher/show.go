@@ -20,6 +20,7 @@ func (w *Watcher) Commands() []daemon.Command {
 	return []daemon.Command{
 		{Name: "reconcile/show", Run: w.showQueue},
 		{Name: "reconcile/resync", Run: w.resync},
+		{Name: "memory/show", Run: w.showMemory},
 		{Name: "topology/show", Run: w.showTopology},
 		{Name: "service/show", Usage: "[NAMESPACE/NAME]", Max: 1, Run: w.showServices},
 		{Name: "pod/show", Usage: "[NAMESPACE/NAME]", Max: 1, Run: w.showPods},
@@ -77,6 +78,7 @@ func (w *Watcher) showQueue([]string) (string, error) {
 	fmt.Fprintf(t, "northbound\t%s\n", remote)
 	fmt.Fprintf(t, "transactions\t%d\n", l.db.Transactions())
 	fmt.Fprintf(t, "events waiting\t%d\n", s.Events)
+	fmt.Fprintf(t, "units waiting\t%d\n", s.Waiting)
 	fmt.Fprintf(t, "units in work\t%d\n", s.Syncing)
 	fmt.Fprintf(t, "units failing\t%d\n", len(s.Failed))
 	for _, f := range s.Failed {
