@@ -39,7 +39,6 @@ demo-down:
 ## bench: how fast it is, beside a minimal program that does the same; as root
 bench: prepare
 	go run ./test/bench
-	go test -run '^$$' -bench Scale -benchtime 3x ./lib/desired/policy
 
 ## generate: the database models, from the installed schemas of OVN and Open vSwitch
 generate:

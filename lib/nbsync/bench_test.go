@@ -2,9 +2,16 @@ package nbsync_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/nb"
 )
 
 // big is a world of 100 nodes with n pods.
@@ -40,4 +47,48 @@ func BenchmarkPlan(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkServices is 500 Services of ten endpoints that come, in transactions of
+// 25: first each without endpoints, then with them.
+func BenchmarkServices(b *testing.B) {
+	_, _, s := open(b)
+	w := big(b, 0)
+	apply(b, s, rowsOf(w, w.Units()))
+	round := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		round++
+		dirty := map[nb.Unit]bool{}
+		flush := func() {
+			apply(b, s, rowsOf(w, slices.Collect(maps.Keys(dirty))))
+			clear(dirty)
+		}
+		for i := range 500 {
+			for _, o := range aService(fmt.Sprintf("s%d-%d", round, i), i) {
+				for _, u := range w.Put(o) {
+					dirty[u] = true
+				}
+				if len(dirty) == 25 {
+					flush()
+				}
+			}
+		}
+		flush()
+	}
+}
+
+func aService(name string, i int) []any {
+	port := int32(8080)
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: new(string), Port: &port}},
+	}
+	for e := range 10 {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.0.%d.%d", i%100, 10+e)}})
+	}
+	return []any{&corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec:       corev1.ServiceSpec{ClusterIP: fmt.Sprintf("172.16.%d.%d", i/250, 1+i%250), Ports: []corev1.ServicePort{{Port: 80}}},
+	}, slice}
 }

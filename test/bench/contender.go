@@ -102,6 +102,24 @@ func (f *field) warmUp(ctx context.Context, b *bench) error {
 	return f.clear(ctx)
 }
 
+// ours runs a measurement of our watcher alone, which need not leave the ground
+// empty of pods.
+func (b *bench) ours(ctx context.Context, measure func(*field, *runner) error) error {
+	f, err := b.ground(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := f.startReady(ctx, b, contenders()[0])
+	if err != nil {
+		return err
+	}
+	if err := measure(f, r); err != nil {
+		return r.failed(err)
+	}
+	r.stop()
+	return f.clear(ctx)
+}
+
 // turns runs a measurement of all contenders in turn, so many times. Each finds
 // no pods but the few that showed that it runs, and ovn-northd at rest.
 func (b *bench) turns(ctx context.Context, f *field, measure func(*runner) error) error {

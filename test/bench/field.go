@@ -178,12 +178,18 @@ func (f *field) apply(ctx context.Context, want map[nb.Unit][]nb.Row) error {
 	return nil
 }
 
-func (f *field) open(ctx context.Context) (*ovsdb.DB, error) {
+// open connects to the Northbound database. While many pods are deleted, it may
+// be deaf for longer than a connection waits.
+func (f *field) open(ctx context.Context) (db *ovsdb.DB, err error) {
 	m, err := ovsdb.NBModel()
 	if err != nil {
 		return nil, err
 	}
-	return ovsdb.Open(ctx, ovsdb.Options{Name: "NB", Remotes: []string{f.central.NB}, Model: m})
+	err = await(ctx, patience, "the Northbound database", func() (err error) {
+		db, err = ovsdb.Open(ctx, ovsdb.Options{Name: "NB", Remotes: []string{f.central.NB}, Model: m})
+		return err
+	})
+	return db, err
 }
 
 // settle waits until ovn-northd has nothing to do, and lets the database write
@@ -239,13 +245,7 @@ func (f *field) deletePods(ctx context.Context) error {
 	g, deleting := errgroup.WithContext(ctx)
 	g.SetLimit(creators)
 	for _, p := range pods.Items {
-		g.Go(func() error {
-			err := f.client.CoreV1().Pods(p.Namespace).Delete(deleting, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
-			if apierrors.IsNotFound(err) {
-				return nil
-			}
-			return err
-		})
+		g.Go(func() error { return f.deletePod(deleting, &p) })
 	}
 	return g.Wait()
 }
@@ -272,9 +272,7 @@ func (f *field) createGrouped(ctx context.Context, n int) (burst, error) {
 	f.round++
 	pods := make([]*corev1.Pod, n)
 	for i := range pods {
-		pods[i] = newPod(f.round, i)
-		pods[i].Namespace = policyNamespace
-		pods[i].Labels[groupLabel] = fmt.Sprint(i % groups)
+		pods[i] = groupedPod(f.round, i)
 	}
 	return f.createPods(ctx, pods)
 }
@@ -284,11 +282,7 @@ func (f *field) createPods(ctx context.Context, pods []*corev1.Pod) (burst, erro
 	n := len(pods)
 	f.observer.expect(n)
 	began := time.Now()
-	err := parallel(ctx, n, func(ctx context.Context, i int) error {
-		f.observer.begin(names.PodPort(pods[i].Namespace, pods[i].Name))
-		_, err := f.client.CoreV1().Pods(pods[i].Namespace).Create(ctx, pods[i], metav1.CreateOptions{})
-		return err
-	})
+	err := parallel(ctx, n, func(ctx context.Context, i int) error { return f.createPod(ctx, pods[i]) })
 	if err != nil {
 		return burst{}, err
 	}
@@ -303,6 +297,22 @@ func (f *field) createPods(ctx context.Context, pods []*corev1.Pod) (burst, erro
 		}
 	}
 	return burst{sights, last.Sub(began)}, nil
+}
+
+// createPod creates a pod that the observer waits for.
+func (f *field) createPod(ctx context.Context, p *corev1.Pod) error {
+	f.observer.begin(names.PodPort(p.Namespace, p.Name))
+	_, err := f.client.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
+	return err
+}
+
+// deletePod deletes a pod at once, unless it is gone.
+func (f *field) deletePod(ctx context.Context, p *corev1.Pod) error {
+	err := f.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // milliseconds are the times between two sights of each pod.

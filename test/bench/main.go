@@ -1,15 +1,18 @@
 // Bench measures how fast the suite is, beside yardsticks on the same machine in
 // the same run: a minimal watcher (./minimal) and the reference CNI plugin ptp.
 //
-//	bench [-run REGEXP] [-rounds N] [-pods N] [-many N] [-settle TIME] [-json]
+//	bench [-run REGEXP] [-rounds N] [-pods N] [-many N] [-settle TIME] [-churn TIME] [-json]
 //
-// Figures, 30 minutes in all, are
+// Figures, a quarter of an hour in all, are
 //
 //	burst     a burst of pods: rate, latency, transactions, CPU time of ovn-northd
 //	single    one pod at a time: latency
 //	services  many Services at once, and endpoints that change
 //	policies  many NetworkPolicies at once, and a burst of pods under them
 //	scale     many pods: the watcher's memory, comparing everything, restarting
+//	idle      nothing that matters: CPU time
+//	churn     pods come and go for a while: whether anything grows
+//	compute   the rows of very many policies and pods, in memory
 //	cni       ADD of the CNI plugin: latency and its stages
 //
 // Rounds of both sides take turns, so that what else the machine does meets
@@ -43,7 +46,7 @@ func main() {
 // A bench is one run.
 type bench struct {
 	rounds, pods, many int
-	settle             time.Duration
+	settle, churn      time.Duration
 	say                sayer
 	report             *report
 	programs           *programs
@@ -63,6 +66,9 @@ func figures() []figure {
 		{"services", measureServices},
 		{"policies", measurePolicies},
 		{"scale", measureScale},
+		{"idle", measureIdle},
+		{"churn", measureChurn},
+		{"compute", measureCompute},
 		{"cni", measureCNI},
 	}
 }
@@ -76,6 +82,7 @@ func run(args []string, out, progress io.Writer) error {
 	flags.IntVar(&b.pods, "pods", 1000, "`number` of pods of a burst")
 	flags.IntVar(&b.many, "many", 10000, "`number` of pods of the figure scale")
 	flags.DurationVar(&b.settle, "settle", settleTime, "how `long` memory must not have fallen to count as settled")
+	flags.DurationVar(&b.churn, "churn", time.Minute, "how `long` pods come and go")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 	"golang.org/x/sync/errgroup"
@@ -45,27 +46,59 @@ func timed(do func() error) (float64, error) {
 	return time.Since(began).Seconds(), err
 }
 
-// rowInterval is how often the copy of the database is looked at.
-const rowInterval = 5 * time.Millisecond
+// pause waits.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
 
-// awaitRows waits until the followed database is as wanted.
-func awaitRows(ctx context.Context, what string, done func() bool) error {
+// A replica is a copy of the Northbound database that tells of changes.
+type replica struct {
+	*libdb.DB
+	changed chan struct{} // holds one token if there may be changes
+}
+
+// follow returns a replica, which must be closed.
+func (f *field) follow(ctx context.Context) (*replica, error) {
+	db, err := f.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &replica{db, make(chan struct{}, 1)}
+	changed := func() {
+		select {
+		case r.changed <- struct{}{}:
+		default: // a token is waiting
+		}
+	}
+	db.Handle(&cache.EventHandlerFuncs{
+		AddFunc:    func(string, model.Model) { changed() },
+		UpdateFunc: func(string, model.Model, model.Model) { changed() },
+		DeleteFunc: func(string, model.Model) { changed() },
+	})
+	return r, nil
+}
+
+// await waits until the replica is as wanted.
+func (r *replica) await(ctx context.Context, what string, done func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	ticker := time.NewTicker(rowInterval)
-	defer ticker.Stop()
 	for !done() {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for %s: %w", what, context.Cause(ctx))
-		case <-ticker.C:
+		case <-r.changed:
 		}
 	}
 	return nil
 }
 
 // count is how many rows of a table are as wanted.
-func count[M any](db *libdb.DB, table string, wanted func(M) bool) int {
+func count[M any](db *replica, table string, wanted func(M) bool) int {
 	n := 0
 	for _, m := range db.Client().Cache().Table(table).RowsShallow() {
 		if wanted(m.(M)) {
@@ -76,7 +109,7 @@ func count[M any](db *libdb.DB, table string, wanted func(M) bool) int {
 }
 
 // rowsOf are copies of a table's rows.
-func rowsOf[M model.CloneableModel](db *libdb.DB, table string, keep func(M) bool) []M {
+func rowsOf[M model.CloneableModel](db *replica, table string, keep func(M) bool) []M {
 	var rows []M
 	for _, m := range db.Client().Cache().Table(table).RowsShallow() {
 		if row := m.(M); keep(row) {
@@ -88,7 +121,7 @@ func rowsOf[M model.CloneableModel](db *libdb.DB, table string, keep func(M) boo
 
 // insert inserts rows as a plain program would: operations says for each what
 // is to be done, and so many rows make a transaction.
-func insert[M any](ctx context.Context, db *libdb.DB, rows []M, operations func(i int, row M) ([]ovsdb.Operation, error)) error {
+func insert[M any](ctx context.Context, db *replica, rows []M, operations func(i int, row M) ([]ovsdb.Operation, error)) error {
 	i := 0
 	for chunk := range slices.Chunk(rows, rowsAtOnce) {
 		var ops []ovsdb.Operation

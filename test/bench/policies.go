@@ -7,13 +7,13 @@ import (
 	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb/nbdb"
-	libdb "ovn-k8s/lib/ovsdb"
 )
 
 const (
@@ -47,6 +47,15 @@ func newPolicy(round, i int) *networkingv1.NetworkPolicy {
 	}
 }
 
+// groupedPod makes pod i of a round, which belongs to the group of policies that
+// it is the turn of.
+func groupedPod(round, i int) *corev1.Pod {
+	p := newPod(round, i)
+	p.Namespace = policyNamespace
+	p.Labels[groupLabel] = fmt.Sprint(i % groups)
+	return p
+}
+
 // policyNamespace is where policies and the pods that they select are.
 var policyNamespace = namespaces()[0]
 
@@ -56,90 +65,39 @@ func measurePolicies(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	db, err := f.open(ctx)
+	err = f.measureCrowd(ctx, b, &crowd{
+		what: fmt.Sprintf("%d policies over %d pods each", manyPolicies, podsEach), last: "ACL", n: manyPolicies,
+		create: createPolicy, remove: removePolicy, leftover: leftoverGroups,
+		ready: func(db *replica) int { return count(db, nbdb.ACLTable, ofPolicy) },
+		copied: func(db *replica) func(context.Context) error {
+			made := copyGroups(db)
+			return func(ctx context.Context) error { return insertGroups(ctx, db, made) }
+		},
+		before: func(ctx context.Context, f *field) error {
+			_, err := f.createGrouped(ctx, groups*podsEach)
+			return err
+		},
+	})
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	var ours, plain, objects, rows []float64
-	for round := range b.rounds {
-		r, err := f.startReady(ctx, b, contenders()[0])
-		if err != nil {
-			return err
-		}
-		if _, err := f.createGrouped(ctx, groups*podsEach); err != nil {
-			return r.failed(err)
-		}
-		if err := f.settle(ctx); err != nil {
-			return r.failed(err)
-		}
-		b.say("round %d of %d: %d policies over %d pods each", round+1, b.rounds, manyPolicies, podsEach)
-		mine, err := timed(func() error {
-			if err := f.makePolicies(ctx, 2*round, manyPolicies); err != nil {
-				return err
-			}
-			return awaitPolicies(ctx, db, manyPolicies)
-		})
-		if err != nil {
-			return r.failed(err)
-		}
-		made := copyGroups(db)
-		if err := f.deletePolicies(ctx, 2*round, manyPolicies); err != nil {
-			return r.failed(err)
-		}
-		if err := awaitPolicies(ctx, db, 0); err != nil {
-			return r.failed(err)
-		}
-		r.stop()
-		if err := f.settle(ctx); err != nil {
-			return err
-		}
-		api, err := timed(func() error { return f.makePolicies(ctx, 2*round+1, manyPolicies) })
-		if err != nil {
-			return err
-		}
-		nb, err := timed(func() error { return insertGroups(ctx, db, made) })
-		if err != nil {
-			return err
-		}
-		b.say("  %.2f s; objects alone %.2f s and rows alone %.2f s", mine, api, nb)
-		ours, plain, objects, rows = append(ours, mine), append(plain, api+nb), append(objects, api), append(rows, nb)
-		if err := f.clearPolicies(ctx, db, 2*round+1); err != nil {
-			return err
-		}
-	}
-	b.report.beside(fmt.Sprintf("%d policies over %d pods each: first create to last ACL", manyPolicies, podsEach), "s", 1.5, ours, plain).
-		note("yardstick: creating the objects (%.2f s) and then inserting the rows (%.2f s), nothing else", median(objects), median(rows))
 	return f.measureBurstUnderPolicies(ctx, b)
 }
 
-// makePolicies creates n policies.
-func (f *field) makePolicies(ctx context.Context, round, n int) error {
-	return parallel(ctx, n, func(ctx context.Context, i int) error {
-		p := newPolicy(round, i)
-		_, err := f.client.NetworkingV1().NetworkPolicies(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
-		return err
-	})
+func createPolicy(ctx context.Context, f *field, round, i int) error {
+	p := newPolicy(round, i)
+	_, err := f.client.NetworkingV1().NetworkPolicies(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
+	return err
 }
 
-// deletePolicies deletes the n policies of a round.
-func (f *field) deletePolicies(ctx context.Context, round, n int) error {
-	return parallel(ctx, n, func(ctx context.Context, i int) error {
-		p := newPolicy(round, i)
-		return f.client.NetworkingV1().NetworkPolicies(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{})
-	})
+func removePolicy(ctx context.Context, f *field, round, i int) error {
+	p := newPolicy(round, i)
+	return f.client.NetworkingV1().NetworkPolicies(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{})
 }
 
 // ofPolicy tells an ACL that a policy of ours owns.
 func ofPolicy(acl *nbdb.ACL) bool {
 	return strings.HasPrefix(acl.ExternalIDs[names.Owner], "policy/"+policyNamespace+"/policy-")
-}
-
-// awaitPolicies waits until n policies have ACLs.
-func awaitPolicies(ctx context.Context, db *libdb.DB, n int) error {
-	return awaitRows(ctx, fmt.Sprintf("the ACLs of %d policies", n), func() bool {
-		return count(db, nbdb.ACLTable, ofPolicy) == n
-	})
 }
 
 // A policed group is a port group with its ACLs.
@@ -149,7 +107,7 @@ type policed struct {
 }
 
 // copyGroups copies all port groups with their ACLs.
-func copyGroups(db *libdb.DB) []policed {
+func copyGroups(db *replica) []policed {
 	acls := rowsOf(db, nbdb.ACLTable, func(*nbdb.ACL) bool { return true })
 	var out []policed
 	for _, g := range rowsOf(db, nbdb.PortGroupTable, func(*nbdb.PortGroup) bool { return true }) {
@@ -165,7 +123,7 @@ func copyGroups(db *libdb.DB) []policed {
 }
 
 // insertGroups inserts port groups and ACLs like those given.
-func insertGroups(ctx context.Context, db *libdb.DB, made []policed) error {
+func insertGroups(ctx context.Context, db *replica, made []policed) error {
 	return insert(ctx, db, made, func(i int, p policed) ([]ovsdb.Operation, error) {
 		p.group.UUID, p.group.ACLs = fmt.Sprintf("group%d", i), nil
 		var ops []ovsdb.Operation
@@ -183,23 +141,16 @@ func insertGroups(ctx context.Context, db *libdb.DB, made []policed) error {
 	})
 }
 
-// clearPolicies removes the objects and rows of the yardstick, and all pods.
-func (f *field) clearPolicies(ctx context.Context, db *libdb.DB, round int) error {
-	if err := f.deletePolicies(ctx, round, manyPolicies); err != nil {
-		return err
-	}
-	var ops []ovsdb.Operation
+// leftoverGroups are the operations that remove all port groups.
+func leftoverGroups(db *replica) (ops []ovsdb.Operation, err error) {
 	for _, g := range rowsOf(db, nbdb.PortGroupTable, func(*nbdb.PortGroup) bool { return true }) {
 		more, err := db.Client().Where(g).Delete()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		ops = append(ops, more...)
 	}
-	if _, err := db.Transact(ctx, ops); err != nil {
-		return err
-	}
-	return f.clear(ctx)
+	return ops, nil
 }
 
 // measureBurstUnderPolicies creates a burst of pods with and without policies that
@@ -212,7 +163,7 @@ func (f *field) measureBurstUnderPolicies(ctx context.Context, b *bench) error {
 			if err != nil {
 				return err
 			}
-			if err := f.makePolicies(ctx, 1000+round, policies); err != nil {
+			if err := parallel(ctx, policies, func(ctx context.Context, i int) error { return createPolicy(ctx, f, 1000+round, i) }); err != nil {
 				return r.failed(err)
 			}
 			if err := f.settle(ctx); err != nil {
@@ -228,7 +179,7 @@ func (f *field) measureBurstUnderPolicies(ctx context.Context, b *bench) error {
 			} else {
 				without = append(without, burst.took.Seconds())
 			}
-			if err := f.deletePolicies(ctx, 1000+round, policies); err != nil {
+			if err := parallel(ctx, policies, func(ctx context.Context, i int) error { return removePolicy(ctx, f, 1000+round, i) }); err != nil {
 				return r.failed(err)
 			}
 			if err := f.empty(ctx); err != nil {

@@ -175,7 +175,36 @@ func (r *report) print(out io.Writer) error {
 		fmt.Fprintf(t, "%s\t%s %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Figure, number(&s.Ours), s.Unit, spread(s.OursRounds),
 			number(s.Yardstick), spread(s.YardstickRounds), number(s.Ratio), s.aim(), s.verdict(), s.Note)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	r.printVerdict(out)
+	return nil
+}
+
+// printVerdict says which aims are met, and names those that are not.
+func (r *report) printVerdict(out io.Writer) {
+	met, missed := 0, []result{}
+	for _, s := range r.Results {
+		switch s.verdict() {
+		case "met":
+			met++
+		case "missed":
+			missed = append(missed, s)
+		}
+	}
+	fmt.Fprintf(out, "\n%d of %d aims are met.\n", met, met+len(missed))
+	for _, s := range missed {
+		fmt.Fprintf(out, "missed: %s: %s (aim %s)\n", s.Figure, s.judged(), s.aim())
+	}
+}
+
+// judged is the value that the aim is about.
+func (r *result) judged() string {
+	if r.Ratio != nil {
+		return number(r.Ratio) + " ×"
+	}
+	return strings.TrimSpace(number(&r.Ours) + " " + r.Unit)
 }
 
 // aim is what a line should be at most.

@@ -12,11 +12,10 @@ import (
 )
 
 // Memory counts as settled when it has not fallen by more than a little for
-// bench.settle. By default that is more than two minutes, after which Go's
-// runtime collects garbage in any case, even in an idle program, and returns what
-// is free to the system.
+// bench.settle. The watcher gives it back some seconds after the work is done; Go's
+// runtime would in an idle program after two minutes.
 const (
-	settleTime  = 130 * time.Second
+	settleTime  = 15 * time.Second
 	settleLimit = 6 * time.Minute
 	settleStep  = 2 * time.Second
 	settleMB    = 1
@@ -24,20 +23,12 @@ const (
 
 // measureScale looks at our watcher with many pods, and nothing else going on.
 func measureScale(ctx context.Context, b *bench) error {
-	f, err := b.ground(ctx)
-	if err != nil {
-		return err
-	}
-	r, err := f.startReady(ctx, b, contenders()[0])
-	if err != nil {
-		return err
-	}
-	for _, step := range []func(context.Context, *bench, *runner) error{f.measureMemory, f.measureRestart} {
-		if err := step(ctx, b, r); err != nil {
-			return r.failed(err)
+	return b.ours(ctx, func(f *field, r *runner) error {
+		if err := f.measureMemory(ctx, b, r); err != nil {
+			return err
 		}
-	}
-	return f.clear(ctx)
+		return f.measureRestart(ctx, b, r)
+	})
 }
 
 // measureMemory fills and empties the cluster, and compares everything while it
@@ -93,10 +84,8 @@ func (b *bench) settledMemory(ctx context.Context, r *runner) (float64, error) {
 	least, err := r.rss()
 	since := time.Now()
 	for began := time.Now(); err == nil && time.Since(since) < b.settle && time.Since(began) < settleLimit; {
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-time.After(settleStep):
+		if err := pause(ctx, settleStep); err != nil {
+			return 0, err
 		}
 		var now float64
 		if now, err = r.rss(); now < least-settleMB {
@@ -139,7 +128,7 @@ func (f *field) empty(ctx context.Context) error {
 func (f *field) measureResync(b *bench) error {
 	var took, wrote []float64
 	for range b.rounds {
-		before, err := f.transactions()
+		before, err := f.queue()
 		if err != nil {
 			return err
 		}
@@ -151,44 +140,51 @@ func (f *field) measureResync(b *bench) error {
 			return err
 		}
 		took = append(took, time.Since(began).Seconds())
-		after, err := f.transactions()
+		after, err := f.queue()
 		if err != nil {
 			return err
 		}
-		wrote = append(wrote, after-before)
+		wrote = append(wrote, float64(after["transactions"]-before["transactions"]))
 	}
 	name := fmt.Sprintf("full comparison of %d unchanged pods", b.many)
-	b.report.alone(name, "s", 1, took...).note("from ovs-appctl reconcile/resync until the next command is answered; three calls of ovs-appctl included")
+	b.report.alone(name, "s", 1, took...).note("from ovs-appctl reconcile/resync until nothing waits; the calls of ovs-appctl included")
 	b.report.alone(name+": NB transactions", "", 0, wrote...).mustBeZero()
 	return nil
 }
 
-// compared returns when a comparison that was asked for is over. Commands are
-// answered by the goroutine that compares, between two comparisons: the first
-// perhaps together with what was asked for, just before it is done, but then not
-// the second.
+// compared returns when a comparison that was asked for is over: nothing waits,
+// and nothing is in work.
 func (f *field) compared() error {
-	for range 2 {
-		if _, err := appctl(f.control(), "topology/show"); err != nil {
+	for {
+		q, err := f.queue()
+		if err != nil || q["events waiting"]+q["units waiting"]+q["units in work"] == 0 {
 			return err
 		}
 	}
-	return nil
 }
 
-// transactions is how many the watcher has sent.
-func (f *field) transactions() (float64, error) {
+// queue is what reconcile/show counts.
+func (f *field) queue() (map[string]int, error) {
 	out, err := appctl(f.control(), "reconcile/show")
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
+	counts := map[string]int{}
 	for l := range strings.Lines(out) {
-		if v, ok := strings.CutPrefix(l, "transactions"); ok {
-			n, err := strconv.Atoi(strings.TrimSpace(v))
-			return float64(n), err
+		words := strings.Fields(l)
+		if len(words) == 0 {
+			continue
+		}
+		if n, err := strconv.Atoi(words[len(words)-1]); err == nil {
+			counts[strings.Join(words[:len(words)-1], " ")] = n
 		}
 	}
-	return 0, fmt.Errorf("reconcile/show says no number of transactions: %q", out)
+	for _, name := range []string{"transactions", "events waiting", "units waiting", "units in work"} {
+		if _, ok := counts[name]; !ok {
+			return nil, fmt.Errorf("reconcile/show does not say %q: %q", name, out)
+		}
+	}
+	return counts, nil
 }
 
 // measureRestart kills and starts the watcher while it has many pods.
@@ -241,7 +237,6 @@ func (f *field) measureRestart(ctx context.Context, b *bench, r *runner) error {
 	if err != nil {
 		return err
 	}
-	r.stop()
 	name := fmt.Sprintf("restart with %d unchanged pods", b.many)
 	b.report.alone(name+": until all is compared", "s", 0, took...).note("from starting the process, with reading both sides")
 	b.report.alone(name+": NB transactions", "", 0, wrote...).mustBeZero()

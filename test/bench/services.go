@@ -14,7 +14,6 @@ import (
 
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb/nbdb"
-	libdb "ovn-k8s/lib/ovsdb"
 )
 
 const (
@@ -23,6 +22,8 @@ const (
 	endpointsEach = 10
 	// endpointChanges is how many changes of one endpoint are made, one at a time.
 	endpointChanges = 200
+	// changePause is between them.
+	changePause = 30 * time.Millisecond
 )
 
 // newService makes Service i without a selector: its endpoints are ours to say.
@@ -63,78 +64,47 @@ func measureServices(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	db, err := f.open(ctx)
+	var ours, alone endpointTimes
+	err = f.measureCrowd(ctx, b, &crowd{
+		what: fmt.Sprintf("%d services of %d endpoints", manyServices, endpointsEach), last: "row", n: manyServices,
+		create: createService, remove: removeService, leftover: leftoverServices,
+		ready: func(db *replica) int { return count(db, nbdb.LoadBalancerTable, complete) },
+		copied: func(db *replica) func(context.Context) error {
+			made := rowsOf(db, nbdb.LoadBalancerTable, complete)
+			return func(ctx context.Context) error { return insertServices(ctx, db, made) }
+		},
+		meanwhile: func(ctx context.Context, f *field, db *replica, round int) error {
+			return ours.measure(ctx, func(i int) error { return f.moveEndpoint(ctx, db, round, i) })
+		},
+		alone: func(ctx context.Context, f *field, db *replica, round int) error {
+			return alone.measure(ctx, func(i int) error { return f.moveEndpointAlone(ctx, db, round, i) })
+		},
+	})
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	var ours, plain, objects, rows, p50, p99 []float64
-	for round := range b.rounds {
-		r, err := f.startReady(ctx, b, contenders()[0])
-		if err != nil {
-			return err
-		}
-		b.say("round %d of %d: %d services of %d endpoints", round+1, b.rounds, manyServices, endpointsEach)
-		mine, err := timed(func() error { return f.createServices(ctx, db, 2*round) })
-		if err != nil {
-			return r.failed(err)
-		}
-		changes, err := f.changeEndpoints(ctx, db, 2*round)
-		if err != nil {
-			return r.failed(err)
-		}
-		made := rowsOf(db, nbdb.LoadBalancerTable, complete)
-		if err := f.deleteServices(ctx, 2*round); err != nil {
-			return r.failed(err)
-		}
-		if err := awaitServices(ctx, db, 0); err != nil {
-			return r.failed(err)
-		}
-		r.stop()
-		if err := f.settle(ctx); err != nil {
-			return err
-		}
-		api, err := timed(func() error { return f.makeServices(ctx, 2*round+1) })
-		if err != nil {
-			return err
-		}
-		nb, err := timed(func() error { return insertServices(ctx, db, made) })
-		if err != nil {
-			return err
-		}
-		b.say("  %.2f s; objects alone %.2f s and rows alone %.2f s; one endpoint p50 %.1f ms", mine, api, nb, median(changes))
-		ours, plain, objects, rows = append(ours, mine), append(plain, api+nb), append(objects, api), append(rows, nb)
-		p50, p99 = append(p50, median(changes)), append(p99, percentile(changes, 99))
-		if err := f.clearServices(ctx, db, 2*round+1); err != nil {
-			return err
-		}
-	}
-	name := fmt.Sprintf("%d services of %d endpoints: ", manyServices, endpointsEach)
-	b.report.beside(name+"first create to last row", "s", 1.5, ours, plain).
-		note("yardstick: creating the objects (%.2f s) and then inserting the rows (%.2f s), nothing else", median(objects), median(rows))
-	b.report.alone("one endpoint changes: API call to row, p50", "ms", 0, p50...)
-	b.report.alone("one endpoint changes: API call to row, p99", "ms", 0, p99...)
+	name := "one endpoint changes: API call to row, "
+	b.report.beside(name+"p50", "ms", 0, ours.p50, alone.p50).note("yardstick: the API call, and then the row's transaction")
+	b.report.beside(name+"p99", "ms", 0, ours.p99, alone.p99)
 	return nil
 }
 
-// makeServices creates the objects.
-func (f *field) makeServices(ctx context.Context, round int) error {
-	return parallel(ctx, manyServices, func(ctx context.Context, i int) error {
-		s := newService(round, i)
-		if _, err := f.client.CoreV1().Services(s.Namespace).Create(ctx, s, metav1.CreateOptions{}); err != nil {
-			return err
-		}
-		_, err := f.client.DiscoveryV1().EndpointSlices(s.Namespace).Create(ctx, newSlice(s, i, (i+endpointsEach-1)%nodes), metav1.CreateOptions{})
-		return err
-	})
-}
-
-// createServices creates the objects, and returns when all their rows are there.
-func (f *field) createServices(ctx context.Context, db *libdb.DB, round int) error {
-	if err := f.makeServices(ctx, round); err != nil {
+// createService creates a Service and its endpoints.
+func createService(ctx context.Context, f *field, round, i int) error {
+	s := newService(round, i)
+	if _, err := f.client.CoreV1().Services(s.Namespace).Create(ctx, s, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	return awaitServices(ctx, db, manyServices)
+	_, err := f.client.DiscoveryV1().EndpointSlices(s.Namespace).Create(ctx, newSlice(s, i, (i+endpointsEach-1)%nodes), metav1.CreateOptions{})
+	return err
+}
+
+func removeService(ctx context.Context, f *field, round, i int) error {
+	s := newService(round, i)
+	if err := f.client.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	return f.client.DiscoveryV1().EndpointSlices(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{})
 }
 
 // complete tells a load balancer of ours with all endpoints.
@@ -147,59 +117,75 @@ func complete(lb *nbdb.LoadBalancer) bool {
 	return false
 }
 
-// awaitServices waits until so many Services of ours have rows.
-func awaitServices(ctx context.Context, db *libdb.DB, n int) error {
-	return awaitRows(ctx, fmt.Sprintf("the rows of %d services", n), func() bool {
-		return count(db, nbdb.LoadBalancerTable, complete) == n
-	})
-}
+// endpointTimes are what changes of one endpoint took in milliseconds, by round.
+type endpointTimes struct{ p50, p99 []float64 }
 
-// changeEndpoints moves an endpoint of one Service from node to node, and returns
-// how many milliseconds each move took.
-func (f *field) changeEndpoints(ctx context.Context, db *libdb.DB, round int) ([]float64, error) {
-	s := newService(round, 0)
-	row := "service/" + s.Namespace + "/" + s.Name + "/tcp"
-	var took []float64
+// measure makes changes one at a time.
+func (t *endpointTimes) measure(ctx context.Context, change func(i int) error) error {
+	var each []float64
 	for i := range endpointChanges {
-		slice := newSlice(s, 0, 20+i%50)
-		address := slice.Endpoints[endpointsEach-1].Addresses[0] + ":"
-		seconds, err := timed(func() error {
-			if _, err := f.client.DiscoveryV1().EndpointSlices(s.Namespace).Update(ctx, slice, metav1.UpdateOptions{}); err != nil {
-				return err
-			}
-			return awaitRows(ctx, "a changed endpoint", func() bool {
-				return count(db, nbdb.LoadBalancerTable, func(lb *nbdb.LoadBalancer) bool {
-					return lb.Name == row && strings.Contains(fmt.Sprint(lb.Vips), address)
-				}) == 1
-			})
-		})
+		seconds, err := timed(func() error { return change(i) })
 		if err != nil {
-			return nil, err
-		}
-		took = append(took, seconds*1000)
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(singlePause / 10):
-		}
-	}
-	return took, nil
-}
-
-// deleteServices deletes the objects of a round.
-func (f *field) deleteServices(ctx context.Context, round int) error {
-	return parallel(ctx, manyServices, func(ctx context.Context, i int) error {
-		s := newService(round, i)
-		if err := f.client.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil {
 			return err
 		}
-		return f.client.DiscoveryV1().EndpointSlices(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{})
+		each = append(each, seconds*1000)
+		if err := pause(ctx, changePause); err != nil {
+			return err
+		}
+	}
+	t.p50, t.p99 = append(t.p50, median(each)), append(t.p99, percentile(each, 99))
+	return nil
+}
+
+// moveEndpoint moves an endpoint of one Service to another node, and returns when
+// the row says so.
+func (f *field) moveEndpoint(ctx context.Context, db *replica, round, i int) error {
+	address, err := f.moveObject(ctx, round, i)
+	if err != nil {
+		return err
+	}
+	return db.await(ctx, "a changed endpoint", func() bool {
+		return count(db, nbdb.LoadBalancerTable, func(lb *nbdb.LoadBalancer) bool {
+			return lb.Name == rowOf(newService(round, 0)) && strings.Contains(fmt.Sprint(lb.Vips), address)
+		}) == 1
 	})
+}
+
+// moveObject moves an endpoint in the API, and returns its new address as it is
+// in a row.
+func (f *field) moveObject(ctx context.Context, round, i int) (string, error) {
+	slice := newSlice(newService(round, 0), 0, 20+i%50)
+	_, err := f.client.DiscoveryV1().EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{})
+	return slice.Endpoints[endpointsEach-1].Addresses[0] + ":", err
+}
+
+// rowOf is the name of the row of a Service.
+func rowOf(s *corev1.Service) string { return "service/" + s.Namespace + "/" + s.Name + "/tcp" }
+
+// moveEndpointAlone does what cannot be done without when an endpoint moves: the
+// API call, and a transaction of the row.
+func (f *field) moveEndpointAlone(ctx context.Context, db *replica, round, i int) error {
+	address, err := f.moveObject(ctx, round, i)
+	if err != nil {
+		return err
+	}
+	// The rows were copied: they are those of the round before.
+	name := rowOf(newService(round-1, 0))
+	lb := rowsOf(db, nbdb.LoadBalancerTable, func(lb *nbdb.LoadBalancer) bool { return lb.Name == name })[0]
+	for vip, backends := range lb.Vips {
+		lb.Vips[vip] = backends[:strings.LastIndexByte(backends, ',')+1] + address + "8080"
+	}
+	ops, err := db.Client().Where(lb).Update(lb, &lb.Vips)
+	if err != nil {
+		return err
+	}
+	_, err = db.Transact(ctx, ops)
+	return err
 }
 
 // insertServices inserts load balancers like those given, and puts them into the
 // same group.
-func insertServices(ctx context.Context, db *libdb.DB, made []*nbdb.LoadBalancer) error {
+func insertServices(ctx context.Context, db *replica, made []*nbdb.LoadBalancer) error {
 	group := rowsOf(db, nbdb.LoadBalancerGroupTable, func(g *nbdb.LoadBalancerGroup) bool { return g.Name == names.LoadBalancerGroup })
 	return insert(ctx, db, made, func(i int, lb *nbdb.LoadBalancer) ([]ovsdb.Operation, error) {
 		lb.UUID = fmt.Sprintf("lb%d", i)
@@ -212,29 +198,22 @@ func insertServices(ctx context.Context, db *libdb.DB, made []*nbdb.LoadBalancer
 	})
 }
 
-// clearServices removes the objects and rows of the yardstick.
-func (f *field) clearServices(ctx context.Context, db *libdb.DB, round int) error {
-	if err := f.deleteServices(ctx, round); err != nil {
-		return err
-	}
-	var ops []ovsdb.Operation
+// leftoverServices are the operations that remove what insertServices inserted.
+func leftoverServices(db *replica) (ops []ovsdb.Operation, err error) {
 	for _, g := range rowsOf(db, nbdb.LoadBalancerGroupTable, func(g *nbdb.LoadBalancerGroup) bool { return len(g.LoadBalancer) > 0 }) {
 		g.LoadBalancer = nil
 		more, err := db.Client().Where(g).Update(g, &g.LoadBalancer)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		ops = append(ops, more...)
 	}
 	for _, lb := range rowsOf(db, nbdb.LoadBalancerTable, complete) {
 		more, err := db.Client().Where(lb).Delete()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		ops = append(ops, more...)
 	}
-	if _, err := db.Transact(ctx, ops); err != nil {
-		return err
-	}
-	return f.settle(ctx)
+	return ops, nil
 }

@@ -10,7 +10,7 @@ const (
 	singles = 100
 	// singlePause is between them: pods that follow each other at once are a
 	// burst, for which the watcher gathers rows.
-	singlePause = 300 * time.Millisecond
+	singlePause = 150 * time.Millisecond
 )
 
 // measureSingle creates pods one at a time: nobody waits, nothing is gathered.
@@ -34,10 +34,8 @@ func measureSingle(ctx context.Context, b *bench) error {
 	err = b.turns(ctx, f, func(r *runner) error {
 		var sights []sight
 		for range singles {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(singlePause):
+			if err := pause(ctx, singlePause); err != nil {
+				return err
 			}
 			one, err := f.create(ctx, 1)
 			if err != nil {

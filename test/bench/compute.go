@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// scalePackage has the benchmark of the rows of very many policies and pods. It
+// is one of Go's, since it needs nothing but memory.
+const scalePackage = modulePath + "/lib/desired"
+
+// measureCompute runs the benchmark, each round in a process of its own.
+func measureCompute(ctx context.Context, b *bench) error {
+	b.closeField() // which needs memory and now and then a CPU
+	values := map[string][]float64{}
+	for round := range b.rounds {
+		b.say("compute: round %d of %d", round+1, b.rounds)
+		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkScale$", "-benchtime", "1x", scalePackage)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%v: %w: %s", cmd, err, out)
+		}
+		if err := readMetrics(string(out), values); err != nil {
+			return err
+		}
+	}
+	name := "25000 namespaces, 100000 pods, 75000 policies: "
+	b.report.alone(name+"nothing to all rows", "s", 4, values["s/all"]...).note("%.0f rows, the pods' ports among them, in memory", median(values["rows"]))
+	b.report.alone(name+"memory", "MB", 1000, values["MB"]...).note("%.0f MB from the system at the most", median(values["MB-peak"]))
+	b.report.alone(name+"one label of a pod changes", "µs", 1000, values["µs/label"]...)
+	return nil
+}
+
+// readMetrics reads a line of a Go benchmark: its name, how often it ran, and
+// then values, each with its unit.
+func readMetrics(out string, values map[string][]float64) error {
+	for l := range strings.Lines(out) {
+		words := strings.Fields(l)
+		if !strings.HasPrefix(l, "BenchmarkScale") || len(words) < 4 {
+			continue
+		}
+		for i := 2; i+1 < len(words); i += 2 {
+			v, err := strconv.ParseFloat(words[i], 64)
+			if err != nil {
+				return fmt.Errorf("reading %q: %w", l, err)
+			}
+			values[words[i+1]] = append(values[words[i+1]], v)
+		}
+		return nil
+	}
+	return fmt.Errorf("the benchmark says nothing: %q", out)
+}

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// idleTime is how long nothing happens, and heartbeats is how many Nodes
+	// then say that they are alive.
+	idleTime   = 10 * time.Second
+	heartbeats = 1000
+	// churnRate is how many pods are created in a second, and as many deleted,
+	// once there are churnPods. Each churnEndpoint of them moves an endpoint.
+	churnRate     = 50
+	churnPods     = 500
+	churnEndpoint = 5
+	// churnPolicies select the pods, beside manyServices.
+	churnPolicies = 100
+)
+
+// measureIdle looks at our watcher while nothing happens that concerns it.
+func measureIdle(ctx context.Context, b *bench) error {
+	return b.ours(ctx, func(f *field, r *runner) error { return f.measureIdleOf(ctx, b, r) })
+}
+
+func (f *field) measureIdleOf(ctx context.Context, b *bench, r *runner) error {
+	if _, err := f.create(ctx, b.pods); err != nil {
+		return err
+	}
+	if err := f.settle(ctx); err != nil {
+		return err
+	}
+	if err := pause(ctx, idleTime/2); err != nil { // memory is given back after some seconds
+		return err
+	}
+	b.say("idle: nothing for %.0f s, and then %d heartbeats of Nodes", idleTime.Seconds(), heartbeats)
+	idle, _, err := f.spent(r, func() error { return pause(ctx, idleTime) })
+	if err != nil {
+		return err
+	}
+	beats, wrote, err := f.spent(r, func() error {
+		return parallel(ctx, heartbeats, func(ctx context.Context, i int) error { return f.heartbeat(ctx, i) })
+	})
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("idle watcher of %d pods: ", b.pods)
+	b.report.alone(name+"CPU time per second", "ms", 5, idle/idleTime.Seconds())
+	b.report.alone(fmt.Sprintf("%sCPU time per heartbeat of a Node", name), "ms", 0, beats/heartbeats)
+	b.report.alone(fmt.Sprintf("%sNB transactions for %d heartbeats", name, heartbeats), "", 0, wrote).mustBeZero()
+	return nil
+}
+
+// heartbeat changes what changes in a Node whose kubelet lives.
+func (f *field) heartbeat(ctx context.Context, i int) error {
+	now, err := metav1.Now().MarshalJSON()
+	if err != nil {
+		return err
+	}
+	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"True","reason":"Test","message":"%d","lastHeartbeatTime":%s}]}}`, i, now)
+	_, err = f.client.CoreV1().Nodes().Patch(ctx, nodeName(i), types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	return err
+}
+
+// spent says how many milliseconds of CPU time a watcher needs while something
+// is done, and how many transactions it makes.
+func (f *field) spent(r *runner, do func() error) (ms, transactions float64, err error) {
+	before, err := f.costs(r)
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := do(); err != nil {
+		return 0, 0, err
+	}
+	after, err := f.costs(r)
+	return milli(after.own - before.own), float64(after.transactions - before.transactions), err
+}
+
+// measureChurn has pods come and go at a steady rate, beside many Services and
+// policies, and looks whether anything grows.
+func measureChurn(ctx context.Context, b *bench) error {
+	const round = 5000 // of names that are nobody else's
+	return b.ours(ctx, func(f *field, r *runner) error {
+		b.say("churn: %d services, %d policies, and %d pods a second for %.0f s", manyServices, churnPolicies, churnRate, b.churn.Seconds())
+		if err := parallel(ctx, manyServices, func(ctx context.Context, i int) error { return createService(ctx, f, round, i) }); err != nil {
+			return err
+		}
+		if err := parallel(ctx, churnPolicies, func(ctx context.Context, i int) error { return createPolicy(ctx, f, round, i) }); err != nil {
+			return err
+		}
+		if err := f.settle(ctx); err != nil {
+			return err
+		}
+		if err := f.measureChurnOf(ctx, b, r, round); err != nil {
+			return err
+		}
+		if err := parallel(ctx, manyServices, func(ctx context.Context, i int) error { return removeService(ctx, f, round, i) }); err != nil {
+			return err
+		}
+		if err := parallel(ctx, churnPolicies, func(ctx context.Context, i int) error { return removePolicy(ctx, f, round, i) }); err != nil {
+			return err
+		}
+		return f.empty(ctx)
+	})
+}
+
+// A churn is what came of it.
+type churn struct {
+	pods         int
+	sights       []sight
+	before       costs
+	after        costs
+	began, ended usage // after a quarter of the time, and at the end
+}
+
+func (f *field) measureChurnOf(ctx context.Context, b *bench, r *runner, services int) (err error) {
+	f.round++
+	c := churn{pods: int(b.churn.Seconds() * churnRate)}
+	f.observer.expect(c.pods)
+	if c.before, err = f.costs(r); err != nil {
+		return err
+	}
+	err = f.churn(ctx, c.pods, services, func(i int) (err error) {
+		switch i {
+		case c.pods / 4:
+			c.began, err = f.usage(r)
+		case c.pods - 1:
+			c.ended, err = f.usage(r)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if c.sights, err = f.observer.wait(ctx); err != nil {
+		return err
+	}
+	if c.after, err = f.costs(r); err != nil {
+		return err
+	}
+	c.tell(b.report)
+	return nil
+}
+
+// tell adds the results to the report.
+func (c *churn) tell(r *report) {
+	first, last := halves(c.sights)
+	name := fmt.Sprintf("churn of %d pods/s beside %d services and %d policies: ", churnRate, manyServices, churnPolicies)
+	grows := func(what, unit string, aim, now, before float64) *result {
+		return r.beside(name+what, unit, aim, []float64{now}, []float64{before})
+	}
+	grows("create to done, p50, second half", "ms", 1.2, median(last), median(first)).note("yardstick: the first half; it must not grow")
+	grows("create to done, p99, second half", "ms", 0, percentile(last, 99), percentile(first, 99))
+	grows("watcher memory at the end", "MB", 1.2, c.ended.rss, c.began.rss).note("yardstick: after a quarter of the time")
+	grows("goroutines at the end", "", 1.2, c.ended.goroutines, c.began.goroutines).note("the same")
+	n := float64(c.pods)
+	r.alone(name+"NB transactions per 1000 pods", "", 0, float64(c.after.transactions-c.before.transactions)*1000/n).note("for pods that go and endpoints that move, too")
+	r.alone(name+"CPU time of the watcher per pod", "ms", 0, milli(c.after.own-c.before.own)/n)
+	r.alone(name+"CPU time of ovn-northd per pod", "ms", 0, milli(c.after.northd-c.before.northd)/n)
+}
+
+// halves are the milliseconds from create to done of the pods that were created
+// first, and of the others.
+func halves(sights []sight) (first, last []float64) {
+	var starts []float64
+	for _, s := range sights {
+		starts = append(starts, float64(s.begun.UnixNano()))
+	}
+	middle := median(starts)
+	for _, s := range sights {
+		ms := milli(s.done().Sub(s.begun))
+		if float64(s.begun.UnixNano()) <= middle {
+			first = append(first, ms)
+		} else {
+			last = append(last, ms)
+		}
+	}
+	return first, last
+}
+
+// churn creates n pods at an even rate, and deletes each when so many more were
+// created. It calls at with the number of each pod.
+func (f *field) churn(ctx context.Context, n, services int, at func(i int) error) error {
+	pods := make([]*corev1.Pod, n)
+	for i := range pods {
+		pods[i] = groupedPod(f.round, i)
+	}
+	ticker := time.NewTicker(time.Second / churnRate)
+	defer ticker.Stop()
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range n {
+		select {
+		case <-ctx.Done():
+			return g.Wait()
+		case <-ticker.C:
+		}
+		g.Go(func() error { return f.createPod(ctx, pods[i]) })
+		if i >= churnPods {
+			g.Go(func() error { return f.deletePod(ctx, pods[i-churnPods]) })
+		}
+		if i%churnEndpoint == 0 {
+			g.Go(func() error { _, err := f.moveObject(ctx, services, i/churnEndpoint); return err })
+		}
+		g.Go(func() error { return at(i) })
+	}
+	return g.Wait()
+}
+
+// usage is what a watcher uses at some time.
+type usage struct{ rss, goroutines float64 }
+
+func (f *field) usage(r *runner) (u usage, err error) {
+	if u.rss, err = r.rss(); err != nil {
+		return u, err
+	}
+	out, err := appctl(f.control(), "memory/show")
+	if err != nil {
+		return u, err
+	}
+	for word := range strings.FieldsSeq(out) {
+		if v, ok := strings.CutPrefix(word, "goroutines:"); ok {
+			u.goroutines, err = strconv.ParseFloat(v, 64)
+			return u, err
+		}
+	}
+	return u, fmt.Errorf("memory/show says no number of goroutines: %q", out)
+}
