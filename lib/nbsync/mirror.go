@@ -179,6 +179,16 @@ func (m *mirror) find(table, id string) (string, bool) {
 	return uuid, ok
 }
 
+// owns reports whether a unit has any rows.
+func (m *mirror) owns(u nb.Unit) bool {
+	for _, t := range m.of {
+		if len(t.owned[u]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // stranger returns the UUID of a row that is nobody's of ours and stands where
 // want should be: one with the same name, or the one that want may take over. It
 // reports whether want may. parents are the rows that want belongs to, as far as

@@ -45,10 +45,6 @@ var ErrDrained = errors.New("emptied, to be deleted")
 
 const drainTime = time.Second
 
-// maxUnits bounds the units of one transaction, so that no transaction makes
-// ovsdb-server deaf for long.
-const maxUnits = 500
-
 // A Sync applies what units want to one database. Apply and ApplyAll are called
 // by one goroutine at a time; the other methods by any.
 type Sync struct {
@@ -109,15 +105,12 @@ func (s *Sync) Owners() ([]nb.Unit, error) {
 // Apply gives each unit the rows that it wants, none meaning that all its rows
 // go. It returns what it changed, and the units that it could not satisfy with
 // the reason of each: one bad unit does not hold up the others.
+//
+// It is one transaction, or if it would be too large several: see stages.
 func (s *Sync) Apply(ctx context.Context, want map[nb.Unit][]nb.Row) (done []Change, failed map[nb.Unit]error) {
 	failed = map[nb.Unit]error{}
-	units := slices.Sorted(maps.Keys(want))
-	for chunk := range slices.Chunk(units, maxUnits) {
-		part := make(map[nb.Unit][]nb.Row, len(chunk))
-		for _, u := range chunk {
-			part[u] = want[u]
-		}
-		changes, bad := s.apply(ctx, part)
+	for _, st := range s.stages(want) {
+		changes, bad := s.apply(ctx, want, st)
 		done = append(done, changes...)
 		maps.Copy(failed, bad)
 	}
@@ -125,8 +118,11 @@ func (s *Sync) Apply(ctx context.Context, want map[nb.Unit][]nb.Row) (done []Cha
 }
 
 // apply commits one transaction, or if that is refused several smaller ones.
-func (s *Sync) apply(ctx context.Context, want map[nb.Unit][]nb.Row) ([]Change, map[nb.Unit]error) {
-	plan, err := s.Plan(want)
+func (s *Sync) apply(ctx context.Context, want map[nb.Unit][]nb.Row, st stage) ([]Change, map[nb.Unit]error) {
+	plan, err := st.plan, error(nil)
+	if plan == nil {
+		plan, err = s.Plan(part(want, st.units))
+	}
 	if err == nil {
 		err = s.commit(ctx, plan)
 	}
@@ -134,22 +130,16 @@ func (s *Sync) apply(ctx context.Context, want map[nb.Unit][]nb.Row) ([]Change, 
 		s.drain(plan)
 		return plan.Changes, plan.Failed
 	}
-	if len(want) == 1 || !refused(err) {
-		failed := map[nb.Unit]error{}
-		for u := range want {
+	failed := map[nb.Unit]error{}
+	if len(st.units) == 1 || !refused(err) {
+		for _, u := range st.units {
 			failed[u] = err
 		}
 		return nil, failed
 	}
-	units := slices.Sorted(maps.Keys(want))
 	var done []Change
-	failed := map[nb.Unit]error{}
-	for _, half := range [][]nb.Unit{units[:len(units)/2], units[len(units)/2:]} {
-		part := make(map[nb.Unit][]nb.Row, len(half))
-		for _, u := range half {
-			part[u] = want[u]
-		}
-		changes, bad := s.apply(ctx, part)
+	for _, half := range [][]nb.Unit{st.units[:len(st.units)/2], st.units[len(st.units)/2:]} {
+		changes, bad := s.apply(ctx, want, stage{units: half})
 		done = append(done, changes...)
 		maps.Copy(failed, bad)
 	}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
@@ -256,7 +257,10 @@ func TestForeignRowsSurvive(t *testing.T) {
 	if got := nbctl("--bare", "--columns=ports", "list", "port_group"); len(strings.Fields(got)) != 1 {
 		t.Errorf("a pod that left our group is in %q, want theirs only", got)
 	}
-	if got := nbctl("--bare", "--columns=match", "list", "acl"); got != "tcp" {
+	if got := nbctl("--bare", "--columns=match", "find", "acl", "external_ids:ovn-k8s-owner!="+string(policy.GuardUnit)); got != "" {
+		t.Errorf("without policies there are ACLs %q", got)
+	}
+	if got := nbctl("--bare", "--columns=match", "find", "acl", "priority<100"); got != "tcp" {
 		t.Errorf("without policies there are ACLs %q, want theirs of the switch", got)
 	}
 	for _, u := range units {

@@ -28,6 +28,8 @@ type table struct {
 	// loose says of refs which do not keep rows alive, and what table those are
 	// of. A row may be in as many of them as there are, strangers' too.
 	loose map[string]string
+	// leaf tables have rows that none of ours refers to. They come in thousands.
+	leaf bool
 	// root tables keep rows that nothing refers to (isRoot in the schema).
 	root bool
 	// nameless tables have rows that are known by what they say, within the row
@@ -96,7 +98,7 @@ func owned() map[string]*table {
 			fits:    switchFits,
 		},
 		nbdb.LogicalSwitchPortTable: {
-			model: &nbdb.LogicalSwitchPort{}, kind: "logical port",
+			model: &nbdb.LogicalSwitchPort{}, kind: "logical port", leaf: true,
 			columns: []string{"name", "type", "addresses", "port_security", "parent_name", "tag_request"},
 			keys: map[string][]string{
 				"external_ids": {names.Namespace, names.Pod},
@@ -137,7 +139,7 @@ func owned() map[string]*table {
 			fits:    sameName,
 		},
 		nbdb.LoadBalancerTable: {
-			model: &nbdb.LoadBalancer{}, root: true, kind: "load balancer",
+			model: &nbdb.LoadBalancer{}, root: true, kind: "load balancer", leaf: true,
 			columns: []string{"name", "protocol", "selection_fields"},
 			keys: map[string][]string{
 				"options": {"reject", "affinity_timeout", "ct_flush", "skip_snat", "template", "address-family", "neighbor_responder"},
