@@ -1,11 +1,9 @@
 package desired
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -126,6 +124,11 @@ func (w *World) nodePolicyRows(sw string) []nb.Row {
 	return policy.NodeRows(sw, own)
 }
 
+// guardRows keep pods from what no pod may do.
+func (w *World) guardRows() []nb.Row {
+	return policy.GuardRows(w.cluster.Router, w.cluster.NodeNames())
+}
+
 // policyRows are the rows of a policy, or of a group of pods.
 func (w *World) policyRows(u nb.Unit) ([]nb.Row, error) {
 	rows, problem := w.policies.Rows(u)
@@ -138,6 +141,9 @@ func (w *World) policyRows(u nb.Unit) ([]nb.Row, error) {
 // policyUnits lists the units of policies, and the nodes' own.
 func (w *World) policyUnits() []nb.Unit {
 	us := w.policies.Units()
+	if len(w.cluster.Nodes) > 0 {
+		us = append(us, policy.GuardUnit)
+	}
 	if w.policies.Any() {
 		for name := range w.cluster.Nodes {
 			us = append(us, policy.NodeUnit(name))
@@ -162,84 +168,4 @@ func (w *World) ShowPolicies(u nb.Unit) (string, error) {
 
 func noPod(k pod.Key) error {
 	return fmt.Errorf("%q is no pod that needs a port: write NAMESPACE/NAME of a scheduled pod outside the host's network", k)
-}
-
-// Check says whether policies let a connection pass, and why, on one line for
-// each address family in which it is possible.
-func (w *World) Check(q policy.Query) (string, error) {
-	from, err := w.party(q.From)
-	if err != nil {
-		return "", err
-	}
-	to, err := w.party(q.To)
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	for _, f := range from {
-		for _, t := range to {
-			if f.Addr.Is4() == t.Addr.Is4() {
-				c := policy.Connection{From: f, To: t, Proto: q.Proto, Port: q.Port}
-				allowed, reason := w.judge(c)
-				verdict := "deny"
-				if allowed {
-					verdict = "allow"
-				}
-				fmt.Fprintf(&b, "%s %s → %s: %s\n", verdict, f.Addr, t.Addr, reason)
-			}
-		}
-	}
-	if b.Len() == 0 {
-		return "", errFamilies
-	}
-	return b.String(), nil
-}
-
-var errFamilies = errors.New("the two have no addresses of one family")
-
-// judge says whether a connection may take place.
-func (w *World) judge(c policy.Connection) (bool, string) {
-	switch {
-	case c.From.Pod == c.To.Pod && c.From.Pod != pod.Key{}:
-		return true, "a pod always reaches itself"
-	case w.isOwnNode(c.From.Addr, c.To.Pod), w.isOwnNode(c.To.Addr, c.From.Pod):
-		return true, "a pod and its own node always reach each other"
-	}
-	from, to := w.policies.Check(c)
-	return from.Allowed && to.Allowed, from.Reason + "; " + to.Reason
-}
-
-// isOwnNode reports whether a is an address of the node of pod k.
-func (w *World) isOwnNode(a netip.Addr, k pod.Key) bool {
-	p := w.pods[k]
-	return p != nil && slices.Contains(w.ownAddrs(names.NodeSwitch(p.Node)), a)
-}
-
-// party finds the addresses of a pod, or the pod of an address.
-func (w *World) party(p policy.Party) ([]policy.Endpoint, error) {
-	if p.Addr.IsValid() {
-		return []policy.Endpoint{{Pod: w.holder(p.Addr), Addr: p.Addr}}, nil
-	}
-	s := w.pods[p.Pod]
-	if s == nil {
-		return nil, fmt.Errorf("%w; of others, give the address", noPod(p.Pod))
-	}
-	var out []policy.Endpoint
-	for _, a := range addrs(s.addrs.IPs) {
-		out = append(out, policy.Endpoint{Pod: p.Pod, Addr: a})
-	}
-	if out == nil {
-		return nil, fmt.Errorf("pod %s has no address yet", p.Pod)
-	}
-	return out, nil
-}
-
-// holder is the pod that has an address, zero if none has.
-func (w *World) holder(a netip.Addr) pod.Key {
-	for k, p := range w.pods {
-		if slices.ContainsFunc(p.addrs.IPs, func(ip netip.Prefix) bool { return ip.Addr() == a }) {
-			return k
-		}
-	}
-	return pod.Key{}
 }

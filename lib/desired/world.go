@@ -181,7 +181,7 @@ func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 	w.cluster, w.services.chassis = c, allChassis(c)
 	touched := append(w.changedChassis(hosts), w.lookAround()...)
 	if !old.Equal(c) {
-		touched = append(touched, topology.ClusterUnit)
+		touched = append(touched, topology.ClusterUnit, policy.GuardUnit)
 		touched = append(touched, w.changedGateways(gateways)...)
 		touched = append(touched, w.hostUnits(old, c)...)
 	}
@@ -442,6 +442,9 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 	}
 	if name, ok := topology.HostOf(u); ok {
 		return w.cluster.HostRows(name, w.hosts[name]), nil
+	}
+	if u == policy.GuardUnit {
+		return w.guardRows(), nil
 	}
 	if name, ok := policy.NodeOf(u); ok {
 		return w.nodePolicyRows(name), nil

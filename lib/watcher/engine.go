@@ -241,7 +241,7 @@ func ours(u nb.Unit) bool {
 	return u == topology.ClusterUnit || slices.ContainsFunc([]string{
 		topology.NodePrefix, topology.GatewayUnitPrefix, topology.HostPrefix, pod.UnitPrefix,
 		service.UnitPrefix, string(service.RangesUnit), desired.ChassisPrefix,
-		policy.UnitPrefix, policy.GroupPrefix, policy.NodePrefix, string(policy.LoggingUnit),
+		policy.UnitPrefix, policy.GroupPrefix, policy.NodePrefix, string(policy.LoggingUnit), string(policy.GuardUnit),
 	},
 		func(prefix string) bool { return strings.HasPrefix(string(u), prefix) })
 }

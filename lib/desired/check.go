@@ -1,0 +1,166 @@
+package desired
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/policy"
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/names"
+)
+
+// Check says whether policies let a connection pass, and why, on one line for
+// each address family in which it is possible. To a Service's cluster address it
+// is one for each endpoint.
+func (w *World) Check(q policy.Query) (string, error) {
+	from, err := w.party(q.From)
+	if err != nil {
+		return "", err
+	}
+	to, err := w.targets(q)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, f := range from {
+		for _, t := range to {
+			if f.Addr.Is4() == t.Addr.Is4() {
+				allowed, reason := w.judge(policy.Connection{From: f, To: t.Endpoint, Proto: q.Proto, Port: t.port})
+				verdict := "deny"
+				if allowed {
+					verdict = "allow"
+				}
+				fmt.Fprintf(&b, "%s %s → %s: %s\n", verdict, f.Addr, t.text, reason)
+			}
+		}
+	}
+	if b.Len() == 0 {
+		return "", errFamilies
+	}
+	return b.String(), nil
+}
+
+var errFamilies = errors.New("the two have no addresses of one family")
+
+// A target is what a connection arrives at.
+type target struct {
+	policy.Endpoint
+	port uint16
+	text string
+}
+
+// targets are where a connection arrives: an address, a pod's addresses, or the
+// endpoints behind a cluster address.
+func (w *World) targets(q policy.Query) (out []target, err error) {
+	if s, ok := w.serviceAt(q.To.Addr); ok {
+		return w.behind(s, q)
+	}
+	to, err := w.party(q.To)
+	for _, e := range to {
+		out = append(out, target{e, q.Port, e.Addr.String()})
+	}
+	return out, err
+}
+
+// serviceAt finds the Service that has a cluster address.
+func (w *World) serviceAt(a netip.Addr) (service.Resolved, bool) {
+	for k, s := range w.services.all {
+		if slices.Contains(s.ClusterIPs, a) {
+			return w.resolved(k), true
+		}
+	}
+	return service.Resolved{}, false
+}
+
+// behind lists the endpoints of a Service that a query may come to.
+func (w *World) behind(s service.Resolved, q policy.Query) (out []target, err error) {
+	i := slices.IndexFunc(s.Ports, func(p service.Port) bool { return p.Port == q.Port && p.Protocol == q.Proto })
+	if i < 0 {
+		return nil, fmt.Errorf("service %s has no such port: only its own are answered", s.Key)
+	}
+	for _, e := range s.Endpoints[i].Cluster() {
+		if e.Addr.Is4() == q.To.Addr.Is4() {
+			text := fmt.Sprintf("%s of service %s", netip.AddrPortFrom(e.Addr, e.Port), s.Key)
+			out = append(out, target{policy.Endpoint{Pod: w.holder(e.Addr), Addr: e.Addr}, e.Port, text})
+		}
+	}
+	if out == nil {
+		return nil, fmt.Errorf("service %s has no endpoint that is ready: it refuses", s.Key)
+	}
+	return out, nil
+}
+
+// judge says whether a connection may take place.
+func (w *World) judge(c policy.Connection) (bool, string) {
+	if why := w.guarded(c); why != "" {
+		return false, why
+	}
+	switch {
+	case c.From.Pod == c.To.Pod && c.From.Pod != pod.Key{}:
+		return true, "a pod always reaches itself"
+	case w.isOwnNode(c.From.Addr, c.To.Pod), w.isOwnNode(c.To.Addr, c.From.Pod):
+		return true, "a pod and its own node always reach each other"
+	}
+	from, to := w.policies.Check(c)
+	return from.Allowed && to.Allowed, from.Reason + "; " + to.Reason
+}
+
+// guarded says why a connection that a pod begins is none of those that pods may
+// make, or "".
+func (w *World) guarded(c policy.Connection) string {
+	if c.From.Pod == (pod.Key{}) {
+		return ""
+	}
+	return c.Guarded(w.outside(c.To.Addr))
+}
+
+// outside reports whether packets to an address leave by a gateway, if there is
+// one.
+func (w *World) outside(a netip.Addr) bool {
+	within := func(p netip.Prefix) bool { return p.Contains(a) }
+	for _, own := range w.hosts {
+		if slices.Contains(own, a) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(w.cluster.Subnets, within) && !slices.ContainsFunc(w.cluster.Join, within)
+}
+
+// isOwnNode reports whether a is an address of the node of pod k.
+func (w *World) isOwnNode(a netip.Addr, k pod.Key) bool {
+	p := w.pods[k]
+	return p != nil && slices.Contains(w.ownAddrs(names.NodeSwitch(p.Node)), a)
+}
+
+// party finds the addresses of a pod, or the pod of an address.
+func (w *World) party(p policy.Party) ([]policy.Endpoint, error) {
+	if p.Addr.IsValid() {
+		return []policy.Endpoint{{Pod: w.holder(p.Addr), Addr: p.Addr}}, nil
+	}
+	s := w.pods[p.Pod]
+	if s == nil {
+		return nil, fmt.Errorf("%w; of others, give the address", noPod(p.Pod))
+	}
+	var out []policy.Endpoint
+	for _, a := range addrs(s.addrs.IPs) {
+		out = append(out, policy.Endpoint{Pod: p.Pod, Addr: a})
+	}
+	if out == nil {
+		return nil, fmt.Errorf("pod %s has no address yet", p.Pod)
+	}
+	return out, nil
+}
+
+// holder is the pod that has an address, zero if none has.
+func (w *World) holder(a netip.Addr) pod.Key {
+	for k, p := range w.pods {
+		if slices.ContainsFunc(p.addrs.IPs, func(ip netip.Prefix) bool { return ip.Addr() == a }) {
+			return k
+		}
+	}
+	return pod.Key{}
+}

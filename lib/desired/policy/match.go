@@ -1,0 +1,111 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// terms are what addresses of packets are compared with, by family.
+type terms struct {
+	v4, v6     []string
+	all4, all6 bool
+}
+
+// group adds the addresses of a port group, of which OVN makes address sets.
+func (t *terms) group(name string) {
+	t.v4 = append(t.v4, "$"+name+"_ip4")
+	t.v6 = append(t.v6, "$"+name+"_ip6")
+}
+
+// add adds a prefix.
+func (t *terms) add(p netip.Prefix) {
+	text := p.String()
+	if p.IsSingleIP() {
+		text = p.Addr().String()
+	}
+	switch {
+	case p.Bits() == 0 && p.Addr().Is4():
+		t.all4 = true
+	case p.Bits() == 0:
+		t.all6 = true
+	case p.Addr().Is4():
+		t.v4 = append(t.v4, text)
+	default:
+		t.v6 = append(t.v6, text)
+	}
+}
+
+// list is one expression for each family.
+func (t *terms) list(side string) (out []string) {
+	for _, f := range []struct {
+		name  string
+		all   bool
+		terms []string
+	}{{"ip4", t.all4, t.v4}, {"ip6", t.all6, t.v6}} {
+		switch list := slices.Compact(slices.Sorted(slices.Values(f.terms))); {
+		case f.all:
+			out = append(out, f.name)
+		case len(list) == 1:
+			out = append(out, fmt.Sprintf("%s.%s == %s", f.name, side, list[0]))
+		case len(list) > 1:
+			out = append(out, fmt.Sprintf("%s.%s == {%s}", f.name, side, strings.Join(list, ", ")))
+		}
+	}
+	return out
+}
+
+// portTerms is one expression for each port or range.
+func portTerms(ports []portRange) []string {
+	out := make([]string, len(ports))
+	for i, p := range ports {
+		out[i] = portTerm(p)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func portTerm(p portRange) string {
+	proto := keyword(p.proto)
+	switch {
+	case p.from == 0:
+		return proto
+	case p.from == p.to:
+		return fmt.Sprintf("%s.dst == %d", proto, p.from)
+	}
+	return fmt.Sprintf("%d <= %s.dst <= %d", p.from, proto, p.to)
+}
+
+// everything is an expression that needs not be said beside others.
+const everything = "*"
+
+// or joins expressions, "" if there are none: what never matches.
+func or(list []string) string {
+	list = slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == "" })
+	if len(list) < 2 {
+		return strings.Join(list, "")
+	}
+	for i, s := range list {
+		if strings.Contains(s, " && ") {
+			list[i] = "(" + s + ")"
+		}
+	}
+	return strings.Join(list, " || ")
+}
+
+// and joins expressions, "" if one of them never matches.
+func and(list ...string) string {
+	var said []string
+	for _, s := range list {
+		switch {
+		case s == "":
+			return ""
+		case strings.Contains(s, " || "):
+			said = append(said, "("+s+")")
+		case s != everything:
+			said = append(said, s)
+		}
+	}
+	return strings.Join(said, " && ")
+}

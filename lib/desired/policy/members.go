@@ -1,0 +1,190 @@
+package policy
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/nb"
+)
+
+// A namespace is one that exists, or that something refers to.
+type namespace struct {
+	name     string
+	known    bool // to Kubernetes: else no selector of namespaces matches it
+	labels   labels
+	logging  logging
+	classes  map[string]*class // by what their pods have in common
+	own      *scope            // this namespace only; nil if no selector has it
+	matching []*scope          // the selectors of namespaces that match it
+	policies []*state
+}
+
+// A class is the pods of a namespace that no selector can tell from each other.
+type class struct {
+	ns     *namespace
+	text   string
+	labels labels
+	ports  []Port
+	groups []*group
+	pods   []*member
+}
+
+// A member is a pod that has a logical port.
+type member struct {
+	pod.Key
+	class *class
+	at    int // in class.pods
+}
+
+func (x *Index) touchClass(c *class) {
+	for _, m := range c.pods {
+		x.touch(m.Unit())
+	}
+}
+
+func (x *Index) namespace(name string) *namespace {
+	n := x.namespaces[name]
+	if n == nil {
+		n = &namespace{name: name, classes: map[string]*class{}}
+		x.namespaces[name] = n
+	}
+	return n
+}
+
+func (x *Index) forgetIfEmpty(n *namespace) {
+	if !n.known && len(n.classes) == 0 && n.own == nil && len(n.policies) == 0 {
+		delete(x.namespaces, n.name)
+	}
+}
+
+// relog gives the policies of a namespace another logging.
+func (x *Index) relog(n *namespace, log logging) {
+	if log == n.logging {
+		return
+	}
+	n.logging = log
+	if len(n.policies) > 0 {
+		x.touch(LoggingUnit)
+	}
+	for _, p := range n.policies {
+		x.touch(p.Unit())
+		x.touch(p.subject.unit())
+	}
+}
+
+// relabel gives a namespace other labels, and its pods the groups that follow.
+func (x *Index) relabel(n *namespace, known bool, l labels) {
+	for _, old := range n.labels {
+		drop(x.labelled, old, n)
+	}
+	n.known, n.labels = known, l
+	for _, now := range l {
+		x.labelled[now] = append(x.labelled[now], n)
+	}
+	for _, s := range n.matching {
+		delete(s.namespaces, n)
+	}
+	n.matching = nil
+	if known {
+		x.selecting.candidates(l, func(s *scope) {
+			if s.matches.matches(l) {
+				n.matching = append(n.matching, s)
+				s.namespaces[n] = true
+			}
+		})
+	}
+	for _, c := range n.classes {
+		x.regroup(c)
+	}
+}
+
+// regroup finds out which groups a class is in.
+func (x *Index) regroup(c *class) {
+	var now []*group
+	look := func(s *scope) {
+		s.groups.candidates(c.labels, func(g *group) {
+			if g.pods.matches(c.labels) {
+				now = append(now, g)
+			}
+		})
+	}
+	if c.ns.own != nil {
+		look(c.ns.own)
+	}
+	for _, s := range c.ns.matching {
+		look(s)
+	}
+	changed := false
+	for _, g := range c.groups {
+		if !slices.Contains(now, g) {
+			x.count(g, c, -1)
+			changed = true
+		}
+	}
+	for _, g := range now {
+		if !slices.Contains(c.groups, g) {
+			x.count(g, c, 1)
+			changed = true
+		}
+	}
+	c.groups = now
+	if changed {
+		x.touchClass(c)
+	}
+}
+
+// classText is what the pods of a class have in common.
+func classText(l labels, ports []Port) string {
+	var b strings.Builder
+	for i := range l {
+		b.WriteString(l[i].key)
+		b.WriteByte('=')
+		b.WriteString(l[i].value)
+		b.WriteByte(',')
+	}
+	for _, p := range ports {
+		b.WriteByte(' ')
+		b.WriteString(string(p.Protocol))
+		b.WriteByte('/')
+		b.WriteString(p.Name)
+		b.WriteByte('=')
+		b.WriteString(strconv.Itoa(int(p.Number)))
+	}
+	return b.String()
+}
+
+// leave takes m out of its class, which goes with its last pod.
+func (x *Index) leave(m *member) {
+	c := m.class
+	last := c.pods[len(c.pods)-1]
+	c.pods[m.at], last.at = last, m.at
+	c.pods[len(c.pods)-1] = nil
+	if c.pods = c.pods[:len(c.pods)-1]; len(c.pods) > 0 {
+		return
+	}
+	for _, g := range c.groups {
+		x.count(g, c, -1)
+	}
+	delete(c.ns.classes, c.text)
+}
+
+// Refs are the port groups that a pod's logical port belongs to.
+func (x *Index) Refs(k pod.Key) []nb.Ref {
+	m := x.members[k]
+	if m == nil {
+		return nil
+	}
+	var out []nb.Ref
+	for _, g := range m.class.groups {
+		out = append(out, portGroup(g.name, "ports"))
+		for _, n := range g.named {
+			if number, ok := n.of(m.class); ok {
+				out = append(out, portGroup(g.numbered(n.namedPort, number), "ports"))
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b nb.Ref) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}
