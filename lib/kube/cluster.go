@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -33,6 +35,8 @@ type Cluster struct {
 	metadata metadata.Interface
 	recorder record.EventRecorder
 	events   record.EventBroadcaster
+	leases   coordination.LeasesGetter
+	leader   atomic.Pointer[string] // see Leader
 }
 
 // NewCluster returns a client of the API server that config names. component
@@ -49,7 +53,11 @@ func NewCluster(config *rest.Config, component string) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a Kubernetes client: %w", err)
 	}
-	c := &Cluster{clients: clients, metadata: meta, events: record.NewBroadcaster()}
+	leases, err := electionClient(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a Kubernetes client: %w", err)
+	}
+	c := &Cluster{clients: clients, metadata: meta, leases: leases, events: record.NewBroadcaster()}
 	c.events.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: clients.CoreV1().Events("")})
 	c.recorder = c.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component})
 	return c, nil

@@ -7,16 +7,44 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
+// Of the Lease: how long it is valid unless it is renewed, after which time
+// without an answer its holder stops, and how often everybody tries. They are
+// those of Kubernetes' own components.
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+	// electionTimeout bounds each request. Without, one that gets no answer, as
+	// where a firewall or a router has lost the connection, would be waited for
+	// for most of a minute while others have the Lease.
+	electionTimeout = 5 * time.Second
+)
+
+// electionClient is for Leases alone. A request that is late must not be
+// followed by others on the same connection, which may be dead: with HTTP/1.1 a
+// request that times out takes its connection with it.
+func electionClient(config *rest.Config) (coordination.LeasesGetter, error) {
+	config = rest.CopyConfig(config)
+	config.Timeout, config.NextProtos = electionTimeout, []string{"http/1.1"}
+	return coordination.NewForConfig(config)
+}
+
 // Lead runs lead whenever this process holds the Lease, and cancels lead's
 // context as soon as it may have lost it. It returns when ctx is done, or with
 // the result of a lead that returned by itself. Of all processes that use the
-// same Lease, one runs lead at a time: the Lease is given up only after lead has
-// returned. A process that starts again with the same identity has the Lease at
-// once; another one may wait for up to 15 s.
+// same Lease, one runs lead at a time: a process that ends gives the Lease up
+// only after lead has returned, and one that cannot renew it has 5 s until
+// others may take it.
+//
+// A process that starts again with the same identity has the Lease at once. After
+// the end of a process that could not give it up, however that ended, another one
+// has it within 15 s and one or two tries, in all 25 s at most.
 func (c *Cluster) Lead(ctx context.Context, lease types.NamespacedName, identity string, lead func(context.Context) error) error {
 	for ctx.Err() == nil {
 		err, ended := c.leadOnce(ctx, lease, identity, lead)
@@ -34,10 +62,10 @@ func (c *Cluster) leadOnce(ctx context.Context, lease types.NamespacedName, iden
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name},
-			Client:     c.clients.CoordinationV1(),
+			Client:     c.leases,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
-		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
 		ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) {
@@ -47,6 +75,7 @@ func (c *Cluster) leadOnce(ctx context.Context, lease types.NamespacedName, iden
 				}
 			},
 			OnStoppedLeading: func() {},
+			OnNewLeader:      func(identity string) { c.leader.Store(&identity) },
 		},
 	})
 	if err != nil {
@@ -74,4 +103,13 @@ func (c *Cluster) leadOnce(ctx context.Context, lease types.NamespacedName, iden
 		err = lead(leading)
 		return err, leading.Err() == nil || ctx.Err() != nil
 	}
+}
+
+// Leader is the identity of who had the Lease when Lead looked last, "" if it has
+// not seen it yet or nobody had it.
+func (c *Cluster) Leader() string {
+	if identity := c.leader.Load(); identity != nil {
+		return *identity
+	}
+	return ""
 }

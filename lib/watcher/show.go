@@ -1,7 +1,6 @@
 package watcher
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
 
@@ -31,8 +31,15 @@ func (w *Watcher) Commands() []daemon.Command {
 
 func newTable(b *strings.Builder) *tabwriter.Writer { return tabwriter.NewWriter(b, 0, 0, 2, ' ', 0) }
 
-// errStandby answers while another watcher has the Lease, or none has.
-var errStandby = errors.New("standby: this watcher does not have the Lease " + topologyCopy.Namespace + "/ovn-k8s-watcher now")
+// standby says why the engine does not run: another watcher has the Lease, or
+// none.
+func (w *Watcher) standby() error {
+	lease := topologyCopy.Namespace + "/" + names.WatcherLease
+	if l := w.links.Load(); l != nil && l.cluster.Leader() != "" {
+		return fmt.Errorf("standby: the watcher of %q has the Lease %s", l.cluster.Leader(), lease)
+	}
+	return fmt.Errorf("standby: waiting for the Lease %s: nobody is known to have it, or the API server does not answer", lease)
+}
 
 // answerTimeout bounds how long a command waits for the engine.
 const answerTimeout = 10 * time.Second
@@ -41,7 +48,7 @@ const answerTimeout = 10 * time.Second
 func (w *Watcher) ask(f func(*engine) (string, error)) (string, error) {
 	e := w.engine.Load()
 	if e == nil {
-		return "", errStandby
+		return "", w.standby()
 	}
 	type answer struct {
 		text string
@@ -66,7 +73,7 @@ func (w *Watcher) showQueue([]string) (string, error) {
 	l := w.links.Load()
 	e := w.engine.Load()
 	if l == nil || e == nil {
-		return "", errStandby
+		return "", w.standby()
 	}
 	s := e.loop.Status()
 	remote := l.db.Remote()
@@ -93,7 +100,7 @@ func (w *Watcher) showQueue([]string) (string, error) {
 func (w *Watcher) resync([]string) (string, error) {
 	e := w.engine.Load()
 	if e == nil {
-		return "", errStandby
+		return "", w.standby()
 	}
 	e.send(e.reconnected)
 	return "comparing everything again\n", nil

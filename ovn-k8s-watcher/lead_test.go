@@ -1,0 +1,196 @@
+package main
+
+import (
+	"io"
+	"net"
+	"net/url"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// takeover is how long it may take until another watcher is active: 15 s of the
+// Lease, and some tries.
+const takeover = 25 * time.Second
+
+// A relay stands between a watcher and the API server. It can lose its
+// connections without a word, as a firewall or a router does.
+type relay struct {
+	listener net.Listener
+	wg       sync.WaitGroup
+
+	mu    sync.Mutex
+	lost  chan struct{} // closed: connections until now say nothing more
+	conns []net.Conn
+	deaf  bool // new connections say nothing either
+}
+
+// newRelay starts a relay, which the world's watchers use from now on.
+func newRelay(t *testing.T, w *world) *relay {
+	t.Helper()
+	u, err := url.Parse(cluster.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{lost: make(chan struct{})}
+	if r.listener, err = net.Listen("tcp", u.Hostname()+":0"); err != nil {
+		t.Fatal(err)
+	}
+	r.wg.Go(func() { r.serve(u.Host) })
+	t.Cleanup(r.close)
+	w.url = "https://" + r.listener.Addr().String()
+	return r
+}
+
+func (r *relay) serve(server string) {
+	for {
+		client, err := r.listener.Accept()
+		if err != nil {
+			return
+		}
+		api, err := net.Dial("tcp", server)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		r.mu.Lock()
+		r.conns = append(r.conns, client, api)
+		lost, deaf := r.lost, r.deaf
+		r.mu.Unlock()
+		if deaf {
+			continue
+		}
+		for _, way := range [][2]net.Conn{{client, api}, {api, client}} {
+			r.wg.Go(func() { copyUntil(lost, way[1], way[0]) })
+		}
+	}
+}
+
+// copyUntil copies until lost is closed, and then takes in what comes.
+func copyUntil(lost <-chan struct{}, to, from net.Conn) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		select {
+		case <-lost:
+			_, _ = io.Copy(io.Discard, from)
+			return
+		default:
+		}
+		if err != nil {
+			_ = to.Close()
+			return
+		}
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// lose ends all connections, without telling. New ones work unless deaf.
+func (r *relay) lose(deaf bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.lost)
+	r.lost, r.deaf = make(chan struct{}), deaf
+}
+
+// heal makes new connections work again.
+func (r *relay) heal() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deaf = false
+}
+
+func (r *relay) close() {
+	_ = r.listener.Close()
+	r.mu.Lock()
+	for _, c := range r.conns {
+		_ = c.Close()
+	}
+	r.mu.Unlock()
+	r.wg.Wait()
+}
+
+// says counts how often a watcher's log says something.
+func (p *process) says(what string) int { return strings.Count(p.log.String(), what) }
+
+const (
+	nowActive   = "active: following"
+	nowInactive = "no longer active"
+)
+
+// becomesActive waits until a watcher is active, for the nth time.
+func (p *process) becomesActive(n int, within time.Duration) {
+	p.Helper()
+	start := time.Now()
+	for p.says(nowActive) < n {
+		if time.Since(start) > within {
+			p.Fatalf("not active within %s", within)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	p.Logf("active after %s", time.Since(start).Round(10*time.Millisecond))
+}
+
+// A watcher whose connections are lost, without a word, keeps the Lease by new
+// ones. One that cannot reach the API server at all stops before another one
+// starts, and has the Lease again as soon as that one ends, whatever has become
+// of its connections.
+func TestLostConnectionsToTheAPIServer(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
+	r := newRelay(t, w)
+	first := w.start("--unixctl=" + w.dir + "/first.ctl")
+	first.becomesActive(1, takeover)
+	w.url = cluster.URL
+	second := w.startAs("other-host")
+	w.eventually("the second watcher waits", func() bool {
+		out, _ := exec.Command("ovs-appctl", "-t", w.dir+"/other-host.ctl", "reconcile/show").CombinedOutput()
+		return strings.Contains(string(out), "standby: the watcher of ")
+	})
+	r.lose(false)
+	time.Sleep(16 * time.Second) // the Lease would have ended
+	if first.says(nowInactive) > 0 || second.says(nowActive) > 0 {
+		t.Fatal("lost connections cost the Lease")
+	}
+	r.lose(true)
+	second.becomesActive(1, takeover)
+	if first.says(nowInactive) != 1 {
+		t.Error("two watchers were active")
+	}
+	r.heal()
+	_ = second.cmd.Process.Signal(terminate)
+	_ = second.cmd.Wait()
+	first.becomesActive(2, 15*time.Second)
+}
+
+// A watcher that hangs loses the Lease to another one, and knows once it goes on.
+func TestAHungWatcherIsReplaced(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
+	first := w.start("--unixctl=" + w.dir + "/first.ctl")
+	w.pod("a", "node1", nil)
+	a := w.annotation("a")
+	second := w.startAs("other-host")
+	w.eventually("the second watcher waits", func() bool { return second.says("attempting to acquire leader lease") > 0 })
+	_ = first.cmd.Process.Signal(syscall.SIGSTOP)
+	w.pod("b", "node1", nil)
+	w.delete("a")
+	second.becomesActive(1, takeover)
+	b := w.annotation("b")
+	_ = first.cmd.Process.Signal(syscall.SIGCONT)
+	w.eventually("the first watcher is on standby", func() bool { return first.says(nowInactive) == 1 })
+	w.pod("c", "node1", nil)
+	c := w.annotation("c")
+	if line(a) == line(b) || line(b) == line(c) || line(w.annotation("b")) != line(b) {
+		t.Errorf("pods have %s, %s and %s", line(a), line(b), line(c))
+	}
+	if status, out, _ := w.once(w.args("--check", "-vconsole:emer")...); status != 0 {
+		t.Errorf("--check: status %d: %s", status, out)
+	}
+	if n := second.says(nowInactive); n != 0 {
+		t.Errorf("the second watcher lost the Lease %d times", n)
+	}
+}
