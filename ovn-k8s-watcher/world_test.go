@@ -118,6 +118,8 @@ func (w *world) cleanAPI() {
 		api.Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		api.Events("default").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		api.ConfigMaps(names.ConfigNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name=" + names.TopologyConfigMap}),
+		// What a killed watcher has, the next test need not wait for.
+		cluster.Client().CoordinationV1().Leases(names.ConfigNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name=" + names.WatcherLease}),
 	} {
 		if err != nil {
 			w.Fatal(err)
