@@ -53,7 +53,8 @@ type engine struct {
 	missing  map[string]bool              // kinds of objects that are not known yet
 	ports    ports
 	addrs    map[string][]netip.Addr // by interface
-	firewall map[string]firewall     // by part
+	nodes    nodeport.Nodes
+	firewall map[string]firewall // by part
 	health   *healthChecks
 	said     map[string]string // what was complained of last, by part
 	ready    func()
@@ -102,8 +103,8 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error
 		helper: h, log: h.log("gateway"), config: cfg, sw: sw,
 		bridge: ofctl.Bridge{RunDir: cfg.RunDir, Name: h.Bridge},
 		world:  desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{},
-		missing:  map[string]bool{"*v1.Service": true, "*v1.EndpointSlice": true},
-		firewall: firewalls, health: newHealthChecks(h.log("health")), said: map[string]string{},
+		missing: map[string]bool{"*v1.Service": true, "*v1.EndpointSlice": true},
+		nodes:   map[string][]netip.Addr{}, firewall: firewalls, health: newHealthChecks(h.log("health")), said: map[string]string{},
 	}
 	e.loop = reconcile.Loop[event, string]{
 		Take: func(ev event) []string { return ev() },
@@ -151,7 +152,7 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	}
 	wg.Go(func() { e.followAddresses(ctx) })
 	wg.Go(func() {
-		cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []string { return e.take(ev) }) }, kube.Services, kube.EndpointSlices)
+		cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []string { return e.take(ev) }) }, kube.Services, kube.EndpointSlices, kube.Nodes)
 	})
 	e.send(e.all)
 	return e.loop.Run(ctx)
@@ -182,6 +183,9 @@ func (e *engine) readAddresses() {
 
 // take records a change of Kubernetes objects.
 func (e *engine) take(ev kube.Event) []string {
+	if fmt.Sprintf("%T", ev.Kind) == "*v1.Node" {
+		return e.takeNodes(ev)
+	}
 	var touched []nb.Unit
 	switch {
 	case ev.Replace:
@@ -238,7 +242,7 @@ func (e *engine) wanted() view {
 	h := e.helper
 	v := view{
 		host: nodeport.Host{
-			Node: h.nodeName(e.ports), Addrs: all, Management: e.ports.management,
+			Node: h.nodeName(e.ports), Addrs: all, Nodes: e.nodes, Routed: e.config.ServiceCIDRs, Management: e.ports.management,
 			NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts,
 		},
 		bridge:   nodeport.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(e.addrs[h.Bridge]), Pods: e.ports.pods(e.config.ClusterSubnets)},

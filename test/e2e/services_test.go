@@ -283,7 +283,8 @@ func TestServicesThroughAGateway(t *testing.T) {
 	p := pods(t, map[string]string{"web-near": "minion1", "web-far": "minion2"})
 	gateway := cluster.Node("minion1")
 	at := addGateway(t, gateway, world.Dedicated)
-	outside := surround(t).Outside
+	around := surround(t)
+	outside, own := around.Outside, around.Nodes[0]
 	join := []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")}
 	for _, tt := range []struct {
 		policy  corev1.ServiceExternalTrafficPolicy
@@ -305,6 +306,12 @@ func TestServicesThroughAGateway(t *testing.T) {
 			}
 		})
 	}
+	t.Run("Local from a node without an endpoint", func(t *testing.T) {
+		s := service(t, "web", func(s *corev1.Service) {
+			s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, corev1.ServiceExternalTrafficPolicyLocal
+		})
+		try(t, nodePortWays(own, own.Addresses, s, []world.Endpoint{p["web-near"], p["web-far"]}, own.Addresses))
+	})
 }
 
 // firstGateway are the join addresses of the first gateway.

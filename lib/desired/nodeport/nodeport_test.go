@@ -1,6 +1,7 @@
 package nodeport
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -104,6 +105,56 @@ func TestPolicyLocalKeepsTheSource(t *testing.T) {
 	elsewhere.Node = "node3"
 	if got := rules(Chains(elsewhere, IPv4, web(local)), "filter", "-j DROP"); len(got) != 3 {
 		t.Errorf("a node without an endpoint drops what comes to all 3 ways in: %q", got)
+	}
+}
+
+func TestWithoutAnEndpointHereTheHostGoesToNodesThatHaveOne(t *testing.T) {
+	local := func(s *service.Resolved) { s.ExternalLocal, s.Ports[0].Protocol = true, corev1.ProtocolUDP }
+	h := Host{Node: "node3", Addrs: []netip.Addr{addr("192.0.2.3")}, Nodes: Nodes{
+		"node1": {addr("2001:db8::1"), addr("192.0.2.1")}, "node2": {addr("192.0.2.2")}, "node3": {addr("192.0.2.3")},
+	}}
+	if diff := cmp.Diff([]string{
+		"KEP -p udp -j DNAT --to-destination 192.0.2.1:30080",
+		"KEP -p udp -j DNAT --to-destination 192.0.2.2:30080",
+	}, rules(Chains(h, IPv4, web(local)), "nat", "KEP-", "DNAT")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{
+		`NODEPORTS -p udp -m udp --dport 30080 -m addrtype --src-type LOCAL -m comment --comment "default/web:http" -j OWN`,
+		`NODEPORTS -p udp -m udp --dport 30080 -m comment --comment "default/web:http" -j EXT`,
+	}, rules(Chains(h, IPv4, web(local)), "nat", "NODEPORTS -p")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if Stale(h, IPv4, web(local))(netip.MustParseAddrPort("192.0.2.3:30080"), netip.MustParseAddrPort("192.0.2.2:30080")) {
+		t.Error("a connection to the NodePort of another node is taken for stale")
+	}
+	for name, change := range map[string]func(*Host){
+		"an endpoint is here":        func(h *Host) { h.Node = "node1" },
+		"an address is not known":    func(h *Host) { delete(h.Nodes, "node2") },
+		"no NodePorts at an address": func(h *Host) { h.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/31")} },
+	} {
+		h := h
+		h.Nodes = maps.Clone(h.Nodes)
+		change(&h)
+		if got := rules(Chains(h, IPv4, web(local)), "nat", "OWN-"); got != nil {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+func TestWithoutARouteTheHostChoosesTheEndpoint(t *testing.T) {
+	h := node1
+	h.Routed = []netip.Prefix{netip.MustParsePrefix("172.30.0.0/16")}
+	if got := rules(Chains(h, IPv4, web()), "nat", "INT"); got != nil {
+		t.Errorf("there is a route: %q", got)
+	}
+	later := func(s *service.Resolved) { s.ClusterIPs[0] = addr("203.0.113.10") }
+	got := Chains(h, IPv4, web(later))
+	if diff := cmp.Diff([]string{`WAYS -d 203.0.113.10/32 -p tcp -m tcp --dport 80 -m comment --comment "default/web:http" -j INT`}, rules(got, "nat", "203.0.113.10")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := rules(got, "nat", "OVN-SVC-SVC-", "OVN-SVC-SEP-"); len(got) != 2 {
+		t.Errorf("NodePorts lead to both endpoints: %q", got)
 	}
 }
 

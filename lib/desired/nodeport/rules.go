@@ -21,6 +21,11 @@ type Host struct {
 	// Addrs are all addresses of the host: an endpoint that has one of them is in
 	// the host's own network.
 	Addrs []netip.Addr
+	// Nodes are the addresses of all nodes, as far as they are known.
+	Nodes Nodes
+	// Routed, unless empty, are the subnets of cluster addresses to which the host
+	// has routes by Management.
+	Routed []netip.Prefix
 	// Management is the interface that leads to pods, "" if there is none.
 	Management string
 	// NodePortAddresses, unless empty, are where NodePorts are served.
@@ -234,7 +239,7 @@ func (b *builder) way(w Way) {
 	if w.Addr.IsValid() {
 		b.address(w, chain)
 	} else {
-		b.nat(chainNodePorts, "%s %s -j %s", proto(w.Protocol, w.To), comment(w.Key, w.Port), chain)
+		b.nodePort(w, chain)
 	}
 	if w.ExternalLocal && len(w.Endpoints.Local(b.host.Node)) == 0 {
 		// Kubernetes wants such a node to look dead to a load balancer.
@@ -256,6 +261,17 @@ func (b *builder) address(w Way, chain string) {
 		}
 	}
 	b.refuse(w, "DROP")
+}
+
+// nodePort lets in what is for a NodePort.
+func (b *builder) nodePort(w Way, chain string) {
+	match, who := proto(w.Protocol, w.To), comment(w.Key, w.Port)
+	if next := b.host.neighbours(w); len(next) > 0 {
+		name := chainName("OWN", w, "")
+		b.balance(name, w, next, keepSource)
+		b.nat(chainNodePorts, "%s -m addrtype --src-type LOCAL %s -j %s", match, who, name)
+	}
+	b.nat(chainNodePorts, "%s %s -j %s", match, who, chain)
 }
 
 // refuse adds a rule for what still has the address of the way in after all
@@ -326,17 +342,23 @@ func (b *builder) cluster(w Way) string {
 // direct reports whether the host has to choose the endpoint. OVN would send to
 // an endpoint in this host's own network what has this host's address as its
 // source, which the kernel takes for a forgery; behind one masquerading address
-// it could not tell clients apart for session affinity; and for the internal
-// traffic policy Local it would use those of this node alone.
+// it could not tell clients apart for session affinity; for the internal
+// traffic policy Local it would use those of this node alone; and to a subnet of
+// Services that was added later the host has no route.
 func (b *builder) direct(w Way) bool {
-	return w.Affinity > 0 || w.InternalLocal || slices.ContainsFunc(w.Endpoints, b.isOwn)
+	return w.Affinity > 0 || w.InternalLocal || !b.routed(w.Cluster.Addr()) || slices.ContainsFunc(w.Endpoints, b.isOwn)
 }
 
 // isOwn reports whether an endpoint is in this host's own network.
 func (b *builder) isOwn(e service.Endpoint) bool { return slices.Contains(b.host.Addrs, e.Addr) }
 
+// routed reports whether what the host sends to a cluster address comes to OVN.
+func (b *builder) routed(a netip.Addr) bool {
+	return len(b.host.Routed) == 0 || slices.ContainsFunc(b.host.Routed, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
 // own leads what the host itself sends to a ClusterIP to the endpoints, where one
-// is in the host's own network.
+// is in the host's own network, or there is no route to the address.
 func (b *builder) own(services []service.Resolved) {
 	for i := range services {
 		s := &services[i]
@@ -347,7 +369,7 @@ func (b *builder) own(services []service.Resolved) {
 			for n, p := range s.Ports {
 				w := Way{Resolved: s, Protocol: p.Protocol, To: p.Port, Family: ip, Port: p,
 					Cluster: netip.AddrPortFrom(ip, p.Port), Endpoints: s.Endpoints[n].Of(ip), Addr: ip}
-				if chosen := b.internal(w); slices.ContainsFunc(chosen, b.isOwn) {
+				if chosen := b.internal(w); len(chosen) > 0 && (slices.ContainsFunc(chosen, b.isOwn) || !b.routed(ip)) {
 					name := chainName("INT", w, "")
 					b.balance(name, w, chosen, hideSource)
 					b.nat(chainWays, "%s%s %s -j %s", to(single(ip)), proto(p.Protocol, p.Port), comment(s.Key, p), name)
@@ -450,7 +472,7 @@ type Health struct {
 
 // Stale tells which UDP connections that the host remembers lead where they
 // should not any more: those to a way in that are answered by neither its
-// ClusterIP nor one of its endpoints. It is nil if there are no ways in for UDP.
+// ClusterIP, nor one of its endpoints, nor a neighbour. It is nil if there are no ways in for UDP.
 func Stale(h Host, family netip.Addr, services []service.Resolved) func(to, answers netip.AddrPort) bool {
 	allowed := map[netip.AddrPort]map[netip.AddrPort]bool{}
 	for _, w := range Ways(services) {
@@ -458,7 +480,7 @@ func Stale(h Host, family netip.Addr, services []service.Resolved) func(to, answ
 			continue
 		}
 		good := map[netip.AddrPort]bool{}
-		for _, e := range w.Endpoints {
+		for _, e := range slices.Concat(w.Endpoints, h.neighbours(w)) {
 			good[e.AddrPort()] = true
 		}
 		if len(good) > 0 {

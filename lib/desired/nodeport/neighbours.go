@@ -1,0 +1,55 @@
+package nodeport
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/desired/service"
+)
+
+// Nodes are the addresses at which nodes reach each other, by name.
+type Nodes map[string][]netip.Addr
+
+// Put records a *corev1.Node as it is now.
+func (all Nodes) Put(node any) {
+	n := node.(*corev1.Node)
+	all[n.Name] = nil
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
+			all[n.Name] = append(all[n.Name], ip.Unmap().WithZone(""))
+		}
+	}
+}
+
+// Remove forgets a *corev1.Node.
+func (all Nodes) Remove(node any) { delete(all, node.(*corev1.Node).Name) }
+
+// neighbours returns the NodePorts of other nodes to which the host's own
+// connections to a NodePort are led if the external traffic policy is Local and
+// no endpoint is here: one of each node that has endpoints. There the client
+// keeps its address, as it should. OVN could not let it: what an endpoint sends
+// to that address leaves by its own node. It is empty where the way is another,
+// or where an address is not known.
+func (h Host) neighbours(w Way) (out service.Endpoints) {
+	if w.Addr.IsValid() || !w.ExternalLocal || len(w.Endpoints.Local(h.Node)) > 0 {
+		return nil
+	}
+	for _, e := range w.Endpoints.Cluster() {
+		i := slices.IndexFunc(h.Nodes[e.Node], func(a netip.Addr) bool { return a.Is4() == w.Family.Is4() && h.serves(a) })
+		if i < 0 {
+			return nil
+		}
+		next := service.Endpoint{Host: service.Host{Addr: h.Nodes[e.Node][i], Node: e.Node}, Port: w.To}
+		if !slices.ContainsFunc(out, func(o service.Endpoint) bool { return o.Node == next.Node }) {
+			out = append(out, next)
+		}
+	}
+	return out
+}
+
+// serves reports whether NodePorts are served at an address.
+func (h Host) serves(a netip.Addr) bool {
+	return len(h.NodePortAddresses) == 0 || slices.ContainsFunc(h.NodePortAddresses, func(p netip.Prefix) bool { return p.Contains(a) })
+}

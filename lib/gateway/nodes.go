@@ -1,0 +1,30 @@
+package gateway
+
+import (
+	"maps"
+	"slices"
+
+	"ovn-k8s/lib/kube"
+)
+
+// takeNodes records the addresses of nodes. Nothing waits for them: without, the
+// host's own connections to NodePorts of policy Local lose their address.
+func (e *engine) takeNodes(ev kube.Event) []string {
+	now := maps.Clone(e.nodes)
+	switch {
+	case ev.Replace:
+		clear(now)
+		for _, n := range ev.Objects {
+			now.Put(n)
+		}
+	case ev.Gone:
+		now.Remove(ev.Object)
+	default:
+		now.Put(ev.Object)
+	}
+	if maps.EqualFunc(e.nodes, now, slices.Equal) {
+		return nil
+	}
+	e.nodes = now
+	return slices.Collect(maps.Keys(e.firewall))
+}
