@@ -7,7 +7,8 @@
 //
 //	OVNK8S_KUBELET  the program kubelet, 1.29 or newer
 //	OVNK8S_IMAGES   a directory with pause.tar and agnhost.tar, as docker save
-//	                makes them, of the images PauseImage and AgnhostImage
+//	                makes them, of the images PauseImage and AgnhostImage; all
+//	                other archives in it are given to the nodes, too
 //	OVNK8S_CONTAINERD  optional: a directory with containerd,
 //	                containerd-shim-runc-v2 and ctr, if not those on PATH
 //
@@ -35,15 +36,11 @@ const (
 	AgnhostImage = "registry.k8s.io/e2e-test-images/agnhost:2.56"
 )
 
-// archives are the files in OVNK8S_IMAGES, and more those that are used if they
-// are there.
-var (
-	archives = []string{"pause.tar", "agnhost.tar"}
-	more     = []string{dnsArchive, "busybox.tar"}
-)
+// archives are the files that must be in OVNK8S_IMAGES.
+var archives = []string{"pause.tar", "agnhost.tar"}
 
-// dnsArchive has the image of testdata/dns.yaml.
-const dnsArchive = "coredns.tar"
+// zones is how many failure domains there are, if there are as many nodes.
+const zones = 3
 
 // loopbackPlugin is where distributions have the CNI plugin loopback.
 var loopbackPlugin = []string{"/usr/lib/cni/loopback", "/usr/libexec/cni/loopback"}
@@ -93,6 +90,14 @@ func firstFile(paths ...string) string {
 	return ""
 }
 
+// Options say what to start.
+type Options struct {
+	Dir     string // of state and, after Close, logs
+	Bin     string // of the suite's programs
+	Minions int    // beside the master
+	Log     func(line string)
+}
+
 // A Cluster is a World whose nodes have a Runtime.
 type Cluster struct {
 	*world.World
@@ -103,25 +108,24 @@ type Cluster struct {
 	sysctls []sysctl
 }
 
-// Start makes a cluster of a master and one minion, both running pods, with the
-// suite's programs of the directory bin. State and, after Close, logs are in
-// dir. log receives a line per step. Its user must Close it.
-func Start(ctx context.Context, dir, bin string, log func(line string)) (*Cluster, error) {
+// Start makes a cluster of a master and minions, all running pods. Its user must
+// Close it.
+func Start(ctx context.Context, o Options) (*Cluster, error) {
 	c := &Cluster{sysctls: readSysctls()}
-	if err := c.start(ctx, dir, bin, log); err != nil {
+	if err := c.start(ctx, o); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *Cluster) start(ctx context.Context, dir, bin string, log func(line string)) (err error) {
-	egress, err := writeEgress(dir)
+func (c *Cluster) start(ctx context.Context, o Options) (err error) {
+	egress, err := writeEgress(o.Dir)
 	if err != nil {
 		return err
 	}
 	options := world.KubeOptions()
-	options.Dir, options.Log = filepath.Join(dir, "kube"), log
+	options.Dir, options.Log = filepath.Join(o.Dir, "kube"), o.Log
 	options.APIServerArgs = []string{
 		"--egress-selector-config-file=" + egress.config,
 		"--kubelet-preferred-address-types=InternalIP", // nobody resolves the nodes' names
@@ -132,21 +136,22 @@ func (c *Cluster) start(ctx context.Context, dir, bin string, log func(line stri
 	if c.kube, err = kubetest.Start(ctx, options); err != nil {
 		return err
 	}
-	c.World, err = world.New(ctx, world.Options{Dir: dir, Minions: 1, Kube: c.kube, Log: log})
+	c.World, err = world.New(ctx, world.Options{Dir: o.Dir, Minions: o.Minions, Kube: c.kube, Log: o.Log})
 	if err != nil {
 		return err
 	}
-	if c.tunnel, err = openTunnel(egress.socket, c.Fabric.Netns()); err != nil {
+	if c.tunnel, err = openTunnel(egress.socket, c.Master().Netns()); err != nil {
 		return err
 	}
-	if err := c.Install(ctx, bin); err != nil {
+	if err := c.Install(ctx, o.Bin); err != nil {
 		return err
 	}
-	for _, n := range c.Nodes {
-		r, err := newRuntime(ctx, dir, n, c.kube)
+	for i, n := range c.Nodes {
+		r, err := newRuntime(ctx, o.Dir, n, c.kube)
 		if err != nil {
 			return fmt.Errorf("preparing %s: %w", n.Name, err)
 		}
+		r.zone = fmt.Sprintf("zone%d", i%zones)
 		c.Runtimes = append(c.Runtimes, r)
 		if err := r.Start(ctx); err != nil {
 			return fmt.Errorf("starting the runtime of %s: %w", n.Name, err)

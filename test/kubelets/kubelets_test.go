@@ -57,7 +57,7 @@ const (
 // stays until the test is interrupted.
 func TestKubelets(t *testing.T) {
 	need.Nothing(t, level, Missing())
-	c := newCluster(t)
+	c := newCluster(t, 1)
 	c.empty = c.traces(t)
 	for _, part := range []struct {
 		name string
@@ -97,9 +97,9 @@ type cluster struct {
 	empty []string // traces without pods
 }
 
-// newCluster makes a cluster whose nodes are ready. The logs of one that fails
-// stay.
-func newCluster(t *testing.T) *cluster {
+// newCluster makes a cluster of a master and minions whose nodes are ready. The
+// logs of one that fails stay.
+func newCluster(t *testing.T, minions int) *cluster {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kubelets")
 	if err != nil {
@@ -112,7 +112,7 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	c := &cluster{}
-	if c.Cluster, err = Start(ctx, dir, bin, func(l string) { t.Log(l) }); err != nil {
+	if c.Cluster, err = Start(ctx, Options{Dir: dir, Bin: bin, Minions: minions, Log: func(l string) { t.Log(l) }}); err != nil {
 		t.Fatalf("%v; logs are in %s", err, dir)
 	}
 	t.Cleanup(func() {

@@ -22,6 +22,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubetest"
 	"ovn-k8s/test/lifeline"
@@ -88,6 +90,7 @@ current-context: test
 // A Runtime is the container runtime and the kubelet of a node.
 type Runtime struct {
 	*world.Node
+	zone       string // its failure domain
 	dir        string // its configuration
 	containerd *lifeline.Process
 	kubelet    *lifeline.Process
@@ -190,17 +193,18 @@ func (r *Runtime) Start(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
-	for _, archive := range slices.Concat(archives, more) {
-		file := filepath.Join(os.Getenv("OVNK8S_IMAGES"), archive)
-		if slices.Contains(more, archive) && firstFile(file) == "" {
-			continue
-		}
+	images, err := filepath.Glob(filepath.Join(os.Getenv("OVNK8S_IMAGES"), "*.tar"))
+	if err != nil {
+		return err
+	}
+	for _, file := range images {
 		if _, _, err := r.Run(ctx, "ctr", "--namespace=k8s.io", "images", "import", file); err != nil {
 			return err
 		}
 	}
 	r.kubelet, err = r.daemon("kubelet", os.Getenv("OVNK8S_KUBELET"), "--config="+r.file("kubelet.yaml"),
 		"--kubeconfig="+r.file("kubelet.kubeconfig"), "--hostname-override="+r.Name,
+		"--node-labels="+corev1.LabelTopologyZone+"="+r.zone,
 		fmt.Sprintf("--node-ip=%v,%v", r.IPv4(), r.IPv6()), "--v=2")
 	return err
 }

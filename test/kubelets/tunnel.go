@@ -18,8 +18,8 @@ import (
 // dialTimeout is how long a kubelet may take to accept a connection.
 const dialTimeout = 5 * time.Second
 
-// An egress is how the API server reaches kubelets: nodes live in namespaces that
-// the API server is not in.
+// An egress is how the API server reaches kubelets and pods: they live in
+// namespaces that the API server is not in. It is as if it ran on the master.
 type egress struct{ config, socket string }
 
 // writeEgress writes the API server's EgressSelectorConfiguration: what goes to
