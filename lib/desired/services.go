@@ -13,7 +13,6 @@ import (
 
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
-	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
 
@@ -23,6 +22,7 @@ type services struct {
 	owners map[sliceKey]service.Key // of endpoint slices
 	claims service.Claims
 	byNode map[service.Key]bool // have variables
+	near   map[service.Key]bool // have load balancers for groups of nodes
 	zones  map[string]string    // by node
 	// chassis are the hosts of the topology.
 	chassis map[string]chassis
@@ -41,7 +41,7 @@ type sliceKey struct{ namespace, name string }
 
 func newServices() services {
 	return services{
-		all: map[service.Key]*serviceState{}, owners: map[sliceKey]service.Key{}, byNode: map[service.Key]bool{},
+		all: map[service.Key]*serviceState{}, owners: map[sliceKey]service.Key{}, byNode: map[service.Key]bool{}, near: map[service.Key]bool{},
 		zones: map[string]string{}, shared: map[string]string{},
 	}
 }
@@ -157,6 +157,9 @@ func (w *World) changeService(k service.Key, change func() []service.Key) []nb.U
 	if delete(w.services.byNode, k); r.ByNode() {
 		w.services.byNode[k] = true
 	}
+	if delete(w.services.near, k); r.Near() {
+		w.services.near[k] = true
+	}
 	after := w.variablesOf(k)
 	for id := range w.services.chassis {
 		if !maps.Equal(before[id], after[id]) {
@@ -174,7 +177,7 @@ func (w *World) variablesOf(k service.Key) map[string]map[string]string {
 	r := w.resolved(k)
 	out := map[string]map[string]string{}
 	for id, c := range w.services.chassis {
-		out[id] = r.Variables(w.serviceNode(c.node))
+		out[id] = r.Variables(c.node, w.cluster.Subnets)
 	}
 	return out
 }
@@ -197,6 +200,12 @@ func (w *World) Service(u nb.Unit) (service.Resolved, bool) {
 		return service.Resolved{}, false
 	}
 	return w.resolved(k), true
+}
+
+// ServiceWays lists the ways into the Service that is unit u.
+func (w *World) ServiceWays(u nb.Unit) []service.Way {
+	r, _ := w.Service(u)
+	return r.Ways(w.services.around)
 }
 
 // serviceRows returns the load balancers of a Service. What can be done is done;
@@ -222,12 +231,8 @@ func (w *World) serviceRows(k service.Key) ([]nb.Row, error) {
 // for 1024 characters.
 const maxProblems = 4
 
-func (w *World) serviceNode(node string) service.Node {
-	return service.Node{Name: node, Zone: w.services.zones[node]}
-}
-
-// putZone records the zone of a node and returns the unit of its host if that
-// touches it: hints of endpoints are about zones.
+// putZone records the zone of a node and returns the units of the Services that it
+// touches: hints of endpoints are about zones.
 func (w *World) putZone(node, zone string) []nb.Unit {
 	if w.services.zones[node] == zone {
 		return nil
@@ -235,7 +240,7 @@ func (w *World) putZone(node, zone string) []nb.Unit {
 	if w.services.zones[node] = w.services.share(zone); zone == "" {
 		delete(w.services.zones, node)
 	}
-	return w.chassisUnits(names.NodeSwitch(node))
+	return w.lookAround()
 }
 
 // chassisUnits returns the unit of a node's host, if it is known.
@@ -264,7 +269,10 @@ func (w *World) putRanges(r service.Ranges) []nb.Unit {
 func (w *World) lookAround() []nb.Unit {
 	old, now := w.services.around, service.Surroundings{
 		Ranges: w.services.around.Ranges, Subnets: w.cluster.Subnets, Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Returns: map[string][]netip.Addr{},
-		Hosts: w.nodePortHosts(),
+		Hosts: w.nodePortHosts(), Gateways: map[string]service.Gateway{},
+	}
+	for _, sw := range w.cluster.NodeNames() {
+		now.Nodes = append(now.Nodes, service.Node{Name: sw, Zone: w.services.zones[sw]})
 	}
 	for node, subnets := range w.cluster.Nodes {
 		for _, p := range topology.ManagementPort(subnets).IPs {
@@ -276,7 +284,12 @@ func (w *World) lookAround() []nb.Unit {
 			now.Addresses[f] = max(now.Addresses[f], len(addrs))
 		}
 		for _, g := range c.gateways {
-			if gw := w.cluster.Gateways[g]; now.Returns[c.node] != nil && gw.Mode != topology.Local {
+			gw := w.cluster.Gateways[g]
+			if gw.Mode == topology.Local {
+				continue // its host takes in connections
+			}
+			now.Gateways[g] = service.Gateway{Node: c.node, Addrs: addrs(gw.IPs)}
+			if now.Returns[c.node] != nil {
 				now.Returns[c.node] = gw.Join
 			}
 		}
@@ -284,10 +297,16 @@ func (w *World) lookAround() []nb.Unit {
 	w.services.around = now
 	all := !slices.Equal(old.Inside, now.Inside) || old.Addresses != now.Addresses
 	returns := !maps.EqualFunc(old.Returns, now.Returns, slices.Equal)
-	hosts := !maps.Equal(old.Hosts, now.Hosts)
+	hosts, nodes := !slices.Equal(old.Hosts, now.Hosts), !slices.Equal(old.Nodes, now.Nodes)
+	gateways := !maps.EqualFunc(old.Gateways, now.Gateways, service.Gateway.Equal)
 	var touched []nb.Unit
+	if all { // which addresses are pods'
+		for id := range w.services.chassis {
+			touched = append(touched, ChassisUnit(id))
+		}
+	}
 	for k, s := range w.services.all {
-		if all || returns && s.ExternalLocal || hosts && s.NamesHosts() {
+		if all || (returns || gateways) && s.ExternalLocal || hosts && s.NamesHosts() || nodes && w.services.near[k] {
 			touched = append(touched, k.Unit())
 		}
 	}
@@ -348,29 +367,18 @@ func (w *World) addresses(c chassis) (out [2][]netip.Addr) {
 	return out
 }
 
-// nodePortHosts are all addresses at which NodePorts are reached, and the node
-// of each. Should several hosts have an address, the first by name has it.
-func (w *World) nodePortHosts() map[netip.Addr]string {
-	out := map[netip.Addr]string{}
-	add := func(a netip.Addr, node string) {
-		if _, taken := out[a]; !taken && service.Usable(a) {
-			out[a] = node
+// nodePortHosts are all addresses at which NodePorts are reached, sorted.
+func (w *World) nodePortHosts() (out []netip.Addr) {
+	for _, all := range w.hosts {
+		out = append(out, all...)
+	}
+	for _, c := range w.services.chassis {
+		for _, all := range w.addresses(c) {
+			out = append(out, all...)
 		}
 	}
-	for _, sw := range slices.Sorted(maps.Keys(w.hosts)) {
-		for _, a := range w.hosts[sw] {
-			add(a, sw)
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(w.services.chassis)) {
-		c := w.services.chassis[id]
-		for _, addrs := range w.addresses(c) {
-			for _, a := range addrs {
-				add(a, c.node)
-			}
-		}
-	}
-	return out
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.DeleteFunc(slices.Compact(out), func(a netip.Addr) bool { return !service.Usable(a) })
 }
 
 // ChassisPrefix starts the units of hosts.
@@ -398,7 +406,7 @@ func (w *World) chassisRows(id string) []nb.Row {
 	}
 	for k := range w.services.byNode {
 		r := w.resolved(k)
-		maps.Copy(variables, r.Variables(w.serviceNode(c.node)))
+		maps.Copy(variables, r.Variables(c.node, w.cluster.Subnets))
 	}
 	if len(variables) == 0 {
 		return nil

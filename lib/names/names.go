@@ -21,10 +21,16 @@ const (
 	SwitchLoadBalancerGroup = "ovn-k8s-switches"
 	// GatewayLoadBalancerGroup is the Load_Balancer_Group of every gateway router.
 	GatewayLoadBalancerGroup = "ovn-k8s-gateways"
+	// EntryPortGroup is the Port_Group of the ports by which routers are connected
+	// with node switches and with the switches of gateways: an ACL in it is on all
+	// of these switches.
+	EntryPortGroup = "ovn_k8s_entries"
 	// ACLMeter is the Meter of the log lines of ACLs.
 	ACLMeter = "ovn-k8s-acl-logging"
 	// AfterLB in options of an ACL: it sees packets as load balancers sent them on.
 	AfterLB = "apply-after-lb"
+	// LocalBridge connects a host with its gateway of mode local.
+	LocalBridge = "br-local"
 	// IntegrationBridge is the bridge that ovn-controller programs.
 	IntegrationBridge = "br-int"
 )

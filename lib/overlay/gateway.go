@@ -134,7 +134,7 @@ func (r *gatewayRequest) mode(g Gateway) error {
 	}{
 		{g.PhysicalInterface != nil, topology.Physical, g.PhysicalInterface},
 		{g.BridgeInterface != nil, topology.Bridge, g.BridgeInterface},
-		{g.Local, topology.Local, new(localBridge)},
+		{g.Local, topology.Local, new(names.LocalBridge)},
 	} {
 		if c.asked {
 			chosen++

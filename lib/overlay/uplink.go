@@ -24,10 +24,9 @@ import (
 )
 
 const (
-	// localBridge and localPort lead from a local gateway to its host. The names
-	// are those of later releases of the original.
-	localBridge = "br-local"
-	localPort   = "br-nexthop"
+	// localPort leads from a local gateway to its host. The name is that of later
+	// releases of the original.
+	localPort = "br-nexthop"
 	// localChain starts the names of a local gateway's chains.
 	localChain = "OVN-K8S-GATEWAY-"
 
@@ -133,7 +132,7 @@ func (s *session) findFormer(ctx context.Context, u *uplink, gateway string) err
 		if i.ExternalIDs[names.GatewayTag] != gateway {
 			continue
 		}
-		if i.Type == "patch" && i.Bridge != names.IntegrationBridge && i.Bridge != localBridge {
+		if i.Type == "patch" && i.Bridge != names.IntegrationBridge && i.Bridge != names.LocalBridge {
 			u.bridges = append(u.bridges, i.Bridge)
 		}
 		if i.Type != "" {
@@ -299,7 +298,7 @@ func (s *session) warnOfPorts(ports string) {
 
 // planLocal plans the host's end of a local gateway.
 func (s *session) planLocal(u *uplink, g *topology.Gateway, clusters []netip.Prefix) error {
-	u.port.Bridge, u.port.Own = localBridge, true
+	u.port.Bridge, u.port.Own = names.LocalBridge, true
 	u.local = &localUplink{state: link.State{Interface: localPort, MTU: s.config.MTU}}
 	for _, c := range clusters {
 		i := slices.IndexFunc(s.config.LocalSubnets, func(p netip.Prefix) bool { return ipnet.SameFamily(p.Addr(), c.Addr()) })
@@ -324,7 +323,7 @@ func (s *session) planLocal(u *uplink, g *topology.Gateway, clusters []netip.Pre
 		return fmt.Errorf("making a MAC: %w", err)
 	}
 	u.local.state.MAC = hardware
-	u.local.port = vswitch.InternalPort{Bridge: localBridge, Name: localPort, MAC: mac, MTU: s.config.MTU}
+	u.local.port = vswitch.InternalPort{Bridge: names.LocalBridge, Name: localPort, MAC: mac, MTU: s.config.MTU}
 	for _, f := range u.local.firewalls {
 		if _, err := iptables.New(f.family); err != nil {
 			return err
@@ -444,7 +443,7 @@ func (u *uplink) ensure(ctx context.Context, s *session) error {
 
 // leaveLocal takes back the packet filter's chains if this was a local gateway.
 func (u *uplink) leaveLocal(ctx context.Context) error {
-	if slices.Contains(u.changes, "delete bridge "+localBridge) {
+	if slices.Contains(u.changes, "delete bridge "+names.LocalBridge) {
 		return syncFirewalls(ctx, nil)
 	}
 	return nil
@@ -593,7 +592,7 @@ func (u *uplink) preview(ctx context.Context, s *session) error {
 // plan says what the host's end of a local gateway would change.
 func (l *localUplink) plan(ctx context.Context, s *session) ([]string, error) {
 	lines, err := s.sw.PlanInternalPort(ctx, l.port)
-	lines = slices.DeleteFunc(lines, func(line string) bool { return line == "add bridge "+localBridge })
+	lines = slices.DeleteFunc(lines, func(line string) bool { return line == "add bridge "+names.LocalBridge })
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package watcher
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -24,12 +23,12 @@ func (w *Watcher) showServices(args []string) (string, error) {
 		}
 		var b strings.Builder
 		t := newTable(&b)
-		fmt.Fprintln(t, "SERVICE\tWAY IN\tENDPOINTS\tPROGRAMMED IN")
+		fmt.Fprintln(t, "SERVICE\tWAY IN\tENDPOINTS\tNOTES\tPROGRAMMED IN")
 		for _, u := range units {
 			if r, ok := e.world.Service(u); ok {
-				describeService(t, r)
+				describeService(t, r, e.world.ServiceWays(u))
 				if _, err := e.world.Rows(u); err != nil {
-					fmt.Fprintf(t, "%s\t! %v\t\t\n", r.Key, err)
+					fmt.Fprintf(t, "%s\t! %v\t\t\t\n", r.Key, err)
 				}
 			}
 		}
@@ -39,23 +38,20 @@ func (w *Watcher) showServices(args []string) (string, error) {
 }
 
 // describeService writes a line for each way in.
-func describeService(t *tabwriter.Writer, r service.Resolved) {
+func describeService(t *tabwriter.Writer, r service.Resolved, ways []service.Way) {
 	if !r.Ours {
-		fmt.Fprintf(t, "%s\t-\t\theadless, ExternalName or another proxy's\n", r.Key)
+		fmt.Fprintf(t, "%s\t-\t\t\theadless, ExternalName or another proxy's\n", r.Key)
 		return
 	}
-	for _, way := range r.Ways() {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.Key, way.Name, endpointsOf(r, way), strings.Join(way.Balancers, ", "))
+	for _, way := range ways {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.Key, way.Name, endpointsOf(way), strings.Join(way.Notes, "; "), strings.Join(way.Balancers, ", "))
 	}
 }
 
 // endpointsOf says who answers at a way in.
-func endpointsOf(r service.Resolved, way service.Way) string {
+func endpointsOf(way service.Way) string {
 	var words []string
-	for _, e := range r.Endpoints[way.Port].Cluster() {
-		if way.Addr.IsValid() && !sameFamily(way.Addr, e.Addr) {
-			continue
-		}
+	for _, e := range way.Endpoints {
 		word := e.AddrPort().String()
 		if e.Node != "" {
 			word += "@" + e.Node
@@ -65,16 +61,8 @@ func endpointsOf(r service.Resolved, way service.Way) string {
 		}
 		words = append(words, word)
 	}
-	text := strings.Join(words, ", ")
-	switch {
-	case text == "":
+	if words == nil {
 		return "none: refused"
-	case way.Local:
-		return text + " (each on its own node only)"
-	case r.Endpoints[way.Port].Hinted() && way.Internal:
-		return text + " (the nearest)"
 	}
-	return text
+	return strings.Join(words, ", ")
 }
-
-func sameFamily(a, b netip.Addr) bool { return a.Is4() == b.Is4() }

@@ -310,6 +310,41 @@ func TestStaleConnections(t *testing.T) {
 	}
 }
 
+// Answers of pods to clients outside leave by a gateway with a NIC, if there is one:
+// not by the host, which would have to translate them.
+func TestPolicyLocalBesideAGateway(t *testing.T) {
+	h := node1
+	h.Gateway = true
+	got := Chains(h, IPv4, web(func(s *service.Resolved) { s.ExternalLocal = true }))
+	if kept := rules(got, "nat", "KEP-"); kept != nil {
+		t.Errorf("a client keeps its address: %q", kept)
+	}
+	if to := rules(got, "nat", "SEP-", "DNAT"); !slices.Equal(to, []string{"SEP " + dnat + "10.128.1.3:8080"}) {
+		t.Errorf("led to %q", to)
+	}
+}
+
+func TestStaleConnectionsInside(t *testing.T) {
+	udp := func(s *service.Resolved) { s.Ports[0].Protocol = corev1.ProtocolUDP }
+	stale := StaleInside(Ways(web(udp)))
+	for _, tt := range []struct {
+		to, answers string
+		want        bool
+	}{
+		{"192.0.2.7:30080", "10.128.1.3:8080", false},
+		{"192.0.2.7:30080", "10.128.1.9:8080", true},
+		{"[2001:db8::7]:30080", "[fd00::9]:8080", false}, // a Service of IPv4
+		{"203.0.113.7:80", "10.128.1.9:8080", true},
+		{"203.0.113.7:30080", "10.128.1.9:8080", false}, // no NodePort at an external address
+		{"172.30.0.10:80", "10.128.1.9:8080", false},    // OVN's own business
+		{"192.0.2.7:53", "10.128.1.9:53", false},
+	} {
+		if got := stale(netip.MustParseAddrPort(tt.to), netip.MustParseAddrPort(tt.answers)); got != tt.want {
+			t.Errorf("to %s, answered by %s: %v", tt.to, tt.answers, got)
+		}
+	}
+}
+
 func TestHealthChecks(t *testing.T) {
 	checked := func(s *service.Resolved) { s.ExternalLocal, s.HealthCheckNodePort = true, 32000 }
 	draining := func(s *service.Resolved) {

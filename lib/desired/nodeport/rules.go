@@ -34,6 +34,9 @@ type Host struct {
 	// shares none, and PodPorts are the source ports there, as in "10000-29999",
 	// that pods have and the host has not.
 	Shared, PodPorts string
+	// Gateway is whether a gateway router with a NIC is here: what pods here answer
+	// to clients outside leaves by it, and not by the host.
+	Gateway bool
 }
 
 // A Chain is a chain of iptables(8). It says the same as one of lib/iptables.
@@ -320,7 +323,11 @@ func (b *builder) external(w Way) string {
 	}
 	// What the host itself sends does not depend on the traffic policy for outside.
 	b.nat(name, "-m addrtype --src-type LOCAL -j %s", cluster)
-	b.balance(name, w, local, keepSource)
+	source := keepSource
+	if b.host.Gateway { // which could not translate back what it has not translated
+		source = hideSource
+	}
+	b.balance(name, w, local, source)
 	return name
 }
 
@@ -501,4 +508,39 @@ func Stale(h Host, family netip.Addr, services []service.Resolved) func(to, answ
 		good, isWayIn := allowed[to]
 		return isWayIn && !good[answers]
 	}
+}
+
+// StaleInside tells which UDP connections in Open vSwitch lead to an endpoint that
+// is gone: what is for a way in, and answered by none of its endpoints. A NodePort
+// is one at whatever address, but at those of Services themselves.
+func StaleInside(ways []Way) func(to, answers netip.AddrPort) bool {
+	known, at := map[netip.AddrPort]map[netip.AddrPort]bool{}, map[netip.Addr]bool{}
+	for _, w := range ways {
+		to := netip.AddrPortFrom(w.Addr, w.To)
+		at[w.Addr], at[w.Cluster.Addr()] = true, true
+		if !w.Addr.IsValid() {
+			to = netip.AddrPortFrom(anywhere(w.Family), w.To)
+		}
+		if known[to] == nil {
+			known[to] = map[netip.AddrPort]bool{}
+		}
+		for _, e := range w.Endpoints {
+			known[to][e.AddrPort()] = true
+		}
+	}
+	return func(to, answers netip.AddrPort) bool {
+		good, ok := known[to]
+		if !ok && !at[to.Addr()] {
+			good, ok = known[netip.AddrPortFrom(anywhere(to.Addr()), to.Port())]
+		}
+		return ok && !good[answers]
+	}
+}
+
+// anywhere stands for all addresses of a family.
+func anywhere(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return IPv4
+	}
+	return IPv6
 }

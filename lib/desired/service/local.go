@@ -32,7 +32,7 @@ func (r *Resolved) portVariable(p Port, kind string, f int) string {
 	return r.variable(string(p.Protocol), fmt.Sprint(p.Port), fmt.Sprintf("%s%d", kind, 4+2*f))
 }
 
-// backendsVariable holds the endpoints of a cluster address on a node.
+// backendsVariable holds a node's own endpoints of a cluster address.
 func (r *Resolved) backendsVariable(p Port, f int) string { return r.portVariable(p, "near", f) }
 
 // localVariable holds the endpoints on a node itself.
@@ -54,29 +54,25 @@ func (r *Resolved) templateKey(a netip.Addr, port uint16) string {
 
 // ByNode reports whether r has Variables.
 func (r *Resolved) ByNode() bool {
-	return r.Ours && (r.InternalLocal || r.ExternalLocal || slices.ContainsFunc(r.Endpoints, func(es Endpoints) bool {
-		return es.Of(netip.IPv4Unspecified()).Hinted() || es.Of(netip.IPv6Unspecified()).Hinted()
-	}))
+	return r.Ours && r.Affinity == 0 && (r.InternalLocal || r.ExternalLocal)
 }
 
-// Variables are the template variables of r on a node. Where there is no
-// endpoint for a way in there is no variable, so that the way in is not there.
-func (r *Resolved) Variables(n Node) map[string]string {
+// Variables are the template variables of r on a node, in a cluster whose pods have
+// addresses of some subnets. Where there is no endpoint for a way in there is no
+// variable, so that the way in is not there.
+func (r *Resolved) Variables(node string, pods []netip.Prefix) map[string]string {
 	if !r.ByNode() {
 		return nil
 	}
 	out := map[string]string{}
 	for i, p := range r.Ports {
 		for f, any := range families() {
-			es := r.Endpoints[i].Of(any)
-			local := es.Local(n.Name)
-			if r.ExternalLocal {
+			local := r.Endpoints[i].Of(any).Local(node)
+			if r.ExternalLocal && !r.byGateway(pods) {
 				r.assign(out, r.localVariable(p, f), local, r.external())
 			}
 			if r.InternalLocal {
 				r.assign(out, r.backendsVariable(p, f), local, r.ClusterIPs)
-			} else if es.Hinted() {
-				r.assign(out, r.backendsVariable(p, f), es.ClusterFrom(n), r.ClusterIPs)
 			}
 		}
 	}

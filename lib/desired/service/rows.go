@@ -24,9 +24,11 @@ type Surroundings struct {
 	// Addresses is how many addresses of IPv4 and of IPv6 the host with the most
 	// has: see Variable.
 	Addresses [2]int
-	// Hosts are all addresses of hosts at which NodePorts are reached, and the
-	// node of each, "" if it is none.
-	Hosts map[netip.Addr]string
+	// Nodes are all nodes that have a switch, by whose name they are known; sorted.
+	Nodes    []Node
+	Gateways map[string]Gateway // by name
+	// Hosts are all addresses of hosts at which NodePorts are reached, sorted.
+	Hosts []netip.Addr
 	// Returns are, by node, where replies to clients outside must go: to the
 	// gateway of the same host, or to the host itself.
 	Returns map[string][]netip.Addr
@@ -49,13 +51,16 @@ func families() [2]netip.Addr { return [2]netip.Addr{netip.IPv4Unspecified(), ne
 const maxAffinity = 65535
 
 // Rows returns the load balancers of r, whatever the number of nodes at most
-// three for each protocol and family:
+// three for each protocol and family, and what else its ways in need:
 //
 //	service/NS/NAME/tcp          cluster addresses, and addresses outside
-//	service/NS/NAME/tcp/node4    what differs by node: NodePorts, nearest endpoints
+//	service/NS/NAME/tcp/node4    what differs by node: NodePorts, a node's own endpoints
+//	service/NS/NAME/tcp/near/…   cluster addresses with endpoints for a zone or a node: see Near
 //	service/NS/NAME/tcp/local4   the ways in through gateways of policy Local
+//	service/NS/NAME/tcp/local/GW the same by gateway: see byGateway
 //	service/NS/NAME/tcp/nodes    NodePorts with session affinity, in place of those in node4
-//	service/NS/NAME/tcp/local    the same, in place of those in local4
+//	service/NS/NAME/tcp/refused  ways in through gateways of policy Local, without any endpoint
+//	service/NS/NAME/sources/…    ACLs: from where addresses of a load balancer are reached
 //
 // Problems that show here only are added to r.
 func (r *Resolved) Rows(at Surroundings) []nb.Row {
@@ -71,6 +76,8 @@ func (r *Resolved) Rows(at Surroundings) []nb.Row {
 	if r.ExternalLocal {
 		rows = append(rows, r.returns(at)...)
 	}
+	rows = append(rows, r.sourceRows()...)
+	r.misplaced(at)
 	for _, a := range r.ClusterIPs {
 		if !at.Ranges.have(a) {
 			r.problem("BadServiceAddress", "clusterIP %s of service %s is outside the subnets of services %s, to which hosts have routes: correct external_ids:ovn-k8s-service-cidr", a, r.Key, ipnet.Join(at.Ranges))
@@ -89,13 +96,12 @@ type vips map[string]string
 type set struct {
 	plain       vips
 	node, local [2]vips // by family
-	// nodePorts and localPorts are like node and local, for a Service with
-	// affinity.
-	nodePorts, localPorts vips
+	nodePorts   vips    // with affinity
+	refused     vips    // at gateways
 }
 
 func newSet() *set {
-	return &set{plain: vips{}, node: [2]vips{{}, {}}, local: [2]vips{{}, {}}, nodePorts: vips{}, localPorts: vips{}}
+	return &set{plain: vips{}, node: [2]vips{{}, {}}, local: [2]vips{{}, {}}, nodePorts: vips{}, refused: vips{}}
 }
 
 // balancers returns the load balancers of one protocol.
@@ -130,11 +136,10 @@ func (r *Resolved) balancers(protocol corev1.Protocol, at Surroundings) []nb.Row
 	if len(s.nodePorts) > 0 {
 		rows = append(rows, silent(r.balancer(name+nodesSuffix, protocol, group, s.nodePorts)))
 	}
-	if len(s.localPorts) > 0 {
-		row := silent(r.balancer(name+localsSuffix, protocol, names.GatewayLoadBalancerGroup, s.localPorts))
-		rows = append(rows, option(row, "skip_snat", "true"))
+	if len(s.refused) > 0 {
+		rows = append(rows, r.balancer(name+refusedSuffix, protocol, names.GatewayLoadBalancerGroup, s.refused))
 	}
-	return rows
+	return slices.Concat(rows, r.nearRows(protocol, at), r.gatewayRows(protocol, at))
 }
 
 func (r *Resolved) balancerName(protocol corev1.Protocol) string {
@@ -145,8 +150,8 @@ func (r *Resolved) balancerName(protocol corev1.Protocol) string {
 func (r *Resolved) addCluster(s *set, p Port, es Endpoints) {
 	for _, a := range r.ClusterIPs {
 		switch f := family(a); {
-		case !r.Has(Claim{a, p.Protocol, p.Port}):
-		case r.byNode(es.Of(a)):
+		case !r.Has(Claim{a, p.Protocol, p.Port}), r.isNear(es.Of(a)):
+		case r.InternalLocal:
 			s.node[f][r.templateKey(a, p.Port)] = "^" + r.backendsVariable(p, f)
 		default:
 			s.plain[key(a, p.Port)] = backends(es.Of(a).Cluster())
@@ -154,40 +159,36 @@ func (r *Resolved) addCluster(s *set, p Port, es Endpoints) {
 	}
 }
 
-// byNode reports whether nodes differ in which endpoints a cluster address has.
-func (r *Resolved) byNode(es Endpoints) bool { return r.InternalLocal || es.Hinted() }
-
 // addExternal adds the addresses outside of a port. Pods reach all endpoints
 // there, whatever the external traffic policy.
 func (r *Resolved) addExternal(s *set, p Port, es Endpoints, at Surroundings) {
-	for _, a := range r.external() {
-		f := family(a)
-		if !r.Has(Claim{a, p.Protocol, p.Port}) || slices.Contains(r.ClusterIPs, a) {
-			continue
-		}
-		if i := slices.IndexFunc(at.Subnets, func(n netip.Prefix) bool { return n.Contains(a) }); i >= 0 {
-			r.problem("BadServiceAddress", "address %s of service %s lies in the cluster subnet %s: give one from outside the cluster", a, r.Key, at.Subnets[i])
-			continue
-		}
-		s.plain[key(a, p.Port)] = backends(es.Of(a).Cluster())
-		if !r.admits(a, at.Subnets) {
-			s.plain[key(a, p.Port)] = ""
-		}
-		if r.ExternalLocal {
-			s.local[f][r.templateKey(a, p.Port)] = r.localBackends(p, f, es)
+	for _, a := range r.outer(p, at) {
+		f, all := family(a), es.Of(a).Cluster()
+		s.plain[key(a, p.Port)] = backends(all)
+		switch {
+		case !r.ExternalLocal, r.byGateway(at.Subnets):
+		case len(all) == 0:
+			s.refused[key(a, p.Port)] = ""
+		default:
+			s.local[f][r.templateKey(a, p.Port)] = r.localBackends(p, f, all)
 		}
 	}
 }
 
-// admits reports whether all of the subnets of a's family may connect to a. Only
-// addresses of a load balancer are restricted.
-func (r *Resolved) admits(a netip.Addr, subnets []netip.Prefix) bool {
-	if len(r.SourceRanges) == 0 || slices.Contains(r.ExternalIPs, a) {
-		return true
-	}
-	return !slices.ContainsFunc(subnets, func(s netip.Prefix) bool {
-		return ipnet.SameFamily(s.Addr(), a) && !ipnet.Within([]netip.Prefix{s}, r.SourceRanges)
+// outer lists the addresses outside at which r has a port.
+func (r *Resolved) outer(p Port, at Surroundings) []netip.Addr {
+	return slices.DeleteFunc(r.external(), func(a netip.Addr) bool {
+		return !r.Has(Claim{a, p.Protocol, p.Port}) || slices.Contains(r.ClusterIPs, a) || inside(a, at.Subnets)
 	})
+}
+
+// misplaced names the addresses outside that are none.
+func (r *Resolved) misplaced(at Surroundings) {
+	for _, a := range r.external() {
+		if i := slices.IndexFunc(at.Subnets, func(n netip.Prefix) bool { return n.Contains(a) }); i >= 0 {
+			r.problem("BadServiceAddress", "address %s of service %s lies in the cluster subnet %s: give one from outside the cluster", a, r.Key, at.Subnets[i])
+		}
+	}
 }
 
 // addNodePort adds the NodePort of a port, on every address of every host.
@@ -206,8 +207,8 @@ func (r *Resolved) addNodePort(s *set, p Port, es Endpoints, at Surroundings) {
 		for i := range at.Addresses[f] {
 			k := "^" + AddressVariable(f, i) + ":" + strconv.Itoa(int(p.NodePort))
 			s.node[f][k] = backends(es.Of(any).Cluster())
-			if r.ExternalLocal {
-				s.local[f][k] = r.localBackends(p, f, es)
+			if r.ExternalLocal && !r.byGateway(at.Subnets) {
+				s.local[f][k] = r.localBackends(p, f, es.Of(any).Cluster())
 			}
 		}
 	}
@@ -217,14 +218,9 @@ func (r *Resolved) addNodePort(s *set, p Port, es Endpoints, at Surroundings) {
 // be one way in for all hosts, but OVN 23.03 has no affinity there. So each
 // address of each host is one, and a host that comes or goes changes the row.
 func (r *Resolved) addStickyNodePort(s *set, p Port, es Endpoints, at Surroundings) {
-	for a, node := range at.Hosts {
-		if !r.hasFamily(family(a)) {
-			continue
-		}
-		all := es.Of(a).Cluster()
-		s.nodePorts[key(a, p.NodePort)] = backends(all)
-		if near := es.Of(a).Local(node); r.ExternalLocal && (len(near) > 0 || len(all) == 0) {
-			s.localPorts[key(a, p.NodePort)] = backends(near)
+	for _, a := range at.Hosts {
+		if r.hasFamily(family(a)) {
+			s.nodePorts[key(a, p.NodePort)] = backends(es.Of(a).Cluster())
 		}
 	}
 }
@@ -234,10 +230,11 @@ func (r *Resolved) hasFamily(f int) bool {
 	return slices.ContainsFunc(r.ClusterIPs, func(a netip.Addr) bool { return family(a) == f })
 }
 
-// localBackends is the value of a way in of the policy Local. Where no host has
-// an endpoint it is refused; where only some have, the others do not have it.
+// localBackends is the value of a way in of the policy Local, for the endpoints of
+// its family. Where no host has an endpoint it is refused; where only some have,
+// the others do not have it.
 func (r *Resolved) localBackends(p Port, f int, es Endpoints) string {
-	if len(es.Of(families()[f]).Cluster()) == 0 {
+	if len(es) == 0 {
 		return ""
 	}
 	return "^" + r.localVariable(p, f)
@@ -255,7 +252,7 @@ func backends(es Endpoints) string {
 	return strings.Join(out, ",")
 }
 
-// balancer returns a load balancer in a group.
+// balancer returns a load balancer in a group, or in none.
 func (r *Resolved) balancer(name string, protocol corev1.Protocol, group string, v vips) nb.Row {
 	lower := strings.ToLower(string(protocol))
 	lb := &nbdb.LoadBalancer{Name: name, Protocol: &lower, Vips: v, Options: map[string]string{"reject": "true"}}
@@ -267,10 +264,11 @@ func (r *Resolved) balancer(name string, protocol corev1.Protocol, group string,
 		// is gone. What is connected notices by itself.
 		lb.Options["ct_flush"] = "true"
 	}
-	return nb.Row{
-		Table: nbdb.LoadBalancerTable, ID: name, Model: lb,
-		In: []nb.Ref{{Table: nbdb.LoadBalancerGroupTable, ID: group, Column: "load_balancer"}},
+	row := nb.Row{Table: nbdb.LoadBalancerTable, ID: name, Model: lb}
+	if group != "" {
+		row.In = []nb.Ref{{Table: nbdb.LoadBalancerGroupTable, ID: group, Column: "load_balancer"}}
 	}
+	return row
 }
 
 // option sets an option of a load balancer.
@@ -284,16 +282,12 @@ func option(row nb.Row, key, value string) nb.Row {
 func silent(row nb.Row) nb.Row { return option(row, "neighbor_responder", "none") }
 
 // template makes a load balancer one whose ways in and backends name variables
-// of the host. OVN 23.03 has no affinity there: a hash of both addresses leads a
-// client to the same endpoint as long as the endpoints stay.
+// of the host. OVN 23.03 has no affinity there, so nothing that needs it is in one.
 func template(row nb.Row, f int) nb.Row {
 	lb := row.Model.(*nbdb.LoadBalancer)
 	lb.Options["template"] = "true"
 	lb.Options["address-family"] = fmt.Sprintf("ipv%d", 4+2*f)
-	if lb.Options["affinity_timeout"] != "" {
-		delete(lb.Options, "affinity_timeout")
-		lb.SelectionFields = []string{nbdb.LoadBalancerSelectionFieldsIPDst, nbdb.LoadBalancerSelectionFieldsIPSrc}
-	}
+	delete(lb.Options, "affinity_timeout")
 	return row
 }
 

@@ -18,11 +18,13 @@ func around() Surroundings {
 	pods := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("fd00::/48")}
 	join := []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")}
 	return Surroundings{
-		Ranges:  Ranges{netip.MustParsePrefix("172.16.1.0/24"), netip.MustParsePrefix("fd02::/112")},
-		Subnets: pods, Inside: append(pods, join...), Addresses: [2]int{1, 1},
-		Hosts: map[netip.Addr]string{
-			netip.MustParseAddr("192.0.2.1"): "n1", netip.MustParseAddr("192.0.2.2"): "n2", netip.MustParseAddr("2001:db8::1"): "n1",
+		Ranges: Ranges{netip.MustParsePrefix("172.16.1.0/24"), netip.MustParsePrefix("fd02::/112")},
+		Nodes:  []Node{{"n1", "east"}, {"n2", "west"}, {"n3", "west"}, {"n4", ""}},
+		Gateways: map[string]Gateway{
+			"gw1": {"n1", []netip.Addr{netip.MustParseAddr("198.18.1.1")}}, "gw2": {"n2", []netip.Addr{netip.MustParseAddr("198.18.1.2")}}, "gw9": {},
 		},
+		Subnets: pods, Inside: append(pods, join...), Addresses: [2]int{1, 1},
+		Hosts:   []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::1")},
 		Returns: map[string][]netip.Addr{"n1": {netip.MustParseAddr("100.64.0.2"), netip.MustParseAddr("fd98::2")}},
 	}
 }
@@ -92,6 +94,14 @@ func TestRows(t *testing.T) {
 			"tcp/local4":          `options={address-family="ipv4", reject="true", skip_snat="true", template="true"} protocol="tcp" vips={^ovn_k8s_address4_0:30082="^ovn_k8s_default.web.tcp.80.local4"} in=Load_Balancer_Group/ovn-k8s-gateways.load_balancer`,
 			"tcp/8080/return4/n1": `action="reroute" match="ip4.src == {10.0.1.3} && tcp.src == 8080 && ip4.dst != {10.0.0.0/16, 100.64.0.0/16}" nexthops=["100.64.0.2"] priority=3000 in=Logical_Router/ovn_cluster_router.policies`,
 		}},
+		{"external policy Local and a host's own endpoint: where that is, clients do not keep their address", func(s *corev1.Service) {
+			nodePort(s)
+			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		}, []*discoveryv1.EndpointSlice{slice("a", 8080, "192.0.2.2@n2", "10.0.3.4@n3")}, map[string]string{
+			"tcp":           `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.3.4:8080,192.0.2.2:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
+			"tcp/node4":     `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" vips={^ovn_k8s_address4_0:30082="10.0.3.4:8080,192.0.2.2:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
+			"tcp/local/gw2": `options={reject="true"} protocol="tcp" vips={198.18.1.2:30082="192.0.2.2:8080"} in=Logical_Router/GR_gw2.load_balancer`,
+		}},
 		{"affinity: each address of each host is a way in", func(s *corev1.Service) {
 			nodePort(s)
 			sticky(s)
@@ -114,14 +124,41 @@ func TestRows(t *testing.T) {
 		}, []*discoveryv1.EndpointSlice{slice("a", 8080, "10.0.1.3@n1")}, map[string]string{
 			"tcp":                 `options={affinity_timeout="10800", reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
 			"tcp/nodes":           `options={affinity_timeout="10800", neighbor_responder="none", reject="true"} protocol="tcp" vips={192.0.2.1:30082="10.0.1.3:8080", 192.0.2.2:30082="10.0.1.3:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
-			"tcp/local":           `options={affinity_timeout="10800", neighbor_responder="none", reject="true", skip_snat="true"} protocol="tcp" vips={192.0.2.1:30082="10.0.1.3:8080"} in=Load_Balancer_Group/ovn-k8s-gateways.load_balancer`,
+			"tcp/local/gw1":       `options={affinity_timeout="10800", reject="true", skip_snat="true"} protocol="tcp" vips={198.18.1.1:30082="10.0.1.3:8080"} in=Logical_Router/GR_gw1.load_balancer`,
 			"tcp/8080/return4/n1": `action="reroute" match="ip4.src == {10.0.1.3} && tcp.src == 8080 && ip4.dst != {10.0.0.0/16, 100.64.0.0/16}" nexthops=["100.64.0.2"] priority=3000 in=Logical_Router/ovn_cluster_router.policies`,
 		}},
-		{"a hash where hosts differ, and OVN has no affinity", func(s *corev1.Service) {
+		{"affinity and internal policy Local: a load balancer for each node with endpoints", func(s *corev1.Service) {
 			sticky(s)
 			s.Spec.InternalTrafficPolicy = &local
 		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
-			"tcp/node4": `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src"] vips={172.16.1.10:80="^ovn_k8s_default.web.tcp.80.near4"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp/near/node/n1": `options={affinity_timeout="10800", reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080"} in=Logical_Switch/n1.load_balancer`,
+			"tcp/near/node/n2": `options={affinity_timeout="10800", reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.2.4:8080"} in=Logical_Switch/n2.load_balancer`,
+		}},
+		{"hints of zones: a load balancer for each zone, and one for all other nodes", nil, []*discoveryv1.EndpointSlice{slice("a", 8080, "10.0.1.3@n1 zone=east", "10.0.2.4@n2 zone=west")}, map[string]string{
+			"tcp/near/others":    `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Logical_Switch/n4.load_balancer`,
+			"tcp/near/zone/east": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080"} in=Logical_Switch/n1.load_balancer`,
+			"tcp/near/zone/west": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.2.4:8080"} in=Logical_Switch/n2.load_balancer in=Logical_Switch/n3.load_balancer`,
+		}},
+		{"hints of nodes, and of zones for nodes without an endpoint", nil, []*discoveryv1.EndpointSlice{slice("a", 8080, "10.0.1.3@n1 zone=east node=n1", "10.0.2.4@n2 zone=west node=n2")}, map[string]string{
+			"tcp/near/node/n1":   `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080"} in=Logical_Switch/n1.load_balancer`,
+			"tcp/near/node/n2":   `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.2.4:8080"} in=Logical_Switch/n2.load_balancer`,
+			"tcp/near/others":    `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Logical_Switch/n4.load_balancer`,
+			"tcp/near/zone/west": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.2.4:8080"} in=Logical_Switch/n3.load_balancer`,
+		}},
+		{"affinity and external policy Local at an address outside: a load balancer for the gateway with endpoints", func(s *corev1.Service) {
+			sticky(s)
+			s.Spec.ExternalIPs, s.Spec.ExternalTrafficPolicy = []string{"203.0.113.9"}, corev1.ServiceExternalTrafficPolicyLocal
+		}, []*discoveryv1.EndpointSlice{slice("a", 8080, "10.0.1.3@n1")}, map[string]string{
+			"tcp":                 `options={affinity_timeout="10800", reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080", 203.0.113.9:80="10.0.1.3:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
+			"tcp/local/gw1":       `options={affinity_timeout="10800", reject="true", skip_snat="true"} protocol="tcp" vips={203.0.113.9:80="10.0.1.3:8080"} in=Logical_Router/GR_gw1.load_balancer`,
+			"tcp/8080/return4/n1": `action="reroute" match="ip4.src == {10.0.1.3} && tcp.src == 8080 && ip4.dst != {10.0.0.0/16, 100.64.0.0/16}" nexthops=["100.64.0.2"] priority=3000 in=Logical_Router/ovn_cluster_router.policies`,
+		}},
+		{"external policy Local without endpoints: refused, at an IPv6 address too", func(s *corev1.Service) {
+			dual(s)
+			s.Spec.ExternalIPs, s.Spec.ExternalTrafficPolicy = []string{"2001:db8::9"}, corev1.ServiceExternalTrafficPolicyLocal
+		}, nil, map[string]string{
+			"tcp":         `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="", [2001:db8::9]:80="", [fd02::a]:80=""} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
+			"tcp/refused": `options={reject="true"} protocol="tcp" vips={[2001:db8::9]:80=""} in=Load_Balancer_Group/ovn-k8s-gateways.load_balancer`,
 		}},
 		{"check 50: load balancer address, that of a proxy not", func(s *corev1.Service) {
 			proxy := corev1.LoadBalancerIPModeProxy
@@ -130,12 +167,21 @@ func TestRows(t *testing.T) {
 		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
 			"tcp": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 198.51.100.1:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
-		{"source ranges without the pods", func(s *corev1.Service) {
+		{"source ranges of one family", func(s *corev1.Service) {
 			s.Spec.Type = corev1.ServiceTypeLoadBalancer
-			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
-			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
+			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "198.51.100.7/32"}
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "2001:db8::9"}}
 		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
-			"tcp": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 198.51.100.1:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp":            `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 198.51.100.1:80="10.0.1.3:8080,10.0.2.4:8080", [2001:db8::9]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"sources/closed": `action="drop" direction="from-lport" match="(ip4.dst == 198.51.100.1 && tcp.dst == 80) || (ip6.dst == 2001:db8::9 && tcp.dst == 80)" priority=1000 in=Port_Group/ovn_k8s_entries.acls`,
+			"sources/open":   `action="allow" direction="from-lport" match="(ip4.dst == 198.51.100.1 && tcp.dst == 80 && ip4.src == {192.0.2.0/24, 198.51.100.7/32})" priority=1001 in=Port_Group/ovn_k8s_entries.acls`,
+		}},
+		{"source ranges that let everybody in, and an external IP", func(s *corev1.Service) {
+			s.Spec.Type, s.Spec.ExternalIPs = corev1.ServiceTypeLoadBalancer, []string{"2001:db8::9"}
+			s.Spec.LoadBalancerSourceRanges = []string{"0.0.0.0/0"}
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "2001:db8::9"}}
+		}, nil, map[string]string{
+			"tcp": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="", 198.51.100.1:80="", [2001:db8::9]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -160,10 +206,10 @@ func TestVariablesOfAHost(t *testing.T) {
 		"ovn_k8s_default.web.tcp.80.near6":                                "[fd00::3]:8080",
 		"ovn_k8s_default.web.vip.fd02_0000_0000_0000_0000_0000_0000_000a": "fd02::a",
 	}
-	if diff := cmp.Diff(want, r.Variables(Node{Name: "n1"})); diff != "" {
+	if diff := cmp.Diff(want, r.Variables("n1", around().Subnets)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := r.Variables(Node{Name: "n3"}); len(got) != 0 {
+	if got := r.Variables("n3", around().Subnets); len(got) != 0 {
 		t.Errorf("a host without endpoints has %v", got)
 	}
 }

@@ -55,7 +55,7 @@ func (c Cluster) GatewayRows(name string) []nb.Row {
 	out.Model.(*nbdb.LogicalRouterPort).ExternalIDs = map[string]string{names.GatewayPhysicalIP: "yes"}
 	rows = append(rows,
 		up, switchPort(names.JoinToRouter(router), names.RouterToJoin(router), joinMAC(g.Join), names.JoinSwitch),
-		out, switchPort(names.ExternalToRouter(name), names.RouterToExternal(name), g.MAC, outside))
+		out, entry(switchPort(names.ExternalToRouter(name), names.RouterToExternal(name), g.MAC, outside)))
 	rows = append(rows, g.nic(name)...)
 	return append(rows, c.inside(name, g)...)
 }
@@ -100,7 +100,7 @@ func (c Cluster) inside(name string, g Gateway) []nb.Row {
 			In:    []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: router, Column: "nat"}},
 		})
 	}
-	rows = append(rows, c.balanced(name)...)
+	rows = append(append(rows, c.balanced(name)...), notBack(name))
 	for _, hop := range g.NextHops {
 		all := everything(hop).String()
 		rows = append(rows, route(router, router+"/"+all, nbdb.LogicalRouterStaticRoute{IPPrefix: all, Nexthop: hop.String(), OutputPort: &port}))
@@ -128,6 +128,21 @@ func (c Cluster) balanced(name string) []nb.Row {
 		})
 	}
 	return rows
+}
+
+// notBack returns the policy that drops what came from outside and would go back
+// there: it is for an address of a Service, but no load balancer of this gateway
+// took it. The router outside would send it here again.
+func notBack(name string) nb.Row {
+	router, port := names.GatewayRouter(name), names.RouterToExternal(name)
+	return nb.Row{
+		Table: nbdb.LogicalRouterPolicyTable, ID: router + "/not-back",
+		Model: &nbdb.LogicalRouterPolicy{
+			Priority: pinPriority - 1, Action: nbdb.LogicalRouterPolicyActionDrop,
+			Match: fmt.Sprintf("inport == %q && outport == %q", port, port),
+		},
+		In: []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: router, Column: "policies"}},
+	}
 }
 
 // GatewayRoutes returns the rows of GatewayUnit(name) that lead pods to the

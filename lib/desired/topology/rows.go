@@ -30,8 +30,9 @@ func NodeUnit(node string) nb.Unit { return nb.Unit(NodePrefix + names.NodeSwitc
 func NodeOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), NodePrefix) }
 
 // Rows returns the rows of ClusterUnit: the cluster router, the join switch,
-// the two ports between them, and the load balancer groups: of all node switches
-// and gateway routers, of the node switches, and of the gateway routers.
+// the two ports between them, the load balancer groups: of all node switches
+// and gateway routers, of the node switches, and of the gateway routers; and the
+// port group by which all these switches have an ACL.
 func (c Cluster) Rows() []nb.Row {
 	tags := c.Registry()
 	tags[names.ClusterRouterTag] = "yes"
@@ -56,10 +57,14 @@ func (c Cluster) Rows() []nb.Row {
 		Table: nbdb.LoadBalancerGroupTable, ID: names.GatewayLoadBalancerGroup, Adopt: true,
 		Model: &nbdb.LoadBalancerGroup{Name: names.GatewayLoadBalancerGroup},
 	}
+	entries := nb.Row{
+		Table: nbdb.PortGroupTable, ID: names.EntryPortGroup, Adopt: true,
+		Model: &nbdb.PortGroup{Name: names.EntryPortGroup},
+	}
 	down := routerPort(names.ClusterRouter, names.RouterToJoin(c.Router), mac, hosts(c.Join, routerHost))
 	down.Model.(*nbdb.LogicalRouterPort).ExternalIDs = map[string]string{names.ConnectToJoin: "yes"}
 	up := switchPort(names.JoinToRouter(c.Router), names.RouterToJoin(c.Router), mac, names.JoinSwitch)
-	return []nb.Row{router, join, group, switches, gateways, down, up}
+	return []nb.Row{router, join, group, switches, gateways, entries, down, up}
 }
 
 // NodeRows returns the rows of NodeUnit(node): its switch, the two ports
@@ -90,7 +95,7 @@ func (c Cluster) NodeRows(node string) []nb.Row {
 			},
 		},
 		routerPort(names.ClusterRouter, names.RouterToSwitch(sw), mac, hosts(subnets, routerHost)),
-		switchPort(names.SwitchToRouter(sw), names.RouterToSwitch(sw), mac, sw),
+		entry(switchPort(names.SwitchToRouter(sw), names.RouterToSwitch(sw), mac, sw)),
 		{
 			Table: nbdb.LogicalSwitchPortTable, ID: management, Adopt: true,
 			Model: &nbdb.LogicalSwitchPort{Name: management, Addresses: []string{m.MAC + " " + joinAddrs(m.IPs)}},
@@ -161,6 +166,12 @@ func switchPort(name, peer, peerMAC, sw string) nb.Row {
 		},
 		In: []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: sw, Column: "ports"}},
 	}
+}
+
+// entry puts a switch's port into the group by which the switch has ACLs.
+func entry(port nb.Row) nb.Row {
+	port.In = append(port.In, nb.Ref{Table: nbdb.PortGroupTable, ID: names.EntryPortGroup, Column: "ports"})
+	return port
 }
 
 // FromRouter reads the topology back from the cluster router and its port to

@@ -46,11 +46,12 @@ Logical_Switch join name="join"
 Load_Balancer_Group ovn-k8s-cluster name="ovn-k8s-cluster"
 Load_Balancer_Group ovn-k8s-switches name="ovn-k8s-switches"
 Load_Balancer_Group ovn-k8s-gateways name="ovn-k8s-gateways"
+Port_Group ovn_k8s_entries name="ovn_k8s_entries"
 Logical_Router_Port rtoj-ovn_cluster_router external_ids={connect_to_join="yes"} mac="00:00:00:11:F3:5F" name="rtoj-ovn_cluster_router" networks=["100.64.0.1/16" "fd98::1/64"] in=Logical_Router/ovn_cluster_router.ports
 Logical_Switch_Port jtor-ovn_cluster_router addresses=["00:00:00:11:F3:5F"] name="jtor-ovn_cluster_router" options={router-port="rtoj-ovn_cluster_router"} type="router" in=Logical_Switch/join.ports
 Logical_Switch kube-master external_ids={gateway_ip="192.168.1.1/24,fd01:0:0:1::1/64"} name="kube-master" other_config={subnet="192.168.1.0/24"} load_balancer_group=Load_Balancer_Group/ovn-k8s-cluster load_balancer_group=Load_Balancer_Group/ovn-k8s-switches
 Logical_Router_Port rtos-kube-master mac="00:00:00:AA:B4:49" name="rtos-kube-master" networks=["192.168.1.1/24" "fd01:0:0:1::1/64"] in=Logical_Router/ovn_cluster_router.ports
-Logical_Switch_Port stor-kube-master addresses=["00:00:00:AA:B4:49"] name="stor-kube-master" options={router-port="rtos-kube-master"} type="router" in=Logical_Switch/kube-master.ports
+Logical_Switch_Port stor-kube-master addresses=["00:00:00:AA:B4:49"] name="stor-kube-master" options={router-port="rtos-kube-master"} type="router" in=Logical_Switch/kube-master.ports in=Port_Group/ovn_k8s_entries.ports
 Logical_Switch_Port k8s-kube-master addresses=["0a:58:c0:a8:01:02 192.168.1.2 fd01:0:0:1::2"] name="k8s-kube-master" in=Logical_Switch/kube-master.ports
 `
 	if diff := cmp.Diff(want, text(append(c.Rows(), c.NodeRows("Kube-Master")...))); diff != "" {

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// service creates a Service without selector, with port 80 of TCP, for the length
+// of the test.
+func (w *world) service(name string, edit func(*corev1.Service)) *corev1.Service {
+	w.Helper()
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}},
+	}
+	if edit != nil {
+		edit(s)
+	}
+	api := cluster.Client().CoreV1().Services("default")
+	s, err := api.Create(w.Context(), s, metav1.CreateOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { _ = api.Delete(context.Background(), name, metav1.DeleteOptions{}) })
+	return s
+}
+
+func (w *world) deleteService(name string) {
+	w.Helper()
+	if err := cluster.Client().CoreV1().Services("default").Delete(w.Context(), name, metav1.DeleteOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// endpoints says what the endpoints of a Service are: "ADDRESS@NODE".
+func (w *world) endpoints(service string, all ...string) {
+	w.Helper()
+	http, port := "http", int32(8080)
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &http, Port: &port}},
+	}
+	for _, e := range all {
+		address, node, _ := strings.Cut(e, "@")
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{address}, NodeName: &node})
+	}
+	api := cluster.Client().DiscoveryV1().EndpointSlices("default")
+	if _, err := api.Update(w.Context(), s, metav1.UpdateOptions{}); err == nil {
+		return
+	}
+	if _, err := api.Create(w.Context(), s, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { _ = api.Delete(context.Background(), service, metav1.DeleteOptions{}) })
+}
+
+// waysIn are the load balancers of a Service: their names and ways in, sorted.
+func (w *world) waysIn(service string) string {
+	w.Helper()
+	out := w.nbctl("--format=csv", "--no-headings", "--columns=name,vips", "find", "load_balancer", "external_ids:ovn-k8s-owner=service/default/"+service)
+	lines := strings.Split(strings.ReplaceAll(out, `"`, ""), "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// become waits until the load balancers of a Service are as they should be.
+func (w *world) become(service string, want ...string) {
+	w.Helper()
+	var got string
+	w.eventually(fmt.Sprintf("ways into %s: %q", service, want), func() bool {
+		got = w.waysIn(service)
+		return got == strings.Join(want, "\n")
+	})
+}
+
+func TestCheck43_EndpointsOfAClusterIP(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
+	w.start()
+	at := "service/default/web/tcp,{" + w.service("web", nil).Spec.ClusterIP + ":80="
+	w.endpoints("web", "192.168.2.3@node1", "192.168.2.4@node1")
+	w.become("web", at+"192.168.2.3:8080,192.168.2.4:8080}")
+	w.endpoints("web", "192.168.2.4@node1")
+	w.become("web", at+"192.168.2.4:8080}")
+	w.endpoints("web")
+	w.become("web", at+"}") // which is refused
+}
+
+// Both gateways have what their hosts are reached at; addresses outside and of a
+// load balancer are in one row, which both have.
+func TestCheck45_46_50_WaysInThroughGateways(t *testing.T) {
+	w := newWorld(t, nil)
+	w.gateways(w.topology(map[string]string{"node1": "192.168.2.0/24"}), map[string]string{"gw1": "127.0.0.1", "gw2": "127.0.0.1"})
+	w.start()
+	s := w.service("web", func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.ExternalIPs = corev1.ServiceTypeLoadBalancer, []string{"203.0.113.9"}
+		s.Spec.Ports[0].NodePort = 30082
+	})
+	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.129"}}
+	if _, err := cluster.Client().CoreV1().Services("default").UpdateStatus(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.endpoints("web", "192.168.2.3@node1")
+	const to = "=192.168.2.3:8080"
+	w.become("web",
+		fmt.Sprintf("service/default/web/tcp,{%s:80%s, 203.0.113.129:80%s, 203.0.113.9:80%s}", s.Spec.ClusterIP, to, to, to),
+		"service/default/web/tcp/node4,{^ovn_k8s_address4_0:30082"+to+"}")
+	group := w.nbctl("--bare", "--columns=_uuid", "find", "load_balancer_group", "name=ovn-k8s-cluster")
+	for _, name := range []string{"service/default/web/tcp", "service/default/web/tcp/node4"} {
+		id := w.nbctl("--bare", "--columns=_uuid", "find", "load_balancer", "name="+name)
+		if !strings.Contains(w.nbctl("get", "load_balancer_group", group, "load_balancer"), id) {
+			t.Errorf("%s is in another group", name)
+		}
+	}
+	for n, gateway := range map[string]string{"1": "gw1", "2": "gw2"} {
+		if !strings.Contains(w.nbctl("get", "logical_router", "GR_"+gateway, "load_balancer_group"), group) {
+			t.Errorf("%s does not have the group", gateway)
+		}
+		got := w.nbctl("--bare", "--columns=variables", "find", "chassis_template_var", "chassis=chassis-"+gateway)
+		if want := "ovn_k8s_address4_0=10.0.0." + n; got != want {
+			t.Errorf("%s has %q, want %q", gateway, got, want)
+		}
+	}
+}
+
+// Endpoints of a Service that there is not, or not yet.
+func TestCheck51_54_EndpointsBeforeTheirService(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
+	p := w.start()
+	w.endpoints("web", "192.168.2.3@node1")
+	w.pod("a", "node1", nil)
+	w.annotation("a")
+	if got := w.waysIn("web"); got != "" {
+		t.Errorf("load balancers %q of no Service", got)
+	}
+	for line := range strings.Lines(p.log.String()) {
+		if strings.Contains(line, "default/web") {
+			t.Errorf("of endpoints without a Service it says: %s", line)
+		}
+	}
+	s := w.service("web", nil)
+	w.become("web", "service/default/web/tcp,{"+s.Spec.ClusterIP+":80=192.168.2.3:8080}")
+}
+
+// Of a Service nothing stays: no load balancer of cluster or gateways, no policy,
+// no ACL, no variable. Its endpoints are not heard of.
+func TestCheck48_ADeletedServiceLeavesNothing(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.topology(map[string]string{"node1": "192.168.2.0/24"})
+	w.gateways(c.WithChassis("node1", "chassis-gw1"), map[string]string{"gw1": "127.0.0.1"})
+	w.start()
+	w.endpoints("web", "192.168.2.3@node1")
+	s := w.service("web", func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.ExternalIPs = corev1.ServiceTypeLoadBalancer, []string{"203.0.113.9"}
+		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"}
+	})
+	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.129"}}
+	if _, err := cluster.Client().CoreV1().Services("default").UpdateStatus(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	tables := []string{"load_balancer", "logical_router_policy", "acl"}
+	of := func(table string) string {
+		return w.nbctl("--bare", "--columns=_uuid", "find", table, "external_ids:ovn-k8s-owner=service/default/web")
+	}
+	variables := func() string { return w.nbctl("--bare", "--columns=variables", "list", "chassis_template_var") }
+	w.eventually("it has rows of every kind", func() bool {
+		return !slices.ContainsFunc(tables, func(table string) bool { return of(table) == "" }) && strings.Contains(variables(), "default.web")
+	})
+	w.deleteService("web")
+	w.eventually("nothing is left", func() bool {
+		return !slices.ContainsFunc(tables, func(table string) bool { return of(table) != "" }) && !strings.Contains(variables(), "default.web")
+	})
+	if _, err := cluster.Client().DiscoveryV1().EndpointSlices("default").Get(t.Context(), "web", metav1.GetOptions{}); err != nil {
+		t.Errorf("the endpoints should be there still: %v", err)
+	}
+}
+
+// What became wrong while no watcher ran is put right, and what is right stays.
+func TestCheck49_StaleWaysInGoAtStart(t *testing.T) {
+	w := newWorld(t, nil)
+	w.gateways(w.topology(map[string]string{"node1": "192.168.2.0/24"}), map[string]string{"gw1": "127.0.0.1"})
+	p := w.start()
+	nodePort := func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort }
+	kept := w.service("kept", nodePort)
+	w.service("stale", nodePort)
+	for _, name := range []string{"kept", "stale"} {
+		w.endpoints(name, "192.168.2.3@node1")
+		w.eventually(name+" has its ways in", func() bool { return strings.Count(w.waysIn(name), "192.168.2.3:8080") == 2 })
+	}
+	before := w.nbctl("--bare", "--columns=_uuid,vips", "find", "load_balancer", "external_ids:ovn-k8s-owner=service/default/kept")
+	p.kill()
+	w.deleteService("stale")
+	for _, row := range []string{"service/default/kept/tcp", "service/default/kept/tcp/node4"} {
+		w.nbctl("set", "load_balancer", row, `vips:"10.96.0.77:80"="192.168.2.9:80"`)
+	}
+	w.nbctl("lb-add", "theirs", "10.96.0.78:80", "192.168.2.9:80")
+	w.start()
+	w.eventually("stale ways in are gone", func() bool {
+		return w.waysIn("stale") == "" && !strings.Contains(w.waysIn("kept"), "10.96.0.77") && strings.Contains(w.waysIn("kept"), kept.Spec.ClusterIP)
+	})
+	if after := w.nbctl("--bare", "--columns=_uuid,vips", "find", "load_balancer", "external_ids:ovn-k8s-owner=service/default/kept"); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+	if w.nbctl("--bare", "--columns=name", "find", "load_balancer", "name=theirs") == "" {
+		t.Error("a load balancer of somebody else's is gone")
+	}
+}
