@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/probe"
@@ -253,4 +254,41 @@ func TestHealthCheckNodePort(t *testing.T) {
 	w.eventually("none", is(503, 0))
 	w.deleteService("lb")
 	w.eventually("nobody answers", func() bool { code, _ := check(); return code == 0 })
+}
+
+// A program that listens at a NodePort or at the port of health checks is told of
+// by Events of the Services, and once; the rest works.
+func TestConflictsWithProgramsOfTheHost(t *testing.T) {
+	w := newWorld(t)
+	web := w.service("web", nil)
+	lb := w.service("lb", func(s *corev1.Service) {
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		s.Spec.Ports[0].NodePort = 30083
+	})
+	w.overlay(web)
+	w.endpoints(web, 8080, "10.128.1.3@node1")
+	listener, err := probe.Serve(w.Netns(), "program", 30082, int(lb.Spec.HealthCheckNodePort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	p := w.start()
+	w.answers("outside to NodePort", w.fabric.Netns(), "tcp", netip.AddrPortFrom(w.IPv4(), 30082), "cluster", management[0])
+	for name, want := range map[string]string{
+		"web": "nodePort 30082/TCP of service default/web: a program of node node1 listens there, too, and is not reached any more: give the service or the program another port",
+		"lb":  "give the service another healthCheckNodePort",
+	} {
+		w.eventually("an Event of "+name, func() bool {
+			events, err := cluster.Client().CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Service,involvedObject.name=" + name})
+			if err != nil || len(events.Items) == 0 {
+				return false
+			}
+			return strings.HasSuffix(events.Items[0].Message, want)
+		})
+	}
+	w.appctl("reconcile/resync")
+	if n := strings.Count(p.Output(), "a program of node node1 listens there"); n != 1 {
+		t.Errorf("the log tells %d times", n)
+	}
 }

@@ -33,6 +33,10 @@ const (
 	partRules4 = "rules4" // of iptables
 	partRules6 = "rules6" // of ip6tables
 	partHealth = "health" // of health checks
+	// of NodePorts with programs of this host
+	partConflicts = "conflicts"
+	// of UDP connections with endpoints that are gone
+	partStale = "stale"
 )
 
 // An event is a change that the engine's goroutine records. It returns the parts
@@ -58,6 +62,9 @@ type engine struct {
 	health   *healthChecks
 	said     map[string]string // what was complained of last, by part
 	ready    func()
+	warn     func(conflict)             // writes an Event
+	told     map[string]map[string]bool // conflicts, by kind
+	checked  string                     // endpoints to which there is no stale connection
 
 	shared sync.Mutex // guards what follows
 	view   view
@@ -105,6 +112,7 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error
 		world:  desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{},
 		missing: map[string]bool{"*v1.Service": true, "*v1.EndpointSlice": true},
 		nodes:   map[string][]netip.Addr{}, firewall: firewalls, health: newHealthChecks(h.log("health")), said: map[string]string{},
+		told: map[string]map[string]bool{}, warn: func(conflict) {},
 	}
 	e.loop = reconcile.Loop[event, string]{
 		Take: func(ev event) []string { return ev() },
@@ -121,7 +129,7 @@ func (e *engine) touch(parts ...string) { e.send(func() []string { return parts 
 
 // all lists the parts.
 func (e *engine) all() []string {
-	parts := append([]string{partPorts, partHealth}, slices.Collect(maps.Keys(e.firewall))...)
+	parts := append([]string{partPorts, partHealth, partConflicts, partStale}, slices.Collect(maps.Keys(e.firewall))...)
 	if e.helper.Bridge != "" {
 		parts = append(parts, partFlows)
 	}
@@ -131,6 +139,9 @@ func (e *engine) all() []string {
 // run runs the engine until ctx ends. Flows and rules stay: they serve without it.
 func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) error {
 	e.ready = sync.OnceFunc(ready)
+	e.warn = func(c conflict) {
+		cluster.WarnService(c.service.Namespace, c.service.Name, c.uid, c.reason, c.message)
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer e.health.close()
@@ -243,7 +254,7 @@ func (e *engine) wanted() view {
 	v := view{
 		host: nodeport.Host{
 			Node: h.nodeName(e.ports), Addrs: all, Nodes: e.nodes, Routed: e.config.ServiceCIDRs, Management: e.ports.management,
-			NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts,
+			NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts, Gateway: e.ports.gateway,
 		},
 		bridge:   nodeport.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(e.addrs[h.Bridge]), Pods: e.ports.pods(e.config.ClusterSubnets)},
 		services: e.services(), synced: len(e.missing) == 0 && e.addrs != nil,
@@ -275,12 +286,11 @@ func (e *engine) work(part string, v view) func(context.Context) error {
 		p := e.ports
 		return func(ctx context.Context) error { return e.syncFlows(ctx, p, v) }
 	case partHealth:
-		return func(context.Context) error {
-			if !v.synced {
-				return nil
-			}
-			return e.health.serve(nodeport.HealthChecks(v.host.Node, v.services))
-		}
+		return func(context.Context) error { return e.serveHealth(v) }
+	case partStale:
+		return func(ctx context.Context) error { return e.forgetStale(ctx, v) }
+	case partConflicts:
+		return func(ctx context.Context) error { return e.findConflicts(ctx, v) }
 	}
 	return func(ctx context.Context) error { return e.syncRules(ctx, e.firewall[part], v) }
 }
@@ -340,7 +350,7 @@ func (e *engine) readPorts(ctx context.Context) error {
 // same reports whether two states of the ports mean the same.
 func (p ports) same(q ports) bool {
 	key := func(p ports) string {
-		return fmt.Sprint(p.bridge, p.nic.Name, p.nic.Bridge, p.nic.Ofport, p.outside.Ofport, p.inside.Name, p.inside.ExternalIDs[names.ClusterSubnets], p.management, p.node)
+		return fmt.Sprint(p.bridge, p.nic.Name, p.nic.Bridge, p.nic.Ofport, p.outside.Ofport, p.inside.Name, p.inside.ExternalIDs[names.ClusterSubnets], p.management, p.node, p.gateway)
 	}
 	return key(p) == key(q)
 }

@@ -244,6 +244,7 @@ type ports struct {
 	nic, outside, inside vswitch.Interface
 	management           string // the interface
 	node                 string // whose management port it is
+	gateway              bool   // whether a gateway router has a NIC, its own or a shared one
 }
 
 func findPorts(all []vswitch.Interface, bridge, nic string) ports {
@@ -258,6 +259,9 @@ func findPorts(all []vswitch.Interface, bridge, nic string) ports {
 			p.outside = i
 		case i.Name == names.PatchFromIntegration(bridge) && i.Bridge == names.IntegrationBridge:
 			p.inside = i
+		}
+		if i.Bridge == names.IntegrationBridge && i.ExternalIDs[names.GatewayTag] != "" && i.Name != names.PatchFromIntegration(names.LocalBridge) {
+			p.gateway = true
 		}
 		// Pods' logical ports have an underscore in their names.
 		if node, ok := strings.CutPrefix(i.ExternalIDs[names.IfaceID], names.ManagementPort("")); ok && i.Bridge == names.IntegrationBridge && !strings.Contains(node, "_") {

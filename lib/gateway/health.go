@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -33,8 +31,9 @@ func newHealthChecks(log *logrus.Entry) *healthChecks {
 	return &healthChecks{log: log, servers: map[uint16]*http.Server{}}
 }
 
-// serve answers at exactly the given ports from now on.
-func (h *healthChecks) serve(answers map[uint16]nodeport.Health) error {
+// serve answers at exactly the given ports from now on. It returns why it cannot
+// at some of them.
+func (h *healthChecks) serve(answers map[uint16]nodeport.Health) map[uint16]error {
 	h.mu.Lock()
 	h.answers = answers
 	h.mu.Unlock()
@@ -44,13 +43,16 @@ func (h *healthChecks) serve(answers map[uint16]nodeport.Health) error {
 			delete(h.servers, port)
 		}
 	}
-	var errs []error
-	for _, port := range slices.Sorted(maps.Keys(answers)) {
-		if h.servers[port] == nil {
-			errs = append(errs, h.listen(port, answers[port]))
+	failed := map[uint16]error{}
+	for port, a := range answers {
+		if h.servers[port] != nil {
+			continue
+		}
+		if err := h.listen(port, a); err != nil {
+			failed[port] = err
 		}
 	}
-	return errors.Join(errs...)
+	return failed
 }
 
 // headerTimeout bounds how long a client may take to ask.

@@ -77,6 +77,11 @@ func (c *Cluster) Warn(ref *corev1.ObjectReference, reason, message string) {
 	c.recorder.Event(ref, corev1.EventTypeWarning, reason, message)
 }
 
+// WarnService is Warn for a Service.
+func (c *Cluster) WarnService(namespace, name, uid, reason, message string) {
+	c.Warn(&corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: namespace, Name: name, UID: types.UID(uid)}, reason, message)
+}
+
 // Version is a resourceVersion as a number. Those of one kind can be compared.
 // What is no number counts as 0.
 func Version(resourceVersion string) uint64 {

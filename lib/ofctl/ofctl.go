@@ -152,7 +152,7 @@ func (b Bridge) Apply(ctx context.Context, mods []flow.Mod) error {
 // to be told, but sometimes Open vSwitch 3.1 goes on to send a connection through
 // conntrack after the flow that did so is gone, and then drops it, for ever.
 func (b Bridge) forget(ctx context.Context) error {
-	if _, err := execute(b.command(ctx, "ovs-appctl", fmt.Sprintf("--timeout=%.0f", timeout.Seconds()), "--target=ovs-vswitchd", "revalidator/purge"), ""); err != nil {
+	if _, err := appctl(ctx, b.RunDir, "revalidator/purge"); err != nil {
 		return fmt.Errorf("making ovs-vswitchd forget the former flows of %s: %w", b.Name, err)
 	}
 	return nil
@@ -163,11 +163,22 @@ func (b Bridge) forget(ctx context.Context) error {
 func (b Bridge) target() string { return "unix:" + filepath.Join(b.RunDir, b.Name+".mgmt") }
 
 func (b Bridge) command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	return command(ctx, b.RunDir, program, args...)
+}
+
+// command makes a command that asks the Open vSwitch of a run directory.
+func command(ctx context.Context, rundir, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
 	// A program that waits must not outlive this one.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+b.RunDir, "LC_ALL=C")
+	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+rundir, "LC_ALL=C")
 	return cmd
+}
+
+// appctl asks ovs-vswitchd.
+func appctl(ctx context.Context, rundir string, args ...string) (string, error) {
+	args = append([]string{fmt.Sprintf("--timeout=%.0f", timeout.Seconds()), "--target=ovs-vswitchd"}, args...)
+	return execute(command(ctx, rundir, "ovs-appctl", args...), "")
 }
 
 func (b Bridge) run(ctx context.Context, stdin string, args ...string) (string, error) {
