@@ -20,7 +20,6 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubetest"
-	"ovn-k8s/test/world"
 )
 
 const (
@@ -51,32 +50,17 @@ func plugins() [2]plugin {
 // measureCNI calls the plugins on a node of a whole cluster, whose pods have
 // their addresses already.
 func measureCNI(ctx context.Context, b *bench) error {
-	if missing := world.Missing(); missing != "" {
-		return fmt.Errorf("%s is missing", missing)
-	}
-	b.closeField() // one control plane is enough
 	b.say("cni: building the reference plugins")
 	if err := b.programs.buildReference(ctx); err != nil {
 		return err
 	}
-	log := func(line string) { b.say("%s", line) }
-	o := world.KubeOptions()
-	o.Without, o.Unlimited, o.Log = []string{"kube-scheduler"}, true, log
-	kube, err := kubetest.Start(ctx, o)
+	w, end, err := b.world(ctx, "cni")
 	if err != nil {
 		return err
 	}
-	defer kube.Close()
-	w, err := world.New(ctx, world.Options{Kube: kube, Minions: 1, Log: log})
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	if err := w.Install(ctx, b.programs.dir); err != nil {
-		return err
-	}
+	defer end()
 	n := &cniNode{bench: b, host: w.Nodes[1].Host, took: map[string][]map[string][]float64{}}
-	if err := n.pods(ctx, kube); err != nil {
+	if err := n.pods(ctx, w.Kube); err != nil {
 		return err
 	}
 	if err := n.warm(ctx); err != nil {

@@ -5,15 +5,16 @@
 //
 // Figures, a quarter of an hour in all, are
 //
-//	burst     a burst of pods: rate, latency, transactions, CPU time of ovn-northd
-//	single    one pod at a time: latency
-//	services  many Services at once, and endpoints that change
-//	policies  many NetworkPolicies at once, and a burst of pods under them
-//	scale     many pods: the watcher's memory, comparing everything, restarting
-//	idle      nothing that matters: CPU time
-//	churn     pods come and go for a while: whether anything grows
-//	compute   the rows of very many policies and pods, in memory
-//	cni       ADD of the CNI plugin: latency and its stages
+//	burst        a burst of pods: rate, latency, transactions, CPU time of ovn-northd
+//	single       one pod at a time: latency
+//	services     many Services at once, and endpoints that change
+//	policies     many NetworkPolicies at once, and a burst of pods under them
+//	scale        many pods: the watcher's memory, comparing everything, restarting
+//	idle         nothing that matters: CPU time
+//	churn        pods come and go for a while: whether anything grows
+//	compute      the rows of very many policies and pods, in memory
+//	cni          ADD of the CNI plugin: latency and its stages
+//	connections  TCP connections by Services, beside those to a pod itself
 //
 // Rounds of both sides take turns, so that what else the machine does meets
 // both: the ratios are what to look at. The times depend on the machine, and so
@@ -34,6 +35,7 @@ import (
 
 	"ovn-k8s/test/kubetest"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/world"
 )
 
 func main() {
@@ -70,6 +72,7 @@ func figures() []figure {
 		{"churn", measureChurn},
 		{"compute", measureCompute},
 		{"cni", measureCNI},
+		{"connections", measureConnections},
 	}
 }
 
@@ -152,6 +155,34 @@ func (b *bench) closeField() {
 		b.field.close()
 		b.field = nil
 	}
+}
+
+// world makes a whole cluster of two hosts, with everything installed. Its user
+// must call end.
+func (b *bench) world(ctx context.Context, figure string) (w *world.World, end func(), err error) {
+	if missing := world.Missing(); missing != "" {
+		return nil, nil, fmt.Errorf("%s is missing", missing)
+	}
+	b.closeField() // one control plane is enough
+	o := world.KubeOptions()
+	o.Without, o.Unlimited, o.Log = []string{"kube-scheduler"}, true, func(line string) { b.say("%s: %s", figure, line) }
+	kube, err := kubetest.Start(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	if w, err = world.New(ctx, world.Options{Kube: kube, Minions: 1, Log: o.Log}); err != nil {
+		kube.Close()
+		return nil, nil, err
+	}
+	end = func() {
+		w.Close()
+		kube.Close()
+	}
+	if err := w.Install(ctx, b.programs.dir); err != nil {
+		end()
+		return nil, nil, err
+	}
+	return w, end, nil
 }
 
 // A sayer prints a line of progress, with the seconds since the start.

@@ -245,7 +245,14 @@ The cluster stays up. Look at it:
   %[3]s                            # a shell there
 
 Create pods with kubectl, bound by the scheduler or by spec.nodeName: each answers
-on TCP and UDP port 8080 with its name. Remove everything with: make demo-down
+on TCP and UDP port 8080 with its name, whatever its image. Services, too:
+
+  kubectl create deployment shop --image=none --replicas=3
+  kubectl expose deployment shop --type=NodePort --port=80 --target-port=8080
+  %[2]s ovs-appctl -t ovn-k8s-watcher service/show default/shop
+  %[2]s bash -c 'exec 3<>/dev/tcp/CLUSTER-IP/80; echo hello >&3; head -n1 <&3'
+
+Remove everything with: make demo-down
 
 `, w.Kube.Kubeconfig, enter(w.Master()), enter(minion))
 }

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -54,7 +56,12 @@ func try(ctx context.Context, w *world.World, bin string, say sayer) error {
 	defer hosts.Close()
 	inside := append(endpoints, hosts.Management...)
 	failed := tryAll(ctx, "inside the cluster", world.Matrix(inside, inside), say)
-	failed += tryAll(ctx, "out of pods", outward(endpoints, hosts, gateways), say)
+	failed += tryAll(ctx, "out of pods", outward(endpoints, hosts, slices.Concat(slices.Collect(maps.Values(gateways))...)), say)
+	more, err := tryServices(ctx, w, endpoints, gateways, say)
+	if err != nil {
+		return err
+	}
+	failed += more
 	if err := w.Do(ctx, w.Master(), "ovn-k8s-watcher", "--overlay", "--check"); err != nil {
 		return err
 	}
@@ -64,16 +71,16 @@ func try(ctx context.Context, w *world.World, bin string, say sayer) error {
 	return nil
 }
 
-// addGateways makes each node a gateway, each in another mode, and returns the
-// addresses that the outside sees pods with.
-func addGateways(ctx context.Context, w *world.World) ([]netip.Addr, error) {
-	var all []netip.Addr
+// addGateways makes each node a gateway, each in another mode, and returns by mode
+// the addresses that the outside sees pods with.
+func addGateways(ctx context.Context, w *world.World) (map[string][]netip.Addr, error) {
+	all := map[string][]netip.Addr{}
 	for i, mode := range world.Modes() {
 		seen, err := w.AddGateway(ctx, w.Nodes[i], mode)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, seen...)
+		all[mode] = seen
 	}
 	return all, nil
 }
@@ -92,12 +99,24 @@ func outward(pods []world.Endpoint, hosts *world.Hosts, gateways []netip.Addr) [
 
 // tryAll tries ways, shows them as a table, and counts those that fail.
 func tryAll(ctx context.Context, where string, ways []world.Way, say sayer) (failed int) {
-	bad := world.Try(ctx, ways)
-	say("%d of %d ways %s work, by ping, UDP and TCP\n\n%s\n", len(ways)-len(bad), len(ways), where, world.Table(ways))
-	for _, way := range bad {
-		say("%v: %v", way, way.Err)
+	world.Try(ctx, ways)
+	return tell(where, "by ping, UDP and TCP", ways, say)
+}
+
+// tell shows ways that were tried as a table, and counts those that failed.
+func tell(where, how string, ways []world.Way, say sayer) (failed int) {
+	for _, way := range ways {
+		if way.Err != nil {
+			failed++
+		}
 	}
-	return len(bad)
+	say("%d of %d ways %s work, %s\n\n%s\n", len(ways)-failed, len(ways), where, how, world.Table(ways))
+	for _, way := range ways {
+		if way.Err != nil {
+			say("%v: %v", way, way.Err)
+		}
+	}
+	return failed
 }
 
 // runPods creates the pods and waits until they run.

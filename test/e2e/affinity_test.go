@@ -74,28 +74,31 @@ func moves(t *testing.T, from world.Endpoint, stayed map[door]string, timeout ti
 	t.Errorf("%s stays for ever: %v", from.Name, stayed)
 }
 
-// A client stays with its endpoint at every way in, and is free after a time.
+// A client stays with its endpoint at every way in, and is free after a time. On
+// its node are two of three endpoints.
 func TestAffinity(t *testing.T) {
 	const timeout = 3 * time.Second
-	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "web-c": "minion2", "client": "minion1"})
-	local := corev1.ServiceInternalTrafficPolicyLocal
+	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "web-c": "minion2", "client": "minion2"})
+	local, near := corev1.ServiceInternalTrafficPolicyLocal, corev1.ServiceTrafficDistributionPreferSameNode
 	var doors []door
 	for name, edit := range map[string]func(*corev1.Service){
-		"web":   func(s *corev1.Service) {},
-		"outer": func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal },
-		"inner": func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &local },
+		"web":    func(s *corev1.Service) {},
+		"outer":  func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal },
+		"inner":  func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &local },
+		"nearby": func(s *corev1.Service) { s.Spec.TrafficDistribution = &near },
 	} {
 		s := service(t, name, func(s *corev1.Service) {
 			sticky(timeout)(s)
 			s.Spec.Selector = map[string]string{world.AppLabel: "web"}
 			edit(s)
 		})
-		settledNodes(t, name, 3)
-		doors = append(doors, nodePortsAt(s, slices.Concat(nodeAddrs("minion1"), nodeAddrs("minion2")))...)
-		if name == "inner" {
-			continue // one endpoint on the node
+		if name == "inner" || name == "nearby" {
+			settledRow(t, "service/default/"+name+"/tcp/near/node/minion2", 2*2)
+		} else {
+			settled(t, name, 3)
+			settledNodes(t, name, 3)
+			doors = append(doors, nodePortsAt(s, slices.Concat(nodeAddrs("minion1"), nodeAddrs("minion2")))...)
 		}
-		settled(t, name, 3)
 		for _, a := range addrs(s.Spec.ClusterIPs) {
 			doors = append(doors, door{"tcp", netip.AddrPortFrom(a, 80)}, door{"udp", netip.AddrPortFrom(a, 80)})
 		}
@@ -125,9 +128,20 @@ func TestAffinityThroughAGateway(t *testing.T) {
 			s := service(t, "web", func(s *corev1.Service) {
 				sticky(timeout)(s)
 				s.Spec.ExternalTrafficPolicy = policy
+				s.Spec.ExternalIPs = []string{"203.0.113.9", "2001:db8:113::9"}
 			})
-			settled(t, "web", 3)
-			moves(t, outside, stays(t, outside, nodePortsAt(s, at)), timeout)
+			external := addrs(s.Spec.ExternalIPs)
+			withdraw, err := cluster.RouteServices([]world.Service{{ExternalIPs: external}}, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer withdraw()
+			settledRow(t, "service/default/web/tcp", 4*3)
+			doors := nodePortsAt(s, at)
+			for _, a := range external {
+				doors = append(doors, door{"tcp", netip.AddrPortFrom(a, 80)}, door{"udp", netip.AddrPortFrom(a, 80)})
+			}
+			moves(t, outside, stays(t, outside, doors), timeout)
 			notClaimed(t, nodeAddrs("minion2"))
 		})
 	}

@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -43,17 +45,18 @@ func conditions(ready, serving, terminating bool) discoveryv1.EndpointConditions
 }
 
 // setEndpoints says what the endpoints of a Service without selector are: of
-// IPv4, and its port tcp.
+// IPv4, and its ports tcp and udp.
 func setEndpoints(t *testing.T, name string, all states) {
 	t.Helper()
-	tcp, portName, port := corev1.ProtocolTCP, "tcp", int32(kubelet.DefaultPort)
-	s := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
-		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: &portName, Protocol: &tcp, Port: &port}},
-	}
+	s := endpointSlice(name, name, discoveryv1.AddressTypeIPv4)
 	for a, c := range all {
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a.String()}, Conditions: c})
+		e := discoveryv1.Endpoint{Addresses: []string{a.String()}, Conditions: c}
+		for _, n := range cluster.Nodes { // of a pod, its third number tells
+			if a.As4()[2] == n.Management[0].As4()[2] {
+				e.NodeName = &n.Name
+			}
+		}
+		s.Endpoints = append(s.Endpoints, e)
 	}
 	api := cluster.Kube.Client().DiscoveryV1().EndpointSlices("default")
 	_, err := api.Update(t.Context(), s, metav1.UpdateOptions{})
@@ -66,26 +69,39 @@ func setEndpoints(t *testing.T, name string, all states) {
 	}
 }
 
+// endpointSlice is an empty slice of a Service, with the ports tcp and udp.
+func endpointSlice(name, service string, kind discoveryv1.AddressType) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		AddressType: kind,
+	}
+	for _, p := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
+		name, port := strings.ToLower(string(p)), int32(kubelet.DefaultPort)
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Protocol: &p, Port: &port})
+	}
+	return s
+}
+
 func withoutSelector(s *corev1.Service) { s.Spec.Selector = nil }
 
-// answer waits until each of some endpoints has answered, and then wants answers
-// of these only.
+// answer waits until all of some endpoints answer, and no others.
 func answer(t *testing.T, from world.Endpoint, to netip.AddrPort, want ...world.Endpoint) {
 	t.Helper()
-	seen := map[string]bool{}
-	eventually(t, "all endpoints answer", func() bool {
-		seen[ask(t, from, "tcp", to)] = true
-		return !slices.ContainsFunc(want, func(e world.Endpoint) bool { return !seen[e.Name] })
-	})
-	if _, err := cluster.Central.NBCtl("--wait=hv", "sync"); err != nil {
-		t.Fatal(err)
+	var names []string
+	for _, e := range want {
+		names = append(names, e.Name)
 	}
-	for range 12 {
-		name := ask(t, from, "tcp", to)
-		if !slices.ContainsFunc(want, func(e world.Endpoint) bool { return e.Name == name }) {
-			t.Errorf("%s answers at %s", name, to)
+	var last string
+	eventually(t, fmt.Sprintf("at %v only %q answer", to, names), func() bool {
+		seen := map[string]bool{}
+		for range 12 * len(want) {
+			if last = ask(t, from, "tcp", to); !slices.Contains(names, last) {
+				return false
+			}
+			seen[last] = true
 		}
-	}
+		return len(seen) == len(want)
+	}, &last)
 }
 
 // KEP-1669: what drains gets nothing new as long as another one is ready, keeps
@@ -172,6 +188,99 @@ func TestEndpointChurnUnderLoad(t *testing.T) {
 		if err := session.Undisturbed(probe.Typed{}); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Clients of UDP, each on one socket: those of an endpoint that stays lose nothing
+// while others come and go, and those of one that goes soon have another one. What
+// goes still runs and would answer.
+func TestEndpointChurnUnderUDP(t *testing.T) {
+	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion1", "web-c": "minion2", "client": "minion1", "far": "master"})
+	ready := conditions(true, true, false)
+	stays, all := states{p["web-a"].Addresses[0]: ready}, states{}
+	for _, name := range []string{"web-a", "web-b", "web-c"} {
+		all[p[name].Addresses[0]] = ready
+	}
+	s := service(t, "web", func(s *corev1.Service) { withoutSelector(s); s.Spec.Type = corev1.ServiceTypeNodePort })
+	doors := []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(s.Spec.ClusterIPs[0]), 80)}
+	setEndpoints(t, "web", all)
+	for _, from := range []string{"client", "far"} {
+		answer(t, p[from], doors[0], p["web-a"], p["web-b"], p["web-c"])
+	}
+	callers := map[*probe.Caller]string{}
+	for i := range 24 {
+		from, to := p["client"], doors[0]
+		switch i % 3 {
+		case 1:
+			from = p["far"]
+		case 2: // by the NodePort of its own node
+			to = netip.AddrPortFrom(nodeAddrs("minion1")[0], uint16(s.Spec.Ports[1].NodePort))
+		}
+		c, err := probe.Call(from.Netns, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		eventually(t, "an answer", func() bool { return c.Called().By != "" })
+		callers[c] = fmt.Sprintf("%s to %v", from.Name, to)
+	}
+	happy := map[*probe.Caller]probe.Called{}
+	for c := range callers {
+		if now := c.Called(); now.By == p["web-a"].Name {
+			happy[c] = now
+		}
+	}
+	for range 4 {
+		setEndpoints(t, "web", stays)
+		for c, who := range callers {
+			eventually(t, who+" has left an endpoint that is gone", func() bool { return c.Called().By == p["web-a"].Name })
+		}
+		setEndpoints(t, "web", all)
+	}
+	for c, before := range happy {
+		if now := c.Called(); now.Lost != before.Lost || now.Moves > 0 || now.Asked == before.Asked {
+			t.Errorf("%s, whose endpoint stayed: %+v, before %+v", callers[c], now, before)
+		}
+	}
+	t.Logf("%d clients, %d of them with the endpoint that stayed", len(callers), len(happy))
+	if len(happy) == 0 || len(happy) == len(callers) {
+		t.Error("chance has not tried both kinds of clients")
+	}
+}
+
+// A second family comes and goes, and the first does not notice.
+func TestEditsOfFamilies(t *testing.T) {
+	p := pods(t, map[string]string{"web-a": "minion1", "client": "minion2"})
+	client, backend, own := p["client"], []world.Endpoint{p["web-a"]}, nodeAddrs("minion2")
+	policies := []corev1.IPFamilyPolicy{corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicySingleStack}
+	edit := func(policy corev1.IPFamilyPolicy) func(*corev1.Service) {
+		return func(s *corev1.Service) {
+			s.Spec.IPFamilyPolicy, s.Spec.Type = &policy, corev1.ServiceTypeNodePort
+			if policy == corev1.IPFamilyPolicySingleStack && len(s.Spec.ClusterIPs) > 1 {
+				s.Spec.ClusterIPs, s.Spec.IPFamilies = s.Spec.ClusterIPs[:1], s.Spec.IPFamilies[:1]
+			}
+		}
+	}
+	s := service(t, "web", edit(policies[0]))
+	first := netip.AddrPortFrom(netip.MustParseAddr(s.Spec.ClusterIPs[0]), 80)
+	answer(t, client, first, backend...)
+	load := startLoad(t, first, client)
+	for _, policy := range policies[1:] {
+		before := s
+		s = change(t, "web", edit(policy))
+		at := addrs(s.Spec.ClusterIPs)
+		try(t, waysTo(client, at, 80, backend, client.Addresses))
+		try(t, nodePortWays(client, own[:len(at)], s, backend, client.Addresses))
+		if len(at) == 1 {
+			refused(t, client, netip.AddrPortFrom(addrs(before.Spec.ClusterIPs)[1], 80))
+			refused(t, client, netip.AddrPortFrom(own[1], uint16(s.Spec.Ports[0].NodePort)))
+		}
+	}
+	if requests, failed := load(); failed > 0 || requests < 10 {
+		t.Errorf("of the first family %d of %d requests failed", failed, requests)
+	}
+	if err := cluster.Check(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

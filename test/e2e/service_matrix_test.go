@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"net/netip"
-	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,23 +28,20 @@ func TestServiceMatrix(t *testing.T) {
 	gw := cluster.Node("minion2")
 	seen := addGateway(t, gw, world.Dedicated)
 
+	around := world.Around{Node: cluster.Node("minion1"), OtherNode: gw, Near: p["near"], Far: p["far"]}
+	var services []world.Service
 	var ways []world.Way
 	for i, name := range []string{"web", "hostweb"} {
-		service := createService(t, name, []int{kubelet.DefaultPort, hostPort}[i], i+1)
+		service := createService(t, name, []int{kubelet.DefaultPort, hostPort}[i], i+1, nil)
 		service.Backends = []world.Endpoint{p[name]}
-		for j, a := range slices.Concat(service.ExternalIPs, service.LoadBalancerIPs) {
-			withdraw, err := cluster.Fabric.Route(netip.PrefixFrom(a, a.BitLen()), seen[j%2])
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(withdraw)
-		}
-		doors := cluster.Doors(service, seen)
-		for _, way := range cluster.ServiceWays(service, doors, clients(p, p[name])) {
+		services = append(services, service)
+		clients := append(around.InsideClients(p[name]), cluster.OutsideClient())
+		for _, way := range cluster.ServiceWays(service, cluster.Doors(service, seen), clients) {
 			way.Row = name + " from " + way.Row
 			ways = append(ways, way)
 		}
 	}
+	routeServices(t, services, seen)
 	failed := world.Try(t.Context(), ways)
 	t.Logf("%d of %d ways work: who the backend saw\n\n%s", len(ways)-len(failed), len(ways), world.Table(ways))
 	for _, way := range failed {
@@ -53,38 +49,21 @@ func TestServiceMatrix(t *testing.T) {
 	}
 }
 
-// clients are all kinds of them, for a backend on minion1. One in the host's
-// network is the same as its host.
-func clients(p map[string]world.Endpoint, backend world.Endpoint) []world.Client {
-	host := func(name string) world.Endpoint {
-		n := cluster.Node(name)
-		addresses := slices.Clone(n.Management)
-		for _, a := range n.Addresses {
-			addresses = append(addresses, a.Addr())
-		}
-		return world.Endpoint{Name: name, Netns: n.Netns(), Addresses: addresses}
+// routeServices leads what is for outer addresses of Services to a gateway, for
+// the length of the test.
+func routeServices(t *testing.T, services []world.Service, gateway []netip.Addr) {
+	t.Helper()
+	withdraw, err := cluster.RouteServices(services, gateway)
+	if err != nil {
+		t.Fatal(err)
 	}
-	var outside []netip.Addr
-	for _, a := range cluster.Outside.Addresses {
-		outside = append(outside, a.Addr())
-	}
-	all := []world.Client{
-		{Row: "pod, same node", Endpoint: p["near"]},
-		{Row: "pod, other node", Endpoint: p["far"]},
-		{Row: "host, same node", Endpoint: host("minion1")},
-		{Row: "host, other node", Endpoint: host("minion2")},
-		{Row: "outside", Endpoint: world.Endpoint{Name: "outside", Netns: cluster.Outside.Netns(), Addresses: outside}, Outside: true},
-	}
-	if backend.Netns != cluster.Node("minion1").Netns() {
-		all = append(all, world.Client{Row: "the backend itself", Endpoint: backend})
-	}
-	return all
+	t.Cleanup(withdraw)
 }
 
 // createService makes a Service for the length of the test.
-func createService(t *testing.T, name string, port, number int) world.Service {
+func createService(t *testing.T, name string, port, number int, edit func(*corev1.Service)) world.Service {
 	t.Helper()
-	s, err := cluster.CreateService(t.Context(), name, port, number)
+	s, err := cluster.CreateService(t.Context(), name, port, number, edit)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -243,14 +243,7 @@ func TestCheck53ServiceEdits(t *testing.T) {
 // endpoints gives a Service without selector endpoints at its port tcp and udp.
 func endpoints(t *testing.T, name string, kind discoveryv1.AddressType, on map[string]netip.Addr) {
 	t.Helper()
-	tcp, udp, tcpName, udpName, port := corev1.ProtocolTCP, corev1.ProtocolUDP, "tcp", "udp", int32(kubelet.DefaultPort)
-	s := &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: name + "-" + strings.ToLower(string(kind)), Labels: map[string]string{discoveryv1.LabelServiceName: name},
-		},
-		AddressType: kind,
-		Ports:       []discoveryv1.EndpointPort{{Name: &tcpName, Protocol: &tcp, Port: &port}, {Name: &udpName, Protocol: &udp, Port: &port}},
-	}
+	s := endpointSlice(name+"-"+strings.ToLower(string(kind)), name, kind)
 	for node, a := range on {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a.String()}, NodeName: &node})
 	}

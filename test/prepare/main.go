@@ -35,6 +35,7 @@ var tools = []struct{ name, pkg string }{
 	{"sysctl", "procps"},
 	{"unshare", "util-linux"},
 	{"openssl", "openssl"},
+	{"kubectl", "kubernetes-client"},
 }
 
 func main() {

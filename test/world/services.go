@@ -31,8 +31,9 @@ type Service struct {
 }
 
 // CreateService makes a dual-stack Service for pods with the label app=NAME that
-// answer on targetPort. number, from 1, makes its outer addresses.
-func (w *World) CreateService(ctx context.Context, name string, targetPort, number int) (Service, error) {
+// answer on targetPort, changed by edit, which may be nil. number, from 1, makes
+// its outer addresses.
+func (w *World) CreateService(ctx context.Context, name string, targetPort, number int, edit func(*corev1.Service)) (Service, error) {
 	s := Service{
 		Name:            name,
 		ExternalIPs:     outer(0, number),
@@ -52,6 +53,9 @@ func (w *World) CreateService(ctx context.Context, name string, targetPort, numb
 		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{
 			Name: network(protocol), Protocol: protocol, Port: ServicePort, TargetPort: intstr.FromInt(targetPort),
 		})
+	}
+	if edit != nil {
+		edit(service)
 	}
 	api := w.Kube.Client().CoreV1().Services(metav1.NamespaceDefault)
 	service, err := api.Create(ctx, service, metav1.CreateOptions{})
@@ -98,6 +102,30 @@ func words(addrs []netip.Addr) []string {
 	return text
 }
 
+// RouteServices has the router outside send what is for the outer addresses of
+// services to the addresses of a gateway, one of each family, until that is
+// withdrawn.
+func (w *World) RouteServices(services []Service, gateway []netip.Addr) (withdraw func(), err error) {
+	var all []func()
+	withdraw = func() {
+		for _, f := range all {
+			f()
+		}
+	}
+	for _, s := range services {
+		for _, a := range slices.Concat(s.ExternalIPs, s.LoadBalancerIPs) {
+			via := slices.IndexFunc(gateway, func(g netip.Addr) bool { return g.Is4() == a.Is4() })
+			one, err := w.Fabric.Route(netip.PrefixFrom(a, a.BitLen()), gateway[via])
+			if err != nil {
+				withdraw()
+				return nil, err
+			}
+			all = append(all, one)
+		}
+	}
+	return withdraw, nil
+}
+
 // A Door is a way into a Service.
 type Door struct {
 	Name      string
@@ -128,6 +156,40 @@ type Client struct {
 	Row string
 	// Outside clients have no way to cluster IPs.
 	Outside bool
+}
+
+// Around are where a backend is and where its clients are: its node and a pod
+// beside it, another node and a pod there.
+type Around struct {
+	Node, OtherNode *Node
+	Near, Far       Endpoint
+}
+
+// InsideClients are all kinds of clients within the cluster. One in the host's
+// network is the same as its host, and so is a backend that is there.
+func (a Around) InsideClients(backend Endpoint) []Client {
+	clients := []Client{
+		{Row: "pod, same node", Endpoint: a.Near},
+		{Row: "pod, other node", Endpoint: a.Far},
+		{Row: "host, same node", Endpoint: a.Node.asClient()},
+		{Row: "host, other node", Endpoint: a.OtherNode.asClient()},
+	}
+	if backend.Netns != a.Node.Netns() {
+		clients = append(clients, Client{Row: "the backend itself", Endpoint: backend})
+	}
+	return clients
+}
+
+// asClient is the node by all of its addresses.
+func (n *Node) asClient() Endpoint {
+	e := endpoint(n.Host)
+	e.Addresses = append(e.Addresses, n.Management...)
+	return e
+}
+
+// OutsideClient is the host outside.
+func (w *World) OutsideClient() Client {
+	return Client{Row: "outside", Endpoint: endpoint(w.Outside), Outside: true}
 }
 
 // ServiceWays are those of clients through doors to s. Who may be seen is by

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/probe"
+	"ovn-k8s/test/world"
+)
+
+const (
+	// connectTime is how long connections are opened to one target at a time.
+	connectTime = 2 * time.Second
+	// connectors open them, one after the other each.
+	connectors = 8
+	// turns is how often each target has its turn in a round.
+	turns = 3
+)
+
+// A target is what clients connect to.
+type target struct {
+	name    string
+	address netip.AddrPort
+	opened  atomic.Int64
+}
+
+// measureConnections opens TCP connections from a pod to a pod of another node, by
+// turns directly and by the ways into Services. Each asks one line. The hosts have
+// the userspace datapath of Open vSwitch.
+func measureConnections(ctx context.Context, b *bench) error {
+	w, end, err := b.world(ctx, "connections")
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := w.StartKubelets(ctx); err != nil {
+		return err
+	}
+	client, targets, err := connectionTargets(ctx, w)
+	if err != nil {
+		return err
+	}
+	rates := make([][]float64, len(targets))
+	for round := range b.rounds {
+		for _, t := range targets {
+			t.opened.Store(0)
+		}
+		for range turns {
+			for _, t := range targets {
+				if err := t.connect(ctx, client.Netns); err != nil {
+					return err
+				}
+			}
+		}
+		var line []string
+		for i, t := range targets {
+			rate := float64(t.opened.Load()) / (turns * connectTime.Seconds())
+			rates[i] = append(rates[i], rate)
+			line = append(line, fmt.Sprintf("%s %.0f/s", t.name, rate))
+		}
+		b.say("connections: round %d of %d: %s", round+1, b.rounds, strings.Join(line, ", "))
+	}
+	for i, t := range targets[1:] {
+		b.report.beside("connections by "+t.name, "/s", 0, rates[i+1], rates[0]).
+			note("yardstick: the same pod directly; %d clients, a line each; more is better", connectors)
+	}
+	return nil
+}
+
+// connectionTargets makes a client and backends on the other node, of which the
+// first is asked directly, too.
+func connectionTargets(ctx context.Context, w *world.World) (client world.Endpoint, targets []*target, err error) {
+	create := func(name string, on *world.Node, labels map[string]string) error {
+		_, err := w.Kube.CreatePod(ctx, "default", name, on.Name, func(p *corev1.Pod) { p.Labels = labels })
+		return err
+	}
+	if err := create("client", w.Nodes[1], nil); err != nil {
+		return client, nil, err
+	}
+	for i := range endpointsEach {
+		labels := map[string]string{world.AppLabel: "ten"}
+		if i == 0 {
+			labels["one"] = "yes"
+		}
+		if err := create(fmt.Sprint("web-", i), w.Master(), labels); err != nil {
+			return client, nil, err
+		}
+	}
+	one, err := w.CreateService(ctx, "one", kubelet.DefaultPort, 1, func(s *corev1.Service) { s.Spec.Selector = map[string]string{"one": "yes"} })
+	if err != nil {
+		return client, nil, err
+	}
+	ten, err := w.CreateService(ctx, "ten", kubelet.DefaultPort, 2, nil)
+	if err != nil {
+		return client, nil, err
+	}
+	if client, err = w.AwaitPod(ctx, "default", "client"); err != nil {
+		return client, nil, err
+	}
+	var direct world.Endpoint
+	for i := range endpointsEach {
+		e, err := w.AwaitPod(ctx, "default", fmt.Sprint("web-", i))
+		if err != nil {
+			return client, nil, err
+		}
+		if i == 0 {
+			direct = e
+		}
+	}
+	targets = []*target{
+		{name: "the pod itself", address: probe.Address(direct.Addresses[0], kubelet.DefaultPort)},
+		{name: "a ClusterIP with 1 endpoint", address: probe.Address(one.ClusterIPs[0], world.ServicePort)},
+		{name: fmt.Sprintf("a ClusterIP with %d endpoints", endpointsEach), address: probe.Address(ten.ClusterIPs[0], world.ServicePort)},
+		{name: "a NodePort of the own node", address: probe.Address(w.Nodes[1].IPv4(), one.NodePorts["tcp"])},
+	}
+	for _, t := range targets { // and all hosts know each other
+		waiting, cancel := context.WithTimeout(ctx, patience)
+		_, err := probe.Probe{Netns: client.Netns, Network: "tcp", Address: t.address}.Until(waiting)
+		cancel()
+		if err != nil {
+			return client, nil, fmt.Errorf("%s: %w", t.name, err)
+		}
+	}
+	_, err = w.Central.NBCtl("--wait=hv", "sync")
+	return client, targets, err
+}
+
+// connect opens connections for a time, and counts those that were answered.
+func (t *target) connect(ctx context.Context, netns string) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	var wg sync.WaitGroup
+	var failed atomic.Pointer[error]
+	for range connectors {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				_, err := probe.Probe{Netns: netns, Network: "tcp", Address: t.address}.Once(ctx)
+				switch {
+				case err == nil:
+					t.opened.Add(1)
+				case ctx.Err() == nil:
+					failed.Store(&err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/world"
+)
+
+// hostPort is where the backend in its host's network answers.
+const hostPort = 9090
+
+// backends are what the Services lead to: a pod, and one in its host's network.
+var backends = []struct {
+	name string
+	port int
+}{{"web", kubelet.DefaultPort}, {"hostweb", hostPort}}
+
+// tryServices tries every kind of client of every kind of backend by every way
+// in, from outside through each gateway. It counts what fails.
+func tryServices(ctx context.Context, w *world.World, pods []world.Endpoint, gateways map[string][]netip.Addr, say sayer) (failed int, err error) {
+	around := world.Around{Node: w.Nodes[1], OtherNode: w.Nodes[2], Near: named(pods, "default/minion1-a"), Far: named(pods, "default/minion2-a")}
+	services, err := createServices(ctx, w, around.Node)
+	if err != nil {
+		return 0, err
+	}
+	ways := serviceWays(w, services, nil, around.InsideClients)
+	world.Try(ctx, ways)
+	for _, mode := range world.Modes() {
+		withdraw, err := w.RouteServices(services, gateways[mode])
+		if err != nil {
+			return 0, err
+		}
+		client := w.OutsideClient()
+		client.Row += ", " + mode
+		through := serviceWays(w, services, gateways[mode], func(world.Endpoint) []world.Client { return []world.Client{client} })
+		world.Try(ctx, through)
+		ways = append(ways, through...)
+		withdraw()
+	}
+	return tell("into Services", "by UDP and TCP: whom the backend saw", ways, say), nil
+}
+
+// createServices makes the backends on a node, and a Service for each.
+func createServices(ctx context.Context, w *world.World, n *world.Node) (services []world.Service, err error) {
+	for i, b := range backends {
+		_, err := w.Kube.CreatePod(ctx, "default", b.name, n.Name, func(p *corev1.Pod) {
+			p.Labels = map[string]string{world.AppLabel: b.name}
+			p.Spec.HostNetwork = b.port == hostPort
+			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: int32(b.port)}}
+		})
+		if err != nil {
+			return nil, err
+		}
+		s, err := w.CreateService(ctx, b.name, b.port, i+1, nil)
+		if err != nil {
+			return nil, err
+		}
+		services = append(services, s)
+	}
+	for i, b := range backends {
+		pod, err := w.AwaitPod(ctx, "default", b.name)
+		if err != nil {
+			return nil, err
+		}
+		services[i].Backends = []world.Endpoint{pod}
+	}
+	return services, nil
+}
+
+// serviceWays are those of clients to all services, whose rows are named after the
+// backend and the client.
+func serviceWays(w *world.World, services []world.Service, gateway []netip.Addr, clients func(backend world.Endpoint) []world.Client) (all []world.Way) {
+	for _, s := range services {
+		for _, way := range w.ServiceWays(s, w.Doors(s, gateway), clients(s.Backends[0])) {
+			way.Row = s.Name + " from " + way.Row
+			all = append(all, way)
+		}
+	}
+	return all
+}
+
+// named is the endpoint with a name.
+func named(all []world.Endpoint, name string) world.Endpoint {
+	return all[slices.IndexFunc(all, func(e world.Endpoint) bool { return e.Name == name })]
+}

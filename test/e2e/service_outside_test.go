@@ -1,0 +1,223 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/probe"
+	"ovn-k8s/test/world"
+)
+
+// An entry is a node, and its gateway.
+type entry struct {
+	mode    string
+	node    *world.Node
+	gateway []netip.Addr
+}
+
+// TestServicesFromOutside has every node be a gateway, each in another mode, and
+// tries to reach Services from outside by each of them, under both traffic
+// policies.
+func TestServicesFromOutside(t *testing.T) {
+	p := pods(t, map[string]string{
+		"web-0": "master", "web-1": "minion1", "web-2": "minion2", "hostweb-0": "master", "hostweb-1": "minion1", "hostweb-2": "minion2",
+		"first-0": "master", "second-0": "minion1", "client": "minion2",
+	}, func(pod *corev1.Pod) {
+		if strings.HasPrefix(pod.Name, "hostweb") {
+			pod.Spec.HostNetwork = true
+			pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: hostPort, HostPort: hostPort}}
+		}
+	})
+	var entries []entry
+	for i, mode := range world.Modes() {
+		n := cluster.Nodes[i]
+		entries = append(entries, entry{mode, n, addGateway(t, n, mode)})
+	}
+	t.Run("every way in", func(t *testing.T) { fromOutside(t, p, entries) })
+	t.Run("no endpoint here", func(t *testing.T) { notHere(t, p, entries) })
+	t.Run("endpoints that drain", func(t *testing.T) { drainsHere(t, p, entries) })
+	t.Run("source ranges", func(t *testing.T) { sourceRanges(t, p["client"], p["first-0"], entries) })
+}
+
+func localPolicy(s *corev1.Service) {
+	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+}
+
+// selecting makes a Service lead to the pods of another name.
+func selecting(app string) func(*corev1.Service) {
+	return func(s *corev1.Service) { s.Spec.Selector = map[string]string{world.AppLabel: app} }
+}
+
+// An exposed is a Service, of which kind its backends are, and its policy.
+type exposed struct {
+	world.Service
+	hosted, local bool
+}
+
+// String names what is tried.
+func (x exposed) String() string {
+	words := map[bool]string{false: "pod, Cluster", true: "pod, Local"}
+	if x.hosted {
+		words = map[bool]string{false: "hostNetwork, Cluster", true: "hostNetwork, Local"}
+	}
+	return words[x.local]
+}
+
+// fromOutside tries all ways in that work.
+func fromOutside(t *testing.T, p map[string]world.Endpoint, entries []entry) {
+	var services []exposed
+	for i, name := range []string{"web", "hostweb"} {
+		port := []int{kubelet.DefaultPort, hostPort}[i]
+		all := createService(t, name, port, 2*i+1, nil)
+		local := createService(t, name+"-local", port, 2*i+2, func(s *corev1.Service) { selecting(name)(s); localPolicy(s) })
+		for n := range entries {
+			all.Backends = append(all.Backends, p[fmt.Sprintf("%s-%d", name, n)])
+		}
+		local.Backends = all.Backends
+		services = append(services, exposed{all, i == 1, false}, exposed{local, i == 1, true})
+	}
+	var ways []world.Way
+	for i, e := range entries {
+		var through []world.Way
+		var routed []world.Service
+		for _, s := range services {
+			here := s.Backends
+			if s.local {
+				here = here[i : i+1]
+			}
+			through = append(through, outsideWays(s, here, e)...)
+			routed = append(routed, s.Service)
+		}
+		routeWhile(t, routed, e, func() { try(t, through) })
+		ways = append(ways, through...)
+	}
+	t.Logf("%d ways: whom the backend saw\n\n%s", len(ways), world.Table(ways))
+}
+
+// outsideWays are those by one entry, where some of the backends answer. Under the
+// policy Local they see the client itself, unless their answers would leave by
+// another way than the client came: a gateway with a NIC of its own is beside its
+// host, not before it.
+func outsideWays(s exposed, answers []world.Endpoint, e entry) (ways []world.Way) {
+	client := cluster.OutsideClient()
+	for _, way := range cluster.ServiceWays(s.Service, cluster.Doors(s.Service, e.gateway), []world.Client{client}) {
+		door, _, isNodePort := strings.Cut(way.Column, ":")
+		atNode := door == e.node.Name
+		if isNodePort && !atNode && door != "gateway" {
+			continue // of another entry
+		}
+		way.Row, way.Column = fmt.Sprintf("%s, %v", e.mode, s), strings.Replace(way.Column, e.node.Name, "node", 1)
+		way.Answers = answers
+		if s.local && (e.mode != world.Dedicated || atNode == s.hosted) {
+			way.Seen = client.Addresses
+		}
+		ways = append(ways, way)
+	}
+	return ways
+}
+
+// notHere checks that a gateway without an endpoint of a Service with the policy
+// Local neither answers nor sends back what is for it.
+func notHere(t *testing.T, p map[string]world.Endpoint, entries []entry) {
+	for number, name := range []string{"first", "second"} { // their backends are on these entries
+		s := exposed{createService(t, name, kubelet.DefaultPort, 5+number, localPolicy), false, true}
+		answers := []world.Endpoint{p[name+"-0"]}
+		routeWhile(t, []world.Service{s.Service}, entries[number], func() { // it is there by then
+			try(t, outsideWays(s, answers, entries[number]))
+		})
+		for i, e := range entries {
+			if i != number {
+				routeWhile(t, []world.Service{s.Service}, e, func() { silentWays(t, outsideWays(s, answers, e)) })
+			}
+		}
+	}
+}
+
+// drainsHere checks that under the policy Local an endpoint that drains takes
+// connections as long as it is the only one on its node, though others are ready.
+func drainsHere(t *testing.T, p map[string]world.Endpoint, entries []entry) {
+	ready, drains := conditions(true, true, false), conditions(false, true, true)
+	s := exposed{createService(t, "draining", kubelet.DefaultPort, 7, func(s *corev1.Service) { withoutSelector(s); localPolicy(s) }), false, true}
+	for i, e := range entries {
+		here, elsewhere := p[fmt.Sprint("web-", i)], p[fmt.Sprint("web-", (i+1)%len(entries))]
+		setEndpoints(t, "draining", states{here.Addresses[0]: drains, elsewhere.Addresses[0]: ready})
+		ways := ofIPv4(outsideWays(s, []world.Endpoint{here}, e))
+		routeWhile(t, []world.Service{s.Service}, e, func() { try(t, ways) })
+	}
+	here := entries[1]
+	setEndpoints(t, "draining", states{p["web-1"].Addresses[0]: drains, p["second-0"].Addresses[0]: ready})
+	routeWhile(t, []world.Service{s.Service}, here, func() {
+		answer(t, cluster.OutsideClient().Endpoint, netip.AddrPortFrom(s.ExternalIPs[0], world.ServicePort), p["second-0"])
+	})
+}
+
+func ofIPv4(ways []world.Way) []world.Way {
+	return slices.DeleteFunc(ways, func(w world.Way) bool { return w.Address.Addr().Is6() })
+}
+
+// routeWhile leads what is for outer addresses of Services to an entry while it
+// does something.
+func routeWhile(t *testing.T, services []world.Service, e entry, do func()) {
+	t.Helper()
+	withdraw, err := cluster.RouteServices(services, e.gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer withdraw()
+	do()
+}
+
+// silentWays checks that questions are dropped: neither answered nor refused nor
+// sent in circles, of which somebody would tell.
+func silentWays(t *testing.T, ways []world.Way) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, w := range ways {
+		wg.Go(func() {
+			answer, err := probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address}.Once(ctx)
+			if err == nil || !strings.Contains(err.Error(), "timeout") && !strings.Contains(err.Error(), "deadline") {
+				t.Errorf("%v: answer %q, %v; want silence", w, answer, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// sourceRanges checks that only those clients come in by the address of a load
+// balancer that may: outside, by each entry, and inside.
+func sourceRanges(t *testing.T, pod, backend world.Endpoint, entries []entry) {
+	outside := cluster.OutsideClient()
+	ranges := func(addrs []netip.Addr) (out []string) {
+		for _, a := range addrs {
+			out = append(out, netip.PrefixFrom(a, a.BitLen()).String())
+		}
+		return out
+	}
+	s := createService(t, "first", kubelet.DefaultPort, 8, func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = ranges(outside.Addresses) })
+	s.Backends = []world.Endpoint{backend}
+	// By the addresses of the load balancer only: others are open.
+	of := func(c world.Client, gateway []netip.Addr) []world.Way {
+		return slices.DeleteFunc(cluster.ServiceWays(s, cluster.Doors(s, gateway), []world.Client{c}), func(w world.Way) bool { return w.Column != "LB IP" })
+	}
+	inside := of(world.Client{Row: "pod", Endpoint: pod}, nil)
+	for _, e := range entries {
+		routeWhile(t, []world.Service{s}, e, func() { try(t, of(outside, e.gateway)) })
+	}
+	silentWays(t, inside)
+	change(t, "first", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = ranges(pod.Addresses) })
+	try(t, inside)
+	for _, e := range entries {
+		routeWhile(t, []world.Service{s}, e, func() { silentWays(t, of(outside, e.gateway)) })
+	}
+}
