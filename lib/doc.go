@@ -18,6 +18,7 @@
 //	lib/desired/policy     NetworkPolicies as port groups and ACLs, and what they allow
 //	lib/desired/pod        a pod's logical port as a row; its addresses; the pod annotation
 //	lib/desired/service    what a Service means: its ways in, and the endpoints behind each
+//	lib/desired/hostport   a pod's hostPorts as rows: load balancers, and the way of answers
 //	lib/desired/nodeport   how a node takes in connections to Services: flows, rules, health checks
 //
 // Layer 2, the engine: make it so, whatever it is.

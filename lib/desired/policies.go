@@ -88,7 +88,8 @@ func (w *World) putHostAddrs(node string, list []corev1.NodeAddress) []nb.Unit {
 	if w.hosts[sw] = now; now == nil {
 		delete(w.hosts, sw)
 	}
-	return append(w.chassisUnits(sw), policy.NodeUnit(sw), topology.HostUnit(sw))
+	touched := append(w.chassisUnits(sw), w.hostPorts.units(sw)...)
+	return append(touched, policy.NodeUnit(sw), topology.HostUnit(sw))
 }
 
 // hostAddrs are the addresses of a Node, sorted.

@@ -146,10 +146,11 @@ func (s *services) share(text string) string {
 // the hosts whose variables are others then.
 func (w *World) changeService(k service.Key, change func() []service.Key) []nb.Unit {
 	before := w.variablesOf(k)
-	touched := []nb.Unit{k.Unit()}
+	touched := append(w.hostPortRivals(k), k.Unit())
 	for _, other := range change() {
 		touched = append(touched, other.Unit())
 	}
+	touched = append(touched, w.hostPortRivals(k)...)
 	if s := w.services.all[k]; !s.known && len(s.slices) == 0 {
 		delete(w.services.all, k)
 	}

@@ -43,6 +43,7 @@ type World struct {
 	hosts    map[string][]netip.Addr // by name of the switch: the node's addresses
 	gateways gateways
 	services
+	hostPorts hostPorts
 }
 
 // A node is a switch and what is on it.
@@ -63,6 +64,7 @@ func NewWorld() *World {
 		nodes: map[string]*node{}, known: map[string]bool{}, pods: map[pod.Key]*podState{},
 		lives: map[pod.Key]pod.Lease{}, waiting: map[pod.Key]bool{},
 		policies: policy.NewIndex(), hosts: map[string][]netip.Addr{}, services: newServices(),
+		hostPorts: hostPorts{},
 	}
 }
 
@@ -177,9 +179,10 @@ func (w *World) node(name string) *node {
 // putCluster replaces the topology. Pods of nodes whose subnets changed lose
 // their addresses and wait for new ones.
 func (w *World) putCluster(c topology.Cluster) []nb.Unit {
-	old, hosts, gateways := w.cluster, w.services.chassis, w.gatewayTexts()
+	old, hosts, gateways, places := w.cluster, w.services.chassis, w.gatewayTexts(), w.places()
 	w.cluster, w.services.chassis = c, allChassis(c)
 	touched := append(w.changedChassis(hosts), w.lookAround()...)
+	touched = append(touched, w.changedPlaces(places)...)
 	if !old.Equal(c) {
 		touched = append(touched, topology.ClusterUnit, policy.GuardUnit)
 		touched = append(touched, w.changedGateways(gateways)...)
@@ -263,17 +266,18 @@ func (w *World) putPod(p pod.Pod) []nb.Unit {
 	}
 	if old != nil && old.UID == p.UID && old.Node == p.Node {
 		changed := old.Annotation != p.Annotation || old.AnnotationUID != p.AnnotationUID
+		touched := w.changeHostPorts(old.Pod, p)
 		old.Pod = p
 		if changed {
-			return []nb.Unit{p.Unit()}
+			touched = append(touched, p.Unit())
 		}
-		return nil
+		return touched
 	}
-	w.removePod(p.Key)
+	touched := w.removePod(p.Key)
 	w.pods[p.Key] = &podState{Pod: p}
 	w.node(names.NodeSwitch(p.Node)).pods[p.Key] = true
 	w.waiting[p.Key] = true
-	return []nb.Unit{p.Unit()}
+	return append(touched, append(w.changeHostPorts(pod.Pod{}, p), p.Unit())...)
 }
 
 func (w *World) removePod(k pod.Key) []nb.Unit {
@@ -290,7 +294,7 @@ func (w *World) removePod(k pod.Key) []nb.Unit {
 	delete(w.pods, k)
 	delete(w.waiting, k)
 	w.forgetIfEmpty(name)
-	return []nb.Unit{k.Unit()}
+	return append(w.changeHostPorts(p.Pod, pod.Pod{}), k.Unit())
 }
 
 func (w *World) forgetIfEmpty(name string) {
@@ -471,7 +475,8 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 	}
 	rows := pod.Rows(p.Pod, p.addrs)
 	rows[0].In = append(rows[0].In, w.policies.Refs(k)...)
-	return rows, nil
+	more, err := w.hostPortRows(p)
+	return append(rows, more...), err
 }
 
 // clusterRows leaves the topology that is recorded on the cluster router to the

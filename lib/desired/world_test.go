@@ -303,12 +303,13 @@ func randomChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Unit) {
 		return fmt.Sprint("replace by ", len(pods)), w.Replace(&corev1.Pod{}, pods)
 	}
 	p := newPod(name, node)
+	randomHostPorts(r, p)
 	if r.IntN(3) == 0 {
 		var n int
 		fmt.Sscanf(node, "n%d", &n)
 		annotated(p, fmt.Sprintf("10.0.%d.%d/29", n, 8+r.IntN(8)), fmt.Sprintf("fd00:0:0:%d::%x/64", n, 1+r.IntN(8)))
 	}
-	return fmt.Sprint("pod ", name, " on ", node, " ", p.Annotations), w.Put(p)
+	return fmt.Sprint("pod ", name, " on ", node, " ", p.Annotations, p.Spec.Containers), w.Put(p)
 }
 
 // randomPolicyChange changes what policies depend on.

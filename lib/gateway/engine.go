@@ -14,7 +14,9 @@ import (
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/iptables"
 	"ovn-k8s/lib/kube"
@@ -58,6 +60,9 @@ type engine struct {
 	ports    ports
 	addrs    map[string][]netip.Addr // by interface
 	nodes    nodeport.Nodes
+	node     string // whose pods are followed
+	pods     map[pod.Key]hostport.Pod
+	restart  func()              // starts another engine
 	firewall map[string]firewall // by part
 	health   *healthChecks
 	said     map[string]string // what was complained of last, by part
@@ -82,7 +87,8 @@ type view struct {
 	known    bool // whether the bridge has its ports
 	host     nodeport.Host
 	services []service.Resolved
-	synced   bool // whether services are all there are
+	pods     []hostport.Pod
+	synced   bool // whether services and pods are all there are
 }
 
 // newFirewalls finds iptables of the families that the kernel has, by part.
@@ -110,8 +116,8 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error
 		helper: h, log: h.log("gateway"), config: cfg, sw: sw,
 		bridge: ofctl.Bridge{RunDir: cfg.RunDir, Name: h.Bridge},
 		world:  desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{},
-		missing: map[string]bool{"*v1.Service": true, "*v1.EndpointSlice": true},
-		nodes:   map[string][]netip.Addr{}, firewall: firewalls, health: newHealthChecks(h.log("health")), said: map[string]string{},
+		missing: map[string]bool{"*v1.Service": true, "*v1.EndpointSlice": true, podKind: true},
+		pods:    map[pod.Key]hostport.Pod{}, nodes: map[string][]netip.Addr{}, firewall: firewalls, health: newHealthChecks(h.log("health")), said: map[string]string{},
 		told: map[string]map[string]bool{}, warn: func(conflict) {},
 	}
 	e.loop = reconcile.Loop[event, string]{
@@ -153,6 +159,7 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 		return fmt.Errorf("reading Open vSwitch's database: %w", err)
 	}
 	e.ports = findPorts(all, e.helper.Bridge, e.helper.Interface)
+	e.node = e.helper.nodeName(e.ports)
 	e.sw.OnChange(func() {
 		if ctx.Err() == nil { // handlers cannot be taken back
 			e.touch(partPorts)
@@ -165,6 +172,7 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	wg.Go(func() {
 		cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []string { return e.take(ev) }) }, kube.Services, kube.EndpointSlices, kube.Nodes)
 	})
+	wg.Go(func() { e.followPods(ctx, cluster) })
 	e.send(e.all)
 	return e.loop.Run(ctx)
 }
@@ -256,8 +264,8 @@ func (e *engine) wanted() view {
 			Node: h.nodeName(e.ports), Addrs: all, Nodes: e.nodes, Routed: e.config.ServiceCIDRs, Management: e.ports.management,
 			NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts, Gateway: e.ports.gateway,
 		},
-		bridge:   nodeport.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(e.addrs[h.Bridge]), Pods: e.ports.pods(e.config.ClusterSubnets)},
-		services: e.services(), synced: len(e.missing) == 0 && e.addrs != nil,
+		bridge:   nodeport.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(e.addrs[h.Bridge]), Router: e.ports.router(e.addrs[h.Bridge]), Pods: e.ports.pods(e.config.ClusterSubnets)},
+		services: e.services(), pods: e.hostPods(), synced: len(e.missing) == 0 && e.addrs != nil,
 	}
 	e.shared.Lock()
 	defer e.shared.Unlock()
@@ -341,7 +349,9 @@ func (e *engine) readPorts(ctx context.Context) error {
 		if p.same(e.ports) {
 			return nil
 		}
-		e.ports = p
+		if e.ports = p; e.helper.nodeName(p) != e.node {
+			e.restart() // to follow the pods of that node
+		}
 		return slices.DeleteFunc(e.all(), func(part string) bool { return part == partPorts })
 	})
 	return nil
@@ -350,7 +360,7 @@ func (e *engine) readPorts(ctx context.Context) error {
 // same reports whether two states of the ports mean the same.
 func (p ports) same(q ports) bool {
 	key := func(p ports) string {
-		return fmt.Sprint(p.bridge, p.nic.Name, p.nic.Bridge, p.nic.Ofport, p.outside.Ofport, p.inside.Name, p.inside.ExternalIDs[names.ClusterSubnets], p.management, p.node, p.gateway)
+		return fmt.Sprint(p.bridge, p.nic.Name, p.nic.Bridge, p.nic.Ofport, p.outside.Ofport, p.inside.Name, p.inside.ExternalIDs[names.ClusterSubnets], p.inside.ExternalIDs[names.GatewayIPs], p.management, p.node, p.gateway)
 	}
 	return key(p) == key(q)
 }

@@ -15,6 +15,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -150,6 +151,7 @@ func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switc
 	if err != nil {
 		return err
 	}
+	e.restart = func() { cancel(errReconfigured) }
 	following := make(chan struct{})
 	go func() {
 		defer close(following)
@@ -279,6 +281,19 @@ func (p ports) pods(configured []netip.Prefix) []netip.Prefix {
 		return configured
 	}
 	return made
+}
+
+// router are those of a bridge's addresses that the gateway router has, too: all,
+// unless gateway-init has written which.
+func (p ports) router(addrs []netip.Addr) []netip.Addr {
+	text := p.inside.ExternalIDs[names.GatewayIPs]
+	if text == "" {
+		return addrs
+	}
+	has := strings.Split(text, ",")
+	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool {
+		return !slices.ContainsFunc(has, func(ip string) bool { return strings.HasPrefix(ip, a.String()+"/") })
+	})
 }
 
 // nodeName is this host's name in Kubernetes.

@@ -22,6 +22,7 @@ func (h *Helper) Commands() []daemon.Command {
 		{Name: "flows/show", Run: h.showFlows},
 		{Name: "rules/show", Run: h.showRules},
 		{Name: "services/show", Usage: "[NAMESPACE/NAME]", Max: 1, Run: h.showServices},
+		{Name: "hostports/show", Run: h.showHostPorts},
 		{Name: "reconcile/show", Run: h.showParts},
 		{Name: "reconcile/resync", Run: h.resync},
 	}

@@ -86,7 +86,7 @@ func wantedFlows(b nodeport.Bridge, known bool, v view) []flow.Flow {
 	case !v.synced:
 		return nodeport.BaseFlows(b)
 	}
-	return nodeport.Flows(b, v.services)
+	return nodeport.Flows(b, v.services, v.pods)
 }
 
 // ours tells which flows may be deleted. As long as Services are not known,
@@ -113,22 +113,39 @@ func (e *engine) syncRules(ctx context.Context, f firewall, v view) error {
 	if !v.synced {
 		return nil
 	}
-	changes, err := f.tool.Sync(ctx, nodeport.ChainPrefix, chains(v, f.family))
-	if err != nil {
-		return err
+	// What guards 127.0.0.1 is there whenever packets for it are let in.
+	guarded := f.family.Is4() && nodeport.Loopback(v.services, v.pods)
+	if f.family.Is4() && !guarded {
+		if err := allowLoopback(v, false); err != nil {
+			return err
+		}
 	}
-	if len(changes) == 0 {
-		return nil
+	changes, err := f.tool.Sync(ctx, nodeport.ChainPrefix, chains(v, f.family))
+	if err == nil && guarded {
+		err = allowLoopback(v, true)
+	}
+	if err != nil || len(changes) == 0 {
+		return err
 	}
 	e.log.Infof("iptables, IPv%d: %d rules changed", 4+2*(f.family.BitLen()/128), len(changes))
 	for _, c := range changes {
 		e.log.Debug(c)
 	}
-	stale := nodeport.Stale(v.host, f.family, v.services)
-	if stale == nil {
+	if !nodeport.MayBeStale(v.services, changes) {
 		return nil
 	}
-	n, err := link.ForgetUDP(f.family, func(c link.Connection) bool { return stale(c.To, c.Answers) })
+	return e.forget(v, f.family)
+}
+
+// forget lets the host forget the UDP connections that lead where they should
+// not any more.
+func (e *engine) forget(v view, family netip.Addr) error {
+	var err error
+	if v.host.Pods, err = link.Subnets(v.host.Management); err != nil {
+		return err
+	}
+	stale := nodeport.Stale(v.host, family, v.services, v.pods)
+	n, err := link.ForgetUDP(family, func(c link.Connection) bool { return stale(c.To, c.Answers) })
 	if n > 0 {
 		e.log.Infof("forgot %d UDP connections to endpoints that are gone", n)
 	}
@@ -137,7 +154,7 @@ func (e *engine) syncRules(ctx context.Context, f firewall, v view) error {
 
 func chains(v view, family netip.Addr) []iptables.Chain {
 	var out []iptables.Chain
-	for _, c := range nodeport.Chains(v.host, family, v.services) {
+	for _, c := range nodeport.Chains(v.host, family, v.services, v.pods) {
 		out = append(out, iptables.Chain(c))
 	}
 	return out
@@ -186,6 +203,7 @@ func (h *Helper) Remove(ctx context.Context) error {
 		_, err := dropFlows(ctx, ofctl.Bridge{RunDir: rundir, Name: h.Bridge})
 		errs = append(errs, err)
 	}
+	errs = append(errs, h.closeLoopback(ctx))
 	firewalls, err := newFirewalls()
 	errs = append(errs, err)
 	for _, f := range firewalls {
@@ -193,4 +211,18 @@ func (h *Helper) Remove(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// closeLoopback no longer lets packets with addresses of 127.0.0.0/8 in.
+func (h *Helper) closeLoopback(ctx context.Context) error {
+	sw, err := h.openvswitch(ctx)
+	if err != nil {
+		return err
+	}
+	defer sw.Close()
+	all, err := sw.Interfaces(ctx)
+	if err != nil {
+		return err
+	}
+	return allowLoopback(view{host: nodeport.Host{Management: findPorts(all, h.Bridge, h.Interface).management}}, false)
 }

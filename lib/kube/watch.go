@@ -89,9 +89,14 @@ func (k Kind) client(c kubernetes.Interface) rest.Interface {
 func Watch(ctx context.Context, c kubernetes.Interface, log *logrus.Entry, send func(Event), kinds ...Kind) {
 	var wg sync.WaitGroup
 	for _, k := range kinds {
-		wg.Go(func() { follow(ctx, k, k.client(c), &sink{k.object(), send}, log) })
+		wg.Go(func() { follow(ctx, k, k.list(c), &sink{kind: k.object(), send: send}, log) })
 	}
 	wg.Wait()
+}
+
+// list is how to read all objects of a kind.
+func (k Kind) list(c kubernetes.Interface) *cache.ListWatch {
+	return cache.NewListWatchFromClient(k.client(c), string(k), corev1.NamespaceAll, fields.Everything())
 }
 
 // List returns all objects of some kinds as they are now, as one Replace of each
@@ -99,8 +104,7 @@ func Watch(ctx context.Context, c kubernetes.Interface, log *logrus.Entry, send 
 func (c *Cluster) List(ctx context.Context, kinds ...Kind) ([]Event, error) {
 	var out []Event
 	for _, k := range kinds {
-		lw := cache.NewListWatchFromClient(k.client(c.clients), string(k), corev1.NamespaceAll, fields.Everything())
-		list, err := source{lw}.ListWithContext(ctx, metav1.ListOptions{})
+		list, err := source{k.list(c.clients)}.ListWithContext(ctx, metav1.ListOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("listing %s: %w", k, err)
 		}
@@ -118,9 +122,8 @@ func (c *Cluster) List(ctx context.Context, kinds ...Kind) ([]Event, error) {
 
 // follow keeps one reflector running. The reflector's own retries wait for up
 // to a minute after an API server restart; ours wait 3 s at the most.
-func follow(ctx context.Context, k Kind, api rest.Interface, s *sink, log *logrus.Entry) {
+func follow(ctx context.Context, k Kind, lw *cache.ListWatch, s *sink, log *logrus.Entry) {
 	resource := string(k)
-	lw := cache.NewListWatchFromClient(api, resource, corev1.NamespaceAll, fields.Everything())
 	r := cache.NewReflectorWithOptions(source{lw}, s.kind, s, cache.ReflectorOptions{Name: resource})
 	retry := newBackoff()
 	said := ""
@@ -138,9 +141,13 @@ func follow(ctx context.Context, k Kind, api rest.Interface, s *sink, log *logru
 			said = err.Error()
 			log.WithField("resource", resource).Warnf("lost the API server, trying again: %v", err)
 		}
+		wait := retry.NextBackOff()
+		if s.missing(err) {
+			wait = optionalRetry
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(retry.NextBackOff()):
+		case <-time.After(wait):
 		}
 	}
 }
@@ -212,10 +219,10 @@ func trim(list runtime.Object) {
 	}
 }
 
-// withPorts lists the containers that have ports with names.
+// withPorts lists the containers that have ports with names, or of the host.
 func withPorts(containers []corev1.Container) (out []corev1.Container) {
 	for _, c := range containers {
-		if slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name != "" }) {
+		if slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name != "" || p.HostPort != 0 }) {
 			out = append(out, corev1.Container{Ports: c.Ports, RestartPolicy: c.RestartPolicy})
 		}
 	}
@@ -246,8 +253,10 @@ func usedLabels() []string {
 
 // sink is where the reflector stores what it sees: it sends it on.
 type sink struct {
-	kind runtime.Object
-	send func(Event)
+	kind     runtime.Object
+	send     func(Event)
+	optional bool // whether all may go on without it
+	known    bool // whether there was a Replace
 }
 
 // Add implements cache.ReflectorStore.
@@ -273,6 +282,7 @@ func (s *sink) Delete(obj any) error {
 
 // Replace implements cache.ReflectorStore.
 func (s *sink) Replace(objs []any, _ string) error {
+	s.known = true
 	s.send(Event{Kind: s.kind, Replace: true, Objects: objs})
 	return nil
 }

@@ -33,6 +33,22 @@ func Addresses() (map[string][]netip.Addr, error) {
 	return out, nil
 }
 
+// Subnets are those in which an interface has addresses, none if there is no such
+// interface.
+func Subnets(name string) ([]netip.Prefix, error) {
+	all, err := addresses(name)
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.Prefix
+	for _, a := range all {
+		if p := prefix(a.IPNet).Masked(); !p.Addr().IsLinkLocalUnicast() {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
 // FollowAddresses calls changed whenever an address of this host comes or goes,
 // until ctx ends. changed must not block.
 func FollowAddresses(ctx context.Context, changed func()) error {

@@ -179,6 +179,18 @@ func Forward(family netip.Addr) error {
 	return apply(changes)
 }
 
+// RouteLocalnet lets packets with addresses of 127.0.0.0/8 pass by an interface,
+// or no longer. Whoever lets them must keep those away from what listens there
+// that have not begun here.
+func RouteLocalnet(name string, allowed bool) error {
+	value := map[bool]string{false: "0", true: "1"}[allowed]
+	changes, err := planSysctl("net/ipv4/conf/"+name+"/route_localnet", value)
+	if err != nil {
+		return err
+	}
+	return apply(changes)
+}
+
 // LocalPorts returns the ports that the kernel gives to the host's own
 // connections.
 func LocalPorts() (low, high uint16, err error) {

@@ -91,6 +91,9 @@ const (
 	// GatewayTag in external_ids of an Interface or Bridge says which gateway has
 	// made it what it is.
 	GatewayTag = "ovn-k8s-gateway"
+	// GatewayIPs in external_ids of the port of br-int that leads to a shared bridge
+	// are the addresses of the gateway's router outside.
+	GatewayIPs = "ovn-k8s-gateway-ips"
 	// FormerNIC of a gateway's NIC keeps what it had before it became OVN's.
 	FormerNIC = "ovn-k8s-former"
 	// PinnedBy in external_ids of a Bridge says which gateway has pinned its MAC.

@@ -604,6 +604,7 @@ func randomChange(t *testing.T, r *rand.Rand, w *desired.World, api map[string]*
 	case p == nil:
 		p = oracle.Source{Rand: r}.Pod("default", name, fmt.Sprint("n", r.IntN(4)))
 		p.UID = types.UID(fmt.Sprint(r.Int()))
+		wantHostPorts(r, p)
 		api[name] = p
 		return w.Put(p)
 	case r.IntN(4) == 0:

@@ -89,3 +89,16 @@ func hosted(t testing.TB, nodes ...int) topology.Cluster {
 	}
 	return c
 }
+
+// wantHostPorts gives some pods hostPorts, of which some want the same, and some
+// what Services want.
+func wantHostPorts(r *rand.Rand, p *corev1.Pod) {
+	if r.IntN(3) > 0 {
+		return
+	}
+	p.CreationTimestamp = metav1.Unix(int64(r.IntN(5)), 0)
+	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Ports: []corev1.ContainerPort{{
+		HostIP: []string{"", "0.0.0.0", "::", "192.0.2.1", "127.0.0.1", "nonsense"}[r.IntN(6)], HostPort: int32(30000 + r.IntN(4)), ContainerPort: 8080,
+		Protocol: []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP}[r.IntN(2)],
+	}}})
+}

@@ -100,8 +100,8 @@ func (s *session) planUplink(ctx context.Context, r *gatewayRequest, good bool) 
 	case topology.Physical:
 		err = s.planNIC(ctx, u, g)
 	case topology.Bridge:
-		u.port.Pods = r.clusters
 		err = s.planBridge(ctx, u, g)
+		u.port.Pods, u.port.IPs = r.clusters, g.IPs
 	case topology.Local:
 		err = s.planLocal(u, g, r.clusters)
 	}

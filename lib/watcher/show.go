@@ -23,6 +23,7 @@ func (w *Watcher) Commands() []daemon.Command {
 		{Name: "memory/show", Run: w.showMemory},
 		{Name: "topology/show", Run: w.showTopology},
 		{Name: "service/show", Usage: "[NAMESPACE/NAME]", Max: 1, Run: w.showServices},
+		{Name: "hostport/show", Usage: "[NAMESPACE/NAME]", Max: 1, Run: w.showHostPorts},
 		{Name: "pod/show", Usage: "[NAMESPACE/NAME]", Max: 1, Run: w.showPods},
 		{Name: "policy/show", Usage: "NAMESPACE/POD", Min: 1, Max: 1, Run: w.showPolicies},
 		{Name: "policy/check", Usage: "FROM TO[:PORT[/PROTOCOL]]", Min: 2, Max: 2, Run: w.checkPolicies},

@@ -37,6 +37,8 @@ type Probe struct {
 	Network string
 	// Address is whom to ask.
 	Address netip.AddrPort
+	// Source is the address to ask from by TCP or UDP, if it matters.
+	Source netip.Addr
 }
 
 // String describes p, without the namespace.
@@ -113,7 +115,7 @@ func (p Probe) Silence(ctx context.Context, tries int) error {
 func (p Probe) ask(ctx context.Context) (string, error) {
 	var conn net.Conn
 	err := In(p.Netns, func() (err error) {
-		conn, err = new(net.Dialer).DialContext(ctx, p.Network, p.Address.String())
+		conn, err = p.dialer().DialContext(ctx, p.Network, p.Address.String())
 		return err
 	})
 	if err != nil {
@@ -132,6 +134,18 @@ func (p Probe) ask(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return strings.TrimSpace(string(answer[:n])), nil
+}
+
+func (p Probe) dialer() *net.Dialer {
+	d := new(net.Dialer)
+	switch {
+	case !p.Source.IsValid():
+	case p.Network == "tcp":
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.Source, 0))
+	default:
+		d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.Source, 0))
+	}
+	return d
 }
 
 // echo sends one ICMP echo request and waits for its reply.

@@ -44,6 +44,8 @@ type Way struct {
 	From    Endpoint
 	Network string
 	Address netip.AddrPort
+	// Source is the address that From asks from, if it matters.
+	Source netip.Addr
 	// Answers are those who may answer.
 	Answers []Endpoint
 	// Seen are the addresses that From may be seen with, of either family.
@@ -130,7 +132,7 @@ func Try(ctx context.Context, ways []Way) (failed []Way) {
 func (w Way) try(ctx context.Context) (seen netip.Addr, err error) {
 	ctx, cancel := context.WithTimeout(ctx, wayTimeout)
 	defer cancel()
-	p := probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address}
+	p := probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address, Source: w.Source}
 	answer, err := p.Until(ctx)
 	if err != nil || w.Network == "icmp" { // whose answer says nothing
 		return seen, err

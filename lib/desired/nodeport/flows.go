@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/flow"
 )
@@ -23,8 +24,9 @@ type Bridge struct {
 	Physical, Overlay flow.Port // the NIC, and the patch port to br-int
 	MAC               string    // of the bridge
 	Zone              int       // of conntrack, for the connections of pods
-	// Addrs are the node's addresses on the bridge.
-	Addrs []netip.Addr
+	// Addrs are the node's addresses on the bridge at which NodePorts are served,
+	// and Router are those that the gateway router has, too.
+	Addrs, Router []netip.Addr
 	// Pods are the cluster's subnets, as far as they are known.
 	Pods []netip.Prefix
 }
@@ -53,8 +55,15 @@ var neighborDiscovery = [...]uint8{133, 134, 135, 136}
 
 // Flows returns the flows of a bridge. The default flow, NORMAL for all, is
 // relied on and not among them.
-func Flows(b Bridge, services []service.Resolved) []flow.Flow {
-	return append(b.base(), b.services(services)...)
+func Flows(b Bridge, services []service.Resolved, pods []hostport.Pod) []flow.Flow {
+	flows, taken := b.base(), map[flow.Key]bool{}
+	for _, f := range append(b.services(services), b.hostPorts(services, pods)...) {
+		if !taken[f.Key()] {
+			flows = append(flows, f)
+		}
+		taken[f.Key()] = true
+	}
+	return flows
 }
 
 // BaseFlows returns the flows that do not depend on Services.
@@ -133,23 +142,16 @@ func (b Bridge) Takes(w Way) bool {
 // services lets in what is for Services.
 func (b Bridge) services(services []service.Resolved) []flow.Flow {
 	var flows []flow.Flow
-	taken := map[flow.Key]bool{}
 	for _, w := range Ways(services) {
-		if !b.Takes(w) {
-			continue
-		}
-		for _, f := range b.way(w) {
-			if !taken[f.Key()] {
-				flows = append(flows, f)
-			}
-			taken[f.Key()] = true
+		if b.Takes(w) {
+			flows = append(flows, b.way(w)...)
 		}
 	}
 	return flows
 }
 
 func (b Bridge) way(w Way) []flow.Flow {
-	m := flow.Match{Protocol: protocol(w), InPort: b.Physical, ToPort: w.To}
+	m := flow.Match{Protocol: protocol(w.Protocol, w.Family), InPort: b.Physical, ToPort: w.To}
 	in := flow.Output(b.Overlay)
 	if w.Addr.IsValid() {
 		m.To = single(w.Addr)
@@ -178,13 +180,13 @@ func (b Bridge) way(w Way) []flow.Flow {
 	return flows
 }
 
-// protocol is what ovs-ofctl calls the way's protocol.
-func protocol(w Way) string {
-	p := strings.ToLower(string(w.Protocol))
-	if w.Family.Is6() {
-		p += "6"
+// protocol is what ovs-ofctl calls a protocol in a family.
+func protocol(p corev1.Protocol, family netip.Addr) string {
+	lower := strings.ToLower(string(p))
+	if family.Is6() {
+		lower += "6"
 	}
-	return p
+	return lower
 }
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/service"
 )
 
@@ -26,8 +27,10 @@ type Host struct {
 	// Routed, unless empty, are the subnets of cluster addresses to which the host
 	// has routes by Management.
 	Routed []netip.Prefix
-	// Management is the interface that leads to pods, "" if there is none.
+	// Management is the interface that leads to pods, "" if there is none, and Pods
+	// are the subnets of this node's pods.
 	Management string
+	Pods       []netip.Prefix
 	// NodePortAddresses, unless empty, are where NodePorts are served.
 	NodePortAddresses []netip.Prefix
 	// Shared is the bridge that the host shares with its gateway router, "" if it
@@ -54,6 +57,7 @@ const ChainPrefix = "OVN-SVC-"
 const (
 	chainWays      = ChainPrefix + "WAYS"
 	chainNodePorts = ChainPrefix + "NODEPORTS"
+	chainHostPorts = ChainPrefix + "HOSTPORTS"
 	chainRefuse    = ChainPrefix + "REFUSE"
 	chainForward   = ChainPrefix + "FORWARD"
 	chainStray     = ChainPrefix + "STRAY"
@@ -65,9 +69,9 @@ const (
 // portmap 0x2000.
 const mark = "0x1000/0x1000"
 
-// hostPorts are the source ports of what this host masquerades: the pods have
+// sourcePorts are those of what this host masquerades: the pods have
 // others on an address that both share, and NodePorts are others, too. These are those that Linux gives to a host's own connections.
-const hostPorts = "32768-60999"
+const sourcePorts = "32768-60999"
 
 // IPv4 and IPv6 select a family.
 var (
@@ -79,8 +83,9 @@ var (
 //
 // A way in leads to the Service's ClusterIP, by way of the management port, and
 // OVN chooses the endpoint. Where OVN would choose otherwise than it should, or
-// could not reach the endpoint, it leads to one of the endpoints.
-func Chains(h Host, family netip.Addr, services []service.Resolved) []Chain {
+// could not reach the endpoint, it leads to one of the endpoints. What is for
+// hostPorts of pods, which are all of this node, is led to the pod.
+func Chains(h Host, family netip.Addr, services []service.Resolved, pods []hostport.Pod) []Chain {
 	b := &builder{host: h, family: family, chains: map[[2]string]*Chain{}}
 	b.frame()
 	for _, w := range Ways(services) {
@@ -90,6 +95,7 @@ func Chains(h Host, family netip.Addr, services []service.Resolved) []Chain {
 	}
 	b.own(services)
 	b.nodePorts()
+	b.hostPorts(hostPorts(family, services, pods))
 	out := make([]Chain, 0, len(b.chains))
 	for _, c := range b.chains {
 		out = append(out, *c)
@@ -138,7 +144,7 @@ func (b *builder) frame() {
 	b.from("nat", "OUTPUT", "-j "+chainWays)
 	b.from("nat", "POSTROUTING")
 	for _, p := range []string{"tcp", "udp", "sctp"} {
-		b.nat(chainMasq, "-p %s -m mark --mark %s -j MASQUERADE --to-ports %s", p, mark, hostPorts)
+		b.nat(chainMasq, "-p %s -m mark --mark %s -j MASQUERADE --to-ports %s", p, mark, sourcePorts)
 	}
 	refuse := "-m conntrack --ctstate NEW -j " + chainRefuse
 	b.from("filter", "INPUT", b.unlessStray("filter", chainStray, refuse)...)
@@ -479,8 +485,10 @@ type Health struct {
 
 // Stale tells which UDP connections that the host remembers lead where they
 // should not any more: those to a way in that are answered by neither its
-// ClusterIP, nor one of its endpoints, nor a neighbour. It is nil if there are no ways in for UDP.
-func Stale(h Host, family netip.Addr, services []service.Resolved) func(to, answers netip.AddrPort) bool {
+// ClusterIP, nor one of its endpoints, nor a neighbour; those to a hostPort that
+// its pod does not answer; and those that pods of this node answer, for an
+// address of the host that is no way in any more.
+func Stale(h Host, family netip.Addr, services []service.Resolved, pods []hostport.Pod) func(to, answers netip.AddrPort) bool {
 	allowed := map[netip.AddrPort]map[netip.AddrPort]bool{}
 	for _, w := range Ways(services) {
 		if w.Protocol != corev1.ProtocolUDP || w.Family.Is4() != family.Is4() {
@@ -501,12 +509,21 @@ func Stale(h Host, family netip.Addr, services []service.Resolved) func(to, answ
 			allowed[netip.AddrPortFrom(a, w.To)] = good
 		}
 	}
-	if len(allowed) == 0 {
-		return nil
+	for _, p := range hostPorts(family, services, pods) {
+		for _, a := range h.Addrs {
+			at := netip.AddrPortFrom(a, p.Port)
+			if p.Protocol == corev1.ProtocolUDP && a.Is4() == family.Is4() && p.At(a) && allowed[at] == nil {
+				allowed[at] = map[netip.AddrPort]bool{p.to: true}
+			}
+		}
 	}
 	return func(to, answers netip.AddrPort) bool {
 		good, isWayIn := allowed[to]
-		return isWayIn && !good[answers]
+		if isWayIn {
+			return !good[answers]
+		}
+		here := func(p netip.Prefix) bool { return p.Contains(answers.Addr()) }
+		return slices.Contains(h.Addrs, to.Addr()) && !slices.Contains(h.Addrs, answers.Addr()) && slices.ContainsFunc(h.Pods, here)
 	}
 }
 

@@ -44,6 +44,11 @@ type Pod struct {
 	// NeedsPort is false for pods in the host's network and for finished pods:
 	// they have no logical port and hold no address.
 	NeedsPort bool
+	Created   int64 // creationTimestamp, in seconds since 1970
+	// HostPorts are what of the pod is reached at its node's addresses.
+	HostPorts []HostPort
+	// Problems are what is wrong with HostPorts, a line each.
+	Problems []string
 }
 
 // New takes from p what we need.
@@ -62,6 +67,10 @@ func New(p *corev1.Pod) Pod {
 		if a, err := netip.ParseAddr(ip.IP); err == nil {
 			out.StatusIPs = append(out.StatusIPs, a.Unmap())
 		}
+	}
+	if out.NeedsPort {
+		out.Created = p.CreationTimestamp.Unix()
+		out.HostPorts, out.Problems = hostPorts(p)
 	}
 	return out
 }

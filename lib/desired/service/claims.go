@@ -98,6 +98,15 @@ func (c *Claims) Lost(k Key) map[Claim]Key {
 	return lost
 }
 
+// Holder returns the Service that has a way in. It reports false if none has.
+func (c *Claims) Holder(claim Claim) (Key, bool) {
+	list := c.wanted[claim]
+	if len(list) == 0 {
+		return Key{}, false
+	}
+	return list[0].Key, true
+}
+
 func (c *Claims) add(claim Claim, who claimant) {
 	list := c.wanted[claim]
 	if slices.ContainsFunc(list, func(o claimant) bool { return o.Key == who.Key }) {

@@ -94,12 +94,15 @@ func (r *Resolved) assign(out map[string]string, name string, es Endpoints, at [
 }
 
 // returnPriority is that of the policies that returns makes. It is above those
-// that pin subnets to gateways.
-const returnPriority = 3000
+// that pin subnets to gateways. insidePriority is above it: a match with "!=" and
+// several subnets becomes a flow for each combination of their bits in every
+// ovn-controller, so what stays inside has a policy of its own.
+const returnPriority, insidePriority = 3000, 3001
 
 // returns returns the policies that lead replies to clients outside back to the
 // host where they came in: there the address was changed, and nowhere else can
-// it be changed back. With the policy Local that is the endpoint's own host.
+// it be changed back. With the policy Local that is the endpoint's own host. What
+// stays inside is left alone.
 func (r *Resolved) returns(at Surroundings) []nb.Row {
 	type group struct {
 		node, hop string
@@ -125,22 +128,37 @@ func (r *Resolved) returns(at Surroundings) []nb.Row {
 	for g := range from {
 		ids[fmt.Sprintf("%s/%s/%d/return%d/%s", r.Unit(), strings.ToLower(string(g.protocol)), g.port, 4+2*g.f, g.node)] = g
 	}
-	var rows []nb.Row
-	for _, id := range slices.Sorted(maps.Keys(ids)) {
-		g := ids[id]
+	rows := map[string]nb.Row{}
+	for id, g := range ids {
 		slices.Sort(from[g])
-		ip := fmt.Sprintf("ip%d", 4+2*g.f)
-		match := fmt.Sprintf("%s.src == {%s} && %s.src == %d", ip, strings.Join(from[g], ", "), strings.ToLower(string(g.protocol)), g.port)
-		if in := ipnet.Join(sameFamily(at.Inside, g.f)); in != "" {
-			match += fmt.Sprintf(" && %s.dst != {%s}", ip, strings.ReplaceAll(in, ",", ", "))
+		protocol, ip := strings.ToLower(string(g.protocol)), fmt.Sprintf("ip%d", 4+2*g.f)
+		rows[id] = policy(id, nbdb.LogicalRouterPolicy{
+			Priority: returnPriority, Action: nbdb.LogicalRouterPolicyActionReroute, Nexthops: []string{g.hop},
+			Match: fmt.Sprintf("%s.src == {%s} && %s.src == %d", ip, strings.Join(from[g], ", "), protocol, g.port),
+		})
+		in := ipnet.Join(sameFamily(at.Inside, g.f))
+		if in == "" {
+			continue
 		}
-		rows = append(rows, nb.Row{
-			Table: nbdb.LogicalRouterPolicyTable, ID: id,
-			Model: &nbdb.LogicalRouterPolicy{Priority: returnPriority, Match: match, Action: nbdb.LogicalRouterPolicyActionReroute, Nexthops: []string{g.hop}},
-			In:    []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: names.ClusterRouter, Column: "policies"}},
+		id = fmt.Sprintf("%s/%s/%d/inside%s", r.Unit(), protocol, g.port, ip[2:])
+		rows[id] = policy(id, nbdb.LogicalRouterPolicy{
+			Priority: insidePriority, Action: nbdb.LogicalRouterPolicyActionAllow,
+			Match: fmt.Sprintf("%s.src == %d && %s.dst == {%s}", protocol, g.port, ip, strings.ReplaceAll(in, ",", ", ")),
 		})
 	}
-	return rows
+	var sorted []nb.Row
+	for _, id := range slices.Sorted(maps.Keys(rows)) {
+		sorted = append(sorted, rows[id])
+	}
+	return sorted
+}
+
+// policy is one of the cluster router.
+func policy(id string, p nbdb.LogicalRouterPolicy) nb.Row {
+	return nb.Row{
+		Table: nbdb.LogicalRouterPolicyTable, ID: id, Model: &p,
+		In: []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: names.ClusterRouter, Column: "policies"}},
+	}
 }
 
 func inside(a netip.Addr, subnets []netip.Prefix) bool {

@@ -92,7 +92,8 @@ func TestRows(t *testing.T) {
 			"tcp":                 `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
 			"tcp/node4":           `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" vips={^ovn_k8s_address4_0:30082="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
 			"tcp/local4":          `options={address-family="ipv4", reject="true", skip_snat="true", template="true"} protocol="tcp" vips={^ovn_k8s_address4_0:30082="^ovn_k8s_default.web.tcp.80.local4"} in=Load_Balancer_Group/ovn-k8s-gateways.load_balancer`,
-			"tcp/8080/return4/n1": `action="reroute" match="ip4.src == {10.0.1.3} && tcp.src == 8080 && ip4.dst != {10.0.0.0/16, 100.64.0.0/16}" nexthops=["100.64.0.2"] priority=3000 in=Logical_Router/ovn_cluster_router.policies`,
+			"tcp/8080/return4/n1": `action="reroute" match="ip4.src == {10.0.1.3} && tcp.src == 8080" nexthops=["100.64.0.2"] priority=3000 in=Logical_Router/ovn_cluster_router.policies`,
+			"tcp/8080/inside4":    `action="allow" match="tcp.src == 8080 && ip4.dst == {10.0.0.0/16, 100.64.0.0/16}" priority=3001 in=Logical_Router/ovn_cluster_router.policies`,
 		}},
 		{"external policy Local and a host's own endpoint: where that is, clients do not keep their address", func(s *corev1.Service) {
 			nodePort(s)
@@ -125,7 +126,8 @@ func TestRows(t *testing.T) {
 			"tcp":                 `options={affinity_timeout="10800", reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
 			"tcp/nodes":           `options={affinity_timeout="10800", neighbor_responder="none", reject="true"} protocol="tcp" vips={192.0.2.1:30082="10.0.1.3:8080", 192.0.2.2:30082="10.0.1.3:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
 			"tcp/local/gw1":       `options={affinity_timeout="10800", reject="true", skip_snat="true"} protocol="tcp" vips={198.18.1.1:30082="10.0.1.3:8080"} in=Logical_Router/GR_gw1.load_balancer`,
-			"tcp/8080/return4/n1": `action="reroute" match="ip4.src == {10.0.1.3} && tcp.src == 8080 && ip4.dst != {10.0.0.0/16, 100.64.0.0/16}" nexthops=["100.64.0.2"] priority=3000 in=Logical_Router/ovn_cluster_router.policies`,
+			"tcp/8080/return4/n1": `action="reroute" match="ip4.src == {10.0.1.3} && tcp.src == 8080" nexthops=["100.64.0.2"] priority=3000 in=Logical_Router/ovn_cluster_router.policies`,
+			"tcp/8080/inside4":    `action="allow" match="tcp.src == 8080 && ip4.dst == {10.0.0.0/16, 100.64.0.0/16}" priority=3001 in=Logical_Router/ovn_cluster_router.policies`,
 		}},
 		{"affinity and internal policy Local: a load balancer for each node with endpoints", func(s *corev1.Service) {
 			sticky(s)
@@ -151,7 +153,8 @@ func TestRows(t *testing.T) {
 		}, []*discoveryv1.EndpointSlice{slice("a", 8080, "10.0.1.3@n1")}, map[string]string{
 			"tcp":                 `options={affinity_timeout="10800", reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080", 203.0.113.9:80="10.0.1.3:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
 			"tcp/local/gw1":       `options={affinity_timeout="10800", reject="true", skip_snat="true"} protocol="tcp" vips={203.0.113.9:80="10.0.1.3:8080"} in=Logical_Router/GR_gw1.load_balancer`,
-			"tcp/8080/return4/n1": `action="reroute" match="ip4.src == {10.0.1.3} && tcp.src == 8080 && ip4.dst != {10.0.0.0/16, 100.64.0.0/16}" nexthops=["100.64.0.2"] priority=3000 in=Logical_Router/ovn_cluster_router.policies`,
+			"tcp/8080/return4/n1": `action="reroute" match="ip4.src == {10.0.1.3} && tcp.src == 8080" nexthops=["100.64.0.2"] priority=3000 in=Logical_Router/ovn_cluster_router.policies`,
+			"tcp/8080/inside4":    `action="allow" match="tcp.src == 8080 && ip4.dst == {10.0.0.0/16, 100.64.0.0/16}" priority=3001 in=Logical_Router/ovn_cluster_router.policies`,
 		}},
 		{"external policy Local without endpoints: refused, at an IPv6 address too", func(s *corev1.Service) {
 			dual(s)

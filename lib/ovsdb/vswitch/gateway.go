@@ -28,9 +28,9 @@ type GatewayPort struct {
 	Former  string // what the NIC had before: see Interface and names.FormerNIC
 	Bridge  string // instead of NIC
 	MAC     string // of the bridge, which is pinned unless it is already
-	// Pods are the cluster's subnets, which the keeper of a shared bridge's flows
-	// has to know.
-	Pods []netip.Prefix
+	// Pods are the cluster's subnets, and IPs the gateway's addresses, which the
+	// keeper of a shared bridge's flows has to know.
+	Pods, IPs []netip.Prefix
 	// Own makes a bridge of our own, which goes with the gateway.
 	Own bool
 }
@@ -116,6 +116,9 @@ func (p GatewayPort) inside() *vswitchdb.Interface {
 	ids := map[string]string{names.IfaceID: p.IfaceID, names.GatewayTag: p.Gateway}
 	if len(p.Pods) > 0 {
 		ids[names.ClusterSubnets] = ipnet.Join(p.Pods)
+	}
+	if len(p.IPs) > 0 {
+		ids[names.GatewayIPs] = ipnet.Join(p.IPs)
 	}
 	if p.NIC == "" {
 		return patchPort(names.PatchFromIntegration(p.Bridge), names.PatchToIntegration(p.Bridge), ids)

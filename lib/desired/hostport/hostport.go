@@ -1,0 +1,262 @@
+// Package hostport says how hostPorts of pods are reached. A hostPort is like a
+// NodePort of one node, with one endpoint, which sees the client's address.
+//
+// Pods are led to it by the load balancer of their own switch, and clients
+// outside who come by a gateway with a NIC by that of its router. The node's own
+// kernel leads there everybody else: see package nodeport.
+package hostport
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+)
+
+// A Pod is a pod and its addresses.
+type Pod struct {
+	pod.Pod
+	Addrs []netip.Addr // at most one of each family
+}
+
+// Addr is the pod's address of a family, which is that of a.
+func (p Pod) Addr(a netip.Addr) (netip.Addr, bool) {
+	i := slices.IndexFunc(p.Addrs, func(own netip.Addr) bool { return own.Is4() == a.Is4() })
+	if i < 0 {
+		return netip.Addr{}, false
+	}
+	return p.Addrs[i], true
+}
+
+// A Node is what hostPorts of a pod depend on beside the pod.
+type Node struct {
+	// Addrs are the node's addresses as far as others know them, those of its
+	// gateway included.
+	Addrs []netip.Addr
+	// Gateway are the addresses of a gateway with a NIC on the same host, and
+	// Shared is whether that is the host's NIC, too.
+	Gateway []netip.Addr
+	Shared  bool
+	// Returns are where answers to clients outside must go, because there the
+	// destination was changed: to the gateway that shares the host's NIC, else to
+	// the host.
+	Returns []netip.Addr
+	// Inside are the subnets and addresses for which Returns is not.
+	Inside []netip.Prefix
+	// Holder names who has a port at an address with a better right than the pod,
+	// as in "service default/web"; "" is nobody.
+	Holder func(netip.Addr, pod.HostPort) string
+}
+
+// A Door is a hostPort at one address of the node.
+type Door struct {
+	pod.HostPort
+	At, To netip.AddrPort
+}
+
+// Doors lists the hostPorts of p at each address at which they are reached, that
+// of the loopback interface included.
+func (n Node) Doors(p Pod) []Door {
+	var out []Door
+	for _, h := range p.HostPorts {
+		out = append(out, n.at(p, h, n.where(h))...)
+	}
+	return out
+}
+
+// where are the addresses of the node at which h may be.
+func (n Node) where(h pod.HostPort) []netip.Addr {
+	if h.IP.IsValid() && !h.IP.IsUnspecified() {
+		return []netip.Addr{h.IP}
+	}
+	return slices.Concat(n.Addrs, loopback())
+}
+
+// loopback are the addresses by which a node knows itself only.
+func loopback() []netip.Addr {
+	return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+}
+
+// at are the doors of a hostPort at those of some addresses where it is.
+func (n Node) at(p Pod, h pod.HostPort, addrs []netip.Addr) []Door {
+	var out []Door
+	for _, a := range addrs {
+		if to, ok := p.Addr(a); ok && h.At(a) && n.Holder(a, h) == "" {
+			out = append(out, Door{h, netip.AddrPortFrom(a, h.Port), netip.AddrPortFrom(to, h.Target)})
+		}
+	}
+	return out
+}
+
+// Problems says what is wrong with the hostPorts of p: those that make no sense,
+// and those that others have.
+func (n Node) Problems(p Pod) []string {
+	problems := slices.Clone(p.Problems)
+	for _, h := range p.HostPorts {
+		for _, a := range n.where(h) {
+			if !h.At(a) {
+				continue
+			}
+			if holder := n.Holder(a, h); holder != "" {
+				problems = append(problems, fmt.Sprintf("hostPort %s of pod %s is in use by %s on node %s: choose another one", h, p.Key, holder, p.Node))
+				break
+			}
+		}
+	}
+	return problems
+}
+
+// Rows returns what Open Virtual Network needs for the hostPorts of p, whatever
+// their number and that of nodes, of which N is the pod's unit:
+//
+//	N/hostport/tcp          the load balancer of all node switches
+//	N/hostport/tcp/gateway  that of gateway routers
+//	N/hostport/return4      leads answers to clients outside
+//	N/hostport/inside4      leaves alone answers to those inside
+func (n Node) Rows(p Pod) []nb.Row {
+	var rows []nb.Row
+	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
+		name := balancerName(p, protocol)
+		if vips := n.vips(p, protocol, n.Addrs); len(vips) > 0 {
+			rows = append(rows, balancer(name, protocol, names.SwitchLoadBalancerGroup, vips))
+		}
+		if vips := n.vips(p, protocol, n.Gateway); len(vips) > 0 {
+			row := balancer(name+"/gateway", protocol, names.GatewayLoadBalancerGroup, vips)
+			lb := row.Model.(*nbdb.LoadBalancer)
+			// All gateway routers have it, of which one has the address.
+			lb.Options["neighbor_responder"] = "none"
+			if n.Shared {
+				lb.Options["skip_snat"] = "true"
+			}
+			rows = append(rows, row)
+		}
+	}
+	for _, hop := range n.Returns {
+		rows = append(rows, n.answers(p, hop)...)
+	}
+	return rows
+}
+
+func balancerName(p Pod, protocol corev1.Protocol) string {
+	return fmt.Sprintf("%s/hostport/%s", p.Unit(), strings.ToLower(string(protocol)))
+}
+
+// Balancers names the load balancers of a door.
+func (n Node) Balancers(p Pod, d Door) []string {
+	var out []string
+	name := balancerName(p, d.Protocol)
+	if slices.Contains(n.Addrs, d.At.Addr()) {
+		out = append(out, name)
+	}
+	if slices.Contains(n.Gateway, d.At.Addr()) {
+		out = append(out, name+"/gateway")
+	}
+	return out
+}
+
+// vips are the doors of one protocol at those of some addresses where they are. Where two hostPorts of
+// the pod want one, the first has it.
+func (n Node) vips(p Pod, protocol corev1.Protocol, at []netip.Addr) map[string]string {
+	vips := map[string]string{}
+	for _, h := range p.HostPorts {
+		if h.Protocol != protocol {
+			continue
+		}
+		for _, d := range n.at(p, h, at) {
+			if vips[d.At.String()] == "" {
+				vips[d.At.String()] = d.To.String()
+			}
+		}
+	}
+	return vips
+}
+
+func balancer(name string, protocol corev1.Protocol, group string, vips map[string]string) nb.Row {
+	lower := strings.ToLower(string(protocol))
+	lb := &nbdb.LoadBalancer{Name: name, Protocol: &lower, Vips: vips, Options: map[string]string{}}
+	if protocol == corev1.ProtocolUDP {
+		lb.Options["ct_flush"] = "true" // or a client would go on talking to a pod that is gone
+	}
+	return nb.Row{
+		Table: nbdb.LoadBalancerTable, ID: name, Model: lb,
+		In: []nb.Ref{{Table: nbdb.LoadBalancerGroupTable, ID: group, Column: "load_balancer"}},
+	}
+}
+
+// returnPriority is above that of what Services want of the same endpoint, and
+// insidePriority above that. They are two policies, because one match with "!="
+// and several subnets becomes a flow for each combination of their bits: with two
+// subnets and one address of IPv6, 400 000.
+const returnPriority, insidePriority = 3001, 3002
+
+// answers are the policies that lead what p answers to clients outside to hop:
+// none if nobody outside can reach the pod in that family.
+func (n Node) answers(p Pod, hop netip.Addr) []nb.Row {
+	own, ok := p.Addr(hop)
+	from := n.sources(p, hop)
+	if !ok || from == "" {
+		return nil
+	}
+	family := map[bool]string{true: "ip4", false: "ip6"}[hop.Is4()]
+	match := fmt.Sprintf("%s.src == %s && %s", family, own, from)
+	row := func(kind, match string, policy nbdb.LogicalRouterPolicy) nb.Row {
+		policy.Match = match
+		return nb.Row{
+			Table: nbdb.LogicalRouterPolicyTable, ID: fmt.Sprintf("%s/hostport/%s%s", p.Unit(), kind, family[2:]), Model: &policy,
+			In: []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: names.ClusterRouter, Column: "policies"}},
+		}
+	}
+	rows := []nb.Row{row("return", match, nbdb.LogicalRouterPolicy{Priority: returnPriority, Action: nbdb.LogicalRouterPolicyActionReroute, Nexthops: []string{hop.String()}})}
+	if inside := n.inside(hop); inside != "" {
+		rows = append(rows, row("inside", match+fmt.Sprintf(" && %s.dst == {%s}", family, inside), nbdb.LogicalRouterPolicy{Priority: insidePriority, Action: nbdb.LogicalRouterPolicyActionAllow}))
+	}
+	return rows
+}
+
+// inside are the subnets and addresses inside, of one family.
+func (n Node) inside(family netip.Addr) string {
+	var words []string
+	for _, s := range n.Inside {
+		switch {
+		case s.Addr().Is4() != family.Is4():
+		case s.IsSingleIP():
+			words = append(words, s.Addr().String())
+		default:
+			words = append(words, s.String())
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// sources matches the ports from which p answers clients outside, as in
+// "(tcp.src == 8080 || udp.src == {53, 54})".
+func (n Node) sources(p Pod, family netip.Addr) string {
+	var terms []string
+	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
+		var ports []uint16
+		for _, h := range p.HostPorts {
+			if h.Protocol == protocol && h.Outside(family) && !slices.Contains(ports, h.Target) {
+				ports = append(ports, h.Target)
+			}
+		}
+		slices.Sort(ports)
+		switch text := strings.Trim(strings.ReplaceAll(fmt.Sprint(ports), " ", ", "), "[]"); len(ports) {
+		case 0:
+		case 1:
+			terms = append(terms, fmt.Sprintf("%s.src == %s", strings.ToLower(string(protocol)), text))
+		default:
+			terms = append(terms, fmt.Sprintf("%s.src == {%s}", strings.ToLower(string(protocol)), text))
+		}
+	}
+	if len(terms) > 1 {
+		return "(" + strings.Join(terms, " || ") + ")"
+	}
+	return strings.Join(terms, "")
+}

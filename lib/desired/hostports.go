@@ -1,0 +1,235 @@
+package desired
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/desired/hostport"
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+)
+
+// hostPorts are the pods that want ports of their nodes: by port, and by the
+// node's switch.
+type hostPorts map[nodesPort]map[string][]pod.Key
+
+// A nodesPort is a port that a node has.
+type nodesPort struct {
+	corev1.Protocol
+	Port uint16
+}
+
+// changeHostPorts notes that a pod, old, wants what now says. Both are zero
+// where there is none. It returns the units of the pods that this may give or
+// take something.
+func (w *World) changeHostPorts(old, now pod.Pod) []nb.Unit {
+	if old.Node == now.Node && old.Created == now.Created && slices.Equal(old.HostPorts, now.HostPorts) && slices.Equal(old.Problems, now.Problems) {
+		return nil
+	}
+	for _, h := range old.HostPorts {
+		w.hostPorts.drop(nodesPort{h.Protocol, h.Port}, names.NodeSwitch(old.Node), old.Key)
+	}
+	for _, h := range now.HostPorts {
+		w.hostPorts.add(nodesPort{h.Protocol, h.Port}, names.NodeSwitch(now.Node), now.Key)
+	}
+	touched := []nb.Unit{cmp.Or(now.Key, old.Key).Unit()}
+	for _, p := range []pod.Pod{old, now} {
+		for _, h := range p.HostPorts {
+			for _, k := range w.hostPorts[nodesPort{h.Protocol, h.Port}][names.NodeSwitch(p.Node)] {
+				touched = append(touched, k.Unit())
+			}
+		}
+	}
+	return touched
+}
+
+func (all hostPorts) add(port nodesPort, sw string, k pod.Key) {
+	if all[port] == nil {
+		all[port] = map[string][]pod.Key{}
+	}
+	if !slices.Contains(all[port][sw], k) {
+		all[port][sw] = append(all[port][sw], k)
+	}
+}
+
+func (all hostPorts) drop(port nodesPort, sw string, k pod.Key) {
+	nodes := all[port]
+	if nodes == nil {
+		return // the pod has it twice
+	}
+	nodes[sw] = slices.DeleteFunc(nodes[sw], func(other pod.Key) bool { return other == k })
+	if len(nodes[sw]) == 0 {
+		delete(nodes, sw)
+	}
+	if len(nodes) == 0 {
+		delete(all, port)
+	}
+}
+
+// hostPortRivals returns the units of pods that want what a Service wants.
+func (w *World) hostPortRivals(k service.Key) []nb.Unit {
+	s := w.services.all[k]
+	if s == nil || len(w.hostPorts) == 0 {
+		return nil
+	}
+	var touched []nb.Unit
+	for _, p := range s.Ports {
+		for _, number := range []uint16{p.Port, p.NodePort} {
+			for _, pods := range w.hostPorts[nodesPort{p.Protocol, number}] {
+				for _, rival := range pods {
+					touched = append(touched, rival.Unit())
+				}
+			}
+		}
+	}
+	return touched
+}
+
+// hostPortHolder names who has a port of a node, at an address, with a better
+// right than a pod, "" if nobody has. A Service has it on all nodes: it comes
+// before pods, as where kube-proxy and the plugin portmap share a host.
+func (w *World) hostPortHolder(p pod.Pod, a netip.Addr, h pod.HostPort) string {
+	for _, at := range []netip.Addr{{}, a} {
+		if s, taken := w.services.claims.Holder(service.Claim{Addr: at, Protocol: h.Protocol, Port: h.Port}); taken {
+			return "service " + s.String()
+		}
+	}
+	var holder pod.Pod
+	for _, k := range w.hostPorts[nodesPort{h.Protocol, h.Port}][names.NodeSwitch(p.Node)] {
+		other := w.pods[k]
+		wants := func(o pod.HostPort) bool { return o.Protocol == h.Protocol && o.Port == h.Port && o.At(a) }
+		if other.Before(p) && (holder.Name == "" || other.Before(holder)) && slices.ContainsFunc(other.HostPorts, wants) {
+			holder = other.Pod
+		}
+	}
+	if holder.Name == "" {
+		return ""
+	}
+	return "pod " + holder.Key.String()
+}
+
+// units are those of all pods of a switch that want ports.
+func (all hostPorts) units(sw string) (units []nb.Unit) {
+	for _, nodes := range all {
+		for _, k := range nodes[sw] {
+			units = append(units, k.Unit())
+		}
+	}
+	return units
+}
+
+// place is what the hostPorts of a node's pods depend on.
+func (w *World) place(sw string, host chassis) hostport.Node {
+	var n hostport.Node
+	for _, both := range w.addresses(host) {
+		n.Addrs = append(n.Addrs, both...)
+	}
+	if subnets, ok := w.cluster.Nodes[sw]; ok {
+		n.Returns = addrs(topology.ManagementPort(subnets).IPs)
+		n.Addrs = append(n.Addrs, n.Returns...)
+	}
+	for _, name := range host.gateways {
+		g := w.cluster.Gateways[name]
+		if g.Mode == topology.Local {
+			continue
+		}
+		n.Gateway = append(n.Gateway, addrs(g.IPs)...)
+		if g.Mode == topology.Bridge {
+			n.Shared, n.Returns = true, g.Join
+		}
+	}
+	n.Inside = slices.Concat(w.cluster.Subnets, w.cluster.Join)
+	for _, a := range w.hosts[sw] {
+		n.Inside = append(n.Inside, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return n
+}
+
+// hostsOf are the hosts of nodes, by switch. One that the topology does not know
+// has no gateway.
+func (w *World) hostsOf(switches ...string) map[string]chassis {
+	out := map[string]chassis{}
+	for _, sw := range switches {
+		out[sw] = chassis{node: sw}
+	}
+	for _, c := range w.services.chassis {
+		if _, asked := out[c.node]; asked {
+			out[c.node] = c
+		}
+	}
+	return out
+}
+
+// places are the places of all nodes that have pods with hostPorts, as text.
+func (w *World) places() map[string]string {
+	switches := map[string]bool{}
+	for _, nodes := range w.hostPorts {
+		for sw := range nodes {
+			switches[sw] = true
+		}
+	}
+	texts := map[string]string{}
+	for sw, host := range w.hostsOf(slices.Collect(maps.Keys(switches))...) {
+		texts[sw] = fmt.Sprint(w.place(sw, host))
+	}
+	return texts
+}
+
+// changedPlaces returns the units of pods with hostPorts whose node is another
+// place than it was.
+func (w *World) changedPlaces(before map[string]string) (touched []nb.Unit) {
+	for sw, now := range w.places() {
+		if now != before[sw] {
+			touched = append(touched, w.hostPorts.units(sw)...)
+		}
+	}
+	return touched
+}
+
+// hostPortsOf returns what is known of the hostPorts of a pod with addresses.
+func (w *World) hostPortsOf(p *podState) (hostport.Node, hostport.Pod) {
+	sw := names.NodeSwitch(p.Node)
+	n := w.place(sw, w.hostsOf(sw)[sw])
+	n.Holder = func(a netip.Addr, h pod.HostPort) string { return w.hostPortHolder(p.Pod, a, h) }
+	return n, hostport.Pod{Pod: p.Pod, Addrs: addrs(p.addrs.IPs)}
+}
+
+// hostPortRows returns the rows of a pod's hostPorts. What can be done is done;
+// the rest is the Problem.
+func (w *World) hostPortRows(p *podState) ([]nb.Row, error) {
+	if len(p.HostPorts)+len(p.Problems) == 0 {
+		return nil, nil
+	}
+	n, hp := w.hostPortsOf(p)
+	rows := n.Rows(hp)
+	problems := n.Problems(hp)
+	if len(problems) == 0 {
+		return rows, nil
+	}
+	reason := "PortConflict"
+	if len(p.Problems) > 0 {
+		reason = "BadHostPort"
+	}
+	return rows, &Problem{reason, strings.Join(problems[:min(maxProblems, len(problems))], "; ")}
+}
+
+// HostPorts returns the pod that is unit u and what it depends on, if it has
+// hostPorts and addresses.
+func (w *World) HostPorts(u nb.Unit) (hostport.Node, hostport.Pod, bool) {
+	k, _ := pod.KeyOf(u)
+	p := w.pods[k]
+	if p == nil || len(p.HostPorts)+len(p.Problems) == 0 || p.addrs.MAC == "" {
+		return hostport.Node{}, hostport.Pod{}, false
+	}
+	n, hp := w.hostPortsOf(p)
+	return n, hp, true
+}

@@ -1,0 +1,138 @@
+package desired
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/nb"
+)
+
+// withHostPort gives a pod a hostPort, which leads to 8080.
+func withHostPort(p *corev1.Pod, ip string, port int32, protocol corev1.Protocol) *corev1.Pod {
+	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Ports: []corev1.ContainerPort{{HostIP: ip, HostPort: port, ContainerPort: 8080, Protocol: protocol}}})
+	return p
+}
+
+// randomHostPorts gives some pods hostPorts. Few numbers, so that some want the
+// same, and the same as Services.
+func randomHostPorts(r *rand.Rand, p *corev1.Pod) {
+	for range r.IntN(3) {
+		withHostPort(p, pick(r, "", "", "0.0.0.0", "::", "192.0.2.1", "127.0.0.1", "nonsense"), pick(r, int32(80), 30000, 30001), pick(r, corev1.ProtocolTCP, corev1.ProtocolUDP))
+	}
+	p.CreationTimestamp = metav1.Unix(int64(r.IntN(3)), 0)
+}
+
+// hostPortText are the rows of a pod as text, if it has some of hostPorts.
+func hostPortText(w *World, name string) (string, error) {
+	rows, err := w.Rows(nb.Unit("pod/default/" + name))
+	if len(rows) < 2 {
+		return "", err
+	}
+	return fmt.Sprint(rows[1:]), err
+}
+
+func TestHostPortsAreInTheTransactionOfThePort(t *testing.T) {
+	w := NewWorld()
+	w.Put(cluster(t, 1, 2).WithChassis("n1", "chassis-1"))
+	w.Put(hostNode(1))
+	w.Put(newPod("plain", "n1"))
+	w.Put(withHostPort(newPod("web", "n1"), "", 80, corev1.ProtocolTCP))
+	w.Settle()
+	if rows, err := w.Rows("pod/default/plain"); err != nil || len(rows) != 1 {
+		t.Errorf("a pod without hostPorts has %d rows, %v", len(rows), err)
+	}
+	// One load balancer, and two policies for each family.
+	rows, err := w.Rows("pod/default/web")
+	if text := fmt.Sprint(rows); err != nil || len(rows) != 6 || !strings.Contains(text, `192.0.2.1:80="10.0.1.12:8080"`) {
+		t.Errorf("%d rows, %v: %s", len(rows), err, text)
+	}
+	// The node's address follows.
+	moved := hostNode(1)
+	moved.Status.Addresses[0].Address = "192.0.2.77"
+	if touched := w.Put(moved); !slices.Contains(touched, nb.Unit("pod/default/web")) || slices.Contains(touched, nb.Unit("pod/default/plain")) {
+		t.Errorf("another address of the node touches %v", touched)
+	}
+	if text, _ := hostPortText(w, "web"); !strings.Contains(text, "192.0.2.77:80") {
+		t.Errorf("no way in at the new address: %s", text)
+	}
+}
+
+func TestAGatewayTakesInHostPorts(t *testing.T) {
+	w := NewWorld()
+	c := cluster(t, 1).WithChassis("n1", "chassis-1")
+	w.Put(c)
+	w.Put(hostNode(1))
+	w.Put(withHostPort(newPod("web", "n1"), "0.0.0.0", 80, corev1.ProtocolTCP))
+	w.Settle()
+	c, err := c.WithGateway("g", topology.Gateway{
+		Mode: topology.Bridge, Interface: "breth0", Chassis: "chassis-1", MAC: "02:00:00:00:00:01", IPs: prefixes("192.0.2.1/24"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if touched := w.Put(c.WithNodeOnChassis("n1", "chassis-1")); !slices.Contains(touched, nb.Unit("pod/default/web")) {
+		t.Errorf("a gateway touches %v", touched)
+	}
+	text, err := hostPortText(w, "web")
+	if err != nil || !strings.Contains(text, "hostport/tcp/gateway") || !strings.Contains(text, `nexthops=["100.64.0.2"]`) {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+func TestTheFirstKeepsAHostPort(t *testing.T) {
+	w := NewWorld()
+	w.Put(cluster(t, 1, 2).WithChassis("n1", "chassis-1").WithChassis("n2", "chassis-2"))
+	w.Put(hostNode(1))
+	w.Put(hostNode(2))
+	put := func(name, node string, created int64) []nb.Unit {
+		p := withHostPort(newPod(name, node), "", 30080, corev1.ProtocolTCP)
+		p.CreationTimestamp = metav1.Unix(created, 0)
+		touched := w.Put(p)
+		return append(touched, w.Settle()...)
+	}
+	fine := func(name string) {
+		t.Helper()
+		if text, err := hostPortText(w, name); err != nil || !strings.Contains(text, ":30080=") {
+			t.Errorf("%s: %v: %s", name, err, text)
+		}
+	}
+	loses := func(name, to string) {
+		t.Helper()
+		text, err := hostPortText(w, name)
+		want := fmt.Sprintf("hostPort 30080/TCP of pod default/%s is in use by %s on node n1: choose another one", name, to)
+		if err == nil || err.Error() != want || strings.Contains(text, ":30080=") {
+			t.Errorf("%s: got %v: %s; want %s", name, err, text, want)
+		}
+	}
+	put("a-young", "n1", 2)
+	put("elsewhere", "n2", 3)
+	fine("a-young")
+	if touched := put("old", "n1", 1); !slices.Contains(touched, nb.Unit("pod/default/a-young")) {
+		t.Errorf("the older pod touches only %v", touched)
+	}
+	fine("old")
+	fine("elsewhere")
+	loses("a-young", "pod default/old")
+	if touched := w.Remove(newPod("old", "n1")); !slices.Contains(touched, nb.Unit("pod/default/a-young")) {
+		t.Errorf("the older one's end touches only %v", touched)
+	}
+	fine("a-young")
+	// A Service has it on all nodes.
+	s := newService("web", 1)
+	s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
+	if touched := w.Put(s); !slices.Contains(touched, nb.Unit("pod/default/a-young")) || !slices.Contains(touched, nb.Unit("pod/default/elsewhere")) {
+		t.Errorf("a NodePort touches only %v", touched)
+	}
+	loses("a-young", "service default/web")
+	if touched := w.Remove(s); !slices.Contains(touched, nb.Unit("pod/default/a-young")) {
+		t.Errorf("the Service's end touches only %v", touched)
+	}
+	fine("a-young")
+}

@@ -1,0 +1,155 @@
+package nodeport
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/desired/hostport"
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/flow"
+)
+
+// A hostPort is one of a pod, in one family.
+type hostPort struct {
+	pod.HostPort
+	of hostport.Pod
+	to netip.AddrPort
+}
+
+// hostPorts lists the hostPorts of pods in one family. Of several at one port the
+// first has the best right to it; NodePorts have a better one.
+func hostPorts(family netip.Addr, services []service.Resolved, pods []hostport.Pod) []hostPort {
+	type port struct {
+		corev1.Protocol
+		number uint16
+	}
+	taken := map[port]bool{}
+	for _, w := range Ways(services) {
+		if !w.Addr.IsValid() {
+			taken[port{w.Protocol, w.To}] = true
+		}
+	}
+	var out []hostPort
+	for _, p := range slices.SortedFunc(slices.Values(pods), func(a, b hostport.Pod) int {
+		if a.Before(b.Pod) {
+			return -1
+		}
+		return 1
+	}) {
+		to, ok := p.Addr(family)
+		for _, h := range p.HostPorts {
+			if ok && (!h.IP.IsValid() || h.IP.Is4() == family.Is4()) && !taken[port{h.Protocol, h.Port}] {
+				out = append(out, hostPort{h, p, netip.AddrPortFrom(to, h.Target)})
+			}
+		}
+	}
+	return out
+}
+
+// MayBeStale reports whether there may be connections that Stale tells, once rules
+// have changed: any Service has a way in for UDP, or hostPorts are others.
+func MayBeStale(services []service.Resolved, changes []string) bool {
+	return slices.ContainsFunc(Ways(services), func(w Way) bool { return w.Protocol == corev1.ProtocolUDP }) ||
+		slices.ContainsFunc(changes, func(c string) bool { return strings.Contains(c, chainHostPorts) })
+}
+
+// Loopback reports whether a hostPort is at 127.0.0.1. Then the kernel must not
+// take what has such addresses for a forgery at the management port, which Chains
+// guards.
+func Loopback(services []service.Resolved, pods []hostport.Pod) bool {
+	return loopback(hostPorts(IPv4, services, pods))
+}
+
+func loopback(ports []hostPort) bool {
+	return slices.ContainsFunc(ports, func(h hostPort) bool {
+		return !h.IP.IsValid() || h.IP == IPv4 || h.IP.Is4() && h.IP.IsLoopback()
+	})
+}
+
+// hostPorts leads to pods what is for their hostPorts. It must be asked after
+// what is Services'.
+//
+// What pods of any node send has been led there before it comes to this host, so
+// that policies know who sends. Clients outside keep their addresses: what the pod
+// answers them comes back here, or if it would go to a gateway that shares the
+// host's NIC, only with the host's address.
+func (b *builder) hostPorts(ports []hostPort) {
+	if len(ports) == 0 {
+		return
+	}
+	b.nat(chainWays, "-m addrtype --dst-type LOCAL -j %s", chainHostPorts)
+	if m := b.host.Management; m != "" {
+		b.nat(chainHostPorts, "-i %s -j RETURN", m)
+	}
+	for _, h := range ports {
+		match := fmt.Sprintf("%s -m comment --comment %q", proto(h.Protocol, h.Port), "pod "+h.of.Key.String())
+		if h.IP.IsValid() && !h.IP.IsUnspecified() {
+			match = to(single(h.IP)) + match
+		}
+		hidden := "-m addrtype --src-type LOCAL "
+		if b.host.Shared != "" {
+			hidden = ""
+			if h.Protocol == corev1.ProtocolTCP {
+				b.filter(chainStray, "%s -j DROP", match)
+			}
+		}
+		b.nat(chainHostPorts, "%s %s-j MARK --set-xmark %s", match, hidden, mark)
+		b.nat(chainHostPorts, "%s -j DNAT --to-destination %s", match, h.to)
+	}
+	b.guardLoopback(ports)
+	b.ownConnections(ports)
+}
+
+// guardLoopback keeps pods from what listens at 127.0.0.1, if the kernel takes
+// such addresses from the management port at all (CVE-2020-8558).
+func (b *builder) guardLoopback(ports []hostPort) {
+	if b.host.Management == "" || b.family.Is6() || !loopback(ports) {
+		return
+	}
+	c, _ := b.chain("filter", ChainPrefix+"INPUT")
+	guard := fmt.Sprintf("-d 127.0.0.0/8 -i %s -m conntrack ! --ctstate RELATED,ESTABLISHED -j DROP", b.host.Management)
+	c.Rules = append([]string{guard}, c.Rules...)
+}
+
+// ownConnections lets out, with this host's address, the connections that a pod
+// begins from the port at which it answers clients outside, as peers of many UDP
+// protocols do: OVN leads all that comes from there to this host.
+func (b *builder) ownConnections(ports []hostPort) {
+	m := b.host.Management
+	if m == "" || b.host.Shared != "" {
+		return
+	}
+	done := map[string]bool{}
+	for _, h := range ports {
+		l := strings.ToLower(string(h.Protocol))
+		from := fmt.Sprintf("-p %s -m %s --sport %d", l, l, h.Target)
+		source := address("-s", single(h.to.Addr()))
+		if !h.Outside(b.family) || done[source+from] {
+			continue
+		}
+		done[source+from] = true
+		b.nat(chainMasq, "%s! -o %s %s -j MASQUERADE", source, m, from)
+		b.filter(chainForward, "%s-i %s %s -j ACCEPT", source, m, from)
+	}
+}
+
+// hostPorts lets in what is for hostPorts at the gateway router's addresses.
+func (b Bridge) hostPorts(services []service.Resolved, pods []hostport.Pod) []flow.Flow {
+	var flows []flow.Flow
+	for _, family := range []netip.Addr{IPv4, IPv6} {
+		for _, h := range hostPorts(family, services, pods) {
+			for _, a := range b.Router {
+				if a.Is4() == family.Is4() && h.At(a) {
+					m := flow.Match{Protocol: protocol(h.Protocol, family), InPort: b.Physical, ToPort: h.Port, To: single(a)}
+					flows = append(flows, newFlow(classify, wayIn, m, flow.Output(b.Overlay)))
+				}
+			}
+		}
+	}
+	return flows
+}

@@ -1,0 +1,42 @@
+package watcher
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/nb"
+)
+
+// showHostPorts prints at which addresses hostPorts of pods are reached, and where
+// that is programmed.
+func (w *Watcher) showHostPorts(args []string) (string, error) {
+	return w.ask(func(e *engine) (string, error) {
+		units := slices.Sorted(slices.Values(e.world.Units()))
+		if len(args) > 0 {
+			units = []nb.Unit{nb.Unit(pod.UnitPrefix + args[0])}
+			if _, _, ok := e.world.HostPorts(units[0]); !ok {
+				return "", fmt.Errorf("%q is no pod with hostPorts: write NAMESPACE/NAME of one outside the host's network that has its addresses", args[0])
+			}
+		}
+		var b strings.Builder
+		t := newTable(&b)
+		fmt.Fprintln(t, "POD\tNODE\tHOST PORT\tTO\tPROGRAMMED IN")
+		for _, u := range units {
+			n, p, ok := e.world.HostPorts(u)
+			if !ok {
+				continue
+			}
+			for _, d := range n.Doors(p) {
+				where := append(n.Balancers(p, d), "the node's kernel")
+				fmt.Fprintf(t, "%s\t%s\t%s/%s\t%s\t%s\n", p.Key, p.Node, d.At, d.Protocol, d.To, strings.Join(where, ", "))
+			}
+			for _, problem := range n.Problems(p) {
+				fmt.Fprintf(t, "%s\t%s\t! %s\t\t\n", p.Key, p.Node, problem)
+			}
+		}
+		err := t.Flush()
+		return b.String(), err
+	})
+}

@@ -1,0 +1,224 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/probe"
+	"ovn-k8s/test/world"
+)
+
+// The hostPorts of these tests: one at all addresses of the node, and one that
+// several pods have, each at another address or by another protocol.
+const anyPort, sharedPort = 54321, 54323
+
+// hostPorts are the pods of these tests, all on minion1, by what of theirs is
+// reached: at all addresses, at the loopback address, at the node's own by TCP,
+// and by UDP.
+func hostPorts(pod *corev1.Pod) {
+	add := func(ip string, port int32, protocol corev1.Protocol) {
+		c := &pod.Spec.Containers[0]
+		c.Ports = append(c.Ports, corev1.ContainerPort{HostIP: ip, HostPort: port, ContainerPort: kubelet.DefaultPort, Protocol: protocol})
+	}
+	switch pod.Name {
+	case "all":
+		add("", anyPort, corev1.ProtocolTCP)
+		add("", anyPort, corev1.ProtocolUDP)
+	case "loopback":
+		add("127.0.0.1", sharedPort, corev1.ProtocolTCP)
+		add("::1", sharedPort, corev1.ProtocolTCP)
+	case "tcp", "udp":
+		for _, a := range nodeAddrs("minion1") {
+			add(a.String(), sharedPort, map[string]corev1.Protocol{"tcp": corev1.ProtocolTCP, "udp": corev1.ProtocolUDP}[pod.Name])
+		}
+	}
+}
+
+// hostPortWays are the ways from somebody to all hostPorts at some addresses of
+// minion1 that are not the loopback address.
+func hostPortWays(p map[string]world.Endpoint, from world.Endpoint, at, seen []netip.Addr) (ways []world.Way) {
+	for _, a := range at {
+		for _, to := range []struct {
+			pod, network string
+			port         int
+		}{{"all", "tcp", anyPort}, {"all", "udp", anyPort}, {"tcp", "tcp", sharedPort}, {"udp", "udp", sharedPort}} {
+			if to.port == sharedPort && !slices.Contains(nodeAddrs("minion1"), a) {
+				continue // the gateway's, or the management port's
+			}
+			ways = append(ways, world.Way{
+				Row: from.Name, Column: to.pod + "'s hostPort", From: from, Network: to.network,
+				Address: probe.Address(a, to.port), Answers: []world.Endpoint{p[to.pod]}, Seen: seen,
+			})
+		}
+	}
+	return ways
+}
+
+// loopbackWays are those of minion1 to itself: as "curl --interface NODE", and
+// for IPv4 also without. The kernel sends nothing with the address ::1 elsewhere.
+func loopbackWays(p map[string]world.Endpoint) (ways []world.Way) {
+	self := hosts()[1]
+	for f, a := range []string{"127.0.0.1", "::1"} {
+		for i, pod := range []string{"all", "loopback"} {
+			way := world.Way{
+				Row: "minion1", Column: a, From: self, Network: "tcp", Source: nodeAddrs("minion1")[f],
+				Address: probe.Address(netip.MustParseAddr(a), []int{anyPort, sharedPort}[i]), Answers: []world.Endpoint{p[pod]}, Seen: self.Addresses,
+			}
+			ways = append(ways, way)
+			if way.Source = (netip.Addr{}); f == 0 {
+				ways = append(ways, way)
+			}
+		}
+	}
+	return ways
+}
+
+// TestHostPorts tries hostPorts from everywhere, without a gateway, when pods
+// cannot answer the outside, and with each mode of one on the same host. Clients
+// keep their addresses.
+func TestHostPorts(t *testing.T) {
+	p := pods(t, map[string]string{
+		"all": "minion1", "loopback": "minion1", "tcp": "minion1", "udp": "minion1", "near": "minion1", "far": "minion2",
+	}, hostPorts)
+	own, around := nodeAddrs("minion1"), surround(t)
+	inside := func(t *testing.T, more ...[]world.Way) {
+		t.Helper()
+		ways := slices.Concat(
+			hostPortWays(p, p["near"], own, p["near"].Addresses), hostPortWays(p, p["far"], own, p["far"].Addresses),
+			hostPortWays(p, p["all"], own, slices.Concat(p["all"].Addresses, own)),
+			hostPortWays(p, hosts()[1], own, hosts()[1].Addresses), hostPortWays(p, hosts()[2], own, nodeAddrs("minion2")),
+			loopbackWays(p),
+			hostPortWays(p, hosts()[2], hosts()[1].Addresses, hosts()[2].Addresses), hostPortWays(p, p["near"], hosts()[1].Addresses, p["near"].Addresses),
+		)
+		try(t, append(ways, slices.Concat(more...)...))
+	}
+	inside(t)
+	for _, port := range []int{anyPort + 1, sharedPort} { // 127.0.0.1 is of each node's own
+		for _, from := range []world.Endpoint{p["far"], around.Outside} {
+			refused(t, from, netip.AddrPortFrom(nodeAddrs("minion2")[0], uint16(port)))
+		}
+	}
+	if err := cluster.Check(t.Context()); err != nil { // a restart would write nothing
+		t.Error(err)
+	}
+	shown := sh(t, cluster.Master(), "ovs-appctl -t ovn-k8s-watcher hostport/show default/all")
+	if want := fmt.Sprintf("%v/TCP", probe.Address(own[0], anyPort)); !strings.Contains(shown, want) || !strings.Contains(shown, "pod/default/all/hostport/tcp") {
+		t.Errorf("hostport/show lacks %s:\n%s", want, shown)
+	}
+	for _, mode := range world.Modes() {
+		t.Run(mode, func(t *testing.T) {
+			seen := addGateway(t, cluster.Node("minion1"), mode)
+			more := hostPortWays(p, around.Outside, own, around.Outside.Addresses)
+			if mode == world.Dedicated { // which has addresses of its own
+				join := []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")}
+				more = slices.Concat(more, hostPortWays(p, around.Outside, seen, firstGateway(join)), hostPortWays(p, p["far"], seen, p["far"].Addresses))
+			}
+			inside(t, more)
+		})
+	}
+}
+
+// Policies judge clients of hostPorts by their own addresses, and pods by their
+// labels.
+func TestPoliciesOfHostPorts(t *testing.T) {
+	p := pods(t, map[string]string{"all": "minion1", "near": "minion1", "far": "minion2"}, hostPorts)
+	outside, own := surround(t).Outside, nodeAddrs("minion1")
+	addGateway(t, cluster.Node("minion2"), world.Local) // or pods could not answer the outside
+	t.Cleanup(func() { dropPolicies(t, "default") })
+	for _, allowed := range []world.Endpoint{outside, p["far"], p["near"]} {
+		if err := cluster.Kube.Apply(t.Context(), []byte(fromBlocks(allowed.Addresses))); err != nil {
+			t.Fatal(err)
+		}
+		for _, from := range []world.Endpoint{outside, p["far"], p["near"]} {
+			for _, a := range own {
+				q := packet{text: from.Name, probe: probe.Probe{Netns: from.Netns, Network: "tcp", Address: probe.Address(a, anyPort)}}
+				if err := q.becomes(from.Name == allowed.Name); err != nil {
+					t.Errorf("%s to %v, policy for %s: %v", from.Name, a, allowed.Name, err)
+				}
+			}
+		}
+	}
+}
+
+// Nobody gets what listens at the node's loopback address, whatever he sends to
+// the management port, though the kernel takes such addresses there now.
+func TestHostPortsDoNotOpenTheLoopbackAddress(t *testing.T) {
+	p := pods(t, map[string]string{"all": "minion1", "thief": "minion1"}, hostPorts)
+	n := cluster.Node("minion1")
+	try(t, loopbackWays(p)[:1])
+	server, err := probe.Serve(n.Netns(), "the node's own", 7777)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	mac := sh(t, n, "cat /sys/class/net/k8s-minion1/address")
+	inPod(t, p["thief"], fmt.Sprintf(`sysctl -qw net.ipv4.conf.eth0.route_localnet=1
+		ip route del local 127.0.0.0/8 dev lo table local; ip addr del 127.0.0.1/8 dev lo
+		ip route add 127.0.0.1/32 via %s dev eth0 onlink; ip neigh replace %s lladdr %s dev eth0`, n.Management[0], n.Management[0], mac))
+	q := probe.Probe{Netns: p["thief"].Netns, Network: "tcp", Address: netip.MustParseAddrPort("127.0.0.1:7777"), Source: p["thief"].Addresses[0]}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := q.Silence(ctx, 2); err != nil {
+		t.Error(err)
+	}
+	if sh(t, n, "cat /proc/sys/net/ipv4/conf/k8s-minion1/route_localnet") != "1" {
+		t.Error("the attack would have failed anyway")
+	}
+}
+
+// A client that goes on with its UDP socket finds the pod that has the hostPort
+// now, and the host forgets about one that is gone.
+func TestHostPortsOfPodsThatGo(t *testing.T) {
+	outside, to := surround(t).Outside, probe.Address(nodeAddrs("minion1")[0], anyPort)
+	addGateway(t, cluster.Node("minion2"), world.Local)
+	var conn net.Conn
+	err := probe.In(outside.Netns, func() (err error) {
+		conn, err = net.Dial("udp", to.String())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	asks := func() string {
+		_ = conn.SetDeadline(time.Now().Add(300 * time.Millisecond))
+		_, _ = conn.Write([]byte("hello\n")) // what is refused shows with the next call
+		answer := make([]byte, 100)
+		n, err := conn.Read(answer)
+		if err != nil {
+			return ""
+		}
+		name, _, _ := strings.Cut(string(answer[:n]), " ")
+		return name
+	}
+	if got := asks(); got != "" {
+		t.Errorf("%s answers already", got)
+	}
+	seen := map[string]bool{}
+	for range 2 {
+		p := pods(t, map[string]string{"all": "minion1"}, hostPorts)
+		seen[p["all"].Addresses[0].String()] = true
+		eventually(t, "the pod answers the client that had asked before", func() bool { return asks() == "default/all" })
+		remove(t, map[string]string{"all": ""})
+		eventually(t, "nobody answers any more", func() bool { return asks() == "" })
+	}
+	if len(seen) != 2 {
+		t.Errorf("it was no other pod: %v", seen)
+	}
+	n := cluster.Node("minion1")
+	var left string
+	eventually(t, "nothing of the hostPort is left", func() bool {
+		left = sh(t, n, `iptables-save | grep -e HOSTPORTS || :; cat /proc/sys/net/ipv4/conf/k8s-minion1/route_localnet
+			conntrack -L -p udp 2>/dev/null | grep 10.128.1 || :`)
+		return left == "0"
+	}, &left)
+}
