@@ -109,8 +109,8 @@ type Config struct {
 	// RunDir and LogDir are Open vSwitch's.
 	RunDir, LogDir string
 
-	// Ignored names keys that look as if they were meant for the suite but
-	// that no setting has.
+	// Ignored has a sentence about each key that looks as if it was meant for the
+	// suite but that no setting has.
 	Ignored []string
 
 	origins []origin

@@ -110,8 +110,15 @@ func TestResolve(t *testing.T) {
 		{"time in seconds", config.Sources{ExternalIDs: map[string]string{"ovn-k8s-cni-timeout": "90"}},
 			func(c config.Config) any { return c.CNITimeout }, 90 * time.Second},
 		{"unknown keys are named", config.Sources{
-			ExternalIDs: map[string]string{"ovn-k8s-mut": "1", "hostname": "x"}, File: map[string]string{"mtuu": "1", "mtu": "1400"},
-		}, func(c config.Config) any { return c.Ignored }, []string{"external_ids:ovn-k8s-mut", "ovn_k8s.conf: mtuu"}},
+			ExternalIDs: map[string]string{
+				"ovn-k8s-mut": "1", "ovn-k8s-other": "1", "k8s-api-sever": "x", "hostname": "x", "ovn-encap-tos": "0", "ovn-bridge": "br-int", "rundir": "/",
+			},
+			File: map[string]string{"mtuu": "1", "mtu": "1400"},
+		}, func(c config.Config) any { return c.Ignored }, []string{
+			"external_ids:k8s-api-sever is no setting: it is ignored; did you mean k8s-api-server?",
+			"external_ids:ovn-k8s-mut is no setting: it is ignored; did you mean ovn-k8s-mtu?",
+			"external_ids:ovn-k8s-other is no setting: it is ignored",
+			"ovn_k8s.conf: mtuu is no setting: it is ignored; did you mean mtu?"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, err := config.Resolve(tt.sources)

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -73,4 +76,38 @@ func parseHostPort(s string) (string, error) {
 		return "", fmt.Errorf("bad port %q", port)
 	}
 	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
+}
+
+// A Host is an address of a host that a setting names.
+type Host struct {
+	Setting string
+	Addr    netip.Addr
+}
+
+// Hosts are the hosts that the configuration names by their addresses: those of
+// databases and of the API server, and this one.
+func (c Config) Hosts() []Host {
+	var out []Host
+	add := func(setting, host string) {
+		if a, err := netip.ParseAddr(host); err == nil && !a.IsLoopback() {
+			out = append(out, Host{setting, a.Unmap()})
+		}
+	}
+	south, _ := ParseRemotes(c.OVNRemote) // ovn-controller complains of what makes no sense
+	for setting, remotes := range map[string][]string{ovnNB: c.NB, ovnRemote: south} {
+		for _, r := range remotes {
+			_, addr, _ := strings.Cut(r, ":")
+			if host, _, err := net.SplitHostPort(addr); err == nil {
+				add(setting, host)
+			}
+		}
+	}
+	for _, a := range strings.Split(c.EncapIP, ",") {
+		add(encapIP, a)
+	}
+	if u, err := url.Parse(c.APIServer); err == nil {
+		add(apiServer, u.Hostname())
+	}
+	slices.SortFunc(out, func(a, b Host) int { return strings.Compare(a.Setting, b.Setting) })
+	return out
 }

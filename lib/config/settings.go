@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -166,26 +167,73 @@ func code(words ...string) string {
 	return strings.Join(out, ", ")
 }
 
-// ignored lists keys that look as if they were meant for us and that no
-// setting has: all of the file's, and the external_ids that start with
-// "ovn-k8s-".
+// ignored lists the keys that look as if they were meant for the suite but that no
+// setting has, each with the one that was probably meant.
 func ignored(s Sources) []string {
-	known := map[string]bool{}
+	ids, keys := map[string]bool{}, map[string]bool{}
 	for _, set := range Settings() {
-		known["external_ids:"+set.ExternalID] = true
-		known[set.Key] = true
+		ids[set.ExternalID], keys[set.Key] = true, true
 	}
 	var out []string
 	for k := range s.ExternalIDs {
-		if strings.HasPrefix(k, "ovn-k8s-") && !known["external_ids:"+k] {
-			out = append(out, "external_ids:"+k)
+		meant := nearest(k, ids)
+		if !ids[k] && (strings.HasPrefix(k, "ovn-k8s-") || meant != "") {
+			out = append(out, noSetting("external_ids:"+k, meant))
 		}
 	}
 	for k := range s.File {
-		if !known[fileKey(k)] {
-			out = append(out, s.fileName()+": "+k)
+		if !keys[fileKey(k)] {
+			out = append(out, noSetting(s.fileName()+": "+k, nearest(fileKey(k), keys)))
 		}
 	}
 	slices.Sort(out)
 	return out
+}
+
+func noSetting(key, meant string) string {
+	text := key + " is no setting: it is ignored"
+	if meant != "" {
+		text += "; did you mean " + meant + "?"
+	}
+	return text
+}
+
+// slips is in how many letters a misspelt key may differ at most; of a short one in
+// a third.
+const slips = 2
+
+// nearest returns the known key that key is a misspelling of, "" if there is none.
+func nearest(key string, known map[string]bool) string {
+	best, least := "", slips+1
+	for _, k := range slices.Sorted(maps.Keys(known)) {
+		if d := distance(key, k); 3*d <= len(k) && d < least {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
+// distance is how many letters have to be changed, added or left out to make b of
+// a (Levenshtein), or slips+1 if that is more than slips.
+func distance(a, b string) int {
+	if len(a)-len(b) > slips || len(b)-len(a) > slips {
+		return slips + 1
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return min(row[len(b)], slips+1)
 }

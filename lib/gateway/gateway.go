@@ -86,8 +86,8 @@ func (h *Helper) Run(ctx context.Context, ready func()) error {
 		if err != nil {
 			return err
 		}
-		for _, key := range cfg.Ignored {
-			h.log("gateway").Warnf("%s is no setting: it is ignored", key)
+		for _, what := range cfg.Ignored {
+			h.log("gateway").Warn(what)
 		}
 		err = h.serve(ctx, cfg, sw, changed, ready)
 		if !errors.Is(err, errReconfigured) {
