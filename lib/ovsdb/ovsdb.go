@@ -38,12 +38,18 @@ const (
 	// A server that is too busy to accept is tried again sooner.
 	busyRetry = 5 * time.Millisecond
 	lastRetry = 5 * time.Second
+	// electionTimeout is how long Open waits for a cluster to elect a leader. The
+	// usual election takes one or two seconds.
+	electionTimeout = 10 * time.Second
 )
+
+// errNotLeader says of a member of a cluster that it cannot be written to.
+var errNotLeader = errors.New("not the leader of its cluster now: all its members should be given")
 
 // ErrNotConnected means that there is no connection to the database, or that
 // it was lost before the answer came: then the transaction may have been
-// committed or not.
-var ErrNotConnected = errors.New("not connected")
+// committed or not. It is libovsdb's own, which package nbsync returns as well.
+var ErrNotConnected = client.ErrNotConnected
 
 // A Refused is a transaction that the server did not commit.
 type Refused struct {
@@ -128,10 +134,25 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	if len(o.Remotes) == 0 {
 		return nil, fmt.Errorf("connecting to %s: no address", o.Name)
 	}
-	if err := db.connect(ctx); err != nil {
+	if err := db.open(ctx); err != nil {
 		return nil, err
 	}
 	return db, nil
+}
+
+// open connects to any of the remotes. While a cluster elects a leader, it waits.
+func (db *DB) open(ctx context.Context) error {
+	b := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(electionTimeout))
+	var err error
+	_ = backoff.Retry(func() error { // which returns err, or that ctx has ended
+		err = db.connect(ctx)
+		if err != nil && !errors.Is(err, errNotLeader) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}, backoff.WithContext(b, ctx))
+	return err
 }
 
 // Close ends the connection. Nothing needs it after Run has returned.
@@ -255,7 +276,7 @@ func (db *DB) reconnect(ctx context.Context) error {
 
 // connect tries each remote once.
 func (db *DB) connect(ctx context.Context) error {
-	var errs []string
+	var errs []error
 	for _, remote := range db.options.Remotes {
 		c, err := db.dial(ctx, remote)
 		if err == nil {
@@ -265,10 +286,28 @@ func (db *DB) connect(ctx context.Context) error {
 			db.mu.Unlock()
 			return nil
 		}
-		errs = append(errs, fmt.Sprintf("%s: %v", remote, err))
+		errs = append(errs, fmt.Errorf("%s: %w", remote, err))
 	}
-	return fmt.Errorf("connecting to %s at %s", db.options.Name, strings.Join(errs, "; at "))
+	return &unreachable{db.options.Name, errs}
 }
+
+// unreachable is the error of a database none of whose remotes answers as it should.
+type unreachable struct {
+	name string
+	errs []error // of each remote
+}
+
+// Error is one line that names each remote and what is wrong with it.
+func (u *unreachable) Error() string {
+	var all []string
+	for _, err := range u.errs {
+		all = append(all, err.Error())
+	}
+	return fmt.Sprintf("connecting to %s at %s", u.name, strings.Join(all, "; at "))
+}
+
+// Unwrap returns the errors of all remotes.
+func (u *unreachable) Unwrap() []error { return u.errs }
 
 // dial connects to one remote and reads the tables.
 func (db *DB) dial(ctx context.Context, remote string) (*conn, error) {
@@ -388,6 +427,9 @@ func (db *DB) explain(ctx context.Context, remote string, err error) error {
 	}
 	if err := plain(err); err != nil {
 		return err
+	}
+	if strings.Contains(err.Error(), "endpoint is not leader") {
+		return errNotLeader
 	}
 	// libovsdb says "failed to connect to ENDPOINT: REASON".
 	if _, reason, ok := strings.Cut(err.Error(), "failed to connect to "+endpoint(remote)+": "); ok {
@@ -541,7 +583,7 @@ func (c *conn) lost(ctx context.Context, err error) error {
 	if errors.Is(err, ErrNotConnected) || ctx.Err() != nil {
 		return err
 	}
-	for _, e := range []error{client.ErrNotConnected, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET} {
+	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET} {
 		if errors.Is(err, e) {
 			return fmt.Errorf("%w: connection lost", ErrNotConnected)
 		}

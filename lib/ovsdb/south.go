@@ -1,0 +1,54 @@
+package ovsdb
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/ovsdb/sbdb"
+)
+
+// OpenSouth connects to the Southbound database that ovn-controller uses and
+// follows which hosts are registered there: see Chassis. log may be nil.
+func OpenSouth(ctx context.Context, c config.Config, log *logrus.Entry) (*DB, error) {
+	remotes, err := config.ParseRemotes(c.OVNRemote)
+	if err != nil {
+		return nil, fmt.Errorf("reading external_ids:ovn-remote: %w", err)
+	}
+	var tlsConfig *tls.Config
+	if slices.ContainsFunc(remotes, func(r string) bool { return strings.HasPrefix(r, "ssl:") }) {
+		files := Files{PrivateKey: c.NBPrivateKey, Certificate: c.NBCertificate, CACert: c.NBCACert}
+		if tlsConfig, err = TLSConfig(ctx, files, remotes, io.Discard); err != nil {
+			return nil, err
+		}
+	}
+	m, err := model.NewClientDBModel("OVN_Southbound", map[string]model.Model{sbdb.ChassisTable: &sbdb.Chassis{}})
+	if err != nil {
+		return nil, fmt.Errorf("making the Southbound model: %w", err)
+	}
+	return Open(ctx, Options{
+		Name: "SB", Remotes: remotes, TLS: tlsConfig, Model: m, Needs: "OVN 23.03", AnyMember: true, Log: log,
+		Tables: []Table{{Name: sbdb.ChassisTable, Columns: []string{"name"}}},
+	})
+}
+
+// Chassis are the system-ids of the hosts that are registered in a database that
+// OpenSouth has opened. It reports false while there is no connection.
+func (db *DB) Chassis() (ids map[string]bool, ok bool) {
+	c := db.Client()
+	if c == nil || c.Cache() == nil {
+		return nil, false
+	}
+	ids = map[string]bool{}
+	for _, m := range c.Cache().Table(sbdb.ChassisTable).RowsShallow() {
+		ids[m.(*sbdb.Chassis).Name] = true
+	}
+	return ids, true
+}
