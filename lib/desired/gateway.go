@@ -56,9 +56,8 @@ func (w *World) gatewayTexts() map[nb.Unit]string {
 	return texts
 }
 
-// changedGateways returns the units of gateways that have other rows than before.
-func (w *World) changedGateways(before map[nb.Unit]string) []nb.Unit {
-	now := w.gatewayTexts()
+// changedTexts returns the units that have other rows than before.
+func changedTexts(before, now map[nb.Unit]string) []nb.Unit {
 	var touched []nb.Unit
 	for u := range merged(before, now) {
 		if before[u] != now[u] {
@@ -75,7 +74,7 @@ func (w *World) putGateways(g gateways) []nb.Unit {
 	}
 	before := w.gatewayTexts()
 	w.gateways = g
-	return w.changedGateways(before)
+	return changedTexts(before, w.gatewayTexts())
 }
 
 // DeadGateways lists the gateways that nothing leads to at present.
@@ -99,14 +98,11 @@ func (w *World) GatewayHosts() map[string][]netip.Addr {
 	return hosts
 }
 
-// hostUnits returns the units of hosts with other ways to them in one topology
-// than in the other.
-func (w *World) hostUnits(old, now topology.Cluster) []nb.Unit {
-	var touched []nb.Unit
-	for sw, addrs := range w.hosts {
-		if fmt.Sprint(old.HostRows(sw, addrs)) != fmt.Sprint(now.HostRows(sw, addrs)) {
-			touched = append(touched, topology.HostUnit(sw))
-		}
+// hostTexts are the ways to each host as text.
+func (w *World) hostTexts() map[nb.Unit]string {
+	texts := map[nb.Unit]string{}
+	for sw := range w.said.hosts {
+		texts[topology.HostUnit(sw)] = fmt.Sprint(w.hostRows(sw))
 	}
-	return touched
+	return texts
 }

@@ -3,7 +3,6 @@ package desired
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -11,7 +10,6 @@ import (
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/topology"
-	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
 
@@ -50,7 +48,7 @@ func (w *World) replaceNamespaces(objs []any) (touched []nb.Unit) {
 	for _, o := range objs {
 		n := o.(*corev1.Namespace)
 		here[n.Name] = true
-		touched = append(touched, w.policies.PutNamespace(n)...)
+		touched = append(touched, w.Put(n)...)
 	}
 	for _, name := range w.policies.Namespaces() {
 		if !here[name] {
@@ -74,36 +72,6 @@ func (w *World) replacePolicies(objs []any) (touched []nb.Unit) {
 		}
 	}
 	return touched
-}
-
-// putHostAddrs records the addresses of a node, which its pods always reach. nil
-// means that they are not known. What touches other units than those of the node
-// is left to lookAround.
-func (w *World) putHostAddrs(node string, list []corev1.NodeAddress) []nb.Unit {
-	sw := names.NodeSwitch(node)
-	now := hostAddrs(list)
-	if slices.Equal(w.hosts[sw], now) {
-		return nil
-	}
-	if w.hosts[sw] = now; now == nil {
-		delete(w.hosts, sw)
-	}
-	touched := append(w.chassisUnits(sw), w.hostPorts.units(sw)...)
-	return append(touched, policy.NodeUnit(sw), topology.HostUnit(sw))
-}
-
-// hostAddrs are the addresses of a Node, sorted.
-func hostAddrs(list []corev1.NodeAddress) (out []netip.Addr) {
-	for _, a := range list {
-		if a.Type != corev1.NodeInternalIP && a.Type != corev1.NodeExternalIP {
-			continue
-		}
-		if ip, err := netip.ParseAddr(a.Address); err == nil {
-			out = append(out, ip.Unmap().WithZone(""))
-		}
-	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return slices.Compact(out)
 }
 
 // ownAddrs are all addresses by which the pods of a switch know their node: those

@@ -60,7 +60,7 @@ func (w *World) putService(s service.Service) []nb.Unit {
 	return w.changeService(s.Key, func() []service.Key {
 		state := w.serviceState(s.Key)
 		state.Service, state.known = s, true
-		return w.services.claims.Put(s)
+		return append(w.services.claims.Put(s), w.reserve(s.Key)...)
 	})
 }
 
@@ -71,7 +71,7 @@ func (w *World) removeService(k service.Key) []nb.Unit {
 	return w.changeService(k, func() []service.Key {
 		state := w.services.all[k]
 		state.Service, state.known = service.Service{Key: k}, false
-		return w.services.claims.Remove(k)
+		return append(w.services.claims.Remove(k), w.reserve(k)...)
 	})
 }
 
@@ -88,7 +88,7 @@ func (w *World) putSlice(from *discoveryv1.EndpointSlice) []nb.Unit {
 	return append(touched, w.changeService(k, func() []service.Key {
 		w.serviceState(k).slices[name] = service.NewSlice(from, w.services.share)
 		w.services.owners[id] = k
-		return nil
+		return w.reserve(k)
 	})...)
 }
 
@@ -100,8 +100,18 @@ func (w *World) removeSlice(id sliceKey) []nb.Unit {
 	return w.changeService(k, func() []service.Key {
 		delete(w.services.all[k].slices, id.name)
 		delete(w.services.owners, id)
-		return nil
+		return w.reserve(k)
 	})
+}
+
+// reserve keeps the API server's addresses for it, if k is its Service, and
+// returns the Services that wanted one.
+func (w *World) reserve(k service.Key) []service.Key {
+	if k != service.APIServer() {
+		return nil
+	}
+	s := w.services.all[k]
+	return w.services.claims.Reserve(service.Resolve(s.Service, slices.Collect(maps.Values(s.slices))).Endpoints)
 }
 
 // replaceServices records objs as all Services or all endpoint slices.
@@ -259,6 +269,9 @@ func (w *World) chassisUnits(sw string) []nb.Unit {
 func (w *World) putRanges(r service.Ranges) []nb.Unit {
 	w.services.around.Ranges = r
 	touched := []nb.Unit{service.RangesUnit}
+	for sw := range w.said.hosts {
+		touched = append(touched, topology.HostUnit(sw))
+	}
 	for k := range w.services.all {
 		touched = append(touched, k.Unit())
 	}
@@ -270,7 +283,7 @@ func (w *World) putRanges(r service.Ranges) []nb.Unit {
 func (w *World) lookAround() []nb.Unit {
 	old, now := w.services.around, service.Surroundings{
 		Ranges: w.services.around.Ranges, Subnets: w.cluster.Subnets, Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Returns: map[string][]netip.Addr{},
-		Hosts: w.nodePortHosts(), Gateways: map[string]service.Gateway{},
+		Hosts: w.nodePortHosts(), Gateways: map[string]service.Gateway{}, Homes: w.cluster.Nodes,
 	}
 	for _, sw := range w.cluster.NodeNames() {
 		now.Nodes = append(now.Nodes, service.Node{Name: sw, Zone: w.services.zones[sw]})
@@ -307,7 +320,7 @@ func (w *World) lookAround() []nb.Unit {
 		}
 	}
 	for k, s := range w.services.all {
-		if all || (returns || gateways) && s.ExternalLocal || hosts && s.NamesHosts() || nodes && w.services.near[k] {
+		if all || (returns || gateways) && s.ExternalLocal || hosts && (s.NamesHosts() || s.WantsOfHost()) || nodes && w.services.near[k] {
 			touched = append(touched, k.Unit())
 		}
 	}

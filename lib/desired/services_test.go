@@ -3,6 +3,7 @@ package desired
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -51,8 +53,9 @@ func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 // randomService is a Service of whatever kind. Few numbers, so that some want
 // the same.
 func randomService(r *rand.Rand) *corev1.Service {
-	n := r.IntN(4)
-	s := newService(fmt.Sprint("s", n), n)
+	n := r.IntN(5)
+	s := newService(pick(r, "kubernetes", "s0", "s1", "s2", "s3"), n)
+	s.Spec.Ports[0].Port = pick[int32](r, 80, 80, 22, 8080)
 	s.CreationTimestamp = metav1.Unix(int64(r.IntN(3)), 0)
 	local := corev1.ServiceInternalTrafficPolicyLocal
 	if r.IntN(3) == 0 {
@@ -67,7 +70,7 @@ func randomService(r *rand.Rand) *corev1.Service {
 		s.Spec.LoadBalancerSourceRanges = pick(r, nil, []string{"10.0.0.0/8", "fd00::/16"}, []string{"192.0.2.0/24"})
 	}
 	s.Spec.SessionAffinity = pick(r, corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP)
-	s.Spec.ExternalIPs = pick(r, nil, []string{"203.0.113.1"}, []string{"203.0.113.1", "127.0.0.1"}, []string{"172.16.0.1"})
+	s.Spec.ExternalIPs = pick(r, nil, []string{"203.0.113.1"}, []string{"203.0.113.1", "127.0.0.1"}, []string{"172.16.0.1"}, []string{"192.0.2.1"})
 	if r.IntN(8) == 0 {
 		s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"}
 	}
@@ -85,7 +88,11 @@ func randomSlice(r *rand.Rand) *discoveryv1.EndpointSlice {
 			endpoints = append(endpoints, fmt.Sprintf("10.0.%d.%d@n%d", n, 8+i, n))
 		}
 	}
-	s := newSlice(fmt.Sprint("slice", r.IntN(6)), fmt.Sprint("s", r.IntN(4)), endpoints...)
+	of := pick(r, "kubernetes", "s0", "s1", "s2", "s3")
+	if of == "kubernetes" {
+		endpoints = append(endpoints[:0], "192.0.2.1@n1")
+	}
+	s := newSlice(fmt.Sprint("slice", r.IntN(6)), of, endpoints...)
 	hints := r.IntN(3)
 	for i := range s.Endpoints {
 		switch yes, no := true, false; r.IntN(5) {
@@ -273,12 +280,63 @@ func TestTwoServicesWantTheSame(t *testing.T) {
 	if rows, err := w.Rows("service/default/a-young"); err != nil || !strings.Contains(fmt.Sprint(rows), "203.0.113.9:80") {
 		t.Errorf("got %v, %v", rows, err)
 	}
-	// Nobody takes the cluster address of another Service.
-	thief := newService("thief", 3)
-	thief.Spec.ExternalIPs = []string{"172.16.0.1"}
-	w.Put(thief)
-	if rows, err := w.Rows("service/default/thief"); err == nil || strings.Contains(fmt.Sprint(rows), "172.16.0.1:80") {
-		t.Errorf("got %v, %v", rows, err)
+}
+
+// An external address is what its author likes: it must not take over what pods
+// send elsewhere (CVE-2020-8554).
+func TestNobodyTakesWhatIsOthers(t *testing.T) {
+	w := NewWorld()
+	w.Put(service.Ranges(prefixes("172.16.0.0/16")))
+	w.Put(cluster(t, 0, 1))
+	w.Put(hostNode(0))
+	w.Put(newService("victim", 1))
+	api := newService("kubernetes", 2)
+	api.Spec.Ports[0].Port = 443
+	for _, order := range [][]any{{"thief", "others"}, {"others", "thief"}} {
+		for _, tt := range []struct {
+			name, address string
+			port          int32
+			protocol      corev1.Protocol
+			want          string // "": it is had
+		}{
+			{"a Service's", "172.16.0.1", 80, "TCP", "172.16.0.1:80/TCP of service default/thief is in use by service default/victim: choose another one"},
+			{"another port of it", "172.16.0.1", 81, "TCP", "172.16.0.1:81/TCP of service default/thief is in use by service default/victim: choose another one"},
+			{"of no range that is known", "fd02::1", 53, "UDP", "[fd02::1]:53/UDP of service default/thief is in use by service default/victim: choose another one"},
+			{"a future Service's", "172.16.7.7", 80, "TCP", "address 172.16.7.7 of service default/thief lies in the subnet of services 172.16.0.0/16: give one from outside the cluster"},
+			{"the API server's", "192.0.2.7", 6443, "TCP", "192.0.2.7:6443/TCP of service default/thief is in use by service default/kubernetes: choose another one"},
+			{"its other ports", "192.0.2.7", 8443, "TCP", ""},
+			{"a pod's", "10.0.1.11", 80, "TCP", "address 10.0.1.11 of service default/thief lies in the cluster subnet 10.0.0.0/16: give one from outside the cluster"},
+			{"a router's", "100.64.0.1", 80, "TCP", "address 100.64.0.1 of service default/thief lies in the cluster subnet 100.64.0.0/16: give one from outside the cluster"},
+			{"a host's tunnels", "192.0.2.0", 6081, "UDP", "address 192.0.2.0 of service default/thief is that of a host, which needs port 6081/UDP itself: choose another one"},
+			{"a host's ssh", "192.0.2.0", 22, "TCP", "address 192.0.2.0 of service default/thief is that of a host, which needs port 22/TCP itself: choose another one"},
+			{"a host's other ports", "192.0.2.0", 80, "TCP", ""},
+			{"metadata", "169.254.169.254", 80, "TCP", "externalIP 169.254.169.254 of service default/thief is a link-local address: give a unicast address that can be routed"},
+		} {
+			t.Run(fmt.Sprint(tt.name, " ", order), func(t *testing.T) {
+				thief := newService("thief", 3)
+				thief.Spec.ExternalIPs, thief.Spec.Ports[0].Port, thief.Spec.Ports[0].Protocol = []string{tt.address}, tt.port, tt.protocol
+				slice := newSlice("api", "kubernetes", "192.0.2.7")
+				*slice.Ports[0].Port = 6443
+				for _, who := range order {
+					if who == "thief" {
+						w.Put(thief)
+					} else {
+						w.Put(api)
+						w.Put(slice)
+					}
+				}
+				rows, err := w.Rows("service/default/thief")
+				if got := fmt.Sprint(err); tt.want != "" && got != tt.want || tt.want == "" && err != nil {
+					t.Errorf("got %v; want %s", got, tt.want)
+				}
+				if had := strings.Contains(fmt.Sprint(rows), netip.AddrPortFrom(netip.MustParseAddr(tt.address), uint16(tt.port)).String()+"="); had != (tt.want == "") {
+					t.Errorf("rows %v", rows)
+				}
+				for _, o := range []any{thief, api, slice} {
+					w.Remove(o)
+				}
+			})
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
@@ -24,6 +25,7 @@ import (
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
 )
 
 // A World is the latest of every object.
@@ -33,6 +35,7 @@ import (
 // none of them returned has the same Rows as before.
 type World struct {
 	cluster topology.Cluster
+	uid     string                // of the Kubernetes cluster, "" while it is not known
 	nodes   map[string]*node      // by name of the switch: of the topology, or with pods
 	known   map[string]bool       // by name: the Nodes of Kubernetes
 	pods    map[pod.Key]*podState // all but those that need no port
@@ -40,7 +43,8 @@ type World struct {
 	waiting map[pod.Key]bool      // without addresses
 
 	policies *policy.Index
-	hosts    map[string][]netip.Addr // by name of the switch: the node's addresses
+	said     said
+	hosts    map[string][]netip.Addr // by name of the switch: the node's addresses that are no other's
 	gateways gateways
 	services
 	hostPorts hostPorts
@@ -65,6 +69,7 @@ func NewWorld() *World {
 		lives: map[pod.Key]pod.Lease{}, waiting: map[pod.Key]bool{},
 		policies: policy.NewIndex(), hosts: map[string][]netip.Addr{}, services: newServices(),
 		hostPorts: hostPorts{},
+		said:      said{map[string]host{}, map[netip.Addr][]host{}},
 	}
 }
 
@@ -100,7 +105,7 @@ func (w *World) Put(obj any) []nb.Unit {
 		p := pod.New(o)
 		return append(w.putPod(p), w.putLabels(o, p)...)
 	case *corev1.Namespace:
-		return w.policies.PutNamespace(o)
+		return append(w.putUID(o), w.policies.PutNamespace(o)...)
 	case *networkingv1.NetworkPolicy:
 		return w.putPolicy(o)
 	case *corev1.Service:
@@ -179,14 +184,15 @@ func (w *World) node(name string) *node {
 // putCluster replaces the topology. Pods of nodes whose subnets changed lose
 // their addresses and wait for new ones.
 func (w *World) putCluster(c topology.Cluster) []nb.Unit {
-	old, hosts, gateways, places := w.cluster, w.services.chassis, w.gatewayTexts(), w.places()
+	old, hosts, gateways := w.cluster, w.services.chassis, w.gatewayTexts()
+	ways, places := w.hostTexts(), w.places()
 	w.cluster, w.services.chassis = c, allChassis(c)
 	touched := append(w.changedChassis(hosts), w.lookAround()...)
 	touched = append(touched, w.changedPlaces(places)...)
 	if !old.Equal(c) {
 		touched = append(touched, topology.ClusterUnit, policy.GuardUnit)
-		touched = append(touched, w.changedGateways(gateways)...)
-		touched = append(touched, w.hostUnits(old, c)...)
+		touched = append(touched, changedTexts(gateways, w.gatewayTexts())...)
+		touched = append(touched, changedTexts(ways, w.hostTexts())...)
 	}
 	changed := maps.Clone(c.Nodes)
 	maps.Copy(changed, old.Nodes)
@@ -225,18 +231,18 @@ func (w *World) replaceNodes(objs []any) []nb.Unit {
 // all is computed once.
 func (w *World) putNodes(nodes []*corev1.Node, gone []string) (touched []nb.Unit) {
 	moved := false
-	put := func(name string, exists bool, addrs []corev1.NodeAddress, zone string) {
-		touched = append(touched, w.putNode(name, exists)...)
-		hosts := w.putHostAddrs(name, addrs)
+	put := func(n *corev1.Node, exists bool) {
+		touched = append(touched, w.putNode(n.Name, exists)...)
+		hosts := w.putHost(n)
 		moved = moved || hosts != nil
 		touched = append(touched, hosts...)
-		touched = append(touched, w.putZone(name, zone)...)
+		touched = append(touched, w.putZone(n.Name, n.Labels[corev1.LabelTopologyZone])...)
 	}
 	for _, n := range nodes {
-		put(n.Name, true, n.Status.Addresses, n.Labels[corev1.LabelTopologyZone])
+		put(n, true)
 	}
 	for _, name := range gone {
-		put(name, false, nil, "")
+		put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, false)
 	}
 	if moved {
 		touched = append(touched, w.lookAround()...)
@@ -363,6 +369,7 @@ func (w *World) claimLease(p *podState, pool *pod.Pool) bool {
 	if !ok || l.UID != "" && l.UID != p.UID || !pool.Claim(p.Key, l.IPs) {
 		return false
 	}
+	pool.Pass(l.IPs)
 	p.set(l.IPs, l.MAC)
 	return true
 }
@@ -371,6 +378,7 @@ func claimStatus(p *podState, pool *pod.Pool) bool {
 	if !pool.Claim(p.Key, p.StatusIPs) {
 		return false
 	}
+	pool.Pass(p.StatusIPs)
 	p.set(p.StatusIPs, "")
 	return true
 }
@@ -379,6 +387,9 @@ func claimAnnotation(p *podState, pool *pod.Pool) bool {
 	wish, err := pod.ParseAnnotation(p.Annotation)
 	if err != nil || !pool.Claim(p.Key, addrs(wish.IPs)) {
 		return false
+	}
+	if p.AnnotationUID == p.UID { // which is how we would have written it
+		pool.Pass(addrs(wish.IPs))
 	}
 	p.set(addrs(wish.IPs), "")
 	return true
@@ -445,7 +456,7 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 		return w.gatewayRows(name), nil
 	}
 	if name, ok := topology.HostOf(u); ok {
-		return w.cluster.HostRows(name, w.hosts[name]), nil
+		return w.hostRows(name)
 	}
 	if u == policy.GuardUnit {
 		return w.guardRows(), nil
@@ -479,6 +490,18 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 	return append(rows, more...), err
 }
 
+// putUID takes from its namespace kube-system which Kubernetes cluster this is.
+func (w *World) putUID(n *corev1.Namespace) []nb.Unit {
+	if n.Name != metav1.NamespaceSystem || w.uid == string(n.UID) {
+		return nil
+	}
+	w.uid = string(n.UID)
+	return []nb.Unit{topology.ClusterUnit}
+}
+
+// UID is that of the Kubernetes cluster, "" while it is not known.
+func (w *World) UID() string { return w.uid }
+
 // clusterRows leaves the topology that is recorded on the cluster router to the
 // one-shot commands: it may be newer there than here.
 func (w *World) clusterRows() []nb.Row {
@@ -487,6 +510,9 @@ func (w *World) clusterRows() []nb.Row {
 		if rows[i].ID == names.ClusterRouter {
 			rows[i].OnlyNew = slices.Collect(maps.Keys(w.cluster.Registry()))
 			rows[i].OnlyNew = append(rows[i].OnlyNew, names.NodePrefix, names.ChassisPrefix, names.GatewayPrefix)
+			if w.uid != "" {
+				rows[i].Model.(*nbdb.LogicalRouter).ExternalIDs[names.KubernetesUID] = w.uid
+			}
 		}
 	}
 	return rows
@@ -518,7 +544,7 @@ func (w *World) Units() []nb.Unit {
 	for name := range nodes {
 		us = append(us, topology.NodeUnit(name))
 	}
-	for name := range w.hosts {
+	for name := range w.said.hosts {
 		us = append(us, topology.HostUnit(name))
 	}
 	for name := range w.cluster.Gateways {

@@ -161,6 +161,18 @@ func TestAddressesAreNotReusedAtOnce(t *testing.T) {
 	if slices.Sort(seen); len(slices.Compact(seen)) != 3 {
 		t.Errorf("3 pods in a row had %v", seen)
 	}
+	// Nobody gets the address of who has just gone by wishing for the last one.
+	w.Put(cluster(t, 2))
+	w.Put(newPod("victim", "n2"))
+	w.Settle()
+	victim := given(w)["victim"]
+	w.Remove(newPod("victim", "n2"))
+	w.Put(annotated(newPod("wish", "n2"), "10.0.2.14/29", "fd00:0:0:2::ff:ffff/64"))
+	w.Settle()
+	w.Put(newPod("heir", "n2"))
+	if w.Settle(); given(w)["wish"] != "10.0.2.14/29 fd00::2:0:0:ff:ffff/64" || given(w)["heir"] == victim {
+		t.Errorf("after %s came %v", victim, given(w))
+	}
 }
 
 func TestAFullSubnetIsNamedAndRetriedWhenAPodGoes(t *testing.T) {

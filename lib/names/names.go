@@ -69,6 +69,9 @@ const (
 	NodePrefix     = "ovn-k8s-node-"    // + node: its subnets
 	ChassisPrefix  = "ovn-k8s-chassis-" // + node: the system-id of its host
 	GatewayPrefix  = "ovn-k8s-gateway-" // + gateway: JSON
+	// KubernetesUID on the cluster router says whose pods the database is for: the
+	// UID of the namespace kube-system, which no two clusters share.
+	KubernetesUID = "ovn-k8s-kubernetes-uid"
 )
 
 // Keys of external_ids of a pod's Interface in the local Open vSwitch database.
@@ -195,3 +198,10 @@ func PodPort(namespace, pod string) string { return namespace + "_" + pod }
 // HostVeth is the host's end of the veth pair of a container: the first 15
 // characters of its ID.
 func HostVeth(containerID string) string { return containerID[:min(len(containerID), 15)] }
+
+// UniqueHostVeth is used instead of HostVeth where that name is taken by another
+// container, whose ID begins alike.
+func UniqueHostVeth(containerID string) string {
+	sum := sha256.Sum256([]byte(containerID))
+	return "ovn" + hex.EncodeToString(sum[:])[:12]
+}

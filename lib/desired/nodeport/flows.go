@@ -135,7 +135,7 @@ func (b Bridge) base() []flow.Flow {
 // does it: a backend in this host's own network has the address of the gateway
 // router, which would keep the packet for itself.
 func (b Bridge) Takes(w Way) bool {
-	return (w.Ingress == nil || !w.Ingress.Proxy) &&
+	return (w.Ingress == nil || !w.Ingress.Proxy) && !w.ofHost(b.Addrs) &&
 		!slices.ContainsFunc(w.Endpoints, func(e service.Endpoint) bool { return slices.Contains(b.Addrs, e.Addr) })
 }
 
@@ -225,6 +225,12 @@ type Way struct {
 	// Endpoints are of this port and family.
 	Endpoints service.Endpoints
 	Port      service.Port
+}
+
+// ofHost reports whether the way in is a port that a host with such addresses
+// needs itself.
+func (w Way) ofHost(addrs []netip.Addr) bool {
+	return w.Addr.IsValid() && service.OfHost(w.Protocol, w.To) && slices.Contains(addrs, w.Addr)
 }
 
 // Ways lists the ways in from outside of all Services, but for those that another

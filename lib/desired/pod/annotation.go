@@ -36,6 +36,10 @@ func (a Addresses) Annotation() string {
 	return string(b)
 }
 
+// maxAnnotation is longer than any annotation of ours. What a user writes may have
+// 256 KiB, each comma of which would be a complaint.
+const maxAnnotation = 1024
+
 // pythonMember matches a member of the Python dictionary that the suite wrote
 // before September 2017: the same three strings in single quotes.
 var pythonMember = regexp.MustCompile(`u?'([^'"\\]*)'`)
@@ -44,6 +48,9 @@ var pythonMember = regexp.MustCompile(`u?'([^'"\\]*)'`)
 // JSON or the single-quoted dictionary of old versions. It returns an error
 // that names what is wrong unless all members are there and make sense.
 func ParseAnnotation(s string) (Addresses, error) {
+	if len(s) > maxAnnotation {
+		return Addresses{}, fmt.Errorf("annotation %.40q… has %d bytes: it is not of this suite", s, len(s))
+	}
 	var raw annotation
 	if err := json.Unmarshal([]byte(s), &raw); err != nil {
 		if json.Unmarshal([]byte(pythonMember.ReplaceAllString(s, `"$1"`)), &raw) != nil {

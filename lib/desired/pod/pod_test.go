@@ -28,6 +28,7 @@ func TestParseAnnotation(t *testing.T) {
 		{name: "Python", in: `{'gateway_ip': '192.168.2.1', 'ip_address': u'192.168.2.3/24', 'mac_address': '0a:00:00:00:00:01'}`, want: single},
 		{name: "dual stack", in: dual.Annotation(), want: dual},
 		{name: "empty", in: "", err: "is not a JSON object"},
+		{name: "huge", in: `{"ip_address": "` + strings.Repeat(",", 200_000) + `"}`, err: "has 200018 bytes: it is not of this suite"},
 		{name: "a list", in: "[]", err: "is not a JSON object"},
 		{name: "nothing in it", in: "{}", err: `mac_address "" is not a unicast MAC`},
 		{name: "multicast MAC", in: strings.Replace(single.Annotation(), "0a:", "0b:", 1), err: "unicast"},

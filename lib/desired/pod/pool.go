@@ -37,8 +37,7 @@ func (p *Pool) Claim(k Key, ips []netip.Addr) bool {
 	if len(ips) != len(p.subnets) {
 		return false
 	}
-	hosts := make([]uint64, len(p.subnets))
-	for i, s := range p.subnets {
+	for _, s := range p.subnets {
 		at := slices.IndexFunc(ips, s.Contains)
 		if at < 0 {
 			return false
@@ -47,15 +46,25 @@ func (p *Pool) Claim(k Key, ips []netip.Addr) bool {
 		if holder, held := p.held[ips[at]]; !ok || n < FirstHost || n > ipnet.Hosts(s) || held && holder != k {
 			return false
 		}
-		hosts[i] = n
 	}
 	for _, ip := range ips {
 		p.held[ip] = k
 	}
-	for i, n := range hosts {
-		p.next[i] = max(p.next[i], n+1)
-	}
 	return true
+}
+
+// Pass has Take go on behind ips, which are some of the pool's. It is for addresses
+// that were handed out in a former life, and not for those that a user wishes: by
+// the last of all he would have the round begin anew, and get an address at once
+// that another pod had until now.
+func (p *Pool) Pass(ips []netip.Addr) {
+	for i, s := range p.subnets {
+		for _, ip := range ips {
+			if n, ok := ipnet.Offset(s, ip); ok {
+				p.next[i] = max(p.next[i], n+1)
+			}
+		}
+	}
 }
 
 // Take gives free addresses to pod k, one of each subnet in their order. It

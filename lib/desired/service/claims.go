@@ -26,11 +26,22 @@ func (c Claim) String() string {
 
 // Claims says which Service has a way in that several want. Cluster addresses,
 // which Kubernetes hands out, come before what users write; then the older
-// Service is first. The zero value is empty.
+// Service is first. A cluster address is its Service's as a whole: nobody else
+// gets another port of it. The zero value is empty.
+//
+// So whoever may write Services cannot take over what pods send to the Services
+// of others, or to the API server (CVE-2020-8554).
 type Claims struct {
-	wanted  map[Claim][]claimant // the first of each has it
-	claimed map[Key][]Claim
+	wanted   map[Claim][]claimant // the first of each has it
+	claimed  map[Key][]Claim
+	clusters map[netip.Addr][]claimant   // of cluster addresses: the first of each has it
+	outside  map[netip.Addr]map[Key]bool // of other addresses: who wants them
+	reserved map[Claim]bool              // the endpoints of APIServer
 }
+
+// APIServer is the Service of the API server, whose endpoints are the addresses
+// of hosts at which pods and nodes reach it.
+func APIServer() Key { return Key{"default", "kubernetes"} }
 
 // A claimant is a Service that wants a way in.
 type claimant struct {
@@ -49,9 +60,7 @@ func (a claimant) before(b claimant) int {
 // Put records what s wants now, and returns the other Services that this gives
 // something or takes something from.
 func (c *Claims) Put(s Service) []Key {
-	if c.wanted == nil {
-		c.wanted, c.claimed = map[Claim][]claimant{}, map[Key][]Claim{}
-	}
+	c.init()
 	before := c.rivals(s.Key)
 	c.drop(s.Key)
 	if !s.Ours {
@@ -72,6 +81,38 @@ func (c *Claims) Put(s Service) []Key {
 	return append(before, c.rivals(s.Key)...)
 }
 
+func (c *Claims) init() {
+	if c.wanted == nil {
+		c.wanted, c.claimed = map[Claim][]claimant{}, map[Key][]Claim{}
+		c.clusters, c.outside = map[netip.Addr][]claimant{}, map[netip.Addr]map[Key]bool{}
+	}
+}
+
+// Reserve records the endpoints of APIServer, which no other Service can have as
+// an external address, and returns the Services to which that makes a difference.
+func (c *Claims) Reserve(all []Endpoints) []Key {
+	c.init()
+	now := map[Claim]bool{}
+	for _, es := range all {
+		for _, e := range es {
+			now[Claim{e.Addr, corev1.ProtocolTCP, e.Port}] = true
+		}
+	}
+	var touched []Key
+	for _, list := range []map[Claim]bool{c.reserved, now} {
+		for claim := range list {
+			if c.reserved[claim] == now[claim] {
+				continue
+			}
+			for _, who := range c.wanted[claim] {
+				touched = append(touched, who.Key)
+			}
+		}
+	}
+	c.reserved = now
+	return touched
+}
+
 // Remove forgets a Service and returns the others that get something by that.
 func (c *Claims) Remove(k Key) []Key {
 	others := c.rivals(k)
@@ -88,11 +129,11 @@ func (c *Claims) Compact() {
 func (c *Claims) Lost(k Key) map[Claim]Key {
 	var lost map[Claim]Key
 	for _, claim := range c.claimed[k] {
-		if first := c.wanted[claim][0]; first.Key != k {
+		if holder, _ := c.Holder(claim); holder != k {
 			if lost == nil {
 				lost = map[Claim]Key{}
 			}
-			lost[claim] = first.Key
+			lost[claim] = holder
 		}
 	}
 	return lost
@@ -100,6 +141,12 @@ func (c *Claims) Lost(k Key) map[Claim]Key {
 
 // Holder returns the Service that has a way in. It reports false if none has.
 func (c *Claims) Holder(claim Claim) (Key, bool) {
+	if own := c.clusters[claim.Addr]; len(own) > 0 {
+		return own[0].Key, true
+	}
+	if c.reserved[claim] {
+		return APIServer(), true
+	}
 	list := c.wanted[claim]
 	if len(list) == 0 {
 		return Key{}, false
@@ -108,34 +155,62 @@ func (c *Claims) Holder(claim Claim) (Key, bool) {
 }
 
 func (c *Claims) add(claim Claim, who claimant) {
-	list := c.wanted[claim]
-	if slices.ContainsFunc(list, func(o claimant) bool { return o.Key == who.Key }) {
+	var added bool
+	if c.wanted[claim], added = include(c.wanted[claim], who); !added {
 		return
+	}
+	c.claimed[who.Key] = append(c.claimed[who.Key], claim)
+	switch a := claim.Addr; {
+	case who.own:
+		c.clusters[a], _ = include(c.clusters[a], who)
+	case a.IsValid() && c.outside[a] == nil:
+		c.outside[a] = map[Key]bool{who.Key: true}
+	case a.IsValid():
+		c.outside[a][who.Key] = true
+	}
+}
+
+// include adds who to a list unless it is there, and reports whether it did.
+func include(list []claimant, who claimant) ([]claimant, bool) {
+	if slices.ContainsFunc(list, func(o claimant) bool { return o.Key == who.Key }) {
+		return list, false
 	}
 	list = append(list, who)
 	slices.SortFunc(list, claimant.before)
-	c.wanted[claim] = list
-	c.claimed[who.Key] = append(c.claimed[who.Key], claim)
+	return list, true
 }
 
 func (c *Claims) drop(k Key) {
 	for _, claim := range c.claimed[k] {
-		list := slices.DeleteFunc(c.wanted[claim], func(o claimant) bool { return o.Key == k })
-		if c.wanted[claim] = list; len(list) == 0 {
-			delete(c.wanted, claim)
+		without(c.wanted, claim, k)
+		without(c.clusters, claim.Addr, k)
+		if delete(c.outside[claim.Addr], k); len(c.outside[claim.Addr]) == 0 {
+			delete(c.outside, claim.Addr)
 		}
 	}
 	delete(c.claimed, k)
 }
 
-// rivals lists the Services that want what k wants.
+// without takes k out of the list under a key.
+func without[K comparable](lists map[K][]claimant, at K, k Key) {
+	list := slices.DeleteFunc(lists[at], func(o claimant) bool { return o.Key == k })
+	if lists[at] = list; len(list) == 0 {
+		delete(lists, at)
+	}
+}
+
+// rivals lists the Services that want what k wants, or what k has by having a
+// cluster address.
 func (c *Claims) rivals(k Key) []Key {
 	var out []Key
 	for _, claim := range c.claimed[k] {
-		for _, o := range c.wanted[claim] {
+		for _, o := range slices.Concat(c.wanted[claim], c.clusters[claim.Addr]) {
 			if o.Key != k {
 				out = append(out, o.Key)
 			}
+		}
+		if own := c.clusters[claim.Addr]; len(own) > 0 && own[0].Key == k {
+			out = slices.AppendSeq(out, maps.Keys(c.outside[claim.Addr]))
 		}
 	}
 	return out
@@ -181,4 +256,25 @@ func (r *Resolved) claims(p Port) []Claim {
 func (r *Resolved) Has(c Claim) bool {
 	_, lost := r.Lost[c]
 	return !lost
+}
+
+// hostPorts are ports that hosts need at their own addresses to be hosts of the
+// cluster at all: ssh, etcd, tunnels, Open vSwitch, OVN's databases, the kubelet.
+func hostPorts(p corev1.Protocol) []uint16 {
+	switch p {
+	case corev1.ProtocolTCP:
+		return []uint16{22, 2379, 2380, 6640, 6641, 6642, 6643, 6644, 10250}
+	case corev1.ProtocolUDP:
+		return []uint16{4789, 6081, 7471}
+	}
+	return nil
+}
+
+// OfHost reports whether no Service can have a port of a protocol at the address of
+// a host.
+func OfHost(p corev1.Protocol, port uint16) bool { return slices.Contains(hostPorts(p), port) }
+
+// WantsOfHost reports whether s would have such a port at one of its addresses.
+func (s *Service) WantsOfHost() bool {
+	return len(s.external()) > 0 && slices.ContainsFunc(s.Ports, func(p Port) bool { return OfHost(p.Protocol, p.Port) })
 }

@@ -119,7 +119,7 @@ func (s *Slice) endpoint(from *discoveryv1.EndpointSlice, e discoveryv1.Endpoint
 	// belong to the same endpoint.
 	for _, text := range e.Addresses[:min(1, len(e.Addresses))] {
 		a, err := netip.ParseAddr(text)
-		if err != nil || a.Is4() != (from.AddressType == discoveryv1.AddressTypeIPv4) {
+		if err != nil || a.Is4In6() || a.Is4() != (from.AddressType == discoveryv1.AddressTypeIPv4) {
 			s.problem("BadEndpoint", "endpoint %q of service %s is no %s address: correct endpoint slice %s", text, s.Service, from.AddressType, s.Name)
 			continue
 		}
@@ -253,11 +253,23 @@ func Resolve(s Service, slices []Slice) Resolved {
 	for _, sl := range sorted(slices) {
 		r.Problems = append(r.Problems, sl.Problems...)
 	}
+	room := maxBackends
 	for i, p := range s.Ports {
-		r.Endpoints[i] = r.limit(p, collect(p, slices))
+		es := r.limit(p, collect(p, slices))
+		cost := len(es) * (1 + len(s.ClusterIPs) + len(s.ExternalIPs) + len(s.Ingress))
+		if cost > room {
+			r.problem("TooManyEndpoints", "port %d/%s of service %s has no endpoints: with its %d at each of its addresses the service would have more than %d in all: split the service", p.Port, p.Protocol, s.Key, len(es), maxBackends)
+			continue
+		}
+		r.Endpoints[i], room = es, room-cost
 	}
 	return r
 }
+
+// maxBackends is how many endpoints a Service has in all, counted anew for each port
+// and way in: more would not fit into a message to the database, and whoever writes
+// Services and slices could choke it.
+const maxBackends = 200_000
 
 func sorted(all []Slice) []Slice {
 	return slices.SortedFunc(slices.Values(all), func(a, b Slice) int { return cmp.Compare(a.Name, b.Name) })

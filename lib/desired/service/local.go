@@ -115,7 +115,8 @@ func (r *Resolved) returns(at Surroundings) []nb.Row {
 		for _, e := range r.Endpoints[i] {
 			f := family(e.Addr)
 			hop := slices.IndexFunc(at.Returns[e.Node], func(a netip.Addr) bool { return family(a) == f })
-			if hop < 0 || !inside(e.Addr, at.Subnets) {
+			// Whoever writes a slice might name another node than that of the pod.
+			if hop < 0 || !inside(e.Addr, at.Homes[e.Node]) {
 				continue // the host itself answers, or nobody can
 			}
 			g := group{e.Node, at.Returns[e.Node][hop].String(), p.Protocol, e.Port, f}

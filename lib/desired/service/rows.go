@@ -32,8 +32,11 @@ type Surroundings struct {
 	// Returns are, by node, where replies to clients outside must go: to the
 	// gateway of the same host, or to the host itself.
 	Returns map[string][]netip.Addr
-	// Inside are the subnets whose traffic Returns is not for.
+	// Inside are the subnets whose traffic Returns is not for, and in which no
+	// address outside can be.
 	Inside []netip.Prefix
+	// Homes are the subnets of pods by node.
+	Homes map[string][]netip.Prefix
 }
 
 // family is the index of an address family in arrays: IPv4, IPv6.
@@ -178,15 +181,37 @@ func (r *Resolved) addExternal(s *set, p Port, es Endpoints, at Surroundings) {
 // outer lists the addresses outside at which r has a port.
 func (r *Resolved) outer(p Port, at Surroundings) []netip.Addr {
 	return slices.DeleteFunc(r.external(), func(a netip.Addr) bool {
-		return !r.Has(Claim{a, p.Protocol, p.Port}) || slices.Contains(r.ClusterIPs, a) || inside(a, at.Subnets)
+		return !r.Has(Claim{a, p.Protocol, p.Port}) || slices.Contains(r.ClusterIPs, a) || at.refuses(a, p) != ""
 	})
+}
+
+// refuses says why a cannot be an address outside of the cluster, or p a port
+// there: whoever may write Services would take over what pods send elsewhere.
+func (at Surroundings) refuses(a netip.Addr, p Port) (why string) {
+	holds := func(n netip.Prefix) bool { return n.Contains(a) }
+	if i := slices.IndexFunc(at.Inside, holds); i >= 0 {
+		return fmt.Sprintf("lies in the cluster subnet %s: give one from outside the cluster", at.Inside[i])
+	}
+	if i := slices.IndexFunc(at.Ranges, holds); i >= 0 {
+		return fmt.Sprintf("lies in the subnet of services %s: give one from outside the cluster", at.Ranges[i])
+	}
+	if slices.Contains(at.Hosts, a) && OfHost(p.Protocol, p.Port) {
+		return fmt.Sprintf("is that of a host, which needs port %d/%s itself: choose another one", p.Port, p.Protocol)
+	}
+	return ""
 }
 
 // misplaced names the addresses outside that are none.
 func (r *Resolved) misplaced(at Surroundings) {
+	named := map[string]bool{}
 	for _, a := range r.external() {
-		if i := slices.IndexFunc(at.Subnets, func(n netip.Prefix) bool { return n.Contains(a) }); i >= 0 {
-			r.problem("BadServiceAddress", "address %s of service %s lies in the cluster subnet %s: give one from outside the cluster", a, r.Key, at.Subnets[i])
+		for _, p := range r.Ports {
+			why := at.refuses(a, p)
+			if why == "" || named[a.String()+why] || slices.Contains(r.ClusterIPs, a) || !r.Has(Claim{a, p.Protocol, p.Port}) {
+				continue
+			}
+			named[a.String()+why] = true
+			r.problem("BadServiceAddress", "address %s of service %s %s", a, r.Key, why)
 		}
 	}
 }

@@ -26,6 +26,7 @@ func around() Surroundings {
 		Subnets: pods, Inside: append(pods, join...), Addresses: [2]int{1, 1},
 		Hosts:   []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::1")},
 		Returns: map[string][]netip.Addr{"n1": {netip.MustParseAddr("100.64.0.2"), netip.MustParseAddr("fd98::2")}},
+		Homes:   map[string][]netip.Prefix{"n1": {netip.MustParsePrefix("10.0.1.0/24")}},
 	}
 }
 

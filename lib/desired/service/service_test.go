@@ -232,6 +232,13 @@ func TestBadInputIsNamed(t *testing.T) {
 		{name: "link-local endpoint IPv6", want: "endpoint fe80::1 of service default/web is a link-local address", hosts: []string{"fe80::1"}},
 		{name: "family", want: `endpoint "10.0.0.3" of service default/web is no IPv6 address: correct endpoint slice a`, hosts: []string{"10.0.0.3", "fd00::3"}, left: 1},
 		{name: "too many", want: "port 80/TCP of service default/web has 1001 endpoints, of which 1000 are used", hosts: many, left: MaxEndpoints},
+		{name: "too many in all", want: "port 80/TCP of service default/web has no endpoints: with its 1000 at each of its addresses the service would have more than 200000 in all", hosts: many[1:],
+			service: func(s *corev1.Service) {
+				for i := range 200 {
+					s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, fmt.Sprint("203.0.113.", i))
+				}
+			}},
+		{name: "mapped endpoint", want: `endpoint "::ffff:127.0.0.1" of service default/web is no IPv6 address`, hosts: []string{"fd00::3", "::ffff:127.0.0.1"}, left: 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := web()

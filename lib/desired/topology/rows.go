@@ -39,7 +39,8 @@ func (c Cluster) Rows() []nb.Row {
 	mac := ipnet.RouterMAC(names.RouterToJoin(c.Router))
 	router := nb.Row{
 		Table: nbdb.LogicalRouterTable, ID: names.ClusterRouter, Adopt: true,
-		Model: &nbdb.LogicalRouter{Name: c.Router, ExternalIDs: tags},
+		Model:   &nbdb.LogicalRouter{Name: c.Router, ExternalIDs: tags},
+		OnlyNew: []string{names.KubernetesUID}, // the watcher's
 	}
 	join := nb.Row{
 		Table: nbdb.LogicalSwitchTable, ID: names.JoinSwitch, Adopt: true,

@@ -1,0 +1,154 @@
+package desired
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/desired/policy"
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+)
+
+// A host is what a Node says of its addresses. Its kubelet writes that, and all
+// pods' packets to such an address go to the host: one that says it has the
+// address of another gets nothing.
+type host struct {
+	name    string
+	created int64 // seconds since 1970
+	addrs   []netip.Addr
+	left    int // addresses that are too many
+}
+
+// maxAddrs is how many addresses of a host are used. Each makes a route, and a way
+// in to each NodePort.
+const maxAddrs = 64
+
+// before says which of two hosts has an address that both say they have: the
+// older one, since that was right once.
+func (h host) before(o host) int {
+	return cmp.Or(cmp.Compare(h.created, o.created), strings.Compare(h.name, o.name))
+}
+
+// said are all hosts, and who says that it has an address: the first has it.
+type said struct {
+	hosts map[string]host // by name of the switch
+	of    map[netip.Addr][]host
+}
+
+// put records what a host says, and returns the switches of all hosts to which
+// that may make a difference.
+func (s said) put(sw string, h host) []string {
+	affected := map[string]bool{sw: true}
+	drop := func(a netip.Addr) {
+		s.of[a] = slices.DeleteFunc(s.of[a], func(o host) bool { return names.NodeSwitch(o.name) == sw })
+		for _, o := range s.of[a] {
+			affected[names.NodeSwitch(o.name)] = true
+		}
+		if len(s.of[a]) == 0 {
+			delete(s.of, a)
+		}
+	}
+	for _, a := range s.hosts[sw].addrs {
+		drop(a)
+	}
+	if s.hosts[sw] = h; h.addrs == nil {
+		delete(s.hosts, sw)
+	}
+	for _, a := range h.addrs {
+		for _, o := range s.of[a] {
+			affected[names.NodeSwitch(o.name)] = true
+		}
+		s.of[a] = append(s.of[a], h)
+		slices.SortFunc(s.of[a], host.before)
+	}
+	return slices.Sorted(maps.Keys(affected))
+}
+
+// holder is the host that has an address.
+func (s said) holder(a netip.Addr) host { return s.of[a][0] }
+
+// putHost records the addresses of a node, which its pods always reach. None means
+// that they are not known. What touches other units than those of nodes is left to
+// lookAround.
+func (w *World) putHost(node *corev1.Node) []nb.Unit {
+	var touched []nb.Unit
+	h := host{name: node.Name, created: node.CreationTimestamp.Unix(), addrs: hostAddrs(node.Status.Addresses)}
+	if h.left = len(h.addrs) - maxAddrs; h.left > 0 {
+		h.addrs = h.addrs[:maxAddrs]
+	}
+	sw := names.NodeSwitch(node.Name)
+	if was := w.said.hosts[sw]; slices.Equal(was.addrs, h.addrs) && (h.addrs == nil || was.created == h.created) && max(was.left, 0) == max(h.left, 0) {
+		return nil
+	}
+	for _, sw := range w.said.put(sw, h) {
+		touched = append(touched, topology.HostUnit(sw)) // if only for its Problem
+		var now []netip.Addr
+		for _, a := range w.said.hosts[sw].addrs {
+			if names.NodeSwitch(w.said.holder(a).name) == sw {
+				now = append(now, a)
+			}
+		}
+		if slices.Equal(w.hosts[sw], now) {
+			continue
+		}
+		if w.hosts[sw] = now; now == nil {
+			delete(w.hosts, sw)
+		}
+		touched = append(touched, policy.NodeUnit(sw))
+		touched = append(touched, slices.Concat(w.chassisUnits(sw), w.hostPorts.units(sw))...)
+	}
+	return touched
+}
+
+// hostAddrs are the addresses of a Node, sorted.
+func hostAddrs(list []corev1.NodeAddress) (out []netip.Addr) {
+	for _, a := range list {
+		if a.Type != corev1.NodeInternalIP && a.Type != corev1.NodeExternalIP {
+			continue
+		}
+		if ip, err := netip.ParseAddr(a.Address); err == nil {
+			out = append(out, ip.Unmap().WithZone(""))
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// hostRows are the routes to a node's own addresses. What else it says it has is
+// the Problem.
+func (w *World) hostRows(sw string) ([]nb.Row, error) {
+	rows := w.cluster.HostRows(sw, w.hosts[sw])
+	if h := w.said.hosts[sw]; h.left > 0 {
+		return rows, &Problem{"BadNodeAddress", fmt.Sprintf("node %s has %d addresses, of which %d are used", sw, len(h.addrs)+h.left, len(h.addrs))}
+	}
+	for _, a := range w.said.hosts[sw].addrs {
+		if why := w.notOf(sw, a); why != "" {
+			return rows, &Problem{"BadNodeAddress", fmt.Sprintf("address %s of node %s %s: pods do not reach the node there", a, sw, why)}
+		}
+	}
+	return rows, nil
+}
+
+// notOf says why an address is not a host's, or is of no use as one.
+func (w *World) notOf(sw string, a netip.Addr) string {
+	holds := func(p netip.Prefix) bool { return p.Contains(a) }
+	inside := append(slices.Clone(w.services.around.Inside), w.services.around.Ranges...)
+	if holder := w.said.holder(a).name; names.NodeSwitch(holder) != sw {
+		return "is that of node " + holder
+	}
+	if !service.Usable(a) {
+		return "is none that others can send to"
+	}
+	if i := slices.IndexFunc(inside, holds); i >= 0 {
+		return fmt.Sprintf("lies in %s, which is for pods or services", inside[i])
+	}
+	return ""
+}
