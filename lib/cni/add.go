@@ -58,7 +58,11 @@ func (n *node) add(ctx context.Context, args *skel.CmdArgs, conf *types.PluginCo
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.config.CNITimeout)
 	defer cancel()
-	a := &addition{node: n, attachment: newAttachment(args, conf), pod: pod, lap: n.started, stages: logrus.Fields{}}
+	self, err := newAttachment(args, conf).settled()
+	if err != nil {
+		return err
+	}
+	a := &addition{node: n, attachment: self, pod: pod, lap: n.started, stages: logrus.Fields{}}
 	if err := a.claimable(); err != nil {
 		return err
 	}
@@ -143,8 +147,7 @@ func (a *addition) plug(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("parsing the pod's MAC: %w", err)
 	}
-	veth := link.Veth{Host: a.host(), Container: a.ifname, MAC: mac, MTU: a.config.MTU, Alias: a.alias()}
-	if err := veth.Ensure(a.ns); err != nil {
+	if err := a.ensureVeth(mac); err != nil {
 		if errors.Is(err, link.ErrExists) {
 			return types.NewError(types.ErrInvalidEnvironmentVariables, "CNI_IFNAME or CNI_CONTAINERID is taken", err.Error())
 		}
@@ -163,6 +166,22 @@ func (a *addition) plug(ctx context.Context) error {
 	err = group.Wait()
 	a.stage("ovsdb")
 	return err
+}
+
+// ensureVeth makes the veth pair. If its name was free a moment ago, but another
+// container's ADD was faster, it has another one.
+func (a *addition) ensureVeth(mac net.HardwareAddr) error {
+	veth := link.Veth{Host: a.host(), Container: a.ifname, MAC: mac, MTU: a.config.MTU, Alias: a.alias()}
+	err := veth.Ensure(a.ns)
+	if !errors.Is(err, link.ErrExists) {
+		return err
+	}
+	now, settling := a.settled()
+	if settling != nil || now.unique == a.unique {
+		return err
+	}
+	a.attachment, veth.Host = now, now.host()
+	return veth.Ensure(a.ns)
 }
 
 // configure sets the container up, inside its namespace.

@@ -32,7 +32,10 @@ func (n *node) check(ctx context.Context, args *skel.CmdArgs, conf *types.Plugin
 	if err := n.usable(); err != nil {
 		return err
 	}
-	a := newAttachment(args, conf)
+	a, err := newAttachment(args, conf).settled()
+	if err != nil {
+		return err
+	}
 	ns, err := a.open()
 	if err != nil {
 		return err

@@ -40,7 +40,8 @@ func (n *node) del(ctx context.Context, args *skel.CmdArgs, conf *types.PluginCo
 // remove removes an attachment: its port, its limits, its veth pair, its link in
 // /var/run/netns. That something is not there is not an error.
 func (n *node) remove(ctx context.Context, a attachment) error {
-	var errs []error
+	a, err := a.settled()
+	errs := []error{err}
 	if n.sw != nil {
 		detached, err := n.sw.DetachWhere(ctx, a.owns)
 		errs = append(errs, err)
@@ -130,7 +131,7 @@ func (n *node) gc(ctx context.Context, args *skel.CmdArgs, conf *types.PluginCon
 	for _, v := range conf.ValidAttachments {
 		a := attachment{container: v.ContainerID, ifname: v.IfName}
 		valid[a] = true
-		hosts[a.host()] = true
+		hosts[names.HostVeth(a.container)], hosts[names.UniqueHostVeth(a.container)] = true, true
 	}
 	stale, err := n.staleAttachments(ctx, conf.Name, valid)
 	errs := []error{err}

@@ -28,10 +28,34 @@ type attachment struct {
 	container string // CNI_CONTAINERID
 	ifname    string // CNI_IFNAME
 	netns     string // CNI_NETNS, empty for DEL of a container that is gone
+	unique    bool   // see settled
 }
 
 // host is the name of the attachment's end on the host.
-func (a attachment) host() string { return names.HostVeth(a.container) }
+func (a attachment) host() string {
+	if a.unique {
+		return names.UniqueHostVeth(a.container)
+	}
+	return names.HostVeth(a.container)
+}
+
+// settled returns a with the name that its end on the host has, or if there is none
+// yet can have: another container's ID may begin alike.
+func (a attachment) settled() (attachment, error) {
+	for _, name := range []string{names.UniqueHostVeth(a.container), names.HostVeth(a.container)} {
+		alias, there, err := link.HostEnd(name)
+		if err != nil {
+			return a, err
+		}
+		if !there {
+			continue
+		}
+		owner, named := parseAlias(alias)
+		a.unique = name == names.UniqueHostVeth(a.container) || named && owner.container != a.container
+		break
+	}
+	return a, nil
+}
 
 // aliasMark begins the alias of our interfaces on the host.
 const aliasMark = "ovn-k8s"
@@ -83,7 +107,7 @@ func parsePod(cniArgs string) (podRef, error) {
 		}
 		if problems := validation.IsDNS1123Subdomain(v.value); problems != nil {
 			return podRef{}, types.NewError(types.ErrInvalidEnvironmentVariables,
-				fmt.Sprintf("%s in CNI_ARGS is %q", v.key, v.value), strings.Join(problems, "; "))
+				fmt.Sprintf("%s in CNI_ARGS is %.253q", v.key, v.value), strings.Join(problems, "; "))
 		}
 	}
 	return p, nil

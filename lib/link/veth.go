@@ -92,7 +92,9 @@ func (v Veth) create(ns *Namespace) error {
 	pair := netlink.NewVeth(attrs)
 	pair.PeerName, pair.PeerHardwareAddr, pair.PeerMTU = v.Container, v.MAC, uint32(v.MTU)
 	pair.PeerNamespace = netlink.NsFd(ns.handle)
-	if err := netlink.LinkAdd(pair); err != nil {
+	if err := netlink.LinkAdd(pair); errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("%s on the host: %w", v.Host, ErrExists)
+	} else if err != nil {
 		return fmt.Errorf("creating the veth pair %s and %s: %w", v.Host, v.Container, err)
 	}
 	return nil
