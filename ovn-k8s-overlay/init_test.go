@@ -243,7 +243,7 @@ func TestServiceRoutes(t *testing.T) {
 	same(t, "routes", m.script("ip route show dev k8s-kube-master proto 46"), "10.112.0.0/12 via 192.168.1.1 \n100.64.0.0/16 via 192.168.1.1 \n192.168.0.0/16 via 192.168.1.1 ")
 	same(t, "the operator's", m.script("ip route show 172.31.0.0/16 | wc -l"), "1")
 	m.fails(strings.Replace(masterInitArgs, "192.168.1.0/24", "192.168.3.0/24", 1)+" --service-cidr=192.168.3.128/25",
-		"subnet 192.168.3.0/24 of node kube-master overlaps the subnet of services 192.168.3.128/25")
+		"cluster subnet 192.168.0.0/16 overlaps the subnet of services 192.168.3.128/25: choose another one")
 }
 
 func TestOneSubnetForClusterAndNode(t *testing.T) {

@@ -96,15 +96,27 @@ func TestBadInput(t *testing.T) {
 		{"JoinAsName", master("192.168.0.0/16", "192.168.1.0/24", "join"), lines("is the name of the join switch")},
 		{"RemoveNoDNSName", "node-remove --node-name=a/b", lines(`node name "a/b" is not a DNS name`)},
 		{"SmallMTUForIPv6", master("fd01::/48", "fd01:0:0:1::/64", "m") + " --mtu=1200", lines("mtu 1200 is too small for IPv6")},
+		{"AHostAmongPods", master("192.168.0.0/16", "192.168.1.0/24", "m") + " --k8s-api-server=https://192.168.77.1:6443", lines("address 192.168.77.1 of k8s-api-server lies in the cluster subnet 192.168.0.0/16, which is for pods")},
+		{"ServicesInTheJoinSubnet", master("192.168.0.0/16", "192.168.1.0/24", "m") + " --service-cidr=100.64.8.0/24", lines("join subnet 100.64.0.0/16 overlaps the subnet of services 100.64.8.0/24")},
 		{"UnreachableNB", master("192.168.0.0/16", "192.168.1.0/24", "m") + " --ovn-nb=tcp:127.0.0.1:1", lines("connecting to the Northbound database at tcp:127.0.0.1:1: connect: connection refused")},
 		{"NoConfigFile", master("192.168.0.0/16", "192.168.1.0/24", "m") + " --config-file=/nowhere", lines("reading the configuration: open /nowhere: no such file or directory")},
 	})
 
 	m.t, w.t = t, t
+	m.setID("system-id", "host-m")
+	n.setID("system-id", "host-n")
+	n.setID("ovn-remote", w.central.SBTCP)
+	if _, err := w.central.SBCtl("chassis-add", "host-m", "geneve", "192.0.2.1"); err != nil {
+		t.Fatal(err)
+	}
 	m.init(masterInitArgs)
+	n.script("ip link add other type veth peer name other2; ip addr add 192.168.3.1/24 dev other; ip link set other up; ip route add 10.7.0.0/16 dev other")
 	n.script("ip link add k8s-veth type veth peer name peer; ovs-vsctl add-port breth0 k8s-taken -- set Interface k8s-taken type=internal")
 	table(t, n, []input{
 		{"UsedByAnotherNode", minion("192.168.0.0/16", "192.168.1.128/25", "n"), lines("subnet 192.168.1.128/25 of node n overlaps subnet 192.168.1.0/24 of node kube-master: choose a free one")},
+		{"AnothersName", minion("192.168.0.0/16", "192.168.1.0/24", "Kube-Master"), lines("node kube-master is the host with system-id host-m, which is registered in the Southbound database: give another --node-name")},
+		{"SubnetOfTheHost", minion("192.168.0.0/16", "192.168.3.0/24", "n"), lines("this host has a route 192.168.3.0/24 dev other already: delete it")},
+		{"RouteOfTheHost", master("10.7.0.0/16", "10.7.1.0/24", "n"), lines("this host has a route 10.7.0.0/16 dev other already: delete it")},
 		{"OtherClusterSubnet", minion("192.168.0.0/17", "192.168.2.0/24", "n"), lines("--cluster-ip-subnet is 192.168.0.0/17, but the cluster's is 192.168.0.0/16")},
 		{"ForeignInterface", minion("192.168.0.0/16", "192.168.2.0/24", "veth"), lines("there is an interface k8s-veth that Open vSwitch has not made")},
 		{"PortOfAnotherBridge", minion("192.168.0.0/16", "192.168.2.0/24", "taken"), lines("port k8s-taken belongs to bridge breth0 already")},
@@ -204,7 +216,7 @@ func TestShowConfig(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, r.out)
 		}
 	}
-	if !strings.Contains(r.err, "warning: external_ids:ovn-k8s-mut is no setting: it is ignored") {
+	if !strings.Contains(r.err, "warning: external_ids:ovn-k8s-mut is no setting: it is ignored; did you mean ovn-k8s-mtu?") {
 		t.Errorf("warnings: %s", r.err)
 	}
 	m.setID("ovn-k8s-mtu", "many")

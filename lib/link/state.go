@@ -314,6 +314,42 @@ func routes(name string) ([]netlink.Route, error) {
 	return all, nil
 }
 
+// A Taken is a route of the main table that leads where pods should be.
+type Taken struct {
+	To        netip.Prefix
+	Interface string
+	Connected bool // the kernel made it for an address of the interface
+}
+
+// String formats t as in "192.168.0.0/16 dev eth0".
+func (t Taken) String() string { return fmt.Sprintf("%s dev %s", t.To, t.Interface) }
+
+// WhoHas lists the routes that share addresses with one of the subnets. Default
+// routes, those of Protocol, and those through interfaces whose names start with
+// ours do not count.
+func WhoHas(subnets []netip.Prefix, ours string) ([]Taken, error) {
+	all, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("listing the routes: %w", err)
+	}
+	links, err := dump(netlink.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("listing interfaces: %w", err)
+	}
+	var out []Taken
+	for _, r := range all {
+		i := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Index == r.LinkIndex })
+		if r.Dst == nil || r.Protocol == Protocol || i < 0 || strings.HasPrefix(links[i].Attrs().Name, ours) {
+			continue
+		}
+		t := Taken{prefix(r.Dst), links[i].Attrs().Name, r.Protocol == unix.RTPROT_KERNEL && r.Gw == nil}
+		if t.To.Bits() > 0 && slices.ContainsFunc(subnets, t.To.Overlaps) {
+			out = append(out, t)
+		}
+	}
+	return out, nil
+}
+
 // ignore is err, unless the kernel says that the work was done already.
 func ignore(err, done error) error {
 	if errors.Is(err, done) {

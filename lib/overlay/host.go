@@ -23,6 +23,7 @@ type host struct {
 	state   link.State // of the port's interface
 	changes []string   // what these two would change, for people
 	files   []edit     // the CNI configuration is the last
+	known   bool       // that this host is the node
 }
 
 // planHost finds out what this host should be and whether it can be. Nothing is
@@ -65,10 +66,11 @@ func (s *session) planHost(ctx context.Context, r request, minion, good bool) (*
 
 // planPort plans the management port and its interface.
 func (h *host) planPort(ctx context.Context, s *session, r request) error {
-	name, err := s.managementInterface(ctx, r.node)
+	name, known, err := s.managementInterface(ctx, r.node)
 	if err != nil {
 		return err
 	}
+	h.known = known
 	m := topology.ManagementPort(r.subnets)
 	h.port = vswitch.InternalPort{
 		Bridge: names.IntegrationBridge, Name: name, MAC: m.MAC, MTU: s.config.MTU,
@@ -83,7 +85,27 @@ func (h *host) planPort(ctx context.Context, s *session, r request) error {
 			h.state.Routes = append(h.state.Routes, link.Route{To: to, Via: m.Routers[i]})
 		}
 	}
-	return h.compare(ctx, s)
+	return errors.Join(h.clash(s, r), h.compare(ctx, s))
+}
+
+// clash is an error if the host has other routes to where pods should be, and
+// would lose one of them or could not reach its own pods.
+func (h *host) clash(s *session, r request) error {
+	taken, err := link.WhoHas(slices.Concat(r.clusters, s.config.JoinSubnets, s.config.ServiceCIDRs), names.ManagementPort(""))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, t := range taken {
+		replaced := slices.ContainsFunc(h.state.Routes, func(want link.Route) bool { return want.To == t.To })
+		inside := t.Connected && slices.ContainsFunc(r.subnets, t.To.Overlaps)
+		if replaced || inside {
+			errs = append(errs, fmt.Errorf("this host has a route %s already: delete it, or choose another subnet for pods", t))
+			continue
+		}
+		s.warn("this host has a route %s: what it sends to pods or services there goes another way", t)
+	}
+	return errors.Join(errs...)
 }
 
 // compare finds out what would change. What cannot be, such as a port of that
@@ -102,11 +124,11 @@ func (h *host) compare(ctx context.Context, s *session) error {
 
 // managementInterface chooses the name of the management port's interface: what
 // it has already, or the usual one, or if that is another node's, the unique
-// one.
-func (s *session) managementInterface(ctx context.Context, node string) (string, error) {
+// one. It reports whether this host has it already.
+func (s *session) managementInterface(ctx context.Context, node string) (name string, known bool, err error) {
 	all, err := s.sw.Interfaces(ctx)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	usual, unique, want := names.ManagementInterface(node), names.UniqueManagementInterface(node), names.ManagementPort(node)
 	ids := map[string]string{}
@@ -117,18 +139,18 @@ func (s *session) managementInterface(ctx context.Context, node string) (string,
 			s.warn("this host also has %s, the management port of node %s: if the host is not that node any more, run node-remove --node-name=%s", i.Name, other, other)
 		}
 	}
-	name := usual
+	name = usual
 	if ids[unique] == want || strings.HasPrefix(ids[usual], names.ManagementPort("")) && ids[usual] != want {
 		name = unique
 	}
-	if _, ours := ids[name]; ours {
-		return name, nil
+	if id, ours := ids[name]; ours {
+		return name, id == want, nil
 	}
 	there, err := link.Exists(name)
 	if err == nil && there {
 		err = fmt.Errorf("there is an interface %s that Open vSwitch has not made: rename or delete it", name)
 	}
-	return name, err
+	return name, false, err
 }
 
 // ensure makes this host what h says.

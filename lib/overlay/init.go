@@ -13,6 +13,7 @@ import (
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb"
 )
 
 // An Init is what master-init and minion-init are asked for.
@@ -63,8 +64,16 @@ func (i Init) parse() (request, error) {
 // fits checks that the subnets go with the configuration and the kernel.
 func (r request) fits(c config.Config) error {
 	var errs []error
-	if a, b, overlap := ipnet.Overlap(r.subnets, c.ServiceCIDRs); overlap {
-		errs = append(errs, fmt.Errorf("subnet %s of node %s overlaps the subnet of services %s: choose another one", a, r.node, b))
+	if a, b, overlap := ipnet.Overlap(r.clusters, c.ServiceCIDRs); overlap {
+		errs = append(errs, fmt.Errorf("cluster subnet %s overlaps the subnet of services %s: choose another one", a, b))
+	}
+	if a, b, overlap := ipnet.Overlap(c.JoinSubnets, c.ServiceCIDRs); overlap {
+		errs = append(errs, fmt.Errorf("join subnet %s overlaps the subnet of services %s: set ovn-k8s-join-subnet", a, b))
+	}
+	for _, h := range c.Hosts() {
+		if a, b, overlap := ipnet.Overlap(r.clusters, []netip.Prefix{netip.PrefixFrom(h.Addr, h.Addr.BitLen())}); overlap {
+			errs = append(errs, fmt.Errorf("address %s of %s lies in the cluster subnet %s, which is for pods: choose another one", b.Addr(), h.Setting, a))
+		}
 	}
 	if !slices.ContainsFunc(r.subnets, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
 		return errors.Join(errs...)
@@ -90,6 +99,9 @@ func (i Init) run(ctx context.Context, minion bool) error {
 	if err := s.openNB(ctx); err != nil {
 		return err
 	}
+	if err := s.elsewhere(ctx, r.node, h); err != nil {
+		return err
+	}
 	change := s.join(r, minion)
 	if s.DryRun {
 		if err := s.previewCluster(ctx, topology.NodeUnit(r.node), change); err != nil {
@@ -108,4 +120,29 @@ func (i Init) run(ctx context.Context, minion bool) error {
 	}
 	fmt.Fprintln(s.Out, done)
 	return nil
+}
+
+// elsewhere is an error if the node is another host, and that is alive: two would
+// have the same addresses. What cannot be found out is none.
+func (s *session) elsewhere(ctx context.Context, node string, h *host) error {
+	w, err := s.readWorld(ctx)
+	if err != nil {
+		return err
+	}
+	other := w.before().Chassis[node]
+	if h.known || other == "" || other == s.config.SystemID || s.config.OVNRemote == "" {
+		return nil
+	}
+	return s.stage(ctx, "asking the Southbound database who is node "+node, func(ctx context.Context) error {
+		sb, err := ovsdb.OpenSouth(ctx, s.config, nil)
+		if err != nil {
+			s.warn("node %s was the host with system-id %s: if that is still there, two have its addresses now (%v)", node, other, err)
+			return nil
+		}
+		defer sb.Close()
+		if alive, _ := sb.Chassis(); alive[other] {
+			return fmt.Errorf("node %s is the host with system-id %s, which is registered in the Southbound database: give another --node-name, or if that host is no more run node-remove --node-name=%s first", node, other, node)
+		}
+		return nil
+	})
 }

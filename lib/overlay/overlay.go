@@ -129,8 +129,8 @@ func (s *session) openHost(ctx context.Context) error {
 		return err
 	}
 	s.config, err = settings.Load(ctx, s.Settings, s.sw)
-	for _, key := range s.config.Ignored {
-		s.warn("%s is no setting: it is ignored", key)
+	for _, what := range s.config.Ignored {
+		s.warn("%s", what)
 	}
 	return err
 }
