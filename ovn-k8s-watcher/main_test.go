@@ -151,7 +151,7 @@ func recorder(t *testing.T, w *world) func() []*http.Request {
 		mu.Unlock()
 		proxy.ServeHTTP(rw, r)
 	}))
-	w.url = server
+	w.url = server.URL
 	return func() []*http.Request {
 		mu.Lock()
 		defer mu.Unlock()

@@ -79,16 +79,16 @@ func newWorld(t *testing.T, nodes map[string]string) *world {
 	t.Helper()
 	need.Nothing(t, need.Central, ovntest.Missing())
 	need.Nothing(t, need.Cluster, kubetest.Missing())
-	central, err := ovntest.Start(ovntest.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(central.Close)
 	dir, err := os.MkdirTemp("", "watcher")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	central, err := ovntest.Start(ovntest.Options{NBArgs: []string{"--pidfile=" + filepath.Join(dir, nbPidfile)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(central.Close)
 	w := &world{t, central, dir, cluster.URL}
 	w.write("token", cluster.Token)
 	w.cleanAPI()
@@ -97,6 +97,29 @@ func newWorld(t *testing.T, nodes map[string]string) *world {
 		w.topology(nodes)
 	}
 	return w
+}
+
+// nbPidfile is the file in the world's directory with the process ID of the
+// Northbound database's server.
+const nbPidfile = "nb.pid"
+
+// signalNB sends a signal to the Northbound database's server.
+func (w *world) signalNB(s syscall.Signal) { w.signal(nbPidfile, s) }
+
+// signal sends a signal to the process whose pidfile is in the world's directory.
+func (w *world) signal(pidfile string, s syscall.Signal) {
+	w.Helper()
+	text, err := os.ReadFile(filepath.Join(w.dir, pidfile))
+	if err != nil {
+		w.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Sscan(string(text), &pid); err != nil {
+		w.Fatal(err)
+	}
+	if err := syscall.Kill(pid, s); err != nil {
+		w.Fatal(err)
+	}
 }
 
 func (w *world) write(name, text string) {
@@ -177,7 +200,7 @@ func (w *world) open() *ovsdb.DB {
 	if err != nil {
 		w.Fatal(err)
 	}
-	db, err := ovsdb.Open(context.Background(), ovsdb.Options{Name: "NB", Remotes: []string{w.central.NB}, Model: m})
+	db, err := ovsdb.Open(context.Background(), ovsdb.Options{Name: "NB", Remotes: strings.Split(w.central.NB, ","), Model: m})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -384,13 +407,13 @@ func insecure() *http.Transport {
 	return &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 }
 
-// httptestServer serves h until the test ends and returns its URL.
-func httptestServer(t *testing.T, h http.Handler) string {
+// httptestServer serves h until the test ends.
+func httptestServer(t *testing.T, h http.Handler) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(func() {
 		s.CloseClientConnections()
 		s.Close()
 	})
-	return s.URL
+	return s
 }

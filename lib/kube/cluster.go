@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -92,6 +93,10 @@ func Version(resourceVersion string) uint64 {
 	return v
 }
 
+// maxTries is how often a patch is tried that conflicts with others. The API server
+// itself has tried it several times by then.
+const maxTries = 3
+
 // Annotate sets annotations of a pod, by a merge patch of its status subresource,
 // which needs no right to change the pod's specification. The pod must still be
 // the one with the given uid. It returns the resourceVersion that the pod has
@@ -103,15 +108,32 @@ func (c *Cluster) Annotate(ctx context.Context, pod types.NamespacedName, uid st
 	if err != nil {
 		return 0, fmt.Errorf("annotating pod %s: %w", pod, err)
 	}
-	m, err := c.metadata.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(pod.Namespace).
-		Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
+	var m *metav1.PartialObjectMetadata
+	api := c.metadata.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(pod.Namespace)
+	for tries := 1; ; tries++ { // it may conflict with the kubelet's patches of the status
+		m, err = api.Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		if tries == maxTries || !apierrors.IsConflict(err) {
+			break
+		}
+	}
+	if apierrors.IsNotFound(err) || otherUID(err) {
 		return 0, ErrGone
 	}
 	if err != nil {
 		return 0, fmt.Errorf("annotating pod %s: %w", pod, err)
 	}
 	return Version(m.ResourceVersion), nil
+}
+
+// otherUID reports whether err says that the pod is another one by now. That is
+// one of several reasons why a patch is invalid: the pod's other annotations may
+// leave no room for ours.
+func otherUID(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
 }
 
 // ReadConfigMap returns the data of a ConfigMap, nil if there is none.

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // retryInterval and retryMax are how long to wait for the API server between
@@ -33,4 +36,28 @@ func Unreachable(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) || errors.Is(err, context.DeadlineExceeded) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
 		apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err)
+}
+
+// Outage reports whether err says that the API server did not answer, or that it
+// could not do so at present. What it has refused does not count.
+func Outage(err error) bool {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		code := status.Status().Code
+		return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
+	}
+	var request *url.Error
+	return errors.As(err, &request) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// Cause says why something failed without saying what it was about, so that
+// equal causes can be told: the API server's reason, or the innermost error.
+func Cause(err error) string {
+	if reason := apierrors.ReasonForError(err); reason != metav1.StatusReasonUnknown {
+		return string(reason)
+	}
+	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
+		err = next
+	}
+	return err.Error()
 }

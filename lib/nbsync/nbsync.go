@@ -163,10 +163,11 @@ func (s *Sync) drain(p *Plan) {
 }
 
 // refused reports whether the database answered no, so that a smaller
-// transaction may succeed.
+// transaction may succeed: not if its disk is full.
 func refused(err error) bool {
 	var no ovsdb.OperationError
-	return errors.As(err, &no)
+	var disk *ovsdb.IOError
+	return errors.As(err, &no) && !errors.As(err, &disk)
 }
 
 func (s *Sync) commit(ctx context.Context, p *Plan) error {

@@ -75,6 +75,9 @@ func (e *engine) load(ctx context.Context) error {
 	for _, ev := range events {
 		e.take(ev)
 	}
+	if err := checkOwner(e.links.db, e.world.UID()); err != nil {
+		return err
+	}
 	e.world.Settle()
 	e.watchGateways()
 	return nil
@@ -106,7 +109,7 @@ func describe(plan *nbsync.Plan, problems map[nb.Unit]error, world *desired.Worl
 	}
 	for _, u := range slices.Sorted(slices.Values(world.Units())) {
 		if a, ok := world.Annotation(u); ok && !a.Written() {
-			lines = append(lines, fmt.Sprintf("~ Pod %s annotation: %q for %q → %q for %q", a.Pod.Key, a.Pod.Annotation, a.Pod.AnnotationUID, a.Addresses.Annotation(), a.Pod.UID))
+			lines = append(lines, fmt.Sprintf("~ Pod %s annotation: %.200q for %q → %q for %q", a.Pod.Key, a.Pod.Annotation, a.Pod.AnnotationUID, a.Addresses.Annotation(), a.Pod.UID))
 		}
 	}
 	for _, u := range slices.Sorted(maps.Keys(problems)) {

@@ -13,8 +13,6 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/sirupsen/logrus"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/desired/pod"
@@ -49,14 +47,16 @@ type engine struct {
 	vigil *vigil
 	// missing are the kinds of objects that are not known yet. Nothing is
 	// written before all are.
-	missing    map[string]bool
-	saved      *topology.Cluster  // the copy of the topology, as far as known
-	complained map[nb.Unit]string // what was said last of units that fail
-	unwritten  map[nb.Unit]error  // why annotations of units in the batch were not written
-	pace       pacer
-	written    int     // rows that the last sync changed
-	weight     float64 // what they count for
-	sweep      sweeper
+	missing   map[string]bool
+	fail      context.CancelCauseFunc // ends the engine for good
+	saved     *topology.Cluster       // the copy of the topology, as far as known
+	plaints   plaints                 // what was said of units that fail
+	probing   bool                    // one of the units that an outage holds up is tried again soon
+	unwritten map[nb.Unit]error       // why annotations of units in the batch were not written
+	pace      pacer
+	written   int     // rows that the last sync changed
+	weight    float64 // what they count for
+	sweep     sweeper
 }
 
 func newEngine(l *links, log func(string) *logrus.Entry) *engine {
@@ -66,7 +66,7 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 			"topology": true, "*v1.Pod": true, "*v1.Node": true, "*v1.Service": true, "*v1.EndpointSlice": true,
 			"*v1.Namespace": true, "*v1.NetworkPolicy": true,
 		},
-		complained: map[nb.Unit]string{}, unwritten: map[nb.Unit]error{},
+		plaints: newPlaints(), unwritten: map[nb.Unit]error{}, fail: func(error) {},
 	}
 	e.sweep.sweep = func() { e.send(e.compact) }
 	e.world.Put(service.Ranges(l.config.ServiceCIDRs))
@@ -94,8 +94,9 @@ func (e *engine) run(ctx context.Context) error {
 	defer e.log.Info("no longer active")
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	e.fail = cancel
 	// Events after the end go nowhere: the handlers of a database cannot be
 	// taken back, so they look for the engine's end themselves.
 	e.links.db.Handle(whileRunning(ctx, e.sync.Handler(func(u nb.Unit) {
@@ -113,7 +114,20 @@ func (e *engine) run(ctx context.Context) error {
 	wg.Go(func() { e.notes.run(ctx) })
 	wg.Go(func() { e.vigil.run(ctx) })
 	wg.Go(func() { e.followChassis(ctx) })
-	return e.loop.Run(ctx)
+	err := e.loop.Run(ctx)
+	if other := (foreign{}); errors.As(context.Cause(ctx), &other) {
+		return other
+	}
+	return err
+}
+
+// checkOwner ends the engine if the database is not this cluster's. Nothing is
+// written from then on.
+func (e *engine) checkOwner() {
+	if err := checkOwner(e.links.db, e.world.UID()); err != nil {
+		e.missing["a database of this cluster"] = true
+		e.fail(err)
+	}
 }
 
 func whileRunning(ctx context.Context, h cache.EventHandler) cache.EventHandler {
@@ -172,6 +186,7 @@ func (e *engine) refreshTopology() []nb.Unit {
 	case !found:
 		return e.world.Units()
 	}
+	e.checkOwner()
 	return append(e.world.Put(c), e.found("topology")...)
 }
 
@@ -257,6 +272,7 @@ func (e *engine) take(ev kube.Event) []nb.Unit {
 		touched := e.world.Replace(ev.Kind, ev.Objects)
 		e.notes.prune()
 		e.sweep.worked(len(ev.Objects))
+		e.checkOwner()
 		return append(touched, e.found(kind)...)
 	case ev.Gone:
 		e.notes.forget(ev.Object)
@@ -328,7 +344,7 @@ const saveTimeout = 5 * time.Second
 // unsavedTopology returns the topology if its copy is another one.
 func (e *engine) unsavedTopology() *topology.Cluster {
 	c := e.world.Cluster()
-	if c.Router == "" || e.saved != nil && e.saved.Equal(c) {
+	if len(e.missing) > 0 || c.Router == "" || e.saved != nil && e.saved.Equal(c) {
 		return nil
 	}
 	return &c
@@ -346,51 +362,4 @@ func (e *engine) saveTopology(ctx context.Context, c topology.Cluster) error {
 		return nil
 	})
 	return nil
-}
-
-// complain says of each unit once why it fails: in the log, and to the owner of
-// the object in an Event. It is the Synced of the loop.
-func (e *engine) complain(tried []nb.Unit, failed map[nb.Unit]error) {
-	e.sweep.worked(e.written)
-	for _, u := range tried {
-		if failed[u] == nil && e.complained[u] != "" {
-			delete(e.complained, u)
-			e.log.WithField("unit", u).Info("is fine again")
-		}
-	}
-	for _, u := range slices.Sorted(maps.Keys(failed)) {
-		err := failed[u]
-		if errors.Is(err, ovsdb.ErrNotConnected) || errors.Is(err, context.Canceled) ||
-			errors.Is(err, nbsync.ErrDrained) || e.complained[u] == err.Error() {
-			continue
-		}
-		e.complained[u] = err.Error()
-		e.log.WithField("unit", u).Warn(err)
-		reason := "NetworkNotReady"
-		var problem *desired.Problem
-		if errors.As(err, &problem) {
-			reason = problem.Reason
-		}
-		if ref := e.reference(u); ref != nil {
-			e.links.cluster.Warn(ref, reason, err.Error())
-		}
-	}
-}
-
-// reference is the Kubernetes object behind a unit, nil if there is none.
-func (e *engine) reference(u nb.Unit) *corev1.ObjectReference {
-	if name, ok := topology.NodeOf(u); ok {
-		return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
-	}
-	if s, ok := e.world.Service(u); ok {
-		return &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: s.Namespace, Name: s.Name, UID: types.UID(s.UID)}
-	}
-	if p, ok := e.world.Policy(u); ok {
-		return &corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
-	}
-	p, ok := e.world.Pod(u)
-	if !ok {
-		return nil
-	}
-	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
 }

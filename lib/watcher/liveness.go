@@ -2,10 +2,7 @@ package watcher
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"slices"
@@ -16,16 +13,13 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/model"
-	"github.com/sirupsen/logrus"
 
-	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/ovsdb"
-	"ovn-k8s/lib/ovsdb/sbdb"
 )
 
 // How the hosts of gateways are asked whether they live. A dead one is noticed
@@ -293,7 +287,7 @@ func (e *engine) followChassis(ctx context.Context) {
 	}
 	said := ""
 	for ctx.Err() == nil {
-		sb, err := openSouth(ctx, e.links.config, e.log)
+		sb, err := ovsdb.OpenSouth(ctx, e.links.config, e.log)
 		if err == nil {
 			e.serveSouth(ctx, sb)
 			sb.Close()
@@ -310,42 +304,15 @@ func (e *engine) followChassis(ctx context.Context) {
 	}
 }
 
-// openSouth connects to the Southbound database and follows the names of hosts.
-func openSouth(ctx context.Context, c config.Config, log *logrus.Entry) (*ovsdb.DB, error) {
-	remotes, err := config.ParseRemotes(c.OVNRemote)
-	if err != nil {
-		return nil, fmt.Errorf("reading external_ids:ovn-remote: %w", err)
-	}
-	var tlsConfig *tls.Config
-	if slices.ContainsFunc(remotes, func(r string) bool { return strings.HasPrefix(r, "ssl:") }) {
-		files := ovsdb.Files{PrivateKey: c.NBPrivateKey, Certificate: c.NBCertificate, CACert: c.NBCACert}
-		if tlsConfig, err = ovsdb.TLSConfig(ctx, files, remotes, io.Discard); err != nil {
-			return nil, err
-		}
-	}
-	m, err := model.NewClientDBModel("OVN_Southbound", map[string]model.Model{sbdb.ChassisTable: &sbdb.Chassis{}})
-	if err != nil {
-		return nil, fmt.Errorf("making the Southbound model: %w", err)
-	}
-	return ovsdb.Open(ctx, ovsdb.Options{
-		Name: "SB", Remotes: remotes, TLS: tlsConfig, Model: m, Needs: "OVN 23.03", AnyMember: true, Log: log,
-		Tables: []ovsdb.Table{{Name: sbdb.ChassisTable, Columns: []string{"name"}}},
-	})
-}
-
 // serveSouth passes on which hosts are registered, until ctx ends.
 func (e *engine) serveSouth(ctx context.Context, sb *ovsdb.DB) {
 	tell := func() {
 		e.send(func() []nb.Unit {
-			c := sb.Client()
-			if c == nil || c.Cache() == nil {
+			chassis, ok := sb.Chassis()
+			if !ok {
 				return nil // what was known last is the best there is
 			}
-			chassis := desired.Chassis{}
-			for _, m := range c.Cache().Table(sbdb.ChassisTable).RowsShallow() {
-				chassis[m.(*sbdb.Chassis).Name] = true
-			}
-			return e.judged(func() []nb.Unit { return e.world.Put(chassis) })
+			return e.judged(func() []nb.Unit { return e.world.Put(desired.Chassis(chassis)) })
 		})
 	}
 	sb.Handle(whileRunning(ctx, &cache.EventHandlerFuncs{

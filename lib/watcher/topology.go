@@ -21,15 +21,9 @@ var topologyCopy = types.NamespacedName{Namespace: names.ConfigNamespace, Name: 
 // readTopology reads the topology from the cluster router in the database. It
 // reports false if there is no such router.
 func readTopology(db *ovsdb.DB) (c topology.Cluster, found bool, err error) {
-	client := db.Client()
-	if client == nil || client.Cache() == nil {
-		return c, false, ovsdb.ErrNotConnected
-	}
-	var routers []*nbdb.LogicalRouter
-	for _, m := range client.Cache().Table(nbdb.LogicalRouterTable).RowsShallow() {
-		if r := m.(*nbdb.LogicalRouter); r.ExternalIDs[names.ClusterRouterTag] == "yes" {
-			routers = append(routers, r)
-		}
+	routers, err := clusterRouters(db)
+	if err != nil {
+		return c, false, err
 	}
 	switch len(routers) {
 	case 0:
@@ -42,6 +36,45 @@ func readTopology(db *ovsdb.DB) (c topology.Cluster, found bool, err error) {
 		return c, true, err
 	}
 	return c, true, fmt.Errorf("%d logical routers have external_ids:%s=yes, as %q and %q: remove it from all but one", len(routers), names.ClusterRouterTag, routers[0].Name, routers[1].Name)
+}
+
+// clusterRouters lists the routers in the database that are the cluster's.
+func clusterRouters(db *ovsdb.DB) (routers []*nbdb.LogicalRouter, err error) {
+	client := db.Client()
+	if client == nil || client.Cache() == nil {
+		return nil, ovsdb.ErrNotConnected
+	}
+	for _, m := range client.Cache().Table(nbdb.LogicalRouterTable).RowsShallow() {
+		if r := m.(*nbdb.LogicalRouter); r.ExternalIDs[names.ClusterRouterTag] == "yes" {
+			routers = append(routers, r)
+		}
+	}
+	return routers, nil
+}
+
+// A foreign is the error of a database that is another Kubernetes cluster's. To go
+// on would delete what that one's pods need.
+type foreign struct{ router, theirs, ours string }
+
+// Error implements error.
+func (f foreign) Error() string {
+	return fmt.Sprintf("the Northbound database is that of another Kubernetes cluster, whose namespace kube-system has the UID %s instead of %s: correct ovn-nb or k8s-api-server; "+
+		"or if that cluster is no more, run \"ovn-nbctl remove Logical_Router %s external_ids %s\"", f.theirs, f.ours, f.router, names.KubernetesUID)
+}
+
+// checkOwner is an error if the database is that of another Kubernetes cluster
+// than the one with this UID.
+func checkOwner(db *ovsdb.DB, uid string) error {
+	routers, err := clusterRouters(db)
+	if err != nil || uid == "" {
+		return nil // not known, or not yet
+	}
+	for _, r := range routers {
+		if theirs := r.ExternalIDs[names.KubernetesUID]; theirs != "" && theirs != uid {
+			return foreign{r.Name, theirs, uid}
+		}
+	}
+	return nil
 }
 
 // savedTopology reads the copy of the topology, nil if there is none.

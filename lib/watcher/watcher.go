@@ -103,8 +103,8 @@ func (w *Watcher) Run(ctx context.Context, ready func()) error {
 		if err != nil {
 			return err
 		}
-		for _, key := range cfg.Ignored {
-			w.log("watcher").Warnf("%s is no setting: it is ignored", key)
+		for _, what := range cfg.Ignored {
+			w.log("watcher").Warn(what)
 		}
 		err = w.serve(ctx, cfg, sw, changed, ready)
 		if !errors.Is(err, errReconfigured) {

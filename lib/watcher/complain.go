@@ -1,0 +1,159 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nbsync"
+	"ovn-k8s/lib/ovsdb"
+)
+
+// plaints are why units fail, as far as it was said. Thousands may fail for one
+// reason: a full subnet, a disk that is full, a right that is missing. The log
+// gets a line about the first and another that there are more.
+type plaints struct {
+	of    map[nb.Unit]plaint
+	units map[string]int   // how many units have a cause
+	held  map[nb.Unit]bool // units that an outage of the API server holds up
+}
+
+type plaint struct {
+	cause string
+	named bool // in the log
+}
+
+func newPlaints() plaints { return plaints{map[nb.Unit]plaint{}, map[string]int{}, map[nb.Unit]bool{}} }
+
+// add records why a unit fails, and returns how many units do so by now. It
+// returns 0 if this is nothing new.
+func (p plaints) add(u nb.Unit, cause string) int {
+	if p.of[u].cause == cause {
+		return 0
+	}
+	p.end(u)
+	p.units[cause]++
+	p.of[u] = plaint{cause, p.units[cause] == 1}
+	return p.units[cause]
+}
+
+// end records that a unit does not fail any more. It reports whether the log has
+// said that it did.
+func (p plaints) end(u nb.Unit) bool {
+	was, ok := p.of[u]
+	if !ok {
+		return false
+	}
+	delete(p.of, u)
+	delete(p.held, u)
+	if p.units[was.cause]--; p.units[was.cause] == 0 {
+		delete(p.units, was.cause)
+	}
+	return was.named
+}
+
+// complain says of each unit once why it fails: in the log, and to the owner of
+// the object in an Event. It is the Synced of the loop.
+func (e *engine) complain(tried []nb.Unit, failed map[nb.Unit]error) {
+	e.sweep.worked(e.written)
+	over := false
+	for _, u := range tried {
+		if failed[u] != nil {
+			continue
+		}
+		over = over || e.plaints.held[u]
+		if e.plaints.end(u) {
+			e.log.WithField("unit", u).Info("is fine again")
+		}
+	}
+	for _, u := range slices.Sorted(maps.Keys(failed)) {
+		err := failed[u]
+		if errors.Is(err, ovsdb.ErrNotConnected) || errors.Is(err, context.Canceled) || errors.Is(err, nbsync.ErrDrained) {
+			continue // lib/ovsdb has said so, or it goes on by itself
+		}
+		n := e.plaints.add(u, kube.Cause(err))
+		switch n {
+		case 0:
+			continue
+		case 1:
+			e.log.WithField("unit", u).Warn(err)
+		case 2:
+			e.log.WithField("unit", u).Warn(`fails for the same reason as another unit: "ovs-appctl -t ` + Program + ` reconcile/show" lists them all`)
+		}
+		if kube.Outage(err) {
+			e.plaints.held[u] = true // and no Event can be written
+		} else {
+			e.tell(u, err)
+		}
+	}
+	e.probe(over)
+}
+
+// probeInterval is how often one of the units is tried again that an outage of the
+// API server holds up.
+const probeInterval = 2 * time.Second
+
+// probe tries again all units that an outage holds up if it is over, which one of
+// them has shown, and otherwise one of them after a while. Their own backoffs have
+// become long meanwhile.
+func (e *engine) probe(over bool) {
+	units := slices.Collect(maps.Keys(e.plaints.held))
+	switch {
+	case len(units) == 0:
+	case over:
+		e.send(func() []nb.Unit { return units })
+	case !e.probing:
+		e.probing = true
+		time.AfterFunc(probeInterval, func() {
+			e.send(func() []nb.Unit {
+				e.probing = false
+				return units[:1]
+			})
+		})
+	}
+}
+
+// tell writes an Event about the object behind a unit.
+func (e *engine) tell(u nb.Unit, err error) {
+	ref := e.reference(u)
+	if ref == nil {
+		return
+	}
+	reason := "NetworkNotReady"
+	var problem *desired.Problem
+	if errors.As(err, &problem) {
+		reason = problem.Reason
+	}
+	e.links.cluster.Warn(ref, reason, err.Error())
+}
+
+// reference is the Kubernetes object behind a unit, nil if there is none.
+func (e *engine) reference(u nb.Unit) *corev1.ObjectReference {
+	name, node := topology.NodeOf(u)
+	if host, ok := topology.HostOf(u); ok {
+		name, node = host, true
+	}
+	if node {
+		return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
+	}
+	if s, ok := e.world.Service(u); ok {
+		return &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: s.Namespace, Name: s.Name, UID: types.UID(s.UID)}
+	}
+	if p, ok := e.world.Policy(u); ok {
+		return &corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
+	}
+	p, ok := e.world.Pod(u)
+	if !ok {
+		return nil
+	}
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
+}

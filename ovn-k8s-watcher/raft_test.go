@@ -1,0 +1,156 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"ovn-k8s/test/lifeline"
+)
+
+// A member is one server of a clustered Northbound database (ovsdb(7), "Clustered
+// Database Service Model").
+type member struct {
+	*world
+	name, remote, raft string
+	process            *lifeline.Process
+}
+
+// raft replaces the world's Northbound database by a cluster of three servers.
+func (w *world) raft() []*member {
+	w.Helper()
+	var all []*member
+	var remotes []string
+	for i := range 3 {
+		m := &member{world: w, name: fmt.Sprint("m", i), remote: fmt.Sprint("tcp:127.0.0.1:", freePort(w.T)), raft: fmt.Sprint("tcp:127.0.0.1:", freePort(w.T))}
+		args := []string{"create-cluster", m.file(".db"), "/usr/share/ovn/ovn-nb.ovsschema", m.raft}
+		if i > 0 {
+			args = []string{"join-cluster", m.file(".db"), "OVN_Northbound", m.raft, all[0].raft}
+		}
+		if out, err := exec.Command("ovsdb-tool", args...).CombinedOutput(); err != nil {
+			w.Fatalf("%v: %s", err, out)
+		}
+		m.start()
+		all, remotes = append(all, m), append(remotes, m.remote)
+	}
+	w.Cleanup(func() {
+		for _, m := range all {
+			m.process.Stop()
+		}
+	})
+	w.central.StopNorthd()
+	w.central.StopNB()
+	w.central.NB = strings.Join(remotes, ",")
+	w.eventually("all are members", func() bool {
+		for _, m := range all {
+			if m.status("Status") != "cluster member" {
+				return false
+			}
+		}
+		return true
+	})
+	return all
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func (m *member) file(ext string) string { return filepath.Join(m.dir, m.name+ext) }
+
+func (m *member) start() {
+	m.Helper()
+	port := m.remote[strings.LastIndex(m.remote, ":")+1:]
+	p, err := lifeline.Start(nil, "ovsdb-server", "-vconsole:off", "--log-file="+m.file(".log"), "--unixctl="+m.file(".ctl"), "--pidfile="+m.file(".pid"),
+		"--remote=ptcp:"+port+":127.0.0.1", m.file(".db"))
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.process = p
+}
+
+// appctl runs a command of the server; a server that is stopped has no answer.
+func (m *member) appctl(args ...string) string {
+	out, _ := exec.Command("ovs-appctl", append([]string{"--timeout=2", "-t", m.file(".ctl")}, args...)...).Output()
+	return string(out)
+}
+
+func (m *member) status(key string) string {
+	for l := range strings.Lines(m.appctl("cluster/status", "OVN_Northbound")) {
+		if value, ok := strings.CutPrefix(l, key+": "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// leader waits until one of the members is the leader.
+func leader(w *world, of []*member) *member {
+	w.Helper()
+	var found *member
+	w.eventually("there is a leader", func() bool {
+		for _, m := range of {
+			if m.status("Role") == "leader" {
+				found = m
+			}
+		}
+		return found != nil
+	})
+	return found
+}
+
+func without(all []*member, m *member) (others []*member) {
+	for _, o := range all {
+		if o != m {
+			others = append(others, o)
+		}
+	}
+	return others
+}
+
+// The watcher follows the leader of a clustered database, whatever happens to it.
+func TestClusteredNorthbound(t *testing.T) {
+	w := newWorld(t, nil)
+	all := w.raft()
+	w.topology(manyNodes())
+	p := w.start()
+	w.burst(0, 30)
+	w.settled(30)
+	pods := 30
+	for _, tt := range []struct {
+		name       string
+		begin, end func(*member)
+	}{
+		{"killed", func(m *member) { m.process.Stop() }, (*member).start},
+		{"stopped", func(m *member) { m.signal(m.name+".pid", syscall.SIGSTOP) }, func(m *member) { m.signal(m.name+".pid", syscall.SIGCONT) }},
+		{"cut off", func(m *member) { m.appctl("cluster/failure-test", "stop-raft-rpc") }, func(m *member) { m.appctl("cluster/failure-test", "clear") }},
+		{"deposed", func(m *member) { m.appctl("cluster/failure-test", "transfer-leadership") }, func(m *member) { m.appctl("cluster/failure-test", "clear") }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w.T = t
+			before := leader(w, all)
+			lines := len(p.complaints())
+			began := time.Now()
+			tt.begin(before)
+			after := leader(w, without(all, before))
+			w.burst(pods, 30)
+			pods += 30
+			w.settled(pods)
+			t.Logf("leader %s, then %s; settled after %s; %q", before.name, after.name, time.Since(began).Round(time.Millisecond), p.complaints()[lines:])
+			tt.end(before)
+			w.settled(pods)
+		})
+		w.T = t
+	}
+}
