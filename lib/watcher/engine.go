@@ -32,8 +32,9 @@ import (
 type event func() []nb.Unit
 
 // mostUnits is how many units are compared at once: their rows take about 2 kB
-// each.
-const mostUnits = 5000
+// each. What belongs together should fit, as the pods of a namespace that gets
+// another label: their rows change in one transaction.
+const mostUnits = 20000
 
 // An engine brings the database and the annotations to what the World says. All
 // but send, status and what they use belongs to the goroutine of its loop.
