@@ -23,7 +23,7 @@ const (
 	// some milliseconds ends it: then the last of a burst have come.
 	perSize = 200 * time.Microsecond
 	maxGap  = 300 * time.Millisecond
-	lull    = 30 * time.Millisecond
+	lull    = 10 * time.Millisecond
 	// paceHalf is after which time a row counts half in the present pace.
 	paceHalf = 500 * time.Millisecond
 )
