@@ -242,16 +242,16 @@ func (w *World) serviceRows(k service.Key) ([]nb.Row, error) {
 // for 1024 characters.
 const maxProblems = 4
 
-// putZone records the zone of a node and returns the units of the Services that it
-// touches: hints of endpoints are about zones.
-func (w *World) putZone(node, zone string) []nb.Unit {
+// putZone records the zone of a node and reports whether it was another one. What
+// that touches is left to lookAround: hints of endpoints are about zones.
+func (w *World) putZone(node, zone string) bool {
 	if w.services.zones[node] == zone {
-		return nil
+		return false
 	}
 	if w.services.zones[node] = w.services.share(zone); zone == "" {
 		delete(w.services.zones, node)
 	}
-	return w.lookAround()
+	return true
 }
 
 // chassisUnits returns the unit of a node's host, if it is known.

@@ -233,10 +233,9 @@ func (w *World) putNodes(nodes []*corev1.Node, gone []string) (touched []nb.Unit
 	moved := false
 	put := func(n *corev1.Node, exists bool) {
 		touched = append(touched, w.putNode(n.Name, exists)...)
-		hosts := w.putHost(n)
-		moved = moved || hosts != nil
+		hosts, rezoned := w.putHost(n), w.putZone(n.Name, n.Labels[corev1.LabelTopologyZone])
+		moved = moved || hosts != nil || rezoned
 		touched = append(touched, hosts...)
-		touched = append(touched, w.putZone(n.Name, n.Labels[corev1.LabelTopologyZone])...)
 	}
 	for _, n := range nodes {
 		put(n, true)
