@@ -1,11 +1,21 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"ovn-k8s/test/probe"
+)
+
+// cutWithin is how long a connection may live on that is no longer allowed, and
+// quiet how long nothing is heard on one that is cut.
+const (
+	cutWithin = 2 * time.Second
+	quiet     = 500 * time.Millisecond
 )
 
 // onlyB lets only the pods b of any namespace reach x/a.
@@ -16,36 +26,202 @@ metadata: {name: only-b, namespace: x}
 spec: {podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{namespaceSelector: {}, podSelector: {matchLabels: {pod: b}}}]}]}
 `
 
-// Connections that a new policy forbids are cut within two seconds; those that
-// it allows go on, whatever other policies come and go.
+// A way to x/a is written FROM or FROM by WAY: its own address, unless WAY is a
+// service (vip) or a NodePort at a node (port@NODE).
+func (y *yard) door(t *testing.T, way string, network string) []netip.AddrPort {
+	t.Helper()
+	_, way, _ = strings.Cut(way, " by ")
+	service := y.services["x/a"]
+	number := 0
+	for _, p := range service.Spec.Ports {
+		if strings.EqualFold(string(p.Protocol), network) {
+			number = int(p.NodePort)
+		}
+	}
+	to, port := y.pods["x/a"].Addresses, 80
+	switch node, isPort := strings.CutPrefix(way, "port@"); {
+	case isPort:
+		to, port = nodeAddrs(node), number
+	case way == "vip":
+		to, port = addrs(service.Spec.ClusterIPs), 8000
+	}
+	var out []netip.AddrPort
+	for _, a := range to {
+		out = append(out, probe.Address(a, port))
+	}
+	return out
+}
+
+// A talk is a session, and the way that it takes.
+type talk struct {
+	*probe.Session
+	text string
+}
+
+// talks opens sessions by ways, each by TCP and UDP and in both families.
+func (y *yard) talks(t *testing.T, ways ...string) (list []talk) {
+	t.Helper()
+	for _, way := range ways {
+		from, _, _ := strings.Cut(way, " by ")
+		for _, network := range []string{"tcp", "udp"} {
+			for _, to := range y.door(t, way, network) {
+				p := probe.Probe{Netns: y.find(t, from).netns, Network: network, Address: to}
+				list = append(list, openTalk(t, fmt.Sprintf("%s, %v", way, p), p))
+			}
+		}
+	}
+	return list
+}
+
+// openTalk opens a session, until the end of the test.
+func openTalk(t *testing.T, text string, p probe.Probe) talk {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := p.Until(ctx); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	s, err := p.Open(ctx)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	t.Cleanup(func() { s.Close() })
+	eventually(t, text+" is answered", func() bool { return s.Typed().Lines > 3 })
+	return talk{s, text}
+}
+
+// Connections that become forbidden are cut within two seconds, whatever forbids
+// them and whichever way they came; those that stay allowed go on.
 func TestEstablishedConnections(t *testing.T) {
 	y := newYard(t)
-	open := func(from string) *probe.Session {
+	apply := func(policies string) {
 		t.Helper()
-		s, err := probe.OpenSession(t.Context(), y.pods[from].Netns, probe.Address(y.pods["x/a"].Addresses[0], 80))
-		if err != nil {
+		if err := cluster.Kube.Apply(t.Context(), []byte(policies)); err != nil {
 			t.Fatal(err)
 		}
-		return s
 	}
-	cut, kept := open("w/a"), open("w/b")
-	time.Sleep(300 * time.Millisecond) // of typing
+	set := func(who, key string, value *string) { label(t, who, map[string]*string{key: value}) }
+	value := func(s string) *string { return &s }
+	policy := func(namespace, spec string) string {
+		return "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: changing, namespace: " + namespace + "}\nspec: " + spec
+	}
+	// Through another node's NodePort comes that node.
+	all := func(from string) []string { return []string{from, from + " by vip", from + " by port@" + places[from]} }
+	for _, tt := range []struct {
+		name         string
+		before, then func()
+		cut, kept    []string
+	}{
+		{
+			name: "a policy comes", then: func() { apply(onlyB) },
+			cut:  append(all("w/a"), "x/c", "node:minion2", "node:minion2 by vip", "w/c", "w/b by port@minion2"),
+			kept: append(all("w/b"), "node:master", "node:master by vip"),
+		},
+		{
+			name:   "a policy changes",
+			before: func() { apply(policy("x", "{podSelector: {}, ingress: [{from: [{namespaceSelector: {}}]}]}")) },
+			then: func() {
+				apply(policy("x", "{podSelector: {}, ingress: [{from: [{namespaceSelector: {}}], ports: [{port: 81}]}, {from: [{podSelector: {}}]}]}"))
+			},
+			cut: []string{"w/a", "w/a by vip", "w/b"}, kept: []string{"x/b", "x/b by vip", "x/c by port@minion1"},
+		},
+		{
+			name:   "a client loses its label",
+			before: func() { apply(onlyB) },
+			then:   func() { set("w/b", "pod", value("other")) },
+			cut:    all("w/b"), kept: []string{"x/b", "x/b by vip"},
+		},
+		{
+			name:   "a pod gets the label of a policy",
+			before: func() { apply(policy("x", "{podSelector: {matchLabels: {locked: 'yes'}}}")) },
+			then:   func() { set("x/a", "locked", value("yes")) },
+			cut:    []string{"w/a", "w/b by vip", "x/b by port@minion1", "node:minion2"}, kept: []string{"node:master"},
+		},
+		{
+			name: "a namespace loses its label",
+			before: func() {
+				set("w", "team", value("blue"))
+				set("z", "team", value("blue"))
+				apply(policy("x", "{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: blue}}}]}]}"))
+			},
+			then: func() { set("w", "team", nil) },
+			cut:  []string{"w/a", "w/b", "w/c by vip"}, kept: []string{"z/a", "z/a by vip", "z/a by port@minion2"},
+		},
+		{
+			name: "egress is forbidden",
+			then: func() {
+				apply(policy("w", "{podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress], egress: [{to: [{podSelector: {}}]}]}"))
+			},
+			cut: []string{"w/a", "w/a by vip", "w/a by port@minion1"}, kept: append(all("w/b"), "w/c by vip", "node:minion2"),
+		},
+		{
+			name: "what egress goes to loses its label",
+			before: func() {
+				set("x/a", "role", value("web"))
+				apply(policy("w", "{podSelector: {}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {}, podSelector: {matchLabels: {role: web}}}]}]}"))
+			},
+			then: func() { set("x/a", "role", nil) },
+			cut:  []string{"w/a", "w/b by vip"}, kept: []string{"z/a", "z/a by vip"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Cleanup(func() {
+				dropPolicies(t, "x")
+				dropPolicies(t, "w")
+				set("w/b", "pod", value("b"))
+				set("x/a", "locked", nil)
+				set("x/a", "role", nil)
+				set("w", "team", nil)
+				set("z", "team", nil)
+			})
+			if tt.before != nil {
+				tt.before()
+			}
+			cut, kept := y.talks(t, tt.cut...), y.talks(t, tt.kept...)
+			tt.then()
+			checkCut(t, time.Now(), cut)
+			checkKept(t, kept)
+		})
+	}
+}
+
+// checkCut checks that talks end soon after start.
+func checkCut(t *testing.T, start time.Time, cut []talk) {
+	t.Helper()
+	var longest time.Duration
+	for _, s := range cut {
+		for time.Since(s.Typed().Last) < quiet && time.Since(start) < cutWithin+quiet {
+			time.Sleep(10 * time.Millisecond)
+		}
+		took := s.Typed().Last.Sub(start)
+		if longest = max(longest, took); took > cutWithin {
+			t.Errorf("%s was answered %s after the change", s.text, took)
+		}
+	}
+	t.Logf("%d sessions cut, the last after %s", len(cut), longest.Round(time.Millisecond))
+}
+
+// checkKept checks that talks go on, as they did all the time.
+func checkKept(t *testing.T, kept []talk) {
+	t.Helper()
+	for _, s := range kept {
+		now := s.Typed()
+		eventually(t, s.text+" goes on", func() bool { return s.Typed().Lines > now.Lines+3 })
+		if err := s.Undisturbed(now); err != nil {
+			t.Errorf("%s: %v", s.text, err)
+		}
+	}
+}
+
+// What a policy has cut goes on once it is allowed again, and what it allows does
+// not notice a hundred others.
+func TestEstablishedConnectionsSurviveOthersPolicies(t *testing.T) {
+	y := newYard(t)
+	cut, kept := y.talks(t, "w/a", "w/a by vip"), y.talks(t, "w/b", "w/b by vip", "x/b by port@minion1", "node:master")
 	if err := cluster.Kube.Apply(t.Context(), []byte(onlyB)); err != nil {
 		t.Fatal(err)
 	}
-	start := time.Now()
-	last := cut.Typed().Lines
-	for quiet := start; time.Since(quiet) < 500*time.Millisecond && time.Since(start) < patience; time.Sleep(10 * time.Millisecond) {
-		if now := cut.Typed().Lines; now != last {
-			last, quiet = now, time.Now()
-		}
-	}
-	if took := time.Since(start) - 500*time.Millisecond; took > 2*time.Second {
-		t.Errorf("the connection that is forbidden was cut after %s", took)
-	} else {
-		t.Logf("cut after %s", took)
-	}
-	before := kept.Typed()
+	checkCut(t, time.Now(), cut)
 	for i := range 100 {
 		policy := fmt.Sprintf("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: other-%d, namespace: w}\nspec: {podSelector: {matchLabels: {app: other-%d}}, ingress: [{}]}\n", i, i)
 		if err := cluster.Kube.Apply(t.Context(), []byte(policy)); err != nil {
@@ -54,14 +230,20 @@ func TestEstablishedConnections(t *testing.T) {
 	}
 	dropPolicies(t, "w")
 	time.Sleep(time.Second) // until the last one works
-	if err := kept.Undisturbed(before); err != nil {
-		t.Error(err)
+	checkKept(t, kept)
+	for _, s := range cut {
+		if time.Since(s.Typed().Last) < quiet {
+			t.Errorf("%s is answered again", s.text)
+		}
 	}
-	if now := cut.Typed().Lines; now != last {
-		t.Errorf("the connection that is forbidden had %d more answers", now-last)
-	}
-	t.Logf("kept: %+v", kept.Close())
 	dropPolicies(t, "x")
-	eventually(t, "what is allowed again goes on", func() bool { return cut.Typed().Lines > last })
-	cut.Close()
+	for _, s := range cut {
+		last := s.Typed().Lines
+		eventually(t, s.text+" goes on when it is allowed again", func() bool { return s.Typed().Lines > last })
+	}
+	var longest time.Duration
+	for _, s := range kept {
+		longest = max(longest, s.Close().Silence)
+	}
+	t.Logf("%d sessions kept, the longest silence %s", len(kept), longest)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,28 +29,45 @@ func fromBlocks(list []netip.Addr) string {
 }
 
 // What comes from outside by a NodePort is judged by the address that the pod
-// sees: the client's with externalTrafficPolicy Local, else the gateway's.
+// sees: with externalTrafficPolicy Local the client's; else that of the gateway's
+// router, or where no router takes part, the node's.
 func TestPoliciesOfNodePorts(t *testing.T) {
-	p := pods(t, map[string]string{"web-near": "minion1", "web-far": "minion2"})
-	at := addGateway(t, cluster.Node("minion1"), world.Dedicated)
-	client := surround(t).Outside
-	gateway := firstGateway([]netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")})
+	p := pods(t, map[string]string{"web-near": "minion1", "web-far": "minion2", "away-far": "minion2"})
+	near, far, away := p["web-near"], p["web-far"], p["away-far"]
+	client, node := surround(t).Outside, cluster.Node("minion1")
+	router := firstGateway([]netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")})
+	const byCluster, byLocal = corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal
 	for _, tt := range []struct {
+		mode        string
 		policy      corev1.ServiceExternalTrafficPolicy
+		service     string
 		answers     []world.Endpoint
 		seen, other []netip.Addr
 	}{
-		{corev1.ServiceExternalTrafficPolicyCluster, []world.Endpoint{p["web-near"], p["web-far"]}, gateway, client.Addresses},
-		{corev1.ServiceExternalTrafficPolicyLocal, []world.Endpoint{p["web-near"]}, client.Addresses, gateway},
+		{world.Dedicated, byCluster, "web", []world.Endpoint{near, far}, router, client.Addresses},
+		{world.Dedicated, byLocal, "web", []world.Endpoint{near}, client.Addresses, router},
+		{world.Shared, byCluster, "web", []world.Endpoint{near, far}, router, client.Addresses},
+		{world.Shared, byLocal, "web", []world.Endpoint{near}, client.Addresses, router},
+		// Of its own pods a node is one who may always come in.
+		{world.Local, byCluster, "away", []world.Endpoint{away}, node.Management, client.Addresses},
+		{world.Local, byLocal, "web", []world.Endpoint{near}, client.Addresses, node.Management},
 	} {
-		t.Run(string(tt.policy), func(t *testing.T) {
+		t.Run(tt.mode+" "+string(tt.policy), func(t *testing.T) {
+			at := addGateway(t, node, tt.mode)
+			if tt.mode == world.Local {
+				at = nodeAddrs(node.Name)
+			}
 			t.Cleanup(func() { dropPolicies(t, "default") })
-			s := service(t, "web", func(s *corev1.Service) {
+			s := service(t, tt.service, func(s *corev1.Service) {
 				s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, tt.policy
 			})
 			ways := nodePortWays(client, at, s, tt.answers, tt.seen)
 			try(t, ways)
-			for _, allowed := range []bool{false, true, false} {
+			var open []talk
+			for _, w := range ways {
+				open = append(open, openTalk(t, w.String(), probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address}))
+			}
+			for _, allowed := range []bool{true, false, true} {
 				from := tt.other
 				if allowed {
 					from = tt.seen
@@ -57,11 +75,19 @@ func TestPoliciesOfNodePorts(t *testing.T) {
 				if err := cluster.Kube.Apply(t.Context(), []byte(fromBlocks(from))); err != nil {
 					t.Fatal(err)
 				}
+				if start := time.Now(); allowed {
+					checkKept(t, open)
+				} else {
+					checkCut(t, start, open)
+				}
 				for _, w := range ways {
 					q := packet{text: w.String(), probe: probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address}}
 					if err := q.becomes(allowed); err != nil {
 						t.Errorf("%v, policy for %v: want %t: %v", w, from, allowed, err)
 					}
+				}
+				if !allowed {
+					open = nil
 				}
 			}
 		})

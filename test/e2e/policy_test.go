@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -52,7 +53,7 @@ var policyCases []byte
 // describes them, each with a Service of its own name.
 type yard struct {
 	pods     map[string]world.Endpoint
-	services map[string][]netip.Addr
+	services map[string]*corev1.Service
 }
 
 // places are where the pods of the yard run.
@@ -88,7 +89,7 @@ func newYard(t *testing.T) *yard {
 	t.Helper()
 	need.Nothing(t, need.Cluster, world.Missing())
 	ctx := t.Context()
-	y := &yard{map[string]world.Endpoint{}, map[string][]netip.Addr{}}
+	y := &yard{map[string]world.Endpoint{}, map[string]*corev1.Service{}}
 	api := cluster.Kube.Client().CoreV1()
 	for _, ns := range []string{"w", "x", "z"} {
 		if err := cluster.Kube.CreateNamespace(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -109,14 +110,14 @@ func newYard(t *testing.T) *yard {
 		s, err := api.Services(ns).Create(ctx, &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: corev1.ServiceSpec{
-				IPFamilyPolicy: &both, Selector: map[string]string{"pod": name},
+				Type: corev1.ServiceTypeNodePort, IPFamilyPolicy: &both, Selector: map[string]string{"pod": name},
 				Ports: []corev1.ServicePort{{Name: "tcp", Port: 8000, TargetPort: intstr.FromInt32(80)}, {Name: "udp", Protocol: corev1.ProtocolUDP, Port: 8000, TargetPort: intstr.FromInt32(80)}},
 			},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		y.services[key] = addrs(s.Spec.ClusterIPs)
+		y.services[key] = s
 	}
 	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -181,7 +182,7 @@ func label(t *testing.T, who string, labels map[string]*string) {
 type packet struct {
 	text  string
 	probe probe.Probe
-	query []string // for policy/check; nil where it is no business of it
+	query []string // for policy/check
 }
 
 var packetLine = regexp.MustCompile(`^(\S+) -> (\S+?)(?::([0-9]+))?/(tcp|udp|icmp)([46]?)$`)
@@ -200,13 +201,11 @@ func (y *yard) packets(t *testing.T, line string) (out []packet) {
 			continue
 		}
 		p := packet{text: line, probe: probe.Probe{Netns: from.netns, Network: m[4], Address: probe.Address(a, port)}}
-		if !to.service {
-			target := a.String()
-			if port > 0 {
-				target = p.probe.Address.String() + "/" + m[4]
-			}
-			p.query = []string{cmp.Or(from.pod, from.from[i].String()), target}
+		target := a.String()
+		if port > 0 {
+			target = p.probe.Address.String() + "/" + m[4]
 		}
+		p.query = []string{cmp.Or(from.pod, from.from[i].String()), target}
 		out = append(out, p)
 	}
 	return out
@@ -218,7 +217,6 @@ type party struct {
 	addresses []netip.Addr // to which packets go, IPv4 and IPv6
 	from      []netip.Addr // that it is seen with
 	pod       string       // its name, unless it is none of OVN's
-	service   bool
 }
 
 // find is a party of a line: a pod, svc:x/a, node:NAME by its management port, or
@@ -227,7 +225,7 @@ func (y *yard) find(t *testing.T, who string) party {
 	t.Helper()
 	kind, name, other := strings.Cut(who, ":")
 	if kind == "svc" {
-		return party{addresses: y.services[name], service: true}
+		return party{addresses: addrs(y.services[name].Spec.ClusterIPs)}
 	}
 	if !other {
 		e, ok := y.pods[who]
@@ -294,17 +292,26 @@ const (
 func (p packet) becomes(want bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), effect)
 	defer cancel()
-	if want {
-		_, err := p.probe.Until(ctx)
-		return err
-	}
 	for {
-		err := p.silence(ctx)
+		var err error
+		if want {
+			err = p.answered(ctx)
+		} else {
+			err = p.silence(ctx)
+		}
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// answered asks once. A packet that was lost is not waited for.
+func (p packet) answered(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, hush)
+	defer cancel()
+	_, err := p.probe.Once(ctx)
+	return err
 }
 
 // silence asks once, and returns an error if there is an answer, or a refusal:
@@ -325,10 +332,7 @@ func (p packet) silence(ctx context.Context) error {
 
 // explained checks that policy/check says what happened.
 func (p packet) explained(t *testing.T, want bool) {
-	if p.query == nil {
-		return
-	}
-	out, err := appctl(append([]string{"policy/check"}, p.query...)...)
+	out, err := control("policy/check", p.query...)
 	if err != nil || strings.HasPrefix(out, "allow") != want {
 		t.Errorf("%s: passes is %t, but policy/check %v says %s (%v)", p.text, want, p.query, out, err)
 	}
@@ -340,6 +344,35 @@ func appctl(args ...string) (string, error) {
 	defer cancel()
 	out, _, err := cluster.Master().Run(ctx, "ovs-appctl", append([]string{"-t", "ovn-k8s-watcher"}, args...)...)
 	return out, err
+}
+
+// control asks the watcher as appctl does, without starting a process for it.
+func control(command string, args ...string) (string, error) {
+	const run = "/var/run/openvswitch/ovn-k8s-watcher."
+	pid, err := os.ReadFile(cluster.Master().Path(run + "pid"))
+	if err != nil {
+		return "", err
+	}
+	conn, err := net.DialTimeout("unix", cluster.Master().Path(run+strings.TrimSpace(string(pid))+".ctl"), patience)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if err := json.NewEncoder(conn).Encode(map[string]any{"id": 0, "method": command, "params": args}); err != nil {
+		return "", err
+	}
+	var answer struct {
+		Result string
+		Error  any
+	}
+	if err := json.NewDecoder(conn).Decode(&answer); err != nil {
+		return "", err
+	}
+	if answer.Error != nil {
+		return "", fmt.Errorf("%s: %v", command, answer.Error)
+	}
+	return answer.Result, nil
 }
 
 // TestPolicies applies the policies of each case and sends its packets.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 )
@@ -17,14 +18,17 @@ const (
 	reconnectTimeout = 2 * time.Second
 )
 
+// lost is when a Session of datagrams gives up an answer. Nobody repeats them.
+const lost = 100 * time.Millisecond
+
 // A Session is a TCP connection on which somebody types: a line now and then,
 // which the Server answers. Its kernel repeats what is lost, for long; only a
-// reset, or a Server that is gone, breaks it.
+// reset, or a Server that is gone, breaks it. Or it is a UDP socket, from which a
+// line is sent again and again.
 type Session struct {
-	netns  string
-	server netip.AddrPort
-	end    context.CancelFunc
-	wg     sync.WaitGroup
+	probe Probe
+	end   context.CancelFunc
+	wg    sync.WaitGroup
 
 	mu  sync.Mutex
 	now Typed
@@ -38,17 +42,24 @@ type Typed struct {
 	Resets int
 	// Silence is the longest time that an answer took.
 	Silence time.Duration
+	// Last is when the last answer came.
+	Last time.Time
 	// Err is why it broke last.
 	Err error
 }
 
-// OpenSession connects from a network namespace to a Server. Its user must Close
-// it.
+// OpenSession connects by TCP from a network namespace to a Server. Its user must
+// Close it.
 func OpenSession(ctx context.Context, netns string, server netip.AddrPort) (*Session, error) {
-	s := &Session{netns: netns, server: server}
+	return Probe{Netns: netns, Network: "tcp", Address: server}.Open(ctx)
+}
+
+// Open opens a session with whom p asks, by TCP or UDP. Its user must Close it.
+func (p Probe) Open(ctx context.Context) (*Session, error) {
+	s := &Session{probe: p}
 	conn, err := s.connect(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("opening a session with %v: %w", server, err)
+		return nil, fmt.Errorf("opening a session, %v: %w", p, err)
 	}
 	life, end := context.WithCancel(context.Background())
 	s.end = end
@@ -57,8 +68,8 @@ func OpenSession(ctx context.Context, netns string, server netip.AddrPort) (*Ses
 }
 
 func (s *Session) connect(ctx context.Context) (conn net.Conn, err error) {
-	err = In(s.netns, func() (err error) {
-		conn, err = new(net.Dialer).DialContext(ctx, "tcp", s.server.String())
+	err = In(s.probe.Netns, func() (err error) {
+		conn, err = new(net.Dialer).DialContext(ctx, s.probe.Network, s.probe.Address.String())
 		return err
 	})
 	return conn, err
@@ -93,16 +104,26 @@ func (s *Session) typeOn(ctx context.Context, conn net.Conn) error {
 		if _, err := conn.Write([]byte("hello\n")); err != nil {
 			return err
 		}
-		if _, err := conn.Read(buffer); err != nil {
+		switch err := s.read(conn, buffer); {
+		case err == nil:
+			s.note(func(t *Typed) { t.Lines, t.Last, t.Silence = t.Lines+1, time.Now(), max(t.Silence, time.Since(began)) })
+		case s.probe.Network != "udp" || !errors.Is(err, os.ErrDeadlineExceeded):
 			return err
 		}
-		s.note(func(t *Typed) { t.Lines, t.Silence = t.Lines+1, max(t.Silence, time.Since(began)) })
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
 		}
 	}
+}
+
+func (s *Session) read(conn net.Conn, buffer []byte) error {
+	if s.probe.Network == "udp" {
+		_ = conn.SetReadDeadline(time.Now().Add(lost))
+	}
+	_, err := conn.Read(buffer)
+	return err
 }
 
 func (s *Session) note(f func(*Typed)) {
@@ -127,9 +148,9 @@ func (s *Session) Undisturbed(since Typed) error {
 	now := s.Typed()
 	switch {
 	case now.Resets > 0:
-		return fmt.Errorf("session with %v: %d resets, the last: %w", s.server, now.Resets, now.Err)
+		return fmt.Errorf("session %v: %d resets, the last: %w", s.probe, now.Resets, now.Err)
 	case now.Lines == since.Lines:
-		return fmt.Errorf("session with %v: %w", s.server, errIdle)
+		return fmt.Errorf("session %v: %w", s.probe, errIdle)
 	}
 	return nil
 }
