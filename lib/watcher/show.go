@@ -33,13 +33,15 @@ func (w *Watcher) Commands() []daemon.Command {
 func newTable(b *strings.Builder) *tabwriter.Writer { return tabwriter.NewWriter(b, 0, 0, 2, ' ', 0) }
 
 // standby says why the engine does not run: another watcher has the Lease, or
-// none.
+// this one cannot get it.
 func (w *Watcher) standby() error {
-	lease := topologyCopy.Namespace + "/" + names.WatcherLease
-	if l := w.links.Load(); l != nil && l.cluster.Leader() != "" {
-		return fmt.Errorf("standby: the watcher of %q has the Lease %s", l.cluster.Leader(), lease)
+	lease := names.ConfigNamespace + "/" + names.WatcherLease
+	if l := w.links.Load(); l != nil {
+		if leader := l.cluster.Leader(); leader != "" && leader != identity(l.config) {
+			return fmt.Errorf("standby: the watcher of %q has the Lease %s", leader, lease)
+		}
 	}
-	return fmt.Errorf("standby: waiting for the Lease %s: nobody is known to have it, or the API server does not answer", lease)
+	return fmt.Errorf("standby: waiting for the Lease %s, which nobody else is known to have: does the API server answer?", lease)
 }
 
 // answerTimeout bounds how long a command waits for the engine.

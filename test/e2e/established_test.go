@@ -81,10 +81,14 @@ func openTalk(t *testing.T, text string, p probe.Probe) talk {
 	if _, err := p.Until(ctx); err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
-	s, err := p.Open(ctx)
-	if err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
+	var s *probe.Session
+	eventually(t, text+" opens", func() (ok bool) {
+		var err error
+		if s, err = p.Open(ctx); err != nil {
+			t.Logf("%s: %v: trying again", text, err)
+		}
+		return err == nil
+	})
 	t.Cleanup(func() { s.Close() })
 	eventually(t, text+" is answered", func() bool { return s.Typed().Lines > 3 })
 	return talk{s, text}

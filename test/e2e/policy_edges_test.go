@@ -28,6 +28,16 @@ func fromBlocks(list []netip.Addr) string {
 		"spec: {podSelector: {}, ingress: [{from: [" + strings.Join(blocks, ", ") + "]}]}\n"
 }
 
+// A nodePortCase is a Service that the outside asks for by NodePorts of a node.
+type nodePortCase struct {
+	mode    string // of the node's gateway
+	policy  corev1.ServiceExternalTrafficPolicy
+	service string
+	answers []world.Endpoint
+	// seen are the addresses that a pod sees, and other those of somebody else.
+	seen, other []netip.Addr
+}
+
 // What comes from outside by a NodePort is judged by the address that the pod
 // sees: with externalTrafficPolicy Local the client's; else that of the gateway's
 // router, or where no router takes part, the node's.
@@ -37,13 +47,7 @@ func TestPoliciesOfNodePorts(t *testing.T) {
 	client, node := surround(t).Outside, cluster.Node("minion1")
 	router := firstGateway([]netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")})
 	const byCluster, byLocal = corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal
-	for _, tt := range []struct {
-		mode        string
-		policy      corev1.ServiceExternalTrafficPolicy
-		service     string
-		answers     []world.Endpoint
-		seen, other []netip.Addr
-	}{
+	cases := []nodePortCase{
 		{world.Dedicated, byCluster, "web", []world.Endpoint{near, far}, router, client.Addresses},
 		{world.Dedicated, byLocal, "web", []world.Endpoint{near}, client.Addresses, router},
 		{world.Shared, byCluster, "web", []world.Endpoint{near, far}, router, client.Addresses},
@@ -51,46 +55,55 @@ func TestPoliciesOfNodePorts(t *testing.T) {
 		// Of its own pods a node is one who may always come in.
 		{world.Local, byCluster, "away", []world.Endpoint{away}, node.Management, client.Addresses},
 		{world.Local, byLocal, "web", []world.Endpoint{near}, client.Addresses, node.Management},
-	} {
-		t.Run(tt.mode+" "+string(tt.policy), func(t *testing.T) {
-			at := addGateway(t, node, tt.mode)
-			if tt.mode == world.Local {
+	}
+	for _, mode := range world.Modes() {
+		t.Run(mode, func(t *testing.T) {
+			at := addGateway(t, node, mode)
+			if mode == world.Local {
 				at = nodeAddrs(node.Name)
 			}
-			t.Cleanup(func() { dropPolicies(t, "default") })
-			s := service(t, tt.service, func(s *corev1.Service) {
-				s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, tt.policy
-			})
-			ways := nodePortWays(client, at, s, tt.answers, tt.seen)
-			try(t, ways)
-			var open []talk
-			for _, w := range ways {
-				open = append(open, openTalk(t, w.String(), probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address}))
-			}
-			for _, allowed := range []bool{true, false, true} {
-				from := tt.other
-				if allowed {
-					from = tt.seen
-				}
-				if err := cluster.Kube.Apply(t.Context(), []byte(fromBlocks(from))); err != nil {
-					t.Fatal(err)
-				}
-				if start := time.Now(); allowed {
-					checkKept(t, open)
-				} else {
-					checkCut(t, start, open)
-				}
-				for _, w := range ways {
-					q := packet{text: w.String(), probe: probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address}}
-					if err := q.becomes(allowed); err != nil {
-						t.Errorf("%v, policy for %v: want %t: %v", w, from, allowed, err)
-					}
-				}
-				if !allowed {
-					open = nil
+			for _, c := range cases {
+				if c.mode == mode {
+					t.Run(string(c.policy), func(t *testing.T) { c.try(t, client, at) })
 				}
 			}
 		})
+	}
+}
+
+// try lets the client in, keeps it out, and lets it in again.
+func (c nodePortCase) try(t *testing.T, client world.Endpoint, at []netip.Addr) {
+	t.Helper()
+	t.Cleanup(func() { dropPolicies(t, "default") })
+	s := service(t, c.service, func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, c.policy
+	})
+	ways := nodePortWays(client, at, s, c.answers, c.seen)
+	try(t, ways)
+	var open []talk
+	for _, w := range ways {
+		open = append(open, openTalk(t, w.String(), probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address}))
+	}
+	for _, allowed := range []bool{true, false, true} {
+		from := c.other
+		if allowed {
+			from = c.seen
+		}
+		if err := cluster.Kube.Apply(t.Context(), []byte(fromBlocks(from))); err != nil {
+			t.Fatal(err)
+		}
+		if start := time.Now(); allowed {
+			checkKept(t, open)
+		} else {
+			checkCut(t, start, open)
+			open = nil
+		}
+		for _, w := range ways {
+			q := packet{text: w.String(), probe: probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address}}
+			if err := q.becomes(allowed); err != nil {
+				t.Errorf("%v, policy for %v: want %t: %v", w, from, allowed, err)
+			}
+		}
 	}
 }
 
