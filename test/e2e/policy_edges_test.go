@@ -80,6 +80,11 @@ func (c nodePortCase) try(t *testing.T, client world.Endpoint, at []netip.Addr) 
 	})
 	ways := nodePortWays(client, at, s, c.answers, c.seen)
 	try(t, ways)
+	// Until it has endpoints, a Service refuses: nothing may be left of that.
+	settled(t, c.service, map[string]int{"web": 2, "away": 1}[c.service])
+	if err := cluster.ForgetFlows(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	var open []talk
 	for _, w := range ways {
 		open = append(open, openTalk(t, w.String(), probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address}))
