@@ -209,12 +209,18 @@ func checkCut(t *testing.T, start time.Time, cut []talk) {
 func checkKept(t *testing.T, kept []talk) {
 	t.Helper()
 	for _, s := range kept {
-		now := s.Typed()
-		eventually(t, s.text+" goes on", func() bool { return s.Typed().Lines > now.Lines+3 })
-		if err := s.Undisturbed(now); err != nil {
+		if err := s.goesOn(t); err != nil {
 			t.Errorf("%s: %v", s.text, err)
 		}
 	}
+}
+
+// goesOn waits until a talk goes on, and says whether it was ever disturbed.
+func (s talk) goesOn(t *testing.T) error {
+	t.Helper()
+	now := s.Typed()
+	eventually(t, s.text+" goes on", func() bool { return s.Typed().Lines > now.Lines+3 })
+	return s.Undisturbed(now)
 }
 
 // What a policy has cut goes on once it is allowed again, and what it allows does
