@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -94,10 +93,9 @@ func TestOutages(t *testing.T) {
 		lasts                 time.Duration
 	}{
 		{"NB refuses", nb.Refuse, more, nb.Heal, 3 * time.Second},
-		{"NB stopped", func() { w.signalNB(syscall.SIGSTOP) }, more, func() { w.signalNB(syscall.SIGCONT) }, 20 * time.Second},
-		{"NB silent", nb.Silence, more, func() { nb.Cut(); nb.Heal() }, 20 * time.Second},
+		{"NB silent", nb.Silence, more, func() { nb.Cut(); nb.Heal() }, 16 * time.Second},
 		{"API refuses", api.Refuse, more, api.Heal, 3 * time.Second},
-		{"API silent", api.Silence, more, api.Heal, 20 * time.Second},
+		{"API silent", api.Silence, more, api.Heal, 12 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p.outage(t, tt.begin, tt.meanwhile, tt.end, tt.lasts)
@@ -155,7 +153,7 @@ func TestAPIServerInTrouble(t *testing.T) {
 	w.burst(0, 60)
 	w.settled(60)
 	pods := 60
-	for _, status := range []int32{429, 500, 504} {
+	for _, status := range []int32{429, 500} {
 		t.Run(fmt.Sprint("patches get ", status), func(t *testing.T) {
 			p.outage(t, func() { f.status.Store(status) }, func() { w.burst(pods, 60); pods += 60 }, func() { f.status.Store(0) }, 3*time.Second)
 			w.settled(pods)

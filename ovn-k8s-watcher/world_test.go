@@ -84,7 +84,7 @@ func newWorld(t *testing.T, nodes map[string]string) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	central, err := ovntest.Start(ovntest.Options{NBArgs: []string{"--pidfile=" + filepath.Join(dir, nbPidfile)}})
+	central, err := ovntest.Start(ovntest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,13 +98,6 @@ func newWorld(t *testing.T, nodes map[string]string) *world {
 	}
 	return w
 }
-
-// nbPidfile is the file in the world's directory with the process ID of the
-// Northbound database's server.
-const nbPidfile = "nb.pid"
-
-// signalNB sends a signal to the Northbound database's server.
-func (w *world) signalNB(s syscall.Signal) { w.signal(nbPidfile, s) }
 
 // signal sends a signal to the process whose pidfile is in the world's directory.
 func (w *world) signal(pidfile string, s syscall.Signal) {
