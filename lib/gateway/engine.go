@@ -70,6 +70,7 @@ type engine struct {
 	warn     func(conflict)             // writes an Event
 	told     map[string]map[string]bool // conflicts, by kind
 	checked  string                     // endpoints to which there is no stale connection
+	worked   time.Duration              // what the last call of sync's work took
 
 	shared sync.Mutex // guards what follows
 	view   view
@@ -122,10 +123,21 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error
 	}
 	e.loop = reconcile.Loop[event, string]{
 		Take: func(ev event) []string { return ev() },
-		Sync: e.sync, Synced: e.synced, Resync: time.Minute, All: e.all,
+		Sync: e.sync, Synced: e.synced, Gap: e.rest, Resync: time.Minute, All: e.all,
 	}
 	return e, nil
 }
+
+const (
+	// restFactor is how many times as long as its last work the helper rests, so
+	// that endpoints that change all the time do not cost a host a whole CPU.
+	restFactor = 4
+	// maxRest bounds how long a change waits for that.
+	maxRest = 200 * time.Millisecond
+)
+
+// rest is the Gap of the loop.
+func (e *engine) rest() time.Duration { return min(restFactor*e.worked, maxRest) }
 
 // send hands an event to the engine's goroutine. It does not block.
 func (e *engine) send(ev event) { e.loop.Send(ev) }
@@ -242,7 +254,8 @@ func (e *engine) sync(dirty []string) func(context.Context) map[string]error {
 		work = append(work, e.work(part, v))
 	}
 	return func(ctx context.Context) map[string]error {
-		failed := map[string]error{}
+		failed, began := map[string]error{}, time.Now()
+		defer func() { e.worked = time.Since(began) }()
 		for i, do := range work {
 			if err := do(ctx); err != nil {
 				failed[dirty[i]] = err
