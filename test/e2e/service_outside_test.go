@@ -180,7 +180,7 @@ func routeWhile(t *testing.T, services []world.Service, e entry, do func()) {
 // sent in circles, of which somebody would tell.
 func silentWays(t *testing.T, ways []world.Way) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, w := range ways {
