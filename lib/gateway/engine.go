@@ -69,7 +69,8 @@ type engine struct {
 	ready    func()
 	warn     func(conflict)             // writes an Event
 	told     map[string]map[string]bool // conflicts, by kind
-	checked  string                     // endpoints to which there is no stale connection
+	looked   string                     // UDP endpoints whose connections were looked at
+	checked  string                     // those without a stale connection, too
 	worked   time.Duration              // what the last call of sync's work took
 
 	shared sync.Mutex // guards what follows

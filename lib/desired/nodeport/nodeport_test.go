@@ -326,7 +326,10 @@ func TestPolicyLocalBesideAGateway(t *testing.T) {
 
 func TestStaleConnectionsInside(t *testing.T) {
 	udp := func(s *service.Resolved) { s.Ports[0].Protocol = corev1.ProtocolUDP }
-	stale := StaleInside(Ways(web(udp)))
+	if StaleInside(web()) != nil {
+		t.Error("there is no way in for UDP")
+	}
+	stale := StaleInside(web(udp))
 	for _, tt := range []struct {
 		to, answers string
 		want        bool
@@ -336,7 +339,8 @@ func TestStaleConnectionsInside(t *testing.T) {
 		{"[2001:db8::7]:30080", "[fd00::9]:8080", false}, // a Service of IPv4
 		{"203.0.113.7:80", "10.128.1.9:8080", true},
 		{"203.0.113.7:30080", "10.128.1.9:8080", false}, // no NodePort at an external address
-		{"172.30.0.10:80", "10.128.1.9:8080", false},    // OVN's own business
+		{"172.30.0.10:80", "10.128.1.9:8080", true},
+		{"172.30.0.10:80", "10.128.2.3:8080", false},
 		{"192.0.2.7:53", "10.128.1.9:53", false},
 	} {
 		if got := stale(netip.MustParseAddrPort(tt.to), netip.MustParseAddrPort(tt.answers)); got != tt.want {

@@ -528,22 +528,39 @@ func Stale(h Host, family netip.Addr, services []service.Resolved, pods []hostpo
 }
 
 // StaleInside tells which UDP connections in Open vSwitch lead to an endpoint that
-// is gone: what is for a way in, and answered by none of its endpoints. A NodePort
-// is one at whatever address, but at those of Services themselves.
-func StaleInside(ways []Way) func(to, answers netip.AddrPort) bool {
+// is gone: what is for a way in, a ClusterIP too, and answered by none of its
+// endpoints. A NodePort is one at whatever address, but at those of Services
+// themselves. It is nil if there are no ways in for UDP.
+func StaleInside(services []service.Resolved) func(to, answers netip.AddrPort) bool {
 	known, at := map[netip.AddrPort]map[netip.AddrPort]bool{}, map[netip.Addr]bool{}
-	for _, w := range ways {
-		to := netip.AddrPortFrom(w.Addr, w.To)
-		at[w.Addr], at[w.Cluster.Addr()] = true, true
-		if !w.Addr.IsValid() {
-			to = netip.AddrPortFrom(anywhere(w.Family), w.To)
-		}
-		if known[to] == nil {
+	add := func(to netip.AddrPort, endpoints service.Endpoints) {
+		if at[to.Addr()] = true; known[to] == nil {
 			known[to] = map[netip.AddrPort]bool{}
 		}
-		for _, e := range w.Endpoints {
+		for _, e := range endpoints {
 			known[to][e.AddrPort()] = true
 		}
+	}
+	for _, w := range Ways(services) {
+		switch {
+		case w.Protocol != corev1.ProtocolUDP:
+		case w.Addr.IsValid():
+			add(netip.AddrPortFrom(w.Addr, w.To), w.Endpoints)
+		default:
+			add(netip.AddrPortFrom(anywhere(w.Family), w.To), w.Endpoints)
+		}
+	}
+	for _, s := range services {
+		for i, p := range s.Ports {
+			for _, a := range s.ClusterIPs {
+				if p.Protocol == corev1.ProtocolUDP {
+					add(netip.AddrPortFrom(a, p.Port), s.Endpoints[i].Of(a))
+				}
+			}
+		}
+	}
+	if len(known) == 0 {
+		return nil
 	}
 	return func(to, answers netip.AddrPort) bool {
 		good, ok := known[to]
