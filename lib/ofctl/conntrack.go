@@ -1,6 +1,7 @@
 package ofctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -13,40 +14,41 @@ import (
 // the client sends to, and who answers.
 type Connection struct{ To, Answers netip.AddrPort }
 
-// udpConnection is a line of "ovs-appctl dpctl/dump-conntrack".
-var udpConnection = regexp.MustCompile(`^udp,orig=\(src=[^,]+,dst=([^,]+),sport=\d+,dport=(\d+)\),reply=\(src=([^,]+),dst=[^,]+,sport=(\d+),`)
+// A tracked is a Connection in a zone.
+type tracked struct {
+	Connection
+	zone string
+}
+
+// udpConnection is a line of "ovs-appctl dpctl/dump-conntrack". It has no zone 0.
+var udpConnection = regexp.MustCompile(`^udp,orig=\(src=[^,]+,dst=([^,]+),sport=\d+,dport=(\d+)\),reply=\(src=([^,]+),dst=[^,]+,sport=(\d+),[^)]*\)(?:,zone=(\d+))?`)
 
 // ForgetUDP has the Open vSwitch of a run directory forget the UDP connections
 // for which stale is true, in all of its zones, so that the next packet of each is
 // looked at anew. It returns how many kinds of them there were: of each, all
-// clients' are forgotten.
+// clients' are forgotten. There must be one datapath: Open vSwitch 3.1 takes no
+// name of one together with what to forget.
 func ForgetUDP(ctx context.Context, rundir string, stale func(Connection) bool) (int, error) {
-	forgotten := 0
-	datapaths, err := appctl(ctx, rundir, "dpctl/dump-dps")
+	dump, err := appctl(ctx, rundir, "dpctl/dump-conntrack")
 	if err != nil {
-		return 0, fmt.Errorf("listing datapaths: %w", err)
+		return 0, fmt.Errorf("reading connections: %w", err)
 	}
-	for dp := range strings.FieldsSeq(datapaths) {
-		dump, err := appctl(ctx, rundir, "dpctl/dump-conntrack", dp)
-		if err != nil {
-			return forgotten, fmt.Errorf("reading connections of %s: %w", dp, err)
+	forgotten := 0
+	for _, c := range translated(dump) {
+		if !stale(c.Connection) {
+			continue
 		}
-		for _, c := range translated(dump) {
-			if !stale(c) {
-				continue
-			}
-			if _, err := appctl(ctx, rundir, "dpctl/flush-conntrack", dp, tuple("dst", c.To), tuple("src", c.Answers)); err != nil {
-				return forgotten, fmt.Errorf("forgetting connections to %v: %w", c.To, err)
-			}
-			forgotten++
+		if _, err := appctl(ctx, rundir, "dpctl/flush-conntrack", "zone="+c.zone, tuple("dst", c.To), tuple("src", c.Answers)); err != nil {
+			return forgotten, fmt.Errorf("forgetting connections to %v: %w", c.To, err)
 		}
+		forgotten++
 	}
 	return forgotten, nil
 }
 
 // translated lists the connections of a dump whose destination is translated,
 // each once.
-func translated(dump string) (out []Connection) {
+func translated(dump string) (out []tracked) {
 	for line := range strings.Lines(dump) {
 		m := udpConnection.FindStringSubmatch(line)
 		if m == nil {
@@ -54,7 +56,7 @@ func translated(dump string) (out []Connection) {
 		}
 		to, err := addrPort(m[1], m[2])
 		answers, err2 := addrPort(m[3], m[4])
-		if c := (Connection{to, answers}); err == nil && err2 == nil && to != answers && !slices.Contains(out, c) {
+		if c := (tracked{Connection{to, answers}, cmp.Or(m[5], "0")}); err == nil && err2 == nil && to != answers && !slices.Contains(out, c) {
 			out = append(out, c)
 		}
 	}
