@@ -78,10 +78,10 @@ func TestTheHostsOwnNIC(t *testing.T) {
 	}
 	same(t, "rows", w.topology(), rows)
 	n.script(fmt.Sprintf("ip route add default via %v metric 500", hops[0]))
-	if r := n.run(args + " --force"); r.status != 0 || !strings.Contains(r.err, "warning: eth1 carries the host's default route") {
+	if r := n.run(args + " --force"); r.Status != 0 || !strings.Contains(r.Err, "warning: eth1 carries the host's default route") {
 		t.Errorf("%+v", r)
 	}
-	if r := n.run("gateway-remove --node-name=gw"); r.status != 0 {
+	if r := n.run("gateway-remove --node-name=gw"); r.Status != 0 {
 		t.Errorf("%+v", r)
 	}
 	same(t, "addresses", n.script("ip -4 -br addr show dev eth1 | tr -s ' ' | cut -d' ' -f3"), second[0].String())

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"ovn-k8s/test/host"
 )
 
 const (
@@ -24,7 +26,13 @@ func newGatewayWorld(t *testing.T, names ...string) *world {
 	m := w.nodes[0]
 	m.init(masterInitArgs)
 	m.setID("system-id", "chassis-1")
-	m.script("ip addr flush dev eth1 scope global; ip addr add 10.0.0.5/24 dev eth1")
+	m.script(`ip addr flush dev eth1 scope global
+		ip addr add 10.0.0.5/24 dev eth1
+		ip addr add fd10::5/64 dev eth1 nodad
+		ip route add 172.20.0.0/16 via 10.0.0.1 dev eth1 metric 7 mtu 1400
+		ip route add 172.21.0.0/16 via 10.0.0.1 dev eth1 src 10.0.0.5 table 100
+		ip -6 route add fd77::/64 via fd10::1 dev eth1 metric 9
+		ip neigh add 10.0.0.99 lladdr 0a:00:00:00:00:99 dev eth1`)
 	return w
 }
 
@@ -69,11 +77,14 @@ func (w *world) routes(router string) string {
 // host is all of a host that gateways could change.
 func (n *node) host() string {
 	n.t.Helper()
-	return n.script(`ip -br addr | sort; ip route; ip -6 route | grep -v fe80; iptables-save | grep ^-; ip6tables-save | grep ^-
+	return n.script(`ip -br addr | sort; ip rule; ip -6 rule; ip neigh show nud permanent; iptables-save | grep ^-; ip6tables-save | grep ^-
+		{ ip route show table all; ip -6 route show table all; } | grep -v -e fe80 -e ff00 -e '^local' -e '^anycast' | sort
 		ovs-vsctl -f csv --columns=name,external_ids,type,options list Interface | sort; ovs-vsctl -f csv --columns=name,external_ids,other_config list Bridge | sort`)
 }
 
-func TestGatewayInit(t *testing.T) {
+// TestCheck05_24_25_26_27_29_30_31_33_GatewayInit goes through the life of a
+// gateway of each mode: it is planned, made, made again and removed.
+func TestCheck05_24_25_26_27_29_30_31_33_GatewayInit(t *testing.T) {
 	w := newGatewayWorld(t, "master", "node2", "node3")
 	m, n, l := w.nodes[0], w.nodes[1], w.nodes[2]
 	before, hosts := w.topology(), []string{m.host(), n.host(), l.host()}
@@ -97,7 +108,7 @@ func TestGatewayInit(t *testing.T) {
 		m.t = t
 		for _, args := range []string{physicalArgs, m.bridge(), localArgs} {
 			r := m.run(args + " --dry-run")
-			if r.status != 0 || !strings.Contains(r.out, "+ Logical_Router GR_") || !strings.Contains(r.out, "# this host\n") || strings.Contains(r.out, "nothing to change") {
+			if r.Status != 0 || !strings.Contains(r.Out, "+ Logical_Router GR_") || !strings.Contains(r.Out, "# this host\n") || strings.Contains(r.Out, "nothing to change") {
 				t.Errorf("%+v", r)
 			}
 		}
@@ -164,9 +175,15 @@ func TestGatewayInit(t *testing.T) {
 		same(t, "iface-id", l.script("ovs-vsctl get Interface k8s-patch-br-int-br-local external_ids:iface-id"), "br-local_gw3")
 		same(t, "forwarding", l.script("cat /proc/sys/net/ipv4/ip_forward"), "1")
 		same(t, "rules", l.script("iptables-save | grep '^-A OVN-K8S-GATEWAY'"),
-			"-A OVN-K8S-GATEWAY-FORWARD -s 169.254.33.2/32 -i br-nexthop -j ACCEPT\n"+
+			"-A OVN-K8S-GATEWAY-PREROUTING -i br-nexthop -j RETURN\n"+
+				"-A OVN-K8S-GATEWAY-PREROUTING -i k8s-+ -j RETURN\n"+
+				"-A OVN-K8S-GATEWAY-PREROUTING -d 192.168.0.0/16 -j MARK --set-xmark 0x800/0x800\n"+
+				"-A OVN-K8S-GATEWAY-FORWARD -s 169.254.33.2/32 -i br-nexthop -j ACCEPT\n"+
 				"-A OVN-K8S-GATEWAY-FORWARD -d 169.254.33.2/32 -o br-nexthop -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"+
+				"-A OVN-K8S-GATEWAY-FORWARD -s 192.168.0.0/16 -i br-nexthop -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"+
 				"-A OVN-K8S-GATEWAY-SNAT -s 169.254.33.2/32 -j MASQUERADE")
+		same(t, "way to the router", l.script("ip rule show pref 1646; ip route show table 1646"),
+			"1646:\tfrom all fwmark 0x800/0x800 lookup 1646 proto 46\ndefault via 169.254.33.2 dev br-nexthop proto 46 ")
 	})
 
 	t.Run("Check33_LoadBalancerGroups", func(t *testing.T) {
@@ -193,7 +210,7 @@ func TestGatewayInit(t *testing.T) {
 			if wrote := w.transactions() - writes; wrote != 0 {
 				t.Errorf("%s wrote %d transactions", args, wrote)
 			}
-			same(t, "a dry run", h.run(args+" --dry-run").out, "# Northbound database\nnothing to change\n# this host\nnothing to change\n")
+			same(t, "a dry run", h.run(args+" --dry-run").Out, "# Northbound database\nnothing to change\n# this host\nnothing to change\n")
 		}
 		same(t, "first", w.get("Logical_Router", "GR_Gw1", "external_ids:first_gateway"), "yes")
 	})
@@ -202,11 +219,11 @@ func TestGatewayInit(t *testing.T) {
 		m.t, n.t, l.t, w.t = t, t, t, t
 		for i, h := range []*node{m, n, l} {
 			name := []string{"Gw1", "gw2", "gw3"}[i]
-			if r := h.run("gateway-remove --node-name=" + name + " --dry-run"); r.status != 0 || !strings.Contains(r.out, "- Logical_Router GR_"+name) {
+			if r := h.run("gateway-remove --node-name=" + name + " --dry-run"); r.Status != 0 || !strings.Contains(r.Out, "- Logical_Router GR_"+name) {
 				t.Errorf("%+v", r)
 			}
 			for _, want := range []string{"removed", "was not there"} {
-				if got := h.run("gateway-remove --node-name=" + name); got != (result{0, fmt.Sprintf("Gateway %s %s.\n", name, want), ""}) {
+				if got := h.run("gateway-remove --node-name=" + name); got != (host.Result{Out: fmt.Sprintf("Gateway %s %s.\n", name, want)}) {
 					t.Errorf("%+v", got)
 				}
 			}
@@ -269,7 +286,7 @@ func TestGatewayChanges(t *testing.T) {
 	same(t, "and its peer", w.get("Logical_Switch_Port", "etor-GR_Gw1", "addresses"), `["02:00:00:00:00:77"]`)
 
 	m.script("ip link set eth1 address " + mac)
-	if got := m.run("gateway-remove --node-name=Gw1"); got.status != 0 {
+	if got := m.run("gateway-remove --node-name=Gw1"); got.Status != 0 {
 		t.Errorf("%+v", got)
 	}
 	same(t, "host", m.host(), before)
@@ -279,7 +296,7 @@ func TestCheck28_Rampout(t *testing.T) {
 	w := newGatewayWorld(t, "master", "node2")
 	m, n := w.nodes[0], w.nodes[1]
 	r := m.run(physicalArgs + " --rampout-ip-subnets=192.168.2.0/24,junk,192.168.3.0/24,10.9.0.0/24")
-	if r.status != 0 || r.out != complete || r.err != "ovn-k8s-overlay: warning: junk is not valid subnet: it is left out; write it like 192.168.2.0/24\n"+
+	if r.Status != 0 || r.Out != complete || r.Err != "ovn-k8s-overlay: warning: junk is not valid subnet: it is left out; write it like 192.168.2.0/24\n"+
 		"ovn-k8s-overlay: warning: 10.9.0.0/24 has no pods, they are in 192.168.0.0/16: it is left out\n" {
 		t.Errorf("%+v", r)
 	}
@@ -292,26 +309,34 @@ func TestCheck28_Rampout(t *testing.T) {
 	same(t, "without", w.routes("ovn_cluster_router"), "0.0.0.0/0 100.64.0.2 dst-ip\n")
 }
 
-// A run that is killed at any moment is completed by the next one.
+// A run that is killed at any moment is completed by the next one: one that makes
+// a gateway, and one that removes it.
 func TestCheck32_Killed(t *testing.T) {
 	w := newGatewayWorld(t, "master")
 	m := w.nodes[0]
-	const rampout = " --rampout-ip-subnets=192.168.2.0/24"
-	m.init(physicalArgs + rampout)
-	routes, host := w.routes("ovn_cluster_router"), m.host()
-	m.run("gateway-remove --node-name=Gw1")
-	empty := m.host()
-	start := time.Now()
-	m.init(physicalArgs + rampout)
-	whole := time.Since(start)
-	for i := range 12 {
-		m.run("gateway-remove --node-name=Gw1")
-		same(t, "removed", m.host(), empty)
-		m.script(fmt.Sprintf("timeout -s KILL %.3f %s/ovn-k8s-overlay %s || true", whole.Seconds()*float64(i)/12, bin, physicalArgs+rampout))
-		m.init(physicalArgs + rampout)
-		same(t, "balancing", w.get("Logical_Router", "GR_Gw1", "options:lb_force_snat_ip"), "100.64.0.2")
-		same(t, "routes", w.routes("ovn_cluster_router"), routes)
-		same(t, "host", m.host(), host)
+	const rampout, remove, times = " --rampout-ip-subnets=192.168.2.0/24", "gateway-remove --node-name=Gw1", 4
+	before, none := m.host(), w.topology()
+	for _, args := range []string{physicalArgs, strings.Replace(m.bridge(), "gw2", "Gw1", 1), strings.Replace(localArgs, "gw3", "Gw1", 1)} {
+		args += rampout
+		start := time.Now()
+		m.init(args)
+		whole := time.Since(start)
+		routes, host := w.routes("ovn_cluster_router"), m.host()
+		kill := func(i int, args string) {
+			m.script(fmt.Sprintf("timeout -s KILL %.3f %s/ovn-k8s-overlay %s || true", whole.Seconds()*float64(i)/times, bin, args))
+		}
+		for i := range times {
+			kill(i, remove)
+			m.run(remove)
+			same(t, "removed", m.host(), before)
+			same(t, "rows", w.topology(), none)
+			kill(i, args)
+			m.init(args)
+			same(t, "balancing", w.get("Logical_Router", "GR_Gw1", "options:lb_force_snat_ip"), "100.64.0.2")
+			same(t, "routes", w.routes("ovn_cluster_router"), routes)
+			same(t, "host", m.host(), host)
+		}
+		m.run(remove)
 	}
 }
 
@@ -326,7 +351,7 @@ func TestCheck34_Parallel(t *testing.T) {
 	for i, n := range w.nodes {
 		n.setID("system-id", names[i])
 		wg.Go(func() {
-			if r := n.run(strings.Replace(n.bridge(), "gw2", fmt.Sprint("gw", i), 1)); r.status != 0 || r.out != complete {
+			if r := n.run(strings.Replace(n.bridge(), "gw2", fmt.Sprint("gw", i), 1)); r.Status != 0 || r.Out != complete {
 				t.Errorf("%+v", r)
 			}
 		})

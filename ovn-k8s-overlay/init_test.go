@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"ovn-k8s/test/host"
 )
 
 func TestMasterInit(t *testing.T) {
 	w := newWorld(t, "master")
 	m := w.nodes[0]
-	if r := m.run(masterInitArgs); r.status != 0 || r.out != complete {
+	if r := m.run(masterInitArgs); r.Status != 0 || r.Out != complete {
 		t.Fatalf("Check 4: %+v", r)
 	}
 
@@ -88,7 +90,7 @@ func TestMasterInit(t *testing.T) {
 			t.Errorf("the second run wrote %d transactions", n)
 		}
 		r := m.run(masterInitArgs + " --dry-run")
-		same(t, "a dry run", r.out, "# Northbound database\nnothing to change\n# this host\nnothing to change\n")
+		same(t, "a dry run", r.Out, "# Northbound database\nnothing to change\n# this host\nnothing to change\n")
 	})
 
 	t.Run("Check23_ChangedSubnet", func(t *testing.T) {
@@ -128,8 +130,8 @@ func TestCheck17_LongNodeName(t *testing.T) {
 
 	// Another node of this host that shares the 11 characters.
 	r := m.init(fmt.Sprintf(init, 2) + "VeryLongNodeName2.example.com")
-	if !strings.Contains(r.err, "run node-remove --node-name=verylongnodename.example.com") {
-		t.Errorf("no warning of the other node: %s", r.err)
+	if !strings.Contains(r.Err, "run node-remove --node-name=verylongnodename.example.com") {
+		t.Errorf("no warning of the other node: %s", r.Err)
 	}
 	same(t, "the first keeps its port", m.iface("k8s-verylongnod", "external_ids:iface-id"), id)
 	other := m.script("ovs-vsctl --bare --columns=name find Interface external_ids:iface-id=k8s-verylongnodename2.example.com")
@@ -161,7 +163,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	n.write("/etc/network/interfaces", "auto lo\niface lo inet loopback\n")
 	hosts, writes := m.state()+n.state(), w.transactions()
 	r := m.run(masterInitArgs + " --dry-run")
-	if r.status != 0 || !strings.Contains(r.out, "+ Logical_Switch kube-master") || !strings.Contains(r.out, "add route 192.168.0.0/16 via 192.168.1.1 dev k8s-kube-master") {
+	if r.Status != 0 || !strings.Contains(r.Out, "+ Logical_Switch kube-master") || !strings.Contains(r.Out, "add route 192.168.0.0/16 via 192.168.1.1 dev k8s-kube-master") {
 		t.Errorf("master-init --dry-run: %+v", r)
 	}
 	same(t, "hosts", m.state()+n.state(), hosts)
@@ -175,8 +177,8 @@ func TestDryRunChangesNothing(t *testing.T) {
 		"+ Logical_Switch node2", "add bridge br-int", "add address 192.168.2.2/24 to k8s-node2", "write /etc/network/interfaces",
 		"link /opt/cni/bin/ovn_cni to " + bin + "/ovn-k8s-cni-overlay", "write /etc/cni/net.d/10-ovn-k8s.conflist\n",
 	} {
-		if !strings.Contains(r.out, want) {
-			t.Errorf("minion-init --dry-run lacks %q:\n%s", want, r.out)
+		if !strings.Contains(r.Out, want) {
+			t.Errorf("minion-init --dry-run lacks %q:\n%s", want, r.Out)
 		}
 	}
 	same(t, "hosts", m.state()+n.state(), hosts)
@@ -290,8 +292,8 @@ func TestManyMinionsAtOnce(t *testing.T) {
 	w := newWorld(t, "master")
 	m := w.nodes[0]
 	m.init(masterInitArgs)
-	run := func(subnet func(i int) int) []result {
-		results := make([]result, nodes)
+	run := func(subnet func(i int) int) []host.Result {
+		results := make([]host.Result, nodes)
 		var wg sync.WaitGroup
 		for i := range nodes {
 			wg.Go(func() {
@@ -304,9 +306,9 @@ func TestManyMinionsAtOnce(t *testing.T) {
 	winners := 0
 	for i, r := range run(func(int) int { return 200 }) {
 		switch {
-		case r.status == 0:
+		case r.Status == 0:
 			winners++
-		case r.status != 1 || !strings.Contains(r.err, fmt.Sprintf("subnet 192.168.200.0/24 of node n%d overlaps subnet 192.168.200.0/24 of node", i)):
+		case r.Status != 1 || !strings.Contains(r.Err, fmt.Sprintf("subnet 192.168.200.0/24 of node n%d overlaps subnet 192.168.200.0/24 of node", i)):
 			t.Errorf("n%d: %+v", i, r)
 		}
 	}
@@ -315,7 +317,7 @@ func TestManyMinionsAtOnce(t *testing.T) {
 	}
 	same(t, "switches", fmt.Sprint(len(strings.Fields(w.nb("--bare", "--columns=name", "list", "Logical_Switch")))), "3")
 	for i, r := range run(func(i int) int { return 10 + i }) {
-		if r.status != 0 {
+		if r.Status != 0 {
 			t.Errorf("n%d: %+v", i, r)
 		}
 	}
@@ -336,7 +338,7 @@ func TestTwoMastersAtOnce(t *testing.T) {
 		for i, n := range w.nodes {
 			wg.Go(func() {
 				r := n.run(fmt.Sprintf("master-init --cluster-ip-subnet=192.168.0.0/16 --master-switch-subnet=192.168.%d.0/24 --node-name=%s", i, n.Name))
-				if r.status != 0 {
+				if r.Status != 0 {
 					t.Errorf("round %d, %s: %+v", round, n.Name, r)
 				}
 			})
@@ -358,7 +360,7 @@ func TestManyMinionsAdoptAtOnce(t *testing.T) {
 	for i := range nodes {
 		wg.Go(func() {
 			r := m.run(fmt.Sprintf("minion-init --cluster-ip-subnet=192.168.0.0/16 --minion-switch-subnet=192.168.%d.0/24 --node-name=n%d", i, i))
-			if r.status != 0 {
+			if r.Status != 0 {
 				t.Errorf("n%d: %+v", i, r)
 			}
 		})
@@ -384,8 +386,8 @@ func TestCheck20_CNI(t *testing.T) {
 		t.Errorf("master-init wrote a CNI configuration: %s", text)
 	}
 	r := n.init(minionInitArgs)
-	if !strings.Contains(r.err, "container runtimes will use /etc/cni/net.d/10-net.conf instead of /etc/cni/net.d/10-ovn-k8s.conflist") || strings.Contains(r.err, "99-bridge") {
-		t.Errorf("warnings: %s", r.err)
+	if !strings.Contains(r.Err, "container runtimes will use /etc/cni/net.d/10-net.conf instead of /etc/cni/net.d/10-ovn-k8s.conflist") || strings.Contains(r.Err, "99-bridge") {
+		t.Errorf("warnings: %s", r.Err)
 	}
 	same(t, "the old configuration", n.file("/etc/cni/net.d/10-net.conf"), old)
 	for _, name := range []string{"ovn_cni", "ovn-k8s-cni-overlay"} {
@@ -395,7 +397,7 @@ func TestCheck20_CNI(t *testing.T) {
 
 	// A plugin that is there as a file stays, and links are corrected.
 	n.script("rm /opt/cni/bin/*; cp " + bin + "/ovn-k8s-cni-overlay /opt/cni/bin/; ln -s /nowhere /opt/cni/bin/ovn_cni; rm /etc/cni/net.d/*")
-	if r := n.runIn("PATH=$PATH", minionInitArgs); r.status != 0 {
+	if r := n.runIn("PATH=$PATH", minionInitArgs); r.Status != 0 {
 		t.Fatalf("%+v", r)
 	}
 	same(t, "links", n.script("readlink /opt/cni/bin/ovn_cni; test -L /opt/cni/bin/ovn-k8s-cni-overlay || echo file"), "/opt/cni/bin/ovn-k8s-cni-overlay\nfile")
@@ -408,7 +410,7 @@ func TestCheck21_NoPlugin(t *testing.T) {
 	m.init(masterInitArgs)
 	host, writes := n.state(), w.transactions()
 	r := n.runIn("PATH=$PATH", minionInitArgs)
-	if r.status != 1 || r.err != "ovn-k8s-overlay: No CNI plugin ovn-k8s-cni-overlay found\n" {
+	if r.Status != 1 || r.Err != "ovn-k8s-overlay: No CNI plugin ovn-k8s-cni-overlay found\n" {
 		t.Errorf("%+v", r)
 	}
 	same(t, "host", n.state(), host)
@@ -425,7 +427,7 @@ func TestRepeatAfterFailure(t *testing.T) {
 	m.init(masterInitArgs)
 	n.script("mount --bind /etc/cni/net.d /etc/cni/net.d; mount -o remount,ro,bind /etc/cni/net.d")
 	r := n.run(minionInitArgs)
-	if r.status != 1 || r.out != "" || !strings.Contains(r.err, "trying to write /etc/cni/net.d/10-ovn-k8s.conflist: open /etc/cni/net.d/") {
+	if r.Status != 1 || r.Out != "" || !strings.Contains(r.Err, "trying to write /etc/cni/net.d/10-ovn-k8s.conflist: open /etc/cni/net.d/") {
 		t.Errorf("%+v", r)
 	}
 	n.script("umount /etc/cni/net.d")

@@ -37,7 +37,7 @@ func TestUsage(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := m.run(tt.args)
-			if r.status != 2 || r.out != "" || strings.Count(r.err, "\n") != 1 || !strings.HasPrefix(r.err, "ovn-k8s-overlay: "+tt.want) {
+			if r.Status != 2 || r.Out != "" || strings.Count(r.Err, "\n") != 1 || !strings.HasPrefix(r.Err, "ovn-k8s-overlay: "+tt.want) {
 				t.Errorf("%+v", r)
 			}
 		})
@@ -45,7 +45,7 @@ func TestUsage(t *testing.T) {
 	same(t, "rows", w.rows("name"), "")
 	same(t, "host", m.state(), host)
 	for _, args := range []string{"--help", "master-init --help", "minion-init -h", "node-remove --help", "gateway-init --help", "gateway-remove --help", "--version"} {
-		if r := m.run(args); r.status != 0 || r.err != "" || r.out == "" {
+		if r := m.run(args); r.Status != 0 || r.Err != "" || r.Out == "" {
 			t.Errorf("%s: %+v", args, r)
 		}
 	}
@@ -167,13 +167,13 @@ func TestSSL(t *testing.T) {
 	})
 	t.Run("Check09_Bootstrap", func(t *testing.T) {
 		bootstrap := "No CA certificate found. Attempting bootstrapping...\nBootstrapping successful. Continuing...\n"
-		if r := m.run(args + " --dry-run"); r.status != 0 || !strings.HasPrefix(r.err, bootstrap) {
+		if r := m.run(args + " --dry-run"); r.Status != 0 || !strings.HasPrefix(r.Err, bootstrap) {
 			t.Errorf("dry run: %+v", r)
 		}
 		if _, err := os.Stat(ca); err == nil {
 			t.Error("the dry run kept the CA certificate")
 		}
-		if r := m.init(args); !strings.HasPrefix(r.err, bootstrap) {
+		if r := m.init(args); !strings.HasPrefix(r.Err, bootstrap) {
 			t.Errorf("%+v", r)
 		}
 		got, err := os.ReadFile(ca)
@@ -185,7 +185,7 @@ func TestSSL(t *testing.T) {
 			t.Fatal(err)
 		}
 		same(t, "CA certificate", string(got), string(want))
-		if r := m.init(args); strings.Contains(r.err, "CA certificate") {
+		if r := m.init(args); strings.Contains(r.Err, "CA certificate") {
 			t.Errorf("the second run: %+v", r)
 		}
 	})
@@ -208,19 +208,19 @@ func TestShowConfig(t *testing.T) {
 	m.setID("ovn-k8s-mtu", "1410")
 	m.setID("ovn-k8s-mut", "1")
 	r := m.run("minion-init --show-config --join-subnet=100.99.0.0/16")
-	if r.status != 0 || strings.Contains(r.out+r.err, "canary") {
+	if r.Status != 0 || strings.Contains(r.Out+r.Err, "canary") {
 		t.Errorf("%+v", r)
 	}
 	for _, want := range []string{"mtu", "1410", "external_ids:ovn-k8s-mtu", "100.99.0.0/16", "--join-subnet", w.central.NBTCP, "********"} {
-		if !strings.Contains(r.out, want) {
-			t.Errorf("no %q in\n%s", want, r.out)
+		if !strings.Contains(r.Out, want) {
+			t.Errorf("no %q in\n%s", want, r.Out)
 		}
 	}
-	if !strings.Contains(r.err, "warning: external_ids:ovn-k8s-mut is no setting: it is ignored; did you mean ovn-k8s-mtu?") {
-		t.Errorf("warnings: %s", r.err)
+	if !strings.Contains(r.Err, "warning: external_ids:ovn-k8s-mut is no setting: it is ignored; did you mean ovn-k8s-mtu?") {
+		t.Errorf("warnings: %s", r.Err)
 	}
 	m.setID("ovn-k8s-mtu", "many")
-	if r := m.run("node-remove --show-config"); r.status != 1 || !strings.Contains(r.out, "many") || !strings.Contains(r.err, `bad mtu "many" (from external_ids:ovn-k8s-mtu)`) {
+	if r := m.run("node-remove --show-config"); r.Status != 1 || !strings.Contains(r.Out, "many") || !strings.Contains(r.Err, `bad mtu "many" (from external_ids:ovn-k8s-mtu)`) {
 		t.Errorf("%+v", r)
 	}
 }

@@ -17,8 +17,8 @@ func TestCheck22_Interfaces(t *testing.T) {
 	m.write("/etc/network/interfaces", loopback)
 	m.script("chmod 600 /etc/network/interfaces")
 	r := m.init(masterInitArgs)
-	if r.err != "" {
-		t.Errorf("warnings: %s", r.err)
+	if r.Err != "" {
+		t.Errorf("warnings: %s", r.Err)
 	}
 	want := loopback + `
 # begin ovn-k8s: written by ovn-k8s-overlay, do not edit: k8s-kube-master
@@ -66,7 +66,7 @@ iface k8s-kube-master inet static
 	queryInterfaces(t, m)
 	bootByIfupdown(t, m)
 	// The kernel's default for duplicate address detection is all that differs.
-	if r := m.run(dual + " --dry-run"); r.status != 0 || regexp.MustCompile(`(?m)^(add|remove|write|set [^s])`).MatchString(r.out) {
+	if r := m.run(dual + " --dry-run"); r.Status != 0 || regexp.MustCompile(`(?m)^(add|remove|write|set [^s])`).MatchString(r.Out) {
 		t.Errorf("after a boot something is to do: %+v", r)
 	}
 }
@@ -140,14 +140,14 @@ func TestInterfacesWithAnOperatorsBridge(t *testing.T) {
 	own := loopback + "\nauto br-int\nallow-ovs br-int br-ex\niface br-int inet manual\n    ovs_type OVSBridge\n    ovs_ports eth1\n"
 	m.write("/etc/network/interfaces", own)
 	r := m.init(masterInitArgs)
-	if !strings.Contains(r.err, "warning: /etc/network/interfaces has a stanza of its own for br-int: add k8s-kube-master to its ovs_ports") {
-		t.Errorf("warnings: %s", r.err)
+	if !strings.Contains(r.Err, "warning: /etc/network/interfaces has a stanza of its own for br-int: add k8s-kube-master to its ovs_ports") {
+		t.Errorf("warnings: %s", r.Err)
 	}
 	text := m.file("/etc/network/interfaces")
 	if !strings.HasPrefix(text, own+"\n#") || strings.Count(text, "iface br-int") != 1 {
 		t.Error(text)
 	}
-	if r := m.run("node-remove --node-name=kube-master"); r.status != 0 {
+	if r := m.run("node-remove --node-name=kube-master"); r.Status != 0 {
 		t.Fatalf("%+v", r)
 	}
 	same(t, "after node-remove", strings.TrimRight(m.file("/etc/network/interfaces"), "\n")+"\n", own)
@@ -161,8 +161,8 @@ func TestRedHatScripts(t *testing.T) {
 	m.write(dir+"ifcfg-br-int", "DEVICE=br-int\nONBOOT=yes\nDEVICETYPE=ovs\nTYPE=OVSBridge\nOVS_EXTRA=\"set bridge br-int fail_mode=secure\"\n") // the Python era's
 	init := "master-init --cluster-ip-subnet=192.168.0.0/16,fd01::/48 --master-switch-subnet=192.168.1.0/24,fd01:0:0:1::/64 --node-name=kube-master"
 	for range 2 {
-		if r := m.init(init); r.err != "" {
-			t.Errorf("warnings: %s", r.err)
+		if r := m.init(init); r.Err != "" {
+			t.Errorf("warnings: %s", r.Err)
 		}
 	}
 	got := m.script(`. ` + dir + `ifcfg-k8s-kube-master; echo "$DEVICE $ONBOOT $TYPE $OVS_BRIDGE $IPADDR $NETMASK $IPV6INIT $IPV6ADDR"; echo "$OVS_EXTRA"
@@ -176,14 +176,14 @@ br-int yes OVSBridge set bridge br-int fail_mode=secure
 # Written by ovn-k8s-overlay: do not edit.
 fd01::/48 via fd01:0:0:1::1 dev k8s-kube-master proto 46
 fd98::/64 via fd01:0:0:1::1 dev k8s-kube-master proto 46`)
-	if r := m.run("node-remove --node-name=kube-master"); r.status != 0 {
+	if r := m.run("node-remove --node-name=kube-master"); r.Status != 0 {
 		t.Fatalf("%+v", r)
 	}
 	same(t, "after node-remove", m.script("ls "+dir), "ifup-ovs")
 
 	m.write(dir+"ifcfg-br-int", "DEVICE=br-int\nONBOOT=yes\nDEVICETYPE=ovs\nTYPE=OVSBridge\nVLAN=yes\n")
-	if r := m.init(init); !strings.Contains(r.err, "warning: "+dir+"ifcfg-br-int is not of this suite: it stays as it is") {
-		t.Errorf("warnings: %s", r.err)
+	if r := m.init(init); !strings.Contains(r.Err, "warning: "+dir+"ifcfg-br-int is not of this suite: it stays as it is") {
+		t.Errorf("warnings: %s", r.Err)
 	}
 	same(t, "an operator's", m.script("grep -c VLAN=yes "+dir+"ifcfg-br-int"), "1")
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"ovn-k8s/test/host"
 )
 
 func TestNodeRemove(t *testing.T) {
@@ -11,7 +13,7 @@ func TestNodeRemove(t *testing.T) {
 	const interfaces = "auto lo\niface lo inet loopback\n"
 	n.write("/etc/network/interfaces", interfaces)
 	m.init(masterInitArgs)
-	host, rows := n.state(), w.rows("_uuid,name")
+	untouched, rows := n.state(), w.rows("_uuid,name")
 	n.init(minionInitArgs)
 
 	// A pod of the node, in the database and plugged in.
@@ -27,19 +29,19 @@ func TestNodeRemove(t *testing.T) {
 
 	r := n.run("node-remove --node-name=Node2 --dry-run")
 	for _, want := range []string{"- Logical_Switch node2", "remove /etc/cni/net.d/10-ovn-k8s.conflist", "write /etc/network/interfaces", "delete port k8s-node2 from bridge br-int"} {
-		if r.status != 0 || !strings.Contains(r.out, want) {
+		if r.Status != 0 || !strings.Contains(r.Out, want) {
 			t.Errorf("no %q in a dry run: %+v", want, r)
 		}
 	}
-	if got := n.run("node-remove --node-name=Node2"); got != (result{0, "Node node2 removed.\n", ""}) {
+	if got := n.run("node-remove --node-name=Node2"); got != (host.Result{Out: "Node node2 removed.\n"}) {
 		t.Errorf("%+v", got)
 	}
 	same(t, "rows", w.rows("_uuid,name"), rows)
 	same(t, "registry", w.nb("--if-exists", "get", "Logical_Router", "ovn_cluster_router", "external_ids:ovn-k8s-node-node2"), "")
 	same(t, "interfaces", n.file("/etc/network/interfaces"), interfaces)
 	n.script("ovs-vsctl del-br br-int") // which is ovn-controller's in the end
-	same(t, "host", n.state(), host)
-	if got := n.run("node-remove --node-name=node2"); got != (result{0, "Node node2 was not there.\n", ""}) {
+	same(t, "host", n.state(), untouched)
+	if got := n.run("node-remove --node-name=node2"); got != (host.Result{Out: "Node node2 was not there.\n"}) {
 		t.Errorf("again: %+v", got)
 	}
 
@@ -47,13 +49,13 @@ func TestNodeRemove(t *testing.T) {
 	n.init(minionInitArgs)
 	before = n.state()
 	master := m.state()
-	if got := m.run("node-remove --node-name=node2"); got != (result{0, "Node node2 removed.\n", ""}) {
+	if got := m.run("node-remove --node-name=node2"); got != (host.Result{Out: "Node node2 removed.\n"}) {
 		t.Errorf("from elsewhere: %+v", got)
 	}
 	same(t, "rows", w.rows("_uuid,name"), rows)
 	same(t, "the node's host", n.state(), before)
 	same(t, "the other host", m.state(), master)
-	if got := n.run("node-remove --node-name=node2"); got != (result{0, "Node node2 removed.\n", ""}) {
+	if got := n.run("node-remove --node-name=node2"); got != (host.Result{Out: "Node node2 removed.\n"}) {
 		t.Errorf("what is left: %+v", got)
 	}
 
@@ -61,7 +63,7 @@ func TestNodeRemove(t *testing.T) {
 	n.init(minionInitArgs)
 	w.nb("lsp-add", "node2", "default_a", "--", "set", "Logical_Switch_Port", "default_a", "external_ids:pod=true", "external_ids:namespace=default")
 	n.script("ovs-vsctl add-port br-int veth0 -- set Interface veth0 type=internal external_ids:sandbox=c1 external_ids:iface-id=default_b")
-	if got := n.run("node-remove --node-name=node2 --force"); got != (result{0, "Node node2 removed.\n", ""}) {
+	if got := n.run("node-remove --node-name=node2 --force"); got != (host.Result{Out: "Node node2 removed.\n"}) {
 		t.Errorf("by force: %+v", got)
 	}
 	same(t, "rows", w.rows("_uuid,name"), rows)
@@ -77,7 +79,7 @@ func TestNodeRemoveWithoutACluster(t *testing.T) {
 	if err := w.central.StartEmptyNB(); err != nil {
 		t.Fatal(err)
 	}
-	if got := m.run("node-remove --node-name=kube-master"); got != (result{0, "Node kube-master removed.\n", ""}) {
+	if got := m.run("node-remove --node-name=kube-master"); got != (host.Result{Out: "Node kube-master removed.\n"}) {
 		t.Errorf("%+v", got)
 	}
 	same(t, "rows", w.rows("name"), "")

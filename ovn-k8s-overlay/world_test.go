@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -162,37 +161,27 @@ func (n *node) script(text string) string {
 	return strings.TrimRight(out, "\n")
 }
 
-// A result is what a command printed, and its exit status.
-type result struct {
-	status   int
-	out, err string
-}
-
 // run runs the command under test in the node, with the plugin on PATH.
-func (n *node) run(args string) result {
+func (n *node) run(args string) host.Result {
 	n.t.Helper()
 	return n.runIn("PATH=$PATH:"+bin, args)
 }
 
 // runIn runs the command under test with settings of the environment.
-func (n *node) runIn(env, args string) result {
+func (n *node) runIn(env, args string) host.Result {
 	n.t.Helper()
-	cmd := n.Command("sh", "-c", env+" exec "+bin+"/ovn-k8s-overlay "+args)
-	var out, complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaint
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
+	r, err := n.Try(env + " exec " + bin + "/ovn-k8s-overlay " + args)
+	if err != nil {
 		n.t.Fatal(err)
 	}
-	return result{cmd.ProcessState.ExitCode(), out.String(), complaint.String()}
+	return r
 }
 
 // init runs a command that must succeed.
-func (n *node) init(args string) result {
+func (n *node) init(args string) host.Result {
 	n.t.Helper()
 	r := n.run(args)
-	if r.status != 0 || r.out != complete {
+	if r.Status != 0 || r.Out != complete {
 		n.t.Fatalf("%s: %+v", args, r)
 	}
 	return r
@@ -202,12 +191,12 @@ func (n *node) init(args string) result {
 func (n *node) fails(args string, want ...string) {
 	n.t.Helper()
 	r := n.run(args)
-	if r.status != 1 || r.out != "" {
-		n.t.Errorf("%s: exit status %d, output %q, want 1 and none", args, r.status, r.out)
+	if r.Status != 1 || r.Out != "" {
+		n.t.Errorf("%s: exit status %d, output %q, want 1 and none", args, r.Status, r.Out)
 	}
-	lines := strings.Split(strings.TrimSuffix(r.err, "\n"), "\n")
+	lines := strings.Split(strings.TrimSuffix(r.Err, "\n"), "\n")
 	if len(lines) != len(want) {
-		n.t.Errorf("%s: %d lines, want %d:\n%s", args, len(lines), len(want), r.err)
+		n.t.Errorf("%s: %d lines, want %d:\n%s", args, len(lines), len(want), r.Err)
 		return
 	}
 	for i, text := range want {

@@ -20,7 +20,7 @@ func TestCheck64_AddressesAndRoutesMove(t *testing.T) {
 		ip route add 172.16.0.0/12 via 10.0.0.1`)
 	mac := n.script("cat /sys/class/net/eth0/address")
 	r := n.does("nics-to-bridge eth0")
-	if r.out != "breth0 has what eth0 had\n" {
+	if r.Out != "breth0 has what eth0 had\n" {
 		t.Errorf("output: %+v", r)
 	}
 	has(t, n.script("ip -br address show dev breth0"), "10.0.0.5/24", "10.0.1.5/24", "fd00::5/64", n.IPv4().String(), n.IPv6().String())
@@ -42,11 +42,11 @@ func TestCheck65_OthersAreMovedWithoutTheMissingOne(t *testing.T) {
 	n := newNode(t)
 	r := n.run("nics-to-bridge eth7 eth0 eth8")
 	want := "ovn-k8s-util: interface eth7 does not exist, skipping.\novn-k8s-util: interface eth8 does not exist, skipping.\n"
-	if r.status != 1 || r.err != want || r.out != "breth0 has what eth0 had\n" {
+	if r.Status != 1 || r.Err != want || r.Out != "breth0 has what eth0 had\n" {
 		t.Errorf("%+v", r)
 	}
 	has(t, n.script("ip route"), "default via 198.18.0.1 dev breth0")
-	if r := n.run("bridges-to-nic breth0 breth7"); r.status != 1 || !strings.Contains(r.err, "bridge breth7 does not exist, skipping.") {
+	if r := n.run("bridges-to-nic breth0 breth7"); r.Status != 1 || !strings.Contains(r.Err, "bridge breth7 does not exist, skipping.") {
 		t.Errorf("%+v", r)
 	}
 	has(t, n.script("ip route"), "default via 198.18.0.1 dev eth0")
@@ -93,13 +93,13 @@ func TestCheck67_ASecondRunChangesNothing(t *testing.T) {
 	n.does("nics-to-bridge eth0")
 	before := n.state()
 	r := n.does("nics-to-bridge eth0")
-	if r.out != "nothing to do: eth0 is a port of breth0 already, and has no address to move\n" || r.err != "" {
+	if r.Out != "nothing to do: eth0 is a port of breth0 already, and has no address to move\n" || r.Err != "" {
 		t.Errorf("%+v", r)
 	}
 	n.unchanged("a second run", before)
 	n.does("bridges-to-nic breth0")
 	before = n.state()
-	if r := n.does("bridges-to-nic breth0"); !strings.HasPrefix(r.out, "nothing to do: ") {
+	if r := n.does("bridges-to-nic breth0"); !strings.HasPrefix(r.Out, "nothing to do: ") {
 		t.Errorf("%+v", r)
 	}
 	n.unchanged("a second run back", before)
@@ -143,7 +143,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 		"nics-to-bridge eth0 --probe=x": `--probe "x" is neither an IP address nor HOST:PORT`,
 	} {
 		r := n.run(args)
-		if r.status != 1 || r.out != "" || strings.Count(r.err, "\n") != 1 || !strings.Contains(r.err, want) {
+		if r.Status != 1 || r.Out != "" || strings.Count(r.Err, "\n") != 1 || !strings.Contains(r.Err, want) {
 			t.Errorf("%s: %+v, want %q", args, r, want)
 		}
 	}
@@ -156,22 +156,22 @@ func TestBadInputChangesNothing(t *testing.T) {
 		"":                                          "command",
 		"nic-to-bridge eth0":                        "nic-to-bridge",
 	} {
-		if r := n.run(args); r.status != 2 || !strings.Contains(r.err, want) {
+		if r := n.run(args); r.Status != 2 || !strings.Contains(r.Err, want) {
 			t.Errorf("%s: %+v, want %q", args, r, want)
 		}
 	}
-	if r := n.run("confirm"); r.status != 1 || !strings.Contains(r.err, "nothing waits for confirm") {
+	if r := n.run("confirm"); r.Status != 1 || !strings.Contains(r.Err, "nothing waits for confirm") {
 		t.Errorf("confirm: %+v", r)
 	}
 	// what depends on the state of others
 	n.script("ip nexthop del id 9; ip address add 10.6.0.2/24 dev eth6")
-	if r := n.run("nics-to-bridge eth6"); r.status != 1 || !strings.Contains(r.err, "bridge breth6 has datapath_type system, but br-int has netdev") {
+	if r := n.run("nics-to-bridge eth6"); r.Status != 1 || !strings.Contains(r.Err, "bridge breth6 has datapath_type system, but br-int has netdev") {
 		t.Errorf("wrong datapath type: %+v", r)
 	}
 	n.does("nics-to-bridge eth0")
 	n.script("ovs-vsctl add-port breth0 patch0 -- set Interface patch0 type=patch options:peer=patch1")
 	before = n.state()
-	if r := n.run("bridges-to-nic breth0"); r.status != 1 || !strings.Contains(r.err, "bridge breth0 has other ports: patch0: remove them first; those of a gateway go with ovn-k8s-overlay gateway-remove") {
+	if r := n.run("bridges-to-nic breth0"); r.Status != 1 || !strings.Contains(r.Err, "bridge breth0 has other ports: patch0: remove them first; those of a gateway go with ovn-k8s-overlay gateway-remove") {
 		t.Errorf("other ports: %+v", r)
 	}
 	n.unchanged("a bridge with other ports", before)
@@ -197,7 +197,7 @@ func TestRoutesThatCouldNotComeBackStay(t *testing.T) {
 			n.script("set -e\n" + c.setup)
 			before := n.state()
 			r := n.run("nics-to-bridge eth0")
-			if r.status != 1 || strings.Count(r.err, "\n") != 1 || !strings.Contains(r.err, c.want) {
+			if r.Status != 1 || strings.Count(r.Err, "\n") != 1 || !strings.Contains(r.Err, c.want) {
 				t.Errorf("%+v, want %q", r, c.want)
 			}
 			n.unchanged("a refused route", before)
@@ -223,7 +223,7 @@ func TestWhatAnsweredMustAnswerAgain(t *testing.T) {
 	n.script(`ovs-vsctl add-br breth0 -- set Bridge breth0 datapath_type=netdev
 		ovs-ofctl del-flows breth0`)
 	r := n.run("nics-to-bridge eth0")
-	if r.status != 1 || !strings.Contains(r.err, "answered before, and does not any more") || !strings.Contains(r.err, "eth0 is as it was before") {
+	if r.Status != 1 || !strings.Contains(r.Err, "answered before, and does not any more") || !strings.Contains(r.Err, "eth0 is as it was before") {
 		t.Errorf("%+v", r)
 	}
 	has(t, n.script("ip route"), "default via 198.18.0.1 dev eth0")
@@ -237,14 +237,14 @@ func TestUnconfirmedMovesAreUndone(t *testing.T) {
 	n := newNode(t)
 	before := n.state()
 	r := n.does("nics-to-bridge eth0 --confirm-within=2s")
-	has(t, r.out, "breth0 has what eth0 had", "run 'ovn-k8s-util confirm' before ")
-	if r := n.run("bridges-to-nic breth0"); r.status != 1 || !strings.Contains(r.err, "nics-to-bridge of eth0 waits until") {
+	has(t, r.Out, "breth0 has what eth0 had", "run 'ovn-k8s-util confirm' before ")
+	if r := n.run("bridges-to-nic breth0"); r.Status != 1 || !strings.Contains(r.Err, "nics-to-bridge of eth0 waits until") {
 		t.Errorf("a move while another waits: %+v", r)
 	}
 	n.awaitState(before)
 
 	n.does("nics-to-bridge eth0 --confirm-within=2s")
-	if r := n.does("confirm"); r.out != "nics-to-bridge of eth0 is confirmed\n" {
+	if r := n.does("confirm"); r.Out != "nics-to-bridge of eth0 is confirmed\n" {
 		t.Errorf("%+v", r)
 	}
 	moved := n.state()
@@ -270,11 +270,11 @@ func TestDryRunChangesNothing(t *testing.T) {
 	n := newNode(t)
 	before := n.state()
 	r := n.does("nics-to-bridge eth0 --dry-run")
-	has(t, r.out, "# eth0\nmake bridge breth0", "make eth0 a port of breth0", "remove address "+n.Addresses[0].String()+" from eth0",
+	has(t, r.Out, "# eth0\nmake bridge breth0", "make eth0 a port of breth0", "remove address "+n.Addresses[0].String()+" from eth0",
 		"add address "+n.Addresses[0].String()+" to breth0", "add route default via 198.18.0.1 to breth0")
 	n.unchanged("a dry run", before)
 	n.does("nics-to-bridge eth0")
-	has(t, n.does("bridges-to-nic breth0 --dry-run").out, "delete bridge breth0")
+	has(t, n.does("bridges-to-nic breth0 --dry-run").Out, "delete bridge breth0")
 }
 
 // A process killed at any time leaves the old state or the new one, once the next

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -75,31 +73,21 @@ func (n *node) script(text string) string {
 	return strings.TrimSpace(out)
 }
 
-// A result is how a command ended.
-type result struct {
-	status   int
-	out, err string
-}
-
 // run runs the command under test.
-func (n *node) run(args string) result {
+func (n *node) run(args string) host.Result {
 	n.t.Helper()
-	cmd := n.Command("sh", "-c", "exec "+bin+"/ovn-k8s-util "+args)
-	var out, complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaint
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
+	r, err := n.Try("exec " + bin + "/ovn-k8s-util " + args)
+	if err != nil {
 		n.t.Fatal(err)
 	}
-	return result{cmd.ProcessState.ExitCode(), out.String(), complaint.String()}
+	return r
 }
 
 // does runs a command that must succeed.
-func (n *node) does(args string) result {
+func (n *node) does(args string) host.Result {
 	n.t.Helper()
 	r := n.run(args)
-	if r.status != 0 {
+	if r.Status != 0 {
 		n.t.Fatalf("%s: %+v", args, r)
 	}
 	return r

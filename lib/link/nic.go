@@ -112,10 +112,11 @@ func surrenderPlanners(name string) []func() ([]Change, error) {
 	}
 }
 
-// Reclaim gives an interface back to the host, with the given addresses. That
-// there is no such interface is not an error.
-func Reclaim(name string, addrs []netip.Prefix) error {
-	changes, err := PlanReclaim(name, addrs)
+// Reclaim gives an interface back to the host, as far as Surrender has changed it
+// in ways that package record does not know of. That there is no such interface
+// is not an error.
+func Reclaim(name string) error {
+	changes, err := PlanReclaim(name)
 	if err != nil {
 		return err
 	}
@@ -123,17 +124,7 @@ func Reclaim(name string, addrs []netip.Prefix) error {
 }
 
 // PlanReclaim lists what Reclaim would change.
-func PlanReclaim(name string, addrs []netip.Prefix) ([]Change, error) {
-	if there, err := Exists(name); !there || err != nil {
-		return nil, err
-	}
-	sysctls, err := planSysctl(disableIPv6(name), "0")
-	if err != nil {
-		return nil, err
-	}
-	changes, err := planAddresses(State{Interface: name, Addresses: addrs})
-	return append(sysctls, changes...), err
-}
+func PlanReclaim(name string) ([]Change, error) { return planSysctl(disableIPv6(name), "0") }
 
 func disableIPv6(name string) string { return "net/ipv6/conf/" + name + "/disable_ipv6" }
 

@@ -32,6 +32,9 @@ type State struct {
 	Addresses []netip.Prefix
 	// Routes are all those of Protocol through the interface, in the main table.
 	Routes []Route
+	// LooseReversePath takes packets from senders whom the host would answer by
+	// another interface (rp_filter in the kernel's ip-sysctl.rst).
+	LooseReversePath bool
 }
 
 // A Route leads to a subnet by way of a gateway of the same family.
@@ -131,6 +134,9 @@ func planSysctls(s State) ([]Change, error) {
 	values := [][2]string{{"ipv6/accept_ra", "0"}, {"ipv4/arp_announce", "2"}}
 	if slices.ContainsFunc(s.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
 		values = append(values, [2]string{"ipv6/disable_ipv6", "0"}, [2]string{"ipv6/accept_dad", "0"})
+	}
+	if s.LooseReversePath {
+		values = append(values, [2]string{"ipv4/rp_filter", "2"})
 	}
 	var changes []Change
 	for _, kv := range values {

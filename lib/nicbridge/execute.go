@@ -155,19 +155,9 @@ func (s Snapshot) missing(d Direction) ([]record.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	is, err := record.Of(i)
-	if err != nil {
-		return nil, err
-	}
-	has := map[string]bool{}
-	for _, r := range is {
-		has[r.Key()] = true
-	}
-	var lost []record.Record
+	var named []record.Record
 	for _, r := range s.Records {
-		if n := r.Named(s.From, i.Name); !has[n.Key()] {
-			lost = append(lost, n)
-		}
+		named = append(named, r.Named(s.From, i.Name))
 	}
-	return lost, nil
+	return record.Lost(named, i)
 }

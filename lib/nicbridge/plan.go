@@ -196,21 +196,16 @@ func (s Snapshot) other() string {
 func (s Snapshot) enter(d Direction) []Step {
 	to := s.target(d)
 	var steps []Step
-	for i := 0; i < len(s.Records); {
-		n := i + 1
-		for s.Records[i].Group != "" && n < len(s.Records) && s.Records[n].Group == s.Records[i].Group {
-			n++
-		}
+	for _, records := range record.Groups(s.Records) {
 		var group []record.Record
-		for _, r := range s.Records[i:n] {
+		for _, r := range records {
 			group = append(group, r.Named(s.From, to))
 		}
 		do := arrange
-		if n == i+1 && group[0].Kind != record.Rule {
+		if len(group) == 1 && group[0].Kind != record.Rule {
 			do = add
 		}
 		steps = append(steps, Step{Do: do, On: to, Records: group, Text: fmt.Sprintf("add %s %s to %s", group[0].Kind, group[0].Text, to)})
-		i = n
 	}
 	return append(steps, Step{Do: settle, On: to, Text: "let " + to + " take part as " + s.From + " did"})
 }

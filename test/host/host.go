@@ -212,6 +212,26 @@ func (h *Host) Script(ctx context.Context, script string, args ...string) (strin
 	return out, err
 }
 
+// A Result is how a command ended, and what it printed.
+type Result struct {
+	Status   int
+	Out, Err string
+}
+
+// Try runs a line of shell in the host, whatever its exit status. The error is
+// about a shell that could not be run.
+func (h *Host) Try(line string) (Result, error) {
+	cmd := h.Command("sh", "-c", line)
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = nil
+	}
+	return Result{cmd.ProcessState.ExitCode(), out.String(), complaint.String()}, err
+}
+
 // Install makes programs, given by their absolute paths, commands of the host:
 // links in /usr/local/bin, which is on everybody's path there.
 func (h *Host) Install(programs ...string) error {

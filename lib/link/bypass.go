@@ -1,0 +1,128 @@
+package link
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// A Bypass leads packets with a mark to a gateway, past all other routes: a rule
+// with a table of its own. It is one family's.
+type Bypass struct {
+	Interface string
+	Via       netip.Addr
+	// Mark is what the packets bear, and no other bits of theirs matter.
+	Mark uint32
+	// Table is the routing table, and the preference of the rule. Whatever of
+	// Protocol is in it is ours.
+	Table int
+}
+
+// PlanBypass lists what EnsureBypass would change.
+func PlanBypass(b Bypass) ([]Change, error) {
+	routes, rules, err := bypasses(b.Via, b.Table)
+	if err != nil {
+		return nil, err
+	}
+	var changes []Change
+	there := slices.ContainsFunc(routes, func(r netlink.Route) bool { return same(r, DefaultRoute(b.Via)) })
+	if !there {
+		changes = append(changes, Change{
+			text: fmt.Sprintf("add route %s dev %s table %d", DefaultRoute(b.Via), b.Interface, b.Table),
+			do: onLink(b.Interface, func(l netlink.Link) error {
+				return netlink.RouteReplace(&netlink.Route{
+					LinkIndex: l.Attrs().Index, Dst: ipNet(DefaultRoute(b.Via).To), Gw: b.Via.AsSlice(), Protocol: Protocol, Table: b.Table,
+				})
+			}),
+		})
+	}
+	want := b.rule()
+	is := func(r netlink.Rule) bool {
+		return r.Priority == want.Priority && r.Mark == want.Mark && r.Mask != nil && *r.Mask == *want.Mask
+	}
+	if !slices.ContainsFunc(rules, is) {
+		changes = append(changes, Change{
+			text: fmt.Sprintf("add rule pref %d fwmark %#x/%#x lookup %d", b.Table, b.Mark, b.Mark, b.Table),
+			do:   func() error { return ignore(netlink.RuleAdd(want), unix.EEXIST) },
+		})
+	}
+	return changes, nil
+}
+
+// EnsureBypass makes b. What was changed in it by hand is added again, not
+// corrected.
+func EnsureBypass(b Bypass) error {
+	changes, err := PlanBypass(b)
+	if err != nil {
+		return err
+	}
+	return apply(changes)
+}
+
+// rule is the one that b needs.
+func (b Bypass) rule() *netlink.Rule {
+	r := netlink.NewRule()
+	r.Family, r.Priority, r.Table, r.Protocol = familyOf(b.Via), b.Table, b.Table, Protocol
+	r.Mark, r.Mask = b.Mark, &b.Mark
+	return r
+}
+
+// PlanNoBypass lists what RemoveBypass would change.
+func PlanNoBypass(family netip.Addr, table int) ([]Change, error) {
+	routes, rules, err := bypasses(family, table)
+	if err != nil {
+		return nil, err
+	}
+	var changes []Change
+	for _, r := range rules {
+		changes = append(changes, Change{
+			text:    fmt.Sprintf("remove rule pref %d lookup %d", r.Priority, table),
+			removes: true,
+			do:      func() error { return ignore(netlink.RuleDel(&r), unix.ENOENT) },
+		})
+	}
+	for _, r := range routes {
+		changes = append(changes, Change{
+			text:    fmt.Sprintf("remove route via %s table %d", r.Gw, table),
+			removes: true,
+			do:      func() error { return ignore(netlink.RouteDel(&r), unix.ESRCH) },
+		})
+	}
+	return changes, nil
+}
+
+// RemoveBypass takes back what EnsureBypass has made with a table, in the family
+// of an address. It is not an error if there is nothing.
+func RemoveBypass(family netip.Addr, table int) error {
+	changes, err := PlanNoBypass(family, table)
+	if err != nil {
+		return err
+	}
+	return apply(changes)
+}
+
+// bypasses lists our routes of a table, and our rules that lead to it.
+func bypasses(family netip.Addr, table int) ([]netlink.Route, []netlink.Rule, error) {
+	routes, err := dump(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(familyOf(family), &netlink.Route{Table: table, Protocol: Protocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing the routes of table %d: %w", table, err)
+	}
+	rules, err := dump(func() ([]netlink.Rule, error) { return netlink.RuleList(familyOf(family)) })
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing the routing rules: %w", err)
+	}
+	return routes, slices.DeleteFunc(rules, func(r netlink.Rule) bool { return r.Table != table || r.Protocol != Protocol }), nil
+}
+
+// familyOf is what the kernel calls the family of an address.
+func familyOf(a netip.Addr) int {
+	if a.Is4() {
+		return netlink.FAMILY_V4
+	}
+	return netlink.FAMILY_V6
+}

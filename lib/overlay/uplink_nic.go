@@ -1,0 +1,199 @@
+package overlay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/link/record"
+	"ovn-k8s/lib/names"
+)
+
+// A former is what a NIC had before it became a gateway's.
+type former struct {
+	Records []record.Record `json:"records,omitempty"`
+}
+
+// formerOf is what a NIC has now.
+func formerOf(nic string) (text string, err error) {
+	var f former
+	i, err := record.Find(nic)
+	if err == nil {
+		f.Records, err = record.Lasting(i)
+	}
+	if err != nil {
+		return "", err
+	}
+	b, err := json.Marshal(f)
+	if err != nil {
+		return "", fmt.Errorf("noting what %s has: %w", nic, err)
+	}
+	return string(b), nil
+}
+
+// findFormer notes the NICs that the gateway has now.
+func (s *session) findFormer(ctx context.Context, u *uplink, gateway string) error {
+	u.former = map[string]former{}
+	all, err := s.sw.Interfaces(ctx)
+	for _, i := range all {
+		if i.ExternalIDs[names.GatewayTag] != gateway || i.Type != "" {
+			continue
+		}
+		var f former
+		if text := i.ExternalIDs[names.FormerNIC]; text != "" {
+			if err := json.Unmarshal([]byte(text), &f); err != nil {
+				return fmt.Errorf("reading external_ids:%s of %s: %w", names.FormerNIC, i.Name, err)
+			}
+		}
+		u.former[i.Name] = f
+	}
+	return err
+}
+
+// restore gives a NIC what it had. That it is not there any more is no error.
+func (f former) restore(nic string) error {
+	if err := link.Reclaim(nic); err != nil {
+		return err
+	}
+	i, err := record.Find(nic)
+	if errors.Is(err, record.ErrNone) {
+		return nil
+	}
+	return errors.Join(err, record.Restore(f.Records, i))
+}
+
+// plan says what restore would change.
+func (f former) plan(nic string) ([]string, error) {
+	changes, err := link.PlanReclaim(nic)
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for _, c := range changes {
+		lines = append(lines, c.String())
+	}
+	i, err := record.Find(nic)
+	if errors.Is(err, record.ErrNone) {
+		return nil, nil
+	}
+	lost, err2 := record.Lost(f.Records, i)
+	for _, r := range lost {
+		lines = append(lines, fmt.Sprintf("add %s %s to %s", r.Kind, r.Text, nic))
+	}
+	return lines, errors.Join(err, err2)
+}
+
+// inspect looks at an interface that must be there and free.
+func inspect(name string) (*link.NIC, error) {
+	nic, err := link.Inspect(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case nic == nil:
+		return nil, fmt.Errorf("there is no interface %s: ip link shows which there are", name)
+	case nic.Loopback:
+		return nil, fmt.Errorf("%s is the loopback interface: give one that leads outside", name)
+	}
+	return nic, nil
+}
+
+// planNIC plans a NIC that becomes OVN's.
+func (s *session) planNIC(ctx context.Context, u *uplink, g *topology.Gateway) error {
+	nic, err := inspect(g.Interface)
+	if err != nil {
+		return err
+	}
+	if nic.Master != "" && nic.Master != "ovs-system" {
+		return fmt.Errorf("%s is a port of %s: give that, or take the NIC out of it", g.Interface, nic.Master)
+	}
+	all, err := s.sw.Interfaces(ctx)
+	if err != nil {
+		return err
+	}
+	for _, i := range all {
+		if i.Name == g.Interface && i.Bridge != names.IntegrationBridge {
+			return fmt.Errorf("%s is a port of bridge %s already: give --bridge-interface=%s to share it", g.Interface, i.Bridge, i.Bridge)
+		}
+	}
+	if g.MAC, err = link.MAC(g.Interface); err != nil {
+		return err
+	}
+	u.port.NIC = g.Interface
+	if _, again := u.former[g.Interface]; again {
+		return nil
+	}
+	if u.port.Former, err = formerOf(g.Interface); err != nil {
+		return err
+	}
+	return s.hasAddresses(u, g, nic)
+}
+
+// guard refuses to take a NIC that the host itself needs.
+func (u *uplink) guard(s *session) error {
+	if u.port.NIC == "" {
+		return nil
+	}
+	if _, again := u.former[u.port.NIC]; again {
+		return nil
+	}
+	var needed []string
+	nic, err := link.Inspect(u.port.NIC)
+	if err != nil {
+		return err
+	}
+	if nic != nil && nic.Default {
+		needed = append(needed, "the host's default route")
+	}
+	for _, what := range s.peers() {
+		carries, err := link.Carries(u.port.NIC, what.addr)
+		if err != nil {
+			return err
+		}
+		if carries && !slices.Contains(needed, what.name) {
+			needed = append(needed, what.name)
+		}
+	}
+	if len(needed) == 0 {
+		return nil
+	}
+	err = fmt.Errorf("%s carries %s, and would lose all its addresses: give another NIC, share this one by --bridge-interface, or give --force",
+		u.port.NIC, strings.Join(needed, " and "))
+	if !u.force {
+		return err
+	}
+	s.warn("%v", err)
+	return nil
+}
+
+// A peer is an address that this host needs.
+type peer struct {
+	name string
+	addr netip.Addr
+}
+
+// peers lists the addresses without which OVN does not work here.
+func (s *session) peers() []peer {
+	var all []peer
+	add := func(name, text string) {
+		if a, err := netip.ParseAddr(text); err == nil {
+			all = append(all, peer{name, a})
+		}
+	}
+	add("tunnels (ovn-encap-ip "+s.config.EncapIP+")", s.config.EncapIP)
+	south, _ := config.ParseRemotes(s.config.OVNRemote) // one that is bad is ovn-controller's to report
+	for _, r := range slices.Concat(s.config.NB, south) {
+		_, rest, _ := strings.Cut(r, ":")
+		if host, _, err := net.SplitHostPort(rest); err == nil {
+			add("the connection to OVN's databases", host)
+		}
+	}
+	return all
+}
