@@ -245,6 +245,32 @@ func TestTheAPIServerMayGoAway(t *testing.T) {
 	}
 }
 
+// Where the gateway of a shared NIC is gone, nothing drops the host's segments any
+// more, even if nobody knows the Services. The other rules go on to serve.
+func TestWhatIsForASharedNICGoesWithIt(t *testing.T) {
+	w := newWorld(t)
+	w.web()
+	p := w.start(shared...)
+	rules := func() string { return w.script("iptables-save; ip6tables-save") }
+	w.eventually("rules", func() bool {
+		text := rules()
+		return strings.Count(text, "-j OVN-SVC-STRAY") == 2 && strings.Count(text, "dport 30082") >= 4
+	})
+	p.Stop()
+	w.unplug()
+	w.script("ovs-vsctl del-port k8s-patch-breth0-br-int -- del-port k8s-patch-br-int-breth0")
+	w.launch()
+	w.eventually("no rule for strays", func() bool { return !strings.Contains(rules(), "OVN-SVC-STRAY") })
+	if text := rules(); strings.Count(text, "dport 30082") < 2 {
+		t.Errorf("the rules of Services are gone: %s", text)
+	}
+	w.plug()
+	w.eventually("the rules are as they should be", func() bool {
+		out := w.appctl("rules/show")
+		return strings.Contains(out, "dport 30082") && !strings.Contains(out, "\n! ")
+	})
+}
+
 func TestARestartChangesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.web()

@@ -108,10 +108,15 @@ func count(mods []flow.Mod) (added, deleted int) {
 }
 
 // syncRules makes the host's rules of one family what they should be. As long as
-// Services are not known they stay as they are.
+// Services are not known they stay as they are, but for those that a helper of a
+// shared NIC has left on a host that shares none.
 func (e *engine) syncRules(ctx context.Context, f firewall, v view) error {
 	if !v.synced {
-		return nil
+		if v.host.Shared != "" {
+			return nil
+		}
+		_, err := f.tool.Sync(ctx, nodeport.StrayChain, nil)
+		return err
 	}
 	// What guards 127.0.0.1 is there whenever packets for it are let in.
 	guarded := f.family.Is4() && nodeport.Loopback(v.services, v.pods)

@@ -52,6 +52,10 @@ type Chain struct {
 // ChainPrefix begins the names of our chains.
 const ChainPrefix = "OVN-SVC-"
 
+// StrayChain drops segments of a shared NIC. Only a host that shares one may have
+// it, whether Services are known or not.
+const StrayChain = ChainPrefix + "STRAY"
+
 // Our chains. Those of the built-in ones are named after them, and each port of
 // a Service has some, see chainName.
 const (
@@ -60,7 +64,6 @@ const (
 	chainHostPorts = ChainPrefix + "HOSTPORTS"
 	chainRefuse    = ChainPrefix + "REFUSE"
 	chainForward   = ChainPrefix + "FORWARD"
-	chainStray     = ChainPrefix + "STRAY"
 	chainMasq      = ChainPrefix + "POSTROUTING"
 )
 
@@ -147,7 +150,7 @@ func (b *builder) frame() {
 		b.nat(chainMasq, "-p %s -m mark --mark %s -j MASQUERADE --to-ports %s", p, mark, sourcePorts)
 	}
 	refuse := "-m conntrack --ctstate NEW -j " + chainRefuse
-	b.from("filter", "INPUT", b.unlessStray("filter", chainStray, refuse)...)
+	b.from("filter", "INPUT", b.unlessStray("filter", StrayChain, refuse)...)
 	b.from("filter", "FORWARD", refuse)
 	b.from("filter", "OUTPUT", refuse)
 	b.filter(chainForward, "-m mark --mark %s -j ACCEPT", mark)
@@ -169,9 +172,9 @@ func (b *builder) unlessStray(table, target, rule string) []string {
 		return []string{rule}
 	}
 	if table == "filter" {
-		b.filter(chainStray, "-m socket -j RETURN")
+		b.filter(StrayChain, "-m socket -j RETURN")
 		if b.host.PodPorts != "" {
-			b.filter(chainStray, "-p tcp -m tcp --dport %s -j DROP", strings.Replace(b.host.PodPorts, "-", ":", 1))
+			b.filter(StrayChain, "-p tcp -m tcp --dport %s -j DROP", strings.Replace(b.host.PodPorts, "-", ":", 1))
 		}
 	}
 	return []string{fmt.Sprintf("-i %s -p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -j %s", b.host.Shared, target), rule}
@@ -237,7 +240,7 @@ func chainName(kind string, w Way, more string) string {
 // port, or one that refuses it.
 func (b *builder) way(w Way) {
 	if b.host.Shared != "" && w.Protocol == corev1.ProtocolTCP && !w.Addr.IsValid() {
-		b.filter(chainStray, "%s %s -j DROP", proto(w.Protocol, w.To), comment(w.Key, w.Port))
+		b.filter(StrayChain, "%s %s -j DROP", proto(w.Protocol, w.To), comment(w.Key, w.Port))
 	}
 	usable := w.Endpoints.Cluster()
 	if len(usable) == 0 {
