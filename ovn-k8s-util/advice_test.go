@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -21,7 +22,7 @@ func TestManagersAreDetectedAndGetTheirConfiguration(t *testing.T) {
 		index=$(cat /sys/class/net/eth0/ifindex)
 		printf '[device]\nconnection-uuid=1\n' > /run/NetworkManager/devices/$index
 		printf 'NETWORK_FILE=/etc/systemd/network/eth0.network\n' > /run/systemd/netif/links/$index`)
-	out := n.does("nics-to-bridge eth0 --dry-run").out
+	out := n.does("nics-to-bridge eth0 --dry-run").Out
 	parts := map[string]string{}
 	for part := range strings.SplitSeq(out, "# ") {
 		name, text, ok := strings.Cut(part, " configures eth0. For it to restore breth0 at boot, have there instead:\n")
@@ -54,13 +55,56 @@ func TestManagersAreDetectedAndGetTheirConfiguration(t *testing.T) {
 		n.script("cat > /run/interfaces <<'EOF'\n" + parts["ifupdown"] + "EOF\n" + query + " -i /run/interfaces breth0")
 	}
 	n.does("nics-to-bridge eth0")
-	has(t, n.does("bridges-to-nic breth0").out, "# ifupdown configures eth0. If you wrote the bridge into its files")
+	has(t, n.does("bridges-to-nic breth0").Out, "# ifupdown configures eth0. If you wrote the bridge into its files")
 }
 
+// The client that runs is named by its process, with its own command for the
+// bridge; one of another network namespace with the same arguments is not.
 func TestDHCPClientsAreNamed(t *testing.T) {
 	n := newNode(t)
-	// a program of that name, with that argument
-	n.script(`mkdir /run/bin; ln -sf "$(command -v tail)" /run/bin/dhclient; touch /run/eth0; cd /run; nohup /run/bin/dhclient -f eth0 >/dev/null 2>&1 &`)
-	out := n.does("nics-to-bridge eth0 --dry-run").out
-	has(t, out, "# A DHCP client works on eth0, and would give it the address again. Run:\nkill ", "dhclient -pf /run/dhclient.breth0.pid -lf /var/lib/dhcp/dhclient.breth0.leases breth0")
+	// a program of that name, with those arguments
+	pid := n.script(`set -e
+		mkdir /run/bin
+		ln -s "$(command -v tail)" /run/bin/dhclient
+		touch /run/eth0
+		cd /run
+		ip netns add container
+		nohup ip netns exec container /run/bin/dhclient -f eth0 >/dev/null 2>&1 &
+		nohup /run/bin/dhclient -f -- -sf /usr/lib/NetworkManager/nm-dhcp-helper eth0 >/dev/null 2>&1 &
+		nohup /run/bin/dhclient -f -- -4 -pf /run/dhclient.eth0.pid 'a b' eth0 >/dev/null 2>&1 &
+		echo $!
+		for i in $(seq 200); do [ "$(pgrep -c dhclient)" = 3 ] && exit; sleep 0.02; done`)
+	const heading = "# A DHCP client works on %s, and would give it the address again. Run:\n"
+	want := fmt.Sprintf(heading+"kill %s\n/run/bin/dhclient -f -- -4 -pf /run/dhclient.breth0.pid 'a b' breth0\n", "eth0", pid)
+	if out := n.does("nics-to-bridge eth0").Out; !strings.HasPrefix(out, want) || strings.Count(out, "kill ") != 1 {
+		t.Errorf("%s\nwant:\n%s", out, want)
+	}
+	// The operator does so, and goes back.
+	pid = n.script("kill " + pid + `; touch /run/breth0; cd /run
+		nohup /run/bin/dhclient -f breth0 >/dev/null 2>&1 &
+		echo $!
+		for i in $(seq 200); do grep -qs breth0 /proc/$!/cmdline && exit; sleep 0.02; done`)
+	want = fmt.Sprintf(heading+"kill %s\n/run/bin/dhclient -f eth0\n", "breth0", pid)
+	if out := n.does("bridges-to-nic breth0").Out; !strings.HasPrefix(out, want) {
+		t.Errorf("%s\nwant:\n%s", out, want)
+	}
+}
+
+// NetworkManager and systemd-networkd have clients of their own.
+func TestDHCPClientsOfManagersAreNamed(t *testing.T) {
+	n := newNode(t)
+	n.script(`set -e
+		ip address change ` + n.Addresses[0].String() + ` dev eth0 valid_lft 3600 preferred_lft 1800
+		mkdir -p /run/NetworkManager/devices /run/systemd/netif/links /run/systemd/netif/leases
+		index=$(cat /sys/class/net/eth0/ifindex)
+		printf '[device]\nconnection-uuid=1\n' > /run/NetworkManager/devices/$index
+		printf 'NETWORK_FILE=/etc/systemd/network/eth0.network\n' > /run/systemd/netif/links/$index
+		printf 'ADDRESS=198.18.0.11\n' > /run/systemd/netif/leases/$index`)
+	const says = "# Its DHCP client works on eth0, and would give it the address again. Then run:\n"
+	out := n.does("nics-to-bridge eth0 --dry-run").Out
+	has(t, out, says+"nmcli device set eth0 managed no\n", says+"networkctl reload\n", "ipv4.method auto", "Name=breth0\n[Network]\nDHCP=ipv4\n")
+	n.script("rm -r /run/systemd/netif/leases /run/NetworkManager")
+	if out := n.does("nics-to-bridge eth0 --dry-run").Out; strings.Contains(out, says) {
+		t.Errorf("there is no client: %s", out)
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"ovn-k8s/lib/link/record"
@@ -23,21 +22,39 @@ type manager struct {
 	toBridge func(layout) []string
 	// toNIC is how that is taken back.
 	toNIC string
+	// hasLease reports whether a DHCP client within it works on the interface;
+	// nil if it has none. release is how that ends, once toBridge is done.
+	hasLease func(i record.Interface, l layout) bool
+	release  func(layout) string
 }
 
 // managers are those that are looked for. The first three configure at boot by
 // files, the others also while the host runs.
 var managers = []manager{
-	{"ifupdown", inFiles("/etc/network/interfaces", `(?m)^\s*iface\s+%s\s`, "/etc/network/interfaces.d/*"), ifupdownText,
-		"put the stanzas of the NIC in /etc/network/interfaces back"},
-	{"network-scripts", inFiles("/etc/sysconfig/network-scripts/ifcfg-*", `(?m)^\s*DEVICE="?%s"?\s*$`), scriptsText,
-		"put ifcfg-NIC in /etc/sysconfig/network-scripts back and delete that of the bridge"},
-	{"netplan", inFiles("/etc/netplan/*.yaml", `(?m)^\s*"?%s"?\s*:`), netplanText,
-		"put the NIC's part of /etc/netplan back, and run netplan generate"},
-	{"NetworkManager", inRun("/run/NetworkManager/devices", "connection-uuid="), nmcliText,
-		"delete the connections of the bridge, and activate that of the NIC"},
-	{"systemd-networkd", inRun("/run/systemd/netif/links", "NETWORK_FILE="), networkdText,
-		"put the NIC's .network file in /etc/systemd/network back, and run networkctl reload"},
+	{
+		name: "ifupdown", found: inFiles("/etc/network/interfaces", `(?m)^\s*iface\s+%s\s`, "/etc/network/interfaces.d/*"), toBridge: ifupdownText,
+		toNIC: "put the stanzas of the NIC in /etc/network/interfaces back",
+	},
+	{
+		name: "network-scripts", found: inFiles("/etc/sysconfig/network-scripts/ifcfg-*", `(?m)^\s*DEVICE="?%s"?\s*$`), toBridge: scriptsText,
+		toNIC: "put ifcfg-NIC in /etc/sysconfig/network-scripts back and delete that of the bridge",
+	},
+	{
+		name: "netplan", found: inFiles("/etc/netplan/*.yaml", `(?m)^\s*"?%s"?\s*:`), toBridge: netplanText,
+		toNIC: "put the NIC's part of /etc/netplan back, and run netplan generate",
+	},
+	{
+		name: "NetworkManager", found: inRun("/run/NetworkManager/devices", "connection-uuid="), toBridge: nmcliText,
+		toNIC:    "delete the connections of the bridge, and activate that of the NIC",
+		hasLease: func(_ record.Interface, l layout) bool { return l.dhcp4 || l.dhcp6 },
+		release:  func(l layout) string { return "nmcli device set " + l.NIC + " managed no" },
+	},
+	{
+		name: "systemd-networkd", found: inRun("/run/systemd/netif/links", "NETWORK_FILE="), toBridge: networkdText,
+		toNIC:    "put the NIC's .network file in /etc/systemd/network back, and run networkctl reload",
+		hasLease: func(i record.Interface, _ layout) bool { return inRun("/run/systemd/netif/leases", "")(i) },
+		release:  func(layout) string { return "networkctl reload" },
+	},
 }
 
 // inFiles makes a detector that looks for an interface in files.
@@ -64,35 +81,10 @@ func inRun(dir, line string) func(record.Interface) bool {
 	}
 }
 
-// clients are DHCP clients, by the names of their programs.
-var clients = map[string]string{
-	"dhclient": "dhclient -pf /run/dhclient.%[1]s.pid -lf /var/lib/dhcp/dhclient.%[1]s.leases %[1]s",
-	"dhcpcd":   "dhcpcd %[1]s",
-	"udhcpc":   "udhcpc -b -i %[1]s",
-}
-
-// dhcpClients lists what to run for the DHCP clients of an interface.
-func dhcpClients(from, to string) []string {
-	var lines []string
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // fails for a bad pattern only
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			continue // it has ended
-		}
-		args := strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
-		again, ok := clients[filepath.Base(args[0])]
-		if ok && slices.Contains(args[1:], from) {
-			lines = append(lines, "kill "+filepath.Base(filepath.Dir(f)), fmt.Sprintf(again, to))
-		}
-	}
-	return lines
-}
-
 // advise says what the host's own network configuration needs. Nothing of it is
 // needed for the move itself.
 func (s *session) advise(snap Snapshot, d Direction) {
-	if lines := dhcpClients(snap.source(d), snap.target(d)); len(lines) > 0 {
+	if lines := handOver(snap.source(d), snap.target(d)); len(lines) > 0 {
 		fmt.Fprintf(s.Out, "# A DHCP client works on %s, and would give it the address again. Run:\n%s\n", snap.source(d), strings.Join(lines, "\n"))
 	}
 	nic, err := record.Find(snap.NIC)
@@ -107,6 +99,9 @@ func (s *session) advise(snap Snapshot, d Direction) {
 			fmt.Fprintf(s.Out, "# %s configures %s. If you wrote the bridge into its files: %s.\n", m.name, snap.NIC, m.toNIC)
 		default:
 			fmt.Fprintf(s.Out, "# %s configures %s. For it to restore %s at boot, have there instead:\n%s\n", m.name, snap.NIC, snap.Bridge, strings.Join(m.toBridge(l), "\n"))
+			if m.hasLease != nil && m.hasLease(nic, l) {
+				fmt.Fprintf(s.Out, "# Its DHCP client works on %s, and would give it the address again. Then run:\n%s\n", snap.NIC, m.release(l))
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package nicbridge
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -83,7 +84,7 @@ func (w *world) missing(d Direction) (lost []string) {
 }
 
 func TestCrashAtEveryStep(t *testing.T) {
-	const wanted, parallel = 1000, 4
+	const wanted, parallel = 1000, 6
 	var all atomic.Int64
 	lanes(t, parallel, func(w *world, lane int) {
 		for seed := uint64(1000 + lane); all.Load() < wanted; seed += parallel {
@@ -102,4 +103,87 @@ func TestCrashAtEveryStep(t *testing.T) {
 		}
 	})
 	t.Logf("%d crash points", all.Load())
+}
+
+// bridges lists what Open vSwitch's database has.
+func (w *world) bridges() string {
+	w.t.Helper()
+	out, err := w.h.Script(w.t.Context(), "for b in $(ovs-vsctl list-br); do echo $b: $(ovs-vsctl list-ports $b); done")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return strings.TrimSpace(out)
+}
+
+// reboot is what a reboot leaves: the database and the journals. The kernel has
+// what the host's own configuration makes.
+func (w *world) reboot(configuration []string) {
+	w.t.Helper()
+	all, err := w.s.store.all()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, j := range all {
+		j.Boot = "the one before"
+		if err := w.s.store.write(j); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	if _, err := w.h.Script(w.t.Context(), "! ip link show breth0 >/dev/null 2>&1 || ip addr flush dev breth0"); err != nil {
+		w.t.Fatal(err)
+	}
+	w.reset()
+	if err := w.batch(configuration); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// A move that the machine's crash has interrupted is undone in the database, at
+// every step. What the host's configuration has made meanwhile stays.
+func TestAMachineThatRebootsInTheMiddle(t *testing.T) {
+	w := newWorld(t)
+	configuration := func(name string) []string { return []string{"address add 10.0.0.5/24 brd + dev " + name} }
+	for _, d := range []Direction{ToBridge, ToNIC} {
+		points := 0
+		for n := 0; ; n++ {
+			if _, err := w.h.Script(t.Context(), "ovs-vsctl --if-exists del-br breth0"); err != nil {
+				t.Fatal(err)
+			}
+			w.reboot(append(configuration("eth0"), "route add default via 10.0.0.1 dev eth0"))
+			configured := "eth0"
+			if d == ToNIC {
+				configured = "breth0"
+				if err := w.move(ToBridge); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := w.bridges()
+			count := w.failAt(n, errKilled)
+			err := w.move(d)
+			w.s.mover.before = nil
+			if err == nil && count() <= n {
+				break
+			}
+			left, failed := w.s.store.all()
+			if failed != nil || len(left) != 1 {
+				t.Fatalf("step %d of %s: journals %v: %v", n, d, left, failed)
+			}
+			if left[0].Phase == changed { // only the bridge was left
+				before, configured = "", "eth0"
+			}
+			w.reboot(nil)
+			if err := w.s.recover(t.Context(), w.s.overdue); err != nil {
+				t.Fatalf("step %d of %s: %v", n, d, err)
+			}
+			if err := w.batch(configuration(configured)); err != nil {
+				t.Fatalf("step %d of %s: the host's own configuration: %v", n, d, err)
+			}
+			w.same(fmt.Sprintf("step %d of %s", n, d), before, w.bridges())
+			if left, err := w.s.store.all(); err != nil || len(left) > 0 {
+				t.Errorf("step %d of %s: journals %v: %v", n, d, left, err)
+			}
+			points++
+		}
+		t.Logf("%s: %d steps", d, points)
+	}
 }

@@ -26,7 +26,7 @@ func (w *world) configure(seed uint64) []string {
 }
 
 func TestRandomConfigurationsComeBackIdentical(t *testing.T) {
-	const configurations, parallel = 220, 4
+	const configurations, parallel = 200, 6
 	lanes(t, parallel, func(w *world, lane int) {
 		for seed := lane; seed < configurations; seed += parallel {
 			lines := w.configure(uint64(seed))

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -73,18 +75,30 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, h: h}
-	w.s = &session{Command: Command{Out: io.Discard, Err: io.Discard}, store: store{t.TempDir()}, sw: sw, mover: mover{sw: sw}, askBefore: time.Millisecond}
+	w.s = &session{Command: Command{Out: io.Discard, Err: io.Discard}, store: store{h.Path("/run")}, sw: sw, mover: mover{sw: sw}, askBefore: time.Millisecond}
 	return w
 }
 
-// batch gives lines to ip(8).
+// batch gives lines to ip(8). In a batch it takes no options: lines that begin with
+// "-4" or "-6" go to programs of their own, after the others.
 func (w *world) batch(lines []string) error {
-	cmd := exec.Command("ip", "-force", "-batch", "-")
-	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
+	by := map[string][]string{}
+	for _, line := range lines {
+		family := ""
+		if rest, ok := strings.CutPrefix(line, "-"); ok {
+			family, line = "-"+rest[:1], rest[2:]
+		}
+		by[family] = append(by[family], line)
 	}
-	return nil
+	var errs []error
+	for _, family := range slices.Sorted(maps.Keys(by)) {
+		cmd := exec.Command("ip", append(strings.Fields(family), "-force", "-batch", "-")...)
+		cmd.Stdin = strings.NewReader(strings.Join(by[family], "\n") + "\n")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			errs = append(errs, fmt.Errorf("ip %s: %w: %s", family, err, bytes.TrimSpace(out)))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // state is what a host's network is like, without timers and indices.
@@ -236,15 +250,15 @@ func (w *world) reset() {
 	w.t.Helper()
 	_, err := w.h.Script(w.t.Context(), `
 		for f in -4 -6; do
-			ip $f rule flush
-			[ $f = -4 ] && ip rule add pref 32767 lookup default
-			ip $f rule add pref 32766 lookup main
+			printf 'rule flush\nrule add pref 32766 lookup main\n' | ip $f -batch -
 		done
-		for n in eth0 eth1; do ip link del $n; done
-		for n in eth0 eth1; do
-			ip link add $n type veth peer name $n netns outside
-			ip netns exec outside ethtool -K $n tx off >/dev/null
-		done
+		ip -batch - <<END
+rule add pref 32767 lookup default
+link del eth0
+link del eth1
+link add eth0 type veth peer name eth0 netns outside
+link add eth1 type veth peer name eth1 netns outside
+END
 		printf 'link set eth0 up\nlink set eth1 up\n' | ip -n outside -batch -
 		printf 'link set eth0 up\nlink set eth1 up\n' | ip -batch -`)
 	if err != nil {
