@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"ovn-k8s/test/world"
 )
 
 // modulePath is this module's.
@@ -32,9 +34,8 @@ func build(ctx context.Context, say sayer) (*programs, error) {
 	}
 	p := &programs{dir}
 	say("building the programs")
-	ours := []string{"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay", "ovn-k8s-gateway-helper", "test/bench/minimal"}
 	args := []string{"build", "-trimpath", "-o", dir + "/"}
-	for _, o := range ours {
+	for _, o := range append(world.Programs(), "test/bench/minimal") {
 		args = append(args, modulePath+"/"+o)
 	}
 	if err := p.gotool(ctx, args...); err != nil {

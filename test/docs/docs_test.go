@@ -54,26 +54,13 @@ func pages(t *testing.T) []page {
 	return all
 }
 
-// A block is a fenced part of a page.
-type block struct{ language, text string }
-
-var fence = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
-
-func (p page) blocks() []block {
-	var all []block
-	for _, m := range fence.FindAllStringSubmatch(p.text, -1) {
-		all = append(all, block{m[1], m[2]})
-	}
-	return all
-}
-
 // span is code within a line.
 var span = regexp.MustCompile("`([^`\n]+)`")
 
 // spans lists the code that is within lines.
 func (p page) spans() []string {
 	var all []string
-	for _, m := range span.FindAllStringSubmatch(fence.ReplaceAllString(p.text, ""), -1) {
+	for _, m := range span.FindAllStringSubmatch(docs.Prose(p.text), -1) {
 		all = append(all, m[1])
 	}
 	return all
@@ -83,8 +70,8 @@ func (p page) spans() []string {
 // and within its lines if they have arguments.
 func (p page) commands() []string {
 	var text []string
-	for _, b := range p.blocks() {
-		text = append(text, strings.ReplaceAll(b.text, "\\\n", " "))
+	for _, b := range docs.Blocks(p.text) {
+		text = append(text, strings.ReplaceAll(b.Text, "\\\n", " "))
 	}
 	for _, s := range p.spans() {
 		if strings.Contains(s, " ") {
@@ -250,9 +237,9 @@ func TestYAML(t *testing.T) {
 		if path.Ext(p.name) == ".yaml" {
 			texts = append(texts, p.text)
 		}
-		for _, b := range p.blocks() {
-			if b.language == "yaml" {
-				texts = append(texts, b.text)
+		for _, b := range docs.Blocks(p.text) {
+			if b.Language == "yaml" {
+				texts = append(texts, b.Text)
 			}
 		}
 		for _, text := range texts {

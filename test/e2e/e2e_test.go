@@ -39,8 +39,10 @@ func run(m *testing.M) int {
 		return fail(err)
 	}
 	defer os.RemoveAll(bin)
-	build := exec.Command("go", "build", "-trimpath", "-o", bin+"/",
-		"ovn-k8s/ovn-k8s-overlay", "ovn-k8s/ovn-k8s-watcher", "ovn-k8s/ovn-k8s-cni-overlay", "ovn-k8s/ovn-k8s-gateway-helper")
+	build := exec.Command("go", "build", "-trimpath", "-o", bin+"/")
+	for _, p := range world.Programs() {
+		build.Args = append(build.Args, "ovn-k8s/"+p)
+	}
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fail(fmt.Errorf("building the programs: %w: %s", err, out))

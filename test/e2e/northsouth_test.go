@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
@@ -166,12 +167,12 @@ func leaves(t *testing.T, pods []world.Endpoint, seen []netip.Addr, to ...world.
 }
 
 // TestCheck74GatewayModes tries each mode: pods reach the outside and are seen
-// with the gateway's addresses, everybody inside reaches everybody, and the
-// host's own connections do not notice any of it.
+// with the gateway's addresses, the outside reaches pods and NodePorts, everybody
+// inside reaches everybody, and the host's own connections do not notice any of it.
 func TestCheck74GatewayModes(t *testing.T) {
 	for _, mode := range world.Modes() {
 		t.Run(mode, func(t *testing.T) {
-			list := slices.Collect(maps.Values(pods(t, map[string]string{"near": "minion1", "far": "minion2"})))
+			list := slices.Collect(maps.Values(pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2"})))
 			around, n := surround(t), cluster.Node("minion1")
 			sessions(t, around.Nodes[1], around.Outside)
 			try(t, inside(list, around))
@@ -184,10 +185,61 @@ func TestCheck74GatewayModes(t *testing.T) {
 			}
 			unchanged(t, "a second run changes something", again, n)
 			leaves(t, list, seen, around.Outside)
-			if mode != world.Local {
-				arrives(t, seen, list, around.Outside)
-			}
+			arrives(t, seen, list, around.Outside)
+
+			second := addGateway(t, cluster.Node("minion2"), mode)
+			leaves(t, list, slices.Concat(seen, second), around.Outside)
+			comeBack(t, around.Outside, list, []entrance{{n, mode, seen}, {cluster.Node("minion2"), mode, second}})
 		})
+	}
+}
+
+// An entrance is a gateway as an outside client sees it.
+type entrance struct {
+	node    *world.Node
+	mode    string
+	outside []netip.Addr
+}
+
+// inside are the addresses with which pods see those who came in by it.
+func (e entrance) inside(t *testing.T) []netip.Addr {
+	t.Helper()
+	if e.mode == world.Local {
+		return e.node.Management // by the host's rules
+	}
+	text, err := cluster.Central.NBCtl("get", "Logical_Router", "GR_"+e.node.Name, "options:lb_force_snat_ip")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addrs(strings.Fields(strings.Trim(strings.TrimSpace(text), `"`)))
+}
+
+// comeBack checks that an outside client of NodePorts gets its answer back by the
+// gateway that it came in by. It asks several times, since the cluster's own way
+// out for about half of the answers would be the other one. With policy Local,
+// pods see the client itself.
+func comeBack(t *testing.T, outside world.Endpoint, pods []world.Endpoint, by []entrance) {
+	t.Helper()
+	const times = 6
+	for _, policy := range []corev1.ServiceExternalTrafficPolicy{corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal} {
+		s := service(t, "web", func(s *corev1.Service) {
+			s.Name = "web-" + strings.ToLower(string(policy))
+			s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, policy
+		})
+		var ways []world.Way
+		for _, e := range by {
+			seen := outside.Addresses
+			if policy == corev1.ServiceExternalTrafficPolicyCluster {
+				seen = e.inside(t)
+			}
+			for _, d := range slices.Repeat(nodePortsAt(s, e.outside), times) {
+				ways = append(ways, world.Way{
+					Row: outside.Name, Column: fmt.Sprintf("a NodePort of policy %s at %s", policy, e.node.Name), From: outside,
+					Network: d.network, Address: d.at, Answers: pods, Seen: seen,
+				})
+			}
+		}
+		try(t, ways)
 	}
 }
 
@@ -242,20 +294,65 @@ func counts(seen map[netip.Addr][]string) map[string]int {
 	return n
 }
 
-// TestTwoGatewaysShareAndSurvive cuts one of two gateways off.
+// A talk is a TCP session from a pod to the outside, over IPv4.
+type talk struct {
+	*probe.Session
+	resets int // until it was looked at last
+}
+
+func talks(t *testing.T, from []world.Endpoint, outside world.Endpoint) (all []*talk) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for _, e := range from {
+		s, err := probe.OpenSession(ctx, e.Netns, probe.Address(outside.Addresses[0], sessionPort))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		all = append(all, &talk{Session: s})
+	}
+	return all
+}
+
+// broken waits until every session goes on, on its old connection or on a new
+// one, and returns how many have been reset since the last time.
+func broken(t *testing.T, all []*talk) (n int) {
+	t.Helper()
+	for i, s := range all {
+		was, is := s.Typed(), ""
+		eventually(t, fmt.Sprintf("session %d goes on", i), func() bool {
+			now := s.Typed()
+			is = fmt.Sprintf("%+v", now)
+			return now.Lines > was.Lines+2
+		}, &is)
+		if now := s.Typed().Resets; now > s.resets {
+			s.resets = now
+			n++
+		}
+	}
+	return n
+}
+
+// TestTwoGatewaysShareAndSurvive cuts one of two gateways off. What docs/gateways.md
+// says of connections that are under way is seen here.
 func TestTwoGatewaysShareAndSurvive(t *testing.T) {
 	where := map[string]string{}
 	for i := range 20 {
 		where[fmt.Sprintf("p%d", i)] = []string{"master", "minion2"}[i%2]
 	}
 	list := slices.Collect(maps.Values(pods(t, where)))
-	surround(t)
+	around := surround(t)
 	dying, living := cluster.Node("minion1"), cluster.Node("minion2")
 	addGateway(t, dying, world.Dedicated)
 	addGateway(t, living, world.Dedicated)
 	both := func(seen map[netip.Addr][]string, silent []string) bool { return len(silent) == 0 && len(seen) == 2 }
 	all := func(_ map[netip.Addr][]string, silent []string) bool { return len(silent) == 0 }
 	egress(t, list, patience, "both gateways are used", both)
+	running := talks(t, list, around.Outside)
+	if n := broken(t, running); n > 0 {
+		t.Errorf("%d sessions were reset while both gateways lived", n)
+	}
 
 	t.Cleanup(func() { mend(t, dying) })
 	if err := dying.Cut(); err != nil {
@@ -263,8 +360,18 @@ func TestTwoGatewaysShareAndSurvive(t *testing.T) {
 	}
 	egress(t, list, failoverTime, "egress again without "+dying.Name, all)
 	egress(t, list, 0, "egress stays", all)
+	n := broken(t, running)
+	t.Logf("%d of %d sessions broke with their gateway", n, len(running))
+	if n == 0 || n == len(running) {
+		t.Errorf("%d of %d sessions broke, and it should be those by %s", n, len(running), dying.Name)
+	}
 	mend(t, dying)
 	egress(t, list, patience, "both gateways are used again", both)
+	n = broken(t, running)
+	t.Logf("%d of %d sessions broke when it came back", n, len(running))
+	if n == len(running) {
+		t.Error("every session broke when a gateway came back")
+	}
 }
 
 func mend(t *testing.T, n *world.Node) {
@@ -276,10 +383,11 @@ func mend(t *testing.T, n *world.Node) {
 
 // TestCheck75EndToEnd is what two nodes and two gateways do for everybody.
 func TestCheck75EndToEnd(t *testing.T) {
-	p := pods(t, map[string]string{"pinned": "minion1", "free": "minion2"})
+	p := pods(t, map[string]string{"web-pinned": "minion1", "web-free": "minion2"})
 	around := surround(t)
-	outside, list := around.Outside, []world.Endpoint{p["pinned"], p["free"]}
+	outside, list := around.Outside, []world.Endpoint{p["web-pinned"], p["web-free"]}
 	try(t, inside(list, around))
+	balanced(t, list, addrs(service(t, "web", nil).Spec.ClusterIPs))
 
 	first := addGateway(t, cluster.Node("minion1"), world.Dedicated)
 	leaves(t, list, first, outside)
@@ -311,6 +419,20 @@ func TestCheck75EndToEnd(t *testing.T) {
 	})
 }
 
+// balanced checks that each of some pods reaches all of them by a Service.
+func balanced(t *testing.T, pods []world.Endpoint, service []netip.Addr) {
+	t.Helper()
+	for _, from := range pods {
+		for _, a := range service {
+			seen := map[string]bool{}
+			eventually(t, fmt.Sprintf("%s reaches every endpoint of %v", from.Name, a), func() bool {
+				seen[ask(t, from, "tcp", netip.AddrPortFrom(a, 80))] = true
+				return len(seen) == len(pods)
+			})
+		}
+	}
+}
+
 // A node that was a gateway is removed, and made again.
 func TestNodeRemoveLeavesNothing(t *testing.T) {
 	need.Nothing(t, need.Cluster, world.Missing())
@@ -338,10 +460,11 @@ func TestNodeRemoveLeavesNothing(t *testing.T) {
 		}
 		do("node-remove")
 	}
+	ours := []string{n.Name, "OVN-K8S", "10.128.2.", "lookup 1646", "table 1646", "proto 46", "br-nexthop", "cookie=0x6b38736777"}
 	var left string
 	eventually(t, "nothing of "+n.Name+" is left", func() bool {
 		left = strings.Join(slices.DeleteFunc(state(t, n), func(l string) bool {
-			return !strings.Contains(l, n.Name) && !strings.Contains(l, "OVN-K8S") && !strings.Contains(l, "10.128.2.")
+			return !slices.ContainsFunc(ours, func(trace string) bool { return strings.Contains(l, trace) })
 		}), "\n")
 		return left == ""
 	}, &left)

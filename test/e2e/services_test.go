@@ -44,12 +44,12 @@ func service(t *testing.T, name string, edit func(*corev1.Service)) *corev1.Serv
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := api.Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+		if err := api.Delete(context.Background(), s.Name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
 		var left string
 		eventually(t, "nothing of the Service is left", func() bool {
-			left, err = cluster.Central.NBCtl("--bare", "--columns=name", "find", "load_balancer", "external_ids:ovn-k8s-owner=service/default/"+name)
+			left, err = cluster.Central.NBCtl("--bare", "--columns=name", "find", "load_balancer", "external_ids:ovn-k8s-owner=service/default/"+s.Name)
 			return err == nil && left == ""
 		}, &left)
 	})

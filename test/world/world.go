@@ -95,15 +95,15 @@ func Missing() string {
 // returns their directory.
 func Build(ctx context.Context) (bin string, err error) {
 	var packages []string
-	for _, p := range programs() {
+	for _, p := range Programs() {
 		packages = append(packages, "./"+p)
 	}
 	return build.Run(ctx, build.Target{Module: ".", Packages: packages})
 }
 
-// programs are the suite's.
-func programs() []string {
-	return []string{"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay", "ovn-k8s-gateway-helper"}
+// Programs are the suite's, which Install looks for.
+func Programs() []string {
+	return []string{"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay", "ovn-k8s-gateway-helper", "ovn-k8s-util"}
 }
 
 // KubeOptions are what a control plane must be like for a World.
@@ -260,7 +260,7 @@ func (w *World) Install(ctx context.Context, bin string) error {
 		return err
 	}
 	var files []string
-	for _, p := range programs() {
+	for _, p := range Programs() {
 		files = append(files, filepath.Join(bin, p))
 	}
 	if err := w.each(func(n *Node) error { return n.Install(files...) }); err != nil {
