@@ -54,9 +54,9 @@ var errKilled = errors.New("killed")
 func (m mover) step(ctx context.Context, s Snapshot, d Direction, st Step) error {
 	switch st.Do {
 	case makeBridge:
-		return m.sw.EnsureStandaloneBridge(ctx, vswitch.StandaloneBridge{
-			Name: s.Bridge, MAC: s.MAC, MTU: s.MTU, DatapathType: s.Datapath, ExternalIDs: s.ExternalIDs,
-		})
+		return m.sw.EnsureStandaloneBridge(ctx, s.standalone())
+	case reset:
+		return m.sw.RestoreBridge(ctx, s.standalone(), s.Row)
 	case deleteBridge:
 		return m.sw.DeleteBridge(ctx, s.Bridge)
 	case attach:
@@ -72,6 +72,11 @@ func (m mover) step(ctx context.Context, s Snapshot, d Direction, st Step) error
 		return err
 	}
 	return s.kernelStep(i, d, st)
+}
+
+// standalone is the bridge that the NIC becomes a port of.
+func (s Snapshot) standalone() vswitch.StandaloneBridge {
+	return vswitch.StandaloneBridge{Name: s.Bridge, MAC: s.MAC, MTU: s.MTU, DatapathType: s.Datapath, ExternalIDs: s.ExternalIDs}
 }
 
 // detach takes the NIC out of the bridge, if it is in it.

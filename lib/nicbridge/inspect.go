@@ -154,7 +154,7 @@ func (s *session) checkBridge(ctx context.Context, snap *Snapshot) error {
 		return fmt.Errorf("bridge %s has datapath_type %s, but %s has %s: delete the bridge, or set its datapath_type",
 			snap.Bridge, kernels(row.DatapathType), names.IntegrationBridge, kernels(snap.Datapath))
 	case row != nil:
-		snap.HadBridge, snap.Datapath = true, row.DatapathType
+		snap.HadBridge, snap.Datapath, snap.Row = true, row.DatapathType, *row
 	}
 	if err == nil {
 		if err := snap.keep(i); err != nil {

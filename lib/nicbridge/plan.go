@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ovn-k8s/lib/link/record"
+	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
 // A Direction is where addresses move to.
@@ -49,6 +50,9 @@ type Snapshot struct {
 	Kept         []record.Record
 	KeptSettings record.Settings
 	KeptDevice   record.Device
+	// Row is the bridge's in Open vSwitch's database before the move, if it was
+	// there.
+	Row vswitch.BridgeRow
 	// HadBridge and HadPort tell whether the bridge was there before the move,
 	// and had the NIC as a port. The way back leaves them as they were.
 	HadBridge, HadPort bool
@@ -77,6 +81,7 @@ const (
 	settle       action = "settle"
 	silence      action = "silence"
 	restore      action = "restore"
+	reset        action = "reset" // as restore, in Open vSwitch's database
 	offload      action = "offload"
 	remove       action = "remove"
 	add          action = "add"
@@ -161,7 +166,8 @@ func (s Snapshot) restore() []Step {
 	if !s.HadBridge || s.From != s.NIC {
 		return nil
 	}
-	return []Step{{Do: restore, On: s.Bridge, Text: "give back the settings of " + s.Bridge}}
+	text := "give back the settings of " + s.Bridge
+	return []Step{{Do: reset, On: s.Bridge, Text: text + " in Open vSwitch"}, {Do: restore, On: s.Bridge, Text: text}}
 }
 
 // leave takes the records away, the last ones first: with the first address of a

@@ -152,7 +152,7 @@ func (s *session) undoDatabase(ctx context.Context, j journal) error {
 	defer cancel()
 	snap, back := j.Snapshot, j.Direction.back()
 	steps := slices.DeleteFunc(slices.Concat(snap.Plan(back), snap.Leftover(back)), func(st Step) bool {
-		return !slices.Contains([]action{makeBridge, attach, detach, deleteBridge}, st.Do)
+		return !slices.Contains([]action{makeBridge, attach, detach, reset, deleteBridge}, st.Do)
 	})
 	if err := s.mover.undo(ctx, snap, back, steps); err != nil {
 		return err

@@ -32,7 +32,10 @@ type StandaloneBridge struct {
 // A BridgeRow is a bridge as it is.
 type BridgeRow struct {
 	DatapathType string // as in the database: empty means the kernel's
+	FailMode     string // empty means unset
+	OtherConfig  map[string]string
 	ExternalIDs  map[string]string
+	MTU          int      // that is demanded for its network device, 0 if none is
 	Ports        []string // names, sorted, without the bridge's own
 }
 
@@ -49,7 +52,17 @@ func (s *Switch) FindBridge(ctx context.Context, name string) (*BridgeRow, error
 		if err := list(ctx, c, &ports); err != nil {
 			return err
 		}
-		found = &BridgeRow{DatapathType: br.DatapathType, ExternalIDs: br.ExternalIDs}
+		local := &vswitchdb.Interface{Name: name}
+		if _, err := get(ctx, c, local); err != nil {
+			return err
+		}
+		found = &BridgeRow{DatapathType: br.DatapathType, OtherConfig: br.OtherConfig, ExternalIDs: br.ExternalIDs}
+		if br.FailMode != nil {
+			found.FailMode = *br.FailMode
+		}
+		if local.MTURequest != nil {
+			found.MTU = *local.MTURequest
+		}
 		for _, p := range ports {
 			if slices.Contains(br.Ports, p.UUID) && p.Name != name {
 				found.Ports = append(found.Ports, p.Name)
@@ -153,6 +166,73 @@ func planStandalone(ctx context.Context, c client.Client, b StandaloneBridge) (p
 	local.MTURequest = &b.MTU
 	err = pl.add(c.Where(local).Update(local, &local.MTURequest))
 	return pl, err
+}
+
+// RestoreBridge gives a bridge back what EnsureStandaloneBridge(b) has changed,
+// where it was as a row says before. It is not an error if it is not there.
+func (s *Switch) RestoreBridge(ctx context.Context, b StandaloneBridge, was BridgeRow) error {
+	_, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) { return planRestore(ctx, c, b, was) })
+	if err == nil {
+		err = s.await(ctx, func(c client.Client) (bool, error) { return applied(ctx, c, cfg) })
+	}
+	if err != nil {
+		return fmt.Errorf("giving back the settings of bridge %s: %w%s", b.Name, err, s.hint(ctx, err))
+	}
+	return nil
+}
+
+func planRestore(ctx context.Context, c client.Client, b StandaloneBridge, was BridgeRow) (plan, error) {
+	var pl plan
+	br, local := &vswitchdb.Bridge{Name: b.Name}, &vswitchdb.Interface{Name: b.Name}
+	if ok, err := get(ctx, c, br); !ok || err != nil {
+		return pl, err
+	}
+	if ok, err := get(ctx, c, local); !ok || err != nil {
+		return pl, err
+	}
+	if mode := br.FailMode; mode != nil && *mode != was.FailMode {
+		br.FailMode = nil
+		if was.FailMode != "" {
+			br.FailMode = &was.FailMode
+		}
+		if err := pl.add(c.Where(br).Update(br, &br.FailMode)); err != nil {
+			return pl, err
+		}
+	}
+	m := append(formerKeys(&br.OtherConfig, br.OtherConfig, was.OtherConfig, map[string]string{"hwaddr": b.MAC}),
+		formerKeys(&br.ExternalIDs, br.ExternalIDs, was.ExternalIDs, b.ExternalIDs)...)
+	if len(m) > 0 {
+		if err := pl.add(c.Where(br).Mutate(br, m...)); err != nil {
+			return pl, err
+		}
+	}
+	if local.MTURequest == nil || *local.MTURequest == was.MTU {
+		return pl, nil
+	}
+	local.MTURequest = nil
+	if was.MTU != 0 {
+		local.MTURequest = &was.MTU
+	}
+	return pl, pl.add(c.Where(local).Update(local, &local.MTURequest))
+}
+
+// formerKeys are the mutations that give those keys of a map that were set the
+// values of before.
+func formerKeys(field any, is, was, set map[string]string) []model.Mutation {
+	want := map[string]string{}
+	var gone []string
+	for _, k := range slices.Sorted(maps.Keys(set)) {
+		if v, had := was[k]; had {
+			want[k] = v
+		} else if _, there := is[k]; there {
+			gone = append(gone, k)
+		}
+	}
+	m := keys(field, is, want)
+	if len(gone) > 0 {
+		m = append(m, model.Mutation{Field: field, Mutator: libovsdb.MutateOperationDelete, Value: gone})
+	}
+	return m
 }
 
 // keys are the mutations that give a map the wanted values.

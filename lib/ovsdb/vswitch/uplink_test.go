@@ -37,7 +37,11 @@ func TestStandaloneBridgeWithUplink(t *testing.T) {
 		t.Errorf("breth0: %s", out)
 	}
 	row, err := s.FindBridge(ctx, "breth0")
-	if diff := cmp.Diff(&vswitch.BridgeRow{DatapathType: "netdev", ExternalIDs: want.ExternalIDs, Ports: []string{"eth0"}}, row); diff != "" || err != nil {
+	is := &vswitch.BridgeRow{
+		DatapathType: "netdev", FailMode: "standalone", OtherConfig: map[string]string{"hwaddr": want.MAC},
+		ExternalIDs: want.ExternalIDs, MTU: want.MTU, Ports: []string{"eth0"},
+	}
+	if diff := cmp.Diff(is, row); diff != "" || err != nil {
 		t.Errorf("FindBridge: %v (-want +got)\n%s", err, diff)
 	}
 	if got, err := s.BridgeOfPort(ctx, "eth0"); got != "breth0" || err != nil {
@@ -69,5 +73,41 @@ func TestStandaloneBridgeWithUplink(t *testing.T) {
 	}
 	if got := n.vsctl("list-br"); got != "other" {
 		t.Errorf("bridges: %s", got)
+	}
+}
+
+func TestABridgeGetsBackWhatItHad(t *testing.T) {
+	n := newNode(t)
+	s := n.connect()
+	ctx := n.ctx()
+	b := vswitch.StandaloneBridge{
+		Name: "br0", MAC: "0a:00:00:00:00:05", MTU: 1450, DatapathType: "netdev", ExternalIDs: map[string]string{"bridge-id": "br0"},
+	}
+	for _, setup := range [][]string{
+		{},
+		{"--", "set", "Bridge", "br0", "fail_mode=secure", `other_config:hwaddr="0a:00:00:00:00:06"`, "other_config:a=b", "external_ids:bridge-id=x", "external_ids:c=d",
+			"--", "set", "Interface", "br0", "mtu_request=1400"},
+	} {
+		n.vsctl(append([]string{"--if-exists", "del-br", "br0", "--", "add-br", "br0", "--", "set", "Bridge", "br0", "datapath_type=netdev"}, setup...)...)
+		before, err := s.FindBridge(ctx, "br0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.EnsureStandaloneBridge(ctx, b); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := s.RestoreBridge(ctx, b, *before); err != nil {
+				t.Fatal(err)
+			}
+			after, err := s.FindBridge(ctx, "br0")
+			if diff := cmp.Diff(before, after); diff != "" || err != nil {
+				t.Errorf("%v (-want +got)\n%s", err, diff)
+			}
+		}
+	}
+	n.vsctl("del-br", "br0")
+	if err := s.RestoreBridge(ctx, b, vswitch.BridgeRow{}); err != nil {
+		t.Errorf("a bridge that is gone: %v", err)
 	}
 }
