@@ -26,19 +26,23 @@ func (w *world) failAt(n int, with error) (count func() int) {
 
 // crashes moves in a direction again and again, failing or killed one step later
 // each time, and demands the state of before. Once the move is verified it is the
-// new state instead. It returns how often that was.
-func (w *world) crashes(d Direction) (points int) {
+// new state instead. It counts how often that was, and reports false if it has
+// ended early because that is enough.
+func (w *world) crashes(d Direction, points *atomic.Int64, enough int64) bool {
 	w.t.Helper()
 	before := w.state()
 	for n := 0; ; n++ {
+		if points.Load() >= enough {
+			return false
+		}
 		for _, with := range []error{errInjected, errKilled} {
 			count := w.failAt(n, with)
 			err := w.move(d)
 			w.s.mover.before = nil
 			if err == nil && count() <= n {
-				return points // there is no such step: it is done
+				return true // there is no such step: it is done
 			}
-			points++
+			points.Add(1)
 			if !errors.Is(err, with) {
 				w.t.Fatalf("step %d of %s: %v", n, d, err)
 			}
@@ -48,7 +52,7 @@ func (w *world) crashes(d Direction) (points int) {
 			}
 			w.recover(n)
 			if len(left) > 0 && left[0].Phase == changed {
-				return points
+				return true
 			}
 			if after := w.state(); after != before {
 				w.same("after a crash", before, after)
@@ -84,14 +88,20 @@ func (w *world) missing(d Direction) (lost []string) {
 }
 
 func TestCrashAtEveryStep(t *testing.T) {
-	const wanted, parallel = 1000, 6
+	const parallel = 6
+	wanted := int64(1000)
+	if testing.Short() {
+		wanted = 100
+	}
 	var all atomic.Int64
 	lanes(t, parallel, func(w *world, lane int) {
-		for seed := uint64(1000 + lane); all.Load() < wanted; seed += parallel {
+		for seed := uint64(1000 + lane); ; seed += parallel {
 			lines := w.configure(seed)
 			was := w.state()
 			for _, d := range []Direction{ToBridge, ToNIC} {
-				all.Add(int64(w.crashes(d)))
+				if !w.crashes(d, &all, wanted) {
+					return
+				}
 				if lost := w.missing(d); len(lost) > 0 {
 					w.t.Errorf("after %s there is no %v", d, lost)
 				}

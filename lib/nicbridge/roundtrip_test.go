@@ -26,7 +26,11 @@ func (w *world) configure(seed uint64) []string {
 }
 
 func TestRandomConfigurationsComeBackIdentical(t *testing.T) {
-	const configurations, parallel = 200, 6
+	const parallel = 6
+	configurations := 200
+	if testing.Short() {
+		configurations = 30
+	}
 	lanes(t, parallel, func(w *world, lane int) {
 		for seed := lane; seed < configurations; seed += parallel {
 			lines := w.configure(uint64(seed))
