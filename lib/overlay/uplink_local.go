@@ -148,7 +148,9 @@ func (l *localUplink) plan(ctx context.Context, s *session) ([]string, error) {
 }
 
 // leavesLocal reports whether this was a local gateway and is to be none any more.
-func (u *uplink) leavesLocal() bool { return slices.Contains(u.changes, "delete bridge "+names.LocalBridge) }
+func (u *uplink) leavesLocal() bool {
+	return slices.Contains(u.changes, "delete bridge "+names.LocalBridge)
+}
 
 // leaveLocal takes back what the host has for a local gateway, but for ports.
 func leaveLocal(ctx context.Context) error {
