@@ -95,7 +95,7 @@ func (b *builder) hostPorts(ports []hostPort) {
 		if b.host.Shared != "" {
 			hidden = ""
 			if h.Protocol == corev1.ProtocolTCP {
-				b.filter(chainStray, "%s -j DROP", match)
+				b.filter(StrayChain, "%s -j DROP", match)
 			}
 		}
 		b.nat(chainHostPorts, "%s %s-j MARK --set-xmark %s", match, hidden, mark)
