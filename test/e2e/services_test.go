@@ -276,8 +276,7 @@ func TestServicesThroughAGateway(t *testing.T) {
 	p := pods(t, map[string]string{"web-near": "minion1", "web-far": "minion2"})
 	gateway := cluster.Node("minion1")
 	at := addGateway(t, gateway, world.Dedicated)
-	around := surround(t)
-	outside, own := around.Outside, around.Nodes[0]
+	outside := surround(t).Outside
 	join := []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")}
 	for _, tt := range []struct {
 		policy  corev1.ServiceExternalTrafficPolicy
@@ -299,12 +298,17 @@ func TestServicesThroughAGateway(t *testing.T) {
 			}
 		})
 	}
-	t.Run("Local from a node without an endpoint", func(t *testing.T) {
-		s := service(t, "web", func(s *corev1.Service) {
-			s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, corev1.ServiceExternalTrafficPolicyLocal
-		})
-		try(t, nodePortWays(own, own.Addresses, s, []world.Endpoint{p["web-near"], p["web-far"]}, own.Addresses))
-	})
+}
+
+// From outside to a pod on the gateway's own node a packet has the longest way
+// within one Open vSwitch.
+func TestPodsOnTheNodeOfASharedGateway(t *testing.T) {
+	p := pods(t, map[string]string{"web-near": "minion1"})
+	at := addGateway(t, cluster.Node("minion1"), world.Shared)
+	outside := surround(t).Outside
+	s := service(t, "web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })
+	seen := firstGateway([]netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")})
+	try(t, nodePortWays(outside, at, s, []world.Endpoint{p["web-near"]}, seen))
 }
 
 // firstGateway are the join addresses of the first gateway.

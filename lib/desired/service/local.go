@@ -18,8 +18,11 @@ import (
 // AddressVariable is the variable that holds, on each host, the host's address
 // number i of a family, of which 0 is IPv4.
 func AddressVariable(family, i int) string {
-	return fmt.Sprintf("%saddress%d_%d", names.VariablePrefix, 4+2*family, i)
+	return fmt.Sprintf("%s%d_%d", addressPrefix, 4+2*family, i)
 }
+
+// addressPrefix starts AddressVariable.
+const addressPrefix = names.VariablePrefix + "address"
 
 // variable is a variable of r. Names of Kubernetes have no underscore, and those
 // of variables no dash.

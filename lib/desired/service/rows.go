@@ -2,6 +2,7 @@ package service
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -142,6 +143,7 @@ func (r *Resolved) balancers(protocol corev1.Protocol, at Surroundings) []nb.Row
 	if len(s.refused) > 0 {
 		rows = append(rows, r.balancer(name+refusedSuffix, protocol, names.GatewayLoadBalancerGroup, s.refused))
 	}
+	r.hash(rows)
 	return slices.Concat(rows, r.nearRows(protocol, at), r.gatewayRows(protocol, at))
 }
 
@@ -294,6 +296,32 @@ func (r *Resolved) balancer(name string, protocol corev1.Protocol, group string,
 		row.In = []nb.Ref{{Table: nbdb.LoadBalancerGroupTable, ID: group, Column: "load_balancer"}}
 	}
 	return row
+}
+
+// hash has Open vSwitch choose endpoints when it makes a flow, by these fields,
+// where a client comes from outside. Else it would by a hash of its datapath, for
+// which the packet starts anew, and the userspace datapath drops a packet that
+// does so seven times (MAX_RECIRC_DEPTH of dpif-netdev): what came through a
+// gateway to a pod on its own node did.
+func (r *Resolved) hash(rows []nb.Row) {
+	for _, row := range rows {
+		lb := row.Model.(*nbdb.LoadBalancer)
+		if row.In[0].ID == names.LoadBalancerGroup && slices.ContainsFunc(slices.Collect(maps.Keys(lb.Vips)), r.isOuter) {
+			lb.SelectionFields = []nbdb.LoadBalancerSelectionFields{
+				nbdb.LoadBalancerSelectionFieldsIPDst, nbdb.LoadBalancerSelectionFieldsIPSrc,
+				nbdb.LoadBalancerSelectionFieldsTpDst, nbdb.LoadBalancerSelectionFieldsTpSrc,
+			}
+		}
+	}
+}
+
+// isOuter reports whether a way in is a NodePort, or at an address outside.
+func (r *Resolved) isOuter(vip string) bool {
+	a, err := netip.ParseAddrPort(vip)
+	if err != nil {
+		return strings.HasPrefix(vip, "^"+addressPrefix)
+	}
+	return !slices.Contains(r.ClusterIPs, a.Addr())
 }
 
 // option sets an option of a load balancer.

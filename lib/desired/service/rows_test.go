@@ -77,10 +77,10 @@ func TestRows(t *testing.T) {
 		}},
 		{"check 45: NodePort on each host", nodePort, []*discoveryv1.EndpointSlice{a}, map[string]string{
 			"tcp":       `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
-			"tcp/node4": `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" vips={^ovn_k8s_address4_0:30082="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp/node4": `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={^ovn_k8s_address4_0:30082="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 		{"check 46: external IP", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.9"} }, []*discoveryv1.EndpointSlice{a}, map[string]string{
-			"tcp": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 203.0.113.9:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp": `options={reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 203.0.113.9:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 		{"internal policy Local", func(s *corev1.Service) { dual(s); s.Spec.InternalTrafficPolicy = &local }, []*discoveryv1.EndpointSlice{a, six}, map[string]string{
 			"tcp/node4": `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" vips={172.16.1.10:80="^ovn_k8s_default.web.tcp.80.near4"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
@@ -109,7 +109,7 @@ func TestRows(t *testing.T) {
 			sticky(s)
 		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
 			"tcp":       `options={affinity_timeout="10800", reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
-			"tcp/nodes": `options={affinity_timeout="10800", neighbor_responder="none", reject="true"} protocol="tcp" vips={192.0.2.1:30082="10.0.1.3:8080,10.0.2.4:8080", 192.0.2.2:30082="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp/nodes": `options={affinity_timeout="10800", neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={192.0.2.1:30082="10.0.1.3:8080,10.0.2.4:8080", 192.0.2.2:30082="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 		{"affinity of both families, without endpoints", func(s *corev1.Service) {
 			dual(s)
@@ -117,7 +117,7 @@ func TestRows(t *testing.T) {
 			sticky(s)
 		}, nil, map[string]string{
 			"tcp":       `options={affinity_timeout="10800", reject="true"} protocol="tcp" vips={172.16.1.10:80="", [fd02::a]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
-			"tcp/nodes": `options={affinity_timeout="10800", neighbor_responder="none", reject="true"} protocol="tcp" vips={192.0.2.1:30082="", 192.0.2.2:30082="", [2001:db8::1]:30082=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp/nodes": `options={affinity_timeout="10800", neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={192.0.2.1:30082="", 192.0.2.2:30082="", [2001:db8::1]:30082=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 		{"affinity and external policy Local: at a host's address, its endpoints", func(s *corev1.Service) {
 			nodePort(s)
@@ -169,14 +169,14 @@ func TestRows(t *testing.T) {
 			s.Spec.Type = corev1.ServiceTypeLoadBalancer
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "198.51.100.2", IPMode: &proxy}}
 		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
-			"tcp": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 198.51.100.1:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp": `options={reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 198.51.100.1:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 		{"source ranges of one family", func(s *corev1.Service) {
 			s.Spec.Type = corev1.ServiceTypeLoadBalancer
 			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "198.51.100.7/32"}
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "2001:db8::9"}}
 		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
-			"tcp":            `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 198.51.100.1:80="10.0.1.3:8080,10.0.2.4:8080", [2001:db8::9]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp":            `options={reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 198.51.100.1:80="10.0.1.3:8080,10.0.2.4:8080", [2001:db8::9]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 			"sources/closed": `action="drop" direction="from-lport" match="(ip4.dst == 198.51.100.1 && tcp.dst == 80) || (ip6.dst == 2001:db8::9 && tcp.dst == 80)" priority=1000 in=Port_Group/ovn_k8s_entries.acls`,
 			"sources/open":   `action="allow" direction="from-lport" match="(ip4.dst == 198.51.100.1 && tcp.dst == 80 && ip4.src == {192.0.2.0/24, 198.51.100.7/32})" priority=1001 in=Port_Group/ovn_k8s_entries.acls`,
 		}},
@@ -185,7 +185,7 @@ func TestRows(t *testing.T) {
 			s.Spec.LoadBalancerSourceRanges = []string{"0.0.0.0/0"}
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "2001:db8::9"}}
 		}, nil, map[string]string{
-			"tcp": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="", 198.51.100.1:80="", [2001:db8::9]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp": `options={reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="", 198.51.100.1:80="", [2001:db8::9]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
