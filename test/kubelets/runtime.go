@@ -36,8 +36,9 @@ var runtimeScript string
 //go:embed reboot.sh
 var rebootScript string
 
-// groupRoot is the control group of all our nodes.
-const groupRoot = "ovn-k8s-test"
+// groupRoot is the control group of all nodes of this process: another cluster on
+// the same machine has nodes of the same names.
+func groupRoot() string { return fmt.Sprintf("ovn-k8s-test-%d", os.Getpid()) }
 
 // manifests is the kubelet's directory of static pods.
 const manifests = "/etc/kubernetes/manifests"
@@ -236,7 +237,7 @@ func (r *Runtime) reboot(ctx context.Context) error {
 }
 
 // group is the control group of the node.
-func (r *Runtime) group() string { return filepath.Join(groupRoot, r.Name) }
+func (r *Runtime) group() string { return filepath.Join(groupRoot(), r.Name) }
 
 // makeGroups makes the node's control group in all hierarchies. In cpuset (v1) a
 // group has nothing until it is told.
@@ -254,7 +255,7 @@ func (r *Runtime) makeGroups() error {
 			if errors.Is(err, fs.ErrNotExist) || len(strings.TrimSpace(string(value))) == 0 {
 				continue
 			}
-			for _, group := range []string{groupRoot, r.group()} {
+			for _, group := range []string{groupRoot(), r.group()} {
 				if err := os.WriteFile(filepath.Join(parent, group, file), value, 0o644); err != nil {
 					return err
 				}
@@ -280,7 +281,7 @@ func (r *Runtime) removeGroups() {
 			return nil
 		})
 		slices.Reverse(groups)
-		for _, g := range append(groups, filepath.Join(parent, groupRoot)) {
+		for _, g := range append(groups, filepath.Join(parent, groupRoot())) {
 			_ = os.Remove(g) // the root stays as long as there are other nodes
 		}
 	}

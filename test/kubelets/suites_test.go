@@ -2,6 +2,7 @@ package kubelets
 
 import (
 	_ "embed"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,7 +51,7 @@ func TestSuites(t *testing.T) {
 		}
 	}
 	c.kubectl(t, "-n", "kube-system", "rollout", "status", "--timeout=90s", "deployment/coredns")
-	args := suites(c.kube.Kubeconfig)
+	args := suites(c.kube.Kubeconfig, nodes)
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
@@ -61,10 +62,10 @@ func TestSuites(t *testing.T) {
 
 // suites is the command that runs them: e2e.test itself, or, for several tests
 // at once, the program ginkgo, which Kubernetes delivers in the same directory.
-func suites(kubeconfig string) []string {
+func suites(kubeconfig string, nodes int) []string {
 	program, choice, options := os.Getenv("OVNK8S_E2E"),
 		[]string{"focus=" + or("GINKGO_FOCUS", usualFocus), "skip=" + or("GINKGO_SKIP", usualSkip), "v", "no-color", "silence-skips", "timeout=24h"},
-		[]string{"--provider=skeleton", "--kubeconfig=" + kubeconfig, "--report-dir=" + os.Getenv("OVNK8S_E2E_REPORT")}
+		[]string{"--provider=skeleton", fmt.Sprintf("--num-nodes=%d", nodes), "--kubeconfig=" + kubeconfig, "--report-dir=" + os.Getenv("OVNK8S_E2E_REPORT")}
 	procs := os.Getenv("GINKGO_PROCS")
 	if procs == "" {
 		return append(append([]string{program}, prefixed("--ginkgo.", choice)...), options...)
