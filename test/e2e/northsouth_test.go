@@ -294,13 +294,13 @@ func counts(seen map[netip.Addr][]string) map[string]int {
 	return n
 }
 
-// A talk is a TCP session from a pod to the outside, over IPv4.
-type talk struct {
+// An egressSession is a TCP session from a pod to the outside, over IPv4.
+type egressSession struct {
 	*probe.Session
 	resets int // until it was looked at last
 }
 
-func talks(t *testing.T, from []world.Endpoint, outside world.Endpoint) (all []*talk) {
+func egressSessions(t *testing.T, from []world.Endpoint, outside world.Endpoint) (all []*egressSession) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -310,14 +310,14 @@ func talks(t *testing.T, from []world.Endpoint, outside world.Endpoint) (all []*
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { s.Close() })
-		all = append(all, &talk{Session: s})
+		all = append(all, &egressSession{Session: s})
 	}
 	return all
 }
 
 // broken waits until every session goes on, on its old connection or on a new
 // one, and returns how many have been reset since the last time.
-func broken(t *testing.T, all []*talk) (n int) {
+func broken(t *testing.T, all []*egressSession) (n int) {
 	t.Helper()
 	for i, s := range all {
 		was, is := s.Typed(), ""
@@ -349,7 +349,7 @@ func TestTwoGatewaysShareAndSurvive(t *testing.T) {
 	both := func(seen map[netip.Addr][]string, silent []string) bool { return len(silent) == 0 && len(seen) == 2 }
 	all := func(_ map[netip.Addr][]string, silent []string) bool { return len(silent) == 0 }
 	egress(t, list, patience, "both gateways are used", both)
-	running := talks(t, list, around.Outside)
+	running := egressSessions(t, list, around.Outside)
 	if n := broken(t, running); n > 0 {
 		t.Errorf("%d sessions were reset while both gateways lived", n)
 	}
