@@ -27,7 +27,11 @@ type services struct {
 	// chassis are the hosts of the topology.
 	chassis map[string]chassis
 	around  service.Surroundings
-	shared  map[string]string // one copy of each string that endpoints share
+	// configured are the subnets of Services that the settings name, cidrs those of
+	// ServiceCIDRs by their names.
+	configured service.Ranges
+	cidrs      map[string]service.Ranges
+	shared     map[string]string // one copy of each string that endpoints share
 }
 
 // A serviceState is a Service and its slices, one of which may be missing.
@@ -42,7 +46,7 @@ type sliceKey struct{ namespace, name string }
 func newServices() services {
 	return services{
 		all: map[service.Key]*serviceState{}, owners: map[sliceKey]service.Key{}, byNode: map[service.Key]bool{}, near: map[service.Key]bool{},
-		zones: map[string]string{}, shared: map[string]string{},
+		zones: map[string]string{}, shared: map[string]string{}, cidrs: map[string]service.Ranges{},
 	}
 }
 
@@ -265,24 +269,11 @@ func (w *World) chassisUnits(sw string) []nb.Unit {
 	return units
 }
 
-// putRanges records the subnets of Services.
-func (w *World) putRanges(r service.Ranges) []nb.Unit {
-	w.services.around.Ranges = r
-	touched := []nb.Unit{service.RangesUnit}
-	for sw := range w.said.hosts {
-		touched = append(touched, topology.HostUnit(sw))
-	}
-	for k := range w.services.all {
-		touched = append(touched, k.Unit())
-	}
-	return touched
-}
-
 // lookAround computes anew what Services depend on beside themselves, and
 // returns the units of those to which it makes a difference.
 func (w *World) lookAround() []nb.Unit {
 	old, now := w.services.around, service.Surroundings{
-		Ranges: w.services.around.Ranges, Subnets: w.cluster.Subnets, Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Returns: map[string][]netip.Addr{},
+		Ranges: w.ranges(), Subnets: w.cluster.Subnets, Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Returns: map[string][]netip.Addr{},
 		Hosts: w.nodePortHosts(), Gateways: map[string]service.Gateway{}, Homes: w.cluster.Nodes,
 	}
 	for _, sw := range w.cluster.NodeNames() {
@@ -309,11 +300,17 @@ func (w *World) lookAround() []nb.Unit {
 		}
 	}
 	w.services.around = now
-	all := !slices.Equal(old.Inside, now.Inside) || old.Addresses != now.Addresses
+	all := !slices.Equal(old.Inside, now.Inside) || old.Addresses != now.Addresses || !slices.Equal(old.Ranges, now.Ranges)
 	returns := !maps.EqualFunc(old.Returns, now.Returns, slices.Equal)
 	hosts, nodes := !slices.Equal(old.Hosts, now.Hosts), !slices.Equal(old.Nodes, now.Nodes)
 	gateways := !maps.EqualFunc(old.Gateways, now.Gateways, service.Gateway.Equal)
 	var touched []nb.Unit
+	if !slices.Equal(old.Ranges, now.Ranges) {
+		touched = append(touched, service.RangesUnit)
+		for sw := range w.said.hosts {
+			touched = append(touched, topology.HostUnit(sw))
+		}
+	}
 	if all { // which addresses are pods'
 		for id := range w.services.chassis {
 			touched = append(touched, ChassisUnit(id))

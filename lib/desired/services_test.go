@@ -110,7 +110,13 @@ func randomSlice(r *rand.Rand) *discoveryv1.EndpointSlice {
 
 // randomServiceChange changes something that Services depend on.
 func randomServiceChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Unit) {
-	switch r.IntN(11) {
+	switch r.IntN(12) {
+	case 11:
+		c := serviceCIDR(fmt.Sprint("cidr", r.IntN(2)), pick(r, "172.16.0.0/24", "10.0.0.0/9", "fd02::/112"))
+		if r.IntN(2) == 0 {
+			return "remove " + c.Name, w.Remove(c)
+		}
+		return fmt.Sprint("ServiceCIDR ", c.Name, c.Spec.CIDRs), w.Put(c)
 	case 10:
 		c := randomHosts(t, r)
 		return fmt.Sprint("topology ", c), w.Put(c)

@@ -86,8 +86,8 @@ func (p *Problem) Error() string { return p.Message }
 // Put records the latest of an object and returns the units that it touches.
 // It accepts topology.Cluster, pod.Lease, Silent, Chassis, service.Ranges,
 // *corev1.Node, *corev1.Pod, *corev1.Namespace, *corev1.Service,
-// *discoveryv1.EndpointSlice and *networkingv1.NetworkPolicy, and panics on
-// anything else.
+// *discoveryv1.EndpointSlice, *networkingv1.NetworkPolicy and
+// *networkingv1.ServiceCIDR, and panics on anything else.
 func (w *World) Put(obj any) []nb.Unit {
 	switch o := obj.(type) {
 	case topology.Cluster:
@@ -111,7 +111,10 @@ func (w *World) Put(obj any) []nb.Unit {
 	case *corev1.Service:
 		return w.putService(service.New(o))
 	case service.Ranges:
-		return w.putRanges(o)
+		w.services.configured = o
+		return w.lookAround()
+	case *networkingv1.ServiceCIDR:
+		return w.putCIDRs(o.Name, service.CIDRs(o))
 	case *discoveryv1.EndpointSlice:
 		return w.putSlice(o)
 	}
@@ -137,6 +140,8 @@ func (w *World) Remove(obj any) []nb.Unit {
 		return w.policies.RemoveNamespace(o.Name)
 	case *networkingv1.NetworkPolicy:
 		return w.removePolicy(policy.Key{Namespace: o.Namespace, Name: o.Name})
+	case *networkingv1.ServiceCIDR:
+		return w.putCIDRs(o.Name, nil)
 	}
 	panic(fmt.Sprintf("desired: no idea how to remove a %T", obj))
 }
@@ -166,6 +171,8 @@ func (w *World) Replace(example any, objs []any) []nb.Unit {
 		return w.replacePolicies(objs)
 	case *corev1.Service, *discoveryv1.EndpointSlice:
 		return w.replaceServices(example, objs)
+	case *networkingv1.ServiceCIDR:
+		return w.replaceCIDRs(objs)
 	default:
 		panic(fmt.Sprintf("desired: no idea how to replace all %T", example))
 	}
@@ -467,7 +474,7 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 		return w.serviceRows(k)
 	}
 	if u == service.RangesUnit {
-		return w.services.around.Ranges.Rows(w.cluster.NodeNames()), nil
+		return w.rangesRows()
 	}
 	if id, ok := chassisOf(u); ok {
 		return w.chassisRows(id), nil
@@ -558,7 +565,7 @@ func (w *World) Units() []nb.Unit {
 			us = append(us, k.Unit())
 		}
 	}
-	if len(w.services.around.Ranges) > 0 {
+	if len(w.services.around.Ranges)+len(w.services.cidrs) > 0 {
 		us = append(us, service.RangesUnit)
 	}
 	for id := range w.services.chassis {

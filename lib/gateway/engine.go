@@ -38,7 +38,8 @@ const (
 	// of NodePorts with programs of this host
 	partConflicts = "conflicts"
 	// of UDP connections with endpoints that are gone
-	partStale = "stale"
+	partStale  = "stale"
+	partRoutes = "routes" // to ServiceCIDRs
 )
 
 // An event is a change that the engine's goroutine records. It returns the parts
@@ -62,8 +63,9 @@ type engine struct {
 	nodes    nodeport.Nodes
 	node     string // whose pods are followed
 	pods     map[pod.Key]hostport.Pod
-	restart  func()              // starts another engine
-	firewall map[string]firewall // by part
+	cidrs    map[string]service.Ranges // nil: not known yet
+	restart  func()                    // starts another engine
+	firewall map[string]firewall       // by part
 	health   *healthChecks
 	said     map[string]string // what was complained of last, by part
 	ready    func()
@@ -90,7 +92,8 @@ type view struct {
 	host     nodeport.Host
 	services []service.Resolved
 	pods     []hostport.Pod
-	synced   bool // whether services and pods are all there are
+	cidrs    service.Ranges // of ServiceCIDRs; nil: not known yet
+	synced   bool           // whether services and pods are all there are
 }
 
 // newFirewalls finds iptables of the families that the kernel has, by part.
@@ -148,7 +151,7 @@ func (e *engine) touch(parts ...string) { e.send(func() []string { return parts 
 
 // all lists the parts.
 func (e *engine) all() []string {
-	parts := append([]string{partPorts, partHealth, partConflicts, partStale}, slices.Collect(maps.Keys(e.firewall))...)
+	parts := append([]string{partPorts, partHealth, partConflicts, partStale, partRoutes}, slices.Collect(maps.Keys(e.firewall))...)
 	if e.helper.Bridge != "" {
 		parts = append(parts, partFlows)
 	}
@@ -183,7 +186,7 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	}
 	wg.Go(func() { e.followAddresses(ctx) })
 	wg.Go(func() {
-		cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []string { return e.take(ev) }) }, kube.Services, kube.EndpointSlices, kube.Nodes)
+		cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []string { return e.take(ev) }) }, kube.Services, kube.EndpointSlices, kube.Nodes, kube.ServiceCIDRs)
 	})
 	wg.Go(func() { e.followPods(ctx, cluster) })
 	e.send(e.all)
@@ -215,8 +218,11 @@ func (e *engine) readAddresses() {
 
 // take records a change of Kubernetes objects.
 func (e *engine) take(ev kube.Event) []string {
-	if fmt.Sprintf("%T", ev.Kind) == "*v1.Node" {
+	switch fmt.Sprintf("%T", ev.Kind) {
+	case "*v1.Node":
 		return e.takeNodes(ev)
+	case "*v1.ServiceCIDR":
+		return e.takeCIDRs(ev)
 	}
 	var touched []nb.Unit
 	switch {
@@ -281,6 +287,10 @@ func (e *engine) wanted() view {
 		bridge:   nodeport.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(e.addrs[h.Bridge]), Router: e.ports.router(e.addrs[h.Bridge]), Pods: e.ports.pods(e.config.ClusterSubnets)},
 		services: e.services(), pods: e.hostPods(), synced: len(e.missing) == 0 && e.addrs != nil,
 	}
+	if e.cidrs != nil {
+		v.cidrs = append(service.Ranges{}, service.Join(slices.Collect(maps.Values(e.cidrs))...)...)
+		v.host.Routed = slices.Concat(v.host.Routed, v.cidrs)
+	}
 	e.shared.Lock()
 	defer e.shared.Unlock()
 	v.known = e.view.known
@@ -307,6 +317,8 @@ func (e *engine) work(part string, v view) func(context.Context) error {
 	case partFlows:
 		p := e.ports
 		return func(ctx context.Context) error { return e.syncFlows(ctx, p, v) }
+	case partRoutes:
+		return func(context.Context) error { return e.syncRoutes(v) }
 	case partHealth:
 		return func(context.Context) error { return e.serveHealth(v) }
 	case partStale:

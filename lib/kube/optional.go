@@ -19,7 +19,7 @@ const optionalRetry = time.Minute
 // does not give them to us, everything goes on without them, and none were known
 // before. It reports whether that is why err happened.
 func (s *sink) missing(err error) bool {
-	if !s.optional || !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+	if !s.optional || !withheld(err) {
 		return false
 	}
 	if !s.known {
@@ -27,6 +27,10 @@ func (s *sink) missing(err error) bool {
 	}
 	return true
 }
+
+// withheld reports whether the API server does not have a kind of objects, or does
+// not let us read it.
+func withheld(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
 // WatchPodsOf is Watch for the pods of one node. Without the right to read pods
 // there are none.

@@ -50,6 +50,9 @@ const (
 
 	Namespaces      Kind = "namespaces"
 	NetworkPolicies Kind = "networkpolicies"
+
+	// ServiceCIDRs are there from Kubernetes 1.33 on. Before, there are none.
+	ServiceCIDRs Kind = "servicecidrs"
 )
 
 // object returns an empty object of the kind.
@@ -67,6 +70,8 @@ func (k Kind) object() runtime.Object {
 		return &corev1.Namespace{}
 	case NetworkPolicies:
 		return &networkingv1.NetworkPolicy{}
+	case ServiceCIDRs:
+		return &networkingv1.ServiceCIDR{}
 	}
 	panic(fmt.Sprintf("kube: no idea how to follow %s", k))
 }
@@ -76,7 +81,7 @@ func (k Kind) client(c kubernetes.Interface) rest.Interface {
 	switch k {
 	case EndpointSlices:
 		return c.DiscoveryV1().RESTClient()
-	case NetworkPolicies:
+	case NetworkPolicies, ServiceCIDRs:
 		return c.NetworkingV1().RESTClient()
 	}
 	return c.CoreV1().RESTClient()
@@ -89,7 +94,9 @@ func (k Kind) client(c kubernetes.Interface) rest.Interface {
 func Watch(ctx context.Context, c kubernetes.Interface, log *logrus.Entry, send func(Event), kinds ...Kind) {
 	var wg sync.WaitGroup
 	for _, k := range kinds {
-		wg.Go(func() { follow(ctx, k, k.list(c), &sink{kind: k.object(), send: send}, log) })
+		wg.Go(func() {
+			follow(ctx, k, k.list(c), &sink{kind: k.object(), send: send, optional: k == ServiceCIDRs}, log)
+		})
 	}
 	wg.Wait()
 }
@@ -104,11 +111,15 @@ func (k Kind) list(c kubernetes.Interface) *cache.ListWatch {
 func (c *Cluster) List(ctx context.Context, kinds ...Kind) ([]Event, error) {
 	var out []Event
 	for _, k := range kinds {
+		e := Event{Kind: k.object(), Replace: true}
 		list, err := source{k.list(c.clients)}.ListWithContext(ctx, metav1.ListOptions{})
+		if k == ServiceCIDRs && withheld(err) {
+			out = append(out, e)
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("listing %s: %w", k, err)
 		}
-		e := Event{Kind: k.object(), Replace: true}
 		if err := meta.EachListItem(list, func(o runtime.Object) error {
 			e.Objects = append(e.Objects, o)
 			return nil
@@ -203,6 +214,10 @@ func trim(list runtime.Object) {
 		for i, n := range l.Items {
 			l.Items[i] = corev1.Namespace{ObjectMeta: trimmed(n.ObjectMeta)}
 			l.Items[i].Labels = n.Labels
+		}
+	case *networkingv1.ServiceCIDRList:
+		for i := range l.Items {
+			l.Items[i].ObjectMeta = trimmed(l.Items[i].ObjectMeta)
 		}
 	case *networkingv1.NetworkPolicyList:
 		for i := range l.Items {

@@ -20,6 +20,10 @@ import (
 // include/uapi/linux/rtnetlink.h nor in iproute2's rt_protos.
 const Protocol = 46
 
+// ServiceProtocol and ServiceMetric are those of routes to ServiceCIDRs, which the
+// gateway helper keeps. A route of Protocol to the same subnet comes before.
+const ServiceProtocol, ServiceMetric = 47, 2048
+
 // A State is what an interface should be. It is up, and takes no IPv6 router
 // advertisements: its addresses and routes are these.
 type State struct {
@@ -245,42 +249,75 @@ func planAddresses(s State) ([]Change, error) {
 	return changes, nil
 }
 
-func planStaleRoutes(s State) ([]Change, error) {
-	routes, err := routes(s.Interface)
+func planStaleRoutes(s State) ([]Change, error) { return s.routes().planStale() }
+
+func planRoutes(s State) ([]Change, error) { return s.routes().plan() }
+
+func (s State) routes() Routes {
+	return Routes{Interface: s.Interface, Protocol: Protocol, Routes: s.Routes}
+}
+
+// Routes are all those of one protocol through an interface, in the main table.
+type Routes struct {
+	Interface        string
+	Protocol, Metric int // Metric 0: the kernel's usual
+	Routes           []Route
+}
+
+// EnsureRoutes makes the routes what r says, and returns what it changed. Without
+// the interface there is nothing to do.
+func EnsureRoutes(r Routes) ([]Change, error) {
+	if there, err := Exists(r.Interface); !there || err != nil {
+		return nil, err
+	}
+	stale, err := r.planStale()
+	if err != nil {
+		return nil, err
+	}
+	missing, err := r.plan()
+	if err != nil {
+		return nil, err
+	}
+	all := append(stale, missing...)
+	return all, apply(all)
+}
+
+func (r Routes) planStale() ([]Change, error) {
+	have, err := routes(r.Interface)
 	if err != nil {
 		return nil, err
 	}
 	var changes []Change
-	for _, r := range routes {
-		if r.Protocol != Protocol || slices.ContainsFunc(s.Routes, func(want Route) bool { return same(r, want) }) {
+	for _, h := range have {
+		if int(h.Protocol) != r.Protocol || slices.ContainsFunc(r.Routes, func(want Route) bool { return same(h, want) }) {
 			continue
 		}
 		changes = append(changes, Change{
-			text:    fmt.Sprintf("remove route %s via %s dev %s", prefix(r.Dst), r.Gw, s.Interface),
+			text:    fmt.Sprintf("remove route %s via %s dev %s", prefix(h.Dst), h.Gw, r.Interface),
 			removes: true,
-			do:      func() error { return ignore(netlink.RouteDel(&r), unix.ESRCH) },
+			do:      func() error { return ignore(netlink.RouteDel(&h), unix.ESRCH) },
 		})
 	}
 	return changes, nil
 }
 
-// planRoutes wants the routes to be there and of our Protocol. One to the same
-// subnet that somebody else made, such as ifupdown at boot, is replaced.
-func planRoutes(s State) ([]Change, error) {
-	routes, err := routes(s.Interface)
+// plan wants the routes to be there and of the protocol. One to the same subnet
+// that somebody else made, such as ifupdown at boot, is replaced.
+func (r Routes) plan() ([]Change, error) {
+	have, err := routes(r.Interface)
 	if err != nil {
 		return nil, err
 	}
 	var changes []Change
-	for _, want := range s.Routes {
-		if slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Protocol == Protocol && same(r, want) }) {
+	for _, want := range r.Routes {
+		if slices.ContainsFunc(have, func(h netlink.Route) bool { return int(h.Protocol) == r.Protocol && same(h, want) }) {
 			continue
 		}
 		changes = append(changes, Change{
-			text: fmt.Sprintf("add route %s dev %s", want, s.Interface),
-			do: onLink(s.Interface, func(l netlink.Link) error {
+			text: fmt.Sprintf("add route %s dev %s", want, r.Interface),
+			do: onLink(r.Interface, func(l netlink.Link) error {
 				return netlink.RouteReplace(&netlink.Route{
-					LinkIndex: l.Attrs().Index, Dst: ipNet(want.To), Gw: want.Via.AsSlice(), Protocol: Protocol,
+					LinkIndex: l.Attrs().Index, Dst: ipNet(want.To), Gw: want.Via.AsSlice(), Protocol: netlink.RouteProtocol(r.Protocol), Priority: r.Metric,
 				})
 			}),
 		})

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/nb"
@@ -150,6 +151,9 @@ func (e *engine) reference(u nb.Unit) *corev1.ObjectReference {
 	}
 	if p, ok := e.world.Policy(u); ok {
 		return &corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
+	}
+	if name := e.world.BadServiceCIDR(); u == service.RangesUnit && name != "" {
+		return &corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: "ServiceCIDR", Name: name}
 	}
 	p, ok := e.world.Pod(u)
 	if !ok {

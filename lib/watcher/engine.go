@@ -65,7 +65,7 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 		links: l, log: log("watcher"), sync: nbsync.Sync{DB: l.db, Log: log("nbsync")},
 		world: desired.NewWorld(), missing: map[string]bool{
 			"topology": true, "*v1.Pod": true, "*v1.Node": true, "*v1.Service": true, "*v1.EndpointSlice": true,
-			"*v1.Namespace": true, "*v1.NetworkPolicy": true,
+			"*v1.Namespace": true, "*v1.NetworkPolicy": true, "*v1.ServiceCIDR": true,
 		},
 		plaints: newPlaints(), unwritten: map[nb.Unit]error{}, fail: func(error) {},
 	}
@@ -83,7 +83,7 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 
 // kinds are the objects that the World knows.
 func kinds() []kube.Kind {
-	return []kube.Kind{kube.Nodes, kube.Namespaces, kube.NetworkPolicies, kube.Pods, kube.Services, kube.EndpointSlices}
+	return []kube.Kind{kube.Nodes, kube.Namespaces, kube.NetworkPolicies, kube.Pods, kube.Services, kube.EndpointSlices, kube.ServiceCIDRs}
 }
 
 // send hands an event to the engine's goroutine. It does not block.

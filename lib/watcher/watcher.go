@@ -215,7 +215,7 @@ func identity(cfg config.Config) string {
 // token may differ.
 func sameLinks(a, b config.Config) bool {
 	key := func(c config.Config) string {
-		return fmt.Sprint(c.NB, c.NBPrivateKey, c.NBCertificate, c.NBCACert, c.APIServer, c.APITokenFile, c.APICA, c.APICAFile, c.SystemID, c.OVNRemote, c.APIToken == "")
+		return fmt.Sprint(c.NB, c.NBPrivateKey, c.NBCertificate, c.NBCACert, c.APIServer, c.APITokenFile, c.APICA, c.APICAFile, c.SystemID, c.OVNRemote, c.ServiceCIDRs, c.APIToken == "")
 	}
 	return key(a) == key(b)
 }

@@ -1,9 +1,12 @@
 package service
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -11,8 +14,35 @@ import (
 )
 
 // Ranges are the subnets from which Kubernetes takes cluster addresses, as far
-// as they are configured.
+// as they are known.
 type Ranges []netip.Prefix
+
+// CIDRs are the subnets of a ServiceCIDR, as far as they make sense.
+func CIDRs(o *networkingv1.ServiceCIDR) Ranges {
+	var out Ranges
+	for _, text := range o.Spec.CIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil { // the API server takes no others
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+// Join returns all subnets of several, sorted, but for those that lie within
+// another one.
+func Join(all ...Ranges) Ranges {
+	sorted := slices.Concat(all...)
+	slices.SortFunc(sorted, func(a, b netip.Prefix) int {
+		return cmp.Or(cmp.Compare(a.Bits(), b.Bits()), a.Addr().Compare(b.Addr()))
+	})
+	var out Ranges
+	for _, p := range sorted {
+		if !slices.ContainsFunc(out, func(o netip.Prefix) bool { return o.Overlaps(p) }) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
 
 // RangesUnit owns what all Services have in common.
 const RangesUnit nb.Unit = "services"

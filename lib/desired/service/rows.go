@@ -84,7 +84,7 @@ func (r *Resolved) Rows(at Surroundings) []nb.Row {
 	r.misplaced(at)
 	for _, a := range r.ClusterIPs {
 		if !at.Ranges.have(a) {
-			r.problem("BadServiceAddress", "clusterIP %s of service %s is outside the subnets of services %s, to which hosts have routes: correct external_ids:ovn-k8s-service-cidr", a, r.Key, ipnet.Join(at.Ranges))
+			r.problem("BadServiceAddress", "clusterIP %s of service %s is outside the subnets of services %s, to which hosts have routes: make a ServiceCIDR that has it, or correct external_ids:ovn-k8s-service-cidr", a, r.Key, ipnet.Join(at.Ranges))
 		}
 	}
 	if r.Affinity > maxAffinity {

@@ -1,0 +1,88 @@
+package desired
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/nb"
+)
+
+// putCIDRs records the subnets of a ServiceCIDR.
+func (w *World) putCIDRs(name string, now service.Ranges) []nb.Unit {
+	if slices.Equal(w.services.cidrs[name], now) {
+		return nil
+	}
+	if w.services.cidrs[name] = now; len(now) == 0 {
+		delete(w.services.cidrs, name)
+	}
+	return append(w.lookAround(), service.RangesUnit)
+}
+
+// replaceCIDRs records all that there are.
+func (w *World) replaceCIDRs(objs []any) (touched []nb.Unit) {
+	gone := maps.Clone(w.services.cidrs)
+	for _, o := range objs {
+		c := o.(*networkingv1.ServiceCIDR)
+		delete(gone, c.Name)
+		touched = append(touched, w.Put(c)...)
+	}
+	for name := range gone {
+		touched = append(touched, w.putCIDRs(name, nil)...)
+	}
+	return touched
+}
+
+// ranges are the subnets of Services: those of the settings and of all
+// ServiceCIDRs, but for what is the cluster's own, where everything that no
+// Service takes would be refused.
+func (w *World) ranges() service.Ranges {
+	all := []service.Ranges{w.services.configured}
+	for _, c := range w.services.cidrs {
+		all = append(all, slices.DeleteFunc(slices.Clone(c), w.isOwn))
+	}
+	return service.Join(all...)
+}
+
+// isOwn reports whether a subnet of Services overlaps with what is the cluster's
+// own: its networks, or an address of a node.
+func (w *World) isOwn(p netip.Prefix) bool {
+	if slices.ContainsFunc(w.cluster.Subnets, p.Overlaps) || slices.ContainsFunc(w.cluster.Join, p.Overlaps) {
+		return true
+	}
+	for _, own := range w.hosts {
+		if slices.ContainsFunc(own, p.Contains) {
+			return true
+		}
+	}
+	return false
+}
+
+// rangesRows returns the rows that all Services have in common.
+func (w *World) rangesRows() ([]nb.Row, error) {
+	rows := w.services.around.Ranges.Rows(w.cluster.NodeNames())
+	name := w.BadServiceCIDR()
+	if name == "" {
+		return rows, nil
+	}
+	cidrs := w.services.cidrs[name]
+	p := cidrs[slices.IndexFunc(cidrs, w.isOwn)]
+	return rows, &Problem{"BadServiceCIDR", fmt.Sprintf("subnet %s of ServiceCIDR %s overlaps with the cluster's networks %s, or has the address of a node: nodes do not reach services there, make another one",
+		p, name, ipnet.Join(slices.Concat(w.cluster.Subnets, w.cluster.Join)))}
+}
+
+// BadServiceCIDR is the first ServiceCIDR that overlaps with what is the cluster's
+// own, "" if none does.
+func (w *World) BadServiceCIDR() string {
+	for _, name := range slices.Sorted(maps.Keys(w.services.cidrs)) {
+		if slices.ContainsFunc(w.services.cidrs[name], w.isOwn) {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,53 @@
+package desired
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ovn-k8s/lib/desired/service"
+)
+
+func serviceCIDR(name string, cidrs ...string) *networkingv1.ServiceCIDR {
+	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
+}
+
+func TestServiceCIDRs(t *testing.T) {
+	w := NewWorld()
+	w.Put(cluster(t, 1))
+	w.Put(service.Ranges(prefixes("172.16.0.0/16", "fd02::/112")))
+	s := newService("web", 1)
+	s.Spec.ClusterIP, s.Spec.ClusterIPs = "172.31.0.9", []string{"172.31.0.9"}
+	w.Put(s)
+	if _, err := w.Rows("service/default/web"); err == nil || !strings.Contains(err.Error(), "is outside the subnets of services") {
+		t.Errorf("an address of nobody: %v", err)
+	}
+	touched := w.Replace(&networkingv1.ServiceCIDR{}, []any{serviceCIDR("kubernetes", "172.16.0.0/16"), serviceCIDR("more", "172.31.0.0/24")})
+	if !slices.Contains(touched, service.RangesUnit) || !slices.Contains(touched, service.Key{Namespace: "default", Name: "web"}.Unit()) {
+		t.Errorf("ServiceCIDRs touch %v", touched)
+	}
+	if _, err := w.Rows("service/default/web"); err != nil {
+		t.Error(err)
+	}
+	rows, err := w.Rows(service.RangesUnit)
+	if text := fmt.Sprint(rows); err != nil || len(rows) != 3 || !strings.Contains(text, "ip4.dst == 172.31.0.0/24") {
+		t.Errorf("%v: %s", err, text)
+	}
+	// What would refuse the cluster's own traffic is left out, and told.
+	w.Put(serviceCIDR("bad", "10.0.0.0/9"))
+	rows, err = w.Rows(service.RangesUnit)
+	if err == nil || !strings.Contains(err.Error(), "subnet 10.0.0.0/9 of ServiceCIDR bad overlaps") || len(rows) != 3 || w.BadServiceCIDR() != "bad" {
+		t.Errorf("%v: %v", err, rows)
+	}
+	w.Remove(serviceCIDR("bad"))
+	if touched := w.Remove(serviceCIDR("more")); !slices.Contains(touched, service.Key{Namespace: "default", Name: "web"}.Unit()) {
+		t.Errorf("a ServiceCIDR's end touches %v", touched)
+	}
+	if rows, err := w.Rows(service.RangesUnit); err != nil || len(rows) != 2 {
+		t.Errorf("%v: %v", err, rows)
+	}
+}

@@ -1,0 +1,86 @@
+package e2e
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/world"
+)
+
+// Services of a ServiceCIDR that no setting names are reached from pods and nodes,
+// and what no Service takes there is refused; without it nothing of it stays.
+func TestServiceCIDRs(t *testing.T) {
+	p := pods(t, map[string]string{"web-a": "minion1", "client": "minion2"})
+	api := cluster.Kube.Client().NetworkingV1().ServiceCIDRs()
+	more := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"172.29.7.0/24", "fd02:7::/112"}}}
+	if _, err := api.Create(t.Context(), more, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := api.Delete(context.Background(), more.Name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		for _, n := range cluster.Nodes {
+			var left string
+			eventually(t, n.Name+" has no route left", func() bool {
+				left = sh(t, n, "ip route show proto 47; ip -6 route show proto 47")
+				return left == ""
+			}, &left)
+		}
+		if err := cluster.Check(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, "the API server takes addresses from it", func() bool {
+		c, err := api.Get(t.Context(), more.Name, metav1.GetOptions{})
+		return err == nil && len(c.Status.Conditions) > 0 && c.Status.Conditions[0].Status == metav1.ConditionTrue
+	})
+	to := []netip.Addr{netip.MustParseAddr("172.29.7.9"), netip.MustParseAddr("fd02:7::9")}
+	var err error
+	eventually(t, "the Service is made", func() bool { // the allocator learns of the subnet by and by
+		err = createAt(t, to)
+		return err == nil
+	})
+	var ways []world.Way
+	for _, from := range append(hosts(), p["client"]) {
+		ways = append(ways, waysTo(from, to, 80, []world.Endpoint{p["web-a"]}, from.Addresses)...)
+	}
+	try(t, ways)
+	for _, from := range append(hosts()[:1], p["client"]) {
+		refused(t, from, netip.AddrPortFrom(to[0].Next(), 80))
+	}
+	if err := cluster.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// createAt makes the Service web with cluster addresses, for the length of the
+// test.
+func createAt(t *testing.T, at []netip.Addr) error {
+	t.Helper()
+	both := corev1.IPFamilyPolicyRequireDualStack
+	ips := []string{at[0].String(), at[1].String()}
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec: corev1.ServiceSpec{
+			IPFamilyPolicy: &both, Selector: map[string]string{world.AppLabel: "web"}, ClusterIP: ips[0], ClusterIPs: ips,
+			Ports: []corev1.ServicePort{
+				{Name: "tcp", Protocol: corev1.ProtocolTCP, Port: 80, TargetPort: intstr.FromInt32(kubelet.DefaultPort)},
+				{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: intstr.FromInt32(kubelet.DefaultPort)},
+			},
+		},
+	}
+	api := cluster.Kube.Client().CoreV1().Services("default")
+	if _, err := api.Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	t.Cleanup(func() { _ = api.Delete(context.Background(), s.Name, metav1.DeleteOptions{}) })
+	return nil
+}
