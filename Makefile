@@ -16,7 +16,7 @@ build:
 
 ## test: every test, with real OVS, OVN and Kubernetes; as root; installs what is missing
 test: prepare
-	OVNK8S_TEST_NEED=central,node,cluster go test -p 1 -timeout 40m ./...
+	OVNK8S_TEST_NEED=central,node,cluster go test -p 2 -timeout 40m ./...
 
 ## check: vet, staticcheck, gofmt, go mod tidy, generated models, layers, comments
 check:
