@@ -71,7 +71,7 @@ func TestPolicyIsWrittenAndExplained(t *testing.T) {
 	}
 	acls := func() []string {
 		t.Helper()
-		return strings.Fields(w.nbctl("--bare", "--columns=_uuid", "find", "acl", "external_ids:ovn-k8s-owner!=guard"))
+		return strings.Fields(w.nbctl("--bare", "--columns=_uuid", "find", "acl", "external_ids:ovn-k8s-owner!=guard", "external_ids:ovn-k8s-owner!=services"))
 	}
 	w.eventually("both ACLs, what denies, and those of the node", func() bool {
 		return len(acls()) == 5
@@ -118,6 +118,6 @@ func TestPolicyIsWrittenAndExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.eventually("no rows of policies are left", func() bool {
-		return len(acls()) == 0 && w.nbctl("--bare", "--columns=_uuid", "list", "port_group") == ""
+		return len(acls()) == 0 && w.nbctl("--bare", "--columns=_uuid", "find", "port_group", "external_ids:ovn-k8s-owner!=cluster") == ""
 	})
 }
