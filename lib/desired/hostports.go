@@ -142,7 +142,7 @@ func (w *World) place(sw string, host chassis) hostport.Node {
 		if g.Mode == topology.Local {
 			continue
 		}
-		n.Gateway = append(n.Gateway, addrs(g.IPs)...)
+		n.Gateway, n.Routers = append(n.Gateway, addrs(g.IPs)...), append(n.Routers, names.GatewayRouter(name))
 		if g.Mode == topology.Bridge {
 			n.Shared, n.Returns = true, g.Join
 		}

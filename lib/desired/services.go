@@ -317,7 +317,7 @@ func (w *World) lookAround() []nb.Unit {
 		}
 	}
 	for k, s := range w.services.all {
-		if all || (returns || gateways) && s.ExternalLocal || hosts && (s.NamesHosts() || s.WantsOfHost()) || nodes && w.services.near[k] {
+		if all || (returns || gateways) && s.ExternalLocal || gateways && s.NamesHosts() || hosts && (s.NamesHosts() || s.WantsOfHost()) || nodes && w.services.near[k] {
 			touched = append(touched, k.Unit())
 		}
 	}

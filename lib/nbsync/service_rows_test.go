@@ -169,7 +169,8 @@ func TestRowsOfServicesInADatabase(t *testing.T) {
 		{"ClusterIP", 1, 1, func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
 			s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeClusterIP, 0
 		}},
-		{"affinity", 2, 2, func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
+		// The NodePort has one for each of the three gateways.
+		{"affinity", 5, 5, func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
 			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 		}},
 		// Its endpoint's host has a variable more, and a policy leads answers back there.
@@ -186,7 +187,7 @@ func TestRowsOfServicesInADatabase(t *testing.T) {
 			}
 		}},
 		// One for each node with endpoints, and the NodePorts.
-		{"internal policy Local and affinity", 10, 3, func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
+		{"internal policy Local and affinity", 13, 6, func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
 			s.Spec.SessionAffinity, s.Spec.InternalTrafficPolicy = corev1.ServiceAffinityClientIP, &local
 		}},
 	} {

@@ -300,15 +300,19 @@ func TestServicesThroughAGateway(t *testing.T) {
 	}
 }
 
-// From outside to a pod on the gateway's own node a packet has the longest way
-// within one Open vSwitch.
+// To a pod on the gateway's own node a packet has the longest way within one Open
+// vSwitch, from outside and from another node. The other node's own NodePorts are
+// named by a Service with affinity: its address is a client's all the same.
 func TestPodsOnTheNodeOfASharedGateway(t *testing.T) {
 	p := pods(t, map[string]string{"web-near": "minion1"})
 	at := addGateway(t, cluster.Node("minion1"), world.Shared)
-	outside := surround(t).Outside
+	around := surround(t)
+	service(t, "sticky", sticky(time.Hour))
 	s := service(t, "web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })
 	seen := firstGateway([]netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")})
-	try(t, nodePortWays(outside, at, s, []world.Endpoint{p["web-near"]}, seen))
+	for _, from := range []world.Endpoint{around.Outside, around.Nodes[2]} {
+		try(t, nodePortWays(from, at, s, []world.Endpoint{p["web-near"]}, seen))
+	}
 }
 
 // firstGateway are the join addresses of the first gateway.

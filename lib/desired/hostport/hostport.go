@@ -40,9 +40,10 @@ type Node struct {
 	// Addrs are the node's addresses as far as others know them, those of its
 	// gateway included.
 	Addrs []netip.Addr
-	// Gateway are the addresses of a gateway with a NIC on the same host, and
-	// Shared is whether that is the host's NIC, too.
+	// Gateway are the addresses of a gateway with a NIC on the same host, Routers
+	// the names of its routers, and Shared is whether that is the host's NIC, too.
 	Gateway []netip.Addr
+	Routers []string
 	Shared  bool
 	// Returns are where answers to clients outside must go, because there the
 	// destination was changed: to the gateway that shares the host's NIC, else to
@@ -117,7 +118,9 @@ func (n Node) Problems(p Pod) []string {
 // their number and that of nodes, of which N is the pod's unit:
 //
 //	N/hostport/tcp          the load balancer of all node switches
-//	N/hostport/tcp/gateway  that of gateway routers
+//	N/hostport/tcp/gateway  that of the host's gateway router. No other has it: a
+//	                        router would take its answers to this host for
+//	                        connections
 //	N/hostport/return4      leads answers to clients outside
 //	N/hostport/inside4      leaves alone answers to those inside
 func (n Node) Rows(p Pod) []nb.Row {
@@ -128,20 +131,25 @@ func (n Node) Rows(p Pod) []nb.Row {
 			rows = append(rows, balancer(name, protocol, names.SwitchLoadBalancerGroup, vips))
 		}
 		if vips := n.vips(p, protocol, n.Gateway); len(vips) > 0 {
-			row := balancer(name+"/gateway", protocol, names.GatewayLoadBalancerGroup, vips)
-			lb := row.Model.(*nbdb.LoadBalancer)
-			// All gateway routers have it, of which one has the address.
-			lb.Options["neighbor_responder"] = "none"
-			if n.Shared {
-				lb.Options["skip_snat"] = "true"
-			}
-			rows = append(rows, row)
+			rows = append(rows, n.atGateway(balancer(name+"/gateway", protocol, "", vips)))
 		}
 	}
 	for _, hop := range n.Returns {
 		rows = append(rows, n.answers(p, hop)...)
 	}
 	return rows
+}
+
+// atGateway gives a load balancer to the routers of the host's gateway.
+func (n Node) atGateway(row nb.Row) nb.Row {
+	row.In = nil
+	for _, r := range n.Routers {
+		row.In = append(row.In, nb.Ref{Table: nbdb.LogicalRouterTable, ID: r, Column: "load_balancer"})
+	}
+	if n.Shared {
+		row.Model.(*nbdb.LoadBalancer).Options["skip_snat"] = "true"
+	}
+	return row
 }
 
 func balancerName(p Pod, protocol corev1.Protocol) string {

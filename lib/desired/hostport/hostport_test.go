@@ -81,9 +81,9 @@ func TestRows(t *testing.T) {
 		return6 = "return6 3001 reroute [fd00:0:0:1::2]: ip6.src == fd00:0:0:1::3 && tcp.src == 8080"
 		inside6 = "inside6 3002 allow []: ip6.src == fd00:0:0:1::3 && tcp.src == 8080 && ip6.dst == {fd00::/48}"
 	)
-	gateway := func(n *Node) { n.Gateway = addrs("198.51.100.1") }
+	gateway := func(n *Node) { n.Gateway, n.Routers = addrs("198.51.100.1"), []string{"GR_n1"} }
 	shared := func(n *Node) {
-		n.Gateway, n.Shared, n.Returns = addrs("192.0.2.1"), true, addrs("100.64.0.2")
+		n.Gateway, n.Routers, n.Shared, n.Returns = addrs("192.0.2.1"), []string{"GR_n1"}, true, addrs("100.64.0.2")
 	}
 	for _, tt := range []struct {
 		name  string
@@ -107,10 +107,10 @@ func TestRows(t *testing.T) {
 			"inside4 3002 allow []: ip4.src == 10.0.1.3 && (tcp.src == 53 || udp.src == {54, 5353}) && ip4.dst == {10.0.0.0/16, 192.0.2.1}"}},
 		{"a gateway with a NIC of its own", []string{"0.0.0.0,80:8080/TCP"}, node(gateway), []string{
 			"tcp in ovn-k8s-switches: 192.0.2.1:80=10.0.1.3:8080 198.51.100.1:80=10.0.1.3:8080 map[]",
-			"tcp/gateway in ovn-k8s-gateways: 198.51.100.1:80=10.0.1.3:8080 map[neighbor_responder:none]", return4, inside4}},
+			"tcp/gateway in GR_n1: 198.51.100.1:80=10.0.1.3:8080 map[]", return4, inside4}},
 		{"a gateway that shares the NIC", []string{"0.0.0.0,80:8080/TCP"}, node(shared), []string{
 			"tcp in ovn-k8s-switches: 192.0.2.1:80=10.0.1.3:8080 198.51.100.1:80=10.0.1.3:8080 map[]",
-			"tcp/gateway in ovn-k8s-gateways: 192.0.2.1:80=10.0.1.3:8080 map[neighbor_responder:none skip_snat:true]",
+			"tcp/gateway in GR_n1: 192.0.2.1:80=10.0.1.3:8080 map[skip_snat:true]",
 			strings.Replace(return4, "10.0.1.2", "100.64.0.2", 1), inside4}},
 		{"others have some", []string{"0.0.0.0,80:8080/TCP"}, node(func(n *Node) {
 			n.Holder = func(a netip.Addr, _ pod.HostPort) string {

@@ -138,7 +138,10 @@ func (r *Resolved) balancers(protocol corev1.Protocol, at Surroundings) []nb.Row
 		}
 	}
 	if len(s.nodePorts) > 0 {
-		rows = append(rows, silent(r.balancer(name+nodesSuffix, protocol, group, s.nodePorts)))
+		rows = append(rows, silent(r.balancer(name+nodesSuffix, protocol, names.SwitchLoadBalancerGroup, s.nodePorts)))
+		if !r.ExternalLocal {
+			rows = append(rows, r.stickyAtGateways(protocol, at)...)
+		}
 	}
 	if len(s.refused) > 0 {
 		rows = append(rows, r.balancer(name+refusedSuffix, protocol, names.GatewayLoadBalancerGroup, s.refused))
@@ -224,7 +227,7 @@ func (r *Resolved) addNodePort(s *set, p Port, es Endpoints, at Surroundings) {
 		return
 	}
 	if r.Affinity > 0 {
-		r.addStickyNodePort(s, p, es, at)
+		r.addStickyNodePort(s, p, es, at.Hosts)
 		return
 	}
 	for f, any := range families() {
@@ -244,12 +247,34 @@ func (r *Resolved) addNodePort(s *set, p Port, es Endpoints, at Surroundings) {
 // addStickyNodePort adds the NodePort of a port with affinity. A template would
 // be one way in for all hosts, but OVN 23.03 has no affinity there. So each
 // address of each host is one, and a host that comes or goes changes the row.
-func (r *Resolved) addStickyNodePort(s *set, p Port, es Endpoints, at Surroundings) {
-	for _, a := range at.Hosts {
+func (r *Resolved) addStickyNodePort(s *set, p Port, es Endpoints, hosts []netip.Addr) {
+	for _, a := range hosts {
 		if r.hasFamily(family(a)) {
 			s.nodePorts[key(a, p.NodePort)] = backends(es.Of(a).Cluster())
 		}
 	}
+}
+
+// stickyAtGateways are the NodePorts with affinity at each gateway's own
+// addresses. It must not have those of other hosts: its router would take what it
+// answers to such a host for something that asks there.
+func (r *Resolved) stickyAtGateways(protocol corev1.Protocol, at Surroundings) (rows []nb.Row) {
+	for _, g := range slices.Sorted(maps.Keys(at.Gateways)) {
+		own := newSet()
+		for i, p := range r.Ports {
+			if p.Protocol == protocol && p.NodePort != 0 && r.Has(Claim{Protocol: protocol, Port: p.NodePort}) {
+				r.addStickyNodePort(own, p, r.Endpoints[i], at.Gateways[g].Addrs)
+			}
+		}
+		if len(own.nodePorts) == 0 {
+			continue
+		}
+		row := r.balancer(r.balancerName(protocol)+nodesSuffix+"/"+g, protocol, "", own.nodePorts)
+		row.In = []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: names.GatewayRouter(g), Column: "load_balancer"}}
+		row.Model.(*nbdb.LoadBalancer).SelectionFields = connectionFields()
+		rows = append(rows, row)
+	}
+	return rows
 }
 
 // hasFamily reports whether the Service has an address family.
@@ -307,11 +332,16 @@ func (r *Resolved) hash(rows []nb.Row) {
 	for _, row := range rows {
 		lb := row.Model.(*nbdb.LoadBalancer)
 		if row.In[0].ID == names.LoadBalancerGroup && slices.ContainsFunc(slices.Collect(maps.Keys(lb.Vips)), r.isOuter) {
-			lb.SelectionFields = []nbdb.LoadBalancerSelectionFields{
-				nbdb.LoadBalancerSelectionFieldsIPDst, nbdb.LoadBalancerSelectionFieldsIPSrc,
-				nbdb.LoadBalancerSelectionFieldsTpDst, nbdb.LoadBalancerSelectionFieldsTpSrc,
-			}
+			lb.SelectionFields = connectionFields()
 		}
+	}
+}
+
+// connectionFields are those by which connections differ.
+func connectionFields() []nbdb.LoadBalancerSelectionFields {
+	return []nbdb.LoadBalancerSelectionFields{
+		nbdb.LoadBalancerSelectionFieldsIPDst, nbdb.LoadBalancerSelectionFieldsIPSrc,
+		nbdb.LoadBalancerSelectionFieldsTpDst, nbdb.LoadBalancerSelectionFieldsTpSrc,
 	}
 }
 

@@ -108,16 +108,20 @@ func TestRows(t *testing.T) {
 			nodePort(s)
 			sticky(s)
 		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
-			"tcp":       `options={affinity_timeout="10800", reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
-			"tcp/nodes": `options={affinity_timeout="10800", neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={192.0.2.1:30082="10.0.1.3:8080,10.0.2.4:8080", 192.0.2.2:30082="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp":           `options={affinity_timeout="10800", reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp/nodes":     `options={affinity_timeout="10800", neighbor_responder="none", reject="true"} protocol="tcp" vips={192.0.2.1:30082="10.0.1.3:8080,10.0.2.4:8080", 192.0.2.2:30082="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
+			"tcp/nodes/gw1": `options={affinity_timeout="10800", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={198.18.1.1:30082="10.0.1.3:8080,10.0.2.4:8080"} in=Logical_Router/GR_gw1.load_balancer`,
+			"tcp/nodes/gw2": `options={affinity_timeout="10800", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={198.18.1.2:30082="10.0.1.3:8080,10.0.2.4:8080"} in=Logical_Router/GR_gw2.load_balancer`,
 		}},
 		{"affinity of both families, without endpoints", func(s *corev1.Service) {
 			dual(s)
 			nodePort(s)
 			sticky(s)
 		}, nil, map[string]string{
-			"tcp":       `options={affinity_timeout="10800", reject="true"} protocol="tcp" vips={172.16.1.10:80="", [fd02::a]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
-			"tcp/nodes": `options={affinity_timeout="10800", neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={192.0.2.1:30082="", 192.0.2.2:30082="", [2001:db8::1]:30082=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp":           `options={affinity_timeout="10800", reject="true"} protocol="tcp" vips={172.16.1.10:80="", [fd02::a]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp/nodes":     `options={affinity_timeout="10800", neighbor_responder="none", reject="true"} protocol="tcp" vips={192.0.2.1:30082="", 192.0.2.2:30082="", [2001:db8::1]:30082=""} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
+			"tcp/nodes/gw1": `options={affinity_timeout="10800", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={198.18.1.1:30082=""} in=Logical_Router/GR_gw1.load_balancer`,
+			"tcp/nodes/gw2": `options={affinity_timeout="10800", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={198.18.1.2:30082=""} in=Logical_Router/GR_gw2.load_balancer`,
 		}},
 		{"affinity and external policy Local: at a host's address, its endpoints", func(s *corev1.Service) {
 			nodePort(s)

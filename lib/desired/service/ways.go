@@ -114,6 +114,9 @@ func (r *Resolved) nodePortBalancers(p Port, at Surroundings) (out []string) {
 	name, byGateway := r.balancerName(p.Protocol), r.byGateway(at.Subnets)
 	if r.Affinity > 0 {
 		out = []string{name + nodesSuffix}
+		if !byGateway && len(at.Gateways) > 0 {
+			out = append(out, name+nodesSuffix+"/GATEWAY")
+		}
 	}
 	for f, any := range families() {
 		if !r.hasFamily(f) || r.Affinity > 0 {
