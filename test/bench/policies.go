@@ -106,11 +106,15 @@ type policed struct {
 	acls  []*nbdb.ACL
 }
 
-// copyGroups copies all port groups with their ACLs.
+// ofPolicies reports whether a port group is one of policies: another one is of
+// the cluster's ways in.
+func ofPolicies(g *nbdb.PortGroup) bool { return g.ExternalIDs[names.Owner] != "cluster" }
+
+// copyGroups copies the port groups of policies with their ACLs.
 func copyGroups(db *replica) []policed {
 	acls := rowsOf(db, nbdb.ACLTable, func(*nbdb.ACL) bool { return true })
 	var out []policed
-	for _, g := range rowsOf(db, nbdb.PortGroupTable, func(*nbdb.PortGroup) bool { return true }) {
+	for _, g := range rowsOf(db, nbdb.PortGroupTable, ofPolicies) {
 		p := policed{group: g}
 		for _, a := range acls {
 			if slices.Contains(g.ACLs, a.UUID) {
@@ -141,9 +145,9 @@ func insertGroups(ctx context.Context, db *replica, made []policed) error {
 	})
 }
 
-// leftoverGroups are the operations that remove all port groups.
+// leftoverGroups are the operations that remove the port groups of policies.
 func leftoverGroups(db *replica) (ops []ovsdb.Operation, err error) {
-	for _, g := range rowsOf(db, nbdb.PortGroupTable, func(*nbdb.PortGroup) bool { return true }) {
+	for _, g := range rowsOf(db, nbdb.PortGroupTable, ofPolicies) {
 		more, err := db.Client().Where(g).Delete()
 		if err != nil {
 			return nil, err
