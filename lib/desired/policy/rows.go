@@ -174,14 +174,17 @@ func acl(id string, s aclSpec, in []nb.Ref) nb.Row {
 // maxName is the length of an ACL's name at most.
 const maxName = 63
 
-// cut makes a name short enough: its end, direction and rule, stays, and so does
-// as much as fits of its beginning. What is cut out becomes a hash.
+// cut makes a name short enough: its end stays, direction and rule or the last
+// word of one with two, and so does as much as fits of its beginning. What is cut
+// out becomes a hash.
 func cut(name string) string {
 	if len(name) <= maxName {
 		return name
 	}
 	at := strings.LastIndex(name, "/")
-	at = strings.LastIndex(name[:at], "/")
+	if before := strings.LastIndex(name[:at], "/"); before >= 0 {
+		at = before
+	}
 	sum := sha256.Sum256([]byte(name))
 	end := "~" + hex.EncodeToString(sum[:3]) + name[at:]
 	return name[:maxName-len(end)] + end
