@@ -14,9 +14,9 @@ KUBERNETES := cd test/controlplane &&
 build:
 	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/ $(PROGRAMS:%=./%)
 
-## test: every test, with real OVS, OVN and Kubernetes; as root; installs what is missing
+## test: every test, with real OVS, OVN and Kubernetes; what fails runs once more; as root; installs what is missing
 test: prepare
-	OVNK8S_TEST_NEED=central,node,cluster go test -p 2 -timeout 40m ./...
+	OVNK8S_TEST_NEED=central,node,cluster go run ./test/suite
 
 ## check: vet, staticcheck, gofmt, go mod tidy, generated models, layers, comments
 check:

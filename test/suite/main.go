@@ -1,0 +1,123 @@
+// Suite runs every test, as "make test" does. A test that fails is run once more,
+// alone when the others are done, and a line at the end names it if it passes then.
+//
+// It ends with status 1 if a test fails twice, if more than four tests fail, if a
+// package cannot be built, or if something fails that is no test, as a TestMain:
+// gotestsum takes a package for mended if none of its tests fails the second time.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+func main() {
+	gotestsum, err := tool()
+	if err == nil {
+		err = run(gotestsum, ".", os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "suite: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// tool builds gotestsum, of the version in go.mod, and returns its path.
+func tool() (string, error) {
+	cmd := exec.Command("go", "tool", "-n", "gotestsum")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("building gotestsum: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// run runs the tests of the module in a directory.
+func run(gotestsum, dir string, out io.Writer) error {
+	tmp, err := os.MkdirTemp("", "suite")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	file := filepath.Join(tmp, "events")
+	cmd := exec.Command(gotestsum, "--format=pkgname-and-test-fails", "--jsonfile="+file,
+		"--rerun-fails=1", "--rerun-fails-max-failures=4", "--rerun-fails-run-root-test",
+		"--packages=./...", "--", "-p=2", "-timeout=40m")
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
+	failed := cmd.Run()
+	events, err := os.Open(file)
+	if err != nil {
+		return errors.Join(failed, err)
+	}
+	defer events.Close()
+	r, err := read(events)
+	if err != nil {
+		return errors.Join(failed, err)
+	}
+	for _, name := range r.passedLater {
+		fmt.Fprintf(out, "\n*** passed only the second time: %s\n", name)
+	}
+	if len(r.broken) > 0 {
+		failed = errors.Join(failed, fmt.Errorf("failed outside of its tests: %s", strings.Join(r.broken, " ")))
+	}
+	return failed
+}
+
+// An event is one line of go test -json (go doc test2json).
+type event struct{ Action, Package, Test string }
+
+// A result is what the events of all runs say.
+type result struct {
+	passedLater []string // tests that failed, and passed when they ran again
+	broken      []string // packages that failed for another reason than a failed test
+}
+
+// read reads the events of all runs. Those of a package's second run come after
+// those of its first.
+func read(events io.Reader) (result, error) {
+	var r result
+	failed := map[string]bool{}            // of both runs, by package and test
+	open := map[string]map[string]string{} // of this run, by package: its tests, "" while they run
+	for d := json.NewDecoder(events); ; {
+		var e event
+		if err := d.Decode(&e); err == io.EOF {
+			return r, nil
+		} else if err != nil {
+			return r, fmt.Errorf("reading the events of the tests: %w", err)
+		}
+		name := e.Package + "." + e.Test
+		switch {
+		case e.Test == "" && e.Action == "start":
+			open[e.Package] = map[string]string{}
+		case e.Test == "" && e.Action == "fail":
+			if !explained(open[e.Package]) {
+				r.broken = append(r.broken, e.Package)
+			}
+		case e.Test == "" || open[e.Package] == nil:
+		case e.Action == "run":
+			open[e.Package][e.Test] = ""
+		case e.Action == "pass" || e.Action == "skip" || e.Action == "fail":
+			open[e.Package][e.Test] = e.Action
+			if e.Action == "pass" && failed[name] && !strings.Contains(e.Test, "/") {
+				r.passedLater = append(r.passedLater, name)
+			}
+			failed[name] = e.Action == "fail"
+		}
+	}
+}
+
+// explained is whether a package failed because tests of it did: one failed, and
+// all came to their end.
+func explained(tests map[string]string) bool {
+	ends := slices.Collect(maps.Values(tests))
+	return slices.Contains(ends, "fail") && !slices.Contains(ends, "")
+}
