@@ -254,6 +254,23 @@ func TestUnconfirmedMovesAreUndone(t *testing.T) {
 	n.unchanged("moves there and back", before)
 }
 
+// The watchdog finds Open vSwitch's database down, and goes on until it has undone
+// the move.
+func TestTheWatchdogTriesUntilItHasUndoneTheMove(t *testing.T) {
+	n := newNode(t)
+	before := n.state()
+	n.does("nics-to-bridge eth0 --confirm-within=1h")
+	if err := n.Kill(n.ctx, "/var/run/openvswitch/ovsdb-server.pid"); err != nil {
+		t.Fatal(err)
+	}
+	n.script(`set -e
+		sed -i 's/"deadline": "[^"]*"/"deadline": "2020-01-01T00:00:00Z"/' /etc/openvswitch/ovn-k8s-util/breth0.json
+		nohup ` + bin + `/ovn-k8s-util watchdog breth0 >/run/watchdog.log 2>&1 &
+		until grep -q 'trying again until it is undone' /run/watchdog.log; do sleep 0.05; done`)
+	n.script("ovsdb-server /etc/openvswitch/conf.db --remote=punix:/var/run/openvswitch/db.sock --detach --no-chdir --pidfile --log-file -vconsole:off")
+	n.awaitState(before)
+}
+
 // awaitState waits until the host is as it was, and has no journal.
 func (n *node) awaitState(want string) {
 	n.t.Helper()

@@ -46,11 +46,12 @@ func Confirm(ctx context.Context, c Command) error {
 	return errors.Join(errs...)
 }
 
-// lockInterval is how long the watchdog waits for another process to end.
-const lockInterval = time.Second
+// retryInterval is how long the watchdog waits before it tries again.
+const retryInterval = time.Second
 
 // Watch waits until the move of a bridge has to be confirmed, and undoes it if
-// it is not.
+// it is not. It tries until it has, or ctx ends: nobody else may be able to reach
+// the host by now.
 func Watch(ctx context.Context, c Command, bridge string) error {
 	all, err := store{stateDir()}.all()
 	if err != nil {
@@ -60,17 +61,30 @@ func Watch(ctx context.Context, c Command, bridge string) error {
 	if i < 0 || !wait(ctx, time.Until(all[i].Deadline)) {
 		return nil
 	}
-	s, err := open(ctx, c)
-	for errors.Is(err, errBusy) && wait(ctx, lockInterval) {
-		s, err = open(ctx, c)
+	due := func(j journal) (bool, error) { return j.Snapshot.Taken.Equal(all[i].Snapshot.Taken), nil }
+	for said := ""; ; {
+		err := recoverThose(ctx, c, due)
+		if err == nil {
+			return nil
+		}
+		if err.Error() != said && !errors.Is(err, errBusy) {
+			said = err.Error()
+			fmt.Fprintf(c.Err, "%s: trying again until it is undone: %v\n", program, err)
+		}
+		if !wait(ctx, retryInterval) {
+			return err
+		}
 	}
+}
+
+// recoverThose is recover in a session of its own.
+func recoverThose(ctx context.Context, c Command, due func(journal) (bool, error)) error {
+	s, err := open(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	return s.recover(ctx, func(j journal) (bool, error) {
-		return j.Snapshot.Taken.Equal(all[i].Snapshot.Taken), nil
-	})
+	return s.recover(ctx, due)
 }
 
 // wait waits for d and reports false where ctx ended.
