@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -104,8 +105,8 @@ type DB struct {
 	probeInterval, probeTimeout time.Duration
 
 	mu       sync.Mutex
-	conn     *conn // the latest; it may be gone
-	handlers []cache.EventHandler
+	conn     *conn                 // the latest; it may be gone
+	handlers []*cache.EventHandler // of Handle; changed as a whole
 }
 
 // A conn is one connection. Each has a client of its own: libovsdb cannot
@@ -117,8 +118,6 @@ type conn struct {
 	// gone is done when the connection is; its cause says why.
 	gone context.Context
 	lose context.CancelCauseFunc
-	// handled is how many of DB.handlers the cache has.
-	handled int
 }
 
 // Open connects to the first remote that answers and waits until its tables
@@ -167,27 +166,44 @@ func (db *DB) Close() {
 // Handle has h called for all changes of the cache, in order, on this and
 // all later connections. Of a later connection it gets an add for each row, and
 // of the one there is perhaps for some; of what was deleted meanwhile it gets
-// nothing: onUp of Run is the time to compare. h must not block.
-func (db *DB) Handle(h cache.EventHandler) {
+// nothing: onUp of Run is the time to compare. h must not block. Nothing of it is
+// kept after a call of remove, but a call of h may be under way then.
+func (db *DB) Handle(h cache.EventHandler) (remove func()) {
+	entry := &h
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	db.handlers = append(db.handlers, h)
-	if db.conn != nil {
-		db.addHandlers(db.conn)
+	db.handlers = append(slices.Clone(db.handlers), entry)
+	return func() {
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		db.handlers = slices.DeleteFunc(slices.Clone(db.handlers), func(other *cache.EventHandler) bool { return other == entry })
 	}
 }
 
-// addHandlers gives the handlers that it does not have yet to a connection's
-// cache. db.mu is held.
-func (db *DB) addHandlers(c *conn) {
-	cache := c.client.Cache()
-	if cache == nil {
-		return // lost already
+// each calls f with each handler.
+func (db *DB) each(f func(cache.EventHandler)) {
+	db.mu.Lock()
+	handlers := db.handlers
+	db.mu.Unlock()
+	for _, h := range handlers {
+		f(*h)
 	}
-	for _, h := range db.handlers[c.handled:] {
-		cache.AddEventHandler(h)
+}
+
+// dispatcher is the one handler that a connection's cache gets, which never
+// gives one back.
+func (db *DB) dispatcher() cache.EventHandler {
+	return &cache.EventHandlerFuncs{
+		AddFunc: func(table string, m model.Model) {
+			db.each(func(h cache.EventHandler) { h.OnAdd(table, m) })
+		},
+		UpdateFunc: func(table string, before, after model.Model) {
+			db.each(func(h cache.EventHandler) { h.OnUpdate(table, before, after) })
+		},
+		DeleteFunc: func(table string, m model.Model) {
+			db.each(func(h cache.EventHandler) { h.OnDelete(table, m) })
+		},
 	}
-	c.handled = len(db.handlers)
 }
 
 // Client returns the client of the connection there is, or nil. Its cache is
@@ -282,7 +298,6 @@ func (db *DB) connect(ctx context.Context) error {
 		if err == nil {
 			db.mu.Lock()
 			db.conn = c
-			db.addHandlers(c) // those that came meanwhile
 			db.mu.Unlock()
 			return nil
 		}
@@ -386,13 +401,13 @@ func endpoint(remote string) string {
 	return remote
 }
 
-// follow adds the handlers and reads the tables, in one monitor: libovsdb
+// follow adds the dispatcher and reads the tables, in one monitor: libovsdb
 // holds updates back only for the first. The method is monitor_cond, since
 // with monitor_cond_since libovsdb ignores errors of updates.
 func (db *DB) follow(ctx context.Context, c *conn) error {
-	db.mu.Lock()
-	db.addHandlers(c)
-	db.mu.Unlock()
+	if cache := c.client.Cache(); cache != nil { // else it is lost already
+		cache.AddEventHandler(db.dispatcher())
+	}
 	m := c.client.NewMonitor()
 	m.Method = ovsdb.ConditionalMonitorRPC
 	tables := db.options.Tables

@@ -98,12 +98,10 @@ func (e *engine) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	e.fail = cancel
-	// Events after the end go nowhere: the handlers of a database cannot be
-	// taken back, so they look for the engine's end themselves.
-	e.links.db.Handle(whileRunning(ctx, e.sync.Handler(func(u nb.Unit) {
+	defer e.links.db.Handle(e.sync.Handler(func(u nb.Unit) {
 		e.send(func() []nb.Unit { return []nb.Unit{u} })
-	})))
-	e.links.db.Handle(whileRunning(ctx, routerHandler(func() { e.send(e.refreshTopology) })))
+	}))()
+	defer e.links.db.Handle(routerHandler(func() { e.send(e.refreshTopology) }))()
 	for _, l := range leases(e.links.db) {
 		e.world.Put(l)
 	}
@@ -128,26 +126,6 @@ func (e *engine) checkOwner() {
 	if err := checkOwner(e.links.db, e.world.UID()); err != nil {
 		e.missing["a database of this cluster"] = true
 		e.fail(err)
-	}
-}
-
-func whileRunning(ctx context.Context, h cache.EventHandler) cache.EventHandler {
-	return &cache.EventHandlerFuncs{
-		AddFunc: func(table string, m model.Model) {
-			if ctx.Err() == nil {
-				h.OnAdd(table, m)
-			}
-		},
-		UpdateFunc: func(table string, before, after model.Model) {
-			if ctx.Err() == nil {
-				h.OnUpdate(table, before, after)
-			}
-		},
-		DeleteFunc: func(table string, m model.Model) {
-			if ctx.Err() == nil {
-				h.OnDelete(table, m)
-			}
-		},
 	}
 }
 

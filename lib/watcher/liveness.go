@@ -315,10 +315,10 @@ func (e *engine) serveSouth(ctx context.Context, sb *ovsdb.DB) {
 			return e.judged(func() []nb.Unit { return e.world.Put(desired.Chassis(chassis)) })
 		})
 	}
-	sb.Handle(whileRunning(ctx, &cache.EventHandlerFuncs{
+	defer sb.Handle(&cache.EventHandlerFuncs{
 		AddFunc:    func(string, model.Model) { tell() },
 		DeleteFunc: func(string, model.Model) { tell() },
-	}))
+	})()
 	tell()
 	_ = sb.Run(ctx, tell, nil) // ends with ctx
 }
