@@ -17,6 +17,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -38,6 +39,14 @@ import (
 	"ovn-k8s/lib/settings"
 	"ovn-k8s/lib/vlog"
 )
+
+// answerTimeout is how long a command other than ADD, which has a setting of its
+// own, may take in all: a database that accepts connections and does not answer
+// would hold up the runtime for good.
+const answerTimeout = 20 * time.Second
+
+// errNoAnswer says so.
+var errNoAnswer = fmt.Errorf("no answer within %v: is ovsdb-server stopped or overloaded?", answerTimeout)
 
 // program is the plugin's name in its log and to the API server.
 const program = "ovn-k8s-cni-overlay"
@@ -118,6 +127,11 @@ func (p *plugin) handle(ctx context.Context, name string, run command) func(*ske
 		}
 		if slices.Contains(version.All.SupportedVersions(), conf.CNIVersion) {
 			p.version = conf.CNIVersion
+		}
+		if name != "ADD" {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeoutCause(ctx, answerTimeout, errNoAnswer)
+			defer cancel()
 		}
 		n, closeNode := p.open(ctx)
 		defer closeNode()

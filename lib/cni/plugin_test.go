@@ -1,7 +1,10 @@
 package cni_test
 
 import (
+	"bytes"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,6 +59,7 @@ func TestPlugin(t *testing.T) {
 		{"Kill", testKill},
 		{"MissingStage", testMissingStage},
 		{"WithoutOpenVSwitch", testWithoutOpenVSwitch},
+		{"SilentOpenVSwitch", testSilentOpenVSwitch},
 		{"Secrets", testSecrets},
 	} {
 		t.Run(part.name, func(t *testing.T) {
@@ -732,6 +736,70 @@ func testWithoutOpenVSwitch(t *testing.T, w *world) {
 	})
 	other.ping(t, "10.1.0.1")
 	other.del(t)
+}
+
+// silent is a run directory whose database lets clients connect and read, and never
+// answers a transaction.
+func (w *world) silent(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	l, err := net.Listen("unix", dir+"/db.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("unix", w.dir+"/db.sock")
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			go func() { _, _ = io.Copy(in, out) }()
+			go func() {
+				defer in.Close()
+				defer out.Close()
+				for buffer, deaf := make([]byte, 64<<10), false; ; {
+					n, err := in.Read(buffer)
+					if err != nil {
+						return
+					}
+					if deaf = deaf || bytes.Contains(buffer[:n], []byte(`"transact"`)); !deaf {
+						_, _ = out.Write(buffer[:n])
+					}
+				}
+			}()
+		}
+	}()
+	return dir
+}
+
+// testSilentOpenVSwitch: no command waits for ever, and DEL removes what it can.
+func testSilentOpenVSwitch(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	s.add(t)
+	env := map[string]string{"OVS_RUNDIR": w.silent(t)}
+	runs := map[*run]int{}
+	for command, code := range map[string]int{"DEL": 11, "GC": 11, "STATUS": 51} {
+		r := s.start(t, run{command: command, env: env, conf: map[string]any{"cni.dev/valid-attachments": []any{}}})
+		runs[r] = code
+		hung := time.AfterFunc(time.Minute, func() { _ = r.cmd.Process.Kill() })
+		defer hung.Stop()
+	}
+	for r, code := range runs {
+		if res := r.end(t); res.Code != code || !strings.Contains(res.Details, "no answer within 20s: is ovsdb-server stopped or overloaded?") {
+			t.Errorf("%s: %+v", r.command, res)
+		}
+	}
+	if out, err := w.in("ip", "link", "show", s.host()).CombinedOutput(); err == nil {
+		t.Errorf("left by DEL: %s", out)
+	}
+	s.del(t)
 }
 
 func testSecrets(t *testing.T, w *world) {

@@ -210,7 +210,7 @@ func (s *session) stage(ctx context.Context, what string, work func(context.Cont
 	if !timer.Stop() {
 		<-printed
 	}
-	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+	if err != nil && ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
 		err = fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	}
 	return err

@@ -536,6 +536,9 @@ func abandon[T any](ctx, gone context.Context, f func(context.Context) (T, error
 	var none T
 	select {
 	case r := <-done:
+		if r.err != nil && errors.Is(r.err, ctx.Err()) {
+			r.err = context.Cause(ctx)
+		}
 		return r.value, r.err
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
