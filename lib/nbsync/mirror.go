@@ -20,6 +20,7 @@ import (
 // same pointer need not be looked at again.
 type mirror struct {
 	tables map[string]*table
+	names  []string // of tables, sorted
 	of     map[string]*tableMirror
 	// referrers are, by UUID, the places that refer to a row. UUIDs are unique
 	// in the database.
@@ -41,7 +42,8 @@ type tableMirror struct {
 
 func newMirror() *mirror {
 	m := &mirror{tables: owned(), of: map[string]*tableMirror{}, referrers: map[string][]location{}}
-	for name := range m.tables {
+	m.names = slices.Sorted(maps.Keys(m.tables))
+	for _, name := range m.names {
 		m.of[name] = &tableMirror{
 			rows: map[string]model.Model{}, owned: map[nb.Unit][]string{}, ids: map[string]string{}, strangers: map[string][]string{},
 		}

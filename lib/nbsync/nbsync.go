@@ -322,9 +322,11 @@ func (s *Sync) owner(table, uuid string) nb.Unit {
 
 // differ reports whether two states of a row differ in what is ours.
 func (t *table) differ(a, b model.Model) bool {
-	for _, c := range slices.Concat(t.columns, t.has, slices.Collect(maps.Keys(t.keys))) {
-		if !equal(columnOf(a, c).Interface(), columnOf(b, c).Interface()) {
-			return true
+	for _, columns := range [][]string{t.columns, t.has, t.maps} {
+		for _, c := range columns {
+			if !equal(columnOf(a, c), columnOf(b, c)) {
+				return true
+			}
 		}
 	}
 	return false

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/ovn-kubernetes/libovsdb/model"
 
@@ -45,6 +46,8 @@ type table struct {
 	// fits says whether a row that is not ours may be taken over for one with
 	// the wanted model: see nb.Row.Adopt.
 	fits func(have, want model.Model) bool
+	// maps are the columns of keys, sorted.
+	maps []string
 }
 
 // ourKeys are ours in external_ids of every table.
@@ -53,7 +56,7 @@ const ourKeys = "ovn-k8s-"
 // owned lists the tables that we write. Nothing else is ever read or written:
 // columns of northd, and columns and keys of the operator, stay as they are.
 func owned() map[string]*table {
-	return map[string]*table{
+	tables := map[string]*table{
 		nbdb.LogicalRouterTable: {
 			model: &nbdb.LogicalRouter{}, root: true, kind: "logical router",
 			columns: []string{"name"},
@@ -154,6 +157,10 @@ func owned() map[string]*table {
 			fits: sameName,
 		},
 	}
+	for _, t := range tables {
+		t.maps = slices.Sorted(maps.Keys(t.keys))
+	}
+	return tables
 }
 
 // Columns lists, by table, the columns that a client must follow for Sync. There
@@ -161,7 +168,7 @@ func owned() map[string]*table {
 func Columns() map[string][]string {
 	columns := map[string][]string{}
 	for name, t := range owned() {
-		all := slices.Concat(t.columns, t.refs, slices.Collect(maps.Keys(t.keys)))
+		all := slices.Concat(t.columns, t.refs, t.maps)
 		if slices.ContainsFunc(nb.Columns(t.model), func(c nb.Column) bool { return c.Name == "external_ids" }) {
 			all = append(all, "external_ids")
 		}
@@ -196,7 +203,7 @@ func routerFits(have, want model.Model) bool {
 // whose next hop may be another now.
 func routeFits(have, want model.Model) bool {
 	h, w := have.(*nbdb.LogicalRouterStaticRoute), want.(*nbdb.LogicalRouterStaticRoute)
-	return h.Nexthop == w.Nexthop || w.OutputPort != nil && equal(h.OutputPort, w.OutputPort)
+	return h.Nexthop == w.Nexthop || h.OutputPort != nil && w.OutputPort != nil && *h.OutputPort == *w.OutputPort
 }
 
 // nameOf is a row's name. A row of a table without names has what cannot be
@@ -272,10 +279,25 @@ func refs(m model.Model, column string) []string {
 // columnOf returns the field of a model that holds a column.
 func columnOf(m model.Model, column string) reflect.Value {
 	v := reflect.ValueOf(m).Elem()
-	for i := range v.NumField() {
-		if v.Type().Field(i).Tag.Get("ovsdb") == column {
-			return v.Field(i)
-		}
+	i, ok := fields(v.Type())[column]
+	if !ok {
+		panic("nbsync: " + v.Type().Name() + " has no column " + column)
 	}
-	panic("nbsync: " + v.Type().Name() + " has no column " + column)
+	return v.Field(i)
+}
+
+// fieldsOf holds what fields has returned, by type.
+var fieldsOf sync.Map
+
+// fields says which field of a model's type holds which column.
+func fields(t reflect.Type) map[string]int {
+	if known, ok := fieldsOf.Load(t); ok {
+		return known.(map[string]int)
+	}
+	index := make(map[string]int, t.NumField())
+	for i := range t.NumField() {
+		index[t.Field(i).Tag.Get("ovsdb")] = i
+	}
+	fieldsOf.Store(t, index)
+	return index
 }

@@ -1,6 +1,7 @@
 package nbsync
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -60,7 +61,7 @@ type Plan struct {
 	emptied []string              // UUIDs of rows that the transaction empties
 	drained []nb.Unit             // units with a row of either kind that has to go
 	ops     []ovsdb.Operation     // the transaction
-	inserts map[string]string     // by table/ID: the named UUID of a row to create
+	inserts map[tableID]string    // the named UUID of each row to create
 	created map[string]int        // by named UUID: which of ops creates the row
 	mutates map[location]*members // references to add and to take away
 	have    *mirror
@@ -74,7 +75,7 @@ type members struct{ add, remove []string }
 // rows that were emptied a moment ago.
 func newPlan(c *cache.TableCache, have *mirror, want map[nb.Unit][]nb.Row, resting []string) (*Plan, error) {
 	p := &Plan{
-		Failed: map[nb.Unit]error{}, resting: resting, inserts: map[string]string{}, created: map[string]int{}, mutates: map[location]*members{},
+		Failed: map[nb.Unit]error{}, resting: resting, inserts: map[tableID]string{}, created: map[string]int{}, mutates: map[location]*members{},
 		have: have, model: c.DatabaseModel(), mapper: c.Mapper(),
 	}
 	found := p.match(want)
@@ -156,12 +157,14 @@ func forgetNew(rows []nb.Row, found map[tableID]string) {
 // missing names a row that rows refer to and that neither is there nor will be.
 func (p *Plan) missing(rows []nb.Row, found map[tableID]string) string {
 	for _, r := range rows {
-		for _, ref := range slices.Concat(r.In, r.Has) {
-			if _, ok := found[tableID{ref.Table, ref.ID}]; ok {
-				continue
-			}
-			if _, ok := p.have.find(ref.Table, ref.ID); !ok {
-				return p.have.tables[ref.Table].kind + " " + ref.ID
+		for _, list := range [][]nb.Ref{r.In, r.Has} {
+			for _, ref := range list {
+				if _, ok := p.have.find(ref.Table, ref.ID); ok {
+					continue
+				}
+				if _, ok := found[tableID{ref.Table, ref.ID}]; !ok {
+					return p.have.tables[ref.Table].kind + " " + ref.ID
+				}
 			}
 		}
 	}
@@ -185,7 +188,7 @@ func (p *Plan) addUnit(u nb.Unit, want []nb.Row, found map[tableID]string) error
 		if err != nil {
 			return err
 		}
-		moved, created := p.place(r, uuid, found), p.inserts[r.Table+"/"+r.ID] != ""
+		moved, created := p.place(r, uuid, found), p.inserts[tableID{r.Table, r.ID}] != ""
 		switch detail = append(detail, moved...); {
 		case created:
 			p.Changes = append(p.Changes, Change{u, Create, r.Table, r.ID, []string{r.String()}})
@@ -193,8 +196,12 @@ func (p *Plan) addUnit(u nb.Unit, want []nb.Row, found map[tableID]string) error
 			p.Changes = append(p.Changes, Change{u, Update, r.Table, r.ID, detail})
 		}
 	}
-	for _, table := range slices.Sorted(maps.Keys(p.have.of)) {
-		for _, uuid := range slices.Sorted(slices.Values(p.have.of[table].owned[u])) {
+	for _, table := range p.have.names {
+		have := p.have.of[table].owned[u]
+		if len(have) > 1 {
+			have = slices.Sorted(slices.Values(have))
+		}
+		for _, uuid := range have {
 			if !keep[uuid] {
 				p.remove(u, table, uuid)
 			}
@@ -206,8 +213,8 @@ func (p *Plan) addUnit(u nb.Unit, want []nb.Row, found map[tableID]string) error
 // insert adds the operation that creates r and returns the row's named UUID.
 func (p *Plan) insert(u nb.Unit, r nb.Row) (string, error) {
 	uuid := fmt.Sprintf("new%d", len(p.inserts))
-	p.inserts[r.Table+"/"+r.ID] = uuid
-	row, err := p.row(withOwner(r, u))
+	p.inserts[tableID{r.Table, r.ID}] = uuid
+	row, err := p.row(ownedModel(r, u))
 	if err != nil {
 		return "", err
 	}
@@ -230,46 +237,54 @@ func (p *Plan) row(m model.Model, fields ...any) (ovsdb.Row, error) {
 	return row, nil
 }
 
-// withOwner returns a copy of r's model that carries its owner and ID.
-func withOwner(r nb.Row, u nb.Unit) model.Model {
-	m := model.Clone(r.Model)
-	if field := reflect.ValueOf(m).Elem().FieldByName("ExternalIDs"); field.IsValid() {
-		ids := maps.Clone(field.Interface().(map[string]string))
-		if ids == nil {
-			ids = map[string]string{}
-		}
-		ids[names.Owner], ids[names.ID] = string(u), r.ID
-		field.Set(reflect.ValueOf(ids))
+// ownedModel returns a copy of r's model that carries its owner and ID. What is deep
+// in it is shared with r.
+func ownedModel(r nb.Row, u nb.Unit) model.Model {
+	v := reflect.ValueOf(r.Model).Elem()
+	m := reflect.New(v.Type())
+	m.Elem().Set(v)
+	if field := m.Elem().FieldByName("ExternalIDs"); field.IsValid() {
+		field.Set(reflect.ValueOf(withOwner(field.Interface().(map[string]string), u, r.ID)))
 	}
-	return m
+	return m.Interface()
+}
+
+// withOwner returns a copy of a row's external_ids with its owner and ID.
+func withOwner(ids map[string]string, u nb.Unit, id string) map[string]string {
+	out := make(map[string]string, len(ids)+2)
+	maps.Copy(out, ids)
+	out[names.Owner], out[names.ID] = string(u), id
+	return out
 }
 
 // update adds the operations that make the row with the given UUID like r, and
 // says what they change.
 func (p *Plan) update(u nb.Unit, r nb.Row, uuid string) (detail []string, err error) {
-	have, want, t := p.have.row(r.Table, uuid), withOwner(r, u), p.have.tables[r.Table]
+	have, t := p.have.row(r.Table, uuid), p.have.tables[r.Table]
 	var fields []any
 	for _, c := range t.columns {
-		h, w := columnOf(have, c), columnOf(want, c)
-		if !equal(h.Interface(), w.Interface()) {
+		h, w := columnOf(have, c), columnOf(r.Model, c)
+		if !equal(h, w) {
 			fields = append(fields, w.Addr().Interface())
 			detail = append(detail, fmt.Sprintf("%s: %s → %s", c, nb.Format(h.Interface()), nb.Format(w.Interface())))
 		}
 	}
 	where := whereUUID(uuid)
 	if len(fields) > 0 {
-		row, err := p.row(want, fields...)
+		row, err := p.row(r.Model, fields...)
 		if err != nil {
 			return nil, err
 		}
 		p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: r.Table, Row: row, Where: where})
 	}
 	var mutations []ovsdb.Mutation
-	for _, c := range slices.Sorted(maps.Keys(t.keys)) {
-		h, _ := columnOf(have, c).Interface().(map[string]string)
-		w, _ := columnOf(want, c).Interface().(map[string]string)
-		if owner, _ := ownerOf(have); c == "external_ids" && owner == u {
-			h, w = without(h, r.OnlyNew), without(w, r.OnlyNew)
+	for _, c := range t.maps {
+		h, w := columnOf(have, c).Interface().(map[string]string), columnOf(r.Model, c).Interface().(map[string]string)
+		if c == "external_ids" {
+			w = withOwner(w, u, r.ID)
+			if owner, _ := ownerOf(have); owner == u {
+				h, w = without(h, r.OnlyNew), without(w, r.OnlyNew)
+			}
 		}
 		m, d := mapMutations(c, h, w, t.keys[c])
 		mutations, detail = append(mutations, m...), append(detail, d...)
@@ -295,6 +310,9 @@ func without(m map[string]string, prefixes []string) map[string]string {
 // mapMutations are the mutations that give our keys of a map column the wanted
 // values, and what they change.
 func mapMutations(column string, have, want map[string]string, prefixes []string) (ms []ovsdb.Mutation, detail []string) {
+	if maps.Equal(have, want) {
+		return nil, nil
+	}
 	var drop []any
 	set := map[any]any{}
 	for _, k := range slices.Sorted(maps.Keys(have)) {
@@ -320,34 +338,37 @@ func mapMutations(column string, have, want map[string]string, prefixes []string
 	return ms, detail
 }
 
-// equal compares column values; a set's order does not matter.
-func equal(a, b any) bool {
-	as, ok := a.([]string)
-	if !ok {
-		return reflect.DeepEqual(a, b)
+// equal compares the values of a column; a set's order does not matter.
+func equal(a, b reflect.Value) bool {
+	if a.Kind() == reflect.String {
+		return a.String() == b.String()
 	}
-	bs := b.([]string)
-	return slices.Equal(as, bs) || slices.Equal(slices.Sorted(slices.Values(as)), slices.Sorted(slices.Values(bs)))
+	as, ok := a.Interface().([]string)
+	if !ok {
+		return reflect.DeepEqual(a.Interface(), b.Interface())
+	}
+	bs := b.Interface().([]string)
+	return slices.Equal(as, bs) || len(as) == len(bs) && slices.Equal(slices.Sorted(slices.Values(as)), slices.Sorted(slices.Values(bs)))
 }
 
 // place puts a row into the columns that it belongs to and takes it out of all
 // others, and fills the columns that refer to other rows. It says what changes.
 func (p *Plan) place(r nb.Row, uuid string, found map[tableID]string) (detail []string) {
-	var want []location
-	for _, ref := range r.In {
-		want = append(want, location{ref.Table, p.resolve(ref, found), ref.Column})
+	want := make([]location, len(r.In))
+	for i, ref := range r.In {
+		want[i] = location{ref.Table, p.resolve(ref, found), ref.Column}
 	}
 	have := p.have.referrers[uuid]
 	for _, at := range want {
 		if !slices.Contains(have, at) {
-			p.mutate(at).add = append(p.mutate(at).add, uuid)
+			p.addTo(at, uuid)
 			detail = append(detail, "put into "+p.describe(at))
 		}
 	}
 	if len(r.In) > 0 {
 		for _, at := range have {
 			if !slices.Contains(want, at) && !p.foreign(at) {
-				p.mutate(at).remove = append(p.mutate(at).remove, uuid)
+				p.takeFrom(at, uuid)
 				detail = append(detail, "taken out of "+p.describe(at))
 			}
 		}
@@ -364,6 +385,9 @@ func (p *Plan) foreign(at location) bool {
 // fill makes the columns that r.Has names refer to those rows, and to no others
 // of ours.
 func (p *Plan) fill(r nb.Row, uuid string, found map[tableID]string) (detail []string) {
+	if len(r.Has) == 0 {
+		return nil
+	}
 	want := map[location]map[string]nb.Ref{}
 	for _, ref := range r.Has {
 		at := location{r.Table, uuid, ref.Column}
@@ -381,7 +405,7 @@ func (p *Plan) fill(r nb.Row, uuid string, found map[tableID]string) (detail []s
 		}
 		for child, ref := range children {
 			if !have[child] {
-				p.mutate(at).add = append(p.mutate(at).add, child)
+				p.addTo(at, child)
 				detail = append(detail, fmt.Sprintf("%s: add %s", at.column, ref.ID))
 			}
 			for stranger := range have {
@@ -391,7 +415,7 @@ func (p *Plan) fill(r nb.Row, uuid string, found map[tableID]string) (detail []s
 				}
 				if owner, id := ownerOf(m); owner != "" {
 					delete(have, stranger)
-					p.mutate(at).remove = append(p.mutate(at).remove, stranger)
+					p.takeFrom(at, stranger)
 					detail = append(detail, fmt.Sprintf("%s: remove %s", at.column, id))
 				}
 			}
@@ -402,7 +426,7 @@ func (p *Plan) fill(r nb.Row, uuid string, found map[tableID]string) (detail []s
 
 // resolve returns the UUID, or the named UUID, of the row that ref names.
 func (p *Plan) resolve(ref nb.Ref, found map[tableID]string) string {
-	if uuid := p.inserts[ref.Table+"/"+ref.ID]; uuid != "" {
+	if uuid := p.inserts[tableID{ref.Table, ref.ID}]; uuid != "" {
 		return uuid
 	}
 	if uuid := found[tableID{ref.Table, ref.ID}]; uuid != "" {
@@ -445,7 +469,7 @@ func (p *Plan) remove(u nb.Unit, table, uuid string) {
 		return
 	}
 	for _, at := range p.have.referrers[uuid] {
-		p.mutate(at).remove = append(p.mutate(at).remove, uuid)
+		p.takeFrom(at, uuid)
 	}
 	if p.have.tables[table].root {
 		p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationDelete, Table: table, Where: whereUUID(uuid)})
@@ -477,6 +501,14 @@ func (p *Plan) drain(u nb.Unit, table, uuid, id string) bool {
 // whereUUID selects one row.
 func whereUUID(uuid string) []ovsdb.Condition {
 	return []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})}
+}
+
+// addTo has the transaction put a row into a column, and takeFrom out of it.
+func (p *Plan) addTo(at location, uuid string) { m := p.mutate(at); m.add = append(m.add, uuid) }
+
+func (p *Plan) takeFrom(at location, uuid string) {
+	m := p.mutate(at)
+	m.remove = append(m.remove, uuid)
 }
 
 func (p *Plan) mutate(at location) *members {
@@ -521,7 +553,8 @@ func (p *Plan) uuidSet(uuids []string) ovsdb.OvsSet {
 // once all units are planned.
 func (p *Plan) named(uuid string) string {
 	if rest, ok := strings.CutPrefix(uuid, pendingPrefix); ok {
-		return p.inserts[rest]
+		table, id, _ := strings.Cut(rest, "/")
+		return p.inserts[tableID{table, id}]
 	}
 	return uuid
 }
@@ -534,5 +567,5 @@ func (p *Plan) describe(at location) string {
 }
 
 func compareLocations(a, b location) int {
-	return strings.Compare(a.table+a.column+a.uuid, b.table+b.column+b.uuid)
+	return cmp.Or(strings.Compare(a.table, b.table), strings.Compare(a.column, b.column), strings.Compare(a.uuid, b.uuid))
 }
