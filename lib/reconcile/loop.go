@@ -38,10 +38,15 @@ type Loop[E any, K cmp.Ordered] struct {
 	// keys that it found dirty. nil means that there is nothing to do.
 	Prompt func(dirty []K) (more []K)
 	// Gap is asked after each work how long to gather events before the
-	// next one. nil means not at all.
-	Gap func() time.Duration
-	// Lull ends a gap early: when no key became dirty for so long, and for
-	// several times as long as they came one after the other. 0 means never.
+	// next one, and told how many keys came while that work was under way. nil
+	// means not at all.
+	Gap func(waiting int) time.Duration
+	// Hold says how long a key that has become dirty may wait for others that
+	// mostly come with it. It makes no gap longer that is under way. nil means not at all.
+	Hold func(K) time.Duration
+	// Lull ends a gap early: when no key became dirty for so long, for an eighth
+	// of the gap, and for several times as long as they came one after the
+	// other. 0 means never.
 	Lull time.Duration
 	// Resync is how often All keys are made dirty; 0 means never.
 	Resync time.Duration
@@ -96,6 +101,7 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 	}
 	batch := map[K]bool{}
 	var gap gap             // the zero gap: the next call of Sync need not wait
+	var hold time.Duration  // what keys in batch ask for that came while work was under way
 	var done chan result[K] // nil: no work is under way
 	defer func() {
 		if done != nil {
@@ -104,6 +110,7 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 	}()
 	for {
 		var fresh []K
+		over := false // the gap is
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -112,16 +119,25 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 			fresh = l.All()
 		case <-l.nextRetry():
 		case <-gap.end:
-			gap.end = nil
+			over = true
 		case <-gap.lull:
-			gap.end = nil
+			over = true
 		case r := <-done:
 			done = nil
 			l.finish(r)
-			gap = l.newGap()
+			gap, hold = newGap(max(hold, l.gapAfter(len(batch)))), 0
 		}
-		if n := l.gather(batch, fresh); n > 0 {
-			gap.came(n, l.Lull)
+		keys, held := l.gather(batch, fresh)
+		switch {
+		case over:
+			gap.end = nil
+		case done != nil:
+			hold = max(hold, held)
+		case gap.end == nil:
+			gap = newGap(held)
+		}
+		if keys > 0 {
+			gap.came(keys, l.Lull)
 		}
 		if gap.end == nil && done == nil && len(batch) > 0 {
 			var keys []K
@@ -136,22 +152,31 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 type gap struct {
 	end, lull <-chan time.Time // end is nil if there is no gap
 	began     time.Time
+	length    time.Duration
 	keys      int // that came
 }
 
-func (l *Loop[E, K]) newGap() gap {
-	if l.Gap == nil {
+func newGap(length time.Duration) gap {
+	if length <= 0 {
 		return gap{}
 	}
-	d := l.Gap()
-	if d <= 0 {
-		return gap{}
-	}
-	return gap{end: time.After(d), began: time.Now()}
+	return gap{end: time.After(length), began: time.Now(), length: length}
 }
 
-// lullFactor is how many times as long as usual nothing must come for a lull.
-const lullFactor = 8
+// gapAfter is the gap after work during which so many keys came.
+func (l *Loop[E, K]) gapAfter(waiting int) time.Duration {
+	if l.Gap == nil {
+		return 0
+	}
+	return l.Gap(waiting)
+}
+
+// Nothing must come for a lull during 1/lullPart of the gap, and lullFactor times
+// as long as usual.
+const (
+	lullPart   = 8
+	lullFactor = 8
+)
 
 // came notes that keys came, and begins to wait for the next.
 func (g *gap) came(keys int, lull time.Duration) {
@@ -159,7 +184,7 @@ func (g *gap) came(keys int, lull time.Duration) {
 		return
 	}
 	g.keys += keys
-	g.lull = time.After(max(lull, lullFactor*time.Since(g.began)/time.Duration(g.keys)))
+	g.lull = time.After(max(lull, g.length/lullPart, lullFactor*time.Since(g.began)/time.Duration(g.keys)))
 }
 
 // count notes how many keys wait, and whether others are being brought up to date.
@@ -228,8 +253,9 @@ func (l *Loop[E, K]) finish(r result[K]) {
 }
 
 // gather adds fresh keys to batch, those that waiting events make dirty, and
-// those whose backoff is over. It returns how many are new in it.
-func (l *Loop[E, K]) gather(batch map[K]bool, fresh []K) int {
+// those whose backoff is over. It returns how many are new in it, and how long
+// they may wait.
+func (l *Loop[E, K]) gather(batch map[K]bool, fresh []K) (keys int, hold time.Duration) {
 	l.mu.Lock()
 	events := l.events
 	l.events, l.taking = nil, len(l.events)
@@ -245,11 +271,17 @@ func (l *Loop[E, K]) gather(batch map[K]bool, fresh []K) int {
 	if l.Prompt != nil && len(fresh) > 0 {
 		fresh = append(fresh, l.Prompt(fresh)...)
 	}
-	before := len(batch)
 	for _, k := range fresh {
+		if batch[k] {
+			continue
+		}
 		batch[k] = true
+		keys++
+		if l.Hold != nil {
+			hold = max(hold, l.Hold(k))
+		}
 	}
-	return len(batch) - before
+	return keys, hold
 }
 
 // nextRetry fires when the first backoff is over.

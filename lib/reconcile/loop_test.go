@@ -43,7 +43,7 @@ func recorder(broken map[string]error) (*Loop[string, string], *record[[]string]
 			}
 			return func(context.Context) map[string]error { return failed }
 		},
-		Gap: func() time.Duration { return 100 * time.Millisecond },
+		Gap: func(int) time.Duration { return 100 * time.Millisecond },
 	}
 	return l, calls
 }
@@ -69,7 +69,7 @@ func TestGathersWhatArrivesInTheGap(t *testing.T) {
 func TestALullEndsTheGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, calls := recorder(nil)
-		l.Gap = func() time.Duration { return time.Second }
+		l.Gap = func(int) time.Duration { return time.Second }
 		l.Lull = 20 * time.Millisecond
 		ctx, cancel := context.WithCancel(t.Context())
 		go l.Run(ctx)
@@ -79,18 +79,54 @@ func TestALullEndsTheGap(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			l.Send(string(rune('a' + i)))
 		}
-		time.Sleep(70 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
 		if n := len(calls.get()); n != 1 {
 			t.Errorf("%d calls within the gap", n)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(30 * time.Millisecond) // an eighth of the gap is 125 ms
 		synctest.Wait()
 		cancel()
 		if got := calls.get(); len(got) != 2 || len(got[1]) != 10 {
 			t.Errorf("calls %q, want the ten at once after a lull", got)
 		}
 		synctest.Wait()
+	})
+}
+
+func TestAKeyWaitsForThoseThatComeWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, calls := recorder(nil)
+		l.Gap, l.Lull = nil, 10*time.Millisecond
+		l.Hold = func(k string) time.Duration {
+			if k[0] == 'p' {
+				return 100 * time.Millisecond
+			}
+			return 0
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go l.Run(ctx)
+		l.Send("a")
+		synctest.Wait() // does not wait
+		for i := range 10 {
+			l.Send("p" + string(rune('0'+i)))
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(15 * time.Millisecond) // a lull
+		synctest.Wait()
+		for i := range 69 { // no lull
+			l.Send("q", "p"+string(rune('a'+i)))
+			time.Sleep(3 * time.Millisecond)
+		}
+		cancel()
+		synctest.Wait()
+		var sizes []int
+		for _, c := range calls.get() {
+			sizes = append(sizes, len(c))
+		}
+		if want := []int{1, 10, 35, 35}; !slices.Equal(sizes, want) {
+			t.Errorf("calls of %d keys, want %d", sizes, want)
+		}
 	})
 }
 

@@ -75,7 +75,7 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 	e.vigil = newVigil(func(s desired.Silent) { e.send(func() []nb.Unit { return e.silent(s) }) })
 	e.loop = reconcile.Loop[event, nb.Unit]{
 		Take:   func(ev event) []nb.Unit { return ev() },
-		Prompt: e.prompt, Sync: e.reconcile, Synced: e.complain, Gap: e.gap, Lull: lull,
+		Prompt: e.prompt, Sync: e.reconcile, Synced: e.complain, Gap: e.gap, Hold: hold, Lull: lull,
 		Most: mostUnits, Resync: 10 * time.Minute, All: e.all,
 	}
 	return e
@@ -312,9 +312,10 @@ func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]er
 	}
 }
 
-// gap is how long to gather events before the next transaction.
-func (e *engine) gap() time.Duration {
-	return e.pace.gap(time.Now(), e.weight, e.world.Size())
+// gap is how long to gather events before the next transaction: it is the Gap of
+// the loop.
+func (e *engine) gap(waiting int) time.Duration {
+	return e.pace.gap(time.Now(), e.weight, e.world.Size(), waiting)
 }
 
 // saveTimeout bounds the time that transactions wait for the API server.

@@ -2,8 +2,11 @@ package watcher
 
 import (
 	"math"
+	"strings"
 	"time"
 
+	"ovn-k8s/lib/desired/policy"
+	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/nbsync"
 )
@@ -21,7 +24,7 @@ const (
 	worth = 3
 	// perSize and maxGap bound the time between two transactions, and a lull of
 	// some milliseconds ends it: then the last of a burst have come.
-	perSize = 200 * time.Microsecond
+	perSize = 300 * time.Microsecond
 	maxGap  = 300 * time.Millisecond
 	lull    = 10 * time.Millisecond
 	// paceHalf is after which time a row counts half in the present pace.
@@ -47,15 +50,36 @@ func weight(changes []nbsync.Change) float64 {
 	return sum
 }
 
-// A pacer knows how fast rows are written.
-type pacer struct {
-	recent float64   // rows, each counting less the longer ago it was written
-	last   time.Time // when recent was computed
+// policyHold is how long a policy waits for others that are applied with it,
+// unless a lull says that it came alone: each transaction with policies changes
+// rows of all the pods that they select.
+const policyHold = 100 * time.Millisecond
+
+// hold is the Hold of the engine's loop.
+func hold(u nb.Unit) time.Duration {
+	if strings.HasPrefix(string(u), policy.UnitPrefix) {
+		return policyHold
+	}
+	return 0
 }
 
+// A pacer knows how fast rows are written.
+type pacer struct {
+	recent   float64   // rows, each counting less the longer ago it was written
+	last     time.Time // when recent was computed
+	promised float64   // rows that the gap should have gathered that has just ended, 0 if there was none
+	skip     int       // transactions that go without a gap because that one was in vain
+	penalty  int       // what skip began with: more, the more gaps in a row were in vain
+}
+
+// fewSkips and mostSkips bound how many transactions go without a gap.
+const fewSkips, mostSkips = 8, 64
+
 // gap returns how long to gather changes after a transaction that counts for so
-// many rows, in a database of that size.
-func (p *pacer) gap(now time.Time, rows float64, size int) time.Duration {
+// many rows, in a database of that size. waiting is how many keys came while it
+// was under way.
+func (p *pacer) gap(now time.Time, rows float64, size, waiting int) time.Duration {
+	p.judge(rows)
 	age := float64(now.Sub(p.last)) / float64(paceHalf)
 	p.recent, p.last = p.recent*math.Exp2(-age)+rows, now
 	perRow := float64(paceHalf) / math.Ln2 / p.recent // at an even pace
@@ -63,5 +87,25 @@ func (p *pacer) gap(now time.Time, rows float64, size int) time.Duration {
 	if gap < worth*perRow {
 		return 0
 	}
+	if p.skip > 0 && waiting < worth {
+		p.skip--
+		return 0
+	}
+	p.promised = gap / perRow
 	return time.Duration(gap)
+}
+
+// judge looks at what the last gap gathered. Who changes one thing after the
+// other, waiting for each, makes a pace that promises much, and then sends
+// nothing in the gap.
+func (p *pacer) judge(rows float64) {
+	switch {
+	case p.promised == 0:
+	case rows >= p.promised/2:
+		p.penalty, p.skip = 0, 0
+	default:
+		p.penalty = min(max(fewSkips, 2*p.penalty), mostSkips)
+		p.skip = p.penalty
+	}
+	p.promised = 0
 }

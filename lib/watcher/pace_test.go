@@ -5,33 +5,65 @@ import (
 	"time"
 )
 
-func TestPace(t *testing.T) {
+// A changer changes rows of a cluster: rate of them a second whatever comes, or
+// one after the other, each think after the former was written.
+type changer struct {
+	rate  float64
+	think time.Duration
+	each  float64 // what a row counts for
+}
+
+// pace has it change rows for a minute and returns the mean gap of the
+// last half of it.
+func (c changer) pace(size int) time.Duration {
+	const work = 10 * time.Millisecond // of a transaction
+	var p pacer
+	var gaps time.Duration
+	n, gap, carry := 0, time.Duration(0), 0.0
 	now := time.Unix(1700000000, 0)
+	begin := now
+	for now.Sub(begin) < time.Minute {
+		rows, waiting := 1.0, 0
+		if c.think > 0 {
+			if gap > 0 { // the lull ends it
+				gap = min(gap, c.think+max(lull, gap/8))
+			}
+			now = now.Add(work + max(gap, c.think))
+		} else {
+			took := max(work+gap, time.Duration(float64(time.Second)/c.rate))
+			carry += c.rate * took.Seconds()
+			rows = float64(int(carry))
+			carry -= rows
+			waiting = int(c.rate * work.Seconds())
+			now = now.Add(took)
+		}
+		gap = p.gap(now, rows*c.each, size, waiting)
+		if now.Sub(begin) > 30*time.Second {
+			gaps, n = gaps+gap, n+1
+		}
+	}
+	return gaps / time.Duration(n)
+}
+
+func TestPace(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		rows     float64       // of each transaction
-		every    time.Duration // a transaction
+		client   changer
 		size     int
 		min, max time.Duration
 	}{
-		{"a lone pod", 1, time.Minute, 5000, 0, 0},
-		{"a pod now and then", 1, 500 * time.Millisecond, 5000, 0, 0},
-		{"300 a second", 30, 100 * time.Millisecond, 5000, 80 * time.Millisecond, 160 * time.Millisecond},
-		{"300 a second in a small cluster", 30, 100 * time.Millisecond, 50, 10 * time.Millisecond, 10 * time.Millisecond},
-		{"one change after the other", 1, 40 * time.Millisecond, 500, 0, 0},
-		{"one endpoint after the other", perBalancer, 40 * time.Millisecond, 5000, 0, 0},
-		{"many services", 40 * perBalancer, 100 * time.Millisecond, 1000, 200 * time.Millisecond, 200 * time.Millisecond},
-		{"one change after the other in a large cluster", 1, 40 * time.Millisecond, 5000, maxGap, maxGap},
-		{"a slow burst", 5, 100 * time.Millisecond, 5000, maxGap, maxGap},
+		{"a lone pod", changer{rate: 1. / 20, each: 1}, 5000, 0, 0},
+		{"a pod now and then", changer{rate: 2, each: 1}, 5000, 0, 0},
+		{"300 a second", changer{rate: 300, each: 1}, 5000, 80 * time.Millisecond, 160 * time.Millisecond},
+		{"300 a second in a small cluster", changer{rate: 300, each: 1}, 50, 15 * time.Millisecond, 15 * time.Millisecond},
+		{"one change after the other", changer{think: 30 * time.Millisecond, each: 1}, 500, 0, 5 * time.Millisecond},
+		{"one change after the other in a large cluster", changer{think: 30 * time.Millisecond, each: 1}, 5000, 0, 8 * time.Millisecond},
+		{"one endpoint after the other", changer{think: 30 * time.Millisecond, each: perBalancer}, 5000, 0, 8 * time.Millisecond},
+		{"many services", changer{rate: 400, each: perBalancer}, 1000, 250 * time.Millisecond, maxGap},
+		{"a slow burst", changer{rate: 50, each: 1}, 5000, maxGap, maxGap},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var p pacer
-			var got time.Duration
-			for range 20 {
-				now = now.Add(tt.every)
-				got = p.gap(now, tt.rows, tt.size)
-			}
-			if got < tt.min || got > tt.max {
+			if got := tt.client.pace(tt.size); got < tt.min || got > tt.max {
 				t.Errorf("gap %s, want %s to %s", got, tt.min, tt.max)
 			}
 		})
