@@ -8,7 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/nb"
@@ -91,4 +93,49 @@ func aService(name string, i int) []any {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec:       corev1.ServiceSpec{ClusterIP: fmt.Sprintf("172.16.%d.%d", i/250, 1+i%250), Ports: []corev1.ServicePort{{Port: 80}}},
 	}, slice}
+}
+
+// BenchmarkPolicies is 200 policies over 50 of 1000 pods each that come at once,
+// and go.
+func BenchmarkPolicies(b *testing.B) {
+	_, _, s := open(b)
+	w := big(b, 0)
+	for i := range 1000 {
+		p := newPod(fmt.Sprint("p", i), fmt.Sprint("n", i%100))
+		p.Labels = map[string]string{"group": fmt.Sprint(i % 20)}
+		w.Put(p)
+	}
+	w.Settle()
+	apply(b, s, rowsOf(w, w.Units()))
+	change := func(change func(any) []nb.Unit) {
+		dirty := map[nb.Unit]bool{}
+		for i := range 200 {
+			for _, u := range change(aPolicy(i)) {
+				dirty[u] = true
+			}
+		}
+		apply(b, s, rowsOf(w, slices.Collect(maps.Keys(dirty))))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		change(w.Put)
+		b.StopTimer()
+		change(w.Remove)
+		b.StartTimer()
+	}
+}
+
+// aPolicy lets one group in to another.
+func aPolicy(i int) *networkingv1.NetworkPolicy {
+	group := func(n int) metav1.LabelSelector {
+		return metav1.LabelSelector{MatchLabels: map[string]string{"group": fmt.Sprint(n % 20)}}
+	}
+	peer, port := group(i+1+i/20), intstr.FromInt32(int32(8000+i))
+	return &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("policy-", i)},
+		Spec: networkingv1.NetworkPolicySpec{PodSelector: group(i), Ingress: []networkingv1.NetworkPolicyIngressRule{{
+			From:  []networkingv1.NetworkPolicyPeer{{PodSelector: &peer}},
+			Ports: []networkingv1.NetworkPolicyPort{{Port: &port}},
+		}}},
+	}
 }
