@@ -141,7 +141,7 @@ const (
 )
 
 // rest is the Gap of the loop.
-func (e *engine) rest() time.Duration { return min(restFactor*e.worked, maxRest) }
+func (e *engine) rest(int) time.Duration { return min(restFactor*e.worked, maxRest) }
 
 // send hands an event to the engine's goroutine. It does not block.
 func (e *engine) send(ev event) { e.loop.Send(ev) }
