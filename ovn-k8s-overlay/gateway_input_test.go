@@ -11,6 +11,9 @@ func TestBadGatewayInput(t *testing.T) {
 	m := w.nodes[0]
 	m.script(`ip link add bond0 type bridge; ip link add slave type veth peer name slavep; ip link set slave master bond0
 		ip link add eth2 type veth peer name eth2p; ip addr add 10.1.0.5/24 dev eth2
+		ip link set eth2p up; ip addr add fd10::9/64 dev eth2p nodad
+		ip link set eth2 up; sysctl -qw net.ipv6.conf.eth2.accept_dad=1; ip addr add fd10::9/64 dev eth2
+		until ip -6 -o addr show dev eth2 dadfailed | grep -q fd10 && ! ip -6 -o addr show tentative -dadfailed | grep -q .; do sleep 0.05; done
 		ovs-vsctl add-br bare -- set Bridge bare datapath_type=netdev; ip addr add 10.2.0.5/24 dev bare
 		ovs-vsctl add-br other -- set Bridge other datapath_type=system -- add-port other nic -- set Interface nic type=system`)
 	args := func(rest string) string {
@@ -32,6 +35,7 @@ func TestBadGatewayInput(t *testing.T) {
 		{"Slave", args("--physical-interface=slave --physical-ip=10.0.0.5/24"), lines("slave is a port of bond0: give that, or take the NIC out of it")},
 		{"PortOfABridge", args("--physical-interface=eth0 --physical-ip=10.0.0.5/24"), lines("eth0 is a port of bridge breth0 already: give --bridge-interface=breth0 to share it")},
 		{"NotItsIP", args("--physical-interface=eth2 --physical-ip=10.9.0.5/24"), lines("physical IP 10.9.0.5/24 is not an address of eth2, which has 10.1.0.5/24")},
+		{"AnotherHostsIP", args("--physical-interface=eth2 --physical-ip=10.1.0.5/24 --physical-ip=fd10::9/64"), lines("physical IP fd10::9/64 of eth2 may be another host's (ip address says dadfailed, or tentative)")},
 		{"NoBridge", args("--bridge-interface=breth9 --physical-ip=10.0.0.5/24"), lines("No mac_address found for the bridge-interface: there is no Open vSwitch bridge breth9")},
 		{"OwnBridge", args("--bridge-interface=br-int --physical-ip=10.0.0.5/24"), lines("br-int is OVN's own bridge")},
 		{"NoNICInBridge", args("--bridge-interface=bare --physical-ip=10.2.0.5/24"), lines("bridge bare has no NIC")},

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Addresses returns the addresses of all interfaces by their names. Those that
-// are valid on the link only are left out.
+// are valid on the link only, or may be another host's, are left out.
 func Addresses() (map[string][]netip.Addr, error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -26,7 +28,7 @@ func Addresses() (map[string][]netip.Addr, error) {
 	}
 	out := map[string][]netip.Addr{}
 	for _, a := range all {
-		if ip := prefix(a.IPNet).Addr(); !ip.IsLinkLocalUnicast() {
+		if ip := prefix(a.IPNet).Addr(); !ip.IsLinkLocalUnicast() && usable(a) {
 			out[names[a.LinkIndex]] = append(out[names[a.LinkIndex]], ip)
 		}
 	}
@@ -49,8 +51,8 @@ func Subnets(name string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// FollowAddresses calls changed whenever an address of this host comes or goes,
-// until ctx ends. changed must not block.
+// FollowAddresses calls changed whenever an address of this host comes, goes or
+// turns out to be its own or not, until ctx ends. changed must not block.
 func FollowAddresses(ctx context.Context, changed func()) error {
 	updates := make(chan netlink.AddrUpdate)
 	done := make(chan struct{})
@@ -67,6 +69,31 @@ func FollowAddresses(ctx context.Context, changed func()) error {
 				return fmt.Errorf("following addresses: the kernel ended it")
 			}
 			changed()
+		}
+	}
+}
+
+// AwaitDAD waits until duplicate address detection has come to an end for all
+// addresses of an interface, or ctx has: without a carrier it does not.
+func AwaitDAD(ctx context.Context, name string) error {
+	updates := make(chan netlink.AddrUpdate)
+	done := make(chan struct{})
+	defer close(done)
+	if err := netlink.AddrSubscribe(updates, done); err != nil {
+		return fmt.Errorf("following addresses: %w", err)
+	}
+	for {
+		all, err := addresses(name)
+		if err != nil || !slices.ContainsFunc(all, func(a netlink.Addr) bool { return !usable(a) && a.Flags&unix.IFA_F_DADFAILED == 0 }) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case _, ok := <-updates:
+			if !ok {
+				return fmt.Errorf("following addresses: the kernel ended it")
+			}
 		}
 	}
 }

@@ -446,3 +446,60 @@ func TestOpenNamespace(t *testing.T) {
 		t.Errorf("IsCurrent of another: %v, %v", same, err)
 	}
 }
+
+// twins makes two interfaces, eth0 here and eth0 in another namespace, joined; the
+// other has an address.
+func twins(t *testing.T, address string) {
+	t.Helper()
+	other := container(t)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "eth0"
+	pair := netlink.NewVeth(attrs)
+	pair.PeerName, pair.PeerNamespace = "eth0", netlink.NsFd(other.handle)
+	if err := netlink.LinkAdd(pair); err != nil {
+		t.Fatal(err)
+	}
+	err := other.Do(func() error {
+		return Ensure(State{Interface: "eth0", Addresses: prefixes(address)})
+	})
+	if err == nil {
+		err = SetUp("eth0")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An address that another host has is not this host's, whatever the list of its
+// addresses says.
+func TestAddressesOfOtherHosts(t *testing.T) {
+	inFreshNamespace(t)
+	twins(t, "fd00::9/64")
+	l, err := netlink.LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range prefixes("10.0.0.5/24", "fd00::5/64", "fd00::9/64") {
+		if err := netlink.AddrAdd(l, &netlink.Addr{IPNet: ipNet(p)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := AwaitDAD(t.Context(), "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	nic, err := Inspect("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(nic.Addresses, netip.Prefix.Compare)
+	if diff := cmp.Diff([][]netip.Prefix{prefixes("10.0.0.5/24", "fd00::5/64"), prefixes("fd00::9/64")}, [][]netip.Prefix{nic.Addresses, nic.Doubtful}, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	all, err := Addresses()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains(all["eth0"], netip.MustParseAddr("fd00::9")) || !slices.Contains(all["eth0"], netip.MustParseAddr("fd00::5")) {
+		t.Errorf("eth0 has %v", all["eth0"])
+	}
+}

@@ -18,9 +18,12 @@ import (
 type NIC struct {
 	MAC       string
 	Addresses []netip.Prefix // without link-local ones
-	Loopback  bool
-	Master    string // the bond or bridge that it belongs to; "ovs-system" of Open vSwitch's
-	Default   bool   // a default route of the main table leads through it
+	// Doubtful are others of which the kernel has found out that another host has
+	// them, or does not know yet.
+	Doubtful []netip.Prefix
+	Loopback bool
+	Master   string // the bond or bridge that it belongs to; "ovs-system" of Open vSwitch's
+	Default  bool   // a default route of the main table leads through it
 }
 
 // Inspect returns what an interface is, nil if there is none.
@@ -43,13 +46,23 @@ func Inspect(name string) (*NIC, error) {
 		return nil, err
 	}
 	for _, a := range addrs {
-		if p := prefix(a.IPNet); !p.Addr().IsLinkLocalUnicast() {
+		switch p := prefix(a.IPNet); {
+		case p.Addr().IsLinkLocalUnicast():
+		case usable(a):
 			n.Addresses = append(n.Addresses, p)
+		default:
+			n.Doubtful = append(n.Doubtful, p)
 		}
 	}
 	all, err := routes(name)
 	n.Default = slices.ContainsFunc(all, func(r netlink.Route) bool { return r.Dst == nil || prefix(r.Dst).Bits() == 0 })
 	return n, err
+}
+
+// usable reports whether an address is known to be this host's: not one that
+// duplicate address detection has found at another, or has not finished with.
+func usable(a netlink.Addr) bool {
+	return a.Flags&unix.IFA_F_DADFAILED == 0 && (a.Flags&unix.IFA_F_TENTATIVE == 0 || a.Flags&unix.IFA_F_OPTIMISTIC != 0)
 }
 
 // Carries reports whether packets from this host to an address, or those that

@@ -158,12 +158,13 @@ func (s *session) frames(name string) (garp.Interface, error) {
 	return garp.Interface{Name: name, Index: i.Index, MAC: device.MAC}, err
 }
 
-// announce tells the neighbours where the addresses are now. They have learnt the
+// announce tells the neighbours where the addresses are now, but for those that
+// may be another host's. They have learnt the
 // MAC long ago, and it is the same, so it does not matter if it fails.
 func (s *session) announce(i record.Interface, snap Snapshot) {
 	var addresses []netip.Addr
 	for _, r := range snap.Records {
-		if r.Kind == record.Address {
+		if r.Usable() {
 			addresses = append(addresses, r.Prefix().Addr())
 		}
 	}

@@ -90,27 +90,31 @@ func (s *session) nodeHere(ctx context.Context) (string, error) {
 func (s *session) hasAddresses(u *uplink, g *topology.Gateway, nic *link.NIC) error {
 	var errs []error
 	for _, ip := range g.IPs {
-		var family []netip.Prefix
-		for _, a := range nic.Addresses {
-			if ipnet.SameFamily(a.Addr(), ip.Addr()) {
-				family = append(family, a)
-			}
-		}
-		if slices.ContainsFunc(family, func(a netip.Prefix) bool { return a.Addr() == ip.Addr() }) || len(family) == 0 && g.Mode == topology.Physical {
-			continue
-		}
-		has := "none of its family"
-		if len(family) > 0 {
-			has = ipnet.Join(family)
-		}
-		err := fmt.Errorf("physical IP %s is not an address of %s, which has %s: give one of the interface's, or --force", ip, g.Interface, has)
-		if u.force {
+		err := hasAddress(nic, ip, g)
+		if err != nil && u.force {
 			s.warn("%v", err)
 			continue
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// hasAddress checks one of them.
+func hasAddress(nic *link.NIC, ip netip.Prefix, g *topology.Gateway) error {
+	is := func(a netip.Prefix) bool { return a.Addr() == ip.Addr() }
+	if slices.ContainsFunc(nic.Doubtful, is) {
+		return fmt.Errorf("physical IP %s of %s may be another host's (ip address says dadfailed, or tentative): take it from the other and add it here again, or wait", ip, g.Interface)
+	}
+	family := slices.DeleteFunc(slices.Clone(nic.Addresses), func(a netip.Prefix) bool { return !ipnet.SameFamily(a.Addr(), ip.Addr()) })
+	if slices.ContainsFunc(family, is) || len(family) == 0 && g.Mode == topology.Physical {
+		return nil
+	}
+	has := "none of its family"
+	if len(family) > 0 {
+		has = ipnet.Join(family)
+	}
+	return fmt.Errorf("physical IP %s is not an address of %s, which has %s: give one of the interface's, or --force", ip, g.Interface, has)
 }
 
 // ensure makes this host what u says. What the gateway had before and has no more

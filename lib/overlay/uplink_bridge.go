@@ -43,7 +43,7 @@ func (s *session) planBridge(ctx context.Context, u *uplink, g *topology.Gateway
 	if err := s.sameDatapath(ctx, g.Interface); err != nil {
 		return err
 	}
-	nic, err := inspect(g.Interface)
+	nic, err := s.inspect(ctx, g.Interface)
 	if err != nil {
 		return err
 	}

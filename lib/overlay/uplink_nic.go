@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/topology"
@@ -91,8 +92,20 @@ func (f former) plan(nic string) ([]string, error) {
 	return lines, errors.Join(err, err2)
 }
 
+// dadTimeout bounds how long duplicate address detection is waited for: the kernel
+// takes one or two seconds.
+const dadTimeout = 5 * time.Second
+
 // inspect looks at an interface that must be there and free.
-func inspect(name string) (*link.NIC, error) {
+func (s *session) inspect(ctx context.Context, name string) (*link.NIC, error) {
+	err := s.stage(ctx, "waiting for duplicate address detection on "+name, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, dadTimeout)
+		defer cancel()
+		return link.AwaitDAD(ctx, name)
+	})
+	if err != nil {
+		return nil, err
+	}
 	nic, err := link.Inspect(name)
 	switch {
 	case err != nil:
@@ -107,7 +120,7 @@ func inspect(name string) (*link.NIC, error) {
 
 // planNIC plans a NIC that becomes OVN's.
 func (s *session) planNIC(ctx context.Context, u *uplink, g *topology.Gateway) error {
-	nic, err := inspect(g.Interface)
+	nic, err := s.inspect(ctx, g.Interface)
 	if err != nil {
 		return err
 	}

@@ -227,7 +227,7 @@ func Add(r Record, to Interface, age uint32) error {
 	var err error
 	switch {
 	case r.Kind == Address && r.Is6():
-		err = addIPv6(c)
+		err = addIPv6(c, r.Usable())
 	case r.Kind == Address:
 		err = send(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, c)
 	case r.Kind == Route:
@@ -243,10 +243,14 @@ func Add(r Record, to Interface, age uint32) error {
 	return nil
 }
 
-// addIPv6 adds an address that is usable at once. Without the flag the kernel
-// would look for duplicates first, for a second or more; the host has had the
-// address all the time. The flag then goes, if it was not there.
-func addIPv6(r Record) error {
+// addIPv6 adds an address. One that the host has had is usable at once: without
+// the flag the kernel would look for duplicates first, for a second or more. The
+// flag then goes, if it was not there. Of another one the kernel finds out anew
+// whether it is somebody else's.
+func addIPv6(r Record, had bool) error {
+	if !had {
+		return send(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, r)
+	}
 	wanted := r.attr(unix.IFA_FLAGS)
 	now := r.clone()
 	now.set(unix.IFA_FLAGS, native.AppendUint32(nil, native.Uint32(wanted)|unix.IFA_F_NODAD))

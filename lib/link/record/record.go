@@ -246,13 +246,29 @@ func lifetimes(info []byte) []byte {
 const settableFlags = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_MANAGETEMPADDR |
 	unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MCAUTOJOIN
 
-func addressFlags(r Record) []byte {
-	flags := uint32(r.Header[2])
+func addressFlags(r Record) []byte { return native.AppendUint32(nil, r.flags()&settableFlags) }
+
+// flags are those of an address.
+func (r Record) flags() uint32 {
 	if v := r.attr(unix.IFA_FLAGS); len(v) == 4 {
-		flags = native.Uint32(v)
+		return native.Uint32(v)
 	}
-	return native.AppendUint32(nil, flags&settableFlags)
+	return uint32(r.Header[2])
 }
+
+// Usable reports whether a record is an address that is known to be this host's:
+// not one that duplicate address detection has found at another host, or has not
+// finished with (RFC 4862 section 5.4).
+func (r Record) Usable() bool {
+	if r.Kind != Address {
+		return false
+	}
+	flags := r.flags()
+	return flags&unix.IFA_F_DADFAILED == 0 && (flags&unix.IFA_F_TENTATIVE == 0 || flags&unix.IFA_F_OPTIMISTIC != 0)
+}
+
+// duplicate reports whether a record is an address that another host has.
+func (r Record) duplicate() bool { return r.Kind == Address && r.flags()&unix.IFA_F_DADFAILED != 0 }
 
 // clearRouteFlags keeps "onlink". The kernel refuses or ignores the others.
 func clearRouteFlags(r *Record) {

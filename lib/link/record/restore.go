@@ -48,17 +48,20 @@ func (r *Record) forgetTimes() {
 	}
 }
 
-// Lost lists which of some records an interface does not have.
+// Lost lists which of some records an interface does not have. An address that
+// turned out to be another host's is lost, too.
 func Lost(records []Record, i Interface) ([]Record, error) {
 	is, err := Of(i)
 	if err != nil {
 		return nil, err
 	}
-	has := map[string]bool{}
+	has, duplicates := map[string]bool{}, map[string]bool{}
 	for _, r := range is {
-		has[r.Key()] = true
+		has[r.Key()], duplicates[r.Key()] = true, r.duplicate()
 	}
-	return slices.DeleteFunc(slices.Clone(records), func(r Record) bool { return has[r.Key()] }), nil
+	return slices.DeleteFunc(slices.Clone(records), func(r Record) bool {
+		return has[r.Key()] && !(duplicates[r.Key()] && r.Usable())
+	}), nil
 }
 
 // Restore gives an interface those of some records that it has lost. Lifetimes
