@@ -37,9 +37,16 @@ func (w *World) changeHostPorts(old, now pod.Pod) []nb.Unit {
 	}
 	for _, h := range old.HostPorts {
 		w.hostPorts.drop(nodesPort{h.Protocol, h.Port}, names.NodeSwitch(old.Node), old.Key)
+		if delete(w.hostIPs[h.IP], old.Key); len(w.hostIPs[h.IP]) == 0 {
+			delete(w.hostIPs, h.IP)
+		}
 	}
 	for _, h := range now.HostPorts {
 		w.hostPorts.add(nodesPort{h.Protocol, h.Port}, names.NodeSwitch(now.Node), now.Key)
+		if w.hostIPs[h.IP] == nil {
+			w.hostIPs[h.IP] = map[pod.Key]bool{}
+		}
+		w.hostIPs[h.IP][now.Key] = true
 	}
 	touched := []nb.Unit{cmp.Or(now.Key, old.Key).Unit()}
 	for _, p := range []pod.Pod{old, now} {
@@ -75,23 +82,48 @@ func (all hostPorts) drop(port nodesPort, sw string, k pod.Key) {
 	}
 }
 
-// hostPortRivals returns the units of pods that want what a Service wants.
+// hostPortRivals returns the units of pods that want what a Service wants or has.
 func (w *World) hostPortRivals(k service.Key) []nb.Unit {
 	s := w.services.all[k]
 	if s == nil || len(w.hostPorts) == 0 {
 		return nil
 	}
 	var touched []nb.Unit
+	touch := func(port nodesPort) {
+		for _, pods := range w.hostPorts[port] {
+			for _, rival := range pods {
+				touched = append(touched, rival.Unit())
+			}
+		}
+	}
 	for _, p := range s.Ports {
-		for _, number := range []uint16{p.Port, p.NodePort} {
-			for _, pods := range w.hostPorts[nodesPort{p.Protocol, number}] {
-				for _, rival := range pods {
-					touched = append(touched, rival.Unit())
-				}
+		touch(nodesPort{p.Protocol, p.Port})
+		touch(nodesPort{p.Protocol, p.NodePort})
+	}
+	if k == service.APIServer() { // whose endpoints are reserved
+		for _, sl := range s.slices {
+			for _, p := range sl.Ports {
+				touch(nodesPort{corev1.ProtocolTCP, p.Port})
+			}
+		}
+	}
+	for _, a := range s.ClusterIPs { // which are its own with all ports
+		for rival := range w.hostIPs[a] {
+			touched = append(touched, rival.Unit())
+		}
+		if w.isHosts(a) {
+			for port := range w.hostPorts {
+				touch(port)
 			}
 		}
 	}
 	return touched
+}
+
+// isHosts reports whether an address may be one of a host's.
+func (w *World) isHosts(a netip.Addr) bool {
+	_, found := slices.BinarySearchFunc(w.services.around.Hosts, a, netip.Addr.Compare)
+	return found || slices.ContainsFunc(w.cluster.Subnets, func(s netip.Prefix) bool { return s.Contains(a) })
 }
 
 // hostPortHolder names who has a port of a node, at an address, with a better

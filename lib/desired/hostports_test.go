@@ -21,10 +21,12 @@ func withHostPort(p *corev1.Pod, ip string, port int32, protocol corev1.Protocol
 }
 
 // randomHostPorts gives some pods hostPorts. Few numbers, so that some want the
-// same, and the same as Services.
+// same, and the same as Services: at nodes' addresses, at Services' own, and at
+// the API server's.
 func randomHostPorts(r *rand.Rand, p *corev1.Pod) {
 	for range r.IntN(3) {
-		withHostPort(p, pick(r, "", "", "0.0.0.0", "::", "192.0.2.1", "127.0.0.1", "nonsense"), pick(r, int32(80), 30000, 30001), pick(r, corev1.ProtocolTCP, corev1.ProtocolUDP))
+		ip := pick(r, "", "", "0.0.0.0", "::", "192.0.2.1", "127.0.0.1", "nonsense", "172.16.0.1", "fd02::2", "203.0.113.1")
+		withHostPort(p, ip, pick(r, int32(80), 81, 8080, 30000, 30001), pick(r, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP))
 	}
 	p.CreationTimestamp = metav1.Unix(int64(r.IntN(3)), 0)
 }

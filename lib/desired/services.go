@@ -301,7 +301,8 @@ func (w *World) lookAround() []nb.Unit {
 	}
 	w.services.around = now
 	all := !slices.Equal(old.Inside, now.Inside) || old.Addresses != now.Addresses || !slices.Equal(old.Ranges, now.Ranges)
-	returns := !maps.EqualFunc(old.Returns, now.Returns, slices.Equal)
+	moved := otherKeys(old.Returns, now.Returns, slices.Equal)
+	maps.Copy(moved, otherKeys(old.Homes, now.Homes, slices.Equal))
 	hosts, nodes := !slices.Equal(old.Hosts, now.Hosts), !slices.Equal(old.Nodes, now.Nodes)
 	gateways := !maps.EqualFunc(old.Gateways, now.Gateways, service.Gateway.Equal)
 	var touched []nb.Unit
@@ -317,7 +318,7 @@ func (w *World) lookAround() []nb.Unit {
 		}
 	}
 	for k, s := range w.services.all {
-		if all || (returns || gateways) && s.ExternalLocal || gateways && s.NamesHosts() || hosts && (s.NamesHosts() || s.WantsOfHost()) || nodes && w.services.near[k] {
+		if all || s.ExternalLocal && (gateways || s.isOn(moved)) || gateways && s.NamesHosts() || hosts && (s.NamesHosts() || s.WantsOfHost()) || nodes && w.services.near[k] {
 			touched = append(touched, k.Unit())
 		}
 	}
@@ -435,6 +436,31 @@ func (w *World) changedChassis(old map[string]chassis) []nb.Unit {
 		}
 	}
 	return touched
+}
+
+// isOn reports whether an endpoint is on one of some nodes.
+func (s *serviceState) isOn(nodes map[string]bool) bool {
+	if len(nodes) == 0 {
+		return false
+	}
+	for _, sl := range s.slices {
+		if slices.ContainsFunc(sl.Endpoints, func(h service.Host) bool { return nodes[h.Node] }) {
+			return true
+		}
+	}
+	return false
+}
+
+// otherKeys are the keys under which two maps differ.
+func otherKeys[K comparable, V any](a, b map[K]V, equal func(V, V) bool) map[K]bool {
+	out := map[K]bool{}
+	for k := range merged(a, b) {
+		was, had := a[k]
+		if now, has := b[k]; had != has || !equal(was, now) {
+			out[k] = true
+		}
+	}
+	return out
 }
 
 func merged[K comparable, V any](a, b map[K]V) map[K]V {

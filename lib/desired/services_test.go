@@ -71,8 +71,11 @@ func randomService(r *rand.Rand) *corev1.Service {
 	}
 	s.Spec.SessionAffinity = pick(r, corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP)
 	s.Spec.ExternalIPs = pick(r, nil, []string{"203.0.113.1"}, []string{"203.0.113.1", "127.0.0.1"}, []string{"172.16.0.1"}, []string{"192.0.2.1"})
-	if r.IntN(8) == 0 {
+	switch r.IntN(16) {
+	case 0, 1:
 		s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"}
+	case 2: // a node's address
+		s.Spec.ClusterIP, s.Spec.ClusterIPs = "192.0.2.1", []string{"192.0.2.1"}
 	}
 	return s
 }
@@ -110,7 +113,13 @@ func randomSlice(r *rand.Rand) *discoveryv1.EndpointSlice {
 
 // randomServiceChange changes something that Services depend on.
 func randomServiceChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Unit) {
-	switch r.IntN(12) {
+	switch r.IntN(13) {
+	case 12:
+		node := fmt.Sprint("n", r.IntN(4))
+		if w.Cluster().Nodes[node] == nil {
+			return "nothing", nil
+		}
+		return "other subnets of " + node, w.Put(withOtherSubnets(t, w.Cluster(), node))
 	case 11:
 		c := serviceCIDR(fmt.Sprint("cidr", r.IntN(2)), pick(r, "172.16.0.0/24", "10.0.0.0/9", "fd02::/112"))
 		if r.IntN(2) == 0 {
@@ -176,6 +185,22 @@ func randomHosts(t *testing.T, r *rand.Rand) topology.Cluster {
 	return c
 }
 
+// withOtherSubnets is a topology where a node has other subnets than before, by
+// turns.
+func withOtherSubnets(t *testing.T, c topology.Cluster, node string) topology.Cluster {
+	t.Helper()
+	n := strings.TrimPrefix(node, "n")
+	others := prefixes("10.0."+n+".128/29", "fd00:0:0:"+n+"0::/64")
+	if slices.Equal(c.Nodes[node], others) {
+		others = prefixes("10.0."+n+".8/29", "fd00:0:0:"+n+"::/64")
+	}
+	c, err := c.WithNode(node, others)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // A new Service, or endpoint, costs as many rows in a cluster of 100 nodes as in
 // one of one; a new node costs nothing that grows with the Services.
 func TestRowsDoNotDependOnTheNumberOfNodes(t *testing.T) {
@@ -231,6 +256,34 @@ func TestRowsDoNotDependOnTheNumberOfNodes(t *testing.T) {
 	}
 	if serviceRows > 0 || len(touched) > 10 {
 		t.Errorf("a new node changes %d services and touches %v", serviceRows, touched)
+	}
+}
+
+// What comes by a gateway of policy Local is answered by that of the endpoint's
+// own node. Where the endpoint is no longer in its node's subnets, nothing is led
+// there: whoever writes slices could name any node.
+func TestOtherSubnetsOfANodeTouchLocalServices(t *testing.T) {
+	w := NewWorld()
+	c := withGateways(t, cluster(t, 1, 2), 1, 2)
+	w.Put(c)
+	for i := range 2 {
+		s := newService(fmt.Sprint("s", i+1), i+1)
+		s.Spec.Type, s.Spec.ExternalTrafficPolicy, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, corev1.ServiceExternalTrafficPolicyLocal, int32(30000+i)
+		w.Put(s)
+		w.Put(newSlice(s.Name, s.Name, fmt.Sprintf("10.0.%d.11@n%d", i+1, i+1)))
+	}
+	leads := func(service string) bool {
+		return strings.Contains(texts(w)[nb.Unit("service/default/"+service)], "reroute")
+	}
+	if !leads("s1") || !leads("s2") {
+		t.Fatal("answers are led nowhere")
+	}
+	touched := w.Put(withOtherSubnets(t, c, "n1"))
+	if leads("s1") || !leads("s2") {
+		t.Errorf("answers of other addresses than the node's pods have are led somewhere: %t, %t", leads("s1"), leads("s2"))
+	}
+	if !slices.Contains(touched, nb.Unit("service/default/s1")) || slices.Contains(touched, nb.Unit("service/default/s2")) {
+		t.Errorf("other subnets of n1 touch %v", touched)
 	}
 }
 

@@ -48,6 +48,7 @@ type World struct {
 	gateways gateways
 	services
 	hostPorts hostPorts
+	hostIPs   map[netip.Addr]map[pod.Key]bool // the pods with hostPorts, by their hostIP
 }
 
 // A node is a switch and what is on it.
@@ -68,8 +69,8 @@ func NewWorld() *World {
 		nodes: map[string]*node{}, known: map[string]bool{}, pods: map[pod.Key]*podState{},
 		lives: map[pod.Key]pod.Lease{}, waiting: map[pod.Key]bool{},
 		policies: policy.NewIndex(), hosts: map[string][]netip.Addr{}, services: newServices(),
-		hostPorts: hostPorts{},
-		said:      said{map[string]host{}, map[netip.Addr][]host{}},
+		hostPorts: hostPorts{}, hostIPs: map[netip.Addr]map[pod.Key]bool{},
+		said: said{map[string]host{}, map[netip.Addr][]host{}},
 	}
 }
 
