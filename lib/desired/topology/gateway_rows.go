@@ -168,21 +168,24 @@ func (c Cluster) GatewayRoutes(name string) []nb.Row {
 	for _, pin := range g.Rampout {
 		for _, join := range g.Join {
 			if _, ok := g.ip(join); ok && ipnet.SameFamily(join, pin.Addr()) {
-				rows = append(rows, c.pin(name, pin, join))
+				rows = append(rows, c.pin(name, pin, join)...)
 			}
 		}
 	}
 	return rows
 }
 
-// pin returns the row that leads what comes from a subnet to a gateway. It is a
+// pin returns the rows that lead what comes from a subnet to a gateway. It is a
 // route by source. Such a route is preferred to one by destination with a
 // shorter prefix (ovn-northd(8), IP routing): where that would be the route to a
-// node's pods, it is a policy instead, which leaves out what stays inside.
-func (c Cluster) pin(name string, pin netip.Prefix, join netip.Addr) nb.Row {
+// node's pods, it is a policy instead, above which another one leaves alone what
+// stays inside. In one match, with "!=" and several subnets, that would be a flow
+// for each combination of their bits in every ovn-controller: with IPv6 more than
+// it has memory for.
+func (c Cluster) pin(name string, pin netip.Prefix, join netip.Addr) []nb.Row {
 	if !c.byPolicy(pin) {
 		source := nbdb.LogicalRouterStaticRoutePolicySrcIP
-		return route(names.ClusterRouter, name+"/from/"+pin.String(), nbdb.LogicalRouterStaticRoute{IPPrefix: pin.String(), Nexthop: join.String(), Policy: &source})
+		return []nb.Row{route(names.ClusterRouter, name+"/from/"+pin.String(), nbdb.LogicalRouterStaticRoute{IPPrefix: pin.String(), Nexthop: join.String(), Policy: &source})}
 	}
 	var inside []string
 	for _, s := range slices.Concat(c.Subnets, c.Join) {
@@ -191,13 +194,21 @@ func (c Cluster) pin(name string, pin netip.Prefix, join netip.Addr) nb.Row {
 		}
 	}
 	ip := ipMatch(join)
-	return nb.Row{
-		Table: nbdb.LogicalRouterPolicyTable, ID: name + "/from/" + pin.String(), Adopt: true,
-		Model: &nbdb.LogicalRouterPolicy{
+	row := func(kind string, p nbdb.LogicalRouterPolicy) nb.Row {
+		return nb.Row{
+			Table: nbdb.LogicalRouterPolicyTable, ID: name + kind + pin.String(), Adopt: true, Model: &p,
+			In: []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: names.ClusterRouter, Column: "policies"}},
+		}
+	}
+	return []nb.Row{
+		row("/from/", nbdb.LogicalRouterPolicy{
 			Priority: pinPriority, Action: nbdb.LogicalRouterPolicyActionReroute, Nexthops: []string{join.String()},
-			Match: fmt.Sprintf("%s.src == %s && %s.dst != {%s}", ip, pin, ip, strings.Join(inside, ", ")),
-		},
-		In: []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: names.ClusterRouter, Column: "policies"}},
+			Match: fmt.Sprintf("%s.src == %s", ip, pin),
+		}),
+		row("/inside/", nbdb.LogicalRouterPolicy{
+			Priority: pinPriority + 1, Action: nbdb.LogicalRouterPolicyActionAllow,
+			Match: fmt.Sprintf("%s.src == %s && %s.dst == {%s}", ip, pin, ip, strings.Join(inside, ", ")),
+		}),
 	}
 }
 

@@ -202,7 +202,8 @@ Logical_Router_Static_Route gw2/100.64.0.2/32 ip_prefix="100.64.0.2" nexthop="10
 Logical_Router_Static_Route gw2/::/0 ip_prefix="::/0" nexthop="fd98::2" in=Logical_Router/ovn_cluster_router.static_routes
 Logical_Router_Static_Route gw2/fd98::2/128 ip_prefix="fd98::2" nexthop="fd98::2" in=Logical_Router/ovn_cluster_router.static_routes
 Logical_Router_Static_Route gw2/from/192.168.2.0/24 ip_prefix="192.168.2.0/24" nexthop="100.64.0.2" policy="src-ip" in=Logical_Router/ovn_cluster_router.static_routes
-Logical_Router_Policy gw2/from/192.168.1.128/25 action="reroute" match="ip4.src == 192.168.1.128/25 && ip4.dst != {192.168.0.0/16, 100.64.0.0/16}" nexthops=["100.64.0.2"] priority=1000 in=Logical_Router/ovn_cluster_router.policies
+Logical_Router_Policy gw2/from/192.168.1.128/25 action="reroute" match="ip4.src == 192.168.1.128/25" nexthops=["100.64.0.2"] priority=1000 in=Logical_Router/ovn_cluster_router.policies
+Logical_Router_Policy gw2/inside/192.168.1.128/25 action="allow" match="ip4.src == 192.168.1.128/25 && ip4.dst == {192.168.0.0/16, 100.64.0.0/16}" priority=1001 in=Logical_Router/ovn_cluster_router.policies
 Logical_Router_Static_Route gw2/from/fd01:0:0:1::/64 ip_prefix="fd01:0:0:1::/64" nexthop="fd98::2" policy="src-ip" in=Logical_Router/ovn_cluster_router.static_routes
 Logical_Router_Static_Route gw3/0.0.0.0/0 ip_prefix="0.0.0.0/0" nexthop="100.64.0.3" in=Logical_Router/ovn_cluster_router.static_routes
 Logical_Router_Static_Route gw3/100.64.0.3/32 ip_prefix="100.64.0.3" nexthop="100.64.0.3" in=Logical_Router/ovn_cluster_router.static_routes
