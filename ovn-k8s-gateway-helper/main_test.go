@@ -235,13 +235,17 @@ func TestAHelperIsStartedOnce(t *testing.T) {
 func TestRemoveLeavesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.script("iptables -A FORWARD -s 192.0.2.0/24 -j DROP; iptables -t nat -N FOREIGN")
+	w.script(`ovs-vsctl add-port br-int k8s-node1 -- set Interface k8s-node1 type=internal external_ids:iface-id=k8s-node1
+		ip address add 10.128.1.2/24 dev k8s-node1; ip link set k8s-node1 up; ip route add 192.0.2.0/24 via 10.128.1.1`)
 	state := func() string {
-		return fmt.Sprint(w.flows()) + w.script("iptables -S; iptables -t nat -S; ip6tables -S; ip6tables -t nat -S")
+		return fmt.Sprint(w.flows()) + w.script("iptables -S; iptables -t nat -S; ip6tables -S; ip6tables -t nat -S; ip route show dev k8s-node1; sysctl net.ipv4.conf.k8s-node1.route_localnet")
 	}
 	before := state()
 	w.service("web", nil)
 	p := w.start(shared...)
-	w.eventually("flows and rules", func() bool { return strings.Count(state(), "30082") > 2 })
+	w.eventually("flows, rules and routes", func() bool {
+		return strings.Count(state(), "30082") > 2 && strings.Contains(state(), "172.30.0.0/16 via 10.128.1.1")
+	})
 	p.Stop()
 	for range 2 {
 		if status, stderr := w.once(append(shared, "--remove")...); status != 0 || stderr != "" {

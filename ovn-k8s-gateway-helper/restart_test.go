@@ -245,6 +245,50 @@ func TestTheAPIServerMayGoAway(t *testing.T) {
 	}
 }
 
+// Settings that are missing or half written for a moment, and what is missing while
+// the helper starts anew with others, do not end it.
+func TestSettingsChangeAtBadTimes(t *testing.T) {
+	w := newWorld(t)
+	w.web()
+	set := func(pairs string) { w.script("ovs-vsctl --no-wait set Open_vSwitch . " + pairs) }
+	server := fmt.Sprintf(`external_ids:k8s-api-server='"https://%v:%d"'`, host.FabricIPv4(), apiPort)
+	set(server + " external_ids:ovn-k8s-conntrack-zone=63000")
+	p := w.launchBare(append([]string{"--pidfile", "--node-name=node1", "--k8s-api-token-file=/etc/openvswitch/ovn-k8s-gateway-helper.token"}, shared...)...)
+	pid := func() string { return w.pidfile("ovn-k8s-gateway-helper.pid") }
+	serves := func(zone string) func() bool {
+		return func() bool { return strings.Contains(w.script("ovs-ofctl dump-flows breth0"), "zone="+zone) }
+	}
+	w.eventually("flows", serves("63000"))
+	was := pid()
+
+	w.script("ovs-vsctl --no-wait remove Open_vSwitch . external_ids k8s-api-server")
+	w.eventually("a complaint", func() bool {
+		return strings.Contains(p.Output(), "keeping the former configuration: K8S_API_SERVER not set")
+	})
+	set("external_ids:ovn-k8s-conntrack-zone=many")
+	w.eventually("another", func() bool {
+		return strings.Contains(p.Output(), `keeping the former configuration: bad conntrack-zone "many"`)
+	})
+	if !serves("63000")() {
+		t.Error("the flows are gone")
+	}
+	w.script("ovs-vsctl del-port eth0")
+	set(server + " external_ids:ovn-k8s-conntrack-zone=64000")
+	w.eventually("a third", func() bool {
+		return strings.Contains(p.Output(), `trying again: Failed operation. (no row "eth0" in table Interface)`)
+	})
+	w.script("ovs-vsctl add-port breth0 eth0")
+	w.eventually("flows as they should be", w.right)
+	if now := pid(); now != was || was == "" {
+		t.Errorf("the helper was process %q and is %q", was, now)
+	}
+	for _, once := range []string{"K8S_API_SERVER not set", "bad conntrack-zone", "trying again: Failed operation"} {
+		if n := strings.Count(p.Output(), once); n != 1 {
+			t.Errorf("%q is said %d times", once, n)
+		}
+	}
+}
+
 // Where the gateway of a shared NIC is gone, nothing drops the host's segments any
 // more, even if nobody knows the Services. The other rules go on to serve.
 func TestWhatIsForASharedNICGoesWithIt(t *testing.T) {

@@ -305,13 +305,19 @@ func (w *world) startBlind() *lifeline.Process {
 
 func (w *world) launch(args ...string) *lifeline.Process {
 	w.Helper()
+	return w.launchBare(w.args(append([]string{"--pidfile"}, args...)...)...)
+}
+
+// launchBare starts a helper with no other arguments.
+func (w *world) launchBare(args ...string) *lifeline.Process {
+	w.Helper()
 	link := "/usr/local/bin/ovn-k8s-gateway-helper"
 	w.command()
 	p, err := lifeline.Start(func(name string, args ...string) *exec.Cmd {
 		cmd := w.Command(name, args...)
 		cmd.Env = append(host.Environment(), asHelper+"=yes")
 		return cmd
-	}, link, w.args(append([]string{"--pidfile"}, args...)...)...)
+	}, link, args...)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -65,9 +65,14 @@ func (h *Helper) log(module string) *logrus.Entry {
 	return logrus.NewEntry(silent)
 }
 
+// startInterval is how long a helper that has served waits before it tries again
+// to start anew.
+const startInterval = time.Second
+
 // Run serves the node until ctx ends. It calls ready once the bridge has the flows
 // that do not depend on Services. When a setting in the local Open vSwitch
-// changes, it goes on with the new one.
+// changes, it goes on with the new one. Once it was ready, nothing that is wrong
+// ends it: it goes on with the former settings, or tries again.
 func (h *Helper) Run(ctx context.Context, ready func()) error {
 	sw, err := h.openvswitch(ctx)
 	if err != nil {
@@ -81,20 +86,47 @@ func (h *Helper) Run(ctx context.Context, ready func()) error {
 		default:
 		}
 	})
-	for {
-		cfg, err := settings.Load(ctx, h.Flags, sw)
-		if err != nil {
-			return err
-		}
+	cfg, err := h.settings(ctx, sw)
+	if err != nil {
+		return err
+	}
+	var served atomic.Bool
+	for said := ""; ; {
 		for _, what := range cfg.Ignored {
 			h.log("gateway").Warn(what)
 		}
-		err = h.serve(ctx, cfg, sw, changed, ready)
-		if !errors.Is(err, errReconfigured) {
+		err := h.serve(ctx, cfg, sw, changed, func() { served.Store(true); ready() })
+		switch {
+		case errors.Is(err, errReconfigured):
+			h.log("gateway").Info("the configuration changed: starting anew")
+			said = ""
+		case err == nil || ctx.Err() != nil || !served.Load():
 			return err
+		default:
+			if err.Error() != said {
+				said = err.Error()
+				h.log("gateway").Warnf("trying again: %v", err)
+			}
+			select {
+			case <-changed:
+			case <-time.After(startInterval):
+			case <-ctx.Done():
+				return nil
+			}
 		}
-		h.log("gateway").Info("the configuration changed: starting anew")
+		if now, err := h.settings(ctx, sw); err == nil { // else it has been said
+			cfg = now
+		}
 	}
+}
+
+// settings are those there are now, if they make sense.
+func (h *Helper) settings(ctx context.Context, sw *vswitch.Switch) (config.Config, error) {
+	cfg, err := settings.Load(ctx, h.Flags, sw)
+	if err == nil && cfg.APIServer == "" {
+		err = config.ErrNoAPIServer
+	}
+	return cfg, err
 }
 
 // ShowConfig prints every setting, its value and where that came from.
@@ -121,9 +153,6 @@ var errReconfigured = errors.New("the configuration changed")
 
 // serve runs with one configuration until that changes.
 func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switch, changed <-chan struct{}, ready func()) error {
-	if cfg.APIServer == "" {
-		return config.ErrNoAPIServer
-	}
 	if h.Bridge != "" {
 		if err := h.checkBridge(ctx, sw); err != nil {
 			return err
@@ -155,17 +184,21 @@ func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switc
 	following := make(chan struct{})
 	go func() {
 		defer close(following)
-		for {
+		for said := ""; ; {
 			select {
 			case <-ctx.Done():
 				return
 			case <-changed:
 			}
-			now, err := settings.Load(ctx, h.Flags, sw)
+			now, err := h.settings(ctx, sw)
 			if err != nil {
-				h.log("gateway").Errorf("keeping the former configuration: %v", err)
+				if err.Error() != said {
+					said = err.Error()
+					h.log("gateway").Warnf("keeping the former configuration: %v", err)
+				}
 				continue
 			}
+			said = ""
 			token.Store(now.APIToken.Reveal())
 			if !sameSettings(cfg, now) {
 				cancel(errReconfigured)

@@ -196,7 +196,7 @@ func (h *Helper) leaveBridges(ctx context.Context, rundir string, sw *vswitch.Sw
 	}
 }
 
-// Remove takes away the flows of the bridge and the rules of the host. It must not
+// Remove takes away the flows of the bridge, and the rules and routes of the host. It must not
 // run beside a helper, which would bring them back.
 func (h *Helper) Remove(ctx context.Context) error {
 	rundir, err := settings.RunDir(h.Flags)
@@ -208,7 +208,7 @@ func (h *Helper) Remove(ctx context.Context) error {
 		_, err := dropFlows(ctx, ofctl.Bridge{RunDir: rundir, Name: h.Bridge})
 		errs = append(errs, err)
 	}
-	errs = append(errs, h.closeLoopback(ctx))
+	errs = append(errs, h.leaveManagement(ctx))
 	firewalls, err := newFirewalls()
 	errs = append(errs, err)
 	for _, f := range firewalls {
@@ -218,8 +218,9 @@ func (h *Helper) Remove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// closeLoopback no longer lets packets with addresses of 127.0.0.0/8 in.
-func (h *Helper) closeLoopback(ctx context.Context) error {
+// leaveManagement takes back what the management port has from a helper: routes,
+// and that packets with addresses of 127.0.0.0/8 come in there.
+func (h *Helper) leaveManagement(ctx context.Context) error {
 	sw, err := h.openvswitch(ctx)
 	if err != nil {
 		return err
@@ -229,5 +230,10 @@ func (h *Helper) closeLoopback(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return allowLoopback(view{host: nodeport.Host{Management: findPorts(all, h.Bridge, h.Interface).management}}, false)
+	port := findPorts(all, h.Bridge, h.Interface).management
+	if port == "" {
+		return nil
+	}
+	_, err = link.EnsureRoutes(link.Routes{Interface: port, Protocol: link.ServiceProtocol, Metric: link.ServiceMetric})
+	return errors.Join(err, allowLoopback(view{host: nodeport.Host{Management: port}}, false))
 }
