@@ -18,7 +18,7 @@ func withGateways(t testing.TB, c topology.Cluster, numbers ...int) topology.Clu
 	for _, n := range numbers {
 		g := topology.Gateway{
 			Mode: topology.Physical, Interface: "eth1", Chassis: fmt.Sprint("chassis", n), MAC: fmt.Sprintf("02:00:00:00:00:%02x", n),
-			IPs: prefixes(fmt.Sprintf("172.16.0.%d/24", n+10)), NextHops: []netip.Addr{netip.MustParseAddr("172.16.0.1")}, Node: fmt.Sprint("n", n),
+			IPs: prefixes(fmt.Sprintf("198.18.0.%d/24", n+10)), NextHops: []netip.Addr{netip.MustParseAddr("198.18.0.1")}, Node: fmt.Sprint("n", n),
 		}
 		if n == 2 {
 			g.Rampout = prefixes("10.0.2.8/29", "10.0.3.8/32") // the second by a policy

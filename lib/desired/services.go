@@ -284,6 +284,10 @@ func (w *World) lookAround() []nb.Unit {
 			now.Returns[node] = append(now.Returns[node], p.Addr())
 		}
 	}
+	for _, g := range w.cluster.Gateways {
+		now.Hops = append(now.Hops, g.NextHops...)
+	}
+	slices.SortFunc(now.Hops, netip.Addr.Compare)
 	for _, c := range w.services.chassis {
 		for f, addrs := range w.addresses(c) {
 			now.Addresses[f] = max(now.Addresses[f], len(addrs))
@@ -301,6 +305,8 @@ func (w *World) lookAround() []nb.Unit {
 	}
 	w.services.around = now
 	all := !slices.Equal(old.Inside, now.Inside) || old.Addresses != now.Addresses || !slices.Equal(old.Ranges, now.Ranges)
+	others := otherKeys(set(old.Hosts), set(now.Hosts), equal)
+	maps.Copy(others, otherKeys(set(old.Hops), set(now.Hops), equal))
 	moved := otherKeys(old.Returns, now.Returns, slices.Equal)
 	maps.Copy(moved, otherKeys(old.Homes, now.Homes, slices.Equal))
 	hosts, nodes := !slices.Equal(old.Hosts, now.Hosts), !slices.Equal(old.Nodes, now.Nodes)
@@ -318,7 +324,7 @@ func (w *World) lookAround() []nb.Unit {
 		}
 	}
 	for k, s := range w.services.all {
-		if all || s.ExternalLocal && (gateways || s.isOn(moved)) || gateways && s.NamesHosts() || hosts && (s.NamesHosts() || s.WantsOfHost()) || nodes && w.services.near[k] {
+		if all || s.ExternalLocal && (gateways || s.isOn(moved)) || gateways && s.NamesHosts() || hosts && s.NamesHosts() || s.WantsAny(others) || nodes && w.services.near[k] {
 			touched = append(touched, k.Unit())
 		}
 	}
@@ -459,6 +465,17 @@ func otherKeys[K comparable, V any](a, b map[K]V, equal func(V, V) bool) map[K]b
 		if now, has := b[k]; had != has || !equal(was, now) {
 			out[k] = true
 		}
+	}
+	return out
+}
+
+func equal(a, b bool) bool { return a == b }
+
+// set is a set of some values.
+func set[K comparable](values []K) map[K]bool {
+	out := make(map[K]bool, len(values))
+	for _, v := range values {
+		out[v] = true
 	}
 	return out
 }

@@ -70,7 +70,7 @@ func randomService(r *rand.Rand) *corev1.Service {
 		s.Spec.LoadBalancerSourceRanges = pick(r, nil, []string{"10.0.0.0/8", "fd00::/16"}, []string{"192.0.2.0/24"})
 	}
 	s.Spec.SessionAffinity = pick(r, corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP)
-	s.Spec.ExternalIPs = pick(r, nil, []string{"203.0.113.1"}, []string{"203.0.113.1", "127.0.0.1"}, []string{"172.16.0.1"}, []string{"192.0.2.1"})
+	s.Spec.ExternalIPs = pick(r, nil, []string{"203.0.113.1"}, []string{"203.0.113.1", "127.0.0.1"}, []string{"172.16.0.1"}, []string{"192.0.2.1"}, []string{"198.18.0.1"})
 	switch r.IntN(16) {
 	case 0, 1:
 		s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"}
@@ -346,7 +346,14 @@ func TestTwoServicesWantTheSame(t *testing.T) {
 func TestNobodyTakesWhatIsOthers(t *testing.T) {
 	w := NewWorld()
 	w.Put(service.Ranges(prefixes("172.16.0.0/16")))
-	w.Put(cluster(t, 0, 1))
+	c, err := cluster(t, 0, 1).WithGateway("gw", topology.Gateway{
+		Mode: topology.Physical, Interface: "eth1", Chassis: "chassis", MAC: "02:00:00:00:00:01",
+		IPs: prefixes("172.18.0.9/24"), NextHops: []netip.Addr{netip.MustParseAddr("172.18.0.1")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Put(c)
 	w.Put(hostNode(0))
 	w.Put(newService("victim", 1))
 	api := newService("kubernetes", 2)
@@ -368,6 +375,8 @@ func TestNobodyTakesWhatIsOthers(t *testing.T) {
 			{"a router's", "100.64.0.1", 80, "TCP", "address 100.64.0.1 of service default/thief lies in the cluster subnet 100.64.0.0/16: give one from outside the cluster"},
 			{"a host's tunnels", "192.0.2.0", 6081, "UDP", "address 192.0.2.0 of service default/thief is that of a host, which needs port 6081/UDP itself: choose another one"},
 			{"a host's ssh", "192.0.2.0", 22, "TCP", "address 192.0.2.0 of service default/thief is that of a host, which needs port 22/TCP itself: choose another one"},
+			{"a host's kubelet", "192.0.2.0", 10250, "TCP", "address 192.0.2.0 of service default/thief is that of a host, which needs port 10250/TCP itself: choose another one"},
+			{"the router's outside", "172.18.0.1", 53, "UDP", "address 172.18.0.1 of service default/thief is that of the router outside to which gateways send: choose another one"},
 			{"a host's other ports", "192.0.2.0", 80, "TCP", ""},
 			{"metadata", "169.254.169.254", 80, "TCP", "externalIP 169.254.169.254 of service default/thief is a link-local address: give a unicast address that can be routed"},
 		} {

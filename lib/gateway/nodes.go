@@ -8,7 +8,8 @@ import (
 )
 
 // takeNodes records the addresses of nodes. Nothing waits for them: without, the
-// host's own connections to NodePorts of policy Local lose their address.
+// host's own connections to NodePorts of policy Local lose their address, and the
+// ports that only other nodes need are not kept from Services.
 func (e *engine) takeNodes(ev kube.Event) []string {
 	now := maps.Clone(e.nodes)
 	switch {

@@ -233,6 +233,20 @@ func (w Way) ofHost(addrs []netip.Addr) bool {
 	return w.Addr.IsValid() && service.OfHost(w.Protocol, w.To) && slices.Contains(addrs, w.Addr)
 }
 
+// keeps reports whether the way in is a port that this host, or another node,
+// needs itself.
+func (h Host) keeps(w Way) bool {
+	if w.ofHost(h.Addrs) {
+		return true
+	}
+	for _, addrs := range h.Nodes {
+		if w.ofHost(addrs) {
+			return true
+		}
+	}
+	return false
+}
+
 // Ways lists the ways in from outside of all Services, but for those that another
 // Service has a better right to.
 func Ways(services []service.Resolved) []Way {

@@ -367,3 +367,21 @@ func TestHealthChecks(t *testing.T) {
 		}
 	}
 }
+
+// What a host sends to another node's kubelet does not go to a Service that says
+// it has the address.
+func TestNodesKeepThePortsThatTheyNeed(t *testing.T) {
+	h := node1
+	h.Nodes = Nodes{"node1": {addr("192.0.2.1")}, "node2": {addr("192.0.2.2")}}
+	for _, a := range []string{"192.0.2.1", "192.0.2.2", "203.0.113.7"} {
+		for _, port := range []uint16{10250, 80} {
+			chains := Chains(h, IPv4, web(func(s *service.Resolved) {
+				s.ExternalIPs, s.Ports[0].Port = []netip.Addr{addr(a)}, port
+			}), nil)
+			let := len(rules(chains, "nat", "WAYS -d "+a+"/32")) > 0
+			if want := port == 80 || a == "203.0.113.7"; let != want {
+				t.Errorf("%s:%d is a way in: %t", a, port, let)
+			}
+		}
+	}
+}

@@ -92,7 +92,7 @@ func Chains(h Host, family netip.Addr, services []service.Resolved, pods []hostp
 	b := &builder{host: h, family: family, chains: map[[2]string]*Chain{}}
 	b.frame()
 	for _, w := range Ways(services) {
-		if w.Family.Is4() == family.Is4() && (w.Ingress == nil || !w.Ingress.Proxy) && !w.ofHost(h.Addrs) {
+		if w.Family.Is4() == family.Is4() && (w.Ingress == nil || !w.Ingress.Proxy) && !h.keeps(w) {
 			b.way(w)
 		}
 	}

@@ -274,7 +274,7 @@ func hostPorts(p corev1.Protocol) []uint16 {
 // a host.
 func OfHost(p corev1.Protocol, port uint16) bool { return slices.Contains(hostPorts(p), port) }
 
-// WantsOfHost reports whether s would have such a port at one of its addresses.
-func (s *Service) WantsOfHost() bool {
-	return len(s.external()) > 0 && slices.ContainsFunc(s.Ports, func(p Port) bool { return OfHost(p.Protocol, p.Port) })
+// WantsAny reports whether s would have one of some addresses as one outside.
+func (s *Service) WantsAny(addrs map[netip.Addr]bool) bool {
+	return len(addrs) > 0 && slices.ContainsFunc(s.external(), func(a netip.Addr) bool { return addrs[a] })
 }

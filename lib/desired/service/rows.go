@@ -36,6 +36,8 @@ type Surroundings struct {
 	// Inside are the subnets whose traffic Returns is not for, and in which no
 	// address outside can be.
 	Inside []netip.Prefix
+	// Hops are the addresses outside to which gateways send, sorted.
+	Hops []netip.Addr
 	// Homes are the subnets of pods by node.
 	Homes map[string][]netip.Prefix
 }
@@ -199,6 +201,9 @@ func (at Surroundings) refuses(a netip.Addr, p Port) (why string) {
 	}
 	if i := slices.IndexFunc(at.Ranges, holds); i >= 0 {
 		return fmt.Sprintf("lies in the subnet of services %s: give one from outside the cluster", at.Ranges[i])
+	}
+	if slices.Contains(at.Hops, a) {
+		return "is that of the router outside to which gateways send: choose another one"
 	}
 	if slices.Contains(at.Hosts, a) && OfHost(p.Protocol, p.Port) {
 		return fmt.Sprintf("is that of a host, which needs port %d/%s itself: choose another one", p.Port, p.Protocol)
