@@ -1,9 +1,11 @@
 package desired
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +62,40 @@ func randomGatewayChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Uni
 		set[fmt.Sprint("chassis", n)] = true
 	}
 	return fmt.Sprint("chassis ", set), w.Put(Chassis(set))
+}
+
+// A pod's logical port is NAMESPACE_POD, that of a gateway's NIC NIC_GATEWAY:
+// where both are one, the gateway has it, whoever came first.
+func TestAPodDoesNotTakeAGatewaysPort(t *testing.T) {
+	taken := newPod("gw1", "n1")
+	taken.Namespace = "eth1"
+	const unit = "pod/eth1/gw1"
+	gone := func(w *World, touched []nb.Unit) {
+		t.Helper()
+		rows, err := w.Rows(unit)
+		want := "the logical port of pod eth1/gw1 would be eth1_gw1, which is that of the NIC of gateway gw1: give the pod or its namespace another name"
+		if len(rows) > 0 || err == nil || err.Error() != want || !slices.Contains(touched, nb.Unit(unit)) {
+			t.Errorf("rows %v, %v, touched %v", rows, err, touched)
+		}
+		if problem := (*Problem)(nil); !errors.As(err, &problem) || problem.Reason != "NameTaken" {
+			t.Errorf("%#v", err)
+		}
+		if a, ok := w.Annotation(unit); ok {
+			t.Errorf("it has the annotation %v", a)
+		}
+	}
+	with, without := withGateways(t, cluster(t, 1), 1), cluster(t, 1)
+	w := NewWorld()
+	w.Put(with)
+	gone(w, append(w.Put(taken), w.Settle()...))
+	w.Put(without)
+	if touched := w.Settle(); !slices.Contains(touched, nb.Unit(unit)) {
+		t.Errorf("without the gateway: touched %v", touched)
+	}
+	if rows, err := w.Rows(unit); len(rows) != 1 || err != nil {
+		t.Errorf("without the gateway: %v, %v", rows, err)
+	}
+	gone(w, append(w.Put(with), w.Settle()...))
 }
 
 // leading lists the gateways that something leads to.

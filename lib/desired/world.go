@@ -41,6 +41,7 @@ type World struct {
 	pods    map[pod.Key]*podState // all but those that need no port
 	lives   map[pod.Key]pod.Lease // of a former life, until Settle
 	waiting map[pod.Key]bool      // without addresses
+	taken   map[pod.Key]string    // whose logical ports have the name of a gateway's, and which
 
 	policies *policy.Index
 	said     said
@@ -221,7 +222,36 @@ func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 		}
 		w.forgetIfEmpty(name)
 	}
+	return append(touched, w.putTaken()...)
+}
+
+// putTaken finds out which pods cannot have their logical ports, because a
+// gateway's NIC has one of that name. Such a pod has no addresses, or its plugin
+// would connect it in place of the NIC.
+func (w *World) putTaken() (touched []nb.Unit) {
+	w.taken = map[pod.Key]string{}
+	for port, gateway := range w.cluster.NICPorts() {
+		ns, name, ok := names.PodOfPort(port)
+		if !ok {
+			continue
+		}
+		k := pod.Key{Namespace: ns, Name: name}
+		w.taken[k] = gateway
+		if p := w.pods[k]; p != nil && p.addrs.MAC != "" {
+			w.release(p)
+			w.waiting[k] = true
+			touched = append(touched, k.Unit())
+		}
+	}
 	return touched
+}
+
+// release takes the addresses back from a pod.
+func (w *World) release(p *podState) {
+	if n := w.nodes[names.NodeSwitch(p.Node)]; n.pool != nil {
+		n.pool.Release(p.Key, addrs(p.addrs.IPs))
+	}
+	p.addrs = pod.Addresses{}
 }
 
 // replaceNodes records all that there are.
@@ -299,11 +329,8 @@ func (w *World) removePod(k pod.Key) []nb.Unit {
 		return nil
 	}
 	name := names.NodeSwitch(p.Node)
-	n := w.nodes[name]
-	if n.pool != nil {
-		n.pool.Release(k, addrs(p.addrs.IPs))
-	}
-	delete(n.pods, k)
+	w.release(p)
+	delete(w.nodes[name].pods, k)
 	delete(w.pods, k)
 	delete(w.waiting, k)
 	w.forgetIfEmpty(name)
@@ -334,7 +361,7 @@ func (w *World) Settle() []nb.Unit {
 	}
 	for _, claim := range []func(*podState, *pod.Pool) bool{w.claimLease, claimStatus, claimAnnotation} {
 		for _, k := range waiting {
-			if p := w.pods[k]; p.addrs.MAC == "" {
+			if p := w.pods[k]; p.addrs.MAC == "" && w.taken[k] == "" {
 				if n := w.nodes[names.NodeSwitch(p.Node)]; n.pool != nil {
 					claim(p, n.pool)
 				}
@@ -405,6 +432,11 @@ func claimAnnotation(p *podState, pool *pod.Pool) bool {
 // take gives p free addresses, or says why it cannot.
 func (w *World) take(p *podState) {
 	n := w.nodes[names.NodeSwitch(p.Node)]
+	if gateway := w.taken[p.Key]; gateway != "" {
+		p.problem = &Problem{"NameTaken", fmt.Sprintf("the logical port of pod %s would be %s, which is that of the NIC of gateway %s: give the pod or its namespace another name",
+			p.Key, names.PodPort(p.Namespace, p.Name), gateway)}
+		return
+	}
 	if n.pool == nil {
 		p.problem = &Problem{"NoLogicalSwitch", fmt.Sprintf("node %s has no logical switch: run \"ovn-k8s-overlay minion-init --node-name=%s\" on it", p.Node, p.Node)}
 		return

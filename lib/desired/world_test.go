@@ -315,6 +315,9 @@ func randomChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Unit) {
 		return fmt.Sprint("replace by ", len(pods)), w.Replace(&corev1.Pod{}, pods)
 	}
 	p := newPod(name, node)
+	if r.IntN(8) == 0 { // whose logical port a gateway's may be
+		p.Namespace, p.Name = "eth1", fmt.Sprint("gw", r.IntN(3))
+	}
 	randomHostPorts(r, p)
 	if r.IntN(3) == 0 {
 		var n int

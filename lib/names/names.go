@@ -195,6 +195,10 @@ func UniqueManagementInterface(node string) string {
 // PodPort is a pod's logical port.
 func PodPort(namespace, pod string) string { return namespace + "_" + pod }
 
+// PodOfPort is the inverse of PodPort. It reports false for what cannot be a
+// pod's: no namespace has an underscore in its name.
+func PodOfPort(port string) (namespace, pod string, ok bool) { return strings.Cut(port, "_") }
+
 // HostVeth is the host's end of the veth pair of a container: the first 15
 // characters of its ID.
 func HostVeth(containerID string) string { return containerID[:min(len(containerID), 15)] }

@@ -83,6 +83,20 @@ func (g Gateway) nic(name string) []nb.Row {
 	return []nb.Row{{Table: nbdb.LogicalSwitchTable, ID: trunk, Model: &nbdb.LogicalSwitch{Name: trunk}}, parent, row}
 }
 
+// NICPorts are the logical ports of all NICs, and whose gateway's each is. They
+// are the only ones whose names a pod's could be: NAMESPACE_POD.
+func (c Cluster) NICPorts() map[string]string {
+	ports := map[string]string{}
+	for name, g := range c.Gateways {
+		for _, row := range g.nic(name) {
+			if row.Table == nbdb.LogicalSwitchPortTable {
+				ports[row.ID] = name
+			}
+		}
+	}
+	return ports
+}
+
 // inside returns the routes and translations of the gateway's router.
 func (c Cluster) inside(name string, g Gateway) []nb.Row {
 	router, port := names.GatewayRouter(name), names.RouterToExternal(name)
