@@ -283,6 +283,17 @@ func (n *node) awaitState(want string) {
 	}
 }
 
+func TestAMoveWithoutIPv6(t *testing.T) {
+	n := newNode(t)
+	n.script(`for d in eth0 lo; do ip -6 address flush dev $d; sysctl -qw net.ipv6.conf.$d.disable_ipv6=1; done; sysctl -qw net.ipv6.conf.default.disable_ipv6=1
+		mount -t tmpfs tmpfs /proc/sys/net/ipv6`)
+	before := n.state()
+	n.does("nics-to-bridge eth0")
+	has(t, n.script("ip route"), "default via 198.18.0.1 dev breth0")
+	n.does("bridges-to-nic breth0")
+	n.unchanged("a round trip", before)
+}
+
 func TestDryRunChangesNothing(t *testing.T) {
 	n := newNode(t)
 	before := n.state()

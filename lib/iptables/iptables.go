@@ -52,6 +52,10 @@ var searched = []string{"filter", "mangle", "nat"}
 // wait is for how many seconds the programs wait for each other.
 const wait = 20
 
+// ErrUnreadable says that a table cannot be read: perhaps the kernel does not have
+// what it needs.
+var ErrUnreadable = errors.New("cannot read table")
+
 // A Firewall is iptables or ip6tables.
 type Firewall struct {
 	tool          *goiptables.IPTables
@@ -228,7 +232,7 @@ func (f *Firewall) plan(ctx context.Context, prefix string, chains []Chain) ([]p
 	for _, table := range slices.Sorted(maps.Keys(want)) {
 		have, err := f.read(ctx, table, prefix)
 		if err != nil {
-			return nil, fmt.Errorf("reading table %s: %w", table, err)
+			return nil, fmt.Errorf("%w %s: %w", ErrUnreadable, table, err)
 		}
 		if p := have.compare(table, want[table]); !p.empty() {
 			plans = append(plans, p)

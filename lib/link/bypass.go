@@ -113,7 +113,7 @@ func bypasses(family netip.Addr, table int) ([]netlink.Route, []netlink.Rule, er
 		return nil, nil, fmt.Errorf("listing the routes of table %d: %w", table, err)
 	}
 	rules, err := dump(func() ([]netlink.Rule, error) { return netlink.RuleList(familyOf(family)) })
-	if err != nil {
+	if err = ignore(err, unix.EAFNOSUPPORT); err != nil { // a kernel without IPv6 has no rules of it
 		return nil, nil, fmt.Errorf("listing the routing rules: %w", err)
 	}
 	return routes, slices.DeleteFunc(rules, func(r netlink.Rule) bool { return r.Table != table || r.Protocol != Protocol }), nil

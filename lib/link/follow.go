@@ -98,8 +98,8 @@ func AwaitDAD(ctx context.Context, name string) error {
 	}
 }
 
-// HasIPv6 reports whether the kernel has IPv6.
+// HasIPv6 reports whether the kernel has IPv6: not with ipv6.disable=1.
 func HasIPv6() bool {
-	_, err := os.Stat("/proc/net/if_inet6")
+	_, err := os.Stat("/proc/sys/net/ipv6/conf")
 	return err == nil
 }

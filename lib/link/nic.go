@@ -24,6 +24,7 @@ type NIC struct {
 	Loopback bool
 	Master   string // the bond or bridge that it belongs to; "ovs-system" of Open vSwitch's
 	Default  bool   // a default route of the main table leads through it
+	NoIPv6   bool   // IPv6 is switched off on it
 }
 
 // Inspect returns what an interface is, nil if there is none.
@@ -41,6 +42,11 @@ func Inspect(name string) (*NIC, error) {
 		}
 		n.Master = master.Attrs().Name
 	}
+	off, err := os.ReadFile("/proc/sys/" + disableIPv6(name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading a sysctl: %w", err)
+	}
+	n.NoIPv6 = strings.TrimSpace(string(off)) == "1"
 	addrs, err := addresses(name)
 	if err != nil {
 		return nil, err
@@ -125,11 +131,18 @@ func surrenderPlanners(name string) []func() ([]Change, error) {
 	}
 }
 
+// A Claim is what Reclaim gives an interface back.
+type Claim struct {
+	Interface string
+	NoIPv6    bool           // IPv6 stays off
+	Addresses []netip.Prefix // those that package record does not know of
+}
+
 // Reclaim gives an interface back to the host, as far as Surrender has changed it
 // in ways that package record does not know of. That there is no such interface
 // is not an error.
-func Reclaim(name string) error {
-	changes, err := PlanReclaim(name)
+func Reclaim(c Claim) error {
+	changes, err := PlanReclaim(c)
 	if err != nil {
 		return err
 	}
@@ -137,7 +150,21 @@ func Reclaim(name string) error {
 }
 
 // PlanReclaim lists what Reclaim would change.
-func PlanReclaim(name string) ([]Change, error) { return planSysctl(disableIPv6(name), "0") }
+func PlanReclaim(c Claim) ([]Change, error) {
+	if there, err := Exists(c.Interface); !there || err != nil {
+		return nil, err
+	}
+	var all []Change
+	if !c.NoIPv6 {
+		changes, err := planSysctl(disableIPv6(c.Interface), "0")
+		if err != nil {
+			return nil, err
+		}
+		all = changes
+	}
+	changes, err := planAddresses(State{Interface: c.Interface, Addresses: c.Addresses})
+	return append(all, changes...), err
+}
 
 func disableIPv6(name string) string { return "net/ipv6/conf/" + name + "/disable_ipv6" }
 

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb"
 )
@@ -81,7 +81,7 @@ func (r request) fits(c config.Config) error {
 	if c.MTU < 1280 { // RFC 8200, section 5
 		errs = append(errs, fmt.Errorf("mtu %d is too small for IPv6: it needs 1280 or more", c.MTU))
 	}
-	if _, err := os.Stat("/proc/sys/net/ipv6"); err != nil {
+	if !link.HasIPv6() {
 		errs = append(errs, fmt.Errorf("subnets %s need IPv6, which this host's kernel does not have: boot it without ipv6.disable=1", ipnet.Join(r.subnets)))
 	}
 	return errors.Join(errs...)

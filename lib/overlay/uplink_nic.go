@@ -21,11 +21,19 @@ import (
 // A former is what a NIC had before it became a gateway's.
 type former struct {
 	Records []record.Record `json:"records,omitempty"`
+	NoIPv6  bool            `json:"no_ipv6,omitempty"` // IPv6 was off
+	// Addresses are what earlier releases noted instead of Records.
+	Addresses []netip.Prefix `json:"addresses,omitempty"`
+}
+
+// claim is what there is beside Records.
+func (f former) claim(nic string) link.Claim {
+	return link.Claim{Interface: nic, NoIPv6: f.NoIPv6, Addresses: f.Addresses}
 }
 
 // formerOf is what a NIC has now.
-func formerOf(nic string) (text string, err error) {
-	var f former
+func formerOf(nic string, is *link.NIC) (text string, err error) {
+	f := former{NoIPv6: is.NoIPv6}
 	i, err := record.Find(nic)
 	if err == nil {
 		f.Records, err = record.Lasting(i)
@@ -61,7 +69,7 @@ func (s *session) findFormer(ctx context.Context, u *uplink, gateway string) err
 
 // restore gives a NIC what it had. That it is not there any more is no error.
 func (f former) restore(nic string) error {
-	if err := link.Reclaim(nic); err != nil {
+	if err := link.Reclaim(f.claim(nic)); err != nil {
 		return err
 	}
 	i, err := record.Find(nic)
@@ -73,7 +81,7 @@ func (f former) restore(nic string) error {
 
 // plan says what restore would change.
 func (f former) plan(nic string) ([]string, error) {
-	changes, err := link.PlanReclaim(nic)
+	changes, err := link.PlanReclaim(f.claim(nic))
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +151,7 @@ func (s *session) planNIC(ctx context.Context, u *uplink, g *topology.Gateway) e
 	if _, again := u.former[g.Interface]; again {
 		return nil
 	}
-	if u.port.Former, err = formerOf(g.Interface); err != nil {
+	if u.port.Former, err = formerOf(g.Interface, nic); err != nil {
 		return err
 	}
 	return s.hasAddresses(u, g, nic)

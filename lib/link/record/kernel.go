@@ -33,7 +33,9 @@ func Of(i Interface) ([]Record, error) {
 // dumpTries bounds how often an interrupted dump is repeated.
 const dumpTries = 20
 
-// dump lists a table of the kernel, with requests whose headers are given.
+// dump lists a table of the kernel, with requests whose headers are given. Of a
+// family that the kernel does not have, as IPv6 with ipv6.disable=1, there is
+// nothing: it may refuse the request, or answer with all others.
 func dump(get, answer uint16, kind Kind, header []byte, size int) ([]Record, error) {
 	var messages [][]byte
 	var err error
@@ -44,6 +46,9 @@ func dump(get, answer uint16, kind Kind, header []byte, size int) ([]Record, err
 			break
 		}
 	}
+	if errors.Is(err, unix.EAFNOSUPPORT) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listing the kernel's %s table: %w", kind, err)
 	}
@@ -53,7 +58,7 @@ func dump(get, answer uint16, kind Kind, header []byte, size int) ([]Record, err
 			continue
 		}
 		r := Record{Kind: kind, Header: m[:size:size], Attrs: split(m[size:])}
-		if r.family() == unix.AF_INET || r.family() == unix.AF_INET6 {
+		if r.family() == header[0] {
 			all = append(all, r)
 		}
 	}

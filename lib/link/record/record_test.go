@@ -73,3 +73,25 @@ func FuzzRecordsDoNotPanic(f *testing.F) {
 		_, _ = n.Gateways(), n.Lasts()
 	})
 }
+
+// A kernel without IPv6 has nothing of it: AF_APPLETALK is what this one lacks.
+func TestFamiliesThatTheKernelLacksAreEmpty(t *testing.T) {
+	for name, list := range map[string]func() ([]Record, error){
+		"addresses": func() ([]Record, error) {
+			return dump(unix.RTM_GETADDR, unix.RTM_NEWADDR, Address, header(sizeofAddress, unix.AF_APPLETALK), sizeofAddress)
+		},
+		"routes": func() ([]Record, error) {
+			return dump(unix.RTM_GETROUTE, unix.RTM_NEWROUTE, Route, header(sizeofRoute, unix.AF_APPLETALK), sizeofRoute)
+		},
+		"neighbours": func() ([]Record, error) {
+			return dump(unix.RTM_GETNEIGH, unix.RTM_NEWNEIGH, Neighbour, header(sizeofNeigh, unix.AF_APPLETALK), sizeofNeigh)
+		},
+		"rules": func() ([]Record, error) {
+			return dump(unix.RTM_GETRULE, unix.RTM_NEWRULE, Rule, header(sizeofRule, unix.AF_APPLETALK), sizeofRule)
+		},
+	} {
+		if all, err := list(); err != nil || len(all) > 0 {
+			t.Errorf("%s: %v, %v", name, all, err)
+		}
+	}
+}

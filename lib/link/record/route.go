@@ -12,7 +12,7 @@ import (
 // temporary marks routes that are there only while another one is added. The
 // number is registered neither in include/uapi/linux/rtnetlink.h nor in
 // iproute2's rt_protos.
-const temporary = 47
+const temporary = 48
 
 // Movable is an error if the kernel would not take a record again, once it is
 // removed.
