@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/netip"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -41,7 +40,7 @@ func TestCheck74_DataPath(t *testing.T) {
 			}
 		}
 		for _, from := range []string{router, w.Netns()} {
-			ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
+			ctx, cancel := context.WithTimeout(w.ctx, patience)
 			if _, err := (probe.Probe{Netns: from, Network: "icmp", Address: netip.AddrPortFrom(outside(f), 0)}).Until(ctx); err != nil {
 				t.Error(err)
 			}

@@ -41,10 +41,11 @@ func (w *world) router() (netns string) {
 	return w.Path("/run/netns/gr")
 }
 
-// wire does what ovn-controller does when ovs-vswitchd was restarted.
+// wire does what ovn-controller does when ovs-vswitchd was restarted. Like its flows,
+// this one learns no addresses: host and router have the same.
 func (w *world) wire() {
 	w.Helper()
-	w.script("ovs-ofctl add-flow br-int priority=0,actions=NORMAL")
+	w.script("ovs-ofctl add-flow br-int priority=0,actions=ALL")
 }
 
 // restartVswitchd kills ovs-vswitchd and starts it again. In the userspace datapath

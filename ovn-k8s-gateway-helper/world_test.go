@@ -77,7 +77,7 @@ func account(ctx context.Context) (string, error) {
 }
 
 // patience bounds every wait for something that should happen.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // A world is a host that shares eth0 with its gateway router, in breth0.
 type world struct {
