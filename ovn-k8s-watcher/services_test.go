@@ -65,7 +65,14 @@ func (w *world) endpoints(service string, all ...string) {
 // waysIn are the load balancers of a Service: their names and ways in, sorted.
 func (w *world) waysIn(service string) string {
 	w.Helper()
-	out := w.nbctl("--format=csv", "--no-headings", "--columns=name,vips", "find", "load_balancer", "external_ids:ovn-k8s-owner=service/default/"+service)
+	return w.balancers(service, "name,vips")
+}
+
+// balancers are columns of a Service's load balancers, sorted: the order in which
+// ovn-nbctl finds rows changes.
+func (w *world) balancers(service, columns string) string {
+	w.Helper()
+	out := w.nbctl("--format=csv", "--no-headings", "--columns="+columns, "find", "load_balancer", "external_ids:ovn-k8s-owner=service/default/"+service)
 	lines := strings.Split(strings.ReplaceAll(out, `"`, ""), "\n")
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
@@ -195,7 +202,7 @@ func TestCheck49_StaleWaysInGoAtStart(t *testing.T) {
 		w.endpoints(name, "192.168.2.3@node1")
 		w.eventually(name+" has its ways in", func() bool { return strings.Count(w.waysIn(name), "192.168.2.3:8080") == 2 })
 	}
-	before := w.nbctl("--bare", "--columns=_uuid,vips", "find", "load_balancer", "external_ids:ovn-k8s-owner=service/default/kept")
+	before := w.balancers("kept", "_uuid,vips")
 	p.kill()
 	w.deleteService("stale")
 	for _, row := range []string{"service/default/kept/tcp", "service/default/kept/tcp/node4"} {
@@ -206,7 +213,7 @@ func TestCheck49_StaleWaysInGoAtStart(t *testing.T) {
 	w.eventually("stale ways in are gone", func() bool {
 		return w.waysIn("stale") == "" && !strings.Contains(w.waysIn("kept"), "10.96.0.77") && strings.Contains(w.waysIn("kept"), kept.Spec.ClusterIP)
 	})
-	if after := w.nbctl("--bare", "--columns=_uuid,vips", "find", "load_balancer", "external_ids:ovn-k8s-owner=service/default/kept"); after != before {
+	if after := w.balancers("kept", "_uuid,vips"); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
 	if w.nbctl("--bare", "--columns=name", "find", "load_balancer", "name=theirs") == "" {
