@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -281,10 +282,7 @@ func TestConflictsWithProgramsOfTheHost(t *testing.T) {
 	} {
 		w.eventually("an Event of "+name, func() bool {
 			events, err := cluster.Client().CoreV1().Events("default").List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Service,involvedObject.name=" + name})
-			if err != nil || len(events.Items) == 0 {
-				return false
-			}
-			return strings.HasSuffix(events.Items[0].Message, want)
+			return err == nil && slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return strings.HasSuffix(e.Message, want) })
 		})
 	}
 	w.appctl("reconcile/resync")
