@@ -139,11 +139,16 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	return db, nil
 }
 
-// open connects to any of the remotes. While a cluster elects a leader, it waits.
+// open connects to any of the remotes. While a cluster elects a leader, it waits:
+// from when all members were asked once, since one that hangs, as the former leader
+// may, takes all of dialTimeout.
 func (db *DB) open(ctx context.Context) error {
+	err := db.connect(ctx)
+	if !errors.Is(err, errNotLeader) {
+		return err
+	}
 	b := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(electionTimeout))
-	var err error
 	_ = backoff.Retry(func() error { // which returns err, or that ctx has ended
 		err = db.connect(ctx)
 		if err != nil && !errors.Is(err, errNotLeader) {
