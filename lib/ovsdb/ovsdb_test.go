@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,6 +26,7 @@ import (
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/test/lifeline"
 	"ovn-k8s/test/need"
+	"ovn-k8s/test/wire"
 )
 
 const nbSchema = "/usr/share/ovn/ovn-nb.ovsschema"
@@ -453,14 +455,9 @@ func TestClusterLeader(t *testing.T) {
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := wire.FreePort("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
+	return strconv.Itoa(port)
 }

@@ -9,6 +9,7 @@ package kubetest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"ovn-k8s/test/build"
+	"ovn-k8s/test/wire"
 )
 
 // stopTimeout is how long a control plane gets to end by itself. It would wait
@@ -111,6 +113,11 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 			return nil, err
 		}
 		c.remove = true
+		if o.Port == 0 {
+			if o.Port, err = wire.FreePort(cmp.Or(o.Bind, "127.0.0.1")); err != nil {
+				return nil, err
+			}
+		}
 	}
 	c.args = append([]string{program, "-dir", c.Dir}, o.args()...)
 	if err := c.Restart(ctx); err != nil {

@@ -17,14 +17,15 @@ import (
 	"time"
 
 	"ovn-k8s/test/lifeline"
+	"ovn-k8s/test/wire"
 )
 
 const (
 	// schemas is where distributions keep OVN's database schemas.
 	schemas = "/usr/share/ovn"
 
-	readyTimeout = 20 * time.Second
-	toolTimeout  = 30 * time.Second
+	readyTimeout = time.Minute
+	toolTimeout  = 60 * time.Second
 	pollInterval = 5 * time.Millisecond
 )
 
@@ -129,7 +130,7 @@ func prepare(o Options) (*Central, error) {
 // listen adds the argument for a TCP port to args and returns the remote.
 func listen(addr string, port int, args *[]string) (remote string, err error) {
 	if port == 0 {
-		if port, err = freePort(addr); err != nil {
+		if port, err = wire.FreePort(addr); err != nil {
 			return "", err
 		}
 	}
@@ -138,16 +139,6 @@ func listen(addr string, port int, args *[]string) (remote string, err error) {
 	}
 	*args = append((*args)[:len(*args):len(*args)], fmt.Sprintf("--remote=ptcp:%d:%s", port, addr))
 	return fmt.Sprintf("tcp:%s:%d", addr, port), nil
-}
-
-// freePort asks the kernel for a port that is free now.
-func freePort(addr string) (int, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
-	if err != nil {
-		return 0, fmt.Errorf("looking for a free port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // Close kills the daemons and removes the files.
