@@ -39,7 +39,12 @@ func (w *world) settled(pods int) map[string]string {
 	w.Helper()
 	var given map[string]string
 	var why string
-	w.eventually("all is well: "+why, func() bool {
+	defer func() {
+		if why != "" {
+			w.Logf("at last: %s", why)
+		}
+	}()
+	w.eventually("all is well", func() bool {
 		given, why = w.consistent(pods)
 		return why == ""
 	})
@@ -59,7 +64,10 @@ func (w *world) consistent(pods int) (map[string]string, string) {
 	if len(list.Items) != pods {
 		w.Fatalf("%d pods, want %d", len(list.Items), pods)
 	}
-	db := w.open()
+	db, err := w.connect()
+	if err != nil {
+		return nil, err.Error()
+	}
 	defer db.Close()
 	ports := map[string]string{}
 	for _, m := range db.Client().Cache().Table(nbdb.LogicalSwitchPortTable).RowsShallow() {

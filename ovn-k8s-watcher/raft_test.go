@@ -2,15 +2,17 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"ovn-k8s/test/lifeline"
+	"ovn-k8s/test/wire"
 )
 
 // A member is one server of a clustered Northbound database (ovsdb(7), "Clustered
@@ -27,7 +29,7 @@ func (w *world) raft() []*member {
 	var all []*member
 	var remotes []string
 	for i := range 3 {
-		m := &member{world: w, name: fmt.Sprint("m", i), remote: fmt.Sprint("tcp:127.0.0.1:", freePort(w.T)), raft: fmt.Sprint("tcp:127.0.0.1:", freePort(w.T))}
+		m := &member{world: w, name: fmt.Sprint("m", i), remote: freeRemote(w.T), raft: freeRemote(w.T)}
 		args := []string{"create-cluster", m.file(".db"), "/usr/share/ovn/ovn-nb.ovsschema", m.raft}
 		if i > 0 {
 			args = []string{"join-cluster", m.file(".db"), "OVN_Northbound", m.raft, all[0].raft}
@@ -48,7 +50,7 @@ func (w *world) raft() []*member {
 	w.central.NB = strings.Join(remotes, ",")
 	w.eventually("all are members", func() bool {
 		for _, m := range all {
-			if m.status("Status") != "cluster member" {
+			if m.status()["Status"] != "cluster member" {
 				return false
 			}
 		}
@@ -57,14 +59,14 @@ func (w *world) raft() []*member {
 	return all
 }
 
-func freePort(t *testing.T) int {
+// freeRemote is where a server may listen.
+func freeRemote(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := wire.FreePort("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return fmt.Sprint("tcp:127.0.0.1:", port)
 }
 
 func (m *member) file(ext string) string { return filepath.Join(m.dir, m.name+ext) }
@@ -86,28 +88,50 @@ func (m *member) appctl(args ...string) string {
 	return string(out)
 }
 
-func (m *member) status(key string) string {
+// status is what a member says of itself, by the keys of cluster/status.
+func (m *member) status() map[string]string {
+	all := map[string]string{}
 	for l := range strings.Lines(m.appctl("cluster/status", "OVN_Northbound")) {
-		if value, ok := strings.CutPrefix(l, key+": "); ok {
-			return strings.TrimSpace(value)
+		if key, value, ok := strings.Cut(l, ": "); ok {
+			all[key] = strings.TrimSpace(value)
 		}
 	}
-	return ""
+	return all
 }
 
-// leader waits until one of the members is the leader.
+func (m *member) leads() bool { return m.status()["Role"] == "leader" }
+
+// leader waits until one of the members is the leader, and the others follow it in
+// the same term: one that was cut off takes itself for the leader for a while.
 func leader(w *world, of []*member) *member {
 	w.Helper()
 	var found *member
-	w.eventually("there is a leader", func() bool {
+	w.eventually("all have one leader", func() bool {
+		found = nil
+		leaders, terms := map[string]bool{}, map[string]bool{}
 		for _, m := range of {
-			if m.status("Role") == "leader" {
+			s := m.status()
+			if s["Role"] == "leader" {
 				found = m
 			}
+			id, _, _ := strings.Cut(s["Server ID"], " ")
+			leaders[strings.Replace(s["Leader"], "self", id, 1)], terms[s["Term"]] = true, true
 		}
-		return found != nil
+		return found != nil && len(leaders) == 1 && len(terms) == 1
 	})
 	return found
+}
+
+// depose makes another member than m the leader. Since m may be elected again, it
+// does so until another is.
+func (m *member) depose(others []*member) {
+	m.Helper()
+	m.eventually("another is the leader", func() bool {
+		if m.leads() {
+			m.appctl("cluster/failure-test", "transfer-leadership")
+		}
+		return slices.ContainsFunc(others, (*member).leads)
+	})
 }
 
 func without(all []*member, m *member) (others []*member) {
@@ -135,11 +159,13 @@ func TestClusteredNorthbound(t *testing.T) {
 		{"killed", func(m *member) { m.process.Stop() }, (*member).start},
 		{"stopped", func(m *member) { m.signal(m.name+".pid", syscall.SIGSTOP) }, func(m *member) { m.signal(m.name+".pid", syscall.SIGCONT) }},
 		{"cut off", func(m *member) { m.appctl("cluster/failure-test", "stop-raft-rpc") }, func(m *member) { m.appctl("cluster/failure-test", "clear") }},
-		{"deposed", func(m *member) { m.appctl("cluster/failure-test", "transfer-leadership") }, func(m *member) { m.appctl("cluster/failure-test", "clear") }},
+		{"deposed", func(m *member) { m.depose(without(all, m)) }, func(*member) {}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w.T = t
 			before := leader(w, all)
+			end := sync.OnceFunc(func() { tt.end(before) })
+			defer end() // for those that come next, if this one fails
 			lines := len(p.complaints())
 			began := time.Now()
 			tt.begin(before)
@@ -148,7 +174,7 @@ func TestClusteredNorthbound(t *testing.T) {
 			pods += 30
 			w.settled(pods)
 			t.Logf("leader %s, then %s; settled after %s; %q", before.name, after.name, time.Since(began).Round(time.Millisecond), p.complaints()[lines:])
-			tt.end(before)
+			end()
 			w.settled(pods)
 		})
 		w.T = t

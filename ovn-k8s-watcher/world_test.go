@@ -63,7 +63,7 @@ func runTests(m *testing.M) int {
 const terminate = syscall.SIGTERM
 
 // patience bounds every wait for something that should happen.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // A world is a Northbound database and the shared control plane. Its watchers
 // write only where its test looks.
@@ -189,15 +189,19 @@ func (w *world) topology(nodes map[string]string) topology.Cluster {
 // open connects to the world's database.
 func (w *world) open() *ovsdb.DB {
 	w.Helper()
-	m, err := ovsdb.NBModel()
-	if err != nil {
-		w.Fatal(err)
-	}
-	db, err := ovsdb.Open(context.Background(), ovsdb.Options{Name: "NB", Remotes: strings.Split(w.central.NB, ","), Model: m})
+	db, err := w.connect()
 	if err != nil {
 		w.Fatal(err)
 	}
 	return db
+}
+
+func (w *world) connect() (*ovsdb.DB, error) {
+	m, err := ovsdb.NBModel()
+	if err != nil {
+		return nil, err
+	}
+	return ovsdb.Open(context.Background(), ovsdb.Options{Name: "NB", Remotes: strings.Split(w.central.NB, ","), Model: m})
 }
 
 // args are the arguments of a watcher of this world.
