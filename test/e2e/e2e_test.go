@@ -84,7 +84,7 @@ func fail(err error) int {
 }
 
 // patience bounds every wait for something that should happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // pods creates pods, by name their node, and returns them when they run. They
 // are deleted at the end of the test, and must then leave nothing behind.

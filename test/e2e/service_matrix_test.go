@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,10 +44,37 @@ func TestServiceMatrix(t *testing.T) {
 		}
 	}
 	routeServices(t, services, seen)
-	failed := world.Try(t.Context(), ways)
-	t.Logf("%d of %d ways work: who the backend saw\n\n%s", len(ways)-len(failed), len(ways), world.Table(ways))
-	for _, way := range failed {
-		t.Errorf("%v: %v", way, way.Err)
+	awaitServices(t, services)
+	try(t, ways)
+	t.Logf("%d ways: who the backend saw\n\n%s", len(ways), world.Table(ways))
+	for backend, heading := range map[string]string{"web from ": "A backend that is a pod:", "hostweb from ": "A backend that is a pod with `hostNetwork`:"} {
+		of := slices.DeleteFunc(slices.Clone(ways), func(w world.Way) bool { return !strings.HasPrefix(w.Row, backend) })
+		compareCells(t, cells(t, heading, 1), of, func(w world.Way) cell {
+			return cell{clientTitles[strings.TrimPrefix(w.Row, backend)], doorTitles[w.Column]}
+		})
+	}
+}
+
+// clientTitles and doorTitles are what the tables of docs/services.md call clients
+// and doors.
+var (
+	clientTitles = map[string]string{
+		"pod, same node": "a pod on the backend's node", "pod, other node": "a pod on another node (minion2)", "the backend itself": "the backend itself",
+		"host, same node": "the backend's node", "host, other node": "another node (minion2)", "outside": "outside",
+	}
+	doorTitles = map[string]string{
+		"ClusterIP": "ClusterIP", "master:NodePort": "NodePort of master", "minion1:NodePort": "of minion1", "minion2:NodePort": "of minion2",
+		"externalIP": "external IP", "LB IP": "load balancer's IP", "gateway:NodePort": "NodePort of the gateway",
+	}
+)
+
+// awaitServices waits until all hosts treat Services as they are now.
+func awaitServices(t *testing.T, services []world.Service) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := cluster.AwaitServices(ctx, services); err != nil {
+		t.Fatal(err)
 	}
 }
 

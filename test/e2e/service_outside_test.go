@@ -85,22 +85,28 @@ func fromOutside(t *testing.T, p map[string]world.Endpoint, entries []entry) {
 		local.Backends = all.Backends
 		services = append(services, exposed{all, i == 1, false}, exposed{local, i == 1, true})
 	}
+	var all []world.Service
+	for _, s := range services {
+		all = append(all, s.Service)
+	}
+	awaitServices(t, all)
 	var ways []world.Way
 	for i, e := range entries {
 		var through []world.Way
-		var routed []world.Service
 		for _, s := range services {
 			here := s.Backends
 			if s.local {
 				here = here[i : i+1]
 			}
 			through = append(through, outsideWays(s, here, e)...)
-			routed = append(routed, s.Service)
 		}
-		routeWhile(t, routed, e, func() { try(t, through) })
+		routeWhile(t, all, e, func() { try(t, through) })
 		ways = append(ways, through...)
 	}
 	t.Logf("%d ways: whom the backend saw\n\n%s", len(ways), world.Table(ways))
+	doors := map[string]string{"node:NodePort": "node's NodePort", "gateway:NodePort": "gateway's NodePort", "externalIP": "external IP", "LB IP": "load balancer's IP"}
+	row := strings.NewReplacer(world.Dedicated+",", "a NIC of its own,", world.Shared+",", "a shared NIC,", "pod,", "pods,")
+	compareCells(t, cells(t, "## From outside", 3), ways, func(w world.Way) cell { return cell{row.Replace(w.Row), doors[w.Column]} })
 }
 
 // outsideWays are those by one entry, where some of the backends answer. Under the

@@ -19,7 +19,7 @@ import (
 
 const (
 	// wayTimeout is how long one way may take until it works.
-	wayTimeout = 10 * time.Second
+	wayTimeout = 20 * time.Second
 	// waysAtOnce is how many are tried at once.
 	waysAtOnce = 64
 )

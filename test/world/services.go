@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -100,6 +103,83 @@ func words(addrs []netip.Addr) []string {
 		text = append(text, a.String())
 	}
 	return text
+}
+
+// AwaitServices waits until all hosts treat Services as they are now. Before, a
+// host's first packets may take another way, on which backends see another address.
+func (w *World) AwaitServices(ctx context.Context, services []Service) error {
+	for _, n := range w.Nodes {
+		for _, s := range services {
+			if err := until(ctx, func() error { return n.knows(ctx, s) }); err != nil {
+				return err
+			}
+		}
+	}
+	if err := until(ctx, func() error { return w.Check(ctx) }); err != nil {
+		return err
+	}
+	if _, err := w.Central.NBCtl("--wait=hv", "sync"); err != nil {
+		return err
+	}
+	return w.each(func(n *Node) error { return until(ctx, func() error { return n.upToDate(ctx) }) })
+}
+
+// until tries again and again until there is no error, or ctx ends.
+func until(ctx context.Context, try func() error) error {
+	for {
+		err := try()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// knows reports what n's gateway helper does not know yet of a Service.
+func (n *Node) knows(ctx context.Context, s Service) error {
+	out, err := n.helper(ctx, "services/show", metav1.NamespaceDefault+"/"+s.Name)
+	if err != nil {
+		return err
+	}
+	for _, a := range slices.Concat(s.ExternalIPs, s.LoadBalancerIPs) {
+		if !strings.Contains(out, probe.Address(a, ServicePort).String()) {
+			return fmt.Errorf("the gateway helper of %s does not know %v of %s yet:\n%s", n.Name, a, s.Name, out)
+		}
+	}
+	_, lines, _ := strings.Cut(out, "\n")
+	for l := range strings.Lines(lines) {
+		if f := strings.Fields(l); f[len(f)-2] != strconv.Itoa(len(s.Backends)) {
+			return fmt.Errorf("the gateway helper of %s does not know %d endpoints of %s yet:\n%s", n.Name, len(s.Backends), s.Name, out)
+		}
+	}
+	return nil
+}
+
+// upToDate reports what n's gateway helper still has to change.
+func (n *Node) upToDate(ctx context.Context) error {
+	rules, err := n.helper(ctx, "rules/show")
+	if err != nil {
+		return err
+	}
+	flows, err := n.helper(ctx, "flows/show")
+	if err != nil && !strings.Contains(err.Error(), "no bridge") {
+		return err
+	}
+	for l := range strings.Lines(rules + flows) {
+		if strings.ContainsAny(l[:1], "!+-~") {
+			return fmt.Errorf("the gateway helper of %s still has to change: %s", n.Name, l)
+		}
+	}
+	return nil
+}
+
+// helper runs a command of n's gateway helper.
+func (n *Node) helper(ctx context.Context, command ...string) (string, error) {
+	out, _, err := n.Run(ctx, "ovs-appctl", append([]string{"--target=ovn-k8s-gateway-helper", "--timeout=20"}, command...)...)
+	return out, err
 }
 
 // RouteServices has the router outside send what is for the outer addresses of
