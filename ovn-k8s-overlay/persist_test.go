@@ -187,3 +187,29 @@ fd98::/64 via fd01:0:0:1::1 dev k8s-kube-master proto 46`)
 	}
 	same(t, "an operator's", m.script("grep -c VLAN=yes "+dir+"ifcfg-br-int"), "1")
 }
+
+// What a killed run has left beside the files that it was to replace goes with the
+// next one, but not what a run that lives is about to rename.
+func TestLeftoversOfKilledRunsGo(t *testing.T) {
+	w := newWorld(t, "master")
+	m := w.nodes[0]
+	m.init(masterInitArgs)
+	leave := func() {
+		m.script(`set -e
+			mkdir -p /opt/cni/bin/.ovn-k8s-1 /etc/network /etc/cni/net.d
+			ln -sfn /nowhere /opt/cni/bin/.ovn-k8s-1/link
+			touch /etc/network/.ovn-k8s-2 /etc/cni/net.d/.ovn-k8s-3 /etc/cni/net.d/.ovn-k8s-4 /etc/cni/net.d/.other`)
+	}
+	left := func() string {
+		return m.script("ls -d /opt/cni/bin/.o* /etc/network/.o* /etc/cni/net.d/.o* 2>/dev/null || true")
+	}
+	leave()
+	m.script("nohup flock /etc/cni/net.d/.ovn-k8s-4 sleep 1000 >/dev/null 2>&1 & while flock -n /etc/cni/net.d/.ovn-k8s-4 true; do sleep 0.02; done")
+	m.init(masterInitArgs)
+	same(t, "after another init", left(), "/etc/cni/net.d/.other\n/etc/cni/net.d/.ovn-k8s-4")
+	leave()
+	if r := m.run("node-remove --node-name=kube-master"); r.Status != 0 {
+		t.Errorf("%+v", r)
+	}
+	same(t, "after node-remove", left(), "/etc/cni/net.d/.other\n/etc/cni/net.d/.ovn-k8s-4")
+}

@@ -63,7 +63,24 @@ func (st store) lock() (unlock func(), err error) {
 		_ = f.Close()
 		return nil, errBusy
 	}
+	if err := st.sweep(); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("removing unfinished journals: %w", err)
+	}
 	return func() { _ = f.Close() }, nil
+}
+
+// unfinished begins the names of journals that are being written.
+const unfinished = ".new-"
+
+// sweep removes journals that killed processes have not finished. Only who holds
+// the lock writes any.
+func (st store) sweep() error {
+	all, err := filepath.Glob(filepath.Join(st.dir, unfinished+"*"))
+	for _, path := range all {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
 }
 
 func (st store) path(bridge string) string { return filepath.Join(st.dir, bridge+".json") }
@@ -74,7 +91,7 @@ func (st store) write(j journal) error {
 	if err != nil {
 		return fmt.Errorf("writing the journal: %w", err)
 	}
-	f, err := os.CreateTemp(st.dir, ".new-")
+	f, err := os.CreateTemp(st.dir, unfinished)
 	if err != nil {
 		return fmt.Errorf("writing the journal: %w", err)
 	}

@@ -61,6 +61,43 @@ func pending(all []edit) ([]edit, error) {
 	return out, nil
 }
 
+// leftover begins the names of what is to be renamed onto a path. Its maker holds a
+// lock on it for as long as it lives (flock(2)).
+const leftover = ".ovn-k8s-"
+
+// sweep removes from directories what processes that were killed have left.
+func sweep(dirs ...string) error {
+	for _, dir := range dirs {
+		all, err := filepath.Glob(filepath.Join(dir, leftover+"*"))
+		if err != nil {
+			return err
+		}
+		for _, path := range all {
+			if unlock, err := lock(path); err == nil {
+				err = os.RemoveAll(path)
+				unlock()
+				if err != nil {
+					return fmt.Errorf("removing what a killed run has left: %w", err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// lock locks a file or directory, or fails at once if somebody else has.
+func lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return func() { _ = f.Close() }, nil
+}
+
 // apply makes the edits in order. Each happens in one step: nobody sees half of
 // a file.
 func apply(edits []edit) error {
@@ -90,11 +127,16 @@ func (e edit) apply() error {
 
 // replaceLink renames a new link onto the path.
 func (e edit) replaceLink() error {
-	dir, err := os.MkdirTemp(filepath.Dir(e.path), ".ovn-k8s-")
+	dir, err := os.MkdirTemp(filepath.Dir(e.path), leftover)
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	unlock, err := lock(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	tmp := filepath.Join(dir, "link")
 	if err := os.Symlink(e.link, tmp); err != nil {
 		return err
@@ -112,12 +154,17 @@ func (e edit) replaceFile() error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".ovn-k8s-")
+	f, err := os.CreateTemp(filepath.Dir(path), leftover)
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name()) // nothing once it is renamed
 	defer f.Close()
+	unlock, err := lock(f.Name())
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if _, err := f.WriteString(e.text); err != nil {
 		return err
 	}

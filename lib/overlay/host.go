@@ -171,6 +171,9 @@ func (h *host) ensure(ctx context.Context, s *session) error {
 	if err := link.Ensure(h.state); err != nil {
 		return fmt.Errorf("configuring %s: %w", h.port.Name, err)
 	}
+	if err := s.sweep(); err != nil {
+		return err
+	}
 	return apply(h.files)
 }
 

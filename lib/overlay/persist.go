@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"ovn-k8s/lib/names"
 )
@@ -65,6 +66,11 @@ func forget(iface string) ([]edit, error) {
 		return nil, err
 	}
 	return pending(append(edits, files...))
+}
+
+// sweep removes what killed runs have left where this program writes.
+func (s *session) sweep() error {
+	return sweep(filepath.Dir(interfacesFile), scriptsDir, s.config.CNIConfDir, s.config.CNIBinDir)
 }
 
 func (s *session) complain(complaint string) {

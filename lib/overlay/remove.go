@@ -199,6 +199,9 @@ func (d departure) finish(ctx context.Context, s *session) error {
 	if d.port == "" {
 		return nil
 	}
+	if err := s.sweep(); err != nil {
+		return err
+	}
 	if err := apply(d.after); err != nil {
 		return err
 	}
