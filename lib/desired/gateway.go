@@ -97,12 +97,3 @@ func (w *World) GatewayHosts() map[string][]netip.Addr {
 	}
 	return hosts
 }
-
-// hostTexts are the ways to each host as text.
-func (w *World) hostTexts() map[nb.Unit]string {
-	texts := map[nb.Unit]string{}
-	for sw := range w.said.hosts {
-		texts[topology.HostUnit(sw)] = fmt.Sprint(w.hostRows(sw))
-	}
-	return texts
-}

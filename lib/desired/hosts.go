@@ -137,6 +137,22 @@ func (w *World) hostRows(sw string) ([]nb.Row, error) {
 	return rows, nil
 }
 
+// changedHosts returns the units of hosts to which it makes a difference that the
+// topology was another one.
+func (w *World) changedHosts(old topology.Cluster) (touched []nb.Unit) {
+	now := w.cluster
+	all := !slices.Equal(old.Subnets, now.Subnets) || !slices.Equal(old.Join, now.Join)
+	for _, family := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		all = all || old.PinnedByPolicy(family) != now.PinnedByPolicy(family)
+	}
+	for sw := range w.said.hosts {
+		if all || !slices.Equal(old.Nodes[sw], now.Nodes[sw]) {
+			touched = append(touched, topology.HostUnit(sw))
+		}
+	}
+	return touched
+}
+
 // notOf says why an address is not a host's, or is of no use as one.
 func (w *World) notOf(sw string, a netip.Addr) string {
 	holds := func(p netip.Prefix) bool { return p.Contains(a) }

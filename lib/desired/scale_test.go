@@ -13,8 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
 )
 
 // The shape of BenchmarkScale: each namespace has pods with labels of their own,
@@ -192,4 +194,192 @@ func BenchmarkEndpoint(b *testing.B) {
 			}
 		})
 	}
+}
+
+// large is a World of 1000 nodes with a host each, 10 000 pods, four gateways,
+// 1000 Services of all kinds with ten endpoints, and 100 policies.
+func large(b *testing.B) (w *World, c topology.Cluster) {
+	const nodes, pods, services, policies = 1000, 10000, 1000, 100
+	c, err := topology.New(names.ClusterRouter, prefixes("10.0.0.0/8"), prefixes("100.64.0.0/16"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range nodes {
+		c.Nodes[fmt.Sprint("node-", i)] = prefixes(fmt.Sprintf("10.%d.%d.0/24", i/250, i%250))
+	}
+	c.Chassis = map[string]string{}
+	for i := range nodes {
+		c.Chassis[fmt.Sprint("node-", i)] = fmt.Sprint("chassis-", i)
+	}
+	for i := range 4 {
+		if c, err = c.WithGateway(fmt.Sprint("node-", i), topology.Gateway{
+			Mode: topology.Physical, Interface: "eth1", Chassis: fmt.Sprint("chassis-", i), MAC: fmt.Sprintf("02:00:00:00:00:%02x", i),
+			IPs: prefixes(fmt.Sprintf("198.18.0.%d/24", i+10)), NextHops: []netip.Addr{netip.MustParseAddr("198.18.0.1")}, Node: fmt.Sprint("node-", i),
+		}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	w = NewWorld()
+	w.Put(service.Ranges(prefixes("172.16.0.0/16")))
+	w.Put(c)
+	var all []any
+	for i := range nodes {
+		all = append(all, largeNode(i, 0))
+	}
+	w.Replace(&corev1.Node{}, all)
+	for i := range 10 {
+		w.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("namespace-", i), Labels: map[string]string{"team": fmt.Sprint(i)}}})
+	}
+	for i := range pods {
+		w.Put(scalePod(fmt.Sprint("namespace-", i%10), i, fmt.Sprint("app-", i%100), i))
+	}
+	for i := range policies {
+		p := scalePolicy(fmt.Sprint("namespace-", i%10), i)
+		p.Spec.Ingress[0].From[0].NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": fmt.Sprint((i + 1) % 10)}}
+		w.Put(p)
+	}
+	w.Settle()
+	for i := range services {
+		w.Put(largeService(i))
+		w.Put(largeSlice(i, 0))
+	}
+	return w, c
+}
+
+func largeNode(i, address int) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node-", i), Labels: map[string]string{corev1.LabelTopologyZone: fmt.Sprint("zone-", i%3)}}}
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.%d.%d.%d", 100+address, i/250, 1+i%250)}}
+	return n
+}
+
+// largeService is, of ten, five with a ClusterIP, two with a NodePort, one of the
+// external policy Local, one of the internal one, and one with affinity.
+func largeService(i int) *corev1.Service {
+	s := newService(fmt.Sprint("s", i), i)
+	s.Spec.ClusterIPs = s.Spec.ClusterIPs[:1]
+	local := corev1.ServiceInternalTrafficPolicyLocal
+	if i%10 > 4 {
+		s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, int32(30000+i)
+	}
+	switch i % 10 {
+	case 7:
+		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	case 8:
+		s.Spec.InternalTrafficPolicy = &local
+	case 9:
+		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	}
+	return s
+}
+
+// largeSlice has endpoints of a Service, of which one moves.
+func largeSlice(i, move int) *discoveryv1.EndpointSlice {
+	var endpoints []string
+	for e := range 10 {
+		n := (i*7 + e*97 + move*(e/9)) % 1000
+		endpoints = append(endpoints, fmt.Sprintf("10.%d.%d.%d@node-%d", n/250, n%250, 10+e, n))
+	}
+	return newSlice(fmt.Sprint("s", i), fmt.Sprint("s", i), endpoints...)
+}
+
+// BenchmarkEvent is what one event costs in a large cluster, and the rows of all
+// that it touches: each at most 20 ms, but for what every node or Service depends on.
+func BenchmarkEvent(b *testing.B) {
+	w, c := large(b)
+	for _, bm := range []struct {
+		name  string
+		event func(i int) []nb.Unit
+	}{
+		{"heartbeat", func(i int) []nb.Unit { return w.Put(largeNode(i%1000, 0)) }},
+		{"node address", func(i int) []nb.Unit { return w.Put(largeNode(500, i%2)) }},
+		{"node comes", func(i int) []nb.Unit {
+			if i%2 == 1 {
+				return w.Remove(largeNode(1000, 0))
+			}
+			return w.Put(largeNode(1000, 0))
+		}},
+		{"switch comes", func(i int) []nb.Unit {
+			if i%2 == 1 {
+				return w.Put(c)
+			}
+			more, err := c.WithNode("node-1000", prefixes("10.200.0.0/24"))
+			if err != nil {
+				b.Fatal(err)
+			}
+			return w.Put(more.WithChassis("node-1000", "chassis-1000"))
+		}},
+		{"gateway dies", func(i int) []nb.Unit { return w.Put(Silent{"node-1": i%2 == 0}) }},
+		{"gateway changes", func(i int) []nb.Unit {
+			more, err := c.WithGateway("node-1", func() topology.Gateway {
+				g := c.Gateways["node-1"]
+				g.VLAN = i % 2
+				return g
+			}())
+			if err != nil {
+				b.Fatal(err)
+			}
+			return w.Put(more)
+		}},
+		{"ClusterIP", func(i int) []nb.Unit { return w.Put(toggled(i, largeService(0))) }},
+		{"NodePort", func(i int) []nb.Unit { return w.Put(toggled(i, largeService(5))) }},
+		{"external policy Local", func(i int) []nb.Unit { return w.Put(toggled(i, largeService(7))) }},
+		{"internal policy Local", func(i int) []nb.Unit { return w.Put(toggled(i, largeService(8))) }},
+		{"affinity", func(i int) []nb.Unit { return w.Put(toggled(i, largeService(9))) }},
+		{"endpoint", func(i int) []nb.Unit { return w.Put(largeSlice(0, i)) }},
+		{"endpoint of NodePort", func(i int) []nb.Unit { return w.Put(largeSlice(5, i)) }},
+		{"endpoint of external policy Local", func(i int) []nb.Unit { return w.Put(largeSlice(7, i)) }},
+		{"endpoint of internal policy Local", func(i int) []nb.Unit { return w.Put(largeSlice(8, i)) }},
+		{"endpoint with affinity", func(i int) []nb.Unit { return w.Put(largeSlice(9, i)) }},
+		{"pod", func(i int) []nb.Unit {
+			p := scalePod("namespace-1", 10000, "app-1", 1)
+			if i%2 == 1 {
+				return w.Remove(p)
+			}
+			return w.Put(p)
+		}},
+		{"pod with a hostPort", func(i int) []nb.Unit {
+			p := withHostPort(scalePod("namespace-1", 10001, "app-1", 1), "", 9100, corev1.ProtocolTCP)
+			if i%2 == 1 {
+				return w.Remove(p)
+			}
+			return w.Put(p)
+		}},
+		{"label of a namespace", func(i int) []nb.Unit {
+			return w.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "namespace-1", Labels: map[string]string{"team": fmt.Sprint(1 + i%2)}}})
+		}},
+		{"policy", func(i int) []nb.Unit {
+			p := scalePolicy("namespace-1", 10001)
+			if i%2 == 1 {
+				return w.Remove(p)
+			}
+			return w.Put(p)
+		}},
+		{"ServiceCIDR", func(i int) []nb.Unit {
+			return w.Put(serviceCIDR("more", fmt.Sprintf("172.%d.0.0/16", 30+i%2)))
+		}},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			i, units := 0, 0
+			for b.Loop() {
+				touched := append(bm.event(i), w.Settle()...)
+				dirty := map[nb.Unit]bool{}
+				for _, u := range touched {
+					dirty[u] = true
+				}
+				for u := range dirty {
+					_, _ = w.Rows(u) // whose Problems are not the point
+				}
+				i, units = i+1, units+len(dirty)
+			}
+			b.ReportMetric(float64(units)/float64(i), "units/op")
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(i)/1000, "ms/op")
+		})
+	}
+}
+
+// toggled is a Service with one port, or another one.
+func toggled(i int, s *corev1.Service) *corev1.Service {
+	s.Spec.Ports[0].Port += int32(i % 2)
+	return s
 }

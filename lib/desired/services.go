@@ -190,9 +190,12 @@ func (w *World) variablesOf(k service.Key) map[string]map[string]string {
 		return nil
 	}
 	r := w.resolved(k)
+	nodes := w.services.all[k].nodes()
 	out := map[string]map[string]string{}
 	for id, c := range w.services.chassis {
-		out[id] = r.Variables(c.node, w.cluster.Subnets)
+		if nodes[c.node] { // others have none
+			out[id] = r.Variables(c.node, w.cluster.Subnets)
+		}
 	}
 	return out
 }
@@ -318,7 +321,7 @@ func (w *World) lookAround() []nb.Unit {
 			touched = append(touched, topology.HostUnit(sw))
 		}
 	}
-	if all { // which addresses are pods'
+	if !slices.Equal(old.Subnets, now.Subnets) { // which addresses are pods'
 		for id := range w.services.chassis {
 			touched = append(touched, ChassisUnit(id))
 		}
@@ -423,8 +426,10 @@ func (w *World) chassisRows(id string) []nb.Row {
 		}
 	}
 	for k := range w.services.byNode {
-		r := w.resolved(k)
-		maps.Copy(variables, r.Variables(c.node, w.cluster.Subnets))
+		if w.services.all[k].isOn(map[string]bool{c.node: true}) {
+			r := w.resolved(k)
+			maps.Copy(variables, r.Variables(c.node, w.cluster.Subnets))
+		}
 	}
 	if len(variables) == 0 {
 		return nil
@@ -455,6 +460,17 @@ func (s *serviceState) isOn(nodes map[string]bool) bool {
 		}
 	}
 	return false
+}
+
+// nodes are those that have endpoints.
+func (s *serviceState) nodes() map[string]bool {
+	out := map[string]bool{}
+	for _, sl := range s.slices {
+		for _, h := range sl.Endpoints {
+			out[h.Node] = true
+		}
+	}
+	return out
 }
 
 // otherKeys are the keys under which two maps differ.

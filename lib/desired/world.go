@@ -194,14 +194,14 @@ func (w *World) node(name string) *node {
 // their addresses and wait for new ones.
 func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 	old, hosts, gateways := w.cluster, w.services.chassis, w.gatewayTexts()
-	ways, places := w.hostTexts(), w.places()
+	places := w.places()
 	w.cluster, w.services.chassis = c, allChassis(c)
 	touched := append(w.changedChassis(hosts), w.lookAround()...)
 	touched = append(touched, w.changedPlaces(places)...)
 	if !old.Equal(c) {
 		touched = append(touched, topology.ClusterUnit, policy.GuardUnit)
 		touched = append(touched, changedTexts(gateways, w.gatewayTexts())...)
-		touched = append(touched, changedTexts(ways, w.hostTexts())...)
+		touched = append(touched, w.changedHosts(old)...)
 	}
 	changed := maps.Clone(c.Nodes)
 	maps.Copy(changed, old.Nodes)

@@ -253,9 +253,15 @@ func (r *Resolved) addNodePort(s *set, p Port, es Endpoints, at Surroundings) {
 // be one way in for all hosts, but OVN 23.03 has no affinity there. So each
 // address of each host is one, and a host that comes or goes changes the row.
 func (r *Resolved) addStickyNodePort(s *set, p Port, es Endpoints, hosts []netip.Addr) {
-	for _, a := range hosts {
-		if r.hasFamily(family(a)) {
-			s.nodePorts[key(a, p.NodePort)] = backends(es.Of(a).Cluster())
+	for f, any := range families() {
+		if !r.hasFamily(f) {
+			continue
+		}
+		all := backends(es.Of(any).Cluster())
+		for _, a := range hosts {
+			if family(a) == f {
+				s.nodePorts[key(a, p.NodePort)] = all
+			}
 		}
 	}
 }
