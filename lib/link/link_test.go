@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"ovn-k8s/test/need"
 )
@@ -501,5 +502,49 @@ func TestAddressesOfOtherHosts(t *testing.T) {
 	}
 	if slices.Contains(all["eth0"], netip.MustParseAddr("fd00::9")) || !slices.Contains(all["eth0"], netip.MustParseAddr("fd00::5")) {
 		t.Errorf("eth0 has %v", all["eth0"])
+	}
+}
+
+// A route with several next hops is one of each interface that it leads through.
+func TestRoutesWithSeveralNextHops(t *testing.T) {
+	inFreshNamespace(t)
+	var hops4, hops6 []*netlink.NexthopInfo
+	for i, name := range []string{"eth0", "eth1"} {
+		device(t, name)
+		s := State{Interface: name, Addresses: prefixes(fmt.Sprintf("10.0.%d.5/24", i), fmt.Sprintf("fd0%d::5/64", i))}
+		if err := Ensure(s); err != nil {
+			t.Fatal(err)
+		}
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hops4 = append(hops4, &netlink.NexthopInfo{LinkIndex: l.Attrs().Index, Gw: net.ParseIP(fmt.Sprintf("10.0.%d.1", i))})
+		hops6 = append(hops6, &netlink.NexthopInfo{LinkIndex: l.Attrs().Index, Gw: net.ParseIP(fmt.Sprintf("fd0%d::1", i))})
+	}
+	for _, r := range []netlink.Route{
+		{Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0")), MultiPath: hops4},
+		{Dst: ipNet(netip.MustParsePrefix("10.128.0.0/16")), MultiPath: hops4},
+		{Dst: ipNet(netip.MustParsePrefix("::/0")), MultiPath: hops6, Protocol: unix.RTPROT_RA},
+	} {
+		if err := netlink.RouteAdd(&r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"eth0", "eth1"} {
+		if nic, err := Inspect(name); err != nil || !nic.Default {
+			t.Errorf("%s has no default route: %+v, %v", name, nic, err)
+		}
+	}
+	if taken, err := WhoHas(prefixes("10.128.0.0/14"), "k8s-"); err != nil || len(taken) != 1 || taken[0].To.String() != "10.128.0.0/16" {
+		t.Errorf("taken are %v, %v", taken, err)
+	}
+	if err := Forward(netip.IPv6Unspecified()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"eth0", "eth1"} {
+		if text, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + name + "/accept_ra"); err != nil || strings.TrimSpace(string(text)) != "2" {
+			t.Errorf("accept_ra of %s is %s, %v", name, text, err)
+		}
 	}
 }

@@ -92,7 +92,7 @@ func Carries(name string, to netip.Addr) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("looking for the route to %s: %w", to, err)
 	}
-	return slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.LinkIndex == l.Attrs().Index }), nil
+	return slices.ContainsFunc(routes, func(r netlink.Route) bool { return slices.Contains(through(r), l.Attrs().Index) }), nil
 }
 
 // PlanSurrender lists what Surrender would change.
@@ -183,19 +183,21 @@ func PlanForwarding(family netip.Addr) ([]Change, error) {
 	var all []Change
 	seen := map[int]bool{}
 	for _, r := range routes {
-		if r.Protocol != unix.RTPROT_RA || seen[r.LinkIndex] {
-			continue
+		for _, index := range through(r) {
+			if r.Protocol != unix.RTPROT_RA || seen[index] {
+				continue
+			}
+			seen[index] = true
+			l, err := netlink.LinkByIndex(index)
+			if err != nil {
+				return nil, fmt.Errorf("looking up an interface: %w", err)
+			}
+			changes, err := planSysctl("net/ipv6/conf/"+l.Attrs().Name+"/accept_ra", "2")
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, changes...)
 		}
-		seen[r.LinkIndex] = true
-		l, err := netlink.LinkByIndex(r.LinkIndex)
-		if err != nil {
-			return nil, fmt.Errorf("looking up an interface: %w", err)
-		}
-		changes, err := planSysctl("net/ipv6/conf/"+l.Attrs().Name+"/accept_ra", "2")
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, changes...)
 	}
 	changes, err := planSysctl("net/ipv6/conf/all/forwarding", "1")
 	return append(all, changes...), err

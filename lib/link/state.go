@@ -343,25 +343,40 @@ func addresses(name string) ([]netlink.Addr, error) {
 	return all, nil
 }
 
-// routes lists the routes of the main table through an interface: none if
-// there is none.
+// routes lists the routes of the main table through an interface, also those with
+// next hops elsewhere: none if there is none.
 func routes(name string) ([]netlink.Route, error) {
 	l, err := find(name)
 	if l == nil || err != nil {
 		return nil, err
 	}
-	all, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
+	all, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("listing the routes of %s: %w", name, err)
 	}
-	return all, nil
+	return slices.DeleteFunc(all, func(r netlink.Route) bool { return !slices.Contains(through(r), l.Attrs().Index) }), nil
+}
+
+// through lists the indices of the interfaces that a route leads through: several if
+// it has several next hops.
+func through(r netlink.Route) []int {
+	if len(r.MultiPath) == 0 {
+		return []int{r.LinkIndex}
+	}
+	var all []int
+	for _, hop := range r.MultiPath {
+		if !slices.Contains(all, hop.LinkIndex) {
+			all = append(all, hop.LinkIndex)
+		}
+	}
+	return all
 }
 
 // A Taken is a route of the main table that leads where pods should be.
 type Taken struct {
 	To        netip.Prefix
-	Interface string
-	Connected bool // the kernel made it for an address of the interface
+	Interface string // of several, one
+	Connected bool   // the kernel made it for an address of the interface
 }
 
 // String formats t as in "192.168.0.0/16 dev eth0".
@@ -381,7 +396,7 @@ func WhoHas(subnets []netip.Prefix, ours string) ([]Taken, error) {
 	}
 	var out []Taken
 	for _, r := range all {
-		i := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Index == r.LinkIndex })
+		i := slices.IndexFunc(links, func(l netlink.Link) bool { return slices.Contains(through(r), l.Attrs().Index) })
 		if r.Dst == nil || r.Protocol == Protocol || i < 0 || strings.HasPrefix(links[i].Attrs().Name, ours) {
 			continue
 		}
