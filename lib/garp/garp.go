@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/google/gopacket"
@@ -123,28 +124,40 @@ const askInterval = 200 * time.Millisecond
 // ErrSilent means that nobody answered.
 var ErrSilent = errors.New("does not answer")
 
-// Ask returns nil when target answers a question from the address from, which is
-// the host's, and ErrSilent when it has not until ctx ends.
-func Ask(ctx context.Context, i Interface, from, target netip.Addr) error {
+// A Question is who has Target, from the host's address From of the same family.
+type Question struct{ From, Target netip.Addr }
+
+// Ask asks all questions at once, and again while there are some without an answer.
+// It returns when there are none, or with those that are left when ctx ends.
+func Ask(ctx context.Context, i Interface, questions []Question) (silent []Question, err error) {
+	if len(questions) == 0 {
+		return nil, nil
+	}
 	s, err := open(i)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer s.close()
-	frame, err := question(i.MAC, from, target)
-	if err != nil {
-		return err
-	}
-	for ctx.Err() == nil {
-		if err := s.send(frame); err != nil && !errors.Is(err, unix.ENETDOWN) {
-			return fmt.Errorf("asking for %v on %s: %w", target, i.Name, err)
+	silent = slices.Clone(questions)
+	for ctx.Err() == nil && len(silent) > 0 {
+		for _, q := range silent {
+			frame, err := question(i.MAC, q.From, q.Target)
+			if err == nil {
+				err = s.send(frame)
+			}
+			if err != nil && !errors.Is(err, unix.ENETDOWN) {
+				return nil, fmt.Errorf("asking for %v on %s: %w", q.Target, i.Name, err)
+			}
 		}
-		heard, err := s.hear(ctx, time.Now().Add(askInterval), func(frame []byte) bool { return isAnswer(frame, target) })
-		if heard || err != nil {
-			return err
+		_, err := s.hear(ctx, time.Now().Add(askInterval), func(frame []byte) bool {
+			silent = slices.DeleteFunc(silent, func(q Question) bool { return isAnswer(frame, q.Target) })
+			return len(silent) == 0
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
-	return fmt.Errorf("%v on %s %w", target, i.Name, ErrSilent)
+	return silent, nil
 }
 
 // isAnswer reports whether a frame says where target is.

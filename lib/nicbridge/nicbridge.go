@@ -242,7 +242,7 @@ func (s *session) startWatchdog(bridge string) error {
 
 // change makes the change of a journal, checks it, and undoes it if it is not
 // good.
-func (s *session) change(ctx context.Context, j journal, want []expectation) error {
+func (s *session) change(ctx context.Context, j journal, want witnesses) error {
 	snap, d := j.Snapshot, j.Direction
 	run, cancel := context.WithTimeoutCause(ctx, moveTimeout, fmt.Errorf("not done within %v", moveTimeout))
 	defer cancel()

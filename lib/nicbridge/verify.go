@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -16,10 +17,10 @@ import (
 )
 
 const (
-	// askBefore is how long a neighbour or a probe may take to answer before the
-	// move. One that does not is not waited for after it.
+	// askBefore is how long neighbours and probes may take to answer before the
+	// move. Who does not is not waited for after it.
 	askBefore = 600 * time.Millisecond
-	// askAfter is how long each may take after the move: a switch may have to
+	// askAfter is how long they may take after the move: a switch may have to
 	// learn, and ovs-vswitchd to set up flows.
 	askAfter = 10 * time.Second
 )
@@ -30,10 +31,46 @@ type probe struct {
 	ask  func(context.Context) error
 }
 
-// An expectation is that somebody answers who did before the move.
-type expectation struct {
+// Witnesses are those who answered before the move.
+type witnesses struct {
+	hops   []garp.Question // next hops
+	probes []probe
+}
+
+// An unheard is somebody who does not answer, and why.
+type unheard struct {
 	name string
-	ask  func(ctx context.Context, i garp.Interface) error
+	err  error
+}
+
+// ask asks all at once, and returns who has answered until ctx ends and who has not.
+func (w witnesses) ask(ctx context.Context, i garp.Interface) (heard witnesses, silent []unheard) {
+	results := make([]error, len(w.probes))
+	var wg sync.WaitGroup
+	for n, p := range w.probes {
+		wg.Go(func() { results[n] = p.ask(ctx) })
+	}
+	quiet, err := garp.Ask(ctx, i, w.hops)
+	wg.Wait()
+	for _, q := range w.hops {
+		why := err
+		if slices.Contains(quiet, q) {
+			why = fmt.Errorf("%v on %s %w", q.Target, i.Name, garp.ErrSilent)
+		}
+		if why != nil {
+			silent = append(silent, unheard{"the next hop " + q.Target.String(), why})
+			continue
+		}
+		heard.hops = append(heard.hops, q)
+	}
+	for n, p := range w.probes {
+		if results[n] != nil {
+			silent = append(silent, unheard{p.name, results[n]})
+			continue
+		}
+		heard.probes = append(heard.probes, p)
+	}
+	return heard, silent
 }
 
 // prober makes the probes that were asked for, and that of the API server.
@@ -88,35 +125,28 @@ func dialer(name, address string) probe {
 }
 
 // listen finds out who answers before the move.
-func (s *session) listen(ctx context.Context, snap Snapshot, d Direction) []expectation {
-	var all []expectation
+func (s *session) listen(ctx context.Context, snap Snapshot, d Direction) witnesses {
+	all := witnesses{probes: s.probes}
 	for _, gw := range gateways(snap.Records) {
 		if from, ok := sourceFor(snap.Records, gw); ok {
-			all = append(all, expectation{"the next hop " + gw.String(), func(ctx context.Context, i garp.Interface) error {
-				return garp.Ask(ctx, i, from, gw)
-			}})
+			all.hops = append(all.hops, garp.Question{From: from, Target: gw})
 		}
 	}
-	for _, p := range s.probes {
-		all = append(all, expectation{p.name, func(ctx context.Context, _ garp.Interface) error { return p.ask(ctx) }})
-	}
-	if len(all) == 0 {
-		return nil
+	if len(all.hops)+len(all.probes) == 0 {
+		return witnesses{}
 	}
 	i, err := s.frames(snap.source(d))
 	if err != nil {
 		s.warn("nobody is asked: %v", err)
-		return nil
+		return witnesses{}
 	}
-	return slices.DeleteFunc(all, func(e expectation) bool {
-		ctx, cancel := context.WithTimeout(ctx, s.askBefore)
-		defer cancel()
-		err := e.ask(ctx, i)
-		if err != nil {
-			s.warn("%s does not answer now, so it is not asked after the move", e.name)
-		}
-		return err != nil
-	})
+	ctx, cancel := context.WithTimeout(ctx, s.askBefore)
+	defer cancel()
+	heard, silent := all.ask(ctx, i)
+	for _, q := range silent {
+		s.warn("%s does not answer now, so it is not asked after the move", q.name)
+	}
+	return heard
 }
 
 // gateways are the next hops of routes.
@@ -179,7 +209,7 @@ func (s *session) announce(i record.Interface, snap Snapshot) {
 
 // verify checks that the target has everything, and that all who answered before
 // answer again.
-func (s *session) verify(ctx context.Context, snap Snapshot, d Direction, want []expectation) error {
+func (s *session) verify(ctx context.Context, snap Snapshot, d Direction, want witnesses) error {
 	lost, err := snap.missing(d)
 	if err != nil {
 		return err
@@ -198,10 +228,8 @@ func (s *session) verify(ctx context.Context, snap Snapshot, d Direction, want [
 	}
 	ctx, cancel := context.WithTimeout(ctx, askAfter)
 	defer cancel()
-	for _, e := range want {
-		if err := e.ask(ctx, frames); err != nil {
-			return fmt.Errorf("%s answered before, and does not any more (%w)", e.name, err)
-		}
+	if _, silent := want.ask(ctx, frames); len(silent) > 0 {
+		return fmt.Errorf("%s answered before, and does not any more (%w)", silent[0].name, silent[0].err)
 	}
 	return nil
 }
