@@ -6,13 +6,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
 )
 
@@ -67,11 +70,16 @@ func measurePolicies(ctx context.Context, b *bench) error {
 	}
 	err = f.measureCrowd(ctx, b, &crowd{
 		what: fmt.Sprintf("%d policies over %d pods each", manyPolicies, podsEach), last: "ACL", n: manyPolicies,
-		create: createPolicy, remove: removePolicy, leftover: leftoverGroups,
+		create: createPolicy, remove: removePolicy, leftover: leftoverPolicies,
 		ready: func(db *replica) int { return count(db, nbdb.ACLTable, ofPolicy) },
 		copied: func(db *replica) func(context.Context) error {
-			made := copyGroups(db)
-			return func(ctx context.Context) error { return insertGroups(ctx, db, made) }
+			groups, switches := copyGroups(db), copySwitches(db)
+			return func(ctx context.Context) error {
+				if err := insertGroups(ctx, db, groups); err != nil {
+					return err
+				}
+				return insertSwitches(ctx, db, switches)
+			}
 		},
 		before: func(ctx context.Context, f *field) error {
 			_, err := f.createGrouped(ctx, groups*podsEach)
@@ -145,8 +153,76 @@ func insertGroups(ctx context.Context, db *replica, made []policed) error {
 	})
 }
 
-// leftoverGroups are the operations that remove the port groups of policies.
-func leftoverGroups(db *replica) (ops []ovsdb.Operation, err error) {
+// A policedSwitch is a node's switch with the ACLs that it has while there are
+// policies.
+type policedSwitch struct {
+	sw   *nbdb.LogicalSwitch
+	acls []*nbdb.ACL
+}
+
+// copySwitches copies these ACLs of all switches.
+func copySwitches(db *replica) []policedSwitch {
+	acls := map[string]*nbdb.ACL{}
+	for _, a := range rowsOf(db, nbdb.ACLTable, ofNode) {
+		acls[a.UUID] = a
+	}
+	var out []policedSwitch
+	for _, sw := range rowsOf(db, nbdb.LogicalSwitchTable, func(*nbdb.LogicalSwitch) bool { return true }) {
+		p := policedSwitch{sw: sw}
+		for _, id := range sw.ACLs {
+			if a := acls[id]; a != nil {
+				p.acls = append(p.acls, a)
+			}
+		}
+		if len(p.acls) > 0 {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// ofNode tells an ACL of a node's switch.
+func ofNode(acl *nbdb.ACL) bool {
+	_, ok := policy.NodeOf(nb.Unit(acl.ExternalIDs[names.Owner]))
+	return ok
+}
+
+// insertSwitches inserts ACLs like those given.
+func insertSwitches(ctx context.Context, db *replica, made []policedSwitch) error {
+	return insert(ctx, db, made, func(i int, p policedSwitch) (ops []ovsdb.Operation, err error) {
+		var ids []string
+		for j, a := range p.acls {
+			a.UUID = fmt.Sprintf("node%d_%d", i, j)
+			ids = append(ids, a.UUID)
+			more, err := db.Client().Create(a)
+			if err != nil {
+				return nil, err
+			}
+			ops = append(ops, more...)
+		}
+		more, err := mutateACLs(db, p.sw, ovsdb.MutateOperationInsert, ids)
+		return append(ops, more...), err
+	})
+}
+
+// mutateACLs are the operations that add ACLs to a switch, or take them from it.
+func mutateACLs(db *replica, sw *nbdb.LogicalSwitch, mutator ovsdb.Mutator, ids []string) ([]ovsdb.Operation, error) {
+	return db.Client().Where(sw).Mutate(sw, model.Mutation{Field: &sw.ACLs, Mutator: mutator, Value: ids})
+}
+
+// leftoverPolicies are the operations that remove what policies have.
+func leftoverPolicies(db *replica) (ops []ovsdb.Operation, err error) {
+	for _, p := range copySwitches(db) {
+		var ids []string
+		for _, a := range p.acls {
+			ids = append(ids, a.UUID)
+		}
+		more, err := mutateACLs(db, p.sw, ovsdb.MutateOperationDelete, ids)
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, more...)
+	}
 	for _, g := range rowsOf(db, nbdb.PortGroupTable, ofPolicies) {
 		more, err := db.Client().Where(g).Delete()
 		if err != nil {
