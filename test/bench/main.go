@@ -103,16 +103,18 @@ func run(args []string, out, progress io.Writer) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := b.measure(ctx, chosen); err != nil {
+	err = b.measure(ctx, chosen)
+	if b.report == nil || len(b.report.Results) == 0 {
 		return err
 	}
 	if *asJSON {
-		return b.report.printJSON(out)
+		return errors.Join(err, b.report.printJSON(out))
 	}
-	return b.report.print(out)
+	return errors.Join(err, b.report.print(out))
 }
 
-// measure measures the chosen figures.
+// measure measures the chosen figures. The error says which of them failed; the
+// report has the others.
 func (b *bench) measure(ctx context.Context, chosen *regexp.Regexp) (err error) {
 	b.report = newReport()
 	if b.programs, err = build(ctx, b.say); err != nil {
@@ -126,15 +128,21 @@ func (b *bench) measure(ctx context.Context, chosen *regexp.Regexp) (err error) 
 			continue
 		}
 		n++
-		if err := f.measure(ctx, b); err != nil {
-			return fmt.Errorf("measuring %s: %w", f.name, err)
+		if failed := f.measure(ctx, b); failed != nil {
+			failed = fmt.Errorf("measuring %s: %w", f.name, failed)
+			err = errors.Join(err, failed)
+			b.say("%v", failed)
+			b.closeField() // the next one needs a sound one
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
 	if n == 0 {
 		return errors.New("-run matches no figure")
 	}
 	b.report.finish()
-	return nil
+	return err
 }
 
 // ground returns the field that the figures of the watcher share.
