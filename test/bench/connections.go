@@ -25,14 +25,16 @@ const (
 	turns = 3
 )
 
-// A target is what clients connect to.
+// A target is what a pod of its own connects to: if one pod came to a backend by
+// several ways, Open vSwitch would have no free ports to tell its connections apart.
 type target struct {
 	name    string
 	address netip.AddrPort
+	client  world.Endpoint
 	opened  atomic.Int64
 }
 
-// measureConnections opens TCP connections from a pod to a pod of another node, by
+// measureConnections opens TCP connections from pods to a pod of another node, by
 // turns directly and by the ways into Services. Each asks one line. The hosts have
 // the userspace datapath of Open vSwitch.
 func measureConnections(ctx context.Context, b *bench) error {
@@ -44,7 +46,7 @@ func measureConnections(ctx context.Context, b *bench) error {
 	if err := w.StartKubelets(ctx); err != nil {
 		return err
 	}
-	client, targets, err := connectionTargets(ctx, w)
+	targets, err := connectionTargets(ctx, w)
 	if err != nil {
 		return err
 	}
@@ -55,7 +57,7 @@ func measureConnections(ctx context.Context, b *bench) error {
 		}
 		for range turns {
 			for _, t := range targets {
-				if err := t.connect(ctx, client.Netns); err != nil {
+				if err := t.connect(ctx); err != nil {
 					return err
 				}
 			}
@@ -75,78 +77,86 @@ func measureConnections(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// connectionTargets makes a client and backends on the other node, of which the
+// connectionTargets makes clients, and backends on the other node, of which the
 // first is asked directly, too.
-func connectionTargets(ctx context.Context, w *world.World) (client world.Endpoint, targets []*target, err error) {
-	create := func(name string, on *world.Node, labels map[string]string) error {
-		_, err := w.Kube.CreatePod(ctx, "default", name, on.Name, func(p *corev1.Pod) { p.Labels = labels })
-		return err
-	}
-	if err := create("client", w.Nodes[1], nil); err != nil {
-		return client, nil, err
-	}
+func connectionTargets(ctx context.Context, w *world.World) ([]*target, error) {
+	var direct world.Endpoint
 	for i := range endpointsEach {
 		labels := map[string]string{world.AppLabel: "ten"}
 		if i == 0 {
 			labels["one"] = "yes"
 		}
-		if err := create(fmt.Sprint("web-", i), w.Master(), labels); err != nil {
-			return client, nil, err
-		}
-	}
-	one, err := w.CreateService(ctx, "one", kubelet.DefaultPort, 1, func(s *corev1.Service) { s.Spec.Selector = map[string]string{"one": "yes"} })
-	if err != nil {
-		return client, nil, err
-	}
-	ten, err := w.CreateService(ctx, "ten", kubelet.DefaultPort, 2, nil)
-	if err != nil {
-		return client, nil, err
-	}
-	if client, err = w.AwaitPod(ctx, "default", "client"); err != nil {
-		return client, nil, err
-	}
-	var direct world.Endpoint
-	for i := range endpointsEach {
-		e, err := w.AwaitPod(ctx, "default", fmt.Sprint("web-", i))
+		e, err := createRunning(ctx, w, fmt.Sprint("web-", i), w.Master(), labels)
 		if err != nil {
-			return client, nil, err
+			return nil, err
 		}
 		if i == 0 {
 			direct = e
 		}
 	}
-	targets = []*target{
+	one, err := w.CreateService(ctx, "one", kubelet.DefaultPort, 1, func(s *corev1.Service) { s.Spec.Selector = map[string]string{"one": "yes"} })
+	if err != nil {
+		return nil, err
+	}
+	ten, err := w.CreateService(ctx, "ten", kubelet.DefaultPort, 2, nil)
+	if err != nil {
+		return nil, err
+	}
+	targets := []*target{
 		{name: "the pod itself", address: probe.Address(direct.Addresses[0], kubelet.DefaultPort)},
 		{name: "a ClusterIP with 1 endpoint", address: probe.Address(one.ClusterIPs[0], world.ServicePort)},
 		{name: fmt.Sprintf("a ClusterIP with %d endpoints", endpointsEach), address: probe.Address(ten.ClusterIPs[0], world.ServicePort)},
 		{name: "a NodePort of the own node", address: probe.Address(w.Nodes[1].IPv4(), one.NodePorts["tcp"])},
 	}
-	for _, t := range targets { // and all hosts know each other
-		waiting, cancel := context.WithTimeout(ctx, patience)
-		_, err := probe.Probe{Netns: client.Netns, Network: "tcp", Address: t.address}.Until(waiting)
-		cancel()
-		if err != nil {
-			return client, nil, fmt.Errorf("%s: %w", t.name, err)
+	for i, t := range targets {
+		if t.client, err = createRunning(ctx, w, fmt.Sprint("client-", i), w.Nodes[1], nil); err != nil {
+			return nil, err
+		}
+		if err := t.await(ctx); err != nil {
+			return nil, err
 		}
 	}
 	_, err = w.Central.NBCtl("--wait=hv", "sync")
-	return client, targets, err
+	return targets, err
 }
 
-// connect opens connections for a time, and counts those that were answered.
-func (t *target) connect(ctx context.Context, netns string) error {
-	ctx, cancel := context.WithTimeout(ctx, connectTime)
+// createRunning creates a pod and waits until it runs.
+func createRunning(ctx context.Context, w *world.World, name string, on *world.Node, labels map[string]string) (world.Endpoint, error) {
+	_, err := w.Kube.CreatePod(ctx, "default", name, on.Name, func(p *corev1.Pod) { p.Labels = labels })
+	if err != nil {
+		return world.Endpoint{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return w.AwaitPod(ctx, "default", name)
+}
+
+// await waits until the target answers its client.
+func (t *target) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if _, err := (probe.Probe{Netns: t.client.Netns, Network: "tcp", Address: t.address}).Until(ctx); err != nil {
+		return fmt.Errorf("%s: %w", t.name, err)
+	}
+	return nil
+}
+
+// connect opens connections for a time, and counts those that were answered. Those
+// that the end cuts off did not fail.
+func (t *target) connect(ctx context.Context) error {
+	end := time.Now().Add(connectTime)
+	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
 	var wg sync.WaitGroup
 	var failed atomic.Pointer[error]
 	for range connectors {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				_, err := probe.Probe{Netns: netns, Network: "tcp", Address: t.address}.Once(ctx)
+				_, err := probe.Probe{Netns: t.client.Netns, Network: "tcp", Address: t.address}.Once(ctx)
 				switch {
 				case err == nil:
 					t.opened.Add(1)
-				case ctx.Err() == nil:
+				case ctx.Err() == nil && time.Now().Before(end):
 					failed.Store(&err)
 					return
 				}
@@ -155,7 +165,7 @@ func (t *target) connect(ctx context.Context, netns string) error {
 	}
 	wg.Wait()
 	if err := failed.Load(); err != nil {
-		return *err
+		return fmt.Errorf("connecting to %s: %w", t.name, *err)
 	}
 	return nil
 }
