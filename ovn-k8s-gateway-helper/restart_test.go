@@ -290,6 +290,21 @@ func TestSettingsChangeAtBadTimes(t *testing.T) {
 	}
 }
 
+func TestAHelperWithoutIPv6(t *testing.T) {
+	w := newWorld(t)
+	w.web()
+	w.script(`mount -t tmpfs tmpfs /proc/sys/net/ipv6
+		for tool in ip6tables ip6tables-save ip6tables-restore; do
+			printf '#!/bin/sh\necho Address family not supported by protocol >&2\nexit 3\n' >/usr/local/sbin/$tool; chmod +x /usr/local/sbin/$tool
+		done`)
+	p := w.start(shared...)
+	w.eventually("flows", w.right)
+	w.eventually("rules", func() bool { return strings.Contains(w.script("iptables-save"), "dport 30082") })
+	if strings.Contains(p.Output(), "Address family") {
+		t.Error("it tries ip6tables")
+	}
+}
+
 // Where the gateway of a shared NIC is gone, nothing drops the host's segments any
 // more, even if nobody knows the Services. The other rules go on to serve.
 func TestWhatIsForASharedNICGoesWithIt(t *testing.T) {

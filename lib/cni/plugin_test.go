@@ -60,6 +60,7 @@ func TestPlugin(t *testing.T) {
 		{"MissingStage", testMissingStage},
 		{"WithoutOpenVSwitch", testWithoutOpenVSwitch},
 		{"SilentOpenVSwitch", testSilentOpenVSwitch},
+		{"WithoutIPv6", testWithoutIPv6},
 		{"Secrets", testSecrets},
 	} {
 		t.Run(part.name, func(t *testing.T) {
@@ -736,6 +737,21 @@ func testWithoutOpenVSwitch(t *testing.T, w *world) {
 	})
 	other.ping(t, "10.1.0.1")
 	other.del(t)
+}
+
+// testWithoutIPv6: the kernel has none, as with ipv6.disable=1.
+func testWithoutIPv6(t *testing.T, w *world) {
+	const setup = "mount -t tmpfs tmpfs /proc/sys/net/ipv6"
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	for _, command := range []string{"ADD", "DEL"} {
+		if res := s.call(t, run{command: command, setup: setup}); res.Code != 0 {
+			t.Fatalf("%s: %+v", command, res)
+		}
+		if command == "ADD" {
+			s.ping(t, "10.1.0.1")
+		}
+	}
 }
 
 // silent is a run directory whose database lets clients connect and read, and never

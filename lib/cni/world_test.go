@@ -311,6 +311,7 @@ func (s *sandbox) annotateAs(t *testing.T, key, value string) {
 type run struct {
 	command, version string // the latter is 1.1.0 if empty
 	env              map[string]string
+	setup            string         // shell commands before, in mounts of its own
 	stdin            string         // replaces the configuration
 	conf             map[string]any // adds to it
 
@@ -361,7 +362,7 @@ func (s *sandbox) start(t *testing.T, r run) *run {
 		stdin = []byte(r.stdin)
 	}
 	out := r
-	out.cmd = s.w.in(s.w.bin)
+	out.cmd = s.w.in("sh", "-c", r.setup+"\nexec "+s.w.bin)
 	for k, v := range env {
 		out.cmd.Env = append(out.cmd.Env, k+"="+v)
 	}
