@@ -24,7 +24,9 @@ func parseBlock(b *networkingv1.IPBlock) ([]netip.Prefix, error) {
 		if except.Bits() <= cidr.Bits() || !cidr.Contains(except.Addr()) {
 			return nil, fmt.Errorf("ipBlock.except[%d]: %q is not a part of cidr %q: give a longer prefix within it", i, text, b.CIDR)
 		}
-		left = subtract(left, except)
+		if left = subtract(left, except); len(left) > maxValues {
+			return nil, fmt.Errorf("ipBlock.except: without them %q falls into more than %d subnets: give fewer or shorter prefixes", b.CIDR, maxValues)
+		}
 	}
 	return left, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -96,23 +97,43 @@ type namedPort struct {
 // may know and we do not, becomes a problem.
 func New(p *networkingv1.NetworkPolicy) Policy {
 	out := Policy{Key: Key{p.Namespace, p.Name}, UID: string(p.UID)}
-	subject, err := newSelector(&p.Spec.PodSelector)
+	subject, err := newSubject(&p.Spec.PodSelector)
 	if err != nil {
 		// Nobody knows whom it means: all are isolated, and nothing is allowed.
 		out.problem("spec.podSelector: %v: all pods of the namespace are isolated until it is corrected", err)
 	}
 	out.subject = subject
 	out.types(p.Spec)
+	if err != nil {
+		return out
+	}
+	if why := tooLarge(p.Spec); why != "" {
+		out.problem("%s", why)
+		return out
+	}
 	for i, r := range p.Spec.Ingress {
 		out.rule(ingress, i, r.From, r.Ports)
 	}
 	for i, r := range p.Spec.Egress {
 		out.rule(egress, i, r.To, r.Ports)
 	}
-	if err != nil {
-		out.subject, out.rules = labelSelector{}, nil
+	blocks := 0
+	for _, r := range out.rules {
+		blocks += len(r.blocks)
+	}
+	if blocks > maxValues {
+		out.problem("%s", valuesProblem(blocks))
+		out.rules = nil
 	}
 	return out
+}
+
+// newSubject is the selector of those whom a policy applies to.
+func newSubject(s *metav1.LabelSelector) (labelSelector, error) {
+	if n := selectorValues(s); n > maxValues {
+		return labelSelector{}, fmt.Errorf("%d labels and values are more than %d", n, maxValues)
+	}
+	return newSelector(s)
 }
 
 func (p *Policy) problem(format string, args ...any) {

@@ -81,6 +81,9 @@ func (x *Index) Rows(u nb.Unit) (rows []nb.Row, problem string) {
 	if log.problem != "" {
 		problems = append(problems, "namespace "+s.Namespace+": "+log.problem)
 	}
+	if more := len(problems) - maxProblems; more > 0 {
+		problems = append(problems[:maxProblems], fmt.Sprintf("and %d more", more))
+	}
 	return rows, strings.Join(problems, "; ")
 }
 
