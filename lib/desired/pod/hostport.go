@@ -78,5 +78,12 @@ func hostPorts(p *corev1.Pod) (ports []HostPort, problems []string) {
 			add(c)
 		}
 	}
+	if len(ports) > maxHostPorts {
+		return nil, []string{fmt.Sprintf("pod %s/%s has %d hostPorts, more than %d: it has none", p.Namespace, p.Name, len(ports), maxHostPorts)}
+	}
 	return ports, problems
 }
+
+// maxHostPorts is how many hostPorts of a pod are used. Each is a way in at each
+// address of its node.
+const maxHostPorts = 1000

@@ -115,3 +115,15 @@ func TestReadLeaseIsTheInverseOfRows(t *testing.T) {
 		t.Error("a port that is not a pod's has a lease")
 	}
 }
+
+func TestAPodWithTooManyHostPortsHasNone(t *testing.T) {
+	for n, want := range map[int]int{1000: 1000, 1001: 0} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: corev1.PodSpec{NodeName: "n1", Containers: make([]corev1.Container, 1)}}
+		for i := range n {
+			p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, corev1.ContainerPort{HostPort: int32(1 + i), ContainerPort: 80})
+		}
+		if got := New(p); len(got.HostPorts) != want || len(got.Problems) != min(1, n-want) {
+			t.Errorf("of %d it has %d, %v", n, len(got.HostPorts), got.Problems)
+		}
+	}
+}

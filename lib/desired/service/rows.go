@@ -205,7 +205,7 @@ func (at Surroundings) refuses(a netip.Addr, p Port) (why string) {
 	if slices.Contains(at.Hops, a) {
 		return "is that of the router outside to which gateways send: choose another one"
 	}
-	if slices.Contains(at.Hosts, a) && OfHost(p.Protocol, p.Port) {
+	if OfHost(p.Protocol, p.Port) && slices.Contains(at.Hosts, a) {
 		return fmt.Sprintf("is that of a host, which needs port %d/%s itself: choose another one", p.Port, p.Protocol)
 	}
 	return ""

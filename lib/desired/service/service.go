@@ -122,7 +122,40 @@ func New(s *corev1.Service) Service {
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
 		out.loadBalancer(s)
 	}
+	out.limit()
 	return out
+}
+
+// Limits of one Service. Whoever may write Services could otherwise choke the
+// databases and every node with one.
+const (
+	maxOuter  = 1000   // addresses outside
+	maxRanges = 1000   // source ranges
+	maxWays   = 50_000 // ports at addresses, outside for each source range
+)
+
+// limit leaves out what is too much: first the addresses outside, then all ports.
+func (s *Service) limit() {
+	outer := len(s.ExternalIPs) + len(s.Ingress)
+	inner := len(s.Ports) * (len(s.ClusterIPs) + 1)
+	ways := inner + len(s.Ports)*outer*max(1, len(s.SourceRanges))
+	why := ""
+	switch {
+	case outer > maxOuter:
+		why = fmt.Sprintf("%d are more than %d", outer, maxOuter)
+	case len(s.SourceRanges) > maxRanges:
+		why = fmt.Sprintf("%d loadBalancerSourceRanges are more than %d", len(s.SourceRanges), maxRanges)
+	case outer > 0 && ways > maxWays:
+		why = fmt.Sprintf("with all ports and source ranges they would be %d ways in, more than %d", ways, maxWays)
+	}
+	if why != "" {
+		s.problem("TooManyWays", "service %s has none of its external and load balancer addresses: %s: split the service", s.Key, why)
+		s.ExternalIPs, s.Ingress, s.SourceRanges = nil, nil, nil
+	}
+	if inner > maxWays {
+		s.problem("TooManyWays", "service %s has none of its %d ports: at all its addresses they would be more than %d ways in: split the service", s.Key, len(s.Ports), maxWays)
+		s.Ports = nil
+	}
 }
 
 func ours(s *corev1.Service) bool {
@@ -164,7 +197,7 @@ func (s *Service) addrs(field string, texts []string) []netip.Addr {
 			s.problem("BadServiceAddress", "%s %s of service %s is %s: give a unicast address that can be routed", field, a, s.Key, kind(a))
 			continue
 		}
-		if !slices.Contains(out, a) {
+		if len(texts) > maxOuter || !slices.Contains(out, a) { // of too many none counts
 			out = append(out, a)
 		}
 	}

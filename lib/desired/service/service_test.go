@@ -277,3 +277,57 @@ func TestTheOlderServiceIsFirst(t *testing.T) {
 		t.Error("of the same age, the name does not decide")
 	}
 }
+
+// One Service cannot choke the cluster: what is too much of it is left out, and it
+// says so once.
+func TestAServiceThatIsTooLarge(t *testing.T) {
+	external := func(n int) (out []string) {
+		for i := range n {
+			out = append(out, fmt.Sprintf("203.%d.%d.%d", i>>16, i>>8&255, i&255))
+		}
+		return out
+	}
+	ports := func(s *corev1.Service, n int) {
+		s.Spec.Ports = nil
+		for i := range n {
+			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", i), Protocol: corev1.ProtocolTCP, Port: int32(1 + i)})
+		}
+	}
+	ranges := func(s *corev1.Service, n int) {
+		s.Spec.Type, s.Status.LoadBalancer.Ingress = corev1.ServiceTypeLoadBalancer, []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
+		for i := range n {
+			s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, fmt.Sprintf("192.%d.%d.0/24", i>>8, i&255))
+		}
+	}
+	const none = "service default/web has none of its external and load balancer addresses: "
+	for _, tt := range []struct {
+		name         string
+		change       func(*corev1.Service)
+		ports, outer int
+		want         string
+	}{
+		{"as many addresses as there may be", func(s *corev1.Service) { s.Spec.ExternalIPs = external(1000) }, 1, 1000, ""},
+		{"addresses", func(s *corev1.Service) { s.Spec.ExternalIPs = external(1001) }, 1, 0, none + "1001 are more than 1000: split the service"},
+		{"ports at addresses", func(s *corev1.Service) { s.Spec.ExternalIPs = external(1000); ports(s, 50) }, 50, 0,
+			none + "with all ports and source ranges they would be 50100 ways in, more than 50000: split the service"},
+		{"source ranges", func(s *corev1.Service) { ranges(s, 1001) }, 1, 0, none + "1001 loadBalancerSourceRanges are more than 1000: split the service"},
+		{"source ranges of ports", func(s *corev1.Service) { ranges(s, 1000); ports(s, 50) }, 50, 0,
+			none + "with all ports and source ranges they would be 50100 ways in, more than 50000: split the service"},
+		{"ports", func(s *corev1.Service) { ports(s, 25001) }, 0, 0,
+			"service default/web has none of its 25001 ports: at all its addresses they would be more than 50000 ways in: split the service"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := New(web(tt.change))
+			var problems []string
+			for _, p := range s.Problems {
+				problems = append(problems, p.Reason+": "+p.Message)
+			}
+			if tt.want != "" {
+				tt.want = "TooManyWays: " + tt.want
+			}
+			if got := strings.Join(problems, "; "); got != tt.want || len(s.Ports) != tt.ports || len(s.external()) != tt.outer {
+				t.Errorf("%d ports, %d addresses: %s", len(s.Ports), len(s.external()), got)
+			}
+		})
+	}
+}
