@@ -2,6 +2,7 @@ package nicbridge
 
 import (
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -28,5 +29,47 @@ func TestUnfinishedJournalsGoWithTheNextRun(t *testing.T) {
 	}
 	if len(names) != 2 || names[0] != "breth0.json" || names[1] != "lock" {
 		t.Errorf("there are %q", names)
+	}
+}
+
+// A disk that becomes full meanwhile: what needs no more room is done, and the rest
+// is as it was before.
+func TestAFullDisk(t *testing.T) {
+	w := newWorld(t)
+	w.reset()
+	if err := w.batch([]string{"address add 10.0.0.5/24 dev eth0", "route add default via 10.0.0.1 dev eth0"}); err != nil {
+		t.Fatal(err)
+	}
+	w.script("mkdir /run/disk; mount -t tmpfs -o size=256k tmpfs /run/disk")
+	w.s.store = store{w.h.Path("/run/disk")}
+	fill := func(st Step) error {
+		if st.Do == settle {
+			w.script("cat /dev/zero >/run/disk/full 2>/dev/null || true")
+		}
+		return nil
+	}
+	for _, c := range []struct {
+		direction Direction
+		fails     bool
+	}{{ToBridge, false}, {ToNIC, true}} {
+		before := w.state()
+		w.s.mover.before = fill
+		err := w.move(c.direction)
+		w.s.mover.before = nil
+		w.script("rm /run/disk/full")
+		if c.fails {
+			if err == nil || !strings.Contains(err.Error(), "no space left on device: breth0 is as it was before") {
+				t.Errorf("%s: %v", c.direction, err)
+			}
+			w.same("after a full disk", before, w.state())
+		} else if err != nil {
+			t.Errorf("%s: %v", c.direction, err)
+		}
+		if left, err := w.s.store.all(); err != nil || len(left) > 0 {
+			t.Errorf("%s: journals %v: %v", c.direction, left, err)
+		}
+	}
+	if err := w.move(ToNIC); err != nil {
+		t.Error(err)
 	}
 }

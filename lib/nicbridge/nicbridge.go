@@ -250,6 +250,9 @@ func (s *session) change(ctx context.Context, j journal, want witnesses) error {
 	if err == nil {
 		err = s.verify(ctx, snap, d, want)
 	}
+	if err == nil {
+		err = s.commit(&j)
+	}
 	if errors.Is(err, errKilled) {
 		return err
 	}
@@ -260,19 +263,41 @@ func (s *session) change(ctx context.Context, j journal, want witnesses) error {
 		}
 		return fmt.Errorf("%w: %s is as it was before", err, snap.source(d))
 	}
-	if !j.Deadline.IsZero() {
-		j.Phase = unconfirmed
-		return s.store.write(j)
+	if j.Phase == unconfirmed {
+		return nil
 	}
-	return s.finish(ctx, j)
+	return s.tidy(ctx, j)
 }
 
-// finish tidies up after a move that is known to be good.
-func (s *session) finish(ctx context.Context, j journal) error {
-	j.Phase = changed
-	if err := s.store.write(j); err != nil {
+// commit notes that a move is known to be good. Where nothing is left to do, the
+// end of the journal says so.
+func (s *session) commit(j *journal) error {
+	done := *j
+	switch {
+	case j.Phase == changing && !j.Deadline.IsZero():
+		done.Phase = unconfirmed
+	case len(j.Snapshot.Leftover(j.Direction)) == 0:
+		return nil
+	default:
+		done.Phase = changed
+	}
+	if err := s.store.write(done); err != nil {
 		return err
 	}
+	*j = done
+	return nil
+}
+
+// finish makes a move last that is known to be good.
+func (s *session) finish(ctx context.Context, j journal) error {
+	if err := s.commit(&j); err != nil {
+		return err
+	}
+	return s.tidy(ctx, j)
+}
+
+// tidy takes away what nothing needs after a move.
+func (s *session) tidy(ctx context.Context, j journal) error {
 	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
 	defer cancel()
 	if err := s.mover.do(ctx, j.Snapshot, j.Direction, j.Snapshot.Leftover(j.Direction)); err != nil {

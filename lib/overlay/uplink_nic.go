@@ -59,7 +59,7 @@ func (s *session) findFormer(ctx context.Context, u *uplink, gateway string) err
 		var f former
 		if text := i.ExternalIDs[names.FormerNIC]; text != "" {
 			if err := json.Unmarshal([]byte(text), &f); err != nil {
-				return fmt.Errorf("reading external_ids:%s of %s: %w", names.FormerNIC, i.Name, err)
+				return fmt.Errorf("reading external_ids:%s of Interface %s: %w: correct it, or remove the key to go on without what the NIC had", names.FormerNIC, i.Name, err)
 			}
 		}
 		u.former[i.Name] = f
