@@ -305,6 +305,26 @@ func TestAHelperWithoutIPv6(t *testing.T) {
 	}
 }
 
+// A management port that is gone for a moment does not make its host another node.
+func TestTheManagementPortIsGoneForAMoment(t *testing.T) {
+	w := newWorld(t)
+	w.web()
+	const port = "ovs-vsctl add-port br-int k8s-other -- set Interface k8s-other type=internal external_ids:iface-id=k8s-other; ip address add 10.128.1.2/24 dev k8s-other; ip link set k8s-other up"
+	w.script(port)
+	args := append([]string{"--pidfile", "-vconsole:info"}, slices.DeleteFunc(w.args(shared...), func(a string) bool { return strings.HasPrefix(a, "--node-name") })...)
+	p := w.launchBare(args...)
+	route := func() bool { return strings.Contains(w.script("ip route"), "172.30.0.0/16 via 10.128.1.1") }
+	rules := func() bool { return strings.Contains(w.script("iptables-save"), "k8s-other") }
+	w.eventually("flows, routes and rules", func() bool { return w.right() && route() && rules() })
+	w.script("ovs-vsctl del-port k8s-other")
+	w.eventually("no rules", func() bool { return !rules() })
+	w.script(port)
+	w.eventually("routes again", route)
+	if strings.Contains(p.Output(), "starting anew") {
+		t.Error("the helper took the host for another node")
+	}
+}
+
 // Where the gateway of a shared NIC is gone, nothing drops the host's segments any
 // more, even if nobody knows the Services. The other rules go on to serve.
 func TestWhatIsForASharedNICGoesWithIt(t *testing.T) {

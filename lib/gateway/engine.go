@@ -176,11 +176,7 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	}
 	e.ports = findPorts(all, e.helper.Bridge, e.helper.Interface)
 	e.node = e.helper.nodeName(e.ports)
-	e.sw.OnChange(func() {
-		if ctx.Err() == nil { // handlers cannot be taken back
-			e.touch(partPorts)
-		}
-	})
+	defer e.sw.OnChange(func() { e.touch(partPorts) })()
 	if e.helper.Bridge != "" {
 		wg.Go(func() { e.bridge.Follow(ctx, func() { e.touch(partFlows) }) })
 	}
@@ -372,6 +368,9 @@ func (e *engine) readPorts(ctx context.Context) error {
 	}
 	p := findPorts(all, e.helper.Bridge, e.helper.Interface)
 	e.send(func() []string {
+		if p.node == "" { // a management port that is gone for a moment does not make this another node
+			p.node = e.ports.node
+		}
 		if p.same(e.ports) {
 			return nil
 		}

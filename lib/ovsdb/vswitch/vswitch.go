@@ -34,7 +34,7 @@ type Switch struct {
 	changed   chan struct{} // closed and replaced when anything changes
 	ids       map[string]string
 	listeners []func(map[string]string)
-	watchers  []func()
+	watchers  []*func()
 }
 
 // tables are what is followed. Columns that change all the time, such as
@@ -116,11 +116,16 @@ func (s *Switch) OnExternalIDs(f func(map[string]string)) {
 }
 
 // OnChange has f called with each change of what is followed, and with each new
-// connection. f must not block.
-func (s *Switch) OnChange(f func()) {
+// connection, until stop is called. f must not block.
+func (s *Switch) OnChange(f func()) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.watchers = append(s.watchers, f)
+	s.watchers = append(s.watchers, &f)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.watchers = slices.DeleteFunc(slices.Clone(s.watchers), func(w *func()) bool { return w == &f })
+	}
 }
 
 // handler wakes those who wait, and follows external_ids.
@@ -159,7 +164,7 @@ func (s *Switch) wake() {
 	watchers := s.watchers
 	s.mu.Unlock()
 	for _, f := range watchers {
-		f()
+		(*f)()
 	}
 }
 
