@@ -98,9 +98,10 @@ func TestPolicyIsWrittenAndExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("ingress: allowed: no policy isolates it", "default/client", "default/web:8080")
-	if status, out, _ := w.once(w.args("--check")...); status != 0 {
-		t.Errorf("--check: status %d: %s", status, out)
-	}
+	w.eventually("the rows are as policy/check says", func() bool {
+		status, _, _ := w.once(w.args("--check")...)
+		return status == 0
+	})
 	p.kill()
 	before, err := w.central.NBTransactions()
 	if err != nil {
