@@ -1,6 +1,9 @@
 package desired
 
-import "maps"
+import (
+	"maps"
+	"slices"
+)
 
 // Compact gives back the room of what is gone, which a Go map never does by
 // itself. It changes nothing else.
@@ -13,8 +16,35 @@ func (w *World) Compact() {
 		}
 	}
 	w.services.all, w.services.owners = compact(w.services.all), compact(w.services.owners)
+	w.services.reshare()
 	w.services.claims.Compact()
 	w.policies.Compact()
+}
+
+// reshare forgets the strings that nothing shares any more: nodes come and go, and
+// slices may name any.
+func (s *services) reshare() {
+	s.shared = map[string]string{}
+	for _, zone := range s.zones {
+		s.keep(zone)
+	}
+	for _, state := range s.all {
+		for _, sl := range state.slices {
+			for _, h := range sl.Endpoints {
+				s.keep(h.Node)
+				for _, hint := range slices.Concat(h.Zones, h.Nodes) {
+					s.keep(hint)
+				}
+			}
+		}
+	}
+}
+
+// keep has a string that is in use be the one copy of it.
+func (s *services) keep(text string) {
+	if _, ok := s.shared[text]; !ok {
+		s.shared[text] = text
+	}
 }
 
 // compact returns a map with the same content.

@@ -287,6 +287,22 @@ func TestOtherSubnetsOfANodeTouchLocalServices(t *testing.T) {
 	}
 }
 
+// Names of nodes and zones are kept once, and not for ever.
+func TestNamesOfNodesThatAreGoneAreForgotten(t *testing.T) {
+	w := NewWorld()
+	w.Put(newService("web", 1))
+	for i := range 100 {
+		w.Put(newSlice("web-1", "web", fmt.Sprintf("10.0.1.3@gone-%d", i), "10.0.1.4@n1"))
+	}
+	w.Compact()
+	if n := len(w.services.shared); n != 2 {
+		t.Errorf("%d names are kept: %v", n, w.services.shared)
+	}
+	if rows := texts(w)["service/default/web"]; !strings.Contains(rows, "10.0.1.3:8080,10.0.1.4:8080") {
+		t.Error(rows)
+	}
+}
+
 func hostNode(n int) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", n)},

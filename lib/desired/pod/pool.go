@@ -91,7 +91,8 @@ func (p *Pool) Compact() { p.held = maps.Collect(maps.All(p.held)) }
 func (p *Pool) free(i int) (netip.Addr, uint64, bool) {
 	s := p.subnets[i]
 	last := ipnet.Hosts(s)
-	if last < FirstHost {
+	// Who holds one address holds one of each subnet.
+	if last < FirstHost || uint64(len(p.held)/len(p.subnets)) > last-FirstHost {
 		return netip.Addr{}, 0, false
 	}
 	n := p.next[i]

@@ -123,6 +123,7 @@ func (c *Claims) Remove(k Key) []Key {
 // Compact gives back the room of claims that are gone.
 func (c *Claims) Compact() {
 	c.wanted, c.claimed = maps.Collect(maps.All(c.wanted)), maps.Collect(maps.All(c.claimed))
+	c.clusters, c.outside = maps.Collect(maps.All(c.clusters)), maps.Collect(maps.All(c.outside))
 }
 
 // Lost returns which of its claims a Service does not get, and who has them.

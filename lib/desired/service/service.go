@@ -240,6 +240,7 @@ func (s *Service) ports(from *corev1.Service) []Port {
 		}
 		if port.NodePort, ok = portNumber(p.NodePort); !ok {
 			s.problem("BadServicePort", "nodePort %d of service %s is no port: give 1 to 65535", p.NodePort, s.Key)
+			port.NodePort = 0
 		}
 		out = append(out, port)
 	}

@@ -200,7 +200,7 @@ func ReadRegistry(r map[string]string) (Cluster, error) {
 // read returns c with what one key of a registry says.
 func (c Cluster) read(key, value string) (Cluster, error) {
 	if node, ok := strings.CutPrefix(key, names.NodePrefix); ok {
-		subnets, err := ipnet.ParseSubnets(value, 0)
+		subnets, err := ipnet.ParseSubnets(value, MinHosts)
 		if err != nil {
 			return c, err
 		}
