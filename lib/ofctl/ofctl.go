@@ -255,9 +255,13 @@ func (b Bridge) watch(ctx context.Context, changed func()) bool {
 		return false
 	}
 	connected := false
-	for lines := bufio.NewScanner(r); lines.Scan(); {
+	for lines := bufio.NewReader(r); ; {
+		line, _, err := lines.ReadLine() // of a long one in parts: a flow may have any length
+		if err != nil {
+			break
+		}
 		// The first is the answer to the request.
-		if connected = connected || strings.HasPrefix(lines.Text(), "NXST_FLOW_MONITOR"); connected {
+		if connected = connected || bytes.HasPrefix(line, []byte("NXST_FLOW_MONITOR")); connected {
 			changed()
 		}
 	}

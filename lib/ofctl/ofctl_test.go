@@ -132,6 +132,13 @@ func TestFollowTellsOfChangesAndRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	await("a new flow")
+	long := strings.Repeat("set_field:0x0123456789abcdef0123456789abcdef->xxreg0,", 1300)
+	for _, actions := range []string{long + "in_port", "drop"} {
+		if _, _, err := h.Run(ctx, "ovs-ofctl", "add-flow", "breth0", "priority=8,ip,actions="+actions); err != nil {
+			t.Fatal(err)
+		}
+		await(fmt.Sprintf("a flow of %d characters", len(actions)))
+	}
 	if err := h.StopOVS(ctx); err != nil {
 		t.Fatal(err)
 	}
