@@ -350,11 +350,20 @@ func routes(name string) ([]netlink.Route, error) {
 	if l == nil || err != nil {
 		return nil, err
 	}
-	all, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
+	all, err := dump(func() (mine []netlink.Route, err error) {
+		// one by one: a host that takes part in BGP may have a million others
+		err = netlink.RouteListFilteredIter(netlink.FAMILY_ALL, &netlink.Route{}, 0, func(r netlink.Route) bool {
+			if slices.Contains(through(r), l.Attrs().Index) {
+				mine = append(mine, r)
+			}
+			return true
+		})
+		return mine, err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("listing the routes of %s: %w", name, err)
 	}
-	return slices.DeleteFunc(all, func(r netlink.Route) bool { return !slices.Contains(through(r), l.Attrs().Index) }), nil
+	return all, nil
 }
 
 // through lists the indices of the interfaces that a route leads through: several if
