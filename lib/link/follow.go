@@ -74,7 +74,8 @@ func FollowAddresses(ctx context.Context, changed func()) error {
 }
 
 // AwaitDAD waits until duplicate address detection has come to an end for all
-// addresses of an interface, or ctx has: without a carrier it does not.
+// addresses of an interface, but for those that are valid on the link only, or ctx
+// has: without a carrier it does not.
 func AwaitDAD(ctx context.Context, name string) error {
 	updates := make(chan netlink.AddrUpdate)
 	done := make(chan struct{})
@@ -84,7 +85,10 @@ func AwaitDAD(ctx context.Context, name string) error {
 	}
 	for {
 		all, err := addresses(name)
-		if err != nil || !slices.ContainsFunc(all, func(a netlink.Addr) bool { return !usable(a) && a.Flags&unix.IFA_F_DADFAILED == 0 }) {
+		under := func(a netlink.Addr) bool {
+			return !usable(a) && a.Flags&unix.IFA_F_DADFAILED == 0 && !a.IP.IsLinkLocalUnicast()
+		}
+		if err != nil || !slices.ContainsFunc(all, under) {
 			return err
 		}
 		select {
