@@ -314,6 +314,10 @@ func (w *World) lookAround() []nb.Unit {
 	maps.Copy(moved, otherKeys(old.Homes, now.Homes, slices.Equal))
 	hosts, nodes := !slices.Equal(old.Hosts, now.Hosts), !slices.Equal(old.Nodes, now.Nodes)
 	gateways := !maps.EqualFunc(old.Gateways, now.Gateways, service.Gateway.Equal)
+	var doors map[netip.Addr]bool // of which gateways have their own
+	if gateways {
+		doors = set(now.Hosts)
+	}
 	var touched []nb.Unit
 	if !slices.Equal(old.Ranges, now.Ranges) {
 		touched = append(touched, service.RangesUnit)
@@ -327,7 +331,7 @@ func (w *World) lookAround() []nb.Unit {
 		}
 	}
 	for k, s := range w.services.all {
-		if all || s.ExternalLocal && (gateways || s.isOn(moved)) || gateways && s.NamesHosts() || hosts && s.NamesHosts() || s.WantsAny(others) || nodes && w.services.near[k] {
+		if all || s.ExternalLocal && (gateways || s.isOn(moved)) || gateways && (s.NamesHosts() || s.WantsAny(doors)) || hosts && s.NamesHosts() || s.WantsAny(others) || nodes && w.services.near[k] {
 			touched = append(touched, k.Unit())
 		}
 	}

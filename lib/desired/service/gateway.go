@@ -36,11 +36,11 @@ func (es Endpoints) hosted(pods []netip.Prefix) bool {
 	return slices.ContainsFunc(es, func(e Endpoint) bool { return !inside(e.Addr, pods) })
 }
 
-// gatewayRows returns the load balancers of one protocol for each gateway. Where
-// no node has an endpoint, all refuse; where only some have, the others do not
-// have the way in.
+// gatewayRows returns the load balancers of one protocol for each gateway, under
+// the external policy Local. Where no node has an endpoint, all refuse; where only
+// some have, the others do not have the way in.
 func (r *Resolved) gatewayRows(protocol corev1.Protocol, at Surroundings) []nb.Row {
-	if !r.byGateway(at.Subnets) {
+	if !r.ExternalLocal {
 		return nil
 	}
 	var rows []nb.Row
@@ -71,12 +71,16 @@ func (r *Resolved) gatewayRows(protocol corev1.Protocol, at Surroundings) []nb.R
 	return rows
 }
 
-// gatewayWays lists the ways into a port at a gateway.
+// gatewayWays lists the ways into a port at a gateway: those for which r has a load
+// balancer of its own there, and those at the gateway's own addresses.
 func (r *Resolved) gatewayWays(p Port, g Gateway, at Surroundings) (out []netip.AddrPort) {
+	byGateway := r.byGateway(at.Subnets)
 	for _, a := range r.outer(p, at) {
-		out = append(out, netip.AddrPortFrom(a, p.Port))
+		if own := at.isHosts(a); own && slices.Contains(g.Addrs, a) || !own && byGateway {
+			out = append(out, netip.AddrPortFrom(a, p.Port))
+		}
 	}
-	if p.NodePort == 0 || !r.Has(Claim{Protocol: p.Protocol, Port: p.NodePort}) {
+	if !byGateway || p.NodePort == 0 || !r.Has(Claim{Protocol: p.Protocol, Port: p.NodePort}) {
 		return out
 	}
 	for _, a := range g.Addrs {

@@ -64,7 +64,8 @@ const maxAffinity = 65535
 //	service/NS/NAME/tcp/near/…   cluster addresses with endpoints for a zone or a node: see Near
 //	service/NS/NAME/tcp/local4   the ways in through gateways of policy Local
 //	service/NS/NAME/tcp/local/GW the same by gateway: see byGateway
-//	service/NS/NAME/tcp/nodes    NodePorts with session affinity, in place of those in node4
+//	service/NS/NAME/tcp/nodes    what is at addresses of hosts: NodePorts with session affinity, in
+//	                             place of those in node4, and addresses outside that are hosts'
 //	service/NS/NAME/tcp/refused  ways in through gateways of policy Local, without any endpoint
 //	service/NS/NAME/sources/…    ACLs: from where addresses of a load balancer are reached
 //
@@ -102,12 +103,12 @@ type vips map[string]string
 type set struct {
 	plain       vips
 	node, local [2]vips // by family
-	nodePorts   vips    // with affinity
+	hosts       vips    // at addresses of hosts, on switches only
 	refused     vips    // at gateways
 }
 
 func newSet() *set {
-	return &set{plain: vips{}, node: [2]vips{{}, {}}, local: [2]vips{{}, {}}, nodePorts: vips{}, refused: vips{}}
+	return &set{plain: vips{}, node: [2]vips{{}, {}}, local: [2]vips{{}, {}}, hosts: vips{}, refused: vips{}}
 }
 
 // balancers returns the load balancers of one protocol.
@@ -139,10 +140,10 @@ func (r *Resolved) balancers(protocol corev1.Protocol, at Surroundings) []nb.Row
 			rows = append(rows, option(row, "skip_snat", "true"))
 		}
 	}
-	if len(s.nodePorts) > 0 {
-		rows = append(rows, silent(r.balancer(name+nodesSuffix, protocol, names.SwitchLoadBalancerGroup, s.nodePorts)))
+	if len(s.hosts) > 0 {
+		rows = append(rows, silent(r.balancer(name+nodesSuffix, protocol, names.SwitchLoadBalancerGroup, s.hosts)))
 		if !r.ExternalLocal {
-			rows = append(rows, r.stickyAtGateways(protocol, at)...)
+			rows = append(rows, r.atGateways(protocol, at)...)
 		}
 	}
 	if len(s.refused) > 0 {
@@ -174,6 +175,10 @@ func (r *Resolved) addCluster(s *set, p Port, es Endpoints) {
 func (r *Resolved) addExternal(s *set, p Port, es Endpoints, at Surroundings) {
 	for _, a := range r.outer(p, at) {
 		f, all := family(a), es.Of(a).Cluster()
+		if at.isHosts(a) {
+			s.hosts[key(a, p.Port)] = backends(all)
+			continue
+		}
 		s.plain[key(a, p.Port)] = backends(all)
 		switch {
 		case !r.ExternalLocal, r.byGateway(at.Subnets):
@@ -183,6 +188,13 @@ func (r *Resolved) addExternal(s *set, p Port, es Endpoints, at Surroundings) {
 			s.local[f][r.templateKey(a, p.Port)] = r.localBackends(p, f, all)
 		}
 	}
+}
+
+// isHosts reports whether an address is a host's. No gateway but that host's own
+// may have it: it would answer for it to everybody on the link.
+func (at Surroundings) isHosts(a netip.Addr) bool {
+	_, found := slices.BinarySearchFunc(at.Hosts, a, netip.Addr.Compare)
+	return found
 }
 
 // outer lists the addresses outside at which r has a port.
@@ -205,7 +217,7 @@ func (at Surroundings) refuses(a netip.Addr, p Port) (why string) {
 	if slices.Contains(at.Hops, a) {
 		return "is that of the router outside to which gateways send: choose another one"
 	}
-	if OfHost(p.Protocol, p.Port) && slices.Contains(at.Hosts, a) {
+	if OfHost(p.Protocol, p.Port) && at.isHosts(a) {
 		return fmt.Sprintf("is that of a host, which needs port %d/%s itself: choose another one", p.Port, p.Protocol)
 	}
 	return ""
@@ -260,27 +272,35 @@ func (r *Resolved) addStickyNodePort(s *set, p Port, es Endpoints, hosts []netip
 		all := backends(es.Of(any).Cluster())
 		for _, a := range hosts {
 			if family(a) == f {
-				s.nodePorts[key(a, p.NodePort)] = all
+				s.hosts[key(a, p.NodePort)] = all
 			}
 		}
 	}
 }
 
-// stickyAtGateways are the NodePorts with affinity at each gateway's own
-// addresses. It must not have those of other hosts: its router would take what it
-// answers to such a host for something that asks there.
-func (r *Resolved) stickyAtGateways(protocol corev1.Protocol, at Surroundings) (rows []nb.Row) {
+// atGateways are what is at each gateway's own addresses: NodePorts with affinity,
+// and addresses outside. It must not have those of other hosts: its router would
+// take what it answers to such a host for something that asks there.
+func (r *Resolved) atGateways(protocol corev1.Protocol, at Surroundings) (rows []nb.Row) {
 	for _, g := range slices.Sorted(maps.Keys(at.Gateways)) {
 		own := newSet()
 		for i, p := range r.Ports {
-			if p.Protocol == protocol && p.NodePort != 0 && r.Has(Claim{Protocol: protocol, Port: p.NodePort}) {
+			if p.Protocol != protocol {
+				continue
+			}
+			if r.Affinity > 0 && p.NodePort != 0 && r.Has(Claim{Protocol: protocol, Port: p.NodePort}) {
 				r.addStickyNodePort(own, p, r.Endpoints[i], at.Gateways[g].Addrs)
 			}
+			for _, a := range r.outer(p, at) {
+				if slices.Contains(at.Gateways[g].Addrs, a) {
+					own.hosts[key(a, p.Port)] = backends(r.Endpoints[i].Of(a).Cluster())
+				}
+			}
 		}
-		if len(own.nodePorts) == 0 {
+		if len(own.hosts) == 0 {
 			continue
 		}
-		row := r.balancer(r.balancerName(protocol)+nodesSuffix+"/"+g, protocol, "", own.nodePorts)
+		row := r.balancer(r.balancerName(protocol)+nodesSuffix+"/"+g, protocol, "", own.hosts)
 		row.In = []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: names.GatewayRouter(g), Column: "load_balancer"}}
 		row.Model.(*nbdb.LoadBalancer).SelectionFields = connectionFields()
 		rows = append(rows, row)

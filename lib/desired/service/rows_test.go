@@ -3,6 +3,7 @@ package service
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
 )
 
 // around is a cluster whose hosts have an address of each family.
@@ -273,6 +275,52 @@ func TestWhatRowsFindWrong(t *testing.T) {
 		rows := r.Rows(around())
 		if len(rows) == 0 || len(r.Problems) != 1 || !strings.Contains(fmt.Sprint(r.Problems), want) {
 			t.Errorf("got %q, want %q, and %d rows", r.Problems, want, len(rows))
+		}
+	}
+}
+
+// A gateway answers on its link for the addresses of its load balancers. So no
+// gateway has that of a host but the one whose own it is, or whoever may write
+// Services could cut off every node.
+func TestNoGatewayHasTheAddressOfAnotherHost(t *testing.T) {
+	at := around()
+	at.Hosts = append(at.Gateways["gw1"].Addrs, at.Hosts...)
+	slices.SortFunc(at.Hosts, netip.Addr.Compare)
+	const host, gateway, outside = "192.0.2.1:80", "198.18.1.1:80", "203.0.113.9:80"
+	for _, policy := range []corev1.ServiceExternalTrafficPolicy{corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal} {
+		for _, affinity := range []corev1.ServiceAffinity{corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP} {
+			t.Run(fmt.Sprint(policy, " ", affinity), func(t *testing.T) {
+				s := web(nodePort)
+				s.Spec.ExternalTrafficPolicy, s.Spec.SessionAffinity = policy, affinity
+				s.Spec.ExternalIPs = []string{"192.0.2.1", "198.18.1.1", "203.0.113.9"}
+				r := resolve(s, slice("a", 8080, "10.0.1.3@n1"))
+				has := map[string][]string{} // by way in: where it is
+				for _, row := range r.Rows(at) {
+					if lb, ok := row.Model.(*nbdb.LoadBalancer); ok {
+						for vip := range lb.Vips {
+							has[vip] = append(has[vip], row.In[0].ID)
+						}
+					}
+				}
+				for vip, want := range map[string][]string{
+					host:    {"ovn-k8s-switches"},
+					gateway: {"GR_gw1", "ovn-k8s-switches"},
+				} {
+					if slices.Sort(has[vip]); !slices.Equal(has[vip], want) {
+						t.Errorf("%s is in %v, want %v", vip, has[vip], want)
+					}
+				}
+				if len(has[outside]) == 0 {
+					t.Errorf("%s is nowhere", outside)
+				}
+				for _, w := range r.Ways(at) {
+					for _, name := range w.Balancers {
+						if !slices.ContainsFunc(r.Rows(at), func(row nb.Row) bool { return row.ID == name || strings.HasSuffix(name, "/GATEWAY") }) {
+							t.Errorf("%s is in %s, which there is not", w.Name, name)
+						}
+					}
+				}
+			})
 		}
 	}
 }

@@ -2,6 +2,7 @@ package service
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -80,6 +81,8 @@ func (r *Resolved) outerWay(i int, p Port, a netip.Addr, at Surroundings) Way {
 		Notes: r.notes(notes...), Balancers: []string{name},
 	}
 	switch {
+	case at.isHosts(a):
+		way.Balancers = r.hostBalancers(name, a, at)
 	case !r.ExternalLocal:
 	case r.byGateway(at.Subnets):
 		way.Balancers = append(way.Balancers, name+localInfix+"GATEWAY")
@@ -89,6 +92,21 @@ func (r *Resolved) outerWay(i int, p Port, a netip.Addr, at Surroundings) Way {
 		way.Balancers = append(way.Balancers, name+localSuffix(a))
 	}
 	return way
+}
+
+// hostBalancers are the load balancers that have an address outside that is a
+// host's.
+func (r *Resolved) hostBalancers(name string, a netip.Addr, at Surroundings) []string {
+	out, infix := []string{name + nodesSuffix}, nodesSuffix+"/"
+	if r.ExternalLocal {
+		infix = localInfix
+	}
+	for _, g := range slices.Sorted(maps.Keys(at.Gateways)) {
+		if slices.Contains(at.Gateways[g].Addrs, a) {
+			out = append(out, name+infix+g)
+		}
+	}
+	return out
 }
 
 // notes adds what concerns all ways in.
@@ -136,7 +154,7 @@ func nodeSuffix(a netip.Addr) string  { return fmt.Sprintf("/node%d", 4+2*family
 func localSuffix(a netip.Addr) string { return fmt.Sprintf("/local%d", 4+2*family(a)) }
 
 const (
-	// nodesSuffix is that of NodePorts with affinity, of both families.
+	// nodesSuffix is that of what is at addresses of hosts, of both families.
 	nodesSuffix = "/nodes"
 	// localInfix is before the gateway for which a load balancer is.
 	localInfix = "/local/"
