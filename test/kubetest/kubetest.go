@@ -113,10 +113,10 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 			return nil, err
 		}
 		c.remove = true
-		if o.Port == 0 {
-			if o.Port, err = wire.FreePort(cmp.Or(o.Bind, "127.0.0.1")); err != nil {
-				return nil, err
-			}
+	}
+	if _, err := os.Stat(filepath.Join(c.Dir, "port")); o.Port == 0 && err != nil { // there is no last one
+		if o.Port, err = wire.FreePort(cmp.Or(o.Bind, "127.0.0.1")); err != nil {
+			return nil, err
 		}
 	}
 	c.args = append([]string{program, "-dir", c.Dir}, o.args()...)

@@ -2,7 +2,6 @@ package probe_test
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -11,17 +10,16 @@ import (
 
 	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
+	"ovn-k8s/test/wire"
 )
 
-// freePort asks the kernel for a port that is free now.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "[::]:0")
+	port, err := wire.FreePort("::")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return port
 }
 
 func TestProbe(t *testing.T) {
@@ -31,7 +29,7 @@ func TestProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, network := range []string{"tcp", "udp", "icmp"} {
 		for _, addr := range []string{"127.0.0.1", "127.0.0.2", "::1"} {
@@ -52,7 +50,7 @@ func TestProbe(t *testing.T) {
 
 func TestProbeSaysWhatFailed(t *testing.T) {
 	p := probe.Probe{Network: "tcp", Address: probe.Address(netip.MustParseAddr("127.0.0.1"), freePort(t))}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	_, err := p.Until(ctx)
 	if err == nil || !strings.Contains(err.Error(), "connection refused") || !strings.Contains(err.Error(), p.String()) {
@@ -69,7 +67,7 @@ func TestASessionCountsResets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	s, err := probe.OpenSession(ctx, "", probe.Address(netip.MustParseAddr("127.0.0.1"), port))
 	if err != nil {
@@ -115,7 +113,7 @@ func TestEchoesSeeWhoAsks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, a := range []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")} {
 		if _, err := (probe.Probe{Network: "icmp", Address: probe.Address(a, 0)}).Until(ctx); err != nil {
