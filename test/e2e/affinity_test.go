@@ -60,7 +60,7 @@ func stays(t *testing.T, from world.Endpoint, doors []door) map[door]string {
 // must be silent in between.
 func moves(t *testing.T, from world.Endpoint, stayed map[door]string, timeout time.Duration) {
 	t.Helper()
-	for range 12 {
+	for range 20 {
 		time.Sleep(timeout + 2*time.Second) // the datapath looks once a second
 		for d, name := range stayed {
 			if ask(t, from, d.network, d.at) != name {

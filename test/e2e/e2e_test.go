@@ -365,10 +365,11 @@ func TestABadPodIsToldAndDoesNotDisturb(t *testing.T) {
 	if bad, err := cluster.Kube.Client().CoreV1().Pods("default").Get(t.Context(), "bad", metav1.GetOptions{}); err != nil || bad.Status.Phase == corev1.PodRunning {
 		t.Errorf("a pod with a bad annotation runs: %v %v", bad.Status.Phase, err)
 	}
-	log := sh(t, cluster.Node("minion1"), "cat /var/log/openvswitch/ovn-k8s-cni-overlay.log")
-	if !strings.Contains(log, `kubernetes.io/ingress-bandwidth`) || !strings.Contains(log, `much`) {
-		t.Errorf("the plugin's log does not name the bad value:\n%s", log)
-	}
+	var log string
+	eventually(t, "the plugin's log names the bad value", func() bool {
+		log = sh(t, cluster.Node("minion1"), "cat /var/log/openvswitch/ovn-k8s-cni-overlay.log")
+		return strings.Contains(log, `kubernetes.io/ingress-bandwidth`) && strings.Contains(log, `much`)
+	}, &log)
 	remove(t, map[string]string{"bad": "", "good": "", "other": ""})
 }
 

@@ -14,8 +14,8 @@ import (
 // cutWithin is how long a connection may live on that is no longer allowed, and
 // quiet how long nothing is heard on one that is cut.
 const (
-	cutWithin = 2 * time.Second
-	quiet     = 500 * time.Millisecond
+	cutWithin = 20 * time.Second
+	quiet     = 2 * time.Second
 )
 
 // onlyB lets only the pods b of any namespace reach x/a.

@@ -294,7 +294,7 @@ func startLoad(t *testing.T, to netip.AddrPort, from ...world.Endpoint) (end fun
 	for _, client := range from {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				try, done := context.WithTimeout(t.Context(), 5*time.Second) // TCP may repeat a packet
+				try, done := context.WithTimeout(t.Context(), 20*time.Second) // TCP may repeat a packet
 				_, err := probe.Probe{Netns: client.Netns, Network: "tcp", Address: to}.Once(try)
 				done()
 				if requests.Add(1); err != nil {

@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -137,6 +139,8 @@ func notHere(t *testing.T, p map[string]world.Endpoint, entries []entry) {
 	for number, name := range []string{"first", "second"} { // their backends are on these entries
 		s := exposed{createService(t, name, kubelet.DefaultPort, 5+number, localPolicy), false, true}
 		answers := []world.Endpoint{p[name+"-0"]}
+		s.Backends = answers
+		awaitServices(t, []world.Service{s.Service})
 		routeWhile(t, []world.Service{s.Service}, entries[number], func() { // it is there by then
 			try(t, outsideWays(s, answers, entries[number]))
 		})
@@ -182,22 +186,36 @@ func routeWhile(t *testing.T, services []world.Service, e entry, do func()) {
 	do()
 }
 
-// silentWays checks that questions are dropped: neither answered nor refused nor
+// silentWays waits until questions are dropped: neither answered nor refused nor
 // sent in circles, of which somebody would tell.
 func silentWays(t *testing.T, ways []world.Way) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
 	var wg sync.WaitGroup
 	for _, w := range ways {
 		wg.Go(func() {
-			answer, err := probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address}.Once(ctx)
-			if err == nil || !strings.Contains(err.Error(), "timeout") && !strings.Contains(err.Error(), "deadline") {
+			if answer, err := becomesSilent(t.Context(), w); err != nil {
 				t.Errorf("%v: answer %q, %v; want silence", w, answer, err)
 			}
 		})
 	}
 	wg.Wait()
+}
+
+var errAnswered = errors.New("answered")
+
+// becomesSilent asks until nothing comes back.
+func becomesSilent(ctx context.Context, w world.Way) (answer string, err error) {
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		once, cancel := context.WithTimeout(ctx, time.Second)
+		answer, err = probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address}.Once(once)
+		cancel()
+		if err != nil && (strings.Contains(err.Error(), "timeout") || strings.Contains(err.Error(), "deadline")) {
+			return "", nil
+		}
+		if time.Now().After(end) {
+			return answer, cmp.Or(err, errAnswered)
+		}
+	}
 }
 
 // sourceRanges checks that only those clients come in by the address of a load
