@@ -96,7 +96,7 @@ func (n *node) does(args string) host.Result {
 // state is what of a host the command could change.
 func (n *node) state() string {
 	n.t.Helper()
-	return n.script(`for i in $(seq 60); do ip -6 -o address show tentative | grep -q . || break; sleep 0.05; done
+	return n.script(`for i in $(seq 600); do ip -6 -o address show tentative | grep -q . || break; sleep 0.05; done
 		for d in $(ls /sys/class/net | grep -v ovs-netdev); do ip -o -d address show dev $d; done | sed 's/^[0-9]*: //; s/[0-9]*sec/TIME/g'
 		ip route show table all | sort; ip rule; ip -6 rule; ovs-vsctl --columns=name,other_config,external_ids list Bridge; ovs-vsctl show | tail -n +2 | sort
 		grep -s . /proc/sys/net/ipv[46]/conf/eth*/* | grep -v stable_secret | sort`)
@@ -107,7 +107,7 @@ func (n *node) state() string {
 func (n *node) unchanged(what, before string) {
 	n.t.Helper()
 	after := n.state()
-	for deadline := time.Now().Add(2 * time.Second); after != before && time.Now().Before(deadline); after = n.state() {
+	for deadline := time.Now().Add(20 * time.Second); after != before && time.Now().Before(deadline); after = n.state() {
 		time.Sleep(20 * time.Millisecond)
 	}
 	if after != before {

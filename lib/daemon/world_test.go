@@ -27,7 +27,7 @@ import (
 )
 
 // patience ends a wait for an event that will not come.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // program is what the test binary is when a test starts it as "prog".
 type program struct {

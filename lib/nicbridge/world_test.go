@@ -196,7 +196,7 @@ func lanes(t *testing.T, n int, test func(w *world, lane int)) {
 // await polls until done.
 func (w *world) await(what string, done func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("waiting for %s: time is up: %s", what, strings.Join(w.lines(), "\n"))
 		}

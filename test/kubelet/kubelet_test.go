@@ -127,7 +127,7 @@ func TestPodLifecycle(t *testing.T) {
 		}
 		check("waiting for the deletion", err)
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for k.Sandbox("default", "a") != nil {
 		if time.Now().After(deadline) {
 			t.Fatal("the sandbox lives")

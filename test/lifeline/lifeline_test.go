@@ -80,7 +80,7 @@ func awaitDeath(t *testing.T, pid string) {
 	if _, err := fmt.Sscan(pid, &n); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); syscall.Kill(n, 0) == nil; {
+	for deadline := time.Now().Add(time.Minute); syscall.Kill(n, 0) == nil; {
 		if time.Now().After(deadline) {
 			t.Fatalf("process %d lives", n)
 		}

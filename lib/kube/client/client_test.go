@@ -20,7 +20,7 @@ import (
 	"ovn-k8s/test/need"
 )
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // start starts a control plane for the test and returns what connects to it.
 func start(t *testing.T) (*kubetest.Cluster, Config) {
@@ -171,7 +171,7 @@ func TestWait(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			m, err := pods.Wait(ctx, "default", "never", annotated)
 			cancel()
 			if m != nil || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), test.want) {
