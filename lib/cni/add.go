@@ -211,9 +211,19 @@ func (a *addition) configure(mac net.HardwareAddr) error {
 // go first: ovn-controller binds a logical port to one interface only.
 func (a *addition) attach(ctx context.Context) error {
 	ifaceID := names.PodPort(a.pod.namespace, a.pod.name)
+	nic := ""
 	stale, err := a.sw.DetachWhere(ctx, func(i vswitch.Interface) bool {
-		return i.ExternalIDs[names.IfaceID] == ifaceID && i.ExternalIDs[names.CNINetwork] != "" && i.Name != a.host()
+		if i.ExternalIDs[names.IfaceID] != ifaceID || i.Name == a.host() {
+			return false
+		}
+		if i.ExternalIDs[names.GatewayTag] != "" {
+			nic = i.Name
+		}
+		return i.ExternalIDs[names.CNINetwork] != ""
 	})
+	if err == nil && nic != "" { // the watcher gives such a pod no addresses: somebody else did
+		err = fmt.Errorf("logical port %s is that of the gateway's NIC %s: give pod %s or its namespace another name", ifaceID, nic, a.pod)
+	}
 	if err != nil {
 		return plugging(err)
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"ovn-k8s/lib/names"
 )
 
 // Runtimes choose containers' IDs. The host's ends are named after the first 15
@@ -51,6 +53,21 @@ func testIDsThatBeginAlike(t *testing.T, w *world) {
 			t.Errorf("before %s\nafter  %s", before, after)
 		}
 	}
+}
+
+// Who may patch pods gives one addresses whose logical port is that of a gateway's
+// NIC: NAMESPACE_POD, as NIC_GATEWAY. The watcher would not.
+func testPodNamedAsANIC(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	ids := "external-ids:iface-id=" + names.PodPort("default", s.pod)
+	w.vsctl(t, "add-br", "br-gw", "--", "set", "Interface", "br-gw", ids, "external-ids:"+names.GatewayTag+"=gw1")
+	if res := s.call(t, run{command: "ADD"}); res.Code == 0 || !strings.Contains(res.Details, "is that of the gateway's NIC br-gw") {
+		t.Errorf("ADD: %+v", res)
+	}
+	s.del(t)
+	w.vsctl(t, "del-br", "br-gw")
+	w.clean(t, "by DEL after a refused ADD")
 }
 
 // Without room for its log the plugin works all the same.

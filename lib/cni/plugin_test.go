@@ -41,6 +41,7 @@ func TestPlugin(t *testing.T) {
 		{"Check63_Versions", testVersions},
 		{"BadInput", testBadInput},
 		{"IDsThatBeginAlike", testIDsThatBeginAlike},
+		{"PodNamedAsANIC", testPodNamedAsANIC},
 		{"FullDisk", testFullDisk},
 		{"HugeInput", testHugeInput},
 		{"AddAndDelAtOnce", testAddAndDelAtOnce},

@@ -105,7 +105,7 @@ func owned() map[string]*table {
 			columns: []string{"name", "type", "addresses", "port_security", "parent_name", "tag_request"},
 			keys: map[string][]string{
 				"external_ids": {names.Namespace, names.Pod},
-				"options":      {"router-port", names.IfaceIDVer},
+				"options":      {"router-port", "requested-chassis", names.IfaceIDVer},
 			},
 			fits: sameName,
 		},

@@ -60,11 +60,12 @@ func (c Cluster) GatewayRows(name string) []nb.Row {
 	return append(rows, c.inside(name, g)...)
 }
 
-// nic returns the logical port of the NIC. With a VLAN, the NIC's port is on a
+// nic returns the logical port of the NIC, which no other host may bind. With a VLAN, the NIC's port is on a
 // switch of its own, and the VLAN's a port within it, as a container's is within
 // that of its virtual machine (ovn-architecture(7)): so br-int does the tagging.
 func (g Gateway) nic(name string) []nb.Row {
-	port := &nbdb.LogicalSwitchPort{Name: names.ExternalPort(g.Interface, name), Addresses: []string{"unknown"}}
+	here := map[string]string{"requested-chassis": g.Chassis}
+	port := &nbdb.LogicalSwitchPort{Name: names.ExternalPort(g.Interface, name), Addresses: []string{"unknown"}, Options: here}
 	row := nb.Row{
 		Table: nbdb.LogicalSwitchPortTable, ID: port.Name, Adopt: true, Model: port,
 		In: []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: names.ExternalSwitch(name), Column: "ports"}},
@@ -74,10 +75,10 @@ func (g Gateway) nic(name string) []nb.Row {
 	}
 	trunk := names.TrunkSwitch(name)
 	parent := nb.Row{
-		Table: nbdb.LogicalSwitchPortTable, ID: port.Name, Adopt: true, Model: &nbdb.LogicalSwitchPort{Name: port.Name},
+		Table: nbdb.LogicalSwitchPortTable, ID: port.Name, Adopt: true, Model: &nbdb.LogicalSwitchPort{Name: port.Name, Options: here},
 		In: []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: trunk, Column: "ports"}},
 	}
-	port.ParentName, port.TagRequest = &parent.ID, &g.VLAN
+	port.ParentName, port.TagRequest, port.Options = &parent.ID, &g.VLAN, nil
 	port.Name = fmt.Sprintf("%s.%d", parent.ID, g.VLAN)
 	row.ID = port.Name
 	return []nb.Row{{Table: nbdb.LogicalSwitchTable, ID: trunk, Model: &nbdb.LogicalSwitch{Name: trunk}}, parent, row}

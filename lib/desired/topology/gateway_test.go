@@ -44,7 +44,7 @@ Logical_Router_Port rtoj-GR_Gw1 external_ids={connect_to_join="yes"} mac="00:00:
 Logical_Switch_Port jtor-GR_Gw1 addresses=["00:00:00:40:00:02"] name="jtor-GR_Gw1" options={router-port="rtoj-GR_Gw1"} type="router" in=Logical_Switch/join.ports
 Logical_Router_Port rtoe-GR_Gw1 external_ids={gateway-physical-ip="yes"} mac="02:00:00:00:00:05" name="rtoe-GR_Gw1" networks=["10.0.0.5/24" "fd10::5/64"] in=Logical_Router/GR_Gw1.ports
 Logical_Switch_Port etor-GR_Gw1 addresses=["02:00:00:00:00:05"] name="etor-GR_Gw1" options={router-port="rtoe-GR_Gw1"} type="router" in=Logical_Switch/ext_Gw1.ports in=Port_Group/ovn_k8s_entries.ports
-Logical_Switch_Port eth1_Gw1 addresses=["unknown"] name="eth1_Gw1" in=Logical_Switch/ext_Gw1.ports
+Logical_Switch_Port eth1_Gw1 addresses=["unknown"] name="eth1_Gw1" options={requested-chassis="chassis-5"} in=Logical_Switch/ext_Gw1.ports
 Logical_Router_Static_Route GR_Gw1/192.168.0.0/16 ip_prefix="192.168.0.0/16" nexthop="100.64.0.1" in=Logical_Router/GR_Gw1.static_routes
 NAT GR_Gw1/192.168.0.0/16 external_ip="10.0.0.5" logical_ip="192.168.0.0/16" type="snat" in=Logical_Router/GR_Gw1.nat
 Logical_Router_Static_Route GR_Gw1/fd01::/48 ip_prefix="fd01::/48" nexthop="fd98::1" in=Logical_Router/GR_Gw1.static_routes
