@@ -33,13 +33,23 @@ import (
 // program begins the lines on standard error.
 const program = "ovn-k8s-util"
 
-const (
-	// connectTimeout bounds how long Open vSwitch's database may take to answer.
-	connectTimeout = 10 * time.Second
-	// moveTimeout bounds the steps of one move. With a running ovs-vswitchd they
-	// take a tenth of a second.
-	moveTimeout = 20 * time.Second
-)
+// connectTimeout bounds how long Open vSwitch's database may take to answer.
+const connectTimeout = 10 * time.Second
+
+// Limits are times that are constant but for tests.
+type limits struct {
+	// move bounds the steps of one move. With a running ovs-vswitchd they take a
+	// tenth of a second.
+	move time.Duration
+	// askBefore is how long neighbours and probes may take to answer before the
+	// move. Who does not is not waited for after it.
+	askBefore time.Duration
+	// askAfter is how long they may take after the move, and ovs-vswitchd: a
+	// switch may have to learn, and that to set up flows.
+	askAfter time.Duration
+}
+
+func usual() limits { return limits{20 * time.Second, 600 * time.Millisecond, 10 * time.Second} }
 
 // A Command is what is asked for.
 type Command struct {
@@ -70,8 +80,7 @@ type session struct {
 	mover  mover
 	probes []probe
 	unlock func()
-	// askBefore is constant but for tests.
-	askBefore time.Duration
+	limits limits
 }
 
 // Move moves NICs to bridges, or bridges' to NICs, one after the other. What is
@@ -119,7 +128,7 @@ func open(ctx context.Context, c Command) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{Command: c, store: store{stateDir()}, askBefore: askBefore}
+	s := &session{Command: c, store: store{stateDir()}, limits: usual()}
 	if s.unlock, err = s.store.lock(); err != nil {
 		return nil, err
 	}
@@ -244,7 +253,7 @@ func (s *session) startWatchdog(bridge string) error {
 // good.
 func (s *session) change(ctx context.Context, j journal, want witnesses) error {
 	snap, d := j.Snapshot, j.Direction
-	run, cancel := context.WithTimeoutCause(ctx, moveTimeout, fmt.Errorf("not done within %v", moveTimeout))
+	run, cancel := context.WithTimeoutCause(ctx, s.limits.move, fmt.Errorf("not done within %v", s.limits.move))
 	defer cancel()
 	err := s.mover.do(run, snap, d, snap.Plan(d))
 	if err == nil {
@@ -298,7 +307,7 @@ func (s *session) finish(ctx context.Context, j journal) error {
 
 // tidy takes away what nothing needs after a move.
 func (s *session) tidy(ctx context.Context, j journal) error {
-	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.limits.move)
 	defer cancel()
 	if err := s.mover.do(ctx, j.Snapshot, j.Direction, j.Snapshot.Leftover(j.Direction)); err != nil {
 		return fmt.Errorf("%s has everything, but something is left to tidy: %w: try again with '%s %s --recover'", j.Snapshot.target(j.Direction), err, program, ToBridge)
@@ -308,7 +317,7 @@ func (s *session) tidy(ctx context.Context, j journal) error {
 
 // undo goes the way back, as far as it is needed.
 func (s *session) undo(ctx context.Context, j journal) error {
-	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.limits.move)
 	defer cancel()
 	snap, back := j.Snapshot, j.Direction.back()
 	err := s.mover.undo(ctx, snap, back, snap.Plan(back))

@@ -162,7 +162,7 @@ func (s *session) recoverOne(ctx context.Context, j journal) error {
 // undoDatabase is undo after a reboot: addresses and routes are what the host's
 // own configuration has made of them since, but the bridge is there still.
 func (s *session) undoDatabase(ctx context.Context, j journal) error {
-	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.limits.move)
 	defer cancel()
 	snap, back := j.Snapshot, j.Direction.back()
 	steps := slices.DeleteFunc(slices.Concat(snap.Plan(back), snap.Leftover(back)), func(st Step) bool {

@@ -10,19 +10,9 @@ import (
 	"slices"
 	"sync"
 	"syscall"
-	"time"
 
 	"ovn-k8s/lib/garp"
 	"ovn-k8s/lib/link/record"
-)
-
-const (
-	// askBefore is how long neighbours and probes may take to answer before the
-	// move. Who does not is not waited for after it.
-	askBefore = 600 * time.Millisecond
-	// askAfter is how long they may take after the move: a switch may have to
-	// learn, and ovs-vswitchd to set up flows.
-	askAfter = 10 * time.Second
 )
 
 // A probe asks whether somebody can be reached.
@@ -140,7 +130,7 @@ func (s *session) listen(ctx context.Context, snap Snapshot, d Direction) witnes
 		s.warn("nobody is asked: %v", err)
 		return witnesses{}
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.askBefore)
+	ctx, cancel := context.WithTimeout(ctx, s.limits.askBefore)
 	defer cancel()
 	heard, silent := all.ask(ctx, i)
 	for _, q := range silent {
@@ -207,8 +197,8 @@ func (s *session) announce(i record.Interface, snap Snapshot) {
 	}
 }
 
-// verify checks that the target has everything, and that all who answered before
-// answer again.
+// verify checks that the target has everything, that ovs-vswitchd serves it, and that
+// all who answered before answer again.
 func (s *session) verify(ctx context.Context, snap Snapshot, d Direction, want witnesses) error {
 	lost, err := snap.missing(d)
 	if err != nil {
@@ -226,8 +216,11 @@ func (s *session) verify(ctx context.Context, snap Snapshot, d Direction, want w
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askAfter)
+	ctx, cancel := context.WithTimeout(ctx, s.limits.askAfter)
 	defer cancel()
+	if err := s.sw.AwaitVswitchd(ctx); err != nil {
+		return err
+	}
 	if _, silent := want.ask(ctx, frames); len(silent) > 0 {
 		return fmt.Errorf("%s answered before, and does not any more (%w)", silent[0].name, silent[0].err)
 	}

@@ -75,7 +75,8 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, h: h}
-	w.s = &session{Command: Command{Out: io.Discard, Err: io.Discard}, store: store{h.Path("/run")}, sw: sw, mover: mover{sw: sw}, askBefore: time.Millisecond}
+	w.s = &session{Command: Command{Out: io.Discard, Err: io.Discard}, store: store{h.Path("/run")}, sw: sw, mover: mover{sw: sw}, limits: usual()}
+	w.s.limits.askBefore = time.Millisecond
 	return w
 }
 

@@ -284,6 +284,19 @@ func (s *Switch) commit(ctx context.Context, ops []libovsdb.Operation) (int, err
 	return int(cfg), nil
 }
 
+// AwaitVswitchd waits until ovs-vswitchd has done what the database says. It writes a
+// new configuration number.
+func (s *Switch) AwaitVswitchd(ctx context.Context) error {
+	cfg, err := s.commit(ctx, nil)
+	if err == nil {
+		err = s.await(ctx, func(c client.Client) (bool, error) { return applied(ctx, c, cfg) })
+	}
+	if err != nil {
+		return fmt.Errorf("waiting for ovs-vswitchd: %w%s", err, s.hint(ctx, err))
+	}
+	return nil
+}
+
 var errNoRoot = errors.New("the database has no row in table Open_vSwitch: has ovs-vswitchd or ovs-ctl never been started?")
 
 // root returns the only row of the table Open_vSwitch.
