@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 
 	"github.com/sirupsen/logrus"
@@ -161,12 +162,9 @@ func (w *Watcher) serve(ctx context.Context, cfg config.Config, sw *vswitch.Swit
 	w.links.Store(l)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	follow := make(chan struct{})
-	go func() {
-		defer close(follow)
-		_ = l.db.Run(ctx, w.onUp, nil) // ends with ctx
-	}()
-	go func() {
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = l.db.Run(ctx, w.onUp, nil) }) // ends with ctx
+	wg.Go(func() {
 		for {
 			select {
 			case <-ctx.Done():
@@ -183,7 +181,7 @@ func (w *Watcher) serve(ctx context.Context, cfg config.Config, sw *vswitch.Swit
 				cancel(errReconfigured)
 			}
 		}
-	}()
+	})
 	ready()
 	lease := types.NamespacedName{Namespace: names.ConfigNamespace, Name: names.WatcherLease}
 	err = l.cluster.Lead(ctx, lease, identity(cfg), func(ctx context.Context) error { return w.lead(ctx, l) })
@@ -191,7 +189,7 @@ func (w *Watcher) serve(ctx context.Context, cfg config.Config, sw *vswitch.Swit
 		err = errReconfigured
 	}
 	cancel(nil)
-	<-follow
+	wg.Wait() // so that the next one hears of all changes from now on
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
