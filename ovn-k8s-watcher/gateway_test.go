@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -20,7 +21,6 @@ import (
 // address at which their hosts answer.
 func (w *world) gateways(c topology.Cluster, hosts map[string]string) topology.Cluster {
 	w.Helper()
-	want := map[nb.Unit][]nb.Row{}
 	for name, host := range hosts {
 		n := name[len(name)-1:]
 		var err error
@@ -32,16 +32,22 @@ func (w *world) gateways(c topology.Cluster, hosts map[string]string) topology.C
 			w.Fatal(err)
 		}
 	}
-	for name := range hosts {
+	w.record(c, slices.Collect(maps.Keys(hosts))...)
+	return c
+}
+
+// record writes gateways of a topology, and the topology.
+func (w *world) record(c topology.Cluster, gateways ...string) {
+	w.Helper()
+	want := map[nb.Unit][]nb.Row{topology.ClusterUnit: c.Rows()}
+	for _, name := range gateways {
 		want[topology.GatewayUnit(name)] = slices.Concat(c.GatewayRows(name), c.GatewayRoutes(name))
 	}
-	want[topology.ClusterUnit] = c.Rows()
 	db := w.open()
 	defer db.Close()
 	if _, err := (&nbsync.Sync{DB: db}).ApplyAll(w.Context(), want); err != nil {
 		w.Fatal(err)
 	}
-	return c
 }
 
 // waysOut lists the next hops of the default routes.
@@ -104,6 +110,40 @@ func TestADeadGatewayIsLeftUntilItIsBack(t *testing.T) {
 	w.pod("another", "node1", nil)
 	w.annotation("another")
 	w.eventually("both stay", func() bool { return w.waysOut() == "100.64.0.2 100.64.0.3" })
+}
+
+// A pod whose logical port would be that of a gateway's NIC has none, and is told
+// once: the gateway's stays as it is.
+func TestAPodDoesNotTakeAGatewaysPort(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.topology(map[string]string{"node1": "192.168.2.0/24"})
+	c, err := c.WithGateway("gw1", topology.Gateway{
+		Mode: topology.Physical, Interface: "default", Chassis: "chassis-gw1", MAC: "02:00:00:00:00:01", IPs: prefixes("10.0.0.1/24"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.record(c, "gw1")
+	p := w.start()
+	w.pod("gw1", "node1", nil)
+	const want = "the logical port of pod default/gw1 would be default_gw1, which is that of the NIC of gateway gw1: give the pod or its namespace another name"
+	if got := w.event("Pod", "gw1", "NameTaken"); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	w.pod("other", "node1", nil)
+	w.annotation("other")
+	if got := w.port("default_gw1", "addresses"); got != "unknown" {
+		t.Errorf("the gateway's port has the addresses %q", got)
+	}
+	if n := p.says(want); n != 1 {
+		t.Errorf("%d lines say so", n)
+	}
+	w.delete("gw1")
+	w.pod("gw2", "node1", nil)
+	w.annotation("gw2")
+	if got := w.port("default_gw1", "addresses"); got != "unknown" {
+		t.Errorf("after the pod, the gateway's port has the addresses %q", got)
+	}
 }
 
 // Every node's own addresses are routed to its management port.
