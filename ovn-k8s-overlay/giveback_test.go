@@ -1,14 +1,15 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"ovn-k8s/test/host"
 )
 
-// What an earlier release has noted of a NIC is understood, and IPv6 stays off where
-// it was.
+// What an earlier release has noted of a NIC is understood, IPv6 stays off where it
+// was, and routes with several next hops come back.
 func TestANICGetsBackWhatAnEarlierReleaseNoted(t *testing.T) {
 	w := newGatewayWorld(t, "master")
 	m := w.nodes[0]
@@ -28,6 +29,7 @@ func TestANICGetsBackWhatAnEarlierReleaseNoted(t *testing.T) {
 
 	m.script("sysctl -qw net.ipv6.conf.eth1.disable_ipv6=1; ovs-vsctl --if-exists del-br br-int")
 	m.init(masterInitArgs)
+	m.script(fmt.Sprintf("ip route add 172.30.0.0/16 nexthop via 10.0.0.1 dev eth1 nexthop via %v dev breth0; ip route add 172.31.0.0/16 nexthop via 10.0.0.1 dev eth1 nexthop via 10.0.0.2 dev eth1", m.Gateways()[0]))
 	before := m.host()
 	m.init(physicalArgs)
 	if got := m.run("gateway-remove --node-name=Gw1"); got.Status != 0 {
