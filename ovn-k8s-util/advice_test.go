@@ -15,6 +15,7 @@ func TestManagersAreDetectedAndGetTheirConfiguration(t *testing.T) {
 	n := newNode(t)
 	n.script(`set -e
 		ip route add 172.16.0.0/12 via 198.18.0.1 metric 7
+		ip route add 172.32.0.0/16 nexthop via 198.18.0.1 dev eth0 nexthop via 198.18.0.2 dev eth0
 		printf 'auto eth0\niface eth0 inet static\n  address 198.18.0.11/24\n' > /etc/network/interfaces
 		mkdir -p /etc/sysconfig/network-scripts /etc/netplan /run/NetworkManager/devices /run/systemd/netif/links
 		echo 'DEVICE="eth0"' > /etc/sysconfig/network-scripts/ifcfg-eth0
@@ -32,7 +33,8 @@ func TestManagersAreDetectedAndGetTheirConfiguration(t *testing.T) {
 	}
 	mac := n.script("cat /sys/class/net/eth0/address")
 	has(t, parts["ifupdown"], "iface breth0 inet manual\n    ovs_type OVSBridge\n    ovs_ports eth0\n", "up ip address replace 198.18.0.11/24 dev breth0\n",
-		"up ip route replace 0.0.0.0/0 via 198.18.0.1 dev breth0\n", "up ip route replace 172.16.0.0/12 via 198.18.0.1 metric 7 dev breth0\n", mac)
+		"up ip route replace 0.0.0.0/0 via 198.18.0.1 dev breth0\n", "up ip route replace 172.16.0.0/12 via 198.18.0.1 metric 7 dev breth0\n",
+		"up ip route replace 172.32.0.0/16 nexthop via 198.18.0.1 dev breth0 nexthop via 198.18.0.2 dev breth0\n", mac)
 	has(t, out, "ifcfg-breth0\nDEVICE=breth0\n", "IPADDR=198.18.0.11\nNETMASK=255.255.255.0\n", "IPV6ADDR=fd00:198:18::b/64", "TYPE=OVSPort\nOVS_BRIDGE=breth0\n")
 	var netplan struct {
 		Network struct {
@@ -45,11 +47,13 @@ func TestManagersAreDetectedAndGetTheirConfiguration(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(parts["netplan"]), &netplan); err != nil {
 		t.Errorf("netplan: %v:\n%s", err, parts["netplan"])
 	}
-	if b := netplan.Network.Bridges["breth0"]; len(b.Addresses) != 2 || len(b.Routes) != 3 || len(b.Interfaces) != 1 {
+	if b := netplan.Network.Bridges["breth0"]; len(b.Addresses) != 2 || len(b.Routes) != 4 || len(b.Interfaces) != 1 {
 		t.Errorf("netplan: %+v", b)
 	}
-	has(t, parts["NetworkManager"], "type ovs-bridge con-name breth0 ifname breth0", `ipv4.method manual ipv4.addresses "198.18.0.11/24" ipv4.routes "172.16.0.0/12 198.18.0.1 7,0.0.0.0/0 198.18.0.1 0"`)
-	has(t, out, "Name=breth0\n[Network]\nIPv6AcceptRA=false\nAddress=198.18.0.11/24\n", "Destination=172.16.0.0/12\nGateway=198.18.0.1\nMetric=7\nTable=254\n")
+	has(t, parts["NetworkManager"], "type ovs-bridge con-name breth0 ifname breth0", `ipv4.method manual ipv4.addresses "198.18.0.11/24" ipv4.routes "172.32.0.0/16 198.18.0.1 0,172.16.0.0/12 198.18.0.1 7,0.0.0.0/0 198.18.0.1 0"`)
+	has(t, out, "# NetworkManager has no routes with several next hops: 172.32.0.0/16 has only the first of [198.18.0.1 198.18.0.2]\n", "# netplan has no routes with several")
+	has(t, out, "Name=breth0\n[Network]\nIPv6AcceptRA=false\nAddress=198.18.0.11/24\n", "Destination=172.16.0.0/12\nGateway=198.18.0.1\nMetric=7\nTable=254\n",
+		"Destination=172.32.0.0/16\nMultiPathRoute=198.18.0.1\nMultiPathRoute=198.18.0.2\n")
 
 	if query, err := exec.LookPath("ifquery"); err == nil {
 		n.script("cat > /run/interfaces <<'EOF'\n" + parts["ifupdown"] + "EOF\n" + query + " -i /run/interfaces breth0")

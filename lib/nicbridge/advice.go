@@ -137,11 +137,11 @@ func (l layout) extra() string {
 	return fmt.Sprintf(`set bridge %s fail_mode=standalone other_config:hwaddr=\"%s\" external-ids:bridge-id=%s`, l.Bridge, l.MAC, l.Bridge)
 }
 
-// arguments are those of ip route.
-func arguments(w record.Way) string {
+// arguments are those of ip route for the bridge.
+func (l layout) arguments(w record.Way) string {
 	out := w.To.String()
-	if w.Via.IsValid() {
-		out += " via " + w.Via.String()
+	if len(w.Via) == 1 {
+		out += " via " + w.Via[0].String()
 	}
 	if w.Metric != 0 {
 		out += fmt.Sprint(" metric ", w.Metric)
@@ -149,7 +149,25 @@ func arguments(w record.Way) string {
 	if w.Table != record.Main {
 		out += fmt.Sprint(" table ", w.Table)
 	}
+	if len(w.Via) < 2 {
+		return out + " dev " + l.Bridge
+	}
+	for _, via := range w.Via {
+		out += fmt.Sprintf(" nexthop via %s dev %s", via, l.Bridge)
+	}
 	return out
+}
+
+// onlyFirst are comments that name the routes with several next hops, for those who
+// cannot have any.
+func (l layout) onlyFirst(who string) []string {
+	var lines []string
+	for _, w := range l.ways {
+		if len(w.Via) > 1 {
+			lines = append(lines, fmt.Sprintf("# %s has no routes with several next hops: %s has only the first of %v", who, w.To, w.Via))
+		}
+	}
+	return lines
 }
 
 // ifupdownText is for interfaces(5), see README.Debian of openvswitch-switch.
@@ -160,7 +178,7 @@ func ifupdownText(l layout) []string {
 		lines = append(lines, fmt.Sprintf("    up ip address replace %s dev %s", a.Prefix(), l.Bridge))
 	}
 	for _, w := range l.ways {
-		lines = append(lines, fmt.Sprintf("    up ip route replace %s dev %s", arguments(w), l.Bridge))
+		lines = append(lines, "    up ip route replace "+l.arguments(w))
 	}
 	if l.dhcp4 {
 		lines[1] = "iface " + l.Bridge + " inet dhcp"
@@ -197,7 +215,7 @@ func scriptsText(l layout) []string {
 		lines = append(lines, "# "+version.file+l.Bridge)
 		for _, w := range l.ways {
 			if w.To.Addr().Is6() == version.is6 {
-				lines = append(lines, arguments(w)+" dev "+l.Bridge)
+				lines = append(lines, l.arguments(w))
 			}
 		}
 	}
@@ -216,14 +234,14 @@ func netplanText(l layout) []string {
 	lines = append(lines, "      routes:")
 	for _, w := range l.ways {
 		route := fmt.Sprintf("        - {to: %q, ", w.To)
-		if w.Via.IsValid() {
-			route += fmt.Sprintf("via: %q, ", w.Via)
+		if len(w.Via) > 0 {
+			route += fmt.Sprintf("via: %q, ", w.Via[0])
 		} else {
 			route += "scope: link, "
 		}
 		lines = append(lines, route+fmt.Sprintf("metric: %d, table: %d}", w.Metric, w.Table))
 	}
-	return lines
+	return append(lines, l.onlyFirst("netplan")...)
 }
 
 // nmcliText is for nmcli(1) with NetworkManager's plugin for Open vSwitch.
@@ -243,7 +261,7 @@ func nmcliText(l layout) []string {
 	}{{"ipv4", l.dhcp4, false}, {"ipv6", l.dhcp6, true}} {
 		last += l.nmcliFamily(family.name, family.auto, family.is6)
 	}
-	return append(lines, last)
+	return append(append(lines, last), l.onlyFirst("NetworkManager")...)
 }
 
 // nmcliFamily are the arguments for one family.
@@ -259,8 +277,8 @@ func (l layout) nmcliFamily(name string, auto, is6 bool) string {
 			continue
 		}
 		route := w.To.String()
-		if w.Via.IsValid() {
-			route += " " + w.Via.String()
+		if len(w.Via) > 0 {
+			route += " " + w.Via[0].String()
 		}
 		route += fmt.Sprint(" ", w.Metric)
 		if w.Table != record.Main {
@@ -291,8 +309,12 @@ func networkdText(l layout) []string {
 	}
 	for _, w := range l.ways {
 		lines = append(lines, "[Route]", "Destination="+w.To.String())
-		if w.Via.IsValid() {
-			lines = append(lines, "Gateway="+w.Via.String())
+		key := "Gateway="
+		if len(w.Via) > 1 {
+			key = "MultiPathRoute="
+		}
+		for _, via := range w.Via {
+			lines = append(lines, key+via.String())
 		}
 		lines = append(lines, fmt.Sprint("Metric=", w.Metric), fmt.Sprint("Table=", w.Table))
 	}

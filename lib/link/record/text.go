@@ -185,16 +185,14 @@ func (r Record) Way() (w Way, ok bool) {
 		}
 	}
 	w = Way{To: netip.PrefixFrom(a, int(r.Header[1])), Metric: r.metric(), Table: r.table()}
-	if gw := r.Gateways(); len(gw) > 0 {
-		w.Via = gw[0]
-	}
+	w.Via = r.Gateways()
 	return w, true
 }
 
 // A Way is a route in few words.
 type Way struct {
 	To            netip.Prefix
-	Via           netip.Addr // the zero Addr: the subnet is on the link
+	Via           []netip.Addr // next hops; none: the subnet is on the link
 	Metric, Table uint32
 }
 
