@@ -11,7 +11,7 @@ import (
 // databases and every ovn-controller with one. A policy that is larger allows
 // nothing.
 const (
-	// maxPeers is how many rules, peers and exceptions there are.
+	// maxPeers is how many rules, peers with selectors and exceptions there are.
 	maxPeers = 1000
 	// maxValues is how many labels, values of expressions, ports, and subnets
 	// that ipBlocks leave there are.
@@ -26,11 +26,13 @@ const (
 func tooLarge(spec networkingv1.NetworkPolicySpec) string {
 	peers, values := 0, selectorValues(&spec.PodSelector)
 	count := func(all []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) {
-		peers, values = peers+max(1, len(all)), values+len(ports)
+		peers, values = peers+1, values+len(ports)
 		for _, p := range all {
 			values += selectorValues(p.PodSelector) + selectorValues(p.NamespaceSelector)
 			if p.IPBlock != nil {
-				peers += len(p.IPBlock.Except)
+				peers, values = peers+len(p.IPBlock.Except), values+1
+			} else {
+				peers++
 			}
 		}
 	}
@@ -42,7 +44,7 @@ func tooLarge(spec networkingv1.NetworkPolicySpec) string {
 	}
 	switch {
 	case peers > maxPeers:
-		return fmt.Sprintf("spec: %d rules, peers and exceptions are more than %d: nothing is allowed: make several policies", peers, maxPeers)
+		return fmt.Sprintf("spec: %d rules, selectors and exceptions are more than %d: nothing is allowed: make several policies", peers, maxPeers)
 	case values > maxValues:
 		return valuesProblem(values)
 	}

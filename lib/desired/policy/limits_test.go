@@ -13,6 +13,14 @@ import (
 	"ovn-k8s/lib/desired/pod"
 )
 
+// blocks are peers that are subnets.
+func blocks(n int) (out []networkingv1.NetworkPolicyPeer) {
+	for i := range n {
+		out = append(out, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: fmt.Sprintf("10.%d.%d.0/28", i/250, i%250)}})
+	}
+	return out
+}
+
 // One policy cannot choke the cluster: one that is too large isolates whom it
 // applies to, and says so once. Others go on.
 func TestAPolicyThatIsTooLargeAllowsNothing(t *testing.T) {
@@ -25,15 +33,17 @@ func TestAPolicyThatIsTooLargeAllowsNothing(t *testing.T) {
 	in := func(n int) metav1.LabelSelector {
 		return metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: values(n)}}}
 	}
-	const tooMany = "spec: %d rules, peers and exceptions are more than 1000: nothing is allowed: make several policies"
+	const tooMany = "spec: %d rules, selectors and exceptions are more than 1000: nothing is allowed: make several policies"
 	const tooMuch = "spec: %d labels, ports and subnets are more than 20000: nothing is allowed: make several policies"
 	for _, tt := range []struct {
 		name   string
 		change func(*networkingv1.NetworkPolicySpec)
 		want   string
 	}{
-		{"as many peers as there may be", func(s *networkingv1.NetworkPolicySpec) { s.Ingress[0].From = selectors(1000) }, ""},
-		{"peers", func(s *networkingv1.NetworkPolicySpec) { s.Ingress[0].From = selectors(1001) }, fmt.Sprintf(tooMany, 1001)},
+		{"as many selectors as there may be", func(s *networkingv1.NetworkPolicySpec) { s.Ingress[0].From = selectors(999) }, ""},
+		{"selectors", func(s *networkingv1.NetworkPolicySpec) { s.Ingress[0].From = selectors(1001) }, fmt.Sprintf(tooMany, 1002)},
+		{"as many subnets as there may be", func(s *networkingv1.NetworkPolicySpec) { s.Ingress[0].From = blocks(20000) }, ""},
+		{"subnets", func(s *networkingv1.NetworkPolicySpec) { s.Ingress[0].From = blocks(20001) }, fmt.Sprintf(tooMuch, 20001)},
 		{"rules", func(s *networkingv1.NetworkPolicySpec) {
 			s.Ingress = make([]networkingv1.NetworkPolicyIngressRule, 30000)
 		}, fmt.Sprintf(tooMany, 30000)},
