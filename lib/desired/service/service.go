@@ -242,6 +242,10 @@ func (s *Service) ports(from *corev1.Service) []Port {
 			s.problem("BadServicePort", "nodePort %d of service %s is no port: give 1 to 65535", p.NodePort, s.Key)
 			port.NodePort = 0
 		}
+		if OfHost(port.Protocol, port.NodePort) {
+			s.problem("BadServicePort", "nodePort %d/%s of service %s is a port that every node needs itself: choose another one", p.NodePort, port.Protocol, s.Key)
+			port.NodePort = 0
+		}
 		out = append(out, port)
 	}
 	return out

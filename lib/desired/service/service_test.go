@@ -227,6 +227,9 @@ func TestBadInputIsNamed(t *testing.T) {
 				s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0"}
 			}},
 		{name: "port", want: "port 70000/TCP of service default/web is no port", service: func(s *corev1.Service) { s.Spec.Ports[0].Port = 70000 }},
+		{name: "node port", want: "nodePort 70000 of service default/web is no port", service: func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 70000 }},
+		{name: "kubelet's port", want: "nodePort 10250/TCP of service default/web is a port that every node needs itself: choose another one",
+			service: func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 10250 }},
 		{name: "loopback endpoint", want: "endpoint 127.0.0.1 of service default/web is a loopback address", hosts: []string{"127.0.0.1", "10.0.0.3"}, left: 1},
 		{name: "link-local endpoint", want: "endpoint 169.254.169.254 of service default/web is a link-local address", hosts: []string{"169.254.169.254"}},
 		{name: "link-local endpoint IPv6", want: "endpoint fe80::1 of service default/web is a link-local address", hosts: []string{"fe80::1"}},
@@ -248,6 +251,9 @@ func TestBadInputIsNamed(t *testing.T) {
 			r := resolve(s, slice("a", 8080, tt.hosts...))
 			if len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Message, tt.want) {
 				t.Errorf("got problems %q, want %q", r.Problems, tt.want)
+			}
+			if len(r.Ports) > 0 && r.Ports[0].NodePort != 0 {
+				t.Errorf("the nodePort is %d", r.Ports[0].NodePort)
 			}
 			if len(r.Endpoints) > 0 && len(r.Endpoints[0]) != tt.left {
 				t.Errorf("%d endpoints are left, want %d", len(r.Endpoints[0]), tt.left)
