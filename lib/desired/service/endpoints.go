@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -16,7 +17,7 @@ import (
 type Slice struct {
 	Name      string // within the Service's namespace
 	Service   Key
-	Ports     []SlicePort
+	Ports     []SlicePort // sorted
 	Endpoints []Host
 	Problems  []Problem
 }
@@ -72,10 +73,18 @@ func NewSlice(s *discoveryv1.EndpointSlice, intern func(string) string) Slice {
 			out.Ports = append(out.Ports, port)
 		}
 	}
+	slices.SortFunc(out.Ports, func(a, b SlicePort) int {
+		return cmp.Or(a.compare(Port{Name: b.Name, Protocol: b.Protocol}), cmp.Compare(a.Port, b.Port))
+	})
 	for _, e := range s.Endpoints {
 		out.endpoint(s, e, intern)
 	}
 	return out
+}
+
+// compare orders ports by what Services know them by.
+func (p SlicePort) compare(of Port) int {
+	return cmp.Or(strings.Compare(p.Name, of.Name), strings.Compare(string(p.Protocol), string(of.Protocol)))
 }
 
 func (s *Slice) problem(reason, format string, args ...any) {
@@ -258,8 +267,8 @@ func Resolve(s Service, slices []Slice) Resolved {
 		es := r.limit(p, collect(p, slices))
 		cost := len(es) * (1 + len(s.ClusterIPs) + len(s.ExternalIPs) + len(s.Ingress))
 		if cost > room {
-			r.problem("TooManyEndpoints", "port %d/%s of service %s has no endpoints: with its %d at each of its addresses the service would have more than %d in all: split the service", p.Port, p.Protocol, s.Key, len(es), maxBackends)
-			continue
+			r.problem("TooManyEndpoints", "service %s has no endpoints from port %d/%s on: with its %d at each of its addresses it would have more than %d in all: split the service", s.Key, p.Port, p.Protocol, len(es), maxBackends)
+			break
 		}
 		r.Endpoints[i], room = es, room-cost
 	}
@@ -279,9 +288,10 @@ func sorted(all []Slice) []Slice {
 func collect(p Port, all []Slice) Endpoints {
 	var out Endpoints
 	for _, s := range all {
-		for _, sp := range s.Ports {
-			if sp.Name != p.Name || sp.Protocol != p.Protocol {
-				continue
+		first, _ := slices.BinarySearchFunc(s.Ports, p, SlicePort.compare)
+		for _, sp := range s.Ports[first:] {
+			if sp.compare(p) != 0 {
+				break
 			}
 			for _, h := range s.Endpoints {
 				if h.State != Unready {

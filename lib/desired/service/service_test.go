@@ -235,7 +235,7 @@ func TestBadInputIsNamed(t *testing.T) {
 		{name: "link-local endpoint IPv6", want: "endpoint fe80::1 of service default/web is a link-local address", hosts: []string{"fe80::1"}},
 		{name: "family", want: `endpoint "10.0.0.3" of service default/web is no IPv6 address: correct endpoint slice a`, hosts: []string{"10.0.0.3", "fd00::3"}, left: 1},
 		{name: "too many", want: "port 80/TCP of service default/web has 1001 endpoints, of which 1000 are used", hosts: many, left: MaxEndpoints},
-		{name: "too many in all", want: "port 80/TCP of service default/web has no endpoints: with its 1000 at each of its addresses the service would have more than 200000 in all", hosts: many[1:],
+		{name: "too many in all", want: "service default/web has no endpoints from port 80/TCP on: with its 1000 at each of its addresses it would have more than 200000 in all", hosts: many[1:],
 			service: func(s *corev1.Service) {
 				for i := range 200 {
 					s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, fmt.Sprint("203.0.113.", i))
@@ -333,6 +333,34 @@ func TestAServiceThatIsTooLarge(t *testing.T) {
 			}
 			if got := strings.Join(problems, "; "); got != tt.want || len(s.Ports) != tt.ports || len(s.external()) != tt.outer {
 				t.Errorf("%d ports, %d addresses: %s", len(s.Ports), len(s.external()), got)
+			}
+		})
+	}
+}
+
+// What a Service with very many ports costs does not grow with those of its slices
+// times its own, nor with what it does not get.
+func BenchmarkManyPorts(b *testing.B) {
+	const ports = 16000
+	s := web(func(s *corev1.Service) {
+		s.Spec.Ports = nil
+		for i := range ports {
+			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", i), Protocol: corev1.ProtocolTCP, Port: int32(1 + i)})
+		}
+	})
+	var hosts []string
+	for i := range MaxEndpoints {
+		hosts = append(hosts, fmt.Sprintf("10.0.%d.%d", i/250, i%250))
+	}
+	for _, endpoints := range []int{0, MaxEndpoints} {
+		b.Run(fmt.Sprint("endpoints=", endpoints), func(b *testing.B) {
+			es := slice("a", 8080, hosts[:endpoints]...)
+			for i := range ports {
+				name := fmt.Sprint("p", i)
+				es.Ports = append(es.Ports, discoveryv1.EndpointPort{Name: &name, Port: es.Ports[0].Port})
+			}
+			for b.Loop() {
+				resolve(s, es)
 			}
 		})
 	}
