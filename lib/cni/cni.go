@@ -43,7 +43,7 @@ import (
 // answerTimeout is how long a command other than ADD, which has a setting of its
 // own, may take in all: a database that accepts connections and does not answer
 // would hold up the runtime for good.
-const answerTimeout = 20 * time.Second
+const answerTimeout = 25 * time.Second
 
 // errNoAnswer says so.
 var errNoAnswer = fmt.Errorf("no answer within %v: is ovsdb-server stopped or overloaded?", answerTimeout)

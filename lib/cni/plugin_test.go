@@ -809,7 +809,7 @@ func testSilentOpenVSwitch(t *testing.T, w *world) {
 		defer hung.Stop()
 	}
 	for r, code := range runs {
-		if res := r.end(t); res.Code != code || !strings.Contains(res.Details, "no answer within 20s: is ovsdb-server stopped or overloaded?") {
+		if res := r.end(t); res.Code != code || !strings.Contains(res.Details, "no answer within 25s: is ovsdb-server stopped or overloaded?") {
 			t.Errorf("%s: %+v", r.command, res)
 		}
 	}
