@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/client"
@@ -29,6 +30,8 @@ type Switch struct {
 	remote string
 	cancel context.CancelFunc
 	closed chan struct{}
+	// readTimeout is constant but for tests.
+	readTimeout time.Duration
 
 	mu        sync.Mutex
 	changed   chan struct{} // closed and replaced when anything changes
@@ -66,7 +69,7 @@ func Connect(ctx context.Context, rundir string, log *logrus.Entry) (*Switch, er
 	if err != nil {
 		return nil, fmt.Errorf("making the model of Open vSwitch: %w", err)
 	}
-	s := &Switch{remote: "unix:" + rundir + "/db.sock", changed: make(chan struct{}), closed: make(chan struct{})}
+	s := &Switch{remote: "unix:" + rundir + "/db.sock", changed: make(chan struct{}), closed: make(chan struct{}), readTimeout: readTimeout}
 	s.db, err = ovsdb.Open(ctx, ovsdb.Options{
 		Name: "Open vSwitch", Remotes: []string{s.remote}, Model: m, Needs: "Open vSwitch 3.1", Tables: tables(), Log: log,
 		AnyMember: true, // it is never a cluster
@@ -194,8 +197,17 @@ func (s *Switch) await(ctx context.Context, check func(client.Client) (bool, err
 	}
 }
 
+// readTimeout bounds how long reading waits for a server that does not answer, or
+// for the next connection, where the caller says nothing else.
+const readTimeout = 30 * time.Second
+
 // read calls f with the database as it is now.
 func (s *Switch) read(ctx context.Context, f func(client.Client) error) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, s.readTimeout, fmt.Errorf("no answer from Open vSwitch's database within %v: is ovsdb-server running?", s.readTimeout))
+		defer cancel()
+	}
 	return s.await(ctx, func(c client.Client) (bool, error) {
 		err := s.db.Sync(ctx)
 		if errors.Is(err, ovsdb.ErrNotConnected) {

@@ -636,3 +636,31 @@ func TestPatchPortsConnectABridgeWithBrInt(t *testing.T) {
 		t.Errorf("iface-id: %s", got)
 	}
 }
+
+// Nobody waits for ever for a database that is gone.
+func TestReadingEnds(t *testing.T) {
+	n := newNode(t)
+	s := n.connect()
+	if _, err := s.Interfaces(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stop(&n.daemon)
+	stop(&n.db)
+	vswitch.Impatient(s)
+	for what, read := range map[string]func() error{
+		"interfaces": func() error { _, err := s.Interfaces(t.Context()); return err },
+		"a bridge":   func() error { _, err := s.FindBridge(t.Context(), "br-int"); return err },
+		"a new port": func() error {
+			_, err := s.PlanInternalPort(t.Context(), vswitch.InternalPort{Bridge: "br-int", Name: "p"})
+			return err
+		},
+		"detachments": func() error {
+			_, err := s.DetachWhere(t.Context(), func(vswitch.Interface) bool { return true })
+			return err
+		},
+	} {
+		if err := read(); err == nil || !strings.Contains(err.Error(), "no answer from Open vSwitch's database within 100ms: is ovsdb-server running?") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
