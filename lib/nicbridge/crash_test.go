@@ -151,6 +151,7 @@ func (w *world) reboot(configuration []string) {
 // A move that the machine's crash has interrupted is undone in the database, at
 // every step. What the host's configuration has made meanwhile stays.
 func TestAMachineThatRebootsInTheMiddle(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	configuration := func(name string) []string { return []string{"address add 10.0.0.5/24 brd + dev " + name} }
 	for _, d := range []Direction{ToBridge, ToNIC} {

@@ -30,6 +30,7 @@ func (w *world) script(text string) string {
 // What duplicate address detection has found at another host does not become the
 // bridge's by the move, and is not announced.
 func TestAddressesOfOtherHostsStayTheirs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.reset()
 	if err := w.batch([]string{"address add fd00::5/64 dev eth0 nodad"}); err != nil {
@@ -48,6 +49,7 @@ func TestAddressesOfOtherHostsStayTheirs(t *testing.T) {
 
 // An address that turns out to be another host's while it moves is no success.
 func TestAnAddressThatIsADuplicateOnTheBridgeIsLost(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.reset()
 	if err := w.batch([]string{"address add fd00::9/64 dev eth0"}); err != nil {

@@ -35,6 +35,7 @@ func TestUnfinishedJournalsGoWithTheNextRun(t *testing.T) {
 // A disk that becomes full meanwhile: what needs no more room is done, and the rest
 // is as it was before.
 func TestAFullDisk(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.reset()
 	if err := w.batch([]string{"address add 10.0.0.5/24 dev eth0", "route add default via 10.0.0.1 dev eth0"}); err != nil {

@@ -10,6 +10,7 @@ import (
 // not answer after it. The host has its addresses back on the NIC without it, and all
 // the rest once it runs again.
 func TestVswitchdDiesInTheMiddle(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for _, when := range []action{remove, add, settle} {
 		w.reset()
