@@ -29,7 +29,9 @@ func tryServices(ctx context.Context, w *world.World, pods []world.Endpoint, gat
 		return 0, err
 	}
 	ways := serviceWays(w, services, nil, around.InsideClients)
-	world.Try(ctx, ways)
+	if err := w.Try(ctx, ways); err != nil {
+		return 0, err
+	}
 	for _, mode := range world.Modes() {
 		withdraw, err := w.RouteServices(services, gateways[mode])
 		if err != nil {
@@ -38,9 +40,12 @@ func tryServices(ctx context.Context, w *world.World, pods []world.Endpoint, gat
 		client := w.OutsideClient()
 		client.Row += ", " + mode
 		through := serviceWays(w, services, gateways[mode], func(world.Endpoint) []world.Client { return []world.Client{client} })
-		world.Try(ctx, through)
-		ways = append(ways, through...)
+		err = w.Try(ctx, through)
 		withdraw()
+		if err != nil {
+			return 0, err
+		}
+		ways = append(ways, through...)
 	}
 	return tell("into Services", "by UDP and TCP: whom the backend saw", ways, say), nil
 }

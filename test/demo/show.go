@@ -55,17 +55,22 @@ func try(ctx context.Context, w *world.World, bin string, say sayer) error {
 	}
 	defer hosts.Close()
 	inside := append(endpoints, hosts.Management...)
-	failed := tryAll(ctx, "inside the cluster", world.Matrix(inside, inside), say)
-	failed += tryAll(ctx, "out of pods", outward(endpoints, hosts, slices.Concat(slices.Collect(maps.Values(gateways))...)), say)
-	more, err := tryServices(ctx, w, endpoints, gateways, say)
+	within, err := tryAll(ctx, w, "inside the cluster", world.Matrix(inside, inside), say)
 	if err != nil {
 		return err
 	}
-	failed += more
+	out, err := tryAll(ctx, w, "out of pods", outward(endpoints, hosts, slices.Concat(slices.Collect(maps.Values(gateways))...)), say)
+	if err != nil {
+		return err
+	}
+	in, err := tryServices(ctx, w, endpoints, gateways, say)
+	if err != nil {
+		return err
+	}
 	if err := w.Do(ctx, w.Master(), "ovn-k8s-watcher", "--overlay", "--check"); err != nil {
 		return err
 	}
-	if failed > 0 {
+	if within+out+in > 0 {
 		return errFailed
 	}
 	return nil
@@ -98,9 +103,11 @@ func outward(pods []world.Endpoint, hosts *world.Hosts, gateways []netip.Addr) [
 }
 
 // tryAll tries ways, shows them as a table, and counts those that fail.
-func tryAll(ctx context.Context, where string, ways []world.Way, say sayer) (failed int) {
-	world.Try(ctx, ways)
-	return tell(where, "by ping, UDP and TCP", ways, say)
+func tryAll(ctx context.Context, w *world.World, where string, ways []world.Way, say sayer) (failed int, err error) {
+	if err := w.Try(ctx, ways); err != nil {
+		return 0, err
+	}
+	return tell(where, "by ping, UDP and TCP", ways, say), nil
 }
 
 // tell shows ways that were tried as a table, and counts those that failed.

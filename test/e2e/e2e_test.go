@@ -141,9 +141,7 @@ func remove(t *testing.T, where map[string]string) {
 			return left == ""
 		}, &left)
 	}
-	if err := cluster.Check(ctx); err != nil {
-		t.Error(err)
-	}
+	consistent(t)
 }
 
 // eventually waits until cond holds. If it never does, the test fails with what
@@ -158,6 +156,18 @@ func eventually(t *testing.T, what string, cond func() bool, details ...*string)
 			t.Fatalf("not within %s: %s", patience, what)
 		}
 	}
+}
+
+// consistent waits until the database is as Kubernetes says: a watcher that starts
+// would write nothing.
+func consistent(t *testing.T) {
+	t.Helper()
+	var differs string
+	eventually(t, "--check finds nothing", func() bool {
+		err := cluster.Check(context.Background())
+		differs = fmt.Sprint(err)
+		return err == nil
+	}, &differs)
 }
 
 // sh runs a shell script on a node.
@@ -207,17 +217,8 @@ func silent(t *testing.T, e world.Endpoint, address netip.Addr, why string) {
 // try tries ways, all of which must work, and notes in each whether it does.
 func try(t *testing.T, ways []world.Way) {
 	t.Helper()
-	if failed := world.Try(t.Context(), ways); len(failed) > 0 {
-		t.Logf("%v and %d more: %v: trying again with an empty cache of flows", failed[0], len(failed)-1, failed[0].Err)
-		if err := cluster.ForgetFlows(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		world.Try(t.Context(), failed)
-		for i := range ways {
-			if ways[i].Err != nil {
-				ways[i], failed = failed[0], failed[1:]
-			}
-		}
+	if err := cluster.Try(t.Context(), ways); err != nil {
+		t.Fatal(err)
 	}
 	for _, way := range ways {
 		if way.Err != nil {
@@ -322,7 +323,7 @@ func TestPodsSurviveAnEmptiedNorthbound(t *testing.T) {
 	if err := cluster.Central.StartEmptyNB(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "--check finds nothing", func() bool { return cluster.Check(t.Context()) == nil })
+	consistent(t)
 	for i := range p["a"].Addresses {
 		answers(t, p["a"], p["b"].Addresses[i])
 		answers(t, p["b"], p["a"].Addresses[i])

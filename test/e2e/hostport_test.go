@@ -107,9 +107,7 @@ func TestHostPorts(t *testing.T) {
 			refused(t, from, netip.AddrPortFrom(nodeAddrs("minion2")[0], uint16(port)))
 		}
 	}
-	if err := cluster.Check(t.Context()); err != nil { // a restart would write nothing
-		t.Error(err)
-	}
+	consistent(t)
 	shown := sh(t, cluster.Master(), "ovs-appctl -t ovn-k8s-watcher hostport/show default/all")
 	if want := fmt.Sprintf("%v/TCP", probe.Address(own[0], anyPort)); !strings.Contains(shown, want) || !strings.Contains(shown, "pod/default/all/hostport/tcp") {
 		t.Errorf("hostport/show lacks %s:\n%s", want, shown)

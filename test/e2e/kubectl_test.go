@@ -39,7 +39,7 @@ func TestKubectlExpose(t *testing.T) {
 	kubectl(t, "create", "deployment", "shop", "--image=none", "--replicas=3", "--port="+port)
 	kubectl(t, "expose", "deployment", "shop", "--port=80", "--target-port="+port)
 	kubectl(t, "expose", "deployment", "shop", "--name=shop-port", "--type=NodePort", "--port="+port)
-	kubectl(t, "rollout", "status", "deployment/shop", "--timeout=30s")
+	kubectl(t, "rollout", "status", "deployment/shop", "--timeout=120s")
 
 	var backends []world.Endpoint
 	for name := range strings.FieldsSeq(kubectl(t, "get", "pods", "-l", "app=shop", "-o", "jsonpath={.items[*].metadata.name}")) {

@@ -279,9 +279,7 @@ func TestEditsOfFamilies(t *testing.T) {
 	if requests, failed := load(); failed > 0 || requests < 10 {
 		t.Errorf("of the first family %d of %d requests failed", failed, requests)
 	}
-	if err := cluster.Check(t.Context()); err != nil {
-		t.Error(err)
-	}
+	consistent(t)
 }
 
 // startLoad has clients ask without end, each request on a connection of its
@@ -350,7 +348,5 @@ func TestCheck53EditsOfWaysIn(t *testing.T) {
 	change(t, "web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP })
 	refused(t, client, netip.AddrPortFrom(own[0], 31771))
 	answer(t, client, cluster4, backends...)
-	if err := cluster.Check(t.Context()); err != nil {
-		t.Error(err)
-	}
+	consistent(t)
 }

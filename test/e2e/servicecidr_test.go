@@ -34,9 +34,7 @@ func TestServiceCIDRs(t *testing.T) {
 				return left == ""
 			}, &left)
 		}
-		if err := cluster.Check(context.Background()); err != nil {
-			t.Error(err)
-		}
+		consistent(t)
 	})
 	eventually(t, "the API server takes addresses from it", func() bool {
 		c, err := api.Get(t.Context(), more.Name, metav1.GetOptions{})
@@ -56,9 +54,7 @@ func TestServiceCIDRs(t *testing.T) {
 	for _, from := range append(hosts()[:1], p["client"]) {
 		refused(t, from, netip.AddrPortFrom(to[0].Next(), 80))
 	}
-	if err := cluster.Check(t.Context()); err != nil {
-		t.Error(err)
-	}
+	consistent(t)
 }
 
 // createAt makes the Service web with cluster addresses, for the length of the

@@ -96,9 +96,7 @@ func TestClusterIPs(t *testing.T) {
 		ways = append(ways, waysTo(from, to, 80, backends, slices.Concat(from.Addresses, to))...)
 	}
 	try(t, ways)
-	if err := cluster.Check(t.Context()); err != nil { // a restart would write nothing
-		t.Error(err)
-	}
+	consistent(t)
 }
 
 // What nobody answers is refused, and at once: a Service without endpoints, and
@@ -293,9 +291,7 @@ func TestServicesThroughAGateway(t *testing.T) {
 			for range 3 {
 				try(t, nodePortWays(outside, at, s, tt.answers, tt.seen))
 			}
-			if err := cluster.Check(t.Context()); err != nil {
-				t.Error(err)
-			}
+			consistent(t)
 		})
 	}
 }

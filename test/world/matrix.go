@@ -129,6 +129,26 @@ func Try(ctx context.Context, ways []Way) (failed []Way) {
 	return failed
 }
 
+// Try is the function Try, but what fails is tried again after ForgetFlows. What
+// fails then, too, its ways say: the error is about the hosts.
+func (w *World) Try(ctx context.Context, ways []Way) error {
+	failed := Try(ctx, ways)
+	if len(failed) == 0 {
+		return nil
+	}
+	w.log("%v and %d more: %v: trying again with an empty cache of flows", failed[0], len(failed)-1, failed[0].Err)
+	if err := w.ForgetFlows(ctx); err != nil {
+		return err
+	}
+	Try(ctx, failed)
+	for i := range ways {
+		if ways[i].Err != nil {
+			ways[i], failed = failed[0], failed[1:]
+		}
+	}
+	return nil
+}
+
 func (w Way) try(ctx context.Context) (seen netip.Addr, err error) {
 	ctx, cancel := context.WithTimeout(ctx, wayTimeout)
 	defer cancel()
