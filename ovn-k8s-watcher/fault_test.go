@@ -48,9 +48,13 @@ func (w *world) settled(pods int) map[string]string {
 		given, why = w.consistent(pods)
 		return why == ""
 	})
-	if status, stdout, stderr := w.once(w.args("--check", "-vconsole:emer")...); status != 0 {
-		w.Fatalf("--check: status %d\n%s%s", status, stdout, stderr)
-	}
+	w.eventually("--check finds nothing", func() bool {
+		status, stdout, stderr := w.once(w.args("--check", "-vconsole:emer")...)
+		if why = ""; status != 0 {
+			why = fmt.Sprintf("status %d\n%s%s", status, stdout, stderr)
+		}
+		return status == 0
+	})
 	return given
 }
 

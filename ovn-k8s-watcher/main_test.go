@@ -267,6 +267,7 @@ func TestCheck42_RestartKeepsAddressesAndWritesNothing(t *testing.T) {
 			before[fmt.Sprint("p", i)] = line(w.annotation(fmt.Sprint("p", i)))
 		}
 	}
+	w.eventually("the deleted pod's port is gone", func() bool { return w.port("default_p2", "name") == "" })
 	p.kill()
 	transactions, err := w.central.NBTransactions()
 	if err != nil {
