@@ -331,7 +331,7 @@ func (w *world) launchBare(args ...string) *lifeline.Process {
 }
 
 func (w *world) appctl(args ...string) string {
-	out, _, err := w.Host.Run(w.ctx, "ovs-appctl", append([]string{"-t", "ovn-k8s-gateway-helper", "--timeout=10"}, args...)...)
+	out, _, err := w.Host.Run(w.ctx, "ovs-appctl", append([]string{"-t", "ovn-k8s-gateway-helper", "--timeout=60"}, args...)...)
 	if err != nil {
 		return err.Error()
 	}
@@ -393,7 +393,7 @@ func line(f flow.Flow) string {
 // ofport returns a port's number as the database says.
 func (w *world) ofport(name string) string {
 	w.Helper()
-	return w.script("ovs-vsctl --timeout=10 get Interface " + name + " ofport")
+	return w.script("ovs-vsctl --timeout=60 get Interface " + name + " ofport")
 }
 
 // pid returns the process of a pidfile in Open vSwitch's run directory.
