@@ -77,7 +77,7 @@ func TestDHCPClientsAreNamed(t *testing.T) {
 		nohup /run/bin/dhclient -f -- -sf /usr/lib/NetworkManager/nm-dhcp-helper eth0 >/dev/null 2>&1 &
 		nohup /run/bin/dhclient -f -- -4 -pf /run/dhclient.eth0.pid 'a b' eth0 >/dev/null 2>&1 &
 		echo $!
-		for i in $(seq 200); do [ "$(pgrep -c dhclient)" = 3 ] && exit; sleep 0.02; done`)
+		for i in $(seq 2000); do [ "$(pgrep -c dhclient)" = 3 ] && exit; sleep 0.02; done`)
 	const heading = "# A DHCP client works on %s, and would give it the address again. Run:\n"
 	want := fmt.Sprintf(heading+"kill %s\n/run/bin/dhclient -f -- -4 -pf /run/dhclient.breth0.pid 'a b' breth0\n", "eth0", pid)
 	if out := n.does("nics-to-bridge eth0").Out; !strings.HasPrefix(out, want) || strings.Count(out, "kill ") != 1 {
@@ -87,7 +87,7 @@ func TestDHCPClientsAreNamed(t *testing.T) {
 	pid = n.script("kill " + pid + `; touch /run/breth0; cd /run
 		nohup /run/bin/dhclient -f breth0 >/dev/null 2>&1 &
 		echo $!
-		for i in $(seq 200); do grep -qs breth0 /proc/$!/cmdline && exit; sleep 0.02; done`)
+		for i in $(seq 2000); do grep -qs breth0 /proc/$!/cmdline && exit; sleep 0.02; done`)
 	want = fmt.Sprintf(heading+"kill %s\n/run/bin/dhclient -f eth0\n", "breth0", pid)
 	if out := n.does("bridges-to-nic breth0").Out; !strings.HasPrefix(out, want) {
 		t.Errorf("%s\nwant:\n%s", out, want)

@@ -192,7 +192,7 @@ func testAnnotationLater(t *testing.T, w *world) {
 // testCopiedAnnotation: the annotation came with YAML that was copied from
 // another pod, and the watcher has not replaced it yet.
 func testCopiedAnnotation(t *testing.T, w *world) {
-	w.setIDs(t, "ovn-k8s-cni-timeout=1s")
+	w.setIDs(t, "ovn-k8s-cni-timeout=4s")
 	s := w.sandbox(t, nil)
 	w.nbctl(t, s.port()...)
 	s.annotate(t, s.annotation())
@@ -207,7 +207,7 @@ func testCopiedAnnotation(t *testing.T, w *world) {
 }
 
 func testAnnotationNever(t *testing.T, w *world) {
-	w.setIDs(t, "ovn-k8s-cni-timeout=1s")
+	w.setIDs(t, "ovn-k8s-cni-timeout=4s")
 	defer w.setIDs(t, "ovn-k8s-cni-timeout=60s")
 	s := w.sandbox(t, nil)
 	for annotation, want := range map[string]string{
@@ -217,7 +217,7 @@ func testAnnotationNever(t *testing.T, w *world) {
 			s.annotate(t, annotation)
 		}
 		res := s.call(t, run{command: "ADD"})
-		if res.Code != 11 || res.Msg != "failed to get pod annotation" || !strings.Contains(res.Details, want) || !strings.Contains(res.Details, "default/"+s.pod+" after 1s") {
+		if res.Code != 11 || res.Msg != "failed to get pod annotation" || !strings.Contains(res.Details, want) || !strings.Contains(res.Details, "default/"+s.pod+" after 4s") {
 			t.Errorf("%+v", res)
 		}
 	}
@@ -377,7 +377,7 @@ func testNewSandbox(t *testing.T, w *world) {
 }
 
 func testOtherPod(t *testing.T, w *world) {
-	w.setIDs(t, "ovn-k8s-cni-timeout=1s")
+	w.setIDs(t, "ovn-k8s-cni-timeout=4s")
 	defer w.setIDs(t, "ovn-k8s-cni-timeout=60s")
 	s := w.sandbox(t, nil)
 	s.assign(t)
@@ -680,7 +680,7 @@ func testKill(t *testing.T, w *world) {
 }
 
 func testMissingStage(t *testing.T, w *world) {
-	w.setIDs(t, "ovn-k8s-cni-timeout=1s")
+	w.setIDs(t, "ovn-k8s-cni-timeout=4s")
 	defer w.setIDs(t, "ovn-k8s-cni-timeout=60s")
 	fails := func(s *sandbox, want string) {
 		t.Helper()
@@ -820,7 +820,7 @@ func testSilentOpenVSwitch(t *testing.T, w *world) {
 }
 
 func testSecrets(t *testing.T, w *world) {
-	w.setIDs(t, "k8s-api-token="+canary, "ovn-k8s-cni-timeout=1s")
+	w.setIDs(t, "k8s-api-token="+canary, "ovn-k8s-cni-timeout=4s")
 	defer w.setIDs(t, "k8s-api-token="+w.kube.Token, "ovn-k8s-cni-timeout=60s")
 	s := w.sandbox(t, nil)
 	s.assign(t)

@@ -197,7 +197,7 @@ func (w *world) must(t *testing.T, cmd *exec.Cmd) string {
 
 func (w *world) vsctl(t *testing.T, args ...string) string {
 	t.Helper()
-	return w.must(t, w.in("ovs-vsctl", append([]string{"--timeout=10"}, args...)...))
+	return w.must(t, w.in("ovs-vsctl", append([]string{"--timeout=60"}, args...)...))
 }
 
 func (w *world) setIDs(t *testing.T, ids ...string) {

@@ -125,7 +125,7 @@ func (s *server) remote() string { return "unix:" + s.dir + "/sock" }
 
 func (s *server) nbctl(args ...string) string {
 	s.t.Helper()
-	return run(s.t, "ovn-nbctl", append([]string{"--db=" + s.remote(), "--timeout=10"}, args...)...)
+	return run(s.t, "ovn-nbctl", append([]string{"--db=" + s.remote(), "--timeout=60"}, args...)...)
 }
 
 func options(t *testing.T, remotes ...string) ovsdb.Options {

@@ -82,7 +82,7 @@ func (h *Host) StartController(ctx context.Context, remote string) error {
 		_, _, err = h.Run(ctx, "ovn-controller", "--detach", "--monitor", "--no-chdir", "--pidfile", "--log-file", "-vconsole:off")
 	}
 	if err == nil {
-		_, _, err = h.Run(ctx, "ovn-sbctl", "--db="+remote, "--timeout=20", "wait-until", "Chassis", h.Name)
+		_, _, err = h.Run(ctx, "ovn-sbctl", "--db="+remote, "--timeout=60", "wait-until", "Chassis", h.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("starting ovn-controller on %s: %w", h.Name, err)
@@ -117,14 +117,14 @@ func (h *Host) StopController(ctx context.Context) error { return h.Kill(ctx, co
 
 // VSCtl runs ovs-vsctl in the host.
 func (h *Host) VSCtl(ctx context.Context, args ...string) error {
-	_, _, err := h.Run(ctx, "ovs-vsctl", append([]string{"--timeout=10"}, args...)...)
+	_, _, err := h.Run(ctx, "ovs-vsctl", append([]string{"--timeout=60"}, args...)...)
 	return err
 }
 
 // VSGet runs ovs-vsctl in the host and returns what it prints, without the last
 // newline.
 func (h *Host) VSGet(ctx context.Context, args ...string) (string, error) {
-	out, _, err := h.Run(ctx, "ovs-vsctl", append([]string{"--timeout=10"}, args...)...)
+	out, _, err := h.Run(ctx, "ovs-vsctl", append([]string{"--timeout=60"}, args...)...)
 	return strings.TrimRight(out, "\n"), err
 }
 

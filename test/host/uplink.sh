@@ -1,6 +1,6 @@
 # Makes the bridge breth0 of eth0, or does nothing if it is there.
 set -e
 mac=$(cat /sys/class/net/eth0/address)
-ovs-vsctl --timeout=10 -- --may-exist add-br breth0 \
+ovs-vsctl --timeout=60 -- --may-exist add-br breth0 \
 	-- set Bridge breth0 datapath_type=netdev other_config:hwaddr="\"$mac\"" \
 	-- --may-exist add-port breth0 eth0

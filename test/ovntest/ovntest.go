@@ -198,13 +198,13 @@ func (c *Central) StopNorthd() { stop(&c.nd) }
 // NBCtl runs ovn-nbctl on the Northbound database and returns what it printed,
 // without the last newline. It does not wait for ovn-northd unless args say so.
 func (c *Central) NBCtl(args ...string) (string, error) {
-	return c.run("ovn-nbctl", append([]string{"--db=" + c.NB, "--timeout=10"}, args...)...)
+	return c.run("ovn-nbctl", append([]string{"--db=" + c.NB, "--timeout=50"}, args...)...)
 }
 
 // SBCtl runs ovn-sbctl on the Southbound database and returns what it printed,
 // without the last newline.
 func (c *Central) SBCtl(args ...string) (string, error) {
-	return c.run("ovn-sbctl", append([]string{"--db=" + c.SB, "--timeout=10"}, args...)...)
+	return c.run("ovn-sbctl", append([]string{"--db=" + c.SB, "--timeout=50"}, args...)...)
 }
 
 // Sync waits until all chassis have done what the Northbound database says, or
