@@ -48,14 +48,26 @@ func (w *world) settled(pods int) map[string]string {
 		given, why = w.consistent(pods)
 		return why == ""
 	})
+	w.checked()
+	return given
+}
+
+// checked waits until --check finds nothing.
+func (w *world) checked() {
+	w.Helper()
+	var last string
+	defer func() {
+		if last != "" {
+			w.Logf("at last: %s", last)
+		}
+	}()
 	w.eventually("--check finds nothing", func() bool {
 		status, stdout, stderr := w.once(w.args("--check", "-vconsole:emer")...)
-		if why = ""; status != 0 {
-			why = fmt.Sprintf("status %d\n%s%s", status, stdout, stderr)
+		if last = ""; status != 0 {
+			last = fmt.Sprintf("status %d\n%s%s", status, stdout, stderr)
 		}
 		return status == 0
 	})
-	return given
 }
 
 // consistent says what is wrong, or "".

@@ -98,10 +98,7 @@ func TestPolicyIsWrittenAndExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("ingress: allowed: no policy isolates it", "default/client", "default/web:8080")
-	w.eventually("the rows are as policy/check says", func() bool {
-		status, _, _ := w.once(w.args("--check")...)
-		return status == 0
-	})
+	w.checked() // the rows are as policy/check says
 	p.kill()
 	before, err := w.central.NBTransactions()
 	if err != nil {
