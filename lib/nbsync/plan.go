@@ -23,7 +23,8 @@ type Change struct {
 	Action Action
 	Table  string
 	ID     string
-	Detail []string // created: the row on one line; changed: each column with its old and new value
+	row    *nb.Row  // created
+	detail []string // changed: each column with its old and new value
 }
 
 // An Action is what happens to a row.
@@ -41,12 +42,12 @@ const (
 func (c Change) String() string {
 	switch c.Action {
 	case Create:
-		return "+ " + strings.Join(c.Detail, " ")
+		return "+ " + c.row.String()
 	case Delete:
 		return fmt.Sprintf("- %s %s", c.Table, c.ID)
 	}
-	lines := make([]string, len(c.Detail))
-	for i, d := range c.Detail {
+	lines := make([]string, len(c.detail))
+	for i, d := range c.detail {
 		lines[i] = fmt.Sprintf("~ %s %s %s", c.Table, c.ID, d)
 	}
 	return strings.Join(lines, "\n")
@@ -191,9 +192,10 @@ func (p *Plan) addUnit(u nb.Unit, want []nb.Row, found map[tableID]string) error
 		moved, created := p.place(r, uuid, found), p.inserts[tableID{r.Table, r.ID}] != ""
 		switch detail = append(detail, moved...); {
 		case created:
-			p.Changes = append(p.Changes, Change{u, Create, r.Table, r.ID, []string{r.String()}})
+			row := r
+			p.Changes = append(p.Changes, Change{Unit: u, Action: Create, Table: r.Table, ID: r.ID, row: &row})
 		case len(detail) > 0:
-			p.Changes = append(p.Changes, Change{u, Update, r.Table, r.ID, detail})
+			p.Changes = append(p.Changes, Change{Unit: u, Action: Update, Table: r.Table, ID: r.ID, detail: detail})
 		}
 	}
 	for _, table := range p.have.names {
@@ -474,7 +476,7 @@ func (p *Plan) remove(u nb.Unit, table, uuid string) {
 	if p.have.tables[table].root {
 		p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationDelete, Table: table, Where: whereUUID(uuid)})
 	}
-	p.Changes = append(p.Changes, Change{u, Delete, table, id, nil})
+	p.Changes = append(p.Changes, Change{Unit: u, Action: Delete, Table: table, ID: id})
 }
 
 // drain empties a row that may not be deleted with what it holds, and reports
@@ -493,7 +495,7 @@ func (p *Plan) drain(u nb.Unit, table, uuid, id string) bool {
 	if len(mutations) > 0 {
 		p.emptied = append(p.emptied, uuid)
 		p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationMutate, Table: table, Mutations: mutations, Where: whereUUID(uuid)})
-		p.Changes = append(p.Changes, Change{u, Update, table, id, detail})
+		p.Changes = append(p.Changes, Change{Unit: u, Action: Update, Table: table, ID: id, detail: detail})
 	}
 	return true
 }

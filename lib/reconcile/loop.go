@@ -125,7 +125,11 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 		case r := <-done:
 			done = nil
 			l.finish(r)
-			gap, hold = newGap(max(hold, l.gapAfter(len(batch)))), 0
+			if gap = newGap(l.gapAfter(len(batch))); hold > gap.length {
+				gap = newGap(hold)
+				gap.came(len(batch), l.Lull) // while it was under way
+			}
+			hold = 0
 		}
 		keys, held := l.gather(batch, fresh)
 		switch {
@@ -136,9 +140,7 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 		case gap.end == nil:
 			gap = newGap(held)
 		}
-		if keys > 0 {
-			gap.came(keys, l.Lull)
-		}
+		gap.came(keys, l.Lull)
 		if gap.end == nil && done == nil && len(batch) > 0 {
 			var keys []K
 			keys, batch = l.first(batch)
@@ -180,7 +182,7 @@ const (
 
 // came notes that keys came, and begins to wait for the next.
 func (g *gap) came(keys int, lull time.Duration) {
-	if g.end == nil || lull == 0 {
+	if g.end == nil || lull == 0 || keys == 0 {
 		return
 	}
 	g.keys += keys

@@ -94,6 +94,35 @@ func TestALullEndsTheGap(t *testing.T) {
 	})
 }
 
+func TestALullEndsTheWaitOfKeysThatCameDuringWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, calls := recorder(nil)
+		l.Gap, l.Lull = nil, 5*time.Millisecond
+		l.Hold = func(string) time.Duration { return 100 * time.Millisecond }
+		inner := l.Sync
+		l.Sync = func(dirty []string) func(context.Context) map[string]error {
+			work := inner(dirty)
+			return func(ctx context.Context) map[string]error {
+				time.Sleep(10 * time.Millisecond)
+				return work(ctx)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- l.Run(ctx) }()
+		l.Send("a")
+		time.Sleep(15 * time.Millisecond) // an eighth of 100 ms, and work has begun
+		l.Send("b")
+		time.Sleep(25 * time.Millisecond)
+		synctest.Wait()
+		if n := len(calls.get()); n != 2 {
+			t.Errorf("%d calls after the work and a lull, want 2", n)
+		}
+		cancel()
+		<-ended
+	})
+}
+
 func TestAKeyWaitsForThoseThatComeWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, calls := recorder(nil)

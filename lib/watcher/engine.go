@@ -315,7 +315,7 @@ func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]er
 // gap is how long to gather events before the next transaction: it is the Gap of
 // the loop.
 func (e *engine) gap(waiting int) time.Duration {
-	return e.pace.gap(time.Now(), e.weight, e.world.Size(), waiting)
+	return e.pace.gap(time.Now(), batch{e.written, e.weight, waiting}, e.world.Size())
 }
 
 // saveTimeout bounds the time that transactions wait for the API server.

@@ -65,47 +65,53 @@ func hold(u nb.Unit) time.Duration {
 
 // A pacer knows how fast rows are written.
 type pacer struct {
-	recent   float64   // rows, each counting less the longer ago it was written
-	last     time.Time // when recent was computed
-	promised float64   // rows that the gap should have gathered that has just ended, 0 if there was none
-	skip     int       // transactions that go without a gap because that one was in vain
-	penalty  int       // what skip began with: more, the more gaps in a row were in vain
+	recent  float64   // what rows count for, each less the longer ago it was written
+	last    time.Time // when recent was computed
+	gapped  bool      // whether there was a gap before the last transaction
+	skip    int       // transactions that go without a gap because that one was in vain
+	penalty int       // what skip began with: more, the more gaps in a row were in vain
 }
 
 // fewSkips and mostSkips bound how many transactions go without a gap.
 const fewSkips, mostSkips = 8, 64
 
-// gap returns how long to gather changes after a transaction that counts for so
-// many rows, in a database of that size. waiting is how many keys came while it
-// was under way.
-func (p *pacer) gap(now time.Time, rows float64, size, waiting int) time.Duration {
-	p.judge(rows)
+// A batch is a transaction that is done.
+type batch struct {
+	rows    int     // that it changed
+	weight  float64 // what they count for
+	waiting int     // units that came while it was under way
+}
+
+// gap returns how long to gather changes after a transaction, in a database of
+// that size.
+func (p *pacer) gap(now time.Time, b batch, size int) time.Duration {
+	p.judge(b)
 	age := float64(now.Sub(p.last)) / float64(paceHalf)
-	p.recent, p.last = p.recent*math.Exp2(-age)+rows, now
+	p.recent, p.last = p.recent*math.Exp2(-age)+b.weight, now
 	perRow := float64(paceHalf) / math.Ln2 / p.recent // at an even pace
 	gap := min(enough*perRow, float64(size)*float64(perSize), float64(maxGap))
 	if gap < worth*perRow {
 		return 0
 	}
-	if p.skip > 0 && waiting < worth {
+	if p.skip > 0 {
 		p.skip--
 		return 0
 	}
-	p.promised = gap / perRow
+	p.gapped = true
 	return time.Duration(gap)
 }
 
 // judge looks at what the last gap gathered. Who changes one thing after the
 // other, waiting for each, makes a pace that promises much, and then sends
-// nothing in the gap.
-func (p *pacer) judge(rows float64) {
+// nothing in the gap, nor while a transaction is under way. In a burst, rows or units
+// come together.
+func (p *pacer) judge(b batch) {
 	switch {
-	case p.promised == 0:
-	case rows >= p.promised/2:
+	case b.rows >= worth || b.waiting > 1:
 		p.penalty, p.skip = 0, 0
-	default:
+	case p.gapped:
 		p.penalty = min(max(fewSkips, 2*p.penalty), mostSkips)
 		p.skip = p.penalty
 	}
-	p.promised = 0
+	p.gapped = false
 }

@@ -37,7 +37,7 @@ func (c changer) pace(size int) time.Duration {
 			waiting = int(c.rate * work.Seconds())
 			now = now.Add(took)
 		}
-		gap = p.gap(now, rows*c.each, size, waiting)
+		gap = p.gap(now, batch{int(rows), rows * c.each, waiting}, size)
 		if now.Sub(begin) > 30*time.Second {
 			gaps, n = gaps+gap, n+1
 		}

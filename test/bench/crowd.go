@@ -28,10 +28,11 @@ type crowd struct {
 	meanwhile, alone func(ctx context.Context, f *field, db *replica, round int) error
 }
 
-// took is what a crowd took in one round: seconds, and milliseconds of CPU.
+// took is what a crowd took in one round: seconds, and of ours milliseconds of CPU
+// and transactions.
 type took struct {
-	ours, objects, rows float64
-	own, northd         float64
+	ours, objects, rows       float64
+	own, northd, transactions float64
 }
 
 // measureCrowd has our watcher serve a crowd, and then does alone what cannot be
@@ -83,6 +84,7 @@ func (c *crowd) tell(r *report, all []took) {
 		note("yardstick: creating the objects (%.2f s) and then inserting the rows (%.2f s), nothing else", median(objects), median(rows))
 	each := 1000 / float64(c.n)
 	r.alone(c.what+": CPU time of the watcher per 1000", "ms", 0, of(func(t took) float64 { return t.own * each })...)
+	r.alone(c.what+": NB transactions", "", 0, of(func(t took) float64 { return t.transactions })...)
 	r.alone(c.what+": CPU time of ovn-northd per 1000", "ms", 0, of(func(t took) float64 { return t.northd * each })...)
 }
 
@@ -123,6 +125,10 @@ func (f *field) serveCrowd(ctx context.Context, c *crowd, db *replica, r *runner
 	if err != nil {
 		return t, nil, err
 	}
+	written, err := f.central.NBTransactions()
+	if err != nil {
+		return t, nil, err
+	}
 	if err := f.settle(ctx); err != nil { // ovn-northd's work for it
 		return t, nil, err
 	}
@@ -130,7 +136,7 @@ func (f *field) serveCrowd(ctx context.Context, c *crowd, db *replica, r *runner
 	if err != nil {
 		return t, nil, err
 	}
-	t.own, t.northd = milli(after.own-before.own), milli(after.northd-before.northd)
+	t.own, t.northd, t.transactions = milli(after.own-before.own), milli(after.northd-before.northd), float64(written-before.transactions)
 	if c.meanwhile != nil {
 		if err := c.meanwhile(ctx, f, db, round); err != nil {
 			return t, nil, err
