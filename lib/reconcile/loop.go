@@ -44,9 +44,9 @@ type Loop[E any, K cmp.Ordered] struct {
 	// Hold says how long a key that has become dirty may wait for others that
 	// mostly come with it. It makes no gap longer that is under way. nil means not at all.
 	Hold func(K) time.Duration
-	// Lull ends a gap early: when no key became dirty for so long, for an eighth
-	// of the gap, and for several times as long as they came one after the
-	// other. 0 means never.
+	// Lull ends a gap early: when no key became dirty for so long, for a fifth
+	// of what Gap says, and for several times as long as they came one after
+	// the other. 0 means never.
 	Lull time.Duration
 	// Resync is how often All keys are made dirty; 0 means never.
 	Resync time.Duration
@@ -120,14 +120,14 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 		case <-l.nextRetry():
 		case <-gap.end:
 			over = true
-		case <-gap.lull:
+		case <-gap.over:
 			over = true
 		case r := <-done:
 			done = nil
 			l.finish(r)
-			if gap = newGap(l.gapAfter(len(batch))); hold > gap.length {
-				gap = newGap(hold)
-				gap.came(len(batch), l.Lull) // while it was under way
+			if gap = l.gapAfter(len(batch)); hold > gap.length {
+				gap = newGap(hold, l.Lull)
+				gap.came(len(batch)) // while it was under way
 			}
 			hold = 0
 		}
@@ -138,9 +138,9 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 		case done != nil:
 			hold = max(hold, held)
 		case gap.end == nil:
-			gap = newGap(held)
+			gap = newGap(held, l.Lull)
 		}
-		gap.came(keys, l.Lull)
+		gap.came(keys)
 		if gap.end == nil && done == nil && len(batch) > 0 {
 			var keys []K
 			keys, batch = l.first(batch)
@@ -152,41 +152,46 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 
 // A gap is the time in which keys are gathered.
 type gap struct {
-	end, lull <-chan time.Time // end is nil if there is no gap
+	end, over <-chan time.Time // end is nil if there is no gap; over ends it early
 	began     time.Time
 	length    time.Duration
-	keys      int // that came
+	lull      time.Duration // how long nothing must come for that, at the least; 0: never
+	keys      int           // that came
 }
 
-func newGap(length time.Duration) gap {
+func newGap(length, lull time.Duration) gap {
 	if length <= 0 {
 		return gap{}
 	}
-	return gap{end: time.After(length), began: time.Now(), length: length}
+	return gap{end: time.After(length), began: time.Now(), length: length, lull: lull}
 }
 
 // gapAfter is the gap after work during which so many keys came.
-func (l *Loop[E, K]) gapAfter(waiting int) time.Duration {
+func (l *Loop[E, K]) gapAfter(waiting int) gap {
 	if l.Gap == nil {
-		return 0
+		return gap{}
 	}
-	return l.Gap(waiting)
+	length, lull := l.Gap(waiting), l.Lull
+	if lull > 0 {
+		lull = max(lull, length/lullPart)
+	}
+	return newGap(length, lull)
 }
 
-// Nothing must come for a lull during 1/lullPart of the gap, and lullFactor times
-// as long as usual.
+// Nothing must come for a lull during 1/lullPart of what Gap says, and lullFactor
+// times as long as usual.
 const (
-	lullPart   = 8
+	lullPart   = 5
 	lullFactor = 8
 )
 
 // came notes that keys came, and begins to wait for the next.
-func (g *gap) came(keys int, lull time.Duration) {
-	if g.end == nil || lull == 0 || keys == 0 {
+func (g *gap) came(keys int) {
+	if g.end == nil || g.lull == 0 || keys == 0 {
 		return
 	}
 	g.keys += keys
-	g.lull = time.After(max(lull, g.length/lullPart, lullFactor*time.Since(g.began)/time.Duration(g.keys)))
+	g.over = time.After(max(g.lull, lullFactor*time.Since(g.began)/time.Duration(g.keys)))
 }
 
 // count notes how many keys wait, and whether others are being brought up to date.

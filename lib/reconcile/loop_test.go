@@ -79,12 +79,12 @@ func TestALullEndsTheGap(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			l.Send(string(rune('a' + i)))
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(180 * time.Millisecond)
 		synctest.Wait()
 		if n := len(calls.get()); n != 1 {
 			t.Errorf("%d calls within the gap", n)
 		}
-		time.Sleep(30 * time.Millisecond) // an eighth of the gap is 125 ms
+		time.Sleep(30 * time.Millisecond) // a fifth of the gap is 200 ms
 		synctest.Wait()
 		cancel()
 		if got := calls.get(); len(got) != 2 || len(got[1]) != 10 {
@@ -111,7 +111,7 @@ func TestALullEndsTheWaitOfKeysThatCameDuringWork(t *testing.T) {
 		ended := make(chan error)
 		go func() { ended <- l.Run(ctx) }()
 		l.Send("a")
-		time.Sleep(15 * time.Millisecond) // an eighth of 100 ms, and work has begun
+		time.Sleep(7 * time.Millisecond) // a lull, and work has begun
 		l.Send("b")
 		time.Sleep(25 * time.Millisecond)
 		synctest.Wait()

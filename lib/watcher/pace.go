@@ -26,7 +26,7 @@ const (
 	// some milliseconds ends it: then the last of a burst have come.
 	perSize = 300 * time.Microsecond
 	maxGap  = 300 * time.Millisecond
-	lull    = 10 * time.Millisecond
+	lull    = 12 * time.Millisecond
 	// paceHalf is after which time a row counts half in the present pace.
 	paceHalf = 500 * time.Millisecond
 )

@@ -26,7 +26,7 @@ func (c changer) pace(size int) time.Duration {
 		rows, waiting := 1.0, 0
 		if c.think > 0 {
 			if gap > 0 { // the lull ends it
-				gap = min(gap, c.think+max(lull, gap/8))
+				gap = min(gap, c.think+max(lull, gap/5))
 			}
 			now = now.Add(work + max(gap, c.think))
 		} else {
