@@ -54,29 +54,31 @@ func Subnets(name string) ([]netip.Prefix, error) {
 // FollowAddresses calls changed whenever an address of this host comes, goes or
 // turns out to be its own or not, until ctx ends. changed must not block.
 func FollowAddresses(ctx context.Context, changed func()) error {
-	updates := make(chan netlink.AddrUpdate)
-	done := make(chan struct{})
-	defer close(done)
-	if err := netlink.AddrSubscribe(updates, done); err != nil {
-		return fmt.Errorf("following addresses: %w", err)
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case _, ok := <-updates:
-			if !ok {
-				return fmt.Errorf("following addresses: the kernel ended it")
-			}
+	first := true
+	return lookAtAddresses(ctx, func() (bool, error) {
+		if !first {
 			changed()
 		}
-	}
+		first = false
+		return false, nil
+	})
 }
 
 // AwaitDAD waits until duplicate address detection has come to an end for all
 // addresses of an interface, but for those that are valid on the link only, or ctx
 // has: without a carrier it does not.
 func AwaitDAD(ctx context.Context, name string) error {
+	return lookAtAddresses(ctx, func() (bool, error) {
+		all, err := addresses(name)
+		return !slices.ContainsFunc(all, func(a netlink.Addr) bool {
+			return !usable(a) && a.Flags&unix.IFA_F_DADFAILED == 0 && !a.IP.IsLinkLocalUnicast()
+		}), err
+	})
+}
+
+// lookAtAddresses calls look at once, and whenever an address of this host changes,
+// until it is done or fails, or ctx ends.
+func lookAtAddresses(ctx context.Context, look func() (done bool, err error)) error {
 	updates := make(chan netlink.AddrUpdate)
 	done := make(chan struct{})
 	defer close(done)
@@ -84,11 +86,7 @@ func AwaitDAD(ctx context.Context, name string) error {
 		return fmt.Errorf("following addresses: %w", err)
 	}
 	for {
-		all, err := addresses(name)
-		under := func(a netlink.Addr) bool {
-			return !usable(a) && a.Flags&unix.IFA_F_DADFAILED == 0 && !a.IP.IsLinkLocalUnicast()
-		}
-		if err != nil || !slices.ContainsFunc(all, under) {
+		if done, err := look(); done || err != nil {
 			return err
 		}
 		select {
