@@ -134,7 +134,7 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 		keys, held := l.gather(batch, fresh)
 		switch {
 		case over:
-			gap.end = nil
+			gap.end, gap.over = nil, nil
 		case done != nil:
 			hold = max(hold, held)
 		case gap.end == nil:
