@@ -15,6 +15,9 @@ import (
 	"ovn-k8s/test/probe"
 )
 
+// limit is how long flows may be wrong after something happened.
+const limit = 2 * time.Second
+
 // router connects a namespace to br-int that has the MAC and the addresses of
 // breth0, and the source ports of pods: what a gateway router looks like from the
 // bridge. But its kernel resets connections that it does not know, so that
@@ -213,6 +216,9 @@ func TestCheck73_FlowsComeBackUnderTraffic(t *testing.T) {
 		tt.do()
 		took := w.eventually("flows are right after "+tt.what, w.right)
 		t.Logf("%s: right after %v", tt.what, took.Round(time.Millisecond))
+		if took > limit {
+			t.Errorf("%s: right only after %v", tt.what, took)
+		}
 		foreign := slices.ContainsFunc(w.flows(), func(f flow.Flow) bool { return f.Cookie == 5 })
 		if tt.keeps && !foreign {
 			t.Errorf("%s: the flow of somebody else is gone", tt.what)

@@ -12,6 +12,10 @@ import (
 	"time"
 )
 
+// takeover is how long it may take until another watcher is active: 15 s of the
+// Lease, and some tries.
+const takeover = 25 * time.Second
+
 // A relay stands between a watcher and the API server. It can lose its
 // connections without a word, as a firewall or a router does.
 type relay struct {
@@ -119,13 +123,16 @@ const (
 	nowInactive = "no longer active"
 )
 
-// becomesActive waits until a watcher is active, for the nth time: some tries after
-// the 15 s of the Lease.
-func (p *process) becomesActive(n int) {
+// becomesActive waits until a watcher is active, for the nth time.
+func (p *process) becomesActive(n int, within time.Duration) {
 	p.Helper()
 	start := time.Now()
 	p.eventually("the watcher is active", func() bool { return p.says(nowActive) >= n })
-	p.Logf("active after %s", time.Since(start).Round(10*time.Millisecond))
+	took := time.Since(start).Round(10 * time.Millisecond)
+	p.Logf("active after %s", took)
+	if took > within {
+		p.Errorf("active after %s, not within %s", took, within)
+	}
 }
 
 // A watcher whose connections are lost, without a word, keeps the Lease by new
@@ -136,7 +143,7 @@ func TestLostConnectionsToTheAPIServer(t *testing.T) {
 	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
 	r := newRelay(t, w)
 	first := w.start("--unixctl=" + w.dir + "/first.ctl")
-	first.becomesActive(1)
+	first.becomesActive(1, takeover)
 	w.url = cluster.URL
 	second := w.startAs("other-host")
 	w.eventually("the second watcher waits", func() bool {
@@ -149,14 +156,14 @@ func TestLostConnectionsToTheAPIServer(t *testing.T) {
 		t.Fatal("lost connections cost the Lease")
 	}
 	r.lose(true)
-	second.becomesActive(1)
+	second.becomesActive(1, takeover)
 	if first.says(nowInactive) != 1 {
 		t.Error("two watchers were active")
 	}
 	r.heal()
 	_ = second.cmd.Process.Signal(terminate)
 	_ = second.cmd.Wait()
-	first.becomesActive(2)
+	first.becomesActive(2, 15*time.Second)
 }
 
 // A watcher that hangs loses the Lease to another one, and knows once it goes on.
@@ -169,7 +176,7 @@ func TestAHungWatcherIsReplaced(t *testing.T) {
 	w.eventually("the second watcher waits", func() bool { return second.says("attempting to acquire leader lease") > 0 })
 	_ = first.cmd.Process.Signal(syscall.SIGSTOP)
 	w.pod("b", "node1", nil)
-	second.becomesActive(1)
+	second.becomesActive(1, takeover)
 	b := w.annotation("b")
 	_ = first.cmd.Process.Signal(syscall.SIGCONT)
 	w.eventually("the first watcher is on standby", func() bool { return first.says(nowInactive) == 1 })

@@ -14,7 +14,7 @@ import (
 // cutWithin is how long a connection may live on that is no longer allowed, and
 // quiet how long nothing is heard on one that is cut.
 const (
-	cutWithin = 20 * time.Second
+	cutWithin = 2 * time.Second
 	quiet     = 2 * time.Second
 )
 

@@ -20,7 +20,7 @@ import (
 )
 
 // failoverTime is how long pods may be without egress after a gateway died.
-const failoverTime = 30 * time.Second
+const failoverTime = 10 * time.Second
 
 // sessionPort is where hosts answer sessions like an operator's ssh.
 const sessionPort = 22
@@ -359,6 +359,7 @@ func TestTwoGatewaysShareAndSurvive(t *testing.T) {
 		t.Fatal(err)
 	}
 	egress(t, list, failoverTime, "egress again without "+dying.Name, all)
+	egress(t, list, 0, "egress stays", all)
 	n := broken(t, running)
 	t.Logf("%d of %d sessions broke with their gateway", n, len(running))
 	if n == 0 || n == len(running) {
