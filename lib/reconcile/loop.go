@@ -100,8 +100,7 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 		resync = t.C
 	}
 	batch := map[K]bool{}
-	var gap gap             // the zero gap: the next call of Sync need not wait
-	var hold time.Duration  // what keys in batch ask for that came while work was under way
+	var current, next gap   // next is that after the work under way
 	var done chan result[K] // nil: no work is under way
 	defer func() {
 		if done != nil {
@@ -118,30 +117,30 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 		case <-resync:
 			fresh = l.All()
 		case <-l.nextRetry():
-		case <-gap.end:
+		case <-current.end:
 			over = true
-		case <-gap.over:
+		case <-current.over:
 			over = true
 		case r := <-done:
 			done = nil
 			l.finish(r)
-			if gap = l.gapAfter(len(batch)); hold > gap.length {
-				gap = newGap(hold, l.Lull)
-				gap.came(len(batch)) // while it was under way
+			if current = l.gapAfter(len(batch)); next.length > current.length {
+				current = next
 			}
-			hold = 0
+			next = gap{}
 		}
-		keys, held := l.gather(batch, fresh)
+		keys, hold := l.gather(batch, fresh)
 		switch {
 		case over:
-			gap.end, gap.over = nil, nil
-		case done != nil:
-			hold = max(hold, held)
-		case gap.end == nil:
-			gap = newGap(held, l.Lull)
+			current = gap{}
+		case done != nil && hold > next.length:
+			next = newGap(hold, l.Lull)
+		case done == nil && current.end == nil:
+			current = newGap(hold, l.Lull)
 		}
-		gap.came(keys)
-		if gap.end == nil && done == nil && len(batch) > 0 {
+		current.came(keys)
+		next.came(keys)
+		if current.end == nil && done == nil && len(batch) > 0 {
 			var keys []K
 			keys, batch = l.first(batch)
 			done = l.begin(ctx, keys)
@@ -150,7 +149,8 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 	}
 }
 
-// A gap is the time in which keys are gathered.
+// A gap is the time in which keys are gathered. The zero gap is none: what is
+// dirty need not wait.
 type gap struct {
 	end, over <-chan time.Time // end is nil if there is no gap; over ends it early
 	began     time.Time
