@@ -115,19 +115,8 @@ func (w *World) guarded(c policy.Connection) string {
 	if c.From.Pod == (pod.Key{}) {
 		return ""
 	}
-	return c.Guarded(w.outside(c.To.Addr))
-}
-
-// outside reports whether packets to an address leave by a gateway, if there is
-// one.
-func (w *World) outside(a netip.Addr) bool {
-	within := func(p netip.Prefix) bool { return p.Contains(a) }
-	for _, own := range w.hosts {
-		if slices.Contains(own, a) {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(w.cluster.Subnets, within) && !slices.ContainsFunc(w.cluster.Join, within)
+	within := func(p netip.Prefix) bool { return p.Contains(c.To.Addr) }
+	return c.Guarded(!slices.ContainsFunc(w.cluster.Subnets, within))
 }
 
 // isOwnNode reports whether a is an address of the node of pod k.

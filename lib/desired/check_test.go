@@ -33,6 +33,7 @@ allow 10.0.1.11 → 10.0.9.9:8080 of service default/web: egress: allowed: no po
 		{"default/client", "172.16.0.1", "service default/web has no such port: only its own are answered"},
 		{"default/client", "172.16.0.2:80", "service default/empty has no endpoint that is ready: it refuses"},
 		{"default/client", "192.0.2.1:6081/udp", "deny 10.0.1.11 → 192.0.2.1: no pod may send to tunnels\n"},
+		{"default/client", "10.0.1.12:6081/udp", "deny 10.0.1.11 → 10.0.1.12: egress: allowed: no policy isolates it; ingress: denied: isolated by default/closed, and no rule allows it\n"},
 		{"192.0.2.1", "default/client:6081/udp", "allow 192.0.2.1 → 10.0.1.11: egress: allowed: no policy isolates it; ingress: allowed: no policy isolates it\n"},
 		{"default/client", "[fd00:0:0:1::9]:546/udp", "deny fd00:0:0:1::3 → fd00:0:0:1::9: no pod may send what answers of a DHCP server look like\n"},
 	} {

@@ -95,7 +95,7 @@ func (w *World) nodePolicyRows(sw string) []nb.Row {
 
 // guardRows keep pods from what no pod may do.
 func (w *World) guardRows() []nb.Row {
-	return policy.GuardRows(w.cluster.Router, w.cluster.NodeNames())
+	return policy.GuardRows(w.cluster.Subnets, w.cluster.NodeNames())
 }
 
 // policyRows are the rows of a policy, or of a group of pods.

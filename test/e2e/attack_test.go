@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
+	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
@@ -207,7 +208,7 @@ type attack struct {
 
 // attacks are all that a thief may try on a pod of the same node, near, and on
 // one of another node, far. Each has its own marker.
-func attacks(t *testing.T, thief, near, far, router neighbour, inner func(wire) [][]byte) (list []attack) {
+func attacks(t *testing.T, thief, near, far, router neighbour, node net.HardwareAddr, inner func(net.HardwareAddr) func(wire) [][]byte) (list []attack) {
 	t.Helper()
 	add := func(name string, frames func(wire) [][]byte, may ...string) {
 		w := wire{t, fmt.Appendf(nil, "<attack %02d>", len(list))}
@@ -285,37 +286,62 @@ func attacks(t *testing.T, thief, near, far, router neighbour, inner func(wire) 
 			frame(t, &layers.Ethernet{SrcMAC: thief.mac, DstMAC: everybody, EthernetType: 0x88b5}, w.payload()),
 		}
 	}, near.name, "minion1")
-	// Hosts do get them, from an address that is no tunnel's.
-	add("frames for OVN's tunnels", inner, "master", "minion1", "minion2")
+	add("frames for OVN's tunnels", inner(router.mac))
+	// The own node does get them, but passes none on with an address of its own.
+	add("frames for OVN's tunnels, by the own node", inner(node), "minion1")
 	return list
 }
 
-// tunnelled are datagrams for the tunnels of nodes, in which are frames for far,
-// as if its router had sent them.
-func tunnelled(t *testing.T, thief, far, router neighbour, farRouter net.HardwareAddr, targets []netip.Addr) func(wire) [][]byte {
+// tunnelled are datagrams for the tunnels of nodes, sent by way of a MAC, in which
+// are frames for far, as if its router had sent them.
+func tunnelled(t *testing.T, thief, far, router neighbour, farRouter net.HardwareAddr, targets []netip.Addr) func(net.HardwareAddr) func(wire) [][]byte {
 	t.Helper()
 	sw := southbound(t, "datapath_binding", "tunnel_key", "external_ids:name=minion2")
 	from := southbound(t, "port_binding", "tunnel_key", "logical_port=stor-minion2")
 	to := southbound(t, "port_binding", "tunnel_key", "logical_port=default_far")
-	return func(w wire) (out [][]byte) {
-		inner := geneve(w.udp(farRouter, router.ips[0], 4000, far.mac, far.ips[0], 4000), sw, from, to)
-		for _, a := range targets {
-			outer := wire{t, inner}
-			i := 0
-			if a.Is6() {
-				i = 1
+	return func(by net.HardwareAddr) func(wire) [][]byte {
+		return func(w wire) (out [][]byte) {
+			inner := geneve(w.udp(farRouter, router.ips[0], 4000, far.mac, far.ips[0], 4000), sw, from, to)
+			for _, a := range targets {
+				outer := wire{t, inner}
+				i := 0
+				if a.Is6() {
+					i = 1
+				}
+				out = append(out, outer.udp(thief.mac, thief.ips[i], answering, by, a.AsSlice(), 6081))
 			}
-			out = append(out, outer.udp(thief.mac, thief.ips[i], 4000, router.mac, a.AsSlice(), 6081))
+			return out
 		}
-		return out
 	}
+}
+
+// answering is a port from which a pod answers for a hostPort: its node gives what
+// leaves from there an address of its own.
+const answering = 4000
+
+// thiefAnswers has the thief do so.
+func thiefAnswers(pod *corev1.Pod) {
+	if c := &pod.Spec.Containers[0]; pod.Name == "thief" {
+		c.Ports = append(c.Ports, corev1.ContainerPort{HostPort: anyPort, ContainerPort: answering, Protocol: corev1.ProtocolUDP})
+	}
+}
+
+// awaitMasquerade waits until the node of a pod that does so would do that, in
+// both families.
+func awaitMasquerade(t *testing.T, e world.Endpoint) {
+	t.Helper()
+	eventually(t, "the node knows the hostPort", func() bool {
+		text := sh(t, cluster.Node("minion1"), "iptables-save -t nat; ip6tables-save -t nat")
+		return strings.Contains(text, "-s "+e.Addresses[0].String()+"/32") && strings.Contains(text, "-s "+e.Addresses[1].String()+"/128")
+	})
 }
 
 // What a pod sends to look like a router, a DHCP server or somebody else, to
 // leave its own network or to get into OVN's tunnels comes nowhere, without any
 // policy.
 func TestWhatNoPodMaySend(t *testing.T) {
-	p := pods(t, map[string]string{"thief": "minion1", "near": "minion1", "far": "minion2"})
+	p := pods(t, map[string]string{"thief": "minion1", "near": "minion1", "far": "minion2"}, thiefAnswers)
+	awaitMasquerade(t, p["thief"])
 	thief, near, far, router := neighbourOf(t, p["thief"]), neighbourOf(t, p["near"]), neighbourOf(t, p["far"]), routerOf(t, p["thief"])
 	taps := map[string]*probe.Tap{}
 	tap := func(name, netns, iface string) {
@@ -345,7 +371,11 @@ func TestWhatNoPodMaySend(t *testing.T) {
 		answers(t, e, p["near"].Addresses[0])
 		answers(t, e, p["far"].Addresses[1])
 	}
-	list := attacks(t, thief, near, far, router, tunnelled(t, thief, far, router, routerOf(t, p["far"]).mac, targets))
+	node, err := net.ParseMAC(strings.TrimSpace(sh(t, cluster.Node("minion1"), "cat /sys/class/net/k8s-minion1/address")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := attacks(t, thief, near, far, router, node, tunnelled(t, thief, far, router, routerOf(t, p["far"]).mac, targets))
 	for _, a := range list {
 		if err := probe.Send(p["thief"].Netns, "eth0", a.frames...); err != nil {
 			t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/flow"
 )
@@ -118,7 +119,8 @@ func (b *builder) guardLoopback(ports []hostPort) {
 
 // ownConnections lets out, with this host's address, the connections that a pod
 // begins from the port at which it answers clients outside, as peers of many UDP
-// protocols do: OVN leads all that comes from there to this host.
+// protocols do: OVN leads all that comes from there to this host. Not to tunnels:
+// other hosts would take it for this host's.
 func (b *builder) ownConnections(ports []hostPort) {
 	m := b.host.Management
 	if m == "" || b.host.Shared != "" {
@@ -128,6 +130,9 @@ func (b *builder) ownConnections(ports []hostPort) {
 	for _, h := range ports {
 		l := strings.ToLower(string(h.Protocol))
 		from := fmt.Sprintf("-p %s -m %s --sport %d", l, l, h.Target)
+		if h.Protocol == corev1.ProtocolUDP {
+			from += fmt.Sprintf(" ! --dport %d", policy.TunnelPort)
+		}
 		source := address("-s", single(h.to.Addr()))
 		if !h.Outside(b.family) || done[source+from] {
 			continue

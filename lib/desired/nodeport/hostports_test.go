@@ -87,6 +87,15 @@ func TestRulesOfHostPorts(t *testing.T) {
 			"POSTROUTING -s 10.128.1.3/32 ! -o k8s-node1 -p tcp -m tcp --sport 8080 -j MASQUERADE",
 			"WAYS -m addrtype --dst-type LOCAL -j OVN-SVC-HOSTPORTS",
 		}},
+		{"UDP, but not to tunnels", node1, IPv4, one("web", "", 80, 8080, udp), []string{
+			"FORWARD -s 10.128.1.3/32 -i k8s-node1 -p udp -m udp --sport 8080 ! --dport 6081 -j ACCEPT",
+			"INPUT -d 127.0.0.0/8 -i k8s-node1 -m conntrack ! --ctstate RELATED,ESTABLISHED -j DROP",
+			"HOSTPORTS -i k8s-node1 -j RETURN",
+			"HOSTPORTS " + strings.ReplaceAll(web, "tcp", "udp") + "-m addrtype --src-type LOCAL -j MARK --set-xmark 0x1000/0x1000",
+			"HOSTPORTS " + strings.ReplaceAll(web, "tcp", "udp") + toPods,
+			"POSTROUTING -s 10.128.1.3/32 ! -o k8s-node1 -p udp -m udp --sport 8080 ! --dport 6081 -j MASQUERADE",
+			"WAYS -m addrtype --dst-type LOCAL -j OVN-SVC-HOSTPORTS",
+		}},
 		{"the loopback address", node1, IPv4, one("web", "127.0.0.1", 80, 8080), []string{
 			"INPUT -d 127.0.0.0/8 -i k8s-node1 -m conntrack ! --ctstate RELATED,ESTABLISHED -j DROP",
 			"HOSTPORTS -i k8s-node1 -j RETURN",

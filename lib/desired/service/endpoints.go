@@ -107,6 +107,11 @@ func (s *Slice) port(p discoveryv1.EndpointPort) (SlicePort, bool) {
 		s.problem("BadEndpoint", "port %d/%s in endpoint slice %s of service %s is no port: give 1 to 65535 of TCP, UDP or SCTP", *p.Port, out.Protocol, s.Name, s.Service)
 		return out, false
 	}
+	if out.Protocol == corev1.ProtocolUDP && OfHost(out.Protocol, n) {
+		// Hosts send to endpoints with their own addresses, by which tunnels are known.
+		s.problem("BadEndpoint", "port %d/%s in endpoint slice %s of service %s is that of tunnels between hosts: no service leads there, let the endpoints listen at another one", n, out.Protocol, s.Name, s.Service)
+		return out, false
+	}
 	out.Port = n
 	return out, true
 }

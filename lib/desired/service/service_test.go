@@ -365,3 +365,22 @@ func BenchmarkManyPorts(b *testing.B) {
 		})
 	}
 }
+
+// Hosts send to endpoints with their own addresses: what came to another host's
+// tunnels by a Service would be taken for this host's.
+func TestNoServiceLeadsToTunnels(t *testing.T) {
+	udp := corev1.ProtocolUDP
+	s := web(func(s *corev1.Service) { s.Spec.Ports[0].Protocol = udp })
+	for port, want := range map[int32]int{6081: 0, 6082: 1} {
+		from := slice("web-1", port, "10.0.0.3@node3")
+		from.Ports[0].Protocol = &udp
+		r := Resolve(New(s), []Slice{NewSlice(from, strings.Clone)})
+		if len(r.Endpoints[0]) != want {
+			t.Errorf("port %d has endpoints %v", port, r.Endpoints[0])
+		}
+		said := fmt.Sprint(r.Problems)
+		if told := strings.Contains(said, "{BadEndpoint port 6081/UDP in endpoint slice web-1 of service default/web is that of tunnels"); told == (want > 0) {
+			t.Errorf("port %d: %s", port, said)
+		}
+	}
+}
