@@ -210,14 +210,14 @@ func testAnnotationNever(t *testing.T, w *world) {
 	w.setIDs(t, "ovn-k8s-cni-timeout=4s")
 	defer w.setIDs(t, "ovn-k8s-cni-timeout=60s")
 	s := w.sandbox(t, nil)
-	for annotation, want := range map[string]string{
-		"": `it has no annotation "ovn": is ovn-k8s-watcher running?`, "me": "is ovn-k8s-watcher running?",
+	for _, test := range []struct{ annotation, want string }{
+		{"", `it has no annotation "ovn": is ovn-k8s-watcher running?`}, {"me", "is ovn-k8s-watcher running?"},
 	} {
-		if annotation != "" {
-			s.annotate(t, annotation)
+		if test.annotation != "" {
+			s.annotate(t, test.annotation)
 		}
 		res := s.call(t, run{command: "ADD"})
-		if res.Code != 11 || res.Msg != "failed to get pod annotation" || !strings.Contains(res.Details, want) || !strings.Contains(res.Details, "default/"+s.pod+" after 4s") {
+		if res.Code != 11 || res.Msg != "failed to get pod annotation" || !strings.Contains(res.Details, test.want) || !strings.Contains(res.Details, "default/"+s.pod+" after 4s") {
 			t.Errorf("%+v", res)
 		}
 	}
