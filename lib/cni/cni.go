@@ -133,7 +133,7 @@ func (p *plugin) handle(ctx context.Context, name string, run command) func(*ske
 			ctx, cancel = context.WithTimeoutCause(ctx, answerTimeout, errNoAnswer)
 			defer cancel()
 		}
-		n, closeNode := p.open(ctx)
+		n, closeNode := p.open(ctx, args)
 		defer closeNode()
 		if err = run(n, ctx, args, conf); err == nil {
 			return nil
@@ -146,11 +146,11 @@ func (p *plugin) handle(ctx context.Context, name string, run command) func(*ske
 
 // open connects to Open vSwitch and reads the configuration. It always returns a
 // node with a log: DEL has something to do even without both.
-func (p *plugin) open(ctx context.Context) (*node, func()) {
+func (p *plugin) open(ctx context.Context, args *skel.CmdArgs) (*node, func()) {
 	n := &node{plugin: p}
 	var rundir string
 	if rundir, n.problem = settings.RunDir(nil); n.problem == nil {
-		n.sw, n.problem = vswitch.Connect(ctx, rundir, nil)
+		n.sw, n.problem = p.connect(ctx, rundir, args)
 	}
 	c, err := settings.Load(ctx, nil, n.sw)
 	n.config = c
@@ -164,6 +164,18 @@ func (p *plugin) open(ctx context.Context) (*node, func()) {
 		}
 		closeLog()
 	}
+}
+
+// connect connects to Open vSwitch. ADD and CHECK are about one port only: of
+// hundreds of them at once, none has to hear of all the others.
+func (p *plugin) connect(ctx context.Context, rundir string, args *skel.CmdArgs) (*vswitch.Switch, error) {
+	if p.command == "ADD" || p.command == "CHECK" {
+		if pod, err := parsePod(args.Args); err == nil {
+			ports := []string{names.HostVeth(args.ContainerID), names.UniqueHostVeth(args.ContainerID)}
+			return vswitch.ConnectFor(ctx, rundir, ports, names.PodPort(pod.namespace, pod.name))
+		} // else the command will say what is wrong
+	}
+	return vswitch.Connect(ctx, rundir, nil)
 }
 
 // openLog opens the log. Without the file, standard error has to do: the runtime

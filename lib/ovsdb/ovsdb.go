@@ -425,7 +425,7 @@ func (db *DB) follow(ctx context.Context, c *conn) error {
 		if len(t.Columns) == 0 {
 			t.Columns = columns(db.options.Model.Types()[t.Name])
 		}
-		m.Tables = append(m.Tables, client.TableMonitor{Table: t.Name, Fields: t.Columns})
+		m.Tables = append(m.Tables, client.TableMonitor{Table: t.Name, Fields: t.Columns, Conditions: t.Where})
 	}
 	if _, err := c.client.Monitor(ctx, m); err != nil {
 		return fmt.Errorf("reading the tables: %w", err)

@@ -19,6 +19,9 @@ type Table struct {
 	// Columns to be followed; none means all that the model has. Columns that
 	// the server has beyond the model, being newer, are never asked for.
 	Columns []string
+	// Where limits what is followed to the rows that fulfil any of the conditions
+	// (ovsdb-server(7), monitor_cond); none means all rows.
+	Where []ovsdb.Condition
 }
 
 // NBTables lists the tables of the Northbound database that the suite reads

@@ -2,6 +2,7 @@ package vswitch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -47,7 +48,15 @@ type Interface struct {
 // AttachPort adds the port to its bridge, which must exist, or corrects what
 // differs, in one transaction. It does not wait: see WaitInstalled.
 func (s *Switch) AttachPort(ctx context.Context, p PodPort) error {
-	_, _, err := s.converge(ctx, func(c client.Client) (plan, error) { return planPod(ctx, c, p) })
+	_, _, err := s.converge(ctx, func(c client.Client) (plan, error) {
+		if err := s.suffices(ctx, c, p.Name); err != nil {
+			return plan{}, err
+		}
+		return planPod(ctx, c, p)
+	})
+	if errors.Is(err, errNarrow) {
+		return s.widely(ctx, func(all *Switch) error { return all.AttachPort(ctx, p) })
+	}
 	if err != nil {
 		return fmt.Errorf("attaching %s to %s: %w", p.Name, p.Bridge, err)
 	}
@@ -173,6 +182,21 @@ func setShaper(ctx context.Context, c client.Client, pl *plan, port *vswitchdb.P
 // transaction, with what limits them, and returns their names, sorted. It does not
 // wait for ovs-vswitchd.
 func (s *Switch) DetachWhere(ctx context.Context, cond func(Interface) bool) ([]string, error) {
+	if s.rundir != "" {
+		some, err := s.Interfaces(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("detaching ports: %w", err)
+		}
+		if !slices.ContainsFunc(some, cond) {
+			return nil, nil
+		}
+		var detached []string
+		err = s.widely(ctx, func(all *Switch) (err error) {
+			detached, err = all.DetachWhere(ctx, cond)
+			return err
+		})
+		return detached, err
+	}
 	var doomed map[string]bool
 	_, _, err := s.converge(ctx, func(c client.Client) (plan, error) {
 		doomed = map[string]bool{}

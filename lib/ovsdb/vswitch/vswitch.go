@@ -30,6 +30,8 @@ type Switch struct {
 	remote string
 	cancel context.CancelFunc
 	closed chan struct{}
+	// rundir is set if only some rows are followed: see ConnectFor.
+	rundir string
 	// readTimeout is constant but for tests.
 	readTimeout time.Duration
 
@@ -58,6 +60,10 @@ func tables() []ovsdb.Table {
 // /var/run/openvswitch. ctx limits only how long that may take; the connection
 // is kept, and renewed when lost, until Close. log may be nil.
 func Connect(ctx context.Context, rundir string, log *logrus.Entry) (*Switch, error) {
+	return connect(ctx, rundir, tables(), log)
+}
+
+func connect(ctx context.Context, rundir string, tables []ovsdb.Table, log *logrus.Entry) (*Switch, error) {
 	m, err := model.NewClientDBModel("Open_vSwitch", map[string]model.Model{
 		vswitchdb.OpenvSwitchTable: &vswitchdb.OpenvSwitch{},
 		vswitchdb.BridgeTable:      &vswitchdb.Bridge{},
@@ -71,7 +77,7 @@ func Connect(ctx context.Context, rundir string, log *logrus.Entry) (*Switch, er
 	}
 	s := &Switch{remote: "unix:" + rundir + "/db.sock", changed: make(chan struct{}), closed: make(chan struct{}), readTimeout: readTimeout}
 	s.db, err = ovsdb.Open(ctx, ovsdb.Options{
-		Name: "Open vSwitch", Remotes: []string{s.remote}, Model: m, Needs: "Open vSwitch 3.1", Tables: tables(), Log: log,
+		Name: "Open vSwitch", Remotes: []string{s.remote}, Model: m, Needs: "Open vSwitch 3.1", Tables: tables, Log: log,
 		AnyMember: true, // it is never a cluster
 	})
 	if err != nil {

@@ -438,6 +438,73 @@ func TestDetachWhere(t *testing.T) {
 	})
 }
 
+// What follows one pod's port hears of no other, and does to it what one that
+// follows all would do.
+func TestConnectFor(t *testing.T) {
+	n := newNode(t)
+	n.bridge("br-int")
+	n.bridge("br-ex")
+	all := n.connect()
+	attach := func(s *vswitch.Switch, name, ifaceID string) {
+		t.Helper()
+		p := vswitch.PodPort{Bridge: "br-int", Name: name, IngressRate: 1e6, ExternalIDs: map[string]string{names.IfaceID: ifaceID}}
+		if err := s.AttachPort(n.ctx(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	attach(all, "earlier", "ns_pod")
+	attach(all, "other0", "ns_other0")
+	s, err := vswitch.ConnectFor(n.ctx(), n.dir, []string{"pod", "pod-long"}, "ns_pod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	follows := func(want ...string) {
+		t.Helper()
+		got, err := s.Interfaces(n.ctx())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.EqualFunc(got, want, func(i vswitch.Interface, name string) bool { return i.Name == name }) {
+			t.Errorf("it follows %+v, want %q", got, want)
+		}
+	}
+	follows("earlier")
+	attach(all, "other1", "ns_other1")
+	if err := all.AwaitVswitchd(n.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	follows("earlier")
+	if others, err := vswitch.HeardOfOthers(n.ctx(), s); others || err != nil {
+		t.Errorf("it hears when others make ports: %v, %v", others, err)
+	}
+	if kind, err := s.DatapathType(n.ctx(), "br-int"); kind != "netdev" || err != nil {
+		t.Errorf("%q, %v", kind, err)
+	}
+	bound := func(to string) func(vswitch.Interface) bool {
+		return func(i vswitch.Interface) bool { return i.ExternalIDs[names.IfaceID] == to }
+	}
+	if gone, err := s.DetachWhere(n.ctx(), bound("ns_pod")); !slices.Equal(gone, []string{"earlier"}) || err != nil {
+		t.Errorf("%q, %v", gone, err)
+	}
+	follows()
+	attach(s, "pod", "ns_pod")
+	follows("pod")
+	attach(s, "pod", "ns_renamed") // corrects it
+	follows("pod")
+	if got, err := s.DetachWhere(n.ctx(), bound("ns_pod")); len(got) > 0 || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if n.vsctl("port-to-br", "pod") != "br-int" || n.count("QoS") != 3 {
+		t.Errorf("%d QoS rows", n.count("QoS"))
+	}
+	n.vsctl("add-port", "br-ex", "pod-long")
+	err = s.AttachPort(n.ctx(), vswitch.PodPort{Bridge: "br-int", Name: "pod-long"})
+	if err == nil || !strings.Contains(err.Error(), "port pod-long belongs to bridge br-ex already") {
+		t.Errorf("%v", err)
+	}
+}
+
 // As many plugins as there may be at once, and ovn-controller, which makes the
 // bridge in their midst.
 func TestManyAtOnce(t *testing.T) {
