@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -302,10 +303,23 @@ func TestVeth(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := DisableTxChecksum("eth0"); err != nil {
+		for range 2 {
+			if err := DisableTxChecksum("eth0"); err != nil {
+				return err
+			}
+		}
+		tool, err := ethtool.NewEthtool()
+		if err != nil {
 			return err
 		}
-		return DisableTxChecksum("eth0")
+		defer tool.Close()
+		features, err := tool.Features("eth0")
+		for name, on := range features {
+			if on && strings.HasPrefix(name, "tx-checksum-") {
+				t.Errorf("%s is on", name)
+			}
+		}
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
