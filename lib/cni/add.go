@@ -63,6 +63,11 @@ func (n *node) add(ctx context.Context, args *skel.CmdArgs, conf *types.PluginCo
 		return err
 	}
 	a := &addition{node: n, attachment: self, pod: pod, lap: n.started, stages: logrus.Fields{}}
+	watch, err := a.watchPod(ctx) // which connects while we look around
+	if err != nil {
+		return err
+	}
+	defer watch.stop()
 	if err := a.claimable(); err != nil {
 		return err
 	}
@@ -74,11 +79,6 @@ func (n *node) add(ctx context.Context, args *skel.CmdArgs, conf *types.PluginCo
 		return err
 	}
 	a.stage("config")
-	watch, err := a.watchPod(ctx)
-	if err != nil {
-		return err
-	}
-	defer watch.stop()
 	if a.known, err = watch.first(ctx); err != nil {
 		return err
 	}
