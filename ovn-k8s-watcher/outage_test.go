@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/names"
+	"ovn-k8s/test/lifeline"
 	"ovn-k8s/test/wire"
 )
 
@@ -104,6 +106,81 @@ func TestOutages(t *testing.T) {
 		})
 		w.T = t
 	}
+}
+
+// A database whose disk is full refuses what is new, and the watcher writes it soon
+// after there is room again: not when backoffs end that have become long.
+func TestANorthboundWithAFullDisk(t *testing.T) {
+	w := newWorld(t, manyNodes())
+	full, room := w.limitNB()
+	p := w.start("--unixctl=" + w.dir + "/ctl")
+	w.burst(0, 60)
+	w.settled(60)
+	var longest time.Duration
+	p.outage(t, full, func() {
+		w.burst(60, 60)
+		w.eventually("a backoff is long", func() bool {
+			longest = w.longestBackoff()
+			return longest >= 30*time.Second
+		})
+	}, room, 3*time.Second)
+	start := time.Now()
+	w.settled(120)
+	if took := time.Since(start); took > longest/2 {
+		t.Errorf("it took %s, with a backoff of %s", took, longest)
+	}
+}
+
+// longestBackoff is how long the watcher waits at the most until it tries
+// something again.
+func (w *world) longestBackoff() (longest time.Duration) {
+	w.Helper()
+	out, err := exec.Command("ovs-appctl", "--timeout=10", "-t", w.dir+"/ctl", "reconcile/show").Output()
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`next in (\w+)\)`).FindAllSubmatch(out, -1) {
+		next, err := time.ParseDuration(string(m[1]))
+		if err != nil {
+			w.Fatal(err)
+		}
+		longest = max(longest, next)
+	}
+	return longest
+}
+
+// limitNB has the Northbound database served by a process whose disk is full, and
+// has room, when the functions are called that it returns.
+func (w *world) limitNB() (full, room func()) {
+	w.Helper()
+	w.central.StopNB()
+	file, pidfile := filepath.Join(w.central.Dir, "ovnnb_db.db"), filepath.Join(w.dir, "nb.pid")
+	socket := strings.TrimPrefix(w.central.NB, "unix:")
+	if err := os.Remove(socket); err != nil {
+		w.Fatal(err)
+	}
+	// a write beyond the limit fails, if it does not kill (setrlimit(2))
+	server, err := lifeline.Start(nil, "env", "--ignore-signal=XFSZ", "ovsdb-server", "-vconsole:off", "--pidfile="+pidfile,
+		"--unixctl="+filepath.Join(w.dir, "nb.ctl"), "--remote=punix:"+socket, file)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(server.Stop)
+	w.eventually("the database is served", func() bool {
+		_, err := os.Stat(pidfile)
+		return err == nil
+	})
+	limit := func(size string) {
+		w.Helper()
+		pid, err := os.ReadFile(pidfile)
+		if err != nil {
+			w.Fatal(err)
+		}
+		if out, err := exec.Command("prlimit", "--pid="+strings.TrimSpace(string(pid)), "--fsize="+size+":unlimited").CombinedOutput(); err != nil {
+			w.Fatalf("%v: %s", err, out)
+		}
+	}
+	return func() { limit("1") }, func() { limit("unlimited") }
 }
 
 // A faulty stands before the API server.

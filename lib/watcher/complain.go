@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -25,7 +26,7 @@ import (
 type plaints struct {
 	of    map[nb.Unit]plaint
 	units map[string]int   // how many units have a cause
-	held  map[nb.Unit]bool // units that an outage of the API server holds up
+	held  map[nb.Unit]bool // units that an outage holds up
 }
 
 type plaint struct {
@@ -92,15 +93,24 @@ func (e *engine) complain(tried []nb.Unit, failed map[nb.Unit]error) {
 		}
 		if kube.Outage(err) {
 			e.plaints.held[u] = true // and no Event can be written
-		} else {
-			e.tell(u, err)
+			continue
 		}
+		if diskFull(err) {
+			e.plaints.held[u] = true
+		}
+		e.tell(u, err)
 	}
 	e.probe(over)
 }
 
-// probeInterval is how often one of the units is tried again that an outage of the
-// API server holds up.
+// diskFull reports whether the database could not write, whatever it was.
+func diskFull(err error) bool {
+	var disk *libovsdb.IOError
+	return errors.As(err, &disk)
+}
+
+// probeInterval is how often one of the units is tried again that an outage holds
+// up: of the API server, or of the database's disk.
 const probeInterval = 2 * time.Second
 
 // probe tries again all units that an outage holds up if it is over, which one of
