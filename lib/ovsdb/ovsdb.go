@@ -44,9 +44,6 @@ const (
 	electionTimeout = 10 * time.Second
 )
 
-// errNotLeader says of a member of a cluster that it cannot be written to.
-var errNotLeader = errors.New("not the leader of its cluster now: all its members should be given")
-
 // ErrNotConnected means that there is no connection to the database, or that
 // it was lost before the answer came: then the transaction may have been
 // committed or not. It is libovsdb's own, which package nbsync returns as well.
@@ -104,6 +101,7 @@ type DB struct {
 	// How often to probe and how long to wait, constant but for tests.
 	probeInterval, probeTimeout time.Duration
 
+	calls    sync.RWMutex // read by calls of the server that must not be cut off, written by Renew
 	mu       sync.Mutex
 	conn     *conn                 // the latest; it may be gone
 	handlers []*cache.EventHandler // of Handle; changed as a whole
@@ -258,6 +256,9 @@ func (db *DB) Run(ctx context.Context, onUp func(), onDown func(error)) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		if db.current() != nil {
+			continue // Renew made it
+		}
 		err := db.whyDown()
 		db.log.WithError(err).Warnf("lost the connection to %s, reconnecting", db.options.Name)
 		if onDown != nil {
@@ -268,6 +269,40 @@ func (db *DB) Run(ctx context.Context, onUp func(), onDown func(error)) error {
 		}
 		db.log.WithField("remote", db.Remote()).Infof("reconnected to %s", db.options.Name)
 	}
+}
+
+// errRenewed ends a connection that another has replaced.
+var errRenewed = errors.New("renewed")
+
+// Renew replaces the connection by another to the same server. The caches of
+// libovsdb keep the memory of as many rows as they ever had; the new one has that of
+// the rows there are. No call is cut off, and Run calls onUp. Without a connection it does nothing.
+func (db *DB) Renew(ctx context.Context) error {
+	old := db.current()
+	if old == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	c, err := db.dial(ctx, old.remote)
+	if err != nil {
+		return fmt.Errorf("renewing the connection to %s at %s: %w", db.options.Name, old.remote, err)
+	}
+	db.calls.Lock()
+	defer db.calls.Unlock()
+	if err := db.sync(ctx, c); err != nil { // its cache must have what old's has
+		c.drop(err)
+		return err
+	}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.conn != old { // lost meanwhile, and there is another
+		c.drop(errRenewed)
+		return nil
+	}
+	db.conn = c
+	old.drop(errRenewed)
+	return nil
 }
 
 // whyDown returns what ended the last connection.
@@ -350,6 +385,11 @@ func (db *DB) dial(ctx context.Context, remote string) (*conn, error) {
 		if err := c.connect(ctx); err != nil {
 			return struct{}{}, db.explain(ctx, remote, err)
 		}
+		if !db.options.AnyMember {
+			if err := db.followLeader(ctx, c); err != nil {
+				return struct{}{}, err
+			}
+		}
 		return struct{}{}, db.follow(ctx, c)
 	})
 	if err != nil {
@@ -380,7 +420,7 @@ func (c *conn) connect(ctx context.Context) error {
 func (db *DB) newConn(m model.ClientDBModel, remote string) (*conn, error) {
 	logger := logrusr.New(db.log)
 	cl, err := client.NewOVSDBClient(m, client.WithEndpoint(endpoint(remote)), client.WithTLSConfig(db.options.TLS),
-		client.WithLeaderOnly(!db.options.AnyMember), client.WithLogger(&logger))
+		client.WithLogger(&logger))
 	if err != nil {
 		return nil, err
 	}
@@ -447,9 +487,6 @@ func (db *DB) explain(ctx context.Context, remote string, err error) error {
 	}
 	if err := plain(err); err != nil {
 		return err
-	}
-	if strings.Contains(err.Error(), "endpoint is not leader") {
-		return errNotLeader
 	}
 	// libovsdb says "failed to connect to ENDPOINT: REASON".
 	if _, reason, ok := strings.Cut(err.Error(), "failed to connect to "+endpoint(remote)+": "); ok {
@@ -560,6 +597,8 @@ func (db *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Oper
 	if len(ops) == 0 {
 		return nil, nil
 	}
+	db.calls.RLock()
+	defer db.calls.RUnlock()
 	c := db.current()
 	if c == nil {
 		return nil, fmt.Errorf("%s: %w", db.options.Name, ErrNotConnected)
@@ -585,10 +624,17 @@ func (db *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Oper
 // call. It writes nothing and is not counted as a transaction: the server sends
 // the updates that are due before it answers one, even one that only reads.
 func (db *DB) Sync(ctx context.Context) error {
+	db.calls.RLock()
+	defer db.calls.RUnlock()
 	c := db.current()
 	if c == nil {
 		return fmt.Errorf("%s: %w", db.options.Name, ErrNotConnected)
 	}
+	return db.sync(ctx, c)
+}
+
+// sync is Sync for one connection.
+func (db *DB) sync(ctx context.Context, c *conn) error {
 	for table := range db.options.Model.Types() {
 		none := ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: "00000000-0000-0000-0000-000000000000"})
 		read := ovsdb.Operation{Op: ovsdb.OperationSelect, Table: table, Where: []ovsdb.Condition{none}, Columns: []string{"_uuid"}}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -389,6 +390,65 @@ func TestReconnect(t *testing.T) {
 	if diff := cmp.Diff([]string{"c"}, switches(t, db.Client())); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
+}
+
+// What is written while the connection is renewed arrives once, and is in the cache
+// when it is written.
+func TestRenew(t *testing.T) {
+	s := newServer(t, nbSchema)
+	db := open(t, s.remote())
+	up, down := keep(t, db)
+	<-up
+	before := runtime.NumGoroutine()
+	const renewals = 20
+	renewed := make(chan error)
+	go func() {
+		for range renewals {
+			renewed <- db.Renew(t.Context())
+		}
+		close(renewed)
+	}()
+	var want []string
+	for done, ups := 0, 0; done < renewals || ups == 0; {
+		select {
+		case err, ok := <-renewed:
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok {
+				done++
+			}
+		case <-up:
+			ups++
+		case err := <-down:
+			t.Fatal(err)
+		default:
+			want = append(want, fmt.Sprintf("sw%06d", len(want)))
+			if err := addSwitch(t, db, want[len(want)-1]); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, switches(t, db.Client())); diff != "" {
+				t.Fatalf("after %d renewals: (-want +got)\n%s", done, diff)
+			}
+		}
+	}
+	s.await(func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// Lost connections leave nothing behind: neither goroutines nor the caches that
+// they hold.
+func TestLostConnections(t *testing.T) {
+	s := newServer(t, nbSchema)
+	db := open(t, s.remote())
+	up, down := keep(t, db)
+	<-up
+	before := runtime.NumGoroutine()
+	for range 20 {
+		db.Close()
+		<-down
+		<-up
+	}
+	s.await(func() bool { return runtime.NumGoroutine() <= before })
 }
 
 // A server that is frozen, or gone without closing its connections, must not
