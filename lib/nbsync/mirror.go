@@ -25,8 +25,10 @@ type mirror struct {
 	// referrers are, by UUID, the places that refer to a row. UUIDs are unique
 	// in the database.
 	referrers map[string][]location
-	// most is the greatest number of rows since the maps were made.
-	most int
+	// most is the greatest number of rows since the maps were made; shrunk is
+	// whether they were made again because few were left.
+	most   int
+	shrunk bool
 }
 
 // A location is one set column of one row.
@@ -63,6 +65,7 @@ func (m *mirror) refresh(c *cache.TableCache) {
 	}
 	if m.most > worthShrinking && total < m.most/4 {
 		*m = *newMirror()
+		m.shrunk = true
 	}
 	m.most = max(m.most, total)
 	for name, t := range m.of {

@@ -85,6 +85,21 @@ func (s *Sync) cache() (*cache.TableCache, error) {
 	return c.Cache(), nil
 }
 
+// Shrunk reports whether most rows have gone since the last call, so that what the
+// connection's cache holds is mostly room for others.
+func (s *Sync) Shrunk() bool {
+	c, err := s.cache()
+	if err != nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.refreshed(c)
+	shrunk := m.shrunk
+	m.shrunk = false
+	return shrunk
+}
+
 // Owners lists the units that own rows.
 func (s *Sync) Owners() ([]nb.Unit, error) {
 	c, err := s.cache()

@@ -361,6 +361,9 @@ func TestMostRowsGo(t *testing.T) {
 	if changes := apply(t, s, rowsOf(w, w.Units())); len(changes) < 1500 {
 		t.Fatalf("%d rows, want 1500 and more", len(changes))
 	}
+	if s.Shrunk() {
+		t.Error("no rows have gone, and most are said to")
+	}
 	var gone []nb.Unit
 	for i := range 1500 {
 		gone = append(gone, w.Remove(newPod(fmt.Sprint("more", i), ""))...)
@@ -368,6 +371,9 @@ func TestMostRowsGo(t *testing.T) {
 	apply(t, s, rowsOf(w, gone))
 	if changes := apply(t, s, rowsOf(w, append(w.Units(), gone...))); len(changes) > 0 {
 		t.Errorf("then there is still something to do: %v", changes)
+	}
+	if !s.Shrunk() || s.Shrunk() {
+		t.Error("that most rows have gone must be said once")
 	}
 	w.Put(newPod("p0", "n1"))
 	changes := apply(t, s, rowsOf(w, append(w.Settle(), "pod/default/p0")))

@@ -211,6 +211,7 @@ func (e *engine) loadSavedTopology(ctx context.Context) {
 // reconnected makes everything dirty, since nobody knows what happened to the
 // database meanwhile.
 func (e *engine) reconnected() []nb.Unit {
+	e.sweep.worked(muchWork) // reading it left garbage
 	return append(e.refreshTopology(), e.all()...)
 }
 

@@ -1,6 +1,7 @@
 package watcher
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -42,8 +43,21 @@ func (s *sweeper) worked(rows int) {
 func (e *engine) compact() []nb.Unit {
 	e.world.Compact()
 	e.notes.compact()
+	if e.sync.Shrunk() {
+		go e.renew() // and then again
+		return nil
+	}
 	go debug.FreeOSMemory() // takes a while, and ends by itself
 	return nil
+}
+
+// renew reads the database into a cache that has no room for what is gone.
+func (e *engine) renew() {
+	e.log.Info("reading the Northbound database again: most of its rows are gone")
+	if err := e.links.db.Renew(context.Background()); err != nil {
+		e.log.Warn(err)
+		debug.FreeOSMemory()
+	}
 }
 
 // showMemory says what the process has, in the form of ovs-vswitchd(8).
