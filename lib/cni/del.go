@@ -101,11 +101,12 @@ func unlinkNetns(container string) error {
 // down. It is not what DEL was asked for, so it only logs.
 func (n *node) sweep(ctx context.Context) {
 	swept, err := n.sw.DetachWhere(ctx, func(i vswitch.Interface) bool {
-		if i.ExternalIDs[names.CNINetwork] == "" {
+		// the file first: it is there for nearly all, and asking is cheap
+		if i.ExternalIDs[names.CNINetwork] == "" || exists(i.ExternalIDs[names.CNINetns]) {
 			return false
 		}
 		device, err := link.Exists(i.Name)
-		return err == nil && !device && !exists(i.ExternalIDs[names.CNINetns])
+		return err == nil && !device
 	})
 	if err != nil {
 		n.log.Warnf("sweeping: %v", err)
