@@ -78,8 +78,11 @@ func TestKubelets(t *testing.T) {
 		{"ControllerStopped", testControllerStopped},
 		{"Scaling", testScaling},
 		{"WatcherKilled", testWatcherKilled},
+		{"Faults", testFaults},
+		{"FullDisk", testFullDisk},
 		{"NodeServicesRestarted", testServicesRestarted},
 		{"NodeRebooted", testRebooted},
+		{"DatabaseLost", testDatabaseLost},
 		{"NodeDeleted", testNodeDeleted},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, c) })
@@ -251,9 +254,8 @@ func (c *cluster) traces(t *testing.T) []string {
 		for _, table := range []string{"Interface", "Port"} {
 			collect(n, table, "ovs-vsctl", "--bare", "--columns=name", "list", table)
 		}
-		for _, table := range []string{"QoS", "Queue"} {
-			collect(n, table, "ovs-vsctl", "--bare", "--columns=_uuid", "list", table)
-		}
+		collect(n, "QoS", "ovs-vsctl", "--bare", "--columns=type", "list", "QoS")
+		collect(n, "Queue", "ovs-vsctl", "--bare", "--columns=other_config", "list", "Queue")
 		collect(n, "link", "sh", "-c", "ls /sys/class/net")
 		collect(n, "namespace", "sh", "-c", "ls /run/netns")
 	}
@@ -829,21 +831,20 @@ func testServicesRestarted(t *testing.T, c *cluster) {
 func (c *cluster) up(t *testing.T, r *Runtime) {
 	t.Helper()
 	ctx := c.ctx(t)
-	if err := r.StartOVS(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.StartController(ctx, c.Central.SBTCP); err != nil {
-		t.Fatal(err)
-	}
-	// ovn-k8s-node.service of the documentation
-	if err := c.Do(ctx, r.Node, "ovn-k8s-overlay", "minion-init", "--cluster-ip-subnet=10.128.0.0/14,fd01::/48",
-		"--minion-switch-subnet="+r.Subnets, "--node-name="+r.Name); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Start(ctx); err != nil {
+	if err := errors.Join(c.network(ctx, r), r.StartController(ctx, c.Central.SBTCP), c.StartHelper(ctx, r.Node), r.Start(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	c.kubectl(t, "wait", "--for=condition=Ready", "--timeout=60s", "node", r.Name)
+}
+
+// network starts a node's Open vSwitch, and restores its management port like
+// ovn-k8s-node.service of the documentation.
+func (c *cluster) network(ctx context.Context, r *Runtime) error {
+	if err := r.StartOVS(ctx); err != nil {
+		return err
+	}
+	return c.Do(ctx, r.Node, "ovn-k8s-overlay", "minion-init", "--cluster-ip-subnet=10.128.0.0/14,fd01::/48",
+		"--minion-switch-subnet="+r.Subnets, "--node-name="+r.Name)
 }
 
 // testRebooted kills everything on a node, and takes away what a reboot does.
@@ -857,17 +858,7 @@ func testRebooted(t *testing.T, c *cluster) {
 	lost := onNode(t, pods, "minion1")
 	c.kubectl(t, "delete", "pod", lost.Name, "--force", "--grace-period=0")
 	c.up(t, r)
-	var after []corev1.Pod
-	c.await(t, func() error { // ready, and not still or only by the old status
-		after = c.awaitPods(t, "app=web", 6)
-		for _, p := range after {
-			old := slices.IndexFunc(pods, func(o corev1.Pod) bool { return o.UID == p.UID })
-			if old >= 0 && p.Spec.NodeName == "minion1" && p.Status.ContainerStatuses[0].RestartCount == pods[old].Status.ContainerStatuses[0].RestartCount {
-				return fmt.Errorf("%s was not restarted", p.Name)
-			}
-		}
-		return nil
-	})
+	after := c.awaitRestart(t, pods)
 	c.connected(t, after)
 	c.check(t)
 	for _, p := range after {
@@ -876,6 +867,23 @@ func testRebooted(t *testing.T, c *cluster) {
 			t.Errorf("%s had %v and has %v", p.Name, addresses(pods[old]), addresses(p))
 		}
 	}
+}
+
+// awaitRestart waits until there are as many pods as before minion1 was rebooted, all
+// ready, and not still or only by their old status.
+func (c *cluster) awaitRestart(t *testing.T, before []corev1.Pod) (after []corev1.Pod) {
+	t.Helper()
+	c.await(t, func() error {
+		after = c.awaitPods(t, "app=web", len(before))
+		for _, p := range after {
+			old := slices.IndexFunc(before, func(o corev1.Pod) bool { return o.UID == p.UID })
+			if old >= 0 && p.Spec.NodeName == "minion1" && p.Status.ContainerStatuses[0].RestartCount == before[old].Status.ContainerStatuses[0].RestartCount {
+				return fmt.Errorf("%s was not restarted", p.Name)
+			}
+		}
+		return nil
+	})
+	return after
 }
 
 // testNodeDeleted deletes a Node whose kubelet then registers it again.

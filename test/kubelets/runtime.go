@@ -184,7 +184,15 @@ func (r *Runtime) certificate(pki string) (cert, key []byte, err error) {
 }
 
 // Start starts the container runtime, gives it the images, and starts the kubelet.
-func (r *Runtime) Start(ctx context.Context) (err error) {
+func (r *Runtime) Start(ctx context.Context) error {
+	if err := r.startContainerd(ctx); err != nil {
+		return err
+	}
+	return r.startKubelet()
+}
+
+// startContainerd starts the container runtime and gives it the images.
+func (r *Runtime) startContainerd(ctx context.Context) (err error) {
 	if r.containerd, err = r.daemon("containerd", "containerd", "--config", r.file("containerd.toml")); err != nil {
 		return err
 	}
@@ -203,6 +211,11 @@ func (r *Runtime) Start(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	return nil
+}
+
+// startKubelet starts the kubelet.
+func (r *Runtime) startKubelet() (err error) {
 	r.kubelet, err = r.daemon("kubelet", os.Getenv("OVNK8S_KUBELET"), "--config="+r.file("kubelet.yaml"),
 		"--kubeconfig="+r.file("kubelet.kubeconfig"), "--hostname-override="+r.Name,
 		"--node-labels="+corev1.LabelTopologyZone+"="+r.zone,
