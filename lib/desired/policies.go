@@ -3,6 +3,7 @@ package desired
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -86,11 +87,14 @@ func (w *World) ownAddrs(sw string) []netip.Addr {
 
 // nodePolicyRows are the ACLs of a node's switch.
 func (w *World) nodePolicyRows(sw string) []nb.Row {
-	own := w.ownAddrs(sw)
-	if own == nil || !w.policies.Any() {
+	subnets, ok := w.cluster.Nodes[sw]
+	if !ok || !w.policies.Any() {
 		return nil
 	}
-	return policy.NodeRows(sw, own)
+	return policy.Node{
+		Switch: sw, Management: addrs(topology.ManagementPort(subnets).IPs), Own: w.hosts[sw],
+		Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join),
+	}.Rows()
 }
 
 // guardRows keep pods from what no pod may do.

@@ -203,6 +203,11 @@ func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 		touched = append(touched, changedTexts(gateways, w.gatewayTexts())...)
 		touched = append(touched, w.changedHosts(old)...)
 	}
+	if !slices.Equal(old.Subnets, c.Subnets) || !slices.Equal(old.Join, c.Join) {
+		for name := range c.Nodes {
+			touched = append(touched, policy.NodeUnit(name))
+		}
+	}
 	changed := maps.Clone(c.Nodes)
 	maps.Copy(changed, old.Nodes)
 	for name := range changed {

@@ -371,10 +371,7 @@ func TestWhatNoPodMaySend(t *testing.T) {
 		answers(t, e, p["near"].Addresses[0])
 		answers(t, e, p["far"].Addresses[1])
 	}
-	node, err := net.ParseMAC(strings.TrimSpace(sh(t, cluster.Node("minion1"), "cat /sys/class/net/k8s-minion1/address")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := macOf(t, cluster.Node("minion1"), "k8s-minion1")
 	list := attacks(t, thief, near, far, router, node, tunnelled(t, thief, far, router, routerOf(t, p["far"]).mac, targets))
 	for _, a := range list {
 		if err := probe.Send(p["thief"].Netns, "eth0", a.frames...); err != nil {

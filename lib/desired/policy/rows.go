@@ -33,20 +33,59 @@ func NodeUnit(sw string) nb.Unit { return nb.Unit(NodePrefix + sw) }
 // NodeOf is the inverse of NodeUnit. It reports false for units of other kinds.
 func NodeOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), NodePrefix) }
 
-// NodeRows returns the ACLs of a node's switch: whatever policies say, its pods
-// reach the node, at addrs, and the node reaches them; and a pod reaches itself
-// through a service, in which case OVN gives it the service's address and sends
-// the packet back where it came from.
-func NodeRows(sw string, addrs []netip.Addr) []nb.Row {
-	var t terms
-	for _, a := range addrs {
-		t.add(netip.PrefixFrom(a, a.BitLen()))
-	}
-	in := []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: sw, Column: "acls"}}
-	from := aclSpec{dir: ingress, match: or(append(t.list("src"), "flags.loopback == 1 && ip")), priority: nodePriority, action: nbdb.ACLActionAllowRelated}
-	to := aclSpec{dir: egress, match: or(t.list("dst")), priority: nodePriority, action: nbdb.ACLActionAllowRelated}
-	return []nb.Row{acl(sw+"/from-node", from, in), acl(sw+"/to-node", to, in)}
+// A Node is what the ACLs of a node's switch depend on.
+type Node struct {
+	Switch string
+	// Management are the addresses of its management port, Own those of the node
+	// itself.
+	Management, Own []netip.Addr
+	// Inside are the subnets of pods and routers.
+	Inside []netip.Prefix
 }
+
+// Rows returns the ACLs of a node's switch: whatever policies say, its pods reach
+// the node, and the node reaches them; and a pod reaches itself through a service,
+// in which case OVN gives it the service's address and sends the packet back where
+// it came from. A node's own address counts at its management port only, since
+// somebody outside might claim it to a gateway. And nobody comes in there with the
+// address of a pod, a router or another node's port: it was claimed to the node.
+func (n Node) Rows() []nb.Row {
+	var here, own, all, inside terms
+	for _, a := range n.Management {
+		here.add(single(a))
+		all.add(single(a))
+	}
+	for _, a := range n.Own {
+		own.add(single(a))
+		all.add(single(a))
+	}
+	for _, s := range n.Inside {
+		inside.add(s)
+	}
+	port := fmt.Sprintf("inport == %q", names.ManagementPort(n.Switch))
+	var claimed []string
+	for _, s := range inside.list("src") {
+		family, _, _ := strings.Cut(s, ".")
+		for _, a := range n.Management {
+			if family == map[bool]string{true: "ip4", false: "ip6"}[a.Is4()] {
+				s += fmt.Sprintf(" && %s.src != %s", family, a)
+			}
+		}
+		claimed = append(claimed, s)
+	}
+	in := []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: n.Switch, Column: "acls"}}
+	row := func(kind string, s aclSpec) nb.Row { return acl(n.Switch+"/"+kind, s, in) }
+	return []nb.Row{
+		row("from-node", aclSpec{
+			dir: ingress, priority: nodePriority, action: nbdb.ACLActionAllowRelated,
+			match: or(append(here.list("src"), and(port, or(own.list("src"))), "flags.loopback == 1 && ip")),
+		}),
+		row("to-node", aclSpec{dir: egress, match: or(all.list("dst")), priority: nodePriority, action: nbdb.ACLActionAllowRelated}),
+		row("claimed", aclSpec{dir: egress, match: and(port, or(claimed)), priority: guardPriority, action: nbdb.ACLActionDrop}),
+	}
+}
+
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // Rows returns the rows of a policy, a group or LoggingUnit: none if it is gone.
 // problem says what of a policy is not honoured, "" if all is.

@@ -115,7 +115,7 @@ func (c Cluster) inside(name string, g Gateway) []nb.Row {
 			In:    []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: router, Column: "nat"}},
 		})
 	}
-	rows = append(append(rows, c.balanced(name)...), notBack(name))
+	rows = append(append(rows, c.balanced(name)...), notBack(name), c.notInside(name))
 	for _, hop := range g.NextHops {
 		all := everything(hop).String()
 		rows = append(rows, route(router, router+"/"+all, nbdb.LogicalRouterStaticRoute{IPPrefix: all, Nexthop: hop.String(), OutputPort: &port}))
@@ -155,6 +155,24 @@ func notBack(name string) nb.Row {
 		Model: &nbdb.LogicalRouterPolicy{
 			Priority: pinPriority - 1, Action: nbdb.LogicalRouterPolicyActionDrop,
 			Match: fmt.Sprintf("inport == %q && outport == %q", port, port),
+		},
+		In: []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: router, Column: "policies"}},
+	}
+}
+
+// notInside returns the policy that drops what comes from outside with an address
+// of a pod, a node's management port or a router: policies would trust it.
+func (c Cluster) notInside(name string) nb.Row {
+	router := names.GatewayRouter(name)
+	var claims []string
+	for i, s := range c.Subnets {
+		claims = append(claims, fmt.Sprintf("%s.src == {%s, %s}", ipMatch(s.Addr()), s, c.Join[i]))
+	}
+	return nb.Row{
+		Table: nbdb.LogicalRouterPolicyTable, ID: router + "/not-inside",
+		Model: &nbdb.LogicalRouterPolicy{
+			Priority: pinPriority + 1, Action: nbdb.LogicalRouterPolicyActionDrop,
+			Match: fmt.Sprintf("inport == %q && (%s)", names.RouterToExternal(name), strings.Join(claims, " || ")),
 		},
 		In: []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: router, Column: "policies"}},
 	}

@@ -1,0 +1,136 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"ovn-k8s/test/probe"
+	"ovn-k8s/test/world"
+)
+
+// onlyFriends lets nobody to the pod "victim" but those who are trusted, and the
+// neighbours of the nodes.
+const onlyFriends = `
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: friends, namespace: default}
+spec:
+  podSelector: {matchLabels: {app: victim}}
+  ingress:
+  - from:
+    - podSelector: {matchLabels: {app: friend}}
+    - ipBlock: {cidr: 100.64.0.0/16}
+    - ipBlock: {cidr: 'fd98::/64'}
+    - ipBlock: {cidr: 198.19.0.0/16}
+    - ipBlock: {cidr: 'fd00:198:19::/64'}
+`
+
+// A segment is where somebody outside is, whose frames for pods go to a MAC there.
+type segment struct {
+	bridge string
+	mac    net.HardwareAddr
+}
+
+// Whoever is outside may route what is for pods to a node or a gateway. But he has
+// none of the addresses that policies trust: not a pod's, not that of a node's
+// management port, not a router's; to a gateway, not the pod's own node's either.
+func TestNobodyOutsideHasAnAddressInside(t *testing.T) {
+	p := pods(t, map[string]string{"victim": "minion2", "friend": "minion1"})
+	victim, friend := p["victim"], p["friend"]
+	t.Cleanup(func() { dropPolicies(t, "default") })
+	if err := cluster.Kube.Apply(t.Context(), []byte(onlyFriends)); err != nil {
+		t.Fatal(err)
+	}
+	try(t, world.Ways(friend, victim, friend.Addresses))
+	tap, err := probe.Listen(victim.Netns, "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tap.Close)
+	inside := [][]netip.Addr{friend.Addresses, cluster.Node("minion2").Management, addrs([]string{"100.64.0.1", "fd98::1"})}
+	node := cluster.Node("minion1")
+	const noGateway = "no gateway"
+	for i, mode := range append([]string{noGateway}, world.Modes()...) {
+		t.Run(mode, func(t *testing.T) {
+			claims := inside
+			if mode != noGateway {
+				addGateway(t, node, mode)
+				claims = append(slices.Clone(inside), nodeAddrs("minion2"))
+			}
+			at := segment{"br0", macOf(t, node, "eth0")}
+			if mode == world.Dedicated {
+				at = segment{"br1", routerMAC(t, "rtoe-GR_minion1")}
+			}
+			at.claim(t, tap, victim, fmt.Sprintf("<spoofed %d", i), claims)
+		})
+	}
+}
+
+// claim sends from addresses that are somebody else's, and then from one that may
+// come in by the same way.
+func (s segment) claim(t *testing.T, tap *probe.Tap, victim world.Endpoint, mark string, claims [][]netip.Addr) {
+	t.Helper()
+	consistent(t)
+	if _, err := cluster.Central.NBCtl("--wait=hv", "sync"); err != nil { // no flow is missing
+		t.Fatal(err)
+	}
+	to := neighbourOf(t, victim)
+	self := net.HardwareAddr{2, 0, 0, 0, 0, 0x77}
+	from := func(marker string, source []netip.Addr) (frames [][]byte) {
+		w := wire{t, []byte(marker)}
+		for i, a := range source {
+			frames = append(frames, w.udp(self, a.AsSlice(), 4000, s.mac, to.ips[i], 4000))
+		}
+		return frames
+	}
+	send := func(frames [][]byte) {
+		t.Helper()
+		if err := probe.Send(cluster.Fabric.Netns(), s.bridge, frames...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, source := range claims {
+		marker := fmt.Sprintf("%s claim %d>", mark, i)
+		send(from(marker, source))
+		// What comes after them does arrive, so they would have by now.
+		for f, a := range addrs([]string{"198.19.0.99", "fd00:198:19::99"}) {
+			end := fmt.Sprintf("%s end %d.%d>", mark, i, f)
+			frame := wire{t, []byte(end)}.udp(self, a.AsSlice(), 4000, s.mac, to.ips[f], 4000)
+			eventually(t, end+" arrives", func() bool {
+				send([][]byte{frame})
+				return len(tap.Saw([]byte(end))) > 0
+			})
+		}
+		if got := tap.Saw([]byte(marker)); len(got) > 0 {
+			t.Errorf("%d frames came in with an address of %v", len(got), source)
+		}
+	}
+}
+
+func macOf(t *testing.T, n *world.Node, iface string) net.HardwareAddr {
+	t.Helper()
+	return parseMAC(t, sh(t, n, "cat /sys/class/net/"+iface+"/address"))
+}
+
+// routerMAC is the MAC of a router's port.
+func routerMAC(t *testing.T, port string) net.HardwareAddr {
+	t.Helper()
+	text, err := cluster.Central.NBCtl("get", "Logical_Router_Port", port, "mac")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parseMAC(t, strings.Trim(strings.TrimSpace(text), `"`))
+}
+
+func parseMAC(t *testing.T, text string) net.HardwareAddr {
+	t.Helper()
+	mac, err := net.ParseMAC(strings.TrimSpace(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mac
+}
