@@ -208,6 +208,7 @@ func (w *World) resolved(k service.Key) service.Resolved {
 	}
 	r := service.Resolve(s.Service, slices.Collect(maps.Values(s.slices)))
 	r.LoseTo(w.services.claims.Lost(k))
+	r.Taken = w.services.claims.Taken(k)
 	return r
 }
 

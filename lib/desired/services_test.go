@@ -374,6 +374,9 @@ func TestNobodyTakesWhatIsOthers(t *testing.T) {
 	w.Put(newService("victim", 1))
 	api := newService("kubernetes", 2)
 	api.Spec.Ports[0].Port = 443
+	door := newService("door", 4)
+	door.Spec.Type, door.Spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal
+	door.Spec.Ports[0].NodePort, door.Spec.HealthCheckNodePort = 30080, 32000
 	for _, order := range [][]any{{"thief", "others"}, {"others", "thief"}} {
 		for _, tt := range []struct {
 			name, address string
@@ -393,6 +396,10 @@ func TestNobodyTakesWhatIsOthers(t *testing.T) {
 			{"a host's ssh", "192.0.2.0", 22, "TCP", "address 192.0.2.0 of service default/thief is that of a host, which needs port 22/TCP itself: choose another one"},
 			{"a host's kubelet", "192.0.2.0", 10250, "TCP", "address 192.0.2.0 of service default/thief is that of a host, which needs port 10250/TCP itself: choose another one"},
 			{"the router's outside", "172.18.0.1", 53, "UDP", "address 172.18.0.1 of service default/thief is that of the router outside to which gateways send: choose another one"},
+			{"a host's NodePort", "192.0.2.0", 30080, "TCP", "address 192.0.2.0 of service default/thief is that of a host, where port 30080/TCP is that of service default/door: choose another one"},
+			{"a host's health checks", "192.0.2.0", 32000, "TCP", "address 192.0.2.0 of service default/thief is that of a host, where port 32000/TCP is that of service default/door: choose another one"},
+			{"a NodePort's number elsewhere", "192.0.2.7", 30080, "TCP", ""},
+			{"a host's NodePort by another protocol", "192.0.2.0", 30080, "UDP", ""},
 			{"a host's other ports", "192.0.2.0", 80, "TCP", ""},
 			{"metadata", "169.254.169.254", 80, "TCP", "externalIP 169.254.169.254 of service default/thief is a link-local address: give a unicast address that can be routed"},
 		} {
@@ -407,6 +414,7 @@ func TestNobodyTakesWhatIsOthers(t *testing.T) {
 					} else {
 						w.Put(api)
 						w.Put(slice)
+						w.Put(door)
 					}
 				}
 				rows, err := w.Rows("service/default/thief")
@@ -415,6 +423,10 @@ func TestNobodyTakesWhatIsOthers(t *testing.T) {
 				}
 				if had := strings.Contains(fmt.Sprint(rows), netip.AddrPortFrom(netip.MustParseAddr(tt.address), uint16(tt.port)).String()+"="); had != (tt.want == "") {
 					t.Errorf("rows %v", rows)
+				}
+				touched := w.Remove(door)
+				if strings.Contains(tt.want, "door") && !slices.Contains(touched, nb.Unit("service/default/thief")) {
+					t.Errorf("the end of what it is refused for touches only %v", touched)
 				}
 				for _, o := range []any{thief, api, slice} {
 					w.Remove(o)

@@ -228,9 +228,10 @@ type Way struct {
 }
 
 // ofHost reports whether the way in is a port that a host with such addresses
-// needs itself.
+// needs itself, or has for another Service.
 func (w Way) ofHost(addrs []netip.Addr) bool {
-	return w.Addr.IsValid() && service.OfHost(w.Protocol, w.To) && slices.Contains(addrs, w.Addr)
+	_, others := w.OfNodes(w.Protocol, w.To)
+	return w.Addr.IsValid() && (others || service.OfHost(w.Protocol, w.To)) && slices.Contains(addrs, w.Addr)
 }
 
 // keeps reports whether the way in is a port that this host, or another node,

@@ -385,3 +385,22 @@ func TestNodesKeepThePortsThatTheyNeed(t *testing.T) {
 		}
 	}
 }
+
+// What a host needs itself, or has for another Service, is led to no Service that
+// has its address as one outside; other ports there are.
+func TestNobodyTakesAHostsPort(t *testing.T) {
+	for _, at := range []string{"192.0.2.1", "192.0.2.2"} { // its own, another node's
+		for port, want := range map[uint16]bool{22: false, 30081: false, 8443: true} {
+			services := web(func(s *service.Resolved) {
+				s.ExternalIPs = []netip.Addr{addr(at)}
+				s.Ports[0].Port = port
+				s.Taken = map[service.Claim]service.Key{{Protocol: corev1.ProtocolTCP, Port: 30081}: {Namespace: "default", Name: "door"}}
+			})
+			h := node1
+			h.Nodes = Nodes{"node2": {addr("192.0.2.2")}}
+			if got := rules(Chains(h, IPv4, services, nil), "nat", "-d "+at+"/32"); len(got) > 0 != want {
+				t.Errorf("port %d at %s: %q", port, at, got)
+			}
+		}
+	}
+}

@@ -37,6 +37,10 @@ type Claims struct {
 	clusters map[netip.Addr][]claimant   // of cluster addresses: the first of each has it
 	outside  map[netip.Addr]map[Key]bool // of other addresses: who wants them
 	reserved map[Claim]bool              // the endpoints of APIServer
+	health   map[Key]Claim               // ports of health checks
+	// nodes is who has a port of every node, as a NodePort or for health checks, and
+	// abroad who wants the same at addresses outside, which may be a node's.
+	nodes, abroad map[Claim][]Key
 }
 
 // APIServer is the Service of the API server, whose endpoints are the addresses
@@ -78,6 +82,12 @@ func (c *Claims) Put(s Service) []Key {
 			c.add(Claim{netip.Addr{}, p.Protocol, p.NodePort}, claimant{id, false})
 		}
 	}
+	if p := s.HealthCheckNodePort; p != 0 {
+		c.health[s.Key] = Claim{netip.Addr{}, corev1.ProtocolTCP, p}
+	}
+	for _, claim := range c.nodePorts(s.Key) {
+		c.nodes[claim] = append(c.nodes[claim], s.Key)
+	}
 	return append(before, c.rivals(s.Key)...)
 }
 
@@ -85,7 +95,45 @@ func (c *Claims) init() {
 	if c.wanted == nil {
 		c.wanted, c.claimed = map[Claim][]claimant{}, map[Key][]Claim{}
 		c.clusters, c.outside = map[netip.Addr][]claimant{}, map[netip.Addr]map[Key]bool{}
+		c.health, c.nodes, c.abroad = map[Key]Claim{}, map[Claim][]Key{}, map[Claim][]Key{}
 	}
+}
+
+// atNodes is the claim of the same port of every node.
+func (c Claim) atNodes() Claim { return Claim{Protocol: c.Protocol, Port: c.Port} }
+
+// nodePorts lists what k has of every node.
+func (c *Claims) nodePorts(k Key) (out []Claim) {
+	for _, claim := range c.claimed[k] {
+		if !claim.Addr.IsValid() {
+			out = append(out, claim)
+		}
+	}
+	if claim, ok := c.health[k]; ok && !slices.Contains(out, claim) {
+		out = append(out, claim)
+	}
+	return out
+}
+
+// Taken returns which ports that k wants at addresses outside another Service has
+// of every node, and which Service. At an address of a node it gets none of them:
+// Kubernetes hands out NodePorts, and users write addresses.
+func (c *Claims) Taken(k Key) map[Claim]Key {
+	var taken map[Claim]Key
+	for _, claim := range c.claimed[k] {
+		if !claim.Addr.IsValid() {
+			continue
+		}
+		for _, other := range c.nodes[claim.atNodes()] {
+			if taken == nil {
+				taken = map[Claim]Key{}
+			}
+			if was, ok := taken[claim.atNodes()]; other != k && (!ok || other.String() < was.String()) {
+				taken[claim.atNodes()] = other
+			}
+		}
+	}
+	return taken
 }
 
 // Reserve records the endpoints of APIServer, which no other Service can have as
@@ -124,6 +172,7 @@ func (c *Claims) Remove(k Key) []Key {
 func (c *Claims) Compact() {
 	c.wanted, c.claimed = maps.Collect(maps.All(c.wanted)), maps.Collect(maps.All(c.claimed))
 	c.clusters, c.outside = maps.Collect(maps.All(c.clusters)), maps.Collect(maps.All(c.outside))
+	c.nodes, c.abroad = maps.Collect(maps.All(c.nodes)), maps.Collect(maps.All(c.abroad))
 }
 
 // Lost returns which of its claims a Service does not get, and who has them.
@@ -164,10 +213,12 @@ func (c *Claims) add(claim Claim, who claimant) {
 	switch a := claim.Addr; {
 	case who.own:
 		c.clusters[a], _ = include(c.clusters[a], who)
-	case a.IsValid() && c.outside[a] == nil:
-		c.outside[a] = map[Key]bool{who.Key: true}
 	case a.IsValid():
+		if c.outside[a] == nil {
+			c.outside[a] = map[Key]bool{}
+		}
 		c.outside[a][who.Key] = true
+		c.abroad[claim.atNodes()] = append(c.abroad[claim.atNodes()], who.Key)
 	}
 }
 
@@ -182,14 +233,27 @@ func include(list []claimant, who claimant) ([]claimant, bool) {
 }
 
 func (c *Claims) drop(k Key) {
+	for _, claim := range c.nodePorts(k) {
+		forget(c.nodes, claim, k)
+	}
+	delete(c.health, k)
 	for _, claim := range c.claimed[k] {
 		without(c.wanted, claim, k)
 		without(c.clusters, claim.Addr, k)
 		if delete(c.outside[claim.Addr], k); len(c.outside[claim.Addr]) == 0 {
 			delete(c.outside, claim.Addr)
 		}
+		forget(c.abroad, claim.atNodes(), k)
 	}
 	delete(c.claimed, k)
+}
+
+// forget takes k out of the list of a claim.
+func forget(lists map[Claim][]Key, claim Claim, k Key) {
+	list := slices.DeleteFunc(lists[claim], func(o Key) bool { return o == k })
+	if lists[claim] = list; len(list) == 0 {
+		delete(lists, claim)
+	}
 }
 
 // without takes k out of the list under a key.
@@ -212,6 +276,13 @@ func (c *Claims) rivals(k Key) []Key {
 		}
 		if own := c.clusters[claim.Addr]; len(own) > 0 && own[0].Key == k {
 			out = slices.AppendSeq(out, maps.Keys(c.outside[claim.Addr]))
+		}
+	}
+	for _, claim := range c.nodePorts(k) {
+		for _, o := range c.abroad[claim] {
+			if o != k {
+				out = append(out, o)
+			}
 		}
 	}
 	return out
@@ -269,6 +340,12 @@ func hostPorts(p corev1.Protocol) []uint16 {
 		return []uint16{4789, 6081, 7471}
 	}
 	return nil
+}
+
+// OfNodes returns the other Service that has a port of every node.
+func (r *Resolved) OfNodes(p corev1.Protocol, port uint16) (Key, bool) {
+	other, ok := r.Taken[Claim{Protocol: p, Port: port}]
+	return other, ok
 }
 
 // OfHost reports whether no Service can have a port of a protocol at the address of

@@ -252,6 +252,8 @@ type Resolved struct {
 	Endpoints []Endpoints // of each of Service.Ports
 	// Lost are ways in that another Service has: see Claims.
 	Lost map[Claim]Key
+	// Taken are ports that another Service has of every node: see Claims.
+	Taken map[Claim]Key
 }
 
 // MaxEndpoints is how many endpoints of a port and family are used. More would

@@ -200,13 +200,13 @@ func (at Surroundings) isHosts(a netip.Addr) bool {
 // outer lists the addresses outside at which r has a port.
 func (r *Resolved) outer(p Port, at Surroundings) []netip.Addr {
 	return slices.DeleteFunc(r.external(), func(a netip.Addr) bool {
-		return !r.Has(Claim{a, p.Protocol, p.Port}) || slices.Contains(r.ClusterIPs, a) || at.refuses(a, p) != ""
+		return !r.Has(Claim{a, p.Protocol, p.Port}) || slices.Contains(r.ClusterIPs, a) || r.refused(a, p, at) != ""
 	})
 }
 
-// refuses says why a cannot be an address outside of the cluster, or p a port
+// refused says why a cannot be an address outside of the cluster, or p a port
 // there: whoever may write Services would take over what pods send elsewhere.
-func (at Surroundings) refuses(a netip.Addr, p Port) (why string) {
+func (r *Resolved) refused(a netip.Addr, p Port, at Surroundings) (why string) {
 	holds := func(n netip.Prefix) bool { return n.Contains(a) }
 	if i := slices.IndexFunc(at.Inside, holds); i >= 0 {
 		return fmt.Sprintf("lies in the cluster subnet %s: give one from outside the cluster", at.Inside[i])
@@ -220,6 +220,9 @@ func (at Surroundings) refuses(a netip.Addr, p Port) (why string) {
 	if OfHost(p.Protocol, p.Port) && at.isHosts(a) {
 		return fmt.Sprintf("is that of a host, which needs port %d/%s itself: choose another one", p.Port, p.Protocol)
 	}
+	if other, taken := r.OfNodes(p.Protocol, p.Port); taken && at.isHosts(a) {
+		return fmt.Sprintf("is that of a host, where port %d/%s is that of service %s: choose another one", p.Port, p.Protocol, other)
+	}
 	return ""
 }
 
@@ -228,7 +231,7 @@ func (r *Resolved) misplaced(at Surroundings) {
 	named := map[string]bool{}
 	for _, a := range r.external() {
 		for _, p := range r.Ports {
-			why := at.refuses(a, p)
+			why := r.refused(a, p, at)
 			if why == "" || named[a.String()+why] || slices.Contains(r.ClusterIPs, a) || !r.Has(Claim{a, p.Protocol, p.Port}) {
 				continue
 			}
