@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/names"
+	"ovn-k8s/test/kubelet"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
 )
@@ -175,4 +177,63 @@ func holdsAll(line string, words []string) bool {
 		}
 	}
 	return true
+}
+
+// manyOf is a policy for the pod "web", which two addresses and many subnets may
+// reach at many ports of each protocol.
+func manyOf(n int, from []netip.Addr) string {
+	var ports, blocks []string
+	for i := range n {
+		for _, protocol := range []string{"TCP", "UDP"} {
+			ports = append(ports, fmt.Sprintf("{protocol: %s, port: %d}", protocol, kubelet.DefaultPort+2*i))
+		}
+		blocks = append(blocks, fmt.Sprintf("{ipBlock: {cidr: 203.0.%d.0/25}}, {ipBlock: {cidr: '2001:db8:%x::/64'}}", i, i))
+	}
+	for _, a := range from {
+		blocks = append(blocks, fmt.Sprintf("{ipBlock: {cidr: '%s'}}", netip.PrefixFrom(a, a.BitLen())))
+	}
+	return "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: many, namespace: default}\n" +
+		"spec: {podSelector: {matchLabels: {app: web}}, ingress: [{from: [" + strings.Join(blocks, ", ") + "], ports: [" + strings.Join(ports, ", ") + "]}]}\n"
+}
+
+// A rule has about as many flows as ports and subnets, and not one for each port of
+// each subnet: whoever may write policies could exhaust every node's memory.
+func TestFlowsOfManyPortsAndSubnets(t *testing.T) {
+	p := pods(t, map[string]string{"web": "minion1", "friend": "minion2", "stranger": "minion2"})
+	web, friend, stranger := p["web"], p["friend"], p["stranger"]
+	t.Cleanup(func() { dropPolicies(t, "default") })
+	flows := func() (n int) {
+		t.Helper()
+		consistent(t)
+		if _, err := cluster.Central.NBCtl("--wait=hv", "sync"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Sscan(sh(t, cluster.Node("minion1"), "ovs-ofctl dump-flows br-int | wc -l"), &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := flows()
+	const many = 40
+	if err := cluster.Kube.Apply(t.Context(), []byte(manyOf(many, friend.Addresses))); err != nil {
+		t.Fatal(err)
+	}
+	// Those of ports and of subnets, of new and of other packets: a good part of the
+	// square would be more.
+	if n := flows() - before; n < 4*many || n > many*many {
+		t.Errorf("%d ports and %d subnets have %d flows", 2*many, 2*many, n)
+	}
+	for _, network := range []string{"tcp", "udp"} {
+		for _, a := range web.Addresses {
+			at := probe.Address(a, kubelet.DefaultPort)
+			if who := ask(t, friend, network, at); who != web.Name {
+				t.Errorf("%s at %v: %s answers", network, at, who)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			if err := (probe.Probe{Netns: stranger.Netns, Network: network, Address: at}).Silence(ctx, 2); err != nil {
+				t.Error(err)
+			}
+			cancel()
+		}
+	}
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -112,6 +114,9 @@ func (x *Index) Rows(u nb.Unit) (rows []nb.Row, problem string) {
 			spec := aclSpec{name: id, dir: r.dir, match: way.match, priority: allowPriority, action: nbdb.ACLActionAllowRelated, severity: log.allow}
 			if way.group != s.subject.name {
 				id += "/" + strings.TrimPrefix(way.group, s.subject.name+"_")
+			}
+			if way.part != "" {
+				id += "/" + way.part
 			}
 			rows = append(rows, acl(id, spec, []nb.Ref{portGroup(way.group, "acls")}))
 		}
@@ -232,34 +237,71 @@ func cut(name string) string {
 	return name[:maxName-len(end)] + end
 }
 
-// A way is packets that a rule allows, to or from a port group. OVN does not
-// understand the name of a port group on switches where none of its ports is, so
-// each group has matches, and ACLs, of its own.
-type way struct{ group, match string }
+// A way is packets that a rule allows, to or from a port group: all, or those of a
+// part. OVN does not understand the name of a port group on switches where none of
+// its ports is, so each group has matches, and ACLs, of its own.
+type way struct{ group, part, match string }
 
 // ways lists what a rule allows. What can never match is left out.
 func (s *state) ways(r boundRule) (out []way) {
-	add := func(group string, match ...string) {
+	add := func(group, part string, match ...string) {
 		if m := and(append([]string{portIn(r.dir, group)}, match...)...); m != "" {
-			out = append(out, way{group, m})
+			out = append(out, way{group, part, m})
 		}
 	}
-	numeric := or(portTerms(r.ports))
-	if r.anything {
-		numeric = everything
+	var rest []string
+	for _, p := range r.parts() {
+		switch {
+		case p.name != "" || r.dir == ingress:
+			add(s.subject.name, p.name, p.ports, p.peers)
+		default:
+			rest = append(rest, and(p.peers, p.ports))
+		}
 	}
 	if r.dir == egress {
-		ways := []string{and(r.match(), numeric)}
 		for _, port := range r.named {
-			ways = append(ways, r.egressNamed(port)...)
+			rest = append(rest, r.egressNamed(port)...)
 		}
-		add(s.subject.name, or(ways))
+		add(s.subject.name, "", or(rest))
 		return out
 	}
-	add(s.subject.name, numeric, r.match())
 	for _, port := range r.named {
 		for _, number := range s.subject.numbersOf(port) {
-			add(s.subject.numbered(port, number), portTerm(portRange{port.proto, number, number}), r.match())
+			add(s.subject.numbered(port, number), "", portTerm(portRange{port.proto, number, number}), r.match())
+		}
+	}
+	return out
+}
+
+// A part is some ports, by number, of some peers: "*" is all.
+type part struct{ name, ports, peers string }
+
+// Rules with more than so many ports, or with more subnets and several ports, have
+// parts.
+const (
+	fewPorts  = 4
+	fewBlocks = 100
+)
+
+// parts splits a rule by family and protocol, if it has many ports. A match of one
+// of each becomes about as many flows as it has ports and addresses (ovs-fields(7),
+// "conjunction"), but one of several a flow for each port of each address, in every
+// ovn-controller.
+func (r *boundRule) parts() (out []part) {
+	ports := portTerms(r.ports)
+	many := len(ports) > fewPorts || len(ports) > 1 && len(r.blocks) > fewBlocks
+	switch {
+	case r.anything:
+		return []part{{"", everything, r.match()}}
+	case r.anyone || !many:
+		return []part{{"", or(ports), r.match()}}
+	}
+	for _, peers := range r.sides() {
+		for _, proto := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
+			others := func(p portRange) bool { return p.proto != proto }
+			if ports := portTerms(slices.DeleteFunc(slices.Clone(r.ports), others)); len(ports) > 0 {
+				out = append(out, part{peers[:len("ip4")] + "/" + keyword(proto), or(ports), peers})
+			}
 		}
 	}
 	return out
@@ -291,6 +333,11 @@ func (r *boundRule) match() string {
 	if r.anyone {
 		return everything
 	}
+	return or(r.sides())
+}
+
+// sides matches the same, one expression for each family.
+func (r *boundRule) sides() []string {
 	side := [...]string{ingress: "src", egress: "dst"}[r.dir]
 	var t terms
 	for _, g := range r.peers {
@@ -299,5 +346,5 @@ func (r *boundRule) match() string {
 	for _, b := range r.blocks {
 		t.add(b)
 	}
-	return or(t.list(side))
+	return t.list(side)
 }
