@@ -163,7 +163,10 @@ func testFullDisk(t *testing.T, c *cluster) {
 			t.Fatal(err)
 		}
 	}
-	const fill, empty = "! cat /dev/zero >/etc/openvswitch/full 2>/dev/null", "rm /etc/openvswitch/full"
+	// What is left of the last page takes some small transactions more.
+	const fill = `cat /dev/zero >/etc/openvswitch/full 2>/dev/null || true
+		while ovs-vsctl --no-wait set Open_vSwitch . external_ids:full=$((n += 1)) 2>/dev/null; do :; done`
+	const empty = "rm -f /etc/openvswitch/full; ovs-vsctl --no-wait remove Open_vSwitch . external_ids full"
 	if err := r.Kill(ctx, "/var/run/openvswitch/ovsdb-server.pid"); err != nil {
 		t.Fatal(err)
 	}
@@ -181,6 +184,7 @@ func testFullDisk(t *testing.T, c *cluster) {
 			return err
 		})
 	}
+	defer script(empty)
 	script(fill)
 	c.kubectl(t, "scale", "deployment/web", "--replicas=6")
 	said("FailedCreatePodSandBox")
