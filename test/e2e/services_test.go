@@ -182,6 +182,40 @@ func TestExternalIPsFromWithin(t *testing.T) {
 	}
 }
 
+// A Service may have the address of a node: everybody comes to it there, but still
+// to others by their NodePorts.
+func TestAddressesOfNodesAsExternalIPs(t *testing.T) {
+	p := pods(t, map[string]string{"web-a": "minion1", "other-a": "minion2", "client": "minion2"})
+	at := nodeAddrs("minion1")
+	web := service(t, "web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })
+	other := service(t, "other", func(s *corev1.Service) {
+		for _, a := range at {
+			s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, a.String())
+		}
+		for _, port := range web.Spec.Ports {
+			port.Name, port.Port, port.NodePort = "like-"+port.Name, port.NodePort, 0
+			s.Spec.Ports = append(s.Spec.Ports, port)
+		}
+	})
+	eventually(t, "an Event about the NodePorts", func() bool {
+		list, err := cluster.Kube.Client().CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+		return err == nil && slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
+			return e.InvolvedObject.UID == other.UID && strings.Contains(e.Message, "is that of service default/web")
+		})
+	})
+	var nodes []netip.Addr
+	for _, n := range cluster.Nodes {
+		nodes = append(append(nodes, n.Management...), nodeAddrs(n.Name)...)
+	}
+	var ways []world.Way
+	for _, from := range append(hosts(), p["client"], p["web-a"], surround(t).Outside) {
+		seen := append(slices.Clone(nodes), from.Addresses...)
+		ways = append(ways, waysTo(from, at, 80, []world.Endpoint{p["other-a"]}, seen)...)
+		ways = append(ways, nodePortWays(from, at, web, []world.Endpoint{p["web-a"]}, seen)...)
+	}
+	try(t, ways)
+}
+
 // settled waits until the hosts have all that a Service needs that has a number
 // of endpoints.
 func settled(t *testing.T, name string, endpoints int) {
