@@ -15,7 +15,9 @@ func TestMostPodsGo(t *testing.T) {
 	p := w.start()
 	const pods = 1200
 	w.burst(0, pods)
-	ports := func() int { return strings.Count(w.nbctl("--columns=name", "find", "Logical_Switch_Port", "type=\"\""), "name") }
+	ports := func() int {
+		return strings.Count(w.nbctl("--columns=name", "find", "Logical_Switch_Port", "type=\"\""), "name")
+	}
 	w.eventually("all pods have ports", func() bool { return ports() >= pods })
 	lines := len(p.complaints())
 	now := int64(0)

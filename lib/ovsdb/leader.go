@@ -12,12 +12,16 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb/serverdb"
 )
 
-// errNotLeader says of a member of a cluster that it cannot be written to.
-var errNotLeader = errors.New("not the leader of its cluster now: all its members should be given")
+var (
+	// errNotLeader says of a member of a cluster that it cannot be written to.
+	errNotLeader = errors.New("not the leader of its cluster now: all its members should be given")
+	// errNotNeeded ends a connection that has served its purpose.
+	errNotNeeded = errors.New("not needed")
+)
 
-// followLeader returns errNotLeader if the server does not lead the cluster of the
-// database, and ends c when it no longer does. ovsdb-server(5) describes what it
-// reads. It has a connection of its own: a client of libovsdb that watches this
+// followLeader returns errNotLeader if the database is that of a cluster whose leader
+// is another server, and ends c when it becomes so. ovsdb-server(5) describes what it
+// reads. That takes a connection of its own: a client of libovsdb that watches this
 // itself is never freed, nor is its cache.
 func (db *DB) followLeader(ctx context.Context, c *conn) error {
 	m, err := model.NewClientDBModel("_Server", map[string]model.Model{serverdb.DatabaseTable: &serverdb.Database{}})
@@ -28,6 +32,11 @@ func (db *DB) followLeader(ctx context.Context, c *conn) error {
 	if err != nil {
 		return err
 	}
+	clustered, err := db.readLeader(ctx, server)
+	if err != nil || !clustered {
+		server.drop(errNotNeeded)
+		return err
+	}
 	go func() {
 		select {
 		case <-c.gone.Done():
@@ -36,43 +45,47 @@ func (db *DB) followLeader(ctx context.Context, c *conn) error {
 			c.drop(context.Cause(server.gone))
 		}
 	}()
-	if err := server.connect(ctx); err != nil {
-		return err
-	}
-	check := func(row model.Model) error {
-		d := row.(*serverdb.Database)
-		if d.Name == db.options.Model.Name() && d.Model == serverdb.DatabaseModelClustered && !d.Leader {
-			return errNotLeader
-		}
-		return nil
-	}
-	return server.followRows(ctx, serverdb.DatabaseTable, []string{"name", "model", "leader"}, check)
+	return nil
 }
 
-// followRows returns the first error that check has for the rows of a table, and
-// drops c with the first for what they become.
-func (c *conn) followRows(ctx context.Context, table string, columns []string, check func(model.Model) error) error {
-	rows := c.client.Cache()
+// readLeader connects server, whose database is _Server, and reports whether ours
+// is that of a cluster. It drops server when another member becomes the leader.
+func (db *DB) readLeader(ctx context.Context, server *conn) (clustered bool, err error) {
+	if err := server.connect(ctx); err != nil {
+		return false, err
+	}
+	rows := server.client.Cache()
 	if rows == nil {
-		return ErrNotConnected
+		return false, ErrNotConnected
 	}
 	rows.AddEventHandler(&cache.EventHandlerFuncs{
 		UpdateFunc: func(_ string, _, now model.Model) {
-			if err := check(now); err != nil {
-				c.drop(err)
+			if _, err := db.leads(now); err != nil {
+				server.drop(err)
 			}
 		},
 	})
-	m := c.client.NewMonitor()
+	m := server.client.NewMonitor()
 	m.Method = ovsdb.ConditionalMonitorRPC
-	m.Tables = []client.TableMonitor{{Table: table, Fields: columns}}
-	if _, err := c.client.Monitor(ctx, m); err != nil {
-		return fmt.Errorf("reading %s: %w", table, err)
+	m.Tables = []client.TableMonitor{{Table: serverdb.DatabaseTable, Fields: []string{"name", "model", "leader"}}}
+	if _, err := server.client.Monitor(ctx, m); err != nil {
+		return false, fmt.Errorf("reading which server leads: %w", err)
 	}
-	for _, row := range rows.Table(table).RowsShallow() {
-		if err := check(row); err != nil {
-			return err
+	for _, row := range rows.Table(serverdb.DatabaseTable).RowsShallow() {
+		if clustered, err = db.leads(row); clustered {
+			break
 		}
 	}
-	return nil
+	return clustered, err
+}
+
+// leads says of a row of _Server's table Database whether it is that of our database
+// as the member of a cluster, and returns errNotLeader if another member leads.
+func (db *DB) leads(row model.Model) (clustered bool, err error) {
+	d := row.(*serverdb.Database)
+	clustered = d.Name == db.options.Model.Name() && d.Model == serverdb.DatabaseModelClustered
+	if clustered && !d.Leader {
+		err = errNotLeader
+	}
+	return clustered, err
 }

@@ -378,7 +378,7 @@ func (db *DB) dial(ctx context.Context, remote string) (*conn, error) {
 	done := false
 	defer func() {
 		if !done {
-			c.drop(errors.New("not needed"))
+			c.drop(errNotNeeded)
 		}
 	}()
 	_, err = abandon(ctx, c.gone, func(ctx context.Context) (struct{}, error) {
@@ -516,7 +516,7 @@ func (db *DB) explainSchema(ctx context.Context, remote string) error {
 	if err != nil {
 		return err
 	}
-	defer c.drop(errors.New("not needed"))
+	defer c.drop(errNotNeeded)
 	if err := c.client.Connect(ctx); err != nil {
 		return err
 	}

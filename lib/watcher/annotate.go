@@ -114,13 +114,23 @@ func (n *annotator) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for range patchers {
 		wg.Go(func() {
-			for j, ok := n.jobs.take(ctx); ok; j, ok = n.jobs.take(ctx) {
-				version, err := n.cluster.Annotate(ctx, types.NamespacedName(j.key), j.note.uid, j.note.all)
-				n.send(func() []nb.Unit { return n.done(j, version, err) })
+			for n.patch(ctx) {
 			}
 		})
 	}
 	wg.Wait()
+}
+
+// patch writes the next annotation. It reports false when ctx ends. It keeps
+// nothing of what it wrote while it waits.
+func (n *annotator) patch(ctx context.Context) bool {
+	j, ok := n.jobs.take(ctx)
+	if !ok {
+		return false
+	}
+	version, err := n.cluster.Annotate(ctx, types.NamespacedName(j.key), j.note.uid, j.note.all)
+	n.send(func() []nb.Unit { return n.done(j, version, err) })
+	return true
 }
 
 // done records the end of a patch.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -69,7 +70,10 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 		},
 		plaints: newPlaints(), unwritten: map[nb.Unit]error{}, fail: func(error) {},
 	}
-	e.sweep.sweep = func() { e.send(e.compact) }
+	e.sweep.sweep = func() {
+		runtime.GC() // or what is made anew would be spread over the garbage
+		e.send(e.compact)
+	}
 	e.world.Put(service.Ranges(l.config.ServiceCIDRs))
 	e.notes = newAnnotator(l.cluster, e.world, e.send)
 	e.vigil = newVigil(func(s desired.Silent) { e.send(func() []nb.Unit { return e.silent(s) }) })
