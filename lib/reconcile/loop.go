@@ -175,7 +175,11 @@ func (l *Loop[E, K]) gapAfter(waiting int) gap {
 	if lull > 0 {
 		lull = max(lull, length/lullPart)
 	}
-	return newGap(length, lull)
+	g := newGap(length, lull)
+	if waiting == 1 { // of several, more are on their way
+		g.came(waiting)
+	}
+	return g
 }
 
 // Nothing must come for a lull during 1/lullPart of what Gap says, and lullFactor

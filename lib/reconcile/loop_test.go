@@ -94,6 +94,35 @@ func TestALullEndsTheGap(t *testing.T) {
 	})
 }
 
+func TestALullEndsTheWaitOfALoneKeyThatCameDuringWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, calls := recorder(nil)
+		l.Gap = func(int) time.Duration { return 300 * time.Millisecond }
+		l.Lull = 12 * time.Millisecond // so a fifth of the gap counts, 60 ms
+		inner := l.Sync
+		l.Sync = func(dirty []string) func(context.Context) map[string]error {
+			work := inner(dirty)
+			return func(ctx context.Context) map[string]error {
+				time.Sleep(10 * time.Millisecond)
+				return work(ctx)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- l.Run(ctx) }()
+		l.Send("a")
+		time.Sleep(5 * time.Millisecond)
+		l.Send("b") // work ends at 10 ms, the lull at 70, and this one's work at 80
+		time.Sleep(80 * time.Millisecond)
+		synctest.Wait()
+		if n := len(calls.get()); n != 2 {
+			t.Errorf("%d calls after 85 ms, want 2", n)
+		}
+		cancel()
+		<-ended
+	})
+}
+
 func TestALullEndsTheWaitOfKeysThatCameDuringWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, calls := recorder(nil)
