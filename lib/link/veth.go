@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"unsafe"
+	"strings"
 
+	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -197,24 +198,27 @@ func HostEnd(name string) (alias string, ok bool, err error) {
 // DisableTxChecksum makes an interface compute transmit checksums itself, as
 // "ethtool -K NAME tx off" does. The userspace datapath of Open vSwitch hands
 // frames on as they are; a receiver drops those whose checksum is not filled in.
-//
-// It is one ioctl (SIOCETHTOOL in linux/ethtool.h): to switch features by their
-// names, one first has to ask for all names, twice a megabyte.
 func DisableTxChecksum(name string) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	tool, err := ethtool.NewEthtool()
 	if err != nil {
-		return fmt.Errorf("opening a socket for ethtool: %w", err)
+		return fmt.Errorf("opening ethtool's socket: %w", err)
 	}
-	defer func() { _ = unix.Close(fd) }()
-	value := struct{ command, data uint32 }{unix.ETHTOOL_STXCSUM, 0} // struct ethtool_value
-	request := struct {                                              // struct ifreq
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&value)}
-	copy(request.name[:unix.IFNAMSIZ-1], name)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-		return fmt.Errorf("turning the transmit checksum offload of %s off: %w", name, errno)
+	defer tool.Close()
+	features, err := tool.Features(name)
+	if err != nil {
+		return fmt.Errorf("reading the features of %s: %w", name, err)
+	}
+	off := map[string]bool{}
+	for feature, on := range features {
+		if on && strings.HasPrefix(feature, "tx-checksum-") {
+			off[feature] = false
+		}
+	}
+	if len(off) == 0 {
+		return nil
+	}
+	if err := tool.Change(name, off); err != nil {
+		return fmt.Errorf("turning the transmit checksum offload of %s off: %w", name, err)
 	}
 	return nil
 }
