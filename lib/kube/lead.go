@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
 )
 
 // Of the Lease: how long it is valid unless it is renewed, after which time
@@ -20,6 +21,9 @@ const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = 2 * time.Second
+	// leadTime is for how long lead goes on after the begin of the last request
+	// that renewed the Lease. What is left of leaseDuration is for it to return in.
+	leadTime = 12 * time.Second
 	// electionTimeout bounds each request. Without, one that gets no answer, as
 	// where a firewall or a router has lost the connection, would be waited for
 	// for most of a minute while others have the Lease.
@@ -39,8 +43,8 @@ func electionClient(config *rest.Config) (coordination.LeasesGetter, error) {
 // context as soon as it may have lost it. It returns when ctx is done, or with
 // the result of a lead that returned by itself. Of all processes that use the
 // same Lease, one runs lead at a time: a process that ends gives the Lease up
-// only after lead has returned, and one that cannot renew it has 5 s until
-// others may take it.
+// only after lead has returned, and in one that cannot renew it lead has 3 s to
+// return until others may take it.
 //
 // A process that starts again with the same identity has the Lease at once. After
 // the end of a process that could not give it up, however that ended, another one
@@ -55,28 +59,77 @@ func (c *Cluster) Lead(ctx context.Context, lease types.NamespacedName, identity
 	return ctx.Err()
 }
 
+// A lock is a Lease with a timer that runs out leadTime after its last renewal.
+type lock struct {
+	resourcelock.LeaseLock
+	timer *time.Timer
+}
+
+// Create is that of resourcelock.Interface.
+func (l *lock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	return l.renew(func() error { return l.LeaseLock.Create(ctx, r) })
+}
+
+// Update is that of resourcelock.Interface.
+func (l *lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	return l.renew(func() error { return l.LeaseLock.Update(ctx, r) })
+}
+
+func (l *lock) renew(write func() error) error {
+	end := time.Now().Add(leadTime)
+	err := write()
+	if err == nil {
+		l.timer.Reset(time.Until(end))
+	}
+	return err
+}
+
+// release gives the Lease up, if it is still ours: others need not wait for its
+// end. The elector's own way would take it from another who has it by now.
+func (l *lock) release() {
+	ctx, cancel := context.WithTimeout(context.Background(), electionTimeout)
+	defer cancel()
+	held, _, err := l.Get(ctx)
+	if err == nil && held.HolderIdentity == l.Identity() {
+		now := metav1.Now()
+		err = l.LeaseLock.Update(ctx, resourcelock.LeaderElectionRecord{
+			LeaderTransitions: held.LeaderTransitions, LeaseDurationSeconds: 1, AcquireTime: now, RenewTime: now,
+		})
+	}
+	if err != nil {
+		klog.Errorf("cannot give up lease %s, which will expire: %v", l.Describe(), err)
+	}
+}
+
+// elector makes what gets the Lease and keeps it, and calls leads once it has it.
+func (c *Cluster) elector(l *lock, leads func(leading context.Context)) (*leaderelection.LeaderElector, error) {
+	return leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: l, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: leads,
+			OnStoppedLeading: func() {},
+			OnNewLeader:      func(identity string) { c.leader.Store(&identity) },
+		},
+	})
+}
+
 // leadOnce waits for the Lease and runs lead until it is lost. It reports
 // whether lead returned by itself.
 func (c *Cluster) leadOnce(ctx context.Context, lease types.NamespacedName, identity string, lead func(context.Context) error) (err error, ended bool) {
 	started, abandoned := make(chan context.Context), make(chan struct{})
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name},
-			Client:     c.leases,
-			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
-		},
-		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
-		ReleaseOnCancel: true,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(leading context.Context) {
-				select {
-				case started <- leading:
-				case <-abandoned:
-				}
-			},
-			OnStoppedLeading: func() {},
-			OnNewLeader:      func(identity string) { c.leader.Store(&identity) },
-		},
+	held, lose := context.WithCancel(context.Background())
+	defer lose()
+	l := &lock{timer: time.AfterFunc(leadTime, lose), LeaseLock: resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name},
+		Client:     c.leases,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+	}}
+	l.timer.Stop() // it is not ours yet
+	elector, err := c.elector(l, func(leading context.Context) {
+		select {
+		case started <- leading:
+		case <-abandoned:
+		}
 	})
 	if err != nil {
 		return fmt.Errorf("electing a leader with Lease %s: %w", lease, err), true
@@ -92,6 +145,10 @@ func (c *Cluster) leadOnce(ctx context.Context, lease types.NamespacedName, iden
 		close(abandoned)
 		stop()
 		<-done
+		l.timer.Stop()
+		if elector.IsLeader() {
+			l.release()
+		}
 	}()
 	select {
 	case <-ctx.Done():
@@ -100,6 +157,7 @@ func (c *Cluster) leadOnce(ctx context.Context, lease types.NamespacedName, iden
 		leading, cancel := context.WithCancel(leading)
 		defer cancel()
 		defer context.AfterFunc(ctx, cancel)()
+		defer context.AfterFunc(held, cancel)()
 		err = lead(leading)
 		return err, leading.Err() == nil || ctx.Err() != nil
 	}
