@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/klog/v2"
 )
 
 // Of the Lease: how long it is valid unless it is renewed, after which time
@@ -49,9 +49,9 @@ func electionClient(config *rest.Config) (coordination.LeasesGetter, error) {
 // A process that starts again with the same identity has the Lease at once. After
 // the end of a process that could not give it up, however that ended, another one
 // has it within 15 s and one or two tries, in all 25 s at most.
-func (c *Cluster) Lead(ctx context.Context, lease types.NamespacedName, identity string, lead func(context.Context) error) error {
+func (c *Cluster) Lead(ctx context.Context, log *logrus.Entry, lease types.NamespacedName, identity string, lead func(context.Context) error) error {
 	for ctx.Err() == nil {
-		err, ended := c.leadOnce(ctx, lease, identity, lead)
+		err, ended := c.leadOnce(ctx, log, lease, identity, lead)
 		if ended {
 			return err
 		}
@@ -86,7 +86,7 @@ func (l *lock) renew(write func() error) error {
 
 // release gives the Lease up, if it is still ours: others need not wait for its
 // end. The elector's own way would take it from another who has it by now.
-func (l *lock) release() {
+func (l *lock) release(log *logrus.Entry) {
 	ctx, cancel := context.WithTimeout(context.Background(), electionTimeout)
 	defer cancel()
 	held, _, err := l.Get(ctx)
@@ -97,7 +97,7 @@ func (l *lock) release() {
 		})
 	}
 	if err != nil {
-		klog.Errorf("cannot give up lease %s, which will expire: %v", l.Describe(), err)
+		log.Warnf("cannot give up Lease %s, which will expire: %v", l.Describe(), err)
 	}
 }
 
@@ -115,7 +115,7 @@ func (c *Cluster) elector(l *lock, leads func(leading context.Context)) (*leader
 
 // leadOnce waits for the Lease and runs lead until it is lost. It reports
 // whether lead returned by itself.
-func (c *Cluster) leadOnce(ctx context.Context, lease types.NamespacedName, identity string, lead func(context.Context) error) (err error, ended bool) {
+func (c *Cluster) leadOnce(ctx context.Context, log *logrus.Entry, lease types.NamespacedName, identity string, lead func(context.Context) error) (err error, ended bool) {
 	started, abandoned := make(chan context.Context), make(chan struct{})
 	held, lose := context.WithCancel(context.Background())
 	defer lose()
@@ -147,7 +147,7 @@ func (c *Cluster) leadOnce(ctx context.Context, lease types.NamespacedName, iden
 		<-done
 		l.timer.Stop()
 		if elector.IsLeader() {
-			l.release()
+			l.release(log)
 		}
 	}()
 	select {

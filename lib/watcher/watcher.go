@@ -184,7 +184,7 @@ func (w *Watcher) serve(ctx context.Context, cfg config.Config, sw *vswitch.Swit
 	})
 	ready()
 	lease := types.NamespacedName{Namespace: names.ConfigNamespace, Name: names.WatcherLease}
-	err = l.cluster.Lead(ctx, lease, identity(cfg), func(ctx context.Context) error { return w.lead(ctx, l) })
+	err = l.cluster.Lead(ctx, w.log("watcher"), lease, identity(cfg), func(ctx context.Context) error { return w.lead(ctx, l) })
 	if context.Cause(ctx) == errReconfigured {
 		err = errReconfigured
 	}
