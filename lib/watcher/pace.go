@@ -24,7 +24,7 @@ const (
 	worth = 3
 	// perSize and maxGap bound the time between two transactions, and a lull of
 	// some milliseconds ends it: then the last of a burst have come.
-	perSize = 300 * time.Microsecond
+	perSize = 400 * time.Microsecond
 	maxGap  = 300 * time.Millisecond
 	lull    = 12 * time.Millisecond
 	// paceHalf is after which time a row counts half in the present pace.

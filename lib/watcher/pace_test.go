@@ -55,7 +55,7 @@ func TestPace(t *testing.T) {
 		{"a lone pod", changer{rate: 1. / 20, each: 1}, 5000, 0, 0},
 		{"a pod now and then", changer{rate: 2, each: 1}, 5000, 0, 0},
 		{"300 a second", changer{rate: 300, each: 1}, 5000, 80 * time.Millisecond, 160 * time.Millisecond},
-		{"300 a second in a small cluster", changer{rate: 300, each: 1}, 50, 15 * time.Millisecond, 15 * time.Millisecond},
+		{"300 a second in a small cluster", changer{rate: 300, each: 1}, 50, 20 * time.Millisecond, 20 * time.Millisecond},
 		{"one change after the other", changer{think: 30 * time.Millisecond, each: 1}, 500, 0, 5 * time.Millisecond},
 		{"one change after the other in a large cluster", changer{think: 30 * time.Millisecond, each: 1}, 5000, 0, 8 * time.Millisecond},
 		{"one endpoint after the other", changer{think: 30 * time.Millisecond, each: perBalancer}, 5000, 0, 8 * time.Millisecond},
