@@ -14,18 +14,19 @@ func TestMostPodsGo(t *testing.T) {
 	w := newWorld(t, manyNodes())
 	p := w.start()
 	const pods = 1200
-	w.burst(0, pods)
 	ports := func() int {
 		return strings.Count(w.nbctl("--columns=name", "find", "Logical_Switch_Port", "type=\"\""), "name")
 	}
-	w.eventually("all pods have ports", func() bool { return ports() >= pods })
+	others := ports()
+	w.burst(0, pods)
+	w.eventually("all pods have ports", func() bool { return ports() == others+pods })
 	lines := len(p.complaints())
 	now := int64(0)
 	err := cluster.Client().CoreV1().Pods("default").DeleteCollection(context.Background(), metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.eventually("no pod has a port", func() bool { return ports() < pods/100 })
+	w.eventually("no pod has a port", func() bool { return ports() == others })
 	before, err := w.central.NBTransactions()
 	if err != nil {
 		t.Fatal(err)

@@ -94,22 +94,31 @@ func TestALullEndsTheGap(t *testing.T) {
 	})
 }
 
+// runSlowly runs a loop whose work takes 10 ms, until stop is called.
+func runSlowly(t *testing.T, l *Loop[string, string]) (stop func()) {
+	inner := l.Sync
+	l.Sync = func(dirty []string) func(context.Context) map[string]error {
+		work := inner(dirty)
+		return func(ctx context.Context) map[string]error {
+			time.Sleep(10 * time.Millisecond)
+			return work(ctx)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- l.Run(ctx) }()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
 func TestALullEndsTheWaitOfALoneKeyThatCameDuringWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, calls := recorder(nil)
 		l.Gap = func(int) time.Duration { return 300 * time.Millisecond }
 		l.Lull = 12 * time.Millisecond // so a fifth of the gap counts, 60 ms
-		inner := l.Sync
-		l.Sync = func(dirty []string) func(context.Context) map[string]error {
-			work := inner(dirty)
-			return func(ctx context.Context) map[string]error {
-				time.Sleep(10 * time.Millisecond)
-				return work(ctx)
-			}
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- l.Run(ctx) }()
+		defer runSlowly(t, l)()
 		l.Send("a")
 		time.Sleep(5 * time.Millisecond)
 		l.Send("b") // work ends at 10 ms, the lull at 70, and this one's work at 80
@@ -118,8 +127,6 @@ func TestALullEndsTheWaitOfALoneKeyThatCameDuringWork(t *testing.T) {
 		if n := len(calls.get()); n != 2 {
 			t.Errorf("%d calls after 85 ms, want 2", n)
 		}
-		cancel()
-		<-ended
 	})
 }
 
@@ -128,17 +135,7 @@ func TestALullEndsTheWaitOfKeysThatCameDuringWork(t *testing.T) {
 		l, calls := recorder(nil)
 		l.Gap, l.Lull = nil, 5*time.Millisecond
 		l.Hold = func(string) time.Duration { return 100 * time.Millisecond }
-		inner := l.Sync
-		l.Sync = func(dirty []string) func(context.Context) map[string]error {
-			work := inner(dirty)
-			return func(ctx context.Context) map[string]error {
-				time.Sleep(10 * time.Millisecond)
-				return work(ctx)
-			}
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- l.Run(ctx) }()
+		defer runSlowly(t, l)()
 		l.Send("a")
 		time.Sleep(7 * time.Millisecond) // a lull, and work has begun
 		l.Send("b")
@@ -147,8 +144,6 @@ func TestALullEndsTheWaitOfKeysThatCameDuringWork(t *testing.T) {
 		if n := len(calls.get()); n != 2 {
 			t.Errorf("%d calls 19 ms later, want 2", n)
 		}
-		cancel()
-		<-ended
 	})
 }
 

@@ -37,8 +37,11 @@ func (t *terms) add(p netip.Prefix) {
 	}
 }
 
-// list is one expression for each family.
-func (t *terms) list(side string) (out []string) {
+// A side is an expression for the packets of one family, "ip4" or "ip6".
+type side struct{ family, match string }
+
+// sides is one expression for each family that has terms, of "src" or "dst".
+func (t *terms) sides(field string) (out []side) {
 	for _, f := range []struct {
 		name  string
 		all   bool
@@ -46,12 +49,20 @@ func (t *terms) list(side string) (out []string) {
 	}{{"ip4", t.all4, t.v4}, {"ip6", t.all6, t.v6}} {
 		switch list := slices.Compact(slices.Sorted(slices.Values(f.terms))); {
 		case f.all:
-			out = append(out, f.name)
+			out = append(out, side{f.name, f.name})
 		case len(list) == 1:
-			out = append(out, fmt.Sprintf("%s.%s == %s", f.name, side, list[0]))
+			out = append(out, side{f.name, fmt.Sprintf("%s.%s == %s", f.name, field, list[0])})
 		case len(list) > 1:
-			out = append(out, fmt.Sprintf("%s.%s == {%s}", f.name, side, strings.Join(list, ", ")))
+			out = append(out, side{f.name, fmt.Sprintf("%s.%s == {%s}", f.name, field, strings.Join(list, ", "))})
 		}
+	}
+	return out
+}
+
+// list is the expressions of sides.
+func (t *terms) list(field string) (out []string) {
+	for _, s := range t.sides(field) {
+		out = append(out, s.match)
 	}
 	return out
 }

@@ -66,14 +66,14 @@ func (n Node) Rows() []nb.Row {
 	}
 	port := fmt.Sprintf("inport == %q", names.ManagementPort(n.Switch))
 	var claimed []string
-	for _, s := range inside.list("src") {
-		family, _, _ := strings.Cut(s, ".")
+	for _, s := range inside.sides("src") {
+		match := []string{s.match}
 		for _, a := range n.Management {
-			if family == map[bool]string{true: "ip4", false: "ip6"}[a.Is4()] {
-				s += fmt.Sprintf(" && %s.src != %s", family, a)
+			if a.Is4() == (s.family == "ip4") {
+				match = append(match, fmt.Sprintf("%s.src != %s", s.family, a))
 			}
 		}
-		claimed = append(claimed, s)
+		claimed = append(claimed, and(match...))
 	}
 	in := []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: n.Switch, Column: "acls"}}
 	row := func(kind string, s aclSpec) nb.Row { return acl(n.Switch+"/"+kind, s, in) }
@@ -296,11 +296,12 @@ func (r *boundRule) parts() (out []part) {
 	case r.anyone || !many:
 		return []part{{"", or(ports), r.match()}}
 	}
-	for _, peers := range r.sides() {
+	t, field := r.terms()
+	for _, peers := range t.sides(field) {
 		for _, proto := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
 			others := func(p portRange) bool { return p.proto != proto }
 			if ports := portTerms(slices.DeleteFunc(slices.Clone(r.ports), others)); len(ports) > 0 {
-				out = append(out, part{peers[:len("ip4")] + "/" + keyword(proto), or(ports), peers})
+				out = append(out, part{peers.family + "/" + keyword(proto), or(ports), peers.match})
 			}
 		}
 	}
@@ -333,18 +334,17 @@ func (r *boundRule) match() string {
 	if r.anyone {
 		return everything
 	}
-	return or(r.sides())
+	t, field := r.terms()
+	return or(t.list(field))
 }
 
-// sides matches the same, one expression for each family.
-func (r *boundRule) sides() []string {
-	side := [...]string{ingress: "src", egress: "dst"}[r.dir]
-	var t terms
+// terms are the addresses of the peers, and which field of packets has them.
+func (r *boundRule) terms() (t terms, field string) {
 	for _, g := range r.peers {
 		t.group(g.name)
 	}
 	for _, b := range r.blocks {
 		t.add(b)
 	}
-	return t.list(side)
+	return t, [...]string{ingress: "src", egress: "dst"}[r.dir]
 }

@@ -25,7 +25,7 @@ func ConnectFor(ctx context.Context, rundir string, ports []string, ifaceID stri
 	if err != nil {
 		return nil, err
 	}
-	s.rundir = rundir
+	s.widen = func(ctx context.Context) (*Switch, error) { return Connect(ctx, rundir, nil) }
 	return s, nil
 }
 
@@ -50,7 +50,7 @@ var errNarrow = errors.New("the port is there already")
 
 // suffices is errNarrow if a port is there already and not all is followed.
 func (s *Switch) suffices(ctx context.Context, c client.Client, port string) error {
-	if s.rundir == "" {
+	if s.widen == nil {
 		return nil
 	}
 	there, err := get(ctx, c, &vswitchdb.Port{Name: port})
@@ -63,7 +63,7 @@ func (s *Switch) suffices(ctx context.Context, c client.Client, port string) err
 // widely calls f with a Switch that follows everything, and then waits until s has
 // what f did.
 func (s *Switch) widely(ctx context.Context, f func(*Switch) error) error {
-	all, err := Connect(ctx, s.rundir, nil)
+	all, err := s.widen(ctx)
 	if err != nil {
 		return err
 	}

@@ -182,7 +182,7 @@ func setShaper(ctx context.Context, c client.Client, pl *plan, port *vswitchdb.P
 // transaction, with what limits them, and returns their names, sorted. It does not
 // wait for ovs-vswitchd.
 func (s *Switch) DetachWhere(ctx context.Context, cond func(Interface) bool) ([]string, error) {
-	if s.rundir != "" {
+	if s.widen != nil {
 		some, err := s.Interfaces(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("detaching ports: %w", err)

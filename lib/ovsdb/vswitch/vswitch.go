@@ -30,8 +30,9 @@ type Switch struct {
 	remote string
 	cancel context.CancelFunc
 	closed chan struct{}
-	// rundir is set if only some rows are followed: see ConnectFor.
-	rundir string
+	// widen connects once more, to follow all rows; nil if that is done already: see
+	// ConnectFor.
+	widen func(context.Context) (*Switch, error)
 	// readTimeout is constant but for tests.
 	readTimeout time.Duration
 
