@@ -22,8 +22,8 @@ func (w *World) putLabels(o *corev1.Pod, p pod.Pod) []nb.Unit {
 	return w.policies.PutPod(p.Key, o.Labels, policy.Ports(o))
 }
 
-// putPolicies records what change says of policies. The nodes' own ACLs are
-// there while there is any policy.
+// putPolicies records what change says of policies. The first brings ACLs to all
+// nodes, and the last takes them away.
 func (w *World) putPolicies(change func() []nb.Unit) []nb.Unit {
 	before := w.policies.Any()
 	touched := change()
@@ -88,12 +88,12 @@ func (w *World) ownAddrs(sw string) []netip.Addr {
 // nodePolicyRows are the ACLs of a node's switch.
 func (w *World) nodePolicyRows(sw string) []nb.Row {
 	subnets, ok := w.cluster.Nodes[sw]
-	if !ok || !w.policies.Any() {
+	if !ok {
 		return nil
 	}
 	return policy.Node{
 		Switch: sw, Management: addrs(topology.ManagementPort(subnets).IPs), Own: w.hosts[sw],
-		Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join),
+		Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Policies: w.policies.Any(),
 	}.Rows()
 }
 
@@ -117,10 +117,8 @@ func (w *World) policyUnits() []nb.Unit {
 	if len(w.cluster.Nodes) > 0 {
 		us = append(us, policy.GuardUnit)
 	}
-	if w.policies.Any() {
-		for name := range w.cluster.Nodes {
-			us = append(us, policy.NodeUnit(name))
-		}
+	for name := range w.cluster.Nodes {
+		us = append(us, policy.NodeUnit(name))
 	}
 	return us
 }

@@ -24,8 +24,8 @@ const (
 	nodePriority  = 1010
 )
 
-// NodePrefix starts the units that own a node's own ACLs: what its switch always
-// lets through. They are not the node's unit, which belongs to the one-shot
+// NodePrefix starts the units that own a node's own ACLs: what its switch never
+// lets through, and what it always does. They are not the node's unit, which belongs to the one-shot
 // commands as well.
 const NodePrefix = "node-policy/"
 
@@ -43,28 +43,18 @@ type Node struct {
 	Management, Own []netip.Addr
 	// Inside are the subnets of pods and routers.
 	Inside []netip.Prefix
+	// Policies says that there are any.
+	Policies bool
 }
 
-// Rows returns the ACLs of a node's switch: whatever policies say, its pods reach
-// the node, and the node reaches them; and a pod reaches itself through a service,
-// in which case OVN gives it the service's address and sends the packet back where
-// it came from. A node's own address counts at its management port only, since
-// somebody outside might claim it to a gateway. And nobody comes in there with the
-// address of a pod, a router or another node's port: it was claimed to the node.
+// Rows returns the ACLs of a node's switch. Nobody comes in at its management port
+// with the address of a pod, a router or another node's port: it was claimed to the
+// node. And while there are policies it says what they cannot forbid.
 func (n Node) Rows() []nb.Row {
-	var here, own, all, inside terms
-	for _, a := range n.Management {
-		here.add(single(a))
-		all.add(single(a))
-	}
-	for _, a := range n.Own {
-		own.add(single(a))
-		all.add(single(a))
-	}
+	var inside terms
 	for _, s := range n.Inside {
 		inside.add(s)
 	}
-	port := fmt.Sprintf("inport == %q", names.ManagementPort(n.Switch))
 	var claimed []string
 	for _, s := range inside.sides("src") {
 		match := []string{s.match}
@@ -75,16 +65,41 @@ func (n Node) Rows() []nb.Row {
 		}
 		claimed = append(claimed, and(match...))
 	}
-	in := []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: n.Switch, Column: "acls"}}
-	row := func(kind string, s aclSpec) nb.Row { return acl(n.Switch+"/"+kind, s, in) }
-	return []nb.Row{
-		row("from-node", aclSpec{
-			dir: ingress, priority: nodePriority, action: nbdb.ACLActionAllowRelated,
-			match: or(append(here.list("src"), and(port, or(own.list("src"))), "flags.loopback == 1 && ip")),
-		}),
-		row("to-node", aclSpec{dir: egress, match: or(all.list("dst")), priority: nodePriority, action: nbdb.ACLActionAllowRelated}),
-		row("claimed", aclSpec{dir: egress, match: and(port, or(claimed)), priority: guardPriority, action: nbdb.ACLActionDrop}),
+	rows := []nb.Row{n.acl("claimed", aclSpec{dir: egress, match: and(n.port(), or(claimed)), priority: guardPriority, action: nbdb.ACLActionDrop})}
+	if n.Policies {
+		rows = append(rows, n.allowed()...)
 	}
+	return rows
+}
+
+// allowed are the ACLs for what passes whatever policies say: the pods reach the
+// node, and the node reaches them; and a pod reaches itself through a service, in
+// which case OVN gives it the service's address and sends the packet back where it
+// came from. A node's own address counts at its management port only, since somebody
+// outside might claim it to a gateway. They have OVN track all connections, which
+// costs those who have no policies.
+func (n Node) allowed() []nb.Row {
+	var here, own, all terms
+	for _, a := range n.Management {
+		here.add(single(a))
+		all.add(single(a))
+	}
+	for _, a := range n.Own {
+		own.add(single(a))
+		all.add(single(a))
+	}
+	from := append(here.list("src"), and(n.port(), or(own.list("src"))), "flags.loopback == 1 && ip")
+	return []nb.Row{
+		n.acl("from-node", aclSpec{dir: ingress, match: or(from), priority: nodePriority, action: nbdb.ACLActionAllowRelated}),
+		n.acl("to-node", aclSpec{dir: egress, match: or(all.list("dst")), priority: nodePriority, action: nbdb.ACLActionAllowRelated}),
+	}
+}
+
+// port matches what comes in at the node's management port.
+func (n Node) port() string { return fmt.Sprintf("inport == %q", names.ManagementPort(n.Switch)) }
+
+func (n Node) acl(kind string, s aclSpec) nb.Row {
+	return acl(n.Switch+"/"+kind, s, []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: n.Switch, Column: "acls"}})
 }
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
