@@ -20,8 +20,8 @@ import (
 // same pointer need not be looked at again.
 type mirror struct {
 	tables map[string]*table
-	names  []string // of tables, sorted
 	of     map[string]*tableMirror
+	owned  map[nb.Unit][]rowOf
 	// referrers are, by UUID, the places that refer to a row. UUIDs are unique
 	// in the database.
 	referrers map[string][]location
@@ -34,21 +34,20 @@ type mirror struct {
 // A location is one set column of one row.
 type location struct{ table, uuid, column string }
 
+// A rowOf is a row that a unit owns.
+type rowOf struct{ table, uuid string }
+
 type tableMirror struct {
-	rows  map[string]model.Model // by UUID; read only
-	owned map[nb.Unit][]string   // UUIDs
-	ids   map[string]string      // by ID of ours: the UUID
+	rows map[string]model.Model // by UUID; read only
+	ids  map[string]string      // by ID of ours: the UUID
 	// strangers are rows that are not ours, by name.
 	strangers map[string][]string
 }
 
 func newMirror() *mirror {
-	m := &mirror{tables: owned(), of: map[string]*tableMirror{}, referrers: map[string][]location{}}
-	m.names = slices.Sorted(maps.Keys(m.tables))
-	for _, name := range m.names {
-		m.of[name] = &tableMirror{
-			rows: map[string]model.Model{}, owned: map[nb.Unit][]string{}, ids: map[string]string{}, strangers: map[string][]string{},
-		}
+	m := &mirror{tables: owned(), of: map[string]*tableMirror{}, owned: map[nb.Unit][]rowOf{}, referrers: map[string][]location{}}
+	for name := range m.tables {
+		m.of[name] = &tableMirror{rows: map[string]model.Model{}, ids: map[string]string{}, strangers: map[string][]string{}}
 	}
 	return m
 }
@@ -118,7 +117,7 @@ func (m *mirror) learn(name, uuid string, row model.Model) {
 	t := m.of[name]
 	t.rows[uuid] = row
 	if owner, id := ownerOf(row); owner != "" {
-		t.owned[owner] = append(t.owned[owner], uuid)
+		m.owned[owner] = append(m.owned[owner], rowOf{name, uuid})
 		t.ids[id] = uuid
 	} else {
 		t.strangers[nameOf(row)] = append(t.strangers[nameOf(row)], uuid)
@@ -132,7 +131,7 @@ func (m *mirror) forget(name, uuid string, row model.Model) {
 	if owner, id := ownerOf(row); owner == "" {
 		take(t.strangers, nameOf(row), uuid)
 	} else {
-		take(t.owned, owner, uuid)
+		take(m.owned, owner, rowOf{name, uuid})
 		if t.ids[id] == uuid {
 			delete(t.ids, id)
 		}
@@ -185,14 +184,7 @@ func (m *mirror) find(table, id string) (string, bool) {
 }
 
 // owns reports whether a unit has any rows.
-func (m *mirror) owns(u nb.Unit) bool {
-	for _, t := range m.of {
-		if len(t.owned[u]) > 0 {
-			return true
-		}
-	}
-	return false
-}
+func (m *mirror) owns(u nb.Unit) bool { return len(m.owned[u]) > 0 }
 
 // stranger returns the UUID of a row that is nobody's of ours and stands where
 // want should be: one with the same name, or the one that want may take over. It

@@ -108,13 +108,7 @@ func (s *Sync) Owners() ([]nb.Unit, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	units := map[nb.Unit]bool{}
-	for _, t := range s.refreshed(c).of {
-		for u := range t.owned {
-			units[u] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(units)), nil
+	return slices.Sorted(maps.Keys(s.refreshed(c).owned)), nil
 }
 
 // Apply gives each unit the rows that it wants, none meaning that all its rows
@@ -196,9 +190,7 @@ func (s *Sync) commit(ctx context.Context, p *Plan) error {
 	}
 	s.Log.WithFields(logrus.Fields{"units": len(p.units), "operations": len(p.ops), "ms": time.Since(start).Milliseconds()}).Debug("committed")
 	if err == nil {
-		for _, c := range p.Changes {
-			s.Log.WithField("unit", c.Unit).Infof("%s %s %s", c.Action, p.have.tables[c.Table].kind, c.ID)
-		}
+		tell(s.Log, p.Changes, func(table string) string { return p.have.tables[table].kind })
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package nbsync_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ovn-k8s/lib/desired"
-	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
@@ -243,6 +246,7 @@ func TestForeignRowsSurvive(t *testing.T) {
 		"--", "set", "logical_switch", "n0", "external_ids:color=blue", "other_config:mcast_snoop=true",
 		"--", "set", "logical_switch_port", "default_p0", "external_ids:color=red", "--", "lr-add", "their-router",
 		"--", "pg-add", "their_group", "default_p0", "--", "acl-add", "n0", "to-lport", "7", "tcp", "drop", "--", "acl-add", group(t, db), "to-lport", "8", "udp", "drop")
+	catchUp(t, c, db)
 	before := dump(db)
 	if changes := apply(t, s, rowsOf(w, w.Units())); len(changes) > 0 {
 		t.Fatalf("what others added was changed: %v", changes)
@@ -257,11 +261,8 @@ func TestForeignRowsSurvive(t *testing.T) {
 	if got := nbctl("--bare", "--columns=ports", "find", "port_group", "name!="+names.EntryPortGroup); len(strings.Fields(got)) != 1 {
 		t.Errorf("a pod that left our group is in %q, want theirs only", got)
 	}
-	if got := nbctl("--bare", "--columns=match", "find", "acl", "external_ids:ovn-k8s-owner!="+string(policy.GuardUnit)); got != "" {
-		t.Errorf("without policies there are ACLs %q", got)
-	}
-	if got := nbctl("--bare", "--columns=match", "find", "acl", "priority<100"); got != "tcp" {
-		t.Errorf("without policies there are ACLs %q, want theirs of the switch", got)
+	if got := nbctl("--bare", "--columns=match", "find", "acl", "priority<32767"); got != "tcp" {
+		t.Errorf("without policies there are ACLs %q beside the guards, want theirs of the switch", got)
 	}
 	for _, u := range units {
 		all[u] = nil
@@ -303,10 +304,13 @@ func TestOurRowsReturn(t *testing.T) {
 		{"remove logical_router ovn_cluster_router external_ids ovn-k8s-node-n1", "cluster"},
 	} {
 		t.Run(tt.command, func(t *testing.T) {
+			for catchUp(t, c, db); len(changed) > 0; { // our own repairs are reported too
+				<-changed
+			}
 			if _, err := c.NBCtl(strings.Fields(tt.command)...); err != nil {
 				t.Fatal(err)
 			}
-			for got := nb.Unit(""); got != tt.unit; { // our own repairs are reported too
+			for got := nb.Unit(""); got != tt.unit; {
 				select {
 				case got = <-changed:
 				case <-time.After(time.Minute):
@@ -321,6 +325,30 @@ func TestOurRowsReturn(t *testing.T) {
 	}
 }
 
+// catchUp waits until the cache and all handlers of db have been told what has
+// happened in the database.
+func catchUp(t *testing.T, c *ovntest.Central, db *ovsdb.DB) {
+	t.Helper()
+	const marker = "marker"
+	told := make(chan struct{}, 2)
+	tell := func(_ string, m model.Model) {
+		if sw, ok := m.(*nbdb.LogicalSwitch); ok && sw.Name == marker {
+			told <- struct{}{}
+		}
+	}
+	defer db.Handle(&cache.EventHandlerFuncs{AddFunc: tell, DeleteFunc: tell})()
+	for _, command := range []string{"ls-add", "ls-del"} {
+		if _, err := c.NBCtl(command, marker); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-told:
+		case <-time.After(time.Minute):
+			t.Fatalf("nobody is told of %s", command)
+		}
+	}
+}
+
 // group is the name of the only port group of ours.
 func group(t *testing.T, db *ovsdb.DB) string {
 	t.Helper()
@@ -331,6 +359,38 @@ func group(t *testing.T, db *ovsdb.DB) string {
 	}
 	t.Fatal("there is no port group of pods")
 	return ""
+}
+
+// The ports that join the group of a policy are one line of log, and one port is its
+// own.
+func TestLogOfAPolicy(t *testing.T) {
+	_, db, s := open(t)
+	var text bytes.Buffer
+	log := logrus.New()
+	log.SetOutput(&text)
+	s.Log = logrus.NewEntry(log)
+	w := small(t)
+	touched := w.Remove(open80())
+	apply(t, s, rowsOf(w, w.Units()))
+	text.Reset()
+	apply(t, s, rowsOf(w, append(touched, w.Put(open80())...)))
+	pg := group(t, db)
+	for _, want := range []string{
+		"created port group " + pg, "created ACL default/open-80/ingress/0",
+		"changed 6 logical ports, default_p0 first: put into new " + pg,
+	} {
+		if n := strings.Count(text.String(), want); n != 1 {
+			t.Errorf("%d lines say %q of:\n%s", n, want, &text)
+		}
+	}
+	if n := strings.Count(text.String(), "logical port"); n != 1 {
+		t.Errorf("%d lines are of ports:\n%s", n, &text)
+	}
+	text.Reset()
+	apply(t, s, rowsOf(w, w.Remove(open80())))
+	if want := "changed 6 logical ports, default_p0 first: taken out of " + pg; !strings.Contains(text.String(), want) {
+		t.Errorf("no line says %q of:\n%s", want, &text)
+	}
 }
 
 func TestAMovedRowLeavesItsOldParent(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/mapper"
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -25,6 +26,7 @@ type Change struct {
 	ID     string
 	row    *nb.Row  // created
 	detail []string // changed: each column with its old and new value
+	moved  bool     // changed: only where the row belongs, or which rows it has
 }
 
 // An Action is what happens to a row.
@@ -51,6 +53,36 @@ func (c Change) String() string {
 		lines[i] = fmt.Sprintf("~ %s %s %s", c.Table, c.ID, d)
 	}
 	return strings.Join(lines, "\n")
+}
+
+// tell logs what a plan has changed, in its order: a line for each row, but one for
+// all those that went to the same place, as ports into the group of a policy.
+func tell(log *logrus.Entry, changes []Change, kind func(table string) string) {
+	type move struct{ table, detail string }
+	moves := map[move]int{}
+	for _, c := range changes {
+		if c.moved {
+			for _, d := range c.detail {
+				moves[move{c.Table, d}]++
+			}
+		}
+	}
+	for _, c := range changes {
+		log := log.WithField("unit", c.Unit)
+		if !c.moved {
+			log.Infof("%s %s %s", c.Action, kind(c.Table), c.ID)
+			continue
+		}
+		for _, d := range c.detail {
+			switch m := (move{c.Table, d}); {
+			case moves[m] == 1:
+				log.Infof("%s %s %s: %s", c.Action, kind(c.Table), c.ID, d)
+			case moves[m] > 1:
+				log.Infof("%s %d %ss, %s first: %s", c.Action, moves[m], kind(c.Table), c.ID, d)
+				delete(moves, m)
+			}
+		}
+	}
 }
 
 // A Plan is one transaction that gives units the rows that they should have.
@@ -189,25 +221,26 @@ func (p *Plan) addUnit(u nb.Unit, want []nb.Row, found map[tableID]string) error
 		if err != nil {
 			return err
 		}
-		moved, created := p.place(r, uuid, found), p.inserts[tableID{r.Table, r.ID}] != ""
-		switch detail = append(detail, moved...); {
+		only, created := len(detail) == 0, p.inserts[tableID{r.Table, r.ID}] != ""
+		switch detail = append(detail, p.place(r, uuid, found)...); {
 		case created:
 			row := r
 			p.Changes = append(p.Changes, Change{Unit: u, Action: Create, Table: r.Table, ID: r.ID, row: &row})
 		case len(detail) > 0:
-			p.Changes = append(p.Changes, Change{Unit: u, Action: Update, Table: r.Table, ID: r.ID, detail: detail})
+			p.Changes = append(p.Changes, Change{Unit: u, Action: Update, Table: r.Table, ID: r.ID, detail: detail, moved: only})
 		}
 	}
-	for _, table := range p.have.names {
-		have := p.have.of[table].owned[u]
-		if len(have) > 1 {
-			have = slices.Sorted(slices.Values(have))
+	var gone []rowOf
+	for _, r := range p.have.owned[u] {
+		if !keep[r.uuid] {
+			gone = append(gone, r)
 		}
-		for _, uuid := range have {
-			if !keep[uuid] {
-				p.remove(u, table, uuid)
-			}
-		}
+	}
+	slices.SortFunc(gone, func(a, b rowOf) int {
+		return cmp.Or(strings.Compare(a.table, b.table), strings.Compare(a.uuid, b.uuid))
+	})
+	for _, r := range gone {
+		p.remove(u, r.table, r.uuid)
 	}
 	return nil
 }
@@ -259,6 +292,20 @@ func withOwner(ids map[string]string, u nb.Unit, id string) map[string]string {
 	return out
 }
 
+// carries reports whether a row's external_ids are what withOwner would return, as
+// those of almost every row are.
+func carries(have, ids map[string]string, u nb.Unit, id string) bool {
+	if len(have) != len(ids)+2 || have[names.Owner] != string(u) || have[names.ID] != id {
+		return false
+	}
+	for k, v := range ids {
+		if h, ok := have[k]; !ok || h != v {
+			return false
+		}
+	}
+	return true
+}
+
 // update adds the operations that make the row with the given UUID like r, and
 // says what they change.
 func (p *Plan) update(u nb.Unit, r nb.Row, uuid string) (detail []string, err error) {
@@ -271,18 +318,20 @@ func (p *Plan) update(u nb.Unit, r nb.Row, uuid string) (detail []string, err er
 			detail = append(detail, fmt.Sprintf("%s: %s → %s", c, nb.Format(h.Interface()), nb.Format(w.Interface())))
 		}
 	}
-	where := whereUUID(uuid)
 	if len(fields) > 0 {
 		row, err := p.row(r.Model, fields...)
 		if err != nil {
 			return nil, err
 		}
-		p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: r.Table, Row: row, Where: where})
+		p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: r.Table, Row: row, Where: whereUUID(uuid)})
 	}
 	var mutations []ovsdb.Mutation
 	for _, c := range t.maps {
 		h, w := columnOf(have, c).Interface().(map[string]string), columnOf(r.Model, c).Interface().(map[string]string)
 		if c == "external_ids" {
+			if carries(h, w, u, r.ID) {
+				continue
+			}
 			w = withOwner(w, u, r.ID)
 			if owner, _ := ownerOf(have); owner == u {
 				h, w = without(h, r.OnlyNew), without(w, r.OnlyNew)
@@ -292,7 +341,7 @@ func (p *Plan) update(u nb.Unit, r nb.Row, uuid string) (detail []string, err er
 		mutations, detail = append(mutations, m...), append(detail, d...)
 	}
 	if len(mutations) > 0 {
-		p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationMutate, Table: r.Table, Mutations: mutations, Where: where})
+		p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationMutate, Table: r.Table, Mutations: mutations, Where: whereUUID(uuid)})
 	}
 	return detail, nil
 }
@@ -342,15 +391,19 @@ func mapMutations(column string, have, want map[string]string, prefixes []string
 
 // equal compares the values of a column; a set's order does not matter.
 func equal(a, b reflect.Value) bool {
-	if a.Kind() == reflect.String {
+	switch a.Kind() {
+	case reflect.String:
 		return a.String() == b.String()
+	case reflect.Int:
+		return a.Int() == b.Int()
 	}
-	as, ok := a.Interface().([]string)
+	// pointers to values, since an interface would copy these
+	as, ok := a.Addr().Interface().(*[]string)
 	if !ok {
 		return reflect.DeepEqual(a.Interface(), b.Interface())
 	}
-	bs := b.Interface().([]string)
-	return slices.Equal(as, bs) || len(as) == len(bs) && slices.Equal(slices.Sorted(slices.Values(as)), slices.Sorted(slices.Values(bs)))
+	bs := b.Addr().Interface().(*[]string)
+	return slices.Equal(*as, *bs) || len(*as) == len(*bs) && slices.Equal(slices.Sorted(slices.Values(*as)), slices.Sorted(slices.Values(*bs)))
 }
 
 // place puts a row into the columns that it belongs to and takes it out of all
@@ -561,11 +614,17 @@ func (p *Plan) named(uuid string) string {
 	return uuid
 }
 
+// describe names the row of a column, for people.
 func (p *Plan) describe(at location) string {
 	if m := p.have.row(at.table, at.uuid); m != nil {
 		return nameOf(m)
 	}
-	return "new " + p.have.tables[at.table].kind
+	if rest, ok := strings.CutPrefix(at.uuid, pendingPrefix); ok {
+		_, id, _ := strings.Cut(rest, "/")
+		return "new " + id
+	}
+	name, _ := p.ops[p.created[at.uuid]].Row["name"].(string)
+	return "new " + cmp.Or(name, p.have.tables[at.table].kind)
 }
 
 func compareLocations(a, b location) int {
