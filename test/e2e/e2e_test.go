@@ -330,6 +330,37 @@ func TestPodsSurviveAnEmptiedNorthbound(t *testing.T) {
 	}
 }
 
+// Without the Southbound database pods keep what they have, and one that is created
+// waits. ovn-northd and the hosts fill an empty one.
+func TestPodsSurviveAnEmptiedSouthbound(t *testing.T) {
+	where := map[string]string{"a": "minion1", "b": "minion2"}
+	p := pods(t, where)
+	answers(t, p["a"], p["b"].Addresses[0])
+	cluster.Central.StopSB()
+	for i := range p["a"].Addresses {
+		answers(t, p["a"], p["b"].Addresses[i])
+	}
+	if _, err := cluster.Kube.CreatePod(t.Context(), "default", "late", "minion2", nil); err != nil {
+		t.Fatal(err)
+	}
+	where["late"] = "minion2" // so it is removed with them
+	if err := cluster.Central.StartEmptySB(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	late, err := cluster.AwaitPod(ctx, "default", "late")
+	if err != nil {
+		t.Fatal(err)
+	}
+	consistent(t)
+	for i := range p["a"].Addresses {
+		answers(t, p["a"], late.Addresses[i])
+		answers(t, late, p["b"].Addresses[i])
+		answers(t, p["b"], p["a"].Addresses[i])
+	}
+}
+
 func TestAStatefulPodReturnsUnderItsName(t *testing.T) {
 	where := map[string]string{"web-0": "minion1", "other": "minion2"}
 	p := pods(t, where)

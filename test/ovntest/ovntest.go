@@ -145,7 +145,7 @@ func listen(addr string, port int, args *[]string) (remote string, err error) {
 func (c *Central) Close() {
 	c.StopNorthd()
 	c.StopNB()
-	stop(&c.sb)
+	c.StopSB()
 	_ = os.RemoveAll(c.Dir)
 }
 
@@ -155,6 +155,19 @@ func (c *Central) StartNB() error { return c.serve(&c.nb, "nb", c.opts.NBArgs) }
 
 // startSB starts the Southbound database's server.
 func (c *Central) startSB() error { return c.serve(&c.sb, "sb", c.opts.SBArgs) }
+
+// StopSB kills the Southbound database's server, as by kill -9.
+func (c *Central) StopSB() { stop(&c.sb) }
+
+// StartEmptySB kills the Southbound database's server, if one runs, and starts
+// one with an empty database.
+func (c *Central) StartEmptySB() error {
+	c.StopSB()
+	if err := c.create("sb"); err != nil {
+		return err
+	}
+	return c.startSB()
+}
 
 // StopNB kills the Northbound database's server, as by kill -9.
 func (c *Central) StopNB() { stop(&c.nb) }
