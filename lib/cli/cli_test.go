@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"ovn-k8s/test/lifeline"
 )
 
 type suite struct {
@@ -236,6 +238,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("CLI_TEST_WAITER") != "" {
 		os.Exit(Main(Program{Name: "waiter", Options: &waiter{}}, os.Args[1:], OS()))
 	}
+	lifeline.HearSignals()
 	os.Exit(m.Run())
 }
 

@@ -23,6 +23,7 @@ import (
 	"ovn-k8s/lib/cli"
 	"ovn-k8s/lib/daemon"
 	"ovn-k8s/lib/vlog"
+	"ovn-k8s/test/lifeline"
 	"ovn-k8s/test/need"
 )
 
@@ -105,6 +106,7 @@ func (p *program) tell() {
 
 func TestMain(m *testing.M) {
 	if os.Getenv("DAEMON_TEST_PROGRAM") == "" {
+		lifeline.HearSignals()
 		os.Exit(m.Run())
 	}
 	os.Exit(cli.Main(cli.Program{Name: "prog", Version: "1.2.3", Options: &program{}}, os.Args[1:], cli.OS()))

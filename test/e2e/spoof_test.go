@@ -38,14 +38,10 @@ type segment struct {
 // Whoever is outside may route what is for pods to a node or a gateway. But he has
 // none of the addresses that policies trust: not a pod's, not that of a node's
 // management port, not a router's; to a gateway, not the pod's own node's either.
+// Without any policy it is the same.
 func TestNobodyOutsideHasAnAddressInside(t *testing.T) {
 	p := pods(t, map[string]string{"victim": "minion2", "friend": "minion1"})
 	victim, friend := p["victim"], p["friend"]
-	t.Cleanup(func() { dropPolicies(t, "default") })
-	if err := cluster.Kube.Apply(t.Context(), []byte(onlyFriends)); err != nil {
-		t.Fatal(err)
-	}
-	try(t, world.Ways(friend, victim, friend.Addresses))
 	tap, err := probe.Listen(victim.Netns, "eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -53,15 +49,21 @@ func TestNobodyOutsideHasAnAddressInside(t *testing.T) {
 	t.Cleanup(tap.Close)
 	inside := [][]netip.Addr{friend.Addresses, cluster.Node("minion2").Management, addrs([]string{"100.64.0.1", "fd98::1"})}
 	node := cluster.Node("minion1")
+	at := segment{"br0", macOf(t, node, "eth0")}
+	t.Run("no policy", func(t *testing.T) { at.claim(t, tap, victim, "<unjudged", inside) })
+	t.Cleanup(func() { dropPolicies(t, "default") })
+	if err := cluster.Kube.Apply(t.Context(), []byte(onlyFriends)); err != nil {
+		t.Fatal(err)
+	}
+	try(t, world.Ways(friend, victim, friend.Addresses))
 	const noGateway = "no gateway"
 	for i, mode := range append([]string{noGateway}, world.Modes()...) {
 		t.Run(mode, func(t *testing.T) {
-			claims := inside
+			at, claims := at, inside
 			if mode != noGateway {
 				addGateway(t, node, mode)
 				claims = append(slices.Clone(inside), nodeAddrs("minion2"))
 			}
-			at := segment{"br0", macOf(t, node, "eth0")}
 			if mode == world.Dedicated {
 				at = segment{"br1", routerMAC(t, "rtoe-GR_minion1")}
 			}

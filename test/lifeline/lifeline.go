@@ -12,10 +12,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // script runs "$@" in the background and waits for it or for the end of its own
@@ -30,6 +34,17 @@ wait $pid
 status=$?
 kill -9 $watch
 exit $status`
+
+// HearSignals lets programs that are started from now on be stopped by SIGINT and
+// SIGHUP even if the one that starts them ignores these since its own start, as by
+// nohup(1): what is ignored is inherited, and what is handled is not.
+func HearSignals() {
+	for _, s := range []os.Signal{unix.SIGINT, unix.SIGHUP} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
+}
 
 // A Process is a running program.
 type Process struct {
