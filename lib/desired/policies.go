@@ -88,12 +88,12 @@ func (w *World) ownAddrs(sw string) []netip.Addr {
 // nodePolicyRows are the ACLs of a node's switch.
 func (w *World) nodePolicyRows(sw string) []nb.Row {
 	subnets, ok := w.cluster.Nodes[sw]
-	if !ok {
+	if !ok || !w.policies.Any() {
 		return nil
 	}
 	return policy.Node{
 		Switch: sw, Management: addrs(topology.ManagementPort(subnets).IPs), Own: w.hosts[sw],
-		Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Policies: w.policies.Any(),
+		Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join),
 	}.Rows()
 }
 
@@ -117,8 +117,10 @@ func (w *World) policyUnits() []nb.Unit {
 	if len(w.cluster.Nodes) > 0 {
 		us = append(us, policy.GuardUnit)
 	}
-	for name := range w.cluster.Nodes {
-		us = append(us, policy.NodeUnit(name))
+	if w.policies.Any() {
+		for name := range w.cluster.Nodes {
+			us = append(us, policy.NodeUnit(name))
+		}
 	}
 	return us
 }

@@ -24,9 +24,9 @@ const (
 	nodePriority  = 1010
 )
 
-// NodePrefix starts the units that own a node's own ACLs: what its switch never
-// lets through, and what it always does. They are not the node's unit, which belongs to the one-shot
-// commands as well.
+// NodePrefix starts the units that own a node's own ACLs: what its switch always
+// lets through, and what it never does. They are not the node's unit, which belongs
+// to the one-shot commands as well.
 const NodePrefix = "node-policy/"
 
 // NodeUnit is the unit that owns the ACLs of a node's switch.
@@ -43,13 +43,11 @@ type Node struct {
 	Management, Own []netip.Addr
 	// Inside are the subnets of pods and routers.
 	Inside []netip.Prefix
-	// Policies says that there are any.
-	Policies bool
 }
 
-// Rows returns the ACLs of a node's switch. Nobody comes in at its management port
-// with the address of a pod, a router or another node's port: it was claimed to the
-// node. And while there are policies it says what they cannot forbid.
+// Rows returns the ACLs of a node's switch: what policies cannot forbid, and that
+// nobody comes in at its management port with the address of a pod, a router or
+// another node's port: it was claimed to the node.
 func (n Node) Rows() []nb.Row {
 	var inside terms
 	for _, s := range n.Inside {
@@ -65,11 +63,7 @@ func (n Node) Rows() []nb.Row {
 		}
 		claimed = append(claimed, and(match...))
 	}
-	rows := []nb.Row{n.acl("claimed", aclSpec{dir: egress, match: and(n.port(), or(claimed)), priority: guardPriority, action: nbdb.ACLActionDrop})}
-	if n.Policies {
-		rows = append(rows, n.allowed()...)
-	}
-	return rows
+	return append(n.allowed(), n.acl("claimed", aclSpec{dir: egress, match: and(n.port(), or(claimed)), priority: guardPriority, action: nbdb.ACLActionDrop}))
 }
 
 // allowed are the ACLs for what passes whatever policies say: the pods reach the
