@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
@@ -261,8 +262,11 @@ func TestForeignRowsSurvive(t *testing.T) {
 	if got := nbctl("--bare", "--columns=ports", "find", "port_group", "name!="+names.EntryPortGroup); len(strings.Fields(got)) != 1 {
 		t.Errorf("a pod that left our group is in %q, want theirs only", got)
 	}
-	if got := nbctl("--bare", "--columns=match", "find", "acl", "priority<32767"); got != "tcp" {
-		t.Errorf("without policies there are ACLs %q beside the guards, want theirs of the switch", got)
+	if got := nbctl("--bare", "--columns=match", "find", "acl", "external_ids:ovn-k8s-owner!="+string(policy.GuardUnit)); got != "" {
+		t.Errorf("without policies there are ACLs %q", got)
+	}
+	if got := nbctl("--bare", "--columns=match", "find", "acl", "priority<100"); got != "tcp" {
+		t.Errorf("without policies there are ACLs %q, want theirs of the switch", got)
 	}
 	for _, u := range units {
 		all[u] = nil

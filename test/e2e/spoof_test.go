@@ -41,6 +41,11 @@ type segment struct {
 func TestNobodyOutsideHasAnAddressInside(t *testing.T) {
 	p := pods(t, map[string]string{"victim": "minion2", "friend": "minion1"})
 	victim, friend := p["victim"], p["friend"]
+	t.Cleanup(func() { dropPolicies(t, "default") })
+	if err := cluster.Kube.Apply(t.Context(), []byte(onlyFriends)); err != nil {
+		t.Fatal(err)
+	}
+	try(t, world.Ways(friend, victim, friend.Addresses))
 	tap, err := probe.Listen(victim.Netns, "eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -48,20 +53,15 @@ func TestNobodyOutsideHasAnAddressInside(t *testing.T) {
 	t.Cleanup(tap.Close)
 	inside := [][]netip.Addr{friend.Addresses, cluster.Node("minion2").Management, addrs([]string{"100.64.0.1", "fd98::1"})}
 	node := cluster.Node("minion1")
-	at := segment{"br0", macOf(t, node, "eth0")}
-	t.Cleanup(func() { dropPolicies(t, "default") })
-	if err := cluster.Kube.Apply(t.Context(), []byte(onlyFriends)); err != nil {
-		t.Fatal(err)
-	}
-	try(t, world.Ways(friend, victim, friend.Addresses))
 	const noGateway = "no gateway"
 	for i, mode := range append([]string{noGateway}, world.Modes()...) {
 		t.Run(mode, func(t *testing.T) {
-			at, claims := at, inside
+			claims := inside
 			if mode != noGateway {
 				addGateway(t, node, mode)
 				claims = append(slices.Clone(inside), nodeAddrs("minion2"))
 			}
+			at := segment{"br0", macOf(t, node, "eth0")}
 			if mode == world.Dedicated {
 				at = segment{"br1", routerMAC(t, "rtoe-GR_minion1")}
 			}
