@@ -40,7 +40,7 @@ type World struct {
 	known   map[string]bool       // by name: the Nodes of Kubernetes
 	pods    map[pod.Key]*podState // all but those that need no port
 	lives   map[pod.Key]pod.Lease // of a former life, until Settle
-	waiting map[pod.Key]bool      // without addresses
+	waiting map[pod.Key]*podState // those without addresses
 	taken   map[pod.Key]string    // whose logical ports have the name of a gateway's, and which
 
 	policies *policy.Index
@@ -68,7 +68,7 @@ type podState struct {
 func NewWorld() *World {
 	return &World{
 		nodes: map[string]*node{}, known: map[string]bool{}, pods: map[pod.Key]*podState{},
-		lives: map[pod.Key]pod.Lease{}, waiting: map[pod.Key]bool{},
+		lives: map[pod.Key]pod.Lease{}, waiting: map[pod.Key]*podState{},
 		policies: policy.NewIndex(), hosts: map[string][]netip.Addr{}, services: newServices(),
 		hostPorts: hostPorts{}, hostIPs: map[netip.Addr]map[pod.Key]bool{},
 		said: said{map[string]host{}, map[netip.Addr][]host{}},
@@ -221,8 +221,8 @@ func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 			n.pool = pod.NewPool(subnets)
 		}
 		for k := range n.pods {
-			w.pods[k].addrs = pod.Addresses{}
-			w.waiting[k] = true
+			p := w.pods[k]
+			p.addrs, w.waiting[k] = pod.Addresses{}, p
 			touched = append(touched, k.Unit())
 		}
 		w.forgetIfEmpty(name)
@@ -244,7 +244,7 @@ func (w *World) putTaken() (touched []nb.Unit) {
 		w.taken[k] = gateway
 		if p := w.pods[k]; p != nil && p.addrs.MAC != "" {
 			w.release(p)
-			w.waiting[k] = true
+			w.waiting[k] = p
 			touched = append(touched, k.Unit())
 		}
 	}
@@ -322,9 +322,9 @@ func (w *World) putPod(p pod.Pod) []nb.Unit {
 		return touched
 	}
 	touched := w.removePod(p.Key)
-	w.pods[p.Key] = &podState{Pod: p}
+	now := &podState{Pod: p}
+	w.pods[p.Key], w.waiting[p.Key] = now, now
 	w.node(names.NodeSwitch(p.Node)).pods[p.Key] = true
-	w.waiting[p.Key] = true
 	return append(touched, append(w.changeHostPorts(pod.Pod{}, p), p.Unit())...)
 }
 
@@ -358,15 +358,15 @@ func (w *World) Settle() []nb.Unit {
 		clear(w.lives)
 		return nil
 	}
-	waiting := slices.SortedFunc(maps.Keys(w.waiting), comparePods)
+	waiting := slices.SortedFunc(maps.Values(w.waiting), comparePods)
 	before := make([]string, len(waiting)) // the problems
-	for i, k := range waiting {
-		before[i] = w.pods[k].complaint()
-		w.pods[k].problem = nil
+	for i, p := range waiting {
+		before[i] = p.complaint()
+		p.problem = nil
 	}
 	for _, claim := range []func(*podState, *pod.Pool) bool{w.claimLease, claimStatus, claimAnnotation} {
-		for _, k := range waiting {
-			if p := w.pods[k]; p.addrs.MAC == "" && w.taken[k] == "" {
+		for _, p := range waiting {
+			if p.addrs.MAC == "" && w.taken[p.Key] == "" {
 				if n := w.nodes[names.NodeSwitch(p.Node)]; n.pool != nil {
 					claim(p, n.pool)
 				}
@@ -374,17 +374,16 @@ func (w *World) Settle() []nb.Unit {
 		}
 	}
 	var touched []nb.Unit
-	for i, k := range waiting {
-		p := w.pods[k]
+	for i, p := range waiting {
 		if p.addrs.MAC == "" {
 			w.take(p)
 		}
 		if p.addrs.MAC != "" {
 			w.complete(p)
-			delete(w.waiting, k)
+			delete(w.waiting, p.Key)
 		}
 		if p.addrs.MAC != "" || p.complaint() != before[i] {
-			touched = append(touched, k.Unit())
+			touched = append(touched, p.Unit())
 		}
 	}
 	w.lives = map[pod.Key]pod.Lease{}
@@ -399,7 +398,7 @@ func (p *podState) complaint() string {
 	return p.problem.Error()
 }
 
-func comparePods(a, b pod.Key) int {
+func comparePods(a, b *podState) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
@@ -423,6 +422,9 @@ func claimStatus(p *podState, pool *pod.Pool) bool {
 }
 
 func claimAnnotation(p *podState, pool *pod.Pool) bool {
+	if p.Annotation == "" {
+		return false
+	}
 	wish, err := pod.ParseAnnotation(p.Annotation)
 	if err != nil || !pool.Claim(p.Key, addrs(wish.IPs)) {
 		return false

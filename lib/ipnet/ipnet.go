@@ -4,9 +4,11 @@ package ipnet
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/big"
+	"math/bits"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -15,14 +17,24 @@ import (
 // Nth returns the address n above the first of p, which is the zeroth.
 // It reports false where p has no such address.
 func Nth(p netip.Prefix, n uint64) (netip.Addr, bool) {
-	base := p.Masked().Addr()
-	sum := new(big.Int).Add(new(big.Int).SetBytes(base.AsSlice()), new(big.Int).SetUint64(n))
-	b := make([]byte, base.BitLen()/8)
-	if sum.BitLen() > base.BitLen() {
-		return netip.Addr{}, false
+	high, low := halves(p.Masked().Addr())
+	low, carry := bits.Add64(low, n, 0)
+	high, carry = bits.Add64(high, 0, carry)
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], high)
+	binary.BigEndian.PutUint64(b[8:], low)
+	a := netip.AddrFrom16(b)
+	if p.Addr().Is4() {
+		a = a.Unmap()
 	}
-	a, _ := netip.AddrFromSlice(sum.FillBytes(b))
-	return a, p.Contains(a)
+	return a, carry == 0 && p.Contains(a)
+}
+
+// halves are the first and the last 64 bits of an address; one of IPv4 is the last
+// 32 of them.
+func halves(a netip.Addr) (high, low uint64) {
+	b := a.As16()
+	return binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
 }
 
 // Offset is the inverse of Nth: how far a is above the first address of p. It
@@ -31,16 +43,17 @@ func Offset(p netip.Prefix, a netip.Addr) (uint64, bool) {
 	if !p.Contains(a) {
 		return 0, false
 	}
-	d := new(big.Int).Sub(new(big.Int).SetBytes(a.AsSlice()), new(big.Int).SetBytes(p.Masked().Addr().AsSlice()))
-	return d.Uint64(), d.IsUint64()
+	high, low := halves(a)
+	firstHigh, firstLow := halves(p.Masked().Addr())
+	low, borrow := bits.Sub64(low, firstLow, 0)
+	return low, high-firstHigh-borrow == 0
 }
 
 // PodMAC is the MAC of a port with address a: 0a:58 and the address's low 32
 // bits. Two addresses of one switch never share a MAC.
 func PodMAC(a netip.Addr) string {
-	b := a.AsSlice()
-	b = b[len(b)-4:]
-	return fmt.Sprintf("0a:58:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3])
+	b := a.As16()
+	return net.HardwareAddr{0x0a, 0x58, b[12], b[13], b[14], b[15]}.String()
 }
 
 // RouterMAC is the MAC of the router port name: 00:00:00 and three octets that

@@ -78,7 +78,7 @@ func (x *Index) PutPod(k pod.Key, podLabels map[string]string, ports []Port) []n
 	if m != nil && m.class.text == text {
 		return nil
 	}
-	before := x.Refs(k)
+	before := m.refs()
 	if m != nil {
 		x.leave(m)
 	} else {
@@ -94,7 +94,7 @@ func (x *Index) PutPod(k pod.Key, podLabels map[string]string, ports []Port) []n
 	}
 	m.class, m.at = c, len(c.pods)
 	c.pods = append(c.pods, m)
-	if !slices.Equal(before, x.Refs(k)) {
+	if !slices.Equal(before, m.refs()) {
 		x.touch(k.Unit())
 	}
 	return x.flush()

@@ -47,16 +47,26 @@ func (t *terms) sides(field string) (out []side) {
 		all   bool
 		terms []string
 	}{{"ip4", t.all4, t.v4}, {"ip6", t.all6, t.v6}} {
-		switch list := slices.Compact(slices.Sorted(slices.Values(f.terms))); {
+		switch {
 		case f.all:
 			out = append(out, side{f.name, f.name})
-		case len(list) == 1:
-			out = append(out, side{f.name, fmt.Sprintf("%s.%s == %s", f.name, field, list[0])})
-		case len(list) > 1:
-			out = append(out, side{f.name, fmt.Sprintf("%s.%s == {%s}", f.name, field, strings.Join(list, ", "))})
+		case len(f.terms) > 0:
+			out = append(out, side{f.name, f.name + "." + field + " == " + set(f.terms)})
 		}
 	}
 	return out
+}
+
+// set is what OVN takes for one of some terms: "a", "{a, b}".
+func set(terms []string) string {
+	if len(terms) == 1 {
+		return terms[0]
+	}
+	list := slices.Compact(slices.Sorted(slices.Values(terms)))
+	if len(list) == 1 {
+		return list[0]
+	}
+	return "{" + strings.Join(list, ", ") + "}"
 }
 
 // list is the expressions of sides.

@@ -171,8 +171,10 @@ func (x *Index) leave(m *member) {
 }
 
 // Refs are the port groups that a pod's logical port belongs to.
-func (x *Index) Refs(k pod.Key) []nb.Ref {
-	m := x.members[k]
+func (x *Index) Refs(k pod.Key) []nb.Ref { return x.members[k].refs() }
+
+// refs are those of a member, none of nil.
+func (m *member) refs() []nb.Ref {
 	if m == nil {
 		return nil
 	}

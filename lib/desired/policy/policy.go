@@ -165,15 +165,14 @@ func (p *Policy) types(spec networkingv1.NetworkPolicySpec) {
 func (p *Policy) rule(dir direction, index int, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) {
 	before := len(p.Problems)
 	r := rule{dir: dir, index: index, anyone: len(peers) == 0, anything: len(ports) == 0}
-	at := fmt.Sprintf("spec.%s[%d]", dir, index)
 	for i, from := range peers {
 		if err := r.peer(from); err != nil {
-			p.problem("%s.%s[%d].%v", at, [...]string{"from", "to"}[dir], i, err)
+			p.problem("spec.%s[%d].%s[%d].%v", dir, index, [...]string{"from", "to"}[dir], i, err)
 		}
 	}
 	for i, port := range ports {
 		if err := r.port(port); err != nil {
-			p.problem("%s.ports[%d].%v", at, i, err)
+			p.problem("spec.%s[%d].ports[%d].%v", dir, index, i, err)
 		}
 	}
 	if len(p.Problems) == before && p.isolates[dir] {
