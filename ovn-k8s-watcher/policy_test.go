@@ -71,10 +71,10 @@ func TestPolicyIsWrittenAndExplained(t *testing.T) {
 	}
 	acls := func() []string {
 		t.Helper()
-		return strings.Fields(w.nbctl("--bare", "--columns=_uuid", "find", "acl", "external_ids:ovn-k8s-owner!=guard", "external_ids:ovn-k8s-owner!=services"))
+		return strings.Fields(w.nbctl("--bare", "--columns=_uuid", "find", "acl", "priority<32000", "external_ids:ovn-k8s-owner!=services"))
 	}
 	w.eventually("both ACLs, what denies, and those of the node", func() bool {
-		return len(acls()) == 6
+		return len(acls()) == 5
 	})
 	for _, text := range []string{"default/web.v2/ingress/0", "default/app=web/ingress/deny", "node1/to-node", "node1/claimed"} {
 		if out := w.nbctl("--bare", "--columns=match,external_ids", "find", "acl", `name="`+text+`"`); out == "" {

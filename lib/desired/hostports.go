@@ -32,7 +32,8 @@ type nodesPort struct {
 // where there is none. It returns the units of the pods that this may give or
 // take something.
 func (w *World) changeHostPorts(old, now pod.Pod) []nb.Unit {
-	if old.Node == now.Node && old.Created == now.Created && slices.Equal(old.HostPorts, now.HostPorts) && slices.Equal(old.Problems, now.Problems) {
+	none := len(old.HostPorts)+len(old.Problems)+len(now.HostPorts)+len(now.Problems) == 0
+	if none || old.Node == now.Node && old.Created == now.Created && slices.Equal(old.HostPorts, now.HostPorts) && slices.Equal(old.Problems, now.Problems) {
 		return nil
 	}
 	for _, h := range old.HostPorts {
@@ -161,13 +162,13 @@ func (all hostPorts) units(sw string) (units []nb.Unit) {
 
 // place is what the hostPorts of a node's pods depend on.
 func (w *World) place(sw string, host chassis) hostport.Node {
-	var n hostport.Node
+	n := hostport.Node{Switch: sw}
 	for _, both := range w.addresses(host) {
 		n.Addrs = append(n.Addrs, both...)
 	}
 	if subnets, ok := w.cluster.Nodes[sw]; ok {
-		n.Returns = addrs(topology.ManagementPort(subnets).IPs)
-		n.Addrs = append(n.Addrs, n.Returns...)
+		n.Subnets, n.Management = subnets, addrs(topology.ManagementPort(subnets).IPs)
+		n.Returns, n.Addrs = n.Management, append(n.Addrs, n.Management...)
 	}
 	for _, name := range host.gateways {
 		g := w.cluster.Gateways[name]

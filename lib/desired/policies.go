@@ -88,12 +88,12 @@ func (w *World) ownAddrs(sw string) []netip.Addr {
 // nodePolicyRows are the ACLs of a node's switch.
 func (w *World) nodePolicyRows(sw string) []nb.Row {
 	subnets, ok := w.cluster.Nodes[sw]
-	if !ok || !w.policies.Any() {
+	if !ok {
 		return nil
 	}
 	return policy.Node{
 		Switch: sw, Management: addrs(topology.ManagementPort(subnets).IPs), Own: w.hosts[sw],
-		Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join),
+		Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Policies: w.policies.Any(),
 	}.Rows()
 }
 
@@ -117,10 +117,8 @@ func (w *World) policyUnits() []nb.Unit {
 	if len(w.cluster.Nodes) > 0 {
 		us = append(us, policy.GuardUnit)
 	}
-	if w.policies.Any() {
-		for name := range w.cluster.Nodes {
-			us = append(us, policy.NodeUnit(name))
-		}
+	for name := range w.cluster.Nodes {
+		us = append(us, policy.NodeUnit(name))
 	}
 	return us
 }

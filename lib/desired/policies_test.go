@@ -26,7 +26,7 @@ func TestNodesWithLongNamesHavePolicies(t *testing.T) {
 	if err != nil || len(rows) != 3 {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}
-	for i, end := range []string{"/from-node", "/to-node", "/claimed"} {
+	for i, end := range []string{"/claimed", "/from-node", "/to-node"} {
 		if name := *rows[i].Model.(*nbdb.ACL).Name; len(name) > 63 || !strings.HasPrefix(name, "node.node.") || !strings.HasSuffix(name, end) {
 			t.Errorf("the name %q is not one of at most 63 characters that ends with %s", name, end)
 		}

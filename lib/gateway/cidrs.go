@@ -41,22 +41,18 @@ func (e *engine) takeCIDRs(ev kube.Event) []string {
 // syncRoutes leads to ServiceCIDRs by way of the management port, unless the
 // settings name them, for which minion-init makes routes.
 func (e *engine) syncRoutes(v view) error {
-	if v.cidrs == nil || v.host.Management == "" {
-		return nil
-	}
-	subnets, err := link.Subnets(v.host.Management)
-	if err != nil {
-		return err
+	if v.cidrs == nil || v.host.Management == "" || len(v.host.Pods) == 0 {
+		return nil // not known yet, or nothing to lead by
 	}
 	want := link.Routes{Interface: v.host.Management, Protocol: link.ServiceProtocol, Metric: link.ServiceMetric}
 	for _, to := range v.cidrs {
-		there := slices.Concat(e.config.ServiceCIDRs, e.config.ClusterSubnets, e.config.JoinSubnets, subnets)
+		there := slices.Concat(e.config.ServiceCIDRs, e.config.ClusterSubnets, e.config.JoinSubnets, v.host.Pods)
 		if slices.ContainsFunc(there, to.Overlaps) || slices.ContainsFunc(v.host.Addrs, to.Contains) {
 			continue // there is a route, or there must not be one
 		}
-		i := slices.IndexFunc(subnets, func(s netip.Prefix) bool { return ipnet.SameFamily(s.Addr(), to.Addr()) })
+		i := slices.IndexFunc(v.host.Pods, func(s netip.Prefix) bool { return ipnet.SameFamily(s.Addr(), to.Addr()) })
 		if i >= 0 {
-			want.Routes = append(want.Routes, link.Route{To: to, Via: topology.Gateways(subnets[i : i+1])[0]})
+			want.Routes = append(want.Routes, link.Route{To: to, Via: topology.Gateways(v.host.Pods[i : i+1])[0]})
 		}
 	}
 	changes, err := link.EnsureRoutes(want)

@@ -59,7 +59,7 @@ type engine struct {
 	resolved map[nb.Unit]service.Resolved // of the world, as it is now
 	missing  map[string]bool              // kinds of objects that are not known yet
 	ports    ports
-	addrs    map[string][]netip.Addr // by interface
+	addrs    map[string][]netip.Prefix // by interface
 	nodes    nodeport.Nodes
 	node     string // whose pods are followed
 	pods     map[pod.Key]hostport.Pod
@@ -272,15 +272,15 @@ func (e *engine) sync(dirty []string) func(context.Context) map[string]error {
 func (e *engine) wanted() view {
 	var all []netip.Addr
 	for _, name := range slices.Sorted(maps.Keys(e.addrs)) {
-		all = append(all, e.addrs[name]...)
+		all = append(all, addrsOf(e.addrs[name])...)
 	}
 	h := e.helper
 	v := view{
 		host: nodeport.Host{
 			Node: h.nodeName(e.ports), Addrs: all, Nodes: e.nodes, Routed: e.config.ServiceCIDRs, Management: e.ports.management,
-			NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts, Gateway: e.ports.gateway,
+			Pods: subnetsOf(e.addrs[e.ports.management]), NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts, Gateway: e.ports.gateway,
 		},
-		bridge:   nodeport.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(e.addrs[h.Bridge]), Router: e.ports.router(e.addrs[h.Bridge]), Pods: e.ports.pods(e.config.ClusterSubnets)},
+		bridge:   nodeport.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(addrsOf(e.addrs[h.Bridge])), Router: e.ports.router(addrsOf(e.addrs[h.Bridge])), Pods: e.ports.pods(e.config.ClusterSubnets)},
 		services: e.services(), pods: e.hostPods(), synced: len(e.missing) == 0 && e.addrs != nil,
 	}
 	if e.cidrs != nil {
@@ -293,6 +293,20 @@ func (e *engine) wanted() view {
 	v.bridge.Physical, v.bridge.Overlay, v.bridge.MAC = e.view.bridge.Physical, e.view.bridge.Overlay, e.view.bridge.MAC
 	e.view = v
 	return v
+}
+
+func addrsOf(of []netip.Prefix) (out []netip.Addr) {
+	for _, p := range of {
+		out = append(out, p.Addr())
+	}
+	return out
+}
+
+func subnetsOf(of []netip.Prefix) (out []netip.Prefix) {
+	for _, p := range of {
+		out = append(out, p.Masked())
+	}
+	return out
 }
 
 // served leaves out addresses at which NodePorts are not served.

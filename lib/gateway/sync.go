@@ -145,10 +145,6 @@ func (e *engine) syncRules(ctx context.Context, f firewall, v view) error {
 // forget lets the host forget the UDP connections that lead where they should
 // not any more.
 func (e *engine) forget(v view, family netip.Addr) error {
-	var err error
-	if v.host.Pods, err = link.Subnets(v.host.Management); err != nil {
-		return err
-	}
 	stale := nodeport.Stale(v.host, family, v.services, v.pods)
 	n, err := link.ForgetUDP(family, func(c link.Connection) bool { return stale(c.To, c.Answers) })
 	if n > 0 {

@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Addresses returns the addresses of all interfaces by their names. Those that
-// are valid on the link only, or may be another host's, are left out.
-func Addresses() (map[string][]netip.Addr, error) {
+// Addresses returns the addresses of all interfaces by their names, each with the
+// length of its subnet. Those that are valid on the link only, or may be another
+// host's, are left out.
+func Addresses() (map[string][]netip.Prefix, error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("listing interfaces: %w", err)
@@ -26,26 +27,10 @@ func Addresses() (map[string][]netip.Addr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing addresses: %w", err)
 	}
-	out := map[string][]netip.Addr{}
+	out := map[string][]netip.Prefix{}
 	for _, a := range all {
-		if ip := prefix(a.IPNet).Addr(); !ip.IsLinkLocalUnicast() && usable(a) {
+		if ip := prefix(a.IPNet); !ip.Addr().IsLinkLocalUnicast() && usable(a) {
 			out[names[a.LinkIndex]] = append(out[names[a.LinkIndex]], ip)
-		}
-	}
-	return out, nil
-}
-
-// Subnets are those in which an interface has addresses, none if there is no such
-// interface.
-func Subnets(name string) ([]netip.Prefix, error) {
-	all, err := addresses(name)
-	if err != nil {
-		return nil, err
-	}
-	var out []netip.Prefix
-	for _, a := range all {
-		if p := prefix(a.IPNet).Masked(); !p.Addr().IsLinkLocalUnicast() {
-			out = append(out, p)
 		}
 	}
 	return out, nil

@@ -514,7 +514,7 @@ func TestAddressesOfOtherHosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slices.Contains(all["eth0"], netip.MustParseAddr("fd00::9")) || !slices.Contains(all["eth0"], netip.MustParseAddr("fd00::5")) {
+	if slices.Contains(all["eth0"], netip.MustParsePrefix("fd00::9/64")) || !slices.Contains(all["eth0"], netip.MustParsePrefix("fd00::5/64")) {
 		t.Errorf("eth0 has %v", all["eth0"])
 	}
 }

@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ovn-k8s/lib/desired"
-	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
@@ -262,11 +261,8 @@ func TestForeignRowsSurvive(t *testing.T) {
 	if got := nbctl("--bare", "--columns=ports", "find", "port_group", "name!="+names.EntryPortGroup); len(strings.Fields(got)) != 1 {
 		t.Errorf("a pod that left our group is in %q, want theirs only", got)
 	}
-	if got := nbctl("--bare", "--columns=match", "find", "acl", "external_ids:ovn-k8s-owner!="+string(policy.GuardUnit)); got != "" {
-		t.Errorf("without policies there are ACLs %q", got)
-	}
-	if got := nbctl("--bare", "--columns=match", "find", "acl", "priority<100"); got != "tcp" {
-		t.Errorf("without policies there are ACLs %q, want theirs of the switch", got)
+	if got := nbctl("--bare", "--columns=match", "find", "acl", "priority<32000"); got != "tcp" {
+		t.Errorf("without policies there are ACLs %q beside what is dropped always, want theirs of the switch", got)
 	}
 	for _, u := range units {
 		all[u] = nil

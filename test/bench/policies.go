@@ -181,10 +181,10 @@ func copySwitches(db *replica) []policedSwitch {
 	return out
 }
 
-// ofNode tells an ACL of a node's switch.
+// ofNode tells an ACL that a node's switch has while there are policies.
 func ofNode(acl *nbdb.ACL) bool {
 	_, ok := policy.NodeOf(nb.Unit(acl.ExternalIDs[names.Owner]))
-	return ok
+	return ok && acl.Action == nbdb.ACLActionAllowRelated
 }
 
 // insertSwitches inserts ACLs like those given.

@@ -129,7 +129,7 @@ func TestHostPorts(t *testing.T) {
 // labels.
 func TestPoliciesOfHostPorts(t *testing.T) {
 	p := pods(t, map[string]string{"all": "minion1", "near": "minion1", "far": "minion2"}, hostPorts)
-	outside, own := surround(t).Outside, nodeAddrs("minion1")
+	outside, near := surround(t).Outside, slices.Concat(nodeAddrs("minion1"), cluster.Node("minion1").Management)
 	addGateway(t, cluster.Node("minion2"), world.Local) // or pods could not answer the outside
 	t.Cleanup(func() { dropPolicies(t, "default") })
 	for _, allowed := range []world.Endpoint{outside, p["far"], p["near"]} {
@@ -137,7 +137,11 @@ func TestPoliciesOfHostPorts(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, from := range []world.Endpoint{outside, p["far"], p["near"]} {
-			for _, a := range own {
+			at := near
+			if from.Name == outside.Name { // who does not reach the management port
+				at = nodeAddrs("minion1")
+			}
+			for _, a := range at {
 				q := packet{text: from.Name, probe: probe.Probe{Netns: from.Netns, Network: "tcp", Address: probe.Address(a, anyPort)}}
 				if err := q.becomes(from.Name == allowed.Name); err != nil {
 					t.Errorf("%s to %v, policy for %s: %v", from.Name, a, allowed.Name, err)

@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
@@ -38,14 +41,10 @@ type segment struct {
 // Whoever is outside may route what is for pods to a node or a gateway. But he has
 // none of the addresses that policies trust: not a pod's, not that of a node's
 // management port, not a router's; to a gateway, not the pod's own node's either.
+// Without any policy it is the same.
 func TestNobodyOutsideHasAnAddressInside(t *testing.T) {
 	p := pods(t, map[string]string{"victim": "minion2", "friend": "minion1"})
 	victim, friend := p["victim"], p["friend"]
-	t.Cleanup(func() { dropPolicies(t, "default") })
-	if err := cluster.Kube.Apply(t.Context(), []byte(onlyFriends)); err != nil {
-		t.Fatal(err)
-	}
-	try(t, world.Ways(friend, victim, friend.Addresses))
 	tap, err := probe.Listen(victim.Netns, "eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -53,15 +52,21 @@ func TestNobodyOutsideHasAnAddressInside(t *testing.T) {
 	t.Cleanup(tap.Close)
 	inside := [][]netip.Addr{friend.Addresses, cluster.Node("minion2").Management, addrs([]string{"100.64.0.1", "fd98::1"})}
 	node := cluster.Node("minion1")
+	at := segment{"br0", macOf(t, node, "eth0")}
+	t.Run("no policy", func(t *testing.T) { at.claim(t, tap, victim, "<unjudged", inside) })
+	t.Cleanup(func() { dropPolicies(t, "default") })
+	if err := cluster.Kube.Apply(t.Context(), []byte(onlyFriends)); err != nil {
+		t.Fatal(err)
+	}
+	try(t, world.Ways(friend, victim, friend.Addresses))
 	const noGateway = "no gateway"
 	for i, mode := range append([]string{noGateway}, world.Modes()...) {
 		t.Run(mode, func(t *testing.T) {
-			claims := inside
+			at, claims := at, inside
 			if mode != noGateway {
 				addGateway(t, node, mode)
 				claims = append(slices.Clone(inside), nodeAddrs("minion2"))
 			}
-			at := segment{"br0", macOf(t, node, "eth0")}
 			if mode == world.Dedicated {
 				at = segment{"br1", routerMAC(t, "rtoe-GR_minion1")}
 			}
@@ -69,6 +74,50 @@ func TestNobodyOutsideHasAnAddressInside(t *testing.T) {
 		})
 	}
 }
+
+// A node takes in from pods on it what is for hostPorts at its management address,
+// but from pods only.
+func TestNobodyOutsideIsAPodToAHostPort(t *testing.T) {
+	p := pods(t, map[string]string{"victim": "minion1", "friend": "minion1"}, func(pod *corev1.Pod) {
+		if c := &pod.Spec.Containers[0]; pod.Name == "victim" {
+			c.Ports = append(c.Ports, corev1.ContainerPort{HostPort: anyPort, ContainerPort: claimedPort, Protocol: corev1.ProtocolUDP})
+		}
+	})
+	victim, friend := p["victim"], p["friend"]
+	tap, err := probe.Listen(victim.Netns, "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tap.Close)
+	for _, a := range cluster.Node("minion1").Management {
+		text := "from " + friend.Name + " to " + a.String()
+		eventually(t, text, func() bool {
+			sendUDP(t, friend, probe.Address(a, anyPort), text)
+			return len(tap.Saw([]byte(text))) > 0
+		})
+	}
+	at := segment{"br0", macOf(t, cluster.Node("minion1"), "eth0")}
+	at.claim(t, tap, victim, "<to a hostPort", [][]netip.Addr{friend.Addresses})
+}
+
+// sendUDP sends one datagram.
+func sendUDP(t *testing.T, from world.Endpoint, to netip.AddrPort, text string) {
+	t.Helper()
+	err := probe.In(from.Netns, func() error {
+		conn, err := net.Dial("udp", to.String())
+		if err != nil {
+			return err
+		}
+		_, err = conn.Write([]byte(text))
+		return errors.Join(err, conn.Close())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// claimedPort is whence and where to claim sends.
+const claimedPort = 4000
 
 // claim sends from addresses that are somebody else's, and then from one that may
 // come in by the same way.
@@ -83,7 +132,7 @@ func (s segment) claim(t *testing.T, tap *probe.Tap, victim world.Endpoint, mark
 	from := func(marker string, source []netip.Addr) (frames [][]byte) {
 		w := wire{t, []byte(marker)}
 		for i, a := range source {
-			frames = append(frames, w.udp(self, a.AsSlice(), 4000, s.mac, to.ips[i], 4000))
+			frames = append(frames, w.udp(self, a.AsSlice(), claimedPort, s.mac, to.ips[i], claimedPort))
 		}
 		return frames
 	}
@@ -99,7 +148,7 @@ func (s segment) claim(t *testing.T, tap *probe.Tap, victim world.Endpoint, mark
 		// What comes after them does arrive, so they would have by now.
 		for f, a := range addrs([]string{"198.19.0.99", "fd00:198:19::99"}) {
 			end := fmt.Sprintf("%s end %d.%d>", mark, i, f)
-			frame := wire{t, []byte(end)}.udp(self, a.AsSlice(), 4000, s.mac, to.ips[f], 4000)
+			frame := wire{t, []byte(end)}.udp(self, a.AsSlice(), claimedPort, s.mac, to.ips[f], claimedPort)
 			eventually(t, end+" arrives", func() bool {
 				send([][]byte{frame})
 				return len(tap.Saw([]byte(end))) > 0

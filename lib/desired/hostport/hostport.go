@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -37,8 +38,13 @@ func (p Pod) Addr(a netip.Addr) (netip.Addr, bool) {
 
 // A Node is what hostPorts of a pod depend on beside the pod.
 type Node struct {
+	Switch string
+	// Management are the addresses of its management port, and Subnets those of the
+	// pods on it.
+	Management []netip.Addr
+	Subnets    []netip.Prefix
 	// Addrs are the node's addresses as far as others know them, those of its
-	// gateway included.
+	// gateway and of its management port included.
 	Addrs []netip.Addr
 	// Gateway are the addresses of a gateway with a NIC on the same host, Routers
 	// the names of its routers, and Shared is whether that is the host's NIC, too.
@@ -123,6 +129,8 @@ func (n Node) Problems(p Pod) []string {
 //	                        connections
 //	N/hostport/return4      leads answers to clients outside
 //	N/hostport/inside4      leaves alone answers to those inside
+//	N/hostport/sent-back    lets in what other pods of the node send to its
+//	                        management address
 func (n Node) Rows(p Pod) []nb.Row {
 	var rows []nb.Row
 	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
@@ -137,7 +145,36 @@ func (n Node) Rows(p Pod) []nb.Row {
 	for _, hop := range n.Returns {
 		rows = append(rows, n.answers(p, hop)...)
 	}
-	return rows
+	return append(rows, n.sentBack(p)...)
+}
+
+// sentBack is the ACL for what pods of the same node send to hostPorts at the
+// address of its management port. Their switch changes the address, but not the
+// MAC, which is the node's: the node gets it, and sends it on to p.
+func (n Node) sentBack(p Pod) []nb.Row {
+	var ways []string
+	for _, a := range n.Management {
+		there := func(h pod.HostPort) bool { return h.At(a) && n.Holder(a, h) == "" }
+		own, ok := p.Addr(a)
+		ports := ports(p, "dst", there)
+		i := slices.IndexFunc(n.Subnets, func(s netip.Prefix) bool { return s.Contains(a) })
+		if ok && i >= 0 && ports != "" {
+			f := family(a)
+			ways = append(ways, fmt.Sprintf("%s.src == %s && %s.dst == %s && %s", f, n.Subnets[i].Masked(), f, own, ports))
+		}
+	}
+	if len(ways) == 0 {
+		return nil
+	}
+	return []nb.Row{policy.SentBack(n.Switch, fmt.Sprintf("%s/hostport/sent-back", p.Unit()), ways...)}
+}
+
+// family is the keyword of OVN for an address's family.
+func family(a netip.Addr) string {
+	if a.Is4() {
+		return "ip4"
+	}
+	return "ip6"
 }
 
 // atGateway gives a load balancer to the routers of the host's gateway.
@@ -208,11 +245,11 @@ const returnPriority, insidePriority = 3001, 3002
 // none if nobody outside can reach the pod in that family.
 func (n Node) answers(p Pod, hop netip.Addr) []nb.Row {
 	own, ok := p.Addr(hop)
-	from := n.sources(p, hop)
+	from := ports(p, "src", func(h pod.HostPort) bool { return h.Outside(hop) })
 	if !ok || from == "" {
 		return nil
 	}
-	family := map[bool]string{true: "ip4", false: "ip6"}[hop.Is4()]
+	family := family(hop)
 	match := fmt.Sprintf("%s.src == %s && %s", family, own, from)
 	row := func(kind, match string, policy nbdb.LogicalRouterPolicy) nb.Row {
 		policy.Match = match
@@ -243,14 +280,14 @@ func (n Node) inside(family netip.Addr) string {
 	return strings.Join(words, ", ")
 }
 
-// sources matches the ports from which p answers clients outside, as in
-// "(tcp.src == 8080 || udp.src == {53, 54})".
-func (n Node) sources(p Pod, family netip.Addr) string {
+// ports matches those targets of some hostPorts of p, as field "src" or "dst", as in
+// "(tcp.src == 8080 || udp.src == {53, 54})". It is "" if there are none.
+func ports(p Pod, field string, some func(pod.HostPort) bool) string {
 	var terms []string
 	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
 		var ports []uint16
 		for _, h := range p.HostPorts {
-			if h.Protocol == protocol && h.Outside(family) && !slices.Contains(ports, h.Target) {
+			if h.Protocol == protocol && some(h) && !slices.Contains(ports, h.Target) {
 				ports = append(ports, h.Target)
 			}
 		}
@@ -258,9 +295,9 @@ func (n Node) sources(p Pod, family netip.Addr) string {
 		switch text := strings.Trim(strings.ReplaceAll(fmt.Sprint(ports), " ", ", "), "[]"); len(ports) {
 		case 0:
 		case 1:
-			terms = append(terms, fmt.Sprintf("%s.src == %s", strings.ToLower(string(protocol)), text))
+			terms = append(terms, fmt.Sprintf("%s.%s == %s", strings.ToLower(string(protocol)), field, text))
 		default:
-			terms = append(terms, fmt.Sprintf("%s.src == {%s}", strings.ToLower(string(protocol)), text))
+			terms = append(terms, fmt.Sprintf("%s.%s == {%s}", strings.ToLower(string(protocol)), field, text))
 		}
 	}
 	if len(terms) > 1 {

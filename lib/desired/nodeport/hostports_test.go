@@ -53,6 +53,8 @@ func about(h Host, family netip.Addr, pods []hostport.Pod, services ...service.R
 func TestRulesOfHostPorts(t *testing.T) {
 	shared := node1
 	shared.Shared = "breth0"
+	withPods := node1
+	withPods.Pods = []netip.Prefix{netip.MustParsePrefix("10.128.1.0/24"), netip.MustParsePrefix("fd01::/64")}
 	const toPods = "-j DNAT --to-destination 10.128.1.3:8080"
 	web := `-p tcp -m tcp --dport 80 -m comment --comment "pod default/web" `
 	for _, tt := range []struct {
@@ -87,6 +89,16 @@ func TestRulesOfHostPorts(t *testing.T) {
 			"POSTROUTING -s 10.128.1.3/32 ! -o k8s-node1 -p tcp -m tcp --sport 8080 -j MASQUERADE",
 			"WAYS -m addrtype --dst-type LOCAL -j OVN-SVC-HOSTPORTS",
 		}},
+		{"the management address", withPods, IPv4, one("web", "10.128.1.2", 80, 8080), []string{
+			"FORWARD -s 10.128.1.0/24 ! -i k8s-node1 -o k8s-node1 -j DROP",
+			"FORWARD -s 10.128.1.0/24 -i k8s-node1 -o k8s-node1 -j ACCEPT",
+			"FORWARD -s 10.128.1.3/32 -i k8s-node1 -p tcp -m tcp --sport 8080 -j ACCEPT",
+			"HOSTPORTS -i k8s-node1 -j RETURN",
+			"HOSTPORTS -d 10.128.1.2/32 " + web + "-m addrtype --src-type LOCAL -j MARK --set-xmark 0x1000/0x1000",
+			"HOSTPORTS -d 10.128.1.2/32 " + web + toPods,
+			"POSTROUTING -s 10.128.1.3/32 ! -o k8s-node1 -p tcp -m tcp --sport 8080 -j MASQUERADE",
+			"WAYS -m addrtype --dst-type LOCAL -j OVN-SVC-HOSTPORTS",
+		}},
 		{"UDP, but not to tunnels", node1, IPv4, one("web", "", 80, 8080, udp), []string{
 			"FORWARD -s 10.128.1.3/32 -i k8s-node1 -p udp -m udp --sport 8080 ! --dport 6081 -j ACCEPT",
 			"INPUT -d 127.0.0.0/8 -i k8s-node1 -m conntrack ! --ctstate RELATED,ESTABLISHED -j DROP",
@@ -96,7 +108,7 @@ func TestRulesOfHostPorts(t *testing.T) {
 			"POSTROUTING -s 10.128.1.3/32 ! -o k8s-node1 -p udp -m udp --sport 8080 ! --dport 6081 -j MASQUERADE",
 			"WAYS -m addrtype --dst-type LOCAL -j OVN-SVC-HOSTPORTS",
 		}},
-		{"the loopback address", node1, IPv4, one("web", "127.0.0.1", 80, 8080), []string{
+		{"the loopback address", withPods, IPv4, one("web", "127.0.0.1", 80, 8080), []string{
 			"INPUT -d 127.0.0.0/8 -i k8s-node1 -m conntrack ! --ctstate RELATED,ESTABLISHED -j DROP",
 			"HOSTPORTS -i k8s-node1 -j RETURN",
 			"HOSTPORTS -d 127.0.0.1/32 " + web + "-m addrtype --src-type LOCAL -j MARK --set-xmark 0x1000/0x1000",

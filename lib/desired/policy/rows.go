@@ -6,8 +6,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,82 +21,7 @@ import (
 const (
 	denyPriority  = 1000
 	allowPriority = 1001
-	nodePriority  = 1010
 )
-
-// NodePrefix starts the units that own a node's own ACLs: what its switch always
-// lets through, and what it never does. They are not the node's unit, which belongs
-// to the one-shot commands as well.
-const NodePrefix = "node-policy/"
-
-// NodeUnit is the unit that owns the ACLs of a node's switch.
-func NodeUnit(sw string) nb.Unit { return nb.Unit(NodePrefix + sw) }
-
-// NodeOf is the inverse of NodeUnit. It reports false for units of other kinds.
-func NodeOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), NodePrefix) }
-
-// A Node is what the ACLs of a node's switch depend on.
-type Node struct {
-	Switch string
-	// Management are the addresses of its management port, Own those of the node
-	// itself.
-	Management, Own []netip.Addr
-	// Inside are the subnets of pods and routers.
-	Inside []netip.Prefix
-}
-
-// Rows returns the ACLs of a node's switch: what policies cannot forbid, and that
-// nobody comes in at its management port with the address of a pod, a router or
-// another node's port: it was claimed to the node.
-func (n Node) Rows() []nb.Row {
-	var inside terms
-	for _, s := range n.Inside {
-		inside.add(s)
-	}
-	var claimed []string
-	for _, s := range inside.sides("src") {
-		match := []string{s.match}
-		for _, a := range n.Management {
-			if a.Is4() == (s.family == "ip4") {
-				match = append(match, fmt.Sprintf("%s.src != %s", s.family, a))
-			}
-		}
-		claimed = append(claimed, and(match...))
-	}
-	return append(n.allowed(), n.acl("claimed", aclSpec{dir: egress, match: and(n.port(), or(claimed)), priority: guardPriority, action: nbdb.ACLActionDrop}))
-}
-
-// allowed are the ACLs for what passes whatever policies say: the pods reach the
-// node, and the node reaches them; and a pod reaches itself through a service, in
-// which case OVN gives it the service's address and sends the packet back where it
-// came from. A node's own address counts at its management port only, since somebody
-// outside might claim it to a gateway. They have OVN track all connections, which
-// costs those who have no policies.
-func (n Node) allowed() []nb.Row {
-	var here, own, all terms
-	for _, a := range n.Management {
-		here.add(single(a))
-		all.add(single(a))
-	}
-	for _, a := range n.Own {
-		own.add(single(a))
-		all.add(single(a))
-	}
-	from := append(here.list("src"), and(n.port(), or(own.list("src"))), "flags.loopback == 1 && ip")
-	return []nb.Row{
-		n.acl("from-node", aclSpec{dir: ingress, match: or(from), priority: nodePriority, action: nbdb.ACLActionAllowRelated}),
-		n.acl("to-node", aclSpec{dir: egress, match: or(all.list("dst")), priority: nodePriority, action: nbdb.ACLActionAllowRelated}),
-	}
-}
-
-// port matches what comes in at the node's management port.
-func (n Node) port() string { return fmt.Sprintf("inport == %q", names.ManagementPort(n.Switch)) }
-
-func (n Node) acl(kind string, s aclSpec) nb.Row {
-	return acl(n.Switch+"/"+kind, s, []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: n.Switch, Column: "acls"}})
-}
-
-func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // Rows returns the rows of a policy, a group or LoggingUnit: none if it is gone.
 // problem says what of a policy is not honoured, "" if all is.
@@ -119,7 +44,7 @@ func (x *Index) Rows(u nb.Unit) (rows []nb.Row, problem string) {
 	problems := slices.Clone(s.Problems)
 	for _, r := range s.rules {
 		for _, way := range s.ways(r) {
-			id := fmt.Sprintf("%s/%s/%d", s.Key, r.dir, r.index)
+			id := s.Namespace + "/" + s.Name + "/" + r.dir.String() + "/" + strconv.Itoa(r.index)
 			spec := aclSpec{name: id, dir: r.dir, match: way.match, priority: allowPriority, action: nbdb.ACLActionAllowRelated, severity: log.allow}
 			if way.group != s.subject.name {
 				id += "/" + strings.TrimPrefix(way.group, s.subject.name+"_")
@@ -186,8 +111,8 @@ func (g *group) rows() []nb.Row {
 			continue
 		}
 		d := direction(d)
-		id := fmt.Sprintf("%s/%s/deny", g.name, d)
-		name := fmt.Sprintf("%s/%s/%s/deny", g.scope.ns.name, cmp.Or(g.pods.String(), "all pods"), d)
+		id := g.name + "/" + d.String() + "/deny"
+		name := g.scope.ns.name + "/" + cmp.Or(g.pods.String(), "all pods") + "/" + d.String() + "/deny"
 		rows = append(rows, acl(id, aclSpec{
 			name: name, dir: d, match: g.port(d) + " && ip", priority: denyPriority, action: nbdb.ACLActionDrop, severity: g.scope.ns.logging.deny,
 		}, []nb.Ref{portGroup(g.name, "acls")}))
