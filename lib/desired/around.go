@@ -1,0 +1,107 @@
+package desired
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/nb"
+)
+
+// lookAround computes anew what Services depend on beside themselves, and
+// returns the units of those to which it makes a difference.
+func (w *World) lookAround() (touched []nb.Unit) {
+	old, now := w.services.around, w.surroundings()
+	w.services.around = now
+	if !slices.Equal(old.Ranges, now.Ranges) {
+		touched = append(touched, service.RangesUnit)
+		for sw := range w.said.hosts {
+			touched = append(touched, topology.HostUnit(sw))
+		}
+	}
+	if !slices.Equal(old.Subnets, now.Subnets) { // which addresses are pods'
+		for id := range w.services.chassis {
+			touched = append(touched, ChassisUnit(id))
+		}
+	}
+	d := differenceOf(old, now)
+	for k, s := range w.services.all {
+		if d.concerns(s, w.services.near[k]) {
+			touched = append(touched, k.Unit())
+		}
+	}
+	return touched
+}
+
+// surroundings are what Services depend on beside themselves.
+func (w *World) surroundings() service.Surroundings {
+	now := service.Surroundings{
+		Ranges: w.ranges(), Subnets: w.cluster.Subnets, Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Returns: map[string][]netip.Addr{},
+		Hosts: w.nodePortHosts(), Gateways: map[string]service.Gateway{}, Homes: w.cluster.Nodes,
+	}
+	for _, sw := range w.cluster.NodeNames() {
+		now.Nodes = append(now.Nodes, service.Node{Name: sw, Zone: w.services.zones[sw]})
+	}
+	for node, subnets := range w.cluster.Nodes {
+		now.Returns[node] = addrs(topology.ManagementPort(subnets).IPs)
+	}
+	for _, g := range w.cluster.Gateways {
+		now.Hops = append(now.Hops, g.NextHops...)
+	}
+	slices.SortFunc(now.Hops, netip.Addr.Compare)
+	for _, c := range w.services.chassis {
+		for f, addrs := range w.addresses(c) {
+			now.Addresses[f] = max(now.Addresses[f], len(addrs))
+		}
+		for _, g := range c.gateways {
+			gw := w.cluster.Gateways[g]
+			if gw.Mode == topology.Local {
+				continue // its host takes in connections
+			}
+			now.Gateways[g] = service.Gateway{Node: c.node, Addrs: addrs(gw.IPs)}
+			if now.Returns[c.node] != nil {
+				now.Returns[c.node] = gw.Join
+			}
+		}
+	}
+	return now
+}
+
+// A difference is how surroundings differ from what they were.
+type difference struct {
+	all                    bool                // it may make a difference to any Service
+	hosts, nodes, gateways bool                // there are others
+	addrs                  map[netip.Addr]bool // that hosts and next hops have now and had not, or had and have not
+	moved                  map[string]bool     // nodes with other subnets, or whose answers go elsewhere
+	doors                  map[netip.Addr]bool // of hosts; nil if gateways are as they were
+}
+
+func differenceOf(old, now service.Surroundings) difference {
+	d := difference{
+		all:   !slices.Equal(old.Inside, now.Inside) || old.Addresses != now.Addresses || !slices.Equal(old.Ranges, now.Ranges),
+		hosts: !slices.Equal(old.Hosts, now.Hosts), nodes: !slices.Equal(old.Nodes, now.Nodes),
+		gateways: !maps.EqualFunc(old.Gateways, now.Gateways, service.Gateway.Equal),
+		addrs:    otherKeys(set(old.Hosts), set(now.Hosts), equal),
+		moved:    otherKeys(old.Returns, now.Returns, slices.Equal),
+	}
+	maps.Copy(d.addrs, otherKeys(set(old.Hops), set(now.Hops), equal))
+	maps.Copy(d.moved, otherKeys(old.Homes, now.Homes, slices.Equal))
+	if d.gateways {
+		d.doors = set(now.Hosts)
+	}
+	return d
+}
+
+// concerns reports whether it makes a difference to a Service; near is whether
+// it has load balancers for groups of nodes.
+func (d difference) concerns(s *serviceState, near bool) bool {
+	switch {
+	case d.all, near && d.nodes, d.hosts && s.NamesHosts(), s.WantsAny(d.addrs):
+		return true
+	case d.gateways:
+		return s.ExternalLocal || s.NamesHosts() || s.WantsAny(d.doors)
+	}
+	return s.ExternalLocal && s.isOn(d.moved)
+}

@@ -1,0 +1,138 @@
+package desired
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/nb"
+)
+
+// A chassis is a host of OVN: a node, gateways, or both.
+type chassis struct {
+	node     string // "" if it is none
+	gateways []string
+}
+
+// allChassis lists the hosts of a topology by their system-id.
+func allChassis(all topology.Cluster) map[string]chassis {
+	out := map[string]chassis{}
+	for node, id := range all.Chassis {
+		if all.Nodes[node] != nil {
+			out[id] = chassis{node: node}
+		}
+	}
+	for _, name := range all.GatewayNames() {
+		g := all.Gateways[name]
+		c := out[g.Chassis]
+		if c.node == "" {
+			c.node = g.Node
+		}
+		c.gateways = append(c.gateways, name)
+		out[g.Chassis] = c
+	}
+	return out
+}
+
+// addresses are the addresses of a host, by family, at which NodePorts are
+// reached.
+func (w *World) addresses(c chassis) (out [2][]netip.Addr) {
+	add := func(a netip.Addr) {
+		f := 0
+		if !a.Is4() {
+			f = 1
+		}
+		if !slices.Contains(out[f], a) {
+			out[f] = append(out[f], a)
+		}
+	}
+	for _, a := range w.hosts[c.node] {
+		if !service.Usable(a) {
+			continue
+		}
+		add(a)
+	}
+	for _, name := range c.gateways {
+		if g := w.cluster.Gateways[name]; g.Mode != topology.Local {
+			for _, p := range g.IPs {
+				add(p.Addr())
+			}
+		}
+	}
+	return out
+}
+
+// nodePortHosts are all addresses at which NodePorts are reached, sorted.
+func (w *World) nodePortHosts() (out []netip.Addr) {
+	for _, all := range w.hosts {
+		out = append(out, all...)
+	}
+	for _, c := range w.services.chassis {
+		for _, all := range w.addresses(c) {
+			out = append(out, all...)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.DeleteFunc(slices.Compact(out), func(a netip.Addr) bool { return !service.Usable(a) })
+}
+
+// ChassisPrefix starts the units of hosts.
+const ChassisPrefix = "chassis/"
+
+// ChassisUnit is the unit that owns the variables of a host, which is known by
+// its system-id.
+func ChassisUnit(id string) nb.Unit { return nb.Unit(ChassisPrefix + id) }
+
+// chassisOf is the inverse of ChassisUnit. It reports false for units of other
+// kinds.
+func chassisOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), ChassisPrefix) }
+
+// chassisRows returns the variables of a host.
+func (w *World) chassisRows(id string) []nb.Row {
+	c, ok := w.services.chassis[id]
+	if !ok {
+		return nil
+	}
+	variables := map[string]string{}
+	for f, addrs := range w.addresses(c) {
+		for i, a := range addrs {
+			variables[service.AddressVariable(f, i)] = a.String()
+		}
+	}
+	for k := range w.services.byNode {
+		if w.services.all[k].isOn(map[string]bool{c.node: true}) {
+			r := w.resolved(k)
+			maps.Copy(variables, r.Variables(c.node, w.cluster.Subnets))
+		}
+	}
+	if len(variables) == 0 {
+		return nil
+	}
+	return []nb.Row{service.VariablesRow(id, variables)}
+}
+
+// changedChassis returns the units of hosts that are new, gone or others.
+func (w *World) changedChassis(old map[string]chassis) []nb.Unit {
+	now := w.services.chassis
+	var touched []nb.Unit
+	for id := range maps.Keys(merged(old, now)) {
+		if o, n := old[id], now[id]; o.node != n.node || len(o.gateways) > 0 || len(n.gateways) > 0 {
+			touched = append(touched, ChassisUnit(id))
+		}
+	}
+	return touched
+}
+
+// chassisUnits returns the unit of a node's host, if it is known.
+func (w *World) chassisUnits(sw string) []nb.Unit {
+	var units []nb.Unit
+	for id, c := range w.services.chassis {
+		if c.node == sw {
+			units = append(units, ChassisUnit(id))
+		}
+	}
+	return units
+}
