@@ -38,8 +38,11 @@ func (c Cluster) GatewayRows(name string) []nb.Row {
 			Model: &nbdb.LogicalRouter{
 				Name: router,
 				// What comes in by a load balancer gets an address of this router, so
-				// that the answer comes back here.
-				Options:     map[string]string{"chassis": g.Chassis, "lb_force_snat_ip": words(g.Join)},
+				// that the answer comes back here. Of the hosts outside it learns those
+				// that it has to do with, and not each that asks for another.
+				Options: map[string]string{
+					"chassis": g.Chassis, "lb_force_snat_ip": words(g.Join), "always_learn_from_arp_request": "false",
+				},
 				ExternalIDs: map[string]string{names.PhysicalIP: g.IPs[0].Addr().String(), names.FirstGateway: first},
 			},
 			Has: []nb.Ref{
