@@ -68,7 +68,7 @@ var owners = map[string][]string{
 	"github.com/ovn-kubernetes/libovsdb/model":  {"lib/nb", "lib/nbsync", "lib/ovsdb", "lib/overlay", "lib/watcher", "lib/cni"},
 	"github.com/ovn-kubernetes/libovsdb/ovsdb":  {"lib/nb/nbdb", "lib/nbsync", "lib/ovsdb", "lib/overlay", "lib/watcher", "lib/cni"},
 	"github.com/safchain/ethtool":               {"lib/link"},
-	"github.com/sirupsen/logrus":                {"lib/reconcile", "lib/nbsync", "lib/kube", "lib/ovsdb", "lib/link", "lib/daemon", "lib/vlog", "lib/overlay", "lib/watcher", "lib/cni", "lib/gateway"},
+	"github.com/sirupsen/logrus":                {"lib/reconcile", "lib/nbsync", "lib/kube", "lib/ovsdb", "lib/link", "lib/daemon", "lib/vlog", "lib/settings", "lib/overlay", "lib/watcher", "lib/cni", "lib/gateway"},
 	"github.com/vishvananda/netlink":            {"lib/link"},
 	"github.com/vishvananda/netns":              {"lib/link"},
 	"golang.org/x/sync":                         {"lib/overlay", "lib/watcher", "lib/cni"},

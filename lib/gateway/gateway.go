@@ -10,7 +10,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -65,10 +64,6 @@ func (h *Helper) log(module string) *logrus.Entry {
 	return logrus.NewEntry(silent)
 }
 
-// startInterval is how long a helper that has served waits before it tries again
-// to start anew.
-const startInterval = time.Second
-
 // Run serves the node until ctx ends. It calls ready once the bridge has the flows
 // that do not depend on Services. When a setting in the local Open vSwitch
 // changes, it goes on with the new one. Once it was ready, nothing that is wrong
@@ -79,45 +74,13 @@ func (h *Helper) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer sw.Close()
-	changed := make(chan struct{}, 1)
-	sw.OnExternalIDs(func(map[string]string) {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	})
-	cfg, err := h.settings(ctx, sw)
-	if err != nil {
-		return err
-	}
-	var served atomic.Bool
-	for said := ""; ; {
-		for _, what := range cfg.Ignored {
-			h.log("gateway").Warn(what)
-		}
-		err := h.serve(ctx, cfg, sw, changed, func() { served.Store(true); ready() })
-		switch {
-		case errors.Is(err, errReconfigured):
-			h.log("gateway").Info("the configuration changed: starting anew")
-			said = ""
-		case err == nil || ctx.Err() != nil || !served.Load():
-			return err
-		default:
-			if err.Error() != said {
-				said = err.Error()
-				h.log("gateway").Warnf("trying again: %v", err)
-			}
-			select {
-			case <-changed:
-			case <-time.After(startInterval):
-			case <-ctx.Done():
-				return nil
-			}
-		}
-		if now, err := h.settings(ctx, sw); err == nil { // else it has been said
-			cfg = now
-		}
-	}
+	return settings.Follower{
+		Switch: sw, Same: sameSettings, Log: h.log("gateway"),
+		Load: func(ctx context.Context) (config.Config, error) { return h.settings(ctx, sw) },
+		Serve: func(ctx context.Context, cfg config.Config, token func() string, ready func()) error {
+			return h.serve(ctx, cfg, sw, token, ready)
+		},
+	}.Run(ctx, ready)
 }
 
 // settings are those there are now, if they make sense.
@@ -149,21 +112,17 @@ func (h *Helper) openvswitch(ctx context.Context) (*vswitch.Switch, error) {
 	return vswitch.Connect(ctx, rundir, h.log("ovsdb"))
 }
 
-var errReconfigured = errors.New("the configuration changed")
-
-// serve runs with one configuration until that changes.
-func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switch, changed <-chan struct{}, ready func()) error {
+// serve runs with one configuration until ctx ends.
+func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switch, token func() string, ready func()) error {
 	if h.Bridge != "" {
 		if err := h.checkBridge(ctx, sw); err != nil {
 			return err
 		}
 	}
 	h.leaveBridges(ctx, cfg.RunDir, sw)
-	var token atomic.Value
-	token.Store(cfg.APIToken.Reveal())
 	api := client.FromConfig(cfg, Program)
 	if cfg.APIToken != "" {
-		api.Token = func() string { return token.Load().(string) }
+		api.Token = token
 	}
 	rest, err := api.REST()
 	if err != nil {
@@ -174,49 +133,19 @@ func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switc
 		return err
 	}
 	defer cluster.Close()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	e, err := newEngine(h, cfg, sw)
 	if err != nil {
 		return err
 	}
-	e.restart = func() { cancel(errReconfigured) }
-	following := make(chan struct{})
-	go func() {
-		defer close(following)
-		for said := ""; ; {
-			select {
-			case <-ctx.Done():
-				return
-			case <-changed:
-			}
-			now, err := h.settings(ctx, sw)
-			if err != nil {
-				if err.Error() != said {
-					said = err.Error()
-					h.log("gateway").Warnf("keeping the former configuration: %v", err)
-				}
-				continue
-			}
-			said = ""
-			token.Store(now.APIToken.Reveal())
-			if !sameSettings(cfg, now) {
-				cancel(errReconfigured)
-			}
-		}
-	}()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	e.restart = func() { cancel(settings.ErrChanged) }
 	h.engine.Store(e)
 	defer h.engine.Store(nil)
-	err = e.run(ctx, cluster, ready)
-	if context.Cause(ctx) == errReconfigured {
-		err = errReconfigured
+	if err := e.run(ctx, cluster, ready); context.Cause(ctx) != settings.ErrChanged {
+		return err
 	}
-	cancel(nil)
-	<-following
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
+	return settings.ErrChanged
 }
 
 // sameSettings reports whether two configurations mean the same to a helper. The

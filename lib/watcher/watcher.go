@@ -89,30 +89,28 @@ func (w *Watcher) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	changed := make(chan struct{}, 1)
 	if sw != nil {
 		defer sw.Close()
-		sw.OnExternalIDs(func(map[string]string) {
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
-		})
 	}
-	for {
-		cfg, err := settings.Load(ctx, w.Flags, sw)
-		if err != nil {
-			return err
-		}
-		for _, what := range cfg.Ignored {
-			w.log("watcher").Warn(what)
-		}
-		err = w.serve(ctx, cfg, sw, changed, ready)
-		if !errors.Is(err, errReconfigured) {
-			return err
-		}
-		w.log("watcher").Info("the configuration changed: connecting again")
+	return settings.Follower{
+		Switch: sw, Same: sameLinks, Serve: w.serve, Log: w.log("watcher"),
+		Load:  func(ctx context.Context) (config.Config, error) { return w.settings(ctx, sw) },
+		Fatal: func(err error) bool { return errors.As(err, new(foreign)) },
+	}.Run(ctx, ready)
+}
+
+// settings are those there are now, if they make sense.
+func (w *Watcher) settings(ctx context.Context, sw *vswitch.Switch) (config.Config, error) {
+	cfg, err := settings.Load(ctx, w.Flags, sw)
+	switch {
+	case err != nil:
+		return cfg, err
+	case len(cfg.NB) == 0:
+		return cfg, ErrNoSocket
+	case cfg.APIServer == "":
+		return cfg, config.ErrNoAPIServer
 	}
+	return cfg, nil
 }
 
 // ShowConfig prints every setting, its value and where that came from.
@@ -144,13 +142,9 @@ func (w *Watcher) openvswitch(ctx context.Context) (*vswitch.Switch, error) {
 	return sw, nil
 }
 
-var errReconfigured = errors.New("the configuration changed")
-
-// serve runs with one configuration until that changes.
-func (w *Watcher) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switch, changed <-chan struct{}, ready func()) error {
-	var token atomic.Value
-	token.Store(cfg.APIToken.Reveal())
-	l, err := w.connect(ctx, cfg, func() string { return token.Load().(string) })
+// serve runs with one configuration until ctx ends.
+func (w *Watcher) serve(ctx context.Context, cfg config.Config, token func() string, ready func()) error {
+	l, err := w.connect(ctx, cfg, token)
 	if err != nil {
 		return err
 	}
@@ -160,40 +154,14 @@ func (w *Watcher) serve(ctx context.Context, cfg config.Config, sw *vswitch.Swit
 		return err
 	}
 	w.links.Store(l)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
 	wg.Go(func() { _ = l.db.Run(ctx, w.onUp, nil) }) // ends with ctx
-	wg.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-changed:
-			}
-			now, err := settings.Load(ctx, w.Flags, sw)
-			if err != nil {
-				w.log("watcher").Errorf("keeping the former configuration: %v", err)
-				continue
-			}
-			token.Store(now.APIToken.Reveal())
-			if !sameLinks(cfg, now) {
-				cancel(errReconfigured)
-			}
-		}
-	})
 	ready()
 	lease := types.NamespacedName{Namespace: names.ConfigNamespace, Name: names.WatcherLease}
-	err = l.cluster.Lead(ctx, w.log("watcher"), lease, identity(cfg), func(ctx context.Context) error { return w.lead(ctx, l) })
-	if context.Cause(ctx) == errReconfigured {
-		err = errReconfigured
-	}
-	cancel(nil)
-	wg.Wait() // so that the next one hears of all changes from now on
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
+	return l.cluster.Lead(ctx, w.log("watcher"), lease, identity(cfg), func(ctx context.Context) error { return w.lead(ctx, l) })
 }
 
 // identity names this watcher among several. It stays the same over restarts,
@@ -220,12 +188,6 @@ func sameLinks(a, b config.Config) bool {
 
 // connect connects to the Northbound database, and prepares for the API server.
 func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() string) (*links, error) {
-	if len(cfg.NB) == 0 {
-		return nil, ErrNoSocket
-	}
-	if cfg.APIServer == "" {
-		return nil, config.ErrNoAPIServer
-	}
 	api := client.FromConfig(cfg, Program)
 	if cfg.APIToken != "" {
 		api.Token = token
