@@ -219,8 +219,8 @@ func TestHostPortsOfPodsThatGo(t *testing.T) {
 	n := cluster.Node("minion1")
 	var left string
 	eventually(t, "nothing of the hostPort is left", func() bool {
-		left = sh(t, n, `iptables-save | grep -e HOSTPORTS || :; cat /proc/sys/net/ipv4/conf/k8s-minion1/route_localnet
-			conntrack -L -p udp 2>/dev/null | grep 10.128.1 || :`)
+		left = sh(t, n, fmt.Sprintf(`iptables-save | grep -e HOSTPORTS || :; cat /proc/sys/net/ipv4/conf/k8s-minion1/route_localnet
+			conntrack -L -p udp 2>/dev/null | grep "dport=%d .* src=10.128.1" || :`, anyPort))
 		return left == "0"
 	}, &left)
 }
