@@ -56,12 +56,13 @@ func (f Follower) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	load := f.loader()
 	var served atomic.Bool
 	for said := ""; ; {
 		for _, what := range cfg.Ignored {
 			f.Log.Warn(what)
 		}
-		err := f.serve(ctx, cfg, changed, func() { served.Store(true); ready() })
+		err := f.serve(ctx, cfg, changed, load, func() { served.Store(true); ready() })
 		switch {
 		case errors.Is(err, ErrChanged):
 			f.Log.Infof("%v: starting anew", err)
@@ -80,14 +81,31 @@ func (f Follower) Run(ctx context.Context, ready func()) error {
 				return nil
 			}
 		}
-		if now, err := f.Load(ctx); err == nil { // else it has been said
+		if now, ok := load(ctx); ok {
 			cfg = now
 		}
 	}
 }
 
+// loader returns what loads the settings, and reports whether they make sense. What
+// is wrong with them is said once.
+func (f Follower) loader() func(context.Context) (config.Config, bool) {
+	said := ""
+	return func(ctx context.Context) (config.Config, bool) {
+		cfg, err := f.Load(ctx)
+		switch {
+		case err == nil:
+			said = ""
+		case err.Error() != said:
+			said = err.Error()
+			f.Log.Warnf("keeping the former configuration: %v", err)
+		}
+		return cfg, err == nil
+	}
+}
+
 // serve runs Serve with one configuration until that changes.
-func (f Follower) serve(ctx context.Context, cfg config.Config, changed <-chan struct{}, ready func()) error {
+func (f Follower) serve(ctx context.Context, cfg config.Config, changed <-chan struct{}, load func(context.Context) (config.Config, bool), ready func()) error {
 	var token atomic.Value
 	token.Store(cfg.APIToken.Reveal())
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -95,12 +113,19 @@ func (f Follower) serve(ctx context.Context, cfg config.Config, changed <-chan s
 	following := make(chan struct{})
 	go func() {
 		defer close(following)
-		f.follow(ctx, changed, func(now config.Config) {
-			token.Store(now.APIToken.Reveal())
-			if !f.Same(cfg, now) {
-				cancel(ErrChanged)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
 			}
-		})
+			if now, ok := load(ctx); ok {
+				token.Store(now.APIToken.Reveal())
+				if !f.Same(cfg, now) {
+					cancel(ErrChanged)
+				}
+			}
+		}
 	}()
 	err := f.Serve(ctx, cfg, func() string { return token.Load().(string) }, ready)
 	if context.Cause(ctx) == ErrChanged {
@@ -112,25 +137,4 @@ func (f Follower) serve(ctx context.Context, cfg config.Config, changed <-chan s
 		return nil
 	}
 	return err
-}
-
-// follow hands over the settings whenever they have changed, until ctx ends. What is
-// wrong with them is said once.
-func (f Follower) follow(ctx context.Context, changed <-chan struct{}, take func(config.Config)) {
-	for said := ""; ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
-		}
-		now, err := f.Load(ctx)
-		switch {
-		case err == nil:
-			said = ""
-			take(now)
-		case err.Error() != said:
-			said = err.Error()
-			f.Log.Warnf("keeping the former configuration: %v", err)
-		}
-	}
 }

@@ -82,7 +82,8 @@ func (w *Watcher) log(module string) *logrus.Entry {
 // Run serves the cluster until ctx ends. It calls ready once everything that
 // the configuration names was reached, or but for the API server is worth
 // waiting for. When a setting in the local Open vSwitch changes, it goes on with
-// the new one; a changed token is used from the next request on.
+// the new one; a changed token is used from the next request on. Once it was ready,
+// only a database of another cluster ends it.
 func (w *Watcher) Run(ctx context.Context, ready func()) error {
 	debug.SetGCPercent(gcPercent)
 	sw, err := w.openvswitch(ctx)

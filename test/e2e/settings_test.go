@@ -19,6 +19,7 @@ func TestTheWatchersSettingsChangeAtBadTimes(t *testing.T) {
 	restore := func() {
 		set("k8s-api-server", api)
 		set("ovn-nb", nb)
+		sh(t, master, "ovs-vsctl --no-wait remove Open_vSwitch . external_ids ovn-k8s-conntrack-zone")
 	}
 	t.Cleanup(restore)
 	const log, pidfile = "/var/log/openvswitch/ovn-k8s-watcher.log", "cat /var/run/openvswitch/ovn-k8s-watcher.pid"
@@ -39,6 +40,8 @@ func TestTheWatchersSettingsChangeAtBadTimes(t *testing.T) {
 	remove(t, first)
 	set("ovn-nb", `"tcp:127.0.0.1:9"`)
 	says("WARN|trying again: connecting to NB at tcp:127.0.0.1:9")
+	set("ovn-k8s-conntrack-zone", "many")
+	says(`WARN|keeping the former configuration: bad conntrack-zone "many"`)
 	restore()
 	pods(t, map[string]string{"second": "minion2"})
 	if now := sh(t, master, pidfile); now != was {
