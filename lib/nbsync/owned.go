@@ -89,8 +89,11 @@ func owned() map[string]*table {
 		nbdb.LogicalRouterPortTable: {
 			model: &nbdb.LogicalRouterPort{}, kind: "logical router port",
 			columns: []string{"name", "mac", "networks"},
-			keys:    map[string][]string{"external_ids": {names.ConnectToJoin, names.GatewayPhysicalIP}},
-			fits:    sameName,
+			keys: map[string][]string{
+				"external_ids": {names.ConnectToJoin, names.GatewayPhysicalIP},
+				"options":      {"gateway_mtu"},
+			},
+			fits: sameName,
 		},
 		nbdb.LogicalSwitchTable: {
 			model: &nbdb.LogicalSwitch{}, root: true, kind: "logical switch",

@@ -48,7 +48,7 @@ func (s *session) planUplink(ctx context.Context, r *gatewayRequest, good bool) 
 		return nil, err
 	}
 	g := &r.gateway
-	g.Chassis = s.config.SystemID
+	g.Chassis, g.MTU = s.config.SystemID, s.config.MTU
 	g.Tunnel, _ = netip.ParseAddr(s.config.EncapIP) // a bad one is ovn-controller's to report
 	u := &uplink{force: r.force, port: vswitch.GatewayPort{Gateway: r.name, IfaceID: names.ExternalPort(g.Interface, r.name)}}
 	if err := s.findFormer(ctx, u, r.name); err != nil {

@@ -36,6 +36,7 @@ type Gateway struct {
 	First     bool           `json:"first,omitempty"`    // the first gateway: there is exactly one
 	Node      string         `json:"node,omitempty"`     // the node's switch on the same host, if there is one
 	Tunnel    netip.Addr     `json:"tunnel,omitzero"`    // the host's end of tunnels, if it is known
+	MTU       int            `json:"mtu,omitempty"`      // of pods, in bytes: larger packets from outside are refused; 0: not known
 }
 
 // joinFirst is the lowest host number of gateways in the join subnets.
@@ -120,6 +121,10 @@ func (c Cluster) checkGateway(name string, g Gateway) error {
 				errs = append(errs, fmt.Errorf("physical IP %s is in a network of the cluster's own, %s", ip, inside))
 			}
 		}
+	}
+	// The range of gateway_mtu in ovn-nb(5), Logical_Router_Port.
+	if g.MTU != 0 && (g.MTU < 68 || g.MTU > 65535) {
+		errs = append(errs, fmt.Errorf("MTU %d of gateway %s is out of range: give 68 to 65535", g.MTU, name))
 	}
 	for _, hop := range g.NextHops {
 		errs = append(errs, g.checkHop(hop))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"ovn-k8s/lib/ipnet"
@@ -56,11 +57,21 @@ func (c Cluster) GatewayRows(name string) []nb.Row {
 	up.Model.(*nbdb.LogicalRouterPort).ExternalIDs = map[string]string{names.ConnectToJoin: "yes"}
 	out := routerPort(router, names.RouterToExternal(name), g.MAC, g.IPs)
 	out.Model.(*nbdb.LogicalRouterPort).ExternalIDs = map[string]string{names.GatewayPhysicalIP: "yes"}
+	out.Model.(*nbdb.LogicalRouterPort).Options = g.pathMTU()
 	rows = append(rows,
 		up, switchPort(names.JoinToRouter(router), names.RouterToJoin(router), joinMAC(g.Join), names.JoinSwitch),
 		out, entry(switchPort(names.ExternalToRouter(name), names.RouterToExternal(name), g.MAC, outside)))
 	rows = append(rows, g.nic(name)...)
 	return append(rows, c.inside(name, g)...)
+}
+
+// pathMTU has the gateway answer packets from outside that pods cannot take with the ICMP of path MTU discovery
+// (RFC 1191, RFC 8201). On the outer port the check comes before DNAT, so that senders recognize their packets.
+func (g Gateway) pathMTU() map[string]string {
+	if g.MTU == 0 {
+		return nil
+	}
+	return map[string]string{"gateway_mtu": strconv.Itoa(g.MTU)}
 }
 
 // nic returns the logical port of the NIC, which no other host may bind. With a VLAN, the NIC's port is on a
@@ -118,7 +129,7 @@ func (c Cluster) inside(name string, g Gateway) []nb.Row {
 			In:    []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: router, Column: "nat"}},
 		})
 	}
-	rows = append(append(rows, c.balanced(name)...), notBack(name), c.notInside(name))
+	rows = append(append(rows, c.balanced(name)...), g.notBack(name), c.notInside(name))
 	for _, hop := range g.NextHops {
 		all := everything(hop).String()
 		rows = append(rows, route(router, router+"/"+all, nbdb.LogicalRouterStaticRoute{IPPrefix: all, Nexthop: hop.String(), OutputPort: &port}))
@@ -148,16 +159,20 @@ func (c Cluster) balanced(name string) []nb.Row {
 	return rows
 }
 
-// notBack returns the policy that drops what came from outside and would go back
-// there: it is for an address of a Service, but no load balancer of this gateway
-// took it. The router outside would send it here again.
-func notBack(name string) nb.Row {
+// notBack returns the policy that drops packets from outside that would go back there: no load balancer of this
+// gateway took their destination, an address of a Service, and the router outside would return them. What the
+// gateway's own router answers, such as ICMP errors, passes.
+func (g Gateway) notBack(name string) nb.Row {
 	router, port := names.GatewayRouter(name), names.RouterToExternal(name)
+	var others []string
+	for _, ip := range g.IPs {
+		others = append(others, fmt.Sprintf("%s.src != %s", ipMatch(ip.Addr()), ip.Addr()))
+	}
 	return nb.Row{
 		Table: nbdb.LogicalRouterPolicyTable, ID: router + "/not-back",
 		Model: &nbdb.LogicalRouterPolicy{
 			Priority: pinPriority - 1, Action: nbdb.LogicalRouterPolicyActionDrop,
-			Match: fmt.Sprintf("inport == %q && outport == %q", port, port),
+			Match: fmt.Sprintf("inport == %q && outport == %q && (%s)", port, port, strings.Join(others, " || ")),
 		},
 		In: []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: router, Column: "policies"}},
 	}

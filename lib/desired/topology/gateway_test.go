@@ -36,13 +36,16 @@ func with(t *testing.T, c Cluster, name string, g Gateway) Cluster {
 	return c
 }
 
+// P1: what is outside learns the MTU of pods.
 func TestGatewayRows(t *testing.T) {
-	c := with(t, dual(t), "Gw1", gateway(5))
+	g := gateway(5)
+	g.MTU = 1342
+	c := with(t, dual(t), "Gw1", g)
 	want := `Logical_Router GR_Gw1 external_ids={first_gateway="yes", physical_ip="10.0.0.5"} name="GR_Gw1" options={always_learn_from_arp_request="false", chassis="chassis-5", lb_force_snat_ip="100.64.0.2 fd98::2"} load_balancer_group=Load_Balancer_Group/ovn-k8s-cluster load_balancer_group=Load_Balancer_Group/ovn-k8s-gateways
 Logical_Switch ext_Gw1 name="ext_Gw1"
 Logical_Router_Port rtoj-GR_Gw1 external_ids={connect_to_join="yes"} mac="00:00:00:40:00:02" name="rtoj-GR_Gw1" networks=["100.64.0.2/16" "fd98::2/64"] in=Logical_Router/GR_Gw1.ports
 Logical_Switch_Port jtor-GR_Gw1 addresses=["00:00:00:40:00:02"] name="jtor-GR_Gw1" options={router-port="rtoj-GR_Gw1"} type="router" in=Logical_Switch/join.ports
-Logical_Router_Port rtoe-GR_Gw1 external_ids={gateway-physical-ip="yes"} mac="02:00:00:00:00:05" name="rtoe-GR_Gw1" networks=["10.0.0.5/24" "fd10::5/64"] in=Logical_Router/GR_Gw1.ports
+Logical_Router_Port rtoe-GR_Gw1 external_ids={gateway-physical-ip="yes"} mac="02:00:00:00:00:05" name="rtoe-GR_Gw1" networks=["10.0.0.5/24" "fd10::5/64"] options={gateway_mtu="1342"} in=Logical_Router/GR_Gw1.ports
 Logical_Switch_Port etor-GR_Gw1 addresses=["02:00:00:00:00:05"] name="etor-GR_Gw1" options={router-port="rtoe-GR_Gw1"} type="router" in=Logical_Switch/ext_Gw1.ports in=Port_Group/ovn_k8s_entries.ports
 Logical_Switch_Port eth1_Gw1 addresses=["unknown"] name="eth1_Gw1" options={requested-chassis="chassis-5"} in=Logical_Switch/ext_Gw1.ports
 Logical_Router_Static_Route GR_Gw1/192.168.0.0/16 ip_prefix="192.168.0.0/16" nexthop="100.64.0.1" in=Logical_Router/GR_Gw1.static_routes
@@ -51,7 +54,7 @@ Logical_Router_Static_Route GR_Gw1/fd01::/48 ip_prefix="fd01::/48" nexthop="fd98
 NAT GR_Gw1/fd01::/48 external_ip="fd10::5" logical_ip="fd01::/48" type="snat" in=Logical_Router/GR_Gw1.nat
 Logical_Router_Policy GR_Gw1/ip4 action="reroute" match="inport == \"rtoe-GR_Gw1\" && ip4 && ct.dnat" nexthops=["100.64.0.1"] priority=1000 in=Logical_Router/GR_Gw1.policies
 Logical_Router_Policy GR_Gw1/ip6 action="reroute" match="inport == \"rtoe-GR_Gw1\" && ip6 && ct.dnat" nexthops=["fd98::1"] priority=1000 in=Logical_Router/GR_Gw1.policies
-Logical_Router_Policy GR_Gw1/not-back action="drop" match="inport == \"rtoe-GR_Gw1\" && outport == \"rtoe-GR_Gw1\"" priority=999 in=Logical_Router/GR_Gw1.policies
+Logical_Router_Policy GR_Gw1/not-back action="drop" match="inport == \"rtoe-GR_Gw1\" && outport == \"rtoe-GR_Gw1\" && (ip4.src != 10.0.0.5 || ip6.src != fd10::5)" priority=999 in=Logical_Router/GR_Gw1.policies
 Logical_Router_Policy GR_Gw1/not-inside action="drop" match="inport == \"rtoe-GR_Gw1\" && (ip4.src == {192.168.0.0/16, 100.64.0.0/16} || ip6.src == {fd01::/48, fd98::/64})" priority=1001 in=Logical_Router/GR_Gw1.policies
 Logical_Router_Static_Route GR_Gw1/0.0.0.0/0 ip_prefix="0.0.0.0/0" nexthop="10.0.0.1" output_port="rtoe-GR_Gw1" in=Logical_Router/GR_Gw1.static_routes
 Logical_Router_Static_Route GR_Gw1/::/0 ip_prefix="::/0" nexthop="fd10::1" output_port="rtoe-GR_Gw1" in=Logical_Router/GR_Gw1.static_routes
