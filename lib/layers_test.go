@@ -71,6 +71,7 @@ var owners = map[string][]string{
 	"github.com/sirupsen/logrus":                {"lib/reconcile", "lib/nbsync", "lib/kube", "lib/ovsdb", "lib/link", "lib/daemon", "lib/vlog", "lib/settings", "lib/overlay", "lib/watcher", "lib/cni", "lib/gateway"},
 	"github.com/vishvananda/netlink":            {"lib/link"},
 	"github.com/vishvananda/netns":              {"lib/link"},
+	"golang.org/x/net/bpf":                      {"lib/garp"},
 	"golang.org/x/sync":                         {"lib/overlay", "lib/watcher", "lib/cni"},
 	"golang.org/x/sys":                          {"lib/link", "lib/garp", "lib/daemon"},
 	"gopkg.in/ini.v1":                           {"lib/settings"},

@@ -37,7 +37,7 @@ var (
 // Announce tells the neighbours that addresses are at i: those who know them by
 // another MAC or behind another port learn it.
 func Announce(i Interface, addresses []netip.Addr) error {
-	s, err := open(i)
+	s, err := open(i, sendOnly)
 	if err != nil {
 		return err
 	}
@@ -133,24 +133,25 @@ func Ask(ctx context.Context, i Interface, questions []Question) (silent []Quest
 	if len(questions) == 0 {
 		return nil, nil
 	}
-	s, err := open(i)
+	sockets, err := openAll(i, questions)
+	defer func() {
+		for _, s := range sockets {
+			s.close()
+		}
+	}()
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
+	d := newDecoder()
 	silent = slices.Clone(questions)
 	for ctx.Err() == nil && len(silent) > 0 {
-		for _, q := range silent {
-			frame, err := question(i.MAC, q.From, q.Target)
-			if err == nil {
-				err = s.send(frame)
-			}
-			if err != nil && !errors.Is(err, unix.ENETDOWN) {
-				return nil, fmt.Errorf("asking for %v on %s: %w", q.Target, i.Name, err)
-			}
+		if err := ask(sockets[0], i, silent); err != nil {
+			return nil, err
 		}
-		_, err := s.hear(ctx, time.Now().Add(askInterval), func(frame []byte) bool {
-			silent = slices.DeleteFunc(silent, func(q Question) bool { return isAnswer(frame, q.Target) })
+		_, err := receive(ctx, sockets, time.Now().Add(askInterval), func(frame []byte) bool {
+			if who, ok := d.answer(frame); ok {
+				silent = slices.DeleteFunc(silent, func(q Question) bool { return q.Target.WithZone("") == who })
+			}
 			return len(silent) == 0
 		})
 		if err != nil {
@@ -160,16 +161,32 @@ func Ask(ctx context.Context, i Interface, questions []Question) (silent []Quest
 	return silent, nil
 }
 
-// isAnswer reports whether a frame says where target is.
-func isAnswer(frame []byte, target netip.Addr) bool {
-	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
-	if a, ok := p.Layer(layers.LayerTypeARP).(*layers.ARP); ok {
-		who, _ := netip.AddrFromSlice(a.SourceProtAddress)
-		return a.Operation == layers.ARPReply && who == target
+// openAll opens a socket for each protocol of the questions.
+func openAll(i Interface, questions []Question) (sockets []*socket, err error) {
+	for _, p := range []protocol{arpReplies, advertisements} {
+		is4 := p.etherType == unix.ETH_P_ARP
+		if !slices.ContainsFunc(questions, func(q Question) bool { return q.Target.Is4() == is4 }) {
+			continue
+		}
+		s, err := open(i, p)
+		if err != nil {
+			return sockets, err
+		}
+		sockets = append(sockets, s)
 	}
-	if na, ok := p.Layer(layers.LayerTypeICMPv6NeighborAdvertisement).(*layers.ICMPv6NeighborAdvertisement); ok {
-		who, _ := netip.AddrFromSlice(na.TargetAddress)
-		return who == target
+	return sockets, nil
+}
+
+// ask sends a frame for each question.
+func ask(s *socket, i Interface, questions []Question) error {
+	for _, q := range questions {
+		frame, err := question(i.MAC, q.From, q.Target)
+		if err == nil {
+			err = s.send(frame)
+		}
+		if err != nil && !errors.Is(err, unix.ENETDOWN) {
+			return fmt.Errorf("asking for %v on %s: %w", q.Target, i.Name, err)
+		}
 	}
-	return false
+	return nil
 }
