@@ -37,7 +37,7 @@ type Target struct {
 // nothing has changed it takes about a second. Several programs may call it at
 // once.
 func Run(ctx context.Context, t Target) (dir string, err error) {
-	if dir, err = binDir(); err != nil {
+	if dir, err = Dir(); err != nil {
 		return "", err
 	}
 	unlock, err := lock(filepath.Join(dir, "lock"))
@@ -55,8 +55,8 @@ func Run(ctx context.Context, t Target) (dir string, err error) {
 	return dir, nil
 }
 
-// binDir makes the directory of test programs.
-func binDir() (string, error) {
+// Dir makes the directory of test programs: see Run.
+func Dir() (string, error) {
 	dir := os.Getenv("OVNK8S_TEST_BIN")
 	if dir == "" {
 		cache, err := os.UserCacheDir()

@@ -175,6 +175,47 @@ func (f *Fabric) plug(h *Host, s segment, nic string, n byte) error {
 	return err
 }
 
+// A Port is a place in the hosts' network for a machine that is not a Host. It
+// configures nothing: Addresses and Gateways are what the machine should have.
+type Port struct {
+	Addresses []netip.Prefix // IPv4, IPv6
+	Gateways  []netip.Addr   // IPv4, IPv6
+	MAC       net.HardwareAddr
+
+	fabric *Fabric
+	name   string
+}
+
+// NewPort makes a port in the hosts' network.
+func (f *Fabric) NewPort() *Port {
+	f.mu.Lock()
+	f.hosts++
+	n := byte(10 + f.hosts)
+	f.mu.Unlock()
+	return &Port{
+		Addresses: underlay.addresses(n), Gateways: underlay.gateways(), MAC: net.HardwareAddr{2, 0, 0, 0, 0, n},
+		fabric: f, name: fmt.Sprintf("%s%d", underlay.prefix, n),
+	}
+}
+
+// Plug makes a NIC, which is down, in the network namespace of process pid, and
+// connects it to the port.
+func (p *Port) Plug(pid int, nic string) error {
+	p.Unplug()
+	return batch(p.fabric.command,
+		fmt.Sprintf("link add %s type veth peer name %s address %v netns %d", p.name, nic, p.MAC, pid),
+		fmt.Sprintf("link set %s master %s up", p.name, underlay.bridge))
+}
+
+// Unplug removes the NIC, if there is one.
+func (p *Port) Unplug() { _ = batch(p.fabric.command, "link del "+p.name) }
+
+// Cut pulls the cable, until Mend.
+func (p *Port) Cut() error { return batch(p.fabric.command, "link set "+p.name+" down") }
+
+// Mend plugs in what Cut has pulled.
+func (p *Port) Mend() error { return batch(p.fabric.command, "link set "+p.name+" up") }
+
 // addresses are those of the host with number n: IPv4, IPv6.
 func (s segment) addresses(n byte) []netip.Prefix {
 	v4, v6 := s.ipv4.Addr().As4(), s.ipv6.Addr().As16()

@@ -220,8 +220,11 @@ type Result struct {
 
 // Try runs a line of shell in the host, whatever its exit status. The error is
 // about a shell that could not be run.
-func (h *Host) Try(line string) (Result, error) {
-	cmd := h.Command("sh", "-c", line)
+func (h *Host) Try(line string) (Result, error) { return TryCommand(h.Command("sh", "-c", line)) }
+
+// TryCommand runs a command, whatever its exit status. The error is about one that
+// could not be run.
+func TryCommand(cmd *exec.Cmd) (Result, error) {
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	err := cmd.Run()

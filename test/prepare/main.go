@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	"ovn-k8s/test/boot"
 	"ovn-k8s/test/kubetest"
 )
 
@@ -36,6 +37,8 @@ var tools = []struct{ name, pkg string }{
 	{"unshare", "util-linux"},
 	{"openssl", "openssl"},
 	{"kubectl", "kubernetes-client"},
+	{"/lib/systemd/systemd", "systemd"},
+	{"dbus-daemon", "dbus"},
 }
 
 func main() {
@@ -60,7 +63,11 @@ func run(ctx context.Context, args []string) error {
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		return fmt.Errorf("the userspace datapath needs /dev/net/tun: try modprobe tun (%w)", err)
 	}
-	_, err := kubetest.Build(ctx, func(line string) { fmt.Println(line) })
+	say := func(line string) { fmt.Println(line) }
+	if err := boot.Prepare(ctx, say); err != nil {
+		return err
+	}
+	_, err := kubetest.Build(ctx, say)
 	return err
 }
 

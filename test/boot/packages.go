@@ -1,0 +1,65 @@
+package boot
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"ovn-k8s/test/build"
+)
+
+//go:embed package.sh
+var packageScript string
+
+// Packages are the Debian packages that a Machine can have without this machine
+// having them: the network managers.
+var Packages = []string{"ifupdown", "network-manager", "netplan.io", "isc-dhcp-client"}
+
+// Prepare downloads the packages that Missing misses. It needs root.
+func Prepare(ctx context.Context, say func(line string)) error {
+	for _, p := range Packages {
+		if _, err := os.Stat(archive(p)); err == nil {
+			continue
+		}
+		say("fetching package " + p + " for machines that boot")
+		if err := fetch(ctx, p); err != nil {
+			return fmt.Errorf("fetching package %s: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// fetch makes the archive of a package.
+func fetch(ctx context.Context, name string) error {
+	f, err := os.CreateTemp(filepath.Dir(archive(name)), "package")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // nothing once it is renamed
+	defer f.Close()
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", packageScript, "sh", name)
+	cmd.Stdout = f
+	said := &strings.Builder{}
+	cmd.Stderr = said
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%w: %s", err, said)
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), archive(name))
+}
+
+// archive is the file of a package, for this version of Debian.
+func archive(name string) string {
+	dir, err := build.Dir()
+	if err != nil {
+		return ""
+	}
+	version, _ := os.ReadFile("/etc/debian_version")
+	return filepath.Join(dir, fmt.Sprintf("%s-%s.tar", name, strings.TrimSpace(strings.ReplaceAll(string(version), "/", "-"))))
+}
