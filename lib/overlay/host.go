@@ -159,8 +159,7 @@ func (h *host) ensure(ctx context.Context, s *session) error {
 		if _, err := s.sw.EnsureInternalPort(ctx, h.port); err != nil {
 			return err
 		}
-		_, err := s.sw.AvoidZeroSNAT(ctx)
-		return err
+		return s.spareConnections(ctx)
 	})
 	if err != nil {
 		return err
@@ -175,6 +174,13 @@ func (h *host) ensure(ctx context.Context, s *session) error {
 		return err
 	}
 	return apply(h.files)
+}
+
+// spareConnections sets what keeps connections alive when a daemon of OVN or Open vSwitch restarts.
+func (s *session) spareConnections(ctx context.Context) error {
+	_, err1 := s.sw.AvoidZeroSNAT(ctx)
+	_, err2 := s.sw.KeepFlows(ctx)
+	return errors.Join(err1, err2)
 }
 
 // checkMAC compares the interface's MAC with the one that the logical port has:

@@ -124,7 +124,7 @@ func (u *uplink) ensure(ctx context.Context, s *session) error {
 		return err
 	}
 	err := s.stage(ctx, "waiting for ovs-vswitchd", func(ctx context.Context) error {
-		if err := s.sw.EnsureGatewayPort(ctx, u.port); err != nil || u.local == nil {
+		if err := errors.Join(s.spareConnections(ctx), s.sw.EnsureGatewayPort(ctx, u.port)); err != nil || u.local == nil {
 			return err
 		}
 		_, err := s.sw.EnsureInternalPort(ctx, u.local.port)

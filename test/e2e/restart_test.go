@@ -1,0 +1,105 @@
+package e2e
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/test/probe"
+	"ovn-k8s/test/world"
+)
+
+// newConnections opens TCP connections one after the other from several places, each to its own address, and counts
+// those that get no answer.
+type newConnections struct {
+	tried, failed atomic.Int64
+	end           context.CancelFunc
+	wg            sync.WaitGroup
+}
+
+// connecting begins, with a pause between the connections of a probe.
+func connecting(t *testing.T, pause time.Duration, probes ...probe.Probe) *newConnections {
+	c := &newConnections{}
+	ctx, end := context.WithCancel(t.Context())
+	c.end = end
+	for _, p := range probes {
+		c.wg.Go(func() {
+			tick := time.NewTicker(pause)
+			defer tick.Stop()
+			for ctx.Err() == nil {
+				c.wg.Go(func() {
+					try, cancel := context.WithTimeout(context.WithoutCancel(ctx), 8*time.Second)
+					defer cancel()
+					c.tried.Add(1)
+					if _, err := p.Once(try); err != nil {
+						c.failed.Add(1)
+						t.Log(err)
+					}
+				})
+				<-tick.C
+			}
+		})
+	}
+	return c
+}
+
+// stop ends and returns how many connections were tried and how many of them failed.
+func (c *newConnections) stop() (tried, failed int64) {
+	c.end()
+	c.wg.Wait()
+	return c.tried.Load(), c.failed.Load()
+}
+
+// P8: a restarting ovn-controller keeps the flows of before until it has new ones, so that no connection is lost:
+// neither on the node of a client or an endpoint, nor on a gateway.
+func TestControllerRestarts(t *testing.T) {
+	list := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "client": "minion1"})
+	surround(t)
+	gateway := cluster.Node("minion2")
+	seen := addGateway(t, gateway, world.Dedicated)
+	s := service(t, "web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })
+	client := list["client"]
+	var probes []probe.Probe
+	for _, a := range s.Spec.ClusterIPs {
+		probes = append(probes, probe.Probe{Netns: client.Netns, Network: "tcp", Address: probe.Address(netip.MustParseAddr(a), 80)})
+	}
+	for _, d := range nodePortsAt(s, seen) {
+		if d.network == "tcp" {
+			probes = append(probes, probe.Probe{Netns: cluster.Outside.Netns(), Network: "tcp", Address: d.at})
+		}
+	}
+	for _, p := range probes {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		_, err := p.Until(ctx)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	settled := func() {
+		if _, err := cluster.Central.NBCtl("--wait=hv", "sync"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settled()
+	c := connecting(t, 50*time.Millisecond, probes...)
+	for _, n := range []*world.Node{gateway, cluster.Node("minion1"), gateway} {
+		if err := n.StopController(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.StartController(t.Context(), cluster.Central.SBTCP); err != nil {
+			t.Fatal(err)
+		}
+		settled() // it makes flows again
+	}
+	tried, failed := c.stop()
+	t.Logf("%d connections", tried)
+	if failed > 0 {
+		t.Errorf("%d of %d connections failed", failed, tried)
+	}
+}
