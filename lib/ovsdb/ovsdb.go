@@ -28,12 +28,14 @@ import (
 )
 
 const (
-	// dialTimeout limits one attempt to connect to one remote, until its
-	// tables have been read.
+	// dialTimeout limits one attempt to connect to one remote. Reading its tables has no limit.
 	dialTimeout = 10 * time.Second
 	// probeInterval and probeTimeout find peers that are gone without a word.
 	probeInterval = 5 * time.Second
 	probeTimeout  = 10 * time.Second
+	// readTimeout finds them while the tables are read. Writing the reply for a large database
+	// keeps ovsdb-server, which has one thread, from answering for seconds.
+	readTimeout = time.Minute
 	// Reconnecting starts at once and slows down to one attempt in 5 s.
 	firstRetry = 100 * time.Millisecond
 	// A server that is too busy to accept is tried again sooner.
@@ -91,15 +93,19 @@ type Options struct {
 	AnyMember bool
 	// Log gets changes of the connection's state; nil is silent.
 	Log *logrus.Entry
+
+	timeouts timeouts // constant but for tests
 }
+
+// timeouts say how long to wait for a server. See the constants of these names.
+type timeouts struct{ dial, read, probeInterval, probe time.Duration }
 
 // DB is one followed database.
 type DB struct {
 	options      Options
 	log          *logrus.Entry
 	transactions atomic.Uint64
-	// How often to probe and how long to wait, constant but for tests.
-	probeInterval, probeTimeout time.Duration
+	timeouts     timeouts
 
 	calls    sync.RWMutex // read by calls of the server that must not be cut off, written by Renew
 	mu       sync.Mutex
@@ -113,6 +119,8 @@ type DB struct {
 type conn struct {
 	client client.Client
 	remote string
+	took   time.Duration // to read the tables
+	told   atomic.Bool   // handlers are told of changes
 	// gone is done when the connection is; its cause says why.
 	gone context.Context
 	lose context.CancelCauseFunc
@@ -122,7 +130,10 @@ type conn struct {
 // are read. Without a call of Run the connection is not renewed when lost.
 // The error is one line that names each remote and what is wrong with it.
 func Open(ctx context.Context, o Options) (*DB, error) {
-	db := &DB{options: o, log: o.Log, probeInterval: probeInterval, probeTimeout: probeTimeout}
+	db := &DB{options: o, log: o.Log, timeouts: o.timeouts}
+	if db.timeouts == (timeouts{}) {
+		db.timeouts = timeouts{dialTimeout, readTimeout, probeInterval, probeTimeout}
+	}
 	if db.log == nil {
 		silent := logrus.New()
 		silent.SetOutput(io.Discard)
@@ -167,9 +178,9 @@ func (db *DB) Close() {
 }
 
 // Handle has h called for all changes of the cache, in order, on this and
-// all later connections. Of a later connection it gets an add for each row, and
-// of the one there is perhaps for some; of what was deleted meanwhile it gets
-// nothing: onUp of Run is the time to compare. h must not block. Nothing of it is
+// all later connections. What changed between two connections is not told, and of the
+// rows that a connection begins with perhaps some are told as added: onUp of Run is the
+// time to compare. h must not block. Nothing of it is
 // kept after a call of remove, but a call of h may be under way then.
 func (db *DB) Handle(h cache.EventHandler) (remove func()) {
 	entry := &h
@@ -282,14 +293,14 @@ func (db *DB) Renew(ctx context.Context) error {
 	if old == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
 	c, err := db.dial(ctx, old.remote)
 	if err != nil {
 		return fmt.Errorf("renewing the connection to %s at %s: %w", db.options.Name, old.remote, err)
 	}
 	db.calls.Lock()
 	defer db.calls.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, db.timeouts.dial)
+	defer cancel()
 	if err := db.sync(ctx, c); err != nil { // its cache must have what old's has
 		c.drop(err)
 		return err
@@ -366,8 +377,6 @@ func (u *unreachable) Unwrap() []error { return u.errs }
 
 // dial connects to one remote and reads the tables.
 func (db *DB) dial(ctx context.Context, remote string) (*conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
 	if strings.HasPrefix(remote, "ssl:") && db.options.TLS == nil {
 		return nil, errors.New("ssl: needs a private key and a certificate")
 	}
@@ -381,22 +390,32 @@ func (db *DB) dial(ctx context.Context, remote string) (*conn, error) {
 			c.drop(errNotNeeded)
 		}
 	}()
-	_, err = abandon(ctx, c.gone, func(ctx context.Context) (struct{}, error) {
+	if err := db.reach(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := db.read(ctx, c); err != nil {
+		return nil, err
+	}
+	done = true
+	return c, nil
+}
+
+// reach connects to the remote of c, and finds out whether it is the one to follow.
+func (db *DB) reach(ctx context.Context, c *conn) error {
+	ctx, cancel := context.WithTimeout(ctx, db.timeouts.dial)
+	defer cancel()
+	_, err := abandon(ctx, c.gone, func(ctx context.Context) (struct{}, error) {
 		if err := c.connect(ctx); err != nil {
-			return struct{}{}, db.explain(ctx, remote, err)
+			return struct{}{}, db.explain(ctx, c.remote, err)
 		}
 		if !db.options.AnyMember {
 			if err := db.followLeader(ctx, c); err != nil {
 				return struct{}{}, err
 			}
 		}
-		return struct{}{}, db.follow(ctx, c)
+		return struct{}{}, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	done = true
-	return c, nil
+	return err
 }
 
 // connect connects the client. A unix socket whose server has many connections to
@@ -418,13 +437,15 @@ func (c *conn) connect(ctx context.Context) error {
 // newConn makes a client that is not connected yet, and the watch that tells
 // when it no longer is.
 func (db *DB) newConn(m model.ClientDBModel, remote string) (*conn, error) {
+	c := &conn{remote: remote}
 	logger := logrusr.New(db.log)
+	logger = logger.WithSink(dropSink{logger.GetSink(), c.dropped})
 	cl, err := client.NewOVSDBClient(m, client.WithEndpoint(endpoint(remote)), client.WithTLSConfig(db.options.TLS),
 		client.WithLogger(&logger))
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{client: cl, remote: remote}
+	c.client = cl
 	c.gone, c.lose = context.WithCancelCause(context.Background())
 	// libovsdb drops the notification if nobody waits for it, so this must
 	// wait before there is a connection to be lost.
@@ -444,33 +465,6 @@ func endpoint(remote string) string {
 		return (&url.URL{Scheme: "unix", Path: path}).String()
 	}
 	return remote
-}
-
-// follow adds the dispatcher and reads the tables, in one monitor: libovsdb
-// holds updates back only for the first. The method is monitor_cond, since
-// with monitor_cond_since libovsdb ignores errors of updates.
-func (db *DB) follow(ctx context.Context, c *conn) error {
-	if cache := c.client.Cache(); cache != nil { // else it is lost already
-		cache.AddEventHandler(db.dispatcher())
-	}
-	m := c.client.NewMonitor()
-	m.Method = ovsdb.ConditionalMonitorRPC
-	tables := db.options.Tables
-	if len(tables) == 0 {
-		for name := range db.options.Model.Types() {
-			tables = append(tables, Table{Name: name})
-		}
-	}
-	for _, t := range tables {
-		if len(t.Columns) == 0 {
-			t.Columns = columns(db.options.Model.Types()[t.Name])
-		}
-		m.Tables = append(m.Tables, client.TableMonitor{Table: t.Name, Fields: t.Columns, Conditions: t.Where})
-	}
-	if _, err := c.client.Monitor(ctx, m); err != nil {
-		return fmt.Errorf("reading the tables: %w", err)
-	}
-	return nil
 }
 
 // explain finds the plain reason of a connection's failure.
@@ -533,8 +527,10 @@ func (c *conn) drop(why error) {
 // watch returns when the connection is gone or ctx ends. It asks the server
 // for a sign of life now and then.
 func (db *DB) watch(ctx context.Context, c *conn) {
-	ticker := time.NewTicker(db.probeInterval)
+	ticker := time.NewTicker(db.timeouts.probeInterval)
 	defer ticker.Stop()
+	// A server that sends its tables to another client is deaf about as long as when it sent them to c.
+	timeout := max(db.timeouts.probe, 2*c.took)
 	for {
 		select {
 		case <-ctx.Done():
@@ -542,7 +538,7 @@ func (db *DB) watch(ctx context.Context, c *conn) {
 		case <-c.gone.Done():
 			return
 		case <-ticker.C:
-			if err := c.probe(ctx, db.probeTimeout); err != nil && ctx.Err() == nil {
+			if err := c.probe(ctx, timeout); err != nil && ctx.Err() == nil {
 				c.drop(fmt.Errorf("no answer to a probe: %w", err))
 				return
 			}

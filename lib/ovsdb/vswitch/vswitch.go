@@ -95,7 +95,7 @@ func connect(ctx context.Context, rundir string, tables []ovsdb.Table, log *logr
 	s.cancel = cancel
 	go func() {
 		defer close(s.closed)
-		_ = s.db.Run(run, s.wake, nil) // ends with cancel only
+		_ = s.db.Run(run, s.up, nil) // ends with cancel only
 	}()
 	return s, nil
 }
@@ -145,6 +145,16 @@ func (s *Switch) handler() cache.EventHandler {
 		UpdateFunc: func(_ string, _, row model.Model) { s.event(row) },
 		DeleteFunc: func(string, model.Model) { s.wake() },
 	}
+}
+
+// up takes in what changed between two connections.
+func (s *Switch) up() {
+	if c := s.db.Client(); c != nil && c.Cache() != nil {
+		for _, row := range c.Cache().Table(vswitchdb.OpenvSwitchTable).RowsShallow() {
+			s.event(row)
+		}
+	}
+	s.wake()
 }
 
 func (s *Switch) event(row model.Model) {

@@ -1,0 +1,150 @@
+package ovsdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+)
+
+// read reads the tables of a new connection, for as long as its server is alive.
+func (db *DB) read(ctx context.Context, c *conn) error {
+	start := time.Now()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		if err := db.watchReading(ctx, c); err != nil {
+			cancel(err)
+		}
+	}()
+	_, err := abandon(ctx, c.gone, func(ctx context.Context) (struct{}, error) { return struct{}{}, db.follow(ctx, c) })
+	cancel(nil)
+	<-watched
+	c.took = time.Since(start)
+	return err
+}
+
+// watchReading logs the progress of a connection that reads the tables, and returns an error if the server
+// does not answer on another connection either. On this one, no reply overtakes that with the tables.
+func (db *DB) watchReading(ctx context.Context, c *conn) error {
+	rows := c.rows()
+	ticker := time.NewTicker(db.timeouts.probeInterval)
+	defer ticker.Stop()
+	for start := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		db.log.WithField("remote", c.remote).Infof("reading %s: %d rows so far, in %.0f s", db.options.Name, rows(), time.Since(start).Seconds())
+		if err := db.alive(ctx, c.remote); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("reading the tables: the server no longer answers: %w", err)
+		}
+	}
+}
+
+// rows returns a function that counts the rows that c has read.
+func (c *conn) rows() func() int {
+	var tables []*cache.RowCache // of the cache itself nothing can be asked while it is filled
+	if all := c.client.Cache(); all != nil {
+		for _, name := range all.Tables() {
+			tables = append(tables, all.Table(name))
+		}
+	}
+	return func() (n int) {
+		for _, t := range tables {
+			n += t.Len()
+		}
+		return n
+	}
+}
+
+// alive is an error if a remote does not answer on a connection of its own.
+func (db *DB) alive(ctx context.Context, remote string) error {
+	m, err := model.NewClientDBModel(db.options.Model.Name(), nil)
+	if err != nil {
+		return err
+	}
+	c, err := db.newConn(m, remote)
+	if err != nil {
+		return err
+	}
+	defer c.drop(errNotNeeded)
+	ctx, cancel := context.WithTimeout(ctx, db.timeouts.read)
+	defer cancel()
+	_, err = abandon(ctx, c.gone, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.connect(ctx) })
+	return err
+}
+
+// follow reads the tables, in one monitor: libovsdb holds updates back only for the first. The method is
+// monitor_cond, since with monitor_cond_since libovsdb ignores errors of updates. The dispatcher comes last:
+// libovsdb would queue an event for each row that is read, and its queue drops events when it is full.
+func (db *DB) follow(ctx context.Context, c *conn) error {
+	m := c.client.NewMonitor()
+	m.Method = ovsdb.ConditionalMonitorRPC
+	tables := db.options.Tables
+	if len(tables) == 0 {
+		for name := range db.options.Model.Types() {
+			tables = append(tables, Table{Name: name})
+		}
+	}
+	for _, t := range tables {
+		if len(t.Columns) == 0 {
+			t.Columns = columns(db.options.Model.Types()[t.Name])
+		}
+		m.Tables = append(m.Tables, client.TableMonitor{Table: t.Name, Fields: t.Columns, Conditions: t.Where})
+	}
+	if _, err := c.client.Monitor(ctx, m); err != nil {
+		return fmt.Errorf("reading the tables: %w", err)
+	}
+	if cache := c.client.Cache(); cache != nil { // else it is lost already
+		cache.AddEventHandler(db.dispatcher())
+	}
+	c.told.Store(true)
+	return nil
+}
+
+// dropped ends a connection with whose changes the handlers could not keep up: the next one tells them all.
+func (c *conn) dropped() {
+	if c.told.Load() {
+		go c.drop(errDropped) // its cache is locked
+	}
+}
+
+var errDropped = errors.New("too many changes at once")
+
+// A dropSink finds in libovsdb's log that it dropped an event, which it tells nowhere else.
+type dropSink struct {
+	logr.LogSink
+	dropped func()
+}
+
+// dropping is libovsdb's message (cache/cache.go, AddEvent).
+const dropping = "dropping event because event buffer is full"
+
+// Info implements logr.LogSink.
+func (s dropSink) Info(level int, msg string, keysAndValues ...any) {
+	if msg == dropping {
+		s.dropped()
+		return
+	}
+	s.LogSink.Info(level, msg, keysAndValues...)
+}
+
+// WithValues implements logr.LogSink.
+func (s dropSink) WithValues(keysAndValues ...any) logr.LogSink {
+	return dropSink{s.LogSink.WithValues(keysAndValues...), s.dropped}
+}
+
+// WithName implements logr.LogSink.
+func (s dropSink) WithName(name string) logr.LogSink {
+	return dropSink{s.LogSink.WithName(name), s.dropped}
+}
