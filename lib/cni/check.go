@@ -56,8 +56,9 @@ func (n *node) check(ctx context.Context, args *skel.CmdArgs, conf *types.Plugin
 	return nil
 }
 
-// checkKernel compares the veth pair and the container with what is wanted. What
-// others have added, such as a plugin later in the chain, is not looked at.
+// checkKernel compares the veth pair and the container's interface with the result
+// of ADD. Later plugins of the chain, such as tuning, and the pod may change the
+// rest, see link.Lacks.
 func (a attachment) checkKernel(ns *link.Namespace, want link.State) error {
 	joined, err := link.Veth{Host: a.host(), Container: a.ifname}.Joined(ns)
 	if err != nil {
@@ -67,17 +68,12 @@ func (a attachment) checkKernel(ns *link.Namespace, want link.State) error {
 		return fmt.Errorf("there is no veth pair of %s on the host and %s in the container", a.host(), a.ifname)
 	}
 	var lacks []string
-	err = ns.Do(func() error {
-		plan, err := link.Plan(want)
-		for _, c := range plan {
-			if !c.Removes() {
-				lacks = append(lacks, c.String())
-			}
-		}
+	err = ns.Do(func() (err error) {
+		lacks, err = link.Lacks(want)
 		return err
 	})
 	if err == nil && len(lacks) > 0 {
-		err = errors.New("one would have to " + strings.Join(lacks, ", "))
+		err = errors.New("missing: " + strings.Join(lacks, ", "))
 	}
 	return err
 }

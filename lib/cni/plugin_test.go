@@ -477,6 +477,16 @@ func testCheck(t *testing.T, w *world) {
 	if res := check(); res.Code != 0 {
 		t.Errorf("with more than ADD made: %+v", res)
 	}
+	// H18b: changes by a later plugin (tuning) or by the pod that keep its traffic flowing.
+	w.must(t, s.exec("sysctl", "-qw", "net.ipv4.conf.eth0.arp_announce=0", "net.ipv4.conf.eth0.rp_filter=0", "net.ipv6.conf.eth0.accept_ra=1", "net.ipv6.conf.eth0.accept_dad=1"))
+	w.must(t, s.exec("ip", "route", "replace", "default", "via", "10.1.0.1"))
+	w.must(t, s.exec("ip", "-6", "route", "del", "default"))
+	w.must(t, s.exec("ip", "-6", "route", "add", "default", "via", "fd01::1", "dev", "eth0", "metric", "512"))
+	w.must(t, s.exec("ip", "link", "set", "eth0", "mtu", "1300"))
+	if res := check(); res.Code != 0 {
+		t.Errorf("with sysctls, routes and an MTU of a later plugin: %+v", res)
+	}
+	w.must(t, s.exec("ip", "link", "set", "eth0", "mtu", "1400"))
 	for _, test := range []struct {
 		broken []string
 		want   string
@@ -485,7 +495,10 @@ func testCheck(t *testing.T, w *world) {
 		{[]string{"ip", "addr", "del", s.ip4 + "/16", "dev", "eth0"}, "add address " + s.ip4 + "/16", []string{"ip", "addr", "add", s.ip4 + "/16", "dev", "eth0"}},
 		{[]string{"ip", "route", "replace", "default", "via", "10.1.0.9"}, "add route 0.0.0.0/0", []string{"ip", "route", "replace", "default", "via", "10.1.0.1", "proto", "46"}},
 		{[]string{"ip", "addr", "del", "fd01::cc/64", "dev", "eth0"}, "add address fd01::cc/64", []string{"ip", "addr", "add", "fd01::cc/64", "dev", "eth0", "nodad"}},
-		{[]string{"ip", "link", "set", "eth0", "mtu", "1300"}, "set the MTU", []string{"ip", "link", "set", "eth0", "mtu", "1400"}},
+		{[]string{"ip", "-6", "route", "del", "default"}, "add route ::/0", []string{"ip", "-6", "route", "add", "default", "via", "fd01::1", "proto", "46"}},
+		{[]string{"sysctl", "-qw", "net.ipv6.conf.eth0.disable_ipv6=1"}, "add address fd01::cc/64", []string{"sh", "-c", "sysctl -qw net.ipv6.conf.eth0.disable_ipv6=0; ip addr add fd01::cc/64 dev eth0 nodad; ip -6 route add default via fd01::1"}},
+		{[]string{"ip", "link", "set", "eth0", "down"}, "set eth0 up", []string{"sh", "-c", "ip link set eth0 up; ip addr replace fd01::cc/64 dev eth0 nodad; ip route replace default via 10.1.0.1; ip -6 route replace default via fd01::1"}},
+		{[]string{"ip", "link", "set", "eth0", "mtu", "1450"}, "set the MTU", []string{"ip", "link", "set", "eth0", "mtu", "1400"}},
 		{[]string{"ip", "link", "set", "eth0", "address", "02:00:00:00:00:01"}, "set the MAC", []string{"ip", "link", "set", "eth0", "address", s.mac()}},
 	} {
 		w.must(t, s.exec(test.broken[0], test.broken[1:]...))

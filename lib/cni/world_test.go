@@ -43,6 +43,58 @@ type world struct {
 	procs   map[string]*lifeline.Process
 }
 
+// TestMain keeps the names of network namespaces to this program: they end with it,
+// even if it is killed.
+func TestMain(m *testing.M) {
+	if os.Getenv(private) == "" && missing() == "" {
+		if err := enterPrivateNames(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	if os.Getenv(abandoned) != "" { // see TestNamespacesEndWithTheProgram
+		_ = exec.Command("ip", "netns", "add", os.Getenv(abandoned)).Run()
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	os.Exit(m.Run())
+}
+
+// Variables of the environment: private is set in the private mount namespace,
+// abandoned names a namespace to make before the program kills itself.
+const private, abandoned = "OVNK8S_TEST_CNI_PRIVATE", "OVNK8S_TEST_CNI_ABANDONED"
+
+// enterPrivateNames runs this program again, as the same process, in a mount namespace
+// with its own /run/netns, where ip-netns(8) keeps names.
+func enterPrivateNames() error {
+	unshare, err := exec.LookPath("unshare")
+	if err != nil {
+		return err
+	}
+	const script = `mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && exec "$@"`
+	args := append([]string{unshare, "--mount", "--propagation=private", "sh", "-c", script, "sh"}, os.Args...)
+	return syscall.Exec(unshare, args, append(os.Environ(), private+"=1"))
+}
+
+// Section 5 of the findings: namespaces outlived a test program that was killed.
+func TestNamespacesEndWithTheProgram(t *testing.T) {
+	need.Nothing(t, need.Node, missing())
+	name := fmt.Sprintf("cnitest-left%d", os.Getpid())
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, private+"=") {
+			cmd.Env = append(cmd.Env, e)
+		}
+	}
+	cmd.Env = append(cmd.Env, abandoned+"="+name)
+	if err := cmd.Run(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Fatalf("the program ended by %v", err)
+	}
+	if _, err := os.Stat("/run/netns/" + name); err == nil {
+		_ = exec.Command("ip", "netns", "del", name).Run()
+		t.Errorf("namespace %s outlives the program that made it", name)
+	}
+}
+
 // serial makes names that no other test uses.
 var serial atomic.Int64
 
