@@ -87,11 +87,8 @@ func installPackages(ctx context.Context) error {
 	}
 	fmt.Println("installing", strings.Join(missing, " "))
 	for _, args := range [][]string{{"-q", "update"}, install} {
-		cmd := exec.CommandContext(ctx, "apt-get", args...)
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("running apt-get %s: %w", strings.Join(args, " "), err)
+		if err := apt(ctx, os.Stdout, args...); err != nil {
+			return err
 		}
 	}
 	if missing = missingPackages(); len(missing) > 0 {
