@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -425,5 +426,44 @@ func TestManyNodePortsAreOneBundle(t *testing.T) {
 	t.Logf("one change after %v", time.Since(start).Round(time.Millisecond))
 	if b := bundles(); !strings.Contains(b[len(b)-1], ": 1 added or changed, 1 deleted") {
 		t.Errorf("the change was %q", b[before:])
+	}
+}
+
+// H0: a host does not need the helper. Without flows the bridge never learns the
+// host's MAC, which the router has, too, behind the patch port.
+func TestAHostOutlivesTheHelper(t *testing.T) {
+	w := newWorld(t)
+	w.web()
+	p := w.start(shared...)
+	router := w.router()
+	w.eventually("flows", w.right)
+	server, err := probe.Serve(w.Netns(), "host", 2222)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	p.Stop()
+	w.restartVswitchd()
+	w.eventually("a bridge without flows of ours", func() bool { return len(w.flows()) == 1 && w.ofport("k8s-patch-breth0-br-int") != "-1" })
+	ping := func(netns string) {
+		ctx, cancel := context.WithTimeout(w.ctx, 20*time.Millisecond)
+		defer cancel()
+		_, _ = (probe.Probe{Netns: netns, Network: "icmp", Address: netip.AddrPortFrom(host.FabricIPv4(), 0)}).Once(ctx)
+	}
+	ping(w.Netns())
+	w.script(fmt.Sprintf("ip -n gr neigh replace %[1]v dev eth0 nud permanent lladdr $(ip neigh show %[1]v dev breth0 | grep -o 'lladdr [^ ]*' | cut -d' ' -f2)", host.FabricIPv4()))
+	const tries = 45
+	ok := 0
+	for range tries {
+		ping(router) // pods go on sending
+		ctx, cancel := context.WithTimeout(w.ctx, time.Second)
+		_, err := (probe.Probe{Netns: w.fabric.Netns(), Network: "tcp", Address: netip.AddrPortFrom(w.IPv4(), 2222)}).Once(ctx)
+		cancel()
+		if err == nil {
+			ok++
+		}
+	}
+	if ok != tries {
+		t.Errorf("the host answers %d of %d tries; %s", ok, tries, w.script("ovs-appctl fdb/show breth0; ovs-vsctl list port k8s-patch-breth0-br-int"))
 	}
 }

@@ -38,6 +38,7 @@ const (
 
 	mistaken = 120 // the NIC and the router have each other's numbers
 	first    = 110 // ARP and neighbour discovery
+	asked    = 105 // the same, for all
 	wayIn    = 100
 	closed   = 95 // a way in that is not open to all
 	routed   = 60 // for pods' own addresses
@@ -100,10 +101,13 @@ func newFlow(table, priority int, m flow.Match, actions string) flow.Flow {
 func (b Bridge) base() []flow.Flow {
 	back := flow.Output(b.Overlay)
 	both := flow.Output(flow.Local, b.Overlay) + "," + flow.Learn
+	all := flow.Output(b.Overlay) + "," + flow.Normal
 	flows := append(HostFlows(b.MAC),
 		newFlow(classify, first, flow.Match{Protocol: "arp", InPort: b.Overlay}, flow.Output(b.Physical)),
 		// Both asked, so both get the answer.
 		newFlow(classify, first, flow.Match{Protocol: "arp", InPort: b.Physical, EthDst: b.MAC}, both),
+		// NORMAL never uses the patch port (vswitch.EnsurePatch).
+		newFlow(classify, asked, flow.Match{Protocol: "arp", InPort: b.Physical}, all),
 		newFlow(classify, mistaken, flow.Match{InPort: b.Overlay, EthDst: b.MAC}, host()),
 		newFlow(classify, mistaken, flow.Match{InPort: b.Physical, EthSrc: b.MAC}, flow.Drop),
 		newFlow(tracked, wayIn, flow.Match{State: "+est+trk"}, back),
@@ -114,7 +118,8 @@ func (b Bridge) base() []flow.Flow {
 	for _, t := range neighborDiscovery {
 		flows = append(flows,
 			newFlow(classify, first, flow.Match{Protocol: "icmp6", InPort: b.Overlay, ICMPType: t}, flow.Output(b.Physical)),
-			newFlow(classify, first, flow.Match{Protocol: "icmp6", InPort: b.Physical, EthDst: b.MAC, ICMPType: t}, both))
+			newFlow(classify, first, flow.Match{Protocol: "icmp6", InPort: b.Physical, EthDst: b.MAC, ICMPType: t}, both),
+			newFlow(classify, asked, flow.Match{Protocol: "icmp6", InPort: b.Physical, ICMPType: t}, all))
 	}
 	for _, pods := range b.Pods {
 		ip := "ip"

@@ -142,31 +142,37 @@ func patchPort(name, peer string, ids map[string]string) *vswitchdb.Interface {
 }
 
 func planInside(ctx context.Context, c client.Client, p GatewayPort) (plan, error) {
-	return planPort(ctx, c, names.IntegrationBridge, p.inside())
+	return planPort(ctx, c, names.IntegrationBridge, newPort{iface: p.inside()})
 }
 
 func planOutside(ctx context.Context, c client.Client, p GatewayPort) (plan, error) {
 	if p.Bridge == "" {
 		return plan{}, nil
 	}
-	return planPort(ctx, c, p.Bridge, p.outside())
+	return planPort(ctx, c, p.Bridge, newPort{iface: p.outside(), isolated: !p.Own})
 }
 
 // planPort plans a port of a bridge. A port that is for another logical port is
 // somebody else's, unless it has our tag.
-func planPort(ctx context.Context, c client.Client, bridge string, want *vswitchdb.Interface) (plan, error) {
+func planPort(ctx context.Context, c client.Client, bridge string, n newPort) (plan, error) {
 	var pl plan
+	want := n.iface
 	port, iface, err := findPort(ctx, c, bridge, want.Name)
 	if err != nil {
 		return pl, err
 	}
 	if port == nil {
-		err = addPort(ctx, c, &pl, bridge, newPort{iface: want})
+		err = addPort(ctx, c, &pl, bridge, n)
 		return pl, err
 	}
 	id := iface.ExternalIDs[names.IfaceID]
 	if id != "" && id != want.ExternalIDs[names.IfaceID] && iface.ExternalIDs[names.GatewayTag] != want.ExternalIDs[names.GatewayTag] {
 		return pl, fmt.Errorf("%s is a port of %s already, for logical port %s", want.Name, bridge, id)
+	}
+	if n.isolated {
+		if err := planIsolation(c, &pl, port); err != nil {
+			return pl, err
+		}
 	}
 	want.UUID = iface.UUID
 	var fields []any

@@ -3,6 +3,7 @@ package vswitch
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/ovn-kubernetes/libovsdb/client"
 
@@ -10,9 +11,28 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
+// isolatedVLAN is the only VLAN that the patch port of a shared bridge trunks.
+// IEEE 802.1Q reserves 4095, so no frame has it.
+const isolatedVLAN = 4095
+
+// planIsolation keeps the action NORMAL from using a patch port. conf.db keeps
+// the port while ovs-vswitchd restarts, but not the flows: without isolation the
+// bridge learns the MAC of the host, which the gateway router has, too, behind
+// the patch port. Flows that name the port ignore its VLANs.
+func planIsolation(c client.Client, pl *plan, port *vswitchdb.Port) error {
+	mode := vswitchdb.PortVLANModeTrunk
+	if port.Tag == nil && port.VLANMode != nil && *port.VLANMode == mode && slices.Equal(port.Trunks, []int{isolatedVLAN}) {
+		return nil
+	}
+	pl.say("set Port %s vlan_mode=%s trunks=%d", port.Name, mode, isolatedVLAN)
+	port.Tag, port.VLANMode, port.Trunks = nil, &mode, []int{isolatedVLAN}
+	return pl.add(c.Where(port).Update(port, &port.Tag, &port.VLANMode, &port.Trunks))
+}
+
 // EnsurePatch connects a bridge with br-int by a pair of patch ports, or corrects
 // what differs, and waits until ovs-vswitchd has done so. Both bridges must
-// exist. external_ids of the ports are left to whoever made them.
+// exist. Only flows use the port of the bridge. external_ids of the ports are left
+// to whoever made them.
 func (s *Switch) EnsurePatch(ctx context.Context, bridge string) error {
 	pl, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) { return planPatch(ctx, c, bridge) })
 	if err != nil {
@@ -49,10 +69,15 @@ func planPatch(ctx context.Context, c client.Client, bridge string) (plan, error
 		want := &vswitchdb.Interface{Name: end.name, Type: "patch", Options: map[string]string{"peer": end.peer}}
 		if port == nil {
 			pl.say("add port %s to bridge %s", end.name, end.bridge)
-			if err := appendPort(c, &pl, br, end.prefix, newPort{iface: want}); err != nil {
+			if err := appendPort(c, &pl, br, end.prefix, newPort{iface: want, isolated: end.name == outside}); err != nil {
 				return pl, err
 			}
 			continue
+		}
+		if end.name == outside {
+			if err := planIsolation(c, &pl, port); err != nil {
+				return pl, err
+			}
 		}
 		if iface.Type == want.Type && iface.Options["peer"] == end.peer {
 			continue

@@ -81,7 +81,7 @@ func planPod(ctx context.Context, c client.Client, p PodPort) (plan, error) {
 		return pl, err
 	}
 	if port == nil {
-		err = addPort(ctx, c, &pl, p.Bridge, newPort{want, shaper(p)})
+		err = addPort(ctx, c, &pl, p.Bridge, newPort{iface: want, qos: shaper(p)})
 		return pl, err
 	}
 	if iface.IngressPolicingRate != want.IngressPolicingRate || iface.IngressPolicingBurst != want.IngressPolicingBurst {

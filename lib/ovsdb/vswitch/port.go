@@ -212,8 +212,9 @@ func bridgeOf(ctx context.Context, c client.Client, port string) (*vswitchdb.Bri
 
 // A newPort is a port to be inserted, with the row that limits it, if any.
 type newPort struct {
-	iface *vswitchdb.Interface
-	qos   *vswitchdb.QoS
+	iface    *vswitchdb.Interface
+	qos      *vswitchdb.QoS
+	isolated bool // see planIsolation
 }
 
 // addPort plans a new port, and its bridge if there is none.
@@ -250,6 +251,10 @@ func appendPort(c client.Client, pl *plan, br *vswitchdb.Bridge, prefix string, 
 // it returns.
 func insertPort(c client.Client, pl *plan, prefix string, n newPort) (string, error) {
 	port := &vswitchdb.Port{UUID: prefix + "port", Name: n.iface.Name, Interfaces: []string{prefix + "iface"}}
+	if n.isolated {
+		mode := vswitchdb.PortVLANModeTrunk
+		port.VLANMode, port.Trunks = &mode, []int{isolatedVLAN}
+	}
 	if n.qos != nil {
 		n.qos.UUID = prefix + "qos"
 		port.QOS = &n.qos.UUID

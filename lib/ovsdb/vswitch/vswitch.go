@@ -49,7 +49,7 @@ func tables() []ovsdb.Table {
 	return []ovsdb.Table{
 		{Name: vswitchdb.OpenvSwitchTable, Columns: []string{"bridges", "cur_cfg", "datapaths", "external_ids", "ovs_version"}},
 		{Name: vswitchdb.BridgeTable, Columns: []string{"name", "ports", "datapath_type", "fail_mode", "other_config", "external_ids"}},
-		{Name: vswitchdb.PortTable, Columns: []string{"name", "interfaces", "qos"}},
+		{Name: vswitchdb.PortTable, Columns: []string{"name", "interfaces", "qos", "tag", "trunks", "vlan_mode"}},
 		{Name: vswitchdb.InterfaceTable, Columns: []string{"name", "type", "mac", "mac_in_use", "mtu_request", "ofport", "error", "external_ids",
 			"options", "ingress_policing_rate", "ingress_policing_burst"}},
 		{Name: vswitchdb.DatapathTable, Columns: []string{"capabilities"}},
