@@ -50,6 +50,9 @@ const drainTime = time.Second
 type Sync struct {
 	DB  DB
 	Log *logrus.Entry // nil is silent
+	// Compare orders units by what they need, if Apply takes several transactions;
+	// nil is by name.
+	Compare func(a, b nb.Unit) int
 
 	mu      sync.Mutex // guards what follows, but not while a transaction is under way
 	mirror  *mirror

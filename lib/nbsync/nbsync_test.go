@@ -156,7 +156,7 @@ func cluster(t testing.TB, nodes ...int) topology.Cluster {
 	c, err := topology.New(names.ClusterRouter, prefixes("10.0.0.0/8", "fd00::/32"), prefixes("100.64.0.0/16", "fd98::/64"))
 	for _, n := range nodes {
 		if err == nil {
-			c, err = c.WithNode(fmt.Sprintf("n%d", n), prefixes(fmt.Sprintf("10.0.%d.0/24", n), fmt.Sprintf("fd00:0:0:%d::/64", n)))
+			c, err = c.WithNode(fmt.Sprintf("n%d", n), prefixes(fmt.Sprintf("10.%d.%d.0/24", n/256, n%256), fmt.Sprintf("fd00:0:0:%d::/64", n)))
 		}
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package nbsync
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -32,10 +33,13 @@ type stage struct {
 // new pods, which join their groups in the transaction that creates them.
 //
 // If even the first part is too large, as where a database was emptied, it is
-// ordered: what only adds, in which groups that deny come before the ports that
-// join them and the rules that allow; then what takes something away.
+// ordered: units that only add rows, in the order of Compare; then units that delete some.
 func (s *Sync) stages(want map[nb.Unit][]nb.Row) (out []stage) {
-	units := slices.Sorted(maps.Keys(want))
+	compare := s.Compare
+	if compare == nil {
+		compare = cmp.Compare[nb.Unit]
+	}
+	units := slices.SortedFunc(maps.Keys(want), compare)
 	if len(units) <= maxUnits {
 		return []stage{{units: units}}
 	}

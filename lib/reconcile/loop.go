@@ -28,9 +28,11 @@ type Loop[E any, K cmp.Ordered] struct {
 	// that may take long, of which one runs at a time. That returns the keys that
 	// could not be brought up to date, each with the reason.
 	Sync func(dirty []K) (work func(context.Context) (failed map[K]error))
-	// Most is how many keys Sync gets at once, the first of them in their order;
+	// Most is how many keys Sync gets at once, the first of them in the order of Compare;
 	// 0 means all. It bounds the memory that their comparison takes.
 	Most int
+	// Compare orders keys; nil is their natural order.
+	Compare func(a, b K) int
 	// Synced is told what came of it. nil means that nobody wants to know.
 	Synced func(tried []K, failed map[K]error)
 	// Prompt is called with keys as soon as they are dirty, even while work is
@@ -211,7 +213,11 @@ func (l *Loop[E, K]) count(waiting int, syncing bool) {
 // first returns the keys that Sync gets next, and the others: in a new map, for one
 // that is emptied keeps its room.
 func (l *Loop[E, K]) first(batch map[K]bool) (keys []K, rest map[K]bool) {
-	keys, rest = slices.Sorted(maps.Keys(batch)), map[K]bool{}
+	compare := l.Compare
+	if compare == nil {
+		compare = cmp.Compare[K]
+	}
+	keys, rest = slices.SortedFunc(maps.Keys(batch), compare), map[K]bool{}
 	if l.Most == 0 || len(keys) <= l.Most {
 		return keys, rest
 	}

@@ -63,7 +63,7 @@ type engine struct {
 
 func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 	e := &engine{
-		links: l, log: log("watcher"), sync: nbsync.Sync{DB: l.db, Log: log("nbsync")},
+		links: l, log: log("watcher"), sync: nbsync.Sync{DB: l.db, Log: log("nbsync"), Compare: desired.Compare},
 		world: desired.NewWorld(), missing: map[string]bool{
 			"topology": true, "*v1.Pod": true, "*v1.Node": true, "*v1.Service": true, "*v1.EndpointSlice": true,
 			"*v1.Namespace": true, "*v1.NetworkPolicy": true, "*v1.ServiceCIDR": true,
@@ -80,7 +80,7 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 	e.loop = reconcile.Loop[event, nb.Unit]{
 		Take:   func(ev event) []nb.Unit { return ev() },
 		Prompt: e.prompt, Sync: e.reconcile, Synced: e.complain, Gap: e.gap, Hold: hold, Lull: lull,
-		Most: mostUnits, Resync: 10 * time.Minute, All: e.all,
+		Most: mostUnits, Compare: desired.Compare, Resync: 10 * time.Minute, All: e.all,
 	}
 	return e
 }

@@ -1,0 +1,46 @@
+package desired
+
+import (
+	"cmp"
+	"strings"
+
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/policy"
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/nb"
+)
+
+// steps are the kinds of units, in the order in which an empty database gets them. The rows of a unit refer to
+// those of former steps only, and what protects pods, or lets their probes pass, comes before the pods.
+var steps = [][]string{
+	{string(topology.ClusterUnit)},
+	{topology.NodePrefix},
+	{topology.GatewayUnitPrefix, topology.HostPrefix, ChassisPrefix, string(service.RangesUnit), string(policy.LoggingUnit)},
+	{string(policy.GuardUnit), policy.NodePrefix},
+	{policy.GroupPrefix},
+	{policy.UnitPrefix},
+	{pod.UnitPrefix},
+	{service.UnitPrefix},
+}
+
+// Compare orders units by what they need, and units of one kind by name.
+func Compare(a, b nb.Unit) int {
+	return cmp.Or(step(a)-step(b), strings.Compare(string(a), string(b)))
+}
+
+// step returns the index in steps of the kind of a unit: the last for units of other kinds.
+func step(u nb.Unit) int {
+	kind := string(u)
+	if i := strings.IndexByte(kind, '/'); i >= 0 {
+		kind = kind[:i+1]
+	}
+	for i, kinds := range steps {
+		for _, k := range kinds {
+			if k == kind {
+				return i
+			}
+		}
+	}
+	return len(steps)
+}

@@ -1,0 +1,59 @@
+package desired
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"ovn-k8s/lib/desired/policy"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/test/oracle"
+)
+
+// T6: rows refer to rows of the same unit or of former steps, so that no transaction of many that fill an empty
+// database waits for a later one.
+func TestRowsReferToFormerSteps(t *testing.T) {
+	type row struct{ table, id string }
+	for seed := range uint64(5) {
+		r := rand.New(rand.NewPCG(seed, 6))
+		w := NewWorld()
+		for range 300 {
+			randomChange(t, r, w)
+			randomPolicyChange(oracle.Source{Rand: r}, w)
+			randomServiceChange(t, r, w)
+		}
+		w.Settle()
+		owner := map[row]nb.Unit{}
+		rows := map[nb.Unit][]nb.Row{}
+		for _, u := range w.Units() {
+			rows[u], _ = w.Rows(u)
+			for _, x := range rows[u] {
+				owner[row{x.Table, x.ID}] = u
+			}
+		}
+		for u, all := range rows {
+			for _, x := range all {
+				for _, ref := range slices.Concat(x.In, x.Has) {
+					if o := owner[row{ref.Table, ref.ID}]; o != "" && o != u && step(o) >= step(u) {
+						t.Errorf("seed %d: %s %s of %s refers to a row of %s", seed, x.Table, x.ID, u, o)
+					}
+				}
+			}
+			if step(u) == len(steps) {
+				t.Errorf("%s is in no step", u)
+			}
+		}
+	}
+}
+
+// T6: what protects pods comes before them.
+func TestGuardsComeBeforePods(t *testing.T) {
+	units := []nb.Unit{"pod/a/b", "policy/a/b", "group/x", policy.GuardUnit, policy.NodeUnit("n"), "service/a/b", topology.NodeUnit("n"), topology.ClusterUnit, "chassis/c"}
+	slices.SortFunc(units, Compare)
+	const want = "[cluster node/n chassis/c guard node-policy/n group/x policy/a/b pod/a/b service/a/b]"
+	if got := fmt.Sprint(units); got != want {
+		t.Errorf("\n got %s\nwant %s", got, want)
+	}
+}
