@@ -116,6 +116,16 @@ func TestCheck05_24_25_26_27_29_30_31_33_GatewayInit(t *testing.T) {
 		same(t, "host", m.host(), hosts[0])
 	})
 
+	t.Run("H7_Altname", func(t *testing.T) {
+		m.t = t
+		m.script("ip link property add dev eth1 altname wan0")
+		defer m.script("ip link property del dev eth1 altname wan0")
+		r := m.run(strings.Replace(physicalArgs, "=eth1", "=wan0", 1) + " --dry-run")
+		if r.Status != 0 || !strings.Contains(r.Out, "eth1_Gw1") || strings.Contains(r.Out, "wan0") {
+			t.Errorf("%+v", r)
+		}
+	})
+
 	m.t = t
 	m.init(physicalArgs)
 	t.Run("Check24_Physical", func(t *testing.T) {

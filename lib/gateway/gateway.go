@@ -25,6 +25,7 @@ import (
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/kube/client"
+	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
@@ -166,6 +167,10 @@ const patchTimeout = 10 * time.Second
 func (h *Helper) checkBridge(ctx context.Context, sw *vswitch.Switch) error {
 	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
 	defer cancel()
+	var err error
+	if h.Interface, err = link.KernelName(h.Interface); err != nil {
+		return err
+	}
 	all, err := sw.Interfaces(ctx)
 	if err != nil {
 		return err

@@ -50,6 +50,16 @@ func Delete(name string) error {
 	return nil
 }
 
+// KernelName returns the kernel's name of an interface given by that or by an altname,
+// which Open vSwitch, sysctls and rules do not know. A name of no interface stays.
+func KernelName(name string) (string, error) {
+	l, err := find(name)
+	if l == nil || err != nil {
+		return name, err
+	}
+	return l.Attrs().Name, nil
+}
+
 // SetUp sets an interface up.
 func SetUp(name string) error {
 	l, err := find(name)

@@ -132,8 +132,8 @@ func (s Snapshot) settle(i record.Interface, d Direction) error {
 		return err
 	}
 	wanted := map[string]bool{}
-	for _, r := range s.Records {
-		wanted[r.Named(s.From, i.Name).Key()] = true
+	for _, r := range s.named(s.Records, i.Name) {
+		wanted[r.Key()] = true
 	}
 	if i.Name == s.other() {
 		for _, r := range s.Kept {
@@ -160,9 +160,5 @@ func (s Snapshot) missing(d Direction) ([]record.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	var named []record.Record
-	for _, r := range s.Records {
-		named = append(named, r.Named(s.From, i.Name))
-	}
-	return record.Lost(named, i)
+	return record.Lost(s.named(s.Records, i.Name), i)
 }

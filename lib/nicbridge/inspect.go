@@ -34,15 +34,16 @@ func (s *session) inspect(ctx context.Context, d Direction, name string) (Snapsh
 }
 
 func (s *session) inspectNIC(ctx context.Context, nic string) (Snapshot, error) {
-	snap := Snapshot{NIC: nic, Bridge: bridgePrefix + nic, From: nic}
 	i, err := record.Find(nic)
 	if errors.Is(err, record.ErrNone) {
 		//lint:ignore ST1005 the original's text
-		return snap, fmt.Errorf("interface %s does not exist, skipping.", nic)
+		return Snapshot{}, fmt.Errorf("interface %s does not exist, skipping.", nic)
 	}
 	if err != nil {
-		return snap, err
+		return Snapshot{}, err
 	}
+	nic = i.Name // it may be an altname, which rules, sysctls and Open vSwitch do not know
+	snap := Snapshot{NIC: nic, Bridge: bridgePrefix + nic, From: nic}
 	if len(snap.Bridge) > maxName {
 		return snap, fmt.Errorf("interface %s: bridge %s would have a name of %d characters, but no more than %d are possible: rename the interface", nic, snap.Bridge, len(snap.Bridge), maxName)
 	}
@@ -102,6 +103,7 @@ func (s *Snapshot) try() error {
 // keep takes down what the other interface has.
 func (s *Snapshot) keep(i record.Interface) error {
 	var err error
+	s.KeptIndex = i.Index
 	if s.KeptDevice, err = record.DeviceOf(i); err != nil {
 		return err
 	}
@@ -162,17 +164,27 @@ func (s *session) checkBridge(ctx context.Context, snap *Snapshot) error {
 		}
 	}
 	snap.ExternalIDs = map[string]string{"bridge-id": snap.Bridge}
-	if snap.HadPort || snap.Datapath != userspace {
+	if snap.HadPort {
 		return nil
 	}
 	nic, err := record.Find(snap.NIC)
 	if err != nil {
 		return err
 	}
-	if snap.Joining, err = record.Joining(nic); len(snap.Joining) > 0 {
+	on, err := record.Joining(nic)
+	if snap.Joining = joining(snap.Datapath, on); len(snap.Joining) > 0 {
 		snap.ExternalIDs[names.NICOffloads] = strings.Join(snap.Joining, ",")
 	}
 	return err
+}
+
+// joining are the offloads, of those that are on, that a port has off: in user space
+// all, and LRO in the kernel, whose dev_disable_lro() nothing reverts.
+func joining(datapath string, on []string) []string {
+	if datapath == userspace {
+		return on
+	}
+	return slices.DeleteFunc(on, func(name string) bool { return name != record.LRO })
 }
 
 // userspace is the datapath_type of bridges that are not the kernel's.
@@ -187,8 +199,8 @@ func kernels(datapath string) string {
 }
 
 func (s *session) inspectBridge(ctx context.Context, bridge string) (Snapshot, error) {
+	row, bridge, err := s.findBridge(ctx, bridge)
 	snap := Snapshot{Bridge: bridge, From: bridge, HadBridge: true, HadPort: true}
-	row, err := s.sw.FindBridge(ctx, bridge)
 	if err != nil {
 		return snap, err
 	}
@@ -214,6 +226,26 @@ func (s *session) inspectBridge(ctx context.Context, bridge string) (Snapshot, e
 		return snap, fmt.Errorf("%w: is ovs-vswitchd running?", err)
 	}
 	return snap, snap.take(i)
+}
+
+// findBridge finds a bridge by its name, its interface's altname, or its NIC's
+// altname behind "br". The row is nil if there is none.
+func (s *session) findBridge(ctx context.Context, name string) (*vswitch.BridgeRow, string, error) {
+	candidates := []string{name}
+	if i, err := record.Find(name); err == nil {
+		candidates = append(candidates, i.Name)
+	}
+	if nic, ok := strings.CutPrefix(name, bridgePrefix); ok {
+		if i, err := record.Find(nic); err == nil {
+			candidates = append(candidates, bridgePrefix+i.Name)
+		}
+	}
+	for _, candidate := range candidates {
+		if row, err := s.sw.FindBridge(ctx, candidate); row != nil || err != nil {
+			return row, candidate, err
+		}
+	}
+	return nil, name, nil
 }
 
 // noBridge says that there is no bridge: because it has been moved, or never was.

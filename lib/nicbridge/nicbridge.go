@@ -183,7 +183,7 @@ func (s *session) preview(ctx context.Context, d Direction) error {
 			errs = append(errs, err)
 			continue
 		}
-		fmt.Fprintf(s.Out, "# %s\n", name)
+		fmt.Fprintf(s.Out, "# %s\n", snap.From)
 		for _, st := range slices.Concat(snap.Plan(d), snap.Leftover(d)) {
 			fmt.Fprintln(s.Out, st)
 		}

@@ -48,6 +48,7 @@ type Snapshot struct {
 	Joining []string
 	// Kept is what the other one had before the move: it stays.
 	Kept         []record.Record
+	KeptIndex    int // of the other one, 0 if it was not there
 	KeptSettings record.Settings
 	KeptDevice   record.Device
 	// Row is the bridge's in Open vSwitch's database before the move, if it was
@@ -203,10 +204,7 @@ func (s Snapshot) enter(d Direction) []Step {
 	to := s.target(d)
 	var steps []Step
 	for _, records := range record.Groups(s.Records) {
-		var group []record.Record
-		for _, r := range records {
-			group = append(group, r.Named(s.From, to))
-		}
+		group := s.named(records, to)
 		do := arrange
 		if len(group) == 1 && group[0].Kind != record.Rule {
 			do = add
@@ -214,6 +212,24 @@ func (s Snapshot) enter(d Direction) []Step {
 		steps = append(steps, Step{Do: do, On: to, Records: group, Text: fmt.Sprintf("add %s %s to %s", group[0].Kind, group[0].Text, to)})
 	}
 	return append(steps, Step{Do: settle, On: to, Text: "let " + to + " take part as " + s.From + " did"})
+}
+
+// named returns records as those of an interface. Where both had the same, such as the
+// route of fe80::/64, it is there once.
+func (s Snapshot) named(records []record.Record, to string) []record.Record {
+	var all []record.Record
+	seen := map[string]bool{}
+	for _, r := range records {
+		c := r.Named(s.From, to)
+		if to == s.other() && s.KeptIndex != 0 {
+			c = c.Adopted(s.KeptIndex)
+		}
+		if key := c.Key(); !seen[key] {
+			seen[key] = true
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // open are the settings of the target.

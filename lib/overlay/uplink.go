@@ -50,6 +50,11 @@ func (s *session) planUplink(ctx context.Context, r *gatewayRequest, good bool) 
 	g := &r.gateway
 	g.Chassis, g.MTU = s.config.SystemID, s.config.MTU
 	g.Tunnel, _ = netip.ParseAddr(s.config.EncapIP) // a bad one is ovn-controller's to report
+	if g.Interface != "" {
+		if g.Interface, err = link.KernelName(g.Interface); err != nil {
+			return nil, err
+		}
+	}
 	u := &uplink{force: r.force, port: vswitch.GatewayPort{Gateway: r.name, IfaceID: names.ExternalPort(g.Interface, r.name)}}
 	if err := s.findFormer(ctx, u, r.name); err != nil {
 		return nil, err

@@ -358,8 +358,8 @@ func groupOf(r Record, of Interface) ([]Record, error) {
 	}), err
 }
 
-// Find returns the interface of that name. It satisfies errors.Is(err,
-// ErrNone) if there is none.
+// Find returns the interface of that name or altname, with the kernel's name. The
+// error satisfies errors.Is(err, ErrNone) if there is none.
 func Find(name string) (Interface, error) {
 	l, err := netlink.LinkByName(name)
 	var none netlink.LinkNotFoundError
@@ -369,7 +369,7 @@ func Find(name string) (Interface, error) {
 	if err != nil {
 		return Interface{}, fmt.Errorf("looking up interface %s: %w", name, err)
 	}
-	return Interface{Name: name, Index: l.Attrs().Index}, nil
+	return Interface{Name: l.Attrs().Name, Index: l.Attrs().Index}, nil
 }
 
 // ErrNone means that there is no such interface.

@@ -10,7 +10,10 @@ import (
 
 // joining are the offloads that join packets to larger ones before anybody sees
 // them. Open vSwitch in user space drops what is larger than the MTU.
-var joining = []string{"rx-gro", "rx-lro", "rx-gro-hw"}
+var joining = []string{"rx-gro", LRO, "rx-gro-hw"}
+
+// LRO is the offload that the kernel switches off where packets are forwarded.
+const LRO = "rx-lro"
 
 // Joining returns those of the offloads that join packets which an interface has
 // switched on.

@@ -191,6 +191,14 @@ func (r *Record) moveIndex(was, is int) bool {
 	return found
 }
 
+// Adopted returns the record of an interface as one of that with an index. Where it
+// names that index, as routes of a Group that are over it do, it is its own.
+func (r Record) Adopted(index int) Record {
+	out := r.clone()
+	out.moveIndex(index, 0)
+	return out
+}
+
 // Mentions reports whether the record names the interface that it is of.
 // Others are with it because they depend on its addresses, or share a Group.
 func (r Record) Mentions(owner string) bool {

@@ -1,0 +1,29 @@
+package nicbridge
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"ovn-k8s/lib/link/record"
+)
+
+// LRO (findings, section 7): the kernel's datapath switches it off for good, so the way
+// back switches it on. GRO stays on there.
+func TestLROComesBackFromTheKernelsDatapath(t *testing.T) {
+	s := Snapshot{NIC: "eth0", Bridge: "breth0", From: "eth0", Joining: joining("", []string{"rx-gro", record.LRO, "rx-gro-hw"})}
+	if !slices.Equal(s.Joining, []string{record.LRO}) {
+		t.Errorf("kept: %v", s.Joining)
+	}
+	var back []string
+	for _, st := range s.Plan(ToNIC) {
+		back = append(back, st.Text)
+	}
+	off, on := slices.Index(back, "take eth0 out of breth0"), slices.Index(back, "switch on [rx-lro] of eth0")
+	if off < 0 || on < off {
+		t.Errorf("the way back: %s", strings.Join(back, "\n"))
+	}
+	if all := joining(userspace, []string{"rx-gro", record.LRO}); len(all) != 2 {
+		t.Errorf("in user space: %v", all)
+	}
+}
