@@ -40,6 +40,7 @@ const (
 	// of UDP connections with endpoints that are gone
 	partStale  = "stale"
 	partRoutes = "routes" // to ServiceCIDRs
+	partMTU    = "mtu"    // of tunnels
 )
 
 // An event is a change that the engine's goroutine records. It returns the parts
@@ -69,7 +70,8 @@ type engine struct {
 	health   *healthChecks
 	said     map[string]string // what was complained of last, by part
 	ready    func()
-	warn     func(conflict)             // writes an Event
+	warn     func(conflict) // writes an Event
+	warnNode func(reason, message string)
 	told     map[string]map[string]bool // conflicts, by kind
 	looked   string                     // UDP endpoints whose connections were looked at
 	checked  string                     // those without a stale connection, too
@@ -123,7 +125,7 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error
 		world:  desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{},
 		missing: map[string]bool{"*v1.Service": true, "*v1.EndpointSlice": true, podKind: true},
 		pods:    map[pod.Key]hostport.Pod{}, nodes: map[string][]netip.Addr{}, firewall: firewalls, health: newHealthChecks(h.log("health")), said: map[string]string{},
-		told: map[string]map[string]bool{}, warn: func(conflict) {},
+		told: map[string]map[string]bool{}, warn: func(conflict) {}, warnNode: func(string, string) {},
 	}
 	e.loop = reconcile.Loop[event, string]{
 		Take: func(ev event) []string { return ev() },
@@ -151,7 +153,7 @@ func (e *engine) touch(parts ...string) { e.send(func() []string { return parts 
 
 // all lists the parts.
 func (e *engine) all() []string {
-	parts := append([]string{partPorts, partHealth, partConflicts, partStale, partRoutes}, slices.Collect(maps.Keys(e.firewall))...)
+	parts := append([]string{partPorts, partHealth, partConflicts, partStale, partRoutes, partMTU}, slices.Collect(maps.Keys(e.firewall))...)
 	if e.helper.Bridge != "" {
 		parts = append(parts, partFlows)
 	}
@@ -164,6 +166,7 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	e.warn = func(c conflict) {
 		cluster.WarnService(c.service.Namespace, c.service.Name, c.uid, c.reason, c.message)
 	}
+	e.warnNode = func(reason, message string) { cluster.WarnNode(e.node, reason, message) }
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer e.health.close()
@@ -181,6 +184,7 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 		wg.Go(func() { e.bridge.Follow(ctx, func() { e.touch(partFlows) }) })
 	}
 	wg.Go(func() { e.followAddresses(ctx) })
+	wg.Go(func() { e.followLinks(ctx) })
 	wg.Go(func() {
 		cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []string { return e.take(ev) }) }, kube.Services, kube.EndpointSlices, kube.Nodes, kube.ServiceCIDRs)
 	})
@@ -329,6 +333,8 @@ func (e *engine) work(part string, v view) func(context.Context) error {
 		return func(ctx context.Context) error { return e.syncFlows(ctx, p, v) }
 	case partRoutes:
 		return func(context.Context) error { return e.syncRoutes(v) }
+	case partMTU:
+		return e.checkMTU
 	case partHealth:
 		return func(context.Context) error { return e.serveHealth(v) }
 	case partStale:
@@ -350,6 +356,9 @@ func (e *engine) synced(tried []string, failed map[string]error) {
 		case err != nil && !errors.Is(err, context.Canceled) && e.said[part] != err.Error():
 			e.log.Warnf("%s: %v", part, err)
 			e.said[part] = err.Error()
+			if part == partMTU {
+				e.warnNode("MTUTooLarge", err.Error())
+			}
 		}
 	}
 	first := partFlows

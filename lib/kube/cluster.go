@@ -83,6 +83,11 @@ func (c *Cluster) WarnService(namespace, name, uid, reason, message string) {
 	c.Warn(&corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: namespace, Name: name, UID: types.UID(uid)}, reason, message)
 }
 
+// WarnNode is Warn for a Node. Events of nodes are found by the node's name in place of its UID, as the kubelet has it.
+func (c *Cluster) WarnNode(name, reason, message string) {
+	c.Warn(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}, reason, message)
+}
+
 // Version is a resourceVersion as a number. Those of one kind can be compared.
 // What is no number counts as 0.
 func Version(resourceVersion string) uint64 {

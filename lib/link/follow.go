@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -89,4 +90,48 @@ func lookAtAddresses(ctx context.Context, look func() (done bool, err error)) er
 func HasIPv6() bool {
 	_, err := os.Stat("/proc/sys/net/ipv6/conf")
 	return err == nil
+}
+
+// NICWith returns the interface that has an address, and its MTU in bytes: "" if there is none.
+func NICWith(a netip.Addr) (name string, mtu int, err error) {
+	links, err := dump(netlink.LinkList)
+	if err != nil {
+		return "", 0, fmt.Errorf("listing interfaces: %w", err)
+	}
+	addrs, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return "", 0, fmt.Errorf("listing addresses: %w", err)
+	}
+	for _, has := range addrs {
+		if prefix(has.IPNet).Addr() != a {
+			continue
+		}
+		for _, l := range links {
+			if l.Attrs().Index == has.LinkIndex {
+				return l.Attrs().Name, l.Attrs().MTU, nil
+			}
+		}
+	}
+	return "", 0, nil
+}
+
+// FollowLinks calls changed whenever an interface of this host changes, until ctx ends. changed must not block.
+func FollowLinks(ctx context.Context, changed func()) error {
+	updates := make(chan netlink.LinkUpdate)
+	done := make(chan struct{})
+	defer close(done)
+	if err := netlink.LinkSubscribe(updates, done); err != nil {
+		return fmt.Errorf("following interfaces: %w", err)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case _, ok := <-updates:
+			if !ok {
+				return errors.New("following interfaces: the kernel ended it")
+			}
+			changed()
+		}
+	}
 }

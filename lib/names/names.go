@@ -38,6 +38,9 @@ const (
 // VariablePrefix starts the names of our variables in Chassis_Template_Var.
 const VariablePrefix = "ovn_k8s_"
 
+// MTUOption is the option in ovn-cms-options of a host that says what its tunnels carry: see config.Tunnel.Report.
+const MTUOption = "ovn-k8s-mtu"
+
 // Keys of external_ids in the Northbound database.
 const (
 	// Owner names the unit that a row belongs to, as in "pod/default/web-0".

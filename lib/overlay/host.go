@@ -51,6 +51,9 @@ func (s *session) planHost(ctx context.Context, r request, minion, good bool) (*
 	if err := r.fits(s.config); err != nil {
 		return nil, err
 	}
+	if err := s.checkTunnels(); err != nil {
+		return nil, err
+	}
 	h := &host{}
 	if err := h.planPort(ctx, s, r); err != nil {
 		return nil, err
@@ -62,6 +65,21 @@ func (s *session) planHost(ctx context.Context, r request, minion, good bool) (*
 	more, err := s.configureCNI(setup)
 	h.files = append(h.files, more...)
 	return h, err
+}
+
+// checkTunnels warns of an MTU that tunnels cannot carry.
+func (s *session) checkTunnels() error {
+	var failed error
+	for _, t := range s.config.Tunnels(func(a netip.Addr) (name string, mtu int) {
+		name, mtu, err := link.NICWith(a)
+		failed = errors.Join(failed, err)
+		return name, mtu
+	}) {
+		if err := t.Check(s.config.MTU); err != nil && failed == nil {
+			s.warn("%v", err)
+		}
+	}
+	return failed
 }
 
 // planPort plans the management port and its interface.

@@ -47,6 +47,9 @@ func (s *session) planUplink(ctx context.Context, r *gatewayRequest, good bool) 
 	if !good || err != nil {
 		return nil, err
 	}
+	if err := s.checkTunnels(); err != nil {
+		return nil, err
+	}
 	g := &r.gateway
 	g.Chassis, g.MTU = s.config.SystemID, s.config.MTU
 	g.Tunnel, _ = netip.ParseAddr(s.config.EncapIP) // a bad one is ovn-controller's to report

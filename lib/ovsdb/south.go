@@ -35,7 +35,7 @@ func OpenSouth(ctx context.Context, c config.Config, log *logrus.Entry) (*DB, er
 	}
 	return Open(ctx, Options{
 		Name: "SB", Remotes: remotes, TLS: tlsConfig, Model: m, Needs: "OVN 23.03", AnyMember: true, Log: log,
-		Tables: []Table{{Name: sbdb.ChassisTable, Columns: []string{"name"}}},
+		Tables: []Table{{Name: sbdb.ChassisTable, Columns: []string{"name", "other_config"}}},
 	})
 }
 
@@ -51,4 +51,23 @@ func (db *DB) Chassis() (ids map[string]bool, ok bool) {
 		ids[m.(*sbdb.Chassis).Name] = true
 	}
 	return ids, true
+}
+
+// CMSOptions are what hosts that are registered say in ovn-cms-options, by system-id and name of the option: see
+// ovn-controller(8). It reports false while there is no connection.
+func (db *DB) CMSOptions() (options map[string]map[string]string, ok bool) {
+	c := db.Client()
+	if c == nil || c.Cache() == nil {
+		return nil, false
+	}
+	options = map[string]map[string]string{}
+	for _, m := range c.Cache().Table(sbdb.ChassisTable).RowsShallow() {
+		row := m.(*sbdb.Chassis)
+		options[row.Name] = map[string]string{}
+		for word := range strings.SplitSeq(row.OtherConfig["ovn-cms-options"], ",") {
+			name, value, _ := strings.Cut(strings.TrimSpace(word), ":")
+			options[row.Name][name] = value
+		}
+	}
+	return options, true
 }

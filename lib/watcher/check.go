@@ -16,7 +16,7 @@ import (
 
 // Check compares the database and the annotations with what the API server
 // says, once, and prints each difference to out as a line that starts with +
-// (missing), - (superfluous) or ~ (other than it should be). It reports whether
+// (missing), - (superfluous), ~ (other than it should be) or ! (a problem). It reports whether
 // there was none. It changes nothing, and may run beside an active watcher: what
 // that one has not got round to is a difference.
 func (w *Watcher) Check(ctx context.Context, out io.Writer) (bool, error) {
@@ -42,6 +42,7 @@ func (w *Watcher) Check(ctx context.Context, out io.Writer) (bool, error) {
 		return false, err
 	}
 	differences, err := e.differences()
+	differences = append(differences, e.narrowTunnels(ctx)...)
 	for _, d := range differences {
 		fmt.Fprintln(out, d)
 	}

@@ -2,13 +2,17 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
 )
@@ -66,4 +70,44 @@ func sizes(t *testing.T, from world.Endpoint, to netip.AddrPort, fragments bool)
 			}
 		}
 	}
+}
+
+// P2: a NIC whose MTU becomes too small for tunnels is told of in the log, by an Event, by --check and by commands.
+func TestTunnelMTU(t *testing.T) {
+	need.Nothing(t, need.Cluster, world.Missing())
+	n := cluster.Node("minion2")
+	restore := func() { sh(t, n, "ovs-vsctl set Interface breth0 mtu_request=1500") }
+	t.Cleanup(restore)
+	const what = "mtu 1400 of pods is too large for tunnels"
+	told := func() int {
+		return strings.Count(sh(t, n, "cat /var/log/openvswitch/ovn-k8s-gateway-helper.log"), what)
+	}
+	before := told()
+	sh(t, n, "ovs-vsctl set Interface breth0 mtu_request=1450")
+	var check string
+	eventually(t, "--check names the host", func() bool {
+		check = fmt.Sprint(cluster.Check(t.Context()))
+		return strings.Contains(check, "! Chassis minion2: "+what)
+	}, &check)
+	var events string
+	eventually(t, "the Node has an Event", func() bool {
+		list, err := cluster.Kube.Client().CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=minion2"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = ""
+		for _, e := range list.Items {
+			events += e.Reason + ": " + e.Message + "\n"
+		}
+		return strings.Contains(events, "MTUTooLarge: node minion2: "+what)
+	}, &events)
+	if n := told() - before; n != 1 {
+		t.Errorf("%d lines in the log", n)
+	}
+	_, stderr, err := n.Run(t.Context(), "ovn-k8s-overlay", "minion-init", "--cluster-ip-subnet="+world.ClusterSubnets, "--minion-switch-subnet="+n.Subnets, "--node-name="+n.Name, "--dry-run")
+	if err != nil || !strings.Contains(stderr, "warning: "+what) {
+		t.Errorf("minion-init: %v, %s", err, stderr)
+	}
+	restore()
+	consistent(t)
 }

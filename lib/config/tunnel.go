@@ -1,0 +1,81 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Bytes that a tunnel adds to a packet of a pod: the inner Ethernet header and the tunnel's own headers, without the
+// outer IP header.
+const (
+	genevePlus = 14 + 8 + 8 + 8 // UDP, Geneve (RFC 8926), OVN's option (ovn-architecture(7), Tunnel Encapsulations)
+	vxlanPlus  = 14 + 8 + 8     // UDP, VXLAN (RFC 7348)
+	sttPlus    = 14 + 20 + 18   // the TCP-like header, STT (draft-davie-stt)
+)
+
+// A Tunnel is what this host's tunnels have and need.
+type Tunnel struct {
+	Local netip.Addr // of ovn-encap-ip
+	NIC   string     // the interface with Local, "" if there is none
+	MTU   int        // of NIC in bytes
+	Needs int        // the MTU in bytes that packets of pods need, with all headers
+}
+
+// Tunnels are those of all addresses of ovn-encap-ip. nic returns the interface that has an address, and its MTU.
+func (c Config) Tunnels(nic func(netip.Addr) (name string, mtu int)) []Tunnel {
+	var all []Tunnel
+	for word := range strings.SplitSeq(c.EncapIP, ",") {
+		local, err := netip.ParseAddr(strings.TrimSpace(word))
+		if err != nil {
+			continue // ovn-controller reports it
+		}
+		t := Tunnel{Local: local, Needs: c.MTU + c.tunnelPlus() + 20}
+		if local.Is6() {
+			t.Needs += 20
+		}
+		t.NIC, t.MTU = nic(local)
+		all = append(all, t)
+	}
+	return all
+}
+
+// tunnelPlus is what the largest of the tunnels in ovn-encap-type adds.
+func (c Config) tunnelPlus() int {
+	plus := map[string]int{"geneve": genevePlus, "vxlan": vxlanPlus, "stt": sttPlus}
+	most := 0
+	for word := range strings.SplitSeq(c.EncapType, ",") {
+		most = max(most, plus[strings.TrimSpace(word)])
+	}
+	if most == 0 {
+		return genevePlus
+	}
+	return most
+}
+
+// Check says what keeps a tunnel from carrying the packets of pods, of an MTU in bytes.
+func (t Tunnel) Check(mtu int) error {
+	switch {
+	case t.NIC == "":
+		return fmt.Errorf("ovn-encap-ip %v is no address of this host, so that no tunnel works: set external_ids:ovn-encap-ip of Open_vSwitch to one of its addresses", t.Local)
+	case t.Needs > t.MTU:
+		return fmt.Errorf("mtu %d of pods is too large for tunnels: with their headers packets have %d bytes, but %s with ovn-encap-ip %v takes %d: set ovn-k8s-mtu to %d or less on all hosts, or raise the MTU of the network between them",
+			mtu, t.Needs, t.NIC, t.Local, t.MTU, mtu-(t.Needs-t.MTU))
+	}
+	return nil
+}
+
+// Narrowest is the tunnel with the least room. There must be one.
+func Narrowest(tunnels []Tunnel) Tunnel {
+	return slices.MinFunc(tunnels, func(a, b Tunnel) int { return (a.MTU - a.Needs) - (b.MTU - b.Needs) })
+}
+
+// Report is what t is for pods with an MTU, in bytes each: "PODS/NEEDS/HAS". ReadReport is its inverse.
+func (t Tunnel) Report(mtu int) string { return fmt.Sprintf("%d/%d/%d", mtu, t.Needs, t.MTU) }
+
+// ReadReport reads what Report wrote. It reports false for another text.
+func ReadReport(text string) (mtu, needs, has int, ok bool) {
+	n, err := fmt.Sscanf(text, "%d/%d/%d", &mtu, &needs, &has)
+	return mtu, needs, has, err == nil && n == 3
+}
