@@ -450,7 +450,10 @@ func TestAHostOutlivesTheHelper(t *testing.T) {
 		defer cancel()
 		_, _ = (probe.Probe{Netns: netns, Network: "icmp", Address: netip.AddrPortFrom(host.FabricIPv4(), 0)}).Once(ctx)
 	}
-	ping(w.Netns())
+	w.eventually("the fabric's MAC", func() bool {
+		ping(w.Netns())
+		return strings.Contains(w.script(fmt.Sprintf("ip neigh show %v dev breth0", host.FabricIPv4())), "lladdr")
+	})
 	w.script(fmt.Sprintf("ip -n gr neigh replace %[1]v dev eth0 nud permanent lladdr $(ip neigh show %[1]v dev breth0 | grep -o 'lladdr [^ ]*' | cut -d' ' -f2)", host.FabricIPv4()))
 	const tries = 45
 	ok := 0
