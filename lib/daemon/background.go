@@ -1,31 +1,80 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"syscall"
 )
 
 // Background runs this program again with other arguments, and goes on. It has a
 // session of its own and no terminal, so that the loss of one does not end it.
-// What it prints goes to the end of a file.
+// What it prints goes to the end of a file. Where systemd runs it becomes a transient
+// unit: systemd ends all processes of a service, or of an ssh session, together.
 func Background(logFile string, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding the program: %w", err)
 	}
-	out, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	command := append([]string{self}, args...)
+	if underSystemd() {
+		err = transient(logFile, command)
+	} else {
+		err = detached(logFile, command)
+	}
 	if err != nil {
 		return fmt.Errorf("starting %s in the background: %w", args[0], err)
 	}
+	return nil
+}
+
+// underSystemd reports whether systemd is the first process (sd_booted(3)) and has the
+// network namespace of this process. A container may have another one.
+func underSystemd() bool {
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		return false
+	}
+	ours, err := os.Readlink("/proc/self/ns/net")
+	first, err2 := os.Readlink("/proc/1/ns/net")
+	return err == nil && err2 == nil && ours == first
+}
+
+// transient runs a command as a transient unit of systemd, and returns once it runs.
+// The unit has no default dependencies: early at boot it would wait for units
+// that may wait for the caller.
+func transient(logFile string, command []string) error {
+	args := []string{"--quiet", "--collect", fmt.Sprintf("--unit=%s-%s-%d", filepath.Base(command[0]), command[1], os.Getpid()),
+		"--property=Type=exec", "--property=DefaultDependencies=no", "--property=WorkingDirectory=/",
+		"--property=StandardOutput=append:" + logFile, "--property=StandardError=append:" + logFile}
+	for _, v := range os.Environ() {
+		if strings.HasPrefix(v, "OVS_") {
+			args = append(args, "--setenv="+v)
+		}
+	}
+	out, err := exec.Command("systemd-run", append(append(args, "--"), command...)...).CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return fmt.Errorf("systemd-run: %s", strings.TrimSpace(string(out)))
+	}
+	return err
+}
+
+// detached runs a command in a session of its own.
+func detached(logFile string, command []string) error {
+	out, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
 	defer out.Close()
-	cmd := exec.Command(self, args...)
+	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("starting %s in the background: %w", args[0], err)
+		return err
 	}
 	return cmd.Process.Release()
 }
