@@ -8,7 +8,7 @@ import (
 // Compact gives back the room of what is gone, which a Go map never does by
 // itself. It changes nothing else.
 func (w *World) Compact() {
-	w.pods, w.waiting = compact(w.pods), compact(w.waiting)
+	w.pods = compact(w.pods)
 	for _, n := range w.nodes {
 		n.pods = compact(n.pods)
 		if n.pool != nil {

@@ -6,12 +6,10 @@
 package desired
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -22,7 +20,6 @@ import (
 	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
-	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -39,9 +36,8 @@ type World struct {
 	nodes   map[string]*node      // by name of the switch: of the topology, or with pods
 	known   map[string]bool       // by name: the Nodes of Kubernetes
 	pods    map[pod.Key]*podState // all but those that need no port
-	lives   map[pod.Key]pod.Lease // of a former life, until Settle
-	waiting map[pod.Key]*podState // those without addresses
 	taken   map[pod.Key]string    // whose logical ports have the name of a gateway's, and which
+	addressing
 
 	policies *policy.Index
 	said     said
@@ -52,23 +48,10 @@ type World struct {
 	hostIPs   map[netip.Addr]map[pod.Key]bool // the pods with hostPorts, by their hostIP
 }
 
-// A node is a switch and what is on it.
-type node struct {
-	pool *pod.Pool // nil: the topology has no such node
-	pods map[pod.Key]bool
-}
-
-type podState struct {
-	pod.Pod
-	addrs   pod.Addresses // MAC "" while waiting
-	problem error         // why it has no addresses
-}
-
 // NewWorld returns an empty world.
 func NewWorld() *World {
 	return &World{
-		nodes: map[string]*node{}, known: map[string]bool{}, pods: map[pod.Key]*podState{},
-		lives: map[pod.Key]pod.Lease{}, waiting: map[pod.Key]*podState{},
+		nodes: map[string]*node{}, known: map[string]bool{}, pods: map[pod.Key]*podState{}, addressing: newAddressing(),
 		policies: policy.NewIndex(), hosts: map[string][]netip.Addr{}, services: newServices(),
 		hostPorts: hostPorts{}, hostIPs: map[netip.Addr]map[pod.Key]bool{},
 		said: said{map[string]host{}, map[netip.Addr][]host{}},
@@ -86,7 +69,7 @@ type Problem struct {
 func (p *Problem) Error() string { return p.Message }
 
 // Put records the latest of an object and returns the units that it touches.
-// It accepts topology.Cluster, pod.Lease, Silent, Chassis, service.Ranges,
+// It accepts topology.Cluster, pod.Assignment, pod.Marks, Silent, Chassis, service.Ranges,
 // *corev1.Node, *corev1.Pod, *corev1.Namespace, *corev1.Service,
 // *discoveryv1.EndpointSlice, *networkingv1.NetworkPolicy and
 // *networkingv1.ServiceCIDR, and panics on anything else.
@@ -94,8 +77,11 @@ func (w *World) Put(obj any) []nb.Unit {
 	switch o := obj.(type) {
 	case topology.Cluster:
 		return w.putCluster(o)
-	case pod.Lease:
-		w.lives[o.Key] = o
+	case pod.Assignment:
+		w.previous[o.Key] = o
+		return nil
+	case pod.Marks:
+		w.marks[o.Node] = o.Next
 		return nil
 	case Silent:
 		return w.putGateways(gateways{o, w.gateways.chassis})
@@ -136,7 +122,7 @@ func (w *World) Remove(obj any) []nb.Unit {
 		return w.removeSlice(sliceKey{o.Namespace, o.Name})
 	case *corev1.Pod:
 		k := pod.Key{Namespace: o.Namespace, Name: o.Name}
-		delete(w.lives, k)
+		delete(w.previous, k)
 		return append(w.removePod(k), w.policies.RemovePod(k)...)
 	case *corev1.Namespace:
 		return w.policies.RemoveNamespace(o.Name)
@@ -181,17 +167,8 @@ func (w *World) Replace(example any, objs []any) []nb.Unit {
 	return touched
 }
 
-func (w *World) node(name string) *node {
-	n := w.nodes[name]
-	if n == nil {
-		n = &node{pods: map[pod.Key]bool{}}
-		w.nodes[name] = n
-	}
-	return n
-}
-
-// putCluster replaces the topology. Pods of nodes whose subnets changed lose
-// their addresses and wait for new ones.
+// putCluster replaces the topology. Pods of nodes whose subnets changed keep the
+// addresses that are in the new subnets, and wait for the others.
 func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 	old, hosts, gateways := w.cluster, w.services.chassis, w.gatewayTexts()
 	places := w.places()
@@ -215,48 +192,9 @@ func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 			continue
 		}
 		touched = append(touched, topology.NodeUnit(name), policy.NodeUnit(name), service.RangesUnit)
-		n := w.node(name)
-		n.pool = nil
-		if subnets, ok := c.Nodes[name]; ok {
-			n.pool = pod.NewPool(subnets)
-		}
-		for k := range n.pods {
-			p := w.pods[k]
-			p.addrs, w.waiting[k] = pod.Addresses{}, p
-			touched = append(touched, k.Unit())
-		}
-		w.forgetIfEmpty(name)
+		touched = append(touched, w.changeSubnets(name, c.Nodes[name])...)
 	}
 	return append(touched, w.putTaken()...)
-}
-
-// putTaken finds out which pods cannot have their logical ports, because a
-// gateway's NIC has one of that name. Such a pod has no addresses, or its plugin
-// would connect it in place of the NIC.
-func (w *World) putTaken() (touched []nb.Unit) {
-	w.taken = map[pod.Key]string{}
-	for port, gateway := range w.cluster.NICPorts() {
-		ns, name, ok := names.PodOfPort(port)
-		if !ok {
-			continue
-		}
-		k := pod.Key{Namespace: ns, Name: name}
-		w.taken[k] = gateway
-		if p := w.pods[k]; p != nil && p.addrs.MAC != "" {
-			w.release(p)
-			w.waiting[k] = p
-			touched = append(touched, k.Unit())
-		}
-	}
-	return touched
-}
-
-// release takes the addresses back from a pod.
-func (w *World) release(p *podState) {
-	if n := w.nodes[names.NodeSwitch(p.Node)]; n.pool != nil {
-		n.pool.Release(p.Key, addrs(p.addrs.IPs))
-	}
-	p.addrs = pod.Addresses{}
 }
 
 // replaceNodes records all that there are.
@@ -302,180 +240,6 @@ func (w *World) putNode(name string, exists bool) []nb.Unit {
 		delete(w.known, name)
 	}
 	return []nb.Unit{topology.NodeUnit(name)}
-}
-
-func (w *World) putPod(p pod.Pod) []nb.Unit {
-	old := w.pods[p.Key]
-	if !p.NeedsPort {
-		if old == nil {
-			return nil
-		}
-		return w.removePod(p.Key)
-	}
-	if old != nil && old.UID == p.UID && old.Node == p.Node {
-		changed := old.Annotation != p.Annotation || old.AnnotationUID != p.AnnotationUID
-		touched := w.changeHostPorts(old.Pod, p)
-		old.Pod = p
-		if changed {
-			touched = append(touched, p.Unit())
-		}
-		return touched
-	}
-	touched := w.removePod(p.Key)
-	now := &podState{Pod: p}
-	w.pods[p.Key], w.waiting[p.Key] = now, now
-	w.node(names.NodeSwitch(p.Node)).pods[p.Key] = true
-	return append(touched, append(w.changeHostPorts(pod.Pod{}, p), p.Unit())...)
-}
-
-func (w *World) removePod(k pod.Key) []nb.Unit {
-	p := w.pods[k]
-	if p == nil {
-		return nil
-	}
-	name := names.NodeSwitch(p.Node)
-	w.release(p)
-	delete(w.nodes[name].pods, k)
-	delete(w.pods, k)
-	delete(w.waiting, k)
-	w.forgetIfEmpty(name)
-	return append(w.changeHostPorts(p.Pod, pod.Pod{}), k.Unit())
-}
-
-func (w *World) forgetIfEmpty(name string) {
-	if n := w.nodes[name]; n.pool == nil && len(n.pods) == 0 {
-		delete(w.nodes, name)
-	}
-}
-
-// Settle gives addresses to the pods that wait for them, as far as there are
-// any, and returns the units that it touches. Where several pods want one
-// address, it goes to the pod whose claim is the best: its port had it in a
-// former life; the kubelet says the pod has it; the pod's annotation says so.
-// The annotation is written by users too: it is only ever a wish.
-func (w *World) Settle() []nb.Unit {
-	if len(w.waiting) == 0 {
-		clear(w.lives)
-		return nil
-	}
-	waiting := slices.SortedFunc(maps.Values(w.waiting), comparePods)
-	before := make([]string, len(waiting)) // the problems
-	for i, p := range waiting {
-		before[i] = p.complaint()
-		p.problem = nil
-	}
-	for _, claim := range []func(*podState, *pod.Pool) bool{w.claimLease, claimStatus, claimAnnotation} {
-		for _, p := range waiting {
-			if p.addrs.MAC == "" && w.taken[p.Key] == "" {
-				if n := w.nodes[names.NodeSwitch(p.Node)]; n.pool != nil {
-					claim(p, n.pool)
-				}
-			}
-		}
-	}
-	var touched []nb.Unit
-	for i, p := range waiting {
-		if p.addrs.MAC == "" {
-			w.take(p)
-		}
-		if p.addrs.MAC != "" {
-			w.complete(p)
-			delete(w.waiting, p.Key)
-		}
-		if p.addrs.MAC != "" || p.complaint() != before[i] {
-			touched = append(touched, p.Unit())
-		}
-	}
-	w.lives = map[pod.Key]pod.Lease{}
-	return touched
-}
-
-// complaint is why the pod has no addresses, "" if it has some or nobody knows yet.
-func (p *podState) complaint() string {
-	if p.problem == nil {
-		return ""
-	}
-	return p.problem.Error()
-}
-
-func comparePods(a, b *podState) int {
-	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-}
-
-func (w *World) claimLease(p *podState, pool *pod.Pool) bool {
-	l, ok := w.lives[p.Key]
-	if !ok || l.UID != "" && l.UID != p.UID || !pool.Claim(p.Key, l.IPs) {
-		return false
-	}
-	pool.Pass(l.IPs)
-	p.set(l.IPs, l.MAC)
-	return true
-}
-
-func claimStatus(p *podState, pool *pod.Pool) bool {
-	if !pool.Claim(p.Key, p.StatusIPs) {
-		return false
-	}
-	pool.Pass(p.StatusIPs)
-	p.set(p.StatusIPs, "")
-	return true
-}
-
-func claimAnnotation(p *podState, pool *pod.Pool) bool {
-	if p.Annotation == "" {
-		return false
-	}
-	wish, err := pod.ParseAnnotation(p.Annotation)
-	if err != nil || !pool.Claim(p.Key, addrs(wish.IPs)) {
-		return false
-	}
-	if p.AnnotationUID == p.UID { // which is how we would have written it
-		pool.Pass(addrs(wish.IPs))
-	}
-	p.set(addrs(wish.IPs), "")
-	return true
-}
-
-// take gives p free addresses, or says why it cannot.
-func (w *World) take(p *podState) {
-	n := w.nodes[names.NodeSwitch(p.Node)]
-	if gateway := w.taken[p.Key]; gateway != "" {
-		p.problem = &Problem{"NameTaken", fmt.Sprintf("the logical port of pod %s would be %s, which is that of the NIC of gateway %s: give the pod or its namespace another name",
-			p.Key, names.PodPort(p.Namespace, p.Name), gateway)}
-		return
-	}
-	if n.pool == nil {
-		p.problem = &Problem{"NoLogicalSwitch", fmt.Sprintf("node %s has no logical switch: run \"ovn-k8s-overlay minion-init --node-name=%s\" on it", p.Node, p.Node)}
-		return
-	}
-	ips, full := n.pool.Take(p.Key)
-	if ips == nil {
-		p.problem = &Problem{"SubnetFull", fmt.Sprintf("subnet %s of node %s has no free address: all %d are in use", full, p.Node, ipnet.Hosts(full)-(pod.FirstHost-1))}
-		return
-	}
-	p.set(ips, "")
-}
-
-// set records the pod's addresses. The prefix lengths follow in complete. An
-// empty mac means the one that follows from the first address.
-func (p *podState) set(ips []netip.Addr, mac string) {
-	sorted := slices.SortedFunc(slices.Values(ips), func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
-	if mac == "" {
-		mac = ipnet.PodMAC(sorted[0])
-	}
-	p.addrs = pod.Addresses{MAC: mac}
-	for _, ip := range sorted {
-		p.addrs.IPs = append(p.addrs.IPs, netip.PrefixFrom(ip, ip.BitLen()))
-	}
-}
-
-// complete adds what follows from the node's subnets.
-func (w *World) complete(p *podState) {
-	subnets := w.cluster.Nodes[names.NodeSwitch(p.Node)]
-	for i, s := range subnets {
-		p.addrs.IPs[i] = netip.PrefixFrom(p.addrs.IPs[i].Addr(), s.Bits())
-	}
-	p.addrs.Gateways = topology.Gateways(subnets)
 }
 
 func addrs(prefixes []netip.Prefix) []netip.Addr {
@@ -533,6 +297,9 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 	rows := pod.Rows(p.Pod, p.addrs)
 	rows[0].In = append(rows[0].In, w.policies.Refs(k)...)
 	more, err := w.hostPortRows(p)
+	if p.problem != nil {
+		err = p.problem
+	}
 	return append(rows, more...), err
 }
 
@@ -566,6 +333,7 @@ func (w *World) clusterRows() []nb.Row {
 
 func (w *World) nodeRows(name string) ([]nb.Row, error) {
 	if rows := w.cluster.NodeRows(name); rows != nil {
+		w.addMarks(name, rows)
 		return rows, nil
 	}
 	if w.known[name] {

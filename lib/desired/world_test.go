@@ -87,15 +87,15 @@ func TestAnnotationIsOnlyAWish(t *testing.T) {
 		{"honoured if free", []*corev1.Pod{annotated(newPod("a", "n1"), "10.0.1.12/29", "fd00:0:0:1::77/64")},
 			map[string]string{"a": "10.0.1.12/29 fd00:0:0:1::77/64"}},
 		{"not outside the node's subnet", []*corev1.Pod{annotated(newPod("a", "n1"), "10.0.2.12/29", "fd00:0:0:1::77/64")},
-			map[string]string{"a": "10.0.1.11/29 fd00:0:0:1::3/64"}},
+			map[string]string{"a": "10.0.1.11/29 fd00:0:0:1::77/64"}},
 		{"not the router's", []*corev1.Pod{annotated(newPod("a", "n1"), "10.0.1.9/29", "fd00:0:0:1::1/64")},
 			map[string]string{"a": "10.0.1.11/29 fd00:0:0:1::3/64"}},
 		{"not the management port's", []*corev1.Pod{annotated(newPod("a", "n1"), "10.0.1.10/29", "fd00:0:0:1::2/64")},
 			map[string]string{"a": "10.0.1.11/29 fd00:0:0:1::3/64"}},
 		{"not broadcast", []*corev1.Pod{annotated(newPod("a", "n1"), "10.0.1.15/29", "fd00:0:0:1::5/64")},
-			map[string]string{"a": "10.0.1.11/29 fd00:0:0:1::3/64"}},
-		{"not one family only", []*corev1.Pod{annotated(newPod("a", "n1"), "10.0.1.12/29")},
-			map[string]string{"a": "10.0.1.11/29 fd00:0:0:1::3/64"}},
+			map[string]string{"a": "10.0.1.11/29 fd00:0:0:1::5/64"}},
+		{"one family is honoured, and the other added", []*corev1.Pod{annotated(newPod("a", "n1"), "10.0.1.12/29")},
+			map[string]string{"a": "10.0.1.12/29 fd00:0:0:1::3/64"}},
 		{"what the kubelet says wins", []*corev1.Pod{
 			annotated(newPod("a", "n1"), "10.0.1.12/29", "fd00:0:0:1::77/64"),
 			func() *corev1.Pod {
@@ -121,7 +121,7 @@ func TestAnnotationIsOnlyAWish(t *testing.T) {
 
 func TestTheDatabaseWinsOverTheAnnotation(t *testing.T) {
 	w := NewWorld()
-	w.Put(pod.Lease{Key: pod.Key{Namespace: "default", Name: "b"}, UID: "uid-b", MAC: "0a:58:0a:00:01:0c",
+	w.Put(pod.Assignment{Key: pod.Key{Namespace: "default", Name: "b"}, UID: "uid-b", MAC: "0a:58:0a:00:01:0c",
 		IPs: []netip.Addr{netip.MustParseAddr("10.0.1.12"), netip.MustParseAddr("fd00:0:0:1::c")}})
 	w.Put(cluster(t, 1))
 	w.Put(annotated(newPod("a", "n1"), "10.0.1.12/29", "fd00:0:0:1::c/64"))

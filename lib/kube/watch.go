@@ -253,7 +253,7 @@ func trimmed(m metav1.ObjectMeta) metav1.ObjectMeta {
 			metav1.SetMetaDataLabel(&out, key, v)
 		}
 	}
-	for _, key := range []string{names.Annotation, names.AnnotationUID, names.ACLLogging} {
+	for _, key := range []string{names.Annotation, names.AnnotationUID, names.ACLLogging, corev1.MirrorPodAnnotationKey} {
 		if v, ok := m.Annotations[key]; ok {
 			metav1.SetMetaDataAnnotation(&out, key, v)
 		}

@@ -55,6 +55,8 @@ const (
 	Namespace        = "namespace"          // Logical_Switch_Port of a pod
 	Pod              = "pod"                // Logical_Switch_Port of a pod: "true"
 	PodUID           = "ovn-k8s-pod-uid"    // Logical_Switch_Port of a pod
+	StaticPod        = "ovn-k8s-static-pod" // Logical_Switch_Port of a static pod: the value of its mirror's annotation
+	NextAddress      = "ovn-k8s-next"       // Logical_Switch_Port of a node's management port: where the watcher goes on handing out addresses
 
 	// Selector of a Port_Group says in words which pods are in it.
 	Selector = "ovn-k8s-selector"

@@ -129,6 +129,9 @@ func dump(db *ovsdb.DB) string {
 				if c.Name == "up" || c.Name == "dynamic_addresses" {
 					c.Value.SetZero() // northd's
 				}
+				if ids, ok := c.Value.Interface().(map[string]string); ok {
+					delete(ids, names.NextAddress) // how many addresses were handed out on the way
+				}
 				if list, ok := c.Value.Interface().([]string); ok {
 					for i := range list {
 						if name, ok := byUUID[list[i]]; ok {

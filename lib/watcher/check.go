@@ -51,8 +51,8 @@ func (w *Watcher) Check(ctx context.Context, out io.Writer) (bool, error) {
 
 // load fills the World once, without following anything.
 func (e *engine) load(ctx context.Context) error {
-	for _, l := range leases(e.links.db) {
-		e.world.Put(l)
+	for _, a := range assignments(e.links.db) {
+		e.world.Put(a)
 	}
 	c, found, err := readTopology(e.links.db)
 	if err != nil {
@@ -111,6 +111,11 @@ func describe(plan *nbsync.Plan, problems map[nb.Unit]error, world *desired.Worl
 	for _, u := range slices.Sorted(slices.Values(world.Units())) {
 		if a, ok := world.Annotation(u); ok && !a.Written() {
 			lines = append(lines, fmt.Sprintf("~ Pod %s annotation: %.200q for %q → %q for %q", a.Pod.Key, a.Pod.Annotation, a.Pod.AnnotationUID, a.Addresses.Annotation(), a.Pod.UID))
+		}
+	}
+	for _, u := range slices.Sorted(slices.Values(world.Units())) {
+		if problem := world.Mismatch(u); problem != nil {
+			lines = append(lines, fmt.Sprintf("! %s: %v", u, problem))
 		}
 	}
 	for _, u := range slices.Sorted(maps.Keys(problems)) {

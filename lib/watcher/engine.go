@@ -59,6 +59,8 @@ type engine struct {
 	written   int     // rows that the last sync changed
 	weight    float64 // what they count for
 	sweep     sweeper
+
+	mismatches mismatches
 }
 
 func newEngine(l *links, log func(string) *logrus.Entry) *engine {
@@ -68,7 +70,7 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 			"topology": true, "*v1.Pod": true, "*v1.Node": true, "*v1.Service": true, "*v1.EndpointSlice": true,
 			"*v1.Namespace": true, "*v1.NetworkPolicy": true, "*v1.ServiceCIDR": true,
 		},
-		plaints: newPlaints(), unwritten: map[nb.Unit]error{}, fail: func(error) {},
+		plaints: newPlaints(), mismatches: newMismatches(), unwritten: map[nb.Unit]error{}, fail: func(error) {},
 	}
 	e.sweep.sweep = func() {
 		runtime.GC() // or what is made anew would be spread over the garbage
@@ -106,8 +108,8 @@ func (e *engine) run(ctx context.Context) error {
 		e.send(func() []nb.Unit { return []nb.Unit{u} })
 	}))()
 	defer e.links.db.Handle(routerHandler(func() { e.send(e.refreshTopology) }))()
-	for _, l := range leases(e.links.db) {
-		e.world.Put(l)
+	for _, a := range assignments(e.links.db) {
+		e.world.Put(a)
 	}
 	e.send(e.refreshTopology)
 	wg.Go(func() { e.loadSavedTopology(ctx) })
@@ -273,6 +275,7 @@ func (e *engine) prompt(dirty []nb.Unit) []nb.Unit {
 		return nil
 	}
 	settled := append(e.world.Settle(), e.watchGateways()...)
+	e.tellMismatches(slices.Concat(dirty, settled))
 	for _, u := range slices.Concat(dirty, settled) {
 		delete(e.unwritten, u)
 		if a, ok := e.world.Annotation(u); ok {

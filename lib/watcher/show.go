@@ -154,6 +154,9 @@ func (w *Watcher) showPods(args []string) (string, error) {
 			if !a.Written() {
 				state = "to be written"
 			}
+			if problem := e.world.Mismatch(u); problem != nil {
+				state += ", " + problem.Message
+			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", p.Key, p.Node, a.Addresses.MAC, ipnet.Join(a.Addresses.IPs), state)
 		}
 		err := t.Flush()

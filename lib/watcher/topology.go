@@ -90,16 +90,19 @@ func savedTopology(ctx context.Context, cluster *kube.Cluster) (*topology.Cluste
 	return &c, nil
 }
 
-// leases reads back what pods were given in a former life.
-func leases(db *ovsdb.DB) []pod.Lease {
+// assignments reads back what pods were given in an earlier run, and where their
+// nodes' pools resume: each is a pod.Assignment or pod.Marks.
+func assignments(db *ovsdb.DB) (out []any) {
 	client := db.Client()
 	if client == nil || client.Cache() == nil {
 		return nil
 	}
-	var out []pod.Lease
 	for _, m := range client.Cache().Table(nbdb.LogicalSwitchPortTable).RowsShallow() {
-		if l, ok := pod.ReadLease(m.(*nbdb.LogicalSwitchPort)); ok {
-			out = append(out, l)
+		port := m.(*nbdb.LogicalSwitchPort)
+		if a, ok := pod.ReadAssignment(port); ok {
+			out = append(out, a)
+		} else if marks, ok := pod.ReadMarks(port); ok {
+			out = append(out, marks)
 		}
 	}
 	return out

@@ -45,6 +45,9 @@ type Pod struct {
 	// they have no logical port and hold no address.
 	NeedsPort bool
 	Created   int64 // creationTimestamp, in seconds since 1970
+	// Static identifies a static pod, of which the kubelet shows a mirror in the API
+	// server: the mirror may be made again, with another UID, while the pod runs.
+	Static string
 	// HostPorts are what of the pod is reached at its node's addresses.
 	HostPorts []HostPort
 	// Problems are what is wrong with HostPorts, a line each.
@@ -62,6 +65,7 @@ func New(p *corev1.Pod) Pod {
 
 		AnnotationUID: p.Annotations[names.AnnotationUID],
 		NeedsPort:     p.Spec.NodeName != "" && !p.Spec.HostNetwork && !finished,
+		Static:        p.Annotations[corev1.MirrorPodAnnotationKey],
 	}
 	for _, ip := range p.Status.PodIPs {
 		if a, err := netip.ParseAddr(ip.IP); err == nil {
@@ -84,36 +88,47 @@ func Rows(p Pod, a Addresses) []nb.Row {
 		ips[i] = ip.Addr()
 	}
 	addresses := a.MAC + " " + strings.ReplaceAll(ipnet.Join(ips), ",", " ")
+	port := &nbdb.LogicalSwitchPort{
+		Name:         name,
+		Addresses:    []string{addresses},
+		PortSecurity: []string{addresses},
+		Options:      map[string]string{names.IfaceIDVer: p.UID},
+		ExternalIDs:  map[string]string{names.Namespace: p.Namespace, names.Pod: "true", names.PodUID: p.UID},
+	}
+	if p.Static != "" { // its interface keeps the UID of an earlier mirror
+		port.Options = nil
+		port.ExternalIDs[names.StaticPod] = p.Static
+	}
 	return []nb.Row{{
 		Table: nbdb.LogicalSwitchPortTable,
 		ID:    name,
-		Model: &nbdb.LogicalSwitchPort{
-			Name:         name,
-			Addresses:    []string{addresses},
-			PortSecurity: []string{addresses},
-			Options:      map[string]string{names.IfaceIDVer: p.UID},
-			ExternalIDs:  map[string]string{names.Namespace: p.Namespace, names.Pod: "true", names.PodUID: p.UID},
-		},
-		In: []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: names.NodeSwitch(p.Node), Column: "ports"}},
+		Model: port,
+		In:    []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: names.NodeSwitch(p.Node), Column: "ports"}},
 	}}
 }
 
-// A Lease is what a pod was given in a former life of the watcher, read back
-// from its logical port.
-type Lease struct {
+// An Assignment is what a pod was given earlier, read back from its logical port.
+type Assignment struct {
 	Key
-	UID string // "" in ports of the Python era
-	MAC string
-	IPs []netip.Addr
+	UID    string // "" in ports of the Python era
+	Static string // as Pod.Static
+	MAC    string
+	IPs    []netip.Addr
 }
 
-// ReadLease reads back what Rows wrote, or what the Python-era watcher and
+// Of reports whether the assignment is that of pod p, whose name it has: of the same
+// object, or of an earlier mirror of the same static pod.
+func (a Assignment) Of(p Pod) bool {
+	return a.UID == "" || a.UID == p.UID || a.Static != "" && a.Static == p.Static
+}
+
+// ReadAssignment reads back what Rows wrote, or what the Python-era watcher and
 // northd wrote. It reports false for ports that are not a pod's.
-func ReadLease(port *nbdb.LogicalSwitchPort) (Lease, bool) {
+func ReadAssignment(port *nbdb.LogicalSwitchPort) (Assignment, bool) {
 	ns := port.ExternalIDs[names.Namespace]
 	name, ok := strings.CutPrefix(port.Name, ns+"_")
 	if port.ExternalIDs[names.Pod] != "true" || ns == "" || !ok || len(port.Addresses) != 1 {
-		return Lease{}, false
+		return Assignment{}, false
 	}
 	text := port.Addresses[0]
 	if text == "dynamic" && port.DynamicAddresses != nil {
@@ -121,15 +136,40 @@ func ReadLease(port *nbdb.LogicalSwitchPort) (Lease, bool) {
 	}
 	words := strings.Fields(text)
 	if len(words) < 2 || !unicastMAC(words[0]) {
-		return Lease{}, false
+		return Assignment{}, false
 	}
-	l := Lease{Key: Key{ns, name}, UID: port.ExternalIDs[names.PodUID], MAC: words[0]}
+	a := Assignment{Key: Key{ns, name}, UID: port.ExternalIDs[names.PodUID], Static: port.ExternalIDs[names.StaticPod], MAC: words[0]}
 	for _, w := range words[1:] {
-		a, err := netip.ParseAddr(w)
+		ip, err := netip.ParseAddr(w)
 		if err != nil {
-			return Lease{}, false
+			return Assignment{}, false
 		}
-		l.IPs = append(l.IPs, a)
+		a.IPs = append(a.IPs, ip)
 	}
-	return l, true
+	return a, true
+}
+
+// Marks are where a node's pool resumes after a restart, see Pool.Marks.
+type Marks struct {
+	Node string // the name of its switch
+	Next []netip.Addr
+}
+
+// String is the value of names.NextAddress.
+func (m Marks) String() string { return ipnet.Join(m.Next) }
+
+// ReadMarks reads back the value of names.NextAddress on a node's management port.
+func ReadMarks(port *nbdb.LogicalSwitchPort) (Marks, bool) {
+	node, ok := strings.CutPrefix(port.Name, names.ManagementPort(""))
+	text := port.ExternalIDs[names.NextAddress]
+	if !ok || text == "" {
+		return Marks{}, false
+	}
+	m := Marks{Node: node}
+	for s := range strings.SplitSeq(text, ",") {
+		if a, err := netip.ParseAddr(s); err == nil {
+			m.Next = append(m.Next, a)
+		}
+	}
+	return m, true
 }

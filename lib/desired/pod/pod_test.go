@@ -70,7 +70,7 @@ func TestPoolGoesRound(t *testing.T) {
 	k := func(n string) Key { return Key{"default", n} }
 	var got []string
 	take := func(name string) []netip.Addr {
-		ips, full := p.Take(k(name))
+		ips, full := p.Take(k(name), nil)
 		if ips == nil {
 			got = append(got, "full "+full.String())
 			return nil
@@ -95,10 +95,10 @@ func TestPoolGoesRound(t *testing.T) {
 	}
 }
 
-func TestReadLeaseIsTheInverseOfRows(t *testing.T) {
+func TestReadAssignmentIsTheInverseOfRows(t *testing.T) {
 	p := New(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-0", UID: "u"}, Spec: corev1.PodSpec{NodeName: "n"}})
 	a := Addresses{MAC: "0a:58:0a:00:00:03", IPs: []netip.Prefix{netip.MustParsePrefix("10.0.0.3/24"), netip.MustParsePrefix("fd00::3/64")}}
-	l, ok := ReadLease(Rows(p, a)[0].Model.(*nbdb.LogicalSwitchPort))
+	l, ok := ReadAssignment(Rows(p, a)[0].Model.(*nbdb.LogicalSwitchPort))
 	if !ok || l.Key != p.Key || l.UID != "u" || l.MAC != a.MAC || len(l.IPs) != 2 || l.IPs[1] != a.IPs[1].Addr() {
 		t.Errorf("%+v, %t", l, ok)
 	}
@@ -107,11 +107,11 @@ func TestReadLeaseIsTheInverseOfRows(t *testing.T) {
 		Name: "ns_web-1", Addresses: []string{"dynamic"}, DynamicAddresses: &dynamic,
 		ExternalIDs: map[string]string{"namespace": "ns", "pod": "true"},
 	}
-	if l, ok := ReadLease(python); !ok || l.Name != "web-1" || l.MAC != "0a:00:00:00:00:07" || l.IPs[0].String() != "10.0.0.9" {
+	if l, ok := ReadAssignment(python); !ok || l.Name != "web-1" || l.MAC != "0a:00:00:00:00:07" || l.IPs[0].String() != "10.0.0.9" {
 		t.Errorf("%+v, %t", l, ok)
 	}
 	python.ExternalIDs["pod"] = ""
-	if _, ok := ReadLease(python); ok {
+	if _, ok := ReadAssignment(python); ok {
 		t.Error("a port that is not a pod's has a lease")
 	}
 }

@@ -1,9 +1,11 @@
 package pod
 
 import (
+	"encoding/hex"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"ovn-k8s/lib/ipnet"
 )
@@ -12,76 +14,179 @@ import (
 // given to pods: before it come the router's (1) and the management port's (2).
 const FirstHost = 3
 
-// A Pool hands out the addresses of one node's subnets. It does not give out
-// an address again until it has gone round all others, so that what still
-// talks to a pod that is gone does not reach another one.
+// A Pool hands out the addresses of one node's subnets, at most one subnet of each
+// family. Released addresses are reused last, so that stale clients of a deleted pod
+// do not reach a new one.
 type Pool struct {
 	subnets []netip.Prefix
-	next    []uint64 // by subnet: the host number to try first
+	rounds  []round // by subnet
 	held    map[netip.Addr]Key
+}
+
+// A round is the position in one subnet. Numbers are of hosts.
+type round struct {
+	next uint64 // to try first
+	mark uint64 // where the round resumes after a restart; 0: nothing was handed out
+	left uint64 // addresses up to mark
+	held int    // addresses in use
 }
 
 // NewPool returns a pool in which every address of subnets is free.
 func NewPool(subnets []netip.Prefix) *Pool {
-	p := &Pool{subnets: subnets, next: make([]uint64, len(subnets)), held: map[netip.Addr]Key{}}
-	for i := range p.next {
-		p.next[i] = FirstHost
+	p := &Pool{subnets: subnets, rounds: make([]round, len(subnets)), held: map[netip.Addr]Key{}}
+	for i := range p.rounds {
+		p.rounds[i].next = FirstHost
 	}
 	return p
 }
 
-// Claim gives the addresses ips to pod k: one for each subnet, in any order.
-// It reports false, and changes nothing, unless all are in the pool's range
-// and free or held by k already.
-func (p *Pool) Claim(k Key, ips []netip.Addr) bool {
-	if len(ips) != len(p.subnets) {
-		return false
+// Resume continues the rounds of a former pool, which may be nil, in the subnets
+// that both have.
+func (p *Pool) Resume(former *Pool) {
+	if former == nil {
+		return
 	}
-	for _, s := range p.subnets {
-		at := slices.IndexFunc(ips, s.Contains)
-		if at < 0 {
-			return false
-		}
-		n, ok := ipnet.Offset(s, ips[at])
-		if holder, held := p.held[ips[at]]; !ok || n < FirstHost || n > ipnet.Hosts(s) || held && holder != k {
-			return false
+	for i, s := range p.subnets {
+		if j := slices.Index(former.subnets, s); j >= 0 {
+			p.rounds[i] = former.rounds[j]
+			p.rounds[i].held = 0
 		}
 	}
-	for _, ip := range ips {
-		p.held[ip] = k
-	}
-	return true
 }
 
-// Pass has Take go on behind ips, which are some of the pool's. It is for addresses
-// that were handed out in a former life, and not for those that a user wishes: by
-// the last of all he would have the round begin anew, and get an address at once
-// that another pod had until now.
-func (p *Pool) Pass(ips []netip.Addr) {
+// ResumeAt continues the rounds at marks, which Marks has returned in an earlier run.
+func (p *Pool) ResumeAt(marks []netip.Addr) {
 	for i, s := range p.subnets {
-		for _, ip := range ips {
-			if n, ok := ipnet.Offset(s, ip); ok {
-				p.next[i] = max(p.next[i], n+1)
+		for _, a := range marks {
+			if n, ok := ipnet.Offset(s, a); ok && n >= FirstHost && n <= ipnet.Hosts(s) {
+				p.rounds[i].next, p.rounds[i].mark, p.rounds[i].left = n, n, 0
 			}
 		}
 	}
 }
 
-// Take gives free addresses to pod k, one of each subnet in their order. It
-// returns the subnet that is full, and changes nothing, if there is none left.
-func (p *Pool) Take(k Key) (ips []netip.Addr, full netip.Prefix) {
-	hosts := make([]uint64, len(p.subnets))
+// Marks are the addresses at which the rounds resume after a restart: none of those
+// handed out recently comes next. They are nil until Take has handed out an address.
+func (p *Pool) Marks() (marks []netip.Addr) {
+	for i, r := range p.rounds {
+		if a, ok := ipnet.Nth(p.subnets[i], r.mark); ok && r.mark != 0 {
+			marks = append(marks, a)
+		}
+	}
+	return marks
+}
+
+// stride is how far marks are ahead: a sixteenth of the smallest round, 256 at the
+// most. So a mark changes with few pods only, and a restart skips few addresses.
+func (p *Pool) stride() uint64 {
+	stride := uint64(256)
+	for _, s := range p.subnets {
+		stride = min(stride, max(1, ipnet.Hosts(s)/16))
+	}
+	return stride
+}
+
+// Claim gives one address to pod k. It reports false unless the address is in the
+// pool's range and free, or held by k already.
+func (p *Pool) Claim(k Key, ip netip.Addr) bool {
+	i := slices.IndexFunc(p.subnets, func(s netip.Prefix) bool { return s.Contains(ip) })
+	if i < 0 {
+		return false
+	}
+	n, ok := ipnet.Offset(p.subnets[i], ip)
+	if !ok || n < FirstHost || n > ipnet.Hosts(p.subnets[i]) {
+		return false
+	}
+	holder, held := p.held[ip]
+	if held {
+		return holder == k
+	}
+	p.held[ip] = k
+	p.rounds[i].held++
+	return true
+}
+
+// Pass has Take go on behind ips, which were handed out in an earlier run, unless the
+// marks of that run are known. Addresses that users ask for must not be passed: the
+// last address of all would restart the round, and return the address of a pod that
+// has just gone.
+func (p *Pool) Pass(ips []netip.Addr) {
 	for i, s := range p.subnets {
+		for _, ip := range ips {
+			if n, ok := ipnet.Offset(s, ip); ok && p.rounds[i].mark == 0 {
+				p.rounds[i].next = max(p.rounds[i].next, n+1)
+			}
+		}
+	}
+}
+
+// Take gives pod k, which has the addresses have, a free address of each other subnet.
+// It returns all of them in the order of the subnets, or changes nothing and returns
+// the subnet that is full.
+func (p *Pool) Take(k Key, have []netip.Addr) (ips []netip.Addr, full netip.Prefix) {
+	hosts := make([]uint64, len(p.subnets)) // 0: none is needed
+	for i, s := range p.subnets {
+		if j := slices.IndexFunc(have, s.Contains); j >= 0 {
+			ips = append(ips, have[j])
+			continue
+		}
 		ip, n, ok := p.free(i)
 		if !ok {
 			return nil, s
 		}
 		ips, hosts[i] = append(ips, ip), n
 	}
-	for i, ip := range ips {
-		p.held[ip], p.next[i] = k, hosts[i]+1
+	marked := false
+	for i, n := range hosts {
+		if n == 0 {
+			continue
+		}
+		p.held[ips[i]] = k
+		marked = p.rounds[i].advance(n, ipnet.Hosts(p.subnets[i])) || marked
+	}
+	if marked {
+		p.mark()
 	}
 	return ips, netip.Prefix{}
+}
+
+// advance notes that host n of last was handed out. It reports whether that is beyond the mark.
+func (r *round) advance(n, last uint64) bool {
+	r.held++
+	step := n + 1 - r.next
+	if n < r.next { // around the end
+		step += last - FirstHost + 1
+	}
+	r.next = n + 1
+	if r.mark == 0 || step > r.left {
+		return true
+	}
+	r.left -= step
+	return false
+}
+
+// mark moves all marks ahead.
+func (p *Pool) mark() {
+	stride := p.stride()
+	for i := range p.rounds {
+		r, size := &p.rounds[i], ipnet.Hosts(p.subnets[i])-FirstHost+1
+		r.mark, r.left = FirstHost+(r.next-FirstHost+stride)%size, stride
+	}
+}
+
+// Full returns a subnet without a free address, if there is one.
+func (p *Pool) Full() (netip.Prefix, bool) {
+	for i, s := range p.subnets {
+		if p.isFull(i) {
+			return s, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+func (p *Pool) isFull(i int) bool {
+	last := ipnet.Hosts(p.subnets[i])
+	return last < FirstHost || uint64(p.rounds[i].held) > last-FirstHost
 }
 
 // Compact gives back the room of addresses that were released.
@@ -89,13 +194,12 @@ func (p *Pool) Compact() { p.held = maps.Collect(maps.All(p.held)) }
 
 // free finds the next free address of subnet i and its host number.
 func (p *Pool) free(i int) (netip.Addr, uint64, bool) {
-	s := p.subnets[i]
-	last := ipnet.Hosts(s)
-	// Who holds one address holds one of each subnet.
-	if last < FirstHost || uint64(len(p.held)/len(p.subnets)) > last-FirstHost {
+	if p.isFull(i) {
 		return netip.Addr{}, 0, false
 	}
-	n := p.next[i]
+	s := p.subnets[i]
+	last := ipnet.Hosts(s)
+	n := p.rounds[i].next
 	for range last - FirstHost + 1 {
 		if n > last {
 			n = FirstHost
@@ -112,8 +216,43 @@ func (p *Pool) free(i int) (netip.Addr, uint64, bool) {
 // Release takes ips back from pod k. Addresses that k does not hold stay.
 func (p *Pool) Release(k Key, ips []netip.Addr) {
 	for _, ip := range ips {
-		if p.held[ip] == k {
-			delete(p.held, ip)
+		if p.held[ip] != k {
+			continue
 		}
+		delete(p.held, ip)
+		i := slices.IndexFunc(p.subnets, func(s netip.Prefix) bool { return s.Contains(ip) })
+		p.rounds[i].held--
 	}
+}
+
+// MAC returns the MAC of a pod with addresses ips: wish, unless that is invalid or may
+// become the MAC of another pod of the node. A pod whose family of addresses goes
+// keeps the MAC that was made from the one gone.
+func (p *Pool) MAC(wish string, ips []netip.Addr) string {
+	own := ipnet.PodMAC(ips[0])
+	if !unicastMAC(wish) {
+		return own
+	}
+	if slices.ContainsFunc(ips, func(ip netip.Addr) bool { return strings.EqualFold(ipnet.PodMAC(ip), wish) }) || !p.derives(wish) {
+		return wish
+	}
+	return own
+}
+
+// derives reports whether ipnet.PodMAC makes mac from an address of the pool's subnets.
+func (p *Pool) derives(mac string) bool {
+	b, err := hex.DecodeString(strings.ReplaceAll(mac, ":", ""))
+	if err != nil || b[0] != 0x0a || b[1] != 0x58 {
+		return false
+	}
+	return slices.ContainsFunc(p.subnets, func(s netip.Prefix) bool {
+		a := s.Addr().As16()
+		copy(a[12:], b[2:])
+		ip := netip.AddrFrom16(a)
+		if s.Addr().Is4() {
+			ip = ip.Unmap()
+		}
+		n, ok := ipnet.Offset(s, ip)
+		return ok && n <= ipnet.Hosts(s)
+	})
 }

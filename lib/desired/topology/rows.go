@@ -101,6 +101,8 @@ func (c Cluster) NodeRows(node string) []nb.Row {
 			Table: nbdb.LogicalSwitchPortTable, ID: management, Adopt: true,
 			Model: &nbdb.LogicalSwitchPort{Name: management, Addresses: []string{m.MAC + " " + joinAddrs(m.IPs)}},
 			In:    []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: sw, Column: "ports"}},
+
+			OnlyNew: []string{names.NextAddress}, // the watcher's
 		},
 	}
 }

@@ -1,0 +1,561 @@
+package desired
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+)
+
+// addressing is the state of Settle.
+type addressing struct {
+	previous  map[pod.Key]pod.Assignment // of an earlier run, until Settle
+	marks     map[string][]netip.Addr    // by name of the switch: where a new pool resumes
+	unsettled map[string]bool            // by name of the switch: Settle has work there
+}
+
+func newAddressing() addressing {
+	return addressing{map[pod.Key]pod.Assignment{}, map[string][]netip.Addr{}, map[string]bool{}}
+}
+
+// A node is a switch and its pods.
+type node struct {
+	pool   *pod.Pool // nil: the topology has no such node
+	pods   map[pod.Key]bool
+	fresh  []*podState // pods without addresses that changed since the last Settle
+	queue  podQueue    // pods for which a subnet was full
+	static []staticPod // static pods whose mirrors are gone, the latest last
+}
+
+type podState struct {
+	pod.Pod
+	addrs   pod.Addresses   // MAC "" while it has none
+	former  *pod.Assignment // before the node's subnets changed, or of an earlier mirror
+	problem error           // why addresses are missing
+	fresh   bool            // it is in node.fresh
+	queued  int             // 1 + its index in node.queue; 0: not there
+}
+
+// A podQueue is a heap (container/heap) of pods, the oldest first.
+type podQueue []*podState
+
+// Len implements heap.Interface.
+func (q podQueue) Len() int { return len(q) }
+
+// Less implements heap.Interface.
+func (q podQueue) Less(i, j int) bool { return compareAge(q[i], q[j]) < 0 }
+
+// Swap implements heap.Interface.
+func (q podQueue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].queued, q[j].queued = i+1, j+1
+}
+
+// Push implements heap.Interface.
+func (q *podQueue) Push(x any) {
+	p := x.(*podState)
+	*q = append(*q, p)
+	p.queued = len(*q)
+}
+
+// Pop implements heap.Interface.
+func (q *podQueue) Pop() any {
+	last := len(*q) - 1
+	p := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	p.queued = 0
+	return p
+}
+
+func compareAge(a, b *podState) int {
+	return cmp.Or(cmp.Compare(a.Created, b.Created), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+}
+
+// A staticPod is a static pod whose mirror is gone. The pod may run on, and its
+// mirror come again.
+type staticPod struct {
+	id  string // as pod.Pod.Static
+	had pod.Assignment
+}
+
+// maxStatic bounds node.static.
+const maxStatic = 64
+
+func (w *World) node(name string) *node {
+	n := w.nodes[name]
+	if n == nil {
+		n = &node{pods: map[pod.Key]bool{}}
+		w.nodes[name] = n
+	}
+	return n
+}
+
+// changeSubnets gives a node other subnets; none removes it from the topology. Its
+// pods are to be settled again.
+func (w *World) changeSubnets(name string, subnets []netip.Prefix) (touched []nb.Unit) {
+	n := w.node(name)
+	former := n.pool
+	if former != nil {
+		w.marks[name] = former.Marks()
+	}
+	n.pool, n.queue = nil, nil
+	if subnets != nil {
+		n.pool = pod.NewPool(subnets)
+		n.pool.ResumeAt(w.marks[name])
+		n.pool.Resume(former)
+	}
+	for k := range n.pods {
+		p := w.pods[k]
+		p.former, p.addrs, p.queued = p.assignment(), pod.Addresses{}, 0
+		w.retry(p)
+		touched = append(touched, k.Unit())
+	}
+	w.forgetIfEmpty(name)
+	return touched
+}
+
+// assignment is what the pod has, and has had of families that its node lacks now.
+func (p *podState) assignment() *pod.Assignment {
+	if p.addrs.MAC == "" {
+		return p.former
+	}
+	a := &pod.Assignment{Key: p.Key, UID: p.UID, Static: p.Static, MAC: p.addrs.MAC, IPs: addrs(p.addrs.IPs)}
+	if p.former != nil {
+		for _, ip := range p.former.IPs {
+			if !hasFamily(a.IPs, ip) {
+				a.IPs = append(a.IPs, ip)
+			}
+		}
+	}
+	return a
+}
+
+func hasFamily(ips []netip.Addr, of netip.Addr) bool {
+	return slices.ContainsFunc(ips, func(ip netip.Addr) bool { return ipnet.SameFamily(ip, of) })
+}
+
+// putTaken finds out which pods cannot have their logical ports, because a
+// gateway's NIC has one of that name. Such a pod has no addresses, or its plugin
+// would connect it in place of the NIC.
+func (w *World) putTaken() (touched []nb.Unit) {
+	before := w.taken
+	w.taken = map[pod.Key]string{}
+	for port, gateway := range w.cluster.NICPorts() {
+		ns, name, ok := names.PodOfPort(port)
+		if !ok {
+			continue
+		}
+		k := pod.Key{Namespace: ns, Name: name}
+		w.taken[k] = gateway
+		if p := w.pods[k]; p != nil && before[k] != gateway {
+			w.release(p)
+			w.retry(p)
+			touched = append(touched, k.Unit())
+		}
+	}
+	for k := range before {
+		if p := w.pods[k]; p != nil && w.taken[k] == "" {
+			w.retry(p)
+		}
+	}
+	return touched
+}
+
+// release takes the addresses back from a pod. Pods that wait for one are settled.
+func (w *World) release(p *podState) {
+	name := names.NodeSwitch(p.Node)
+	n := w.nodes[name]
+	if n.pool != nil && len(p.addrs.IPs) > 0 {
+		n.pool.Release(p.Key, addrs(p.addrs.IPs))
+	}
+	n.dequeue(p)
+	if len(n.queue) > 0 {
+		w.unsettled[name] = true
+	}
+	p.addrs = pod.Addresses{}
+}
+
+func (n *node) dequeue(p *podState) {
+	if p.queued > 0 {
+		heap.Remove(&n.queue, p.queued-1)
+	}
+}
+
+// retry has Settle look for the addresses of a pod.
+func (w *World) retry(p *podState) {
+	name := names.NodeSwitch(p.Node)
+	n := w.node(name)
+	n.dequeue(p)
+	if !p.fresh {
+		p.fresh = true
+		n.fresh = append(n.fresh, p)
+	}
+	w.unsettled[name] = true
+}
+
+func (w *World) putPod(p pod.Pod) []nb.Unit {
+	old := w.pods[p.Key]
+	if !p.NeedsPort {
+		if old == nil {
+			return nil
+		}
+		return w.removePod(p.Key)
+	}
+	if old != nil && old.UID == p.UID && old.Node == p.Node {
+		return w.updatePod(old, p)
+	}
+	touched := w.removePod(p.Key)
+	now := &podState{Pod: p}
+	w.pods[p.Key] = now
+	n := w.node(names.NodeSwitch(p.Node))
+	n.pods[p.Key] = true
+	now.former = n.recall(p)
+	w.retry(now)
+	return append(touched, append(w.changeHostPorts(pod.Pod{}, p), p.Unit())...)
+}
+
+// updatePod records the latest of a pod.
+func (w *World) updatePod(p *podState, now pod.Pod) []nb.Unit {
+	was := *p
+	p.Pod = now
+	touched := w.changeHostPorts(was.Pod, now)
+	changed := was.Annotation != now.Annotation || was.AnnotationUID != now.AnnotationUID || was.Static != now.Static
+	reported := !slices.Equal(was.StatusIPs, now.StatusIPs)
+	if p.addrs.MAC == "" && (changed || reported) {
+		w.retry(p)
+	}
+	if changed || reported && was.mismatch() != p.mismatch() {
+		touched = append(touched, p.Unit())
+	}
+	return touched
+}
+
+func (w *World) removePod(k pod.Key) []nb.Unit {
+	p := w.pods[k]
+	if p == nil {
+		return nil
+	}
+	name := names.NodeSwitch(p.Node)
+	if p.Static != "" && p.addrs.MAC != "" {
+		w.nodes[name].remember(p)
+	}
+	w.release(p)
+	delete(w.nodes[name].pods, k)
+	delete(w.pods, k)
+	w.forgetIfEmpty(name)
+	return append(w.changeHostPorts(p.Pod, pod.Pod{}), k.Unit())
+}
+
+// remember keeps what a static pod has, for its next mirror. The address is not
+// reserved: it is reused like any other.
+func (n *node) remember(p *podState) {
+	n.static = append(n.static, staticPod{p.Static, *p.assignment()})
+	if len(n.static) > maxStatic {
+		n.static = slices.Delete(n.static, 0, 1)
+	}
+}
+
+// recall returns what an earlier mirror of the pod had, nil if there was none.
+func (n *node) recall(p pod.Pod) *pod.Assignment {
+	i := slices.IndexFunc(n.static, func(s staticPod) bool { return p.Static != "" && s.id == p.Static && s.had.Key == p.Key })
+	if i < 0 {
+		return nil
+	}
+	had := n.static[i].had
+	n.static = slices.Delete(n.static, i, i+1)
+	return &had
+}
+
+func (w *World) forgetIfEmpty(name string) {
+	if n := w.nodes[name]; n.pool == nil && len(n.pods) == 0 {
+		delete(w.nodes, name)
+	}
+}
+
+// Settle gives addresses to the pods that lack some, as far as there are any, and
+// returns the units that it touches. It looks only at nodes where an event may help.
+//
+// What a pod has is kept, family by family: only a missing family is added. Where
+// pods claim one address, the best claim wins, and of equal ones the older pod's:
+// the kubelet reports it and the pod was assigned it; the kubelet reports it; the pod
+// was assigned it; its annotation says so. Users write annotations: a wish.
+func (w *World) Settle() []nb.Unit {
+	if len(w.previous) == 0 && len(w.unsettled) == 0 {
+		return nil
+	}
+	var touched []nb.Unit
+	for _, name := range slices.Sorted(maps.Keys(w.unsettled)) {
+		if n := w.nodes[name]; n != nil {
+			touched = append(touched, w.settleNode(name, n)...)
+		}
+	}
+	w.previous, w.unsettled = map[pod.Key]pod.Assignment{}, map[string]bool{}
+	return touched
+}
+
+func (w *World) settleNode(name string, n *node) (touched []nb.Unit) {
+	fresh := w.takeFresh(n)
+	before := make([]string, len(fresh)) // the problems
+	for i, p := range fresh {
+		before[i] = p.complaint()
+		p.problem = nil
+	}
+	marks := n.next()
+	claims := w.claim(n, fresh)
+	touched = w.allocate(n)
+	for i, p := range fresh {
+		if n.pool == nil || w.taken[p.Key] != "" || !w.complete(n, p, claims[i]) {
+			p.problem = w.lacks(n, p)
+		}
+		if p.addrs.MAC != "" || p.complaint() != before[i] {
+			touched = append(touched, p.Unit())
+		}
+	}
+	if !slices.Equal(marks, n.next()) {
+		touched = append(touched, topology.NodeUnit(name))
+	}
+	return touched
+}
+
+// takeFresh empties n.fresh and returns those that are still there, the oldest first.
+func (w *World) takeFresh(n *node) []*podState {
+	fresh := slices.DeleteFunc(n.fresh, func(p *podState) bool {
+		p.fresh = false
+		return w.pods[p.Key] != p
+	})
+	n.fresh = nil
+	slices.SortFunc(fresh, compareAge)
+	return fresh
+}
+
+// complaint is why the pod lacks addresses, "" if it lacks none or nobody knows yet.
+func (p *podState) complaint() string {
+	if p.problem == nil {
+		return ""
+	}
+	return p.problem.Error()
+}
+
+// claims are addresses that a pod has claimed with success.
+type claims struct {
+	ips  []netip.Addr
+	firm int // how many of them, the first, are no wish
+}
+
+// claim gives pods the addresses that they have already.
+func (w *World) claim(n *node, pods []*podState) []claims {
+	got := make([]claims, len(pods))
+	if n.pool == nil {
+		return got
+	}
+	families := 0
+	if len(pods) > 0 {
+		families = len(w.cluster.Nodes[names.NodeSwitch(pods[0].Node)])
+	}
+	claim := func(source func(*podState) []netip.Addr) {
+		for i, p := range pods {
+			if len(got[i].ips) == families || w.taken[p.Key] != "" {
+				continue
+			}
+			for _, ip := range source(p) {
+				if !hasFamily(got[i].ips, ip) && n.pool.Claim(p.Key, ip) {
+					got[i].ips = append(got[i].ips, ip)
+				}
+			}
+		}
+	}
+	claim(func(p *podState) []netip.Addr { return intersect(p.StatusIPs, w.assigned(p)) })
+	claim(func(p *podState) []netip.Addr { return p.StatusIPs })
+	claim(w.assigned)
+	for i := range got {
+		got[i].firm = len(got[i].ips)
+		n.pool.Pass(got[i].ips)
+	}
+	claim(n.wished)
+	return got
+}
+
+// complete adds the addresses that a pod lacks. Without a free one it reports false,
+// and queues the pod: a running pod with what it has, so that nothing is taken from it.
+func (w *World) complete(n *node, p *podState, has claims) bool {
+	if ips, _ := n.pool.Take(p.Key, has.ips); ips != nil {
+		w.grant(n, p, ips)
+		return true
+	}
+	heap.Push(&n.queue, p)
+	if has.firm > 0 {
+		w.grant(n, p, has.ips)
+	} else {
+		n.pool.Release(p.Key, has.ips)
+	}
+	return false
+}
+
+func intersect(a, b []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(a), func(ip netip.Addr) bool { return !slices.Contains(b, ip) })
+}
+
+// assigned is what the pod was given before: in this run, or an earlier one.
+func (w *World) assigned(p *podState) []netip.Addr {
+	var ips []netip.Addr
+	if p.former != nil {
+		ips = p.former.IPs
+	}
+	if a, ok := w.previous[p.Key]; ok && a.Of(p.Pod) {
+		ips = slices.Concat(ips, a.IPs)
+	}
+	return ips
+}
+
+// wished is what the pod's annotation says.
+func (n *node) wished(p *podState) []netip.Addr {
+	if p.Annotation == "" {
+		return nil
+	}
+	wish, err := pod.ParseAnnotation(p.Annotation)
+	if err != nil {
+		return nil
+	}
+	if p.AnnotationUID == p.UID { // as the watcher writes it
+		n.pool.Pass(addrs(wish.IPs))
+	}
+	return addrs(wish.IPs)
+}
+
+// allocate gives free addresses to pods in the queue.
+func (w *World) allocate(n *node) (touched []nb.Unit) {
+	for len(n.queue) > 0 {
+		p := n.queue[0]
+		ips, _ := n.pool.Take(p.Key, addrs(p.addrs.IPs))
+		if ips == nil {
+			break
+		}
+		heap.Pop(&n.queue)
+		w.grant(n, p, ips)
+		p.problem = nil
+		touched = append(touched, p.Unit())
+	}
+	return touched
+}
+
+// lacks says why a pod has not got all its addresses.
+func (w *World) lacks(n *node, p *podState) error {
+	if gateway := w.taken[p.Key]; gateway != "" {
+		return &Problem{"NameTaken", fmt.Sprintf("the logical port of pod %s would be %s, which is that of the NIC of gateway %s: give the pod or its namespace another name",
+			p.Key, names.PodPort(p.Namespace, p.Name), gateway)}
+	}
+	if n.pool == nil {
+		return &Problem{"NoLogicalSwitch", fmt.Sprintf("node %s has no logical switch: run \"ovn-k8s-overlay minion-init --node-name=%s\" on it", p.Node, p.Node)}
+	}
+	full, _ := n.pool.Full()
+	return &Problem{"SubnetFull", fmt.Sprintf("subnet %s of node %s has no free address: all %d are in use", full, p.Node, ipnet.Hosts(full)-(pod.FirstHost-1))}
+}
+
+// grant records the addresses of a pod, and what follows from them.
+func (w *World) grant(n *node, p *podState, ips []netip.Addr) {
+	subnets := w.cluster.Nodes[names.NodeSwitch(p.Node)]
+	gateways := topology.Gateways(subnets)
+	sorted := slices.SortedFunc(slices.Values(ips), func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
+	p.addrs = pod.Addresses{MAC: n.pool.MAC(w.formerMAC(n, p), sorted)}
+	for _, ip := range sorted {
+		i := slices.IndexFunc(subnets, func(s netip.Prefix) bool { return s.Contains(ip) })
+		p.addrs.IPs = append(p.addrs.IPs, netip.PrefixFrom(ip, subnets[i].Bits()))
+		p.addrs.Gateways = append(p.addrs.Gateways, gateways[i])
+	}
+}
+
+// formerMAC is the MAC that the pod's interface has already, "" if it is not known.
+func (w *World) formerMAC(n *node, p *podState) string {
+	if p.addrs.MAC != "" {
+		return p.addrs.MAC
+	}
+	if p.former != nil {
+		return p.former.MAC
+	}
+	if a, ok := w.previous[p.Key]; ok && a.Of(p.Pod) {
+		return a.MAC
+	}
+	if p.Annotation == "" || p.AnnotationUID != p.UID {
+		return ""
+	}
+	a, err := pod.ParseAnnotation(p.Annotation)
+	if err != nil || strings.HasPrefix(a.MAC, "00:00:00:") { // a router's
+		return ""
+	}
+	for k := range n.pods {
+		if o := w.pods[k]; o != p && strings.EqualFold(o.addrs.MAC, a.MAC) {
+			return ""
+		}
+	}
+	return a.MAC
+}
+
+// next is where the node's pool resumes after a restart.
+func (n *node) next() []netip.Addr {
+	if n.pool == nil {
+		return nil
+	}
+	return n.pool.Marks()
+}
+
+// addMarks adds to a node's rows where its pool resumes after a restart. The
+// commands, which write these rows too, leave it alone.
+func (w *World) addMarks(name string, rows []nb.Row) {
+	n := w.nodes[name]
+	if n == nil {
+		return
+	}
+	for i := range rows {
+		if rows[i].ID != names.ManagementPort(name) {
+			continue
+		}
+		rows[i].OnlyNew = nil
+		if marks := n.next(); marks != nil {
+			port := rows[i].Model.(*nbdb.LogicalSwitchPort)
+			port.ExternalIDs = map[string]string{names.NextAddress: pod.Marks{Next: marks}.String()}
+		}
+	}
+}
+
+// mismatch says how the addresses that a running pod has differ from those that it
+// was assigned, "" if they do not.
+func (p *podState) mismatch() string {
+	if p.addrs.MAC == "" || len(p.StatusIPs) == 0 {
+		return ""
+	}
+	assigned := addrs(p.addrs.IPs)
+	wrong := slices.DeleteFunc(slices.Clone(p.StatusIPs), func(ip netip.Addr) bool { return slices.Contains(assigned, ip) })
+	missing := slices.DeleteFunc(assigned, func(ip netip.Addr) bool { return slices.Contains(p.StatusIPs, ip) })
+	switch {
+	case len(wrong) == 0 && len(missing) == 0:
+		return ""
+	case len(missing) == 0:
+		return fmt.Sprintf("pod %s runs with address %s, which is not in the subnets of node %s: its packets are dropped; delete the pod to recreate it without", p.Key, ipnet.Join(wrong), p.Node)
+	case len(wrong) == 0:
+		return fmt.Sprintf("pod %s runs without address %s, which it was assigned after its start: delete the pod to recreate it with all addresses", p.Key, ipnet.Join(missing))
+	}
+	return fmt.Sprintf("pod %s runs with address %s, but is assigned %s: its packets are dropped; delete the pod to recreate it", p.Key, ipnet.Join(wrong), ipnet.Join(missing))
+}
+
+// Mismatch returns a Problem if the pod that is unit u runs with other addresses than
+// it is assigned, else nil. It cannot learn others while it runs.
+func (w *World) Mismatch(u nb.Unit) *Problem {
+	k, _ := pod.KeyOf(u)
+	if p := w.pods[k]; p != nil {
+		if m := p.mismatch(); m != "" {
+			return &Problem{"AddressMismatch", m}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,445 @@
+package desired
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+)
+
+// oneNode is a topology with node n1, which has the subnets.
+func oneNode(t testing.TB, subnets ...string) topology.Cluster {
+	t.Helper()
+	var all, join []netip.Prefix
+	for _, s := range prefixes(subnets...) {
+		if s.Addr().Is4() {
+			all, join = append(all, prefixes("10.0.0.0/8")...), append(join, prefixes("100.64.0.0/16")...)
+		} else {
+			all, join = append(all, prefixes("fd00::/16")...), append(join, prefixes("fd98::/64")...)
+		}
+	}
+	c, err := topology.New(names.ClusterRouter, all, join)
+	if err == nil {
+		c, err = c.WithNode("n1", prefixes(subnets...))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// started is a pod whose kubelet reports addresses.
+func started(name string, created int64, ips ...string) *corev1.Pod {
+	p := newPod(name, "n1")
+	p.CreationTimestamp = metav1.Unix(created, 0)
+	for _, ip := range ips {
+		p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
+	}
+	return p
+}
+
+// run has the kubelet report what pods were given, and returns the pods. A pod that
+// runs already learns nothing.
+func run(w *World, pods map[string]*corev1.Pod) {
+	for name, ips := range given(w) {
+		p := pods[name]
+		if p == nil || len(p.Status.PodIPs) > 0 {
+			continue
+		}
+		for _, ip := range strings.Fields(ips) {
+			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: netip.MustParsePrefix(ip).Addr().String()})
+		}
+		w.Put(p.DeepCopy())
+	}
+}
+
+// restarted is a new World that reads what w has written.
+func restarted(w *World, pods map[string]*corev1.Pod) *World {
+	next := NewWorld()
+	for _, u := range w.Units() {
+		rows, _ := w.Rows(u)
+		for _, r := range rows {
+			if port, ok := r.Model.(*nbdb.LogicalSwitchPort); ok {
+				if a, ok := pod.ReadAssignment(port); ok {
+					next.Put(a)
+				} else if m, ok := pod.ReadMarks(port); ok {
+					next.Put(m)
+				}
+			}
+		}
+	}
+	next.Put(w.Cluster())
+	for _, p := range pods {
+		next.Put(p.DeepCopy())
+	}
+	next.Settle()
+	return next
+}
+
+// T3: what a running pod has is kept through every change of families, and through
+// restarts on the way, also of an emptied database.
+func TestConversionsKeepWhatRunningPodsHave(t *testing.T) {
+	const v4, v6 = "10.0.1.0/24", "fd00:0:0:1::/64"
+	for _, tt := range []struct {
+		name string
+		way  [][]string
+	}{
+		{"v4 to dual and back", [][]string{{v4}, {v4, v6}, {v4}, {v4, v6}}},
+		{"v6 to dual and back", [][]string{{v6}, {v4, v6}, {v6}, {v4, v6}}},
+		{"dual to v4 and back", [][]string{{v4, v6}, {v4}, {v4, v6}}},
+		{"dual to v6 and back", [][]string{{v4, v6}, {v6}, {v4, v6}}},
+		{"another subnet and back", [][]string{{v4}, {"10.0.7.0/24"}, {v4}}},
+		{"removed and back", [][]string{{v4, v6}, nil, {v4, v6}}},
+	} {
+		for _, restart := range []string{"no restart", "restarts", "the database is emptied"} {
+			t.Run(tt.name+"/"+restart, func(t *testing.T) { convert(t, tt.way, restart) })
+		}
+	}
+}
+
+func convert(t *testing.T, way [][]string, restart string) {
+	r := rand.New(rand.NewPCG(1, 2))
+	w, pods := NewWorld(), map[string]*corev1.Pod{}
+	had := map[string][]netip.Addr{} // what a running pod's interface has
+	macs := map[string]string{}
+	for i, subnets := range way {
+		if subnets == nil {
+			c, _ := w.Cluster().WithoutNode("n1")
+			w.Put(c)
+		} else {
+			w.Put(oneNode(t, subnets...))
+		}
+		w.Settle()
+		switch restart {
+		case "restarts":
+			w = restarted(w, pods)
+		case "the database is emptied":
+			empty := NewWorld()
+			empty.Put(w.Cluster())
+			for _, p := range pods {
+				empty.Put(p.DeepCopy())
+			}
+			empty.Settle()
+			w = empty
+		}
+		for name, ips := range had {
+			state := w.pods[pod.Key{Namespace: "default", Name: name}]
+			for _, ip := range ips {
+				if slices.ContainsFunc(prefixes(subnets...), func(s netip.Prefix) bool { return s.Contains(ip) }) && !slices.Contains(addrs(state.addrs.IPs), ip) {
+					t.Errorf("after step %d, %v: pod %s runs with %v, and has %v", i, subnets, name, ips, state.addrs.IPs)
+				}
+			}
+			if subnets != nil && i != 1 && state.addrs.MAC != macs[name] {
+				t.Errorf("after step %d, %v: pod %s runs with MAC %s, and has %s", i, subnets, name, macs[name], state.addrs.MAC)
+			}
+		}
+		noTwoShareAnAddress(t, w)
+		for n := range 20 { // some come, some go; names in no order
+			name := fmt.Sprint("p", r.IntN(1000))
+			if pods[name] == nil {
+				pods[name] = started(name, int64(100*i+n))
+				w.Put(pods[name].DeepCopy())
+			}
+		}
+		w.Settle()
+		for name, p := range pods {
+			if r.IntN(4) == 0 {
+				w.Remove(p)
+				delete(pods, name)
+				delete(had, name)
+			}
+		}
+		run(w, pods)
+		for name := range given(w) {
+			if state := w.pods[pod.Key{Namespace: "default", Name: name}]; had[name] == nil {
+				had[name], macs[name] = addrs(state.addrs.IPs), state.addrs.MAC
+				pods[name].Annotations = map[string]string{names.Annotation: state.addrs.Annotation(), names.AnnotationUID: state.UID}
+				w.Put(pods[name].DeepCopy())
+			}
+		}
+	}
+}
+
+// T3: where pods claim one address, the best claim wins, and of equal ones the older pod's.
+func TestWhoHasAnAddressThatSeveralClaim(t *testing.T) {
+	assigned := func(name string, ips ...string) pod.Assignment {
+		a := pod.Assignment{Key: pod.Key{Namespace: "default", Name: name}, UID: "uid-" + name, MAC: "0a:58:0a:00:01:63"}
+		for _, ip := range ips {
+			a.IPs = append(a.IPs, netip.MustParseAddr(ip))
+		}
+		return a
+	}
+	for _, tt := range []struct {
+		name string
+		puts []any
+		want string // who has 10.0.1.12
+	}{
+		{"the older of two running pods", []any{started("a", 2, "10.0.1.12"), started("b", 1, "10.0.1.12")}, "b"},
+		{"a running pod, not an older one that was only assigned it", []any{assigned("a", "10.0.1.12"), started("a", 1), started("b", 2, "10.0.1.12")}, "b"},
+		{"a running pod that was assigned it, not an older one that was not", []any{assigned("b", "10.0.1.12"), started("a", 1, "10.0.1.12"), started("b", 2, "10.0.1.12")}, "b"},
+		{"who was assigned it, not who wishes it", []any{assigned("b", "10.0.1.12"), annotated(started("a", 1), "10.0.1.12/29"), started("b", 2)}, "b"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := NewWorld()
+			w.Put(oneNode(t, "10.0.1.8/29"))
+			for _, o := range tt.puts {
+				w.Put(o)
+			}
+			w.Settle()
+			noTwoShareAnAddress(t, w)
+			for name, ip := range given(w) {
+				if (name == tt.want) != (ip == "10.0.1.12/29") {
+					t.Errorf("got %v", given(w))
+				}
+			}
+		})
+	}
+}
+
+// T3: a running pod keeps what it has also where the other family is full.
+func TestAFullFamilyTakesNothing(t *testing.T) {
+	w := NewWorld()
+	w.Put(oneNode(t, "fd00:0:0:1::/64"))
+	pods := map[string]*corev1.Pod{}
+	for i := range 6 {
+		name := fmt.Sprint("p", i)
+		pods[name] = started(name, int64(i))
+		w.Put(pods[name].DeepCopy())
+	}
+	w.Settle()
+	run(w, pods)
+	before := given(w)
+	w.Put(oneNode(t, "10.0.1.8/29", "fd00:0:0:1::/64")) // 4 addresses for 6 pods
+	w.Settle()
+	for name, ips := range before {
+		if got := given(w)[name]; !strings.HasSuffix(got, ips) {
+			t.Errorf("%s has %s instead of %s", name, got, ips)
+		}
+	}
+	rows, err := w.Rows("pod/default/p5")
+	if len(rows) != 1 || err == nil || !strings.Contains(err.Error(), "10.0.1.8/29 of node n1 has no free address") {
+		t.Errorf("the youngest: %v, %v", rows, err)
+	}
+	w.Remove(pods["p0"])
+	if touched := w.Settle(); !slices.Contains(touched, nb.Unit("pod/default/p4")) || len(strings.Fields(given(w)["p4"])) != 2 {
+		t.Errorf("a free address went to none of those that wait: %v, %v", touched, given(w))
+	}
+}
+
+// T2: a pod that runs with other addresses than it was assigned is named.
+func TestMismatch(t *testing.T) {
+	w := NewWorld()
+	w.Put(oneNode(t, "10.0.1.8/29"))
+	pods := map[string]*corev1.Pod{"a": started("a", 1)}
+	w.Put(pods["a"].DeepCopy())
+	w.Settle()
+	const unit = nb.Unit("pod/default/a")
+	expect := func(when, want string) {
+		t.Helper()
+		got := w.Mismatch(unit)
+		if want == "" && got != nil || want != "" && (got == nil || got.Message != want) {
+			t.Errorf("%s: %v, want %q", when, got, want)
+		}
+	}
+	expect("not running yet", "")
+	run(w, pods)
+	expect("as it should be", "")
+	w.Put(oneNode(t, "10.0.1.8/29", "fd00:0:0:1::/64"))
+	w.Settle()
+	expect("dual stack", "pod default/a runs without address fd00:0:0:1::3, which it was assigned after its start: delete the pod to recreate it with all addresses")
+	w.Put(oneNode(t, "fd00:0:0:1::/64"))
+	w.Settle()
+	expect("the other family", "pod default/a runs with address 10.0.1.11, but is assigned fd00:0:0:1::3: its packets are dropped; delete the pod to recreate it")
+	pods["a"].Status.PodIPs = append(pods["a"].Status.PodIPs, corev1.PodIP{IP: "fd00:0:0:1::3"})
+	if touched := w.Put(pods["a"].DeepCopy()); !slices.Contains(touched, unit) {
+		t.Errorf("another status touches %v", touched)
+	}
+	expect("a family that is gone", "pod default/a runs with address 10.0.1.11, which is not in the subnets of node n1: its packets are dropped; delete the pod to recreate it without")
+}
+
+// T7: a restart of the watcher does not give again what was released before.
+func TestARestartContinuesTheRound(t *testing.T) {
+	w, pods := NewWorld(), map[string]*corev1.Pod{}
+	w.Put(oneNode(t, "10.0.1.0/24", "fd00:0:0:1::/64"))
+	var last []string
+	for i := range 60 {
+		name := fmt.Sprint("p", i)
+		p := newPod(name, "n1")
+		w.Put(p)
+		w.Settle()
+		ips := given(w)[name]
+		if slices.Contains(last, ips) {
+			t.Fatalf("pod %d has %s again, after %v", i, ips, last)
+		}
+		if last = append(last, ips); len(last) > 10 {
+			last = last[1:]
+		}
+		if i%2 == 0 {
+			w.Remove(p) // the one that came last
+		} else {
+			pods[name] = p
+		}
+		before := state(w, nil)
+		if w = restarted(w, pods); !maps.Equal(before, state(w, nil)) {
+			t.Fatalf("a restart changes rows:\n%v\n%v", before, state(w, nil))
+		}
+	}
+}
+
+// T8: a static pod whose mirror is made again keeps its address: its sandbox runs on.
+func TestAStaticPodKeepsItsAddress(t *testing.T) {
+	static := func(uid, id string) *corev1.Pod {
+		p := newPod("etcd-n1", "n1")
+		p.UID = types.UID(uid)
+		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: id}
+		return p
+	}
+	port := func(w *World) *nbdb.LogicalSwitchPort {
+		rows, err := w.Rows("pod/default/etcd-n1")
+		if err != nil || len(rows) != 1 {
+			t.Fatal(rows, err)
+		}
+		return rows[0].Model.(*nbdb.LogicalSwitchPort)
+	}
+	w := NewWorld()
+	w.Put(oneNode(t, "10.0.1.0/24"))
+	w.Put(static("u1", "hash"))
+	w.Settle()
+	before := given(w)["etcd-n1"]
+	if ver := port(w).Options[names.IfaceIDVer]; ver != "" {
+		t.Errorf("its port is bound only by interfaces of UID %s", ver)
+	}
+	w.Remove(static("u1", "hash"))
+	w.Put(newPod("other", "n1"))
+	w.Settle()
+	w.Put(static("u2", "hash"))
+	w.Settle()
+	if got := given(w)["etcd-n1"]; got != before {
+		t.Errorf("deleted and made again: %s, want %s", got, before)
+	}
+	w.Put(static("u3", "hash")) // as after a relist
+	w.Settle()
+	if got := given(w)["etcd-n1"]; got != before || port(w).ExternalIDs[names.PodUID] != "u3" {
+		t.Errorf("replaced: %s, want %s; %v", got, before, port(w))
+	}
+	w = restarted(w, map[string]*corev1.Pod{"": static("u4", "hash")})
+	if got := given(w)["etcd-n1"]; got != before {
+		t.Errorf("while the watcher was down: %s, want %s", got, before)
+	}
+	w.Put(static("u5", "another manifest"))
+	w.Settle()
+	if got := given(w)["etcd-n1"]; got == before {
+		t.Error("another static pod has the address at once")
+	}
+	for i := range 1000 { // mirrors that do not come again are forgotten
+		p := static("u", "hash")
+		p.Name = fmt.Sprint("gone", i)
+		w.Put(p)
+		w.Settle()
+		w.Remove(p)
+	}
+	if n := len(w.nodes["n1"].static); n > maxStatic {
+		t.Errorf("%d mirrors are remembered", n)
+	}
+}
+
+// L7: pods that wait for an address cost other events nothing.
+func TestWaitingPodsCostNothing(t *testing.T) {
+	w := NewWorld()
+	w.Put(oneNode(t, "10.0.1.8/29"))
+	for i := range 20_000 {
+		p := started(fmt.Sprint("p", i), int64(i))
+		if i%2 == 0 {
+			p.Spec.NodeName = "nowhere"
+		}
+		w.Put(p)
+	}
+	w.Settle()
+	w.Put(started("other", 1<<40))
+	if touched := w.Settle(); len(touched) != 1 {
+		t.Errorf("a pod that waits touches %d units", len(touched))
+	}
+	if n := testing.AllocsPerRun(10, func() { w.Put(sayer("n1", 1)); w.Settle() }); n > 100 {
+		t.Errorf("an event that helps nobody allocates %v times", n)
+	}
+	w.Remove(newPod("p1", "n1"))
+	if touched := w.Settle(); !slices.Equal(touched, []nb.Unit{"pod/default/p9", "node/n1"}) {
+		t.Errorf("a free address touches %v", touched)
+	}
+	if got := given(w); len(got) != 4 || got["p9"] != "10.0.1.11/29" {
+		t.Errorf("the oldest does not get it: %v", got)
+	}
+	for range 3 { // and each of those that wait can go
+		for i := range 20_000 {
+			w.Remove(newPod(fmt.Sprint("p", i), "n1"))
+		}
+	}
+	w.Settle()
+	w.Remove(newPod("other", "n1"))
+	if n := w.nodes["n1"]; len(n.queue)+len(n.fresh) != 0 || len(given(w)) != 0 || w.nodes["nowhere"] != nil {
+		t.Errorf("left: %d, %d, %v", len(n.queue), len(n.fresh), given(w))
+	}
+}
+
+// T3: random conversions, restarts and changes of pods never let two share an address,
+// nor take one that is in the node's subnets from a running pod that claims it alone.
+func TestRandomConversions(t *testing.T) {
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		w, pods := NewWorld(), map[string]*corev1.Pod{}
+		choices := [][]string{{"10.0.1.0/28"}, {"fd00:0:0:1::/64"}, {"10.0.1.0/28", "fd00:0:0:1::/64"}, {"10.0.2.0/28"}, {"10.0.1.0/28", "fd00:0:0:2::/64"}}
+		for step := range 200 {
+			name := fmt.Sprint("p", r.IntN(10))
+			switch r.IntN(8) {
+			case 0:
+				w.Put(oneNode(t, choices[r.IntN(len(choices))]...))
+			case 1:
+				w.Settle()
+				w = restarted(w, pods)
+			case 2:
+				if pods[name] != nil {
+					w.Remove(pods[name])
+					delete(pods, name)
+				}
+			default:
+				if pods[name] == nil {
+					pods[name] = started(name, int64(step))
+					pods[name].UID = types.UID(fmt.Sprint(name, step))
+					w.Put(pods[name].DeepCopy())
+				}
+			}
+			w.Settle()
+			run(w, pods)
+			noTwoShareAnAddress(t, w)
+			claimed := map[string]int{}
+			for _, p := range pods {
+				for _, ip := range p.Status.PodIPs {
+					claimed[ip.IP]++
+				}
+			}
+			for name, p := range pods {
+				have := addrs(w.pods[pod.Key{Namespace: "default", Name: name}].addrs.IPs)
+				for _, ip := range p.Status.PodIPs {
+					a := netip.MustParseAddr(ip.IP)
+					if ipnet.Within([]netip.Prefix{netip.PrefixFrom(a, a.BitLen())}, w.Cluster().Nodes["n1"]) && claimed[ip.IP] == 1 && !slices.Contains(have, a) {
+						t.Fatalf("seed %d step %d: %s runs with %s and has %v", seed, step, name, a, have)
+					}
+				}
+			}
+		}
+	}
+}
