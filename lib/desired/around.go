@@ -14,22 +14,18 @@ import (
 // returns the units of those to which it makes a difference.
 func (w *World) lookAround() (touched []nb.Unit) {
 	old, now := w.services.around, w.surroundings()
-	w.services.around = now
+	w.services.around, w.services.switchesAt = now, w.nodesByAddress()
 	if !slices.Equal(old.Ranges, now.Ranges) {
 		touched = append(touched, service.RangesUnit)
 		for sw := range w.said.hosts {
 			touched = append(touched, topology.HostUnit(sw))
 		}
 	}
-	if !slices.Equal(old.Subnets, now.Subnets) { // which addresses are pods'
-		for id := range w.services.chassis {
-			touched = append(touched, ChassisUnit(id))
-		}
-	}
 	d := differenceOf(old, now)
 	for k, s := range w.services.all {
-		if d.concerns(s, w.services.near[k]) {
+		if d.concerns(s) {
 			touched = append(touched, k.Unit())
+			touched = append(touched, w.updateTraits(k)...)
 		}
 	}
 	return touched
@@ -71,17 +67,17 @@ func (w *World) surroundings() service.Surroundings {
 
 // A difference is how surroundings differ from what they were.
 type difference struct {
-	all                    bool                // it may make a difference to any Service
-	hosts, nodes, gateways bool                // there are others
-	addrs                  map[netip.Addr]bool // that hosts and next hops have now and had not, or had and have not
-	moved                  map[string]bool     // nodes with other subnets, or whose answers go elsewhere
-	doors                  map[netip.Addr]bool // of hosts; nil if gateways are as they were
+	all             bool                // it may make a difference to any Service
+	nodes, gateways bool                // there are others
+	addrs           map[netip.Addr]bool // that hosts and next hops have now and had not, or had and have not
+	moved           map[string]bool     // nodes with other subnets, or whose answers go elsewhere
+	doors           map[netip.Addr]bool // of hosts; nil if gateways are as they were
 }
 
 func differenceOf(old, now service.Surroundings) difference {
 	d := difference{
-		all:   !slices.Equal(old.Inside, now.Inside) || old.Addresses != now.Addresses || !slices.Equal(old.Ranges, now.Ranges),
-		hosts: !slices.Equal(old.Hosts, now.Hosts), nodes: !slices.Equal(old.Nodes, now.Nodes),
+		all:      !slices.Equal(old.Inside, now.Inside) || old.Addresses != now.Addresses || !slices.Equal(old.Ranges, now.Ranges) || old.Selection != now.Selection,
+		nodes:    !slices.Equal(old.Nodes, now.Nodes),
 		gateways: !maps.EqualFunc(old.Gateways, now.Gateways, service.Gateway.Equal),
 		addrs:    otherKeys(set(old.Hosts), set(now.Hosts), equal),
 		moved:    otherKeys(old.Returns, now.Returns, slices.Equal),
@@ -94,14 +90,13 @@ func differenceOf(old, now service.Surroundings) difference {
 	return d
 }
 
-// concerns reports whether it makes a difference to a Service; near is whether
-// it has load balancers for groups of nodes.
-func (d difference) concerns(s *serviceState, near bool) bool {
+// concerns reports whether it makes a difference to a Service.
+func (d difference) concerns(s *serviceState) bool {
 	switch {
-	case d.all, near && d.nodes, d.hosts && s.NamesHosts(), s.WantsAny(d.addrs):
+	case d.all, s.near && d.nodes, s.WantsAny(d.addrs):
 		return true
 	case d.gateways:
-		return s.ExternalLocal || s.NamesHosts() || s.WantsAny(d.doors)
+		return s.ExternalLocal || s.WantsAny(d.doors)
 	}
 	return s.ExternalLocal && s.isOn(d.moved)
 }

@@ -102,11 +102,8 @@ func (w *World) chassisRows(id string) []nb.Row {
 			variables[service.AddressVariable(f, i)] = a.String()
 		}
 	}
-	for k := range w.services.byNode {
-		if w.services.all[k].isOn(map[string]bool{c.node: true}) {
-			r := w.resolved(k)
-			maps.Copy(variables, r.Variables(c.node, w.cluster.Subnets))
-		}
+	for k := range w.services.onNode[c.node] {
+		maps.Copy(variables, w.variablesOf(k, c.node))
 	}
 	if len(variables) == 0 {
 		return nil
@@ -126,13 +123,51 @@ func (w *World) changedChassis(old map[string]chassis) []nb.Unit {
 	return touched
 }
 
-// chassisUnits returns the unit of a node's host, if it is known.
-func (w *World) chassisUnits(sw string) []nb.Unit {
+// chassisByNode are the system-ids of the chassis of each node.
+func chassisByNode(all map[string]chassis) map[string][]string {
+	out := map[string][]string{}
+	for id, c := range all {
+		if c.node != "" {
+			out[c.node] = append(out[c.node], id)
+		}
+	}
+	return out
+}
+
+// chassisUnits returns the units of the chassis of some nodes, as far as they are known.
+func (w *World) chassisUnits(nodes ...string) []nb.Unit {
 	var units []nb.Unit
-	for id, c := range w.services.chassis {
-		if c.node == sw {
+	for _, node := range nodes {
+		for _, id := range w.services.chassisOf[node] {
 			units = append(units, ChassisUnit(id))
 		}
 	}
 	return units
+}
+
+// nodesByAddress are the switches of the nodes that have an address, those of management ports included.
+func (w *World) nodesByAddress() map[netip.Addr][]string {
+	out := map[netip.Addr][]string{}
+	add := func(sw string, addrs []netip.Addr) {
+		for _, a := range addrs {
+			if !slices.Contains(out[a], sw) {
+				out[a] = append(out[a], sw)
+			}
+		}
+	}
+	for sw, addrs := range w.hosts {
+		add(sw, addrs)
+	}
+	for _, c := range w.services.chassis {
+		if c.node == "" {
+			continue
+		}
+		for _, addrs := range w.addresses(c) {
+			add(c.node, addrs)
+		}
+	}
+	for sw, subnets := range w.cluster.Nodes {
+		add(sw, addrs(topology.ManagementPort(subnets).IPs))
+	}
+	return out
 }

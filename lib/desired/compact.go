@@ -16,6 +16,7 @@ func (w *World) Compact() {
 		}
 	}
 	w.services.all, w.services.owners = compact(w.services.all), compact(w.services.owners)
+	w.services.onNode = compact(w.services.onNode)
 	w.services.reshare()
 	w.services.claims.Compact()
 	w.policies.Compact()

@@ -83,48 +83,63 @@ func (all hostPorts) drop(port nodesPort, sw string, k pod.Key) {
 	}
 }
 
-// hostPortRivals returns the units of pods that want what a Service wants or has.
+// hostPortRivals returns the units of pods that want what a Service wants or has: its NodePorts on any node, its other
+// frontends where a node has their address.
 func (w *World) hostPortRivals(k service.Key) []nb.Unit {
 	s := w.services.all[k]
 	if s == nil || len(w.hostPorts) == 0 {
 		return nil
 	}
-	var touched []nb.Unit
-	touch := func(port nodesPort) {
-		for _, pods := range w.hostPorts[port] {
-			for _, rival := range pods {
-				touched = append(touched, rival.Unit())
+	touched := w.apiServerRivals(k)
+	for _, p := range s.Ports {
+		if p.NodePort != 0 {
+			for sw := range w.hostPorts[nodesPort{p.Protocol, p.NodePort}] {
+				touched = append(touched, w.hostPorts.unitsOf(nodesPort{p.Protocol, p.NodePort}, sw)...)
 			}
 		}
-	}
-	for _, p := range s.Ports {
-		touch(nodesPort{p.Protocol, p.Port})
-		touch(nodesPort{p.Protocol, p.NodePort})
-	}
-	if k == service.APIServer() { // whose endpoints are reserved
-		for _, sl := range s.slices {
-			for _, p := range sl.Ports {
-				touch(nodesPort{corev1.ProtocolTCP, p.Port})
-			}
+		for _, a := range s.ExternalIPs {
+			touched = append(touched, w.rivalsAt(a, nodesPort{p.Protocol, p.Port})...)
+		}
+		for _, in := range s.Ingress {
+			touched = append(touched, w.rivalsAt(in.Addr, nodesPort{p.Protocol, p.Port})...)
 		}
 	}
 	for _, a := range s.ClusterIPs { // which are its own with all ports
 		for rival := range w.hostIPs[a] {
 			touched = append(touched, rival.Unit())
 		}
-		if w.isHosts(a) {
-			for port := range w.hostPorts {
-				touch(port)
+		for _, sw := range w.services.switchesAt[a] {
+			touched = append(touched, w.hostPorts.units(sw)...)
+		}
+	}
+	return touched
+}
+
+// apiServerRivals returns the units of pods that want an endpoint of the API server, if k is its Service.
+func (w *World) apiServerRivals(k service.Key) (touched []nb.Unit) {
+	s := w.services.all[k]
+	if s == nil || k != service.APIServer() || len(w.hostPorts) == 0 {
+		return nil
+	}
+	for _, sl := range s.slices {
+		for _, p := range sl.Ports {
+			for _, e := range sl.Endpoints {
+				touched = append(touched, w.rivalsAt(e.Addr, nodesPort{corev1.ProtocolTCP, p.Port})...)
 			}
 		}
 	}
 	return touched
 }
 
-// isHosts reports whether an address may be one of a host's.
-func (w *World) isHosts(a netip.Addr) bool {
-	_, found := slices.BinarySearchFunc(w.services.around.Hosts, a, netip.Addr.Compare)
-	return found || slices.ContainsFunc(w.cluster.Subnets, func(s netip.Prefix) bool { return s.Contains(a) })
+// rivalsAt returns the units of the pods that want a port of a node at an address.
+func (w *World) rivalsAt(a netip.Addr, port nodesPort) (touched []nb.Unit) {
+	for rival := range w.hostIPs[a] {
+		touched = append(touched, rival.Unit())
+	}
+	for _, sw := range w.services.switchesAt[a] {
+		touched = append(touched, w.hostPorts.unitsOf(port, sw)...)
+	}
+	return touched
 }
 
 // hostPortHolder names who has a port of a node, at an address, with a better
@@ -148,6 +163,14 @@ func (w *World) hostPortHolder(p pod.Pod, a netip.Addr, h pod.HostPort) string {
 		return ""
 	}
 	return "pod " + holder.Key.String()
+}
+
+// unitsOf are those of the pods of a switch that want a port.
+func (all hostPorts) unitsOf(port nodesPort, sw string) (units []nb.Unit) {
+	for _, k := range all[port][sw] {
+		units = append(units, k.Unit())
+	}
+	return units
 }
 
 // units are those of all pods of a switch that want ports.

@@ -3,6 +3,8 @@ package desired
 import (
 	"fmt"
 	"maps"
+	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -19,12 +21,15 @@ type services struct {
 	all    map[service.Key]*serviceState
 	owners map[sliceKey]service.Key // of endpoint slices
 	claims service.Claims
-	byNode map[service.Key]bool // have variables
-	near   map[service.Key]bool // have load balancers for groups of nodes
-	zones  map[string]string    // by node
-	// chassis are the hosts of the topology.
-	chassis map[string]chassis
-	around  service.Surroundings
+	// onNode has, by node, the endpoint slices with endpoints there, of Services with variables.
+	onNode map[string]map[service.Key]map[string]bool
+	zones  map[string]string // by node
+	// chassis are the hosts of the topology, and chassisOf their system-ids by node.
+	chassis   map[string]chassis
+	chassisOf map[string][]string
+	around    service.Surroundings
+	// switchesAt are the switches of the nodes that have an address, that of their management port included.
+	switchesAt map[netip.Addr][]string
 	// configured are the subnets of Services that the settings name, cidrs those of
 	// ServiceCIDRs by their names.
 	configured service.Ranges
@@ -37,13 +42,22 @@ type serviceState struct {
 	service.Service // Ours is false until the Service is known
 	known           bool
 	slices          map[string]service.Slice
+	traits
+}
+
+// traits are what the rows of nodes depend on, of a Service with all its endpoints.
+type traits struct {
+	byNode    bool // has variables
+	byGateway bool // see service.Resolved.ByGateway
+	near      bool // has load balancers for groups of nodes
+	tooLarge  bool // has no rows and no variables
 }
 
 type sliceKey struct{ namespace, name string }
 
 func newServices() services {
 	return services{
-		all: map[service.Key]*serviceState{}, owners: map[sliceKey]service.Key{}, byNode: map[service.Key]bool{}, near: map[service.Key]bool{},
+		all: map[service.Key]*serviceState{}, owners: map[sliceKey]service.Key{}, onNode: map[string]map[service.Key]map[string]bool{},
 		zones: map[string]string{}, shared: map[string]string{}, cidrs: map[string]service.Ranges{},
 	}
 }
@@ -59,22 +73,28 @@ func (w *World) serviceState(k service.Key) *serviceState {
 }
 
 func (w *World) putService(s service.Service) []nb.Unit {
-	return w.changeService(s.Key, func() []service.Key {
+	touched := w.hostPortRivals(s.Key)
+	touched = append(touched, w.changeService(s.Key, func() (others []service.Key, nodes []string) {
 		state := w.serviceState(s.Key)
+		if !state.known || !reflect.DeepEqual(state.Service, s) {
+			nodes = state.nodes()
+		}
 		state.Service, state.known = s, true
-		return append(w.services.claims.Put(s), w.reserve(s.Key)...)
-	})
+		return append(w.services.claims.Put(s), w.reserve(s.Key)...), nodes
+	})...)
+	return append(touched, w.hostPortRivals(s.Key)...)
 }
 
 func (w *World) removeService(k service.Key) []nb.Unit {
 	if s := w.services.all[k]; s == nil || !s.known {
 		return nil
 	}
-	return w.changeService(k, func() []service.Key {
+	touched := w.hostPortRivals(k)
+	return append(touched, w.changeService(k, func() ([]service.Key, []string) {
 		state := w.services.all[k]
 		state.Service, state.known = service.Service{Key: k}, false
-		return append(w.services.claims.Remove(k), w.reserve(k)...)
-	})
+		return append(w.services.claims.Remove(k), w.reserve(k)...), nil
+	})...)
 }
 
 func (w *World) putSlice(from *discoveryv1.EndpointSlice) []nb.Unit {
@@ -87,11 +107,8 @@ func (w *World) putSlice(from *discoveryv1.EndpointSlice) []nb.Unit {
 	if !ok {
 		return touched
 	}
-	return append(touched, w.changeService(k, func() []service.Key {
-		w.serviceState(k).slices[name] = service.NewSlice(from, w.services.share)
-		w.services.owners[id] = k
-		return w.reserve(k)
-	})...)
+	w.services.owners[id] = k
+	return append(touched, w.changeSlice(k, name, service.NewSlice(from, w.services.share))...)
 }
 
 func (w *World) removeSlice(id sliceKey) []nb.Unit {
@@ -99,11 +116,51 @@ func (w *World) removeSlice(id sliceKey) []nb.Unit {
 	if !ok {
 		return nil
 	}
-	return w.changeService(k, func() []service.Key {
-		delete(w.services.all[k].slices, id.name)
-		delete(w.services.owners, id)
-		return w.reserve(k)
-	})
+	delete(w.services.owners, id)
+	return w.changeSlice(k, id.name, service.Slice{})
+}
+
+// changeSlice records a slice of a Service; one without a name is gone.
+func (w *World) changeSlice(k service.Key, name string, now service.Slice) []nb.Unit {
+	touched := w.apiServerRivals(k)
+	touched = append(touched, w.changeService(k, func() ([]service.Key, []string) {
+		s := w.serviceState(k)
+		was := s.slices[name]
+		if s.slices[name] = now; now.Name == "" {
+			delete(s.slices, name)
+		}
+		nodes := was.Nodes(now)
+		w.services.indexSlice(s, name, nodes)
+		return w.reserve(k), nodes
+	})...)
+	return append(touched, w.apiServerRivals(k)...)
+}
+
+// indexSlice records which of some nodes have endpoints of a slice.
+func (s *services) indexSlice(of *serviceState, name string, nodes []string) {
+	for _, node := range nodes {
+		if sl, ok := of.slices[name]; ok && of.byNode && len(sl.On(node).Endpoints) > 0 {
+			s.addOnNode(node, of.Key, name)
+			continue
+		}
+		delete(s.onNode[node][of.Key], name)
+		if len(s.onNode[node][of.Key]) == 0 {
+			delete(s.onNode[node], of.Key)
+		}
+		if len(s.onNode[node]) == 0 {
+			delete(s.onNode, node)
+		}
+	}
+}
+
+func (s *services) addOnNode(node string, k service.Key, slice string) {
+	if s.onNode[node] == nil {
+		s.onNode[node] = map[service.Key]map[string]bool{}
+	}
+	if s.onNode[node][k] == nil {
+		s.onNode[node][k] = map[string]bool{}
+	}
+	s.onNode[node][k][slice] = true
 }
 
 // reserve keeps the API server's addresses for it, if k is its Service, and
@@ -153,49 +210,60 @@ func (s *services) share(text string) string {
 	return text
 }
 
-// changeService makes a change that concerns one Service, which returns what
-// others it concerns, and says which units that touches: theirs, and those of
-// the hosts whose variables are others then.
-func (w *World) changeService(k service.Key, change func() []service.Key) []nb.Unit {
-	before := w.variablesOf(k)
-	touched := append(w.hostPortRivals(k), k.Unit())
-	for _, other := range change() {
+// changeService applies change to one Service, which returns the other Services affected and the nodes on which its
+// endpoints differ. It returns the units to recompute: the Services, and each chassis whose variables may differ.
+func (w *World) changeService(k service.Key, change func() (others []service.Key, nodes []string)) []nb.Unit {
+	others, nodes := change()
+	touched := []nb.Unit{k.Unit()}
+	touched = append(touched, w.updateTraits(k)...)
+	for _, other := range others {
 		touched = append(touched, other.Unit())
+		touched = append(touched, w.updateTraits(other)...)
 	}
-	touched = append(touched, w.hostPortRivals(k)...)
-	if s := w.services.all[k]; !s.known && len(s.slices) == 0 {
+	s := w.services.all[k]
+	if s.byNode {
+		touched = append(touched, w.chassisUnits(nodes...)...)
+	}
+	if !s.known && len(s.slices) == 0 {
 		delete(w.services.all, k)
-	}
-	r := w.resolved(k)
-	if delete(w.services.byNode, k); r.ByNode() {
-		w.services.byNode[k] = true
-	}
-	if delete(w.services.near, k); r.Near() {
-		w.services.near[k] = true
-	}
-	after := w.variablesOf(k)
-	for id := range w.services.chassis {
-		if !maps.Equal(before[id], after[id]) {
-			touched = append(touched, ChassisUnit(id))
-		}
 	}
 	return touched
 }
 
-// variablesOf are the variables of a Service, by chassis.
-func (w *World) variablesOf(k service.Key) map[string]map[string]string {
-	if !w.services.byNode[k] {
+// updateTraits computes the traits of a Service, and returns the chassis with endpoints of it if they differ.
+func (w *World) updateTraits(k service.Key) []nb.Unit {
+	s := w.services.all[k]
+	if s == nil {
 		return nil
 	}
-	r := w.resolved(k)
-	nodes := w.services.all[k].nodes()
-	out := map[string]map[string]string{}
-	for id, c := range w.services.chassis {
-		if nodes[c.node] { // others have none
-			out[id] = r.Variables(c.node, w.cluster.Subnets)
+	was, r := s.traits, w.resolved(k)
+	s.traits = traits{r.ByNode(), r.ByGateway(w.cluster.Subnets), r.Near(), r.TooLarge(w.services.around)}
+	if s.traits == was {
+		return nil
+	}
+	if s.byNode != was.byNode {
+		for name, sl := range s.slices {
+			w.services.indexSlice(s, name, sl.Nodes(service.Slice{}))
 		}
 	}
-	return out
+	if !s.byNode && !was.byNode {
+		return nil
+	}
+	return w.chassisUnits(s.nodes()...)
+}
+
+// variablesOf are the template variables of a Service on a node, computed from the endpoints there.
+func (w *World) variablesOf(k service.Key, node string) map[string]string {
+	s := w.services.all[k]
+	if s.tooLarge {
+		return nil
+	}
+	var local []service.Slice
+	for name := range w.services.onNode[node][k] {
+		local = append(local, s.slices[name].On(node))
+	}
+	r := service.Resolve(s.Service, local)
+	return r.Variables(node, s.byGateway)
 }
 
 // resolved joins a Service and its slices.
@@ -274,14 +342,14 @@ func (s *serviceState) isOn(nodes map[string]bool) bool {
 }
 
 // nodes are those that have endpoints.
-func (s *serviceState) nodes() map[string]bool {
+func (s *serviceState) nodes() []string {
 	out := map[string]bool{}
 	for _, sl := range s.slices {
 		for _, h := range sl.Endpoints {
 			out[h.Node] = true
 		}
 	}
-	return out
+	return slices.Collect(maps.Keys(out))
 }
 
 // otherKeys are the keys under which two maps differ.

@@ -173,6 +173,7 @@ func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 	old, hosts, gateways := w.cluster, w.services.chassis, w.gatewayTexts()
 	places := w.places()
 	w.cluster, w.services.chassis = c, allChassis(c)
+	w.services.chassisOf = chassisByNode(w.services.chassis)
 	touched := append(w.changedChassis(hosts), w.lookAround()...)
 	touched = append(touched, w.changedPlaces(places)...)
 	if !old.Equal(c) {

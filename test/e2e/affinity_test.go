@@ -1,7 +1,7 @@
 package e2e
 
 import (
-	"fmt"
+	"context"
 	"net/netip"
 	"slices"
 	"strings"
@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
 )
 
@@ -38,14 +40,14 @@ type door struct {
 	at      netip.AddrPort
 }
 
-// stays asks at each door several times, checks that one endpoint answers, and
-// returns who.
+// stays asks at each door several times, checks that one endpoint answers, each time at the first try, and
+// returns who. The first packet between two hosts may be lost to ARP: see acquainted.
 func stays(t *testing.T, from world.Endpoint, doors []door) map[door]string {
 	t.Helper()
 	out := map[door]string{}
 	for _, d := range doors {
-		for range 8 {
-			name := ask(t, from, d.network, d.at)
+		for range 4 {
+			name := askOnce(t, from, d)
 			if out[d] != "" && out[d] != name {
 				t.Errorf("%v from %s: answers of %s and of %s", d, from.Name, out[d], name)
 			}
@@ -55,26 +57,55 @@ func stays(t *testing.T, from world.Endpoint, doors []door) map[door]string {
 	return out
 }
 
-// moves waits, for the affinity's timeout each time, until another endpoint has
-// answered at every door. What it asks makes the affinity last longer, so it
-// must be silent in between.
-func moves(t *testing.T, from world.Endpoint, stayed map[door]string, timeout time.Duration) {
+// askOnce asks once, and returns who answered.
+func askOnce(t *testing.T, from world.Endpoint, d door) string {
 	t.Helper()
-	for range 20 {
-		time.Sleep(timeout + 2*time.Second) // the datapath looks once a second
-		for d, name := range stayed {
-			if ask(t, from, d.network, d.at) != name {
-				delete(stayed, d)
-			}
-		}
-		if len(stayed) == 0 {
-			return
-		}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	text, err := probe.Probe{Netns: from.Netns, Network: d.network, Address: d.at}.Once(ctx)
+	if err != nil {
+		t.Errorf("from %s, no answer at the first try: %v", from.Name, err)
+		return ""
 	}
-	t.Errorf("%s stays for ever: %v", from.Name, stayed)
+	name, _, err := probe.Answer(text)
+	if err != nil {
+		t.Error(err)
+	}
+	return name
 }
 
-// A client stays with its endpoint at every way in, and is free after a time. On
+// acquainted asks all endpoints and nodes directly, so that hosts know each other's MACs.
+func acquainted(t *testing.T, from world.Endpoint, all map[string]world.Endpoint) {
+	t.Helper()
+	for _, e := range all {
+		for _, a := range e.Addresses {
+			if e.Name != from.Name {
+				ask(t, from, "tcp", netip.AddrPortFrom(a, kubelet.DefaultPort))
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for _, n := range cluster.Nodes {
+		for _, a := range nodeAddrs(n.Name) {
+			if _, err := (probe.Probe{Netns: from.Netns, Network: "icmp", Address: probe.Address(a, 0)}).Until(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// answersAgain waits for the affinity's timeout, and checks that the first try gets an answer again. A load balancer
+// leads to the same endpoint, the kernel of another node may lead to another one.
+func answersAgain(t *testing.T, from world.Endpoint, stayed map[door]string, timeout time.Duration) {
+	t.Helper()
+	time.Sleep(timeout + 2*time.Second)
+	for d := range stayed {
+		askOnce(t, from, d)
+	}
+}
+
+// P12: a client stays with its endpoint at every frontend, from the first packet on. On
 // its node are two of three endpoints.
 func TestAffinity(t *testing.T) {
 	const timeout = 3 * time.Second
@@ -92,28 +123,30 @@ func TestAffinity(t *testing.T) {
 			s.Spec.Selector = map[string]string{world.AppLabel: "web"}
 			edit(s)
 		})
-		if name == "inner" || name == "nearby" {
-			settledRow(t, "service/default/"+name+"/tcp/near/node/minion2", 2*2)
-		} else {
-			settled(t, name, 3)
-			settledNodes(t, name, 3)
+		switch name {
+		case "inner":
+			settledRow(t, "service/default/"+name+"/tcp/node4", 3)
+		case "nearby":
+			settledRow(t, "service/default/"+name+"/tcp/near/node/minion2", 2)
+			settledRow(t, "service/default/"+name+"/tcp/near/node/minion2/ip6", 2)
+		default:
+			settledSticky(t, name, 3)
 			doors = append(doors, nodePortsAt(s, slices.Concat(nodeAddrs("minion1"), nodeAddrs("minion2")))...)
 		}
 		for _, a := range addrs(s.Spec.ClusterIPs) {
 			doors = append(doors, door{"tcp", netip.AddrPortFrom(a, 80)}, door{"udp", netip.AddrPortFrom(a, 80)})
 		}
 	}
-	moves(t, p["client"], stays(t, p["client"], doors), timeout)
+	acquainted(t, p["client"], p)
+	answersAgain(t, p["client"], stays(t, p["client"], doors), timeout)
 }
 
-// settledNodes is settled for NodePorts with affinity.
-func settledNodes(t *testing.T, name string, endpoints int) {
+// settledSticky is settled for a Service with affinity, and its NodePorts.
+func settledSticky(t *testing.T, name string, endpoints int) {
 	t.Helper()
-	hosts := 0
-	for _, n := range cluster.Nodes {
-		hosts += len(nodeAddrs(n.Name))
-	}
-	settledRow(t, fmt.Sprintf("service/default/%s/tcp/nodes", name), hosts*endpoints)
+	settledRow(t, "service/default/"+name+"/tcp", endpoints)
+	settledRow(t, "service/default/"+name+"/tcp/ip6", endpoints)
+	settledRow(t, "service/default/"+name+"/tcp/node6", endpoints)
 }
 
 // Clients outside, too, whatever the traffic policy. The gateway has the other
@@ -136,12 +169,16 @@ func TestAffinityThroughAGateway(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer withdraw()
-			settledRow(t, "service/default/web/tcp", 4*3)
+			settledRow(t, "service/default/web/tcp", 2*3)
+			settledRow(t, "service/default/web/tcp/ip6", 2*3)
 			doors := nodePortsAt(s, at)
 			for _, a := range external {
 				doors = append(doors, door{"tcp", netip.AddrPortFrom(a, 80)}, door{"udp", netip.AddrPortFrom(a, 80)})
 			}
-			moves(t, outside, stays(t, outside, doors), timeout)
+			for _, d := range doors {
+				ask(t, outside, d.network, d.at) // so that the router outside knows the gateway's MAC
+			}
+			answersAgain(t, outside, stays(t, outside, doors), timeout)
 			notClaimed(t, nodeAddrs("minion2"))
 		})
 	}

@@ -338,7 +338,7 @@ func TestCheck53EditsOfWaysIn(t *testing.T) {
 	})
 
 	change(t, "web", sticky(time.Hour))
-	settledNodes(t, "web", 2)
+	settledSticky(t, "web", 2)
 	stays(t, client, append(nodePortsAt(s, own), door{"tcp", cluster4}))
 	change(t, "web", func(s *corev1.Service) {
 		s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil

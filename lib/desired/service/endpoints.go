@@ -18,7 +18,7 @@ type Slice struct {
 	Name      string // within the Service's namespace
 	Service   Key
 	Ports     []SlicePort // sorted
-	Endpoints []Host
+	Endpoints []Host      // sorted by node
 	Problems  []Problem
 }
 
@@ -79,8 +79,45 @@ func NewSlice(s *discoveryv1.EndpointSlice, intern func(string) string) Slice {
 	for _, e := range s.Endpoints {
 		out.endpoint(s, e, intern)
 	}
+	slices.SortStableFunc(out.Endpoints, func(a, b Host) int { return strings.Compare(a.Node, b.Node) })
 	return out
 }
+
+// On returns s with the endpoints on one node only.
+func (s Slice) On(node string) Slice {
+	first, _ := slices.BinarySearchFunc(s.Endpoints, node, func(h Host, n string) int { return strings.Compare(h.Node, n) })
+	last := first
+	for last < len(s.Endpoints) && s.Endpoints[last].Node == node {
+		last++
+	}
+	s.Endpoints = s.Endpoints[first:last]
+	return s
+}
+
+// Nodes returns the nodes on which two slices differ, and all nodes of both if they differ in their ports.
+func (s Slice) Nodes(o Slice) []string {
+	var out []string
+	a, b := s.Endpoints, o.Endpoints
+	same := slices.Equal(s.Ports, o.Ports)
+	for len(a)+len(b) > 0 {
+		node := ""
+		switch {
+		case len(b) == 0, len(a) > 0 && a[0].Node <= b[0].Node:
+			node = a[0].Node
+		default:
+			node = b[0].Node
+		}
+		here, there := Slice{Endpoints: a}.On(node).Endpoints, Slice{Endpoints: b}.On(node).Endpoints
+		if !same || !slices.EqualFunc(here, there, Host.equal) {
+			out = append(out, node)
+		}
+		a, b = a[len(here):], b[len(there):]
+	}
+	return out
+}
+
+// equal reports whether two endpoints are the same for the nodes they are on.
+func (h Host) equal(o Host) bool { return h.Addr == o.Addr && h.Node == o.Node && h.State == o.State }
 
 // compare orders ports by what Services know them by.
 func (p SlicePort) compare(of Port) int {
@@ -269,8 +306,12 @@ func Resolve(s Service, slices []Slice) Resolved {
 	for _, sl := range sorted(slices) {
 		r.Problems = append(r.Problems, sl.Problems...)
 	}
-	room := maxBackends
+	room, look := maxBackends, maxCandidates
 	for i, p := range s.Ports {
+		if look -= candidates(p, slices); look < 0 {
+			r.problem("TooManyEndpoints", "service %s has no endpoints from port %d/%s on: its endpoint slices have more than %d in all: split the service", s.Key, p.Port, p.Protocol, maxCandidates)
+			break
+		}
 		es := r.limit(p, collect(p, slices))
 		cost := len(es) * (1 + len(s.ClusterIPs) + len(s.ExternalIPs) + len(s.Ingress))
 		if cost > room {
@@ -286,6 +327,24 @@ func Resolve(s Service, slices []Slice) Resolved {
 // and way in: more would not fit into a message to the database, and whoever writes
 // Services and slices could choke it.
 const maxBackends = 200_000
+
+// maxCandidates is how many endpoints of slices are looked at for all ports, those counted that are in several slices
+// or cannot be used. It bounds the time of Resolve.
+const maxCandidates = 200_000
+
+// candidates is how many endpoints slices have for a port.
+func candidates(p Port, all []Slice) (n int) {
+	for _, s := range all {
+		first, _ := slices.BinarySearchFunc(s.Ports, p, SlicePort.compare)
+		for _, sp := range s.Ports[first:] {
+			if sp.compare(p) != 0 {
+				break
+			}
+			n += len(s.Endpoints)
+		}
+	}
+	return n
+}
 
 func sorted(all []Slice) []Slice {
 	return slices.SortedFunc(slices.Values(all), func(a, b Slice) int { return cmp.Compare(a.Name, b.Name) })

@@ -21,13 +21,12 @@ type Gateway struct {
 // Equal reports whether two gateways are the same.
 func (g Gateway) Equal(o Gateway) bool { return g.Node == o.Node && slices.Equal(g.Addrs, o.Addrs) }
 
-// byGateway reports whether r has load balancers of its own for each gateway: with
-// the external policy Local, where clients stay with their endpoint, which no
-// variable can say; and where an endpoint is a host itself. That would answer a
+// ByGateway reports whether r has load balancers of its own for each gateway: with
+// the external policy Local, where an endpoint is a host itself. That would answer a
 // client that keeps its address past the gateway, which has changed the
 // destination: there clients get the gateway's address.
-func (r *Resolved) byGateway(pods []netip.Prefix) bool {
-	return r.ExternalLocal && (r.Affinity > 0 || slices.ContainsFunc(r.Endpoints, func(es Endpoints) bool { return es.hosted(pods) }))
+func (r *Resolved) ByGateway(pods []netip.Prefix) bool {
+	return r.ExternalLocal && slices.ContainsFunc(r.Endpoints, func(es Endpoints) bool { return es.hosted(pods) })
 }
 
 // hosted reports whether an endpoint is a host itself, or else no pod with an
@@ -38,32 +37,22 @@ func (es Endpoints) hosted(pods []netip.Prefix) bool {
 
 // gatewayRows returns the load balancers of one protocol for each gateway, under
 // the external policy Local. Where no node has an endpoint, all refuse; where only
-// some have, the others do not have the way in.
-func (r *Resolved) gatewayRows(protocol corev1.Protocol, at Surroundings) []nb.Row {
-	if !r.ExternalLocal {
+// some have, the others do not have the frontend.
+func (l *layout) gatewayRows(protocol corev1.Protocol) []nb.Row {
+	if !l.ExternalLocal {
 		return nil
 	}
+	v, hosted := map[string]vips{}, map[string]bool{} // by gateway
+	for i, p := range l.Ports {
+		if p.Protocol == protocol {
+			l.addAtGateways(i, p, v, hosted)
+		}
+	}
 	var rows []nb.Row
-	for _, name := range slices.Sorted(maps.Keys(at.Gateways)) {
-		g, v, hosted := at.Gateways[name], vips{}, false
-		for i, p := range r.Ports {
-			if p.Protocol != protocol {
-				continue
-			}
-			for _, to := range r.gatewayWays(p, g, at) {
-				es := r.Endpoints[i].Of(to.Addr())
-				if near := es.Local(g.Node); len(near) > 0 || len(es.Cluster()) == 0 {
-					v[to.String()] = backends(near)
-					hosted = hosted || near.hosted(at.Subnets)
-				}
-			}
-		}
-		if len(v) == 0 {
-			continue
-		}
-		row := r.balancer(r.balancerName(protocol)+localInfix+name, protocol, "", v)
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		row := l.balancer(l.balancerName(protocol)+localInfix+name, protocol, "", v[name])
 		row.In = []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: names.GatewayRouter(name), Column: "load_balancer"}}
-		if !hosted {
+		if !hosted[name] {
 			row = option(row, "skip_snat", "true")
 		}
 		rows = append(rows, row)
@@ -71,20 +60,50 @@ func (r *Resolved) gatewayRows(protocol corev1.Protocol, at Surroundings) []nb.R
 	return rows
 }
 
-// gatewayWays lists the ways into a port at a gateway: those for which r has a load
-// balancer of its own there, and those at the gateway's own addresses.
-func (r *Resolved) gatewayWays(p Port, g Gateway, at Surroundings) (out []netip.AddrPort) {
-	byGateway := r.byGateway(at.Subnets)
-	for _, a := range r.outer(p, at) {
-		if own := at.isHosts(a); own && slices.Contains(g.Addrs, a) || !own && byGateway {
-			out = append(out, netip.AddrPortFrom(a, p.Port))
+// addAtGateways adds the frontends of port number i at each gateway, and says which
+// gateways lead to a host's own endpoint.
+func (l *layout) addAtGateways(i int, p Port, v map[string]vips, hosted map[string]bool) {
+	var local [2]map[string]Endpoints // by node
+	var none [2]bool
+	for f, any := range families() {
+		local[f] = map[string]Endpoints{}
+		of := l.Endpoints[i].Of(any)
+		none[f] = len(of.Cluster()) == 0
+		for _, e := range of {
+			local[f][e.Node] = append(local[f][e.Node], e)
 		}
 	}
-	if !byGateway || p.NodePort == 0 || !r.Has(Claim{Protocol: p.Protocol, Port: p.NodePort}) {
-		return out
+	for name, g := range l.at.Gateways {
+		for _, to := range l.gatewayFrontends(i, p, g) {
+			f := family(to.Addr())
+			near := local[f][g.Node].Local(g.Node)
+			if len(near) == 0 && !none[f] {
+				continue
+			}
+			if v[name] == nil {
+				v[name] = vips{}
+			}
+			v[name][to.String()] = l.backends(near)
+			hosted[name] = hosted[name] || near.hosted(l.at.Subnets)
+		}
+	}
+}
+
+// gatewayFrontends lists the frontends of a port at a gateway: those for which r has a
+// load balancer of its own there, and those at the gateway's own addresses.
+func (l *layout) gatewayFrontends(i int, p Port, g Gateway) (out []netip.AddrPort) {
+	if l.byGateway {
+		for _, a := range l.outers[i] {
+			if !l.at.isHosts(a) {
+				out = append(out, netip.AddrPortFrom(a, p.Port))
+			}
+		}
 	}
 	for _, a := range g.Addrs {
-		if r.hasFamily(family(a)) {
+		if l.hasOuter(i, a) && l.at.isHosts(a) {
+			out = append(out, netip.AddrPortFrom(a, p.Port))
+		}
+		if l.byGateway && l.nodePort(p) && l.hasFamily(family(a)) {
 			out = append(out, netip.AddrPortFrom(a, p.NodePort))
 		}
 	}

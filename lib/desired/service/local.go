@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -56,14 +55,11 @@ func (r *Resolved) templateKey(a netip.Addr, port uint16) string {
 }
 
 // ByNode reports whether r has Variables.
-func (r *Resolved) ByNode() bool {
-	return r.Ours && r.Affinity == 0 && (r.InternalLocal || r.ExternalLocal)
-}
+func (r *Resolved) ByNode() bool { return r.Ours && (r.InternalLocal || r.ExternalLocal) }
 
-// Variables are the template variables of r on a node, in a cluster whose pods have
-// addresses of some subnets. Where there is no endpoint for a way in there is no
-// variable, so that the way in is not there.
-func (r *Resolved) Variables(node string, pods []netip.Prefix) map[string]string {
+// Variables are the template variables of r on a node, of whose endpoints it needs no others; byGateway is
+// ByGateway of all. Where there is no endpoint for a frontend there is no variable, so that the frontend is not there.
+func (r *Resolved) Variables(node string, byGateway bool) map[string]string {
 	if !r.ByNode() {
 		return nil
 	}
@@ -71,7 +67,10 @@ func (r *Resolved) Variables(node string, pods []netip.Prefix) map[string]string
 	for i, p := range r.Ports {
 		for f, any := range families() {
 			local := r.Endpoints[i].Of(any).Local(node)
-			if r.ExternalLocal && !r.byGateway(pods) {
+			if len(local) == 0 {
+				continue
+			}
+			if r.ExternalLocal && !byGateway {
 				r.assign(out, r.localVariable(p, f), local, r.external())
 			}
 			if r.InternalLocal {
@@ -82,13 +81,10 @@ func (r *Resolved) Variables(node string, pods []netip.Prefix) map[string]string
 	return out
 }
 
-// assign sets the variable of endpoints, and those of the IPv6 addresses at
+// assign sets the variable of some endpoints, and those of the IPv6 addresses at
 // which they are reached.
 func (r *Resolved) assign(out map[string]string, name string, es Endpoints, at []netip.Addr) {
-	if len(es) == 0 {
-		return
-	}
-	out[name] = backends(es)
+	out[name] = r.backends(es)
 	for _, a := range at {
 		if !a.Is4() && !es[0].Addr.Is4() {
 			out[r.addressVariable(a)] = a.String()
@@ -105,15 +101,10 @@ const returnPriority, insidePriority = 3000, 3001
 // returns returns the policies that lead replies to clients outside back to the
 // host where they came in: there the address was changed, and nowhere else can
 // it be changed back. With the policy Local that is the endpoint's own host. What
-// stays inside is left alone.
+// stays inside is left alone. There is one of each node, protocol and family,
+// whatever the number of ports.
 func (r *Resolved) returns(at Surroundings) []nb.Row {
-	type group struct {
-		node, hop string
-		protocol  corev1.Protocol
-		port      uint16
-		f         int
-	}
-	from := map[group][]string{}
+	from := map[replies]map[netip.Addr][]number{} // ports by endpoint
 	for i, p := range r.Ports {
 		for _, e := range r.Endpoints[i] {
 			f := family(e.Addr)
@@ -122,39 +113,71 @@ func (r *Resolved) returns(at Surroundings) []nb.Row {
 			if hop < 0 || !inside(e.Addr, at.Homes[e.Node]) {
 				continue // the host itself answers, or nobody can
 			}
-			g := group{e.Node, at.Returns[e.Node][hop].String(), p.Protocol, e.Port, f}
-			if !slices.Contains(from[g], e.Addr.String()) {
-				from[g] = append(from[g], e.Addr.String())
+			g := replies{e.Node, at.Returns[e.Node][hop], p.Protocol, f}
+			if from[g] == nil {
+				from[g] = map[netip.Addr][]number{}
+			}
+			if !slices.Contains(from[g][e.Addr], number(e.Port)) {
+				from[g][e.Addr] = append(from[g][e.Addr], number(e.Port))
 			}
 		}
 	}
-	ids := map[string]group{}
-	for g := range from {
-		ids[fmt.Sprintf("%s/%s/%d/return%d/%s", r.Unit(), strings.ToLower(string(g.protocol)), g.port, 4+2*g.f, g.node)] = g
-	}
-	rows := map[string]nb.Row{}
-	for id, g := range ids {
-		slices.Sort(from[g])
-		protocol, ip := strings.ToLower(string(g.protocol)), fmt.Sprintf("ip%d", 4+2*g.f)
+	rows, all := map[string]nb.Row{}, map[replies][]number{}
+	for g, of := range from {
+		id := fmt.Sprintf("%s/return%d/%s", r.balancerName(g.protocol), 4+2*g.f, g.node)
 		rows[id] = policy(id, nbdb.LogicalRouterPolicy{
-			Priority: returnPriority, Action: nbdb.LogicalRouterPolicyActionReroute, Nexthops: []string{g.hop},
-			Match: fmt.Sprintf("%s.src == {%s} && %s.src == %d", ip, strings.Join(from[g], ", "), protocol, g.port),
+			Priority: returnPriority, Action: nbdb.LogicalRouterPolicyActionReroute, Nexthops: []string{g.hop.String()}, Match: g.match(of),
 		})
-		in := ipnet.Join(sameFamily(at.Inside, g.f))
-		if in == "" {
-			continue
+		any := replies{protocol: g.protocol, f: g.f}
+		for _, ports := range of {
+			all[any] = append(all[any], ports...)
 		}
-		id = fmt.Sprintf("%s/%s/%d/inside%s", r.Unit(), protocol, g.port, ip[2:])
-		rows[id] = policy(id, nbdb.LogicalRouterPolicy{
-			Priority: insidePriority, Action: nbdb.LogicalRouterPolicyActionAllow,
-			Match: fmt.Sprintf("%s.src == %d && %s.dst == {%s}", protocol, g.port, ip, strings.ReplaceAll(in, ",", ", ")),
-		})
+	}
+	for g, ports := range all {
+		if in := sameFamily(at.Inside, g.f); len(in) > 0 {
+			id := fmt.Sprintf("%s/inside%d", r.balancerName(g.protocol), 4+2*g.f)
+			rows[id] = policy(id, nbdb.LogicalRouterPolicy{
+				Priority: insidePriority, Action: nbdb.LogicalRouterPolicyActionAllow,
+				Match: fmt.Sprintf("%s && ip%d.dst == %s", g.ports(ports), 4+2*g.f, oneOf(in)),
+			})
+		}
 	}
 	var sorted []nb.Row
 	for _, id := range slices.Sorted(maps.Keys(rows)) {
 		sorted = append(sorted, rows[id])
 	}
 	return sorted
+}
+
+// replies are what the endpoints of a node answer.
+type replies struct {
+	node     string
+	hop      netip.Addr
+	protocol corev1.Protocol
+	f        int
+}
+
+// match matches what endpoints send from some ports each. Those with the same ports share a term.
+func (g replies) match(of map[netip.Addr][]number) string {
+	by := map[string][]netip.Addr{}
+	for a, ports := range of {
+		by[g.ports(ports)] = append(by[g.ports(ports)], a)
+	}
+	var terms []string
+	for ports, addrs := range by {
+		slices.SortFunc(addrs, netip.Addr.Compare)
+		terms = append(terms, fmt.Sprintf("ip%d.src == %s && %s", 4+2*g.f, oneOf(addrs), ports))
+	}
+	if slices.Sort(terms); len(terms) == 1 {
+		return terms[0]
+	}
+	return "(" + strings.Join(terms, ") || (") + ")"
+}
+
+// ports matches what comes from some ports.
+func (g replies) ports(ports []number) string {
+	slices.Sort(ports)
+	return fmt.Sprintf("%s.src == %s", strings.ToLower(string(g.protocol)), oneOf(slices.Compact(ports)))
 }
 
 // policy is one of the cluster router.

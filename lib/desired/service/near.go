@@ -12,8 +12,7 @@ import (
 )
 
 // Near reports whether r has load balancers of its own for groups of nodes: where
-// endpoints are nearer to some nodes than to others, and where nodes have their
-// own endpoints and clients stay with theirs, which no variable can say.
+// endpoints are nearer to some nodes than to others.
 func (r *Resolved) Near() bool {
 	return r.Ours && slices.ContainsFunc(r.Endpoints, func(es Endpoints) bool {
 		return slices.ContainsFunc(r.ClusterIPs, func(a netip.Addr) bool { return r.isNear(es.Of(a)) })
@@ -21,78 +20,121 @@ func (r *Resolved) Near() bool {
 }
 
 // isNear is Near for the endpoints of one cluster address.
-func (r *Resolved) isNear(es Endpoints) bool {
-	if r.InternalLocal {
-		return r.Affinity > 0 && len(es.Cluster()) > 0
-	}
-	return es.Hinted()
+func (r *Resolved) isNear(es Endpoints) bool { return !r.InternalLocal && es.Hinted() }
+
+// A hintIndex has the endpoints of one port and family by whom their hints mean: see Endpoints.ClusterFrom. A map
+// is nil unless every endpoint has hints of the kind.
+type hintIndex struct {
+	all          Endpoints
+	nodes, zones map[string]Endpoints
 }
 
-// nearest returns the endpoints of a cluster address for clients on a node.
-func (r *Resolved) nearest(es Endpoints, n Node) Endpoints {
-	if r.InternalLocal {
-		return es.Local(n.Name)
+func newHintIndex(es Endpoints) hintIndex {
+	all := es.Cluster()
+	x := hintIndex{all: all}
+	if len(all) > 0 && all[0].State == Serving {
+		x.nodes = all.byHint(func(h Host) []string { return h.Nodes })
+		x.zones = all.byHint(func(h Host) []string { return h.Zones })
 	}
-	return es.ClusterFrom(n)
+	return x
 }
 
-// place names what n has in common with all nodes that have the same endpoints.
-func (r *Resolved) place(n Node) string {
-	any := func(has func(Endpoint) bool) bool {
-		return slices.ContainsFunc(r.Endpoints, func(es Endpoints) bool { return slices.ContainsFunc(es, has) })
-	}
-	switch {
-	case r.InternalLocal, any(func(e Endpoint) bool { return slices.Contains(e.Nodes, n.Name) }):
-		return "node/" + n.Name
-	case any(func(e Endpoint) bool { return n.Zone != "" && slices.Contains(e.Zones, n.Zone) }):
-		return "zone/" + n.Zone
-	}
-	return "others"
-}
-
-// A nearBalancer is what nodes have that have the same endpoints.
-type nearBalancer struct {
-	place string
-	nodes []Node
-	vips  vips
-}
-
-// nearBalancers lists, in the order of their places, the ways in of one protocol
-// that differ by node. Nodes without endpoints of their own have none under the
-// internal policy Local.
-func (r *Resolved) nearBalancers(protocol corev1.Protocol, at Surroundings) (out []nearBalancer) {
-	if !r.Near() {
-		return nil
-	}
-	nodes := map[string][]Node{}
-	for _, n := range at.Nodes {
-		nodes[r.place(n)] = append(nodes[r.place(n)], n)
-	}
-	for _, place := range slices.Sorted(maps.Keys(nodes)) {
-		b := nearBalancer{place, nodes[place], vips{}}
-		for i, p := range r.Ports {
-			for _, a := range r.ClusterIPs {
-				if es := r.Endpoints[i].Of(a); p.Protocol == protocol && r.isNear(es) && r.Has(Claim{a, p.Protocol, p.Port}) {
-					if near := r.nearest(es, b.nodes[0]); len(near) > 0 {
-						b.vips[key(a, p.Port)] = backends(near)
-					}
-				}
-			}
+// byHint returns nil unless every endpoint has hints of the kind.
+func (es Endpoints) byHint(hints func(Host) []string) map[string]Endpoints {
+	out := map[string]Endpoints{}
+	for _, e := range es {
+		of := hints(e.Host)
+		if len(of) == 0 {
+			return nil
 		}
-		if len(b.vips) > 0 {
-			out = append(out, b)
+		for i, name := range of {
+			if !slices.Contains(of[:i], name) {
+				out[name] = append(out[name], e)
+			}
 		}
 	}
 	return out
 }
 
+// of returns the endpoints for clients on a node.
+func (x hintIndex) of(n Node) Endpoints {
+	if near := x.nodes[n.Name]; len(near) > 0 {
+		return near
+	}
+	if near := x.zones[n.Zone]; len(near) > 0 {
+		return near
+	}
+	return x.all
+}
+
+// A place is what nodes have in common that have the same endpoints.
+type place struct {
+	name  string
+	nodes []Node
+}
+
+// places lists the places of all nodes, in the order of their names.
+func (r *Resolved) places(all []Node) []place {
+	nodes, zones := map[string]bool{}, map[string]bool{}
+	for _, es := range r.Endpoints {
+		for _, e := range es {
+			for _, n := range e.Nodes {
+				nodes[n] = true
+			}
+			for _, z := range e.Zones {
+				zones[z] = true
+			}
+		}
+	}
+	by := map[string][]Node{}
+	for _, n := range all {
+		name := "others"
+		switch {
+		case nodes[n.Name]:
+			name = "node/" + n.Name
+		case n.Zone != "" && zones[n.Zone]:
+			name = "zone/" + n.Zone
+		}
+		by[name] = append(by[name], n)
+	}
+	var out []place
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		out = append(out, place{name, by[name]})
+	}
+	return out
+}
+
+// near returns the endpoints of a port at a cluster address for clients at a place. It reports false where all
+// nodes have the same.
+func (l *layout) near(i int, a netip.Addr, at place) (Endpoints, bool) {
+	x := l.hints[i][family(a)]
+	if x == nil {
+		return nil, false
+	}
+	return x.of(at.nodes[0]), true
+}
+
 // nearRows returns the load balancers of one protocol that differ by node, each on
 // the switches of the nodes that it is for.
-func (r *Resolved) nearRows(protocol corev1.Protocol, at Surroundings) []nb.Row {
+func (l *layout) nearRows(protocol corev1.Protocol) []nb.Row {
 	var rows []nb.Row
-	for _, b := range r.nearBalancers(protocol, at) {
-		row := r.balancer(r.balancerName(protocol)+nearInfix+b.place, protocol, "", b.vips)
-		for _, n := range b.nodes {
+	for _, at := range l.places {
+		v := vips{}
+		for i, p := range l.Ports {
+			for _, a := range l.ClusterIPs {
+				if p.Protocol != protocol || !l.Has(Claim{a, p.Protocol, p.Port}) {
+					continue
+				}
+				if es, ok := l.near(i, a, at); ok && len(es) > 0 {
+					v[key(a, p.Port)] = l.backends(es)
+				}
+			}
+		}
+		if len(v) == 0 {
+			continue
+		}
+		row := l.balancer(l.balancerName(protocol)+nearInfix+at.name, protocol, "", v)
+		for _, n := range at.nodes {
 			row.In = append(row.In, nb.Ref{Table: nbdb.LogicalSwitchTable, ID: n.Name, Column: "load_balancer"})
 		}
 		rows = append(rows, row)

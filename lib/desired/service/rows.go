@@ -30,6 +30,8 @@ type Surroundings struct {
 	Gateways map[string]Gateway // by name
 	// Hosts are all addresses of hosts at which NodePorts are reached, sorted.
 	Hosts []netip.Addr
+	// Selection is by what endpoints are chosen.
+	Selection Selection
 	// Returns are, by node, where replies to clients outside must go: to the
 	// gateway of the same host, or to the host itself.
 	Returns map[string][]netip.Addr
@@ -53,31 +55,32 @@ func family(a netip.Addr) int {
 // families are one address of each family.
 func families() [2]netip.Addr { return [2]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} }
 
-// maxAffinity is the longest affinity that OVN has, in seconds: ovn-nb(5).
-const maxAffinity = 65535
-
 // Rows returns the load balancers of r, whatever the number of nodes at most
-// three for each protocol and family, and what else its ways in need:
+// three for each protocol and family, and what else its frontends need:
 //
 //	service/NS/NAME/tcp          cluster addresses, and addresses outside
 //	service/NS/NAME/tcp/node4    what differs by node: NodePorts, a node's own endpoints
 //	service/NS/NAME/tcp/near/…   cluster addresses with endpoints for a zone or a node: see Near
-//	service/NS/NAME/tcp/local4   the ways in through gateways of policy Local
-//	service/NS/NAME/tcp/local/GW the same by gateway: see byGateway
-//	service/NS/NAME/tcp/nodes    what is at addresses of hosts: NodePorts with session affinity, in
-//	                             place of those in node4, and addresses outside that are hosts'
-//	service/NS/NAME/tcp/refused  ways in through gateways of policy Local, without any endpoint
+//	service/NS/NAME/tcp/local4   the frontends through gateways of policy Local
+//	service/NS/NAME/tcp/local/GW the same by gateway: see ByGateway
+//	service/NS/NAME/tcp/nodes    addresses outside that are hosts'
+//	service/NS/NAME/tcp/refused  frontends through gateways of policy Local, without any endpoint
 //	service/NS/NAME/sources/…    ACLs: from where addresses of a load balancer are reached
 //
-// Problems that show here only are added to r.
+// A Service that costs more than its bound has none. Problems that show here only are added to r.
 func (r *Resolved) Rows(at Surroundings) []nb.Row {
 	if !r.Ours {
 		return nil
 	}
+	l := r.layout(at)
+	if over := l.cost().over(); over != "" {
+		r.problem("ServiceTooLarge", "service %s has no load balancers: with %d nodes it would take %s: split the service", r.Key, len(at.Nodes), over)
+		return nil
+	}
 	var rows []nb.Row
-	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
+	for _, protocol := range protocols() {
 		if slices.ContainsFunc(r.Ports, func(p Port) bool { return p.Protocol == protocol }) {
-			rows = append(rows, r.balancers(protocol, at)...)
+			rows = append(rows, l.balancers(protocol)...)
 		}
 	}
 	if r.ExternalLocal {
@@ -90,13 +93,10 @@ func (r *Resolved) Rows(at Surroundings) []nb.Row {
 			r.problem("BadServiceAddress", "clusterIP %s of service %s is outside the subnets of services %s, to which hosts have routes: make a ServiceCIDR that has it, or correct external_ids:ovn-k8s-service-cidr", a, r.Key, ipnet.Join(at.Ranges))
 		}
 	}
-	if r.Affinity > maxAffinity {
-		r.problem("AffinityShortened", "sessionAffinity timeout %d s of service %s is longer than OVN can remember: it is %d s", r.Affinity, r.Key, maxAffinity)
-	}
 	return rows
 }
 
-// vips are the ways in of one load balancer, and their backends.
+// vips are the frontends of one load balancer, and their backends.
 type vips map[string]string
 
 // A set is the load balancers of one protocol.
@@ -112,80 +112,85 @@ func newSet() *set {
 }
 
 // balancers returns the load balancers of one protocol.
-func (r *Resolved) balancers(protocol corev1.Protocol, at Surroundings) []nb.Row {
+func (l *layout) balancers(protocol corev1.Protocol) []nb.Row {
 	s := newSet()
-	for i, p := range r.Ports {
+	for i, p := range l.Ports {
 		if p.Protocol == protocol {
-			r.addCluster(s, p, r.Endpoints[i])
-			r.addExternal(s, p, r.Endpoints[i], at)
-			r.addNodePort(s, p, r.Endpoints[i], at)
+			l.addCluster(s, i, p)
+			l.addExternal(s, i, p)
+			l.addNodePort(s, i, p)
 		}
 	}
-	// Where the ways in through gateways are others, the rest is for switches.
+	// Where the frontends through gateways are others, the rest is for switches.
 	group := names.LoadBalancerGroup
-	if r.ExternalLocal {
+	if l.ExternalLocal {
 		group = names.SwitchLoadBalancerGroup
 	}
-	name := r.balancerName(protocol)
+	name := l.balancerName(protocol)
 	var rows []nb.Row
 	if len(s.plain) > 0 {
-		rows = append(rows, r.balancer(name, protocol, group, s.plain))
+		rows = append(rows, l.balancer(name, protocol, group, s.plain))
 	}
 	for f, any := range families() {
 		if len(s.node[f]) > 0 {
-			rows = append(rows, template(r.balancer(name+nodeSuffix(any), protocol, group, s.node[f]), f))
+			rows = append(rows, template(l.balancer(name+nodeSuffix(any), protocol, group, s.node[f]), f))
 		}
 		if len(s.local[f]) > 0 {
-			row := template(r.balancer(name+localSuffix(any), protocol, names.GatewayLoadBalancerGroup, s.local[f]), f)
+			row := template(l.balancer(name+localSuffix(any), protocol, names.GatewayLoadBalancerGroup, s.local[f]), f)
 			rows = append(rows, option(row, "skip_snat", "true"))
 		}
 	}
 	if len(s.hosts) > 0 {
-		rows = append(rows, silent(r.balancer(name+nodesSuffix, protocol, names.SwitchLoadBalancerGroup, s.hosts)))
-		if !r.ExternalLocal {
-			rows = append(rows, r.atGateways(protocol, at)...)
+		rows = append(rows, silent(l.balancer(name+nodesSuffix, protocol, names.SwitchLoadBalancerGroup, s.hosts)))
+		if !l.ExternalLocal {
+			rows = append(rows, l.atGateways(protocol)...)
 		}
 	}
 	if len(s.refused) > 0 {
-		rows = append(rows, r.balancer(name+refusedSuffix, protocol, names.GatewayLoadBalancerGroup, s.refused))
+		rows = append(rows, l.balancer(name+refusedSuffix, protocol, names.GatewayLoadBalancerGroup, s.refused))
 	}
-	r.hash(rows)
-	return slices.Concat(rows, r.nearRows(protocol, at), r.gatewayRows(protocol, at))
+	return l.selectBy(l.at.Selection, slices.Concat(rows, l.nearRows(protocol), l.gatewayRows(protocol)))
 }
 
 func (r *Resolved) balancerName(protocol corev1.Protocol) string {
 	return string(r.Unit()) + "/" + strings.ToLower(string(protocol))
 }
 
-// addCluster adds the cluster addresses of a port.
-func (r *Resolved) addCluster(s *set, p Port, es Endpoints) {
-	for _, a := range r.ClusterIPs {
+// addCluster adds the cluster addresses of port number i.
+func (l *layout) addCluster(s *set, i int, p Port) {
+	for _, a := range l.ClusterIPs {
 		switch f := family(a); {
-		case !r.Has(Claim{a, p.Protocol, p.Port}), r.isNear(es.Of(a)):
-		case r.InternalLocal:
-			s.node[f][r.templateKey(a, p.Port)] = "^" + r.backendsVariable(p, f)
+		case !l.Has(Claim{a, p.Protocol, p.Port}), l.hints[i][f] != nil:
+		case l.InternalLocal:
+			s.node[f][l.templateKey(a, p.Port)] = "^" + l.backendsVariable(p, f)
 		default:
-			s.plain[key(a, p.Port)] = backends(es.Of(a).Cluster())
+			s.plain[key(a, p.Port)] = l.backends(l.Endpoints[i].Of(a).Cluster())
 		}
 	}
 }
 
-// addExternal adds the addresses outside of a port. Pods reach all endpoints
+// addExternal adds the addresses outside of port number i. Pods reach all endpoints
 // there, whatever the external traffic policy.
-func (r *Resolved) addExternal(s *set, p Port, es Endpoints, at Surroundings) {
-	for _, a := range r.outer(p, at) {
-		f, all := family(a), es.Of(a).Cluster()
-		if at.isHosts(a) {
-			s.hosts[key(a, p.Port)] = backends(all)
+func (l *layout) addExternal(s *set, i int, p Port) {
+	var value [2]string
+	var all [2]Endpoints
+	for f, any := range families() {
+		all[f] = l.Endpoints[i].Of(any).Cluster()
+		value[f] = l.backends(all[f])
+	}
+	for _, a := range l.outers[i] {
+		f := family(a)
+		if l.at.isHosts(a) {
+			s.hosts[key(a, p.Port)] = value[f]
 			continue
 		}
-		s.plain[key(a, p.Port)] = backends(all)
+		s.plain[key(a, p.Port)] = value[f]
 		switch {
-		case !r.ExternalLocal, r.byGateway(at.Subnets):
-		case len(all) == 0:
+		case !l.ExternalLocal, l.byGateway:
+		case len(all[f]) == 0:
 			s.refused[key(a, p.Port)] = ""
 		default:
-			s.local[f][r.templateKey(a, p.Port)] = r.localBackends(p, f, all)
+			s.local[f][l.templateKey(a, p.Port)] = l.localBackends(p, f, all[f])
 		}
 	}
 }
@@ -214,7 +219,7 @@ func (r *Resolved) refused(a netip.Addr, p Port, at Surroundings) (why string) {
 	if i := slices.IndexFunc(at.Ranges, holds); i >= 0 {
 		return fmt.Sprintf("lies in the subnet of services %s: give one from outside the cluster", at.Ranges[i])
 	}
-	if slices.Contains(at.Hops, a) {
+	if _, found := slices.BinarySearchFunc(at.Hops, a, netip.Addr.Compare); found {
 		return "is that of the router outside to which gateways send: choose another one"
 	}
 	if OfHost(p.Protocol, p.Port) && at.isHosts(a) {
@@ -241,71 +246,54 @@ func (r *Resolved) misplaced(at Surroundings) {
 	}
 }
 
-// addNodePort adds the NodePort of a port, on every address of every host.
-func (r *Resolved) addNodePort(s *set, p Port, es Endpoints, at Surroundings) {
-	if p.NodePort == 0 || !r.Has(Claim{netip.Addr{}, p.Protocol, p.NodePort}) {
-		return
-	}
-	if r.Affinity > 0 {
-		r.addStickyNodePort(s, p, es, at.Hosts)
+// addNodePort adds the NodePort of port number i, on every address of every host.
+func (l *layout) addNodePort(s *set, i int, p Port) {
+	if !l.nodePort(p) {
 		return
 	}
 	for f, any := range families() {
-		if !r.hasFamily(f) {
+		if !l.hasFamily(f) {
 			continue
 		}
-		for i := range at.Addresses[f] {
+		all := l.Endpoints[i].Of(any).Cluster()
+		value := l.backends(all)
+		for i := range l.at.Addresses[f] {
 			k := "^" + AddressVariable(f, i) + ":" + strconv.Itoa(int(p.NodePort))
-			s.node[f][k] = backends(es.Of(any).Cluster())
-			if r.ExternalLocal && !r.byGateway(at.Subnets) {
-				s.local[f][k] = r.localBackends(p, f, es.Of(any).Cluster())
+			s.node[f][k] = value
+			if l.ExternalLocal && !l.byGateway {
+				s.local[f][k] = l.localBackends(p, f, all)
 			}
 		}
 	}
 }
 
-// addStickyNodePort adds the NodePort of a port with affinity. A template would
-// be one way in for all hosts, but OVN 23.03 has no affinity there. So each
-// address of each host is one, and a host that comes or goes changes the row.
-func (r *Resolved) addStickyNodePort(s *set, p Port, es Endpoints, hosts []netip.Addr) {
-	for f, any := range families() {
-		if !r.hasFamily(f) {
+// atGateways are addresses outside that are a gateway's own. It must not have those
+// of other hosts: its router would take what it answers to such a host for something
+// that asks there.
+func (l *layout) atGateways(protocol corev1.Protocol) (rows []nb.Row) {
+	own := map[string]vips{} // by gateway
+	owners := map[netip.Addr][]string{}
+	for g, gw := range l.at.Gateways {
+		for _, a := range gw.Addrs {
+			owners[a] = append(owners[a], g)
+		}
+	}
+	for i, p := range l.Ports {
+		if p.Protocol != protocol {
 			continue
 		}
-		all := backends(es.Of(any).Cluster())
-		for _, a := range hosts {
-			if family(a) == f {
-				s.hosts[key(a, p.NodePort)] = all
-			}
-		}
-	}
-}
-
-// atGateways are what is at each gateway's own addresses: NodePorts with affinity,
-// and addresses outside. It must not have those of other hosts: its router would
-// take what it answers to such a host for something that asks there.
-func (r *Resolved) atGateways(protocol corev1.Protocol, at Surroundings) (rows []nb.Row) {
-	for _, g := range slices.Sorted(maps.Keys(at.Gateways)) {
-		own := newSet()
-		for i, p := range r.Ports {
-			if p.Protocol != protocol {
-				continue
-			}
-			if r.Affinity > 0 && p.NodePort != 0 && r.Has(Claim{Protocol: protocol, Port: p.NodePort}) {
-				r.addStickyNodePort(own, p, r.Endpoints[i], at.Gateways[g].Addrs)
-			}
-			for _, a := range r.outer(p, at) {
-				if slices.Contains(at.Gateways[g].Addrs, a) {
-					own.hosts[key(a, p.Port)] = backends(r.Endpoints[i].Of(a).Cluster())
+		for _, a := range l.outers[i] {
+			for _, g := range owners[a] {
+				if own[g] == nil {
+					own[g] = vips{}
 				}
+				own[g][key(a, p.Port)] = l.backends(l.Endpoints[i].Of(a).Cluster())
 			}
 		}
-		if len(own.hosts) == 0 {
-			continue
-		}
-		row := r.balancer(r.balancerName(protocol)+nodesSuffix+"/"+g, protocol, "", own.hosts)
+	}
+	for _, g := range slices.Sorted(maps.Keys(own)) {
+		row := l.balancer(l.balancerName(protocol)+nodesSuffix+"/"+g, protocol, "", own[g])
 		row.In = []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: names.GatewayRouter(g), Column: "load_balancer"}}
-		row.Model.(*nbdb.LoadBalancer).SelectionFields = connectionFields()
 		rows = append(rows, row)
 	}
 	return rows
@@ -342,9 +330,6 @@ func backends(es Endpoints) string {
 func (r *Resolved) balancer(name string, protocol corev1.Protocol, group string, v vips) nb.Row {
 	lower := strings.ToLower(string(protocol))
 	lb := &nbdb.LoadBalancer{Name: name, Protocol: &lower, Vips: v, Options: map[string]string{"reject": "true"}}
-	if r.Affinity > 0 {
-		lb.Options["affinity_timeout"] = strconv.Itoa(min(r.Affinity, maxAffinity))
-	}
 	if protocol == corev1.ProtocolUDP {
 		// A client that goes on with the same port would talk to the endpoint that
 		// is gone. What is connected notices by itself.
@@ -355,20 +340,6 @@ func (r *Resolved) balancer(name string, protocol corev1.Protocol, group string,
 		row.In = []nb.Ref{{Table: nbdb.LoadBalancerGroupTable, ID: group, Column: "load_balancer"}}
 	}
 	return row
-}
-
-// hash has Open vSwitch choose endpoints when it makes a flow, by these fields,
-// where a client comes from outside. Else it would by a hash of its datapath, for
-// which the packet starts anew, and the userspace datapath drops a packet that
-// does so seven times (MAX_RECIRC_DEPTH of dpif-netdev): what came through a
-// gateway to a pod on its own node did.
-func (r *Resolved) hash(rows []nb.Row) {
-	for _, row := range rows {
-		lb := row.Model.(*nbdb.LoadBalancer)
-		if row.In[0].ID == names.LoadBalancerGroup && slices.ContainsFunc(slices.Collect(maps.Keys(lb.Vips)), r.isOuter) {
-			lb.SelectionFields = connectionFields()
-		}
-	}
 }
 
 // connectionFields are those by which connections differ.
@@ -398,13 +369,12 @@ func option(row nb.Row, key, value string) nb.Row {
 // for the ways in of a load balancer, among which are addresses of other hosts.
 func silent(row nb.Row) nb.Row { return option(row, "neighbor_responder", "none") }
 
-// template makes a load balancer one whose ways in and backends name variables
-// of the host. OVN 23.03 has no affinity there, so nothing that needs it is in one.
+// template makes a load balancer one whose frontends and backends name variables of
+// the host.
 func template(row nb.Row, f int) nb.Row {
 	lb := row.Model.(*nbdb.LoadBalancer)
 	lb.Options["template"] = "true"
 	lb.Options["address-family"] = fmt.Sprintf("ipv%d", 4+2*f)
-	delete(lb.Options, "affinity_timeout")
 	return row
 }
 

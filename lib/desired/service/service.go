@@ -75,12 +75,6 @@ type Service struct {
 	Problems        []Problem
 }
 
-// NamesHosts reports whether rows of s name the addresses of all hosts:
-// NodePorts with affinity do.
-func (s *Service) NamesHosts() bool {
-	return s.Affinity > 0 && slices.ContainsFunc(s.Ports, func(p Port) bool { return p.NodePort != 0 })
-}
-
 // A Port is one port of a Service.
 type Port struct {
 	Name     string

@@ -25,16 +25,17 @@ type Way struct {
 // Ways lists the ways into r that it has, in a fixed order.
 func (r *Resolved) Ways(at Surroundings) []Way {
 	var out []Way
+	l := r.layout(at)
 	for i, p := range r.Ports {
 		for _, a := range r.ClusterIPs {
-			out = append(out, r.clusterWays(i, p, a, at)...)
+			out = append(out, l.clusterWays(i, p, a)...)
 		}
-		for _, a := range r.outer(p, at) {
-			out = append(out, r.outerWay(i, p, a, at))
+		for _, a := range l.outers[i] {
+			out = append(out, l.outerWay(i, p, a))
 		}
-		if c := (Claim{Protocol: p.Protocol, Port: p.NodePort}); p.NodePort != 0 && r.Has(c) {
+		if l.nodePort(p) {
 			out = append(out, Way{
-				Name: c.String(), Endpoints: r.Endpoints[i].Cluster(), Notes: r.notes(r.externalNotes()...), Balancers: r.nodePortBalancers(p, at),
+				Name: Claim{Protocol: p.Protocol, Port: p.NodePort}.String(), Endpoints: r.Endpoints[i].Cluster(), Notes: r.notes(r.externalNotes()...), Balancers: l.nodePortBalancers(p),
 			})
 		}
 	}
@@ -43,48 +44,48 @@ func (r *Resolved) Ways(at Surroundings) []Way {
 
 // clusterWays are those by a cluster address: several, where nodes differ in who
 // answers.
-func (r *Resolved) clusterWays(i int, p Port, a netip.Addr, at Surroundings) (out []Way) {
-	c, es, name := Claim{a, p.Protocol, p.Port}, r.Endpoints[i].Of(a), r.balancerName(p.Protocol)
+func (l *layout) clusterWays(i int, p Port, a netip.Addr) (out []Way) {
+	c, es, name := Claim{a, p.Protocol, p.Port}, l.Endpoints[i].Of(a), l.balancerName(p.Protocol)
 	way := Way{Name: "clusterIP " + c.String(), Endpoints: es.Cluster(), Balancers: []string{name}}
 	switch {
-	case !r.Has(c):
+	case !l.Has(c):
 		return nil // a Problem says so
-	case r.isNear(es):
-		for _, b := range r.nearBalancers(p.Protocol, at) {
-			if _, ok := b.vips[key(a, p.Port)]; ok {
-				way.Endpoints, way.Balancers = r.nearest(es, b.nodes[0]), []string{name + nearInfix + b.place}
-				way.Notes = r.notes("for clients of " + strings.ReplaceAll(b.place, "/", " "))
+	case l.hints[i][family(a)] != nil:
+		for _, at := range l.places {
+			if near, _ := l.near(i, a, at); len(near) > 0 {
+				way.Endpoints, way.Balancers = near, []string{name + nearInfix + at.name}
+				way.Notes = l.notes("for clients of " + strings.ReplaceAll(at.name, "/", " "))
 				out = append(out, way)
 			}
 		}
 		return out
-	case r.InternalLocal:
-		way.Notes, way.Balancers = r.notes("each on its own node only"), []string{name + nodeSuffix(a)}
+	case l.InternalLocal:
+		way.Notes, way.Balancers = l.notes("each on its own node only"), []string{name + nodeSuffix(a)}
 	default:
-		way.Notes = r.notes()
+		way.Notes = l.notes()
 	}
 	return []Way{way}
 }
 
 // outerWay is that by an external address, or by one of a load balancer.
-func (r *Resolved) outerWay(i int, p Port, a netip.Addr, at Surroundings) Way {
-	kind, notes := "load balancer IP", r.externalNotes()
-	if slices.Contains(r.ExternalIPs, a) {
+func (l *layout) outerWay(i int, p Port, a netip.Addr) Way {
+	kind, notes := "load balancer IP", l.externalNotes()
+	if slices.Contains(l.ExternalIPs, a) {
 		kind = "external IP"
 	}
-	if slices.Contains(r.guarded(), a) {
-		notes = append(notes, "only from "+ipnet.Join(r.SourceRanges))
+	if slices.Contains(l.guarded(), a) {
+		notes = append(notes, "only from "+ipnet.Join(l.SourceRanges))
 	}
-	name := r.balancerName(p.Protocol)
+	name := l.balancerName(p.Protocol)
 	way := Way{
-		Name: fmt.Sprintf("%s %s", kind, Claim{a, p.Protocol, p.Port}), Endpoints: r.Endpoints[i].Of(a).Cluster(),
-		Notes: r.notes(notes...), Balancers: []string{name},
+		Name: fmt.Sprintf("%s %s", kind, Claim{a, p.Protocol, p.Port}), Endpoints: l.Endpoints[i].Of(a).Cluster(),
+		Notes: l.notes(notes...), Balancers: []string{name},
 	}
 	switch {
-	case at.isHosts(a):
-		way.Balancers = r.hostBalancers(name, a, at)
-	case !r.ExternalLocal:
-	case r.byGateway(at.Subnets):
+	case l.at.isHosts(a):
+		way.Balancers = l.hostBalancers(name, a, l.at)
+	case !l.ExternalLocal:
+	case l.byGateway:
 		way.Balancers = append(way.Balancers, name+localInfix+"GATEWAY")
 	case len(way.Endpoints) == 0:
 		way.Balancers = append(way.Balancers, name+refusedSuffix)
@@ -112,7 +113,7 @@ func (r *Resolved) hostBalancers(name string, a netip.Addr, at Surroundings) []s
 // notes adds what concerns all ways in.
 func (r *Resolved) notes(special ...string) []string {
 	if r.Affinity > 0 {
-		special = append(special, fmt.Sprintf("clients stay for %d s", min(r.Affinity, maxAffinity)))
+		special = append(special, "clients stay by their address")
 	}
 	return special
 }
@@ -128,23 +129,17 @@ func (r *Resolved) externalNotes() (out []string) {
 }
 
 // nodePortBalancers are the load balancers that have the NodePort of a port.
-func (r *Resolved) nodePortBalancers(p Port, at Surroundings) (out []string) {
-	name, byGateway := r.balancerName(p.Protocol), r.byGateway(at.Subnets)
-	if r.Affinity > 0 {
-		out = []string{name + nodesSuffix}
-		if !byGateway && len(at.Gateways) > 0 {
-			out = append(out, name+nodesSuffix+"/GATEWAY")
-		}
-	}
+func (l *layout) nodePortBalancers(p Port) (out []string) {
+	name := l.balancerName(p.Protocol)
 	for f, any := range families() {
-		if !r.hasFamily(f) || r.Affinity > 0 {
+		if !l.hasFamily(f) {
 			continue
 		}
-		if out = append(out, name+nodeSuffix(any)); r.ExternalLocal && !byGateway {
+		if out = append(out, name+nodeSuffix(any)); l.ExternalLocal && !l.byGateway {
 			out = append(out, name+localSuffix(any))
 		}
 	}
-	if byGateway {
+	if l.byGateway {
 		out = append(out, name+localInfix+"GATEWAY")
 	}
 	return out
@@ -156,6 +151,8 @@ func localSuffix(a netip.Addr) string { return fmt.Sprintf("/local%d", 4+2*famil
 const (
 	// nodesSuffix is that of what is at addresses of hosts, of both families.
 	nodesSuffix = "/nodes"
+	// sixSuffix is that of IPv6 frontends with affinity, where IPv4 ones choose endpoints by another field.
+	sixSuffix = "/ip6"
 	// localInfix is before the gateway for which a load balancer is.
 	localInfix = "/local/"
 	// refusedSuffix is that of ways in through gateways behind which is nobody.

@@ -19,10 +19,10 @@ func TestWays(t *testing.T) {
 		want   string
 	}{
 		{"hints and affinity", func(s *corev1.Service) { nodePort(s); sticky(s) }, `
-clusterIP 172.16.1.10:80/TCP | 2 | for clients of others; clients stay for 10800 s | tcp/near/others
-clusterIP 172.16.1.10:80/TCP | 1 | for clients of zone east; clients stay for 10800 s | tcp/near/zone/east
-clusterIP 172.16.1.10:80/TCP | 1 | for clients of zone west; clients stay for 10800 s | tcp/near/zone/west
-nodePort 30082/TCP | 2 | clients stay for 10800 s | tcp/nodes tcp/nodes/GATEWAY`},
+clusterIP 172.16.1.10:80/TCP | 2 | for clients of others; clients stay by their address | tcp/near/others
+clusterIP 172.16.1.10:80/TCP | 1 | for clients of zone east; clients stay by their address | tcp/near/zone/east
+clusterIP 172.16.1.10:80/TCP | 1 | for clients of zone west; clients stay by their address | tcp/near/zone/west
+nodePort 30082/TCP | 2 | clients stay by their address | tcp/node4`},
 		{"policies and source ranges", func(s *corev1.Service) {
 			local := corev1.ServiceInternalTrafficPolicyLocal
 			nodePort(s)

@@ -1,0 +1,154 @@
+package service
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// The bounds of what one Service takes in the Northbound database. Whoever writes Services and slices could
+// otherwise choke it: a transaction is one message, and every node follows the result.
+const (
+	maxRows  = 10_000
+	maxBytes = 4 << 20
+)
+
+// A cost is what the rows of a Service take, its template variables included: at most, and before any is made.
+type cost struct{ rows, bytes int }
+
+// over says by how much a cost exceeds its bounds, "" if it does not.
+func (c cost) over() string {
+	switch {
+	case c.bytes > maxBytes:
+		return fmt.Sprintf("%.1f MB in the Northbound database, more than %.1f MB", float64(c.bytes)/(1<<20), float64(maxBytes)/(1<<20))
+	case c.rows > maxRows:
+		return fmt.Sprintf("%d rows in the Northbound database, more than %d", c.rows, maxRows)
+	}
+	return ""
+}
+
+// add adds n times something of some bytes.
+func (c *cost) add(n, bytes int) { c.bytes += n * bytes }
+
+// row adds n rows beside what they contain.
+func (c *cost) row(n, bytes int) { c.rows, c.bytes = c.rows+n, c.bytes+n*(rowBytes+bytes) }
+
+const (
+	rowBytes    = 256 // options, protocol, external_ids without names
+	portBytes   = 7   // "65535, "
+	prefixBytes = 45  // "2001:0db8:…/128, "
+	nodeBytes   = 64  // a name of a node in a reference or an ID
+	balancersOf = 7   // of a protocol, but for those by node or gateway
+)
+
+// addrBytes are those of an address and port in a list, by family.
+func addrBytes(f int) int { return []int{22, 48}[f] }
+
+// TooLarge reports whether r costs more than its bound, so that it has neither Rows nor Variables.
+func (r *Resolved) TooLarge(at Surroundings) bool { return r.Ours && r.layout(at).cost().over() != "" }
+
+// cost computes what all rows of l take, in time linear in endpoints, frontends, nodes and gateways.
+func (l *layout) cost() cost {
+	var c cost
+	name := 3 * len(l.balancerName(corev1.ProtocolSCTP)) // name and two external_ids
+	used, split := map[corev1.Protocol]bool{}, 1
+	if l.Affinity > 0 {
+		split = 2 // by family: see bySource
+	}
+	for _, p := range l.Ports {
+		used[p.Protocol] = true
+	}
+	c.row(len(used)*balancersOf*split, name)
+	if l.ExternalLocal {
+		c.row(len(used)*len(l.at.Gateways)*split, name+nodeBytes)
+	}
+	variable := len(l.portVariable(Port{Protocol: corev1.ProtocolSCTP, Port: 65535}, "local", 1)) + 8
+	for i, p := range l.Ports {
+		for f, any := range families() {
+			all := l.Endpoints[i].Of(any)
+			l.costFrontends(&c, i, f, all.Cluster(), variable)
+			if l.ByNode() {
+				c.add(2*len(all), addrBytes(f)+variable)
+			}
+		}
+		l.costGateways(&c, i, p)
+	}
+	c.row(len(l.places)*len(used)*split, name+nodeBytes)
+	for _, at := range l.places {
+		c.add(len(at.nodes), nodeBytes)
+	}
+	l.costReturns(&c, name)
+	l.costSources(&c)
+	return c
+}
+
+// costFrontends adds the frontends of port number i of a family.
+func (l *layout) costFrontends(c *cost, i, f int, all Endpoints, variable int) {
+	value := len(all) * addrBytes(f)
+	frontend := addrBytes(f) + variable
+	for _, a := range l.ClusterIPs {
+		if family(a) != f {
+			continue
+		}
+		x := l.hints[i][f]
+		if x == nil {
+			c.add(1, 2*frontend+value)
+			continue
+		}
+		for _, at := range l.places {
+			c.add(1, frontend+len(x.of(at.nodes[0]))*addrBytes(f))
+		}
+	}
+	for _, a := range l.outers[i] {
+		if family(a) == f {
+			c.add(2, 2*frontend+value)
+		}
+	}
+	if l.nodePort(l.Ports[i]) {
+		c.add(l.at.Addresses[f], 2*frontend+value)
+	}
+}
+
+// costGateways adds what differs by gateway, of port number i: each endpoint is on one node.
+func (l *layout) costGateways(c *cost, i int, p Port) {
+	if !l.ExternalLocal || !l.byGateway {
+		return
+	}
+	frontends, width := len(l.outers[i]), addrBytes(1)
+	if l.nodePort(p) {
+		frontends += l.at.Addresses[0] + l.at.Addresses[1]
+	}
+	c.add(frontends*len(l.at.Gateways), width+8)
+	c.add(frontends*len(l.Endpoints[i]), width)
+}
+
+// costReturns adds the policies that lead replies back.
+func (l *layout) costReturns(c *cost, name int) {
+	if !l.ExternalLocal {
+		return
+	}
+	type group struct {
+		node     string
+		protocol corev1.Protocol
+		f        int
+	}
+	seen := map[group]bool{}
+	for i, p := range l.Ports {
+		for _, e := range l.Endpoints[i] {
+			seen[group{e.Node, p.Protocol, family(e.Addr)}] = true
+			c.add(1, addrBytes(1)+2*portBytes+len("(ip6.src ==  && sctp.src == {}) || "))
+		}
+	}
+	c.row(len(seen)+2*len(protocols()), name+nodeBytes+prefixBytes*len(l.at.Inside))
+}
+
+// costSources adds the ACLs of source ranges.
+func (l *layout) costSources(c *cost) {
+	guarded := l.guarded()
+	if len(guarded) == 0 {
+		return
+	}
+	c.row(2, 3*len(l.Unit()))
+	ports := len(l.Ports)*portBytes + len(protocols())*len("sctp.dst == {} || ")
+	c.add(len(guarded), 2*(ports+prefixBytes+32)+len(l.SourceRanges)*prefixBytes)
+}

@@ -1,0 +1,192 @@
+package service
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// crowd is a cluster of n nodes that are gateways, with an address of each family.
+func crowd(n int) Surroundings {
+	at := Surroundings{Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Addresses: [2]int{1, 1}, Gateways: map[string]Gateway{},
+		Returns: map[string][]netip.Addr{}, Homes: map[string][]netip.Prefix{}, Selection: Selection{Userspace: true}}
+	at.Inside = at.Subnets
+	for i := range n {
+		name := fmt.Sprintf("node-%d", i)
+		own := netip.AddrFrom4([4]byte{192, 168, byte(i / 250), byte(i % 250)})
+		at.Nodes = append(at.Nodes, Node{name, fmt.Sprint("zone-", i%5)})
+		at.Hosts = append(at.Hosts, own)
+		at.Gateways[name] = Gateway{name, []netip.Addr{own}}
+		at.Returns[name] = []netip.Addr{netip.AddrFrom4([4]byte{100, 64, byte(i / 250), byte(i % 250)})}
+		at.Homes[name] = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i / 250), byte(i % 250), 0}), 24)}
+	}
+	slices.SortFunc(at.Hosts, netip.Addr.Compare)
+	return at
+}
+
+// spread are slices with n endpoints of web on as many nodes, 100 in each, all of which have all ports.
+func spread(n, ports int, hint func(int) string) (out []*discoveryv1.EndpointSlice) {
+	for from := 0; from < n; from += 100 {
+		var hosts []string
+		for i := from; i < min(n, from+100); i++ {
+			hosts = append(hosts, fmt.Sprintf("10.%d.%d.7@node-%d%s", i/250, i%250, i, hint(i)))
+		}
+		s := slice(fmt.Sprint("s", from), 8080, hosts...)
+		for p := range ports - 1 {
+			name, tcp, number := fmt.Sprint("p", p), corev1.ProtocolTCP, int32(9000+p)
+			s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Protocol: &tcp, Port: &number})
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// many is web with n ports, each with a NodePort.
+func many(n int, edit ...func(*corev1.Service)) *corev1.Service {
+	s := web(append([]func(*corev1.Service){nodePort}, edit...)...)
+	for p := range n - 1 {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", p), Protocol: corev1.ProtocolTCP, Port: int32(9000 + p), NodePort: int32(10300 + p)})
+	}
+	return s
+}
+
+func noHint(int) string { return "" }
+
+// bytesOf counts the rows of a Service, and their bytes and those of its variables.
+func bytesOf(s *corev1.Service, all []*discoveryv1.EndpointSlice, at Surroundings) (rows, bytes int, r Resolved) {
+	r = resolve(s, all...)
+	for _, row := range r.Rows(at) {
+		rows, bytes = rows+1, bytes+len(row.String())
+	}
+	byGateway := r.ByGateway(at.Subnets)
+	var own []Slice
+	for _, sl := range all {
+		own = append(own, NewSlice(sl, same))
+	}
+	for _, n := range at.Nodes {
+		var local []Slice
+		for _, sl := range own {
+			if on := sl.On(n.Name); len(on.Endpoints) > 0 {
+				local = append(local, on)
+			}
+		}
+		one := Resolve(r.Service, local)
+		for k, v := range one.Variables(n.Name, byGateway) {
+			bytes += len(k) + len(v)
+		}
+	}
+	return rows, bytes, r
+}
+
+// L3: NodePorts with affinity cost what others do, not nodes times endpoints (163 MB with 10 ports, 1000 endpoints and
+// 1000 nodes).
+func TestAffinityCostsNoProductOfNodesAndEndpoints(t *testing.T) {
+	slices := spread(1000, 10, noHint)
+	rows, bytes, _ := bytesOf(many(10), slices, crowd(1000))
+	stickyRows, stickyBytes, r := bytesOf(many(10, sticky), slices, crowd(1000))
+	if len(r.Problems) > 0 || stickyRows > rows || stickyBytes > bytes+100 || stickyBytes > 1<<20 {
+		t.Errorf("%d rows with %d bytes, without affinity %d and %d: %v", stickyRows, stickyBytes, rows, bytes, r.Problems)
+	}
+}
+
+// L3: what a Service costs is known before any row is made, nodes and gateways included; one beyond the bound has no
+// rows, and says so.
+func TestCostIsKnownBeforeRows(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	at, refused := crowd(300), 0
+	for i := range 60 {
+		s, all := hostile(r)
+		rows, bytes, svc := bytesOf(s, all, at)
+		expected := svc.layout(at).cost()
+		if expected.over() != "" {
+			if refused++; rows != 0 || !strings.Contains(fmt.Sprint(svc.Problems), "ServiceTooLarge") {
+				t.Errorf("%d: %s, but %d rows: %.200s", i, expected.over(), rows, fmt.Sprint(svc.Problems))
+			}
+			continue
+		}
+		if rows > expected.rows || bytes > expected.bytes {
+			t.Errorf("%d: %d rows of %d bytes, expected at most %+v: %d ports, %d slices, affinity %v, local %v %v", i, rows, bytes, expected,
+				len(svc.Ports), len(all), svc.Affinity, svc.InternalLocal, svc.ExternalLocal)
+		}
+	}
+	if refused == 0 || refused > 55 {
+		t.Errorf("%d of 60 are refused", refused)
+	}
+}
+
+// hostile draws a Service that maximises something.
+func hostile(r *rand.Rand) (*corev1.Service, []*discoveryv1.EndpointSlice) {
+	small := func() int { return []int{1, 1, 3, 10, 100, 1000}[r.IntN(6)] }
+	local := corev1.ServiceInternalTrafficPolicyLocal
+	ports := small()
+	s := many(ports)
+	s.Spec.Type = corev1.ServiceTypeLoadBalancer
+	for i := range []int{0, 1, 20, 900}[r.IntN(4)] {
+		s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, fmt.Sprintf([]string{"203.%d.1.1", "2001:db8::%d"}[r.IntN(2)], i%250))
+	}
+	for i := range []int{0, 1, 50}[r.IntN(3)] {
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: fmt.Sprintf("198.51.100.%d", i)})
+	}
+	for i := range []int{0, 0, 1, 500}[r.IntN(4)] {
+		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, fmt.Sprintf("100.100.%d.%d/32", i/250, i%250))
+	}
+	if r.IntN(2) == 0 {
+		sticky(s)
+	}
+	if r.IntN(2) == 0 {
+		dual(s)
+	}
+	if r.IntN(2) == 0 {
+		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	}
+	if r.IntN(3) == 0 {
+		s.Spec.InternalTrafficPolicy = &local
+	}
+	hint := []func(int) string{noHint, func(i int) string { return fmt.Sprintf(" node=node-%d", i%300) }, func(i int) string { return fmt.Sprintf(" zone=zone-%d", i%3) }}[r.IntN(3)]
+	endpoints := small()
+	all := spread(endpoints, min(ports, 100), hint)
+	if r.IntN(3) == 0 && endpoints > 0 {
+		all = append(all, slice("host", 8080, "192.168.0.9@node-9"))
+	}
+	return s, all
+}
+
+// P12: an endpoint that goes or comes leaves most clients with theirs: with n of them, Open vSwitch and the order of
+// backends together move about (2+ln n)/n.
+func TestPlacesOfEndpointsAreStable(t *testing.T) {
+	for _, n := range []int{2, 3, 10, 100, 1000} {
+		var all Endpoints
+		for i := range n {
+			all = append(all, Endpoint{Host{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i / 250), byte(3 + i%250)})}, 8080})
+		}
+		before := placed(all)
+		moved, tries := 0, min(n, 50)
+		for gone := range tries {
+			fewer := append(slices.Clone(all[:gone]), all[gone+1:]...)
+			after := placed(fewer)
+			if addresses(sortedByAddress(after)) != addresses(fewer) {
+				t.Fatalf("%d: no permutation", n)
+			}
+			for i, e := range after {
+				if before[i].Addr != e.Addr {
+					moved++
+				}
+			}
+		}
+		if average, most := float64(moved)/float64(tries), 14.0; average > most || average > 0.75*float64(n) {
+			t.Errorf("of %d endpoints, %.1f move when one goes", n, average)
+		}
+	}
+}
+
+func sortedByAddress(es Endpoints) Endpoints {
+	es = slices.Clone(es)
+	slices.SortFunc(es, func(a, b Endpoint) int { return a.AddrPort().Compare(b.AddrPort()) })
+	return es
+}
