@@ -17,7 +17,7 @@ import (
 )
 
 // big is a world of 100 nodes with n pods.
-func big(b *testing.B, n int) *desired.World {
+func big(b testing.TB, n int) *desired.World {
 	w := desired.NewWorld()
 	nodes := make([]int, 100)
 	for i := range nodes {

@@ -12,13 +12,13 @@ import (
 )
 
 // A mirror finds rows of the cache by owner, ID and name, and the rows that
-// refer to a row. It is brought up to date before each plan: looking rows up one
-// by one in the cache would copy each of them, and a switch's whole list of
-// ports for each of its ports.
+// refer to a row. It is brought up to date before each plan: from the rows that
+// changed (update), or from all (refresh).
 //
 // The cache never changes a row, but replaces it. So a row that is still the
 // same pointer need not be looked at again.
 type mirror struct {
+	cache  *cache.TableCache // of the connection that it was read from
 	tables map[string]*table
 	of     map[string]*tableMirror
 	owned  map[nb.Unit][]rowOf
@@ -29,6 +29,7 @@ type mirror struct {
 	// whether they were made again because few were left.
 	most   int
 	shrunk bool
+	looked int // at how many rows, for tests
 }
 
 // A location is one set column of one row.
@@ -56,7 +57,27 @@ func newMirror() *mirror {
 // never gives memory back.
 const worthShrinking = 1000
 
-// refresh takes in what changed in the cache.
+// update takes in some rows of the cache that m was read from. It reports false if so
+// many rows have gone that all should be read instead.
+func (m *mirror) update(changed map[rowOf]bool) bool {
+	m.looked += len(changed)
+	for at := range changed {
+		t := m.of[at.table]
+		if t == nil {
+			continue
+		}
+		old, now := t.rows[at.uuid], m.cache.Table(at.table).Row(at.uuid)
+		m.replace(at.table, at.uuid, old, now)
+	}
+	total := 0
+	for _, t := range m.of {
+		total += len(t.rows)
+	}
+	m.most = max(m.most, total)
+	return m.most <= worthShrinking || total >= m.most/4
+}
+
+// refresh takes in what changed in the cache, by looking at every row.
 func (m *mirror) refresh(c *cache.TableCache) {
 	total := 0
 	for name := range m.of {
@@ -67,8 +88,10 @@ func (m *mirror) refresh(c *cache.TableCache) {
 		m.shrunk = true
 	}
 	m.most = max(m.most, total)
+	m.cache = c
 	for name, t := range m.of {
 		now := c.Table(name).RowsShallow()
+		m.looked += len(now)
 		gone := len(t.rows)
 		for uuid, row := range now {
 			old, known := t.rows[uuid]

@@ -57,6 +57,8 @@ type Sync struct {
 	mu      sync.Mutex // guards what follows, but not while a transaction is under way
 	mirror  *mirror
 	drained map[string]time.Time // when rows were emptied, by UUID; older ones are forgotten
+
+	changed changedRows
 }
 
 // Plan says what Apply would do now, and changes nothing.
@@ -69,15 +71,6 @@ func (s *Sync) Plan(want map[nb.Unit][]nb.Row) (*Plan, error) {
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.drained, func(_ string, since time.Time) bool { return time.Since(since) >= drainTime })
 	return newPlan(c, s.refreshed(c), want, slices.Collect(maps.Keys(s.drained)))
-}
-
-// refreshed returns the mirror of the cache as it is now. s.mu is held.
-func (s *Sync) refreshed(c *cache.TableCache) *mirror {
-	if s.mirror == nil {
-		s.mirror = newMirror()
-	}
-	s.mirror.refresh(c)
-	return s.mirror
 }
 
 func (s *Sync) cache() (*cache.TableCache, error) {
@@ -103,7 +96,7 @@ func (s *Sync) Shrunk() bool {
 	return shrunk
 }
 
-// Owners lists the units that own rows.
+// Owners lists the units that own rows. It looks at every row.
 func (s *Sync) Owners() ([]nb.Unit, error) {
 	c, err := s.cache()
 	if err != nil {
@@ -111,7 +104,9 @@ func (s *Sync) Owners() ([]nb.Unit, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.refreshed(c).owned)), nil
+	m := s.refreshed(c)
+	m.refresh(c)
+	return slices.Sorted(maps.Keys(m.owned)), nil
 }
 
 // Apply gives each unit the rows that it wants, none meaning that all its rows

@@ -111,6 +111,7 @@ type DB struct {
 	mu       sync.Mutex
 	conn     *conn                 // the latest; it may be gone
 	handlers []*cache.EventHandler // of Handle; changed as a whole
+	onRow    []*func(table, uuid string)
 }
 
 // A conn is one connection. Each has a client of its own: libovsdb cannot
@@ -439,7 +440,7 @@ func (c *conn) connect(ctx context.Context) error {
 func (db *DB) newConn(m model.ClientDBModel, remote string) (*conn, error) {
 	c := &conn{remote: remote}
 	logger := logrusr.New(db.log)
-	logger = logger.WithSink(dropSink{logger.GetSink(), c.dropped})
+	logger = logger.WithSink(cacheLog{logger.GetSink(), db, c})
 	cl, err := client.NewOVSDBClient(m, client.WithEndpoint(endpoint(remote)), client.WithTLSConfig(db.options.TLS),
 		client.WithLogger(&logger))
 	if err != nil {

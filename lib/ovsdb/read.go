@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/model"
@@ -120,31 +119,3 @@ func (c *conn) dropped() {
 }
 
 var errDropped = errors.New("too many changes at once")
-
-// A dropSink finds in libovsdb's log that it dropped an event, which it tells nowhere else.
-type dropSink struct {
-	logr.LogSink
-	dropped func()
-}
-
-// dropping is libovsdb's message (cache/cache.go, AddEvent).
-const dropping = "dropping event because event buffer is full"
-
-// Info implements logr.LogSink.
-func (s dropSink) Info(level int, msg string, keysAndValues ...any) {
-	if msg == dropping {
-		s.dropped()
-		return
-	}
-	s.LogSink.Info(level, msg, keysAndValues...)
-}
-
-// WithValues implements logr.LogSink.
-func (s dropSink) WithValues(keysAndValues ...any) logr.LogSink {
-	return dropSink{s.LogSink.WithValues(keysAndValues...), s.dropped}
-}
-
-// WithName implements logr.LogSink.
-func (s dropSink) WithName(name string) logr.LogSink {
-	return dropSink{s.LogSink.WithName(name), s.dropped}
-}

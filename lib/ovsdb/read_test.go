@@ -206,3 +206,64 @@ func (l *lines) entry() *logrus.Entry {
 	log.SetOutput(l)
 	return logrus.NewEntry(log)
 }
+
+// L9c: each row is named before it is seen to change, so that the change of our own is known when Transact returns.
+// It depends on libovsdb's log: should this fail after an update of libovsdb, see cachelog.go.
+func TestOnRow(t *testing.T) {
+	s := newServer(t, nbSchema)
+	s.nbctl("ls-add", "there")
+	db := open(t, s.remote())
+	var mu sync.Mutex
+	named := map[string]int{}
+	remove := db.OnRow(func(table, uuid string) {
+		mu.Lock()
+		defer mu.Unlock()
+		named[table+" "+uuid]++
+	})
+	up, _ := keep(t, db)
+	<-up
+	check := func(what string, row string) {
+		t.Helper()
+		mu.Lock()
+		defer mu.Unlock()
+		if len(named) != 1 || named[row] == 0 {
+			t.Errorf("%s: %v, want %s", what, named, row)
+		}
+		clear(named)
+	}
+	transact := func(op libovsdb.Operation) libovsdb.OperationResult {
+		t.Helper()
+		results, err := db.Transact(t.Context(), []libovsdb.Operation{op})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return results[0]
+	}
+	op := libovsdb.Operation{Op: libovsdb.OperationInsert, Table: nbdb.LogicalSwitchTable, Row: libovsdb.Row{"name": "a"}}
+	uuid := transact(op).UUID
+	row := nbdb.LogicalSwitchTable + " " + uuid.GoUUID
+	check("insert", row)
+	op.Op, op.Row = libovsdb.OperationUpdate, libovsdb.Row{"name": "b"}
+	op.Where = []libovsdb.Condition{libovsdb.NewCondition("_uuid", libovsdb.ConditionEqual, uuid)}
+	transact(op)
+	check("update", row)
+	op.Op, op.Row = libovsdb.OperationDelete, nil
+	transact(op)
+	check("delete", row)
+	s.nbctl("set", "logical_switch", "there", "name=here")
+	if err := db.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(named) != 1 {
+		t.Errorf("a change of others: %v", named)
+	}
+	clear(named)
+	if err := db.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-up
+	if len(named) > 0 {
+		t.Errorf("a new connection names the rows that it begins with: %v", named)
+	}
+	remove()
+}

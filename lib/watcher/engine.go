@@ -104,6 +104,7 @@ func (e *engine) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	e.fail = cancel
+	defer e.sync.Follow(e.links.db)()
 	defer e.links.db.Handle(e.sync.Handler(func(u nb.Unit) {
 		e.send(func() []nb.Unit { return []nb.Unit{u} })
 	}))()

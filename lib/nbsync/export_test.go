@@ -1,0 +1,66 @@
+package nbsync
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ovn-k8s/lib/nb"
+)
+
+// MirrorDiff compares the mirror, as a plan would use it now, with one that is made from all rows of the cache.
+func MirrorDiff(s *Sync) string {
+	c, err := s.cache()
+	if err != nil {
+		return err.Error()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m, fresh := s.refreshed(c), newMirror()
+	fresh.refresh(c)
+	return cmp.Diff(fresh.text(), m.text())
+}
+
+// Looked returns at how many rows the mirror has looked since the last call.
+func Looked(s *Sync) int {
+	n := s.mirror.looked
+	s.mirror.looked = 0
+	return n
+}
+
+// text is everything that m says, in some order.
+func (m *mirror) text() string {
+	var lines []string
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	for name, t := range m.of {
+		for uuid, row := range t.rows {
+			for _, c := range Columns()[name] { // northd may be changing others just now
+				add("%s %s %s: %s", name, uuid, c, nb.Format(columnOf(row, c).Interface()))
+			}
+		}
+		for id, uuid := range t.ids {
+			add("%s %s is %s", name, id, uuid)
+		}
+		for of, all := range t.strangers {
+			add("%s %s of others: %v", name, of, slices.Sorted(slices.Values(all)))
+		}
+	}
+	for u, rows := range m.owned {
+		var all []string
+		for _, r := range rows {
+			all = append(all, r.table+" "+r.uuid)
+		}
+		add("%s owns %v", u, slices.Sorted(slices.Values(all)))
+	}
+	for child, at := range m.referrers {
+		var all []string
+		for _, l := range at {
+			all = append(all, fmt.Sprint(l))
+		}
+		add("%s is in %v", child, slices.Sorted(slices.Values(all)))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}

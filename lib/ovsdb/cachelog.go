@@ -1,0 +1,80 @@
+package ovsdb
+
+import (
+	"slices"
+
+	"github.com/go-logr/logr"
+)
+
+// OnRow has f called with each row of the cache that is about to change, before any
+// reader of the cache's tables can see it: when Transact returns, f was called for what
+// it changed. Handle tells the same with the rows themselves, but later. Rows that a connection
+// begins with are not told. f must not block, nor read the cache.
+func (db *DB) OnRow(f func(table, uuid string)) (remove func()) {
+	entry := &f
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.onRow = append(slices.Clone(db.onRow), entry)
+	return func() {
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		db.onRow = slices.DeleteFunc(slices.Clone(db.onRow), func(other *func(string, string)) bool { return other == entry })
+	}
+}
+
+// A cacheLog finds in libovsdb's log what that tells nowhere else: each row before it changes,
+// while the cache is locked (cache/cache.go, Populate2), and that an event was dropped (AddEvent).
+type cacheLog struct {
+	logr.LogSink
+	db *DB
+	c  *conn
+}
+
+// The messages of libovsdb 0.8.1, and the level of the first.
+const (
+	processing      = "processing update"
+	processingLevel = 5
+	dropping        = "dropping event because event buffer is full"
+)
+
+// Enabled implements logr.LogSink.
+func (l cacheLog) Enabled(level int) bool {
+	return level == processingLevel || l.LogSink.Enabled(level)
+}
+
+// Info implements logr.LogSink.
+func (l cacheLog) Info(level int, msg string, keysAndValues ...any) {
+	switch {
+	case level == processingLevel && msg == processing && len(keysAndValues) == 4:
+		table, _ := keysAndValues[1].(string)
+		uuid, _ := keysAndValues[3].(string)
+		l.row(table, uuid)
+	case msg == dropping:
+		l.c.dropped()
+	case l.LogSink.Enabled(level):
+		l.LogSink.Info(level, msg, keysAndValues...)
+	}
+}
+
+// row tells of a row that is about to change.
+func (l cacheLog) row(table, uuid string) {
+	if !l.c.told.Load() {
+		return
+	}
+	l.db.mu.Lock()
+	all := l.db.onRow
+	l.db.mu.Unlock()
+	for _, f := range all {
+		(*f)(table, uuid)
+	}
+}
+
+// WithValues implements logr.LogSink.
+func (l cacheLog) WithValues(keysAndValues ...any) logr.LogSink {
+	return cacheLog{l.LogSink.WithValues(keysAndValues...), l.db, l.c}
+}
+
+// WithName implements logr.LogSink.
+func (l cacheLog) WithName(name string) logr.LogSink {
+	return cacheLog{l.LogSink.WithName(name), l.db, l.c}
+}
