@@ -59,6 +59,7 @@ var owners = map[string][]string{
 	"github.com/cenkalti/backoff/v4":            {"lib/reconcile", "lib/kube", "lib/ovsdb", "lib/ofctl", "lib/overlay"},
 	"github.com/containernetworking":            {"lib/cni"},
 	"github.com/coreos/go-iptables":             {"lib/iptables"},
+	"github.com/coreos/go-systemd/v22":          {"lib/daemon"},
 	"github.com/go-logr/logr":                   {"lib/vlog", "lib/ovsdb"},
 	"github.com/google/gopacket":                {"lib/garp"},
 	"github.com/jessevdk/go-flags":              {"lib/cli"},

@@ -64,7 +64,7 @@ func transient(logFile string, command []string) error {
 
 // detached runs a command in a session of its own.
 func detached(logFile string, command []string) error {
-	out, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	out, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NOFOLLOW, 0o640)
 	if err != nil {
 		return err
 	}

@@ -19,12 +19,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
+	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 )
@@ -116,6 +118,9 @@ func serve(ctx context.Context, s Service, part role, parent *os.File) error {
 		s.Log.Warnf("restarted by the monitor: %s", why)
 	}
 
+	if err := makeRunDir(); err != nil {
+		return err
+	}
 	pid, err := takePidfile(s.pidfile(), s.Options.OverwritePidfile)
 	if err != nil {
 		return err
@@ -137,7 +142,10 @@ func serve(ctx context.Context, s Service, part role, parent *os.File) error {
 			detached.Store(true)
 		}
 		tell(parent)
+		Ready()
 	})
+	stop := context.AfterFunc(ctx, func() { notify(sd.SdNotifyStopping) })
+	defer stop()
 	err = s.Serve(ctx, ready)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
@@ -174,7 +182,21 @@ func tell(parent *os.File) {
 }
 
 // runDir is where pidfiles and control sockets are.
-func runDir() string { return cmp.Or(os.Getenv("OVS_RUNDIR"), "/var/run/openvswitch") }
+func runDir() string { return cmp.Or(os.Getenv("OVS_RUNDIR"), defaultRunDir) }
+
+const defaultRunDir = "/var/run/openvswitch"
+
+// makeRunDir makes the default run directory if Open vSwitch, which owns it, has not
+// been started since the boot. A directory of OVS_RUNDIR must exist.
+func makeRunDir() error {
+	if os.Getenv("OVS_RUNDIR") != "" {
+		return nil
+	}
+	if err := os.Mkdir(defaultRunDir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("making the run directory: %w", err)
+	}
+	return nil
+}
 
 // inRunDir makes a relative file name one of the run directory, absolute, so
 // that it means the same after a change of the working directory.

@@ -92,7 +92,7 @@ func (p *pidfile) install(tmp string) error {
 // replaceStale replaces the pidfile of a dead process by tmp. It reports false
 // where the file changed meanwhile, so that another look is needed.
 func (p *pidfile) replaceStale(tmp string) (bool, error) {
-	old, err := os.OpenFile(p.path, os.O_RDWR, 0)
+	old, err := os.OpenFile(p.path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}

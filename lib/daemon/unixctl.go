@@ -110,16 +110,36 @@ func listenUnix(path string) (*net.UnixListener, error) {
 	if err := removeStaleSocket(path, short); err != nil {
 		return nil, err
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
+	l, err := listenPrivate(short)
 	if err != nil {
-		return nil, fmt.Errorf("making control socket %s: %w", path, errors.Unwrap(err))
+		return nil, fmt.Errorf("making control socket %s: %w", path, err)
 	}
 	l.SetUnlinkOnClose(false) // its name ends with this function
-	if err := os.Chmod(path, 0o700); err != nil {
-		_ = l.Close()
-		return nil, fmt.Errorf("making control socket: %w", err)
-	}
 	return l, nil
+}
+
+// listenPrivate binds a socket with mode 0700. A chmod by name would follow a link
+// that the owner of the directory, which need not be root, has put there meanwhile;
+// fchmod of the descriptor before bind(2) is what bind makes the file of.
+func listenPrivate(name string) (*net.UnixListener, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close() // FileListener duplicates it
+	err = errors.Join(unix.Fchmod(fd, 0o700), unix.Bind(fd, &unix.SockaddrUnix{Name: name}))
+	if err == nil {
+		err = unix.Listen(fd, unix.SOMAXCONN)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	return l.(*net.UnixListener), nil
 }
 
 func removeStaleSocket(path, short string) error {

@@ -33,6 +33,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -298,9 +299,10 @@ func (s severity) Write(b []byte) (int, error) {
 
 // reopen opens the log file anew, as after its rotation. Where that fails the
 // old one stays in use. A crash of the program, whose traceback would be lost
-// with a detached daemon's stderr, is written there too.
+// with a detached daemon's stderr, is written there too. A symbolic link is refused:
+// the directory's owner need not be root, and could lead root to any file.
 func (l *Log) reopen() error {
-	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o640)
 	if err != nil {
 		return fmt.Errorf("opening log file: %w", err)
 	}

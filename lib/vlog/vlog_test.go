@@ -468,3 +468,18 @@ func TestConcurrentUse(t *testing.T) {
 		t.Errorf("%d lines of 400", n)
 	}
 }
+
+// §7: the directory of logs may belong to another account, as on Red Hat to openvswitch.
+func TestALinkIsNoLogFile(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink(dir+"/precious", dir+"/x.log"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := New("x", Options{LogFile: dir + "/x.log"}, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "opening log file: open "+dir+"/x.log: too many levels of symbolic links") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Lstat(dir + "/precious"); err == nil {
+		t.Error("the link was followed")
+	}
+}
