@@ -178,10 +178,6 @@ func TestCheck72_Preconditions(t *testing.T) {
 		args       []string
 	}{
 		{"no API server", "K8S_API_SERVER not set", 1, shared},
-		{"no bridge", "physical bridge breth9 does not exist", 1, w.args("--physical-bridge=breth9", "--physical-interface=eth0")},
-		{"no interface", `Failed operation. (no row "eth9" in table Interface)`, 1, w.args("--physical-bridge=breth0", "--physical-interface=eth9")},
-		{"bad interface", "physical-interface ghost is invalid", 1, w.args("--physical-bridge=breth0", "--physical-interface=ghost")},
-		{"other bridge", `physical-interface other is no port of breth0, but of "br-int"`, 1, w.args("--physical-bridge=breth0", "--physical-interface=other")},
 		{"one of two", "--physical-bridge and --physical-interface belong together", 2, w.args("--physical-bridge=breth0")},
 		{"bad addresses", `"10.0.0.1" is not a subnet`, 2, w.args("--nodeport-addresses=10.0.0.1")},
 	} {
@@ -198,9 +194,37 @@ func TestCheck72_Preconditions(t *testing.T) {
 			})
 		}
 	}
-	w.script("ovs-vsctl del-br br-int")
-	if status, stderr := w.once(w.args(shared...)...); status != 1 || !strings.Contains(stderr, "there is no bridge br-int") {
-		t.Errorf("without br-int: status %d, %q", status, stderr)
+}
+
+// H4: a bridge or NIC that is late is waited for. Whoever starts the helper is told.
+func TestALateBridgeIsWaitedFor(t *testing.T) {
+	w := newWorld(t)
+	w.script("ovs-vsctl add-port breth0 ghost -- add-port br-int other -- set Interface other type=internal || true")
+	for _, tt := range []struct {
+		name, want string
+		args       []string
+		mend       string
+	}{
+		{"no bridge", "physical bridge breth9 does not exist", []string{"--physical-bridge=breth9", "--physical-interface=eth9"},
+			"ip link add eth9 type veth peer name peer9; ovs-vsctl add-br breth9 -- set Bridge breth9 datapath_type=netdev -- add-port breth9 eth9"},
+		{"no interface", `Failed operation. (no row "eth8" in table Interface)`, []string{"--physical-bridge=breth0", "--physical-interface=eth8"},
+			"ip link add eth8 type veth peer name peer8; ovs-vsctl add-port breth0 eth8"},
+		{"bad interface", "physical-interface ghost is invalid", []string{"--physical-bridge=breth0", "--physical-interface=ghost"}, ""},
+		{"other bridge", `physical-interface other is no port of breth0, but of "br-int"`, []string{"--physical-bridge=breth0", "--physical-interface=other"}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := w.args(append(tt.args, "--pidfile", "--log-file", "-vconsole:emer", "--detach")...)
+			status, stderr := w.once(args...)
+			if status != 0 || !strings.HasPrefix(stderr, "ovn-k8s-gateway-helper: waiting: "+tt.want) || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("status %d, %q", status, stderr)
+			}
+			if tt.mend != "" {
+				w.script(tt.mend)
+				w.eventually("Services are known", func() bool { return strings.Contains(w.appctl("reconcile/show"), "services known   true") })
+			}
+			w.appctl("exit")
+			w.eventually("the pidfile is gone", func() bool { return w.pidfile("ovn-k8s-gateway-helper.pid") == "" })
+		})
 	}
 }
 

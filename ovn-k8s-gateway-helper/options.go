@@ -49,6 +49,7 @@ func (o *options) Run(ctx context.Context, io cli.IO) error {
 	h := &gateway.Helper{Options: gateway.Options{
 		Flags: o.Settings.Map(), Log: log.Module,
 		Bridge: o.Bridge, Interface: o.Interface, Node: o.Node, NodePortAddresses: addrs,
+		Status: o.Daemon.Status(gateway.Program, io.Err),
 	}}
 	switch {
 	case o.Settings.ShowConfig:

@@ -33,7 +33,7 @@ func (o *options) Run(ctx context.Context, io cli.IO) error {
 	}
 	defer log.Close()
 	log.TakeKlog()
-	w := &watcher.Watcher{Options: watcher.Options{Flags: o.Settings.Map(), Log: log.Module, Out: io.Out}}
+	w := &watcher.Watcher{Options: watcher.Options{Flags: o.Settings.Map(), Log: log.Module, Out: io.Out, Status: o.Daemon.Status(watcher.Program, io.Err)}}
 	switch {
 	case o.Settings.ShowConfig:
 		return w.ShowConfig(ctx, io.Out)

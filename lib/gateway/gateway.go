@@ -48,6 +48,8 @@ type Options struct {
 	NodePortAddresses []netip.Prefix
 	// Log returns the log of a module. nil is silent.
 	Log func(module string) *logrus.Entry
+	// Status is told in one line what the helper does or waits for. It may be nil.
+	Status func(text string)
 }
 
 // A Helper serves one node. The zero value keeps the rules of the host.
@@ -66,17 +68,24 @@ func (h *Helper) log(module string) *logrus.Entry {
 }
 
 // Run serves the node until ctx ends. It calls ready once the bridge has the flows
-// that do not depend on Services. When a setting in the local Open vSwitch
-// changes, it goes on with the new one. Once it was ready, nothing that is wrong
-// ends it: it goes on with the former settings, or tries again.
+// that do not depend on Services, or when it begins to wait for Open vSwitch or the
+// bridge. When a setting in the local Open vSwitch changes, it goes on with the new
+// one. Once it was ready, nothing that is wrong ends it: it goes on with the former
+// settings, or tries again.
 func (h *Helper) Run(ctx context.Context, ready func()) error {
-	sw, err := h.openvswitch(ctx)
+	sw, err := settings.AwaitSwitch(ctx, h.Flags, h.log("ovsdb"), func(why error) {
+		h.log("gateway").Warnf("waiting: %v", why)
+		if h.Status != nil {
+			h.Status("waiting: " + why.Error())
+		}
+		ready()
+	})
 	if err != nil {
 		return err
 	}
 	defer sw.Close()
 	return settings.Follower{
-		Switch: sw, Same: sameSettings, Log: h.log("gateway"),
+		Switch: sw, Same: sameSettings, Log: h.log("gateway"), Status: h.Status,
 		Load: func(ctx context.Context) (config.Config, error) { return h.settings(ctx, sw) },
 		Serve: func(ctx context.Context, cfg config.Config, token func() string, ready func()) error {
 			return h.serve(ctx, cfg, sw, token, ready)
@@ -127,7 +136,7 @@ func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switc
 	}
 	rest, err := api.REST()
 	if err != nil {
-		return err
+		return settings.Wrong(err)
 	}
 	cluster, err := kube.NewCluster(rest, Program)
 	if err != nil {
@@ -161,8 +170,8 @@ func sameSettings(a, b config.Config) bool {
 // patchTimeout bounds how long a start waits for ovs-vswitchd.
 const patchTimeout = 10 * time.Second
 
-// checkBridge finds out before the helper is ready what no waiting would mend,
-// and connects the bridge with br-int. Scripts may match the texts: they are the
+// checkBridge says what is missing for the bridge to be shared, and connects it with
+// br-int. Scripts may match the texts: they are the
 // original's.
 func (h *Helper) checkBridge(ctx context.Context, sw *vswitch.Switch) error {
 	ctx, cancel := context.WithTimeout(ctx, patchTimeout)

@@ -30,18 +30,28 @@ type Follower struct {
 	// there are none.
 	Fatal func(error) bool
 	Log   *logrus.Entry
+	// Status is told in one line what the daemon does or waits for; nil: nobody is.
+	Status func(text string)
 }
+
+// Wrong marks an error of Serve that waiting does not mend. It ends a daemon that has
+// not served yet. For other errors, Serve is called again until it succeeds.
+func Wrong(err error) error { return &wrong{err} }
+
+type wrong struct{ error }
+
+func (w *wrong) Unwrap() error { return w.error }
 
 // ErrChanged is why Serve begins anew.
 var ErrChanged = errors.New("the configuration changed")
 
-// retryInterval is how long a daemon that has served waits before it tries again.
+// retryInterval is how long a daemon waits before it tries again.
 const retryInterval = time.Second
 
-// Run serves until ctx ends, or returns what is wrong at the start. Once the daemon
-// was ready, hardly anything ends it: as long as settings make no sense it goes on
-// with the former ones, and with those that do it tries until they work or are
-// others.
+// Run serves until ctx ends. It returns settings that make no sense at the start, and
+// errors that are Wrong. Everything else is late: Run says once what it waits for,
+// calls ready, and tries again. Once the daemon has served, it keeps the former
+// settings while new ones make no sense.
 func (f Follower) Run(ctx context.Context, ready func()) error {
 	changed := make(chan struct{}, 1)
 	if f.Switch != nil {
@@ -58,22 +68,33 @@ func (f Follower) Run(ctx context.Context, ready func()) error {
 	}
 	load := f.loader()
 	var served atomic.Bool
-	for said := ""; ; {
+	said := ""
+	for {
 		for _, what := range cfg.Ignored {
 			f.Log.Warn(what)
 		}
-		err := f.serve(ctx, cfg, changed, load, func() { served.Store(true); ready() })
+		err := f.serve(ctx, cfg, changed, load, func() {
+			served.Store(true)
+			ready()
+			f.status("serving")
+		})
 		switch {
 		case errors.Is(err, ErrChanged):
 			f.Log.Infof("%v: starting anew", err)
 			said = ""
-		case err == nil || ctx.Err() != nil || !served.Load() || f.Fatal != nil && f.Fatal(err):
+		case err == nil || ctx.Err() != nil || f.ends(err, served.Load()):
 			return err
 		default:
 			if err.Error() != said {
 				said = err.Error()
-				f.Log.Warnf("trying again: %v", err)
+				what := "waiting: "
+				if served.Load() {
+					what = "trying again: "
+				}
+				f.Log.Warn(what + said)
+				f.status(what + said)
 			}
+			ready() // it has started, and tells what it waits for
 			select {
 			case <-changed:
 			case <-time.After(retryInterval):
@@ -84,6 +105,17 @@ func (f Follower) Run(ctx context.Context, ready func()) error {
 		if now, ok := load(ctx); ok {
 			cfg = now
 		}
+	}
+}
+
+// ends reports whether an error of Serve ends the daemon.
+func (f Follower) ends(err error, served bool) bool {
+	return !served && errors.As(err, new(*wrong)) || f.Fatal != nil && f.Fatal(err)
+}
+
+func (f Follower) status(text string) {
+	if f.Status != nil {
+		f.Status(text)
 	}
 }
 

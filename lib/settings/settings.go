@@ -3,6 +3,7 @@
 package settings
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
+	"github.com/sirupsen/logrus"
 	"gopkg.in/ini.v1"
 
 	"ovn-k8s/lib/config"
@@ -78,6 +81,36 @@ func RunDir(flags map[string]string) (string, error) {
 	}
 	c, err := config.Resolve(config.Sources{Env: s.Env, File: map[string]string{"rundir": s.File["rundir"]}, FileName: s.FileName})
 	return c.RunDir, err
+}
+
+// HasSwitch reports whether this host has an Open vSwitch, which may not run.
+func HasSwitch() bool {
+	env := environment()
+	return exists(filepath.Join(cmp.Or(env["OVS_DBDIR"], filepath.Dir(defaultFile(env))), "conf.db"))
+}
+
+// AwaitSwitch connects to the local Open vSwitch as soon as it runs. It calls waiting
+// with the reason when it begins to wait, and again with each other reason.
+func AwaitSwitch(ctx context.Context, flags map[string]string, log *logrus.Entry, waiting func(why error)) (*vswitch.Switch, error) {
+	rundir, err := RunDir(flags)
+	if err != nil {
+		return nil, err
+	}
+	for said := ""; ; {
+		sw, err := vswitch.Connect(ctx, rundir, log)
+		if err == nil || ctx.Err() != nil {
+			return sw, err
+		}
+		if err.Error() != said {
+			said = err.Error()
+			waiting(err)
+		}
+		select {
+		case <-time.After(retryInterval):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 func environment() map[string]string {

@@ -43,6 +43,8 @@ type Options struct {
 	Log func(module string) *logrus.Entry
 	// Out gets the lines that fetching a CA certificate prints.
 	Out io.Writer
+	// Status is told in one line what the watcher does or waits for. It may be nil.
+	Status func(text string)
 }
 
 // gcPercent is how much garbage there may be beside what is in use (GOGC): with
@@ -79,14 +81,13 @@ func (w *Watcher) log(module string) *logrus.Entry {
 	return logrus.NewEntry(silent)
 }
 
-// Run serves the cluster until ctx ends. It calls ready once everything that
-// the configuration names was reached, or but for the API server is worth
-// waiting for. When a setting in the local Open vSwitch changes, it goes on with
+// Run serves the cluster until ctx ends. It calls ready after connecting to what the
+// configuration names, or when it begins to wait for that. When a setting in the local Open vSwitch changes, it goes on with
 // the new one; a changed token is used from the next request on. Once it was ready,
 // only a database of another cluster ends it.
 func (w *Watcher) Run(ctx context.Context, ready func()) error {
 	debug.SetGCPercent(gcPercent)
-	sw, err := w.openvswitch(ctx)
+	sw, err := w.awaitSwitch(ctx, ready)
 	if err != nil {
 		return err
 	}
@@ -94,7 +95,7 @@ func (w *Watcher) Run(ctx context.Context, ready func()) error {
 		defer sw.Close()
 	}
 	return settings.Follower{
-		Switch: sw, Same: sameLinks, Serve: w.serve, Log: w.log("watcher"),
+		Switch: sw, Same: sameLinks, Serve: w.serve, Log: w.log("watcher"), Status: w.Status,
 		Load:  func(ctx context.Context) (config.Config, error) { return w.settings(ctx, sw) },
 		Fatal: func(err error) bool { return errors.As(err, new(foreign)) },
 	}.Run(ctx, ready)
@@ -126,6 +127,20 @@ func (w *Watcher) ShowConfig(ctx context.Context, out io.Writer) error {
 	cfg, err := settings.Load(ctx, w.Flags, sw)
 	fmt.Fprint(out, cfg.Show())
 	return err
+}
+
+// awaitSwitch is openvswitch where this host has an Open vSwitch that may be late.
+func (w *Watcher) awaitSwitch(ctx context.Context, ready func()) (*vswitch.Switch, error) {
+	if !settings.HasSwitch() {
+		return w.openvswitch(ctx)
+	}
+	return settings.AwaitSwitch(ctx, w.Flags, w.log("ovsdb"), func(why error) {
+		w.log("watcher").Warnf("waiting: %v", why)
+		if w.Status != nil {
+			w.Status("waiting: " + why.Error())
+		}
+		ready()
+	})
 }
 
 // openvswitch connects to the local Open vSwitch. Without one, the settings
@@ -195,7 +210,7 @@ func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() s
 	}
 	rest, err := api.REST()
 	if err != nil {
-		return nil, err
+		return nil, settings.Wrong(err)
 	}
 	tlsConfig, err := w.tls(ctx, cfg)
 	if err != nil {
@@ -250,13 +265,13 @@ func (w *Watcher) check(ctx context.Context, l *links) error {
 	defer cancel()
 	saved, err := savedTopology(ctx, l.cluster)
 	switch {
-	case err != nil && kube.Unreachable(err):
+	case err != nil && (kube.Unreachable(err) || kube.Outage(err)):
 		w.log("watcher").Warnf("waiting for the API server: %v", err)
 		return nil
 	case err != nil:
-		return err
+		return settings.Wrong(err)
 	case saved == nil && !found:
-		return ErrNoClusterRouter
+		return settings.Wrong(ErrNoClusterRouter)
 	}
 	return nil
 }
