@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/model"
+	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
 	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/config"
@@ -70,4 +71,23 @@ func (db *DB) CMSOptions() (options map[string]map[string]string, ok bool) {
 		}
 	}
 	return options, true
+}
+
+// PortBindings are the logical ports that the Southbound database has. They are read once, and not followed.
+func (db *DB) PortBindings(ctx context.Context) (map[string]bool, error) {
+	results, err := db.Transact(ctx, []libovsdb.Operation{{
+		Op: libovsdb.OperationSelect, Table: "Port_Binding", Columns: []string{"logical_port"},
+		// True of all rows; libovsdb does not send an empty condition.
+		Where: []libovsdb.Condition{libovsdb.NewCondition("tunnel_key", libovsdb.ConditionGreaterThanOrEqual, 1)},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("reading Port_Binding: %w", err)
+	}
+	bound := map[string]bool{}
+	for _, row := range results[0].Rows {
+		if name, ok := row["logical_port"].(string); ok {
+			bound[name] = true
+		}
+	}
+	return bound, nil
 }

@@ -42,7 +42,7 @@ func (w *Watcher) Check(ctx context.Context, out io.Writer) (bool, error) {
 		return false, err
 	}
 	differences, err := e.differences()
-	differences = append(differences, e.narrowTunnels(ctx)...)
+	differences = append(differences, e.southProblems(ctx)...)
 	for _, d := range differences {
 		fmt.Fprintln(out, d)
 	}

@@ -247,8 +247,9 @@ func (e *engine) silent(s desired.Silent) []nb.Unit {
 
 // judged says which gateways are dead or alive by what record records.
 func (e *engine) judged(record func() []nb.Unit) []nb.Unit {
-	before := e.world.DeadGateways()
+	before, absent := e.world.DeadGateways(), e.world.Absent()
 	touched := record()
+	e.warnAbsent(absent, e.world.Absent())
 	now := e.world.DeadGateways()
 	for _, name := range now {
 		if !slices.Contains(before, name) {

@@ -22,6 +22,8 @@ func (w *Watcher) Commands() []daemon.Command {
 		{Name: "reconcile/resync", Run: w.resync},
 		{Name: "memory/show", Run: w.showMemory},
 		{Name: "topology/show", Run: w.showTopology},
+		{Name: "node/show", Usage: "[NODE]", Max: 1, Run: w.showNodes},
+		{Name: "gateway/show", Usage: "[GATEWAY]", Max: 1, Run: w.showGateways},
 		{Name: "service/show", Usage: "[NAMESPACE/NAME]", Max: 1, Run: w.showServices},
 		{Name: "hostport/show", Usage: "[NAMESPACE/NAME]", Max: 1, Run: w.showHostPorts},
 		{Name: "pod/show", Usage: "[NAMESPACE/NAME]", Max: 1, Run: w.showPods},

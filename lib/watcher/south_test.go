@@ -28,3 +28,14 @@ func TestDescribeTunnels(t *testing.T) {
 		}
 	}
 }
+
+// TestDescribeUnbound tells of a database that ovn-northd does not read.
+func TestDescribeUnbound(t *testing.T) {
+	if got := describeUnbound([]string{"a_1", "a_2"}, map[string]bool{"a_1": true, "a_2": true}); got != nil {
+		t.Errorf("%q", got)
+	}
+	want := []string{"! logical ports of pods without a Port_Binding in the Southbound database: 2, a_1 first: check ovn-northd"}
+	if diff := cmp.Diff(want, describeUnbound([]string{"a_1", "a_2", "a_3"}, map[string]bool{"a_3": true})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

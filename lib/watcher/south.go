@@ -1,0 +1,95 @@
+package watcher
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/lib/ovsdb"
+)
+
+// southProblems lists what the Southbound database says against the network: hosts without ovn-controller, logical
+// ports that ovn-northd has not got round to, and tunnels that do not carry the packets of pods.
+func (e *engine) southProblems(ctx context.Context) []string {
+	if e.links.config.OVNRemote == "" {
+		return nil
+	}
+	lines, err := e.readSouth(ctx)
+	if err != nil {
+		lines = append(lines, fmt.Sprintf("! Southbound database: chassis, ports and MTUs are not known: %v", err))
+	}
+	return lines
+}
+
+func (e *engine) readSouth(ctx context.Context) ([]string, error) {
+	sb, err := ovsdb.OpenSouth(ctx, e.links.config, e.log)
+	if err != nil {
+		return nil, err
+	}
+	defer sb.Close()
+	chassis, _ := sb.Chassis()
+	e.world.Put(desired.Chassis(chassis))
+	var lines []string
+	absent := e.world.Absent()
+	for _, node := range slices.Sorted(maps.Keys(absent)) {
+		lines = append(lines, fmt.Sprintf("! Node %s: chassis %s is not in the Southbound database: check ovn-controller there", node, absent[node]))
+	}
+	bound, err := sb.PortBindings(ctx)
+	if err != nil {
+		return lines, err
+	}
+	options, _ := sb.CMSOptions()
+	return slices.Concat(lines, describeUnbound(e.podPorts(), bound), describeTunnels(options)), nil
+}
+
+// podPorts are the logical ports of pods in the Northbound database.
+func (e *engine) podPorts() []string {
+	var ports []string
+	for _, m := range e.links.db.Client().Cache().Table(nbdb.LogicalSwitchPortTable).RowsShallow() {
+		if p := m.(*nbdb.LogicalSwitchPort); p.ExternalIDs[names.Pod] == "true" {
+			ports = append(ports, p.Name)
+		}
+	}
+	slices.Sort(ports)
+	return ports
+}
+
+// describeUnbound names the first of the ports that are not bound, and says how many there are.
+func describeUnbound(ports []string, bound map[string]bool) []string {
+	ports = slices.DeleteFunc(ports, func(p string) bool { return bound[p] })
+	if len(ports) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("! logical ports of pods without a Port_Binding in the Southbound database: %d, %s first: check ovn-northd", len(ports), ports[0])}
+}
+
+// describeTunnels lists the hosts whose tunnels do not carry the packets of pods, as their gateway helpers say, and the
+// MTUs of pods if there are several. options are those of hosts, by their system-ids.
+func describeTunnels(options map[string]map[string]string) []string {
+	var lines []string
+	hosts := map[int][]string{} // by MTU of pods
+	for _, host := range slices.Sorted(maps.Keys(options)) {
+		mtu, needs, has, ok := config.ReadReport(options[host][names.MTUOption])
+		if !ok {
+			continue // no gateway helper of this release
+		}
+		hosts[mtu] = append(hosts[mtu], host)
+		if needs > has {
+			lines = append(lines, fmt.Sprintf("! Chassis %s: mtu %d of pods is too large for tunnels: packets have %d bytes with headers, the NIC takes %d: set ovn-k8s-mtu to %d or less on all hosts", host, mtu, needs, has, mtu-(needs-has)))
+		}
+	}
+	if len(hosts) < 2 {
+		return lines
+	}
+	var all []string
+	for _, mtu := range slices.Sorted(maps.Keys(hosts)) {
+		all = append(all, fmt.Sprintf("%d (%d hosts, such as %s)", mtu, len(hosts[mtu]), hosts[mtu][0]))
+	}
+	return append(lines, "! hosts have different MTUs of pods: "+strings.Join(all, ", ")+": set the same ovn-k8s-mtu on all")
+}
