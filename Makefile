@@ -8,7 +8,7 @@ MODELS := lib/nb/nbdb lib/ovsdb/sbdb lib/ovsdb/vswitchdb
 PREFIX ?= /usr/local
 KUBERNETES := cd test/controlplane &&
 
-.PHONY: build test check demo demo-down bench generate install help prepare
+.PHONY: build test check demo demo-down bench hostile generate install help prepare
 
 ## build: the programs, into bin/ (also plain make)
 build:
@@ -39,6 +39,10 @@ demo-down:
 ## bench: how fast it is, beside a minimal program that does the same; as root
 bench: prepare
 	go run ./test/bench
+
+## hostile: 5 000 drawn hostile objects (DRAWS=, KIND=), what they cost in memory
+hostile:
+	OVNK8S_HOSTILE=$(or $(DRAWS),5000) OVNK8S_HOSTILE_KIND=$(KIND) go test ./test/hostile -run Hostile -v -timeout 3h
 
 ## generate: the database models, from the installed schemas of OVN and Open vSwitch
 generate:

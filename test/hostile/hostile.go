@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -271,6 +272,9 @@ func (c *Cluster) Try(k Case) Result {
 
 func (c *Cluster) problem() string {
 	for _, u := range c.World.Units() {
+		if !strings.Contains(string(u), "/"+Tenant+"/") {
+			continue
+		}
 		if _, err := c.World.Rows(u); err != nil {
 			return string(u) + ": " + err.Error()
 		}

@@ -35,7 +35,7 @@ func within(c, bound hostile.Cost) bool {
 func draws(t *testing.T) uint64 {
 	s := os.Getenv("OVNK8S_HOSTILE")
 	if s == "" {
-		t.Skip("set OVNK8S_HOSTILE to how many cases to draw")
+		return 36
 	}
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil {

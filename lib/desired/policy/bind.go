@@ -1,10 +1,19 @@
 package policy
 
-// A state is a policy and the groups that it refers to.
+import (
+	"reflect"
+	"slices"
+)
+
+// A state is a policy, its plan, and the groups that it refers to.
 type state struct {
 	Policy
-	subject *group
-	rules   []boundRule
+	plan
+	squeezed string // why the limit of the namespace allows nothing
+	subject  *group
+	rules    []boundRule
+	watching []watch
+	choked   string // why the limits of numbered ports allow nothing
 }
 
 // A boundRule is a rule, and the groups of its peers. A rule for anyone that
@@ -12,46 +21,164 @@ type state struct {
 type boundRule struct {
 	rule
 	peers []*group
+	names string // text of the named ports
+}
+
+// problem is why nothing is allowed, "" if rules are in force.
+func (s *state) problem() string {
+	for _, why := range []string{s.excess, s.squeezed, s.choked} {
+		if why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// newState plans a policy.
+func (x *Index) newState(n *namespace, p Policy) *state {
+	return &state{Policy: p, plan: x.plan(n, p), watching: x.watches(n, p)}
+}
+
+// install puts a policy in the place of another, of which either may be nil.
+func (x *Index) install(n *namespace, old *state, p *Policy) {
+	if p != nil {
+		x.crowd(n, p.selectors())
+	}
+	if old != nil {
+		x.crowd(n, -old.selectors())
+	}
+	var s *state
+	if p != nil {
+		s = x.newState(n, *p)
+		n.policies = append(n.policies, s)
+		x.policies[p.Key] = s
+	}
+	if old != nil {
+		n.policies = without(n.policies, old)
+	}
+	squeezed := x.judge(n)
+	if s != nil {
+		s.squeezed = squeezed[s]
+		x.bind(n, s)
+	}
+	if old != nil { // after bind, so that what both use stays
+		x.unbind(old)
+	}
+	x.squeeze(n, squeezed)
+}
+
+// crowd counts the selectors of the policies of a namespace. The plans of small
+// policies matter too while there are many.
+func (x *Index) crowd(n *namespace, by int) {
+	before := x.crowded(n)
+	if n.selectors += by; before == x.crowded(n) {
+		return
+	}
+	for _, s := range n.policies {
+		s.unwatch()
+		s.watching = x.watches(n, s.Policy)
+		s.watch()
+		x.due[s] = true
+	}
+}
+
+// squeeze applies what the limit of a namespace says of its policies.
+func (x *Index) squeeze(n *namespace, squeezed map[*state]string) {
+	for _, old := range slices.Clone(n.policies) {
+		why := squeezed[old]
+		if why == old.squeezed {
+			continue
+		}
+		x.touch(old.Unit())
+		if (why == "") == (old.squeezed == "") {
+			old.squeezed = why
+			continue
+		}
+		s := x.newState(n, old.Policy)
+		s.squeezed = why
+		n.policies[slices.Index(n.policies, old)] = s
+		x.policies[s.Key] = s
+		x.bind(n, s)
+		x.unbind(old)
+	}
+}
+
+// replan plans policies again whose counts have changed.
+func (x *Index) replan() {
+	for len(x.due) > 0 {
+		due, spaces := x.due, map[*namespace]bool{}
+		x.due = map[*state]bool{}
+		for s := range due {
+			if x.policies[s.Key] != s {
+				continue
+			}
+			n := x.namespaces[s.Namespace]
+			spaces[n] = true
+			x.replanOne(n, s)
+		}
+		for n := range spaces {
+			x.squeeze(n, x.judge(n))
+		}
+	}
+}
+
+func (x *Index) replanOne(n *namespace, s *state) {
+	now := x.plan(n, s.Policy)
+	if now.excess != s.excess {
+		x.touch(s.Unit())
+	}
+	if reflect.DeepEqual(now.rules, s.plan.rules) && (now.excess == "") == (s.excess == "") {
+		s.plan = now
+		return
+	}
+	x.touch(s.Unit())
+	x.install(n, s, &s.Policy)
+}
+
+func (s *state) watch() {
+	for _, w := range s.watching {
+		w.start(s)
+	}
+}
+
+func (s *state) unwatch() {
+	for _, w := range s.watching {
+		w.stop(s)
+	}
 }
 
 // bind finds or makes the groups of a policy.
-func (x *Index) bind(n *namespace, p Policy) *state {
-	s := &state{Policy: p}
-	s.subject = x.use(peer{pods: p.subject}, n)
+func (x *Index) bind(n *namespace, s *state) {
+	s.watch()
+	s.subject = x.use(peer{pods: s.Policy.subject}, n)
 	s.subject.policies = append(s.subject.policies, s)
-	for d, yes := range p.isolates {
+	for d, yes := range s.isolates {
 		if yes {
 			x.isolate(s.subject, direction(d), 1)
 		}
 	}
-	for _, r := range p.rules {
-		b := boundRule{rule: r}
-		for _, from := range r.peers {
+	if s.squeezed != "" {
+		return // the plan has no rules if it has an excess
+	}
+	for _, r := range s.plan.rules {
+		b := boundRule{rule: r, names: textOf(r.named)}
+		for _, from := range r.allPeers() {
 			b.peers = append(b.peers, x.use(from, n))
-		}
-		if r.anyone && r.dir == egress && len(r.named) > 0 {
-			b.peers = append(b.peers, x.use(peer{everywhere: true}, n))
-		}
-		for _, g := range b.resolvers(s) {
-			for _, port := range r.named {
-				x.resolve(g, port, s)
-			}
 		}
 		s.rules = append(s.rules, b)
 	}
-	return s
+	for i := range s.rules {
+		x.resolve(s, &s.rules[i])
+	}
+	x.settlePorts(s)
 }
 
 // unbind is the opposite of bind.
-func (x *Index) unbind(n *namespace, s *state) {
-	n.policies = without(n.policies, s)
-	for _, b := range s.rules {
-		for _, g := range b.resolvers(s) {
-			for _, port := range b.named {
-				x.unresolve(g, port, s)
-			}
-		}
-		for _, g := range b.peers {
+func (x *Index) unbind(s *state) {
+	s.unwatch()
+	for i := range s.rules {
+		x.unresolve(s, &s.rules[i])
+		for _, g := range s.rules[i].peers {
 			x.disuse(g)
 		}
 	}

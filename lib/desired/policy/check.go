@@ -49,7 +49,7 @@ func (x *Index) decide(d direction, self, other Endpoint, c Connection) Decision
 	var names []string
 	for _, s := range policies {
 		for _, r := range s.rules {
-			if r.dir == d && x.allows(&r, self, other, c) {
+			if s.choked == "" && r.dir == d && x.allows(&r, self, other, c) {
 				return Decision{true, fmt.Sprintf("%s: allowed by policy %s, spec.%s[%d]", d, s.Key, d, r.index)}
 			}
 		}
@@ -217,7 +217,10 @@ func (x *Index) showPolicy(b *strings.Builder, s *state, d direction) {
 	if rules == 0 {
 		b.WriteString("    no rule: it allows nothing\n")
 	}
-	for _, p := range s.Problems {
+	for _, p := range append(slices.Clone(s.Problems), s.problem()) {
+		if p == "" {
+			continue
+		}
 		fmt.Fprintf(b, "    ! %s\n", p)
 	}
 }

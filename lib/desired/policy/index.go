@@ -28,20 +28,37 @@ type Index struct {
 	policies   map[Key]*state
 	groups     map[string]*group // by name
 	touched    []nb.Unit
+	limits     limits
+	census     *census
+	due        map[*state]bool // to be planned again
+	unsettled  map[*state]bool // whose named ports are to be compared with their limits
+	round      int             // of regroup
 }
 
 // NewIndex returns an empty index.
-func NewIndex() *Index {
+func NewIndex() *Index { return newIndex(defaultLimits()) }
+
+func newIndex(l limits) *Index {
 	return &Index{
+		limits:     l,
 		namespaces: map[string]*namespace{}, labelled: map[label][]*namespace{}, scopes: map[string]*scope{},
 		members: map[pod.Key]*member{}, policies: map[Key]*state{}, groups: map[string]*group{},
+		census: newCensus(l.unit), due: map[*state]bool{}, unsettled: map[*state]bool{},
 	}
 }
 
 func (x *Index) touch(u nb.Unit) { x.touched = append(x.touched, u) }
 
-// flush returns what was touched since the last time.
+// flush applies what follows from a change, and returns what was touched since the
+// last time.
 func (x *Index) flush() []nb.Unit {
+	x.replan()
+	for s := range x.unsettled {
+		if x.policies[s.Key] == s {
+			x.settlePorts(s)
+		}
+	}
+	clear(x.unsettled)
 	out := x.touched
 	x.touched = nil
 	return out
@@ -73,6 +90,7 @@ func (x *Index) RemoveNamespace(name string) []nb.Unit {
 // of its containers.
 func (x *Index) PutPod(k pod.Key, podLabels map[string]string, ports []Port) []nb.Unit {
 	l := newLabels(podLabels)
+	slices.SortFunc(ports, func(a, b Port) int { return comparePort(a, namedPort{b.Protocol, b.Name}) })
 	text := classText(l, ports)
 	m := x.members[k]
 	if m != nil && m.class.text == text {
@@ -90,10 +108,12 @@ func (x *Index) PutPod(k pod.Key, podLabels map[string]string, ports []Port) []n
 	if c == nil {
 		c = &class{ns: n, text: text, labels: l, ports: ports}
 		n.classes[text] = c
+		x.enlist(c)
 		x.regroup(c)
 	}
 	m.class, m.at = c, len(c.pods)
 	c.pods = append(c.pods, m)
+	x.tallyPod(c, 1)
 	if !slices.Equal(before, m.refs()) {
 		x.touch(k.Unit())
 	}
@@ -121,12 +141,7 @@ func (x *Index) PutPolicy(p Policy) []nb.Unit {
 		return nil
 	}
 	n := x.namespace(p.Namespace)
-	s := x.bind(n, p)
-	x.policies[p.Key] = s
-	n.policies = append(n.policies, s)
-	if old != nil { // after bind, so that what both use stays
-		x.unbind(n, old)
-	}
+	x.install(n, old, &p)
 	x.touch(p.Unit())
 	if n.logging.on() {
 		x.touch(LoggingUnit)
@@ -142,7 +157,7 @@ func (x *Index) RemovePolicy(k Key) []nb.Unit {
 	}
 	n := x.namespaces[k.Namespace]
 	delete(x.policies, k)
-	x.unbind(n, old)
+	x.install(n, old, nil)
 	x.forgetIfEmpty(n)
 	x.touch(k.Unit())
 	if n.logging.on() {
@@ -170,6 +185,7 @@ func (x *Index) Units() []nb.Unit {
 func (x *Index) Compact() {
 	x.namespaces, x.labelled = maps.Collect(maps.All(x.namespaces)), maps.Collect(maps.All(x.labelled))
 	x.members, x.policies = maps.Collect(maps.All(x.members)), maps.Collect(maps.All(x.policies))
+	x.census.own, x.census.ofSpace = x.census.own.clone(), x.census.ofSpace.clone()
 	x.groups, x.scopes = maps.Collect(maps.All(x.groups)), maps.Collect(maps.All(x.scopes))
 	for _, n := range x.namespaces {
 		n.classes = maps.Collect(maps.All(n.classes))

@@ -11,14 +11,16 @@ import (
 
 // A namespace is one that exists, or that something refers to.
 type namespace struct {
-	name     string
-	known    bool // to Kubernetes: else no selector of namespaces matches it
-	labels   labels
-	logging  logging
-	classes  map[string]*class // by what their pods have in common
-	own      *scope            // this namespace only; nil if no selector has it
-	matching []*scope          // the selectors of namespaces that match it
-	policies []*state
+	name      string
+	known     bool // to Kubernetes: else no selector of namespaces matches it
+	labels    labels
+	logging   logging
+	classes   map[string]*class // by what their pods have in common
+	own       *scope            // this namespace only; nil if no selector has it
+	matching  []*scope          // the selectors of namespaces that match it
+	policies  []*state
+	pods      count // of the namespace
+	selectors int   // of the policies
 }
 
 // A class is the pods of a namespace that no selector can tell from each other.
@@ -26,9 +28,11 @@ type class struct {
 	ns     *namespace
 	text   string
 	labels labels
-	ports  []Port
+	ports  []Port // sorted
 	groups []*group
+	sets   map[*numbers]*portSet // of groups
 	pods   []*member
+	at     [][2]int // in the lists of the census, by label
 }
 
 // A member is a pod that has a logical port.
@@ -79,7 +83,15 @@ func (x *Index) relabel(n *namespace, known bool, l labels) {
 	for _, old := range n.labels {
 		drop(x.labelled, old, n)
 	}
+	x.tallyAll(x.census.ofSpace, n.labels, -n.pods.pods)
+	switch {
+	case known && !n.known:
+		x.tally(&x.census.namespaces, 1)
+	case !known && n.known:
+		x.tally(&x.census.namespaces, -1)
+	}
 	n.known, n.labels = known, l
+	x.tallyAll(x.census.ofSpace, l, n.pods.pods)
 	for _, now := range l {
 		x.labelled[now] = append(x.labelled[now], n)
 	}
@@ -116,20 +128,26 @@ func (x *Index) regroup(c *class) {
 	for _, s := range c.ns.matching {
 		look(s)
 	}
+	x.round++
+	for _, g := range now {
+		g.round = x.round
+	}
+	before := c.groups
+	c.groups = now
 	changed := false
-	for _, g := range c.groups {
-		if !slices.Contains(now, g) {
+	for _, g := range before {
+		if g.round != x.round {
 			x.count(g, c, -1)
 			changed = true
 		}
+		g.round = 0
 	}
 	for _, g := range now {
-		if !slices.Contains(c.groups, g) {
+		if g.round == x.round {
 			x.count(g, c, 1)
 			changed = true
 		}
 	}
-	c.groups = now
 	if changed {
 		x.touchClass(c)
 	}
@@ -158,6 +176,7 @@ func classText(l labels, ports []Port) string {
 // leave takes m out of its class, which goes with its last pod.
 func (x *Index) leave(m *member) {
 	c := m.class
+	x.tallyPod(c, -1)
 	last := c.pods[len(c.pods)-1]
 	c.pods[m.at], last.at = last, m.at
 	c.pods[len(c.pods)-1] = nil
@@ -168,6 +187,7 @@ func (x *Index) leave(m *member) {
 		x.count(g, c, -1)
 	}
 	delete(c.ns.classes, c.text)
+	x.delist(c)
 }
 
 // Refs are the port groups that a pod's logical port belongs to.
@@ -182,8 +202,8 @@ func (m *member) refs() []nb.Ref {
 	for _, g := range m.class.groups {
 		out = append(out, portGroup(g.name, "ports"))
 		for _, n := range g.named {
-			if number, ok := n.of(m.class); ok {
-				out = append(out, portGroup(g.numbered(n.namedPort, number), "ports"))
+			if set := m.class.sets[n]; set != nil && n.live {
+				out = append(out, portGroup(set.group, "ports"))
 			}
 		}
 	}

@@ -43,6 +43,7 @@ type Policy struct {
 	// and what would be right. A rule with a problem allows nothing.
 	Problems []string
 
+	created  int64 // Unix time
 	subject  labelSelector
 	isolates [2]bool // by direction
 	rules    []rule
@@ -96,7 +97,7 @@ type namedPort struct {
 // New takes from p what we need. What API servers refuse, and what a newer one
 // may know and we do not, becomes a problem.
 func New(p *networkingv1.NetworkPolicy) Policy {
-	out := Policy{Key: Key{p.Namespace, p.Name}, UID: string(p.UID)}
+	out := Policy{Key: Key{p.Namespace, p.Name}, UID: string(p.UID), created: p.CreationTimestamp.Unix()}
 	subject, err := newSubject(&p.Spec.PodSelector)
 	if err != nil {
 		// Nobody knows whom it means: all are isolated, and nothing is allowed.
@@ -178,6 +179,9 @@ func (p *Policy) rule(dir direction, index int, peers []networkingv1.NetworkPoli
 	if len(p.Problems) == before && p.isolates[dir] {
 		slices.SortFunc(r.blocks, netip.Prefix.Compare)
 		r.blocks = slices.Compact(r.blocks)
+		r.ports = merged(r.ports)
+		slices.SortFunc(r.named, compareNamed)
+		r.named = slices.Compact(r.named)
 		p.rules = append(p.rules, r)
 	}
 }
@@ -232,9 +236,7 @@ func (r *rule) port(p networkingv1.NetworkPolicyPort) error {
 		if problems := validation.IsValidPortName(p.Port.StrVal); len(problems) > 0 {
 			return fmt.Errorf("port: %q is no name of a port: %s", p.Port.StrVal, problems[0])
 		}
-		if name := (namedPort{proto, p.Port.StrVal}); !slices.Contains(r.named, name) {
-			r.named = append(r.named, name)
-		}
+		r.named = append(r.named, namedPort{proto, p.Port.StrVal})
 		return nil
 	}
 	first, last := p.Port.IntVal, p.Port.IntVal
@@ -276,14 +278,16 @@ type Port struct {
 // several containers have it, the first one counts, as for Services.
 func Ports(p *corev1.Pod) []Port {
 	var out []Port
+	known := map[namedPort]bool{}
 	add := func(c corev1.Container) {
 		for _, p := range c.Ports {
 			proto := p.Protocol
 			if proto == "" {
 				proto = corev1.ProtocolTCP
 			}
-			known := slices.ContainsFunc(out, func(q Port) bool { return q.Name == p.Name && q.Protocol == proto })
-			if p.Name != "" && !known && p.ContainerPort > 0 && p.ContainerPort <= 65535 {
+			name := namedPort{proto, p.Name}
+			if p.Name != "" && !known[name] && p.ContainerPort > 0 && p.ContainerPort <= 65535 {
+				known[name] = true
 				out = append(out, Port{p.Name, proto, uint16(p.ContainerPort)})
 			}
 		}

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -42,6 +40,9 @@ func (x *Index) Rows(u nb.Unit) (rows []nb.Row, problem string) {
 	}
 	log := x.namespaces[s.Namespace].logging
 	problems := slices.Clone(s.Problems)
+	if why := s.problem(); why != "" {
+		problems = append(problems, why)
+	}
 	for _, r := range s.rules {
 		for _, way := range s.ways(r) {
 			id := s.Namespace + "/" + s.Name + "/" + r.dir.String() + "/" + strconv.Itoa(r.index)
@@ -71,23 +72,13 @@ func (s *state) unresolved(r boundRule) (problems []string) {
 		pods, known := 0, 0
 		for _, g := range r.resolvers(s) {
 			pods += g.classes
-			known += len(g.numbersOf(port))
+			known += g.named[r.names].have[port]
 		}
 		if pods > 0 && known == 0 {
 			problems = append(problems, fmt.Sprintf("spec.%s[%d].ports: no pod has a container port named %q for %s: nothing is allowed by it", r.dir, r.index, port.name, port.proto))
 		}
 	}
 	return problems
-}
-
-// numbersOf lists the numbers that a named port has among the pods of g.
-func (g *group) numbersOf(port namedPort) []uint16 {
-	for _, n := range g.named {
-		if n.namedPort == port {
-			return slices.Sorted(maps.Keys(n.classes))
-		}
-	}
-	return nil
 }
 
 // rows are the port groups of g and what denies by default.
@@ -97,15 +88,17 @@ func (g *group) rows() []nb.Row {
 		Model: &nbdb.PortGroup{Name: g.name, ExternalIDs: map[string]string{names.Selector: g.text()}},
 	}}
 	for _, n := range g.named {
-		for _, number := range slices.Sorted(maps.Keys(n.classes)) {
-			name := g.numbered(n.namedPort, number)
-			text := fmt.Sprintf("%s, whose port %s/%s is %d", g.text(), n.name, n.proto, number)
+		if !n.live {
+			continue
+		}
+		for _, set := range n.sets {
 			rows = append(rows, nb.Row{
-				Table: nbdb.PortGroupTable, ID: name,
-				Model: &nbdb.PortGroup{Name: name, ExternalIDs: map[string]string{names.Selector: text}},
+				Table: nbdb.PortGroupTable, ID: set.group,
+				Model: &nbdb.PortGroup{Name: set.group, ExternalIDs: map[string]string{names.Selector: g.describe(n, set)}},
 			})
 		}
 	}
+	slices.SortFunc(rows, func(a, b nb.Row) int { return strings.Compare(a.ID, b.ID) })
 	for d, n := range g.subjects {
 		if n == 0 {
 			continue
@@ -178,30 +171,40 @@ type way struct{ group, part, match string }
 
 // ways lists what a rule allows. What can never match is left out.
 func (s *state) ways(r boundRule) (out []way) {
+	if s.choked != "" {
+		return nil
+	}
 	add := func(group, part string, match ...string) {
 		if m := and(append([]string{portIn(r.dir, group)}, match...)...); m != "" {
 			out = append(out, way{group, part, m})
 		}
 	}
 	var rest []string
-	for _, p := range r.parts() {
-		switch {
-		case p.name != "" || r.dir == ingress:
-			add(s.subject.name, p.name, p.ports, p.peers)
-		default:
-			rest = append(rest, and(p.peers, p.ports))
+	gather := func(parts []part, prefix string) {
+		for _, p := range parts {
+			if p.name == "" {
+				rest = append(rest, and(p.peers, p.ports))
+			} else {
+				add(s.subject.name, prefix+p.name, p.ports, p.peers)
+			}
 		}
 	}
 	if r.dir == egress {
-		for _, port := range r.named {
-			rest = append(rest, r.egressNamed(port)...)
+		gather(r.parts(r.ports), "")
+		for _, set := range r.egressSets() {
+			gather(set.parts, set.name+"/")
 		}
 		add(s.subject.name, "", or(rest))
 		return out
 	}
-	for _, port := range r.named {
-		for _, number := range s.subject.numbersOf(port) {
-			add(s.subject.numbered(port, number), "", portTerm(portRange{port.proto, number, number}), r.match())
+	for _, p := range r.parts(r.ports) {
+		add(s.subject.name, p.name, p.ports, p.peers)
+	}
+	if n := s.subject.named[r.names]; n != nil {
+		for _, text := range slices.Sorted(maps.Keys(n.sets)) {
+			for _, p := range r.parts(n.sets[text].ports) {
+				add(n.sets[text].group, p.name, p.ports, p.peers)
+			}
 		}
 	}
 	return out
@@ -221,43 +224,69 @@ const (
 // of each becomes about as many flows as it has ports and addresses (ovs-fields(7),
 // "conjunction"), but one of several a flow for each port of each address, in every
 // ovn-controller.
-func (r *boundRule) parts() (out []part) {
-	ports := portTerms(r.ports)
-	many := len(ports) > fewPorts || len(ports) > 1 && len(r.blocks) > fewBlocks
+func (r *boundRule) parts(ports []portRange) []part {
 	switch {
 	case r.anything:
 		return []part{{"", everything, r.match()}}
-	case r.anyone || !many:
-		return []part{{"", or(ports), r.match()}}
+	case len(ports) == 0:
+		return nil
+	case r.anyone || !many(ports, len(r.blocks)):
+		return []part{{"", or(portTerms(ports)), r.match()}}
 	}
 	t, field := r.terms()
+	return t.parts(field, ports)
+}
+
+// many reports whether ports of so many subnets are worth parts.
+func many(ports []portRange, blocks int) bool {
+	return len(ports) > fewPorts || len(ports) > 1 && blocks > fewBlocks
+}
+
+// parts is one for each family and protocol.
+func (t *terms) parts(field string, ports []portRange) (out []part) {
 	for _, peers := range t.sides(field) {
-		for _, proto := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
+		for _, proto := range protocols() {
 			others := func(p portRange) bool { return p.proto != proto }
-			if ports := portTerms(slices.DeleteFunc(slices.Clone(r.ports), others)); len(ports) > 0 {
-				out = append(out, part{peers.family + "/" + keyword(proto), or(ports), peers.match})
+			if list := portTerms(slices.DeleteFunc(slices.Clone(ports), others)); len(list) > 0 {
+				out = append(out, part{peers.family + "/" + keyword(proto), or(list), peers.match})
 			}
 		}
 	}
 	return out
 }
 
-// egressNamed matches what goes to peers at the number that a named port has
-// there.
-func (r *boundRule) egressNamed(port namedPort) (ways []string) {
-	numbers := map[uint16]*terms{}
+// An egressSet is what goes to peers at the numbers that the named ports of a rule
+// have there.
+type egressSet struct {
+	name  string // as in parts of other sets there is none of
+	parts []part
+}
+
+func (r *boundRule) egressSets() (out []egressSet) {
+	ports, groups := map[string][]portRange{}, map[string]*terms{}
 	for _, g := range r.peers {
-		for _, number := range g.numbersOf(port) {
-			if numbers[number] == nil {
-				numbers[number] = &terms{}
+		n := g.named[r.names]
+		if n == nil {
+			continue
+		}
+		for text, set := range n.sets {
+			if groups[text] == nil {
+				ports[text], groups[text] = set.ports, &terms{}
 			}
-			numbers[number].group(g.numbered(port, number))
+			groups[text].group(set.group)
 		}
 	}
-	for _, number := range slices.Sorted(maps.Keys(numbers)) {
-		ways = append(ways, and(or(numbers[number].list("dst")), portTerm(portRange{port.proto, number, number})))
+	for _, text := range slices.Sorted(maps.Keys(groups)) {
+		sum := sha256.Sum256([]byte(text))
+		set := egressSet{name: hex.EncodeToString(sum[:4])}
+		if t := groups[text]; many(ports[text], 0) {
+			set.parts = t.parts("dst", ports[text])
+		} else {
+			set.parts = []part{{"", or(portTerms(ports[text])), or(t.list("dst"))}}
+		}
+		out = append(out, set)
 	}
-	return ways
+	return out
 }
 
 // match matches packets from or to the peers of a rule.

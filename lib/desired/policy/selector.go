@@ -28,12 +28,27 @@ func newLabels(m map[string]string) labels {
 }
 
 func (l labels) get(key string) (string, bool) {
-	for i := range l {
-		if l[i].key == key {
-			return l[i].value, true
-		}
+	if i := l.index(key); i >= 0 {
+		return l[i].value, true
 	}
 	return "", false
+}
+
+// index is where a key is, -1 if it is not there.
+func (l labels) index(key string) int {
+	if len(l) > 10 {
+		i, ok := slices.BinarySearchFunc(l, key, func(a label, key string) int { return strings.Compare(a.key, key) })
+		if !ok {
+			return -1
+		}
+		return i
+	}
+	for i := range l {
+		if l[i].key == key {
+			return i
+		}
+	}
+	return -1
 }
 
 // A labelSelector is what labels must be like. The zero value accepts all. Two
@@ -81,13 +96,18 @@ func (r *requirement) met(l labels) bool {
 	v, ok := l.get(r.key)
 	switch r.op {
 	case metav1.LabelSelectorOpIn:
-		return ok && slices.Contains(r.values, v)
+		return ok && r.has(v)
 	case metav1.LabelSelectorOpNotIn: // a label that is not there is not in the list
-		return !ok || !slices.Contains(r.values, v)
+		return !ok || !r.has(v)
 	case metav1.LabelSelectorOpExists:
 		return ok
 	}
 	return !ok
+}
+
+func (r *requirement) has(v string) bool {
+	_, ok := slices.BinarySearch(r.values, v)
+	return ok
 }
 
 // String is the selector as kubectl writes it, "" for all. Equal selectors have

@@ -1,0 +1,282 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A census counts the pods that one requirement of a selector can select. It
+// bounds the members of a port group before the group exists.
+type census struct {
+	unit       int // the step of small counts
+	pods       count
+	namespaces count // counts namespaces, not pods
+	own        traits
+	ofSpace    traits // by the labels of the pods' namespace
+}
+
+// traits count by label and by key.
+type traits struct {
+	unit    int
+	byLabel map[label]*count
+	byKey   map[string]*count
+}
+
+// A count is how many pods there are of a kind, and the policies whose plan depends
+// on about how many.
+type count struct {
+	pods     int
+	classes  []*class // of the census of pods' own labels only
+	watchers []*state
+}
+
+func newCensus(unit int) *census {
+	return &census{unit: unit, own: newTraits(unit), ofSpace: newTraits(unit)}
+}
+
+func newTraits(unit int) traits { return traits{unit, map[label]*count{}, map[string]*count{}} }
+
+// rounded is a count rounded up: to unit, and twice, four times that and so on.
+// Plans depend on rounded counts, so few pods change them.
+func (c *count) rounded(unit int) int {
+	if c == nil || c.pods == 0 {
+		return 0
+	}
+	n := unit
+	for n < c.pods {
+		n *= 2
+	}
+	return n
+}
+
+// tally adds to a count. A policy is planned again when the rounded count differs.
+func (x *Index) tally(c *count, by int) {
+	before := c.rounded(x.census.unit)
+	if c.pods += by; c.rounded(x.census.unit) == before {
+		return
+	}
+	for _, s := range c.watchers {
+		x.due[s] = true
+	}
+}
+
+// tallyAll adds to the counts of all of l.
+func (x *Index) tallyAll(t traits, l labels, by int) {
+	for i := range l {
+		x.tally(t.label(l[i]), by)
+		x.tally(t.key(l[i].key), by)
+		t.tidy(l[i])
+	}
+}
+
+// tallyPod counts a pod of class c.
+func (x *Index) tallyPod(c *class, by int) {
+	x.tally(&x.census.pods, by)
+	x.tallyAll(x.census.own, c.labels, by)
+	x.tallyAll(x.census.ofSpace, c.ns.labels, by)
+	x.tally(&c.ns.pods, by)
+}
+
+func (t traits) label(l label) *count {
+	c := t.byLabel[l]
+	if c == nil {
+		c = &count{}
+		t.byLabel[l] = c
+	}
+	return c
+}
+
+func (t traits) key(k string) *count {
+	c := t.byKey[k]
+	if c == nil {
+		c = &count{}
+		t.byKey[k] = c
+	}
+	return c
+}
+
+// tidy forgets counts that are zero and that nobody watches.
+func (t traits) tidy(l label) {
+	if c := t.byLabel[l]; c != nil && c.idle() {
+		delete(t.byLabel, l)
+	}
+	if c := t.byKey[l.key]; c != nil && c.idle() {
+		delete(t.byKey, l.key)
+	}
+}
+
+func (c *count) idle() bool { return c.pods == 0 && len(c.classes) == 0 && len(c.watchers) == 0 }
+
+// clone gives back the room of what is gone.
+func (t traits) clone() traits {
+	return traits{t.unit, maps.Collect(maps.All(t.byLabel)), maps.Collect(maps.All(t.byKey))}
+}
+
+// enlist files a class under its labels.
+func (x *Index) enlist(c *class) {
+	c.at = make([][2]int, len(c.labels))
+	for i, l := range c.labels {
+		for j, list := range []*count{x.census.own.label(l), x.census.own.key(l.key)} {
+			c.at[i][j] = len(list.classes)
+			list.classes = append(list.classes, c)
+		}
+	}
+}
+
+// delist is the opposite of enlist.
+func (x *Index) delist(c *class) {
+	for i, l := range c.labels {
+		for j, list := range []*count{x.census.own.label(l), x.census.own.key(l.key)} {
+			last := len(list.classes) - 1
+			moved, at := list.classes[last], c.at[i][j]
+			list.classes[at] = moved
+			moved.at[moved.labels.index(l.key)][j] = at
+			list.classes[last] = nil
+			list.classes = list.classes[:last]
+		}
+		x.census.own.tidy(l)
+	}
+}
+
+// listed returns the shortest lists of classes that have all classes which s can
+// select, each class once. It reports false if s needs no label.
+func (x *Index) listed(s labelSelector) (lists [][]*class, total int, ok bool) {
+	for _, r := range s.needs {
+		var now [][]*class
+		switch r.op {
+		case metav1.LabelSelectorOpIn:
+			for _, v := range r.values {
+				if c := x.census.own.byLabel[label{r.key, v}]; c != nil {
+					now = append(now, c.classes)
+				}
+			}
+		case metav1.LabelSelectorOpExists:
+			if c := x.census.own.byKey[r.key]; c != nil {
+				now = append(now, c.classes)
+			}
+		default:
+			continue
+		}
+		n := 0
+		for _, l := range now {
+			n += len(l)
+		}
+		if !ok || n < total {
+			lists, total, ok = now, n, true
+		}
+	}
+	return lists, total, ok
+}
+
+// eachCandidate calls f with each class of the scope of g that g may select.
+func (x *Index) eachCandidate(g *group, f func(*class)) {
+	lists, total, ok := x.listed(g.pods)
+	if !ok || g.scope.fewer(total) {
+		x.eachClass(g.scope, f)
+		return
+	}
+	for _, list := range lists {
+		for _, c := range list {
+			if g.scope.has(c.ns) {
+				f(c)
+			}
+		}
+	}
+}
+
+// fewer reports whether a scope has fewer than n classes.
+func (s *scope) fewer(n int) bool {
+	if s.ns != nil {
+		return len(s.ns.classes) < n
+	}
+	classes := 0
+	for ns := range s.namespaces {
+		if classes += len(ns.classes); classes >= n {
+			return false
+		}
+	}
+	return classes < n
+}
+
+// has reports whether pods of n are in the scope.
+func (s *scope) has(n *namespace) bool { return s.ns == n || s.ns == nil && s.namespaces[n] }
+
+// atMost is how many pods a selector selects at most, by the requirements that
+// name a label or a key. all is how many there are.
+func (t traits) atMost(s labelSelector, all int) int {
+	for _, r := range s.needs {
+		n := 0
+		switch r.op {
+		case metav1.LabelSelectorOpIn:
+			for _, v := range r.values {
+				n += t.byLabel[label{r.key, v}].rounded(t.unit)
+			}
+		case metav1.LabelSelectorOpExists:
+			n = t.byKey[r.key].rounded(t.unit)
+		default:
+			continue
+		}
+		all = min(all, n)
+	}
+	return all
+}
+
+// simplified leaves out of a selector what excludes nobody.
+func (t traits) simplified(s labelSelector) labelSelector {
+	var out labelSelector
+	for i, r := range s.needs {
+		switch r.op {
+		case metav1.LabelSelectorOpDoesNotExist:
+			if t.byKey[r.key].rounded(t.unit) == 0 {
+				continue
+			}
+		case metav1.LabelSelectorOpNotIn:
+			nobody := func(v string) bool { return t.byLabel[label{r.key, v}].rounded(t.unit) == 0 }
+			if r.values = slices.DeleteFunc(slices.Clone(r.values), nobody); len(r.values) == 0 {
+				continue
+			}
+		}
+		if out.needs == nil {
+			out.needs = make([]requirement, 0, len(s.needs)-i)
+		}
+		out.needs = append(out.needs, r)
+	}
+	return out
+}
+
+// watches lists the counts that the plan of a policy with selector s depends on:
+// those of what s excludes, and, if it has a price, those of what s needs.
+func (t traits) watches(s labelSelector, priced bool) (out []watch) {
+	for _, r := range s.needs {
+		byValue := r.op == metav1.LabelSelectorOpIn || r.op == metav1.LabelSelectorOpNotIn
+		excludes := r.op == metav1.LabelSelectorOpDoesNotExist || r.op == metav1.LabelSelectorOpNotIn
+		if !excludes && !priced {
+			continue
+		}
+		if !byValue {
+			out = append(out, watch{t.key(r.key), t, label{key: r.key}})
+		}
+		for _, v := range r.values {
+			l := label{r.key, v}
+			out = append(out, watch{t.label(l), t, l})
+		}
+	}
+	return out
+}
+
+// A watch is a count that the plan of a policy depends on.
+type watch struct {
+	*count
+	of    traits // zero: the count is not of a label
+	label label
+}
+
+func (w watch) start(s *state) { w.watchers = append(w.watchers, s) }
+
+func (w watch) stop(s *state) {
+	if w.watchers = without(w.watchers, s); w.of.byLabel != nil {
+		w.of.tidy(w.label)
+	}
+}

@@ -1,0 +1,172 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"ovn-k8s/lib/desired/pod"
+)
+
+// lacking lists peers, each of all pods without a label of its own.
+func lacking(n int) (out []networkingv1.NetworkPolicyPeer) {
+	for i := range n {
+		out = append(out, networkingv1.NetworkPolicyPeer{
+			NamespaceSelector: &metav1.LabelSelector{},
+			PodSelector:       &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: fmt.Sprint("x", i), Operator: metav1.LabelSelectorOpDoesNotExist}}},
+		})
+	}
+	return out
+}
+
+// crowd is an index with pods in ten namespaces.
+func crowd(pods int) *Index {
+	x := NewIndex()
+	for i := range 10 {
+		x.PutNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("ns-", i)}})
+	}
+	for i := range pods {
+		x.PutPod(pod.Key{Namespace: fmt.Sprint("ns-", i%10), Name: fmt.Sprint("pod-", i)}, map[string]string{"app": fmt.Sprint("app-", i%50)}, nil)
+	}
+	return x
+}
+
+func from(namespace, name string, peers []networkingv1.NetworkPolicyPeer) *networkingv1.NetworkPolicy {
+	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: peers}}
+	return p
+}
+
+// L1: 999 selectors of labels that no pod has are one: that of all pods. When pods
+// have the labels, the policy is as large as it says, and closed.
+func TestSelectorsOfLabelsThatNoPodHasAreOne(t *testing.T) {
+	x := crowd(5000)
+	x.PutPolicy(New(from("ns-0", "large", lacking(999))))
+	if len(x.groups) != 2 {
+		t.Errorf("%d groups", len(x.groups))
+	}
+	k := pod.Key{Namespace: "ns-1", Name: "pod-1"}
+	if refs := x.Refs(k); len(refs) != 1 {
+		t.Errorf("a pod is in %d groups", len(refs))
+	}
+	unit := Key{"ns-0", "large"}.Unit()
+	if _, problem := x.Rows(unit); problem != "" {
+		t.Error(problem)
+	}
+	for i := range 999 {
+		x.PutPod(pod.Key{Namespace: "ns-9", Name: fmt.Sprint("odd-", i)}, map[string]string{fmt.Sprint("x", i): ""}, nil)
+	}
+	rows, problem := x.Rows(unit)
+	if len(rows) != 0 || !strings.Contains(problem, "may select 8184320 pods in sum, more than 50000") {
+		t.Errorf("%d rows: %s", len(rows), problem)
+	}
+	if _, to := x.Check(Connection{From: Endpoint{Pod: k}, To: Endpoint{Pod: pod.Key{Namespace: "ns-0", Name: "pod-0"}}}); to.Allowed {
+		t.Error(to.Reason)
+	}
+	if refs := x.Refs(k); len(refs) != 0 {
+		t.Errorf("a pod is in %d groups", len(refs))
+	}
+	x.RemovePod(pod.Key{Namespace: "ns-9", Name: "odd-500"})
+	if _, problem := x.Rows(unit); problem != "" {
+		t.Errorf("all pods lack x500 again: %s", problem)
+	}
+}
+
+// L1: many policies are bounded too, and the older ones stay in force.
+func TestTheLimitOfANamespaceKeepsOlderPolicies(t *testing.T) {
+	x := crowd(5000)
+	allowed := func(i int) bool {
+		rows, problem := x.Rows(Key{"ns-0", fmt.Sprint("policy-", i)}.Unit())
+		if (problem == "") != (len(rows) > 0) {
+			t.Errorf("policy-%d: %d rows, %s", i, len(rows), problem)
+		}
+		return problem == ""
+	}
+	for i := range 60 {
+		peer := lacking(1)[0]
+		peer.PodSelector.MatchExpressions[0].Operator = metav1.LabelSelectorOpNotIn
+		peer.PodSelector.MatchExpressions[0].Key, peer.PodSelector.MatchExpressions[0].Values = "app", []string{fmt.Sprint("app-", i%50), fmt.Sprint("app-", (i+1+i/50)%50)}
+		p := from("ns-0", fmt.Sprint("policy-", i), []networkingv1.NetworkPolicyPeer{peer})
+		p.CreationTimestamp = metav1.Unix(int64(1000-i), 0)
+		x.PutPolicy(New(p))
+	}
+	refs := len(x.Refs(pod.Key{Namespace: "ns-1", Name: "pod-1"}))
+	if allowed(0) || !allowed(59) || refs < 10 || refs > 24 {
+		t.Errorf("oldest in force: %t, newest: %t, a pod is in %d groups", allowed(59), allowed(0), refs)
+	}
+	for i := 10; i < 60; i++ {
+		x.RemovePolicy(Key{"ns-0", fmt.Sprint("policy-", i)})
+	}
+	if !allowed(0) {
+		t.Error("there is room again, but the policy allows nothing")
+	}
+}
+
+// named are ports by name, and the same ports of a pod, from a number on.
+func named(n, first int) (ports []networkingv1.NetworkPolicyPort, of []Port) {
+	for i := range n {
+		name := intstr.FromString(fmt.Sprint("p", i))
+		ports = append(ports, networkingv1.NetworkPolicyPort{Port: &name})
+		of = append(of, Port{fmt.Sprint("p", i), corev1.ProtocolTCP, uint16(1 + (first+i*61)%65000)})
+	}
+	return ports, of
+}
+
+// L2: 900 named ports that 60 pods number differently are one port group for each
+// pod, not for each number, and no match is longer than its ports.
+func TestNamedPortsAreGroupedByTheirNumbers(t *testing.T) {
+	x := crowd(100)
+	ports, _ := named(900, 0)
+	for i := range 60 {
+		_, of := named(900, i*1009)
+		x.PutPod(pod.Key{Namespace: "ns-0", Name: fmt.Sprint("web-", i)}, map[string]string{"app": "web"}, of)
+	}
+	p := from("ns-0", "named", []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}})
+	p.Spec.Ingress[0].Ports = ports
+	p.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{Ports: ports}}
+	x.PutPolicy(New(p))
+	rows, bytes, longest := 0, 0, 0
+	for _, u := range x.Units() {
+		list, problem := x.Rows(u)
+		if problem != "" {
+			t.Error(problem)
+		}
+		for _, r := range list {
+			rows, bytes, longest = rows+1, bytes+len(r.String()), max(longest, len(r.String()))
+		}
+	}
+	if rows > 1000 || bytes > 10_000_000 || longest > 100_000 {
+		t.Errorf("%d rows of %d bytes, the longest has %d", rows, bytes, longest)
+	}
+	if refs := x.Refs(pod.Key{Namespace: "ns-0", Name: "web-1"}); len(refs) != 4 {
+		t.Errorf("a pod is in %d groups: %v", len(refs), refs)
+	}
+	c := Connection{From: Endpoint{Pod: pod.Key{Namespace: "ns-1", Name: "pod-1"}}, To: Endpoint{Pod: pod.Key{Namespace: "ns-0", Name: "web-1"}}, Proto: corev1.ProtocolTCP, Port: 1010}
+	if _, to := x.Check(c); !to.Allowed {
+		t.Error(to.Reason)
+	}
+}
+
+// L2: numbers in thousands of pods close the policy, and no port group is left.
+func TestTooManyNumbersOfNamedPortsAllowNothing(t *testing.T) {
+	x := crowd(10)
+	ports, _ := named(1, 0)
+	for i := range 1500 {
+		x.PutPod(pod.Key{Namespace: "ns-0", Name: fmt.Sprint("web-", i)}, nil, []Port{{"p0", corev1.ProtocolTCP, uint16(1 + i)}})
+	}
+	p := from("ns-0", "named", nil)
+	p.Spec.Ingress[0].Ports = ports
+	x.PutPolicy(New(p))
+	rows, problem := x.Rows(Key{"ns-0", "named"}.Unit())
+	if len(rows) > 0 || !strings.Contains(problem, "become 1500 port groups, more than 1000") {
+		t.Errorf("%d rows: %s", len(rows), problem)
+	}
+	if refs := x.Refs(pod.Key{Namespace: "ns-0", Name: "web-1"}); len(refs) != 1 {
+		t.Errorf("a pod is in %v", refs)
+	}
+}

@@ -1,0 +1,291 @@
+package policy
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// numbers are what the named ports of a rule are, among the pods of a group: there
+// is one more port group for each set of numbers.
+type numbers struct {
+	names []namedPort // sorted
+	text  string      // of names
+	users []*state    // once for each rule
+	sets  map[string]*portSet
+	have  map[namedPort]int // how many classes have a port of that name
+	ports int               // in all sets
+	live  bool              // some user is within its limits: there are port groups
+}
+
+// A portSet is the ports that the names are in some pods.
+type portSet struct {
+	group   string // name of the port group
+	ports   []portRange
+	classes int // that have these ports
+}
+
+// of finds the ports that have one of the names, and the text of their numbers.
+func (n *numbers) of(c *class) (found []Port, text string) {
+	if len(n.names) < len(c.ports) {
+		for _, name := range n.names {
+			if i, ok := slices.BinarySearchFunc(c.ports, name, comparePort); ok {
+				found = append(found, c.ports[i])
+			}
+		}
+	} else {
+		for _, p := range c.ports {
+			name := namedPort{p.Protocol, p.Name}
+			if _, ok := slices.BinarySearchFunc(n.names, name, compareNamed); ok {
+				found = append(found, p)
+			}
+		}
+	}
+	var b strings.Builder
+	for _, r := range rangesOf(found) {
+		fmt.Fprintf(&b, "%s/%d-%d ", r.proto, r.from, r.to)
+	}
+	return found, b.String()
+}
+
+func comparePort(p Port, name namedPort) int {
+	return compareNamed(namedPort{p.Protocol, p.Name}, name)
+}
+
+func compareNamed(a, b namedPort) int {
+	return cmp.Or(strings.Compare(string(a.proto), string(b.proto)), strings.Compare(a.name, b.name))
+}
+
+// number returns the number of a named port in the pods of a class.
+func (p namedPort) of(c *class) (uint16, bool) {
+	if i, ok := slices.BinarySearchFunc(c.ports, p, comparePort); ok {
+		return c.ports[i].Number, true
+	}
+	return 0, false
+}
+
+func rangesOf(ports []Port) []portRange {
+	out := make([]portRange, len(ports))
+	for i, p := range ports {
+		out[i] = portRange{p.Protocol, p.Number, p.Number}
+	}
+	return merged(out)
+}
+
+// merged joins ranges that overlap or adjoin, and sorts them.
+func merged(ranges []portRange) []portRange {
+	slices.SortFunc(ranges, func(a, b portRange) int {
+		return cmp.Or(strings.Compare(string(a.proto), string(b.proto)), cmp.Compare(a.from, b.from))
+	})
+	var out []portRange
+	for _, r := range ranges {
+		if last := len(out) - 1; last >= 0 && out[last].proto == r.proto && int(r.from) <= int(out[last].to)+1 {
+			out[last].to = max(out[last].to, r.to)
+		} else {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// resolve notes that a rule of s resolves its named ports among the pods of some
+// groups.
+func (x *Index) resolve(s *state, r *boundRule) {
+	if len(r.named) == 0 {
+		return
+	}
+	for _, g := range r.resolvers(s) {
+		if n := g.named[r.names]; n != nil {
+			n.users = append(n.users, s)
+			continue
+		}
+		n := &numbers{names: r.named, text: r.names, users: []*state{s}, sets: map[string]*portSet{}, have: map[namedPort]int{}}
+		if g.named == nil {
+			g.named = map[string]*numbers{}
+		}
+		g.named[r.names] = n
+		x.eachMember(g, func(c *class) { x.countPorts(g, n, c, 1) })
+	}
+}
+
+// unresolve is the opposite of resolve.
+func (x *Index) unresolve(s *state, r *boundRule) {
+	if len(r.named) == 0 {
+		return
+	}
+	for _, g := range r.resolvers(s) {
+		n := g.named[r.names]
+		if n.users = without(n.users, s); len(n.users) > 0 {
+			x.enliven(g, n)
+			continue
+		}
+		if n.live {
+			x.touchSets(g, n)
+		}
+		x.eachMember(g, func(c *class) { delete(c.sets, n) })
+		delete(g.named, r.names)
+	}
+}
+
+func textOf(named []namedPort) string {
+	var b strings.Builder
+	for i, p := range named {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(p.name + "/" + keyword(p.proto))
+	}
+	return b.String()
+}
+
+// touchSets touches what depends on the port groups of n.
+func (x *Index) touchSets(g *group, n *numbers) {
+	x.touch(g.unit())
+	for _, s := range n.users {
+		x.touch(s.Unit())
+	}
+	x.eachMember(g, func(c *class) {
+		if c.sets[n] != nil {
+			x.touchClass(c)
+		}
+	})
+}
+
+// enliven decides whether n has port groups: only if a user of it is in force.
+func (x *Index) enliven(g *group, n *numbers) {
+	live := slices.ContainsFunc(n.users, func(s *state) bool { return s.choked == "" })
+	if live != n.live {
+		n.live = live
+		x.touchSets(g, n)
+	}
+}
+
+// countPorts notes that a class has come into a group (1), or left it (-1).
+func (x *Index) countPorts(g *group, n *numbers, c *class, by int) {
+	found, text := n.of(c)
+	if len(found) == 0 {
+		return
+	}
+	changed := false
+	for _, p := range found {
+		name := namedPort{p.Protocol, p.Name}
+		n.have[name] += by
+		if now := n.have[name]; now == 0 || now == by {
+			changed = true
+		}
+		if n.have[name] == 0 {
+			delete(n.have, name)
+		}
+	}
+	set := n.sets[text]
+	if set == nil {
+		set = &portSet{ports: rangesOf(found)}
+		set.group = g.numbered(n, set, text)
+		n.sets[text] = set
+	}
+	if by > 0 {
+		if c.sets == nil {
+			c.sets = map[*numbers]*portSet{}
+		}
+		c.sets[n] = set
+	} else {
+		delete(c.sets, n)
+	}
+	if set.classes += by; set.classes == 0 {
+		delete(n.sets, text)
+	}
+	if set.classes == 0 || set.classes == by {
+		n.ports += by * len(set.ports)
+		changed = true
+		x.touch(g.unit())
+	}
+	if changed {
+		x.touchUsers(n)
+	}
+}
+
+// touchUsers touches the policies that resolve ports by n.
+func (x *Index) touchUsers(n *numbers) {
+	for _, s := range n.users {
+		x.touch(s.Unit())
+		x.unsettled[s] = true
+	}
+}
+
+// settlePorts compares the port groups and matches of the named ports of a policy
+// with their limits.
+func (x *Index) settlePorts(s *state) {
+	sets, bytes := 0, 0
+	for i := range s.rules {
+		r := &s.rules[i]
+		if len(r.named) == 0 {
+			continue
+		}
+		peers := 0
+		if r.dir == ingress {
+			peers = r.bytes()
+		}
+		for _, g := range r.resolvers(s) {
+			n := g.named[r.names]
+			sets += len(n.sets)
+			bytes += len(n.sets)*(peers+100) + n.ports*20
+		}
+	}
+	choked := ""
+	const format = "spec: nothing is allowed: the policy's named ports become %d %s, more than %d; name fewer ports, or give them the same numbers in all pods"
+	if sets > x.limits.portSets {
+		choked = fmt.Sprintf(format, sets, "port groups", x.limits.portSets)
+	} else if bytes > x.limits.portBytes {
+		choked = fmt.Sprintf(format, bytes, "bytes of matches", x.limits.portBytes)
+	}
+	if choked != s.choked {
+		x.touch(s.Unit())
+	}
+	s.choked = choked
+	for i := range s.rules {
+		if r := &s.rules[i]; len(r.named) > 0 {
+			for _, g := range r.resolvers(s) {
+				x.enliven(g, g.named[r.names])
+			}
+		}
+	}
+}
+
+// bytes is about the length of the match of a rule's peers.
+func (r *boundRule) bytes() int { return len(r.peers)*60 + len(r.blocks)*30 }
+
+// numbered is the name of the port group of the pods of g whose ports are set: for
+// one name np_0123456789abcdef_tcp_http_8080, for several np_0123456789abcdef_ and
+// a hash. Names of ports have no underscores.
+func (g *group) numbered(n *numbers, set *portSet, text string) string {
+	if len(n.names) == 1 && len(set.ports) == 1 {
+		p := n.names[0]
+		return g.name + "_" + keyword(p.proto) + "_" + strings.ReplaceAll(p.name, "-", "_") + "_" + strconv.Itoa(int(set.ports[0].from))
+	}
+	sum := sha256.Sum256([]byte(n.text + " " + text))
+	return g.name + "_" + hex.EncodeToString(sum[:8])
+}
+
+// describe says which pods are in the port group of a set.
+func (g *group) describe(n *numbers, set *portSet) string {
+	return fmt.Sprintf("%s, whose ports %s are %s", g.text(), shortened(n.text), shortened(or(portTerms(set.ports))))
+}
+
+// shortened is a text of no more than 200 bytes, or its beginning.
+func shortened(s string) string {
+	if len(s) > 200 {
+		return s[:200] + "…"
+	}
+	return s
+}
+
+// protocols lists those that ports can have, in the order of parts.
+func protocols() []corev1.Protocol {
+	return []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
+}

@@ -1,0 +1,118 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/test/oracle"
+)
+
+// lowLimits are such as small clusters reach.
+func lowLimits() limits {
+	return limits{perPod: 1, minMembers: 12, perSpace: 2, perFlows: 2, portSets: 3, portBytes: 900, unit: 2}
+}
+
+// dump is all that an index says, by unit.
+func dump(x *Index) map[nb.Unit]string {
+	out := map[nb.Unit]string{}
+	for _, u := range x.Units() {
+		rows, problem := x.Rows(u)
+		var lines []string
+		for _, r := range rows {
+			lines = append(lines, r.String())
+		}
+		slices.Sort(lines)
+		out[u] = strings.Join(append(lines, problem), "\n")
+	}
+	for k := range x.members {
+		if refs := x.Refs(k); len(refs) > 0 {
+			out[k.Unit()] = fmt.Sprint(refs)
+		}
+	}
+	return out
+}
+
+// L1, L2: policies get over the limits and back, as pods and other policies come and
+// go. What is touched is complete, and what follows does not depend on the order.
+func TestLimitsDoNotDependOnTheOrder(t *testing.T) {
+	closed := map[string]int{}
+	for seed := range uint64(20) {
+		s := oracle.NewSource(seed)
+		x := newIndex(lowLimits())
+		changes := map[string]func(*Index) []nb.Unit{}
+		for range 150 {
+			key, change := randomChange(s)
+			before := dump(x)
+			touched := map[nb.Unit]bool{nb.Unit("pod/" + key): true} // which the World touches
+			for _, u := range change(x) {
+				touched[u] = true
+			}
+			changes[key] = change
+			after := dump(x)
+			for _, u := range slices.Concat(slices.Collect(maps.Keys(before)), slices.Collect(maps.Keys(after))) {
+				if before[u] != after[u] && !touched[u] {
+					t.Fatalf("seed %d: %s: %s is not touched:\n%s\n---\n%s", seed, key, u, before[u], after[u])
+				}
+			}
+			for _, p := range x.policies {
+				for i, why := range []string{p.excess, p.squeezed, p.choked} {
+					if why != "" {
+						closed[[]string{"excess", "squeezed", "choked"}[i]]++
+					}
+				}
+			}
+		}
+		keys := slices.Collect(maps.Keys(changes))
+		rand.New(rand.NewPCG(seed, 2)).Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+		fresh := newIndex(lowLimits())
+		for _, k := range keys { // what was removed is removed from nothing
+			changes[k](fresh)
+		}
+		if a, b := dump(x), dump(fresh); !maps.Equal(a, b) {
+			for u := range a {
+				if a[u] != b[u] {
+					t.Fatalf("seed %d: %s is, after a walk and at once:\n%s\n---\n%s", seed, u, a[u], b[u])
+				}
+			}
+			t.Fatalf("seed %d: %d units, and %d at once", seed, len(a), len(b))
+		}
+	}
+	if len(closed) < 3 {
+		t.Errorf("not all limits were reached: %v", closed)
+	}
+}
+
+// randomChange puts or removes something, whose key it returns.
+func randomChange(s oracle.Source) (string, func(*Index) []nb.Unit) {
+	ns, i := fmt.Sprint("ns-", s.IntN(3)), s.IntN(8)
+	switch s.IntN(6) {
+	case 0:
+		o := s.Namespace(ns)
+		if s.IntN(4) == 0 {
+			return ns, func(x *Index) []nb.Unit { return x.RemoveNamespace(ns) }
+		}
+		return ns, func(x *Index) []nb.Unit { return x.PutNamespace(o) }
+	case 1, 2, 3:
+		k := pod.Key{Namespace: ns, Name: fmt.Sprint("pod-", i)}
+		if s.IntN(4) == 0 {
+			return k.String(), func(x *Index) []nb.Unit { return x.RemovePod(k) }
+		}
+		p := s.Pod(ns, k.Name, "node")
+		return k.String(), func(x *Index) []nb.Unit { return x.PutPod(k, p.Labels, Ports(p)) }
+	}
+	k := Key{ns, fmt.Sprint("policy-", i%4)}
+	if s.IntN(4) == 0 {
+		return k.String(), func(x *Index) []nb.Unit { return x.RemovePolicy(k) }
+	}
+	p := s.Policy(ns, k.Name)
+	p.CreationTimestamp = metav1.Unix(int64(s.IntN(3)), 0)
+	return k.String(), func(x *Index) []nb.Unit { return x.PutPolicy(New(p)) }
+}
