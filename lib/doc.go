@@ -19,6 +19,7 @@
 //	lib/desired/pod        a pod's logical port as a row; its addresses; the pod annotation
 //	lib/desired/service    what a Service means: its ways in, and the endpoints behind each
 //	lib/desired/hostport   a pod's hostPorts as rows: load balancers, and the way of answers
+//	lib/desired/localgateway what a host needs to have a local gateway: addresses, rules
 //	lib/desired/nodeport   how a node takes in connections to Services: flows, rules, health checks
 //
 // Layer 2, the engine: make it so, whatever it is.

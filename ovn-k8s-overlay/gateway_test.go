@@ -191,7 +191,7 @@ func TestCheck05_24_25_26_27_29_30_31_33_GatewayInit(t *testing.T) {
 				"-A OVN-K8S-GATEWAY-FORWARD -s 169.254.33.2/32 -i br-nexthop -j ACCEPT\n"+
 				"-A OVN-K8S-GATEWAY-FORWARD -d 169.254.33.2/32 -o br-nexthop -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"+
 				"-A OVN-K8S-GATEWAY-FORWARD -s 192.168.0.0/16 -i br-nexthop -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"+
-				"-A OVN-K8S-GATEWAY-SNAT -s 169.254.33.2/32 -j MASQUERADE")
+				"-A OVN-K8S-GATEWAY-SNAT -s 169.254.33.2/32 -j MASQUERADE --random-fully")
 		same(t, "way to the router", l.script("ip rule show pref 1646; ip route show table 1646"),
 			"1646:\tfrom all fwmark 0x800/0x800 lookup 1646 proto 46\ndefault via 169.254.33.2 dev br-nexthop proto 46 ")
 	})

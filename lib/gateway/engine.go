@@ -41,6 +41,9 @@ const (
 	partStale  = "stale"
 	partRoutes = "routes" // to ServiceCIDRs
 	partMTU    = "mtu"    // of tunnels
+	// of a local gateway: interface, routing, rules
+	partLocal      = "local gateway"
+	partForwarding = "forwarding" // of IP packets
 )
 
 // An event is a change that the engine's goroutine records. It returns the parts
@@ -153,7 +156,7 @@ func (e *engine) touch(parts ...string) { e.send(func() []string { return parts 
 
 // all lists the parts.
 func (e *engine) all() []string {
-	parts := append([]string{partPorts, partHealth, partConflicts, partStale, partRoutes, partMTU}, slices.Collect(maps.Keys(e.firewall))...)
+	parts := append([]string{partPorts, partHealth, partConflicts, partStale, partRoutes, partMTU, partLocal, partForwarding}, slices.Collect(maps.Keys(e.firewall))...)
 	if e.helper.Bridge != "" {
 		parts = append(parts, partFlows)
 	}
@@ -185,6 +188,8 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	}
 	wg.Go(func() { e.followAddresses(ctx) })
 	wg.Go(func() { e.followLinks(ctx) })
+	wg.Go(func() { e.followPacketFilter(ctx) })
+	wg.Go(func() { e.followForwarding(ctx) })
 	wg.Go(func() {
 		cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []string { return e.take(ev) }) }, kube.Services, kube.EndpointSlices, kube.Nodes, kube.ServiceCIDRs)
 	})
@@ -335,6 +340,17 @@ func (e *engine) work(part string, v view) func(context.Context) error {
 		return func(context.Context) error { return e.syncRoutes(v) }
 	case partMTU:
 		return e.checkMTU
+	case partLocal, partForwarding:
+		links, err := e.localLinks()
+		return func(ctx context.Context) error {
+			switch {
+			case err != nil:
+				return err
+			case part == partLocal:
+				return e.syncLocal(ctx, links)
+			}
+			return e.syncForwarding(v, links)
+		}
 	case partHealth:
 		return func(context.Context) error { return e.serveHealth(v) }
 	case partStale:
@@ -408,7 +424,7 @@ func (e *engine) readPorts(ctx context.Context) error {
 // same reports whether two states of the ports mean the same.
 func (p ports) same(q ports) bool {
 	key := func(p ports) string {
-		return fmt.Sprint(p.bridge, p.nic.Name, p.nic.Bridge, p.nic.Ofport, p.outside.Ofport, p.inside.Name, p.inside.ExternalIDs[names.ClusterSubnets], p.inside.ExternalIDs[names.GatewayIPs], p.management, p.node, p.gateway)
+		return fmt.Sprint(p.bridge, p.nic.Name, p.nic.Bridge, p.nic.Ofport, p.outside.Ofport, p.inside.Name, p.inside.ExternalIDs[names.ClusterSubnets], p.inside.ExternalIDs[names.GatewayIPs], p.management, p.node, p.gateway, p.local.Name, p.local.ExternalIDs[names.ClusterSubnets], p.local.ExternalIDs[names.GatewayIPs])
 	}
 	return key(p) == key(q)
 }

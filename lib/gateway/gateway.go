@@ -162,7 +162,7 @@ func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switc
 // token may differ.
 func sameSettings(a, b config.Config) bool {
 	key := func(c config.Config) string {
-		return fmt.Sprint(c.APIServer, c.APITokenFile, c.APICA, c.APICAFile, c.APIToken == "", c.ConntrackZone, c.GatewayPorts, c.ClusterSubnets, c.ServiceCIDRs, c.JoinSubnets, c.RunDir)
+		return fmt.Sprint(c.APIServer, c.APITokenFile, c.APICA, c.APICAFile, c.APIToken == "", c.ConntrackZone, c.GatewayPorts, c.ClusterSubnets, c.ServiceCIDRs, c.JoinSubnets, c.RunDir, c.MTU, c.LocalSubnets)
 	}
 	return key(a) == key(b)
 }
@@ -220,9 +220,10 @@ func complaint(i vswitch.Interface) string {
 type ports struct {
 	bridge               bool
 	nic, outside, inside vswitch.Interface
-	management           string // the interface
-	node                 string // whose management port it is
-	gateway              bool   // whether a gateway router has a NIC, its own or a shared one
+	local                vswitch.Interface // in br-int, to a local gateway's host
+	management           string            // the interface
+	node                 string            // whose management port it is
+	gateway              bool              // whether a gateway router has a NIC, its own or a shared one
 }
 
 func findPorts(all []vswitch.Interface, bridge, nic string) ports {
@@ -237,6 +238,9 @@ func findPorts(all []vswitch.Interface, bridge, nic string) ports {
 			p.outside = i
 		case i.Name == names.PatchFromIntegration(bridge) && i.Bridge == names.IntegrationBridge:
 			p.inside = i
+		}
+		if i.Name == names.PatchFromIntegration(names.LocalBridge) && i.Bridge == names.IntegrationBridge && i.ExternalIDs[names.GatewayTag] != "" {
+			p.local = i
 		}
 		if i.Bridge == names.IntegrationBridge && i.ExternalIDs[names.GatewayTag] != "" && i.Name != names.PatchFromIntegration(names.LocalBridge) {
 			p.gateway = true

@@ -82,6 +82,10 @@ func New(family netip.Addr) (*Firewall, error) {
 	return &f, nil
 }
 
+// RandomFully reports whether the target MASQUERADE knows --random-fully, which
+// avoids that two connections choose the same source port at the same time.
+func (f *Firewall) RandomFully() bool { return f.tool.HasRandomFully() }
+
 // Sync makes the chains whose names start with prefix exactly the given ones. Of
 // other chains it touches only jumps to them. The contents of all chains of a
 // table change at once or not at all. It returns what it changed, as Plan does.

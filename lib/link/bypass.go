@@ -52,14 +52,14 @@ func PlanBypass(b Bypass) ([]Change, error) {
 	return changes, nil
 }
 
-// EnsureBypass makes b. What was changed in it by hand is added again, not
-// corrected.
-func EnsureBypass(b Bypass) error {
+// EnsureBypass makes b, and returns what it changed. What was changed in it by
+// hand is added again, not corrected.
+func EnsureBypass(b Bypass) ([]Change, error) {
 	changes, err := PlanBypass(b)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return apply(changes)
+	return changes, apply(changes)
 }
 
 // rule is the one that b needs.

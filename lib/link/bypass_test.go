@@ -36,7 +36,7 @@ func TestBypass(t *testing.T) {
 	}
 	for range 2 {
 		for _, b := range both {
-			if err := EnsureBypass(b); err != nil {
+			if _, err := EnsureBypass(b); err != nil {
 				t.Fatal(err)
 			}
 			if left, err := PlanBypass(b); err != nil || len(left) > 0 {

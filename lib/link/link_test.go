@@ -553,7 +553,14 @@ func TestRoutesWithSeveralNextHops(t *testing.T) {
 	if taken, err := WhoHas(prefixes("10.128.0.0/14"), "k8s-"); err != nil || len(taken) != 1 || taken[0].To.String() != "10.128.0.0/16" {
 		t.Errorf("taken are %v, %v", taken, err)
 	}
-	if err := Forward(netip.IPv6Unspecified()); err != nil {
+	for _, name := range []string{"eth0", "eth1"} { // as if forwarding was switched on before the first advertisement
+		for file, value := range map[string]string{"accept_ra": "1", "forwarding": "1"} {
+			if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/"+file, []byte(value), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := EnsureForwarding(netip.IPv6Unspecified()); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"eth0", "eth1"} {

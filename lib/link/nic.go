@@ -168,48 +168,80 @@ func PlanReclaim(c Claim) ([]Change, error) {
 
 func disableIPv6(name string) string { return "net/ipv6/conf/" + name + "/disable_ipv6" }
 
-// PlanForwarding lists what makes the host pass on packets of a family. A host
-// that passes on IPv6 packets takes no more router advertisements, unless it is
-// told to do both (accept_ra in the kernel's ip-sysctl.rst): an interface that has
-// its routes from them is.
+// PlanForwarding lists what makes the host forward packets of a family.
+//
+// A host that forwards IPv6 ignores router advertisements unless accept_ra is 2
+// (the kernel's ip-sysctl.rst). Interfaces that accept them now keep accepting:
+// those that do not forward yet, those that come later ("default"), and those
+// with routes from advertisements.
 func PlanForwarding(family netip.Addr) ([]Change, error) {
 	if family.Is4() {
 		return planSysctl("net/ipv4/ip_forward", "1")
 	}
-	routes, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V6) })
+	advertised, err := advertisedInterfaces()
 	if err != nil {
-		return nil, fmt.Errorf("listing the routes: %w", err)
+		return nil, err
+	}
+	const conf = "/proc/sys/net/ipv6/conf/"
+	entries, err := os.ReadDir(conf)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("listing interfaces: %w", err)
 	}
 	var all []Change
-	seen := map[int]bool{}
-	for _, r := range routes {
-		for _, index := range through(r) {
-			if r.Protocol != unix.RTPROT_RA || seen[index] {
-				continue
-			}
-			seen[index] = true
-			l, err := netlink.LinkByIndex(index)
-			if err != nil {
-				return nil, fmt.Errorf("looking up an interface: %w", err)
-			}
-			changes, err := planSysctl("net/ipv6/conf/"+l.Attrs().Name+"/accept_ra", "2")
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, changes...)
+	for _, e := range entries {
+		name := e.Name()
+		accepts, errRA := os.ReadFile(conf + name + "/accept_ra")
+		forwards, errForward := os.ReadFile(conf + name + "/forwarding")
+		if name == "all" || name == "lo" || errRA != nil || errForward != nil { // or it has just gone
+			continue
 		}
+		if strings.TrimSpace(string(accepts)) != "1" || strings.TrimSpace(string(forwards)) == "1" && !advertised[name] {
+			continue
+		}
+		changes, err := planSysctl("net/ipv6/conf/"+name+"/accept_ra", "2")
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, changes...)
 	}
 	changes, err := planSysctl("net/ipv6/conf/all/forwarding", "1")
 	return append(all, changes...), err
 }
 
-// Forward makes the host pass on packets of a family.
-func Forward(family netip.Addr) error {
+// advertisedInterfaces are the interfaces with routes from router advertisements.
+func advertisedInterfaces() (map[string]bool, error) {
+	routes, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V6) })
+	if err != nil {
+		return nil, fmt.Errorf("listing the routes: %w", err)
+	}
+	seen := map[int]bool{}
+	for _, r := range routes {
+		for _, index := range through(r) {
+			seen[index] = seen[index] || r.Protocol == unix.RTPROT_RA
+		}
+	}
+	out := map[string]bool{}
+	for index, advertised := range seen {
+		if !advertised {
+			continue
+		}
+		l, err := netlink.LinkByIndex(index)
+		if err != nil {
+			return nil, fmt.Errorf("looking up an interface: %w", err)
+		}
+		out[l.Attrs().Name] = true
+	}
+	return out, nil
+}
+
+// EnsureForwarding makes the host forward packets of a family, and returns what
+// it changed.
+func EnsureForwarding(family netip.Addr) ([]Change, error) {
 	changes, err := PlanForwarding(family)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return apply(changes)
+	return changes, apply(changes)
 }
 
 // RouteLocalnet lets packets with addresses of 127.0.0.0/8 pass by an interface,

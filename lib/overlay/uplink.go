@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/localgateway"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/link"
@@ -70,9 +71,11 @@ func (s *session) planUplink(ctx context.Context, r *gatewayRequest, good bool) 
 		err = s.planNIC(ctx, u, g)
 	case topology.Bridge:
 		err = s.planBridge(ctx, u, g)
-		u.port.Pods, u.port.IPs = r.clusters, g.IPs
 	case topology.Local:
 		err = s.planLocal(u, g, r.clusters)
+	}
+	if g.Mode != topology.Physical { // for the gateway helper
+		u.port.Pods, u.port.IPs = r.clusters, g.IPs
 	}
 	u.gateway = *g
 	if err != nil {
@@ -194,7 +197,7 @@ func (u *uplink) preview(ctx context.Context, s *session) error {
 	}
 	if u.leavesLocal() {
 		for _, family := range bothFamilies() {
-			if err := more(link.PlanNoBypass(family, localTable)); err != nil {
+			if err := more(link.PlanNoBypass(family, localgateway.Table)); err != nil {
 				return err
 			}
 		}

@@ -8,29 +8,13 @@ import (
 	"net/netip"
 	"slices"
 
+	"ovn-k8s/lib/desired/localgateway"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/iptables"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb/vswitch"
-)
-
-const (
-	// localPort leads from a local gateway to its host. The name is that of later
-	// releases of the original.
-	localPort = "br-nexthop"
-	// localChain starts the names of a local gateway's chains.
-	localChain = "OVN-K8S-GATEWAY-"
-	// localMark is on packets that routers outside send here for pods, and
-	// localTable leads them to the gateway's router. The kubelet has the marks
-	// 0x4000 and 0x8000, the CNI plugin portmap 0x2000, the gateway helper 0x1000.
-	localMark  = 0x800
-	localTable = 1646
-
-	// Host numbers in the subnet between a local gateway and its host.
-	localHost   = 1
-	localRouter = 2
 )
 
 // A localUplink is the host's end of a local gateway.
@@ -52,23 +36,21 @@ func (s *session) planLocal(u *uplink, g *topology.Gateway, clusters []netip.Pre
 	u.port.Bridge, u.port.Own = names.LocalBridge, true
 	// What comes from pods to clients outside, the host itself would answer by
 	// the management port: the reverse path is another one.
-	u.local = &localUplink{state: link.State{Interface: localPort, MTU: s.config.MTU, LooseReversePath: true}}
-	for _, c := range clusters {
-		i := slices.IndexFunc(s.config.LocalSubnets, func(p netip.Prefix) bool { return ipnet.SameFamily(p.Addr(), c.Addr()) })
-		if i < 0 {
-			return fmt.Errorf("local gateway subnets %s lack one for %s: set external_ids:ovn-k8s-local-gateway-subnet", ipnet.Join(s.config.LocalSubnets), c)
+	u.local = &localUplink{state: link.State{Interface: localgateway.Port, MTU: s.config.MTU, LooseReversePath: true}}
+	links, err := localgateway.Links(s.config.LocalSubnets, clusters)
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		g.IPs = append(g.IPs, l.Router)
+		g.NextHops = append(g.NextHops, l.Host.Addr())
+		u.local.state.Addresses = append(u.local.state.Addresses, l.Host)
+		u.local.bypasses = append(u.local.bypasses, link.Bypass{Interface: localgateway.Port, Via: l.Router.Addr(), Mark: localgateway.Mark, Table: localgateway.Table})
+		fw, err := localFirewall(l)
+		if err != nil {
+			return err
 		}
-		subnet := s.config.LocalSubnets[i]
-		router, _ := ipnet.Nth(subnet, localRouter)
-		host, _ := ipnet.Nth(subnet, localHost)
-		if !subnet.Contains(router) || subnet.IsSingleIP() {
-			return fmt.Errorf("local gateway subnet %s is too small: it needs 2 usable addresses", subnet)
-		}
-		g.IPs = append(g.IPs, netip.PrefixFrom(router, subnet.Bits()))
-		g.NextHops = append(g.NextHops, host)
-		u.local.state.Addresses = append(u.local.state.Addresses, netip.PrefixFrom(host, subnet.Bits()))
-		u.local.bypasses = append(u.local.bypasses, link.Bypass{Interface: localPort, Via: router, Mark: localMark, Table: localTable})
-		u.local.firewalls = append(u.local.firewalls, localFirewall(router, c))
+		u.local.firewalls = append(u.local.firewalls, fw)
 	}
 	g.MAC = ipnet.PodMAC(g.IPs[0].Addr())
 	mac := ipnet.PodMAC(g.NextHops[0])
@@ -77,44 +59,32 @@ func (s *session) planLocal(u *uplink, g *topology.Gateway, clusters []netip.Pre
 		return fmt.Errorf("making a MAC: %w", err)
 	}
 	u.local.state.MAC = hardware
-	u.local.port = vswitch.InternalPort{Bridge: names.LocalBridge, Name: localPort, MAC: mac, MTU: s.config.MTU}
-	for _, f := range u.local.firewalls {
-		if _, err := iptables.New(f.family); err != nil {
-			return err
-		}
-	}
+	u.local.port = vswitch.InternalPort{Bridge: names.LocalBridge, Name: localgateway.Port, MAC: mac, MTU: s.config.MTU}
 	return nil
 }
 
-// localFirewall lets a local gateway's packets pass the host, with the host's
-// address, and answers of pods. It marks what routers outside send here for pods,
-// so that it goes through the gateway's router, which knows the answers by that:
-// the host's route to pods is the one of the management port. Whether such packets
-// may pass is for the host's own rules to say.
-func localFirewall(router netip.Addr, pods netip.Prefix) firewall {
-	self := netip.PrefixFrom(router, router.BitLen()).String()
-	return firewall{router, []iptables.Chain{
-		{Table: "filter", Name: localChain + "FORWARD", From: "FORWARD", Rules: []string{
-			"-s " + self + " -i " + localPort + " -j ACCEPT",
-			"-d " + self + " -o " + localPort + " -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-			"-s " + pods.String() + " -i " + localPort + " -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-		}},
-		{Table: "mangle", Name: localChain + "PREROUTING", From: "PREROUTING", Rules: []string{
-			"-i " + localPort + " -j RETURN",
-			"-i " + names.ManagementPort("") + "+ -j RETURN",
-			fmt.Sprintf("-d %s -j MARK --set-xmark %#x/%#x", pods, localMark, localMark),
-		}},
-		{Table: "nat", Name: localChain + "SNAT", From: "POSTROUTING", Rules: []string{"-s " + self + " -j MASQUERADE"}},
-	}}
+// localFirewall is the packet filter of one family.
+func localFirewall(l localgateway.Link) (firewall, error) {
+	f := firewall{family: l.Router.Addr()}
+	tool, err := iptables.New(f.family)
+	if err != nil {
+		return f, err
+	}
+	for _, c := range l.Chains(tool.RandomFully()) {
+		f.chains = append(f.chains, iptables.Chain(c))
+	}
+	return f, nil
 }
 
 // ensure makes the host's end.
 func (l *localUplink) ensure(ctx context.Context) error {
 	if err := link.Ensure(l.state); err != nil {
-		return fmt.Errorf("configuring %s: %w", localPort, err)
+		return fmt.Errorf("configuring %s: %w", localgateway.Port, err)
 	}
 	for _, b := range l.bypasses {
-		if err := errors.Join(link.EnsureBypass(b), link.Forward(b.Via)); err != nil {
+		_, err := link.EnsureBypass(b)
+		_, err2 := link.EnsureForwarding(b.Via)
+		if err := errors.Join(err, err2); err != nil {
 			return err
 		}
 	}
@@ -155,7 +125,7 @@ func (u *uplink) leavesLocal() bool {
 // leaveLocal takes back what the host has for a local gateway, but for ports.
 func leaveLocal(ctx context.Context) error {
 	for _, family := range bothFamilies() {
-		if err := link.RemoveBypass(family, localTable); err != nil {
+		if err := link.RemoveBypass(family, localgateway.Table); err != nil {
 			return err
 		}
 	}
@@ -170,7 +140,7 @@ func bothFamilies() []netip.Addr {
 // syncFirewalls gives each family what it should have, and the others nothing.
 func syncFirewalls(ctx context.Context, want []firewall) error {
 	return eachFirewall(want, func(fw *iptables.Firewall, chains []iptables.Chain) error {
-		_, err := fw.Sync(ctx, localChain, chains)
+		_, err := fw.Sync(ctx, localgateway.ChainPrefix, chains)
 		return err
 	})
 }
@@ -178,7 +148,7 @@ func syncFirewalls(ctx context.Context, want []firewall) error {
 // planFirewalls says what syncFirewalls would change.
 func planFirewalls(ctx context.Context, want []firewall) (lines []string, err error) {
 	err = eachFirewall(want, func(fw *iptables.Firewall, chains []iptables.Chain) error {
-		rules, err := fw.Plan(ctx, localChain, chains)
+		rules, err := fw.Plan(ctx, localgateway.ChainPrefix, chains)
 		lines = append(lines, rules...)
 		return err
 	})

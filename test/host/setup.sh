@@ -26,7 +26,6 @@ mkdir -p /run/netns /run/lock /run/openvswitch /run/ovn \
 	/etc/cni/net.d /var/log/openvswitch /var/log/ovn
 
 ip link set lo up
-sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
 echo "$pid"
 # Orphans become children of this process: ignoring SIGCHLD reaps them.
 exec env --ignore-signal=CHLD cat >/dev/null

@@ -1,0 +1,83 @@
+// Package localgateway says what a host needs so that a local gateway may use its
+// network: addresses, a routing rule, and rules of iptables(8).
+package localgateway
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+)
+
+const (
+	// Port is the host's interface to its local gateway. Later releases of the
+	// original use the same name.
+	Port = "br-nexthop"
+	// ChainPrefix begins the names of a local gateway's chains.
+	ChainPrefix = "OVN-K8S-GATEWAY-"
+	// Mark is on packets that routers outside send to this host for pods; routing
+	// table Table leads them to the gateway router. The kubelet has the marks
+	// 0x4000 and 0x8000, the CNI plugin portmap 0x2000, the gateway helper 0x1000.
+	Mark = 0x800
+	// Table is the number of that routing table, and the preference of its rule.
+	Table = 1646
+
+	// Host numbers in the subnet between gateway and host.
+	hostNumber   = 1
+	routerNumber = 2
+)
+
+// A Link connects a local gateway with its host, in one family.
+type Link struct {
+	Host, Router netip.Prefix // their addresses
+	Pods         netip.Prefix // the cluster's subnet
+}
+
+// Links returns a link for each subnet of pods, in the first of subnets that has
+// its family.
+func Links(subnets, pods []netip.Prefix) ([]Link, error) {
+	var links []Link
+	for _, p := range pods {
+		i := slices.IndexFunc(subnets, func(s netip.Prefix) bool { return ipnet.SameFamily(s.Addr(), p.Addr()) })
+		if i < 0 {
+			return nil, fmt.Errorf("local gateway subnets %s lack one for %s: set external_ids:ovn-k8s-local-gateway-subnet", ipnet.Join(subnets), p)
+		}
+		subnet := subnets[i].Masked()
+		router, _ := ipnet.Nth(subnet, routerNumber)
+		host, _ := ipnet.Nth(subnet, hostNumber)
+		if !subnet.Contains(router) || subnet.IsSingleIP() {
+			return nil, fmt.Errorf("local gateway subnet %s is too small: it needs 2 usable addresses", subnet)
+		}
+		links = append(links, Link{netip.PrefixFrom(host, subnet.Bits()), netip.PrefixFrom(router, subnet.Bits()), p})
+	}
+	return links, nil
+}
+
+// Chains lets packets of the gateway pass the host, with the host's address, and
+// replies of pods. It marks packets that routers outside send here for pods, so
+// that the gateway router gets them and knows the replies: the host's own route to
+// pods uses the management port. The host's own rules decide whether such packets
+// may pass.
+func (l Link) Chains(randomFully bool) []nodeport.Chain {
+	self := netip.PrefixFrom(l.Router.Addr(), l.Router.Addr().BitLen()).String()
+	masquerade := "-s " + self + " -j MASQUERADE"
+	if randomFully {
+		masquerade += " --random-fully"
+	}
+	return []nodeport.Chain{
+		{Table: "filter", Name: ChainPrefix + "FORWARD", From: "FORWARD", Rules: []string{
+			"-s " + self + " -i " + Port + " -j ACCEPT",
+			"-d " + self + " -o " + Port + " -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+			"-s " + l.Pods.String() + " -i " + Port + " -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+		}},
+		{Table: "mangle", Name: ChainPrefix + "PREROUTING", From: "PREROUTING", Rules: []string{
+			"-i " + Port + " -j RETURN",
+			"-i " + names.ManagementPort("") + "+ -j RETURN",
+			fmt.Sprintf("-d %s -j MARK --set-xmark %#x/%#x", l.Pods, Mark, Mark),
+		}},
+		{Table: "nat", Name: ChainPrefix + "SNAT", From: "POSTROUTING", Rules: []string{masquerade}},
+	}
+}

@@ -1,0 +1,148 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/desired/localgateway"
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/iptables"
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/names"
+)
+
+// followPacketFilter compares rules whenever another program changes some, until
+// ctx ends. The resync finds changes that the kernel does not announce.
+func (e *engine) followPacketFilter(ctx context.Context) {
+	parts := append(slices.Collect(maps.Keys(e.firewall)), partLocal)
+	_ = kube.Retry(ctx, func() error {
+		return link.FollowPacketFilter(ctx, func() { e.touch(parts...) })
+	}, func(err error) { e.log.Warnf("trying again: %v", err) })
+}
+
+// followForwarding does the same for sysctls and routing rules.
+func (e *engine) followForwarding(ctx context.Context) {
+	_ = kube.Retry(ctx, func() error {
+		return link.FollowForwarding(ctx, func() { e.touch(partForwarding, partLocal) })
+	}, func(err error) { e.log.Warnf("trying again: %v", err) })
+}
+
+// localLinks connect the local gateway of this host with it. There are none
+// without one.
+func (e *engine) localLinks() ([]localgateway.Link, error) {
+	ids := e.ports.local.ExternalIDs
+	if ids == nil {
+		return nil, nil
+	}
+	subnets, pods := e.config.LocalSubnets, e.config.ClusterSubnets
+	if made, err := ipnet.ParseSubnets(ids[names.ClusterSubnets], 0); err == nil {
+		pods = made
+	}
+	var routers []netip.Prefix
+	for word := range strings.SplitSeq(ids[names.GatewayIPs], ",") {
+		if p, err := netip.ParsePrefix(word); err == nil {
+			routers = append(routers, p)
+		}
+	}
+	if len(routers) > 0 {
+		subnets = routers
+	}
+	if len(pods) == 0 {
+		return nil, errors.New("the subnets of pods are not known: run \"ovn-k8s-overlay gateway-init --local\" again")
+	}
+	return localgateway.Links(subnets, pods)
+}
+
+// syncLocal keeps this host's end of a local gateway as gateway-init makes it, or
+// removes what is left of one.
+func (e *engine) syncLocal(ctx context.Context, links []localgateway.Link) error {
+	if len(links) > 0 {
+		if err := e.syncLink(links); err != nil {
+			return err
+		}
+	}
+	for _, part := range slices.Sorted(maps.Keys(e.firewall)) {
+		f := e.firewall[part]
+		if len(links) == 0 {
+			if err := link.RemoveBypass(f.family, localgateway.Table); err != nil {
+				return err
+			}
+		}
+		var want []iptables.Chain
+		for _, l := range links {
+			if ipnet.SameFamily(l.Router.Addr(), f.family) {
+				for _, c := range l.Chains(f.tool.RandomFully()) {
+					want = append(want, iptables.Chain(c))
+				}
+			}
+		}
+		changes, err := f.tool.Sync(ctx, localgateway.ChainPrefix, want)
+		if err != nil {
+			return err
+		}
+		if len(changes) > 0 {
+			e.log.Infof("local gateway: %d rules of IPv%d changed", len(changes), 4+2*(f.family.BitLen()/128))
+		}
+	}
+	return nil
+}
+
+// syncLink keeps the interface of a local gateway, and the routing to it.
+func (e *engine) syncLink(links []localgateway.Link) error {
+	state := link.State{Interface: localgateway.Port, MTU: e.config.MTU, LooseReversePath: true}
+	var err error
+	if state.MAC, err = net.ParseMAC(ipnet.PodMAC(links[0].Host.Addr())); err != nil {
+		return fmt.Errorf("making a MAC: %w", err)
+	}
+	for _, l := range links {
+		state.Addresses = append(state.Addresses, l.Host)
+	}
+	changes, err := link.Plan(state)
+	if err == nil && len(changes) > 0 {
+		err = link.Ensure(state)
+	}
+	for _, l := range links {
+		if err == nil {
+			var more []link.Change
+			more, err = link.EnsureBypass(link.Bypass{Interface: localgateway.Port, Via: l.Router.Addr(), Mark: localgateway.Mark, Table: localgateway.Table})
+			changes = append(changes, more...)
+		}
+	}
+	for _, c := range changes {
+		e.log.Infof("local gateway: %s", c)
+	}
+	return err
+}
+
+// syncForwarding has the host forward packets of the families that pods have here:
+// NodePorts, hostPorts and local gateways need it.
+func (e *engine) syncForwarding(v view, links []localgateway.Link) error {
+	families := map[bool]netip.Addr{}
+	for _, p := range v.host.Pods {
+		families[p.Addr().Is6()] = p.Addr()
+	}
+	for _, l := range links {
+		families[l.Host.Addr().Is6()] = l.Host.Addr()
+	}
+	for _, is6 := range []bool{false, true} {
+		family, ok := families[is6]
+		if !ok {
+			continue
+		}
+		changes, err := link.EnsureForwarding(family)
+		for _, c := range changes {
+			e.log.Info(c)
+		}
+		if err != nil {
+			return fmt.Errorf("NodePorts, hostPorts and local gateways need IP forwarding: %w", err)
+		}
+	}
+	return nil
+}

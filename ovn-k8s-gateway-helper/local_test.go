@@ -1,0 +1,99 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// localGateway gives the host what gateway-init --local makes in Open vSwitch.
+const localGateway = `set -e
+	ovs-vsctl add-br br-local -- set Bridge br-local datapath_type=netdev \
+		-- add-port br-local br-nexthop -- set Interface br-nexthop type=internal mac='"0a:58:a9:fe:21:01"' \
+		-- add-port br-local k8s-patch-br-local-br-int -- set Interface k8s-patch-br-local-br-int type=patch options:peer=k8s-patch-br-int-br-local external_ids:ovn-k8s-gateway=node1 \
+		-- add-port br-int k8s-patch-br-int-br-local -- set Interface k8s-patch-br-int-br-local type=patch options:peer=k8s-patch-br-local-br-int external_ids:ovn-k8s-gateway=node1 \
+		external_ids:ovn-k8s-cluster-subnets='"10.128.0.0/14,fd01::/48"' external_ids:ovn-k8s-gateway-ips='"169.254.33.2/24,fd99:33::2/64"'`
+
+// soon is sooner than the resync, which would hide that nobody noticed.
+const soon = 30 * time.Second
+
+func (w *world) within(limit time.Duration, what string, cond func() bool) {
+	w.Helper()
+	if took := w.eventually(what, cond); took > limit {
+		w.Errorf("%s: only after %v", what, took)
+	}
+}
+
+// H8: a local gateway is kept: rules, routing, addresses and sysctls.
+func TestALocalGatewayIsKept(t *testing.T) {
+	w := newWorld(t)
+	w.script(localGateway)
+	w.start()
+	state := func() string {
+		return w.script(`iptables-save | grep OVN-K8S-GATEWAY; ip6tables-save | grep OVN-K8S-GATEWAY; ip rule; ip -6 rule; ip route show table 1646; ip -6 route show table 1646
+			ip -br address show br-nexthop; sysctl net.ipv4.ip_forward net.ipv6.conf.all.forwarding net.ipv4.conf.br-nexthop.rp_filter || true`)
+	}
+	whole := func() bool {
+		text := state()
+		for _, want := range []string{
+			"-s 169.254.33.2/32 -i br-nexthop -j ACCEPT", "-s fd99:33::2/128 -j MASQUERADE", "-A FORWARD -j OVN-K8S-GATEWAY-FORWARD",
+			"fwmark 0x800/0x800 lookup 1646", "default via 169.254.33.2 dev br-nexthop", "default via fd99:33::2 dev br-nexthop",
+			"169.254.33.1/24 fd99:33::1/64", "ip_forward = 1", "all.forwarding = 1", "rp_filter = 2",
+		} {
+			if !strings.Contains(text, want) {
+				return false
+			}
+		}
+		return true
+	}
+	w.eventually("the host's end", whole)
+	before := state()
+	for what, harm := range map[string]string{
+		"iptables -F":           "for t in iptables ip6tables; do for i in filter mangle nat; do $t -t $i -F; done; done",
+		"nft flush ruleset":     "nft flush ruleset",
+		"no routing rule":       "ip rule del pref 1646; ip -6 rule del pref 1646",
+		"no forwarding":         "sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0",
+		"a strict reverse path": "sysctl -qw net.ipv4.conf.br-nexthop.rp_filter=1",
+		"no address":            "ip address flush dev br-nexthop scope global",
+		"a new network device":  "ovs-vsctl del-port br-nexthop -- add-port br-local br-nexthop -- set Interface br-nexthop type=internal mac='\"0a:58:a9:fe:21:01\"'",
+	} {
+		w.script(harm)
+		w.within(soon, what, whole)
+	}
+	if now := state(); now != before {
+		t.Errorf("not as before:\n%s\nbut\n%s", before, now)
+	}
+	// gateway-remove and the helper do not fight.
+	w.script("ovs-vsctl del-br br-local -- del-port k8s-patch-br-int-br-local")
+	w.within(soon, "nothing is left", func() bool {
+		text := state()
+		return !strings.Contains(text, "OVN-K8S-GATEWAY") && !strings.Contains(text, "1646")
+	})
+}
+
+// H9: a node forwards packets, keeps router advertisements, and says so.
+func TestANodeForwards(t *testing.T) {
+	w := newWorld(t)
+	w.script(`ovs-vsctl add-port br-int k8s-node1 -- set Interface k8s-node1 type=internal external_ids:iface-id=k8s-node1
+		ip address add 10.128.1.2/24 dev k8s-node1; ip address add fd01:0:0:1::2/64 dev k8s-node1 nodad; ip link set k8s-node1 up
+		sysctl -qw net.ipv6.conf.k8s-node1.accept_ra=0`)
+	if got := w.script("sysctl -n net.ipv4.ip_forward net.ipv6.conf.all.forwarding net.ipv6.conf.eth0.accept_ra"); got != "0\n0\n1" {
+		t.Fatalf("a fresh host: %q", got)
+	}
+	p := w.launchBare(w.args("--pidfile", "-vconsole:info")...)
+	w.eventually("forwarding", func() bool {
+		return w.script("sysctl -n net.ipv4.ip_forward net.ipv6.conf.all.forwarding") == "1\n1"
+	})
+	// An interface that comes later accepts router advertisements, too.
+	w.script("ip link add late type veth")
+	if got := w.script("sysctl -n net.ipv6.conf.eth0.accept_ra net.ipv6.conf.late.accept_ra net.ipv6.conf.k8s-node1.accept_ra"); got != "2\n2\n0" {
+		t.Errorf("accept_ra: %q", got)
+	}
+	w.eventually("a line of the log", func() bool { return strings.Contains(p.Output(), "set sysctl net.ipv4.ip_forward to 1") })
+	p.Stop()
+	p = w.launchBare(w.args("--pidfile", "-vconsole:info")...)
+	w.eventually("the helper answers", func() bool { return strings.Contains(w.appctl("reconcile/show"), "services known   true") })
+	if strings.Contains(p.Output(), "sysctl") {
+		t.Errorf("a restart changes something:\n%s", p.Output())
+	}
+}
