@@ -1,7 +1,6 @@
 package desired
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -47,22 +46,10 @@ func (w *World) gatewayRows(name string) []nb.Row {
 	return append(w.cluster.GatewayRows(name), w.cluster.GatewayRoutes(name)...)
 }
 
-// gatewayTexts are the rows of each gateway as text.
-func (w *World) gatewayTexts() map[nb.Unit]string {
-	texts := map[nb.Unit]string{}
-	for name := range w.cluster.Gateways {
-		texts[topology.GatewayUnit(name)] = fmt.Sprint(w.gatewayRows(name))
-	}
-	return texts
-}
-
-// changedTexts returns the units that have other rows than before.
-func changedTexts(before, now map[nb.Unit]string) []nb.Unit {
-	var touched []nb.Unit
-	for u := range merged(before, now) {
-		if before[u] != now[u] {
-			touched = append(touched, u)
-		}
+// changedDead returns the units of gateways that are dead and were not, or were and are not.
+func (w *World) changedDead(before map[string]bool) (touched []nb.Unit) {
+	for name := range otherKeys(before, w.dead(), equal) {
+		touched = append(touched, topology.GatewayUnit(name))
 	}
 	return touched
 }
@@ -72,9 +59,9 @@ func (w *World) putGateways(g gateways) []nb.Unit {
 	if maps.Equal(w.gateways.silent, g.silent) && maps.Equal(w.gateways.chassis, g.chassis) && (w.gateways.chassis == nil) == (g.chassis == nil) {
 		return nil
 	}
-	before := w.gatewayTexts()
+	before := w.dead()
 	w.gateways = g
-	return changedTexts(before, w.gatewayTexts())
+	return w.changedDead(before)
 }
 
 // DeadGateways lists the gateways that nothing leads to at present.

@@ -170,7 +170,7 @@ func (w *World) Replace(example any, objs []any) []nb.Unit {
 // putCluster replaces the topology. Pods of nodes whose subnets changed keep the
 // addresses that are in the new subnets, and wait for the others.
 func (w *World) putCluster(c topology.Cluster) []nb.Unit {
-	old, hosts, gateways := w.cluster, w.services.chassis, w.gatewayTexts()
+	old, hosts, dead := w.cluster, w.services.chassis, w.dead()
 	places := w.places()
 	w.cluster, w.services.chassis = c, allChassis(c)
 	w.services.chassisOf = chassisByNode(w.services.chassis)
@@ -178,7 +178,10 @@ func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 	touched = append(touched, w.changedPlaces(places)...)
 	if !old.Equal(c) {
 		touched = append(touched, topology.ClusterUnit, policy.GuardUnit)
-		touched = append(touched, changedTexts(gateways, w.gatewayTexts())...)
+		touched = append(touched, w.changedDead(dead)...)
+		for _, name := range topology.ChangedGateways(old, c) {
+			touched = append(touched, topology.GatewayUnit(name))
+		}
 		touched = append(touched, w.changedHosts(old)...)
 	}
 	if !slices.Equal(old.Subnets, c.Subnets) || !slices.Equal(old.Join, c.Join) {

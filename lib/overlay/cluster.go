@@ -54,7 +54,7 @@ func rows(before, c topology.Cluster, unit nb.Unit) map[nb.Unit][]nb.Row {
 	if node, ok := topology.NodeOf(unit); ok && c.Nodes[node] == nil {
 		want[topology.HostUnit(node)] = nil
 	}
-	for _, name := range slices.Concat(before.GatewayNames(), c.GatewayNames()) {
+	for _, name := range topology.ChangedGateways(before, c) {
 		u := topology.GatewayUnit(name)
 		if now := unitRows(c, u); fmt.Sprint(unitRows(before, u)) != fmt.Sprint(now) {
 			want[u] = now

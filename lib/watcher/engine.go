@@ -9,11 +9,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/desired/pod"
@@ -21,6 +23,7 @@ import (
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/nbsync"
@@ -59,13 +62,17 @@ type engine struct {
 	written   int     // rows that the last sync changed
 	weight    float64 // what they count for
 	sweep     sweeper
+	// topologyStale says that reading the topology is sent, hostsChanged that the hosts of
+	// gateways may be others than the vigil knows.
+	topologyStale atomic.Bool
+	hostsChanged  bool
 
 	mismatches mismatches
 }
 
 func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 	e := &engine{
-		links: l, log: log("watcher"), sync: nbsync.Sync{DB: l.db, Log: log("nbsync"), Compare: desired.Compare},
+		links: l, hostsChanged: true, log: log("watcher"), sync: nbsync.Sync{DB: l.db, Log: log("nbsync"), Compare: desired.Compare},
 		world: desired.NewWorld(), missing: map[string]bool{
 			"topology": true, "*v1.Pod": true, "*v1.Node": true, "*v1.Service": true, "*v1.EndpointSlice": true,
 			"*v1.Namespace": true, "*v1.NetworkPolicy": true, "*v1.ServiceCIDR": true,
@@ -108,7 +115,7 @@ func (e *engine) run(ctx context.Context) error {
 	defer e.links.db.Handle(e.sync.Handler(func(u nb.Unit) {
 		e.send(func() []nb.Unit { return []nb.Unit{u} })
 	}))()
-	defer e.links.db.Handle(routerHandler(func() { e.send(e.refreshTopology) }))()
+	defer e.links.db.Handle(routerHandler(e.topologyChanged))()
 	for _, a := range assignments(e.links.db) {
 		e.world.Put(a)
 	}
@@ -136,26 +143,41 @@ func (e *engine) checkOwner() {
 	}
 }
 
-// routerHandler calls changed when a router appears, goes, or has other
-// external_ids.
+// routerHandler calls changed when a cluster router appears, goes, or has other external_ids. Of the
+// other routers, those of gateways, there may be thousands.
 func routerHandler(changed func()) cache.EventHandler {
-	ids := func(m model.Model) map[string]string { return m.(*nbdb.LogicalRouter).ExternalIDs }
+	ids := func(m model.Model) map[string]string {
+		if r, ok := m.(*nbdb.LogicalRouter); ok && r.ExternalIDs[names.ClusterRouterTag] == "yes" {
+			return r.ExternalIDs
+		}
+		return nil
+	}
 	return &cache.EventHandlerFuncs{
-		AddFunc: func(table string, _ model.Model) {
-			if table == nbdb.LogicalRouterTable {
+		AddFunc: func(_ string, row model.Model) {
+			if ids(row) != nil {
 				changed()
 			}
 		},
-		UpdateFunc: func(table string, before, after model.Model) {
-			if table == nbdb.LogicalRouterTable && !maps.Equal(ids(before), ids(after)) {
+		UpdateFunc: func(_ string, before, after model.Model) {
+			if !maps.Equal(ids(before), ids(after)) {
 				changed()
 			}
 		},
-		DeleteFunc: func(table string, _ model.Model) {
-			if table == nbdb.LogicalRouterTable {
+		DeleteFunc: func(_ string, row model.Model) {
+			if ids(row) != nil {
 				changed()
 			}
 		},
+	}
+}
+
+// topologyChanged has the topology read once after a burst of changes.
+func (e *engine) topologyChanged() {
+	if !e.topologyStale.Swap(true) {
+		e.send(func() []nb.Unit {
+			e.topologyStale.Store(false) // before it is read: what comes later is read again
+			return e.refreshTopology()
+		})
 	}
 }
 
@@ -173,6 +195,7 @@ func (e *engine) refreshTopology() []nb.Unit {
 		return e.world.Units()
 	}
 	e.checkOwner()
+	e.hostsChanged = true
 	return append(e.world.Put(c), e.found("topology")...)
 }
 
@@ -211,6 +234,7 @@ func (e *engine) loadSavedTopology(ctx context.Context) {
 			return nil
 		}
 		e.log.WithField("nodes", len(saved.Nodes)).Warn("the Northbound database has no cluster router: restoring the topology from its copy")
+		e.hostsChanged = true
 		return append(e.world.Put(*saved), e.found("topology")...)
 	})
 }
@@ -251,6 +275,9 @@ func ours(u nb.Unit) bool {
 // take records a change of Kubernetes objects.
 func (e *engine) take(ev kube.Event) []nb.Unit {
 	kind := fmt.Sprintf("%T", ev.Kind)
+	if _, node := ev.Kind.(*corev1.Node); node {
+		e.hostsChanged = true
+	}
 	switch {
 	case ev.Replace:
 		for _, o := range ev.Objects {
@@ -333,7 +360,11 @@ const saveTimeout = 5 * time.Second
 // unsavedTopology returns the topology if its copy is another one.
 func (e *engine) unsavedTopology() *topology.Cluster {
 	c := e.world.Cluster()
-	if len(e.missing) > 0 || c.Router == "" || e.saved != nil && e.saved.Equal(c) {
+	if len(e.missing) > 0 || c.Router == "" {
+		return nil
+	}
+	if e.saved != nil && e.saved.Equal(c) {
+		e.saved = &c // the next comparison with itself costs nothing
 		return nil
 	}
 	return &c

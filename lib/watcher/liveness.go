@@ -214,30 +214,40 @@ func answersAfter(ctx context.Context, wait time.Duration, to netip.AddrPort) bo
 	return err == nil || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// watchGateways tells the vigil which gateways there are.
+// watchGateways tells the vigil which gateways there are, if they may be others than before.
 func (e *engine) watchGateways() []nb.Unit {
-	return e.world.Put(e.vigil.watch(e.world.GatewayHosts(), func(name string) bool { return !leadsTo(e.links.db, name) }))
+	if !e.hostsChanged {
+		return nil
+	}
+	e.hostsChanged = false
+	led := sync.OnceValue(func() map[string]bool { return ledTo(e.links.db) })
+	return e.world.Put(e.vigil.watch(e.world.GatewayHosts(), func(name string) bool {
+		gateways := led()
+		return gateways != nil && !gateways[name]
+	}))
 }
 
-// leadsTo reports whether the database has routes to a gateway: one to which
-// there are none was dead in a former life.
-func leadsTo(db *ovsdb.DB, gateway string) bool {
+// ledTo returns the gateways to which the database has routes, nil if that is not known: one to which
+// there are none was dead before the watcher started.
+func ledTo(db *ovsdb.DB) map[string]bool {
 	c := db.Client()
-	if c == nil || c.Cache() == nil {
-		return true
+	if c == nil {
+		return nil
 	}
+	rows := c.Cache()
+	if rows == nil {
+		return nil
+	}
+	led := map[string]bool{}
 	for _, table := range []string{nbdb.LogicalRouterStaticRouteTable, nbdb.LogicalRouterPolicyTable} {
-		for _, m := range c.Cache().Table(table).RowsShallow() {
+		for _, m := range rows.Table(table).RowsShallow() {
 			ids := m.(interface{ GetExternalIDs() map[string]string }).GetExternalIDs()
-			if ids[names.Owner] != string(topology.GatewayUnit(gateway)) {
-				continue
-			}
-			if strings.HasPrefix(ids[names.ID], gateway+"/") {
-				return true
+			if name, ok := topology.GatewayOf(nb.Unit(ids[names.Owner])); ok && strings.HasPrefix(ids[names.ID], name+"/") {
+				led[name] = true
 			}
 		}
 	}
-	return false
+	return led
 }
 
 // silent records which hosts of gateways do not answer, and says so.

@@ -243,18 +243,6 @@ func (g Gateway) text() string {
 	return string(b)
 }
 
-// readGateway adds to c a gateway as text wrote it.
-func (c Cluster) readGateway(name, text string) (Cluster, error) {
-	var g Gateway
-	if err := json.Unmarshal([]byte(text), &g); err != nil {
-		return c, fmt.Errorf("%.100q is not a gateway: %w", text, err)
-	}
-	if !slices.Contains([]string{Physical, Bridge, Local}, g.Mode) {
-		return c, fmt.Errorf("mode %q is none of %s, %s and %s", g.Mode, Physical, Bridge, Local)
-	}
-	return c.add(name, g, nil)
-}
-
 // moved gives the gateways of old to c, which has other subnets. Join addresses
 // that are outside of the join subnets now are replaced.
 func (c Cluster) moved(old map[string]Gateway) (Cluster, error) {

@@ -13,7 +13,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -144,9 +143,6 @@ func CheckNodeName(node string) error {
 // NodeNames lists the names of the nodes' switches in alphabetical order.
 func (c Cluster) NodeNames() []string { return slices.Sorted(maps.Keys(c.Nodes)) }
 
-// Equal reports whether both describe the same topology.
-func (c Cluster) Equal(d Cluster) bool { return maps.Equal(c.Registry(), d.Registry()) }
-
 // routerKey names the router in a Registry.
 const routerKey = "ovn-k8s-router"
 
@@ -185,32 +181,5 @@ func ReadRegistry(r map[string]string) (Cluster, error) {
 	if err != nil {
 		return Cluster{}, fmt.Errorf("reading the topology: %w", err)
 	}
-	var errs []error
-	for _, key := range slices.Sorted(maps.Keys(r)) {
-		with, err := c.read(key, r[key])
-		if err != nil {
-			errs = append(errs, fmt.Errorf("reading %s of the topology: %w", key, err))
-			continue
-		}
-		c = with
-	}
-	return c.oneFirst(), errors.Join(errs...)
-}
-
-// read returns c with what one key of a registry says.
-func (c Cluster) read(key, value string) (Cluster, error) {
-	if node, ok := strings.CutPrefix(key, names.NodePrefix); ok {
-		subnets, err := ipnet.ParseSubnets(value, MinHosts)
-		if err != nil {
-			return c, err
-		}
-		return c.WithNode(node, subnets)
-	}
-	if node, ok := strings.CutPrefix(key, names.ChassisPrefix); ok {
-		return c.WithChassis(node, value), nil
-	}
-	if name, ok := strings.CutPrefix(key, names.GatewayPrefix); ok {
-		return c.readGateway(name, value)
-	}
-	return c, nil
+	return c.readKeys(r)
 }

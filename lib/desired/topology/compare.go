@@ -1,0 +1,73 @@
+package topology
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"ovn-k8s/lib/ipnet"
+)
+
+// Equal reports whether both describe the same topology.
+func (c Cluster) Equal(d Cluster) bool {
+	return c.Router == d.Router && slices.Equal(c.Subnets, d.Subnets) && slices.Equal(c.Join, d.Join) &&
+		equalMaps(c.Nodes, d.Nodes, slices.Equal) &&
+		equalMaps(c.Chassis, d.Chassis, func(a, b string) bool { return a == b }) &&
+		equalMaps(c.Gateways, d.Gateways, Gateway.equal)
+}
+
+// equalMaps is maps.EqualFunc, and does not look into a map to find it equal to itself.
+func equalMaps[V any](a, b map[string]V, equal func(V, V) bool) bool {
+	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() || maps.EqualFunc(a, b, equal)
+}
+
+// equal reports whether both would be recorded by the same text.
+func (g Gateway) equal(h Gateway) bool { return reflect.DeepEqual(g, h) || g.text() == h.text() }
+
+// ChangedGateways lists the gateways whose rows may differ between two topologies, sorted.
+func ChangedGateways(old, now Cluster) []string {
+	all := old.gatewayInputs() != now.gatewayInputs()
+	changed := []string{}
+	for name, g := range now.Gateways {
+		if was, ok := old.Gateways[name]; all || !ok || !g.equal(was) {
+			changed = append(changed, name)
+		}
+	}
+	for name := range old.Gateways {
+		if _, ok := now.Gateways[name]; !ok {
+			changed = append(changed, name)
+		}
+	}
+	slices.Sort(changed)
+	return changed
+}
+
+// gatewayInputs is what the rows of every gateway depend on: see leads, pins and byPolicy for the last three.
+func (c Cluster) gatewayInputs() string {
+	var hops, pins [2]bool
+	shortest := [2]int{-1, -1}
+	family := func(a netip.Addr) int {
+		if ipnet.SameFamily(a, netip.IPv4Unspecified()) {
+			return 0
+		}
+		return 1
+	}
+	for _, g := range c.Gateways {
+		for _, a := range g.NextHops {
+			hops[family(a)] = true
+		}
+		for _, p := range g.Rampout {
+			pins[family(p.Addr())] = true
+		}
+	}
+	for _, subnets := range c.Nodes {
+		for _, s := range subnets {
+			if f := family(s.Addr()); shortest[f] < 0 || s.Bits() < shortest[f] {
+				shortest[f] = s.Bits()
+			}
+		}
+	}
+	return fmt.Sprint(c.Router, c.Subnets, c.Join, hops, pins, shortest)
+}

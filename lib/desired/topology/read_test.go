@@ -1,0 +1,170 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+)
+
+func parse(t testing.TB, text string) []netip.Prefix {
+	t.Helper()
+	p, err := ipnet.ParseSubnets(text, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func empty(t testing.TB) Cluster {
+	t.Helper()
+	c, err := New(names.ClusterRouter, parse(t, "10.0.0.0/8,fd00::/32"), parse(t, "100.64.0.0/16,fd98::/64"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// readOneByOne is what readKeys should do, in time that grows with the square of the keys.
+func readOneByOne(c Cluster, keys map[string]string) (Cluster, error) {
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		r := newReader(c)
+		r.Nodes, r.Chassis, r.Gateways = maps.Clone(c.Nodes), maps.Clone(c.Chassis), maps.Clone(c.Gateways)
+		r.index()
+		if node, ok := strings.CutPrefix(key, names.ChassisPrefix); ok {
+			c = c.WithChassis(node, keys[key])
+			continue
+		}
+		r.names, r.subnets = map[string]bool{}, disjoint{} // nothing is known not to overlap
+		if err := r.readSlowly(key, keys[key]); err != nil {
+			errs = append(errs, fmt.Errorf("reading %s of the topology: %w", key, err))
+			continue
+		}
+		c = r.Cluster
+	}
+	return c.oneFirst(), errors.Join(errs...)
+}
+
+// readSlowly takes in one key without the help of the indexes.
+func (r *reader) readSlowly(key, value string) (err error) {
+	if node, ok := strings.CutPrefix(key, names.NodePrefix); ok {
+		subnets, err := ipnet.ParseSubnets(value, MinHosts)
+		if err != nil {
+			return err
+		}
+		with, err := r.WithNode(node, subnets)
+		if err == nil {
+			r.Cluster = with
+		}
+		return err
+	}
+	if name, ok := strings.CutPrefix(key, names.GatewayPrefix); ok {
+		for i := range 256 { // which lie in joined, and so are never free for the short way
+			r.joined[netip.AddrFrom4([4]byte{100, 64, 0, byte(i)})] = true
+		}
+		return r.readGateway(name, value)
+	}
+	return nil
+}
+
+// L5: the indexes change nothing of what is read, whatever the record says.
+func TestReadingByIndexes(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		keys := randomRecord(r)
+		want, wantErr := readOneByOne(empty(t), keys)
+		got, err := empty(t).readKeys(keys)
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+			t.Fatalf("seed %d: %v (-one by one +by indexes):\n%s", seed, keys, diff)
+		}
+		if fmt.Sprint(wantErr) != fmt.Sprint(err) {
+			t.Fatalf("seed %d:\n got %v\nwant %v", seed, err, wantErr)
+		}
+	}
+}
+
+// randomRecord is a record of few nodes and gateways that often want the same.
+func randomRecord(r *rand.Rand) map[string]string {
+	keys := map[string]string{}
+	name := func() string { return []string{"a", "b", "B", "c", "d", "no_name"}[r.IntN(6)] }
+	for range r.IntN(8) {
+		n := r.IntN(5)
+		keys[names.NodePrefix+name()] = fmt.Sprintf("10.0.%d.0/%d,fd00:0:0:%d::/64", n, 21+r.IntN(5), n)
+		keys[names.ChassisPrefix+name()] = fmt.Sprint("id", r.IntN(4))
+		g := Gateway{
+			Mode: []string{Physical, Bridge, Local, "none"}[r.IntN(4)], Interface: fmt.Sprint("eth", r.IntN(2)), Chassis: fmt.Sprint("id", r.IntN(4)),
+			IPs:  []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(6))}), 24)},
+			Join: []netip.Addr{netip.AddrFrom4([4]byte{100, 64, 0, byte(r.IntN(6))}), netip.MustParseAddr(fmt.Sprint("fd98::", 2+r.IntN(6)))},
+		}
+		if r.IntN(3) == 0 {
+			g.Rampout = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(r.IntN(4)), 0}), 22+r.IntN(3)).Masked()}
+		}
+		keys[names.GatewayPrefix+name()] = g.text()
+	}
+	return keys
+}
+
+// Record returns a record of n nodes, all of them gateways.
+func record(t testing.TB, n int) map[string]string {
+	t.Helper()
+	keys := empty(t).Registry()
+	for i := range n {
+		node := fmt.Sprint("node", i)
+		keys[names.NodePrefix+node] = fmt.Sprintf("10.%d.%d.0/24,fd00:0:0:%x::/64", i/256, i%256, i)
+		keys[names.ChassisPrefix+node] = fmt.Sprint("id", i)
+		keys[names.GatewayPrefix+node] = Gateway{
+			Mode: Physical, Interface: "eth1", Chassis: fmt.Sprint("id", i), MAC: "0a:00:00:00:00:01", Node: node,
+			IPs:      []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, byte(i / 250), byte(2 + i%250)}), 16)},
+			NextHops: []netip.Addr{netip.MustParseAddr("192.168.255.254")},
+			Join:     []netip.Addr{netip.AddrFrom4([4]byte{100, 64, byte((i + 2) / 256), byte((i + 2) % 256)}), netip.MustParseAddr(fmt.Sprintf("fd98::%x", i+2))},
+		}.text()
+	}
+	return keys
+}
+
+// L5: what reading allocates grows with the nodes, not with their square.
+func TestReadingIsLinear(t *testing.T) {
+	allocated := func(n int) uint64 {
+		keys := record(t, n)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		c, err := ReadRegistry(keys)
+		runtime.ReadMemStats(&after)
+		if err != nil || len(c.Gateways) != n || len(c.Nodes) != n {
+			t.Fatalf("%d gateways and %d nodes of %d: %v", len(c.Gateways), len(c.Nodes), n, err)
+		}
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	allocated(10)
+	few, many := allocated(250), allocated(1000)
+	t.Logf("250 nodes: %d kB, 1000 nodes: %d kB", few>>10, many>>10)
+	if many > 6*few {
+		t.Errorf("4 times the nodes take %.1f times the memory", float64(many)/float64(few))
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	for _, n := range []int{250, 1000} {
+		keys := record(b, n)
+		b.Run(fmt.Sprint("gateways=", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := ReadRegistry(keys); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
