@@ -25,7 +25,7 @@ func measureCompute(ctx context.Context, b *bench) error {
 		if err != nil {
 			return fmt.Errorf("%v: %w: %s", cmd, err, out)
 		}
-		if err := readMetrics(string(out), values); err != nil {
+		if err := readMetrics(string(out), "BenchmarkScale", values); err != nil {
 			return err
 		}
 	}
@@ -38,10 +38,10 @@ func measureCompute(ctx context.Context, b *bench) error {
 
 // readMetrics reads a line of a Go benchmark: its name, how often it ran, and
 // then values, each with its unit.
-func readMetrics(out string, values map[string][]float64) error {
+func readMetrics(out, name string, values map[string][]float64) error {
 	for l := range strings.Lines(out) {
 		words := strings.Fields(l)
-		if !strings.HasPrefix(l, "BenchmarkScale") || len(words) < 4 {
+		if !strings.HasPrefix(l, name) || len(words) < 4 {
 			continue
 		}
 		for i := 2; i+1 < len(words); i += 2 {

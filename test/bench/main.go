@@ -13,6 +13,7 @@
 //	idle         nothing that matters: CPU time
 //	churn        pods come and go for a while: whether anything grows
 //	compute      the rows of very many policies and pods, in memory
+//	events       each kind of event in a large cluster, all of whose nodes are gateways
 //	cni          ADD of the CNI plugin: latency and its stages
 //	connections  TCP connections by Services, beside those to a pod itself
 //
@@ -71,6 +72,7 @@ func figures() []figure {
 		{"idle", measureIdle},
 		{"churn", measureChurn},
 		{"compute", measureCompute},
+		{"events", measureEvents},
 		{"cni", measureCNI},
 		{"connections", measureConnections},
 	}
