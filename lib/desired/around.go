@@ -36,6 +36,7 @@ func (w *World) surroundings() service.Surroundings {
 	now := service.Surroundings{
 		Ranges: w.ranges(), Subnets: w.cluster.Subnets, Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Returns: map[string][]netip.Addr{},
 		Hosts: w.nodePortHosts(), Gateways: map[string]service.Gateway{}, Homes: w.cluster.Nodes,
+		Selection: w.services.selection,
 	}
 	for _, sw := range w.cluster.NodeNames() {
 		now.Nodes = append(now.Nodes, service.Node{Name: sw, Zone: w.services.zones[sw]})

@@ -24,6 +24,8 @@ type services struct {
 	// onNode has, by node, the endpoint slices with endpoints there, of Services with variables.
 	onNode map[string]map[service.Key]map[string]bool
 	zones  map[string]string // by node
+	// selection is by what endpoints are chosen in this cluster.
+	selection service.Selection
 	// chassis are the hosts of the topology, and chassisOf their system-ids by node.
 	chassis   map[string]chassis
 	chassisOf map[string][]string
@@ -58,7 +60,8 @@ type sliceKey struct{ namespace, name string }
 func newServices() services {
 	return services{
 		all: map[service.Key]*serviceState{}, owners: map[sliceKey]service.Key{}, onNode: map[string]map[service.Key]map[string]bool{},
-		zones: map[string]string{}, shared: map[string]string{}, cidrs: map[string]service.Ranges{},
+		selection: service.Selection{Userspace: true}, // which works with every datapath
+		zones:     map[string]string{}, shared: map[string]string{}, cidrs: map[string]service.Ranges{},
 	}
 }
 

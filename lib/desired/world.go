@@ -70,7 +70,7 @@ func (p *Problem) Error() string { return p.Message }
 
 // Put records the latest of an object and returns the units that it touches.
 // It accepts topology.Cluster, pod.Assignment, pod.Marks, Silent, Chassis, service.Ranges,
-// *corev1.Node, *corev1.Pod, *corev1.Namespace, *corev1.Service,
+// service.Selection, *corev1.Node, *corev1.Pod, *corev1.Namespace, *corev1.Service,
 // *discoveryv1.EndpointSlice, *networkingv1.NetworkPolicy and
 // *networkingv1.ServiceCIDR, and panics on anything else.
 func (w *World) Put(obj any) []nb.Unit {
@@ -100,6 +100,9 @@ func (w *World) Put(obj any) []nb.Unit {
 		return w.putService(service.New(o))
 	case service.Ranges:
 		w.services.configured = o
+		return w.lookAround()
+	case service.Selection:
+		w.services.selection = o
 		return w.lookAround()
 	case *networkingv1.ServiceCIDR:
 		return w.putCIDRs(o.Name, service.CIDRs(o))

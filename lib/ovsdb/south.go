@@ -91,3 +91,30 @@ func (db *DB) PortBindings(ctx context.Context) (map[string]bool, error) {
 	}
 	return bound, nil
 }
+
+// Userspace reports whether a registered chassis has the userspace datapath. It reports false for ok while there is no
+// connection, or no chassis.
+func (db *DB) Userspace() (userspace, ok bool) {
+	c := db.Client()
+	if c == nil || c.Cache() == nil {
+		return false, false
+	}
+	rows := c.Cache().Table(sbdb.ChassisTable).RowsShallow()
+	for _, m := range rows {
+		if m.(*sbdb.Chassis).OtherConfig["datapath-type"] == "netdev" {
+			userspace = true
+		}
+	}
+	return userspace, len(rows) > 0
+}
+
+// Allows reports whether the schema of a database lets a column, which is an enumeration, have a value. It reports
+// false while there is no connection.
+func (db *DB) Allows(table, column, value string) bool {
+	c := db.Client()
+	if c == nil {
+		return false
+	}
+	col := c.Schema().Tables[table].Columns[column]
+	return col != nil && col.TypeObj != nil && col.TypeObj.Key != nil && slices.Contains(col.TypeObj.Key.Enum, any(value))
+}

@@ -69,6 +69,7 @@ func (e *engine) load(ctx context.Context) error {
 		c = *saved
 	}
 	e.world.Put(c)
+	e.world.Put(selectionBefore(e.links.db))
 	var events []kube.Event
 	if events, err = e.links.cluster.List(ctx, kinds()...); err != nil {
 		return err

@@ -119,6 +119,7 @@ func (e *engine) run(ctx context.Context) error {
 	for _, a := range assignments(e.links.db) {
 		e.world.Put(a)
 	}
+	e.world.Put(selectionBefore(e.links.db))
 	e.send(e.refreshTopology)
 	wg.Go(func() { e.loadSavedTopology(ctx) })
 	wg.Go(func() {

@@ -317,7 +317,10 @@ func (e *engine) followChassis(ctx context.Context) {
 
 // serveSouth passes on which hosts are registered, until ctx ends.
 func (e *engine) serveSouth(ctx context.Context, sb *ovsdb.DB) {
+	tellDatapath, stop := e.followDatapath(sb)
+	defer stop()
 	tell := func() {
+		tellDatapath()
 		e.send(func() []nb.Unit {
 			chassis, ok := sb.Chassis()
 			if !ok {
@@ -328,6 +331,7 @@ func (e *engine) serveSouth(ctx context.Context, sb *ovsdb.DB) {
 	}
 	defer sb.Handle(&cache.EventHandlerFuncs{
 		AddFunc:    func(string, model.Model) { tell() },
+		UpdateFunc: func(string, model.Model, model.Model) { tellDatapath() },
 		DeleteFunc: func(string, model.Model) { tell() },
 	})()
 	tell()

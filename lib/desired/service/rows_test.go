@@ -2,6 +2,7 @@ package service
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -192,6 +193,41 @@ func TestRows(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// P13: endpoints are chosen by the ports of connections only where a chassis has the userspace datapath; affinity is a
+// hash of the client's address everywhere, in one row where the schema has a field for IPv6.
+func TestSelection(t *testing.T) {
+	s := web(dual, nodePort, func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.9"} })
+	fields := func(s *corev1.Service, sel Selection) string {
+		at, all := around(), map[string]bool{}
+		at.Selection = sel
+		r := resolve(s, slice("a", 8080, "10.0.1.3@n1"))
+		for _, row := range r.Rows(at) {
+			all[fmt.Sprint(row.Model.(*nbdb.LoadBalancer).SelectionFields)] = true
+		}
+		return fmt.Sprint(slices.Sorted(maps.Keys(all)))
+	}
+	for sel, want := range map[Selection]string{
+		{}:                                  "[[]]",
+		{Userspace: true}:                   "[[ip_dst ip_src tp_dst tp_src]]",
+		{IPv6Source: true}:                  "[[]]",
+		{Userspace: true, IPv6Source: true}: "[[ip_dst ip_src tp_dst tp_src]]",
+	} {
+		if got := fields(s, sel); got != want {
+			t.Errorf("%+v: %s, want %s", sel, got, want)
+		}
+	}
+	sticky(s)
+	for sel, want := range map[Selection]string{
+		{}:                                  "[[eth_src] [ip_src]]",
+		{Userspace: true}:                   "[[eth_src] [ip_src]]",
+		{Userspace: true, IPv6Source: true}: "[[ip_src ipv6_src]]",
+	} {
+		if got := fields(s, sel); got != want {
+			t.Errorf("with affinity, %+v: %s, want %s", sel, got, want)
+		}
 	}
 }
 

@@ -1,0 +1,46 @@
+package ovsdb_test
+
+import (
+	"testing"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/lib/ovsdb"
+)
+
+// P13: whether a chassis has the userspace datapath is known from the Southbound database, as soon as it changes.
+func TestUserspace(t *testing.T) {
+	s := newServer(t, "/usr/share/ovn/ovn-sb.ovsschema")
+	var c config.Config
+	c.OVNRemote = s.remote()
+	db, err := ovsdb.OpenSouth(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	sbctl := func(args ...string) {
+		t.Helper()
+		run(t, "ovn-sbctl", append([]string{"--db=" + c.OVNRemote, "--timeout=60"}, args...)...)
+	}
+	await := func(userspace, ok bool) {
+		t.Helper()
+		s.await(func() bool {
+			u, o := db.Userspace()
+			return u == userspace && o == ok
+		})
+	}
+	await(false, false)
+	sbctl("chassis-add", "one", "geneve", "192.0.2.1", "--", "set", "Chassis", "one", "other_config:datapath-type=system")
+	await(false, true)
+	sbctl("chassis-add", "two", "geneve", "192.0.2.2", "--", "set", "Chassis", "two", "other_config:datapath-type=netdev")
+	await(true, true)
+	sbctl("set", "Chassis", "two", `other_config:datapath-type=""`)
+	await(false, true)
+	nb := open(t, newServer(t, nbSchema).remote())
+	if !nb.Allows(nbdb.LoadBalancerTable, "selection_fields", "ip_src") || nb.Allows(nbdb.LoadBalancerTable, "selection_fields", "nonsense") {
+		t.Error("the values that a Northbound database allows are others")
+	}
+	if db.Allows(nbdb.LoadBalancerTable, "selection_fields", "ip_src") {
+		t.Error("a Southbound database allows a value of a Northbound column")
+	}
+}
