@@ -102,8 +102,8 @@ func TestCheck69_NodePorts(t *testing.T) {
 			t.Errorf("a ClusterIP has a flow: %v", f)
 		}
 	}
-	if out := w.appctl("services/show", "default/web"); !strings.Contains(out, "tcp/node:30082") || !strings.Contains(out, "flows") {
-		t.Errorf("services/show: %s", out)
+	if out := w.appctl("service/show", "default/web"); !strings.Contains(out, "tcp/node:30082") || !strings.Contains(out, "flows") {
+		t.Errorf("service/show: %s", out)
 	}
 }
 
@@ -239,7 +239,7 @@ func TestAHelperIsStartedOnce(t *testing.T) {
 		t.Errorf("second start: status %d, %q", status, stderr)
 	}
 	help := w.appctl("help")
-	for _, c := range []string{"flows/show", "rules/show", "services/show", "reconcile/show", "reconcile/resync", "vlog/set", "exit"} {
+	for _, c := range []string{"flows/show", "rules/show", "service/show", "reconcile/show", "reconcile/resync", "vlog/set", "exit"} {
 		if !strings.Contains(help, c) {
 			t.Errorf("help lacks %s:\n%s", c, help)
 		}

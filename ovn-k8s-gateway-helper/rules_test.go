@@ -179,8 +179,8 @@ func TestAnEndpointOfThisHost(t *testing.T) {
 		text, err := (probe.Probe{Netns: w.Netns(), Network: "tcp", Address: netip.AddrPortFrom(cluster, 80)}).Once(ctx)
 		return err == nil && strings.HasPrefix(text, "host ")
 	})
-	if out := w.appctl("services/show", "default/api"); !strings.Contains(out, "iptables") {
-		t.Errorf("services/show: %s", out)
+	if out := w.appctl("service/show", "default/api"); !strings.Contains(out, "iptables") {
+		t.Errorf("service/show: %s", out)
 	}
 }
 

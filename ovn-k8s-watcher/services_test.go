@@ -81,6 +81,7 @@ func (w *world) balancers(service, columns string) string {
 // become waits until the load balancers of a Service are as they should be.
 func (w *world) become(service string, want ...string) {
 	w.Helper()
+	slices.Sort(want)
 	var got string
 	w.eventually(fmt.Sprintf("ways into %s: %q", service, want), func() bool {
 		got = w.waysIn(service)
@@ -88,10 +89,37 @@ func (w *world) become(service string, want ...string) {
 	})
 }
 
+// P4: a load balancer of the Python era that takes connections to a Service is named by --check and by the log, with the
+// command that removes it, and is not touched.
+func TestUnownedLoadBalancerIsNamed(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
+	p := w.start()
+	frontend := w.service("web", nil).Spec.ClusterIP + ":80"
+	w.endpoints("web", "192.168.2.3@node1")
+	w.become("web", "web/tcp@default,{"+frontend+"=192.168.2.3:8080}")
+	p.kill()
+	old := w.nbctl("create", "load_balancer", "external_ids:k8s-cluster-lb-tcp=yes", "vips:\""+frontend+"\"=\"192.168.2.99:8080\"")
+	if status, out, _ := w.once(w.args("--check")...); status != 0 {
+		t.Errorf("one on no switch: status %d\n%s", status, out)
+	}
+	w.nbctl("ls-lb-add", "node1", old)
+	want := "load balancer " + old + " (k8s-cluster-lb-tcp=yes), which is not ours, takes connections to " + frontend + "/tcp of service default/web: remove it with \"ovn-nbctl lb-del " + old + "\""
+	status, out, _ := w.once(w.args("--check")...)
+	if status != 1 || !strings.Contains(out, want) {
+		t.Errorf("status %d, no %q in\n%s", status, want, out)
+	}
+	p = w.start()
+	w.eventually("the log names it", func() bool { return strings.Contains(strings.ReplaceAll(p.log.String(), `\\"`, `"`), want) })
+	w.nbctl("lb-del", old)
+	if status, out, _ := w.once(w.args("--check")...); status != 0 {
+		t.Errorf("when it is gone: status %d\n%s", status, out)
+	}
+}
+
 func TestCheck43_EndpointsOfAClusterIP(t *testing.T) {
 	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
 	w.start()
-	at := "service/default/web/tcp,{" + w.service("web", nil).Spec.ClusterIP + ":80="
+	at := "web/tcp@default,{" + w.service("web", nil).Spec.ClusterIP + ":80="
 	w.endpoints("web", "192.168.2.3@node1", "192.168.2.4@node1")
 	w.become("web", at+"192.168.2.3:8080,192.168.2.4:8080}")
 	w.endpoints("web", "192.168.2.4@node1")
@@ -117,10 +145,10 @@ func TestCheck45_46_50_WaysInThroughGateways(t *testing.T) {
 	w.endpoints("web", "192.168.2.3@node1")
 	const to = "=192.168.2.3:8080"
 	w.become("web",
-		fmt.Sprintf("service/default/web/tcp,{%s:80%s, 203.0.113.129:80%s, 203.0.113.9:80%s}", s.Spec.ClusterIP, to, to, to),
-		"service/default/web/tcp/node4,{^ovn_k8s_address4_0:30082"+to+"}")
+		fmt.Sprintf("web/tcp@default,{%s:80%s, 203.0.113.129:80%s, 203.0.113.9:80%s}", s.Spec.ClusterIP, to, to, to),
+		"web/tcp/node4@default,{^ovn_k8s_address4_0:30082"+to+"}")
 	group := w.nbctl("--bare", "--columns=_uuid", "find", "load_balancer_group", "name=ovn-k8s-cluster")
-	for _, name := range []string{"service/default/web/tcp", "service/default/web/tcp/node4"} {
+	for _, name := range []string{"web/tcp@default", "web/tcp/node4@default"} {
 		id := w.nbctl("--bare", "--columns=_uuid", "find", "load_balancer", "name="+name)
 		if !strings.Contains(w.nbctl("get", "load_balancer_group", group, "load_balancer"), id) {
 			t.Errorf("%s is in another group", name)
@@ -153,7 +181,7 @@ func TestCheck51_54_EndpointsBeforeTheirService(t *testing.T) {
 		}
 	}
 	s := w.service("web", nil)
-	w.become("web", "service/default/web/tcp,{"+s.Spec.ClusterIP+":80=192.168.2.3:8080}")
+	w.become("web", "web/tcp@default,{"+s.Spec.ClusterIP+":80=192.168.2.3:8080}")
 }
 
 // Of a Service nothing stays: no load balancer of cluster or gateways, no policy,

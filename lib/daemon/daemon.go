@@ -54,6 +54,9 @@ type Command = struct {
 	Run         func(args []string) (string, error)
 }
 
+// Hidden is the Usage of a command that list-commands does not list: a former name.
+const Hidden = "-"
+
 // A Service is what Run runs.
 type Service struct {
 	Name     string // of the program, as in ovs-appctl -t NAME

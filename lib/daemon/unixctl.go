@@ -88,6 +88,9 @@ func (c *control) help([]string) (string, error) {
 	var b strings.Builder
 	b.WriteString("The available commands are:\n")
 	for _, name := range slices.Sorted(maps.Keys(c.commands)) {
+		if c.commands[name].Usage == Hidden {
+			continue
+		}
 		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-23s %s", name, c.commands[name].Usage), " ") + "\n")
 	}
 	return b.String(), nil

@@ -21,6 +21,11 @@ func (w *World) lookAround() (touched []nb.Unit) {
 			touched = append(touched, topology.HostUnit(sw))
 		}
 	}
+	if old.Addresses != now.Addresses {
+		for id := range w.services.chassis {
+			touched = append(touched, ChassisUnit(id))
+		}
+	}
 	d := differenceOf(old, now)
 	for k, s := range w.services.all {
 		if d.concerns(s) {

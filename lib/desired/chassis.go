@@ -101,6 +101,9 @@ func (w *World) chassisRows(id string) []nb.Row {
 		for i, a := range addrs {
 			variables[service.AddressVariable(f, i)] = a.String()
 		}
+		for i := len(addrs); i < w.services.around.Addresses[f]; i++ {
+			variables[service.AddressVariable(f, i)] = service.NoAddress(f).String()
+		}
 	}
 	for k := range w.services.onNode[c.node] {
 		maps.Copy(variables, w.variablesOf(k, c.node))

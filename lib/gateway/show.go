@@ -21,8 +21,10 @@ func (h *Helper) Commands() []daemon.Command {
 	return []daemon.Command{
 		{Name: "flows/show", Run: h.showFlows},
 		{Name: "rules/show", Run: h.showRules},
-		{Name: "services/show", Usage: "[NAMESPACE/NAME]", Max: 1, Run: h.showServices},
-		{Name: "hostports/show", Run: h.showHostPorts},
+		{Name: "service/show", Usage: "[NAMESPACE/NAME]", Max: 1, Run: h.showServices},
+		{Name: "services/show", Usage: daemon.Hidden, Max: 1, Run: h.showServices}, // former names
+		{Name: "hostport/show", Run: h.showHostPorts},
+		{Name: "hostports/show", Usage: daemon.Hidden, Run: h.showHostPorts},
 		{Name: "reconcile/show", Run: h.showParts},
 		{Name: "reconcile/resync", Run: h.resync},
 	}

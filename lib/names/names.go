@@ -200,6 +200,16 @@ func UniqueManagementInterface(node string) string {
 // PodPort is a pod's logical port.
 func PodPort(namespace, pod string) string { return namespace + "_" + pod }
 
+// LoadBalancer is the name of a load balancer with an ID such as "service/NAMESPACE/NAME/tcp/node4":
+// "NAME/tcp/node4@NAMESPACE". ovn-nbctl lb-list cuts names to 16 characters.
+func LoadBalancer(id string) string {
+	words := strings.SplitN(id, "/", 3)
+	if len(words) < 3 {
+		return id
+	}
+	return words[2] + "@" + words[1]
+}
+
 // PodOfPort is the inverse of PodPort. It reports false for what cannot be a
 // pod's: no namespace has an underscore in its name.
 func PodOfPort(port string) (namespace, pod string, ok bool) { return strings.Cut(port, "_") }

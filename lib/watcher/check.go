@@ -101,7 +101,11 @@ func (e *engine) differences() ([]string, error) {
 		return nil, fmt.Errorf("comparing: %w", err)
 	}
 	maps.Copy(problems, plan.Failed)
-	return describe(plan, problems, e.world), nil
+	lines := describe(plan, problems, e.world)
+	for _, l := range unownedBalancers(e.links.db) {
+		lines = append(lines, "! "+l)
+	}
+	return lines, nil
 }
 
 func describe(plan *nbsync.Plan, problems map[nb.Unit]error, world *desired.World) []string {

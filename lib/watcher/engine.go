@@ -68,6 +68,7 @@ type engine struct {
 	hostsChanged  bool
 
 	mismatches mismatches
+	unowned    []string // what was said of load balancers that are not ours
 }
 
 func newEngine(l *links, log func(string) *logrus.Entry) *engine {
@@ -249,6 +250,7 @@ func (e *engine) reconnected() []nb.Unit {
 
 // all lists the units that have rows, or should have.
 func (e *engine) all() []nb.Unit {
+	e.tellUnowned()
 	units := e.world.Units()
 	owners, err := e.sync.Owners()
 	if err != nil {

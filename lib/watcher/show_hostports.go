@@ -29,7 +29,7 @@ func (w *Watcher) showHostPorts(args []string) (string, error) {
 				continue
 			}
 			for _, d := range n.Doors(p) {
-				where := append(n.Balancers(p, d), "the node's kernel")
+				where := append(balancerNames(n.Balancers(p, d)), "the node's kernel")
 				fmt.Fprintf(t, "%s\t%s\t%s/%s\t%s\t%s\n", p.Key, p.Node, d.At, d.Protocol, d.To, strings.Join(where, ", "))
 			}
 			for _, problem := range n.Problems(p) {

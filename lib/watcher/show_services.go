@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
 
@@ -44,7 +45,7 @@ func describeService(t *tabwriter.Writer, r service.Resolved, ways []service.Way
 		return
 	}
 	for _, way := range ways {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.Key, way.Name, endpointsOf(way), strings.Join(way.Notes, "; "), strings.Join(way.Balancers, ", "))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.Key, way.Name, endpointsOf(way), strings.Join(way.Notes, "; "), strings.Join(balancerNames(way.Balancers), ", "))
 	}
 }
 
@@ -65,4 +66,13 @@ func endpointsOf(way service.Way) string {
 		return "none: refused"
 	}
 	return strings.Join(words, ", ")
+}
+
+// balancerNames are the names of load balancers, as ovn-nbctl lb-list prints them.
+func balancerNames(ids []string) []string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = names.LoadBalancer(id)
+	}
+	return out
 }

@@ -230,7 +230,7 @@ func settledRow(t *testing.T, name string, backends int) {
 	var vips string
 	eventually(t, "all endpoints are there", func() bool {
 		var err error
-		vips, err = cluster.Central.NBCtl("--bare", "--columns=vips", "find", "load_balancer", "name="+name)
+		vips, err = cluster.Central.NBCtl("--bare", "--columns=vips", "find", "load_balancer", "external_ids:ovn-k8s-id="+name)
 		return err == nil && strings.Count(vips, ":"+strconv.Itoa(kubelet.DefaultPort)) == backends
 	}, &vips)
 	if _, err := cluster.Central.NBCtl("--wait=hv", "sync"); err != nil {
@@ -384,7 +384,7 @@ func TestAnEventTellsWhatIsWrong(t *testing.T) {
 	}, &said)
 	try(t, waysTo(p["client"], addrs(s.Spec.ClusterIPs), 80, []world.Endpoint{p["web-a"]}, p["client"].Addresses))
 	shown := sh(t, cluster.Master(), "ovs-appctl -t ovn-k8s-watcher service/show default/web")
-	for _, want := range []string{"clusterIP " + s.Spec.ClusterIP + ":80/TCP", ":8080@minion1", "service/default/web/tcp", "lies in the cluster subnet"} {
+	for _, want := range []string{"clusterIP " + s.Spec.ClusterIP + ":80/TCP", ":8080@minion1", "web/tcp@default", "lies in the cluster subnet"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("service/show lacks %q:\n%s", want, shown)
 		}

@@ -140,7 +140,7 @@ func until(ctx context.Context, try func() error) error {
 
 // knows reports what n's gateway helper does not know yet of a Service.
 func (n *Node) knows(ctx context.Context, s Service) error {
-	out, err := n.helper(ctx, "services/show", metav1.NamespaceDefault+"/"+s.Name)
+	out, err := n.helper(ctx, "service/show", metav1.NamespaceDefault+"/"+s.Name)
 	if err != nil {
 		return err
 	}

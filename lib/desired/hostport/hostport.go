@@ -225,7 +225,7 @@ func (n Node) vips(p Pod, protocol corev1.Protocol, at []netip.Addr) map[string]
 
 func balancer(name string, protocol corev1.Protocol, group string, vips map[string]string) nb.Row {
 	lower := strings.ToLower(string(protocol))
-	lb := &nbdb.LoadBalancer{Name: name, Protocol: &lower, Vips: vips, Options: map[string]string{}}
+	lb := &nbdb.LoadBalancer{Name: names.LoadBalancer(name), Protocol: &lower, Vips: vips, Options: map[string]string{}}
 	if protocol == corev1.ProtocolUDP {
 		lb.Options["ct_flush"] = "true" // or a client would go on talking to a pod that is gone
 	}

@@ -157,8 +157,7 @@ func hostile(r *rand.Rand) (*corev1.Service, []*discoveryv1.EndpointSlice) {
 	return s, all
 }
 
-// P12: an endpoint that goes or comes leaves most clients with theirs: with n of them, Open vSwitch and the order of
-// backends together move about (2+ln n)/n.
+// P12: an endpoint that goes or comes displaces about ln(n)+1 of n others. Sorted by address, it would be half of them.
 func TestPlacesOfEndpointsAreStable(t *testing.T) {
 	for _, n := range []int{2, 3, 10, 100, 1000} {
 		var all Endpoints

@@ -20,6 +20,10 @@ func AddressVariable(family, i int) string {
 	return fmt.Sprintf("%s%d_%d", addressPrefix, 4+2*family, i)
 }
 
+// NoAddress is what AddressVariable holds where a host has fewer addresses than others: ovn-controller logs an error
+// for each frontend whose variable is missing.
+func NoAddress(family int) netip.Addr { return families()[family] }
+
 // addressPrefix starts AddressVariable.
 const addressPrefix = names.VariablePrefix + "address"
 

@@ -329,7 +329,7 @@ func backends(es Endpoints) string {
 // balancer returns a load balancer in a group, or in none.
 func (r *Resolved) balancer(name string, protocol corev1.Protocol, group string, v vips) nb.Row {
 	lower := strings.ToLower(string(protocol))
-	lb := &nbdb.LoadBalancer{Name: name, Protocol: &lower, Vips: v, Options: map[string]string{"reject": "true"}}
+	lb := &nbdb.LoadBalancer{Name: names.LoadBalancer(name), Protocol: &lower, Vips: v, Options: map[string]string{"reject": "true"}}
 	if protocol == corev1.ProtocolUDP {
 		// A client that goes on with the same port would talk to the endpoint that
 		// is gone. What is connected notices by itself.

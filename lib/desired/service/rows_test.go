@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
 )
@@ -48,8 +49,8 @@ func balancers(s *corev1.Service, slices ...*discoveryv1.EndpointSlice) map[stri
 // short is a row without what is the same in all.
 func short(row nb.Row, id string) string {
 	text := strings.TrimPrefix(row.String(), row.Table+" "+row.ID+" ")
-	text = strings.Replace(text, ` name="service/default/web/`+id+`"`, "", 1)
-	return strings.Replace(text, `name="service/default/web/`+id+`" `, "", 1)
+	text = strings.Replace(text, ` name="`+names.LoadBalancer(row.ID)+`"`, "", 1)
+	return strings.Replace(text, `name="`+names.LoadBalancer(row.ID)+`" `, "", 1)
 }
 
 func nodePort(s *corev1.Service) {

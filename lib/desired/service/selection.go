@@ -87,7 +87,7 @@ func bySource(row nb.Row, s Selection) []nb.Row {
 		return []nb.Row{row}
 	}
 	lb.Vips = four
-	other.Name += sixSuffix
+	other.Name = names.LoadBalancer(row.ID + sixSuffix)
 	return []nb.Row{row, {Table: row.Table, ID: row.ID + sixSuffix, Model: &other, In: row.In}}
 }
 

@@ -1,0 +1,110 @@
+package watcher
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/lib/ovsdb"
+)
+
+// unownedBalancers says which load balancers that are not ours take connections to frontends of Services, as those of
+// the Python era do, and how to remove them. They are never touched.
+func unownedBalancers(db *ovsdb.DB) []string {
+	c := db.Client()
+	if c == nil || c.Cache() == nil {
+		return nil
+	}
+	attached := map[string]bool{}
+	for _, m := range c.Cache().Table(nbdb.LogicalSwitchTable).RowsShallow() {
+		mark(attached, m.(*nbdb.LogicalSwitch).LoadBalancer)
+	}
+	for _, m := range c.Cache().Table(nbdb.LogicalRouterTable).RowsShallow() {
+		mark(attached, m.(*nbdb.LogicalRouter).LoadBalancer)
+	}
+	ours, unowned := map[string]string{}, map[string]*nbdb.LoadBalancer{}
+	for _, m := range c.Cache().Table(nbdb.LoadBalancerTable).RowsShallow() {
+		lb := m.(*nbdb.LoadBalancer)
+		owner := lb.ExternalIDs[names.Owner]
+		switch {
+		case owner == "" && attached[lb.UUID]:
+			unowned[lb.UUID] = lb
+		case strings.HasPrefix(owner, service.UnitPrefix):
+			for vip := range lb.Vips {
+				ours[frontend(lb, vip)] = owner
+			}
+		}
+	}
+	var lines []string
+	for _, uuid := range slices.Sorted(maps.Keys(unowned)) {
+		if line := conflict(unowned[uuid], ours); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func mark(set map[string]bool, all []string) {
+	for _, s := range all {
+		set[s] = true
+	}
+}
+
+// frontend is what two load balancers cannot both have. A load balancer without a protocol has TCP.
+func frontend(lb *nbdb.LoadBalancer, vip string) string {
+	protocol := "tcp"
+	if lb.Protocol != nil {
+		protocol = *lb.Protocol
+	}
+	return vip + "/" + protocol
+}
+
+// conflict says which frontends of ours a load balancer takes, "" if none.
+func conflict(lb *nbdb.LoadBalancer, ours map[string]string) string {
+	var taken []string
+	for vip := range lb.Vips {
+		if owner, ok := ours[frontend(lb, vip)]; ok {
+			taken = append(taken, fmt.Sprintf("%s of %s", frontend(lb, vip), strings.Replace(owner, "/", " ", 1)))
+		}
+	}
+	if len(taken) == 0 {
+		return ""
+	}
+	slices.Sort(taken)
+	more := ""
+	if n := len(taken) - 3; n > 0 {
+		taken, more = taken[:3], fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Sprintf("load balancer %s (%s), which is not ours, takes connections to %s%s: remove it with \"ovn-nbctl lb-del %s\"",
+		lb.UUID, label(lb), strings.Join(taken, ", "), more, lb.UUID)
+}
+
+// label is by what people know a load balancer.
+func label(lb *nbdb.LoadBalancer) string {
+	var words []string
+	if lb.Name != "" {
+		words = append(words, lb.Name)
+	}
+	for _, k := range slices.Sorted(maps.Keys(lb.ExternalIDs)) {
+		words = append(words, k+"="+lb.ExternalIDs[k])
+	}
+	if len(words) == 0 {
+		return "no name"
+	}
+	return strings.Join(words, " ")
+}
+
+// tellUnowned warns of load balancers that are not ours, once as long as they are the same.
+func (e *engine) tellUnowned() {
+	lines := unownedBalancers(e.links.db)
+	for _, l := range lines {
+		if !slices.Contains(e.unowned, l) {
+			e.log.Warn(l)
+		}
+	}
+	e.unowned = lines
+}
