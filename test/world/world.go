@@ -32,6 +32,9 @@ import (
 // told otherwise.
 const caFile = "/etc/openvswitch/k8s-ca.crt"
 
+// helperTokenFile has the gateway helper's own token, as the documentation has it.
+const helperTokenFile = "/etc/openvswitch/ovn-k8s-gateway-helper.token"
+
 // Subnets of a dual-stack cluster.
 const (
 	ClusterSubnets = "10.128.0.0/14,fd01::/48"
@@ -286,6 +289,10 @@ func (w *World) introduce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	helper, err := w.Kube.ServiceAccountToken(ctx, "kube-system", "ovn-k8s-gateway-helper")
+	if err != nil {
+		return err
+	}
 	for i, n := range w.Nodes {
 		account := "ovn-k8s-cni"
 		if i == 0 {
@@ -295,7 +302,7 @@ func (w *World) introduce(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(n.Path(caFile), ca, 0o644); err != nil {
+		if err := errors.Join(os.WriteFile(n.Path(caFile), ca, 0o644), os.WriteFile(n.Path(helperTokenFile), []byte(helper), 0o600)); err != nil {
 			return err
 		}
 		ids := []string{
@@ -344,7 +351,7 @@ func (w *World) StartHelper(ctx context.Context, n *Node, args ...string) error 
 	if err := n.Kill(ctx, "/var/run/openvswitch/ovn-k8s-gateway-helper.pid"); err != nil {
 		return err
 	}
-	return w.Do(ctx, n, "ovn-k8s-gateway-helper", append(args, "--pidfile", "--log-file",
+	return w.Do(ctx, n, "ovn-k8s-gateway-helper", append(args, "--k8s-api-token-file="+helperTokenFile, "--pidfile", "--log-file",
 		"-vfile:info", "-vconsole:emer", "--detach")...)
 }
 
