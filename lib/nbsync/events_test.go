@@ -3,6 +3,7 @@ package nbsync_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"runtime"
@@ -221,7 +222,8 @@ func (y *city) applyAll() (changed int) {
 	for chunk := range slices.Chunk(slices.SortedFunc(slices.Values(y.world.Units()), desired.Compare), 20000) {
 		changes, failed := y.sync.Apply(y.Context(), rowsOf(y.world, chunk))
 		if changed += len(changes); len(failed) > 0 {
-			y.Fatalf("%d units failed, as %.300v", len(failed), failed)
+			u := slices.Min(slices.Collect(maps.Keys(failed)))
+			y.Fatalf("%d units failed, as %s: %v", len(failed), u, failed[u])
 		}
 	}
 	return changed

@@ -45,7 +45,7 @@ func (s *Sync) stages(want map[nb.Unit][]nb.Row) (out []stage) {
 	}
 	there, arrivals := s.arrivals(want, units)
 	out = s.changes(want, there)
-	return append(out, chunks(arrivals)...)
+	return append(out, chunks(want, arrivals)...)
 }
 
 // arrivals tells units that have no rows yet, and want only such as no others of
@@ -91,12 +91,18 @@ func (s *Sync) changes(want map[nb.Unit][]nb.Row, units []nb.Unit) []stage {
 			adding = append(adding, u)
 		}
 	}
-	return append(chunks(adding), chunks(taking)...)
+	return append(chunks(want, adding), chunks(want, taking)...)
 }
 
-func chunks(units []nb.Unit) (out []stage) {
-	for chunk := range slices.Chunk(units, maxUnits) {
-		out = append(out, stage{units: chunk})
+// chunks divides units into transactions of at most maxUnits, and of maxOperations rows unless one unit has more.
+func chunks(want map[nb.Unit][]nb.Row, units []nb.Unit) (out []stage) {
+	rows := 0
+	for _, u := range units {
+		last := len(out) - 1
+		if rows += len(want[u]); last < 0 || len(out[last].units) == maxUnits || rows > maxOperations {
+			out, rows, last = append(out, stage{}), len(want[u]), last+1
+		}
+		out[last].units = append(out[last].units, u)
 	}
 	return out
 }
