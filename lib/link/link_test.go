@@ -569,3 +569,51 @@ func TestRoutesWithSeveralNextHops(t *testing.T) {
 		}
 	}
 }
+
+// L9: the kernel leaves out connections.
+func TestListenersWithoutConnections(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for range 100 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	const listening, established = 10, 1
+	own := netip.MustParseAddrPort(l.Addr().String())
+	count := func(state int) (n int) {
+		ends, err := sockets(socketQuery{Family: unix.AF_INET, Protocol: unix.IPPROTO_TCP, States: 1 << state})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range ends {
+			if e == own {
+				n++
+			}
+		}
+		return n
+	}
+	if n, m := count(listening), count(established); n != 1 || m != 100 {
+		t.Errorf("%d sockets listen, %d are connected", n, m)
+	}
+	everywhere, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer everywhere.Close()
+	datagrams, err := net.ListenPacket("udp4", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer datagrams.Close()
+	all, err := Listeners()
+	port := func(a net.Addr) uint16 { return netip.MustParseAddrPort(a.String()).Port() }
+	if err != nil || !all[Listener{"tcp", port(everywhere.Addr())}] || !all[Listener{"udp", port(datagrams.LocalAddr())}] || all[Listener{"tcp", own.Port()}] {
+		t.Errorf("listeners: %v, %v", all, err)
+	}
+}
