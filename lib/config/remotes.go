@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -82,6 +83,27 @@ func parseHostPort(s string) (string, error) {
 type Host struct {
 	Setting string
 	Addr    netip.Addr
+}
+
+// Servers are the addresses and ports of the databases and the API server that
+// the configuration names by address.
+func (c Config) Servers() []netip.AddrPort {
+	var out []netip.AddrPort
+	add := func(hostPort string) {
+		if a, err := netip.ParseAddrPort(hostPort); err == nil {
+			out = append(out, netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))
+		}
+	}
+	south, _ := ParseRemotes(c.OVNRemote) // ovn-controller reports a bad one
+	for _, r := range slices.Concat(c.NB, south) {
+		_, addr, _ := strings.Cut(r, ":")
+		add(addr)
+	}
+	if u, err := url.Parse(c.APIServer); err == nil {
+		port := map[bool]string{true: "443", false: "80"}[u.Scheme == "https"]
+		add(net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port)))
+	}
+	return out
 }
 
 // Hosts are the hosts that the configuration names by their addresses: those of

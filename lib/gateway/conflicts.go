@@ -36,9 +36,24 @@ func (e *engine) tell(kind string, all []conflict) {
 	e.told[kind] = now
 }
 
+// tellServerClaims warns of Services whose external IP is the address of a database
+// or the API server.
+func (e *engine) tellServerClaims(v view) {
+	var all []conflict
+	for _, w := range nodeport.ServerClaims(v.host, v.services) {
+		at := netip.AddrPortFrom(w.Addr, w.To)
+		all = append(all, conflict{w.Key, w.UID, "ExternalIPReserved", fmt.Sprintf(
+			"external IP %v of service %s: address of a database or the API server, the connections of node %s to it are not balanced; remove it from spec.externalIPs", at, w.Key, v.host.Node)})
+	}
+	e.tell("servers", all)
+}
+
 // findConflicts looks for programs of this host that listen at NodePorts: clients
 // outside, and the host itself, come to the Service and not to them.
 func (e *engine) findConflicts(_ context.Context, v view) error {
+	if v.synced {
+		e.tellServerClaims(v)
+	}
 	ways := slices.DeleteFunc(nodeport.Ways(v.services), func(w nodeport.Way) bool { return w.Addr.IsValid() })
 	if len(ways) == 0 || !v.synced {
 		e.tell(partConflicts, nil)

@@ -76,9 +76,8 @@ type engine struct {
 	warn     func(conflict) // writes an Event
 	warnNode func(reason, message string)
 	told     map[string]map[string]bool // conflicts, by kind
-	looked   string                     // UDP endpoints whose connections were looked at
-	checked  string                     // those without a stale connection, too
-	worked   time.Duration              // what the last call of sync's work took
+	stale    stale
+	worked   time.Duration // what the last call of sync's work took
 
 	shared sync.Mutex // guards what follows
 	view   view
@@ -128,7 +127,7 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error
 		world:  desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{},
 		missing: map[string]bool{"*v1.Service": true, "*v1.EndpointSlice": true, podKind: true},
 		pods:    map[pod.Key]hostport.Pod{}, nodes: map[string][]netip.Addr{}, firewall: firewalls, health: newHealthChecks(h.log("health")), said: map[string]string{},
-		told: map[string]map[string]bool{}, warn: func(conflict) {}, warnNode: func(string, string) {},
+		told: map[string]map[string]bool{}, stale: stale{pending: map[ofctl.Connection]retry{}}, warn: func(conflict) {}, warnNode: func(string, string) {},
 	}
 	e.loop = reconcile.Loop[event, string]{
 		Take: func(ev event) []string { return ev() },
@@ -287,7 +286,7 @@ func (e *engine) wanted() view {
 	v := view{
 		host: nodeport.Host{
 			Node: h.nodeName(e.ports), Addrs: all, Nodes: e.nodes, Routed: e.config.ServiceCIDRs, Management: e.ports.management,
-			Pods: subnetsOf(e.addrs[e.ports.management]), NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts, Gateway: e.ports.gateway,
+			Pods: subnetsOf(e.addrs[e.ports.management]), NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts, Servers: e.config.Servers(), Gateway: e.ports.gateway,
 		},
 		bridge:   nodeport.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(addrsOf(e.addrs[h.Bridge])), Router: e.ports.router(addrsOf(e.addrs[h.Bridge])), Pods: e.ports.pods(e.config.ClusterSubnets)},
 		services: e.services(), pods: e.hostPods(), synced: len(e.missing) == 0 && e.addrs != nil,

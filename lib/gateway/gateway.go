@@ -162,7 +162,7 @@ func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switc
 // token may differ.
 func sameSettings(a, b config.Config) bool {
 	key := func(c config.Config) string {
-		return fmt.Sprint(c.APIServer, c.APITokenFile, c.APICA, c.APICAFile, c.APIToken == "", c.ConntrackZone, c.GatewayPorts, c.ClusterSubnets, c.ServiceCIDRs, c.JoinSubnets, c.RunDir, c.MTU, c.LocalSubnets)
+		return fmt.Sprint(c.APIServer, c.APITokenFile, c.APICA, c.APICAFile, c.APIToken == "", c.ConntrackZone, c.GatewayPorts, c.ClusterSubnets, c.ServiceCIDRs, c.JoinSubnets, c.RunDir, c.MTU, c.LocalSubnets, c.Servers())
 	}
 	return key(a) == key(b)
 }

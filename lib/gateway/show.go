@@ -123,7 +123,7 @@ func (h *Helper) showRules([]string) (string, error) {
 			continue
 		}
 		fmt.Fprintf(&b, "IPv%d\n", 4+2*(f.family.BitLen()/128))
-		for _, c := range chains(v, f.family) {
+		for _, c := range chains(v, f) {
 			if c.From != "" {
 				fmt.Fprintf(&b, "  %s: -A %s -j %s\n", c.Table, c.From, c.Name)
 			}
@@ -131,7 +131,7 @@ func (h *Helper) showRules([]string) (string, error) {
 				fmt.Fprintf(&b, "  %s: -A %s %s\n", c.Table, c.Name, r)
 			}
 		}
-		changes, err := f.tool.Plan(ctx, nodeport.ChainPrefix, chains(v, f.family))
+		changes, err := f.tool.Plan(ctx, nodeport.ChainPrefix, chains(v, f))
 		if err != nil {
 			return "", err
 		}

@@ -125,7 +125,7 @@ func (e *engine) syncRules(ctx context.Context, f firewall, v view) error {
 			return err
 		}
 	}
-	changes, err := f.tool.Sync(ctx, nodeport.ChainPrefix, chains(v, f.family))
+	changes, err := f.tool.Sync(ctx, nodeport.ChainPrefix, chains(v, f))
 	if err == nil && guarded {
 		err = allowLoopback(v, true)
 	}
@@ -153,9 +153,11 @@ func (e *engine) forget(v view, family netip.Addr) error {
 	return err
 }
 
-func chains(v view, family netip.Addr) []iptables.Chain {
+func chains(v view, f firewall) []iptables.Chain {
 	var out []iptables.Chain
-	for _, c := range nodeport.Chains(v.host, family, v.services, v.pods) {
+	host := v.host
+	host.RandomFully = f.tool.RandomFully()
+	for _, c := range nodeport.Chains(host, f.family, v.services, v.pods) {
 		out = append(out, iptables.Chain(c))
 	}
 	return out

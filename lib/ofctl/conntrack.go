@@ -46,6 +46,25 @@ func ForgetUDP(ctx context.Context, rundir string, stale func(Connection) bool) 
 	return forgotten, nil
 }
 
+// FlushUDP has the Open vSwitch of a run directory forget the UDP connections to
+// c.To, at any address if that is unspecified, that c.Answers answers, in all zones.
+// It needs no list of connections.
+func FlushUDP(ctx context.Context, rundir string, c Connection) error {
+	if _, err := appctl(ctx, rundir, flushUDP(c)...); err != nil {
+		return fmt.Errorf("forgetting connections to %v that %v answers: %w", c.To, c.Answers, err)
+	}
+	return nil
+}
+
+// flushUDP is the command of ovs-vswitchd for FlushUDP.
+func flushUDP(c Connection) []string {
+	to := tuple("dst", c.To)
+	if c.To.Addr().IsUnspecified() {
+		to = fmt.Sprintf("ct_nw_proto=17,ct_tp_dst=%d", c.To.Port())
+	}
+	return []string{"dpctl/flush-conntrack", to, tuple("src", c.Answers)}
+}
+
 // translated lists the connections of a dump whose destination is translated,
 // each once.
 func translated(dump string) (out []tracked) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -152,4 +153,41 @@ func TestFollowTellsOfChangesAndRestarts(t *testing.T) {
 	start := time.Now()
 	await("the start")
 	t.Logf("told %v after the start", time.Since(start).Round(time.Millisecond))
+}
+
+// L8: connections to an endpoint that has gone are forgotten without a list of all.
+func TestFlushUDP(t *testing.T) {
+	ctx, h, _ := bridge(t)
+	script := `set -e
+		for p in 31386:8080 31386:8081 31387:8080; do
+			ovs-ofctl add-flow breth0 "priority=9,in_port=LOCAL,udp,tp_dst=${p%:*},actions=ct(commit,zone=5,nat(dst=198.18.0.1:${p#*:}))"
+			ovs-ofctl add-flow breth0 "priority=9,in_port=LOCAL,udp6,tp_dst=${p%:*},actions=ct(commit,zone=6,nat(dst=[fd00::1]:${p#*:}))"
+			ip neigh replace 198.18.0.77 lladdr 0a:00:00:00:00:01 dev breth0
+			bash -c "echo x >/dev/udp/198.18.0.77/${p%:*}"
+		done
+		ip address`
+	if out, err := h.Script(ctx, script); err != nil {
+		t.Fatal(err, out)
+	}
+	connections := func() string {
+		out, err := h.Script(ctx, "ovs-appctl dpctl/dump-conntrack | grep -o 'dport=3138[67]).*sport=[0-9]*' | sed 's/,dst=.*sport/ sport/' | sort")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	if got := connections(); strings.Count(got, "\n") != 3 {
+		t.Fatalf("connections: %s", got)
+	}
+	for to, answers := range map[string]string{
+		"0.0.0.0:31386": "198.18.0.1:8080", "198.18.0.77:31387": "198.18.0.1:8080", "[::]:31386": "[fd00::1]:8080",
+	} {
+		c := ofctl.Connection{To: netip.MustParseAddrPort(to), Answers: netip.MustParseAddrPort(answers)}
+		if _, _, err := h.Run(ctx, "ovs-appctl", ofctl.FlushCommand(c)...); err != nil {
+			t.Errorf("%v: %v", c, err)
+		}
+	}
+	if got := connections(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "sport=8081") {
+		t.Errorf("connections left: %s", got)
+	}
 }

@@ -158,7 +158,7 @@ func (b *builder) ownConnections(ports []hostPort) {
 			continue
 		}
 		done[source+from] = true
-		b.nat(chainMasq, "%s! -o %s %s -j MASQUERADE", source, m, from)
+		b.nat(chainMasq, "%s! -o %s %s -j %s", source, m, from, b.masquerade(""))
 		b.filter(chainForward, "%s-i %s %s -j ACCEPT", source, m, from)
 	}
 }

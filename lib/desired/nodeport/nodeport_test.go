@@ -404,3 +404,38 @@ func TestNobodyTakesAHostsPort(t *testing.T) {
 		}
 	}
 }
+
+// P6: a Service does not take the host's own connections to servers that it needs.
+func TestServersAreSpared(t *testing.T) {
+	api := netip.MustParseAddrPort("203.0.113.7:6443")
+	s := web()
+	s[0].ExternalIPs = []netip.Addr{api.Addr()}
+	for i := range s[0].Ports {
+		s[0].Ports[i].Port = api.Port()
+	}
+	for _, h := range []Host{{Node: "node1"}, {Node: "node1", Servers: []netip.AddrPort{api}}} {
+		claims := ServerClaims(h, s)
+		if (len(claims) > 0) != (h.Servers != nil) {
+			t.Errorf("claims of %+v: %v", h, claims)
+		}
+		for _, c := range Chains(h, IPv4, s, nil) {
+			if c.Name != ChainPrefix+"OUTPUT" {
+				continue
+			}
+			if spared := c.Rules[0] == "-d 203.0.113.7/32 -p tcp -m tcp --dport 6443 -j RETURN"; spared != (h.Servers != nil) {
+				t.Errorf("%s of %s: %q", c.Name, c.Table, c.Rules)
+			}
+		}
+	}
+}
+
+// Connections of clients outside share the address of the management port: each
+// source port is chosen at random.
+func TestMasqueradeIsRandom(t *testing.T) {
+	h := Host{Node: "node1", Management: "k8s-node1", RandomFully: true}
+	for _, c := range Chains(h, IPv4, web(), nil) {
+		if c.Name == chainMasq && !slices.Contains(c.Rules, "-o k8s-node1 -p tcp -m mark --mark 0x1000/0x1000 -j MASQUERADE --to-ports 1024-65535 --random-fully") {
+			t.Errorf("rules: %q", c.Rules)
+		}
+	}
+}

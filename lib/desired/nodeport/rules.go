@@ -37,6 +37,11 @@ type Host struct {
 	// shares none, and PodPorts are the source ports there, as in "10000-29999",
 	// that pods have and the host has not.
 	Shared, PodPorts string
+	// Servers are databases and API servers. No Service takes the host's own
+	// connections to them.
+	Servers []netip.AddrPort
+	// RandomFully is whether iptables knows MASQUERADE --random-fully.
+	RandomFully bool
 	// Gateway is whether a gateway router with a NIC is here: what pods here answer
 	// to clients outside leaves by it, and not by the host.
 	Gateway bool
@@ -76,6 +81,10 @@ const mark = "0x1000/0x1000"
 // others on an address that both share, and NodePorts are others, too. These are those that Linux gives to a host's own connections.
 const sourcePorts = "32768-60999"
 
+// managementPorts are the source ports of what this host masquerades with the
+// address of the management port.
+const managementPorts = "1024-65535"
+
 // IPv4 and IPv6 select a family.
 var (
 	IPv4 = netip.IPv4Unspecified()
@@ -97,6 +106,9 @@ func Chains(h Host, family netip.Addr, services []service.Resolved, pods []hostp
 		}
 	}
 	b.own(services)
+	for _, w := range ServerClaims(h, services) {
+		b.spareServer(w)
+	}
 	b.nodePorts()
 	b.hostPorts(hostPorts(family, services, pods))
 	out := make([]Chain, 0, len(b.chains))
@@ -147,7 +159,10 @@ func (b *builder) frame() {
 	b.from("nat", "OUTPUT", "-j "+chainWays)
 	b.from("nat", "POSTROUTING")
 	for _, p := range []string{"tcp", "udp", "sctp"} {
-		b.nat(chainMasq, "-p %s -m mark --mark %s -j MASQUERADE --to-ports %s", p, mark, sourcePorts)
+		if m := b.host.Management; m != "" { // whose address no pod shares
+			b.nat(chainMasq, "-o %s -p %s -m mark --mark %s -j %s", m, p, mark, b.masquerade(managementPorts))
+		}
+		b.nat(chainMasq, "-p %s -m mark --mark %s -j %s", p, mark, b.masquerade(sourcePorts))
 	}
 	refuse := "-m conntrack --ctstate NEW -j " + chainRefuse
 	b.from("filter", "INPUT", b.unlessStray("filter", StrayChain, refuse)...)
@@ -161,6 +176,43 @@ func (b *builder) frame() {
 	b.chain("nat", chainWays)
 	b.chain("nat", chainNodePorts)
 	b.chain("filter", chainRefuse)
+}
+
+// ServerClaims lists the external IPs of Services that are the address of a
+// database or the API server. Whoever may create a Service may claim such an
+// address (CVE-2020-8554); that of a load balancer is its controller's to set.
+func ServerClaims(h Host, services []service.Resolved) (claims []Way) {
+	for _, w := range Ways(services) {
+		if w.Ingress == nil && w.Protocol == corev1.ProtocolTCP && slices.Contains(h.Servers, netip.AddrPortFrom(w.Addr, w.To)) {
+			claims = append(claims, w)
+		}
+	}
+	return claims
+}
+
+// spareServer leaves the host's own connections to a server alone.
+func (b *builder) spareServer(w Way) {
+	if w.Addr.Is4() != b.family.Is4() {
+		return
+	}
+	rule := fmt.Sprintf("%s%s -j RETURN", to(single(w.Addr)), proto(w.Protocol, w.To))
+	for _, table := range []string{"nat", "filter"} {
+		c, _ := b.chain(table, ChainPrefix+"OUTPUT")
+		c.Rules = append([]string{rule}, c.Rules...)
+	}
+}
+
+// masquerade is the target that gives packets the address of the interface that
+// they leave by.
+func (b *builder) masquerade(ports string) string {
+	target := "MASQUERADE"
+	if ports != "" {
+		target += " --to-ports " + ports
+	}
+	if b.host.RandomFully {
+		target += " --random-fully"
+	}
+	return target
 }
 
 // unlessStray puts a rule before others for segments of the shared NIC that start
@@ -530,14 +582,12 @@ func Stale(h Host, family netip.Addr, services []service.Resolved, pods []hostpo
 	}
 }
 
-// StaleInside tells which UDP connections in Open vSwitch lead to an endpoint that
-// is gone: what is for a way in, a ClusterIP too, and answered by none of its
-// endpoints. A NodePort is one at whatever address, but at those of Services
-// themselves. It is nil if there are no ways in for UDP.
-func StaleInside(services []service.Resolved) func(to, answers netip.AddrPort) bool {
-	known, at := map[netip.AddrPort]map[netip.AddrPort]bool{}, map[netip.Addr]bool{}
+// UDPAnswers are, by frontend for UDP, the endpoints that answer there. A NodePort
+// is one at the unspecified address of its family.
+func UDPAnswers(services []service.Resolved) map[netip.AddrPort]map[netip.AddrPort]bool {
+	known := map[netip.AddrPort]map[netip.AddrPort]bool{}
 	add := func(to netip.AddrPort, endpoints service.Endpoints) {
-		if at[to.Addr()] = true; known[to] == nil {
+		if known[to] == nil {
 			known[to] = map[netip.AddrPort]bool{}
 		}
 		for _, e := range endpoints {
@@ -561,6 +611,18 @@ func StaleInside(services []service.Resolved) func(to, answers netip.AddrPort) b
 				}
 			}
 		}
+	}
+	return known
+}
+
+// StaleInside tells which UDP connections in Open vSwitch lead to an endpoint that
+// is gone: to a frontend, ClusterIPs included, and answered by none of its
+// endpoints. A NodePort is one at whatever address, except those of Services
+// themselves. It is nil if there are no frontends for UDP.
+func StaleInside(services []service.Resolved) func(to, answers netip.AddrPort) bool {
+	known, at := UDPAnswers(services), map[netip.Addr]bool{}
+	for to := range known {
+		at[to.Addr()] = true
 	}
 	if len(known) == 0 {
 		return nil
