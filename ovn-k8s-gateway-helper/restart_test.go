@@ -470,3 +470,22 @@ func TestAHostOutlivesTheHelper(t *testing.T) {
 		t.Errorf("the host answers %d of %d tries; %s", ok, tries, w.script("ovs-appctl fdb/show breth0; ovs-vsctl list port k8s-patch-breth0-br-int"))
 	}
 }
+
+// H11: a helper without options finds the bridge that gateway-init shares, also one
+// that runs before gateway-init.
+func TestAHelperFindsItsBridge(t *testing.T) {
+	w := newWorld(t)
+	w.web()
+	p := w.launchBare(w.args("--pidfile", "-vconsole:info")...)
+	w.eventually("the helper answers", func() bool { return strings.Contains(w.appctl("reconcile/show"), "services known   true") })
+	w.script(`ovs-vsctl --timeout=60 add-port breth0 k8s-patch-breth0-br-int -- set Interface k8s-patch-breth0-br-int type=patch options:peer=k8s-patch-br-int-breth0 external_ids:ovn-k8s-gateway=node1 \
+		-- add-port br-int k8s-patch-br-int-breth0 -- set Interface k8s-patch-br-int-breth0 type=patch options:peer=k8s-patch-breth0-br-int external_ids:ovn-k8s-gateway=node1`)
+	w.eventually("flows", w.right)
+	if !strings.Contains(p.Output(), "served without --physical-bridge") {
+		t.Errorf("nothing is said:\n%s", p.Output())
+	}
+	p.Stop()
+	w.script("ovs-ofctl del-flows breth0 cookie=0x6b38736777/-1")
+	w.start()
+	w.eventually("flows after a restart", w.right)
+}

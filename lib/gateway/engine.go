@@ -405,9 +405,16 @@ func (e *engine) readPorts(ctx context.Context) error {
 		e.log.Info("took the capability ct_zero_snat from the datapath: with this Open vSwitch it makes ovs-vswitchd abort")
 	}
 	p := findPorts(all, e.helper.Bridge, e.helper.Interface)
+	unserved, nics := sharedBridge(all)
+	if len(nics) != 1 {
+		unserved = ""
+	}
 	e.send(func() []string {
 		if p.node == "" { // a management port that is gone for a moment does not make this another node
 			p.node = e.ports.node
+		}
+		if e.helper.Bridge == "" && unserved != "" {
+			e.restart() // to serve it
 		}
 		if p.same(e.ports) {
 			return nil

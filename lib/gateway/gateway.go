@@ -124,6 +124,11 @@ func (h *Helper) openvswitch(ctx context.Context) (*vswitch.Switch, error) {
 
 // serve runs with one configuration until ctx ends.
 func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switch, token func() string, ready func()) error {
+	commands := &h.engine
+	h = &Helper{Options: h.Options}
+	if err := h.adoptBridge(ctx, sw); err != nil {
+		return err
+	}
 	if h.Bridge != "" {
 		if err := h.checkBridge(ctx, sw); err != nil {
 			return err
@@ -150,8 +155,8 @@ func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switc
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	e.restart = func() { cancel(settings.ErrChanged) }
-	h.engine.Store(e)
-	defer h.engine.Store(nil)
+	commands.Store(e)
+	defer commands.Store(nil)
 	if err := e.run(ctx, cluster, ready); context.Cause(ctx) != settings.ErrChanged {
 		return err
 	}
@@ -165,6 +170,47 @@ func sameSettings(a, b config.Config) bool {
 		return fmt.Sprint(c.APIServer, c.APITokenFile, c.APICA, c.APICAFile, c.APIToken == "", c.ConntrackZone, c.GatewayPorts, c.ClusterSubnets, c.ServiceCIDRs, c.JoinSubnets, c.RunDir, c.MTU, c.LocalSubnets, c.Servers())
 	}
 	return key(a) == key(b)
+}
+
+// adoptBridge serves the bridge that gateway-init shares, with the NIC in it, though
+// the command line names none.
+func (h *Helper) adoptBridge(ctx context.Context, sw *vswitch.Switch) error {
+	if h.Bridge != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
+	defer cancel()
+	all, err := sw.Interfaces(ctx)
+	if err != nil {
+		return err
+	}
+	bridge, nics := sharedBridge(all)
+	switch {
+	case bridge == "":
+	case len(nics) == 1:
+		h.Bridge, h.Interface = bridge, nics[0]
+		h.log("gateway").Infof("bridge %s: shared with a gateway, served without --physical-bridge; its NIC is %s", bridge, nics[0])
+	default:
+		h.log("gateway").Errorf("bridge %s: shared with a gateway, but not served, half of the connections of pods fail; NICs in it: %q; start this program with --physical-bridge=%s and --physical-interface", bridge, nics, bridge)
+	}
+	return nil
+}
+
+// sharedBridge is the bridge that gateway-init has connected with br-int, "" if
+// there is none, and the NICs in it.
+func sharedBridge(all []vswitch.Interface) (bridge string, nics []string) {
+	for _, i := range all {
+		to, ok := strings.CutPrefix(i.Name, names.PatchFromIntegration(""))
+		if ok && i.Bridge == names.IntegrationBridge && i.ExternalIDs[names.GatewayTag] != "" && to != names.LocalBridge {
+			bridge = to
+		}
+	}
+	for _, i := range all {
+		if i.Bridge == bridge && bridge != "" && (i.Type == "" || i.Type == "system" || i.Type == "dpdk") {
+			nics = append(nics, i.Name)
+		}
+	}
+	return bridge, nics
 }
 
 // patchTimeout bounds how long a start waits for ovs-vswitchd.

@@ -53,7 +53,7 @@ func (h *Helper) showFlows([]string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if h.Bridge == "" {
+	if e.helper.Bridge == "" {
 		return "", errors.New("no bridge: the helper was started without --physical-bridge and --physical-interface")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
@@ -63,7 +63,7 @@ func (h *Helper) showFlows([]string) (string, error) {
 		return "", err
 	}
 	want := wantedFlows(v.bridge, v.known, v)
-	return describeFlows(h.Bridge, v, have, want), nil
+	return describeFlows(e.helper.Bridge, v, have, want), nil
 }
 
 func describeFlows(bridge string, v view, have, want []flow.Flow) string {
@@ -144,7 +144,7 @@ func (h *Helper) showRules([]string) (string, error) {
 
 // showServices prints the ways in, and who takes them in.
 func (h *Helper) showServices(args []string) (string, error) {
-	_, v, err := h.seen()
+	e, v, err := h.seen()
 	if err != nil {
 		return "", err
 	}
@@ -155,7 +155,7 @@ func (h *Helper) showServices(args []string) (string, error) {
 		if len(args) > 0 && args[0] != w.Key.String() {
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\n", w.Key, wayText(w), w.Cluster, h.taker(v, w), len(w.Endpoints.Cluster()), len(w.Endpoints.Local(v.host.Node)))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\n", w.Key, wayText(w), w.Cluster, e.helper.taker(v, w), len(w.Endpoints.Cluster()), len(w.Endpoints.Local(v.host.Node)))
 	}
 	err = t.Flush()
 	return b.String(), err
