@@ -17,12 +17,13 @@ type common struct {
 	cli.Base
 	NodeName *string        `long:"node-name" value-name:"NAME" description:"the node's name in Kubernetes (required)"`
 	DryRun   bool           `long:"dry-run" description:"print what would be changed, and change nothing"`
+	Wait     bool           `long:"wait" description:"wait for Open vSwitch and the Northbound database as long as it takes: for systemd units"`
 	Config   settings.Flags `group:"Configuration options, which override external_ids of Open vSwitch and ovn_k8s.conf"`
 }
 
 // command is what package overlay wants to know.
 func (c common) command(stdio cli.IO) overlay.Command {
-	return overlay.Command{Settings: c.Config.Map(), NodeName: value(c.NodeName), DryRun: c.DryRun, Out: stdio.Out, Err: stdio.Err}
+	return overlay.Command{Settings: c.Config.Map(), NodeName: value(c.NodeName), DryRun: c.DryRun, Wait: c.Wait, Out: stdio.Out, Err: stdio.Err}
 }
 
 // run shows the configuration if that is asked for, or else runs the work if no

@@ -70,10 +70,13 @@ const (
 	// build. ClusterSubnets is on the port of br-int that leads to a shared bridge,
 	// too.
 	ClusterSubnets = "ovn-k8s-cluster-subnets"
-	JoinSubnets    = "ovn-k8s-join-subnets"
-	NodePrefix     = "ovn-k8s-node-"    // + node: its subnets
-	ChassisPrefix  = "ovn-k8s-chassis-" // + node: the system-id of its host
-	GatewayPrefix  = "ovn-k8s-gateway-" // + gateway: JSON
+	// NodeSubnets records on the management port of br-int, as "NODE'S in CLUSTER'S",
+	// for which subnets the cluster accepted this host.
+	NodeSubnets   = "ovn-k8s-node-subnets"
+	JoinSubnets   = "ovn-k8s-join-subnets"
+	NodePrefix    = "ovn-k8s-node-"    // + node: its subnets
+	ChassisPrefix = "ovn-k8s-chassis-" // + node: the system-id of its host
+	GatewayPrefix = "ovn-k8s-gateway-" // + gateway: JSON
 	// KubernetesUID on the cluster router says whose pods the database is for: the
 	// UID of the namespace kube-system, which no two clusters share.
 	KubernetesUID = "ovn-k8s-kubernetes-uid"

@@ -24,6 +24,9 @@ type host struct {
 	changes []string   // what these two would change, for people
 	files   []edit     // the CNI configuration is the last
 	known   bool       // that this host is the node
+	// accepted is whether the cluster has accepted this host with these subnets before,
+	// so that the host's own part needs no database.
+	accepted bool
 }
 
 // planHost finds out what this host should be and whether it can be. Nothing is
@@ -92,7 +95,10 @@ func (h *host) planPort(ctx context.Context, s *session, r request) error {
 	m := topology.ManagementPort(r.subnets)
 	h.port = vswitch.InternalPort{
 		Bridge: names.IntegrationBridge, Name: name, MAC: m.MAC, MTU: s.config.MTU,
-		ExternalIDs: map[string]string{names.IfaceID: names.ManagementPort(r.node)},
+		ExternalIDs: map[string]string{names.IfaceID: names.ManagementPort(r.node), names.NodeSubnets: r.record()},
+	}
+	if h.accepted, err = s.accepted(ctx, name, r); err != nil {
+		return err
 	}
 	h.state = link.State{Interface: name, MTU: s.config.MTU, Addresses: m.IPs}
 	// The join subnets, because gateways are seen with addresses in them.
@@ -104,6 +110,17 @@ func (h *host) planPort(ctx context.Context, s *session, r request) error {
 		}
 	}
 	return errors.Join(h.clash(s, r), h.compare(ctx, s))
+}
+
+// record is the value of names.NodeSubnets.
+func (r request) record() string { return ipnet.Join(r.subnets) + " in " + ipnet.Join(r.clusters) }
+
+// accepted reports whether this host's management port has the record of r.
+func (s *session) accepted(ctx context.Context, name string, r request) (bool, error) {
+	all, err := s.sw.Interfaces(ctx)
+	return slices.ContainsFunc(all, func(i vswitch.Interface) bool {
+		return i.Name == name && i.ExternalIDs[names.IfaceID] == names.ManagementPort(r.node) && i.ExternalIDs[names.NodeSubnets] == r.record()
+	}), err
 }
 
 // clash is an error if the host has other routes to where pods should be, and

@@ -31,7 +31,8 @@ func MasterInit(ctx context.Context, i Init) error { return i.run(ctx, false) }
 
 // MinionInit makes the node's switch in an existing cluster, the management
 // port on this host with its addresses and routes, what restores it at boot,
-// and the CNI configuration.
+// and the CNI configuration. A host that was accepted before, as one that boots, gets
+// its own part back before the database is asked.
 func MinionInit(ctx context.Context, i Init) error { return i.run(ctx, true) }
 
 // A request is an Init that makes sense.
@@ -95,6 +96,11 @@ func (i Init) run(ctx context.Context, minion bool) error {
 	h, err := s.planHost(ctx, r, minion, problem == nil)
 	if err := errors.Join(problem, err); err != nil {
 		return err
+	}
+	if h.accepted && !s.DryRun {
+		if err := h.ensure(ctx, s); err != nil {
+			return err
+		}
 	}
 	if err := s.openNB(ctx); err != nil {
 		return err

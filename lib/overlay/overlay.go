@@ -24,7 +24,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
+
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/daemon"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
@@ -59,6 +62,9 @@ type Command struct {
 	// DryRun prints what would be changed, one change a line, and changes
 	// nothing.
 	DryRun bool
+	// Wait waits for Open vSwitch and the Northbound database as long as it takes, and
+	// tells systemd. It is for boot.
+	Wait bool
 	// Out gets the result, Err warnings and what takes long.
 	Out, Err io.Writer
 }
@@ -199,6 +205,9 @@ func (s *session) goOn() {
 // stage runs a part of the work that waits for others, for a limited time. If
 // it takes long, a line says what is being waited for.
 func (s *session) stage(ctx context.Context, what string, work func(context.Context) error) error {
+	if s.Wait {
+		return s.patiently(ctx, what, work)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, stageTimeout, fmt.Errorf("no answer within %v", stageTimeout))
 	defer cancel()
 	printed := make(chan struct{})
@@ -214,6 +223,31 @@ func (s *session) stage(ctx context.Context, what string, work func(context.Cont
 		err = fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	}
 	return err
+}
+
+// waitInterval is how long a command with Wait waits before it tries again.
+const waitInterval = time.Second
+
+// patiently is stage without a limit: what fails is tried again. The reason is printed
+// once, and systemd, if it waits for this process, starts what comes after it.
+func (s *session) patiently(ctx context.Context, what string, work func(context.Context) error) error {
+	status := daemon.Options{Detach: true}.Status(program, s.Err)
+	said := ""
+	return backoff.RetryNotify(func() error { return s.bounded(ctx, work) }, backoff.WithContext(backoff.NewConstantBackOff(waitInterval), ctx),
+		func(err error, _ time.Duration) {
+			if err.Error() != said {
+				said = err.Error()
+				status("waiting, " + what + ": " + said)
+			}
+			daemon.Ready()
+		})
+}
+
+// bounded runs a part of the work for a limited time.
+func (s *session) bounded(ctx context.Context, work func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, stageTimeout, fmt.Errorf("no answer within %v", stageTimeout))
+	defer cancel()
+	return work(ctx)
 }
 
 // section prints a part of what a dry run shows.

@@ -27,6 +27,7 @@ func (s *session) persist(h *host, node string) ([]edit, error) {
 	if err != nil {
 		return nil, err
 	}
+	debian = debian && ifupdownManages()
 	_, redHat, err := readIfThere(ifupOVS)
 	if err != nil {
 		return nil, err
@@ -45,10 +46,35 @@ func (s *session) persist(h *host, node string) ([]edit, error) {
 		edits = append(edits, files...)
 		s.complain(complaint)
 	}
-	if !debian && !redHat {
+	if booted() && !enabled(nodeUnit) {
+		s.warn("for %s to be restored at boot, enable the systemd unit %s of docs/install.md", h.port.Name, nodeUnit)
+	} else if !booted() && !debian && !redHat {
 		s.warn("neither %s nor %s exists: for %s to be restored at boot, install the systemd unit of docs/install.md, which runs this command", interfacesFile, ifupOVS, h.port.Name)
 	}
 	return pending(edits)
+}
+
+// nodeUnit restores the management port at boot, by running this command.
+const nodeUnit = "ovn-k8s-node.service"
+
+// booted reports whether systemd is this host's first process (sd_booted(3)).
+func booted() bool { return exists("/run/systemd/system") }
+
+// ifupdownManages reports whether ifupdown brings up this host's network, which a file
+// alone does not say: other managers leave it in place.
+func ifupdownManages() bool {
+	return !booted() || (exists("/usr/sbin/ifup") || exists("/sbin/ifup")) && enabled("networking.service")
+}
+
+// enabled reports whether systemd starts a unit at boot.
+func enabled(unit string) bool {
+	links, err := filepath.Glob("/etc/systemd/system/*.wants/" + unit)
+	return err == nil && len(links) > 0
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // forget returns the edits that take back those of persist.

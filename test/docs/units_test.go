@@ -17,7 +17,9 @@ import (
 // others are units that ours name: Debian's for Open vSwitch and OVN, systemd's,
 // and the kubelet's.
 var others = []string{
-	"openvswitch-switch.service", "ovn-host.service", "ovn-central.service", "kubelet.service",
+	"openvswitch-switch.service", "openvswitch.service", "ovsdb-server.service", "ovs-vswitchd.service", "ovn-controller.service", "ovn-northd.service",
+	"networking.service", "systemd-networkd.service", "NetworkManager.service", "network-pre.target", "local-fs.target", "shutdown.target",
+	"ovn-host.service", "ovn-central.service", "kubelet.service",
 	"network.target", "network-online.target", "multi-user.target",
 }
 
