@@ -8,6 +8,9 @@ rm -rf etc/systemd/system/*.wants etc/systemd/system/*.requires etc/rc?.d/* etc/
 mkdir -p etc/openvswitch etc/systemd/system/ovs-vswitchd.service.d var/lib/openvswitch var/log/openvswitch var/log/ovn var/log/journal
 ln -sfn ../run var/run
 echo "$2" >etc/hostname
+printf '127.0.0.1 localhost\n127.0.1.1 %s\n' "$2" >etc/hosts
+rm -f etc/resolv.conf
+: >etc/resolv.conf
 : >etc/fstab
 tr -d - </proc/sys/kernel/random/uuid >etc/machine-id
 for unit in getty@tty1 console-getty systemd-logind systemd-udevd systemd-modules-load systemd-remount-fs ifupdown-pre; do

@@ -202,9 +202,15 @@ func (f *Fabric) NewPort() *Port {
 // connects it to the port.
 func (p *Port) Plug(pid int, nic string) error {
 	p.Unplug()
-	return batch(p.fabric.command,
+	err := batch(p.fabric.command,
 		fmt.Sprintf("link add %s type veth peer name %s address %v netns %d", p.name, nic, p.MAC, pid),
 		fmt.Sprintf("link set %s master %s up", p.name, underlay.bridge))
+	if err != nil {
+		return err
+	}
+	// as of a Host: what the kernel sends may meet a userspace datapath
+	_, _, err = RunCommand(context.Background(), exec.Command("nsenter", "--target", strconv.Itoa(pid), "--net", "--", "ethtool", "-K", nic, "tx", "off"))
+	return err
 }
 
 // Unplug removes the NIC, if there is one.

@@ -1,0 +1,174 @@
+package boot_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ovn-k8s/docs"
+	"ovn-k8s/test/boot"
+	"ovn-k8s/test/host"
+	"ovn-k8s/test/need"
+	"ovn-k8s/test/ovntest"
+)
+
+// A world is a host with OVN's databases and a machine that is a node.
+type world struct {
+	*testing.T
+	ctx     context.Context
+	master  *host.Host
+	central *ovntest.Central
+	node    *boot.Machine
+}
+
+// newWorld sets a machine up as install.md says: packages, settings, minion-init, and
+// our units. The API server cannot be reached.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	need.Nothing(t, need.Central, ovntest.Missing())
+	need.Nothing(t, need.Node, boot.Missing())
+	bin := t.TempDir()
+	for _, p := range []string{"ovn-k8s-overlay", "ovn-k8s-cni-overlay", "ovn-k8s-watcher", "ovn-k8s-gateway-helper"} {
+		if out, err := exec.Command("go", "build", "-o", bin+"/", "ovn-k8s/"+p).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(cancel)
+	fabric, err := host.NewFabric()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(fabric.Close)
+	w := &world{T: t, ctx: ctx}
+	if w.master, err = host.New(host.Options{Name: "master", Fabric: fabric}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.master.Close)
+	if w.central, err = ovntest.Start(ovntest.Options{Listen: "::", NBPort: 6641, SBPort: 6642, Command: w.master.Command}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.central.Close)
+	w.must(w.master.StartOVS(ctx))
+	_, err = w.master.Script(ctx, fmt.Sprintf("ovs-vsctl set Open_vSwitch . external_ids:ovn-nb=tcp:%v:6641; %s/ovn-k8s-overlay master-init "+
+		"--cluster-ip-subnet=10.128.0.0/14 --master-switch-subnet=10.128.0.0/24 --node-name=master", w.master.IPv4(), bin))
+	w.must(err)
+	w.startNode(fabric, bin)
+	return w
+}
+
+func (w *world) startNode(fabric *host.Fabric, bin string) {
+	w.Helper()
+	programs, err := filepath.Glob(bin + "/*")
+	w.must(err)
+	w.node, err = boot.New(boot.Options{Name: "node1", Fabric: fabric, Packages: []string{"ifupdown"}, Programs: programs})
+	w.must(err)
+	w.Cleanup(w.node.Close)
+	w.must(w.node.Write("/etc/network/interfaces", fmt.Sprintf("auto eth0\niface eth0 inet static\n    address %v\n    gateway %v\n",
+		w.node.Port.Addresses[0], w.node.Port.Gateways[0])))
+	units, err := fs.Glob(docs.Files, "systemd/*.service")
+	w.must(err)
+	for _, u := range units {
+		text, err := fs.ReadFile(docs.Files, u)
+		w.must(err)
+		w.must(w.node.Write("/etc/systemd/system/"+filepath.Base(u), string(text)))
+	}
+	w.must(w.node.Write("/etc/openvswitch/ovn-k8s-gateway-helper.token", "token\n"))
+	w.must(w.node.Write("/etc/default/ovn-k8s-node", "CLUSTER_IP_SUBNET=10.128.0.0/14\nMINION_SWITCH_SUBNET=10.128.1.0/24\nNODE_NAME=node1\n"))
+	w.must(w.node.Enable("networking", "openvswitch-switch", "ovn-host"))
+	w.must(w.node.Boot(w.ctx))
+	w.must(w.node.Settle(w.ctx))
+	w.script(fmt.Sprintf(`set -e; ovs-vsctl set Open_vSwitch . external_ids:ovn-remote=tcp:%[1]v:6642 external_ids:ovn-nb=tcp:%[1]v:6641 \
+		external_ids:ovn-encap-ip=%[2]v external_ids:ovn-encap-type=geneve external_ids:ovn-bridge-datapath-type=netdev \
+		external_ids:k8s-api-server=http://127.0.0.1:1
+		ovn-k8s-overlay minion-init --cluster-ip-subnet=10.128.0.0/14 --minion-switch-subnet=10.128.1.0/24 --node-name=node1
+		systemctl daemon-reload
+		systemctl enable ovn-k8s-node ovn-k8s-watcher ovn-k8s-gateway-helper`, w.master.IPv4(), w.node.Port.Addresses[0].Addr()))
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) script(text string) string {
+	w.Helper()
+	out, err := w.node.Script(w.ctx, text)
+	w.must(err)
+	return strings.TrimSpace(out)
+}
+
+// eventually waits until a shell script on the node succeeds.
+func (w *world) eventually(script string) {
+	w.Helper()
+	for {
+		r, err := w.node.Try(script)
+		w.must(err)
+		switch {
+		case r.Status == 0:
+			return
+		case w.ctx.Err() != nil:
+			journal, _ := w.node.Try("systemctl --no-pager status 'ovn-k8s-*'; ip addr; ip route; journalctl --no-pager -b -u 'ovn-k8s-*' -n 60")
+			w.Fatalf("never true: %s\n%s%s\n%s", script, r.Out, r.Err, journal.Out)
+		case true:
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+}
+
+// has is a script that succeeds if the management port is what minion-init makes it.
+const has = `ip -4 addr show k8s-node1 | grep -q ' 10.128.1.2/24 ' && ip route | grep -q '^10.128.0.0/14 via 10.128.1.1 dev k8s-node1 proto 46' &&
+	ip route | grep -q '^100.64.0.0/16 via 10.128.1.1' && [ "$(cat /proc/sys/net/ipv4/conf/k8s-node1/arp_announce)" = 2 ]`
+
+// H1, H4, H10, H14, H15: with the Northbound database out of reach, a node that lost
+// its power has its management port back, and the daemons wait. When the database is
+// there, all of them go on.
+func TestANodeBootsBeforeTheDatabase(t *testing.T) {
+	w := newWorld(t)
+	w.eventually(has)
+	w.must(w.master.Cut())
+	w.must(w.node.PowerCycle(w.ctx))
+	w.eventually(has)
+	w.eventually("systemctl is-active ovn-k8s-node ovn-k8s-gateway-helper ovn-k8s-watcher")
+	for _, unit := range []string{"ovn-k8s-node", "ovn-k8s-watcher"} {
+		w.eventually("systemctl show -p StatusText " + unit + " | grep -q 'waiting.*6641'")
+	}
+	if got := w.script("systemctl --failed --no-legend; systemctl show -p NRestarts --value ovn-k8s-node ovn-k8s-watcher ovn-k8s-gateway-helper"); strings.Trim(got, "0\n") != "" {
+		t.Errorf("failed or restarted: %s", got)
+	}
+	w.must(w.master.Mend())
+	w.eventually("journalctl -b -u ovn-k8s-node | grep -q 'Initialization complete.'")
+	w.eventually("systemctl show -p StatusText ovn-k8s-watcher | grep -q serving")
+	w.script(has)
+	if got := w.script("journalctl -b -u ovn-k8s-node | grep -c 'waiting, connecting to the Northbound'"); got != "1" {
+		t.Errorf("what is waited for is told %s times", got)
+	}
+
+	// H15: a daemon that is told to exit stays away; one that dies does not.
+	w.script("kill -9 $(cat /run/openvswitch/ovn-k8s-watcher.pid)")
+	w.eventually("systemctl is-active ovn-k8s-watcher && ovs-appctl -t ovn-k8s-watcher version")
+	w.script("ovs-appctl -t ovn-k8s-watcher exit")
+	w.eventually("systemctl show -p ActiveState,SubState,Result --value ovn-k8s-watcher | tr '\\n' ' ' | grep -qE '(success inactive dead|inactive dead success)'")
+
+	// A reboot in order, with Open vSwitch's database last.
+	w.script("mkdir -p /etc/systemd/system/ovsdb-server.service.d; printf '[Service]\\nExecStartPre=/bin/sleep 3\\n' >/etc/systemd/system/ovsdb-server.service.d/late.conf")
+	w.must(w.node.Reboot(w.ctx))
+	w.eventually(has)
+	w.eventually("systemctl is-active ovn-k8s-node ovn-k8s-gateway-helper ovn-k8s-watcher && systemctl show -p StatusText ovn-k8s-watcher | grep -q serving")
+
+	// H13: a file that ifupdown does not read is left alone.
+	w.script(`set -e; systemctl disable -q networking; echo 'auto lo' >/etc/network/interfaces
+		ovn-k8s-overlay minion-init --cluster-ip-subnet=10.128.0.0/14 --minion-switch-subnet=10.128.1.0/24 --node-name=node1
+		! grep ovn-k8s /etc/network/interfaces`)
+	if os.Getenv("OVNK8S_SECURITY") != "" {
+		t.Log(w.script("systemd-analyze security --no-pager ovn-k8s-watcher ovn-k8s-gateway-helper ovn-k8s-node ovn-k8s-gateway | grep -i overall; systemd-analyze security --no-pager | grep ovn-k8s"))
+	}
+}
