@@ -115,6 +115,9 @@ func routesOf(i Interface) ([]Record, error) {
 		if err != nil {
 			return nil, err
 		}
+		if err := markLearned(all); err != nil {
+			return nil, err
+		}
 		affected := map[string]bool{}
 		for n := range all {
 			r := &all[n]
@@ -235,6 +238,8 @@ func Add(r Record, to Interface, age uint32) error {
 		err = addIPv6(c, r.Usable())
 	case r.Kind == Address:
 		err = send(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, c)
+	case r.Learned != 0:
+		err = addLearned(r, to, age)
 	case r.Kind == Route:
 		err = addRoute(c, r, to)
 	case r.Kind == Neighbour:
@@ -306,6 +311,9 @@ func shorten(lifetime []byte, age uint32) {
 // Remove takes a record from an interface.
 func Remove(r Record, from Interface) error {
 	c := outgoing(r, from, 0)
+	if r.Learned != 0 {
+		c = c.unlabelled()
+	}
 	c.set(routeExpires, nil)
 	err := send(messages[r.Kind][1], 0, c)
 	done := []error{unix.EADDRNOTAVAIL, unix.ESRCH, unix.ENOENT, unix.ENODEV}
@@ -346,6 +354,7 @@ func groupOf(r Record, of Interface) ([]Record, error) {
 		all, err = dump(unix.RTM_GETRULE, unix.RTM_NEWRULE, Rule, header(sizeofRule, r.family()), sizeofRule)
 	} else {
 		all, err = dump(unix.RTM_GETROUTE, unix.RTM_NEWROUTE, Route, header(sizeofRoute, r.family()), sizeofRoute)
+		err = errors.Join(err, markLearned(all))
 	}
 	return slices.DeleteFunc(all, func(o Record) bool {
 		o.moveIndex(of.Index, 0)

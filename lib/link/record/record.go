@@ -42,6 +42,9 @@ type Record struct {
 	// Group is the same for records whose order among each other matters, such
 	// as routes to one destination with one metric.
 	Group string `json:"group,omitempty"`
+	// Learned are the kernel's flags (RTF_*) of a route that it keeps by router
+	// advertisements, 0 of others.
+	Learned uint32 `json:"learned,omitempty"`
 }
 
 // An Attr is one attribute of a message.
@@ -219,6 +222,9 @@ func (r Record) Key() string {
 		c.set(unix.IFA_CACHEINFO, lifetimes(r.attr(unix.IFA_CACHEINFO)))
 		c.set(unix.IFA_FLAGS, addressFlags(r))
 	case Route:
+		if r.Learned != 0 {
+			c = r.unlabelled()
+		}
 		clearRouteFlags(&c)
 		if _, ok := expiry(r); ok {
 			c.set(routeExpires, []byte{1})
@@ -231,7 +237,7 @@ func (r Record) Key() string {
 		c.set(unix.NDA_PROBES, nil)
 	}
 	slices.SortStableFunc(c.Attrs, func(a, b Attr) int { return int(a.Type) - int(b.Type) })
-	return fmt.Sprintf("%s %x %x", c.Kind, c.Header, c.Attrs)
+	return fmt.Sprintf("%s %x %x %v", c.Kind, c.Header, c.Attrs, r.Learned != 0)
 }
 
 // lifetimes keeps of struct ifa_cacheinfo whether each lifetime is infinite.

@@ -172,9 +172,10 @@ func (r Record) Automatic() bool {
 }
 
 // Way is where a Route record leads, for programs that write it down elsewhere.
-// Automatic routes, and those of other kinds than unicast, have none.
+// Automatic routes, those from DHCP and router advertisements, and those of other
+// kinds than unicast, have none.
 func (r Record) Way() (w Way, ok bool) {
-	if r.Kind != Route || r.Automatic() || r.Header[7] != unix.RTN_UNICAST {
+	if r.Kind != Route || r.Automatic() || r.Dynamic() || r.Header[7] != unix.RTN_UNICAST {
 		return Way{}, false
 	}
 	a, there := netip.AddrFromSlice(r.attr(unix.RTA_DST))
@@ -187,6 +188,12 @@ func (r Record) Way() (w Way, ok bool) {
 	w = Way{To: netip.PrefixFrom(a, int(r.Header[1])), Metric: r.metric(), Table: r.table()}
 	w.Via = r.Gateways()
 	return w, true
+}
+
+// Dynamic reports whether a Route record comes from DHCP or a router advertisement, which
+// bring it again.
+func (r Record) Dynamic() bool {
+	return r.Kind == Route && (r.Learned != 0 || r.Header[5] == unix.RTPROT_RA || r.Header[5] == unix.RTPROT_DHCP)
 }
 
 // A Way is a route in few words.

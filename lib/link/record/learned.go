@@ -1,0 +1,113 @@
+package record
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Flags of IPv6 routes: include/uapi/linux/ipv6_route.h. The kernel finds the route
+// of a router advertisement by them (rt6_get_dflt_router() in net/ipv6/route.c), and takes
+// the advertisement for bad if the same route is there without them.
+const (
+	routeUp        = 0x1
+	routeGateway   = 0x2
+	routeDefault   = 0x00010000
+	routeAutomatic = 0x00040000 // RTF_ADDRCONF
+	routeExpiring  = 0x00400000
+	routeInfo      = 0x00800000
+)
+
+// learned returns the flags of a route that the kernel keeps by itself: of a default
+// router, or of a route information option (RFC 4191). It is 0 for others.
+func learned(flags uint32) uint32 {
+	if flags&routeAutomatic == 0 || flags&(routeDefault|routeInfo) == 0 {
+		return 0
+	}
+	return flags
+}
+
+// markLearned fills in Learned of routes. Netlink does not tell it.
+func markLearned(routes []Record) error {
+	text, err := os.ReadFile("/proc/thread-self/net/ipv6_route")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // no IPv6
+	}
+	if err != nil {
+		return fmt.Errorf("reading the flags of IPv6 routes: %w", err)
+	}
+	flags := map[string]uint32{}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		f := strings.Fields(lines.Text()) // destination, its length, source, its length, gateway, metric, …, flags, interface
+		if len(f) < 10 {
+			continue
+		}
+		if v, err := strconv.ParseUint(f[8], 16, 32); err == nil && learned(uint32(v)) != 0 {
+			flags[strings.Join([]string{f[0], f[1], f[4], f[5]}, " ")] = uint32(v)
+		}
+	}
+	for n := range routes {
+		if r := &routes[n]; r.Is6() && len(r.attr(unix.RTA_OIF)) == 4 {
+			r.Learned = flags[fmt.Sprintf("%s %02x %s %08x", address16(r.attr(unix.RTA_DST)), r.Header[1], address16(r.attr(unix.RTA_GATEWAY)), r.metric())]
+		}
+	}
+	return nil
+}
+
+// address16 is an address as /proc prints it.
+func address16(b []byte) string {
+	var a [16]byte
+	copy(a[:], b)
+	return hex.EncodeToString(a[:])
+}
+
+// in6Rtmsg is struct in6_rtmsg of linux/ipv6_route.h.
+type in6Rtmsg struct {
+	dst, src, gateway [16]byte
+	kind              uint32
+	dstLen, srcLen    uint16
+	metric            uint32
+	info              uint // expires, in 1/userHZ s
+	flags             uint32
+	ifindex           int32
+}
+
+// addLearned adds a route as the kernel itself does, so that it goes on refreshing it.
+// Only the ioctl takes the flags; it gives the route the protocol "boot".
+func addLearned(r Record, to Interface, age uint32) error {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	m := in6Rtmsg{dstLen: uint16(r.Header[1]), metric: r.metric(), flags: r.Learned | routeUp | routeGateway, ifindex: int32(to.Index)}
+	copy(m.dst[:], r.attr(unix.RTA_DST))
+	copy(m.gateway[:], r.attr(unix.RTA_GATEWAY))
+	if seconds, ok := expiry(r); ok {
+		m.flags |= routeExpiring
+		m.info = userHZ * uint(max(seconds-int(age), 1))
+	}
+	if _, _, no := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCADDRT, uintptr(unsafe.Pointer(&m))); no != 0 {
+		return no
+	}
+	return nil
+}
+
+// unlabelled is a learned route for comparing and for removing: the protocol is "ra" or
+// "boot", and the router's hop limit and MTU come with its next advertisement.
+func (r Record) unlabelled() Record {
+	c := r.clone()
+	c.Header[5] = unix.RTPROT_UNSPEC
+	c.set(unix.RTA_METRICS, nil)
+	c.set(unix.RTA_PREF, nil)
+	return c
+}
