@@ -10,10 +10,11 @@ import (
 )
 
 // Who configures the NIC is told apart, and for each there is text that it would
-// take.
+// take. H18: with DNS servers and all next hops.
 func TestManagersAreDetectedAndGetTheirConfiguration(t *testing.T) {
 	n := newNode(t)
 	n.script(`set -e
+		printf 'nameserver 192.0.2.53\nnameserver 2001:db8::53\nsearch example.org\n' > /etc/resolv.conf
 		ip route add 172.16.0.0/12 via 198.18.0.1 metric 7
 		ip route add 172.32.0.0/16 nexthop via 198.18.0.1 dev eth0 nexthop via 198.18.0.2 dev eth0
 		printf 'auto eth0\niface eth0 inet static\n  address 198.18.0.11/24\n' > /etc/network/interfaces
@@ -25,35 +26,41 @@ func TestManagersAreDetectedAndGetTheirConfiguration(t *testing.T) {
 		printf 'NETWORK_FILE=/etc/systemd/network/eth0.network\n' > /run/systemd/netif/links/$index`)
 	out := n.does("nics-to-bridge eth0 --dry-run").Out
 	parts := map[string]string{}
+	last := ""
 	for part := range strings.SplitSeq(out, "# ") {
 		name, text, ok := strings.Cut(part, " configures eth0. For it to restore breth0 at boot, have there instead:\n")
 		if ok {
-			parts[name] = text
+			last, parts[name] = name, text
+			continue
 		}
+		parts[last] += "# " + part
 	}
 	mac := n.script("cat /sys/class/net/eth0/address")
-	has(t, parts["ifupdown"], "iface breth0 inet manual\n    ovs_type OVSBridge\n    ovs_ports eth0\n", "up ip address replace 198.18.0.11/24 dev breth0\n",
+	has(t, parts["ifupdown"], "auto breth0\niface breth0 inet manual\n", "datapath_type=netdev", "up ip address replace 198.18.0.11/24 dev breth0\n",
 		"up ip route replace 0.0.0.0/0 via 198.18.0.1 dev breth0\n", "up ip route replace 172.16.0.0/12 via 198.18.0.1 metric 7 dev breth0\n",
-		"up ip route replace 172.32.0.0/16 nexthop via 198.18.0.1 dev breth0 nexthop via 198.18.0.2 dev breth0\n", mac)
-	has(t, out, "ifcfg-breth0\nDEVICE=breth0\n", "IPADDR=198.18.0.11\nNETMASK=255.255.255.0\n", "IPV6ADDR=fd00:198:18::b/64", "TYPE=OVSPort\nOVS_BRIDGE=breth0\n")
+		"up ip route replace 172.32.0.0/16 nexthop via 198.18.0.1 dev breth0 nexthop via 198.18.0.2 dev breth0\n", mac, "dns-nameservers 192.0.2.53 2001:db8::53\n    dns-search example.org\n")
+	has(t, out, "ifcfg-breth0\nDEVICE=breth0\n", "IPADDR=198.18.0.11\nNETMASK=255.255.255.0\n", "IPV6ADDR=fd00:198:18::b/64", "TYPE=OVSPort\nOVS_BRIDGE=breth0\n", "DNS1=192.0.2.53\nDNS2=2001:db8::53\n", "datapath_type=netdev")
 	var netplan struct {
 		Network struct {
-			Bridges map[string]struct {
-				Interfaces, Addresses []string
-				Routes                []struct{ To, Via string }
+			Ethernets map[string]struct {
+				Addresses   []string
+				Nameservers struct{ Addresses []string }
+				Routes      []struct{ To, Via string }
 			}
 		}
 	}
-	if err := yaml.Unmarshal([]byte(parts["netplan"]), &netplan); err != nil {
-		t.Errorf("netplan: %v:\n%s", err, parts["netplan"])
+	text, _, _ := strings.Cut(parts["netplan"], "# ")
+	if err := yaml.Unmarshal([]byte(text), &netplan); err != nil {
+		t.Errorf("netplan: %v:\n%s", err, text)
 	}
-	if b := netplan.Network.Bridges["breth0"]; len(b.Addresses) != 2 || len(b.Routes) != 4 || len(b.Interfaces) != 1 {
+	if b := netplan.Network.Ethernets["breth0"]; len(b.Addresses) != 2 || len(b.Routes) != 3 || len(b.Nameservers.Addresses) != 2 {
 		t.Errorf("netplan: %+v", b)
 	}
-	has(t, parts["NetworkManager"], "type ovs-bridge con-name breth0 ifname breth0", `ipv4.method manual ipv4.addresses "198.18.0.11/24" ipv4.routes "172.32.0.0/16 198.18.0.1 0,172.16.0.0/12 198.18.0.1 7,0.0.0.0/0 198.18.0.1 0"`)
-	has(t, out, "# NetworkManager has no routes with several next hops: 172.32.0.0/16 has only the first of [198.18.0.1 198.18.0.2]\n", "# netplan has no routes with several")
-	has(t, out, "Name=breth0\n[Network]\nIPv6AcceptRA=false\nAddress=198.18.0.11/24\n", "Destination=172.16.0.0/12\nGateway=198.18.0.1\nMetric=7\nTable=254\n",
-		"Destination=172.32.0.0/16\nMultiPathRoute=198.18.0.1\nMultiPathRoute=198.18.0.2\n")
+	has(t, parts["NetworkManager"], "ifname breth0", `ipv4.method manual ipv4.addresses "198.18.0.11/24" ipv4.routes "172.32.0.0/16 198.18.0.1 weight=1,172.32.0.0/16 198.18.0.2 weight=1,172.16.0.0/12 198.18.0.1 7,0.0.0.0/0 198.18.0.1"`,
+		`ipv4.dns "192.0.2.53" ipv4.dns-search "example.org"`)
+	has(t, out, "10-netplan-breth0.network.d/nexthops.conf")
+	has(t, out, "Name=breth0\n[Network]\nIPv6AcceptRA=false\nAddress=198.18.0.11/24\n", "Destination=172.16.0.0/12\nGateway=198.18.0.1\nMetric=7\n", "DNS=192.0.2.53\nDNS=2001:db8::53\nDomains=example.org\n",
+		"Destination=172.32.0.0/16\nMultiPathRoute=198.18.0.1@breth0\nMultiPathRoute=198.18.0.2@breth0\n")
 
 	if query, err := exec.LookPath("ifquery"); err == nil {
 		n.script("cat > /run/interfaces <<'EOF'\n" + parts["ifupdown"] + "EOF\n" + query + " -i /run/interfaces breth0")

@@ -24,7 +24,7 @@ type machine struct {
 func newMachine(t *testing.T, packages ...string) *machine {
 	t.Helper()
 	need.Nothing(t, need.Node, boot.Missing())
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	t.Cleanup(cancel)
 	fabric, err := host.NewFabric()
 	if err != nil {
@@ -82,7 +82,7 @@ func (m *machine) await(line, want string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			journal, _ := m.Try("ip address; ip route; ip -6 route; ovs-vsctl show; systemctl --failed --no-pager; journalctl -b --no-pager -p warning | tail -40")
+			journal, _ := m.Try("ip address; ip route; ip -6 route; ovs-vsctl show; nmcli device; nmcli connection; journalctl -b --no-pager -u NetworkManager | tail -60; systemctl --failed --no-pager; journalctl -b --no-pager -p warning | tail -40")
 			m.t.Fatalf("%s: no %q in %+v\n%s", line, want, r, journal.Out)
 		}
 	}

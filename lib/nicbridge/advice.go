@@ -3,7 +3,6 @@ package nicbridge
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -41,7 +40,9 @@ var managers = []manager{
 	},
 	{
 		name: "netplan", found: inFiles("/etc/netplan/*.yaml", `(?m)^\s*"?%s"?\s*:`), toBridge: netplanText,
-		toNIC: "put the NIC's part of /etc/netplan back, and run netplan generate",
+		toNIC:    "put the NIC's part of /etc/netplan back, and run netplan generate",
+		hasLease: func(i record.Interface, _ layout) bool { return inRun("/run/systemd/netif/leases", "")(i) },
+		release:  func(layout) string { return "netplan apply" },
 	},
 	{
 		name: "NetworkManager", found: inRun("/run/NetworkManager/devices", "connection-uuid="), toBridge: nmcliText,
@@ -50,7 +51,7 @@ var managers = []manager{
 		release:  func(l layout) string { return "nmcli device set " + l.NIC + " managed no" },
 	},
 	{
-		name: "systemd-networkd", found: inRun("/run/systemd/netif/links", "NETWORK_FILE="), toBridge: networkdText,
+		name: "systemd-networkd", found: networkdAlone, toBridge: networkdText,
 		toNIC:    "put the NIC's .network file in /etc/systemd/network back, and run networkctl reload",
 		hasLease: func(i record.Interface, _ layout) bool { return inRun("/run/systemd/netif/leases", "")(i) },
 		release:  func(layout) string { return "networkctl reload" },
@@ -71,6 +72,13 @@ func inFiles(pattern, line string, more ...string) func(record.Interface) bool {
 		}
 		return false
 	}
+}
+
+// networkdAlone reports whether systemd-networkd has an interface by a file that netplan has
+// not made.
+func networkdAlone(i record.Interface) bool {
+	const links = "/run/systemd/netif/links"
+	return inRun(links, "NETWORK_FILE=")(i) && !inRun(links, "NETWORK_FILE=/run/systemd/network/10-netplan-")(i)
 }
 
 // inRun makes a detector that looks into a daemon's file about an interface.
@@ -104,219 +112,4 @@ func (s *session) advise(snap Snapshot, d Direction) {
 			}
 		}
 	}
-}
-
-// A layout is what a network configuration says of a bridge.
-type layout struct {
-	Snapshot
-	addresses    []record.Record // those that last
-	dhcp4, dhcp6 bool            // there are others, too
-	ways         []record.Way
-}
-
-func (s Snapshot) layout() layout {
-	l := layout{Snapshot: s}
-	for _, r := range s.Records {
-		switch {
-		case r.Kind == record.Address && r.Automatic():
-		case r.Kind == record.Address && r.Lasts():
-			l.addresses = append(l.addresses, r)
-		case r.Kind == record.Address && r.Is6():
-			l.dhcp6 = true
-		case r.Kind == record.Address:
-			l.dhcp4 = true
-		}
-		if w, ok := r.Way(); ok {
-			l.ways = append(l.ways, w)
-		}
-	}
-	return l
-}
-
-func (l layout) extra() string {
-	return fmt.Sprintf(`set bridge %s fail_mode=standalone other_config:hwaddr=\"%s\" external-ids:bridge-id=%s`, l.Bridge, l.MAC, l.Bridge)
-}
-
-// arguments are those of ip route for the bridge.
-func (l layout) arguments(w record.Way) string {
-	out := w.To.String()
-	if len(w.Via) == 1 {
-		out += " via " + w.Via[0].String()
-	}
-	if w.Metric != 0 {
-		out += fmt.Sprint(" metric ", w.Metric)
-	}
-	if w.Table != record.Main {
-		out += fmt.Sprint(" table ", w.Table)
-	}
-	if len(w.Via) < 2 {
-		return out + " dev " + l.Bridge
-	}
-	for _, via := range w.Via {
-		out += fmt.Sprintf(" nexthop via %s dev %s", via, l.Bridge)
-	}
-	return out
-}
-
-// onlyFirst are comments that name the routes with several next hops, for those who
-// cannot have any.
-func (l layout) onlyFirst(who string) []string {
-	var lines []string
-	for _, w := range l.ways {
-		if len(w.Via) > 1 {
-			lines = append(lines, fmt.Sprintf("# %s has no routes with several next hops: %s has only the first of %v", who, w.To, w.Via))
-		}
-	}
-	return lines
-}
-
-// ifupdownText is for interfaces(5), see README.Debian of openvswitch-switch.
-func ifupdownText(l layout) []string {
-	lines := []string{"allow-ovs " + l.Bridge, "iface " + l.Bridge + " inet manual", "    ovs_type OVSBridge", "    ovs_ports " + l.NIC,
-		"    ovs_extra " + l.extra(), fmt.Sprintf("    ovs_mtu %d", l.MTU)}
-	for _, a := range l.addresses {
-		lines = append(lines, fmt.Sprintf("    up ip address replace %s dev %s", a.Prefix(), l.Bridge))
-	}
-	for _, w := range l.ways {
-		lines = append(lines, "    up ip route replace "+l.arguments(w))
-	}
-	if l.dhcp4 {
-		lines[1] = "iface " + l.Bridge + " inet dhcp"
-	}
-	return append(lines, "allow-"+l.Bridge+" "+l.NIC, "iface "+l.NIC+" inet manual", "    ovs_type OVSPort", "    ovs_bridge "+l.Bridge)
-}
-
-// scriptsText is for Red Hat's scripts, see README.RHEL.rst of Open vSwitch.
-func scriptsText(l layout) []string {
-	lines := []string{"# ifcfg-" + l.NIC, "DEVICE=" + l.NIC, "ONBOOT=yes", "DEVICETYPE=ovs", "TYPE=OVSPort", "OVS_BRIDGE=" + l.Bridge, "BOOTPROTO=none", "NM_CONTROLLED=no",
-		"# ifcfg-" + l.Bridge, "DEVICE=" + l.Bridge, "ONBOOT=yes", "DEVICETYPE=ovs", "TYPE=OVSBridge", "NM_CONTROLLED=no", `OVS_EXTRA="` + l.extra() + `"`}
-	if l.dhcp4 {
-		lines = append(lines, "OVSBOOTPROTO=dhcp", "OVSDHCPINTERFACES="+l.NIC)
-	} else {
-		lines = append(lines, "BOOTPROTO=static")
-	}
-	n4, n6 := "", "IPV6ADDR="
-	count := 0
-	for _, a := range l.addresses {
-		p := a.Prefix()
-		if p.Addr().Is6() {
-			lines = append(lines, "IPV6INIT=yes", n6+p.String())
-			n6 = "IPV6ADDR_SECONDARIES="
-			continue
-		}
-		lines = append(lines, "IPADDR"+n4+"="+p.Addr().String(), "NETMASK"+n4+"="+net.IP(net.CIDRMask(p.Bits(), 32)).String())
-		count++
-		n4 = fmt.Sprint(count)
-	}
-	for _, version := range []struct {
-		file string
-		is6  bool
-	}{{"route-", false}, {"route6-", true}} {
-		lines = append(lines, "# "+version.file+l.Bridge)
-		for _, w := range l.ways {
-			if w.To.Addr().Is6() == version.is6 {
-				lines = append(lines, l.arguments(w))
-			}
-		}
-	}
-	return lines
-}
-
-// netplanText is for netplan(5), which makes the bridge in Open vSwitch itself.
-func netplanText(l layout) []string {
-	lines := []string{"network:", "  version: 2", "  ethernets:", "    " + l.NIC + ": {dhcp4: false, dhcp6: false, accept-ra: false, link-local: []}",
-		"  bridges:", "    " + l.Bridge + ":", "      openvswitch: {fail-mode: standalone}", "      interfaces: [" + l.NIC + "]",
-		`      macaddress: "` + l.MAC + `"`, fmt.Sprintf("      mtu: %d", l.MTU), fmt.Sprintf("      dhcp4: %v", l.dhcp4), fmt.Sprintf("      dhcp6: %v", l.dhcp6),
-		"      addresses:"}
-	for _, a := range l.addresses {
-		lines = append(lines, fmt.Sprintf("        - %q", a.Prefix()))
-	}
-	lines = append(lines, "      routes:")
-	for _, w := range l.ways {
-		route := fmt.Sprintf("        - {to: %q, ", w.To)
-		if len(w.Via) > 0 {
-			route += fmt.Sprintf("via: %q, ", w.Via[0])
-		} else {
-			route += "scope: link, "
-		}
-		lines = append(lines, route+fmt.Sprintf("metric: %d, table: %d}", w.Metric, w.Table))
-	}
-	return append(lines, l.onlyFirst("netplan")...)
-}
-
-// nmcliText is for nmcli(1) with NetworkManager's plugin for Open vSwitch.
-func nmcliText(l layout) []string {
-	add := "nmcli connection add save yes autoconnect yes "
-	lines := []string{
-		add + fmt.Sprintf("type ovs-bridge con-name %[1]s ifname %[1]s ovs-bridge.fail-mode standalone", l.Bridge),
-		add + fmt.Sprintf("type ovs-port con-name port-%[2]s ifname %[2]s master %[1]s", l.Bridge, l.NIC),
-		add + fmt.Sprintf("type ethernet con-name slave-%[1]s ifname %[1]s master port-%[1]s", l.NIC),
-		add + fmt.Sprintf("type ovs-port con-name port-%[1]s ifname %[1]s master %[1]s", l.Bridge),
-	}
-	last := add + fmt.Sprintf("type ovs-interface con-name interface-%[1]s ifname %[1]s master port-%[1]s 802-3-ethernet.cloned-mac-address %[2]s 802-3-ethernet.mtu %[3]d", l.Bridge, l.MAC, l.MTU)
-	for _, family := range []struct {
-		name string
-		auto bool
-		is6  bool
-	}{{"ipv4", l.dhcp4, false}, {"ipv6", l.dhcp6, true}} {
-		last += l.nmcliFamily(family.name, family.auto, family.is6)
-	}
-	return append(append(lines, last), l.onlyFirst("NetworkManager")...)
-}
-
-// nmcliFamily are the arguments for one family.
-func (l layout) nmcliFamily(name string, auto, is6 bool) string {
-	var addresses, routes []string
-	for _, a := range l.addresses {
-		if a.Is6() == is6 {
-			addresses = append(addresses, a.Prefix().String())
-		}
-	}
-	for _, w := range l.ways {
-		if w.To.Addr().Is6() != is6 {
-			continue
-		}
-		route := w.To.String()
-		if len(w.Via) > 0 {
-			route += " " + w.Via[0].String()
-		}
-		route += fmt.Sprint(" ", w.Metric)
-		if w.Table != record.Main {
-			route += fmt.Sprint(" table=", w.Table)
-		}
-		routes = append(routes, route)
-	}
-	method := "disabled"
-	switch {
-	case auto:
-		method = "auto"
-	case len(addresses) > 0:
-		method = "manual"
-	}
-	return fmt.Sprintf(` %s.method %s %s.addresses "%s" %s.routes "%s"`, name, method, name, strings.Join(addresses, ","), name, strings.Join(routes, ","))
-}
-
-// networkdText is for systemd.network(5).
-func networkdText(l layout) []string {
-	lines := []string{"# /etc/systemd/network/05-" + l.NIC + ".network", "[Match]", "Name=" + l.NIC, "[Network]", "LinkLocalAddressing=no", "IPv6AcceptRA=no",
-		"# /etc/systemd/network/05-" + l.Bridge + ".network", "[Match]", "Name=" + l.Bridge, "[Network]"}
-	if l.dhcp4 {
-		lines = append(lines, "DHCP=ipv4")
-	}
-	lines = append(lines, fmt.Sprintf("IPv6AcceptRA=%v", l.dhcp6))
-	for _, a := range l.addresses {
-		lines = append(lines, "Address="+a.Prefix().String())
-	}
-	for _, w := range l.ways {
-		lines = append(lines, "[Route]", "Destination="+w.To.String())
-		key := "Gateway="
-		if len(w.Via) > 1 {
-			key = "MultiPathRoute="
-		}
-		for _, via := range w.Via {
-			lines = append(lines, key+via.String())
-		}
-		lines = append(lines, fmt.Sprint("Metric=", w.Metric), fmt.Sprint("Table=", w.Table))
-	}
-	return lines
 }
