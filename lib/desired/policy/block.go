@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	networkingv1 "k8s.io/api/networking/v1"
 )
@@ -15,7 +14,7 @@ func parseBlock(b *networkingv1.IPBlock) ([]netip.Prefix, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ipBlock.cidr: %w", err)
 	}
-	left := []netip.Prefix{cidr}
+	excepts := make([]netip.Prefix, 0, len(b.Except))
 	for i, text := range b.Except {
 		except, err := parseCIDR(text)
 		if err != nil {
@@ -24,9 +23,11 @@ func parseBlock(b *networkingv1.IPBlock) ([]netip.Prefix, error) {
 		if except.Bits() <= cidr.Bits() || !cidr.Contains(except.Addr()) {
 			return nil, fmt.Errorf("ipBlock.except[%d]: %q is not a part of cidr %q: give a longer prefix within it", i, text, b.CIDR)
 		}
-		if left = subtract(left, except); len(left) > maxValues {
-			return nil, fmt.Errorf("ipBlock.except: without them %q falls into more than %d subnets: give fewer or shorter prefixes", b.CIDR, maxValues)
-		}
+		excepts = append(excepts, except)
+	}
+	left := subtract(nil, cidr, excepts)
+	if len(left) > maxValues {
+		return nil, fmt.Errorf("ipBlock.except: without them %q falls into more than %d subnets: give fewer or shorter prefixes", b.CIDR, maxValues)
 	}
 	return left, nil
 }
@@ -42,27 +43,26 @@ func parseCIDR(s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// subtract returns what is left of disjoint prefixes without one: OVN cannot
-// match "in this list and not in that one" without an explosion of flows.
-func subtract(from []netip.Prefix, without netip.Prefix) []netip.Prefix {
-	i := slices.IndexFunc(from, without.Overlaps)
-	if i < 0 {
-		return from
+// subtract appends to out what exceptions leave of p, as far as there are not too many:
+// OVN cannot match "in this list and not in that one" without an explosion of flows.
+func subtract(out []netip.Prefix, p netip.Prefix, excepts []netip.Prefix) []netip.Prefix {
+	if len(out) > maxValues {
+		return out
 	}
-	p := from[i]
-	if without.Bits() <= p.Bits() { // an exception may hold several smaller ones
-		return subtract(slices.Delete(slices.Clone(from), i, i+1), without)
-	}
-	left := slices.Delete(slices.Clone(from), i, i+1)
-	for p.Bits() < without.Bits() {
-		low, high := halves(p)
-		if low.Contains(without.Addr()) {
-			p, left = low, append(left, high)
-		} else {
-			p, left = high, append(left, low)
+	var within []netip.Prefix
+	for _, e := range excepts {
+		if e.Overlaps(p) {
+			if e.Bits() <= p.Bits() {
+				return out
+			}
+			within = append(within, e)
 		}
 	}
-	return left
+	if len(within) == 0 {
+		return append(out, p)
+	}
+	low, high := halves(p)
+	return subtract(subtract(out, low, within), high, within)
 }
 
 // halves splits a prefix into its two halves.

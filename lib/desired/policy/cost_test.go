@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -168,5 +169,34 @@ func TestTooManyNumbersOfNamedPortsAllowNothing(t *testing.T) {
 	}
 	if refs := x.Refs(pod.Key{Namespace: "ns-0", Name: "web-1"}); len(refs) != 1 {
 		t.Errorf("a pod is in %v", refs)
+	}
+}
+
+// L1: exceptions that leave many subnets cost as much as they leave. A policy that
+// subtracted them one after the other allocated 250 MB.
+func TestExceptionsAreSubtractedAtOnce(t *testing.T) {
+	p := from("ns-0", "blocks", nil)
+	for range 5 {
+		b := &networkingv1.IPBlock{CIDR: "::/0"}
+		for i := range 160 {
+			b.Except = append(b.Except, fmt.Sprintf("%x::1/128", i<<8))
+		}
+		p.Spec.Ingress[0].From = append(p.Spec.Ingress[0].From, networkingv1.NetworkPolicyPeer{IPBlock: b})
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got := New(p)
+	runtime.ReadMemStats(&after)
+	if mb := (after.TotalAlloc - before.TotalAlloc) / 1e6; mb > 60 || len(got.Problems) > 0 {
+		t.Errorf("%d MB, %v", mb, got.Problems)
+	}
+}
+
+// A value of an annotation that makes no sense is told in few words.
+func TestAProblemOfAnAnnotationIsShort(t *testing.T) {
+	for _, s := range []string{strings.Repeat("x", 200_000), `{"deny": "` + strings.Repeat("x", 200_000) + `"}`} {
+		if l := newLogging(s); len(l.problem) > 600 || l.problem == "" {
+			t.Errorf("%d bytes", len(l.problem))
+		}
 	}
 }
