@@ -8,9 +8,11 @@ package hostile
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,6 +47,10 @@ func NewSource(seed uint64) Source { return Source{rand.New(rand.NewPCG(seed, 14
 func Kinds() map[string]func(Source) Case {
 	return map[string]func(Source) Case{"policy": Policies, "pod": Pods, "namespace": Namespaces}
 }
+
+// KindNames lists the kinds, sorted. A case has a seed, and the kind at the place of the
+// seed modulo their number.
+func KindNames() []string { return slices.Sorted(maps.Keys(Kinds())) }
 
 // One draws one of a list.
 func One[T any](s Source, list ...T) T { return list[s.IntN(len(list))] }

@@ -2,7 +2,6 @@ package hostile_test
 
 import (
 	"cmp"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -51,7 +50,7 @@ func TestHostileObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	kinds := hostile.Kinds()
-	all := slices.Sorted(maps.Keys(kinds))
+	all := hostile.KindNames()
 	only := os.Getenv("OVNK8S_HOSTILE_KIND")
 	var results []hostile.Result
 	size := cluster.Size()

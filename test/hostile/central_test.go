@@ -1,0 +1,114 @@
+package hostile_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nbsync"
+	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/test/hostile"
+	"ovn-k8s/test/need"
+	"ovn-k8s/test/ovntest"
+)
+
+// L1, L2: on a real Northbound database and ovn-northd, with 100 nodes and 500 pods,
+// how long the pods of others wait for their ports while the cases of
+// OVNK8S_HOSTILE_SEEDS are there.
+func TestOthersBesideHostileObjects(t *testing.T) {
+	seeds := os.Getenv("OVNK8S_HOSTILE_SEEDS")
+	if seeds == "" {
+		t.Skip("set OVNK8S_HOSTILE_SEEDS to seeds of cases, with commas")
+	}
+	need.Nothing(t, need.Central, ovntest.Missing())
+	central, err := ovntest.Start(ovntest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer central.Close()
+	if err := central.StartNorthd(); err != nil {
+		t.Fatal(err)
+	}
+	model, err := ovsdb.NBModel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := ovsdb.Open(t.Context(), ovsdb.Options{Name: "NB", Remotes: []string{central.NB}, Model: model})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	cluster, err := hostile.NewCluster(100, 500)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := beside{t, central, &nbsync.Sync{DB: db}, cluster}
+	b.write(cluster.World.Units())
+	b.pod("nothing hostile")
+	for _, text := range strings.Split(seeds, ",") {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.try(seed)
+	}
+}
+
+// beside is a cluster with databases.
+type beside struct {
+	t       *testing.T
+	central *ovntest.Central
+	sync    *nbsync.Sync
+	cluster *hostile.Cluster
+}
+
+func (b beside) try(seed uint64) {
+	kinds := hostile.Kinds()
+	all := hostile.KindNames()
+	k := kinds[all[seed%uint64(len(all))]](hostile.NewSource(seed))
+	for _, o := range k.Objects {
+		b.write(append(b.cluster.World.Put(o), b.cluster.World.Settle()...))
+	}
+	b.pod(fmt.Sprintf("seed %d: %s", seed, k.Name))
+	slices.Reverse(k.Objects)
+	for _, o := range k.Objects {
+		b.write(b.cluster.World.Remove(o))
+	}
+}
+
+// pod measures how long a pod waits: for the transaction, with the hostile objects
+// just written, and until ovn-northd is done with both.
+func (b beside) pod(what string) {
+	p := hostile.Pod("namespace-0", "further", 7, 100)
+	p.Labels["app"] = "app-new"
+	start := time.Now()
+	b.write(append(b.cluster.World.Put(p), b.cluster.World.Settle()...))
+	written := time.Since(start)
+	if err := b.central.Sync(); err != nil {
+		b.t.Fatal(err)
+	}
+	done := time.Since(start)
+	b.write(b.cluster.World.Remove(p))
+	start = time.Now()
+	b.write(append(b.cluster.World.Put(p), b.cluster.World.Settle()...))
+	if err := b.central.Sync(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Logf("%s: a pod is written in %v, northd done in %v; a second pod %v", what, written.Round(time.Millisecond), done.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
+	b.write(b.cluster.World.Remove(p))
+}
+
+func (b beside) write(units []nb.Unit) {
+	want := map[nb.Unit][]nb.Row{}
+	for _, u := range units {
+		want[u], _ = b.cluster.World.Rows(u)
+	}
+	if _, failed := b.sync.Apply(b.t.Context(), want); len(failed) > 0 {
+		b.t.Fatal(failed)
+	}
+}
