@@ -12,6 +12,7 @@ type masterInit struct {
 	common
 	Cluster *string `long:"cluster-ip-subnet" value-name:"CIDR[,CIDR]" description:"the subnet of all pods; for dual stack an IPv4 and an IPv6 one (required)"`
 	Switch  *string `long:"master-switch-subnet" value-name:"CIDR[,CIDR]" description:"the subnet of this node's pods, within the cluster's (required)"`
+	Force   bool    `long:"force" description:"take addresses away from running pods, if the subnets are others than before"`
 }
 
 // Example is for the command's --help.
@@ -25,6 +26,6 @@ func (*masterInit) Example() string {
 func (o *masterInit) Run(ctx context.Context, stdio cli.IO) error {
 	required := []option{{"cluster-ip-subnet", o.Cluster}, {"master-switch-subnet", o.Switch}, {"node-name", o.NodeName}}
 	return o.run(ctx, stdio, required, func() error {
-		return overlay.MasterInit(ctx, overlay.Init{Command: o.command(stdio), ClusterSubnet: *o.Cluster, NodeSubnet: *o.Switch})
+		return overlay.MasterInit(ctx, overlay.Init{Command: o.command(stdio), ClusterSubnet: *o.Cluster, NodeSubnet: *o.Switch, Force: o.Force})
 	})
 }

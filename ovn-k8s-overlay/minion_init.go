@@ -12,6 +12,7 @@ type minionInit struct {
 	common
 	Cluster *string `long:"cluster-ip-subnet" value-name:"CIDR[,CIDR]" description:"the subnet of all pods, as given to master-init (required)"`
 	Switch  *string `long:"minion-switch-subnet" value-name:"CIDR[,CIDR]" description:"the subnet of this node's pods, within the cluster's (required)"`
+	Force   bool    `long:"force" description:"take addresses away from running pods, if the subnets are others than before"`
 }
 
 // Example is for the command's --help.
@@ -24,6 +25,6 @@ func (*minionInit) Example() string {
 func (o *minionInit) Run(ctx context.Context, stdio cli.IO) error {
 	required := []option{{"cluster-ip-subnet", o.Cluster}, {"minion-switch-subnet", o.Switch}, {"node-name", o.NodeName}}
 	return o.run(ctx, stdio, required, func() error {
-		return overlay.MinionInit(ctx, overlay.Init{Command: o.command(stdio), ClusterSubnet: *o.Cluster, NodeSubnet: *o.Switch})
+		return overlay.MinionInit(ctx, overlay.Init{Command: o.command(stdio), ClusterSubnet: *o.Cluster, NodeSubnet: *o.Switch, Force: o.Force})
 	})
 }

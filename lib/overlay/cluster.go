@@ -54,6 +54,11 @@ func rows(before, c topology.Cluster, unit nb.Unit) map[nb.Unit][]nb.Row {
 	if node, ok := topology.NodeOf(unit); ok && c.Nodes[node] == nil {
 		want[topology.HostUnit(node)] = nil
 	}
+	for _, node := range before.NodeNames() { // of a family that is gone, for one
+		if c.Nodes[node] != nil && !slices.Equal(before.Nodes[node], c.Nodes[node]) {
+			want[topology.NodeUnit(node)] = c.NodeRows(node)
+		}
+	}
 	for _, name := range topology.ChangedGateways(before, c) {
 		u := topology.GatewayUnit(name)
 		if now := unitRows(c, u); fmt.Sprint(unitRows(before, u)) != fmt.Sprint(now) {
@@ -122,7 +127,7 @@ func (s *session) readWorld(ctx context.Context) (world, error) {
 }
 
 // join returns the change that makes r's node part of the cluster.
-func (s *session) join(r request, minion bool) clusterChange {
+func (s *session) join(r request, minion bool, leave leaver) clusterChange {
 	find := s.clusterForMaster
 	if minion {
 		find = s.clusterForMinion
@@ -137,7 +142,10 @@ func (s *session) join(r request, minion bool) clusterChange {
 		if c = c.WithNodeOnChassis(r.node, s.config.SystemID); problem == nil && s.config.SystemID != "" {
 			c = c.WithChassis(r.node, s.config.SystemID)
 		}
-		return c, errors.Join(problem, err)
+		if err = errors.Join(problem, err); err == nil {
+			err = leave(w, c)
+		}
+		return c, err
 	}
 }
 

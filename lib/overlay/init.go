@@ -22,6 +22,8 @@ type Init struct {
 	// ClusterSubnet and NodeSubnet are subnets of all pods and of the node's
 	// pods: one, or an IPv4 and an IPv6 one with a comma.
 	ClusterSubnet, NodeSubnet string
+	// Force takes the addresses away from running pods, if the subnets are others now.
+	Force bool
 }
 
 // MasterInit makes the cluster router and the join switch, and for this node
@@ -108,18 +110,28 @@ func (i Init) run(ctx context.Context, minion bool) error {
 	if err := s.elsewhere(ctx, r.node, h); err != nil {
 		return err
 	}
-	change := s.join(r, minion)
+	displaced, err := s.displaced(ctx, r.node)
+	if err != nil {
+		return err
+	}
+	var broken []string
+	change := s.join(r, minion, func(w world, c topology.Cluster) error {
+		broken = displaced(w, c)
+		return refuseDisplaced(broken, i.Force)
+	})
 	if s.DryRun {
 		if err := s.previewCluster(ctx, topology.NodeUnit(r.node), change); err != nil {
 			return err
 		}
 		h.preview(s)
+		s.warnDisplaced(broken)
 		s.goOn()
 		return nil
 	}
 	if _, err := s.changeCluster(ctx, topology.NodeUnit(r.node), change); err != nil {
 		return err
 	}
+	s.warnDisplaced(broken)
 	s.goOn()
 	if err := h.ensure(ctx, s); err != nil {
 		return err

@@ -88,7 +88,7 @@ func (r *reader) readNode(node, value string) error {
 		r.Nodes[sw], r.subnets = subnets, r.subnets.with(subnets)
 		return nil
 	}
-	with, err := r.WithNode(node, subnets)
+	with, err := r.withNode(node, subnets, 1)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (r *reader) readNode(node, value string) error {
 
 // fits reports whether a node may have subnets, as far as no other has them.
 func (c Cluster) fits(subnets []netip.Prefix) bool {
-	return len(subnets) == len(c.Subnets) && ipnet.Within(subnets, c.Subnets)
+	return len(subnets) > 0 && len(subnets) <= len(c.Subnets) && ipnet.Within(subnets, c.Subnets)
 }
 
 // readChassis is WithChassis.

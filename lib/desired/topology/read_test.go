@@ -64,7 +64,7 @@ func (r *reader) readSlowly(key, value string) (err error) {
 		if err != nil {
 			return err
 		}
-		with, err := r.WithNode(node, subnets)
+		with, err := r.withNode(node, subnets, 1)
 		if err == nil {
 			r.Cluster = with
 		}

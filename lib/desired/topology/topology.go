@@ -56,20 +56,23 @@ func New(router string, subnets, join []netip.Prefix) (Cluster, error) {
 	return c, errors.Join(errs...)
 }
 
-// Resize returns c with other cluster and join subnets. The subnets of all
-// nodes must lie within the new ones.
+// Resize returns c with other cluster and join subnets. Nodes lose their subnets of a
+// family that the cluster has no more; all others must lie within the new ones.
 func (c Cluster) Resize(subnets, join []netip.Prefix) (Cluster, error) {
 	n, err := New(c.Router, subnets, join)
 	if err != nil {
 		return Cluster{}, err
 	}
-	n.Nodes, n.Chassis = c.Nodes, c.Chassis
+	n.Nodes, n.Chassis = map[string][]netip.Prefix{}, c.Chassis
 	var errs []error
 	if n, err = n.moved(c.Gateways); err != nil {
 		errs = append(errs, err)
 	}
 	for _, node := range c.NodeNames() {
-		if !ipnet.Within(c.Nodes[node], subnets) {
+		n.Nodes[node] = slices.DeleteFunc(slices.Clone(c.Nodes[node]), func(p netip.Prefix) bool {
+			return !slices.ContainsFunc(subnets, func(s netip.Prefix) bool { return ipnet.SameFamily(s.Addr(), p.Addr()) })
+		})
+		if len(n.Nodes[node]) == 0 || !ipnet.Within(n.Nodes[node], subnets) {
 			errs = append(errs, fmt.Errorf("subnets %s of node %s are outside the cluster subnets %s", ipnet.Join(c.Nodes[node]), node, ipnet.Join(subnets)))
 		}
 	}
@@ -79,12 +82,18 @@ func (c Cluster) Resize(subnets, join []netip.Prefix) (Cluster, error) {
 // WithNode returns c with a node that has the given subnets, replacing what it
 // had before. Every problem of the input is in the error.
 func (c Cluster) WithNode(node string, subnets []netip.Prefix) (Cluster, error) {
+	return c.withNode(node, subnets, len(c.Subnets))
+}
+
+// withNode is WithNode, but the node may have fewer subnets than the cluster: while
+// that becomes dual stack, nodes follow one by one.
+func (c Cluster) withNode(node string, subnets []netip.Prefix, least int) (Cluster, error) {
 	sw := names.NodeSwitch(node)
 	var errs []error
 	if err := CheckNodeName(node); err != nil {
 		errs = append(errs, err)
 	}
-	if len(subnets) != len(c.Subnets) || !ipnet.Within(subnets, c.Subnets) {
+	if len(subnets) < least || !c.fits(subnets) {
 		errs = append(errs, fmt.Errorf("subnets %s of node %s are outside the cluster subnets: give one in each of %s", ipnet.Join(subnets), sw, ipnet.Join(c.Subnets)))
 	}
 	for _, other := range c.NodeNames() {
