@@ -43,6 +43,8 @@ func TestSubnetsOfRunningPods(t *testing.T) {
 	}
 	n.init("minion-init " + dual + " --minion-switch-subnet=192.168.2.0/24,fd01:0:0:2::/64 --node-name=node2")
 	single := strings.Replace(masterInitArgs, "Kube-Master", "kube-master", 1)
+	// Pod a, which runs without the address that it got later, loses nothing.
+	w.nb("lsp-set-addresses", "default_a", "0a:58:c0:a8:02:03 192.168.2.3 fd01:0:0:2::3", "--", "set", "Logical_Switch_Port", "default_a", "external_ids:ovn-k8s-pod-ips=192.168.2.3")
 	w.nb("lsp-set-addresses", "default_b", "0a:58:c0:a8:02:04 192.168.2.4 fd01:0:0:2::4")
 	refused(m, single, "running pods have addresses outside of the subnets given: default/b: ")
 	if got := m.run(single + " --force"); got.Status != 0 || !strings.Contains(got.Err, "pods lost addresses, and with them their connections: default/b: delete these pods") {

@@ -235,7 +235,7 @@ func (w *World) updatePod(p *podState, now pod.Pod) []nb.Unit {
 	if p.addrs.MAC == "" && (changed || reported) {
 		w.retry(p)
 	}
-	if changed || reported && was.mismatch() != p.mismatch() {
+	if changed || reported && (was.mismatch() != "" || p.mismatch() != "") {
 		touched = append(touched, p.Unit())
 	}
 	return touched

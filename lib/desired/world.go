@@ -20,6 +20,7 @@ import (
 	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -302,6 +303,9 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 		return nil, p.problem
 	}
 	rows := pod.Rows(p.Pod, p.addrs)
+	if p.mismatch() != "" { // for commands that must not take away what it has
+		rows[0].Model.(*nbdb.LogicalSwitchPort).ExternalIDs[names.RunningIPs] = ipnet.Join(p.StatusIPs)
+	}
 	rows[0].In = append(rows[0].In, w.policies.Refs(k)...)
 	more, err := w.hostPortRows(p)
 	if p.problem != nil {

@@ -56,6 +56,7 @@ const (
 	Pod              = "pod"                // Logical_Switch_Port of a pod: "true"
 	PodUID           = "ovn-k8s-pod-uid"    // Logical_Switch_Port of a pod
 	StaticPod        = "ovn-k8s-static-pod" // Logical_Switch_Port of a static pod: the value of its mirror's annotation
+	RunningIPs       = "ovn-k8s-pod-ips"    // Logical_Switch_Port of a pod that runs with other addresses than the port has: these
 	NextAddress      = "ovn-k8s-next"       // Logical_Switch_Port of a node's management port: where the watcher goes on handing out addresses
 
 	// Selector of a Port_Group says in words which pods are in it.

@@ -27,7 +27,7 @@ func (s *session) displaced(ctx context.Context, node string) (func(w world, aft
 	plugged := map[string][]netip.Addr{}
 	for _, i := range all {
 		if i.ExternalIDs[names.Sandbox] != "" && i.Ofport >= 0 { // of sandboxes before a reboot nothing but the row is left
-			plugged[i.ExternalIDs[names.IfaceID]] = addresses(i.ExternalIDs[names.IPAddress])
+			plugged[i.ExternalIDs[names.IfaceID]] = parseAddrs(i.ExternalIDs[names.IPAddress])
 		}
 	}
 	return func(w world, after topology.Cluster) []string {
@@ -51,17 +51,19 @@ func (s *session) displaced(ctx context.Context, node string) (func(w world, aft
 	}, nil
 }
 
-// addresses parses a list of addresses with prefix lengths.
-func addresses(list string) (ips []netip.Addr) {
-	for p := range strings.SplitSeq(list, ",") {
-		if p, err := netip.ParsePrefix(p); err == nil {
-			ips = append(ips, p.Addr())
+// parseAddrs parses a list of addresses, with prefix lengths or without.
+func parseAddrs(list string) (ips []netip.Addr) {
+	for text := range strings.SplitSeq(list, ",") {
+		text, _, _ = strings.Cut(text, "/")
+		if a, err := netip.ParseAddr(text); err == nil {
+			ips = append(ips, a)
 		}
 	}
 	return ips
 }
 
-// assigned lists the addresses of the pods on a switch, by their logical ports.
+// assigned lists the addresses of the pods on a switch, by their logical ports: those
+// that a pod runs with, as far as the watcher has recorded that these are others.
 func (w world) assigned(node string) map[string][]netip.Addr {
 	of := map[string]bool{}
 	for _, sw := range w.switches {
@@ -72,6 +74,9 @@ func (w world) assigned(node string) map[string][]netip.Addr {
 	out := map[string][]netip.Addr{}
 	for i := range w.ports {
 		if a, ok := pod.ReadAssignment(&w.ports[i]); ok && of[w.ports[i].UUID] {
+			if running := w.ports[i].ExternalIDs[names.RunningIPs]; running != "" {
+				a.IPs = parseAddrs(running)
+			}
 			out[w.ports[i].Name] = a.IPs
 		}
 	}
