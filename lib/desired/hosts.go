@@ -24,7 +24,8 @@ type host struct {
 	name    string
 	created int64 // seconds since 1970
 	addrs   []netip.Addr
-	left    int // addresses that are too many
+	left    int  // addresses that are too many
+	control bool // it has the label of the control plane
 }
 
 // maxAddrs is how many addresses of a host are used. Each makes a route, and a way
@@ -72,27 +73,30 @@ func (s said) put(sw string, h host) []string {
 	return slices.Sorted(maps.Keys(affected))
 }
 
-// holder is the host that has an address.
-func (s said) holder(a netip.Addr) host { return s.of[a][0] }
-
 // putHost records the addresses of a node, which its pods always reach. None means
 // that they are not known. What touches other units than those of nodes is left to
 // lookAround.
 func (w *World) putHost(node *corev1.Node) []nb.Unit {
-	var touched []nb.Unit
-	h := host{name: node.Name, created: node.CreationTimestamp.Unix(), addrs: hostAddrs(node.Status.Addresses)}
+	_, control := node.Labels[names.LabelControlPlane]
+	h := host{name: node.Name, created: node.CreationTimestamp.Unix(), addrs: hostAddrs(node.Status.Addresses), control: control}
 	if h.left = len(h.addrs) - maxAddrs; h.left > 0 {
 		h.addrs = h.addrs[:maxAddrs]
 	}
 	sw := names.NodeSwitch(node.Name)
-	if was := w.said.hosts[sw]; slices.Equal(was.addrs, h.addrs) && (h.addrs == nil || was.created == h.created) && max(was.left, 0) == max(h.left, 0) {
+	if was := w.said.hosts[sw]; slices.Equal(was.addrs, h.addrs) && (h.addrs == nil || was.created == h.created && was.control == h.control) && max(was.left, 0) == max(h.left, 0) {
 		return nil
 	}
-	for _, sw := range w.said.put(sw, h) {
+	return w.rehost(w.said.put(sw, h))
+}
+
+// rehost decides again which of their addresses nodes have, and returns the units
+// that this touches but for what lookAround does.
+func (w *World) rehost(switches []string) (touched []nb.Unit) {
+	for _, sw := range switches {
 		touched = append(touched, topology.HostUnit(sw)) // if only for its Problem
 		var now []netip.Addr
 		for _, a := range w.said.hosts[sw].addrs {
-			if names.NodeSwitch(w.said.holder(a).name) == sw {
+			if h, ok := w.addressOwner(a); ok && names.NodeSwitch(h.name) == sw {
 				now = append(now, a)
 			}
 		}
@@ -157,8 +161,11 @@ func (w *World) changedHosts(old topology.Cluster) (touched []nb.Unit) {
 func (w *World) notOf(sw string, a netip.Addr) string {
 	holds := func(p netip.Prefix) bool { return p.Contains(a) }
 	inside := append(slices.Clone(w.services.around.Inside), w.services.around.Ranges...)
-	if holder := w.said.holder(a).name; names.NodeSwitch(holder) != sw {
-		return "is that of node " + holder
+	if why := w.refused(w.said.hosts[sw], a); why != "" {
+		return why
+	}
+	if holder, ok := w.addressOwner(a); ok && names.NodeSwitch(holder.name) != sw {
+		return "is that of node " + holder.name
 	}
 	if !service.Usable(a) {
 		return "is none that others can send to"

@@ -2,14 +2,18 @@ package desired
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
 
@@ -63,5 +67,99 @@ func TestANodeDoesNotGetAnothersAddress(t *testing.T) {
 	}
 	if got := leads("n0"); !strings.Contains(got, "192.0.2.1") || strings.Contains(got, "is that of") {
 		t.Error(got)
+	}
+}
+
+// P5: a kubelet does not get an address of the control plane, of a gateway or of
+// another host by reporting it.
+func TestANodeDoesNotGetAReservedAddress(t *testing.T) {
+	const bad = "192.0.2.1"
+	address := netip.MustParseAddr(bad)
+	gateway := topology.Gateway{
+		Mode: topology.Physical, Interface: "eth1", Chassis: "c1", MAC: "02:00:00:00:00:01",
+		IPs: prefixes("192.0.2.8/24"), NextHops: []netip.Addr{netip.MustParseAddr("192.0.2.254")},
+	}
+	setup := func() *World {
+		w := NewWorld()
+		c := cluster(t, 0, 1).WithChassis("n0", "c0").WithChassis("n1", "c1")
+		c, err := c.WithGateway("gw", gateway)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Put(c.WithNodeOnChassis("n1", "c1"))
+		return w
+	}
+	tunnels := Tunnels{"c0": {netip.MustParseAddr("192.0.2.10")}, "c1": {netip.MustParseAddr("192.0.2.11")}}
+	labelled := sayer("n0", 1, bad)
+	labelled.Labels = map[string]string{names.LabelControlPlane: ""}
+	const unproven = ": if the node is that host, label it node-role.kubernetes.io/control-plane="
+	for _, tt := range []struct {
+		name, address, why string
+		puts               []any
+	}{
+		{"the API server's, in the configuration", bad, "is the address of k8s-api-server" + unproven, []any{Protected{address: "the address of k8s-api-server"}, tunnels, sayer("n0", 1, bad)}},
+		{"the API server's endpoint", bad, "is an address of the API server" + unproven, []any{tunnels, sayer("n0", 1, bad), apiService(), apiEndpoints(bad)}},
+		{"a next hop's", "192.0.2.254", "is the next hop of gateway gw", []any{sayer("n0", 1, "192.0.2.254")}},
+		{"a gateway's on another host", "192.0.2.8", "is the address of gateway gw", []any{sayer("n0", 1, "192.0.2.8")}},
+		{"another host's tunnel", "192.0.2.11", "is the tunnel address of node n1", []any{tunnels, sayer("n0", 1, "192.0.2.11")}},
+		{"labelled", bad, "", []any{Protected{address: "the address of k8s-api-server"}, tunnels, labelled}},
+		{"its own tunnel address", "192.0.2.10", "", []any{Protected{netip.MustParseAddr("192.0.2.10"): "the address of ovn-nb"}, tunnels, sayer("n0", 1, "192.0.2.10")}},
+		{"no Southbound database to ask", bad, "", []any{Protected{address: "the address of k8s-api-server"}, sayer("n0", 1, bad)}},
+	} {
+		for _, reversed := range []bool{false, true} {
+			w := setup()
+			if reversed { // what is known later counts, too, and is reported
+				slices.Reverse(tt.puts)
+			}
+			before := state(w, nil)
+			var touched []nb.Unit
+			for _, o := range tt.puts {
+				touched = append(touched, w.Put(o)...)
+			}
+			after := state(w, nil)
+			got := after["host/n0"]
+			if tt.why == "" != strings.Contains(got, "ip_prefix:"+tt.address) && tt.why == "" != strings.Contains(got, tt.address+" ") || tt.why != "" && !strings.Contains(got, tt.why+": pods do not reach") {
+				t.Errorf("%s: %s\nwant %s", tt.name, got, tt.why)
+			}
+			if len(w.hosts["n0"]) == 1 != (tt.why == "") {
+				t.Errorf("%s: the node has %v", tt.name, w.hosts["n0"])
+			}
+			for u, rows := range after {
+				if rows != before[u] && before[u] != "" && !slices.Contains(touched, u) {
+					t.Errorf("%s: %s changed and was not reported", tt.name, u)
+				}
+			}
+		}
+	}
+	// Who may have it gets it, though an older node reports it.
+	w := setup()
+	w.Put(Protected{address: "the address of k8s-api-server"})
+	w.Put(tunnels)
+	w.Put(sayer("n1", 0, bad))
+	w.Put(labelled)
+	if len(w.hosts["n1"]) != 0 || len(w.hosts["n0"]) != 1 {
+		t.Errorf("the impostor has %v, the API server's host %v", w.hosts["n1"], w.hosts["n0"])
+	}
+}
+
+// apiService is the API server's Service.
+func apiService() *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: "172.16.0.1", ClusterIPs: []string{"172.16.0.1"},
+			Ports: []corev1.ServicePort{{Port: 443, Protocol: corev1.ProtocolTCP}},
+		},
+	}
+}
+
+// apiEndpoints is the API server's endpoint slice, with an address.
+func apiEndpoints(address string) *discoveryv1.EndpointSlice {
+	port, protocol := int32(6443), corev1.ProtocolTCP
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address}}},
+		Ports:       []discoveryv1.EndpointPort{{Port: &port, Protocol: &protocol}},
 	}
 }

@@ -230,7 +230,7 @@ func (w *World) changeService(k service.Key, change func() (others []service.Key
 	if !s.known && len(s.slices) == 0 {
 		delete(w.services.all, k)
 	}
-	return touched
+	return append(touched, w.reserveForAPIServer(k)...)
 }
 
 // updateTraits computes the traits of a Service, and returns the chassis with endpoints of it if they differ.

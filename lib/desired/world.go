@@ -42,8 +42,10 @@ type World struct {
 
 	policies *policy.Index
 	said     said
-	hosts    map[string][]netip.Addr // by name of the switch: the node's addresses that are no other's
-	gateways gateways
+
+	reservations reservations
+	hosts        map[string][]netip.Addr // by name of the switch: the node's addresses that are no other's
+	gateways     gateways
 	services
 	hostPorts hostPorts
 	hostIPs   map[netip.Addr]map[pod.Key]bool // the pods with hostPorts, by their hostIP
@@ -70,7 +72,7 @@ type Problem struct {
 func (p *Problem) Error() string { return p.Message }
 
 // Put records the latest of an object and returns the units that it touches.
-// It accepts topology.Cluster, pod.Assignment, pod.Marks, Silent, Chassis, service.Ranges,
+// It accepts topology.Cluster, pod.Assignment, pod.Marks, Silent, Chassis, Protected, Tunnels, service.Ranges,
 // service.Selection, *corev1.Node, *corev1.Pod, *corev1.Namespace, *corev1.Service,
 // *discoveryv1.EndpointSlice, *networkingv1.NetworkPolicy and
 // *networkingv1.ServiceCIDR, and panics on anything else.
@@ -86,6 +88,10 @@ func (w *World) Put(obj any) []nb.Unit {
 		return nil
 	case Silent:
 		return w.putGateways(gateways{o, w.gateways.chassis})
+	case Protected:
+		return w.putProtected(o)
+	case Tunnels:
+		return w.putTunnels(o)
 	case Chassis:
 		return w.putGateways(gateways{w.gateways.silent, o})
 	case *corev1.Node:
@@ -178,7 +184,8 @@ func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 	places := w.places()
 	w.cluster, w.services.chassis = c, allChassis(c)
 	w.services.chassisOf = chassisByNode(w.services.chassis)
-	touched := append(w.changedChassis(hosts), w.lookAround()...)
+	touched := append(w.changedChassis(hosts), w.reserveAddresses()...)
+	touched = append(touched, w.lookAround()...)
 	touched = append(touched, w.changedPlaces(places)...)
 	if !old.Equal(c) {
 		touched = append(touched, topology.ClusterUnit, policy.GuardUnit)

@@ -263,7 +263,7 @@ func trimmed(m metav1.ObjectMeta) metav1.ObjectMeta {
 
 // usedLabels are those that the network depends on.
 func usedLabels() []string {
-	return []string{corev1.LabelTopologyZone, discoveryv1.LabelServiceName, names.LabelServiceProxy, names.LabelHeadless}
+	return []string{corev1.LabelTopologyZone, discoveryv1.LabelServiceName, names.LabelServiceProxy, names.LabelHeadless, names.LabelControlPlane}
 }
 
 // sink is where the reflector stores what it sees: it sends it on.

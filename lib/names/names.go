@@ -124,6 +124,9 @@ const (
 	// ACLLogging of a namespace asks for log lines of its policies: a JSON object
 	// with the severities of what is denied and allowed.
 	ACLLogging = "k8s.ovn.org/acl-logging"
+	// LabelControlPlane on a Node says that it is a host of the control plane. Kubelets
+	// may not set it.
+	LabelControlPlane = "node-role.kubernetes.io/control-plane"
 	// LabelServiceProxy on a Service says that another proxy balances it, and
 	// LabelHeadless that nobody does.
 	LabelServiceProxy = "service.kubernetes.io/service-proxy-name"

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -17,7 +18,7 @@ import (
 )
 
 // OpenSouth connects to the Southbound database that ovn-controller uses and
-// follows which hosts are registered there: see Chassis. log may be nil.
+// follows which hosts are registered there: see Chassis and Tunnels. log may be nil.
 func OpenSouth(ctx context.Context, c config.Config, log *logrus.Entry) (*DB, error) {
 	remotes, err := config.ParseRemotes(c.OVNRemote)
 	if err != nil {
@@ -30,13 +31,13 @@ func OpenSouth(ctx context.Context, c config.Config, log *logrus.Entry) (*DB, er
 			return nil, err
 		}
 	}
-	m, err := model.NewClientDBModel("OVN_Southbound", map[string]model.Model{sbdb.ChassisTable: &sbdb.Chassis{}})
+	m, err := model.NewClientDBModel("OVN_Southbound", map[string]model.Model{sbdb.ChassisTable: &sbdb.Chassis{}, sbdb.EncapTable: &sbdb.Encap{}})
 	if err != nil {
 		return nil, fmt.Errorf("making the Southbound model: %w", err)
 	}
 	return Open(ctx, Options{
 		Name: "SB", Remotes: remotes, TLS: tlsConfig, Model: m, Needs: "OVN 23.03", AnyMember: true, Log: log,
-		Tables: []Table{{Name: sbdb.ChassisTable, Columns: []string{"name", "other_config"}}},
+		Tables: []Table{{Name: sbdb.ChassisTable, Columns: []string{"name", "other_config"}}, {Name: sbdb.EncapTable, Columns: []string{"chassis_name", "ip"}}},
 	})
 }
 
@@ -117,4 +118,24 @@ func (db *DB) Allows(table, column, value string) bool {
 	}
 	col := c.Schema().Tables[table].Columns[column]
 	return col != nil && col.TypeObj != nil && col.TypeObj.Key != nil && slices.Contains(col.TypeObj.Key.Enum, any(value))
+}
+
+// Tunnels are the tunnel addresses of the hosts that Chassis lists, sorted, by
+// system-id. They are nil while there is no connection.
+func (db *DB) Tunnels() map[string][]netip.Addr {
+	c := db.Client()
+	if c == nil || c.Cache() == nil {
+		return nil
+	}
+	tunnels := map[string][]netip.Addr{}
+	for _, m := range c.Cache().Table(sbdb.EncapTable).RowsShallow() {
+		e := m.(*sbdb.Encap)
+		if a, err := netip.ParseAddr(e.IP); err == nil && !slices.Contains(tunnels[e.ChassisName], a) {
+			tunnels[e.ChassisName] = append(tunnels[e.ChassisName], a)
+		}
+	}
+	for _, list := range tunnels {
+		slices.SortFunc(list, netip.Addr.Compare)
+	}
+	return tunnels
 }

@@ -38,6 +38,7 @@ func (w *Watcher) Check(ctx context.Context, out io.Writer) (bool, error) {
 	defer l.cluster.Close()
 	defer l.db.Close()
 	e := newEngine(l, w.log)
+	e.loadTunnels(ctx)
 	if err := e.load(ctx); err != nil {
 		return false, err
 	}

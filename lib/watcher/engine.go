@@ -85,6 +85,7 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 		e.send(e.compact)
 	}
 	e.world.Put(service.Ranges(l.config.ServiceCIDRs))
+	e.world.Put(protected(l.config))
 	e.notes = newAnnotator(l.cluster, e.world, e.send)
 	e.vigil = newVigil(func(s desired.Silent) { e.send(func() []nb.Unit { return e.silent(s) }) })
 	e.loop = reconcile.Loop[event, nb.Unit]{

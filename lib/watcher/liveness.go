@@ -20,6 +20,7 @@ import (
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/sbdb"
 )
 
 // How the hosts of gateways are asked whether they live. A dead one is noticed
@@ -326,12 +327,19 @@ func (e *engine) serveSouth(ctx context.Context, sb *ovsdb.DB) {
 			if !ok {
 				return nil // what was known last is the best there is
 			}
-			return e.judged(func() []nb.Unit { return e.world.Put(desired.Chassis(chassis)) })
+			touched := e.world.Put(desired.Tunnels(sb.Tunnels()))
+			return append(touched, e.judged(func() []nb.Unit { return e.world.Put(desired.Chassis(chassis)) })...)
 		})
 	}
 	defer sb.Handle(&cache.EventHandlerFuncs{
-		AddFunc:    func(string, model.Model) { tell() },
-		UpdateFunc: func(string, model.Model, model.Model) { tellDatapath() },
+		AddFunc: func(string, model.Model) { tell() },
+		UpdateFunc: func(table string, _, _ model.Model) {
+			if table == sbdb.EncapTable {
+				tell()
+				return
+			}
+			tellDatapath()
+		},
 		DeleteFunc: func(string, model.Model) { tell() },
 	})()
 	tell()

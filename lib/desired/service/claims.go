@@ -161,6 +161,17 @@ func (c *Claims) Reserve(all []Endpoints) []Key {
 	return touched
 }
 
+// Reserved lists the addresses of the endpoints of APIServer.
+func (c *Claims) Reserved() []netip.Addr {
+	var out []netip.Addr
+	for claim := range c.reserved {
+		if !slices.Contains(out, claim.Addr) {
+			out = append(out, claim.Addr)
+		}
+	}
+	return out
+}
+
 // Remove forgets a Service and returns the others that get something by that.
 func (c *Claims) Remove(k Key) []Key {
 	others := c.rivals(k)

@@ -1,0 +1,40 @@
+package watcher
+
+import (
+	"context"
+	"time"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/ovsdb"
+)
+
+// protected are the addresses of the API server and the databases in the configuration.
+func protected(c config.Config) desired.Protected {
+	c.EncapIP = "" // this host's own
+	out := desired.Protected{}
+	for _, h := range c.Hosts() {
+		out[h.Addr] = "the address of " + h.Setting
+	}
+	return out
+}
+
+// southTimeout bounds how long a comparison waits for the Southbound database.
+const southTimeout = 5 * time.Second
+
+// loadTunnels reads once which tunnel addresses hosts have. Without a Southbound
+// database they stay unknown.
+func (e *engine) loadTunnels(ctx context.Context) {
+	if e.links.config.OVNRemote == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, southTimeout)
+	defer cancel()
+	sb, err := ovsdb.OpenSouth(ctx, e.links.config, nil)
+	if err != nil {
+		e.log.Warnf("comparing without the Southbound database: %v", err)
+		return
+	}
+	defer sb.Close()
+	e.world.Put(desired.Tunnels(sb.Tunnels()))
+}
