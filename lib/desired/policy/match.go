@@ -1,9 +1,9 @@
 package policy
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -88,14 +88,14 @@ func portTerms(ports []portRange) []string {
 }
 
 func portTerm(p portRange) string {
-	proto := keyword(p.proto)
+	proto, from, to := keyword(p.proto), strconv.Itoa(int(p.from)), strconv.Itoa(int(p.to))
 	switch {
 	case p.from == 0:
 		return proto
 	case p.from == p.to:
-		return fmt.Sprintf("%s.dst == %d", proto, p.from)
+		return proto + ".dst == " + from
 	}
-	return fmt.Sprintf("%d <= %s.dst <= %d", p.from, proto, p.to)
+	return from + " <= " + proto + ".dst <= " + to
 }
 
 // everything is an expression that needs not be said beside others.

@@ -47,11 +47,13 @@ func (n *numbers) of(c *class) (found []Port, text string) {
 			}
 		}
 	}
-	var b strings.Builder
+	var b []byte
 	for _, r := range rangesOf(found) {
-		fmt.Fprintf(&b, "%s/%d-%d ", r.proto, r.from, r.to)
+		b = append(append(b, r.proto...), '/')
+		b = strconv.AppendInt(b, int64(r.from), 10)
+		b = append(strconv.AppendInt(append(b, '-'), int64(r.to), 10), ' ')
 	}
-	return found, b.String()
+	return found, string(b)
 }
 
 func comparePort(p Port, name namedPort) int {

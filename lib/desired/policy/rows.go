@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -244,12 +246,18 @@ func many(ports []portRange, blocks int) bool {
 
 // parts is one for each family and protocol.
 func (t *terms) parts(field string, ports []portRange) (out []part) {
-	for _, peers := range t.sides(field) {
-		for _, proto := range protocols() {
-			others := func(p portRange) bool { return p.proto != proto }
-			if list := portTerms(slices.DeleteFunc(slices.Clone(ports), others)); len(list) > 0 {
-				out = append(out, part{peers.family + "/" + keyword(proto), or(list), peers.match})
-			}
+	lists := map[corev1.Protocol][]portRange{}
+	for _, p := range ports {
+		lists[p.proto] = append(lists[p.proto], p)
+	}
+	sides := t.sides(field)
+	for _, proto := range protocols() {
+		if len(lists[proto]) == 0 {
+			continue
+		}
+		match := or(portTerms(lists[proto]))
+		for _, peers := range sides {
+			out = append(out, part{peers.family + "/" + keyword(proto), match, peers.match})
 		}
 	}
 	return out
