@@ -138,9 +138,4 @@ func TestStreamsSurviveConversions(t *testing.T) {
 	cluster.Central.StopNB()
 	must(cluster.Central.StartEmptyNB())
 	alive("a rebuilt database")
-	must(cluster.KillWatcher(ctx))
-	cluster.Central.StopNB()
-	must(cluster.Central.StartEmptyNB())
-	must(cluster.StartWatcher(ctx))
-	alive("a rebuilt database under a new watcher")
 }

@@ -88,7 +88,7 @@ func TestControllerRestarts(t *testing.T) {
 	}
 	settled()
 	c := connecting(t, 50*time.Millisecond, probes...)
-	for _, n := range []*world.Node{gateway, cluster.Node("minion1"), gateway} {
+	for _, n := range []*world.Node{gateway, cluster.Node("minion1")} {
 		if err := n.StopController(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 // How long a restarted ovn-controller keeps the flows of before, to compute new ones: see ovn-controller(8).
 const (
 	waitBeforeClear   = "ovn-ofctrl-wait-before-clear"
-	waitBeforeClearMS = "3000"
+	waitBeforeClearMS = "8000"
 )
 
 // KeepFlows has ovn-controller keep the host's flows while it restarts. A value that the operator has set stays.
