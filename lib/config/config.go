@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,6 +115,18 @@ type Config struct {
 	Ignored []string
 
 	origins []origin
+}
+
+// Same reports whether two configurations have the same settings. The value of
+// APIToken may differ: clients read it for each request.
+func (c Config) Same(other Config) bool {
+	for _, one := range []*Config{&c, &other} {
+		one.origins, one.Ignored = nil, nil
+		if one.APIToken != "" {
+			one.APIToken = "set"
+		}
+	}
+	return reflect.DeepEqual(c, other)
 }
 
 // An origin says what a setting is and where that comes from, for Show.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -282,4 +283,36 @@ func FuzzResolve(f *testing.F) {
 			t.Errorf("%q=%q: settings are missing:\n%s", key, value, c.Show())
 		}
 	})
+}
+
+// T11: no setting is forgotten when two configurations are compared.
+func TestSame(t *testing.T) {
+	for i := range reflect.TypeFor[config.Config]().NumField() {
+		field := reflect.TypeFor[config.Config]().Field(i)
+		if !field.IsExported() || field.Name == "Ignored" {
+			continue
+		}
+		var a, b config.Config
+		v := reflect.ValueOf(&b).Elem().Field(i)
+		switch v.Kind() {
+		case reflect.String:
+			v.SetString("x")
+		case reflect.Int, reflect.Int64:
+			v.SetInt(1)
+		case reflect.Slice:
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		default:
+			t.Fatalf("%s is a %s", field.Name, v.Kind())
+		}
+		if a.Same(b) || !b.Same(b) {
+			t.Errorf("%s is not compared", field.Name)
+		}
+	}
+	a, b := config.Config{APIToken: "old", Ignored: []string{"x"}}, config.Config{APIToken: "new"}
+	if !a.Same(b) {
+		t.Error("another token is another configuration")
+	}
+	if a.APIToken != "old" {
+		t.Error("Same changes what it compares")
+	}
 }

@@ -85,7 +85,7 @@ func (h *Helper) Run(ctx context.Context, ready func()) error {
 	}
 	defer sw.Close()
 	return settings.Follower{
-		Switch: sw, Same: sameSettings, Log: h.log("gateway"), Status: h.Status,
+		Switch: sw, Log: h.log("gateway"), Status: h.Status,
 		Load: func(ctx context.Context) (config.Config, error) { return h.settings(ctx, sw) },
 		Serve: func(ctx context.Context, cfg config.Config, token func() string, ready func()) error {
 			return h.serve(ctx, cfg, sw, token, ready)
@@ -161,15 +161,6 @@ func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switc
 		return err
 	}
 	return settings.ErrChanged
-}
-
-// sameSettings reports whether two configurations mean the same to a helper. The
-// token may differ.
-func sameSettings(a, b config.Config) bool {
-	key := func(c config.Config) string {
-		return fmt.Sprint(c.APIServer, c.APITokenFile, c.APICA, c.APICAFile, c.APIToken == "", c.ConntrackZone, c.GatewayPorts, c.ClusterSubnets, c.ServiceCIDRs, c.JoinSubnets, c.RunDir, c.MTU, c.LocalSubnets, c.Servers())
-	}
-	return key(a) == key(b)
 }
 
 // adoptBridge serves the bridge that gateway-init shares, with the NIC in it, though

@@ -19,9 +19,6 @@ type Follower struct {
 	Switch *vswitch.Switch
 	// Load returns the settings that there are now, if the daemon can serve with them.
 	Load func(context.Context) (config.Config, error)
-	// Same reports whether two configurations mean the same to the daemon. The API
-	// server's token may differ.
-	Same func(a, b config.Config) bool
 	// Serve serves with one configuration until ctx ends, and returns ErrChanged to be
 	// called anew. token is the API server's as it is now. It calls ready once it
 	// serves, which may be more than once.
@@ -153,7 +150,7 @@ func (f Follower) serve(ctx context.Context, cfg config.Config, changed <-chan s
 			}
 			if now, ok := load(ctx); ok {
 				token.Store(now.APIToken.Reveal())
-				if !f.Same(cfg, now) {
+				if !cfg.Same(now) {
 					cancel(ErrChanged)
 				}
 			}

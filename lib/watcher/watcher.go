@@ -95,7 +95,7 @@ func (w *Watcher) Run(ctx context.Context, ready func()) error {
 		defer sw.Close()
 	}
 	return settings.Follower{
-		Switch: sw, Same: sameLinks, Serve: w.serve, Log: w.log("watcher"), Status: w.Status,
+		Switch: sw, Serve: w.serve, Log: w.log("watcher"), Status: w.Status,
 		Load:  func(ctx context.Context) (config.Config, error) { return w.settings(ctx, sw) },
 		Fatal: func(err error) bool { return errors.As(err, new(foreign)) },
 	}.Run(ctx, ready)
@@ -191,15 +191,6 @@ func identity(cfg config.Config) string {
 		return Program
 	}
 	return host
-}
-
-// sameLinks reports whether two configurations mean the same connections. The
-// token may differ.
-func sameLinks(a, b config.Config) bool {
-	key := func(c config.Config) string {
-		return fmt.Sprint(c.NB, c.NBPrivateKey, c.NBCertificate, c.NBCACert, c.APIServer, c.APITokenFile, c.APICA, c.APICAFile, c.SystemID, c.OVNRemote, c.ServiceCIDRs, c.APIToken == "")
-	}
-	return key(a) == key(b)
 }
 
 // connect connects to the Northbound database, and prepares for the API server.
