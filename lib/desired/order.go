@@ -29,6 +29,10 @@ func Compare(a, b nb.Unit) int {
 	return cmp.Or(step(a)-step(b), strings.Compare(string(a), string(b)))
 }
 
+// Known reports whether u is a unit of a kind that Units lists. Rows of other kinds
+// belong to a newer version.
+func Known(u nb.Unit) bool { return step(u) < len(steps) }
+
 // step returns the index in steps of the kind of a unit: the last for units of other kinds.
 func step(u nb.Unit) int {
 	kind := string(u)

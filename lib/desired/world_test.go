@@ -241,6 +241,9 @@ func TestTouchedIsComplete(t *testing.T) {
 			touched = append(touched, w.Settle()...)
 			after := state(w, slices.Collect(maps.Keys(before)))
 			for u, rows := range after {
+				if !Known(u) { // T10
+					t.Fatalf("unit %s has a kind that Known does not know", u)
+				}
 				was, known := before[u]
 				if !known {
 					was = fmt.Sprint([]nb.Row(nil), error(nil))

@@ -61,7 +61,7 @@ type engine struct {
 	loop     reconcile.Loop[event, string]
 	world    *desired.World
 	resolved map[nb.Unit]service.Resolved // of the world, as it is now
-	missing  map[string]bool              // kinds of objects that are not known yet
+	missing  map[kube.Kind]bool           // kinds of objects that are not known yet
 	ports    ports
 	addrs    map[string][]netip.Prefix // by interface
 	nodes    nodeport.Nodes
@@ -125,7 +125,7 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error
 		helper: h, log: h.log("gateway"), config: cfg, sw: sw,
 		bridge: ofctl.Bridge{RunDir: cfg.RunDir, Name: h.Bridge},
 		world:  desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{},
-		missing: map[string]bool{"*v1.Service": true, "*v1.EndpointSlice": true, podKind: true},
+		missing: map[kube.Kind]bool{kube.Services: true, kube.EndpointSlices: true, kube.Pods: true},
 		pods:    map[pod.Key]hostport.Pod{}, nodes: map[string][]netip.Addr{}, firewall: firewalls, health: newHealthChecks(h.log("health")), said: map[string]string{},
 		told: map[string]map[string]bool{}, stale: stale{pending: map[ofctl.Connection]retry{}}, warn: func(conflict) {}, warnNode: func(string, string) {},
 	}
@@ -222,17 +222,17 @@ func (e *engine) readAddresses() {
 
 // take records a change of Kubernetes objects.
 func (e *engine) take(ev kube.Event) []string {
-	switch fmt.Sprintf("%T", ev.Kind) {
-	case "*v1.Node":
+	switch ev.Kind {
+	case kube.Nodes:
 		return e.takeNodes(ev)
-	case "*v1.ServiceCIDR":
+	case kube.ServiceCIDRs:
 		return e.takeCIDRs(ev)
 	}
 	var touched []nb.Unit
 	switch {
 	case ev.Replace:
-		touched = e.world.Replace(ev.Kind, ev.Objects)
-		delete(e.missing, fmt.Sprintf("%T", ev.Kind))
+		touched = e.world.Replace(ev.Kind.Object(), ev.Objects)
+		delete(e.missing, ev.Kind)
 	case ev.Gone:
 		touched = e.world.Remove(ev.Object)
 	default:

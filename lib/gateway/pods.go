@@ -46,8 +46,8 @@ func (e *engine) takePods(ev kube.Event) []string {
 				changed = true
 			}
 		}
-		changed = changed || e.missing[podKind]
-		delete(e.missing, podKind)
+		changed = changed || e.missing[kube.Pods]
+		delete(e.missing, kube.Pods)
 	default:
 		put(ev.Object, ev.Gone)
 	}
@@ -56,9 +56,6 @@ func (e *engine) takePods(ev kube.Event) []string {
 	}
 	return e.all()
 }
-
-// podKind is the key of engine.missing.
-const podKind = "*v1.Pod"
 
 // hostPods are the pods of this node that have hostPorts, sorted by name.
 func (e *engine) hostPods() []hostport.Pod {

@@ -35,6 +35,6 @@ func withheld(err error) bool { return apierrors.IsNotFound(err) || apierrors.Is
 // WatchPodsOf is Watch for the pods of one node. Without the right to read pods
 // there are none.
 func (c *Cluster) WatchPodsOf(ctx context.Context, node string, log *logrus.Entry, send func(Event)) {
-	lw := cache.NewListWatchFromClient(Pods.client(c.clients), string(Pods), corev1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node))
-	follow(ctx, Pods, lw, &sink{kind: Pods.object(), send: send, optional: true}, log)
+	lw := cache.NewListWatchFromClient(Pods.describe().client(c.clients), string(Pods), corev1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node))
+	follow(ctx, Pods, lw, &sink{kind: Pods, send: send, optional: true}, log)
 }

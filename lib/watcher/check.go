@@ -72,7 +72,7 @@ func (e *engine) load(ctx context.Context) error {
 	e.world.Put(c)
 	e.world.Put(selectionBefore(e.links.db))
 	var events []kube.Event
-	if events, err = e.links.cluster.List(ctx, kinds()...); err != nil {
+	if events, err = e.links.cluster.List(ctx, kube.Kinds()...); err != nil {
 		return err
 	}
 	for _, ev := range events {

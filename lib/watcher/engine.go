@@ -3,11 +3,9 @@ package watcher
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,11 +13,8 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/sirupsen/logrus"
-	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired"
-	"ovn-k8s/lib/desired/pod"
-	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
@@ -52,7 +47,7 @@ type engine struct {
 	vigil *vigil
 	// missing are the kinds of objects that are not known yet. Nothing is
 	// written before all are.
-	missing   map[string]bool
+	missing   map[kube.Kind]bool
 	fail      context.CancelCauseFunc // ends the engine for good
 	saved     *topology.Cluster       // the copy of the topology, as far as known
 	plaints   plaints                 // what was said of units that fail
@@ -74,11 +69,11 @@ type engine struct {
 func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 	e := &engine{
 		links: l, hostsChanged: true, log: log("watcher"), sync: nbsync.Sync{DB: l.db, Log: log("nbsync"), Compare: desired.Compare},
-		world: desired.NewWorld(), missing: map[string]bool{
-			"topology": true, "*v1.Pod": true, "*v1.Node": true, "*v1.Service": true, "*v1.EndpointSlice": true,
-			"*v1.Namespace": true, "*v1.NetworkPolicy": true, "*v1.ServiceCIDR": true,
-		},
+		world: desired.NewWorld(), missing: map[kube.Kind]bool{topologyKind: true},
 		plaints: newPlaints(), mismatches: newMismatches(), unwritten: map[nb.Unit]error{}, fail: func(error) {},
+	}
+	for _, k := range kube.Kinds() {
+		e.missing[k] = true
 	}
 	e.sweep.sweep = func() {
 		runtime.GC() // or what is made anew would be spread over the garbage
@@ -96,10 +91,11 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 	return e
 }
 
-// kinds are the objects that the World knows.
-func kinds() []kube.Kind {
-	return []kube.Kind{kube.Nodes, kube.Namespaces, kube.NetworkPolicies, kube.Pods, kube.Services, kube.EndpointSlices, kube.ServiceCIDRs}
-}
+// The engine also waits for what no API object says.
+const (
+	topologyKind kube.Kind = "topology"
+	ownerKind    kube.Kind = "a database of this cluster"
+)
 
 // send hands an event to the engine's goroutine. It does not block.
 func (e *engine) send(ev event) { e.loop.Send(ev) }
@@ -125,7 +121,7 @@ func (e *engine) run(ctx context.Context) error {
 	e.send(e.refreshTopology)
 	wg.Go(func() { e.loadSavedTopology(ctx) })
 	wg.Go(func() {
-		e.links.cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []nb.Unit { return e.take(ev) }) }, kinds()...)
+		e.links.cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []nb.Unit { return e.take(ev) }) }, kube.Kinds()...)
 	})
 	wg.Go(func() { e.notes.run(ctx) })
 	wg.Go(func() { e.vigil.run(ctx) })
@@ -141,7 +137,7 @@ func (e *engine) run(ctx context.Context) error {
 // written from then on.
 func (e *engine) checkOwner() {
 	if err := checkOwner(e.links.db, e.world.UID()); err != nil {
-		e.missing["a database of this cluster"] = true
+		e.missing[ownerKind] = true
 		e.fail(err)
 	}
 }
@@ -199,12 +195,12 @@ func (e *engine) refreshTopology() []nb.Unit {
 	}
 	e.checkOwner()
 	e.hostsChanged = true
-	return append(e.world.Put(c), e.found("topology")...)
+	return append(e.world.Put(c), e.found(topologyKind)...)
 }
 
 // found notes that a kind of object is known. Once all are, everything that is
 // there is dirty.
-func (e *engine) found(kind string) []nb.Unit {
+func (e *engine) found(kind kube.Kind) []nb.Unit {
 	if !e.missing[kind] {
 		return nil
 	}
@@ -229,7 +225,7 @@ func (e *engine) loadSavedTopology(ctx context.Context) {
 	}
 	e.send(func() []nb.Unit {
 		e.saved = saved
-		if !e.missing["topology"] {
+		if !e.missing[topologyKind] {
 			return []nb.Unit{topology.ClusterUnit}
 		}
 		if saved == nil {
@@ -238,7 +234,7 @@ func (e *engine) loadSavedTopology(ctx context.Context) {
 		}
 		e.log.WithField("nodes", len(saved.Nodes)).Warn("the Northbound database has no cluster router: restoring the topology from its copy")
 		e.hostsChanged = true
-		return append(e.world.Put(*saved), e.found("topology")...)
+		return append(e.world.Put(*saved), e.found(topologyKind)...)
 	})
 }
 
@@ -258,28 +254,16 @@ func (e *engine) all() []nb.Unit {
 		return units // reconnected comes
 	}
 	for _, u := range owners {
-		if ours(u) {
+		if desired.Known(u) {
 			units = append(units, u)
 		}
 	}
 	return units
 }
 
-// ours reports whether u is a unit of a kind that the World knows. Rows of other
-// kinds are a newer version's.
-func ours(u nb.Unit) bool {
-	return u == topology.ClusterUnit || slices.ContainsFunc([]string{
-		topology.NodePrefix, topology.GatewayUnitPrefix, topology.HostPrefix, pod.UnitPrefix,
-		service.UnitPrefix, string(service.RangesUnit), desired.ChassisPrefix,
-		policy.UnitPrefix, policy.GroupPrefix, policy.NodePrefix, string(policy.LoggingUnit), string(policy.GuardUnit),
-	},
-		func(prefix string) bool { return strings.HasPrefix(string(u), prefix) })
-}
-
 // take records a change of Kubernetes objects.
 func (e *engine) take(ev kube.Event) []nb.Unit {
-	kind := fmt.Sprintf("%T", ev.Kind)
-	if _, node := ev.Kind.(*corev1.Node); node {
+	if ev.Kind == kube.Nodes {
 		e.hostsChanged = true
 	}
 	switch {
@@ -287,11 +271,11 @@ func (e *engine) take(ev kube.Event) []nb.Unit {
 		for _, o := range ev.Objects {
 			e.notes.overlay(o)
 		}
-		touched := e.world.Replace(ev.Kind, ev.Objects)
+		touched := e.world.Replace(ev.Kind.Object(), ev.Objects)
 		e.notes.prune()
 		e.sweep.worked(len(ev.Objects))
 		e.checkOwner()
-		return append(touched, e.found(kind)...)
+		return append(touched, e.found(ev.Kind)...)
 	case ev.Gone:
 		e.notes.forget(ev.Object)
 		return e.world.Remove(ev.Object)
@@ -327,7 +311,7 @@ func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]er
 		dirty = nil
 	}
 	for _, u := range dirty {
-		if !ours(u) {
+		if !desired.Known(u) {
 			continue
 		}
 		rows, err := e.world.Rows(u)

@@ -1,0 +1,146 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"reflect"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+// T5: LIST and WATCH return the same object, of each kind.
+func TestWatchTrimsAsListDoes(t *testing.T) {
+	for _, k := range Kinds() {
+		t.Run(string(k), func(t *testing.T) {
+			full := filled(t, k)
+			c := serve(t, k, full)
+			ctx, cancel := context.WithCancel(t.Context())
+			events := make(chan Event, 10)
+			log := logrus.New()
+			log.SetOutput(io.Discard)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				Watch(ctx, c, logrus.NewEntry(log), func(e Event) { events <- e }, k)
+			}()
+			listed, watched := <-events, <-events
+			cancel()
+			<-done
+			if !listed.Replace || len(listed.Objects) != 1 || watched.Object == nil {
+				t.Fatalf("got %+v, then %+v", listed, watched)
+			}
+			if listed.Kind != k || watched.Kind != k {
+				t.Errorf("events of %s and %s", listed.Kind, watched.Kind)
+			}
+			if diff := cmp.Diff(listed.Objects[0], watched.Object); diff != "" {
+				t.Errorf("LIST and WATCH differ (-list +watch)\n%s", diff)
+			}
+			if reflect.DeepEqual(watched.Object, full) {
+				t.Error("nothing was trimmed")
+			}
+		})
+	}
+}
+
+// T10: each kind of objects is in the table, and trim knows it.
+func TestEachKindIsDescribed(t *testing.T) {
+	for _, k := range []Kind{Pods, Nodes, Services, EndpointSlices, Namespaces, NetworkPolicies, ServiceCIDRs} {
+		if err := trim(k.Object()); err != nil {
+			t.Errorf("%s: %v", k, err)
+		}
+	}
+	if err := trim(&corev1.Secret{}); err == nil {
+		t.Error("a kind without a list of its fields is trimmed")
+	}
+}
+
+// filled returns an object in which every field of the metadata and the first
+// level of spec and status has a value.
+func filled(t *testing.T, k Kind) runtime.Object {
+	t.Helper()
+	o := k.Object().DeepCopyObject()
+	fill(reflect.ValueOf(o).Elem(), 4)
+	v := reflect.ValueOf(o).Elem()
+	m := metav1.ObjectMeta{
+		Namespace: "default", Name: "x", UID: "u", ResourceVersion: "7", GenerateName: "g", Generation: 3,
+		Labels: map[string]string{"any": "label"}, Annotations: map[string]string{"any": "annotation"},
+		Finalizers: []string{"a/b"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}},
+	}
+	for _, l := range usedLabels() {
+		m.Labels[l] = "used"
+	}
+	v.FieldByName("ObjectMeta").Set(reflect.ValueOf(m))
+	kinds, _, err := scheme.Scheme.ObjectKinds(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.GetObjectKind().SetGroupVersionKind(kinds[0])
+	return o
+}
+
+// fill sets strings, numbers and slices, depth levels deep.
+func fill(v reflect.Value, depth int) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("s")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int32, reflect.Int64:
+		v.SetInt(8)
+	case reflect.Struct:
+		if _, ok := v.Interface().(json.Marshaler); ok || depth == 0 {
+			return
+		}
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() {
+				fill(v.Field(i), depth-1)
+			}
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), depth-1)
+	}
+}
+
+// serve is an API server that lists one object and then says that it changed.
+func serve(t *testing.T, k Kind, o runtime.Object) kubernetes.Interface {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if path.Base(r.URL.Path) != string(k) {
+			http.NotFound(w, r)
+			return
+		}
+		text, _ := json.Marshal(o)
+		gvk := o.GetObjectKind().GroupVersionKind()
+		if r.URL.Query().Get("watch") == "" {
+			fmt.Fprintf(w, `{"kind":"%sList","apiVersion":%q,"metadata":{"resourceVersion":"7"},"items":[%s]}`, gvk.Kind, apiVersion(gvk), text)
+			return
+		}
+		fmt.Fprintf(w, `{"type":"MODIFIED","object":%s}`, text)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(s.Close)
+	c, err := kubernetes.NewForConfig(&rest.Config{Host: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func apiVersion(k schema.GroupVersionKind) string { return k.GroupVersion().String() }

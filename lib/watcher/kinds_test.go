@@ -1,0 +1,26 @@
+package watcher
+
+import (
+	"testing"
+
+	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/kube"
+)
+
+// T10: an engine waits for each kind of objects before it writes, and its World
+// takes each of them.
+func TestEachKindIsWaitedFor(t *testing.T) {
+	e := newEngine(&links{}, (&Watcher{}).log)
+	for _, k := range kube.Kinds() {
+		if !e.missing[k] {
+			t.Errorf("rows of %s would be deleted at a start", k)
+		}
+		w := desired.NewWorld()
+		w.Put(k.Object())
+		w.Replace(k.Object(), []any{k.Object()})
+		w.Remove(k.Object())
+	}
+	if len(e.missing) != len(kube.Kinds())+1 {
+		t.Errorf("waiting for %v", e.missing)
+	}
+}
