@@ -148,7 +148,7 @@ func TestLostConnectionsToTheAPIServer(t *testing.T) {
 	second := w.startAs("other-host")
 	w.eventually("the second watcher waits", func() bool {
 		out, _ := exec.Command("ovs-appctl", "-t", w.dir+"/other-host.ctl", "reconcile/show").CombinedOutput()
-		return strings.Contains(string(out), "standby: the watcher of ")
+		return strings.Contains(string(out), " leads since ")
 	})
 	r.lose(false)
 	time.Sleep(11 * time.Second) // after which it would have been given up

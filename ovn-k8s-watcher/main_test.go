@@ -316,8 +316,8 @@ func TestCheck42_RestartKeepsAddressesAndWritesNothing(t *testing.T) {
 			t.Errorf("%s moved from %s to %s", name, want, got)
 		}
 	}
-	if after, err := w.central.NBTransactions(); err != nil || after != transactions+1 {
-		t.Errorf("the restart and one pod took %d transactions (%v), want 1", after-transactions, err)
+	if after, err := w.central.NBTransactions(); err != nil || after != transactions+2 {
+		t.Errorf("the restart and one pod took %d transactions (%v), want 2: the term and the pod", after-transactions, err)
 	}
 	for _, r := range requests() {
 		if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/leases") && !strings.Contains(r.URL.Path, "/pods/new/") {

@@ -38,6 +38,7 @@ type Cluster struct {
 	events   record.EventBroadcaster
 	leases   coordination.LeasesGetter
 	leader   atomic.Pointer[string] // see Leader
+	election atomic.Pointer[error]  // see ElectionError
 }
 
 // NewCluster returns a client of the API server that config names. component
@@ -139,6 +140,19 @@ func otherUID(err error) bool {
 		return false
 	}
 	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
+}
+
+// UID is the cluster's: that of the namespace kube-system. It needs the right to
+// list namespaces only.
+func (c *Cluster) UID(ctx context.Context) (string, error) {
+	list, err := c.clients.CoreV1().Namespaces().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + metav1.NamespaceSystem})
+	if err != nil {
+		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	for _, n := range list.Items {
+		return string(n.UID), nil
+	}
+	return "", nil
 }
 
 // ReadConfigMap returns the data of a ConfigMap, nil if there is none.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -46,12 +47,12 @@ func electionClient(config *rest.Config) (coordination.LeasesGetter, error) {
 // only after lead has returned, and in one that cannot renew it lead has 3 s to
 // return until others may take it.
 //
-// A process that starts again with the same identity has the Lease at once. After
-// the end of a process that could not give it up, however that ended, another one
+// Where Candidate.Dead knows that the holder has ended, the Lease is free at once.
+// Otherwise, after the end of a process that could not give it up, another one
 // has it within 15 s and one or two tries, in all 25 s at most.
-func (c *Cluster) Lead(ctx context.Context, log *logrus.Entry, lease types.NamespacedName, identity string, lead func(context.Context) error) error {
+func (c *Cluster) Lead(ctx context.Context, log *logrus.Entry, lease types.NamespacedName, who Candidate, lead func(context.Context) error) error {
 	for ctx.Err() == nil {
-		err, ended := c.leadOnce(ctx, log, lease, identity, lead)
+		err, ended := c.leadOnce(ctx, log, lease, who, lead)
 		if ended {
 			return err
 		}
@@ -59,10 +60,32 @@ func (c *Cluster) Lead(ctx context.Context, log *logrus.Entry, lease types.Names
 	return ctx.Err()
 }
 
+// A Candidate is a process that wants the Lease.
+type Candidate struct {
+	// Identity is the process's own: two processes with one would both lead.
+	Identity string
+	// Dead reports whether another candidate is known to have ended.
+	Dead func(identity string) bool
+	// Elected is told who has the Lease, whenever that changes.
+	Elected func(identity string)
+}
+
 // A lock is a Lease with a timer that runs out leadTime after its last renewal.
 type lock struct {
 	resourcelock.LeaseLock
-	timer *time.Timer
+	timer  *time.Timer
+	dead   func(identity string) bool
+	failed func(error) // is told how each request went
+}
+
+// Get is that of resourcelock.Interface. A holder that has ended holds nothing.
+func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.LeaseLock.Get(ctx)
+	l.failed(err)
+	if err == nil && record.HolderIdentity != l.Identity() && l.dead(record.HolderIdentity) {
+		record.HolderIdentity = ""
+	}
+	return record, raw, err
 }
 
 // Create is that of resourcelock.Interface.
@@ -78,6 +101,7 @@ func (l *lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 func (l *lock) renew(write func() error) error {
 	end := time.Now().Add(leadTime)
 	err := write()
+	l.failed(err)
 	if err == nil {
 		l.timer.Reset(time.Until(end))
 	}
@@ -102,30 +126,33 @@ func (l *lock) release(log *logrus.Entry) {
 }
 
 // elector makes what gets the Lease and keeps it, and calls leads once it has it.
-func (c *Cluster) elector(l *lock, leads func(leading context.Context)) (*leaderelection.LeaderElector, error) {
+func (c *Cluster) elector(l *lock, elected func(string), leads func(leading context.Context)) (*leaderelection.LeaderElector, error) {
 	return leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: l, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: leads,
 			OnStoppedLeading: func() {},
-			OnNewLeader:      func(identity string) { c.leader.Store(&identity) },
+			OnNewLeader: func(identity string) {
+				c.leader.Store(&identity)
+				elected(identity)
+			},
 		},
 	})
 }
 
 // leadOnce waits for the Lease and runs lead until it is lost. It reports
 // whether lead returned by itself.
-func (c *Cluster) leadOnce(ctx context.Context, log *logrus.Entry, lease types.NamespacedName, identity string, lead func(context.Context) error) (err error, ended bool) {
+func (c *Cluster) leadOnce(ctx context.Context, log *logrus.Entry, lease types.NamespacedName, who Candidate, lead func(context.Context) error) (err error, ended bool) {
 	started, abandoned := make(chan context.Context), make(chan struct{})
 	held, lose := context.WithCancel(context.Background())
 	defer lose()
-	l := &lock{timer: time.AfterFunc(leadTime, lose), LeaseLock: resourcelock.LeaseLock{
+	l := &lock{timer: time.AfterFunc(leadTime, lose), dead: who.Dead, failed: c.noteElection, LeaseLock: resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name},
 		Client:     c.leases,
-		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+		LockConfig: resourcelock.ResourceLockConfig{Identity: who.Identity},
 	}}
 	l.timer.Stop() // it is not ours yet
-	elector, err := c.elector(l, func(leading context.Context) {
+	elector, err := c.elector(l, who.Elected, func(leading context.Context) {
 		select {
 		case started <- leading:
 		case <-abandoned:
@@ -170,4 +197,20 @@ func (c *Cluster) Leader() string {
 		return *identity
 	}
 	return ""
+}
+
+// noteElection records why the last request for the Lease failed.
+func (c *Cluster) noteElection(err error) {
+	if err != nil && apierrors.IsNotFound(err) {
+		err = nil // nobody has had it yet
+	}
+	c.election.Store(&err)
+}
+
+// ElectionError is why the last request for the Lease failed, nil if it did not.
+func (c *Cluster) ElectionError() error {
+	if err := c.election.Load(); err != nil {
+		return *err
+	}
+	return nil
 }

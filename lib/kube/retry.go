@@ -50,6 +50,10 @@ func Outage(err error) bool {
 	return errors.As(err, &request) || errors.Is(err, context.DeadlineExceeded)
 }
 
+// Refuses reports whether the API server does not accept the token, or the account
+// lacks a right.
+func Refuses(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
+
 // Cause says why something failed without saying what it was about, so that
 // equal causes can be told: the API server's reason, or the innermost error.
 func Cause(err error) string {

@@ -81,6 +81,8 @@ const (
 	// KubernetesUID on the cluster router says whose pods the database is for: the
 	// UID of the namespace kube-system, which no two clusters share.
 	KubernetesUID = "ovn-k8s-kubernetes-uid"
+	// Leader in NB_Global is the fencing token of the active watcher.
+	Leader = "ovn-k8s-leader"
 )
 
 // Keys of external_ids of a pod's Interface in the local Open vSwitch database.

@@ -44,6 +44,7 @@ func nbModels() map[string]model.Model {
 		nbdb.LogicalSwitchPortTable:        &nbdb.LogicalSwitchPort{},
 		nbdb.MeterTable:                    &nbdb.Meter{},
 		nbdb.MeterBandTable:                &nbdb.MeterBand{},
+		nbdb.NBGlobalTable:                 &nbdb.NBGlobal{},
 		nbdb.NATTable:                      &nbdb.NAT{},
 		nbdb.PortGroupTable:                &nbdb.PortGroup{},
 	}

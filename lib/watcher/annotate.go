@@ -36,6 +36,7 @@ type note struct {
 	version    uint64            // of the pod with the value; 0 while the patch is on its way
 	err        error             // why this patch failed, until it is tried again
 	told       bool              // err was returned by want
+	seen       uint64            // resourceVersion of the newest object since the patch began
 	former     error             // why the try before failed
 }
 
@@ -80,7 +81,9 @@ func (n *annotator) overlay(o any) {
 	k := pod.Key{Namespace: p.Namespace, Name: p.Name}
 	note := n.notes[k]
 	switch {
-	case note == nil || note.version == 0: // none, or not written yet
+	case note == nil:
+	case note.version == 0: // not written yet
+		note.seen = kube.Version(p.ResourceVersion)
 	case note.uid != string(p.UID) || kube.Version(p.ResourceVersion) >= note.version:
 		delete(n.notes, k)
 	default:
@@ -153,6 +156,9 @@ func (n *annotator) done(j job, version uint64, err error) []nb.Unit {
 		return []nb.Unit{j.unit} // something else is wanted by now
 	case a.Written():
 		delete(n.notes, j.key) // the event was faster
+	case j.note.seen >= version: // and somebody has overwritten the annotation since
+		delete(n.notes, j.key)
+		return []nb.Unit{j.unit}
 	}
 	if j.note.former != nil {
 		return []nb.Unit{j.unit} // to say that it is fine again

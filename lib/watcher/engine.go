@@ -39,6 +39,7 @@ const mostUnits = 20000
 // but send, status and what they use belongs to the goroutine of its loop.
 type engine struct {
 	links *links
+	term  *ovsdb.Term // nil: it only compares
 	log   *logrus.Entry
 	loop  reconcile.Loop[event, nb.Unit]
 	sync  nbsync.Sync
@@ -113,6 +114,11 @@ func (e *engine) run(ctx context.Context) error {
 	defer e.links.db.Handle(e.sync.Handler(func(u nb.Unit) {
 		e.send(func() []nb.Unit { return []nb.Unit{u} })
 	}))()
+	if e.term != nil {
+		e.log.Infof("leads with term %d", e.term.Leader().Term)
+		defer e.links.db.Handle(globalHandler(e.checkTerm))()
+		e.checkTerm()
+	}
 	defer e.links.db.Handle(routerHandler(e.topologyChanged))()
 	for _, a := range assignments(e.links.db) {
 		e.world.Put(a)
@@ -127,10 +133,37 @@ func (e *engine) run(ctx context.Context) error {
 	wg.Go(func() { e.vigil.run(ctx) })
 	wg.Go(func() { e.followChassis(ctx) })
 	err := e.loop.Run(ctx)
-	if other := (foreign{}); errors.As(context.Cause(ctx), &other) {
-		return other
+	if cause := context.Cause(ctx); errors.As(cause, new(foreign)) || errors.Is(cause, ovsdb.ErrDeposed) {
+		return cause
 	}
 	return err
+}
+
+// checkTerm ends the engine if another watcher leads.
+func (e *engine) checkTerm() {
+	if e.term == nil {
+		return
+	}
+	if err := e.term.Check(); err != nil {
+		e.fail(err)
+	}
+}
+
+// globalHandler calls changed when external_ids of NB_Global change, the one column that
+// is followed.
+func globalHandler(changed func()) cache.EventHandler {
+	return &cache.EventHandlerFuncs{
+		AddFunc: func(table string, _ model.Model) {
+			if table == nbdb.NBGlobalTable {
+				changed()
+			}
+		},
+		UpdateFunc: func(table string, _, _ model.Model) {
+			if table == nbdb.NBGlobalTable {
+				changed()
+			}
+		},
+	}
 }
 
 // checkOwner ends the engine if the database is not this cluster's. Nothing is
@@ -325,6 +358,7 @@ func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]er
 	save := e.unsavedTopology()
 	return func(ctx context.Context) map[nb.Unit]error {
 		changes, refused := e.sync.Apply(ctx, want)
+		e.checkTerm()
 		e.written, e.weight = len(changes), weight(changes)
 		maps.Copy(failed, refused)
 		if save != nil {

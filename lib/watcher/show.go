@@ -11,6 +11,7 @@ import (
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
@@ -39,11 +40,17 @@ func newTable(b *strings.Builder) *tabwriter.Writer { return tabwriter.NewWriter
 func (w *Watcher) standby() error {
 	lease := names.ConfigNamespace + "/" + names.WatcherLease
 	if l := w.links.Load(); l != nil {
-		if leader := l.cluster.Leader(); leader != "" && leader != identity(l.config) {
-			return fmt.Errorf("standby: the watcher of %q has the Lease %s", leader, lease)
+		err := l.cluster.ElectionError()
+		switch leader := l.cluster.Leader(); {
+		case err != nil && kube.Refuses(err):
+			return fmt.Errorf("standby: the API server refuses this watcher's token or rights: %w; renew k8s-api-token or k8s-api-token-file", err)
+		case err != nil:
+			return fmt.Errorf("standby: cannot read the Lease %s: %w", lease, err)
+		case leader != "" && leader != l.process.String():
+			return fmt.Errorf("standby: %s", l.whoLeads(leader))
 		}
 	}
-	return fmt.Errorf("standby: waiting for the Lease %s, which nobody else is known to have: does the API server answer?", lease)
+	return fmt.Errorf("standby: waiting for the Lease %s, which no other watcher is known to have", lease)
 }
 
 // answerTimeout bounds how long a command waits for the engine.
@@ -87,6 +94,9 @@ func (w *Watcher) showQueue([]string) (string, error) {
 	}
 	var b strings.Builder
 	t := newTable(&b)
+	if e.term != nil {
+		fmt.Fprintf(t, "leader\t%s\n", e.term.Leader())
+	}
 	fmt.Fprintf(t, "northbound\t%s\n", remote)
 	fmt.Fprintf(t, "transactions\t%d\n", l.db.Transactions())
 	fmt.Fprintf(t, "events waiting\t%d\n", s.Events)

@@ -8,15 +8,16 @@
 package watcher
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"k8s.io/apimachinery/pkg/types"
@@ -70,6 +71,7 @@ type links struct {
 	config  config.Config
 	db      *ovsdb.DB
 	cluster *kube.Cluster
+	process process
 }
 
 func (w *Watcher) log(module string) *logrus.Entry {
@@ -177,20 +179,39 @@ func (w *Watcher) serve(ctx context.Context, cfg config.Config, token func() str
 	wg.Go(func() { _ = l.db.Run(ctx, w.onUp, nil) }) // ends with ctx
 	ready()
 	lease := types.NamespacedName{Namespace: names.ConfigNamespace, Name: names.WatcherLease}
-	return l.cluster.Lead(ctx, w.log("watcher"), lease, identity(cfg), func(ctx context.Context) error { return w.lead(ctx, l) })
+	who := kube.Candidate{Identity: l.process.String(), Dead: l.process.dead, Elected: func(holder string) {
+		if holder != l.process.String() {
+			w.log("watcher").Infof("standby: %s", l.whoLeads(holder))
+		}
+	}}
+	for {
+		err := l.cluster.Lead(ctx, w.log("watcher"), lease, who, func(ctx context.Context) error { return w.lead(ctx, l) })
+		if !errors.Is(err, ovsdb.ErrDeposed) {
+			return err
+		}
+		w.log("watcher").Warnf("%v; this one has stopped writing: is there a second watcher, or was the token external_ids:%s of NB_Global changed by hand?", err, names.Leader)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(deposedPause):
+		}
+	}
 }
 
-// identity names this watcher among several. It stays the same over restarts,
-// so that a watcher that starts again need not wait for its own Lease to end.
-func identity(cfg config.Config) string {
-	if cfg.SystemID != "" {
-		return cfg.SystemID
+// deposedPause is how long a deposed watcher leaves the Lease to others.
+const deposedPause = 5 * time.Second
+
+// whoLeads names the leader and the begin of its term. The holder of the Lease and
+// the token in the database differ for the moment of a takeover.
+func (l *links) whoLeads(holder string) string {
+	leader, err := l.db.Leader()
+	switch {
+	case err != nil:
+		return fmt.Sprintf("the watcher of %q has the Lease; since when is not known: %v", holder, err)
+	case leader.Identity == holder:
+		return fmt.Sprintf("the watcher of %q leads since %s (term %d)", holder, leader.Since.Format(time.RFC3339), leader.Term)
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		return Program
-	}
-	return host
+	return fmt.Sprintf("the watcher of %q has the Lease; the database was last written by %s", holder, leader)
 }
 
 // connect connects to the Northbound database, and prepares for the API server.
@@ -222,13 +243,13 @@ func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() s
 		db.Close()
 		return nil, err
 	}
-	return &links{config: cfg, db: db, cluster: cluster}, nil
+	return &links{config: cfg, db: db, cluster: cluster, process: thisProcess(cfg)}, nil
 }
 
 // followed lists what the watcher reads of the Northbound database: what it
 // compares, and the addresses that northd gave to ports of the Python era.
 func followed() []ovsdb.Table {
-	var tables []ovsdb.Table
+	tables := []ovsdb.Table{{Name: nbdb.NBGlobalTable, Columns: []string{"external_ids"}}}
 	for name, columns := range nbsync.Columns() {
 		if name == nbdb.LogicalSwitchPortTable {
 			columns = append(columns, "dynamic_addresses")
@@ -269,7 +290,24 @@ func (w *Watcher) check(ctx context.Context, l *links) error {
 
 // lead runs the engine while this watcher is the active one.
 func (w *Watcher) lead(ctx context.Context, l *links) error {
+	var term *ovsdb.Term
+	var other error
+	err := kube.Retry(ctx, func() error {
+		uid, err := l.cluster.UID(ctx)
+		if err != nil {
+			return err
+		}
+		if other = checkOwner(l.db, uid); other != nil {
+			return nil // and not even the token is written
+		}
+		term, err = l.db.Lead(ctx, l.process.String())
+		return err
+	}, func(err error) { w.log("watcher").Warnf("trying again: %v", err) })
+	if err = cmp.Or(other, err); err != nil {
+		return err
+	}
 	e := newEngine(l, w.log)
+	e.term, e.sync.DB = term, term
 	w.engine.Store(e)
 	defer w.engine.Store(nil)
 	return e.run(ctx)

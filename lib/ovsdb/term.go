@@ -1,0 +1,224 @@
+package ovsdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb/nbdb"
+)
+
+// A Leader is the one client that may write the Northbound database, according to
+// the fencing token names.Leader in external_ids of NB_Global. The zero Leader is none.
+type Leader struct {
+	Identity string    // of the process; without spaces
+	Term     uint64    // counts the leaders
+	Since    time.Time // when the term began
+	token    string    // all of it, also one that was written by hand
+}
+
+// String describes a leader in a log line.
+func (l Leader) String() string {
+	switch {
+	case l.token == "":
+		return "nobody"
+	case l.Identity == "":
+		return fmt.Sprintf("%q, which is no token of ours", l.token)
+	}
+	return fmt.Sprintf("%s since %s (term %d)", l.Identity, l.Since.Format(time.RFC3339), l.Term)
+}
+
+// tokenFormat has the identity, the term and its begin.
+const tokenFormat = "%s term %d since %s"
+
+func parseLeader(token string) Leader {
+	l := Leader{token: token}
+	var since string
+	var identity string
+	var term uint64
+	if n, err := fmt.Sscanf(token, tokenFormat, &identity, &term, &since); err != nil || n != 3 {
+		return l
+	}
+	at, err := time.Parse(time.RFC3339, since)
+	if err != nil {
+		return l
+	}
+	l.Identity, l.Term, l.Since = identity, term, at
+	return l
+}
+
+// ErrDeposed ends a Term: the database has another leader's token.
+var ErrDeposed = errors.New("another watcher leads")
+
+// global returns the row of NB_Global, nil if there is none yet.
+func (db *DB) global() (*nbdb.NBGlobal, error) {
+	c := db.Client()
+	if c == nil || c.Cache() == nil {
+		return nil, fmt.Errorf("%s: %w", db.options.Name, ErrNotConnected)
+	}
+	for _, m := range c.Cache().Table(nbdb.NBGlobalTable).RowsShallow() {
+		return m.(*nbdb.NBGlobal), nil
+	}
+	return nil, nil
+}
+
+// Leader returns the leader whose token is in the database.
+func (db *DB) Leader() (Leader, error) {
+	row, err := db.global()
+	if err != nil || row == nil {
+		return Leader{}, err
+	}
+	return parseLeader(row.ExternalIDs[names.Leader]), nil
+}
+
+// Lead begins the next term, with identity as its leader. When it returns, no
+// other Term can commit anything, and the cache has all that they committed.
+// OVSDB locks (RFC 7047 section 4.1.8) would not do: each member of a cluster has
+// its own, and they are lost with the connection.
+func (db *DB) Lead(ctx context.Context, identity string) (*Term, error) {
+	if err := db.Sync(ctx); err != nil {
+		return nil, err
+	}
+	old, err := db.Leader()
+	if err != nil {
+		return nil, err
+	}
+	now := Leader{Identity: identity, Term: old.Term + 1, Since: time.Now().UTC().Truncate(time.Second)}
+	now.token = fmt.Sprintf(tokenFormat, identity, now.Term, now.Since.Format(time.RFC3339))
+	t := &Term{db: db, leader: now}
+	if err := t.replace(ctx, old); err != nil {
+		return nil, fmt.Errorf("beginning term %d: %w", now.Term, err)
+	}
+	return t, nil
+}
+
+// A Term writes the database as its leader. Each transaction asserts that the
+// token is still there: what it asserts and what it changes is one step for the
+// server, whatever clocks and Leases say.
+type Term struct {
+	db     *DB
+	leader Leader
+
+	mu      sync.Mutex
+	deposed error
+}
+
+// Leader returns the leader of the term.
+func (t *Term) Leader() Leader { return t.leader }
+
+// Client returns the client of the database.
+func (t *Term) Client() client.Client { return t.db.Client() }
+
+// replace writes the token in the place of old's, or fails if another token is
+// there. An insert of a key into a map does nothing if the map has the key
+// (RFC 7047 section 5.1), and then the assertion fails.
+func (t *Term) replace(ctx context.Context, old Leader) error {
+	row, err := t.db.global()
+	if err != nil {
+		return err
+	}
+	ids := func(token string) ovsdb.OvsMap {
+		return ovsdb.OvsMap{GoMap: map[any]any{names.Leader: token}}
+	}
+	if row == nil { // ovn-northd has not made it; there can be only one (maxRows)
+		_, err := t.db.Transact(ctx, []ovsdb.Operation{
+			{Op: ovsdb.OperationInsert, Table: nbdb.NBGlobalTable, Row: ovsdb.Row{"external_ids": ids(t.leader.token)}}, t.comment(),
+		})
+		return err
+	}
+	mutations := []ovsdb.Mutation{{Column: "external_ids", Mutator: ovsdb.MutateOperationInsert, Value: ids(t.leader.token)}}
+	if old.token != "" {
+		remove := ovsdb.Mutation{Column: "external_ids", Mutator: ovsdb.MutateOperationDelete, Value: ids(old.token)}
+		mutations = append([]ovsdb.Mutation{remove}, mutations...)
+	}
+	where := []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: row.UUID})}
+	_, err = t.db.Transact(ctx, []ovsdb.Operation{
+		{Op: ovsdb.OperationMutate, Table: nbdb.NBGlobalTable, Where: where, Mutations: mutations}, t.assertion(row.UUID), t.comment(),
+	})
+	return err
+}
+
+// assertion fails unless the token is in the database (RFC 7047 section 5.2.6).
+func (t *Term) assertion(uuid string) ovsdb.Operation {
+	now := 0
+	token := ovsdb.OvsMap{GoMap: map[any]any{names.Leader: t.leader.token}}
+	return ovsdb.Operation{
+		Op: ovsdb.OperationWait, Table: nbdb.NBGlobalTable, Timeout: &now, Until: string(ovsdb.WaitConditionEqual),
+		Where:   []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, token)},
+		Columns: []string{"_uuid"}, Rows: []ovsdb.Row{{"_uuid": ovsdb.UUID{GoUUID: uuid}}},
+	}
+}
+
+// comment names the writer in the database's log: see ovsdb-tool(1), show-log.
+func (t *Term) comment() ovsdb.Operation {
+	text := fmt.Sprintf("ovn-k8s-watcher %s term %d", t.leader.Identity, t.leader.Term)
+	return ovsdb.Operation{Op: ovsdb.OperationComment, Comment: &text}
+}
+
+// Check returns ErrDeposed, with the name of the leader, if the database has
+// another token than this term's.
+func (t *Term) Check() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.deposed != nil {
+		return t.deposed
+	}
+	now, err := t.db.Leader()
+	if err == nil && now.token != "" && now.token != t.leader.token {
+		t.deposed = fmt.Errorf("%w: %s", ErrDeposed, now)
+	}
+	return t.deposed
+}
+
+// Transact is DB.Transact for the leader. It returns ErrDeposed, for ever, once
+// there is another. In a database that was emptied it writes its token again.
+func (t *Term) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
+	if len(ops) == 0 {
+		return nil, nil
+	}
+	if err := t.Check(); err != nil {
+		return nil, err
+	}
+	if now, err := t.db.Leader(); err != nil {
+		return nil, err
+	} else if now.token == "" {
+		if err := t.replace(ctx, now); err != nil {
+			return nil, t.explain(ctx, err)
+		}
+	}
+	row, err := t.db.global()
+	if err != nil {
+		return nil, err
+	}
+	if row == nil {
+		return nil, fmt.Errorf("%s has no NB_Global: %w", t.db.options.Name, ErrNotConnected)
+	}
+	results, err := t.db.Transact(ctx, append(append([]ovsdb.Operation{t.assertion(row.UUID)}, ops...), t.comment()))
+	var refused *Refused
+	if errors.As(err, &refused) && refused.Index == 0 {
+		return nil, t.explain(ctx, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return results[1 : len(results)-1], nil
+}
+
+// explain finds out why the token is not in the database. What it returns is no
+// ovsdb.OperationError: smaller transactions would fail as well.
+func (t *Term) explain(ctx context.Context, failed error) error {
+	if err := t.db.Sync(ctx); err != nil {
+		return err
+	}
+	if err := t.Check(); err != nil {
+		return err
+	}
+	return fmt.Errorf("the token of term %d was removed; %w: %s", t.leader.Term, ErrNotConnected, strings.ReplaceAll(failed.Error(), "\n", " "))
+}

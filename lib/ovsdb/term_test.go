@@ -1,0 +1,91 @@
+package ovsdb_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/test/need"
+	"ovn-k8s/test/ovntest"
+)
+
+// T1: of two that take themselves for the leader one can write, whatever it believes.
+func TestOnlyTheLeaderWrites(t *testing.T) {
+	need.Nothing(t, need.Central, ovntest.Missing())
+	central, err := ovntest.Start(ovntest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer central.Close()
+	open := func() *ovsdb.DB {
+		m, err := ovsdb.NBModel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		db, err := ovsdb.Open(t.Context(), ovsdb.Options{Name: "NB", Remotes: []string{central.NB}, Model: m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(db.Close)
+		return db
+	}
+	lead := func(db *ovsdb.DB, who string) *ovsdb.Term {
+		t.Helper()
+		term, err := db.Lead(t.Context(), who)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return term
+	}
+	write := func(term *ovsdb.Term, name string) error {
+		_, err := term.Transact(t.Context(), []libovsdb.Operation{{Op: "insert", Table: "Logical_Switch", Row: libovsdb.Row{"name": name}}})
+		return err
+	}
+	one, two := open(), open()
+	a := lead(one, "a/1")
+	if err := write(a, "from-a"); err != nil {
+		t.Fatal(err)
+	}
+	b := lead(two, "b/2")
+	if b.Leader().Term != a.Leader().Term+1 {
+		t.Errorf("terms %d and %d", a.Leader().Term, b.Leader().Term)
+	}
+	if err := write(a, "late"); !errors.Is(err, ovsdb.ErrDeposed) || !strings.Contains(err.Error(), "b/2 since ") {
+		t.Errorf("the former leader's transaction: %v", err)
+	}
+	if err := write(b, "from-b"); err != nil {
+		t.Error(err)
+	}
+
+	// Removed by hand, the token is written again; overwritten, it ends the term.
+	nbctl := func(args ...string) string {
+		out, err := central.NBCtl(args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	nbctl("remove", "NB_Global", ".", "external_ids", "ovn-k8s-leader")
+	if err := two.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(b, "from-b-again"); err != nil {
+		t.Error(err)
+	}
+	nbctl("set", "NB_Global", ".", "external_ids:ovn-k8s-leader=me")
+	if err := write(b, "overwritten"); !errors.Is(err, ovsdb.ErrDeposed) || !strings.Contains(err.Error(), `"me"`) {
+		t.Errorf("after the token was overwritten: %v", err)
+	}
+	if err := write(lead(one, "a/1"), "a-leads"); err != nil {
+		t.Error(err)
+	}
+	got := nbctl("--bare", "--columns=name", "list", "Logical_Switch")
+	for _, name := range []string{"late", "overwritten"} {
+		if strings.Contains(got, name) {
+			t.Errorf("%s was written: %s", name, got)
+		}
+	}
+}
