@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
-	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -36,9 +35,9 @@ type Cluster struct {
 	metadata metadata.Interface
 	recorder record.EventRecorder
 	events   record.EventBroadcaster
-	leases   coordination.LeasesGetter
+	election *kubernetes.Clientset  // see electionClient
 	leader   atomic.Pointer[string] // see Leader
-	election atomic.Pointer[error]  // see ElectionError
+	refused  atomic.Pointer[error]  // see ElectionError
 }
 
 // NewCluster returns a client of the API server that config names. component
@@ -55,11 +54,11 @@ func NewCluster(config *rest.Config, component string) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a Kubernetes client: %w", err)
 	}
-	leases, err := electionClient(config)
+	election, err := electionClient(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a Kubernetes client: %w", err)
 	}
-	c := &Cluster{clients: clients, metadata: meta, leases: leases, events: record.NewBroadcaster()}
+	c := &Cluster{clients: clients, metadata: meta, election: election, events: record.NewBroadcaster()}
 	c.events.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: clients.CoreV1().Events("")})
 	c.recorder = c.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component})
 	return c, nil
@@ -145,7 +144,7 @@ func otherUID(err error) bool {
 // UID is the cluster's: that of the namespace kube-system. It needs the right to
 // list namespaces only.
 func (c *Cluster) UID(ctx context.Context) (string, error) {
-	list, err := c.clients.CoreV1().Namespaces().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + metav1.NamespaceSystem})
+	list, err := c.election.CoreV1().Namespaces().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + metav1.NamespaceSystem})
 	if err != nil {
 		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, err)
 	}

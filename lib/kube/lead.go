@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -31,13 +31,13 @@ const (
 	electionTimeout = 5 * time.Second
 )
 
-// electionClient is for Leases alone. A request that is late must not be
+// electionClient is for Leases, and what is read before leading. A request that is late must not be
 // followed by others on the same connection, which may be dead: with HTTP/1.1 a
 // request that times out takes its connection with it.
-func electionClient(config *rest.Config) (coordination.LeasesGetter, error) {
+func electionClient(config *rest.Config) (*kubernetes.Clientset, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout, config.NextProtos = electionTimeout, []string{"http/1.1"}
-	return coordination.NewForConfig(config)
+	return kubernetes.NewForConfig(config)
 }
 
 // Lead runs lead whenever this process holds the Lease, and cancels lead's
@@ -148,7 +148,7 @@ func (c *Cluster) leadOnce(ctx context.Context, log *logrus.Entry, lease types.N
 	defer lose()
 	l := &lock{timer: time.AfterFunc(leadTime, lose), dead: who.Dead, failed: c.noteElection, LeaseLock: resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name},
-		Client:     c.leases,
+		Client:     c.election.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: who.Identity},
 	}}
 	l.timer.Stop() // it is not ours yet
@@ -204,12 +204,12 @@ func (c *Cluster) noteElection(err error) {
 	if err != nil && apierrors.IsNotFound(err) {
 		err = nil // nobody has had it yet
 	}
-	c.election.Store(&err)
+	c.refused.Store(&err)
 }
 
 // ElectionError is why the last request for the Lease failed, nil if it did not.
 func (c *Cluster) ElectionError() error {
-	if err := c.election.Load(); err != nil {
+	if err := c.refused.Load(); err != nil {
 		return *err
 	}
 	return nil
