@@ -358,7 +358,11 @@ func TestReconnect(t *testing.T) {
 	s.nbctl("ls-add", "a")
 	db := open(t, s.remote())
 	added := make(chan string, 100)
-	db.Handle(&cache.EventHandlerFuncs{AddFunc: func(_ string, row model.Model) { added <- row.(*nbdb.LogicalSwitch).Name }})
+	db.Handle(&cache.EventHandlerFuncs{AddFunc: func(_ string, row model.Model) {
+		if ls, ok := row.(*nbdb.LogicalSwitch); ok {
+			added <- ls.Name
+		}
+	}})
 	up, down := keep(t, db)
 	<-up
 

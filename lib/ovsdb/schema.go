@@ -24,10 +24,12 @@ type Table struct {
 	Where []ovsdb.Condition
 }
 
-// NBTables lists the tables of the Northbound database that the suite reads
-// and writes.
+// NBTables lists the tables of the Northbound database whose rows the suite reads
+// and writes. NB_Global is none of them: of its row only the leader's token is ours.
 func NBTables() []string {
-	return slices.Sorted(maps.Keys(nbModels()))
+	models := nbModels()
+	delete(models, nbdb.NBGlobalTable)
+	return slices.Sorted(maps.Keys(models))
 }
 
 func nbModels() map[string]model.Model {
