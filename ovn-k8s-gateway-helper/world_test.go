@@ -110,7 +110,7 @@ func newWorld(t *testing.T) *world {
 	if err := w.StartOVS(ctx); err != nil {
 		t.Fatal(err)
 	}
-	w.script("ovs-vsctl --may-exist add-br br-int -- set Bridge br-int datapath_type=netdev fail_mode=secure")
+	w.script(fmt.Sprintf("ovs-vsctl --may-exist add-br br-int -- set Bridge br-int datapath_type=netdev fail_mode=secure -- set Open_vSwitch . external_ids:ovn-encap-ip=%v", w.IPv4()))
 	w.write("/etc/openvswitch/ovn-k8s-gateway-helper.token", token)
 	ca, err := os.ReadFile(cluster.CAFile)
 	if err != nil {

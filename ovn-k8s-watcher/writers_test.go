@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ovn-k8s/lib/names"
+)
+
+// writersRounds is how many rounds TestOneWriter has, unless OVNK8S_TEST_WRITER_ROUNDS says so.
+const writersRounds = 2
+
+// T1: of several watchers that are killed, frozen and started again, whose Lease and token somebody changes by hand,
+// one at a time writes. The database's own log tells, and no address is given twice.
+func TestOneWriter(t *testing.T) {
+	rounds, err := strconv.Atoi(os.Getenv("OVNK8S_TEST_WRITER_ROUNDS"))
+	if err != nil {
+		rounds = writersRounds
+	}
+	for i := range rounds {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(uint64(i), 1))
+			w := newWorld(t, manyNodes())
+			all := &crowd{world: w, random: r}
+			for range 2 + i%4 {
+				all.members = append(all.members, all.member())
+			}
+			const pods, batch = 60, 10
+			for from := 0; from < pods; from += batch {
+				w.burst(from, batch)
+				all.disturb(time.Duration(5+r.IntN(1+min(5*i, 55))) * time.Second)
+				if i >= writersRounds { // not in make test: a Lease is valid for 15 s
+					w.annotation(fmt.Sprintf("p%03d", from))
+				}
+			}
+			all.thaw()
+			w.settled(pods)
+			all.oneWriterAtATime()
+		})
+	}
+}
+
+// A crowd is several watchers of one database.
+type crowd struct {
+	*world
+	random  *rand.Rand
+	members []*process
+	frozen  []*process
+	started int
+}
+
+// member starts a watcher, on this host or as if on another one.
+func (c *crowd) member() *process {
+	c.started++
+	if c.random.IntN(2) == 0 {
+		return c.start(fmt.Sprintf("--unixctl=%s/here%d.ctl", c.dir, c.started))
+	}
+	return c.startAs(fmt.Sprint("host", c.started))
+}
+
+// disturb does something bad to a watcher, the Lease or the token. A frozen watcher wakes up when frozen has passed.
+func (c *crowd) disturb(frozen time.Duration) {
+	c.Helper()
+	i := c.random.IntN(len(c.members))
+	switch p := c.members[i]; c.random.IntN(5) {
+	case 0:
+		p.kill()
+		c.members[i] = c.member()
+	case 1:
+		c.stop(p, syscall.SIGSTOP)
+		c.frozen = append(c.frozen, p)
+		time.AfterFunc(frozen, func() { c.stop(p, syscall.SIGCONT) })
+	case 2:
+		c.nbctl("set", "NB_Global", ".", `external_ids:`+names.Leader+`="stolen by hand"`)
+	case 3:
+		c.nbctl("remove", "NB_Global", ".", "external_ids", names.Leader)
+	case 4:
+		leases := cluster.Client().CoordinationV1().Leases(names.ConfigNamespace)
+		patch := fmt.Sprintf(`{"spec":{"holderIdentity":"thief","renewTime":%q}}`, metav1.NowMicro().Format("2006-01-02T15:04:05.000000Z07:00"))
+		_, err := leases.Patch(context.Background(), names.WatcherLease, "application/merge-patch+json", []byte(patch), metav1.PatchOptions{})
+		c.Logf("Lease stolen: %v", err) // nobody may have it yet
+	}
+}
+
+// stop signals a watcher; one that has ended meanwhile is none any more.
+func (c *crowd) stop(p *process, s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// thaw wakes all that are frozen, at once.
+func (c *crowd) thaw() {
+	for _, p := range c.frozen {
+		c.stop(p, syscall.SIGCONT)
+	}
+}
+
+// oneWriterAtATime reads the database's log: the transactions of a watcher's term stand together.
+func (c *crowd) oneWriterAtATime() {
+	c.Helper()
+	records, err := c.central.NBRecords()
+	if err != nil {
+		c.Fatal(err)
+	}
+	last, ended, transactions := "", map[string]bool{}, 0
+	for _, r := range records {
+		for line := range strings.Lines(r.Comment) {
+			writer, ok := strings.CutPrefix(strings.TrimSpace(line), "ovn-k8s-watcher ")
+			if !ok {
+				continue
+			}
+			transactions++
+			if ended[writer] {
+				c.Errorf("%v: a transaction of %s after one of %s", r.Time, writer, last)
+			}
+			if writer != last {
+				ended[last] = true
+			}
+			last = writer
+		}
+	}
+	c.Logf("%d watchers, %d transactions, %d terms", c.started, transactions, len(ended))
+	if transactions == 0 {
+		c.Error("no transaction names its writer")
+	}
+}
