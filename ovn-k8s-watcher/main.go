@@ -18,7 +18,7 @@ func run(args []string, io cli.IO) int {
 	return cli.Main(cli.Program{
 		Name:    watcher.Program,
 		Version: version,
-		Summary: "Follows the Kubernetes API and writes pods and nodes into the Northbound database of OVN.\n" +
+		Summary: "Follows the Kubernetes API and writes pods, Services, NetworkPolicies and gateways into the Northbound database of OVN.\n" +
 			"Several may run: one of them is active. Run it where the Kubernetes API and the database can be reached.",
 		Example: watcher.Program + " --overlay --pidfile --log-file -vfile:info -vconsole:emer --detach\n" +
 			watcher.Program + " --overlay --check",
