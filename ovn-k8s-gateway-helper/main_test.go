@@ -280,3 +280,11 @@ func TestRemoveLeavesNothing(t *testing.T) {
 		}
 	}
 }
+
+// Section 5 of the findings: kube-proxy beside the helper is told of.
+func TestKubeProxyIsFound(t *testing.T) {
+	w := newWorld(t)
+	w.script("iptables -t nat -N KUBE-SERVICES && iptables -t nat -A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -j RETURN")
+	p := w.start()
+	w.eventually("a warning", func() bool { return strings.Contains(p.Output(), "kube-proxy has rules here") })
+}

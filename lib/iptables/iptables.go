@@ -86,6 +86,13 @@ func New(family netip.Addr) (*Firewall, error) {
 // avoids that two connections choose the same source port at the same time.
 func (f *Firewall) RandomFully() bool { return f.tool.HasRandomFully() }
 
+// HasKubeProxy reports whether the chain of kube-proxy's that leads to Services has rules. A table that cannot be read
+// has none.
+func (f *Firewall) HasKubeProxy() bool {
+	rules, err := f.tool.List("nat", "KUBE-SERVICES")
+	return err == nil && len(rules) > 1 // the first declares the chain
+}
+
 // Sync makes the chains whose names start with prefix exactly the given ones. Of
 // other chains it touches only jumps to them. The contents of all chains of a
 // table change at once or not at all. It returns what it changed, as Plan does.
