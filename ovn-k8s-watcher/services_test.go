@@ -233,7 +233,7 @@ func TestCheck49_StaleWaysInGoAtStart(t *testing.T) {
 	before := w.balancers("kept", "_uuid,vips")
 	p.kill()
 	w.deleteService("stale")
-	for _, row := range []string{"service/default/kept/tcp", "service/default/kept/tcp/node4"} {
+	for _, row := range []string{"kept/tcp@default", "kept/tcp/node4@default"} {
 		w.nbctl("set", "load_balancer", row, `vips:"10.96.0.77:80"="192.168.2.9:80"`)
 	}
 	w.nbctl("lb-add", "theirs", "10.96.0.78:80", "192.168.2.9:80")

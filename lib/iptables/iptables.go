@@ -96,7 +96,22 @@ func (f *Firewall) HasKubeProxy() bool {
 // Sync makes the chains whose names start with prefix exactly the given ones. Of
 // other chains it touches only jumps to them. The contents of all chains of a
 // table change at once or not at all. It returns what it changed, as Plan does.
+// Another program may change a table between reading and writing: it tries again.
 func (f *Firewall) Sync(ctx context.Context, prefix string, chains []Chain) ([]string, error) {
+	var all []string
+	for n := 1; ; n++ {
+		done, err := f.sync(ctx, prefix, chains)
+		all = append(all, done...)
+		if err == nil || n == attempts || ctx.Err() != nil {
+			return all, err
+		}
+	}
+}
+
+// attempts is how often Sync reads and changes tables.
+const attempts = 3
+
+func (f *Firewall) sync(ctx context.Context, prefix string, chains []Chain) ([]string, error) {
 	plans, err := f.plan(ctx, prefix, chains)
 	if err != nil {
 		return nil, err
