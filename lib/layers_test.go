@@ -56,7 +56,7 @@ var mainsMayUse = append([]string{"lib/cli", "lib/daemon", "lib/vlog"}, layers[p
 var owners = map[string][]string{
 	"os/exec":                                   {"lib/daemon", "lib/iptables", "lib/ofctl"},
 	"github.com/bombsimon/logrusr/v4":           {"lib/ovsdb"},
-	"github.com/cenkalti/backoff/v4":            {"lib/reconcile", "lib/kube", "lib/ovsdb", "lib/ofctl", "lib/overlay"},
+	"github.com/cenkalti/backoff/v4":            {"lib/reconcile", "lib/kube", "lib/ovsdb", "lib/ofctl", "lib/iptables", "lib/overlay"},
 	"github.com/containernetworking":            {"lib/cni"},
 	"github.com/coreos/go-iptables":             {"lib/iptables"},
 	"github.com/coreos/go-systemd/v22":          {"lib/daemon"},

@@ -67,6 +67,8 @@ func (e *engine) syncLocal(ctx context.Context, links []localgateway.Link) error
 		if err := e.syncLink(links); err != nil {
 			return err
 		}
+	} else if e.mayHaveLocal(ctx) {
+		return nil
 	}
 	for _, part := range slices.Sorted(maps.Keys(e.firewall)) {
 		f := e.firewall[part]
@@ -92,6 +94,15 @@ func (e *engine) syncLocal(ctx context.Context, links []localgateway.Link) error
 		}
 	}
 	return nil
+}
+
+// mayHaveLocal reports whether Open vSwitch has a local gateway that the engine does not know yet: its rules are there
+// before the event is. A database that cannot be read is partPorts' to report.
+func (e *engine) mayHaveLocal(ctx context.Context) bool {
+	reading, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	all, err := e.sw.Interfaces(reading)
+	return err != nil || findPorts(all, e.helper.Bridge, e.helper.Interface).local.Name != ""
 }
 
 // syncLink keeps the interface of a local gateway, and the routing to it.

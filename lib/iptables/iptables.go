@@ -20,7 +20,9 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	goiptables "github.com/coreos/go-iptables/iptables"
 
 	"ovn-k8s/lib/ipnet"
@@ -99,17 +101,20 @@ func (f *Firewall) HasKubeProxy() bool {
 // Another program may change a table between reading and writing: it tries again.
 func (f *Firewall) Sync(ctx context.Context, prefix string, chains []Chain) ([]string, error) {
 	var all []string
-	for n := 1; ; n++ {
+	b := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxElapsedTime(patience))
+	err := backoff.Retry(func() error {
 		done, err := f.sync(ctx, prefix, chains)
 		all = append(all, done...)
-		if err == nil || n == attempts || ctx.Err() != nil {
-			return all, err
+		if errors.Is(err, ErrUnreadable) {
+			return backoff.Permanent(err)
 		}
-	}
+		return err
+	}, backoff.WithContext(b, ctx))
+	return all, err
 }
 
-// attempts is how often Sync reads and changes tables.
-const attempts = 3
+// patience is for how long Sync tries again.
+const patience = 3 * time.Second
 
 func (f *Firewall) sync(ctx context.Context, prefix string, chains []Chain) ([]string, error) {
 	plans, err := f.plan(ctx, prefix, chains)
