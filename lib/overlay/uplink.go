@@ -165,11 +165,6 @@ func (u *uplink) giveBack(ctx context.Context) error {
 			return err
 		}
 	}
-	return u.restoreNICs()
-}
-
-// restoreNICs gives NICs back to the host that the gateway does not have any more.
-func (u *uplink) restoreNICs() error {
 	for name, f := range u.former {
 		if name == u.port.NIC {
 			continue
@@ -257,7 +252,7 @@ func (s *session) planDisconnect(ctx context.Context, name string) (*uplink, err
 // flows, so that a repeated command still finds the rest.
 func (u *uplink) disconnect(ctx context.Context, s *session) error {
 	if len(u.changes) > 0 {
-		if err := u.restoreNICs(); err != nil {
+		if err := u.giveBack(ctx); err != nil {
 			return err
 		}
 		err := s.stage(ctx, "waiting for ovs-vswitchd", func(ctx context.Context) error {
@@ -266,7 +261,7 @@ func (u *uplink) disconnect(ctx context.Context, s *session) error {
 		if err != nil {
 			return err
 		}
-		if u.leavesLocal() { // after the port, or the gateway helper would make it all again
+		if u.leavesLocal() { // again: until the port was gone, the gateway helper kept it all
 			if err := leaveLocal(ctx); err != nil {
 				return err
 			}
