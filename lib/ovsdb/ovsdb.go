@@ -500,14 +500,19 @@ func plain(err error) error {
 	return nil
 }
 
+// bareConn prepares a connection without a model: it reads no rows.
+func (db *DB) bareConn(remote string) (*conn, error) {
+	m, err := model.NewClientDBModel(db.options.Model.Name(), nil)
+	if err != nil {
+		return nil, err
+	}
+	return db.newConn(m, remote)
+}
+
 // explainSchema connects once more, without a model, to read the schema and
 // say what it lacks.
 func (db *DB) explainSchema(ctx context.Context, remote string) error {
-	m, err := model.NewClientDBModel(db.options.Model.Name(), nil)
-	if err != nil {
-		return err
-	}
-	c, err := db.newConn(m, remote)
+	c, err := db.bareConn(remote)
 	if err != nil {
 		return err
 	}

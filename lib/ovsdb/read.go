@@ -8,7 +8,6 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/client"
-	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
@@ -68,11 +67,7 @@ func (c *conn) rows() func() int {
 
 // alive is an error if a remote does not answer on a connection of its own.
 func (db *DB) alive(ctx context.Context, remote string) error {
-	m, err := model.NewClientDBModel(db.options.Model.Name(), nil)
-	if err != nil {
-		return err
-	}
-	c, err := db.newConn(m, remote)
+	c, err := db.bareConn(remote)
 	if err != nil {
 		return err
 	}

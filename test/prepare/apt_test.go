@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"ovn-k8s/test/need"
 )
 
 // holder names a file that this program is to lock until its standard input ends.
@@ -51,7 +53,7 @@ func (w *watcher) Write(p []byte) (int, error) {
 // Section 5 of the findings: preparing failed when another program held apt's lock for a moment.
 func TestAptWaitsForALock(t *testing.T) {
 	if _, err := exec.LookPath("apt-get"); err != nil {
-		t.Skip("needs apt-get")
+		need.Nothing(t, need.Central, "apt-get")
 	}
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755); err != nil {
