@@ -55,12 +55,8 @@ func (w *World) addresses(c chassis) (out [2][]netip.Addr) {
 		}
 		add(a)
 	}
-	for _, name := range c.gateways {
-		if g := w.cluster.Gateways[name]; g.Mode != topology.Local {
-			for _, p := range g.IPs {
-				add(p.Addr())
-			}
-		}
+	for _, a := range c.gatewayAddrs(w.cluster) {
+		add(a)
 	}
 	return out
 }
@@ -114,16 +110,29 @@ func (w *World) chassisRows(id string) []nb.Row {
 	return []nb.Row{service.VariablesRow(id, variables)}
 }
 
-// changedChassis returns the units of hosts that are new, gone or others.
-func (w *World) changedChassis(old map[string]chassis) []nb.Unit {
+// changedChassis returns the units of the chassis that are new, gone, or whose gateways have other addresses; old and
+// before are those of the former topology.
+func (w *World) changedChassis(old map[string]chassis, before topology.Cluster) []nb.Unit {
 	now := w.services.chassis
 	var touched []nb.Unit
-	for id := range maps.Keys(merged(old, now)) {
-		if o, n := old[id], now[id]; o.node != n.node || len(o.gateways) > 0 || len(n.gateways) > 0 {
+	for id := range merged(old, now) {
+		if o, n := old[id], now[id]; o.node != n.node || !slices.Equal(o.gatewayAddrs(before), n.gatewayAddrs(w.cluster)) {
 			touched = append(touched, ChassisUnit(id))
 		}
 	}
 	return touched
+}
+
+// gatewayAddrs are the addresses of a chassis' gateways in a topology, as far as NodePorts are reached there.
+func (c chassis) gatewayAddrs(in topology.Cluster) (out []netip.Addr) {
+	for _, name := range c.gateways {
+		if g := in.Gateways[name]; g.Mode != topology.Local {
+			for _, p := range g.IPs {
+				out = append(out, p.Addr())
+			}
+		}
+	}
+	return out
 }
 
 // chassisByNode are the system-ids of the chassis of each node.

@@ -2,8 +2,10 @@ package desired
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -148,5 +150,35 @@ func TestServicesTouchOnlyRivalHostPorts(t *testing.T) {
 	s.Spec.ExternalIPs, s.Spec.Ports[0].NodePort, s.Spec.Type = nil, 80, corev1.ServiceTypeNodePort
 	if touched := w.Put(s); pods(touched) < nodes {
 		t.Errorf("NodePort 80 touches %d of %d pods with hostPort 80", pods(touched), nodes)
+	}
+}
+
+// L5: a change of one gateway in the record touches that gateway and its chassis, not those of all nodes.
+func TestARouterEventTouchesItsGateway(t *testing.T) {
+	const nodes = 100
+	w := crowded(t, nodes)
+	w.Put(localService("web", 1))
+	for _, s := range daemonSlices("web", nodes) {
+		w.Put(s)
+	}
+	change := func(edit func(*topology.Gateway)) (units []string) {
+		c := w.Cluster()
+		c.Gateways = maps.Clone(c.Gateways)
+		g := c.Gateways["node-7"]
+		edit(&g)
+		c.Gateways["node-7"] = g
+		for _, u := range w.Put(c) {
+			units = append(units, string(u))
+		}
+		slices.Sort(units)
+		return slices.Compact(units)
+	}
+	units := change(func(g *topology.Gateway) { g.MAC = "02:00:00:00:ff:01" })
+	if want := []string{"cluster", "gateway/node-7", "guard"}; !slices.Equal(units, want) {
+		t.Errorf("another MAC touches %d units: %.300v; want %v", len(units), units, want)
+	}
+	units = change(func(g *topology.Gateway) { g.IPs = prefixes("198.51.100.9/24") })
+	if len(units) > 10 || !slices.Contains(units, "chassis/chassis-7") || !slices.Contains(units, "gateway/node-7") {
+		t.Errorf("another address touches %d units: %.300v; want the gateway, its chassis and few others", len(units), units)
 	}
 }

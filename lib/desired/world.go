@@ -184,7 +184,7 @@ func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 	places := w.places()
 	w.cluster, w.services.chassis = c, allChassis(c)
 	w.services.chassisOf = chassisByNode(w.services.chassis)
-	touched := append(w.changedChassis(hosts), w.reserveAddresses()...)
+	touched := append(w.changedChassis(hosts, old), w.reserveAddresses()...)
 	touched = append(touched, w.lookAround()...)
 	touched = append(touched, w.changedPlaces(places)...)
 	if !old.Equal(c) {
