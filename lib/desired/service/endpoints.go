@@ -216,7 +216,7 @@ type Endpoints []Endpoint
 
 // Of returns the endpoints of one family, which is that of a.
 func (es Endpoints) Of(a netip.Addr) Endpoints {
-	return es.filter(func(e Endpoint) bool { return e.Addr.Is4() == a.Is4() })
+	return es.filter(func(e *Endpoint) bool { return e.Addr.Is4() == a.Is4() })
 }
 
 // Cluster returns the endpoints for connections that any node may serve: those
@@ -247,7 +247,7 @@ func (es Endpoints) ClusterFrom(node Node) Endpoints {
 // Local returns the endpoints on a node for the traffic policy Local: those that
 // are ready, or if there are none on the node those that drain.
 func (es Endpoints) Local(node string) Endpoints {
-	return es.filter(func(e Endpoint) bool { return e.Node == node && node != "" }).Cluster()
+	return es.filter(func(e *Endpoint) bool { return e.Node == node && node != "" }).Cluster()
 }
 
 // Hinted reports whether nodes differ in which endpoints they prefer.
@@ -266,18 +266,31 @@ func (es Endpoints) meant(hints func(Host) []string, who string) (Endpoints, boo
 			return nil, false
 		}
 	}
-	return es.filter(func(e Endpoint) bool { return slices.Contains(hints(e.Host), who) }), true
+	return es.filter(func(e *Endpoint) bool { return slices.Contains(hints(e.Host), who) }), true
 }
 
 func (es Endpoints) in(s State) Endpoints {
-	return es.filter(func(e Endpoint) bool { return e.State == s })
+	return es.filter(func(e *Endpoint) bool { return e.State == s })
 }
 
-func (es Endpoints) filter(keep func(Endpoint) bool) Endpoints {
-	var out Endpoints
-	for _, e := range es {
-		if keep(e) {
-			out = append(out, e)
+// filter returns the endpoints to keep: es itself if that is all.
+func (es Endpoints) filter(keep func(*Endpoint) bool) Endpoints {
+	n := 0
+	for i := range es {
+		if keep(&es[i]) {
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return nil
+	case len(es):
+		return es
+	}
+	out := make(Endpoints, 0, n)
+	for i := range es {
+		if keep(&es[i]) {
+			out = append(out, es[i])
 		}
 	}
 	return out
@@ -380,6 +393,7 @@ func (r *Resolved) limit(p Port, all Endpoints) Endpoints {
 		es := all.Of(family)
 		if len(es) > MaxEndpoints {
 			r.Problems = append(r.Problems, Problem{"TooManyEndpoints", fmt.Sprintf("port %d/%s of service %s has %d endpoints, of which %d are used: split the service", p.Port, p.Protocol, r.Key, len(es), MaxEndpoints)})
+			es = slices.Clone(es)
 			slices.SortStableFunc(es, func(a, b Endpoint) int { return cmp.Compare(a.State, b.State) })
 			es = es[:MaxEndpoints]
 			slices.SortFunc(es, func(a, b Endpoint) int { return a.AddrPort().Compare(b.AddrPort()) })
