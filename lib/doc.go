@@ -40,6 +40,7 @@
 //	lib/iptables           chains of ours in the host's packet filter, made equal to lists of rules
 //	lib/link/record        what the kernel knows of an interface, taken down and given to another
 //	lib/garp               neighbours by frames: gratuitous ARP, unsolicited advertisements, questions
+//	lib/prober             which hosts live: TCP probes, and the ICMP errors of firewalls
 //	lib/ofctl              flows of a bridge by ovs-ofctl; its ovs-vswitchd coming and going
 //	lib/cli                a command line: options, commands, --help, error lines, exit status
 //	lib/daemon             what OVS daemons do: pidfile, --detach, --monitor, the control socket

@@ -25,7 +25,7 @@ var layers = [][]string{
 	vocabulary: {"lib/names", "lib/ipnet", "lib/nb", "lib/flow", "lib/config"},
 	core:       {"lib/desired"},
 	engine:     {"lib/reconcile", "lib/nbsync", "lib/flowsync"},
-	edges:      {"lib/kube", "lib/ovsdb", "lib/link", "lib/garp", "lib/iptables", "lib/ofctl", "lib/cli", "lib/daemon", "lib/vlog"},
+	edges:      {"lib/kube", "lib/ovsdb", "lib/link", "lib/garp", "lib/iptables", "lib/ofctl", "lib/prober", "lib/cli", "lib/daemon", "lib/vlog"},
 	programs:   {"lib/settings", "lib/overlay", "lib/watcher", "lib/gateway", "lib/cni", "lib/nicbridge"},
 	mains:      {"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-gateway-helper", "ovn-k8s-cni-overlay", "ovn-k8s-util"},
 	tests:      {"lib", "docs", "test"}, // lib itself has nothing but tests
@@ -74,7 +74,7 @@ var owners = map[string][]string{
 	"github.com/vishvananda/netns":              {"lib/link"},
 	"golang.org/x/net/bpf":                      {"lib/garp"},
 	"golang.org/x/sync":                         {"lib/overlay", "lib/watcher", "lib/cni"},
-	"golang.org/x/sys":                          {"lib/link", "lib/garp", "lib/daemon"},
+	"golang.org/x/sys":                          {"lib/link", "lib/garp", "lib/prober", "lib/daemon"},
 	"gopkg.in/ini.v1":                           {"lib/settings"},
 	"k8s.io/api":                                {"lib/desired", "lib/kube", "lib/watcher", "lib/gateway"},
 	"k8s.io/apimachinery":                       {"lib/desired", "lib/kube", "lib/watcher", "lib/overlay", "lib/cni"},

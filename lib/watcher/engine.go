@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/netip"
 	"runtime"
 	"slices"
 	"sync"
@@ -23,6 +24,7 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/prober"
 	"ovn-k8s/lib/reconcile"
 )
 
@@ -45,7 +47,9 @@ type engine struct {
 	sync  nbsync.Sync
 	world *desired.World
 	notes *annotator
-	vigil *vigil
+	// prober finds out which gateways' hosts live; rejected is what was said of firewalls between.
+	prober   *prober.Prober
+	rejected map[string]netip.Addr
 	// missing are the kinds of objects that are not known yet. Nothing is
 	// written before all are.
 	missing   map[kube.Kind]bool
@@ -58,10 +62,10 @@ type engine struct {
 	written   int     // rows that the last sync changed
 	weight    float64 // what they count for
 	sweep     sweeper
-	// topologyStale says that reading the topology is sent, hostsChanged that the hosts of
-	// gateways may be others than the vigil knows.
-	topologyStale atomic.Bool
-	hostsChanged  bool
+	// topologyStale and probesStale say that reading the topology or what the prober found is sent,
+	// hostsChanged that the hosts of gateways may be others than the prober knows.
+	topologyStale, probesStale atomic.Bool
+	hostsChanged               bool
 
 	mismatches mismatches
 	unowned    []string // what was said of load balancers that are not ours
@@ -83,7 +87,11 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 	e.world.Put(service.Ranges(l.config.ServiceCIDRs))
 	e.world.Put(protected(l.config))
 	e.notes = newAnnotator(l.cluster, e.world, e.send)
-	e.vigil = newVigil(func(s desired.Silent) { e.send(func() []nb.Unit { return e.silent(s) }) })
+	e.prober = prober.New(func() {
+		if !e.probesStale.Swap(true) {
+			e.send(e.probed)
+		}
+	})
 	e.loop = reconcile.Loop[event, nb.Unit]{
 		Take:   func(ev event) []nb.Unit { return ev() },
 		Prompt: e.prompt, Sync: e.reconcile, Synced: e.complain, Gap: e.gap, Hold: hold, Lull: lull,
@@ -130,7 +138,7 @@ func (e *engine) run(ctx context.Context) error {
 		e.links.cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []nb.Unit { return e.take(ev) }) }, kube.Kinds()...)
 	})
 	wg.Go(func() { e.notes.run(ctx) })
-	wg.Go(func() { e.vigil.run(ctx) })
+	wg.Go(func() { e.prober.Run(ctx) })
 	wg.Go(func() { e.followChassis(ctx) })
 	err := e.loop.Run(ctx)
 	if cause := context.Cause(ctx); errors.As(cause, new(foreign)) || errors.Is(cause, ovsdb.ErrDeposed) {

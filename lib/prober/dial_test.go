@@ -1,0 +1,87 @@
+package prober
+
+import (
+	"context"
+	"net/netip"
+	"os/exec"
+	"testing"
+	"time"
+
+	"ovn-k8s/test/host"
+	"ovn-k8s/test/need"
+	"ovn-k8s/test/probe"
+)
+
+// §7: the rejection of a firewall, whose EHOSTUNREACH or EACCES looks like a host that is not there, is told from it by its
+// sender.
+func TestRejectionsOfFirewalls(t *testing.T) {
+	need.Nothing(t, need.Node, host.Missing())
+	fabric, err := host.NewFabric()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(fabric.Close)
+	asks := newHost(t, host.Options{Name: "asks", Fabric: fabric})
+	near := newHost(t, host.Options{Name: "near", Fabric: fabric})
+	far := newHost(t, host.Options{Name: "far", Fabric: fabric, Outside: true})
+	for _, tt := range []struct {
+		name   string
+		on     *host.Host // nil: the fabric's router
+		to     netip.Addr
+		rule   string
+		alive  bool
+		reject bool
+	}{
+		{"no firewall", near, near.IPv4(), "true", true, false},
+		{"RHEL's default", near, near.IPv4(), "iptables -I INPUT -p tcp -j REJECT --reject-with icmp-host-prohibited", true, false},
+		{"prohibited", near, near.IPv4(), "iptables -I INPUT -p tcp -j REJECT --reject-with icmp-admin-prohibited", true, false},
+		{"host unreachable", near, near.IPv4(), "iptables -I INPUT -p tcp -j REJECT --reject-with icmp-host-unreachable", true, false},
+		{"port unreachable", near, near.IPv4(), "iptables -I INPUT -p tcp -j REJECT", true, false},
+		{"IPv6 prohibited", near, near.IPv6(), "ip6tables -I INPUT -p tcp -j REJECT --reject-with icmp6-adm-prohibited", true, false},
+		{"IPv6 unreachable", near, near.IPv6(), "ip6tables -I INPUT -p tcp -j REJECT --reject-with icmp6-addr-unreachable", true, false},
+		{"dropped", near, near.IPv4(), "iptables -I INPUT -p tcp -j DROP", false, false},
+		{"behind a router", nil, far.IPv4(), "true", true, false},
+		{"rejected by a router", nil, far.IPv4(), "iptables -I FORWARD -p tcp -j REJECT --reject-with icmp-host-prohibited", false, true},
+		{"IPv6 rejected by a router", nil, far.IPv6(), "ip6tables -I FORWARD -p tcp -j REJECT --reject-with icmp6-adm-prohibited", false, true},
+		{"unreachable from a router", nil, far.IPv4(), "ip route add unreachable " + far.IPv4().String(), false, false},
+		{"IPv6 unreachable from a router", nil, far.IPv6(), "ip -6 route add unreachable " + far.IPv6().String() + " metric 1", false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			clean := "iptables -F; ip6tables -F; ip route del unreachable " + far.IPv4().String() + " 2>/dev/null; ip -6 route del unreachable " + far.IPv6().String() + " 2>/dev/null; "
+			set := exec.Command("nsenter", "--net="+fabric.Netns(), "sh", "-c", clean+tt.rule)
+			if tt.on != nil {
+				set = tt.on.Command("sh", "-c", clean+tt.rule)
+			}
+			if out, err := set.CombinedOutput(); err != nil {
+				t.Fatal(err, string(out))
+			}
+			var got Answer
+			must(t, probe.In(asks.Netns(), func() error {
+				for range 3 { // the first may be lost to ARP
+					ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+					got = dial(ctx, netip.AddrPortFrom(tt.to, ports[0]), []netip.Addr{tt.to})
+					cancel()
+				}
+				return nil
+			}))
+			if got.Alive != tt.alive || got.Rejector.IsValid() != tt.reject {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+func newHost(t *testing.T, o host.Options) *host.Host {
+	t.Helper()
+	h, err := host.New(o)
+	must(t, err)
+	t.Cleanup(h.Close)
+	return h
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,252 @@
+package prober
+
+import (
+	"context"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A connection and a refused connection are both answers.
+func TestAnswers(t *testing.T) {
+	if a := ask(t.Context(), []netip.Addr{netip.MustParseAddr("127.0.0.1")}); !a.Alive {
+		t.Error("a refused connection is no answer")
+	}
+	l, err := net.Listen("tcp", "127.0.0.2:6081")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if a := ask(t.Context(), []netip.Addr{netip.MustParseAddr("127.0.0.2")}); !a.Alive {
+		t.Error("a connection is no answer")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if cancel(); ask(ctx, []netip.Addr{netip.MustParseAddr("127.0.0.1")}).Alive {
+		t.Error("nobody answers")
+	}
+}
+
+// A network has hosts that answer after a delay, or not.
+type network struct {
+	mu    sync.Mutex
+	delay map[string]time.Duration // by address; negative: no answer
+	asked map[string]int
+}
+
+func (n *network) set(addr string, delay time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.delay[addr] = delay
+}
+
+func (n *network) take() map[string]int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	defer func() { n.asked = map[string]int{} }()
+	return n.asked
+}
+
+func (n *network) ask(ctx context.Context, addrs []netip.Addr) Answer {
+	addr := addrs[0].String()
+	n.mu.Lock()
+	n.asked[addr]++
+	delay := n.delay[addr]
+	n.mu.Unlock()
+	if delay < 0 {
+		delay = time.Hour
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	select {
+	case <-ctx.Done():
+		return Answer{}
+	case <-time.After(delay):
+		return Answer{Alive: true}
+	}
+}
+
+// world runs a Prober of hosts 10.0.0.1 to 10.0.0.n in a bubble.
+func world(t *testing.T, n int, f func(*Prober, *network, *[]map[string]bool)) {
+	synctest.Test(t, func(t *testing.T) {
+		net := &network{delay: map[string]time.Duration{}, asked: map[string]int{}}
+		var p *Prober
+		var verdicts []map[string]bool
+		changed := make(chan struct{}, 1000)
+		p = New(func() { changed <- struct{}{} })
+		p.probe = net.ask
+		hosts := map[string][]netip.Addr{}
+		addr := netip.MustParseAddr("10.0.0.0")
+		for range n {
+			addr = addr.Next()
+			hosts[addr.String()] = []netip.Addr{addr}
+			net.set(addr.String(), time.Millisecond)
+		}
+		p.Watch(hosts, func(string) bool { return false })
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { p.Run(ctx) })
+		wg.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-changed:
+					verdicts = append(verdicts, p.Unhealthy())
+				}
+			}
+		})
+		f(p, net, &verdicts)
+		cancel()
+		wg.Wait()
+	})
+}
+
+const a, b = "10.0.0.1", "10.0.0.2"
+
+// Line 8 of "done when": a host that is cut off is known to be dead within 1.7 s, whenever that happens.
+func TestADeadHostIsKnownSoon(t *testing.T) {
+	for range 50 { // other phases each time
+		world(t, 2, func(p *Prober, n *network, verdicts *[]map[string]bool) {
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if len(*verdicts) > 0 {
+				t.Fatal("a verdict on hosts that answer")
+			}
+			n.set(a, -1)
+			cut := time.Now()
+			for len(*verdicts) == 0 {
+				time.Sleep(10 * time.Millisecond)
+				synctest.Wait()
+			}
+			if took := time.Since(cut); took > 1700*time.Millisecond || !(*verdicts)[0][a] {
+				t.Errorf("%v after %s", *verdicts, took)
+			}
+			n.set(a, time.Millisecond)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if len(*verdicts) != 2 || len((*verdicts)[1]) != 0 {
+				t.Errorf("after its return: %v", *verdicts)
+			}
+		})
+	}
+}
+
+// Slow answers, lost packets and a short interruption are no death.
+func TestSlowHostsLive(t *testing.T) {
+	world(t, 2, func(_ *Prober, n *network, verdicts *[]map[string]bool) {
+		n.set(a, time.Second) // a probe each 200 ms, the first is answered after a second
+		for range 20 {
+			time.Sleep(1600 * time.Millisecond)
+			n.set(b, -1)
+			time.Sleep(time.Second) // Open vSwitch restarts there
+			n.set(b, time.Millisecond)
+		}
+		synctest.Wait()
+		if len(*verdicts) > 0 {
+			t.Errorf("verdicts %v", *verdicts)
+		}
+	})
+}
+
+// The cost: an answering host gets one probe an Interval, all together at most about 1 000 a second.
+func TestProbesAreBounded(t *testing.T) {
+	for _, hosts := range []int{2, 100, 1000} {
+		world(t, hosts, func(_ *Prober, n *network, _ *[]map[string]bool) {
+			time.Sleep(10 * time.Second)
+			n.take()
+			time.Sleep(10 * time.Second)
+			sum := 0
+			for _, asked := range n.take() {
+				sum += asked
+			}
+			if most := int(10*time.Second/Interval(hosts)) * hosts; sum > most+hosts || sum < most*9/10 {
+				t.Errorf("%d hosts: %d probes in 10 s, not %d", hosts, sum, most)
+			}
+		})
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	var changes int
+	p := New(func() { changes++ })
+	hosts := map[string][]netip.Addr{"a": nil, "b": nil}
+	p.Watch(hosts, func(name string) bool { return name == "b" })
+	unhealthy := func(what string, changed int, want ...string) {
+		t.Helper()
+		if got := slices.Sorted(maps.Keys(p.Unhealthy())); !slices.Equal(got, want) || changes != changed {
+			t.Errorf("%s: unhealthy are %v after %d changes", what, got, changes)
+		}
+	}
+	unhealthy("at first", 0, "b")
+	p.answered("b", Answer{Alive: true})
+	p.missed("b", false)
+	p.answered("b", Answer{Alive: true})
+	unhealthy("two answers, not in a row", 0, "b")
+	p.answered("b", Answer{Alive: true})
+	unhealthy("two answers in a row", 1)
+	for range misses - 1 {
+		p.missed("a", false)
+	}
+	p.answered("a", Answer{Alive: true})
+	for range misses - 1 {
+		p.missed("a", false)
+	}
+	p.missed("a", true) // this process was frozen
+	for range misses - 1 {
+		p.missed("a", false)
+	}
+	unhealthy("too few misses in a row", 1)
+	p.missed("a", false)
+	unhealthy("misses in a row", 2, "a")
+	p.answered("a", Answer{Rejector: netip.MustParseAddr("192.0.2.1")})
+	p.answered("a", Answer{Rejector: netip.MustParseAddr("192.0.2.1")})
+	unhealthy("rejected", 4)
+	if got := p.Rejected(); len(got) != 1 || got["a"].String() != "192.0.2.1" {
+		t.Errorf("rejected are %v", got)
+	}
+	p.Watch(map[string][]netip.Addr{"b": nil}, nil)
+	if len(p.targets) != 1 || p.missed("a", false) != true {
+		t.Error("a host stays that is not watched")
+	}
+	p.answered("a", Answer{Alive: true})
+}
+
+// While there are less than two hosts, none is probed.
+func TestASingleHostIsNotProbed(t *testing.T) {
+	world(t, 1, func(p *Prober, n *network, _ *[]map[string]bool) {
+		time.Sleep(time.Minute)
+		if got := n.take(); len(got) > 0 {
+			t.Errorf("probed %v", got)
+		}
+		addrs := map[string][]netip.Addr{a: {netip.MustParseAddr(a)}, b: {netip.MustParseAddr(b)}}
+		p.Watch(addrs, func(string) bool { return true })
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if len(p.Unhealthy()) > 0 {
+			t.Errorf("unhealthy are %v", p.Unhealthy())
+		}
+		delete(addrs, a)
+		p.Watch(addrs, nil)
+		synctest.Wait()
+		n.take()
+		time.Sleep(time.Minute)
+		if got := n.take(); len(got) > 0 {
+			t.Errorf("probed %v", got)
+		}
+	})
+}
+
+// What 1 000 probes of hosts that refuse cost.
+func BenchmarkAsk(b *testing.B) {
+	addrs := []netip.Addr{netip.MustParseAddr("127.0.0.1")}
+	for b.Loop() {
+		if !ask(b.Context(), addrs).Alive {
+			b.Fatal("no answer")
+		}
+	}
+}
