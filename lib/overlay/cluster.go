@@ -20,6 +20,7 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/settings"
 )
 
 // A world is what the Northbound database says about the topology.
@@ -225,10 +226,16 @@ const maxRefused = 5
 // changeCluster gives the cluster and a unit their rows in one transaction. If
 // somebody else was faster, the change is computed again from what is there then.
 func (s *session) changeCluster(ctx context.Context, unit nb.Unit, change clusterChange) (changes []nbsync.Change, err error) {
+	lost := false
 	err = s.stage(ctx, "changing the Northbound database", func(ctx context.Context) error {
+		if lost { // s.nb does not connect again by itself
+			if err := s.connectNB(ctx); err != nil {
+				return err
+			}
+		}
 		b := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(lastRetry), backoff.WithMaxElapsedTime(0))
 		refusals := 0
-		return backoff.Retry(func() (err error) {
+		err := backoff.Retry(func() (err error) {
 			changes, err = s.tryChange(ctx, unit, change)
 			var refused *ovsdb.Refused
 			if errors.As(err, &refused) {
@@ -239,6 +246,11 @@ func (s *session) changeCluster(ctx context.Context, unit nb.Unit, change cluste
 			}
 			return backoff.Permanent(err)
 		}, backoff.WithContext(b, ctx))
+		lost = ctx.Err() != nil || errors.Is(err, ovsdb.ErrNotConnected)
+		if err != nil && !lost {
+			return settings.Wrong(err)
+		}
+		return err
 	})
 	return changes, err
 }

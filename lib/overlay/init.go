@@ -14,6 +14,7 @@ import (
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/settings"
 )
 
 // An Init is what master-init and minion-init are asked for.
@@ -159,7 +160,7 @@ func (s *session) elsewhere(ctx context.Context, node string, h *host) error {
 		}
 		defer sb.Close()
 		if alive, _ := sb.Chassis(); alive[other] {
-			return fmt.Errorf("node %s is the host with system-id %s, which is registered in the Southbound database: give another --node-name, or if that host is no more run node-remove --node-name=%s first", node, other, node)
+			return settings.Wrong(fmt.Errorf("node %s is the host with system-id %s, which is registered in the Southbound database: give another --node-name, or if that host is no more run node-remove --node-name=%s first", node, other, node))
 		}
 		return nil
 	})

@@ -146,20 +146,30 @@ func (s *session) openNB(ctx context.Context) error {
 	if len(s.config.NB) == 0 {
 		return config.ErrNoNB
 	}
+	return s.stage(ctx, "connecting to the Northbound database at "+strings.Join(s.config.NB, ", "), s.connectNB)
+}
+
+// connectNB connects to the Northbound database once. A former connection is closed.
+func (s *session) connectNB(ctx context.Context) error {
 	model, err := ovsdb.NBModel()
 	if err != nil {
 		return err
 	}
-	return s.stage(ctx, "connecting to the Northbound database at "+strings.Join(s.config.NB, ", "), func(ctx context.Context) error {
-		tls, err := s.tls(ctx)
-		if err != nil {
-			return err
-		}
-		s.nb, err = ovsdb.Open(ctx, ovsdb.Options{
-			Name: "the Northbound database", Remotes: s.config.NB, TLS: tls, Model: model, Needs: "OVN 23.03",
-		})
+	tls, err := s.tls(ctx)
+	if err != nil {
 		return err
+	}
+	nb, err := ovsdb.Open(ctx, ovsdb.Options{
+		Name: "the Northbound database", Remotes: s.config.NB, TLS: tls, Model: model, Needs: "OVN 23.03",
 	})
+	if err != nil {
+		return err
+	}
+	if s.nb != nil {
+		s.nb.Close()
+	}
+	s.nb = nb
+	return nil
 }
 
 // tls reads the certificates. A CA certificate that has to be fetched first is
@@ -228,12 +238,19 @@ func (s *session) stage(ctx context.Context, what string, work func(context.Cont
 // waitInterval is how long a command with Wait waits before it tries again.
 const waitInterval = time.Second
 
-// patiently is stage without a limit: what fails is tried again. The reason is printed
-// once, and systemd, if it waits for this process, starts what comes after it.
+// patiently is stage without a limit: what fails is tried again, unless waiting does not mend it. The
+// reason is printed once, and systemd, if it waits for this process, starts what comes after it.
 func (s *session) patiently(ctx context.Context, what string, work func(context.Context) error) error {
 	status := daemon.Options{Detach: true}.Status(program, s.Err)
 	said := ""
-	return backoff.RetryNotify(func() error { return s.bounded(ctx, work) }, backoff.WithContext(backoff.NewConstantBackOff(waitInterval), ctx),
+	try := func() error {
+		err := s.bounded(ctx, work)
+		if settings.IsWrong(err) || vswitch.IsConflict(err) {
+			return backoff.Permanent(err)
+		}
+		return err
+	}
+	return backoff.RetryNotify(try, backoff.WithContext(backoff.NewConstantBackOff(waitInterval), ctx),
 		func(err error, _ time.Duration) {
 			if err.Error() != said {
 				said = err.Error()

@@ -31,9 +31,12 @@ type Follower struct {
 	Status func(text string)
 }
 
-// Wrong marks an error of Serve that waiting does not mend. It ends a daemon that has
-// not served yet. For other errors, Serve is called again until it succeeds.
+// Wrong marks an error that waiting does not mend. As an error of Serve it ends a daemon that
+// has not served yet. For other errors, Serve is called again until it succeeds.
 func Wrong(err error) error { return &wrong{err} }
+
+// IsWrong reports whether err is marked by Wrong.
+func IsWrong(err error) bool { return errors.As(err, new(*wrong)) }
 
 type wrong struct{ error }
 
@@ -107,7 +110,7 @@ func (f Follower) Run(ctx context.Context, ready func()) error {
 
 // ends reports whether an error of Serve ends the daemon.
 func (f Follower) ends(err error, served bool) bool {
-	return !served && errors.As(err, new(*wrong)) || f.Fatal != nil && f.Fatal(err)
+	return !served && IsWrong(err) || f.Fatal != nil && f.Fatal(err)
 }
 
 func (f Follower) status(text string) {

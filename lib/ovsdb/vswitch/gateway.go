@@ -167,7 +167,7 @@ func planPort(ctx context.Context, c client.Client, bridge string, n newPort) (p
 	}
 	id := iface.ExternalIDs[names.IfaceID]
 	if id != "" && id != want.ExternalIDs[names.IfaceID] && iface.ExternalIDs[names.GatewayTag] != want.ExternalIDs[names.GatewayTag] {
-		return pl, fmt.Errorf("%s is a port of %s already, for logical port %s", want.Name, bridge, id)
+		return pl, conflict("%s is a port of %s already, for logical port %s", want.Name, bridge, id)
 	}
 	if n.isolated {
 		if err := planIsolation(c, &pl, port); err != nil {
@@ -219,7 +219,7 @@ func planOwnBridge(ctx context.Context, c client.Client, p GatewayPort) (plan, e
 		switch {
 		case err != nil:
 		case br.ExternalIDs[names.GatewayTag] != p.Gateway:
-			err = fmt.Errorf("there is a bridge %s that is not ours: rename or delete it", p.Bridge)
+			err = conflict("there is a bridge %s that is not ours: rename or delete it", p.Bridge)
 		case br.DatapathType != kind:
 			pl.say("set Bridge %s datapath_type=%q (was %q)", br.Name, kind, br.DatapathType)
 			br.DatapathType = kind

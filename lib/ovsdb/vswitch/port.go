@@ -183,7 +183,7 @@ func findPort(ctx context.Context, c client.Client, bridge, name string) (*vswit
 		if br != nil {
 			other = "bridge " + br.Name
 		}
-		return nil, nil, fmt.Errorf("port %s belongs to %s already", name, other)
+		return nil, nil, conflict("port %s belongs to %s already", name, other)
 	}
 	iface := &vswitchdb.Interface{Name: name}
 	ok, err := get(ctx, c, iface)
@@ -191,7 +191,7 @@ func findPort(ctx context.Context, c client.Client, bridge, name string) (*vswit
 		return nil, nil, err
 	}
 	if !ok || !slices.Equal(port.Interfaces, []string{iface.UUID}) {
-		return nil, nil, fmt.Errorf("port %s of bridge %s is a bond of other interfaces", name, bridge)
+		return nil, nil, conflict("port %s of bridge %s is a bond of other interfaces", name, bridge)
 	}
 	return port, iface, nil
 }

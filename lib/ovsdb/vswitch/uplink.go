@@ -142,7 +142,7 @@ func planStandalone(ctx context.Context, c client.Client, b StandaloneBridge) (p
 		return pl, err
 	}
 	if br.DatapathType != b.DatapathType {
-		return pl, fmt.Errorf("bridge %s has datapath_type %q, but %q is needed", b.Name, br.DatapathType, b.DatapathType)
+		return pl, conflict("bridge %s has datapath_type %q, but %q is needed", b.Name, br.DatapathType, b.DatapathType)
 	}
 	standalone := vswitchdb.BridgeFailModeStandalone
 	if br.FailMode == nil || *br.FailMode != standalone {

@@ -43,6 +43,14 @@ type Switch struct {
 	watchers  []*func()
 }
 
+// IsConflict reports whether err names a port or bridge of others that is in the way. Only its owner can remove it.
+func IsConflict(err error) bool { return errors.As(err, new(*conflictError)) }
+
+type conflictError struct{ error }
+
+// conflict returns an error that IsConflict recognizes.
+func conflict(format string, args ...any) error { return &conflictError{fmt.Errorf(format, args...)} }
+
 // tables are what is followed. Columns that change all the time, such as
 // statistics, are not.
 func tables() []ovsdb.Table {
