@@ -27,3 +27,6 @@ func HeardOfOthers(ctx context.Context, s *Switch) (bool, error) {
 	}
 	return heard, nil
 }
+
+// Reason is what ovs-vswitchd's log says of an interface.
+func Reason(of ...string) error { return reason(of...) }

@@ -52,8 +52,7 @@ func (s *Switch) EnsureGatewayPort(ctx context.Context, p GatewayPort) error {
 	if p.NIC == "" {
 		return nil
 	}
-	err := s.await(ctx, func(c client.Client) (bool, error) { return deviceReady(ctx, c, p.NIC) })
-	if err != nil {
+	if err := s.awaitDevice(ctx, 0, names.IntegrationBridge, p.NIC, nil); err != nil {
 		return fmt.Errorf("waiting for network device %s: %w%s", p.NIC, err, s.hint(ctx, err))
 	}
 	return nil

@@ -36,13 +36,7 @@ func (s *Switch) EnsureInternalPort(ctx context.Context, p InternalPort) (change
 	if err != nil {
 		return false, fmt.Errorf("adding port %s to %s: %w", p.Name, p.Bridge, err)
 	}
-	err = s.await(ctx, func(c client.Client) (bool, error) {
-		if done, err := applied(ctx, c, cfg); !done || err != nil {
-			return false, err
-		}
-		return deviceReady(ctx, c, p.Name)
-	})
-	if err != nil {
+	if err = s.awaitDevice(ctx, cfg, p.Bridge, p.Name, nil); err != nil {
 		return len(plan.ops) > 0, fmt.Errorf("waiting for network device %s: %w%s", p.Name, err, s.hint(ctx, err))
 	}
 	return len(plan.ops) > 0, nil
@@ -65,22 +59,6 @@ func (s *Switch) hint(ctx context.Context, err error) string {
 		return ""
 	}
 	return ": is ovs-vswitchd running?"
-}
-
-// deviceReady tells whether ovs-vswitchd has opened an interface, or fails
-// with its complaint.
-func deviceReady(ctx context.Context, c client.Client, name string) (bool, error) {
-	iface := &vswitchdb.Interface{Name: name}
-	if ok, err := get(ctx, c, iface); !ok || err != nil {
-		return false, err
-	}
-	if iface.Ofport != nil && *iface.Ofport > 0 && iface.MACInUse != nil {
-		return true, nil
-	}
-	if iface.Error != nil && *iface.Error != "" {
-		return false, fmt.Errorf("ovs-vswitchd says: %s", *iface.Error)
-	}
-	return false, nil
 }
 
 func planInternalPort(ctx context.Context, c client.Client, p InternalPort) (plan, error) {

@@ -113,16 +113,8 @@ func (s *Switch) EnsureStandaloneBridge(ctx context.Context, b StandaloneBridge)
 	if err != nil {
 		return fmt.Errorf("making bridge %s: %w", b.Name, err)
 	}
-	err = s.await(ctx, func(c client.Client) (bool, error) {
-		if done, err := applied(ctx, c, cfg); !done || err != nil {
-			return false, err
-		}
-		if done, err := deviceReady(ctx, c, b.Name); !done || err != nil {
-			return false, err
-		}
-		iface := &vswitchdb.Interface{Name: b.Name}
-		_, err := get(ctx, c, iface)
-		return err == nil && iface.MACInUse != nil && strings.EqualFold(*iface.MACInUse, b.MAC), err
+	err = s.awaitDevice(ctx, cfg, b.Name, b.Name, func(i *vswitchdb.Interface) bool {
+		return i.MACInUse != nil && strings.EqualFold(*i.MACInUse, b.MAC)
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for network device %s: %w%s", b.Name, err, s.hint(ctx, err))
@@ -302,12 +294,7 @@ func (s *Switch) EnsureUplink(ctx context.Context, bridge, nic string) error {
 	if err != nil {
 		return fmt.Errorf("adding port %s to %s: %w", nic, bridge, err)
 	}
-	err = s.await(ctx, func(c client.Client) (bool, error) {
-		if done, err := applied(ctx, c, cfg); !done || err != nil {
-			return false, err
-		}
-		return deviceReady(ctx, c, nic)
-	})
+	err = s.awaitDevice(ctx, cfg, bridge, nic, nil)
 	if err != nil {
 		return fmt.Errorf("waiting until %s is a port of %s: %w%s", nic, bridge, err, s.hint(ctx, err))
 	}

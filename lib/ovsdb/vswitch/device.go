@@ -1,0 +1,116 @@
+package vswitch
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/client"
+
+	"ovn-k8s/lib/ovsdb/vswitchdb"
+)
+
+// awaitDevice waits until ovs-vswitchd has opened an interface of a bridge and more says
+// yes. cfg is the configuration with the interface, 0 if the database had it already.
+// What ovs-vswitchd cannot open fails at once, with the reason from its log.
+func (s *Switch) awaitDevice(ctx context.Context, cfg int, bridge, name string, more func(*vswitchdb.Interface) bool) error {
+	if cfg == 0 {
+		// The interface of a restarted ovs-vswitchd is late, or will never come: a new
+		// configuration number tells which.
+		if ready, err := s.isReady(ctx, name, more); ready || err != nil {
+			return err
+		}
+		var err error
+		if cfg, err = s.commit(ctx, nil); err != nil {
+			return err
+		}
+	}
+	return s.await(ctx, func(c client.Client) (bool, error) {
+		if done, err := applied(ctx, c, cfg); !done || err != nil {
+			return false, err
+		}
+		iface := &vswitchdb.Interface{Name: name}
+		if _, err := get(ctx, c, iface); err != nil {
+			return false, err
+		}
+		switch {
+		case isOpen(iface):
+			return iface.MACInUse != nil && (more == nil || more(iface)), nil
+		case iface.Error != nil && *iface.Error != "":
+			return false, fmt.Errorf("ovs-vswitchd says: %s", *iface.Error)
+		}
+		return false, reason(bridge, name)
+	})
+}
+
+// isReady reports whether an interface is open and more says yes.
+func (s *Switch) isReady(ctx context.Context, name string, more func(*vswitchdb.Interface) bool) (ready bool, err error) {
+	err = s.read(ctx, func(c client.Client) error {
+		iface := &vswitchdb.Interface{Name: name}
+		_, err := get(ctx, c, iface)
+		ready = err == nil && isOpen(iface) && iface.MACInUse != nil && (more == nil || more(iface))
+		return err
+	})
+	return ready, err
+}
+
+// isOpen reports whether ovs-vswitchd has opened an interface. It writes the number of the
+// port together with cur_cfg, and the MAC a moment later.
+func isOpen(i *vswitchdb.Interface) bool { return i.Ofport != nil && *i.Ofport > 0 }
+
+const (
+	// logTail is how much of ovs-vswitchd's log is looked at, in bytes.
+	logTail = 64 << 10
+	// reasonLines is how many lines of the log make a reason.
+	reasonLines = 3
+)
+
+// reason is an error with what ovs-vswitchd's log says last of one of some names.
+func reason(of ...string) error {
+	path := filepath.Join(cmp.Or(os.Getenv("OVS_LOGDIR"), "/var/log/openvswitch"), "ovs-vswitchd.log")
+	said, err := complaints(path, of)
+	if err != nil || len(said) == 0 {
+		return fmt.Errorf("ovs-vswitchd has not opened it: see %s", path)
+	}
+	hint, text := "see "+path, strings.Join(said, "; ")
+	if strings.Contains(text, "datapath of type system") {
+		hint = "is the kernel module openvswitch loaded? " + hint
+	}
+	return fmt.Errorf("ovs-vswitchd has not opened it: %s: %s", text, hint)
+}
+
+// complaints reads the last WARN or ERR line with one of some names in a log, after those
+// just before it, without times and numbers.
+func complaints(path string, of []string) ([]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > logTail {
+		if _, err := f.Seek(-logTail, io.SeekEnd); err != nil {
+			return nil, err
+		}
+	}
+	var recent, found []string
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		// TIME|NUMBER|MODULE|LEVEL|TEXT, see ovs-appctl(8)
+		fields := strings.SplitN(lines.Text(), "|", 5)
+		if len(fields) < 5 || fields[3] != "WARN" && fields[3] != "ERR" {
+			continue
+		}
+		recent = append(recent, fields[4])
+		recent = recent[max(0, len(recent)-reasonLines):]
+		for _, name := range of {
+			if strings.Contains(fields[4], name) {
+				found = append([]string(nil), recent...)
+			}
+		}
+	}
+	return found, nil
+}

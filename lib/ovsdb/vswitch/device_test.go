@@ -1,0 +1,56 @@
+package vswitch_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ovn-k8s/lib/ovsdb/vswitch"
+)
+
+// H17: a bridge that ovs-vswitchd cannot make is an error at once, with the reason from its
+// log, also if the database had the bridge before.
+func TestWhatCannotBeOpenedIsToldAtOnce(t *testing.T) {
+	n := newNode(t)
+	t.Setenv("OVS_LOGDIR", n.dir)
+	stop(&n.daemon)
+	n.daemon = n.start("ovs-vswitchd", "--disable-system", "--log-file", "unix:"+n.dir+"/db.sock")
+	n.vsctl("remove", "Open_vSwitch", ".", "external_ids", "ovn-bridge-datapath-type")
+	s := n.connect()
+	for range 2 {
+		_, err := s.EnsureInternalPort(n.ctx(), vswitch.InternalPort{Bridge: "br-int", Name: "k8s-node1"})
+		if err == nil || !strings.Contains(err.Error(), "ovs-vswitchd has not opened it: ") || !strings.Contains(err.Error(), "br-int") ||
+			!strings.Contains(err.Error(), "ovs-vswitchd.log") {
+			t.Errorf("%v", err)
+		}
+		t.Log(err)
+	}
+}
+
+// H17: the log of a host whose kernel has no openvswitch module.
+func TestTheReasonIsInTheLog(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("OVS_LOGDIR", dir)
+	const log = `2026-11-22T21:53:18.400Z|00008|dpif|WARN|something of before
+2026-11-22T21:53:18.544Z|00008|dpif|WARN|failed to enumerate system datapaths: No such file or directory
+2026-11-22T21:53:18.544Z|00009|dpif|WARN|failed to create datapath ovs-system: No such file or directory
+2026-11-22T21:53:18.544Z|00010|ofproto_dpif|ERR|failed to open datapath of type system: No such file or directory
+2026-11-22T21:53:18.544Z|00011|ofproto|ERR|failed to open datapath br-int: No such file or directory
+2026-11-22T21:53:18.544Z|00012|bridge|ERR|failed to create bridge br-int: No such file or directory
+2026-11-22T21:53:19.000Z|00013|bridge|WARN|could not open network device eth7 (No such device)
+`
+	path := filepath.Join(dir, "ovs-vswitchd.log")
+	if err := os.WriteFile(path, []byte(strings.Repeat("x", 100<<10)+"\n"+log), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for of, want := range map[string]string{
+		"br-int": "ovs-vswitchd has not opened it: failed to open datapath of type system: No such file or directory; failed to open datapath br-int: No such file or directory; " +
+			"failed to create bridge br-int: No such file or directory: is the kernel module openvswitch loaded? see " + path,
+		"br-other": "ovs-vswitchd has not opened it: see " + path,
+	} {
+		if got := vswitch.Reason(of).Error(); got != want {
+			t.Errorf("%s:\n%s\nwant:\n%s", of, got, want)
+		}
+	}
+}
