@@ -334,3 +334,18 @@ func TestKilledAtAnyTime(t *testing.T) {
 	}
 	t.Logf("%d of 30 were undone", undone)
 }
+
+// H16: the patch ports of a gateway helper that ran before gateway-init do not keep a bridge.
+func TestPatchPortsOfAHelperGoWithTheBridge(t *testing.T) {
+	n := newNode(t)
+	before := n.state()
+	n.does("nics-to-bridge eth0")
+	n.script(`ovs-vsctl add-br br-int -- set Bridge br-int datapath_type=netdev -- \
+		add-port breth0 k8s-patch-breth0-br-int -- set Interface k8s-patch-breth0-br-int type=patch options:peer=k8s-patch-br-int-breth0 external_ids:ovn-k8s-helper-patch=true -- \
+		add-port br-int k8s-patch-br-int-breth0 -- set Interface k8s-patch-br-int-breth0 type=patch options:peer=k8s-patch-breth0-br-int external_ids:ovn-k8s-helper-patch=true`)
+	n.does("bridges-to-nic breth0")
+	if out := n.script("ovs-vsctl list-ports br-int; ovs-vsctl del-br br-int"); out != "" {
+		t.Errorf("left in br-int: %s", out)
+	}
+	n.unchanged("a round trip with a helper", before)
+}

@@ -194,8 +194,8 @@ func (h *Helper) leaveBridges(ctx context.Context, rundir string, sw *vswitch.Sw
 	}
 }
 
-// Remove takes away the flows of the bridge, and the rules and routes of the host. It must not
-// run beside a helper, which would bring them back.
+// Remove takes away the flows of the bridge, the patch ports that no gateway has, and the rules
+// and routes of the host. It must not run beside a helper, which would bring them back.
 func (h *Helper) Remove(ctx context.Context) error {
 	rundir, err := settings.RunDir(h.Flags)
 	if err != nil {
@@ -206,7 +206,7 @@ func (h *Helper) Remove(ctx context.Context) error {
 		_, err := dropFlows(ctx, ofctl.Bridge{RunDir: rundir, Name: h.Bridge})
 		errs = append(errs, err)
 	}
-	errs = append(errs, h.leaveManagement(ctx))
+	errs = append(errs, h.leaveSwitch(ctx))
 	firewalls, err := newFirewalls()
 	errs = append(errs, err)
 	for _, f := range firewalls {
@@ -216,14 +216,19 @@ func (h *Helper) Remove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// leaveManagement takes back what the management port has from a helper: routes,
-// and that packets with addresses of 127.0.0.0/8 come in there.
-func (h *Helper) leaveManagement(ctx context.Context) error {
+// leaveSwitch removes patch ports that only a helper needs, and takes back what the management
+// port has from it: routes, and that packets with addresses of 127.0.0.0/8 come in there.
+func (h *Helper) leaveSwitch(ctx context.Context) error {
 	sw, err := h.openvswitch(ctx)
 	if err != nil {
 		return err
 	}
 	defer sw.Close()
+	if h.Bridge != "" {
+		if err := sw.RemovePatch(ctx, h.Bridge); err != nil {
+			return err
+		}
+	}
 	all, err := sw.Interfaces(ctx)
 	if err != nil {
 		return err

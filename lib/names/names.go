@@ -105,6 +105,9 @@ const (
 	// GatewayTag in external_ids of an Interface or Bridge says which gateway has
 	// made it what it is.
 	GatewayTag = "ovn-k8s-gateway"
+	// HelperPatch in external_ids of a patch port says that the gateway helper has made
+	// it: "true". gateway-init adds GatewayTag when it takes the port over.
+	HelperPatch = "ovn-k8s-helper-patch"
 	// GatewayIPs in external_ids of the port of br-int that leads to a shared bridge
 	// are the addresses of the gateway's router outside.
 	GatewayIPs = "ovn-k8s-gateway-ips"

@@ -31,8 +31,8 @@ func planIsolation(c client.Client, pl *plan, port *vswitchdb.Port) error {
 
 // EnsurePatch connects a bridge with br-int by a pair of patch ports, or corrects
 // what differs, and waits until ovs-vswitchd has done so. Both bridges must
-// exist. Only flows use the port of the bridge. external_ids of the ports are left
-// to whoever made them.
+// exist. Only flows use the port of the bridge. Ports that no gateway has are tagged, for
+// RemovePatch; other external_ids stay.
 func (s *Switch) EnsurePatch(ctx context.Context, bridge string) error {
 	pl, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) { return planPatch(ctx, c, bridge) })
 	if err != nil {
@@ -48,45 +48,104 @@ func (s *Switch) EnsurePatch(ctx context.Context, bridge string) error {
 	return nil
 }
 
+// RemovePatch deletes the patch ports that EnsurePatch has made for a bridge, unless a
+// gateway has them, and waits until ovs-vswitchd has done so.
+func (s *Switch) RemovePatch(ctx context.Context, bridge string) error {
+	pl, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) {
+		doomed, err := helperPatch(ctx, c, bridge)
+		if err != nil || len(doomed) == 0 {
+			return plan{}, err
+		}
+		return planDelete(ctx, c, doomed)
+	})
+	if err != nil {
+		return fmt.Errorf("disconnecting %s from %s: %w", bridge, names.IntegrationBridge, err)
+	}
+	if len(pl.ops) == 0 {
+		return nil
+	}
+	err = s.await(ctx, func(c client.Client) (bool, error) { return applied(ctx, c, cfg) })
+	if err != nil {
+		return fmt.Errorf("waiting for ovs-vswitchd: %w%s", err, s.hint(ctx, err))
+	}
+	return nil
+}
+
+// helperPatch are the names of a bridge's patch ports that only the gateway helper has.
+func helperPatch(ctx context.Context, c client.Client, bridge string) (map[string]bool, error) {
+	found := map[string]bool{}
+	for _, name := range []string{names.PatchToIntegration(bridge), names.PatchFromIntegration(bridge)} {
+		iface := &vswitchdb.Interface{Name: name}
+		there, err := get(ctx, c, iface)
+		switch {
+		case err != nil:
+			return nil, err
+		case !there:
+		case hasOwner(iface) || iface.ExternalIDs[names.HelperPatch] == "":
+			return nil, nil // a gateway's, of which both ends stay
+		default:
+			found[name] = true
+		}
+	}
+	return found, nil
+}
+
+// hasOwner reports whether a gateway has a patch port, one of the Python era included.
+func hasOwner(i *vswitchdb.Interface) bool {
+	return i.ExternalIDs[names.GatewayTag] != "" || i.ExternalIDs[names.IfaceID] != ""
+}
+
+// A patchEnd is one of the two patch ports that connect a bridge with br-int.
+type patchEnd struct{ prefix, bridge, name, peer string }
+
 func planPatch(ctx context.Context, c client.Client, bridge string) (plan, error) {
 	var pl plan
 	outside, inside := names.PatchToIntegration(bridge), names.PatchFromIntegration(bridge)
-	for _, end := range []struct{ prefix, bridge, name, peer string }{
-		{"outside_", bridge, outside, inside},
-		{"inside_", names.IntegrationBridge, inside, outside},
-	} {
-		br := &vswitchdb.Bridge{Name: end.bridge}
-		if ok, err := get(ctx, c, br); !ok || err != nil {
-			if err == nil {
-				err = fmt.Errorf("there is no bridge %s", end.bridge)
-			}
-			return pl, err
-		}
-		port, iface, err := findPort(ctx, c, end.bridge, end.name)
-		if err != nil {
-			return pl, err
-		}
-		want := &vswitchdb.Interface{Name: end.name, Type: "patch", Options: map[string]string{"peer": end.peer}}
-		if port == nil {
-			pl.say("add port %s to bridge %s", end.name, end.bridge)
-			if err := appendPort(c, &pl, br, end.prefix, newPort{iface: want, isolated: end.name == outside}); err != nil {
-				return pl, err
-			}
-			continue
-		}
-		if end.name == outside {
-			if err := planIsolation(c, &pl, port); err != nil {
-				return pl, err
-			}
-		}
-		if iface.Type == want.Type && iface.Options["peer"] == end.peer {
-			continue
-		}
-		pl.say("set Interface %s type=patch options:peer=%s (was %q, %s)", end.name, end.peer, iface.Type, iface.Options["peer"])
-		want.UUID = iface.UUID
-		if err := pl.add(c.Where(want).Update(want, &want.Type, &want.Options)); err != nil {
+	peer := &vswitchdb.Interface{Name: inside}
+	if _, err := get(ctx, c, peer); err != nil {
+		return pl, err
+	}
+	var tag map[string]string
+	if !hasOwner(peer) {
+		tag = map[string]string{names.HelperPatch: "true"}
+	}
+	for _, end := range []patchEnd{{"outside_", bridge, outside, inside}, {"inside_", names.IntegrationBridge, inside, outside}} {
+		if err := planPatchEnd(ctx, c, &pl, end, tag); err != nil {
 			return pl, err
 		}
 	}
 	return pl, nil
+}
+
+func planPatchEnd(ctx context.Context, c client.Client, pl *plan, end patchEnd, tag map[string]string) error {
+	br := &vswitchdb.Bridge{Name: end.bridge}
+	if ok, err := get(ctx, c, br); !ok || err != nil {
+		return orMissing(err, end.bridge)
+	}
+	port, iface, err := findPort(ctx, c, end.bridge, end.name)
+	if err != nil {
+		return err
+	}
+	outside := end.bridge != names.IntegrationBridge
+	want := &vswitchdb.Interface{Name: end.name, Type: "patch", Options: map[string]string{"peer": end.peer}, ExternalIDs: tag}
+	if port == nil {
+		pl.say("add port %s to bridge %s", end.name, end.bridge)
+		return appendPort(c, pl, br, end.prefix, newPort{iface: want, isolated: outside})
+	}
+	if outside {
+		if err := planIsolation(c, pl, port); err != nil {
+			return err
+		}
+	}
+	if !hasOwner(iface) {
+		if err := setKeys(c, pl, iface, tag, nil); err != nil {
+			return err
+		}
+	}
+	if iface.Type == want.Type && iface.Options["peer"] == end.peer {
+		return nil
+	}
+	pl.say("set Interface %s type=patch options:peer=%s (was %q, %s)", end.name, end.peer, iface.Type, iface.Options["peer"])
+	want.UUID = iface.UUID
+	return pl.add(c.Where(want).Update(want, &want.Type, &want.Options))
 }

@@ -35,8 +35,10 @@ type BridgeRow struct {
 	FailMode     string // empty means unset
 	OtherConfig  map[string]string
 	ExternalIDs  map[string]string
-	MTU          int      // that is demanded for its network device, 0 if none is
-	Ports        []string // names, sorted, without the bridge's own
+	MTU          int // that is demanded for its network device, 0 if none is
+	// Ports are names, sorted, without the bridge's own and the gateway helper's, which
+	// DeleteBridge deletes as well.
+	Ports []string
 }
 
 // FindBridge returns a bridge, or nil if there is none of that name.
@@ -63,8 +65,12 @@ func (s *Switch) FindBridge(ctx context.Context, name string) (*BridgeRow, error
 		if local.MTURequest != nil {
 			found.MTU = *local.MTURequest
 		}
+		spare, err := helperPatch(ctx, c, name)
+		if err != nil {
+			return err
+		}
 		for _, p := range ports {
-			if slices.Contains(br.Ports, p.UUID) && p.Name != name {
+			if slices.Contains(br.Ports, p.UUID) && p.Name != name && !spare[p.Name] {
 				found.Ports = append(found.Ports, p.Name)
 			}
 		}
@@ -308,8 +314,8 @@ func orMissing(err error, bridge string) error {
 	return fmt.Errorf("there is no bridge %s", bridge)
 }
 
-// DeleteBridge deletes a bridge with all its ports and waits until ovs-vswitchd
-// has done so. A bridge that does not exist is not an error.
+// DeleteBridge deletes a bridge with all its ports, and the gateway helper's ports that lead
+// to it, and waits until ovs-vswitchd has done so. A bridge that does not exist is not an error.
 func (s *Switch) DeleteBridge(ctx context.Context, name string) error {
 	plan, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) {
 		var pl plan
@@ -318,6 +324,13 @@ func (s *Switch) DeleteBridge(ctx context.Context, name string) error {
 			return pl, err
 		}
 		top, err := root(ctx, c)
+		if err != nil {
+			return pl, err
+		}
+		doomed, err := helperPatch(ctx, c, name)
+		if err == nil && len(doomed) > 0 {
+			pl, err = planDelete(ctx, c, doomed)
+		}
 		if err != nil {
 			return pl, err
 		}

@@ -704,6 +704,43 @@ func TestPatchPortsConnectABridgeWithBrInt(t *testing.T) {
 	}
 }
 
+// H16: patch ports that only the gateway helper has go with RemovePatch, or with their bridge.
+// Those that a gateway has taken over stay.
+func TestPatchPortsOfAHelperCanBeRemoved(t *testing.T) {
+	n := newNode(t)
+	n.bridge("br-int")
+	n.bridge("breth0")
+	s := n.connect()
+	ctx := t.Context()
+	ensure := func() {
+		t.Helper()
+		if err := s.EnsurePatch(ctx, "breth0"); err != nil {
+			t.Fatal(err)
+		}
+		if row, err := s.FindBridge(ctx, "breth0"); err != nil || len(row.Ports) != 0 {
+			t.Errorf("%+v, %v", row, err)
+		}
+	}
+	ensure()
+	// a helper of an earlier release has not tagged them
+	n.vsctl("remove", "Interface", "k8s-patch-breth0-br-int", "external_ids", names.HelperPatch, "--", "remove", "Interface", "k8s-patch-br-int-breth0", "external_ids", names.HelperPatch)
+	ensure()
+	if err := s.RemovePatch(ctx, "breth0"); err != nil || n.vsctl("list-ports", "breth0")+n.vsctl("list-ports", "br-int") != "" {
+		t.Errorf("%v: %s", err, n.vsctl("show"))
+	}
+	ensure()
+	n.vsctl("set", "Interface", "k8s-patch-br-int-breth0", "external_ids:iface-id=breth0_node1", "external_ids:"+names.GatewayTag+"=node1")
+	row, err := s.FindBridge(ctx, "breth0")
+	if err := errors.Join(err, s.RemovePatch(ctx, "breth0")); err != nil || !slices.Equal(row.Ports, []string{"k8s-patch-breth0-br-int"}) ||
+		n.vsctl("list-ports", "br-int") != "k8s-patch-br-int-breth0" {
+		t.Errorf("a gateway's: %v: %+v %s", err, row, n.vsctl("show"))
+	}
+	n.vsctl("remove", "Interface", "k8s-patch-br-int-breth0", "external_ids", names.IfaceID, "--", "remove", "Interface", "k8s-patch-br-int-breth0", "external_ids", names.GatewayTag)
+	if err := s.DeleteBridge(ctx, "breth0"); err != nil || n.vsctl("list-ports", "br-int") != "" || n.vsctl("list-br") != "br-int" {
+		t.Errorf("%v: %s", err, n.vsctl("show"))
+	}
+}
+
 // Nobody waits for ever for a database that is gone.
 func TestReadingEnds(t *testing.T) {
 	n := newNode(t)
