@@ -175,7 +175,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	r = n.run(minionInitArgs + " --dry-run")
 	for _, want := range []string{
 		"+ Logical_Switch node2", "add bridge br-int", "add address 192.168.2.2/24 to k8s-node2", "write /etc/network/interfaces",
-		"link /opt/cni/bin/ovn_cni to " + bin + "/ovn-k8s-cni-overlay", "write /etc/cni/net.d/10-ovn-k8s.conflist\n",
+		"copy " + bin + "/ovn-k8s-cni-overlay to /opt/cni/bin/ovn-k8s-cni-overlay\nlink /opt/cni/bin/ovn_cni to ovn-k8s-cni-overlay\n", "write /etc/cni/net.d/10-ovn-k8s.conflist\n",
 	} {
 		if !strings.Contains(r.Out, want) {
 			t.Errorf("minion-init --dry-run lacks %q:\n%s", want, r.Out)
@@ -390,17 +390,38 @@ func TestCheck20_CNI(t *testing.T) {
 		t.Errorf("warnings: %s", r.Err)
 	}
 	same(t, "the old configuration", n.file("/etc/cni/net.d/10-net.conf"), old)
-	for _, name := range []string{"ovn_cni", "ovn-k8s-cni-overlay"} {
-		same(t, name, n.script("readlink /opt/cni/bin/"+name), bin+"/ovn-k8s-cni-overlay")
-	}
+	// Section 7: a runtime in another mount namespace sees nothing but the directory.
+	isCopy := "test -L /opt/cni/bin/ovn-k8s-cni-overlay || cmp " + bin + "/ovn-k8s-cni-overlay /opt/cni/bin/ovn-k8s-cni-overlay; readlink /opt/cni/bin/ovn_cni; stat -c %a /opt/cni/bin/ovn-k8s-cni-overlay; ls -A /opt/cni/bin | wc -l"
+	const copied = "ovn-k8s-cni-overlay\n755\n2"
+	same(t, "the plugin", n.script(isCopy), copied)
 	checkConflist(t, n.Path("/etc/cni/net.d/10-ovn-k8s.conflist"))
 
-	// A plugin that is there as a file stays, and links are corrected.
-	n.script("rm /opt/cni/bin/*; cp " + bin + "/ovn-k8s-cni-overlay /opt/cni/bin/; ln -s /nowhere /opt/cni/bin/ovn_cni; rm /etc/cni/net.d/*")
+	// The links of an earlier release, and the copy of another version of the program, are replaced.
+	for _, before := range []string{
+		"ln -sf " + bin + "/ovn-k8s-cni-overlay /opt/cni/bin/ovn_cni; ln -sf " + bin + "/ovn-k8s-cni-overlay /opt/cni/bin/ovn-k8s-cni-overlay",
+		"cp " + bin + "/ovn-k8s-cni-overlay /opt/cni/bin/; echo >>/opt/cni/bin/ovn-k8s-cni-overlay",
+	} {
+		n.script("rm /opt/cni/bin/*; " + before)
+		n.init(minionInitArgs)
+		same(t, "after "+before, n.script(isCopy), copied)
+	}
+	before := n.script("stat -c '%i %Z' /opt/cni/bin/*")
+	n.init(minionInitArgs)
+	same(t, "the same copy again", n.script("stat -c '%i %Z' /opt/cni/bin/*"), before)
+
+	// Another program stays.
+	n.script("rm /opt/cni/bin/*; echo '#!/bin/sh' >/opt/cni/bin/ovn-k8s-cni-overlay; ln -s /nowhere /opt/cni/bin/ovn_cni")
+	if r := n.init(minionInitArgs); !strings.Contains(r.Err, "/opt/cni/bin/ovn-k8s-cni-overlay is a file of its own") {
+		t.Errorf("%+v", r)
+	}
+	same(t, "another program", n.script("cat /opt/cni/bin/ovn-k8s-cni-overlay; readlink /opt/cni/bin/ovn_cni"), "#!/bin/sh\novn-k8s-cni-overlay")
+
+	// A plugin that is installed there only stays.
+	n.script("rm /opt/cni/bin/*; cp " + bin + "/ovn-k8s-cni-overlay /opt/cni/bin/; rm /etc/cni/net.d/*")
 	if r := n.runIn("PATH=$PATH", minionInitArgs); r.Status != 0 {
 		t.Fatalf("%+v", r)
 	}
-	same(t, "links", n.script("readlink /opt/cni/bin/ovn_cni; test -L /opt/cni/bin/ovn-k8s-cni-overlay || echo file"), "/opt/cni/bin/ovn-k8s-cni-overlay\nfile")
+	same(t, "the plugin", n.script(isCopy), copied)
 	same(t, "mode", n.script("stat -c %a /etc/cni/net.d/*; ls -a /etc/cni/net.d | wc -l"), "644\n3")
 }
 

@@ -114,7 +114,7 @@ func Settings() []Setting {
 		{Name: cniConfDir, ExternalID: "ovn-k8s-cni-conf-path", Key: "cni_conf_path", Default: "/etc/cni/net.d",
 			Text: "directory in which minion-init writes the CNI configuration"},
 		{Name: cniBinDir, ExternalID: "ovn-k8s-cni-link-path", Key: "cni_link_path", Default: "/opt/cni/bin",
-			Text: "directory in which minion-init links the CNI plugin"},
+			Text: "directory to which minion-init copies the CNI plugin"},
 		{Name: cniPlugin, ExternalID: "ovn-k8s-cni-plugin", Key: "cni_plugin", Default: "ovn-k8s-cni-overlay",
 			Text: "the CNI plugin: a path, or a name to be found on PATH"},
 		{Name: cniLogFile, ExternalID: "ovn-k8s-log-path", Key: "log_path", Default: "/var/log/openvswitch/ovn-k8s-cni-overlay.log",

@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"debug/buildinfo"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ func (s *session) findPlugin() (cniSetup, error) {
 		if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
 			continue
 		}
-		if filepath.Dir(path) == s.config.CNIBinDir { // perhaps a link of ours
+		if filepath.Dir(path) == s.config.CNIBinDir { // perhaps a link of an earlier release
 			path, err = filepath.EvalSymlinks(path)
 		}
 		if err == nil {
@@ -57,7 +58,7 @@ func (s *session) findPlugin() (cniSetup, error) {
 // configureCNI returns the edits that let a container runtime find the plugin.
 // The configuration is the last one: a kubelet that sees it sends pods.
 func (s *session) configureCNI(setup cniSetup) ([]edit, error) {
-	links, err := s.pluginLinks(setup)
+	programs, err := s.pluginFiles(setup)
 	if err != nil {
 		return nil, err
 	}
@@ -69,30 +70,40 @@ func (s *session) configureCNI(setup cniSetup) ([]edit, error) {
 	for _, other := range earlier {
 		s.warn("container runtimes will use %s instead of %s, since it comes first in the alphabet: remove it", other, path)
 	}
-	return pending(append(links, edit{path: path, text: configuration()}))
+	return pending(append(programs, edit{path: path, text: configuration()}))
 }
 
-// pluginLinks returns the links to the plugin. Where there is a file already, it
-// stays.
-func (s *session) pluginLinks(setup cniSetup) ([]edit, error) {
-	var links []edit
-	for _, name := range []string{oldPluginType, pluginType} {
-		path := filepath.Join(s.config.CNIBinDir, name)
-		info, err := os.Lstat(path)
+// pluginFiles returns a copy of the plugin, and a link to that with the old name. Runtimes may
+// see the directory only, in a mount namespace of their own, so the link stays inside of it.
+// A file that is another program stays.
+func (s *session) pluginFiles(setup cniSetup) ([]edit, error) {
+	var edits []edit
+	for _, e := range []edit{
+		{path: filepath.Join(s.config.CNIBinDir, pluginType), copy: setup.plugin},
+		{path: filepath.Join(s.config.CNIBinDir, oldPluginType), link: pluginType},
+	} {
+		info, err := os.Lstat(e.path)
 		switch {
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
-			return nil, fmt.Errorf("looking at %s: %w", path, err)
+			return nil, fmt.Errorf("looking at %s: %w", e.path, err)
 		case err == nil && info.IsDir():
-			return nil, fmt.Errorf("%s is a directory: the CNI plugin has to be there", path)
-		case err == nil && info.Mode()&fs.ModeSymlink == 0:
-			if path != setup.plugin {
-				s.warn("%s is a file of its own: container runtimes use that and not %s", path, setup.plugin)
-			}
+			return nil, fmt.Errorf("%s is a directory: the CNI plugin has to be there", e.path)
+		case e.path == setup.plugin: // installed there by hand
+		case err == nil && info.Mode().IsRegular() && !isOurPlugin(e.path, setup):
+			s.warn("%s is a file of its own: container runtimes use that and not %s", e.path, setup.plugin)
 		default:
-			links = append(links, edit{path: path, link: setup.plugin})
+			edits = append(edits, e)
 		}
 	}
-	return links, nil
+	return edits, nil
+}
+
+// isOurPlugin reports whether a file is a copy of the plugin, of this or another release, as
+// the program's own build information says.
+func isOurPlugin(path string, setup cniSetup) bool {
+	is, err := buildinfo.ReadFile(path)
+	want, err2 := buildinfo.ReadFile(setup.plugin)
+	return errors.Join(err, err2) == nil && is.Path == want.Path
 }
 
 // configuration is the CNI configuration (CNI specification 1.1.0, section 1).

@@ -1,8 +1,10 @@
 package overlay
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +16,7 @@ type edit struct {
 	path string
 	text string // the whole file
 	link string // or where a symbolic link leads
+	copy string // or the program that it is a copy of
 	gone bool   // or that there is nothing
 }
 
@@ -24,6 +27,8 @@ func (e edit) String() string {
 		return "remove " + e.path
 	case e.link != "":
 		return fmt.Sprintf("link %s to %s", e.path, e.link)
+	case e.copy != "":
+		return fmt.Sprintf("copy %s to %s", e.copy, e.path)
 	}
 	return "write " + e.path
 }
@@ -39,12 +44,36 @@ func (e edit) needed() (bool, error) {
 		}
 		return is != e.link, err
 	}
+	if e.copy != "" {
+		same, err := isCopy(e.path, e.copy)
+		return !same, err
+	}
 	text, err := os.ReadFile(e.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return !e.gone, nil
 	}
 	return e.gone || string(text) != e.text, err
 }
+
+// isCopy reports whether a path is an executable file, and no link, with the contents of another.
+func isCopy(path, of string) (bool, error) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != programMode {
+		return false, err
+	}
+	is, err := os.ReadFile(path)
+	if err != nil {
+		return false, err
+	}
+	want, err := os.ReadFile(of)
+	return bytes.Equal(is, want), err
+}
+
+// programMode is that of programs.
+const programMode = 0o755
 
 // pending returns the edits that change something.
 func pending(all []edit) ([]edit, error) {
@@ -119,14 +148,32 @@ func (e edit) apply() error {
 	if err := os.MkdirAll(filepath.Dir(e.path), 0o755); err != nil {
 		return err
 	}
-	if e.link != "" {
-		return e.replaceLink()
+	switch {
+	case e.link != "":
+		return e.replace(func(tmp string) error { return os.Symlink(e.link, tmp) })
+	case e.copy != "":
+		return e.replace(func(tmp string) error { return copyProgram(tmp, e.copy) })
 	}
 	return e.replaceFile()
 }
 
-// replaceLink renames a new link onto the path.
-func (e edit) replaceLink() error {
+// copyProgram writes a copy of a program to the disk.
+func copyProgram(path, of string) error {
+	in, err := os.Open(of)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, programMode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Chmod(programMode), out.Sync(), out.Close())
+}
+
+// replace renames what make makes onto the path, which may be a link itself.
+func (e edit) replace(make func(path string) error) error {
 	dir, err := os.MkdirTemp(filepath.Dir(e.path), leftover)
 	if err != nil {
 		return err
@@ -137,8 +184,8 @@ func (e edit) replaceLink() error {
 		return err
 	}
 	defer unlock()
-	tmp := filepath.Join(dir, "link")
-	if err := os.Symlink(e.link, tmp); err != nil {
+	tmp := filepath.Join(dir, "new")
+	if err := make(tmp); err != nil {
 		return err
 	}
 	return os.Rename(tmp, e.path)

@@ -173,13 +173,15 @@ func (s *session) planLeave(ctx context.Context, node string) (departure, error)
 	if d.after, err = forget(d.port); err != nil || len(d.pods) > 0 {
 		return d, err // the pods that are left need the plugin to go
 	}
-	links, err := s.oldLinks()
-	d.after = append(d.after, links...)
+	programs, err := s.oldPrograms()
+	d.after = append(d.after, programs...)
 	return d, err
 }
 
-// oldLinks returns the edits that remove the links to the plugin.
-func (s *session) oldLinks() ([]edit, error) {
+// oldPrograms returns the edits that remove links to the plugin and copies of it. A copy stays
+// if it is the only one.
+func (s *session) oldPrograms() ([]edit, error) {
+	setup, missing := s.findPlugin()
 	var edits []edit
 	for _, name := range []string{oldPluginType, pluginType} {
 		path := filepath.Join(s.config.CNIBinDir, name)
@@ -187,7 +189,8 @@ func (s *session) oldLinks() ([]edit, error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("looking at %s: %w", path, err)
 		}
-		if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		link := err == nil && info.Mode()&fs.ModeSymlink != 0
+		if link || err == nil && missing == nil && path != setup.plugin && isOurPlugin(path, setup) {
 			edits = append(edits, edit{path: path, gone: true})
 		}
 	}
