@@ -388,3 +388,43 @@ func sorted(lines []string) string {
 	slices.Sort(lines)
 	return strings.Join(lines, "")
 }
+
+// H4, H10: at boot a gateway's own end is there before the database is, and an address that
+// is late is waited for.
+func TestAGatewayBootsBeforeTheDatabase(t *testing.T) {
+	w := newWorld(t, "kube-master", "node2")
+	m, n := w.nodes[0], w.nodes[1]
+	m.init(masterInitArgs)
+	n.init(minionInitArgs)
+	// start runs a command of a unit, which fills /run/log.
+	start := func(args string) {
+		t.Helper()
+		p, err := n.Start("sh", "-c", "PATH=$PATH:"+bin+" exec "+bin+"/ovn-k8s-overlay "+args+" --wait >/run/log 2>&1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Stop)
+	}
+	until := func(script string) {
+		t.Helper()
+		n.script("for i in $(seq 1500); do { " + script + "; } >/dev/null 2>&1 && exit; sleep 0.02; done; cat /run/log >&2; exit 1")
+	}
+	local := "gateway-init --cluster-ip-subnet=192.168.0.0/16 --local --node-name=node2"
+	n.init(local)
+	own := func() string {
+		return n.script("ip -4 -br address show dev br-nexthop; ip route show table 1646; ip rule show pref 1646; iptables-save | grep -e '^-.*OVN-K8S' | sort")
+	}
+	before := own()
+	n.script("ip address flush dev br-nexthop; ip route flush table 1646; iptables -F; iptables -t nat -F; iptables -t mangle -F; ovs-vsctl set Open_vSwitch . external_ids:ovn-nb=tcp:127.0.0.1:1")
+	start(local)
+	until("grep -q 'waiting, connecting to the Northbound' /run/log")
+	same(t, "without the database", own(), before)
+	n.setID("ovn-nb", w.central.NBTCP)
+
+	address := n.Addresses[0].String()
+	n.script("ip address del " + address + " dev breth0")
+	start("gateway-init --cluster-ip-subnet=192.168.0.0/16 --bridge-interface=breth0 --physical-ip=" + address + " --node-name=node2")
+	until("grep -q 'waiting, looking at this host.*is not an address of breth0' /run/log")
+	n.script("ip address add " + address + " dev breth0")
+	until("grep -q 'Initialization complete' /run/log")
+}

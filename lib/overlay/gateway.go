@@ -44,7 +44,8 @@ var (
 )
 
 // GatewayInit makes this host a gateway of an existing cluster: a router in OVN,
-// and what connects that with a NIC, a bridge or the host.
+// and what connects that with a NIC, a bridge or the host. A host that is this gateway
+// already, as one that boots, gets its own part back before the database is asked.
 func GatewayInit(ctx context.Context, g Gateway) error {
 	s := newSession(g.Command)
 	defer s.close()
@@ -55,6 +56,11 @@ func GatewayInit(ctx context.Context, g Gateway) error {
 	}
 	if err := u.guard(s); err != nil {
 		return err
+	}
+	if len(u.changes) == 0 && !s.DryRun {
+		if err := u.ensure(ctx, s); err != nil {
+			return err
+		}
 	}
 	if err := s.openNB(ctx); err != nil {
 		return err
@@ -73,7 +79,7 @@ func GatewayInit(ctx context.Context, g Gateway) error {
 	if err := u.ensure(ctx, s); err != nil {
 		return err
 	}
-	fmt.Fprintln(s.Out, done)
+	s.finish()
 	return nil
 }
 

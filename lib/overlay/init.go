@@ -137,7 +137,7 @@ func (i Init) run(ctx context.Context, minion bool) error {
 	if err := h.ensure(ctx, s); err != nil {
 		return err
 	}
-	fmt.Fprintln(s.Out, done)
+	s.finish()
 	return nil
 }
 

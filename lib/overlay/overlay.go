@@ -235,6 +235,15 @@ func (s *session) stage(ctx context.Context, what string, work func(context.Cont
 	return err
 }
 
+// finish says that all is done. A unit of type notify fails without that, if nothing was late.
+func (s *session) finish() {
+	fmt.Fprintln(s.Out, done)
+	if s.Wait {
+		daemon.Options{}.Status(program, s.Err)(done)
+		daemon.Ready()
+	}
+}
+
 // waitInterval is how long a command with Wait waits before it tries again.
 const waitInterval = time.Second
 

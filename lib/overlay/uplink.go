@@ -51,6 +51,21 @@ func (s *session) planUplink(ctx context.Context, r *gatewayRequest, good bool) 
 	if err := s.checkTunnels(); err != nil {
 		return nil, err
 	}
+	if !s.Wait {
+		return s.planHostEnd(ctx, r)
+	}
+	var u *uplink
+	asked, warnings := *r, len(s.warnings)
+	err = s.patiently(ctx, "looking at this host's network", func(ctx context.Context) (err error) {
+		*r, s.warnings = asked, s.warnings[:warnings]
+		u, err = s.planHostEnd(ctx, r)
+		return err
+	})
+	return u, err
+}
+
+// planHostEnd plans what is on this host. Its network may be late.
+func (s *session) planHostEnd(ctx context.Context, r *gatewayRequest) (u *uplink, err error) {
 	g := &r.gateway
 	g.Chassis, g.MTU = s.config.SystemID, s.config.MTU
 	g.Tunnel, _ = netip.ParseAddr(s.config.EncapIP) // a bad one is ovn-controller's to report
@@ -59,7 +74,7 @@ func (s *session) planUplink(ctx context.Context, r *gatewayRequest, good bool) 
 			return nil, err
 		}
 	}
-	u := &uplink{force: r.force, port: vswitch.GatewayPort{Gateway: r.name, IfaceID: names.ExternalPort(g.Interface, r.name)}}
+	u = &uplink{force: r.force, port: vswitch.GatewayPort{Gateway: r.name, IfaceID: names.ExternalPort(g.Interface, r.name)}}
 	if err := s.findFormer(ctx, u, r.name); err != nil {
 		return nil, err
 	}
