@@ -200,3 +200,32 @@ func TestAProblemOfAnAnnotationIsShort(t *testing.T) {
 		}
 	}
 }
+
+// L1: selectors of which the short names collide are different groups all the same. An author finds such selectors with 2^32 hashes.
+func TestSelectorsWithOneHashAreTwoGroups(t *testing.T) {
+	l := defaultLimits()
+	l.nameBytes = 0
+	x := newIndex(l)
+	x.PutNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}})
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		x.PutPod(pod.Key{Namespace: "ns", Name: name}, map[string]string{"app": name}, nil)
+		p := from("ns", name, nil)
+		p.Spec.PodSelector = metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
+		x.PutPolicy(New(p))
+	}
+	seen := map[string]bool{}
+	for _, name := range names {
+		refs := x.Refs(pod.Key{Namespace: "ns", Name: name})
+		if len(refs) != 1 || seen[refs[0].ID] {
+			t.Errorf("pod %s is in %v", name, refs)
+			continue
+		}
+		seen[refs[0].ID] = true
+	}
+	x.RemovePolicy(Key{"ns", "a"}) // which had the short name
+	x.PutPolicy(New(from("ns", "b", nil)))
+	if refs := x.Refs(pod.Key{Namespace: "ns", Name: "c"}); len(refs) != 2 {
+		t.Errorf("pod c is in %v", refs)
+	}
+}

@@ -67,13 +67,11 @@ func (x *Index) isolate(g *group, d direction, by int) {
 // use finds or makes the group of a peer of a policy in namespace n.
 func (x *Index) use(from peer, n *namespace) *group {
 	s := x.scopeOf(from, n)
-	g := &group{scope: s, pods: from.pods}
-	g.name = groupName(g.text())
-	if known := x.groups[g.name]; known != nil {
+	g := &group{scope: s, pods: from.pods, users: 1}
+	if known := x.nameGroup(g); known != nil {
 		known.users++
 		return known
 	}
-	g.users = 1
 	x.groups[g.name] = g
 	s.groups.add(g.pods, g)
 	s.size++
@@ -115,11 +113,29 @@ func peerText(p peer, n *namespace) string {
 	return (&group{scope: s, pods: p.pods}).text()
 }
 
+// nameGroup names a new group, or returns the group of the same pods. An author may find two selectors with one short
+// name (2^32 tries): one of them has the long name then.
+func (x *Index) nameGroup(g *group) *group {
+	text := g.text()
+	for _, bytes := range []int{x.limits.nameBytes, 2 * x.limits.nameBytes} {
+		g.name = groupName(text, bytes)
+		known := x.groups[g.name]
+		if known == nil {
+			return nil
+		}
+		if known.text() == text {
+			return known
+		}
+	}
+	g.name = groupName(text, sha256.Size)
+	return x.groups[g.name]
+}
+
 // groupName is a name for a Port_Group: a word in OVN's expressions, and the
-// same for the same pods.
-func groupName(text string) string {
+// same for the same pods. It has so many bytes of their text's hash.
+func groupName(text string, bytes int) string {
 	sum := sha256.Sum256([]byte(text))
-	return "np_" + hex.EncodeToString(sum[:8])
+	return "np_" + hex.EncodeToString(sum[:bytes])
 }
 
 func portGroup(name, column string) nb.Ref {

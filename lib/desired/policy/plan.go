@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,10 +27,12 @@ type limits struct {
 	portSets, portBytes int
 	// unit is the step in which small numbers of pods are counted.
 	unit int
+	// nameBytes is how many bytes of a hash short names of groups have.
+	nameBytes int
 }
 
 func defaultLimits() limits {
-	return limits{perPod: 4, minMembers: 50_000, perSpace: 4, perFlows: 10, portSets: 1000, portBytes: 4_000_000, unit: 32}
+	return limits{perPod: 4, minMembers: 50_000, perSpace: 4, perFlows: 10, portSets: 1000, portBytes: 4_000_000, unit: 32, nameBytes: 8}
 }
 
 // A plan is what a policy makes of its rules, given about how many pods there are.
@@ -51,7 +54,7 @@ func (x *Index) plan(n *namespace, p Policy) plan {
 	flows := 0
 	// add adds a group, and its numbered groups for one rule that names ports.
 	add := func(from peer, named []namedPort) int {
-		name, pods := groupName(peerText(from, n)), x.atMost(from, n)
+		name, pods := groupName(peerText(from, n), sha256.Size), x.atMost(from, n)
 		if _, known := out.prices[name]; !known {
 			out.prices[name] = pods
 		}

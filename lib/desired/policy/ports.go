@@ -271,7 +271,7 @@ func (g *group) numbered(n *numbers, set *portSet, text string) string {
 		return g.name + "_" + keyword(p.proto) + "_" + strings.ReplaceAll(p.name, "-", "_") + "_" + strconv.Itoa(int(set.ports[0].from))
 	}
 	sum := sha256.Sum256([]byte(n.text + " " + text))
-	return g.name + "_" + hex.EncodeToString(sum[:8])
+	return g.name + "_" + hex.EncodeToString(sum[:16])
 }
 
 // describe says which pods are in the port group of a set.

@@ -17,7 +17,7 @@ import (
 
 // lowLimits are such as small clusters reach.
 func lowLimits() limits {
-	return limits{perPod: 1, minMembers: 12, perSpace: 2, perFlows: 2, portSets: 3, portBytes: 900, unit: 2}
+	return limits{perPod: 1, minMembers: 12, perSpace: 2, perFlows: 2, portSets: 3, portBytes: 900, unit: 2, nameBytes: 8}
 }
 
 // dump is all that an index says, by unit.
