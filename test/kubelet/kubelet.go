@@ -200,6 +200,12 @@ func (k *Kubelet) sync(ctx context.Context, key types.NamespacedName, pods corel
 		return err
 	}
 	sandbox := k.Sandbox(key.Namespace, key.Name)
+	if err == nil && sandbox != nil && pod.UID == sandbox.uid && pod.DeletionTimestamp != nil {
+		if wait := sandbox.preStop(pod, time.Now()); wait > 0 {
+			k.queue.AddAfter(key, wait)
+			return nil
+		}
+	}
 	if sandbox != nil && (err != nil || pod.UID != sandbox.uid || pod.DeletionTimestamp != nil || finished(pod)) {
 		if err := k.tearDown(key, sandbox); err != nil {
 			return err
@@ -244,6 +250,20 @@ func (k *Kubelet) tearDown(key types.NamespacedName, sandbox *Sandbox) error {
 	defer k.mu.Unlock()
 	delete(k.sandboxes, key)
 	return nil
+}
+
+// preStop returns how much is left at now of the sleep of a pod's preStop hooks, which begins with the first call.
+func (s *Sandbox) preStop(pod *corev1.Pod, now time.Time) time.Duration {
+	if s.deleted.IsZero() {
+		s.deleted = now
+	}
+	var sleep time.Duration
+	for _, c := range pod.Spec.Containers {
+		if l := c.Lifecycle; l != nil && l.PreStop != nil && l.PreStop.Sleep != nil {
+			sleep = max(sleep, time.Duration(l.PreStop.Sleep.Seconds)*time.Second)
+		}
+	}
+	return s.deleted.Add(sleep).Sub(now)
 }
 
 // finished tells whether a pod has ended for good.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	cnitypes "github.com/containernetworking/cni/pkg/types"
@@ -50,7 +51,8 @@ type Sandbox struct {
 	uid     types.UID
 	config  *libcni.NetworkConfigList
 	runtime *libcni.RuntimeConf
-	close   func() // ends its server
+	close   func()    // ends its server
+	deleted time.Time // when the kubelet first saw the pod's deletion
 }
 
 // A network runs CNI plugins in a host.
