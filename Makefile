@@ -8,7 +8,7 @@ MODELS := lib/nb/nbdb lib/ovsdb/sbdb lib/ovsdb/vswitchdb
 PREFIX ?= /usr/local
 KUBERNETES := cd test/controlplane &&
 
-.PHONY: build test check demo demo-down bench hostile generate install help prepare
+.PHONY: build test check demo demo-down bench loss hostile generate install help prepare
 
 ## build: the programs, into bin/ (also plain make)
 build:
@@ -39,6 +39,10 @@ demo-down:
 ## bench: how fast it is, beside a minimal program that does the same; as root
 bench: prepare
 	go run ./test/bench
+
+## loss: how many new connections fail while pods, ovn-controllers, switches and gateways change (RUN=, ROUNDS=); as root
+loss: prepare
+	go run ./test/loss $(if $(RUN),-run $(RUN)) $(if $(ROUNDS),-rounds $(ROUNDS))
 
 ## hostile: 5 000 drawn hostile objects (DRAWS=, KIND=), what they cost in memory
 hostile:

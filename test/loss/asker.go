@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ovn-k8s/test/probe"
+)
+
+const (
+	// askTime bounds a connection: the kernel sends its SYN at 0, 1, 3 and 7 s.
+	askTime = 10 * time.Second
+	// lateTime is what a connection takes at least whose SYN was sent again.
+	lateTime = 950 * time.Millisecond
+	// firstPort and lastPort are the local ports, used by turns, so that a connection can be found in a table by its own.
+	firstPort, lastPort = 20000, 60000
+)
+
+// A place is who asks for what.
+type place struct {
+	name  string
+	netns string
+	to    netip.AddrPort
+}
+
+// A try is one connection.
+type try struct {
+	place    place
+	port     int // local
+	began    time.Time
+	took     time.Duration
+	by       string // who answered
+	err      error
+	again    bool // whether a packet was sent again
+	evidence []string
+}
+
+// String describes a connection.
+func (t *try) String() string {
+	how := "answered by " + t.by
+	if t.err != nil {
+		how = t.err.Error()
+	}
+	if t.again {
+		how += ", packets were sent again"
+	}
+	return fmt.Sprintf("%s to %v, port %d, began %s, took %.3f s: %s", t.place.name, t.place.to, t.port, clock(t.began), t.took.Seconds(), how)
+}
+
+func clock(t time.Time) string { return t.Format("15:04:05.000") }
+
+// ports are local ports by turns. A port that was used a moment ago cannot be used again.
+type ports struct{ used int }
+
+func (p *ports) next() int {
+	p.used++
+	return firstPort + p.used%(lastPort-firstPort)
+}
+
+// An asker opens connections all the time, one after the other from each place by turns, each once.
+type asker struct {
+	end context.CancelFunc
+	wg  sync.WaitGroup
+
+	mu      sync.Mutex
+	pending map[*try]bool
+	done    []*try // that failed or were late
+	tried   int
+	report  func(*try) // of those that failed
+}
+
+// ask starts an asker. There must be one at a time.
+func (f *field) ask(ctx context.Context, places []place, report func(*try)) *asker {
+	ctx, end := context.WithCancel(ctx)
+	a := &asker{end: end, pending: map[*try]bool{}, report: report}
+	a.wg.Go(func() {
+		tick := time.NewTicker(time.Second / time.Duration(f.rate))
+		defer tick.Stop()
+		for i := 0; ctx.Err() == nil; i++ {
+			t := &try{place: places[i%len(places)], port: f.ports.next()}
+			a.wg.Go(func() { a.once(context.WithoutCancel(ctx), t) })
+			<-tick.C
+		}
+	})
+	return a
+}
+
+// once opens one connection and keeps what is worth it.
+func (a *asker) once(ctx context.Context, t *try) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	t.began = time.Now()
+	a.mu.Lock()
+	a.tried++
+	a.pending[t] = true
+	a.mu.Unlock()
+	t.by, t.err = t.connect(ctx)
+	t.took = time.Since(t.began)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.pending, t)
+	if t.err != nil || t.again || t.took > lateTime {
+		a.done = append(a.done, t)
+		a.report(t)
+	}
+}
+
+// connect connects, asks a line and returns who answered.
+func (t *try) connect(ctx context.Context) (string, error) {
+	var conn net.Conn
+	err := probe.In(t.place.netns, func() (err error) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{Port: t.port}}
+		conn, err = d.DialContext(ctx, "tcp", t.place.to.String())
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+	}
+	if _, err := conn.Write([]byte("hello\n")); err != nil {
+		return "", err
+	}
+	answer := make([]byte, 512)
+	n, err := conn.Read(answer)
+	t.again = retransmitted(conn)
+	if err != nil {
+		return "", err
+	}
+	by, _, _ := strings.Cut(string(answer[:n]), " ")
+	return by, nil
+}
+
+// retransmitted reports whether the kernel sent a packet of a connection again.
+func retransmitted(conn net.Conn) (again bool) {
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		again = err == nil && info.Total_retrans > 0
+	})
+	return again
+}
+
+// waiting returns the connections that wait for longer than some time.
+func (a *asker) waiting(than time.Duration) (out []*try) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for t := range a.pending {
+		if time.Since(t.began) > than {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// note adds evidence to a connection.
+func (a *asker) note(t *try, lines ...string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range lines {
+		if !slices.Contains(t.evidence, l) {
+			t.evidence = append(t.evidence, l)
+		}
+	}
+}
+
+// stop waits for the last connections. It returns how many were tried, how many of them failed, sent packets again, or were just late.
+func (a *asker) stop() (tried, failed, again, late int) {
+	a.end()
+	a.wg.Wait()
+	for _, t := range a.done {
+		switch {
+		case t.err != nil:
+			failed++
+		case t.again:
+			again++
+		default:
+			late++
+		}
+	}
+	return a.tried, failed, again, late
+}
+
+// gap says how long connections failed or were late that began after a moment: from the first to the last of them.
+func (a *asker) gap(since time.Time) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var first, last time.Time
+	n := 0
+	count := func(t *try) {
+		if t.began.Before(since.Add(-lateTime)) {
+			return
+		}
+		n++
+		if first.IsZero() || t.began.Before(first) {
+			first = t.began
+		}
+		if t.began.After(last) {
+			last = t.began
+		}
+	}
+	for _, t := range a.done {
+		count(t)
+	}
+	for t := range a.pending {
+		if time.Since(t.began) > lateTime {
+			count(t)
+		}
+	}
+	if n == 0 {
+		return "none failed or was late"
+	}
+	return fmt.Sprintf("%d failed or late, begun %+.2f to %+.2f s", n, first.Sub(since).Seconds(), last.Sub(since).Seconds())
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"ovn-k8s/test/world"
+)
+
+// stuckTime is when a connection is looked at: its SYN was sent three times by then.
+const stuckTime = 3200 * time.Millisecond
+
+// inspect looks every 300 ms for connections that wait, in the connection tracking of all nodes, until ctx ends.
+func (f *field) inspect(ctx context.Context, a *asker) {
+	tick := time.NewTicker(300 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		waiting := a.waiting(stuckTime)
+		if len(waiting) == 0 {
+			continue
+		}
+		var wg sync.WaitGroup
+		for _, n := range f.w.Nodes {
+			wg.Go(func() { f.inspectNode(ctx, a, n, waiting) })
+		}
+		wg.Wait()
+		for _, t := range waiting {
+			f.say("waits: %s, port %d, began %s", t.place.name, t.port, clock(t.began))
+		}
+		f.save(ctx)
+	}
+}
+
+// save writes what the nodes know to the directory of the option -evidence.
+func (f *field) save(ctx context.Context) {
+	if f.evidence == "" {
+		return
+	}
+	for _, n := range f.w.Nodes {
+		for _, command := range []string{
+			"ovs-appctl dpctl/dump-flows -m", "ovs-appctl dpctl/dump-conntrack", "ovs-appctl coverage/show", "ovs-ofctl -O OpenFlow15 dump-groups br-int",
+			"ovs-appctl ofproto/list-tunnels; ovs-appctl tnl/neigh/show; ovs-appctl dpif/show", "ovs-ofctl dump-flows br-int",
+		} {
+			r, err := n.Try(command)
+			if err != nil {
+				continue
+			}
+			name := fmt.Sprintf("%s-%s-%s", clock(time.Now()), n.Name, strings.NewReplacer(" ", "_", "/", "_").Replace(command))
+			_ = os.WriteFile(filepath.Join(f.evidence, name[:min(len(name), 80)]), []byte(r.Out+r.Err), 0o644)
+		}
+	}
+}
+
+func (f *field) inspectNode(ctx context.Context, a *asker, n *world.Node, waiting []*try) {
+	out, _, err := n.Run(ctx, "ovs-appctl", "--timeout=10", "dpctl/dump-conntrack")
+	if err != nil {
+		return
+	}
+	for _, t := range waiting {
+		found := 0
+		for l := range strings.Lines(out) {
+			if strings.Contains(l, fmt.Sprintf("sport=%d,", t.port)) {
+				found++
+				a.note(t, n.Name+": "+strings.TrimSpace(l))
+			}
+		}
+	}
+}
+
+// endpoint is who the entries of a connection lead to.
+var replySource = regexp.MustCompile(`reply=\(src=([^,]+),`)
+
+// explain prints a connection with what is known of it.
+func (f *field) explain(t *try) {
+	f.say("%s", t)
+	endpoints := map[string]bool{}
+	for _, l := range t.evidence {
+		f.say("    %s", l)
+		if m := replySource.FindStringSubmatch(l); m != nil {
+			endpoints[m[1]] = true
+		}
+	}
+	for e := range endpoints {
+		if said := f.history.of(e, t.began); said != "" {
+			f.say("    %s: %s", e, said)
+		}
+	}
+}
+
+// result prints what a figure found.
+func (f *field) result(a *asker, what string) {
+	tried, failed, again, late := a.stop()
+	fmt.Fprintf(f.out, "%s: %s: %d connections, %d failed, %d sent packets again, %d others took more than %v\n", f.name, what, tried, failed, again, late, lateTime)
+}
