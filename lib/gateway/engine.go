@@ -187,6 +187,7 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	}
 	wg.Go(func() { e.followAddresses(ctx) })
 	wg.Go(func() { e.followLinks(ctx) })
+	wg.Go(func() { e.followRestarts(ctx) })
 	node := e.node
 	wg.Go(func() { e.warnOfKubeProxy(ctx, node) })
 	wg.Go(func() { e.followPacketFilter(ctx) })

@@ -129,6 +129,19 @@ func parseFlows(text string) ([]flow.Flow, error) {
 	return flows, nil
 }
 
+// Empty reports whether table 0 of the bridge has no flows.
+func (b Bridge) Empty(ctx context.Context) (bool, error) {
+	out, err := b.run(ctx, "", "dump-aggregate", b.target(), "table=0")
+	if err != nil {
+		return false, fmt.Errorf("counting the flows of %s: %w", b.Name, err)
+	}
+	_, count, ok := strings.Cut(out, "flow_count=")
+	if !ok {
+		return false, fmt.Errorf("counting the flows of %s: ovs-ofctl says %q", b.Name, out)
+	}
+	return strings.TrimSpace(count) == "0", nil
+}
+
 // Apply makes changes of the bridge's flows as one bundle: all of them or, if
 // there is an error, none.
 func (b Bridge) Apply(ctx context.Context, mods []flow.Mod) error {
@@ -225,11 +238,18 @@ const (
 // Follow calls changed whenever a flow of the bridge was changed by anybody, and
 // whenever the bridge is served again after it was not, or is not any more. It
 // returns when ctx ends.
-func (b Bridge) Follow(ctx context.Context, changed func()) {
+func (b Bridge) Follow(ctx context.Context, changed func()) { b.follow(ctx, "watch:!initial", changed) }
+
+// FollowFirst is Follow for the flows of table 0 alone.
+func (b Bridge) FollowFirst(ctx context.Context, changed func()) {
+	b.follow(ctx, "watch:!initial,table=0", changed)
+}
+
+func (b Bridge) follow(ctx context.Context, what string, changed func()) {
 	retry := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(lastRetry), backoff.WithMaxElapsedTime(0))
 	for {
-		if b.watch(ctx, changed) {
+		if b.watch(ctx, what, changed) {
 			retry.Reset()
 			changed()
 		}
@@ -243,8 +263,8 @@ func (b Bridge) Follow(ctx context.Context, changed func()) {
 
 // watch follows one connection until it breaks. It reports whether there was
 // one.
-func (b Bridge) watch(ctx context.Context, changed func()) bool {
-	cmd := b.command(ctx, "ovs-ofctl", "monitor", b.target(), "watch:!initial")
+func (b Bridge) watch(ctx context.Context, what string, changed func()) bool {
+	cmd := b.command(ctx, "ovs-ofctl", "monitor", b.target(), what)
 	// It says on stderr what it hears, a pipe for both.
 	r, err := cmd.StderrPipe()
 	if err != nil {

@@ -107,6 +107,39 @@ func TestPortsAreFoundByName(t *testing.T) {
 	}
 }
 
+// P10: a bridge has no flows after a restart, and tells of the first.
+func TestFollowFirst(t *testing.T) {
+	ctx, h, b := bridge(t)
+	empty := func(want bool) {
+		t.Helper()
+		if got, err := b.Empty(ctx); err != nil || got != want {
+			t.Errorf("empty: %v, %v", got, err)
+		}
+	}
+	do := func(args ...string) {
+		t.Helper()
+		if _, _, err := h.Run(ctx, "ovs-ofctl", args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	empty(false)
+	do("del-flows", "breth0")
+	do("add-flow", "breth0", "table=1,actions=drop")
+	empty(true)
+	changes := make(chan struct{}, 1000)
+	following, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.FollowFirst(following, func() { changes <- struct{}{} })
+	}()
+	defer func() { stop(); <-done }()
+	<-changes // the connection
+	do("add-flow", "breth0", "actions=normal")
+	<-changes
+	empty(false)
+}
+
 func TestFollowTellsOfChangesAndRestarts(t *testing.T) {
 	ctx, h, b := bridge(t)
 	changes := make(chan struct{}, 1000)

@@ -14,26 +14,75 @@ import (
 const (
 	waitBeforeClear   = "ovn-ofctrl-wait-before-clear"
 	waitBeforeClearMS = "8000"
+	// waitSuspended has the value of waitBeforeClear while that is noWait.
+	waitSuspended = "ovn-k8s-wait-before-clear"
+	noWait        = "0"
 )
 
 // KeepFlows has ovn-controller keep the host's flows while it restarts. A value that the operator has set stays.
 // It reports whether there was none.
 func (s *Switch) KeepFlows(ctx context.Context) (bool, error) {
-	pl, _, err := s.converge(ctx, func(c client.Client) (plan, error) {
+	n, err := s.changeWait(ctx, func(ids map[string]string) (remove, insert map[string]string) {
+		if ids[waitBeforeClear] == "" {
+			insert = map[string]string{waitBeforeClear: waitBeforeClearMS}
+		}
+		return nil, insert
+	})
+	return n > 0, err
+}
+
+// WaitUnlessEmpty has ovn-controller write flows at once while the integration bridge has none, and keep them for the time set when
+// it has. Before OVN 24.03.2 ovn-controller waits after each restart of ovs-vswitchd as well, with no flows at all
+// (run_S_WAIT_BEFORE_CLEAR in controller/ofctrl.c). It reports whether it changed the time.
+func (s *Switch) WaitUnlessEmpty(ctx context.Context, empty bool) (bool, error) {
+	n, err := s.changeWait(ctx, func(ids map[string]string) (remove, insert map[string]string) {
+		now, before := ids[waitBeforeClear], ids[waitSuspended]
+		switch {
+		case empty && before == "" && now != "" && now != noWait:
+			return map[string]string{waitBeforeClear: now}, map[string]string{waitBeforeClear: noWait, waitSuspended: now}
+		case !empty && before != "" && now == noWait:
+			return map[string]string{waitBeforeClear: now, waitSuspended: before}, map[string]string{waitBeforeClear: before}
+		case !empty && before != "": // somebody has set another time
+			return map[string]string{waitSuspended: before}, nil
+		}
+		return nil, nil
+	})
+	return n > 0, err
+}
+
+// changeWait removes and inserts keys of Open_vSwitch's external_ids, which differ. It returns how many.
+func (s *Switch) changeWait(ctx context.Context, change func(ids map[string]string) (remove, insert map[string]string)) (int, error) {
+	n := 0
+	_, _, err := s.converge(ctx, func(c client.Client) (plan, error) {
 		root, err := root(ctx, c)
-		if err != nil || root.ExternalIDs[waitBeforeClear] != "" {
+		if err != nil {
 			return plan{}, err
 		}
-		// The mutator "insert" leaves keys alone that are there (RFC 7047, section 5.1).
+		remove, insert := change(root.ExternalIDs)
+		n = len(remove) + len(insert)
+		if n == 0 {
+			return plan{}, nil
+		}
+		// The mutator "insert" leaves keys alone that are there, "delete" values that are others (RFC 7047, section 5.1).
 		return plan{ops: []libovsdb.Operation{{
 			Op: libovsdb.OperationMutate, Table: vswitchdb.OpenvSwitchTable,
 			Where: []libovsdb.Condition{libovsdb.NewCondition("_uuid", libovsdb.ConditionEqual, libovsdb.UUID{GoUUID: root.UUID})},
-			Mutations: []libovsdb.Mutation{*libovsdb.NewMutation("external_ids", libovsdb.MutateOperationInsert,
-				libovsdb.OvsMap{GoMap: map[any]any{waitBeforeClear: waitBeforeClearMS}})},
+			Mutations: []libovsdb.Mutation{
+				*libovsdb.NewMutation("external_ids", libovsdb.MutateOperationDelete, ovsMap(remove)),
+				*libovsdb.NewMutation("external_ids", libovsdb.MutateOperationInsert, ovsMap(insert)),
+			},
 		}}}, nil
 	})
 	if err != nil {
-		return false, fmt.Errorf("setting external_ids:%s of Open_vSwitch: %w", waitBeforeClear, err)
+		return 0, fmt.Errorf("setting external_ids:%s of Open_vSwitch: %w", waitBeforeClear, err)
 	}
-	return len(pl.ops) > 0, nil
+	return n, nil
+}
+
+func ovsMap(m map[string]string) libovsdb.OvsMap {
+	out := libovsdb.OvsMap{GoMap: map[any]any{}}
+	for k, v := range m {
+		out.GoMap[k] = v
+	}
+	return out
 }
