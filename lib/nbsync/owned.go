@@ -62,7 +62,7 @@ func owned() map[string]*table {
 			columns: []string{"name"},
 			keys: map[string][]string{
 				"external_ids": {names.ClusterRouterTag, names.PhysicalIP, names.FirstGateway},
-				"options":      {"chassis", "lb_force_snat_ip", "always_learn_from_arp_request"},
+				"options":      {"chassis", "lb_force_snat_ip", "always_learn_from_arp_request", "mac_binding_age_threshold"},
 			},
 			refs: []string{"ports", "nat", "static_routes", "policies", "load_balancer", "load_balancer_group"},
 			has:  []string{"load_balancer_group"},

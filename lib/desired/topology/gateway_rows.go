@@ -23,6 +23,10 @@ func GatewayUnit(name string) nb.Unit { return nb.Unit(GatewayUnitPrefix + name)
 // kinds.
 func GatewayOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), GatewayUnitPrefix) }
 
+// neighbourAge is after how many seconds a gateway forgets a neighbour: ovn-nb(5), mac_binding_age_threshold. OVN before 23.09
+// forgets those in use as well, and asks again.
+const neighbourAge = "86400"
+
 // GatewayRows returns the rows of GatewayUnit(name) but for those that lead to
 // the gateway, which are GatewayRoutes: its router and what that has, and the
 // switch between it and its NIC. It returns nil if c does not have the gateway.
@@ -43,6 +47,7 @@ func (c Cluster) GatewayRows(name string) []nb.Row {
 				// that it has to do with, and not each that asks for another.
 				Options: map[string]string{
 					"chassis": g.Chassis, "lb_force_snat_ip": words(g.Join), "always_learn_from_arp_request": "false",
+					"mac_binding_age_threshold": neighbourAge,
 				},
 				ExternalIDs: map[string]string{names.PhysicalIP: g.IPs[0].Addr().String(), names.FirstGateway: first},
 			},

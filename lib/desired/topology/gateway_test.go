@@ -41,7 +41,7 @@ func TestGatewayRows(t *testing.T) {
 	g := gateway(5)
 	g.MTU = 1342
 	c := with(t, dual(t), "Gw1", g)
-	want := `Logical_Router GR_Gw1 external_ids={first_gateway="yes", physical_ip="10.0.0.5"} name="GR_Gw1" options={always_learn_from_arp_request="false", chassis="chassis-5", lb_force_snat_ip="100.64.0.2 fd98::2"} load_balancer_group=Load_Balancer_Group/ovn-k8s-cluster load_balancer_group=Load_Balancer_Group/ovn-k8s-gateways
+	want := `Logical_Router GR_Gw1 external_ids={first_gateway="yes", physical_ip="10.0.0.5"} name="GR_Gw1" options={always_learn_from_arp_request="false", chassis="chassis-5", lb_force_snat_ip="100.64.0.2 fd98::2", mac_binding_age_threshold="86400"} load_balancer_group=Load_Balancer_Group/ovn-k8s-cluster load_balancer_group=Load_Balancer_Group/ovn-k8s-gateways
 Logical_Switch ext_Gw1 name="ext_Gw1"
 Logical_Router_Port rtoj-GR_Gw1 external_ids={connect_to_join="yes"} mac="00:00:00:40:00:02" name="rtoj-GR_Gw1" networks=["100.64.0.2/16" "fd98::2/64"] in=Logical_Router/GR_Gw1.ports
 Logical_Switch_Port jtor-GR_Gw1 addresses=["00:00:00:40:00:02"] name="jtor-GR_Gw1" options={router-port="rtoj-GR_Gw1"} type="router" in=Logical_Switch/join.ports
