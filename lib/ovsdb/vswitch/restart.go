@@ -3,6 +3,7 @@ package vswitch
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"github.com/ovn-kubernetes/libovsdb/client"
 	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -19,13 +20,22 @@ const (
 	noWait        = "0"
 )
 
-// KeepFlows has ovn-controller keep the host's flows while it restarts. A value that the operator has set stays.
-// It reports whether there was none.
+// patient are settings of ovn-controller, see ovn-controller(8), which spare connections of pods when it restarts, and its own
+// connections when it or a server is busy: by default it gives them up after 5 s, less than a full computation takes in a large cluster.
+func patient() map[string]string {
+	return map[string]string{
+		waitBeforeClear:               waitBeforeClearMS,
+		"ovn-remote-probe-interval":   "30000", // ms
+		"ovn-openflow-probe-interval": "30",    // s
+	}
+}
+
+// KeepFlows has ovn-controller keep the host's flows while it restarts, and its connections while a server is busy. Values that the operator has
+// set stay. It reports whether there was none.
 func (s *Switch) KeepFlows(ctx context.Context) (bool, error) {
 	n, err := s.changeWait(ctx, func(ids map[string]string) (remove, insert map[string]string) {
-		if ids[waitBeforeClear] == "" {
-			insert = map[string]string{waitBeforeClear: waitBeforeClearMS}
-		}
+		insert = patient()
+		maps.DeleteFunc(insert, func(k, _ string) bool { return ids[k] != "" })
 		return nil, insert
 	})
 	return n > 0, err

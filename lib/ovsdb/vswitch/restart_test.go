@@ -37,3 +37,20 @@ func TestWaitUnlessEmpty(t *testing.T) {
 		}
 	}
 }
+
+// P8: what keeps connections when ovn-controller restarts, or a server is busy, is set where the operator has set nothing.
+func TestKeepFlows(t *testing.T) {
+	n := newNode(t)
+	s := n.connect()
+	n.vsctl("clear", "Open_vSwitch", ".", "external_ids")
+	n.vsctl("set", "Open_vSwitch", ".", "external_ids:ovn-remote-probe-interval=100000")
+	for _, changes := range []bool{true, false} {
+		if changed, err := s.KeepFlows(t.Context()); err != nil || changed != changes {
+			t.Errorf("changed %v, %v", changed, err)
+		}
+	}
+	want := `{ovn-ofctrl-wait-before-clear="8000", ovn-openflow-probe-interval="30", ovn-remote-probe-interval="100000"}`
+	if got := n.vsctl("get", "Open_vSwitch", ".", "external_ids"); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
