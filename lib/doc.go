@@ -18,6 +18,7 @@
 //	lib/desired/policy     NetworkPolicies as port groups and ACLs, and what they allow
 //	lib/desired/pod        a pod's logical port as a row; its addresses; the pod annotation
 //	lib/desired/service    what a Service means: its ways in, and the endpoints behind each
+//	lib/desired/answer     which gateway answers ARP and neighbor solicitations for an address
 //	lib/desired/hostport   a pod's hostPorts as rows: load balancers, and the way of answers
 //	lib/desired/localgateway what a host needs to have a local gateway: addresses, rules
 //	lib/desired/nodeport   how a node takes in connections to Services: flows, rules, health checks

@@ -88,7 +88,7 @@ var owners = map[string][]string{
 // reaches net/http.
 var pureMayUse = map[string][]string{
 	"bytes": nil, "cmp": nil, "container/heap": nil, "crypto/sha256": nil, "encoding/binary": nil, "encoding/hex": nil, "encoding/json": nil, "encoding/pem": nil,
-	"errors": nil, "fmt": nil, "iter": nil, "maps": nil, "math": nil, "math/big": nil, "math/bits": nil, "net/netip": nil,
+	"errors": nil, "fmt": nil, "hash/fnv": nil, "iter": nil, "maps": nil, "math": nil, "math/big": nil, "math/bits": nil, "net/netip": nil,
 	"net/url": nil, "path": nil, "reflect": nil, "regexp": nil, "slices": nil, "sort": nil, "strconv": nil, "strings": nil,
 	"net":                 {"AddrError", "HardwareAddr", "JoinHostPort", "ParseMAC", "SplitHostPort"},
 	"time":                {"Duration", "ParseDuration", "Millisecond", "Second", "Minute", "Hour"},

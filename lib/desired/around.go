@@ -27,6 +27,10 @@ func (w *World) lookAround() (touched []nb.Unit) {
 		}
 	}
 	d := differenceOf(old, now)
+	touched = append(touched, w.answerAgain(slices.Collect(maps.Keys(d.addrs))...)...)
+	if d.all {
+		touched = append(touched, w.answerAnywhere()...)
+	}
 	for k, s := range w.services.all {
 		if d.concerns(s) {
 			touched = append(touched, k.Unit())

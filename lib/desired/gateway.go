@@ -61,7 +61,7 @@ func (w *World) putGateways(g gateways) []nb.Unit {
 	}
 	before := w.dead()
 	w.gateways = g
-	return w.changedDead(before)
+	return append(w.changedDead(before), w.putAnsweringGateways()...)
 }
 
 // DeadGateways lists the gateways that nothing leads to at present.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"strings"
 
+	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/service"
@@ -21,6 +22,7 @@ var steps = [][]string{
 	{policy.GroupPrefix},
 	{policy.UnitPrefix},
 	{pod.UnitPrefix},
+	{answer.Prefix},
 	{service.UnitPrefix},
 }
 

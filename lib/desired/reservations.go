@@ -67,7 +67,8 @@ func (w *World) reserveAddresses() []nb.Unit {
 	}
 	w.reservations.of = now
 	affected := map[string]bool{}
-	for a := range otherKeys(old, now, func(a, b reservation) bool { return a == b }) {
+	changed := slices.Collect(maps.Keys(otherKeys(old, now, func(a, b reservation) bool { return a == b })))
+	for _, a := range changed {
 		for _, h := range w.said.of[a] {
 			affected[names.NodeSwitch(h.name)] = true
 		}
@@ -79,7 +80,7 @@ func (w *World) reserveAddresses() []nb.Unit {
 			}
 		}
 	}
-	return w.rehost(slices.Sorted(maps.Keys(affected)))
+	return append(w.rehost(slices.Sorted(maps.Keys(affected))), w.answerAgain(changed...)...)
 }
 
 // nodeOn is the node on the host with a system-id, "" if it is not known.

@@ -76,6 +76,7 @@ func (w *World) serviceState(k service.Key) *serviceState {
 }
 
 func (w *World) putService(s service.Service) []nb.Unit {
+	addrs := w.addressesOf(s.Key)
 	touched := w.hostPortRivals(s.Key)
 	touched = append(touched, w.changeService(s.Key, func() (others []service.Key, nodes []string) {
 		state := w.serviceState(s.Key)
@@ -85,6 +86,7 @@ func (w *World) putService(s service.Service) []nb.Unit {
 		state.Service, state.known = s, true
 		return append(w.services.claims.Put(s), w.reserve(s.Key)...), nodes
 	})...)
+	touched = append(touched, w.answerAgain(append(addrs, w.addressesOf(s.Key)...)...)...)
 	return append(touched, w.hostPortRivals(s.Key)...)
 }
 
@@ -92,12 +94,14 @@ func (w *World) removeService(k service.Key) []nb.Unit {
 	if s := w.services.all[k]; s == nil || !s.known {
 		return nil
 	}
+	addrs := w.addressesOf(k)
 	touched := w.hostPortRivals(k)
-	return append(touched, w.changeService(k, func() ([]service.Key, []string) {
+	touched = append(touched, w.changeService(k, func() ([]service.Key, []string) {
 		state := w.services.all[k]
 		state.Service, state.known = service.Service{Key: k}, false
 		return append(w.services.claims.Remove(k), w.reserve(k)...), nil
 	})...)
+	return append(touched, w.answerAgain(addrs...)...)
 }
 
 func (w *World) putSlice(from *discoveryv1.EndpointSlice) []nb.Unit {
@@ -125,6 +129,7 @@ func (w *World) removeSlice(id sliceKey) []nb.Unit {
 
 // changeSlice records a slice of a Service; one without a name is gone.
 func (w *World) changeSlice(k service.Key, name string, now service.Slice) []nb.Unit {
+	var nodes []string
 	touched := w.apiServerRivals(k)
 	touched = append(touched, w.changeService(k, func() ([]service.Key, []string) {
 		s := w.serviceState(k)
@@ -132,10 +137,11 @@ func (w *World) changeSlice(k service.Key, name string, now service.Slice) []nb.
 		if s.slices[name] = now; now.Name == "" {
 			delete(s.slices, name)
 		}
-		nodes := was.Nodes(now)
+		nodes = was.Nodes(now)
 		w.services.indexSlice(s, name, nodes)
 		return w.reserve(k), nodes
 	})...)
+	touched = append(touched, w.answerForNodes(k, nodes)...)
 	return append(touched, w.apiServerRivals(k)...)
 }
 
@@ -249,10 +255,19 @@ func (w *World) updateTraits(k service.Key) []nb.Unit {
 			w.services.indexSlice(s, name, sl.Nodes(service.Slice{}))
 		}
 	}
+	touched := w.answerAgain(s.External()...)
 	if !s.byNode && !was.byNode {
-		return nil
+		return touched
 	}
-	return w.chassisUnits(s.nodes()...)
+	return append(touched, w.chassisUnits(s.nodes()...)...)
+}
+
+// addressesOf are the addresses at which a Service, or another one because of it, is reached from outside.
+func (w *World) addressesOf(k service.Key) []netip.Addr {
+	if s := w.services.all[k]; s != nil {
+		return append(s.External(), s.ClusterIPs...)
+	}
+	return nil
 }
 
 // variablesOf are the template variables of a Service on a node, computed from the endpoints there.
@@ -293,7 +308,13 @@ func (w *World) Service(u nb.Unit) (service.Resolved, bool) {
 // ServiceWays lists the ways into the Service that is unit u.
 func (w *World) ServiceWays(u nb.Unit) []service.Way {
 	r, _ := w.Service(u)
-	return r.Ways(w.services.around)
+	ways := r.Ways(w.services.around)
+	for i, way := range ways {
+		if g := w.Answering(way.Addr); g != "" {
+			ways[i].Notes = append(way.Notes, "gateway "+g+" answers ARP and ND")
+		}
+	}
+	return ways
 }
 
 // serviceRows returns the load balancers of a Service. What can be done is done;

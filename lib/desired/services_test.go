@@ -66,11 +66,12 @@ func randomService(r *rand.Rand) *corev1.Service {
 		s.Spec.ExternalTrafficPolicy = pick(r, corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
 	}
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
-		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: pick(r, "198.51.100.1", "2001:db8::1", "10.0.0.9")}}
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: pick(r, "198.51.100.1", "198.18.0.98", "2001:db8::1", "10.0.0.9")}}
 		s.Spec.LoadBalancerSourceRanges = pick(r, nil, []string{"10.0.0.0/8", "fd00::/16"}, []string{"192.0.2.0/24"})
 	}
 	s.Spec.SessionAffinity = pick(r, corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP)
-	s.Spec.ExternalIPs = pick(r, nil, []string{"203.0.113.1"}, []string{"203.0.113.1", "127.0.0.1"}, []string{"172.16.0.1"}, []string{"192.0.2.1"}, []string{"192.0.2.11"}, []string{"198.18.0.1"})
+	s.Spec.ExternalIPs = pick(r, nil, []string{"203.0.113.1"}, []string{"203.0.113.1", "127.0.0.1"}, []string{"172.16.0.1"}, []string{"192.0.2.1"}, []string{"192.0.2.11"}, []string{"198.18.0.1"},
+		[]string{"198.18.0.99"}, []string{"192.0.2.98", "198.18.0.97", "198.18.0.98"})
 	switch r.IntN(16) {
 	case 0, 1:
 		s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"}

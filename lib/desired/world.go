@@ -16,6 +16,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/service"
@@ -47,6 +48,7 @@ type World struct {
 	hosts        map[string][]netip.Addr // by name of the switch: the node's addresses that are no other's
 	gateways     gateways
 	services
+	answers   answers
 	hostPorts hostPorts
 	hostIPs   map[netip.Addr]map[pod.Key]bool // the pods with hostPorts, by their hostIP
 }
@@ -55,7 +57,7 @@ type World struct {
 func NewWorld() *World {
 	return &World{
 		nodes: map[string]*node{}, known: map[string]bool{}, pods: map[pod.Key]*podState{}, addressing: newAddressing(),
-		policies: policy.NewIndex(), hosts: map[string][]netip.Addr{}, services: newServices(),
+		policies: policy.NewIndex(), hosts: map[string][]netip.Addr{}, services: newServices(), answers: newAnswers(),
 		hostPorts: hostPorts{}, hostIPs: map[netip.Addr]map[pod.Key]bool{},
 		said: said{map[string]host{}, map[netip.Addr][]host{}},
 	}
@@ -187,6 +189,7 @@ func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 	touched := append(w.changedChassis(hosts, old), w.reserveAddresses()...)
 	touched = append(touched, w.lookAround()...)
 	touched = append(touched, w.changedPlaces(places)...)
+	touched = append(touched, w.putAnsweringGateways()...)
 	if !old.Equal(c) {
 		touched = append(touched, topology.ClusterUnit, policy.GuardUnit)
 		touched = append(touched, w.changedDead(dead)...)
@@ -291,6 +294,9 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 	}
 	if k, ok := service.KeyOf(u); ok {
 		return w.serviceRows(k)
+	}
+	if a, ok := answer.Of(u); ok {
+		return w.answerRows(a), nil
 	}
 	if u == service.RangesUnit {
 		return w.rangesRows()
@@ -397,7 +403,7 @@ func (w *World) Units() []nb.Unit {
 	for id := range w.services.chassis {
 		us = append(us, ChassisUnit(id))
 	}
-	return us
+	return append(us, w.answerUnits()...)
 }
 
 // Size is about how much ovn-northd goes through whenever something changes, in

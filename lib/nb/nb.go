@@ -38,6 +38,8 @@ type Row struct {
 	// nbsync knows it for the row's table. Without it, a row of somebody else's
 	// with the same name is an error.
 	Adopt bool
+	// First has the row created before rows that change in the same comparison, where a transaction cannot hold all.
+	First bool
 	// OnlyNew names keys of external_ids, by prefix, that are written when the
 	// row is created or taken over, and are somebody else's from then on.
 	OnlyNew []string

@@ -30,7 +30,8 @@ type stage struct {
 // Between two transactions no pod may be more open than it was before and will
 // be afterwards. So what is there changes in one transaction, however many
 // units that concerns, and only then come new rows that nothing else needs, as
-// new pods, which join their groups in the transaction that creates them.
+// new pods, which join their groups in the transaction that creates them. Rows that are First come in their order
+// among what is there.
 //
 // If even the first part is too large, as where a database was emptied, it is
 // ordered: units that only add rows, in the order of Compare; then units that delete some.
@@ -59,7 +60,7 @@ func (s *Sync) arrivals(want map[nb.Unit][]nb.Row, units []nb.Unit) (others, arr
 	defer s.mu.Unlock()
 	have := s.refreshed(c)
 	for _, u := range units {
-		if have.owns(u) || slices.ContainsFunc(want[u], func(r nb.Row) bool { return !have.tables[r.Table].leaf }) {
+		if have.owns(u) || slices.ContainsFunc(want[u], func(r nb.Row) bool { return r.First || !have.tables[r.Table].leaf }) {
 			others = append(others, u)
 		} else {
 			arrivals = append(arrivals, u)

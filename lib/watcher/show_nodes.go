@@ -3,6 +3,7 @@ package watcher
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -50,10 +51,11 @@ func (w *Watcher) showGateways(args []string) (string, error) {
 		}
 		var b strings.Builder
 		t := newTable(&b)
-		fmt.Fprintln(t, "GATEWAY\tMODE\tINTERFACE\tADDRESSES\tNEXT HOPS\tJOIN\tSTATE")
+		fmt.Fprintln(t, "GATEWAY\tMODE\tINTERFACE\tADDRESSES\tNEXT HOPS\tJOIN\tANSWERS FOR\tSTATE")
 		for _, name := range gateways {
 			g := c.Gateways[name]
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, g.Mode, vlan(g), ipnet.Join(g.IPs), orDash(ipnet.Join(g.NextHops)), ipnet.Join(g.Join), e.gatewayState(name, g))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, g.Mode, vlan(g), ipnet.Join(g.IPs), orDash(ipnet.Join(g.NextHops)), ipnet.Join(g.Join),
+				answersFor(e.world.AnsweredBy(name), len(args) > 0), e.gatewayState(name, g))
 		}
 		err := t.Flush()
 		return b.String(), err
@@ -77,6 +79,17 @@ func (e *engine) gatewayState(name string, g topology.Gateway) string {
 		return "down, routes withdrawn: " + strings.Join(problems, "; ")
 	}
 	return "in use, since all are unhealthy: " + strings.Join(problems, "; ")
+}
+
+// maxAnswers bounds the addresses that gateway/show prints of each of several gateways.
+const maxAnswers = 4
+
+// answersFor lists the addresses outside for which a gateway answers ARP and neighbor solicitations.
+func answersFor(addrs []netip.Addr, all bool) string {
+	if !all && len(addrs) > maxAnswers {
+		return fmt.Sprintf("%s and %d more", ipnet.Join(addrs[:maxAnswers]), len(addrs)-maxAnswers)
+	}
+	return orDash(ipnet.Join(addrs))
 }
 
 func vlan(g topology.Gateway) string {

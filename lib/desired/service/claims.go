@@ -2,6 +2,7 @@ package service
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -75,7 +76,7 @@ func (c *Claims) Put(s Service) []Key {
 		for _, a := range s.ClusterIPs {
 			c.add(Claim{a, p.Protocol, p.Port}, claimant{id, true})
 		}
-		for _, a := range s.external() {
+		for _, a := range s.External() {
 			c.add(Claim{a, p.Protocol, p.Port}, claimant{id, false})
 		}
 		if p.NodePort != 0 {
@@ -299,9 +300,15 @@ func (c *Claims) rivals(k Key) []Key {
 	return out
 }
 
-// external lists the addresses outside the cluster at which s is balanced. A
+// Outside lists the addresses outside that Services want.
+func (c *Claims) Outside() iter.Seq[netip.Addr] { return maps.Keys(c.outside) }
+
+// At lists the Services that want an address outside.
+func (c *Claims) At(a netip.Addr) []Key { return slices.Collect(maps.Keys(c.outside[a])) }
+
+// External lists the addresses outside the cluster at which s is balanced. A
 // load balancer in mode Proxy does that itself.
-func (s Service) external() []netip.Addr {
+func (s Service) External() []netip.Addr {
 	out := slices.Clone(s.ExternalIPs)
 	for _, in := range s.Ingress {
 		if !in.Proxy && !slices.Contains(out, in.Addr) {
@@ -326,7 +333,7 @@ func (r *Resolved) LoseTo(lost map[Claim]Key) {
 // claims lists what r wants for port p, in a fixed order.
 func (r *Resolved) claims(p Port) []Claim {
 	var out []Claim
-	for _, a := range slices.Concat(r.ClusterIPs, r.external()) {
+	for _, a := range slices.Concat(r.ClusterIPs, r.External()) {
 		out = append(out, Claim{a, p.Protocol, p.Port})
 	}
 	if p.NodePort != 0 {
@@ -365,5 +372,5 @@ func OfHost(p corev1.Protocol, port uint16) bool { return slices.Contains(hostPo
 
 // WantsAny reports whether s would have one of some addresses as one outside.
 func (s *Service) WantsAny(addrs map[netip.Addr]bool) bool {
-	return len(addrs) > 0 && slices.ContainsFunc(s.external(), func(a netip.Addr) bool { return addrs[a] })
+	return len(addrs) > 0 && slices.ContainsFunc(s.External(), func(a netip.Addr) bool { return addrs[a] })
 }

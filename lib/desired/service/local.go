@@ -75,7 +75,7 @@ func (r *Resolved) Variables(node string, byGateway bool) map[string]string {
 				continue
 			}
 			if r.ExternalLocal && !byGateway {
-				r.assign(out, r.localVariable(p, f), local, r.external())
+				r.assign(out, r.localVariable(p, f), local, r.External())
 			}
 			if r.InternalLocal {
 				r.assign(out, r.backendsVariable(p, f), local, r.ClusterIPs)

@@ -141,7 +141,7 @@ func (l *layout) balancers(protocol corev1.Protocol) []nb.Row {
 		}
 	}
 	if len(s.hosts) > 0 {
-		rows = append(rows, silent(l.balancer(name+nodesSuffix, protocol, names.SwitchLoadBalancerGroup, s.hosts)))
+		rows = append(rows, l.balancer(name+nodesSuffix, protocol, names.SwitchLoadBalancerGroup, s.hosts))
 		if !l.ExternalLocal {
 			rows = append(rows, l.atGateways(protocol)...)
 		}
@@ -149,7 +149,7 @@ func (l *layout) balancers(protocol corev1.Protocol) []nb.Row {
 	if len(s.refused) > 0 {
 		rows = append(rows, l.balancer(name+refusedSuffix, protocol, names.GatewayLoadBalancerGroup, s.refused))
 	}
-	return l.selectBy(l.at.Selection, slices.Concat(rows, l.nearRows(protocol), l.gatewayRows(protocol)))
+	return l.silent(l.selectBy(l.at.Selection, slices.Concat(rows, l.nearRows(protocol), l.gatewayRows(protocol))))
 }
 
 func (r *Resolved) balancerName(protocol corev1.Protocol) string {
@@ -204,7 +204,7 @@ func (at Surroundings) isHosts(a netip.Addr) bool {
 
 // outer lists the addresses outside at which r has a port.
 func (r *Resolved) outer(p Port, at Surroundings) []netip.Addr {
-	return slices.DeleteFunc(r.external(), func(a netip.Addr) bool {
+	return slices.DeleteFunc(r.External(), func(a netip.Addr) bool {
 		return !r.Has(Claim{a, p.Protocol, p.Port}) || slices.Contains(r.ClusterIPs, a) || r.refused(a, p, at) != ""
 	})
 }
@@ -212,15 +212,8 @@ func (r *Resolved) outer(p Port, at Surroundings) []netip.Addr {
 // refused says why a cannot be an address outside of the cluster, or p a port
 // there: whoever may write Services would take over what pods send elsewhere.
 func (r *Resolved) refused(a netip.Addr, p Port, at Surroundings) (why string) {
-	holds := func(n netip.Prefix) bool { return n.Contains(a) }
-	if i := slices.IndexFunc(at.Inside, holds); i >= 0 {
-		return fmt.Sprintf("lies in the cluster subnet %s: give one from outside the cluster", at.Inside[i])
-	}
-	if i := slices.IndexFunc(at.Ranges, holds); i >= 0 {
-		return fmt.Sprintf("lies in the subnet of services %s: give one from outside the cluster", at.Ranges[i])
-	}
-	if _, found := slices.BinarySearchFunc(at.Hops, a, netip.Addr.Compare); found {
-		return "is that of the router outside to which gateways send: choose another one"
+	if why := at.unusable(a); why != "" {
+		return why
 	}
 	if OfHost(p.Protocol, p.Port) && at.isHosts(a) {
 		return fmt.Sprintf("is that of a host, which needs port %d/%s itself: choose another one", p.Port, p.Protocol)
@@ -231,10 +224,28 @@ func (r *Resolved) refused(a netip.Addr, p Port, at Surroundings) (why string) {
 	return ""
 }
 
+// unusable says why no Service can have an address outside, "" if one can.
+func (at Surroundings) unusable(a netip.Addr) (why string) {
+	holds := func(n netip.Prefix) bool { return n.Contains(a) }
+	if i := slices.IndexFunc(at.Inside, holds); i >= 0 {
+		return fmt.Sprintf("lies in the cluster subnet %s: give one from outside the cluster", at.Inside[i])
+	}
+	if i := slices.IndexFunc(at.Ranges, holds); i >= 0 {
+		return fmt.Sprintf("lies in the subnet of services %s: give one from outside the cluster", at.Ranges[i])
+	}
+	if _, found := slices.BinarySearchFunc(at.Hops, a, netip.Addr.Compare); found {
+		return "is that of the router outside to which gateways send: choose another one"
+	}
+	return ""
+}
+
+// MayAnswer reports whether a gateway's router may answer on its LAN for an address outside that a Service has.
+func (at Surroundings) MayAnswer(a netip.Addr) bool { return at.unusable(a) == "" && !at.isHosts(a) }
+
 // misplaced names the addresses outside that are none.
 func (r *Resolved) misplaced(at Surroundings) {
 	named := map[string]bool{}
-	for _, a := range r.external() {
+	for _, a := range r.External() {
 		for _, p := range r.Ports {
 			why := r.refused(a, p, at)
 			if why == "" || named[a.String()+why] || slices.Contains(r.ClusterIPs, a) || !r.Has(Claim{a, p.Protocol, p.Port}) {
@@ -365,9 +376,27 @@ func option(row nb.Row, key, value string) nb.Row {
 	return row
 }
 
-// silent keeps gateway routers from answering ARP and neighbour solicitations
-// for the ways in of a load balancer, among which are addresses of other hosts.
-func silent(row nb.Row) nb.Row { return option(row, "neighbor_responder", "none") }
+// anyKey reports whether f is true of a key.
+func anyKey(m map[string]string, f func(string) bool) bool {
+	for k := range m {
+		if f(k) {
+			return true
+		}
+	}
+	return false
+}
+
+// silent keeps gateway routers from answering ARP and neighbor solicitations for addresses outside. On a LAN with two
+// gateways both would; package answer chooses one. Templates are silent by default.
+func (r *Resolved) silent(rows []nb.Row) []nb.Row {
+	for _, row := range rows {
+		lb := row.Model.(*nbdb.LoadBalancer)
+		if lb.Options["template"] == "" && row.In[0].ID != names.SwitchLoadBalancerGroup && anyKey(lb.Vips, r.isOuter) {
+			option(row, "neighbor_responder", "none")
+		}
+	}
+	return rows
+}
 
 // template makes a load balancer one whose frontends and backends name variables of
 // the host.

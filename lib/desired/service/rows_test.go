@@ -84,7 +84,7 @@ func TestRows(t *testing.T) {
 			"tcp/node4": `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={^ovn_k8s_address4_0:30082="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 		{"check 46: external IP", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.9"} }, []*discoveryv1.EndpointSlice{a}, map[string]string{
-			"tcp": `options={reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 203.0.113.9:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp": `options={neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 203.0.113.9:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 		{"internal policy Local", func(s *corev1.Service) { dual(s); s.Spec.InternalTrafficPolicy = &local }, []*discoveryv1.EndpointSlice{a, six}, map[string]string{
 			"tcp/node4": `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" vips={172.16.1.10:80="^ovn_k8s_default.web.tcp.80.near4"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
@@ -106,7 +106,7 @@ func TestRows(t *testing.T) {
 		}, []*discoveryv1.EndpointSlice{slice("a", 8080, "192.0.2.2@n2", "10.0.3.4@n3")}, map[string]string{
 			"tcp":           `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.3.4:8080,192.0.2.2:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
 			"tcp/node4":     `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" vips={^ovn_k8s_address4_0:30082="10.0.3.4:8080,192.0.2.2:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
-			"tcp/local/gw2": `options={reject="true"} protocol="tcp" vips={198.18.1.2:30082="192.0.2.2:8080"} in=Logical_Router/GR_gw2.load_balancer`,
+			"tcp/local/gw2": `options={neighbor_responder="none", reject="true"} protocol="tcp" vips={198.18.1.2:30082="192.0.2.2:8080"} in=Logical_Router/GR_gw2.load_balancer`,
 		}},
 		// P12: OVN's affinity_timeout drops each client's first packet. L3: templates need no product of nodes and endpoints.
 		{"affinity: endpoints by the client's address, on each host", func(s *corev1.Service) {
@@ -159,21 +159,21 @@ func TestRows(t *testing.T) {
 			s.Spec.ExternalIPs, s.Spec.ExternalTrafficPolicy = []string{"2001:db8::9"}, corev1.ServiceExternalTrafficPolicyLocal
 		}, nil, map[string]string{
 			"tcp":         `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="", [2001:db8::9]:80="", [fd02::a]:80=""} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
-			"tcp/refused": `options={reject="true"} protocol="tcp" vips={[2001:db8::9]:80=""} in=Load_Balancer_Group/ovn-k8s-gateways.load_balancer`,
+			"tcp/refused": `options={neighbor_responder="none", reject="true"} protocol="tcp" vips={[2001:db8::9]:80=""} in=Load_Balancer_Group/ovn-k8s-gateways.load_balancer`,
 		}},
 		{"check 50: load balancer address, that of a proxy not", func(s *corev1.Service) {
 			proxy := corev1.LoadBalancerIPModeProxy
 			s.Spec.Type = corev1.ServiceTypeLoadBalancer
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "198.51.100.2", IPMode: &proxy}}
 		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
-			"tcp": `options={reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 198.51.100.1:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp": `options={neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 198.51.100.1:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 		{"source ranges of one family", func(s *corev1.Service) {
 			s.Spec.Type = corev1.ServiceTypeLoadBalancer
 			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "198.51.100.7/32"}
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "2001:db8::9"}}
 		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
-			"tcp":            `options={reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 198.51.100.1:80="10.0.1.3:8080,10.0.2.4:8080", [2001:db8::9]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp":            `options={neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 198.51.100.1:80="10.0.1.3:8080,10.0.2.4:8080", [2001:db8::9]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 			"sources/closed": `action="drop" direction="from-lport" match="(ip4.dst == 198.51.100.1 && tcp.dst == 80) || (ip6.dst == 2001:db8::9 && tcp.dst == 80)" priority=1000 in=Port_Group/ovn_k8s_entries.acls`,
 			"sources/open":   `action="allow" direction="from-lport" match="(ip4.dst == 198.51.100.1 && tcp.dst == 80 && ip4.src == {192.0.2.0/24, 198.51.100.7/32})" priority=1001 in=Port_Group/ovn_k8s_entries.acls`,
 		}},
@@ -182,7 +182,7 @@ func TestRows(t *testing.T) {
 			s.Spec.LoadBalancerSourceRanges = []string{"0.0.0.0/0"}
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "2001:db8::9"}}
 		}, nil, map[string]string{
-			"tcp": `options={reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="", 198.51.100.1:80="", [2001:db8::9]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp": `options={neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="", 198.51.100.1:80="", [2001:db8::9]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

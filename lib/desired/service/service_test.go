@@ -331,8 +331,8 @@ func TestAServiceThatIsTooLarge(t *testing.T) {
 			if tt.want != "" {
 				tt.want = "TooManyWays: " + tt.want
 			}
-			if got := strings.Join(problems, "; "); got != tt.want || len(s.Ports) != tt.ports || len(s.external()) != tt.outer {
-				t.Errorf("%d ports, %d addresses: %s", len(s.Ports), len(s.external()), got)
+			if got := strings.Join(problems, "; "); got != tt.want || len(s.Ports) != tt.ports || len(s.External()) != tt.outer {
+				t.Errorf("%d ports, %d addresses: %s", len(s.Ports), len(s.External()), got)
 			}
 		})
 	}

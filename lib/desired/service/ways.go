@@ -14,6 +14,8 @@ import (
 type Way struct {
 	// Name is what Kubernetes calls it: "clusterIP 172.16.1.10:80/TCP".
 	Name string
+	// Addr is set where it is an address outside.
+	Addr netip.Addr
 	// Endpoints answer. There is none where all is refused.
 	Endpoints Endpoints
 	// Notes say what is special, in the words of Kubernetes.
@@ -78,7 +80,7 @@ func (l *layout) outerWay(i int, p Port, a netip.Addr) Way {
 	}
 	name := l.balancerName(p.Protocol)
 	way := Way{
-		Name: fmt.Sprintf("%s %s", kind, Claim{a, p.Protocol, p.Port}), Endpoints: l.Endpoints[i].Of(a).Cluster(),
+		Name: fmt.Sprintf("%s %s", kind, Claim{a, p.Protocol, p.Port}), Addr: a, Endpoints: l.Endpoints[i].Of(a).Cluster(),
 		Notes: l.notes(notes...), Balancers: []string{name},
 	}
 	switch {

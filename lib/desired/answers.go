@@ -1,0 +1,196 @@
+package desired
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"ovn-k8s/lib/desired/answer"
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/nb"
+)
+
+// answers are the gateways that answer ARP and neighbor solicitations for addresses outside.
+type answers struct {
+	gateways map[string]answer.Gateway // that can, by name
+	chosen   map[netip.Addr]string     // the gateway that does, by address
+}
+
+func newAnswers() answers {
+	return answers{gateways: map[string]answer.Gateway{}, chosen: map[netip.Addr]string{}}
+}
+
+// Answering is the gateway that answers ARP and neighbor solicitations for an address outside, "" if none does.
+func (w *World) Answering(a netip.Addr) string { return w.answers.chosen[a] }
+
+// AnsweredBy are the addresses outside for which a gateway answers, sorted.
+func (w *World) AnsweredBy(gateway string) (out []netip.Addr) {
+	for a, g := range w.answers.chosen {
+		if g == gateway {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
+func (w *World) answerRows(a netip.Addr) []nb.Row {
+	if g := w.answers.chosen[a]; g != "" {
+		return []nb.Row{answer.Row(a, g)}
+	}
+	return nil
+}
+
+// putAnsweringGateways records the gateways that are up, and returns the addresses that one gains or loses.
+func (w *World) putAnsweringGateways() (touched []nb.Unit) {
+	old, now, dead := w.answers.gateways, map[string]answer.Gateway{}, w.dead()
+	for name, g := range w.cluster.Gateways {
+		if g.Mode != topology.Local && !dead[name] {
+			now[name] = answer.Gateway{Name: name, Node: w.nodeOn(g.Chassis), LANs: g.IPs}
+		}
+	}
+	w.answers.gateways = now
+	changed := otherKeys(old, now, answer.Gateway.Equal)
+	if len(changed) == 0 {
+		return nil
+	}
+	for a := range w.services.claims.Outside() {
+		touched = append(touched, w.reconsider(a, changed)...)
+	}
+	return touched
+}
+
+// reconsider chooses again for an address, if some gateways that changed may make a difference. So the cost of a
+// gateway does not grow with the others.
+func (w *World) reconsider(a netip.Addr, changed map[string]bool) []nb.Unit {
+	was := w.answers.chosen[a]
+	if was == "" || changed[was] {
+		return w.answerAgain(a)
+	}
+	serves := w.serving(a)
+	for name := range changed {
+		if g, ok := w.answers.gateways[name]; ok && g.On(a) && g.Compare(w.answers.gateways[was], a, serves) > 0 {
+			return w.answerAgain(a)
+		}
+	}
+	return nil
+}
+
+// answerAgain chooses the gateways of addresses, and returns the units of those that change.
+func (w *World) answerAgain(addrs ...netip.Addr) (touched []nb.Unit) {
+	for _, a := range addrs {
+		now := w.chooseAnswering(a)
+		if now == w.answers.chosen[a] {
+			continue
+		}
+		if w.answers.chosen[a] = now; now == "" {
+			delete(w.answers.chosen, a)
+		}
+		touched = append(touched, answer.Unit(a))
+	}
+	return touched
+}
+
+// answerAnywhere does the same for all addresses outside. It expects that no gateway has changed.
+func (w *World) answerAnywhere() (touched []nb.Unit) {
+	for a := range w.services.claims.Outside() {
+		if was := w.answers.chosen[a]; was == "" || !w.answerable(a) {
+			touched = append(touched, w.answerAgain(a)...)
+		}
+	}
+	return touched
+}
+
+// answerForNodes chooses again for the addresses of a Service whose endpoints on some nodes changed.
+func (w *World) answerForNodes(k service.Key, nodes []string) (touched []nb.Unit) {
+	s := w.services.all[k]
+	if s == nil || !s.ExternalLocal {
+		return nil
+	}
+	changed := map[string]bool{}
+	for _, node := range nodes {
+		for _, id := range w.services.chassisOf[node] {
+			for _, g := range w.services.chassis[id].gateways {
+				changed[g] = true
+			}
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	for _, a := range s.External() {
+		touched = append(touched, w.reconsider(a, changed)...)
+	}
+	return touched
+}
+
+// chooseAnswering is the best of the gateways on whose LAN an address is, "" if none is or nobody may have the address.
+func (w *World) chooseAnswering(a netip.Addr) string {
+	if !w.answerable(a) {
+		return ""
+	}
+	var best answer.Gateway
+	serves := w.serving(a)
+	for _, g := range w.answers.gateways {
+		if g.On(a) && (best.Name == "" || g.Compare(best, a, serves) > 0) {
+			best = g
+		}
+	}
+	return best.Name
+}
+
+// answerable reports whether a Service has an address, which is no host's: hosts answer for their own.
+func (w *World) answerable(a netip.Addr) bool {
+	if _, reserved := w.reservations.of[a]; reserved || !w.services.around.MayAnswer(a) {
+		return false
+	}
+	return slices.ContainsFunc(w.services.claims.At(a), func(k service.Key) bool { return w.holds(k, a) })
+}
+
+// holds reports whether a Service has load balancers at an address outside.
+func (w *World) holds(k service.Key, a netip.Addr) bool {
+	s := w.services.all[k]
+	return s != nil && s.known && !s.tooLarge && slices.ContainsFunc(s.Ports, func(p service.Port) bool {
+		holder, _ := w.services.claims.Holder(service.Claim{Addr: a, Protocol: p.Protocol, Port: p.Port})
+		return holder == k
+	})
+}
+
+// serving returns how many of the Services at an address a gateway serves only because of an endpoint on its node:
+// those with the external traffic policy Local.
+func (w *World) serving(a netip.Addr) func(answer.Gateway) int {
+	local := slices.DeleteFunc(w.services.claims.At(a), func(k service.Key) bool {
+		s := w.services.all[k]
+		return s == nil || !s.ExternalLocal || !w.holds(k, a)
+	})
+	return func(g answer.Gateway) (n int) {
+		for _, k := range local {
+			if w.hasEndpointOn(k, g.Node, a) {
+				n++
+			}
+		}
+		return n
+	}
+}
+
+// hasEndpointOn reports whether a Service has a usable endpoint of an address family on a node.
+func (w *World) hasEndpointOn(k service.Key, node string, family netip.Addr) bool {
+	for name := range w.services.onNode[node][k] {
+		here := w.services.all[k].slices[name].On(node).Endpoints
+		if slices.ContainsFunc(here, func(h service.Host) bool {
+			return h.State != service.Unready && h.Addr.Is4() == family.Is4()
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// answerUnits are the units of all addresses that gateways answer for.
+func (w *World) answerUnits() (out []nb.Unit) {
+	for a := range maps.Keys(w.answers.chosen) {
+		out = append(out, answer.Unit(a))
+	}
+	return out
+}

@@ -1,0 +1,160 @@
+package desired
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/desired/answer"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/nb"
+)
+
+// outsideService is a Service with addresses outside.
+func outsideService(name string, number int, addrs ...string) *corev1.Service {
+	s := newService(name, number)
+	s.Spec.Type, s.Spec.ExternalIPs = corev1.ServiceTypeLoadBalancer, addrs
+	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
+	return s
+}
+
+func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
+
+// P3: of two gateways on one LAN one answers for an address. It is another one while the first is down.
+func TestOneGatewayAnswers(t *testing.T) {
+	w := NewWorld()
+	w.Put(withGateways(t, cluster(t, 1, 2, 3), 1, 3))
+	w.Put(outsideService("web", 1, "198.18.0.200"))
+	a, unit := addr("198.18.0.200"), nb.Unit("answer/198.18.0.200")
+	first := w.Answering(a)
+	rows, err := w.Rows(unit)
+	want := `Load_Balancer answer/198.18.0.200 name="answer/198.18.0.200" options={neighbor_responder="all"} vips={198.18.0.200=""} in=Logical_Router/GR_` + first + ".load_balancer"
+	if first == "" || err != nil || len(rows) != 1 || rows[0].String() != want {
+		t.Fatalf("%q answers: %v, %v", first, rows, err)
+	}
+	rows, _ = w.Rows("service/default/web")
+	if text := fmt.Sprint(rows); !strings.Contains(text, `neighbor_responder="none"`) {
+		t.Errorf("all gateways answer: %s", text)
+	}
+	if touched := w.Put(Silent{first: true}); !slices.Contains(touched, unit) || w.Answering(a) == first || w.Answering(a) == "" {
+		t.Errorf("%s is down, %q answers, touched %v", first, w.Answering(a), touched)
+	}
+	if w.Put(Silent{"gw1": true, "gw3": true}); w.Answering(a) == "" {
+		t.Error("all gateways seem down, none answers")
+	}
+	if w.Put(Silent{}); w.Answering(a) != first {
+		t.Errorf("%s is back, %s answers", first, w.Answering(a))
+	}
+	if touched := w.Remove(outsideService("web", 1)); !slices.Contains(touched, unit) || w.Answering(a) != "" {
+		t.Errorf("without the Service %q answers, touched %v", w.Answering(a), touched)
+	}
+}
+
+// P3: gateways do not answer for what is not on their LAN, or what a host answers for itself.
+func TestWhatNoGatewayAnswersFor(t *testing.T) {
+	w := NewWorld()
+	w.Put(withGateways(t, cluster(t, 1, 3), 1, 3))
+	n := &corev1.Node{}
+	n.Name, n.Status.Addresses = "n1", []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "198.18.0.77"}}
+	w.Put(n)
+	w.Put(Protected{addr("198.18.0.66"): "the API server"})
+	refused := []string{
+		"203.0.113.9",  // elsewhere
+		"198.18.0.77",  // a node's
+		"198.18.0.11",  // a gateway's
+		"198.18.0.1",   // a next hop's
+		"198.18.0.66",  // the API server's
+		"2001:db8::99", // of a family that gateways lack
+	}
+	w.Put(outsideService("web", 1, append(refused, "198.18.0.200")...))
+	for _, text := range refused {
+		if g := w.Answering(addr(text)); g != "" {
+			t.Errorf("%s answers for %s", g, text)
+		}
+	}
+	if w.Answering(addr("198.18.0.200")) == "" {
+		t.Error("no gateway answers for 198.18.0.200")
+	}
+	if touched := w.Put(Protected{}); !slices.Contains(touched, "answer/198.18.0.66") || w.Answering(addr("198.18.0.66")) == "" {
+		t.Errorf("no gateway answers for 198.18.0.66, which is free now: touched %v", touched)
+	}
+	c, _ := w.Cluster().WithoutGateway("gw3")
+	g := c.Gateways["gw1"]
+	g.Mode = topology.Local
+	c.Gateways["gw1"] = g
+	w.Put(c)
+	if g := w.Answering(addr("198.18.0.200")); g != "" {
+		t.Errorf("%s answers, which is a local gateway", g)
+	}
+}
+
+// P3: with the external policy Local a gateway answers on whose node an endpoint is, if there is one.
+func TestAGatewayWithEndpointsAnswers(t *testing.T) {
+	w := NewWorld()
+	w.Put(withGateways(t, cluster(t, 1, 2, 3), 1, 2, 3).WithChassis("n1", "chassis1").WithChassis("n2", "chassis2").WithChassis("n3", "chassis3"))
+	a := addr("198.18.0.200")
+	local := outsideService("local", 1, a.String())
+	local.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	w.Put(local)
+	if w.Answering(a) == "" {
+		t.Error("without endpoints no gateway answers: clients are not refused")
+	}
+	for i := range 3 {
+		node, endpoint := fmt.Sprint("n", i+1), fmt.Sprintf("10.0.%d.9", i+1)
+		touched := w.Put(newSlice("s", "local", endpoint+"@"+node))
+		if g := w.Answering(a); g != fmt.Sprint("gw", i+1) {
+			t.Errorf("the endpoint is on %s, %s answers, touched %v", node, g, touched)
+		}
+	}
+	w.Put(newSlice("s", "local", "10.0.1.9@n1", "10.0.2.9@n2"))
+	// Another Service at the same address, on another port.
+	other := outsideService("other", 2, a.String())
+	other.Spec.ExternalTrafficPolicy, other.Spec.Ports[0].Port = corev1.ServiceExternalTrafficPolicyLocal, 443
+	w.Put(other)
+	for i := range 2 {
+		node := fmt.Sprint("n", i+1)
+		if w.Put(newSlice("o", "other", fmt.Sprintf("10.0.%d.10@%s", i+1, node))); w.Answering(a) != fmt.Sprint("gw", i+1) {
+			t.Errorf("both Services have an endpoint on %s, %s answers", node, w.Answering(a))
+		}
+	}
+}
+
+// P3: what a gateway or a Service costs does not grow with the addresses and gateways that it does not concern.
+func TestAnswersCostWhatMoves(t *testing.T) {
+	w := crowded(t, 1000)
+	c := w.Cluster()
+	for name, g := range c.Gateways {
+		g.IPs = []netip.Prefix{netip.PrefixFrom(g.IPs[0].Addr(), 8)} // one LAN
+		c.Gateways[name] = g
+	}
+	w.Put(c)
+	var all []any
+	for i := range 10000 {
+		all = append(all, outsideService(fmt.Sprint("s", i), i, fmt.Sprintf("198.99.%d.%d", i/250, i%250)))
+	}
+	w.Replace(&corev1.Service{}, all)
+	moved := func(touched []nb.Unit) (out []nb.Unit) {
+		for _, u := range touched {
+			if _, ok := answer.Of(u); ok {
+				out = append(out, u)
+			}
+		}
+		return out
+	}
+	share := len(w.AnsweredBy("node-7"))
+	if share == 0 || share > 40 {
+		t.Errorf("node-7 answers for %d of 10000 addresses", share)
+	}
+	down := moved(w.Put(Silent{"node-7": true}))
+	up := moved(w.Put(Silent{}))
+	if len(down) != share || len(up) != share || len(w.AnsweredBy("node-7")) != share {
+		t.Errorf("node-7 answers for %d addresses; when it goes %d move, and %d when it is back", share, len(down), len(up))
+	}
+	if n := len(moved(w.Put(outsideService("s1", 1, "198.99.0.1", "198.99.200.1")))); n != 1 {
+		t.Errorf("a new address touches %d", n)
+	}
+}
