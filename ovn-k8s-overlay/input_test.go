@@ -123,6 +123,12 @@ func TestBadInput(t *testing.T) {
 		{"ClusterShrinks", master("10.0.0.0/16", "10.0.1.0/24", "n"), lines("subnets 192.168.1.0/24 of node kube-master are outside the cluster subnets 10.0.0.0/16")},
 	})
 
+	n.setID("system-id", "host-m")
+	table(t, n, []input{
+		{"ClonedHost", minion("192.168.0.0/16", "192.168.2.0/24", "n"), lines("system-id host-m of this host is that of node kube-master: if this host is a clone, remove /etc/openvswitch/system-id.conf and restart Open vSwitch; if it was node kube-master, run node-remove --node-name=kube-master first")},
+	})
+	n.setID("system-id", "host-n")
+
 	w.t = t
 	w.nb("lr-add", "second", "--", "set", "Logical_Router", "second", "external_ids:k8s-cluster-router=yes", "--", "ls-add", "foreign")
 	table(t, n, []input{

@@ -14,6 +14,7 @@ import (
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
 )
 
@@ -148,7 +149,11 @@ func (s *session) elsewhere(ctx context.Context, node string, h *host) error {
 	if err != nil {
 		return err
 	}
-	other := w.before().Chassis[node]
+	chassis := w.before().Chassis
+	if err := s.cloned(ctx, node, chassis); err != nil {
+		return err
+	}
+	other := chassis[node]
 	if h.known || other == "" || other == s.config.SystemID || s.config.OVNRemote == "" {
 		return nil
 	}
@@ -164,4 +169,21 @@ func (s *session) elsewhere(ctx context.Context, node string, h *host) error {
 		}
 		return nil
 	})
+}
+
+// cloned is an error if another node has this host's system-id, and its management port is not
+// on this host, as it is on a host whose node has another name now.
+func (s *session) cloned(ctx context.Context, node string, chassis map[string]string) error {
+	all, err := s.sw.Interfaces(ctx)
+	if err != nil {
+		return err
+	}
+	for other, id := range chassis {
+		here := slices.ContainsFunc(all, func(i vswitch.Interface) bool { return i.ExternalIDs[names.IfaceID] == names.ManagementPort(other) })
+		if id == s.config.SystemID && id != "" && other != node && !here {
+			return settings.Wrong(fmt.Errorf("system-id %s of this host is that of node %s: if this host is a clone, remove /etc/openvswitch/system-id.conf and restart Open vSwitch; "+
+				"if it was node %[2]s, run node-remove --node-name=%[2]s first", id, other))
+		}
+	}
+	return nil
 }
