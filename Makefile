@@ -8,7 +8,7 @@ MODELS := lib/nb/nbdb lib/ovsdb/sbdb lib/ovsdb/vswitchdb
 PREFIX ?= /usr/local
 KUBERNETES := cd test/controlplane &&
 
-.PHONY: build test check demo demo-down bench loss hostile generate install help prepare
+.PHONY: build test check demo demo-down bench loss hostile test-boot generate install help prepare
 
 ## build: the programs, into bin/ (also plain make)
 build:
@@ -47,6 +47,13 @@ loss: prepare
 ## hostile: 5 000 drawn hostile objects (DRAWS=, KIND=), what they cost in memory
 hostile:
 	OVNK8S_HOSTILE=$(or $(DRAWS),5000) OVNK8S_HOSTILE_KIND=$(KIND) go test ./test/hostile -run Hostile -v -timeout 3h
+
+## test-boot: reboots of every documented setup (ROUNDS=, SEED=, SETUP=, PARALLEL=), an hour; as root
+test-boot: prepare
+	OVNK8S_TEST_NEED=central,node,cluster OVNK8S_TEST_REBOOTS=$(or $(ROUNDS),10) OVNK8S_TEST_REBOOTS_SEED=$(SEED) OVNK8S_TEST_RA_SECONDS=120 \
+		go test -count=1 ./test/boot -run 'TestReboots/$(SETUP)' -parallel $(or $(PARALLEL),4) -v -timeout 6h
+	OVNK8S_TEST_NEED=node OVNK8S_TEST_BOOT_ROUNDS=1 OVNK8S_TEST_RA_SECONDS=120 \
+		go test -count=1 ./ovn-k8s-util -run 'Boot|Service|RouterAdvertisements' -v -timeout 1h
 
 ## generate: the database models, from the installed schemas of OVN and Open vSwitch
 generate:

@@ -55,6 +55,8 @@ type Options struct {
 	// Fabric connects it, by eth0, whose address nobody has configured yet: see
 	// Machine.Port. A machine without has only a loopback interface.
 	Fabric *host.Fabric
+	// SecondNIC gives it an eth1 in a network of its own: see Machine.Second.
+	SecondNIC bool
 	// Packages are Debian packages that the machine has and this one may not have,
 	// with what they depend on. Each is one of Packages.
 	Packages []string
@@ -67,6 +69,8 @@ type Machine struct {
 	Name string
 	// Port is where eth0 is plugged in, with the addresses that it should have.
 	Port *host.Port
+	// Second is the same of eth1, nil without Options.SecondNIC.
+	Second *host.Port
 
 	keeper  *process
 	cgroup  string
@@ -105,6 +109,9 @@ func New(o Options) (*Machine, error) {
 	}
 	if o.Fabric != nil {
 		m.Port = o.Fabric.NewPort()
+		if o.SecondNIC {
+			m.Second = o.Fabric.NewSecondPort()
+		}
 	}
 	if err := m.setUp(o.Programs); err != nil {
 		m.Close()
@@ -203,6 +210,9 @@ func (m *Machine) powerOn() error {
 	if m.Port != nil {
 		err = m.Port.Plug(p.pid, "eth0")
 	}
+	if err == nil && m.Second != nil {
+		err = m.Second.Plug(p.pid, "eth1")
+	}
 	if err == nil {
 		_, err = io.WriteString(p.stdin, "plugged\n")
 	}
@@ -241,13 +251,15 @@ func (m *Machine) PowerOff() {
 		return
 	}
 	p.kill()
-	if m.Port != nil {
-		m.Port.Unplug()
+	for _, port := range []*host.Port{m.Port, m.Second} {
+		if port != nil {
+			port.Unplug()
+		}
 	}
 }
 
-// Reboot has systemd stop all units and boots the machine again.
-func (m *Machine) Reboot(ctx context.Context) error {
+// ShutDown has systemd stop all units. The machine is off then.
+func (m *Machine) ShutDown(ctx context.Context) error {
 	if _, err := m.Script(ctx, "systemctl reboot"); err != nil {
 		return err
 	}
@@ -260,6 +272,14 @@ func (m *Machine) Reboot(ctx context.Context) error {
 		return fmt.Errorf("machine %s does not go down: %w", m.Name, ctx.Err())
 	}
 	m.PowerOff()
+	return nil
+}
+
+// Reboot has systemd stop all units and boots the machine again.
+func (m *Machine) Reboot(ctx context.Context) error {
+	if err := m.ShutDown(ctx); err != nil {
+		return err
+	}
 	return m.Boot(ctx)
 }
 

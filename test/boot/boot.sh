@@ -18,6 +18,9 @@ for device in null zero full random urandom tty net/tun; do
 	: >$root/dev/$device
 	mount --bind /dev/$device $root/dev/$device
 done
+# The kernel has one for all machines.
+cat /proc/sys/kernel/random/uuid >$root/run/boot_id
+mount --bind $root/run/boot_id $root/proc/sys/kernel/random/boot_id
 mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts $root/dev/pts
 mount -t tmpfs -o mode=1777 tmpfs $root/dev/shm
 ln -s pts/ptmx $root/dev/ptmx

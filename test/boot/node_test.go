@@ -18,8 +18,8 @@ import (
 	"ovn-k8s/test/ovntest"
 )
 
-// A world is a host with OVN's databases and a machine that is a node.
-type world struct {
+// A nodeWorld is a host with OVN's databases and a machine that is a node.
+type nodeWorld struct {
 	*testing.T
 	ctx     context.Context
 	master  *host.Host
@@ -29,12 +29,12 @@ type world struct {
 
 // newWorld sets a machine up as install.md says: packages, settings, minion-init, and
 // our units. The API server cannot be reached.
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *nodeWorld {
 	t.Helper()
 	need.Nothing(t, need.Central, ovntest.Missing())
 	need.Nothing(t, need.Node, boot.Missing())
 	bin := t.TempDir()
-	for _, p := range []string{"ovn-k8s-overlay", "ovn-k8s-cni-overlay", "ovn-k8s-watcher", "ovn-k8s-gateway-helper"} {
+	for _, p := range []string{"ovn-k8s-overlay", "ovn-k8s-cni-overlay", "ovn-k8s-watcher", "ovn-k8s-gateway-helper", "ovn-k8s-util"} {
 		if out, err := exec.Command("go", "build", "-o", bin+"/", "ovn-k8s/"+p).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -46,7 +46,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(fabric.Close)
-	w := &world{T: t, ctx: ctx}
+	w := &nodeWorld{T: t, ctx: ctx}
 	if w.master, err = host.New(host.Options{Name: "master", Fabric: fabric}); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) startNode(fabric *host.Fabric, bin string) {
+func (w *nodeWorld) startNode(fabric *host.Fabric, bin string) {
 	w.Helper()
 	programs, err := filepath.Glob(bin + "/*")
 	w.must(err)
@@ -92,14 +92,14 @@ func (w *world) startNode(fabric *host.Fabric, bin string) {
 		systemctl enable ovn-k8s-node ovn-k8s-watcher ovn-k8s-gateway-helper`, w.master.IPv4(), w.node.Port.Addresses[0].Addr()))
 }
 
-func (w *world) must(err error) {
+func (w *nodeWorld) must(err error) {
 	w.Helper()
 	if err != nil {
 		w.Fatal(err)
 	}
 }
 
-func (w *world) script(text string) string {
+func (w *nodeWorld) script(text string) string {
 	w.Helper()
 	out, err := w.node.Script(w.ctx, text)
 	w.must(err)
@@ -107,7 +107,7 @@ func (w *world) script(text string) string {
 }
 
 // eventually waits until a shell script on the node succeeds.
-func (w *world) eventually(script string) {
+func (w *nodeWorld) eventually(script string) {
 	w.Helper()
 	for {
 		r, err := w.node.Try(script)
@@ -134,6 +134,12 @@ const has = `ip -4 addr show k8s-node1 | grep -q ' 10.128.1.2/24 ' && ip route |
 func TestANodeBootsBeforeTheDatabase(t *testing.T) {
 	w := newWorld(t)
 	w.eventually(has)
+	// With nothing late, the unit starts as well.
+	w.script("systemctl start ovn-k8s-node && systemctl show -p StatusText ovn-k8s-node | grep -q complete")
+	// H14: systemd finds nothing wrong with our units.
+	if out := w.script("systemd-analyze verify --man=no /etc/systemd/system/ovn-k8s-*.service 2>&1 || :"); out != "" {
+		t.Errorf("systemd-analyze verify: %s", out)
+	}
 	w.must(w.master.Cut())
 	w.must(w.node.PowerCycle(w.ctx))
 	w.eventually(has)

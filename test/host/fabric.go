@@ -183,44 +183,79 @@ type Port struct {
 	MAC       net.HardwareAddr
 
 	fabric *Fabric
+	bridge string
 	name   string
+	mu     sync.Mutex
+	// cut is whether there is no carrier, plugged whether there is a NIC.
+	cut, plugged bool
 }
 
 // NewPort makes a port in the hosts' network.
-func (f *Fabric) NewPort() *Port {
+func (f *Fabric) NewPort() *Port { return f.newPort(underlay) }
+
+// NewSecondPort makes a port in the network of second NICs.
+func (f *Fabric) NewSecondPort() *Port { return f.newPort(second) }
+
+func (f *Fabric) newPort(s segment) *Port {
 	f.mu.Lock()
 	f.hosts++
 	n := byte(10 + f.hosts)
 	f.mu.Unlock()
 	return &Port{
-		Addresses: underlay.addresses(n), Gateways: underlay.gateways(), MAC: net.HardwareAddr{2, 0, 0, 0, 0, n},
-		fabric: f, name: fmt.Sprintf("%s%d", underlay.prefix, n),
+		Addresses: s.addresses(n), Gateways: s.gateways(), MAC: net.HardwareAddr{2, 0, 0, 0, 0, n},
+		fabric: f, bridge: s.bridge, name: fmt.Sprintf("%s%d", s.prefix, n),
 	}
 }
 
 // Plug makes a NIC, which is down, in the network namespace of process pid, and
-// connects it to the port.
+// connects it to the port. After Cut it has no carrier.
 func (p *Port) Plug(pid int, nic string) error {
 	p.Unplug()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	err := batch(p.fabric.command,
 		fmt.Sprintf("link add %s type veth peer name %s address %v netns %d", p.name, nic, p.MAC, pid),
-		fmt.Sprintf("link set %s master %s up", p.name, underlay.bridge))
+		fmt.Sprintf("link set %s master %s %s", p.name, p.bridge, p.state()))
 	if err != nil {
 		return err
 	}
+	p.plugged = true
 	// as of a Host: what the kernel sends may meet a userspace datapath
 	_, _, err = RunCommand(context.Background(), exec.Command("nsenter", "--target", strconv.Itoa(pid), "--net", "--", "ethtool", "-K", nic, "tx", "off"))
 	return err
 }
 
 // Unplug removes the NIC, if there is one.
-func (p *Port) Unplug() { _ = batch(p.fabric.command, "link del "+p.name) }
+func (p *Port) Unplug() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = batch(p.fabric.command, "link del "+p.name)
+	p.plugged = false
+}
 
 // Cut pulls the cable, until Mend.
-func (p *Port) Cut() error { return batch(p.fabric.command, "link set "+p.name+" down") }
+func (p *Port) Cut() error { return p.carrier(false) }
 
 // Mend plugs in what Cut has pulled.
-func (p *Port) Mend() error { return batch(p.fabric.command, "link set "+p.name+" up") }
+func (p *Port) Mend() error { return p.carrier(true) }
+
+func (p *Port) carrier(on bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = !on
+	if !p.plugged {
+		return nil
+	}
+	return batch(p.fabric.command, "link set "+p.name+" "+p.state())
+}
+
+// state is that of the fabric's end, for ip-link(8).
+func (p *Port) state() string {
+	if p.cut {
+		return "down"
+	}
+	return "up"
+}
 
 // addresses are those of the host with number n: IPv4, IPv6.
 func (s segment) addresses(n byte) []netip.Prefix {

@@ -242,6 +242,9 @@ func (w *World) startOVN(ctx context.Context) (err error) {
 	return nil
 }
 
+// APIServer is the API server's URL for hosts.
+func (w *World) APIServer() string { return w.api }
+
 // Master is the host with the databases and the watcher.
 func (w *World) Master() *Node { return w.Nodes[0] }
 
