@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"io/fs"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"ovn-k8s/docs"
 	"ovn-k8s/test/boot"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/need"
@@ -110,4 +112,28 @@ func TestConfirmWithinHoldsFromAService(t *testing.T) {
 	m.script("systemd-run --wait --pipe --quiet ovn-k8s-util nics-to-bridge eth0 --confirm-within=3s; ovn-k8s-util confirm")
 	m.await("systemctl list-units --all --plain --no-legend 'ovn-k8s-util-watchdog-*' | wc -l", "0")
 	has(t, m.script("ip route"), "default via "+host.FabricIPv4().String()+" dev breth0")
+}
+
+// Section 7: after a power cut in the middle of a move, or before it is confirmed, the recover
+// unit undoes it before the network comes up, and the NIC's own configuration works.
+func TestAPowerCutDuringAMoveIsRecovered(t *testing.T) {
+	m := withManager(t, boot.Managers()[0])
+	unit, err := fs.ReadFile(docs.Files, "systemd/ovn-k8s-util-recover.service")
+	m.must(err)
+	m.must(m.Write("/etc/systemd/system/ovn-k8s-util-recover.service", string(unit)))
+	m.must(m.Enable("ovn-k8s-util-recover"))
+	for _, move := range []string{
+		// frozen in the middle
+		"systemd-run --quiet --unit=move ovn-k8s-util nics-to-bridge eth0; until [ -e /etc/openvswitch/ovn-k8s-util/breth0.json ]; do :; done; systemctl kill -s STOP move; ls /etc/openvswitch/ovn-k8s-util/breth0.json",
+		"ovn-k8s-util nics-to-bridge eth0 --confirm-within=10m",
+	} {
+		m.script(move)
+		m.start(m.PowerCycle)
+		if out := m.script("ls /etc/openvswitch/ovn-k8s-util/*.json 2>/dev/null; ovs-vsctl list-br; systemctl --failed --no-legend; systemctl show -p Result --value ovn-k8s-util-recover"); out != "success" {
+			t.Errorf("after %s: %s", move, out)
+		}
+		has(t, m.script("ip route show default"), "dev eth0")
+		m.reaches(host.FabricIPv4())
+		m.reaches(host.FabricIPv6())
+	}
 }

@@ -225,7 +225,8 @@ func (n *bootedNode) await(what string, done func() error) (missing []string) {
 		if after > backWithin {
 			n.Fatalf("%s: %v\n%s", what, err, n.report())
 		}
-		thing, _, _ := strings.Cut(err.Error(), ":")
+		thing, _, _ := strings.Cut(err.Error(), "\n")
+		thing = thing[:min(len(thing), 100)]
 		if thing == last {
 			missing = missing[:len(missing)-1]
 		}
@@ -240,6 +241,16 @@ func (n *bootedNode) report() string {
 		ip -o address; ip route; ip -6 route; ip rule; ovs-vsctl show; cat /etc/resolv.conf /etc/network/interfaces; cat /etc/systemd/network/*; ls /etc/openvswitch /etc/openvswitch/ovn-k8s-util
 		ovs-ofctl dump-flows breth0 | head -40; tail -n 30 /var/log/openvswitch/ovn-k8s-*.log
 		journalctl -b --no-pager -q -p notice | tail -n 60; journalctl -b --no-pager -q -u 'ovn-k8s-*' -u networking -u systemd-networkd -u NetworkManager | tail -n 60`)
+	if err != nil {
+		return err.Error()
+	}
+	return r.Out + r.Err + n.central()
+}
+
+// central is what the master knows of the machine.
+func (n *bootedNode) central() string {
+	r, err := n.c.Master().Try(fmt.Sprintf(`grep -w %[1]s /var/log/openvswitch/ovn-k8s-watcher.log | tail -n 12; ovn-nbctl lr-policy-list ovn_cluster_router; ovn-nbctl lr-route-list GR_%[1]s
+		ovn-sbctl --columns=name,hostname,other_config list Chassis; ovn-sbctl --columns=logical_port,ip,mac list MAC_Binding | grep -A2 %[1]s`, n.name))
 	if err != nil {
 		return err.Error()
 	}
@@ -402,8 +413,8 @@ func (n *bootedNode) reboot(r *rand.Rand, round int) {
 	missing := n.await(line, n.back)
 	n.must(n.units())
 	if time.Since(complete) > 20*time.Second {
-		out, _ := n.m.Try("date; tail -n 25 /var/log/openvswitch/ovn-k8s-gateway-helper.log")
-		n.Log(out.Out)
+		out, _ := n.m.Try("date; tail -n 25 /var/log/openvswitch/ovn-k8s-gateway-helper.log; tail -n 30 /var/log/ovn/ovn-controller.log")
+		n.Log(out.Out, n.central())
 	}
 	n.Logf("%s: back %.0fs after the last; missing: %s", line, time.Since(complete).Seconds(), strings.Join(missing, ", "))
 }
