@@ -3,12 +3,14 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/test/kubelet"
@@ -20,56 +22,176 @@ import (
 // podMTU is that of the test's pods in bytes, the default.
 const podMTU = 1400
 
-// P1: packets from outside that pods cannot take are answered with the ICMP of path
-// MTU discovery, or arrive in fragments. None is lost in silence.
+// narrowMTU is that of a router outside, in bytes.
+const narrowMTU = 1300
+
+// P1: packets that are too large on their way are answered with the ICMP of path MTU discovery, or arrive in
+// fragments: by all protocols, in and out, to pods on the gateway's node and on another, and to Services. None is lost
+// in silence. OVNK8S_TEST_SIZES is the distance of the sizes in bytes that are tried beside those at the edges: 1 is all.
 func TestPathMTU(t *testing.T) {
 	list := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2"})
 	around, n := surround(t), cluster.Node("minion1")
+	for _, p := range list {
+		largeSegments(t, p)
+	}
+	service, err := cluster.CreateService(t.Context(), "web", kubelet.DefaultPort, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Kube.Client().CoreV1().Services("default").Delete(context.Background(), "web", metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	service.Backends = slices.Collect(maps.Values(list))
 	for _, mode := range world.Modes() {
 		t.Run(mode, func(t *testing.T) {
 			seen := addGateway(t, n, mode)
-			s := service(t, "web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })
-			for _, d := range nodePortsAt(s, seen) {
-				if d.network == "udp" {
-					sizes(t, around.Outside, d.at, false)
-				}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			if err := cluster.AwaitServices(ctx, []world.Service{service}); err != nil {
+				t.Fatal(err)
 			}
+			withdraw, err := cluster.RouteServices([]world.Service{service}, seen)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(withdraw)
+			intoServices(t, around.Outside, service, seen)
 			for _, p := range list {
 				for i, a := range p.Addresses {
 					withdraw, err := cluster.Fabric.Route(netip.PrefixFrom(a, a.BitLen()), seen[i])
 					if err != nil {
 						t.Fatal(err)
 					}
-					defer withdraw()
-					sizes(t, around.Outside, probe.Address(a, kubelet.DefaultPort), true)
+					t.Cleanup(withdraw)
+					into(t, around.Outside, a)
+					outOf(t, p, around.Outside.Addresses[i])
 				}
 			}
 		})
 	}
 }
 
-// sizes sends packets of several sizes from outside, with DF, and if fragments
-// reach to, without.
-func sizes(t *testing.T, from world.Endpoint, to netip.AddrPort, fragments bool) {
+// largeSegments has a pod announce the MSS of an Ethernet, so that others send segments that do not fit.
+func largeSegments(t *testing.T, p world.Endpoint) {
 	t.Helper()
-	p := probe.Probe{Netns: from.Netns, Network: "udp", Address: to}
-	for _, fragment := range slices.Compact([]bool{false, fragments}) {
-		for _, size := range []int{1280, podMTU, podMTU + 1, 1500} {
-			if _, err := cluster.Outside.Script(t.Context(), "ip route flush cache; ip -6 route flush cache"); err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), patience/4)
-			delivered, refused, err := p.Datagram(ctx, size, fragment)
-			cancel()
-			if err != nil {
-				t.Fatal(err)
-			}
-			fits := size <= podMTU
-			if delivered != (fits || fragment) || refused && fits || !delivered && !refused {
-				t.Errorf("%v, packets of %d bytes, without DF %v: delivered %v, refused by ICMP %v", p, size, fragment, delivered, refused)
-			}
+	inPod(t, p, `
+		ip -4 route change $(ip -4 route show default) advmss 1460
+		ip -6 route change $(ip -6 route show default | sed 's/ pref .*//') advmss 1440`)
+}
+
+// intoServices sends packets of all sizes from outside to a Service. Fragments to Services are not for the
+// userspace datapath: see services.md.
+func intoServices(t *testing.T, from world.Endpoint, s world.Service, gateway []netip.Addr) {
+	t.Helper()
+	for _, d := range cluster.Doors(s, gateway) {
+		if d.Name != "gateway:NodePort" && d.Name != "LB IP" {
+			continue
+		}
+		for _, a := range d.Addresses {
+			sizes(t, probe.Probe{Netns: from.Netns, Network: "udp", Address: probe.Address(a, d.Ports["udp"])}, podMTU, false)
+			transfers(t, probe.Probe{Netns: from.Netns, Network: "tcp", Address: probe.Address(a, d.Ports["tcp"])})
 		}
 	}
+}
+
+// into sends packets of all sizes from outside to a pod.
+func into(t *testing.T, from world.Endpoint, to netip.Addr) {
+	t.Helper()
+	p := probe.Probe{Netns: from.Netns, Address: probe.Address(to, kubelet.DefaultPort)}
+	for _, p.Network = range []string{"udp", "icmp"} {
+		sizes(t, p, podMTU, false)
+		sizes(t, p, podMTU, true)
+	}
+	p.Network = "tcp"
+	transfers(t, p)
+}
+
+// outOf sends packets of all sizes from a pod through a router outside that takes smaller ones, and has a server outside
+// answer with large ones.
+func outOf(t *testing.T, pod world.Endpoint, to netip.Addr) {
+	t.Helper()
+	p := probe.Probe{Netns: pod.Netns, Address: probe.Address(to, kubelet.DefaultPort)}
+	p.Network = "tcp"
+	transfers(t, p)
+	p.Network = "udp"
+	within(t, p.Netns, func(ctx context.Context) error { return p.Give(ctx, 1472) })
+	for _, p.Network = range []string{"udp", "icmp"} {
+		sizes(t, p, 1500, true) // in fragments by the pod
+	}
+	widen, err := cluster.Fabric.Narrow(narrowMTU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer widen()
+	for _, p.Network = range []string{"udp", "icmp"} {
+		sizes(t, p, narrowMTU, false)
+		if to.Is4() { // fragments of IPv6 on a path that is narrower than the pod's link: see gateways.md
+			sizes(t, p, narrowMTU, true)
+		}
+	}
+	p.Network = "tcp"
+	transfers(t, p)
+}
+
+// within calls ask with a limited time, and wants no error. What netns knows of paths is forgotten before.
+func within(t *testing.T, netns string, ask func(context.Context) error) {
+	t.Helper()
+	forget(t, netns)
+	ctx, cancel := context.WithTimeout(t.Context(), patience/4)
+	defer cancel()
+	if err := ask(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// transfers sends more than a window by TCP in both directions.
+func transfers(t *testing.T, p probe.Probe) {
+	t.Helper()
+	within(t, p.Netns, func(ctx context.Context) error { return p.Upload(ctx, 1<<18) })
+	within(t, p.Netns, func(ctx context.Context) error { return p.Download(ctx, 1<<18) })
+}
+
+// forget makes the host outside and another network namespace forget the MTUs of paths.
+func forget(t *testing.T, netns string) {
+	t.Helper()
+	const flush = "ip -4 route flush cache; ip -6 route flush cache"
+	inPod(t, world.Endpoint{Netns: netns}, flush)
+	if _, err := cluster.Outside.Script(t.Context(), flush); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sizes asks with packets of several sizes, with DF or in fragments. Those up to mtu bytes are delivered, others
+// refused by ICMP.
+func sizes(t *testing.T, p probe.Probe, mtu int, fragment bool) {
+	t.Helper()
+	for _, size := range packetSizes(mtu) {
+		forget(t, p.Netns)
+		ctx, cancel := context.WithTimeout(t.Context(), patience/4)
+		delivered, refused, err := p.Sized(ctx, size, fragment)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fits := size <= mtu
+		if delivered != (fits || fragment) || refused && fits || !delivered && !refused {
+			t.Errorf("%v, packets of %d bytes, without DF %v: delivered %v, refused by ICMP %v", p, size, fragment, delivered, refused)
+		}
+	}
+}
+
+// packetSizes are the sizes at the edge of mtu in bytes, and those of OVNK8S_TEST_SIZES.
+func packetSizes(mtu int) []int {
+	sizes := []int{mtu, min(mtu+1, 1500)}
+	if step, _ := strconv.Atoi(os.Getenv("OVNK8S_TEST_SIZES")); step > 0 {
+		for size := 1280; size <= 1500; size += step {
+			sizes = append(sizes, size)
+		}
+	}
+	slices.Sort(sizes)
+	return slices.Compact(sizes)
 }
 
 // P2: a NIC whose MTU becomes too small for tunnels is told of in the log, by an Event, by --check and by commands.

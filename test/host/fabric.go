@@ -136,6 +136,15 @@ func (f *Fabric) Route(to netip.Prefix, via netip.Addr) (withdraw func(), err er
 	return func() { _ = batch(f.command, fmt.Sprintf("route del %v via %v", to, via)) }, nil
 }
 
+// Narrow sets the MTU in bytes of the fabric's router towards the hosts outside, until widen. It answers packets that
+// are too large with ICMP.
+func (f *Fabric) Narrow(mtu int) (widen func(), err error) {
+	if err := batch(f.command, fmt.Sprintf("link set %s mtu %d", beyond.bridge, mtu)); err != nil {
+		return nil, fmt.Errorf("setting the router's MTU: %w", err)
+	}
+	return func() { _ = batch(f.command, "link set "+beyond.bridge+" mtu 1500") }, nil
+}
+
 // connect gives h its NICs, addresses and default routes.
 func (f *Fabric) connect(h *Host, o Options) error {
 	f.mu.Lock()

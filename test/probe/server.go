@@ -12,7 +12,7 @@ import (
 )
 
 // A Server answers TCP connections and UDP datagrams with one line: its name and
-// the client's address, as in "default/web-0 10.1.2.3:4567".
+// the client's address, as in "default/web-0 10.1.2.3:4567". To "give N" it adds N bytes.
 type Server struct {
 	name    string
 	closers []func() error
@@ -88,13 +88,21 @@ func (s *Server) greet(conn net.Conn) {
 	defer s.release(conn)
 	buffer := make([]byte, 512)
 	for {
-		if _, err := conn.Read(buffer); err != nil {
+		n, err := conn.Read(buffer)
+		if err != nil {
 			return
 		}
-		if _, err := fmt.Fprintf(conn, "%s %s\n", s.name, conn.RemoteAddr()); err != nil {
+		if _, err := conn.Write(s.line(conn.RemoteAddr(), buffer[:n])); err != nil {
 			return
 		}
 	}
+}
+
+// line is the answer to a question.
+func (s *Server) line(client fmt.Stringer, question []byte) []byte {
+	more := 0
+	_, _ = fmt.Sscanf(string(question), "give %d", &more) // else 0
+	return append(fmt.Appendf(nil, "%s %s\n", s.name, client), make([]byte, more)...)
 }
 
 // answer replies to datagrams, each from the address that it was sent to: a host
@@ -102,7 +110,7 @@ func (s *Server) greet(conn net.Conn) {
 func (s *Server) answer(p *net.UDPConn) {
 	buffer, control := make([]byte, 2048), make([]byte, 512)
 	for {
-		_, n, _, client, err := p.ReadMsgUDPAddrPort(buffer, control)
+		size, n, _, client, err := p.ReadMsgUDPAddrPort(buffer, control)
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return
@@ -110,7 +118,7 @@ func (s *Server) answer(p *net.UDPConn) {
 			continue
 		}
 		leaveRouteOpen(control[:n])
-		_, _, _ = p.WriteMsgUDPAddrPort(fmt.Appendf(nil, "%s %s\n", s.name, client), control[:n], client)
+		_, _, _ = p.WriteMsgUDPAddrPort(s.line(client, buffer[:size]), control[:n], client)
 	}
 }
 
