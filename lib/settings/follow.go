@@ -68,7 +68,8 @@ func (f Follower) Run(ctx context.Context, ready func()) error {
 	}
 	load := f.loader()
 	var served atomic.Bool
-	said := ""
+	var said atomic.Value // why the last try failed, as logged
+	said.Store("")
 	for {
 		for _, what := range cfg.Ignored {
 			f.Log.Warn(what)
@@ -76,23 +77,24 @@ func (f Follower) Run(ctx context.Context, ready func()) error {
 		err := f.serve(ctx, cfg, changed, load, func() {
 			served.Store(true)
 			ready()
+			if said.Swap("") != "" {
+				f.Log.Info("recovered: serving")
+			}
 			f.status("serving")
 		})
 		switch {
 		case errors.Is(err, ErrChanged):
 			f.Log.Infof("%v: starting anew", err)
-			said = ""
 		case err == nil || ctx.Err() != nil || f.ends(err, served.Load()):
 			return err
 		default:
-			if err.Error() != said {
-				said = err.Error()
+			if said.Swap(err.Error()) != err.Error() {
 				what := "waiting: "
 				if served.Load() {
 					what = "trying again: "
 				}
-				f.Log.Warn(what + said)
-				f.status(what + said)
+				f.Log.Warn(what + err.Error())
+				f.status(what + err.Error())
 			}
 			ready() // it has started, and tells what it waits for
 			select {
