@@ -3,7 +3,10 @@ package vlog
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"strconv"
+	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/sirupsen/logrus"
@@ -21,6 +24,33 @@ func (l *Log) Logr(module string) logr.Logger {
 type sink struct {
 	entry *logrus.Entry
 	name  string
+	told  *repeats // nil: each error is told
+}
+
+// repeats knows the errors of the last repeatAfter.
+type repeats struct {
+	mu   sync.Mutex
+	told map[string]time.Time
+}
+
+// repeatAfter is after which time an error is told again: client-go logs one with each try, as each second during
+// an outage of the API server.
+const repeatAfter = 10 * time.Minute
+
+// again reports whether an error was told already.
+func (r *repeats) again(text string) bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(r.told, func(_ string, at time.Time) bool { return now.Sub(at) >= repeatAfter })
+	if _, ok := r.told[text]; ok {
+		return true
+	}
+	r.told[text] = now
+	return false
 }
 
 func (s sink) Init(logr.RuntimeInfo) {}
@@ -36,7 +66,11 @@ func (s sink) Error(err error, msg string, kv ...any) {
 	if err != nil {
 		e = e.WithError(err)
 	}
-	e.Warn(s.name + msg)
+	level := logrus.WarnLevel
+	if s.told.again(fmt.Sprint(msg, err, kv)) {
+		level = logrus.DebugLevel
+	}
+	e.Log(level, s.name+msg)
 }
 
 func (s sink) WithValues(kv ...any) logr.LogSink { return s.with(kv) }
@@ -90,11 +124,11 @@ const klogVerbosity = 6
 
 // TakeKlog leads klog, which is the log of client-go and is one for the whole
 // process, into the module client-go: V(0) is INFO, its errors are WARN, and
-// V(1) to V(6) are DBG. Call it once, before anything logs; Close gives klog back.
+// V(1) to V(6) are DBG, as are errors that were told already. Call it once, before anything logs; Close gives klog back.
 func (l *Log) TakeKlog() {
 	var fs flag.FlagSet
 	klog.InitFlags(&fs)
-	klog.SetLogger(l.Logr(klogModule))
+	klog.SetLogger(logr.New(sink{entry: l.Module(klogModule), told: &repeats{told: map[string]time.Time{}}}))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.klog = func(most Level) {
