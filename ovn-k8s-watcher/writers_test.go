@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -44,7 +45,8 @@ func TestOneWriter(t *testing.T) {
 			}
 			all.thaw()
 			w.settled(pods)
-			all.oneWriterAtATime()
+			t.Logf("%d watchers", all.started)
+			w.oneWriterAtATime()
 		})
 	}
 }
@@ -101,14 +103,14 @@ func (c *crowd) thaw() {
 	}
 }
 
-// oneWriterAtATime reads the database's log: the transactions of a watcher's term stand together.
-func (c *crowd) oneWriterAtATime() {
-	c.Helper()
-	records, err := c.central.NBRecords()
+// oneWriterAtATime reads the database's log: the transactions of a watcher's term stand together. It returns the terms.
+func (w *world) oneWriterAtATime() (terms []string) {
+	w.Helper()
+	records, err := w.central.NBRecords()
 	if err != nil {
-		c.Fatal(err)
+		w.Fatal(err)
 	}
-	last, ended, transactions := "", map[string]bool{}, 0
+	transactions := 0
 	for _, r := range records {
 		for line := range strings.Lines(r.Comment) {
 			writer, ok := strings.CutPrefix(strings.TrimSpace(line), "ovn-k8s-watcher ")
@@ -116,17 +118,18 @@ func (c *crowd) oneWriterAtATime() {
 				continue
 			}
 			transactions++
-			if ended[writer] {
-				c.Errorf("%v: a transaction of %s after one of %s", r.Time, writer, last)
+			if n := len(terms); n > 0 && terms[n-1] == writer {
+				continue
 			}
-			if writer != last {
-				ended[last] = true
+			if slices.Contains(terms, writer) {
+				w.Errorf("%v: a transaction of %s after one of %s", r.Time, writer, terms[len(terms)-1])
 			}
-			last = writer
+			terms = append(terms, writer)
 		}
 	}
-	c.Logf("%d watchers, %d transactions, %d terms", c.started, transactions, len(ended))
+	w.Logf("%d transactions of %d terms", transactions, len(terms))
 	if transactions == 0 {
-		c.Error("no transaction names its writer")
+		w.Error("no transaction names its writer")
 	}
+	return terms
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
@@ -35,9 +36,10 @@ type Cluster struct {
 	metadata metadata.Interface
 	recorder record.EventRecorder
 	events   record.EventBroadcaster
-	election *kubernetes.Clientset  // see electionClient
-	leader   atomic.Pointer[string] // see Leader
-	refused  atomic.Pointer[error]  // see ElectionError
+	election *kubernetes.Clientset     // see electionClient
+	leader   atomic.Pointer[string]    // see Leader
+	refused  atomic.Pointer[error]     // see ElectionError
+	held     atomic.Pointer[time.Time] // see Leads
 }
 
 // NewCluster returns a client of the API server that config names. component

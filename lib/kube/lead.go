@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -16,19 +17,20 @@ import (
 )
 
 // Of the Lease: how long it is valid unless it is renewed, after which time
-// without an answer its holder stops, and how often everybody tries. They are
-// those of Kubernetes' own components.
+// without an answer its holder stops, and how often everybody tries. Kubernetes' own components have 15, 10 and 2 s.
+// A watcher may have less: its writes are fenced in the database, and whoever has the Lease again
+// before another watcher goes on where it was.
 const (
-	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second
-	retryPeriod   = 2 * time.Second
+	leaseDuration = 10 * time.Second
+	renewDeadline = 7 * time.Second
+	retryPeriod   = time.Second
 	// leadTime is for how long lead goes on after the begin of the last request
 	// that renewed the Lease. What is left of leaseDuration is for it to return in.
-	leadTime = 12 * time.Second
+	leadTime = 8 * time.Second
 	// electionTimeout bounds each request. Without, one that gets no answer, as
 	// where a firewall or a router has lost the connection, would be waited for
 	// for most of a minute while others have the Lease.
-	electionTimeout = 5 * time.Second
+	electionTimeout = 3 * time.Second
 )
 
 // electionClient is for Leases, and what is read before leading. A request that is late must not be
@@ -44,12 +46,12 @@ func electionClient(config *rest.Config) (*kubernetes.Clientset, error) {
 // context as soon as it may have lost it. It returns when ctx is done, or with
 // the result of a lead that returned by itself. Of all processes that use the
 // same Lease, one runs lead at a time: a process that ends gives the Lease up
-// only after lead has returned, and in one that cannot renew it lead has 3 s to
+// only after lead has returned, and in one that cannot renew it lead has 2 s to
 // return until others may take it.
 //
 // Where Candidate.Dead knows that the holder has ended, the Lease is free at once.
 // Otherwise, after the end of a process that could not give it up, another one
-// has it within 15 s and one or two tries, in all 25 s at most.
+// has it within 10 s and one or two tries, in all 15 s at most.
 func (c *Cluster) Lead(ctx context.Context, log *logrus.Entry, lease types.NamespacedName, who Candidate, lead func(context.Context) error) error {
 	for ctx.Err() == nil {
 		err, ended := c.leadOnce(ctx, log, lease, who, lead)
@@ -75,7 +77,8 @@ type lock struct {
 	resourcelock.LeaseLock
 	timer  *time.Timer
 	dead   func(identity string) bool
-	failed func(error) // is told how each request went
+	failed func(error)                // is told how each request went
+	held   *atomic.Pointer[time.Time] // see Cluster.Leads
 }
 
 // Get is that of resourcelock.Interface. A holder that has ended holds nothing.
@@ -103,6 +106,7 @@ func (l *lock) renew(write func() error) error {
 	err := write()
 	l.failed(err)
 	if err == nil {
+		l.held.Store(&end)
 		l.timer.Reset(time.Until(end))
 	}
 	return err
@@ -146,7 +150,7 @@ func (c *Cluster) leadOnce(ctx context.Context, log *logrus.Entry, lease types.N
 	started, abandoned := make(chan context.Context), make(chan struct{})
 	held, lose := context.WithCancel(context.Background())
 	defer lose()
-	l := &lock{timer: time.AfterFunc(leadTime, lose), dead: who.Dead, failed: c.noteElection, LeaseLock: resourcelock.LeaseLock{
+	l := &lock{timer: time.AfterFunc(leadTime, lose), dead: who.Dead, failed: c.noteElection, held: &c.held, LeaseLock: resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name},
 		Client:     c.election.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: who.Identity},
@@ -173,7 +177,8 @@ func (c *Cluster) leadOnce(ctx context.Context, log *logrus.Entry, lease types.N
 		stop()
 		<-done
 		l.timer.Stop()
-		if elector.IsLeader() {
+		c.held.Store(nil)
+		if elector.IsLeader() && (ended || ctx.Err() != nil) { // else the Lease is waited for
 			l.release(log)
 		}
 	}()
@@ -188,6 +193,13 @@ func (c *Cluster) leadOnce(ctx context.Context, log *logrus.Entry, lease types.N
 		err = lead(leading)
 		return err, leading.Err() == nil || ctx.Err() != nil
 	}
+}
+
+// Leads reports whether this process has the Lease at this moment. A process that was frozen learns it
+// here before its timers run.
+func (c *Cluster) Leads() bool {
+	until := c.held.Load()
+	return until != nil && time.Now().Before(*until)
 }
 
 // Leader is the identity of who had the Lease when Lead looked last, "" if it has

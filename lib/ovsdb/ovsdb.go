@@ -105,6 +105,7 @@ type DB struct {
 	options      Options
 	log          *logrus.Entry
 	transactions atomic.Uint64
+	latestTerm   atomic.Uint64 // see noteTerm
 	timeouts     timeouts
 
 	calls    sync.RWMutex // read by calls of the server that must not be cut off, written by Renew

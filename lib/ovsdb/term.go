@@ -75,14 +75,27 @@ func (db *DB) Leader() (Leader, error) {
 	if err != nil || row == nil {
 		return Leader{}, err
 	}
-	return parseLeader(row.ExternalIDs[names.Leader]), nil
+	l := parseLeader(row.ExternalIDs[names.Leader])
+	db.noteTerm(l.Term)
+	return l, nil
+}
+
+// noteTerm remembers the latest term, so that the next one has a higher number though its token was removed.
+func (db *DB) noteTerm(term uint64) {
+	for {
+		latest := db.latestTerm.Load()
+		if term <= latest || db.latestTerm.CompareAndSwap(latest, term) {
+			return
+		}
+	}
 }
 
 // Lead begins the next term, with identity as its leader. When it returns, no
 // other Term can commit anything, and the cache has all that they committed.
+// holds reports whether this process is elected: only then it may write a token again after its removal.
 // OVSDB locks (RFC 7047 section 4.1.8) would not do: each member of a cluster has
 // its own, and they are lost with the connection.
-func (db *DB) Lead(ctx context.Context, identity string) (*Term, error) {
+func (db *DB) Lead(ctx context.Context, identity string, holds func() bool) (*Term, error) {
 	if err := db.Sync(ctx); err != nil {
 		return nil, err
 	}
@@ -90,12 +103,13 @@ func (db *DB) Lead(ctx context.Context, identity string) (*Term, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := Leader{Identity: identity, Term: old.Term + 1, Since: time.Now().UTC().Truncate(time.Second)}
+	now := Leader{Identity: identity, Term: db.latestTerm.Load() + 1, Since: time.Now().UTC().Truncate(time.Second)}
 	now.token = fmt.Sprintf(tokenFormat, identity, now.Term, now.Since.Format(time.RFC3339))
-	t := &Term{db: db, leader: now}
+	t := &Term{db: db, leader: now, holds: holds}
 	if err := t.replace(ctx, old); err != nil {
 		return nil, fmt.Errorf("beginning term %d: %w", now.Term, err)
 	}
+	db.noteTerm(now.Term)
 	return t, nil
 }
 
@@ -105,6 +119,7 @@ func (db *DB) Lead(ctx context.Context, identity string) (*Term, error) {
 type Term struct {
 	db     *DB
 	leader Leader
+	holds  func() bool
 
 	mu      sync.Mutex
 	deposed error
@@ -177,21 +192,53 @@ func (t *Term) Check() error {
 	return t.deposed
 }
 
+// Confirm reports whether the database has the term's token, whatever the cache had until now.
+func (t *Term) Confirm(ctx context.Context) (bool, error) {
+	if err := t.db.Sync(ctx); err != nil {
+		return false, err
+	}
+	now, err := t.db.Leader()
+	return now.token == t.leader.token && t.Check() == nil, err
+}
+
+// Removed reports whether the database has no token at all.
+func (t *Term) Removed() bool {
+	now, err := t.db.Leader()
+	return err == nil && now.token == ""
+}
+
+// Restore writes the token again if it was removed, by hand or with the database.
+// Of a leader that is not elected any more it is not known whether another one led since.
+func (t *Term) Restore(ctx context.Context) error {
+	if err := t.Check(); err != nil {
+		return err
+	}
+	now, err := t.db.Leader()
+	switch {
+	case err != nil || now.token != "":
+		return err
+	case !t.holds():
+		return t.removed()
+	}
+	if err := t.replace(ctx, now); err != nil {
+		return t.explain(ctx, err)
+	}
+	return nil
+}
+
+// removed is the error of a term whose token is not in the database, nor another.
+func (t *Term) removed() error {
+	return fmt.Errorf("the token of term %d was removed: %w", t.leader.Term, ErrNotConnected)
+}
+
 // Transact is DB.Transact for the leader. It returns ErrDeposed, for ever, once
-// there is another. In a database that was emptied it writes its token again.
+// there is another. It restores the token where it was removed.
 func (t *Term) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	if len(ops) == 0 {
 		return nil, nil
 	}
-	if err := t.Check(); err != nil {
+	if err := t.Restore(ctx); err != nil {
 		return nil, err
-	}
-	if now, err := t.db.Leader(); err != nil {
-		return nil, err
-	} else if now.token == "" {
-		if err := t.replace(ctx, now); err != nil {
-			return nil, t.explain(ctx, err)
-		}
 	}
 	row, err := t.db.global()
 	if err != nil {

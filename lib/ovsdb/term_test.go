@@ -32,9 +32,10 @@ func TestOnlyTheLeaderWrites(t *testing.T) {
 		t.Cleanup(db.Close)
 		return db
 	}
+	lost := map[string]bool{} // who is not elected any more
 	lead := func(db *ovsdb.DB, who string) *ovsdb.Term {
 		t.Helper()
-		term, err := db.Lead(t.Context(), who)
+		term, err := db.Lead(t.Context(), who, func() bool { return !lost[who] })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,15 +76,38 @@ func TestOnlyTheLeaderWrites(t *testing.T) {
 	if err := write(b, "from-b-again"); err != nil {
 		t.Error(err)
 	}
+	// A former leader, which is not elected any more, does not use the moment without a token.
+	lost["b/2"] = true
+	nbctl("remove", "NB_Global", ".", "external_ids", "ovn-k8s-leader")
+	if err := two.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(b, "revived"); err == nil || errors.Is(err, ovsdb.ErrDeposed) {
+		t.Errorf("a transaction of a leader that is not elected, without a token: %v", err)
+	}
+	if ours, err := b.Confirm(t.Context()); ours || err != nil {
+		t.Errorf("its term goes on: %v %v", ours, err)
+	}
+	lost["b/2"] = false
+	if err := b.Restore(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if ours, err := b.Confirm(t.Context()); !ours || err != nil {
+		t.Errorf("its term does not go on: %v %v", ours, err)
+	}
 	nbctl("set", "NB_Global", ".", "external_ids:ovn-k8s-leader=me")
 	if err := write(b, "overwritten"); !errors.Is(err, ovsdb.ErrDeposed) || !strings.Contains(err.Error(), `"me"`) {
 		t.Errorf("after the token was overwritten: %v", err)
 	}
-	if err := write(lead(one, "a/1"), "a-leads"); err != nil {
+	again := lead(one, "a/1")
+	if err := write(again, "a-leads"); err != nil {
 		t.Error(err)
 	}
+	if again.Leader().Term <= a.Leader().Term {
+		t.Errorf("a leads with term %d after term %d: the numbers do not grow without the token", again.Leader().Term, a.Leader().Term)
+	}
 	got := nbctl("--bare", "--columns=name", "list", "Logical_Switch")
-	for _, name := range []string{"late", "overwritten"} {
+	for _, name := range []string{"late", "overwritten", "revived"} {
 		if strings.Contains(got, name) {
 			t.Errorf("%s was written: %s", name, got)
 		}

@@ -109,6 +109,9 @@ func (n *annotator) prune() {
 	})
 }
 
+// reset forgets all patches: none is on its way, and what is wanted is compared anew.
+func (n *annotator) reset() { n.notes = map[pod.Key]*note{} }
+
 // compact gives back the room of notes that are gone.
 func (n *annotator) compact() { n.notes = maps.Collect(maps.All(n.notes)) }
 
@@ -131,7 +134,10 @@ func (n *annotator) patch(ctx context.Context) bool {
 	if !ok {
 		return false
 	}
-	version, err := n.cluster.Annotate(ctx, types.NamespacedName(j.key), j.note.uid, j.note.all)
+	version, err := uint64(0), context.Canceled
+	if n.cluster.Leads() { // or it may be stale: this process was frozen
+		version, err = n.cluster.Annotate(ctx, types.NamespacedName(j.key), j.note.uid, j.note.all)
+	}
 	n.send(func() []nb.Unit { return n.done(j, version, err) })
 	return true
 }
@@ -142,8 +148,8 @@ func (n *annotator) done(j job, version uint64, err error) []nb.Unit {
 		return nil // the pod has been replaced meanwhile
 	}
 	switch {
-	case errors.Is(err, kube.ErrGone):
-		delete(n.notes, j.key) // its event comes
+	case errors.Is(err, kube.ErrGone), errors.Is(err, context.Canceled):
+		delete(n.notes, j.key) // its event comes, or all are compared when the Lease is held again
 		return nil
 	case err != nil:
 		j.note.err = err
@@ -185,6 +191,12 @@ func (q *queue) put(j job) {
 	q.jobs = append(q.jobs, j)
 	q.mu.Unlock()
 	q.signal()
+}
+
+func (q *queue) clear() {
+	q.mu.Lock()
+	q.jobs = nil
+	q.mu.Unlock()
 }
 
 func (q *queue) signal() {

@@ -48,6 +48,9 @@ func (p plaints) add(u nb.Unit, cause string) int {
 	return p.units[cause]
 }
 
+// has reports whether it was said that a unit fails.
+func (p plaints) has(u nb.Unit) bool { _, ok := p.of[u]; return ok }
+
 // end records that a unit does not fail any more. It reports whether the log has
 // said that it did.
 func (p plaints) end(u nb.Unit) bool {
@@ -79,7 +82,7 @@ func (e *engine) complain(tried []nb.Unit, failed map[nb.Unit]error) {
 	}
 	for _, u := range slices.Sorted(maps.Keys(failed)) {
 		err := failed[u]
-		if errors.Is(err, ovsdb.ErrNotConnected) || errors.Is(err, context.Canceled) || errors.Is(err, nbsync.ErrDrained) {
+		if errors.Is(err, ovsdb.ErrNotConnected) || errors.Is(err, context.Canceled) || errors.Is(err, nbsync.ErrDrained) || errors.Is(err, errLapsed) {
 			continue // lib/ovsdb has said so, or it goes on by itself
 		}
 		n := e.plaints.add(u, kube.Cause(err))

@@ -54,10 +54,15 @@ type engine struct {
 	// written before all are.
 	missing   map[kube.Kind]bool
 	fail      context.CancelCauseFunc // ends the engine for good
+	full      bool                    // everything may be written: the Lease is ours
+	asked     bool                    // the Southbound database was asked for hosts, if it could be
+	restore   bool                    // the token was removed and is to be written again
+	lapse     atomic.Pointer[lapse]   // for people; nil: none
 	saved     *topology.Cluster       // the copy of the topology, as far as known
-	plaints   plaints                 // what was said of units that fail
-	probing   bool                    // one of the units that an outage holds up is tried again soon
-	unwritten map[nb.Unit]error       // why annotations of units in the batch were not written
+	copying   copying
+	plaints   plaints           // what was said of units that fail
+	probing   bool              // one of the units that an outage holds up is tried again soon
+	unwritten map[nb.Unit]error // why annotations of units in the batch were not written
 	pace      pacer
 	written   int     // rows that the last sync changed
 	weight    float64 // what they count for
@@ -76,6 +81,7 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 		links: l, hostsChanged: true, log: log("watcher"), sync: nbsync.Sync{DB: l.db, Log: log("nbsync"), Compare: desired.Compare},
 		world: desired.NewWorld(), missing: map[kube.Kind]bool{topologyKind: true},
 		plaints: newPlaints(), mismatches: newMismatches(), unwritten: map[nb.Unit]error{}, fail: func(error) {},
+		copying: copying{jobs: make(chan topology.Cluster, 1)},
 	}
 	for _, k := range kube.Kinds() {
 		e.missing[k] = true
@@ -112,11 +118,17 @@ func (e *engine) send(ev event) { e.loop.Send(ev) }
 // run runs the engine until ctx ends.
 func (e *engine) run(ctx context.Context) error {
 	e.log.Info("active: following the API server")
-	defer e.log.Info("no longer active")
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	defer func() {
+		if why := context.Cause(ctx); why != ctx.Err() {
+			e.log.Infof("no longer active: %v", why)
+			return
+		}
+		e.log.Info("no longer active")
+	}()
 	e.fail = cancel
 	defer e.sync.Follow(e.links.db)()
 	defer e.links.db.Handle(e.sync.Handler(func(u nb.Unit) {
@@ -124,8 +136,8 @@ func (e *engine) run(ctx context.Context) error {
 	}))()
 	if e.term != nil {
 		e.log.Infof("leads with term %d", e.term.Leader().Term)
-		defer e.links.db.Handle(globalHandler(e.checkTerm))()
-		e.checkTerm()
+		defer e.links.db.Handle(globalHandler(e.globalChanged))()
+		e.globalChanged()
 	}
 	defer e.links.db.Handle(routerHandler(e.topologyChanged))()
 	for _, a := range assignments(e.links.db) {
@@ -137,11 +149,11 @@ func (e *engine) run(ctx context.Context) error {
 	wg.Go(func() {
 		e.links.cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []nb.Unit { return e.take(ev) }) }, kube.Kinds()...)
 	})
-	wg.Go(func() { e.notes.run(ctx) })
+	wg.Go(func() { e.copyTopologies(ctx) })
 	wg.Go(func() { e.prober.Run(ctx) })
 	wg.Go(func() { e.followChassis(ctx) })
 	err := e.loop.Run(ctx)
-	if cause := context.Cause(ctx); errors.As(cause, new(foreign)) || errors.Is(cause, ovsdb.ErrDeposed) {
+	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
 	return err
@@ -247,7 +259,7 @@ func (e *engine) found(kind kube.Kind) []nb.Unit {
 	}
 	delete(e.missing, kind)
 	if len(e.missing) > 0 {
-		return nil
+		return e.gateways()
 	}
 	e.sweep.worked(muchWork) // reading it all left garbage
 	return e.all()
@@ -328,7 +340,10 @@ func (e *engine) take(ev kube.Event) []nb.Unit {
 // prompt gives addresses to pods and has their annotations written, which need
 // not wait for the next transaction: it is the Prompt of the loop.
 func (e *engine) prompt(dirty []nb.Unit) []nb.Unit {
-	if len(e.missing) > 0 {
+	if !e.writesAll() {
+		if e.judges() {
+			return e.watchGateways()
+		}
 		return nil
 	}
 	settled := append(e.world.Settle(), e.watchGateways()...)
@@ -348,11 +363,14 @@ func (e *engine) prompt(dirty []nb.Unit) []nb.Unit {
 // Sync of the loop.
 func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]error {
 	want, failed := map[nb.Unit][]nb.Row{}, map[nb.Unit]error{}
-	if len(e.missing) > 0 {
-		dirty = nil
-	}
 	for _, u := range dirty {
-		if !desired.Known(u) {
+		switch {
+		case !desired.Known(u):
+			continue
+		case !e.writes(u):
+			if e.plaints.has(u) {
+				failed[u] = errLapsed // still
+			}
 			continue
 		}
 		rows, err := e.world.Rows(u)
@@ -363,17 +381,21 @@ func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]er
 	}
 	maps.Copy(failed, e.unwritten)
 	clear(e.unwritten)
-	save := e.unsavedTopology()
+	if err := e.copyTopology(dirty); err != nil {
+		failed[topology.ClusterUnit] = err
+	}
+	restore := e.restore
+	e.restore = false
 	return func(ctx context.Context) map[nb.Unit]error {
+		if restore {
+			if err := e.term.Restore(ctx); err != nil {
+				failed[topology.ClusterUnit] = err
+			}
+		}
 		changes, refused := e.sync.Apply(ctx, want)
 		e.checkTerm()
 		e.written, e.weight = len(changes), weight(changes)
 		maps.Copy(failed, refused)
-		if save != nil {
-			if err := e.saveTopology(ctx, *save); err != nil {
-				failed[topology.ClusterUnit] = err
-			}
-		}
 		return failed
 	}
 }
@@ -382,34 +404,4 @@ func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]er
 // the loop.
 func (e *engine) gap(waiting int) time.Duration {
 	return e.pace.gap(time.Now(), batch{e.written, e.weight, waiting}, e.world.Size())
-}
-
-// saveTimeout bounds the time that transactions wait for the API server.
-const saveTimeout = 5 * time.Second
-
-// unsavedTopology returns the topology if its copy is another one.
-func (e *engine) unsavedTopology() *topology.Cluster {
-	c := e.world.Cluster()
-	if len(e.missing) > 0 || c.Router == "" {
-		return nil
-	}
-	if e.saved != nil && e.saved.Equal(c) {
-		e.saved = &c // the next comparison with itself costs nothing
-		return nil
-	}
-	return &c
-}
-
-// saveTopology copies the topology to where it survives the database.
-func (e *engine) saveTopology(ctx context.Context, c topology.Cluster) error {
-	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
-	defer cancel()
-	if err := e.links.cluster.WriteConfigMap(ctx, topologyCopy, c.Registry()); err != nil {
-		return err
-	}
-	e.send(func() []nb.Unit {
-		e.saved = &c
-		return nil
-	})
-	return nil
 }

@@ -109,6 +109,7 @@ const southRetry = 10 * time.Second
 // Without a Southbound database, only the hosts' answers count.
 func (e *engine) followChassis(ctx context.Context) {
 	if e.links.config.OVNRemote == "" {
+		e.send(e.southAsked)
 		return
 	}
 	said := ""
@@ -119,6 +120,7 @@ func (e *engine) followChassis(ctx context.Context) {
 			sb.Close()
 			return
 		}
+		e.send(e.southAsked)
 		if err.Error() != said && ctx.Err() == nil {
 			said = err.Error()
 			e.log.Warnf("going on without the Southbound database, to which gateways that are stopped are known: %v", err)
@@ -142,7 +144,8 @@ func (e *engine) serveSouth(ctx context.Context, sb *ovsdb.DB) {
 				return nil // what was known last is the best there is
 			}
 			touched := e.world.Put(desired.Tunnels(sb.Tunnels()))
-			return append(touched, e.judged(func() []nb.Unit { return e.world.Put(desired.Chassis(chassis)) })...)
+			touched = append(touched, e.judged(func() []nb.Unit { return e.world.Put(desired.Chassis(chassis)) })...)
+			return append(touched, e.southAsked()...)
 		})
 	}
 	defer sb.Handle(&cache.EventHandlerFuncs{

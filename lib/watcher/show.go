@@ -97,6 +97,9 @@ func (w *Watcher) showQueue([]string) (string, error) {
 	if e.term != nil {
 		fmt.Fprintf(t, "leader\t%s\n", e.term.Leader())
 	}
+	if l := e.lapse.Load(); l != nil {
+		fmt.Fprintf(t, "lease\tlost since %s (%v): only gateways are written\n", l.since.UTC().Format(time.RFC3339), l.err)
+	}
 	fmt.Fprintf(t, "northbound\t%s\n", remote)
 	fmt.Fprintf(t, "transactions\t%d\n", l.db.Transactions())
 	fmt.Fprintf(t, "events waiting\t%d\n", s.Events)

@@ -8,13 +8,13 @@
 package watcher
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -172,20 +172,28 @@ func (w *Watcher) serve(ctx context.Context, cfg config.Config, token func() str
 		return err
 	}
 	w.links.Store(l)
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer cancel()
+	t := &tenure{ctx: ctx, cancel: cancel, w: w, links: l, log: w.log("watcher")}
+	defer t.end()
+	defer cancel(nil)
 	wg.Go(func() { _ = l.db.Run(ctx, w.onUp, nil) }) // ends with ctx
+	// The cache has the latest token only; terms are counted on though it was removed.
+	defer l.db.Handle(globalHandler(func() { _, _ = l.db.Leader() }))()
 	ready()
 	lease := types.NamespacedName{Namespace: names.ConfigNamespace, Name: names.WatcherLease}
 	who := kube.Candidate{Identity: l.process.String(), Dead: l.process.dead, Elected: func(holder string) {
 		if holder != l.process.String() {
 			w.log("watcher").Infof("standby: %s", l.whoLeads(holder))
+			t.superseded(holder)
 		}
 	}}
 	for {
-		err := l.cluster.Lead(ctx, w.log("watcher"), lease, who, func(ctx context.Context) error { return w.lead(ctx, l) })
+		err := l.cluster.Lead(ctx, w.log("watcher"), lease, who, t.lead)
+		if cause := context.Cause(ctx); errors.As(cause, new(foreign)) {
+			return cause
+		}
 		if !errors.Is(err, ovsdb.ErrDeposed) {
 			return err
 		}
@@ -210,6 +218,9 @@ func (l *links) whoLeads(holder string) string {
 		return fmt.Sprintf("the watcher of %q has the Lease; since when is not known: %v", holder, err)
 	case leader.Identity == holder:
 		return fmt.Sprintf("the watcher of %q leads since %s (term %d)", holder, leader.Since.Format(time.RFC3339), leader.Term)
+	}
+	if strings.Count(holder, "/") != 2 {
+		return fmt.Sprintf("%q has the Lease, which is no watcher of this version: stop it if it is an older one, whose writes are not fenced; taken by hand, the Lease expires. The database was last written by %s", holder, leader)
 	}
 	return fmt.Sprintf("the watcher of %q has the Lease; the database was last written by %s", holder, leader)
 }
@@ -286,31 +297,6 @@ func (w *Watcher) check(ctx context.Context, l *links) error {
 		return settings.Wrong(ErrNoClusterRouter)
 	}
 	return nil
-}
-
-// lead runs the engine while this watcher is the active one.
-func (w *Watcher) lead(ctx context.Context, l *links) error {
-	var term *ovsdb.Term
-	var other error
-	err := kube.Retry(ctx, func() error {
-		uid, err := l.cluster.UID(ctx)
-		if err != nil {
-			return err
-		}
-		if other = checkOwner(l.db, uid); other != nil {
-			return nil // and not even the token is written
-		}
-		term, err = l.db.Lead(ctx, l.process.String())
-		return err
-	}, func(err error) { w.log("watcher").Warnf("trying again: %v", err) })
-	if err = cmp.Or(other, err); err != nil {
-		return err
-	}
-	e := newEngine(l, w.log)
-	e.term, e.sync.DB = term, term
-	w.engine.Store(e)
-	defer w.engine.Store(nil)
-	return e.run(ctx)
 }
 
 // onUp is called for each connection to the database.

@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -238,6 +239,12 @@ func (c *Cluster) Kill() {
 	<-c.done
 	c.cmd = nil
 }
+
+// Freeze stops the control plane by SIGSTOP until Thaw: its connections stay, and nobody answers.
+func (c *Cluster) Freeze() error { return c.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Thaw ends Freeze.
+func (c *Cluster) Thaw() error { return c.cmd.Process.Signal(syscall.SIGCONT) }
 
 // Close kills the control plane and removes its directory if Start made it.
 func (c *Cluster) Close() {

@@ -1,0 +1,106 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+)
+
+// A lapse is a time without the Lease.
+type lapse struct {
+	since time.Time
+	err   error // of the last request for the Lease; nil if that was not refused
+}
+
+// errLapsed is why a unit that fails is not tried.
+var errLapsed = errors.New("waits for the Lease")
+
+// writeAll has the engine write everything until ctx ends. Then no annotation is on its way any more.
+func (e *engine) writeAll(ctx context.Context) {
+	e.send(e.regained)
+	e.notes.run(ctx)
+	e.notes.jobs.clear()
+}
+
+// regained is the event that the Lease is ours.
+func (e *engine) regained() []nb.Unit {
+	if e.lapse.Swap(nil) != nil {
+		e.log.Infof("the Lease %s/%s is held again: following the API server, term %d goes on", names.ConfigNamespace, names.WatcherLease, e.term.Leader().Term)
+	}
+	e.full = true
+	e.notes.reset()
+	return e.all()
+}
+
+// lapsed is the event that the Lease is lost.
+func (e *engine) lapsed() []nb.Unit {
+	e.full = false
+	l := &lapse{time.Now(), e.links.cluster.ElectionError()}
+	e.lapse.Store(l)
+	e.log.Warnf("the Lease %s/%s is lost (%v): writing gateways only, until it is held again or another watcher leads", names.ConfigNamespace, names.WatcherLease, l.err)
+	return nil
+}
+
+// writesAll reports whether all units may be written.
+func (e *engine) writesAll() bool { return e.full && len(e.missing) == 0 }
+
+// writes reports whether a unit may be written. Those of gateways follow from the databases and what their hosts answer. They do not wait until
+// all objects of the API server are read.
+func (e *engine) writes(u nb.Unit) bool {
+	if e.writesAll() {
+		return true
+	}
+	_, gateway := topology.GatewayOf(u)
+	return gateway && e.judges()
+}
+
+// judges reports whether enough is known to judge gateways.
+func (e *engine) judges() bool {
+	return e.asked && !e.missing[topologyKind] && !e.missing[ownerKind] && !e.missing[kube.Nodes]
+}
+
+// gateways lists the units of gateways if enough is known to judge them.
+func (e *engine) gateways() (units []nb.Unit) {
+	if !e.judges() {
+		return nil
+	}
+	for name := range e.world.Cluster().Gateways {
+		units = append(units, topology.GatewayUnit(name))
+	}
+	return units
+}
+
+// southAsked is the event that the Southbound database has told its hosts, or that it cannot be asked.
+func (e *engine) southAsked() []nb.Unit {
+	if e.asked {
+		return nil
+	}
+	e.asked = true
+	return e.gateways()
+}
+
+// globalChanged ends the engine if another watcher leads, and has the token written again if it was removed.
+func (e *engine) globalChanged() {
+	if e.checkTerm(); e.term.Removed() {
+		e.send(e.tokenRemoved)
+	}
+}
+
+// tokenRemoved is the event that the database has no token.
+func (e *engine) tokenRemoved() []nb.Unit {
+	switch {
+	case !e.term.Removed():
+		return nil
+	case !e.full:
+		e.log.Warnf("the token external_ids:%s of NB_Global was removed while the Lease is lost: gateways do not fail over until it is held again", names.Leader)
+		return nil
+	}
+	e.log.Warnf("the token external_ids:%s of NB_Global was removed: writing it again", names.Leader)
+	e.restore = true
+	return []nb.Unit{topology.ClusterUnit}
+}

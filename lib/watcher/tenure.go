@@ -1,0 +1,166 @@
+package watcher
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb"
+)
+
+// A tenure is the time of this watcher as the leader: an engine and its term in the database. It outlives the
+// Lease until another watcher has the Lease or the term. Without the Lease the engine writes the units of gateways only: so gateways
+// fail over while the API server cannot be reached, and objects that may be stale by then change nothing.
+type tenure struct {
+	ctx    context.Context         // of the configuration
+	cancel context.CancelCauseFunc // ends it
+	w      *Watcher
+	links  *links
+	log    *logrus.Entry
+
+	mu      sync.Mutex // guards running
+	running *running   // the latest, nil if there was none
+}
+
+// A running is an engine that runs, or has ended.
+type running struct {
+	engine *engine
+	stop   context.CancelCauseFunc
+	ended  chan struct{} // closed after the end, with err
+	err    error
+}
+
+func (r *running) hasEnded() bool {
+	select {
+	case <-r.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// lead has everything written until held, which is done without the Lease. It returns the engine's error if that ends.
+func (t *tenure) lead(held context.Context) error {
+	r, err := t.resume(held)
+	if err != nil {
+		return err
+	}
+	held, cancel := context.WithCancel(held)
+	defer cancel()
+	go func() {
+		select {
+		case <-r.ended:
+			cancel()
+		case <-held.Done():
+		}
+	}()
+	r.engine.writeAll(held)
+	if t.ctx.Err() != nil {
+		<-r.ended // until then the Lease is not given up
+	}
+	if r.hasEnded() {
+		return r.err
+	}
+	r.engine.send(r.engine.lapsed)
+	return held.Err()
+}
+
+// resume returns the engine of the term that goes on, or else of a new one.
+func (t *tenure) resume(ctx context.Context) (*running, error) {
+	t.mu.Lock()
+	r := t.running
+	t.mu.Unlock()
+	if r != nil && !r.hasEnded() {
+		ours, err := t.confirm(ctx, r.engine.term)
+		if err != nil {
+			return nil, err
+		}
+		if ours && !r.hasEnded() {
+			return r, nil
+		}
+		r.stop(ovsdb.ErrDeposed)
+		<-r.ended
+	}
+	term, err := t.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return t.start(term), nil
+}
+
+// confirm reports whether a term goes on: nobody else has led since.
+func (t *tenure) confirm(ctx context.Context, term *ovsdb.Term) (ours bool, err error) {
+	err = kube.Retry(ctx, func() (err error) {
+		ours, err = term.Confirm(ctx)
+		return err
+	}, t.tryAgain)
+	return ours, err
+}
+
+// begin begins a term, if the database is this cluster's.
+func (t *tenure) begin(ctx context.Context) (term *ovsdb.Term, err error) {
+	var other error
+	err = kube.Retry(ctx, func() error {
+		uid, err := t.links.cluster.UID(ctx)
+		if err != nil {
+			return err
+		}
+		if other = checkOwner(t.links.db, uid); other != nil {
+			return nil // and not even the token is written
+		}
+		term, err = t.links.db.Lead(ctx, t.links.process.String(), t.links.cluster.Leads)
+		return err
+	}, t.tryAgain)
+	return term, cmp.Or(other, err)
+}
+
+func (t *tenure) tryAgain(err error) { t.log.Warnf("trying again: %v", err) }
+
+// start starts an engine.
+func (t *tenure) start(term *ovsdb.Term) *running {
+	e := newEngine(t.links, t.w.log)
+	e.term, e.sync.DB = term, term
+	ctx, stop := context.WithCancelCause(t.ctx)
+	r := &running{engine: e, stop: stop, ended: make(chan struct{})}
+	t.mu.Lock()
+	t.running = r
+	t.mu.Unlock()
+	t.w.engine.Store(e)
+	go func() {
+		defer close(r.ended)
+		r.err = e.run(ctx)
+		stop(nil)
+		t.w.engine.Store(nil)
+		if errors.As(r.err, new(foreign)) {
+			t.cancel(r.err)
+		}
+	}()
+	return r
+}
+
+// superseded ends the engine that has gone on without the Lease once another process has that. A watcher of an older version
+// does not take the term.
+func (t *tenure) superseded(holder string) {
+	t.mu.Lock()
+	r := t.running
+	t.mu.Unlock()
+	if r != nil && !t.links.cluster.Leads() {
+		r.stop(fmt.Errorf("%w: %q has the Lease %s/%s", ovsdb.ErrDeposed, holder, names.ConfigNamespace, names.WatcherLease))
+	}
+}
+
+// end waits for the engine's end. t.ctx is done.
+func (t *tenure) end() {
+	t.mu.Lock()
+	r := t.running
+	t.mu.Unlock()
+	if r != nil {
+		<-r.ended
+	}
+}
