@@ -33,6 +33,9 @@ const (
 	latest = time.Minute
 	// backWithin bounds the wait for everything to be back after the last part is there.
 	backWithin = 4 * time.Minute
+	// emptyCaches is when the userspace datapath has to forget what it has cached, see
+	// world.ForgetFlows: polling keeps a flow of before alive.
+	emptyCaches = 25 * time.Second
 )
 
 // routerPrefix is what the fabric's router advertises.
@@ -216,6 +219,7 @@ func (n *bootedNode) shellErr(script string) error {
 func (n *bootedNode) await(what string, done func() error) (missing []string) {
 	n.Helper()
 	began := time.Now()
+	emptied := false
 	for last := ""; ; time.Sleep(500 * time.Millisecond) {
 		err := done()
 		if err == nil {
@@ -232,6 +236,12 @@ func (n *bootedNode) await(what string, done func() error) (missing []string) {
 		}
 		last = thing
 		missing = append(missing, fmt.Sprintf("%s (until %.0fs)", thing, after.Seconds()))
+		if after > emptyCaches && !emptied {
+			emptied, last = true, ""
+			missing = append(missing, "caches of flows emptied")
+			n.must(n.c.ForgetFlows(n.ctx))
+			n.must(n.shellErr("ovs-appctl -t ovs-vswitchd revalidator/purge"))
+		}
 	}
 }
 
