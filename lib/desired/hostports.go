@@ -19,8 +19,24 @@ import (
 )
 
 // hostPorts are the pods that want ports of their nodes: by port, and by the
-// node's switch.
-type hostPorts map[nodesPort]map[string][]pod.Key
+// node's switch; those with the better right first.
+type hostPorts map[nodesPort]map[string][]hostClaim
+
+// A hostClaim is a pod that wants a port of its node, at one or several addresses.
+type hostClaim struct {
+	pod.Pod // no more than what Before needs
+	ports   []pod.HostPort
+}
+
+func (c hostClaim) compare(p pod.Pod) int {
+	switch {
+	case c.Key == p.Key && c.Created == p.Created:
+		return 0
+	case c.Before(p):
+		return -1
+	}
+	return 1
+}
 
 // A nodesPort is a port that a node has.
 type nodesPort struct {
@@ -37,44 +53,51 @@ func (w *World) changeHostPorts(old, now pod.Pod) []nb.Unit {
 		return nil
 	}
 	for _, h := range old.HostPorts {
-		w.hostPorts.drop(nodesPort{h.Protocol, h.Port}, names.NodeSwitch(old.Node), old.Key)
+		w.hostPorts.drop(nodesPort{h.Protocol, h.Port}, names.NodeSwitch(old.Node), old)
 		if delete(w.hostIPs[h.IP], old.Key); len(w.hostIPs[h.IP]) == 0 {
 			delete(w.hostIPs, h.IP)
 		}
 	}
 	for _, h := range now.HostPorts {
-		w.hostPorts.add(nodesPort{h.Protocol, h.Port}, names.NodeSwitch(now.Node), now.Key)
+		w.hostPorts.add(h, names.NodeSwitch(now.Node), now)
 		if w.hostIPs[h.IP] == nil {
 			w.hostIPs[h.IP] = map[pod.Key]bool{}
 		}
 		w.hostIPs[h.IP][now.Key] = true
 	}
-	touched := []nb.Unit{cmp.Or(now.Key, old.Key).Unit()}
+	touched := map[nb.Unit]bool{cmp.Or(now.Key, old.Key).Unit(): true}
 	for _, p := range []pod.Pod{old, now} {
 		for _, h := range p.HostPorts {
-			for _, k := range w.hostPorts[nodesPort{h.Protocol, h.Port}][names.NodeSwitch(p.Node)] {
-				touched = append(touched, k.Unit())
+			for _, c := range w.hostPorts[nodesPort{h.Protocol, h.Port}][names.NodeSwitch(p.Node)] {
+				if p.Before(c.Pod) { // to others it makes no difference
+					touched[c.Unit()] = true
+				}
 			}
 		}
 	}
-	return touched
+	return slices.Collect(maps.Keys(touched))
 }
 
-func (all hostPorts) add(port nodesPort, sw string, k pod.Key) {
+func (all hostPorts) add(h pod.HostPort, sw string, p pod.Pod) {
+	port := nodesPort{h.Protocol, h.Port}
 	if all[port] == nil {
-		all[port] = map[string][]pod.Key{}
+		all[port] = map[string][]hostClaim{}
 	}
-	if !slices.Contains(all[port][sw], k) {
-		all[port][sw] = append(all[port][sw], k)
+	at, has := slices.BinarySearchFunc(all[port][sw], p, hostClaim.compare)
+	if !has {
+		all[port][sw] = slices.Insert(all[port][sw], at, hostClaim{Pod: pod.Pod{Key: p.Key, Created: p.Created}})
 	}
+	all[port][sw][at].ports = append(all[port][sw][at].ports, h)
 }
 
-func (all hostPorts) drop(port nodesPort, sw string, k pod.Key) {
+func (all hostPorts) drop(port nodesPort, sw string, p pod.Pod) {
 	nodes := all[port]
 	if nodes == nil {
 		return // the pod has it twice
 	}
-	nodes[sw] = slices.DeleteFunc(nodes[sw], func(other pod.Key) bool { return other == k })
+	if at, has := slices.BinarySearchFunc(nodes[sw], p, hostClaim.compare); has {
+		nodes[sw] = slices.Delete(nodes[sw], at, at+1)
+	}
 	if len(nodes[sw]) == 0 {
 		delete(nodes, sw)
 	}
@@ -151,24 +174,21 @@ func (w *World) hostPortHolder(p pod.Pod, a netip.Addr, h pod.HostPort) string {
 			return "service " + s.String()
 		}
 	}
-	var holder pod.Pod
-	for _, k := range w.hostPorts[nodesPort{h.Protocol, h.Port}][names.NodeSwitch(p.Node)] {
-		other := w.pods[k]
-		wants := func(o pod.HostPort) bool { return o.Protocol == h.Protocol && o.Port == h.Port && o.At(a) }
-		if other.Before(p) && (holder.Name == "" || other.Before(holder)) && slices.ContainsFunc(other.HostPorts, wants) {
-			holder = other.Pod
+	for _, c := range w.hostPorts[nodesPort{h.Protocol, h.Port}][names.NodeSwitch(p.Node)] {
+		if !c.Before(p) {
+			break
+		}
+		if slices.ContainsFunc(c.ports, func(o pod.HostPort) bool { return o.At(a) }) {
+			return "pod " + c.Key.String()
 		}
 	}
-	if holder.Name == "" {
-		return ""
-	}
-	return "pod " + holder.Key.String()
+	return ""
 }
 
 // unitsOf are those of the pods of a switch that want a port.
 func (all hostPorts) unitsOf(port nodesPort, sw string) (units []nb.Unit) {
-	for _, k := range all[port][sw] {
-		units = append(units, k.Unit())
+	for _, c := range all[port][sw] {
+		units = append(units, c.Unit())
 	}
 	return units
 }
@@ -176,8 +196,8 @@ func (all hostPorts) unitsOf(port nodesPort, sw string) (units []nb.Unit) {
 // units are those of all pods of a switch that want ports.
 func (all hostPorts) units(sw string) (units []nb.Unit) {
 	for _, nodes := range all {
-		for _, k := range nodes[sw] {
-			units = append(units, k.Unit())
+		for _, c := range nodes[sw] {
+			units = append(units, c.Unit())
 		}
 	}
 	return units
@@ -267,7 +287,7 @@ func (w *World) hostPortRows(p *podState) ([]nb.Row, error) {
 	}
 	n, hp := w.hostPortsOf(p)
 	rows := n.Rows(hp)
-	problems := n.Problems(hp)
+	problems := n.Problems(hp, maxProblems)
 	if len(problems) == 0 {
 		return rows, nil
 	}
@@ -275,7 +295,7 @@ func (w *World) hostPortRows(p *podState) ([]nb.Row, error) {
 	if len(p.Problems) > 0 {
 		reason = "BadHostPort"
 	}
-	return rows, &Problem{reason, strings.Join(problems[:min(maxProblems, len(problems))], "; ")}
+	return rows, &Problem{reason, strings.Join(problems, "; ")}
 }
 
 // HostPorts returns the pod that is unit u and what it depends on, if it has

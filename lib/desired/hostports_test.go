@@ -138,3 +138,29 @@ func TestTheFirstKeepsAHostPort(t *testing.T) {
 	}
 	fine("a-young")
 }
+
+// L6: a pod that wants ports of older ones touches itself, and the oldest touches those that it takes them from.
+func TestHostPortsTouchYoungerPods(t *testing.T) {
+	w := NewWorld()
+	w.Put(cluster(t, 0, 1))
+	const pods = 20
+	all := make([]*corev1.Pod, pods)
+	for i := range pods {
+		p := newPod(fmt.Sprint("p", i), "n0")
+		p.CreationTimestamp = metav1.Unix(int64(100+i), 0)
+		p.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{HostPort: 80, ContainerPort: 80}, {HostPort: 80, ContainerPort: 81}, {HostPort: 81, ContainerPort: 81}}}}
+		all[i] = p
+		if touched := units(w.Put(p)); len(touched) != 1 {
+			t.Errorf("pod %d touches %v", i, touched)
+		}
+	}
+	if touched := units(w.Remove(all[0])); len(touched) != pods {
+		t.Errorf("the oldest touches %d", len(touched))
+	}
+}
+
+// units lists each unit once.
+func units(touched []nb.Unit) []nb.Unit {
+	slices.Sort(touched)
+	return slices.Compact(touched)
+}

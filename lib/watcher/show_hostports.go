@@ -32,7 +32,7 @@ func (w *Watcher) showHostPorts(args []string) (string, error) {
 				where := append(balancerNames(n.Balancers(p, d)), "the node's kernel")
 				fmt.Fprintf(t, "%s\t%s\t%s/%s\t%s\t%s\n", p.Key, p.Node, d.At, d.Protocol, d.To, strings.Join(where, ", "))
 			}
-			for _, problem := range n.Problems(p) {
+			for _, problem := range n.Problems(p, len(p.Problems)+len(p.HostPorts)) {
 				fmt.Fprintf(t, "%s\t%s\t! %s\t\t\n", p.Key, p.Node, problem)
 			}
 		}

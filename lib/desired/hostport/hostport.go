@@ -103,10 +103,13 @@ func (n Node) at(p Pod, h pod.HostPort, addrs []netip.Addr) []Door {
 }
 
 // Problems says what is wrong with the hostPorts of p: those that make no sense,
-// and those that others have.
-func (n Node) Problems(p Pod) []string {
-	problems := slices.Clone(p.Problems)
+// and those that others have. It names the first ones, at most so many.
+func (n Node) Problems(p Pod, most int) []string {
+	problems := slices.Clone(p.Problems[:min(most, len(p.Problems))])
 	for _, h := range p.HostPorts {
+		if len(problems) == most {
+			break
+		}
 		for _, a := range n.where(h) {
 			if !h.At(a) {
 				continue
@@ -287,11 +290,12 @@ func ports(p Pod, field string, some func(pod.HostPort) bool) string {
 	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
 		var ports []uint16
 		for _, h := range p.HostPorts {
-			if h.Protocol == protocol && some(h) && !slices.Contains(ports, h.Target) {
+			if h.Protocol == protocol && some(h) {
 				ports = append(ports, h.Target)
 			}
 		}
 		slices.Sort(ports)
+		ports = slices.Compact(ports)
 		switch text := strings.Trim(strings.ReplaceAll(fmt.Sprint(ports), " ", ", "), "[]"); len(ports) {
 		case 0:
 		case 1:

@@ -181,7 +181,7 @@ func TestProblems(t *testing.T) {
 		`hostIP "lots" of hostPort 81/TCP of pod default/web is no IP address: give one of its node's, or none`,
 		"hostPort 80/TCP of pod default/web is in use by pod default/old on node node1: choose another one",
 		"hostPort 192.0.2.1:82/TCP of pod default/web is in use by service default/dns on node node1: choose another one",
-	}, n.Problems(p)); diff != "" {
+	}, n.Problems(p, 9)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
