@@ -119,7 +119,7 @@ func (w *World) answerForNodes(k service.Key, nodes []string) (touched []nb.Unit
 	if len(changed) == 0 {
 		return nil
 	}
-	for _, a := range s.External() {
+	for _, a := range s.Outside {
 		touched = append(touched, w.reconsider(a, changed)...)
 	}
 	return touched

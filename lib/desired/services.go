@@ -45,6 +45,8 @@ type serviceState struct {
 	known           bool
 	slices          map[string]service.Slice
 	traits
+	// recent is what the Service and its slices resolve to, kept from one event to the Rows that follow: nil if it is cheap.
+	recent *service.Resolved
 }
 
 // traits are what the rows of nodes depend on, of a Service with all its endpoints.
@@ -53,6 +55,7 @@ type traits struct {
 	byGateway bool // see service.Resolved.ByGateway
 	near      bool // has load balancers for groups of nodes
 	tooLarge  bool // has no rows and no variables
+	served    int  // see service.Resolved.Served
 }
 
 type sliceKey struct{ namespace, name string }
@@ -223,6 +226,7 @@ func (s *services) share(text string) string {
 // endpoints differ. It returns the units to recompute: the Services, and each chassis whose variables may differ.
 func (w *World) changeService(k service.Key, change func() (others []service.Key, nodes []string)) []nb.Unit {
 	others, nodes := change()
+	w.services.all[k].recent = nil
 	touched := []nb.Unit{k.Unit()}
 	touched = append(touched, w.updateTraits(k)...)
 	for _, other := range others {
@@ -245,8 +249,12 @@ func (w *World) updateTraits(k service.Key) []nb.Unit {
 	if s == nil {
 		return nil
 	}
+	if s.known && s.endpoints() > manyEndpoints {
+		r := s.resolve()
+		s.recent = &r
+	}
 	was, r := s.traits, w.resolved(k)
-	s.traits = traits{r.ByNode(), r.ByGateway(w.cluster.Subnets), r.Near(), r.TooLarge(w.services.around)}
+	s.traits = traits{r.ByNode(), r.ByGateway(w.cluster.Subnets), r.Near(), r.TooLarge(w.services.around), r.Served}
 	if s.traits == was {
 		return nil
 	}
@@ -255,7 +263,7 @@ func (w *World) updateTraits(k service.Key) []nb.Unit {
 			w.services.indexSlice(s, name, sl.Nodes(service.Slice{}))
 		}
 	}
-	touched := w.answerAgain(s.External()...)
+	touched := w.answerAgain(s.Outside...)
 	if !s.byNode && !was.byNode {
 		return touched
 	}
@@ -265,7 +273,7 @@ func (w *World) updateTraits(k service.Key) []nb.Unit {
 // addressesOf are the addresses at which a Service, or another one because of it, is reached from outside.
 func (w *World) addressesOf(k service.Key) []netip.Addr {
 	if s := w.services.all[k]; s != nil {
-		return append(s.External(), s.ClusterIPs...)
+		return slices.Concat(s.Outside, s.ClusterIPs)
 	}
 	return nil
 }
@@ -273,15 +281,27 @@ func (w *World) addressesOf(k service.Key) []netip.Addr {
 // variablesOf are the template variables of a Service on a node, computed from the endpoints there.
 func (w *World) variablesOf(k service.Key, node string) map[string]string {
 	s := w.services.all[k]
-	if s.tooLarge {
+	if s.tooLarge || s.served == 0 {
 		return nil
 	}
-	var local []service.Slice
+	local := make([]service.Slice, 0, len(w.services.onNode[node][k]))
 	for name := range w.services.onNode[node][k] {
 		local = append(local, s.slices[name].On(node))
 	}
-	r := service.Resolve(s.Service, local)
+	limited := s.Service
+	limited.Ports = limited.Ports[:min(s.served, len(limited.Ports))]
+	r := service.Resolve(limited, local)
 	return r.Variables(node, s.byGateway)
+}
+
+// manyEndpoints is how many endpoints a Service has in its slices, counted for each port, so that it is not resolved twice for one event.
+const manyEndpoints = 1000
+
+func (s *serviceState) endpoints() (n int) {
+	for _, sl := range s.slices {
+		n += len(sl.Endpoints)
+	}
+	return n * len(s.Ports)
 }
 
 // resolved joins a Service and its slices.
@@ -290,9 +310,19 @@ func (w *World) resolved(k service.Key) service.Resolved {
 	if s == nil || !s.known {
 		return service.Resolved{}
 	}
-	r := service.Resolve(s.Service, slices.Collect(maps.Values(s.slices)))
+	r := s.resolve()
 	r.LoseTo(w.services.claims.Lost(k))
 	r.Taken = w.services.claims.Taken(k)
+	return r
+}
+
+// resolve joins the Service and its slices.
+func (s *serviceState) resolve() service.Resolved {
+	if s.recent == nil {
+		return service.Resolve(s.Service, slices.Collect(maps.Values(s.slices)))
+	}
+	r := *s.recent
+	r.Problems = slices.Clip(r.Problems)
 	return r
 }
 
@@ -321,6 +351,9 @@ func (w *World) ServiceWays(u nb.Unit) []service.Way {
 // the rest is the Problem.
 func (w *World) serviceRows(k service.Key) ([]nb.Row, error) {
 	r := w.resolved(k)
+	if s := w.services.all[k]; s != nil {
+		s.recent = nil
+	}
 	rows := r.Rows(w.services.around)
 	if len(r.Problems) == 0 {
 		return rows, nil

@@ -66,30 +66,91 @@ func (a claimant) before(b claimant) int {
 // something or takes something from.
 func (c *Claims) Put(s Service) []Key {
 	c.init()
-	before := c.rivals(s.Key)
-	c.drop(s.Key)
 	if !s.Ours {
-		return before
+		return c.Remove(s.Key)
 	}
 	id := Service{Key: s.Key, Created: s.Created}
+	own, others := s.wants()
+	return c.change(s.Key, slices.Concat(own, others), func() {
+		c.drop(s.Key)
+		for _, claim := range own {
+			c.add(claim, claimant{id, true})
+		}
+		for _, claim := range others {
+			c.add(claim, claimant{id, false})
+		}
+		if p := s.HealthCheckNodePort; p != 0 {
+			c.health[s.Key] = Claim{netip.Addr{}, corev1.ProtocolTCP, p}
+		}
+		for _, claim := range c.nodePorts(s.Key) {
+			c.nodes[claim] = append(c.nodes[claim], s.Key)
+		}
+	})
+}
+
+// wants lists the claims of s: those at its cluster addresses, and others.
+func (s Service) wants() (own, others []Claim) {
 	for _, p := range s.Ports {
 		for _, a := range s.ClusterIPs {
-			c.add(Claim{a, p.Protocol, p.Port}, claimant{id, true})
+			own = append(own, Claim{a, p.Protocol, p.Port})
 		}
-		for _, a := range s.External() {
-			c.add(Claim{a, p.Protocol, p.Port}, claimant{id, false})
+		for _, a := range s.Outside {
+			others = append(others, Claim{a, p.Protocol, p.Port})
 		}
 		if p.NodePort != 0 {
-			c.add(Claim{netip.Addr{}, p.Protocol, p.NodePort}, claimant{id, false})
+			others = append(others, Claim{netip.Addr{}, p.Protocol, p.NodePort})
 		}
 	}
-	if p := s.HealthCheckNodePort; p != 0 {
-		c.health[s.Key] = Claim{netip.Addr{}, corev1.ProtocolTCP, p}
+	return own, others
+}
+
+// change applies a change of the claims of k, which are now others, and returns the other Services to which that makes
+// a difference: those that want a claim with another holder, an address with another owner, or a port of every node that
+// k has no longer, or only now.
+func (c *Claims) change(k Key, now []Claim, apply func()) (touched []Key) {
+	holders, owners, ports := make(map[Claim]Key, max(len(c.claimed[k]), len(now))), map[netip.Addr]Key{}, setOf(c.nodePorts(k))
+	for _, claim := range slices.Concat(c.claimed[k], now) {
+		holders[claim], _ = c.Holder(claim)
+		owners[claim.Addr] = c.owner(claim.Addr)
 	}
-	for _, claim := range c.nodePorts(s.Key) {
-		c.nodes[claim] = append(c.nodes[claim], s.Key)
+	apply()
+	for claim, was := range holders {
+		if is, _ := c.Holder(claim); is != was {
+			touched = appendKeys(touched, c.wanted[claim])
+		}
 	}
-	return append(before, c.rivals(s.Key)...)
+	for a, was := range owners {
+		if c.owner(a) != was {
+			touched = appendKeys(slices.AppendSeq(touched, maps.Keys(c.outside[a])), c.clusters[a])
+		}
+	}
+	is := setOf(c.nodePorts(k))
+	for claim := range ports {
+		if !is[claim] {
+			touched = append(touched, c.abroad[claim]...)
+		}
+	}
+	for claim := range is {
+		if !ports[claim] {
+			touched = append(touched, c.abroad[claim]...)
+		}
+	}
+	return slices.DeleteFunc(touched, func(o Key) bool { return o == k })
+}
+
+// owner is the Service of a cluster address, the zero Key if there is none.
+func (c *Claims) owner(a netip.Addr) Key {
+	if own := c.clusters[a]; len(own) > 0 {
+		return own[0].Key
+	}
+	return Key{}
+}
+
+func appendKeys(to []Key, from []claimant) []Key {
+	for _, o := range from {
+		to = append(to, o.Key)
+	}
+	return to
 }
 
 func (c *Claims) init() {
@@ -175,9 +236,7 @@ func (c *Claims) Reserved() []netip.Addr {
 
 // Remove forgets a Service and returns the others that get something by that.
 func (c *Claims) Remove(k Key) []Key {
-	others := c.rivals(k)
-	c.drop(k)
-	return others
+	return c.change(k, nil, func() { c.drop(k) })
 }
 
 // Compact gives back the room of claims that are gone.
@@ -239,9 +298,8 @@ func include(list []claimant, who claimant) ([]claimant, bool) {
 	if slices.ContainsFunc(list, func(o claimant) bool { return o.Key == who.Key }) {
 		return list, false
 	}
-	list = append(list, who)
-	slices.SortFunc(list, claimant.before)
-	return list, true
+	at, _ := slices.BinarySearchFunc(list, who, claimant.before)
+	return slices.Insert(list, at, who), true
 }
 
 func (c *Claims) drop(k Key) {
@@ -276,43 +334,22 @@ func without[K comparable](lists map[K][]claimant, at K, k Key) {
 	}
 }
 
-// rivals lists the Services that want what k wants, or what k has by having a
-// cluster address.
-func (c *Claims) rivals(k Key) []Key {
-	var out []Key
-	for _, claim := range c.claimed[k] {
-		for _, o := range slices.Concat(c.wanted[claim], c.clusters[claim.Addr]) {
-			if o.Key != k {
-				out = append(out, o.Key)
-			}
-		}
-		if own := c.clusters[claim.Addr]; len(own) > 0 && own[0].Key == k {
-			out = slices.AppendSeq(out, maps.Keys(c.outside[claim.Addr]))
-		}
-	}
-	for _, claim := range c.nodePorts(k) {
-		for _, o := range c.abroad[claim] {
-			if o != k {
-				out = append(out, o)
-			}
-		}
-	}
-	return out
-}
-
 // Outside lists the addresses outside that Services want.
 func (c *Claims) Outside() iter.Seq[netip.Addr] { return maps.Keys(c.outside) }
 
 // At lists the Services that want an address outside.
 func (c *Claims) At(a netip.Addr) []Key { return slices.Collect(maps.Keys(c.outside[a])) }
 
-// External lists the addresses outside the cluster at which s is balanced. A
+// external lists the addresses outside the cluster at which s is balanced. A
 // load balancer in mode Proxy does that itself.
-func (s Service) External() []netip.Addr {
-	out := slices.Clone(s.ExternalIPs)
+func (s *Service) external() []netip.Addr {
+	out, has := slices.Clone(s.ExternalIPs), setOf(s.ExternalIPs)
 	for _, in := range s.Ingress {
-		if !in.Proxy && !slices.Contains(out, in.Addr) {
-			out = append(out, in.Addr)
+		if has == nil {
+			has = map[netip.Addr]bool{}
+		}
+		if !in.Proxy && !has[in.Addr] {
+			out, has[in.Addr] = append(out, in.Addr), true
 		}
 	}
 	return out
@@ -320,9 +357,12 @@ func (s Service) External() []netip.Addr {
 
 // LoseTo records the claims that r does not get, as Problems.
 func (r *Resolved) LoseTo(lost map[Claim]Key) {
-	r.Lost = lost
+	if r.Lost = lost; len(lost) == 0 {
+		return
+	}
+	addrs := slices.Concat(r.ClusterIPs, r.Outside)
 	for _, p := range r.Ports {
-		for _, c := range r.claims(p) {
+		for _, c := range claims(addrs, p) {
 			if other, ok := lost[c]; ok {
 				r.problem("PortConflict", "%s of service %s is in use by service %s: choose another one", c, r.Key, other)
 			}
@@ -330,10 +370,10 @@ func (r *Resolved) LoseTo(lost map[Claim]Key) {
 	}
 }
 
-// claims lists what r wants for port p, in a fixed order.
-func (r *Resolved) claims(p Port) []Claim {
+// claims lists what a Service of some addresses wants for port p, in a fixed order.
+func claims(addrs []netip.Addr, p Port) []Claim {
 	var out []Claim
-	for _, a := range slices.Concat(r.ClusterIPs, r.External()) {
+	for _, a := range addrs {
 		out = append(out, Claim{a, p.Protocol, p.Port})
 	}
 	if p.NodePort != 0 {
@@ -372,5 +412,5 @@ func OfHost(p corev1.Protocol, port uint16) bool { return slices.Contains(hostPo
 
 // WantsAny reports whether s would have one of some addresses as one outside.
 func (s *Service) WantsAny(addrs map[netip.Addr]bool) bool {
-	return len(addrs) > 0 && slices.ContainsFunc(s.External(), func(a netip.Addr) bool { return addrs[a] })
+	return len(addrs) > 0 && slices.ContainsFunc(s.Outside, func(a netip.Addr) bool { return addrs[a] })
 }

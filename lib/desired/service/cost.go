@@ -2,6 +2,7 @@ package service
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -67,12 +68,10 @@ func (l *layout) cost() cost {
 		for f, any := range families() {
 			all := l.Endpoints[i].Of(any)
 			l.costFrontends(&c, i, f, all.Cluster(), variable)
-			if l.ByNode() {
-				c.add(2*len(all), addrBytes(f)+variable)
-			}
 		}
 		l.costGateways(&c, i, p)
 	}
+	l.costVariables(&c, variable)
 	c.row(len(l.places)*len(used)*split, name+nodeBytes)
 	for _, at := range l.places {
 		c.add(len(at.nodes), nodeBytes)
@@ -107,6 +106,29 @@ func (l *layout) costFrontends(c *cost, i, f int, all Endpoints, variable int) {
 	if l.nodePort(l.Ports[i]) {
 		c.add(l.at.Addresses[f], 2*frontend+value)
 	}
+}
+
+// costVariables adds the variables of all nodes: endpoints, those included that are not used elsewhere, and for each node
+// the IPv6 addresses at which it has some.
+func (l *layout) costVariables(c *cost, variable int) {
+	if !l.ByNode() {
+		return
+	}
+	nodes, used, six := map[string]bool{}, 0, 0
+	for _, es := range l.Endpoints {
+		used += len(es)
+		for _, e := range es {
+			c.add(2, addrBytes(family(e.Addr))+variable)
+			if !e.Addr.Is4() {
+				nodes[e.Node] = true
+			}
+		}
+	}
+	c.add(2*(l.Candidates-used), addrBytes(1))
+	for _, a := range slices.Concat(l.ClusterIPs, l.Outside) {
+		six += family(a)
+	}
+	c.add(len(nodes)*six, variable+addrBytes(1))
 }
 
 // costGateways adds what differs by gateway, of port number i: each endpoint is on one node.

@@ -189,3 +189,63 @@ func sortedByAddress(es Endpoints) Endpoints {
 	slices.SortFunc(es, func(a, b Endpoint) int { return a.AddrPort().Compare(b.AddrPort()) })
 	return es
 }
+
+// L3: of Services that want one address the first has it. Another one that comes, or changes, touches no others.
+func TestRivalsAreTouchedWhenTheHolderChanges(t *testing.T) {
+	var c Claims
+	rival := func(i int) Service {
+		s := web(func(s *corev1.Service) {
+			s.Name, s.Spec.ClusterIP, s.Spec.ClusterIPs = fmt.Sprintf("web-%03d", i), "", []string{fmt.Sprintf("172.16.2.%d", i)}
+			s.Spec.ClusterIP, s.Spec.ExternalIPs = s.Spec.ClusterIPs[0], []string{"203.0.113.9"}
+		})
+		return New(s)
+	}
+	for i := range 100 {
+		if touched := c.Put(rival(i)); len(touched) != 0 {
+			t.Fatalf("rival %d touches %v", i, touched)
+		}
+	}
+	if touched := c.Put(rival(50)); len(touched) != 0 {
+		t.Errorf("a change touches %v", touched)
+	}
+	if touched := c.Remove(rival(50).Key); len(touched) != 0 {
+		t.Errorf("a removal touches %v", touched)
+	}
+	if touched := c.Remove(rival(0).Key); len(touched) != 98 {
+		t.Errorf("the holder's removal touches %d", len(touched))
+	}
+	if holder, _ := c.Holder(Claim{netip.MustParseAddr("203.0.113.9"), corev1.ProtocolTCP, 80}); holder != rival(1).Key {
+		t.Errorf("%v has it", holder)
+	}
+}
+
+// L3: the variables of nodes are part of the cost: each node with endpoints has the Service's IPv6 addresses, and all its
+// endpoints of all slices.
+func TestVariablesAreCounted(t *testing.T) {
+	const nodes = 200
+	s := web(func(s *corev1.Service) {
+		s.Namespace, s.Name = strings.Repeat("n", 63), strings.Repeat("s", 63)
+		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		s.Spec.Type = corev1.ServiceTypeNodePort
+		for i := range 400 {
+			s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, fmt.Sprintf("2001:db8::%x", i+1))
+		}
+	})
+	sl := slice("six", 8080)
+	sl.Namespace, sl.Labels[discoveryv1.LabelServiceName] = s.Namespace, s.Name
+	sl.AddressType = discoveryv1.AddressTypeIPv6
+	for i := range nodes {
+		node := fmt.Sprintf("node-%d", i)
+		sl.Endpoints = append(sl.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("fd00:0:0:%x::7", i)}, NodeName: &node})
+	}
+	r, at, bytes := resolve(s, sl), crowd(nodes), 0
+	at.Subnets = append(at.Subnets, netip.MustParsePrefix("fd00::/16"))
+	for i := range nodes {
+		for k, v := range r.Variables(fmt.Sprintf("node-%d", i), r.ByGateway(at.Subnets)) {
+			bytes += len(k) + len(v)
+		}
+	}
+	if c := r.layout(at).cost(); c.bytes < bytes || bytes < maxBytes {
+		t.Errorf("a cost of %d, variables of %d bytes", c.bytes, bytes)
+	}
+}

@@ -300,6 +300,10 @@ func (es Endpoints) filter(keep func(*Endpoint) bool) Endpoints {
 type Resolved struct {
 	Service
 	Endpoints []Endpoints // of each of Service.Ports
+	// Served is how many of Service.Ports, the first, are within the limits of Resolve.
+	Served int
+	// Candidates is how many endpoints the slices have for these ports, also those that are not used.
+	Candidates int
 	// Lost are ways in that another Service has: see Claims.
 	Lost map[Claim]Key
 	// Taken are ports that another Service has of every node: see Claims.
@@ -321,17 +325,18 @@ func Resolve(s Service, slices []Slice) Resolved {
 	}
 	room, look := maxBackends, maxCandidates
 	for i, p := range s.Ports {
-		if look -= candidates(p, slices); look < 0 {
+		n := candidates(p, slices)
+		if look -= n; look < 0 {
 			r.problem("TooManyEndpoints", "service %s has no endpoints from port %d/%s on: its endpoint slices have more than %d in all: split the service", s.Key, p.Port, p.Protocol, maxCandidates)
 			break
 		}
-		es := r.limit(p, collect(p, slices))
+		es := r.limit(p, collect(p, slices, n))
 		cost := len(es) * (1 + len(s.ClusterIPs) + len(s.ExternalIPs) + len(s.Ingress))
 		if cost > room {
 			r.problem("TooManyEndpoints", "service %s has no endpoints from port %d/%s on: with its %d at each of its addresses it would have more than %d in all: split the service", s.Key, p.Port, p.Protocol, len(es), maxBackends)
 			break
 		}
-		r.Endpoints[i], room = es, room-cost
+		r.Endpoints[i], r.Served, r.Candidates, room = es, i+1, r.Candidates+n, room-cost
 	}
 	return r
 }
@@ -343,7 +348,7 @@ const maxBackends = 200_000
 
 // maxCandidates is how many endpoints of slices are looked at for all ports, those counted that are in several slices
 // or cannot be used. It bounds the time of Resolve.
-const maxCandidates = 200_000
+const maxCandidates = 100_000
 
 // candidates is how many endpoints slices have for a port.
 func candidates(p Port, all []Slice) (n int) {
@@ -363,9 +368,9 @@ func sorted(all []Slice) []Slice {
 	return slices.SortedFunc(slices.Values(all), func(a, b Slice) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// collect gathers the usable endpoints of a port.
-func collect(p Port, all []Slice) Endpoints {
-	var out Endpoints
+// collect gathers the usable endpoints of a port, which has so many candidates.
+func collect(p Port, all []Slice, candidates int) Endpoints {
+	out := make(Endpoints, 0, candidates)
 	for _, s := range all {
 		first, _ := slices.BinarySearchFunc(s.Ports, p, SlicePort.compare)
 		for _, sp := range s.Ports[first:] {
@@ -388,17 +393,28 @@ func collect(p Port, all []Slice) Endpoints {
 
 // limit leaves out what is too many in each family. What is ready comes first.
 func (r *Resolved) limit(p Port, all Endpoints) Endpoints {
+	if len(all) <= MaxEndpoints {
+		return all // IPv4 addresses sort first
+	}
 	var out Endpoints
-	for _, family := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+	for _, family := range families() {
 		es := all.Of(family)
 		if len(es) > MaxEndpoints {
 			r.Problems = append(r.Problems, Problem{"TooManyEndpoints", fmt.Sprintf("port %d/%s of service %s has %d endpoints, of which %d are used: split the service", p.Port, p.Protocol, r.Key, len(es), MaxEndpoints)})
-			es = slices.Clone(es)
-			slices.SortStableFunc(es, func(a, b Endpoint) int { return cmp.Compare(a.State, b.State) })
-			es = es[:MaxEndpoints]
-			slices.SortFunc(es, func(a, b Endpoint) int { return a.AddrPort().Compare(b.AddrPort()) })
+			es = es.first(MaxEndpoints)
 		}
 		out = append(out, es...)
 	}
+	return out
+}
+
+// first returns the first n endpoints, those that are ready before others, sorted by address.
+func (es Endpoints) first(n int) Endpoints {
+	var out Endpoints
+	for _, s := range []State{Serving, Draining} {
+		some := es.in(s)
+		out = append(out, some[:min(len(some), n-len(out))]...)
+	}
+	slices.SortFunc(out, func(a, b Endpoint) int { return a.AddrPort().Compare(b.AddrPort()) })
 	return out
 }

@@ -50,13 +50,13 @@ func protocols() []corev1.Protocol {
 	return []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
 }
 
-func setOf(addrs []netip.Addr) map[netip.Addr]bool {
-	if len(addrs) == 0 {
+func setOf[K comparable](all []K) map[K]bool {
+	if len(all) == 0 {
 		return nil
 	}
-	out := make(map[netip.Addr]bool, len(addrs))
-	for _, a := range addrs {
-		out[a] = true
+	out := make(map[K]bool, len(all))
+	for _, k := range all {
+		out[k] = true
 	}
 	return out
 }

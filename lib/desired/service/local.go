@@ -75,7 +75,7 @@ func (r *Resolved) Variables(node string, byGateway bool) map[string]string {
 				continue
 			}
 			if r.ExternalLocal && !byGateway {
-				r.assign(out, r.localVariable(p, f), local, r.External())
+				r.assign(out, r.localVariable(p, f), local, r.Outside)
 			}
 			if r.InternalLocal {
 				r.assign(out, r.backendsVariable(p, f), local, r.ClusterIPs)

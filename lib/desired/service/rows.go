@@ -204,7 +204,7 @@ func (at Surroundings) isHosts(a netip.Addr) bool {
 
 // outer lists the addresses outside at which r has a port.
 func (r *Resolved) outer(p Port, at Surroundings) []netip.Addr {
-	return slices.DeleteFunc(r.External(), func(a netip.Addr) bool {
+	return slices.DeleteFunc(slices.Clone(r.Outside), func(a netip.Addr) bool {
 		return !r.Has(Claim{a, p.Protocol, p.Port}) || slices.Contains(r.ClusterIPs, a) || r.refused(a, p, at) != ""
 	})
 }
@@ -245,7 +245,7 @@ func (at Surroundings) MayAnswer(a netip.Addr) bool { return at.unusable(a) == "
 // misplaced names the addresses outside that are none.
 func (r *Resolved) misplaced(at Surroundings) {
 	named := map[string]bool{}
-	for _, a := range r.External() {
+	for _, a := range r.Outside {
 		for _, p := range r.Ports {
 			why := r.refused(a, p, at)
 			if why == "" || named[a.String()+why] || slices.Contains(r.ClusterIPs, a) || !r.Has(Claim{a, p.Protocol, p.Port}) {

@@ -59,6 +59,8 @@ type Service struct {
 	ExternalIPs []netip.Addr
 	// Ingress are the addresses of a load balancer, from the status.
 	Ingress []Ingress
+	// Outside are the addresses outside the cluster at which it is balanced, each once: see external.
+	Outside []netip.Addr
 	// SourceRanges, unless empty, are from where Ingress may be reached.
 	SourceRanges []netip.Prefix
 	// InternalLocal and ExternalLocal are the traffic policies Local: only
@@ -117,6 +119,7 @@ func New(s *corev1.Service) Service {
 		out.loadBalancer(s)
 	}
 	out.limit()
+	out.Outside = out.external()
 	return out
 }
 

@@ -195,6 +195,7 @@ func TestWhatAServiceSays(t *testing.T) {
 		Ports:         []Port{{"http", corev1.ProtocolTCP, 80, 30080}},
 		ExternalIPs:   []netip.Addr{netip.MustParseAddr("203.0.113.9")},
 		Ingress:       []Ingress{{netip.MustParseAddr("198.51.100.1"), false}, {netip.MustParseAddr("198.51.100.2"), true}},
+		Outside:       []netip.Addr{netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("198.51.100.1")},
 		SourceRanges:  []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
 		InternalLocal: true, ExternalLocal: true, Affinity: 10800, HealthCheckNodePort: 31000,
 	}
@@ -331,8 +332,8 @@ func TestAServiceThatIsTooLarge(t *testing.T) {
 			if tt.want != "" {
 				tt.want = "TooManyWays: " + tt.want
 			}
-			if got := strings.Join(problems, "; "); got != tt.want || len(s.Ports) != tt.ports || len(s.External()) != tt.outer {
-				t.Errorf("%d ports, %d addresses: %s", len(s.Ports), len(s.External()), got)
+			if got := strings.Join(problems, "; "); got != tt.want || len(s.Ports) != tt.ports || len(s.Outside) != tt.outer {
+				t.Errorf("%d ports, %d addresses: %s", len(s.Ports), len(s.Outside), got)
 			}
 		})
 	}

@@ -61,7 +61,7 @@ func (r *Resolved) guarded() []netip.Addr {
 	if len(r.SourceRanges) == 0 {
 		return nil
 	}
-	return slices.DeleteFunc(r.External(), func(a netip.Addr) bool {
+	return slices.DeleteFunc(slices.Clone(r.Outside), func(a netip.Addr) bool {
 		return slices.Contains(r.ExternalIPs, a) || slices.ContainsFunc(r.SourceRanges, func(p netip.Prefix) bool {
 			return p.Bits() == 0 && ipnet.SameFamily(p.Addr(), a)
 		})
