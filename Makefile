@@ -44,9 +44,9 @@ bench: prepare
 loss: prepare
 	go run ./test/loss $(if $(RUN),-run $(RUN)) $(if $(ROUNDS),-rounds $(ROUNDS))
 
-## hostile: 5 000 drawn hostile objects (DRAWS=, KIND=), what they cost in memory
+## hostile: 5 000 drawn hostile objects (DRAWS=, FROM=, KIND=), what they cost in memory
 hostile:
-	OVNK8S_HOSTILE=$(or $(DRAWS),5000) OVNK8S_HOSTILE_KIND=$(KIND) go test ./test/hostile -run Hostile -v -timeout 3h
+	OVNK8S_HOSTILE=$(or $(DRAWS),5000) OVNK8S_HOSTILE_FROM=$(FROM) OVNK8S_HOSTILE_KIND=$(KIND) go test ./test/hostile -run Hostile -v -timeout 3h
 
 ## test-boot: reboots of every documented setup (ROUNDS=, SEED=, SETUP=, PARALLEL=), an hour; as root
 test-boot: prepare

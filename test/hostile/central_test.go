@@ -1,10 +1,7 @@
 package hostile_test
 
 import (
-	"fmt"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +20,7 @@ import (
 func TestOthersBesideHostileObjects(t *testing.T) {
 	seeds := os.Getenv("OVNK8S_HOSTILE_SEEDS")
 	if seeds == "" {
-		t.Skip("set OVNK8S_HOSTILE_SEEDS to seeds of cases, with commas")
+		t.Skip("set OVNK8S_HOSTILE_SEEDS to cases, as in policy/10,service/7")
 	}
 	need.Nothing(t, need.Central, ovntest.Missing())
 	central, err := ovntest.Start(ovntest.Options{})
@@ -51,11 +48,11 @@ func TestOthersBesideHostileObjects(t *testing.T) {
 	b.write(cluster.World.Units())
 	b.pod("nothing hostile")
 	for _, text := range strings.Split(seeds, ",") {
-		seed, err := strconv.ParseUint(text, 10, 64)
+		k, err := hostile.Draw(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.try(seed)
+		b.try(k)
 	}
 }
 
@@ -67,17 +64,16 @@ type beside struct {
 	cluster *hostile.Cluster
 }
 
-func (b beside) try(seed uint64) {
-	kinds := hostile.Kinds()
-	all := hostile.KindNames()
-	k := kinds[all[seed%uint64(len(all))]](hostile.NewSource(seed))
+func (b beside) try(k hostile.Case) {
 	for _, o := range k.Objects {
 		b.write(append(b.cluster.World.Put(o), b.cluster.World.Settle()...))
 	}
-	b.pod(fmt.Sprintf("seed %d: %s", seed, k.Name))
-	slices.Reverse(k.Objects)
-	for _, o := range k.Objects {
+	b.pod(k.Name)
+	for _, o := range k.Gone() {
 		b.write(b.cluster.World.Remove(o))
+	}
+	for _, o := range k.Restore {
+		b.write(b.cluster.World.Put(o))
 	}
 }
 

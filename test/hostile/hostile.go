@@ -10,20 +10,17 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net/netip"
 	"runtime"
+	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/desired"
-	"ovn-k8s/lib/desired/topology"
-	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
 
@@ -31,10 +28,12 @@ import (
 // etcd's limit of a request.
 const MaxObject = 1_500_000
 
-// A Case is objects that one author creates in this order.
+// A Case is objects that one author creates or changes in this order.
 type Case struct {
 	Name    string
 	Objects []any
+	// Restore is what objects are again afterwards that were there before.
+	Restore []any
 }
 
 // A Source draws cases.
@@ -45,12 +44,30 @@ func NewSource(seed uint64) Source { return Source{rand.New(rand.NewPCG(seed, 14
 
 // Kinds lists what Draw draws from, by name.
 func Kinds() map[string]func(Source) Case {
-	return map[string]func(Source) Case{"policy": Policies, "pod": Pods, "namespace": Namespaces}
+	return map[string]func(Source) Case{"policy": Policies, "pod": Pods, "namespace": Namespaces, "service": Services, "node": Nodes, "flips": Flips}
 }
 
-// KindNames lists the kinds, sorted. A case has a seed, and the kind at the place of the
-// seed modulo their number.
-func KindNames() []string { return slices.Sorted(maps.Keys(Kinds())) }
+// Draw draws a case by its name: a kind and a seed, as in "policy/3377".
+func Draw(name string) (Case, error) {
+	kind, number, _ := strings.Cut(name, "/")
+	seed, err := strconv.ParseUint(number, 10, 64)
+	draw := Kinds()[kind]
+	if draw == nil || err != nil {
+		return Case{}, fmt.Errorf("%q is no case: give one of %s, and a number, as in policy/17", name, slices.Sorted(maps.Keys(Kinds())))
+	}
+	k := draw(NewSource(seed))
+	k.Name = name + ": " + k.Name
+	return k, nil
+}
+
+// Names lists n cases, of each kind as many.
+func Names(n int) (out []string) {
+	kinds := slices.Sorted(maps.Keys(Kinds()))
+	for i := range n {
+		out = append(out, fmt.Sprint(kinds[i%len(kinds)], "/", i))
+	}
+	return out
+}
 
 // One draws one of a list.
 func One[T any](s Source, list ...T) T { return list[s.IntN(len(list))] }
@@ -69,7 +86,8 @@ type Cost struct {
 	Bytes   int // of the rows and members written, about
 	Row     int // bytes of the largest row
 	Alloc   int // bytes that the engine allocated
-	Time    time.Duration
+	// Time is CPU time of the engine's thread: load and garbage collection are not in it.
+	Time time.Duration
 }
 
 // String formats a cost on one line.
@@ -101,78 +119,20 @@ type row struct {
 // bytesOfRef is the size of one reference in a transaction: ["uuid","…"].
 const bytesOfRef = 48
 
-// NewCluster returns a cluster of so many nodes and pods, in namespaces of 100
-// pods, one pod in ten with a label of its own.
-func NewCluster(nodes, pods int) (*Cluster, error) {
-	c, err := topology.New(names.ClusterRouter, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/48")},
-		[]netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")})
-	if err != nil {
-		return nil, err
-	}
-	c.Nodes, c.Chassis = map[string][]netip.Prefix{}, map[string]string{}
-	for i := range nodes {
-		c.Nodes[NodeName(i)] = []netip.Prefix{
-			netip.MustParsePrefix(fmt.Sprintf("10.%d.%d.0/24", i/250, i%250)), netip.MustParsePrefix(fmt.Sprintf("fd00:0:0:%x::/64", i+1)),
-		}
-		c.Chassis[NodeName(i)] = fmt.Sprint("chassis-", i)
-	}
-	w := desired.NewWorld()
-	w.Put(c)
-	var all []any
-	for i := range nodes {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName(i), Labels: map[string]string{corev1.LabelTopologyZone: fmt.Sprint("zone-", i%3)}}}
-		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.100.%d.%d", i/250, 1+i%250)}}
-		all = append(all, n)
-	}
-	w.Replace(&corev1.Node{}, all)
-	for i := range (pods + 99) / 100 {
-		name := fmt.Sprint("namespace-", i)
-		w.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name, "team": fmt.Sprint(i % 10)}}})
-	}
-	for i := range pods {
-		w.Put(Pod(fmt.Sprint("namespace-", i/100), fmt.Sprint("pod-", i), i, nodes))
-	}
-	w.Put(&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "namespace-0", Name: "closed"}}) // the first brings ACLs to all nodes
-	w.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Tenant, Labels: map[string]string{corev1.LabelMetadataName: Tenant, "team": "0"}}})
-	w.Settle()
-	out := &Cluster{w, map[nb.Unit]map[string]row{}}
-	out.account(w.Units())
-	return out, nil
-}
-
-// Tenant is the namespace of the hostile author.
-const Tenant = "tenant"
-
-// NodeName is the name of node i.
-func NodeName(i int) string { return fmt.Sprint("node-", i) }
-
-// Pod is an ordinary pod.
-func Pod(namespace, name string, i, nodes int) *corev1.Pod {
-	labels := map[string]string{"app": fmt.Sprint("app-", i%100), "version": "v1", "tier": fmt.Sprint("tier-", i%4)}
-	if i%10 == 0 {
-		labels["statefulset.kubernetes.io/pod-name"] = name
-	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(fmt.Sprint("uid-", namespace, "-", name)), Labels: labels},
-		Spec: corev1.PodSpec{
-			NodeName: NodeName(i % nodes),
-			Containers: []corev1.Container{{Name: "c", Ports: []corev1.ContainerPort{
-				{Name: "http", ContainerPort: int32(8080 + i%3), Protocol: corev1.ProtocolTCP}, {Name: "metrics", ContainerPort: 9090, Protocol: corev1.ProtocolTCP},
-			}}},
-		},
-	}
-}
-
 // Put measures what it costs to put an object.
 func (c *Cluster) Put(o any) Cost { return c.measure(func() []nb.Unit { return c.World.Put(o) }) }
 
 // Remove measures what it costs to remove an object.
 func (c *Cluster) Remove(o any) Cost { return c.measure(func() []nb.Unit { return c.World.Remove(o) }) }
 
+// measure runs a change as the engine does. The garbage collector waits meanwhile.
 func (c *Cluster) measure(change func() []nb.Unit) Cost {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	runtime.LockOSThread() // whose CPU time is taken
+	defer runtime.UnlockOSThread()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	start := time.Now()
+	start := threadTime()
 	dirty := map[nb.Unit]bool{}
 	for _, units := range [][]nb.Unit{change(), c.World.Settle()} {
 		for _, u := range units {
@@ -184,11 +144,20 @@ func (c *Cluster) measure(change func() []nb.Unit) Cost {
 		_, _ = c.World.Rows(u) // of which the Problems are told elsewhere
 		touched = append(touched, u)
 	}
-	took := time.Since(start)
+	took := threadTime() - start
 	runtime.ReadMemStats(&after)
 	cost := c.account(touched)
 	cost.Units, cost.Time, cost.Alloc = len(touched), took, int(after.TotalAlloc-before.TotalAlloc)
 	return cost
+}
+
+// threadTime is the CPU time of the calling thread.
+func threadTime() time.Duration {
+	var use syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_THREAD, &use); err != nil {
+		panic(err) // which it does for bad arguments only
+	}
+	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
 // account compares the rows of units with those that they had.
@@ -270,8 +239,30 @@ func (c *Cluster) Try(k Case) Result {
 	p.Labels["app"] = "app-new"
 	out.Pod = c.Put(p)
 	c.Remove(p)
-	for i := range k.Objects {
-		out.Removal = out.Removal.Max(c.Remove(k.Objects[len(k.Objects)-1-i]))
+	for _, o := range k.Gone() {
+		out.Removal = out.Removal.Max(c.Remove(o))
+	}
+	for _, o := range k.Restore {
+		out.Removal = out.Removal.Max(c.Put(o))
+	}
+	return out
+}
+
+// Gone lists the objects to remove, each once, the last first.
+func (k Case) Gone() (out []any) {
+	name := func(o any) string {
+		m := o.(metav1.Object)
+		return fmt.Sprintf("%T %s/%s", o, m.GetNamespace(), m.GetName())
+	}
+	stays := map[string]bool{}
+	for _, o := range k.Restore {
+		stays[name(o)] = true
+	}
+	for _, o := range slices.Backward(k.Objects) {
+		if !stays[name(o)] {
+			stays[name(o)] = true
+			out = append(out, o)
+		}
 	}
 	return out
 }

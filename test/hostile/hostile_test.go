@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"ovn-k8s/test/hostile"
@@ -30,47 +31,45 @@ func within(c, bound hostile.Cost) bool {
 	return true
 }
 
-// draws lists the seeds of the cases: as many as OVNK8S_HOSTILE says, or few.
-func draws(t *testing.T) (seeds []uint64) {
-	s := os.Getenv("OVNK8S_HOSTILE")
-	if s == "" {
-		s, seeds = "36", []uint64{3377} // which exceeded a bound once
+// draws lists the cases: as many as OVNK8S_HOSTILE says from the OVNK8S_HOSTILE_FROM-th on, or few.
+func draws(t *testing.T) []string {
+	number := func(name string) int {
+		n, err := strconv.Atoi(cmp.Or(os.Getenv(name), "0"))
+		if err != nil || n < 0 {
+			t.Fatalf("%s=%s: not a number", name, os.Getenv(name))
+		}
+		return n
 	}
-	n, err := strconv.ParseUint(s, 10, 32)
-	if err != nil {
-		t.Fatalf("OVNK8S_HOSTILE=%s: not a number", s)
+	if n := number("OVNK8S_HOSTILE"); n > 0 {
+		from := number("OVNK8S_HOSTILE_FROM")
+		return hostile.Names(from + n)[from:]
 	}
-	for seed := range n {
-		seeds = append(seeds, seed)
-	}
-	return seeds
+	return append(hostile.Names(24), "policy/3377", "pod/5") // which exceeded a bound once
 }
 
-// L1, L2: whatever a tenant writes, the engine goes on, and so do other pods.
+// L1, L2, L3: whatever a tenant or a kubelet writes, the engine goes on, and so do other pods.
 func TestHostileObjects(t *testing.T) {
 	cluster, err := hostile.NewCluster(1000, 5000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	kinds := hostile.Kinds()
-	all := hostile.KindNames()
-	only := os.Getenv("OVNK8S_HOSTILE_KIND")
 	var results []hostile.Result
 	size := cluster.Size()
-	for _, seed := range draws(t) {
-		kind := all[seed%uint64(len(all))]
-		if only != "" {
-			kind = only
+	for _, name := range draws(t) {
+		if !strings.HasPrefix(name, os.Getenv("OVNK8S_HOSTILE_KIND")) {
+			continue
 		}
-		s := hostile.NewSource(seed)
-		r := cluster.Try(kinds[kind](s))
+		k, err := hostile.Draw(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := cluster.Try(k)
 		if !within(r.Object, bounds.object) || !within(r.Removal, bounds.object) || !within(r.Pod, bounds.pod) {
-			t.Errorf("seed %d: %s: costs too much\n  comes %s\n  goes  %s\n  pod   %s\n  %.300s", seed, r.Case.Name, r.Object, r.Removal, r.Pod, r.Problem)
+			t.Errorf("%s: costs too much\n  comes %s\n  goes  %s\n  pod   %s\n  %.300s", k.Name, r.Object, r.Removal, r.Pod, r.Problem)
 		}
 		if now := cluster.Size(); now != size {
-			t.Fatalf("seed %d: %s: %d rows are left, %d were there before", seed, r.Case.Name, now, size)
+			t.Fatalf("%s: %d rows are left, %d were there before", k.Name, now, size)
 		}
-		r.Case.Name = "seed " + strconv.FormatUint(seed, 10) + ": " + r.Case.Name
 		r.Case.Objects = nil
 		results = append(results, r)
 	}

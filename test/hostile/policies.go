@@ -208,10 +208,13 @@ func (s Source) namingPods() (out []any) {
 	return out
 }
 
-// Pods draws pods with many labels, annotations or ports.
+// Pods draws pods with many labels, annotations or ports, or many pods with the same hostPorts.
 func Pods(s Source) Case {
 	n := s.amount(100_000)
-	kind := s.IntN(5)
+	kind := s.IntN(7)
+	if kind == 6 {
+		return s.rivals(min(n, 100))
+	}
 	p := Pod(Tenant, "hostile", 0, 100)
 	for {
 		s.swell(p, n, kind)
@@ -220,7 +223,7 @@ func Pods(s Source) Case {
 		}
 		n = n * 2 / 3
 	}
-	return Case{fmt.Sprintf("a pod with %d of kind %d", n, kind), []any{s.policy(0, shape{rules: 1, peers: 30, ports: 30, selector: 2, port: 2, ingress: true, egress: true}), p}}
+	return Case{Name: fmt.Sprintf("a pod with %d of kind %d", n, kind), Objects: []any{s.policy(0, shape{rules: 1, peers: 30, ports: 30, selector: 2, port: 2, ingress: true, egress: true}), p}}
 }
 
 func (s Source) swell(p *corev1.Pod, n, kind int) {
@@ -228,6 +231,12 @@ func (s Source) swell(p *corev1.Pod, n, kind int) {
 	p.Labels, p.Annotations, c.Ports = map[string]string{"app": "app-1"}, map[string]string{}, nil
 	if kind == 3 {
 		p.Annotations[names.Annotation] = `{"ip_address":"` + strings.Repeat("10.0.0.9/24,", n) + `"}`
+	}
+	if kind == 5 { // a mirror of a static pod, with what only the watcher and the kubelet write
+		p.Annotations[corev1.MirrorPodAnnotationKey], p.Annotations[names.AnnotationUID] = strings.Repeat("x", n), string(p.UID)
+		p.Annotations[names.Annotation] = `{"ip_address":"10.0.0.1/24","mac_address":"00:00:00:00:00:01","gateway_ip":"10.0.0.1"}`
+		p.Annotations["kubernetes.io/ingress-bandwidth"] = strings.Repeat("9", n)
+		p.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00:0:0:1::1"}}
 	}
 	for i := range n {
 		switch kind {
@@ -243,6 +252,25 @@ func (s Source) swell(p *corev1.Pod, n, kind int) {
 	}
 }
 
+// rivals are pods of one node, which want the same ports of it. The oldest goes and comes again.
+func (s Source) rivals(pods int) Case {
+	out := Case{Name: fmt.Sprintf("%d pods with the same 1000 hostPorts", pods)}
+	for i := range pods {
+		p := Pod(Tenant, fmt.Sprint("rival-", i), 0, 100)
+		p.CreationTimestamp = metav1.Unix(int64(100+i), 0)
+		for n := range 1000 {
+			port := corev1.ContainerPort{ContainerPort: int32(1 + n), HostPort: int32(1000 + n), Protocol: corev1.ProtocolTCP}
+			port.HostIP = One(s, "", "", "0.0.0.0", "192.100.0.1")
+			p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, port)
+		}
+		out.Objects = append(out.Objects, p)
+	}
+	gone := out.Objects[0].(*corev1.Pod).DeepCopy()
+	gone.Status.Phase = corev1.PodFailed
+	out.Objects = append(out.Objects, gone, out.Objects[0])
+	return out
+}
+
 // Namespaces draws namespaces with many labels or odd annotations, beside a policy that selects them.
 func Namespaces(s Source) Case {
 	n := s.amount(20_000)
@@ -251,5 +279,5 @@ func Namespaces(s Source) Case {
 		o.Labels[fmt.Sprint("x", i)] = "v"
 	}
 	o.Annotations[names.ACLLogging] = One(s, "", `{"deny": "alert"}`, strings.Repeat("x", 200_000), `{"deny": "`+strings.Repeat("x", 200_000)+`"}`)
-	return Case{fmt.Sprintf("a namespace with %d labels", n), []any{s.policy(0, shape{rules: 1, peers: s.amount(1000), selector: One(s, 0, 4, 8), ingress: true}), o}}
+	return Case{Name: fmt.Sprintf("a namespace with %d labels", n), Objects: []any{s.policy(0, shape{rules: 1, peers: s.amount(1000), selector: One(s, 0, 4, 8), ingress: true}), o}}
 }
