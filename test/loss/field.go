@@ -155,8 +155,7 @@ func (f *field) settle(ctx context.Context, places []place) error {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
-	_, err := f.w.Central.NBCtl("--wait=hv", "sync")
-	return err
+	return f.flowed()
 }
 
 // complete waits until the Deployment is as its spec says, old pods gone.

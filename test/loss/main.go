@@ -1,14 +1,14 @@
 // Loss counts the connections that fail while something behind a Service changes: 200 new TCP connections a second, by ClusterIP
 // and NodePort, from pods and from outside, each asked once.
 //
-//	loss [-run REGEXP] [-rounds N] [-rate N] [-v]
+//	loss [-run REGEXP] [-rounds N] [-rate N] [-absence TIME] [-evidence DIR] [-v]
 //
 // Figures are
 //
 //	rollout     a Deployment of three replicas with a preStop hook of 5 s is rolled out
 //	abrupt      the same without the hook
 //	controller  ovn-controller is killed and started again, on each kind of node
-//	switch      ovs-vswitchd and ovsdb-server are killed and started again after a second
+//	switch      ovs-vswitchd and ovsdb-server are killed and started again, by default after a second
 //	gateway     one of three gateways is cut off
 //	affinity    the first connection of each of 200 clients with ClientIP affinity
 //
@@ -40,6 +40,7 @@ func main() {
 // options are those of the command line.
 type options struct {
 	rounds, rate  int
+	absence       time.Duration
 	evidence, bin string // directories
 	out           io.Writer
 	say           func(format string, args ...any)
@@ -67,6 +68,7 @@ func run(args []string, out, progress io.Writer) error {
 	o := options{out: out}
 	flags := flag.NewFlagSet("loss", flag.ContinueOnError)
 	pattern := flags.String("run", "", "measure only the figures whose names match the `regexp`")
+	flags.DurationVar(&o.absence, "absence", time.Second, "how `long` a killed Open vSwitch is away")
 	flags.StringVar(&o.evidence, "evidence", "", "`directory` for what the nodes know while a connection waits")
 	verbose := flags.Bool("v", false, "print each step of the cluster")
 	flags.IntVar(&o.rounds, "rounds", 0, "`number` of rounds of each figure, if not its own")

@@ -8,8 +8,8 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// absence is how long a killed Open vSwitch is away.
-const absence = time.Second
+// settleTime is how long a restarted Open vSwitch runs before the next restart.
+const settleTime = 20 * time.Second
 
 // controllers kills ovn-controller and starts it again, on a gateway and on a node that is none.
 func controllers(ctx context.Context, f *field) error {
@@ -20,7 +20,10 @@ func controllers(ctx context.Context, f *field) error {
 		if err := n.StopController(ctx); err != nil {
 			return err
 		}
-		return n.StartController(ctx, f.w.Central.SBTCP)
+		if err := n.StartController(ctx, f.w.Central.SBTCP); err != nil {
+			return err
+		}
+		return f.flowed()
 	})
 }
 
@@ -33,12 +36,20 @@ func switches(ctx context.Context, f *field) error {
 		if err := n.StopOVS(ctx); err != nil {
 			return err
 		}
-		time.Sleep(absence)
-		return n.StartOVS(ctx)
+		wait(ctx, f.absence)
+		if err := n.StartOVS(ctx); err != nil {
+			return err
+		}
+		if err := f.flowed(); err != nil {
+			return err
+		}
+		// ovn-controller doubles its pause before it connects again if the former connection was short.
+		wait(ctx, settleTime)
+		return ctx.Err()
 	})
 }
 
-// disturb does something to each kind of node, with a pause afterwards, and says what each round cost.
+// disturb does something to each kind of node, and says what each round cost.
 func (f *field) disturb(ctx context.Context, places []place, do func(*world.Node) error) error {
 	for _, n := range []*world.Node{f.w.Nodes[1], f.w.Nodes[2]} {
 		kind := map[bool]string{false: "node", true: "gateway"}[n == f.w.Nodes[2]]
@@ -48,9 +59,7 @@ func (f *field) disturb(ctx context.Context, places []place, do func(*world.Node
 		var err error
 		for round := 0; round < f.rounds && err == nil; round++ {
 			began := time.Now()
-			if err = do(n); err == nil {
-				err = f.pause(ctx)
-			}
+			err = do(n)
 			f.say("%s: round %d of %d: %s", kind, round+1, f.rounds, a.gap(began))
 		}
 		end()
@@ -66,13 +75,10 @@ func (f *field) disturb(ctx context.Context, places []place, do func(*world.Node
 	return nil
 }
 
-// pause waits until all nodes have their flows, and longer than the longest wait of a SYN to be sent again.
-func (f *field) pause(ctx context.Context) error {
-	if _, err := f.w.Central.NBCtl("--wait=hv", "sync"); err != nil {
-		return err
-	}
-	wait(ctx, 8*time.Second)
-	return ctx.Err()
+// flowed waits until all nodes have their flows.
+func (f *field) flowed() error {
+	_, err := f.w.Central.NBCtl("--wait=hv", "sync")
+	return err
 }
 
 // wait waits for some time, or the end of ctx.
