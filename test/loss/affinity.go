@@ -77,7 +77,7 @@ func (f *field) stay(ctx context.Context, clients []world.Endpoint, to netip.Add
 		if round > 0 {
 			wait(ctx, affinityTimeout*time.Second+time.Second)
 		}
-		a := &asker{pending: map[*try]bool{}, report: f.explain, end: func() {}}
+		a := &asker{pending: map[*try]bool{}, report: f.explain, end: func() {}, endInspection: func() {}}
 		moved := 0
 		for again := range 3 {
 			for i, c := range clients {

@@ -21,7 +21,7 @@ const (
 	// lateTime is what a connection takes at least whose SYN was sent again.
 	lateTime = 950 * time.Millisecond
 	// firstPort and lastPort are the local ports, used by turns, so that a connection can be found in a table by its own.
-	firstPort, lastPort = 20000, 60000
+	firstPort, lastPort = 10000, 32000
 )
 
 // A place is who asks for what.
@@ -67,20 +67,22 @@ func (p *ports) next() int {
 
 // An asker opens connections all the time, one after the other from each place by turns, each once.
 type asker struct {
-	end context.CancelFunc
-	wg  sync.WaitGroup
+	end, endInspection context.CancelFunc
+	wg, inspection     sync.WaitGroup
 
 	mu      sync.Mutex
 	pending map[*try]bool
-	done    []*try // that failed or were late
+	done    []*try // failed, late, or with a packet sent again
 	tried   int
-	report  func(*try) // of those that failed
+	report  func(*try) // is told of these
 }
 
 // ask starts an asker. There must be one at a time.
 func (f *field) ask(ctx context.Context, places []place, report func(*try)) *asker {
+	inspecting, endInspection := context.WithCancel(ctx)
 	ctx, end := context.WithCancel(ctx)
-	a := &asker{end: end, pending: map[*try]bool{}, report: report}
+	a := &asker{end: end, endInspection: endInspection, pending: map[*try]bool{}, report: report}
+	a.inspection.Go(func() { f.inspect(inspecting, a) })
 	a.wg.Go(func() {
 		tick := time.NewTicker(time.Second / time.Duration(f.rate))
 		defer tick.Stop()
@@ -93,7 +95,7 @@ func (f *field) ask(ctx context.Context, places []place, report func(*try)) *ask
 	return a
 }
 
-// once opens one connection and keeps what is worth it.
+// once opens one connection and keeps it if it did not succeed at the first try.
 func (a *asker) once(ctx context.Context, t *try) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -181,6 +183,8 @@ func (a *asker) note(t *try, lines ...string) {
 func (a *asker) stop() (tried, failed, again, late int) {
 	a.end()
 	a.wg.Wait()
+	a.endInspection()
+	a.inspection.Wait()
 	for _, t := range a.done {
 		switch {
 		case t.err != nil:

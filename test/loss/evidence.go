@@ -35,9 +35,6 @@ func (f *field) inspect(ctx context.Context, a *asker) {
 			wg.Go(func() { f.inspectNode(ctx, a, n, waiting) })
 		}
 		wg.Wait()
-		for _, t := range waiting {
-			f.say("waits: %s, port %d, began %s", t.place.name, t.port, clock(t.began))
-		}
 		f.save(ctx)
 	}
 }
@@ -62,23 +59,22 @@ func (f *field) save(ctx context.Context) {
 	}
 }
 
+// inspectNode adds to each connection the entries with its port in a node's connection tracking.
 func (f *field) inspectNode(ctx context.Context, a *asker, n *world.Node, waiting []*try) {
 	out, _, err := n.Run(ctx, "ovs-appctl", "--timeout=10", "dpctl/dump-conntrack")
 	if err != nil {
 		return
 	}
 	for _, t := range waiting {
-		found := 0
 		for l := range strings.Lines(out) {
 			if strings.Contains(l, fmt.Sprintf("sport=%d,", t.port)) {
-				found++
 				a.note(t, n.Name+": "+strings.TrimSpace(l))
 			}
 		}
 	}
 }
 
-// endpoint is who the entries of a connection lead to.
+// replySource is the endpoint in an entry.
 var replySource = regexp.MustCompile(`reply=\(src=([^,]+),`)
 
 // explain prints a connection with what is known of it.

@@ -54,15 +54,12 @@ func (f *field) disturb(ctx context.Context, places []place, do func(*world.Node
 	for _, n := range []*world.Node{f.w.Nodes[1], f.w.Nodes[2]} {
 		kind := map[bool]string{false: "node", true: "gateway"}[n == f.w.Nodes[2]]
 		a := f.ask(ctx, places, f.explain)
-		watching, end := context.WithCancel(ctx)
-		go f.inspect(watching, a)
 		var err error
 		for round := 0; round < f.rounds && err == nil; round++ {
 			began := time.Now()
 			err = do(n)
 			f.say("%s: round %d of %d: %s", kind, round+1, f.rounds, a.gap(began))
 		}
-		end()
 		if err != nil {
 			a.stop()
 			return err

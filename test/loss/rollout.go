@@ -15,9 +15,6 @@ func (f *field) rollouts(ctx context.Context, preStop int64) error {
 		return err
 	}
 	a := f.ask(ctx, f.places(), f.explain)
-	watching, end := context.WithCancel(ctx)
-	defer end()
-	go f.inspect(watching, a)
 	for round := range f.rounds {
 		if err := f.rollout(ctx); err != nil {
 			a.stop()
