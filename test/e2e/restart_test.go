@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"net/netip"
+	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -101,5 +103,38 @@ func TestControllerRestarts(t *testing.T) {
 	t.Logf("%d connections", tried)
 	if failed > 0 {
 		t.Errorf("%d of %d connections failed", failed, tried)
+	}
+}
+
+// P10: a restarted ovs-vswitchd has no flows to keep: ovn-controller writes them without its wait, and has the wait again afterwards.
+func TestSwitchRestarts(t *testing.T) {
+	list := pods(t, map[string]string{"web-a": "minion1", "client": "minion1"})
+	s := service(t, "web", nil)
+	node := cluster.Node("minion1")
+	log := node.Path("/var/log/openvswitch/ovn-controller.log")
+	before, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := node.RestartOVS(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	p := probe.Probe{Netns: list["client"].Netns, Network: "tcp", Address: probe.Address(netip.MustParseAddr(s.Spec.ClusterIPs[0]), 80)}
+	if _, err := p.Until(ctx); err != nil {
+		t.Error(err)
+	}
+	var ids string
+	eventually(t, "ovn-controller waits again when it restarts", func() bool {
+		ids = sh(t, node, "ovs-vsctl get Open_vSwitch . external_ids")
+		return strings.Contains(ids, `ovn-ofctrl-wait-before-clear="8000"`) && !strings.Contains(ids, "ovn-k8s-wait-before-clear")
+	}, &ids)
+	after, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(after[len(before):]), "ofctrl-wait-before-clear is now 0 ms") {
+		t.Errorf("ovn-controller has waited with no flows:\n%s", after[len(before):])
 	}
 }
