@@ -16,6 +16,7 @@ import (
 func TestForgottenNeighbours(t *testing.T) {
 	surround(t)
 	client := pods(t, map[string]string{"client": "minion1"})["client"]
+	awaitServices(t, nil) // the helper has its first rules, which addGateway compares
 	addGateway(t, cluster.Node("minion2"), world.Dedicated)
 	if out, err := cluster.Central.NBCtl("get", "Logical_Router", "GR_minion2", "options:mac_binding_age_threshold"); err != nil || strings.TrimSpace(out) != `"86400"` {
 		t.Errorf("mac_binding_age_threshold is %s, %v", out, err)

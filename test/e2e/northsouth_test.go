@@ -40,7 +40,6 @@ func surround(t *testing.T) *world.Hosts {
 // addresses that the outside sees. Afterwards nothing of it may be left.
 func addGateway(t *testing.T, n *world.Node, mode string, args ...string) []netip.Addr {
 	t.Helper()
-	awaitServices(t, nil) // the helper has its first rules
 	before := state(t, n)
 	seen, err := cluster.AddGateway(t.Context(), n, mode, args...)
 	if err != nil {
