@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
 
@@ -16,25 +17,43 @@ type Silent map[string]bool
 // system-id. nil means that this is not known.
 type Chassis map[string]bool
 
+// Declared are the modes of gateways whose packets a host cannot forward, by system-id: the value of
+// names.GatewayDownOption.
+type Declared map[string]string
+
 // gateways is what is known about gateways besides the topology.
 type gateways struct {
-	silent  Silent
-	chassis Chassis
+	silent   Silent
+	chassis  Chassis
+	declared Declared
 }
 
-// dead lists the gateways that nothing should lead to. If that were all, it is
-// rather whoever says so that is wrong, and none is.
+// dead lists the gateways that nothing should lead to: those whose hosts are gone,
+// and those that declare themselves down. If that were all, the latter may still
+// forward a part of the packets, and count as alive; if the hosts of all are gone, it
+// is rather whoever says so that is wrong, and none is.
 func (w *World) dead() map[string]bool {
-	dead := map[string]bool{}
+	gone, down := map[string]bool{}, map[string]bool{}
 	for name, g := range w.cluster.Gateways {
 		if w.gateways.silent[name] || w.gateways.chassis != nil && !w.gateways.chassis[g.Chassis] {
-			dead[name] = true
+			gone[name], down[name] = true, true
+		}
+		if w.DeclaredDown(name) {
+			down[name] = true
 		}
 	}
-	if len(dead) == len(w.cluster.Gateways) {
-		return nil
+	for _, dead := range []map[string]bool{down, gone} {
+		if len(dead) < len(w.cluster.Gateways) {
+			return dead
+		}
 	}
-	return dead
+	return nil
+}
+
+// DeclaredDown reports whether the host of a gateway says that it cannot forward the gateway's packets.
+func (w *World) DeclaredDown(gateway string) bool {
+	g, ok := w.cluster.Gateways[gateway]
+	return ok && slices.Contains(names.SplitModes(w.gateways.declared[g.Chassis]), g.Mode)
 }
 
 // gatewayRows returns the rows of a gateway: without those that lead to it while
@@ -56,7 +75,8 @@ func (w *World) changedDead(before map[string]bool) (touched []nb.Unit) {
 
 // putGateways records what is known about gateways.
 func (w *World) putGateways(g gateways) []nb.Unit {
-	if maps.Equal(w.gateways.silent, g.silent) && maps.Equal(w.gateways.chassis, g.chassis) && (w.gateways.chassis == nil) == (g.chassis == nil) {
+	same := maps.Equal(w.gateways.silent, g.silent) && maps.Equal(w.gateways.declared, g.declared)
+	if same && maps.Equal(w.gateways.chassis, g.chassis) && (w.gateways.chassis == nil) == (g.chassis == nil) {
 		return nil
 	}
 	before := w.dead()

@@ -45,7 +45,13 @@ func randomGatewayChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Uni
 		return out
 	}
 	set := map[string]bool{}
-	switch r.IntN(3) {
+	switch r.IntN(4) {
+	case 3:
+		declared := Declared{}
+		for _, n := range some() {
+			declared[fmt.Sprint("chassis", n)] = []string{"physical", "bridge/local", "local/physical"}[r.IntN(3)]
+		}
+		return fmt.Sprint("declared ", declared), w.Put(declared)
 	case 0:
 		nodes, gateways := some(), some()
 		return fmt.Sprint("topology ", nodes, " gateways ", gateways), w.Put(withGateways(t, cluster(t, nodes...), gateways...))
@@ -134,6 +140,15 @@ func TestDeadGateways(t *testing.T) {
 		{"all are registered", Chassis{"chassis1": true, "chassis2": true, "chassis3": true}, "gw1 gw3"},
 		{"all answer", Silent{}, "gw1 gw2 gw3"},
 		{"a Southbound database made anew", Chassis{}, "gw1 gw2 gw3"},
+		// H8, H11: hosts that cannot forward.
+		{"all are registered again", Chassis{"chassis1": true, "chassis2": true, "chassis3": true}, "gw1 gw2 gw3"},
+		{"one declares another mode down", Declared{"chassis1": "local"}, "gw1 gw2 gw3"},
+		{"one declares itself down", Declared{"chassis1": "local/physical"}, "gw2 gw3"},
+		{"all declare themselves down", Declared{"chassis1": "physical", "chassis2": "physical", "chassis3": "physical"}, "gw1 gw2 gw3"},
+		{"of these one is silent", Silent{"gw2": true}, "gw1 gw3"},
+		{"one can forward", Declared{"chassis1": "physical", "chassis2": "physical"}, "gw3"},
+		{"all can forward", Declared{}, "gw1 gw3"},
+		{"and answer", Silent{}, "gw1 gw2 gw3"},
 	} {
 		w.Put(tt.put)
 		if got := leading(t, w); got != tt.want {

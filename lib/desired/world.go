@@ -74,7 +74,7 @@ type Problem struct {
 func (p *Problem) Error() string { return p.Message }
 
 // Put records the latest of an object and returns the units that it touches.
-// It accepts topology.Cluster, pod.Assignment, pod.Marks, Silent, Chassis, Protected, Tunnels, service.Ranges,
+// It accepts topology.Cluster, pod.Assignment, pod.Marks, Silent, Chassis, Declared, Protected, Tunnels, service.Ranges,
 // service.Selection, *corev1.Node, *corev1.Pod, *corev1.Namespace, *corev1.Service,
 // *discoveryv1.EndpointSlice, *networkingv1.NetworkPolicy and
 // *networkingv1.ServiceCIDR, and panics on anything else.
@@ -89,13 +89,21 @@ func (w *World) Put(obj any) []nb.Unit {
 		w.marks[o.Node] = o.Next
 		return nil
 	case Silent:
-		return w.putGateways(gateways{o, w.gateways.chassis})
+		g := w.gateways
+		g.silent = o
+		return w.putGateways(g)
 	case Protected:
 		return w.putProtected(o)
 	case Tunnels:
 		return w.putTunnels(o)
 	case Chassis:
-		return w.putGateways(gateways{w.gateways.silent, o})
+		g := w.gateways
+		g.chassis = o
+		return w.putGateways(g)
+	case Declared:
+		g := w.gateways
+		g.declared = o
+		return w.putGateways(g)
 	case *corev1.Node:
 		return w.putNodes([]*corev1.Node{o}, nil)
 	case *corev1.Pod:

@@ -71,6 +71,8 @@ type engine struct {
 	restart  func()                    // starts another engine
 	firewall map[string]firewall       // by part
 	health   *healthChecks
+	trials   map[string]trial // of parts
+	declarer *declarer
 	said     map[string]string // what was complained of last, by part
 	ready    func()
 	warn     func(conflict) // writes an Event
@@ -126,7 +128,7 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error
 		bridge: ofctl.Bridge{RunDir: cfg.RunDir, Name: h.Bridge},
 		world:  desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{},
 		missing: map[kube.Kind]bool{kube.Services: true, kube.EndpointSlices: true, kube.Pods: true},
-		pods:    map[pod.Key]hostport.Pod{}, nodes: map[string][]netip.Addr{}, firewall: firewalls, health: newHealthChecks(h.log("health")), said: map[string]string{},
+		pods:    map[pod.Key]hostport.Pod{}, nodes: map[string][]netip.Addr{}, firewall: firewalls, health: newHealthChecks(h.log("health")), said: map[string]string{}, trials: map[string]trial{}, declarer: newDeclarer(sw, h.log("gateway")),
 		told: map[string]map[string]bool{}, stale: stale{pending: map[ofctl.Connection]retry{}}, warn: func(conflict) {}, warnNode: func(string, string) {},
 	}
 	e.loop = reconcile.Loop[event, string]{
@@ -185,6 +187,7 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	if e.helper.Bridge != "" {
 		wg.Go(func() { e.bridge.Follow(ctx, func() { e.touch(partFlows) }) })
 	}
+	wg.Go(func() { e.declarer.run(ctx) })
 	wg.Go(func() { e.followAddresses(ctx) })
 	wg.Go(func() { e.followLinks(ctx) })
 	wg.Go(func() { e.followRestarts(ctx) })
@@ -271,9 +274,15 @@ func (e *engine) sync(dirty []string) func(context.Context) map[string]error {
 		failed, began := map[string]error{}, time.Now()
 		defer func() { e.worked = time.Since(began) }()
 		for i, do := range work {
-			if err := do(ctx); err != nil {
+			tryBegan := time.Now()
+			err := do(ctx)
+			if err != nil {
 				failed[dirty[i]] = err
 			}
+			e.send(func() []string {
+				e.tried(dirty[i], tryBegan, err)
+				return nil
+			})
 		}
 		return failed
 	}
@@ -433,7 +442,7 @@ func (e *engine) readPorts(ctx context.Context) error {
 // same reports whether two states of the ports mean the same.
 func (p ports) same(q ports) bool {
 	key := func(p ports) string {
-		return fmt.Sprint(p.bridge, p.nic.Name, p.nic.Bridge, p.nic.Ofport, p.outside.Ofport, p.inside.Name, p.inside.ExternalIDs[names.ClusterSubnets], p.inside.ExternalIDs[names.GatewayIPs], p.management, p.node, p.gateway, p.local.Name, p.local.ExternalIDs[names.ClusterSubnets], p.local.ExternalIDs[names.GatewayIPs])
+		return fmt.Sprint(p.bridge, p.nic.Name, p.nic.Bridge, p.nic.Ofport, p.outside.Ofport, p.inside.Name, p.inside.ExternalIDs[names.ClusterSubnets], p.inside.ExternalIDs[names.GatewayIPs], p.management, p.node, p.gateway, p.shared, p.local.Name, p.local.ExternalIDs[names.ClusterSubnets], p.local.ExternalIDs[names.GatewayIPs])
 	}
 	return key(p) == key(q)
 }

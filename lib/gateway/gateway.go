@@ -261,10 +261,12 @@ type ports struct {
 	management           string            // the interface
 	node                 string            // whose management port it is
 	gateway              bool              // whether a gateway router has a NIC, its own or a shared one
+	shared               string            // a bridge that gateway-init has connected with br-int
 }
 
 func findPorts(all []vswitch.Interface, bridge, nic string) ports {
 	var p ports
+	p.shared, _ = sharedBridge(all)
 	for _, i := range all {
 		switch {
 		case i.Name == bridge && i.Bridge == bridge && bridge != "":

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -55,7 +54,7 @@ func (e *engine) localLinks() ([]localgateway.Link, error) {
 		subnets = routers
 	}
 	if len(pods) == 0 {
-		return nil, errors.New("the subnets of pods are not known: run \"ovn-k8s-overlay gateway-init --local\" again")
+		return nil, errPodsUnknown
 	}
 	return localgateway.Links(subnets, pods)
 }

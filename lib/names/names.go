@@ -41,6 +41,24 @@ const VariablePrefix = "ovn_k8s_"
 // MTUOption is the option in ovn-cms-options of a host that says what its tunnels carry: see config.Tunnel.Report.
 const MTUOption = "ovn-k8s-mtu"
 
+// GatewayDownOption is the option in ovn-cms-options of a host that cannot forward packets of its gateways. Its value
+// lists the modes of these gateways, see JoinModes.
+const GatewayDownOption = "ovn-k8s-gateway-down"
+
+// Modes of gateways whose packets this host's own flows or rules forward.
+const (
+	BridgeMode = "bridge" // see topology.Bridge
+	LocalMode  = "local"  // see topology.Local
+)
+
+// JoinModes writes modes of gateways as the value of GatewayDownOption.
+func JoinModes(modes []string) string { return strings.Join(modes, "/") }
+
+// SplitModes reads what JoinModes wrote.
+func SplitModes(value string) []string {
+	return strings.FieldsFunc(value, func(r rune) bool { return r == '/' })
+}
+
 // Keys of external_ids in the Northbound database.
 const (
 	// Owner names the unit that a row belongs to, as in "pod/default/web-0".

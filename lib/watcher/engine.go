@@ -74,6 +74,7 @@ type engine struct {
 
 	mismatches mismatches
 	unowned    []string // what was said of load balancers that are not ours
+	declared   []string // gateways of which was said that their hosts declare them down
 }
 
 func newEngine(l *links, log func(string) *logrus.Entry) *engine {
@@ -248,7 +249,9 @@ func (e *engine) refreshTopology() []nb.Unit {
 	}
 	e.checkOwner()
 	e.hostsChanged = true
-	return append(e.world.Put(c), e.found(topologyKind)...)
+	touched := e.world.Put(c)
+	e.tellDeclared()
+	return append(touched, e.found(topologyKind)...)
 }
 
 // found notes that a kind of object is known. Once all are, everything that is

@@ -77,7 +77,11 @@ func (e *engine) judged(record func() []nb.Unit) []nb.Unit {
 	e.warnAbsent(absent, e.world.Absent())
 	now := e.world.DeadGateways()
 	for _, name := range now {
-		if !slices.Contains(before, name) {
+		switch {
+		case slices.Contains(before, name):
+		case slices.Contains(e.declared, name):
+			e.log.Warn(e.declaredText(name))
+		case !e.world.DeclaredDown(name): // else tellDeclared follows
 			e.log.WithField("gateway", name).Warnf("is dead: nothing leads there until its host is registered in the Southbound database and answers at %s, TCP port %d or %d", e.addressesOf(name), prober.Ports()[0], prober.Ports()[1])
 		}
 	}
@@ -136,8 +140,10 @@ func (e *engine) followChassis(ctx context.Context) {
 func (e *engine) serveSouth(ctx context.Context, sb *ovsdb.DB) {
 	tellDatapath, stop := e.followDatapath(sb)
 	defer stop()
+	tellDeclared := e.followDeclared(sb)
 	tell := func() {
 		tellDatapath()
+		tellDeclared()
 		e.send(func() []nb.Unit {
 			chassis, ok := sb.Chassis()
 			if !ok {
@@ -156,6 +162,7 @@ func (e *engine) serveSouth(ctx context.Context, sb *ovsdb.DB) {
 				return
 			}
 			tellDatapath()
+			tellDeclared()
 		},
 		DeleteFunc: func(string, model.Model) { tell() },
 	})()

@@ -71,6 +71,9 @@ func (e *engine) gatewayState(name string, g topology.Gateway) string {
 	if e.world.Unanswered(name) {
 		problems = append(problems, "no answer at "+e.addressesOf(name))
 	}
+	if e.world.DeclaredDown(name) {
+		problems = append(problems, whyDeclared)
+	}
 	down := slices.Contains(e.world.DeadGateways(), name)
 	switch {
 	case len(problems) == 0 && !down:

@@ -15,7 +15,8 @@ import (
 )
 
 // southProblems lists what the Southbound database says against the network: hosts without ovn-controller, logical
-// ports that ovn-northd has not got round to, and tunnels that do not carry the packets of pods.
+// ports that ovn-northd has not got round to, tunnels that do not carry the packets of pods, and gateways that are
+// declared down.
 func (e *engine) southProblems(ctx context.Context) []string {
 	if e.links.config.OVNRemote == "" {
 		return nil
@@ -45,7 +46,7 @@ func (e *engine) readSouth(ctx context.Context) ([]string, error) {
 		return lines, err
 	}
 	options, _ := sb.CMSOptions()
-	return slices.Concat(lines, describeUnbound(e.podPorts(), bound), describeTunnels(options)), nil
+	return slices.Concat(lines, describeUnbound(e.podPorts(), bound), describeTunnels(options), e.describeDeclared(options)), nil
 }
 
 // podPorts are the logical ports of pods in the Northbound database.

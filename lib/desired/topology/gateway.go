@@ -16,9 +16,9 @@ import (
 
 // Modes of a gateway: how its router reaches the outside.
 const (
-	Physical = "physical" // by a NIC of its own, a port of br-int
-	Bridge   = "bridge"   // by a bridge with a NIC, which it shares with the host
-	Local    = "local"    // by the host's own routing and iptables
+	Physical = "physical"       // by a NIC of its own, a port of br-int
+	Bridge   = names.BridgeMode // by a bridge with a NIC, which it shares with the host
+	Local    = names.LocalMode  // by the host's own routing and iptables
 )
 
 // A Gateway is a router on one host through which pods reach the outside.

@@ -14,6 +14,10 @@ func TestSetCMSOption(t *testing.T) {
 		{"a:1", "1", `"a:1"`, false},
 		{"enable-chassis-as-gw,a:1,ab:3", "2", `"enable-chassis-as-gw,ab:3,a:2"`, true},
 		{"enable-chassis-as-gw", "2", `"enable-chassis-as-gw,a:2"`, true},
+		{"enable-chassis-as-gw,a:1,ab:3", "", `"enable-chassis-as-gw,ab:3"`, true},
+		{"b:3, c", "", `"b:3, c"`, false},
+		{"a:1", "", "", true},
+		{"", "", "", false},
 	} {
 		n.vsctl("remove", "Open_vSwitch", ".", "external_ids", "ovn-cms-options")
 		if step.before != "" {
@@ -23,7 +27,7 @@ func TestSetCMSOption(t *testing.T) {
 		if err != nil || changed != step.changes {
 			t.Errorf("%q: changed %v, %v", step.before, changed, err)
 		}
-		if got := n.vsctl("get", "Open_vSwitch", ".", "external_ids:ovn-cms-options"); got != step.want {
+		if got := n.vsctl("--if-exists", "get", "Open_vSwitch", ".", "external_ids:ovn-cms-options"); got != step.want {
 			t.Errorf("%q: got %s, want %s", step.before, got, step.want)
 		}
 	}

@@ -40,8 +40,11 @@ type GatewayPort struct {
 type gatewayPlan func(context.Context, client.Client, GatewayPort) (plan, error)
 
 func gatewayPlans() []gatewayPlan {
-	return []gatewayPlan{planGatewayStale, planOwnBridge, planInside, planOutside, planPin}
+	return []gatewayPlan{planGatewayStale, planOwnBridge, planDeclared, planInside, planOutside, planPin}
 }
+
+// noGatewayPlans are the transactions that remove a gateway.
+func noGatewayPlans() []gatewayPlan { return []gatewayPlan{planGatewayStale, planDeclared} }
 
 // EnsureGatewayPort makes the port, or corrects what differs, and removes what
 // else is tagged with the gateway. It then waits until ovs-vswitchd has done so.
@@ -61,7 +64,7 @@ func (s *Switch) EnsureGatewayPort(ctx context.Context, p GatewayPort) error {
 // RemoveGatewayPort removes everything that is tagged with the gateway, and waits
 // until ovs-vswitchd has done so. It is not an error if there is nothing.
 func (s *Switch) RemoveGatewayPort(ctx context.Context, gateway string) error {
-	if err := s.runGatewayPlans(ctx, GatewayPort{Gateway: gateway}, []gatewayPlan{planGatewayStale}); err != nil {
+	if err := s.runGatewayPlans(ctx, GatewayPort{Gateway: gateway}, noGatewayPlans()); err != nil {
 		return fmt.Errorf("disconnecting gateway %s: %w", gateway, err)
 	}
 	return nil
@@ -89,7 +92,7 @@ func (s *Switch) runGatewayPlans(ctx context.Context, p GatewayPort, plans []gat
 func (s *Switch) PlanGatewayPort(ctx context.Context, p GatewayPort) ([]string, error) {
 	plans := gatewayPlans()
 	if p.IfaceID == "" {
-		plans = []gatewayPlan{planGatewayStale}
+		plans = noGatewayPlans()
 	}
 	var lines []string
 	err := s.read(ctx, func(c client.Client) error {

@@ -1,0 +1,50 @@
+package vswitch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/client"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb/vswitchdb"
+)
+
+// planDeclared declares a shared bridge down that is not connected with br-int yet: its first flows are the gateway
+// helper's, which takes that back. It takes back what is declared of modes without a gateway.
+func planDeclared(ctx context.Context, c client.Client, p GatewayPort) (plan, error) {
+	var pl plan
+	var ifaces []*vswitchdb.Interface
+	if err := list(ctx, c, &ifaces); err != nil {
+		return pl, err
+	}
+	modes, made := map[string]bool{}, false
+	for _, i := range ifaces {
+		if _, ok := strings.CutPrefix(i.Name, names.PatchFromIntegration("")); !ok || i.ExternalIDs[names.GatewayTag] == "" {
+			continue
+		}
+		switch {
+		case i.ExternalIDs[names.GatewayTag] == p.Gateway: // what p says counts
+			made = made || p.Bridge != "" && i.Name == p.inside().Name
+		case i.Name == names.PatchFromIntegration(names.LocalBridge):
+			modes[names.LocalMode] = true
+		default:
+			modes[names.BridgeMode] = true
+		}
+	}
+	shares := p.Bridge != "" && !p.Own
+	modes[names.BridgeMode], modes[names.LocalMode] = modes[names.BridgeMode] || shares, modes[names.LocalMode] || p.Own
+	err := pl.editOption(ctx, c, names.GatewayDownOption, func(before string) string {
+		down := slices.DeleteFunc(names.SplitModes(before), func(mode string) bool { return !modes[mode] })
+		if shares && !made && !slices.Contains(down, names.BridgeMode) {
+			down = append(down, names.BridgeMode)
+		}
+		return names.JoinModes(down)
+	})
+	if err != nil {
+		return pl, fmt.Errorf("planning external_ids:%s: %w", cmsOptions, err)
+	}
+	return pl, nil
+}

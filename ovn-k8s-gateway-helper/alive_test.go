@@ -1,0 +1,94 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// down is the option by which this host declares gateways down; "" without one.
+func (w *world) down() string {
+	w.Helper()
+	for word := range strings.SplitSeq(strings.Trim(w.script("ovs-vsctl --if-exists get Open_vSwitch . external_ids:ovn-cms-options"), `"`), ",") {
+		if modes, ok := strings.CutPrefix(word, "ovn-k8s-gateway-down:"); ok {
+			return modes
+		}
+	}
+	return ""
+}
+
+// awaitDown waits until the host declares these modes down.
+func (w *world) awaitDown(what, modes string) {
+	w.Helper()
+	w.eventually(what, func() bool { return w.down() == modes })
+}
+
+// H8: a local gateway that cannot be kept is declared down, for as long as it fails. Other options stay.
+func TestALocalGatewayIsDeclaredDown(t *testing.T) {
+	w := newWorld(t)
+	w.script(`ovs-vsctl set Open_vSwitch . external_ids:ovn-cms-options=enable-chassis-as-gw,availability-zones=a
+		cat >/usr/local/bin/iptables-restore <<'END'
+#!/bin/sh
+[ ! -e /run/broken ] || { echo broken >&2; exit 4; }
+exec /usr/sbin/iptables-restore "$@"
+END
+		chmod +x /usr/local/bin/iptables-restore`)
+	w.script(localGateway)
+	p := w.start("-vconsole:info")
+	rules := func() bool { return strings.Contains(w.script("iptables-save"), "-A FORWARD -j OVN-K8S-GATEWAY-FORWARD") }
+	w.eventually("rules", rules)
+	const flush = "for i in filter mangle nat; do iptables -t $i -F; done"
+	w.script(flush)
+	w.eventually("rules after a flush", rules)
+	if w.down() != "" || strings.Contains(p.Output(), "gateway of this host: down") {
+		t.Errorf("a reload of the firewall: %q\n%s", w.down(), p.Output())
+	}
+	w.script("touch /run/broken; " + flush)
+	w.awaitDown("rules that cannot be written", "local")
+	p.Stop()
+	w.launch()
+	w.eventually("a part fails", func() bool { return strings.Contains(w.appctl("reconcile/show"), "local gateway fails") })
+	if w.down() != "local" {
+		t.Error("a restart forgets that the gateway is down")
+	}
+	w.script("rm /run/broken; ovs-appctl -t ovn-k8s-gateway-helper reconcile/resync")
+	w.awaitDown("rules that can be written", "")
+	w.script(`mkdir -p /run/sys && mount --bind /proc/sys/net /run/sys && mount --bind /proc/sys/net /proc/sys/net && mount -o remount,bind,ro /proc/sys/net
+		echo 0 >/run/sys/ipv4/ip_forward`)
+	w.awaitDown("forwarding that cannot be set", "local")
+	w.script("umount /proc/sys/net /run/sys; ovs-appctl -t ovn-k8s-gateway-helper reconcile/resync")
+	w.awaitDown("forwarding that can be set", "")
+	if got := w.script("ovs-vsctl get Open_vSwitch . external_ids:ovn-cms-options"); !strings.HasPrefix(got, `"enable-chassis-as-gw,availability-zones=a`) {
+		t.Errorf("ovn-cms-options: %s", got)
+	}
+}
+
+// H11: a shared bridge is declared down until a helper serves it.
+func TestASharedBridgeIsDeclaredDown(t *testing.T) {
+	w := newWorld(t)
+	w.web()
+	w.script(`ip link add spare type veth peer name eraps; ovs-vsctl --timeout=60 add-port breth0 spare -- set Open_vSwitch . external_ids:ovn-cms-options=ovn-k8s-gateway-down:bridge
+		ovs-vsctl --timeout=60 add-port breth0 k8s-patch-breth0-br-int -- set Interface k8s-patch-breth0-br-int type=patch options:peer=k8s-patch-br-int-breth0 external_ids:ovn-k8s-gateway=node1 \
+		-- add-port br-int k8s-patch-br-int-breth0 -- set Interface k8s-patch-br-int-breth0 type=patch options:peer=k8s-patch-breth0-br-int external_ids:ovn-k8s-gateway=node1`)
+	p := w.start("-vconsole:info") // which of two NICs?
+	if w.down() != "bridge" {
+		t.Errorf("a helper that does not serve the bridge: %q", w.down())
+	}
+	w.script("ovs-vsctl remove Open_vSwitch . external_ids ovn-cms-options")
+	w.awaitDown("an option that was removed by hand", "bridge")
+	p.Stop()
+	p = w.launch(append(shared, "-vconsole:info")...)
+	w.eventually("flows", w.right)
+	w.awaitDown("a helper that serves the bridge", "")
+	w.script("ovs-vsctl --timeout=60 del-port breth0 eth0")
+	w.awaitDown("the NIC is gone", "bridge")
+	w.script("ovs-vsctl --timeout=60 add-port breth0 eth0")
+	w.awaitDown("the NIC is back", "")
+	if n := strings.Count(p.Output(), "gateway of this host: down, other gateways get the packets of pods: interface eth0 is not in bridge breth0"); n != 1 {
+		t.Errorf("%d lines say so:\n%s", n, p.Output())
+	}
+	// A helper that ends leaves flows that serve.
+	p.Stop()
+	if w.down() != "" {
+		t.Errorf("without a helper: %q", w.down())
+	}
+}
