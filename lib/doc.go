@@ -38,6 +38,7 @@
 //	lib/ovsdb/vswitchdb    the tables of the local Open vSwitch, generated from its schema
 //	lib/ovsdb/sbdb         the tables of the Southbound database, generated from its schema
 //	lib/link               network interfaces by netlink: veth pairs, addresses, routes, namespaces
+//	lib/nftables           tables of nftables that drop packets of pods
 //	lib/iptables           chains of ours in the host's packet filter, made equal to lists of rules
 //	lib/link/record        what the kernel knows of an interface, taken down and given to another
 //	lib/garp               neighbours by frames: gratuitous ARP, unsolicited advertisements, questions

@@ -25,7 +25,7 @@ var layers = [][]string{
 	vocabulary: {"lib/names", "lib/ipnet", "lib/nb", "lib/flow", "lib/config"},
 	core:       {"lib/desired"},
 	engine:     {"lib/reconcile", "lib/nbsync", "lib/flowsync"},
-	edges:      {"lib/kube", "lib/ovsdb", "lib/link", "lib/garp", "lib/iptables", "lib/ofctl", "lib/prober", "lib/cli", "lib/daemon", "lib/vlog"},
+	edges:      {"lib/kube", "lib/ovsdb", "lib/link", "lib/garp", "lib/iptables", "lib/nftables", "lib/ofctl", "lib/prober", "lib/cli", "lib/daemon", "lib/vlog"},
 	programs:   {"lib/settings", "lib/overlay", "lib/watcher", "lib/gateway", "lib/cni", "lib/nicbridge"},
 	mains:      {"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-gateway-helper", "ovn-k8s-cni-overlay", "ovn-k8s-util"},
 	tests:      {"lib", "docs", "test"}, // lib itself has nothing but tests
@@ -54,7 +54,7 @@ var mainsMayUse = append([]string{"lib/cli", "lib/daemon", "lib/vlog"}, layers[p
 // may use the words in which lib/ovsdb speaks, operations, models and cache
 // events, but not its client. Tests and what is under test may import everything.
 var owners = map[string][]string{
-	"os/exec":                                   {"lib/daemon", "lib/iptables", "lib/ofctl"},
+	"os/exec":                                   {"lib/daemon", "lib/iptables", "lib/nftables", "lib/ofctl"},
 	"github.com/bombsimon/logrusr/v4":           {"lib/ovsdb"},
 	"github.com/cenkalti/backoff/v4":            {"lib/reconcile", "lib/kube", "lib/ovsdb", "lib/ofctl", "lib/iptables", "lib/overlay"},
 	"github.com/containernetworking":            {"lib/cni"},

@@ -34,7 +34,9 @@ END
 		chmod +x /usr/local/bin/iptables-restore`)
 	w.script(localGateway)
 	p := w.start("-vconsole:info")
-	rules := func() bool { return strings.Contains(w.script("iptables-save"), "-A FORWARD -j OVN-K8S-GATEWAY-FORWARD") }
+	rules := func() bool {
+		return strings.Contains(w.script("iptables-save"), "-A FORWARD -j OVN-K8S-GATEWAY-FORWARD")
+	}
 	w.eventually("rules", rules)
 	const flush = "for i in filter mangle nat; do iptables -t $i -F; done"
 	w.script(flush)

@@ -281,10 +281,47 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	}
 }
 
-// Section 5 of the findings: kube-proxy beside the helper is told of.
+// Section 5 of the findings: kube-proxy beside the helper is told of, in either of its modes.
 func TestKubeProxyIsFound(t *testing.T) {
+	for mode, rules := range map[string]string{
+		"iptables": "iptables -t nat -N KUBE-SERVICES && iptables -t nat -A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -j RETURN",
+		"nftables": "nft add table ip kube-proxy && nft add chain ip kube-proxy services",
+	} {
+		t.Run(mode, func(t *testing.T) {
+			w := newWorld(t)
+			w.script(rules)
+			p := w.start()
+			w.eventually("a warning", func() bool { return strings.Contains(p.Output(), "kube-proxy has rules here ("+mode) })
+		})
+	}
+}
+
+// H12: a table that drops packets of pods is named once, until a rule accepts them.
+func TestFirewallsThatDropAreNamed(t *testing.T) {
 	w := newWorld(t)
-	w.script("iptables -t nat -N KUBE-SERVICES && iptables -t nat -A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -j RETURN")
-	p := w.start()
-	w.eventually("a warning", func() bool { return strings.Contains(p.Output(), "kube-proxy has rules here") })
+	w.script(localGateway)
+	p := w.start("-vconsole:info")
+	options := func() string {
+		return w.script("ovs-vsctl --if-exists get Open_vSwitch . external_ids:ovn-cms-options")
+	}
+	w.script(`nft -f - <<'END'
+table inet firewalld {
+	chain filter_FORWARD { type filter hook forward priority filter + 10; policy drop; ct state established,related accept; }
+}
+END`)
+	const line = `nftables: chain filter_FORWARD of table inet firewalld drops at hook forward what its rules do not accept, and they do not name interface "br-nexthop"`
+	w.within(soon, "a warning", func() bool { return strings.Contains(p.Output(), line) })
+	w.script("ovs-appctl -t ovn-k8s-gateway-helper reconcile/resync; nft add table inet other")
+	w.eventually("reconcile/show names it", func() bool { return strings.Contains(w.appctl("reconcile/show"), line) })
+	if n := strings.Count(p.Output(), line); n != 1 {
+		t.Errorf("%d lines", n)
+	}
+	if got := options(); !strings.Contains(got, "ovn-k8s-firewall-drops:inet/firewalld/filter_FORWARD") {
+		t.Errorf("ovn-cms-options: %s", got)
+	}
+	w.script(`nft insert rule inet firewalld filter_FORWARD iifname '"br-nexthop"' accept`)
+	w.within(soon, "it is accepted", func() bool { return strings.Contains(p.Output(), "firewall: fine again") })
+	if got := options(); strings.Contains(got, "firewall") {
+		t.Errorf("ovn-cms-options: %s", got)
+	}
 }

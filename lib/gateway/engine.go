@@ -44,6 +44,7 @@ const (
 	// of a local gateway: interface, routing, rules
 	partLocal      = "local gateway"
 	partForwarding = "forwarding" // of IP packets
+	partFirewall   = "firewall"   // of others
 )
 
 // An event is a change that the engine's goroutine records. It returns the parts
@@ -73,6 +74,7 @@ type engine struct {
 	health   *healthChecks
 	trials   map[string]trial // of parts
 	declarer *declarer
+	noNFT    sync.Once         // that nft is missing is said
 	said     map[string]string // what was complained of last, by part
 	ready    func()
 	warn     func(conflict) // writes an Event
@@ -157,7 +159,7 @@ func (e *engine) touch(parts ...string) { e.send(func() []string { return parts 
 
 // all lists the parts.
 func (e *engine) all() []string {
-	parts := append([]string{partPorts, partHealth, partConflicts, partStale, partRoutes, partMTU, partLocal, partForwarding}, slices.Collect(maps.Keys(e.firewall))...)
+	parts := append([]string{partPorts, partHealth, partConflicts, partStale, partRoutes, partMTU, partLocal, partForwarding, partFirewall}, slices.Collect(maps.Keys(e.firewall))...)
 	if e.helper.Bridge != "" {
 		parts = append(parts, partFlows)
 	}
@@ -362,6 +364,9 @@ func (e *engine) work(part string, v view) func(context.Context) error {
 			}
 			return e.syncForwarding(v, links)
 		}
+	case partFirewall:
+		p := e.ports
+		return func(ctx context.Context) error { return e.checkFirewall(ctx, p) }
 	case partHealth:
 		return func(context.Context) error { return e.serveHealth(v) }
 	case partStale:
@@ -383,8 +388,8 @@ func (e *engine) synced(tried []string, failed map[string]error) {
 		case err != nil && !errors.Is(err, context.Canceled) && e.said[part] != err.Error():
 			e.log.Warnf("%s: %v", part, err)
 			e.said[part] = err.Error()
-			if part == partMTU {
-				e.warnNode("MTUTooLarge", err.Error())
+			if reason := map[string]string{partMTU: "MTUTooLarge", partFirewall: "FirewallDrops"}[part]; reason != "" {
+				e.warnNode(reason, err.Error())
 			}
 		}
 	}

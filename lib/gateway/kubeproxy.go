@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"time"
+
+	"ovn-k8s/lib/nftables"
 )
 
 // kubeProxyInterval is how often the helper looks for rules of kube-proxy.
@@ -13,13 +15,10 @@ const kubeProxyInterval = 10 * time.Minute
 func (e *engine) warnOfKubeProxy(ctx context.Context, node string) {
 	ticker := time.NewTicker(kubeProxyInterval)
 	defer ticker.Stop()
-	for told := false; ; {
-		found := false
-		for _, f := range e.firewall {
-			found = found || f.tool.HasKubeProxy()
-		}
-		if found && !told {
-			text := "node " + node + ": kube-proxy has rules here (iptables, chain KUBE-SERVICES), so that connections to Services go either way: remove its DaemonSet, and run \"kube-proxy --cleanup\" on the node"
+	for told := ""; ; {
+		found := e.kubeProxy(ctx)
+		if found != "" && found != told {
+			text := "node " + node + ": kube-proxy has rules here (" + found + "), so that connections to Services go either way: remove its DaemonSet, and run \"kube-proxy --cleanup\" on the node"
 			e.log.Warn(text)
 			e.warnNode("KubeProxyFound", text)
 		}
@@ -30,4 +29,17 @@ func (e *engine) warnOfKubeProxy(ctx context.Context, node string) {
 		case <-ticker.C:
 		}
 	}
+}
+
+// kubeProxy says where rules of kube-proxy are, "" if there are none. What cannot be read has none.
+func (e *engine) kubeProxy(ctx context.Context) string {
+	for _, f := range e.firewall {
+		if f.tool.HasKubeProxy() {
+			return "iptables, chain KUBE-SERVICES"
+		}
+	}
+	if rules, err := nftables.Read(ctx); err == nil && rules.HasKubeProxy() {
+		return "nftables, table kube-proxy"
+	}
+	return ""
 }

@@ -20,7 +20,7 @@ import (
 // followPacketFilter compares rules whenever another program changes some, until
 // ctx ends. The resync finds changes that the kernel does not announce.
 func (e *engine) followPacketFilter(ctx context.Context) {
-	parts := append(slices.Collect(maps.Keys(e.firewall)), partLocal)
+	parts := append(slices.Collect(maps.Keys(e.firewall)), partLocal, partFirewall)
 	_ = kube.Retry(ctx, func() error {
 		return link.FollowPacketFilter(ctx, func() { e.touch(parts...) })
 	}, func(err error) { e.log.Warnf("trying again: %v", err) })

@@ -45,6 +45,10 @@ const MTUOption = "ovn-k8s-mtu"
 // lists the modes of these gateways, see JoinModes.
 const GatewayDownOption = "ovn-k8s-gateway-down"
 
+// FirewallOption is the option in ovn-cms-options of a host with tables of nftables that drop packets of pods. Its value
+// lists their chains: FAMILY/TABLE/CHAIN, with + between.
+const FirewallOption = "ovn-k8s-firewall-drops"
+
 // Modes of gateways whose packets this host's own flows or rules forward.
 const (
 	BridgeMode = "bridge" // see topology.Bridge

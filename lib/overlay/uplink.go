@@ -87,6 +87,7 @@ func (s *session) planHostEnd(ctx context.Context, r *gatewayRequest) (u *uplink
 	case topology.Bridge:
 		err = s.planBridge(ctx, u, g)
 	case topology.Local:
+		s.warnOfFirewalls(ctx)
 		err = s.planLocal(u, g, r.clusters)
 	}
 	if g.Mode != topology.Physical { // for the gateway helper

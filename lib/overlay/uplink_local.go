@@ -14,6 +14,7 @@ import (
 	"ovn-k8s/lib/iptables"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nftables"
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
@@ -29,6 +30,21 @@ type localUplink struct {
 type firewall struct {
 	family netip.Addr
 	chains []iptables.Chain
+}
+
+// warnOfFirewalls warns of tables of nftables that drop what pods send by a local gateway. The gateway helper goes on to
+// look for them.
+func (s *session) warnOfFirewalls(ctx context.Context) {
+	rules, err := nftables.Read(ctx)
+	if errors.Is(err, nftables.ErrMissing) {
+		return
+	}
+	if err != nil {
+		s.warn("%v", err)
+	}
+	for _, d := range rules.Drops(nftables.Needs{Interfaces: []string{localgateway.Port}}) {
+		s.warn("%s", d)
+	}
 }
 
 // planLocal plans the host's end of a local gateway.

@@ -46,7 +46,7 @@ func (e *engine) readSouth(ctx context.Context) ([]string, error) {
 		return lines, err
 	}
 	options, _ := sb.CMSOptions()
-	return slices.Concat(lines, describeUnbound(e.podPorts(), bound), describeTunnels(options), e.describeDeclared(options)), nil
+	return slices.Concat(lines, describeUnbound(e.podPorts(), bound), describeTunnels(options), e.describeDeclared(options), describeFirewalls(options)), nil
 }
 
 // podPorts are the logical ports of pods in the Northbound database.
@@ -68,6 +68,16 @@ func describeUnbound(ports []string, bound map[string]bool) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("! logical ports of pods without a Port_Binding in the Southbound database: %d, %s first: check ovn-northd", len(ports), ports[0])}
+}
+
+// describeFirewalls lists the hosts with tables of nftables that drop packets of pods, as their gateway helpers say.
+func describeFirewalls(options map[string]map[string]string) (lines []string) {
+	for _, host := range slices.Sorted(maps.Keys(options)) {
+		if chains := options[host][names.FirewallOption]; chains != "" {
+			lines = append(lines, fmt.Sprintf("! Chassis %s: nftables may drop packets of pods there, in chain %s: see \"ovs-appctl -t ovn-k8s-gateway-helper reconcile/show\" there", host, strings.ReplaceAll(chains, "+", " and ")))
+		}
+	}
+	return lines
 }
 
 // describeTunnels lists the hosts whose tunnels do not carry the packets of pods, as their gateway helpers say, and the

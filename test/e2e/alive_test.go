@@ -75,7 +75,7 @@ func TestAGatewayThatCannotForwardIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	told("after a restart of the watcher")
-	sh(t, n, "ovn-appctl -t ovn-controller exit --restart")
+	sh(t, n, "ovn-appctl -t ovn-controller exit --restart; for i in $(seq 300); do [ -e /var/run/ovn/ovn-controller.pid ] || exit 0; sleep 0.1; done; exit 1")
 	if err := n.StartController(ctx, cluster.Central.SBTCP); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,225 @@
+// Package nftables finds tables of nftables that drop packets of pods: an accept in one base chain does not keep
+// another one at the same hook from dropping the packet (nft(8), verdict statements). It changes nothing.
+package nftables
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+// ErrMissing means that the program nft is not installed.
+var ErrMissing = errors.New("nft is not installed: install the package nftables, so that tables that drop packets of pods are found")
+
+// A Ruleset is what this package looks at.
+type Ruleset struct {
+	chains []chain
+	tables map[string][]any // by family and name: everything in tables with dropping chains
+}
+
+// A chain is one in the output of nft: see libnftables-json(5).
+type chain struct {
+	Family, Table, Name, Type, Hook, Policy string
+}
+
+func (c chain) table() string { return c.Family + " " + c.Table }
+
+// filters reports whether a chain may drop what passes through this host or is for it. Our own rules are in the tables of
+// iptables, before all others there.
+func (c chain) filters() bool {
+	ours := c.Table == "filter" && c.Family != "inet" && (c.Name == "FORWARD" || c.Name == "INPUT")
+	return c.Type == "filter" && (c.Hook == "forward" || c.Hook == "input") && slices.Contains([]string{"inet", "ip", "ip6"}, c.Family) && !ours
+}
+
+// Read reads the ruleset of this network namespace.
+func Read(ctx context.Context) (Ruleset, error) {
+	r := Ruleset{tables: map[string][]any{}}
+	objects, err := list(ctx, "chains")
+	if err != nil {
+		return r, err
+	}
+	for _, o := range objects {
+		var c struct{ Chain *chain }
+		if json.Unmarshal(o, &c) == nil && c.Chain != nil {
+			r.chains = append(r.chains, *c.Chain)
+		}
+	}
+	for _, c := range r.chains {
+		if !c.filters() || r.tables[c.table()] != nil {
+			continue
+		}
+		objects, err := list(ctx, "table", c.Family, c.Table)
+		if err != nil {
+			return r, err
+		}
+		for _, o := range objects {
+			var v any
+			if json.Unmarshal(o, &v) == nil {
+				r.tables[c.table()] = append(r.tables[c.table()], v)
+			}
+		}
+	}
+	return r, nil
+}
+
+// list runs "nft list" and returns the objects in its output.
+func list(ctx context.Context, what ...string) ([]json.RawMessage, error) {
+	program, err := exec.LookPath("nft")
+	if err != nil {
+		return nil, ErrMissing
+	}
+	out, err := exec.CommandContext(ctx, program, append([]string{"-j", "list"}, what...)...).Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%w: %s", err, strings.Join(strings.Fields(string(exit.Stderr)), " "))
+		}
+		return nil, fmt.Errorf("nft list %s: %w", strings.Join(what, " "), err)
+	}
+	var all struct{ Nftables []json.RawMessage }
+	if err := json.Unmarshal(out, &all); err != nil {
+		return nil, fmt.Errorf("reading the output of nft list %s: %w", strings.Join(what, " "), err)
+	}
+	return all.Nftables, nil
+}
+
+// HasKubeProxy reports whether kube-proxy in its mode nftables has a table here.
+func (r Ruleset) HasKubeProxy() bool {
+	return slices.ContainsFunc(r.chains, func(c chain) bool { return c.Table == "kube-proxy" && c.Family != "inet" })
+}
+
+// Needs are packets of pods that the host's firewall must accept.
+type Needs struct {
+	Interfaces []string // what comes in or goes out here is forwarded
+	Ports      []int    // of UDP, at which tunnels arrive
+}
+
+// A Drop is a base chain that drops what no rule of its table accepts, and has no rule for packets of pods.
+type Drop struct {
+	Table, Chain, Hook string // Table with its family
+	missing            []string
+	ports              []int
+}
+
+// Drops lists the chains that drop what needs says, as far as can be told: a table counts as accepting an interface or a
+// port if it names it.
+func (r Ruleset) Drops(needs Needs) []Drop {
+	var all []Drop
+	for _, c := range r.chains {
+		if !c.filters() || !r.drops(c) {
+			continue
+		}
+		d := Drop{Table: c.table(), Chain: c.Name, Hook: c.Hook}
+		named := r.tables[c.table()]
+		if c.Hook == "forward" {
+			d.missing = slices.DeleteFunc(slices.Clone(needs.Interfaces), func(name string) bool { return namesInterface(named, name) })
+		} else {
+			d.ports = slices.DeleteFunc(slices.Clone(needs.Ports), func(port int) bool { return namesPort(named, float64(port)) })
+		}
+		if len(d.missing)+len(d.ports) > 0 {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// String says in one line what is wrong, and what to do.
+func (d Drop) String() string {
+	text := fmt.Sprintf("nftables: chain %s of table %s drops at hook %s what its rules do not accept, and they do not name ", d.Chain, d.Table, d.Hook)
+	rule := "nft insert rule " + d.Table + " " + d.Chain
+	if d.Hook == "input" {
+		ports := set(d.ports, "%d")
+		return fmt.Sprintf("%sUDP port %s: tunnels between nodes may fail: accept it in the firewall's configuration, or by '%s udp dport %s accept'", text, ports, rule, ports)
+	}
+	names := set(d.missing, "%q")
+	return fmt.Sprintf("%sinterface %s: egress and NodePorts may fail: accept it in the firewall's configuration, or by '%s iifname %s accept' and '%s oifname %s accept'",
+		text, names, rule, names, rule, names)
+}
+
+// set writes a set of nft, or its one element.
+func set[T any](elements []T, format string) string {
+	var words []string
+	for _, e := range elements {
+		words = append(words, fmt.Sprintf(format, e))
+	}
+	if len(words) == 1 {
+		return words[0]
+	}
+	return "{ " + strings.Join(words, ", ") + " }"
+}
+
+// drops reports whether a base chain drops what it does not accept: by its policy, or by a last rule without a match.
+func (r Ruleset) drops(c chain) bool {
+	if c.Policy == "drop" {
+		return true
+	}
+	var last []any
+	for _, o := range r.tables[c.table()] {
+		rule, _ := o.(map[string]any)["rule"].(map[string]any)
+		if rule["chain"] == c.Name {
+			last, _ = rule["expr"].([]any)
+		}
+	}
+	final := false
+	for _, statement := range last {
+		s, _ := statement.(map[string]any)
+		for kind := range s {
+			switch kind {
+			case "drop", "reject":
+				final = true
+			case "counter", "log":
+			default:
+				return false
+			}
+		}
+	}
+	return final
+}
+
+// namesInterface reports whether a value somewhere in JSON is an interface, or a pattern for it.
+func namesInterface(v any, name string) bool {
+	return contains(v, func(v any) bool {
+		s, ok := v.(string)
+		prefix, pattern := strings.CutSuffix(s, "*")
+		return ok && (s == name || pattern && prefix != "" && strings.HasPrefix(name, prefix))
+	})
+}
+
+// namesPort reports whether a value somewhere in JSON is a number, or a range with it.
+func namesPort(v any, port float64) bool {
+	return contains(v, func(v any) bool {
+		if n, ok := v.(float64); ok {
+			return n == port
+		}
+		m, _ := v.(map[string]any)
+		bounds, _ := m["range"].([]any)
+		if len(bounds) != 2 {
+			return false
+		}
+		low, ok := bounds[0].(float64)
+		high, ok2 := bounds[1].(float64)
+		return ok && ok2 && low <= port && port <= high
+	})
+}
+
+// contains reports whether found holds for a value or one within it. Handles are no values.
+func contains(v any, found func(any) bool) bool {
+	if found(v) {
+		return true
+	}
+	switch v := v.(type) {
+	case []any:
+		return slices.ContainsFunc(v, func(e any) bool { return contains(e, found) })
+	case map[string]any:
+		for key, e := range v {
+			if key != "handle" && contains(e, found) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,89 @@
+package nftables
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netns"
+
+	"ovn-k8s/test/need"
+)
+
+// load gives the test a network namespace of its own with a ruleset. The namespace goes with the test's thread.
+func load(t *testing.T, rules string) Ruleset {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		need.Nothing(t, need.Node, "root")
+	}
+	if _, err := exec.LookPath("nft"); err != nil {
+		need.Nothing(t, need.Node, "nft")
+	}
+	runtime.LockOSThread()
+	h, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(rules)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("nft: %v: %s", err, out)
+	}
+	r, err := Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// H12: chains that drop packets of pods are found, and those that do not are not.
+func TestDrops(t *testing.T) {
+	needs := Needs{Interfaces: []string{"br-nexthop", "k8s-node1"}, Ports: []int{6081}}
+	const forward, input = "type filter hook forward priority 10; ", "type filter hook input priority 10; "
+	for _, tt := range []struct {
+		what, rules string
+		want        []string
+	}{
+		{"nothing", "", nil},
+		{"a policy", "table inet f {\n chain through { " + forward + "policy drop; }\n}", []string{
+			`nftables: chain through of table inet f drops at hook forward what its rules do not accept, and they do not name interface { "br-nexthop", "k8s-node1" }: egress and NodePorts may fail: accept it in the firewall's configuration, or by 'nft insert rule inet f through iifname { "br-nexthop", "k8s-node1" } accept' and 'nft insert rule inet f through oifname { "br-nexthop", "k8s-node1" } accept'`}},
+		{"a last rule", "table ip f {\n chain through { " + forward + `policy accept; iifname "br-nexthop" accept; log prefix "no" reject; }` + "\n}", []string{
+			`nftables: chain through of table ip f drops at hook forward what its rules do not accept, and they do not name interface "k8s-node1": egress and NodePorts may fail: accept it in the firewall's configuration, or by 'nft insert rule ip f through iifname "k8s-node1" accept' and 'nft insert rule ip f through oifname "k8s-node1" accept'`}},
+		{"input", "table inet f {\n chain inward { " + input + "policy drop; tcp dport 22 accept; udp dport 6000-6080 accept; }\n}", []string{
+			`nftables: chain inward of table inet f drops at hook input what its rules do not accept, and they do not name UDP port 6081: tunnels between nodes may fail: accept it in the firewall's configuration, or by 'nft insert rule inet f inward udp dport 6081 accept'`}},
+		{"ports", "table inet f {\n chain inward { " + input + "policy drop; udp dport { 53, 6000-7000 } accept; }\n}", nil},
+		{"names in another chain, a set and a pattern", "table inet f {\n set trusted { type ifname; elements = { \"br-nexthop\" }; }\n chain through { " + forward + "policy drop; jump zones; }\n" +
+			" chain zones { iifname @trusted accept; oifname \"k8s-*\" accept; }\n}", nil},
+		{"a limited or conditional drop", "table inet f {\n chain through { " + forward + "policy accept; ct state invalid drop; limit rate over 10/second drop; }\n}", nil},
+		{"other hooks", "table inet f {\n chain out { type filter hook output priority 0; policy drop; }\n chain nat { type nat hook prerouting priority 0; policy accept; }\n}", nil},
+		{"iptables", "table ip filter {\n chain FORWARD { type filter hook forward priority 0; policy drop; }\n}", nil},
+		{"a bridge's", "table bridge f {\n chain through { " + forward + "policy drop; }\n}", nil},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			var got []string
+			for _, d := range load(t, tt.rules).Drops(needs) {
+				got = append(got, d.String())
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("got %q\nwant %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// Section 5 of the findings: kube-proxy in its mode nftables has tables ip kube-proxy and ip6 kube-proxy.
+func TestHasKubeProxy(t *testing.T) {
+	for rules, want := range map[string]bool{
+		"table ip kube-proxy {\n chain services { }\n}": true, "table inet kube-proxy {\n chain services { }\n}": false, "": false,
+	} {
+		t.Run(rules, func(t *testing.T) {
+			if got := load(t, rules).HasKubeProxy(); got != want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
