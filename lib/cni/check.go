@@ -10,7 +10,6 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
-	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 )
@@ -76,24 +75,4 @@ func (a attachment) checkKernel(ns *link.Namespace, want link.State) error {
 		err = errors.New("missing: " + strings.Join(lacks, ", "))
 	}
 	return err
-}
-
-// status is an error unless ADD can be served, as far as this host can tell.
-func (n *node) status(ctx context.Context, _ *skel.CmdArgs, _ *types.PluginConf) error {
-	if n.sw == nil {
-		return types.NewError(errLimited, "Open vSwitch is not available", oneLine(n.problem))
-	}
-	if n.problem != nil {
-		return types.NewError(errUnavailable, "the configuration is bad", oneLine(n.problem))
-	}
-	if _, err := n.bridgeDatapath(ctx); err != nil {
-		return types.NewError(errLimited, "Open vSwitch is not ready", oneLine(err))
-	}
-	if n.config.OVNRemote == "" {
-		return types.NewError(errUnavailable, "ovn-controller has no database", "external_ids:ovn-remote is not set in the table Open_vSwitch")
-	}
-	if n.config.APIServer == "" {
-		return types.NewError(errUnavailable, config.ErrNoAPIServer.Error(), "external_ids:k8s-api-server is not set in the table Open_vSwitch")
-	}
-	return nil
 }

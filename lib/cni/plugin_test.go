@@ -2,6 +2,7 @@ package cni_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
@@ -569,6 +570,23 @@ func testStatus(t *testing.T, w *world) {
 		}
 		w.setIDs(t, key+"="+strings.Trim(value, `"`))
 	}
+	// Section 5 of the findings: a token that has ended, a daemon that is stopped, a bridge that is missing.
+	encode := base64.RawURLEncoding.EncodeToString
+	w.setIDs(t, "k8s-api-token="+encode([]byte("{}"))+"."+encode([]byte(`{"exp":1700000000}`))+".c2ln")
+	if res := status(); res.Code != 50 || !strings.Contains(res.Msg+res.Details, "ended at 2023-11-14T22:13:20Z") {
+		t.Errorf("with a token that has ended: %+v", res)
+	}
+	w.setIDs(t, "k8s-api-token="+w.kube.Token)
+	w.stop("ovn-controller") // by SIGKILL: its socket stays
+	if res := status(); res.Code != 51 || !strings.Contains(res.Msg+res.Details, "ovn-controller is stopped") {
+		t.Errorf("without ovn-controller: %+v", res)
+	}
+	w.vsctl(t, "del-br", "br-int")
+	if res := status(); res.Code != 51 || !strings.Contains(res.Msg+res.Details, "was minion-init run?") {
+		t.Errorf("without br-int: %+v", res)
+	}
+	w.startController(t)
+	await(t, "STATUS is fine again", func() bool { return status().Code == 0 })
 }
 
 func testBandwidth(t *testing.T, w *world) {

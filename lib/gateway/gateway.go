@@ -16,6 +16,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -84,6 +85,11 @@ func (h *Helper) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer sw.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	var plugin sync.WaitGroup
+	defer plugin.Wait()
+	defer cancel()
+	plugin.Go(func() { h.followPluginToken(ctx, sw) })
 	return settings.Follower{
 		Switch: sw, Log: h.log("gateway"), Status: h.Status,
 		Load: func(ctx context.Context) (config.Config, error) { return h.settings(ctx, sw) },
@@ -91,6 +97,23 @@ func (h *Helper) Run(ctx context.Context, ready func()) error {
 			return h.serve(ctx, cfg, sw, token, ready)
 		},
 	}.Run(ctx, ready)
+}
+
+// followPluginToken tells of the end of the CNI plugin's token: the plugin itself runs for moments only.
+func (h *Helper) followPluginToken(ctx context.Context, sw *vswitch.Switch) {
+	changed := make(chan struct{}, 1)
+	sw.OnExternalIDs(func(map[string]string) {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	settings.FollowToken(ctx, func() (settings.Token, bool) {
+		own, _ := settings.Load(ctx, h.Flags, sw) // Run reports what is wrong
+		c, _ := settings.Load(ctx, nil, sw)
+		t, ok := settings.ReadToken(c)
+		return t, ok && (own.APIToken != c.APIToken || own.APITokenFile != c.APITokenFile)
+	}, changed, func(text string) { h.log("gateway").Warnf("CNI plugin of this host: %s", text) })
 }
 
 // settings are those there are now, if they make sense.

@@ -3,6 +3,7 @@ package settings
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -144,6 +145,15 @@ func (f Follower) serve(ctx context.Context, cfg config.Config, changed <-chan s
 	token.Store(cfg.APIToken.Reveal())
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	renewed := make(chan struct{}, 1)
+	var tokens sync.WaitGroup
+	tokens.Go(func() {
+		FollowToken(ctx, func() (Token, bool) {
+			now := cfg
+			now.APIToken = config.Secret(token.Load().(string))
+			return ReadToken(now)
+		}, renewed, func(text string) { f.Log.Warn(text) })
+	})
 	following := make(chan struct{})
 	go func() {
 		defer close(following)
@@ -155,6 +165,10 @@ func (f Follower) serve(ctx context.Context, cfg config.Config, changed <-chan s
 			}
 			if now, ok := load(ctx); ok {
 				token.Store(now.APIToken.Reveal())
+				select {
+				case renewed <- struct{}{}:
+				default:
+				}
 				if !cfg.Same(now) {
 					cancel(ErrChanged)
 				}
@@ -166,6 +180,7 @@ func (f Follower) serve(ctx context.Context, cfg config.Config, changed <-chan s
 		err = ErrChanged
 	}
 	cancel(nil)
+	tokens.Wait()
 	<-following // so that the next one hears of all changes from now on
 	if errors.Is(err, context.Canceled) {
 		return nil

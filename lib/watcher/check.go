@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"time"
 
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/kube"
@@ -44,6 +45,11 @@ func (w *Watcher) Check(ctx context.Context, out io.Writer) (bool, error) {
 	}
 	differences, err := e.differences()
 	differences = append(differences, e.southProblems(ctx)...)
+	if t, ok := settings.ReadToken(cfg); ok {
+		if text := t.Problem(time.Now()); text != "" {
+			differences = append(differences, "! "+text)
+		}
+	}
 	for _, d := range differences {
 		fmt.Fprintln(out, d)
 	}

@@ -1,0 +1,70 @@
+package cni
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/settings"
+)
+
+// status is an error unless ADD can be served, as far as this host can tell. Runtimes ask every few seconds on every
+// node, so no server is asked.
+func (n *node) status(ctx context.Context, _ *skel.CmdArgs, _ *types.PluginConf) error {
+	if n.sw == nil {
+		return types.NewError(errLimited, "Open vSwitch is not available", oneLine(n.problem))
+	}
+	if n.problem != nil {
+		return types.NewError(errUnavailable, "the configuration is bad", oneLine(n.problem))
+	}
+	if _, err := n.bridgeDatapath(ctx); err != nil {
+		return types.NewError(errLimited, "Open vSwitch is not ready", oneLine(err))
+	}
+	if n.config.OVNRemote == "" {
+		return types.NewError(errUnavailable, "ovn-controller has no database", "external_ids:ovn-remote is not set in the table Open_vSwitch")
+	}
+	if n.config.APIServer == "" {
+		return types.NewError(errUnavailable, config.ErrNoAPIServer.Error(), "external_ids:k8s-api-server is not set in the table Open_vSwitch")
+	}
+	if t, ok := settings.ReadToken(n.config); ok && t.Ended(time.Now()) {
+		return types.NewError(errUnavailable, "the token for the API server has ended", t.Problem(time.Now()))
+	}
+	return n.daemonsRun()
+}
+
+// daemonsRun is an error if ovs-vswitchd or ovn-controller is stopped.
+func (n *node) daemonsRun() error {
+	for _, d := range []struct{ program, dir string }{
+		{"ovs-vswitchd", n.config.RunDir}, {"ovn-controller", cmp.Or(os.Getenv("OVN_RUNDIR"), "/var/run/ovn")},
+	} {
+		if !runs(d.program, d.dir) {
+			return types.NewError(errLimited, d.program+" is stopped", fmt.Sprintf("no process answers at its control socket %s/%s.*.ctl: start %s, then pods get their network", d.dir, d.program, d.program))
+		}
+	}
+	return nil
+}
+
+// runs reports whether a daemon of Open vSwitch or OVN answers at its control socket. Without the directory, its place is
+// not known, and it counts as one that runs.
+func runs(program, dir string) bool {
+	if _, err := os.Stat(dir); err != nil {
+		return true
+	}
+	sockets, _ := filepath.Glob(filepath.Join(dir, program+".*.ctl")) // the pattern is good
+	for _, s := range sockets {
+		c, err := net.DialTimeout("unix", s, time.Second)
+		if err == nil {
+			_ = c.Close()
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,105 @@
+package settings
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"ovn-k8s/lib/config"
+)
+
+// A Token is what a token for the API server says of itself: a JSON Web Token (RFC 7519), whose signature is not checked.
+type Token struct {
+	Source      string    // the setting that has it
+	issued, end time.Time // zero: it does not say
+}
+
+// tokenWarning is how long before its end a token is told of, at most: a tenth of its lifetime if that is less.
+const tokenWarning = 7 * 24 * time.Hour
+
+// ReadToken reads the token that a configuration names. It reports false if that has none, or it does not say when it
+// ends.
+func ReadToken(c config.Config) (Token, bool) {
+	text, source := c.APIToken.Reveal(), "k8s-api-token"
+	if text == "" {
+		b, err := os.ReadFile(c.APITokenFile)
+		if err != nil {
+			return Token{}, false // clients report it
+		}
+		text, source = strings.TrimSpace(string(b)), "k8s-api-token-file "+c.APITokenFile
+	}
+	parts := strings.Split(text, ".")
+	if len(parts) != 3 {
+		return Token{}, false
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	var claims struct{ Iat, Exp float64 }
+	if err != nil || json.Unmarshal(payload, &claims) != nil || claims.Exp <= 0 {
+		return Token{}, false
+	}
+	t := Token{Source: source, end: time.Unix(int64(claims.Exp), 0)}
+	if claims.Iat > 0 {
+		t.issued = time.Unix(int64(claims.Iat), 0)
+	}
+	return t, true
+}
+
+// warnAt is when it is time to renew a token.
+func (t Token) warnAt() time.Time {
+	early := tokenWarning
+	if tenth := t.end.Sub(t.issued) / 10; !t.issued.IsZero() && tenth > 0 {
+		early = min(early, tenth)
+	}
+	return t.end.Add(-early)
+}
+
+// Ended reports whether the API server refuses the token by now.
+func (t Token) Ended(now time.Time) bool { return !now.Before(t.end) }
+
+// Problem says that the token has ended or ends soon, and what to do; "" if neither.
+func (t Token) Problem(now time.Time) string {
+	at := t.end.UTC().Format(time.RFC3339)
+	const renew = `renew it as docs/install.md says, "Tokens"; no restart is needed`
+	switch {
+	case t.Ended(now):
+		return fmt.Sprintf("the token for the API server (%s) ended at %s, and the API server refuses it: %s", t.Source, at, renew)
+	case !now.Before(t.warnAt()):
+		return fmt.Sprintf("the token for the API server (%s) ends at %s, in %v: %s", t.Source, at, t.end.Sub(now).Round(time.Minute), renew)
+	}
+	return ""
+}
+
+// tokenInterval bounds for how long a file with another token is not noticed.
+const tokenInterval = time.Hour
+
+// FollowToken calls warn when the token that load returns is about to end, and when it has ended, until ctx ends. changed
+// has it look at once; nil: nothing does.
+func FollowToken(ctx context.Context, load func() (Token, bool), changed <-chan struct{}, warn func(string)) {
+	said := ""
+	for {
+		wait := tokenInterval
+		if t, ok := load(); ok {
+			now := time.Now()
+			state := fmt.Sprint(t.end.Unix(), t.Ended(now))
+			if text := t.Problem(now); text != "" && state != said {
+				said = state
+				warn(text)
+			}
+			for _, at := range []time.Time{t.warnAt(), t.end} {
+				if at.After(now) {
+					wait = min(wait, at.Sub(now))
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-time.After(wait):
+		}
+	}
+}
