@@ -110,7 +110,7 @@ func removeService(ctx context.Context, f *field, round, i int) error {
 // complete tells a load balancer of ours with all endpoints.
 func complete(lb *nbdb.LoadBalancer) bool {
 	for _, backends := range lb.Vips {
-		if strings.Count(backends, ",") == endpointsEach-1 && strings.HasPrefix(lb.Name, "service/") {
+		if strings.Count(backends, ",") == endpointsEach-1 && strings.HasPrefix(lb.ExternalIDs[names.ID], "service/") {
 			return true
 		}
 	}
@@ -146,7 +146,7 @@ func (f *field) moveEndpoint(ctx context.Context, db *replica, round, i int) err
 	}
 	return db.await(ctx, "a changed endpoint", func() bool {
 		return count(db, nbdb.LoadBalancerTable, func(lb *nbdb.LoadBalancer) bool {
-			return lb.Name == rowOf(newService(round, 0)) && strings.Contains(fmt.Sprint(lb.Vips), address)
+			return lb.ExternalIDs[names.ID] == rowOf(newService(round, 0)) && strings.Contains(fmt.Sprint(lb.Vips), address)
 		}) == 1
 	})
 }
@@ -159,7 +159,7 @@ func (f *field) moveObject(ctx context.Context, round, i int) (string, error) {
 	return slice.Endpoints[endpointsEach-1].Addresses[0] + ":", err
 }
 
-// rowOf is the name of the row of a Service.
+// rowOf is the identity of the row of a Service, its ovn-k8s-id.
 func rowOf(s *corev1.Service) string { return "service/" + s.Namespace + "/" + s.Name + "/tcp" }
 
 // moveEndpointAlone does what cannot be done without when an endpoint moves: the
@@ -170,8 +170,8 @@ func (f *field) moveEndpointAlone(ctx context.Context, db *replica, round, i int
 		return err
 	}
 	// The rows were copied: they are those of the round before.
-	name := rowOf(newService(round-1, 0))
-	lb := rowsOf(db, nbdb.LoadBalancerTable, func(lb *nbdb.LoadBalancer) bool { return lb.Name == name })[0]
+	id := rowOf(newService(round-1, 0))
+	lb := rowsOf(db, nbdb.LoadBalancerTable, func(lb *nbdb.LoadBalancer) bool { return lb.ExternalIDs[names.ID] == id })[0]
 	for vip, backends := range lb.Vips {
 		lb.Vips[vip] = backends[:strings.LastIndexByte(backends, ',')+1] + address + "8080"
 	}
