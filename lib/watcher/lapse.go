@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
@@ -50,13 +51,14 @@ func (e *engine) lapsed() []nb.Unit {
 func (e *engine) writesAll() bool { return e.full && len(e.missing) == 0 }
 
 // writes reports whether a unit may be written. Those of gateways follow from the databases and what their hosts answer. They do not wait until
-// all objects of the API server are read.
+// all objects of the API server are read. Those of addresses on LANs, which move with the gateways, do: Services have these addresses.
 func (e *engine) writes(u nb.Unit) bool {
 	if e.writesAll() {
 		return true
 	}
 	_, gateway := topology.GatewayOf(u)
-	return gateway && e.judges()
+	_, answers := answer.Of(u)
+	return e.judges() && (gateway || answers && len(e.missing) == 0)
 }
 
 // judges reports whether enough is known to judge gateways.

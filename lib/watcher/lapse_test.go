@@ -1,9 +1,11 @@
 package watcher
 
 import (
+	"net/netip"
 	"testing"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
@@ -36,28 +38,29 @@ func TestWhatIsWrittenWithoutTheLease(t *testing.T) {
 	e := apart(t)
 	e.world.Put(largeTopology(t, 2))
 	gateway, other := topology.GatewayUnit("node-0000.example.com"), (pod.Key{Namespace: "a", Name: "b"}).Unit()
-	written := func(what string, gateways, all bool) {
+	onLAN := answer.Unit(netip.MustParseAddr("198.51.100.9"))
+	written := func(what string, gateways, addresses, all bool) {
 		t.Helper()
-		if e.writes(gateway) != gateways || e.writes(other) != all {
-			t.Errorf("%s: gateways %v, others %v", what, e.writes(gateway), e.writes(other))
+		if e.writes(gateway) != gateways || e.writes(onLAN) != addresses || e.writes(other) != all {
+			t.Errorf("%s: gateways %v, addresses on LANs %v, others %v", what, e.writes(gateway), e.writes(onLAN), e.writes(other))
 		}
 	}
-	written("nothing is known", false, false)
+	written("nothing is known", false, false, false)
 	if units := e.southAsked(); len(units) != 0 {
 		t.Errorf("gateways are judged before the topology is known: %v", units)
 	}
 	e.found(topologyKind)
-	written("addresses of Nodes are not known", false, false)
+	written("addresses of Nodes are not known", false, false, false)
 	if units := e.found(kube.Nodes); len(units) != 2 {
 		t.Errorf("once gateways can be judged, these are: %v", units)
 	}
-	written("pods are not known", true, false)
+	written("pods are not known", true, false, false)
 	clear(e.missing)
-	written("without the Lease", true, false)
+	written("without the Lease", true, true, false)
 	e.full = true
-	written("with the Lease", true, true)
+	written("with the Lease", true, true, true)
 	e.lapsed()
-	written("the Lease is lost", true, false)
+	written("the Lease is lost", true, true, false)
 
 	// A unit that fails is not said to be fine because it is not tried.
 	e.plaints.add(other, "a reason")
