@@ -22,13 +22,19 @@ type mover struct {
 
 // do carries out the steps until one fails.
 func (m mover) do(ctx context.Context, s Snapshot, d Direction, steps []Step) error {
+	var found record.Interface // by the step before
 	for _, st := range steps {
 		if m.before != nil {
 			if err := m.before(st); err != nil {
 				return err
 			}
 		}
-		if err := m.step(ctx, s, d, st); err != nil {
+		// Thousands of routes are of one interface. It is looked up again where that fails.
+		if found.Name == st.On && st.Do.ofRecords() && s.kernelStep(found, d, st) == nil {
+			continue
+		}
+		var err error
+		if found, err = m.step(ctx, s, d, st); err != nil {
 			return err
 		}
 	}
@@ -51,28 +57,33 @@ func (m mover) undo(ctx context.Context, s Snapshot, d Direction, steps []Step) 
 // errKilled is what tests end a mover with, as if its process were killed.
 var errKilled = errors.New("killed")
 
-func (m mover) step(ctx context.Context, s Snapshot, d Direction, st Step) error {
+// step carries out one step. It returns the interface that it has looked up, if any.
+func (m mover) step(ctx context.Context, s Snapshot, d Direction, st Step) (i record.Interface, err error) {
 	switch st.Do {
 	case makeBridge:
-		return m.sw.EnsureStandaloneBridge(ctx, s.standalone())
+		return i, m.sw.EnsureStandaloneBridge(ctx, s.standalone())
 	case reset:
-		return m.sw.RestoreBridge(ctx, s.standalone(), s.Row)
+		return i, m.sw.RestoreBridge(ctx, s.standalone(), s.Row)
 	case deleteBridge:
-		return m.sw.DeleteBridge(ctx, s.Bridge)
+		return i, m.sw.DeleteBridge(ctx, s.Bridge)
 	case attach:
-		return m.sw.EnsureUplink(ctx, s.Bridge, s.NIC)
+		return i, m.sw.EnsureUplink(ctx, s.Bridge, s.NIC)
 	case detach:
-		return m.detach(ctx, s)
+		return i, m.detach(ctx, s)
 	}
-	i, err := record.Find(st.On)
+	i, err = record.Find(st.On)
 	if errors.Is(err, record.ErrNone) && (st.Do == remove || st.Do == restore) {
-		return nil // with the interface everything of it is gone
+		return i, nil // with the interface everything of it is gone
 	}
 	if err != nil {
-		return err
+		return i, err
 	}
-	return s.kernelStep(i, d, st)
+	return i, s.kernelStep(i, d, st)
 }
+
+// ofRecords reports whether steps of an action may be repeated, each with a few messages to
+// the kernel.
+func (a action) ofRecords() bool { return a == remove || a == add || a == arrange }
 
 // standalone is the bridge that the NIC becomes a port of.
 func (s Snapshot) standalone() vswitch.StandaloneBridge {
