@@ -34,7 +34,7 @@ const (
 	// backWithin bounds the wait for everything to be back after the last part is there.
 	backWithin = 4 * time.Minute
 	// emptyCaches is when the userspace datapath has to forget what it has cached, see
-	// world.ForgetFlows: polling keeps a flow of before alive.
+	// world.ForgetFlows: to tell a stale cache from a defect. It does not help late NodePorts.
 	emptyCaches = 25 * time.Second
 )
 
