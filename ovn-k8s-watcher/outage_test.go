@@ -223,6 +223,46 @@ func faultyAPI(t *testing.T, w *world) *faulty {
 	return f
 }
 
+// §7: a pod's port is written while the copy of the topology waits for the API server. Each request for the ConfigMap hangs until the watcher
+// gives it up, after 5 s.
+func TestPodsDoNotWaitForTheCopyOfTheTopology(t *testing.T) {
+	w := newWorld(t, manyNodes())
+	target, err := url.Parse(cluster.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.Transport, proxy.FlushInterval = insecure(), -1
+	begun, ended := make(chan struct{}, 100), atomic.Int32{}
+	hang := atomic.Bool{}
+	w.url = httptestServer(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if hang.Load() && strings.Contains(r.URL.Path, "/configmaps/") {
+			begun <- struct{}{}
+			<-r.Context().Done()
+			ended.Add(1)
+			return
+		}
+		proxy.ServeHTTP(rw, r)
+	})).URL
+	w.start()
+	w.pod("first", "node0", nil)
+	w.annotation("first")
+	hang.Store(true)
+	nodes := manyNodes()
+	nodes["another"] = "192.168.200.0/24,fd00:0:200::/64"
+	w.topology(nodes)
+	for i := range 5 { // a busy machine may take 5 s for a pod
+		<-begun
+		before := ended.Load()
+		w.pod(fmt.Sprint("p", i), "node0", nil)
+		w.annotation(fmt.Sprint("p", i))
+		if ended.Load() == before {
+			return
+		}
+	}
+	t.Error("pods waited for the ConfigMap")
+}
+
 func TestAPIServerInTrouble(t *testing.T) {
 	w := newWorld(t, manyNodes())
 	f := faultyAPI(t, w)

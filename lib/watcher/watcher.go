@@ -197,7 +197,7 @@ func (w *Watcher) serve(ctx context.Context, cfg config.Config, token func() str
 		if !errors.Is(err, ovsdb.ErrDeposed) {
 			return err
 		}
-		w.log("watcher").Warnf("%v; this one has stopped writing: is there a second watcher, or was the token external_ids:%s of NB_Global changed by hand?", err, names.Leader)
+		w.log("watcher").Warnf("%v; this one has stopped writing: is there a second watcher, or was the token external_ids:%s of NB_Global changed by hand or with a database from a backup?", err, names.Leader)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
