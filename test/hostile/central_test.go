@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
@@ -44,7 +45,7 @@ func TestOthersBesideHostileObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := beside{t, central, &nbsync.Sync{DB: db}, cluster}
+	b := beside{t, central, &nbsync.Sync{DB: db, Compare: desired.Compare}, cluster}
 	b.write(cluster.World.Units())
 	b.pod("nothing hostile")
 	for _, text := range strings.Split(seeds, ",") {
