@@ -135,7 +135,9 @@ func (c *Claims) change(k Key, now []Claim, apply func()) (touched []Key) {
 			touched = append(touched, c.abroad[claim]...)
 		}
 	}
-	return slices.DeleteFunc(touched, func(o Key) bool { return o == k })
+	others := setOf(touched) // a rival may want thousands of the same claims
+	delete(others, k)
+	return slices.Collect(maps.Keys(others))
 }
 
 // owner is the Service of a cluster address, the zero Key if there is none.

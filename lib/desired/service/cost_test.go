@@ -196,7 +196,7 @@ func TestRivalsAreTouchedWhenTheHolderChanges(t *testing.T) {
 	rival := func(i int) Service {
 		s := web(func(s *corev1.Service) {
 			s.Name, s.Spec.ClusterIP, s.Spec.ClusterIPs = fmt.Sprintf("web-%03d", i), "", []string{fmt.Sprintf("172.16.2.%d", i)}
-			s.Spec.ClusterIP, s.Spec.ExternalIPs = s.Spec.ClusterIPs[0], []string{"203.0.113.9"}
+			s.Spec.ClusterIP, s.Spec.ExternalIPs = s.Spec.ClusterIPs[0], []string{"203.0.113.9", "203.0.113.10"}
 		})
 		return New(s)
 	}
