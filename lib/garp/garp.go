@@ -9,6 +9,7 @@ package garp
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -26,6 +27,7 @@ type Interface struct {
 	Name  string
 	Index int
 	MAC   net.HardwareAddr
+	VLAN  int // of Announce, 0: none
 }
 
 var (
@@ -45,7 +47,7 @@ func Announce(i Interface, addresses []netip.Addr) error {
 	for _, a := range addresses {
 		frame, err := Announcement(i.MAC, a)
 		if err == nil {
-			err = s.send(frame)
+			err = s.send(tagged(frame, i.VLAN))
 		}
 		if err != nil {
 			return fmt.Errorf("announcing %v on %s: %w", a, i.Name, err)
@@ -64,6 +66,16 @@ func Announcement(mac net.HardwareAddr, a netip.Addr) ([]byte, error) {
 		Options: layers.ICMPv6Options{{Type: layers.ICMPv6OptTargetAddress, Data: mac}},
 	}
 	return icmpv6(mac, a, allNodes, layers.ICMPv6TypeNeighborAdvertisement, na)
+}
+
+// tagged gives a frame the tag of a VLAN (IEEE 802.1Q), if it is not 0.
+func tagged(frame []byte, vlan int) []byte {
+	if vlan == 0 {
+		return frame
+	}
+	const macs = 12
+	tag := binary.BigEndian.AppendUint16([]byte{0x81, 0}, uint16(vlan))
+	return slices.Concat(frame[:macs], tag, frame[macs:])
 }
 
 // question is the frame that asks who has target.

@@ -81,7 +81,8 @@ type engine struct {
 	warnNode func(reason, message string)
 	told     map[string]map[string]bool // conflicts, by kind
 	stale    stale
-	worked   time.Duration // what the last call of sync's work took
+	uplinks  chan map[uplink]bool // of gateways here; the latest
+	worked   time.Duration        // what the last call of sync's work took
 
 	shared sync.Mutex // guards what follows
 	view   view
@@ -131,7 +132,7 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error
 		world:  desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{},
 		missing: map[kube.Kind]bool{kube.Services: true, kube.EndpointSlices: true, kube.Pods: true},
 		pods:    map[pod.Key]hostport.Pod{}, nodes: map[string][]netip.Addr{}, firewall: firewalls, health: newHealthChecks(h.log("health")), said: map[string]string{}, trials: map[string]trial{}, declarer: newDeclarer(sw, h.log("gateway")),
-		told: map[string]map[string]bool{}, stale: stale{pending: map[ofctl.Connection]retry{}}, warn: func(conflict) {}, warnNode: func(string, string) {},
+		told: map[string]map[string]bool{}, stale: stale{pending: map[ofctl.Connection]retry{}}, warn: func(conflict) {}, warnNode: func(string, string) {}, uplinks: make(chan map[uplink]bool, 1),
 	}
 	e.loop = reconcile.Loop[event, string]{
 		Take: func(ev event) []string { return ev() },
@@ -185,6 +186,8 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	}
 	e.ports = findPorts(all, e.helper.Bridge, e.helper.Interface)
 	e.node = e.helper.nodeName(e.ports)
+	e.setUplinks(all)
+	wg.Go(func() { e.announceAll(ctx) })
 	defer e.sw.OnChange(func() { e.touch(partPorts) })()
 	if e.helper.Bridge != "" {
 		wg.Go(func() { e.bridge.Follow(ctx, func() { e.touch(partFlows) }) })
@@ -421,6 +424,7 @@ func (e *engine) readPorts(ctx context.Context) error {
 	if avoided {
 		e.log.Info("took the capability ct_zero_snat from the datapath: with this Open vSwitch it makes ovs-vswitchd abort")
 	}
+	e.setUplinks(all)
 	p := findPorts(all, e.helper.Bridge, e.helper.Interface)
 	unserved, nics := sharedBridge(all)
 	if len(nics) != 1 {

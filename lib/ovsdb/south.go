@@ -20,6 +20,12 @@ import (
 // OpenSouth connects to the Southbound database that ovn-controller uses and
 // follows which hosts are registered there: see Chassis and Tunnels. log may be nil.
 func OpenSouth(ctx context.Context, c config.Config, log *logrus.Entry) (*DB, error) {
+	tables := map[string]model.Model{sbdb.ChassisTable: &sbdb.Chassis{}, sbdb.EncapTable: &sbdb.Encap{}}
+	return openSouth(ctx, c, tables, log, []Table{{Name: sbdb.ChassisTable, Columns: []string{"name", "other_config"}}, {Name: sbdb.EncapTable, Columns: []string{"chassis_name", "ip"}}})
+}
+
+// openSouth connects to the Southbound database and follows some tables.
+func openSouth(ctx context.Context, c config.Config, models map[string]model.Model, log *logrus.Entry, tables []Table) (*DB, error) {
 	remotes, err := config.ParseRemotes(c.OVNRemote)
 	if err != nil {
 		return nil, fmt.Errorf("reading external_ids:ovn-remote: %w", err)
@@ -31,13 +37,13 @@ func OpenSouth(ctx context.Context, c config.Config, log *logrus.Entry) (*DB, er
 			return nil, err
 		}
 	}
-	m, err := model.NewClientDBModel("OVN_Southbound", map[string]model.Model{sbdb.ChassisTable: &sbdb.Chassis{}, sbdb.EncapTable: &sbdb.Encap{}})
+	m, err := model.NewClientDBModel("OVN_Southbound", models)
 	if err != nil {
 		return nil, fmt.Errorf("making the Southbound model: %w", err)
 	}
 	return Open(ctx, Options{
 		Name: "SB", Remotes: remotes, TLS: tlsConfig, Model: m, Needs: "OVN 23.03", AnyMember: true, Log: log,
-		Tables: []Table{{Name: sbdb.ChassisTable, Columns: []string{"name", "other_config"}}, {Name: sbdb.EncapTable, Columns: []string{"chassis_name", "ip"}}},
+		Tables: tables,
 	})
 }
 

@@ -1,0 +1,72 @@
+package gateway
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb/vswitch"
+)
+
+// P3: a new address is announced at once and twice more, one that goes no more; thousands are sent in batches.
+func TestAnnouncements(t *testing.T) {
+	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	var n announcements
+	next := func(want string, pause time.Duration) {
+		t.Helper()
+		batch, got := n.next()
+		if ipnet.Join(batch) != want || got != pause {
+			t.Errorf("announced %v, then waits for %v; want %s, %v", batch, got, want, pause)
+		}
+	}
+	next("", 0)
+	if fresh := n.update([]netip.Addr{a}); len(fresh) != 1 {
+		t.Errorf("new are %v", fresh)
+	}
+	next("192.0.2.1", announceEvery)
+	if fresh := n.update([]netip.Addr{a, b}); len(fresh) != 1 || fresh[0] != b {
+		t.Errorf("new are %v", fresh)
+	}
+	next("2001:db8::1", announceEvery)
+	next("192.0.2.1,2001:db8::1", announceEvery)
+	n.update([]netip.Addr{b})
+	next("2001:db8::1", 0)
+	next("", 0)
+	if fresh := n.update([]netip.Addr{a, b}); len(fresh) != 1 || fresh[0] != a {
+		t.Errorf("new are %v: %s is back", fresh, a)
+	}
+	var many []netip.Addr
+	for x := a; len(many) < 3*announceBatch; x = x.Next() {
+		many = append(many, x)
+	}
+	n = announcements{}
+	n.update(many)
+	for i := range 3 * announceTimes {
+		batch, pause := n.next()
+		want := []time.Duration{announcePause, announcePause, announceEvery}[i%3]
+		if i == 3*announceTimes-1 {
+			want = 0
+		}
+		if len(batch) != announceBatch || pause != want {
+			t.Errorf("batch %d has %d addresses, then waits for %v", i, len(batch), pause)
+		}
+	}
+}
+
+// P3: a NIC of its own, or a shared one, is where a gateway announces; a local gateway does not.
+func TestUplinks(t *testing.T) {
+	port := func(name, kind string) vswitch.Interface {
+		return vswitch.Interface{Name: name, Type: kind, Bridge: names.IntegrationBridge, ExternalIDs: map[string]string{names.GatewayTag: "gw", names.IfaceID: name + "_gw"}}
+	}
+	all := []vswitch.Interface{port("eth1", ""), port("k8s-patch-br-int-breth0", "patch"), port("k8s-patch-br-int-br-local", "patch"), {Name: "eth0", Bridge: "breth0"}}
+	h := &Helper{}
+	if got := h.uplinks(all); len(got) != 1 || !got[uplink{"gw", "eth1", "eth1_gw"}] {
+		t.Errorf("without a shared bridge: %v", got)
+	}
+	h.Bridge, h.Interface = "breth0", "eth0"
+	if got := h.uplinks(all); len(got) != 2 || !got[uplink{"gw", "eth0", "k8s-patch-br-int-breth0_gw"}] {
+		t.Errorf("with a shared bridge: %v", got)
+	}
+}

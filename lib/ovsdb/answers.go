@@ -1,0 +1,145 @@
+package ovsdb
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/ovsdb/sbdb"
+)
+
+// A RouterPort is where a logical router answers on a LAN.
+type RouterPort struct {
+	Router string // the logical router
+	Port   string // its port on the LAN
+	NIC    string // the logical port of the NIC, whose VLAN is a port within it
+}
+
+// Answers are what a logical router answers ARP requests and neighbor solicitations for, beside its own addresses.
+type Answers struct {
+	MAC   net.HardwareAddr
+	VLAN  int          // 0: none
+	Addrs []netip.Addr // sorted
+
+	key int // of the router's datapath
+}
+
+// FollowAnswers calls changed with what a logical router answers for, according to the Southbound database, now and
+// after each change, until ctx ends or the connection cannot be made. It reads the rows of this router only.
+func FollowAnswers(ctx context.Context, c config.Config, of RouterPort, log *logrus.Entry, changed func(Answers)) error {
+	for key := 0; ctx.Err() == nil; {
+		db, err := openSouth(ctx, c, answersModel(), log, of.tables(key))
+		if err != nil {
+			return err
+		}
+		key = db.followAnswers(ctx, of, key, changed)
+	}
+	return context.Cause(ctx)
+}
+
+// followAnswers calls changed while the datapath of the router has a key, and returns the key it has then.
+func (db *DB) followAnswers(ctx context.Context, of RouterPort, key int, changed func(Answers)) int {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	other := make(chan int, 1)
+	tell := func() {
+		a, ok := db.answers(of)
+		switch {
+		case ok && a.key != key:
+			select {
+			case other <- a.key:
+			default:
+			}
+			cancel() // other Address_Sets are to be followed
+		case ok && key != 0:
+			changed(a)
+		}
+	}
+	defer db.Handle(&cache.EventHandlerFuncs{
+		AddFunc:    func(string, model.Model) { tell() },
+		UpdateFunc: func(string, model.Model, model.Model) { tell() },
+		DeleteFunc: func(string, model.Model) { tell() },
+	})()
+	_ = db.Run(ctx, tell, nil) // ends with ctx
+	select {
+	case key = <-other:
+	default:
+	}
+	return key
+}
+
+func answersModel() map[string]model.Model {
+	return map[string]model.Model{
+		sbdb.DatapathBindingTable: &sbdb.DatapathBinding{}, sbdb.AddressSetTable: &sbdb.AddressSet{}, sbdb.PortBindingTable: &sbdb.PortBinding{},
+	}
+}
+
+// answerSets are the Address_Sets in which ovn-northd lists the load balancer addresses that a router answers for
+// (lr_lb_address_set_name in OVN's ovn-util.c, 22.03 to 26.03).
+func answerSets(key int) []string {
+	return []string{fmt.Sprintf("_rtr_lb_%d_ip4", key), fmt.Sprintf("_rtr_lb_%d_ip6", key)}
+}
+
+// tables are what is followed of a router whose datapath has a key; 0 if it is not known yet.
+func (p RouterPort) tables(key int) []Table {
+	named := libovsdb.OvsMap{GoMap: map[any]any{"name": p.Router}}
+	var sets []libovsdb.Condition
+	for _, name := range answerSets(key) {
+		sets = append(sets, libovsdb.NewCondition("name", libovsdb.ConditionEqual, name))
+	}
+	return []Table{
+		{Name: sbdb.DatapathBindingTable, Columns: []string{"external_ids", "tunnel_key"}, Where: []libovsdb.Condition{
+			libovsdb.NewCondition("external_ids", libovsdb.ConditionIncludes, named),
+		}},
+		{Name: sbdb.AddressSetTable, Columns: []string{"name", "addresses"}, Where: sets},
+		{Name: sbdb.PortBindingTable, Columns: []string{"logical_port", "mac", "parent_port", "tag"}, Where: []libovsdb.Condition{
+			libovsdb.NewCondition("logical_port", libovsdb.ConditionEqual, p.Port),
+			libovsdb.NewCondition("parent_port", libovsdb.ConditionEqual, p.NIC),
+		}},
+	}
+}
+
+// answers are what the cache has of a router. It reports false while there is no connection.
+func (db *DB) answers(of RouterPort) (a Answers, ok bool) {
+	c := db.Client()
+	if c == nil || c.Cache() == nil {
+		return a, false
+	}
+	for _, m := range c.Cache().Table(sbdb.DatapathBindingTable).RowsShallow() {
+		if row := m.(*sbdb.DatapathBinding); row.ExternalIDs["name"] == of.Router {
+			a.key = row.TunnelKey
+		}
+	}
+	for _, m := range c.Cache().Table(sbdb.PortBindingTable).RowsShallow() {
+		row := m.(*sbdb.PortBinding)
+		if row.LogicalPort == of.Port && len(row.MAC) > 0 {
+			mac, _, _ := strings.Cut(row.MAC[0], " ")
+			a.MAC, _ = net.ParseMAC(mac)
+		}
+		if row.ParentPort != nil && *row.ParentPort == of.NIC && row.Tag != nil {
+			a.VLAN = *row.Tag
+		}
+	}
+	for _, m := range c.Cache().Table(sbdb.AddressSetTable).RowsShallow() {
+		row := m.(*sbdb.AddressSet)
+		if !slices.Contains(answerSets(a.key), row.Name) {
+			continue
+		}
+		for _, text := range row.Addresses {
+			if addr, err := netip.ParseAddr(text); err == nil {
+				a.Addrs = append(a.Addrs, addr)
+			}
+		}
+	}
+	slices.SortFunc(a.Addrs, netip.Addr.Compare)
+	return a, true
+}

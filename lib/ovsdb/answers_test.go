@@ -1,0 +1,67 @@
+package ovsdb_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/test/need"
+	"ovn-k8s/test/ovntest"
+)
+
+// P3: a gateway's host learns from the Southbound database what its router answers for, also when the router is made
+// again and has another datapath.
+func TestFollowAnswers(t *testing.T) {
+	need.Nothing(t, need.Central, ovntest.Missing())
+	c, err := ovntest.Start(ovntest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	do := func(args ...string) {
+		t.Helper()
+		if out, err := c.NBCtl(args...); err != nil {
+			t.Fatal(out, err)
+		}
+	}
+	router := func(address string) {
+		t.Helper()
+		do("--", "lr-add", "GR_gw", "--", "set", "Logical_Router", "GR_gw", "options:chassis=c", "--", "lrp-add", "GR_gw", "rtoe-GR_gw", "02:00:00:00:00:01", "192.0.2.5/24", "2001:db8::5/64",
+			"--", "--if-exists", "lb-del", "one", "--", "lb-add", "one", address, "", "--", "set", "Load_Balancer", "one", "options:neighbor_responder=all", "--", "lr-lb-add", "GR_gw", "one")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	changes, ended := make(chan ovsdb.Answers, 100), make(chan error, 1)
+	go func() {
+		cfg := config.Config{OVNRemote: c.SB}
+		ended <- ovsdb.FollowAnswers(ctx, cfg, ovsdb.RouterPort{Router: "GR_gw", Port: "rtoe-GR_gw", NIC: "eth1_gw"}, nil, func(a ovsdb.Answers) { changes <- a })
+	}()
+	await := func(want string) {
+		t.Helper()
+		last := ""
+		for timeout := time.After(20 * time.Second); last != want; {
+			select {
+			case a := <-changes:
+				last = fmt.Sprintf("%v %d %s", a.MAC, a.VLAN, ipnet.Join(a.Addrs))
+			case <-timeout:
+				t.Fatalf("answers are %q, want %q", last, want)
+			}
+		}
+	}
+	router("192.0.2.9")
+	await("02:00:00:00:00:01 0 192.0.2.9")
+	do("--", "lb-add", "two", "2001:db8::9", "", "--", "set", "Load_Balancer", "two", "options:neighbor_responder=all", "--", "lr-lb-add", "GR_gw", "two")
+	await("02:00:00:00:00:01 0 192.0.2.9,2001:db8::9")
+	do("--", "ls-add", "ext", "--", "lsp-add", "ext", "eth1_gw.7", "eth1_gw", "7")
+	await("02:00:00:00:00:01 7 192.0.2.9,2001:db8::9")
+	do("--", "lr-del", "GR_gw", "--", "lr-add", "other")
+	router("192.0.2.10")
+	await("02:00:00:00:00:01 7 192.0.2.10")
+	cancel()
+	if err := <-ended; err != context.Canceled {
+		t.Errorf("it ended with %v", err)
+	}
+}
