@@ -391,7 +391,11 @@ func (e *engine) synced(tried []string, failed map[string]error) {
 		case err != nil && !errors.Is(err, context.Canceled) && e.said[part] != err.Error():
 			e.log.Warnf("%s: %v", part, err)
 			e.said[part] = err.Error()
-			if reason := map[string]string{partMTU: "MTUTooLarge", partFirewall: "FirewallDrops"}[part]; reason != "" {
+			reason := map[string]string{partFirewall: "FirewallDrops"}[part]
+			if t := new(told); errors.As(err, t) {
+				reason = t.reason
+			}
+			if reason != "" {
 				e.warnNode(reason, err.Error())
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/kube"
@@ -21,8 +22,14 @@ func (e *engine) followLinks(ctx context.Context) {
 	}, func(err error) { e.log.Warnf("trying again: %v", err) })
 }
 
-// checkMTU tells the Southbound database of the MTUs of pods and of tunnels, and is an error if packets of pods do not
-// fit. An Event on the Node says so, too.
+// A told error has an Event of its own on the Node.
+type told struct {
+	reason string // of the Event
+	error
+}
+
+// checkMTU tells the Southbound database of the MTUs of pods and of tunnels. Its error says why packets of pods do not
+// fit, and has an Event on the Node.
 func (e *engine) checkMTU(ctx context.Context) error {
 	var failed error
 	tunnels := e.config.Tunnels(func(a netip.Addr) (string, int) {
@@ -33,15 +40,43 @@ func (e *engine) checkMTU(ctx context.Context) error {
 	if failed != nil {
 		return failed
 	}
-	if len(tunnels) == 0 {
-		return errors.New("ovn-encap-ip of Open_vSwitch is not set, so that this host has no tunnels: set it to an address of this host")
+	var t config.Tunnel // none
+	if len(tunnels) > 0 {
+		t = config.Narrowest(tunnels)
 	}
-	t := config.Narrowest(tunnels)
 	if _, err := e.sw.SetCMSOption(ctx, names.MTUOption, t.Report(e.config.MTU)); err != nil {
 		return err
 	}
-	if err := t.Check(e.config.MTU); err != nil {
-		return fmt.Errorf("node %s: %w", e.node, err)
+	switch err := t.Check(e.config.MTU); {
+	case len(tunnels) == 0:
+		return told{"NoTunnelAddress", fmt.Errorf("node %s: ovn-encap-ip of Open_vSwitch is not set, so that this host has no tunnels: set it to an address of this host", e.node)}
+	case err != nil && t.NIC == "":
+		return told{"NoTunnelAddress", fmt.Errorf("node %s: %w", e.node, err)}
+	case err != nil:
+		return told{"MTUTooLarge", fmt.Errorf("node %s: %w", e.node, err)}
 	}
-	return nil
+	return e.checkPodMTUs(ctx)
+}
+
+// checkPodMTUs names the pods that were made when the MTU was larger: others of today's MTU do not get their large packets.
+func (e *engine) checkPodMTUs(ctx context.Context) error {
+	ends, err := link.LargerHostEnds(e.config.MTU)
+	if err != nil || len(ends) == 0 {
+		return err
+	}
+	all, err := e.sw.Interfaces(ctx)
+	if err != nil {
+		return err
+	}
+	var ports []string // logical ones, sorted by interface
+	for _, i := range all {
+		if p := i.ExternalIDs[names.IfaceID]; p != "" && slices.Contains(ends, i.Name) {
+			ports = append(ports, p)
+		}
+	}
+	if len(ports) == 0 {
+		return nil // not connected yet
+	}
+	return told{"PodMTUTooLarge", fmt.Errorf("node %s: pods with a larger MTU than ovn-k8s-mtu %d: %d, logical port %s first: their large packets do not reach other pods: delete these pods, to have them made again",
+		e.node, e.config.MTU, len(ports), slices.Min(ports))}
 }

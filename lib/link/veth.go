@@ -185,6 +185,21 @@ func HostEnds() (map[string]string, error) {
 	return ends, nil
 }
 
+// LargerHostEnds returns the names of the host's ends of our veth pairs with an MTU of more than mtu bytes.
+func LargerHostEnds(mtu int) ([]string, error) {
+	links, err := dump(netlink.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("listing interfaces: %w", err)
+	}
+	var ends []string
+	for _, l := range links {
+		if a := l.Attrs(); a.Group == Group && l.Type() == "veth" && a.MTU > mtu {
+			ends = append(ends, a.Name)
+		}
+	}
+	return ends, nil
+}
+
 // HostEnd returns the alias of one host's end of our veth pairs, and whether
 // there is one of that name.
 func HostEnd(name string) (alias string, ok bool, err error) {

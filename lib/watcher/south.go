@@ -91,7 +91,10 @@ func describeTunnels(options map[string]map[string]string) []string {
 			continue // no gateway helper of this release
 		}
 		hosts[mtu] = append(hosts[mtu], host)
-		if needs > has {
+		switch {
+		case has == 0:
+			lines = append(lines, fmt.Sprintf("! Chassis %s: ovn-encap-ip is not set or is no address of that host, so that no tunnel works: set external_ids:ovn-encap-ip of Open_vSwitch there", host))
+		case needs > has:
 			lines = append(lines, fmt.Sprintf("! Chassis %s: mtu %d of pods is too large for tunnels: packets have %d bytes with headers, the NIC takes %d: set ovn-k8s-mtu to %d or less on all hosts", host, mtu, needs, has, mtu-(needs-has)))
 		}
 	}

@@ -21,6 +21,10 @@ func TestDescribeTunnels(t *testing.T) {
 	}{
 		{says("1400/1458/1500", "1400/1458/9000", ""), nil},
 		{says("1400/1458/1500", "1400/1458/1450"), []string{"! Chassis b: mtu 1400 of pods is too large for tunnels: packets have 1458 bytes with headers, the NIC takes 1450: set ovn-k8s-mtu to 1392 or less on all hosts"}},
+		{says("1400/1458/0", "1400/0/0"), []string{
+			"! Chassis a: ovn-encap-ip is not set or is no address of that host, so that no tunnel works: set external_ids:ovn-encap-ip of Open_vSwitch there",
+			"! Chassis b: ovn-encap-ip is not set or is no address of that host, so that no tunnel works: set external_ids:ovn-encap-ip of Open_vSwitch there",
+		}},
 		{says("1400/1458/1500", "1300/1358/1500"), []string{"! hosts have different MTUs of pods: 1300 (1 hosts, such as b), 1400 (1 hosts, such as a): set the same ovn-k8s-mtu on all"}},
 	} {
 		if diff := cmp.Diff(c.want, describeTunnels(c.options)); diff != "" {
