@@ -1,0 +1,105 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/need"
+	"ovn-k8s/test/probe"
+	"ovn-k8s/test/world"
+)
+
+// T2: streams of both families, between pods and from pods to the outside, outlive the removal of a node, a database
+// emptied under the watcher, and one rebuilt while no watcher runs, as debugging.md says; the last also those from
+// outside to a NodePort. TestMain wants no ovn-controller to abort meanwhile.
+func TestStreamsSurviveRebuiltDatabases(t *testing.T) {
+	need.Nothing(t, need.Cluster, world.Missing())
+	ctx := context.WithoutCancel(t.Context())
+	p := pods(t, map[string]string{"client": "minion1", "web-0": "minion2"})
+	around := surround(t)
+	gateway := cluster.Node("minion1")
+	seen, err := cluster.AddGateway(ctx, gateway, world.Dedicated) // without the comparison of addGateway: new rows have no ovn-k8s-next
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.RemoveGateway(ctx, gateway); err != nil {
+			t.Error(err)
+		}
+	})
+	s := service(t, "web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })
+	var streams []*probe.Session
+	open := func(from world.Endpoint, to probe.Probe) {
+		t.Helper()
+		to.Netns, to.Network = from.Netns, "tcp"
+		wait, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if _, err := to.Until(wait); err != nil {
+			t.Fatal(err)
+		}
+		session, err := to.Open(wait)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { session.Close() })
+		streams = append(streams, session)
+	}
+	for i, a := range p["web-0"].Addresses {
+		open(p["client"], probe.Probe{Address: probe.Address(a, kubelet.DefaultPort)})
+		open(p["web-0"], probe.Probe{Address: probe.Address(around.Outside.Addresses[i], sessionPort)})
+	}
+	alive := func(when string) {
+		t.Helper()
+		for _, s := range streams {
+			before := s.Typed()
+			var why string
+			eventually(t, "after "+when+" a stream goes on", func() bool {
+				err := s.Undisturbed(before)
+				why = fmt.Sprint(err)
+				return err == nil
+			}, &why)
+		}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	alive("the start")
+	n := cluster.Node("minion2")
+	must(cluster.Do(ctx, n, "ovn-k8s-overlay", "node-remove", "--node-name="+n.Name, "--force"))
+	must(cluster.Do(ctx, n, "ovn-k8s-overlay", "minion-init", "--cluster-ip-subnet="+world.ClusterSubnets, "--minion-switch-subnet="+n.Subnets, "--node-name="+n.Name))
+	consistent(t)
+	alive("a node's removal and return")
+
+	cluster.Central.StopNB()
+	must(cluster.Central.StartEmptyNB())
+	consistent(t)
+	alive("an emptied database")
+
+	for _, d := range nodePortsAt(s, seen) {
+		if d.network == "tcp" {
+			open(around.Outside, probe.Probe{Address: d.at})
+		}
+	}
+	alive("new streams from outside")
+	northd := func(command string) {
+		t.Helper()
+		sh(t, cluster.Master(), "ovn-appctl -t "+filepath.Join(cluster.Central.Dir, "ovn-northd.ctl")+" "+command)
+	}
+	must(cluster.KillWatcher(ctx))
+	northd("pause")
+	cluster.Central.StopNB()
+	must(cluster.Central.StartEmptyNB())
+	must(cluster.StartWatcher(ctx))
+	consistent(t)
+	northd("resume")
+	consistent(t)
+	alive("a database rebuilt while no watcher ran")
+}
