@@ -44,14 +44,19 @@ func TestPathMTU(t *testing.T) {
 		}
 	})
 	service.Backends = slices.Collect(maps.Values(list))
+	await := func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if err := cluster.AwaitServices(ctx, []world.Service{service}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await() // what the Service changes is not the gateway's
 	for _, mode := range world.Modes() {
 		t.Run(mode, func(t *testing.T) {
 			seen := addGateway(t, n, mode)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			if err := cluster.AwaitServices(ctx, []world.Service{service}); err != nil {
-				t.Fatal(err)
-			}
+			await()
 			withdraw, err := cluster.RouteServices([]world.Service{service}, seen)
 			if err != nil {
 				t.Fatal(err)
@@ -230,6 +235,43 @@ func TestTunnelMTU(t *testing.T) {
 	if err != nil || !strings.Contains(stderr, "warning: "+what) {
 		t.Errorf("minion-init: %v, %s", err, stderr)
 	}
+	restore()
+	consistent(t)
+}
+
+// P2: an address of tunnels that comes late, and pods that were made when the MTU was larger, are told of.
+func TestTunnelAddressAndPodMTU(t *testing.T) {
+	pods(t, map[string]string{"web-0": "minion2"})
+	n := cluster.Node("minion2")
+	const late = "198.18.0.99"
+	restore := func() {
+		sh(t, n, "ovs-vsctl set Open_vSwitch . external_ids:ovn-encap-ip="+n.IPv4().String()+" -- remove Open_vSwitch . external_ids ovn-k8s-mtu")
+	}
+	t.Cleanup(restore)
+	told := func(what string, count int) {
+		t.Helper()
+		var log string
+		eventually(t, "the gateway helper tells: "+what, func() bool {
+			log = sh(t, n, "grep 'mtu: ' /var/log/openvswitch/ovn-k8s-gateway-helper.log || :")
+			return strings.Count(log, what) == count
+		}, &log)
+	}
+	sh(t, n, "ovs-vsctl set Open_vSwitch . external_ids:ovn-encap-ip="+n.IPv4().String()+","+late)
+	told("ovn-encap-ip "+late+" is no address of this host", 1)
+	var check string
+	eventually(t, "--check names the host", func() bool {
+		check = fmt.Sprint(cluster.Check(t.Context()))
+		return strings.Contains(check, "! Chassis minion2: ovn-encap-ip is not set or is no address of that host")
+	}, &check)
+	recovered := strings.Count(sh(t, n, "cat /var/log/openvswitch/ovn-k8s-gateway-helper.log"), "mtu: fine again")
+	sh(t, n, "ip address add "+late+"/24 dev breth0")
+	t.Cleanup(func() { sh(t, n, "ip address del "+late+"/24 dev breth0") })
+	eventually(t, "the gateway helper tells that the address has come", func() bool {
+		return strings.Count(sh(t, n, "cat /var/log/openvswitch/ovn-k8s-gateway-helper.log"), "mtu: fine again") == recovered+1
+	})
+	restore()
+	sh(t, n, "ovs-vsctl set Open_vSwitch . external_ids:ovn-k8s-mtu=1300")
+	told("pods with a larger MTU than ovn-k8s-mtu 1300: 1, logical port default_web-0 first", 1)
 	restore()
 	consistent(t)
 }
