@@ -172,17 +172,30 @@ func copyProgram(path, of string) error {
 	return errors.Join(err, out.Chmod(programMode), out.Sync(), out.Close())
 }
 
+// makeLocked makes a file or directory and locks it. If a sweep removes it before it is locked, it makes another one.
+func makeLocked(make func() (path string, err error)) (path string, unlock func(), err error) {
+	for range 10 {
+		if path, err = make(); err != nil {
+			return "", nil, err
+		}
+		if unlock, err = lock(path); err != nil {
+			continue
+		}
+		if _, err = os.Lstat(path); err == nil {
+			return path, unlock, nil
+		}
+		unlock()
+	}
+	return "", nil, err
+}
+
 // replace renames what make makes onto the path, which may be a link itself.
 func (e edit) replace(make func(path string) error) error {
-	dir, err := os.MkdirTemp(filepath.Dir(e.path), leftover)
+	dir, unlock, err := makeLocked(func() (string, error) { return os.MkdirTemp(filepath.Dir(e.path), leftover) })
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	unlock, err := lock(dir)
-	if err != nil {
-		return err
-	}
 	defer unlock()
 	tmp := filepath.Join(dir, "new")
 	if err := make(tmp); err != nil {
@@ -201,17 +214,23 @@ func (e edit) replaceFile() error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), leftover)
+	name, unlock, err := makeLocked(func() (string, error) {
+		f, err := os.CreateTemp(filepath.Dir(path), leftover)
+		if err != nil {
+			return "", err
+		}
+		return f.Name(), f.Close()
+	})
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // nothing once it is renamed
-	defer f.Close()
-	unlock, err := lock(f.Name())
-	if err != nil {
-		return err
-	}
+	defer os.Remove(name) // nothing once it is renamed
 	defer unlock()
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
 	if _, err := f.WriteString(e.text); err != nil {
 		return err
 	}
