@@ -58,6 +58,7 @@ func (l cacheLog) Info(level int, msg string, keysAndValues ...any) {
 
 // row tells of a row that is about to change.
 func (l cacheLog) row(table, uuid string) {
+	l.c.news.Add(1)
 	if !l.c.told.Load() {
 		return
 	}

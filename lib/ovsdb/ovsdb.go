@@ -88,6 +88,8 @@ type Options struct {
 	Needs string
 	// Tables to be followed; none means all of Model with all columns.
 	Tables []Table
+	// Unindexed saves memory: the client finds rows by UUID only, not by the indexes of the schema.
+	Unindexed bool
 	// AnyMember also takes a member of a cluster that is not its leader, whose
 	// view of the database may lag behind.
 	AnyMember bool
@@ -123,6 +125,7 @@ type conn struct {
 	remote string
 	took   time.Duration // to read the tables
 	told   atomic.Bool   // handlers are told of changes
+	news   atomic.Uint64 // counts rows and replies of transactions that came
 	// gone is done when the connection is; its cause says why.
 	gone context.Context
 	lose context.CancelCauseFunc
@@ -395,6 +398,9 @@ func (db *DB) dial(ctx context.Context, remote string) (*conn, error) {
 	if err := db.reach(ctx, c); err != nil {
 		return nil, err
 	}
+	if db.options.Unindexed {
+		c.unindex()
+	}
 	if err := db.read(ctx, c); err != nil {
 		return nil, err
 	}
@@ -545,7 +551,8 @@ func (db *DB) watch(ctx context.Context, c *conn) {
 		case <-c.gone.Done():
 			return
 		case <-ticker.C:
-			if err := c.probe(ctx, timeout); err != nil && ctx.Err() == nil {
+			before := c.news.Load()
+			if err := c.probe(ctx, timeout); err != nil && ctx.Err() == nil && c.news.Load() == before { // else it is behind large updates
 				c.drop(fmt.Errorf("no answer to a probe: %w", err))
 				return
 			}
@@ -612,6 +619,7 @@ func (db *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Oper
 		return c.client.Transact(ctx, ops...)
 	})
 	if err == nil {
+		c.news.Add(1)
 		err = refusal(results, ops)
 	} else {
 		err = c.lost(ctx, err)

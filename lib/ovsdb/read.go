@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
@@ -104,6 +105,21 @@ func (db *DB) follow(ctx context.Context, c *conn) error {
 	}
 	c.told.Store(true)
 	return nil
+}
+
+// unindex makes the cache, which is empty, again without indexes. In each of these, libovsdb has a map for each row.
+func (c *conn) unindex() {
+	all := c.client.Cache()
+	if all == nil { // lost already
+		return
+	}
+	m := all.DatabaseModel()
+	m.Schema.Tables = maps.Clone(m.Schema.Tables)
+	for name, t := range m.Schema.Tables {
+		t.Indexes = nil
+		m.Schema.Tables[name] = t
+	}
+	all.Purge(m)
 }
 
 // dropped ends a connection with whose changes the handlers could not keep up: the next one tells them all.

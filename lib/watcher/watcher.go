@@ -244,7 +244,7 @@ func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() s
 		return nil, err
 	}
 	db, err := ovsdb.Open(ctx, ovsdb.Options{
-		Name: "NB", Remotes: cfg.NB, TLS: tlsConfig, Model: model, Tables: followed(), Needs: "OVN 23.03", Log: w.log("ovsdb"),
+		Name: "NB", Remotes: cfg.NB, TLS: tlsConfig, Model: model, Tables: followed(), Unindexed: true, Needs: "OVN 23.03", Log: w.log("ovsdb"),
 	})
 	if err != nil {
 		return nil, err
