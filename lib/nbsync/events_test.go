@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"testing"
@@ -62,7 +64,7 @@ func BenchmarkEvents(b *testing.B) {
 	for name, columns := range nbsync.Columns() {
 		tables = append(tables, ovsdb.Table{Name: name, Columns: columns})
 	}
-	db, err := ovsdb.Open(b.Context(), ovsdb.Options{Name: "NB", Remotes: []string{c.NB}, Model: m, Tables: tables})
+	db, err := ovsdb.Open(b.Context(), ovsdb.Options{Name: "NB", Remotes: []string{c.NB}, Model: m, Tables: tables, Unindexed: true})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -179,9 +181,7 @@ func (y *city) service(i, move int) (*corev1.Service, *discoveryv1.EndpointSlice
 
 // fill makes the World and writes all rows.
 func (y *city) fill() {
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
+	before := inUse()
 	w := y.world
 	w.Put(y.topology(-1))
 	w.Put(y.space(0, "a"))
@@ -208,13 +208,32 @@ func (y *city) fill() {
 		w.Put(slice)
 	}
 	w.Settle()
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	y.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/1e6, "MB/world")
+	y.ReportMetric(inUse()-before, "MB/world")
 	y.applyAll()
+	y.ReportMetric(inUse()-before, "MB/all")
+}
+
+// inUse returns the heap in use, in MB. A connection that was closed needs a second collection.
+func inUse() float64 {
 	runtime.GC()
-	runtime.ReadMemStats(&after)
-	y.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/1e6, "MB/all")
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc) / 1e6
+}
+
+// resident returns what the process has of the machine's memory, in MB (proc(5)).
+func (y *city) resident() float64 {
+	debug.FreeOSMemory()
+	text, err := os.ReadFile("/proc/self/statm")
+	var size, pages int
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &size, &pages)
+	}
+	if err != nil {
+		y.Fatal(err)
+	}
+	return float64(pages*os.Getpagesize()) / 1e6
 }
 
 // applyAll is what the loop does when everything is dirty. It returns the rows that it changes.
@@ -304,13 +323,30 @@ func (y *city) whole() {
 		}
 		<-y.up
 	})
+	before := y.db.Transactions()
 	y.timed("resync", func() {
 		if n := y.applyAll(); n > 0 {
-			y.Logf("comparing everything changes %d rows", n)
+			y.Errorf("comparing everything changes %d rows", n)
 		}
 	})
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	y.ReportMetric(float64(m.HeapAlloc)/1e6, "MB/end")
+	y.ReportMetric(float64(y.db.Transactions()-before), "transactions/resync")
+	y.ReportMetric(inUse(), "MB/end")
+	y.ReportMetric(y.resident(), "MB/resident")
+	y.profile()
+}
+
+// profile writes a heap profile while everything is there, to the file OVNK8S_BENCH_HEAP.
+func (y *city) profile() {
+	name := os.Getenv("OVNK8S_BENCH_HEAP")
+	if name == "" {
+		return
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		y.Fatal(err)
+	}
+	defer f.Close()
+	if err := pprof.Lookup("heap").WriteTo(f, 0); err != nil {
+		y.Fatal(err)
+	}
 }

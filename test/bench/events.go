@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -18,27 +19,52 @@ const eventsPackage = modulePath + "/lib/nbsync"
 var aims = map[string]float64{
 	"ms-p99/pod": 10, "ms-p99/label": 10, "ms-p99/endpoint": 10, "ms-p99/endpoint-local": 10, "ms-p99/endpoint-affinity": 10,
 	"ms-p99/service": 10, "ms-p99/policy": 10, "ms-p99/namespace": 0, "ms-p99/node": 50, "ms-p99/gateway": 50, "ms-p99/router": 50,
-	"s/fill": 30, "s/reconnect": 15, "s/resync": 15, "MB/all": 900, "MB/world": 0,
+	"s/fill": 30, "s/reconnect": 15, "s/resync": 15, "transactions/resync": 0, "MB/all": 900, "MB/end": 900, "MB/resident": 0, "MB/world": 0,
 }
 
 // measureEvents measures events at 250 and at 1 000 nodes, for what must grow at most linearly.
 func measureEvents(ctx context.Context, b *bench) error {
 	b.closeField() // which needs memory and now and then a CPU
-	for _, nodes := range []int{250, 1000} {
-		b.say("events: %d nodes", nodes)
-		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkEvents$", "-benchtime", "1x", "-timeout", "1h", eventsPackage)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", fmt.Sprint("OVNK8S_BENCH_NODES=", nodes))
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%v: %w: %s", cmd, err, out)
+	few, err := b.eventsOf(ctx, 250)
+	if err != nil {
+		return err
+	}
+	many, err := b.eventsOf(ctx, 1000)
+	if err != nil {
+		return err
+	}
+	for _, metric := range slices.Sorted(maps.Keys(aims)) {
+		if was, now := median(few[metric]), median(many[metric]); was > 0 {
+			b.report.alone("250 to 1000 nodes, growth: "+metric, "x", 4, now/was)
 		}
-		values := map[string][]float64{}
-		if err := readMetrics(string(out), "BenchmarkEvents", values); err != nil {
-			return err
-		}
-		b.reportEvents(nodes, values)
 	}
 	return nil
+}
+
+// eventsOf measures and reports events at one size. With -profile, it writes profiles of CPU and heap.
+func (b *bench) eventsOf(ctx context.Context, nodes int) (map[string][]float64, error) {
+	b.say("events: %d nodes", nodes)
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkEvents$", "-benchtime", "1x", "-timeout", "1h")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", fmt.Sprint("OVNK8S_BENCH_NODES=", nodes))
+	if b.profile != "" {
+		dir, err := filepath.Abs(b.profile)
+		if err != nil {
+			return nil, err
+		}
+		cmd.Args = append(cmd.Args, "-o", filepath.Join(dir, "events.test"), "-cpuprofile", filepath.Join(dir, fmt.Sprintf("events-%d.cpu", nodes)))
+		cmd.Env = append(cmd.Env, "OVNK8S_BENCH_HEAP="+filepath.Join(dir, fmt.Sprintf("events-%d.heap", nodes)))
+	}
+	cmd.Args = append(cmd.Args, eventsPackage)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w: %s", cmd, err, out)
+	}
+	values := map[string][]float64{}
+	if err := readMetrics(string(out), "BenchmarkEvents", values); err != nil {
+		return nil, err
+	}
+	b.reportEvents(nodes, values)
+	return values, nil
 }
 
 // reportEvents adds the results at one size to the report. The aims are those of 1 000 nodes.

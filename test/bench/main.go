@@ -1,7 +1,7 @@
 // Bench measures how fast the suite is, beside yardsticks on the same machine in
 // the same run: a minimal watcher (./minimal) and the reference CNI plugin ptp.
 //
-//	bench [-run REGEXP] [-rounds N] [-pods N] [-many N] [-settle TIME] [-churn TIME] [-json]
+//	bench [-run REGEXP] [-rounds N] [-pods N] [-many N] [-settle TIME] [-churn TIME] [-profile DIR] [-json]
 //
 // Figures, a quarter of an hour in all, are
 //
@@ -50,6 +50,7 @@ func main() {
 type bench struct {
 	rounds, pods, many int
 	settle, churn      time.Duration
+	profile            string // a directory, or empty
 	say                sayer
 	report             *report
 	programs           *programs
@@ -88,6 +89,7 @@ func run(args []string, out, progress io.Writer) error {
 	flags.IntVar(&b.many, "many", 10000, "`number` of pods of the figure scale")
 	flags.DurationVar(&b.settle, "settle", settleTime, "how `long` memory must not have fallen to count as settled")
 	flags.DurationVar(&b.churn, "churn", time.Minute, "how `long` pods come and go")
+	flags.StringVar(&b.profile, "profile", "", "write profiles of events into the `directory`")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
