@@ -292,6 +292,7 @@ func TestManyMinionsAtOnce(t *testing.T) {
 	w := newWorld(t, "master")
 	m := w.nodes[0]
 	m.init(masterInitArgs)
+	m.script("ovs-vsctl remove Open_vSwitch . external_ids system-id") // one host stands for all
 	run := func(subnet func(i int) int) []host.Result {
 		results := make([]host.Result, nodes)
 		var wg sync.WaitGroup
@@ -356,6 +357,7 @@ func TestManyMinionsAdoptAtOnce(t *testing.T) {
 	m := w.nodes[0]
 	w.nb("lr-add", "Kube-Master", "--", "set", "Logical_Router", "Kube-Master", "external_ids:k8s-cluster-router=yes",
 		"--", "ls-add", "join", "--", "lrp-add", "Kube-Master", "rtoj-Kube-Master", "00:00:00:B1:B2:B3", "100.64.1.1/24")
+	m.script("ovs-vsctl remove Open_vSwitch . external_ids system-id") // one host stands for all
 	var wg sync.WaitGroup
 	for i := range nodes {
 		wg.Go(func() {
