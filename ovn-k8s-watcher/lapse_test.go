@@ -73,6 +73,8 @@ func TestTheTermOfALapsedWatcherEnds(t *testing.T) {
 	r := newRelay(t, w)
 	first := w.start("--unixctl=" + w.dir + "/first.ctl")
 	first.becomesActive(1, takeover)
+	w.pod("a", "node1", nil)
+	w.annotation("a") // all objects are read
 	both := w.waysOut()
 	r.lose(true)
 	w.eventually("the Lease is lost", func() bool { return first.says(nowLapsed) == 1 })
