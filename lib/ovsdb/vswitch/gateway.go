@@ -76,12 +76,8 @@ func (s *Switch) runGatewayPlans(ctx context.Context, p GatewayPort, plans []gat
 		if err != nil {
 			return err
 		}
-		if len(done.ops) == 0 {
-			continue
-		}
-		err = s.await(ctx, func(c client.Client) (bool, error) { return applied(ctx, c, cfg) })
-		if err != nil {
-			return fmt.Errorf("waiting for ovs-vswitchd: %w%s", err, s.hint(ctx, err))
+		if err := s.awaitApplied(ctx, done, cfg); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -38,10 +38,15 @@ func (s *Switch) EnsurePatch(ctx context.Context, bridge string) error {
 	if err != nil {
 		return fmt.Errorf("connecting %s with %s: %w", bridge, names.IntegrationBridge, err)
 	}
+	return s.awaitApplied(ctx, pl, cfg)
+}
+
+// awaitApplied waits until ovs-vswitchd has carried out a plan, which is the configuration cfg.
+func (s *Switch) awaitApplied(ctx context.Context, pl plan, cfg int) error {
 	if len(pl.ops) == 0 {
 		return nil
 	}
-	err = s.await(ctx, func(c client.Client) (bool, error) { return applied(ctx, c, cfg) })
+	err := s.await(ctx, func(c client.Client) (bool, error) { return applied(ctx, c, cfg) })
 	if err != nil {
 		return fmt.Errorf("waiting for ovs-vswitchd: %w%s", err, s.hint(ctx, err))
 	}
@@ -61,14 +66,7 @@ func (s *Switch) RemovePatch(ctx context.Context, bridge string) error {
 	if err != nil {
 		return fmt.Errorf("disconnecting %s from %s: %w", bridge, names.IntegrationBridge, err)
 	}
-	if len(pl.ops) == 0 {
-		return nil
-	}
-	err = s.await(ctx, func(c client.Client) (bool, error) { return applied(ctx, c, cfg) })
-	if err != nil {
-		return fmt.Errorf("waiting for ovs-vswitchd: %w%s", err, s.hint(ctx, err))
-	}
-	return nil
+	return s.awaitApplied(ctx, pl, cfg)
 }
 
 // helperPatch are the names of a bridge's patch ports that only the gateway helper has.
