@@ -18,44 +18,44 @@ import (
 )
 
 const (
-	// wayTimeout is how long one way may take until it works.
+	// wayTimeout bounds the retries of one Way.
 	wayTimeout = 20 * time.Second
-	// waysAtOnce is how many are tried at once.
+	// waysAtOnce is the number of concurrent tries.
 	waysAtOnce = 64
 )
 
-// An Endpoint is who asks or is asked.
+// An Endpoint is a client or a server: a pod or a host.
 type Endpoint struct {
-	// Name is what the endpoint answers.
+	// Name is the endpoint's answer as a server.
 	Name string
-	// Label is shown in the table instead of the name, if set.
+	// Label replaces the name in tables, if set.
 	Label string
-	// Netns is the file of its network namespace.
+	// Netns is the path of its network namespace.
 	Netns string
-	// Addresses are at most one of each family.
+	// Addresses has at most one address of each family.
 	Addresses []netip.Addr
 }
 
-// A Way is one question over the network, and how it must be answered.
+// A Way is a request over the network and its expected answer.
 type Way struct {
-	// Row and Column say where Table shows it.
+	// Row and Column are its position in Table.
 	Row, Column string
-	// From asks Address by "tcp", "udp" or "icmp".
+	// From sends the request to Address. Network is "tcp", "udp" or "icmp".
 	From    Endpoint
 	Network string
 	Address netip.AddrPort
-	// Source is the address that From asks from, if it matters.
+	// Source is the client's local address, if it matters.
 	Source netip.Addr
-	// Answers are those who may answer.
+	// Answers are the acceptable servers.
 	Answers []Endpoint
-	// Seen are the addresses that From may be seen with, of either family.
+	// Seen are the client addresses acceptable to the test, as seen by the server, of either family.
 	Seen []netip.Addr
-	// Names are what Table calls those addresses. It is "ok" for others.
+	// Names are the texts for those addresses in Table; others are shown as "ok".
 	Names map[netip.Addr]string
 
-	// SeenAs is the address that it was seen with, if an answer said so.
+	// SeenAs is the client address seen by the server, if there was an answer.
 	SeenAs netip.Addr
-	// Err is nil if it works.
+	// Err is nil if the request succeeded as expected.
 	Err error
 }
 
@@ -64,7 +64,7 @@ func (w Way) String() string {
 	return fmt.Sprintf("%s to %s (%s %v)", w.Row, w.Column, w.Network, w.Address)
 }
 
-// AwaitPod waits until a pod runs, and returns it as an Endpoint.
+// AwaitPod waits until a pod is running, and returns it as an Endpoint.
 func (w *World) AwaitPod(ctx context.Context, namespace, name string) (Endpoint, error) {
 	pod, err := w.Kube.AwaitPod(ctx, namespace, name, func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
 	if err != nil {
@@ -81,8 +81,8 @@ func (w *World) AwaitPod(ctx context.Context, namespace, name string) (Endpoint,
 	return Endpoint{Name: namespace + "/" + name, Netns: s.Netns, Addresses: s.Addresses}, nil
 }
 
-// Matrix are all ways from each of from to each address of each of to, by each
-// protocol, seen with the asking one's own address.
+// Matrix returns a Way from each of from to each address of each of to, by each
+// protocol. Servers must see the client's own address.
 func Matrix(from, to []Endpoint) []Way {
 	var ways []Way
 	for _, f := range from {
@@ -93,8 +93,8 @@ func Matrix(from, to []Endpoint) []Way {
 	return ways
 }
 
-// Ways are those from an endpoint to each address of another one, by each
-// protocol, seen with one of some addresses.
+// Ways returns a Way from an endpoint to each address of another one, by each
+// protocol. Servers must see one of the addresses in seen.
 func Ways(from, to Endpoint, seen []netip.Addr) []Way {
 	var ways []Way
 	for _, a := range to.Addresses {
@@ -108,8 +108,8 @@ func Ways(from, to Endpoint, seen []netip.Addr) []Way {
 	return ways
 }
 
-// Try tries ways, and notes in each whether it works. One that does not at once
-// is tried for some seconds. It returns those that do not.
+// Try sends the requests of ways, retrying each until wayTimeout, and records
+// SeenAs and Err in ways. It returns the failed ones.
 func Try(ctx context.Context, ways []Way) (failed []Way) {
 	var wg sync.WaitGroup
 	places := make(chan struct{}, waysAtOnce)
@@ -129,8 +129,8 @@ func Try(ctx context.Context, ways []Way) (failed []Way) {
 	return failed
 }
 
-// Try is the function Try, but what fails is tried again after ForgetFlows. What
-// fails then, too, its ways say: the error is about the hosts.
+// Try is like the function Try, but tries failed ways again after ForgetFlows. It
+// records results in ways only; the returned error is about the hosts.
 func (w *World) Try(ctx context.Context, ways []Way) error {
 	failed := Try(ctx, ways)
 	if len(failed) == 0 {
@@ -154,7 +154,7 @@ func (w Way) try(ctx context.Context) (seen netip.Addr, err error) {
 	defer cancel()
 	p := probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address, Source: w.Source}
 	answer, err := p.Until(ctx)
-	if err != nil || w.Network == "icmp" { // whose answer says nothing
+	if err != nil || w.Network == "icmp" { // an echo reply has no text
 		return seen, err
 	}
 	name, client, err := probe.Answer(answer)
@@ -164,14 +164,14 @@ func (w Way) try(ctx context.Context) (seen netip.Addr, err error) {
 	return client.Addr(), w.judge(name, client.Addr())
 }
 
-// judge checks that the right one answered, and saw the right address.
+// judge checks that an expected server answered and saw an expected address.
 func (w Way) judge(name string, seen netip.Addr) error {
 	i := slices.IndexFunc(w.Answers, func(e Endpoint) bool { return e.Name == name })
 	if i < 0 {
 		return fmt.Errorf("answered by %q", name)
 	}
 	if w.Answers[i].Netns == w.From.Netns && w.Names == nil {
-		return nil // the kernel chooses among the host's own
+		return nil // the kernel chooses one of the host's own addresses
 	}
 	if !slices.Contains(w.Seen, seen) {
 		return fmt.Errorf("seen as %v, not as one of %v", seen, w.Seen)
@@ -179,7 +179,7 @@ func (w Way) judge(name string, seen netip.Addr) error {
 	return nil
 }
 
-// Table shows ways as tables, one for each family.
+// Table formats ways as one table for each IP family.
 func Table(ways []Way) string {
 	var tables []string
 	for _, family := range []string{"IPv4", "IPv6"} {
@@ -200,7 +200,7 @@ func Table(ways []Way) string {
 	return strings.Join(tables, "\n")
 }
 
-// add adds what is not yet there.
+// add appends s to list unless list contains it.
 func add(list []string, s string) []string {
 	if slices.Contains(list, s) {
 		return list
@@ -226,7 +226,7 @@ func table(title string, rows, columns []string, verdicts map[[2]string]string) 
 // short is the endpoint's label, or its name without the usual namespace.
 func (e Endpoint) short() string { return cmp.Or(e.Label, strings.TrimPrefix(e.Name, "default/")) }
 
-// verdict adds what is to be said of w to the verdict of others.
+// verdict merges the result of w into the text of its table cell.
 func (w Way) verdict(others string) string {
 	word := "ok"
 	if name, ok := w.Names[w.SeenAs]; ok {

@@ -13,26 +13,26 @@ import (
 	"ovn-k8s/test/probe"
 )
 
-// addOutside makes the host that is not part of the cluster.
+// addOutside creates the host outside the cluster.
 func (w *World) addOutside() (err error) {
 	w.Outside, err = host.New(host.Options{Name: "outside", Fabric: w.Fabric, Outside: true, Logs: w.logs()})
 	return err
 }
 
-// Hosts are all who are no pods.
+// Hosts are all endpoints except pods.
 type Hosts struct {
-	// Outside is behind the nodes' router. Neighbour is that router, which is in
-	// their own network.
+	// Outside is behind the nodes' router. Neighbour is that router, on the nodes'
+	// own network.
 	Outside, Neighbour Endpoint
-	// Nodes are known by their own addresses, Management are the same nodes by
-	// those of their management ports.
+	// Nodes have the nodes' own addresses. Management are the same nodes with the
+	// addresses of their management ports.
 	Nodes, Management []Endpoint
 
 	servers []*probe.Server
 }
 
-// ServeHosts lets all hosts answer as pods do, and on more ports. The Hosts' user
-// must Close them.
+// ServeHosts starts servers on all hosts, on the pods' default port and on the
+// ports in more. The caller must Close the Hosts.
 func (w *World) ServeHosts(more ...int) (*Hosts, error) {
 	h := &Hosts{Outside: endpoint(w.Outside), Neighbour: Endpoint{
 		Name: "neighbour", Netns: w.Fabric.Netns(), Addresses: []netip.Addr{host.FabricIPv4(), host.FabricIPv6()},
@@ -54,14 +54,14 @@ func (w *World) ServeHosts(more ...int) (*Hosts, error) {
 	return h, nil
 }
 
-// Close ends the servers.
+// Close stops the servers.
 func (h *Hosts) Close() {
 	for _, s := range h.servers {
 		s.Close()
 	}
 }
 
-// endpoint is a host by its own addresses.
+// endpoint returns a host with its own addresses.
 func endpoint(h *host.Host) Endpoint {
 	e := Endpoint{Name: h.Name, Netns: h.Netns()}
 	for _, a := range h.Addresses {
@@ -70,19 +70,18 @@ func endpoint(h *host.Host) Endpoint {
 	return e
 }
 
-// Modes of gateways, as gateway-init has them.
+// Modes of gateways, after the options of gateway-init.
 const (
-	Dedicated = "physical-interface" // eth1 is OVN's
-	Shared    = "bridge-interface"   // breth0 with eth0 is the host's and OVN's
-	Local     = "local"              // by the host's routing
+	Dedicated = "physical-interface" // eth1 belongs to OVN
+	Shared    = "bridge-interface"   // the host and OVN share breth0 with eth0
+	Local     = "local"              // through the host's routing
 )
 
 // Modes are all modes of gateways.
 func Modes() []string { return []string{Dedicated, Shared, Local} }
 
-// AddGateway makes a node a gateway by the documentation's commands, of which
-// args are added to gateway-init, and returns the addresses that the outside sees
-// pods with.
+// AddGateway makes a node a gateway with the documented commands; args are appended
+// to gateway-init. It returns the source addresses of pods as seen outside.
 func (w *World) AddGateway(ctx context.Context, n *Node, mode string, args ...string) ([]netip.Addr, error) {
 	addresses, nextHops := n.Addresses, n.Gateways()
 	command := []string{"gateway-init", "--cluster-ip-subnet=" + ClusterSubnets, "--node-name=" + n.Name}
@@ -114,7 +113,7 @@ func (w *World) AddGateway(ctx context.Context, n *Node, mode string, args ...st
 	return seen, nil
 }
 
-// RemoveGateway takes a node's gateway away by the documentation's commands.
+// RemoveGateway removes a node's gateway with the documented commands.
 func (w *World) RemoveGateway(ctx context.Context, n *Node) error {
 	if err := w.Do(ctx, n, "ovn-k8s-overlay", "gateway-remove", "--node-name="+n.Name); err != nil {
 		return err
@@ -130,8 +129,9 @@ func join[T fmt.Stringer](list []T) string {
 	return strings.Join(text, ",")
 }
 
-// Egress lets each of from ask an address once, all at the same time. It returns
-// who was seen with which address, and who got no answer before the end of ctx.
+// Egress sends one request from each of from to an address, all in parallel. It
+// returns the clients' names by source address seen, and the names of clients
+// without an answer before ctx ended.
 func Egress(ctx context.Context, from []Endpoint, network string, to netip.Addr) (seen map[netip.Addr][]string, silent []string) {
 	seen = map[netip.Addr][]string{}
 	var mu sync.Mutex

@@ -16,26 +16,26 @@ import (
 	"ovn-k8s/test/probe"
 )
 
-// ServicePort is where the Services that CreateService makes answer.
+// ServicePort is the port of Services made by CreateService.
 const ServicePort = 80
 
 // AppLabel selects the backends of a Service.
 const AppLabel = "app"
 
-// A Service is a Kubernetes Service of type LoadBalancer, with every way in that
-// there is.
+// A Service is a Kubernetes Service of type LoadBalancer with frontends of every
+// kind.
 type Service struct {
 	Name                                     string
 	ClusterIPs, ExternalIPs, LoadBalancerIPs []netip.Addr
-	// NodePorts are by protocol, "tcp" and "udp".
+	// NodePorts maps a protocol, "tcp" or "udp", to its node port.
 	NodePorts map[string]int
-	// Backends answer.
+	// Backends are its endpoints.
 	Backends []Endpoint
 }
 
-// CreateService makes a dual-stack Service for pods with the label app=NAME that
-// answer on targetPort, changed by edit, which may be nil. number, from 1, makes
-// its outer addresses.
+// CreateService creates a dual-stack Service for pods with the label app=NAME and
+// targetPort. edit, if not nil, changes it before creation. number, from 1,
+// determines its external and load-balancer IPs.
 func (w *World) CreateService(ctx context.Context, name string, targetPort, number int, edit func(*corev1.Service)) (Service, error) {
 	s := Service{
 		Name:            name,
@@ -84,7 +84,7 @@ func (w *World) CreateService(ctx context.Context, name string, targetPort, numb
 	return s, nil
 }
 
-// outer are addresses of both families for documentation (RFC 5737, RFC 3849).
+// outer returns addresses of both families from the documentation ranges (RFC 5737, RFC 3849).
 func outer(base, number int) []netip.Addr {
 	return []netip.Addr{
 		netip.AddrFrom4([4]byte{203, 0, 113, byte(base + number)}),
@@ -92,7 +92,7 @@ func outer(base, number int) []netip.Addr {
 	}
 }
 
-// network is what package probe calls a protocol.
+// network is package probe's name of a protocol.
 func network(p corev1.Protocol) string {
 	return map[corev1.Protocol]string{corev1.ProtocolTCP: "tcp", corev1.ProtocolUDP: "udp"}[p]
 }
@@ -105,8 +105,9 @@ func words(addrs []netip.Addr) []string {
 	return text
 }
 
-// AwaitServices waits until all hosts treat Services as they are now. Before, a
-// host's first packets may take another way, on which backends see another address.
+// AwaitServices waits until all hosts have programmed services as they are now.
+// Before that, a host's first packets may be routed differently, and backends see
+// another client address.
 func (w *World) AwaitServices(ctx context.Context, services []Service) error {
 	for _, n := range w.Nodes {
 		for _, s := range services {
@@ -124,7 +125,7 @@ func (w *World) AwaitServices(ctx context.Context, services []Service) error {
 	return w.each(func(n *Node) error { return until(ctx, func() error { return n.upToDate(ctx) }) })
 }
 
-// until tries again and again until there is no error, or ctx ends.
+// until repeats try until it succeeds or ctx ends.
 func until(ctx context.Context, try func() error) error {
 	for {
 		err := try()
@@ -138,7 +139,7 @@ func until(ctx context.Context, try func() error) error {
 	}
 }
 
-// knows reports what n's gateway helper does not know yet of a Service.
+// knows returns an error until n's gateway helper knows all addresses and endpoints of a Service.
 func (n *Node) knows(ctx context.Context, s Service) error {
 	out, err := n.helper(ctx, "service/show", metav1.NamespaceDefault+"/"+s.Name)
 	if err != nil {
@@ -158,7 +159,7 @@ func (n *Node) knows(ctx context.Context, s Service) error {
 	return nil
 }
 
-// upToDate reports what n's gateway helper still has to change.
+// upToDate returns an error while n's gateway helper still has rules or flows to change.
 func (n *Node) upToDate(ctx context.Context) error {
 	rules, err := n.helper(ctx, "rules/show")
 	if err != nil {
@@ -176,15 +177,15 @@ func (n *Node) upToDate(ctx context.Context) error {
 	return nil
 }
 
-// helper runs a command of n's gateway helper.
+// helper runs a control command of n's gateway helper.
 func (n *Node) helper(ctx context.Context, command ...string) (string, error) {
 	out, _, err := n.Run(ctx, "ovs-appctl", append([]string{"--target=ovn-k8s-gateway-helper", "--timeout=20"}, command...)...)
 	return out, err
 }
 
-// RouteServices has the router outside send what is for the outer addresses of
-// services to the addresses of a gateway, one of each family, until that is
-// withdrawn.
+// RouteServices adds routes on the outside router from the external and
+// load-balancer IPs of services to the addresses of a gateway, one of each family.
+// withdraw removes them.
 func (w *World) RouteServices(services []Service, gateway []netip.Addr) (withdraw func(), err error) {
 	var all []func()
 	withdraw = func() {
@@ -206,17 +207,18 @@ func (w *World) RouteServices(services []Service, gateway []netip.Addr) (withdra
 	return withdraw, nil
 }
 
-// A Door is a way into a Service.
+// A Door is a frontend of a Service, by both protocols.
 type Door struct {
 	Name      string
 	Addresses []netip.Addr
 	Ports     map[string]int // by protocol
-	// Inside doors are for pods and nodes only, Outside ones for clients outside.
+	// Inside: only pods and nodes use it. Outside: only clients outside the cluster do.
 	Inside, Outside bool
 }
 
-// Doors are all ways into s: its cluster IP, its node ports at every node and, for
-// clients outside, at a gateway, its external and its load balancer's IPs.
+// Doors returns all frontends of s: its cluster IP, its node ports on every node
+// and, for clients outside, on a gateway, its external IPs and its load-balancer
+// IPs.
 func (w *World) Doors(s Service, gateway []netip.Addr) []Door {
 	own := map[string]int{"tcp": ServicePort, "udp": ServicePort}
 	doors := []Door{{Name: "ClusterIP", Addresses: s.ClusterIPs, Ports: own, Inside: true}}
@@ -229,24 +231,24 @@ func (w *World) Doors(s Service, gateway []netip.Addr) []Door {
 		Door{Name: "LB IP", Addresses: s.LoadBalancerIPs, Ports: own})
 }
 
-// A Client is who asks for Services.
+// A Client sends requests to Services.
 type Client struct {
 	Endpoint
-	// Row is shown in the table.
+	// Row is its row in the table.
 	Row string
-	// Outside clients have no way to cluster IPs.
+	// Outside clients cannot reach cluster IPs.
 	Outside bool
 }
 
-// Around are where a backend is and where its clients are: its node and a pod
-// beside it, another node and a pod there.
+// Around is the placement of a backend and its clients: the backend's node with a
+// client pod (Near), and another node with a client pod (Far).
 type Around struct {
 	Node, OtherNode *Node
 	Near, Far       Endpoint
 }
 
-// InsideClients are all kinds of clients within the cluster. One in the host's
-// network is the same as its host, and so is a backend that is there.
+// InsideClients returns one client of each kind within the cluster. A pod in the
+// host's network, client or backend, counts as its host.
 func (a Around) InsideClients(backend Endpoint) []Client {
 	clients := []Client{
 		{Row: "pod, same node", Endpoint: a.Near},
@@ -260,21 +262,21 @@ func (a Around) InsideClients(backend Endpoint) []Client {
 	return clients
 }
 
-// asClient is the node by all of its addresses.
+// asClient is the node with all of its addresses.
 func (n *Node) asClient() Endpoint {
 	e := endpoint(n.Host)
 	e.Addresses = append(e.Addresses, n.Management...)
 	return e
 }
 
-// OutsideClient is the host outside.
+// OutsideClient is the host outside the cluster.
 func (w *World) OutsideClient() Client {
 	return Client{Row: "outside", Endpoint: endpoint(w.Outside), Outside: true}
 }
 
-// ServiceWays are those of clients through doors to s. Who may be seen is by
-// names, which Table shows: the client itself by "client", a node, its gateway
-// router included, by "node", and the door by "door".
+// ServiceWays returns the Ways of clients through the frontends doors to s. Table
+// shows the client address seen by the backend as "client" (the client's own),
+// "node" (a node or its gateway router) or "door" (the frontend).
 func (w *World) ServiceWays(s Service, doors []Door, clients []Client) []Way {
 	var ways []Way
 	for _, c := range clients {
@@ -297,9 +299,10 @@ func (w *World) ServiceWays(s Service, doors []Door, clients []Client) []Way {
 	return ways
 }
 
-// mayBeSeen says how a client may be seen: inside, with its own address through
-// the cluster IP; through other doors with a node's too, whose answer it must
-// come back through. A backend that asks for itself is seen as somebody else.
+// mayBeSeen sets the acceptable client addresses. A cluster IP keeps the client's
+// own address. Other frontends may also show a node's address (masqueraded: the
+// reply must return through that node). A backend connecting to itself may be seen
+// with the frontend's address.
 func (w *World) mayBeSeen(way *Way, s Service, d Door, c Client) {
 	see := func(name string, addrs []netip.Addr) {
 		for _, a := range addrs {
@@ -321,8 +324,8 @@ func (w *World) mayBeSeen(way *Way, s Service, d Door, c Client) {
 	see("client", c.Addresses)
 }
 
-// joins are the addresses that gateway routers have on the join switch, as the
-// defaults have it: a client that comes in by one is seen with its.
+// joins are the gateway routers' addresses on the join switch with default
+// settings. A client coming in through a gateway is seen with such an address.
 func (w *World) joins() []netip.Addr {
 	var all []netip.Addr
 	for i := range w.Nodes {

@@ -1,9 +1,9 @@
-// Package world makes a whole cluster of real parts: a Kubernetes control plane,
-// a master and minions as hosts with Open vSwitch and OVN, and on them the
-// suite's programs, started by the commands of the documentation.
+// Package world creates a complete cluster of real components: a Kubernetes control
+// plane, and a master and minions as hosts with Open vSwitch and OVN. The project's
+// programs run on the hosts, started by the commands of the documentation.
 //
-// It takes no *testing.T, so that tests and the demo use it. Everything ends with
-// the program that made it, however that ends.
+// It takes no *testing.T, so tests and the demo can use it. All processes end with
+// the program that created the cluster, even if it is killed.
 package world
 
 import (
@@ -28,11 +28,10 @@ import (
 	"ovn-k8s/test/ovntest"
 )
 
-// caFile is where the programs look for the API server's CA certificate unless
-// told otherwise.
+// caFile is the default path of the API server's CA certificate in all programs.
 const caFile = "/etc/openvswitch/k8s-ca.crt"
 
-// helperTokenFile has the gateway helper's own token, as the documentation has it.
+// helperTokenFile has the gateway helper's own token; its path is the documentation's.
 const helperTokenFile = "/etc/openvswitch/ovn-k8s-gateway-helper.token"
 
 // Subnets of a dual-stack cluster.
@@ -41,17 +40,17 @@ const (
 	ServiceSubnets = "172.30.0.0/16,fd02::/112"
 )
 
-// Options say what to make.
+// Options configure New.
 type Options struct {
-	// Dir keeps the control plane's and the databases' files and, after Close,
-	// the hosts' logs: a temporary directory that Close removes unless set.
+	// Dir keeps the files of the control plane and of the databases and, after
+	// Close, the hosts' logs. Default: a temporary directory, removed by Close.
 	Dir string
-	// Minions is the number of hosts besides the master: 2 unless set.
+	// Minions is the number of hosts in addition to the master. Default: 2.
 	Minions int
-	// Kube is a control plane to use, made with KubeOptions. Close leaves it
-	// alone. nil makes one.
+	// Kube is an existing control plane, started with KubeOptions. Close does not
+	// stop it. If it is nil, New starts one.
 	Kube *kubetest.Cluster
-	// Log receives a line per step and per command. It may be nil.
+	// Log receives a line for each step and each command. It may be nil.
 	Log func(line string)
 }
 
@@ -60,9 +59,9 @@ type World struct {
 	Kube    *kubetest.Cluster
 	Fabric  *host.Fabric
 	Central *ovntest.Central
-	// Nodes are the master, called "master", and "minion1" and so on.
+	// Nodes are "master", "minion1", "minion2" and so on.
 	Nodes []*Node
-	// Outside is a host behind the hosts' router, with nothing of ours on it.
+	// Outside is a host behind the hosts' router. It is not part of the cluster.
 	Outside *host.Host
 
 	dir     string
@@ -75,7 +74,7 @@ type World struct {
 // A Node is a host of the cluster.
 type Node struct {
 	*host.Host
-	// Subnets are those of its pods, as the documentation's commands have them.
+	// Subnets are the pod subnets, comma separated, in the format of the commands' options.
 	Subnets string
 	// Management are the addresses of its management port, IPv4 and IPv6: the
 	// second of each subnet.
@@ -84,7 +83,7 @@ type Node struct {
 	Kubelet *kubelet.Kubelet
 }
 
-// Missing names what New would miss on this machine, or is "".
+// Missing names a prerequisite of New missing on this machine, or is "".
 func Missing() string {
 	for _, missing := range []string{host.Missing(), ovntest.Missing(), kubetest.Missing()} {
 		if missing != "" {
@@ -94,7 +93,7 @@ func Missing() string {
 	return ""
 }
 
-// Build builds the suite's programs as they are in this source, for Install, and
+// Build builds the project's programs from this source tree, for Install, and
 // returns their directory.
 func Build(ctx context.Context) (bin string, err error) {
 	var packages []string
@@ -104,12 +103,12 @@ func Build(ctx context.Context) (bin string, err error) {
 	return build.Run(ctx, build.Target{Module: ".", Packages: packages})
 }
 
-// Programs are the suite's, which Install looks for.
+// Programs are the names of the project's programs, as Install expects them.
 func Programs() []string {
 	return []string{"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay", "ovn-k8s-gateway-helper", "ovn-k8s-util"}
 }
 
-// KubeOptions are what a control plane must be like for a World.
+// KubeOptions are the options of a control plane for a World.
 func KubeOptions() kubetest.Options {
 	return kubetest.Options{
 		Advertise:   host.FabricIPv4().String(),
@@ -118,9 +117,9 @@ func KubeOptions() kubetest.Options {
 	}
 }
 
-// New makes a cluster of hosts with Open vSwitch and OVN, whose external_ids are
-// set as the documentation asks for, but without any program of the suite. Its
-// user must Close it.
+// New creates hosts with Open vSwitch and OVN, and sets their external_ids as
+// documented. It starts none of the project's programs. The caller must Close the
+// World.
 func New(ctx context.Context, o Options) (*World, error) {
 	w := &World{Kube: o.Kube, dir: o.Dir, ownKube: o.Kube == nil}
 	w.log = func(format string, args ...any) {
@@ -168,7 +167,7 @@ func (w *World) build(ctx context.Context, o Options) (err error) {
 	return w.startOVN(ctx)
 }
 
-// startKube makes a control plane of our own.
+// startKube starts a control plane owned by the World.
 func (w *World) startKube(ctx context.Context, o Options) (err error) {
 	options := KubeOptions()
 	options.Dir, options.Log = filepath.Join(w.dir, "kube"), o.Log
@@ -197,7 +196,7 @@ func (w *World) forwardAPI() error {
 	return err
 }
 
-// addNode makes the host with number i, of which 0 is the master.
+// addNode creates host number i. Number 0 is the master.
 func (w *World) addNode(i int) error {
 	name := "master"
 	if i > 0 {
@@ -218,7 +217,7 @@ func (w *World) addNode(i int) error {
 	return nil
 }
 
-// logs is where the hosts' logs go, if anybody can look at them later.
+// logs is the directory for the hosts' logs, or "" if Close removes it anyway.
 func (w *World) logs() string {
 	if w.remove {
 		return ""
@@ -226,8 +225,8 @@ func (w *World) logs() string {
 	return filepath.Join(w.dir, "logs")
 }
 
-// startOVN starts Open vSwitch on all hosts, OVN's central half on the master and
-// ovn-controller on all.
+// startOVN starts Open vSwitch and ovn-controller on all hosts, and ovn-northd with
+// both databases on the master.
 func (w *World) startOVN(ctx context.Context) (err error) {
 	if err := w.each(func(n *Node) error { return n.StartOVS(ctx) }); err != nil {
 		return err
@@ -258,8 +257,8 @@ func (w *World) Node(name string) *Node {
 	return nil
 }
 
-// Install installs the suite's programs, which are in the directory bin, on all
-// hosts and brings the network up: what an operator does by the documentation.
+// Install installs the project's programs from the directory bin on all hosts and
+// sets up the network, in the steps of the documentation.
 func (w *World) Install(ctx context.Context, bin string) error {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
@@ -278,8 +277,8 @@ func (w *World) Install(ctx context.Context, bin string) error {
 	return w.initialize(ctx)
 }
 
-// introduce gives every host the addresses of the database and the API server,
-// and its credentials.
+// introduce configures the addresses of the database and of the API server on every
+// host, and its credentials.
 func (w *World) introduce(ctx context.Context) error {
 	rbac, err := docs.Files.ReadFile("rbac.yaml")
 	if err != nil {
@@ -322,8 +321,8 @@ func (w *World) introduce(ctx context.Context) error {
 	return nil
 }
 
-// initialize runs the commands that make the network, in the order of the
-// documentation. The master runs pods, too, so it is also initialized as a minion.
+// initialize runs the set-up commands of the network in the order of the
+// documentation. The master also runs pods, so it is initialized as a minion too.
 func (w *World) initialize(ctx context.Context) error {
 	master := w.Master()
 	if err := w.Do(ctx, master, "ovn-k8s-overlay", "master-init", "--cluster-ip-subnet="+ClusterSubnets,
@@ -348,8 +347,8 @@ func (w *World) StartWatcher(ctx context.Context) error {
 		"-vfile:info", "-vconsole:emer", "--detach")
 }
 
-// StartHelper starts the gateway helper on a node, or starts it anew. On a node
-// that shares a NIC with its gateway it needs more args.
+// StartHelper starts or restarts the gateway helper on a node. A node sharing its
+// NIC with a gateway needs more args.
 func (w *World) StartHelper(ctx context.Context, n *Node, args ...string) error {
 	if err := n.Kill(ctx, "/var/run/openvswitch/ovn-k8s-gateway-helper.pid"); err != nil {
 		return err
@@ -358,10 +357,10 @@ func (w *World) StartHelper(ctx context.Context, n *Node, args ...string) error 
 		"-vfile:info", "-vconsole:emer", "--detach")...)
 }
 
-// ForgetFlows has every ovs-vswitchd forget how it has treated packets so far. The
-// userspace datapath of Open vSwitch 3.1 sometimes keeps a flow of its cache,
-// with a ct() that leads nowhere, when the flows of the bridge have changed:
-// what does not work afterwards either is wrong in those.
+// ForgetFlows empties the datapath flow cache of every ovs-vswitchd. The userspace
+// datapath of Open vSwitch 3.1 sometimes keeps a stale cached flow (its ct() action
+// ends nowhere) after the bridge's OpenFlow flows have changed. A failure after
+// ForgetFlows is an error in the OpenFlow flows.
 func (w *World) ForgetFlows(ctx context.Context) error {
 	return w.each(func(n *Node) error {
 		_, _, err := n.Run(ctx, "ovs-appctl", "--target=ovs-vswitchd", "revalidator/purge")
@@ -369,13 +368,13 @@ func (w *World) ForgetFlows(ctx context.Context) error {
 	})
 }
 
-// KillWatcher kills the watcher, as by kill -9.
+// KillWatcher kills the watcher with SIGKILL.
 func (w *World) KillWatcher(ctx context.Context) error {
 	return w.Master().Kill(ctx, "/var/run/openvswitch/ovn-k8s-watcher.pid")
 }
 
-// Check runs the watcher's comparison of the database and the API server. Its
-// error ends with what differs.
+// Check runs the watcher's comparison of the database and the API server. Its error
+// ends with the differences.
 func (w *World) Check(ctx context.Context) error {
 	stdout, _, err := w.Master().Run(ctx, "ovn-k8s-watcher", "--overlay", "--check")
 	if err != nil {
@@ -403,7 +402,7 @@ func (w *World) StartKubelets(ctx context.Context) error {
 	return err
 }
 
-// each does the same on all nodes at once.
+// each runs do on all nodes in parallel.
 func (w *World) each(do func(*Node) error) error {
 	var g errgroup.Group
 	for _, n := range w.Nodes {
@@ -412,7 +411,7 @@ func (w *World) each(do func(*Node) error) error {
 	return g.Wait()
 }
 
-// Close removes everything but Options.Dir, if that was set, and Options.Kube.
+// Close stops and removes everything except Options.Dir, if set, and Options.Kube.
 func (w *World) Close() {
 	for _, n := range w.Nodes {
 		if n.Kubelet != nil {
@@ -441,5 +440,5 @@ func (w *World) Close() {
 	}
 }
 
-// errNoSandbox says that a pod does not run on any of our nodes.
+// errNoSandbox means that no node of the World runs the pod.
 var errNoSandbox = errors.New("the pod does not run")

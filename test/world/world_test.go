@@ -9,7 +9,8 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// TestPodsTalk is the demo as a test, with a restart of everything that restarts.
+// TestPodsTalk checks the pods' connectivity as the demo does, also after a restart
+// of the watcher, Open vSwitch, API server and kubelet.
 func TestPodsTalk(t *testing.T) {
 	need.Nothing(t, need.Cluster, world.Missing())
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
