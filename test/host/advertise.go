@@ -13,9 +13,8 @@ import (
 	"ovn-k8s/test/probe"
 )
 
-// Advertise sends router advertisements (RFC 4861, section 4.2) in the hosts' network of the
-// fabric with the network namespace netns, until stop is called: a prefix and a default
-// router that both live for lifetime.
+// Advertise sends router advertisements (RFC 4861, section 4.2) on the hosts' network until stop is called. netns is
+// the fabric's network namespace. They announce a prefix and a default router, both valid for lifetime.
 func Advertise(netns string, prefix netip.Prefix, interval, lifetime time.Duration) (stop func(), err error) {
 	var conn net.PacketConn
 	var nic *net.Interface
@@ -34,7 +33,7 @@ func Advertise(netns string, prefix netip.Prefix, interval, lifetime time.Durati
 	go func() {
 		defer close(done)
 		for tick := time.NewTicker(interval); ; {
-			// What is lost comes again.
+			// Lost messages are sent again after interval.
 			_, _ = ipv6.NewPacketConn(conn).WriteTo(message, &ipv6.ControlMessage{HopLimit: 255, IfIndex: nic.Index}, &net.IPAddr{IP: net.IPv6linklocalallnodes})
 			select {
 			case <-tick.C:
@@ -47,7 +46,7 @@ func Advertise(netns string, prefix netip.Prefix, interval, lifetime time.Durati
 	return func() { cancel(); <-done; _ = conn.Close() }, nil
 }
 
-// advertisement is a router advertisement whose checksum the kernel computes.
+// advertisement is a router advertisement. The kernel computes the checksum.
 func advertisement(prefix netip.Prefix, seconds uint16) []byte {
 	message := []byte{134, 0, 0, 0, 64, 0}
 	message = binary.BigEndian.AppendUint16(message, seconds)

@@ -17,7 +17,7 @@ import (
 	"ovn-k8s/test/probe"
 )
 
-// A DHCP server (RFC 2131) in the hosts' network of a fabric knows the addresses of ports.
+// A DHCP server (RFC 2131) on the hosts' network of a fabric, with static addresses for ports.
 type DHCP struct {
 	conn     net.PacketConn
 	dns      netip.Addr
@@ -27,7 +27,7 @@ type DHCP struct {
 	done     chan struct{}
 }
 
-// ServeDHCP starts a DHCP server. Its user must Close it before the fabric.
+// ServeDHCP starts a DHCP server. The caller must Close it before the fabric.
 func (f *Fabric) ServeDHCP(dns netip.Addr, lifetime time.Duration) (*DHCP, error) {
 	d := &DHCP{dns: dns, lifetime: lifetime, ports: map[string]*Port{}, done: make(chan struct{})}
 	err := probe.In(f.Netns(), func() error {
@@ -54,14 +54,14 @@ func (f *Fabric) ServeDHCP(dns netip.Addr, lifetime time.Duration) (*DHCP, error
 	return d, nil
 }
 
-// Add has the server give a port's machine its IPv4 address.
+// Add makes the server assign the port's IPv4 address to its MAC.
 func (d *DHCP) Add(p *Port) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ports[p.MAC.String()] = p
 }
 
-// Close ends the server.
+// Close stops the server.
 func (d *DHCP) Close() {
 	_ = d.conn.Close()
 	<-d.done
@@ -87,7 +87,7 @@ func (d *DHCP) run() {
 	}
 }
 
-// answer offers or acknowledges the port's address, whatever is asked for.
+// answer offers or acknowledges the port's address, ignoring the requested one.
 func (d *DHCP) answer(request layers.DHCPv4, port *Port) {
 	reply := layers.DHCPMsgTypeUnspecified
 	for _, o := range request.Options {
@@ -120,7 +120,7 @@ func (d *DHCP) answer(request layers.DHCPv4, port *Port) {
 	if message.SerializeTo(buffer, gopacket.SerializeOptions{FixLengths: true}) != nil {
 		return
 	}
-	// A client that has the address renews from it; others do not have one yet.
+	// A renewing client already has the address; a new one has none, so the reply is broadcast.
 	to := net.IPv4bcast
 	if !request.ClientIP.IsUnspecified() {
 		to = request.ClientIP

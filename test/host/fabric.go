@@ -20,31 +20,30 @@ import (
 //go:embed fabric.sh
 var fabricScript string
 
-// dialTimeout is how long Forward waits for its target.
+// dialTimeout bounds the connection of Forward to its target.
 const dialTimeout = 5 * time.Second
 
-// A segment is a layer 2 network of every fabric. The fabric's own addresses
-// there are the gateways of those who are connected.
+// A segment is a layer 2 network of a fabric. The fabric's own addresses on it are
+// the default gateways of connected hosts.
 type segment struct {
 	bridge     string
 	prefix     string // of the names of ports
 	ipv4, ipv6 netip.Prefix
 }
 
-// The segments. Their IPv4 prefixes are out of the one of RFC 2544 for tests of
-// networks.
+// The segments. Their IPv4 prefixes are from the benchmarking range (RFC 2544).
 var (
-	// underlay has eth0 of every host.
+	// underlay connects eth0 of every host.
 	underlay = segment{"br0", "host", netip.MustParsePrefix("198.18.0.1/24"), netip.MustParsePrefix("fd00:198:18::1/64")}
-	// second has eth1 of hosts with two NICs.
+	// second connects eth1 of hosts with two NICs.
 	second = segment{"br1", "nic", netip.MustParsePrefix("198.18.1.1/24"), netip.MustParsePrefix("fd00:198:18:1::1/64")}
-	// beyond has those outside, which hosts reach through the fabric's router.
+	// beyond connects the hosts outside. Other hosts reach it through the fabric's router.
 	beyond = segment{"br2", "out", netip.MustParsePrefix("198.19.0.1/24"), netip.MustParsePrefix("fd00:198:19::1/64")}
 )
 
-// A Fabric connects hosts: bridges in a network namespace of its own, and a router
-// between them. Its own addresses are those of a neighbour outside the cluster;
-// hosts with Options.Outside are behind the router.
+// A Fabric connects hosts: bridges in a separate network namespace, and a router
+// between them. Its own addresses act as a neighbour outside the cluster. Hosts
+// with Options.Outside are behind the router.
 type Fabric struct {
 	holder *holder
 	mu     sync.Mutex
@@ -54,7 +53,7 @@ type Fabric struct {
 	relays  sync.WaitGroup
 }
 
-// NewFabric makes a fabric. Its user must Close it.
+// NewFabric creates a fabric. The caller must Close it.
 func NewFabric() (*Fabric, error) {
 	segments := []segment{underlay, second, beyond}
 	var bridges []string
@@ -75,15 +74,15 @@ func NewFabric() (*Fabric, error) {
 	return f, nil
 }
 
-// FabricIPv4 is the address of every Fabric in the hosts' network, and their
-// gateway.
+// FabricIPv4 is the IPv4 address of every Fabric on the hosts' network, and the
+// hosts' gateway.
 func FabricIPv4() netip.Addr { return underlay.ipv4.Addr() }
 
-// FabricIPv6 is the address of every Fabric in the hosts' network, and their
-// gateway.
+// FabricIPv6 is the IPv6 address of every Fabric on the hosts' network, and the
+// hosts' gateway.
 func FabricIPv6() netip.Addr { return underlay.ipv6.Addr() }
 
-// Netns is the file of the fabric's network namespace.
+// Netns is the path of the fabric's network namespace.
 func (f *Fabric) Netns() string { return fmt.Sprintf("/proc/%d/ns/net", f.holder.pid) }
 
 // Close removes the fabric. The hosts lose their eth0.
@@ -98,10 +97,9 @@ func (f *Fabric) Close() {
 	f.holder.close()
 }
 
-// Forward makes a TCP port of the fabric's addresses lead to target in the
-// network namespace of this program, such as the API server's "127.0.0.1:6443".
-// It returns what ends it and breaks its connections; the fabric's end does so
-// too.
+// Forward forwards a TCP port of the fabric's addresses to target in this program's
+// network namespace, such as the API server's "127.0.0.1:6443". stop, or Close of
+// the fabric, ends it and its connections.
 func (f *Fabric) Forward(port int, target string) (stop func(), err error) {
 	var l net.Listener
 	err = probe.In(f.Netns(), func() (err error) {
@@ -119,7 +117,7 @@ func (f *Fabric) Forward(port int, target string) (stop func(), err error) {
 	return func() { _ = r.Close() }, nil
 }
 
-// command makes a command that runs in the fabric's network namespace.
+// command prepares a command in the fabric's network namespace.
 func (f *Fabric) command(name string, args ...string) *exec.Cmd {
 	in := []string{"--target", strconv.Itoa(f.holder.pid), "--net", "--", name}
 	cmd := exec.Command("nsenter", append(in, args...)...)
@@ -127,8 +125,8 @@ func (f *Fabric) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Route makes the fabric's router send what is for a prefix to an address that it
-// reaches, until that is withdrawn: a route to pods through a gateway.
+// Route adds a route to the fabric's router, such as a route to pods through a
+// gateway. withdraw removes it.
 func (f *Fabric) Route(to netip.Prefix, via netip.Addr) (withdraw func(), err error) {
 	if err := batch(f.command, fmt.Sprintf("route add %v via %v", to, via)); err != nil {
 		return nil, fmt.Errorf("routing %v: %w", to, err)
@@ -136,8 +134,8 @@ func (f *Fabric) Route(to netip.Prefix, via netip.Addr) (withdraw func(), err er
 	return func() { _ = batch(f.command, fmt.Sprintf("route del %v via %v", to, via)) }, nil
 }
 
-// Narrow sets the MTU in bytes of the fabric's router towards the hosts outside, until widen. It answers packets that
-// are too large with ICMP.
+// Narrow sets the MTU in bytes of the fabric's router towards the hosts outside; widen resets it. The router answers
+// larger packets with ICMP errors.
 func (f *Fabric) Narrow(mtu int) (widen func(), err error) {
 	if err := batch(f.command, fmt.Sprintf("link set %s mtu %d", beyond.bridge, mtu)); err != nil {
 		return nil, fmt.Errorf("setting the router's MTU: %w", err)
@@ -145,7 +143,7 @@ func (f *Fabric) Narrow(mtu int) (widen func(), err error) {
 	return func() { _ = batch(f.command, "link set "+beyond.bridge+" mtu 1500") }, nil
 }
 
-// connect gives h its NICs, addresses and default routes.
+// connect creates the NICs, addresses and default routes of h.
 func (f *Fabric) connect(h *Host, o Options) error {
 	f.mu.Lock()
 	f.hosts++
@@ -179,13 +177,13 @@ func (f *Fabric) plug(h *Host, s segment, nic string, n byte) error {
 	if err != nil {
 		return err
 	}
-	// what the host's kernel sends may meet a userspace datapath
+	// the userspace datapath does not accept partial checksums
 	_, _, err = h.Run(context.Background(), "ethtool", "-K", nic, "tx", "off")
 	return err
 }
 
-// A Port is a place in the hosts' network for a machine that is not a Host. It
-// configures nothing: Addresses and Gateways are what the machine should have.
+// A Port connects a machine other than a Host to the hosts' network. It does not
+// configure the machine: Addresses and Gateways are for its own configuration.
 type Port struct {
 	Addresses []netip.Prefix // IPv4, IPv6
 	Gateways  []netip.Addr   // IPv4, IPv6
@@ -195,14 +193,14 @@ type Port struct {
 	bridge string
 	name   string
 	mu     sync.Mutex
-	// cut is whether there is no carrier, plugged whether there is a NIC.
+	// cut: no carrier; plugged: a NIC exists.
 	cut, plugged bool
 }
 
-// NewPort makes a port in the hosts' network.
+// NewPort creates a port on the hosts' network.
 func (f *Fabric) NewPort() *Port { return f.newPort(underlay) }
 
-// NewSecondPort makes a port in the network of second NICs.
+// NewSecondPort creates a port on the network of second NICs.
 func (f *Fabric) NewSecondPort() *Port { return f.newPort(second) }
 
 func (f *Fabric) newPort(s segment) *Port {
@@ -216,8 +214,8 @@ func (f *Fabric) newPort(s segment) *Port {
 	}
 }
 
-// Plug makes a NIC, which is down, in the network namespace of process pid, and
-// connects it to the port. After Cut it has no carrier.
+// Plug creates a NIC in the network namespace of process pid and connects it to the
+// port. The NIC is down. After Cut it has no carrier.
 func (p *Port) Plug(pid int, nic string) error {
 	p.Unplug()
 	p.mu.Lock()
@@ -229,7 +227,7 @@ func (p *Port) Plug(pid int, nic string) error {
 		return err
 	}
 	p.plugged = true
-	// as of a Host: what the kernel sends may meet a userspace datapath
+	// as on a Host: the userspace datapath does not accept partial checksums
 	_, _, err = RunCommand(context.Background(), exec.Command("nsenter", "--target", strconv.Itoa(pid), "--net", "--", "ethtool", "-K", nic, "tx", "off"))
 	return err
 }
@@ -258,7 +256,7 @@ func (p *Port) carrier(on bool) error {
 	return batch(p.fabric.command, "link set "+p.name+" "+p.state())
 }
 
-// state is that of the fabric's end, for ip-link(8).
+// state is the state of the fabric's end of the cable, for ip-link(8).
 func (p *Port) state() string {
 	if p.cut {
 		return "down"
@@ -266,7 +264,7 @@ func (p *Port) state() string {
 	return "up"
 }
 
-// addresses are those of the host with number n: IPv4, IPv6.
+// addresses are the addresses of host number n: IPv4, IPv6.
 func (s segment) addresses(n byte) []netip.Prefix {
 	v4, v6 := s.ipv4.Addr().As4(), s.ipv6.Addr().As16()
 	v4[3], v6[15] = n, n
@@ -279,8 +277,8 @@ func (s segment) addresses(n byte) []netip.Prefix {
 // gateways are the fabric's own addresses.
 func (s segment) gateways() []netip.Addr { return []netip.Addr{s.ipv4.Addr(), s.ipv6.Addr()} }
 
-// address brings a link up with exactly the given addresses, which are usable at
-// once, and default routes.
+// address brings a link up with exactly the given addresses, without DAD, and with
+// default routes.
 func address(command func(string, ...string) *exec.Cmd, link string, addrs []netip.Prefix, gateways []netip.Addr) error {
 	lines := []string{
 		"link set " + link + " up",
@@ -303,7 +301,7 @@ func address(command func(string, ...string) *exec.Cmd, link string, addrs []net
 	return batch(command, lines...)
 }
 
-// batch gives lines to ip(8).
+// batch runs lines with ip -batch (ip(8)).
 func batch(command func(string, ...string) *exec.Cmd, lines ...string) error {
 	cmd := command("ip", "-batch", "-")
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
@@ -311,7 +309,7 @@ func batch(command func(string, ...string) *exec.Cmd, lines ...string) error {
 	return err
 }
 
-// A relay passes TCP connections on.
+// A relay forwards TCP connections.
 type relay struct {
 	target   string
 	listener net.Listener
@@ -333,7 +331,7 @@ func (r *relay) run() {
 	}
 }
 
-// pass copies both ways until both have ended.
+// pass copies in both directions until both have ended.
 func (r *relay) pass(near net.Conn) {
 	defer near.Close()
 	far, err := net.DialTimeout("tcp", r.target, dialTimeout)

@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// A holder is the process that a set of namespaces hangs on. It reads from a
-// pipe of ours and ends when we close that, or die.
+// A holder is the process keeping a set of namespaces alive. It reads from a pipe
+// and ends when this program closes the pipe or exits.
 type holder struct {
 	pid   int
 	cmd   *exec.Cmd
 	stdin io.Closer
 }
 
-// hold runs a script by unshare(1). The script prints its process ID and then
+// hold runs a script with unshare(1). The script prints its process ID and then
 // waits for the end of its standard input.
 func hold(script string, unshare []string, args ...string) (*holder, error) {
 	cmd := exec.Command("unshare", append(append(unshare, "sh", "-c", script, "sh"), args...)...)
@@ -43,7 +43,7 @@ func hold(script string, unshare []string, args ...string) (*holder, error) {
 		h.pid, err = strconv.Atoi(strings.TrimSpace(line))
 	}
 	if err != nil {
-		h.close() // which also waits for the complaint
+		h.close() // also waits for the rest of standard error
 		return nil, errors.New(strings.TrimSpace(fmt.Sprintf("setting up namespaces: %s %q", &complaint, line)))
 	}
 	return h, nil
@@ -51,6 +51,6 @@ func hold(script string, unshare []string, args ...string) (*holder, error) {
 
 // close ends the namespaces.
 func (h *holder) close() {
-	_ = h.stdin.Close() // the second time it is closed: that is what we want
+	_ = h.stdin.Close() // an error means that it is closed already
 	_ = h.cmd.Wait()
 }

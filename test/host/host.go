@@ -1,13 +1,13 @@
-// Package host makes hosts for tests: each has network, mount, UTS and process
-// namespaces of its own, with a private /run, /etc, /opt, /var and /usr/local, so that
-// unmodified programs use their default paths in it. Hosts are connected by a
-// Fabric, run a real Open vSwitch with the userspace datapath and a real
-// ovn-controller, and need no kernel module of either.
+// Package host creates hosts for tests. Each has its own network, mount, UTS and
+// process namespaces, with a private /run, /etc, /opt, /var and /usr/local, so
+// unmodified programs can use their default paths. A Fabric connects hosts. They
+// run a real Open vSwitch with the userspace datapath and a real ovn-controller,
+// and need no kernel modules.
 //
-// Nothing of a host exists outside of its namespaces: no link, no mount, no file
-// and no named namespace. They end, with all processes inside, when the program
-// that made them closes them or ends in whatever way. So any number of worlds
-// can be up at once, with the same names and addresses.
+// A host leaves no link, mount, file or named namespace on the machine. Its
+// namespaces and all processes in them end on Close, or when the creating program
+// ends for any reason. So any number of clusters can run in parallel with the same
+// names and addresses.
 package host
 
 import (
@@ -36,35 +36,34 @@ var setupScript string
 //go:embed hide.sh
 var hideScript string
 
-// environment is all that programs in a host find in theirs.
+// environment is the complete environment of programs in a host.
 var environment = []string{
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	"HOME=/root", "LANG=C.UTF-8",
 }
 
-// pollInterval is how often a condition is looked at.
+// pollInterval is the time between two checks of a condition.
 const pollInterval = 10 * time.Millisecond
 
-// Options say how to make a Host.
+// Options configure New.
 type Options struct {
-	// Name is the host's name, its system-id and that of its chassis.
+	// Name is the hostname, the system-id and the name of the chassis.
 	Name string
-	// Fabric connects it, by eth0. A host without has only a loopback interface.
+	// Fabric connects eth0. A host without a Fabric has only a loopback interface.
 	Fabric *Fabric
-	// Outside puts it behind the fabric's router, where no other hosts are.
+	// Outside puts the host behind the fabric's router, away from other hosts.
 	Outside bool
-	// SecondNIC gives it an eth1 in a network of its own, with addresses but
-	// without a default route: a NIC for a gateway.
+	// SecondNIC adds eth1 in a separate network, with addresses but without a
+	// default route: a NIC for a gateway.
 	SecondNIC bool
-	// Logs is a directory that Close copies the host's /var/log to, as
-	// Logs/Name, if set.
+	// Logs, if set, is a directory. Close copies the host's /var/log to Logs/Name.
 	Logs string
 }
 
 // A Host is a set of namespaces.
 type Host struct {
 	Name string
-	// Addresses are those of eth0, later of breth0: IPv4 and IPv6.
+	// Addresses are the addresses of eth0 (of breth0 after StartOVS): IPv4 and IPv6.
 	Addresses []netip.Prefix
 
 	fabric   *Fabric
@@ -74,7 +73,7 @@ type Host struct {
 	holder   *holder
 }
 
-// Missing names what New, StartOVS and StartController would miss on this
+// Missing names a prerequisite of New, StartOVS and StartController missing on this
 // machine, or is "".
 func Missing() string {
 	if os.Geteuid() != 0 {
@@ -94,7 +93,7 @@ func Missing() string {
 	return ""
 }
 
-// New makes a host and connects it. Its user must Close it.
+// New creates a host and connects it. The caller must Close it.
 func New(o Options) (*Host, error) {
 	holder, err := hold(setupScript, []string{"--mount", "--net", "--uts", "--ipc", "--pid", "--fork"}, o.Name)
 	if err != nil {
@@ -114,13 +113,13 @@ func New(o Options) (*Host, error) {
 // Close kills everything in the host and removes it.
 func (h *Host) Close() {
 	if h.logs != "" {
-		// a copy for whoever looks into a failure: best effort
+		// best effort: the copy only helps to debug failures
 		_ = os.CopyFS(filepath.Join(h.logs, h.Name), os.DirFS(h.Path("/var/log")))
 		h.logs = ""
 	}
 	if h.fabric != nil {
-		// The kernel would do it too, but when it finds the time. An error says
-		// that the fabric is gone.
+		// The kernel would do it too, but later. An error means that the fabric is
+		// gone.
 		_ = h.eachPort("link del %s")
 		h.fabric = nil
 	}
@@ -130,10 +129,10 @@ func (h *Host) Close() {
 // Cut pulls the cables of a host's NICs, until Mend.
 func (h *Host) Cut() error { return h.eachPort("link set %s down") }
 
-// Mend plugs in what Cut has pulled.
+// Mend plugs the cables in again after Cut.
 func (h *Host) Mend() error { return h.eachPort("link set %s up") }
 
-// eachPort does something to the fabric's ends of the host's NICs.
+// eachPort runs an ip(8) command for the fabric's end of each NIC of the host.
 func (h *Host) eachPort(format string) error {
 	var lines []string
 	for _, p := range h.ports {
@@ -142,17 +141,17 @@ func (h *Host) eachPort(format string) error {
 	return batch(h.fabric.command, lines...)
 }
 
-// PID is the host's first process, whose namespaces are the host's.
+// PID is the process ID of the host's init process, in the host's namespaces.
 func (h *Host) PID() int { return h.holder.pid }
 
-// Netns is the file of the host's network namespace.
+// Netns is the path of the host's network namespace.
 func (h *Host) Netns() string { return fmt.Sprintf("/proc/%d/ns/net", h.PID()) }
 
-// FabricNetns is the file of the network namespace of the host's Fabric.
+// FabricNetns is the path of the network namespace of the host's Fabric.
 func (h *Host) FabricNetns() string { return h.fabric.Netns() }
 
-// Path is where a file of the host is found from outside. Sockets can be dialed
-// there, too.
+// Path translates a path inside the host to a path outside of it. It works for unix
+// sockets, too.
 func (h *Host) Path(inside string) string {
 	return filepath.Join(fmt.Sprintf("/proc/%d/root", h.PID()), inside)
 }
@@ -166,9 +165,9 @@ func (h *Host) Second() (addresses []netip.Prefix, gateways []netip.Addr) {
 	return second.addresses(h.IPv4().As4()[3]), second.gateways()
 }
 
-// HideFromKernel makes the host's kernel ignore what a NIC receives, which is then
-// for Open vSwitch alone. The userspace datapath reads copies of the frames, and
-// the kernel must not answer or forward the originals as well.
+// HideFromKernel makes the host's kernel drop all frames received on a NIC, leaving
+// them to Open vSwitch. The userspace datapath reads copies of the frames, so the
+// kernel must not answer or forward the originals as well.
 func (h *Host) HideFromKernel(ctx context.Context, nic string) error {
 	_, err := h.Script(ctx, hideScript, nic)
 	return err
@@ -180,8 +179,8 @@ func (h *Host) IPv4() netip.Addr { return h.Addresses[0].Addr() }
 // IPv6 is the host's underlay address.
 func (h *Host) IPv6() netip.Addr { return h.Addresses[1].Addr() }
 
-// Command makes a command that runs in the host, in its root directory and with
-// little in its environment. Do not kill it: use Run or Start, which know how.
+// Command prepares a command in the host, in its root directory and with a minimal
+// environment. Do not kill it directly: the process is nsenter. Use Run or Start.
 func (h *Host) Command(name string, args ...string) *exec.Cmd {
 	in := []string{"--target", strconv.Itoa(h.PID()), "--mount", "--uts", "--ipc", "--net", "--pid", "--", name}
 	cmd := exec.Command("nsenter", append(in, args...)...)
@@ -189,20 +188,20 @@ func (h *Host) Command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Run runs a program in the host and returns what it printed. The error of one
-// that fails ends with what it said on standard error. The end of ctx kills it.
+// Run runs a program in the host and returns its output. If it fails, the error
+// ends with its standard error. The end of ctx kills it.
 func (h *Host) Run(ctx context.Context, name string, args ...string) (stdout, stderr string, err error) {
 	return run(ctx, h.Command(name, args...), name, args)
 }
 
-// RunCommand runs what Command made, with the standard input and environment
-// that it was given since, as Run does.
+// RunCommand is like Run for a command of Command; the caller may have set its
+// standard input and environment.
 func RunCommand(ctx context.Context, cmd *exec.Cmd) (stdout, stderr string, err error) {
 	_, inside, _ := strings.Cut(strings.Join(cmd.Args, " "), " -- ")
 	return run(ctx, cmd, inside, nil)
 }
 
-// Environment is what a program in a host finds in its environment.
+// Environment is the default environment of programs in a host.
 func Environment() []string { return slices.Clone(environment) }
 
 // Script runs a shell script in the host and returns its standard output.
@@ -212,18 +211,18 @@ func (h *Host) Script(ctx context.Context, script string, args ...string) (strin
 	return out, err
 }
 
-// A Result is how a command ended, and what it printed.
+// A Result is the exit status and the output of a command.
 type Result struct {
 	Status   int
 	Out, Err string
 }
 
-// Try runs a line of shell in the host, whatever its exit status. The error is
-// about a shell that could not be run.
+// Try runs a line of shell in the host. A non-zero exit status is not an error;
+// failing to start the shell is.
 func (h *Host) Try(line string) (Result, error) { return TryCommand(h.Command("sh", "-c", line)) }
 
-// TryCommand runs a command, whatever its exit status. The error is about one that
-// could not be run.
+// TryCommand runs a command. A non-zero exit status is not an error; failing to
+// start it is.
 func TryCommand(cmd *exec.Cmd) (Result, error) {
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
@@ -235,8 +234,7 @@ func TryCommand(cmd *exec.Cmd) (Result, error) {
 	return Result{cmd.ProcessState.ExitCode(), out.String(), complaint.String()}, err
 }
 
-// Install makes programs, given by their absolute paths, commands of the host:
-// links in /usr/local/bin, which is on everybody's path there.
+// Install links programs, given by absolute paths, into the host's /usr/local/bin.
 func (h *Host) Install(programs ...string) error {
 	for _, p := range programs {
 		if _, err := os.Stat(p); err != nil {
@@ -249,13 +247,13 @@ func (h *Host) Install(programs ...string) error {
 	return nil
 }
 
-// Start starts a program in the host that runs until it is stopped.
+// Start starts a program in the host. It runs until Process.Stop.
 func (h *Host) Start(name string, args ...string) (*lifeline.Process, error) {
 	return lifeline.Start(h.Command, name, args...)
 }
 
-// Kill kills the daemon of a pidfile, as by kill -9, and waits for its end. That
-// it does not run is not an error.
+// Kill sends SIGKILL to the daemon of a pidfile and waits for its end. A daemon not
+// running is not an error.
 func (h *Host) Kill(ctx context.Context, pidfile string) error {
 	text, err := os.ReadFile(h.Path(pidfile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -280,8 +278,8 @@ func (h *Host) Kill(ctx context.Context, pidfile string) error {
 	return await(ctx, gone)
 }
 
-// run runs a command of nsenter(1). At the end of ctx it kills the program, with
-// what is left of its process group.
+// run runs a command of nsenter(1). At the end of ctx it kills the program and the
+// rest of its process group.
 func run(ctx context.Context, cmd *exec.Cmd, name string, args []string) (stdout, stderr string, err error) {
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
@@ -303,10 +301,10 @@ func run(ctx context.Context, cmd *exec.Cmd, name string, args []string) (stdout
 	return out.String(), complaint.String(), err
 }
 
-// killEntered kills what the nsenter of pid has started. It does not kill nsenter
-// itself, which is the one to reap its child: an orphan would be left to the
-// machine's first process, which may take its time, and a host does not end
-// before its last zombie.
+// killEntered kills the children of the nsenter process pid, but not nsenter
+// itself, so that it can reap its child. An orphaned child would have to wait for
+// the machine's init process, and a host does not end before its last zombie is
+// reaped.
 func killEntered(pid int) {
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", pid))
 	if err != nil || len(children) == 0 {

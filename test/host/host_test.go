@@ -19,7 +19,7 @@ import (
 	"ovn-k8s/test/probe"
 )
 
-// world makes a fabric and hosts, and a context to end by.
+// world creates a fabric and hosts, and a context with a deadline.
 func world(t *testing.T, names ...string) (context.Context, *host.Fabric, []*host.Host) {
 	t.Helper()
 	need.Nothing(t, need.Node, host.Missing())
@@ -117,7 +117,7 @@ func TestRunKillsAtTheEndOfItsContext(t *testing.T) {
 	if _, _, err := hosts[0].Run(short, "sh", "-c", "sleep 1000 & sleep 1000"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Run: %v", err)
 	}
-	// The host's init has to bury them first.
+	// The host's init process has to reap them first.
 	if got := script(t, ctx, hosts[0], "timeout 60 sh -c 'while cat /proc/[0-9]*/comm | grep -q sleep; do :; done'; cat /proc/[0-9]*/comm | grep -c sleep || true"); got != "0" {
 		t.Errorf("%s sleepers live", got)
 	}
@@ -250,7 +250,7 @@ func TestOutside(t *testing.T) {
 	_, err = ask.Until(ctx)
 	must(t, err)
 
-	// a network that only the inside host knows
+	// a network known to the inside host only
 	pod := netip.MustParsePrefix("10.9.9.9/32")
 	script(t, ctx, inside, "ip address add "+pod.String()+" dev lo")
 	ask.Address = probe.Address(pod.Addr(), 0)

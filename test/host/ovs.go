@@ -25,9 +25,8 @@ const (
 )
 
 // StartOVS starts ovsdb-server and ovs-vswitchd with the userspace datapath, and
-// moves eth0 with its addresses to the bridge breth0. The host's name is its
-// system-id. It also starts a stopped or killed Open vSwitch again, with its old
-// database.
+// moves eth0 with its addresses to the bridge breth0. The system-id is the host's
+// name. After StopOVS it starts Open vSwitch again with the existing database.
 func (h *Host) StartOVS(ctx context.Context) error {
 	if err := h.StartSwitch(ctx); err != nil {
 		return err
@@ -38,7 +37,7 @@ func (h *Host) StartOVS(ctx context.Context) error {
 	if err := h.HideFromKernel(ctx, "eth0"); err != nil {
 		return err
 	}
-	// Only from the bridge does the datapath know the routes of its tunnels.
+	// The datapath finds the routes of its tunnels only on the bridge.
 	err := batch(h.Command, "address flush dev eth0 scope global")
 	if err == nil {
 		err = address(h.Command, "breth0", h.Addresses, h.gateways)
@@ -58,7 +57,7 @@ func (h *Host) StartSwitch(ctx context.Context) error {
 	return nil
 }
 
-// StopOVS kills ovs-vswitchd and ovsdb-server, as by kill -9. The host loses its
+// StopOVS kills ovs-vswitchd and ovsdb-server with SIGKILL. The host loses its
 // bridges, with their addresses and routes, until StartOVS.
 func (h *Host) StopOVS(ctx context.Context) error {
 	return errors.Join(h.Kill(ctx, vswitchdPidfile), h.Kill(ctx, ovsdbPidfile))
@@ -69,10 +68,10 @@ func (h *Host) RestartOVS(ctx context.Context) error {
 	return errors.Join(h.StopOVS(ctx), h.StartOVS(ctx))
 }
 
-// StartController configures and starts ovn-controller, and waits until its
-// chassis is in the Southbound database at remote, such as
-// "tcp:198.18.0.11:6642". Tunnels are Geneve between the hosts' IPv4 addresses.
-// It is started again when it aborts, as by ovn-ctl; Aborts tells.
+// StartController configures and starts ovn-controller, and waits until its chassis
+// is in the Southbound database at remote, such as "tcp:198.18.0.11:6642". Tunnels
+// are Geneve between the hosts' IPv4 addresses. Its monitor process restarts it
+// after an abort, as under ovn-ctl; see Aborts.
 func (h *Host) StartController(ctx context.Context, remote string) error {
 	err := h.VSCtl(ctx, "set", "Open_vSwitch", ".",
 		"external_ids:ovn-remote="+fmt.Sprintf("%q", remote),
@@ -90,8 +89,8 @@ func (h *Host) StartController(ctx context.Context, remote string) error {
 	return nil
 }
 
-// Aborts are the last words of daemons of Open vSwitch and OVN that aborted on
-// the host: a line of their logs each.
+// Aborts returns the log lines of level EMER of the host's Open vSwitch and OVN
+// daemons: one for each abort.
 func (h *Host) Aborts() ([]string, error) {
 	logs, err := filepath.Glob(h.Path("/var/log/openvswitch/*.log"))
 	if err != nil {
@@ -112,7 +111,7 @@ func (h *Host) Aborts() ([]string, error) {
 	return lines, nil
 }
 
-// StopController kills ovn-controller, as by kill -9. Flows and tunnels stay.
+// StopController kills ovn-controller with SIGKILL. Flows and tunnels stay.
 func (h *Host) StopController(ctx context.Context) error { return h.Kill(ctx, controllerPidfile) }
 
 // VSCtl runs ovs-vsctl in the host.
@@ -121,16 +120,16 @@ func (h *Host) VSCtl(ctx context.Context, args ...string) error {
 	return err
 }
 
-// VSGet runs ovs-vsctl in the host and returns what it prints, without the last
-// newline.
+// VSGet runs ovs-vsctl in the host and returns its output without the last newline.
 func (h *Host) VSGet(ctx context.Context, args ...string) (string, error) {
 	out, _, err := h.Run(ctx, "ovs-vsctl", append([]string{"--timeout=60"}, args...)...)
 	return strings.TrimRight(out, "\n"), err
 }
 
-// StartCentral runs OVN's central half in the host, on its usual TCP ports of all
-// addresses and its usual unix sockets. Its files are in dir, see
-// ovntest.Options. The Central's user must Close it before the host.
+// StartCentral starts ovn-northd and the OVN databases in the host. They listen on
+// the default TCP ports of all addresses and on the default unix sockets. Their
+// files are in dir, see ovntest.Options. The caller must Close the Central before
+// the host.
 func (h *Host) StartCentral(dir string) (*ovntest.Central, error) {
 	c, err := ovntest.Start(ovntest.Options{
 		Dir:     dir,
