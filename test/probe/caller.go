@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// answerTimeout is how long a Caller waits until it counts a datagram as lost.
+// answerTimeout is the time without an answer after which a Caller counts a datagram as lost.
 const answerTimeout = time.Second
 
-// A Caller asks by UDP from one socket all the time, one datagram after the other:
-// for whoever balances it is always the same connection.
+// A Caller continuously sends UDP requests from one socket, one after the other. To
+// a load balancer they are all the same connection.
 type Caller struct {
 	conn net.Conn
 	end  context.CancelFunc
@@ -24,17 +24,17 @@ type Caller struct {
 	now Called
 }
 
-// Called is what happened to a Caller.
+// Called is the result of a Caller.
 type Called struct {
-	// By is who answered last, Asked how often there was an answer, and Lost how
-	// often there was none.
+	// By is the name of the last server, Asked the number of answers, and Lost the
+	// number of requests without an answer.
 	By          string
 	Asked, Lost int
-	// Moves is how often somebody else answered than before.
+	// Moves is the number of answers from a different server than the one before.
 	Moves int
 }
 
-// Call starts to ask a Server from a network namespace. Its user must Close it.
+// Call starts sending requests to a Server from a network namespace. The caller must Close it.
 func Call(netns string, server netip.AddrPort) (*Caller, error) {
 	c := &Caller{}
 	err := In(netns, func() (err error) {
@@ -64,7 +64,7 @@ func (c *Caller) run(ctx context.Context) {
 	}
 }
 
-// ask sends a datagram and returns who answered.
+// ask sends a datagram and returns the server's name.
 func (c *Caller) ask() (by string, err error) {
 	if _, err := c.conn.Write([]byte("hello\n")); err != nil {
 		return "", err
@@ -89,14 +89,14 @@ func (c *Caller) note(by string, err error) {
 	c.now.Asked, c.now.By = c.now.Asked+1, by
 }
 
-// Called is what happened so far.
+// Called returns the result so far.
 func (c *Caller) Called() Called {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// Close ends the asking, and returns what happened.
+// Close stops the Caller and returns its result.
 func (c *Caller) Close() Called {
 	c.end()
 	_ = c.conn.Close()

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// Echoes listens to the ICMP echo requests that a network namespace gets, since
-// their answers do not say who asked.
+// Echoes records the sources of ICMP echo requests received in a network namespace.
+// Echo replies do not contain them.
 type Echoes struct {
 	conns []net.PacketConn
 	wg    sync.WaitGroup
@@ -22,7 +22,7 @@ type Echoes struct {
 	seen  map[netip.Addr]int
 }
 
-// ListenEchoes listens in the network namespace of the file netns. Its user must
+// ListenEchoes listens in the network namespace of the file netns. The caller must
 // Close it.
 func ListenEchoes(netns string) (*Echoes, error) {
 	e := &Echoes{seen: map[netip.Addr]int{}}
@@ -68,7 +68,7 @@ func (e *Echoes) listen(conn net.PacketConn, request icmp.Type) {
 	}
 }
 
-// From is how many requests came from an address.
+// From returns the number of requests from an address.
 func (e *Echoes) From(a netip.Addr) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()

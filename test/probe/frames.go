@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Send sends frames, from their Ethernet header on, by an interface of a network
+// Send sends Ethernet frames, headers included, on an interface of a network
 // namespace.
 func Send(netns, iface string, frames ...[]byte) error {
 	return In(netns, func() error {
@@ -40,14 +40,14 @@ func Send(netns, iface string, frames ...[]byte) error {
 	})
 }
 
-// packetSocket opens a socket for frames of an interface, of which it gets those
-// of a protocol; 0 is none.
+// packetSocket opens a packet socket on an interface. It receives frames of
+// protocol; 0 means none.
 func packetSocket(iface string, protocol uint16) (*os.File, int, error) {
 	i, err := net.InterfaceByName(iface)
 	if err != nil {
 		return nil, 0, fmt.Errorf("interface %s: %w", iface, err)
 	}
-	swapped := protocol<<8 | protocol>>8 // of network byte order
+	swapped := protocol<<8 | protocol>>8 // in network byte order
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, 0, fmt.Errorf("opening a packet socket: %w", err)
@@ -59,7 +59,7 @@ func packetSocket(iface string, protocol uint16) (*os.File, int, error) {
 	return os.NewFile(uintptr(fd), "packets of "+iface), i.Index, nil
 }
 
-// A Tap keeps the frames that an interface takes in.
+// A Tap records the frames of an interface.
 type Tap struct {
 	file *os.File
 	wg   sync.WaitGroup
@@ -68,7 +68,7 @@ type Tap struct {
 	frames [][]byte
 }
 
-// Listen taps an interface of a network namespace. Its user must Close the Tap.
+// Listen taps an interface of a network namespace. The caller must Close the Tap.
 func Listen(netns, iface string) (*Tap, error) {
 	t := &Tap{}
 	err := In(netns, func() (err error) {
@@ -95,7 +95,7 @@ func (t *Tap) read() {
 	}
 }
 
-// Saw returns the frames until now that hold a marker.
+// Saw returns the frames recorded so far that contain marker.
 func (t *Tap) Saw(marker []byte) (frames [][]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,7 +107,7 @@ func (t *Tap) Saw(marker []byte) (frames [][]byte) {
 	return frames
 }
 
-// Await waits until a frame came that holds a marker.
+// Await waits until a frame containing marker was recorded.
 func (t *Tap) Await(ctx context.Context, marker []byte) error {
 	for len(t.Saw(marker)) == 0 {
 		select {

@@ -1,8 +1,8 @@
-// Package probe answers and asks for connectivity between network namespaces:
-// servers that tell their name, and probes that say what failed.
+// Package probe tests connectivity between network namespaces: servers answer with
+// their name, and probes report which step failed.
 //
-// Nothing is executed: sockets are made on a thread that visits the namespace,
-// and stay there.
+// It starts no processes: a thread enters the namespace to create a socket, and the
+// socket stays there.
 package probe
 
 import (
@@ -24,20 +24,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tryTimeout is how long one try of Until may take. It is less than the first
-// retransmission of a TCP SYN, one second.
+// tryTimeout bounds one try of Until. It is shorter than the first retransmission
+// of a TCP SYN, one second.
 const tryTimeout = 900 * time.Millisecond
 
-// A Probe asks for one answer from Address.
+// A Probe is a request to Address.
 type Probe struct {
-	// Netns is the asking namespace's file, such as /proc/1/ns/net. Empty is
-	// the program's own.
+	// Netns is the path of the client's network namespace, such as /proc/1/ns/net.
+	// Default: the program's own.
 	Netns string
 	// Network is "tcp", "udp" or "icmp". ICMP needs no port.
 	Network string
-	// Address is whom to ask.
+	// Address is the server's address.
 	Address netip.AddrPort
-	// Source is the address to ask from by TCP or UDP, if it matters.
+	// Source is the client's address for TCP or UDP, if it matters.
 	Source netip.Addr
 }
 
@@ -49,9 +49,9 @@ func (p Probe) String() string {
 	return p.Network + " to " + p.Address.String()
 }
 
-// Once asks once: one datagram, one echo request, or one TCP connection, for
-// which the kernel repeats the first packet after a second. It returns what the
-// server says, "" for ICMP. ctx must have a deadline.
+// Once sends one request: one datagram, one echo request, or one TCP connection
+// (the kernel retransmits the SYN after a second). It returns the server's answer,
+// "" for ICMP. ctx must have a deadline.
 func (p Probe) Once(ctx context.Context) (answer string, err error) {
 	if p.Network == "icmp" {
 		err = p.echo(ctx)
@@ -64,8 +64,9 @@ func (p Probe) Once(ctx context.Context) (answer string, err error) {
 	return answer, nil
 }
 
-// Until asks again and again until there is an answer or ctx ends: the first
-// packet between two hosts may be lost while they resolve each other's address.
+// Until repeats the request until there is an answer or ctx ends: the first packet
+// between two hosts may be lost during address resolution (ARP, neighbour
+// discovery).
 func (p Probe) Until(ctx context.Context) (answer string, err error) {
 	for tries := 1; ; tries++ {
 		try, cancel := context.WithTimeout(ctx, tryTimeout)
@@ -87,8 +88,8 @@ func (p Probe) Until(ctx context.Context) (answer string, err error) {
 	}
 }
 
-// Answer takes a server's answer apart: its name, and the client's address as it
-// saw that.
+// Answer parses a server's answer: the server's name and the client's address as
+// seen by the server.
 func Answer(text string) (name string, client netip.AddrPort, err error) {
 	name, address, _ := strings.Cut(text, " ")
 	client, err = netip.ParseAddrPort(address)
@@ -98,7 +99,7 @@ func Answer(text string) (name string, client netip.AddrPort, err error) {
 	return name, netip.AddrPortFrom(client.Addr().Unmap(), client.Port()), nil
 }
 
-// Silence asks several times and returns an error if there is any answer.
+// Silence sends several requests and returns an error if there is any answer.
 func (p Probe) Silence(ctx context.Context, tries int) error {
 	for range tries {
 		try, cancel := context.WithTimeout(ctx, tryTimeout)
@@ -168,7 +169,7 @@ func (p Probe) echo(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(deadline)
 	}
-	// The socket sees every reply in the namespace: ours has this identity.
+	// The socket receives all replies in the namespace: this identifies ours.
 	id := int(time.Now().UnixNano() & 0xffff)
 	echo := icmp.Message{Type: request, Body: &icmp.Echo{ID: id, Data: []byte("hello")}}
 	packet, err := echo.Marshal(nil) // the kernel computes the checksum of ICMPv6
@@ -198,9 +199,9 @@ func awaitEcho(conn net.PacketConn, protocol int, reply icmp.Type, id int) error
 	}
 }
 
-// In runs f on a thread that is in the network namespace of the file netns. An
-// empty name means the program's own. Sockets that f makes stay in the
-// namespace; goroutines that it starts do not.
+// In runs f on a thread in the network namespace of the file netns. An empty name
+// means the program's own. Sockets created by f stay in the namespace; goroutines
+// started by f do not.
 func In(netns string, f func() error) error {
 	if netns == "" {
 		return f()
@@ -230,7 +231,7 @@ func In(netns string, f func() error) error {
 	return err
 }
 
-// Address is Probe's address for an address and a port.
+// Address returns an address and port as a netip.AddrPort.
 func Address(addr netip.Addr, port int) netip.AddrPort { return netip.AddrPortFrom(addr, uint16(port)) }
 
 func hostPort(port int) string { return ":" + strconv.Itoa(port) }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Server answers TCP connections and UDP datagrams with one line: its name and
-// the client's address, as in "default/web-0 10.1.2.3:4567". To "give N" it adds N bytes.
+// A Server answers TCP connections and UDP datagrams with one line: its name and the client's address, as in
+// "default/web-0 10.1.2.3:4567". The request "give N" appends N bytes.
 type Server struct {
 	name    string
 	closers []func() error
@@ -21,8 +21,8 @@ type Server struct {
 	conns   map[net.Conn]bool
 }
 
-// Serve answers on TCP and UDP ports of all addresses, IPv4 and IPv6, of the
-// network namespace of the file netns. Its user must Close it.
+// Serve starts a Server on TCP and UDP ports of all addresses, IPv4 and IPv6, in
+// the network namespace of the file netns. The caller must Close it.
 func Serve(netns, name string, ports ...int) (*Server, error) {
 	s := &Server{name: name, conns: map[net.Conn]bool{}}
 	err := In(netns, func() error {
@@ -57,8 +57,8 @@ func (s *Server) listen(port int) error {
 	return nil
 }
 
-// packetInfo makes a UDP socket tell the address that each datagram was sent to.
-// Errors do not matter: the socket may be of the other kind or family.
+// packetInfo makes a UDP socket report the destination address of each datagram.
+// Errors do not matter: the socket may be TCP or of the other family.
 func packetInfo(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
@@ -79,8 +79,8 @@ func (s *Server) accept(l net.Listener) {
 	}
 }
 
-// greet answers each line of a connection, so that a client can see whether an
-// old one still lives.
+// greet answers each line of a connection, so a client can test whether an old
+// connection still works.
 func (s *Server) greet(conn net.Conn) {
 	if !s.hold(conn) {
 		return
@@ -98,15 +98,15 @@ func (s *Server) greet(conn net.Conn) {
 	}
 }
 
-// line is the answer to a question.
+// line returns the answer to a request.
 func (s *Server) line(client fmt.Stringer, question []byte) []byte {
 	more := 0
 	_, _ = fmt.Sscanf(string(question), "give %d", &more) // else 0
 	return append(fmt.Appendf(nil, "%s %s\n", s.name, client), make([]byte, more)...)
 }
 
-// answer replies to datagrams, each from the address that it was sent to: a host
-// has several, and the client expects the one it asked.
+// answer replies to datagrams. Each reply comes from the destination address of the
+// request: a host has several, and the client expects that one.
 func (s *Server) answer(p *net.UDPConn) {
 	buffer, control := make([]byte, 2048), make([]byte, 512)
 	for {
@@ -122,15 +122,15 @@ func (s *Server) answer(p *net.UDPConn) {
 	}
 }
 
-// leaveRouteOpen clears the interface in a received packet's information, which
-// would bind an answer to the interface that the question came in by. See
-// IP_PKTINFO in ip(7) and IPV6_PKTINFO in ipv6(7).
+// leaveRouteOpen clears the interface in a received packet's information, so that
+// the answer is not bound to the receiving interface. See IP_PKTINFO in ip(7) and
+// IPV6_PKTINFO in ipv6(7).
 func leaveRouteOpen(control []byte) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
 		return
 	}
-	for _, m := range messages { // their data lies in control
+	for _, m := range messages { // their data is part of control
 		switch {
 		case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO:
 			clear(m.Data[:4])
@@ -140,7 +140,7 @@ func leaveRouteOpen(control []byte) {
 	}
 }
 
-// hold remembers a connection, or closes it if the server is closed.
+// hold records a connection, or closes it if the server is closed.
 func (s *Server) hold(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +159,7 @@ func (s *Server) release(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// Close closes all sockets and waits for the server's end.
+// Close closes all sockets and waits until the server has ended.
 func (s *Server) Close() {
 	for _, c := range s.closers {
 		_ = c()

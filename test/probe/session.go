@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// keystroke is how often a Session sends a line.
+	// keystroke is the time between two lines of a Session.
 	keystroke = 20 * time.Millisecond
-	// reconnectTimeout is how long a Session tries to connect again.
+	// reconnectTimeout bounds one reconnection of a Session.
 	reconnectTimeout = 2 * time.Second
 )
 
-// lost is when a Session of datagrams gives up an answer. Nobody repeats them.
+// lost is the time a UDP Session waits for an answer. UDP does not retransmit.
 const lost = 100 * time.Millisecond
 
-// A Session is a TCP connection on which somebody types: a line now and then,
-// which the Server answers. Its kernel repeats what is lost, for long; only a
-// reset, or a Server that is gone, breaks it. Or it is a UDP socket, from which a
-// line is sent again and again.
+// A Session is an interactive TCP connection: it sends lines regularly, and the
+// Server answers each. The kernel retransmits lost segments for a long time, so
+// only a reset or a missing Server breaks it. Or it is a UDP socket sending lines
+// regularly.
 type Session struct {
 	probe Probe
 	end   context.CancelFunc
@@ -34,27 +34,27 @@ type Session struct {
 	now Typed
 }
 
-// Typed is what happened on a Session.
+// Typed is the result of a Session.
 type Typed struct {
-	// Lines is the number of lines that were answered.
+	// Lines is the number of answered lines.
 	Lines int
-	// Resets is how often the connection broke. A new one follows.
+	// Resets is the number of broken connections. A new one is opened after each.
 	Resets int
-	// Silence is the longest time that an answer took.
+	// Silence is the longest time until an answer.
 	Silence time.Duration
-	// Last is when the last answer came.
+	// Last is the time of the last answer.
 	Last time.Time
-	// Err is why it broke last.
+	// Err is the error of the last broken connection.
 	Err error
 }
 
-// OpenSession connects by TCP from a network namespace to a Server. Its user must
+// OpenSession connects by TCP from a network namespace to a Server. The caller must
 // Close it.
 func OpenSession(ctx context.Context, netns string, server netip.AddrPort) (*Session, error) {
 	return Probe{Netns: netns, Network: "tcp", Address: server}.Open(ctx)
 }
 
-// Open opens a session with whom p asks, by TCP or UDP. Its user must Close it.
+// Open opens a session with the server of p, by TCP or UDP. The caller must Close it.
 func (p Probe) Open(ctx context.Context) (*Session, error) {
 	s := &Session{probe: p}
 	conn, err := s.connect(ctx)
@@ -75,7 +75,7 @@ func (s *Session) connect(ctx context.Context) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// run types until ctx ends.
+// run sends lines until ctx ends, reconnecting when needed.
 func (s *Session) run(ctx context.Context, conn net.Conn) {
 	for ctx.Err() == nil {
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
@@ -94,7 +94,7 @@ func (s *Session) run(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// typeOn types on a connection until it breaks.
+// typeOn sends lines on a connection until it breaks.
 func (s *Session) typeOn(ctx context.Context, conn net.Conn) error {
 	tick := time.NewTicker(keystroke)
 	defer tick.Stop()
@@ -132,18 +132,18 @@ func (s *Session) note(f func(*Typed)) {
 	f(&s.now)
 }
 
-// Typed is what happened until now.
+// Typed returns the result so far.
 func (s *Session) Typed() Typed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now
 }
 
-// errIdle says that a Session has not typed.
+// errIdle means that no line was answered.
 var errIdle = errors.New("no line was answered")
 
-// Undisturbed returns an error if the connection ever broke, or if nothing was
-// answered since the given state.
+// Undisturbed returns an error if the connection ever broke, or if no line was
+// answered since the given result.
 func (s *Session) Undisturbed(since Typed) error {
 	now := s.Typed()
 	switch {
@@ -155,7 +155,7 @@ func (s *Session) Undisturbed(since Typed) error {
 	return nil
 }
 
-// Close ends the session and says what happened on it.
+// Close ends the session and returns its result.
 func (s *Session) Close() Typed {
 	s.end()
 	s.wg.Wait()

@@ -25,9 +25,9 @@ const (
 	udpHeader  = 8 // and that of ICMP echo requests
 )
 
-// Sized asks by UDP or ICMP packets of size bytes, headers included, until there is an
-// answer, delivered, or an ICMP error says that size is too large, refused. With
-// fragment it never sets DF and goes on, in fragments, after such an error.
+// Sized sends UDP or ICMP packets of size bytes, headers included, until there is
+// an answer (delivered) or an ICMP error "too big" (refused). With fragment it does
+// not set DF, and continues with fragments after such an error.
 func (p Probe) Sized(ctx context.Context, size int, fragment bool) (delivered, refused bool, err error) {
 	conn, err := p.sized(ctx, fragment)
 	if err != nil {
@@ -52,7 +52,7 @@ func (p Probe) Sized(ctx context.Context, size int, fragment bool) (delivered, r
 	return false, refused, nil
 }
 
-// Give asks by UDP for an answer of size bytes until it comes.
+// Give requests an answer of size bytes by UDP until it arrives.
 func (p Probe) Give(ctx context.Context, size int) error {
 	conn, err := p.sized(ctx, true)
 	if err != nil {
@@ -70,7 +70,7 @@ func (p Probe) Give(ctx context.Context, size int) error {
 	return fmt.Errorf("%v: no answer of %d bytes: %w", p, size, ctx.Err())
 }
 
-// Upload sends so many bytes by TCP and waits until the server has read them. ctx must have a deadline.
+// Upload sends size bytes by TCP and waits until the server has read them. ctx must have a deadline.
 func (p Probe) Upload(ctx context.Context, size int) error {
 	conn, err := p.open(ctx)
 	if err != nil {
@@ -83,13 +83,13 @@ func (p Probe) Upload(ctx context.Context, size int) error {
 	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
 		return err
 	}
-	if _, err := io.Copy(io.Discard, conn); err != nil { // until the server closes, too
+	if _, err := io.Copy(io.Discard, conn); err != nil { // until the server closes its side
 		return fmt.Errorf("%v: after %d bytes: %w", p, size, err)
 	}
 	return nil
 }
 
-// Download has the server send so many bytes by TCP, and reads them. ctx must have a deadline.
+// Download requests size bytes by TCP and reads them. ctx must have a deadline.
 func (p Probe) Download(ctx context.Context, size int) error {
 	conn, err := p.open(ctx)
 	if err != nil {
@@ -125,7 +125,7 @@ func header(a netip.Addr) int {
 	return ipv6Header
 }
 
-// read reads until what comes is the answer, for as long as a try may take.
+// read reads until the answer arrives, at most for tryTimeout.
 func read(conn net.Conn, is func([]byte) bool) error {
 	_ = conn.SetReadDeadline(time.Now().Add(tryTimeout))
 	answer := make([]byte, 65536)
@@ -137,7 +137,7 @@ func read(conn net.Conn, is func([]byte) bool) error {
 	}
 }
 
-// receive reads a packet without its IP header.
+// receive reads a packet and removes its IP header.
 func receive(conn net.Conn, buffer []byte) (n int, err error) {
 	if raw, ok := conn.(*net.IPConn); ok {
 		n, _, err = raw.ReadFrom(buffer)
@@ -146,7 +146,7 @@ func receive(conn net.Conn, buffer []byte) (n int, err error) {
 	return conn.Read(buffer)
 }
 
-// question is what p asks, with a payload of so many bytes, and what tells its answer.
+// question returns the request of p with payload bytes of payload, and a function recognizing its answer.
 func (p Probe) question(payload int) (packet []byte, is func([]byte) bool) {
 	data := slices.Repeat([]byte{'x'}, payload)
 	if p.Network != "icmp" {
