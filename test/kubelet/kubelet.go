@@ -1,10 +1,10 @@
-// Package kubelet stands in for the kubelet and the container runtime of a test
-// host: it registers the host as a Node, runs each pod bound to it as a network
-// namespace that CNI plugins connect, reports its status, and takes it away.
+// Package kubelet replaces the kubelet and the container runtime on a test host. It
+// registers the host as a Node, runs each pod bound to it as a network namespace
+// connected by CNI plugins, reports the pod's status, and removes it.
 //
-// Plugins are called by libcni, as containerd calls them, inside the host and
-// with the configuration found there. What a pod "runs" is a server that answers
-// with the pod's name, see package probe. Everything else is in this process.
+// It calls plugins through libcni, as containerd does, inside the host and with the
+// host's configuration. Every pod runs a server of package probe, answering with
+// the pod's name. Everything else runs in this process.
 package kubelet
 
 import (
@@ -29,35 +29,34 @@ import (
 )
 
 const (
-	// DefaultPort is where pods that name no container port answer.
+	// DefaultPort is the port of pods without a container port.
 	DefaultPort = 8080
 
-	// workers is how many pods are worked on at once. A real kubelet has one
+	// workers is the number of pods processed in parallel. A real kubelet has one
 	// worker per pod.
 	workers = 64
-	// readyInterval is how often the node's readiness is looked at.
+	// readyInterval is the time between two checks of the node's readiness.
 	readyInterval = 50 * time.Millisecond
-	// cniTimeout is how long one call of the plugins may take, as in containerd
-	// under a kubelet.
+	// cniTimeout bounds one call of the plugins, as in containerd under a kubelet.
 	cniTimeout = 2 * time.Minute
 
 	firstRetry, lastRetry = 100 * time.Millisecond, 5 * time.Second
 )
 
-// Options say which host to serve.
+// Options configure New.
 type Options struct {
-	// Host is where pods run.
+	// Host runs the pods.
 	Host *host.Host
-	// Client reaches the API server.
+	// Client is a client of the API server.
 	Client kubernetes.Interface
-	// Node is the Node's name: the host's unless set. The Node is created, or
-	// taken over if it exists.
+	// Node is the Node's name. Default: the host's name. The Node is created, or
+	// adopted if it exists.
 	Node string
-	// Log receives a line per failure, which is retried. It may be nil.
+	// Log receives a line for each failure; failures are retried. It may be nil.
 	Log func(format string, args ...any)
 }
 
-// A Kubelet serves a host. Its methods may be called at any time by anyone.
+// A Kubelet serves a host. Its methods are safe for concurrent use.
 type Kubelet struct {
 	opts Options
 	node string
@@ -74,7 +73,7 @@ type Kubelet struct {
 	queue  workqueue.TypedRateLimitingInterface[types.NamespacedName]
 }
 
-// New makes a Kubelet that does nothing until Start. Its user must Close it.
+// New returns a Kubelet. It does nothing until Start. The caller must Close it.
 func New(o Options) *Kubelet {
 	if o.Node == "" {
 		o.Node = o.Host.Name
@@ -87,8 +86,8 @@ func New(o Options) *Kubelet {
 	return k
 }
 
-// Start registers the Node, tells the plugins which sandboxes live (CNI GC), and
-// serves pods until Stop.
+// Start registers the Node, calls the plugins with the list of existing sandboxes
+// (CNI GC), and serves pods until Stop.
 func (k *Kubelet) Start(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -140,7 +139,7 @@ func (k *Kubelet) handler(queue workqueue.TypedRateLimitingInterface[types.Names
 	return cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, obj any) { add(obj) }, DeleteFunc: add}
 }
 
-// Stop ends the kubelet's work, as a restart of the real one does: pods live on.
+// Stop ends the kubelet's work, as when the real one is restarted: pods keep running.
 func (k *Kubelet) Stop() {
 	k.mu.Lock()
 	stop := k.stop
@@ -154,9 +153,8 @@ func (k *Kubelet) Stop() {
 	k.wg.Wait()
 }
 
-// Close stops the kubelet and forgets all pods without calling any plugin, as a
-// power failure does. A call that is under way is killed. The host is left to its
-// owner.
+// Close stops the kubelet and drops all pods without calling any plugin, like a
+// power failure. It kills a running plugin call. It does not close the host.
 func (k *Kubelet) Close() {
 	k.end()
 	k.Stop()
@@ -168,7 +166,7 @@ func (k *Kubelet) Close() {
 	}
 }
 
-// Sandbox returns the sandbox of a pod that runs, or nil.
+// Sandbox returns the sandbox of a running pod, or nil.
 func (k *Kubelet) Sandbox(namespace, name string) *Sandbox {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -192,8 +190,8 @@ func (k *Kubelet) work(ctx context.Context, queue workqueue.TypedRateLimitingInt
 	}
 }
 
-// sync makes the sandbox of one pod as the API server says. No two calls for the
-// same pod run at once.
+// sync creates or removes the sandbox of one pod to match its object. There are no
+// concurrent calls for the same pod.
 func (k *Kubelet) sync(ctx context.Context, key types.NamespacedName, pods corelisters.PodLister) error {
 	pod, err := pods.Pods(key.Namespace).Get(key.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -225,8 +223,8 @@ func (k *Kubelet) sync(ctx context.Context, key types.NamespacedName, pods corel
 	return k.reportRunning(ctx, pod, sandbox)
 }
 
-// setUp runs a pod. What it has begun it ends, even if the kubelet stops: the
-// container runtime, whose work it is, would.
+// setUp runs a pod. It completes even if the kubelet stops meanwhile: in reality
+// the container runtime does this work.
 func (k *Kubelet) setUp(key types.NamespacedName, pod *corev1.Pod) (*Sandbox, error) {
 	ctx, cancel := context.WithTimeout(k.life, cniTimeout)
 	defer cancel()
@@ -252,7 +250,7 @@ func (k *Kubelet) tearDown(key types.NamespacedName, sandbox *Sandbox) error {
 	return nil
 }
 
-// preStop returns how much is left at now of the sleep of a pod's preStop hooks, which begins with the first call.
+// preStop returns the remaining sleep of a pod's preStop hooks at now. The sleep begins with the first call.
 func (s *Sandbox) preStop(pod *corev1.Pod, now time.Time) time.Duration {
 	if s.deleted.IsZero() {
 		s.deleted = now
@@ -266,7 +264,7 @@ func (s *Sandbox) preStop(pod *corev1.Pod, now time.Time) time.Duration {
 	return s.deleted.Add(sleep).Sub(now)
 }
 
-// finished tells whether a pod has ended for good.
+// finished reports whether a pod has ended for good.
 func finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }

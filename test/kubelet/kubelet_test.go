@@ -19,15 +19,15 @@ import (
 	"ovn-k8s/test/need"
 )
 
-// plugin is a CNI plugin that gives every sandbox an address of its loopback
-// interface and notes how it was called.
+// plugin is a CNI plugin. It adds an address to the loopback interface of every
+// sandbox and logs its calls.
 //
 //go:embed testdata/plugin.sh
 var plugin string
 
 const config = `{"cniVersion": "1.1.0", "name": "test", "plugins": [{"type": "plugin"}]}`
 
-// install puts the plugin and its configuration into a host, the latter last.
+// install writes the plugin and then its configuration into a host.
 func install(t *testing.T, h *host.Host) {
 	t.Helper()
 	if err := os.WriteFile(h.Path("/opt/cni/bin/plugin"), []byte(plugin), 0o755); err != nil {
@@ -108,7 +108,7 @@ func TestPodLifecycle(t *testing.T) {
 		t.Errorf("address of a hostNetwork pod: %s", pod.Status.PodIP)
 	}
 
-	// a restart keeps sandboxes, and tells the plugins of them
+	// a restart keeps sandboxes and passes them to the plugins (GC)
 	k.Stop()
 	check("starting the kubelet again", k.Start(ctx))
 	if got := k.Sandbox("default", "a"); got != sandbox {
@@ -118,7 +118,7 @@ func TestPodLifecycle(t *testing.T) {
 		t.Errorf("calls:\n%s\nwant\n%s", calls(t, h), want)
 	}
 
-	// deletion goes by the kubelet
+	// the kubelet completes the deletion
 	check("deleting a pod", cluster.Client().CoreV1().Pods("default").Delete(ctx, "a", metav1.DeleteOptions{}))
 	for {
 		_, err := cluster.Client().CoreV1().Pods("default").Get(ctx, "a", metav1.GetOptions{})

@@ -26,7 +26,7 @@ import (
 	"ovn-k8s/test/probe"
 )
 
-// Where a container runtime looks, in the host.
+// Default directories of container runtimes, in the host.
 const (
 	configDir = "/etc/cni/net.d"
 	pluginDir = "/opt/cni/bin"
@@ -34,17 +34,17 @@ const (
 	netnsDir  = "/var/run/netns"
 )
 
-// errNoConfig says that no network was configured yet.
+// errNoConfig means that no network is configured yet.
 var errNoConfig = errors.New("no CNI configuration in " + configDir)
 
 // A Sandbox is a pod's network namespace.
 type Sandbox struct {
-	// ID is the container ID that the plugins got.
+	// ID is the container ID passed to the plugins.
 	ID string
-	// Netns is the file of the network namespace, as seen from outside of the
-	// host. A hostNetwork pod has the host's.
+	// Netns is the path of the network namespace, as seen from outside of the host.
+	// For a hostNetwork pod it is the host's.
 	Netns string
-	// Addresses are what the plugins gave it, the host's for a hostNetwork pod.
+	// Addresses are the addresses assigned by the plugins, or the host's for a hostNetwork pod.
 	Addresses []netip.Addr
 
 	name    string // of the namespace in the host, "" for a hostNetwork pod
@@ -68,8 +68,8 @@ func newNetwork(h *host.Host) *network {
 	}
 }
 
-// config is the first network configuration in the lexical order of its file's
-// name, as containerd chooses it.
+// config returns the first network configuration in lexical order of file names,
+// like containerd.
 func (n *network) config() (*libcni.NetworkConfigList, error) {
 	files, err := libcni.ConfFiles(n.host.Path(configDir), []string{".conf", ".conflist", ".json"})
 	if err != nil {
@@ -94,8 +94,8 @@ func (n *network) config() (*libcni.NetworkConfigList, error) {
 	return libcni.ConfListFromConf(single)
 }
 
-// setUp makes a sandbox. A failure leaves nothing behind, as far as the plugins
-// can help it; every try has an ID of its own.
+// setUp creates a sandbox. After a failure it calls DEL to clean up. Every try has
+// a new ID.
 func (n *network) setUp(ctx context.Context, pod *corev1.Pod) (*Sandbox, error) {
 	id := make([]byte, 32)
 	_, _ = rand.Read(id) // never fails
@@ -128,7 +128,7 @@ func (n *network) setUp(ctx context.Context, pod *corev1.Pod) (*Sandbox, error) 
 	done := false
 	defer func() {
 		if !done {
-			_ = n.tearDown(context.WithoutCancel(ctx), s) // a real runtime tries once, too
+			_ = n.tearDown(context.WithoutCancel(ctx), s) // once, like a real runtime
 		}
 	}()
 	if _, err := n.host.Script(ctx, `ip netns add "$1" && ip -n "$1" link set lo up`, s.name); err != nil {
@@ -179,7 +179,7 @@ func (n *network) tearDown(ctx context.Context, s *Sandbox) error {
 	return err
 }
 
-// collect calls the plugins' GC with the sandboxes that live.
+// collect calls the plugins' GC with the existing sandboxes.
 func (n *network) collect(ctx context.Context, sandboxes map[types.NamespacedName]*Sandbox) error {
 	config, err := n.config()
 	if errors.Is(err, errNoConfig) {
@@ -197,7 +197,7 @@ func (n *network) collect(ctx context.Context, sandboxes map[types.NamespacedNam
 	return n.cni.GCNetworkList(ctx, config, &libcni.GCArgs{ValidAttachments: valid})
 }
 
-// serve answers for the pod on its container ports.
+// serve starts a server on the pod's container ports.
 func (s *Sandbox) serve(pod *corev1.Pod) error {
 	var ports []int
 	for _, c := range pod.Spec.Containers {
@@ -217,10 +217,10 @@ func (s *Sandbox) serve(pod *corev1.Pod) error {
 	return nil
 }
 
-// An executor runs plugins in a host. It is libcni's invoke.Exec.
+// An executor runs plugins in a host. It implements libcni's invoke.Exec.
 type executor struct{ host *host.Host }
 
-// ExecPlugin runs a plugin with stdin and what environ has of CNI.
+// ExecPlugin runs a plugin with stdin and the CNI_ variables of environ.
 func (e executor) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	cmd := e.host.Command(path)
 	cmd.Stdin = strings.NewReader(string(stdin))
@@ -243,7 +243,7 @@ func (e executor) ExecPlugin(ctx context.Context, path string, stdin []byte, env
 	return nil, &said
 }
 
-// FindInPath finds a plugin in the host. It may be a link to anywhere in it.
+// FindInPath finds a plugin in the host. It does not resolve symbolic links.
 func (e executor) FindInPath(plugin string, dirs []string) (string, error) {
 	for _, dir := range dirs {
 		file := filepath.Join(dir, plugin)

@@ -17,7 +17,7 @@ import (
 	"ovn-k8s/test/kubetest"
 )
 
-// register creates the Node, or takes over one that exists.
+// register creates the Node, or adopts an existing one.
 func (k *Kubelet) register(ctx context.Context) error {
 	node := k.describe()
 	nodes := k.opts.Client.CoreV1().Nodes()
@@ -28,7 +28,7 @@ func (k *Kubelet) register(ctx context.Context) error {
 	return k.patchNode(ctx, node)
 }
 
-// describe is the Node as it is now.
+// describe returns the Node in its current state.
 func (k *Kubelet) describe() *corev1.Node {
 	var addrs []netip.Addr
 	for _, a := range k.opts.Host.Addresses {
@@ -54,8 +54,8 @@ func (k *Kubelet) patchNode(ctx context.Context, node *corev1.Node) error {
 	return err
 }
 
-// watchReadiness reports when a network configuration comes or goes: until there
-// is one the node is not ready, as with the real kubelet.
+// watchReadiness updates the Node when a network configuration appears or
+// disappears. Without one the node is not ready, as with the real kubelet.
 func (k *Kubelet) watchReadiness(ctx context.Context) {
 	tick := time.NewTicker(readyInterval)
 	defer tick.Stop()
@@ -78,7 +78,7 @@ func (k *Kubelet) watchReadiness(ctx context.Context) {
 	}
 }
 
-// reportRunning writes the status of a running pod, if it is another one now.
+// reportRunning writes the status of a running pod if it has changed.
 func (k *Kubelet) reportRunning(ctx context.Context, pod *corev1.Pod, s *Sandbox) error {
 	status := pod.Status.DeepCopy()
 	status.Phase = corev1.PodRunning
@@ -112,7 +112,7 @@ func (k *Kubelet) reportRunning(ctx context.Context, pod *corev1.Pod, s *Sandbox
 	return k.writeStatus(ctx, pod, status)
 }
 
-// ready is true if all of a pod's readiness gates are open.
+// ready is true if the conditions of all readiness gates of a pod are true.
 func ready(pod *corev1.Pod) corev1.ConditionStatus {
 	for _, gate := range pod.Spec.ReadinessGates {
 		if !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -124,8 +124,8 @@ func ready(pod *corev1.Pod) corev1.ConditionStatus {
 	return corev1.ConditionTrue
 }
 
-// finishDeletion reports that a pod to be deleted has ended and lets the object
-// go, as the kubelet does when its containers are gone.
+// finishDeletion reports the end of a deleted pod and then deletes the object, as
+// the kubelet does after the containers have ended.
 func (k *Kubelet) finishDeletion(ctx context.Context, pod *corev1.Pod) error {
 	status := pod.Status.DeepCopy()
 	if !finished(pod) && pod.Status.Phase != corev1.PodPending {
@@ -143,14 +143,14 @@ func (k *Kubelet) finishDeletion(ctx context.Context, pod *corev1.Pod) error {
 		GracePeriodSeconds: new(int64),
 		Preconditions:      metav1.NewUIDPreconditions(string(pod.UID)),
 	})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // gone, or another pod's by now
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // deleted, or the name belongs to another pod now
 		return nil
 	}
 	return err
 }
 
-// writeStatus patches what differs. The UID in the patch makes it fail on another
-// pod of the same name.
+// writeStatus patches the differences. The UID in the patch makes it fail on
+// another pod of the same name.
 func (k *Kubelet) writeStatus(ctx context.Context, pod *corev1.Pod, status *corev1.PodStatus) error {
 	if equality.Semantic.DeepEqual(&pod.Status, status) {
 		return nil
@@ -163,7 +163,7 @@ func (k *Kubelet) writeStatus(ctx context.Context, pod *corev1.Pod, status *core
 	if err != nil {
 		return err
 	}
-	// only a two-way patch takes addresses away
+	// only a two-way patch removes addresses
 	patch, err := strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
 	if err != nil {
 		return err

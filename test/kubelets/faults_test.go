@@ -14,14 +14,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A fault is what befalls a cluster, and what an init system does about it.
+// A fault is a failure in a cluster (strike), and the init system's reaction (mend).
 type fault struct {
 	name         string
 	strike, mend func(context.Context) error
 }
 
-// faults kill each of what pods need, in the order in which it starts, and at last
-// all of it.
+// faults kills each daemon that pods depend on, in start order, and finally all of
+// them.
 func (c *cluster) faults() []fault {
 	r := c.Runtime("minion1")
 	daemon := func(name string) func(context.Context) error {
@@ -57,8 +57,8 @@ func always(do func()) func(context.Context) error {
 	return func(context.Context) error { do(); return nil }
 }
 
-// testFaults kills something in the middle of a Deployment being scaled up, and
-// again while it is scaled down.
+// testFaults injects each fault while a Deployment is scaled up, and again while it
+// is scaled down.
 func testFaults(t *testing.T, c *cluster) {
 	c.clear(t)
 	c.kubectl(t, "create", "service", "nodeport", "web", fmt.Sprintf("--tcp=%d", httpPort))
@@ -108,7 +108,7 @@ func (c *cluster) befall(t *testing.T, f fault) {
 	}
 }
 
-// onMinion are the pods of web on minion1.
+// onMinion returns the pods of web on minion1.
 func (c *cluster) onMinion(t *testing.T) []corev1.Pod {
 	t.Helper()
 	list, err := c.kube.Client().CoreV1().Pods("default").List(c.ctx(t), metav1.ListOptions{LabelSelector: "app=web", FieldSelector: "spec.nodeName=minion1"})
@@ -118,8 +118,8 @@ func (c *cluster) onMinion(t *testing.T) []corev1.Pod {
 	return list.Items
 }
 
-// served checks that nodes and pods reach the Service web, by its address and by
-// the nodes'.
+// served checks that nodes and pods reach the Service web, by its cluster IP and by
+// its node port on every node.
 func (c *cluster) served(t *testing.T, pods []corev1.Pod) {
 	t.Helper()
 	s, err := c.kube.Client().CoreV1().Services("default").Get(c.ctx(t), "web", metav1.GetOptions{})
@@ -153,7 +153,7 @@ func (c *cluster) served(t *testing.T, pods []corev1.Pod) {
 	}
 }
 
-// testFullDisk leaves Open vSwitch's database no room while pods come and go.
+// testFullDisk fills the disk of Open vSwitch's database while pods are created and deleted.
 func testFullDisk(t *testing.T, c *cluster) {
 	c.clear(t)
 	r, ctx := c.Runtime("minion1"), c.ctx(t)
@@ -163,7 +163,7 @@ func testFullDisk(t *testing.T, c *cluster) {
 			t.Fatal(err)
 		}
 	}
-	// What is left of the last page takes some small transactions more.
+	// The rest of the last page takes a few more small transactions.
 	const fill = `cat /dev/zero >/etc/openvswitch/full 2>/dev/null || true
 		while ovs-vsctl --no-wait set Open_vSwitch . external_ids:full=$((n += 1)) 2>/dev/null; do :; done`
 	const empty = "rm -f /etc/openvswitch/full; ovs-vsctl --no-wait remove Open_vSwitch . external_ids full"
@@ -198,8 +198,8 @@ func testFullDisk(t *testing.T, c *cluster) {
 	c.check(t)
 }
 
-// testDatabaseLost reboots a node whose Open vSwitch has an empty database then,
-// with what the documentation's third step sets and nothing else.
+// testDatabaseLost reboots a node with an empty Open vSwitch database, apart from
+// the settings of step 3 of the documentation.
 func testDatabaseLost(t *testing.T, c *cluster) {
 	c.clear(t)
 	pods := c.scale(t, 6)

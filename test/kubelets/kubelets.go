@@ -1,9 +1,9 @@
-// Package kubelets runs a cluster of package world on real kubelets and real
-// container runtimes, and tests on it what only those can tell: probes, exec,
-// logs, restarts of a node, and that nothing leaks.
+// Package kubelets runs a cluster of package world with real kubelets and container
+// runtimes. Its tests cover probes, exec, logs, restarts of a node, and leaked
+// resources.
 //
-// It needs what no package of a distribution has together, and therefore looks
-// for it by environment variables. Nothing demands it, so make test goes without:
+// No distribution packages all prerequisites, so environment variables locate them.
+// make test skips these tests:
 //
 //	OVNK8S_KUBELET  the program kubelet, 1.29 or newer
 //	OVNK8S_IMAGES   a directory with pause.tar and agnhost.tar, as docker save
@@ -12,8 +12,8 @@
 //	OVNK8S_CONTAINERD  optional: a directory with containerd,
 //	                containerd-shim-runc-v2 and ctr, if not those on PATH
 //
-// Besides, runc, kubectl and the CNI plugin loopback are needed, and root on a
-// machine whose control groups may be written to.
+// Other prerequisites: runc, kubectl, the CNI plugin loopback, and root on a
+// machine with writable control groups.
 package kubelets
 
 import (
@@ -29,23 +29,23 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// The images that pods use. Nothing is pulled: archives must contain them by
-// these names.
+// The images of pods. Nothing is pulled: the archives must contain them under these
+// names.
 const (
 	PauseImage   = "registry.k8s.io/pause:3.10"
 	AgnhostImage = "registry.k8s.io/e2e-test-images/agnhost:2.56"
 )
 
-// archives are the files that must be in OVNK8S_IMAGES.
+// archives are the required files in OVNK8S_IMAGES.
 var archives = []string{"pause.tar", "agnhost.tar"}
 
-// zones is how many failure domains there are, if there are as many nodes.
+// zones is the number of topology zones, if there are as many nodes.
 const zones = 3
 
-// loopbackPlugin is where distributions have the CNI plugin loopback.
+// loopbackPlugin lists the paths of the CNI plugin loopback in distributions.
 var loopbackPlugin = []string{"/usr/lib/cni/loopback", "/usr/libexec/cni/loopback"}
 
-// Missing names what Start would miss on this machine, or is "".
+// Missing names a prerequisite of Start missing on this machine, or is "".
 func Missing() string {
 	if missing := world.Missing(); missing != "" {
 		return missing
@@ -80,7 +80,7 @@ func containerd() []string {
 	return programs
 }
 
-// firstFile is the first of paths that is a file, or "".
+// firstFile returns the first existing regular file of paths, or "".
 func firstFile(paths ...string) string {
 	for _, path := range paths {
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
@@ -90,15 +90,15 @@ func firstFile(paths ...string) string {
 	return ""
 }
 
-// Options say what to start.
+// Options configure Start.
 type Options struct {
 	Dir     string // of state and, after Close, logs
-	Bin     string // of the suite's programs
-	Minions int    // beside the master
+	Bin     string // of the project's programs
+	Minions int    // in addition to the master
 	Log     func(line string)
 }
 
-// A Cluster is a World whose nodes have a Runtime.
+// A Cluster is a World with a Runtime on each node.
 type Cluster struct {
 	*world.World
 	Runtimes []*Runtime
@@ -108,8 +108,8 @@ type Cluster struct {
 	sysctls []sysctl
 }
 
-// Start makes a cluster of a master and minions, all running pods. Its user must
-// Close it.
+// Start creates a cluster of a master and minions, all running pods. The caller
+// must Close it.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	c := &Cluster{sysctls: readSysctls()}
 	if err := c.start(ctx, o); err != nil {
@@ -128,7 +128,7 @@ func (c *Cluster) start(ctx context.Context, o Options) (err error) {
 	options.Dir, options.Log = filepath.Join(o.Dir, "kube"), o.Log
 	options.APIServerArgs = []string{
 		"--egress-selector-config-file=" + egress.config,
-		"--kubelet-preferred-address-types=InternalIP", // nobody resolves the nodes' names
+		"--kubelet-preferred-address-types=InternalIP", // the nodes' names are not in DNS
 	}
 	if err := os.MkdirAll(options.Dir, 0o755); err != nil {
 		return err
@@ -170,7 +170,7 @@ func (c *Cluster) Runtime(node string) *Runtime {
 	return nil
 }
 
-// Kubectl runs kubectl as the administrator and returns what it prints.
+// Kubectl runs kubectl as the administrator and returns its output.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	cmd := c.KubectlCommand(ctx, args...)
 	var complaint strings.Builder
@@ -182,14 +182,14 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// KubectlCommand makes a kubectl command of the administrator.
+// KubectlCommand prepares a kubectl command of the administrator.
 func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "kubectl", args...)
 	cmd.Env = append(host.Environment(), "KUBECONFIG="+c.kube.Kubeconfig, "HOME="+c.kube.Dir)
 	return cmd
 }
 
-// Close removes everything but dir.
+// Close stops and removes everything except Options.Dir.
 func (c *Cluster) Close() {
 	for _, r := range c.Runtimes {
 		r.Stop()
@@ -211,11 +211,11 @@ func (c *Cluster) Close() {
 	}
 }
 
-// A sysctl is a setting of the whole machine that kubelets change.
+// A sysctl is a machine-wide setting changed by kubelets.
 type sysctl struct{ file, value string }
 
-// readSysctls remembers what kubelets change (k8s.io/kubernetes, pkg/kubelet/cm,
-// setupKernelTunables).
+// readSysctls reads the sysctls changed by kubelets (k8s.io/kubernetes,
+// pkg/kubelet/cm, setupKernelTunables).
 func readSysctls() []sysctl {
 	var all []sysctl
 	for _, name := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"} {
@@ -228,5 +228,5 @@ func readSysctls() []sysctl {
 }
 
 func (s sysctl) restore() {
-	_ = os.WriteFile(s.file, []byte(s.value), 0o644) // best effort: it was so before
+	_ = os.WriteFile(s.file, []byte(s.value), 0o644) // best effort
 }

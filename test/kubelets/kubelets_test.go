@@ -36,15 +36,15 @@ var workloads []byte
 //go:embed testdata/static.yaml
 var staticPod []byte
 
-// connectJob takes a name, the image and whom to connect to.
+// connectJob is a format; its arguments are a name, the image and the server's address.
 const connectJob = `{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": %q},
 "spec": {"completions": 10, "parallelism": 5, "backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never",
 "containers": [{"name": "connect", "image": %q, "args": ["connect", "--protocol=udp", "--timeout=10s", "%v"]}]}}}}`
 
 const (
-	// level is demanded by OVNK8S_TEST_NEED only by those who have a kubelet.
+	// level is the level of OVNK8S_TEST_NEED for machines with a kubelet.
 	level = "kubelets"
-	// patience bounds every wait for something that should happen.
+	// patience bounds every wait.
 	patience = 2 * time.Minute
 
 	webReplicas = 20
@@ -52,8 +52,8 @@ const (
 	udpPort     = 8081
 )
 
-// TestKubelets is the acceptance of the suite by a real cluster. Its parts share
-// one, in this order, and leave it as they found it. With KEEP=1 the cluster
+// TestKubelets runs the acceptance tests on a cluster with real kubelets. The parts
+// share one cluster, in this order, and restore its state. With KEEP=1 the cluster
 // stays until the test is interrupted.
 func TestKubelets(t *testing.T) {
 	need.Nothing(t, level, Missing())
@@ -94,14 +94,14 @@ func TestKubelets(t *testing.T) {
 	c.keep(t)
 }
 
-// A cluster is a Cluster of a test.
+// A cluster is a Cluster with helpers for tests.
 type cluster struct {
 	*Cluster
-	empty []string // traces without pods
+	empty []string // traces without any pods
 }
 
-// newCluster makes a cluster of a master and minions whose nodes are ready. The
-// logs of one that fails stay.
+// newCluster creates a cluster of a master and minions and waits until its nodes
+// are ready. Logs are kept if the test fails.
 func newCluster(t *testing.T, minions int) *cluster {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kubelets")
@@ -136,7 +136,7 @@ func newCluster(t *testing.T, minions int) *cluster {
 	return c
 }
 
-// keep waits for an interrupt if KEEP=1, so that one can look at the cluster.
+// keep waits for an interrupt if KEEP=1, for debugging.
 func (c *cluster) keep(t *testing.T) {
 	t.Helper()
 	if os.Getenv("KEEP") != "1" {
@@ -152,7 +152,7 @@ func (c *cluster) keep(t *testing.T) {
 	<-interrupted
 }
 
-// ctx is a test's, bounded by patience.
+// ctx returns the test's context, bounded by patience.
 func (c *cluster) ctx(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
@@ -176,21 +176,21 @@ func (c *cluster) await(t *testing.T, done func() error) {
 	}
 }
 
-// scale scales the Deployment web and waits until all are ready, or gone.
+// scale scales the Deployment web and waits until there are that many pods, all ready.
 func (c *cluster) scale(t *testing.T, replicas int) []corev1.Pod {
 	t.Helper()
 	c.kubectl(t, "scale", "deployment/web", fmt.Sprintf("--replicas=%d", replicas))
 	return c.awaitPods(t, "app=web", replicas)
 }
 
-// clear removes all pods of web and waits until nothing is left.
+// clear removes all pods of web and waits until they have left no traces.
 func (c *cluster) clear(t *testing.T) {
 	t.Helper()
 	c.scale(t, 0)
 	c.leaves(t, c.empty)
 }
 
-// awaitPods waits until there are exactly so many pods, all ready.
+// awaitPods waits until there are exactly n pods, all ready.
 func (c *cluster) awaitPods(t *testing.T, selector string, n int) []corev1.Pod {
 	t.Helper()
 	var pods []corev1.Pod
@@ -218,7 +218,7 @@ func ready(p corev1.Pod) bool {
 	})
 }
 
-// onNode is the first of pods on a node.
+// onNode returns the first of pods on a node.
 func onNode(t *testing.T, pods []corev1.Pod, node string) corev1.Pod {
 	t.Helper()
 	i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Spec.NodeName == node })
@@ -228,13 +228,13 @@ func onNode(t *testing.T, pods []corev1.Pod, node string) corev1.Pod {
 	return pods[i]
 }
 
-// check is an error if the watcher's comparison finds anything.
+// check waits until the watcher's --check finds no difference.
 func (c *cluster) check(t *testing.T) {
 	t.Helper()
 	c.await(t, func() error { return c.Check(c.ctx(t)) })
 }
 
-// traces are what pods may leave behind, outside of Kubernetes.
+// traces lists the resources of pods outside of Kubernetes: OVS and OVN rows, links and namespaces.
 func (c *cluster) traces(t *testing.T) []string {
 	t.Helper()
 	ctx := c.ctx(t)
@@ -267,7 +267,7 @@ func (c *cluster) traces(t *testing.T) []string {
 	return all
 }
 
-// leaves fails t unless the traces become those of before.
+// leaves fails t unless the traces become equal to before.
 func (c *cluster) leaves(t *testing.T, before []string) {
 	t.Helper()
 	var diff string
@@ -282,7 +282,7 @@ func (c *cluster) leaves(t *testing.T, before []string) {
 	}
 }
 
-// get asks a server of a pod over HTTP, from a network namespace.
+// get sends an HTTP request to a pod from a network namespace.
 func get(ctx context.Context, netns string, address netip.AddrPort, path string) (string, error) {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -314,7 +314,7 @@ func get(ctx context.Context, netns string, address netip.AddrPort, path string)
 	return body, nil
 }
 
-// addresses are a pod's.
+// addresses returns the addresses of a pod.
 func addresses(p corev1.Pod) []netip.Addr {
 	var all []netip.Addr
 	for _, ip := range p.Status.PodIPs {
@@ -323,14 +323,14 @@ func addresses(p corev1.Pod) []netip.Addr {
 	return all
 }
 
-// reach lets pod from ask pod to its name, by both protocols and families.
+// reach checks that pod from reaches pod to, by both protocols and families.
 func (c *cluster) reach(t *testing.T, from, to corev1.Pod) {
 	t.Helper()
 	for _, address := range addresses(to) {
 		for protocol, port := range map[string]int{"http": httpPort, "udp": udpPort} {
 			query := url.Values{"request": {"hostname"}, "protocol": {protocol}, "host": {address.String()}, "port": {fmt.Sprint(port)}, "tries": {"1"}}
 			c.await(t, func() error {
-				// asked from its own node
+				// the request to /dial comes from the pod's own node
 				answer, err := get(c.ctx(t), c.Node(from.Spec.NodeName).Netns(), netip.AddrPortFrom(addresses(from)[0], httpPort), "/dial?"+query.Encode())
 				if err == nil && !strings.Contains(answer, fmt.Sprintf(`"responses":[%q]`, to.Name)) {
 					err = errors.New(answer)
@@ -344,7 +344,7 @@ func (c *cluster) reach(t *testing.T, from, to corev1.Pod) {
 	}
 }
 
-// reachFromNode lets a node ask a pod its name, by both protocols and families.
+// reachFromNode checks that a node reaches a pod, by both protocols and families.
 func (c *cluster) reachFromNode(t *testing.T, node string, to corev1.Pod) {
 	t.Helper()
 	netns := c.Node(node).Netns()
@@ -390,7 +390,7 @@ func askUDP(netns string, address netip.AddrPort) (answer string, err error) {
 	return strings.TrimSpace(string(answers[:n])), err
 }
 
-// testDeployment also measures how long pods take to start.
+// testDeployment also measures the start-up time of pods.
 func testDeployment(t *testing.T, c *cluster) {
 	watch, err := c.kube.Client().CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
 	if err != nil {
@@ -447,7 +447,7 @@ func testDeployment(t *testing.T, c *cluster) {
 	c.check(t)
 }
 
-// testConnectivity does what the conformance tests do in «Granular Checks: Pods».
+// testConnectivity covers the conformance tests "Granular Checks: Pods".
 func testConnectivity(t *testing.T, c *cluster) {
 	pods := c.awaitPods(t, "app=web", webReplicas)
 	for _, from := range c.Nodes {
@@ -515,7 +515,7 @@ func freePort() (uint16, error) {
 	return uint16(l.Addr().(*net.TCPAddr).Port), nil
 }
 
-// testLiveness has a container that fails its probe after ten seconds: it is
+// testLiveness runs a container failing its probe after ten seconds. It is
 // restarted in the same sandbox.
 func testLiveness(t *testing.T, c *cluster) {
 	c.kubectl(t, "run", "liveness", "--image="+AgnhostImage, `--overrides={"spec":{"containers":[{"name":"liveness","image":"`+AgnhostImage+`",
@@ -537,7 +537,7 @@ func testLiveness(t *testing.T, c *cluster) {
 	}
 }
 
-// testStatefulSet deletes a pod that is made again under the same name.
+// testStatefulSet deletes a pod; its controller creates a new one with the same name.
 func testStatefulSet(t *testing.T, c *cluster) {
 	pods := c.awaitPods(t, "app=web", webReplicas)
 	c.kubectl(t, "scale", "statefulset/db", "--replicas=2")
@@ -566,8 +566,8 @@ func testStatefulSet(t *testing.T, c *cluster) {
 	c.check(t)
 }
 
-// testForcedDeletion deletes pods from the API server before their kubelets know,
-// and makes new ones of the same name at once.
+// testForcedDeletion deletes pods from the API server before their kubelets know.
+// Controllers immediately create new ones with the same names.
 func testForcedDeletion(t *testing.T, c *cluster) {
 	pods := c.awaitPods(t, "app=web", webReplicas)
 	c.kubectl(t, "scale", "statefulset/db", "--replicas=2")
@@ -608,7 +608,7 @@ func names(pods []corev1.Pod) []string {
 	return all
 }
 
-// testJob lets pods complete. They remain as objects, but without a network.
+// testJob lets pods complete. The objects remain, without a network.
 func testJob(t *testing.T, c *cluster) {
 	c.clear(t)
 	c.kubectl(t, "create", "job", "work", "--image="+AgnhostImage, "--", "/agnhost", "--version")
@@ -618,8 +618,8 @@ func testJob(t *testing.T, c *cluster) {
 	c.check(t)
 }
 
-// testFirstPacket has pods that send one datagram to pods on both nodes, as the
-// first thing they do, and must get an answer.
+// testFirstPacket runs pods sending one datagram to pods on both nodes right after
+// their start. Each must get an answer.
 func testFirstPacket(t *testing.T, c *cluster) {
 	c.clear(t)
 	pods := c.scale(t, 4)
@@ -645,7 +645,7 @@ func testFirstPacket(t *testing.T, c *cluster) {
 	c.clear(t)
 }
 
-// testBandwidth makes pods with limits, whose queues must go with them.
+// testBandwidth creates pods with bandwidth limits. Their queues must be deleted with them.
 func testBandwidth(t *testing.T, c *cluster) {
 	c.clear(t)
 	c.kubectl(t, "run", "limited", "--image="+AgnhostImage,
@@ -660,7 +660,7 @@ func testBandwidth(t *testing.T, c *cluster) {
 	c.leaves(t, c.empty)
 }
 
-// testHostNetwork makes a pod that has no network of its own.
+// testHostNetwork creates a pod in the host's network.
 func testHostNetwork(t *testing.T, c *cluster) {
 	c.clear(t)
 	c.kubectl(t, "run", "host", "--image="+AgnhostImage, `--overrides={"spec":{"hostNetwork":true}}`, "--", "netexec")
@@ -676,8 +676,8 @@ func testHostNetwork(t *testing.T, c *cluster) {
 	c.leaves(t, c.empty)
 }
 
-// testStaticPod has a kubelet run a pod that the API server has a mirror of, with
-// another UID.
+// testStaticPod runs a static pod. Its mirror pod in the API server has another
+// UID.
 func testStaticPod(t *testing.T, c *cluster) {
 	r := c.Runtime("minion1")
 	file := r.Path(filepath.Join(manifests, "static.yaml"))
@@ -698,8 +698,8 @@ func testStaticPod(t *testing.T, c *cluster) {
 	c.leaves(t, c.empty)
 }
 
-// testSandboxKilled kills what holds the network namespaces of pods. The kubelet
-// makes new ones for the same pods.
+// testSandboxKilled kills the sandbox container of a pod. The kubelet creates a new
+// sandbox for the same pod.
 func testSandboxKilled(t *testing.T, c *cluster) {
 	c.clear(t)
 	pods := c.scale(t, 4)
@@ -727,8 +727,8 @@ func testSandboxKilled(t *testing.T, c *cluster) {
 	c.clear(t)
 }
 
-// testControllerStopped starts pods while ovn-controller is down: they say what
-// they wait for, and start when it is back.
+// testControllerStopped creates pods while ovn-controller is down. Their Events
+// name the cause, and they start when it is back.
 func testControllerStopped(t *testing.T, c *cluster) {
 	c.clear(t)
 	r, ctx := c.Runtime("minion1"), c.ctx(t)
@@ -783,7 +783,7 @@ func testWatcherKilled(t *testing.T, c *cluster) {
 	c.check(t)
 }
 
-// connected checks that pods on both nodes reach each other, and nodes them.
+// connected checks that pods on both nodes reach each other, and that nodes reach pods.
 func (c *cluster) connected(t *testing.T, pods []corev1.Pod) {
 	t.Helper()
 	one, other := onNode(t, pods, "master"), onNode(t, pods, "minion1")
@@ -798,7 +798,7 @@ func (c *cluster) connected(t *testing.T, pods []corev1.Pod) {
 	}
 }
 
-// restarts are the containers of pods and how often they were restarted.
+// restarts returns the addresses and the restart count of each pod.
 func restarts(pods []corev1.Pod) map[string]string {
 	all := map[string]string{}
 	for _, p := range pods {
@@ -807,7 +807,7 @@ func restarts(pods []corev1.Pod) map[string]string {
 	return all
 }
 
-// testServicesRestarted kills all daemons of a node but not its pods.
+// testServicesRestarted kills all daemons of a node, but not its pods.
 func testServicesRestarted(t *testing.T, c *cluster) {
 	c.clear(t)
 	pods := c.scale(t, 6)
@@ -827,7 +827,7 @@ func testServicesRestarted(t *testing.T, c *cluster) {
 	c.check(t)
 }
 
-// up starts the services of a node as systemd does.
+// up starts the services of a node in systemd's order.
 func (c *cluster) up(t *testing.T, r *Runtime) {
 	t.Helper()
 	ctx := c.ctx(t)
@@ -847,8 +847,7 @@ func (c *cluster) network(ctx context.Context, r *Runtime) error {
 		"--minion-switch-subnet="+r.Subnets, "--node-name="+r.Name)
 }
 
-// testRebooted kills everything on a node, and takes away what a reboot does.
-// Meanwhile a pod of it is deleted for good.
+// testRebooted reboots a node. While it is down, one of its pods is deleted.
 func testRebooted(t *testing.T, c *cluster) {
 	pods := c.scale(t, 6)
 	r, ctx := c.Runtime("minion1"), c.ctx(t)
@@ -869,8 +868,9 @@ func testRebooted(t *testing.T, c *cluster) {
 	}
 }
 
-// awaitRestart waits until there are as many pods as before minion1 was rebooted, all
-// ready, and not still or only by their old status.
+// awaitRestart waits until there are as many pods as before the reboot of minion1,
+// all ready, and all old pods on minion1 have been restarted (an old status may
+// still say ready).
 func (c *cluster) awaitRestart(t *testing.T, before []corev1.Pod) (after []corev1.Pod) {
 	t.Helper()
 	c.await(t, func() error {
@@ -886,7 +886,7 @@ func (c *cluster) awaitRestart(t *testing.T, before []corev1.Pod) (after []corev
 	return after
 }
 
-// testNodeDeleted deletes a Node whose kubelet then registers it again.
+// testNodeDeleted deletes a Node; its kubelet registers it again.
 func testNodeDeleted(t *testing.T, c *cluster) {
 	c.clear(t)
 	pods := c.scale(t, 6)

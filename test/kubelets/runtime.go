@@ -36,14 +36,14 @@ var runtimeScript string
 //go:embed reboot.sh
 var rebootScript string
 
-// groupRoot is the control group of all nodes of this process: another cluster on
-// the same machine has nodes of the same names.
+// groupRoot is the control group of all nodes of this process. It is unique because
+// clusters on the same machine use the same node names.
 func groupRoot() string { return fmt.Sprintf("ovn-k8s-test-%d", os.Getpid()) }
 
 // manifests is the kubelet's directory of static pods.
 const manifests = "/etc/kubernetes/manifests"
 
-// pollInterval is how often a condition is looked at.
+// pollInterval is the time between two checks of a condition.
 const pollInterval = 50 * time.Millisecond
 
 const containerdConfig = `version = 2
@@ -55,8 +55,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
   restrict_oom_score_adj = true # machines for tests may lack CAP_SYS_RESOURCE
 `
 
-// kubeletConfig takes the CA, the node's certificate, its key and its control
-// group.
+// kubeletConfig is a format; its arguments are the CA, the node's certificate, its
+// key and its control group.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: %q}}
@@ -91,13 +91,13 @@ current-context: test
 // A Runtime is the container runtime and the kubelet of a node.
 type Runtime struct {
 	*world.Node
-	zone       string // its failure domain
-	dir        string // its configuration
+	zone       string // its topology zone
+	dir        string // of its configuration
 	containerd *lifeline.Process
 	kubelet    *lifeline.Process
 }
 
-// newRuntime prepares a node. Nothing runs yet.
+// newRuntime prepares a node. It starts nothing.
 func newRuntime(ctx context.Context, dir string, n *world.Node, kube *kubetest.Cluster) (*Runtime, error) {
 	r := &Runtime{Node: n, dir: filepath.Join(dir, "node-"+n.Name)}
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
@@ -123,13 +123,13 @@ func newRuntime(ctx context.Context, dir string, n *world.Node, kube *kubetest.C
 	return r, r.makeGroups()
 }
 
-// configure writes all configuration.
+// configure writes all configuration files.
 func (r *Runtime) configure(kube *kubetest.Cluster) error {
 	server, err := url.Parse(kube.URL)
 	if err != nil {
 		return err
 	}
-	server.Host = net.JoinHostPort(host.FabricIPv4().String(), server.Port()) // where the world forwards it
+	server.Host = net.JoinHostPort(host.FabricIPv4().String(), server.Port()) // forwarded by the World
 	cert, key, err := r.certificate(filepath.Dir(kube.CAFile))
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func (r *Runtime) configure(kube *kubetest.Cluster) error {
 
 func (r *Runtime) file(name string) string { return filepath.Join(r.dir, name) }
 
-// certificate signs what the kubelet serves with, by the control plane's CA.
+// certificate creates the kubelet's serving certificate, signed by the control plane's CA.
 func (r *Runtime) certificate(pki string) (cert, key []byte, err error) {
 	ca, err := tls.LoadX509KeyPair(filepath.Join(pki, "ca.crt"), filepath.Join(pki, "ca.key"))
 	if err != nil {
@@ -183,7 +183,7 @@ func (r *Runtime) certificate(pki string) (cert, key []byte, err error) {
 		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: bytes}), nil
 }
 
-// Start starts the container runtime, gives it the images, and starts the kubelet.
+// Start starts the container runtime, imports the images, and starts the kubelet.
 func (r *Runtime) Start(ctx context.Context) error {
 	if err := r.startContainerd(ctx); err != nil {
 		return err
@@ -191,7 +191,7 @@ func (r *Runtime) Start(ctx context.Context) error {
 	return r.startKubelet()
 }
 
-// startContainerd starts the container runtime and gives it the images.
+// startContainerd starts the container runtime and imports the images.
 func (r *Runtime) startContainerd(ctx context.Context) (err error) {
 	if r.containerd, err = r.daemon("containerd", "containerd", "--config", r.file("containerd.toml")); err != nil {
 		return err
@@ -223,12 +223,12 @@ func (r *Runtime) startKubelet() (err error) {
 	return err
 }
 
-// daemon starts a program that logs into /var/log.
+// daemon starts a program, logging into /var/log.
 func (r *Runtime) daemon(name string, command ...string) (*lifeline.Process, error) {
 	return r.Node.Start("sh", append([]string{"-c", `log=$1; shift; exec "$@" >>"$log" 2>&1`, "sh", "/var/log/" + name + ".log"}, command...)...)
 }
 
-// Stop kills the kubelet and the container runtime. Containers live on.
+// Stop kills the kubelet and the container runtime. Containers keep running.
 func (r *Runtime) Stop() {
 	for _, p := range []*lifeline.Process{r.kubelet, r.containerd} {
 		if p != nil {
@@ -237,8 +237,8 @@ func (r *Runtime) Stop() {
 	}
 }
 
-// reboot does to the node what a loss of power does, until Start and what
-// started Open vSwitch.
+// reboot simulates a loss of power. The caller must start Open vSwitch and the
+// Runtime again.
 func (r *Runtime) reboot(ctx context.Context) error {
 	_, err := r.Script(ctx, rebootScript)
 	r.Stop()
@@ -249,11 +249,11 @@ func (r *Runtime) reboot(ctx context.Context) error {
 	return r.makeGroups()
 }
 
-// group is the control group of the node.
+// group is the path of the node's control group.
 func (r *Runtime) group() string { return filepath.Join(groupRoot(), r.Name) }
 
-// makeGroups makes the node's control group in all hierarchies. In cpuset (v1) a
-// group has nothing until it is told.
+// makeGroups creates the node's control group in all hierarchies. In cpuset (v1) a
+// new group has no CPUs and no memory nodes until they are written.
 func (r *Runtime) makeGroups() error {
 	parents, err := groupParents()
 	if err != nil {
@@ -278,8 +278,8 @@ func (r *Runtime) makeGroups() error {
 	return nil
 }
 
-// removeGroups removes the node's control groups and all below, which have no
-// processes any more.
+// removeGroups removes the node's control groups and their children, which must be
+// empty.
 func (r *Runtime) removeGroups() {
 	parents, err := groupParents()
 	if err != nil {
@@ -295,7 +295,7 @@ func (r *Runtime) removeGroups() {
 		})
 		slices.Reverse(groups)
 		for _, g := range append(groups, filepath.Join(parent, groupRoot())) {
-			_ = os.Remove(g) // the root stays as long as there are other nodes
+			_ = os.Remove(g) // fails for the root while there are other nodes
 		}
 	}
 }
@@ -310,8 +310,8 @@ func groupParents() ([]string, error) {
 	return parents, err
 }
 
-// hierarchies are this machine's control groups, a line for each, as the script
-// wants them (proc_pid_mountinfo(5)).
+// hierarchies lists this machine's control group hierarchies, one line each, in the
+// format of runtime.sh (proc_pid_mountinfo(5)).
 func hierarchies() (string, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

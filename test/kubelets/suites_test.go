@@ -17,24 +17,24 @@ import (
 var nameServer []byte
 
 const (
-	// suitesLevel is demanded by those who have Kubernetes' own suites.
+	// suitesLevel is the level of OVNK8S_TEST_NEED for Kubernetes' own suites.
 	suitesLevel = "suites"
-	// dnsArchive has the image of testdata/dns.yaml.
+	// dnsArchive contains the image of testdata/dns.yaml.
 	dnsArchive = "coredns.tar"
-	// usualNodes is how many nodes there are: some tests need three, each in a
-	// zone of its own, and some six.
+	// usualNodes is the default number of nodes. Some tests need three, each in its
+	// own zone, and some six.
 	usualNodes = "3"
-	// usualFocus chooses what concerns a network plugin and needs no cloud, and
-	// usualSkip what needs images, kernels or clusters that this one has not.
+	// usualFocus selects tests of network plugins not needing a cloud. usualSkip
+	// excludes tests needing other images, kernels or clusters.
 	usualFocus = `\[sig-network\]`
 	usualSkip  = `\[Disruptive\]|\[Feature:(Ingress|KubeProxy.*|LoadBalancer|OffByDefault|PerformanceDNS|Networking-(DNS|IPv4|IPv6|Performance)|SCTPConnectivity)\]|KubeProxy|kube-proxy|\[Flaky\]|federations`
 )
 
 // TestSuites runs Kubernetes' own end-to-end suites, compiled as the program
 // $OVNK8S_E2E, on a cluster of $OVNK8S_E2E_NODES nodes that share their NICs with
-// gateways, with $GINKGO_FOCUS and $GINKGO_SKIP in place of the usual choice, and
-// $GINKGO_PROCS tests at once.
-// Their report and logs go to $OVNK8S_E2E_REPORT, if that is set.
+// gateways, with $GINKGO_FOCUS and $GINKGO_SKIP in place of the defaults, and
+// $GINKGO_PROCS tests in parallel. Their report and logs go to $OVNK8S_E2E_REPORT,
+// if set.
 func TestSuites(t *testing.T) {
 	need.Nothing(t, suitesLevel, missingSuites())
 	nodes, err := strconv.Atoi(or("OVNK8S_E2E_NODES", usualNodes))
@@ -60,8 +60,8 @@ func TestSuites(t *testing.T) {
 	c.keep(t)
 }
 
-// suites is the command that runs them: e2e.test itself, or, for several tests
-// at once, the program ginkgo, which Kubernetes delivers in the same directory.
+// suites returns the command: e2e.test itself, or, for several tests in parallel,
+// the program ginkgo in the same directory (both are in Kubernetes' test archive).
 func suites(kubeconfig string, nodes int) []string {
 	program, choice, options := os.Getenv("OVNK8S_E2E"),
 		[]string{"focus=" + or("GINKGO_FOCUS", usualFocus), "skip=" + or("GINKGO_SKIP", usualSkip), "v", "no-color", "silence-skips", "timeout=24h"},
@@ -81,7 +81,7 @@ func prefixed(prefix string, words []string) (out []string) {
 	return out
 }
 
-// missingSuites names what TestSuites would miss on this machine, or is "".
+// missingSuites names a prerequisite of TestSuites missing on this machine, or is "".
 func missingSuites() string {
 	program := os.Getenv("OVNK8S_E2E")
 	switch missing := Missing(); {
@@ -97,7 +97,7 @@ func missingSuites() string {
 	return ""
 }
 
-// or is a variable of the environment, or what to use if it is not set.
+// or returns an environment variable, or usual if it is not set.
 func or(variable, usual string) string {
 	if v, ok := os.LookupEnv(variable); ok {
 		return v

@@ -15,15 +15,15 @@ import (
 	"ovn-k8s/test/probe"
 )
 
-// dialTimeout is how long a kubelet may take to accept a connection.
+// dialTimeout bounds a connection to a kubelet.
 const dialTimeout = 5 * time.Second
 
-// An egress is how the API server reaches kubelets and pods: they live in
-// namespaces that the API server is not in. It is as if it ran on the master.
+// An egress lets the API server reach kubelets and pods in their network
+// namespaces, as if it ran on the master.
 type egress struct{ config, socket string }
 
-// writeEgress writes the API server's EgressSelectorConfiguration: what goes to
-// the cluster goes through an HTTP proxy on a unix socket.
+// writeEgress writes the API server's EgressSelectorConfiguration: connections to
+// the cluster use an HTTP proxy on a unix socket.
 func writeEgress(dir string) (egress, error) {
 	e := egress{config: filepath.Join(dir, "egress.yaml"), socket: filepath.Join(dir, "egress.sock")}
 	text := fmt.Sprintf(`apiVersion: apiserver.k8s.io/v1beta1
@@ -39,7 +39,7 @@ egressSelections:
 	return e, os.WriteFile(e.config, []byte(text), 0o644)
 }
 
-// A tunnel is that HTTP proxy. It dials from inside a network namespace.
+// A tunnel is the HTTP proxy of an egress. It dials from inside a network namespace.
 type tunnel struct {
 	netns    string
 	listener net.Listener
@@ -58,7 +58,7 @@ func openTunnel(socket, netns string) (*tunnel, error) {
 			if err != nil {
 				return
 			}
-			go t.serve(conn) // ends with the connection, which the API server closes
+			go t.serve(conn) // ends when the API server closes the connection
 		}
 	})
 	return t, nil
@@ -88,7 +88,7 @@ func (t *tunnel) serve(near net.Conn) {
 	}
 	back := make(chan struct{})
 	go func() {
-		_, _ = io.Copy(near, far) // an end is an end
+		_, _ = io.Copy(near, far) // an error ends it like EOF
 		_ = near.Close()
 		close(back)
 	}()
@@ -101,7 +101,7 @@ func (t *tunnel) dial(address string) (conn net.Conn, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
 	err = probe.In(t.netns, func() (err error) {
-		// not a Dialer with fallback: that would dial from other threads
+		// no fallback: it would dial from other threads
 		conn, err = (&net.Dialer{FallbackDelay: -1}).DialContext(ctx, "tcp", address)
 		return err
 	})
