@@ -177,7 +177,7 @@ func (f *Fabric) plug(h *Host, s segment, nic string, n byte) error {
 	if err != nil {
 		return err
 	}
-	// the userspace datapath does not accept partial checksums
+	// the userspace datapath does not complete checksums
 	_, _, err = h.Run(context.Background(), "ethtool", "-K", nic, "tx", "off")
 	return err
 }
@@ -227,7 +227,7 @@ func (p *Port) Plug(pid int, nic string) error {
 		return err
 	}
 	p.plugged = true
-	// as on a Host: the userspace datapath does not accept partial checksums
+	// as on a Host: the userspace datapath does not complete checksums
 	_, _, err = RunCommand(context.Background(), exec.Command("nsenter", "--target", strconv.Itoa(pid), "--net", "--", "ethtool", "-K", nic, "tx", "off"))
 	return err
 }

@@ -1,13 +1,13 @@
-# The first process of a fabric, in a fresh network namespace, with a bridge for
-# each of its arguments. It prints its process ID when all is ready, and ends when
-# its standard input does.
+# The holder process of a fabric, in a new network namespace, with a bridge for
+# each argument. It prints its process ID when ready, and ends at the end of its
+# standard input.
 set -e
 ip link set lo up
 sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
 for bridge; do
 	# No snooping: it drops IPv6 neighbour discovery until a querier is known.
 	ip link add "$bridge" type bridge forward_delay 0 mcast_snooping 0
-	# The userspace datapath does not complete the checksums that a NIC would.
+	# The userspace datapath does not complete checksums, as a NIC would.
 	ethtool -K "$bridge" tx off >/dev/null
 done
 echo $$

@@ -1,5 +1,5 @@
-# Drops what the NIC $1 receives before the kernel sees it. AF_PACKET, by which the
-# userspace datapath reads, sees the frames before this chain does.
+# Drops frames received on the NIC $1 before the kernel handles them. The packet
+# sockets of the userspace datapath (AF_PACKET) get the frames before this chain.
 nft -f - <<NFT
 table netdev hide-$1
 delete table netdev hide-$1

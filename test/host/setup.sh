@@ -20,7 +20,7 @@ for dir in /etc/openvswitch /etc/ovn /etc/cni /etc/network /opt/cni/bin \
 	mkdir -p "$dir" "/run/empty$dir"
 	mount --bind "/run/empty$dir" "$dir"
 done
-ln -sfn ../run /var/run # relative, so that it also leads here from outside
+ln -sfn ../run /var/run # relative, so it also works from outside
 mount -t tmpfs tmpfs /run
 mkdir -p /run/netns /run/lock /run/openvswitch /run/ovn \
 	/etc/cni/net.d /var/log/openvswitch /var/log/ovn

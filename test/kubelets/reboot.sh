@@ -1,5 +1,5 @@
-# What a reboot does to a host: nothing runs any more, /run is empty, and
-# namespaces, mounts and links of pods are gone. What is on disk stays.
+# The effects of a reboot on a host: no processes, an empty /run, and no
+# namespaces, mounts and links of pods. Files on disk stay.
 kill -9 -1 # all of this process namespace but its first process and this one
 while [ "$(ls -d /proc/[0-9]* | wc -l)" -gt 5 ]; do :; done # the first, this, and three of the pipeline
 for dir in /run/containerd /run/netns /run/ipcns /run/utsns /var/lib/kubelet; do

@@ -2,7 +2,7 @@
 # machine's control group hierarchies, as "MOUNTPOINT FSTYPE OPTIONS".
 set -e
 mount --make-rshared / # the kubelet's volumes must reach containers
-# /sys is new, and hides those that the machine has.
+# The new /sys hides the machine's control group mounts.
 while read -r point type options; do
 	[ "$point" = /sys/fs/cgroup ] || [ -n "$made" ] || mount -t tmpfs tmpfs /sys/fs/cgroup
 	made=yes
@@ -15,7 +15,7 @@ for dir in /var/lib/containerd /var/lib/kubelet; do
 	mount -t tmpfs tmpfs $dir
 done
 mkdir -p /var/log/pods /var/log/containers /etc/kubernetes/manifests
-# The one plugin that containerd calls besides the configured ones.
+# containerd calls this plugin in addition to the configured ones.
 for dir in /usr/lib/cni /usr/libexec/cni; do
 	[ ! -x $dir/loopback ] || ln -sf $dir/loopback /opt/cni/bin/loopback
 done
