@@ -1,6 +1,6 @@
-// Package oracle judges connections by the text of the NetworkPolicy API, and
-// makes random clusters to judge. It is slow and simple, and shares no code with
-// the product: what both say is probably right.
+// Package oracle is a reference model of the NetworkPolicy API, written after its
+// text, and a generator of random clusters for it. It is slow and simple, and
+// shares no code with the product, so agreement of both is strong evidence.
 package oracle
 
 import (
@@ -14,22 +14,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// A Cluster is all that policies depend on.
+// A Cluster is the complete input of the model.
 type Cluster struct {
 	Namespaces []*corev1.Namespace
 	Nodes      []*corev1.Node
-	Pods       []*corev1.Pod // outside the host's network, with addresses in status.podIPs
+	Pods       []*corev1.Pod // without hostNetwork pods; addresses are in status.podIPs
 	Policies   []*networkingv1.NetworkPolicy
 }
 
-// A Connection is from an address to an address.
+// A Connection is a connection between two addresses.
 type Connection struct {
 	From, To netip.Addr
 	Proto    corev1.Protocol // "" for ICMP
 	Port     int32
 }
 
-// Allowed says whether the first packet of a connection may pass.
+// Allowed reports whether the policies allow the first packet of a connection.
 func (c Cluster) Allowed(conn Connection) bool {
 	from, to := c.podAt(conn.From), c.podAt(conn.To)
 	if from != nil && from == to {
@@ -52,7 +52,7 @@ func (c Cluster) podAt(a netip.Addr) *corev1.Pod {
 	return nil
 }
 
-// onNodeOf reports whether a is an address of the node on which p runs.
+// onNodeOf reports whether a is an address of the node of p.
 func (c Cluster) onNodeOf(p *corev1.Pod, a netip.Addr) bool {
 	for _, n := range c.Nodes {
 		for _, na := range n.Status.Addresses {
@@ -110,14 +110,14 @@ func (c Cluster) ingress(from, to *corev1.Pod, conn Connection) bool {
 
 // side judges one rule: "items in this list are combined using a logical OR; if
 // this field is empty or missing, this rule matches all". other is the pod at the
-// other end, target the one that is connected to.
+// other end (the peer), target the connection's destination pod.
 func (c Cluster) side(p *networkingv1.NetworkPolicy, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort, other, target *corev1.Pod, addr netip.Addr, conn Connection) bool {
 	if len(peers) == 0 {
 		return onPort(ports, target, conn)
 	}
 	for _, peer := range peers {
 		if peer.IPBlock != nil {
-			// An address block is no pod, so its ports have no names.
+			// An ipBlock is not a pod, so it has no named ports.
 			holder := target
 			if other == target {
 				holder = nil
@@ -193,8 +193,8 @@ func onPort(ports []networkingv1.NetworkPolicyPort, target *corev1.Pod, conn Con
 	return len(ports) == 0
 }
 
-// hasPort reports whether the pod's port of that name and protocol is the one
-// that is connected to.
+// hasPort reports whether the pod's port with this name and protocol is the
+// connection's port.
 func hasPort(p *corev1.Pod, name string, conn Connection) bool {
 	for _, c := range p.Spec.Containers {
 		for _, port := range c.Ports {

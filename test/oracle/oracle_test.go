@@ -25,11 +25,11 @@ func prefixes(list ...string) (out []netip.Prefix) {
 	return out
 }
 
-// strangers are addresses outside the cluster.
+// strangers are addresses outside of the cluster.
 var strangers = []string{"192.0.2.7", "192.0.2.200", "203.0.113.1", "2001:db8::7", "2001:db8:1::1", "2001:db9::1"}
 
-// fill puts a cluster into a World, gives the pods their addresses, and completes
-// c with them.
+// fill puts a cluster into a World, allocates the pods' addresses, and adds them to
+// c.
 func fill(t testing.TB, c *oracle.Cluster) *desired.World {
 	t.Helper()
 	top, err := topology.New(names.ClusterRouter, prefixes("10.0.0.0/16", "fd00::/48"), prefixes("100.64.0.0/16", "fd98::/64"))
@@ -47,7 +47,7 @@ func fill(t testing.TB, c *oracle.Cluster) *desired.World {
 	w.Put(top)
 	for _, n := range c.Nodes {
 		w.Put(n)
-		for _, a := range topology.ManagementPort(top.Nodes[n.Name]).IPs { // the oracle's business only
+		for _, a := range topology.ManagementPort(top.Nodes[n.Name]).IPs { // only for the reference model
 			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.Addr().String()})
 		}
 	}
@@ -73,7 +73,7 @@ func fill(t testing.TB, c *oracle.Cluster) *desired.World {
 	return w
 }
 
-// connections lists everything that may be tried in a cluster.
+// connections lists all testable connections of a cluster.
 func connections(c oracle.Cluster) (out []oracle.Connection) {
 	var all, pods []netip.Addr
 	for _, p := range c.Pods {
@@ -112,7 +112,7 @@ func connections(c oracle.Cluster) (out []oracle.Connection) {
 	return out
 }
 
-// ask asks the World as a person would.
+// ask runs policy/check on the World.
 func ask(t testing.TB, w *desired.World, c oracle.Connection) (bool, string) {
 	t.Helper()
 	q := policy.Query{From: policy.Party{Addr: c.From}, To: policy.Party{Addr: c.To}, Proto: c.Proto, Port: uint16(c.Port)}
@@ -128,8 +128,8 @@ func describe(c oracle.Cluster) string {
 	return string(b)
 }
 
-// Every pair of addresses in 2 000 random clusters, at every port: policy/check
-// says what the API's text says.
+// For every pair of addresses in 2 000 random clusters and every port, policy/check
+// agrees with the reference model.
 func TestCheckAgreesWithTheOracle(t *testing.T) {
 	clusters := uint64(2000)
 	if testing.Short() {

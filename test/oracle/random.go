@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// A Source makes random objects of a small world, in which things meet.
+// A Source generates random objects. Names, labels and ports come from small sets, so selectors match often.
 type Source struct{ *rand.Rand }
 
-// NewSource returns the source with a number.
+// NewSource returns a source with a seed.
 func NewSource(seed uint64) Source { return Source{rand.New(rand.NewPCG(seed, 1))} }
 
-// Vocabulary of a small world.
+// The sets of names, values and addresses to choose from.
 var (
 	keys       = []string{"app", "tier", "env"}
 	values     = []string{"a", "b", "c"}
@@ -65,7 +65,7 @@ func (s Source) Pod(namespace, name, node string) *corev1.Pod {
 	}
 }
 
-// Selector returns a selector of labels, often an empty one.
+// Selector returns a label selector, often an empty one.
 func (s Source) Selector() *metav1.LabelSelector {
 	out := &metav1.LabelSelector{}
 	if s.IntN(2) == 0 {
@@ -83,7 +83,7 @@ func (s Source) Selector() *metav1.LabelSelector {
 	return out
 }
 
-// Policy returns a policy that an API server would accept.
+// Policy returns a policy valid for the API server.
 func (s Source) Policy(namespace, name string) *networkingv1.NetworkPolicy {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(fmt.Sprint("uid-", s.Uint64()))}}
 	p.Spec.PodSelector = *s.Selector()
@@ -130,7 +130,7 @@ func (s Source) block() *networkingv1.IPBlock {
 	}
 	b := &networkingv1.IPBlock{CIDR: one(s, list)}
 	for range s.IntN(3) {
-		// What is no part of the block is refused by API servers.
+		// The API server rejects an except outside of the cidr.
 		if e := one(s, list); part(b.CIDR, e) {
 			b.Except = append(b.Except, e)
 		}
@@ -162,7 +162,7 @@ func (s Source) ports() (out []networkingv1.NetworkPolicyPort) {
 }
 
 // Cluster returns some namespaces, pods and policies on two nodes, n1 and n2. The
-// pods have no addresses yet.
+// pods have no addresses.
 func (s Source) Cluster() Cluster {
 	var c Cluster
 	for i := range 1 + s.IntN(3) {
@@ -180,7 +180,7 @@ func (s Source) Cluster() Cluster {
 	return c
 }
 
-// Ports are those that connections of a protocol are worth trying at.
+// Ports returns the interesting destination ports of a protocol.
 func Ports(proto corev1.Protocol) []int32 {
 	if proto == corev1.ProtocolSCTP {
 		return []int32{80, 8080}
@@ -188,10 +188,10 @@ func Ports(proto corev1.Protocol) []int32 {
 	return []int32{53, 80, 81, 8080, 65535}
 }
 
-// Protocols are those that have ports.
+// Protocols returns the protocols with ports.
 func Protocols() []corev1.Protocol { return protocols }
 
-// part reports whether a CIDR is a part of another.
+// part reports whether cidr is a proper subset of another CIDR.
 func part(of, cidr string) bool {
 	o, c := netip.MustParsePrefix(of), netip.MustParsePrefix(cidr)
 	return c.Bits() > o.Bits() && o.Contains(c.Addr())

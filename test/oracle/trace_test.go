@@ -26,13 +26,13 @@ import (
 )
 
 const (
-	// tracedClusters is how many random clusters are written to OVN, and
-	// tracesOfEach how many connections are traced in each.
+	// tracedClusters is the number of random clusters written to OVN, tracesOfEach
+	// the number of connections traced in each.
 	tracedClusters, tracesOfEach = 200, 120
 )
 
-// A tracer is ovn-trace(8) as a daemon, which answers in a few milliseconds. It
-// reads the database once, as it starts.
+// A tracer is ovn-trace(8) running as a daemon: it answers in a few milliseconds.
+// It reads the database once, at its start.
 type tracer struct {
 	conn net.Conn
 	in   *json.Encoder
@@ -43,8 +43,8 @@ func newTracer(t *testing.T, c *ovntest.Central, name string) *tracer {
 	t.Helper()
 	socket := filepath.Join(c.Dir, name)
 	cmd := exec.Command("ovn-trace", "--db="+c.SB, "--unixctl="+socket, "--detach", "--no-chdir")
-	// Every packet is the first one of its connection wherever it is tracked. The
-	// daemon goes through this list, and takes what follows for established.
+	// Every packet is the first one of its connection in every conntrack zone. The
+	// daemon consumes this list; after its end packets count as established.
 	for range 4 * tracesOfEach {
 		cmd.Args = append(cmd.Args, "--ct=new")
 	}
@@ -62,7 +62,7 @@ func newTracer(t *testing.T, c *ovntest.Central, name string) *tracer {
 
 // close ends the daemon.
 func (r *tracer) close(t *testing.T) {
-	_, _ = r.ask(t, "exit") // it does not always wait to answer
+	_, _ = r.ask(t, "exit") // it may end before answering
 	_ = r.conn.Close()
 }
 
@@ -89,11 +89,11 @@ func (r *tracer) ask(t *testing.T, method string, params ...string) (string, err
 	return answer.Result, nil
 }
 
-// A place is where an address is: a port of a switch.
+// A place is the logical switch port of an address.
 type place struct{ port, node, mac string }
 
-// placesOf finds the logical port of each address; strangers come and go by the
-// join switch.
+// placesOf returns the logical port of each address. Traffic of strangers enters
+// and leaves by the join switch.
 func placesOf(c oracle.Cluster, w *desired.World) map[netip.Addr]place {
 	at := map[netip.Addr]place{}
 	for _, p := range c.Pods {
@@ -111,7 +111,7 @@ func placesOf(c oracle.Cluster, w *desired.World) map[netip.Addr]place {
 	return at
 }
 
-// flow is a connection as ovn-trace takes it: datapath and packet.
+// flow returns a connection as arguments of ovn-trace: datapath and packet.
 func flow(conn oracle.Connection, at map[netip.Addr]place, router string) (datapath, packet string) {
 	from, inside := at[conn.From]
 	to, local := at[conn.To]
@@ -135,8 +135,8 @@ func flow(conn oracle.Connection, at map[netip.Addr]place, router string) (datap
 	return datapath, packet + fmt.Sprintf("%s && %s.src == 40000 && %s.dst == %d", proto, proto, proto, conn.Port)
 }
 
-// passes says whether a trace ends where it should: at the port that has the
-// address, or at the router, which knows no way to strangers.
+// passes reports whether a trace reaches its destination: the port of the address
+// or, for strangers, the router (it has no route to them).
 func passes(trace string, conn oracle.Connection, at map[netip.Addr]place, router string) bool {
 	to, local := at[conn.To]
 	if !local || strings.HasPrefix(conn.To.String(), "172.16.") {
@@ -145,7 +145,7 @@ func passes(trace string, conn oracle.Connection, at map[netip.Addr]place, route
 	return strings.Contains(trace, fmt.Sprintf(`/* output to "%s"`, to.port))
 }
 
-// The logical flows that OVN makes of our rows let the same connections pass.
+// The logical flows computed by OVN from our rows allow the same connections as the reference model.
 func TestTheFlowsAgreeWithTheOracle(t *testing.T) {
 	need.Nothing(t, need.Central, ovntest.Missing())
 	central, err := ovntest.Start(ovntest.Options{})
@@ -183,8 +183,8 @@ func TestTheFlowsAgreeWithTheOracle(t *testing.T) {
 	t.Logf("%d connections traced in %d clusters, %d of them denied", asked, tracedClusters, denied)
 }
 
-// compare traces some connections in a cluster, and says how many it traced and
-// how many of them are denied.
+// compare traces some connections in a cluster. It returns the number of traces and
+// of denied connections.
 func compare(t *testing.T, s oracle.Source, c oracle.Cluster, w *desired.World, traces *tracer) (asked, denied int) {
 	t.Helper()
 	router, at := w.Cluster().Router, placesOf(c, w)
@@ -211,7 +211,7 @@ func compare(t *testing.T, s oracle.Source, c oracle.Cluster, w *desired.World, 
 	return asked, denied
 }
 
-// write gives the database the rows of a world, and none else.
+// write makes the rows of w the only owned rows in the database.
 func write(t *testing.T, sync *nbsync.Sync, w *desired.World) {
 	t.Helper()
 	owners, err := sync.Owners()
@@ -220,7 +220,7 @@ func write(t *testing.T, sync *nbsync.Sync, w *desired.World) {
 	}
 	want := map[nb.Unit][]nb.Row{}
 	for _, u := range append(w.Units(), owners...) {
-		want[u], _ = w.Rows(u) // a port that no pod has is no problem here
+		want[u], _ = w.Rows(u) // a missing named port is not an error here
 	}
 	if _, failed := sync.Apply(t.Context(), want); len(failed) > 0 {
 		t.Fatal(failed)
