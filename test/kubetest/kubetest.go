@@ -1,10 +1,10 @@
 // Package kubetest runs a real Kubernetes control plane for tests: the program
-// kcluster of the nested module test/controlplane, as a process of its own.
+// kcluster of the nested module test/controlplane, as a separate process.
 //
-// It takes no *testing.T, so that scripts, tests and the demo all use it. A
-// cluster takes three seconds to start and one to stop, so the tests of a
-// package had better share one, made in TestMain. It ends with the program that
-// started it, however that ends.
+// It takes no *testing.T, so scripts, tests and the demo can use it. A cluster
+// takes three seconds to start and one to stop, so the tests of a package should
+// share one, created in TestMain. It ends with the program that started it, even if
+// that is killed.
 package kubetest
 
 import (
@@ -30,48 +30,48 @@ import (
 	"ovn-k8s/test/wire"
 )
 
-// stopTimeout is how long a control plane gets to end by itself. It would wait
-// much longer for clients that watch something.
+// stopTimeout is the time for a graceful end. Open watches of clients would delay
+// it much longer.
 const stopTimeout = 5 * time.Second
 
-// Options say how to start a Cluster.
+// Options configure Start.
 type Options struct {
-	// Dir keeps the cluster's state: a temporary directory that Close removes
-	// unless set. A later Start on the same Dir continues the same cluster.
+	// Dir keeps the cluster's state. Default: a temporary directory, removed by
+	// Close. A later Start with the same Dir continues the same cluster.
 	Dir string
-	// Bind is the address to listen on: 127.0.0.1 unless set.
+	// Bind is the address to listen on. Default: 127.0.0.1.
 	Bind string
-	// Advertise is the address of the Service "kubernetes": Bind unless set. It
-	// must not be a loopback address if pods are to reach it.
+	// Advertise is the endpoint address of the Service "kubernetes". Default: Bind.
+	// Pods can reach it only if it is not a loopback address.
 	Advertise string
-	// Port is the port to listen on: a free one unless set.
+	// Port is the port to listen on. Default: the port of the last Start with Dir, or a free one.
 	Port int
-	// Names are further names and addresses for the server's certificate.
+	// Names are additional names and addresses for the server's certificate.
 	Names []string
-	// ServiceCIDR and PodCIDR are comma-separated prefixes: 10.96.0.0/16 and
-	// none, that is Node.spec.podCIDR stays empty, unless set.
+	// ServiceCIDR and PodCIDR are comma-separated prefixes. Defaults: 10.96.0.0/16,
+	// and none (Node.spec.podCIDR stays empty).
 	ServiceCIDR, PodCIDR string
-	// Without lists components that shall not run: "kube-controller-manager",
+	// Without lists components not to start: "kube-controller-manager",
 	// "kube-scheduler". Without the former there are no service accounts.
 	Without []string
 	// Unlimited lifts the API server's limits of requests in flight.
 	Unlimited bool
-	// APIServerArgs are further arguments of kube-apiserver.
+	// APIServerArgs are additional arguments of kube-apiserver.
 	APIServerArgs []string
-	// Log receives one line per step of a long build. It may be nil.
+	// Log receives one line for each step of a long build. It may be nil.
 	Log func(line string)
 }
 
-// A Cluster is a control plane. All fields stay the same over a Restart.
+// A Cluster is a control plane. Restart does not change its fields.
 type Cluster struct {
 	Dir        string
-	URL        string // as Bind and Port say
+	URL        string // of Bind and Port
 	Token      string // the administrator's
 	CAFile     string
 	Kubeconfig string // the administrator's
 
 	args   []string
-	remove bool // Dir, at Close
+	remove bool // remove Dir on Close
 	client *kubernetes.Clientset
 	cmd    *exec.Cmd // nil: stopped
 	stdin  io.Closer
@@ -79,7 +79,7 @@ type Cluster struct {
 	err    error // valid when done is closed
 }
 
-// Missing names what Start would miss on this machine, or is "".
+// Missing names a prerequisite of Start missing on this machine, or is "".
 func Missing() string {
 	if _, err := exec.LookPath("go"); err != nil {
 		return "go, to build the control plane"
@@ -88,8 +88,8 @@ func Missing() string {
 }
 
 // Build builds kcluster and returns its path. The first build takes about five
-// minutes on two cores, later ones about a second. Progress goes to log line by
-// line, which may be nil.
+// minutes on two cores, later ones about a second. log receives progress line by
+// line; it may be nil.
 func Build(ctx context.Context, log func(line string)) (string, error) {
 	dir, err := build.Run(ctx, build.Target{
 		Module:   filepath.Join("test", "controlplane"),
@@ -101,8 +101,8 @@ func Build(ctx context.Context, log func(line string)) (string, error) {
 	return filepath.Join(dir, "kcluster"), err
 }
 
-// Start builds the control plane if needed, starts it, and returns when pods can
-// be created. Its user must Close it.
+// Start builds the control plane if needed, starts it, and returns when pods can be
+// created. The caller must Close it.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	program, err := Build(ctx, o.Log)
 	if err != nil {
@@ -115,7 +115,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		}
 		c.remove = true
 	}
-	if _, err := os.Stat(filepath.Join(c.Dir, "port")); o.Port == 0 && err != nil { // there is no last one
+	if _, err := os.Stat(filepath.Join(c.Dir, "port")); o.Port == 0 && err != nil { // no earlier Start on this Dir
 		if o.Port, err = wire.FreePort(cmp.Or(o.Bind, "127.0.0.1")); err != nil {
 			return nil, err
 		}
@@ -128,7 +128,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// args spells o as kcluster's command line.
+// args returns kcluster's command line for o.
 func (o Options) args() []string {
 	var args []string
 	add := func(flag string, values ...string) {
@@ -164,7 +164,7 @@ func (c *Cluster) Restart(ctx context.Context) error {
 	return nil
 }
 
-// start starts the process and waits for the line that says it is ready.
+// start starts the process and waits for its readiness line.
 func (c *Cluster) start(ctx context.Context) error {
 	log, err := os.OpenFile(c.logFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -204,7 +204,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	}
 }
 
-// connect takes what the control plane says about itself.
+// connect reads the control plane's readiness line and creates the client.
 func (c *Cluster) connect(line string) error {
 	var said struct{ Kubeconfig, URL, Token, CA string }
 	if err := json.Unmarshal([]byte(line), &said); err != nil {
@@ -216,13 +216,13 @@ func (c *Cluster) connect(line string) error {
 	return err
 }
 
-// Stop lets the control plane end by itself, kills it if that takes long, and
-// waits for its end. The clients' connections break; the data stays.
+// Stop ends the control plane gracefully, kills it after stopTimeout, and waits for
+// its end. The clients' connections break; the data stays.
 func (c *Cluster) Stop() {
 	if c.cmd == nil {
 		return
 	}
-	_ = c.stdin.Close() // the sign to end
+	_ = c.stdin.Close() // the signal to end
 	select {
 	case <-c.done:
 	case <-time.After(stopTimeout):
@@ -230,23 +230,23 @@ func (c *Cluster) Stop() {
 	c.Kill()
 }
 
-// Kill kills the control plane, as by kill -9. The data stays.
+// Kill kills the control plane with SIGKILL. The data stays.
 func (c *Cluster) Kill() {
 	if c.cmd == nil {
 		return
 	}
-	_ = c.cmd.Process.Kill() // it may have ended: that is what we want
+	_ = c.cmd.Process.Kill() // an error means that it has ended already
 	<-c.done
 	c.cmd = nil
 }
 
-// Freeze stops the control plane by SIGSTOP until Thaw: its connections stay, and nobody answers.
+// Freeze stops the control plane with SIGSTOP until Thaw: its connections stay open without answers.
 func (c *Cluster) Freeze() error { return c.cmd.Process.Signal(syscall.SIGSTOP) }
 
 // Thaw ends Freeze.
 func (c *Cluster) Thaw() error { return c.cmd.Process.Signal(syscall.SIGCONT) }
 
-// Close kills the control plane and removes its directory if Start made it.
+// Close kills the control plane and removes its directory if Start created it.
 func (c *Cluster) Close() {
 	c.Kill()
 	if c.remove {
@@ -254,7 +254,7 @@ func (c *Cluster) Close() {
 	}
 }
 
-// Config is the administrator's way in, without client-side limits.
+// Config is the administrator's client configuration, without client-side rate limits.
 func (c *Cluster) Config() *rest.Config {
 	return &rest.Config{
 		Host:            c.URL,
@@ -269,7 +269,7 @@ func (c *Cluster) Client() kubernetes.Interface { return c.client }
 
 func (c *Cluster) logFile() string { return filepath.Join(c.Dir, "kcluster.log") }
 
-// complaint is the last line that kcluster itself wrote, if any.
+// complaint returns the last error line of kcluster's log, if any.
 func (c *Cluster) complaint() string {
 	text, err := os.ReadFile(c.logFile())
 	if err != nil {

@@ -20,14 +20,14 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// CreateNode creates a node that is Ready and has the given internal addresses.
+// CreateNode creates a Ready node with the given internal addresses.
 func (c *Cluster) CreateNode(ctx context.Context, name string, addrs ...netip.Addr) (*corev1.Node, error) {
 	return c.client.CoreV1().Nodes().Create(ctx, Node(name, addrs...), metav1.CreateOptions{})
 }
 
-// Node is a node that is Ready and has the given internal addresses.
+// Node returns a Ready node with the given internal addresses.
 func Node(name string, addrs ...netip.Addr) *corev1.Node {
-	room := corev1.ResourceList{ // the scheduler wants some
+	room := corev1.ResourceList{ // required by the scheduler
 		corev1.ResourcePods:   resource.MustParse("10k"),
 		corev1.ResourceCPU:    resource.MustParse("1k"),
 		corev1.ResourceMemory: resource.MustParse("1Ti"),
@@ -47,7 +47,7 @@ func Node(name string, addrs ...netip.Addr) *corev1.Node {
 	return n
 }
 
-// Pod is a small pod. It is bound to a node if that is not "".
+// Pod returns a minimal pod, bound to node if that is not "".
 func Pod(namespace, name, node string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -60,7 +60,7 @@ func Pod(namespace, name, node string) *corev1.Pod {
 	}
 }
 
-// CreatePod creates a pod as Pod makes it, changed by edit, which may be nil.
+// CreatePod creates the pod of Pod. edit, if not nil, changes it before creation.
 func (c *Cluster) CreatePod(ctx context.Context, namespace, name, node string, edit func(*corev1.Pod)) (*corev1.Pod, error) {
 	pod := Pod(namespace, name, node)
 	if edit != nil {
@@ -86,7 +86,7 @@ func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
 	})
 }
 
-// AwaitPod waits until ok says yes to a pod, and returns it.
+// AwaitPod waits until ok returns true for a pod, and returns the pod.
 func (c *Cluster) AwaitPod(ctx context.Context, namespace, name string, ok func(*corev1.Pod) bool) (*corev1.Pod, error) {
 	var pod *corev1.Pod
 	err := await(ctx, func() (err error) {
@@ -102,7 +102,7 @@ func (c *Cluster) AwaitPod(ctx context.Context, namespace, name string, ok func(
 	return pod, nil
 }
 
-// ServiceAccountToken makes a token for a service account, valid for a day.
+// ServiceAccountToken creates a token for a service account, valid for a day.
 func (c *Cluster) ServiceAccountToken(ctx context.Context, namespace, name string) (string, error) {
 	day := int64(24 * 3600)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &day}}
