@@ -1,8 +1,8 @@
-// Package ovntest runs the central half of OVN for tests: the Northbound and
-// Southbound databases and ovn-northd, without root.
+// Package ovntest runs OVN central for tests: the Northbound and Southbound
+// databases and ovn-northd. It does not need root.
 //
-// It takes no *testing.T, so that scripts, tests and the demo all use it. All
-// its processes end with the program that started them, however that ends.
+// It takes no *testing.T, so scripts, tests and the demo can use it. All its
+// processes end with the program that started them, even if that is killed.
 package ovntest
 
 import (
@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// schemas is where distributions keep OVN's database schemas.
+	// schemas is the directory of OVN's database schemas in distributions.
 	schemas = "/usr/share/ovn"
 
 	readyTimeout = time.Minute
@@ -29,41 +29,41 @@ const (
 	pollInterval = 5 * time.Millisecond
 )
 
-// Options say how to start a Central. The zero value is a private one that
-// listens on unix sockets only.
+// Options configure Start. The zero value means a private Central listening on unix
+// sockets only.
 type Options struct {
-	// Dir keeps the databases, sockets and logs: a temporary directory unless
-	// set. Close removes it in either case. It must be short: a unix socket's
-	// path has at most 107 bytes.
+	// Dir keeps the databases, sockets and logs. Default: a temporary directory.
+	// Close removes it in either case. It must be short: the path of a unix socket
+	// has at most 107 bytes.
 	Dir string
 	// Listen is an address to listen on by TCP, such as "127.0.0.1" or "::".
 	Listen string
-	// NBPort and SBPort are the TCP ports: free ones of this namespace unless
-	// set. OVN's usual ones are 6641 and 6642.
+	// NBPort and SBPort are the TCP ports. Default: free ports of this namespace.
+	// OVN's standard ports are 6641 and 6642.
 	NBPort, SBPort int
-	// NBArgs and SBArgs are further arguments of the ovsdb-servers, such as
-	// "--remote=pssl:6641" and its certificates.
+	// NBArgs and SBArgs are additional arguments of the ovsdb-servers, such as
+	// "--remote=pssl:6641" with its certificates.
 	NBArgs, SBArgs []string
-	// Command runs the programs somewhere else, such as in a test host. They
-	// must see Dir by the same path.
+	// Command runs the programs elsewhere, such as in a test host. Dir must have
+	// the same path there.
 	Command lifeline.Command
 }
 
 // A Central is a running pair of databases and their ovn-northd.
 type Central struct {
-	// Dir holds the files, under the names that OVN gives them, so that it
-	// serves as OVN_RUNDIR: ovnnb_db.sock, ovnnb_db.db, ovnnb_db.log and so on.
+	// Dir contains the files under OVN's standard names, so it can serve as
+	// OVN_RUNDIR: ovnnb_db.sock, ovnnb_db.db, ovnnb_db.log and so on.
 	Dir string
 	// NB and SB are the databases' remotes by unix socket.
 	NB, SB string
-	// NBTCP and SBTCP are their remotes by TCP, if Options.Listen asked for it.
+	// NBTCP and SBTCP are the databases' remotes by TCP, if Options.Listen is set.
 	NBTCP, SBTCP string
 
 	opts       Options
 	nb, sb, nd *lifeline.Process
 }
 
-// Missing names the first tool that Start would miss on this machine, or is "".
+// Missing names a prerequisite of Start missing on this machine, or is "".
 func Missing() string {
 	for _, tool := range []string{
 		"ovsdb-tool", "ovsdb-server", "ovn-northd", "ovn-nbctl", "ovn-sbctl", "ovn-trace", "ovn-appctl",
@@ -78,7 +78,7 @@ func Missing() string {
 	return ""
 }
 
-// Start starts a Central with empty databases. Its user must Close it.
+// Start starts a Central with empty databases. The caller must Close it.
 func Start(o Options) (*Central, error) {
 	c, err := prepare(o)
 	if err != nil {
@@ -93,7 +93,7 @@ func Start(o Options) (*Central, error) {
 	return c, nil
 }
 
-// prepare makes the directory and empty databases, and settles the ports.
+// prepare creates the directory and empty databases, and chooses the ports.
 func prepare(o Options) (*Central, error) {
 	if o.Dir == "" {
 		dir, err := os.MkdirTemp("", "ovn")
@@ -149,18 +149,18 @@ func (c *Central) Close() {
 	_ = os.RemoveAll(c.Dir)
 }
 
-// StartNB starts the Northbound database's server, with the data of the last
-// one. It does nothing if one runs.
+// StartNB starts the Northbound database server on the existing data. It does
+// nothing if the server runs.
 func (c *Central) StartNB() error { return c.serve(&c.nb, "nb", c.opts.NBArgs) }
 
-// startSB starts the Southbound database's server.
+// startSB starts the Southbound database server.
 func (c *Central) startSB() error { return c.serve(&c.sb, "sb", c.opts.SBArgs) }
 
-// StopSB kills the Southbound database's server, as by kill -9.
+// StopSB kills the Southbound database server with SIGKILL.
 func (c *Central) StopSB() { stop(&c.sb) }
 
-// StartEmptySB kills the Southbound database's server, if one runs, and starts
-// one with an empty database.
+// StartEmptySB kills the Southbound database server, if it runs, and starts it with
+// an empty database.
 func (c *Central) StartEmptySB() error {
 	c.StopSB()
 	if err := c.create("sb"); err != nil {
@@ -169,11 +169,11 @@ func (c *Central) StartEmptySB() error {
 	return c.startSB()
 }
 
-// StopNB kills the Northbound database's server, as by kill -9.
+// StopNB kills the Northbound database server with SIGKILL.
 func (c *Central) StopNB() { stop(&c.nb) }
 
-// StartEmptyNB kills the Northbound database's server, if one runs, and starts
-// one with an empty database.
+// StartEmptyNB kills the Northbound database server, if it runs, and starts it with
+// an empty database.
 func (c *Central) StartEmptyNB() error {
 	c.StopNB()
 	if err := c.create("nb"); err != nil {
@@ -182,7 +182,7 @@ func (c *Central) StartEmptyNB() error {
 	return c.StartNB()
 }
 
-// StartNorthd starts ovn-northd. It does nothing if one runs.
+// StartNorthd starts ovn-northd. It does nothing if ovn-northd runs.
 func (c *Central) StartNorthd() error {
 	if c.nd != nil {
 		return nil
@@ -195,8 +195,8 @@ func (c *Central) StartNorthd() error {
 	return await(p, c.northdReady)
 }
 
-// northdReady waits until northd speaks to both databases: only then does it
-// become active.
+// northdReady returns an error until ovn-northd is active: it has connected to both
+// databases.
 func (c *Central) northdReady() error {
 	out, err := c.run("ovn-appctl", "-t", filepath.Join(c.Dir, "ovn-northd.ctl"), "status")
 	if err == nil && !strings.Contains(out, "active") {
@@ -205,23 +205,23 @@ func (c *Central) northdReady() error {
 	return err
 }
 
-// StopNorthd kills ovn-northd, as by kill -9.
+// StopNorthd kills ovn-northd with SIGKILL.
 func (c *Central) StopNorthd() { stop(&c.nd) }
 
-// NBCtl runs ovn-nbctl on the Northbound database and returns what it printed,
-// without the last newline. It does not wait for ovn-northd unless args say so.
+// NBCtl runs ovn-nbctl on the Northbound database and returns its output without
+// the last newline. It waits for ovn-northd only with --wait in args.
 func (c *Central) NBCtl(args ...string) (string, error) {
 	return c.run("ovn-nbctl", append([]string{"--db=" + c.NB, "--timeout=50"}, args...)...)
 }
 
-// SBCtl runs ovn-sbctl on the Southbound database and returns what it printed,
-// without the last newline.
+// SBCtl runs ovn-sbctl on the Southbound database and returns its output without
+// the last newline.
 func (c *Central) SBCtl(args ...string) (string, error) {
 	return c.run("ovn-sbctl", append([]string{"--db=" + c.SB, "--timeout=50"}, args...)...)
 }
 
-// Sync waits until all chassis have done what the Northbound database says, or
-// only ovn-northd if there are none.
+// Sync waits until all chassis have applied the Northbound database or, without
+// chassis, until ovn-northd has.
 func (c *Central) Sync() error {
 	chassis, err := c.SBCtl("--bare", "--columns=name", "list", "Chassis")
 	if err != nil {
@@ -235,9 +235,9 @@ func (c *Central) Sync() error {
 	return err
 }
 
-// Trace says which port a packet that enters a datapath leaves from, or "drop".
-// The packet is an expression of ovn-trace(8), such as
-// `inport == "a" && eth.src == 0a:00:00:00:00:01 && …`.
+// Trace returns the output port of a packet entering a datapath, or "drop". The
+// packet is an expression of ovn-trace(8), such as `inport == "a" && eth.src ==
+// 0a:00:00:00:00:01 && …`.
 func (c *Central) Trace(datapath, packet string) (string, error) {
 	out, err := c.run("ovn-trace", "--db="+c.SB, "--minimal", datapath, packet)
 	if err != nil {
@@ -251,7 +251,7 @@ func (c *Central) Trace(datapath, packet string) (string, error) {
 	return port, nil
 }
 
-// create makes an empty database in place of what is there.
+// create replaces a database by an empty one.
 func (c *Central) create(db string) error {
 	file := c.path(db, ".db")
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -267,7 +267,7 @@ func (c *Central) serve(p **lifeline.Process, db string, args []string) error {
 		return nil
 	}
 	socket := c.path(db, ".sock")
-	_ = os.Remove(socket) // a killed server's: it would look like ready
+	_ = os.Remove(socket) // left by a killed server: it would look ready
 	args = append([]string{"--remote=punix:" + socket}, args...)
 	started, err := c.daemon("ovsdb-server", "ovn"+db+"_db", append(args, c.path(db, ".db"))...)
 	if err != nil {
@@ -283,14 +283,14 @@ func (c *Central) serve(p **lifeline.Process, db string, args []string) error {
 	})
 }
 
-// daemon starts an OVS daemon whose files are called name.
+// daemon starts an OVS daemon. name is the base name of its files.
 func (c *Central) daemon(prog, name string, args ...string) (*lifeline.Process, error) {
 	file := filepath.Join(c.Dir, name)
 	common := []string{"-vconsole:off", "--log-file=" + file + ".log", "--unixctl=" + file + ".ctl"}
 	return lifeline.Start(c.opts.Command, prog, append(common, args...)...)
 }
 
-// path is a file of the database nb or sb.
+// path returns the path of a file of the database nb or sb.
 func (c *Central) path(db, ext string) string {
 	return filepath.Join(c.Dir, "ovn"+db+"_db"+ext)
 }
@@ -333,7 +333,7 @@ func await(p *lifeline.Process, ready func() error) error {
 	}
 }
 
-// stop kills a daemon, if there is one.
+// stop kills a daemon, if it runs.
 func stop(p **lifeline.Process) {
 	if *p != nil {
 		(*p).Stop()

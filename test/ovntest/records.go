@@ -12,16 +12,16 @@ import (
 
 // A Record is one transaction in a database's file, see ovsdb(5) and ovsdb(7).
 type Record struct {
-	// Comment is what the client said, such as "ovn-northd".
+	// Comment is the client's comment, such as "ovn-northd".
 	Comment string
-	// Time is when the server wrote it.
+	// Time is the time of the server's write.
 	Time time.Time
-	// Rows counts the rows that it inserted, changed or deleted, by table.
+	// Rows is the number of inserted, changed and deleted rows by table.
 	Rows map[string]int
 }
 
-// NBRecords reads all transactions of the Northbound database from its file. The
-// first line of the file, the schema, is none.
+// NBRecords reads all transactions of the Northbound database from its file. It
+// skips the first record, the schema.
 func (c *Central) NBRecords() ([]Record, error) {
 	f, err := os.Open(c.path("nb", ".db"))
 	if err != nil {
@@ -35,10 +35,9 @@ func (c *Central) NBRecords() ([]Record, error) {
 	return records, nil
 }
 
-// NBTransactions counts the transactions of the Northbound database that are not
-// ovn-northd's own. It is meant for differences between two moments, as long as
-// the server does not compact the file, which it does at the earliest after ten
-// minutes.
+// NBTransactions counts the transactions of the Northbound database except
+// ovn-northd's. Use the difference of two calls, and no compaction of the file in
+// between: the server compacts after ten minutes at the earliest.
 func (c *Central) NBTransactions() (int, error) {
 	records, err := c.NBRecords()
 	n := 0
@@ -50,8 +49,8 @@ func (c *Central) NBTransactions() (int, error) {
 	return n, err
 }
 
-// readRecords reads the log of a standalone database: each record is a line
-// "OVSDB JSON length sha1" and so many bytes of JSON, of which the first is the
+// readRecords reads the log of a standalone database: each record is a line "OVSDB
+// JSON length sha1" followed by length bytes of JSON. The first record is the
 // schema.
 func readRecords(r *bufio.Reader) ([]Record, error) {
 	var records []Record
@@ -83,7 +82,7 @@ func readRecords(r *bufio.Reader) ([]Record, error) {
 	}
 }
 
-// readRecord reads one record: an object of tables, which are objects of rows.
+// readRecord reads one record: an object of tables; a table is an object of rows.
 func readRecord(r io.Reader) (Record, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
