@@ -26,50 +26,49 @@ import (
 // keeper is the command of the background process.
 const keeper = "keep"
 
-// readyLine is the keeper's last word to the one who started it.
+// readyLine is the keeper's last line of output to its parent.
 const readyLine = "\x00ready"
 
-// goneTimeout is how long everything may take to go.
+// goneTimeout bounds the removal of a cluster.
 const goneTimeout = 30 * time.Second
 
-// keptDir is where a kept cluster has its files: one at a time.
+// keptDir is the directory of a kept cluster. There is at most one such cluster.
 func keptDir() string { return filepath.Join(os.TempDir(), "ovn-k8s-demo") }
 
 func stateFile() string { return filepath.Join(keptDir(), "state.json") }
 
-// A state is what down needs to know.
+// A state identifies the resources of a kept cluster, for down.
 type state struct {
 	// Keeper is the background process.
 	Keeper process
-	// Processes are its children, of which everything else is a child.
+	// Processes are its children. All other processes descend from them.
 	Processes []process
-	// Namespaces are those of the hosts, as /proc/PID/ns says.
+	// Namespaces are the hosts' namespaces, as in /proc/PID/ns.
 	Namespaces []string
 }
 
-// A process is known by its number and by when it started, since numbers are used
-// again.
+// A process is identified by its PID and its start time, because PIDs are reused.
 type process struct {
 	PID     int
 	Started string // in clock ticks since boot
 }
 
-// identify returns the process that now has a number, which is not alive if there
-// is none.
+// identify returns the process with a PID. If there is none, the result is not
+// alive.
 func identify(pid int) process {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return process{PID: pid}
 	}
-	// see proc(5): the name in parentheses may hold anything
+	// the name in parentheses may contain any byte: see proc(5)
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	return process{PID: pid, Started: fields[22-3]}
 }
 
-// alive tells whether p runs or waits for its parent.
+// alive reports whether p runs or is a zombie.
 func (p process) alive() bool { return p.Started != "" && identify(p.PID) == p }
 
-// detach starts a keeper and passes on what it says until the cluster is up.
+// detach starts a keeper and prints its output until the cluster is up.
 func detach(ctx context.Context, bin string, say sayer) error {
 	if s, err := recall(); err == nil && s.Keeper.alive() {
 		return errors.New("a cluster is up already: remove it with make demo-down")
@@ -106,10 +105,10 @@ func detach(ctx context.Context, bin string, say sayer) error {
 	return nil
 }
 
-// keep brings a cluster up and keeps it until a signal.
+// keep starts a cluster and keeps it until a signal arrives.
 func keep(ctx context.Context, bin string, say sayer) error {
 	dir := keptDir()
-	if err := os.RemoveAll(dir); err != nil { // a killed keeper's
+	if err := os.RemoveAll(dir); err != nil { // left by a killed keeper
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -142,8 +141,8 @@ func keep(ctx context.Context, bin string, say sayer) error {
 	return nil
 }
 
-// becomeQuiet leads the standard streams, which are somebody's terminal, to a
-// file.
+// becomeQuiet redirects standard output and standard error from the user's terminal
+// to a file.
 func becomeQuiet(file string) error {
 	f, err := os.Create(file)
 	if err != nil {
@@ -158,7 +157,7 @@ func becomeQuiet(file string) error {
 	return nil
 }
 
-// remember writes down what there is.
+// remember saves the state of w.
 func remember(w *world.World) error {
 	s := state{Keeper: identify(os.Getpid())}
 	var err error
@@ -194,7 +193,7 @@ func (s state) write() error {
 	return os.WriteFile(stateFile(), text, 0o644)
 }
 
-// recall reads what write wrote.
+// recall reads the saved state.
 func recall() (state, error) {
 	var s state
 	text, err := os.ReadFile(stateFile())
@@ -207,7 +206,7 @@ func recall() (state, error) {
 	return s, nil
 }
 
-// children are the processes that any thread of pid started.
+// children returns the child processes of all threads of pid.
 func children(pid int) ([]process, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil {
@@ -228,7 +227,7 @@ func children(pid int) ([]process, error) {
 	return found, nil
 }
 
-// hint says what to look at.
+// hint prints commands for exploring the cluster.
 func hint(w *world.World) {
 	enter := func(n *world.Node) string { return fmt.Sprintf("nsenter -t %d -a", n.PID()) }
 	minion := w.Nodes[1]
@@ -257,7 +256,7 @@ Remove everything with: make demo-down
 `, w.Kube.Kubeconfig, enter(w.Master()), enter(minion))
 }
 
-// down ends the keeper and checks that nothing is left.
+// down ends the keeper and waits until all its resources are gone.
 func down(ctx context.Context, say sayer) error {
 	s, err := recall()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -294,7 +293,7 @@ func down(ctx context.Context, say sayer) error {
 	return nil
 }
 
-// left names what is not gone.
+// left names the remaining resources.
 func (s state) left() []string {
 	var left []string
 	for _, p := range append([]process{s.Keeper}, s.Processes...) {

@@ -1,11 +1,11 @@
-// Demo brings up a whole cluster on this machine, shows that its pods talk, and
-// removes it again:
+// Demo starts a complete cluster on this machine, shows the connectivity of its
+// pods, and removes it again:
 //
 //	demo         up, show, down; exit status 0 if everything works
 //	demo down    remove what KEEP=1 left up
 //
-// With KEEP=1 in the environment the cluster stays up, in a process that runs in
-// the background and on which everything hangs.
+// With KEEP=1 in the environment a background process keeps the cluster up. All
+// other processes end with it.
 package main
 
 import (
@@ -22,8 +22,8 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// timeout is how long bringing the cluster up and trying it may take, the build
-// of the control plane on a cold machine included.
+// timeout bounds the start and the test of a cluster, including the first build of
+// the control plane.
 const timeout = 20 * time.Minute
 
 func main() {
@@ -61,7 +61,7 @@ func run(args []string, out io.Writer) error {
 	return once(ctx, *bin, say)
 }
 
-// once shows a cluster and removes it. After a failure it leaves the logs.
+// once shows a cluster and removes it. After a failure it keeps the logs.
 func once(ctx context.Context, bin string, say sayer) error {
 	dir, err := os.MkdirTemp("", "ovn-k8s-demo")
 	if err != nil {
@@ -69,7 +69,7 @@ func once(ctx context.Context, bin string, say sayer) error {
 	}
 	w, err := show(ctx, dir, bin, say)
 	if w != nil {
-		w.Close() // which also collects the logs
+		w.Close() // also collects the logs
 	}
 	if err != nil {
 		say("everything removed but the logs in %s", dir)
@@ -92,6 +92,5 @@ func newSayer(out io.Writer) sayer {
 	}
 }
 
-// errFailed says that the network does not do what it should; the table says
-// more.
+// errFailed means that connections failed; the tables show which.
 var errFailed = errors.New("not everything works")

@@ -11,17 +11,17 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// hostPort is where the backend in its host's network answers.
+// hostPort is the port of the backend in its host's network.
 const hostPort = 9090
 
-// backends are what the Services lead to: a pod, and one in its host's network.
+// backends are the backends of the Services: a pod, and a hostNetwork pod.
 var backends = []struct {
 	name string
 	port int
 }{{"web", kubelet.DefaultPort}, {"hostweb", hostPort}}
 
-// tryServices tries every kind of client of every kind of backend by every way
-// in, from outside through each gateway. It counts what fails.
+// tryServices connects clients of every kind to backends of every kind through
+// every frontend, from outside through each gateway. It counts the failures.
 func tryServices(ctx context.Context, w *world.World, pods []world.Endpoint, gateways map[string][]netip.Addr, say sayer) (failed int, err error) {
 	around := world.Around{Node: w.Nodes[1], OtherNode: w.Nodes[2], Near: named(pods, "default/minion1-a"), Far: named(pods, "default/minion2-a")}
 	services, err := createServices(ctx, w, around.Node)
@@ -50,7 +50,7 @@ func tryServices(ctx context.Context, w *world.World, pods []world.Endpoint, gat
 	return tell("into Services", "by UDP and TCP: whom the backend saw", ways, say), nil
 }
 
-// createServices makes the backends on a node, and a Service for each.
+// createServices creates the backends on a node, and a Service for each.
 func createServices(ctx context.Context, w *world.World, n *world.Node) (services []world.Service, err error) {
 	for i, b := range backends {
 		_, err := w.Kube.CreatePod(ctx, "default", b.name, n.Name, func(p *corev1.Pod) {
@@ -77,8 +77,8 @@ func createServices(ctx context.Context, w *world.World, n *world.Node) (service
 	return services, nil
 }
 
-// serviceWays are those of clients to all services, whose rows are named after the
-// backend and the client.
+// serviceWays returns the Ways from clients to all services. Their rows are named
+// after backend and client.
 func serviceWays(w *world.World, services []world.Service, gateway []netip.Addr, clients func(backend world.Endpoint) []world.Client) (all []world.Way) {
 	for _, s := range services {
 		for _, way := range w.ServiceWays(s, w.Doors(s, gateway), clients(s.Backends[0])) {
@@ -89,7 +89,7 @@ func serviceWays(w *world.World, services []world.Service, gateway []netip.Addr,
 	return all
 }
 
-// named is the endpoint with a name.
+// named returns the endpoint with this name.
 func named(all []world.Endpoint, name string) world.Endpoint {
 	return all[slices.IndexFunc(all, func(e world.Endpoint) bool { return e.Name == name })]
 }

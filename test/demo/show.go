@@ -13,15 +13,15 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// pods says how many pods each node gets. Two on one node try the way between
-// neighbours.
+// pods is the number of pods of each node. Two on one node test connections within
+// a node.
 var pods = map[string]int{"master": 1, "minion1": 2, "minion2": 2}
 
-// podsTimeout is how long all pods may take to run.
+// podsTimeout bounds the start of all pods.
 const podsTimeout = time.Minute
 
-// show brings a cluster up in dir and tries it. It returns the cluster whenever
-// there is one, which the caller must Close.
+// show starts a cluster in dir and tests it. If the returned cluster is not nil,
+// even with an error, the caller must Close it.
 func show(ctx context.Context, dir, bin string, say sayer) (*world.World, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -32,7 +32,7 @@ func show(ctx context.Context, dir, bin string, say sayer) (*world.World, error)
 	return w, try(ctx, w, bin, say)
 }
 
-// try installs the suite on w, runs pods and prints who reaches whom.
+// try installs the programs on w, runs pods and prints their connectivity.
 func try(ctx context.Context, w *world.World, bin string, say sayer) error {
 	if err := w.Install(ctx, bin); err != nil {
 		return err
@@ -76,8 +76,8 @@ func try(ctx context.Context, w *world.World, bin string, say sayer) error {
 	return nil
 }
 
-// addGateways makes each node a gateway, each in another mode, and returns by mode
-// the addresses that the outside sees pods with.
+// addGateways makes each node a gateway, each in a different mode. It returns the
+// pods' source addresses as seen outside, by mode.
 func addGateways(ctx context.Context, w *world.World) (map[string][]netip.Addr, error) {
 	all := map[string][]netip.Addr{}
 	for i, mode := range world.Modes() {
@@ -90,8 +90,8 @@ func addGateways(ctx context.Context, w *world.World) (map[string][]netip.Addr, 
 	return all, nil
 }
 
-// outward are the ways from pods to who is no pod: nodes see the pods' own
-// addresses, others those of gateways.
+// outward returns the Ways from pods to other hosts. Nodes see the pods' own
+// addresses, other hosts see a gateway's.
 func outward(pods []world.Endpoint, hosts *world.Hosts, gateways []netip.Addr) []world.Way {
 	ways := world.Matrix(pods, hosts.Nodes)
 	for _, p := range pods {
@@ -102,7 +102,7 @@ func outward(pods []world.Endpoint, hosts *world.Hosts, gateways []netip.Addr) [
 	return ways
 }
 
-// tryAll tries ways, shows them as a table, and counts those that fail.
+// tryAll tries ways, shows them as a table, and counts the failures.
 func tryAll(ctx context.Context, w *world.World, where string, ways []world.Way, say sayer) (failed int, err error) {
 	if err := w.Try(ctx, ways); err != nil {
 		return 0, err
@@ -110,7 +110,7 @@ func tryAll(ctx context.Context, w *world.World, where string, ways []world.Way,
 	return tell(where, "by ping, UDP and TCP", ways, say), nil
 }
 
-// tell shows ways that were tried as a table, and counts those that failed.
+// tell shows the results of ways as a table and counts the failures.
 func tell(where, how string, ways []world.Way, say sayer) (failed int) {
 	for _, way := range ways {
 		if way.Err != nil {
@@ -126,7 +126,7 @@ func tell(where, how string, ways []world.Way, say sayer) (failed int) {
 	return failed
 }
 
-// runPods creates the pods and waits until they run.
+// runPods creates the pods and waits until they are running.
 func runPods(ctx context.Context, w *world.World) ([]world.Endpoint, error) {
 	var names []string
 	for _, n := range w.Nodes {
