@@ -26,13 +26,13 @@ import (
 	"ovn-k8s/lib/watcher"
 )
 
-// root is the top of the tree, seen from here.
+// root is the repository's root directory, relative to this package.
 const root = "../.."
 
 // A page is one file of the documentation.
 type page struct{ name, text string }
 
-// pages reads README.md, and all Markdown pages and units under docs.
+// pages reads README.md and all files of package docs.
 func pages(t *testing.T) []page {
 	t.Helper()
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
@@ -54,10 +54,10 @@ func pages(t *testing.T) []page {
 	return all
 }
 
-// span is code within a line.
+// span matches a code span.
 var span = regexp.MustCompile("`([^`\n]+)`")
 
-// spans lists the code that is within lines.
+// spans returns the code spans of a page.
 func (p page) spans() []string {
 	var all []string
 	for _, m := range span.FindAllStringSubmatch(docs.Prose(p.text), -1) {
@@ -66,8 +66,8 @@ func (p page) spans() []string {
 	return all
 }
 
-// commands lists the command lines of a page: those of its blocks, of its units,
-// and within its lines if they have arguments.
+// commands returns the command lines of a page: lines of its blocks, lines of
+// units, and code spans with arguments.
 func (p page) commands() []string {
 	var text []string
 	for _, b := range docs.Blocks(p.text) {
@@ -88,7 +88,7 @@ func (p page) commands() []string {
 	return lines
 }
 
-// programs builds our programs once and returns their directory.
+// programs builds the project's programs once and returns their directory.
 var programs = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "docs")
 	if err != nil {
@@ -115,7 +115,7 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// help returns what --help prints for a program or a command of it.
+// help returns the --help output of a program or of one of its commands.
 func help(t *testing.T, program string, command ...string) string {
 	t.Helper()
 	dir, err := programs()
@@ -135,8 +135,8 @@ var (
 	verbose = regexp.MustCompile(`^-v(\S+)$`)
 )
 
-// TestCommands checks that every command line of ours in the documentation is
-// one that the program takes.
+// TestCommands checks that the project's programs accept every command line of
+// theirs in the documentation.
 func TestCommands(t *testing.T) {
 	checked := 0
 	for _, p := range pages(t) {
@@ -156,7 +156,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// parse says what is wrong with the arguments of a program.
+// parse returns the error in a program's arguments, or "".
 func parse(t *testing.T, program string, args []string) string {
 	if !exists(program) {
 		return "there is no such program"
@@ -189,8 +189,8 @@ func parse(t *testing.T, program string, args []string) string {
 
 var appctl = regexp.MustCompile(`^ovs-appctl -t (ovn-k8s-[a-z-]+) (\S+)`)
 
-// TestControlCommands checks that every command for a daemon's control socket
-// exists, and that each of the daemons' own is documented.
+// TestControlCommands compares the documentation with the daemons' control
+// commands: every documented command exists, and every command is documented.
 func TestControlCommands(t *testing.T) {
 	log, err := vlog.New("docs", vlog.Options{}, nil)
 	if err != nil {
@@ -232,8 +232,7 @@ func TestControlCommands(t *testing.T) {
 	}
 }
 
-// TestYAML loads all YAML as the Kubernetes objects that it is. A field that
-// Kubernetes does not know is an error.
+// TestYAML decodes all YAML as Kubernetes objects. An unknown field is an error.
 func TestYAML(t *testing.T) {
 	for _, p := range pages(t) {
 		texts := []string{}
@@ -269,8 +268,8 @@ func load(t *testing.T, name, doc string) any {
 	return obj
 }
 
-// TestLeastPrivilege checks what the manifest allows: nothing that ends or
-// changes pods, and no wildcard.
+// TestLeastPrivilege checks that the manifest grants no changes to pods and nodes,
+// and no wildcard.
 func TestLeastPrivilege(t *testing.T) {
 	text, err := fs.ReadFile(docs.Files, "rbac.yaml")
 	if err != nil {
@@ -308,14 +307,14 @@ func TestConfigurationTable(t *testing.T) {
 
 var (
 	link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
-	// file is code that names something of this tree.
+	// file matches a path in this repository.
 	file   = regexp.MustCompile(`^(?:lib|test|docs|ovn-k8s-[a-z-]+)(?:/[\w.-]+)+$`)
 	target = regexp.MustCompile(`^make((?: [a-z-]+)+)`)
 	run    = regexp.MustCompile(`-run (Test\w+)`)
 )
 
-// TestNames checks that what the pages point to is there: links, files, make's
-// targets, tests.
+// TestNames checks the names in the pages: links, files, targets of make and tests
+// must exist.
 func TestNames(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
@@ -351,7 +350,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// hasTest reports whether a package under lib has the test.
+// hasTest reports whether a package under lib contains the test.
 func hasTest(t *testing.T, name string) bool {
 	t.Helper()
 	found := false

@@ -14,8 +14,8 @@ import (
 	"ovn-k8s/docs"
 )
 
-// others are units that ours name: Debian's for Open vSwitch and OVN, systemd's,
-// and the kubelet's.
+// others are the external units named by ours: Debian's for Open vSwitch and OVN,
+// systemd's, and the kubelet's.
 var others = []string{
 	"openvswitch-switch.service", "openvswitch.service", "ovsdb-server.service", "ovs-vswitchd.service", "ovn-controller.service", "ovn-northd.service",
 	"networking.service", "systemd-networkd.service", "NetworkManager.service", "network-pre.target", "local-fs.target", "shutdown.target",
@@ -25,8 +25,8 @@ var others = []string{
 
 var setting = regexp.MustCompile(`^([A-Z][A-Za-z]+)=(.+)$`)
 
-// TestUnits checks what units name, and lets systemd judge them where it is
-// installed.
+// TestUnits checks the units and files named by our units, and runs systemd-analyze
+// verify if it is installed.
 func TestUnits(t *testing.T) {
 	dir := t.TempDir()
 	bin, err := programs()
