@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLocked is how often apt-get may find a lock held, after waiting for it.
+// maxLocked is the maximum number of tries with a held lock.
 const maxLocked = 20
 
-// apt runs apt-get. While another program holds a lock of apt or dpkg it waits: the
-// option DPkg::Lock::Timeout covers neither the lists nor the archives.
+// apt runs apt-get. It waits while another program holds a lock of apt or dpkg: the
+// option DPkg::Lock::Timeout covers neither lists nor archives.
 func apt(ctx context.Context, out io.Writer, args ...string) error {
 	for tries := 1; ; tries++ {
 		var printed bytes.Buffer
@@ -42,7 +42,7 @@ func apt(ctx context.Context, out io.Writer, args ...string) error {
 // lockPattern matches apt's errors about locks: "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1 (apt)".
 var lockPattern = regexp.MustCompile(`Could not get lock (\S+?)\.?(\s|$)`)
 
-// heldLock returns the lock file that apt-get could not lock, or "".
+// heldLock returns the lock file in apt-get's error, or "".
 func heldLock(stderr string) string {
 	if m := lockPattern.FindStringSubmatch(stderr); m != nil {
 		return m[1]
@@ -50,7 +50,7 @@ func heldLock(stderr string) string {
 	return ""
 }
 
-// awaitLock returns when no other process holds the lock (fcntl(2)), or ctx ends.
+// awaitLock waits until no other process holds the lock (fcntl(2)), or ctx ends.
 func awaitLock(ctx context.Context, path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"ovn-k8s/test/need"
 )
 
-// holder names a file that this program is to lock until its standard input ends.
+// holder is the environment variable with the path of a file. If it is set, this
+// program locks the file until the end of standard input.
 const holder = "OVNK8S_TEST_HOLD_LOCK"
 
 func TestMain(m *testing.M) {
@@ -34,7 +35,7 @@ func hold(path string) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// A watcher calls found when it is written a text.
+// A watcher is an io.Writer. It calls found when its output contains text.
 type watcher struct {
 	text  string
 	found func()
@@ -50,7 +51,7 @@ func (w *watcher) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Section 5 of the findings: preparing failed when another program held apt's lock for a moment.
+// Section 5 of the findings: the preparation failed when another program held apt's lock for a moment.
 func TestAptWaitsForALock(t *testing.T) {
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		need.Nothing(t, need.Central, "apt-get")

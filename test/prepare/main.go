@@ -1,8 +1,8 @@
-// Prepare makes this machine fit for the tests and the demo: it installs the
-// Debian or Ubuntu packages that are missing and builds the control plane.
+// Prepare prepares this machine for the tests and the demo: it installs missing
+// Debian or Ubuntu packages and builds the control plane.
 //
-// It needs root only where something is missing; otherwise it says what to
-// install, and exits with status 1. The argument "packages" leaves it at that.
+// Without root it does not install packages, but prints the command and exits with
+// status 1. With the argument "packages" it only installs packages.
 package main
 
 import (
@@ -19,8 +19,8 @@ import (
 	"ovn-k8s/test/kubetest"
 )
 
-// tools are the programs that the tests, the demo or our programs run, each with
-// the package that has it.
+// tools are the programs needed by the tests, the demo or our programs, each with
+// its package.
 var tools = []struct{ name, pkg string }{
 	{"ovsdb-server", "openvswitch-common"},
 	{"ovs-pki", "openvswitch-common"},
@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string) error {
 	return err
 }
 
-// installPackages installs what is missing, or says what to install.
+// installPackages installs the missing packages, or returns an error with the command for it.
 func installPackages(ctx context.Context) error {
 	missing := missingPackages()
 	if len(missing) == 0 {
@@ -97,7 +97,7 @@ func installPackages(ctx context.Context) error {
 	return nil
 }
 
-// missingPackages lists the packages of tools that are not on PATH.
+// missingPackages returns the packages of the tools missing on PATH.
 func missingPackages() []string {
 	var missing []string
 	for _, t := range tools {
