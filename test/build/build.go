@@ -1,5 +1,5 @@
-// Package build builds the programs that tests run, and says how far it is if
-// that takes long.
+// Package build builds the programs of tests, and reports the progress of long
+// builds.
 package build
 
 import (
@@ -16,26 +16,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// progressInterval is how often a long build says that it is alive.
+// progressInterval is the time between two progress reports.
 const progressInterval = 5 * time.Second
 
-// A Target is what to build.
+// A Target is a set of programs to build.
 type Target struct {
 	// Module is the module's directory in the repository: "." is the product.
 	Module string
-	// Packages are those of the programs, as "./cmd/kcluster".
+	// Packages are the programs' packages, such as "./cmd/kcluster".
 	Packages []string
-	// Flags and Env are further flags of go build and variables for it. Others
-	// than the last time do not share the build cache.
+	// Flags and Env are additional flags of go build and variables of its
+	// environment. Builds with other values do not share cached packages.
 	Flags, Env []string
-	// Log receives a line now and then during a long build. It may be nil.
+	// Log receives progress lines during a long build. It may be nil.
 	Log func(line string)
 }
 
-// Run builds programs and returns the directory that they are in:
-// $OVNK8S_TEST_BIN if that is set, else one in the user's cache directory. When
-// nothing has changed it takes about a second. Several programs may call it at
-// once.
+// Run builds programs and returns their directory: $OVNK8S_TEST_BIN if set, else
+// one in the user's cache directory. It takes about a second if nothing has
+// changed. Several processes may call it concurrently.
 func Run(ctx context.Context, t Target) (dir string, err error) {
 	if dir, err = Dir(); err != nil {
 		return "", err
@@ -55,7 +54,7 @@ func Run(ctx context.Context, t Target) (dir string, err error) {
 	return dir, nil
 }
 
-// Dir makes the directory of test programs: see Run.
+// Dir creates and returns the directory of test programs: see Run.
 func Dir() (string, error) {
 	dir := os.Getenv("OVNK8S_TEST_BIN")
 	if dir == "" {
@@ -68,7 +67,7 @@ func Dir() (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// lock waits until no other program holds the lock on file.
+// lock waits for the lock on file.
 func lock(file string) (unlock func(), err error) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -87,7 +86,7 @@ func lock(file string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// rootDir is the repository, seen from wherever in its main module we run.
+// rootDir returns the repository's root directory. The working directory must be inside its main module.
 func rootDir(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	mod := strings.TrimSpace(string(out))
@@ -115,8 +114,8 @@ func (t Target) build(ctx context.Context, root, dir string) error {
 	return nil
 }
 
-// report reads what go build -v prints, one line per package that it compiles,
-// logs now and then how far it is, and returns the last few lines.
+// report reads the output of go build -v, one line for each compiled package, logs
+// progress, and returns the last few lines.
 func (t Target) report(r io.Reader) string {
 	began, logged := time.Now(), time.Now()
 	var tail []string
