@@ -1,5 +1,5 @@
-// Package balance tries with packets how Open vSwitch chooses among the endpoints of the rows that lib/desired/service
-// makes, without a cluster: one host, a router, a switch, a client with many addresses.
+// Package balance tests with packets how Open vSwitch selects among the endpoints of the rows of lib/desired/service.
+// There is no cluster: one host, a router, a switch, and a client with many addresses.
 package balance
 
 import (
@@ -95,7 +95,7 @@ func (l *lab) sh(script string) string {
 	return out
 }
 
-// pod makes a pod with address number n of both families.
+// pod creates a pod with address number n of both families.
 func (l *lab) pod(name string, n int) {
 	l.Helper()
 	l.nbctl("lsp-add", "sw", name, "--", "lsp-set-addresses", name, fmt.Sprintf("0a:00:00:00:00:%02x 10.1.0.%d fd01::%x", n, n, n), "unknown")
@@ -136,13 +136,13 @@ func (l *lab) program(some ...int) {
 	l.forget()
 }
 
-// forget has Open vSwitch forget all connections and what it has cached.
+// forget empties Open vSwitch's flow cache and connection tracking table.
 func (l *lab) forget() {
 	l.Helper()
 	l.sh("ovs-appctl revalidator/purge; ovs-appctl dpctl/flush-conntrack")
 }
 
-// rows are those of a Service with affinity and a NodePort, on both families.
+// rows returns the rows of a dual-stack Service with affinity and a NodePort.
 func rows(some []int) []nb.Row {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
@@ -176,7 +176,7 @@ func rows(some []int) []nb.Row {
 	return r.Rows(service.Surroundings{Addresses: [2]int{2, 2}, Selection: service.Selection{Userspace: true}})
 }
 
-// A question is what a client asks.
+// A question is one request of a client.
 type question struct {
 	network  string
 	from     netip.Addr
@@ -198,7 +198,7 @@ func questions() (out []question) {
 	return out
 }
 
-// retransmitted is how many SYNs the client's kernel has sent again.
+// retransmitted returns the number of SYNs retransmitted by the client's kernel.
 func (l *lab) retransmitted() int {
 	l.Helper()
 	out := l.sh(`ip netns exec client awk '/^TcpExt:/ {if (!n++) for (i = 1; i <= NF; i++) if ($i == "TCPSynRetrans") c = i; v = $c} END {print v}' /proc/net/netstat`)
@@ -207,7 +207,7 @@ func (l *lab) retransmitted() int {
 	return n
 }
 
-// askAll asks each question once, at the first try: one datagram, one SYN. It returns who answers.
+// askAll sends each request once: one datagram, or one SYN. It returns the name of the endpoint for each.
 func (l *lab) askAll() map[question]string {
 	l.Helper()
 	before, out, lost := l.retransmitted(), map[question]string{}, 0
@@ -229,15 +229,15 @@ func (l *lab) askAll() map[question]string {
 		}
 		out[q] = name
 	}
-	// A busy machine may take a second for one.
+	// On a busy machine an answer may take longer than the retransmission timeout of a second.
 	if again := l.retransmitted() - before; again > len(out)/100 {
 		l.Errorf("%d SYNs were sent again", again)
 	}
 	return out
 }
 
-// P12: with ClientIP affinity the first packet of each client gets an answer, at addresses of the Service and at
-// NodePorts, and the client stays: when Open vSwitch has forgotten it, and mostly when endpoints come and go.
+// P12: with ClientIP affinity the first packet of each client gets an answer, at cluster IPs and at NodePorts, and the
+// client keeps its endpoint: always after Open vSwitch has forgotten the client, and mostly when endpoints come and go.
 func TestAffinityAtTheFirstTry(t *testing.T) {
 	l := newLab(t)
 	l.program(0, 1, 2)
@@ -269,7 +269,7 @@ func TestAffinityAtTheFirstTry(t *testing.T) {
 	}
 }
 
-// movedTo counts the IPv4 questions that got another answer, by the new one.
+// movedTo counts the IPv4 requests with another answer than before, by the new answer.
 func movedTo(before, now map[question]string) map[string]int {
 	out := map[string]int{}
 	for q, name := range now {
