@@ -1,9 +1,10 @@
-// Suite runs every test, as "make test" does. A test that fails is run once more,
-// alone when the others are done, and a line at the end names it if it passes then.
+// Suite runs all tests; it is the program of "make test". A failed test is run once
+// more after all others. If it passes then, a line at the end names it.
 //
-// It ends with status 1 if a test fails twice, if more than four tests fail, if a
-// package cannot be built, or if something fails that is no test, as a TestMain:
-// gotestsum takes a package for mended if none of its tests fails the second time.
+// The exit status is 1 if a test fails twice, if more than four tests fail, if a
+// package cannot be built, or if something other than a test fails, such as a
+// TestMain (gotestsum alone accepts a package if none of its tests fails the second
+// time).
 package main
 
 import (
@@ -75,13 +76,13 @@ func run(gotestsum, dir string, out io.Writer) error {
 // An event is one line of go test -json (go doc test2json).
 type event struct{ Action, Package, Test string }
 
-// A result is what the events of all runs say.
+// A result is the summary of the events of all runs.
 type result struct {
-	passedLater []string // tests that failed, and passed when they ran again
-	broken      []string // packages that failed for another reason than a failed test
+	passedLater []string // tests with a failure and then a pass
+	broken      []string // packages with a failure other than a failed test
 }
 
-// read reads the events of all runs. Those of a package's second run come after
+// read reads the events of all runs. The events of a package's second run follow
 // those of its first.
 func read(events io.Reader) (result, error) {
 	var r result
@@ -115,8 +116,8 @@ func read(events io.Reader) (result, error) {
 	}
 }
 
-// explained is whether a package failed because tests of it did: one failed, and
-// all came to their end.
+// explained reports whether failed tests explain the failure of a package: at least
+// one failed, and all have ended.
 func explained(tests map[string]string) bool {
 	ends := slices.Collect(maps.Values(tests))
 	return slices.Contains(ends, "fail") && !slices.Contains(ends, "")
