@@ -1,10 +1,10 @@
-// Package lifeline starts processes that never outlive the program that started
-// them, even if that is killed without a chance to clean up.
+// Package lifeline starts child processes and ends them with the calling program,
+// even if that is killed and cannot clean up.
 //
-// Each process is the child of a small shell, which holds the reading end of a
-// pipe. When the program closes the other end, or dies, the shell sends SIGKILL
-// to the process. PR_SET_PDEATHSIG would not do: it follows the thread that
-// forked, and in Go threads come and go.
+// Each process is the child of a small shell holding the read end of a pipe. When
+// the calling program closes the write end, or dies, the shell sends SIGKILL to the
+// process. PR_SET_PDEATHSIG is no alternative: it fires when the forking thread
+// ends, and the Go runtime ends threads at any time.
 package lifeline
 
 import (
@@ -22,8 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// script runs "$@" in the background and waits for it or for the end of its own
-// standard input, whichever is first.
+// script runs "$@" in the background and waits for its end or for the end of
+// standard input.
 const script = `exec 3<&0
 "$@" </dev/null 3<&- &
 pid=$!
@@ -35,9 +35,9 @@ status=$?
 kill -9 $watch
 exit $status`
 
-// HearSignals lets programs that are started from now on be stopped by SIGINT and
-// SIGHUP even if the one that starts them ignores these since its own start, as by
-// nohup(1): what is ignored is inherited, and what is handled is not.
+// HearSignals makes child processes started from now on react to SIGINT and SIGHUP
+// by default, even if this program was started with these signals ignored, as by
+// nohup(1). Children inherit ignored signals, but not handlers (signal(7)).
 func HearSignals() {
 	for _, s := range []os.Signal{unix.SIGINT, unix.SIGHUP} {
 		if signal.Ignored(s) {
@@ -51,16 +51,16 @@ type Process struct {
 	name   string
 	stdin  io.Closer
 	done   chan struct{}
-	err    error // why it ended, valid when done is closed
+	err    error // reason of the end, valid when done is closed
 	output *buffer
 }
 
-// A Command makes an exec.Cmd: exec.Command, or a function that runs the
-// program somewhere else, such as in another namespace.
+// A Command returns an exec.Cmd: exec.Command, or a function running the program
+// elsewhere, such as in another namespace.
 type Command func(name string, args ...string) *exec.Cmd
 
-// Start starts a program by means of command, which is exec.Command if nil. Its
-// user must Stop it.
+// Start starts a program with command. Default: exec.Command. The caller must Stop
+// it.
 func Start(command Command, name string, args ...string) (*Process, error) {
 	if command == nil {
 		command = exec.Command
@@ -72,7 +72,7 @@ func Start(command Command, name string, args ...string) (*Process, error) {
 	}
 	p := &Process{name: name, stdin: stdin, done: make(chan struct{}), output: &buffer{}}
 	cmd.Stdout, cmd.Stderr = p.output, p.output
-	// whoever still holds the output shall not keep us waiting
+	// do not wait for other processes holding the output open
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
@@ -84,17 +84,17 @@ func Start(command Command, name string, args ...string) (*Process, error) {
 	return p, nil
 }
 
-// Stop kills the process, as by kill -9, and waits for its end.
+// Stop kills the process with SIGKILL and waits for its end.
 func (p *Process) Stop() {
-	_ = p.stdin.Close() // it may be gone: that is what we want
+	_ = p.stdin.Close() // an error means that it has ended already
 	<-p.done
 }
 
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err says why the process ended, with the last of what it printed. It is nil
-// while the process runs.
+// Err returns the reason of the process's end, with the end of its output. It is
+// nil while the process runs.
 func (p *Process) Err() error {
 	select {
 	case <-p.done:
@@ -108,10 +108,10 @@ func (p *Process) Err() error {
 	return fmt.Errorf("%s ended: %w: %s", p.name, err, p.Output())
 }
 
-// Output is the last of what the process printed.
+// Output returns the end of the process's output.
 func (p *Process) Output() string { return p.output.String() }
 
-// A buffer keeps the last 64 KiB that were written to it.
+// A buffer keeps the last 64 KiB written to it.
 type buffer struct {
 	mu   sync.Mutex
 	kept bytes.Buffer

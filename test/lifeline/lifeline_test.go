@@ -13,7 +13,7 @@ import (
 	"ovn-k8s/test/lifeline"
 )
 
-// TestMain doubles as a program that starts a process and is killed.
+// TestMain also serves as the helper program of a test: it starts a process and is then killed.
 func TestMain(m *testing.M) {
 	if os.Getenv("LIFELINE_HELPER") == "" {
 		os.Exit(m.Run())

@@ -1,5 +1,5 @@
-// Package need skips tests that this machine cannot run, or fails them where
-// they are demanded.
+// Package need skips tests with missing prerequisites, or fails them if
+// OVNK8S_TEST_NEED requires their level.
 package need
 
 import (
@@ -9,16 +9,16 @@ import (
 	"testing"
 )
 
-// The levels of tests, by what they need.
+// The levels of tests, by prerequisites.
 const (
 	Central = "central" // OVN's databases and ovn-northd
 	Node    = "node"    // root, namespaces, Open vSwitch
 	Cluster = "cluster" // a Kubernetes control plane
 )
 
-// Nothing skips t if something is missing, which is what the Missing function of
-// a test world returns. If the environment variable OVNK8S_TEST_NEED lists the
-// level, as in "central,node", it fails t instead.
+// Nothing skips t if missing is not "". missing is the result of a Missing function
+// of a test package. If the environment variable OVNK8S_TEST_NEED lists the level,
+// as in "central,node", it fails t instead.
 func Nothing(t testing.TB, level, missing string) {
 	t.Helper()
 	switch {

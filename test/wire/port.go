@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// FreePort returns a TCP port of an address that is free and stays so, for a server
-// that starts later, or again. So it is none that the kernel gives to connections
-// (ip_local_port_range in ip(7)), nor to NodePorts.
+// FreePort returns a free TCP port of an address, for a server started later or
+// again. The range excludes the kernel's ephemeral ports (ip_local_port_range in
+// ip(7)) and NodePorts, so nothing else takes the port meanwhile.
 func FreePort(addr string) (int, error) {
 	for {
 		port := 10000 + rand.IntN(20000)

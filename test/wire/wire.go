@@ -1,5 +1,6 @@
-// Package wire is a TCP connection that a test can break: it leads to a server,
-// and can be cut, be silent as if every packet was lost, or refuse.
+// Package wire is a TCP proxy for tests of network faults. It forwards connections
+// to a server and can cut them, hold back all data (as if every packet was lost),
+// or refuse new connections.
 package wire
 
 import (
@@ -7,21 +8,21 @@ import (
 	"sync"
 )
 
-// A Wire leads to a server. Clients connect to Addr.
+// A Wire forwards connections to a server. Clients connect to Addr.
 type Wire struct {
 	Addr string
 
 	network, to string
 	listener    net.Listener
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	silent  chan struct{}
 	refuses bool
 	conns   map[net.Conn]bool
 }
 
-// New returns a wire to a server, whose network and address are as for net.Dial.
-// Its user must Close it.
+// New returns a wire to a server; network and to are as in net.Dial. The caller
+// must Close it.
 func New(network, to string) (*Wire, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -32,14 +33,14 @@ func New(network, to string) (*Wire, error) {
 	return w, nil
 }
 
-// Close cuts the wire for good.
+// Close ends the proxy and all connections.
 func (w *Wire) Close() {
 	_ = w.listener.Close()
 	w.Heal()
 	w.Cut()
 }
 
-// Cut ends all connections. New ones are made again.
+// Cut closes all connections. New ones are accepted.
 func (w *Wire) Cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,8 +50,8 @@ func (w *Wire) Cut() {
 	w.conns = map[net.Conn]bool{}
 }
 
-// Silence lets nothing pass any more, and tells nobody: connections stay, and new
-// ones are accepted, but nothing comes back.
+// Silence holds back all data until Heal. Connections stay open and new ones are
+// accepted, but no answer arrives.
 func (w *Wire) Silence() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -59,7 +60,7 @@ func (w *Wire) Silence() {
 	}
 }
 
-// Refuse cuts the wire, and every new connection at once.
+// Refuse closes all connections, and every new one immediately after accepting it.
 func (w *Wire) Refuse() {
 	w.mu.Lock()
 	w.refuses = true
@@ -67,7 +68,7 @@ func (w *Wire) Refuse() {
 	w.Cut()
 }
 
-// Heal lets everything pass again, with what was held back.
+// Heal ends Silence and Refuse. It forwards the data held back.
 func (w *Wire) Heal() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,7 +99,7 @@ func (w *Wire) serve(in net.Conn) {
 	w.copy(in, out)
 }
 
-// keep remembers both ends. It reports false while the wire refuses.
+// keep records both ends. It returns false while the wire refuses connections.
 func (w *Wire) keep(in, out net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,7 +121,7 @@ func (w *Wire) pause() {
 	}
 }
 
-// copy passes on what comes from one end until either ends.
+// copy forwards data in one direction until either end closes.
 func (w *Wire) copy(to, from net.Conn) {
 	defer to.Close()
 	defer from.Close()
