@@ -32,15 +32,18 @@ const root = "../.."
 // A page is one file of the documentation.
 type page struct{ name, text string }
 
-// pages reads README.md and all files of package docs.
+// pages reads README.md, CONTRIBUTING.md and all files of package docs.
 func pages(t *testing.T) []page {
 	t.Helper()
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
+	var all []page
+	for _, name := range []string{"README.md", "CONTRIBUTING.md"} {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, page{name, string(text)})
 	}
-	all := []page{{"README.md", string(readme)}}
-	err = fs.WalkDir(docs.Files, ".", func(name string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(docs.Files, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
