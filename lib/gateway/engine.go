@@ -135,8 +135,8 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error
 		told: map[string]map[string]bool{}, stale: stale{pending: map[ofctl.Connection]retry{}}, warn: func(conflict) {}, warnNode: func(string, string) {}, uplinks: make(chan map[uplink]bool, 1),
 	}
 	e.loop = reconcile.Loop[event, string]{
-		Take: func(ev event) []string { return ev() },
-		Sync: e.sync, Synced: e.synced, Gap: e.rest, Resync: time.Minute, All: e.all,
+		Record: func(ev event) []string { return ev() },
+		Sync:   e.sync, Synced: e.synced, MinInterval: e.rest, Resync: time.Minute, All: e.all,
 	}
 	return e, nil
 }
@@ -149,7 +149,7 @@ const (
 	maxRest = 200 * time.Millisecond
 )
 
-// rest is the Gap of the loop.
+// rest is the MinInterval of the loop.
 func (e *engine) rest(int) time.Duration { return min(restFactor*e.worked, maxRest) }
 
 // send hands an event to the engine's goroutine. It does not block.

@@ -1,5 +1,5 @@
-// Package reconcile turns "something changed" into "the world is right". It
-// knows nothing of OVN or Kubernetes.
+// Package reconcile runs a level-triggered reconcile loop over dirty keys, with batches, retries and a periodic
+// resync.
 package reconcile
 
 import (
@@ -13,60 +13,53 @@ import (
 	"github.com/cenkalti/backoff/v4"
 )
 
-// A Loop takes in events, which mark keys as dirty, and calls Sync with the
-// keys that may be out of date. All its functions are called by Run's goroutine
-// only, so what they share needs no lock; but for what Sync returns, which runs
-// beside it.
+// A Loop records events, which mark keys as dirty, and calls Sync with batches of dirty keys. Run calls all functions
+// from its own goroutine, so they need no locks among each other; only the work returned by Sync runs in another
+// goroutine.
 //
-// What arrives meanwhile is gathered into the next call. A key that fails
-// is tried again after its backoff, or as soon as an event marks it.
+// Keys marked during an interval or during work go into the next batch. A failed key is retried after its backoff, or
+// as soon as an event marks it.
 type Loop[E any, K cmp.Ordered] struct {
-	// Take records one event and returns the keys that it makes dirty. Events
-	// come in the order in which they were sent.
-	Take func(E) []K
-	// Sync finds out what to do about dirty keys, and returns what does it: work
-	// that may take long, of which one runs at a time. That returns the keys that
-	// could not be brought up to date, each with the reason.
+	// Record stores one event and returns the keys it makes dirty. Events are recorded in the order of Send.
+	Record func(E) []K
+	// Sync plans the update of dirty keys and returns the work to do, of any duration. One work runs at a time. It
+	// returns the failed keys, with their errors.
 	Sync func(dirty []K) (work func(context.Context) (failed map[K]error))
-	// Most is how many keys Sync gets at once, the first of them in the order of Compare;
-	// 0 means all. It bounds the memory that their comparison takes.
-	Most int
-	// Compare orders keys; nil is their natural order.
+	// MaxBatch bounds the keys of a call of Sync, and so the memory of a comparison; 0 means no bound. The first keys
+	// by Compare are taken.
+	MaxBatch int
+	// Compare orders keys; nil means their natural order.
 	Compare func(a, b K) int
-	// Synced is told what came of it. nil means that nobody wants to know.
+	// Synced is called with the result of each work, unless it is nil.
 	Synced func(tried []K, failed map[K]error)
-	// Prompt is called with keys as soon as they are dirty, even while work is
-	// under way or within a gap, and before Sync gets them. It does what need not be gathered, and returns more
-	// keys that it found dirty. nil means that there is nothing to do.
-	Prompt func(dirty []K) (more []K)
-	// Gap is asked after each work how long to gather events before the
-	// next one, and told how many keys came while that work was under way. nil
-	// means not at all.
-	Gap func(waiting int) time.Duration
-	// Hold says how long a key that has become dirty may wait for others that
-	// mostly come with it. It makes no gap longer that is under way. nil means not at all.
-	Hold func(K) time.Duration
-	// Lull ends a gap early: when no key became dirty for so long, for a fifth
-	// of what Gap says, and for several times as long as they came one after
-	// the other. 0 means never.
-	Lull time.Duration
-	// Resync is how often All keys are made dirty; 0 means never.
+	// OnDirty is called with dirty keys at once, even during work or an interval, and before Sync. It does the steps
+	// that need no batch, and returns further dirty keys. It may be nil.
+	OnDirty func(dirty []K) (more []K)
+	// MinInterval is the time to gather keys between the end of one work and the next call of Sync. waiting is the
+	// number of keys marked during the work. nil means 0.
+	MinInterval func(waiting int) time.Duration
+	// MaxWait is how long a dirty key may wait for related keys while no interval is under way. It does not extend a
+	// running interval. nil means 0.
+	MaxWait func(K) time.Duration
+	// Quiet ends an interval early, when no key arrived for max(Quiet, MinInterval/5, 8 × mean inter-arrival time). 0
+	// means never.
+	Quiet time.Duration
+	// Resync is the period after which All keys are marked dirty; 0 means never.
 	Resync time.Duration
 	// All lists all keys, for Resync.
 	All func() []K
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	events []E
 	failed map[K]*failure
-	// How many events are being taken in, and how many keys wait or are in the
-	// call that runs.
-	taking, waiting, syncing int
+	// Events being recorded, keys waiting, and keys in the running call.
+	recording, waiting, syncing int
 
 	wake chan struct{}
 	once sync.Once
 }
 
-// A failure is a key that waits for its next try.
+// A failure is the state of a key to be retried.
 type failure struct {
 	err     error
 	since   time.Time
@@ -79,7 +72,7 @@ func (l *Loop[E, K]) init() {
 	l.once.Do(func() { l.failed, l.wake = map[K]*failure{}, make(chan struct{}, 1) })
 }
 
-// Send hands in events. It never blocks, and may be called by any goroutine.
+// Send queues events. It never blocks, and may be called by any goroutine.
 func (l *Loop[E, K]) Send(events ...E) {
 	l.init()
 	l.mu.Lock()
@@ -91,8 +84,7 @@ func (l *Loop[E, K]) Send(events ...E) {
 	}
 }
 
-// Run works until ctx is done, waits for the end of what Sync has begun, and
-// returns ctx's error.
+// Run runs the loop until ctx is done, waits for the running work, and returns ctx's error.
 func (l *Loop[E, K]) Run(ctx context.Context) error {
 	l.init()
 	var resync <-chan time.Time
@@ -102,8 +94,8 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 		resync = t.C
 	}
 	batch := map[K]bool{}
-	var current, next gap   // next is that after the work under way
-	var done chan result[K] // nil: no work is under way
+	var current, next interval // next follows the work under way
+	var done chan result[K]    // nil: no work is under way
 	defer func() {
 		if done != nil {
 			<-done
@@ -111,7 +103,7 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 	}()
 	for {
 		var fresh []K
-		over := false // the gap is
+		intervalEnded := false
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -120,28 +112,28 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 			fresh = l.All()
 		case <-l.nextRetry():
 		case <-current.end:
-			over = true
-		case <-current.over:
-			over = true
+			intervalEnded = true
+		case <-current.quiet:
+			intervalEnded = true
 		case r := <-done:
 			done = nil
 			l.finish(r)
-			if current = l.gapAfter(len(batch)); next.length > current.length {
+			if current = l.intervalAfter(len(batch)); next.length > current.length {
 				current = next
 			}
-			next = gap{}
+			next = interval{}
 		}
-		keys, hold := l.gather(batch, fresh)
+		keys, maxWait := l.gather(batch, fresh)
 		switch {
-		case over:
-			current = gap{}
-		case done != nil && hold > next.length:
-			next = newGap(hold, l.Lull)
+		case intervalEnded:
+			current = interval{}
+		case done != nil && maxWait > next.length:
+			next = newInterval(maxWait, l.Quiet)
 		case done == nil && current.end == nil:
-			current = newGap(hold, l.Lull)
+			current = newInterval(maxWait, l.Quiet)
 		}
-		current.came(keys)
-		next.came(keys)
+		current.arrived(keys)
+		next.arrived(keys)
 		if current.end == nil && done == nil && len(batch) > 0 {
 			var keys []K
 			keys, batch = l.first(batch)
@@ -151,89 +143,87 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 	}
 }
 
-// A gap is the time in which keys are gathered. The zero gap is none: what is
-// dirty need not wait.
-type gap struct {
-	end, over <-chan time.Time // end is nil if there is no gap; over ends it early
-	began     time.Time
-	length    time.Duration
-	lull      time.Duration // how long nothing must come for that, at the least; 0: never
-	keys      int           // that came
+// An interval is a time of gathering keys. The zero interval means that dirty keys need not wait.
+type interval struct {
+	end, quiet <-chan time.Time // end is nil for the zero interval; quiet ends it early
+	began      time.Time
+	length     time.Duration
+	quietFor   time.Duration // the shortest quiet time; 0: never
+	keys       int           // arrived so far
 }
 
-func newGap(length, lull time.Duration) gap {
+func newInterval(length, quiet time.Duration) interval {
 	if length <= 0 {
-		return gap{}
+		return interval{}
 	}
-	return gap{end: time.After(length), began: time.Now(), length: length, lull: lull}
+	return interval{end: time.After(length), began: time.Now(), length: length, quietFor: quiet}
 }
 
-// gapAfter is the gap after work during which so many keys came.
-func (l *Loop[E, K]) gapAfter(waiting int) gap {
-	if l.Gap == nil {
-		return gap{}
+// intervalAfter is the interval after work during which waiting keys were marked.
+func (l *Loop[E, K]) intervalAfter(waiting int) interval {
+	if l.MinInterval == nil {
+		return interval{}
 	}
-	length, lull := l.Gap(waiting), l.Lull
-	if lull > 0 {
-		lull = max(lull, length/lullPart)
+	length, quiet := l.MinInterval(waiting), l.Quiet
+	if quiet > 0 {
+		quiet = max(quiet, length/quietPart)
 	}
-	g := newGap(length, lull)
-	if waiting == 1 { // of several, more are on their way
-		g.came(waiting)
+	i := newInterval(length, quiet)
+	if waiting == 1 { // if there are several, more are on their way
+		i.arrived(waiting)
 	}
-	return g
+	return i
 }
 
-// Nothing must come for a lull during 1/lullPart of what Gap says, and lullFactor
-// times as long as usual.
+// The quiet time is at least MinInterval/quietPart, and quietFactor times the mean inter-arrival time.
 const (
-	lullPart   = 5
-	lullFactor = 8
+	quietPart   = 5
+	quietFactor = 8
 )
 
-// came notes that keys came, and begins to wait for the next.
-func (g *gap) came(keys int) {
-	if g.end == nil || g.lull == 0 || keys == 0 {
+// arrived counts keys and restarts the quiet time.
+func (i *interval) arrived(keys int) {
+	if i.end == nil || i.quietFor == 0 || keys == 0 {
 		return
 	}
-	g.keys += keys
-	g.over = time.After(max(g.lull, lullFactor*time.Since(g.began)/time.Duration(g.keys)))
+	i.keys += keys
+	i.quiet = time.After(max(i.quietFor, quietFactor*time.Since(i.began)/time.Duration(i.keys)))
 }
 
-// count notes how many keys wait, and whether others are being brought up to date.
+// count updates the numbers for Status.
 func (l *Loop[E, K]) count(waiting int, syncing bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.taking, l.waiting = 0, waiting
+	l.recording, l.waiting = 0, waiting
 	if !syncing {
 		l.syncing = 0
 	}
 }
 
-// first returns the keys that Sync gets next, and the others: in a new map, for one
-// that is emptied keeps its room.
+// first splits batch into the keys for the next Sync and the rest. The rest is a new map, since deleting keys does
+// not shrink a map.
 func (l *Loop[E, K]) first(batch map[K]bool) (keys []K, rest map[K]bool) {
 	compare := l.Compare
 	if compare == nil {
 		compare = cmp.Compare[K]
 	}
 	keys, rest = slices.SortedFunc(maps.Keys(batch), compare), map[K]bool{}
-	if l.Most == 0 || len(keys) <= l.Most {
+	if l.MaxBatch == 0 || len(keys) <= l.MaxBatch {
 		return keys, rest
 	}
-	for _, k := range keys[l.Most:] {
+	for _, k := range keys[l.MaxBatch:] {
 		rest[k] = true
 	}
-	return slices.Clone(keys[:l.Most]), rest
+	return slices.Clone(keys[:l.MaxBatch]), rest
 }
 
-// A result is what came of one call of Sync.
+// A result is the outcome of one call of Sync.
 type result[K cmp.Ordered] struct {
 	tried  []K
 	failed map[K]error
 }
 
-// begin starts to bring keys up to date.
+// begin calls Sync and starts its work.
 func (l *Loop[E, K]) begin(ctx context.Context, keys []K) chan result[K] {
 	l.mu.Lock()
 	l.syncing = len(keys)
@@ -244,7 +234,7 @@ func (l *Loop[E, K]) begin(ctx context.Context, keys []K) chan result[K] {
 	return done
 }
 
-// finish notes which keys failed.
+// finish records the failed keys.
 func (l *Loop[E, K]) finish(r result[K]) {
 	if l.Synced != nil {
 		l.Synced(r.tried, r.failed)
@@ -269,13 +259,12 @@ func (l *Loop[E, K]) finish(r result[K]) {
 	}
 }
 
-// gather adds fresh keys to batch, those that waiting events make dirty, and
-// those whose backoff is over. It returns how many are new in it, and how long
-// they may wait.
-func (l *Loop[E, K]) gather(batch map[K]bool, fresh []K) (keys int, hold time.Duration) {
+// gather adds to batch: the fresh keys, the keys of queued events, and the keys due for a retry. It returns the
+// number of keys added, and their longest MaxWait.
+func (l *Loop[E, K]) gather(batch map[K]bool, fresh []K) (keys int, maxWait time.Duration) {
 	l.mu.Lock()
 	events := l.events
-	l.events, l.taking = nil, len(l.events)
+	l.events, l.recording = nil, len(l.events)
 	for k, f := range l.failed {
 		if !batch[k] && !time.Now().Before(f.next) {
 			fresh = append(fresh, k)
@@ -283,10 +272,10 @@ func (l *Loop[E, K]) gather(batch map[K]bool, fresh []K) (keys int, hold time.Du
 	}
 	l.mu.Unlock()
 	for _, e := range events {
-		fresh = append(fresh, l.Take(e)...)
+		fresh = append(fresh, l.Record(e)...)
 	}
-	if l.Prompt != nil && len(fresh) > 0 {
-		fresh = append(fresh, l.Prompt(fresh)...)
+	if l.OnDirty != nil && len(fresh) > 0 {
+		fresh = append(fresh, l.OnDirty(fresh)...)
 	}
 	for _, k := range fresh {
 		if batch[k] {
@@ -294,14 +283,14 @@ func (l *Loop[E, K]) gather(batch map[K]bool, fresh []K) (keys int, hold time.Du
 		}
 		batch[k] = true
 		keys++
-		if l.Hold != nil {
-			hold = max(hold, l.Hold(k))
+		if l.MaxWait != nil {
+			maxWait = max(maxWait, l.MaxWait(k))
 		}
 	}
-	return keys, hold
+	return keys, maxWait
 }
 
-// nextRetry fires when the first backoff is over.
+// nextRetry fires at the end of the first backoff.
 func (l *Loop[E, K]) nextRetry() <-chan time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -317,34 +306,32 @@ func (l *Loop[E, K]) nextRetry() <-chan time.Time {
 	return time.After(max(time.Until(next), retryPause))
 }
 
-// retryPause keeps a key whose backoff ends within a gap from being looked at
-// again and again until the gap is over.
+// retryPause avoids a busy loop over a key due for a retry within an interval.
 const retryPause = 10 * time.Millisecond
 
 // Status is the state of a Loop, for people.
 type Status[K cmp.Ordered] struct {
-	Events  int // that wait to be taken in
-	Waiting int // keys that are to be brought up to date
-	Syncing int // keys that are being brought up to date now
+	Events  int // not yet recorded
+	Waiting int // dirty keys
+	Syncing int // keys in the running call
 	Failed  []Failed[K]
 }
 
-// Failed is a key that could not be brought up to date.
+// Failed is a key with a failed update.
 type Failed[K cmp.Ordered] struct {
 	Key   K
 	Err   error
-	Since time.Time // of the first failure in a row
+	Since time.Time // the first failure in a row
 	Tries int
-	Next  time.Time // when it is tried again at the latest
+	Next  time.Time // the latest time of the next try
 }
 
-// Status returns the current state, failures in the order of their keys. It may
-// be called by any goroutine.
+// Status returns the current state, with failures ordered by key. It may be called by any goroutine.
 func (l *Loop[E, K]) Status() Status[K] {
 	l.init()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Status[K]{Events: len(l.events) + l.taking, Waiting: l.waiting, Syncing: l.syncing}
+	s := Status[K]{Events: len(l.events) + l.recording, Waiting: l.waiting, Syncing: l.syncing}
 	for _, k := range slices.Sorted(maps.Keys(l.failed)) {
 		f := l.failed[k]
 		s.Failed = append(s.Failed, Failed[K]{k, f.err, f.since, f.tries, f.next})

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A record is a list that a loop and its test share.
+// A record is a list shared by a loop and its test.
 type record[T any] struct {
 	mu   sync.Mutex
 	list []T
@@ -28,11 +28,11 @@ func (r *record[T]) get() []T {
 	return slices.Clone(r.list)
 }
 
-// recorder is a loop whose events are the keys that they mark.
+// recorder returns a loop in which each event is the key it marks, and the calls of Sync.
 func recorder(broken map[string]error) (*Loop[string, string], *record[[]string]) {
 	calls := &record[[]string]{}
 	l := &Loop[string, string]{
-		Take: func(e string) []string { return []string{e} },
+		Record: func(e string) []string { return []string{e} },
 		Sync: func(dirty []string) func(context.Context) map[string]error {
 			calls.add(dirty)
 			failed := map[string]error{}
@@ -43,12 +43,12 @@ func recorder(broken map[string]error) (*Loop[string, string], *record[[]string]
 			}
 			return func(context.Context) map[string]error { return failed }
 		},
-		Gap: func(int) time.Duration { return 100 * time.Millisecond },
+		MinInterval: func(int) time.Duration { return 100 * time.Millisecond },
 	}
 	return l, calls
 }
 
-func TestGathersWhatArrivesInTheGap(t *testing.T) {
+func TestKeysAreGatheredDuringTheInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, calls := recorder(nil)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -66,35 +66,35 @@ func TestGathersWhatArrivesInTheGap(t *testing.T) {
 	})
 }
 
-func TestALullEndsTheGap(t *testing.T) {
+func TestQuietEndsTheInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, calls := recorder(nil)
-		l.Gap = func(int) time.Duration { return time.Second }
-		l.Lull = 20 * time.Millisecond
+		l.MinInterval = func(int) time.Duration { return time.Second }
+		l.Quiet = 20 * time.Millisecond
 		ctx, cancel := context.WithCancel(t.Context())
 		go l.Run(ctx)
 		l.Send("first")
 		synctest.Wait()
-		for i := range 10 { // one each 10 ms: a lull is then 80 ms long
+		for i := range 10 { // one each 10 ms: quiet means 80 ms
 			time.Sleep(10 * time.Millisecond)
 			l.Send(string(rune('a' + i)))
 		}
 		time.Sleep(180 * time.Millisecond)
 		synctest.Wait()
 		if n := len(calls.get()); n != 1 {
-			t.Errorf("%d calls within the gap", n)
+			t.Errorf("%d calls within the interval", n)
 		}
-		time.Sleep(30 * time.Millisecond) // a fifth of the gap is 200 ms
+		time.Sleep(30 * time.Millisecond) // a fifth of the interval is 200 ms
 		synctest.Wait()
 		cancel()
 		if got := calls.get(); len(got) != 2 || len(got[1]) != 10 {
-			t.Errorf("calls %q, want the ten at once after a lull", got)
+			t.Errorf("calls %q, want the ten at once after a quiet time", got)
 		}
 		synctest.Wait()
 	})
 }
 
-// runSlowly runs a loop whose work takes 10 ms, until stop is called.
+// runSlowly runs a loop until stop is called. Each work takes 10 ms.
 func runSlowly(t *testing.T, l *Loop[string, string]) (stop func()) {
 	inner := l.Sync
 	l.Sync = func(dirty []string) func(context.Context) map[string]error {
@@ -113,15 +113,15 @@ func runSlowly(t *testing.T, l *Loop[string, string]) (stop func()) {
 	}
 }
 
-func TestALullEndsTheWaitOfALoneKeyThatCameDuringWork(t *testing.T) {
+func TestQuietEndsTheIntervalOfOneKeyMarkedDuringWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, calls := recorder(nil)
-		l.Gap = func(int) time.Duration { return 300 * time.Millisecond }
-		l.Lull = 12 * time.Millisecond // so a fifth of the gap counts, 60 ms
+		l.MinInterval = func(int) time.Duration { return 300 * time.Millisecond }
+		l.Quiet = 12 * time.Millisecond // less than a fifth of the interval, 60 ms
 		defer runSlowly(t, l)()
 		l.Send("a")
 		time.Sleep(5 * time.Millisecond)
-		l.Send("b") // work ends at 10 ms, the lull at 70, and this one's work at 80
+		l.Send("b") // work ends at 10 ms, the quiet time at 70, and the work for b at 80
 		time.Sleep(80 * time.Millisecond)
 		synctest.Wait()
 		if n := len(calls.get()); n != 2 {
@@ -130,16 +130,16 @@ func TestALullEndsTheWaitOfALoneKeyThatCameDuringWork(t *testing.T) {
 	})
 }
 
-func TestALullEndsTheWaitOfKeysThatCameDuringWork(t *testing.T) {
+func TestQuietEndsMaxWaitOfKeysMarkedDuringWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, calls := recorder(nil)
-		l.Gap, l.Lull = nil, 5*time.Millisecond
-		l.Hold = func(string) time.Duration { return 100 * time.Millisecond }
+		l.MinInterval, l.Quiet = nil, 5*time.Millisecond
+		l.MaxWait = func(string) time.Duration { return 100 * time.Millisecond }
 		defer runSlowly(t, l)()
 		l.Send("a")
-		time.Sleep(7 * time.Millisecond) // a lull, and work has begun
+		time.Sleep(7 * time.Millisecond) // the quiet time is over, and work has begun
 		l.Send("b")
-		time.Sleep(19 * time.Millisecond) // the lull was over before the work, and the second needs 10 ms
+		time.Sleep(19 * time.Millisecond) // the quiet time was over before the work, and the work for b takes 10 ms
 		synctest.Wait()
 		if n := len(calls.get()); n != 2 {
 			t.Errorf("%d calls 19 ms later, want 2", n)
@@ -147,11 +147,11 @@ func TestALullEndsTheWaitOfKeysThatCameDuringWork(t *testing.T) {
 	})
 }
 
-func TestAKeyWaitsForThoseThatComeWithIt(t *testing.T) {
+func TestMaxWaitGathersKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, calls := recorder(nil)
-		l.Gap, l.Lull = nil, 10*time.Millisecond
-		l.Hold = func(k string) time.Duration {
+		l.MinInterval, l.Quiet = nil, 10*time.Millisecond
+		l.MaxWait = func(k string) time.Duration {
 			if k[0] == 'p' {
 				return 100 * time.Millisecond
 			}
@@ -165,9 +165,9 @@ func TestAKeyWaitsForThoseThatComeWithIt(t *testing.T) {
 			l.Send("p" + string(rune('0'+i)))
 			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(15 * time.Millisecond) // a lull
+		time.Sleep(15 * time.Millisecond) // quiet
 		synctest.Wait()
-		for i := range 69 { // no lull
+		for i := range 69 { // not quiet
 			l.Send("q", "p"+string(rune('a'+i)))
 			time.Sleep(3 * time.Millisecond)
 		}
@@ -183,10 +183,10 @@ func TestAKeyWaitsForThoseThatComeWithIt(t *testing.T) {
 	})
 }
 
-func TestSyncGetsSoManyKeysAtMost(t *testing.T) {
+func TestMaxBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, calls := recorder(nil)
-		l.Most = 2
+		l.MaxBatch = 2
 		ctx, cancel := context.WithCancel(t.Context())
 		l.Send("e", "d", "c", "b", "a")
 		go l.Run(ctx)
@@ -199,12 +199,12 @@ func TestSyncGetsSoManyKeysAtMost(t *testing.T) {
 	})
 }
 
-func TestPromptDoesNotWaitForTheGap(t *testing.T) {
+func TestOnDirtyDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, calls := recorder(nil)
-		var prompt record[string]
-		l.Prompt = func(dirty []string) []string {
-			prompt.add(dirty...)
+		var onDirty record[string]
+		l.OnDirty = func(dirty []string) []string {
+			onDirty.add(dirty...)
 			if slices.Contains(dirty, "b") {
 				return []string{"found"}
 			}
@@ -216,8 +216,8 @@ func TestPromptDoesNotWaitForTheGap(t *testing.T) {
 		synctest.Wait()
 		l.Send("b")
 		synctest.Wait()
-		if want := []string{"a", "b"}; !slices.Equal(prompt.get(), want) || len(calls.get()) != 1 {
-			t.Errorf("prompt %q, want %q; %d calls", prompt.get(), want, len(calls.get()))
+		if want := []string{"a", "b"}; !slices.Equal(onDirty.get(), want) || len(calls.get()) != 1 {
+			t.Errorf("onDirty %q, want %q; %d calls", onDirty.get(), want, len(calls.get()))
 		}
 		time.Sleep(150 * time.Millisecond)
 		cancel()
@@ -228,7 +228,7 @@ func TestPromptDoesNotWaitForTheGap(t *testing.T) {
 	})
 }
 
-func TestEventsAreTakenInWhileWorkIsUnderWay(t *testing.T) {
+func TestEventsAreRecordedDuringWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, calls := recorder(nil)
 		inner := l.Sync
@@ -239,9 +239,9 @@ func TestEventsAreTakenInWhileWorkIsUnderWay(t *testing.T) {
 				return work(ctx)
 			}
 		}
-		var prompt record[string]
-		l.Prompt = func(dirty []string) []string {
-			prompt.add(dirty...)
+		var onDirty record[string]
+		l.OnDirty = func(dirty []string) []string {
+			onDirty.add(dirty...)
 			return nil
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -251,8 +251,8 @@ func TestEventsAreTakenInWhileWorkIsUnderWay(t *testing.T) {
 		synctest.Wait()
 		l.Send("b")
 		synctest.Wait()
-		if want := []string{"a", "b"}; !slices.Equal(prompt.get(), want) || len(calls.get()) != 1 || l.Status().Syncing != 1 {
-			t.Errorf("prompt %q, want %q; %d calls, %+v", prompt.get(), want, len(calls.get()), l.Status())
+		if want := []string{"a", "b"}; !slices.Equal(onDirty.get(), want) || len(calls.get()) != 1 || l.Status().Syncing != 1 {
+			t.Errorf("onDirty %q, want %q; %d calls, %+v", onDirty.get(), want, len(calls.get()), l.Status())
 		}
 		time.Sleep(90 * time.Second)
 		cancel()
@@ -263,7 +263,7 @@ func TestEventsAreTakenInWhileWorkIsUnderWay(t *testing.T) {
 	})
 }
 
-func TestFailedKeysAreTriedAgainLaterAndLater(t *testing.T) {
+func TestFailedKeysAreRetriedWithBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := map[string]error{"bad": errors.New("no")}
 		l, calls := recorder(broken)

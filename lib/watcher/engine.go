@@ -100,9 +100,9 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 		}
 	})
 	e.loop = reconcile.Loop[event, nb.Unit]{
-		Take:   func(ev event) []nb.Unit { return ev() },
-		Prompt: e.prompt, Sync: e.reconcile, Synced: e.complain, Gap: e.gap, Hold: hold, Lull: lull,
-		Most: mostUnits, Compare: desired.Compare, Resync: 10 * time.Minute, All: e.all,
+		Record:  func(ev event) []nb.Unit { return ev() },
+		OnDirty: e.prompt, Sync: e.reconcile, Synced: e.complain, MinInterval: e.gap, MaxWait: hold, Quiet: lull,
+		MaxBatch: mostUnits, Compare: desired.Compare, Resync: 10 * time.Minute, All: e.all,
 	}
 	return e
 }
@@ -341,7 +341,7 @@ func (e *engine) take(ev kube.Event) []nb.Unit {
 }
 
 // prompt gives addresses to pods and has their annotations written, which need
-// not wait for the next transaction: it is the Prompt of the loop.
+// not wait for the next transaction: it is the OnDirty of the loop.
 func (e *engine) prompt(dirty []nb.Unit) []nb.Unit {
 	if !e.writesAll() {
 		if e.judges() {
@@ -403,7 +403,7 @@ func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]er
 	}
 }
 
-// gap is how long to gather events before the next transaction: it is the Gap of
+// gap is how long to gather events before the next transaction: it is the MinInterval of
 // the loop.
 func (e *engine) gap(waiting int) time.Duration {
 	return e.pace.gap(time.Now(), batch{e.written, e.weight, waiting}, e.world.Size())

@@ -55,7 +55,7 @@ func weight(changes []nbsync.Change) float64 {
 // rows of all the pods that they select.
 const policyHold = 100 * time.Millisecond
 
-// hold is the Hold of the engine's loop.
+// hold is the MaxWait of the engine's loop.
 func hold(u nb.Unit) time.Duration {
 	if strings.HasPrefix(string(u), policy.UnitPrefix) {
 		return policyHold
