@@ -1,6 +1,5 @@
-// Package kube is what the watcher needs of the Kubernetes API: following pods
-// and nodes, annotations, Events, a ConfigMap and a Lease. How to reach the API
-// server is package client's business.
+// Package kube is the watcher's interface to the Kubernetes API: following objects, annotations, Events, a ConfigMap
+// and a Lease. Connecting to the API server is in package client.
 package kube
 
 import (
@@ -30,7 +29,7 @@ import (
 // ErrGone is returned for a pod that does not exist anymore.
 var ErrGone = errors.New("the pod is gone")
 
-// A Cluster is what the watcher needs of the Kubernetes API.
+// A Cluster is the watcher's client of the Kubernetes API.
 type Cluster struct {
 	clients  *kubernetes.Clientset
 	metadata metadata.Interface
@@ -42,8 +41,8 @@ type Cluster struct {
 	held     atomic.Pointer[time.Time] // see Leads
 }
 
-// NewCluster returns a client of the API server that config names. component
-// is the source of the Events that it writes. Close it to stop them.
+// NewCluster returns a client of config's API server. component is the source of its Events. Close it to stop writing
+// Events.
 func NewCluster(config *rest.Config, component string) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.ContentType = "application/vnd.kubernetes.protobuf"
@@ -69,13 +68,12 @@ func NewCluster(config *rest.Config, component string) (*Cluster, error) {
 // Close stops writing Events.
 func (c *Cluster) Close() { c.events.Shutdown() }
 
-// Watch is the function Watch for this cluster.
+// Watch calls the function Watch for this cluster.
 func (c *Cluster) Watch(ctx context.Context, log *logrus.Entry, send func(Event), kinds ...Kind) {
 	Watch(ctx, c.clients, log, send, kinds...)
 }
 
-// Warn writes a Warning Event about the object that ref names. It does not
-// wait for the API server.
+// Warn writes a Warning Event about the object ref. It does not wait for the API server.
 func (c *Cluster) Warn(ref *corev1.ObjectReference, reason, message string) {
 	c.recorder.Event(ref, corev1.EventTypeWarning, reason, message)
 }
@@ -85,13 +83,12 @@ func (c *Cluster) WarnService(namespace, name, uid, reason, message string) {
 	c.Warn(&corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: namespace, Name: name, UID: types.UID(uid)}, reason, message)
 }
 
-// WarnNode is Warn for a Node. Events of nodes are found by the node's name in place of its UID, as the kubelet has it.
+// WarnNode is Warn for a Node. The UID is the node's name, as in the kubelet's Events; tools look for that.
 func (c *Cluster) WarnNode(name, reason, message string) {
 	c.Warn(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}, reason, message)
 }
 
-// Version is a resourceVersion as a number. Those of one kind can be compared.
-// What is no number counts as 0.
+// Version is a resourceVersion as a number, 0 if it is none. Versions of one kind can be compared.
 func Version(resourceVersion string) uint64 {
 	v, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil {
@@ -100,14 +97,12 @@ func Version(resourceVersion string) uint64 {
 	return v
 }
 
-// maxTries is how often a patch is tried that conflicts with others. The API server
-// itself has tried it several times by then.
+// maxTries bounds the tries of a conflicting patch. The API server retries by itself, too.
 const maxTries = 3
 
-// Annotate sets annotations of a pod, by a merge patch of its status subresource,
-// which needs no right to change the pod's specification. The pod must still be
-// the one with the given uid. It returns the resourceVersion that the pod has
-// then, and ErrGone if there is no such pod anymore.
+// Annotate sets annotations of a pod by a merge patch of its status subresource, so it needs no permission to change
+// the pod's spec. The pod must have this uid. It returns the pod's new resourceVersion, or ErrGone if the pod does
+// not exist anymore.
 func (c *Cluster) Annotate(ctx context.Context, pod types.NamespacedName, uid string, annotations map[string]string) (uint64, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": uid, "annotations": annotations,
@@ -132,9 +127,8 @@ func (c *Cluster) Annotate(ctx context.Context, pod types.NamespacedName, uid st
 	return Version(m.ResourceVersion), nil
 }
 
-// otherUID reports whether err says that the pod is another one by now. That is
-// one of several reasons why a patch is invalid: the pod's other annotations may
-// leave no room for ours.
+// otherUID reports whether the patch failed because the pod's UID differs. A patch may be invalid for other reasons,
+// for example if the pod's annotations are full.
 func otherUID(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
@@ -143,8 +137,7 @@ func otherUID(err error) bool {
 	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
 }
 
-// UID is the cluster's: that of the namespace kube-system. It needs the right to
-// list namespaces only.
+// UID identifies the cluster: the UID of the namespace kube-system. It needs only permission to list namespaces.
 func (c *Cluster) UID(ctx context.Context) (string, error) {
 	list, err := c.election.CoreV1().Namespaces().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + metav1.NamespaceSystem})
 	if err != nil {
@@ -168,7 +161,7 @@ func (c *Cluster) ReadConfigMap(ctx context.Context, name types.NamespacedName) 
 	return cm.Data, nil
 }
 
-// WriteConfigMap gives a ConfigMap the data, unless it has it already.
+// WriteConfigMap sets the data of a ConfigMap, if it differs.
 func (c *Cluster) WriteConfigMap(ctx context.Context, name types.NamespacedName, data map[string]string) error {
 	api := c.clients.CoreV1().ConfigMaps(name.Namespace)
 	cm, err := api.Get(ctx, name.Name, metav1.GetOptions{})

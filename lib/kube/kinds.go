@@ -15,7 +15,7 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// A Kind is a kind of objects that can be followed: its resource in the API.
+// A Kind is a kind of watched objects: its resource name in the API.
 type Kind string
 
 // Kinds of objects. Each has a line in kinds.
@@ -29,12 +29,12 @@ const (
 	ServiceCIDRs    Kind = "servicecidrs" // since Kubernetes 1.33
 )
 
-// A description says how to read the objects of a Kind.
+// A description says how to read objects of a Kind.
 type description struct {
 	kind     Kind
-	object   runtime.Object // an empty one
+	object   runtime.Object // an empty object
 	client   func(kubernetes.Interface) rest.Interface
-	optional bool // without the resource, or the right to read it, there are none
+	optional bool // if the resource or the permission to read it is missing, there are no objects
 }
 
 // kinds is the one list of kinds.
@@ -74,8 +74,8 @@ func (k Kind) describe() description {
 // Object returns an empty object of the kind.
 func (k Kind) Object() runtime.Object { return k.describe().object }
 
-// trim drops the unused fields of an object: in full, the objects of a large
-// cluster would take hundreds of megabytes. LIST and WATCH both use it.
+// trim removes unused fields from an object: objects in full would take hundreds of megabytes in a large cluster.
+// LIST and WATCH both use it.
 func trim(o runtime.Object) error {
 	switch o := o.(type) {
 	case *corev1.Pod:
@@ -109,7 +109,7 @@ func trim(o runtime.Object) error {
 	return nil
 }
 
-// withPorts lists the containers that have ports with names, or of the host.
+// withPorts returns the containers with named ports or host ports.
 func withPorts(containers []corev1.Container) (out []corev1.Container) {
 	for _, c := range containers {
 		if slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name != "" || p.HostPort != 0 }) {
@@ -136,7 +136,7 @@ func trimmed(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return out
 }
 
-// usedLabels are those that the network depends on.
+// usedLabels lists the labels read by this project.
 func usedLabels() []string {
 	return []string{corev1.LabelTopologyZone, discoveryv1.LabelServiceName, names.LabelServiceProxy, names.LabelHeadless, names.LabelControlPlane}
 }

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// T5: LIST and WATCH return the same object, of each kind.
+// T5: LIST and WATCH return equal objects of each kind.
 func TestWatchTrimsAsListDoes(t *testing.T) {
 	for _, k := range Kinds() {
 		t.Run(string(k), func(t *testing.T) {
@@ -68,8 +68,7 @@ func TestEachKindIsDescribed(t *testing.T) {
 	}
 }
 
-// filled returns an object in which every field of the metadata and the first
-// level of spec and status has a value.
+// filled returns an object with a value in every field of the metadata and in the first level of spec and status.
 func filled(t *testing.T, k Kind) runtime.Object {
 	t.Helper()
 	o := k.Object().DeepCopyObject()
@@ -116,7 +115,7 @@ func fill(v reflect.Value, depth int) {
 	}
 }
 
-// serve is an API server that lists one object and then says that it changed.
+// serve starts an API server. It lists one object, then sends a MODIFIED event for it.
 func serve(t *testing.T, k Kind, o runtime.Object) kubernetes.Interface {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -16,42 +16,36 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Of the Lease: how long it is valid unless it is renewed, after which time
-// without an answer its holder stops, and how often everybody tries. Kubernetes' own components have 15, 10 and 2 s.
-// A watcher may have less: its writes are fenced in the database, and whoever has the Lease again
-// before another watcher goes on where it was.
+// Times of the Lease: its duration without renewal, the time after which a holder without answers stops, and the
+// retry period. Kubernetes' own components have 15, 10 and 2 s. A watcher may use less, because its writes are fenced
+// in the database, and a watcher that regains the Lease before another one got it continues.
 const (
 	leaseDuration = 10 * time.Second
 	renewDeadline = 7 * time.Second
 	retryPeriod   = time.Second
-	// leadTime is for how long lead goes on after the begin of the last request
-	// that renewed the Lease. What is left of leaseDuration is for it to return in.
+	// lead is canceled leadTime after the start of the last successful renewal. It has the rest of leaseDuration to
+	// return.
 	leadTime = 8 * time.Second
-	// electionTimeout bounds each request. Without, one that gets no answer, as
-	// where a firewall or a router has lost the connection, would be waited for
-	// for most of a minute while others have the Lease.
+	// electionTimeout bounds each request. Without it, a request over a connection lost by a firewall or router would
+	// block for most of a minute, and the Lease would expire.
 	electionTimeout = 3 * time.Second
 )
 
-// electionClient is for Leases, and what is read before leading. A request that is late must not be
-// followed by others on the same connection, which may be dead: with HTTP/1.1 a
-// request that times out takes its connection with it.
+// electionClient is for Leases and reads before leading. It uses HTTP/1.1, in which a request that times out also
+// closes its connection: the connection may be dead.
 func electionClient(config *rest.Config) (*kubernetes.Clientset, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout, config.NextProtos = electionTimeout, []string{"http/1.1"}
 	return kubernetes.NewForConfig(config)
 }
 
-// Lead runs lead whenever this process holds the Lease, and cancels lead's
-// context as soon as it may have lost it. It returns when ctx is done, or with
-// the result of a lead that returned by itself. Of all processes that use the
-// same Lease, one runs lead at a time: a process that ends gives the Lease up
-// only after lead has returned, and in one that cannot renew it lead has 2 s to
-// return until others may take it.
+// Lead runs lead whenever this process holds the Lease, and cancels its context as soon as the Lease may be lost. It
+// returns when ctx is done, or the result of lead if lead returns by itself. Of all processes with the same Lease,
+// one runs lead at a time: an ending process releases the Lease after lead has returned, and a process that cannot
+// renew the Lease leaves lead 2 s to return before others may take it.
 //
-// Where Candidate.Dead knows that the holder has ended, the Lease is free at once.
-// Otherwise, after the end of a process that could not give it up, another one
-// has it within 10 s and one or two tries, in all 15 s at most.
+// If Candidate.Dead reports that the holder has ended, the Lease is free at once. Otherwise, after a crash, another
+// process takes it within 10 s and one or two retries, 15 s at most.
 func (c *Cluster) Lead(ctx context.Context, log *logrus.Entry, lease types.NamespacedName, who Candidate, lead func(context.Context) error) error {
 	for ctx.Err() == nil {
 		err, ended := c.leadOnce(ctx, log, lease, who, lead)
@@ -62,26 +56,26 @@ func (c *Cluster) Lead(ctx context.Context, log *logrus.Entry, lease types.Names
 	return ctx.Err()
 }
 
-// A Candidate is a process that wants the Lease.
+// A Candidate is a process competing for the Lease.
 type Candidate struct {
-	// Identity is the process's own: two processes with one would both lead.
+	// Identity must be unique: two processes with the same one would both lead.
 	Identity string
 	// Dead reports whether another candidate is known to have ended.
 	Dead func(identity string) bool
-	// Elected is told who has the Lease, whenever that changes.
+	// Elected is called with the new holder's identity after each change.
 	Elected func(identity string)
 }
 
-// A lock is a Lease with a timer that runs out leadTime after its last renewal.
+// A lock is a Lease with a timer of leadTime since its last renewal.
 type lock struct {
 	resourcelock.LeaseLock
 	timer  *time.Timer
 	dead   func(identity string) bool
-	failed func(error)                // is told how each request went
+	failed func(error)                // called with the result of each request
 	held   *atomic.Pointer[time.Time] // see Cluster.Leads
 }
 
-// Get is that of resourcelock.Interface. A holder that has ended holds nothing.
+// Get implements resourcelock.Interface. A Lease of a dead holder is free.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.LeaseLock.Get(ctx)
 	l.failed(err)
@@ -91,12 +85,12 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return record, raw, err
 }
 
-// Create is that of resourcelock.Interface.
+// Create implements resourcelock.Interface.
 func (l *lock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	return l.renew(func() error { return l.LeaseLock.Create(ctx, r) })
 }
 
-// Update is that of resourcelock.Interface.
+// Update implements resourcelock.Interface.
 func (l *lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	return l.renew(func() error { return l.LeaseLock.Update(ctx, r) })
 }
@@ -112,8 +106,8 @@ func (l *lock) renew(write func() error) error {
 	return err
 }
 
-// release gives the Lease up, if it is still ours: others need not wait for its
-// end. The elector's own way would take it from another who has it by now.
+// release releases the Lease if it is still ours, so that others need not wait for its expiry. The release of
+// LeaderElector could take it from another holder.
 func (l *lock) release(log *logrus.Entry) {
 	ctx, cancel := context.WithTimeout(context.Background(), electionTimeout)
 	defer cancel()
@@ -129,7 +123,7 @@ func (l *lock) release(log *logrus.Entry) {
 	}
 }
 
-// elector makes what gets the Lease and keeps it, and calls leads once it has it.
+// elector creates the LeaderElector. It calls leads once it holds the Lease.
 func (c *Cluster) elector(l *lock, elected func(string), leads func(leading context.Context)) (*leaderelection.LeaderElector, error) {
 	return leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: l, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
@@ -144,8 +138,7 @@ func (c *Cluster) elector(l *lock, elected func(string), leads func(leading cont
 	})
 }
 
-// leadOnce waits for the Lease and runs lead until it is lost. It reports
-// whether lead returned by itself.
+// leadOnce waits for the Lease and runs lead until it is lost. ended reports whether lead returned by itself.
 func (c *Cluster) leadOnce(ctx context.Context, log *logrus.Entry, lease types.NamespacedName, who Candidate, lead func(context.Context) error) (err error, ended bool) {
 	started, abandoned := make(chan context.Context), make(chan struct{})
 	held, lose := context.WithCancel(context.Background())
@@ -155,7 +148,7 @@ func (c *Cluster) leadOnce(ctx context.Context, log *logrus.Entry, lease types.N
 		Client:     c.election.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: who.Identity},
 	}}
-	l.timer.Stop() // it is not ours yet
+	l.timer.Stop() // not held yet
 	elector, err := c.elector(l, who.Elected, func(leading context.Context) {
 		select {
 		case started <- leading:
@@ -165,7 +158,7 @@ func (c *Cluster) leadOnce(ctx context.Context, log *logrus.Entry, lease types.N
 	if err != nil {
 		return fmt.Errorf("electing a leader with Lease %s: %w", lease, err), true
 	}
-	// The elector outlives ctx, so that it holds the Lease until lead is done.
+	// The elector outlives ctx, to hold the Lease until lead has returned.
 	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {
@@ -178,7 +171,7 @@ func (c *Cluster) leadOnce(ctx context.Context, log *logrus.Entry, lease types.N
 		<-done
 		l.timer.Stop()
 		c.held.Store(nil)
-		if elector.IsLeader() && (ended || ctx.Err() != nil) { // else the Lease is waited for
+		if elector.IsLeader() && (ended || ctx.Err() != nil) { // otherwise still waiting for the Lease
 			l.release(log)
 		}
 	}()
@@ -195,15 +188,14 @@ func (c *Cluster) leadOnce(ctx context.Context, log *logrus.Entry, lease types.N
 	}
 }
 
-// Leads reports whether this process has the Lease at this moment. A process that was frozen learns it
-// here before its timers run.
+// Leads reports whether this process holds the Lease now. A process that was suspended notices the expiry here before
+// its timers run.
 func (c *Cluster) Leads() bool {
 	until := c.held.Load()
 	return until != nil && time.Now().Before(*until)
 }
 
-// Leader is the identity of who had the Lease when Lead looked last, "" if it has
-// not seen it yet or nobody had it.
+// Leader is the identity of the last known holder of the Lease, "" if none is known.
 func (c *Cluster) Leader() string {
 	if identity := c.leader.Load(); identity != nil {
 		return *identity
@@ -211,15 +203,15 @@ func (c *Cluster) Leader() string {
 	return ""
 }
 
-// noteElection records why the last request for the Lease failed.
+// noteElection records the error of the last request for the Lease.
 func (c *Cluster) noteElection(err error) {
 	if err != nil && apierrors.IsNotFound(err) {
-		err = nil // nobody has had it yet
+		err = nil // the Lease was never held
 	}
 	c.refused.Store(&err)
 }
 
-// ElectionError is why the last request for the Lease failed, nil if it did not.
+// ElectionError is the error of the last request for the Lease, or nil.
 func (c *Cluster) ElectionError() error {
 	if err := c.refused.Load(); err != nil {
 		return *err

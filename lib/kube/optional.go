@@ -11,15 +11,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// optionalRetry is how long to wait before asking again for what the API server
-// does not have, or does not give us.
+// optionalRetry is the delay before asking again for a missing or forbidden resource.
 const optionalRetry = time.Minute
 
-// missing says that there are no objects if the API server does not have them or
-// does not give them to us, everything goes on without them, and none were known
-// before. It reports whether that is why err happened.
+// missing reports whether err means that an optional resource does not exist or must not be read by us. If no
+// objects of the kind were sent yet, it sends an empty list.
 func (s *sink) missing(err error) bool {
-	if !s.optional || !withheld(err) {
+	if !s.optional || !unavailable(err) {
 		return false
 	}
 	if !s.known {
@@ -28,12 +26,10 @@ func (s *sink) missing(err error) bool {
 	return true
 }
 
-// withheld reports whether the API server does not have a kind of objects, or does
-// not let us read it.
-func withheld(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
+// unavailable reports whether a resource does not exist, or must not be read by us.
+func unavailable(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
-// WatchPodsOf is Watch for the pods of one node. Without the right to read pods
-// there are none.
+// WatchPodsOf is Watch for the pods of one node. Without permission to read pods there are none.
 func (c *Cluster) WatchPodsOf(ctx context.Context, node string, log *logrus.Entry, send func(Event)) {
 	lw := cache.NewListWatchFromClient(Pods.describe().client(c.clients), string(Pods), corev1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node))
 	follow(ctx, Pods, lw, &sink{kind: Pods, send: send, optional: true}, log)

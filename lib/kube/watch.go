@@ -21,20 +21,18 @@ import (
 	"k8s.io/client-go/tools/pager"
 )
 
-// An Event is a change of objects of one kind. Objects have only the fields that
-// trim keeps, however they were read.
+// An Event is a change of objects of one kind. Objects have only the fields kept by trim.
 type Event struct {
 	Kind    Kind
-	Object  runtime.Object // the object as it is now, or as it was last if Gone
+	Object  runtime.Object // the current object or, if Gone, its last state
 	Gone    bool
-	Replace bool  // Objects are all that there are of the kind, and Object is nil
+	Replace bool  // Objects is the full list of the kind, and Object is nil
 	Objects []any // runtime.Objects of the kind
 }
 
-// Watch sends every change of all objects of some kinds until ctx is done: first
-// one Replace of each kind, then single changes, and a Replace again whenever the
-// connection was lost for too long. send must not block. No copy of the objects
-// is kept here: the receiver owns them.
+// Watch sends every change of all objects of some kinds until ctx is done: first one Replace of each kind, then
+// single changes, and a Replace again after a long loss of the connection. send must not block. The receiver owns the
+// objects; no copy is kept here.
 func Watch(ctx context.Context, c kubernetes.Interface, log *logrus.Entry, send func(Event), kinds ...Kind) {
 	var wg sync.WaitGroup
 	for _, k := range kinds {
@@ -45,19 +43,18 @@ func Watch(ctx context.Context, c kubernetes.Interface, log *logrus.Entry, send 
 	wg.Wait()
 }
 
-// list is how to read all objects of a kind.
+// list returns the ListWatch for all objects of a kind.
 func (k Kind) list(c kubernetes.Interface) *cache.ListWatch {
 	return cache.NewListWatchFromClient(k.describe().client(c), string(k), corev1.NamespaceAll, fields.Everything())
 }
 
-// List returns all objects of some kinds as they are now, as one Replace of each
-// kind.
+// List returns the current objects of some kinds, as one Replace of each kind.
 func (c *Cluster) List(ctx context.Context, kinds ...Kind) ([]Event, error) {
 	var out []Event
 	for _, k := range kinds {
 		e := Event{Kind: k, Replace: true}
 		list, err := source{k.list(c.clients)}.ListWithContext(ctx, metav1.ListOptions{})
-		if k.describe().optional && withheld(err) {
+		if k.describe().optional && unavailable(err) {
 			out = append(out, e)
 			continue
 		}
@@ -75,13 +72,13 @@ func (c *Cluster) List(ctx context.Context, kinds ...Kind) ([]Event, error) {
 	return out, nil
 }
 
-// follow keeps one reflector running. The reflector's own retries wait for up
-// to a minute after an API server restart; ours wait 3 s at the most.
+// follow keeps one reflector running. After an API server restart, the reflector's own retries wait up to a minute;
+// these wait 3 s at most.
 func follow(ctx context.Context, k Kind, lw *cache.ListWatch, s *sink, log *logrus.Entry) {
 	resource := string(k)
 	r := cache.NewReflectorWithOptions(source{lw}, k.Object(), s, cache.ReflectorOptions{Name: resource})
 	retry := newBackoff()
-	said := ""
+	logged := ""
 	for ctx.Err() == nil {
 		start := time.Now()
 		err := r.ListAndWatchWithContext(ctx)
@@ -90,10 +87,10 @@ func follow(ctx context.Context, k Kind, lw *cache.ListWatch, s *sink, log *logr
 		}
 		if time.Since(start) > 10*time.Second {
 			retry.Reset()
-			said = ""
+			logged = ""
 		}
-		if err != nil && err.Error() != said { // once, and not with each try
-			said = err.Error()
+		if err != nil && err.Error() != logged { // once, not with each try
+			logged = err.Error()
 			log.WithField("resource", resource).Warnf("lost the API server, trying again: %v", err)
 		}
 		wait := retry.NextBackOff()
@@ -107,12 +104,11 @@ func follow(ctx context.Context, k Kind, lw *cache.ListWatch, s *sink, log *logr
 	}
 }
 
-// source is what the reflector reads from.
+// source is the input of the reflector.
 type source struct{ *cache.ListWatch }
 
-// ListWithContext implements cache.ListerWithContext. It reads the latest state,
-// page by page, and keeps of each page only the fields that we use: all objects
-// in full would take hundreds of megabytes in a large cluster.
+// ListWithContext implements cache.ListerWithContext. It reads the latest state page by page and trims each page,
+// because all objects in full would take hundreds of megabytes in a large cluster.
 func (s source) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	options.ResourceVersion, options.ResourceVersionMatch = "", ""
 	list, _, err := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -125,9 +121,8 @@ func (s source) ListWithContext(ctx context.Context, options metav1.ListOptions)
 	return list, err
 }
 
-// WatchWithContext implements cache.WatcherWithContext. It trims objects as
-// ListWithContext does, and hides from the reflector that a connection was
-// refused: the reflector would wait.
+// WatchWithContext implements cache.WatcherWithContext. It trims objects as ListWithContext does, and hides refused
+// connections from the reflector, which would wait.
 func (s source) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	w, err := s.ListWatch.WatchWithContext(ctx, options)
 	if utilnet.IsConnectionRefused(err) {
@@ -138,7 +133,7 @@ func (s source) WatchWithContext(ctx context.Context, options metav1.ListOptions
 	}
 	return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
 		if e.Type == watch.Bookmark || e.Type == watch.Error {
-			return e, true // the reflector's
+			return e, true // handled by the reflector
 		}
 		if err := trim(e.Object); err != nil {
 			return watch.Event{Type: watch.Error, Object: &apierrors.NewInternalError(err).ErrStatus}, true
@@ -147,12 +142,12 @@ func (s source) WatchWithContext(ctx context.Context, options metav1.ListOptions
 	}), nil
 }
 
-// sink is where the reflector stores what it sees: it sends it on.
+// sink is the reflector's store: it forwards each change to send.
 type sink struct {
 	kind     Kind
 	send     func(Event)
-	optional bool // whether all may go on without it
-	known    bool // whether there was a Replace
+	optional bool // the kind is optional
+	known    bool // a Replace was sent
 }
 
 // Add implements cache.ReflectorStore.

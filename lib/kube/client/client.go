@@ -1,10 +1,7 @@
-// Package client connects to the Kubernetes API server with what the suite's
-// configuration says, and waits for single pods.
+// Package client connects to the Kubernetes API server as configured, and waits for single pods.
 //
-// It is a package of its own, without the typed clients and informers of
-// lib/kube, because every pod start pays for what the CNI plugin links in: with
-// them a process takes 7 ms to start and end and its file 70 MB, without 3 ms
-// and 15 MB.
+// It is separate from lib/kube because every pod start pays for the packages linked into the CNI plugin: with the
+// typed clients and informers, a process takes 7 ms to start and end and its file 70 MB, without them 3 ms and 15 MB.
 package client
 
 import (
@@ -20,29 +17,25 @@ import (
 	"ovn-k8s/lib/config"
 )
 
-// A Config says how to reach the API server.
+// A Config describes the connection to the API server.
 type Config struct {
 	// Server is the server's URL, as in "https://10.0.0.1:6443".
 	Server string
-	// Token returns the bearer token as it is now, "" meaning none. It is asked
-	// before every request, so that a token may change at any time. nil means
-	// to use TokenFile.
+	// Token returns the current bearer token, "" meaning none. It is called before every request, so the token may
+	// change at any time. If Token is nil, TokenFile is used.
 	Token func() string
-	// TokenFile holds the bearer token. It is read again as it changes. "" means
-	// no token.
+	// TokenFile holds the bearer token. Changes are followed. "" means no token.
 	TokenFile string
-	// CA holds the certificates, in PEM, that vouch for an https server. Empty
-	// means to use CAFile.
+	// CA holds the trusted certificates for https in PEM. If it is empty, CAFile is used.
 	CA []byte
-	// CAFile is a file like CA. "" means the certificates that the system trusts.
+	// CAFile is a file like CA. "" means the system's certificates.
 	CAFile string
-	// UserAgent names the program to the server.
+	// UserAgent identifies the program to the server.
 	UserAgent string
 }
 
-// FromConfig takes from the suite's configuration what a Config needs. A token
-// of the configuration is taken as it is now: a daemon sets Token to a function
-// that follows the database.
+// FromConfig copies the API server's settings from a configuration. Its Token is fixed; a daemon sets Token to a
+// function that follows the database.
 func FromConfig(c config.Config, userAgent string) Config {
 	out := Config{Server: c.APIServer, TokenFile: c.APITokenFile, CA: []byte(c.APICA), CAFile: c.APICAFile, UserAgent: userAgent}
 	if c.APIToken != "" {
@@ -51,16 +44,15 @@ func FromConfig(c config.Config, userAgent string) Config {
 	return out
 }
 
-// REST is c for client-go. The client limits nothing by itself: the server
-// knows better how much it can take (API priority and fairness). An error names
-// the setting that is wrong.
+// REST returns c for client-go, without client-side rate limits: the server limits requests itself (API priority and
+// fairness). An error names the wrong setting.
 func (c Config) REST() (*rest.Config, error) {
 	if c.Server == "" {
 		return nil, config.ErrNoAPIServer
 	}
 	cfg := &rest.Config{
 		Host: c.Server, UserAgent: c.UserAgent, QPS: -1,
-		// the plugin's output belongs to the runtime, and a daemon's to its log
+		// stderr of the plugin belongs to the runtime, that of a daemon to its log
 		WarningHandler: rest.NoWarnings{},
 	}
 	if strings.HasPrefix(c.Server, "https:") {
@@ -78,8 +70,7 @@ func (c Config) REST() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// authorities returns the PEM of the trusted certificates, nil meaning those of
-// the system.
+// authorities returns the PEM of the trusted certificates, nil for the system's.
 func (c Config) authorities() ([]byte, error) {
 	pem := c.CA
 	if len(pem) == 0 {

@@ -22,7 +22,7 @@ import (
 
 const patience = time.Minute
 
-// start starts a control plane for the test and returns what connects to it.
+// start starts a control plane for the test and returns a Config for it.
 func start(t *testing.T) (*kubetest.Cluster, Config) {
 	t.Helper()
 	need.Nothing(t, need.Cluster, kubetest.Missing())
@@ -86,7 +86,7 @@ func TestWait(t *testing.T) {
 		if err != nil || m.Annotations["ovn"] != "y" {
 			t.Errorf("%v, %v", m, err)
 		}
-		// one look per event: it is not polled
+		// one call per event: no polling
 		if looks != 2 {
 			t.Errorf("%d looks", looks)
 		}
@@ -222,7 +222,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// A forwarder is a TCP proxy whose connections can be cut.
+// A forwarder is a TCP proxy with connections that can be cut.
 type forwarder struct {
 	addr string
 	cuts chan struct{}

@@ -18,7 +18,7 @@ import (
 // Pods reads the metadata of single pods.
 type Pods struct{ client metadata.Interface }
 
-// NewPods returns a reader that uses c. It does not connect yet.
+// NewPods returns a reader using c. It does not connect yet.
 func NewPods(c Config) (*Pods, error) {
 	cfg, err := c.REST()
 	if err != nil {
@@ -31,39 +31,38 @@ func NewPods(c Config) (*Pods, error) {
 	return &Pods{m}, nil
 }
 
-// Wait returns the metadata of a pod as soon as ready accepts it. The pod need
-// not exist yet. When ctx ends before, Wait returns the latest it has seen, nil
-// if there is no such pod, and an error that wraps ctx's, and the API server's
-// if that kept it from seeing.
+// Wait returns the metadata of a pod as soon as ready accepts it. The pod need not exist yet. If ctx ends first, Wait
+// returns the last metadata seen, nil if there is no such pod, and an error wrapping ctx's and any error of the API
+// server.
 //
-// One request does it: a watch without a resource version begins with the pod
-// as it is. It is not asked again unless the server ends it.
+// It takes one request: a watch without a resource version begins with the current pod. It is repeated only if the
+// server ends it.
 func (p *Pods) Wait(ctx context.Context, namespace, name string, ready func(*metav1.ObjectMeta) bool) (*metav1.ObjectMeta, error) {
 	w := &waiter{ready: ready}
 	retry := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 6, Cap: time.Second}
 	err := retry.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		w.trouble = p.watch(ctx, namespace, name, w)
+		w.watchErr = p.watch(ctx, namespace, name, w)
 		return w.done, nil
 	})
 	if err == nil {
 		return w.last, nil
 	}
-	// why ctx ended, and not that the request noticed it
-	if w.trouble != nil && !errors.Is(w.trouble, context.Cause(ctx)) && !errors.Is(w.trouble, ctx.Err()) {
-		err = fmt.Errorf("%w (%w)", err, w.trouble)
+	// report the cause of ctx, not the request's error about it
+	if w.watchErr != nil && !errors.Is(w.watchErr, context.Cause(ctx)) && !errors.Is(w.watchErr, ctx.Err()) {
+		err = fmt.Errorf("%w (%w)", err, w.watchErr)
 	}
 	return w.last, fmt.Errorf("waiting for pod %s/%s: %w", namespace, name, err)
 }
 
-// A waiter is what Wait has seen so far.
+// A waiter is the state of Wait.
 type waiter struct {
-	ready   func(*metav1.ObjectMeta) bool
-	last    *metav1.ObjectMeta
-	done    bool
-	trouble error // of the latest watch
+	ready    func(*metav1.ObjectMeta) bool
+	last     *metav1.ObjectMeta
+	done     bool
+	watchErr error // of the latest watch
 }
 
-// watch follows the pod until w is done, or the server or ctx ends it.
+// watch follows the pod until w is done, or the server or ctx ends the watch.
 func (p *Pods) watch(ctx context.Context, namespace, name string, w *waiter) error {
 	pods := p.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace(namespace)
 	events, err := pods.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()})
@@ -72,15 +71,15 @@ func (p *Pods) watch(ctx context.Context, namespace, name string, w *waiter) err
 	}
 	defer events.Stop()
 	for e := range events.ResultChan() {
-		if err := w.take(e); err != nil || w.done {
+		if err := w.handle(e); err != nil || w.done {
 			return err
 		}
 	}
 	return ctx.Err()
 }
 
-// take looks at one event.
-func (w *waiter) take(e watch.Event) error {
+// handle processes one event.
+func (w *waiter) handle(e watch.Event) error {
 	switch pod, isPod := e.Object.(*metav1.PartialObjectMetadata); {
 	case e.Type == watch.Error:
 		return apierrors.FromObject(e.Object)
