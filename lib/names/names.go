@@ -1,5 +1,4 @@
-// Package names holds every name and key that the suite writes into OVN, Open
-// vSwitch and Kubernetes, so that each is spelled in one place.
+// Package names holds the name of every object and key written into OVN, Open vSwitch and Kubernetes.
 package names
 
 import (
@@ -8,28 +7,26 @@ import (
 	"strings"
 )
 
-// Names of the cluster's own objects.
+// Names of cluster-wide objects.
 const (
-	// ClusterRouter is the distributed router that joins all node switches.
+	// ClusterRouter is the distributed router. It joins all node switches.
 	ClusterRouter = "ovn_cluster_router"
 	// JoinSwitch connects the cluster router and the gateway routers.
 	JoinSwitch = "join"
 	// LoadBalancerGroup is the Load_Balancer_Group of every node switch.
 	LoadBalancerGroup = "ovn-k8s-cluster"
-	// SwitchLoadBalancerGroup is the Load_Balancer_Group of every node switch, and
-	// of nothing else.
+	// SwitchLoadBalancerGroup is the Load_Balancer_Group of node switches only.
 	SwitchLoadBalancerGroup = "ovn-k8s-switches"
 	// GatewayLoadBalancerGroup is the Load_Balancer_Group of every gateway router.
 	GatewayLoadBalancerGroup = "ovn-k8s-gateways"
-	// EntryPortGroup is the Port_Group of the ports by which routers are connected
-	// with node switches and with the switches of gateways: an ACL in it is on all
+	// EntryPortGroup is the Port_Group of the router-facing ports of node and gateway switches. Its ACLs apply to all
 	// of these switches.
 	EntryPortGroup = "ovn_k8s_entries"
 	// ACLMeter is the Meter of the log lines of ACLs.
 	ACLMeter = "ovn-k8s-acl-logging"
-	// AfterLB in options of an ACL: it sees packets as load balancers sent them on.
+	// AfterLB is an option of ACLs: the ACL sees packets after load balancing.
 	AfterLB = "apply-after-lb"
-	// LocalBridge connects a host with its gateway of mode local.
+	// LocalBridge connects a host with its gateway in local mode.
 	LocalBridge = "br-local"
 	// IntegrationBridge is the bridge that ovn-controller programs.
 	IntegrationBridge = "br-int"
@@ -38,35 +35,34 @@ const (
 // VariablePrefix starts the names of our variables in Chassis_Template_Var.
 const VariablePrefix = "ovn_k8s_"
 
-// MTUOption is the option in ovn-cms-options of a host that says what its tunnels carry: see config.Tunnel.Report.
+// MTUOption in ovn-cms-options of a chassis: the largest packet its tunnels carry. See config.Tunnel.Report.
 const MTUOption = "ovn-k8s-mtu"
 
-// GatewayDownOption is the option in ovn-cms-options of a host that cannot forward packets of its gateways. Its value
-// lists the modes of these gateways, see JoinModes.
+// GatewayDownOption in ovn-cms-options of a chassis: it cannot forward packets of its gateways. The value lists the
+// modes of these gateways; see JoinModes.
 const GatewayDownOption = "ovn-k8s-gateway-down"
 
-// FirewallOption is the option in ovn-cms-options of a host with tables of nftables that drop packets of pods. Its value
-// lists their chains: FAMILY/TABLE/CHAIN, with + between.
+// FirewallOption in ovn-cms-options of a chassis: its nftables rules drop packets of pods. The value lists the base
+// chains as FAMILY/TABLE/CHAIN, joined by +.
 const FirewallOption = "ovn-k8s-firewall-drops"
 
-// Modes of gateways whose packets this host's own flows or rules forward.
+// Gateway modes with forwarding by flows or rules of the host.
 const (
 	BridgeMode = "bridge" // see topology.Bridge
 	LocalMode  = "local"  // see topology.Local
 )
 
-// JoinModes writes modes of gateways as the value of GatewayDownOption.
+// JoinModes formats gateway modes as the value of GatewayDownOption.
 func JoinModes(modes []string) string { return strings.Join(modes, "/") }
 
-// SplitModes reads what JoinModes wrote.
+// SplitModes is the inverse of JoinModes.
 func SplitModes(value string) []string {
 	return strings.FieldsFunc(value, func(r rune) bool { return r == '/' })
 }
 
 // Keys of external_ids in the Northbound database.
 const (
-	// Owner names the unit that a row belongs to, as in "pod/default/web-0".
-	// Rows without it are not ours.
+	// Owner is the unit owning a row, as in "pod/default/web-0". Rows without it are not ours.
 	Owner = "ovn-k8s-owner"
 	// ID identifies a row among our rows of its table.
 	ID = "ovn-k8s-id"
@@ -78,30 +74,28 @@ const (
 	Pod              = "pod"                // Logical_Switch_Port of a pod: "true"
 	PodUID           = "ovn-k8s-pod-uid"    // Logical_Switch_Port of a pod
 	StaticPod        = "ovn-k8s-static-pod" // Logical_Switch_Port of a static pod: the value of its mirror's annotation
-	RunningIPs       = "ovn-k8s-pod-ips"    // Logical_Switch_Port of a pod that runs with other addresses than the port has: these
-	NextAddress      = "ovn-k8s-next"       // Logical_Switch_Port of a node's management port: where the watcher goes on handing out addresses
+	RunningIPs       = "ovn-k8s-pod-ips"    // Logical_Switch_Port of a running pod whose addresses differ from the port's: the pod's
+	NextAddress      = "ovn-k8s-next"       // Logical_Switch_Port of a node's management port: the next address to allocate
 
-	// Selector of a Port_Group says in words which pods are in it.
+	// Selector describes the pods of a Port_Group, for people.
 	Selector = "ovn-k8s-selector"
 
-	PhysicalIP        = "physical_ip"         // Logical_Router of a gateway: its first address outside
+	PhysicalIP        = "physical_ip"         // Logical_Router of a gateway: its first external address
 	FirstGateway      = "first_gateway"       // Logical_Router of a gateway: "yes" on one of them, "no" on the others
-	GatewayPhysicalIP = "gateway-physical-ip" // Logical_Router_Port of a gateway to the outside: "yes"
+	GatewayPhysicalIP = "gateway-physical-ip" // Logical_Router_Port of a gateway to the external network: "yes"
 
-	// ClusterSubnets, JoinSubnets, NodePrefix, ChassisPrefix and GatewayPrefix record the
-	// topology on the cluster router: what the one-shot commands were asked to
-	// build. ClusterSubnets is on the port of br-int that leads to a shared bridge,
-	// too.
+	// ClusterSubnets, JoinSubnets, NodePrefix, ChassisPrefix and GatewayPrefix record the topology on the cluster
+	// router, as given to the one-shot commands. ClusterSubnets is also on br-int's patch port to a shared bridge.
 	ClusterSubnets = "ovn-k8s-cluster-subnets"
-	// NodeSubnets records on the management port of br-int, as "NODE'S in CLUSTER'S",
-	// for which subnets the cluster accepted this host.
+	// NodeSubnets on the management port of br-int records the subnets with which this host joined the cluster:
+	// "NODE'S in CLUSTER'S".
 	NodeSubnets   = "ovn-k8s-node-subnets"
 	JoinSubnets   = "ovn-k8s-join-subnets"
 	NodePrefix    = "ovn-k8s-node-"    // + node: its subnets
 	ChassisPrefix = "ovn-k8s-chassis-" // + node: the system-id of its host
 	GatewayPrefix = "ovn-k8s-gateway-" // + gateway: JSON
-	// KubernetesUID on the cluster router says whose pods the database is for: the
-	// UID of the namespace kube-system, which no two clusters share.
+	// KubernetesUID on the cluster router identifies the Kubernetes cluster of this database: the UID of the
+	// namespace kube-system.
 	KubernetesUID = "ovn-k8s-kubernetes-uid"
 	// Leader in NB_Global is the fencing token of the active watcher.
 	Leader = "ovn-k8s-leader"
@@ -118,57 +112,50 @@ const (
 	CNINetwork   = "ovn-k8s-network"
 	CNIInterface = "ovn-k8s-ifname" // the name inside the pod
 	CNINetns     = "ovn-k8s-netns"
-	// NICOffloads in external_ids of a bridge are the offloads of its NIC that
-	// ovn-k8s-util has switched off, and switches on again when it takes the NIC
-	// out.
+	// NICOffloads in external_ids of a bridge: the offloads of its NIC turned off by ovn-k8s-util, and to be turned
+	// on again when the NIC leaves the bridge.
 	NICOffloads = "ovn-k8s-nic-offloads"
-	// QoSPort in external_ids of a QoS row says which pod port it limits.
+	// QoSPort in external_ids of a QoS row: the pod port limited by it.
 	QoSPort = "ovn-k8s-port"
-	// GatewayTag in external_ids of an Interface or Bridge says which gateway has
-	// made it what it is.
+	// GatewayTag in external_ids of an Interface or Bridge: the gateway it was configured for.
 	GatewayTag = "ovn-k8s-gateway"
-	// HelperPatch in external_ids of a patch port says that the gateway helper has made
-	// it: "true". gateway-init adds GatewayTag when it takes the port over.
+	// HelperPatch in external_ids of a patch port: "true" if the gateway helper created it. gateway-init adds
+	// GatewayTag when it takes the port over.
 	HelperPatch = "ovn-k8s-helper-patch"
-	// GatewayIPs in external_ids of the port of br-int that leads to a shared bridge
-	// are the addresses of the gateway's router outside.
+	// GatewayIPs in external_ids of br-int's patch port to a shared bridge: the external addresses of the gateway
+	// router.
 	GatewayIPs = "ovn-k8s-gateway-ips"
-	// FormerNIC of a gateway's NIC keeps what it had before it became OVN's.
+	// FormerNIC of a gateway's NIC: its configuration before it was given to OVN.
 	FormerNIC = "ovn-k8s-former"
-	// PinnedBy in external_ids of a Bridge says which gateway has pinned its MAC.
+	// PinnedBy in external_ids of a Bridge: the gateway that pinned its MAC.
 	PinnedBy = "ovn-k8s-hwaddr"
 )
 
 // Kubernetes names.
 const (
-	// Annotation of a pod: its addresses, as JSON with the members
-	// ip_address, mac_address and gateway_ip.
+	// Annotation of a pod: its addresses, as JSON with the members ip_address, mac_address and gateway_ip.
 	Annotation = "ovn"
-	// AnnotationUID of a pod is the UID of the pod that Annotation was written
-	// for. It tells an annotation from one that was copied from another pod, with
-	// the rest of its YAML.
+	// AnnotationUID of a pod: the UID of the pod for which Annotation was written. An annotation copied from another
+	// pod's YAML has another UID.
 	AnnotationUID = "ovn-pod-uid"
-	// ACLLogging of a namespace asks for log lines of its policies: a JSON object
-	// with the severities of what is denied and allowed.
+	// ACLLogging of a namespace enables logging for its policies: a JSON object with the severities for allowed and
+	// denied packets.
 	ACLLogging = "k8s.ovn.org/acl-logging"
-	// LabelControlPlane on a Node says that it is a host of the control plane. Kubelets
-	// may not set it.
+	// LabelControlPlane on a Node marks a control plane host. Kubelets may not set it.
 	LabelControlPlane = "node-role.kubernetes.io/control-plane"
-	// LabelServiceProxy on a Service says that another proxy balances it, and
-	// LabelHeadless that nobody does.
+	// LabelServiceProxy on a Service names another proxy, responsible for it instead of this one. LabelHeadless
+	// exempts a Service from all proxies.
 	LabelServiceProxy = "service.kubernetes.io/service-proxy-name"
 	LabelHeadless     = "service.kubernetes.io/headless"
 	// ConfigNamespace holds the suite's own Kubernetes objects.
 	ConfigNamespace = "kube-system"
-	// TopologyConfigMap keeps a copy of the topology, from which the watcher
-	// restores an emptied Northbound database.
+	// TopologyConfigMap holds a copy of the topology. The watcher restores an emptied Northbound database from it.
 	TopologyConfigMap = "ovn-k8s-topology"
 	// WatcherLease elects the active watcher.
 	WatcherLease = "ovn-k8s-watcher"
 )
 
-// NodeSwitch is the logical switch of a node: its name in lower case, as
-// Kubernetes spells it.
+// NodeSwitch is the logical switch of a node: the node's name in lower case, as in Kubernetes.
 func NodeSwitch(node string) string { return strings.ToLower(node) }
 
 // RouterToSwitch is the cluster router's port to a node's switch.
@@ -183,17 +170,16 @@ func RouterToJoin(router string) string { return "rtoj-" + router }
 // JoinToRouter is the join switch's port to a router.
 func JoinToRouter(router string) string { return "jtor-" + router }
 
-// GatewayRouter is the router of a gateway. Unlike a node's switch it keeps the
-// case of the name.
+// GatewayRouter is the router of a gateway. Unlike NodeSwitch it keeps the case of the name.
 func GatewayRouter(gateway string) string { return "GR_" + gateway }
 
 // ExternalSwitch connects a gateway's router to its NIC.
 func ExternalSwitch(gateway string) string { return "ext_" + gateway }
 
-// TrunkSwitch has the logical port of a NIC on which a gateway uses a VLAN.
+// TrunkSwitch holds the logical port of the NIC of a gateway with a VLAN.
 func TrunkSwitch(gateway string) string { return "trunk_" + gateway }
 
-// RouterToExternal is a gateway router's port to the outside.
+// RouterToExternal is a gateway router's port to the external switch.
 func RouterToExternal(gateway string) string { return "rtoe-" + GatewayRouter(gateway) }
 
 // ExternalToRouter is the external switch's port to the gateway router.
@@ -202,13 +188,12 @@ func ExternalToRouter(gateway string) string { return "etor-" + GatewayRouter(ga
 // ExternalPort is the logical port of a gateway's NIC or bridge.
 func ExternalPort(iface, gateway string) string { return iface + "_" + gateway }
 
-// PatchToIntegration is the patch port of a bridge that leads to br-int, and
-// PatchFromIntegration its peer.
+// PatchToIntegration is a bridge's patch port to br-int; its peer is PatchFromIntegration.
 func PatchToIntegration(bridge string) string {
 	return "k8s-patch-" + bridge + "-" + IntegrationBridge
 }
 
-// PatchFromIntegration is the patch port of br-int that leads to a bridge.
+// PatchFromIntegration is br-int's patch port to a bridge.
 func PatchFromIntegration(bridge string) string {
 	return "k8s-patch-" + IntegrationBridge + "-" + bridge
 }
@@ -216,16 +201,14 @@ func PatchFromIntegration(bridge string) string {
 // ManagementPort is the logical port through which a node reaches its pods.
 func ManagementPort(node string) string { return "k8s-" + NodeSwitch(node) }
 
-// ManagementInterface is the network interface of a node's management port:
-// "k8s-" and the first 11 characters of the node's name, so that it fits into
-// the 15 characters of IFNAMSIZ.
+// ManagementInterface is the network interface of a node's management port: "k8s-" and the first 11 characters of the
+// node's name, the length limit of IFNAMSIZ.
 func ManagementInterface(node string) string {
 	n := ManagementPort(node)
 	return n[:min(len(n), 15)]
 }
 
-// UniqueManagementInterface is used instead of ManagementInterface where that
-// name is taken by another node's port on the same host.
+// UniqueManagementInterface replaces ManagementInterface if another node on the same host has taken the name.
 func UniqueManagementInterface(node string) string {
 	sum := sha256.Sum256([]byte(NodeSwitch(node)))
 	return "k8s-" + hex.EncodeToString(sum[:])[:11]
@@ -244,16 +227,14 @@ func LoadBalancer(id string) string {
 	return words[2] + "@" + words[1]
 }
 
-// PodOfPort is the inverse of PodPort. It reports false for what cannot be a
-// pod's: no namespace has an underscore in its name.
+// PodOfPort is the inverse of PodPort. It returns false if port is not the port of a pod. Namespaces have no
+// underscore in their names.
 func PodOfPort(port string) (namespace, pod string, ok bool) { return strings.Cut(port, "_") }
 
-// HostVeth is the host's end of the veth pair of a container: the first 15
-// characters of its ID.
+// HostVeth is the host end of a container's veth pair: the first 15 characters of the container ID.
 func HostVeth(containerID string) string { return containerID[:min(len(containerID), 15)] }
 
-// UniqueHostVeth is used instead of HostVeth where that name is taken by another
-// container, whose ID begins alike.
+// UniqueHostVeth replaces HostVeth if another container has taken the name.
 func UniqueHostVeth(containerID string) string {
 	sum := sha256.Sum256([]byte(containerID))
 	return "ovn" + hex.EncodeToString(sum[:])[:12]
