@@ -1,13 +1,10 @@
-// Package iptables makes chains of ours equal to lists of rules.
+// Package iptables makes our chains equal to lists of rules.
 //
-// go-iptables finds the program of a family and waits for others that use it; it
-// makes and takes back the jumps from built-in chains, and removes the chains
-// that they lead to: there are few of these. What is in chains, it could only
-// write rule by rule, with a program for each: packets would meet half of a chain,
-// and 500 Services, which have thousands of chains, took seconds. So a table is
-// read by one iptables-save, and what our chains contain is written by one
-// iptables-restore. A jump is made after its chain is complete and taken back
-// before that is gone.
+// Tables are read with iptables-save and the contents of our chains written with one iptables-restore. go-iptables
+// would write them rule by rule, with a process each: seconds for the thousands of chains of 500 Services, and
+// packets would meet incomplete chains. It is used for the rest: finding the program for a family, locking, the few
+// jumps from built-in chains, and deleting the chains they lead to. A jump is added after its chain is complete and
+// deleted before its chain.
 package iptables
 
 import (
@@ -28,15 +25,14 @@ import (
 	"ovn-k8s/lib/ipnet"
 )
 
-// A Chain is a chain of ours.
+// A Chain is one of our chains.
 type Chain struct {
 	Table, Name string // "nat", "OVN-K8S-GATEWAY"
-	// From is the built-in chain that jumps here with its first rule, for the
-	// packets that Match says: all if it is empty. An empty From makes no jump.
+	// From is the built-in chain with a jump to this chain as its first rule; empty: no jump. Match restricts the
+	// jump to some packets; empty: all packets.
 	From, Match string
-	// Rules are in order, and written as "iptables -S" prints them after
-	// "-A NAME ", as in "-s 10.0.0.0/8 -p tcp -m tcp --dport 80 -j ACCEPT". A rule
-	// in another spelling works, but is written anew with each Sync.
+	// Rules in order, as "iptables -S" prints them after "-A NAME ", as in "-s 10.0.0.0/8 -p tcp -m tcp --dport 80 -j
+	// ACCEPT". A rule spelled differently works, but is rewritten by every Sync.
 	Rules []string
 }
 
@@ -48,20 +44,19 @@ func (c Chain) jump() string {
 	return c.Match + " -j " + c.Name
 }
 
-// searched lists the tables in which Sync looks for chains that are not wanted.
+// searched lists the tables in which Sync looks for obsolete chains.
 var searched = []string{"filter", "mangle", "nat"}
 
-// wait is for how many seconds the programs wait for each other.
+// wait is the timeout for the xtables lock, in seconds.
 const wait = 20
 
-// ErrUnreadable says that a table cannot be read: perhaps the kernel does not have
-// what it needs.
+// ErrUnreadable means that a table cannot be read, perhaps for lack of a kernel module.
 var ErrUnreadable = errors.New("cannot read table")
 
 // A Firewall is iptables or ip6tables.
 type Firewall struct {
 	tool          *goiptables.IPTables
-	save, restore string // programs that go-iptables does not know
+	save, restore string // programs unknown to go-iptables
 }
 
 // New finds the programs for the family of an address.
@@ -84,24 +79,22 @@ func New(family netip.Addr) (*Firewall, error) {
 	return &f, nil
 }
 
-// RandomFully reports whether the target MASQUERADE knows --random-fully, which
-// avoids that two connections choose the same source port at the same time.
+// RandomFully reports whether the target MASQUERADE supports --random-fully. Without it, two connections may choose
+// the same source port at the same time.
 func (f *Firewall) RandomFully() bool { return f.tool.HasRandomFully() }
 
-// HasKubeProxy reports whether the chain of kube-proxy's that leads to Services has rules. A table that cannot be read
-// has none.
+// HasKubeProxy reports whether kube-proxy's chain KUBE-SERVICES has rules. It is false if the table cannot be read.
 func (f *Firewall) HasKubeProxy() bool {
 	rules, err := f.tool.List("nat", "KUBE-SERVICES")
 	return err == nil && len(rules) > 1 // the first declares the chain
 }
 
-// Sync makes the chains whose names start with prefix exactly the given ones. Of
-// other chains it touches only jumps to them. The contents of all chains of a
-// table change at once or not at all. It returns what it changed, as Plan does.
-// Another program may change a table between reading and writing: it tries again.
+// Sync makes the chains with this name prefix equal to the given ones. In other chains it changes only jumps to them.
+// The contents of all chains of a table change at once or not at all. It returns the changes, formatted as by Plan.
+// It retries for up to 3 s, since other programs may change a table between reading and writing.
 func (f *Firewall) Sync(ctx context.Context, prefix string, chains []Chain) ([]string, error) {
 	var all []string
-	b := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxElapsedTime(patience))
+	b := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxElapsedTime(retryTime))
 	err := backoff.Retry(func() error {
 		done, err := f.sync(ctx, prefix, chains)
 		all = append(all, done...)
@@ -113,8 +106,8 @@ func (f *Firewall) Sync(ctx context.Context, prefix string, chains []Chain) ([]s
 	return all, err
 }
 
-// patience is for how long Sync tries again.
-const patience = 3 * time.Second
+// retryTime bounds the retries of Sync.
+const retryTime = 3 * time.Second
 
 func (f *Firewall) sync(ctx context.Context, prefix string, chains []Chain) ([]string, error) {
 	plans, err := f.plan(ctx, prefix, chains)
@@ -131,7 +124,7 @@ func (f *Firewall) sync(ctx context.Context, prefix string, chains []Chain) ([]s
 	return done, nil
 }
 
-// Plan says what Sync would change, one command a line.
+// Plan returns the changes that Sync would make, one command a line.
 func (f *Firewall) Plan(ctx context.Context, prefix string, chains []Chain) ([]string, error) {
 	plans, err := f.plan(ctx, prefix, chains)
 	var lines []string
@@ -141,20 +134,20 @@ func (f *Firewall) Plan(ctx context.Context, prefix string, chains []Chain) ([]s
 	return lines, err
 }
 
-// A plan is what has to be done in one table, in this order.
+// A plan is the list of changes to one table, in this order.
 type plan struct {
 	table    string
-	flush    []string // chains to be made, or emptied
-	commands []string // that are done together with that
-	undo     []jump   // jumps to be taken back
-	jumps    []jump   // jumps to be made
-	gone     []string // chains to be removed after their jumps
+	flush    []string // chains to be created or emptied
+	commands []string // rules, restored together with flush
+	undo     []jump   // jumps to be deleted
+	jumps    []jump   // jumps to be added
+	gone     []string // chains to be deleted after their jumps
 }
 
 // A jump is a rule of another chain that leads to one of ours.
 type jump struct {
 	from string
-	at   int // where it is inserted, from 1
+	at   int // index for insertion, from 1
 	rule string
 }
 
@@ -162,7 +155,7 @@ func (p plan) empty() bool {
 	return len(p.flush)+len(p.commands)+len(p.undo)+len(p.jumps)+len(p.gone) == 0
 }
 
-// apply carries a plan out. What go-iptables does can be done again.
+// apply carries a plan out. The commands of go-iptables are idempotent.
 func (f *Firewall) apply(ctx context.Context, p plan) error {
 	if len(p.flush)+len(p.commands) > 0 {
 		if _, err := run(ctx, p.input(), f.restore, "--noflush", "--wait", fmt.Sprint(wait)); err != nil {
@@ -187,7 +180,7 @@ func (f *Firewall) apply(ctx context.Context, p plan) error {
 	return nil
 }
 
-// flat makes go-iptables' errors one line.
+// flat formats an error of go-iptables on one line.
 func flat(err error) error { return errors.New(oneLine(err.Error())) }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
@@ -217,7 +210,7 @@ func words(rule string) []string {
 	return out
 }
 
-// input is the first part of the plan for iptables-restore(8).
+// input formats flush and commands for iptables-restore(8).
 func (p plan) input() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%s\n", p.table)
@@ -231,26 +224,26 @@ func (p plan) input() string {
 	return b.String()
 }
 
-// lines is the plan for people.
+// lines formats the plan for people.
 func (p plan) lines() []string {
 	var out []string
-	say := func(format string, args ...any) { out = append(out, p.table+": "+fmt.Sprintf(format, args...)) }
+	add := func(format string, args ...any) { out = append(out, p.table+": "+fmt.Sprintf(format, args...)) }
 	for _, c := range p.commands {
-		say("%s", c)
+		add("%s", c)
 	}
 	for _, j := range p.undo {
-		say("-D %s %s", j.from, j.rule)
+		add("-D %s %s", j.from, j.rule)
 	}
 	for _, j := range p.jumps {
-		say("-I %s %d %s", j.from, j.at, j.rule)
+		add("-I %s %d %s", j.from, j.at, j.rule)
 	}
 	for _, name := range p.gone {
-		say("-X %s", name)
+		add("-X %s", name)
 	}
 	return out
 }
 
-// plan compares each table with what it should be.
+// plan compares each table with its desired chains.
 func (f *Firewall) plan(ctx context.Context, prefix string, chains []Chain) ([]plan, error) {
 	want := map[string][]Chain{}
 	for _, table := range searched {
@@ -272,13 +265,12 @@ func (f *Firewall) plan(ctx context.Context, prefix string, chains []Chain) ([]p
 	return plans, nil
 }
 
-// A state is what a table has: the chains of ours, and jumps to them.
+// A state is the actual state of a table: our chains, and the jumps to them.
 type state struct {
 	chains map[string][]string // rules by name
-	jumps  map[string][]string // rules by the name of the chain that has them
+	jumps  map[string][]string // rules by the name of the chain they are in
 }
 
-// read reads a table.
 func (f *Firewall) read(ctx context.Context, table, prefix string) (state, error) {
 	s := state{chains: map[string][]string{}, jumps: map[string][]string{}}
 	text, err := run(ctx, "", f.save, "-t", table)
@@ -305,8 +297,8 @@ func (f *Firewall) read(ctx context.Context, table, prefix string) (state, error
 	return s, nil
 }
 
-// compare plans what turns s into the wanted chains. A chain that differs is
-// written anew; within one COMMIT nobody sees it empty.
+// compare plans the changes from s to the wanted chains. A chain that differs is rewritten as a whole; nothing is
+// visible before COMMIT.
 func (s state) compare(table string, want []Chain) plan {
 	p := plan{table: table}
 	wanted, jumps := map[string]bool{}, map[string][]string{}
@@ -329,9 +321,8 @@ func (s state) compare(table string, want []Chain) plan {
 	return p
 }
 
-// compareJumps plans the jumps, both by the chains that have them. Where they
-// differ in anything, and be it their order, all are made anew: it is the first
-// time, the last, or somebody else has changed them.
+// compareJumps plans the jumps. have and want are keyed by the chain containing the jump. If the jumps of a chain
+// differ, even in order, all of them are replaced.
 func (p *plan) compareJumps(have, want map[string][]string) {
 	parents := maps.Clone(have)
 	maps.Copy(parents, want)
@@ -348,9 +339,8 @@ func (p *plan) compareJumps(have, want map[string][]string) {
 	}
 }
 
-// remove plans the end of chains that are not wanted. They are emptied at once, so
-// that none leads to another. Those that nothing else jumps to go then too; a
-// Service has many of these.
+// remove plans the deletion of obsolete chains. All are emptied first, since they may refer to each other. Chains
+// without a jump from elsewhere are deleted in the same transaction; a Service has many of them.
 func (p *plan) remove(s state, wanted map[string]bool) {
 	entries := map[string]bool{}
 	for _, rules := range s.jumps {
@@ -373,7 +363,7 @@ func (p *plan) remove(s state, wanted map[string]bool) {
 	p.commands = append(p.commands, last...)
 }
 
-// target is the chain that a rule jumps to.
+// target is the chain a rule jumps to.
 func target(rule string) string {
 	all := words(rule)
 	for i := 1; i < len(all); i++ {
@@ -384,14 +374,14 @@ func target(rule string) string {
 	return ""
 }
 
-// run runs a program with an input and returns its output.
+// run runs a program with input on stdin and returns its output.
 func run(ctx context.Context, input, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin = strings.NewReader(input)
-	var out, complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaint
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s: %w: %s", name, err, oneLine(complaint.String()))
+		return "", fmt.Errorf("%s: %w: %s", name, err, oneLine(stderr.String()))
 	}
 	return out.String(), nil
 }

@@ -16,8 +16,8 @@ import (
 	"ovn-k8s/test/need"
 )
 
-// inFreshNamespace moves the test into an empty network namespace, for good:
-// the thread is thrown away with the test's goroutine, and the namespace with it.
+// inFreshNamespace moves the test into a new network namespace for good. The thread, and with it the namespace, ends
+// with the test's goroutine.
 func inFreshNamespace(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -36,7 +36,7 @@ func inFreshNamespace(t *testing.T) {
 	t.Cleanup(func() { _ = h.Close() })
 }
 
-// family is one to test with.
+// family is the test data of one address family.
 type family struct {
 	tool           string
 	any            netip.Addr
@@ -48,7 +48,7 @@ var families = []family{
 	{"ip6tables", netip.IPv6Unspecified(), "fd00::/8", "[fd01::3]:8080"},
 }
 
-// chains are some of every kind.
+// chains returns chains of every kind.
 func (f family) chains() []Chain {
 	return []Chain{
 		{Table: "nat", Name: "OVN-K8S-IN", From: "PREROUTING", Match: "-m addrtype --dst-type LOCAL", Rules: []string{
@@ -69,7 +69,7 @@ func output(t *testing.T, tool string, args ...string) string {
 	return string(out)
 }
 
-// tables is all that a family has.
+// tables returns all rules of a family.
 func (f family) tables(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
@@ -128,7 +128,7 @@ func (f family) testSync(t *testing.T) {
 		t.Errorf("a second time: %q", got)
 	}
 
-	// What others did to the chains is undone.
+	// Changes of others to our chains are undone.
 	output(t, f.tool, "-t", "nat", "-F", "OVN-K8S-WEB")
 	output(t, f.tool, "-t", "nat", "-A", "OVN-K8S-OUT", "-j", "ACCEPT")
 	output(t, f.tool, "-I", "FORWARD", "-j", "OVN-K8S-FWD") // twice now
@@ -157,7 +157,7 @@ func (f family) testSync(t *testing.T) {
 	}
 }
 
-// A rule that the kernel refuses changes nothing in its table.
+// A rule refused by the kernel changes nothing in its table.
 func TestABadRuleChangesNothing(t *testing.T) {
 	inFreshNamespace(t)
 	f := families[0]
