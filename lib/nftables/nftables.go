@@ -1,5 +1,6 @@
-// Package nftables finds tables of nftables that drop packets of pods: an accept in one base chain does not keep
-// another one at the same hook from dropping the packet (nft(8), verdict statements). It changes nothing.
+// Package nftables finds tables of nftables that drop packets of pods. An accept in one base chain does not prevent a
+// later base chain at the same hook from dropping the packet (nft(8), verdict statements). The package changes
+// nothing.
 package nftables
 
 import (
@@ -15,21 +16,21 @@ import (
 // ErrMissing means that the program nft is not installed.
 var ErrMissing = errors.New("nft is not installed: install the package nftables, so that tables that drop packets of pods are found")
 
-// A Ruleset is what this package looks at.
+// A Ruleset is the part of the nftables ruleset relevant for Drops.
 type Ruleset struct {
 	chains []chain
-	tables map[string][]any // by family and name: everything in tables with dropping chains
+	tables map[string][]any // by family and name: all objects of tables with filter chains
 }
 
-// A chain is one in the output of nft: see libnftables-json(5).
+// A chain as printed by nft: see libnftables-json(5).
 type chain struct {
 	Family, Table, Name, Type, Hook, Policy string
 }
 
 func (c chain) table() string { return c.Family + " " + c.Table }
 
-// filters reports whether a chain may drop what passes through this host or is for it. Our own rules are in the tables of
-// iptables, before all others there.
+// filters reports whether a chain may drop packets to this host or forwarded by it. The chains of iptables are
+// excluded: our rules come first there.
 func (c chain) filters() bool {
 	ours := c.Table == "filter" && c.Family != "inet" && (c.Name == "FORWARD" || c.Name == "INPUT")
 	return c.Type == "filter" && (c.Hook == "forward" || c.Hook == "input") && slices.Contains([]string{"inet", "ip", "ip6"}, c.Family) && !ours
@@ -87,26 +88,26 @@ func list(ctx context.Context, what ...string) ([]json.RawMessage, error) {
 	return all.Nftables, nil
 }
 
-// HasKubeProxy reports whether kube-proxy in its mode nftables has a table here.
+// HasKubeProxy reports whether kube-proxy in mode nftables has a table here.
 func (r Ruleset) HasKubeProxy() bool {
 	return slices.ContainsFunc(r.chains, func(c chain) bool { return c.Table == "kube-proxy" && c.Family != "inet" })
 }
 
-// Needs are packets of pods that the host's firewall must accept.
+// Needs are the packets of pods that a firewall must accept.
 type Needs struct {
-	Interfaces []string // what comes in or goes out here is forwarded
-	Ports      []int    // of UDP, at which tunnels arrive
+	Interfaces []string // forwarded from and to these
+	Ports      []int    // UDP ports of tunnels
 }
 
-// A Drop is a base chain that drops what no rule of its table accepts, and has no rule for packets of pods.
+// A Drop is a base chain that drops by default and has no rule for packets of pods.
 type Drop struct {
-	Table, Chain, Hook string // Table with its family
+	Table, Chain, Hook string // Table includes the family
 	missing            []string
 	ports              []int
 }
 
-// Drops lists the chains that drop what needs says, as far as can be told: a table counts as accepting an interface or a
-// port if it names it.
+// Drops returns the chains dropping packets of needs. Rules are not evaluated: a table that names an interface or a
+// port counts as accepting it.
 func (r Ruleset) Drops(needs Needs) []Drop {
 	var all []Drop
 	for _, c := range r.chains {
@@ -127,7 +128,7 @@ func (r Ruleset) Drops(needs Needs) []Drop {
 	return all
 }
 
-// String says in one line what is wrong, and what to do.
+// String describes the problem and its remedy in one line.
 func (d Drop) String() string {
 	text := fmt.Sprintf("nftables: chain %s of table %s drops at hook %s what its rules do not accept, and they do not name ", d.Chain, d.Table, d.Hook)
 	rule := "nft insert rule " + d.Table + " " + d.Chain
@@ -140,7 +141,7 @@ func (d Drop) String() string {
 		text, names, rule, names, rule, names)
 }
 
-// set writes a set of nft, or its one element.
+// set formats elements as a set of nft, or a single element alone.
 func set[T any](elements []T, format string) string {
 	var words []string
 	for _, e := range elements {
@@ -152,7 +153,7 @@ func set[T any](elements []T, format string) string {
 	return "{ " + strings.Join(words, ", ") + " }"
 }
 
-// drops reports whether a base chain drops what it does not accept: by its policy, or by a last rule without a match.
+// drops reports whether a base chain drops by default: by its policy, or by a last rule without a match.
 func (r Ruleset) drops(c chain) bool {
 	if c.Policy == "drop" {
 		return true
@@ -180,7 +181,7 @@ func (r Ruleset) drops(c chain) bool {
 	return final
 }
 
-// namesInterface reports whether a value somewhere in JSON is an interface, or a pattern for it.
+// namesInterface reports whether JSON contains an interface's name, or a pattern matching it.
 func namesInterface(v any, name string) bool {
 	return contains(v, func(v any) bool {
 		s, ok := v.(string)
@@ -189,7 +190,7 @@ func namesInterface(v any, name string) bool {
 	})
 }
 
-// namesPort reports whether a value somewhere in JSON is a number, or a range with it.
+// namesPort reports whether JSON contains a port, or a range with it.
 func namesPort(v any, port float64) bool {
 	return contains(v, func(v any) bool {
 		if n, ok := v.(float64); ok {
@@ -206,7 +207,7 @@ func namesPort(v any, port float64) bool {
 	})
 }
 
-// contains reports whether found holds for a value or one within it. Handles are no values.
+// contains reports whether found holds for v or a value inside it. Handles are skipped.
 func contains(v any, found func(any) bool) bool {
 	if found(v) {
 		return true

@@ -13,7 +13,8 @@ import (
 	"ovn-k8s/test/need"
 )
 
-// load gives the test a network namespace of its own with a ruleset. The namespace goes with the test's thread.
+// load runs the test in a network namespace with this ruleset and reads it. The namespace ends with the test's
+// thread.
 func load(t *testing.T, rules string) Ruleset {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -40,7 +41,7 @@ func load(t *testing.T, rules string) Ruleset {
 	return r
 }
 
-// H12: chains that drop packets of pods are found, and those that do not are not.
+// H12: chains that drop packets of pods are found, others are not.
 func TestDrops(t *testing.T) {
 	needs := Needs{Interfaces: []string{"br-nexthop", "k8s-node1"}, Ports: []int{6081}}
 	const forward, input = "type filter hook forward priority 10; ", "type filter hook input priority 10; "
@@ -75,7 +76,7 @@ func TestDrops(t *testing.T) {
 	}
 }
 
-// Section 5 of the findings: kube-proxy in its mode nftables has tables ip kube-proxy and ip6 kube-proxy.
+// Findings, section 5: kube-proxy in mode nftables has the tables ip kube-proxy and ip6 kube-proxy.
 func TestHasKubeProxy(t *testing.T) {
 	for rules, want := range map[string]bool{
 		"table ip kube-proxy {\n chain services { }\n}": true, "table inet kube-proxy {\n chain services { }\n}": false, "": false,
