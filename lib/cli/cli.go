@@ -1,10 +1,8 @@
-// Package cli runs a program's command line: it parses a go-flags struct, runs
-// the program or the chosen command, and turns its error into one line per
-// fault and an exit status.
+// Package cli runs a program's command line: it parses the options into a go-flags struct, runs the program or the
+// chosen command, and turns its error into one line per fault and an exit status.
 //
-// Option names may be abbreviated while they stay unique, as Python's argparse
-// and getopt_long(3) have it; an option whose value is optional takes it only
-// after "=", as in Open vSwitch.
+// Option names may be abbreviated as long as they are unique, as with Python's argparse and getopt_long(3). An
+// optional value of an option must follow "=", as in Open vSwitch.
 package cli
 
 import (
@@ -21,29 +19,29 @@ import (
 // Exit statuses.
 const (
 	statusDone  = 0
-	statusFail  = 1 // the command could not do its work
-	statusUsage = 2 // the command line is wrong
+	statusFail  = 1 // the command failed
+	statusUsage = 2 // wrong command line
 )
 
-// IO is what a program prints to: results to Out, faults to Err.
+// IO holds a program's output streams: results go to Out, errors to Err.
 type IO struct{ Out, Err io.Writer }
 
-// OS is the process's own IO.
+// OS returns stdout and stderr of the process.
 func OS() IO { return IO{os.Stdout, os.Stderr} }
 
-// A Runner is a program, or one command of a program. Its fields are its
-// options. Run returns when its work is done or ctx has ended. An error is
-// printed after the program's name and makes the exit status 1, unless it has
+// A Runner is a program, or one command of a program. Its fields are its options. Run returns when its work is done
+// or ctx has ended. An error is printed after the program's name and makes the exit status 1, unless it has one of
+// these methods:
 //
 //	ExitStatus() int // another status
-//	Silent() bool    // true: its text has been shown already
+//	Silent() bool    // true: already printed
 //
-// Of errors.Join, each part has a line of its own.
+// Each part of errors.Join has a line of its own.
 type Runner interface {
 	Run(ctx context.Context, io IO) error
 }
 
-// An exampler is a Runner that shows how it is used.
+// An exampler is a Runner with examples for --help.
 type exampler interface{ Example() string }
 
 // Base makes a struct a go-flags command. Embed it in every command.
@@ -52,21 +50,19 @@ type Base struct{}
 // Execute implements flags.Commander. Main calls Run instead.
 func (Base) Execute([]string) error { return nil }
 
-// A Program is what Main runs.
+// A Program describes a program for Main.
 type Program struct {
 	Name    string
 	Version string
 	Summary string // one sentence or a paragraph, for --help
 	Example string // command lines, for --help; one a line
-	// Options is a pointer to a go-flags struct. It is a Runner, or has fields
-	// with a "command" tag that are. A command may have a method
-	// Example() string for its own --help.
+	// Options is a pointer to a go-flags struct. It is a Runner, or has fields with a "command" tag for Runners. A
+	// command may have a method Example() string for its own --help.
 	Options any
 }
 
-// Main parses args, runs the program until it is done or told to stop by
-// SIGINT, SIGTERM or SIGHUP, and returns its exit status: 0 done, 1 could not,
-// 2 wrong command line, or what its error says.
+// Main parses args, runs the program until it is done or SIGINT, SIGTERM or SIGHUP arrives, and returns the exit
+// status: 0 done, 1 failed, 2 wrong command line, or the ExitStatus of its error.
 func Main(p Program, args []string, stdio IO) int {
 	runner, err := parse(p, args)
 	var h help
@@ -91,25 +87,24 @@ func Main(p Program, args []string, stdio IO) int {
 	return status(err)
 }
 
-// untilSignal returns a context that ends when the process is told to stop. A
-// signal that the process was started to ignore, as by nohup(1), stays ignored.
-// A second ^C ends the process at once.
+// untilSignal returns a context that ends on SIGINT, SIGTERM or SIGHUP. Signals ignored at the start, as by nohup(1),
+// stay ignored. A second ^C ends the process at once.
 func untilSignal() (context.Context, context.CancelFunc) {
-	var heard []os.Signal
+	var signals []os.Signal
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		if !signal.Ignored(s) {
-			heard = append(heard, s)
+			signals = append(signals, s)
 		}
 	}
-	if len(heard) == 0 {
+	if len(signals) == 0 {
 		return context.WithCancel(context.Background()) // Notify without signals means all of them
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), heard...)
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	context.AfterFunc(ctx, func() { signal.Reset(syscall.SIGINT) })
 	return ctx, stop
 }
 
-// report prints err, each of its lines after the program's name.
+// report prints err, each line after the program's name.
 func report(w io.Writer, name string, err error) {
 	if j, ok := err.(interface{ Unwrap() []error }); ok && isJoin(err, j.Unwrap()) {
 		for _, e := range j.Unwrap() {
@@ -126,8 +121,8 @@ func report(w io.Writer, name string, err error) {
 	}
 }
 
-// isJoin reports whether err says no more than its parts do, as errors.Join's
-// result does and that of fmt.Errorf with several %w does not.
+// isJoin reports whether err is only a list of its parts, as from errors.Join, without a text of its own, as from
+// fmt.Errorf with several %w.
 func isJoin(err error, parts []error) bool { return err.Error() == errors.Join(parts...).Error() }
 
 func status(err error) int {

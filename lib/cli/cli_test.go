@@ -74,7 +74,7 @@ func (m *master) Run(context.Context, IO) error {
 		return fmt.Errorf("wrapped: %w", statusError{status: 5})
 	case "silent":
 		return statusError{status: 3, silent: true}
-	case "canceled": // by something that is not a signal
+	case "canceled": // without a signal
 		return context.Canceled
 	}
 	return nil
@@ -224,7 +224,7 @@ func TestHelpOfACommand(t *testing.T) {
 	}
 }
 
-// A waiter is a program without commands that works until it is told to stop.
+// A waiter is a program without commands. It runs until a signal.
 type waiter struct{}
 
 func (w *waiter) Run(ctx context.Context, io IO) error {
@@ -242,7 +242,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startWaiter runs the waiter, by way of argv where it is not empty, until it works.
+// startWaiter runs the waiter, by argv if given, and returns once it has started.
 func startWaiter(t *testing.T, argv ...string) (*exec.Cmd, func() (out, err string, status int)) {
 	t.Helper()
 	self, err := os.Executable()

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// No command line makes the parser panic, and each fault fits on one line.
+// No command line makes the parser panic, and each error is one line.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"minion-init --node-name=n", "--pidfile /x", "-v -vfile:info --verb", "--", "--=x", "-", "- --n x", "nics-to-bridge -- a",

@@ -11,7 +11,7 @@ import (
 	flags "github.com/jessevdk/go-flags"
 )
 
-// help is what --help or --version prints.
+// help is the output of --help or --version.
 type help string
 
 func (h help) Error() string { return string(h) }
@@ -22,11 +22,10 @@ type parser struct {
 	program Program
 	args    []string
 	runner  Runner
-	stray   []string // arguments that belong to nothing
+	stray   []string // arguments matching no command or operand
 }
 
-// parse returns the Runner that args choose, its options filled in. The error
-// is a help, or says on one line what is wrong.
+// parse returns the Runner chosen by args, with its options set. The error is a help, or one line.
 func parse(prog Program, args []string) (Runner, error) {
 	p := &parser{Parser: flags.NewNamedParser(prog.Name, flags.PassDoubleDash), program: prog}
 	p.Usage = "[OPTIONS]"
@@ -52,7 +51,7 @@ func parse(prog Program, args []string) (Runner, error) {
 	return p.runner, nil
 }
 
-// hint says where to read more about a mistake.
+// hint appends the --help command to an error.
 func (p *parser) hint(err error) error {
 	var h help
 	if errors.As(err, &h) {
@@ -65,8 +64,8 @@ func (p *parser) hint(err error) error {
 	return fmt.Errorf("%w (try '%s --help')", err, name)
 }
 
-// addOptions adds the program's options, --help and --version. A struct that go-flags
-// refuses is a programmer's mistake, which every run would show.
+// addOptions adds the program's options, --help and --version. go-flags refuses only wrong struct tags; every run
+// would show that mistake.
 func (p *parser) addOptions(prog Program) {
 	if _, err := p.AddGroup("Options", "", prog.Options); err != nil {
 		panic(fmt.Sprintf("cli: options %T: %v", prog.Options, err))
@@ -86,9 +85,8 @@ func (p *parser) addOptions(prog Program) {
 	}
 }
 
-// spellOut writes the value that is meant beside each option that stands alone,
-// may be repeated and has an optional value, as -v: go-flags would make it
-// forget the values that it was given before.
+// spellOut appends the default value to repeatable options given without their optional value, such as -v. Otherwise
+// go-flags would discard the values before.
 func (p *parser) spellOut(args []string) []string {
 	out := slices.Clone(args)
 	for i, a := range out {
@@ -108,8 +106,8 @@ func collects(o *flags.Option) bool {
 	return o.OptionalArgument && len(o.OptionalValue) > 0 && o.Field().Type.Kind() == reflect.Slice
 }
 
-// complete finds the option that an abbreviation means. go-flags calls it with
-// the name and the rest of the command line, and goes on with what it returns.
+// complete resolves an abbreviated option. go-flags calls it with the unknown name and the rest of the command line,
+// and continues with the result.
 func (p *parser) complete(name string, value flags.SplitArgument, rest []string) ([]string, error) {
 	at := len(p.args) - len(rest) - 1
 	if arg := p.args[at]; !strings.HasPrefix(arg, "--") {
@@ -139,8 +137,7 @@ func (p *parser) complete(name string, value flags.SplitArgument, rest []string)
 	return p.args[at:], nil
 }
 
-// explain turns an error of go-flags into ours; rest is the command line from
-// where it happened.
+// explain turns an error of go-flags into ours; rest is the command line after the error.
 func (p *parser) explain(err error, rest []string) error {
 	var fe *flags.Error
 	if !errors.As(err, &fe) {
@@ -161,7 +158,7 @@ func (p *parser) explain(err error, rest []string) error {
 	return errors.New(oneLine(fe.Message))
 }
 
-// missing are the required options that were not given.
+// missing returns the required options not given.
 func (p *parser) missing() []string {
 	var names []string
 	for o := range p.activeOptions() {
@@ -182,7 +179,7 @@ func (p *parser) commandNames() []string {
 	return names
 }
 
-// active is the command that was chosen, or the program itself.
+// active is the chosen command, or the program itself.
 func (p *parser) active() *flags.Command {
 	c := p.Command
 	for c.Active != nil {
@@ -191,8 +188,7 @@ func (p *parser) active() *flags.Command {
 	return c
 }
 
-// unknownCommand names the argument that is no command; rest is the command
-// line from there on.
+// unknownCommand names the unknown command; rest is the command line from there on.
 func (p *parser) unknownCommand(rest []string) error {
 	at := len(p.args) - len(rest)
 	if at > 0 {
@@ -203,7 +199,7 @@ func (p *parser) unknownCommand(rest []string) error {
 	return fmt.Errorf("unknown command %q; it can be %s", rest[0], strings.Join(p.commandNames(), ", "))
 }
 
-// strayArgument names an argument that belongs to nothing.
+// strayArgument names an unexpected argument.
 func (p *parser) strayArgument(word string) error {
 	for i, a := range p.args[:len(p.args)-1] {
 		if o := p.valueless(a); o != nil && p.args[i+1] == word {
@@ -213,8 +209,8 @@ func (p *parser) strayArgument(word string) error {
 	return fmt.Errorf("unexpected argument %q", word)
 }
 
-// valueless is the option that arg is when it is one that could have had a
-// value, as in "--pidfile /run/x.pid", or nil.
+// valueless returns the option arg if its optional value was given without "=", as in "--pidfile /run/x.pid",
+// otherwise nil.
 func (p *parser) valueless(arg string) *flags.Option {
 	for o := range p.everyOption() {
 		if o.OptionalArgument && (arg == "--"+o.LongName || arg == "--"+o.LongName+"="+strings.Join(o.OptionalValue, "") && collects(o)) {
@@ -235,7 +231,7 @@ func optionName(o *flags.Option) string {
 	return "-" + string(o.ShortName)
 }
 
-// activeOptions are the options of the program and of the chosen command.
+// activeOptions returns the options of the program and of the chosen command.
 func (p *parser) activeOptions() iter.Seq[*flags.Option] {
 	return func(yield func(*flags.Option) bool) {
 		for c := p.Command; c != nil; c = c.Active {
@@ -246,7 +242,7 @@ func (p *parser) activeOptions() iter.Seq[*flags.Option] {
 	}
 }
 
-// everyOption is the options of the program and of all commands.
+// everyOption returns the options of the program and of all commands.
 func (p *parser) everyOption() iter.Seq[*flags.Option] {
 	return func(yield func(*flags.Option) bool) { commandOptions(p.Command, yield) }
 }
@@ -284,7 +280,7 @@ const exitStatuses = `Exit status:
   2  wrong command line
 `
 
-// help is the page of --help, or what --version prints, from go-flags' text.
+// help turns go-flags' text into the output of --help or --version.
 func (p *parser) help(text string) help {
 	if !strings.HasPrefix(text, "Usage:") {
 		return help(text)
@@ -306,8 +302,8 @@ func (p *parser) help(text string) help {
 	return help(b.String())
 }
 
-// commandExample is what the command's Example method returns. go-flags keeps
-// its struct to itself, so that it is looked up by its tag.
+// commandExample returns the result of the command's Example method. go-flags does not export the command's struct,
+// so it is looked up by its tag.
 func commandExample(v reflect.Value, name string) string {
 	v = reflect.Indirect(v)
 	if v.Kind() != reflect.Struct {
@@ -332,7 +328,7 @@ func commandExample(v reflect.Value, name string) string {
 	return ""
 }
 
-// oneLine makes go-flags' messages look like ours.
+// oneLine rewords messages of go-flags in our style.
 func oneLine(s string) string {
 	s = strings.NewReplacer("`", "", "'", "", "\n", " ", " flag ", " option ").Replace(s)
 	return strings.ToLower(s[:1]) + s[1:]
