@@ -10,24 +10,23 @@ import (
 	"strings"
 )
 
-// A Connection is a UDP connection whose destination Open vSwitch translates: what
-// the client sends to, and who answers.
+// A Connection is a UDP connection with DNAT by Open vSwitch: its original destination, and the endpoint answering
+// it.
 type Connection struct{ To, Answers netip.AddrPort }
 
-// A tracked is a Connection in a zone.
+// A tracked is a Connection in a conntrack zone.
 type tracked struct {
 	Connection
 	zone string
 }
 
-// udpConnection is a line of "ovs-appctl dpctl/dump-conntrack". It has no zone 0.
+// udpConnection matches a line of "ovs-appctl dpctl/dump-conntrack". Zone 0 is not printed.
 var udpConnection = regexp.MustCompile(`^udp,orig=\(src=[^,]+,dst=([^,]+),sport=\d+,dport=(\d+)\),reply=\(src=([^,]+),dst=[^,]+,sport=(\d+),[^)]*\)(?:,zone=(\d+))?`)
 
-// ForgetUDP has the Open vSwitch of a run directory forget the UDP connections
-// for which stale is true, in all of its zones, so that the next packet of each is
-// looked at anew. It returns how many kinds of them there were: of each, all
-// clients' are forgotten. There must be one datapath: Open vSwitch 3.1 takes no
-// name of one together with what to forget.
+// ForgetUDP deletes UDP connections matched by stale from the conntrack zones of the Open vSwitch in rundir, so that
+// their next packets are balanced again. It returns the number of distinct (connection, zone) pairs; the connections
+// of all clients count as one. There must be one datapath: Open vSwitch 3.1 accepts no datapath name together with a
+// tuple.
 func ForgetUDP(ctx context.Context, rundir string, stale func(Connection) bool) (int, error) {
 	dump, err := appctl(ctx, rundir, "dpctl/dump-conntrack")
 	if err != nil {
@@ -46,9 +45,8 @@ func ForgetUDP(ctx context.Context, rundir string, stale func(Connection) bool) 
 	return forgotten, nil
 }
 
-// FlushUDP has the Open vSwitch of a run directory forget the UDP connections to
-// c.To, at any address if that is unspecified, that c.Answers answers, in all zones.
-// It needs no list of connections.
+// FlushUDP deletes the UDP connections from c.To to c.Answers in all conntrack zones. An unspecified address of c.To
+// matches any address. It needs no dump of connections.
 func FlushUDP(ctx context.Context, rundir string, c Connection) error {
 	if _, err := appctl(ctx, rundir, flushUDP(c)...); err != nil {
 		return fmt.Errorf("forgetting connections to %v that %v answers: %w", c.To, c.Answers, err)
@@ -56,7 +54,7 @@ func FlushUDP(ctx context.Context, rundir string, c Connection) error {
 	return nil
 }
 
-// flushUDP is the command of ovs-vswitchd for FlushUDP.
+// flushUDP is the command of FlushUDP for ovs-vswitchd.
 func flushUDP(c Connection) []string {
 	to := tuple("dst", c.To)
 	if c.To.Addr().IsUnspecified() {
@@ -65,8 +63,7 @@ func flushUDP(c Connection) []string {
 	return []string{"dpctl/flush-conntrack", to, tuple("src", c.Answers)}
 }
 
-// translated lists the connections of a dump whose destination is translated,
-// each once.
+// translated lists the connections with DNAT in a dump, without duplicates.
 func translated(dump string) (out []tracked) {
 	for line := range strings.Lines(dump) {
 		m := udpConnection.FindStringSubmatch(line)
@@ -89,7 +86,7 @@ func addrPort(addr, port string) (netip.AddrPort, error) {
 	return netip.ParseAddrPort(addr + ":" + port)
 }
 
-// tuple selects one side of connections, as ovs-appctl wants it.
+// tuple formats one side of a connection for ovs-appctl.
 func tuple(side string, a netip.AddrPort) string {
 	family := "nw"
 	if a.Addr().Is6() {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// As Open vSwitch 3.1 prints it.
+// As printed by Open vSwitch 3.1.
 const dump = `tcp,orig=(src=10.128.1.3,dst=198.18.0.12,sport=40000,dport=31386),reply=(src=10.128.1.5,dst=10.128.1.3,sport=8080,dport=40000),zone=5,protoinfo=(state=ESTABLISHED)
 udp,orig=(src=10.128.1.3,dst=198.18.0.12,sport=40000,dport=31386),reply=(src=10.128.1.5,dst=10.128.1.3,sport=8080,dport=40000),zone=5,mark=2
 udp,orig=(src=10.128.1.4,dst=198.18.0.12,sport=40001,dport=31386),reply=(src=10.128.1.5,dst=10.128.1.4,sport=8080,dport=40001),zone=6

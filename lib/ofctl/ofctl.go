@@ -1,5 +1,5 @@
-// Package ofctl reads and writes the flows of a bridge with ovs-ofctl(8), and
-// notices when its ovs-vswitchd goes or comes.
+// Package ofctl reads and writes the flows of a bridge with ovs-ofctl(8), and notices when ovs-vswitchd stops or
+// starts.
 package ofctl
 
 import (
@@ -21,17 +21,16 @@ import (
 	"ovn-k8s/lib/flow"
 )
 
-// ErrDown says that nobody serves the bridge: ovs-vswitchd does not run, or
-// there is no such bridge.
+// ErrDown means that ovs-vswitchd is not running, or the bridge does not exist.
 var ErrDown = errors.New("the bridge is not served")
 
-// A Bridge is one of the local Open vSwitch.
+// A Bridge is a bridge of the local Open vSwitch.
 type Bridge struct {
-	// RunDir is Open vSwitch's, as in /var/run/openvswitch.
+	// RunDir is Open vSwitch's run directory, as in /var/run/openvswitch.
 	RunDir, Name string
 }
 
-// timeout bounds how long ovs-ofctl may take.
+// timeout bounds a run of ovs-ofctl.
 const timeout = 10 * time.Second
 
 // A portName is a port and the first characters of its name.
@@ -41,16 +40,15 @@ type portName struct {
 	mac  string
 }
 
-// Ports are a bridge's ports as the switch itself says: what the database says
-// may be about a former life of ovs-vswitchd.
+// Ports are a bridge's ports as reported by the switch. The port numbers in the database may be older than the last
+// restart of ovs-vswitchd.
 type Ports []portName
 
-// longest is how many characters of a port's name OpenFlow tells
-// (OFP_MAX_PORT_NAME_LEN).
+// longest is the length of a port name in OpenFlow (OFP_MAX_PORT_NAME_LEN).
 const longest = 15
 
-// Find returns the port of a name. Where names are too long for OpenFlow to
-// tell them apart, hint, a port's number of the database, decides.
+// Find returns the port with a name. If several names have the same first characters, hint decides: the port number
+// from the database.
 func (ps Ports) Find(name string, hint int) (flow.Port, bool) {
 	var found []flow.Port
 	for _, p := range ps {
@@ -68,7 +66,7 @@ func (ps Ports) Find(name string, hint int) (flow.Port, bool) {
 	return found[0], true
 }
 
-// LocalMAC is the MAC of the bridge's own network device, "" if it has none.
+// LocalMAC is the MAC of the bridge's own network device, "" if there is none.
 func (ps Ports) LocalMAC() string {
 	for _, p := range ps {
 		if p.port == flow.Local {
@@ -93,7 +91,7 @@ func parsePorts(text string) (Ports, error) {
 	for line := range strings.Lines(text) {
 		head, mac, ok := strings.Cut(strings.TrimSpace(line), "): addr:")
 		if !ok {
-			continue // a heading, or more about the port before
+			continue // a heading, or details of the previous port
 		}
 		number, name, ok := strings.Cut(head, "(")
 		port, err := flow.ParsePort(number)
@@ -105,7 +103,7 @@ func parsePorts(text string) (Ports, error) {
 	return ports, nil
 }
 
-// Dump lists the bridge's flows, whoever made them.
+// Dump lists all flows of the bridge.
 func (b Bridge) Dump(ctx context.Context) ([]flow.Flow, error) {
 	out, err := b.run(ctx, "", "--no-stats", "--no-names", "dump-flows", b.target())
 	if err != nil {
@@ -142,8 +140,7 @@ func (b Bridge) Empty(ctx context.Context) (bool, error) {
 	return strings.TrimSpace(count) == "0", nil
 }
 
-// Apply makes changes of the bridge's flows as one bundle: all of them or, if
-// there is an error, none.
+// Apply changes the bridge's flows in one bundle: all or, on an error, none.
 func (b Bridge) Apply(ctx context.Context, mods []flow.Mod) error {
 	if len(mods) == 0 {
 		return nil
@@ -161,9 +158,8 @@ func (b Bridge) Apply(ctx context.Context, mods []flow.Mod) error {
 	return nil
 }
 
-// forget has ovs-vswitchd forget what it remembers of flows. It should not need
-// to be told, but sometimes Open vSwitch 3.1 goes on to send a connection through
-// conntrack after the flow that did so is gone, and then drops it, for ever.
+// forget empties the flow cache of ovs-vswitchd. Normally this is not needed, but Open vSwitch 3.1 sometimes keeps
+// sending a connection through conntrack after that flow was deleted, and then drops its packets for ever.
 func (b Bridge) forget(ctx context.Context) error {
 	if _, err := appctl(ctx, b.RunDir, "revalidator/purge"); err != nil {
 		return fmt.Errorf("making ovs-vswitchd forget the former flows of %s: %w", b.Name, err)
@@ -171,24 +167,23 @@ func (b Bridge) forget(ctx context.Context) error {
 	return nil
 }
 
-// target is the bridge's management socket. A bridge's name would do, but costs
-// a search.
+// target is the bridge's management socket. It saves ovs-ofctl a search by name.
 func (b Bridge) target() string { return "unix:" + filepath.Join(b.RunDir, b.Name+".mgmt") }
 
 func (b Bridge) command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	return command(ctx, b.RunDir, program, args...)
 }
 
-// command makes a command that asks the Open vSwitch of a run directory.
+// command prepares a command for the Open vSwitch of a run directory.
 func command(ctx context.Context, rundir, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
-	// A program that waits must not outlive this one.
+	// A waiting command must not outlive this process.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+rundir, "LC_ALL=C")
 	return cmd
 }
 
-// appctl asks ovs-vswitchd.
+// appctl runs a command in ovs-vswitchd.
 func appctl(ctx context.Context, rundir string, args ...string) (string, error) {
 	args = append([]string{fmt.Sprintf("--timeout=%.0f", timeout.Seconds()), "--target=ovs-vswitchd"}, args...)
 	return execute(command(ctx, rundir, "ovs-appctl", args...), "")
@@ -204,19 +199,19 @@ func (b Bridge) run(ctx context.Context, stdin string, args ...string) (string, 
 	return out, err
 }
 
-// execute runs a command and returns what it prints.
+// execute runs a command and returns its output.
 func execute(cmd *exec.Cmd, stdin string) (string, error) {
-	var out, complaint bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &complaint
+	var out, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &stderr
 	if err := cmd.Run(); err != nil {
-		return "", explain(err, complaint.String())
+		return "", explain(err, stderr.String())
 	}
 	return out.String(), nil
 }
 
-// explain turns ovs-ofctl's complaint into one line.
-func explain(err error, complaint string) error {
-	lines := strings.Split(strings.TrimSpace(complaint), "\n")
+// explain turns the error output of ovs-ofctl into one line.
+func explain(err error, stderr string) error {
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
 	why := strings.TrimPrefix(lines[len(lines)-1], "ovs-ofctl: ")
 	var exit *exec.ExitError
 	switch {
@@ -228,19 +223,17 @@ func explain(err error, complaint string) error {
 	return errors.New(why)
 }
 
-// How long Follow waits before it connects to a bridge again, at first and at
-// the most.
+// Minimum and maximum delay before Follow reconnects.
 const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 100 * time.Millisecond
 )
 
-// Follow calls changed whenever a flow of the bridge was changed by anybody, and
-// whenever the bridge is served again after it was not, or is not any more. It
-// returns when ctx ends.
+// Follow calls changed after each change of the bridge's flows, by any program, and whenever the bridge goes down or
+// comes up. It returns when ctx ends.
 func (b Bridge) Follow(ctx context.Context, changed func()) { b.follow(ctx, "watch:!initial", changed) }
 
-// FollowFirst is Follow for the flows of table 0 alone.
+// FollowFirst is Follow for the flows of table 0 only.
 func (b Bridge) FollowFirst(ctx context.Context, changed func()) {
 	b.follow(ctx, "watch:!initial,table=0", changed)
 }
@@ -261,11 +254,10 @@ func (b Bridge) follow(ctx context.Context, what string, changed func()) {
 	}
 }
 
-// watch follows one connection until it breaks. It reports whether there was
-// one.
+// watch follows one connection until it breaks. It returns false if there was no connection.
 func (b Bridge) watch(ctx context.Context, what string, changed func()) bool {
 	cmd := b.command(ctx, "ovs-ofctl", "monitor", b.target(), what)
-	// It says on stderr what it hears, a pipe for both.
+	// ovs-ofctl prints events to stderr; one pipe for both.
 	r, err := cmd.StderrPipe()
 	if err != nil {
 		return false
@@ -276,15 +268,15 @@ func (b Bridge) watch(ctx context.Context, what string, changed func()) bool {
 	}
 	connected := false
 	for lines := bufio.NewReader(r); ; {
-		line, _, err := lines.ReadLine() // of a long one in parts: a flow may have any length
+		line, _, err := lines.ReadLine() // long lines in parts: a flow may have any length
 		if err != nil {
 			break
 		}
-		// The first is the answer to the request.
+		// The first line is the reply to the request.
 		if connected = connected || bytes.HasPrefix(line, []byte("NXST_FLOW_MONITOR")); connected {
 			changed()
 		}
 	}
-	_ = cmd.Wait() // that the connection broke is all there is to know
+	_ = cmd.Wait() // a broken connection has no useful error
 	return connected
 }

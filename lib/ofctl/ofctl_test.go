@@ -17,8 +17,7 @@ import (
 	"ovn-k8s/test/need"
 )
 
-// bridge starts Open vSwitch in a host of its own, whose eth0 is a port of
-// breth0.
+// bridge starts Open vSwitch on a test host with eth0 as a port of breth0.
 func bridge(t *testing.T) (context.Context, *host.Host, ofctl.Bridge) {
 	t.Helper()
 	need.Nothing(t, need.Node, host.Missing())
@@ -107,7 +106,7 @@ func TestPortsAreFoundByName(t *testing.T) {
 	}
 }
 
-// P10: a bridge has no flows after a restart, and tells of the first.
+// P10: a bridge has no flows after a restart; the first flow is reported.
 func TestFollowFirst(t *testing.T) {
 	ctx, h, b := bridge(t)
 	empty := func(want bool) {
@@ -188,7 +187,7 @@ func TestFollowTellsOfChangesAndRestarts(t *testing.T) {
 	t.Logf("told %v after the start", time.Since(start).Round(time.Millisecond))
 }
 
-// L8: connections to an endpoint that has gone are forgotten without a list of all.
+// L8: connections to a deleted endpoint are forgotten without a dump.
 func TestFlushUDP(t *testing.T) {
 	ctx, h, _ := bridge(t)
 	script := `set -e
