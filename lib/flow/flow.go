@@ -1,4 +1,4 @@
-// Package flow says OpenFlow flows as values, and in the text of ovs-ofctl(8).
+// Package flow represents OpenFlow flows as values, and in the syntax of ovs-ofctl(8).
 package flow
 
 import (
@@ -16,7 +16,7 @@ type Port int
 // Local is the port of the bridge's own network device.
 const Local Port = 0xfffe
 
-// String spells p as ovs-ofctl does: a number, or LOCAL.
+// String formats p as ovs-ofctl does: a number, or LOCAL.
 func (p Port) String() string {
 	if p == Local {
 		return "LOCAL"
@@ -36,10 +36,10 @@ func ParsePort(s string) (Port, error) {
 	return Port(n), nil
 }
 
-// A Match says for which packets a flow is. A field that is zero is for all.
+// A Match selects packets. A zero field matches all packets.
 type Match struct {
-	// State of the connection, as in "+est+trk". The order of the flags is that
-	// of ovs-fields(7): new, est, rel, rpl, inv, trk.
+	// State of the connection, as in "+est+trk". The order of the flags is the order of ovs-fields(7): new, est, rel,
+	// rpl, inv, trk.
 	State string
 	// Protocol is a shorthand of ovs-ofctl: "arp", "ip", "ipv6", "tcp", "tcp6" …
 	Protocol string
@@ -51,7 +51,7 @@ type Match struct {
 	ICMPType uint8
 }
 
-// String is m as ovs-ofctl prints it.
+// String formats m as ovs-ofctl does.
 func (m Match) String() string {
 	var fields []string
 	add := func(set bool, key string, value any) {
@@ -73,7 +73,7 @@ func (m Match) String() string {
 	return strings.Join(fields, ",")
 }
 
-// field is the name of an address's field: nw_src, ipv6_dst …
+// field is the name of an address field: nw_src, ipv6_dst …
 func field(p netip.Prefix, end string) string {
 	if p.Addr().Is4() {
 		return "nw_" + end
@@ -81,7 +81,7 @@ func field(p netip.Prefix, end string) string {
 	return "ipv6_" + end
 }
 
-// prefix leaves out the length of a single address.
+// prefix omits the length of a single address.
 func prefix(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()
@@ -91,13 +91,13 @@ func prefix(p netip.Prefix) string {
 
 // Actions.
 const (
-	// Normal handles a packet as a switch that learns would.
+	// Normal handles a packet like a learning switch.
 	Normal = "NORMAL"
-	// Drop drops it.
+	// Drop drops the packet.
 	Drop = "drop"
 )
 
-// Output sends packets out by ports.
+// Output sends packets out of ports.
 func Output(ports ...Port) string {
 	var out []string
 	for _, p := range ports {
@@ -110,41 +110,38 @@ func Output(ports ...Port) string {
 	return strings.Join(out, ",")
 }
 
-// Learn has a switch remember behind which port the packet's sender is, as NORMAL
-// does, and nothing else: it sends the packet back, which NORMAL drops.
+// Learn makes the switch learn the port of the packet's sender, and nothing else: the packet is addressed to its
+// sender, and NORMAL drops it.
 const Learn = "move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[]," + Normal
 
-// Commit remembers the packet's connection in a conntrack zone, and goes on.
+// Commit commits the packet's connection to a conntrack zone, then runs the actions in then.
 func Commit(zone int, then string) string { return fmt.Sprintf("ct(commit,zone=%d),%s", zone, then) }
 
-// Track looks the packet's connection up in a conntrack zone and goes on in a
-// table.
+// Track looks the packet's connection up in a conntrack zone and continues in a table.
 func Track(zone, table int) string { return fmt.Sprintf("ct(table=%d,zone=%d)", table, zone) }
 
-// A Flow is one of a bridge. Match and Actions are in the words in which
-// ovs-ofctl prints them, so that what was written and what is read can be
-// compared.
+// A Flow is a flow of a bridge. Match and Actions are spelled as ovs-ofctl prints them, so that desired and actual
+// flows can be compared.
 type Flow struct {
 	Cookie          uint64
 	Table, Priority int
 	Match, Actions  string
 }
 
-// A Key is what a switch tells flows apart by: of two with one Key there is
-// the latter.
+// A Key identifies a flow in a switch: a new flow replaces the one with its Key.
 type Key struct {
 	Table, Priority int
-	Match           string // its fields sorted
+	Match           string // fields sorted
 }
 
-// Key returns f's.
+// Key returns the key of f.
 func (f Flow) Key() Key {
 	fields := strings.Split(f.Match, ",")
 	slices.Sort(fields)
 	return Key{f.Table, f.Priority, strings.Join(fields, ",")}
 }
 
-// String is f as ovs-ofctl's add-flow takes it.
+// String formats f for "ovs-ofctl add-flow".
 func (f Flow) String() string {
 	match := f.Match
 	if match != "" {
@@ -153,14 +150,12 @@ func (f Flow) String() string {
 	return fmt.Sprintf("cookie=%#x,table=%d,priority=%d%s,actions=%s", f.Cookie, f.Table, f.Priority, match, f.Actions)
 }
 
-// Compare orders flows as a switch looks at them: by table, the highest
-// priority first.
+// Compare orders flows by table, then by falling priority.
 func Compare(a, b Flow) int {
 	return cmp.Or(cmp.Compare(a.Table, b.Table), cmp.Compare(b.Priority, a.Priority), strings.Compare(a.Match, b.Match))
 }
 
-// defaultPriority is that of a flow that names none (ovs-ofctl(8), «Flow
-// Syntax»).
+// defaultPriority applies to flows without a priority (ovs-ofctl(8), «Flow Syntax»).
 const defaultPriority = 0x8000
 
 // Parse reads a line of "ovs-ofctl --no-stats --no-names dump-flows".
@@ -192,14 +187,13 @@ func Parse(line string) (Flow, error) {
 	return f, nil
 }
 
-// A Mod is a change of a switch's flows. One that does not delete adds the flow,
-// in place of what had its Key.
+// A Mod adds a flow, replacing the flow with the same Key, or deletes it.
 type Mod struct {
 	Delete bool
 	Flow   Flow
 }
 
-// String is m as "ovs-ofctl --bundle add-flows" takes it.
+// String formats m for "ovs-ofctl --bundle add-flows".
 func (m Mod) String() string {
 	if !m.Delete {
 		return "add " + m.Flow.String()
