@@ -1,6 +1,4 @@
-// Package flowsync makes the flows of a switch what they should be, with as few
-// changes as that takes and all of them at once. It does not know what they are
-// for.
+// Package flowsync replaces the flows of a switch by the wanted ones, with the fewest changes and in one transaction.
 package flowsync
 
 import (
@@ -10,16 +8,16 @@ import (
 	"ovn-k8s/lib/flow"
 )
 
-// A Switch has flows.
+// A Switch is a table of flows.
 type Switch interface {
-	// Dump lists all flows, whoever made them.
+	// Dump lists all flows.
 	Dump(context.Context) ([]flow.Flow, error)
 	// Apply makes all changes or none.
 	Apply(context.Context, []flow.Mod) error
 }
 
-// Sync makes the flows of sw the wanted ones, and returns what it changed: nil
-// if they were right. Of the flows there are, only ours are taken away.
+// Sync makes the flows of sw equal to want and returns the changes, nil if there were none. It deletes only flows for
+// which ours is true.
 func Sync(ctx context.Context, sw Switch, want []flow.Flow, ours func(flow.Flow) bool) ([]flow.Mod, error) {
 	have, err := sw.Dump(ctx)
 	if err != nil {
@@ -32,20 +30,18 @@ func Sync(ctx context.Context, sw Switch, want []flow.Flow, ours func(flow.Flow)
 	return mods, sw.Apply(ctx, mods)
 }
 
-// Diff returns what makes the flows of a switch the wanted ones. Of those that
-// it has, only ours are deleted. Nothing is said about flows that are right.
-// Additions come first, so that nothing falls between two flows even where the
-// changes are not made at once.
+// Diff returns the changes from have to want. It deletes only flows for which ours is true. Additions come first, so
+// that no packet misses both flows even if the changes are not atomic.
 func Diff(have, want []flow.Flow, ours func(flow.Flow) bool) []flow.Mod {
-	is := map[flow.Key]flow.Flow{}
+	current := map[flow.Key]flow.Flow{}
 	for _, f := range have {
-		is[f.Key()] = f
+		current[f.Key()] = f
 	}
 	var mods []flow.Mod
 	wanted := map[flow.Key]bool{}
 	for _, f := range slices.SortedFunc(slices.Values(want), flow.Compare) {
 		k := f.Key()
-		old, there := is[k]
+		old, there := current[k]
 		if !wanted[k] && !(there && old.Cookie == f.Cookie && old.Actions == f.Actions) {
 			mods = append(mods, flow.Mod{Flow: f})
 		}

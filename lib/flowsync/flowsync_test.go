@@ -18,7 +18,7 @@ const cookie = 7
 
 func ours(f flow.Flow) bool { return f.Cookie == cookie }
 
-// A table is a switch that behaves as OpenFlow 1.4 section 6.4 says.
+// A table is a switch behaving as in OpenFlow 1.4, section 6.4.
 type table struct {
 	flows   map[flow.Key]flow.Flow
 	bundles int
@@ -82,8 +82,7 @@ func TestOnlyWhatDiffersIsChanged(t *testing.T) {
 	}
 }
 
-// Whatever was there before, the flows are those of the last Sync, the others'
-// are as they were, and a second Sync does nothing.
+// Whatever the state before, Sync leaves the wanted flows, keeps foreign ones, and a second Sync does nothing.
 func TestThePathDoesNotMatter(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	sw := &table{flows: map[flow.Key]flow.Flow{}}
