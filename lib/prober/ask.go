@@ -6,16 +6,15 @@ import (
 	"time"
 )
 
-// ports are TCP ports of which one is likely to let packets in on a node: the number that
-// Geneve has with UDP, and the kubelet's. Nothing needs to listen: a refused connection is an
-// answer, too. The second is asked only where the first is silent, since a kubelet
-// complains of connections without TLS.
+// ports are two TCP ports, one of them likely to be open in a node's firewall: Geneve's number, and the kubelet's. A
+// refused connection counts as an answer, so nothing needs to listen. The second port is tried only if the first is
+// silent, because a kubelet logs connections without TLS.
 var ports = [...]uint16{6081, 10250}
 
-// Ports returns the TCP ports of a host that are probed.
+// Ports returns the TCP ports used for probes.
 func Ports() []uint16 { return ports[:] }
 
-// stagger is how long to wait for one address and port before the next is asked as well.
+// stagger is the delay before the next address and port is tried in parallel.
 const stagger = 40 * time.Millisecond
 
 // An Answer is the result of a probe.
@@ -58,7 +57,7 @@ func ask(ctx context.Context, addrs []netip.Addr) Answer {
 			}
 		case <-next:
 			if asked == cap(answers) && !best.silent() {
-				return best // a host that drops packets at its other port says no more
+				return best // a host that drops packets to its other port too stays silent
 			}
 		}
 	}

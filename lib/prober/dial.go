@@ -41,8 +41,7 @@ func dial(ctx context.Context, to netip.AddrPort, addrs []netip.Addr) Answer {
 	return Answer{}
 }
 
-// openErrorQueue returns a second descriptor of a socket, on which ICMP errors can be read
-// (ip(7), IP_RECVERR), -1 if there is none.
+// openErrorQueue returns a second descriptor of a socket for reading ICMP errors (ip(7), IP_RECVERR), or -1.
 func openErrorQueue(fd int, to netip.Addr) int {
 	level, option := unix.SOL_IP, unix.IP_RECVERR
 	if to.Is6() {
@@ -58,20 +57,20 @@ func openErrorQueue(fd int, to netip.Addr) int {
 	return queue
 }
 
-// An icmpError is an ICMP error about a packet of ours.
+// An icmpError is an ICMP error caused by our packet.
 type icmpError struct {
 	ipv6       bool
 	kind, code uint8
 	from       netip.Addr
 }
 
-// Of linux/errqueue.h: struct sock_extended_err, which the address of the ICMP error's sender follows.
+// From linux/errqueue.h: struct sock_extended_err is followed by the address of the ICMP error's sender.
 const (
 	originICMP, originICMP6 = 2, 3
 	extendedErrSize         = 16
 )
 
-// readErrorQueue returns the ICMP error because of which a connection failed. TCP tells of them since Linux 5.11.
+// readErrorQueue returns the ICMP error behind a failed connection. TCP reports them since Linux 5.11.
 func readErrorQueue(fd int) (e icmpError, ok bool) {
 	if fd < 0 {
 		return e, false
@@ -114,7 +113,7 @@ func parseExtendedErr(data []byte) (e icmpError, ok bool) {
 	return e, true
 }
 
-// answer says what the error tells about the host with these addresses.
+// answer interprets the error for a host with these addresses.
 func (e icmpError) answer(addrs []netip.Addr) Answer {
 	switch {
 	case slices.Contains(addrs, e.from):
@@ -125,8 +124,8 @@ func (e icmpError) answer(addrs []netip.Addr) Answer {
 	return Answer{} // a router does not find the host
 }
 
-// rejects reports whether a firewall sends such an error: "destination unreachable" of ICMP (RFC 1812 section 5.2.7.1,
-// and the port's, the default of iptables) or of ICMPv6 (RFC 4443 section 3.1).
+// rejects reports whether this is an error sent by firewalls: "destination unreachable" of ICMP (RFC 1812 section
+// 5.2.7.1, including port unreachable, the default of iptables) or of ICMPv6 (RFC 4443 section 3.1).
 func (e icmpError) rejects() bool {
 	if e.ipv6 {
 		return e.kind == 1 && slices.Contains([]uint8{1, 4, 5, 6}, e.code)

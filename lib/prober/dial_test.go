@@ -12,8 +12,7 @@ import (
 	"ovn-k8s/test/probe"
 )
 
-// §7: the rejection of a firewall, whose EHOSTUNREACH or EACCES looks like a host that is not there, is told from it by its
-// sender.
+// §7: EHOSTUNREACH or EACCES from a firewall differs from an unreachable host by the sender of the ICMP error.
 func TestRejectionsOfFirewalls(t *testing.T) {
 	need.Nothing(t, need.Node, host.Missing())
 	fabric, err := host.NewFabric()

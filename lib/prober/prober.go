@@ -1,12 +1,10 @@
-// Package prober finds out whether hosts live, by TCP connections to them.
+// Package prober finds out whether hosts are alive, by TCP connections to them.
 //
-// OVN itself would tell by BFD, between ports of gateway routers. But then every
-// gateway has to send to several others, whoever is right if two accuse each
-// other; it needs routes in each gateway for nothing but that; and the userspace
-// datapath of Open vSwitch 3.1 aborts (an assertion of its connection tracker)
-// a minute after the first such packet. Raising nb_cfg, to which each
-// ovn-controller answers in Chassis_Private, has ovn-northd compute everything
-// again each time and every host write. Probes cost the databases nothing.
+// BFD of OVN would run between gateway routers: each gateway would need routes to, and send packets to, several
+// others, with no rule for two that accuse each other; and the userspace datapath of Open vSwitch 3.1 aborts (an
+// assertion in conntrack) a minute after the first BFD packet. Raising nb_cfg and waiting for each ovn-controller's
+// answer in Chassis_Private makes ovn-northd recompute everything and every host write. Probes cost the databases
+// nothing.
 package prober
 
 import (
@@ -18,28 +16,28 @@ import (
 	"time"
 )
 
-// When a host counts as dead: misses probes in a row, one each confirmInterval, without an
-// answer to any of them. The first of them is sent at most Interval after the host's end, so
-// 1.6 s later at the latest it is known. An answer may take the whole time.
+// A host is dead after this many misses in a row, one each confirmInterval, without any answer. The first missed
+// probe is sent at most Interval after the host's end, so detection takes 1.6 s at most. A late answer counts until
+// the last miss.
 const (
 	confirmInterval = 200 * time.Millisecond
 	misses          = 6
 	probeTimeout    = misses * confirmInterval
-	// aliveAfter answers in a row, one each Interval, a dead host is alive again.
+	// A dead host is alive again after aliveAfter answers in a row, one each Interval.
 	aliveAfter = 2
-	// lateness of our own timers shows that this process did not run: its probes prove nothing.
+	// Probes are ignored if our own timers were late by more than lateness: this process did not run.
 	lateness = confirmInterval
 )
 
-// Interval is how often each of n hosts is probed: all together at most 1 000 times a second.
+// Interval is the time between two probes of each of n hosts. All together, at most 1 000 probes are sent a second.
 func Interval(n int) time.Duration {
 	return max(400*time.Millisecond, time.Duration(n)*time.Millisecond)
 }
 
-// A Prober probes hosts while there are several of them: of a single one nothing would follow.
+// A Prober probes hosts if there are at least two: the health of a single one has no consequences.
 type Prober struct {
 	changed func()                                     // must not block
-	probe   func(context.Context, []netip.Addr) Answer // a test may have its own
+	probe   func(context.Context, []netip.Addr) Answer // replaced by tests
 	mu      sync.Mutex                                 // guards targets
 	targets map[string]*target                         // by name
 	renewed chan struct{}                              // holds one token after targets were added or removed
@@ -49,8 +47,8 @@ type Prober struct {
 type target struct {
 	addrs     []netip.Addr
 	unhealthy bool
-	row       int        // misses in a row, or answers in a row of an unhealthy one
-	rejector  netip.Addr // the firewall that rejected the last probe; invalid: none did
+	row       int        // misses in a row; for an unhealthy host, answers in a row
+	rejector  netip.Addr // the firewall rejecting the last probe; invalid: none
 }
 
 // New returns a Prober. It calls changed after each change of Unhealthy or Rejected.
@@ -58,7 +56,7 @@ func New(changed func()) *Prober {
 	return &Prober{changed: changed, probe: ask, targets: map[string]*target{}, renewed: make(chan struct{}, 1)}
 }
 
-// Watch sets the hosts that are probed, by name their addresses. unhealthy says how a new one begins.
+// Watch sets the hosts to probe: their names and addresses. unhealthy is the initial state of a new host.
 func (p *Prober) Watch(hosts map[string][]netip.Addr, unhealthy func(name string) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,7 +79,7 @@ func (p *Prober) Watch(hosts map[string][]netip.Addr, unhealthy func(name string
 	}
 }
 
-// Unhealthy are the hosts that do not answer.
+// Unhealthy returns the hosts that do not answer.
 func (p *Prober) Unhealthy() map[string]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,8 +92,8 @@ func (p *Prober) Unhealthy() map[string]bool {
 	return out
 }
 
-// Rejected are the hosts whose probes a firewall between them and this host rejects, by name
-// its address. Whether such a host lives is not known; it counts as healthy.
+// Rejected returns hosts with probes rejected by a firewall in between, and its address. The state of these hosts is
+// unknown; they count as healthy.
 func (p *Prober) Rejected() map[string]netip.Addr {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,7 +139,7 @@ func (p *Prober) Run(ctx context.Context) {
 	}
 }
 
-// names are the hosts to probe.
+// names returns the hosts to probe.
 func (p *Prober) names() map[string]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,7 +153,7 @@ func (p *Prober) names() map[string]bool {
 	return names
 }
 
-// follow probes one host until ctx ends, each Interval, and after a miss each confirmInterval.
+// follow probes one host each Interval until ctx ends, and after a miss each confirmInterval.
 func (p *Prober) follow(ctx context.Context, name string) {
 	spread := rand.Float64() // of the first pause, so that hosts are not probed all at once
 	for ctx.Err() == nil {
@@ -167,7 +165,7 @@ func (p *Prober) follow(ctx context.Context, name string) {
 	}
 }
 
-// round sends probes until one is answered, or until one has told nothing new of an unhealthy host.
+// round sends probes until one is answered or, for an unhealthy host, missed.
 func (p *Prober) round(ctx context.Context, name string) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -224,7 +222,6 @@ func (p *Prober) addrs(name string) []netip.Addr {
 	return nil
 }
 
-// answered records an answer.
 func (p *Prober) answered(name string, a Answer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -247,8 +244,8 @@ func (p *Prober) answered(name string, a Answer) {
 	}
 }
 
-// missed records a probe without an answer, or that this process was late to look for it. It
-// reports whether the host is unhealthy.
+// missed records a missing answer; late means that this process did not run, and the probe is ignored. It reports
+// whether the host is unhealthy.
 func (p *Prober) missed(name string, late bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

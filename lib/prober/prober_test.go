@@ -31,7 +31,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A network has hosts that answer after a delay, or not.
+// A network has hosts with delayed answers, or none.
 type network struct {
 	mu    sync.Mutex
 	delay map[string]time.Duration // by address; negative: no answer
@@ -108,7 +108,7 @@ func world(t *testing.T, n int, f func(*Prober, *network, *[]map[string]bool)) {
 
 const a, b = "10.0.0.1", "10.0.0.2"
 
-// Line 8 of "done when": a host that is cut off is known to be dead within 1.7 s, whenever that happens.
+// Issue 14, line 8: a host is known to be dead within 1.7 s.
 func TestADeadHostIsKnownSoon(t *testing.T) {
 	for range 50 { // other phases each time
 		world(t, 2, func(p *Prober, n *network, verdicts *[]map[string]bool) {
@@ -136,7 +136,7 @@ func TestADeadHostIsKnownSoon(t *testing.T) {
 	}
 }
 
-// Slow answers, lost packets and a short interruption are no death.
+// Slow answers, lost packets and a short interruption do not make a host unhealthy.
 func TestSlowHostsLive(t *testing.T) {
 	world(t, 2, func(_ *Prober, n *network, verdicts *[]map[string]bool) {
 		n.set(a, time.Second) // a probe each 200 ms, the first is answered after a second
@@ -216,7 +216,7 @@ func TestVerdicts(t *testing.T) {
 	p.answered("a", Answer{Alive: true})
 }
 
-// While there are less than two hosts, none is probed.
+// With fewer than two hosts, none is probed.
 func TestASingleHostIsNotProbed(t *testing.T) {
 	world(t, 1, func(p *Prober, n *network, _ *[]map[string]bool) {
 		time.Sleep(time.Minute)
@@ -241,7 +241,7 @@ func TestASingleHostIsNotProbed(t *testing.T) {
 	})
 }
 
-// What 1 000 probes of hosts that refuse cost.
+// The cost of 1 000 probes of refusing hosts.
 func BenchmarkAsk(b *testing.B) {
 	addrs := []netip.Addr{netip.MustParseAddr("127.0.0.1")}
 	for b.Loop() {
