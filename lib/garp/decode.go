@@ -8,8 +8,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// A decoder reads answers of neighbours. It knows the layers of an answer and no
-// others: gopacket's decoders of other layers trust lengths in packets.
+// A decoder reads answers of neighbours. It decodes only their layers: gopacket's decoders of other layers trust
+// lengths in packets.
 type decoder struct {
 	ethernet      layers.Ethernet
 	arp           layers.ARP
@@ -27,11 +27,10 @@ func newDecoder() *decoder {
 	return d
 }
 
-// answer returns the address whose owner has sent the frame, as a reply or an
-// advertisement.
+// answer returns the sender's address of an ARP reply or neighbour advertisement.
 func (d *decoder) answer(frame []byte) (netip.Addr, bool) {
 	if err := d.parser.DecodeLayers(frame, &d.decoded); err != nil {
-		return netip.Addr{}, false // a malformed frame is nobody's answer
+		return netip.Addr{}, false // a malformed frame is no answer
 	}
 	has := func(layer gopacket.LayerType) bool { return slices.Contains(d.decoded, layer) }
 	switch {

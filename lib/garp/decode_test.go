@@ -11,7 +11,7 @@ import (
 	"ovn-k8s/test/hostile"
 )
 
-// answers are frames whose owner is known.
+// answers are frames with the address of their sender.
 func answers(t testing.TB) map[netip.Addr][]byte {
 	mac := []byte{2, 0, 0, 0, 0, 1}
 	all := map[netip.Addr][]byte{}
@@ -43,8 +43,8 @@ func TestDecoderReadsAnswers(t *testing.T) {
 	}
 }
 
-// L10: the decoder of sFlow in gopacket 1.1.19 allocates 16 GiB for a datagram of 158
-// bytes. Drawn frames and frames of every layer type cost next to nothing.
+// L10: the sFlow decoder of gopacket 1.1.19 allocates 16 GiB for a datagram of 158 bytes. Random frames and frames of
+// every layer type cost next to nothing.
 func TestHostileFramesCostNothing(t *testing.T) {
 	d := newDecoder()
 	frames := hostile.Frames(10_000, 1)
@@ -61,7 +61,7 @@ func TestHostileFramesCostNothing(t *testing.T) {
 	}
 }
 
-// L10: the kernel hands over answers, and no other frames.
+// L10: the kernel passes answers only.
 func TestFiltersPassAnswersOnly(t *testing.T) {
 	d := newDecoder()
 	for _, p := range []protocol{arpReplies, advertisements} {
@@ -100,7 +100,7 @@ func TestFiltersPassAnswersOnly(t *testing.T) {
 	}
 }
 
-// withoutExtension replaces the packet's type, which only the kernel knows, by 0: for this host.
+// withoutExtension replaces the packet type, known only to the kernel, by 0: to this host.
 func withoutExtension(filter []bpf.Instruction) []bpf.Instruction {
 	return append([]bpf.Instruction{bpf.LoadConstant{Dst: bpf.RegA}}, filter[1:]...)
 }

@@ -1,10 +1,8 @@
-// Package garp speaks with the neighbours of an interface in their own words:
-// it announces that an address is here, by gratuitous ARP (RFC 5227 section
-// 2.3) and unsolicited neighbour advertisements (RFC 4861 section 7.2.6), and
-// asks whether somebody answers, by ARP and neighbour solicitation.
+// Package garp announces addresses to the neighbours of an interface by gratuitous ARP (RFC 5227 section 2.3) and
+// unsolicited neighbour advertisements (RFC 4861 section 7.2.6), and probes addresses by ARP requests and neighbour
+// solicitations.
 //
-// It neither needs nor changes the kernel's tables. Everything acts in the
-// network namespace of the calling thread.
+// It neither reads nor changes the kernel's neighbour tables. It acts in the network namespace of the calling thread.
 package garp
 
 import (
@@ -22,12 +20,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Interface is where frames are sent.
+// An Interface is the interface that sends the frames.
 type Interface struct {
 	Name  string
 	Index int
 	MAC   net.HardwareAddr
-	VLAN  int // of Announce, 0: none
+	VLAN  int // tag for Announce, 0: none
 }
 
 var (
@@ -36,8 +34,7 @@ var (
 	allNodes  = netip.MustParseAddr("ff02::1")
 )
 
-// Announce tells the neighbours that addresses are at i: those who know them by
-// another MAC or behind another port learn it.
+// Announce tells the neighbours that addresses are at i. Neighbours update an outdated MAC, switches the port.
 func Announce(i Interface, addresses []netip.Addr) error {
 	s, err := open(i, sendOnly)
 	if err != nil {
@@ -56,7 +53,7 @@ func Announce(i Interface, addresses []netip.Addr) error {
 	return nil
 }
 
-// Announcement is the frame that announces an address.
+// Announcement returns the frame announcing an address.
 func Announcement(mac net.HardwareAddr, a netip.Addr) ([]byte, error) {
 	if a.Is4() {
 		return arp(mac, a, a)
@@ -68,7 +65,7 @@ func Announcement(mac net.HardwareAddr, a netip.Addr) ([]byte, error) {
 	return icmpv6(mac, a, allNodes, layers.ICMPv6TypeNeighborAdvertisement, na)
 }
 
-// tagged gives a frame the tag of a VLAN (IEEE 802.1Q), if it is not 0.
+// tagged adds a VLAN tag (IEEE 802.1Q), unless vlan is 0.
 func tagged(frame []byte, vlan int) []byte {
 	if vlan == 0 {
 		return frame
@@ -78,7 +75,7 @@ func tagged(frame []byte, vlan int) []byte {
 	return slices.Concat(frame[:macs], tag, frame[macs:])
 }
 
-// question is the frame that asks who has target.
+// question returns the ARP request or neighbour solicitation for target.
 func question(mac net.HardwareAddr, from, target netip.Addr) ([]byte, error) {
 	if target.Is4() {
 		return arp(mac, from, target)
@@ -128,19 +125,18 @@ func serialize(all ...gopacket.SerializableLayer) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// askInterval is how long an answer is waited for before the question is asked
-// again, RetransTimer of RFC 4861 being a second; a neighbour takes less than a
-// millisecond.
+// askInterval is the time before a question is repeated. RetransTimer of RFC 4861 is a second, but neighbours answer
+// within a millisecond.
 const askInterval = 200 * time.Millisecond
 
-// ErrSilent means that nobody answered.
+// ErrSilent means that the address does not answer.
 var ErrSilent = errors.New("does not answer")
 
-// A Question is who has Target, from the host's address From of the same family.
+// A Question asks for the MAC of Target, from the host's address From of the same family.
 type Question struct{ From, Target netip.Addr }
 
-// Ask asks all questions at once, and again while there are some without an answer.
-// It returns when there are none, or with those that are left when ctx ends.
+// Ask asks all questions at once and repeats the unanswered ones. It returns when all are answered, or the unanswered
+// ones when ctx ends.
 func Ask(ctx context.Context, i Interface, questions []Question) (silent []Question, err error) {
 	if len(questions) == 0 {
 		return nil, nil
@@ -189,7 +185,6 @@ func openAll(i Interface, questions []Question) (sockets []*socket, err error) {
 	return sockets, nil
 }
 
-// ask sends a frame for each question.
 func ask(s *socket, i Interface, questions []Question) error {
 	for _, q := range questions {
 		frame, err := question(i.MAC, q.From, q.Target)

@@ -54,8 +54,8 @@ func TestAnnouncementsAreWellFormed(t *testing.T) {
 	}
 }
 
-// pair makes two namespaces, joined by a veth pair, and moves the test into the
-// first for good. The second has 10.0.0.2 and fd00::2.
+// pair creates two namespaces joined by a veth pair, and moves the test into the first for good. The second has
+// 10.0.0.2 and fd00::2.
 func pair(t *testing.T) (near garp.Interface, far string) {
 	t.Helper()
 	missing := ""
@@ -92,8 +92,7 @@ func pair(t *testing.T) (near garp.Interface, far string) {
 	return garp.Interface{Name: i.Name, Index: i.Index, MAC: i.HardwareAddr}, b
 }
 
-// enter moves the test's thread into a namespace. The test never leaves it: the
-// runtime ends the thread with the test's goroutine.
+// enter moves the test's thread into a namespace, where it stays: the thread ends with the test's goroutine.
 func enter(t *testing.T, name string) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -107,7 +106,7 @@ func enter(t *testing.T, name string) {
 	}
 }
 
-// All are asked at once: who is silent keeps nobody from being asked.
+// All are asked at once: a silent address does not delay the others.
 func TestAskHearsWhoIsThere(t *testing.T) {
 	i, _ := pair(t)
 	question := func(from, target string) garp.Question {
@@ -129,7 +128,7 @@ func TestAskHearsWhoIsThere(t *testing.T) {
 	}
 }
 
-// A neighbour that knows an address by another MAC learns the new one.
+// A neighbour with an outdated MAC learns the new one.
 func TestAnnounceCorrectsNeighbours(t *testing.T) {
 	i, far := pair(t)
 	for _, a := range []string{"10.0.0.1", "fd00::1"} {
@@ -137,7 +136,7 @@ func TestAnnounceCorrectsNeighbours(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
-	// until the other end's IPv6 is up: its kernel takes a moment for that
+	// IPv6 comes up a moment later at the other end
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if err := garp.Announce(i, []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}); err != nil {
 			t.Fatal(err)

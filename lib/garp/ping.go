@@ -13,8 +13,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// Ping returns nil when an ICMP echo request to an address is answered, and
-// ErrSilent when it has not been until ctx ends. The kernel chooses the way.
+// Ping returns nil when an ICMP echo request to an address is answered, or ErrSilent when ctx ends before that. The
+// kernel chooses the route.
 func Ping(ctx context.Context, to netip.Addr) error {
 	network := "ip4:icmp"
 	if to.Is6() {
@@ -38,8 +38,8 @@ func Ping(ctx context.Context, to netip.Addr) error {
 	return fmt.Errorf("%v %w", to, ErrSilent)
 }
 
-// echo is the body of an echo request. The kernel fills in the checksum of
-// ICMPv6, which needs the addresses.
+// echo returns the ICMP message of an echo request. The kernel fills in the checksum of ICMPv6, since it covers the
+// addresses.
 func echo(to netip.Addr, id, seq uint16) ([]byte, error) {
 	if to.Is4() {
 		return serialize(&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(layers.ICMPv4TypeEchoRequest, 0), Id: id, Seq: seq})
@@ -50,8 +50,7 @@ func echo(to netip.Addr, id, seq uint16) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// answered waits for an echo reply for askInterval. Those to other processes come
-// to the socket, too.
+// answered waits askInterval for an echo reply. The socket also receives replies to other processes.
 func answered(ctx context.Context, conn *net.IPConn, id uint16) bool {
 	until := time.Now().Add(askInterval)
 	if d, ok := ctx.Deadline(); ok && d.Before(until) {
@@ -62,11 +61,11 @@ func answered(ctx context.Context, conn *net.IPConn, id uint16) bool {
 	}
 	buf := make([]byte, 1<<16)
 	for {
-		n, _, err := conn.ReadFromIP(buf) // without the IPv4 header, which Read leaves
+		n, _, err := conn.ReadFromIP(buf) // Read would include the IPv4 header
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return false
 		}
-		if err != nil { // such as an ICMP error: it may be another time
+		if err != nil { // such as an ICMP error: retry
 			<-time.After(time.Until(until))
 			return false
 		}

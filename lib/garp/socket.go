@@ -37,9 +37,8 @@ const (
 	lastReceived = unix.PACKET_MULTICAST
 )
 
-// arpReplies and advertisements select the answers of neighbours. The kernel drops all
-// other frames of the EtherType, frames for other hosts, and frames of a VLAN
-// without an interface (PACKET_OTHERHOST).
+// arpReplies and advertisements select the answers of neighbours. The kernel drops all other frames of the EtherType,
+// frames for other hosts, and frames of VLANs without an interface (PACKET_OTHERHOST).
 var (
 	sendOnly   = protocol{}
 	arpReplies = protocol{unix.ETH_P_ARP, []bpf.Instruction{
@@ -82,7 +81,7 @@ func open(i Interface, p protocol) (*socket, error) {
 	return s, nil
 }
 
-// attach has the kernel drop frames that the filter does not pass.
+// attach sets the kernel's filter of received frames.
 func (s *socket) attach(filter []bpf.Instruction) error {
 	if len(filter) == 0 {
 		return nil
@@ -102,22 +101,21 @@ func (s *socket) attach(filter []bpf.Instruction) error {
 	return nil
 }
 
-// htons gives a number the byte order of the network.
+// htons converts to network byte order.
 func htons(v uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
 }
 
 func (s *socket) close() { _ = unix.Close(s.fd) }
 
-// send sends a frame, whose EtherType need not be the socket's.
+// send sends a frame of any EtherType.
 func (s *socket) send(frame []byte) error {
 	dest := s.dest
 	dest.Protocol = binary.NativeEndian.Uint16(frame[12:])
 	return unix.Sendto(s.fd, frame, 0, &dest)
 }
 
-// receive returns true when a received frame is wanted, and false when until has
-// passed or ctx has ended.
+// receive returns true when a wanted frame arrives, and false after until or the end of ctx.
 func receive(ctx context.Context, sockets []*socket, until time.Time, wanted func(frame []byte) bool) (bool, error) {
 	if d, ok := ctx.Deadline(); ok && d.Before(until) {
 		until = d
@@ -148,7 +146,7 @@ func receive(ctx context.Context, sockets []*socket, until time.Time, wanted fun
 	return false, nil
 }
 
-// poll returns the sockets that have a frame or an error, none after the time left.
+// poll returns the sockets with a frame or an error, none after the time left.
 func poll(sockets []*socket, left time.Duration) (ready []*socket, err error) {
 	fds := make([]unix.PollFd, len(sockets))
 	for n, s := range sockets {

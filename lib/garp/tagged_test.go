@@ -9,7 +9,7 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// P3: what a gateway with a VLAN announces has the VLAN's tag.
+// P3: announcements of a gateway with a VLAN are tagged.
 func TestTagged(t *testing.T) {
 	frame, err := Announcement(net.HardwareAddr{2, 0, 0, 0, 0, 1}, netip.MustParseAddr("10.0.0.9"))
 	if err != nil {
