@@ -1,5 +1,5 @@
-// Package ipnet is address arithmetic on net/netip: the nth address of a
-// subnet, a MAC from an address, lists of subnets of both families.
+// Package ipnet does address arithmetic on net/netip: the nth address of a subnet, a MAC from an address, lists of
+// subnets of both families.
 package ipnet
 
 import (
@@ -14,8 +14,7 @@ import (
 	"strings"
 )
 
-// Nth returns the address n above the first of p, which is the zeroth.
-// It reports false where p has no such address.
+// Nth returns the address n above the first address of p (n = 0). It returns false if p has no such address.
 func Nth(p netip.Prefix, n uint64) (netip.Addr, bool) {
 	high, low := halves(p.Masked().Addr())
 	low, carry := bits.Add64(low, n, 0)
@@ -30,15 +29,14 @@ func Nth(p netip.Prefix, n uint64) (netip.Addr, bool) {
 	return a, carry == 0 && p.Contains(a)
 }
 
-// halves are the first and the last 64 bits of an address; one of IPv4 is the last
-// 32 of them.
+// halves returns the first and the last 64 bits of an address. An IPv4 address is the last 32 of them.
 func halves(a netip.Addr) (high, low uint64) {
 	b := a.As16()
 	return binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
 }
 
-// Offset is the inverse of Nth: how far a is above the first address of p. It
-// reports false where a is outside p, or further than 2^64-1.
+// Offset is the inverse of Nth: how far a is above the first address of p. It returns false if a is outside p, or
+// further than 2^64-1.
 func Offset(p netip.Prefix, a netip.Addr) (uint64, bool) {
 	if !p.Contains(a) {
 		return 0, false
@@ -49,23 +47,21 @@ func Offset(p netip.Prefix, a netip.Addr) (uint64, bool) {
 	return low, high-firstHigh-borrow == 0
 }
 
-// PodMAC is the MAC of a port with address a: 0a:58 and the address's low 32
-// bits. Two addresses of one switch never share a MAC.
+// PodMAC is the MAC of a port with address a: 0a:58 and the low 32 bits of a. It is unique within a switch.
 func PodMAC(a netip.Addr) string {
 	b := a.As16()
 	return net.HardwareAddr{0x0a, 0x58, b[12], b[13], b[14], b[15]}.String()
 }
 
-// RouterMAC is the MAC of the router port name: 00:00:00 and three octets that
-// depend on name only, in upper case as the suite has always written them.
+// RouterMAC is the MAC of the router port name: 00:00:00 and three octets of the name's hash, in upper case for
+// compatibility.
 func RouterMAC(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return fmt.Sprintf("00:00:00:%02X:%02X:%02X", sum[0], sum[1], sum[2])
 }
 
-// ParseSubnets parses a comma-separated list of at most one IPv4 and one IPv6
-// subnet, IPv4 first whatever their order in s. Host bits are an error, and so
-// is a subnet with fewer than minHosts usable addresses.
+// ParseSubnets parses a comma-separated list of at most one IPv4 and one IPv6 subnet, and returns IPv4 first. Host
+// bits and subnets with fewer than minHosts usable addresses are errors.
 func ParseSubnets(s string, minHosts uint64) ([]netip.Prefix, error) {
 	var subnets []netip.Prefix
 	var errs []error
@@ -101,13 +97,11 @@ func parseSubnet(s string, minHosts uint64) (netip.Prefix, error) {
 	return p, nil
 }
 
-// maxHosts bounds the addresses that are handed out of one subnet, so that the
-// low 32 bits of each differ (see PodMAC).
+// maxHosts bounds the addresses used of one subnet, so that their low 32 bits are unique (see PodMAC).
 const maxHosts = 1 << 24
 
-// Hosts is how many addresses of p can be given to hosts: those above the
-// first and, for IPv4, below the broadcast address; 2^24 at most. The host
-// with number n has the address Nth(p, n), n counting from 1.
+// Hosts is the number of addresses of p for hosts: above the first and, for IPv4, below the broadcast address; 2^24
+// at most. Host number n, from 1, has the address Nth(p, n).
 func Hosts(p netip.Prefix) uint64 {
 	bits := p.Addr().BitLen() - p.Bits()
 	if bits > 24 {
@@ -142,7 +136,7 @@ func Within(inner, outer []netip.Prefix) bool {
 	return true
 }
 
-// Overlap returns the first subnets of a and b that share an address.
+// Overlap returns the first overlapping pair of subnets of a and b.
 func Overlap(a, b []netip.Prefix) (netip.Prefix, netip.Prefix, bool) {
 	for _, p := range a {
 		for _, q := range b {
