@@ -1,5 +1,5 @@
-// Package nb is the vocabulary of the Northbound database: what a row should
-// be, said as a value. The generated models of its tables are in nbdb.
+// Package nb represents desired rows of the Northbound database as values. The generated models of its tables are in
+// nbdb.
 package nb
 
 import (
@@ -12,41 +12,37 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/model"
 )
 
-// A Unit owns rows: "cluster", "node/NAME", "pod/NAMESPACE/NAME". It is
-// written into external_ids of each of them (names.Owner).
+// A Unit owns rows: "cluster", "node/NAME", "pod/NAMESPACE/NAME". It is written into external_ids of each row
+// (names.Owner).
 type Unit string
 
-// A Row is one row that should be in the Northbound database.
+// A Row is one desired row of the Northbound database.
 type Row struct {
 	// Table is the table's name in the OVN schema, as in "Logical_Switch_Port".
 	Table string
-	// ID is unique among our rows of the table, and written into external_ids
-	// (names.ID).
+	// ID is unique among our rows of the table. It is written into external_ids (names.ID).
 	ID string
-	// Model is a pointer to the table's model in nbdb. Only the columns and
-	// keys that nbsync.Owned names for the table are compared and written.
-	// Columns that refer to other rows are left empty: see In and Has.
+	// Model is a pointer to the table's model in nbdb. Only the columns and keys listed in nbsync.Owned are compared
+	// and written. Columns with references to other rows are empty; see In and Has.
 	Model model.Model
-	// In names the set columns of other rows that this row belongs to. A row is
-	// taken out of every other row's column that is named for its table in
-	// nbsync.Owned.
+	// In lists set columns of other rows that must contain this row. For the columns listed in nbsync.Owned, the row
+	// is removed from all others.
 	In []Ref
-	// Has names rows that this row's own set columns refer to, as far as the
-	// rows are ours. A column is filled by In or by Has, never by both.
+	// Has lists rows of ours that this row's own set columns must contain. A column is filled by In or by Has, never
+	// by both.
 	Has []Ref
-	// Adopt allows to take over a row that nobody of ours owns and that fits, as
-	// nbsync knows it for the row's table. Without it, a row of somebody else's
-	// with the same name is an error.
+	// Adopt permits taking over an existing row without an owner, if nbsync recognizes it as a match for this row.
+	// Otherwise such a row with the same name is an error.
 	Adopt bool
-	// First has the row created before rows that change in the same comparison, where a transaction cannot hold all.
+	// First creates the row before changes to other rows if the comparison needs several transactions.
 	First bool
-	// OnlyNew names keys of external_ids, by prefix, that are written when the
-	// row is created or taken over, and are somebody else's from then on.
+	// OnlyNew lists prefixes of keys of external_ids. They are written when the row is created or adopted, and not
+	// compared afterwards.
 	OnlyNew []string
 }
 
-// A Ref is a place in a set column that refers to other rows: in Row.In the
-// row that has the column, in Row.Has the row that the column refers to.
+// A Ref is a place in a set column with references: in Row.In, Table and ID are the row with the column; in Row.Has,
+// they are the row that the column refers to.
 type Ref struct{ Table, ID, Column string }
 
 // String formats the row on one line: its table and ID, its non-empty columns
@@ -74,8 +70,7 @@ type Column struct {
 	Value reflect.Value // the model's field, settable
 }
 
-// Columns lists the columns of m, a pointer to a generated model, in the
-// alphabetical order in which they are generated.
+// Columns lists the columns of m, a pointer to a generated model, in alphabetical order.
 func Columns(m model.Model) []Column {
 	v := reflect.ValueOf(m).Elem()
 	cols := make([]Column, v.NumField())
