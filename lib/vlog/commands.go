@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// A Command is one that a control socket offers. It is the same type as the
-// daemon's, without either package knowing the other.
+// A Command is a command for a control socket. It is identical to the daemon's type, so that neither package imports
+// the other.
 type Command = struct {
 	Name, Usage string
-	Min, Max    int // how many arguments it takes
+	Min, Max    int // number of arguments
 	Run         func(args []string) (string, error)
 }
 
-// manyArgs is more arguments than anyone gives.
+// manyArgs stands for any number of arguments.
 const manyArgs = 1 << 16
 
 // Commands are the log's commands for a daemon's control socket: vlog/list,
@@ -93,7 +93,7 @@ func parseArgs(args []string) ([]Spec, error) {
 
 func (l *Log) reopenCommand([]string) (string, error) {
 	if l.path == "" {
-		//lint:ignore ST1005 these are Open vSwitch's words
+		//lint:ignore ST1005 Open vSwitch says so
 		return "", errors.New("Logging to file not configured")
 	}
 	if err := l.reopen(); err != nil {

@@ -13,31 +13,30 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Logr is a module's log for a library that speaks logr, such as libovsdb.
-// What such a library calls an error it will itself retry or return, so that
-// its V(0) is INFO, its errors are WARN, and all other verbosities are DBG.
+// Logr is a module's log for libraries using logr, such as libovsdb. Libraries retry or return their errors, so V(0)
+// is INFO, errors are WARN, and all other verbosities are DBG.
 func (l *Log) Logr(module string) logr.Logger {
 	return logr.New(sink{entry: l.Module(module)})
 }
 
 // sink implements logr.LogSink.
 type sink struct {
-	entry *logrus.Entry
-	name  string
-	told  *repeats // nil: each error is told
+	entry   *logrus.Entry
+	name    string
+	repeats *repeats // nil: repeated errors are logged, too
 }
 
-// repeats knows the errors of the last repeatAfter.
+// repeats remembers the errors of the last repeatAfter.
 type repeats struct {
-	mu   sync.Mutex
-	told map[string]time.Time
+	mu     sync.Mutex
+	logged map[string]time.Time
 }
 
-// repeatAfter is after which time an error is told again: client-go logs one with each try, as each second during
-// an outage of the API server.
+// repeatAfter is the interval between logs of the same error. During an outage of the API server, client-go logs one
+// with each retry, up to one a second.
 const repeatAfter = 10 * time.Minute
 
-// again reports whether an error was told already.
+// again reports whether an error was already logged.
 func (r *repeats) again(text string) bool {
 	if r == nil {
 		return false
@@ -45,11 +44,11 @@ func (r *repeats) again(text string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(r.told, func(_ string, at time.Time) bool { return now.Sub(at) >= repeatAfter })
-	if _, ok := r.told[text]; ok {
+	maps.DeleteFunc(r.logged, func(_ string, at time.Time) bool { return now.Sub(at) >= repeatAfter })
+	if _, ok := r.logged[text]; ok {
 		return true
 	}
-	r.told[text] = now
+	r.logged[text] = now
 	return false
 }
 
@@ -67,7 +66,7 @@ func (s sink) Error(err error, msg string, kv ...any) {
 		e = e.WithError(err)
 	}
 	level := logrus.WarnLevel
-	if s.told.again(fmt.Sprint(msg, err, kv)) {
+	if s.repeats.again(fmt.Sprint(msg, err, kv)) {
 		level = logrus.DebugLevel
 	}
 	e.Log(level, s.name+msg)
@@ -99,7 +98,7 @@ func (s sink) with(kv []any) sink {
 	return s
 }
 
-// fieldKey keeps a library's field away from our own "module".
+// fieldKey renames a library's field "module", which is our own.
 func fieldKey(k any) string {
 	s := fmt.Sprint(k)
 	if s == moduleKey {
@@ -115,20 +114,19 @@ func verbosity(v int) logrus.Level {
 	return logrus.InfoLevel
 }
 
-// klogModule is where client-go's lines go.
+// klogModule is the module for lines of client-go.
 const klogModule = "client-go"
 
-// klogVerbosity is how much klog says while its module is at dbg: every request
-// with its status and duration, but no bodies.
+// klogVerbosity is the verbosity of klog while its module is at dbg: every request with its status and duration, but
+// no bodies.
 const klogVerbosity = 6
 
-// TakeKlog leads klog, which is the log of client-go and is one for the whole
-// process, into the module client-go: V(0) is INFO, its errors are WARN, and
-// V(1) to V(6) are DBG, as are errors that were told already. Call it once, before anything logs; Close gives klog back.
+// TakeKlog redirects klog, the process-wide log of client-go, to the module client-go: V(0) is INFO, errors are WARN,
+// V(1) to V(6) and repeated errors are DBG. Call it once, before anything logs. Close restores klog.
 func (l *Log) TakeKlog() {
 	var fs flag.FlagSet
 	klog.InitFlags(&fs)
-	klog.SetLogger(logr.New(sink{entry: l.Module(klogModule), told: &repeats{told: map[string]time.Time{}}}))
+	klog.SetLogger(logr.New(sink{entry: l.Module(klogModule), repeats: &repeats{logged: map[string]time.Time{}}}))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.klog = func(most Level) {
@@ -141,8 +139,7 @@ func (l *Log) TakeKlog() {
 	l.follow()
 }
 
-// follow tells klog how much to say: it filters by itself, before its logger
-// is asked. The caller holds l.mu.
+// follow sets the verbosity of klog, since klog filters before it calls its logger. The caller holds l.mu.
 func (l *Log) follow() {
 	if l.klog != nil {
 		l.klog(l.module(klogModule).levels.most())

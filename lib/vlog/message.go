@@ -13,11 +13,10 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// moduleKey is the field of an entry that names its module. It is printed in a
-// place of its own.
+// moduleKey is the field for the module's name. It is printed separately.
 const moduleKey = "module"
 
-// message is an entry's text and its fields, on one line.
+// message is an entry's text and fields on one line.
 func message(e *logrus.Entry) string {
 	var b strings.Builder
 	b.WriteString(oneLine(strings.TrimRight(e.Message, "\n")))
@@ -33,8 +32,7 @@ func message(e *logrus.Entry) string {
 	return hideTokens(b.String())
 }
 
-// secretKeys are fields whose values must not reach a log, should anyone ever
-// pass them.
+// secretKeys are fields with values never to be logged.
 var secretKeys = map[string]bool{"token": true, "k8s-api-token": true, "password": true, "authorization": true}
 
 func value(key string, v any) string {
@@ -53,12 +51,12 @@ func text(v any) string {
 	case []byte:
 		return string(v)
 	case error, fmt.Stringer:
-		return fmt.Sprint(v) // with %+v some errors print their stack
+		return fmt.Sprint(v) // %+v makes some errors print their stack
 	}
 	return fmt.Sprintf("%+v", v)
 }
 
-// oneLine escapes what would break a line or a terminal.
+// oneLine escapes characters that break a line or a terminal.
 func oneLine(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
 		return s
@@ -79,8 +77,7 @@ func oneLine(s string) string {
 
 var bearer = regexp.MustCompile(`(?i)(bearer )[^\s"\\]+`)
 
-// hideTokens masks an Authorization header's token wherever it stands, e.g. in
-// a dump of a request by client-go.
+// hideTokens masks the token of an Authorization header anywhere in s, as in requests dumped by client-go.
 func hideTokens(s string) string {
 	if !strings.Contains(s, "earer ") {
 		return s

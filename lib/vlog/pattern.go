@@ -11,17 +11,16 @@ import (
 	"unicode/utf8"
 )
 
-// DefaultPattern is the pattern of the console and of the file. The system log
-// adds the time and the program by itself.
+// Default patterns. syslog adds the time and the program by itself.
 const (
 	DefaultPattern = "%D{%Y-%m-%dT%H:%M:%S.###Z}|%05N|%c|%p|%m"
 	syslogPattern  = "%05N|%c|%p|%m"
 )
 
-// maxWidth bounds a field width, which may come from outside.
+// maxWidth bounds the field width, which may come from untrusted input.
 const maxWidth = 256
 
-// A line is what a pattern prints.
+// A line is the input of a pattern.
 type line struct {
 	time    time.Time
 	seq     int64
@@ -31,7 +30,7 @@ type line struct {
 	program *program
 }
 
-// program is what is the same in all lines.
+// program holds the values common to all lines.
 type program struct {
 	name  string
 	host  string
@@ -161,7 +160,7 @@ func (pc piece) expand(ln line) string {
 	case 'r':
 		return strconv.FormatInt(ln.time.Sub(ln.program.start).Milliseconds(), 10)
 	case 't':
-		return "main" // ours have no named threads
+		return "main" // Go threads have no names
 	case 'T':
 		return ""
 	}
@@ -175,8 +174,8 @@ var layouts = map[byte]string{
 	'F': "2006-01-02", 'T': "15:04:05", 'D': "01/02/06", 'R': "15:04", 'c': "Mon Jan _2 15:04:05 2006",
 }
 
-// strftime formats t; each "#" is one digit of the fraction of its second, as
-// Open vSwitch has it. An unknown conversion stays as it is.
+// strftime formats t; each "#" is one digit of the second's fraction, as in Open vSwitch. Unknown conversions are
+// copied.
 func strftime(format string, t time.Time) string {
 	var b strings.Builder
 	frac := fmt.Sprintf("%09d", t.Nanosecond())

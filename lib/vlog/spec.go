@@ -8,8 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// A Level is an Open vSwitch log level: what is at this level or more severe is
-// logged.
+// A Level is an Open vSwitch log level. Lines of this level or more severe ones are logged.
 type Level int
 
 // The levels, as in ovs-appctl(8), most severe first.
@@ -27,8 +26,7 @@ var levelNames = [...]string{"OFF", "EMER", "ERR", "WARN", "INFO", "DBG"}
 // String is the level as Open vSwitch prints it, e.g. "WARN".
 func (l Level) String() string { return levelNames[l] }
 
-// levelOf is the level of a logrus line. Open vSwitch has one level for what
-// logrus calls debug and trace, and one for fatal and panic.
+// levelOf is the level of a logrus line. Open vSwitch has one level for debug and trace, and one for fatal and panic.
 func levelOf(l logrus.Level) Level {
 	switch l {
 	case logrus.PanicLevel, logrus.FatalLevel:
@@ -43,16 +41,16 @@ func levelOf(l logrus.Level) Level {
 	return Dbg
 }
 
-// logrusLevels is the least severe logrus level that each Level lets through.
+// logrusLevels is the least severe logrus level of each Level.
 var logrusLevels = [...]logrus.Level{
 	logrus.PanicLevel, logrus.FatalLevel, logrus.ErrorLevel, logrus.WarnLevel, logrus.InfoLevel, finest,
 }
 
-// finest is more than the finest level that is logged: an adapter from logr to
-// logrus makes levels beyond trace of libovsdb's and client-go's verbosities.
+// finest exceeds the finest level in use: an adapter from logr to logrus maps verbosities of libovsdb and client-go
+// to levels beyond trace.
 const finest = logrus.TraceLevel + 10
 
-// A Dest is where a line goes.
+// A Dest is a destination of log lines.
 type Dest int
 
 // The destinations, in the order of vlog/list.
@@ -66,7 +64,7 @@ const (
 
 var destNames = [...]string{"console", "syslog", "file", "any"}
 
-// String is the destination as it is written in a Spec, e.g. "console".
+// String is the destination as in a Spec, e.g. "console".
 func (d Dest) String() string { return destNames[d] }
 
 // A Spec is one change of levels, or of a pattern.
@@ -78,14 +76,11 @@ type Spec struct {
 	Pattern  string // if not "", Dest's new pattern; Module and Level are unused
 }
 
-// ParseSpec reads a -v argument or a vlog/set argument, as in ovs-appctl(8):
-// words for a module, a destination and a level, at most one of each, in any
-// order and case, separated by colons, commas or spaces; the level is dbg where
-// none is written. "any" is accepted and means nothing. The other form is
-// "pattern:DEST:PATTERN".
+// ParseSpec parses an argument of -v or vlog/set, as in ovs-appctl(8): words for a module, a destination and a level,
+// at most one of each, in any order and case, separated by colons, commas or spaces. The level defaults to dbg. "any"
+// is accepted and means nothing. The other form is "pattern:DEST:PATTERN".
 //
-// A word that is neither a destination nor a level is taken for a module; only
-// a Log knows whether there is one of that name.
+// A word that is neither a destination nor a level is taken for a module; only a Log knows whether it exists.
 func ParseSpec(s string) (Spec, error) {
 	if rest, ok := cutPrefixFold(s, "pattern:"); ok {
 		return parsePatternSpec(rest)

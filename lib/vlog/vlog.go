@@ -1,17 +1,15 @@
-// Package vlog gives logrus the options, levels, line format and run-time
-// commands of Open vSwitch's vlog (ovs-appctl(8), «Logging Commands»), so that
-// one set of habits serves every daemon on the host.
+// Package vlog gives logrus the options, levels, line format and run-time commands of Open vSwitch's vlog
+// (ovs-appctl(8), «Logging Commands»), so that all daemons of a host are used alike.
 //
 // A line looks like
 //
 //	2026-11-21T07:05:38.857Z|00001|watcher|INFO|attached pod=default/web-0
 //
-// and is always one line: fields follow the message, sorted by key, quoted
-// where they hold a space, and whatever could break the line is escaped.
-// Levels are kept for each module and each of the destinations console, syslog
-// and file. -v and vlog/set change them, e.g. -vfile:dbg -vconsole:emer.
+// and is always one line: fields follow the message, sorted by key, quoted if they contain a space; line breaks and
+// control characters are escaped. Each module has a level for each of the destinations console, syslog and file. -v
+// and vlog/set change them, e.g. -vfile:dbg -vconsole:emer.
 //
-// -vpattern:DEST:PATTERN changes how lines look. In a pattern, these stand for
+// -vpattern:DEST:PATTERN changes the format of lines. Escapes of a pattern:
 //
 //	%D{FORMAT} %d{FORMAT}  UTC and local time by strftime(3); # is a digit of the second's fraction
 //	%N %c %p %m            the line's number, module, level, and message with its fields
@@ -39,8 +37,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// defaultFile is what --log-file without a value means. No relative file name
-// that a user would choose looks like it.
+// defaultFile is the value of --log-file without a file name. It is no plausible relative file name.
 const defaultFile = "<default>"
 
 // Options are a program's log options.
@@ -49,15 +46,14 @@ type Options struct {
 	LogFile string   `long:"log-file" optional:"yes" optional-value:"<default>" unquote:"false" value-name:"FILE" description:"log to FILE too; without =FILE, to PROGRAM.log in the log directory"`
 }
 
-// A Log writes lines to the console, the system log and a file. All its methods
-// may be called at any time from any goroutine.
+// A Log writes lines to the console, the system log and a file. It is safe for concurrent use.
 type Log struct {
 	program *program
 
 	mu       sync.Mutex
 	seq      int64
 	modules  map[string]*module // by name in lower case
-	base     levels             // of modules that are still to come
+	base     levels             // of modules to be created
 	patterns [dests]pattern
 	text     [dests]string // the patterns as they were given
 	console  io.Writer
@@ -76,10 +72,9 @@ type module struct {
 	logger *logrus.Logger // nil until Module is called
 }
 
-// New opens the log of a program. Levels are info everywhere until o says
-// otherwise. A relative o.LogFile lies in $OVS_LOGDIR or /var/log/openvswitch.
-// Without a system log on this host, lines for it are dropped.
-// The error names the argument or the file at fault.
+// New opens the log of a program. All levels are info unless o changes them. A relative o.LogFile lies in $OVS_LOGDIR
+// or /var/log/openvswitch. Lines for syslog are dropped on a host without it. The error names the wrong argument or
+// file.
 func New(name string, o Options, console io.Writer) (*Log, error) {
 	host, _ := os.Hostname() // only for %E
 	l := &Log{
@@ -113,7 +108,7 @@ func (l *Log) start(o Options) error {
 	return l.reopen()
 }
 
-// filePath is the log file that --log-file=value means.
+// filePath is the log file for --log-file=value.
 func filePath(program, value string) string {
 	if value == defaultFile {
 		value = program + ".log"
@@ -127,8 +122,8 @@ func filePath(program, value string) string {
 	return value
 }
 
-// startSpec applies a -v argument. No module exists yet, so that any name is
-// believed, but only beside a level: "-vfile:inof" is a slip, not a module.
+// startSpec applies a -v argument. No module exists yet, so unknown words are accepted as modules, but only together
+// with a level: "-vfile:inof" is a typo.
 func (l *Log) startSpec(arg string) error {
 	spec, err := ParseSpec(arg)
 	if err != nil {
@@ -168,7 +163,7 @@ func (l *Log) apply(s Spec) error {
 	return nil
 }
 
-// setPattern sets a pattern that parses.
+// setPattern sets a valid pattern.
 func (l *Log) setPattern(d Dest, text string) {
 	p, _ := parsePattern(text) // ParseSpec has checked it
 	for i := range dests {
@@ -195,7 +190,7 @@ func (m *module) set(s Spec) {
 	}
 }
 
-// module finds or makes a module. The caller holds l.mu.
+// module finds or creates a module. The caller holds l.mu.
 func (l *Log) module(name string) *module {
 	key := strings.ToLower(name)
 	m, ok := l.modules[key]
@@ -206,8 +201,7 @@ func (l *Log) module(name string) *module {
 	return m
 }
 
-// Module is the log of one module, made at its first use. The name is what
-// vlog/list shows, vlog/set takes and lines carry.
+// Module is the log of one module, created at its first use. Its name appears in vlog/list, vlog/set and log lines.
 func (l *Log) Module(name string) *logrus.Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -224,7 +218,7 @@ func (l *Log) Module(name string) *logrus.Entry {
 	return m.logger.WithField(moduleKey, name)
 }
 
-// hook leads a module's entries to the Log.
+// hook sends a module's entries to the Log.
 type hook struct {
 	log    *Log
 	module *module
@@ -239,14 +233,14 @@ func (h hook) Levels() []logrus.Level {
 	return all
 }
 
-// Fire implements logrus.Hook. A destination that fails must not stop the
-// program, and there is no better place to complain.
+// Fire implements logrus.Hook. A failing destination must not stop the program, and there is no other place to report
+// it.
 func (h hook) Fire(e *logrus.Entry) error {
 	h.log.write(h.module, e)
 	return nil
 }
 
-// silent is the formatter of loggers whose lines the hook has written.
+// silent is a formatter without output: the hook writes the lines.
 type silent struct{}
 
 // Format implements logrus.Formatter.
@@ -273,7 +267,7 @@ func (l *Log) write(m *module, e *logrus.Entry) {
 	}
 }
 
-// severity writes to the system log at one level.
+// severity writes to syslog at one level.
 type severity struct {
 	w     *syslog.Writer
 	level Level
@@ -297,10 +291,9 @@ func (s severity) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// reopen opens the log file anew, as after its rotation. Where that fails the
-// old one stays in use. A crash of the program, whose traceback would be lost
-// with a detached daemon's stderr, is written there too. A symbolic link is refused:
-// the directory's owner need not be root, and could lead root to any file.
+// reopen reopens the log file, as after its rotation, or keeps the old one on an error. Crash tracebacks go there
+// too, since a detached daemon has no stderr. Symbolic links are refused: an owner of the directory other than root
+// could redirect root's writes to any file.
 func (l *Log) reopen() error {
 	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o640)
 	if err != nil {
@@ -328,7 +321,7 @@ func (l *Log) closeFile() error {
 	return err
 }
 
-// Close ends the log: what is logged later goes to the console alone.
+// Close closes all destinations but the console.
 func (l *Log) Close() error {
 	l.dropKlog()
 	err := l.closeFile()

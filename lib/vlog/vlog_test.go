@@ -22,10 +22,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// stamp is the part of a line that no test can foresee.
+// stamp is the time of a line.
 var stamp = regexp.MustCompile(`(?m)^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\|`)
 
-// lines is what was printed, without the times.
+// lines returns the output without the times.
 func lines(t *testing.T, printed string) string {
 	t.Helper()
 	for l := range strings.Lines(printed) {
@@ -99,7 +99,7 @@ func TestSecretsAreHidden(t *testing.T) {
 	}
 }
 
-// The originals stored only the last -v.
+// The Python version stored only the last -v.
 func TestEveryVerboseOptionCounts(t *testing.T) {
 	var out bytes.Buffer
 	file := filepath.Join(t.TempDir(), "x.log")
@@ -264,7 +264,7 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// logrotate renames the file and then says vlog/reopen.
+// logrotate renames the file and then runs vlog/reopen.
 func TestReopenAfterRotation(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.log")
 	l := open(t, io.Discard, Options{LogFile: file})
@@ -392,7 +392,7 @@ func TestLogr(t *testing.T) {
 	}
 }
 
-// An edge that is handed a module makes its own logr of it.
+// A component given a module can make its own logr of it.
 func TestLogrusr(t *testing.T) {
 	var out bytes.Buffer
 	l := open(t, &out, Options{})
@@ -436,7 +436,7 @@ func TestKlog(t *testing.T) {
 	if _, err := run(t, l, "vlog/set", "client-go:dbg"); err != nil {
 		t.Fatal(err)
 	}
-	quiet = strings.ReplaceAll(quiet, "WARN", "DBG") // the error was told
+	quiet = strings.ReplaceAll(quiet, "WARN", "DBG") // the error was already logged
 	if d := cmp.Diff(quiet+"client-go|DBG|Caches populated type=*v1.Pod\nclient-go|DBG|contextual\n", say()); d != "" {
 		t.Errorf("at dbg (-want +got)\n%s", d)
 	}
@@ -470,7 +470,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// §7: the directory of logs may belong to another account, as on Red Hat to openvswitch.
+// §7: the log directory may belong to another account, as on Red Hat to openvswitch.
 func TestALinkIsNoLogFile(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink(dir+"/precious", dir+"/x.log"); err != nil {
