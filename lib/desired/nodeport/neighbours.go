@@ -41,7 +41,7 @@ func (h Host) neighbours(w Way) (out service.Endpoints) {
 		if i < 0 {
 			return nil
 		}
-		next := service.Endpoint{Host: service.Host{Addr: h.Nodes[e.Node][i], Node: e.Node}, Port: w.To}
+		next := service.Endpoint{Host: &service.Host{Addr: h.Nodes[e.Node][i], Node: e.Node}, Port: w.To}
 		if !slices.ContainsFunc(out, func(o service.Endpoint) bool { return o.Node == next.Node }) {
 			out = append(out, next)
 		}

@@ -27,8 +27,8 @@ func web(change ...func(*service.Resolved)) []service.Resolved {
 			Ingress:     []service.Ingress{{Addr: addr("203.0.113.8")}},
 		},
 		Endpoints: []service.Endpoints{{
-			{Host: service.Host{Addr: addr("10.128.1.3"), Node: "node1", State: service.Serving}, Port: 8080},
-			{Host: service.Host{Addr: addr("10.128.2.3"), Node: "node2", State: service.Serving}, Port: 8080},
+			{Host: &service.Host{Addr: addr("10.128.1.3"), Node: "node1", State: service.Serving}, Port: 8080},
+			{Host: &service.Host{Addr: addr("10.128.2.3"), Node: "node2", State: service.Serving}, Port: 8080},
 		}},
 	}
 	for _, c := range change {

@@ -1,11 +1,13 @@
 package service
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -48,18 +50,23 @@ type Claims struct {
 // of hosts at which pods and nodes reach it.
 func APIServer() Key { return Key{"default", "kubernetes"} }
 
-// A claimant is a Service that wants a way in.
+// A claimant is a Service that wants a way in: what decides between two.
 type claimant struct {
-	Service // no more than what Before needs
+	Key
+	created int64
 	own     bool
 }
 
+// before orders claimants by their right to what they want: a cluster address is its own, then the older Service has a
+// better right, and of two of the same second the first by name.
 func (a claimant) before(b claimant) int {
 	switch {
-	case a.own != b.own && a.own, a.own == b.own && a.Before(b.Service):
+	case a.own && !b.own:
 		return -1
+	case b.own && !a.own:
+		return 1
 	}
-	return 1
+	return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(a.String(), b.String()))
 }
 
 // Put records what s wants now, and returns the other Services that this gives
@@ -69,15 +76,14 @@ func (c *Claims) Put(s Service) []Key {
 	if !s.Ours {
 		return c.Remove(s.Key)
 	}
-	id := Service{Key: s.Key, Created: s.Created}
 	own, others := s.wants()
 	return c.change(s.Key, slices.Concat(own, others), func() {
 		c.drop(s.Key)
 		for _, claim := range own {
-			c.add(claim, claimant{id, true})
+			c.add(claim, claimant{s.Key, s.Created, true})
 		}
 		for _, claim := range others {
-			c.add(claim, claimant{id, false})
+			c.add(claim, claimant{s.Key, s.Created, false})
 		}
 		if p := s.HealthCheckNodePort; p != 0 {
 			c.health[s.Key] = Claim{netip.Addr{}, corev1.ProtocolTCP, p}

@@ -48,7 +48,8 @@ func addrBytes(f int) int { return []int{22, 48}[f] }
 // TooLarge reports whether r costs more than its bound, so that it has neither Rows nor Variables.
 func (r *Resolved) TooLarge(at Surroundings) bool { return r.Ours && r.layout(at).cost().over() != "" }
 
-// cost computes what all rows of l take, in time linear in endpoints, frontends, nodes and gateways.
+// cost computes what all rows of l take, in time linear in endpoints, frontends, nodes and gateways. Of what is
+// too much because places differ it is a part.
 func (l *layout) cost() cost {
 	var c cost
 	name := 3 * len(l.balancerName(corev1.ProtocolSCTP)) // name and two external_ids
@@ -89,7 +90,10 @@ func (l *layout) costFrontends(c *cost, i, f int, all Endpoints, variable int) {
 		if family(a) != f {
 			continue
 		}
-		x := l.hints[i][f]
+		if l.differs[i][f] && c.over() != "" {
+			continue // the product of ports and places is not worth its time
+		}
+		x := l.index(i, f)
 		if x == nil {
 			c.add(1, 2*frontend+value)
 			continue

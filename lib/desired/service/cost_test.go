@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -162,7 +163,7 @@ func TestPlacesOfEndpointsAreStable(t *testing.T) {
 	for _, n := range []int{2, 3, 10, 100, 1000} {
 		var all Endpoints
 		for i := range n {
-			all = append(all, Endpoint{Host{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i / 250), byte(3 + i%250)})}, 8080})
+			all = append(all, Endpoint{&Host{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i / 250), byte(3 + i%250)})}, 8080})
 		}
 		before := placed(all)
 		moved, tries := 0, min(n, 50)
@@ -247,5 +248,26 @@ func TestVariablesAreCounted(t *testing.T) {
 	}
 	if c := r.layout(at).cost(); c.bytes < bytes || bytes < maxBytes {
 		t.Errorf("a cost of %d, variables of %d bytes", c.bytes, bytes)
+	}
+}
+
+// L3: hints cost no product of ports, endpoints and names in hints, of which slices may have any number. Those of
+// service/137 in test/hostile took 418 MB.
+func TestHintsOfNobodyCostNothing(t *testing.T) {
+	for _, kind := range []string{"zone", "node"} {
+		hints := func(i int) (text string) {
+			for n := range 8 {
+				text += fmt.Sprintf(" %s=nowhere-%d-%d", kind, i, n)
+			}
+			return text
+		}
+		r, at := resolve(many(1000), spread(100, 1000, hints)...), crowd(1000)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		c := r.layout(at).cost()
+		runtime.ReadMemStats(&after)
+		if alloc := after.TotalAlloc - before.TotalAlloc; alloc > 20<<20 {
+			t.Errorf("%s: %d bytes to know of %d rows and %d bytes", kind, alloc, c.rows, c.bytes)
+		}
 	}
 }

@@ -198,9 +198,9 @@ func state(c discoveryv1.EndpointConditions) State {
 	return Unready
 }
 
-// An Endpoint is one backend of one port of a Service.
+// An Endpoint is one backend of one port of a Service. All ports share the Host.
 type Endpoint struct {
-	Host
+	*Host
 	Port uint16
 }
 
@@ -211,12 +211,16 @@ func (e Endpoint) AddrPort() netip.AddrPort { return netip.AddrPortFrom(e.Addr, 
 type Node struct{ Name, Zone string }
 
 // Endpoints are all usable endpoints of one port, of both families, sorted by
-// address. Those that drain are among them.
+// address: IPv4 first. Those that drain are among them.
 type Endpoints []Endpoint
 
 // Of returns the endpoints of one family, which is that of a.
 func (es Endpoints) Of(a netip.Addr) Endpoints {
-	return es.filter(func(e *Endpoint) bool { return e.Addr.Is4() == a.Is4() })
+	six, _ := slices.BinarySearchFunc(es, 1, func(e Endpoint, f int) int { return family(e.Addr) - f })
+	if a.Is4() {
+		return slices.Clip(es[:six])
+	}
+	return es[six:]
 }
 
 // Cluster returns the endpoints for connections that any node may serve: those
@@ -235,10 +239,10 @@ func (es Endpoints) ClusterFrom(node Node) Endpoints {
 	if len(all) == 0 || all[0].State != Serving {
 		return all
 	}
-	if near, hinted := all.meant(func(h Host) []string { return h.Nodes }, node.Name); hinted && len(near) > 0 {
+	if near, hinted := all.meant(func(h *Host) []string { return h.Nodes }, node.Name); hinted && len(near) > 0 {
 		return near
 	}
-	if near, hinted := all.meant(func(h Host) []string { return h.Zones }, node.Zone); hinted && len(near) > 0 {
+	if near, hinted := all.meant(func(h *Host) []string { return h.Zones }, node.Zone); hinted && len(near) > 0 {
 		return near
 	}
 	return all
@@ -253,14 +257,14 @@ func (es Endpoints) Local(node string) Endpoints {
 // Hinted reports whether nodes differ in which endpoints they prefer.
 func (es Endpoints) Hinted() bool {
 	all := es.Cluster()
-	_, nodes := all.meant(func(h Host) []string { return h.Nodes }, "")
-	_, zones := all.meant(func(h Host) []string { return h.Zones }, "")
+	_, nodes := all.meant(func(h *Host) []string { return h.Nodes }, "")
+	_, zones := all.meant(func(h *Host) []string { return h.Zones }, "")
 	return len(all) > 0 && all[0].State == Serving && (nodes || zones)
 }
 
 // meant returns the endpoints that hints mean for who. It reports false unless
 // every endpoint has hints of the kind: without, they are not to be relied on.
-func (es Endpoints) meant(hints func(Host) []string, who string) (Endpoints, bool) {
+func (es Endpoints) meant(hints func(*Host) []string, who string) (Endpoints, bool) {
 	for _, e := range es {
 		if len(hints(e.Host)) == 0 {
 			return nil, false
@@ -377,8 +381,8 @@ func collect(p Port, all []Slice, candidates int) Endpoints {
 			if sp.compare(p) != 0 {
 				break
 			}
-			for _, h := range s.Endpoints {
-				if h.State != Unready {
+			for i := range s.Endpoints {
+				if h := &s.Endpoints[i]; h.State != Unready {
 					out = append(out, Endpoint{h, sp.Port})
 				}
 			}

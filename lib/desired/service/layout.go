@@ -14,25 +14,25 @@ type layout struct {
 	asSets []map[netip.Addr]bool // the same as sets
 	// byGateway: see Resolved.ByGateway.
 	byGateway bool
-	// hints are those of each port, by family: nil where nodes do not differ.
-	hints  [][2]*hintIndex
-	places []place // none where no node differs
+	// differs says of each port, by family, whether nodes differ. What hints has of it is made by index.
+	differs [][2]bool
+	hints   [][2]*hintIndex
+	hinted  hinted
+	places  []place // none where no node differs
 }
 
 func (r *Resolved) layout(at Surroundings) *layout {
-	l := &layout{Resolved: r, at: at, byGateway: r.ByGateway(at.Subnets), hints: make([][2]*hintIndex, len(r.Ports))}
+	l := &layout{Resolved: r, at: at, byGateway: r.ByGateway(at.Subnets), differs: make([][2]bool, len(r.Ports)), hints: make([][2]*hintIndex, len(r.Ports))}
 	for i, p := range r.Ports {
 		outer := r.outer(p, at)
 		l.outers, l.asSets = append(l.outers, outer), append(l.asSets, setOf(outer))
 		for f, any := range families() {
-			if es := r.Endpoints[i].Of(any); r.isNear(es) {
-				x := newHintIndex(es)
-				l.hints[i][f] = &x
-			}
+			l.differs[i][f] = r.isNear(r.Endpoints[i].Of(any))
 		}
 	}
 	if r.Near() {
-		l.places = r.places(at.Nodes)
+		l.hinted = r.hinted(at.Nodes)
+		l.places = l.hinted.places(at.Nodes)
 	}
 	return l
 }

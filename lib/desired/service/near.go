@@ -23,24 +23,29 @@ func (r *Resolved) Near() bool {
 func (r *Resolved) isNear(es Endpoints) bool { return !r.InternalLocal && es.Hinted() }
 
 // A hintIndex has the endpoints of one port and family by whom their hints mean: see Endpoints.ClusterFrom. A map
-// is nil unless every endpoint has hints of the kind.
+// is nil unless every endpoint has hints of the kind. It has no names but those of places.
 type hintIndex struct {
 	all          Endpoints
 	nodes, zones map[string]Endpoints
 }
 
-func newHintIndex(es Endpoints) hintIndex {
-	all := es.Cluster()
-	x := hintIndex{all: all}
-	if len(all) > 0 && all[0].State == Serving {
-		x.nodes = all.byHint(func(h Host) []string { return h.Nodes })
-		x.zones = all.byHint(func(h Host) []string { return h.Zones })
+// index returns the hintIndex of port number i and a family, nil where nodes do not differ.
+func (l *layout) index(i, f int) *hintIndex {
+	if !l.differs[i][f] || l.hints[i][f] != nil {
+		return l.hints[i][f]
 	}
+	all := l.Endpoints[i].Of(families()[f]).Cluster()
+	x := &hintIndex{all: all}
+	if len(all) > 0 && all[0].State == Serving {
+		x.nodes = all.byHint(func(h *Host) []string { return h.Nodes }, l.hinted.nodes)
+		x.zones = all.byHint(func(h *Host) []string { return h.Zones }, l.hinted.zones)
+	}
+	l.hints[i][f] = x
 	return x
 }
 
-// byHint returns nil unless every endpoint has hints of the kind.
-func (es Endpoints) byHint(hints func(Host) []string) map[string]Endpoints {
+// byHint returns the endpoints by their hints with some names, and nil unless every endpoint has hints of the kind.
+func (es Endpoints) byHint(hints func(*Host) []string, names map[string]bool) map[string]Endpoints {
 	out := map[string]Endpoints{}
 	for _, e := range es {
 		of := hints(e.Host)
@@ -48,7 +53,7 @@ func (es Endpoints) byHint(hints func(Host) []string) map[string]Endpoints {
 			return nil
 		}
 		for i, name := range of {
-			if !slices.Contains(of[:i], name) {
+			if names[name] && !slices.Contains(of[:i], name) {
 				out[name] = append(out[name], e)
 			}
 		}
@@ -73,26 +78,43 @@ type place struct {
 	nodes []Node
 }
 
-// places lists the places of all nodes, in the order of their names.
-func (r *Resolved) places(all []Node) []place {
-	nodes, zones := map[string]bool{}, map[string]bool{}
+// A hinted says of the names of nodes, and of their zones, which are in hints of endpoints. Slices may have any number of
+// other names.
+type hinted struct{ nodes, zones map[string]bool }
+
+func (r *Resolved) hinted(all []Node) hinted {
+	nodes, zones := make(map[string]bool, len(all)), map[string]bool{}
+	for _, n := range all {
+		nodes[n.Name], zones[n.Zone] = false, false
+	}
+	delete(zones, "")
 	for _, es := range r.Endpoints {
 		for _, e := range es {
-			for _, n := range e.Nodes {
-				nodes[n] = true
-			}
-			for _, z := range e.Zones {
-				zones[z] = true
-			}
+			mark(nodes, e.Nodes)
+			mark(zones, e.Zones)
 		}
 	}
+	return hinted{nodes, zones}
+}
+
+// mark sets those of some names that a map has.
+func mark(known map[string]bool, names []string) {
+	for _, n := range names {
+		if is, ok := known[n]; ok && !is {
+			known[n] = true
+		}
+	}
+}
+
+// places lists the places of all nodes, in the order of their names.
+func (h hinted) places(all []Node) []place {
 	by := map[string][]Node{}
 	for _, n := range all {
 		name := "others"
 		switch {
-		case nodes[n.Name]:
+		case h.nodes[n.Name]:
 			name = "node/" + n.Name
-		case n.Zone != "" && zones[n.Zone]:
+		case h.zones[n.Zone]:
 			name = "zone/" + n.Zone
 		}
 		by[name] = append(by[name], n)
@@ -107,7 +129,7 @@ func (r *Resolved) places(all []Node) []place {
 // near returns the endpoints of a port at a cluster address for clients at a place. It reports false where all
 // nodes have the same.
 func (l *layout) near(i int, a netip.Addr, at place) (Endpoints, bool) {
-	x := l.hints[i][family(a)]
+	x := l.index(i, family(a))
 	if x == nil {
 		return nil, false
 	}

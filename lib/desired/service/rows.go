@@ -74,7 +74,7 @@ func (r *Resolved) Rows(at Surroundings) []nb.Row {
 	}
 	l := r.layout(at)
 	if over := l.cost().over(); over != "" {
-		r.problem("ServiceTooLarge", "service %s has no load balancers: with %d nodes it would take %s: split the service", r.Key, len(at.Nodes), over)
+		r.problem("ServiceTooLarge", "service %s has no load balancers: with %d nodes it would take at least %s: split the service", r.Key, len(at.Nodes), over)
 		return nil
 	}
 	var rows []nb.Row
@@ -160,7 +160,7 @@ func (r *Resolved) balancerName(protocol corev1.Protocol) string {
 func (l *layout) addCluster(s *set, i int, p Port) {
 	for _, a := range l.ClusterIPs {
 		switch f := family(a); {
-		case !l.Has(Claim{a, p.Protocol, p.Port}), l.hints[i][f] != nil:
+		case !l.Has(Claim{a, p.Protocol, p.Port}), l.differs[i][f]:
 		case l.InternalLocal:
 			s.node[f][l.templateKey(a, p.Port)] = "^" + l.backendsVariable(p, f)
 		default:

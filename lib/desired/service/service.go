@@ -7,7 +7,6 @@
 package service
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -276,10 +275,4 @@ func (s *Service) loadBalancer(from *corev1.Service) {
 		}
 		s.SourceRanges = append(s.SourceRanges, p.Masked())
 	}
-}
-
-// Before reports whether s has a better right to an address and port that both
-// want: the older one has, and of two of the same second the first by name.
-func (s Service) Before(t Service) bool {
-	return cmp.Or(cmp.Compare(s.Created, t.Created), strings.Compare(s.String(), t.String())) < 0
 }

@@ -274,13 +274,11 @@ func TestABadSourceRangeDoesNotOpenTheDoor(t *testing.T) {
 }
 
 func TestTheOlderServiceIsFirst(t *testing.T) {
-	a, b := New(web()), New(web())
-	a.Created, b.Created = 2, 1
-	b.Name = "zz"
-	if a.Before(b) || !b.Before(a) {
+	a, b := claimant{Key{"default", "web"}, 2, false}, claimant{Key{"default", "zz"}, 1, false}
+	if a.before(b) < 0 || b.before(a) > 0 {
 		t.Error("the younger one is first")
 	}
-	if a.Created = 1; !a.Before(b) || a.Before(a) {
+	if a.created = 1; a.before(b) > 0 || a.before(a) != 0 {
 		t.Error("of the same age, the name does not decide")
 	}
 }

@@ -52,7 +52,7 @@ func (l *layout) clusterWays(i int, p Port, a netip.Addr) (out []Way) {
 	switch {
 	case !l.Has(c):
 		return nil // a Problem says so
-	case l.hints[i][family(a)] != nil:
+	case l.differs[i][family(a)]:
 		for _, at := range l.places {
 			if near, _ := l.near(i, a, at); len(near) > 0 {
 				way.Endpoints, way.Balancers = near, []string{name + nearInfix + at.name}
