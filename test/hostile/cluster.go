@@ -56,8 +56,12 @@ func NewCluster(nodes, pods int) (*Cluster, error) {
 	}
 	w.Put(&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "namespace-0", Name: "closed"}}) // the first brings ACLs to all nodes
 	w.Settle()
-	out := &Cluster{w, map[nb.Unit]map[string]row{}}
-	out.account(w.Units())
+	out := &Cluster{World: w, rows: map[nb.Unit]map[string]row{}}
+	rows := map[nb.Unit][]nb.Row{}
+	for _, u := range w.Units() {
+		rows[u], _ = w.Rows(u)
+	}
+	out.account(rows)
 	return out, nil
 }
 

@@ -8,6 +8,7 @@ package hostile
 import (
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"math/rand/v2"
 	"runtime"
@@ -106,15 +107,19 @@ func (c Cost) Max(d Cost) Cost {
 
 // A Cluster is a World and the rows that it had.
 type Cluster struct {
-	World *desired.World
-	rows  map[nb.Unit]map[string]row
+	World   *desired.World
+	rows    map[nb.Unit]map[string]row
+	problem string // the first since Try began
 }
 
 // A row is what a row was.
 type row struct {
-	text string
-	in   map[nb.Ref]bool
+	bytes int // of its text
+	hash  uint64
+	in    map[nb.Ref]bool
 }
+
+var seed = maphash.MakeSeed()
 
 // bytesOfRef is the size of one reference in a transaction: ["uuid","…"].
 const bytesOfRef = 48
@@ -139,15 +144,17 @@ func (c *Cluster) measure(change func() []nb.Unit) Cost {
 			dirty[u] = true
 		}
 	}
-	touched := make([]nb.Unit, 0, len(dirty))
+	rows := make(map[nb.Unit][]nb.Row, len(dirty))
 	for u := range dirty {
-		_, _ = c.World.Rows(u) // of which the Problems are told elsewhere
-		touched = append(touched, u)
+		var err error
+		if rows[u], err = c.World.Rows(u); err != nil && c.problem == "" {
+			c.problem = fmt.Sprint(u, ": ", err)
+		}
 	}
 	took := threadTime() - start
 	runtime.ReadMemStats(&after)
-	cost := c.account(touched)
-	cost.Units, cost.Time, cost.Alloc = len(touched), took, int(after.TotalAlloc-before.TotalAlloc)
+	cost := c.account(rows)
+	cost.Units, cost.Time, cost.Alloc = len(rows), took, int(after.TotalAlloc-before.TotalAlloc)
 	return cost
 }
 
@@ -161,21 +168,21 @@ func threadTime() time.Duration {
 }
 
 // account compares the rows of units with those that they had.
-func (c *Cluster) account(units []nb.Unit) (cost Cost) {
-	for _, u := range units {
-		rows, _ := c.World.Rows(u)
+func (c *Cluster) account(all map[nb.Unit][]nb.Row) (cost Cost) {
+	for u, rows := range all {
 		old, now := c.rows[u], make(map[string]row, len(rows))
 		for _, r := range rows {
 			key := r.Table + " " + r.ID
 			bare := r
 			bare.In = nil
-			n := row{bare.String(), make(map[nb.Ref]bool, len(r.In))}
+			text := bare.String()
+			n := row{len(text), maphash.String(seed, text), make(map[nb.Ref]bool, len(r.In))}
 			for _, ref := range r.In {
 				n.in[ref] = true
 			}
 			now[key] = n
 			cost = cost.add(old[key], n)
-			cost.Row = max(cost.Row, len(n.text))
+			cost.Row = max(cost.Row, n.bytes)
 		}
 		for key, o := range old {
 			if _, ok := now[key]; !ok {
@@ -191,9 +198,9 @@ func (c *Cluster) account(units []nb.Unit) (cost Cost) {
 
 // add adds what it costs to make one row another.
 func (c Cost) add(old, now row) Cost {
-	if old.text != now.text {
+	if old.bytes != now.bytes || old.hash != now.hash {
 		c.Rows++
-		c.Bytes += len(now.text) + bytesOfRef
+		c.Bytes += now.bytes + bytesOfRef
 	}
 	changed := 0
 	for ref := range now.in {
@@ -228,13 +235,19 @@ type Result struct {
 	Problem         string // the first that units of the objects have
 }
 
+// String formats a result on lines.
+func (r Result) String() string {
+	return fmt.Sprintf("  comes %s\n  goes  %s\n  pod   %s\n  %.300s", r.Object, r.Removal, r.Pod, r.Problem)
+}
+
 // Try puts the objects of a case, then an ordinary pod, and removes all of them.
 func (c *Cluster) Try(k Case) Result {
 	out := Result{Case: k}
+	c.problem = ""
 	for _, o := range k.Objects {
 		out.Object = out.Object.Max(c.Put(o))
 	}
-	out.Problem = c.problem()
+	out.Problem = c.problem
 	p := Pod("namespace-0", "further", 7, len(c.World.Cluster().Nodes))
 	p.Labels["app"] = "app-new"
 	out.Pod = c.Put(p)
@@ -265,16 +278,4 @@ func (k Case) Gone() (out []any) {
 		}
 	}
 	return out
-}
-
-func (c *Cluster) problem() string {
-	for _, u := range c.World.Units() {
-		if !strings.Contains(string(u), "/"+Tenant+"/") {
-			continue
-		}
-		if _, err := c.World.Rows(u); err != nil {
-			return string(u) + ": " + err.Error()
-		}
-	}
-	return ""
 }

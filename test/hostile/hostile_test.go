@@ -44,7 +44,7 @@ func draws(t *testing.T) []string {
 		from := number("OVNK8S_HOSTILE_FROM")
 		return hostile.Names(from + n)[from:]
 	}
-	return append(hostile.Names(24), "policy/3377", "pod/5") // which exceeded a bound once
+	return append(hostile.Names(24), "policy/3377", "pod/5", "service/137", "service/203", "service/245") // which exceeded a bound once
 }
 
 // L1, L2, L3: whatever a tenant or a kubelet writes, the engine goes on, and so do other pods.
@@ -65,17 +65,20 @@ func TestHostileObjects(t *testing.T) {
 		}
 		r := cluster.Try(k)
 		if !within(r.Object, bounds.object) || !within(r.Removal, bounds.object) || !within(r.Pod, bounds.pod) {
-			t.Errorf("%s: costs too much\n  comes %s\n  goes  %s\n  pod   %s\n  %.300s", k.Name, r.Object, r.Removal, r.Pod, r.Problem)
+			t.Errorf("%s: costs too much\n%s", k.Name, r)
 		}
 		if now := cluster.Size(); now != size {
-			t.Fatalf("%s: %d rows are left, %d were there before", k.Name, now, size)
+			t.Errorf("%s: %d rows are left, %d were there before", k.Name, now, size)
+			size = now
 		}
-		r.Case.Objects = nil
-		results = append(results, r)
+		r.Case.Objects, r.Case.Restore = nil, nil
+		if results = append(results, r); len(results)%100 == 0 {
+			t.Logf("%d cases, %s is the last", len(results), name)
+		}
 	}
 	slices.SortFunc(results, func(a, b hostile.Result) int { return cmp.Compare(worst(b), worst(a)) })
 	for _, r := range results[:min(10, len(results))] {
-		t.Logf("%s\n  comes %s\n  goes  %s\n  pod   %s\n  %.200s", r.Case.Name, r.Object, r.Removal, r.Pod, r.Problem)
+		t.Logf("%s\n%s", r.Case.Name, r)
 	}
 }
 
