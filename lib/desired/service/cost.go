@@ -170,11 +170,13 @@ func (l *layout) costReturns(c *cost, name int) {
 
 // costSources adds the ACLs of source ranges.
 func (l *layout) costSources(c *cost) {
-	guarded := l.guarded()
-	if len(guarded) == 0 {
+	doors := l.doors()
+	if len(doors) == 0 {
 		return
 	}
 	c.row(2, 3*len(l.Unit()))
-	ports := len(l.Ports)*portBytes + len(protocols())*len("sctp.dst == {} || ")
-	c.add(len(guarded), 2*(ports+prefixBytes+32)+len(l.SourceRanges)*prefixBytes)
+	for _, d := range doors {
+		c.add(1, 2*(len(d.ports)+64)+len(l.SourceRanges)*prefixBytes)
+		c.add(2*len(d.addrs), prefixBytes)
+	}
 }

@@ -30,14 +30,11 @@ const (
 // which the bits of an address can differ from all of them.
 func (r *Resolved) sourceRows() []nb.Row {
 	var closed, open []string
-	for _, a := range r.guarded() {
-		to := r.guardedPorts(a)
-		if to == "" {
-			continue
-		}
+	for _, d := range r.doors() {
+		to := fmt.Sprintf("ip%d.dst == %s && %s", 4+2*d.f, oneOf(d.addrs), d.ports)
 		closed = append(closed, "("+to+")")
-		if from := sameFamily(r.SourceRanges, family(a)); len(from) > 0 {
-			open = append(open, fmt.Sprintf("(%s && ip%d.src == %s)", to, 4+2*family(a), oneOf(from)))
+		if from := sameFamily(r.SourceRanges, d.f); len(from) > 0 {
+			open = append(open, fmt.Sprintf("(%s && ip%d.src == %s)", to, 4+2*d.f, oneOf(from)))
 		}
 	}
 	var rows []nb.Row
@@ -68,8 +65,37 @@ func (r *Resolved) guarded() []netip.Addr {
 	})
 }
 
-// guardedPorts matches what is for the ports of r at an address, "" if it has
-// none there.
+// A door is guarded addresses of one family with the same ports: to OVN a conjunction of addresses, ports and ranges,
+// which takes as many flows as there are of these in sum.
+type door struct {
+	f     int
+	ports string // as guardedPorts has them
+	addrs []netip.Addr
+}
+
+// doors lists the doors of r, in the order of their first addresses.
+func (r *Resolved) doors() (out []door) {
+	type key struct {
+		f     int
+		ports string
+	}
+	at := map[key]int{}
+	for _, a := range r.guarded() {
+		k := key{family(a), r.guardedPorts(a)}
+		if k.ports == "" {
+			continue
+		}
+		i, known := at[k]
+		if !known {
+			i, at[k] = len(out), len(out)
+			out = append(out, door{f: k.f, ports: k.ports})
+		}
+		out[i].addrs = append(out[i].addrs, a)
+	}
+	return out
+}
+
+// guardedPorts matches the ports of r at an address, "" if it has none there.
 func (r *Resolved) guardedPorts(a netip.Addr) string {
 	var all []string
 	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
@@ -90,7 +116,7 @@ func (r *Resolved) guardedPorts(a netip.Addr) string {
 	if len(all) > 1 {
 		ports = "(" + ports + ")"
 	}
-	return fmt.Sprintf("ip%d.dst == %s && %s", 4+2*family(a), a, ports)
+	return ports
 }
 
 // A number is a port.
