@@ -166,6 +166,7 @@ func TestCheck05_24_25_26_27_29_30_31_33_GatewayInit(t *testing.T) {
 		same(t, "patch port inside", n.script("ovs-vsctl port-to-br k8s-patch-br-int-breth0; ovs-vsctl get Interface k8s-patch-br-int-breth0 type options:peer external_ids:iface-id"), "br-int\npatch\nk8s-patch-breth0-br-int\nbreth0_gw2")
 		same(t, "whose are pods", n.script("ovs-vsctl get Interface k8s-patch-br-int-breth0 external_ids:ovn-k8s-cluster-subnets"), "\"192.168.0.0/16\"")
 		same(t, "the router's addresses", n.script("ovs-vsctl get Interface k8s-patch-br-int-breth0 external_ids:ovn-k8s-gateway-ips"), fmt.Sprintf("%q", n.Addresses[0]))
+		same(t, "its next hops", n.script("ovs-vsctl get Interface k8s-patch-br-int-breth0 external_ids:ovn-k8s-gateway-next-hops"), fmt.Sprintf("%q", n.Gateways()[0]))
 		same(t, "no iface-id outside", n.script("ovs-vsctl --if-exists get Interface k8s-patch-breth0-br-int external_ids:iface-id"), "")
 		same(t, "addresses", n.script("ip -br addr show dev breth0"), addresses)
 		same(t, "join", w.get("Logical_Router_Port", "rtoj-GR_gw2", "networks"), `["100.64.0.3/16"]`)

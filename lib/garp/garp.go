@@ -25,7 +25,7 @@ type Interface struct {
 	Name  string
 	Index int
 	MAC   net.HardwareAddr
-	VLAN  int // tag for Announce, 0: none
+	VLAN  int // tag for Announce and Inquire, 0: none
 }
 
 var (
@@ -169,6 +169,17 @@ func Ask(ctx context.Context, i Interface, questions []Question) (silent []Quest
 	return silent, nil
 }
 
+// Inquire asks all questions once and reads no answers: they are for a router of OVN that has the address and the MAC
+// they are sent to.
+func Inquire(i Interface, questions []Question) error {
+	s, err := open(i, sendOnly)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return ask(s, i, questions)
+}
+
 // openAll opens a socket for each protocol of the questions.
 func openAll(i Interface, questions []Question) (sockets []*socket, err error) {
 	for _, p := range []protocol{arpReplies, advertisements} {
@@ -189,7 +200,7 @@ func ask(s *socket, i Interface, questions []Question) error {
 	for _, q := range questions {
 		frame, err := question(i.MAC, q.From, q.Target)
 		if err == nil {
-			err = s.send(frame)
+			err = s.send(tagged(frame, i.VLAN))
 		}
 		if err != nil && !errors.Is(err, unix.ENETDOWN) {
 			return fmt.Errorf("asking for %v on %s: %w", q.Target, i.Name, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"ovn-k8s/lib/garp"
@@ -28,16 +29,25 @@ const (
 	southRetry = 10 * time.Second
 )
 
+// How often the next hops of a gateway are asked for their MACs. OVN keeps a MAC for a day and never asks whether it is
+// still right, as hosts do after half a minute (RFC 4861 section 7.3): a router that was replaced while nobody here
+// listened would be lost for that long. The first pauses double, since br-int may be without flows after a boot.
+const (
+	askFirst = time.Second
+	askEvery = time.Minute
+)
+
 // An uplink is where the router of a gateway on this host meets its LAN.
 type uplink struct {
 	gateway string
 	nic     string // the interface
 	port    string // the logical port
+	hops    string // the next hops of the gateway's router, with commas
 }
 
 // uplink is that of a port of br-int. It reports false for other ports.
 func (h *Helper) uplink(i vswitch.Interface) (uplink, bool) {
-	u := uplink{gateway: i.ExternalIDs[names.GatewayTag], nic: i.Name, port: i.ExternalIDs[names.IfaceID]}
+	u := uplink{gateway: i.ExternalIDs[names.GatewayTag], nic: i.Name, port: i.ExternalIDs[names.IfaceID], hops: i.ExternalIDs[names.NextHops]}
 	if i.Name == names.PatchFromIntegration(h.Bridge) {
 		u.nic = h.Interface
 	}
@@ -143,20 +153,29 @@ func (e *engine) followAnswers(ctx context.Context, u uplink, answers chan ovsdb
 	}
 }
 
-// announce sends gratuitous ARP and unsolicited neighbor advertisements for what the gateway begins to answer for.
+// announce sends gratuitous ARP and unsolicited neighbor advertisements for what the gateway begins to answer for, and
+// asks its next hops for their MACs.
 func (e *engine) announce(ctx context.Context, u uplink, answers <-chan ovsdb.Answers) {
 	var latest ovsdb.Answers
 	var due announcements
 	said := ""
-	timer := time.NewTimer(0)
+	complain := func(err error) {
+		if err != nil && err.Error() != said {
+			said = err.Error()
+			e.log.Warnf("gateway %s: %v", u.gateway, err)
+		}
+	}
+	timer, asking, wait := time.NewTimer(0), time.NewTimer(askFirst), askFirst
 	defer timer.Stop()
+	defer asking.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-answers:
 			if same := now.VLAN == latest.VLAN && slices.Equal(now.MAC, latest.MAC); !same {
-				due = announcements{}
+				due, wait = announcements{}, askFirst
+				asking.Reset(0)
 			}
 			latest = now
 			fresh := due.update(now.Addrs)
@@ -164,13 +183,15 @@ func (e *engine) announce(ctx context.Context, u uplink, answers <-chan ovsdb.An
 				continue
 			}
 			e.log.Infof("gateway %s answers for %s and announces that on %s", u.gateway, some(fresh), u.nic)
+		case <-asking.C:
+			complain(inquire(u, latest))
+			asking.Reset(wait)
+			wait = min(2*wait, askEvery)
+			continue
 		case <-timer.C:
 		}
 		batch, pause := due.next()
-		if err := send(u.nic, latest, batch); err != nil && err.Error() != said {
-			said = err.Error()
-			e.log.Warnf("gateway %s: %v", u.gateway, err)
-		}
+		complain(send(u.nic, latest, batch))
 		if pause > 0 {
 			timer.Reset(pause)
 		}
@@ -191,11 +212,50 @@ func send(nic string, a ovsdb.Answers, addrs []netip.Addr) error {
 	if len(addrs) == 0 || len(a.MAC) == 0 {
 		return nil
 	}
-	i, err := record.Find(nic)
+	i, err := wire(nic, a)
 	if err != nil {
 		return fmt.Errorf("addresses of Services are not announced on %s: %w", nic, err)
 	}
-	return garp.Announce(garp.Interface{Name: i.Name, Index: i.Index, MAC: a.MAC, VLAN: a.VLAN}, addrs)
+	return garp.Announce(i, addrs)
+}
+
+// wire is a NIC as a router behind it uses it.
+func wire(nic string, a ovsdb.Answers) (garp.Interface, error) {
+	i, err := record.Find(nic)
+	return garp.Interface{Name: i.Name, Index: i.Index, MAC: a.MAC, VLAN: a.VLAN}, err
+}
+
+// inquire asks the next hops of a gateway's router for their MACs, in its name: it hears the answers.
+func inquire(u uplink, a ovsdb.Answers) error {
+	questions := u.questions(a.Own)
+	if len(questions) == 0 || len(a.MAC) == 0 {
+		return nil
+	}
+	i, err := wire(u.nic, a)
+	if err == nil {
+		err = garp.Inquire(i, questions)
+	}
+	if err != nil {
+		return fmt.Errorf("next hops are not asked for their MACs on %s: %w", u.nic, err)
+	}
+	return nil
+}
+
+// questions are those of a router with its own addresses on the LAN: who are the next hops?
+func (u uplink) questions(own []netip.Prefix) (all []garp.Question) {
+	for word := range strings.SplitSeq(u.hops, ",") {
+		hop, err := netip.ParseAddr(word)
+		if err != nil {
+			continue
+		}
+		for _, from := range own {
+			if from.Addr().Is4() == hop.Is4() {
+				all = append(all, garp.Question{From: from.Addr(), Target: hop})
+				break
+			}
+		}
+	}
+	return all
 }
 
 // announcements are those that are due. The zero value is empty.

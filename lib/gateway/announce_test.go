@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -62,11 +63,29 @@ func TestUplinks(t *testing.T) {
 	}
 	all := []vswitch.Interface{port("eth1", ""), port("k8s-patch-br-int-breth0", "patch"), port("k8s-patch-br-int-br-local", "patch"), {Name: "eth0", Bridge: "breth0"}}
 	h := &Helper{}
-	if got := h.uplinks(all); len(got) != 1 || !got[uplink{"gw", "eth1", "eth1_gw"}] {
+	if got := h.uplinks(all); len(got) != 1 || !got[uplink{"gw", "eth1", "eth1_gw", ""}] {
 		t.Errorf("without a shared bridge: %v", got)
 	}
 	h.Bridge, h.Interface = "breth0", "eth0"
-	if got := h.uplinks(all); len(got) != 2 || !got[uplink{"gw", "eth0", "k8s-patch-br-int-breth0_gw"}] {
+	if got := h.uplinks(all); len(got) != 2 || !got[uplink{"gw", "eth0", "k8s-patch-br-int-breth0_gw", ""}] {
 		t.Errorf("with a shared bridge: %v", got)
+	}
+}
+
+// H8: next hops are asked in the name of the router, by each family that it has.
+func TestQuestions(t *testing.T) {
+	own := []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24"), netip.MustParsePrefix("2001:db8::5/64")}
+	for hops, want := range map[string]string{
+		"":                           "[]",
+		"192.0.2.1":                  "[{192.0.2.5 192.0.2.1}]",
+		"192.0.2.1,2001:db8::1":      "[{192.0.2.5 192.0.2.1} {2001:db8::5 2001:db8::1}]",
+		"fe80::1,nonsense,192.0.2.1": "[{2001:db8::5 fe80::1} {192.0.2.5 192.0.2.1}]",
+	} {
+		if got := fmt.Sprint(uplink{hops: hops}.questions(own)); got != want {
+			t.Errorf("%s: %s, want %s", hops, got, want)
+		}
+	}
+	if got := (uplink{hops: "2001:db8::1"}).questions(own[:1]); len(got) != 0 {
+		t.Errorf("a router without IPv6 asks %v", got)
 	}
 }

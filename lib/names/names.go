@@ -125,6 +125,9 @@ const (
 	// GatewayIPs in external_ids of br-int's patch port to a shared bridge: the external addresses of the gateway
 	// router.
 	GatewayIPs = "ovn-k8s-gateway-ips"
+	// NextHops in external_ids of br-int's port to a NIC or a shared bridge: the next hops of the gateway router. The
+	// gateway helper asks them for their MACs.
+	NextHops = "ovn-k8s-gateway-next-hops"
 	// FormerNIC of a gateway's NIC: its configuration before it was given to OVN.
 	FormerNIC = "ovn-k8s-former"
 	// PinnedBy in external_ids of a Bridge: the gateway that pinned its MAC.

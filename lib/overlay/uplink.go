@@ -93,6 +93,9 @@ func (s *session) planHostEnd(ctx context.Context, r *gatewayRequest) (u *uplink
 	if g.Mode != topology.Physical { // for the gateway helper
 		u.port.Pods, u.port.IPs = r.clusters, g.IPs
 	}
+	if g.Mode != topology.Local {
+		u.port.NextHops = g.NextHops
+	}
 	u.gateway = *g
 	if err != nil {
 		return nil, err

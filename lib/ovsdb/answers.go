@@ -29,6 +29,8 @@ type Answers struct {
 	MAC   net.HardwareAddr
 	VLAN  int          // 0: none
 	Addrs []netip.Addr // sorted
+	// Own are the router's own addresses on the LAN.
+	Own []netip.Prefix
 
 	key int // of the router's datapath
 }
@@ -122,8 +124,13 @@ func (db *DB) answers(of RouterPort) (a Answers, ok bool) {
 	for _, m := range c.Cache().Table(sbdb.PortBindingTable).RowsShallow() {
 		row := m.(*sbdb.PortBinding)
 		if row.LogicalPort == of.Port && len(row.MAC) > 0 {
-			mac, _, _ := strings.Cut(row.MAC[0], " ")
-			a.MAC, _ = net.ParseMAC(mac)
+			words := strings.Fields(row.MAC[0])
+			a.MAC, _ = net.ParseMAC(words[0])
+			for _, word := range words[1:] {
+				if own, err := netip.ParsePrefix(word); err == nil {
+					a.Own = append(a.Own, own)
+				}
+			}
 		}
 		if row.ParentPort != nil && *row.ParentPort == of.NIC && row.Tag != nil {
 			a.VLAN = *row.Tag

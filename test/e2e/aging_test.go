@@ -52,6 +52,30 @@ func TestForgottenNeighbours(t *testing.T) {
 	}
 }
 
+// H8: a router outside that is replaced by another one, which announces nothing, gets the packets of pods: OVN would go on
+// with the MAC of the former one for a day. So it would after a boot, if that happened while the host was down.
+func TestAReplacedRouterIsFound(t *testing.T) {
+	surround(t)
+	client := pods(t, map[string]string{"client": "minion1"})["client"]
+	awaitServices(t, nil) // the helper has its first rules, which addGateway compares
+	addGateway(t, cluster.Node("minion2"), world.Dedicated)
+	reached := func() {
+		t.Helper()
+		for _, p := range outsideProbes(client) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			if _, err := p.Until(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	reached()
+	if err := cluster.Fabric.ReplaceRouter(); err != nil {
+		t.Fatal(err)
+	}
+	reached()
+}
+
 // outsideProbes ask the host outside, by both families.
 func outsideProbes(from world.Endpoint) (out []probe.Probe) {
 	for _, a := range cluster.Outside.Addresses {

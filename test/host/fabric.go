@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ovn-k8s/test/probe"
@@ -48,6 +49,8 @@ type Fabric struct {
 	holder *holder
 	mu     sync.Mutex
 	hosts  int
+	// routers counts the calls of ReplaceRouter.
+	routers atomic.Uint32
 
 	closers []io.Closer
 	relays  sync.WaitGroup
@@ -141,6 +144,16 @@ func (f *Fabric) Narrow(mtu int) (widen func(), err error) {
 		return nil, fmt.Errorf("setting the router's MTU: %w", err)
 	}
 	return func() { _ = batch(f.command, "link set "+beyond.bridge+" mtu 1500") }, nil
+}
+
+// ReplaceRouter changes the MAC of the fabric's router on the network of second NICs without an announcement, as when
+// another router takes its place.
+func (f *Fabric) ReplaceRouter() error {
+	mac := net.HardwareAddr{2, 0, 0, 0, 0xff, byte(0x10 + f.routers.Add(1))}
+	if err := batch(f.command, fmt.Sprintf("link set %s address %v", second.bridge, mac)); err != nil {
+		return fmt.Errorf("replacing the router: %w", err)
+	}
+	return nil
 }
 
 // connect creates the NICs, addresses and default routes of h.

@@ -4,9 +4,12 @@
 set -e
 ip link set lo up
 sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
+number=0
 for bridge; do
+	number=$((number + 1))
+	# A fixed MAC: otherwise a bridge takes that of a port, and the router's MAC changes whenever a machine reboots.
 	# No snooping: it drops IPv6 neighbour discovery until a querier is known.
-	ip link add "$bridge" type bridge forward_delay 0 mcast_snooping 0
+	ip link add "$bridge" address "02:00:00:00:ff:0$number" type bridge forward_delay 0 mcast_snooping 0
 	# The userspace datapath does not complete checksums, as a NIC would.
 	ethtool -K "$bridge" tx off >/dev/null
 done

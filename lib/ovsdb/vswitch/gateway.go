@@ -31,6 +31,8 @@ type GatewayPort struct {
 	// Pods are the cluster's subnets, and IPs the gateway's addresses, which the
 	// keeper of a shared bridge's flows has to know.
 	Pods, IPs []netip.Prefix
+	// NextHops are those of the gateway's router, which the gateway helper has to know.
+	NextHops []netip.Addr
 	// Own makes a bridge of our own, which goes with the gateway.
 	Own bool
 }
@@ -117,6 +119,9 @@ func (p GatewayPort) inside() *vswitchdb.Interface {
 	}
 	if len(p.IPs) > 0 {
 		ids[names.GatewayIPs] = ipnet.Join(p.IPs)
+	}
+	if len(p.NextHops) > 0 {
+		ids[names.NextHops] = ipnet.Join(p.NextHops)
 	}
 	if p.NIC == "" {
 		return patchPort(names.PatchFromIntegration(p.Bridge), names.PatchToIntegration(p.Bridge), ids)
