@@ -66,21 +66,23 @@ func (p Probe) Once(ctx context.Context) (answer string, err error) {
 
 // Until repeats the request until there is an answer or ctx ends: the first packet
 // between two hosts may be lost during address resolution (ARP, neighbour
-// discovery).
+// discovery). The error is that of the last request, unless the end of ctx
+// interrupted it.
 func (p Probe) Until(ctx context.Context) (answer string, err error) {
 	for tries := 1; ; tries++ {
 		try, cancel := context.WithTimeout(ctx, tryTimeout)
-		answer, err = p.Once(try)
-		if err != nil {
-			// a refusal comes at once: do not spin
-			select {
-			case <-ctx.Done():
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
+		answer, failed := p.Once(try)
 		cancel()
-		if err == nil {
+		if failed == nil {
 			return answer, nil
+		}
+		if err == nil || ctx.Err() == nil {
+			err = failed
+		}
+		// a refusal comes at once: do not spin
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
 		}
 		if ctx.Err() != nil {
 			return "", fmt.Errorf("after %d tries: %w", tries, err)
