@@ -97,3 +97,26 @@ func TestANodeForwards(t *testing.T) {
 		t.Errorf("a restart changes something:\n%s", p.Output())
 	}
 }
+
+// What claims to be a pod is dropped before the host forwards anything, though no
+// object is known: OVN lets it in as soon as a pod has a hostPort.
+func TestNobodyIsAPodBeforeObjectsAreKnown(t *testing.T) {
+	w := newWorld(t)
+	w.overlay()
+	w.unplug()
+	w.launchBare(w.args("--pidfile")...)
+	w.eventually("forwarding", func() bool {
+		return w.script("sysctl -n net.ipv4.ip_forward net.ipv6.conf.all.forwarding") == "1\n1"
+	})
+	if got := w.appctl("reconcile/show"); !strings.Contains(got, "services known   false") {
+		t.Fatalf("objects are known:\n%s", got)
+	}
+	for tool, subnet := range map[string]string{"iptables": "10.128.1.0/24", "ip6tables": "fd01::/64"} {
+		rules := w.script(tool + " -t mangle -S")
+		for _, want := range []string{"-A FORWARD -j OVN-SVC-CLAIMED", "-A OVN-SVC-CLAIMED -s " + subnet + " ! -i k8s-node1 -o k8s-node1 -j DROP"} {
+			if !strings.Contains(rules, want) {
+				t.Errorf("%s: no rule %s:\n%s", tool, want, rules)
+			}
+		}
+	}
+}

@@ -365,7 +365,7 @@ func (e *engine) work(part string, v view) func(context.Context) error {
 			case part == partLocal:
 				return e.syncLocal(ctx, links)
 			}
-			return e.syncForwarding(v, links)
+			return e.syncForwarding(ctx, v, links)
 		}
 	case partFirewall:
 		p := e.ports

@@ -133,7 +133,12 @@ func (e *engine) syncLink(links []localgateway.Link) error {
 
 // syncForwarding has the host forward packets of the families that pods have here:
 // NodePorts, hostPorts and local gateways need it.
-func (e *engine) syncForwarding(v view, links []localgateway.Link) error {
+func (e *engine) syncForwarding(ctx context.Context, v view, links []localgateway.Link) error {
+	for _, f := range e.firewall {
+		if err := guardPods(ctx, f, v); err != nil {
+			return err
+		}
+	}
 	families := map[bool]netip.Addr{}
 	for _, p := range v.host.Pods {
 		families[p.Addr().Is6()] = p.Addr()

@@ -109,9 +109,13 @@ func count(mods []flow.Mod) (added, deleted int) {
 
 // syncRules makes the host's rules of one family what they should be. As long as
 // Services are not known they stay as they are, but for those that a helper of a
-// shared NIC has left on a host that shares none.
+// shared NIC has left on a host that shares none. What keeps others from claiming to be
+// pods is there whatever is known.
 func (e *engine) syncRules(ctx context.Context, f firewall, v view) error {
 	if !v.synced {
+		if err := guardPods(ctx, f, v); err != nil {
+			return err
+		}
 		if v.host.Shared != "" {
 			return nil
 		}
@@ -140,6 +144,19 @@ func (e *engine) syncRules(ctx context.Context, f firewall, v view) error {
 		return nil
 	}
 	return e.forget(v, f.family)
+}
+
+// guardPods drops what claims to be from pods of this node.
+func guardPods(ctx context.Context, f firewall, v view) error {
+	var want []iptables.Chain
+	for _, c := range nodeport.Claimed(v.host, f.family) {
+		want = append(want, iptables.Chain(c))
+	}
+	if len(want) == 0 { // the management port may not be known yet
+		return nil
+	}
+	_, err := f.tool.Sync(ctx, nodeport.ClaimedChain, want)
+	return err
 }
 
 // forget lets the host forget the UDP connections that lead where they should

@@ -1,12 +1,14 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -76,9 +78,19 @@ func TestNobodyOutsideHasAnAddressInside(t *testing.T) {
 }
 
 // A node takes in from pods on it what is for hostPorts at its management address,
-// but from pods only.
+// but from pods only, also while its helper knows nothing of them.
 func TestNobodyOutsideIsAPodToAHostPort(t *testing.T) {
-	p := pods(t, map[string]string{"victim": "minion1", "friend": "minion1"}, func(pod *corev1.Pod) {
+	node := cluster.Node("minion1")
+	if err := node.Kill(t.Context(), "/var/run/openvswitch/ovn-k8s-gateway-helper.pid"); err != nil {
+		t.Fatal(err)
+	}
+	start := sync.OnceFunc(func() {
+		if err := cluster.StartHelper(context.Background(), node); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(start)
+	p := pods(t, map[string]string{"victim": node.Name, "friend": node.Name}, func(pod *corev1.Pod) {
 		if c := &pod.Spec.Containers[0]; pod.Name == "victim" {
 			c.Ports = append(c.Ports, corev1.ContainerPort{HostPort: anyPort, ContainerPort: claimedPort, Protocol: corev1.ProtocolUDP})
 		}
@@ -89,14 +101,16 @@ func TestNobodyOutsideIsAPodToAHostPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(tap.Close)
-	for _, a := range cluster.Node("minion1").Management {
+	at := segment{"br0", macOf(t, node, "eth0")}
+	at.claim(t, tap, victim, "<without a helper", [][]netip.Addr{friend.Addresses})
+	start()
+	for _, a := range node.Management {
 		text := "from " + friend.Name + " to " + a.String()
 		eventually(t, text, func() bool {
 			sendUDP(t, friend, probe.Address(a, anyPort), text)
 			return len(tap.Saw([]byte(text))) > 0
 		})
 	}
-	at := segment{"br0", macOf(t, cluster.Node("minion1"), "eth0")}
 	at.claim(t, tap, victim, "<to a hostPort", [][]netip.Addr{friend.Addresses})
 }
 

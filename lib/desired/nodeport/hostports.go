@@ -109,20 +109,14 @@ func (b *builder) hostPorts(ports []hostPort) {
 
 // sentBack lets through what pods send to hostPorts at the management address: it
 // is for another pod when it comes, and leaves by the interface that it came by.
-// Nothing else may leave by it with an address of these pods: OVN takes it from
-// there (hostport.Node.Rows), so somebody outside could claim to be a pod.
+// Nothing else may leave by it with an address of these pods: see claimed.
 func (b *builder) sentBack(ports []hostPort) {
-	m := b.host.Management
-	if m == "" || !slices.ContainsFunc(ports, func(h hostPort) bool { return h.Outside(b.family) }) {
+	if !slices.ContainsFunc(ports, func(h hostPort) bool { return h.Outside(b.family) }) {
 		return
 	}
-	c, _ := b.chain("filter", chainForward)
-	for _, s := range b.host.Pods {
-		if s.Addr().Is4() == b.family.Is4() {
-			from := address("-s", s)
-			c.Rules = append([]string{fmt.Sprintf("%s! -i %s -o %s -j DROP", from, m, m)}, c.Rules...)
-			b.filter(chainForward, "%s-i %s -o %s -j ACCEPT", from, m, m)
-		}
+	m := b.host.Management
+	for _, s := range b.host.pods(b.family) {
+		b.filter(chainForward, "%s-i %s -o %s -j ACCEPT", address("-s", s), m, m)
 	}
 }
 

@@ -90,7 +90,6 @@ func TestRulesOfHostPorts(t *testing.T) {
 			"WAYS -m addrtype --dst-type LOCAL -j OVN-SVC-HOSTPORTS",
 		}},
 		{"the management address", withPods, IPv4, one("web", "10.128.1.2", 80, 8080), []string{
-			"FORWARD -s 10.128.1.0/24 ! -i k8s-node1 -o k8s-node1 -j DROP",
 			"FORWARD -s 10.128.1.0/24 -i k8s-node1 -o k8s-node1 -j ACCEPT",
 			"FORWARD -s 10.128.1.3/32 -i k8s-node1 -p tcp -m tcp --sport 8080 -j ACCEPT",
 			"HOSTPORTS -i k8s-node1 -j RETURN",

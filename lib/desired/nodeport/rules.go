@@ -54,12 +54,26 @@ type Chain struct {
 	Rules       []string // as iptables-save(8) prints them, without "-A NAME "
 }
 
+// pods are the subnets of one family of this node's pods, none without a management port.
+func (h Host) pods(family netip.Addr) (out []netip.Prefix) {
+	for _, s := range h.Pods {
+		if h.Management != "" && s.Addr().Is4() == family.Is4() {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
 // ChainPrefix begins the names of our chains.
 const ChainPrefix = "OVN-SVC-"
 
 // StrayChain drops segments of a shared NIC. Only a host that shares one may have
 // it, whether Services are known or not.
 const StrayChain = ChainPrefix + "STRAY"
+
+// ClaimedChain drops what claims to be from a pod of this node, see claimed. It does not
+// depend on objects, and is there before they are known.
+const ClaimedChain = ChainPrefix + "CLAIMED"
 
 // Our chains. Those of the built-in ones are named after them, and each port of
 // a Service has some, see chainName.
@@ -98,8 +112,9 @@ var (
 // could not reach the endpoint, it leads to one of the endpoints. What is for
 // hostPorts of pods, which are all of this node, is led to the pod.
 func Chains(h Host, family netip.Addr, services []service.Resolved, pods []hostport.Pod) []Chain {
-	b := &builder{host: h, family: family, chains: map[[2]string]*Chain{}}
+	b := newBuilder(h, family)
 	b.frame()
+	b.claimed()
 	for _, w := range Ways(services) {
 		if w.Family.Is4() == family.Is4() && (w.Ingress == nil || !w.Ingress.Proxy) && !h.keeps(w) {
 			b.way(w)
@@ -111,6 +126,28 @@ func Chains(h Host, family netip.Addr, services []service.Resolved, pods []hostp
 	}
 	b.nodePorts()
 	b.hostPorts(hostPorts(family, services, pods))
+	return b.sorted()
+}
+
+// Claimed returns the chain ClaimedChain of one family, or none if this node has no pods in it.
+func Claimed(h Host, family netip.Addr) []Chain {
+	b := newBuilder(h, family)
+	b.claimed()
+	return b.sorted()
+}
+
+// A builder collects chains, by table and name.
+type builder struct {
+	host   Host
+	family netip.Addr
+	chains map[[2]string]*Chain
+}
+
+func newBuilder(h Host, family netip.Addr) *builder {
+	return &builder{host: h, family: family, chains: map[[2]string]*Chain{}}
+}
+
+func (b *builder) sorted() []Chain {
 	out := make([]Chain, 0, len(b.chains))
 	for _, c := range b.chains {
 		out = append(out, *c)
@@ -119,13 +156,6 @@ func Chains(h Host, family netip.Addr, services []service.Resolved, pods []hostp
 		return cmp.Or(strings.Compare(a.Table, b.Table), strings.Compare(a.Name, b.Name))
 	})
 	return out
-}
-
-// A builder collects chains, by table and name.
-type builder struct {
-	host   Host
-	family netip.Addr
-	chains map[[2]string]*Chain
 }
 
 func (b *builder) nat(chain, format string, args ...any)    { b.add("nat", chain, format, args...) }
@@ -176,6 +206,19 @@ func (b *builder) frame() {
 	b.chain("nat", chainWays)
 	b.chain("nat", chainNodePorts)
 	b.chain("filter", chainRefuse)
+}
+
+// claimed drops what has the address of a pod of this node, would leave for pods, and did not
+// come from pods. OVN cannot tell it from what a pod sends by this host, and lets that in for
+// hostPorts (hostport.Node.Rows). The chain is in the table mangle: no rule of others that
+// accepts comes before it.
+func (b *builder) claimed() {
+	m := b.host.Management
+	for _, s := range b.host.pods(b.family) {
+		c, _ := b.chain("mangle", ClaimedChain)
+		c.From = "FORWARD"
+		c.Rules = append(c.Rules, fmt.Sprintf("%s! -i %s -o %s -j DROP", address("-s", s), m, m))
+	}
 }
 
 // ServerClaims lists the external IPs of Services that are the address of a
