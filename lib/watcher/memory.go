@@ -51,16 +51,12 @@ func (e *engine) compact() []nb.Unit {
 	return nil
 }
 
-// earlyPercent is gcPercent while rows are read that stay: they take the place of
-// the garbage of those before them, and are not spread over all that reading leaves.
-const earlyPercent = 10
-
 // renew reads the database into a cache that has no room for what is gone.
 func (e *engine) renew() {
 	e.log.Info("reading the Northbound database again: most of its rows are gone")
 	debug.FreeOSMemory() // the percentage is of what is left
-	debug.SetGCPercent(earlyPercent)
-	time.AfterFunc(calm, func() { debug.SetGCPercent(gcPercent) }) // when all is compared
+	e.links.collector.setEarly(true)
+	time.AfterFunc(calm, func() { e.links.collector.setEarly(false) }) // when all is compared
 	if err := e.links.db.Renew(context.Background()); err != nil {
 		e.log.Warn(err)
 	}

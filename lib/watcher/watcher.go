@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,10 +47,6 @@ type Options struct {
 	Status func(text string)
 }
 
-// gcPercent is how much garbage there may be beside what is in use (GOGC): with
-// many pods, half of Go's usual saves a tenth of the memory.
-const gcPercent = 50
-
 // Errors of a host that is not set up. Scripts may match the texts: they are
 // the originals'.
 var (
@@ -64,6 +59,8 @@ type Watcher struct {
 	Options
 	engine atomic.Pointer[engine] // of this watcher while it is the active one
 	links  atomic.Pointer[links]
+
+	collector collector
 }
 
 // links are a watcher's connections.
@@ -72,6 +69,8 @@ type links struct {
 	db      *ovsdb.DB
 	cluster *kube.Cluster
 	process process
+
+	collector *collector
 }
 
 func (w *Watcher) log(module string) *logrus.Entry {
@@ -88,7 +87,7 @@ func (w *Watcher) log(module string) *logrus.Entry {
 // the new one; a changed token is used from the next request on. Once it was ready,
 // only a database of another cluster ends it.
 func (w *Watcher) Run(ctx context.Context, ready func()) error {
-	debug.SetGCPercent(gcPercent)
+	w.collector.follow()
 	sw, err := w.awaitSwitch(ctx, ready)
 	if err != nil {
 		return err
@@ -254,7 +253,7 @@ func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() s
 		db.Close()
 		return nil, err
 	}
-	return &links{config: cfg, db: db, cluster: cluster, process: thisProcess(cfg)}, nil
+	return &links{config: cfg, db: db, cluster: cluster, process: thisProcess(cfg), collector: &w.collector}, nil
 }
 
 // followed lists what the watcher reads of the Northbound database: what it
