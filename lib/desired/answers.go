@@ -176,7 +176,11 @@ func (w *World) serving(a netip.Addr) func(answer.Gateway) int {
 
 // hasEndpointOn reports whether a Service has a usable endpoint of an address family on a node.
 func (w *World) hasEndpointOn(k service.Key, node string, family netip.Addr) bool {
-	for name := range w.services.onNode[node][k] {
+	l := w.services.onNode[node][k]
+	if l == nil {
+		return false
+	}
+	for _, name := range l.slices {
 		here := w.services.all[k].slices[name].On(node).Endpoints
 		if slices.ContainsFunc(here, func(h service.Host) bool {
 			return h.State != service.Unready && h.Addr.Is4() == family.Is4()

@@ -1,7 +1,6 @@
 package desired
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -102,7 +101,9 @@ func (w *World) chassisRows(id string) []nb.Row {
 		}
 	}
 	for k := range w.services.onNode[c.node] {
-		maps.Copy(variables, w.variablesOf(k, c.node))
+		for _, v := range w.variablesOf(k, c.node) {
+			variables[v.name] = v.value
+		}
 	}
 	if len(variables) == 0 {
 		return nil

@@ -29,6 +29,13 @@ func (s *services) reshare() {
 	for _, zone := range s.zones {
 		s.keep(zone)
 	}
+	for _, here := range s.onNode {
+		for _, l := range here {
+			for _, v := range l.variables {
+				s.keep(v.name)
+			}
+		}
+	}
 	for _, state := range s.all {
 		for _, sl := range state.slices {
 			for _, h := range sl.Endpoints {

@@ -116,6 +116,34 @@ func TestAnEndpointOfADaemonSetTouchesItsNode(t *testing.T) {
 	}
 }
 
+// L4: a chassis with endpoints of many Local Services computes only the variables of the Service whose endpoint changed.
+func TestAChassisComputesTheServiceThatChanged(t *testing.T) {
+	cost := map[int]uint64{}
+	for _, services := range []int{10, 100} {
+		w := crowded(t, 5)
+		slices := map[string]*discoveryv1.EndpointSlice{}
+		for i := range services {
+			name := fmt.Sprint("web-", i)
+			w.Put(localService(name, i))
+			slices[name] = daemonSlices(name, 5)[0]
+			w.Put(slices[name])
+		}
+		before := fmt.Sprint(w.chassisRows("chassis-0"))
+		w.Put(draining(slices["web-3"], 0))
+		cost[services] = allocated(func() { w.chassisRows("chassis-0") })
+		one := draining(slices["web-3"], 1)
+		one.Endpoints[0].Addresses = []string{"10.0.0.99"}
+		w.Put(one)
+		if now := fmt.Sprint(w.chassisRows("chassis-0")); now != strings.Replace(before, `web_3.tcp.80.local4="10.0.0.7:8080"`, `web_3.tcp.80.local4="10.0.0.99:8080"`, 1) {
+			t.Errorf("%d Services: the variables were %.400s, are %.400s", services, before, now)
+		}
+	}
+	t.Logf("bytes allocated by Services: %v", cost)
+	if each := (cost[100] - cost[10]) / 90; each > 500 { // the row has a variable of each
+		t.Errorf("%d bytes are allocated for each Service that has not changed", each)
+	}
+}
+
 // L6: an endpoint event touches no pod with a hostPort, and a Service only those at whose address it is.
 func TestServicesTouchOnlyRivalHostPorts(t *testing.T) {
 	const nodes = 200

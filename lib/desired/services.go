@@ -21,8 +21,8 @@ type services struct {
 	all    map[service.Key]*serviceState
 	owners map[sliceKey]service.Key // of endpoint slices
 	claims service.Claims
-	// onNode has, by node, the endpoint slices with endpoints there, of Services with variables.
-	onNode map[string]map[service.Key]map[string]bool
+	// onNode has, by node, the Services with variables and with endpoints there.
+	onNode map[string]map[service.Key]*localEndpoints
 	zones  map[string]string // by node
 	// selection is by what endpoints are chosen in this cluster.
 	selection service.Selection
@@ -62,7 +62,7 @@ type sliceKey struct{ namespace, name string }
 
 func newServices() services {
 	return services{
-		all: map[service.Key]*serviceState{}, owners: map[sliceKey]service.Key{}, onNode: map[string]map[service.Key]map[string]bool{},
+		all: map[service.Key]*serviceState{}, owners: map[sliceKey]service.Key{}, onNode: map[string]map[service.Key]*localEndpoints{},
 		selection: service.Selection{Userspace: true}, // which works with every datapath
 		zones:     map[string]string{}, shared: map[string]string{}, cidrs: map[string]service.Ranges{},
 	}
@@ -148,31 +148,67 @@ func (w *World) changeSlice(k service.Key, name string, now service.Slice) []nb.
 	return append(touched, w.apiServerRivals(k)...)
 }
 
+// localEndpoints are the endpoints of a Service on one node.
+type localEndpoints struct {
+	slices []string // that have some
+	// variables follow from the endpoints; current is false if they are to be computed again. A node has those of
+	// many Services in one row.
+	variables []variable
+	current   bool
+}
+
+// A variable is a template variable with its value on one node.
+type variable struct{ name, value string }
+
 // indexSlice records which of some nodes have endpoints of a slice.
 func (s *services) indexSlice(of *serviceState, name string, nodes []string) {
 	for _, node := range nodes {
-		if sl, ok := of.slices[name]; ok && of.byNode && len(sl.On(node).Endpoints) > 0 {
+		sl, ok := of.slices[name]
+		if ok && of.byNode && len(sl.On(node).Endpoints) > 0 {
 			s.addOnNode(node, of.Key, name)
-			continue
-		}
-		delete(s.onNode[node][of.Key], name)
-		if len(s.onNode[node][of.Key]) == 0 {
-			delete(s.onNode[node], of.Key)
-		}
-		if len(s.onNode[node]) == 0 {
-			delete(s.onNode, node)
+		} else {
+			s.removeOnNode(node, of.Key, name)
 		}
 	}
 }
 
 func (s *services) addOnNode(node string, k service.Key, slice string) {
 	if s.onNode[node] == nil {
-		s.onNode[node] = map[service.Key]map[string]bool{}
+		s.onNode[node] = map[service.Key]*localEndpoints{}
 	}
-	if s.onNode[node][k] == nil {
-		s.onNode[node][k] = map[string]bool{}
+	l := s.onNode[node][k]
+	if l == nil {
+		l = &localEndpoints{}
+		s.onNode[node][k] = l
 	}
-	s.onNode[node][k][slice] = true
+	if !slices.Contains(l.slices, slice) {
+		l.slices = append(l.slices, slice)
+	}
+}
+
+func (s *services) removeOnNode(node string, k service.Key, slice string) {
+	l := s.onNode[node][k]
+	if l == nil {
+		return
+	}
+	l.slices = slices.DeleteFunc(l.slices, func(name string) bool { return name == slice })
+	if len(l.slices) > 0 {
+		return
+	}
+	if delete(s.onNode[node], k); len(s.onNode[node]) == 0 {
+		delete(s.onNode, node)
+	}
+}
+
+// changedVariables returns the units of the chassis of some nodes, on which the variables of a Service may differ from
+// what they were.
+func (w *World) changedVariables(k service.Key, nodes []string) []nb.Unit {
+	for _, node := range nodes {
+		if l := w.services.onNode[node][k]; l != nil {
+			l.variables, l.current = nil, false
+		}
+	}
+	return w.chassisUnits(nodes...)
 }
 
 // reserve keeps the API server's addresses for it, if k is its Service, and
@@ -235,7 +271,7 @@ func (w *World) changeService(k service.Key, change func() (others []service.Key
 	}
 	s := w.services.all[k]
 	if s.byNode {
-		touched = append(touched, w.chassisUnits(nodes...)...)
+		touched = append(touched, w.changedVariables(k, nodes)...)
 	}
 	if !s.known && len(s.slices) == 0 {
 		delete(w.services.all, k)
@@ -267,7 +303,7 @@ func (w *World) updateTraits(k service.Key) []nb.Unit {
 	if !s.byNode && !was.byNode {
 		return touched
 	}
-	return append(touched, w.chassisUnits(s.nodes()...)...)
+	return append(touched, w.changedVariables(k, s.nodes())...)
 }
 
 // addressesOf are the addresses at which a Service, or another one because of it, is reached from outside.
@@ -278,20 +314,32 @@ func (w *World) addressesOf(k service.Key) []netip.Addr {
 	return nil
 }
 
-// variablesOf are the template variables of a Service on a node, computed from the endpoints there.
-func (w *World) variablesOf(k service.Key, node string) map[string]string {
+// variablesOf are the template variables of a Service on a node.
+func (w *World) variablesOf(k service.Key, node string) []variable {
+	l := w.services.onNode[node][k]
+	if !l.current {
+		l.variables, l.current = w.computeVariables(k, node, l.slices), true
+	}
+	return l.variables
+}
+
+// computeVariables computes the template variables of a Service on a node from the endpoints there.
+func (w *World) computeVariables(k service.Key, node string, names []string) (out []variable) {
 	s := w.services.all[k]
 	if s.tooLarge || s.served == 0 {
 		return nil
 	}
-	local := make([]service.Slice, 0, len(w.services.onNode[node][k]))
-	for name := range w.services.onNode[node][k] {
+	local := make([]service.Slice, 0, len(names))
+	for _, name := range names {
 		local = append(local, s.slices[name].On(node))
 	}
 	limited := s.Service
 	limited.Ports = limited.Ports[:min(s.served, len(limited.Ports))]
 	r := service.Resolve(limited, local)
-	return r.Variables(node, s.byGateway)
+	for name, value := range r.Variables(node, s.byGateway) {
+		out = append(out, variable{w.services.share(name), value})
+	}
+	return slices.Clip(out)
 }
 
 // manyEndpoints is how many endpoints a Service has in its slices, counted for each port, so that it is not resolved twice for one event.
