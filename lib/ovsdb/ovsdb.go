@@ -4,6 +4,7 @@
 package ovsdb
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -122,10 +123,11 @@ type DB struct {
 // what was deleted meanwhile nor that it happened.
 type conn struct {
 	client client.Client
+	rpc    *rpc // rows come in and transactions are sent by it; nil where nothing of ours is read
 	remote string
 	took   time.Duration // to read the tables
 	told   atomic.Bool   // handlers are told of changes
-	news   atomic.Uint64 // counts rows and replies of transactions that came
+	news   atomic.Uint64 // counts rows and what else comes
 	// gone is done when the connection is; its cause says why.
 	gone context.Context
 	lose context.CancelCauseFunc
@@ -416,6 +418,9 @@ func (db *DB) reach(ctx context.Context, c *conn) error {
 		if err := c.connect(ctx); err != nil {
 			return struct{}{}, db.explain(ctx, c.remote, err)
 		}
+		if err := db.connectRPC(ctx, c); err != nil {
+			return struct{}{}, err
+		}
 		if !db.options.AnyMember {
 			if err := db.followLeader(ctx, c); err != nil {
 				return struct{}{}, err
@@ -426,14 +431,42 @@ func (db *DB) reach(ctx context.Context, c *conn) error {
 	return err
 }
 
-// connect connects the client. A unix socket whose server has many connections to
-// accept refuses more for a moment (EAGAIN of connect(2)): then it tries again.
+// connect connects the client.
 func (c *conn) connect(ctx context.Context) error {
+	return untilAccepted(ctx, func() error { return c.client.Connect(ctx) })
+}
+
+// connectRPC connects the rpc of c. When it ends, so does c.
+func (db *DB) connectRPC(ctx context.Context, c *conn) error {
+	err := untilAccepted(ctx, func() (err error) {
+		c.rpc, err = dialRPC(ctx, c.remote, db.options.TLS)
+		return err
+	})
+	if err != nil {
+		return cmp.Or(plain(err), err)
+	}
+	context.AfterFunc(c.gone, func() { c.rpc.conn.Close() })
+	go func() { c.lose(c.rpc.run(c.takeIn, &c.news)) }()
+	return nil
+}
+
+// takeIn takes rows into the cache.
+func (c *conn) takeIn(rows ovsdb.TableUpdates2) error {
+	all := c.client.Cache()
+	if all == nil {
+		return ErrNotConnected
+	}
+	return all.Populate2(rows)
+}
+
+// untilAccepted calls connect. A unix socket whose server has many connections to
+// accept refuses more for a moment (EAGAIN of connect(2)): then it tries again.
+func untilAccepted(ctx context.Context, connect func() error) error {
 	b := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(busyRetry), backoff.WithMaxInterval(firstRetry), backoff.WithMaxElapsedTime(0))
 	var err error
 	_ = backoff.Retry(func() error { // which returns err, or that ctx has ended
-		err = c.client.Connect(ctx)
+		err = connect()
 		if err != nil && !errors.Is(err, syscall.EAGAIN) {
 			return backoff.Permanent(err)
 		}
@@ -565,7 +598,8 @@ func (c *conn) probe(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	_, err := abandon(ctx, c.gone, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, c.client.Echo(ctx)
+		_, err := c.rpc.call(ctx, "echo")
+		return struct{}{}, err
 	})
 	return err
 }
@@ -616,10 +650,9 @@ func (db *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Oper
 	start := time.Now()
 	db.transactions.Add(1)
 	results, err := abandon(ctx, c.gone, func(ctx context.Context) ([]ovsdb.OperationResult, error) {
-		return c.client.Transact(ctx, ops...)
+		return c.rpc.call(ctx, "transact", ovsdb.NewTransactArgs(db.options.Model.Name(), ops...)...)
 	})
 	if err == nil {
-		c.news.Add(1)
 		err = refusal(results, ops)
 	} else {
 		err = c.lost(ctx, err)
@@ -649,7 +682,9 @@ func (db *DB) sync(ctx context.Context, c *conn) error {
 	for table := range db.options.Model.Types() {
 		none := ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: "00000000-0000-0000-0000-000000000000"})
 		read := ovsdb.Operation{Op: ovsdb.OperationSelect, Table: table, Where: []ovsdb.Condition{none}, Columns: []string{"_uuid"}}
-		_, err := abandon(ctx, c.gone, func(ctx context.Context) ([]ovsdb.OperationResult, error) { return c.client.Transact(ctx, read) })
+		_, err := abandon(ctx, c.gone, func(ctx context.Context) ([]ovsdb.OperationResult, error) {
+			return c.rpc.call(ctx, "transact", ovsdb.NewTransactArgs(db.options.Model.Name(), read)...)
+		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", db.options.Name, c.lost(ctx, err))
 		}

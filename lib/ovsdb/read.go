@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
-	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
@@ -79,12 +78,11 @@ func (db *DB) alive(ctx context.Context, remote string) error {
 	return err
 }
 
-// follow reads the tables, in one monitor: libovsdb holds updates back only for the first. The method is
-// monitor_cond, since with monitor_cond_since libovsdb ignores errors of updates. The dispatcher comes last:
-// libovsdb would queue an event for each row that is read, and its queue drops events when it is full.
+// follow reads the tables, in one monitor. The method is monitor_cond: monitor_cond_since would save nothing, see
+// TestNoHistory. The dispatcher comes last: libovsdb would queue an event for each row that is read, and its queue
+// drops events when it is full.
 func (db *DB) follow(ctx context.Context, c *conn) error {
-	m := c.client.NewMonitor()
-	m.Method = ovsdb.ConditionalMonitorRPC
+	requests := map[string]ovsdb.MonitorRequest{}
 	tables := db.options.Tables
 	if len(tables) == 0 {
 		for name := range db.options.Model.Types() {
@@ -95,9 +93,9 @@ func (db *DB) follow(ctx context.Context, c *conn) error {
 		if len(t.Columns) == 0 {
 			t.Columns = columns(db.options.Model.Types()[t.Name])
 		}
-		m.Tables = append(m.Tables, client.TableMonitor{Table: t.Name, Fields: t.Columns, Conditions: t.Where})
+		requests[t.Name] = ovsdb.MonitorRequest{Columns: t.Columns, Where: t.Where, Select: ovsdb.NewDefaultMonitorSelect()}
 	}
-	if _, err := c.client.Monitor(ctx, m); err != nil {
+	if _, err := c.rpc.call(ctx, ovsdb.ConditionalMonitorRPC, ovsdb.NewMonitorArgs(db.options.Model.Name(), "rows", requests)...); err != nil {
 		return fmt.Errorf("reading the tables: %w", err)
 	}
 	if cache := c.client.Cache(); cache != nil { // else it is lost already

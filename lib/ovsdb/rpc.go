@@ -1,0 +1,165 @@
+package ovsdb
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+)
+
+// An rpc is a connection (RFC 7047, section 4) for what there may be much of: the rows of the tables that are followed, and transactions.
+// libovsdb's own, which stays for the rest, parses a value up to seven times and keeps a buffer of the largest message.
+type rpc struct {
+	conn net.Conn
+
+	writing sync.Mutex
+	mu      sync.Mutex // guards what follows
+	calls   map[string]chan<- message
+	last    int
+	gone    error // why there will be no more replies
+}
+
+// dialRPC connects to a remote.
+func dialRPC(ctx context.Context, remote string, c *tls.Config) (*rpc, error) {
+	scheme, addr, _ := strings.Cut(remote, ":")
+	var conn net.Conn
+	var err error
+	switch scheme {
+	case "ssl":
+		conn, err = (&tls.Dialer{Config: c}).DialContext(ctx, "tcp", addr)
+	default:
+		conn, err = (&net.Dialer{}).DialContext(ctx, scheme, addr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &rpc{conn: conn, calls: map[string]chan<- message{}}, nil
+}
+
+// run reads until the connection ends, and returns why. take gets rows, and news counts what the server sends.
+func (r *rpc) run(take func(ovsdb.TableUpdates2) error, news *atomic.Uint64) error {
+	d := newDecoder(bufio.NewReaderSize(counter{r.conn, news}, 1<<16), take)
+	for {
+		m, err := d.message()
+		if err != nil {
+			return r.end(err)
+		}
+		switch m.method {
+		case "":
+			r.answer(m)
+		case "echo": // beside, or neither side might read while both write
+			go func() { _ = r.send(map[string]any{"id": m.id, "result": notNil(m.params), "error": nil}) }()
+		}
+	}
+}
+
+// A counter counts what it reads.
+type counter struct {
+	io.Reader
+	n *atomic.Uint64
+}
+
+// Read implements io.Reader.
+func (c counter) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n.Add(1)
+	return n, err
+}
+
+func notNil(params []jsontext.Value) []jsontext.Value { return append([]jsontext.Value{}, params...) }
+
+// end has all calls return, and returns why in a few words.
+func (r *rpc) end(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errors.New("closed by the server")
+	} else if why := plain(err); why != nil {
+		err = why
+	}
+	r.conn.Close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gone = err
+	for _, c := range r.calls {
+		close(c)
+	}
+	r.calls = nil
+	return err
+}
+
+// answer hands a reply to the call that waits for it, if it still does.
+func (r *rpc) answer(m message) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.calls[string(m.id)]; c != nil {
+		c <- m
+		delete(r.calls, string(m.id))
+	}
+}
+
+// call sends a request and waits for the reply.
+func (r *rpc) call(ctx context.Context, method string, params ...any) ([]ovsdb.OperationResult, error) {
+	reply := make(chan message, 1)
+	id, err := r.register(reply)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.send(request{method, append([]any{}, params...), id}); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotConnected, err)
+	}
+	select {
+	case m, ok := <-reply:
+		switch {
+		case !ok:
+			return nil, ErrNotConnected
+		case m.refused != "":
+			return nil, errors.New(m.refused)
+		}
+		return m.results, nil
+	case <-ctx.Done():
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.calls, strconv.Itoa(id))
+		return nil, ctx.Err()
+	}
+}
+
+type request struct {
+	Method string `json:"method"`
+	Params []any  `json:"params"`
+	ID     int    `json:"id"`
+}
+
+// register gives a call an ID.
+func (r *rpc) register(reply chan<- message) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.gone != nil {
+		return 0, ErrNotConnected
+	}
+	r.last++
+	r.calls[strconv.Itoa(r.last)] = reply
+	return r.last, nil
+}
+
+// send writes a request or a reply.
+func (r *rpc) send(message any) error {
+	text, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	_, err = r.conn.Write(text)
+	return err
+}
