@@ -460,9 +460,13 @@ func (s *serviceState) nodes() []string {
 // otherKeys are the keys under which two maps differ.
 func otherKeys[K comparable, V any](a, b map[K]V, equal func(V, V) bool) map[K]bool {
 	out := map[K]bool{}
-	for k := range merged(a, b) {
-		was, had := a[k]
-		if now, has := b[k]; had != has || !equal(was, now) {
+	for k, was := range a {
+		if now, has := b[k]; !has || !equal(was, now) {
+			out[k] = true
+		}
+	}
+	for k := range b {
+		if _, had := a[k]; !had {
 			out[k] = true
 		}
 	}

@@ -279,8 +279,16 @@ func (y *city) events() {
 	y.kind("namespace", 20, func(i int) []nb.Unit { return w.Put(y.space(i/2, []string{"b", "a"}[i%2])) })
 	y.kind("node", 20, func(i int) []nb.Unit { return w.Put(y.node(i/2, y.address(i/2+(i+1)%2*y.nodes))) })
 	y.kind("gateway", 20, func(i int) []nb.Unit { return w.Put(desired.Silent{fmt.Sprint("n", 1+i/2): i%2 == 0}) })
+	var registries []map[string]string // as they are in the database
+	for i := range 20 {
+		registries = append(registries, y.topology([]int{i, -1}[i%2]).Registry())
+	}
+	parser := new(topology.Parser)
+	if _, err := parser.ReadRegistry(y.topology(-1).Registry()); err != nil {
+		y.Fatal(err)
+	}
 	y.kind("router", 20, func(i int) []nb.Unit {
-		c, err := topology.ReadRegistry(y.topology([]int{i, -1}[i%2]).Registry())
+		c, err := parser.ReadRegistry(registries[i])
 		if err != nil {
 			y.Fatal(err)
 		}

@@ -61,7 +61,7 @@ func (e *engine) load(ctx context.Context) error {
 	for _, a := range assignments(e.links.db) {
 		e.world.Put(a)
 	}
-	c, found, err := readTopology(e.links.db)
+	c, found, err := readTopology(e.links.db, &e.topologies)
 	if err != nil {
 		return err
 	}

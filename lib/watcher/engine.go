@@ -52,21 +52,22 @@ type engine struct {
 	rejected map[string]netip.Addr
 	// missing are the kinds of objects that are not known yet. Nothing is
 	// written before all are.
-	missing   map[kube.Kind]bool
-	fail      context.CancelCauseFunc // ends the engine for good
-	full      bool                    // everything may be written: the Lease is ours
-	asked     bool                    // the Southbound database was asked for hosts, if it could be
-	restore   bool                    // the token was removed and is to be written again
-	lapse     atomic.Pointer[lapse]   // for people; nil: none
-	saved     *topology.Cluster       // the copy of the topology, as far as known
-	copying   copying
-	plaints   plaints           // what was said of units that fail
-	probing   bool              // one of the units that an outage holds up is tried again soon
-	unwritten map[nb.Unit]error // why annotations of units in the batch were not written
-	pace      pacer
-	written   int     // rows that the last sync changed
-	weight    float64 // what they count for
-	sweep     sweeper
+	missing    map[kube.Kind]bool
+	fail       context.CancelCauseFunc // ends the engine for good
+	full       bool                    // everything may be written: the Lease is ours
+	asked      bool                    // the Southbound database was asked for hosts, if it could be
+	restore    bool                    // the token was removed and is to be written again
+	lapse      atomic.Pointer[lapse]   // for people; nil: none
+	topologies topology.Parser
+	saved      *topology.Cluster // the copy of the topology, as far as known
+	copying    copying
+	plaints    plaints           // what was said of units that fail
+	probing    bool              // one of the units that an outage holds up is tried again soon
+	unwritten  map[nb.Unit]error // why annotations of units in the batch were not written
+	pace       pacer
+	written    int     // rows that the last sync changed
+	weight     float64 // what they count for
+	sweep      sweeper
 	// topologyStale and probesStale say that reading the topology or what the prober found is sent,
 	// hostsChanged that the hosts of gateways may be others than the prober knows.
 	topologyStale, probesStale atomic.Bool
@@ -237,7 +238,7 @@ func (e *engine) topologyChanged() {
 // refreshTopology reads the topology again. Where the database has none, or one
 // that makes no sense, the one that is known is kept, and will be written back.
 func (e *engine) refreshTopology() []nb.Unit {
-	c, found, err := readTopology(e.links.db)
+	c, found, err := readTopology(e.links.db, &e.topologies)
 	switch {
 	case errors.Is(err, ovsdb.ErrNotConnected):
 		return nil // reconnected comes

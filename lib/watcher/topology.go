@@ -19,8 +19,8 @@ import (
 var topologyCopy = types.NamespacedName{Namespace: names.ConfigNamespace, Name: names.TopologyConfigMap}
 
 // readTopology reads the topology from the cluster router in the database. It
-// reports false if there is no such router.
-func readTopology(db *ovsdb.DB) (c topology.Cluster, found bool, err error) {
+// reports false if there is no such router. The parser remembers the last one that was read.
+func readTopology(db *ovsdb.DB, p *topology.Parser) (c topology.Cluster, found bool, err error) {
 	routers, err := clusterRouters(db)
 	if err != nil {
 		return c, false, err
@@ -32,7 +32,7 @@ func readTopology(db *ovsdb.DB) (c topology.Cluster, found bool, err error) {
 		if routers[0].ExternalIDs[names.ClusterSubnets] == "" {
 			return c, true, fmt.Errorf("logical router %q was made by a former version: run \"ovn-k8s-overlay master-init\" and, on each node, \"minion-init\" again", routers[0].Name)
 		}
-		c, err = topology.FromRouter(routers[0], nil, nil)
+		c, err = p.FromRouter(routers[0])
 		return c, true, err
 	}
 	return c, true, fmt.Errorf("%d logical routers have external_ids:%s=yes, as %q and %q: remove it from all but one", len(routers), names.ClusterRouterTag, routers[0].Name, routers[1].Name)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/kube/client"
 	"ovn-k8s/lib/names"
@@ -279,7 +280,7 @@ func (w *Watcher) tls(ctx context.Context, cfg config.Config) (*tls.Config, erro
 
 // check finds out before the watcher is ready what no waiting would mend.
 func (w *Watcher) check(ctx context.Context, l *links) error {
-	_, found, err := readTopology(l.db)
+	_, found, err := readTopology(l.db, new(topology.Parser))
 	if err != nil {
 		return err
 	}

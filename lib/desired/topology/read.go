@@ -13,10 +13,26 @@ import (
 	"ovn-k8s/lib/names"
 )
 
+// A Parser reads one registry after the other, and parses only gateways whose text is not one of the registry before.
+type Parser struct{ last, now map[string]Gateway } // by text
+
+// gateway returns the gateway that a text describes. Nothing may write to its slices.
+func (p *Parser) gateway(text string) (Gateway, error) {
+	g, ok := p.last[text]
+	if !ok {
+		if err := json.Unmarshal([]byte(text), &g); err != nil {
+			return g, fmt.Errorf("%.100q is not a gateway: %w", text, err)
+		}
+	}
+	p.now[text] = g
+	return g, nil
+}
+
 // A reader reads a registry key by key. It has indexes of what keys must not share, so that reading
 // takes as long as there are keys. What an index does not rule out is left to WithNode and add.
 type reader struct {
 	Cluster
+	parser   *Parser
 	byID     map[string]string // nodes, by system-id
 	subnets  disjoint          // of nodes
 	rampouts disjoint
@@ -28,8 +44,9 @@ type reader struct {
 
 type nic struct{ chassis, name string }
 
-func newReader(c Cluster) *reader {
-	r := &reader{Cluster: c, byID: map[string]string{}}
+func newReader(c Cluster, p *Parser) *reader {
+	p.last, p.now = p.now, map[string]Gateway{}
+	r := &reader{Cluster: c, parser: p, byID: map[string]string{}}
 	r.Nodes, r.Chassis = map[string][]netip.Prefix{}, map[string]string{}
 	r.index()
 	return r
@@ -111,9 +128,9 @@ func (r *reader) readChassis(sw, id string) {
 }
 
 func (r *reader) readGateway(name, text string) error {
-	var g Gateway
-	if err := json.Unmarshal([]byte(text), &g); err != nil {
-		return fmt.Errorf("%.100q is not a gateway: %w", text, err)
+	g, err := r.parser.gateway(text)
+	if err != nil {
+		return err
 	}
 	if !slices.Contains([]string{Physical, Bridge, Local}, g.Mode) {
 		return fmt.Errorf("mode %q is none of %s, %s and %s", g.Mode, Physical, Bridge, Local)
@@ -163,8 +180,8 @@ func (d disjoint) find(p netip.Prefix) (int, bool) {
 }
 
 // readKeys reads all keys, in their order. What does not fit is in the error.
-func (c Cluster) readKeys(keys map[string]string) (Cluster, error) {
-	r := newReader(c)
+func (c Cluster) readKeys(keys map[string]string, p *Parser) (Cluster, error) {
+	r := newReader(c, p)
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if err := r.read(key, keys[key]); err != nil {

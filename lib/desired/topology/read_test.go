@@ -40,7 +40,7 @@ func empty(t testing.TB) Cluster {
 func readOneByOne(c Cluster, keys map[string]string) (Cluster, error) {
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		r := newReader(c)
+		r := newReader(c, new(Parser))
 		r.Nodes, r.Chassis, r.Gateways = maps.Clone(c.Nodes), maps.Clone(c.Chassis), maps.Clone(c.Gateways)
 		r.index()
 		if node, ok := strings.CutPrefix(key, names.ChassisPrefix); ok {
@@ -85,7 +85,7 @@ func TestReadingByIndexes(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		keys := randomRecord(r)
 		want, wantErr := readOneByOne(empty(t), keys)
-		got, err := empty(t).readKeys(keys)
+		got, err := empty(t).readKeys(keys, new(Parser))
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Fatalf("seed %d: %v (-one by one +by indexes):\n%s", seed, keys, diff)
 		}
@@ -152,6 +152,36 @@ func TestReadingIsLinear(t *testing.T) {
 	t.Logf("250 nodes: %d kB, 1000 nodes: %d kB", few>>10, many>>10)
 	if many > 6*few {
 		t.Errorf("4 times the nodes take %.1f times the memory", float64(many)/float64(few))
+	}
+}
+
+// L5: a registry of which one value is another is read like any, and the gateways of the others are not parsed again.
+func TestAParserKeepsWhatDidNotChange(t *testing.T) {
+	keys := record(t, 250)
+	first := ""
+	for key := range keys {
+		if strings.HasPrefix(key, names.GatewayPrefix) && (first == "" || key < first) {
+			first = key
+		}
+	}
+	other := maps.Clone(keys)
+	if other[first] = strings.Replace(keys[first], `"eth1"`, `"eth2"`, 1); other[first] == keys[first] {
+		t.Fatalf("%s has no interface eth1", keys[first])
+	}
+	p := new(Parser)
+	for _, r := range []map[string]string{keys, other, keys} {
+		want, err := ReadRegistry(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := p.ReadRegistry(r); err != nil || !got.Equal(want) {
+			t.Errorf("%v, %v; want %v", got, err, want)
+		}
+	}
+	parsed := testing.AllocsPerRun(1, func() { _, _ = ReadRegistry(keys) })
+	kept := testing.AllocsPerRun(1, func() { _, _ = p.ReadRegistry(keys) })
+	if t.Logf("%.0f allocations, %.0f if gateways are kept", parsed, kept); kept > parsed/2 {
+		t.Errorf("%.0f allocations instead of %.0f", kept, parsed)
 	}
 }
 

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"maps"
 	"net/netip"
 	"strings"
 
@@ -183,12 +184,7 @@ func entry(port nb.Row) nb.Row {
 // subnets, and no nodes.
 func FromRouter(router *nbdb.LogicalRouter, join *nbdb.LogicalRouterPort, subnets []netip.Prefix) (Cluster, error) {
 	if router.ExternalIDs[names.ClusterSubnets] != "" {
-		r := map[string]string{}
-		for k, v := range router.ExternalIDs {
-			r[k] = v
-		}
-		r[routerKey] = router.Name
-		return ReadRegistry(r)
+		return new(Parser).FromRouter(router)
 	}
 	c := Cluster{Router: router.Name, Subnets: subnets, Nodes: map[string][]netip.Prefix{}}
 	if join == nil {
@@ -200,4 +196,11 @@ func FromRouter(router *nbdb.LogicalRouter, join *nbdb.LogicalRouterPort, subnet
 		}
 	}
 	return c, nil
+}
+
+// FromRouter reads the topology back from a cluster router with a registry.
+func (p *Parser) FromRouter(router *nbdb.LogicalRouter) (Cluster, error) {
+	r := maps.Clone(router.ExternalIDs)
+	r[routerKey] = router.Name
+	return p.ReadRegistry(r)
 }

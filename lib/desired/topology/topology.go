@@ -177,7 +177,10 @@ func (c Cluster) Registry() map[string]string {
 
 // ReadRegistry reads what Registry wrote. Other keys are ignored. A node or
 // gateway that does not fit is left out of the Cluster and named in the error.
-func ReadRegistry(r map[string]string) (Cluster, error) {
+func ReadRegistry(r map[string]string) (Cluster, error) { return new(Parser).ReadRegistry(r) }
+
+// ReadRegistry is the function of this name.
+func (p *Parser) ReadRegistry(r map[string]string) (Cluster, error) {
 	subnets, err := ipnet.ParseSubnets(r[names.ClusterSubnets], 0)
 	if err != nil {
 		return Cluster{}, fmt.Errorf("reading %s of the topology: %w", names.ClusterSubnets, err)
@@ -190,5 +193,5 @@ func ReadRegistry(r map[string]string) (Cluster, error) {
 	if err != nil {
 		return Cluster{}, fmt.Errorf("reading the topology: %w", err)
 	}
-	return c.readKeys(r)
+	return c.readKeys(r, p)
 }
