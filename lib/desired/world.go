@@ -354,7 +354,7 @@ func (w *World) clusterRows() []nb.Row {
 	for i := range rows {
 		if rows[i].ID == names.ClusterRouter {
 			rows[i].OnlyNew = slices.Collect(maps.Keys(w.cluster.Registry()))
-			rows[i].OnlyNew = append(rows[i].OnlyNew, names.NodePrefix, names.ChassisPrefix, names.GatewayPrefix)
+			rows[i].OnlyNew = append(rows[i].OnlyNew, names.NodePrefix, names.ChassisPrefix, names.GatewayPrefix, names.SubnetLengths)
 			if w.uid != "" {
 				rows[i].Model.(*nbdb.LogicalRouter).ExternalIDs[names.KubernetesUID] = w.uid
 			}

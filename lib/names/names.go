@@ -84,8 +84,8 @@ const (
 	FirstGateway      = "first_gateway"       // Logical_Router of a gateway: "yes" on one of them, "no" on the others
 	GatewayPhysicalIP = "gateway-physical-ip" // Logical_Router_Port of a gateway to the external network: "yes"
 
-	// ClusterSubnets, JoinSubnets, NodePrefix, ChassisPrefix and GatewayPrefix record the topology on the cluster
-	// router, as given to the one-shot commands. ClusterSubnets is also on br-int's patch port to a shared bridge.
+	// ClusterSubnets, JoinSubnets, NodePrefix, ChassisPrefix, GatewayPrefix and SubnetLengths record the topology on the
+	// cluster router, as given to the one-shot commands. ClusterSubnets is also on br-int's patch port to a shared bridge.
 	ClusterSubnets = "ovn-k8s-cluster-subnets"
 	// NodeSubnets on the management port of br-int records the subnets with which this host joined the cluster:
 	// "NODE'S in CLUSTER'S".
@@ -94,6 +94,8 @@ const (
 	NodePrefix    = "ovn-k8s-node-"    // + node: its subnets
 	ChassisPrefix = "ovn-k8s-chassis-" // + node: the system-id of its host
 	GatewayPrefix = "ovn-k8s-gateway-" // + gateway: JSON
+	// SubnetLengths records the prefix lengths of the nodes' subnets: see topology.Cluster.Lengths.
+	SubnetLengths = "ovn-k8s-subnet-lengths"
 	// KubernetesUID on the cluster router identifies the Kubernetes cluster of this database: the UID of the
 	// namespace kube-system.
 	KubernetesUID = "ovn-k8s-kubernetes-uid"

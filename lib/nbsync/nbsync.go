@@ -193,21 +193,15 @@ func (s *Sync) commit(ctx context.Context, p *Plan) error {
 	return err
 }
 
-// A Guard is a column of a row as the caller read it. Nobody may have changed it
-// since.
-type Guard struct {
-	// Row is the row as it was read, with its UUID; or a model with a name only,
-	// meaning that there was no row of that name.
-	Row    model.Model
-	Table  string
-	Column string
+// ApplyAll gives all units the rows that they want in one transaction, or
+// changes nothing and returns an error. It returns ErrConflict if a guard
+// fails; then the caller computes want again.
+func (s *Sync) ApplyAll(ctx context.Context, want map[nb.Unit][]nb.Row, guards ...Guard) ([]Change, error) {
+	return s.ApplyWith(ctx, want, Keys{}, guards...)
 }
 
-// ApplyAll gives all units the rows that they want in one transaction, or
-// changes nothing and returns an error. It returns ErrConflict if a guarded
-// column is not what the caller computed want from; then the caller computes it
-// again.
-func (s *Sync) ApplyAll(ctx context.Context, want map[nb.Unit][]nb.Row, guards ...Guard) ([]Change, error) {
+// ApplyWith is ApplyAll, and replaces keys in the same transaction.
+func (s *Sync) ApplyWith(ctx context.Context, want map[nb.Unit][]nb.Row, keys Keys, guards ...Guard) ([]Change, error) {
 	plan, err := s.Plan(want)
 	if err != nil {
 		return nil, err
@@ -218,18 +212,13 @@ func (s *Sync) ApplyAll(ctx context.Context, want map[nb.Unit][]nb.Row, guards .
 	if err != nil {
 		return nil, err
 	}
+	plan.ops = append(plan.ops, keys.ops()...)
 	if len(plan.ops) == 0 {
 		return nil, nil
 	}
-	var waits []ovsdb.Operation
-	for _, g := range guards {
-		op, err := plan.guard(g)
-		if err != nil {
-			return nil, err
-		}
-		waits = append(waits, op)
+	if err := plan.guard(guards); err != nil {
+		return nil, err
 	}
-	plan.ops = append(waits, plan.ops...)
 	if err := s.commit(ctx, plan); err != nil {
 		var timedOut *ovsdb.TimedOut // what a wait operation says
 		if errors.As(err, &timedOut) {
@@ -238,31 +227,6 @@ func (s *Sync) ApplyAll(ctx context.Context, want map[nb.Unit][]nb.Row, guards .
 		return nil, err
 	}
 	return plan.Changes, nil
-}
-
-// guard is an operation that fails unless the column is as it was read (RFC 7047,
-// section 5.2.6), or if the row was not there and somebody has made one.
-func (p *Plan) guard(g Guard) (ovsdb.Operation, error) {
-	now := 0
-	op := ovsdb.Operation{Op: ovsdb.OperationWait, Table: g.Table, Timeout: &now}
-	uuid := columnOf(g.Row, "_uuid").String()
-	if uuid == "" {
-		name := nameOf(g.Row)
-		op.Until = string(ovsdb.WaitConditionNotEqual)
-		op.Columns = []string{"name"}
-		op.Where = []ovsdb.Condition{ovsdb.NewCondition("name", ovsdb.ConditionEqual, name)}
-		op.Rows = []ovsdb.Row{{"name": name}}
-		return op, nil
-	}
-	row, err := p.row(g.Row, columnOf(g.Row, g.Column).Addr().Interface())
-	if err != nil {
-		return op, err
-	}
-	op.Until = string(ovsdb.WaitConditionEqual)
-	op.Columns = []string{g.Column}
-	op.Where = whereUUID(uuid)
-	op.Rows = []ovsdb.Row{row}
-	return op, nil
 }
 
 // Handler returns a handler of cache events that calls changed with the unit of

@@ -532,7 +532,7 @@ func newRow(u nb.Unit) nb.Row {
 func TestGuard(t *testing.T) {
 	c, db, s1 := open(t)
 	_, _, s2 := connect(t, c)
-	router := nbsync.Guard{Table: nbdb.LogicalRouterTable, Row: &nbdb.LogicalRouter{Name: names.ClusterRouter}, Column: "external_ids"}
+	router := nbsync.Absent(nbdb.LogicalRouterTable, names.ClusterRouter)
 	units := map[nb.Unit][]nb.Row{topology.ClusterUnit: cluster(t).Rows()}
 	results := make(chan error, 2)
 	for _, s := range []*nbsync.Sync{s1, s2} {
@@ -560,7 +560,7 @@ func TestGuard(t *testing.T) {
 	if err := db.Client().List(t.Context(), &routers); err != nil || len(routers) != 1 {
 		t.Fatalf("%d routers, %v", len(routers), err)
 	}
-	router.Row = &routers[0]
+	router = nbsync.Unchanged(nbdb.LogicalRouterTable, &routers[0], "external_ids")
 	bigger := map[nb.Unit][]nb.Row{topology.ClusterUnit: cluster(t, 1).Rows()}
 	if _, err := s1.ApplyAll(t.Context(), bigger, router); err != nil {
 		t.Error(err)

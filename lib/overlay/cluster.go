@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"github.com/ovn-kubernetes/libovsdb/cache"
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/topology"
@@ -31,6 +32,8 @@ type world struct {
 	ports    []nbdb.LogicalSwitchPort
 	// routerPorts are those of all routers.
 	routerPorts []nbdb.LogicalRouterPort
+	// few are the rows of one node, from which the world is, or nil.
+	few *ovsdb.Rows
 }
 
 // recorded reports whether the router carries our record of the topology. One
@@ -87,22 +90,26 @@ func (w world) before() topology.Cluster {
 	return c
 }
 
-// readWorld reads the topology from the copy of the database.
+// readWorld reads the topology from the copy of the database, or with s.only what concerns one node.
 func (s *session) readWorld(ctx context.Context) (world, error) {
-	var w world
-	var routers []nbdb.LogicalRouter
-	var ports []nbdb.LogicalRouterPort
+	if s.only != "" {
+		return s.readNode(ctx)
+	}
 	c := s.nb.Client()
-	if c == nil {
-		return w, fmt.Errorf("reading the Northbound database: %w", ovsdb.ErrNotConnected)
+	if c == nil || c.Cache() == nil {
+		return world{}, fmt.Errorf("reading the Northbound database: %w", ovsdb.ErrNotConnected)
 	}
-	for _, rows := range []any{&routers, &ports, &w.switches, &w.ports} {
-		if err := c.List(ctx, rows); err != nil {
-			return w, fmt.Errorf("reading the Northbound database: %w", err)
-		}
+	return newWorld(c.Cache())
+}
+
+// newWorld finds the topology in rows.
+func newWorld(c *cache.TableCache) (world, error) {
+	w := world{
+		switches:    list[nbdb.LogicalSwitch](c, nbdb.LogicalSwitchTable),
+		ports:       list[nbdb.LogicalSwitchPort](c, nbdb.LogicalSwitchPortTable),
+		routerPorts: list[nbdb.LogicalRouterPort](c, nbdb.LogicalRouterPortTable),
 	}
-	w.routerPorts = ports
-	routers = slices.DeleteFunc(routers, func(r nbdb.LogicalRouter) bool {
+	routers := slices.DeleteFunc(list[nbdb.LogicalRouter](c, nbdb.LogicalRouterTable), func(r nbdb.LogicalRouter) bool {
 		ids := r.ExternalIDs
 		return ids[names.ClusterRouterTag] != "yes" && ids[names.ID] != names.ClusterRouter && r.Name != names.ClusterRouter
 	})
@@ -119,12 +126,21 @@ func (s *session) readWorld(ctx context.Context) (world, error) {
 		return w, nil
 	}
 	w.router = &routers[0]
-	for i, p := range ports {
+	for i, p := range w.routerPorts {
 		if p.Name == names.RouterToJoin(w.router.Name) {
-			w.join = &ports[i]
+			w.join = &w.routerPorts[i]
 		}
 	}
 	return w, nil
+}
+
+// list returns the rows of a table. What is deep in them is shared with c.
+func list[T any](c *cache.TableCache, table string) []T {
+	var out []T
+	for _, m := range c.Table(table).RowsShallow() {
+		out = append(out, *any(m).(*T))
+	}
+	return out
 }
 
 // join returns the change that makes r's node part of the cluster.
@@ -226,16 +242,10 @@ const maxRefused = 5
 // changeCluster gives the cluster and a unit their rows in one transaction. If
 // somebody else was faster, the change is computed again from what is there then.
 func (s *session) changeCluster(ctx context.Context, unit nb.Unit, change clusterChange) (changes []nbsync.Change, err error) {
-	lost := false
-	err = s.stage(ctx, "changing the Northbound database", func(ctx context.Context) error {
-		if lost { // s.nb does not connect again by itself
-			if err := s.connectNB(ctx); err != nil {
-				return err
-			}
-		}
+	err = s.withNB(ctx, "changing the Northbound database", func(ctx context.Context) error {
 		b := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(lastRetry), backoff.WithMaxElapsedTime(0))
 		refusals := 0
-		err := backoff.Retry(func() (err error) {
+		return backoff.Retry(func() (err error) {
 			changes, err = s.tryChange(ctx, unit, change)
 			var refused *ovsdb.Refused
 			if errors.As(err, &refused) {
@@ -246,13 +256,33 @@ func (s *session) changeCluster(ctx context.Context, unit nb.Unit, change cluste
 			}
 			return backoff.Permanent(err)
 		}, backoff.WithContext(b, ctx))
+	})
+	return changes, err
+}
+
+// withNB is stage for work on the Northbound database. s.nb does not connect again by itself.
+func (s *session) withNB(ctx context.Context, what string, work func(context.Context) error) error {
+	lost := false
+	return s.stage(ctx, what, func(ctx context.Context) error {
+		if lost {
+			if err := s.connectNB(ctx); err != nil {
+				return err
+			}
+		}
+		err := work(ctx)
+		if errors.Is(err, errReadAll) {
+			s.only, lost = "", true
+			if err := s.connectNB(ctx); err != nil {
+				return err
+			}
+			err = work(ctx)
+		}
 		lost = ctx.Err() != nil || errors.Is(err, ovsdb.ErrNotConnected)
 		if err != nil && !lost {
 			return settings.Wrong(err)
 		}
 		return err
 	})
-	return changes, err
 }
 
 // tryChange makes a change once, unless the router's record is no longer the one
@@ -266,9 +296,12 @@ func (s *session) tryChange(ctx context.Context, unit nb.Unit, change clusterCha
 	if err != nil {
 		return nil, err
 	}
-	guard := nbsync.Guard{Table: nbdb.LogicalRouterTable, Row: w.router, Column: "external_ids"}
-	if w.router == nil {
-		guard.Row = &nbdb.LogicalRouter{Name: names.ClusterRouter}
+	if s.only != "" {
+		return s.changeNode(ctx, w, after)
+	}
+	guard := nbsync.Absent(nbdb.LogicalRouterTable, names.ClusterRouter)
+	if w.router != nil {
+		guard = nbsync.Unchanged(nbdb.LogicalRouterTable, w.router, "external_ids")
 	}
 	return (&nbsync.Sync{DB: s.nb}).ApplyAll(ctx, rows(w.before(), after, unit), guard)
 }

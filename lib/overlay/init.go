@@ -106,6 +106,9 @@ func (i Init) run(ctx context.Context, minion bool) error {
 			return err
 		}
 	}
+	if minion && !s.DryRun {
+		s.only = r.node
+	}
 	if err := s.openNB(ctx); err != nil {
 		return err
 	}
@@ -145,11 +148,15 @@ func (i Init) run(ctx context.Context, minion bool) error {
 // elsewhere is an error if the node is another host, and that is alive: two would
 // have the same addresses. What cannot be found out is none.
 func (s *session) elsewhere(ctx context.Context, node string, h *host) error {
-	w, err := s.readWorld(ctx)
+	var chassis map[string]string
+	err := s.withNB(ctx, "reading the Northbound database", func(ctx context.Context) error {
+		w, err := s.readWorld(ctx)
+		chassis = w.before().Chassis
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	chassis := w.before().Chassis
 	if err := s.cloned(ctx, node, chassis); err != nil {
 		return err
 	}

@@ -77,6 +77,9 @@ type session struct {
 	sw     *vswitch.Switch
 	nb     *ovsdb.DB
 	temp   string // a directory for the time of a dry run
+	// only is the node whose rows are read of the Northbound database; all are if it is empty.
+	only      string
+	conflicts int // how often only's change has failed
 
 	warnings []string
 }
@@ -161,6 +164,7 @@ func (s *session) connectNB(ctx context.Context) error {
 	}
 	nb, err := ovsdb.Open(ctx, ovsdb.Options{
 		Name: "the Northbound database", Remotes: s.config.NB, TLS: tls, Model: model, Needs: "OVN 23.03",
+		Unfollowed: s.only != "",
 	})
 	if err != nil {
 		return err

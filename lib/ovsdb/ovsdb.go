@@ -89,6 +89,8 @@ type Options struct {
 	Needs string
 	// Tables to be followed; none means all of Model with all columns.
 	Tables []Table
+	// Unfollowed has no table followed: rows are read by Select.
+	Unfollowed bool
 	// Unindexed saves memory: the client finds rows by UUID only, not by the indexes of the schema.
 	Unindexed bool
 	// AnyMember also takes a member of a cluster that is not its leader, whose
@@ -403,8 +405,10 @@ func (db *DB) dial(ctx context.Context, remote string) (*conn, error) {
 	if db.options.Unindexed {
 		c.unindex()
 	}
-	if err := db.read(ctx, c); err != nil {
-		return nil, err
+	if !db.options.Unfollowed {
+		if err := db.read(ctx, c); err != nil {
+			return nil, err
+		}
 	}
 	done = true
 	return c, nil

@@ -6,8 +6,10 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 
 	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
 )
 
 // Equal reports whether both describe the same topology.
@@ -16,6 +18,39 @@ func (c Cluster) Equal(d Cluster) bool {
 		equalMaps(c.Nodes, d.Nodes, slices.Equal) &&
 		equalMaps(c.Chassis, d.Chassis, func(a, b string) bool { return a == b }) &&
 		equalMaps(c.Gateways, d.Gateways, Gateway.equal)
+}
+
+// EqualBut reports whether both describe the same topology, but for the subnets and the chassis of a node.
+func (c Cluster) EqualBut(node string, d Cluster) bool {
+	sw := names.NodeSwitch(node)
+	without := func(c Cluster) Cluster {
+		c.Nodes, c.Chassis = maps.Clone(c.Nodes), maps.Clone(c.Chassis)
+		delete(c.Nodes, sw)
+		delete(c.Chassis, sw)
+		return c
+	}
+	return without(c).Equal(without(d)) && len(ChangedGateways(c, d)) == 0
+}
+
+// Lengths lists the prefix lengths of the nodes' subnets, as "ipv4/24 ipv6/64".
+func (c Cluster) Lengths() string {
+	all := map[string]bool{}
+	for _, subnets := range c.Nodes {
+		for _, s := range subnets {
+			if s.Addr().Is4() {
+				all[fmt.Sprintf("ipv4/%d", s.Bits())] = true
+			} else {
+				all[fmt.Sprintf("ipv6/%d", s.Bits())] = true
+			}
+		}
+	}
+	return strings.Join(slices.Sorted(maps.Keys(all)), " ")
+}
+
+// OneLength reports whether Lengths has at most one of each family: then nodes' subnets overlap only if they are equal.
+func (c Cluster) OneLength() bool {
+	lengths := c.Lengths()
+	return strings.Count(lengths, "ipv4") <= 1 && strings.Count(lengths, "ipv6") <= 1
 }
 
 // equalMaps is maps.EqualFunc, and does not look into a map to find it equal to itself.

@@ -133,6 +133,9 @@ func Gateways(subnets []netip.Prefix) []netip.Addr {
 	return gateways
 }
 
+// RouterAddresses returns the networks of the cluster router's port to a node with the given subnets.
+func RouterAddresses(subnets ...netip.Prefix) []netip.Prefix { return hosts(subnets, routerHost) }
+
 // hosts returns host n of each subnet, with the subnet's prefix length.
 func hosts(subnets []netip.Prefix, n uint64) []netip.Prefix {
 	out := make([]netip.Prefix, len(subnets))

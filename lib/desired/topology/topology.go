@@ -163,6 +163,9 @@ func (c Cluster) Registry() map[string]string {
 		names.ClusterSubnets: ipnet.Join(c.Subnets),
 		names.JoinSubnets:    ipnet.Join(c.Join),
 	}
+	if lengths := c.Lengths(); lengths != "" {
+		r[names.SubnetLengths] = lengths
+	}
 	for node, subnets := range c.Nodes {
 		r[names.NodePrefix+node] = ipnet.Join(subnets)
 	}

@@ -41,7 +41,7 @@ func text(rows []nb.Row) string {
 
 func TestRows(t *testing.T) {
 	c := dual(t)
-	want := `Logical_Router ovn_cluster_router external_ids={k8s-cluster-router="yes", ovn-k8s-cluster-subnets="192.168.0.0/16,fd01::/48", ovn-k8s-join-subnets="100.64.0.0/16,fd98::/64", ovn-k8s-node-kube-master="192.168.1.0/24,fd01:0:0:1::/64", ovn-k8s-router="ovn_cluster_router"} name="ovn_cluster_router"
+	want := `Logical_Router ovn_cluster_router external_ids={k8s-cluster-router="yes", ovn-k8s-cluster-subnets="192.168.0.0/16,fd01::/48", ovn-k8s-join-subnets="100.64.0.0/16,fd98::/64", ovn-k8s-node-kube-master="192.168.1.0/24,fd01:0:0:1::/64", ovn-k8s-router="ovn_cluster_router", ovn-k8s-subnet-lengths="ipv4/24 ipv6/64"} name="ovn_cluster_router"
 Logical_Switch join name="join"
 Load_Balancer_Group ovn-k8s-cluster name="ovn-k8s-cluster"
 Load_Balancer_Group ovn-k8s-switches name="ovn-k8s-switches"

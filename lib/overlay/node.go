@@ -1,0 +1,145 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/lib/nbsync"
+	"ovn-k8s/lib/ovsdb"
+)
+
+// errReadAll is why the rows of one node are not enough.
+var errReadAll = errors.New("all rows are needed")
+
+// maxConflicts is how often a node's change is repeated before all rows are read.
+const maxConflicts = 5
+
+// readNode reads the record of the topology and the rows of the node s.only. Of a cluster of the
+// Python era all rows are needed: its nodes are not in the record.
+func (s *session) readNode(ctx context.Context) (world, error) {
+	rows, err := s.nb.Select(ctx, nodeQueries(s.only)...)
+	if err != nil {
+		return world{}, err
+	}
+	w, err := newWorld(rows.Client().Cache())
+	if err != nil || !w.recorded() || w.router.Name != names.ClusterRouter {
+		return world{}, errors.Join(err, errReadAll)
+	}
+	var ports []ovsdb.Query
+	for _, sw := range w.switches {
+		for _, uuid := range sw.Ports {
+			ports = append(ports, ovsdb.Query{
+				Table: nbdb.LogicalSwitchPortTable, Columns: nbsync.Columns()[nbdb.LogicalSwitchPortTable],
+				Where: where("_uuid", libovsdb.ConditionEqual, libovsdb.UUID{GoUUID: uuid}),
+			})
+		}
+	}
+	if err := rows.Add(ctx, ports...); err != nil {
+		return world{}, err
+	}
+	w, err = newWorld(rows.Client().Cache())
+	w.few = rows
+	return w, err
+}
+
+// nodeQueries read what NodeRows compares and refers to, but for the switch's ports: the server would look at the
+// ports of all pods for each of their names.
+func nodeQueries(node string) []ovsdb.Query {
+	router := []string{"name", "external_ids", "ports"}
+	tag := func(key, value string) libovsdb.OvsMap { return libovsdb.OvsMap{GoMap: map[any]any{key: value}} }
+	queries := []ovsdb.Query{
+		{Table: nbdb.LogicalRouterTable, Columns: router, Where: where("name", libovsdb.ConditionEqual, names.ClusterRouter)},
+		{Table: nbdb.LogicalRouterTable, Columns: router, Where: where("external_ids", libovsdb.ConditionIncludes, tag(names.ClusterRouterTag, "yes"))},
+		{Table: nbdb.LogicalRouterTable, Columns: router, Where: where("external_ids", libovsdb.ConditionIncludes, tag(names.ID, names.ClusterRouter))},
+	}
+	named := func(table, name string, columns ...string) {
+		queries = append(queries, ovsdb.Query{Table: table, Columns: append(columns, "name"), Where: where("name", libovsdb.ConditionEqual, name)})
+	}
+	named(nbdb.LogicalSwitchTable, node, "external_ids", "other_config", "ports", "load_balancer_group")
+	named(nbdb.LogicalRouterPortTable, names.RouterToSwitch(node), "external_ids", "options", "mac", "networks")
+	named(nbdb.LoadBalancerGroupTable, names.LoadBalancerGroup)
+	named(nbdb.LoadBalancerGroupTable, names.SwitchLoadBalancerGroup)
+	named(nbdb.PortGroupTable, names.EntryPortGroup, "external_ids", "ports")
+	return queries
+}
+
+func where(column string, f libovsdb.ConditionFunction, value any) []libovsdb.Condition {
+	return []libovsdb.Condition{libovsdb.NewCondition(column, f, value)}
+}
+
+// changeNode gives the node s.only its rows and its keys of the record, so that other nodes can do the same at the same
+// time. It returns errReadAll where more has to change, or nothing else will do.
+func (s *session) changeNode(ctx context.Context, w world, after topology.Cluster) ([]nbsync.Change, error) {
+	before := w.before()
+	if !before.EqualBut(s.only, after) {
+		return nil, errReadAll
+	}
+	unit := topology.NodeUnit(s.only)
+	want := map[nb.Unit][]nb.Row{unit: after.NodeRows(s.only)}
+	changes, err := (&nbsync.Sync{DB: w.few}).ApplyWith(ctx, want, w.nodeKeys(s.only, after), w.nodeGuards(s.only, after)...)
+	if errors.Is(err, nbsync.ErrConflict) {
+		s.conflicts++
+		if s.conflicts < maxConflicts || !after.OneLength() {
+			return nil, err
+		}
+	}
+	if err == nil || ctx.Err() != nil || errors.Is(err, ovsdb.ErrNotConnected) {
+		return changes, err
+	}
+	return nil, fmt.Errorf("%w: %w", errReadAll, err)
+}
+
+// nodeKeys are the keys of the record that change with a node: its own, and the lengths of all subnets.
+func (w world) nodeKeys(node string, after topology.Cluster) nbsync.Keys {
+	k := nbsync.Keys{
+		Table: nbdb.LogicalRouterTable, UUID: w.router.UUID, Column: "external_ids", Old: map[string]string{}, New: map[string]string{},
+	}
+	want := after.Registry()
+	replace := func(key string) {
+		if have := w.router.ExternalIDs[key]; have != want[key] {
+			if want[key] != "" {
+				k.New[key] = want[key]
+			}
+			if have != "" {
+				k.Old[key] = have
+			}
+		}
+	}
+	replace(names.NodePrefix + node)
+	replace(names.ChassisPrefix + node)
+	if len(k.New) > 0 {
+		replace(names.SubnetLengths)
+	}
+	return k
+}
+
+// nodeGuards are what the change of a node depends on, beside its own keys. As long as all subnets of a family have one
+// length, a subnet is free if no other router port has its first address, as every recorded node's has. Otherwise the
+// whole record has to be as it was read. A former release removes SubnetLengths with each change, so it counts as well.
+func (w world) nodeGuards(node string, after topology.Cluster) []nbsync.Guard {
+	before, record := w.before(), w.router.ExternalIDs
+	subnets := map[string]string{names.ClusterSubnets: record[names.ClusterSubnets], names.JoinSubnets: record[names.JoinSubnets]}
+	if slices.Equal(before.Nodes[node], after.Nodes[node]) {
+		subnets[names.NodePrefix+node] = record[names.NodePrefix+node]
+		return []nbsync.Guard{nbsync.Includes(nbdb.LogicalRouterTable, w.router.UUID, "external_ids", subnets)}
+	}
+	subnets[names.SubnetLengths] = record[names.SubnetLengths]
+	if before.Lengths() != record[names.SubnetLengths] || after.Lengths() != before.Lengths() || !after.OneLength() {
+		return []nbsync.Guard{nbsync.Unchanged(nbdb.LogicalRouterTable, w.router, "external_ids")}
+	}
+	guards := []nbsync.Guard{nbsync.Includes(nbdb.LogicalRouterTable, w.router.UUID, "external_ids", subnets)}
+	for _, s := range after.Nodes[node] {
+		first := ipnet.Join(topology.RouterAddresses(s))
+		guards = append(guards, nbsync.Alone(nbdb.LogicalRouterPortTable, names.RouterToSwitch(node), "networks", first))
+	}
+	return guards
+}
