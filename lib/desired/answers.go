@@ -46,8 +46,9 @@ func (w *World) answerRows(a netip.Addr) []nb.Row {
 func (w *World) putAnsweringGateways() (touched []nb.Unit) {
 	old, now, dead := w.answers.gateways, map[string]answer.Gateway{}, w.dead()
 	for name, g := range w.cluster.Gateways {
-		if g.Mode != topology.Local && !dead[name] {
-			now[name] = answer.Gateway{Name: name, Node: w.nodeOn(g.Chassis), LANs: g.IPs}
+		lans := slices.DeleteFunc(slices.Clone(g.IPs), func(p netip.Prefix) bool { return dead[name].of(p.Addr()) })
+		if g.Mode != topology.Local && len(lans) > 0 {
+			now[name] = answer.Gateway{Name: name, Node: w.nodeOn(g.Chassis), LANs: lans}
 		}
 	}
 	w.answers.gateways = now

@@ -28,11 +28,24 @@ type gateways struct {
 	declared Declared
 }
 
+// outages are the families in which nothing should lead to a gateway, by its name.
+type outages map[string]families
+
+type families struct{ v4, v6 bool }
+
+// of reports whether an address is of one of the families.
+func (f families) of(a netip.Addr) bool {
+	if a.Unmap().Is4() {
+		return f.v4
+	}
+	return f.v6
+}
+
 // dead lists the gateways that nothing should lead to: those whose hosts are gone,
-// and those that declare themselves down. If that were all, the latter may still
-// forward a part of the packets, and count as alive; if the hosts of all are gone, it
+// and those that declare themselves down. If those were all that lead outside in a family, the latter may still
+// forward a part of its packets, and count as alive; if the hosts of all are gone, it
 // is rather whoever says so that is wrong, and none is.
-func (w *World) dead() map[string]bool {
+func (w *World) dead() outages {
 	gone, down := map[string]bool{}, map[string]bool{}
 	for name, g := range w.cluster.Gateways {
 		if w.gateways.silent[name] || w.gateways.chassis != nil && !w.gateways.chassis[g.Chassis] {
@@ -42,8 +55,25 @@ func (w *World) dead() map[string]bool {
 			down[name] = true
 		}
 	}
-	for _, dead := range []map[string]bool{down, gone} {
-		if len(dead) < len(w.cluster.Gateways) {
+	if len(down) == 0 {
+		return nil
+	}
+	v4, v6 := w.worst(netip.IPv4Unspecified(), down, gone), w.worst(netip.IPv6Unspecified(), down, gone)
+	out := outages{}
+	for name := range down {
+		if f := (families{v4[name], v6[name]}); f.v4 || f.v6 {
+			out[name] = f
+		}
+	}
+	return out
+}
+
+// worst returns the first of several sets of gateways without which something still leads outside in a family. A
+// family in which nothing ever does is like all together.
+func (w *World) worst(family netip.Addr, sets ...map[string]bool) map[string]bool {
+	used := w.cluster.Leads(family, func(string) bool { return true })
+	for _, dead := range sets {
+		if used && w.cluster.Leads(family, func(name string) bool { return !dead[name] }) || !used && len(dead) < len(w.cluster.Gateways) {
 			return dead
 		}
 	}
@@ -56,18 +86,15 @@ func (w *World) DeclaredDown(gateway string) bool {
 	return ok && slices.Contains(names.SplitModes(w.gateways.declared[g.Chassis]), g.Mode)
 }
 
-// gatewayRows returns the rows of a gateway: without those that lead to it while
+// gatewayRows returns the rows of a gateway: without those that lead to it in a family in which
 // it is dead.
 func (w *World) gatewayRows(name string) []nb.Row {
-	if w.dead()[name] {
-		return w.cluster.GatewayRows(name)
-	}
-	return append(w.cluster.GatewayRows(name), w.cluster.GatewayRoutes(name)...)
+	return append(w.cluster.GatewayRows(name), w.cluster.GatewayRoutesBut(name, w.dead()[name].of)...)
 }
 
 // changedDead returns the units of gateways that are dead and were not, or were and are not.
-func (w *World) changedDead(before map[string]bool) (touched []nb.Unit) {
-	for name := range otherKeys(before, w.dead(), equal) {
+func (w *World) changedDead(before outages) (touched []nb.Unit) {
+	for name := range otherKeys(before, w.dead(), func(a, b families) bool { return a == b }) {
 		touched = append(touched, topology.GatewayUnit(name))
 	}
 	return touched
@@ -84,7 +111,7 @@ func (w *World) putGateways(g gateways) []nb.Unit {
 	return append(w.changedDead(before), w.putAnsweringGateways()...)
 }
 
-// DeadGateways lists the gateways that nothing leads to at present.
+// DeadGateways lists the gateways that nothing leads to at present, in one family at least.
 func (w *World) DeadGateways() []string { return slices.Sorted(maps.Keys(w.dead())) }
 
 // GatewayHosts are, by gateway, the addresses at which its host should answer.

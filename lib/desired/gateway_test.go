@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
 
@@ -159,5 +160,53 @@ func TestDeadGateways(t *testing.T) {
 	w.Put(Silent{"gw2": true})
 	if rows, _ := w.Rows(topology.GatewayUnit("gw2")); strings.Contains(fmt.Sprint(rows), "gw2/from/") {
 		t.Errorf("pods stay pinned to a dead gateway: %v", rows)
+	}
+}
+
+// If no gateway that is up leads outside in a family, those that did still do.
+func TestDeadGatewaysOfAFamily(t *testing.T) {
+	c, err := topology.New(names.ClusterRouter, prefixes("10.0.0.0/16", "fd01::/48"), prefixes("100.64.0.0/16", "fd98::/64"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, ips := range map[string][]netip.Prefix{
+		"both1": prefixes("198.18.0.11/24", "fd00:18::11/64"), "both2": prefixes("198.18.0.12/24", "fd00:18::12/64"), "ipv4": prefixes("198.18.0.13/24"),
+	} {
+		c, err = c.WithGateway(name, topology.Gateway{Mode: topology.Physical, Interface: "eth1", Chassis: "at-" + name, MAC: "02:00:00:00:00:" + ips[0].Addr().String()[len("198.18.0."):], IPs: ips})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := NewWorld()
+	w.Put(c)
+	for _, tt := range []struct {
+		what string
+		put  any
+		want string
+	}{
+		{"all answer", Silent{}, "both1:4 both1:6 both2:4 both2:6 ipv4:4"},
+		{"one is silent", Silent{"both1": true}, "both2:4 both2:6 ipv4:4"},
+		{"no other has IPv6", Silent{"both1": true, "both2": true}, "both1:6 both2:6 ipv4:4"},
+		{"one of them answers, and is declared down", Declared{"at-both1": "physical"}, "both1:6 both2:6 ipv4:4"},
+		{"again", Silent{"both2": true}, "both1:6 ipv4:4"},
+		{"all are silent", Silent{"both1": true, "both2": true, "ipv4": true}, "both1:4 both1:6 both2:4 both2:6 ipv4:4"},
+	} {
+		w.Put(tt.put)
+		var got []string
+		for _, name := range w.Cluster().GatewayNames() {
+			rows, err := w.Rows(topology.GatewayUnit(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for family, all := range map[string]string{"4": "0.0.0.0/0", "6": "::/0"} {
+				if strings.Contains(fmt.Sprint(rows), " "+name+"/"+all+" ") {
+					got = append(got, name+":"+family)
+				}
+			}
+		}
+		slices.Sort(got)
+		if got := strings.Join(got, " "); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.what, got, tt.want)
+		}
 	}
 }

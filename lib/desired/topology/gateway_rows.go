@@ -205,10 +205,16 @@ func (c Cluster) notInside(name string) nb.Row {
 // gateway: those that a gateway that is dead must not have. Routes of several
 // gateways to everywhere share the load.
 func (c Cluster) GatewayRoutes(name string) []nb.Row {
+	return c.GatewayRoutesBut(name, func(netip.Addr) bool { return false })
+}
+
+// GatewayRoutesBut is GatewayRoutes without the families for whose addresses without returns true.
+func (c Cluster) GatewayRoutesBut(name string, without func(netip.Addr) bool) []nb.Row {
 	g, ok := c.Gateways[name]
 	if !ok {
 		return nil
 	}
+	g.Join = slices.DeleteFunc(slices.Clone(g.Join), without)
 	var rows []nb.Row
 	for _, join := range g.Join {
 		if c.leads(g, join) {
@@ -322,6 +328,16 @@ func (c Cluster) leads(g Gateway, family netip.Addr) bool {
 		}
 	}
 	return true
+}
+
+// Leads reports whether one of the gateways that are chosen leads outside in a family.
+func (c Cluster) Leads(family netip.Addr, chosen func(name string) bool) bool {
+	for name, g := range c.Gateways {
+		if chosen(name) && c.leads(g, family) {
+			return true
+		}
+	}
+	return false
 }
 
 func (g Gateway) hops(family netip.Addr) bool {
