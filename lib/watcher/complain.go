@@ -3,6 +3,7 @@ package watcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -27,6 +28,7 @@ type plaints struct {
 	of    map[nb.Unit]plaint
 	units map[string]int   // how many units have a cause
 	held  map[nb.Unit]bool // units that an outage holds up
+	lines map[nb.Unit]*lines
 }
 
 type plaint struct {
@@ -34,7 +36,9 @@ type plaint struct {
 	named bool // in the log
 }
 
-func newPlaints() plaints { return plaints{map[nb.Unit]plaint{}, map[string]int{}, map[nb.Unit]bool{}} }
+func newPlaints() plaints {
+	return plaints{map[nb.Unit]plaint{}, map[string]int{}, map[nb.Unit]bool{}, map[nb.Unit]*lines{}}
+}
 
 // add records why a unit fails, and returns how many units do so by now. It
 // returns 0 if this is nothing new.
@@ -66,6 +70,64 @@ func (p plaints) end(u nb.Unit) bool {
 	return was.named
 }
 
+// An object may be good and bad in turns, as often as its author likes. The first linesAtOnce lines about a unit are logged
+// at once. Others count, and the last of them is logged after linesEvery.
+const (
+	linesAtOnce = 2
+	linesEvery  = time.Minute
+)
+
+// lines are those about a unit since linesEvery.
+type lines struct {
+	logged, left int
+	last         string // why it fails, "" if it is fine
+}
+
+// say logs why a unit fails, or that it is fine if there is no reason why not.
+func (e *engine) say(u nb.Unit, why string) {
+	l := e.plaints.lines[u]
+	if l == nil {
+		l = &lines{}
+		e.plaints.lines[u] = l
+		e.sumUpLater(u)
+	}
+	if l.last = why; l.logged == linesAtOnce {
+		l.left++
+		return
+	}
+	l.logged++
+	e.logLine(u, why, "")
+}
+
+func (e *engine) logLine(u nb.Unit, why, more string) {
+	if log := e.log.WithField("unit", u); why == "" {
+		log.Info("is fine again" + more)
+	} else {
+		log.Warn(why + more)
+	}
+}
+
+func (e *engine) sumUpLater(u nb.Unit) {
+	time.AfterFunc(linesEvery, func() {
+		e.send(func() []nb.Unit {
+			e.sumUp(u)
+			return nil
+		})
+	})
+}
+
+// sumUp logs the last line about a unit of those that were left out.
+func (e *engine) sumUp(u nb.Unit) {
+	l := e.plaints.lines[u]
+	if l.left == 0 {
+		delete(e.plaints.lines, u)
+		return
+	}
+	e.logLine(u, l.last, fmt.Sprintf(" (changes since the last line: %d)", l.left))
+	l.left, l.logged = 0, linesAtOnce
+	e.sumUpLater(u)
+}
+
 // complain says of each unit once why it fails: in the log, and to the owner of
 // the object in an Event. It is the Synced of the loop.
 func (e *engine) complain(tried []nb.Unit, failed map[nb.Unit]error) {
@@ -77,7 +139,7 @@ func (e *engine) complain(tried []nb.Unit, failed map[nb.Unit]error) {
 		}
 		over = over || e.plaints.held[u]
 		if e.plaints.end(u) {
-			e.log.WithField("unit", u).Info("is fine again")
+			e.say(u, "")
 		}
 	}
 	for _, u := range slices.Sorted(maps.Keys(failed)) {
@@ -90,9 +152,9 @@ func (e *engine) complain(tried []nb.Unit, failed map[nb.Unit]error) {
 		case 0:
 			continue
 		case 1:
-			e.log.WithField("unit", u).Warn(err)
+			e.say(u, err.Error())
 		case 2:
-			e.log.WithField("unit", u).Warn(`fails for the same reason as another unit: "ovs-appctl -t ` + Program + ` reconcile/show" lists them all`)
+			e.say(u, `fails for the same reason as another unit: "ovs-appctl -t `+Program+` reconcile/show" lists them all`)
 		}
 		if kube.Outage(err) {
 			e.plaints.held[u] = true // and no Event can be written

@@ -1,0 +1,56 @@
+package watcher
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+	"github.com/sirupsen/logrus/hooks/test"
+
+	"ovn-k8s/lib/nb"
+)
+
+// An object that its author makes good and bad in turns has a few lines in the log, and then one a minute.
+func TestAnObjectInTurnsHasFewLines(t *testing.T) {
+	e := apart(t)
+	logger, hook := test.NewNullLogger()
+	logger.SetOutput(io.Discard)
+	e.log = logrus.NewEntry(logger)
+	const u = nb.Unit("policy/tenant/flips")
+	lines := func() (out []string) {
+		for _, l := range hook.AllEntries() {
+			out = append(out, fmt.Sprint(l.Level, " ", l.Message))
+		}
+		hook.Reset()
+		return out
+	}
+	expect := func(want ...string) {
+		t.Helper()
+		if got := lines(); !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	turn := func(times int) {
+		for i := range times {
+			e.complain([]nb.Unit{u}, map[nb.Unit]error{u: errors.New("is bad")})
+			if i < times-1 {
+				e.complain([]nb.Unit{u}, nil)
+			}
+		}
+	}
+	turn(100)
+	expect("warning is bad", "info is fine again")
+	e.sumUp(u)
+	expect("warning is bad (changes since the last line: 197)")
+	e.complain([]nb.Unit{u}, nil)
+	expect()
+	e.sumUp(u)
+	expect("info is fine again (changes since the last line: 1)")
+	e.sumUp(u)
+	expect()
+	turn(1)
+	expect("warning is bad")
+}
