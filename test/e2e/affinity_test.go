@@ -15,7 +15,7 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// sticky gives a Service NodePorts, and its clients their endpoint for a time.
+// sticky adds NodePorts and ClientIP affinity with a timeout to a Service.
 func sticky(timeout time.Duration) func(*corev1.Service) {
 	seconds := int32(timeout / time.Second)
 	return func(s *corev1.Service) {
@@ -24,7 +24,7 @@ func sticky(timeout time.Duration) func(*corev1.Service) {
 	}
 }
 
-// nodePortsAt are the NodePorts of a Service at addresses, by protocol.
+// nodePortsAt returns the NodePorts of a Service at addresses, by protocol.
 func nodePortsAt(s *corev1.Service, addrs []netip.Addr) (out []door) {
 	for _, p := range s.Spec.Ports {
 		for _, a := range addrs {
@@ -34,14 +34,14 @@ func nodePortsAt(s *corev1.Service, addrs []netip.Addr) (out []door) {
 	return out
 }
 
-// A door is a way into a Service.
+// A door is a frontend of a Service.
 type door struct {
 	network string
 	at      netip.AddrPort
 }
 
-// stays asks at each door several times, checks that one endpoint answers, each time at the first try, and
-// returns who. The first packet between two hosts may be lost to ARP: see acquainted.
+// stays sends several requests to each frontend, checks that one endpoint answers, each time at the first try, and
+// returns it. The first packet between two hosts may be lost during ARP: see acquainted.
 func stays(t *testing.T, from world.Endpoint, doors []door) map[door]string {
 	t.Helper()
 	out := map[door]string{}
@@ -57,7 +57,7 @@ func stays(t *testing.T, from world.Endpoint, doors []door) map[door]string {
 	return out
 }
 
-// askOnce asks once, and returns who answered.
+// askOnce sends one request and returns the endpoint's name.
 func askOnce(t *testing.T, from world.Endpoint, d door) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -74,7 +74,7 @@ func askOnce(t *testing.T, from world.Endpoint, d door) string {
 	return name
 }
 
-// acquainted asks all endpoints and nodes directly, so that hosts know each other's MACs.
+// acquainted sends requests to all endpoints and nodes directly, so hosts learn each other's MACs.
 func acquainted(t *testing.T, from world.Endpoint, all map[string]world.Endpoint) {
 	t.Helper()
 	for _, e := range all {
@@ -96,7 +96,7 @@ func acquainted(t *testing.T, from world.Endpoint, all map[string]world.Endpoint
 }
 
 // answersAgain waits for the affinity's timeout, and checks that the first try gets an answer again. A load balancer
-// leads to the same endpoint, the kernel of another node may lead to another one.
+// selects the same endpoint, the kernel of another node may select another one.
 func answersAgain(t *testing.T, from world.Endpoint, stayed map[door]string, timeout time.Duration) {
 	t.Helper()
 	time.Sleep(timeout + 2*time.Second)
@@ -105,8 +105,8 @@ func answersAgain(t *testing.T, from world.Endpoint, stayed map[door]string, tim
 	}
 }
 
-// P12: a client stays with its endpoint at every frontend, from the first packet on. On
-// its node are two of three endpoints.
+// P12: a client keeps its endpoint at every frontend, from the first packet on. Two
+// of three endpoints are on its node.
 func TestAffinity(t *testing.T) {
 	const timeout = 3 * time.Second
 	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "web-c": "minion2", "client": "minion2"})
@@ -141,7 +141,7 @@ func TestAffinity(t *testing.T) {
 	answersAgain(t, p["client"], stays(t, p["client"], doors), timeout)
 }
 
-// settledSticky is settled for a Service with affinity, and its NodePorts.
+// settledSticky is settled for a Service with affinity and NodePorts.
 func settledSticky(t *testing.T, name string, endpoints int) {
 	t.Helper()
 	settledRow(t, "service/default/"+name+"/tcp", endpoints)
@@ -149,8 +149,8 @@ func settledSticky(t *testing.T, name string, endpoints int) {
 	settledRow(t, "service/default/"+name+"/tcp/node6", endpoints)
 }
 
-// Clients outside, too, whatever the traffic policy. The gateway has the other
-// hosts' addresses in its subnet then, and must not say that they are its own.
+// The same for clients outside, with both traffic policies. The other hosts'
+// addresses are in the gateway's subnet, and it must not answer ARP for them.
 func TestAffinityThroughAGateway(t *testing.T) {
 	const timeout = 3 * time.Second
 	pods(t, map[string]string{"web-a": "minion1", "web-b": "minion1", "web-c": "minion1"})
@@ -176,7 +176,7 @@ func TestAffinityThroughAGateway(t *testing.T) {
 				doors = append(doors, door{"tcp", netip.AddrPortFrom(a, 80)}, door{"udp", netip.AddrPortFrom(a, 80)})
 			}
 			for _, d := range doors {
-				ask(t, outside, d.network, d.at) // so that the router outside knows the gateway's MAC
+				ask(t, outside, d.network, d.at) // the router outside learns the gateway's MAC
 			}
 			answersAgain(t, outside, stays(t, outside, doors), timeout)
 			notClaimed(t, nodeAddrs("minion2"))
@@ -184,8 +184,8 @@ func TestAffinityThroughAGateway(t *testing.T) {
 	}
 }
 
-// notClaimed checks that no router answers for addresses of hosts: for what it
-// does answer as a load balancer it has address sets.
+// notClaimed checks that no router answers ARP for addresses of hosts: a router has
+// address sets of the load balancer addresses it answers for.
 func notClaimed(t *testing.T, hosts []netip.Addr) {
 	t.Helper()
 	sets, err := cluster.Central.SBCtl("--format=csv", "--no-headings", "--columns=name,addresses", "list", "Address_Set")

@@ -15,8 +15,8 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// H8, H11: pods of other nodes leave by another gateway while one cannot forward: a shared bridge without a helper, and a
-// local gateway without forwarding. The operator is told.
+// H8, H11: pods of other nodes leave through another gateway while one cannot forward: a shared bridge without a
+// helper, and a local gateway without forwarding. Logs and Events report it.
 func TestAGatewayThatCannotForwardIsLeft(t *testing.T) {
 	need.Nothing(t, need.Cluster, world.Missing())
 	where := map[string]string{}
@@ -29,7 +29,7 @@ func TestAGatewayThatCannotForwardIsLeft(t *testing.T) {
 	addGateway(t, other, world.Dedicated)
 	one := func(seen map[netip.Addr][]string, silent []string) bool { return len(silent) == 0 && len(seen) == 1 }
 	both := func(seen map[netip.Addr][]string, silent []string) bool { return len(silent) == 0 && len(seen) == 2 }
-	show := func() string { // fails in standby
+	show := func() string { // fails on standby
 		return sh(t, cluster.Master(), "ovs-appctl -t ovn-k8s-watcher gateway/show minion2 || :")
 	}
 	const down = "down, routes withdrawn: its host cannot forward packets: see"
@@ -47,7 +47,7 @@ func TestAGatewayThatCannotForwardIsLeft(t *testing.T) {
 		return strings.Count(sh(t, cluster.Master(), "cat /var/log/openvswitch/ovn-k8s-watcher.log"), "|WARN|gateway minion2: "+down)
 	}
 
-	// Made again without a helper, the gateway is not used until one serves it.
+	// Created again without a helper, the gateway is not used until a helper serves it.
 	if err := cluster.RemoveGateway(ctx, n); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestAGatewayThatCannotForwardIsLeft(t *testing.T) {
 	if now := log() - before; now != 1 {
 		t.Errorf("%d warnings in the log", now)
 	}
-	// Neither a new watcher nor a new ovn-controller forgets it.
+	// The state survives a restart of the watcher and of ovn-controller.
 	if err := cluster.KillWatcher(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestAGatewayThatCannotForwardIsLeft(t *testing.T) {
 	}
 	egress(t, list, patience, "both gateways are used with a helper", both)
 
-	// A local gateway without forwarding: another one is used, unless that says the same.
+	// A local gateway without forwarding: another one is used, unless it reports the same.
 	if err := cluster.RemoveGateway(ctx, n); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestAGatewayThatCannotForwardIsLeft(t *testing.T) {
 	sh(t, n, `mkdir -p /run/sys && mount --bind /proc/sys/net /run/sys && mount --bind /proc/sys/net /proc/sys/net && mount -o remount,bind,ro /proc/sys/net
 		echo 0 >/run/sys/ipv4/ip_forward`)
 	told("a local gateway without forwarding")
-	if err := other.Kill(ctx, "/var/run/openvswitch/ovn-k8s-gateway-helper.pid"); err != nil { // it would know better
+	if err := other.Kill(ctx, "/var/run/openvswitch/ovn-k8s-gateway-helper.pid"); err != nil { // it would report the true state
 		t.Fatal(err)
 	}
 	sh(t, other, "ovs-vsctl set Open_vSwitch . external_ids:ovn-cms-options=ovn-k8s-gateway-down:physical")

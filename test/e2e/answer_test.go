@@ -16,7 +16,7 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// onLAN is an address of the LAN of a gateway.
+// onLAN returns an address on the LAN of a gateway.
 func onLAN(gateway netip.Addr, last byte) netip.Addr {
 	b := gateway.AsSlice()
 	b[len(b)-1] = last
@@ -24,7 +24,7 @@ func onLAN(gateway netip.Addr, last byte) netip.Addr {
 	return a
 }
 
-// A lan is a network of hosts outside, one of which the fabric is.
+// A lan is a network of hosts outside. The fabric is one of them.
 type lan struct {
 	*testing.T
 	bridge string
@@ -37,7 +37,7 @@ func newLAN(t *testing.T, bridge string, gateway []netip.Addr) lan {
 	return lan{t, bridge, newNeighbour("host", mac, onLAN(gateway[0], 1), onLAN(gateway[1], 1))}
 }
 
-// solicit is what a neighbor sends to all that may have an address: an ARP request or a neighbor solicitation.
+// solicit returns an ARP request or a neighbor solicitation for an address.
 func (l lan) solicit(target netip.Addr) []byte {
 	w, to := wire{l.T, []byte("who has it")}, target.AsSlice()
 	if target.Is4() {
@@ -50,7 +50,7 @@ func (l lan) solicit(target netip.Addr) []byte {
 		})
 }
 
-// answering asks for an address several times, and returns the MACs that answer.
+// answering solicits an address several times and returns the answering MACs.
 func (l lan) answering(target netip.Addr) (macs []string) {
 	l.Helper()
 	tap, err := probe.Listen(cluster.Fabric.Netns(), l.bridge)
@@ -72,7 +72,7 @@ func (l lan) answering(target netip.Addr) (macs []string) {
 	return macs
 }
 
-// answeredBy waits until one gateway of some answers for an address, and returns it.
+// answeredBy waits until exactly one gateway of nodes answers for an address, and returns it.
 func (l lan) answeredBy(target netip.Addr, nodes ...*world.Node) *world.Node {
 	l.Helper()
 	macs := map[string]*world.Node{}
@@ -90,7 +90,7 @@ func (l lan) answeredBy(target netip.Addr, nodes ...*world.Node) *world.Node {
 }
 
 // P3: two gateways on one LAN, with NICs of their own and with shared ones. One MAC answers for each address of a
-// Service; when its gateway is cut off, hosts reach the Service by the other one.
+// Service; when its gateway is cut off, hosts reach the Service through the other one.
 func TestOneGatewayAnswersOnALAN(t *testing.T) {
 	for _, mode := range []string{world.Dedicated, world.Shared} {
 		t.Run(mode, func(t *testing.T) {

@@ -20,15 +20,14 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// A neighbour is who frames are made for: an interface's MAC and addresses.
+// A neighbour is the MAC and the addresses of an interface.
 type neighbour struct {
 	mac  net.HardwareAddr
 	ips  []net.IP // IPv4, IPv6
 	name string
 }
 
-// local is the link-local address that follows from the MAC (RFC 4291,
-// appendix A).
+// local returns the link-local address derived from the MAC (RFC 4291, appendix A).
 func (n neighbour) local() net.IP {
 	m := n.mac
 	return net.IP{0xfe, 0x80, 0, 0, 0, 0, 0, 0, m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]}
@@ -51,7 +50,7 @@ func newNeighbour(name string, mac net.HardwareAddr, addresses ...netip.Addr) ne
 	return n
 }
 
-// routerOf is the router of a pod's subnet, as the pod knows it.
+// routerOf returns the router of a pod's subnet, from the pod's neighbour table.
 func routerOf(t *testing.T, e world.Endpoint) neighbour {
 	t.Helper()
 	var addresses []netip.Addr
@@ -75,7 +74,7 @@ func routerOf(t *testing.T, e world.Endpoint) neighbour {
 	return newNeighbour("router", mac, addresses...)
 }
 
-// frame composes a frame. An IP layer gives those above it their checksum.
+// frame serializes layers to a frame. An IP layer is used for the checksums of the layers above it.
 func frame(t *testing.T, all ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	var ip gopacket.NetworkLayer
@@ -105,8 +104,7 @@ func frame(t *testing.T, all ...gopacket.SerializableLayer) []byte {
 	return bytes.Clone(buf.Bytes())
 }
 
-// A wire makes frames that carry a marker, by which they are known where they
-// arrive.
+// A wire builds frames with a marker that identifies them at the receiver.
 type wire struct {
 	*testing.T
 	marker []byte
@@ -116,13 +114,13 @@ var everybody = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 func (w wire) payload() gopacket.Payload { return append(gopacket.Payload{}, w.marker...) }
 
-// option is the marker as an option of neighbour discovery (RFC 4727).
+// option returns the marker as an option of neighbour discovery (RFC 4727).
 func (w wire) option() layers.ICMPv6Option {
 	data := append(bytes.Clone(w.marker), make([]byte, 30)...)
 	return layers.ICMPv6Option{Type: 253, Data: data[:30]}
 }
 
-// udp is a datagram from an address, by a MAC, to another one.
+// udp returns a frame with a UDP datagram.
 func (w wire) udp(mac net.HardwareAddr, from net.IP, fromPort int, to net.HardwareAddr, ip net.IP, port int, between ...gopacket.SerializableLayer) []byte {
 	w.Helper()
 	kind, network := layers.EthernetTypeIPv6, gopacket.SerializableLayer(&layers.IPv6{NextHeader: layers.IPProtocolUDP, SrcIP: from, DstIP: ip})
@@ -139,7 +137,7 @@ func (w wire) udp(mac net.HardwareAddr, from net.IP, fromPort int, to net.Hardwa
 	return frame(w.T, all...)
 }
 
-// icmp6 is a message of ICMPv6.
+// icmp6 returns a frame with an ICMPv6 message.
 func (w wire) icmp6(mac net.HardwareAddr, from net.IP, to net.HardwareAddr, ip net.IP, kind uint8, body gopacket.SerializableLayer) []byte {
 	w.Helper()
 	return frame(w.T, &layers.Ethernet{SrcMAC: mac, DstMAC: to, EthernetType: layers.EthernetTypeIPv6},
@@ -147,7 +145,7 @@ func (w wire) icmp6(mac net.HardwareAddr, from net.IP, to net.HardwareAddr, ip n
 		&layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, 0)}, body)
 }
 
-// arp is a message of ARP, with the marker as its padding.
+// arp returns an ARP frame with the marker as padding.
 func (w wire) arp(from neighbour, ip net.IP, to net.HardwareAddr, operation uint16, target net.IP) []byte {
 	w.Helper()
 	return frame(w.T, &layers.Ethernet{SrcMAC: from.mac, DstMAC: to, EthernetType: layers.EthernetTypeARP}, &layers.ARP{
@@ -156,14 +154,14 @@ func (w wire) arp(from neighbour, ip net.IP, to net.HardwareAddr, operation uint
 	}, w.payload())
 }
 
-// advertisement says that there is a router.
+// advertisement returns a router advertisement.
 func (w wire) advertisement(from neighbour, to net.HardwareAddr, ip net.IP) []byte {
 	w.Helper()
 	return w.icmp6(from.mac, from.local(), to, ip, layers.ICMPv6TypeRouterAdvertisement,
 		&layers.ICMPv6RouterAdvertisement{HopLimit: 64, RouterLifetime: 1800, Options: layers.ICMPv6Options{prefix(), w.option()}})
 }
 
-// prefix is the option that has hosts make themselves an address.
+// prefix returns the option for address autoconfiguration.
 func prefix() layers.ICMPv6Option {
 	data := []byte{64, 0xc0, 0, 0, 0xff, 0xff, 0, 0, 0xff, 0xff, 0, 0, 0, 0}
 	return layers.ICMPv6Option{Type: layers.ICMPv6OptPrefixInfo, Data: append(data, net.ParseIP("2001:db8:bad::")...)}
@@ -177,8 +175,8 @@ func (w wire) neighbourIs(from neighbour, target net.IP, to neighbour) []byte {
 	})
 }
 
-// geneve wraps a frame as OVN's tunnels do: the switch's number is the VNI, and
-// ports are an option (ovn-architecture(7), "Tunnel Encapsulations").
+// geneve encapsulates a frame like OVN: the VNI is the datapath's number, and an
+// option has the ports (ovn-architecture(7), "Tunnel Encapsulations").
 func geneve(inner []byte, datapath, from, to int) gopacket.Payload {
 	head := []byte{2, 0x40, 0x65, 0x58}
 	head = binary.BigEndian.AppendUint32(head, uint32(datapath)<<8)
@@ -187,7 +185,7 @@ func geneve(inner []byte, datapath, from, to int) gopacket.Payload {
 	return append(head, inner...)
 }
 
-// southbound reads a number of the Southbound database.
+// southbound reads a number from the Southbound database.
 func southbound(t *testing.T, table, column, condition string) int {
 	t.Helper()
 	text := sh(t, cluster.Master(), fmt.Sprintf("ovn-sbctl --bare --columns=%s find %s %s", column, table, condition))
@@ -198,16 +196,16 @@ func southbound(t *testing.T, table, column, condition string) int {
 	return n
 }
 
-// An attack is frames that a pod sends, which must not come to any of those who
-// are tapped, but for those that may get them.
+// An attack is a list of frames sent by a pod. They must not reach any tapped
+// interface except the allowed ones.
 type attack struct {
 	name   string
 	frames [][]byte
 	may    []string
 }
 
-// attacks are all that a thief may try on a pod of the same node, near, and on
-// one of another node, far. Each has its own marker.
+// attacks returns all attacks of the pod thief on near, a pod on the same node, and
+// on far, a pod on another node. Each has its own marker.
 func attacks(t *testing.T, thief, near, far, router neighbour, node net.HardwareAddr, inner func(net.HardwareAddr) func(wire) [][]byte) (list []attack) {
 	t.Helper()
 	add := func(name string, frames func(wire) [][]byte, may ...string) {
@@ -215,7 +213,7 @@ func attacks(t *testing.T, thief, near, far, router neighbour, node net.Hardware
 		list = append(list, attack{name, frames(w), may})
 	}
 	allNodes, toAllNodes := net.ParseIP("ff02::1"), net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}
-	// These do come, but nobody listens. See the end of the test.
+	// These do arrive, but are ignored. See the end of the test.
 	add("router advertisements", func(w wire) [][]byte {
 		return [][]byte{w.advertisement(thief, toAllNodes, allNodes), w.advertisement(thief, near.mac, near.local()), w.advertisement(thief, near.mac, near.ips[1])}
 	}, near.name, "minion1")
@@ -287,13 +285,13 @@ func attacks(t *testing.T, thief, near, far, router neighbour, node net.Hardware
 		}
 	}, near.name, "minion1")
 	add("frames for OVN's tunnels", inner(router.mac))
-	// The own node does get them, but passes none on with an address of its own.
+	// The own node does get them, but forwards none with an address of its own.
 	add("frames for OVN's tunnels, by the own node", inner(node), "minion1")
 	return list
 }
 
-// tunnelled are datagrams for the tunnels of nodes, sent by way of a MAC, in which
-// are frames for far, as if its router had sent them.
+// tunnelled returns Geneve packets for nodes, sent to a MAC. They contain frames
+// for far with its router as the source.
 func tunnelled(t *testing.T, thief, far, router neighbour, farRouter net.HardwareAddr, targets []netip.Addr) func(net.HardwareAddr) func(wire) [][]byte {
 	t.Helper()
 	sw := southbound(t, "datapath_binding", "tunnel_key", "external_ids:name=minion2")
@@ -315,18 +313,18 @@ func tunnelled(t *testing.T, thief, far, router neighbour, farRouter net.Hardwar
 	}
 }
 
-// answering is a port from which a pod answers for a hostPort: its node gives what
-// leaves from there an address of its own.
+// answering is the port of a pod behind a hostPort: the node masquerades packets
+// from this port.
 const answering = 4000
 
-// thiefAnswers has the thief do so.
+// thiefAnswers adds that hostPort to the thief.
 func thiefAnswers(pod *corev1.Pod) {
 	if c := &pod.Spec.Containers[0]; pod.Name == "thief" {
 		c.Ports = append(c.Ports, corev1.ContainerPort{HostPort: anyPort, ContainerPort: answering, Protocol: corev1.ProtocolUDP})
 	}
 }
 
-// awaitMasquerade waits until the node of a pod that does so would do that, in
+// awaitMasquerade waits until the pod's node masquerades packets from that port, in
 // both families.
 func awaitMasquerade(t *testing.T, e world.Endpoint) {
 	t.Helper()
@@ -336,9 +334,8 @@ func awaitMasquerade(t *testing.T, e world.Endpoint) {
 	})
 }
 
-// What a pod sends to look like a router, a DHCP server or somebody else, to
-// leave its own network or to get into OVN's tunnels comes nowhere, without any
-// policy.
+// Forged packets of a pod are dropped without any policy: those of a router or a
+// DHCP server, with other addresses, to other networks, or for OVN's tunnels.
 func TestWhatNoPodMaySend(t *testing.T) {
 	p := pods(t, map[string]string{"thief": "minion1", "near": "minion1", "far": "minion2"}, thiefAnswers)
 	awaitMasquerade(t, p["thief"])
@@ -358,7 +355,7 @@ func TestWhatNoPodMaySend(t *testing.T) {
 	var targets []netip.Addr
 	for _, n := range cluster.Nodes {
 		tap(n.Name, n.Netns(), "k8s-"+n.Name)
-		for _, a := range n.Management { // so that all ways are known
+		for _, a := range n.Management { // all neighbours are resolved
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			if _, err := (probe.Probe{Netns: p["thief"].Netns, Network: "icmp", Address: probe.Address(a, 0)}).Until(ctx); err != nil {
 				t.Fatal(err)
@@ -378,7 +375,7 @@ func TestWhatNoPodMaySend(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// What comes after them does arrive, so they would have by now.
+	// Later frames do arrive, so these would have arrived by now.
 	end := wire{t, []byte("<the end>")}
 	if err := probe.Send(p["thief"].Netns, "eth0",
 		end.udp(thief.mac, thief.ips[0], 4000, near.mac, near.ips[0], 4000),
@@ -392,7 +389,7 @@ func TestWhatNoPodMaySend(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(200 * time.Millisecond) // of slower ways
+	time.Sleep(200 * time.Millisecond) // for slower paths
 	for i, a := range list {
 		a.comesNowhere(t, taps, fmt.Appendf(nil, "<attack %02d>", i))
 	}
@@ -402,14 +399,14 @@ func TestWhatNoPodMaySend(t *testing.T) {
 			t.Errorf("somebody listens to router advertisements: %s", text)
 		}
 	}
-	for _, address := range p["far"].Addresses { // nobody was misled
+	for _, address := range p["far"].Addresses { // no address was taken over
 		answers(t, p["near"], address)
 		answers(t, p["thief"], address)
 	}
 }
 
-// comesNowhere checks that only those who may got something of an attack, and
-// that each of them did.
+// comesNowhere checks that exactly the allowed interfaces received frames of an
+// attack.
 func (a attack) comesNowhere(t *testing.T, taps map[string]*probe.Tap, marker []byte) {
 	t.Helper()
 	for name, tap := range taps {

@@ -9,11 +9,11 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// A cell of a table is known by what its row and its column are called.
+// A cell of a table is identified by the names of its row and column.
 type cell struct{ row, column string }
 
-// cells reads the table of docs/services.md that comes after a text. The first
-// columns, as many as keys, name a row; the cells of others are lists of words.
+// cells reads the first table of docs/services.md after a text. The first keys
+// columns name a row; cells of the other columns are lists of words.
 func cells(t *testing.T, after string, keys int) map[cell][]string {
 	t.Helper()
 	page, err := docs.Files.ReadFile("services.md")
@@ -40,7 +40,7 @@ func cells(t *testing.T, after string, keys int) map[cell][]string {
 	return all
 }
 
-// words are the parts of a text, without the spaces around them.
+// words splits a text and trims the parts.
 func words(text, separator string) (out []string) {
 	for _, w := range strings.Split(text, separator) {
 		out = append(out, strings.TrimSpace(w))
@@ -48,8 +48,8 @@ func words(text, separator string) (out []string) {
 	return out
 }
 
-// compareCells checks that each backend saw what the table says in the cell of the
-// way, and that each cell has been tried.
+// compareCells checks that each backend saw a client address listed in the cell of
+// its Way, and that each cell was tested.
 func compareCells(t *testing.T, table map[cell][]string, ways []world.Way, at func(world.Way) cell) {
 	t.Helper()
 	tried := map[cell]bool{}

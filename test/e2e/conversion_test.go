@@ -15,8 +15,8 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// initialize repeats the commands that make the network, on all hosts, with other
-// subnets: families are how many of the documented ones each node gets.
+// initialize repeats the set-up commands of the network on all hosts, with other
+// subnets. families is the number of documented subnets for each node.
 func initialize(ctx context.Context, cluster4 string, families int) error {
 	subnets := func(all string) string { return strings.Join(strings.Split(all, ",")[:families], ",") }
 	clusters := subnets(cluster4 + "," + strings.Split(world.ClusterSubnets, ",")[1])
@@ -34,8 +34,8 @@ func initialize(ctx context.Context, cluster4 string, families int) error {
 	return nil
 }
 
-// T2, T3: whatever is done to the subnets, families, nodes and the database, no stream
-// of a running pod is cut, or the command refuses.
+// T2, T3: changes of subnets, families, nodes and the database cut no stream of a
+// running pod, or the command refuses them.
 func TestStreamsSurviveConversions(t *testing.T) {
 	need.Nothing(t, need.Cluster, world.Missing())
 	ctx := context.WithoutCancel(t.Context())
@@ -112,7 +112,7 @@ func TestStreamsSurviveConversions(t *testing.T) {
 	alive("dual stack")
 	_, err := cluster.Kube.CreatePod(ctx, "default", "dual", "minion2", func(p *corev1.Pod) {})
 	must(err)
-	where["dual"] = "minion2" // so that it is removed with the others
+	where["dual"] = "minion2" // removed with the others
 	wait, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	dual, err := cluster.AwaitPod(wait, "default", "dual")

@@ -1,5 +1,4 @@
-// Package e2e tries the suite's programs in a whole cluster: what only shows
-// when all of them work together.
+// Package e2e tests the project's programs together in a complete cluster.
 package e2e
 
 import (
@@ -24,8 +23,8 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// cluster is what all tests share: a master and two minions with everything
-// installed; nil if the machine cannot run it.
+// cluster is shared by all tests: a master and two minions with everything
+// installed. It is nil if the machine cannot run it.
 var cluster *world.World
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -63,7 +62,7 @@ func run(m *testing.M) int {
 	return max(m.Run(), aborts())
 }
 
-// aborts is 1 if a daemon of Open vSwitch or OVN aborted, whoever made it do so.
+// aborts returns 1 if a daemon of Open vSwitch or OVN aborted, for any reason.
 func aborts() int {
 	status := 0
 	for _, n := range cluster.Nodes {
@@ -83,16 +82,16 @@ func fail(err error) int {
 	return 1
 }
 
-// patience bounds every wait for something that should happen.
+// patience bounds every wait.
 const patience = time.Minute
 
-// pods creates pods, by name their node, and returns them when they run. They
-// are deleted at the end of the test, and must then leave nothing behind.
+// pods creates pods (where maps names to nodes) and returns them when they run. At
+// the end of the test it deletes them and checks that nothing is left.
 func pods(t *testing.T, where map[string]string, edits ...func(*corev1.Pod)) map[string]world.Endpoint {
 	t.Helper()
 	need.Nothing(t, need.Cluster, world.Missing())
 	edit := func(p *corev1.Pod) {
-		app, _, _ := strings.Cut(p.Name, "-") // what Services select
+		app, _, _ := strings.Cut(p.Name, "-") // the label selected by Services
 		p.Labels = map[string]string{world.AppLabel: app}
 		for _, e := range edits {
 			e(p)
@@ -117,7 +116,7 @@ func pods(t *testing.T, where map[string]string, edits ...func(*corev1.Pod)) map
 	return out
 }
 
-// remove deletes pods as a user does, and waits until the kubelets have done so.
+// remove deletes pods and waits until the kubelets have completed the deletion.
 func remove(t *testing.T, where map[string]string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -145,7 +144,7 @@ func remove(t *testing.T, where map[string]string) {
 }
 
 // eventually waits until cond holds. If it never does, the test fails with what
-// was waited for and what the details say then.
+// (the condition's name) and the current details.
 func eventually(t *testing.T, what string, cond func() bool, details ...*string) {
 	t.Helper()
 	for end := time.Now().Add(patience); !cond(); time.Sleep(50 * time.Millisecond) {
@@ -158,8 +157,8 @@ func eventually(t *testing.T, what string, cond func() bool, details ...*string)
 	}
 }
 
-// consistent waits until the database is as Kubernetes says: a watcher that starts
-// would write nothing.
+// consistent waits until the watcher's --check finds no difference: a restarted
+// watcher would write nothing.
 func consistent(t *testing.T) {
 	t.Helper()
 	var differs string
@@ -188,7 +187,7 @@ func inPod(t *testing.T, e world.Endpoint, script string) {
 	}
 }
 
-// answers waits until e gets an answer from address.
+// answers waits until address answers e.
 func answers(t *testing.T, e world.Endpoint, address netip.Addr) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -201,7 +200,7 @@ func answers(t *testing.T, e world.Endpoint, address netip.Addr) {
 	}
 }
 
-// silent checks that e gets no answer from address.
+// silent checks that address does not answer e.
 func silent(t *testing.T, e world.Endpoint, address netip.Addr, why string) {
 	t.Helper()
 	for _, network := range []string{"icmp", "udp"} {
@@ -214,7 +213,7 @@ func silent(t *testing.T, e world.Endpoint, address netip.Addr, why string) {
 	}
 }
 
-// try tries ways, all of which must work, and notes in each whether it does.
+// try tries ways and records the results. All must succeed.
 func try(t *testing.T, ways []world.Way) {
 	t.Helper()
 	if err := cluster.Try(t.Context(), ways); err != nil {
@@ -235,8 +234,8 @@ func TestEveryoneReachesEveryone(t *testing.T) {
 	try(t, inside(all, surround(t)))
 }
 
-// A pod that sends with a MAC or an address of another one, or of nobody, gets
-// no answer; with its own again, it does.
+// A pod gets no answer with a forged source MAC or address, and gets one with its
+// own again.
 func TestAPodCannotImpersonate(t *testing.T) {
 	p := pods(t, map[string]string{"thief": "minion1", "victim": "minion1", "server": "minion2"})
 	thief, victim, server := p["thief"], p["victim"], p["server"]
@@ -270,7 +269,7 @@ func TestAPodCannotImpersonate(t *testing.T) {
 	}
 }
 
-// output runs a command with the network, and the /sys, of a pod.
+// output runs a command with the network and the /sys of a pod.
 func output(t *testing.T, e world.Endpoint, script string) string {
 	t.Helper()
 	out, err := exec.Command("nsenter", "--net="+e.Netns, "unshare", "--mount", "sh", "-ec", "mount -t sysfs sysfs /sys; "+script).Output()
@@ -287,8 +286,8 @@ func bits(a netip.Addr) int {
 	return 64
 }
 
-// gateway is the command that restores the default route, which the kernel
-// removes with the address.
+// gateway returns the command for restoring the default route: the kernel removes
+// it with the address.
 func gateway(a netip.Addr) string {
 	p, err := a.Prefix(bits(a))
 	if err != nil {
@@ -297,7 +296,7 @@ func gateway(a netip.Addr) string {
 	return fmt.Sprintf("ip route replace default via %s", p.Addr().Next())
 }
 
-// nobody is an address of the same subnet that no pod has.
+// nobody returns an unused address of the same subnet.
 func nobody(a netip.Addr) netip.Addr {
 	b := a.AsSlice()
 	b[len(b)-1] = 250
@@ -330,8 +329,8 @@ func TestPodsSurviveAnEmptiedNorthbound(t *testing.T) {
 	}
 }
 
-// Without the Southbound database pods keep what they have, and one that is created
-// waits. ovn-northd and the hosts fill an empty one.
+// Without the Southbound database pods keep their connectivity, and a new pod
+// waits. ovn-northd and the hosts fill an empty database.
 func TestPodsSurviveAnEmptiedSouthbound(t *testing.T) {
 	where := map[string]string{"a": "minion1", "b": "minion2"}
 	p := pods(t, where)
@@ -343,7 +342,7 @@ func TestPodsSurviveAnEmptiedSouthbound(t *testing.T) {
 	if _, err := cluster.Kube.CreatePod(t.Context(), "default", "late", "minion2", nil); err != nil {
 		t.Fatal(err)
 	}
-	where["late"] = "minion2" // so it is removed with them
+	where["late"] = "minion2" // removed with them
 	if err := cluster.Central.StartEmptySB(); err != nil {
 		t.Fatal(err)
 	}
@@ -405,7 +404,7 @@ func TestABadPodIsToldAndDoesNotDisturb(t *testing.T) {
 	remove(t, map[string]string{"bad": "", "good": "", "other": ""})
 }
 
-// No log of any program shows a token of the API server.
+// No log contains a token of the API server.
 func TestTokensAreNotLogged(t *testing.T) {
 	pods(t, map[string]string{"a": "master"})
 	for _, n := range cluster.Nodes {

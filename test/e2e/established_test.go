@@ -11,14 +11,14 @@ import (
 	"ovn-k8s/test/probe"
 )
 
-// cutWithin is how long a connection may live on that is no longer allowed, and
-// quiet how long nothing is heard on one that is cut.
+// cutWithin bounds the life of a connection after it is no longer allowed. quiet is
+// the time without an answer after which it counts as cut.
 const (
 	cutWithin = 2 * time.Second
 	quiet     = 2 * time.Second
 )
 
-// onlyB lets only the pods b of any namespace reach x/a.
+// onlyB allows only the pods b of all namespaces to reach x/a.
 const onlyB = `
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -26,8 +26,8 @@ metadata: {name: only-b, namespace: x}
 spec: {podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{namespaceSelector: {}, podSelector: {matchLabels: {pod: b}}}]}]}
 `
 
-// A way to x/a is written FROM or FROM by WAY: its own address, unless WAY is a
-// service (vip) or a NodePort at a node (port@NODE).
+// A path to x/a is written FROM or FROM by WAY. WAY is its Service (vip) or a
+// NodePort on a node (port@NODE); without it, the pod's own address.
 func (y *yard) door(t *testing.T, way string, network string) []netip.AddrPort {
 	t.Helper()
 	_, way, _ = strings.Cut(way, " by ")
@@ -52,13 +52,13 @@ func (y *yard) door(t *testing.T, way string, network string) []netip.AddrPort {
 	return out
 }
 
-// A talk is a session, and the way that it takes.
+// A talk is a session and its path.
 type talk struct {
 	*probe.Session
 	text string
 }
 
-// talks opens sessions by ways, each by TCP and UDP and in both families.
+// talks opens sessions through ways, each by TCP and UDP and in both families.
 func (y *yard) talks(t *testing.T, ways ...string) (list []talk) {
 	t.Helper()
 	for _, way := range ways {
@@ -73,7 +73,7 @@ func (y *yard) talks(t *testing.T, ways ...string) (list []talk) {
 	return list
 }
 
-// openTalk opens a session, until the end of the test.
+// openTalk opens a session until the end of the test.
 func openTalk(t *testing.T, text string, p probe.Probe) talk {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -94,8 +94,8 @@ func openTalk(t *testing.T, text string, p probe.Probe) talk {
 	return talk{s, text}
 }
 
-// Connections that become forbidden are cut within two seconds, whatever forbids
-// them and whichever way they came; those that stay allowed go on.
+// Connections that become forbidden are cut within two seconds, for every kind of
+// change and through every frontend; allowed ones continue.
 func TestEstablishedConnections(t *testing.T) {
 	y := newYard(t)
 	apply := func(policies string) {
@@ -109,7 +109,7 @@ func TestEstablishedConnections(t *testing.T) {
 	policy := func(namespace, spec string) string {
 		return "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: changing, namespace: " + namespace + "}\nspec: " + spec
 	}
-	// Through another node's NodePort comes that node.
+	// Through another node's NodePort the source is that node.
 	all := func(from string) []string { return []string{from, from + " by vip", from + " by port@" + places[from]} }
 	for _, tt := range []struct {
 		name         string
@@ -205,7 +205,7 @@ func checkCut(t *testing.T, start time.Time, cut []talk) {
 	t.Logf("%d sessions cut, the last after %s", len(cut), longest.Round(time.Millisecond))
 }
 
-// checkKept checks that talks go on, as they did all the time.
+// checkKept checks that talks continue and were never disturbed.
 func checkKept(t *testing.T, kept []talk) {
 	t.Helper()
 	for _, s := range kept {
@@ -215,7 +215,7 @@ func checkKept(t *testing.T, kept []talk) {
 	}
 }
 
-// goesOn waits until a talk goes on, and says whether it was ever disturbed.
+// goesOn waits until a talk gets answers, and returns an error if it was ever disturbed.
 func (s talk) goesOn(t *testing.T) error {
 	t.Helper()
 	now := s.Typed()
@@ -223,8 +223,8 @@ func (s talk) goesOn(t *testing.T) error {
 	return s.Undisturbed(now)
 }
 
-// What a policy has cut goes on once it is allowed again, and what it allows does
-// not notice a hundred others.
+// A connection cut by a policy continues when it is allowed again, and a hundred
+// changes of other policies do not disturb an allowed one.
 func TestEstablishedConnectionsSurviveOthersPolicies(t *testing.T) {
 	y := newYard(t)
 	cut, kept := y.talks(t, "w/a", "w/a by vip"), y.talks(t, "w/b", "w/b by vip", "x/b by port@minion1", "node:master")

@@ -17,13 +17,12 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// The hostPorts of these tests: one at all addresses of the node, and one that
-// several pods have, each at another address or by another protocol.
+// The hostPorts of these tests: one at all addresses of the node, and one shared by
+// several pods with different addresses or protocols.
 const anyPort, sharedPort = 54321, 54323
 
-// hostPorts are the pods of these tests, all on minion1, by what of theirs is
-// reached: at all addresses, at the loopback address, at the node's own by TCP,
-// and by UDP.
+// hostPorts adds hostPorts to the pods of these tests, all on minion1, by name: at
+// all addresses, at the loopback address, at the node's own by TCP, and by UDP.
 func hostPorts(pod *corev1.Pod) {
 	add := func(ip string, port int32, protocol corev1.Protocol) {
 		c := &pod.Spec.Containers[0]
@@ -43,8 +42,8 @@ func hostPorts(pod *corev1.Pod) {
 	}
 }
 
-// hostPortWays are the ways from somebody to all hostPorts at some addresses of
-// minion1 that are not the loopback address.
+// hostPortWays returns the Ways from an endpoint to all hostPorts at addresses of
+// minion1 except the loopback address.
 func hostPortWays(p map[string]world.Endpoint, from world.Endpoint, at, seen []netip.Addr) (ways []world.Way) {
 	for _, a := range at {
 		for _, to := range []struct {
@@ -63,8 +62,9 @@ func hostPortWays(p map[string]world.Endpoint, from world.Endpoint, at, seen []n
 	return ways
 }
 
-// loopbackWays are those of minion1 to itself: as "curl --interface NODE", and
-// for IPv4 also without. The kernel sends nothing with the address ::1 elsewhere.
+// loopbackWays returns the Ways of minion1 to itself: as "curl --interface NODE",
+// and for IPv4 also without. The kernel does not forward packets with the source
+// ::1.
 func loopbackWays(p map[string]world.Endpoint) (ways []world.Way) {
 	self := hosts()[1]
 	for f, a := range []string{"127.0.0.1", "::1"} {
@@ -82,9 +82,9 @@ func loopbackWays(p map[string]world.Endpoint) (ways []world.Way) {
 	return ways
 }
 
-// TestHostPorts tries hostPorts from everywhere, without a gateway, when pods
-// cannot answer the outside, and with each mode of one on the same host. Clients
-// keep their addresses.
+// TestHostPorts connects to hostPorts from all kinds of clients, without a gateway
+// (pods cannot answer the outside then) and with a gateway of each mode on the same
+// host. Clients keep their addresses.
 func TestHostPorts(t *testing.T) {
 	p := pods(t, map[string]string{
 		"all": "minion1", "loopback": "minion1", "tcp": "minion1", "udp": "minion1", "near": "minion1", "far": "minion2",
@@ -102,7 +102,7 @@ func TestHostPorts(t *testing.T) {
 		try(t, append(ways, slices.Concat(more...)...))
 	}
 	inside(t)
-	for _, port := range []int{anyPort + 1, sharedPort} { // 127.0.0.1 is of each node's own
+	for _, port := range []int{anyPort + 1, sharedPort} { // 127.0.0.1 belongs to each node
 		for _, from := range []world.Endpoint{p["far"], around.Outside} {
 			refused(t, from, netip.AddrPortFrom(nodeAddrs("minion2")[0], uint16(port)))
 		}
@@ -116,7 +116,7 @@ func TestHostPorts(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			seen := addGateway(t, cluster.Node("minion1"), mode)
 			more := hostPortWays(p, around.Outside, own, around.Outside.Addresses)
-			if mode == world.Dedicated { // which has addresses of its own
+			if mode == world.Dedicated { // has its own addresses
 				join := []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")}
 				more = slices.Concat(more, hostPortWays(p, around.Outside, seen, firstGateway(join)), hostPortWays(p, p["far"], seen, p["far"].Addresses))
 			}
@@ -125,7 +125,7 @@ func TestHostPorts(t *testing.T) {
 	}
 }
 
-// Policies judge clients of hostPorts by their own addresses, and pods by their
+// Policies match clients of hostPorts by their own addresses, and pods by their
 // labels.
 func TestPoliciesOfHostPorts(t *testing.T) {
 	p := pods(t, map[string]string{"all": "minion1", "near": "minion1", "far": "minion2"}, hostPorts)
@@ -138,7 +138,7 @@ func TestPoliciesOfHostPorts(t *testing.T) {
 		}
 		for _, from := range []world.Endpoint{outside, p["far"], p["near"]} {
 			at := near
-			if from.Name == outside.Name { // who does not reach the management port
+			if from.Name == outside.Name { // it cannot reach the management port
 				at = nodeAddrs("minion1")
 			}
 			for _, a := range at {
@@ -151,8 +151,8 @@ func TestPoliciesOfHostPorts(t *testing.T) {
 	}
 }
 
-// Nobody gets what listens at the node's loopback address, whatever he sends to
-// the management port, though the kernel takes such addresses there now.
+// Servers on the node's loopback address are not reachable through the management
+// port, although route_localnet is set there.
 func TestHostPortsDoNotOpenTheLoopbackAddress(t *testing.T) {
 	p := pods(t, map[string]string{"all": "minion1", "thief": "minion1"}, hostPorts)
 	n := cluster.Node("minion1")
@@ -177,8 +177,8 @@ func TestHostPortsDoNotOpenTheLoopbackAddress(t *testing.T) {
 	}
 }
 
-// A client that goes on with its UDP socket finds the pod that has the hostPort
-// now, and the host forgets about one that is gone.
+// A client that keeps its UDP socket reaches the pod that has the hostPort now, and
+// the host deletes conntrack entries of a deleted pod.
 func TestHostPortsOfPodsThatGo(t *testing.T) {
 	outside, to := surround(t).Outside, probe.Address(nodeAddrs("minion1")[0], anyPort)
 	addGateway(t, cluster.Node("minion2"), world.Local)
@@ -193,7 +193,7 @@ func TestHostPortsOfPodsThatGo(t *testing.T) {
 	defer conn.Close()
 	asks := func() string {
 		_ = conn.SetDeadline(time.Now().Add(300 * time.Millisecond))
-		_, _ = conn.Write([]byte("hello\n")) // what is refused shows with the next call
+		_, _ = conn.Write([]byte("hello\n")) // a refusal is reported by the next call
 		answer := make([]byte, 100)
 		n, err := conn.Read(answer)
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// kubectl runs the real one as the cluster's administrator.
+// kubectl runs the real kubectl as the cluster's administrator.
 func kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("kubectl", append([]string{"--kubeconfig", cluster.Kube.Kubeconfig}, args...)...).CombinedOutput()
@@ -24,7 +24,7 @@ func kubectl(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// What everybody tries first.
+// The first steps of a user: kubectl create and kubectl expose.
 func TestKubectlExpose(t *testing.T) {
 	missing := world.Missing()
 	if _, err := exec.LookPath("kubectl"); err != nil {
@@ -32,7 +32,7 @@ func TestKubectlExpose(t *testing.T) {
 	}
 	need.Nothing(t, need.Cluster, missing)
 	client := pods(t, map[string]string{"client": "minion2"})["client"]
-	t.Cleanup(func() { // before pods looks whether all are gone
+	t.Cleanup(func() { // before the check of pods that all are gone
 		_ = exec.Command("kubectl", "--kubeconfig", cluster.Kube.Kubeconfig, "delete", "--ignore-not-found", "deployment/shop", "service/shop", "service/shop-port").Run()
 	})
 	port := strconv.Itoa(kubelet.DefaultPort)
@@ -78,7 +78,7 @@ func TestKubectlExpose(t *testing.T) {
 	}, &shown)
 }
 
-// tcpWays are the ways of TCP to a port, whoever the client is seen as.
+// tcpWays returns the TCP Ways to a port, with any client address.
 func tcpWays(from world.Endpoint, to netip.Addr, port int, answers []world.Endpoint) []world.Way {
 	var seen []netip.Addr
 	for _, n := range cluster.Nodes {

@@ -13,8 +13,9 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// A gateway's router hears what all hosts of its subnet ask for. It learns those who
-// ask for it, or answer; each would be a row for all nodes.
+// A gateway's router receives the ARP requests of all hosts of its subnet. It
+// learns only hosts that ask for or answer the router itself: each learned
+// neighbour is a row on all nodes.
 func TestGatewaysLearnWhomTheyHaveToDoWith(t *testing.T) {
 	surround(t)
 	node := cluster.Node("minion1")

@@ -12,9 +12,10 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// P9: the loss of the first packet of a connection costs a second and not the connection, at a ClusterIP and at a NodePort of a node. At a gateway's NodePort
-// it costs the connection on the userspace datapath, which translates a repeated SYN before OVN sees it (process_one in lib/conntrack.c of Open vSwitch), unlike
-// the kernel's (ovs_ct_nat). OVN then leaves out the gateway's own address.
+// P9: the loss of the first packet of a connection costs a second, not the connection, at a ClusterIP and at a NodePort
+// of a node. At a gateway's NodePort it costs the connection on the userspace datapath: conntrack translates a repeated
+// SYN before OVN's flows (process_one in lib/conntrack.c of Open vSwitch), unlike the kernel's (ovs_ct_nat), and OVN
+// then does not apply SNAT to the gateway's own address.
 func TestALostSYNCostsNoConnection(t *testing.T) {
 	list := pods(t, map[string]string{"web-a": "minion1", "client": "minion2"})
 	surround(t)
@@ -27,7 +28,7 @@ func TestALostSYNCostsNoConnection(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name  string
-		known bool // to fail on the userspace datapath
+		known bool // known to fail on the userspace datapath
 		probe probe.Probe
 	}{
 		{"ClusterIP", false, probe.Probe{Netns: client.Netns, Address: probe.Address(netip.MustParseAddr(s.Spec.ClusterIPs[0]), 80)}},

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// inZone puts a node into a zone, or into none.
+// inZone sets the zone of a node, or removes it.
 func inZone(ctx context.Context, t *testing.T, node, zone string) {
 	t.Helper()
 	value := fmt.Sprintf("%q", zone)
@@ -24,7 +24,7 @@ func inZone(ctx context.Context, t *testing.T, node, zone string) {
 	}
 }
 
-// Clients get endpoints of their zone, or of their node, if the Service wants it.
+// Clients get endpoints of their zone, or of their node, according to trafficDistribution.
 func TestTrafficDistribution(t *testing.T) {
 	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "web-c": "master", "near": "minion1", "far": "minion2"})
 	for node, zone := range map[string]string{"minion1": "east", "minion2": "west", "master": "west"} {
@@ -54,7 +54,7 @@ func TestTrafficDistribution(t *testing.T) {
 	}
 	change(t, "web", func(s *corev1.Service) { s.Spec.TrafficDistribution = nil })
 	answer(t, p["near"], at[0], p["web-a"], p["web-b"], p["web-c"])
-	// The name that it had before. If an endpoint is in no zone, all are for all.
+	// The former name of the field's value. If an endpoint has no zone, all endpoints serve all clients.
 	change(t, "web", prefer(corev1.ServiceTrafficDistributionPreferClose))
 	answer(t, p["near"], at[0], p["web-a"])
 	inZone(t.Context(), t, "minion1", "")

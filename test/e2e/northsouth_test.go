@@ -19,13 +19,13 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// failoverTime is how long pods may be without egress after a gateway died.
+// failoverTime bounds the time without egress after a gateway has failed.
 const failoverTime = 10 * time.Second
 
-// sessionPort is where hosts answer sessions like an operator's ssh.
+// sessionPort is the port of the hosts for sessions like an operator's SSH.
 const sessionPort = 22
 
-// surround lets all hosts answer for the length of a test, on sessionPort too.
+// surround starts servers on all hosts until the end of the test, also on sessionPort.
 func surround(t *testing.T) *world.Hosts {
 	t.Helper()
 	h, err := cluster.ServeHosts(sessionPort)
@@ -36,8 +36,8 @@ func surround(t *testing.T) *world.Hosts {
 	return h
 }
 
-// addGateway makes a node a gateway for the length of the test, and returns the
-// addresses that the outside sees. Afterwards nothing of it may be left.
+// addGateway makes a node a gateway until the end of the test, and returns the
+// source addresses seen outside. It checks that nothing is left of it afterwards.
 func addGateway(t *testing.T, n *world.Node, mode string, args ...string) []netip.Addr {
 	t.Helper()
 	before := state(t, n)
@@ -46,7 +46,7 @@ func addGateway(t *testing.T, n *world.Node, mode string, args ...string) []neti
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for range 2 { // twice is fine
+		for range 2 { // the command can be repeated
 			if err := cluster.RemoveGateway(context.Background(), n); err != nil {
 				t.Fatal(err)
 			}
@@ -58,14 +58,14 @@ func addGateway(t *testing.T, n *world.Node, mode string, args ...string) []neti
 
 var (
 	uuid = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
-	// volatile is what changes by itself: lifetimes, handles, counters, whether a
-	// port is up.
+	// volatile matches values that change by themselves: lifetimes, handles,
+	// counters, the state of ports.
 	volatile = regexp.MustCompile(`^\d+: |(?:valid_lft|preferred_lft|expires) \S+|\[\d+:\d+\]|,(true|false)$`)
 )
 
-// state is all that a gateway may change on a node and in the database: ports,
-// flows, addresses, routes, rules, rows. eth1, which OVN may have for itself,
-// and what the kernel makes itself are left out.
+// state returns everything that a gateway may change on a node and in the database:
+// ports, flows, addresses, routes, rules, rows. It omits eth1 (OVN may own it) and
+// entries made by the kernel.
 func state(t *testing.T, n *world.Node) []string {
 	t.Helper()
 	text := sh(t, n, `
@@ -93,7 +93,7 @@ func state(t *testing.T, n *world.Node) []string {
 	return lines
 }
 
-// unchanged checks that a node and the database are what they were, soon.
+// unchanged waits until the state of a node and of the database is the same as before.
 func unchanged(t *testing.T, what string, before []string, n *world.Node) {
 	t.Helper()
 	var diff string
@@ -103,9 +103,9 @@ func unchanged(t *testing.T, what string, before []string, n *world.Node) {
 	}, &diff)
 }
 
-// sessions opens what must not break: an operator's sessions from outside with a
-// node and from the node with the outside, in both families. At the end of the
-// test, after all that the test has undone, none may have been reset.
+// sessions opens an operator's sessions, from outside to a node and from the node
+// to the outside, in both families. It checks at the end of the test, after all
+// clean-up, that none was reset.
 func sessions(t *testing.T, node, outside world.Endpoint) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -131,15 +131,15 @@ func sessions(t *testing.T, node, outside world.Endpoint) {
 	}
 }
 
-// inside are the ways within the cluster that must work with any gateways: pods
-// and nodes to pods and nodes, each by all of its addresses.
+// inside returns the Ways within the cluster that must work with any gateways: from
+// pods and nodes to all addresses of pods and nodes.
 func inside(pods []world.Endpoint, hosts *world.Hosts) []world.Way {
 	all := slices.Concat(pods, hosts.Management)
 	return slices.Concat(world.Matrix(all, all), world.Matrix(pods, hosts.Nodes))
 }
 
-// leaves checks that pods reach the outside by all protocols, and are seen there
-// with one of the given addresses.
+// leaves checks that pods reach the outside by all protocols, with one of the
+// source addresses in seen.
 func leaves(t *testing.T, pods []world.Endpoint, seen []netip.Addr, to ...world.Endpoint) {
 	t.Helper()
 	for _, e := range to {
@@ -166,9 +166,9 @@ func leaves(t *testing.T, pods []world.Endpoint, seen []netip.Addr, to ...world.
 	}
 }
 
-// TestCheck74GatewayModes tries each mode: pods reach the outside and are seen
-// with the gateway's addresses, the outside reaches pods and NodePorts, everybody
-// inside reaches everybody, and the host's own connections do not notice any of it.
+// TestCheck74GatewayModes tests each mode: pods reach the outside with the
+// gateway's addresses, the outside reaches pods and NodePorts, all pods and nodes
+// reach each other, and the host's own connections are not disturbed.
 func TestCheck74GatewayModes(t *testing.T) {
 	for _, mode := range world.Modes() {
 		t.Run(mode, func(t *testing.T) {
@@ -194,18 +194,18 @@ func TestCheck74GatewayModes(t *testing.T) {
 	}
 }
 
-// An entrance is a gateway as an outside client sees it.
+// An entrance is a gateway from the point of view of a client outside.
 type entrance struct {
 	node    *world.Node
 	mode    string
 	outside []netip.Addr
 }
 
-// inside are the addresses with which pods see those who came in by it.
+// inside returns the source addresses, as seen by pods, of clients that came in through e.
 func (e entrance) inside(t *testing.T) []netip.Addr {
 	t.Helper()
 	if e.mode == world.Local {
-		return e.node.Management // by the host's rules
+		return e.node.Management // masqueraded by the host
 	}
 	text, err := cluster.Central.NBCtl("get", "Logical_Router", "GR_"+e.node.Name, "options:lb_force_snat_ip")
 	if err != nil {
@@ -214,10 +214,10 @@ func (e entrance) inside(t *testing.T) []netip.Addr {
 	return addrs(strings.Fields(strings.Trim(strings.TrimSpace(text), `"`)))
 }
 
-// comeBack checks that an outside client of NodePorts gets its answer back by the
-// gateway that it came in by. It asks several times, since the cluster's own way
-// out for about half of the answers would be the other one. With policy Local,
-// pods see the client itself.
+// comeBack checks that answers to an outside client of NodePorts return through the
+// client's gateway. It sends several requests, because by the default routes about
+// half of the answers would take the other gateway. With policy Local, pods see the
+// client itself.
 func comeBack(t *testing.T, outside world.Endpoint, pods []world.Endpoint, by []entrance) {
 	t.Helper()
 	const times = 6
@@ -243,8 +243,8 @@ func comeBack(t *testing.T, outside world.Endpoint, pods []world.Endpoint, by []
 	}
 }
 
-// arrives checks that the outside reaches pods where its router has a route to
-// them by a gateway's addresses, and is seen with its own address.
+// arrives checks that the outside reaches pods if its router has a route to them
+// through a gateway, and that pods see its own address.
 func arrives(t *testing.T, via []netip.Addr, pods []world.Endpoint, outside world.Endpoint) {
 	t.Helper()
 	var ways []world.Way
@@ -261,7 +261,7 @@ func arrives(t *testing.T, via []netip.Addr, pods []world.Endpoint, outside worl
 	try(t, ways)
 }
 
-// egress lets all ask the outside until ok likes what it sees.
+// egress sends requests from all to the outside until ok accepts the result.
 func egress(t *testing.T, from []world.Endpoint, within time.Duration, what string, ok func(seen map[netip.Addr][]string, silent []string) bool) {
 	t.Helper()
 	began := time.Now()
@@ -297,7 +297,7 @@ func counts(seen map[netip.Addr][]string) map[string]int {
 // An egressSession is a TCP session from a pod to the outside, over IPv4.
 type egressSession struct {
 	*probe.Session
-	resets int // until it was looked at last
+	resets int // at the last check
 }
 
 func egressSessions(t *testing.T, from []world.Endpoint, outside world.Endpoint) (all []*egressSession) {
@@ -315,8 +315,8 @@ func egressSessions(t *testing.T, from []world.Endpoint, outside world.Endpoint)
 	return all
 }
 
-// broken waits until every session goes on, on its old connection or on a new
-// one, and returns how many have been reset since the last time.
+// broken waits until every session gets answers, on its old connection or on a new
+// one, and returns the number of sessions reset since the last call.
 func broken(t *testing.T, all []*egressSession) (n int) {
 	t.Helper()
 	for i, s := range all {
@@ -334,8 +334,8 @@ func broken(t *testing.T, all []*egressSession) (n int) {
 	return n
 }
 
-// TestTwoGatewaysShareAndSurvive cuts one of two gateways off. What docs/gateways.md
-// says of connections that are under way is seen here.
+// TestTwoGatewaysShareAndSurvive cuts off one of two gateways. It checks the
+// statements of docs/gateways.md about existing connections.
 func TestTwoGatewaysShareAndSurvive(t *testing.T) {
 	where := map[string]string{}
 	for i := range 20 {
@@ -381,7 +381,7 @@ func mend(t *testing.T, n *world.Node) {
 	}
 }
 
-// TestCheck75EndToEnd is what two nodes and two gateways do for everybody.
+// TestCheck75EndToEnd tests two nodes with two gateways end to end.
 func TestCheck75EndToEnd(t *testing.T) {
 	p := pods(t, map[string]string{"web-pinned": "minion1", "web-free": "minion2"})
 	around := surround(t)
@@ -398,14 +398,14 @@ func TestCheck75EndToEnd(t *testing.T) {
 		seen, _ := world.Egress(ctx, list[:1], "udp", outside.Addresses[0])
 		return len(seen[second[0]]) == 1
 	})
-	for range 4 { // each by a port of its own, which would find any gateway
+	for range 4 { // each with its own source port, so the hash could select any gateway
 		leaves(t, list[:1], second, outside)
 	}
 	leaves(t, list[1:], slices.Concat(first, second), outside)
 	arrives(t, second, list[:1], outside)
 	try(t, inside(list, around))
 
-	// Its gateway dead, a pinned pod leaves by another one.
+	// A pod in an egress subnet leaves through another gateway if its own is down.
 	t.Cleanup(func() { mend(t, cluster.Node("minion2")) })
 	if err := cluster.Node("minion2").Cut(); err != nil {
 		t.Fatal(err)
@@ -419,7 +419,7 @@ func TestCheck75EndToEnd(t *testing.T) {
 	})
 }
 
-// balanced checks that each of some pods reaches all of them by a Service.
+// balanced checks that each of pods reaches all of them through a Service.
 func balanced(t *testing.T, pods []world.Endpoint, service []netip.Addr) {
 	t.Helper()
 	for _, from := range pods {
@@ -433,7 +433,7 @@ func balanced(t *testing.T, pods []world.Endpoint, service []netip.Addr) {
 	}
 }
 
-// A node that was a gateway is removed, and made again.
+// A node with a gateway is removed, and set up again.
 func TestNodeRemoveLeavesNothing(t *testing.T) {
 	need.Nothing(t, need.Cluster, world.Missing())
 	ctx, n := context.WithoutCancel(t.Context()), cluster.Node("minion2")
@@ -450,7 +450,7 @@ func TestNodeRemoveLeavesNothing(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() {
-		// ovn-controller, which saw its host go, must not abort when it comes back.
+		// ovn-controller must not abort when its host's rows come back.
 		do("minion-init", "--cluster-ip-subnet="+world.ClusterSubnets, "--minion-switch-subnet="+n.Subnets)
 		unchanged(t, "removed and made again", before, n)
 	})

@@ -12,14 +12,14 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// A page runs the commands of docs/gateways.md as they stand there, on hosts of
-// the cluster. Only addresses are others: those that the host has.
+// A page runs the commands of docs/gateways.md literally on hosts of the cluster.
+// It replaces only addresses, by those of the host.
 type page struct {
 	t *testing.T
-	// hosts are where the page's gateways are, by their names.
+	// hosts are the hosts of the page's gateways, by gateway name.
 	hosts map[string]*world.Node
-	// made are the gateways that there are, by their names, with the addresses
-	// that the outside sees.
+	// made are the existing gateways, by name, with their source addresses seen
+	// outside.
 	made map[string][]netip.Addr
 	ran  int
 }
@@ -77,7 +77,7 @@ func TestEveryCommandOfTheGatewaysPage(t *testing.T) {
 	}
 }
 
-// commandsOf lists the commands of a section: those of its blocks but for
+// commandsOf lists the commands of a section: the lines of its blocks, except
 // drawings.
 func commandsOf(section string) []string {
 	var all []string
@@ -91,7 +91,7 @@ func commandsOf(section string) []string {
 	return all
 }
 
-// host is the one that a section is about: that of the gateway it names.
+// host returns the host of the gateway named in a section.
 func (p *page) host(commands []string) *world.Node {
 	for _, c := range commands {
 		if name, ok := option(strings.Fields(c), "--node-name"); ok {
@@ -104,7 +104,7 @@ func (p *page) host(commands []string) *world.Node {
 	return cluster.Master()
 }
 
-// seen are the addresses of all gateways.
+// seen returns the addresses of all gateways.
 func (p *page) seen() (all []netip.Addr) {
 	for _, addrs := range p.made {
 		all = append(all, addrs...)
@@ -112,7 +112,7 @@ func (p *page) seen() (all []netip.Addr) {
 	return all
 }
 
-// option is the value of a command's option.
+// option returns the value of a command's option.
 func option(words []string, name string) (string, bool) {
 	i := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, name+"=") })
 	if i < 0 {
@@ -121,7 +121,7 @@ func option(words []string, name string) (string, bool) {
 	return strings.TrimPrefix(words[i], name+"="), true
 }
 
-// do runs a command of the page, and checks what the page says of it.
+// do runs a command of the page, and checks its documented effect.
 func (p *page) do(here *world.Node, command string) {
 	p.t.Helper()
 	words := strings.Fields(command)
@@ -154,8 +154,8 @@ func (p *page) do(here *world.Node, command string) {
 	}
 }
 
-// local replaces the addresses in a gateway-init by those that the host has, and
-// returns what the outside sees.
+// local replaces the addresses in a gateway-init by those of the host, and returns
+// the source addresses seen outside.
 func (p *page) local(here *world.Node, words []string) (seen []netip.Addr) {
 	p.t.Helper()
 	addresses, hops := here.Addresses, here.Gateways()
@@ -165,7 +165,7 @@ func (p *page) local(here *world.Node, words []string) (seen []netip.Addr) {
 			p.t.Fatal(err)
 		}
 	}
-	families := 2 // of a local gateway: those of the cluster
+	families := 2 // of a local gateway: the cluster's
 	for i, w := range words {
 		name, value, _ := strings.Cut(w, "=")
 		n := len(strings.Split(value, ","))
@@ -184,7 +184,7 @@ func (p *page) local(here *world.Node, words []string) (seen []netip.Addr) {
 	return seen
 }
 
-// join lists things with commas.
+// join joins values with commas.
 func join[T interface{ String() string }](all []T) string {
 	var words []string
 	for _, a := range all {

@@ -19,8 +19,8 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// fromBlocks is a policy for all pods of the namespace default, which only
-// addresses may reach.
+// fromBlocks returns a policy for all pods of the namespace default: only the
+// addresses in list may reach them.
 func fromBlocks(list []netip.Addr) string {
 	var blocks []string
 	for _, a := range list {
@@ -30,19 +30,19 @@ func fromBlocks(list []netip.Addr) string {
 		"spec: {podSelector: {}, ingress: [{from: [" + strings.Join(blocks, ", ") + "]}]}\n"
 }
 
-// A nodePortCase is a Service that the outside asks for by NodePorts of a node.
+// A nodePortCase is a Service reached from outside through NodePorts of a node.
 type nodePortCase struct {
 	mode    string // of the node's gateway
 	policy  corev1.ServiceExternalTrafficPolicy
 	service string
 	answers []world.Endpoint
-	// seen are the addresses that a pod sees, and other those of somebody else.
+	// seen are the source addresses seen by the pod, other are other addresses.
 	seen, other []netip.Addr
 }
 
-// What comes from outside by a NodePort is judged by the address that the pod
-// sees: with externalTrafficPolicy Local the client's; else that of the gateway's
-// router, or where no router takes part, the node's.
+// Policies match connections from outside through a NodePort by the source address
+// seen by the pod: the client's with externalTrafficPolicy Local; otherwise the
+// gateway router's, or without a router the node's.
 func TestPoliciesOfNodePorts(t *testing.T) {
 	p := pods(t, map[string]string{"web-near": "minion1", "web-far": "minion2", "away-far": "minion2"})
 	near, far, away := p["web-near"], p["web-far"], p["away-far"]
@@ -54,7 +54,7 @@ func TestPoliciesOfNodePorts(t *testing.T) {
 		{world.Dedicated, byLocal, "web", []world.Endpoint{near}, client.Addresses, router},
 		{world.Shared, byCluster, "web", []world.Endpoint{near, far}, router, client.Addresses},
 		{world.Shared, byLocal, "web", []world.Endpoint{near}, client.Addresses, router},
-		// Of its own pods a node is one who may always come in.
+		// A node may always reach its own pods.
 		{world.Local, byCluster, "away", []world.Endpoint{away}, node.Management, client.Addresses},
 		{world.Local, byLocal, "web", []world.Endpoint{near}, client.Addresses, node.Management},
 	}
@@ -73,7 +73,7 @@ func TestPoliciesOfNodePorts(t *testing.T) {
 	}
 }
 
-// try lets the client in, keeps it out, and lets it in again.
+// try allows the client, denies it, and allows it again.
 func (c nodePortCase) try(t *testing.T, client world.Endpoint, at []netip.Addr) {
 	t.Helper()
 	t.Cleanup(func() { dropPolicies(t, "default") })
@@ -82,7 +82,7 @@ func (c nodePortCase) try(t *testing.T, client world.Endpoint, at []netip.Addr) 
 	})
 	ways := nodePortWays(client, at, s, c.answers, c.seen)
 	try(t, ways)
-	// Until it has endpoints, a Service refuses: nothing may be left of that.
+	// A Service without endpoints refuses connections: wait until that has ended.
 	settled(t, c.service, map[string]int{"web": 2, "away": 1}[c.service])
 	if err := cluster.ForgetFlows(t.Context()); err != nil {
 		t.Fatal(err)
@@ -114,8 +114,8 @@ func (c nodePortCase) try(t *testing.T, client world.Endpoint, at []netip.Addr) 
 	}
 }
 
-// A closed port says so, to a pod that nobody may reach: by a reset, and by an
-// ICMP error of what the pod has sent.
+// An isolated pod still gets the errors for its own connections to a closed port: a
+// TCP reset, and an ICMP error.
 func TestErrorsOfAllowedConnectionsPass(t *testing.T) {
 	y := newYard(t)
 	const closed = `
@@ -136,7 +136,7 @@ spec:
 	}
 }
 
-// A namespace's annotation makes the pod's node log what its policies say.
+// With a namespace's annotation the pod's node logs verdicts of its policies.
 func TestPoliciesLog(t *testing.T) {
 	y := newYard(t)
 	annotate := func(value string) {
@@ -179,8 +179,8 @@ func holdsAll(line string, words []string) bool {
 	return true
 }
 
-// manyOf is a policy for the pod "web", which two addresses and many subnets may
-// reach at many ports of each protocol.
+// manyOf returns a policy for the pod "web": two addresses and many subnets may
+// reach it at many ports of each protocol.
 func manyOf(n int, from []netip.Addr) string {
 	var ports, blocks []string
 	for i := range n {
@@ -196,8 +196,8 @@ func manyOf(n int, from []netip.Addr) string {
 		"spec: {podSelector: {matchLabels: {app: web}}, ingress: [{from: [" + strings.Join(blocks, ", ") + "], ports: [" + strings.Join(ports, ", ") + "]}]}\n"
 }
 
-// A rule has about as many flows as ports and subnets, and not one for each port of
-// each subnet: whoever may write policies could exhaust every node's memory.
+// The number of flows of a rule is about the sum of its ports and subnets, not the
+// product: otherwise authors of policies could exhaust every node's memory.
 func TestFlowsOfManyPortsAndSubnets(t *testing.T) {
 	p := pods(t, map[string]string{"web": "minion1", "friend": "minion2", "stranger": "minion2"})
 	web, friend, stranger := p["web"], p["friend"], p["stranger"]
@@ -218,8 +218,8 @@ func TestFlowsOfManyPortsAndSubnets(t *testing.T) {
 	if err := cluster.Kube.Apply(t.Context(), []byte(manyOf(many, friend.Addresses))); err != nil {
 		t.Fatal(err)
 	}
-	// Those of ports and of subnets, of new and of other packets: a good part of the
-	// square would be more.
+	// The sum of ports and subnets, for new and for other packets. The product
+	// would be much larger.
 	if n := flows() - before; n < 4*many || n > many*many {
 		t.Errorf("%d ports and %d subnets have %d flows", 2*many, 2*many, n)
 	}

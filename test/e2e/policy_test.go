@@ -31,16 +31,16 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// A policyCase is one of testdata/policies.yaml: see there.
+// A policyCase is a case of testdata/policies.yaml: see there.
 type policyCase struct {
 	Name string
 	policyStep
 	Then []policyStep
 }
 
-// A policyStep changes something, and says which packets must pass then.
+// A policyStep is a change and the packets allowed and denied after it.
 type policyStep struct {
-	Drop        []string // namespaces, of whose policies nothing stays
+	Drop        []string // namespaces to delete all policies of
 	Policies    string
 	Label       map[string]map[string]*string // by pod "x/a" or namespace "x"
 	Allow, Deny []string
@@ -49,19 +49,19 @@ type policyStep struct {
 //go:embed testdata/policies.yaml
 var policyCases []byte
 
-// A yard is the pods that policies are tried on, as testdata/policies.yaml
-// describes them, each with a Service of its own name.
+// A yard is the set of pods for policy tests, described in testdata/policies.yaml,
+// each with a Service of the same name.
 type yard struct {
 	pods     map[string]world.Endpoint
 	services map[string]*corev1.Service
 }
 
-// places are where the pods of the yard run.
+// places maps the pods of the yard to nodes.
 var places = map[string]string{
 	"x/a": "master", "x/b": "minion1", "x/c": "minion1", "w/a": "minion1", "w/b": "master", "w/c": "minion2", "z/a": "minion2", "z/h": "minion2",
 }
 
-// containers are what a pod of the yard has in it.
+// containers returns the containers of a pod of the yard.
 func containers(pod string, template corev1.Container) []corev1.Container {
 	tcp := func(name string, port int32) corev1.ContainerPort {
 		return corev1.ContainerPort{Name: name, ContainerPort: port}
@@ -75,7 +75,7 @@ func containers(pod string, template corev1.Container) []corev1.Container {
 		template.Ports = []corev1.ContainerPort{{ContainerPort: hostPort, HostPort: hostPort}}
 	case pod == "z/a":
 		template.Ports[1].Name = "web"
-		side := template // a container has each name once
+		side := template // port names are unique within a container
 		side.Name = "side"
 		side.Ports = []corev1.ContainerPort{{Name: "web", ContainerPort: 80, Protocol: corev1.ProtocolUDP}}
 		return []corev1.Container{template, side}
@@ -132,7 +132,7 @@ func newYard(t *testing.T) *yard {
 	return y
 }
 
-// clearNamespace takes away what the yard has in a namespace, which stays.
+// clearNamespace deletes the yard's objects in a namespace, but not the namespace.
 func clearNamespace(t *testing.T, ns string) {
 	ctx := context.Background()
 	client := cluster.Kube.Client()
@@ -160,7 +160,7 @@ func dropPolicies(t *testing.T, ns string) {
 	}
 }
 
-// label changes labels of a pod "x/a" or a namespace "x": null takes one away.
+// label changes labels of a pod "x/a" or a namespace "x"; null removes one.
 func label(t *testing.T, who string, labels map[string]*string) {
 	t.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
@@ -214,13 +214,13 @@ func (y *yard) packets(t *testing.T, line string) (out []packet) {
 // A party is one end of a line.
 type party struct {
 	netns     string
-	addresses []netip.Addr // to which packets go, IPv4 and IPv6
-	from      []netip.Addr // that it is seen with
-	pod       string       // its name, unless it is none of OVN's
+	addresses []netip.Addr // destinations, IPv4 and IPv6
+	from      []netip.Addr // source addresses seen by the receiver
+	pod       string       // its name, if it has a logical port
 }
 
-// find is a party of a line: a pod, svc:x/a, node:NAME by its management port, or
-// host:NAME by its own addresses.
+// find returns a party of a line: a pod, svc:x/a, node:NAME (its management port),
+// or host:NAME (its own addresses).
 func (y *yard) find(t *testing.T, who string) party {
 	t.Helper()
 	kind, name, other := strings.Cut(who, ":")
@@ -251,8 +251,8 @@ func (y *yard) find(t *testing.T, who string) party {
 	return p
 }
 
-// judge tries packets until those of deny do not pass, which says that policies are
-// in force, and then until those of allow do. policy/check must say the same.
+// judge tries packets until those of deny are dropped (policies are in force then),
+// and then until those of allow pass. policy/check must agree.
 func (y *yard) judge(t *testing.T, s policyStep) {
 	t.Helper()
 	y.pass(t, s.Deny, false)
@@ -282,10 +282,10 @@ func (y *yard) pass(t *testing.T, lines []string, want bool) {
 }
 
 const (
-	// effect is how long a policy may take until it works.
+	// effect bounds the time until a policy is in force.
 	effect = 10 * time.Second
-	// hush is how long no answer may come to call it silence. One comes within a
-	// few milliseconds, if it comes.
+	// hush is the time without an answer that counts as dropped. Answers take a few
+	// milliseconds.
 	hush = 300 * time.Millisecond
 )
 
@@ -306,7 +306,7 @@ func (p packet) becomes(want bool) error {
 	}
 }
 
-// answered asks once. A packet that was lost is not waited for.
+// answered sends one request, without retries.
 func (p packet) answered(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, hush)
 	defer cancel()
@@ -314,8 +314,8 @@ func (p packet) answered(ctx context.Context) error {
 	return err
 }
 
-// silence asks once, and returns an error if there is an answer, or a refusal:
-// policies drop.
+// silence sends one request, and returns an error if there is an answer or a
+// refusal: policies drop packets.
 func (p packet) silence(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, hush)
 	defer cancel()
@@ -330,7 +330,7 @@ func (p packet) silence(ctx context.Context) error {
 	return err
 }
 
-// explained checks that policy/check says what happened.
+// explained checks that policy/check agrees with the result.
 func (p packet) explained(t *testing.T, want bool) {
 	out, err := control("policy/check", p.query...)
 	if err != nil || strings.HasPrefix(out, "allow") != want {
@@ -338,7 +338,7 @@ func (p packet) explained(t *testing.T, want bool) {
 	}
 }
 
-// appctl asks the watcher.
+// appctl runs a control command of the watcher.
 func appctl(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -346,7 +346,7 @@ func appctl(args ...string) (string, error) {
 	return out, err
 }
 
-// control asks the watcher as appctl does, without starting a process for it.
+// control is like appctl, without starting a process.
 func control(command string, args ...string) (string, error) {
 	const run = "/var/run/openvswitch/ovn-k8s-watcher."
 	pid, err := os.ReadFile(cluster.Master().Path(run + "pid"))
@@ -396,7 +396,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// step changes what s says, until the end of the test, and sends its packets.
+// step applies s until the end of the test and sends its packets.
 func (y *yard) step(t *testing.T, s policyStep) {
 	t.Helper()
 	for _, ns := range s.Drop {
@@ -419,7 +419,7 @@ func (y *yard) step(t *testing.T, s policyStep) {
 	}
 }
 
-// undone are the labels that a case changed, as they were.
+// undone returns the former values of the labels changed by a case.
 func undone(who string, labels map[string]*string) map[string]*string {
 	out := map[string]*string{}
 	for k := range labels {

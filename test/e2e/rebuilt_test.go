@@ -14,9 +14,9 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// T2: streams of both families, between pods and from pods to the outside, outlive the removal of a node, a database
-// emptied under the watcher, and one rebuilt while no watcher runs, as debugging.md says; the last also those from
-// outside to a NodePort. TestMain wants no ovn-controller to abort meanwhile.
+// T2: streams of both families, between pods and from pods to the outside, survive the removal of a node, a database
+// emptied while the watcher runs, and one rebuilt while no watcher runs, as in debugging.md; the last also streams from
+// outside to a NodePort. TestMain checks that no ovn-controller aborted.
 func TestStreamsSurviveRebuiltDatabases(t *testing.T) {
 	need.Nothing(t, need.Cluster, world.Missing())
 	ctx := context.WithoutCancel(t.Context())

@@ -16,15 +16,15 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// newConnections opens TCP connections one after the other from several places, each to its own address, and counts
-// those that get no answer.
+// newConnections continuously opens TCP connections with several probes in parallel, and counts those without an
+// answer.
 type newConnections struct {
 	tried, failed atomic.Int64
 	end           context.CancelFunc
 	wg            sync.WaitGroup
 }
 
-// connecting begins, with a pause between the connections of a probe.
+// connecting starts it, with a pause between the connections of a probe.
 func connecting(t *testing.T, pause time.Duration, probes ...probe.Probe) *newConnections {
 	c := &newConnections{}
 	ctx, end := context.WithCancel(t.Context())
@@ -50,15 +50,15 @@ func connecting(t *testing.T, pause time.Duration, probes ...probe.Probe) *newCo
 	return c
 }
 
-// stop ends and returns how many connections were tried and how many of them failed.
+// stop ends it and returns the number of connections and of failed ones.
 func (c *newConnections) stop() (tried, failed int64) {
 	c.end()
 	c.wg.Wait()
 	return c.tried.Load(), c.failed.Load()
 }
 
-// P8: a restarting ovn-controller keeps the flows of before until it has new ones, so that no connection is lost:
-// neither on the node of a client or an endpoint, nor on a gateway.
+// P8: a restarting ovn-controller keeps the old flows until it has new ones, so no connection is lost: neither on the
+// node of a client or an endpoint, nor on a gateway.
 func TestControllerRestarts(t *testing.T) {
 	list := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "client": "minion1"})
 	surround(t)
@@ -97,7 +97,7 @@ func TestControllerRestarts(t *testing.T) {
 		if err := n.StartController(t.Context(), cluster.Central.SBTCP); err != nil {
 			t.Fatal(err)
 		}
-		settled() // it makes flows again
+		settled() // it has computed flows again
 	}
 	tried, failed := c.stop()
 	t.Logf("%d connections", tried)

@@ -36,22 +36,22 @@ func change(t *testing.T, name string, edit func(*corev1.Service)) *corev1.Servi
 	return s
 }
 
-// states are endpoints of a Service, and how they are.
+// states are the conditions of a Service's endpoints.
 type states map[netip.Addr]discoveryv1.EndpointConditions
 
-// conditions are those of an endpoint.
+// conditions returns the conditions of an endpoint.
 func conditions(ready, serving, terminating bool) discoveryv1.EndpointConditions {
 	return discoveryv1.EndpointConditions{Ready: &ready, Serving: &serving, Terminating: &terminating}
 }
 
-// setEndpoints says what the endpoints of a Service without selector are: of
-// IPv4, and its ports tcp and udp.
+// setEndpoints sets the IPv4 endpoints of a Service without selector, with the
+// ports tcp and udp.
 func setEndpoints(t *testing.T, name string, all states) {
 	t.Helper()
 	s := endpointSlice(name, name, discoveryv1.AddressTypeIPv4)
 	for a, c := range all {
 		e := discoveryv1.Endpoint{Addresses: []string{a.String()}, Conditions: c}
-		for _, n := range cluster.Nodes { // of a pod, its third number tells
+		for _, n := range cluster.Nodes { // found by the third byte of a pod's address
 			if a.As4()[2] == n.Management[0].As4()[2] {
 				e.NodeName = &n.Name
 			}
@@ -69,7 +69,7 @@ func setEndpoints(t *testing.T, name string, all states) {
 	}
 }
 
-// endpointSlice is an empty slice of a Service, with the ports tcp and udp.
+// endpointSlice returns an empty EndpointSlice of a Service, with the ports tcp and udp.
 func endpointSlice(name, service string, kind discoveryv1.AddressType) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
@@ -84,7 +84,7 @@ func endpointSlice(name, service string, kind discoveryv1.AddressType) *discover
 
 func withoutSelector(s *corev1.Service) { s.Spec.Selector = nil }
 
-// answer waits until all of some endpoints answer, and no others.
+// answer waits until exactly the endpoints in want answer.
 func answer(t *testing.T, from world.Endpoint, to netip.AddrPort, want ...world.Endpoint) {
 	t.Helper()
 	var names []string
@@ -104,8 +104,8 @@ func answer(t *testing.T, from world.Endpoint, to netip.AddrPort, want ...world.
 	}, &last)
 }
 
-// KEP-1669: what drains gets nothing new as long as another one is ready, keeps
-// its connections, and is used if it is all there is.
+// KEP-1669: a terminating endpoint gets no new connections while another one is
+// ready, keeps its connections, and is used if there is no other.
 func TestTerminatingEndpoints(t *testing.T) {
 	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "client": "minion1"})
 	a, b := p["web-a"], p["web-b"]
@@ -134,7 +134,7 @@ func TestTerminatingEndpoints(t *testing.T) {
 	}
 }
 
-// A pod that is not ready answers only if the Service says so.
+// A pod that is not ready gets connections only with publishNotReadyAddresses.
 func TestPublishNotReadyAddresses(t *testing.T) {
 	p := pods(t, map[string]string{"web-a": "minion1", "client": "minion2"}, func(pod *corev1.Pod) {
 		if pod.Name == "web-a" {
@@ -150,7 +150,7 @@ func TestPublishNotReadyAddresses(t *testing.T) {
 	refused(t, p["client"], to)
 }
 
-// While endpoints come and go no request fails, and no connection breaks.
+// While endpoints are added and removed, no request fails and no connection breaks.
 func TestEndpointChurnUnderLoad(t *testing.T) {
 	where := map[string]string{"web-a": "minion1", "web-b": "minion1", "web-c": "minion2", "web-d": "minion2", "client": "minion1", "far": "master"}
 	p := pods(t, where)
@@ -191,9 +191,9 @@ func TestEndpointChurnUnderLoad(t *testing.T) {
 	}
 }
 
-// Clients of UDP, each on one socket: those of an endpoint that stays lose nothing
-// while others come and go, and those of one that goes soon have another one. What
-// goes still runs and would answer.
+// UDP clients, each on one socket: clients of a remaining endpoint lose nothing
+// while others are added and removed, and clients of a removed endpoint soon get
+// another one. The removed endpoint still runs and would answer.
 func TestEndpointChurnUnderUDP(t *testing.T) {
 	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion1", "web-c": "minion2", "client": "minion1", "far": "master"})
 	ready := conditions(true, true, false)
@@ -248,7 +248,7 @@ func TestEndpointChurnUnderUDP(t *testing.T) {
 	}
 }
 
-// A second family comes and goes, and the first does not notice.
+// Adding and removing a second family does not disturb the first.
 func TestEditsOfFamilies(t *testing.T) {
 	p := pods(t, map[string]string{"web-a": "minion1", "client": "minion2"})
 	client, backend, own := p["client"], []world.Endpoint{p["web-a"]}, nodeAddrs("minion2")
@@ -282,8 +282,8 @@ func TestEditsOfFamilies(t *testing.T) {
 	consistent(t)
 }
 
-// startLoad has clients ask without end, each request on a connection of its
-// own. What it returns ends that, and says how many requests there were.
+// startLoad makes clients send requests continuously, each on a new connection. end
+// stops them and returns the number of requests and failures.
 func startLoad(t *testing.T, to netip.AddrPort, from ...world.Endpoint) (end func() (requests, failed int64)) {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -292,7 +292,7 @@ func startLoad(t *testing.T, to netip.AddrPort, from ...world.Endpoint) (end fun
 	for _, client := range from {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				try, done := context.WithTimeout(t.Context(), 20*time.Second) // TCP may repeat a packet
+				try, done := context.WithTimeout(t.Context(), 20*time.Second) // TCP may retransmit
 				_, err := probe.Probe{Netns: client.Netns, Network: "tcp", Address: to}.Once(try)
 				done()
 				if requests.Add(1); err != nil {
@@ -309,7 +309,7 @@ func startLoad(t *testing.T, to netip.AddrPort, from ...world.Endpoint) (end fun
 	}
 }
 
-// Whatever is edited takes effect, and what is taken away is gone.
+// Every edit of a Service takes effect, and removed frontends no longer answer.
 func TestCheck53EditsOfWaysIn(t *testing.T) {
 	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "client": "minion2"})
 	client, backends := p["client"], []world.Endpoint{p["web-a"], p["web-b"]}
@@ -317,7 +317,7 @@ func TestCheck53EditsOfWaysIn(t *testing.T) {
 	s := service(t, "web", nil)
 	cluster4 := netip.AddrPortFrom(netip.MustParseAddr(s.Spec.ClusterIPs[0]), 80)
 
-	// For a moment the host may know a NodePort that OVN does not know yet.
+	// For a short time the host may have programmed a NodePort before OVN.
 	seen := slices.Concat(client.Addresses, cluster.Node("minion2").Management)
 
 	s = change(t, "web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })

@@ -14,11 +14,11 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// hostPort is where the hostNetwork backend answers.
+// hostPort is the port of the hostNetwork backend.
 const hostPort = 9090
 
-// TestServiceMatrix tries every client of every kind of backend through every
-// door, by TCP and UDP, in both families. This kernel has no SCTP.
+// TestServiceMatrix tests every kind of client, backend and frontend, by TCP and
+// UDP, in both families. This kernel has no SCTP.
 func TestServiceMatrix(t *testing.T) {
 	where := map[string]string{"near": "minion1", "far": "minion2", "web": "minion1", "hostweb": "minion1"}
 	p := pods(t, where, func(pod *corev1.Pod) {
@@ -55,8 +55,8 @@ func TestServiceMatrix(t *testing.T) {
 	}
 }
 
-// clientTitles and doorTitles are what the tables of docs/services.md call clients
-// and doors.
+// clientTitles and doorTitles are the names of clients and frontends in the tables
+// of docs/services.md.
 var (
 	clientTitles = map[string]string{
 		"pod, same node": "a pod on the backend's node", "pod, other node": "a pod on another node (minion2)", "the backend itself": "the backend itself",
@@ -68,7 +68,7 @@ var (
 	}
 )
 
-// awaitServices waits until all hosts treat Services as they are now.
+// awaitServices waits until all hosts have programmed services as they are now.
 func awaitServices(t *testing.T, services []world.Service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -78,8 +78,8 @@ func awaitServices(t *testing.T, services []world.Service) {
 	}
 }
 
-// routeServices leads what is for outer addresses of Services to a gateway, for
-// the length of the test.
+// routeServices routes the external and load-balancer IPs of services to a gateway
+// until the end of the test.
 func routeServices(t *testing.T, services []world.Service, gateway []netip.Addr) {
 	t.Helper()
 	withdraw, err := cluster.RouteServices(services, gateway)
@@ -89,7 +89,7 @@ func routeServices(t *testing.T, services []world.Service, gateway []netip.Addr)
 	t.Cleanup(withdraw)
 }
 
-// createService makes a Service for the length of the test.
+// createService creates a Service until the end of the test.
 func createService(t *testing.T, name string, port, number int, edit func(*corev1.Service)) world.Service {
 	t.Helper()
 	s, err := cluster.CreateService(t.Context(), name, port, number, edit)

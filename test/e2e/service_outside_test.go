@@ -19,15 +19,15 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// An entry is a node, and its gateway.
+// An entry is a node and its gateway.
 type entry struct {
 	mode    string
 	node    *world.Node
 	gateway []netip.Addr
 }
 
-// TestServicesFromOutside has every node be a gateway, each in another mode, and
-// tries to reach Services from outside by each of them, under both traffic
+// TestServicesFromOutside makes every node a gateway, each in a different mode, and
+// connects to Services from outside through each of them, with both traffic
 // policies.
 func TestServicesFromOutside(t *testing.T) {
 	p := pods(t, map[string]string{
@@ -54,18 +54,18 @@ func localPolicy(s *corev1.Service) {
 	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// selecting makes a Service lead to the pods of another name.
+// selecting makes a Service select the pods of another app.
 func selecting(app string) func(*corev1.Service) {
 	return func(s *corev1.Service) { s.Spec.Selector = map[string]string{world.AppLabel: app} }
 }
 
-// An exposed is a Service, of which kind its backends are, and its policy.
+// An exposed is a Service, the kind of its backends, and its traffic policy.
 type exposed struct {
 	world.Service
 	hosted, local bool
 }
 
-// String names what is tried.
+// String describes the case.
 func (x exposed) String() string {
 	words := map[bool]string{false: "pod, Cluster", true: "pod, Local"}
 	if x.hosted {
@@ -74,7 +74,7 @@ func (x exposed) String() string {
 	return words[x.local]
 }
 
-// fromOutside tries all ways in that work.
+// fromOutside tests all frontends that must work.
 func fromOutside(t *testing.T, p map[string]world.Endpoint, entries []entry) {
 	var services []exposed
 	for i, name := range []string{"web", "hostweb"} {
@@ -111,17 +111,17 @@ func fromOutside(t *testing.T, p map[string]world.Endpoint, entries []entry) {
 	compareCells(t, cells(t, "## From outside", 3), ways, func(w world.Way) cell { return cell{row.Replace(w.Row), doors[w.Column]} })
 }
 
-// outsideWays are those by one entry, where some of the backends answer. Under the
-// policy Local they see the client itself, unless their answers would leave by
-// another way than the client came: a gateway with a NIC of its own is beside its
-// host, not before it.
+// outsideWays returns the Ways through one entry to the given backends. With the
+// policy Local they see the client itself, unless their answers would leave on
+// another path than the client's: a gateway with its own NIC is parallel to its
+// host, not in front of it.
 func outsideWays(s exposed, answers []world.Endpoint, e entry) (ways []world.Way) {
 	client := cluster.OutsideClient()
 	for _, way := range cluster.ServiceWays(s.Service, cluster.Doors(s.Service, e.gateway), []world.Client{client}) {
 		door, _, isNodePort := strings.Cut(way.Column, ":")
 		atNode := door == e.node.Name
 		if isNodePort && !atNode && door != "gateway" {
-			continue // of another entry
+			continue // belongs to another entry
 		}
 		way.Row, way.Column = fmt.Sprintf("%s, %v", e.mode, s), strings.Replace(way.Column, e.node.Name, "node", 1)
 		way.Answers = answers
@@ -134,14 +134,14 @@ func outsideWays(s exposed, answers []world.Endpoint, e entry) (ways []world.Way
 }
 
 // notHere checks that a gateway without an endpoint of a Service with the policy
-// Local neither answers nor sends back what is for it.
+// Local drops packets to it, without answering or returning them.
 func notHere(t *testing.T, p map[string]world.Endpoint, entries []entry) {
-	for number, name := range []string{"first", "second"} { // their backends are on these entries
+	for number, name := range []string{"first", "second"} { // with backends on these entries
 		s := exposed{createService(t, name, kubelet.DefaultPort, 5+number, localPolicy), false, true}
 		answers := []world.Endpoint{p[name+"-0"]}
 		s.Backends = answers
 		awaitServices(t, []world.Service{s.Service})
-		routeWhile(t, []world.Service{s.Service}, entries[number], func() { // it is there by then
+		routeWhile(t, []world.Service{s.Service}, entries[number], func() { // programmed by then
 			try(t, outsideWays(s, answers, entries[number]))
 		})
 		for i, e := range entries {
@@ -152,8 +152,8 @@ func notHere(t *testing.T, p map[string]world.Endpoint, entries []entry) {
 	}
 }
 
-// drainsHere checks that under the policy Local an endpoint that drains takes
-// connections as long as it is the only one on its node, though others are ready.
+// drainsHere checks that with the policy Local a terminating endpoint gets
+// connections while it is the only one on its node, although others are ready.
 func drainsHere(t *testing.T, p map[string]world.Endpoint, entries []entry) {
 	ready, drains := conditions(true, true, false), conditions(false, true, true)
 	s := exposed{createService(t, "draining", kubelet.DefaultPort, 7, func(s *corev1.Service) { withoutSelector(s); localPolicy(s) }), false, true}
@@ -174,8 +174,8 @@ func ofIPv4(ways []world.Way) []world.Way {
 	return slices.DeleteFunc(ways, func(w world.Way) bool { return w.Address.Addr().Is6() })
 }
 
-// routeWhile leads what is for outer addresses of Services to an entry while it
-// does something.
+// routeWhile routes the external and load-balancer IPs of services to an entry
+// during do.
 func routeWhile(t *testing.T, services []world.Service, e entry, do func()) {
 	t.Helper()
 	withdraw, err := cluster.RouteServices(services, e.gateway)
@@ -186,8 +186,8 @@ func routeWhile(t *testing.T, services []world.Service, e entry, do func()) {
 	do()
 }
 
-// silentWays waits until questions are dropped: neither answered nor refused nor
-// sent in circles, of which somebody would tell.
+// silentWays waits until requests are dropped: not answered, not refused, and not
+// looping (a loop would cause an ICMP error).
 func silentWays(t *testing.T, ways []world.Way) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -203,7 +203,7 @@ func silentWays(t *testing.T, ways []world.Way) {
 
 var errAnswered = errors.New("answered")
 
-// becomesSilent asks until nothing comes back.
+// becomesSilent sends requests until nothing comes back.
 func becomesSilent(ctx context.Context, w world.Way) (answer string, err error) {
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		once, cancel := context.WithTimeout(ctx, time.Second)
@@ -218,8 +218,8 @@ func becomesSilent(ctx context.Context, w world.Way) (answer string, err error) 
 	}
 }
 
-// sourceRanges checks that only those clients come in by the address of a load
-// balancer that may: outside, by each entry, and inside.
+// sourceRanges checks that only allowed clients reach the address of a load
+// balancer: outside, through each entry, and inside.
 func sourceRanges(t *testing.T, pod, backend world.Endpoint, entries []entry) {
 	outside := cluster.OutsideClient()
 	ranges := func(addrs []netip.Addr) (out []string) {
@@ -230,7 +230,7 @@ func sourceRanges(t *testing.T, pod, backend world.Endpoint, entries []entry) {
 	}
 	s := createService(t, "first", kubelet.DefaultPort, 8, func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = ranges(outside.Addresses) })
 	s.Backends = []world.Endpoint{backend}
-	// By the addresses of the load balancer only: others are open.
+	// Only through the load balancer's addresses: other frontends are not restricted.
 	of := func(c world.Client, gateway []netip.Addr) []world.Way {
 		return slices.DeleteFunc(cluster.ServiceWays(s, cluster.Doors(s, gateway), []world.Client{c}), func(w world.Way) bool { return w.Column != "LB IP" })
 	}

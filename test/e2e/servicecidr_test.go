@@ -14,8 +14,9 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// Services of a ServiceCIDR that no setting names are reached from pods and nodes,
-// and what no Service takes there is refused; without it nothing of it stays.
+// Pods and nodes reach Services of a ServiceCIDR that is not in the setting, and
+// addresses in it without a Service refuse connections. When it is deleted, nothing
+// of it stays.
 func TestServiceCIDRs(t *testing.T) {
 	p := pods(t, map[string]string{"web-a": "minion1", "client": "minion2"})
 	api := cluster.Kube.Client().NetworkingV1().ServiceCIDRs()
@@ -42,7 +43,7 @@ func TestServiceCIDRs(t *testing.T) {
 	})
 	to := []netip.Addr{netip.MustParseAddr("172.29.7.9"), netip.MustParseAddr("fd02:7::9")}
 	var err error
-	eventually(t, "the Service is made", func() bool { // the allocator learns of the subnet by and by
+	eventually(t, "the Service is made", func() bool { // the API server's allocator learns of the subnet with a delay
 		err = createAt(t, to)
 		return err == nil
 	})
@@ -57,7 +58,7 @@ func TestServiceCIDRs(t *testing.T) {
 	consistent(t)
 }
 
-// createAt makes the Service web with cluster addresses, for the length of the
+// createAt creates the Service web with given cluster IPs until the end of the
 // test.
 func createAt(t *testing.T, at []netip.Addr) error {
 	t.Helper()

@@ -63,7 +63,7 @@ func addrs(texts []string) (out []netip.Addr) {
 	return out
 }
 
-// waysTo are the ways of TCP and UDP from an endpoint to a port of addresses.
+// waysTo returns the TCP and UDP Ways from an endpoint to a port of addresses.
 func waysTo(from world.Endpoint, to []netip.Addr, port int, answers []world.Endpoint, seen []netip.Addr) (ways []world.Way) {
 	for _, a := range to {
 		for _, network := range []string{"tcp", "udp"} {
@@ -76,7 +76,7 @@ func waysTo(from world.Endpoint, to []netip.Addr, port int, answers []world.Endp
 	return ways
 }
 
-// hosts are all nodes as those who ask.
+// hosts returns all nodes as clients.
 func hosts() (out []world.Endpoint) {
 	for _, n := range cluster.Nodes {
 		out = append(out, world.Endpoint{Name: n.Name, Netns: n.Netns(), Addresses: n.Management})
@@ -92,15 +92,15 @@ func TestClusterIPs(t *testing.T) {
 	for _, from := range append(hosts(), p["client"], p["far"]) {
 		ways = append(ways, waysTo(from, to, 80, backends, from.Addresses)...)
 	}
-	for _, from := range backends { // itself sees the Service's own address
+	for _, from := range backends { // a connection to itself is seen with the Service's address
 		ways = append(ways, waysTo(from, to, 80, backends, slices.Concat(from.Addresses, to))...)
 	}
 	try(t, ways)
 	consistent(t)
 }
 
-// What nobody answers is refused, and at once: a Service without endpoints, and
-// a port that a Service does not have.
+// A Service without endpoints, and a port that a Service does not have, refuse
+// connections immediately.
 func TestNoEndpointsAreRefusedAtOnce(t *testing.T) {
 	p := pods(t, map[string]string{"client": "minion1", "web-a": "minion2"})
 	empty, web := service(t, "empty", nil), service(t, "web", nil)
@@ -136,7 +136,7 @@ func refused(t *testing.T, from world.Endpoint, to netip.AddrPort) {
 	}
 }
 
-// nodeAddrs are a node's own addresses, of both families.
+// nodeAddrs returns a node's own addresses, of both families.
 func nodeAddrs(name string) []netip.Addr {
 	n := cluster.Node(name)
 	return []netip.Addr{n.IPv4(), n.IPv6()}
@@ -156,7 +156,7 @@ func TestInternalTrafficPolicyLocal(t *testing.T) {
 	local := corev1.ServiceInternalTrafficPolicyLocal
 	s := service(t, "web", func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &local })
 	to := addrs(s.Spec.ClusterIPs)
-	for range 5 { // it is no accident
+	for range 5 { // not by chance
 		try(t, slices.Concat(
 			waysTo(p["near"], to, 80, []world.Endpoint{p["web-a"]}, p["near"].Addresses),
 			waysTo(p["far"], to, 80, []world.Endpoint{p["web-b"]}, p["far"].Addresses),
@@ -182,8 +182,8 @@ func TestExternalIPsFromWithin(t *testing.T) {
 	}
 }
 
-// A Service may have the address of a node: everybody comes to it there, but still
-// to others by their NodePorts.
+// A Service may have the address of a node as external IP: all clients reach it
+// there, and NodePorts of other Services still work.
 func TestAddressesOfNodesAsExternalIPs(t *testing.T) {
 	p := pods(t, map[string]string{"web-a": "minion1", "other-a": "minion2", "client": "minion2"})
 	at := nodeAddrs("minion1")
@@ -216,15 +216,15 @@ func TestAddressesOfNodesAsExternalIPs(t *testing.T) {
 	try(t, ways)
 }
 
-// settled waits until the hosts have all that a Service needs that has a number
-// of endpoints.
+// settled waits until the hosts have programmed a Service with this number of
+// endpoints.
 func settled(t *testing.T, name string, endpoints int) {
 	t.Helper()
 	settledRow(t, "service/default/"+name+"/tcp", 2*endpoints)
 }
 
-// settledRow waits until a load balancer has a number of backends, of all of its
-// ways in together, and the hosts know.
+// settledRow waits until a load balancer has this number of backends, over all of
+// its VIPs, and the hosts have programmed it.
 func settledRow(t *testing.T, name string, backends int) {
 	t.Helper()
 	var vips string
@@ -238,7 +238,7 @@ func settledRow(t *testing.T, name string, backends int) {
 	}
 }
 
-// ask asks until there is an answer, and returns who answered.
+// ask repeats a request until there is an answer, and returns the server's name.
 func ask(t *testing.T, from world.Endpoint, network string, to netip.AddrPort) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -254,7 +254,7 @@ func ask(t *testing.T, from world.Endpoint, network string, to netip.AddrPort) s
 	return name
 }
 
-// Checks 48, 53 and 54 with packets: edits show at once, and leave nothing.
+// Checks 48, 53 and 54 with packets: edits take effect immediately and leave nothing behind.
 func TestCheck53ServiceEdits(t *testing.T) {
 	p := pods(t, map[string]string{"web-a": "minion1", "client": "minion2"})
 	s := service(t, "web", nil)
@@ -272,7 +272,7 @@ func TestCheck53ServiceEdits(t *testing.T) {
 	}
 }
 
-// endpoints gives a Service without selector endpoints at its port tcp and udp.
+// endpoints creates endpoints of a Service without selector, with its ports tcp and udp.
 func endpoints(t *testing.T, name string, kind discoveryv1.AddressType, on map[string]netip.Addr) {
 	t.Helper()
 	s := endpointSlice(name+"-"+strings.ToLower(string(kind)), name, kind)
@@ -330,9 +330,9 @@ func TestServicesThroughAGateway(t *testing.T) {
 	}
 }
 
-// To a pod on the gateway's own node a packet has the longest way within one Open
-// vSwitch, from outside and from another node. The other node's own NodePorts are
-// named by a Service with affinity: its address is a client's all the same.
+// A packet to a pod on the gateway's own node has the longest path within one Open
+// vSwitch, from outside and from another node. A Service with affinity also has
+// NodePorts at the other node's address, which still counts as a client's.
 func TestPodsOnTheNodeOfASharedGateway(t *testing.T) {
 	p := pods(t, map[string]string{"web-near": "minion1"})
 	at := addGateway(t, cluster.Node("minion1"), world.Shared)
@@ -345,7 +345,7 @@ func TestPodsOnTheNodeOfASharedGateway(t *testing.T) {
 	}
 }
 
-// firstGateway are the join addresses of the first gateway.
+// firstGateway returns the join addresses of the first gateway.
 func firstGateway(join []netip.Prefix) (out []netip.Addr) {
 	for _, j := range join {
 		out = append(out, j.Addr().Next().Next())
@@ -353,7 +353,7 @@ func firstGateway(join []netip.Prefix) (out []netip.Addr) {
 	return out
 }
 
-// nodePortWays are the ways to the NodePorts of a Service, each with its own
+// nodePortWays returns the Ways to the NodePorts of a Service, each by its
 // protocol.
 func nodePortWays(from world.Endpoint, to []netip.Addr, s *corev1.Service, answers []world.Endpoint, seen []netip.Addr) (ways []world.Way) {
 	for _, port := range s.Spec.Ports {
@@ -366,7 +366,7 @@ func nodePortWays(from world.Endpoint, to []netip.Addr, s *corev1.Service, answe
 	return ways
 }
 
-// What is wrong with a Service is told by an Event, and the rest of it works.
+// An Event reports the invalid part of a Service, and the rest of the Service works.
 func TestAnEventTellsWhatIsWrong(t *testing.T) {
 	p := pods(t, map[string]string{"web-a": "minion1", "client": "minion2"})
 	s := service(t, "web", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"10.128.1.77"} })

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Settings of the watcher that are missing or wrong for a moment do not end it.
+// Temporarily missing or wrong settings do not end the watcher.
 func TestTheWatchersSettingsChangeAtBadTimes(t *testing.T) {
 	master := cluster.Master()
 	get := func(key string) string {

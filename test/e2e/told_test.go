@@ -12,7 +12,7 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// A stopped ovn-controller and a stopped ovn-northd are told of: in the log, by an Event, by --check, node/show and
+// A stopped ovn-controller and a stopped ovn-northd are reported: in the log, by an Event, by --check, node/show and
 // gateway/show (section 5 of the findings).
 func TestTheOperatorIsTold(t *testing.T) {
 	need.Nothing(t, need.Cluster, world.Missing())
