@@ -10,10 +10,9 @@ import (
 	"syscall"
 )
 
-// Background runs this program again with other arguments, and goes on. It has a
-// session of its own and no terminal, so that the loss of one does not end it.
-// What it prints goes to the end of a file. Where systemd runs it becomes a transient
-// unit: systemd ends all processes of a service, or of an ssh session, together.
+// Background starts this program again with other arguments, in a session of its own without a terminal, so that it
+// survives a hangup. Its output is appended to logFile. Under systemd it becomes a transient unit: systemd kills all
+// processes of a service, or of an ssh session, together.
 func Background(logFile string, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -31,8 +30,8 @@ func Background(logFile string, args ...string) error {
 	return nil
 }
 
-// underSystemd reports whether systemd is the first process (sd_booted(3)) and has the
-// network namespace of this process. A container may have another one.
+// underSystemd reports whether systemd is the init process (sd_booted(3)) and shares the network namespace of this
+// process. A container may have another one.
 func underSystemd() bool {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		return false
@@ -42,9 +41,8 @@ func underSystemd() bool {
 	return err == nil && err2 == nil && ours == first
 }
 
-// transient runs a command as a transient unit of systemd, and returns once it runs.
-// The unit has no default dependencies: early at boot it would wait for units
-// that may wait for the caller.
+// transient starts a command as a transient unit of systemd. The unit has no default dependencies: early at boot it
+// would wait for units that may wait for the caller.
 func transient(logFile string, command []string) error {
 	args := []string{"--quiet", "--collect", fmt.Sprintf("--unit=%s-%s-%d", filepath.Base(command[0]), command[1], os.Getpid()),
 		"--property=Type=exec", "--property=DefaultDependencies=no", "--property=WorkingDirectory=/",
@@ -62,7 +60,7 @@ func transient(logFile string, command []string) error {
 	return err
 }
 
-// detached runs a command in a session of its own.
+// detached starts a command in a session of its own.
 func detached(logFile string, command []string) error {
 	out, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NOFOLLOW, 0o640)
 	if err != nil {

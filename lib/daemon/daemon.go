@@ -1,16 +1,14 @@
-// Package daemon makes a program behave as the daemons of Open vSwitch do:
-// pidfile, detaching, supervision, and a control socket that ovs-appctl(8)
-// talks to. The options are those of «Daemon Options» in ovs-vswitchd(8).
+// Package daemon makes a program a daemon like those of Open vSwitch: pidfile, detaching, supervision, and a control
+// socket for ovs-appctl(8). The options are those of «Daemon Options» in ovs-vswitchd(8).
 //
-// A Go program cannot fork, so --detach and --monitor run the program's own
-// binary again with the same arguments:
+// A Go program cannot fork, so --detach and --monitor run the program's own binary again with the same arguments:
 //
 //	launcher        returns when the daemon is ready, or with its exit status
-//	  └ monitor     with --monitor: starts the worker again when it crashed
+//	  └ monitor     with --monitor: restarts the worker after a crash
 //	      └ worker  holds the pidfile and the control socket, and does the work
 //
-// Each waits at a pipe for the next one's readiness. What main does before Run
-// happens in each of them; what must happen once belongs into Serve.
+// Each waits at a pipe until the next one is ready. Code of main before Run is executed by each of them; code for the
+// worker alone belongs into Serve.
 package daemon
 
 import (
@@ -31,8 +29,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// defaultPidfile is what --pidfile without a value means. No relative file name
-// that a user would choose looks like it.
+// defaultPidfile is the value of --pidfile without a file name. It is no plausible relative file name.
 const defaultPidfile = "<default>"
 
 // Options are a program's daemon options.
@@ -45,19 +42,18 @@ type Options struct {
 	Unixctl          string `long:"unixctl" unquote:"false" value-name:"SOCKET" description:"make the control socket SOCKET instead of PROGRAM.PID.ctl in the run directory; none makes no socket"`
 }
 
-// A Command is one that the control socket offers. Run gets between Min and Max
-// arguments and returns what ovs-appctl prints; it may be called several times
-// at once. A log's own Command is the same type.
+// A Command is a command of the control socket. Run gets between Min and Max arguments and returns the output of
+// ovs-appctl. It may be called concurrently. A log's own Command is the same type.
 type Command = struct {
 	Name, Usage string
 	Min, Max    int
 	Run         func(args []string) (string, error)
 }
 
-// Hidden is the Usage of a command that list-commands does not list: a former name.
+// Hidden as Usage keeps a command out of list-commands: a former name.
 const Hidden = "-"
 
-// A Service is what Run runs.
+// A Service describes a daemon for Run.
 type Service struct {
 	Name     string // of the program, as in ovs-appctl -t NAME
 	Version  string
@@ -65,16 +61,14 @@ type Service struct {
 	Commands []Command
 	Log      *logrus.Entry // nil is silent
 
-	// Serve does the work until ctx ends. It calls ready, once or more often,
-	// when the daemon does its work; until then a launcher waits.
+	// Serve does the work until ctx ends. It calls ready at least once, when the daemon does its work; the launcher
+	// waits for that.
 	Serve func(ctx context.Context, ready func()) error
 }
 
-// Run serves s in this process or, as its options say, in another one. It
-// returns nil when the service ended because ctx did, was told to by "exit", or
-// of itself without an error; and, in the process that --detach leaves, when
-// the daemon is ready. If a daemon in another process failed, the error is
-// an ExitError.
+// Run serves s in this process or, with --detach or --monitor, in another one. It returns nil if the service ended
+// without an error, because of ctx or because of the command "exit", and in the launcher when the daemon is ready. If
+// a daemon in another process failed, the error is an ExitError.
 func Run(ctx context.Context, s Service) error {
 	if s.Log == nil {
 		s.Log = silentLog()
@@ -95,26 +89,24 @@ func silentLog() *logrus.Entry {
 	return logrus.NewEntry(l)
 }
 
-// ExitError says that the daemon, another process, ended with a status. It has
-// printed the reason itself.
+// ExitError is the exit status of a daemon in another process. The daemon has printed its error itself.
 type ExitError struct{ Status int }
 
 // Error implements error.
 func (e ExitError) Error() string { return fmt.Sprintf("the daemon ended with status %d", e.Status) }
 
-// ExitStatus is the status that this process should end with.
+// ExitStatus is the exit status for this process.
 func (e ExitError) ExitStatus() int { return e.Status }
 
-// Silent says that there is nothing to print.
+// Silent means that the error was printed already.
 func (e ExitError) Silent() bool { return true }
 
-// serve is the worker: it holds the pidfile and the control socket while Serve
-// does its work.
+// serve is the worker: it holds the pidfile and the control socket while Serve does its work.
 func serve(ctx context.Context, s Service, part role, parent *os.File) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if part == worker && s.Options.Monitor {
-		debug.SetTraceback("crash") // a panic ends in SIGABRT, which a monitor knows
+		debug.SetTraceback("crash") // a panic ends in SIGABRT, a crash for the monitor
 	}
 	if why := os.Getenv(restartedEnv); why != "" {
 		_ = os.Unsetenv(restartedEnv)
@@ -129,7 +121,7 @@ func serve(ctx context.Context, s Service, part role, parent *os.File) error {
 		return err
 	}
 	defer pid.remove()
-	if pid.stale > 0 { // that process was killed and could not tidy up
+	if pid.stale > 0 { // that process was killed without a cleanup
 		_ = os.Remove(s.defaultSocket(pid.stale))
 	}
 	ctl, err := s.listen(cancel)
@@ -154,13 +146,12 @@ func serve(ctx context.Context, s Service, part role, parent *os.File) error {
 		return nil
 	}
 	if err != nil && detached.Load() {
-		s.Log.Errorf("terminating: %v", err) // nobody would see it on stderr
+		s.Log.Errorf("terminating: %v", err) // a detached daemon has no stderr
 	}
 	return err
 }
 
-// leaveTerminal detaches the process from what it was started in. A failure
-// would leave it where it is, which harms nobody.
+// leaveTerminal detaches the process from its session and working directory. Failures do no harm.
 func leaveTerminal(noChdir bool) {
 	if !noChdir {
 		_ = os.Chdir("/")
@@ -184,13 +175,13 @@ func tell(parent *os.File) {
 	_ = parent.Close()
 }
 
-// runDir is where pidfiles and control sockets are.
+// runDir is the directory of pidfiles and control sockets.
 func runDir() string { return cmp.Or(os.Getenv("OVS_RUNDIR"), defaultRunDir) }
 
 const defaultRunDir = "/var/run/openvswitch"
 
-// makeRunDir makes the default run directory if Open vSwitch, which owns it, has not
-// been started since the boot. A directory of OVS_RUNDIR must exist.
+// makeRunDir creates the default run directory, in case Open vSwitch, its owner, was not started since the boot. A
+// directory from OVS_RUNDIR must exist.
 func makeRunDir() error {
 	if os.Getenv("OVS_RUNDIR") != "" {
 		return nil
@@ -201,8 +192,8 @@ func makeRunDir() error {
 	return nil
 }
 
-// inRunDir makes a relative file name one of the run directory, absolute, so
-// that it means the same after a change of the working directory.
+// inRunDir resolves a relative file name in the run directory. The result is absolute, to stay valid after a change
+// of the working directory.
 func inRunDir(file string) string {
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(runDir(), file)
@@ -210,7 +201,7 @@ func inRunDir(file string) string {
 	return absolute(file)
 }
 
-// absolute is file's absolute name, or file where the working directory is gone.
+// absolute returns file's absolute name, or file if the working directory was deleted.
 func absolute(file string) string {
 	if abs, err := filepath.Abs(file); err == nil {
 		return abs
@@ -218,7 +209,7 @@ func absolute(file string) string {
 	return file
 }
 
-// pidfile is the file's absolute name, or "" for none.
+// pidfile is the absolute name of the pidfile, "" for none.
 func (s Service) pidfile() string {
 	switch s.Options.Pidfile {
 	case "":
@@ -229,8 +220,7 @@ func (s Service) pidfile() string {
 	return inRunDir(s.Options.Pidfile)
 }
 
-// writable returns an error that names the directory of file unless files can
-// be made there.
+// writable returns an error unless files can be created in the directory of file.
 func writable(file string) error {
 	dir := filepath.Dir(file)
 	info, err := os.Stat(dir)

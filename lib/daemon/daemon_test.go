@@ -111,8 +111,7 @@ func TestPidfileNames(t *testing.T) {
 	w.wantFiles()
 }
 
-// A process that was killed leaves its pidfile and its socket behind; the next
-// one takes both away.
+// A killed process leaves its pidfile and its socket behind; the next one removes both.
 func TestStalePidfileIsReplaced(t *testing.T) {
 	w := newWorld(t)
 	r := w.start("--pidfile")
@@ -178,7 +177,7 @@ func TestOneOfManyStartsWins(t *testing.T) {
 	}
 }
 
-// The lock is the one that Open vSwitch's own daemons see, and theirs is seen here.
+// Open vSwitch's own daemons respect our lock, and we respect theirs.
 func TestLockIsOpenVSwitchs(t *testing.T) {
 	needTool(t, "ovsdb-server")
 	w := newWorld(t)
@@ -314,7 +313,7 @@ func TestRelativeDirectories(t *testing.T) {
 	}
 }
 
-// What ends a detached daemon later is in its log: its stderr is gone.
+// A detached daemon logs its fatal error, since it has no stderr.
 func TestFailureOfADetachedDaemonIsLogged(t *testing.T) {
 	w := newWorld(t)
 	if status, out := w.run("--detach", "--pidfile", "--log-file", "-vconsole:emer"); status != 0 || out != "" {
@@ -378,7 +377,7 @@ func TestMonitorStartsACrashedDaemonAgain(t *testing.T) {
 				t.Errorf("no traceback in\n%s", log)
 			}
 
-			w.kill(monitor, unix.SIGTERM) // is passed on
+			w.kill(monitor, unix.SIGTERM) // forwarded to the worker
 			w.gone(monitor)
 			w.gone(second)
 			w.wantFiles("prog.log")
@@ -409,7 +408,7 @@ func TestMonitorEndsAsTheDaemonDoes(t *testing.T) {
 	}
 }
 
-// A second crash within 10 s has to wait; meanwhile the monitor can be stopped.
+// A second crash within 10 s is restarted later; the monitor can be stopped until then.
 func TestMonitorIsStoppedWhileItWaits(t *testing.T) {
 	w := newWorld(t)
 	r := w.start("--monitor", "--pidfile", "-vconsole:emer")
@@ -450,7 +449,7 @@ func TestBadRunDirectory(t *testing.T) {
 	}
 }
 
-// -vfile:dbg -vconsole:emer: with the originals only the last one counted.
+// -vfile:dbg -vconsole:emer: the Python version used only the last one.
 func TestLogOptionsAndCommands(t *testing.T) {
 	w := newWorld(t)
 	if status, out := w.run("--pidfile", "--log-file", "-vfile:dbg", "-vconsole:emer", "--detach"); status != 0 || out != "" {

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// Nothing that a peer sends keeps talk from ending with the connection, and
-// what it answers comes from a command.
+// talk ends with the connection on any input, and its replies come from commands.
 func FuzzTalk(f *testing.F) {
 	for _, s := range []string{
 		`{"id":0,"method":"version","params":[]}`, `{"id":0,"method":"help"}{"id":1,"method":"exit","params":[]}`,

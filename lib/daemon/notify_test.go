@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// H14: systemd is told what a daemon waits for, in one line.
+// H14: systemd shows in one line what a daemon waits for.
 func TestStatusForSystemd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})

@@ -11,19 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A pidfile is held while its process lives. As in Open vSwitch the truth is
-// not that the file is there but that its process has it locked with fcntl(2):
-// ovs-appctl and a second start ask for the lock's owner. (The lock goes with
-// any descriptor of the file that this process closes, so nothing else here
-// may open it.)
+// A pidfile is held while its process lives. As in Open vSwitch, the file's existence proves nothing; a living
+// process has it locked with fcntl(2), and ovs-appctl and other starts ask for the owner of the lock. Closing any
+// descriptor of the file in this process releases the lock, so nothing else here may open it.
 type pidfile struct {
 	path  string
 	file  *os.File
-	stale int // the process of the dead pidfile that this one replaced, or 0
+	stale int // process ID in the stale pidfile replaced by this one, or 0
 }
 
-// takePidfile makes and locks path for this process; for "" it does nothing.
-// Whoever else holds it makes it fail, unless overwrite says not to look.
+// takePidfile creates and locks path for this process, unless it is "". It fails if another process holds it, unless
+// overwrite is set.
 func takePidfile(path string, overwrite bool) (*pidfile, error) {
 	if path == "" {
 		return &pidfile{}, nil
@@ -50,8 +48,7 @@ func takePidfile(path string, overwrite bool) (*pidfile, error) {
 	return p, nil
 }
 
-// writeLocked makes a file with our process ID that is locked before anyone
-// can know its name.
+// writeLocked creates a file with our process ID, locked before other processes can know its name.
 func writeLocked(path string) (*os.File, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -71,8 +68,8 @@ func writeLocked(path string) (*os.File, error) {
 	return f, nil
 }
 
-// install gives tmp the pidfile's name, unless a living process has it. Several
-// starts may race here; each step is atomic.
+// install renames tmp to the pidfile, unless a living process holds it. Several starts may race here; each step is
+// atomic.
 func (p *pidfile) install(tmp string) error {
 	for {
 		err := os.Link(tmp, p.path)
@@ -89,8 +86,8 @@ func (p *pidfile) install(tmp string) error {
 	}
 }
 
-// replaceStale replaces the pidfile of a dead process by tmp. It reports false
-// where the file changed meanwhile, so that another look is needed.
+// replaceStale replaces the pidfile of a dead process by tmp. It returns false if the file changed in between: try
+// again.
 func (p *pidfile) replaceStale(tmp string) (bool, error) {
 	old, err := os.OpenFile(p.path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -103,7 +100,7 @@ func (p *pidfile) replaceStale(tmp string) (bool, error) {
 	if err := lock(old); err != nil {
 		return false, held(old, p.path, err)
 	}
-	// The lock is ours: its process is gone, and no other start can be here too.
+	// The lock is ours: its process is dead, and no other start can be here, too.
 	if !sameFile(old, p.path) {
 		return false, nil
 	}
@@ -114,8 +111,7 @@ func (p *pidfile) replaceStale(tmp string) (bool, error) {
 	return true, nil
 }
 
-// held is the error for a file that could not be locked. The words are Open
-// vSwitch's.
+// held is the error for a file locked by another process, worded as in Open vSwitch.
 func held(f *os.File, path string, err error) error {
 	if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("locking %s: %w", path, err)
@@ -154,8 +150,7 @@ func sameFile(f *os.File, path string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// remove deletes the pidfile, unless a process that overwrote it has it now,
-// and then gives up its lock.
+// remove deletes the pidfile, unless another process has overwritten it, and releases the lock.
 func (p *pidfile) remove() {
 	if p.file == nil {
 		return

@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A role is what a process does for the service. A parent passes it to its
-// child in the environment, beside a pipe.
+// A role is the part of a process in the daemon. A parent passes it to its child in the environment, beside a pipe.
 type role string
 
 const (
@@ -25,12 +24,12 @@ const (
 
 const (
 	roleEnv      = "OVN_K8S_DAEMON_ROLE"
-	restartedEnv = "OVN_K8S_DAEMON_RESTARTED" // why, for the log
+	restartedEnv = "OVN_K8S_DAEMON_RESTARTED" // reason of the restart, for the log
 	parentFD     = 3                          // the child's end of the pipe: exec.Cmd.ExtraFiles[0]
 )
 
-// takePart returns this process's role, and where it tells its parent that it
-// is ready. The environment is cleared, so that no further process sees it.
+// takePart returns this process's role, and the pipe for telling its parent that it is ready. It removes both from
+// the environment, so that children do not inherit them.
 func takePart() (role, *os.File) {
 	part := role(os.Getenv(roleEnv))
 	_ = os.Unsetenv(roleEnv)
@@ -43,15 +42,14 @@ func takePart() (role, *os.File) {
 
 // A child is the program run again in another role.
 type child struct {
-	process *os.Process
-	ready   chan bool  // gets true when it is ready, false when it never will be
-	ended   chan error // gets what Wait returned
-	told    bool       // to end
+	process  *os.Process
+	ready    chan bool  // gets true when it is ready, false if it ends before
+	ended    chan error // gets the result of Wait
+	termSent bool       // SIGTERM was sent
 }
 
-// start runs the program again. The child of a launcher gets a session of its
-// own, so that a terminal's ^C and hangup do not reach it; why is the reason of
-// a restart, for the child's log.
+// start runs the program again. session gives the child a session of its own, out of reach of the terminal's ^C and
+// hangup. why is the reason of a restart, for the child's log.
 func start(part role, session bool, why string) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -86,8 +84,7 @@ func start(part role, session bool, why string) (*child, error) {
 	return c, nil
 }
 
-// untilReady waits until c is ready or has ended; then err is what Wait
-// returned. When ctx ends, c is told to end too.
+// untilReady waits until c is ready or has ended; then err is the result of Wait. The end of ctx ends c, too.
 func (c *child) untilReady(ctx context.Context) (ready bool, err error) {
 	stop := ctx.Done()
 	for {
@@ -101,27 +98,27 @@ func (c *child) untilReady(ctx context.Context) (ready bool, err error) {
 			return false, err
 		case <-stop:
 			stop = nil
-			c.tell()
+			c.terminate()
 		}
 	}
 }
 
-// untilEnd waits until c has ended. When ctx ends, c is told to end too.
+// untilEnd waits until c has ended. The end of ctx ends c, too.
 func (c *child) untilEnd(ctx context.Context) error {
 	select {
 	case err := <-c.ended:
 		return err
 	case <-ctx.Done():
-		c.tell()
+		c.terminate()
 		return <-c.ended
 	}
 }
 
-func (c *child) tell() {
-	if !c.told {
+func (c *child) terminate() {
+	if !c.termSent {
 		_ = c.process.Signal(unix.SIGTERM)
 	}
-	c.told = true
+	c.termSent = true
 }
 
 // launch starts the daemon in the background and returns when it is ready.
@@ -141,12 +138,12 @@ func launch(ctx context.Context, s Service) error {
 	return verdict(err).result()
 }
 
-// supervise is the monitor: it starts the worker, and starts it again when it
-// crashed. It ends as the worker did otherwise.
+// supervise is the monitor: it starts the worker and restarts it after a crash. Otherwise it returns the worker's
+// result.
 func supervise(ctx context.Context, s Service, parent *os.File) error {
 	ready := sync.OnceFunc(func() {
 		if s.Options.Detach {
-			leaveTerminal(true) // a relative path on the command line must mean the same to the next worker
+			leaveTerminal(true) // relative paths on the command line must mean the same to the next worker
 		}
 		tell(parent)
 	})
@@ -164,12 +161,12 @@ func supervise(ctx context.Context, s Service, parent *os.File) error {
 			err = c.untilEnd(ctx)
 		}
 		v := verdict(err)
-		if v.signal != 0 { // it could not tidy up
+		if v.signal != 0 { // it had no chance to clean up
 			_ = os.Remove(s.defaultSocket(c.process.Pid))
 		}
 		if !v.crash() || !everReady || ctx.Err() != nil {
 			if v.signal != 0 && everReady && s.Options.Detach {
-				s.Log.Errorf("pid %d died, %s, exiting", c.process.Pid, v) // nobody would see it on stderr
+				s.Log.Errorf("pid %d died, %s, exiting", c.process.Pid, v) // a detached daemon has no stderr
 			}
 			return v.result()
 		}
@@ -184,13 +181,12 @@ func supervise(ctx context.Context, s Service, parent *os.File) error {
 // restartInterval is the least time between two restarts.
 const restartInterval = 10 * time.Second
 
-// restartDelay is how long a restart has to wait at now when the one before was
-// at last; zero time means that there was none.
+// restartDelay is the delay of a restart at now after a previous one at last; zero last means none.
 func restartDelay(last, now time.Time) time.Duration {
 	return max(0, last.Add(restartInterval).Sub(now))
 }
 
-// pause waits for d, and reports false where ctx ended.
+// pause waits for d, and returns false if ctx ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -201,14 +197,14 @@ func pause(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// An outcome is how a child ended.
+// An outcome is the end of a child.
 type outcome struct {
 	status int
 	signal syscall.Signal // 0: it exited
-	err    error          // it could not be waited for
+	err    error          // Wait failed
 }
 
-// verdict reads what exec.Cmd.Wait returned.
+// verdict interprets the result of exec.Cmd.Wait.
 func verdict(err error) outcome {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -224,12 +220,11 @@ func verdict(err error) outcome {
 	return outcome{status: ws.ExitStatus()}
 }
 
-// restartStatus is the exit status by which a daemon asks to be started again.
+// restartStatus is the exit status with which a daemon asks for a restart.
 const restartStatus = 5
 
-// crash reports whether a monitor starts the daemon again. The signals are
-// those of ovs-vswitchd(8), «--monitor», and SIGKILL: the kernel sends it to a
-// process when memory is short.
+// crash reports whether the monitor restarts the daemon: after the signals listed in ovs-vswitchd(8), «--monitor»,
+// and after SIGKILL, the signal of the kernel's OOM killer.
 func (o outcome) crash() bool {
 	switch o.signal {
 	case unix.SIGABRT, unix.SIGALRM, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGPIPE,
@@ -239,7 +234,7 @@ func (o outcome) crash() bool {
 	return o.signal == 0 && o.status == restartStatus
 }
 
-// String says what happened, e.g. "killed (SIGSEGV)".
+// String formats the outcome, e.g. "killed (SIGSEGV)".
 func (o outcome) String() string {
 	if o.signal != 0 {
 		return fmt.Sprintf("killed (%s)", unix.SignalName(o.signal))
@@ -247,7 +242,7 @@ func (o outcome) String() string {
 	return fmt.Sprintf("exit status %d", o.status)
 }
 
-// result is the error with which a parent ends as its child did.
+// result is the error with which the parent ends as its child did.
 func (o outcome) result() error {
 	switch {
 	case o.err != nil:

@@ -19,8 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits for a peer of the control socket, so that one that is stuck or mad
-// costs no more than a descriptor for a while.
+// Limits for peers of the control socket: a broken peer costs a descriptor for a while.
 const (
 	maxRequest   = 1 << 20
 	maxPeers     = 64
@@ -28,17 +27,17 @@ const (
 	replyTimeout = 10 * time.Second
 )
 
-// noSocket is the --unixctl that makes none (ovs-vswitchd(8)).
+// noSocket as --unixctl disables the socket (ovs-vswitchd(8)).
 const noSocket = "none"
 
-// A control is the control socket: a server of JSON-RPC 1.0, whose methods are
-// commands with strings as parameters and whose results are text.
+// A control is the control socket: a server of JSON-RPC 1.0. Methods are commands with strings as parameters and text
+// as their result.
 type control struct {
 	path     string
 	listener *net.UnixListener
 	commands map[string]Command
 	exit     func()
-	peers    chan struct{} // a place for each connection
+	peers    chan struct{} // a token for each connection
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
@@ -49,8 +48,7 @@ func (s Service) defaultSocket(pid int) string {
 	return inRunDir(fmt.Sprintf("%s.%d.ctl", s.Name, pid))
 }
 
-// listen makes the control socket and serves it until close; exit is called
-// once the command of that name has been answered.
+// listen creates the control socket and serves it until close; exit is called after the reply to the command "exit".
 func (s Service) listen(exit func()) (*control, error) {
 	if s.Options.Unixctl == noSocket {
 		return &control{}, nil
@@ -74,10 +72,10 @@ func (s Service) listen(exit func()) (*control, error) {
 	return c, nil
 }
 
-// builtins are the commands that every daemon has.
+// builtins are the commands of every daemon.
 func (c *control) builtins(s Service) []Command {
 	return []Command{
-		{Name: "exit", Run: func([]string) (string, error) { return "", nil }}, // answer does the rest
+		{Name: "exit", Run: func([]string) (string, error) { return "", nil }}, // talk calls exit after the reply
 		{Name: "help", Run: c.help},
 		{Name: "list-commands", Run: c.help},
 		{Name: "version", Run: func([]string) (string, error) { return s.Name + " " + s.Version, nil }},
@@ -96,14 +94,12 @@ func (c *control) help([]string) (string, error) {
 	return b.String(), nil
 }
 
-// listenUnix binds path, which only this user may then connect to. A socket
-// that a dead process left there is replaced, nothing else is.
+// listenUnix binds path for connections of this user only. It replaces only the stale socket of a dead process.
 func listenUnix(path string) (*net.UnixListener, error) {
 	if err := writable(path); err != nil {
 		return nil, err
 	}
-	// A socket's name is limited to 107 bytes. As Open vSwitch does, go by way
-	// of the directory's descriptor.
+	// A socket's name is limited to 107 bytes. Like Open vSwitch, go through the directory's descriptor.
 	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("making control socket %s: %w", path, err)
@@ -121,9 +117,8 @@ func listenUnix(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// listenPrivate binds a socket with mode 0700. A chmod by name would follow a link
-// that the owner of the directory, which need not be root, has put there meanwhile;
-// fchmod of the descriptor before bind(2) is what bind makes the file of.
+// listenPrivate binds a socket with mode 0700. chmod by name would follow a symbolic link planted by the directory's
+// owner, perhaps not root. Instead, fchmod before bind(2) sets the mode of the file.
 func listenPrivate(name string) (*net.UnixListener, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -166,8 +161,8 @@ func removeStaleSocket(path, short string) error {
 	return nil
 }
 
-// close ends the server and its connections and removes the socket. It does
-// not wait for a command that still runs: the process is about to end.
+// close ends the server and its connections and removes the socket. It does not wait for running commands: the
+// process is about to end.
 func (c *control) close() {
 	if c.listener == nil {
 		return
@@ -190,7 +185,7 @@ func (c *control) accept() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // out of descriptors, say: others will be closed
+		if err != nil { // for example no free descriptor: wait until others are closed
 			<-c.peers
 			pause(context.Background(), 100*time.Millisecond)
 			continue
@@ -214,8 +209,7 @@ type reply struct {
 	Error  *string         `json:"error"`
 }
 
-// talk answers one connection's requests until it ends, breaks the protocol or
-// falls silent.
+// talk answers the requests of one connection until it ends, violates the protocol or times out.
 func (c *control) talk(conn net.Conn) {
 	defer conn.Close()
 	if !c.track(conn) {
@@ -233,7 +227,7 @@ func (c *control) talk(conn net.Conn) {
 			return
 		}
 		if len(req.ID) == 0 || string(req.ID) == "null" {
-			continue // a notification, which wants no answer
+			continue // a notification: no reply
 		}
 		text, err := c.run(*req.Method, req.Params)
 		_ = conn.SetWriteDeadline(time.Now().Add(replyTimeout))
@@ -262,7 +256,7 @@ func (c *control) untrack(conn net.Conn) {
 	delete(c.conns, conn)
 }
 
-// run runs a command. Its complaints are worded as Open vSwitch's.
+// run runs a command. Its errors are worded as in Open vSwitch.
 func (c *control) run(name string, params []json.RawMessage) (string, error) {
 	cmd, ok := c.commands[name]
 	switch {
@@ -284,8 +278,7 @@ func (c *control) run(name string, params []json.RawMessage) (string, error) {
 	return cmd.Run(args)
 }
 
-// answer is the reply to a request. ovs-appctl prints what it is given, so that
-// a text ends with a newline.
+// answer is the reply to a request. ovs-appctl prints it as it is, so text ends with a newline.
 func answer(id json.RawMessage, text string, err error) reply {
 	if err != nil {
 		msg := withNewline(cmp.Or(err.Error(), "error"))

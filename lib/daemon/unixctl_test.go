@@ -64,7 +64,7 @@ func TestControlProtocol(t *testing.T) {
 	}
 }
 
-// Whatever peers send, and however long they sit there, others are served.
+// Broken and stuck peers do not block others.
 func TestBadPeersHarmNobody(t *testing.T) {
 	w := newWorld(t)
 	w.start("--pidfile")
@@ -74,7 +74,7 @@ func TestBadPeersHarmNobody(t *testing.T) {
 		strings.Repeat("[", 100_000), `{"id":1,"method":"` + strings.Repeat("x", 3<<20),
 	} {
 		conn := w.dial(pid)
-		_, _ = io.WriteString(conn, junk) // it may be cut off
+		_, _ = io.WriteString(conn, junk) // the server may close it first
 		if _, err := io.ReadAll(conn); err != nil && !strings.Contains(err.Error(), "reset") {
 			t.Errorf("%.20q: not cut off: %v", junk, err)
 		}
@@ -92,12 +92,12 @@ func TestBadPeersHarmNobody(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	w.kill(pid, unix.SIGTERM) // nor do they hold up the end
+	w.kill(pid, unix.SIGTERM) // nor do they delay the end
 	w.gone(pid)
 	w.wantFiles()
 }
 
-// Complaints are worded as Open vSwitch's own.
+// Errors are worded as in Open vSwitch.
 func TestWordsAreOpenVSwitchs(t *testing.T) {
 	needTool(t, "ovsdb-server")
 	w := newWorld(t)
@@ -145,7 +145,7 @@ func TestUnixctlOption(t *testing.T) {
 		if err != nil || info.Mode().Perm()&0o077 != 0 {
 			t.Errorf("others may connect: %v, %v", info.Mode(), err)
 		}
-		// A second one leaves a living socket alone.
+		// A second process leaves a live socket alone.
 		if status, stderr := w.run("--unixctl=" + option); status != 1 || stderr != "prog: making control socket: another process listens on "+w.path(name)+"\n" {
 			t.Errorf("status %d: %s", status, stderr)
 		}

@@ -27,10 +27,10 @@ import (
 	"ovn-k8s/test/need"
 )
 
-// patience ends a wait for an event that will not come.
+// patience is the timeout of waits for events.
 const patience = time.Minute
 
-// program is what the test binary is when a test starts it as "prog".
+// program is the test binary, started by a test as "prog".
 type program struct {
 	Daemon daemon.Options `group:"Daemon options"`
 	Log    vlog.Options   `group:"Logging options"`
@@ -112,7 +112,7 @@ func TestMain(m *testing.M) {
 	os.Exit(cli.Main(cli.Program{Name: "prog", Version: "1.2.3", Options: &program{}}, os.Args[1:], cli.OS()))
 }
 
-// A world is a run directory in which programs live.
+// A world is a run directory with running programs.
 type world struct {
 	t    *testing.T
 	dir  string
@@ -155,7 +155,7 @@ func (w *world) env() []string {
 
 func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
 
-// run runs the program until it, or what it detached from, returns.
+// run runs the program until it, or its launcher, returns.
 func (w *world) run(args ...string) (status int, stderr string) {
 	w.t.Helper()
 	return w.finish(w.command(args...))
@@ -164,7 +164,7 @@ func (w *world) run(args ...string) (status int, stderr string) {
 func (w *world) finish(cmd *exec.Cmd) (status int, stderr string) {
 	w.t.Helper()
 	var buf bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &buf, &buf // that Wait returns shows that a daemon let go of them
+	cmd.Stdout, cmd.Stderr = &buf, &buf // Wait returns only after the daemon has closed them
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -199,8 +199,7 @@ func (w *world) start(args ...string) *running {
 	return r
 }
 
-// ready waits for the next worker that says it is ready, and returns its
-// process ID. It is ended with the test.
+// ready waits for the next worker's ready line and returns its process ID. The worker ends with the test.
 func (w *world) ready() int {
 	w.t.Helper()
 	_ = w.fifo.SetReadDeadline(time.Now().Add(patience))
@@ -216,7 +215,7 @@ func (w *world) ready() int {
 	return pid
 }
 
-// reap ends pid with the test.
+// reap kills pid at the end of the test.
 func (w *world) reap(pid int) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -298,7 +297,7 @@ func (w *world) pidfile(name string) int {
 	return pid
 }
 
-// files are the names in the run directory, but for the test's own.
+// files are the names in the run directory except the test's own.
 func (w *world) files() []string {
 	w.t.Helper()
 	entries, err := os.ReadDir(w.dir)
@@ -335,8 +334,7 @@ func (w *world) read(name string) string {
 	return string(b)
 }
 
-// needTool skips the test where a tool of Open vSwitch is missing, or fails it
-// where the environment says that it must not be.
+// needTool skips the test if a tool of Open vSwitch is missing, or fails it if the environment requires the tool.
 func needTool(t *testing.T, tool string) {
 	t.Helper()
 	if _, err := exec.LookPath(tool); err != nil {
