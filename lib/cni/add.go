@@ -22,29 +22,26 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// undoTimeout limits how long each step takes that cannot be interrupted. What is
-// left is DEL's.
+// undoTimeout bounds each step that ignores ctx. DEL removes the rest.
 const undoTimeout = 10 * time.Second
 
-// An addition is an ADD on its way.
+// An addition is a running ADD.
 type addition struct {
 	*node
 	attachment
 	ns       *link.Namespace
 	datapath string // of br-int
 	pod      podRef
-	known    known // of the pod
+	known    known // from the API server
 	lap      time.Time
 	stages   logrus.Fields
 }
 
-// add gives a pod its interface. It returns when OVN has the flows for it: the
-// pod's first packet passes.
+// add gives a pod its interface. It returns when ovn-controller has installed its flows: the pod's first packet
+// passes.
 //
-// Nothing is made before the pod's addresses are known. Then the veth pair comes
-// first, its host's end named after the container and marked as ours by the
-// kernel as it is made, then the port of br-int. Adding once more what is there
-// changes nothing.
+// Nothing is created before the pod's addresses are known. Then comes the veth pair, its host end named after the
+// container and created in our interface group, then the port of br-int. Adding an existing attachment again changes nothing.
 func (n *node) add(ctx context.Context, args *skel.CmdArgs, conf *types.PluginConf) error {
 	pod, err := parsePod(args.Args)
 	if err != nil {
@@ -63,7 +60,7 @@ func (n *node) add(ctx context.Context, args *skel.CmdArgs, conf *types.PluginCo
 		return err
 	}
 	a := &addition{node: n, attachment: self, pod: pod, lap: n.started, stages: logrus.Fields{}}
-	watch, err := a.watchPod(ctx) // which connects while we look around
+	watch, err := a.watchPod(ctx) // connects in the background
 	if err != nil {
 		return err
 	}
@@ -86,8 +83,8 @@ func (n *node) add(ctx context.Context, args *skel.CmdArgs, conf *types.PluginCo
 	return a.make(ctx, watch)
 }
 
-// claimable is an error if the name of the host's end belongs to another
-// attachment: the plugin gives a container one interface.
+// claimable is an error if the host end's name belongs to another attachment: the plugin gives a container one
+// interface.
 func (a *addition) claimable() error {
 	alias, ok, err := link.HostEnd(a.host())
 	if !ok || err != nil {
@@ -100,7 +97,7 @@ func (a *addition) claimable() error {
 	return nil
 }
 
-// make makes the attachment, or leaves nothing.
+// make creates the attachment or, on an error, leaves nothing.
 func (a *addition) make(ctx context.Context, watch *podWatch) error {
 	done := false
 	defer func() {
@@ -133,15 +130,14 @@ func (a *addition) make(ctx context.Context, watch *podWatch) error {
 	return nil
 }
 
-// stage notes how long the time since the last note was.
+// stage records the time since the previous stage.
 func (a *addition) stage(name string) {
 	now := time.Now()
 	a.stages[name] = now.Sub(a.lap).Round(10 * time.Microsecond)
 	a.lap = now
 }
 
-// plug makes both ends of the veth pair what they should be. Open vSwitch gets
-// the host's end, and begins to work on it, while the container's is set up.
+// plug configures both ends of the veth pair. Open vSwitch sets up the port in parallel with the container's end.
 func (a *addition) plug(ctx context.Context) error {
 	mac, err := net.ParseMAC(a.known.addresses.MAC)
 	if err != nil {
@@ -168,8 +164,7 @@ func (a *addition) plug(ctx context.Context) error {
 	return err
 }
 
-// ensureVeth makes the veth pair. If its name was free a moment ago, but another
-// container's ADD was faster, it has another one.
+// ensureVeth creates the veth pair, under another name if an ADD for another container has just taken it.
 func (a *addition) ensureVeth(mac net.HardwareAddr) error {
 	veth := link.Veth{Host: a.host(), Container: a.ifname, MAC: mac, MTU: a.config.MTU, Alias: a.alias()}
 	err := veth.Ensure(a.ns)
@@ -202,13 +197,12 @@ func (a *addition) configure(mac net.HardwareAddr) error {
 	if err := link.DisableTxChecksum(a.ifname); err != nil {
 		return err
 	}
-	// The policer that Open vSwitch sets on the host's end is the kernel's, and
-	// the userspace datapath takes frames before that sees them.
+	// Open vSwitch polices ingress of the host end in the kernel; the userspace datapath takes frames before that.
 	return link.LimitEgress(a.ifname, a.known.limits.egress)
 }
 
-// attach gives the host's end to br-int. Ports of earlier sandboxes of the pod
-// go first: ovn-controller binds a logical port to one interface only.
+// attach adds the host end to br-int. Ports of earlier sandboxes of the pod are removed first: ovn-controller binds a
+// logical port to one interface only.
 func (a *addition) attach(ctx context.Context) error {
 	ifaceID := names.PodPort(a.pod.namespace, a.pod.name)
 	nic := ""
@@ -221,7 +215,7 @@ func (a *addition) attach(ctx context.Context) error {
 		}
 		return i.ExternalIDs[names.CNINetwork] != ""
 	})
-	if err == nil && nic != "" { // the watcher gives such a pod no addresses: somebody else did
+	if err == nil && nic != "" { // the watcher gives such a pod no addresses: the annotation is from another source
 		err = fmt.Errorf("logical port %s is that of the gateway's NIC %s: give pod %s or its namespace another name", ifaceID, nic, a.pod)
 	}
 	if err != nil {
@@ -233,7 +227,7 @@ func (a *addition) attach(ctx context.Context) error {
 			return err
 		}
 	}
-	// Not to be abandoned half-way: undo has to know whether the port is there.
+	// Not canceled half-way: undo must know whether the port exists.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	err = a.sw.AttachPort(ctx, vswitch.PodPort{
@@ -265,7 +259,7 @@ func plugging(err error) error {
 	return types.NewError(errPlugging, "failure in plugging pod interface", oneLine(err))
 }
 
-// undo removes what a failed ADD has made, even if ctx has ended.
+// undo removes the attachment of a failed ADD, even if ctx has ended.
 func (a *addition) undo(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
@@ -274,11 +268,11 @@ func (a *addition) undo(ctx context.Context) {
 	}
 }
 
-// netnsDir is where iproute2 looks for namespaces by name.
+// netnsDir is the directory of iproute2's named namespaces.
 const netnsDir = "/var/run/netns"
 
-// linkNetns makes the container's namespace known to "ip netns" by the
-// container's ID, unless the runtime has given it a name there already.
+// linkNetns names the container's namespace after the container's ID for "ip netns", unless the runtime has named it
+// there already.
 func (a *addition) linkNetns() error {
 	for _, dir := range []string{netnsDir, "/run/netns"} {
 		if strings.HasPrefix(filepath.Clean(a.netns), dir+"/") {

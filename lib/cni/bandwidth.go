@@ -7,25 +7,23 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// The annotations that limit a pod's bandwidth, in bits per second, as in "10M".
+// Annotations limiting a pod's bandwidth, in bits per second, as in "10M".
 // https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/network-plugins/#support-traffic-shaping
 const (
 	ingressBandwidth = "kubernetes.io/ingress-bandwidth" // to the pod
 	egressBandwidth  = "kubernetes.io/egress-bandwidth"  // from the pod
 )
 
-// The limits of the limits, as the kubelet had them (k8s.io/kubernetes,
-// pkg/util/bandwidth).
+// Valid limits, as in the kubelet (k8s.io/kubernetes, pkg/util/bandwidth).
 const (
 	minBandwidth = 1_000
 	maxBandwidth = 1_000_000_000_000_000
 )
 
-// A bandwidth is what a pod may receive and send, in bits per second; 0 is no
-// limit.
+// A bandwidth is a pod's limits for received and sent traffic, in bits per second; 0 is no limit.
 type bandwidth struct{ ingress, egress uint64 }
 
-// parseBandwidth reads a pod's annotations. The error is a *types.Error.
+// parseBandwidth parses a pod's annotations. The error is a *types.Error.
 func parseBandwidth(annotations map[string]string) (bandwidth, error) {
 	var b bandwidth
 	for key, to := range map[string]*uint64{ingressBandwidth: &b.ingress, egressBandwidth: &b.egress} {

@@ -14,11 +14,11 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// checkTimeout is the «reasonable convergence delay» that the specification
-// grants after ADD, and after Open vSwitch or ovn-controller restarted.
+// checkTimeout is the «reasonable convergence delay» of the specification, after ADD and after restarts of Open
+// vSwitch or ovn-controller.
 const checkTimeout = 5 * time.Second
 
-// check is an error unless an attachment is what ADD has promised.
+// check returns an error unless the attachment is as ADD has left it.
 func (n *node) check(ctx context.Context, args *skel.CmdArgs, conf *types.PluginConf) error {
 	previous, err := parsePrevious(conf)
 	if err != nil {
@@ -55,9 +55,8 @@ func (n *node) check(ctx context.Context, args *skel.CmdArgs, conf *types.Plugin
 	return nil
 }
 
-// checkKernel compares the veth pair and the container's interface with the result
-// of ADD. Later plugins of the chain, such as tuning, and the pod may change the
-// rest, see link.Lacks.
+// checkKernel compares the veth pair and the container's interface with the result of ADD. Later plugins, such as
+// tuning, and the pod may change the rest; see link.Lacks.
 func (a attachment) checkKernel(ns *link.Namespace, want link.State) error {
 	joined, err := link.Veth{Host: a.host(), Container: a.ifname}.Joined(ns)
 	if err != nil {

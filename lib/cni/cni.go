@@ -1,16 +1,12 @@
-// Package cni is the CNI plugin of the suite: it gives a pod's sandbox the
-// interface whose addresses the watcher has written into the pod's annotation.
+// Package cni is the CNI plugin: it gives a pod's sandbox an interface with the addresses from the pod's annotation.
 //
-// It follows the CNI specification 1.1.0 and older versions: ADD, DEL, CHECK,
-// GC, STATUS and VERSION. What it makes for an attachment is a veth pair, a port
-// of br-int and, for some runtimes, a link in /var/run/netns. All of it can be
-// found again by the container's ID alone, so that DEL and GC undo an ADD that
-// was killed at any point.
+// It follows the CNI specification 1.1.0 and older versions: ADD, DEL, CHECK, GC, STATUS and VERSION. An attachment
+// is a veth pair, a port of br-int and, for some runtimes, a link in /var/run/netns. All of it can be found by the
+// container's ID alone, so DEL and GC undo an ADD killed at any point.
 //
-// Nothing but the result or the error goes to standard output; everything else
-// is in the log file. Of the specification's error codes it uses 1 to 7, 11 for
-// whatever waiting may cure, and for STATUS 50 and 51; its own, those of the
-// original suite, are 100 and, if Open vSwitch does not take the port, 106.
+// Only the result or the error goes to standard output; everything else goes to the log file. Error codes of the
+// specification: 1 to 7, 11 for conditions that may pass, and for STATUS 50 and 51. Our own, from the Python version:
+// 100 and, if Open vSwitch rejects the port, 106.
 package cni
 
 import (
@@ -40,42 +36,38 @@ import (
 	"ovn-k8s/lib/vlog"
 )
 
-// answerTimeout is how long a command other than ADD, which has a setting of its
-// own, may take in all: a database that accepts connections and does not answer
-// would hold up the runtime for good.
+// answerTimeout bounds all commands but ADD, which has a setting of its own. A database that accepts connections
+// without answering would block the runtime for good.
 const answerTimeout = 25 * time.Second
 
-// errNoAnswer says so.
+// errNoAnswer is the error after answerTimeout.
 var errNoAnswer = fmt.Errorf("no answer within %v: is ovsdb-server stopped or overloaded?", answerTimeout)
 
-// program is the plugin's name in its log and to the API server.
+// program is the plugin's name in its log and towards the API server.
 const program = "ovn-k8s-cni-overlay"
 
-// Codes of errors beyond those of the specification's table.
+// Error codes of our own, and for STATUS.
 const (
-	errFailed      = 100 // as in the originals: what has no code of its own
-	errPlugging    = 106 // as in the originals: Open vSwitch did not take the port
+	errFailed      = 100 // as in the Python version: any error without a code
+	errPlugging    = 106 // as in the Python version: Open vSwitch rejected the port
 	errUnavailable = 50  // STATUS: cannot serve ADD
-	errLimited     = 51  // STATUS: and what runs may have limited connectivity
+	errLimited     = 51  // STATUS: also, running containers may have limited connectivity
 )
 
 // A plugin is one invocation.
 type plugin struct {
 	started time.Time
-	// command and version are what the runtime asked for; version is the latest
-	// we know until it is read from standard input.
+	// command and version are from the runtime's request; version is our latest one until standard input is parsed.
 	command, version string
 }
 
-// Main runs the plugin as its environment and standard input say, and returns
-// the exit status: 0, or 1 with an error as JSON on standard output. release is
-// the program's own version, for people who run it by hand.
+// Main runs the plugin with its environment and standard input, and returns the exit status: 0, or 1 with an error as
+// JSON on standard output. release is the program's version, for people who run it by hand.
 func Main(release string) int {
-	// It ends before the memory matters; measured, this saves 3 of 20 ms of CPU.
+	// The process ends before memory matters; measured, this saves 3 of 20 ms of CPU.
 	debug.SetGCPercent(400)
-	// A runtime that gives up sends SIGTERM first; then what was begun is undone.
-	// It is not stopped: the process ends, and to stop it waits for another thread
-	// three times, each time for a turn on a busy machine.
+	// A runtime that gives up sends SIGTERM first; then ADD is undone. NotifyContext's stop is not called: the
+	// process ends anyway, and stop waits three times for another thread, each time for a turn on a busy machine.
 	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	p := &plugin{started: time.Now(), version: types100.ImplementedSpecVersion}
 	about := program + " " + release + ": the CNI plugin of ovn-k8s; a container runtime runs it, see docs/install.md"
@@ -93,32 +85,31 @@ func Main(release string) int {
 	return 1
 }
 
-// print writes an error as the specification's section 5 wants it, with the
-// version, which the library leaves out.
+// print writes an error as in section 5 of the specification, with the version, which the library omits.
 func (p *plugin) print(w io.Writer, e *types.Error) {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "    ")
-	_ = encoder.Encode(struct { // nobody is left to tell
+	_ = encoder.Encode(struct { // no other place to report an error
 		Version string `json:"cniVersion"`
 		*types.Error
 	}{p.version, e})
 }
 
-// A node is the host that one command works on.
+// A node is the host of one command.
 type node struct {
 	*plugin
 	log    *logrus.Entry
 	config config.Config
-	// sw is the local Open vSwitch, nil if it cannot be reached, and problem says
-	// why it, or the configuration, is not usable.
+	// sw is the local Open vSwitch, nil if unreachable. problem is the error of connecting to it or of reading the
+	// configuration.
 	sw      *vswitch.Switch
 	problem error
 }
 
-// command is a CNI command, once the network configuration is read.
+// command runs a CNI command after the network configuration was parsed.
 type command func(*node, context.Context, *skel.CmdArgs, *types.PluginConf) error
 
-// handle makes a command fit for the library.
+// handle adapts a command to the library.
 func (p *plugin) handle(ctx context.Context, name string, run command) func(*skel.CmdArgs) error {
 	return func(args *skel.CmdArgs) error {
 		p.command = name
@@ -145,8 +136,8 @@ func (p *plugin) handle(ctx context.Context, name string, run command) func(*ske
 	}
 }
 
-// open connects to Open vSwitch and reads the configuration. It always returns a
-// node with a log: DEL has something to do even without both.
+// open connects to Open vSwitch and reads the configuration. It always returns a node with a log: DEL can work
+// without both.
 func (p *plugin) open(ctx context.Context, args *skel.CmdArgs) (*node, func()) {
 	n := &node{plugin: p}
 	var rundir string
@@ -167,25 +158,24 @@ func (p *plugin) open(ctx context.Context, args *skel.CmdArgs) (*node, func()) {
 	}
 }
 
-// connect connects to Open vSwitch. ADD and CHECK are about one port only: of
-// hundreds of them at once, none has to hear of all the others.
+// connect connects to Open vSwitch. ADD and CHECK monitor one port only: with hundreds of them in parallel, none must
+// receive all other ports.
 func (p *plugin) connect(ctx context.Context, rundir string, args *skel.CmdArgs) (*vswitch.Switch, error) {
 	if p.command == "ADD" || p.command == "CHECK" {
 		if pod, err := parsePod(args.Args); err == nil {
 			ports := []string{names.HostVeth(args.ContainerID), names.UniqueHostVeth(args.ContainerID)}
 			return vswitch.ConnectFor(ctx, rundir, ports, names.PodPort(pod.namespace, pod.name))
-		} // else the command will say what is wrong
+		} // the error is reported by usable
 	}
 	return vswitch.Connect(ctx, rundir, nil)
 }
 
-// openLog opens the log. Without the file, standard error has to do: the runtime
-// keeps it.
+// openLog opens the log file, or else standard error, which the runtime keeps.
 func (n *node) openLog() func() {
 	o := vlog.Options{Verbose: []string{"file:dbg", "console:off"}, LogFile: n.config.CNILogFile}
 	l, err := vlog.New(program, o, os.Stderr)
 	if err != nil || o.LogFile == "" {
-		l, _ = vlog.New(program, vlog.Options{Verbose: []string{"console:warn"}}, os.Stderr) // no file, no error
+		l, _ = vlog.New(program, vlog.Options{Verbose: []string{"console:warn"}}, os.Stderr) // cannot fail without a file
 	}
 	n.log = l.Module("cni")
 	if err != nil {
@@ -194,7 +184,7 @@ func (n *node) openLog() func() {
 	return func() { _ = l.Close() }
 }
 
-// usable is an error unless Open vSwitch and the configuration are there.
+// usable returns an error unless Open vSwitch is reachable and the configuration valid.
 func (n *node) usable() error {
 	if n.problem != nil && n.sw == nil {
 		return types.NewError(types.ErrTryAgainLater, "Open vSwitch is not available", oneLine(n.problem))
@@ -211,7 +201,7 @@ func (n *node) bridgeDatapath(ctx context.Context) (string, error) {
 	return datapath, nil
 }
 
-// cniError is err as an error of the specification.
+// cniError converts err to an error of the specification.
 func cniError(err error) *types.Error {
 	if e := (*types.Error)(nil); errors.As(err, &e) {
 		return e

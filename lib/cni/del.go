@@ -17,12 +17,10 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// del removes an attachment, as much of it as there is. It needs nothing but the
-// container's ID and the interface's name.
+// del removes all existing parts of an attachment. It needs only the container's ID and the interface's name.
 //
-// Without Open vSwitch's database DEL succeeds all the same, or a stopped Open
-// vSwitch would keep pods from being deleted. The port that stays in the database
-// has no device, so nothing reaches it; the next DEL or GC sweeps it.
+// DEL succeeds without Open vSwitch's database, so that a stopped Open vSwitch does not block the deletion of pods.
+// The port left in the database has no device, so no traffic reaches it; the next DEL or GC sweeps it.
 func (n *node) del(ctx context.Context, args *skel.CmdArgs, conf *types.PluginConf) error {
 	a := newAttachment(args, conf)
 	if n.sw == nil {
@@ -37,8 +35,8 @@ func (n *node) del(ctx context.Context, args *skel.CmdArgs, conf *types.PluginCo
 	return nil
 }
 
-// remove removes an attachment: its port, its limits, its veth pair, its link in
-// /var/run/netns. That something is not there is not an error.
+// remove removes an attachment: its port, its limits, its veth pair, its link in /var/run/netns. Missing parts are
+// not an error.
 func (n *node) remove(ctx context.Context, a attachment) error {
 	a, err := a.settled()
 	errs := []error{err}
@@ -52,20 +50,19 @@ func (n *node) remove(ctx context.Context, a attachment) error {
 	alias, ok, err := link.HostEnd(a.host())
 	errs = append(errs, err)
 	if ok {
-		// one without alias is what a killed ADD has left: the name says whose it is
+		// without an alias it is left over from a killed ADD: the name identifies the container
 		if owner, named := parseAlias(alias); !named || (owner.container == a.container && owner.ifname == a.ifname) {
 			errs = append(errs, link.Delete(a.host()))
 		} else {
-			return errors.Join(errs...) // another interface of the container: the link is its
+			return errors.Join(errs...) // the link belongs to another interface of the container
 		}
 	}
 	errs = append(errs, unlinkNetns(a.container))
 	return errors.Join(errs...)
 }
 
-// owns reports whether a port is the attachment's. One that the original suite
-// has made is known by its name and the MAC only: it may still be there after an
-// upgrade.
+// owns reports whether a port belongs to the attachment. A port of the Python version, left over from before an
+// upgrade, is recognized by its name and MAC only.
 func (a attachment) owns(i vswitch.Interface) bool {
 	ids := i.ExternalIDs
 	if ids[names.CNINetwork] == "" {
@@ -74,7 +71,7 @@ func (a attachment) owns(i vswitch.Interface) bool {
 	return ids[names.Sandbox] == a.container && ids[names.CNIInterface] == a.ifname
 }
 
-// deleteHostEnd deletes a veth pair of ours.
+// deleteHostEnd deletes one of our veth pairs.
 func (n *node) deleteHostEnd(name string) error {
 	if _, ok, err := link.HostEnd(name); !ok || err != nil {
 		return err
@@ -82,13 +79,12 @@ func (n *node) deleteHostEnd(name string) error {
 	return link.Delete(name)
 }
 
-// unlinkNetns removes what linkNetns has made: a symbolic link, never a
-// namespace.
+// unlinkNetns removes the symbolic link created by linkNetns, never a namespace.
 func unlinkNetns(container string) error {
 	path := filepath.Join(netnsDir, container)
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode()&os.ModeSymlink == 0 {
-		return nil // not there, or not ours
+		return nil // missing, or not a symbolic link
 	}
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("removing the name of the network namespace: %w", err)
@@ -96,12 +92,11 @@ func unlinkNetns(container string) error {
 	return nil
 }
 
-// sweep removes ports of ours whose device and network namespace are both gone:
-// those of pods that ran before a reboot, or were deleted while Open vSwitch was
-// down. It is not what DEL was asked for, so it only logs.
+// sweep removes our ports whose device and network namespace are both gone, for example of pods from before a reboot,
+// or deleted while Open vSwitch was down. Errors are only logged, since they do not concern this DEL.
 func (n *node) sweep(ctx context.Context) {
 	swept, err := n.sw.DetachWhere(ctx, func(i vswitch.Interface) bool {
-		// the file first: it is there for nearly all, and asking is cheap
+		// check the file first: most ports have one, and it is cheap
 		if i.ExternalIDs[names.CNINetwork] == "" || exists(i.ExternalIDs[names.CNINetns]) {
 			return false
 		}
@@ -121,8 +116,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// gc removes the network's attachments that the runtime does not list. The
-// runtime runs no ADD meanwhile (CNI specification, section 3).
+// gc removes the network's attachments missing from the runtime's list. The runtime runs no ADD at the same time (CNI
+// specification, section 3).
 func (n *node) gc(ctx context.Context, args *skel.CmdArgs, conf *types.PluginConf) error {
 	if err := listsAttachments(args.StdinData); err != nil {
 		return err
@@ -151,8 +146,8 @@ func (n *node) gc(ctx context.Context, args *skel.CmdArgs, conf *types.PluginCon
 	return nil
 }
 
-// listsAttachments is an error if the list is missing, which is not the same as
-// empty: it would have us remove everything.
+// listsAttachments returns an error if the list is missing. A missing list must not be treated as empty: it would
+// remove everything.
 func listsAttachments(stdin []byte) error {
 	var conf map[string]json.RawMessage
 	if err := json.Unmarshal(stdin, &conf); err != nil {
@@ -164,8 +159,8 @@ func listsAttachments(stdin []byte) error {
 	return nil
 }
 
-// staleAttachments lists a network's attachments that are not valid, by the
-// database and by the aliases of the interfaces.
+// staleAttachments lists a network's attachments missing from valid, found in the database and by the aliases of
+// interfaces.
 func (n *node) staleAttachments(ctx context.Context, network string, valid map[attachment]bool) ([]attachment, error) {
 	stale := map[attachment]bool{}
 	note := func(of, container, ifname string) {
@@ -196,8 +191,7 @@ func (n *node) staleAttachments(ctx context.Context, network string, valid map[a
 	return list, errors.Join(errs...)
 }
 
-// removeUnnamed deletes pairs of ours whose maker was killed before it could say
-// whose they are.
+// removeUnnamed deletes veth pairs left by an ADD killed before it had set the alias.
 func (n *node) removeUnnamed(valid map[string]bool) error {
 	ends, err := link.HostEnds()
 	errs := []error{err}

@@ -10,8 +10,8 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// Runtimes choose containers' IDs. The host's ends are named after the first 15
-// characters, which may be those of another container, or of a device of the host.
+// Runtimes choose containers' IDs. Host ends are named after the first 15 characters, perhaps the same as of another
+// container, or a device of the host.
 func testIDsThatBeginAlike(t *testing.T, w *world) {
 	var all []*sandbox
 	for i := range 3 {
@@ -34,7 +34,7 @@ func testIDsThatBeginAlike(t *testing.T, w *world) {
 	}
 	first.del(t)
 	for _, s := range all[1:] {
-		s.add(t) // by the name that it has
+		s.add(t) // by its current name
 		s.ping(t, "10.1.0.1")
 	}
 	for _, s := range all[1:] {
@@ -55,8 +55,8 @@ func testIDsThatBeginAlike(t *testing.T, w *world) {
 	}
 }
 
-// Who may patch pods gives one addresses whose logical port is that of a gateway's
-// NIC: NAMESPACE_POD, as NIC_GATEWAY. The watcher would not.
+// A user with permission to patch pods gives addresses to a pod with the port name of a gateway's NIC: NAMESPACE_POD
+// equals NIC_GATEWAY. The watcher would not.
 func testPodNamedAsANIC(t *testing.T, w *world) {
 	s := w.sandbox(t, nil)
 	s.assign(t)
@@ -70,7 +70,7 @@ func testPodNamedAsANIC(t *testing.T, w *world) {
 	w.clean(t, "by DEL after a refused ADD")
 }
 
-// Without room for its log the plugin works all the same.
+// The plugin works without space for its log.
 func testFullDisk(t *testing.T, w *world) {
 	for _, file := range []string{"/dev/full", "/nowhere/cni.log", "/etc"} {
 		w.setIDs(t, "ovn-k8s-log-path="+file)
@@ -82,7 +82,7 @@ func testFullDisk(t *testing.T, w *world) {
 	w.setIDs(t, "ovn-k8s-log-path="+w.dir+"/cni.log")
 }
 
-// What a runtime hands over may be huge.
+// A runtime's input may be huge.
 func testHugeInput(t *testing.T, w *world) {
 	s := w.sandbox(t, nil)
 	s.assign(t)
@@ -105,8 +105,8 @@ func testHugeInput(t *testing.T, w *world) {
 	}
 }
 
-// ADD and DEL of one container at once, as of a runtime that gave up and of its
-// successor: whatever comes last, DEL leaves nothing, and ADD after it works.
+// ADD and DEL of one container at the same time, as by a restarted runtime: a later DEL leaves nothing, and a later
+// ADD works.
 func testAddAndDelAtOnce(t *testing.T, w *world) {
 	s := w.sandbox(t, nil)
 	s.assign(t)

@@ -23,8 +23,7 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// TestPlugin runs the program on a real node. Its parts share one, and leave it
-// as they found it.
+// TestPlugin runs the program on a real node. Its subtests share the node and leave it as they found it.
 func TestPlugin(t *testing.T) {
 	w := newWorld(t)
 	for _, part := range []struct {
@@ -176,8 +175,7 @@ func testOldAnnotation(t *testing.T, w *world) {
 func testAnnotationLater(t *testing.T, w *world) {
 	s := w.sandbox(t, nil)
 	r := s.start(t, run{command: "ADD"})
-	// The plugin is seen waiting when the API server has its request; it says so
-	// nowhere, so let it get that far or not.
+	// Nothing announces that the plugin waits for the API server: give it time to.
 	time.Sleep(300 * time.Millisecond)
 	if left := w.traces(t); len(left) > 0 {
 		t.Errorf("made before the address is known: %v", left)
@@ -190,8 +188,8 @@ func testAnnotationLater(t *testing.T, w *world) {
 	s.del(t)
 }
 
-// testCopiedAnnotation: the annotation came with YAML that was copied from
-// another pod, and the watcher has not replaced it yet.
+// testCopiedAnnotation: the annotation was copied with the YAML of another pod, and the watcher has not replaced it
+// yet.
 func testCopiedAnnotation(t *testing.T, w *world) {
 	w.setIDs(t, "ovn-k8s-cni-timeout=4s")
 	s := w.sandbox(t, nil)
@@ -227,7 +225,7 @@ func testAnnotationNever(t *testing.T, w *world) {
 func testDel(t *testing.T, w *world) {
 	s := w.sandbox(t, nil)
 	s.assign(t)
-	// a runtime that does not name its namespaces in /run/netns
+	// a runtime with namespaces outside /run/netns
 	elsewhere := filepath.Join(w.dir, "ns")
 	w.must(t, exec.Command("touch", elsewhere))
 	w.must(t, exec.Command("mount", "--bind", s.netns, elsewhere))
@@ -280,7 +278,7 @@ func testVersions(t *testing.T, w *world) {
 		if res := r.end(t); res.Code != 0 || res.CNIVersion != v {
 			t.Errorf("version %s: %+v", v, res)
 		}
-		// the converted forms are looked at in TestCheck63_ResultVersions
+		// TestCheck63_ResultVersions checks the converted results
 		s.del(t)
 	}
 	r := s.start(t, run{command: "VERSION"})
@@ -349,7 +347,7 @@ func testAddTwice(t *testing.T, w *world) {
 		t.Error("the port was made anew")
 	}
 	s.ping(t, "10.1.0.1")
-	// what somebody broke, ADD mends
+	// ADD repairs damage
 	w.must(t, s.exec("ip", "addr", "flush", "dev", "eth0"))
 	w.vsctl(t, "remove", "Interface", s.host(), "external_ids", "iface-id")
 	s.add(t)
@@ -413,8 +411,7 @@ func testDelOfTheOriginals(t *testing.T, w *world) {
 	w.vsctl(t, "del-port", foreign)
 }
 
-// The annotation may have been written by the user, and be corrected by the
-// watcher while the plugin works.
+// The annotation may be forged by the user, and corrected by the watcher while the plugin runs.
 func testForgedAnnotation(t *testing.T, w *world) {
 	s := w.sandbox(t, nil)
 	forged := strings.ReplaceAll(s.annotation(), s.ip4, "10.1.200.200")
@@ -472,13 +469,13 @@ func testCheck(t *testing.T, w *world) {
 	if res := check(); res.Code != 0 {
 		t.Errorf("after ADD: %+v", res)
 	}
-	// what a later plugin of the list may add
+	// additions of a later plugin in the list
 	w.must(t, s.exec("ip", "route", "add", "172.31.0.0/16", "via", "10.1.0.1"))
 	w.must(t, s.exec("ip", "addr", "add", "10.9.9.9/32", "dev", "eth0"))
 	if res := check(); res.Code != 0 {
 		t.Errorf("with more than ADD made: %+v", res)
 	}
-	// H18b: changes by a later plugin (tuning) or by the pod that keep its traffic flowing.
+	// H18b: harmless changes by a later plugin (tuning) or by the pod
 	w.must(t, s.exec("sysctl", "-qw", "net.ipv4.conf.eth0.arp_announce=0", "net.ipv4.conf.eth0.rp_filter=0", "net.ipv6.conf.eth0.accept_ra=1", "net.ipv6.conf.eth0.accept_dad=1"))
 	w.must(t, s.exec("ip", "route", "replace", "default", "via", "10.1.0.1"))
 	w.must(t, s.exec("ip", "-6", "route", "del", "default"))
@@ -508,7 +505,7 @@ func testCheck(t *testing.T, w *world) {
 		}
 		w.must(t, s.exec(test.mend[0], test.mend[1:]...))
 	}
-	s.add(t) // mends the rest, such as the route that went with the address
+	s.add(t) // repairs the rest, such as the route deleted with the address
 	if res := check(); res.Code != 0 {
 		t.Errorf("mended: %+v", res)
 	}
@@ -540,7 +537,7 @@ func testGC(t *testing.T, w *world) {
 	if res := keep.call(t, run{command: "GC", conf: map[string]any{"name": "other", "cni.dev/valid-attachments": []any{}}}); res.Code != 0 {
 		t.Errorf("%+v", res)
 	}
-	lose.ping(t, keep.ip4) // another network's
+	lose.ping(t, keep.ip4) // of another network
 	if res := keep.call(t, run{command: "GC"}); res.Code != 7 {
 		t.Errorf("GC without a list: %+v", res)
 	}
@@ -570,7 +567,7 @@ func testStatus(t *testing.T, w *world) {
 		}
 		w.setIDs(t, key+"="+strings.Trim(value, `"`))
 	}
-	// Section 5 of the findings: a token that has ended, a daemon that is stopped, a bridge that is missing.
+	// Findings, section 5: an expired token, a stopped daemon, a missing bridge.
 	encode := base64.RawURLEncoding.EncodeToString
 	w.setIDs(t, "k8s-api-token="+encode([]byte("{}"))+"."+encode([]byte(`{"exp":1700000000}`))+".c2ln")
 	if res := status(); res.Code != 50 || !strings.Contains(res.Msg+res.Details, "ended at 2023-11-14T22:13:20Z") {
@@ -617,7 +614,7 @@ func testBandwidth(t *testing.T, w *world) {
 	}
 }
 
-// stages are effects of an ADD in the order in which they appear.
+// stages are effects of an ADD in the order of their appearance.
 var stages = []struct {
 	name string
 	seen func(w *world, s *sandbox) bool
@@ -637,8 +634,7 @@ var stages = []struct {
 	}},
 }
 
-// interrupt sends a signal when a stage is seen, or after a while: the stages
-// that are short are met by chance.
+// interrupt sends a signal once a stage is reached, or after a timeout: short stages are hit by chance.
 func interrupt(t *testing.T, s *sandbox, signal syscall.Signal, after func(r *run)) *run {
 	t.Helper()
 	r := s.start(t, run{command: "ADD"})
@@ -654,8 +650,7 @@ func whenSeen(t *testing.T, w *world, s *sandbox, stage int) func(*run) {
 	}
 }
 
-// A SIGTERM is answered by undoing everything, so that nothing is left even
-// without a DEL.
+// SIGTERM undoes everything, even without a DEL.
 func testSigterm(t *testing.T, w *world) {
 	for i := range stages[:3] {
 		s := w.sandbox(t, nil)
@@ -674,7 +669,7 @@ func testSigterm(t *testing.T, w *world) {
 	}
 }
 
-// After kill -9 at any point, DEL or GC finds everything.
+// After kill -9 at any point, DEL or GC removes everything.
 func testKill(t *testing.T, w *world) {
 	mend := func(s *sandbox, n int, when string) {
 		if n%2 == 0 {
@@ -701,7 +696,7 @@ func testKill(t *testing.T, w *world) {
 		interrupt(t, s, syscall.SIGKILL, func(*run) { time.Sleep(time.Duration(n) * 2 * time.Millisecond) })
 		mend(s, n, fmt.Sprintf("after %d ms", n*2))
 	}
-	// and ADD goes on where another was killed
+	// and ADD continues after a killed one
 	s := w.sandbox(t, nil)
 	s.assign(t)
 	interrupt(t, s, syscall.SIGKILL, whenSeen(t, w, s, 0))
@@ -771,7 +766,7 @@ func testWithoutOpenVSwitch(t *testing.T, w *world) {
 	other.del(t)
 }
 
-// testWithoutIPv6: the kernel has none, as with ipv6.disable=1.
+// testWithoutIPv6: a kernel without IPv6, as with ipv6.disable=1.
 func testWithoutIPv6(t *testing.T, w *world) {
 	const setup = "mount -t tmpfs tmpfs /proc/sys/net/ipv6"
 	s := w.sandbox(t, nil)
@@ -786,8 +781,8 @@ func testWithoutIPv6(t *testing.T, w *world) {
 	}
 }
 
-// silent is a run directory whose database lets clients connect and read, and never
-// answers a transaction.
+// silent starts a database that accepts connections and reads, but never answers a transaction. It returns its run
+// directory.
 func (w *world) silent(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -826,7 +821,7 @@ func (w *world) silent(t *testing.T) string {
 	return dir
 }
 
-// testSilentOpenVSwitch: no command waits for ever, and DEL removes what it can.
+// testSilentOpenVSwitch: all commands time out, and DEL removes as much as possible.
 func testSilentOpenVSwitch(t *testing.T, w *world) {
 	s := w.sandbox(t, nil)
 	s.assign(t)

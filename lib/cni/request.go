@@ -17,21 +17,21 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// errMissing is the code of the originals for variables that are missing.
-// Codes from 100 on are the plugin's own (CNI specification, section 5).
+// errMissing is the Python version's code for missing variables. Codes from 100 on are the plugin's own (CNI
+// specification, section 5).
 const errMissing = 100
 
-// An attachment is one interface of one container: what ADD, CHECK and DEL are
-// about. The runtime names it by container and ifname.
+// An attachment is one interface of one container: the subject of ADD, CHECK and DEL. container and ifname identify
+// it.
 type attachment struct {
 	network   string // the name in the network configuration
 	container string // CNI_CONTAINERID
 	ifname    string // CNI_IFNAME
-	netns     string // CNI_NETNS, empty for DEL of a container that is gone
+	netns     string // CNI_NETNS, empty for DEL of a deleted container
 	unique    bool   // see settled
 }
 
-// host is the name of the attachment's end on the host.
+// host is the name of the host end.
 func (a attachment) host() string {
 	if a.unique {
 		return names.UniqueHostVeth(a.container)
@@ -39,8 +39,8 @@ func (a attachment) host() string {
 	return names.HostVeth(a.container)
 }
 
-// settled returns a with the name that its end on the host has, or if there is none
-// yet can have: another container's ID may begin alike.
+// settled returns a with the current name of its host end or, if there is none, an available name: the IDs of two
+// containers may start with the same characters.
 func (a attachment) settled() (attachment, error) {
 	for _, name := range []string{names.UniqueHostVeth(a.container), names.HostVeth(a.container)} {
 		alias, there, err := link.HostEnd(name)
@@ -57,17 +57,16 @@ func (a attachment) settled() (attachment, error) {
 	return a, nil
 }
 
-// aliasMark begins the alias of our interfaces on the host.
+// aliasMark starts the alias of our interfaces on the host.
 const aliasMark = "ovn-k8s"
 
-// alias is kept by the host's end, so that what it belongs to is known even
-// before the database knows of it, or while it is down.
+// alias is stored on the host end. It identifies the attachment while the database is down or has no port yet.
 func (a attachment) alias() string {
 	return strings.Join([]string{aliasMark, a.network, a.container, a.ifname}, " ")
 }
 
-// parseAlias is the inverse of alias. It reports false for an alias that is not
-// ours, as of an interface whose maker was killed before it could set one.
+// parseAlias is the inverse of alias. It returns false if the alias is not ours, as after an ADD killed before it had
+// set the alias.
 func parseAlias(s string) (attachment, bool) {
 	f := strings.Split(s, " ")
 	if len(f) != 4 || f[0] != aliasMark {
@@ -76,25 +75,23 @@ func parseAlias(s string) (attachment, bool) {
 	return attachment{network: f[1], container: f[2], ifname: f[3]}, true
 }
 
-// A podRef names the pod of an attachment, as the runtime says in CNI_ARGS.
+// A podRef names the pod of an attachment, from CNI_ARGS.
 type podRef struct {
 	namespace, name string
-	uid             string // empty if the runtime does not say
+	uid             string // empty if not in CNI_ARGS
 }
 
 func (p podRef) String() string { return p.namespace + "/" + p.name }
 
-// podArgs are the keys of CNI_ARGS that Kubernetes runtimes set. The names of
-// the fields are the keys.
+// podArgs are the keys of CNI_ARGS set by Kubernetes runtimes. Fields are named like the keys.
 type podArgs struct {
 	types.CommonArgs
 	//lint:ignore ST1003 the library finds a field by its key
 	K8S_POD_NAMESPACE, K8S_POD_NAME, K8S_POD_UID, K8S_POD_INFRA_CONTAINER_ID types.UnmarshallableString
 }
 
-// parsePod reads the pod from CNI_ARGS, as in
-// "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0". Other keys are allowed. The
-// error is a *types.Error.
+// parsePod reads the pod from CNI_ARGS, as in "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0". Other keys are allowed.
+// The error is a *types.Error.
 func parsePod(cniArgs string) (podRef, error) {
 	args := podArgs{CommonArgs: types.CommonArgs{IgnoreUnknown: true}}
 	if err := types.LoadArgs(cniArgs, &args); err != nil {
@@ -113,8 +110,8 @@ func parsePod(cniArgs string) (podRef, error) {
 	return p, nil
 }
 
-// parseConf reads the network configuration, which skel has found to be JSON
-// with a name. The error is a *types.Error.
+// parseConf parses the network configuration, already checked by skel to be JSON with a name. The error is a
+// *types.Error.
 func parseConf(stdin []byte) (*types.PluginConf, error) {
 	conf := &types.PluginConf{}
 	if err := json.Unmarshal(stdin, conf); err != nil {
@@ -123,8 +120,7 @@ func parseConf(stdin []byte) (*types.PluginConf, error) {
 	return conf, nil
 }
 
-// parsePrevious reads the result of ADD that the runtime hands to CHECK. The
-// error is a *types.Error.
+// parsePrevious parses the runtime's copy of ADD's result for CHECK. The error is a *types.Error.
 func parsePrevious(conf *types.PluginConf) (*types100.Result, error) {
 	if conf.RawPrevResult == nil {
 		return nil, types.NewError(types.ErrInvalidNetworkConfig, "the network configuration lacks prevResult", "")

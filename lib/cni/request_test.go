@@ -154,7 +154,7 @@ func FuzzParseBandwidth(f *testing.F) {
 	})
 }
 
-// What ADD promised in any version is what CHECK expects.
+// CHECK accepts the result of ADD in any version.
 func TestCheck63_ResultVersions(t *testing.T) {
 	addresses, err := pod.ParseAnnotation(`{"ip_address": "10.1.1.3/24,fd01::3/64", "mac_address": "0a:58:0a:01:01:03", "gateway_ip": "10.1.1.1,fd01::1"}`)
 	if err != nil {
@@ -195,7 +195,7 @@ func TestCheck63_ResultVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, ok := expected(back, "eth0")
-		if v == "0.1.0" || v == "0.2.0" { // these know no interfaces, and CHECK is not for them
+		if v == "0.1.0" || v == "0.2.0" { // without interfaces, and without CHECK
 			if len(back.IPs) != 2 {
 				t.Errorf("version %s has %d addresses", v, len(back.IPs))
 			}

@@ -12,9 +12,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// result is what ADD returns: the host's end, the container's, and the pod's
-// addresses, each with its default route. A runtime that asked for an older
-// version gets what that can say of it.
+// result is the result of ADD: the host end, the container's end, and the pod's addresses, each with its default
+// route. For an older version, the runtime gets the fields of that version.
 func result(a attachment, addresses pod.Addresses, mtu int, hostMAC string) *types100.Result {
 	container := 1 // index into Interfaces
 	r := &types100.Result{
@@ -36,8 +35,7 @@ func ipNet(p netip.Prefix) net.IPNet {
 	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// prefix is the inverse of ipNet. An address of neither family is the zero
-// Prefix.
+// prefix is the inverse of ipNet, the zero Prefix for an invalid address.
 func prefix(n net.IPNet) netip.Prefix {
 	a, _ := netip.AddrFromSlice(n.IP)
 	bits, size := n.Mask.Size()
@@ -47,7 +45,7 @@ func prefix(n net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(a, bits)
 }
 
-// expected is the state of the container's interface that a result promises.
+// expected returns the state of the container's interface according to a result.
 func expected(r *types100.Result, ifname string) (link.State, bool) {
 	index := -1
 	for i, ifc := range r.Interfaces {
@@ -59,7 +57,7 @@ func expected(r *types100.Result, ifname string) (link.State, bool) {
 		return link.State{}, false
 	}
 	s := link.State{Interface: ifname, MTU: r.Interfaces[index].Mtu}
-	s.MAC, _ = net.ParseMAC(r.Interfaces[index].Mac) // an older result may lack it
+	s.MAC, _ = net.ParseMAC(r.Interfaces[index].Mac) // missing from older results
 	for _, ip := range r.IPs {
 		if ip.Interface == nil || *ip.Interface != index {
 			continue

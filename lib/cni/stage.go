@@ -18,11 +18,11 @@ import (
 	"ovn-k8s/lib/ovsdb/sbdb"
 )
 
-// explainTimeout limits how long a failed ADD looks for the culprit.
+// explainTimeout bounds the search for the cause of a failed ADD.
 const explainTimeout = 2 * time.Second
 
-// awaitInstalled waits until ovn-controller has the pod's flows. The error names
-// the stage that is missing, and for how long.
+// awaitInstalled waits until ovn-controller has installed the pod's flows. The error names the missing stage and the
+// time waited.
 func (a *addition) awaitInstalled(ctx context.Context) error {
 	began := time.Now()
 	port := names.PodPort(a.pod.namespace, a.pod.name)
@@ -40,8 +40,8 @@ func (a *addition) awaitInstalled(ctx context.Context) error {
 	return types.NewError(types.ErrTryAgainLater, "the pod is not connected", details)
 }
 
-// southboundStage says how far a logical port has come, by the Southbound
-// database. It is asked only for an error's sake: normally no plugin burdens it.
+// southboundStage returns the progress of a logical port in the Southbound database. It is queried for error messages
+// only, to keep load off the database.
 func southboundStage(ctx context.Context, c config.Config, port string) string {
 	stage, err := readStage(ctx, c, port)
 	if err != nil {
@@ -60,13 +60,13 @@ func readStage(ctx context.Context, c config.Config, port string) (string, error
 	}
 	files := ovsdb.Files{PrivateKey: c.NBPrivateKey, Certificate: c.NBCertificate, CACert: c.NBCACert}
 	if strings.Contains(c.OVNRemote, "ssl:") && !exists(files.CACert) {
-		return "", fmt.Errorf("no CA certificate %s found", files.CACert) // and it is not for us to fetch one
+		return "", fmt.Errorf("no CA certificate %s found", files.CACert) // fetching it is not the plugin's task
 	}
 	tls, err := ovsdb.TLSConfig(ctx, files, remotes, io.Discard)
 	if err != nil {
 		return "", err
 	}
-	// only a table of one row is followed: the others are large
+	// monitor only a table with one row: the others are large
 	m, err := model.NewClientDBModel("OVN_Southbound", map[string]model.Model{sbdb.SBGlobalTable: &sbdb.SBGlobal{}})
 	if err != nil {
 		return "", err
@@ -92,7 +92,7 @@ func readStage(ctx context.Context, c config.Config, port string) (string, error
 	return judge(results, c.SystemID), nil
 }
 
-// judge reads the rows of the Port_Binding and of the local Chassis.
+// judge interprets the rows of the Port_Binding and of the local Chassis.
 func judge(results []libovsdb.OperationResult, chassis string) string {
 	bindings, here := results[0].Rows, results[1].Rows
 	if len(bindings) == 0 {

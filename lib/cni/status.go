@@ -16,8 +16,8 @@ import (
 	"ovn-k8s/lib/settings"
 )
 
-// status is an error unless ADD can be served, as far as this host can tell. Runtimes ask every few seconds on every
-// node, so no server is asked.
+// status returns an error if this host cannot serve ADD. It sends no requests to servers: runtimes call it every few
+// seconds on every node.
 func (n *node) status(ctx context.Context, _ *skel.CmdArgs, _ *types.PluginConf) error {
 	if n.sw == nil {
 		return types.NewError(errLimited, "Open vSwitch is not available", oneLine(n.problem))
@@ -40,7 +40,7 @@ func (n *node) status(ctx context.Context, _ *skel.CmdArgs, _ *types.PluginConf)
 	return n.daemonsRun()
 }
 
-// daemonsRun is an error if ovs-vswitchd or ovn-controller is stopped.
+// daemonsRun returns an error if ovs-vswitchd or ovn-controller is stopped.
 func (n *node) daemonsRun() error {
 	for _, d := range []struct{ program, dir string }{
 		{"ovs-vswitchd", n.config.RunDir}, {"ovn-controller", cmp.Or(os.Getenv("OVN_RUNDIR"), "/var/run/ovn")},
@@ -52,13 +52,13 @@ func (n *node) daemonsRun() error {
 	return nil
 }
 
-// runs reports whether a daemon of Open vSwitch or OVN answers at its control socket. Without the directory, its place is
-// not known, and it counts as one that runs.
+// runs reports whether a daemon of Open vSwitch or OVN answers at its control socket. Without the directory, the
+// socket's location is unknown and the daemon counts as running.
 func runs(program, dir string) bool {
 	if _, err := os.Stat(dir); err != nil {
 		return true
 	}
-	sockets, _ := filepath.Glob(filepath.Join(dir, program+".*.ctl")) // the pattern is good
+	sockets, _ := filepath.Glob(filepath.Join(dir, program+".*.ctl")) // the pattern is valid
 	for _, s := range sockets {
 		c, err := net.DialTimeout("unix", s, time.Second)
 		if err == nil {

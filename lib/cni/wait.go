@@ -17,34 +17,33 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// mirrorOf is the annotation of a static pod's image in the API server. Its value
-// is the UID by which the kubelet, and so the runtime, knows the pod
-// (k8s.io/kubernetes, pkg/kubelet/types).
+// mirrorOf is the annotation of a static pod's mirror in the API server. Its value is the pod's UID in the kubelet
+// and the runtime (k8s.io/kubernetes, pkg/kubelet/types).
 const mirrorOf = "kubernetes.io/config.mirror"
 
-// known is what the API server says of a pod.
+// known is the data of a pod from the API server.
 type known struct {
 	uid       string
 	addresses pod.Addresses
 	limits    bandwidth
 }
 
-// A podWatch follows a pod for as long as its ADD takes.
+// A podWatch follows a pod during its ADD.
 type podWatch struct {
 	pod   podRef
 	began time.Time
 	stop  context.CancelFunc
-	ready chan struct{} // closed when there is something in latest or refused
-	ended chan struct{} // closed when it is not followed any more
+	ready chan struct{} // closed when latest or refused is set
+	ended chan struct{} // closed at the end of the watch
 
 	mu      sync.Mutex
 	latest  *known
 	refused error // a *types.Error: the user must change the pod
 	problem error // why the latest annotations are not usable
-	last    error // how the watch ended
+	last    error // the error of the watch
 }
 
-// watchPod begins to follow the pod. The watch must be stopped.
+// watchPod starts following the pod. The watch must be stopped.
 func (a *addition) watchPod(ctx context.Context) (*podWatch, error) {
 	pods, err := client.NewPods(client.FromConfig(a.config, program))
 	if err != nil {
@@ -69,8 +68,7 @@ func (a *addition) watchPod(ctx context.Context) (*podWatch, error) {
 	return w, nil
 }
 
-// see takes a new version of the pod. An annotation that makes no sense is what
-// a user wrote: the watcher replaces it.
+// see handles a new version of the pod. An invalid annotation was written by a user; the watcher replaces it.
 func (w *podWatch) see(m *metav1.ObjectMeta) {
 	k, err := read(w.pod, m)
 	var refusal *types.Error
@@ -87,8 +85,8 @@ func (w *podWatch) see(m *metav1.ObjectMeta) {
 	}
 }
 
-// read takes from a pod what ADD needs. The error says what is missing; it is a
-// *types.Error if waiting does not help.
+// read extracts the data for ADD from a pod. The error names the missing data; it is a *types.Error if waiting does
+// not help.
 func read(ref podRef, m *metav1.ObjectMeta) (*known, error) {
 	if ref.uid != "" && ref.uid != string(m.UID) && ref.uid != m.Annotations[mirrorOf] {
 		return nil, fmt.Errorf("the API server has another pod of that name, with UID %s instead of %s", m.UID, ref.uid)
@@ -133,11 +131,11 @@ func (w *podWatch) first(ctx context.Context) (known, error) {
 	return known{}, types.NewError(types.ErrTryAgainLater, "failed to get pod annotation", fmt.Sprintf("pod %s after %s: %s", w.pod, since(w.began), why))
 }
 
-// since is how long ago something began, for people.
+// since is the time since t, rounded for people.
 func since(t time.Time) time.Duration { return time.Since(t).Round(100 * time.Millisecond) }
 
-// unchanged is an error if the pod's addresses are others by now: the user had
-// written an annotation himself, and the watcher has replaced it.
+// unchanged returns an error if the pod's addresses have changed since k: a user had written the annotation, and the
+// watcher has replaced it.
 func (w *podWatch) unchanged(k known) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -27,24 +27,22 @@ import (
 	"ovn-k8s/test/ovntest"
 )
 
-// canary is a token that the API server does not know, to be looked for in
-// places where no secret belongs.
+// canary is an invalid token, to be searched for in places where no secret belongs.
 const canary = "canary-7f3a"
 
-// A world is one node with Open vSwitch and ovn-controller in a network
-// namespace, OVN's central half, and a Kubernetes control plane. The test plays
-// the watcher.
+// A world is one node with Open vSwitch and ovn-controller in a network namespace, OVN's central databases, and a
+// Kubernetes control plane. The test acts as the watcher.
 type world struct {
 	kube    *kubetest.Cluster
 	central *ovntest.Central
 	dir     string // Open vSwitch's run directory
-	netns   string // the node's, by name
+	netns   string // name of the node's namespace
 	bin     string // the plugin
 	procs   map[string]*lifeline.Process
 }
 
-// TestMain keeps the names of network namespaces to this program: they end with it,
-// even if it is killed.
+// TestMain keeps the names of network namespaces private to this program: they disappear with it, even if it is
+// killed.
 func TestMain(m *testing.M) {
 	if os.Getenv(private) == "" && missing() == "" {
 		if err := enterPrivateNames(); err != nil {
@@ -59,12 +57,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Variables of the environment: private is set in the private mount namespace,
-// abandoned names a namespace to make before the program kills itself.
+// Environment variables: private is set in the private mount namespace, abandoned names a namespace to create before
+// the program kills itself.
 const private, abandoned = "OVNK8S_TEST_CNI_PRIVATE", "OVNK8S_TEST_CNI_ABANDONED"
 
-// enterPrivateNames runs this program again, as the same process, in a mount namespace
-// with its own /run/netns, where ip-netns(8) keeps names.
+// enterPrivateNames executes this program again, as the same process, in a mount namespace with its own /run/netns,
+// the directory of ip-netns(8).
 func enterPrivateNames() error {
 	unshare, err := exec.LookPath("unshare")
 	if err != nil {
@@ -75,7 +73,7 @@ func enterPrivateNames() error {
 	return syscall.Exec(unshare, args, append(os.Environ(), private+"=1"))
 }
 
-// Section 5 of the findings: namespaces outlived a test program that was killed.
+// Findings, section 5: namespaces outlived a killed test program.
 func TestNamespacesEndWithTheProgram(t *testing.T) {
 	need.Nothing(t, need.Node, missing())
 	name := fmt.Sprintf("cnitest-left%d", os.Getpid())
@@ -95,7 +93,7 @@ func TestNamespacesEndWithTheProgram(t *testing.T) {
 	}
 }
 
-// serial makes names that no other test uses.
+// serial makes names unique.
 var serial atomic.Int64
 
 func missing() string {
@@ -110,7 +108,7 @@ func missing() string {
 	return ovntest.Missing()
 }
 
-// newWorld starts a world and removes every trace of it after the test.
+// newWorld starts a world and removes all of it after the test.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	need.Nothing(t, need.Node, missing())
@@ -199,8 +197,8 @@ func (w *world) stop(name string) {
 	}
 }
 
-// forward lets the node reach the API server, which listens on this host's
-// loopback interface only. It returns the server's URL there.
+// forward lets the node reach the API server, which listens on this host's loopback interface only. It returns the
+// server's URL there.
 func (w *world) forward(t *testing.T) string {
 	t.Helper()
 	ns, err := link.OpenNamespace("/run/netns/" + w.netns)
@@ -269,7 +267,7 @@ func (w *world) nbctl(t *testing.T, args ...string) {
 	}
 }
 
-// await polls for something that announces itself to nobody.
+// await polls for a condition without events.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
@@ -279,7 +277,7 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// A sandbox is a pod's network namespace, as a runtime makes it.
+// A sandbox is a pod's network namespace, as created by a runtime.
 type sandbox struct {
 	w         *world
 	pod       string // in namespace default
@@ -288,7 +286,7 @@ type sandbox struct {
 	uid       string
 }
 
-// sandbox makes a pod with its sandbox. Nobody has given it an address yet.
+// sandbox creates a pod and its sandbox, without addresses.
 func (w *world) sandbox(t *testing.T, edit func(*corev1.Pod)) *sandbox {
 	t.Helper()
 	n := serial.Add(1)
@@ -302,7 +300,7 @@ func (w *world) sandbox(t *testing.T, edit func(*corev1.Pod)) *sandbox {
 	return s
 }
 
-// renew gives the pod another sandbox, as the kubelet does when one has died.
+// renew gives the pod a new sandbox, as the kubelet does when the sandbox has died.
 func (s *sandbox) renew(t *testing.T) {
 	t.Helper()
 	s.id = fmt.Sprintf("%08x%056x", os.Getpid(), serial.Add(1))
@@ -328,7 +326,7 @@ func (s *sandbox) annotation() string {
 	return fmt.Sprintf(`{"ip_address": %q, "mac_address": %q, "gateway_ip": %q}`, ip, s.mac(), gw)
 }
 
-// assign does what the watcher does for the pod.
+// assign acts as the watcher for the pod.
 func (s *sandbox) assign(t *testing.T) {
 	t.Helper()
 	s.w.nbctl(t, s.port()...)
@@ -359,9 +357,9 @@ func (s *sandbox) annotateAs(t *testing.T, key, value string) {
 	}
 }
 
-// A run is one call of the plugin, or what came of it.
+// A run is one call of the plugin: its input and its process.
 type run struct {
-	command, version string // the latter is 1.1.0 if empty
+	command, version string // the latter defaults to 1.1.0
 	env              map[string]string
 	setup            string         // shell commands before, in mounts of its own
 	stdin            string         // replaces the configuration
@@ -373,7 +371,7 @@ type run struct {
 	err    error
 }
 
-// A result is what the plugin prints, in whatever version, or an error.
+// A result is the plugin's output, in any version, or an error.
 type result struct {
 	CNIVersion string
 	Interfaces []struct {
@@ -425,7 +423,7 @@ func (s *sandbox) start(t *testing.T, r run) *run {
 	return &out
 }
 
-// end waits for the plugin and reads what it says.
+// end waits for the plugin and parses its output.
 func (r *run) end(t *testing.T) result {
 	t.Helper()
 	r.err = r.cmd.Wait()
@@ -441,7 +439,7 @@ func (r *run) end(t *testing.T) result {
 	return res
 }
 
-// call calls the plugin and returns what it says.
+// call calls the plugin and returns its output.
 func (s *sandbox) call(t *testing.T, r run) result {
 	t.Helper()
 	return s.start(t, r).end(t)
@@ -468,7 +466,7 @@ func (w *world) log(t *testing.T) string {
 
 func (s *sandbox) host() string { return s.id[:15] }
 
-// exec is a command inside the sandbox.
+// exec returns a command inside the sandbox.
 func (s *sandbox) exec(name string, args ...string) *exec.Cmd {
 	return exec.Command("ip", append([]string{"netns", "exec", filepath.Base(s.netns), name}, args...)...)
 }
@@ -481,7 +479,7 @@ func (s *sandbox) ping(t *testing.T, to string) {
 	}
 }
 
-// traces lists what is left on the node of any sandbox.
+// traces lists leftovers of sandboxes on the node.
 func (w *world) traces(t *testing.T) []string {
 	t.Helper()
 	var left []string
