@@ -9,8 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Who configures the NIC is told apart, and for each there is text that it would
-// take. H18: with DNS servers and all next hops.
+// The manager of the NIC is recognized, and gets a valid configuration. H18: with DNS servers and all next hops.
 func TestManagersAreDetectedAndGetTheirConfiguration(t *testing.T) {
 	n := newNode(t)
 	n.script(`set -e
@@ -69,11 +68,11 @@ func TestManagersAreDetectedAndGetTheirConfiguration(t *testing.T) {
 	has(t, n.does("bridges-to-nic breth0").Out, "# ifupdown configures eth0. If you wrote the bridge into its files")
 }
 
-// The client that runs is named by its process, with its own command for the
-// bridge; one of another network namespace with the same arguments is not.
+// A DHCP client is recognized by its process, and its command for the bridge is printed; a client with the same
+// arguments in another network namespace is ignored.
 func TestDHCPClientsAreNamed(t *testing.T) {
 	n := newNode(t)
-	// a program of that name, with those arguments
+	// a program with that name and those arguments
 	pid := n.script(`set -e
 		mkdir /run/bin
 		ln -s "$(command -v tail)" /run/bin/dhclient
@@ -90,7 +89,7 @@ func TestDHCPClientsAreNamed(t *testing.T) {
 	if out := n.does("nics-to-bridge eth0").Out; !strings.HasPrefix(out, want) || strings.Count(out, "kill ") != 1 {
 		t.Errorf("%s\nwant:\n%s", out, want)
 	}
-	// The operator does so, and goes back.
+	// The operator follows the advice, then goes back.
 	pid = n.script("kill " + pid + `; touch /run/breth0; cd /run
 		nohup /run/bin/dhclient -f breth0 >/dev/null 2>&1 &
 		echo $!

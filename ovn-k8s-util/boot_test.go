@@ -14,8 +14,7 @@ import (
 	"ovn-k8s/test/need"
 )
 
-// A machine boots with systemd, Open vSwitch and the command under test. Its eth0 leads
-// to a fabric.
+// A machine boots with systemd, Open vSwitch and the command under test. Its eth0 leads to a fabric.
 type machine struct {
 	*boot.Machine
 	t      *testing.T
@@ -65,7 +64,7 @@ func (m *machine) script(text string) string {
 	return strings.TrimSpace(out)
 }
 
-// configure gives eth0 its addresses by hand, as no program has.
+// configure gives eth0 its addresses by hand, not by a program.
 func (m *machine) configure() {
 	m.t.Helper()
 	text := "set -e\nip link set eth0 up\n"
@@ -75,7 +74,7 @@ func (m *machine) configure() {
 	m.script(text + "ip route add default via " + host.FabricIPv4().String())
 }
 
-// await polls a line of shell until it prints what is wanted.
+// await polls a shell command until it prints want.
 func (m *machine) await(line, want string) {
 	m.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
@@ -96,8 +95,8 @@ func (m *machine) reaches(a netip.Addr) {
 	m.await("ping -c1 -W1 "+a.String(), "1 received")
 }
 
-// H6: --confirm-within undoes the move also when a service has run it, as systemd-run
-// and cloud-init do: systemd ends all processes of the service when it is over.
+// H6: --confirm-within undoes the move also if a service ran it, as with systemd-run and cloud-init: systemd kills
+// all processes of a service when it ends.
 func TestConfirmWithinHoldsFromAService(t *testing.T) {
 	m := newMachine(t)
 	m.start(m.Boot)
@@ -114,8 +113,8 @@ func TestConfirmWithinHoldsFromAService(t *testing.T) {
 	has(t, m.script("ip route"), "default via "+host.FabricIPv4().String()+" dev breth0")
 }
 
-// Section 7: after a power cut in the middle of a move, or before it is confirmed, the recover
-// unit undoes it before the network comes up, and the NIC's own configuration works.
+// Section 7: after a power cut in the middle of a move, or before it is confirmed, the recover unit undoes it before
+// the network comes up, and the NIC's own configuration works.
 func TestAPowerCutDuringAMoveIsRecovered(t *testing.T) {
 	m := withManager(t, boot.Managers()[0])
 	unit, err := fs.ReadFile(docs.Files, "systemd/ovn-k8s-util-recover.service")

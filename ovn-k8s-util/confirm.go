@@ -24,7 +24,7 @@ func (o *confirm) Run(ctx context.Context, stdio cli.IO) error {
 	return nicbridge.Confirm(ctx, nicbridge.Command{Settings: o.settings(), Out: stdio.Out, Err: stdio.Err})
 }
 
-// watchdog is what runs in the background until a move has to be confirmed.
+// watchdog runs in the background until a move is confirmed, or undoes it.
 type watchdog struct {
 	cli.Base
 	configFile

@@ -9,7 +9,7 @@ import (
 	"ovn-k8s/test/host"
 )
 
-// withManager boots a machine whose eth0 a manager configures.
+// withManager boots a machine with eth0 configured by a network manager.
 func withManager(t *testing.T, g boot.Manager) *machine {
 	t.Helper()
 	m := newMachine(t, g.Packages...)
@@ -20,8 +20,8 @@ func withManager(t *testing.T, g boot.Manager) *machine {
 	return m
 }
 
-// H2, H18: what is printed for a network manager brings the host's network back after
-// reboots, with all next hops, and bridges-to-nic goes back afterwards.
+// H2, H18: the configuration printed for a network manager restores the host's network after reboots, with all next
+// hops, and bridges-to-nic goes back afterwards.
 func TestPrintedConfigurationsBoot(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv("OVNK8S_TEST_BOOT_ROUNDS"))
 	if err != nil {

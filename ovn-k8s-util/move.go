@@ -48,7 +48,7 @@ func (o *bridgesToNIC) Run(ctx context.Context, stdio cli.IO) error {
 	return o.run(ctx, stdio, nicbridge.ToNIC, o.Args.Names)
 }
 
-// move are the options of both.
+// move holds the options of both commands.
 type move struct {
 	cli.Base
 	DryRun        bool          `long:"dry-run" description:"print what would be changed, and change nothing"`
@@ -58,13 +58,13 @@ type move struct {
 	configFile
 }
 
-// configFile is where the API server may be found.
+// configFile locates the API server.
 type configFile struct {
 	ConfigFile string `long:"config-file" value-name:"FILE" description:"read this instead of /etc/openvswitch/ovn_k8s.conf"`
 	APIServer  string `long:"k8s-api-server" value-name:"URL" description:"Kubernetes API server"`
 }
 
-// settings are those of the command line, see settings.Flags.Map.
+// settings are the settings from the command line, see settings.Flags.Map.
 func (c configFile) settings() map[string]string {
 	m := map[string]string{"config-file": c.ConfigFile, "k8s-api-server": c.APIServer}
 	for k, v := range m {
@@ -99,5 +99,5 @@ type usageError string
 
 func (e usageError) Error() string { return string(e) }
 
-// ExitStatus is that of every wrong command line.
+// ExitStatus is the status for a wrong command line.
 func (usageError) ExitStatus() int { return 2 }

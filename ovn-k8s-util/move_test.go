@@ -163,7 +163,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 	if r := n.run("confirm"); r.Status != 1 || !strings.Contains(r.Err, "nothing waits for confirm") {
 		t.Errorf("confirm: %+v", r)
 	}
-	// what depends on the state of others
+	// errors depending on the state of other devices
 	n.script("ip nexthop del id 9; ip address add 10.6.0.2/24 dev eth6")
 	if r := n.run("nics-to-bridge eth6"); r.Status != 1 || !strings.Contains(r.Err, "bridge breth6 has datapath_type system, but br-int has netdev") {
 		t.Errorf("wrong datapath type: %+v", r)
@@ -177,8 +177,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 	n.unchanged("a bridge with other ports", before)
 }
 
-// Routes that the kernel took once and would not take again, neither on the
-// bridge nor back on the NIC.
+// Routes that the kernel accepted once and would not accept again, neither on the bridge nor back on the NIC.
 func TestRoutesThatCouldNotComeBackStay(t *testing.T) {
 	for name, c := range map[string]struct{ setup, want string }{
 		"the gateway is an address of the host by now": {
@@ -205,8 +204,7 @@ func TestRoutesThatCouldNotComeBackStay(t *testing.T) {
 	}
 }
 
-// The connected subnet is gone, and with it the way to the gateway: a route that
-// the kernel takes only with help.
+// Without the connected subnet, the kernel accepts the route via the gateway only next to a temporary route to it.
 func TestRoutesWithoutAWayToTheirGatewayMove(t *testing.T) {
 	n := newNode(t)
 	n.script("ip route del 198.18.0.0/24 dev eth0")
@@ -219,7 +217,7 @@ func TestRoutesWithoutAWayToTheirGatewayMove(t *testing.T) {
 
 func TestWhatAnsweredMustAnswerAgain(t *testing.T) {
 	n := newNode(t)
-	// frames of the bridge are lost on their way out, those of the NIC are not
+	// frames sent by the bridge are lost, frames sent by the NIC are not
 	n.script(`ovs-vsctl add-br breth0 -- set Bridge breth0 datapath_type=netdev
 		ovs-ofctl del-flows breth0`)
 	r := n.run("nics-to-bridge eth0")
@@ -248,14 +246,13 @@ func TestUnconfirmedMovesAreUndone(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	moved := n.state()
-	n.does("bridges-to-nic breth0 --confirm-within=2s") // the first watchdog wakes meanwhile
+	n.does("bridges-to-nic breth0 --confirm-within=2s") // the first watchdog wakes up in between
 	n.awaitState(moved)
 	n.does("bridges-to-nic breth0")
 	n.unchanged("moves there and back", before)
 }
 
-// The watchdog finds Open vSwitch's database down, and goes on until it has undone
-// the move.
+// The watchdog finds Open vSwitch's database down, and retries until the move is undone.
 func TestTheWatchdogTriesUntilItHasUndoneTheMove(t *testing.T) {
 	n := newNode(t)
 	before := n.state()
@@ -271,7 +268,7 @@ func TestTheWatchdogTriesUntilItHasUndoneTheMove(t *testing.T) {
 	n.awaitState(before)
 }
 
-// awaitState waits until the host is as it was, and has no journal.
+// awaitState waits until the host is in the former state, without a journal.
 func (n *node) awaitState(want string) {
 	n.t.Helper()
 	for deadline := time.Now().Add(time.Minute); n.state() != want || n.script("ls /etc/openvswitch/ovn-k8s-util/*.json 2>/dev/null || true") != ""; time.Sleep(50 * time.Millisecond) {
@@ -305,8 +302,8 @@ func TestDryRunChangesNothing(t *testing.T) {
 	has(t, n.does("bridges-to-nic breth0 --dry-run").Out, "delete bridge breth0")
 }
 
-// A process killed at any time leaves the old state or the new one, once the next
-// has run. What a kill at each single step leaves is in lib/nicbridge.
+// A process killed at any time leaves the old state or the new one, once the next has run. lib/nicbridge tests a kill
+// at each single step.
 func TestKilledAtAnyTime(t *testing.T) {
 	n := newNode(t)
 	old := n.state()
@@ -335,7 +332,7 @@ func TestKilledAtAnyTime(t *testing.T) {
 	t.Logf("%d of 30 were undone", undone)
 }
 
-// H16: the patch ports of a gateway helper that ran before gateway-init do not keep a bridge.
+// H16: patch ports of a gateway helper that ran before gateway-init do not keep a bridge.
 func TestPatchPortsOfAHelperGoWithTheBridge(t *testing.T) {
 	n := newNode(t)
 	before := n.state()

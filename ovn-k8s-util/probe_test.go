@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What --probe names, and the API server, must answer after the move if it did
-// before. The bridge is there already, and loses what is for some of them.
+// Targets of --probe, and the API server, must answer after the move if they did before. The bridge exists already,
+// and drops packets to some of them.
 func TestProbes(t *testing.T) {
 	const (
 		lossy = `ovs-vsctl add-br breth0 -- set Bridge breth0 datapath_type=netdev
@@ -18,7 +18,7 @@ func TestProbes(t *testing.T) {
 	)
 	for name, tt := range map[string]struct {
 		setup, args, want string // want is in the only line; "" means success without one
-		stays             bool   // it is undone
+		stays             bool   // the NIC stays: the move is undone
 	}{
 		"ICMP":           {"", "--probe=198.19.0.1", "", false},
 		"ICMPv6":         {"", "--probe=fd00:198:19::1", "", false},
@@ -35,7 +35,7 @@ func TestProbes(t *testing.T) {
 		"nobody asked":   {lossy, "", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // those that are lost take askAfter
+			t.Parallel() // lost probes take askAfter
 			n := newNode(t)
 			n.script(tt.setup)
 			before := n.state()

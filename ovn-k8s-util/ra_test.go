@@ -11,15 +11,15 @@ import (
 	"ovn-k8s/test/host"
 )
 
-// H3: the default route and the prefix of router advertisements are refreshed on the
-// bridge, and on the NIC again, for longer than a lifetime. The address is never gone.
+// H3: the default route and the prefix of router advertisements are refreshed on the bridge, and on the NIC again,
+// for longer than a lifetime. The address is never gone.
 func TestRouterAdvertisementsGoOn(t *testing.T) {
 	interval, lifetime, watch := 500*time.Millisecond, 3*time.Second, 5*time.Second
 	if s, err := strconv.Atoi(os.Getenv("OVNK8S_TEST_RA_SECONDS")); err == nil {
 		interval, lifetime, watch = 2*time.Second, 12*time.Second, time.Duration(s)*time.Second
 	}
 	n := newNode(t)
-	n.ctx = t.Context() // the long run takes longer than others may
+	n.ctx = t.Context() // the long run exceeds the usual timeout
 	n.script(`ip -6 route del default; ip -6 address flush dev eth0 scope global
 		sysctl -qw net.ipv6.conf.eth0.accept_ra=2 net.ipv6.conf.eth0.autoconf=1`)
 	stop, err := host.Advertise(n.FabricNetns(), netip.MustParsePrefix("fd00:77::/64"), interval, lifetime)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// rebooted leaves eth0 a port of breth0 as after a reboot: both have link-local
-// addresses, and from has what the host's configuration gives.
+// rebooted leaves eth0 a port of breth0 as after a reboot: both have link-local addresses, and from has the addresses
+// of the host's configuration.
 func (n *node) rebooted(from string) {
 	n.t.Helper()
 	n.script(`set -e
@@ -23,8 +23,7 @@ func (n *node) rebooted(from string) {
 		until [ "$(ip -6 route show fe80::/64 | wc -l)" = 2 ]; do sleep 0.02; done`)
 }
 
-// H5: after a reboot eth0 and breth0 both have fe80::/64, and the route of the
-// other was taken for one's own.
+// H5: after a reboot, eth0 and breth0 both have fe80::/64; the route of one was mistaken for the other's.
 func TestMovesAfterAReboot(t *testing.T) {
 	t.Run("bridges-to-nic", func(t *testing.T) {
 		t.Parallel()
@@ -62,7 +61,7 @@ func TestMovesAfterAReboot(t *testing.T) {
 	})
 }
 
-// H7: an altname is the NIC itself, not half of it.
+// H7: an altname refers to the NIC itself.
 func TestAltnamesNameTheNIC(t *testing.T) {
 	n := newNode(t)
 	n.script(`set -e

@@ -35,7 +35,7 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// A node is a host with Open vSwitch, whose eth0 leads to a fabric.
+// A node is a host with Open vSwitch. Its eth0 leads to a fabric.
 type node struct {
 	*host.Host
 	t   *testing.T
@@ -93,7 +93,7 @@ func (n *node) does(args string) host.Result {
 	return r
 }
 
-// state is what of a host the command could change.
+// state is the part of a host's state that the command could change.
 func (n *node) state() string {
 	n.t.Helper()
 	return n.script(`for i in $(seq 600); do ip -6 -o address show tentative | grep -q . || break; sleep 0.05; done
@@ -102,8 +102,7 @@ func (n *node) state() string {
 		grep -s . /proc/sys/net/ipv[46]/conf/eth*/* | grep -v stable_secret | sort`)
 }
 
-// unchanged fails the test if the host is not as it was. What the kernel adds a
-// moment later is waited for.
+// unchanged fails the test if the host's state differs from before. Delayed changes of the kernel are awaited.
 func (n *node) unchanged(what, before string) {
 	n.t.Helper()
 	after := n.state()
