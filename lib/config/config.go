@@ -1,17 +1,14 @@
-// Package config resolves the suite's configuration: one pure function for
-// all programs. A setting is taken from the command line, else from
-// external_ids of the table Open_vSwitch, else from ovn_k8s.conf, else from
-// the environment and the service account's files, else it has its default.
+// Package config resolves the configuration of all programs, in one pure function. A setting is taken from the
+// command line, else from external_ids of the table Open_vSwitch, else from ovn_k8s.conf, else from the environment
+// and the service account's files, else it has its default.
 package config
 
 import (
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"net/netip"
-	"net/url"
 	"path"
 	"reflect"
 	"slices"
@@ -20,23 +17,20 @@ import (
 	"time"
 )
 
-// Errors of programs that need a setting that is not there. Scripts may match
-// the texts: they are the originals'.
+// Errors for missing settings. Scripts may match the texts: they are from the Python version.
 var (
 	ErrNoNB        = errors.New("OVN central database's ip address not set")
 	ErrNoAPIServer = errors.New("K8S_API_SERVER not set")
 )
 
-// Sources is what the settings are taken from. A value that is empty is as
-// good as none.
+// Sources are the inputs of Resolve. An empty value counts as missing.
 type Sources struct {
 	Flags       map[string]string // by option without dashes
 	ExternalIDs map[string]string // of the table Open_vSwitch
 	File        map[string]string // section [default] of ovn_k8s.conf
 	FileName    string            // for messages; empty means ovn_k8s.conf
 	Env         map[string]string
-	// Exists tells whether there is a file or socket at a path. A nil function
-	// means that there is none.
+	// Exists reports whether there is a file or socket at a path. nil means that none exists.
 	Exists func(path string) bool
 }
 
@@ -49,35 +43,12 @@ func (s Sources) fileName() string {
 
 func (s Sources) exists(path string) bool { return s.Exists != nil && s.Exists(path) }
 
-// A Secret is a text that is never printed: not by fmt, not as JSON.
-type Secret string
-
-// mask stands for a secret.
-const mask = "********"
-
-// String returns stars, or nothing if the secret is empty.
-func (s Secret) String() string {
-	if s == "" {
-		return ""
-	}
-	return mask
-}
-
-// GoString is String for the verb %#v.
-func (s Secret) GoString() string { return strconv.Quote(s.String()) }
-
-// MarshalJSON returns String as JSON.
-func (s Secret) MarshalJSON() ([]byte, error) { return []byte(strconv.Quote(s.String())), nil }
-
-// Reveal returns the secret itself.
-func (s Secret) Reveal() string { return string(s) }
-
 // A Config is the configuration of a program. Paths are absolute.
 type Config struct {
-	// NB is where the Northbound database is, in OVS's spelling; several if it
-	// is a cluster; none if it is not known (ErrNoNB).
+	// NB lists the addresses of the Northbound database in OVS's syntax: several for a cluster, none if unknown
+	// (ErrNoNB).
 	NB []string
-	// NBPrivateKey, NBCertificate and NBCACert are files, used for ssl:.
+	// NBPrivateKey, NBCertificate and NBCACert are files for ssl:.
 	NBPrivateKey, NBCertificate, NBCACert string
 	// NBSocket is the unix socket of a Northbound database on this host.
 	NBSocket string
@@ -98,8 +69,7 @@ type Config struct {
 	LocalSubnets   []netip.Prefix // between a local gateway and its host, one per family
 	GatewayPorts   string         // "LOW-HIGH"
 
-	// OVNRemote, EncapIP, EncapType and SystemID are ovn-controller's, as they
-	// are in the database.
+	// OVNRemote, EncapIP, EncapType and SystemID are ovn-controller's settings, as in the database.
 	OVNRemote, EncapIP, EncapType, SystemID string
 
 	CNIConfDir, CNIBinDir string
@@ -110,15 +80,14 @@ type Config struct {
 	// RunDir and LogDir are Open vSwitch's.
 	RunDir, LogDir string
 
-	// Ignored has a sentence about each key that looks as if it was meant for the
-	// suite but that no setting has.
+	// Ignored has a sentence about each unknown key that resembles a setting.
 	Ignored []string
 
 	origins []origin
 }
 
-// Same reports whether two configurations have the same settings. The value of
-// APIToken may differ: clients read it for each request.
+// Same reports whether two configurations have the same settings. The value of APIToken may differ, since clients
+// read it for each request.
 func (c Config) Same(other Config) bool {
 	for _, one := range []*Config{&c, &other} {
 		one.origins, one.Ignored = nil, nil
@@ -129,12 +98,11 @@ func (c Config) Same(other Config) bool {
 	return reflect.DeepEqual(c, other)
 }
 
-// An origin says what a setting is and where that comes from, for Show.
+// An origin is a setting's value and its source, for Show.
 type origin struct{ name, value, source string }
 
-// Resolve makes a configuration of what the sources say. It reports all
-// problems at once: each error names the value, where it came from and what
-// would be right. The values of secrets are not named.
+// Resolve computes the configuration from its sources. It reports all problems at once: each error has the value, its
+// source and the valid values. The values of secrets are omitted.
 func Resolve(s Sources) (Config, error) {
 	r := &resolver{sources: s, settings: map[string]Setting{}, found: map[string]*origin{}}
 	for _, set := range Settings() {
@@ -159,7 +127,7 @@ func Resolve(s Sources) (Config, error) {
 	return c, errors.Join(r.errs...)
 }
 
-// A resolver collects what is found and what is wrong.
+// A resolver collects settings and errors.
 type resolver struct {
 	sources  Sources
 	settings map[string]Setting
@@ -167,10 +135,10 @@ type resolver struct {
 	errs     []error
 }
 
-// fileKey spells a key of the file as Setting.Key does: hyphens are as good.
+// fileKey normalizes a key of the file to the spelling of Setting.Key: hyphens may replace underscores.
 func fileKey(k string) string { return strings.ReplaceAll(strings.ToLower(k), "-", "_") }
 
-// find looks for a setting in the sources, highest first.
+// find searches the sources for a setting, in the order of precedence.
 func (r *resolver) find(set Setting) {
 	s := r.sources
 	o := &origin{name: set.Name, source: "-"}
@@ -205,8 +173,7 @@ func (r *resolver) find(set Setting) {
 	}
 }
 
-// inCluster takes the API server from the variables that the kubelet gives to
-// every container.
+// inCluster takes the API server from the variables set by the kubelet in every container.
 func (r *resolver) inCluster(o *origin) {
 	host, port := r.sources.Env[serviceHostEnv], r.sources.Env[servicePortEnv]
 	if host == "" || port == "" {
@@ -217,12 +184,12 @@ func (r *resolver) inCluster(o *origin) {
 
 func (r *resolver) value(name string) string { return r.found[name].value }
 
-// set changes a setting to its normal form, or to what is taken in its place.
+// set replaces a setting by its normal form, or by a substitute.
 func (r *resolver) set(name, value, source string) {
 	r.found[name].value, r.found[name].source = value, source
 }
 
-// fail notes that a setting is bad, and what would be right.
+// fail records an error about a setting, with the valid values.
 func (r *resolver) fail(name, want string) {
 	o, value := r.found[name], ""
 	if !r.settings[name].Secret {
@@ -231,7 +198,7 @@ func (r *resolver) fail(name, want string) {
 	r.errs = append(r.errs, fmt.Errorf("bad %s%s (from %s): %s", name, value, o.source, want))
 }
 
-// abbreviate keeps a long value, such as a certificate, from filling a line.
+// abbreviate shortens a long value, such as a certificate.
 func abbreviate(s string) string {
 	if r := []rune(s); len(r) > 100 {
 		return string(r[:100]) + "…"
@@ -239,7 +206,7 @@ func abbreviate(s string) string {
 	return s
 }
 
-// path resolves a setting that is a file or directory.
+// path resolves a file or directory.
 func (r *resolver) path(name string) string {
 	v := r.value(name)
 	if v == "" {
@@ -257,9 +224,8 @@ func (r *resolver) dirs(c *Config) {
 	c.NBPrivateKey, c.NBCertificate, c.NBCACert = r.path(nbPrivKey), r.path(nbCert), r.path(nbCACert)
 }
 
-// northbound finds the database: where it is said to be, else at the local
-// socket, which OVN puts into a directory of its own since release 20.03 and
-// into Open vSwitch's before.
+// northbound finds the database: the configured addresses, else the local socket, in OVN's own run directory since
+// release 20.03 and in Open vSwitch's before.
 func (r *resolver) northbound(c *Config) {
 	if r.value(unixSocket) == "" {
 		ovnDir := r.sources.Env["OVN_RUNDIR"]
@@ -292,131 +258,8 @@ func (r *resolver) northbound(c *Config) {
 // oneLine formats joined errors on one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-func (r *resolver) kubernetes(c *Config) {
-	c.APIServer = r.apiServer()
-	r.token(c)
-	r.ca(c)
-}
-
-// apiServer is the URL; without a scheme it is http, as in the originals.
-func (r *resolver) apiServer() string {
-	v := r.value(apiServer)
-	if v == "" {
-		return ""
-	}
-	if strings.Contains(v, "@") {
-		// Not by fail, which would print the password.
-		source := r.found[apiServer].source
-		r.errs = append(r.errs, fmt.Errorf("bad %s (from %s): it must not have a user or password; use %s", apiServer, source, apiToken))
-		r.set(apiServer, mask, source)
-		return ""
-	}
-	if !strings.Contains(v, "://") {
-		v = "http://" + v
-	}
-	const want = "want HOST:PORT, http://HOST:PORT or https://HOST:PORT"
-	u, err := url.Parse(v)
-	if err != nil || u.Host == "" || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https") || u.RawQuery != "" || u.Fragment != "" {
-		r.fail(apiServer, want)
-		return ""
-	}
-	if p := u.Port(); strings.HasSuffix(u.Host, ":") || (p != "" && !isPort(p)) {
-		r.fail(apiServer, want)
-		return ""
-	}
-	v = strings.TrimRight(v, "/")
-	r.set(apiServer, v, r.found[apiServer].source)
-	return v
-}
-
-func isPort(s string) bool {
-	n, err := strconv.ParseUint(s, 10, 16)
-	return err == nil && n > 0
-}
-
-// token chooses between a token and a file with one: the higher source wins,
-// and the token if both come from the same.
-func (r *resolver) token(c *Config) {
-	token, file := r.found[apiToken], r.found[apiTokenFile]
-	if token.value == "" && file.value == "" && r.sources.exists(ServiceAccountToken) {
-		r.set(apiTokenFile, ServiceAccountToken, "service account")
-	}
-	switch {
-	case token.value != "" && file.value != "" && rank(file.source) < rank(token.source):
-		r.set(apiToken, "", "-")
-	case token.value != "":
-		r.set(apiTokenFile, "", "-")
-	}
-	if strings.ContainsAny(token.value, " \t\r\n") {
-		r.fail(apiToken, "a token has no white space")
-	}
-	c.APIToken = Secret(token.value)
-	c.APITokenFile = r.path(apiTokenFile)
-}
-
-// rank orders sources, highest first.
-func rank(source string) int {
-	switch {
-	case strings.HasPrefix(source, "--"):
-		return 0
-	case strings.HasPrefix(source, "external_ids:"):
-		return 1
-	}
-	return 2
-}
-
-// ca takes the API server's CA as text or file. A token's service account has
-// its CA beside it.
-func (r *resolver) ca(c *Config) {
-	if r.value(apiCA) == "" {
-		for _, d := range []origin{{value: defaultAPICA, source: "default"}, {value: ServiceAccountCA, source: "service account"}} {
-			if r.sources.exists(d.value) {
-				r.set(apiCA, d.value, d.source)
-				break
-			}
-		}
-	}
-	v := r.value(apiCA)
-	switch {
-	case v == "":
-	case strings.HasPrefix(v, "-----BEGIN"):
-		c.APICA = r.pem(v)
-	case path.IsAbs(v):
-		c.APICAFile = path.Clean(v)
-	default:
-		r.fail(apiCA, "want PEM text that starts with -----BEGIN CERTIFICATE-----, or an absolute path")
-	}
-}
-
-// pem checks PEM text, in which the two characters \n may stand for the end
-// of a line, and counts its certificates.
-func (r *resolver) pem(v string) string {
-	text := strings.ReplaceAll(strings.ReplaceAll(v, `\r`, ""), `\n`, "\n") + "\n"
-	n := 0
-	for rest := []byte(text); ; n++ {
-		var block *pem.Block
-		block, rest = pem.Decode(rest)
-		if block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			// Not by fail, which would print what may be a private key.
-			r.errs = append(r.errs, fmt.Errorf("bad %s (from %s): it has a %s; want certificates only", apiCA, r.found[apiCA].source, block.Type))
-			r.set(apiCA, "PEM text", r.found[apiCA].source)
-			return ""
-		}
-	}
-	if n == 0 {
-		r.fail(apiCA, "the PEM text is damaged: no certificate can be read")
-		return ""
-	}
-	r.set(apiCA, fmt.Sprintf("PEM text, certificates: %d", n), r.found[apiCA].source)
-	return text
-}
-
 func (r *resolver) numbers(c *Config) {
-	// RFC 8200 section 5 asks for 1280 bytes with IPv6, RFC 791 for 576 that
-	// every host must take with IPv4.
+	// IPv6 requires an MTU of 1280 bytes (RFC 8200 section 5); IPv4 hosts must accept 576 (RFC 791).
 	c.MTU = r.number(mtu, 576, 65535)
 	c.ConntrackZone = r.number(conntrackZone, 1, 65535)
 	c.CNITimeout = r.duration(cniTimeout)
@@ -452,7 +295,7 @@ func (r *resolver) subnets(c *Config) {
 	r.onePerFamily(localGateway, c.LocalSubnets)
 }
 
-// portRange reads two ports with a hyphen.
+// portRange parses two ports joined by a hyphen.
 func (r *resolver) portRange(name string) string {
 	low, high, _ := strings.Cut(r.value(name), "-")
 	a, err1 := strconv.ParseUint(low, 10, 16)
@@ -463,8 +306,8 @@ func (r *resolver) portRange(name string) string {
 	return r.value(name)
 }
 
-// prefixes reads subnets with commas. Bits of the host must be zero, since a
-// subnet such as 10.0.0.1/8 is more often an error than not.
+// prefixes parses comma-separated subnets. Host bits must be zero, since a subnet such as 10.0.0.1/8 is more often an
+// error than not.
 func (r *resolver) prefixes(name string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, word := range strings.Split(r.value(name), ",") {
@@ -497,7 +340,7 @@ func (r *resolver) onePerFamily(name string, subnets []netip.Prefix) {
 	}
 }
 
-// shown is a setting as Show prints it.
+// shown is a setting as printed by Show.
 func (r *resolver) shown(set Setting) origin {
 	o := *r.found[set.Name]
 	if set.Secret {
@@ -507,8 +350,7 @@ func (r *resolver) shown(set Setting) origin {
 	return o
 }
 
-// Show returns a table of all settings, their values and where each came
-// from. Secrets are masked.
+// Show returns a table of all settings with their values and sources. Secrets are masked.
 func (c Config) Show() string {
 	rows := append([]origin{{"NAME", "VALUE", "SOURCE"}}, c.origins...)
 	var name, value int
@@ -528,5 +370,5 @@ func (c Config) Show() string {
 // String is Show.
 func (c Config) String() string { return c.Show() }
 
-// GoString is Show, so that the verb %#v prints no secret either.
+// GoString is Show: the verb %#v must not print secrets either.
 func (c Config) GoString() string { return c.Show() }

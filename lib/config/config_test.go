@@ -15,7 +15,7 @@ import (
 	"ovn-k8s/lib/config"
 )
 
-// certificate is a self-signed one, for nobody.
+// certificate is a self-signed test certificate.
 const certificate = `-----BEGIN CERTIFICATE-----
 MIIBLDCB36ADAgECAgEBMAUGAytlcDARMQ8wDQYDVQQDEwZrOHMtY2EwHhcNMjYw
 -----END CERTIFICATE-----
@@ -133,7 +133,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// Each problem names the value, where it is from and what would be right.
+// Each error names the value, its source and the valid values.
 func TestResolveNamesEveryProblem(t *testing.T) {
 	_, err := config.Resolve(config.Sources{
 		Flags: map[string]string{"mtu": "14OO"},
@@ -216,7 +216,7 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// Every setting can be given somewhere, and under names that are its own.
+// Every setting has at least one source, and names of its own.
 func TestSettings(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range config.Settings() {

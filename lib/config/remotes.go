@@ -12,11 +12,10 @@ import (
 	"strings"
 )
 
-// ParseRemotes reads the addresses of a database: unix:FILE, tcp:HOST:PORT or
-// ssl:HOST:PORT, also spelled tcp://HOST:PORT, IPv6 in brackets, several of a
-// cluster with commas (ovsdb(7), "Active Database Connections"). It returns
-// them in OVS's spelling, in the same order, each once. All bad ones are
-// named in the error.
+// ParseRemotes parses the addresses of a database: unix:FILE, tcp:HOST:PORT or ssl:HOST:PORT, also spelled
+// tcp://HOST:PORT, IPv6 in brackets, several of a cluster separated by commas (ovsdb(7), "Active Database
+// Connections"). It returns them in OVS's syntax, in the same order, without duplicates. The error names all invalid
+// ones.
 func ParseRemotes(s string) ([]string, error) {
 	var remotes []string
 	var errs []error
@@ -39,7 +38,7 @@ func ParseRemotes(s string) ([]string, error) {
 	return remotes, errors.Join(errs...)
 }
 
-// parseRemote reads one address.
+// parseRemote parses one address.
 func parseRemote(s string) (string, error) {
 	scheme, rest, _ := strings.Cut(s, ":")
 	switch scheme {
@@ -59,7 +58,7 @@ func parseRemote(s string) (string, error) {
 	return "", errors.New("want unix:FILE, tcp:HOST:PORT or ssl:HOST:PORT")
 }
 
-// parseHostPort checks HOST:PORT, where an IPv6 HOST is in brackets.
+// parseHostPort checks HOST:PORT. An IPv6 HOST must be in brackets.
 func parseHostPort(s string) (string, error) {
 	host, port, err := net.SplitHostPort(s)
 	var addrErr *net.AddrError
@@ -79,14 +78,13 @@ func parseHostPort(s string) (string, error) {
 	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
 }
 
-// A Host is an address of a host that a setting names.
+// A Host is a host's address from a setting.
 type Host struct {
 	Setting string
 	Addr    netip.Addr
 }
 
-// Servers are the addresses and ports of the databases and the API server that
-// the configuration names by address.
+// Servers returns the configured addresses and ports of the databases and the API server.
 func (c Config) Servers() []netip.AddrPort {
 	var out []netip.AddrPort
 	add := func(hostPort string) {
@@ -94,7 +92,7 @@ func (c Config) Servers() []netip.AddrPort {
 			out = append(out, netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))
 		}
 	}
-	south, _ := ParseRemotes(c.OVNRemote) // ovn-controller reports a bad one
+	south, _ := ParseRemotes(c.OVNRemote) // ovn-controller reports invalid addresses
 	for _, r := range slices.Concat(c.NB, south) {
 		_, addr, _ := strings.Cut(r, ":")
 		add(addr)
@@ -106,8 +104,7 @@ func (c Config) Servers() []netip.AddrPort {
 	return out
 }
 
-// Hosts are the hosts that the configuration names by their addresses: those of
-// databases and of the API server, and this one.
+// Hosts returns the configured addresses of hosts: of databases, of the API server, and of this host.
 func (c Config) Hosts() []Host {
 	var out []Host
 	add := func(setting, host string) {
@@ -115,7 +112,7 @@ func (c Config) Hosts() []Host {
 			out = append(out, Host{setting, a.Unmap()})
 		}
 	}
-	south, _ := ParseRemotes(c.OVNRemote) // ovn-controller complains of what makes no sense
+	south, _ := ParseRemotes(c.OVNRemote) // ovn-controller reports invalid addresses
 	for setting, remotes := range map[string][]string{ovnNB: c.NB, ovnRemote: south} {
 		for _, r := range remotes {
 			_, addr, _ := strings.Cut(r, ":")

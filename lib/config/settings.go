@@ -7,22 +7,20 @@ import (
 	"strings"
 )
 
-// A Setting is one line of the table of everything that can be configured.
+// A Setting is one line of the table of settings.
 type Setting struct {
 	// Name is the setting's name in messages and in Show.
 	Name string
-	// Flag is the option on the command line without dashes, ExternalID the key
-	// in external_ids of the table Open_vSwitch, Key the key in section
-	// [default] of ovn_k8s.conf, Env the environment variables. Empty: the
-	// setting cannot be given there.
+	// Flag is the command line option without dashes, ExternalID the key in external_ids of the table Open_vSwitch,
+	// Key the key in section [default] of ovn_k8s.conf, Env the environment variables. Empty: not available in that
+	// source.
 	Flag, ExternalID, Key string
 	Env                   []string
-	// Default is the value, or for people a text in parentheses that says
-	// where the value comes from.
+	// Default is the default value, or a text in parentheses that describes it.
 	Default string
-	// Secret values are masked wherever they are printed.
+	// Secret values are masked in all output.
 	Secret bool
-	// Text says in one line what the setting is for.
+	// Text describes the setting in one line.
 	Text string
 }
 
@@ -60,17 +58,16 @@ const (
 	servicePortEnv = "KUBERNETES_SERVICE_PORT"
 )
 
-// Places that are looked at when nothing is configured.
+// Default files.
 const (
-	// ServiceAccountToken and ServiceAccountCA are where the kubelet puts the
-	// credentials of a pod's service account.
+	// ServiceAccountToken and ServiceAccountCA are the files of a pod's service account, written by the kubelet.
 	ServiceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 	ServiceAccountCA    = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
-	// defaultAPICA is used as the API server's CA when it exists.
+	// defaultAPICA is the default API server CA if the file exists.
 	defaultAPICA = "/etc/openvswitch/k8s-ca.crt"
 )
 
-// Settings returns every setting, in the order in which it is documented.
+// Settings returns every setting, in the order of the documentation.
 func Settings() []Setting {
 	return []Setting{
 		{Name: ovnNB, Flag: "ovn-nb", ExternalID: "ovn-nb", Key: "ovn_nb", Env: []string{"OVN_NB_DB"}, Default: "(the local unix socket, if it exists)",
@@ -167,8 +164,7 @@ func code(words ...string) string {
 	return strings.Join(out, ", ")
 }
 
-// ignored lists the keys that look as if they were meant for the suite but that no
-// setting has, each with the one that was probably meant.
+// ignored lists unknown keys that resemble a setting, each with the most similar known key.
 func ignored(s Sources) []string {
 	ids, keys := map[string]bool{}, map[string]bool{}
 	for _, set := range Settings() {
@@ -198,11 +194,10 @@ func noSetting(key, meant string) string {
 	return text
 }
 
-// slips is in how many letters a misspelt key may differ at most; of a short one in
-// a third.
+// slips is the largest number of differing letters in a misspelled key; for a short one it is a third of the letters.
 const slips = 2
 
-// nearest returns the known key that key is a misspelling of, "" if there is none.
+// nearest returns the known key most similar to key, "" if none is similar.
 func nearest(key string, known map[string]bool) string {
 	best, least := "", slips+1
 	for _, k := range slices.Sorted(maps.Keys(known)) {
@@ -213,8 +208,7 @@ func nearest(key string, known map[string]bool) string {
 	return best
 }
 
-// distance is how many letters have to be changed, added or left out to make b of
-// a (Levenshtein), or slips+1 if that is more than slips.
+// distance is the Levenshtein distance of a and b, or slips+1 if it is more than slips.
 func distance(a, b string) int {
 	if len(a)-len(b) > slips || len(b)-len(a) > slips {
 		return slips + 1

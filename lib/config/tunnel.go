@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Bytes that a tunnel adds to a packet of a pod: the inner Ethernet header and the tunnel's own headers, without the
+// Bytes added to a pod's packet by a tunnel: the inner Ethernet header and the tunnel's own headers, without the
 // outer IP header.
 const (
 	genevePlus = 14 + 8 + 8 + 8 // UDP, Geneve (RFC 8926), OVN's option (ovn-architecture(7), Tunnel Encapsulations)
@@ -15,15 +15,16 @@ const (
 	sttPlus    = 14 + 20 + 18   // the TCP-like header, STT (draft-davie-stt)
 )
 
-// A Tunnel is what this host's tunnels have and need.
+// A Tunnel is one of this host's tunnel addresses, with its MTUs.
 type Tunnel struct {
 	Local netip.Addr // of ovn-encap-ip
 	NIC   string     // the interface with Local, "" if there is none
 	MTU   int        // of NIC in bytes
-	Needs int        // the MTU in bytes that packets of pods need, with all headers
+	Needs int        // the MTU in bytes needed for packets of pods, with all headers
 }
 
-// Tunnels are those of all addresses of ovn-encap-ip. nic returns the interface that has an address, and its MTU.
+// Tunnels returns one Tunnel for each address of ovn-encap-ip. nic returns the interface with an address, and its
+// MTU.
 func (c Config) Tunnels(nic func(netip.Addr) (name string, mtu int)) []Tunnel {
 	var all []Tunnel
 	for word := range strings.SplitSeq(c.EncapIP, ",") {
@@ -41,7 +42,7 @@ func (c Config) Tunnels(nic func(netip.Addr) (name string, mtu int)) []Tunnel {
 	return all
 }
 
-// tunnelPlus is what the largest of the tunnels in ovn-encap-type adds.
+// tunnelPlus is the overhead in bytes of the largest tunnel type in ovn-encap-type.
 func (c Config) tunnelPlus() int {
 	plus := map[string]int{"geneve": genevePlus, "vxlan": vxlanPlus, "stt": sttPlus}
 	most := 0
@@ -54,7 +55,7 @@ func (c Config) tunnelPlus() int {
 	return most
 }
 
-// Check says what keeps a tunnel from carrying the packets of pods, of an MTU in bytes.
+// Check returns an error if the tunnel cannot carry packets of pods with this MTU, in bytes.
 func (t Tunnel) Check(mtu int) error {
 	switch {
 	case t.NIC == "":
@@ -66,15 +67,15 @@ func (t Tunnel) Check(mtu int) error {
 	return nil
 }
 
-// Narrowest is the tunnel with the least room. There must be one.
+// Narrowest returns the tunnel with the least spare room. tunnels must not be empty.
 func Narrowest(tunnels []Tunnel) Tunnel {
 	return slices.MinFunc(tunnels, func(a, b Tunnel) int { return (a.MTU - a.Needs) - (b.MTU - b.Needs) })
 }
 
-// Report is what t is for pods with an MTU, in bytes each: "PODS/NEEDS/HAS". ReadReport is its inverse.
+// Report formats the MTUs of pods, needed, and of the NIC, in bytes: "PODS/NEEDS/HAS". ReadReport is its inverse.
 func (t Tunnel) Report(mtu int) string { return fmt.Sprintf("%d/%d/%d", mtu, t.Needs, t.MTU) }
 
-// ReadReport reads what Report wrote. It reports false for another text.
+// ReadReport parses the result of Report, and returns false for another text.
 func ReadReport(text string) (mtu, needs, has int, ok bool) {
 	n, err := fmt.Sscanf(text, "%d/%d/%d", &mtu, &needs, &has)
 	return mtu, needs, has, err == nil && n == 3

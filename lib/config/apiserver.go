@@ -1,0 +1,130 @@
+package config
+
+import (
+	"encoding/pem"
+	"fmt"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+)
+
+func (r *resolver) kubernetes(c *Config) {
+	c.APIServer = r.apiServer()
+	r.token(c)
+	r.ca(c)
+}
+
+// apiServer returns the URL. The default scheme is http, as in the Python version.
+func (r *resolver) apiServer() string {
+	v := r.value(apiServer)
+	if v == "" {
+		return ""
+	}
+	if strings.Contains(v, "@") {
+		// Not by fail: it would print the password.
+		source := r.found[apiServer].source
+		r.errs = append(r.errs, fmt.Errorf("bad %s (from %s): it must not have a user or password; use %s", apiServer, source, apiToken))
+		r.set(apiServer, mask, source)
+		return ""
+	}
+	if !strings.Contains(v, "://") {
+		v = "http://" + v
+	}
+	const want = "want HOST:PORT, http://HOST:PORT or https://HOST:PORT"
+	u, err := url.Parse(v)
+	if err != nil || u.Host == "" || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https") || u.RawQuery != "" || u.Fragment != "" {
+		r.fail(apiServer, want)
+		return ""
+	}
+	if p := u.Port(); strings.HasSuffix(u.Host, ":") || (p != "" && !isPort(p)) {
+		r.fail(apiServer, want)
+		return ""
+	}
+	v = strings.TrimRight(v, "/")
+	r.set(apiServer, v, r.found[apiServer].source)
+	return v
+}
+
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
+}
+
+// token chooses between a token and a token file: the source with higher precedence wins, and the token if both have
+// the same.
+func (r *resolver) token(c *Config) {
+	token, file := r.found[apiToken], r.found[apiTokenFile]
+	if token.value == "" && file.value == "" && r.sources.exists(ServiceAccountToken) {
+		r.set(apiTokenFile, ServiceAccountToken, "service account")
+	}
+	switch {
+	case token.value != "" && file.value != "" && rank(file.source) < rank(token.source):
+		r.set(apiToken, "", "-")
+	case token.value != "":
+		r.set(apiTokenFile, "", "-")
+	}
+	if strings.ContainsAny(token.value, " \t\r\n") {
+		r.fail(apiToken, "a token has no white space")
+	}
+	c.APIToken = Secret(token.value)
+	c.APITokenFile = r.path(apiTokenFile)
+}
+
+// rank orders sources by precedence, highest first.
+func rank(source string) int {
+	switch {
+	case strings.HasPrefix(source, "--"):
+		return 0
+	case strings.HasPrefix(source, "external_ids:"):
+		return 1
+	}
+	return 2
+}
+
+// ca takes the API server's CA as text or file. The default for a service account's token is the CA beside it.
+func (r *resolver) ca(c *Config) {
+	if r.value(apiCA) == "" {
+		for _, d := range []origin{{value: defaultAPICA, source: "default"}, {value: ServiceAccountCA, source: "service account"}} {
+			if r.sources.exists(d.value) {
+				r.set(apiCA, d.value, d.source)
+				break
+			}
+		}
+	}
+	v := r.value(apiCA)
+	switch {
+	case v == "":
+	case strings.HasPrefix(v, "-----BEGIN"):
+		c.APICA = r.pem(v)
+	case path.IsAbs(v):
+		c.APICAFile = path.Clean(v)
+	default:
+		r.fail(apiCA, "want PEM text that starts with -----BEGIN CERTIFICATE-----, or an absolute path")
+	}
+}
+
+// pem checks PEM text and counts its certificates. The two characters \n may stand for a line break.
+func (r *resolver) pem(v string) string {
+	text := strings.ReplaceAll(strings.ReplaceAll(v, `\r`, ""), `\n`, "\n") + "\n"
+	n := 0
+	for rest := []byte(text); ; n++ {
+		var block *pem.Block
+		block, rest = pem.Decode(rest)
+		if block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			// Not by fail: it would print a possible private key.
+			r.errs = append(r.errs, fmt.Errorf("bad %s (from %s): it has a %s; want certificates only", apiCA, r.found[apiCA].source, block.Type))
+			r.set(apiCA, "PEM text", r.found[apiCA].source)
+			return ""
+		}
+	}
+	if n == 0 {
+		r.fail(apiCA, "the PEM text is damaged: no certificate can be read")
+		return ""
+	}
+	r.set(apiCA, fmt.Sprintf("PEM text, certificates: %d", n), r.found[apiCA].source)
+	return text
+}
