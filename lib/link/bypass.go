@@ -9,19 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Bypass leads packets with a mark to a gateway, past all other routes: a rule
-// with a table of its own. It is one family's.
+// A Bypass routes packets with a mark to a gateway, regardless of other routes: a rule with a table of its own, for
+// one family.
 type Bypass struct {
 	Interface string
 	Via       netip.Addr
-	// Mark is what the packets bear, and no other bits of theirs matter.
+	// Mark selects packets. No other bits of theirs may be set.
 	Mark uint32
-	// Table is the routing table, and the preference of the rule. Whatever of
-	// Protocol is in it is ours.
+	// Table is the routing table, and the preference of the rule. Routes of Protocol in it are ours.
 	Table int
 }
 
-// PlanBypass lists what EnsureBypass would change.
+// PlanBypass lists the changes of EnsureBypass.
 func PlanBypass(b Bypass) ([]Change, error) {
 	routes, rules, err := bypasses(b.Via, b.Table)
 	if err != nil {
@@ -52,8 +51,7 @@ func PlanBypass(b Bypass) ([]Change, error) {
 	return changes, nil
 }
 
-// EnsureBypass makes b, and returns what it changed. What was changed in it by
-// hand is added again, not corrected.
+// EnsureBypass creates b, and returns the changes. Missing routes and rules are added; foreign ones are kept.
 func EnsureBypass(b Bypass) ([]Change, error) {
 	changes, err := PlanBypass(b)
 	if err != nil {
@@ -62,7 +60,7 @@ func EnsureBypass(b Bypass) ([]Change, error) {
 	return changes, apply(changes)
 }
 
-// rule is the one that b needs.
+// rule is the routing rule of b.
 func (b Bypass) rule() *netlink.Rule {
 	r := netlink.NewRule()
 	r.Family, r.Priority, r.Table, r.Protocol = familyOf(b.Via), b.Table, b.Table, Protocol
@@ -70,7 +68,7 @@ func (b Bypass) rule() *netlink.Rule {
 	return r
 }
 
-// PlanNoBypass lists what RemoveBypass would change.
+// PlanNoBypass lists the changes of RemoveBypass.
 func PlanNoBypass(family netip.Addr, table int) ([]Change, error) {
 	routes, rules, err := bypasses(family, table)
 	if err != nil {
@@ -94,8 +92,8 @@ func PlanNoBypass(family netip.Addr, table int) ([]Change, error) {
 	return changes, nil
 }
 
-// RemoveBypass takes back what EnsureBypass has made with a table, in the family
-// of an address. It is not an error if there is nothing.
+// RemoveBypass removes the routes and rules of a table created by EnsureBypass, in the family of an address. It is
+// not an error if there are none.
 func RemoveBypass(family netip.Addr, table int) error {
 	changes, err := PlanNoBypass(family, table)
 	if err != nil {
@@ -104,7 +102,7 @@ func RemoveBypass(family netip.Addr, table int) error {
 	return apply(changes)
 }
 
-// bypasses lists our routes of a table, and our rules that lead to it.
+// bypasses lists our routes of a table, and our rules for it.
 func bypasses(family netip.Addr, table int) ([]netlink.Route, []netlink.Rule, error) {
 	routes, err := dump(func() ([]netlink.Route, error) {
 		return netlink.RouteListFiltered(familyOf(family), &netlink.Route{Table: table, Protocol: Protocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
@@ -113,13 +111,13 @@ func bypasses(family netip.Addr, table int) ([]netlink.Route, []netlink.Rule, er
 		return nil, nil, fmt.Errorf("listing the routes of table %d: %w", table, err)
 	}
 	rules, err := dump(func() ([]netlink.Rule, error) { return netlink.RuleList(familyOf(family)) })
-	if err = ignore(err, unix.EAFNOSUPPORT); err != nil { // a kernel without IPv6 has no rules of it
+	if err = ignore(err, unix.EAFNOSUPPORT); err != nil { // a kernel without IPv6 has no rules for it
 		return nil, nil, fmt.Errorf("listing the routing rules: %w", err)
 	}
 	return routes, slices.DeleteFunc(rules, func(r netlink.Rule) bool { return r.Table != table || r.Protocol != Protocol }), nil
 }
 
-// familyOf is what the kernel calls the family of an address.
+// familyOf is the kernel's constant for the family of an address.
 func familyOf(a netip.Addr) int {
 	if a.Is4() {
 		return netlink.FAMILY_V4

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// routing is what ip(8) says of rules and of the table of a bypass.
+// routing is the output of ip(8) for rules and for the table of a bypass.
 func routing(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("sh", "-c", "for f in -4 -6; do ip $f rule; ip $f route show table 77 2>/dev/null; done; true").Output()
@@ -56,7 +56,7 @@ func TestBypass(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if diff := cmp.Diff(before, routing(t)); diff != "" { // others' are left alone
+		if diff := cmp.Diff(before, routing(t)); diff != "" { // foreign routes are kept
 			t.Errorf("(-want +got)\n%s", diff)
 		}
 	}

@@ -9,14 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Connection is a UDP connection that the kernel's conntrack remembers: what
-// the client sends to, and who answers. They differ where the destination was
-// translated.
+// A Connection is a UDP connection in the kernel's conntrack: its original destination, and the address and port of
+// the replies. They differ with DNAT.
 type Connection struct{ To, Answers netip.AddrPort }
 
-// ForgetUDP deletes the remembered UDP connections of a family for which
-// stale is true, so that the next packet of each is looked at anew, and returns
-// how many there were.
+// ForgetUDP deletes UDP connections of a family for which stale is true, so that their next packets are balanced
+// again. It returns their number.
 func ForgetUDP(family netip.Addr, stale func(Connection) bool) (int, error) {
 	f := netlink.InetFamily(unix.AF_INET)
 	if family.Is6() {

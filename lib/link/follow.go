@@ -12,9 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Addresses returns the addresses of all interfaces by their names, each with the
-// length of its subnet. Those that are valid on the link only, or may be another
-// host's, are left out.
+// Addresses returns the addresses of all interfaces by name, with their prefix lengths, without link-local addresses
+// and those that may be a duplicate of another host's.
 func Addresses() (map[string][]netip.Prefix, error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -37,8 +36,8 @@ func Addresses() (map[string][]netip.Prefix, error) {
 	return out, nil
 }
 
-// FollowAddresses calls changed whenever an address of this host comes, goes or
-// turns out to be its own or not, until ctx ends. changed must not block.
+// FollowAddresses calls changed after each change of an address of this host, including the end of duplicate address
+// detection, until ctx ends. changed must not block.
 func FollowAddresses(ctx context.Context, changed func()) error {
 	first := true
 	return lookAtAddresses(ctx, func() (bool, error) {
@@ -50,9 +49,8 @@ func FollowAddresses(ctx context.Context, changed func()) error {
 	})
 }
 
-// AwaitDAD waits until duplicate address detection has come to an end for all
-// addresses of an interface, but for those that are valid on the link only, or ctx
-// has: without a carrier it does not.
+// AwaitDAD waits until duplicate address detection has ended for all addresses of an interface, except link-local
+// ones, or until ctx ends. Without a carrier it does not end.
 func AwaitDAD(ctx context.Context, name string) error {
 	return lookAtAddresses(ctx, func() (bool, error) {
 		all, err := addresses(name)
@@ -62,8 +60,8 @@ func AwaitDAD(ctx context.Context, name string) error {
 	})
 }
 
-// lookAtAddresses calls look at once, and whenever an address of this host changes,
-// until it is done or fails, or ctx ends.
+// lookAtAddresses calls look at once, and after each change of an address of this host, until it is done or fails, or
+// ctx ends.
 func lookAtAddresses(ctx context.Context, look func() (done bool, err error)) error {
 	updates := make(chan netlink.AddrUpdate)
 	done := make(chan struct{})
@@ -92,7 +90,7 @@ func HasIPv6() bool {
 	return err == nil
 }
 
-// NICWith returns the interface that has an address, and its MTU in bytes: "" if there is none.
+// NICWith returns the interface with an address, and its MTU in bytes, or "".
 func NICWith(a netip.Addr) (name string, mtu int, err error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {

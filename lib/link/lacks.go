@@ -7,9 +7,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Lacks lists what an interface needs to carry the traffic that s promises, as text.
-// It accepts changes by a pod or a later CNI plugin that keep the traffic flowing:
-// sysctls, a smaller MTU, more addresses and routes, routes of another protocol or metric.
+// Lacks lists, for people, the properties of s missing from an interface for its traffic. Harmless changes by a pod
+// or a later CNI plugin are accepted: sysctls, a smaller MTU, more addresses and routes, routes of another protocol
+// or metric.
 func Lacks(s State) ([]string, error) {
 	l, err := find(s.Interface)
 	if err != nil {

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// minLimitBurst bytes pass at once: a few segments of 64 KiB, to which the
-	// kernel joins packets of one TCP stream.
+	// minLimitBurst bytes pass at once: a few segments of 64 KiB, the largest size to which the kernel joins packets
+	// of a TCP stream.
 	minLimitBurst = 256 << 10
-	// limitLatency is how long a packet may wait in the shaper's queue.
+	// limitLatency bounds the time of a packet in the shaper's queue.
 	limitLatency = 25 * time.Millisecond
 )
 
-// LimitEgress shapes what leaves through an interface to rate bit/s, by a token
-// bucket (tc-tbf(8)). A rate of 0 removes the limit.
+// LimitEgress limits packets sent by an interface to rate bit/s, by a token bucket (tc-tbf(8)). A rate of 0 removes
+// the limit.
 func LimitEgress(name string, rate uint64) error {
 	return onLink(name, func(l netlink.Link) error {
 		attrs := netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT}
@@ -24,7 +24,7 @@ func LimitEgress(name string, rate uint64) error {
 			return removeLimit(l)
 		}
 		bytes := max(rate/8, 1)
-		// a hundredth of a second's worth, as the kernel's timer may be that slow
+		// 10 ms of traffic, since the kernel's timer may be that slow
 		burst := uint32(min(max(bytes/100, minLimitBurst), 1<<31))
 		limit := min(uint64(float64(bytes)*limitLatency.Seconds())+uint64(burst), 1<<31)
 		bucket := &netlink.Tbf{QdiscAttrs: attrs, Rate: bytes, Limit: uint32(limit), Buffer: netlink.Xmittime(bytes, burst)}

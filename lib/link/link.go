@@ -1,10 +1,8 @@
-// Package link makes this host's network interfaces what they should be, by
-// netlink: addresses and routes of an interface, veth pairs into containers,
-// the few sysctls and offloads that pods need.
+// Package link configures this host's network interfaces by netlink: addresses and routes of an interface, veth pairs
+// to containers, and the sysctls and offloads for pods.
 //
-// Everything is idempotent. A State says what an interface should be; Plan
-// lists what would have to change, and Ensure changes it. All functions act in
-// the network namespace of the calling thread: see Namespace.Do.
+// Everything is idempotent. A State is the desired state of an interface; Plan lists the necessary changes, and
+// Ensure makes them. All functions act in the network namespace of the calling thread: see Namespace.Do.
 package link
 
 import (
@@ -21,8 +19,8 @@ func Exists(name string) (bool, error) {
 	return l != nil, err
 }
 
-// MAC returns the MAC of an interface as Linux spells it, "0a:58:c0:a8:02:03".
-// It is an error if there is no such interface, or it has no MAC or 0.
+// MAC returns the MAC of an interface in Linux's format, "0a:58:c0:a8:02:03". It is an error if there is no such
+// interface, or its MAC is missing or 0.
 func MAC(name string) (string, error) {
 	l, err := find(name)
 	if err != nil {
@@ -38,7 +36,7 @@ func MAC(name string) (string, error) {
 	return mac.String(), nil
 }
 
-// Delete deletes an interface. That there is none is not an error.
+// Delete deletes an interface. A missing interface is not an error.
 func Delete(name string) error {
 	l, err := find(name)
 	if l == nil || err != nil {
@@ -50,8 +48,8 @@ func Delete(name string) error {
 	return nil
 }
 
-// KernelName returns the kernel's name of an interface given by that or by an altname,
-// which Open vSwitch, sysctls and rules do not know. A name of no interface stays.
+// KernelName returns the kernel's name of an interface given by that or by an altname. Open vSwitch, sysctls and
+// rules do not know altnames. The name of a missing interface is returned as it is.
 func KernelName(name string) (string, error) {
 	l, err := find(name)
 	if l == nil || err != nil {
@@ -90,18 +88,17 @@ func find(name string) (netlink.Link, error) {
 	return l, nil
 }
 
-// gone reports whether err says that there is no such interface.
+// gone reports whether err means that the interface does not exist.
 func gone(err error) bool {
 	var notFound netlink.LinkNotFoundError
 	return errors.As(err, &notFound) || errors.Is(err, errNoDevice)
 }
 
-// dumpTries bounds how often an interrupted dump is repeated. The kernel
-// interrupts one whenever something in the table changes meanwhile, which
+// dumpTries bounds the repetitions of an interrupted dump. The kernel interrupts a dump if the table changes, as
 // happens on a host that starts many pods at once.
 const dumpTries = 20
 
-// dump repeats a netlink listing until the kernel says that it is consistent.
+// dump repeats a netlink listing until it is consistent.
 func dump[T any](list func() ([]T, error)) ([]T, error) {
 	for n := 1; ; n++ {
 		all, err := list()

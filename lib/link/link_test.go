@@ -23,8 +23,8 @@ import (
 	"ovn-k8s/test/need"
 )
 
-// inFreshNamespace moves the test into an empty network namespace, for good:
-// the thread is thrown away with the test's goroutine, and the namespace with it.
+// inFreshNamespace moves the test into a new network namespace for good. The thread, and with it the namespace, ends
+// with the test's goroutine.
 func inFreshNamespace(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -38,7 +38,7 @@ func inFreshNamespace(t *testing.T) {
 	t.Cleanup(func() { _ = h.Close() })
 }
 
-// container makes a second namespace and returns it, open.
+// container creates a second namespace and returns it, open.
 func container(t *testing.T) *Namespace {
 	t.Helper()
 	here, err := netns.Get()
@@ -58,7 +58,7 @@ func container(t *testing.T) *Namespace {
 	return ns
 }
 
-// device makes an interface to play with.
+// device creates an interface for a test.
 func device(t *testing.T, name string) {
 	t.Helper()
 	attrs := netlink.NewLinkAttrs()
@@ -83,8 +83,7 @@ func prefixes(list ...string) []netip.Prefix {
 
 func route(to, via string) Route { return Route{netip.MustParsePrefix(to), netip.MustParseAddr(via)} }
 
-// is reads back what an interface is, other than kernel routes and link-local
-// addresses.
+// is returns the state of an interface without kernel routes and link-local addresses.
 func is(t *testing.T, name string) []string {
 	t.Helper()
 	var all []string
@@ -159,8 +158,7 @@ func TestPlanWithoutInterface(t *testing.T) {
 	}
 }
 
-// What somebody else configured stays, except addresses, and a route to the
-// very subnet that is wanted.
+// Foreign configuration stays, except addresses, and routes to a wanted subnet.
 func TestEnsureConverges(t *testing.T) {
 	inFreshNamespace(t)
 	device(t, "dev0")
@@ -201,8 +199,8 @@ func TestEnsureConverges(t *testing.T) {
 	if err := Ensure(s); err != nil {
 		t.Fatal(err)
 	}
-	// 192.168.1.2 was a secondary of 192.168.1.9 and has gone and come back;
-	// the route of somebody else went with the last address, as it does by hand.
+	// 192.168.1.2 was a secondary of 192.168.1.9: it was deleted with that and added again. The foreign route
+	// disappeared with the last address, as with ip(8).
 	got := slices.DeleteFunc(is(t, "dev0"), func(s string) bool { return strings.HasPrefix(s, "172.16.") })
 	if diff := cmp.Diff([]string{"192.168.0.0/16 via 192.168.1.1 proto 46", "192.168.1.2/24"}, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -220,8 +218,7 @@ func TestEnsureConverges(t *testing.T) {
 	}
 }
 
-// The way does not matter: after any walk through other states the interface is
-// what the last one says.
+// After any sequence of other states, the interface has the last one.
 func TestEnsurePathIndependent(t *testing.T) {
 	inFreshNamespace(t)
 	device(t, "dev0")
@@ -343,7 +340,7 @@ func TestVeth(t *testing.T) {
 	}
 }
 
-// A container must not reach the host through its veth, whatever it sends.
+// A container cannot reach the host through its veth with any packet.
 func TestVethIsDeaf(t *testing.T) {
 	inFreshNamespace(t)
 	ns := container(t)
@@ -380,7 +377,7 @@ func TestVethIsDeaf(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, ip := range []string{"10.1.1.1", "fd01::1"} { // as one who knows the veth's MAC
+		for _, ip := range []string{"10.1.1.1", "fd01::1"} { // an attacker with the veth's MAC
 			n := &netlink.Neigh{LinkIndex: far.Attrs().Index, IP: net.ParseIP(ip), HardwareAddr: host.Attrs().HardwareAddr, State: netlink.NUD_PERMANENT}
 			if err := netlink.NeighSet(n); err != nil {
 				return err
@@ -399,7 +396,7 @@ func TestVethIsDeaf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// veth delivers in the sender's softirq: what got through is there by now
+	// veth delivers in the sender's softirq, so delivery is complete
 	_ = listener.Close()
 	if err := <-heard; err == nil {
 		t.Error("a packet from the container reached the host")
@@ -422,7 +419,7 @@ func TestVethConflicts(t *testing.T) {
 	if ok, _ := Exists("b0"); ok {
 		t.Error("half of a pair is left")
 	}
-	// the same container ID with a new namespace: the old pair is a remnant
+	// the same container ID with a new namespace: the old pair is left over
 	if err := (Veth{Host: "a0", Container: "eth0", MTU: 1300}).Ensure(two); err != nil {
 		t.Errorf("a pair of ours elsewhere: %v", err)
 	}
@@ -462,8 +459,7 @@ func TestOpenNamespace(t *testing.T) {
 	}
 }
 
-// twins makes two interfaces, eth0 here and eth0 in another namespace, joined; the
-// other has an address.
+// twins creates two interfaces, eth0 here and eth0 in another namespace, joined; the other has an address.
 func twins(t *testing.T, address string) {
 	t.Helper()
 	other := container(t)
@@ -485,8 +481,7 @@ func twins(t *testing.T, address string) {
 	}
 }
 
-// An address that another host has is not this host's, whatever the list of its
-// addresses says.
+// A duplicate of another host's address does not count as this host's.
 func TestAddressesOfOtherHosts(t *testing.T) {
 	inFreshNamespace(t)
 	twins(t, "fd00::9/64")
@@ -519,7 +514,7 @@ func TestAddressesOfOtherHosts(t *testing.T) {
 	}
 }
 
-// A route with several next hops is one of each interface that it leads through.
+// A route with several next hops belongs to the interface of each next hop.
 func TestRoutesWithSeveralNextHops(t *testing.T) {
 	inFreshNamespace(t)
 	var hops4, hops6 []*netlink.NexthopInfo
@@ -553,7 +548,7 @@ func TestRoutesWithSeveralNextHops(t *testing.T) {
 	if taken, err := WhoHas(prefixes("10.128.0.0/14"), "k8s-"); err != nil || len(taken) != 1 || taken[0].To.String() != "10.128.0.0/16" {
 		t.Errorf("taken are %v, %v", taken, err)
 	}
-	for _, name := range []string{"eth0", "eth1"} { // as if forwarding was switched on before the first advertisement
+	for _, name := range []string{"eth0", "eth1"} { // as if forwarding was enabled before the first advertisement
 		for file, value := range map[string]string{"accept_ra": "1", "forwarding": "1"} {
 			if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/"+file, []byte(value), 0o644); err != nil {
 				t.Fatal(err)
@@ -570,7 +565,7 @@ func TestRoutesWithSeveralNextHops(t *testing.T) {
 	}
 }
 
-// L9: the kernel leaves out connections.
+// L9: the kernel omits connections.
 func TestListenersWithoutConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

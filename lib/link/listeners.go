@@ -11,15 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Listener is a port at which a program of this host takes connections or
-// datagrams.
+// A Listener is a port at which a program of this host accepts connections or datagrams.
 type Listener struct {
 	Protocol string // "tcp" or "udp"
 	Port     uint16
 }
 
-// Listeners lists the ports at which programs of this host listen at any of its
-// addresses but loopback ones. The kernel leaves out all connections.
+// Listeners lists the ports at which programs of this host listen, except at loopback addresses. The kernel filters
+// out all connections.
 func Listeners() (map[Listener]bool, error) {
 	out := map[Listener]bool{}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
@@ -63,8 +62,8 @@ func (q socketQuery) Serialize() []byte {
 // Len implements nl.NetlinkRequestData.
 func (socketQuery) Len() int { return 56 }
 
-// sockets lists the local ends of the sockets that a query selects. An answer is
-// struct inet_diag_msg: four bytes, the ports, the source address.
+// sockets lists the local ends of the sockets selected by a query. An answer is struct inet_diag_msg: four bytes, the
+// ports, the source address.
 func sockets(q socketQuery) (ends []netip.AddrPort, err error) {
 	request := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
 	request.AddData(q)

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNoDevice is what the kernel answers about an interface that has gone.
+// errNoDevice is the kernel's error for a deleted interface.
 const errNoDevice = unix.ENODEV
 
 // A Namespace is an open network namespace. It must be closed.
@@ -17,9 +17,8 @@ type Namespace struct {
 	handle netns.NsHandle
 }
 
-// OpenNamespace opens the network namespace at path, as in
-// "/run/netns/blue" or "/proc/1234/ns/net". The error satisfies
-// errors.Is(err, fs.ErrNotExist) if there is nothing at path.
+// OpenNamespace opens the network namespace at path, as in "/run/netns/blue" or "/proc/1234/ns/net". The error
+// satisfies errors.Is(err, fs.ErrNotExist) if path does not exist.
 func OpenNamespace(path string) (*Namespace, error) {
 	h, err := netns.GetFromPath(path)
 	if err != nil {
@@ -33,7 +32,7 @@ func OpenNamespace(path string) (*Namespace, error) {
 	return &Namespace{path, h}, nil
 }
 
-// Close closes the namespace. It lives on while something is in it.
+// Close closes the namespace. The namespace exists as long as it is in use.
 func (n *Namespace) Close() error { return n.handle.Close() }
 
 // IsCurrent reports whether n is the namespace of the calling thread.
@@ -48,9 +47,8 @@ func (n *Namespace) IsCurrent() (bool, error) {
 	return here.Equal(n.handle), nil
 }
 
-// Enter moves the calling thread into the namespace, for good. The goroutine must
-// have locked its thread, and not unlock it: the runtime then throws the thread
-// away when the goroutine ends.
+// Enter moves the calling thread into the namespace for good. The goroutine must have locked its thread and must not
+// unlock it: the runtime then ends the thread with the goroutine.
 func (n *Namespace) Enter() error {
 	if err := netns.Set(n.handle); err != nil {
 		return fmt.Errorf("entering network namespace %q: %w", n.path, err)
@@ -58,12 +56,11 @@ func (n *Namespace) Enter() error {
 	return nil
 }
 
-// Do calls f inside the namespace and returns its error. What f starts in
-// another goroutine does not run inside.
+// Do calls f inside the namespace and returns its error. Goroutines started by f do not run inside.
 func (n *Namespace) Do(f func() error) error {
 	result := make(chan error)
-	// In a goroutine of its own: if the way back fails, the goroutine ends with
-	// its thread still locked, and the runtime throws that thread away.
+	// In a goroutine of its own: if returning to the old namespace fails, the goroutine ends with its thread locked,
+	// and the runtime ends the thread, too.
 	go func() { result <- n.do(f) }()
 	return <-result
 }

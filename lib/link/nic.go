@@ -14,20 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A NIC is what a network interface has and is part of.
+// A NIC is the state of a network interface.
 type NIC struct {
 	MAC       string
 	Addresses []netip.Prefix // without link-local ones
-	// Doubtful are others of which the kernel has found out that another host has
-	// them, or does not know yet.
+	// Doubtful lists further addresses: duplicates of another host's, or with duplicate address detection under way.
 	Doubtful []netip.Prefix
 	Loopback bool
 	Master   string // the bond or bridge that it belongs to; "ovs-system" of Open vSwitch's
-	Default  bool   // a default route of the main table leads through it
-	NoIPv6   bool   // IPv6 is switched off on it
+	Default  bool   // a default route of the main table uses it
+	NoIPv6   bool   // IPv6 is disabled on it
 }
 
-// Inspect returns what an interface is, nil if there is none.
+// Inspect returns the state of an interface, nil if there is none.
 func Inspect(name string) (*NIC, error) {
 	l, err := find(name)
 	if l == nil || err != nil {
@@ -65,14 +64,13 @@ func Inspect(name string) (*NIC, error) {
 	return n, err
 }
 
-// usable reports whether an address is known to be this host's: not one that
-// duplicate address detection has found at another, or has not finished with.
+// usable reports whether an address is known to be unique: duplicate address detection has ended, and found no
+// duplicate.
 func usable(a netlink.Addr) bool {
 	return a.Flags&unix.IFA_F_DADFAILED == 0 && (a.Flags&unix.IFA_F_TENTATIVE == 0 || a.Flags&unix.IFA_F_OPTIMISTIC != 0)
 }
 
-// Carries reports whether packets from this host to an address, or those that
-// come for it, use an interface.
+// Carries reports whether packets from this host to an address, or to this host at that address, use an interface.
 func Carries(name string, to netip.Addr) (bool, error) {
 	l, err := find(name)
 	if l == nil || err != nil {
@@ -95,7 +93,7 @@ func Carries(name string, to netip.Addr) (bool, error) {
 	return slices.ContainsFunc(routes, func(r netlink.Route) bool { return slices.Contains(through(r), l.Attrs().Index) }), nil
 }
 
-// PlanSurrender lists what Surrender would change.
+// PlanSurrender lists the changes of Surrender.
 func PlanSurrender(name string) ([]Change, error) {
 	var all []Change
 	for _, plan := range surrenderPlanners(name) {
@@ -108,8 +106,8 @@ func PlanSurrender(name string) ([]Change, error) {
 	return all, nil
 }
 
-// Surrender leaves an interface to Open vSwitch: it is up, and the host has no
-// address on it and does not answer there.
+// Surrender leaves an interface to Open vSwitch: the interface is up, and the host has no address on it and does not
+// answer there.
 func Surrender(name string) error {
 	for _, plan := range surrenderPlanners(name) {
 		changes, err := plan()
@@ -131,16 +129,15 @@ func surrenderPlanners(name string) []func() ([]Change, error) {
 	}
 }
 
-// A Claim is what Reclaim gives an interface back.
+// A Claim is the state of an interface for Reclaim.
 type Claim struct {
 	Interface string
-	NoIPv6    bool           // IPv6 stays off
-	Addresses []netip.Prefix // those that package record does not know of
+	NoIPv6    bool           // IPv6 stays disabled
+	Addresses []netip.Prefix // addresses unknown to package record
 }
 
-// Reclaim gives an interface back to the host, as far as Surrender has changed it
-// in ways that package record does not know of. That there is no such interface
-// is not an error.
+// Reclaim gives an interface back to the host: it reverts the changes of Surrender that are unknown to package
+// record. A missing interface is not an error.
 func Reclaim(c Claim) error {
 	changes, err := PlanReclaim(c)
 	if err != nil {
@@ -149,7 +146,7 @@ func Reclaim(c Claim) error {
 	return apply(changes)
 }
 
-// PlanReclaim lists what Reclaim would change.
+// PlanReclaim lists the changes of Reclaim.
 func PlanReclaim(c Claim) ([]Change, error) {
 	if there, err := Exists(c.Interface); !there || err != nil {
 		return nil, err
@@ -168,12 +165,11 @@ func PlanReclaim(c Claim) ([]Change, error) {
 
 func disableIPv6(name string) string { return "net/ipv6/conf/" + name + "/disable_ipv6" }
 
-// PlanForwarding lists what makes the host forward packets of a family.
+// PlanForwarding lists the changes that enable forwarding of a family on this host.
 //
-// A host that forwards IPv6 ignores router advertisements unless accept_ra is 2
-// (the kernel's ip-sysctl.rst). Interfaces that accept them now keep accepting:
-// those that do not forward yet, those that come later ("default"), and those
-// with routes from advertisements.
+// With IPv6 forwarding, the kernel ignores router advertisements unless accept_ra is 2 (ip-sysctl.rst). Interfaces
+// that accept them now keep accepting them: those without forwarding yet, new ones ("default"), and those with routes
+// from advertisements.
 func PlanForwarding(family netip.Addr) ([]Change, error) {
 	if family.Is4() {
 		return planSysctl("net/ipv4/ip_forward", "1")
@@ -192,7 +188,7 @@ func PlanForwarding(family netip.Addr) ([]Change, error) {
 		name := e.Name()
 		accepts, errRA := os.ReadFile(conf + name + "/accept_ra")
 		forwards, errForward := os.ReadFile(conf + name + "/forwarding")
-		if name == "all" || name == "lo" || errRA != nil || errForward != nil { // or it has just gone
+		if name == "all" || name == "lo" || errRA != nil || errForward != nil { // or it was just deleted
 			continue
 		}
 		if strings.TrimSpace(string(accepts)) != "1" || strings.TrimSpace(string(forwards)) == "1" && !advertised[name] {
@@ -208,7 +204,7 @@ func PlanForwarding(family netip.Addr) ([]Change, error) {
 	return append(all, changes...), err
 }
 
-// advertisedInterfaces are the interfaces with routes from router advertisements.
+// advertisedInterfaces returns the interfaces with routes from router advertisements.
 func advertisedInterfaces() (map[string]bool, error) {
 	routes, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V6) })
 	if err != nil {
@@ -234,8 +230,7 @@ func advertisedInterfaces() (map[string]bool, error) {
 	return out, nil
 }
 
-// EnsureForwarding makes the host forward packets of a family, and returns what
-// it changed.
+// EnsureForwarding enables forwarding of a family on this host, and returns the changes.
 func EnsureForwarding(family netip.Addr) ([]Change, error) {
 	changes, err := PlanForwarding(family)
 	if err != nil {
@@ -244,9 +239,8 @@ func EnsureForwarding(family netip.Addr) ([]Change, error) {
 	return changes, apply(changes)
 }
 
-// RouteLocalnet lets packets with addresses of 127.0.0.0/8 pass by an interface,
-// or no longer. Whoever lets them must keep those away from what listens there
-// that have not begun here.
+// RouteLocalnet sets or clears route_localnet of an interface: packets with addresses of 127.0.0.0/8 may pass. The
+// caller must protect programs listening there from foreign packets, except replies.
 func RouteLocalnet(name string, allowed bool) error {
 	value := map[bool]string{false: "0", true: "1"}[allowed]
 	changes, err := planSysctl("net/ipv4/conf/"+name+"/route_localnet", value)
@@ -256,8 +250,7 @@ func RouteLocalnet(name string, allowed bool) error {
 	return apply(changes)
 }
 
-// LocalPorts returns the ports that the kernel gives to the host's own
-// connections.
+// LocalPorts returns the range of ports for the host's own connections.
 func LocalPorts() (low, high uint16, err error) {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -15,33 +15,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Protocol marks the routes that the suite makes, as in "ip route show proto
-// 46". Only they are ever removed. The number is registered neither in
-// include/uapi/linux/rtnetlink.h nor in iproute2's rt_protos.
+// Protocol marks our routes, as in "ip route show proto 46". Only these are ever removed. The number is registered
+// neither in include/uapi/linux/rtnetlink.h nor in iproute2's rt_protos.
 const Protocol = 46
 
-// ServiceProtocol and ServiceMetric are those of routes to ServiceCIDRs, which the
-// gateway helper keeps. A route of Protocol to the same subnet comes before.
+// ServiceProtocol and ServiceMetric mark the gateway helper's routes to ServiceCIDRs. A route of Protocol to the same
+// subnet takes precedence.
 const ServiceProtocol, ServiceMetric = 47, 2048
 
-// A State is what an interface should be. It is up, and takes no IPv6 router
-// advertisements: its addresses and routes are these.
+// A State is the desired state of an interface. The interface is up, and ignores IPv6 router advertisements.
 type State struct {
 	Interface string
-	MAC       net.HardwareAddr // nil: as it is
-	MTU       int              // 0: as it is
-	// Addresses are all the interface has, other than the link-local address
-	// that the kernel makes. IPv6 duplicate address detection is off for them:
-	// OVN knows who has which.
+	MAC       net.HardwareAddr // nil: unchanged
+	MTU       int              // 0: unchanged
+	// Addresses are all addresses except the kernel's link-local one. IPv6 duplicate address detection is off for
+	// them: OVN assigns addresses uniquely.
 	Addresses []netip.Prefix
-	// Routes are all those of Protocol through the interface, in the main table.
+	// Routes are all routes of Protocol through the interface, in the main table.
 	Routes []Route
-	// LooseReversePath takes packets from senders whom the host would answer by
-	// another interface (rp_filter in the kernel's ip-sysctl.rst).
+	// LooseReversePath accepts packets even if replies to their senders leave by another interface (rp_filter in the
+	// kernel's ip-sysctl.rst).
 	LooseReversePath bool
 }
 
-// A Route leads to a subnet by way of a gateway of the same family.
+// A Route is a route to a subnet via a gateway of the same family.
 type Route struct {
 	To  netip.Prefix
 	Via netip.Addr
@@ -50,7 +47,7 @@ type Route struct {
 // String formats r as in "10.0.0.0/8 via 192.168.1.1".
 func (r Route) String() string { return fmt.Sprintf("%s via %s", r.To, r.Via) }
 
-// DefaultRoute leads everywhere by way of gateway.
+// DefaultRoute is the default route via gateway.
 func DefaultRoute(gateway netip.Addr) Route {
 	return Route{netip.PrefixFrom(zero(gateway), 0), gateway}
 }
@@ -69,14 +66,13 @@ type Change struct {
 	do      func() error
 }
 
-// String says what changes, as in "add address 192.168.1.2/24 to k8s-node1".
+// String describes the change, as in "add address 192.168.1.2/24 to k8s-node1".
 func (c Change) String() string { return c.text }
 
-// Removes reports whether the change takes something away that is there but
-// not wanted. The others bring what is missing or different.
+// Removes reports whether the change only removes unwanted state. All others add or correct something.
 func (c Change) Removes() bool { return c.removes }
 
-// Plan lists what Ensure would change, in order. The interface need not exist.
+// Plan lists the changes of Ensure, in order. The interface need not exist.
 func Plan(s State) ([]Change, error) {
 	var all []Change
 	for _, plan := range planners {
@@ -89,11 +85,10 @@ func Plan(s State) ([]Change, error) {
 	return all, nil
 }
 
-// Ensure makes an interface, which must exist, what s says.
+// Ensure configures an existing interface as in s.
 func Ensure(s State) error {
 	for _, plan := range planners {
-		// The host is read before every stage: removing an address, for one,
-		// takes routes with it.
+		// Each stage reads the state again: for example, removing an address removes routes, too.
 		changes, err := plan(s)
 		if err != nil {
 			return err
@@ -116,7 +111,7 @@ func apply(changes []Change) error {
 	return nil
 }
 
-// onLink makes a change of the interface name, looked up when it is made.
+// onLink wraps a change of an interface. The interface is looked up at the time of the change.
 func onLink(name string, do func(netlink.Link) error) func() error {
 	return func() error {
 		l, err := find(name)
@@ -130,10 +125,9 @@ func onLink(name string, do func(netlink.Link) error) func() error {
 	}
 }
 
-// planSysctls wants IPv6 where an address needs it, and no router
-// advertisements: whoever shares the switch could send them (CVE-2020-10749).
-// ARP requests come from an address of the interface: a router of OVN does not
-// answer others, as from the host's own address when that is what replies.
+// planSysctls enables IPv6 if an address needs it, and disables router advertisements: anyone on the same switch
+// could send them (CVE-2020-10749). ARP requests must have an address of the interface as their sender: OVN's routers
+// do not answer others, as for replies from another address of the host.
 func planSysctls(s State) ([]Change, error) {
 	values := [][2]string{{"ipv6/accept_ra", "0"}, {"ipv4/arp_announce", "2"}}
 	if slices.ContainsFunc(s.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
@@ -154,8 +148,8 @@ func planSysctls(s State) ([]Change, error) {
 	return changes, nil
 }
 
-// planSysctl wants a value in a file below /proc/sys. No file, no change: the
-// kernel lacks IPv6, or the interface is not there yet.
+// planSysctl sets a file below /proc/sys. A missing file is skipped: the kernel lacks IPv6, or the interface does not
+// exist yet.
 func planSysctl(name, value string) ([]Change, error) {
 	path := "/proc/sys/" + name
 	is, err := os.ReadFile(path)
@@ -202,8 +196,8 @@ func planLink(s State) ([]Change, error) {
 	return changes, nil
 }
 
-// planStaleAddresses comes before planAddresses: with an IPv4 address its
-// secondaries go, and a new address in the old one's subnet would be one.
+// planStaleAddresses comes before planAddresses: deleting an IPv4 address deletes its secondaries, and a new address
+// in the old one's subnet would be one.
 func planStaleAddresses(s State) ([]Change, error) {
 	addrs, err := addresses(s.Interface)
 	if err != nil {
@@ -257,15 +251,14 @@ func (s State) routes() Routes {
 	return Routes{Interface: s.Interface, Protocol: Protocol, Routes: s.Routes}
 }
 
-// Routes are all those of one protocol through an interface, in the main table.
+// Routes are all routes of one protocol through an interface, in the main table.
 type Routes struct {
 	Interface        string
-	Protocol, Metric int // Metric 0: the kernel's usual
+	Protocol, Metric int // Metric 0: the kernel's default
 	Routes           []Route
 }
 
-// EnsureRoutes makes the routes what r says, and returns what it changed. Without
-// the interface there is nothing to do.
+// EnsureRoutes replaces the routes by those in r, and returns the changes. Without the interface it does nothing.
 func EnsureRoutes(r Routes) ([]Change, error) {
 	if there, err := Exists(r.Interface); !there || err != nil {
 		return nil, err
@@ -301,8 +294,8 @@ func (r Routes) planStale() ([]Change, error) {
 	return changes, nil
 }
 
-// plan wants the routes to be there and of the protocol. One to the same subnet
-// that somebody else made, such as ifupdown at boot, is replaced.
+// plan adds missing routes, with our protocol. A foreign route to the same subnet, for example by ifupdown at boot,
+// is replaced.
 func (r Routes) plan() ([]Change, error) {
 	have, err := routes(r.Interface)
 	if err != nil {
@@ -330,7 +323,7 @@ func same(r netlink.Route, want Route) bool {
 	return prefix(r.Dst) == want.To && gw.Unmap() == want.Via
 }
 
-// addresses lists the addresses of an interface: none if there is none.
+// addresses lists the addresses of an interface, none if it does not exist.
 func addresses(name string) ([]netlink.Addr, error) {
 	l, err := find(name)
 	if l == nil || err != nil {
@@ -343,15 +336,15 @@ func addresses(name string) ([]netlink.Addr, error) {
 	return all, nil
 }
 
-// routes lists the routes of the main table through an interface, also those with
-// next hops elsewhere: none if there is none.
+// routes lists the routes of the main table through an interface, including those with further next hops elsewhere,
+// none if the interface does not exist.
 func routes(name string) ([]netlink.Route, error) {
 	l, err := find(name)
 	if l == nil || err != nil {
 		return nil, err
 	}
 	all, err := dump(func() (mine []netlink.Route, err error) {
-		// one by one: a host that takes part in BGP may have a million others
+		// one by one: a host with BGP may have a million others
 		err = netlink.RouteListFilteredIter(netlink.FAMILY_ALL, &netlink.Route{}, 0, func(r netlink.Route) bool {
 			if slices.Contains(through(r), l.Attrs().Index) {
 				mine = append(mine, r)
@@ -366,8 +359,7 @@ func routes(name string) ([]netlink.Route, error) {
 	return all, nil
 }
 
-// through lists the indices of the interfaces that a route leads through: several if
-// it has several next hops.
+// through lists the indices of a route's interfaces, one for each next hop.
 func through(r netlink.Route) []int {
 	if len(r.MultiPath) == 0 {
 		return []int{r.LinkIndex}
@@ -381,19 +373,18 @@ func through(r netlink.Route) []int {
 	return all
 }
 
-// A Taken is a route of the main table that leads where pods should be.
+// A Taken is a route of the main table that overlaps with subnets for pods.
 type Taken struct {
 	To        netip.Prefix
-	Interface string // of several, one
-	Connected bool   // the kernel made it for an address of the interface
+	Interface string // one of several
+	Connected bool   // created by the kernel for an address of the interface
 }
 
 // String formats t as in "192.168.0.0/16 dev eth0".
 func (t Taken) String() string { return fmt.Sprintf("%s dev %s", t.To, t.Interface) }
 
-// WhoHas lists the routes that share addresses with one of the subnets. Default
-// routes, those of Protocol, and those through interfaces whose names start with
-// ours do not count.
+// WhoHas lists the routes overlapping with one of the subnets, except default routes, routes of Protocol, and routes
+// through interfaces with the name prefix ours.
 func WhoHas(subnets []netip.Prefix, ours string) ([]Taken, error) {
 	all, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -417,7 +408,7 @@ func WhoHas(subnets []netip.Prefix, ours string) ([]Taken, error) {
 	return out, nil
 }
 
-// ignore is err, unless the kernel says that the work was done already.
+// ignore returns err, unless it is done: the kernel's error for an operation that was done already.
 func ignore(err, done error) error {
 	if errors.Is(err, done) {
 		return nil

@@ -11,28 +11,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Group is the interface group of the host's ends of our veth pairs, as in "ip
-// link show group 28526". The kernel sets it as it makes the interface, so that
-// even one whose maker was killed in the next instant is known to be ours.
+// Group is the interface group of the host ends of our veth pairs, as in "ip link show group 28526". The kernel sets
+// it at creation, so that even a pair left by a killed process is known to be ours.
 const Group = 0x6f6e // "on"
 
-// A Veth is a pair of virtual Ethernet interfaces between this namespace, the
-// host's, and a container's.
+// A Veth is a pair of virtual Ethernet interfaces between this namespace, the host's, and a container's.
 type Veth struct {
-	Host      string           // name of the host's end
+	Host      string           // name of the host end
 	Container string           // name of the container's end
 	MAC       net.HardwareAddr // of the container's end
 	MTU       int              // of both ends
-	Alias     string           // of the host's end: whom it belongs to, up to 255 bytes
+	Alias     string           // of the host end: identifies its owner, up to 255 bytes
 }
 
-// ErrExists says that a name is taken by an interface that is not ours.
+// ErrExists means that the name belongs to a foreign interface.
 var ErrExists = errors.New("the interface exists already")
 
-// Ensure makes the pair, its far end in ns. A pair that is there already stays;
-// the host's end of another one of ours under the same name is replaced. The
-// host's end is up and deaf: see quiet. The error wraps ErrExists if one of the
-// names is taken.
+// Ensure creates the pair with its far end in ns. An existing pair is kept; the host end of another one of our pairs
+// with the same name is replaced. The host end is up and isolated: see quiet. The error wraps ErrExists if one of the
+// names is in use.
 func (v Veth) Ensure(ns *Namespace) error {
 	if err := v.clear(ns); err != nil {
 		return err
@@ -49,7 +46,7 @@ func (v Veth) Ensure(ns *Namespace) error {
 	return v.finish()
 }
 
-// clear removes another pair of ours under the name of the host's end.
+// clear removes another pair of ours with the name of the host end.
 func (v Veth) clear(ns *Namespace) error {
 	host, err := find(v.Host)
 	if err != nil {
@@ -76,16 +73,14 @@ func (v Veth) clear(ns *Namespace) error {
 	return Delete(v.Host)
 }
 
-// joined reports whether two interfaces, of different namespaces, are the ends
-// of one veth pair of ours.
+// joined reports whether two interfaces of different namespaces are the ends of one of our pairs.
 func joined(host, far netlink.Link) bool {
 	h, f := host.Attrs(), far.Attrs()
 	return host.Type() == "veth" && far.Type() == "veth" && h.Group == Group && h.ParentIndex == f.Index && f.ParentIndex == h.Index
 }
 
-// create makes both ends by one message, the far one inside ns at once: it
-// never has a name on the host that could collide, and there is no moment at
-// which only half of the pair exists.
+// create creates both ends with one message, the far one directly inside ns: its name cannot collide with one on the
+// host, and the pair is never incomplete.
 func (v Veth) create(ns *Namespace) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.Group = v.Host, v.MTU, Group
@@ -100,7 +95,7 @@ func (v Veth) create(ns *Namespace) error {
 	return nil
 }
 
-// finish converges what a pair gets after its creation.
+// finish configures a pair after its creation.
 func (v Veth) finish() error {
 	host, err := find(v.Host)
 	if err != nil {
@@ -126,17 +121,16 @@ func (v Veth) finish() error {
 	return SetUp(v.Host)
 }
 
-// quiet keeps the host from listening to a container on its veth. With the
-// kernel's datapath Open vSwitch takes every frame away. The userspace datapath
-// only taps them: without this the host would answer ARP for all its addresses
-// there, take router advertisements from pods (CVE-2020-10749), and accept
-// packets past all of OVN's rules. It must come before the interface is up.
+// quiet isolates the host from the container at the host end. With the kernel's datapath, Open vSwitch takes all
+// frames. The userspace datapath only taps them: otherwise the host would answer ARP for all its addresses there,
+// accept router advertisements from pods (CVE-2020-10749), and accept packets bypassing OVN's rules. This must happen
+// before the interface is up.
 func quiet(host netlink.Link) error {
 	name := host.Attrs().Name
 	var changes []Change
 	for _, kv := range [][2]string{
 		{"net/ipv6/conf/" + name + "/disable_ipv6", "1"},
-		// strict: no route leads out of this interface, so nothing may come in
+		// strict: no route uses this interface, so all packets are dropped
 		{"net/ipv4/conf/" + name + "/rp_filter", "1"},
 	} {
 		c, err := planSysctl(kv[0], kv[1])
@@ -154,7 +148,7 @@ func quiet(host netlink.Link) error {
 	return netlink.LinkSetARPOff(host)
 }
 
-// Joined reports whether the pair is there, its far end in ns.
+// Joined reports whether the pair exists with its far end in ns.
 func (v Veth) Joined(ns *Namespace) (bool, error) {
 	host, err := find(v.Host)
 	if host == nil || err != nil {
@@ -169,8 +163,8 @@ func (v Veth) Joined(ns *Namespace) (bool, error) {
 	return found, err
 }
 
-// HostEnds returns the aliases of the host's ends of all our veth pairs, by
-// name. The alias is empty if the pair's maker was killed.
+// HostEnds returns the aliases of the host ends of all our veth pairs, by name. The alias is empty if the creating
+// process was killed.
 func HostEnds() (map[string]string, error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -185,7 +179,7 @@ func HostEnds() (map[string]string, error) {
 	return ends, nil
 }
 
-// LargerHostEnds returns the names of the host's ends of our veth pairs with an MTU of more than mtu bytes.
+// LargerHostEnds returns the names of the host ends of our veth pairs with an MTU above mtu bytes.
 func LargerHostEnds(mtu int) ([]string, error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -200,8 +194,7 @@ func LargerHostEnds(mtu int) ([]string, error) {
 	return ends, nil
 }
 
-// HostEnd returns the alias of one host's end of our veth pairs, and whether
-// there is one of that name.
+// HostEnd returns the alias of the host end with this name, and whether it is one of ours.
 func HostEnd(name string) (alias string, ok bool, err error) {
 	l, err := find(name)
 	if l == nil || err != nil || l.Attrs().Group != Group || l.Type() != "veth" {
@@ -210,9 +203,8 @@ func HostEnd(name string) (alias string, ok bool, err error) {
 	return l.Attrs().Alias, true, nil
 }
 
-// DisableTxChecksum makes an interface compute transmit checksums itself, as
-// "ethtool -K NAME tx off" does. The userspace datapath of Open vSwitch hands
-// frames on as they are; a receiver drops those whose checksum is not filled in.
+// DisableTxChecksum turns transmit checksum offloads of an interface off, as "ethtool -K NAME tx off" does. The userspace
+// datapath of Open vSwitch forwards frames unchanged, and receivers drop those without a checksum.
 func DisableTxChecksum(name string) error {
 	tool, err := ethtool.NewEthtool()
 	if err != nil {

@@ -14,10 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of returns the records of an interface in the order in which they have to be
-// added: addresses, then routes, neighbours and rules. With them come routes and
-// rules of others that would suffer: IPv4 routes with a source address of the
-// interface, and whatever shares a Group with one of its own.
+// Of returns the records of an interface in the order for adding them: addresses, then routes, neighbours and rules.
+// They include dependent routes and rules of other interfaces: IPv4 routes with a source address of the interface,
+// and all records of the Groups of its own ones.
 func Of(i Interface) ([]Record, error) {
 	var all []Record
 	for _, list := range []func(Interface) ([]Record, error){addressesOf, routesOf, neighboursOf, rulesOf} {
@@ -30,12 +29,12 @@ func Of(i Interface) ([]Record, error) {
 	return all, nil
 }
 
-// dumpTries bounds how often an interrupted dump is repeated.
+// dumpTries bounds the repetitions of an interrupted dump.
 const dumpTries = 20
 
-// dump lists a table of the kernel, with requests whose headers are given. Of a
-// family that the kernel does not have, as IPv6 with ipv6.disable=1, there is
-// nothing: it may refuse the request, or answer with all others.
+// dump lists a table of the kernel. header is the header of the request, for one family. The result is empty for a
+// family missing from the kernel, as IPv6 with ipv6.disable=1: the kernel may refuse the request, or answer with all
+// other families.
 func dump(get, answer uint16, kind Kind, header []byte, size int) ([]Record, error) {
 	var messages [][]byte
 	var err error
@@ -65,11 +64,10 @@ func dump(get, answer uint16, kind Kind, header []byte, size int) ([]Record, err
 	return all, nil
 }
 
-// families are asked for one by one: the kernel lists rules and routes of all
-// with AF_UNSPEC, but multicast and others among them.
+// families are requested one by one: with AF_UNSPEC, the kernel also lists multicast routes and others.
 var families = []byte{unix.AF_INET, unix.AF_INET6}
 
-// header makes a header of a size for a family.
+// header creates a request header of this size for a family.
 func header(size int, family byte) []byte {
 	h := make([]byte, size)
 	h[0] = family
@@ -91,15 +89,14 @@ func addressesOf(i Interface) ([]Record, error) {
 			}
 		}
 		if f == unix.AF_INET6 {
-			slices.Reverse(some) // the kernel puts a new one first, and prefers it
+			slices.Reverse(some) // the kernel inserts a new one before the others, and prefers it
 		}
 		mine = append(mine, some...)
 	}
 	return mine, nil
 }
 
-// routesOf lists routes. Those that the kernel makes in the table "local" come
-// and go with their address.
+// routesOf lists routes, without those in the table "local" created and deleted by the kernel with their address.
 func routesOf(i Interface) ([]Record, error) {
 	sources := map[netip.Addr]bool{}
 	addresses, err := addressesOf(i)
@@ -138,16 +135,14 @@ func routesOf(i Interface) ([]Record, error) {
 	return linksFirst(mine), nil
 }
 
-// derived reports whether the kernel makes a route by itself when an address
-// comes, or keeps it only as a cache.
+// derived reports whether a route is created by the kernel for an address, or a cache entry.
 func derived(r Record) bool {
 	local := r.table() == unix.RT_TABLE_LOCAL && r.Header[5] == unix.RTPROT_KERNEL
 	return local || native.Uint32(r.Header[8:])&unix.RTM_F_CLONED != 0
 }
 
-// linksFirst puts routes with a gateway behind those without, on which the
-// kernel finds the gateway, and shorter prefixes behind longer ones, which may
-// lead to their gateway. Groups stay in order.
+// linksFirst sorts routes with a gateway after those without, needed by the kernel to resolve the gateway, and
+// shorter prefixes after longer ones, which may lead to their gateway. The order within Groups is kept.
 func linksFirst(routes []Record) []Record {
 	far := map[string]int{}
 	for _, r := range routes {
@@ -183,8 +178,8 @@ func neighboursOf(i Interface) ([]Record, error) {
 	return mine, nil
 }
 
-// rulesOf lists the rules that name an interface, and those of the same
-// preference: the kernel appends to these.
+// rulesOf lists the rules with an interface's name, and all rules of the same preference, since the kernel appends a
+// new rule to these.
 func rulesOf(i Interface) ([]Record, error) {
 	var mine []Record
 	for _, f := range families {
@@ -208,7 +203,7 @@ func rulesOf(i Interface) ([]Record, error) {
 	return mine, nil
 }
 
-// messages are the types of message that add and delete a Kind.
+// messages are the message types for adding and deleting a Kind.
 var messages = map[Kind][2]uint16{
 	Address:   {unix.RTM_NEWADDR, unix.RTM_DELADDR},
 	Route:     {unix.RTM_NEWROUTE, unix.RTM_DELROUTE},
@@ -228,8 +223,7 @@ func send(message uint16, flags int, r Record) error {
 	return err
 }
 
-// Add gives a record to an interface. age is how many seconds ago the record was
-// taken down: lifetimes are shorter by that.
+// Add adds a record to an interface. Lifetimes are reduced by age, the seconds since the record was read.
 func Add(r Record, to Interface, age uint32) error {
 	c := outgoing(r, to, age)
 	var err error
@@ -253,10 +247,9 @@ func Add(r Record, to Interface, age uint32) error {
 	return nil
 }
 
-// addIPv6 adds an address. One that the host has had is usable at once: without
-// the flag the kernel would look for duplicates first, for a second or more. The
-// flag then goes, if it was not there. Of another one the kernel finds out anew
-// whether it is somebody else's.
+// addIPv6 adds an address. had means that the host had the address before: it is added with IFA_F_NODAD and usable at
+// once, instead of after a second or more of duplicate address detection; afterwards the flag is cleared, unless the
+// record has it. Other addresses go through duplicate address detection.
 func addIPv6(r Record, had bool) error {
 	if !had {
 		return send(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, r)
@@ -271,7 +264,7 @@ func addIPv6(r Record, had bool) error {
 	return send(unix.RTM_NEWADDR, unix.NLM_F_REPLACE, r)
 }
 
-// outgoing is the message that gives a record to an interface.
+// outgoing is the message for adding a record to an interface.
 func outgoing(r Record, to Interface, age uint32) Record {
 	c := r.clone()
 	c.moveIndex(0, to.Index)
@@ -298,8 +291,7 @@ func outgoing(r Record, to Interface, age uint32) Record {
 	return c
 }
 
-// shorten makes a lifetime shorter, unless it is infinite or none. An address
-// that should be gone already gets a second.
+// shorten reduces a lifetime, unless it is infinite or 0. An expired address gets one second.
 func shorten(lifetime []byte, age uint32) {
 	is := native.Uint32(lifetime)
 	if is == forever || is == 0 {
@@ -308,7 +300,7 @@ func shorten(lifetime []byte, age uint32) {
 	native.PutUint32(lifetime, max(is, age+1)-age)
 }
 
-// Remove takes a record from an interface.
+// Remove removes a record from an interface.
 func Remove(r Record, from Interface) error {
 	c := outgoing(r, from, 0)
 	if r.Learned != 0 {
@@ -323,8 +315,8 @@ func Remove(r Record, from Interface) error {
 	return nil
 }
 
-// Arrange makes the kernel's entries of one Group be those given, in their
-// order. Those at the beginning that are right are not touched.
+// Arrange replaces the kernel's entries of one Group by the given ones, in their order. Matching entries at the
+// beginning are kept.
 func Arrange(group []Record, of Interface, age uint32) error {
 	is, err := groupOf(group[0], of)
 	if err != nil {
@@ -367,8 +359,8 @@ func groupOf(r Record, of Interface) ([]Record, error) {
 	}), err
 }
 
-// Find returns the interface of that name or altname, with the kernel's name. The
-// error satisfies errors.Is(err, ErrNone) if there is none.
+// Find returns the interface with that name or altname; its Name is the kernel's. The error satisfies errors.Is(err,
+// ErrNone) if there is none.
 func Find(name string) (Interface, error) {
 	l, err := netlink.LinkByName(name)
 	var none netlink.LinkNotFoundError
@@ -384,7 +376,7 @@ func Find(name string) (Interface, error) {
 // ErrNone means that there is no such interface.
 var ErrNone = errors.New("does not exist")
 
-// A Device is what an interface itself is like.
+// A Device is the state of the interface itself.
 type Device struct {
 	MAC       net.HardwareAddr
 	MTU       int
@@ -393,10 +385,10 @@ type Device struct {
 	Allmulti  bool
 	Multicast bool
 	Kind      string // "veth", "bond", "" for hardware: see ip-link(8)
-	Master    string // the bridge, bond or VRF that it is part of
+	Master    string // the bridge, bond or VRF of which it is a port
 }
 
-// DeviceOf describes an interface.
+// DeviceOf reads the state of an interface.
 func DeviceOf(i Interface) (Device, error) {
 	l, err := netlink.LinkByIndex(i.Index)
 	if err != nil {
@@ -417,7 +409,7 @@ func DeviceOf(i Interface) (Device, error) {
 	return d, nil
 }
 
-// Apply gives an interface the flags and, if it is not 0, the MTU of d.
+// Apply sets the flags of d and, unless it is 0, the MTU of d.
 func Apply(d Device, to Interface) error {
 	l, err := netlink.LinkByIndex(to.Index)
 	if err != nil {

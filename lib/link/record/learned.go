@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Flags of IPv6 routes: include/uapi/linux/ipv6_route.h. The kernel finds the route
-// of a router advertisement by them (rt6_get_dflt_router() in net/ipv6/route.c), and takes
-// the advertisement for bad if the same route is there without them.
+// Flags of IPv6 routes: include/uapi/linux/ipv6_route.h. By them, the kernel finds the route of a router
+// advertisement (rt6_get_dflt_router() in net/ipv6/route.c). If the same route exists without them, the kernel
+// rejects the advertisement.
 const (
 	routeUp        = 0x1
 	routeGateway   = 0x2
@@ -27,8 +27,8 @@ const (
 	routeInfo      = 0x00800000
 )
 
-// learned returns the flags of a route that the kernel keeps by itself: of a default
-// router, or of a route information option (RFC 4191). It is 0 for others.
+// learned returns the flags of a route managed by the kernel: from a router advertisement's default router, or route
+// information option (RFC 4191). It is 0 for other routes.
 func learned(flags uint32) uint32 {
 	if flags&routeAutomatic == 0 || flags&(routeDefault|routeInfo) == 0 {
 		return 0
@@ -36,7 +36,7 @@ func learned(flags uint32) uint32 {
 	return flags
 }
 
-// markLearned fills in Learned of routes. Netlink does not tell it.
+// markLearned sets Learned of routes. Netlink does not report it.
 func markLearned(routes []Record) error {
 	text, err := os.ReadFile("/proc/thread-self/net/ipv6_route")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -63,7 +63,7 @@ func markLearned(routes []Record) error {
 	return nil
 }
 
-// address16 is an address as /proc prints it.
+// address16 formats an address as in /proc.
 func address16(b []byte) string {
 	var a [16]byte
 	copy(a[:], b)
@@ -81,8 +81,8 @@ type in6Rtmsg struct {
 	ifindex           int32
 }
 
-// addLearned adds a route as the kernel itself does, so that it goes on refreshing it.
-// Only the ioctl takes the flags; it gives the route the protocol "boot".
+// addLearned adds a route as the kernel does, so that it is refreshed by router advertisements. Only the ioctl
+// accepts the flags; it gives the route the protocol "boot".
 func addLearned(r Record, to Interface, age uint32) error {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -102,8 +102,8 @@ func addLearned(r Record, to Interface, age uint32) error {
 	return nil
 }
 
-// unlabelled is a learned route for comparing and for removing: the protocol is "ra" or
-// "boot", and the router's hop limit and MTU come with its next advertisement.
+// unlabelled normalizes a learned route for comparing and for removing: the protocol is "ra" or "boot", and the
+// router's hop limit and MTU come with its next advertisement.
 func (r Record) unlabelled() Record {
 	c := r.clone()
 	c.Header[5] = unix.RTPROT_UNSPEC

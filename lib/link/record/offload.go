@@ -8,15 +8,13 @@ import (
 	"github.com/safchain/ethtool"
 )
 
-// joining are the offloads that join packets to larger ones before anybody sees
-// them. Open vSwitch in user space drops what is larger than the MTU.
+// joining are the offloads that merge received packets. Open vSwitch in user space drops packets larger than the MTU.
 var joining = []string{"rx-gro", LRO, "rx-gro-hw"}
 
-// LRO is the offload that the kernel switches off where packets are forwarded.
+// LRO is the offload disabled by the kernel on hosts that forward packets.
 const LRO = "rx-lro"
 
-// Joining returns those of the offloads that join packets which an interface has
-// switched on.
+// Joining returns the enabled offloads of an interface that merge packets.
 func Joining(i Interface) ([]string, error) {
 	var on []string
 	err := withEthtool(func(e *ethtool.Ethtool) error {
@@ -31,7 +29,7 @@ func Joining(i Interface) ([]string, error) {
 	return on, err
 }
 
-// SetOffloads switches offloads of an interface.
+// SetOffloads enables and disables offloads of an interface.
 func SetOffloads(i Interface, want map[string]bool) error {
 	return withEthtool(func(e *ethtool.Ethtool) error {
 		is, err := e.Features(i.Name)

@@ -1,12 +1,9 @@
-// Package record takes down what the kernel knows of a network interface, and
-// gives it to the same or another interface: its addresses, the routes of all
-// tables, the rules that name it and its permanent neighbours.
+// Package record saves the kernel's state of a network interface and restores it, also to another interface: its
+// addresses, the routes of all tables, the rules with its name and its permanent neighbours.
 //
-// Each of these is a Record: the kernel's own message (rtnetlink(7)), in which
-// the interface has been replaced by a placeholder. So nothing is lost that this
-// program does not know of, and a Record can be kept in a file. All functions
-// act in the network namespace of the calling thread, and doing a thing twice is
-// doing it once.
+// Each of these is a Record: the kernel's own message (rtnetlink(7)), with a placeholder for the interface. So
+// attributes unknown to this program are kept, and a Record can be written to a file. All functions act in the
+// network namespace of the calling thread, and are idempotent.
 package record
 
 import (
@@ -19,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Kind is what a Record is about.
+// A Kind is the kind of a Record.
 type Kind string
 
 // The kinds of records.
@@ -33,17 +30,15 @@ const (
 // A Record is one entry of the kernel's tables.
 type Record struct {
 	Kind Kind `json:"kind"`
-	// Text is for people, as ip(8) would have it, without the interface.
+	// Text is for people, in the syntax of ip(8), without the interface.
 	Text string `json:"text"`
-	// Header is the message's fixed part, Attrs what follows. An interface index
-	// of 0 in them stands for the interface that the record is of.
+	// Header is the fixed part of the message, Attrs the rest. Interface index 0 in them stands for the record's own
+	// interface.
 	Header []byte `json:"header"`
 	Attrs  []Attr `json:"attrs"`
-	// Group is the same for records whose order among each other matters, such
-	// as routes to one destination with one metric.
+	// Group is equal for records whose relative order matters, such as routes to one destination with one metric.
 	Group string `json:"group,omitempty"`
-	// Learned are the kernel's flags (RTF_*) of a route that it keeps by router
-	// advertisements, 0 of others.
+	// Learned holds the kernel's flags (RTF_*) of a route from router advertisements, 0 for others.
 	Learned uint32 `json:"learned,omitempty"`
 }
 
@@ -53,14 +48,14 @@ type Attr struct {
 	Value []byte `json:"value"`
 }
 
-// An Interface is what records are of, or are given to.
+// An Interface identifies the source or target of records.
 type Interface struct {
 	Name  string
 	Index int
 }
 
-// Sizes of the headers and of what nests in attributes, see linux/rtnetlink.h,
-// linux/if_addr.h, linux/fib_rules.h and linux/neighbour.h.
+// Sizes of headers and nested structs; see linux/rtnetlink.h, linux/if_addr.h, linux/fib_rules.h and
+// linux/neighbour.h.
 const (
 	sizeofAddress = 8  // struct ifaddrmsg
 	sizeofRoute   = 12 // struct rtmsg
@@ -70,7 +65,7 @@ const (
 	sizeofAttr    = 4  // struct rtattr
 )
 
-// Attributes that golang.org/x/sys/unix lacks.
+// Attributes missing from golang.org/x/sys/unix.
 const (
 	ruleIn  = 3 // FRA_IIFNAME
 	ruleOut = 17
@@ -95,7 +90,7 @@ func (r Record) attr(kind uint16) []byte {
 	return nil
 }
 
-// set gives an attribute a value, or removes it if that is nil.
+// set sets an attribute, or removes it if value is nil.
 func (r *Record) set(kind uint16, value []byte) {
 	i := slices.IndexFunc(r.Attrs, func(a Attr) bool { return a.Type == kind })
 	switch {
@@ -108,7 +103,7 @@ func (r *Record) set(kind uint16, value []byte) {
 	}
 }
 
-// clone returns a copy that shares nothing with r.
+// clone returns a deep copy.
 func (r Record) clone() Record {
 	r.Header = bytes.Clone(r.Header)
 	r.Attrs = slices.Clone(r.Attrs)
@@ -124,8 +119,7 @@ func (r Record) family() byte { return r.Header[0] }
 // Is6 reports whether the record is about IPv6.
 func (r Record) Is6() bool { return r.family() == unix.AF_INET6 }
 
-// Named returns the record of interface was as one of interface is: names that
-// are in it, of rules and of address labels, change.
+// Named returns r with an interface's name was replaced by is, in rules and address labels.
 func (r Record) Named(was, is string) Record {
 	out := r.clone()
 	switch r.Kind {
@@ -138,7 +132,7 @@ func (r Record) Named(was, is string) Record {
 	case Address:
 		label := text(r.attr(unix.IFA_LABEL))
 		rest, ours := strings.CutPrefix(label, was)
-		// One that would be too long stays, and so it also comes back.
+		// A label that would be too long is kept, and so restored later.
 		if ours && (rest == "" || rest[0] == ':') && len(is)+len(rest) < unix.IFNAMSIZ {
 			out.set(unix.IFA_LABEL, zeroEnded(is+rest))
 		}
@@ -147,7 +141,7 @@ func (r Record) Named(was, is string) Record {
 	return out
 }
 
-// replaceWord is for rules, whose texts have the interface's name.
+// replaceWord replaces an interface's name in the text of a rule.
 func replaceWord(words []string, was, is string) []string {
 	for i := range words {
 		if i > 0 && (words[i-1] == "iif" || words[i-1] == "oif") && words[i] == was {
@@ -162,7 +156,7 @@ func text(zeroEnded []byte) string { return string(bytes.TrimRight(zeroEnded, "\
 // zeroEnded is the inverse of text.
 func zeroEnded(s string) []byte { return append([]byte(s), 0) }
 
-// hops calls f with the fixed part of each nexthop of a route with several.
+// hops calls f with the header of each next hop of a multipath route.
 func hops(multipath []byte, f func(hop []byte)) {
 	for len(multipath) >= sizeofHop {
 		n := int(native.Uint16(multipath))
@@ -174,8 +168,7 @@ func hops(multipath []byte, f func(hop []byte)) {
 	}
 }
 
-// moveIndex replaces an interface index wherever the record has it, and reports
-// whether it has.
+// moveIndex replaces an interface index in the record, and reports whether it was found.
 func (r *Record) moveIndex(was, is int) bool {
 	found := false
 	swap := func(b []byte) {
@@ -194,16 +187,16 @@ func (r *Record) moveIndex(was, is int) bool {
 	return found
 }
 
-// Adopted returns the record of an interface as one of that with an index. Where it
-// names that index, as routes of a Group that are over it do, it is its own.
+// Adopted returns a record with the interface at index as its own interface: its index becomes the placeholder, as in
+// routes of a Group.
 func (r Record) Adopted(index int) Record {
 	out := r.clone()
 	out.moveIndex(index, 0)
 	return out
 }
 
-// Mentions reports whether the record names the interface that it is of.
-// Others are with it because they depend on its addresses, or share a Group.
+// Mentions reports whether the record refers to its own interface. Other records depend on its addresses, or share a
+// Group.
 func (r Record) Mentions(owner string) bool {
 	if r.Kind == Rule {
 		return text(r.attr(ruleIn)) == owner || text(r.attr(ruleOut)) == owner
@@ -212,8 +205,8 @@ func (r Record) Mentions(owner string) bool {
 	return c.moveIndex(0, 0)
 }
 
-// Key is the same for records that say the same. What the kernel counts or
-// decides by itself is left out: remaining lifetimes, for one.
+// Key is equal for equivalent records. Values counted or decided by the kernel are omitted, such as remaining
+// lifetimes.
 func (r Record) Key() string {
 	c := r.clone()
 	switch r.Kind {
@@ -240,7 +233,7 @@ func (r Record) Key() string {
 	return fmt.Sprintf("%s %x %x %v", c.Kind, c.Header, c.Attrs, r.Learned != 0)
 }
 
-// lifetimes keeps of struct ifa_cacheinfo whether each lifetime is infinite.
+// lifetimes reduces struct ifa_cacheinfo to whether each lifetime is infinite.
 func lifetimes(info []byte) []byte {
 	if len(info) < 8 {
 		return nil
@@ -254,15 +247,14 @@ func lifetimes(info []byte) []byte {
 	return out
 }
 
-// settableFlags of addresses are those that the kernel takes from a program:
-// inet6_rtm_newaddr() of net/ipv6/addrconf.c and rtm_to_ifaddr() of
-// net/ipv4/devinet.c. It derives the others.
+// settableFlags are the flags of addresses accepted from programs: inet6_rtm_newaddr() of net/ipv6/addrconf.c and
+// rtm_to_ifaddr() of net/ipv4/devinet.c. The kernel derives the others.
 const settableFlags = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_MANAGETEMPADDR |
 	unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MCAUTOJOIN
 
 func addressFlags(r Record) []byte { return native.AppendUint32(nil, r.flags()&settableFlags) }
 
-// flags are those of an address.
+// flags returns the flags of an address.
 func (r Record) flags() uint32 {
 	if v := r.attr(unix.IFA_FLAGS); len(v) == 4 {
 		return native.Uint32(v)
@@ -270,9 +262,8 @@ func (r Record) flags() uint32 {
 	return uint32(r.Header[2])
 }
 
-// Usable reports whether a record is an address that is known to be this host's:
-// not one that duplicate address detection has found at another host, or has not
-// finished with (RFC 4862 section 5.4).
+// Usable reports whether a record is an address known to be unique: duplicate address detection has ended (RFC 4862
+// section 5.4), and found no duplicate.
 func (r Record) Usable() bool {
 	if r.Kind != Address {
 		return false
@@ -281,25 +272,25 @@ func (r Record) Usable() bool {
 	return flags&unix.IFA_F_DADFAILED == 0 && (flags&unix.IFA_F_TENTATIVE == 0 || flags&unix.IFA_F_OPTIMISTIC != 0)
 }
 
-// duplicate reports whether a record is an address that another host has.
+// duplicate reports whether a record is an address in use by another host.
 func (r Record) duplicate() bool { return r.Kind == Address && r.flags()&unix.IFA_F_DADFAILED != 0 }
 
-// clearRouteFlags keeps "onlink". The kernel refuses or ignores the others.
+// clearRouteFlags keeps only "onlink". The kernel refuses or ignores the others.
 func clearRouteFlags(r *Record) {
 	native.PutUint32(r.Header[8:], native.Uint32(r.Header[8:])&unix.RTNH_F_ONLINK)
 	hops(r.attr(unix.RTA_MULTIPATH), func(hop []byte) { hop[2] &= unix.RTNH_F_ONLINK })
 }
 
-// clearRuleFlags keeps "not" (FIB_RULE_INVERT).
+// clearRuleFlags keeps only "not" (FIB_RULE_INVERT).
 func clearRuleFlags(r *Record) {
 	native.PutUint32(r.Header[8:], native.Uint32(r.Header[8:])&2)
 }
 
-// userHZ is the unit of times in struct rta_cacheinfo, a second's fraction:
-// USER_HZ is 100 on all architectures that Go runs on.
+// userHZ is the number of time units per second in struct rta_cacheinfo: USER_HZ is 100 on all architectures
+// supported by Go.
 const userHZ = 100
 
-// expiry returns in how many seconds a route expires, if it does.
+// expiry returns the seconds until a route expires, and whether it does.
 func expiry(r Record) (int, bool) {
 	info := r.attr(unix.RTA_CACHEINFO) // struct rta_cacheinfo
 	if r.Kind != Route || len(info) < 12 {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// address makes a record of an IPv4 address with a label.
+// address creates a record of an IPv4 address with a label.
 func address(label string, flags, valid, preferred uint32) Record {
 	r := Record{Kind: Address, Header: []byte{unix.AF_INET, 24, byte(flags), 0, 0, 0, 0, 0}}
 	r.set(unix.IFA_LOCAL, netip.MustParseAddr("10.0.0.5").AsSlice())
@@ -58,7 +58,7 @@ func TestLifetimesGoOnWhileARecordIsKept(t *testing.T) {
 	}
 }
 
-// What comes from a journal is text from outside.
+// Records from a journal are untrusted input.
 func FuzzRecordsDoNotPanic(f *testing.F) {
 	f.Add(string(Route), make([]byte, sizeofRoute), []byte{8, 0, 4, 0, 1, 0, 0, 0, 16, 0, 9, 0, 12, 0, 0, 0, 1, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, kind string, header, attrs []byte) {
@@ -74,7 +74,7 @@ func FuzzRecordsDoNotPanic(f *testing.F) {
 	})
 }
 
-// A kernel without IPv6 has nothing of it: AF_APPLETALK is what this one lacks.
+// A family missing from the kernel has no entries: AF_APPLETALK is missing from this one.
 func TestFamiliesThatTheKernelLacksAreEmpty(t *testing.T) {
 	for name, list := range map[string]func() ([]Record, error){
 		"addresses": func() ([]Record, error) {

@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Groups splits records, which keep their order, so that those of one Group are
-// together.
+// Groups splits records into lists of one Group each, in the same order.
 func Groups(records []Record) [][]Record {
 	var all [][]Record
 	for len(records) > 0 {
@@ -21,9 +20,8 @@ func Groups(records []Record) [][]Record {
 	return all
 }
 
-// Lasting returns those records that go with the addresses of the interface they
-// are of, and that nothing but Restore brings back: addresses, routes and
-// neighbours, without those that the kernel makes by itself.
+// Lasting returns the records that disappear with the interface's addresses and are restored only by Restore:
+// addresses, routes and neighbours, without those created by the kernel.
 func Lasting(i Interface) ([]Record, error) {
 	all, err := Of(i)
 	all = slices.DeleteFunc(all, func(r Record) bool {
@@ -35,8 +33,7 @@ func Lasting(i Interface) ([]Record, error) {
 	return all, err
 }
 
-// forgetTimes leaves out when the kernel was told or asked last, so that the same
-// state is the same text.
+// forgetTimes removes the times of the last change or query, so that equal states are equal texts.
 func (r *Record) forgetTimes() {
 	switch r.Kind {
 	case Address:
@@ -48,8 +45,7 @@ func (r *Record) forgetTimes() {
 	}
 }
 
-// Lost lists which of some records an interface does not have. An address that
-// turned out to be another host's is lost, too.
+// Lost lists the records missing from an interface. An address in use by another host is lost, too.
 func Lost(records []Record, i Interface) ([]Record, error) {
 	is, err := Of(i)
 	if err != nil {
@@ -64,8 +60,8 @@ func Lost(records []Record, i Interface) ([]Record, error) {
 	}), nil
 }
 
-// Restore gives an interface those of some records that it has lost. Lifetimes
-// begin again. One that the kernel does not take does not keep it from the others.
+// Restore adds the records missing from an interface. Lifetimes start again. A record refused by the kernel does not
+// affect the others.
 func Restore(records []Record, to Interface) error {
 	lost, err := Lost(records, to)
 	if err != nil {

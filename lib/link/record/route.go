@@ -9,13 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// temporary marks routes that are there only while another one is added. The
-// number is registered neither in include/uapi/linux/rtnetlink.h nor in
-// iproute2's rt_protos.
+// temporary marks routes that exist only during the addition of another one. The number is registered neither in
+// include/uapi/linux/rtnetlink.h nor in iproute2's rt_protos.
 const temporary = 48
 
-// Movable is an error if the kernel would not take a record again, once it is
-// removed.
+// Movable returns an error if the kernel would not accept a record again after its removal.
 func (r Record) Movable() error {
 	if r.Kind != Route {
 		return nil
@@ -31,9 +29,8 @@ func (r Record) Movable() error {
 	return nil
 }
 
-// addRoute adds a route of an interface. It may have been made when its gateway
-// could be reached in a way that is gone since; the kernel would take it only
-// with such a way, so there is one for a moment.
+// addRoute adds a route. If the route to its gateway is missing since the route was created, the kernel accepts it
+// only with a temporary route to the gateway.
 func addRoute(c, r Record, to Interface) error {
 	err := send(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, c)
 	if err == nil || errors.Is(err, unix.EEXIST) {
@@ -49,7 +46,7 @@ func addRoute(c, r Record, to Interface) error {
 	return withWays(c, func() error { return send(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, c) })
 }
 
-// withWays sends a route while there are ways to its gateways.
+// withWays sends a route while temporary routes to its gateways exist.
 func withWays(c Record, repeat func() error) error {
 	var ways []Record
 	for _, way := range waysTo(c) {
@@ -64,9 +61,8 @@ func withWays(c Record, repeat func() error) error {
 	return err
 }
 
-// Try is an error if the kernel would not take a record, which it has, a second
-// time: what would be removed could not come back. It looks at routes, whose
-// gateways may mean something else by now than when they were made.
+// Try returns an error if the kernel would not accept an existing record a second time, so that it could not be
+// restored. Only routes are tried: their gateways may be resolved differently since their creation.
 func Try(r Record, of Interface) error {
 	if r.Kind != Route {
 		return nil
@@ -79,14 +75,14 @@ func Try(r Record, of Interface) error {
 	}
 	switch {
 	case errors.Is(err, unix.EEXIST):
-		return nil // the kernel finds nothing else wrong with it
+		return nil // the kernel has no other objection
 	case err == nil:
-		return Remove(r, of) // somebody has removed it meanwhile
+		return Remove(r, of) // it was removed in between
 	}
 	return fmt.Errorf("route %s could not be added again (%w): delete it first, or what it collides with", r.Text, err)
 }
 
-// waysTo are routes to the gateways of a route.
+// waysTo returns routes to the gateways of a route.
 func waysTo(c Record) []Record {
 	var ways []Record
 	add := func(index, gateway []byte) {

@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysctls are the settings of an interface that decide who may talk to it and
-// how (ip-sysctl.rst of the kernel).
+// sysctls are the settings of an interface that affect its traffic (ip-sysctl.rst of the kernel).
 var sysctls = []string{
 	"ipv4/conf/%/accept_local", "ipv4/conf/%/accept_redirects", "ipv4/conf/%/accept_source_route", "ipv4/conf/%/arp_accept",
 	"ipv4/conf/%/arp_announce", "ipv4/conf/%/arp_filter", "ipv4/conf/%/arp_ignore", "ipv4/conf/%/arp_notify", "ipv4/conf/%/forwarding",
@@ -27,7 +26,7 @@ var sysctls = []string{
 	"ipv6/conf/%/temp_valid_lft", AcceptRA, GenerateMode, DisableIPv6, TemporaryAddresses,
 }
 
-// Settings that are changed for a while, as they stand in a Settings map.
+// Temporarily changed settings, as keys of Settings.
 const (
 	AcceptRA     = "ipv6/conf/%/accept_ra"
 	GenerateMode = "ipv6/conf/%/addr_gen_mode"
@@ -38,17 +37,15 @@ const (
 	TemporaryAddresses = "ipv6/conf/%/use_tempaddr"
 )
 
-// Settings are sysctls of an interface below /proc/sys/net, by their names with
-// "%" for the interface.
+// Settings are sysctls of an interface below /proc/sys/net. Their names have "%" for the interface.
 type Settings map[string]string
 
-// SettingsOf reads the settings of an interface. Those that the kernel does not
-// have, or that are unset, are left out.
+// SettingsOf reads the settings of an interface. Missing and unset ones are omitted.
 func SettingsOf(i Interface) (Settings, error) {
 	s := Settings{}
 	for _, name := range sysctls {
 		b, err := os.ReadFile(sysctlPath(name, i))
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EIO) { // stable_secret, when it is unset
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EIO) { // stable_secret, if it is unset
 			continue
 		}
 		if err != nil {
@@ -63,9 +60,8 @@ func sysctlPath(name string, i Interface) string {
 	return "/proc/sys/net/" + strings.Replace(name, "%", i.Name, 1)
 }
 
-// Configure gives an interface settings. Those that it has already are not
-// written, since writing has effects of its own, and neither are those that its
-// kernel lacks: an interface with an MTU below 1280 has no IPv6.
+// Configure applies settings to an interface. Equal ones are not written, because writing has side effects; missing
+// ones are skipped: an interface with an MTU below 1280 has no IPv6.
 func Configure(s Settings, i Interface) error {
 	for _, name := range slices.SortedFunc(maps.Keys(s), order) {
 		path := sysctlPath(name, i)
@@ -80,8 +76,8 @@ func Configure(s Settings, i Interface) error {
 	return nil
 }
 
-// order has disable_ipv6 after addr_gen_mode, which says what enabling does; and
-// stable_secret, which changes addr_gen_mode, before. Forwarding sets others.
+// order puts disable_ipv6 after addr_gen_mode, which affects enabling, and stable_secret before that, since it
+// changes addr_gen_mode. Forwarding sets others.
 func order(a, b string) int {
 	return strings.Compare(rank(a)+a, rank(b)+b)
 }

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Prefix is the address of an Address record, with its prefix length. It is the
-// zero Prefix for others.
+// Prefix is the address of an Address record with its prefix length, otherwise the zero Prefix.
 func (r Record) Prefix() netip.Prefix {
 	if r.Kind != Address {
 		return netip.Prefix{}
@@ -22,14 +21,13 @@ func (r Record) Prefix() netip.Prefix {
 	return netip.PrefixFrom(a, int(r.Header[1]))
 }
 
-// Lasts reports whether an address has no end, as one from DHCP or a router
-// advertisement has.
+// Lasts reports whether an address has an infinite lifetime, unlike those from DHCP or router advertisements.
 func (r Record) Lasts() bool {
 	info := r.attr(unix.IFA_CACHEINFO)
 	return len(info) < 8 || native.Uint32(info[4:]) == forever
 }
 
-// Gateways are the next hops of a Route record over the interface that it is of.
+// Gateways returns the next hops of a Route record over its own interface.
 func (r Record) Gateways() []netip.Addr {
 	if r.Kind != Route {
 		return nil
@@ -46,8 +44,7 @@ func (r Record) Gateways() []netip.Addr {
 	return all
 }
 
-// gatewayOf is RTA_GATEWAY, or what is in RTA_VIA: a gateway of the other
-// family.
+// gatewayOf is RTA_GATEWAY or the address in RTA_VIA, a gateway of the other family.
 func gatewayOf(attrs []Attr) []byte {
 	for _, a := range attrs {
 		switch {
@@ -60,7 +57,7 @@ func gatewayOf(attrs []Attr) []byte {
 	return nil
 }
 
-// Default reports whether a Route record leads everywhere.
+// Default reports whether a Route record is a default route.
 func (r Record) Default() bool { return r.Kind == Route && r.Header[1] == 0 }
 
 // table is the routing table of a Route or Rule record.
@@ -72,8 +69,7 @@ func (r Record) table() uint32 {
 	return uint32(r.Header[4])
 }
 
-// metric is the RTA_PRIORITY of a route, or the FRA_PRIORITY of a rule, which
-// has the same number.
+// metric is the RTA_PRIORITY of a route, or the FRA_PRIORITY of a rule; both have the same number.
 func (r Record) metric() uint32 {
 	if v := r.attr(unix.RTA_PRIORITY); len(v) == 4 {
 		return native.Uint32(v)
@@ -81,7 +77,7 @@ func (r Record) metric() uint32 {
 	return 0
 }
 
-// describe fills in Text.
+// describe sets Text.
 func (r *Record) describe() {
 	switch r.Kind {
 	case Address:
@@ -145,7 +141,7 @@ func (r Record) ruleText() string {
 	return strings.Join(append(words, fmt.Sprint("lookup ", r.table())), " ")
 }
 
-// split parses attributes. What is malformed ends them.
+// split parses attributes, up to a malformed one.
 func split(b []byte) []Attr {
 	var all []Attr
 	for len(b) >= sizeofAttr {
@@ -159,8 +155,8 @@ func split(b []byte) []Attr {
 	return all
 }
 
-// Automatic reports whether the kernel makes records like it by itself: the
-// route of an address's subnet, and link-local addresses.
+// Automatic reports whether the kernel creates records like r by itself: the route of an address's subnet, and
+// link-local addresses.
 func (r Record) Automatic() bool {
 	switch r.Kind {
 	case Route:
@@ -171,9 +167,8 @@ func (r Record) Automatic() bool {
 	return false
 }
 
-// Way is where a Route record leads, for programs that write it down elsewhere.
-// Automatic routes, those from DHCP and router advertisements, and those of other
-// kinds than unicast, have none.
+// Way is a Route record for use in configuration files. Automatic routes, routes from DHCP and router advertisements,
+// and routes other than unicast have none.
 func (r Record) Way() (w Way, ok bool) {
 	if r.Kind != Route || r.Automatic() || r.Dynamic() || r.Header[7] != unix.RTN_UNICAST {
 		return Way{}, false
@@ -190,18 +185,17 @@ func (r Record) Way() (w Way, ok bool) {
 	return w, true
 }
 
-// Dynamic reports whether a Route record comes from DHCP or a router advertisement, which
-// bring it again.
+// Dynamic reports whether a Route record comes from DHCP or a router advertisement, and will be added again by these.
 func (r Record) Dynamic() bool {
 	return r.Kind == Route && (r.Learned != 0 || r.Header[5] == unix.RTPROT_RA || r.Header[5] == unix.RTPROT_DHCP)
 }
 
-// A Way is a route in few words.
+// A Way is a summary of a route.
 type Way struct {
 	To            netip.Prefix
-	Via           []netip.Addr // next hops; none: the subnet is on the link
+	Via           []netip.Addr // next hops; none: directly connected
 	Metric, Table uint32
 }
 
-// Main is the table of a Way that needs no mention.
+// Main is the default table of a Way.
 const Main = unix.RT_TABLE_MAIN
