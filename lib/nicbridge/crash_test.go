@@ -10,8 +10,7 @@ import (
 
 var errInjected = errors.New("injected")
 
-// failAt has the mover fail before step n, counted from 0. It returns how many
-// steps there were.
+// failAt makes the mover fail before step n, counted from 0. count returns the number of steps done.
 func (w *world) failAt(n int, with error) (count func() int) {
 	i := 0
 	w.s.mover.before = func(Step) error {
@@ -24,10 +23,8 @@ func (w *world) failAt(n int, with error) (count func() int) {
 	return func() int { return i }
 }
 
-// crashes moves in a direction again and again, failing or killed one step later
-// each time, and demands the state of before. Once the move is verified it is the
-// new state instead. It counts how often that was, and reports false if it has
-// ended early because that is enough.
+// crashes repeats a move, each time failing or killed one step later, and expects the state before or, once the move
+// is verified, after it. points counts the tries; crashes returns false if it stopped early at enough of them.
 func (w *world) crashes(d Direction, points *atomic.Int64, enough int64) bool {
 	w.t.Helper()
 	before := w.state()
@@ -40,7 +37,7 @@ func (w *world) crashes(d Direction, points *atomic.Int64, enough int64) bool {
 			err := w.move(d)
 			w.s.mover.before = nil
 			if err == nil && count() <= n {
-				return true // there is no such step: it is done
+				return true // there is no such step: the move is complete
 			}
 			points.Add(1)
 			if !errors.Is(err, with) {
@@ -62,7 +59,7 @@ func (w *world) crashes(d Direction, points *atomic.Int64, enough int64) bool {
 	}
 }
 
-// recover is the next run, which is killed once itself.
+// recover is the next run, itself killed once.
 func (w *world) recover(n int) {
 	w.t.Helper()
 	w.failAt(n/2, errKilled)
@@ -76,7 +73,7 @@ func (w *world) recover(n int) {
 	}
 }
 
-// missing lists addresses that are not where they should be.
+// missing lists addresses missing from the expected interface.
 func (w *world) missing(d Direction) (lost []string) {
 	name := map[Direction]string{ToBridge: "breth0", ToNIC: "eth0"}[d]
 	for _, line := range w.lines() {
@@ -115,7 +112,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 	t.Logf("%d crash points", all.Load())
 }
 
-// bridges lists what Open vSwitch's database has.
+// bridges lists the contents of Open vSwitch's database.
 func (w *world) bridges() string {
 	w.t.Helper()
 	out, err := w.h.Script(w.t.Context(), "for b in $(ovs-vsctl list-br); do echo $b: $(ovs-vsctl list-ports $b); done")
@@ -125,8 +122,8 @@ func (w *world) bridges() string {
 	return strings.TrimSpace(out)
 }
 
-// reboot is what a reboot leaves: the database and the journals. The kernel has
-// what the host's own configuration makes.
+// reboot sets the state after a reboot: the database and the journals are kept, and the kernel has the result of the
+// host's own configuration.
 func (w *world) reboot(configuration []string) {
 	w.t.Helper()
 	all, err := w.s.store.all()
@@ -148,8 +145,8 @@ func (w *world) reboot(configuration []string) {
 	}
 }
 
-// A move that the machine's crash has interrupted is undone in the database, at
-// every step. What the host's configuration has made meanwhile stays.
+// A move interrupted by a crash of the machine is undone in the database, at every step. The result of the host's
+// configuration stays.
 func TestAMachineThatRebootsInTheMiddle(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

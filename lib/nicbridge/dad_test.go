@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// duplicate gives eth0 an address that another host has, and waits until the kernel
-// knows.
+// duplicate gives eth0 the address of another host, and waits until the kernel knows.
 func (w *world) duplicate(address string) {
 	w.t.Helper()
 	_, err := w.h.Script(w.t.Context(), `ip -n outside address add `+address+`/64 dev eth0 nodad
@@ -27,8 +26,7 @@ func (w *world) script(text string) string {
 	return strings.TrimSpace(out)
 }
 
-// What duplicate address detection has found at another host does not become the
-// bridge's by the move, and is not announced.
+// Duplicate addresses are not moved to the bridge, and not announced.
 func TestAddressesOfOtherHostsStayTheirs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -47,7 +45,7 @@ func TestAddressesOfOtherHostsStayTheirs(t *testing.T) {
 	}
 }
 
-// An address that turns out to be another host's while it moves is no success.
+// A move fails if an address turns out to be a duplicate during it.
 func TestAnAddressThatIsADuplicateOnTheBridgeIsLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -60,7 +58,7 @@ func TestAnAddressThatIsADuplicateOnTheBridgeIsLost(t *testing.T) {
 		if st.Do != settle || st.On != "breth0" {
 			return nil
 		}
-		// an address that was looked for anew, as after the bridge was down
+		// duplicate address detection starts again, as after the bridge was down
 		w.script(`ip -n outside address add fd00::9/64 dev eth0 nodad
 			sysctl -qw net.ipv6.conf.breth0.accept_dad=1
 			ip address del fd00::9/64 dev breth0

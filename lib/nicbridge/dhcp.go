@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// clients are programs that are DHCP clients and nothing else.
+// clients are the names of DHCP client programs.
 var clients = []string{"dhclient", "dhcpcd", "udhcpc"}
 
-// handOver lists what to run so that the DHCP clients of one interface work on
-// another: the end of each, and its own command for the other. Those that
-// NetworkManager has started are its matter.
+// handOver lists commands for replacing the DHCP clients of one interface by equal clients of another: each is killed
+// and started again. Clients started by NetworkManager are left to it.
 func handOver(from, to string) []string {
 	here, err := os.Readlink("/proc/thread-self/ns/net")
 	if err != nil {
@@ -35,7 +34,7 @@ func handOver(from, to string) []string {
 		if !isClient(args, from) {
 			continue
 		}
-		// One of another namespace is a container's.
+		// Clients in other namespaces belong to containers.
 		if there, err := os.Readlink("/proc/" + e.Name() + "/ns/net"); err == nil && there == here {
 			lines = append(lines, "kill "+e.Name(), again(args, from, to))
 		}
@@ -49,8 +48,7 @@ func isClient(args []string, nic string) bool {
 		!slices.ContainsFunc(args, func(a string) bool { return filepath.Base(a) == "nm-dhcp-helper" })
 }
 
-// again is a command for another interface. The names of its files have the
-// interface's name in them.
+// again is the command line for another interface. The interface's name is replaced in file names, too.
 func again(args []string, from, to string) string {
 	words := []string{quote(args[0])}
 	for _, a := range args[1:] {
@@ -59,7 +57,7 @@ func again(args []string, from, to string) string {
 	return strings.Join(words, " ")
 }
 
-// quote makes a word of a shell.
+// quote quotes a word for the shell.
 func quote(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_=+:,./@%", r)

@@ -11,13 +11,13 @@ import (
 	"ovn-k8s/lib/link/record"
 )
 
-// A layout is what a network configuration says of a bridge. The bridge itself is in Open
-// vSwitch's database and comes with ovs-vswitchd; only what the kernel has is configured.
+// A layout is the input of network configurations for a bridge. The bridge itself is in Open vSwitch's database and
+// comes up with ovs-vswitchd; only its addresses, routes and settings are configured.
 type layout struct {
 	Snapshot
-	addresses    []record.Record // those that last
-	dhcp4, dhcp6 bool            // there are others, too
-	ra           bool            // router advertisements are read
+	addresses    []record.Record // with infinite lifetimes
+	dhcp4, dhcp6 bool            // there are others from DHCP
+	ra           bool            // router advertisements are accepted
 	ways         []record.Way
 	dns          resolver
 }
@@ -45,25 +45,25 @@ func (s Snapshot) layout() layout {
 		}
 	}
 	if l.dhcp4 || l.dhcp6 {
-		l.dns = resolver{} // DHCP brings it
+		l.dns = resolver{} // DHCP brings DNS servers
 	}
 	return l
 }
 
-// A resolver is what resolv.conf(5) says.
+// A resolver is the content of a resolv.conf(5).
 type resolver struct {
 	servers []netip.Addr
 	search  []string
 }
 
-// resolvers are files of that format: the second is of systemd-resolved, which is named in
-// the first by its address only.
+// resolvers are files of that format. The second belongs to systemd-resolved; the first then names only its local
+// address.
 var resolvers = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
 
-// readResolver reads the first file that names a server of another host.
+// readResolver reads the first file naming a server on another host.
 func readResolver(files []string) resolver {
 	for _, file := range files {
-		text, _ := os.ReadFile(file) // one that is not there names nobody
+		text, _ := os.ReadFile(file) // a missing file has no servers
 		var r resolver
 		for line := range strings.Lines(string(text)) {
 			words := strings.Fields(line)
@@ -84,7 +84,7 @@ func readResolver(files []string) resolver {
 	return resolver{}
 }
 
-// family are the servers of one family, as words.
+// family returns the servers of one family.
 func (r resolver) family(is6 bool) []string {
 	var all []string
 	for _, a := range r.servers {
@@ -95,7 +95,7 @@ func (r resolver) family(is6 bool) []string {
 	return all
 }
 
-// create makes the bridge if the database was lost. It changes nothing otherwise.
+// create is the command that creates the bridge if it is missing, as after the loss of the database.
 func (l layout) create() string {
 	out := "ovs-vsctl --may-exist add-br " + l.Bridge + " -- set Bridge " + l.Bridge
 	if l.Datapath != "" {
@@ -105,7 +105,7 @@ func (l layout) create() string {
 		l.MAC, l.Bridge, l.Bridge, l.MTU, l.Bridge, l.NIC)
 }
 
-// mute are sysctls with which the kernel does not answer on the NIC, with "/" for ".".
+// mute lists sysctls that keep the kernel from answering on the NIC, with "/" for ".".
 func (l layout) mute() []string {
 	var all []string
 	for _, name := range []string{record.ReversePath, record.IgnoreARP, record.DisableIPv6} {
@@ -114,10 +114,10 @@ func (l layout) mute() []string {
 	return all
 }
 
-// sysctls is the file that sets mute at boot.
+// sysctls is the file for setting mute at boot.
 func (l layout) sysctls() string { return "/etc/sysctl.d/90-" + l.Bridge + ".conf" }
 
-// arguments are those of ip route for the bridge.
+// arguments formats the arguments of ip route for the bridge.
 func (l layout) arguments(w record.Way) string {
 	out := w.To.String()
 	if len(w.Via) == 1 {
@@ -138,8 +138,8 @@ func (l layout) arguments(w record.Way) string {
 	return out
 }
 
-// ifupdownText is for interfaces(5). It is "auto", since nothing brings up "allow-ovs", and
-// without ovs_type, with which ifdown would delete the bridge and OVN's ports on it.
+// ifupdownText is for interfaces(5). The bridge is "auto" because "allow-ovs" is never brought up, and has no
+// ovs_type because ifdown would then delete the bridge and OVN's ports.
 func ifupdownText(l layout) []string {
 	method := "manual"
 	if l.dhcp4 {
@@ -156,7 +156,7 @@ func ifupdownText(l layout) []string {
 	for _, a := range l.addresses {
 		line := fmt.Sprintf("    up ip address replace %s dev %s", a.Prefix(), l.Bridge)
 		if a.Is6() {
-			line += " nodad" // the routes need it at once
+			line += " nodad" // the routes need the address at once
 		}
 		lines = append(lines, line)
 	}
@@ -175,7 +175,7 @@ func ifupdownText(l layout) []string {
 	return append(lines, "iface "+l.NIC+" inet manual")
 }
 
-// extra are settings of the bridge, for ovs-vsctl.
+// extra formats settings of the bridge for ovs-vsctl.
 func (l layout) extra() string {
 	out := fmt.Sprintf(`set bridge %s fail_mode=standalone other_config:hwaddr=\"%s\" external-ids:bridge-id=%s`, l.Bridge, l.MAC, l.Bridge)
 	if l.Datapath != "" {
@@ -229,8 +229,8 @@ func scriptsText(l layout) []string {
 	return lines
 }
 
-// netplanText is for netplan(5). The bridge is an interface that is there: what netplan
-// makes in Open vSwitch has no datapath_type.
+// netplanText is for netplan(5). The bridge is declared as an existing interface: bridges created by netplan in Open
+// vSwitch have no datapath_type.
 func netplanText(l layout) []string {
 	lines := []string{"network:", "  version: 2", "  renderer: networkd", "  ethernets:", "    " + l.NIC + ": {dhcp4: false, dhcp6: false, accept-ra: false, link-local: [], optional: true}",
 		"    " + l.Bridge + ":", fmt.Sprintf("      dhcp4: %v", l.dhcp4), fmt.Sprintf("      dhcp6: %v", l.dhcp6), fmt.Sprintf("      accept-ra: %v", l.ra)}
@@ -274,8 +274,8 @@ func netplanText(l layout) []string {
 	return append(append(lines, "# "+l.sysctls()), l.mute()...)
 }
 
-// nmcliText is for nmcli(1). The bridge is an interface that is there; NetworkManager's
-// plugin for Open vSwitch, which not all distributions have, would make another one.
+// nmcliText is for nmcli(1). The bridge is declared as an existing interface: NetworkManager's plugin for Open
+// vSwitch, missing from some distributions, would create another one.
 func nmcliText(l layout) []string {
 	kind := "generic"
 	if l.Datapath == userspace {
@@ -301,7 +301,7 @@ func nmcliText(l layout) []string {
 	}
 }
 
-// nmcliFamily are the arguments for one family.
+// nmcliFamily formats the arguments for one family.
 func (l layout) nmcliFamily(name string, auto, is6 bool) string {
 	var addresses, routes []string
 	for _, a := range l.addresses {
@@ -328,7 +328,7 @@ func (l layout) nmcliFamily(name string, auto, is6 bool) string {
 	return out
 }
 
-// nmcliRoutes has an entry for each next hop: NetworkManager joins those with a weight.
+// nmcliRoutes returns an entry for each next hop: NetworkManager joins entries with a weight.
 func nmcliRoutes(w record.Way) []string {
 	rest := ""
 	if w.Metric != 0 {
@@ -378,7 +378,7 @@ func networkdText(l layout) []string {
 	return append(append(lines, "# "+l.sysctls()), l.mute()...)
 }
 
-// networkdRoute is a section of a route.
+// networkdRoute is the section for a route.
 func (l layout) networkdRoute(w record.Way) []string {
 	lines := []string{"[Route]", "Destination=" + w.To.String()}
 	for _, via := range w.Via {

@@ -15,21 +15,20 @@ import (
 // A mover carries out plans.
 type mover struct {
 	sw *vswitch.Switch
-	// before is called before each step, if set; its error is as good as one of
-	// the step. Tests are its only users.
+	// before, if set, is called before each step, for tests. Its error counts as the step's.
 	before func(Step) error
 }
 
 // do carries out the steps until one fails.
 func (m mover) do(ctx context.Context, s Snapshot, d Direction, steps []Step) error {
-	var found record.Interface // by the step before
+	var found record.Interface // by the previous step
 	for _, st := range steps {
 		if m.before != nil {
 			if err := m.before(st); err != nil {
 				return err
 			}
 		}
-		// Thousands of routes are of one interface. It is looked up again where that fails.
+		// There may be thousands of routes of one interface: look it up again only after a failure.
 		if found.Name == st.On && st.Do.ofRecords() && s.kernelStep(found, d, st) == nil {
 			continue
 		}
@@ -41,7 +40,7 @@ func (m mover) do(ctx context.Context, s Snapshot, d Direction, steps []Step) er
 	return nil
 }
 
-// undo carries out all steps, whatever happens to some of them.
+// undo carries out all steps, even after failures.
 func (m mover) undo(ctx context.Context, s Snapshot, d Direction, steps []Step) error {
 	var errs []error
 	for _, st := range steps {
@@ -54,10 +53,10 @@ func (m mover) undo(ctx context.Context, s Snapshot, d Direction, steps []Step) 
 	return errors.Join(errs...)
 }
 
-// errKilled is what tests end a mover with, as if its process were killed.
+// errKilled stops a mover in tests, as if its process was killed.
 var errKilled = errors.New("killed")
 
-// step carries out one step. It returns the interface that it has looked up, if any.
+// step carries out one step. It returns the interface if it has looked it up.
 func (m mover) step(ctx context.Context, s Snapshot, d Direction, st Step) (i record.Interface, err error) {
 	switch st.Do {
 	case makeBridge:
@@ -73,7 +72,7 @@ func (m mover) step(ctx context.Context, s Snapshot, d Direction, st Step) (i re
 	}
 	i, err = record.Find(st.On)
 	if errors.Is(err, record.ErrNone) && (st.Do == remove || st.Do == restore) {
-		return i, nil // with the interface everything of it is gone
+		return i, nil // all of it disappeared with the interface
 	}
 	if err != nil {
 		return i, err
@@ -81,16 +80,15 @@ func (m mover) step(ctx context.Context, s Snapshot, d Direction, st Step) (i re
 	return i, s.kernelStep(i, d, st)
 }
 
-// ofRecords reports whether steps of an action may be repeated, each with a few messages to
-// the kernel.
+// ofRecords reports whether steps of this action are cheap to repeat: a few messages to the kernel.
 func (a action) ofRecords() bool { return a == remove || a == add || a == arrange }
 
-// standalone is the bridge that the NIC becomes a port of.
+// standalone is the bridge to which the NIC is added.
 func (s Snapshot) standalone() vswitch.StandaloneBridge {
 	return vswitch.StandaloneBridge{Name: s.Bridge, MAC: s.MAC, MTU: s.MTU, DatapathType: s.Datapath, ExternalIDs: s.ExternalIDs}
 }
 
-// detach takes the NIC out of the bridge, if it is in it.
+// detach removes the NIC from the bridge, if it is a port.
 func (m mover) detach(ctx context.Context, s Snapshot) error {
 	in, err := m.sw.BridgeOfPort(ctx, s.NIC)
 	if err != nil || in != s.Bridge {
@@ -100,7 +98,7 @@ func (m mover) detach(ctx context.Context, s Snapshot) error {
 	return err
 }
 
-// kernelStep carries out a step that Open vSwitch has no part in.
+// kernelStep carries out a step without Open vSwitch.
 func (s Snapshot) kernelStep(i record.Interface, d Direction, st Step) error {
 	switch st.Do {
 	case prepare:
@@ -129,15 +127,14 @@ func (s Snapshot) kernelStep(i record.Interface, d Direction, st Step) error {
 	return fmt.Errorf("no such step: %s", st.Do)
 }
 
-// age is how many seconds ago the snapshot was taken.
+// age is the age of the snapshot in seconds.
 func (s Snapshot) age() uint32 {
 	age := time.Since(s.Taken).Seconds()
 	return uint32(min(max(age, 0), math.MaxInt32))
 }
 
-// settle lets the kernel go on by itself, and removes what it has made of its own
-// in the course of the move: routes of addresses that had been removed, and
-// link-local addresses.
+// settle restores the kernel's settings and removes side effects of the move: the kernel's routes of removed
+// addresses, and link-local addresses.
 func (s Snapshot) settle(i record.Interface, d Direction) error {
 	if err := record.Configure(s.open(d), i); err != nil {
 		return err
@@ -165,7 +162,7 @@ func (s Snapshot) settle(i record.Interface, d Direction) error {
 	return nil
 }
 
-// missing lists what of the snapshot an interface does not have.
+// missing lists the records of the snapshot missing from the target.
 func (s Snapshot) missing(d Direction) ([]record.Record, error) {
 	i, err := record.Find(s.target(d))
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"ovn-k8s/test/hostile"
 )
 
-// L10: a neighbour sends 10 000 hostile frames, among them the sFlow datagram for which
-// gopacket allocates 16 GiB, again and again while eth0 moves. The moves succeed, and the
-// process gets no more than 20 MB beyond what moves in silence take.
+// L10: a neighbour keeps sending 10 000 hostile frames while eth0 moves, including the sFlow datagram that makes
+// gopacket allocate 16 GiB. The moves succeed, and the process allocates at most 20 MB more than without the frames.
 func TestHostileFramesDuringMoves(t *testing.T) {
 	w := newWorld(t)
 	w.reset()
@@ -51,8 +50,8 @@ func TestHostileFramesDuringMoves(t *testing.T) {
 	}
 }
 
-// flood sends frames from the namespace "outside" to eth0, all of them at least once,
-// until ctx ends. It returns how many it has sent.
+// flood sends frames from the namespace "outside" to eth0, all of them at least once, until ctx ends. It returns the
+// number sent.
 func (w *world) flood(ctx context.Context, frames [][]byte) (sent int) {
 	runtime.LockOSThread() // for good, see Enter
 	ns, err := link.OpenNamespace(w.h.Path("/run/netns/outside"))
@@ -77,7 +76,7 @@ func (w *world) flood(ctx context.Context, frames [][]byte) (sent int) {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	for ; sent < len(frames) || ctx.Err() == nil; sent++ {
-		// a frame that the kernel refuses is as good as one that was lost
+		// a frame refused by the kernel counts as lost
 		_ = unix.Sendto(fd, frames[sent%len(frames)], 0, &unix.SockaddrLinklayer{Ifindex: i.Index, Halen: 6})
 		if sent%100 == 99 {
 			runtime.Gosched()

@@ -15,17 +15,17 @@ import (
 
 const (
 	bridgePrefix = "br"
-	maxName      = 15 // IFNAMSIZ without its zero
+	maxName      = 15 // IFNAMSIZ without the final 0
 	// ovsMaster is the kernel's name for the datapath of Open vSwitch.
 	ovsMaster = "ovs-system"
 )
 
-// errDone means that there is nothing to do; its text says why.
+// errDone means that the move is not necessary; its text says why.
 type errDone string
 
 func (e errDone) Error() string { return string(e) }
 
-// inspect takes the snapshot for a move, or says why there can be none.
+// inspect takes the snapshot for a move. Its error says why the move is impossible or not necessary.
 func (s *session) inspect(ctx context.Context, d Direction, name string) (Snapshot, error) {
 	if d == ToBridge {
 		return s.inspectNIC(ctx, name)
@@ -36,13 +36,13 @@ func (s *session) inspect(ctx context.Context, d Direction, name string) (Snapsh
 func (s *session) inspectNIC(ctx context.Context, nic string) (Snapshot, error) {
 	i, err := record.Find(nic)
 	if errors.Is(err, record.ErrNone) {
-		//lint:ignore ST1005 the original's text
+		//lint:ignore ST1005 the Python version's text
 		return Snapshot{}, fmt.Errorf("interface %s does not exist, skipping.", nic)
 	}
 	if err != nil {
 		return Snapshot{}, err
 	}
-	nic = i.Name // it may be an altname, which rules, sysctls and Open vSwitch do not know
+	nic = i.Name // it may be an altname, unknown to rules, sysctls and Open vSwitch
 	snap := Snapshot{NIC: nic, Bridge: bridgePrefix + nic, From: nic}
 	if len(snap.Bridge) > maxName {
 		return snap, fmt.Errorf("interface %s: bridge %s would have a name of %d characters, but no more than %d are possible: rename the interface", nic, snap.Bridge, len(snap.Bridge), maxName)
@@ -65,10 +65,10 @@ func (s *session) inspectNIC(ctx context.Context, nic string) (Snapshot, error) 
 	return snap, nil
 }
 
-// movable reports whether a record is an address that is not there by itself.
+// movable reports whether a record is an address not created by the kernel.
 func movable(r record.Record) bool { return r.Kind == record.Address && !r.Automatic() }
 
-// take takes down what the interface that s is from has.
+// take saves the state of the interface s.From.
 func (s *Snapshot) take(i record.Interface) error {
 	var err error
 	s.Taken = time.Now()
@@ -88,7 +88,7 @@ func (s *Snapshot) take(i record.Interface) error {
 	return err
 }
 
-// try is an error if not everything could come back, were it removed.
+// try returns an error if a record could not be restored after its removal.
 func (s *Snapshot) try() error {
 	i, err := record.Find(s.From)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Snapshot) try() error {
 	return err
 }
 
-// keep takes down what the other interface has.
+// keep saves the state of the other interface.
 func (s *Snapshot) keep(i record.Interface) error {
 	var err error
 	s.KeptIndex = i.Index
@@ -114,7 +114,7 @@ func (s *Snapshot) keep(i record.Interface) error {
 	return err
 }
 
-// checkNIC refuses interfaces that cannot become a port.
+// checkNIC returns an error for interfaces that cannot become a port.
 func (s *session) checkNIC(ctx context.Context, snap *Snapshot) error {
 	nic, device := snap.NIC, snap.Device
 	in, err := s.sw.BridgeOfPort(ctx, nic)
@@ -136,7 +136,7 @@ func (s *session) checkNIC(ctx context.Context, snap *Snapshot) error {
 	return nil
 }
 
-// checkBridge finds out about the bridge that is, or is to be.
+// checkBridge inspects the bridge, or checks that it can be created.
 func (s *session) checkBridge(ctx context.Context, snap *Snapshot) error {
 	var err error
 	if snap.Datapath, err = s.sw.PreferredDatapath(ctx); err != nil {
@@ -178,8 +178,8 @@ func (s *session) checkBridge(ctx context.Context, snap *Snapshot) error {
 	return err
 }
 
-// joining are the offloads, of those that are on, that a port has off: in user space
-// all, and LRO in the kernel, whose dev_disable_lro() nothing reverts.
+// joining selects the enabled offloads to be disabled while the NIC is a port: all of them for the userspace
+// datapath, and LRO for the kernel's, whose dev_disable_lro() is not reverted.
 func joining(datapath string, on []string) []string {
 	if datapath == userspace {
 		return on
@@ -187,10 +187,10 @@ func joining(datapath string, on []string) []string {
 	return slices.DeleteFunc(on, func(name string) bool { return name != record.LRO })
 }
 
-// userspace is the datapath_type of bridges that are not the kernel's.
+// userspace is the datapath_type of userspace bridges.
 const userspace = "netdev"
 
-// kernels is a datapath_type with a word for the default.
+// kernels formats a datapath_type, including the default.
 func kernels(datapath string) string {
 	if datapath == "" {
 		return "system"
@@ -228,8 +228,8 @@ func (s *session) inspectBridge(ctx context.Context, bridge string) (Snapshot, e
 	return snap, snap.take(i)
 }
 
-// findBridge finds a bridge by its name, its interface's altname, or its NIC's
-// altname behind "br". The row is nil if there is none.
+// findBridge finds a bridge by its name, its interface's altname, or its NIC's altname after "br". The row is nil if
+// there is none.
 func (s *session) findBridge(ctx context.Context, name string) (*vswitch.BridgeRow, string, error) {
 	candidates := []string{name}
 	if i, err := record.Find(name); err == nil {
@@ -248,7 +248,7 @@ func (s *session) findBridge(ctx context.Context, name string) (*vswitch.BridgeR
 	return nil, name, nil
 }
 
-// noBridge says that there is no bridge: because it has been moved, or never was.
+// noBridge is the error for a missing bridge: it was moved already, or never existed.
 func noBridge(bridge string) error {
 	nic, ok := strings.CutPrefix(bridge, bridgePrefix)
 	if _, err := record.Find(nic); ok && err == nil {

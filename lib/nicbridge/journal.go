@@ -13,31 +13,31 @@ import (
 	"time"
 )
 
-// A phase is how far a move has come, as its journal says.
+// A phase is the progress of a move, as recorded in its journal.
 type phase string
 
 const (
-	changing    phase = "changing"    // anything may be half done: undo it
+	changing    phase = "changing"    // possibly half done: undo it
 	unconfirmed phase = "unconfirmed" // done and verified: undo it at the deadline
-	changed     phase = "changed"     // done and verified: only tidying is left
+	changed     phase = "changed"     // done and verified: only cleanup is left
 )
 
-// A journal is what is kept of a move until it is done. It is written before the
-// first change, and it alone is enough to undo the move.
+// A journal records a move until it is complete. It is written before the first change, and sufficient to undo the
+// move.
 type journal struct {
 	Direction Direction `json:"direction"`
 	Phase     phase     `json:"phase"`
-	// Boot is the kernel's random identifier: after a reboot nothing of what the
-	// move did to the kernel is left, but Open vSwitch has its database.
+	// Boot is the kernel's boot ID: after a reboot, the move's changes in the kernel are gone, but those in Open
+	// vSwitch's database remain.
 	Boot     string    `json:"boot"`
 	Deadline time.Time `json:"deadline,omitzero"`
 	Snapshot Snapshot  `json:"snapshot"`
 }
 
-// A store is the directory with the journals.
+// A store is the directory of the journals.
 type store struct{ dir string }
 
-// stateDir follows OVS_DBDIR as Open vSwitch does.
+// stateDir honours OVS_DBDIR like Open vSwitch.
 func stateDir() string {
 	dir := os.Getenv("OVS_DBDIR")
 	if dir == "" {
@@ -46,11 +46,10 @@ func stateDir() string {
 	return filepath.Join(dir, "ovn-k8s-util")
 }
 
-// errBusy means that another process moves addresses.
+// errBusy means that another process is moving addresses.
 var errBusy = errors.New("another ovn-k8s-util is at work: wait for it")
 
-// lock keeps other processes from moving addresses until unlock is called, or
-// this process ends.
+// lock excludes moves by other processes until unlock is called or this process ends.
 func (st store) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(st.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making a place for the journal: %w", err)
@@ -70,11 +69,10 @@ func (st store) lock() (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// unfinished begins the names of journals that are being written.
+// unfinished is the prefix of incomplete journals.
 const unfinished = ".new-"
 
-// sweep removes journals that killed processes have not finished. Only who holds
-// the lock writes any.
+// sweep removes incomplete journals of killed processes. Only the holder of the lock writes journals.
 func (st store) sweep() error {
 	all, err := filepath.Glob(filepath.Join(st.dir, unfinished+"*"))
 	for _, path := range all {
@@ -85,7 +83,7 @@ func (st store) sweep() error {
 
 func (st store) path(bridge string) string { return filepath.Join(st.dir, bridge+".json") }
 
-// write writes a journal so that it survives a crash of the machine.
+// write writes a journal. It survives a crash of the machine.
 func (st store) write(j journal) error {
 	text, err := json.MarshalIndent(j, "", "\t")
 	if err != nil {
@@ -95,7 +93,7 @@ func (st store) write(j journal) error {
 	if err != nil {
 		return fmt.Errorf("writing the journal: %w", err)
 	}
-	defer os.Remove(f.Name()) // nothing once it is renamed
+	defer os.Remove(f.Name()) // fails after the rename
 	_, err = f.Write(text)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("writing the journal: %w", err)
@@ -106,7 +104,7 @@ func (st store) write(j journal) error {
 	return st.sync()
 }
 
-// sync has the directory's entries written.
+// sync flushes the directory.
 func (st store) sync() error {
 	d, err := os.Open(st.dir)
 	if err != nil {
@@ -126,7 +124,7 @@ func (st store) remove(j journal) error {
 	return st.sync()
 }
 
-// all reads the journals that there are, oldest first.
+// all reads the existing journals, oldest first.
 func (st store) all() ([]journal, error) {
 	entries, err := os.ReadDir(st.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -32,8 +32,7 @@ func TestUnfinishedJournalsGoWithTheNextRun(t *testing.T) {
 	}
 }
 
-// A disk that becomes full meanwhile: what needs no more room is done, and the rest
-// is as it was before.
+// The disk becomes full during a move: steps without a need for space are done, and the rest stays as before.
 func TestAFullDisk(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -1,15 +1,11 @@
-// Package nicbridge moves what a host has on a NIC to an Open vSwitch bridge
-// that takes the NIC as its port, and back: addresses, routes, rules, permanent
-// neighbours and settings.
+// Package nicbridge moves the network configuration of a NIC to an Open vSwitch bridge with the NIC as its port, and
+// back: addresses, routes, rules, permanent neighbours and settings.
 //
-// The operator's own connection may run over the NIC, so a move is a
-// transaction. A Snapshot is taken and kept in a journal, a pure function plans
-// steps from it, they are carried out, and then it is checked that the target has
-// everything and that whoever answered before still answers. Else the plan of
-// the other direction, from the same snapshot, undoes it. Every step can be
-// repeated and finds out by itself whether anything is to do, so the way back
-// also works from the middle of the way there: the journal need not know how far
-// a process came before it was killed.
+// The operator's own connection may use the NIC, so a move is a transaction. A Snapshot is saved in a journal; a pure
+// function plans the steps; after them, the target must have all records, and all hosts that answered before must
+// answer again. Otherwise the plan of the other direction, from the same snapshot, undoes the move. Every step is
+// idempotent, so undoing works from any intermediate state: the journal does not record the progress of a killed
+// process.
 package nicbridge
 
 import (
@@ -30,49 +26,46 @@ import (
 	"ovn-k8s/lib/settings"
 )
 
-// program begins the lines on standard error.
+// program is the prefix of lines on standard error.
 const program = "ovn-k8s-util"
 
-// connectTimeout bounds how long Open vSwitch's database may take to answer.
+// connectTimeout bounds the time to connect to Open vSwitch's database.
 const connectTimeout = 10 * time.Second
 
-// Limits are times that are constant but for tests.
+// Limits are timeouts, constant except in tests.
 type limits struct {
-	// move bounds the steps of one move. With a running ovs-vswitchd they take a
-	// tenth of a second.
+	// move bounds the steps of one move. With a running ovs-vswitchd they take 100 ms.
 	move time.Duration
-	// askBefore is how long neighbours and probes may take to answer before the
-	// move. Who does not is not waited for after it.
+	// askBefore is the time for neighbours and probes to answer before the move. Silent ones are ignored after it.
 	askBefore time.Duration
-	// askAfter is how long they may take after the move, and ovs-vswitchd: a
-	// switch may have to learn, and that to set up flows.
+	// askAfter is the time for answers after the move, and for ovs-vswitchd: switches may have to learn the MAC, and
+	// ovs-vswitchd to install flows.
 	askAfter time.Duration
 }
 
 func usual() limits { return limits{20 * time.Second, 600 * time.Millisecond, 10 * time.Second} }
 
-// A Command is what is asked for.
+// A Command holds the parameters of a command.
 type Command struct {
-	// Settings are those of the command line, see settings.Flags.Map.
+	// Settings are the settings from the command line, see settings.Flags.Map.
 	Settings map[string]string
 	// Names are NICs, or bridges.
 	Names []string
 	// DryRun prints the steps and changes nothing.
 	DryRun bool
-	// Probe is an address that must answer after the move if it did before:
-	// "10.0.0.1" by ICMP, "10.0.0.1:443" by TCP. Empty: none.
+	// Probe is an address to be reached after the move if it was reachable before: "10.0.0.1" by ICMP, "10.0.0.1:443"
+	// by TCP. Empty: none.
 	Probe string
-	// ConfirmWithin undoes the move unless Confirm is called in time; 0 is for
-	// good.
+	// ConfirmWithin is the time until the move is undone unless Confirm is called; 0 means never.
 	ConfirmWithin time.Duration
-	// Watch is the program's command that calls Watch with its argument, a
-	// bridge. It is needed with ConfirmWithin.
+	// Watch is the program's command that calls Watch for the bridge in its argument. It is required for
+	// ConfirmWithin.
 	Watch string
 	// Out gets the result, Err warnings.
 	Out, Err io.Writer
 }
 
-// A session is a command at work.
+// A session is a running command.
 type session struct {
 	Command
 	store  store
@@ -83,9 +76,8 @@ type session struct {
 	limits limits
 }
 
-// Move moves NICs to bridges, or bridges' to NICs, one after the other. What is
-// wrong with one does not keep the others from being moved; the error has a line
-// for each.
+// Move moves NICs to bridges, or bridges to NICs, one after the other. An error of one does not affect the others;
+// the error has a line for each.
 func Move(ctx context.Context, d Direction, c Command) error {
 	s, err := open(ctx, c)
 	if err != nil {
@@ -108,7 +100,7 @@ func Move(ctx context.Context, d Direction, c Command) error {
 	return errors.Join(errs...)
 }
 
-// unique drops repetitions.
+// unique removes duplicates.
 func unique(all []string) []string {
 	var out []string
 	for _, name := range all {
@@ -119,7 +111,7 @@ func unique(all []string) []string {
 	return out
 }
 
-// open begins a command.
+// open starts a session.
 func open(ctx context.Context, c Command) (*session, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("this needs root: it works on interfaces and routes of the host")
@@ -151,8 +143,8 @@ func (s *session) warn(format string, args ...any) {
 	fmt.Fprintf(s.Err, program+": warning: "+format+"\n", args...)
 }
 
-// apiServer is the API server of the configuration, "" if it is not known. A bad
-// configuration does not keep a NIC from being moved.
+// apiServer is the API server's address from the configuration, "" if it is unknown. An invalid configuration does
+// not prevent a move.
 func (s *session) apiServer(ctx context.Context) string {
 	c, err := settings.Load(ctx, s.Settings, s.sw)
 	if err != nil {
@@ -162,7 +154,7 @@ func (s *session) apiServer(ctx context.Context) string {
 	return c.APIServer
 }
 
-// preview prints what a move would change.
+// preview prints the changes of a move.
 func (s *session) preview(ctx context.Context, d Direction) error {
 	left, err := s.store.all()
 	if err != nil {
@@ -213,7 +205,7 @@ func (s *session) move(ctx context.Context, d Direction, name string) error {
 	if err != nil {
 		return err
 	}
-	// From here on a lost terminal must not leave the host in the middle.
+	// From here on, a lost terminal must not interrupt the move.
 	ctx = context.WithoutCancel(ctx)
 	want := s.listen(ctx, snap, d)
 	j := journal{Direction: d, Phase: changing, Boot: boot, Snapshot: snap}
@@ -239,8 +231,7 @@ func (s *session) move(ctx context.Context, d Direction, name string) error {
 	return nil
 }
 
-// startWatchdog starts a process that undoes the move, whatever becomes of this
-// one.
+// startWatchdog starts a process that undoes the move unless it is confirmed, even if this process dies.
 func (s *session) startWatchdog(bridge string) error {
 	args := []string{s.Watch, bridge}
 	for _, k := range slices.Sorted(maps.Keys(s.Settings)) {
@@ -249,8 +240,7 @@ func (s *session) startWatchdog(bridge string) error {
 	return daemon.Background(filepath.Join(s.store.dir, "watchdog.log"), args...)
 }
 
-// change makes the change of a journal, checks it, and undoes it if it is not
-// good.
+// change makes the change of a journal, verifies it, and undoes it on failure.
 func (s *session) change(ctx context.Context, j journal, want witnesses) error {
 	snap, d := j.Snapshot, j.Direction
 	run, cancel := context.WithTimeoutCause(ctx, s.limits.move, fmt.Errorf("not done within %v", s.limits.move))
@@ -278,8 +268,7 @@ func (s *session) change(ctx context.Context, j journal, want witnesses) error {
 	return s.tidy(ctx, j)
 }
 
-// commit notes that a move is known to be good. Where nothing is left to do, the
-// end of the journal says so.
+// commit records the success of a move. If no cleanup is left, it deletes the journal.
 func (s *session) commit(j *journal) error {
 	done := *j
 	switch {
@@ -297,7 +286,7 @@ func (s *session) commit(j *journal) error {
 	return nil
 }
 
-// finish makes a move last that is known to be good.
+// finish completes a verified move.
 func (s *session) finish(ctx context.Context, j journal) error {
 	if err := s.commit(&j); err != nil {
 		return err
@@ -305,7 +294,7 @@ func (s *session) finish(ctx context.Context, j journal) error {
 	return s.tidy(ctx, j)
 }
 
-// tidy takes away what nothing needs after a move.
+// tidy cleans up after a move.
 func (s *session) tidy(ctx context.Context, j journal) error {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.move)
 	defer cancel()
@@ -315,7 +304,7 @@ func (s *session) tidy(ctx context.Context, j journal) error {
 	return s.store.remove(j)
 }
 
-// undo goes the way back, as far as it is needed.
+// undo reverts a move as far as necessary.
 func (s *session) undo(ctx context.Context, j journal) error {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.move)
 	defer cancel()
@@ -339,7 +328,7 @@ func (s *session) undo(ctx context.Context, j journal) error {
 	return s.store.remove(j)
 }
 
-// isBack is an error if not everything is where it was.
+// isBack returns an error unless all records are back at their source.
 func (s *session) isBack(snap Snapshot, d Direction) error {
 	lost, err := snap.missing(d)
 	if err == nil && len(lost) > 0 {

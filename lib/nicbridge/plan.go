@@ -10,7 +10,7 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// A Direction is where addresses move to.
+// A Direction is the direction of a move.
 type Direction string
 
 // The directions.
@@ -27,12 +27,11 @@ func (d Direction) back() Direction {
 	return ToBridge
 }
 
-// A Snapshot is all that a move needs to know, taken before it. Both ways are
-// planned from it, the way there and the way back, so a move that was
-// interrupted is undone by what its journal has.
+// A Snapshot is the state before a move. The plans of both directions are computed from it, so an interrupted move is
+// undone with the snapshot in its journal.
 type Snapshot struct {
 	NIC, Bridge string
-	// From is the one of the two that has the records.
+	// From is NIC or Bridge: the one with the records.
 	From     string
 	Taken    time.Time
 	Device   record.Device
@@ -46,20 +45,19 @@ type Snapshot struct {
 	ExternalIDs map[string]string
 	// Joining are the offloads of the NIC that are off while it is a port.
 	Joining []string
-	// Kept is what the other one had before the move: it stays.
+	// Kept is the state of the other interface before the move: it is kept.
 	Kept         []record.Record
-	KeptIndex    int // of the other one, 0 if it was not there
+	KeptIndex    int // of the other interface, 0 if it did not exist
 	KeptSettings record.Settings
 	KeptDevice   record.Device
-	// Row is the bridge's in Open vSwitch's database before the move, if it was
-	// there.
+	// Row is the bridge's row in Open vSwitch's database before the move, if it existed.
 	Row vswitch.BridgeRow
-	// HadBridge and HadPort tell whether the bridge was there before the move,
-	// and had the NIC as a port. The way back leaves them as they were.
+	// HadBridge and HadPort: before the move, the bridge existed, and had the NIC as a port. Undoing leaves them as
+	// they were.
 	HadBridge, HadPort bool
 }
 
-// target is where records go in a direction.
+// target is the interface that gets the records in a direction.
 func (s Snapshot) target(d Direction) string {
 	if d == ToBridge {
 		return s.Bridge
@@ -67,7 +65,7 @@ func (s Snapshot) target(d Direction) string {
 	return s.NIC
 }
 
-// source is where records come from in a direction.
+// source is the interface that loses the records in a direction.
 func (s Snapshot) source(d Direction) string { return s.target(d.back()) }
 
 // An action is a kind of Step.
@@ -89,8 +87,7 @@ const (
 	arrange      action = "arrange"
 )
 
-// A Step is one change. Doing it twice is doing it once, and what it would undo
-// need not be there.
+// A Step is one idempotent change. Its precondition need not hold: there may be nothing to change.
 type Step struct {
 	Do      action
 	On      string // the interface or bridge
@@ -98,13 +95,11 @@ type Step struct {
 	Text    string // for people
 }
 
-// String says what changes.
+// String describes the change.
 func (st Step) String() string { return st.Text }
 
-// Plan lists the steps that move the records of s in a direction. What is
-// there already changes nothing: so the plan of the other direction undoes any
-// part of one. The bridge that is left over at the end is another plan's: see
-// Leftover.
+// Plan lists the steps of moving the records of s in a direction. Steps already done change nothing, so the plan of
+// the other direction undoes any part of a plan. An obsolete bridge is left for another plan: see Leftover.
 func (s Snapshot) Plan(d Direction) []Step {
 	if d == ToBridge {
 		return slices.Concat(s.makeBridge(), s.prepare(d), s.attach(), s.leave(d), s.silence(), s.enter(d))
@@ -112,8 +107,7 @@ func (s Snapshot) Plan(d Direction) []Step {
 	return slices.Concat(s.leave(d), s.detach(), s.prepare(d), s.enter(d), s.restore())
 }
 
-// Leftover lists the steps that take away what nothing needs after a move. They
-// come when it is known that the move has worked.
+// Leftover lists the cleanup after a verified move.
 func (s Snapshot) Leftover(d Direction) []Step {
 	if d == ToBridge || s.HadBridge && s.From == s.NIC {
 		return nil
@@ -123,7 +117,7 @@ func (s Snapshot) Leftover(d Direction) []Step {
 
 func (s Snapshot) makeBridge() []Step {
 	if s.From == s.Bridge {
-		return nil // it stays until its records are known to be well
+		return nil // kept until its records are verified
 	}
 	return []Step{{Do: makeBridge, On: s.Bridge, Text: fmt.Sprintf("make bridge %s with the MAC %s and the MTU %d of %s", s.Bridge, s.MAC, s.MTU, s.NIC)}}
 }
@@ -153,8 +147,7 @@ func (s Snapshot) prepare(d Direction) []Step {
 	return []Step{{Do: prepare, On: to, Text: fmt.Sprintf("give %s the settings of %s", to, s.source(d))}}
 }
 
-// silence is for a NIC that becomes a port. On the way back from a move to the
-// NIC it gets what it had.
+// silence isolates a NIC that becomes a port. Undoing a move to the NIC restores its former settings.
 func (s Snapshot) silence() []Step {
 	if s.From == s.Bridge {
 		return []Step{{Do: restore, On: s.NIC, Text: "give back the settings of " + s.NIC}}
@@ -162,7 +155,7 @@ func (s Snapshot) silence() []Step {
 	return []Step{{Do: silence, On: s.NIC, Text: "keep the kernel from answering on " + s.NIC}}
 }
 
-// restore gives a bridge that stays what it had before.
+// restore reverts the settings of a bridge that existed before.
 func (s Snapshot) restore() []Step {
 	if !s.HadBridge || s.From != s.NIC {
 		return nil
@@ -171,8 +164,7 @@ func (s Snapshot) restore() []Step {
 	return []Step{{Do: reset, On: s.Bridge, Text: text + " in Open vSwitch"}, {Do: restore, On: s.Bridge, Text: text}}
 }
 
-// leave takes the records away, the last ones first: with the first address of a
-// subnet the kernel may remove the others.
+// leave removes the records in reverse order: with the first address of a subnet, the kernel may remove the others.
 func (s Snapshot) leave(d Direction) []Step {
 	from := s.source(d)
 	var steps []Step
@@ -191,7 +183,7 @@ func (s Snapshot) kept(r record.Record) bool {
 	return slices.ContainsFunc(s.Kept, func(k record.Record) bool { return k.Key() == key })
 }
 
-// other is the one that did not have the records.
+// other is the interface without the records.
 func (s Snapshot) other() string {
 	if s.From == s.NIC {
 		return s.Bridge
@@ -199,7 +191,7 @@ func (s Snapshot) other() string {
 	return s.NIC
 }
 
-// enter gives the records to the target: addresses, then what needs them.
+// enter adds the records to the target: addresses first, since the others need them.
 func (s Snapshot) enter(d Direction) []Step {
 	to := s.target(d)
 	var steps []Step
@@ -214,8 +206,7 @@ func (s Snapshot) enter(d Direction) []Step {
 	return append(steps, Step{Do: settle, On: to, Text: "let " + to + " take part as " + s.From + " did"})
 }
 
-// named returns records as those of an interface. Where both had the same, such as the
-// route of fe80::/64, it is there once.
+// named returns records with to as their interface. A record of both, such as the route of fe80::/64, appears once.
 func (s Snapshot) named(records []record.Record, to string) []record.Record {
 	var all []record.Record
 	seen := map[string]bool{}
@@ -232,28 +223,27 @@ func (s Snapshot) named(records []record.Record, to string) []record.Record {
 	return all
 }
 
-// open are the settings of the target.
+// open returns the settings of the target.
 func (s Snapshot) open(d Direction) record.Settings {
 	if d == ToBridge && s.HadPort {
-		return nil // the NIC's are those of a port, not of a host's interface
+		return nil // the NIC has the settings of a port, not of a host's interface
 	}
 	return s.Settings
 }
 
-// device is what the target is to be like. The MTU is left alone: that of a NIC
-// stays, and a bridge's is Open vSwitch's matter.
+// device is the desired state of the target. The MTU is unchanged: a NIC keeps its own, and Open vSwitch sets a
+// bridge's.
 func (s Snapshot) device(d Direction) record.Device {
 	device := s.Device
 	if d == ToBridge && s.HadPort && s.From == s.NIC {
-		device = s.KeptDevice // a port may be promiscuous by Open vSwitch's doing
+		device = s.KeptDevice // Open vSwitch may set promiscuous mode on a port
 		device.Up = true
 	}
 	device.MTU = 0
 	return device
 }
 
-// quiet are the settings of the target until the records are there: the kernel
-// makes no addresses of its own meanwhile.
+// quiet returns the target's settings until the records are added: the kernel must not add its own addresses.
 func quiet(s record.Settings) record.Settings {
 	q := maps.Clone(s)
 	for name, value := range map[string]string{record.AcceptRA: "0", record.GenerateMode: "1", record.TemporaryAddresses: "0"} {
@@ -264,7 +254,6 @@ func quiet(s record.Settings) record.Settings {
 	return q
 }
 
-// mute are the settings of a NIC that is a port. Open vSwitch in user space
-// reads copies of its frames, so that the kernel sees them too, and what is for
-// the host's addresses it would take or answer a second time.
+// mute are the settings of a NIC as a port. Userspace Open vSwitch reads copies of its frames, so without them the
+// kernel would also accept and answer packets to the host's addresses.
 var mute = record.Settings{record.ReversePath: "1", record.IgnoreARP: "8", record.DisableIPv6: "1", record.AcceptRA: "0"}

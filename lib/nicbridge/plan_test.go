@@ -8,8 +8,8 @@ import (
 	"ovn-k8s/lib/link/record"
 )
 
-// LRO (findings, section 7): the kernel's datapath switches it off for good, so the way
-// back switches it on. GRO stays on there.
+// LRO (findings, section 7): the kernel's datapath disables it permanently, so moving back enables it. GRO stays on
+// there.
 func TestLROComesBackFromTheKernelsDatapath(t *testing.T) {
 	s := Snapshot{NIC: "eth0", Bridge: "breth0", From: "eth0", Joining: joining("", []string{"rx-gro", record.LRO, "rx-gro-hw"})}
 	if !slices.Equal(s.Joining, []string{record.LRO}) {

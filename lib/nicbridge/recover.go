@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Recover undoes what an interrupted run left in the middle, and completes what
-// it had only to tidy. A move that waits for Confirm is undone too if its time
-// is over.
+// Recover undoes interrupted moves, and finishes the cleanup of verified ones. A move past its deadline for Confirm
+// is undone, too.
 func Recover(ctx context.Context, c Command) error {
 	s, err := open(ctx, c)
 	if err != nil {
@@ -20,7 +19,7 @@ func Recover(ctx context.Context, c Command) error {
 	return s.recover(ctx, s.overdue)
 }
 
-// Confirm makes the moves that wait for it last.
+// Confirm makes unconfirmed moves permanent.
 func Confirm(ctx context.Context, c Command) error {
 	s, err := open(ctx, c)
 	if err != nil {
@@ -46,12 +45,11 @@ func Confirm(ctx context.Context, c Command) error {
 	return errors.Join(errs...)
 }
 
-// retryInterval is how long the watchdog waits before it tries again.
+// retryInterval is the watchdog's delay between tries.
 const retryInterval = time.Second
 
-// Watch waits until the move of a bridge has to be confirmed, and undoes it if
-// it is not. It tries until it has, or ctx ends: nobody else may be able to reach
-// the host by now.
+// Watch waits until the deadline of the move of a bridge, and undoes it unless it was confirmed. It retries until
+// this succeeds or ctx ends: the operator may have lost access to the host.
 func Watch(ctx context.Context, c Command, bridge string) error {
 	all, err := store{stateDir()}.all()
 	if err != nil {
@@ -87,7 +85,7 @@ func recoverThose(ctx context.Context, c Command, due func(journal) (bool, error
 	return s.recover(ctx, due)
 }
 
-// wait waits for d and reports false where ctx ended.
+// wait waits for d and returns false if ctx ended.
 func wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -98,8 +96,8 @@ func wait(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// overdue reports whether a journal is to be recovered now. One that waits for
-// Confirm is an error: nothing else can be moved until then.
+// overdue reports whether a journal is to be recovered now. It returns an error for a move waiting for Confirm: no
+// other move can start.
 func (s *session) overdue(j journal) (bool, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -112,7 +110,7 @@ func (s *session) overdue(j journal) (bool, error) {
 	return true, nil
 }
 
-// recover undoes or completes those of the journals that are due.
+// recover undoes or completes the journals that are due.
 func (s *session) recover(ctx context.Context, due func(journal) (bool, error)) error {
 	ctx = context.WithoutCancel(ctx)
 	all, err := s.store.all()
@@ -159,8 +157,8 @@ func (s *session) recoverOne(ctx context.Context, j journal) error {
 	return nil
 }
 
-// undoDatabase is undo after a reboot: addresses and routes are what the host's
-// own configuration has made of them since, but the bridge is there still.
+// undoDatabase is undo after a reboot: addresses and routes come from the host's own configuration again, but the
+// bridge still exists.
 func (s *session) undoDatabase(ctx context.Context, j journal) error {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.move)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"ovn-k8s/lib/link/record"
 )
 
-// configure gives the host a random configuration of a seed.
+// configure gives the host a random configuration from a seed.
 func (w *world) configure(seed uint64) []string {
 	w.t.Helper()
 	w.reset()
@@ -21,7 +21,7 @@ func (w *world) configure(seed uint64) []string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	_ = w.batch(c.lines) // some exclude each other
+	_ = w.batch(c.lines) // some lines exclude each other
 	return c.lines
 }
 

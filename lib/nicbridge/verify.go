@@ -15,25 +15,25 @@ import (
 	"ovn-k8s/lib/link/record"
 )
 
-// A probe asks whether somebody can be reached.
+// A probe tests whether a target is reachable.
 type probe struct {
 	name string
 	ask  func(context.Context) error
 }
 
-// Witnesses are those who answered before the move.
+// Witnesses are the targets that answered before the move.
 type witnesses struct {
 	hops   []garp.Question // next hops
 	probes []probe
 }
 
-// An unheard is somebody who does not answer, and why.
+// An unheard is a target without an answer, and the error.
 type unheard struct {
 	name string
 	err  error
 }
 
-// ask asks all at once, and returns who has answered until ctx ends and who has not.
+// ask probes all at once until ctx ends. It returns the targets with an answer and those without.
 func (w witnesses) ask(ctx context.Context, i garp.Interface) (heard witnesses, silent []unheard) {
 	results := make([]error, len(w.probes))
 	var wg sync.WaitGroup
@@ -63,7 +63,7 @@ func (w witnesses) ask(ctx context.Context, i garp.Interface) (heard witnesses, 
 	return heard, silent
 }
 
-// prober makes the probes that were asked for, and that of the API server.
+// prober creates the requested probe, and the probe of the API server.
 func (s *session) prober(ctx context.Context) ([]probe, error) {
 	var all []probe
 	if s.Probe != "" {
@@ -79,7 +79,7 @@ func (s *session) prober(ctx context.Context) ([]probe, error) {
 	return all, nil
 }
 
-// hostPort is where a URL leads to.
+// hostPort is the address of a URL.
 func hostPort(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -88,7 +88,7 @@ func hostPort(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// parseProbe reads --probe.
+// parseProbe parses --probe.
 func parseProbe(text string) (probe, error) {
 	if a, err := netip.ParseAddr(text); err == nil {
 		return probe{text, func(ctx context.Context) error { return garp.Ping(ctx, a) }}, nil
@@ -100,7 +100,7 @@ func parseProbe(text string) (probe, error) {
 	return dialer(text, text), nil
 }
 
-// dialer is a probe by TCP. A refusal is an answer, too.
+// dialer is a TCP probe. A refused connection counts as an answer.
 func dialer(name, address string) probe {
 	return probe{name, func(ctx context.Context) error {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
@@ -114,7 +114,7 @@ func dialer(name, address string) probe {
 	}}
 }
 
-// listen finds out who answers before the move.
+// listen finds the targets that answer before the move.
 func (s *session) listen(ctx context.Context, snap Snapshot, d Direction) witnesses {
 	all := witnesses{probes: s.probes}
 	for _, gw := range gateways(snap.Records) {
@@ -139,7 +139,7 @@ func (s *session) listen(ctx context.Context, snap Snapshot, d Direction) witnes
 	return heard
 }
 
-// gateways are the next hops of routes.
+// gateways returns the next hops of routes.
 func gateways(records []record.Record) []netip.Addr {
 	var all []netip.Addr
 	for _, r := range records {
@@ -152,8 +152,7 @@ func gateways(records []record.Record) []netip.Addr {
 	return all
 }
 
-// sourceFor is the address that asks for a gateway: one of its subnet if there is
-// one.
+// sourceFor is the source address for probing a gateway, preferably one of its subnet.
 func sourceFor(records []record.Record, gw netip.Addr) (from netip.Addr, ok bool) {
 	for _, r := range records {
 		p := r.Prefix()
@@ -178,9 +177,8 @@ func (s *session) frames(name string) (garp.Interface, error) {
 	return garp.Interface{Name: name, Index: i.Index, MAC: device.MAC}, err
 }
 
-// announce tells the neighbours where the addresses are now, but for those that
-// may be another host's. They have learnt the
-// MAC long ago, and it is the same, so it does not matter if it fails.
+// announce tells the neighbours about the addresses' new port, except duplicates of other hosts' addresses. Errors do
+// not matter: the MAC is unchanged and known to the neighbours.
 func (s *session) announce(i record.Interface, snap Snapshot) {
 	var addresses []netip.Addr
 	for _, r := range snap.Records {
@@ -197,8 +195,7 @@ func (s *session) announce(i record.Interface, snap Snapshot) {
 	}
 }
 
-// verify checks that the target has everything, that ovs-vswitchd serves it, and that
-// all who answered before answer again.
+// verify checks that the target has all records, that ovs-vswitchd serves it, and that all witnesses answer again.
 func (s *session) verify(ctx context.Context, snap Snapshot, d Direction, want witnesses) error {
 	lost, err := snap.missing(d)
 	if err != nil {

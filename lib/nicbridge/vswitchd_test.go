@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// ovs-vswitchd dies in the middle of a move, and nobody answered before who would
-// not answer after it. The host has its addresses back on the NIC without it, and all
-// the rest once it runs again.
+// ovs-vswitchd dies during a move, without witnesses. The host gets its addresses back on the NIC at once, and the
+// rest after a restart of ovs-vswitchd.
 func TestVswitchdDiesInTheMiddle(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -24,7 +23,7 @@ func TestVswitchdDiesInTheMiddle(t *testing.T) {
 				return nil
 			}
 			alive = false
-			w.s.limits.move, w.s.limits.askAfter = time.Second, time.Second // it is waited for in vain
+			w.s.limits.move, w.s.limits.askAfter = time.Second, time.Second // ovs-vswitchd does not come back
 			return w.h.Kill(t.Context(), "/var/run/openvswitch/ovs-vswitchd.pid")
 		}
 		err := w.move(ToBridge)

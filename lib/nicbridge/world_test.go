@@ -28,8 +28,8 @@ import (
 	"ovn-k8s/test/need"
 )
 
-// A world is a host with Open vSwitch, in whose network namespace the test runs.
-// Its eth0 and eth1 lead to another namespace, "outside".
+// A world is a host with Open vSwitch; the test runs in its network namespace. Its eth0 and eth1 lead to another
+// namespace, "outside".
 type world struct {
 	t *testing.T
 	h *host.Host
@@ -80,8 +80,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// batch gives lines to ip(8). In a batch it takes no options: lines that begin with
-// "-4" or "-6" go to programs of their own, after the others.
+// batch passes lines to ip(8). A batch accepts no options, so lines starting with "-4" or "-6" are run separately
+// afterwards.
 func (w *world) batch(lines []string) error {
 	by := map[string][]string{}
 	for _, line := range lines {
@@ -102,7 +102,7 @@ func (w *world) batch(lines []string) error {
 	return errors.Join(errs...)
 }
 
-// state is what a host's network is like, without timers and indices.
+// state is the host's network state, without timers and indices.
 func (w *world) state() string {
 	w.t.Helper()
 	var all []string
@@ -142,7 +142,7 @@ func (w *world) state() string {
 	return strings.Join(all, "\n")
 }
 
-// lines is what ip(8) says, one entry a line.
+// lines is the output of ip(8), one entry a line.
 func (w *world) lines() []string {
 	w.t.Helper()
 	var all, local []string
@@ -181,8 +181,8 @@ func (w *world) lines() []string {
 	return append(all, local...)
 }
 
-// lanes runs a test several times at once, each with a world of its own: most of
-// the time a world waits for the kernel or for ovs-vswitchd.
+// lanes runs a test several times in parallel, each with a world of its own: worlds mostly wait for the kernel or
+// ovs-vswitchd.
 func lanes(t *testing.T, n int, test func(w *world, lane int)) {
 	need.Nothing(t, need.Node, host.Missing())
 	var wg sync.WaitGroup
@@ -204,7 +204,7 @@ func (w *world) await(what string, done func() bool) {
 	}
 }
 
-// timeless replaces timers and indices in what ip -j prints.
+// timeless removes timers and indices from the output of ip -j.
 func timeless(v any) any {
 	switch v := v.(type) {
 	case []any:
@@ -212,7 +212,7 @@ func timeless(v any) any {
 			v[i] = timeless(v[i])
 		}
 	case map[string]any:
-		delete(v, "tentative") // the kernel takes a moment, even without looking for duplicates
+		delete(v, "tentative") // the kernel takes a moment, even without duplicate address detection
 		for k := range v {
 			switch k {
 			case "ifindex", "link_index", "expires", "used", "age":
@@ -246,7 +246,7 @@ func (w *world) move(d Direction) error {
 	return w.s.move(w.t.Context(), d, name)
 }
 
-// reset takes away what a configuration has made.
+// reset removes a configuration.
 func (w *world) reset() {
 	w.t.Helper()
 	_, err := w.h.Script(w.t.Context(), `
@@ -267,7 +267,7 @@ END
 	}
 }
 
-// A configuration is a random one.
+// A configuration is a random network configuration.
 type configuration struct {
 	r     *rand.Rand
 	lines []string
