@@ -55,7 +55,8 @@
 //	lib/watcher            ovn-k8s-watcher: Kubernetes to Northbound, all the time
 //	lib/gateway            ovn-k8s-gateway-helper: connections to Services that do not come from pods
 //	lib/cni                ovn-k8s-cni-overlay: a pod's interface
-//	lib/nicbridge          ovn-k8s-util: what a NIC has, moved to a bridge and back
+//	lib/nicbridge          ovn-k8s-util: moves the network configuration of a NIC to a bridge and back
+//	lib/nicbridge/managers configurations of a bridge for ifupdown, netplan and other network managers, as text
 //
 // Layer 5, the mains: the directories ovn-k8s-* beside lib, one screen each.
 package lib

@@ -1,4 +1,4 @@
-package nicbridge
+package managers
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 // A layout is the input of network configurations for a bridge. The bridge itself is in Open vSwitch's database and
 // comes up with ovs-vswitchd; only its addresses, routes and settings are configured.
 type layout struct {
-	Snapshot
+	Bridge
 	addresses    []record.Record // with infinite lifetimes
 	dhcp4, dhcp6 bool            // there are others from DHCP
 	ra           bool            // router advertisements are accepted
@@ -22,9 +22,9 @@ type layout struct {
 	dns          resolver
 }
 
-func (s Snapshot) layout() layout {
-	l := layout{Snapshot: s, ra: s.Settings[record.AcceptRA] == "2", dns: readResolver(resolvers)}
-	for _, r := range s.Records {
+func (b Bridge) layout() layout {
+	l := layout{Bridge: b, ra: b.Settings[record.AcceptRA] == "2", dns: readResolver(resolvers)}
+	for _, r := range b.Records {
 		switch {
 		case r.Kind == record.Route && r.Is6() && r.Dynamic():
 			l.ra = true
@@ -39,7 +39,7 @@ func (s Snapshot) layout() layout {
 			l.ra = true
 		}
 	}
-	for _, r := range s.Records {
+	for _, r := range b.Records {
 		if w, ok := r.Way(); ok && !(l.dhcp4 && r.Default() && !r.Is6()) { // DHCP brings its default route
 			l.ways = append(l.ways, w)
 		}
@@ -97,25 +97,25 @@ func (r resolver) family(is6 bool) []string {
 
 // create is the command that creates the bridge if it is missing, as after the loss of the database.
 func (l layout) create() string {
-	out := "ovs-vsctl --may-exist add-br " + l.Bridge + " -- set Bridge " + l.Bridge
+	out := "ovs-vsctl --may-exist add-br " + l.Name + " -- set Bridge " + l.Name
 	if l.Datapath != "" {
 		out += " datapath_type=" + l.Datapath
 	}
 	return out + fmt.Sprintf(` fail_mode=standalone other_config:hwaddr=\"%s\" external_ids:bridge-id=%s -- set Interface %s mtu_request=%d -- --may-exist add-port %s %s`,
-		l.MAC, l.Bridge, l.Bridge, l.MTU, l.Bridge, l.NIC)
+		l.MAC, l.Name, l.Name, l.MTU, l.Name, l.NIC)
 }
 
 // mute lists sysctls that keep the kernel from answering on the NIC, with "/" for ".".
 func (l layout) mute() []string {
 	var all []string
 	for _, name := range []string{record.ReversePath, record.IgnoreARP, record.DisableIPv6} {
-		all = append(all, "net/"+strings.Replace(name, "%", l.NIC, 1)+"="+mute[name])
+		all = append(all, "net/"+strings.Replace(name, "%", l.NIC, 1)+"="+l.PortSettings[name])
 	}
 	return all
 }
 
 // sysctls is the file for setting mute at boot.
-func (l layout) sysctls() string { return "/etc/sysctl.d/90-" + l.Bridge + ".conf" }
+func (l layout) sysctls() string { return "/etc/sysctl.d/90-" + l.Name + ".conf" }
 
 // arguments formats the arguments of ip route for the bridge.
 func (l layout) arguments(w record.Way) string {
@@ -130,10 +130,10 @@ func (l layout) arguments(w record.Way) string {
 		out += fmt.Sprint(" table ", w.Table)
 	}
 	if len(w.Via) < 2 {
-		return out + " dev " + l.Bridge
+		return out + " dev " + l.Name
 	}
 	for _, via := range w.Via {
-		out += fmt.Sprintf(" nexthop via %s dev %s", via, l.Bridge)
+		out += fmt.Sprintf(" nexthop via %s dev %s", via, l.Name)
 	}
 	return out
 }
@@ -145,16 +145,16 @@ func ifupdownText(l layout) []string {
 	if l.dhcp4 {
 		method = "dhcp"
 	}
-	lines := []string{"auto " + l.Bridge, "iface " + l.Bridge + " inet " + method,
+	lines := []string{"auto " + l.Name, "iface " + l.Name + " inet " + method,
 		"    pre-up systemctl start ovs-vswitchd", "    pre-up " + l.create(), "    pre-up sysctl -qw " + strings.Join(l.mute(), " "), "    pre-up ip link set " + l.NIC + " up"}
 	if l.ra {
-		lines = append(lines, "    pre-up sysctl -qw net/ipv6/conf/"+l.Bridge+"/accept_ra="+max(l.Settings[record.AcceptRA], "1"))
+		lines = append(lines, "    pre-up sysctl -qw net/ipv6/conf/"+l.Name+"/accept_ra="+max(l.Settings[record.AcceptRA], "1"))
 	}
 	if !l.dhcp4 {
-		lines = append(lines, "    up ip link set "+l.Bridge+" up")
+		lines = append(lines, "    up ip link set "+l.Name+" up")
 	}
 	for _, a := range l.addresses {
-		line := fmt.Sprintf("    up ip address replace %s dev %s", a.Prefix(), l.Bridge)
+		line := fmt.Sprintf("    up ip address replace %s dev %s", a.Prefix(), l.Name)
 		if a.Is6() {
 			line += " nodad" // the routes need the address at once
 		}
@@ -170,14 +170,14 @@ func ifupdownText(l layout) []string {
 		lines = append(lines, "    dns-search "+strings.Join(l.dns.search, " "))
 	}
 	if l.dhcp6 {
-		lines = append(lines, "iface "+l.Bridge+" inet6 dhcp")
+		lines = append(lines, "iface "+l.Name+" inet6 dhcp")
 	}
 	return append(lines, "iface "+l.NIC+" inet manual")
 }
 
 // extra formats settings of the bridge for ovs-vsctl.
 func (l layout) extra() string {
-	out := fmt.Sprintf(`set bridge %s fail_mode=standalone other_config:hwaddr=\"%s\" external-ids:bridge-id=%s`, l.Bridge, l.MAC, l.Bridge)
+	out := fmt.Sprintf(`set bridge %s fail_mode=standalone other_config:hwaddr=\"%s\" external-ids:bridge-id=%s`, l.Name, l.MAC, l.Name)
 	if l.Datapath != "" {
 		out += " datapath_type=" + l.Datapath
 	}
@@ -186,8 +186,8 @@ func (l layout) extra() string {
 
 // scriptsText is for Red Hat's scripts, see README.RHEL.rst of Open vSwitch.
 func scriptsText(l layout) []string {
-	lines := []string{"# ifcfg-" + l.NIC, "DEVICE=" + l.NIC, "ONBOOT=yes", "DEVICETYPE=ovs", "TYPE=OVSPort", "OVS_BRIDGE=" + l.Bridge, "BOOTPROTO=none", "NM_CONTROLLED=no",
-		"# ifcfg-" + l.Bridge, "DEVICE=" + l.Bridge, "ONBOOT=yes", "DEVICETYPE=ovs", "TYPE=OVSBridge", "NM_CONTROLLED=no", `OVS_EXTRA="` + l.extra() + `"`}
+	lines := []string{"# ifcfg-" + l.NIC, "DEVICE=" + l.NIC, "ONBOOT=yes", "DEVICETYPE=ovs", "TYPE=OVSPort", "OVS_BRIDGE=" + l.Name, "BOOTPROTO=none", "NM_CONTROLLED=no",
+		"# ifcfg-" + l.Name, "DEVICE=" + l.Name, "ONBOOT=yes", "DEVICETYPE=ovs", "TYPE=OVSBridge", "NM_CONTROLLED=no", `OVS_EXTRA="` + l.extra() + `"`}
 	if l.dhcp4 {
 		lines = append(lines, "OVSBOOTPROTO=dhcp", "OVSDHCPINTERFACES="+l.NIC)
 	} else {
@@ -219,7 +219,7 @@ func scriptsText(l layout) []string {
 		file string
 		is6  bool
 	}{{"route-", false}, {"route6-", true}} {
-		lines = append(lines, "# "+version.file+l.Bridge)
+		lines = append(lines, "# "+version.file+l.Name)
 		for _, w := range l.ways {
 			if w.To.Addr().Is6() == version.is6 {
 				lines = append(lines, l.arguments(w))
@@ -233,7 +233,7 @@ func scriptsText(l layout) []string {
 // vSwitch have no datapath_type.
 func netplanText(l layout) []string {
 	lines := []string{"network:", "  version: 2", "  renderer: networkd", "  ethernets:", "    " + l.NIC + ": {dhcp4: false, dhcp6: false, accept-ra: false, link-local: [], optional: true}",
-		"    " + l.Bridge + ":", fmt.Sprintf("      dhcp4: %v", l.dhcp4), fmt.Sprintf("      dhcp6: %v", l.dhcp6), fmt.Sprintf("      accept-ra: %v", l.ra)}
+		"    " + l.Name + ":", fmt.Sprintf("      dhcp4: %v", l.dhcp4), fmt.Sprintf("      dhcp6: %v", l.dhcp6), fmt.Sprintf("      accept-ra: %v", l.ra)}
 	if len(l.addresses) > 0 {
 		lines = append(lines, "      addresses:")
 	}
@@ -268,7 +268,7 @@ func netplanText(l layout) []string {
 		lines = append(append(lines, "      routes:"), routes...)
 	}
 	if len(several) > 0 {
-		lines = append(lines, "# /etc/systemd/network/10-netplan-"+l.Bridge+".network.d/nexthops.conf, since netplan has no routes with several next hops:")
+		lines = append(lines, "# /etc/systemd/network/10-netplan-"+l.Name+".network.d/nexthops.conf, since netplan has no routes with several next hops:")
 		lines = append(lines, several...)
 	}
 	return append(append(lines, "# "+l.sysctls()), l.mute()...)
@@ -281,7 +281,7 @@ func nmcliText(l layout) []string {
 	if l.Datapath == userspace {
 		kind = "tun mode tap"
 	}
-	last := fmt.Sprintf("nmcli connection add save yes autoconnect yes type %s con-name interface-%s ifname %[2]s", kind, l.Bridge)
+	last := fmt.Sprintf("nmcli connection add save yes autoconnect yes type %s con-name interface-%s ifname %[2]s", kind, l.Name)
 	for _, family := range []struct {
 		name string
 		auto bool
@@ -290,11 +290,11 @@ func nmcliText(l layout) []string {
 		last += l.nmcliFamily(family.name, family.auto, family.is6)
 	}
 	return []string{
-		"printf '[keyfile]\\nunmanaged-devices=interface-name:" + l.NIC + "\\n[device-" + l.Bridge + "]\\nmatch-device=interface-name:" + l.Bridge +
-			"\\nmanaged=1\\n' > /etc/NetworkManager/conf.d/90-" + l.Bridge + ".conf",
+		"printf '[keyfile]\\nunmanaged-devices=interface-name:" + l.NIC + "\\n[device-" + l.Name + "]\\nmatch-device=interface-name:" + l.Name +
+			"\\nmanaged=1\\n' > /etc/NetworkManager/conf.d/90-" + l.Name + ".conf",
 		"mkdir -p /etc/systemd/system/NetworkManager.service.d",
 		"printf '[Unit]\\nWants=openvswitch-switch.service openvswitch.service\\nAfter=openvswitch-switch.service openvswitch.service\\n[Service]\\nExecStartPre=-/sbin/ip link set " +
-			l.NIC + " up\\n' > /etc/systemd/system/NetworkManager.service.d/" + l.Bridge + ".conf",
+			l.NIC + " up\\n' > /etc/systemd/system/NetworkManager.service.d/" + l.Name + ".conf",
 		"printf '%s\\n' " + strings.Join(l.mute(), " ") + " > " + l.sysctls(),
 		"systemctl daemon-reload",
 		last,
@@ -353,7 +353,7 @@ func nmcliRoutes(w record.Way) []string {
 // networkdText is for systemd.network(5).
 func networkdText(l layout) []string {
 	lines := []string{"# /etc/systemd/network/05-" + l.NIC + ".network", "[Match]", "Name=" + l.NIC, "[Link]", "RequiredForOnline=no", "[Network]", "LinkLocalAddressing=no", "IPv6AcceptRA=no",
-		"# /etc/systemd/network/05-" + l.Bridge + ".network", "[Match]", "Name=" + l.Bridge, "[Network]"}
+		"# /etc/systemd/network/05-" + l.Name + ".network", "[Match]", "Name=" + l.Name, "[Network]"}
 	switch {
 	case l.dhcp4 && l.dhcp6:
 		lines = append(lines, "DHCP=yes")
@@ -383,7 +383,7 @@ func (l layout) networkdRoute(w record.Way) []string {
 	lines := []string{"[Route]", "Destination=" + w.To.String()}
 	for _, via := range w.Via {
 		if len(w.Via) > 1 {
-			lines = append(lines, "MultiPathRoute="+via.String()+"@"+l.Bridge)
+			lines = append(lines, "MultiPathRoute="+via.String()+"@"+l.Name)
 		} else {
 			lines = append(lines, "Gateway="+via.String())
 		}

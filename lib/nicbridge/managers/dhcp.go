@@ -1,4 +1,4 @@
-package nicbridge
+package managers
 
 import (
 	"os"
@@ -10,9 +10,9 @@ import (
 // clients are the names of DHCP client programs.
 var clients = []string{"dhclient", "dhcpcd", "udhcpc"}
 
-// handOver lists commands for replacing the DHCP clients of one interface by equal clients of another: each is killed
+// HandOver lists commands for replacing the DHCP clients of one interface by equal clients of another: each is killed
 // and started again. Clients started by NetworkManager are left to it.
-func handOver(from, to string) []string {
+func HandOver(from, to string) []string {
 	here, err := os.Readlink("/proc/thread-self/ns/net")
 	if err != nil {
 		return nil
