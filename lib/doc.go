@@ -40,7 +40,7 @@
 //	lib/link               network interfaces by netlink: veth pairs, addresses, routes, namespaces
 //	lib/nftables           tables of nftables that drop packets of pods
 //	lib/iptables           chains of ours in the host's packet filter, made equal to lists of rules
-//	lib/link/record        what the kernel knows of an interface, taken down and given to another
+//	lib/link/ifstate       saved state of an interface: addresses, routes, rules, neighbours
 //	lib/garp               neighbours by frames: gratuitous ARP, unsolicited advertisements, questions
 //	lib/prober             which hosts live: TCP probes, and the ICMP errors of firewalls
 //	lib/ofctl              flows of a bridge by ovs-ofctl; its ovs-vswitchd coming and going

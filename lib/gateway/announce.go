@@ -10,7 +10,7 @@ import (
 
 	"ovn-k8s/lib/garp"
 	"ovn-k8s/lib/ipnet"
-	"ovn-k8s/lib/link/record"
+	"ovn-k8s/lib/link/ifstate"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/ovsdb/vswitch"
@@ -221,7 +221,7 @@ func send(nic string, a ovsdb.Answers, addrs []netip.Addr) error {
 
 // wire is a NIC as a router behind it uses it.
 func wire(nic string, a ovsdb.Answers) (garp.Interface, error) {
-	i, err := record.Find(nic)
+	i, err := ifstate.Find(nic)
 	return garp.Interface{Name: i.Name, Index: i.Index, MAC: a.MAC, VLAN: a.VLAN}, err
 }
 

@@ -545,7 +545,7 @@ func TestRoutesWithSeveralNextHops(t *testing.T) {
 			t.Errorf("%s has no default route: %+v, %v", name, nic, err)
 		}
 	}
-	if taken, err := WhoHas(prefixes("10.128.0.0/14"), "k8s-"); err != nil || len(taken) != 1 || taken[0].To.String() != "10.128.0.0/16" {
+	if taken, err := Overlapping(prefixes("10.128.0.0/14"), "k8s-"); err != nil || len(taken) != 1 || taken[0].To.String() != "10.128.0.0/16" {
 		t.Errorf("taken are %v, %v", taken, err)
 	}
 	for _, name := range []string{"eth0", "eth1"} { // as if forwarding was enabled before the first advertisement

@@ -133,7 +133,7 @@ func surrenderPlanners(name string) []func() ([]Change, error) {
 type Claim struct {
 	Interface string
 	NoIPv6    bool           // IPv6 stays disabled
-	Addresses []netip.Prefix // addresses unknown to package record
+	Addresses []netip.Prefix // addresses unknown to package ifstate
 }
 
 // Reclaim gives an interface back to the host: it reverts the changes of Surrender that are unknown to package

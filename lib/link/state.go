@@ -373,19 +373,19 @@ func through(r netlink.Route) []int {
 	return all
 }
 
-// A Taken is a route of the main table that overlaps with subnets for pods.
-type Taken struct {
+// An OverlappingRoute is a route of the main table that overlaps with subnets for pods.
+type OverlappingRoute struct {
 	To        netip.Prefix
 	Interface string // one of several
 	Connected bool   // created by the kernel for an address of the interface
 }
 
 // String formats t as in "192.168.0.0/16 dev eth0".
-func (t Taken) String() string { return fmt.Sprintf("%s dev %s", t.To, t.Interface) }
+func (t OverlappingRoute) String() string { return fmt.Sprintf("%s dev %s", t.To, t.Interface) }
 
-// WhoHas lists the routes overlapping with one of the subnets, except default routes, routes of Protocol, and routes
+// Overlapping lists the routes overlapping with one of the subnets, except default routes, routes of Protocol, and routes
 // through interfaces with the name prefix ours.
-func WhoHas(subnets []netip.Prefix, ours string) ([]Taken, error) {
+func Overlapping(subnets []netip.Prefix, ours string) ([]OverlappingRoute, error) {
 	all, err := dump(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("listing the routes: %w", err)
@@ -394,13 +394,13 @@ func WhoHas(subnets []netip.Prefix, ours string) ([]Taken, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing interfaces: %w", err)
 	}
-	var out []Taken
+	var out []OverlappingRoute
 	for _, r := range all {
 		i := slices.IndexFunc(links, func(l netlink.Link) bool { return slices.Contains(through(r), l.Attrs().Index) })
 		if r.Dst == nil || r.Protocol == Protocol || i < 0 || strings.HasPrefix(links[i].Attrs().Name, ours) {
 			continue
 		}
-		t := Taken{prefix(r.Dst), links[i].Attrs().Name, r.Protocol == unix.RTPROT_KERNEL && r.Gw == nil}
+		t := OverlappingRoute{prefix(r.Dst), links[i].Attrs().Name, r.Protocol == unix.RTPROT_KERNEL && r.Gw == nil}
 		if t.To.Bits() > 0 && slices.ContainsFunc(subnets, t.To.Overlaps) {
 			out = append(out, t)
 		}

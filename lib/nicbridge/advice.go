@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"ovn-k8s/lib/link/record"
+	"ovn-k8s/lib/link/ifstate"
 	"ovn-k8s/lib/nicbridge/managers"
 )
 
@@ -14,7 +14,7 @@ func (s *session) advise(snap Snapshot, d Direction) {
 	if lines := managers.HandOver(snap.source(d), snap.target(d)); len(lines) > 0 {
 		fmt.Fprintf(s.Out, "# A DHCP client works on %s, and would give it the address again. Run:\n%s\n", snap.source(d), strings.Join(lines, "\n"))
 	}
-	nic, err := record.Find(snap.NIC)
+	nic, err := ifstate.Find(snap.NIC)
 	switch {
 	case err != nil:
 	case d == ToNIC:

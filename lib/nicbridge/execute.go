@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"ovn-k8s/lib/link/record"
+	"ovn-k8s/lib/link/ifstate"
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
@@ -21,7 +21,7 @@ type mover struct {
 
 // do carries out the steps until one fails.
 func (m mover) do(ctx context.Context, s Snapshot, d Direction, steps []Step) error {
-	var found record.Interface // by the previous step
+	var found ifstate.Interface // by the previous step
 	for _, st := range steps {
 		if m.before != nil {
 			if err := m.before(st); err != nil {
@@ -57,7 +57,7 @@ func (m mover) undo(ctx context.Context, s Snapshot, d Direction, steps []Step) 
 var errKilled = errors.New("killed")
 
 // step carries out one step. It returns the interface if it has looked it up.
-func (m mover) step(ctx context.Context, s Snapshot, d Direction, st Step) (i record.Interface, err error) {
+func (m mover) step(ctx context.Context, s Snapshot, d Direction, st Step) (i ifstate.Interface, err error) {
 	switch st.Do {
 	case makeBridge:
 		return i, m.sw.EnsureStandaloneBridge(ctx, s.standalone())
@@ -70,8 +70,8 @@ func (m mover) step(ctx context.Context, s Snapshot, d Direction, st Step) (i re
 	case detach:
 		return i, m.detach(ctx, s)
 	}
-	i, err = record.Find(st.On)
-	if errors.Is(err, record.ErrNone) && (st.Do == remove || st.Do == restore) {
+	i, err = ifstate.Find(st.On)
+	if errors.Is(err, ifstate.ErrNone) && (st.Do == remove || st.Do == restore) {
 		return i, nil // all of it disappeared with the interface
 	}
 	if err != nil {
@@ -99,30 +99,30 @@ func (m mover) detach(ctx context.Context, s Snapshot) error {
 }
 
 // kernelStep carries out a step without Open vSwitch.
-func (s Snapshot) kernelStep(i record.Interface, d Direction, st Step) error {
+func (s Snapshot) kernelStep(i ifstate.Interface, d Direction, st Step) error {
 	switch st.Do {
 	case prepare:
-		return errors.Join(record.Configure(quiet(s.open(d)), i), record.Apply(s.device(d), i))
+		return errors.Join(ifstate.Configure(quiet(s.open(d)), i), ifstate.Apply(s.device(d), i))
 	case settle:
 		return s.settle(i, d)
 	case silence:
-		return record.Configure(mute, i)
+		return ifstate.Configure(mute, i)
 	case restore:
 		device := s.KeptDevice
 		device.MTU = 0
-		return errors.Join(record.Configure(s.KeptSettings, i), record.Apply(device, i))
+		return errors.Join(ifstate.Configure(s.KeptSettings, i), ifstate.Apply(device, i))
 	case offload:
 		want := map[string]bool{}
 		for _, name := range s.Joining {
 			want[name] = d == ToNIC
 		}
-		return record.SetOffloads(i, want)
+		return ifstate.SetOffloads(i, want)
 	case remove:
-		return record.Remove(st.Records[0], i)
+		return ifstate.Remove(st.Records[0], i)
 	case add:
-		return record.Add(st.Records[0], i, s.age())
+		return ifstate.Add(st.Records[0], i, s.age())
 	case arrange:
-		return record.Arrange(st.Records, i, s.age())
+		return ifstate.Arrange(st.Records, i, s.age())
 	}
 	return fmt.Errorf("no such step: %s", st.Do)
 }
@@ -135,8 +135,8 @@ func (s Snapshot) age() uint32 {
 
 // settle restores the kernel's settings and removes side effects of the move: the kernel's routes of removed
 // addresses, and link-local addresses.
-func (s Snapshot) settle(i record.Interface, d Direction) error {
-	if err := record.Configure(s.open(d), i); err != nil {
+func (s Snapshot) settle(i ifstate.Interface, d Direction) error {
+	if err := ifstate.Configure(s.open(d), i); err != nil {
 		return err
 	}
 	wanted := map[string]bool{}
@@ -148,13 +148,13 @@ func (s Snapshot) settle(i record.Interface, d Direction) error {
 			wanted[r.Key()] = true
 		}
 	}
-	is, err := record.Of(i)
+	is, err := ifstate.Of(i)
 	if err != nil {
 		return err
 	}
 	for _, r := range slices.Backward(is) {
 		if r.Automatic() && r.Mentions(i.Name) && !wanted[r.Key()] {
-			if err := record.Remove(r, i); err != nil {
+			if err := ifstate.Remove(r, i); err != nil {
 				return err
 			}
 		}
@@ -163,10 +163,10 @@ func (s Snapshot) settle(i record.Interface, d Direction) error {
 }
 
 // missing lists the records of the snapshot missing from the target.
-func (s Snapshot) missing(d Direction) ([]record.Record, error) {
-	i, err := record.Find(s.target(d))
+func (s Snapshot) missing(d Direction) ([]ifstate.Record, error) {
+	i, err := ifstate.Find(s.target(d))
 	if err != nil {
 		return nil, err
 	}
-	return record.Lost(s.named(s.Records, i.Name), i)
+	return ifstate.Lost(s.named(s.Records, i.Name), i)
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"ovn-k8s/lib/link/record"
+	"ovn-k8s/lib/link/ifstate"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
@@ -34,8 +34,8 @@ func (s *session) inspect(ctx context.Context, d Direction, name string) (Snapsh
 }
 
 func (s *session) inspectNIC(ctx context.Context, nic string) (Snapshot, error) {
-	i, err := record.Find(nic)
-	if errors.Is(err, record.ErrNone) {
+	i, err := ifstate.Find(nic)
+	if errors.Is(err, ifstate.ErrNone) {
 		//lint:ignore ST1005 the Python version's text
 		return Snapshot{}, fmt.Errorf("interface %s does not exist, skipping.", nic)
 	}
@@ -66,20 +66,20 @@ func (s *session) inspectNIC(ctx context.Context, nic string) (Snapshot, error) 
 }
 
 // movable reports whether a record is an address not created by the kernel.
-func movable(r record.Record) bool { return r.Kind == record.Address && !r.Automatic() }
+func movable(r ifstate.Record) bool { return r.Kind == ifstate.Address && !r.Automatic() }
 
 // take saves the state of the interface s.From.
-func (s *Snapshot) take(i record.Interface) error {
+func (s *Snapshot) take(i ifstate.Interface) error {
 	var err error
 	s.Taken = time.Now()
-	if s.Device, err = record.DeviceOf(i); err != nil {
+	if s.Device, err = ifstate.DeviceOf(i); err != nil {
 		return err
 	}
-	if s.Settings, err = record.SettingsOf(i); err != nil {
+	if s.Settings, err = ifstate.SettingsOf(i); err != nil {
 		return err
 	}
 	s.MAC, s.MTU = s.Device.MAC.String(), s.Device.MTU
-	if s.Records, err = record.Of(i); err != nil {
+	if s.Records, err = ifstate.Of(i); err != nil {
 		return err
 	}
 	for _, r := range s.Records {
@@ -90,27 +90,27 @@ func (s *Snapshot) take(i record.Interface) error {
 
 // try returns an error if a record could not be restored after its removal.
 func (s *Snapshot) try() error {
-	i, err := record.Find(s.From)
+	i, err := ifstate.Find(s.From)
 	if err != nil {
 		return err
 	}
 	for _, r := range s.Records {
-		err = errors.Join(err, record.Try(r, i))
+		err = errors.Join(err, ifstate.Try(r, i))
 	}
 	return err
 }
 
 // keep saves the state of the other interface.
-func (s *Snapshot) keep(i record.Interface) error {
+func (s *Snapshot) keep(i ifstate.Interface) error {
 	var err error
 	s.KeptIndex = i.Index
-	if s.KeptDevice, err = record.DeviceOf(i); err != nil {
+	if s.KeptDevice, err = ifstate.DeviceOf(i); err != nil {
 		return err
 	}
-	if s.KeptSettings, err = record.SettingsOf(i); err != nil {
+	if s.KeptSettings, err = ifstate.SettingsOf(i); err != nil {
 		return err
 	}
-	s.Kept, err = record.Of(i)
+	s.Kept, err = ifstate.Of(i)
 	return err
 }
 
@@ -146,9 +146,9 @@ func (s *session) checkBridge(ctx context.Context, snap *Snapshot) error {
 	if err != nil {
 		return err
 	}
-	i, err := record.Find(snap.Bridge)
+	i, err := ifstate.Find(snap.Bridge)
 	switch {
-	case err != nil && !errors.Is(err, record.ErrNone):
+	case err != nil && !errors.Is(err, ifstate.ErrNone):
 		return err
 	case row == nil && err == nil:
 		return fmt.Errorf("there is an interface %s that is no bridge of Open vSwitch: rename or delete it", snap.Bridge)
@@ -167,11 +167,11 @@ func (s *session) checkBridge(ctx context.Context, snap *Snapshot) error {
 	if snap.HadPort {
 		return nil
 	}
-	nic, err := record.Find(snap.NIC)
+	nic, err := ifstate.Find(snap.NIC)
 	if err != nil {
 		return err
 	}
-	on, err := record.Joining(nic)
+	on, err := ifstate.Joining(nic)
 	if snap.Joining = joining(snap.Datapath, on); len(snap.Joining) > 0 {
 		snap.ExternalIDs[names.NICOffloads] = strings.Join(snap.Joining, ",")
 	}
@@ -184,7 +184,7 @@ func joining(datapath string, on []string) []string {
 	if datapath == userspace {
 		return on
 	}
-	return slices.DeleteFunc(on, func(name string) bool { return name != record.LRO })
+	return slices.DeleteFunc(on, func(name string) bool { return name != ifstate.LRO })
 }
 
 // userspace is the datapath_type of userspace bridges.
@@ -214,14 +214,14 @@ func (s *session) inspectBridge(ctx context.Context, bridge string) (Snapshot, e
 	if joining := row.ExternalIDs[names.NICOffloads]; joining != "" {
 		snap.Joining = strings.Split(joining, ",")
 	}
-	nic, err := record.Find(snap.NIC)
+	nic, err := ifstate.Find(snap.NIC)
 	if err != nil {
 		return snap, fmt.Errorf("bridge %s without its NIC: %w", bridge, err)
 	}
 	if err := snap.keep(nic); err != nil {
 		return snap, err
 	}
-	i, err := record.Find(bridge)
+	i, err := ifstate.Find(bridge)
 	if err != nil {
 		return snap, fmt.Errorf("%w: is ovs-vswitchd running?", err)
 	}
@@ -232,11 +232,11 @@ func (s *session) inspectBridge(ctx context.Context, bridge string) (Snapshot, e
 // there is none.
 func (s *session) findBridge(ctx context.Context, name string) (*vswitch.BridgeRow, string, error) {
 	candidates := []string{name}
-	if i, err := record.Find(name); err == nil {
+	if i, err := ifstate.Find(name); err == nil {
 		candidates = append(candidates, i.Name)
 	}
 	if nic, ok := strings.CutPrefix(name, bridgePrefix); ok {
-		if i, err := record.Find(nic); err == nil {
+		if i, err := ifstate.Find(nic); err == nil {
 			candidates = append(candidates, bridgePrefix+i.Name)
 		}
 	}
@@ -251,7 +251,7 @@ func (s *session) findBridge(ctx context.Context, name string) (*vswitch.BridgeR
 // noBridge is the error for a missing bridge: it was moved already, or never existed.
 func noBridge(bridge string) error {
 	nic, ok := strings.CutPrefix(bridge, bridgePrefix)
-	if _, err := record.Find(nic); ok && err == nil {
+	if _, err := ifstate.Find(nic); ok && err == nil {
 		return errDone(fmt.Sprintf("bridge %s does not exist, and %s is not in it", bridge, nic))
 	}
 	//lint:ignore ST1005 as of interfaces

@@ -21,7 +21,7 @@ import (
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/daemon"
-	"ovn-k8s/lib/link/record"
+	"ovn-k8s/lib/link/ifstate"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
 )
@@ -322,7 +322,7 @@ func (s *session) undo(ctx context.Context, j journal) error {
 	if err != nil {
 		return fmt.Errorf("undoing it: %w: what is to be there is in %s; try again with '%s %s --recover'", err, s.store.path(snap.Bridge), program, ToBridge)
 	}
-	if i, err := record.Find(snap.From); err == nil {
+	if i, err := ifstate.Find(snap.From); err == nil {
 		s.announce(i, snap)
 	}
 	return s.store.remove(j)

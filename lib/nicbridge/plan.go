@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"ovn-k8s/lib/link/record"
+	"ovn-k8s/lib/link/ifstate"
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
@@ -34,9 +34,9 @@ type Snapshot struct {
 	// From is NIC or Bridge: the one with the records.
 	From     string
 	Taken    time.Time
-	Device   record.Device
-	Settings record.Settings
-	Records  []record.Record
+	Device   ifstate.Device
+	Settings ifstate.Settings
+	Records  []ifstate.Record
 	// MAC and MTU are the NIC's.
 	MAC string
 	MTU int
@@ -46,10 +46,10 @@ type Snapshot struct {
 	// Joining are the offloads of the NIC that are off while it is a port.
 	Joining []string
 	// Kept is the state of the other interface before the move: it is kept.
-	Kept         []record.Record
+	Kept         []ifstate.Record
 	KeptIndex    int // of the other interface, 0 if it did not exist
-	KeptSettings record.Settings
-	KeptDevice   record.Device
+	KeptSettings ifstate.Settings
+	KeptDevice   ifstate.Device
 	// Row is the bridge's row in Open vSwitch's database before the move, if it existed.
 	Row vswitch.BridgeRow
 	// HadBridge and HadPort: before the move, the bridge existed, and had the NIC as a port. Undoing leaves them as
@@ -91,7 +91,7 @@ const (
 type Step struct {
 	Do      action
 	On      string // the interface or bridge
-	Records []record.Record
+	Records []ifstate.Record
 	Text    string // for people
 }
 
@@ -169,18 +169,18 @@ func (s Snapshot) leave(d Direction) []Step {
 	from := s.source(d)
 	var steps []Step
 	for _, r := range slices.Backward(s.Records) {
-		if r.Kind == record.Rule || !r.Mentions(s.From) || s.From != from && s.kept(r) {
+		if r.Kind == ifstate.Rule || !r.Mentions(s.From) || s.From != from && s.kept(r) {
 			continue
 		}
-		steps = append(steps, Step{Do: remove, On: from, Records: []record.Record{r.Named(s.From, from)}, Text: fmt.Sprintf("remove %s %s from %s", r.Kind, r.Text, from)})
+		steps = append(steps, Step{Do: remove, On: from, Records: []ifstate.Record{r.Named(s.From, from)}, Text: fmt.Sprintf("remove %s %s from %s", r.Kind, r.Text, from)})
 	}
 	return steps
 }
 
 // kept reports whether the other interface had the same record before.
-func (s Snapshot) kept(r record.Record) bool {
+func (s Snapshot) kept(r ifstate.Record) bool {
 	key := r.Named(s.From, s.other()).Key()
-	return slices.ContainsFunc(s.Kept, func(k record.Record) bool { return k.Key() == key })
+	return slices.ContainsFunc(s.Kept, func(k ifstate.Record) bool { return k.Key() == key })
 }
 
 // other is the interface without the records.
@@ -195,10 +195,10 @@ func (s Snapshot) other() string {
 func (s Snapshot) enter(d Direction) []Step {
 	to := s.target(d)
 	var steps []Step
-	for _, records := range record.Groups(s.Records) {
+	for _, records := range ifstate.Groups(s.Records) {
 		group := s.named(records, to)
 		do := arrange
-		if len(group) == 1 && group[0].Kind != record.Rule {
+		if len(group) == 1 && group[0].Kind != ifstate.Rule {
 			do = add
 		}
 		steps = append(steps, Step{Do: do, On: to, Records: group, Text: fmt.Sprintf("add %s %s to %s", group[0].Kind, group[0].Text, to)})
@@ -207,8 +207,8 @@ func (s Snapshot) enter(d Direction) []Step {
 }
 
 // named returns records with to as their interface. A record of both, such as the route of fe80::/64, appears once.
-func (s Snapshot) named(records []record.Record, to string) []record.Record {
-	var all []record.Record
+func (s Snapshot) named(records []ifstate.Record, to string) []ifstate.Record {
+	var all []ifstate.Record
 	seen := map[string]bool{}
 	for _, r := range records {
 		c := r.Named(s.From, to)
@@ -224,7 +224,7 @@ func (s Snapshot) named(records []record.Record, to string) []record.Record {
 }
 
 // open returns the settings of the target.
-func (s Snapshot) open(d Direction) record.Settings {
+func (s Snapshot) open(d Direction) ifstate.Settings {
 	if d == ToBridge && s.HadPort {
 		return nil // the NIC has the settings of a port, not of a host's interface
 	}
@@ -233,7 +233,7 @@ func (s Snapshot) open(d Direction) record.Settings {
 
 // device is the desired state of the target. The MTU is unchanged: a NIC keeps its own, and Open vSwitch sets a
 // bridge's.
-func (s Snapshot) device(d Direction) record.Device {
+func (s Snapshot) device(d Direction) ifstate.Device {
 	device := s.Device
 	if d == ToBridge && s.HadPort && s.From == s.NIC {
 		device = s.KeptDevice // Open vSwitch may set promiscuous mode on a port
@@ -244,9 +244,9 @@ func (s Snapshot) device(d Direction) record.Device {
 }
 
 // quiet returns the target's settings until the records are added: the kernel must not add its own addresses.
-func quiet(s record.Settings) record.Settings {
+func quiet(s ifstate.Settings) ifstate.Settings {
 	q := maps.Clone(s)
-	for name, value := range map[string]string{record.AcceptRA: "0", record.GenerateMode: "1", record.TemporaryAddresses: "0"} {
+	for name, value := range map[string]string{ifstate.AcceptRA: "0", ifstate.GenerateMode: "1", ifstate.TemporaryAddresses: "0"} {
 		if _, ok := q[name]; ok {
 			q[name] = value
 		}
@@ -256,4 +256,4 @@ func quiet(s record.Settings) record.Settings {
 
 // mute are the settings of a NIC as a port. Userspace Open vSwitch reads copies of its frames, so without them the
 // kernel would also accept and answer packets to the host's addresses.
-var mute = record.Settings{record.ReversePath: "1", record.IgnoreARP: "8", record.DisableIPv6: "1", record.AcceptRA: "0"}
+var mute = ifstate.Settings{ifstate.ReversePath: "1", ifstate.IgnoreARP: "8", ifstate.DisableIPv6: "1", ifstate.AcceptRA: "0"}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"ovn-k8s/lib/link/record"
+	"ovn-k8s/lib/link/ifstate"
 )
 
 // configure gives the host a random configuration from a seed.
@@ -14,9 +14,9 @@ func (w *world) configure(seed uint64) []string {
 	w.reset()
 	c := &configuration{r: rand.New(rand.NewPCG(seed, 0))}
 	c.randomize()
-	i, err := record.Find("eth0")
+	i, err := ifstate.Find("eth0")
 	if err == nil {
-		err = record.SetOffloads(i, map[string]bool{"rx-gro": c.chance(50)})
+		err = ifstate.SetOffloads(i, map[string]bool{"rx-gro": c.chance(50)})
 	}
 	if err != nil {
 		w.t.Fatal(err)

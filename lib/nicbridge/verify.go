@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"ovn-k8s/lib/garp"
-	"ovn-k8s/lib/link/record"
+	"ovn-k8s/lib/link/ifstate"
 )
 
 // A probe tests whether a target is reachable.
@@ -140,7 +140,7 @@ func (s *session) listen(ctx context.Context, snap Snapshot, d Direction) witnes
 }
 
 // gateways returns the next hops of routes.
-func gateways(records []record.Record) []netip.Addr {
+func gateways(records []ifstate.Record) []netip.Addr {
 	var all []netip.Addr
 	for _, r := range records {
 		for _, gw := range r.Gateways() {
@@ -153,10 +153,10 @@ func gateways(records []record.Record) []netip.Addr {
 }
 
 // sourceFor is the source address for probing a gateway, preferably one of its subnet.
-func sourceFor(records []record.Record, gw netip.Addr) (from netip.Addr, ok bool) {
+func sourceFor(records []ifstate.Record, gw netip.Addr) (from netip.Addr, ok bool) {
 	for _, r := range records {
 		p := r.Prefix()
-		if r.Kind != record.Address || p.Addr().Is4() != gw.Is4() {
+		if r.Kind != ifstate.Address || p.Addr().Is4() != gw.Is4() {
 			continue
 		}
 		if p.Masked().Contains(gw) {
@@ -169,17 +169,17 @@ func sourceFor(records []record.Record, gw netip.Addr) (from netip.Addr, ok bool
 
 // frames is an interface for package garp.
 func (s *session) frames(name string) (garp.Interface, error) {
-	i, err := record.Find(name)
+	i, err := ifstate.Find(name)
 	if err != nil {
 		return garp.Interface{}, err
 	}
-	device, err := record.DeviceOf(i)
+	device, err := ifstate.DeviceOf(i)
 	return garp.Interface{Name: name, Index: i.Index, MAC: device.MAC}, err
 }
 
 // announce tells the neighbours about the addresses' new port, except duplicates of other hosts' addresses. Errors do
 // not matter: the MAC is unchanged and known to the neighbours.
-func (s *session) announce(i record.Interface, snap Snapshot) {
+func (s *session) announce(i ifstate.Interface, snap Snapshot) {
 	var addresses []netip.Addr
 	for _, r := range snap.Records {
 		if r.Usable() {
@@ -204,7 +204,7 @@ func (s *session) verify(ctx context.Context, snap Snapshot, d Direction, want w
 	if len(lost) > 0 {
 		return fmt.Errorf("%s %s is not on %s", lost[0].Kind, lost[0].Text, snap.target(d))
 	}
-	i, err := record.Find(snap.target(d))
+	i, err := ifstate.Find(snap.target(d))
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ovn-k8s/lib/link"
-	"ovn-k8s/lib/link/record"
+	"ovn-k8s/lib/link/ifstate"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/need"
@@ -121,11 +121,11 @@ func (w *world) state() string {
 		return have == local && !slices.ContainsFunc(all, func(line string) bool { return strings.Contains(line, "NO-CARRIER") })
 	})
 	for _, name := range []string{"eth0", "eth1"} {
-		i, err := record.Find(name)
+		i, err := ifstate.Find(name)
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		joining, err := record.Joining(i)
+		joining, err := ifstate.Joining(i)
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -126,7 +126,7 @@ func (s *session) accepted(ctx context.Context, name string, r request) (bool, e
 // clash is an error if the host has other routes to where pods should be, and
 // would lose one of them or could not reach its own pods.
 func (h *host) clash(s *session, r request) error {
-	taken, err := link.WhoHas(slices.Concat(r.clusters, s.config.JoinSubnets, s.config.ServiceCIDRs), names.ManagementPort(""))
+	taken, err := link.Overlapping(slices.Concat(r.clusters, s.config.JoinSubnets, s.config.ServiceCIDRs), names.ManagementPort(""))
 	if err != nil {
 		return err
 	}

@@ -14,14 +14,14 @@ import (
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/link"
-	"ovn-k8s/lib/link/record"
+	"ovn-k8s/lib/link/ifstate"
 	"ovn-k8s/lib/names"
 )
 
 // A former is what a NIC had before it became a gateway's.
 type former struct {
-	Records []record.Record `json:"records,omitempty"`
-	NoIPv6  bool            `json:"no_ipv6,omitempty"` // IPv6 was off
+	Records []ifstate.Record `json:"records,omitempty"`
+	NoIPv6  bool             `json:"no_ipv6,omitempty"` // IPv6 was off
 	// Addresses are what earlier releases noted instead of Records.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 }
@@ -34,9 +34,9 @@ func (f former) claim(nic string) link.Claim {
 // formerOf is what a NIC has now.
 func formerOf(nic string, is *link.NIC) (text string, err error) {
 	f := former{NoIPv6: is.NoIPv6}
-	i, err := record.Find(nic)
+	i, err := ifstate.Find(nic)
 	if err == nil {
-		f.Records, err = record.Lasting(i)
+		f.Records, err = ifstate.Lasting(i)
 	}
 	if err != nil {
 		return "", err
@@ -72,11 +72,11 @@ func (f former) restore(nic string) error {
 	if err := link.Reclaim(f.claim(nic)); err != nil {
 		return err
 	}
-	i, err := record.Find(nic)
-	if errors.Is(err, record.ErrNone) {
+	i, err := ifstate.Find(nic)
+	if errors.Is(err, ifstate.ErrNone) {
 		return nil
 	}
-	return errors.Join(err, record.Restore(f.Records, i))
+	return errors.Join(err, ifstate.Restore(f.Records, i))
 }
 
 // plan says what restore would change.
@@ -89,11 +89,11 @@ func (f former) plan(nic string) ([]string, error) {
 	for _, c := range changes {
 		lines = append(lines, c.String())
 	}
-	i, err := record.Find(nic)
-	if errors.Is(err, record.ErrNone) {
+	i, err := ifstate.Find(nic)
+	if errors.Is(err, ifstate.ErrNone) {
 		return nil, nil
 	}
-	lost, err2 := record.Lost(f.Records, i)
+	lost, err2 := ifstate.Lost(f.Records, i)
 	for _, r := range lost {
 		lines = append(lines, fmt.Sprintf("add %s %s to %s", r.Kind, r.Text, nic))
 	}

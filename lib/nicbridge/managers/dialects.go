@@ -8,27 +8,27 @@ import (
 	"slices"
 	"strings"
 
-	"ovn-k8s/lib/link/record"
+	"ovn-k8s/lib/link/ifstate"
 )
 
 // A layout is the input of network configurations for a bridge. The bridge itself is in Open vSwitch's database and
 // comes up with ovs-vswitchd; only its addresses, routes and settings are configured.
 type layout struct {
 	Bridge
-	addresses    []record.Record // with infinite lifetimes
-	dhcp4, dhcp6 bool            // there are others from DHCP
-	ra           bool            // router advertisements are accepted
-	ways         []record.Way
+	addresses    []ifstate.Record // with infinite lifetimes
+	dhcp4, dhcp6 bool             // there are others from DHCP
+	ra           bool             // router advertisements are accepted
+	ways         []ifstate.Way
 	dns          resolver
 }
 
 func (b Bridge) layout() layout {
-	l := layout{Bridge: b, ra: b.Settings[record.AcceptRA] == "2", dns: readResolver(resolvers)}
+	l := layout{Bridge: b, ra: b.Settings[ifstate.AcceptRA] == "2", dns: readResolver(resolvers)}
 	for _, r := range b.Records {
 		switch {
-		case r.Kind == record.Route && r.Is6() && r.Dynamic():
+		case r.Kind == ifstate.Route && r.Is6() && r.Dynamic():
 			l.ra = true
-		case r.Kind != record.Address || r.Automatic():
+		case r.Kind != ifstate.Address || r.Automatic():
 		case r.Lasts():
 			l.addresses = append(l.addresses, r)
 		case !r.Is6():
@@ -108,7 +108,7 @@ func (l layout) create() string {
 // mute lists sysctls that keep the kernel from answering on the NIC, with "/" for ".".
 func (l layout) mute() []string {
 	var all []string
-	for _, name := range []string{record.ReversePath, record.IgnoreARP, record.DisableIPv6} {
+	for _, name := range []string{ifstate.ReversePath, ifstate.IgnoreARP, ifstate.DisableIPv6} {
 		all = append(all, "net/"+strings.Replace(name, "%", l.NIC, 1)+"="+l.PortSettings[name])
 	}
 	return all
@@ -118,7 +118,7 @@ func (l layout) mute() []string {
 func (l layout) sysctls() string { return "/etc/sysctl.d/90-" + l.Name + ".conf" }
 
 // arguments formats the arguments of ip route for the bridge.
-func (l layout) arguments(w record.Way) string {
+func (l layout) arguments(w ifstate.Way) string {
 	out := w.To.String()
 	if len(w.Via) == 1 {
 		out += " via " + w.Via[0].String()
@@ -126,7 +126,7 @@ func (l layout) arguments(w record.Way) string {
 	if w.Metric != 0 {
 		out += fmt.Sprint(" metric ", w.Metric)
 	}
-	if w.Table != record.Main {
+	if w.Table != ifstate.Main {
 		out += fmt.Sprint(" table ", w.Table)
 	}
 	if len(w.Via) < 2 {
@@ -148,7 +148,7 @@ func ifupdownText(l layout) []string {
 	lines := []string{"auto " + l.Name, "iface " + l.Name + " inet " + method,
 		"    pre-up systemctl start ovs-vswitchd", "    pre-up " + l.create(), "    pre-up sysctl -qw " + strings.Join(l.mute(), " "), "    pre-up ip link set " + l.NIC + " up"}
 	if l.ra {
-		lines = append(lines, "    pre-up sysctl -qw net/ipv6/conf/"+l.Name+"/accept_ra="+max(l.Settings[record.AcceptRA], "1"))
+		lines = append(lines, "    pre-up sysctl -qw net/ipv6/conf/"+l.Name+"/accept_ra="+max(l.Settings[ifstate.AcceptRA], "1"))
 	}
 	if !l.dhcp4 {
 		lines = append(lines, "    up ip link set "+l.Name+" up")
@@ -259,7 +259,7 @@ func netplanText(l layout) []string {
 		if w.Metric != 0 {
 			route += fmt.Sprintf(", metric: %d", w.Metric)
 		}
-		if w.Table != record.Main {
+		if w.Table != ifstate.Main {
 			route += fmt.Sprintf(", table: %d", w.Table)
 		}
 		routes = append(routes, route+"}")
@@ -329,12 +329,12 @@ func (l layout) nmcliFamily(name string, auto, is6 bool) string {
 }
 
 // nmcliRoutes returns an entry for each next hop: NetworkManager joins entries with a weight.
-func nmcliRoutes(w record.Way) []string {
+func nmcliRoutes(w ifstate.Way) []string {
 	rest := ""
 	if w.Metric != 0 {
 		rest = fmt.Sprint(" ", w.Metric)
 	}
-	if w.Table != record.Main {
+	if w.Table != ifstate.Main {
 		rest += fmt.Sprint(" table=", w.Table)
 	}
 	if len(w.Via) > 1 && !w.To.Addr().Is6() {
@@ -379,7 +379,7 @@ func networkdText(l layout) []string {
 }
 
 // networkdRoute is the section for a route.
-func (l layout) networkdRoute(w record.Way) []string {
+func (l layout) networkdRoute(w ifstate.Way) []string {
 	lines := []string{"[Route]", "Destination=" + w.To.String()}
 	for _, via := range w.Via {
 		if len(w.Via) > 1 {
@@ -394,7 +394,7 @@ func (l layout) networkdRoute(w record.Way) []string {
 	if w.Metric != 0 {
 		lines = append(lines, fmt.Sprint("Metric=", w.Metric))
 	}
-	if w.Table != record.Main {
+	if w.Table != ifstate.Main {
 		lines = append(lines, fmt.Sprint("Table=", w.Table))
 	}
 	return lines

@@ -1,10 +1,10 @@
-// Package record saves the kernel's state of a network interface and restores it, also to another interface: its
+// Package ifstate saves the kernel's state of a network interface and restores it, also to another interface: its
 // addresses, the routes of all tables, the rules with its name and its permanent neighbours.
 //
 // Each of these is a Record: the kernel's own message (rtnetlink(7)), with a placeholder for the interface. So
 // attributes unknown to this program are kept, and a Record can be written to a file. All functions act in the
 // network namespace of the calling thread, and are idempotent.
-package record
+package ifstate
 
 import (
 	"bytes"
