@@ -309,7 +309,7 @@ table inet firewalld {
 	chain filter_FORWARD { type filter hook forward priority filter + 10; policy drop; ct state established,related accept; }
 }
 END`)
-	const line = `nftables: chain filter_FORWARD of table inet firewalld drops at hook forward what its rules do not accept, and they do not name interface "br-nexthop"`
+	const line = `nftables: chain filter_FORWARD of table inet firewalld drops at hook forward all packets that its rules do not accept, and no rule names interface "br-nexthop"`
 	w.within(soon, "a warning", func() bool { return strings.Contains(p.Output(), line) })
 	w.script("ovs-appctl -t ovn-k8s-gateway-helper reconcile/resync; nft add table inet other")
 	w.eventually("reconcile/show names it", func() bool { return strings.Contains(w.appctl("reconcile/show"), line) })

@@ -30,7 +30,7 @@ func TestBadGatewayInput(t *testing.T) {
 		{"AllAtOnce", args("--physical-interface=eth1 --physical-ip=x --default-gw=y --vlan=4095"), lines(`physical IP "x" is not`, `default gateway "y" is not`, `--vlan "4095" is not a VLAN: want a number from 1 to 4094`)},
 		{"GatewayElsewhere", args("--physical-interface=eth1 --physical-ip=10.0.0.5/24 --default-gw=10.0.1.1"), lines("default gateway 10.0.1.1 is not in the subnet of physical IP 10.0.0.5/24: give a neighbour in 10.0.0.0/24")},
 		{"OtherFamily", args("--physical-interface=eth1 --physical-ip=fd10::5/64"), lines("physical IP fd10::5/64 is of another family than the cluster subnets 192.168.0.0/16")},
-		{"NoNIC", args("--physical-interface=eth9 --physical-ip=10.0.0.5/24"), lines("there is no interface eth9")},
+		{"NoNIC", args("--physical-interface=eth9 --physical-ip=10.0.0.5/24"), lines("interface eth9 not found")},
 		{"Loopback", args("--physical-interface=lo --physical-ip=10.0.0.5/24"), lines("lo is the loopback interface")},
 		{"Slave", args("--physical-interface=slave --physical-ip=10.0.0.5/24"), lines("slave is a port of bond0: give that, or take the NIC out of it")},
 		{"PortOfABridge", args("--physical-interface=eth0 --physical-ip=10.0.0.5/24"), lines("eth0 is a port of bridge breth0 already: give --bridge-interface=breth0 to share it")},

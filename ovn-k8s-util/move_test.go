@@ -133,7 +133,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 		"nics-to-bridge eth2":           "interface eth2 is a port of bridge br-ex already",
 		"nics-to-bridge br-ex":          "interface br-ex is a bridge of Open vSwitch itself",
 		"nics-to-bridge eth4":           "interface eth4 has no address to move",
-		"nics-to-bridge eth5":           "there is an interface breth5 that is no bridge of Open vSwitch: rename or delete it",
+		"nics-to-bridge eth5":           "interface breth5 exists and is not an Open vSwitch bridge: rename or delete it",
 		"nics-to-bridge eth6":           "route 10.66.0.0/16 uses a nexthop object, which cannot be moved: delete the route first",
 		"nics-to-bridge tun0":           "interface tun0 has no Ethernet address",
 		"nics-to-bridge interface01234": "bridge brinterface01234 would have a name of 16 characters",
@@ -221,7 +221,7 @@ func TestWhatAnsweredMustAnswerAgain(t *testing.T) {
 	n.script(`ovs-vsctl add-br breth0 -- set Bridge breth0 datapath_type=netdev
 		ovs-ofctl del-flows breth0`)
 	r := n.run("nics-to-bridge eth0")
-	if r.Status != 1 || !strings.Contains(r.Err, "answered before, and does not any more") || !strings.Contains(r.Err, "eth0 is as it was before") {
+	if r.Status != 1 || !strings.Contains(r.Err, "answered before, but does not answer now") || !strings.Contains(r.Err, "eth0 is as it was before") {
 		t.Errorf("%+v", r)
 	}
 	has(t, n.script("ip route"), "default via 198.18.0.1 dev eth0")

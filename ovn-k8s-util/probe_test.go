@@ -13,8 +13,8 @@ func TestProbes(t *testing.T) {
 			ovs-ofctl add-flow breth0 priority=9,ip,nw_dst=198.19.0.1,actions=drop
 			ovs-ofctl add-flow breth0 priority=9,icmp6,icmp_type=128,ipv6_dst=fd00:198:19::1,actions=drop;`
 		server = "ovs-vsctl set Open_vSwitch . external_ids:k8s-api-server=https://198.19.0.1:6443;"
-		gone   = " answered before, and does not any more"
-		silent = " does not answer now, so it is not asked after the move\n"
+		gone   = " answered before, but does not answer now"
+		silent = " does not answer now, so it is not checked after the move\n"
 	)
 	for name, tt := range map[string]struct {
 		setup, args, want string // want is in the only line; "" means success without one

@@ -63,7 +63,7 @@ func (a attachment) checkKernel(ns *link.Namespace, want link.State) error {
 		return err
 	}
 	if !joined {
-		return fmt.Errorf("there is no veth pair of %s on the host and %s in the container", a.host(), a.ifname)
+		return fmt.Errorf("veth pair of %s on the host and %s in the container not found", a.host(), a.ifname)
 	}
 	var lacks []string
 	err = ns.Do(func() (err error) {

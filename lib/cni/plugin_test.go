@@ -196,7 +196,7 @@ func testCopiedAnnotation(t *testing.T, w *world) {
 	w.nbctl(t, s.port()...)
 	s.annotate(t, s.annotation())
 	s.annotateAs(t, names.AnnotationUID, "the-other-pod")
-	if res := s.call(t, run{command: "ADD"}); res.Code != 11 || !strings.Contains(res.Details, "from which it was copied") {
+	if res := s.call(t, run{command: "ADD"}); res.Code != 11 || !strings.Contains(res.Details, "was copied from a pod") {
 		t.Errorf("%+v", res)
 	}
 	w.setIDs(t, "ovn-k8s-cni-timeout=60s")
@@ -381,7 +381,7 @@ func testOtherPod(t *testing.T, w *world) {
 	s := w.sandbox(t, nil)
 	s.assign(t)
 	s.uid = "11111111-2222-3333-4444-555555555555"
-	if res := s.call(t, run{command: "ADD"}); res.Code != 11 || !strings.Contains(res.Details, "another pod of that name") {
+	if res := s.call(t, run{command: "ADD"}); res.Code != 11 || !strings.Contains(res.Details, "another pod with this name") {
 		t.Errorf("%+v", res)
 	}
 }
@@ -514,7 +514,7 @@ func testCheck(t *testing.T, w *world) {
 		t.Errorf("without port: %+v", res)
 	}
 	s.del(t)
-	if res := check(); res.Code != 100 || !strings.Contains(res.Details, "no veth pair") {
+	if res := check(); res.Code != 100 || !strings.Contains(res.Details, "veth pair of") {
 		t.Errorf("after DEL: %+v", res)
 	}
 	if res := s.call(t, run{command: "CHECK"}); res.Code != 7 || !strings.Contains(res.Msg, "prevResult") {

@@ -89,7 +89,7 @@ func (w *podWatch) see(m *metav1.ObjectMeta) {
 // not help.
 func read(ref podRef, m *metav1.ObjectMeta) (*known, error) {
 	if ref.uid != "" && ref.uid != string(m.UID) && ref.uid != m.Annotations[mirrorOf] {
-		return nil, fmt.Errorf("the API server has another pod of that name, with UID %s instead of %s", m.UID, ref.uid)
+		return nil, fmt.Errorf("the API server has another pod with this name: UID %s instead of %s", m.UID, ref.uid)
 	}
 	limits, err := parseBandwidth(m.Annotations)
 	if err != nil {
@@ -100,7 +100,7 @@ func read(ref podRef, m *metav1.ObjectMeta) (*known, error) {
 		return nil, fmt.Errorf("it has no annotation %q", names.Annotation)
 	}
 	if uid, ok := m.Annotations[names.AnnotationUID]; ok && uid != string(m.UID) {
-		return nil, fmt.Errorf("its annotation %q is that of a pod with UID %s, from which it was copied", names.Annotation, uid)
+		return nil, fmt.Errorf("its annotation %q was copied from a pod with UID %s", names.Annotation, uid)
 	}
 	addresses, err := pod.ParseAnnotation(value)
 	if err != nil {

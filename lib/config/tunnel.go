@@ -59,7 +59,7 @@ func (c Config) tunnelPlus() int {
 func (t Tunnel) Check(mtu int) error {
 	switch {
 	case t.NIC == "":
-		return fmt.Errorf("ovn-encap-ip %v is no address of this host, so that no tunnel works: set external_ids:ovn-encap-ip of Open_vSwitch to one of its addresses", t.Local)
+		return fmt.Errorf("ovn-encap-ip %v is not an address of this host, so tunnels do not work: set external_ids:ovn-encap-ip of Open_vSwitch to one of its addresses", t.Local)
 	case t.Needs > t.MTU:
 		return fmt.Errorf("mtu %d of pods is too large for tunnels: with their headers packets have %d bytes, but %s with ovn-encap-ip %v takes %d: set ovn-k8s-mtu to %d or less on all hosts, or raise the MTU of the network between them",
 			mtu, t.Needs, t.NIC, t.Local, t.MTU, mtu-(t.Needs-t.MTU))

@@ -35,7 +35,7 @@ func TestTunnels(t *testing.T) {
 		{"10.0.0.2", "geneve,vxlan", 1442, []string{"1500 ok"}},
 		{"10.0.0.2", "stt", 1428, []string{"1500 ok"}},
 		{"10.0.0.2,10.0.0.3", "geneve", 1400, []string{"1458 ok", "1458 mtu 1400 of pods is too large for tunnels: with their headers packets have 1458 bytes, but eth1 with ovn-encap-ip 10.0.0.3 takes 1450: set ovn-k8s-mtu to 1392 or less on all hosts, or raise the MTU of the network between them"}},
-		{"10.9.9.9", "geneve", 1400, []string{"1458 ovn-encap-ip 10.9.9.9 is no address of this host, so that no tunnel works: set external_ids:ovn-encap-ip of Open_vSwitch to one of its addresses"}},
+		{"10.9.9.9", "geneve", 1400, []string{"1458 ovn-encap-ip 10.9.9.9 is not an address of this host, so tunnels do not work: set external_ids:ovn-encap-ip of Open_vSwitch to one of its addresses"}},
 	} {
 		var got []string
 		for _, tunnel := range (config.Config{EncapIP: c.ip, EncapType: c.kind, MTU: c.mtu}).Tunnels(nic) {

@@ -31,7 +31,7 @@ func ParsePort(s string) (Port, error) {
 	}
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no OpenFlow port", s)
+		return 0, fmt.Errorf("%q is not an OpenFlow port", s)
 	}
 	return Port(n), nil
 }
@@ -162,7 +162,7 @@ const defaultPriority = 0x8000
 func Parse(line string) (Flow, error) {
 	head, actions, ok := strings.Cut(strings.TrimSpace(line), "actions=")
 	if !ok {
-		return Flow{}, fmt.Errorf("%q is no flow: it has no actions", line)
+		return Flow{}, fmt.Errorf("%q is not a flow: actions missing", line)
 	}
 	f := Flow{Priority: defaultPriority, Actions: actions}
 	var match []string
@@ -180,7 +180,7 @@ func Parse(line string) (Flow, error) {
 			match = append(match, word)
 		}
 		if err != nil {
-			return Flow{}, fmt.Errorf("%q is no flow: bad %s", line, key)
+			return Flow{}, fmt.Errorf("%q is not a flow: bad %s", line, key)
 		}
 	}
 	f.Match = strings.Join(match, ",")

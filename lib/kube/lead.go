@@ -119,7 +119,7 @@ func (l *lock) release(log *logrus.Entry) {
 		})
 	}
 	if err != nil {
-		log.Warnf("cannot give up Lease %s, which will expire: %v", l.Describe(), err)
+		log.Warnf("cannot release Lease %s, it expires by itself: %v", l.Describe(), err)
 	}
 }
 

@@ -29,7 +29,7 @@ func LimitEgress(name string, rate uint64) error {
 		limit := min(uint64(float64(bytes)*limitLatency.Seconds())+uint64(burst), 1<<31)
 		bucket := &netlink.Tbf{QdiscAttrs: attrs, Rate: bytes, Limit: uint32(limit), Buffer: netlink.Xmittime(bytes, burst)}
 		if err := netlink.QdiscReplace(bucket); err != nil {
-			return fmt.Errorf("limiting what leaves %s to %d bit/s: %w", name, rate, err)
+			return fmt.Errorf("limiting egress of %s to %d bit/s: %w", name, rate, err)
 		}
 		return nil
 	})()

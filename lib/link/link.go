@@ -27,7 +27,7 @@ func MAC(name string) (string, error) {
 		return "", err
 	}
 	if l == nil {
-		return "", fmt.Errorf("there is no interface %s", name)
+		return "", fmt.Errorf("interface %s not found", name)
 	}
 	mac := l.Attrs().HardwareAddr
 	if len(mac) != 6 || mac.String() == "00:00:00:00:00:00" {
@@ -65,7 +65,7 @@ func SetUp(name string) error {
 		return err
 	}
 	if l == nil {
-		return fmt.Errorf("there is no interface %s", name)
+		return fmt.Errorf("interface %s not found", name)
 	}
 	if l.Attrs().Flags&net.FlagUp != 0 {
 		return nil

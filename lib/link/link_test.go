@@ -153,7 +153,7 @@ func TestPlanWithoutInterface(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	if err := Ensure(State{Interface: "k8s-node"}); err == nil || !strings.Contains(err.Error(), "there is no interface k8s-node") {
+	if err := Ensure(State{Interface: "k8s-node"}); err == nil || !strings.Contains(err.Error(), "interface k8s-node not found") {
 		t.Errorf("Ensure without the interface: %v", err)
 	}
 }

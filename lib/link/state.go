@@ -119,7 +119,7 @@ func onLink(name string, do func(netlink.Link) error) func() error {
 			return err
 		}
 		if l == nil {
-			return fmt.Errorf("there is no interface %s", name)
+			return fmt.Errorf("interface %s not found", name)
 		}
 		return do(l)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrMissing means that the program nft is not installed.
-var ErrMissing = errors.New("nft is not installed: install the package nftables, so that tables that drop packets of pods are found")
+var ErrMissing = errors.New("nft is not installed, so tables dropping packets of pods are not found: install the package nftables")
 
 // A Ruleset is the part of the nftables ruleset relevant for Drops.
 type Ruleset struct {
@@ -130,7 +130,7 @@ func (r Ruleset) Drops(needs Needs) []Drop {
 
 // String describes the problem and its remedy in one line.
 func (d Drop) String() string {
-	text := fmt.Sprintf("nftables: chain %s of table %s drops at hook %s what its rules do not accept, and they do not name ", d.Chain, d.Table, d.Hook)
+	text := fmt.Sprintf("nftables: chain %s of table %s drops at hook %s all packets that its rules do not accept, and no rule names ", d.Chain, d.Table, d.Hook)
 	rule := "nft insert rule " + d.Table + " " + d.Chain
 	if d.Hook == "input" {
 		ports := set(d.ports, "%d")

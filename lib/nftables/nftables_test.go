@@ -51,11 +51,11 @@ func TestDrops(t *testing.T) {
 	}{
 		{"nothing", "", nil},
 		{"a policy", "table inet f {\n chain through { " + forward + "policy drop; }\n}", []string{
-			`nftables: chain through of table inet f drops at hook forward what its rules do not accept, and they do not name interface { "br-nexthop", "k8s-node1" }: egress and NodePorts may fail: accept it in the firewall's configuration, or by 'nft insert rule inet f through iifname { "br-nexthop", "k8s-node1" } accept' and 'nft insert rule inet f through oifname { "br-nexthop", "k8s-node1" } accept'`}},
+			`nftables: chain through of table inet f drops at hook forward all packets that its rules do not accept, and no rule names interface { "br-nexthop", "k8s-node1" }: egress and NodePorts may fail: accept it in the firewall's configuration, or by 'nft insert rule inet f through iifname { "br-nexthop", "k8s-node1" } accept' and 'nft insert rule inet f through oifname { "br-nexthop", "k8s-node1" } accept'`}},
 		{"a last rule", "table ip f {\n chain through { " + forward + `policy accept; iifname "br-nexthop" accept; log prefix "no" reject; }` + "\n}", []string{
-			`nftables: chain through of table ip f drops at hook forward what its rules do not accept, and they do not name interface "k8s-node1": egress and NodePorts may fail: accept it in the firewall's configuration, or by 'nft insert rule ip f through iifname "k8s-node1" accept' and 'nft insert rule ip f through oifname "k8s-node1" accept'`}},
+			`nftables: chain through of table ip f drops at hook forward all packets that its rules do not accept, and no rule names interface "k8s-node1": egress and NodePorts may fail: accept it in the firewall's configuration, or by 'nft insert rule ip f through iifname "k8s-node1" accept' and 'nft insert rule ip f through oifname "k8s-node1" accept'`}},
 		{"input", "table inet f {\n chain inward { " + input + "policy drop; tcp dport 22 accept; udp dport 6000-6080 accept; }\n}", []string{
-			`nftables: chain inward of table inet f drops at hook input what its rules do not accept, and they do not name UDP port 6081: tunnels between nodes may fail: accept it in the firewall's configuration, or by 'nft insert rule inet f inward udp dport 6081 accept'`}},
+			`nftables: chain inward of table inet f drops at hook input all packets that its rules do not accept, and no rule names UDP port 6081: tunnels between nodes may fail: accept it in the firewall's configuration, or by 'nft insert rule inet f inward udp dport 6081 accept'`}},
 		{"ports", "table inet f {\n chain inward { " + input + "policy drop; udp dport { 53, 6000-7000 } accept; }\n}", nil},
 		{"names in another chain, a set and a pattern", "table inet f {\n set trusted { type ifname; elements = { \"br-nexthop\" }; }\n chain through { " + forward + "policy drop; jump zones; }\n" +
 			" chain zones { iifname @trusted accept; oifname \"k8s-*\" accept; }\n}", nil},

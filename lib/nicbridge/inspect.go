@@ -151,7 +151,7 @@ func (s *session) checkBridge(ctx context.Context, snap *Snapshot) error {
 	case err != nil && !errors.Is(err, ifstate.ErrNone):
 		return err
 	case row == nil && err == nil:
-		return fmt.Errorf("there is an interface %s that is no bridge of Open vSwitch: rename or delete it", snap.Bridge)
+		return fmt.Errorf("interface %s exists and is not an Open vSwitch bridge: rename or delete it", snap.Bridge)
 	case row != nil && kernels(row.DatapathType) != kernels(snap.Datapath):
 		return fmt.Errorf("bridge %s has datapath_type %s, but %s has %s: delete the bridge, or set its datapath_type",
 			snap.Bridge, kernels(row.DatapathType), names.IntegrationBridge, kernels(snap.Datapath))

@@ -320,7 +320,7 @@ func (s *session) undo(ctx context.Context, j journal) error {
 		return err
 	}
 	if err != nil {
-		return fmt.Errorf("undoing it: %w: what is to be there is in %s; try again with '%s %s --recover'", err, s.store.path(snap.Bridge), program, ToBridge)
+		return fmt.Errorf("undoing the move: %w: the former state is saved in %s; try again with '%s %s --recover'", err, s.store.path(snap.Bridge), program, ToBridge)
 	}
 	if i, err := ifstate.Find(snap.From); err == nil {
 		s.announce(i, snap)

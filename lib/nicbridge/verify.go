@@ -127,14 +127,14 @@ func (s *session) listen(ctx context.Context, snap Snapshot, d Direction) witnes
 	}
 	i, err := s.frames(snap.source(d))
 	if err != nil {
-		s.warn("nobody is asked: %v", err)
+		s.warn("next hops and probes are not checked: %v", err)
 		return witnesses{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.limits.askBefore)
 	defer cancel()
 	heard, silent := all.ask(ctx, i)
 	for _, q := range silent {
-		s.warn("%s does not answer now, so it is not asked after the move", q.name)
+		s.warn("%s does not answer now, so it is not checked after the move", q.name)
 	}
 	return heard
 }
@@ -219,7 +219,7 @@ func (s *session) verify(ctx context.Context, snap Snapshot, d Direction, want w
 		return err
 	}
 	if _, silent := want.ask(ctx, frames); len(silent) > 0 {
-		return fmt.Errorf("%s answered before, and does not any more (%w)", silent[0].name, silent[0].err)
+		return fmt.Errorf("%s answered before, but does not answer now (%w)", silent[0].name, silent[0].err)
 	}
 	return nil
 }

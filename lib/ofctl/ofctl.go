@@ -96,7 +96,7 @@ func parsePorts(text string) (Ports, error) {
 		number, name, ok := strings.Cut(head, "(")
 		port, err := flow.ParsePort(number)
 		if !ok || err != nil {
-			return nil, fmt.Errorf("ovs-ofctl says %q, which is no port", line)
+			return nil, fmt.Errorf("unknown output of ovs-ofctl: %q is not a port", line)
 		}
 		ports = append(ports, portName{port, name, mac})
 	}

@@ -119,7 +119,7 @@ func (s *session) inspect(ctx context.Context, name string) (*link.NIC, error) {
 	case err != nil:
 		return nil, err
 	case nic == nil:
-		return nil, fmt.Errorf("there is no interface %s: ip link shows which there are", name)
+		return nil, fmt.Errorf("interface %s not found: list interfaces with ip link", name)
 	case nic.Loopback:
 		return nil, fmt.Errorf("%s is the loopback interface: give one that leads outside", name)
 	}

@@ -257,7 +257,7 @@ func TestTunnelAddressAndPodMTU(t *testing.T) {
 		}, &log)
 	}
 	sh(t, n, "ovs-vsctl set Open_vSwitch . external_ids:ovn-encap-ip="+n.IPv4().String()+","+late)
-	told("ovn-encap-ip "+late+" is no address of this host", 1)
+	told("ovn-encap-ip "+late+" is not an address of this host", 1)
 	var check string
 	eventually(t, "--check names the host", func() bool {
 		check = fmt.Sprint(cluster.Check(t.Context()))
