@@ -16,8 +16,8 @@ type Switch interface {
 	Apply(context.Context, []flow.Mod) error
 }
 
-// Sync makes the flows of sw equal to want and returns the changes, nil if there were none. It deletes only flows for
-// which ours is true.
+// Sync makes the flows of sw equal to want and returns the changes, nil if there were none. Flows not matched by ours
+// are kept.
 func Sync(ctx context.Context, sw Switch, want []flow.Flow, ours func(flow.Flow) bool) ([]flow.Mod, error) {
 	have, err := sw.Dump(ctx)
 	if err != nil {
@@ -30,8 +30,8 @@ func Sync(ctx context.Context, sw Switch, want []flow.Flow, ours func(flow.Flow)
 	return mods, sw.Apply(ctx, mods)
 }
 
-// Diff returns the changes from have to want. It deletes only flows for which ours is true. Additions come first, so
-// that no packet misses both flows even if the changes are not atomic.
+// Diff returns the changes from have to want. Flows not matched by ours are kept. Additions come first: no
+// packet misses both flows even if the changes are not atomic.
 func Diff(have, want []flow.Flow, ours func(flow.Flow) bool) []flow.Mod {
 	current := map[flow.Key]flow.Flow{}
 	for _, f := range have {

@@ -93,7 +93,7 @@ func (r Ruleset) HasKubeProxy() bool {
 	return slices.ContainsFunc(r.chains, func(c chain) bool { return c.Table == "kube-proxy" && c.Family != "inet" })
 }
 
-// Needs are the packets of pods that a firewall must accept.
+// Needs are the packets of pods to be accepted by a firewall.
 type Needs struct {
 	Interfaces []string // forwarded from and to these
 	Ports      []int    // UDP ports of tunnels
