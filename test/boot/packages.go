@@ -16,8 +16,8 @@ import (
 var packageScript string
 
 // Packages are the Debian packages that a Machine can have without this machine
-// having them: the network managers.
-var Packages = []string{"ifupdown", "network-manager", "netplan.io", "isc-dhcp-client"}
+// having them: the network managers, and udev, which netplan runs.
+var Packages = []string{"ifupdown", "network-manager", "netplan.io", "udev", "isc-dhcp-client"}
 
 // Prepare downloads the packages that Missing misses. It needs root.
 func Prepare(ctx context.Context, say func(line string)) error {

@@ -440,7 +440,7 @@ func (n *bootedNode) units() error {
 
 // back is an error that says what is not back.
 func (n *bootedNode) back() error {
-	for _, check := range []func() error{n.active, n.network, n.managementPort, n.addPod, n.pods, n.services, n.egress} {
+	for _, check := range []func() error{n.active, n.network, n.neighbours, n.managementPort, n.addPod, n.pods, n.services, n.egress} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -467,7 +467,6 @@ func (n *bootedNode) network() error {
 		[ -z "$(ip -o address show dev eth0 scope global)" ]
 		for i in breth0 eth0; do [ $(cat /proc/sys/net/ipv6/conf/$i/accept_ra) != 1 ] || [ $(cat /proc/sys/net/ipv6/conf/$i/forwarding) = 0 ]; done
 		ip -6 route show default | grep -q 'dev breth0'
-		ping -c1 -W1 198.18.0.1 >/dev/null; ping -c1 -W1 fd00:198:18::1 >/dev/null
 `
 	switch {
 	case n.dynamic:
@@ -481,6 +480,14 @@ func (n *bootedNode) network() error {
 	if err := n.shell(script); err != nil {
 		out, _ := n.m.Try("ip -o address show dev breth0; ip -o address show dev eth0; ip route; ip -6 route show default; cat /etc/resolv.conf")
 		return fmt.Errorf("the network: %w: %s", err, out.Out)
+	}
+	return nil
+}
+
+// neighbours checks that the NIC and the router reach each other.
+func (n *bootedNode) neighbours() error {
+	if err := n.shell("ping -c1 -W1 198.18.0.1 >/dev/null && ping -c1 -W1 fd00:198:18::1 >/dev/null"); err != nil {
+		return fmt.Errorf("the NIC to its router: %w", err)
 	}
 	if err := n.ask(n.c.Fabric.Netns(), "icmp", n.address(), 0, nil); err != nil {
 		return fmt.Errorf("outside to the NIC: %w", err)
@@ -619,6 +626,7 @@ func (n *bootedNode) watchAdvertisements() {
 			return
 		}
 	}
+	n.await("everything while routers advertise", n.back)
 }
 
 // goBack removes the gateway and moves the addresses back to the NIC.
