@@ -122,7 +122,7 @@ func networkd() Manager {
 func netplan() Manager {
 	const file = "/etc/netplan/01.yaml"
 	return Manager{
-		Name: "netplan", Packages: []string{"netplan.io", "udev"}, Units: []string{"systemd-networkd"},
+		Name: "netplan", Packages: []string{"udev", "netplan.io"}, Units: []string{"systemd-networkd"},
 		static: func(m *Machine) map[string]string {
 			return map[string]string{
 				file: fmt.Sprintf("network:\n  version: 2\n  ethernets:\n    eth0:\n      addresses: [\"%v\", \"%v\"]\n      nameservers: {addresses: [198.18.0.1]}\n"+
