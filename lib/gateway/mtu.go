@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/kube"
@@ -47,6 +48,7 @@ func (e *engine) checkMTU(ctx context.Context) error {
 	if _, err := e.sw.SetCMSOption(ctx, names.MTUOption, t.Report(e.config.MTU)); err != nil {
 		return err
 	}
+	pods := e.checkPodMTUs(ctx)
 	switch err := t.Check(e.config.MTU); {
 	case len(tunnels) == 0:
 		return told{"NoTunnelAddress", fmt.Errorf("node %s: ovn-encap-ip of Open_vSwitch is not set, so that this host has no tunnels: set it to an address of this host", e.node)}
@@ -55,28 +57,38 @@ func (e *engine) checkMTU(ctx context.Context) error {
 	case err != nil:
 		return told{"MTUTooLarge", fmt.Errorf("node %s: %w", e.node, err)}
 	}
-	return e.checkPodMTUs(ctx)
+	return pods
 }
 
 // checkPodMTUs names the pods that were made when the MTU was larger: others of today's MTU do not get their large packets.
+// It tells the Southbound database how many they are.
 func (e *engine) checkPodMTUs(ctx context.Context) error {
-	ends, err := link.LargerHostEnds(e.config.MTU)
-	if err != nil || len(ends) == 0 {
-		return err
-	}
-	all, err := e.sw.Interfaces(ctx)
+	ports, err := e.largerPorts(ctx)
 	if err != nil {
 		return err
 	}
-	var ports []string // logical ones, sorted by interface
+	count := ""
+	if len(ports) > 0 {
+		count = strconv.Itoa(len(ports))
+	}
+	if _, err := e.sw.SetCMSOption(ctx, names.PodMTUOption, count); err != nil || len(ports) == 0 {
+		return err
+	}
+	return told{"PodMTUTooLarge", fmt.Errorf("node %s: pods with a larger MTU than ovn-k8s-mtu %d: %d, logical port %s first: their large packets do not reach other pods: delete these pods, to have them made again",
+		e.node, e.config.MTU, len(ports), slices.Min(ports))}
+}
+
+// largerPorts lists the logical ports of pods whose MTU is larger than today's, as far as they are connected.
+func (e *engine) largerPorts(ctx context.Context) (ports []string, err error) {
+	ends, err := link.LargerHostEnds(e.config.MTU)
+	if err != nil || len(ends) == 0 {
+		return nil, err
+	}
+	all, err := e.sw.Interfaces(ctx)
 	for _, i := range all {
 		if p := i.ExternalIDs[names.IfaceID]; p != "" && slices.Contains(ends, i.Name) {
 			ports = append(ports, p)
 		}
 	}
-	if len(ports) == 0 {
-		return nil // not connected yet
-	}
-	return told{"PodMTUTooLarge", fmt.Errorf("node %s: pods with a larger MTU than ovn-k8s-mtu %d: %d, logical port %s first: their large packets do not reach other pods: delete these pods, to have them made again",
-		e.node, e.config.MTU, len(ports), slices.Min(ports))}
+	return ports, err
 }

@@ -38,6 +38,9 @@ const VariablePrefix = "ovn_k8s_"
 // MTUOption in ovn-cms-options of a chassis: the largest packet its tunnels carry. See config.Tunnel.Report.
 const MTUOption = "ovn-k8s-mtu"
 
+// PodMTUOption in ovn-cms-options of a chassis: the number of its pods with a larger MTU than ovn-k8s-mtu.
+const PodMTUOption = "ovn-k8s-larger-pods"
+
 // GatewayDownOption in ovn-cms-options of a chassis: it cannot forward packets of its gateways. The value lists the
 // modes of these gateways; see JoinModes.
 const GatewayDownOption = "ovn-k8s-gateway-down"

@@ -90,13 +90,30 @@ func (db *DB) PortBindings(ctx context.Context) (map[string]bool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading Port_Binding: %w", err)
 	}
-	bound := map[string]bool{}
-	for _, row := range results[0].Rows {
+	return logicalPorts(results[0].Rows), nil
+}
+
+// PortsDown are the logical ports that the Southbound database has, and that no host has made. They are read once, and not
+// followed.
+func (db *DB) PortsDown(ctx context.Context) (map[string]bool, error) {
+	results, err := db.Transact(ctx, []libovsdb.Operation{{
+		Op: libovsdb.OperationSelect, Table: "Port_Binding", Columns: []string{"logical_port"},
+		Where: []libovsdb.Condition{libovsdb.NewCondition("up", libovsdb.ConditionEqual, false)},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("reading Port_Binding: %w", err)
+	}
+	return logicalPorts(results[0].Rows), nil
+}
+
+func logicalPorts(rows []libovsdb.Row) map[string]bool {
+	ports := map[string]bool{}
+	for _, row := range rows {
 		if name, ok := row["logical_port"].(string); ok {
-			bound[name] = true
+			ports[name] = true
 		}
 	}
-	return bound, nil
+	return ports
 }
 
 // Userspace reports whether a registered chassis has the userspace datapath. It reports false for ok while there is no

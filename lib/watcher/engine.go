@@ -60,14 +60,16 @@ type engine struct {
 	lapse      atomic.Pointer[lapse]   // for people; nil: none
 	topologies topology.Parser
 	saved      *topology.Cluster // the copy of the topology, as far as known
-	copying    copying
-	plaints    plaints           // what was said of units that fail
-	probing    bool              // one of the units that an outage holds up is tried again soon
-	unwritten  map[nb.Unit]error // why annotations of units in the batch were not written
-	pace       pacer
-	written    int     // rows that the last sync changed
-	weight     float64 // what they count for
-	sweep      sweeper
+	// disconnected are the pods about which tellDisconnected has written.
+	disconnected map[nb.Unit]bool
+	copying      copying
+	plaints      plaints           // what was said of units that fail
+	probing      bool              // one of the units that an outage holds up is tried again soon
+	unwritten    map[nb.Unit]error // why annotations of units in the batch were not written
+	pace         pacer
+	written      int     // rows that the last sync changed
+	weight       float64 // what they count for
+	sweep        sweeper
 	// topologyStale and probesStale say that reading the topology or what the prober found is sent,
 	// hostsChanged that the hosts of gateways may be others than the prober knows.
 	topologyStale, probesStale atomic.Bool

@@ -140,6 +140,9 @@ func (e *engine) followChassis(ctx context.Context) {
 func (e *engine) serveSouth(ctx context.Context, sb *ovsdb.DB) {
 	tellDatapath, stop := e.followDatapath(sb)
 	defer stop()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { e.followDown(ctx, sb) })
 	tellDeclared := e.followDeclared(sb)
 	tell := func() {
 		tellDatapath()

@@ -45,8 +45,15 @@ func (e *engine) readSouth(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return lines, err
 	}
+	down, err := sb.PortsDown(ctx)
+	if err != nil {
+		return lines, err
+	}
+	for _, problem := range e.world.Disconnected(down) {
+		lines = append(lines, fmt.Sprintf("! %s: %v", problem.Unit, problem.Problem))
+	}
 	options, _ := sb.CMSOptions()
-	return slices.Concat(lines, describeUnbound(e.podPorts(), bound), describeTunnels(options), e.describeDeclared(options), describeFirewalls(options)), nil
+	return slices.Concat(lines, describeUnbound(e.podPorts(), bound), describeTunnels(options), describeLargerPods(options), e.describeDeclared(options), describeFirewalls(options)), nil
 }
 
 // podPorts are the logical ports of pods in the Northbound database.
@@ -75,6 +82,16 @@ func describeFirewalls(options map[string]map[string]string) (lines []string) {
 	for _, host := range slices.Sorted(maps.Keys(options)) {
 		if chains := options[host][names.FirewallOption]; chains != "" {
 			lines = append(lines, fmt.Sprintf("! Chassis %s: nftables may drop packets of pods there, in chain %s: see \"ovs-appctl -t ovn-k8s-gateway-helper reconcile/show\" there", host, strings.ReplaceAll(chains, "+", " and ")))
+		}
+	}
+	return lines
+}
+
+// describeLargerPods lists the hosts with pods that were made when the MTU was larger, as their gateway helpers say.
+func describeLargerPods(options map[string]map[string]string) (lines []string) {
+	for _, host := range slices.Sorted(maps.Keys(options)) {
+		if count := options[host][names.PodMTUOption]; count != "" {
+			lines = append(lines, fmt.Sprintf("! Chassis %s: pods with a larger MTU than ovn-k8s-mtu: %s: the Event PodMTUTooLarge on the Node names the first; delete these pods to recreate them", host, count))
 		}
 	}
 	return lines

@@ -33,6 +33,15 @@ func TestDescribeTunnels(t *testing.T) {
 	}
 }
 
+// P2: --check names hosts with pods that were made when the MTU was larger.
+func TestDescribeLargerPods(t *testing.T) {
+	options := map[string]map[string]string{"a": {"ovn-k8s-mtu": "1300/1358/1500"}, "b": {"ovn-k8s-larger-pods": "3"}}
+	want := []string{"! Chassis b: pods with a larger MTU than ovn-k8s-mtu: 3: the Event PodMTUTooLarge on the Node names the first; delete these pods to recreate them"}
+	if diff := cmp.Diff(want, describeLargerPods(options)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // TestDescribeUnbound tells of a database that ovn-northd does not read.
 func TestDescribeUnbound(t *testing.T) {
 	if got := describeUnbound([]string{"a_1", "a_2"}, map[string]bool{"a_1": true, "a_2": true}); got != nil {

@@ -272,6 +272,10 @@ func TestTunnelAddressAndPodMTU(t *testing.T) {
 	restore()
 	sh(t, n, "ovs-vsctl set Open_vSwitch . external_ids:ovn-k8s-mtu=1300")
 	told("pods with a larger MTU than ovn-k8s-mtu 1300: 1, logical port default_web-0 first", 1)
+	eventually(t, "--check tells of the pod", func() bool {
+		check = fmt.Sprint(cluster.Check(t.Context()))
+		return strings.Contains(check, "! Chassis minion2: pods with a larger MTU than ovn-k8s-mtu: 1:")
+	}, &check)
 	restore()
 	consistent(t)
 }

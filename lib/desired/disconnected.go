@@ -1,0 +1,33 @@
+package desired
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+)
+
+// A UnitProblem is a Problem of a unit.
+type UnitProblem struct {
+	Unit nb.Unit
+	*Problem
+}
+
+// Disconnected lists the pods that run, by what their kubelets say, though no interface of a host has their logical ports: of
+// the ports that are down, those on hosts that are registered. Open vSwitch has forgotten such an interface, as when conf.db was
+// restored from a backup.
+func (w *World) Disconnected(down map[string]bool) (out []UnitProblem) {
+	for port := range down {
+		namespace, name, _ := strings.Cut(port, "_") // names.PodPort; names in Kubernetes have no "_"
+		p := w.pods[pod.Key{Namespace: namespace, Name: name}]
+		if p == nil || !p.NeedsPort || len(p.StatusIPs) == 0 || w.Registered(w.cluster.Chassis[names.NodeSwitch(p.Node)]) != "yes" {
+			continue
+		}
+		out = append(out, UnitProblem{p.Unit(), &Problem{"NoInterface", fmt.Sprintf("pod %s runs, but Open vSwitch of node %s has no interface for its logical port, so that it has no network: delete the pod to recreate it", p.Key, p.Node)}})
+	}
+	slices.SortFunc(out, func(a, b UnitProblem) int { return strings.Compare(string(a.Unit), string(b.Unit)) })
+	return out
+}

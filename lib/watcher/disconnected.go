@@ -1,0 +1,62 @@
+package watcher
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/ovsdb"
+)
+
+// downInterval is how often the ports that are down are read. A pod counts as disconnected if its port is down
+// twice in a row: those of pods that start or end are so for a moment.
+const downInterval = 15 * time.Second
+
+// followDown has an Event written about each pod that runs without an interface, until ctx ends.
+func (e *engine) followDown(ctx context.Context, sb *ovsdb.DB) {
+	ticker := time.NewTicker(downInterval)
+	defer ticker.Stop()
+	var before map[string]bool
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		down, err := sb.PortsDown(ctx)
+		if err != nil { // serveSouth says why
+			before = nil
+			continue
+		}
+		still := maps.Clone(down)
+		maps.DeleteFunc(still, func(port string, _ bool) bool { return !before[port] })
+		before = down
+		e.send(func() []nb.Unit {
+			e.tellDisconnected(still)
+			return nil
+		})
+	}
+}
+
+// tellDisconnected writes an Event about each pod that runs though its port is down, once. The log names the first of them.
+func (e *engine) tellDisconnected(down map[string]bool) {
+	now, told := map[nb.Unit]bool{}, 0
+	for _, p := range e.world.Disconnected(down) {
+		if !e.disconnected[p.Unit] && told == mismatchBatch {
+			break // the others follow
+		}
+		now[p.Unit] = true
+		if e.disconnected[p.Unit] {
+			continue
+		}
+		if told++; told == 1 {
+			e.log.WithField("unit", p.Unit).Warn(p.Problem)
+		}
+		e.tell(p.Unit, p.Problem)
+	}
+	if told > 1 {
+		e.log.WithField("pods", told).Warn("more pods run without an interface: \"" + Program + " --check\" names them")
+	}
+	e.disconnected = now
+}
