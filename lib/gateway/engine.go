@@ -83,6 +83,7 @@ type engine struct {
 	stale    stale
 	uplinks  chan map[uplink]bool // of gateways here; the latest
 	worked   time.Duration        // what the last call of sync's work took
+	guarded  bool                 // see guardFirst; belongs to sync's work
 
 	shared sync.Mutex // guards what follows
 	view   view

@@ -131,13 +131,25 @@ func (e *engine) syncLink(links []localgateway.Link) error {
 	return err
 }
 
-// syncForwarding has the host forward packets of the families that pods have here:
-// NodePorts, hostPorts and local gateways need it.
-func (e *engine) syncForwarding(ctx context.Context, v view, links []localgateway.Link) error {
+// guardFirst creates the guards of pods before the host forwards packets. syncRules keeps them.
+func (e *engine) guardFirst(ctx context.Context, v view) error {
+	if e.guarded || len(v.host.Pods) == 0 {
+		return nil
+	}
 	for _, f := range e.firewall {
 		if err := guardPods(ctx, f, v); err != nil {
 			return err
 		}
+	}
+	e.guarded = true
+	return nil
+}
+
+// syncForwarding has the host forward packets of the families that pods have here:
+// NodePorts, hostPorts and local gateways need it.
+func (e *engine) syncForwarding(ctx context.Context, v view, links []localgateway.Link) error {
+	if err := e.guardFirst(ctx, v); err != nil {
+		return err
 	}
 	families := map[bool]netip.Addr{}
 	for _, p := range v.host.Pods {

@@ -109,8 +109,8 @@ func count(mods []flow.Mod) (added, deleted int) {
 
 // syncRules makes the host's rules of one family what they should be. As long as
 // Services are not known they stay as they are, but for those that a helper of a
-// shared NIC has left on a host that shares none. What keeps others from claiming to be
-// pods is there whatever is known.
+// shared NIC has left on a host that shares none. The guard of pods
+// does not depend on Services.
 func (e *engine) syncRules(ctx context.Context, f firewall, v view) error {
 	if !v.synced {
 		if err := guardPods(ctx, f, v); err != nil {
@@ -146,7 +146,7 @@ func (e *engine) syncRules(ctx context.Context, f firewall, v view) error {
 	return e.forget(v, f.family)
 }
 
-// guardPods drops what claims to be from pods of this node.
+// guardPods creates the chain nodeport.ClaimedChain.
 func guardPods(ctx context.Context, f firewall, v view) error {
 	var want []iptables.Chain
 	for _, c := range nodeport.Claimed(v.host, f.family) {

@@ -71,8 +71,8 @@ const ChainPrefix = "OVN-SVC-"
 // it, whether Services are known or not.
 const StrayChain = ChainPrefix + "STRAY"
 
-// ClaimedChain drops what claims to be from a pod of this node, see claimed. It does not
-// depend on objects, and is there before they are known.
+// ClaimedChain drops packets with a forged source address of a pod of this node, see
+// claimed. It does not depend on Kubernetes objects.
 const ClaimedChain = ChainPrefix + "CLAIMED"
 
 // Our chains. Those of the built-in ones are named after them, and each port of
@@ -208,10 +208,9 @@ func (b *builder) frame() {
 	b.chain("filter", chainRefuse)
 }
 
-// claimed drops what has the address of a pod of this node, would leave for pods, and did not
-// come from pods. OVN cannot tell it from what a pod sends by this host, and lets that in for
-// hostPorts (hostport.Node.Rows). The chain is in the table mangle: no rule of others that
-// accepts comes before it.
+// claimed drops packets to the management port with the source address of a pod of this node,
+// unless they came in there. For OVN they look like packets of a pod to a hostPort, which it
+// accepts (hostport.Node.Rows). No ACCEPT of another program precedes a chain of the table mangle.
 func (b *builder) claimed() {
 	m := b.host.Management
 	for _, s := range b.host.pods(b.family) {
