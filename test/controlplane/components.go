@@ -27,8 +27,8 @@ import (
 
 const serviceAccountIssuer = "https://kubernetes.default.svc.cluster.local"
 
-// startEtcd starts etcd on two free loopback ports. They may differ from those
-// of an earlier start: a single member does not need to find itself again.
+// startEtcd starts etcd on two free loopback ports. They may differ from those of
+// an earlier start: a single member needs no stable peer address.
 func (c *Cluster) startEtcd(ctx context.Context) error {
 	client, err := loopbackURL()
 	if err != nil {
@@ -111,13 +111,13 @@ func (c *Cluster) apiServerArgs() []string {
 		"--proxy-client-key-file=" + p("front-proxy.key"),
 	}
 	if slices.Contains(c.opts.Without, ControllerManager) {
-		// nobody makes the service accounts that this plugin asks for
+		// this plugin requires service accounts, created by the controller manager
 		args = append(args, "--disable-admission-plugins=ServiceAccount")
 	}
 	return args
 }
 
-// A managerConfig is the controller manager before its flags are parsed.
+// A managerConfig holds the controller manager's options before its flags are parsed.
 type managerConfig struct {
 	options *manageroptions.KubeControllerManagerOptions
 	flags   cliflag.NamedFlagSets
@@ -132,7 +132,7 @@ func newManager() (*managerConfig, error) {
 	return &managerConfig{options: options, flags: flags}, nil
 }
 
-// startManager starts the controller manager and waits for its first work.
+// startManager starts the controller manager and waits until it has created the default service account.
 func (c *Cluster) startManager(ctx context.Context, m *managerConfig) error {
 	if err := parse(m.flags, append(c.managerArgs(), c.opts.ControllerManagerArgs...)); err != nil {
 		return err
@@ -179,7 +179,7 @@ func (c *Cluster) startScheduler(ctx context.Context) error {
 	return nil
 }
 
-// credentials are the flags of a component that is a client of the API server.
+// credentials returns the API client flags of a component.
 func (c *Cluster) credentials(name string) []string {
 	file := filepath.Join(c.opts.Dir, name+".kubeconfig")
 	return []string{
@@ -190,7 +190,7 @@ func (c *Cluster) credentials(name string) []string {
 	}
 }
 
-// parse gives args to a component's flags.
+// parse parses args with a component's flags.
 func parse(sets cliflag.NamedFlagSets, args []string) error {
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	for _, set := range sets.FlagSets {
@@ -199,8 +199,8 @@ func parse(sets cliflag.NamedFlagSets, args []string) error {
 	return all.Parse(args)
 }
 
-// settlePort returns the port to listen on and keeps it in file: want if that
-// is not 0, else what the file says, else a free one.
+// settlePort returns the port to listen on and saves it in file: want if not 0,
+// else the port saved in file, else a free one.
 func settlePort(file string, addr netip.Addr, want int) (int, error) {
 	if want == 0 {
 		if text, err := os.ReadFile(file); err == nil {
@@ -221,7 +221,7 @@ func loopbackURL() (url.URL, error) {
 	return url.URL{Scheme: "http", Host: netip.AddrPortFrom(loopback, uint16(port)).String()}, err
 }
 
-// freePort asks the kernel for a port that is free now.
+// freePort asks the kernel for a free port.
 func freePort(addr netip.Addr) (int, error) {
 	l, err := net.Listen("tcp", netip.AddrPortFrom(addr, 0).String())
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package controlplane runs a real Kubernetes control plane inside this
-// process: etcd, kube-apiserver, kube-controller-manager and kube-scheduler,
-// with TLS, tokens and RBAC.
+// Package controlplane runs a real Kubernetes control plane inside the calling
+// process: etcd, kube-apiserver, kube-controller-manager and kube-scheduler, with
+// TLS, tokens and RBAC.
 //
-// It is a module of its own, so that k8s.io/kubernetes and its forced versions
-// stay out of the product's go.mod. Tests reach it through the program kcluster
-// and the package test/kubetest.
+// It is a separate module to keep k8s.io/kubernetes and its pinned versions out of
+// the product's go.mod. Tests use it through the program kcluster and the package
+// test/kubetest.
 package controlplane
 
 import (
@@ -30,36 +30,36 @@ const (
 	pollInterval = 20 * time.Millisecond
 )
 
-// The components that Options.Without can leave out.
+// The components allowed in Options.Without.
 const (
 	ControllerManager = "kube-controller-manager"
 	Scheduler         = "kube-scheduler"
 )
 
-// Options say what to start.
+// Options configure Start.
 type Options struct {
-	// Dir keeps everything: certificates, tokens, kubeconfigs, etcd's data and
-	// the port. A second Start on the same Dir continues the same cluster.
+	// Dir keeps all state: certificates, tokens, kubeconfigs, etcd's data and the
+	// port. A second Start with the same Dir continues the same cluster.
 	Dir string
-	// Bind is the address to listen on: 127.0.0.1 unless set.
+	// Bind is the address to listen on. Default: 127.0.0.1.
 	Bind netip.Addr
-	// Advertise is the address of the Service "kubernetes": Bind unless set.
+	// Advertise is the endpoint address of the Service "kubernetes". Default: Bind.
 	Advertise netip.Addr
-	// Names are further addresses and host names for the server's certificate.
+	// Names are additional addresses and host names for the server's certificate.
 	Names []string
-	// Port is the port to listen on. 0 is the one of the last Start on Dir, or
-	// a free one.
+	// Port is the port to listen on. 0 means the port of the last Start with Dir,
+	// or a free one.
 	Port int
-	// ServiceCIDRs are one or two prefixes: 10.96.0.0/16 unless set.
+	// ServiceCIDRs are one or two prefixes. Default: 10.96.0.0/16.
 	ServiceCIDRs []netip.Prefix
-	// PodCIDRs are what the controller manager carves into Node.spec.podCIDRs.
-	// It does so only if there are any.
+	// PodCIDRs, if any, are divided into Node.spec.podCIDRs by the controller
+	// manager.
 	PodCIDRs []netip.Prefix
 	// Without lists components not to start.
 	Without []string
 	// APIServerArgs and ControllerManagerArgs are added to the command lines.
 	APIServerArgs, ControllerManagerArgs []string
-	// Log receives one line per step. It may be nil.
+	// Log receives one line for each step. It may be nil.
 	Log func(format string, args ...any)
 }
 
@@ -84,9 +84,9 @@ type part struct {
 	done chan struct{}
 }
 
-// Start starts a control plane and returns when its API server is ready and, if
-// there is a controller manager, the default service account exists. Its user
-// must Stop it. The end of ctx stops it too.
+// Start starts a control plane and returns when its API server is ready and, with a
+// controller manager, the default service account exists. The caller must Stop it.
+// The end of ctx stops it, too.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// complete fills in what o does not say.
+// complete sets defaults and checks o.
 func (o *Options) complete() error {
 	if o.Dir == "" {
 		return errors.New("no directory given")
@@ -137,7 +137,7 @@ func (o *Options) complete() error {
 	return err
 }
 
-// start starts the parts one after the other.
+// start starts the components in order.
 func (c *Cluster) start(ctx context.Context) error {
 	began := time.Now()
 	step := func(name string, f func() error) error {
@@ -147,9 +147,9 @@ func (c *Cluster) start(ctx context.Context) error {
 		c.opts.Log("%s after %.1f s", name, time.Since(began).Seconds())
 		return nil
 	}
-	// The controller manager's flags override the default of a feature gate.
-	// Gates are of the process, and that is allowed only before another
-	// component took them into its own flags: so these come first.
+	// The controller manager's flags override the default of a feature gate. Gates
+	// are process-wide, and an override is allowed only before another component
+	// adds them to its flags. So these flags come first.
 	manager, err := newManager()
 	if err != nil {
 		return err
@@ -174,10 +174,10 @@ func (c *Cluster) start(ctx context.Context) error {
 	return nil
 }
 
-// Died delivers the error of a component that ended by itself.
+// Died delivers the error of a component after an unexpected end.
 func (c *Cluster) Died() <-chan error { return c.died }
 
-// Stop ends the control plane and waits for its end.
+// Stop stops the control plane and waits for its end.
 func (c *Cluster) Stop() {
 	c.cancel()
 	deadline := time.After(stopTimeout)
@@ -205,7 +205,7 @@ func (c *Cluster) run(ctx context.Context, name string, f func() error) {
 	}()
 }
 
-// await polls until ok says yes, a component died, or time is up.
+// await polls until ok returns no error, a component died, or readyTimeout has passed.
 func (c *Cluster) await(ctx context.Context, ok func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -262,7 +262,7 @@ func (c *Cluster) client() (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// join spells prefixes as the components' flags want them.
+// join formats prefixes for the components' flags.
 func join(prefixes []netip.Prefix) string {
 	var s []string
 	for _, p := range prefixes {

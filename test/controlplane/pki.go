@@ -22,7 +22,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// A pki is a directory of certificates and keys. What exists is kept, so that a
+// A pki is a directory of certificates and keys. Existing files are kept, so a
 // restarted cluster trusts its old clients.
 type pki struct{ dir string }
 
@@ -32,7 +32,7 @@ type authority struct {
 	key  crypto.Signer
 }
 
-// A subject is what a certificate is issued for.
+// A subject is the subject of a certificate.
 type subject struct {
 	file, name string
 	groups     []string
@@ -41,7 +41,7 @@ type subject struct {
 
 func (p pki) path(name string) string { return filepath.Join(p.dir, name) }
 
-// certificates makes all certificates, the administrator's token and the
+// certificates creates all certificates, the administrator's token and the
 // kubeconfigs.
 func (c *Cluster) certificates() error {
 	c.pki = pki{dir: filepath.Join(c.opts.Dir, "pki")}
@@ -84,7 +84,7 @@ func (c *Cluster) certificates() error {
 	return nil
 }
 
-// serverNames are what clients may call the API server.
+// serverNames returns the names and addresses of the API server's certificate.
 func (c *Cluster) serverNames() []string {
 	names := []string{
 		"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
@@ -97,7 +97,7 @@ func (c *Cluster) serverNames() []string {
 	return append(names, c.opts.Names...)
 }
 
-// token returns the administrator's token, which is made once.
+// token returns the administrator's token. It is created once.
 func (p pki) token() (string, error) {
 	file := p.path("tokens.csv")
 	text, err := os.ReadFile(file)
@@ -167,7 +167,7 @@ func (p pki) certificate(file string, template *x509.Certificate, ca *authority,
 	return x509.ParseCertificate(der)
 }
 
-// key reads a private key, or makes a new one.
+// key reads a private key, or creates one.
 func (p pki) key(file string) (crypto.Signer, error) {
 	if der, err := readPEM(p.path(file)); err == nil {
 		key, err := x509.ParseECPrivateKey(der)
@@ -203,7 +203,7 @@ func writePEM(file, kind string, der []byte) error {
 	return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
 
-// writeKubeconfig writes the kubeconfig of the certificate called name.
+// writeKubeconfig writes the kubeconfig for the certificate with this name.
 func (c *Cluster) writeKubeconfig(name string) error {
 	ca, err := os.ReadFile(c.pki.path("ca.crt"))
 	if err != nil {

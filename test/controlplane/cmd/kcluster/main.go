@@ -1,9 +1,9 @@
-// kcluster is a whole Kubernetes control plane in one process.
+// kcluster is a complete Kubernetes control plane in one process.
 //
 // When it is ready it prints one line of JSON with the members kubeconfig, url,
-// token and ca. It ends on SIGTERM, on SIGINT and when its standard input is
-// closed, so that it never outlives who started it. A later run on the same
-// directory continues the same cluster.
+// token and ca. It ends on SIGTERM, on SIGINT and at the end of its standard input,
+// so it never outlives its parent. A later run with the same directory continues
+// the same cluster.
 package main
 
 import (
@@ -34,7 +34,7 @@ func run(args []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // its end is what matters
+		_, _ = io.Copy(io.Discard, os.Stdin) // until its end
 		cancel()
 	}()
 	opts, err := parse(args)
@@ -60,7 +60,7 @@ func run(args []string) error {
 	}
 }
 
-// parse turns the command line into options.
+// parse parses the command line.
 func parse(args []string) (controlplane.Options, error) {
 	var o controlplane.Options
 	fs := flag.NewFlagSet("kcluster", flag.ContinueOnError)
@@ -84,7 +84,7 @@ func parse(args []string) (controlplane.Options, error) {
 	return o, nil
 }
 
-// each appends every value of a flag to list.
+// each returns a flag function appending to list.
 func each(list *[]string) func(string) error {
 	return func(s string) error {
 		*list = append(*list, s)
@@ -92,7 +92,7 @@ func each(list *[]string) func(string) error {
 	}
 }
 
-// prefixes parses a comma-separated list.
+// prefixes returns a flag function parsing a comma-separated list.
 func prefixes(list *[]netip.Prefix) func(string) error {
 	return func(s string) error {
 		for text := range strings.SplitSeq(s, ",") {
