@@ -112,7 +112,7 @@ func TestDHCPClientsOfManagersAreNamed(t *testing.T) {
 		printf 'ADDRESS=198.18.0.11\n' > /run/systemd/netif/leases/$index`)
 	const says = "# Its DHCP client works on eth0, and would give it the address again. Then run:\n"
 	out := n.does("nics-to-bridge eth0 --dry-run").Out
-	has(t, out, says+"nmcli device set eth0 managed no\n", says+"networkctl reload\n", "ipv4.method auto", "Name=breth0\n[Network]\nDHCP=ipv4\n")
+	has(t, out, says+"nmcli device set eth0 managed no\nnmcli connection up interface-breth0\n", says+"networkctl reload\n", "ipv4.method auto", "Name=breth0\n[Network]\nDHCP=ipv4\n")
 	n.script("rm -r /run/systemd/netif/leases /run/NetworkManager")
 	if out := n.does("nics-to-bridge eth0 --dry-run").Out; strings.Contains(out, says) {
 		t.Errorf("there is no client: %s", out)

@@ -64,7 +64,10 @@ var managers = []manager{
 		name: "NetworkManager", found: inRun("/run/NetworkManager/devices", "connection-uuid="), toBridge: nmcliText,
 		toNIC:    "delete the connections of the bridge, and activate that of the NIC",
 		hasLease: func(_ ifstate.Interface, l layout) bool { return l.dhcp4 || l.dhcp6 },
-		release:  func(l layout) string { return "nmcli device set " + l.NIC + " managed no" },
+		// Without "up", NetworkManager leaves a bridge that it has not activated itself as it is, and the lease ends.
+		release: func(l layout) string {
+			return "nmcli device set " + l.NIC + " managed no\nnmcli connection up interface-" + l.Name
+		},
 	},
 	{
 		name: "systemd-networkd", found: networkdAlone, toBridge: networkdText,
