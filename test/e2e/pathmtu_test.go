@@ -19,15 +19,15 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// podMTU is that of the test's pods in bytes, the default.
+// podMTU is the MTU of the test's pods in bytes, the default.
 const podMTU = 1400
 
-// narrowMTU is that of a router outside, in bytes.
+// narrowMTU is the MTU of a router outside, in bytes.
 const narrowMTU = 1300
 
-// P1: packets that are too large on their way are answered with the ICMP of path MTU discovery, or arrive in
-// fragments: by all protocols, in and out, to pods on the gateway's node and on another, and to Services. None is lost
-// in silence. OVNK8S_TEST_SIZES is the distance of the sizes in bytes that are tried beside those at the edges: 1 is all.
+// P1: packets larger than the path MTU cause an ICMP error of path MTU discovery, or arrive in fragments: by all
+// protocols, in and out, to pods on the gateway's node and on another, and to Services. None is lost silently.
+// OVNK8S_TEST_SIZES is the step in bytes between tested sizes, in addition to those at the edges: 1 means all.
 func TestPathMTU(t *testing.T) {
 	list := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2"})
 	around, n := surround(t), cluster.Node("minion1")
@@ -52,7 +52,7 @@ func TestPathMTU(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await() // what the Service changes is not the gateway's
+	await() // the Service's changes are not the gateway's
 	for _, mode := range world.Modes() {
 		t.Run(mode, func(t *testing.T) {
 			seen := addGateway(t, n, mode)
@@ -78,7 +78,7 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
-// largeSegments has a pod announce the MSS of an Ethernet, so that others send segments that do not fit.
+// largeSegments makes a pod announce the MSS of Ethernet, so others send segments larger than its MTU.
 func largeSegments(t *testing.T, p world.Endpoint) {
 	t.Helper()
 	inPod(t, p, `
@@ -86,8 +86,8 @@ func largeSegments(t *testing.T, p world.Endpoint) {
 		ip -6 route change $(ip -6 route show default | sed 's/ pref .*//') advmss 1440`)
 }
 
-// intoServices sends packets of all sizes from outside to a Service. Fragments to Services are not for the
-// userspace datapath: see services.md.
+// intoServices sends packets of all sizes from outside to a Service. The userspace datapath does not support fragments
+// to Services: see services.md.
 func intoServices(t *testing.T, from world.Endpoint, s world.Service, gateway []netip.Addr) {
 	t.Helper()
 	for _, d := range cluster.Doors(s, gateway) {
@@ -113,8 +113,8 @@ func into(t *testing.T, from world.Endpoint, to netip.Addr) {
 	transfers(t, p)
 }
 
-// outOf sends packets of all sizes from a pod through a router outside that takes smaller ones, and has a server outside
-// answer with large ones.
+// outOf sends packets of all sizes from a pod through a router outside with a smaller MTU, and requests large answers
+// from a server outside.
 func outOf(t *testing.T, pod world.Endpoint, to netip.Addr) {
 	t.Helper()
 	p := probe.Probe{Netns: pod.Netns, Address: probe.Address(to, kubelet.DefaultPort)}
@@ -132,7 +132,7 @@ func outOf(t *testing.T, pod world.Endpoint, to netip.Addr) {
 	defer widen()
 	for _, p.Network = range []string{"udp", "icmp"} {
 		sizes(t, p, narrowMTU, false)
-		if to.Is4() { // fragments of IPv6 on a path that is narrower than the pod's link: see gateways.md
+		if to.Is4() { // not fragments of IPv6 on a path with a smaller MTU than the pod's link: see gateways.md
 			sizes(t, p, narrowMTU, true)
 		}
 	}
@@ -140,7 +140,7 @@ func outOf(t *testing.T, pod world.Endpoint, to netip.Addr) {
 	transfers(t, p)
 }
 
-// within calls ask with a limited time, and wants no error. What netns knows of paths is forgotten before.
+// within empties the path MTU cache of netns, calls ask with a timeout, and expects no error.
 func within(t *testing.T, netns string, ask func(context.Context) error) {
 	t.Helper()
 	forget(t, netns)
@@ -158,7 +158,7 @@ func transfers(t *testing.T, p probe.Probe) {
 	within(t, p.Netns, func(ctx context.Context) error { return p.Download(ctx, 1<<18) })
 }
 
-// forget makes the host outside and another network namespace forget the MTUs of paths.
+// forget empties the path MTU cache of the host outside and of another network namespace.
 func forget(t *testing.T, netns string) {
 	t.Helper()
 	const flush = "ip -4 route flush cache; ip -6 route flush cache"
@@ -168,7 +168,7 @@ func forget(t *testing.T, netns string) {
 	}
 }
 
-// sizes asks with packets of several sizes, with DF or in fragments. Those up to mtu bytes are delivered, others
+// sizes sends packets of several sizes, with DF or in fragments. Those up to mtu bytes must be delivered, larger ones
 // refused by ICMP.
 func sizes(t *testing.T, p probe.Probe, mtu int, fragment bool) {
 	t.Helper()
@@ -187,7 +187,7 @@ func sizes(t *testing.T, p probe.Probe, mtu int, fragment bool) {
 	}
 }
 
-// packetSizes are the sizes at the edge of mtu in bytes, and those of OVNK8S_TEST_SIZES.
+// packetSizes returns the sizes around mtu in bytes, and those of OVNK8S_TEST_SIZES.
 func packetSizes(mtu int) []int {
 	sizes := []int{mtu, min(mtu+1, 1500)}
 	if step, _ := strconv.Atoi(os.Getenv("OVNK8S_TEST_SIZES")); step > 0 {
@@ -199,7 +199,7 @@ func packetSizes(mtu int) []int {
 	return slices.Compact(sizes)
 }
 
-// P2: a NIC whose MTU becomes too small for tunnels is told of in the log, by an Event, by --check and by commands.
+// P2: the log, an Event, --check and commands report a NIC with an MTU too small for tunnels.
 func TestTunnelMTU(t *testing.T) {
 	need.Nothing(t, need.Cluster, world.Missing())
 	n := cluster.Node("minion2")
@@ -239,7 +239,7 @@ func TestTunnelMTU(t *testing.T) {
 	consistent(t)
 }
 
-// P2: an address of tunnels that comes late, and pods that were made when the MTU was larger, are told of.
+// P2: Events report a tunnel address that comes late, and pods created with a larger MTU.
 func TestTunnelAddressAndPodMTU(t *testing.T) {
 	pods(t, map[string]string{"web-0": "minion2"})
 	n := cluster.Node("minion2")
