@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/test/kubelet"
 	"ovn-k8s/test/probe"
@@ -218,6 +219,23 @@ func becomesSilent(ctx context.Context, w world.Way) (answer string, err error) 
 	}
 }
 
+// moreIngress gives a Service another load balancer address of each family.
+func moreIngress(t *testing.T, name string) []netip.Addr {
+	api := cluster.Kube.Client().CoreV1().Services(metav1.NamespaceDefault)
+	s, err := api.Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := []netip.Addr{netip.MustParseAddr("203.0.113.200"), netip.MustParseAddr("2001:db8::c8")}
+	for _, a := range more {
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a.String()})
+	}
+	if _, err := api.UpdateStatus(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return more
+}
+
 // sourceRanges checks that only allowed clients reach the address of a load
 // balancer: outside, through each entry, and inside.
 func sourceRanges(t *testing.T, pod, backend world.Endpoint, entries []entry) {
@@ -230,6 +248,7 @@ func sourceRanges(t *testing.T, pod, backend world.Endpoint, entries []entry) {
 	}
 	s := createService(t, "first", kubelet.DefaultPort, 8, func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = ranges(outside.Addresses) })
 	s.Backends = []world.Endpoint{backend}
+	s.LoadBalancerIPs = append(s.LoadBalancerIPs, moreIngress(t, s.Name)...) // one term of the ACLs with the first
 	// Only through the load balancer's addresses: other frontends are not restricted.
 	of := func(c world.Client, gateway []netip.Addr) []world.Way {
 		return slices.DeleteFunc(cluster.ServiceWays(s, cluster.Doors(s, gateway), []world.Client{c}), func(w world.Way) bool { return w.Column != "LB IP" })
