@@ -3,6 +3,8 @@ package ovsdb_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/ovsdb"
@@ -42,5 +44,26 @@ func TestUserspace(t *testing.T) {
 	}
 	if db.Allows(nbdb.LoadBalancerTable, "selection_fields", "ip_src") {
 		t.Error("a Southbound database allows a value of a Northbound column")
+	}
+}
+
+// Ports that no host has made are known, and no others.
+func TestPortsDown(t *testing.T) {
+	s := newServer(t, "/usr/share/ovn/ovn-sb.ovsschema")
+	var c config.Config
+	c.OVNRemote = s.remote()
+	db, err := ovsdb.OpenSouth(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	run(t, "ovn-sbctl", "--db="+c.OVNRemote, "--timeout=60",
+		"--", "--id=@d", "create", "Datapath_Binding", "tunnel_key=1",
+		"--", "create", "Port_Binding", "logical_port=default_a", "datapath=@d", "tunnel_key=1", "up=false",
+		"--", "create", "Port_Binding", "logical_port=default_b", "datapath=@d", "tunnel_key=2", "up=true",
+		"--", "create", "Port_Binding", "logical_port=rtoj", "datapath=@d", "tunnel_key=3", "type=patch")
+	down, err := db.PortsDown(t.Context())
+	if diff := cmp.Diff(map[string]bool{"default_a": true}, down); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
