@@ -43,13 +43,14 @@ func (e *engine) followDown(ctx context.Context, sb *ovsdb.DB) {
 func (e *engine) tellDisconnected(down map[string]bool) {
 	now, told := map[nb.Unit]bool{}, 0
 	for _, p := range e.world.Disconnected(down) {
-		if !e.disconnected[p.Unit] && told == mismatchBatch {
-			break // the others follow
-		}
-		now[p.Unit] = true
 		if e.disconnected[p.Unit] {
+			now[p.Unit] = true
 			continue
 		}
+		if told == mismatchBatch {
+			continue // next time
+		}
+		now[p.Unit] = true
 		if told++; told == 1 {
 			e.log.WithField("unit", p.Unit).Warn(p.Problem)
 		}
