@@ -10,8 +10,9 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// P13: whether a chassis has the userspace datapath is known from the Southbound database, as soon as it changes.
-func TestUserspace(t *testing.T) {
+// openSouth starts a server with a Southbound database, and connects to it.
+func openSouth(t *testing.T) (*server, *ovsdb.DB) {
+	t.Helper()
 	s := newServer(t, "/usr/share/ovn/ovn-sb.ovsschema")
 	var c config.Config
 	c.OVNRemote = s.remote()
@@ -20,9 +21,15 @@ func TestUserspace(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
+	return s, db
+}
+
+// P13: whether a chassis has the userspace datapath is known from the Southbound database, as soon as it changes.
+func TestUserspace(t *testing.T) {
+	s, db := openSouth(t)
 	sbctl := func(args ...string) {
 		t.Helper()
-		run(t, "ovn-sbctl", append([]string{"--db=" + c.OVNRemote, "--timeout=60"}, args...)...)
+		run(t, "ovn-sbctl", append([]string{"--db=" + s.remote(), "--timeout=60"}, args...)...)
 	}
 	await := func(userspace, ok bool) {
 		t.Helper()
@@ -49,15 +56,8 @@ func TestUserspace(t *testing.T) {
 
 // Ports that no host has made are known, and no others.
 func TestPortsDown(t *testing.T) {
-	s := newServer(t, "/usr/share/ovn/ovn-sb.ovsschema")
-	var c config.Config
-	c.OVNRemote = s.remote()
-	db, err := ovsdb.OpenSouth(t.Context(), c, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
-	run(t, "ovn-sbctl", "--db="+c.OVNRemote, "--timeout=60",
+	s, db := openSouth(t)
+	run(t, "ovn-sbctl", "--db="+s.remote(), "--timeout=60",
 		"--", "--id=@d", "create", "Datapath_Binding", "tunnel_key=1",
 		"--", "create", "Port_Binding", "logical_port=default_a", "datapath=@d", "tunnel_key=1", "up=false",
 		"--", "create", "Port_Binding", "logical_port=default_b", "datapath=@d", "tunnel_key=2", "up=true",
