@@ -43,8 +43,8 @@ func (w *World) lookAround() (touched []nb.Unit) {
 // surroundings are what Services depend on beside themselves.
 func (w *World) surroundings() service.Surroundings {
 	now := service.Surroundings{
-		Ranges: w.ranges(), Subnets: w.cluster.Subnets, Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Returns: map[string][]netip.Addr{},
-		Hosts: w.nodePortHosts(), Gateways: map[string]service.Gateway{}, Homes: w.cluster.Nodes,
+		Network: service.Network{Ranges: w.ranges(), Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Hosts: w.nodePortHosts()},
+		Subnets: w.cluster.Subnets, Returns: map[string][]netip.Addr{}, Gateways: map[string]service.Gateway{}, Homes: w.cluster.Nodes,
 		Selection: w.services.selection,
 	}
 	for _, sw := range w.cluster.NodeNames() {

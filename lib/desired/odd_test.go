@@ -93,7 +93,7 @@ func TestOddObjects(t *testing.T) {
 				_ = fmt.Sprint(rows, err)
 				w.Annotation(u)
 				w.Service(u)
-				w.ServiceWays(u)
+				w.ServiceSummaries(u)
 				w.HostPorts(u)
 				_, _ = w.ShowPolicies(u)
 			}

@@ -383,16 +383,16 @@ func (w *World) Service(u nb.Unit) (service.Resolved, bool) {
 	return w.resolved(k), true
 }
 
-// ServiceWays lists the ways into the Service that is unit u.
-func (w *World) ServiceWays(u nb.Unit) []service.Way {
+// ServiceSummaries returns the frontends of the Service that is unit u.
+func (w *World) ServiceSummaries(u nb.Unit) []service.Summary {
 	r, _ := w.Service(u)
-	ways := r.Ways(w.services.around)
-	for i, way := range ways {
-		if g := w.Answering(way.Addr); g != "" {
-			ways[i].Notes = append(way.Notes, "gateway "+g+" answers ARP and ND")
+	out := r.Summaries(w.services.around)
+	for i, s := range out {
+		if g := w.Answering(s.Addr); g != "" {
+			out[i].Notes = append(s.Notes, "gateway "+g+" answers ARP and ND")
 		}
 	}
-	return ways
+	return out
 }
 
 // serviceRows returns the load balancers of a Service. What can be done is done;

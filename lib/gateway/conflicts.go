@@ -40,10 +40,10 @@ func (e *engine) tell(kind string, all []conflict) {
 // or the API server.
 func (e *engine) tellServerClaims(v view) {
 	var all []conflict
-	for _, w := range nodeport.ServerClaims(v.host, v.services) {
-		at := netip.AddrPortFrom(w.Addr, w.To)
-		all = append(all, conflict{w.Key, w.UID, "ExternalIPReserved", fmt.Sprintf(
-			"external IP %v of service %s: address of a database or the API server, the connections of node %s to it are not balanced; remove it from spec.externalIPs", at, w.Key, v.host.Node)})
+	for _, f := range nodeport.ServerClaims(v.host, v.services) {
+		at := netip.AddrPortFrom(f.Addr, f.Number)
+		all = append(all, conflict{f.Key, f.UID, "ExternalIPReserved", fmt.Sprintf(
+			"external IP %v of service %s: address of a database or the API server, the connections of node %s to it are not balanced; remove it from spec.externalIPs", at, f.Key, v.host.Node)})
 	}
 	e.tell("servers", all)
 }
@@ -54,8 +54,8 @@ func (e *engine) findConflicts(_ context.Context, v view) error {
 	if v.synced {
 		e.tellServerClaims(v)
 	}
-	ways := slices.DeleteFunc(nodeport.Ways(v.services), func(w nodeport.Way) bool { return w.Addr.IsValid() })
-	if len(ways) == 0 || !v.synced {
+	nodePorts := slices.DeleteFunc(nodeport.Outside(v.services), func(f service.Frontend) bool { return f.Kind != service.NodePort })
+	if len(nodePorts) == 0 || !v.synced {
 		e.tell(partConflicts, nil)
 		return nil
 	}
@@ -64,10 +64,9 @@ func (e *engine) findConflicts(_ context.Context, v view) error {
 		return err
 	}
 	found := map[service.Claim]conflict{} // each of both families
-	for _, w := range ways {
-		c := service.Claim{Addr: netip.Addr{}, Protocol: w.Protocol, Port: w.To}
-		if listeners[link.Listener{Protocol: strings.ToLower(string(w.Protocol)), Port: w.To}] {
-			found[c] = conflict{w.Key, w.UID, "NodePortInUse", fmt.Sprintf("%s of service %s: a program of node %s listens there, too, and is not reached any more: give the service or the program another port", c, w.Key, v.host.Node)}
+	for _, f := range nodePorts {
+		if c := f.Claim(); listeners[link.Listener{Protocol: strings.ToLower(string(c.Protocol)), Port: c.Port}] {
+			found[c] = conflict{f.Key, f.UID, "NodePortInUse", fmt.Sprintf("%s of service %s: a program of node %s listens there, too, and is not reached any more: give the service or the program another port", c, f.Key, v.host.Node)}
 		}
 	}
 	e.tell(partConflicts, slices.Collect(maps.Values(found)))

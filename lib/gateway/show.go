@@ -12,6 +12,7 @@ import (
 
 	"ovn-k8s/lib/daemon"
 	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/flow"
 	"ovn-k8s/lib/flowsync"
 )
@@ -142,7 +143,7 @@ func (h *Helper) showRules([]string) (string, error) {
 	return b.String(), nil
 }
 
-// showServices prints the ways in, and who takes them in.
+// showServices prints the frontends for clients outside, and how they come in.
 func (h *Helper) showServices(args []string) (string, error) {
 	e, v, err := h.seen()
 	if err != nil {
@@ -150,31 +151,31 @@ func (h *Helper) showServices(args []string) (string, error) {
 	}
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "SERVICE\tWAY IN\tTO\tFROM OUTSIDE\tENDPOINTS\tON THIS NODE")
-	for _, w := range nodeport.Ways(v.services) {
-		if len(args) > 0 && args[0] != w.Key.String() {
+	fmt.Fprintln(t, "SERVICE\tFRONTEND\tTO\tFROM OUTSIDE\tENDPOINTS\tON THIS NODE")
+	for _, f := range nodeport.Outside(v.services) {
+		if len(args) > 0 && args[0] != f.Key.String() {
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\n", w.Key, wayText(w), w.Cluster, e.helper.taker(v, w), len(w.Endpoints.Cluster()), len(w.Endpoints.Local(v.host.Node)))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\n", f.Key, frontendText(f), f.Cluster(), e.helper.taker(v, f), len(f.Backends().Cluster()), len(f.Backends().Local(v.host.Node)))
 	}
 	err = t.Flush()
 	return b.String(), err
 }
 
-func wayText(w nodeport.Way) string {
-	at := fmt.Sprintf("node:%d", w.To)
-	if w.Addr.IsValid() {
-		at = netip.AddrPortFrom(w.Addr, w.To).String()
+func frontendText(f service.Frontend) string {
+	at := fmt.Sprintf("node:%d", f.Number)
+	if f.Kind != service.NodePort {
+		at = netip.AddrPortFrom(f.Addr, f.Number).String()
 	}
-	return fmt.Sprintf("%s/%s", strings.ToLower(string(w.Protocol)), at)
+	return fmt.Sprintf("%s/%s", strings.ToLower(string(f.Protocol())), at)
 }
 
-// taker says who takes in what comes from outside.
-func (h *Helper) taker(v view, w nodeport.Way) string {
+// taker names the part of the host that takes in connections from outside.
+func (h *Helper) taker(v view, f service.Frontend) string {
 	switch {
-	case w.Ingress != nil && w.Ingress.Proxy:
+	case f.Proxy:
 		return "load balancer"
-	case h.Bridge == "" || !v.known || !v.bridge.Takes(w):
+	case h.Bridge == "" || !v.known || !v.bridge.Takes(f):
 		return "iptables"
 	}
 	return "flows"

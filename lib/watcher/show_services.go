@@ -11,8 +11,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// showServices prints each way into Services, what answers there, and where it
-// is programmed.
+// showServices prints the frontends of Services, the endpoints that answer there, and the load balancers.
 func (w *Watcher) showServices(args []string) (string, error) {
 	return w.ask(func(e *engine) (string, error) {
 		units := slices.Sorted(slices.Values(e.world.Units()))
@@ -24,10 +23,10 @@ func (w *Watcher) showServices(args []string) (string, error) {
 		}
 		var b strings.Builder
 		t := newTable(&b)
-		fmt.Fprintln(t, "SERVICE\tWAY IN\tENDPOINTS\tNOTES\tPROGRAMMED IN")
+		fmt.Fprintln(t, "SERVICE\tFRONTEND\tENDPOINTS\tNOTES\tPROGRAMMED IN")
 		for _, u := range units {
 			if r, ok := e.world.Service(u); ok {
-				describeService(t, r, e.world.ServiceWays(u))
+				describeService(t, r, e.world.ServiceSummaries(u))
 				if _, err := e.world.Rows(u); err != nil {
 					fmt.Fprintf(t, "%s\t! %v\t\t\t\n", r.Key, err)
 				}
@@ -38,21 +37,21 @@ func (w *Watcher) showServices(args []string) (string, error) {
 	})
 }
 
-// describeService writes a line for each way in.
-func describeService(t *tabwriter.Writer, r service.Resolved, ways []service.Way) {
+// describeService writes a line for each frontend.
+func describeService(t *tabwriter.Writer, r service.Resolved, all []service.Summary) {
 	if !r.Ours {
 		fmt.Fprintf(t, "%s\t-\t\t\theadless, ExternalName or another proxy's\n", r.Key)
 		return
 	}
-	for _, way := range ways {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.Key, way.Name, endpointsOf(way), strings.Join(way.Notes, "; "), strings.Join(balancerNames(way.Balancers), ", "))
+	for _, s := range all {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.Key, s.Name, endpointsOf(s), strings.Join(s.Notes, "; "), strings.Join(balancerNames(s.Balancers), ", "))
 	}
 }
 
-// endpointsOf says who answers at a way in.
-func endpointsOf(way service.Way) string {
+// endpointsOf lists the endpoints that answer at a frontend.
+func endpointsOf(s service.Summary) string {
 	var words []string
-	for _, e := range way.Endpoints {
+	for _, e := range s.Endpoints {
 		word := e.AddrPort().String()
 		if e.Node != "" {
 			word += "@" + e.Node

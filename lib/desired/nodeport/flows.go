@@ -39,8 +39,8 @@ const (
 	mistaken = 120 // the NIC and the router have each other's numbers
 	first    = 110 // ARP and neighbour discovery
 	asked    = 105 // the same, for all
-	wayIn    = 100
-	closed   = 95 // a way in that is not open to all
+	frontend = 100
+	closed   = 95 // a frontend that is not open to all
 	routed   = 60 // for pods' own addresses
 	later    = 50 // all other packets from the NIC
 	// Whatever the ports' numbers are by now:
@@ -110,8 +110,8 @@ func (b Bridge) base() []flow.Flow {
 		newFlow(classify, asked, flow.Match{Protocol: "arp", InPort: b.Physical}, all),
 		newFlow(classify, mistaken, flow.Match{InPort: b.Overlay, EthDst: b.MAC}, host()),
 		newFlow(classify, mistaken, flow.Match{InPort: b.Physical, EthSrc: b.MAC}, flow.Drop),
-		newFlow(tracked, wayIn, flow.Match{State: "+est+trk"}, back),
-		newFlow(tracked, wayIn, flow.Match{State: "+rel+trk"}, back),
+		newFlow(tracked, frontend, flow.Match{State: "+est+trk"}, back),
+		newFlow(tracked, frontend, flow.Match{State: "+rel+trk"}, back),
 		newFlow(tracked, toHost, flow.Match{EthDst: b.MAC}, host()),
 		newFlow(tracked, 0, flow.Match{}, flow.Normal),
 	)
@@ -130,65 +130,65 @@ func (b Bridge) base() []flow.Flow {
 	}
 	for _, ip := range []string{"ip", "ipv6"} {
 		flows = append(flows,
-			newFlow(classify, wayIn, flow.Match{Protocol: ip, InPort: b.Overlay}, flow.Commit(b.Zone, flow.Output(b.Physical))),
+			newFlow(classify, frontend, flow.Match{Protocol: ip, InPort: b.Overlay}, flow.Commit(b.Zone, flow.Output(b.Physical))),
 			newFlow(classify, later, flow.Match{Protocol: ip, InPort: b.Physical}, flow.Track(b.Zone, tracked)))
 	}
 	return flows
 }
 
-// Takes reports whether flows let in what is for a way in. Otherwise the host
+// Takes reports whether flows let in what is for a frontend. Otherwise the host
 // does it: a backend in this host's own network has the address of the gateway
 // router, which would keep the packet for itself.
-func (b Bridge) Takes(w Way) bool {
-	return (w.Ingress == nil || !w.Ingress.Proxy) && !w.ofHost(b.Addrs) &&
-		!slices.ContainsFunc(w.Endpoints, func(e service.Endpoint) bool { return slices.Contains(b.Addrs, e.Addr) })
+func (b Bridge) Takes(f service.Frontend) bool {
+	return !f.Proxy && !ofHost(f, b.Addrs) &&
+		!slices.ContainsFunc(f.Backends(), func(e service.Endpoint) bool { return slices.Contains(b.Addrs, e.Addr) })
 }
 
 // services lets in what is for Services.
 func (b Bridge) services(services []service.Resolved) []flow.Flow {
 	var flows []flow.Flow
-	for _, w := range Ways(services) {
-		if b.Takes(w) {
-			flows = append(flows, b.way(w)...)
+	for _, f := range Outside(services) {
+		if b.Takes(f) {
+			flows = append(flows, b.frontend(f)...)
 		}
 	}
 	return flows
 }
 
-func (b Bridge) way(w Way) []flow.Flow {
-	m := flow.Match{Protocol: protocol(w.Protocol, w.Family), InPort: b.Physical, ToPort: w.To}
+func (b Bridge) frontend(f service.Frontend) []flow.Flow {
+	m := flow.Match{Protocol: protocol(f.Protocol(), f.Family), InPort: b.Physical, ToPort: f.Number}
 	in := flow.Output(b.Overlay)
-	if w.Addr.IsValid() {
-		m.To = single(w.Addr)
-		if w.Ingress == nil || len(w.SourceRanges) == 0 {
-			return []flow.Flow{newFlow(classify, wayIn, m, in)}
+	if f.Kind != service.NodePort {
+		m.To = single(f.Addr)
+		if f.Kind != service.LoadBalancerIP || len(f.SourceRanges) == 0 {
+			return []flow.Flow{newFlow(classify, frontend, m, in)}
 		}
 		flows := []flow.Flow{newFlow(classify, closed, m, flow.Drop)}
-		for _, from := range w.SourceRanges {
-			if from.Addr().Is4() == w.Family.Is4() {
+		for _, from := range f.SourceRanges {
+			if isFamily(from.Addr(), f.Family) {
 				m.From = from
-				flows = append(flows, newFlow(classify, wayIn, m, in))
+				flows = append(flows, newFlow(classify, frontend, m, in))
 			}
 		}
 		return flows
 	}
 	if len(b.Addrs) == 0 { // a bridge without addresses: whatever is sent there
-		return []flow.Flow{newFlow(classify, wayIn, m, in)}
+		return []flow.Flow{newFlow(classify, frontend, m, in)}
 	}
 	var flows []flow.Flow
 	for _, a := range b.Addrs {
-		if a.Is4() == w.Family.Is4() {
+		if isFamily(a, f.Family) {
 			m.To = single(a)
-			flows = append(flows, newFlow(classify, wayIn, m, in))
+			flows = append(flows, newFlow(classify, frontend, m, in))
 		}
 	}
 	return flows
 }
 
 // protocol is what ovs-ofctl calls a protocol in a family.
-func protocol(p corev1.Protocol, family netip.Addr) string {
+func protocol(p corev1.Protocol, family int) string {
 	lower := strings.ToLower(string(p))
-	if family.Is6() {
+	if family == 1 {
 		lower += "6"
 	}
 	return lower
@@ -202,7 +202,7 @@ func (b Bridge) Ours(f flow.Flow) bool {
 	if f.Cookie == Cookie {
 		return true
 	}
-	if f.Cookie != 0 || f.Table != classify || f.Priority != wayIn || f.Actions != flow.Output(b.Overlay) {
+	if f.Cookie != 0 || f.Table != classify || f.Priority != frontend || f.Actions != flow.Output(b.Overlay) {
 		return false
 	}
 	port, found := strings.CutPrefix(strings.TrimPrefix(strings.TrimPrefix(f.Match, "tcp,"), "udp,"), "in_port="+b.Physical.String()+",tp_dst=")
@@ -213,85 +213,53 @@ func (b Bridge) Ours(f flow.Flow) bool {
 // other ports: any but those of Services.
 func IsBase(f flow.Flow) bool { return f.Cookie == Cookie && !strings.Contains(f.Match, "tp_dst=") }
 
-// A Way is a way in to one port of a Service, in one family.
-type Way struct {
-	*service.Resolved
-	Protocol corev1.Protocol
-	// Addr and To are what a client connects to. No Addr means every address of
-	// every node: To is a NodePort.
-	Addr netip.Addr
-	To   uint16
-	// Ingress is the load balancer's address that Addr is, nil for others.
-	Ingress *service.Ingress
-	// Family is that of Cluster.
-	Family netip.Addr
-	// Cluster is the ClusterIP, and the port that goes with it.
-	Cluster netip.AddrPort
-	// Endpoints are of this port and family.
-	Endpoints service.Endpoints
-	Port      service.Port
+// ofHost reports whether the frontend is at a port that a host with some addresses needs itself, or has for another
+// Service.
+func ofHost(f service.Frontend, addrs []netip.Addr) bool {
+	_, others := f.OfNodes(f.Protocol(), f.Number)
+	return f.IsOutside() && (others || service.OfHost(f.Protocol(), f.Number)) && slices.Contains(addrs, f.Addr)
 }
 
-// ofHost reports whether the way in is a port that a host with such addresses
-// needs itself, or has for another Service.
-func (w Way) ofHost(addrs []netip.Addr) bool {
-	_, others := w.OfNodes(w.Protocol, w.To)
-	return w.Addr.IsValid() && (others || service.OfHost(w.Protocol, w.To)) && slices.Contains(addrs, w.Addr)
-}
-
-// keeps reports whether the way in is a port that this host, or another node,
+// keeps reports whether the frontend is at a port that this host, or another node,
 // needs itself.
-func (h Host) keeps(w Way) bool {
-	if w.ofHost(h.Addrs) {
+func (h Host) keeps(f service.Frontend) bool {
+	if ofHost(f, h.Addrs) {
 		return true
 	}
 	for _, addrs := range h.Nodes {
-		if w.ofHost(addrs) {
+		if ofHost(f, addrs) {
 			return true
 		}
 	}
 	return false
 }
 
-// Ways lists the ways in from outside of all Services, but for those that another
-// Service has a better right to.
-func Ways(services []service.Resolved) []Way {
-	var out []Way
+// Outside lists the frontends of all Services at which clients outside connect: all but the cluster IPs, in families in
+// which the Service has one.
+func Outside(services []service.Resolved) []service.Frontend {
+	var out []service.Frontend
 	for i := range services {
-		for _, w := range ways(&services[i]) {
-			if w.Has(service.Claim{Addr: w.Addr, Protocol: w.Protocol, Port: w.To}) {
-				out = append(out, w)
+		for _, f := range services[i].Frontends(service.Network{}) {
+			if f.Kind != service.ClusterIP && f.Cluster().IsValid() {
+				out = append(out, f)
 			}
 		}
 	}
 	return out
 }
 
-func ways(s *service.Resolved) []Way {
-	var out []Way
-	for _, ip := range s.ClusterIPs {
-		for i, p := range s.Ports {
-			w := Way{
-				Resolved: s, Protocol: p.Protocol, To: p.Port, Family: ip, Port: p,
-				Cluster: netip.AddrPortFrom(ip, p.Port), Endpoints: s.Endpoints[i].Of(ip),
-			}
-			for _, a := range s.ExternalIPs {
-				if a.Is4() == ip.Is4() {
-					w.Addr = a
-					out = append(out, w)
-				}
-			}
-			for _, in := range s.Ingress {
-				if in.Addr.Is4() == ip.Is4() {
-					w.Addr, w.Ingress = in.Addr, &in
-					out = append(out, w)
-				}
-			}
-			if p.NodePort != 0 {
-				w.Addr, w.Ingress, w.To = netip.Addr{}, nil, p.NodePort
-				out = append(out, w)
+// clusterIPs lists the frontends of all Services at their cluster IPs.
+func clusterIPs(services []service.Resolved) []service.Frontend {
+	var out []service.Frontend
+	for i := range services {
+		for _, f := range services[i].Frontends(service.Network{}) {
+			if f.Kind == service.ClusterIP {
+				out = append(out, f)
 			}
 		}
 	}
 	return out
 }
+
+// isFamily reports whether an address is one of a family, of which 0 is IPv4.
+func isFamily(a netip.Addr, family int) bool { return a.Is4() == (family == 0) }

@@ -30,9 +30,9 @@ func hostPorts(family netip.Addr, services []service.Resolved, pods []hostport.P
 		number uint16
 	}
 	taken := map[port]bool{}
-	for _, w := range Ways(services) {
-		if !w.Addr.IsValid() {
-			taken[port{w.Protocol, w.To}] = true
+	for _, f := range Outside(services) {
+		if f.Kind == service.NodePort {
+			taken[port{f.Protocol(), f.Number}] = true
 		}
 	}
 	var out []hostPort
@@ -53,9 +53,9 @@ func hostPorts(family netip.Addr, services []service.Resolved, pods []hostport.P
 }
 
 // MayBeStale reports whether there may be connections that Stale tells, once rules
-// have changed: any Service has a way in for UDP, or hostPorts are others.
+// have changed: any Service has a frontend for UDP, or hostPorts are others.
 func MayBeStale(services []service.Resolved, changes []string) bool {
-	return slices.ContainsFunc(Ways(services), func(w Way) bool { return w.Protocol == corev1.ProtocolUDP }) ||
+	return slices.ContainsFunc(Outside(services), func(f service.Frontend) bool { return f.Protocol() == corev1.ProtocolUDP }) ||
 		slices.ContainsFunc(changes, func(c string) bool { return strings.Contains(c, chainHostPorts) })
 }
 
@@ -83,7 +83,7 @@ func (b *builder) hostPorts(ports []hostPort) {
 	if len(ports) == 0 {
 		return
 	}
-	b.nat(chainWays, "-m addrtype --dst-type LOCAL -j %s", chainHostPorts)
+	b.nat(chainFrontends, "-m addrtype --dst-type LOCAL -j %s", chainHostPorts)
 	if m := b.host.Management; m != "" {
 		b.nat(chainHostPorts, "-i %s -j RETURN", m)
 	}
@@ -160,12 +160,12 @@ func (b *builder) ownConnections(ports []hostPort) {
 // hostPorts lets in what is for hostPorts at the gateway router's addresses.
 func (b Bridge) hostPorts(services []service.Resolved, pods []hostport.Pod) []flow.Flow {
 	var flows []flow.Flow
-	for _, family := range []netip.Addr{IPv4, IPv6} {
+	for i, family := range []netip.Addr{IPv4, IPv6} {
 		for _, h := range hostPorts(family, services, pods) {
 			for _, a := range b.Router {
 				if a.Is4() == family.Is4() && h.At(a) {
-					m := flow.Match{Protocol: protocol(h.Protocol, family), InPort: b.Physical, ToPort: h.Port, To: single(a)}
-					flows = append(flows, newFlow(classify, wayIn, m, flow.Output(b.Overlay)))
+					m := flow.Match{Protocol: protocol(h.Protocol, i), InPort: b.Physical, ToPort: h.Port, To: single(a)}
+					flows = append(flows, newFlow(classify, frontend, m, flow.Output(b.Overlay)))
 				}
 			}
 		}

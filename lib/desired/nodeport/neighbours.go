@@ -32,16 +32,16 @@ func (all Nodes) Remove(node any) { delete(all, node.(*corev1.Node).Name) }
 // keeps its address, as it should. OVN could not let it: what an endpoint sends
 // to that address leaves by its own node. It is empty where the way is another,
 // or where an address is not known.
-func (h Host) neighbours(w Way) (out service.Endpoints) {
-	if w.Addr.IsValid() || !w.ExternalLocal || len(w.Endpoints.Local(h.Node)) > 0 {
+func (h Host) neighbours(f service.Frontend) (out service.Endpoints) {
+	if f.Kind != service.NodePort || !f.ExternalLocal || len(f.Backends().Local(h.Node)) > 0 {
 		return nil
 	}
-	for _, e := range w.Endpoints.Cluster() {
-		i := slices.IndexFunc(h.Nodes[e.Node], func(a netip.Addr) bool { return a.Is4() == w.Family.Is4() && h.serves(a) })
+	for _, e := range f.Backends().Cluster() {
+		i := slices.IndexFunc(h.Nodes[e.Node], func(a netip.Addr) bool { return isFamily(a, f.Family) && h.serves(a) })
 		if i < 0 {
 			return nil
 		}
-		next := service.Endpoint{Host: &service.Host{Addr: h.Nodes[e.Node][i], Node: e.Node}, Port: w.To}
+		next := service.Endpoint{Host: &service.Host{Addr: h.Nodes[e.Node][i], Node: e.Node}, Port: f.Number}
 		if !slices.ContainsFunc(out, func(o service.Endpoint) bool { return o.Node == next.Node }) {
 			out = append(out, next)
 		}

@@ -78,7 +78,7 @@ const ClaimedChain = ChainPrefix + "CLAIMED"
 // Our chains. Those of the built-in ones are named after them, and each port of
 // a Service has some, see chainName.
 const (
-	chainWays      = ChainPrefix + "WAYS"
+	chainFrontends = ChainPrefix + "WAYS"
 	chainNodePorts = ChainPrefix + "NODEPORTS"
 	chainHostPorts = ChainPrefix + "HOSTPORTS"
 	chainRefuse    = ChainPrefix + "REFUSE"
@@ -107,7 +107,7 @@ var (
 
 // Chains returns the chains of one family.
 //
-// A way in leads to the Service's ClusterIP, by way of the management port, and
+// A frontend leads to the Service's ClusterIP, by way of the management port, and
 // OVN chooses the endpoint. Where OVN would choose otherwise than it should, or
 // could not reach the endpoint, it leads to one of the endpoints. What is for
 // hostPorts of pods, which are all of this node, is led to the pod.
@@ -115,14 +115,14 @@ func Chains(h Host, family netip.Addr, services []service.Resolved, pods []hostp
 	b := newBuilder(h, family)
 	b.frame()
 	b.claimed()
-	for _, w := range Ways(services) {
-		if w.Family.Is4() == family.Is4() && (w.Ingress == nil || !w.Ingress.Proxy) && !h.keeps(w) {
-			b.way(w)
+	for _, f := range Outside(services) {
+		if b.is(f) && !f.Proxy && !h.keeps(f) {
+			b.frontend(f)
 		}
 	}
 	b.own(services)
-	for _, w := range ServerClaims(h, services) {
-		b.spareServer(w)
+	for _, f := range ServerClaims(h, services) {
+		b.spareServer(f)
 	}
 	b.nodePorts()
 	b.hostPorts(hostPorts(family, services, pods))
@@ -185,8 +185,8 @@ func (b *builder) from(table, builtIn string, rules ...string) {
 
 // frame says how packets come to our chains, and what does not depend on Services.
 func (b *builder) frame() {
-	b.from("nat", "PREROUTING", b.unlessStray("nat", "RETURN", "-j "+chainWays)...)
-	b.from("nat", "OUTPUT", "-j "+chainWays)
+	b.from("nat", "PREROUTING", b.unlessStray("nat", "RETURN", "-j "+chainFrontends)...)
+	b.from("nat", "OUTPUT", "-j "+chainFrontends)
 	b.from("nat", "POSTROUTING")
 	for _, p := range []string{"tcp", "udp", "sctp"} {
 		if m := b.host.Management; m != "" { // whose address no pod shares
@@ -203,7 +203,7 @@ func (b *builder) frame() {
 	if m := b.host.Management; m != "" {
 		b.filter(chainForward, "-o %s -m conntrack --ctstate DNAT -j ACCEPT", m)
 	}
-	b.chain("nat", chainWays)
+	b.chain("nat", chainFrontends)
 	b.chain("nat", chainNodePorts)
 	b.chain("filter", chainRefuse)
 }
@@ -223,21 +223,21 @@ func (b *builder) claimed() {
 // ServerClaims lists the external IPs of Services that are the address of a
 // database or the API server. Whoever may create a Service may claim such an
 // address (CVE-2020-8554); that of a load balancer is its controller's to set.
-func ServerClaims(h Host, services []service.Resolved) (claims []Way) {
-	for _, w := range Ways(services) {
-		if w.Ingress == nil && w.Protocol == corev1.ProtocolTCP && slices.Contains(h.Servers, netip.AddrPortFrom(w.Addr, w.To)) {
-			claims = append(claims, w)
+func ServerClaims(h Host, services []service.Resolved) (claims []service.Frontend) {
+	for _, f := range Outside(services) {
+		if f.Kind == service.ExternalIP && f.Protocol() == corev1.ProtocolTCP && slices.Contains(h.Servers, netip.AddrPortFrom(f.Addr, f.Number)) {
+			claims = append(claims, f)
 		}
 	}
 	return claims
 }
 
 // spareServer leaves the host's own connections to a server alone.
-func (b *builder) spareServer(w Way) {
-	if w.Addr.Is4() != b.family.Is4() {
+func (b *builder) spareServer(f service.Frontend) {
+	if !b.is(f) {
 		return
 	}
-	rule := fmt.Sprintf("%s%s -j RETURN", to(single(w.Addr)), proto(w.Protocol, w.To))
+	rule := fmt.Sprintf("%s%s -j RETURN", to(single(f.Addr)), proto(f.Protocol(), f.Number))
 	for _, table := range []string{"nat", "filter"} {
 		c, _ := b.chain(table, ChainPrefix+"OUTPUT")
 		c.Rules = append([]string{rule}, c.Rules...)
@@ -275,10 +275,10 @@ func (b *builder) unlessStray(table, target, rule string) []string {
 }
 
 // nodePorts sends what is for the host's own addresses to the chain of NodePorts.
-// It must be the last to be asked, since other ways in have addresses of their own.
+// It must be the last to be asked, since other frontends have addresses of their own.
 func (b *builder) nodePorts() {
 	for _, where := range b.local() {
-		b.nat(chainWays, "%s-m addrtype --dst-type LOCAL -j %s", where, chainNodePorts)
+		b.nat(chainFrontends, "%s-m addrtype --dst-type LOCAL -j %s", where, chainNodePorts)
 	}
 }
 
@@ -325,71 +325,74 @@ func comment(k service.Key, port service.Port) string {
 
 // chainName names a chain of one port of a Service. Names have up to 28
 // characters.
-func chainName(kind string, w Way, more string) string {
-	sum := sha256.Sum256([]byte(fmt.Sprintf("%s:%d/%s %s", w.Key, w.Port.Port, w.Protocol, more)))
+func chainName(kind string, f service.Frontend, more string) string {
+	sum := sha256.Sum256([]byte(fmt.Sprintf("%s:%d/%s %s", f.Key, f.Port().Port, f.Protocol(), more)))
 	return ChainPrefix + kind + "-" + strings.ToUpper(hex.EncodeToString(sum[:7]))
 }
 
-// way adds what one way in needs: a rule that sends it to the chain of its
+// is reports whether a frontend is one of the builder's family.
+func (b *builder) is(f service.Frontend) bool { return isFamily(b.family, f.Family) }
+
+// frontend adds what one frontend needs: a rule that sends it to the chain of its
 // port, or one that refuses it.
-func (b *builder) way(w Way) {
-	if b.host.Shared != "" && w.Protocol == corev1.ProtocolTCP && !w.Addr.IsValid() {
-		b.filter(StrayChain, "%s %s -j DROP", proto(w.Protocol, w.To), comment(w.Key, w.Port))
+func (b *builder) frontend(f service.Frontend) {
+	if b.host.Shared != "" && f.Protocol() == corev1.ProtocolTCP && f.Kind == service.NodePort {
+		b.filter(StrayChain, "%s %s -j DROP", proto(f.Protocol(), f.Number), comment(f.Key, f.Port()))
 	}
-	usable := w.Endpoints.Cluster()
-	if len(usable) == 0 {
-		b.refuse(w, b.reject(w.Protocol))
+	backends := f.Backends()
+	if len(backends.Cluster()) == 0 {
+		b.refuse(f, b.reject(f.Protocol()))
 		return
 	}
-	chain := b.external(w)
-	if w.Addr.IsValid() {
-		b.address(w, chain)
+	chain := b.external(f)
+	if f.Kind == service.NodePort {
+		b.nodePort(f, chain)
 	} else {
-		b.nodePort(w, chain)
+		b.address(f, chain)
 	}
-	if w.ExternalLocal && len(w.Endpoints.Local(b.host.Node)) == 0 {
+	if f.ExternalLocal && len(backends.Local(b.host.Node)) == 0 {
 		// Kubernetes wants such a node to look dead to a load balancer.
-		b.refuse(w, "DROP")
+		b.refuse(f, "DROP")
 	}
 }
 
 // address lets in what is for an external address, of a load balancer only from
 // where it is allowed.
-func (b *builder) address(w Way, chain string) {
-	match := fmt.Sprintf("%s%s %s", to(single(w.Addr)), proto(w.Protocol, w.To), comment(w.Key, w.Port))
-	if w.Ingress == nil || len(w.SourceRanges) == 0 {
-		b.nat(chainWays, "%s -j %s", match, chain)
+func (b *builder) address(f service.Frontend, chain string) {
+	match := fmt.Sprintf("%s%s %s", to(single(f.Addr)), proto(f.Protocol(), f.Number), comment(f.Key, f.Port()))
+	if f.Kind != service.LoadBalancerIP || len(f.SourceRanges) == 0 {
+		b.nat(chainFrontends, "%s -j %s", match, chain)
 		return
 	}
-	for _, from := range w.SourceRanges {
+	for _, from := range f.SourceRanges {
 		if from.Addr().Is4() == b.family.Is4() {
-			b.nat(chainWays, "%s%s -j %s", address("-s", from), match, chain)
+			b.nat(chainFrontends, "%s%s -j %s", address("-s", from), match, chain)
 		}
 	}
-	b.refuse(w, "DROP")
+	b.refuse(f, "DROP")
 }
 
 // nodePort lets in what is for a NodePort.
-func (b *builder) nodePort(w Way, chain string) {
-	match, who := proto(w.Protocol, w.To), comment(w.Key, w.Port)
-	if next := b.host.neighbours(w); len(next) > 0 {
-		name := chainName("OWN", w, "")
-		b.balance(name, w, next, keepSource)
+func (b *builder) nodePort(f service.Frontend, chain string) {
+	match, who := proto(f.Protocol(), f.Number), comment(f.Key, f.Port())
+	if next := b.host.neighbours(f); len(next) > 0 {
+		name := chainName("OWN", f, "")
+		b.balance(name, f, next, keepSource)
 		b.nat(chainNodePorts, "%s -m addrtype --src-type LOCAL %s -j %s", match, who, name)
 	}
 	b.nat(chainNodePorts, "%s %s -j %s", match, who, chain)
 }
 
-// refuse adds a rule for what still has the address of the way in after all
+// refuse adds a rule for what still has the address of the frontend after all
 // translation.
-func (b *builder) refuse(w Way, target string) {
-	match := proto(w.Protocol, w.To)
-	if w.Addr.IsValid() {
-		b.filter(chainRefuse, "%s%s %s -j %s", to(single(w.Addr)), match, comment(w.Key, w.Port), target)
+func (b *builder) refuse(f service.Frontend, target string) {
+	match := proto(f.Protocol(), f.Number)
+	if f.Kind != service.NodePort {
+		b.filter(chainRefuse, "%s%s %s -j %s", to(single(f.Addr)), match, comment(f.Key, f.Port()), target)
 		return
 	}
 	for _, where := range b.local() {
-		b.filter(chainRefuse, "%s%s -m addrtype --dst-type LOCAL %s -j %s", where, match, comment(w.Key, w.Port), target)
+		b.filter(chainRefuse, "%s%s -m addrtype --dst-type LOCAL %s -j %s", where, match, comment(f.Key, f.Port()), target)
 	}
 }
 
@@ -406,22 +409,22 @@ func (b *builder) reject(p corev1.Protocol) string {
 
 // external makes the chain for connections from outside to one port of a
 // Service, if it is not there yet, and returns its name.
-func (b *builder) external(w Way) string {
-	name := chainName("EXT", w, "")
+func (b *builder) external(f service.Frontend) string {
+	name := chainName("EXT", f, "")
 	if _, done := b.chain("nat", name); done {
 		return name
 	}
-	cluster := b.cluster(w)
-	if !w.ExternalLocal {
+	cluster := b.cluster(f)
+	if !f.ExternalLocal {
 		b.nat(name, "-j %s", cluster)
 		return name
 	}
-	local := w.Endpoints.Local(b.host.Node)
+	local := f.Backends().Local(b.host.Node)
 	// Pods of other nodes are outside of this one. Without the host's address the
 	// endpoint would answer them past the host, which has changed the destination.
 	if m := b.host.Management; m != "" && len(local) > 0 {
-		pods := chainName("POD", w, "")
-		b.balance(pods, w, local, hideSource)
+		pods := chainName("POD", f, "")
+		b.balance(pods, f, local, hideSource)
 		b.nat(name, "-i %s -j %s", m, pods)
 	}
 	// What the host itself sends does not depend on the traffic policy for outside.
@@ -430,22 +433,22 @@ func (b *builder) external(w Way) string {
 	if b.host.Gateway { // which could not translate back what it has not translated
 		source = hideSource
 	}
-	b.balance(name, w, local, source)
+	b.balance(name, f, local, source)
 	return name
 }
 
 // cluster makes the chain that leads to any endpoint.
-func (b *builder) cluster(w Way) string {
-	name := chainName("SVC", w, "")
+func (b *builder) cluster(f service.Frontend) string {
+	name := chainName("SVC", f, "")
 	if _, done := b.chain("nat", name); done {
 		return name
 	}
-	if b.direct(w) {
-		b.balance(name, w, w.Endpoints.Cluster(), hideSource)
+	if b.direct(f) {
+		b.balance(name, f, f.Backends().Cluster(), hideSource)
 		return name
 	}
 	b.nat(name, "-j MARK --set-xmark %s", mark)
-	b.nat(name, "-p %s -j DNAT --to-destination %s", strings.ToLower(string(w.Protocol)), w.Cluster)
+	b.nat(name, "-p %s -j DNAT --to-destination %s", strings.ToLower(string(f.Protocol())), f.Cluster())
 	return name
 }
 
@@ -455,8 +458,8 @@ func (b *builder) cluster(w Way) string {
 // it could not tell clients apart for session affinity; for the internal
 // traffic policy Local it would use those of this node alone; and to a subnet of
 // Services that was added later the host has no route.
-func (b *builder) direct(w Way) bool {
-	return w.Affinity > 0 || w.InternalLocal || !b.routed(w.Cluster.Addr()) || slices.ContainsFunc(w.Endpoints, b.isOwn)
+func (b *builder) direct(f service.Frontend) bool {
+	return f.Affinity > 0 || f.InternalLocal || !b.routed(f.Cluster().Addr()) || slices.ContainsFunc(f.Backends(), b.isOwn)
 }
 
 // isOwn reports whether an endpoint is in this host's own network.
@@ -470,31 +473,24 @@ func (b *builder) routed(a netip.Addr) bool {
 // own leads what the host itself sends to a ClusterIP to the endpoints, where one
 // is in the host's own network, or there is no route to the address.
 func (b *builder) own(services []service.Resolved) {
-	for i := range services {
-		s := &services[i]
-		for _, ip := range s.ClusterIPs {
-			if ip.Is4() != b.family.Is4() {
-				continue
-			}
-			for n, p := range s.Ports {
-				w := Way{Resolved: s, Protocol: p.Protocol, To: p.Port, Family: ip, Port: p,
-					Cluster: netip.AddrPortFrom(ip, p.Port), Endpoints: s.Endpoints[n].Of(ip), Addr: ip}
-				if chosen := b.internal(w); len(chosen) > 0 && (slices.ContainsFunc(chosen, b.isOwn) || !b.routed(ip)) {
-					name := chainName("INT", w, "")
-					b.balance(name, w, chosen, hideSource)
-					b.nat(chainWays, "%s%s %s -j %s", to(single(ip)), proto(p.Protocol, p.Port), comment(s.Key, p), name)
-				}
-			}
+	for _, f := range clusterIPs(services) {
+		if !b.is(f) {
+			continue
+		}
+		if chosen := b.internal(f); len(chosen) > 0 && (slices.ContainsFunc(chosen, b.isOwn) || !b.routed(f.Addr)) {
+			name := chainName("INT", f, "")
+			b.balance(name, f, chosen, hideSource)
+			b.nat(chainFrontends, "%s%s %s -j %s", to(single(f.Addr)), proto(f.Protocol(), f.Number), comment(f.Key, f.Port()), name)
 		}
 	}
 }
 
 // internal returns the endpoints for connections from this host to the ClusterIP.
-func (b *builder) internal(w Way) service.Endpoints {
-	if w.InternalLocal {
-		return w.Endpoints.Local(b.host.Node)
+func (b *builder) internal(f service.Frontend) service.Endpoints {
+	if f.InternalLocal {
+		return f.Backends().Local(b.host.Node)
 	}
-	return w.Endpoints.Cluster()
+	return f.Backends().Cluster()
 }
 
 // What balance does with the client's address. hideSource has the answer come
@@ -506,17 +502,17 @@ const (
 
 // balance leads to each of the endpoints with the same probability, or to that
 // of the client's last connection.
-func (b *builder) balance(chain string, w Way, endpoints service.Endpoints, source int) {
-	l := strings.ToLower(string(w.Protocol))
+func (b *builder) balance(chain string, f service.Frontend, endpoints service.Endpoints, source int) {
+	l := strings.ToLower(string(f.Protocol()))
 	names := make([]string, len(endpoints))
 	for i, e := range endpoints {
 		kind := [...]string{keepSource: "KEP", hideSource: "SEP"}[source]
-		names[i] = chainName(kind, w, e.AddrPort().String())
+		names[i] = chainName(kind, f, e.AddrPort().String())
 		if _, there := b.chain("nat", names[i]); !there {
-			b.endpoint(names[i], w, e, source)
+			b.endpoint(names[i], f, e, source)
 		}
-		if w.Affinity > 0 {
-			b.nat(chain, "-p %s -m recent --rcheck --seconds %d --reap --name %s --mask %s --rsource -j %s", l, w.Affinity, names[i], b.mask(), names[i])
+		if f.Affinity > 0 {
+			b.nat(chain, "-p %s -m recent --rcheck --seconds %d --reap --name %s --mask %s --rsource -j %s", l, f.Affinity, names[i], b.mask(), names[i])
 		}
 	}
 	for i, name := range names {
@@ -525,15 +521,15 @@ func (b *builder) balance(chain string, w Way, endpoints service.Endpoints, sour
 }
 
 // endpoint makes the chain that leads to one endpoint.
-func (b *builder) endpoint(name string, w Way, e service.Endpoint, source int) {
+func (b *builder) endpoint(name string, f service.Frontend, e service.Endpoint, source int) {
 	if source == hideSource && !b.isOwn(e) {
 		b.nat(name, "-j MARK --set-xmark %s", mark)
 	}
 	affinity := ""
-	if w.Affinity > 0 {
+	if f.Affinity > 0 {
 		affinity = fmt.Sprintf("-m recent --set --name %s --mask %s --rsource ", name, b.mask())
 	}
-	b.nat(name, "-p %s %s-j DNAT --to-destination %s", strings.ToLower(string(w.Protocol)), affinity, e.AddrPort())
+	b.nat(name, "-p %s %s-j DNAT --to-destination %s", strings.ToLower(string(f.Protocol())), affinity, e.AddrPort())
 }
 
 func (b *builder) mask() string {
@@ -581,29 +577,29 @@ type Health struct {
 }
 
 // Stale tells which UDP connections that the host remembers lead where they
-// should not any more: those to a way in that are answered by neither its
+// should not any more: those to a frontend that are answered by neither its
 // ClusterIP, nor one of its endpoints, nor a neighbour; those to a hostPort that
 // its pod does not answer; and those that pods of this node answer, for an
-// address of the host that is no way in any more.
+// address of the host that is no frontend any more.
 func Stale(h Host, family netip.Addr, services []service.Resolved, pods []hostport.Pod) func(to, answers netip.AddrPort) bool {
 	allowed := map[netip.AddrPort]map[netip.AddrPort]bool{}
-	for _, w := range Ways(services) {
-		if w.Protocol != corev1.ProtocolUDP || w.Family.Is4() != family.Is4() {
+	for _, f := range Outside(services) {
+		if f.Protocol() != corev1.ProtocolUDP || !isFamily(family, f.Family) {
 			continue
 		}
 		good := map[netip.AddrPort]bool{}
-		for _, e := range slices.Concat(w.Endpoints, h.neighbours(w)) {
+		for _, e := range slices.Concat(f.Backends(), h.neighbours(f)) {
 			good[e.AddrPort()] = true
 		}
 		if len(good) > 0 {
-			good[w.Cluster] = true
+			good[f.Cluster()] = true
 		}
-		at := []netip.Addr{w.Addr}
-		if !w.Addr.IsValid() {
+		at := []netip.Addr{f.Addr}
+		if f.Kind == service.NodePort {
 			at = h.Addrs
 		}
 		for _, a := range at {
-			allowed[netip.AddrPortFrom(a, w.To)] = good
+			allowed[netip.AddrPortFrom(a, f.Number)] = good
 		}
 	}
 	for _, p := range hostPorts(family, services, pods) {
@@ -615,8 +611,8 @@ func Stale(h Host, family netip.Addr, services []service.Resolved, pods []hostpo
 		}
 	}
 	return func(to, answers netip.AddrPort) bool {
-		good, isWayIn := allowed[to]
-		if isWayIn {
+		good, isFrontend := allowed[to]
+		if isFrontend {
 			return !good[answers]
 		}
 		here := func(p netip.Prefix) bool { return p.Contains(answers.Addr()) }
@@ -628,30 +624,20 @@ func Stale(h Host, family netip.Addr, services []service.Resolved, pods []hostpo
 // is one at the unspecified address of its family.
 func UDPAnswers(services []service.Resolved) map[netip.AddrPort]map[netip.AddrPort]bool {
 	known := map[netip.AddrPort]map[netip.AddrPort]bool{}
-	add := func(to netip.AddrPort, endpoints service.Endpoints) {
+	for _, f := range slices.Concat(Outside(services), clusterIPs(services)) {
+		if f.Protocol() != corev1.ProtocolUDP {
+			continue
+		}
+		at := f.Addr
+		if f.Kind == service.NodePort {
+			at = [...]netip.Addr{IPv4, IPv6}[f.Family]
+		}
+		to := netip.AddrPortFrom(at, f.Number)
 		if known[to] == nil {
 			known[to] = map[netip.AddrPort]bool{}
 		}
-		for _, e := range endpoints {
+		for _, e := range f.Backends() {
 			known[to][e.AddrPort()] = true
-		}
-	}
-	for _, w := range Ways(services) {
-		switch {
-		case w.Protocol != corev1.ProtocolUDP:
-		case w.Addr.IsValid():
-			add(netip.AddrPortFrom(w.Addr, w.To), w.Endpoints)
-		default:
-			add(netip.AddrPortFrom(anywhere(w.Family), w.To), w.Endpoints)
-		}
-	}
-	for _, s := range services {
-		for i, p := range s.Ports {
-			for _, a := range s.ClusterIPs {
-				if p.Protocol == corev1.ProtocolUDP {
-					add(netip.AddrPortFrom(a, p.Port), s.Endpoints[i].Of(a))
-				}
-			}
 		}
 	}
 	return known

@@ -65,12 +65,12 @@ func (l *layout) cost() cost {
 		c.row(len(used)*len(l.at.Gateways)*split, name+nodeBytes)
 	}
 	variable := len(l.portVariable(Port{Protocol: corev1.ProtocolSCTP, Port: 65535}, "local", 1)) + 8
-	for i, p := range l.Ports {
+	for i := range l.Ports {
 		for f, any := range families() {
 			all := l.Endpoints[i].Of(any)
 			l.costFrontends(&c, i, f, all.Cluster(), variable)
 		}
-		l.costGateways(&c, i, p)
+		l.costGateways(&c, i)
 	}
 	l.costVariables(&c, variable)
 	c.row(len(l.places)*len(used)*split, name+nodeBytes)
@@ -86,29 +86,22 @@ func (l *layout) cost() cost {
 func (l *layout) costFrontends(c *cost, i, f int, all Endpoints, variable int) {
 	value := len(all) * addrBytes(f)
 	frontend := addrBytes(f) + variable
-	for _, a := range l.ClusterIPs {
-		if family(a) != f {
-			continue
-		}
-		if l.differs[i][f] && c.over() != "" {
-			continue // the product of ports and places is not worth its time
-		}
-		x := l.index(i, f)
-		if x == nil {
-			c.add(1, 2*frontend+value)
-			continue
-		}
-		for _, at := range l.places {
-			c.add(1, frontend+len(x.of(at.nodes[0]))*addrBytes(f))
-		}
-	}
-	for _, a := range l.outers[i] {
-		if family(a) == f {
+	for _, to := range l.frontends[i] {
+		switch {
+		case to.Family != f:
+		case to.Kind == NodePort:
+			c.add(l.at.Addresses[f], 2*frontend+value)
+		case to.IsOutside():
 			c.add(2, 2*frontend+value)
+		case l.differs[i][f] && c.over() != "": // the product of ports and places is not worth its time
+		case l.index(i, f) == nil:
+			c.add(1, 2*frontend+value)
+		default:
+			for _, at := range l.places {
+				near, _ := l.near(to, at)
+				c.add(1, frontend+len(near)*addrBytes(f))
+			}
 		}
-	}
-	if l.nodePort(l.Ports[i]) {
-		c.add(l.at.Addresses[f], 2*frontend+value)
 	}
 }
 
@@ -136,13 +129,18 @@ func (l *layout) costVariables(c *cost, variable int) {
 }
 
 // costGateways adds what differs by gateway, of port number i: each endpoint is on one node.
-func (l *layout) costGateways(c *cost, i int, p Port) {
+func (l *layout) costGateways(c *cost, i int) {
 	if !l.ExternalLocal || !l.byGateway {
 		return
 	}
-	frontends, width := len(l.outers[i]), addrBytes(1)
-	if l.nodePort(p) {
-		frontends += l.at.Addresses[0] + l.at.Addresses[1]
+	frontends, width := 0, addrBytes(1)
+	for _, f := range l.frontends[i] {
+		switch {
+		case f.IsOutside():
+			frontends++
+		case f.Kind == NodePort:
+			frontends += l.at.Addresses[f.Family]
+		}
 	}
 	c.add(frontends*len(l.at.Gateways), width+8)
 	c.add(frontends*len(l.Endpoints[i]), width)

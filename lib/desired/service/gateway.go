@@ -45,7 +45,7 @@ func (l *layout) gatewayRows(protocol corev1.Protocol) []nb.Row {
 	v, hosted := map[string]vips{}, map[string]bool{} // by gateway
 	for i, p := range l.Ports {
 		if p.Protocol == protocol {
-			l.addAtGateways(i, p, v, hosted)
+			l.addAtGateways(i, v, hosted)
 		}
 	}
 	var rows []nb.Row
@@ -62,7 +62,7 @@ func (l *layout) gatewayRows(protocol corev1.Protocol) []nb.Row {
 
 // addAtGateways adds the frontends of port number i at each gateway, and says which
 // gateways lead to a host's own endpoint.
-func (l *layout) addAtGateways(i int, p Port, v map[string]vips, hosted map[string]bool) {
+func (l *layout) addAtGateways(i int, v map[string]vips, hosted map[string]bool) {
 	var local [2]map[string]Endpoints // by node
 	var none [2]bool
 	for f, any := range families() {
@@ -74,7 +74,7 @@ func (l *layout) addAtGateways(i int, p Port, v map[string]vips, hosted map[stri
 		}
 	}
 	for name, g := range l.at.Gateways {
-		for _, to := range l.gatewayFrontends(i, p, g) {
+		for _, to := range l.gatewayFrontends(i, g) {
 			f := family(to.Addr())
 			near := local[f][g.Node].Local(g.Node)
 			if len(near) == 0 && !none[f] {
@@ -91,20 +91,22 @@ func (l *layout) addAtGateways(i int, p Port, v map[string]vips, hosted map[stri
 
 // gatewayFrontends lists the frontends of a port at a gateway: those for which r has a
 // load balancer of its own there, and those at the gateway's own addresses.
-func (l *layout) gatewayFrontends(i int, p Port, g Gateway) (out []netip.AddrPort) {
-	if l.byGateway {
-		for _, a := range l.outers[i] {
-			if !l.at.isHosts(a) {
-				out = append(out, netip.AddrPortFrom(a, p.Port))
-			}
+func (l *layout) gatewayFrontends(i int, g Gateway) (out []netip.AddrPort) {
+	var nodePort [2]uint16
+	for _, f := range l.frontends[i] {
+		switch {
+		case f.Kind == NodePort:
+			nodePort[f.Family] = f.Number
+		case f.IsOutside() && l.byGateway && !l.at.isHosts(f.Addr):
+			out = append(out, netip.AddrPortFrom(f.Addr, f.Number))
 		}
 	}
 	for _, a := range g.Addrs {
-		if l.hasOuter(i, a) && l.at.isHosts(a) {
-			out = append(out, netip.AddrPortFrom(a, p.Port))
+		if l.outside[i][a] && l.at.isHosts(a) {
+			out = append(out, netip.AddrPortFrom(a, l.Ports[i].Port))
 		}
-		if l.byGateway && l.nodePort(p) && l.hasFamily(family(a)) {
-			out = append(out, netip.AddrPortFrom(a, p.NodePort))
+		if n := nodePort[family(a)]; l.byGateway && n != 0 {
+			out = append(out, netip.AddrPortFrom(a, n))
 		}
 	}
 	return out

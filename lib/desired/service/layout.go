@@ -1,6 +1,7 @@
 package service
 
 import (
+	"iter"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,9 +10,12 @@ import (
 // A layout is a Service in its network, with what several of its rows need.
 type layout struct {
 	*Resolved
-	at     Surroundings
-	outers [][]netip.Addr        // by port: see outer
-	asSets []map[netip.Addr]bool // the same as sets
+	at Surroundings
+	// all are all Frontends, and frontends, by port, are those that are programmed.
+	all       []Frontend
+	frontends [][]Frontend
+	outside   []map[netip.Addr]bool // by port, if ExternalLocal: addresses outside among frontends
+	answers   [][2]answers          // by port and family: see answering
 	// byGateway: see Resolved.ByGateway.
 	byGateway bool
 	// differs says of each port, by family, whether nodes differ. What hints has of it is made by index.
@@ -22,10 +26,23 @@ type layout struct {
 }
 
 func (r *Resolved) layout(at Surroundings) *layout {
-	l := &layout{Resolved: r, at: at, byGateway: r.ByGateway(at.Subnets), differs: make([][2]bool, len(r.Ports)), hints: make([][2]*hintIndex, len(r.Ports))}
-	for i, p := range r.Ports {
-		outer := r.outer(p, at)
-		l.outers, l.asSets = append(l.outers, outer), append(l.asSets, setOf(outer))
+	n := len(r.Ports)
+	l := &layout{
+		Resolved: r, at: at, byGateway: r.ByGateway(at.Subnets), all: r.Frontends(at.Network), frontends: make([][]Frontend, n), outside: make([]map[netip.Addr]bool, n),
+		answers: make([][2]answers, n), differs: make([][2]bool, n), hints: make([][2]*hintIndex, n),
+	}
+	for _, f := range l.all {
+		if f.Programmed() {
+			l.frontends[f.Index] = append(l.frontends[f.Index], f)
+		}
+	}
+	for i := range r.Ports {
+		if r.ExternalLocal {
+			l.outside[i] = map[netip.Addr]bool{}
+			for _, f := range l.frontends[i] {
+				l.outside[i][f.Addr] = f.IsOutside()
+			}
+		}
 		for f, any := range families() {
 			l.differs[i][f] = r.isNear(r.Endpoints[i].Of(any))
 		}
@@ -37,12 +54,38 @@ func (r *Resolved) layout(at Surroundings) *layout {
 	return l
 }
 
-// hasOuter reports whether an address is one outside at which r has port number i.
-func (l *layout) hasOuter(i int, a netip.Addr) bool { return l.asSets[i][a] }
+// of returns the frontends of one protocol.
+func (l *layout) of(protocol corev1.Protocol) iter.Seq[Frontend] {
+	return func(yield func(Frontend) bool) {
+		for i, p := range l.Ports {
+			if p.Protocol != protocol {
+				continue
+			}
+			for _, f := range l.frontends[i] {
+				if !yield(f) {
+					return
+				}
+			}
+		}
+	}
+}
 
-// nodePort reports whether r has the NodePort of a port.
-func (r *Resolved) nodePort(p Port) bool {
-	return p.NodePort != 0 && r.Has(Claim{Protocol: p.Protocol, Port: p.NodePort})
+// answers are the endpoints of a port and family for connections that any node may serve, and the same as the value of
+// a frontend.
+type answers struct {
+	known bool
+	all   Endpoints
+	text  string
+}
+
+// answering returns the answers at a frontend. They are computed once for all frontends of the port and family.
+func (l *layout) answering(f Frontend) *answers {
+	a := &l.answers[f.Index][f.Family]
+	if !a.known {
+		all := f.Backends().Cluster()
+		*a = answers{true, all, l.backends(all)}
+	}
+	return a
 }
 
 // protocols are all that Services have.

@@ -126,10 +126,9 @@ func (h hinted) places(all []Node) []place {
 	return out
 }
 
-// near returns the endpoints of a port at a cluster address for clients at a place. It reports false where all
-// nodes have the same.
-func (l *layout) near(i int, a netip.Addr, at place) (Endpoints, bool) {
-	x := l.index(i, family(a))
+// near returns the endpoints at a cluster IP for clients at a place. It reports false where all nodes have the same.
+func (l *layout) near(f Frontend, at place) (Endpoints, bool) {
+	x := l.index(f.Index, f.Family)
 	if x == nil {
 		return nil, false
 	}
@@ -142,14 +141,12 @@ func (l *layout) nearRows(protocol corev1.Protocol) []nb.Row {
 	var rows []nb.Row
 	for _, at := range l.places {
 		v := vips{}
-		for i, p := range l.Ports {
-			for _, a := range l.ClusterIPs {
-				if p.Protocol != protocol || !l.Has(Claim{a, p.Protocol, p.Port}) {
-					continue
-				}
-				if es, ok := l.near(i, a, at); ok && len(es) > 0 {
-					v[key(a, p.Port)] = l.backends(es)
-				}
+		for f := range l.of(protocol) {
+			if f.Kind != ClusterIP {
+				continue
+			}
+			if es, ok := l.near(f, at); ok && len(es) > 0 {
+				v[key(f.Addr, f.Number)] = l.backends(es)
 			}
 		}
 		if len(v) == 0 {

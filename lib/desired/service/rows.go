@@ -18,8 +18,7 @@ import (
 
 // Surroundings are what the rows of Services depend on beside the Service.
 type Surroundings struct {
-	// Ranges are the subnets of Services; none if they are not known.
-	Ranges Ranges
+	Network
 	// Subnets are those of all pods.
 	Subnets []netip.Prefix
 	// Addresses is how many addresses of IPv4 and of IPv6 the host with the most
@@ -28,18 +27,11 @@ type Surroundings struct {
 	// Nodes are all nodes that have a switch, by whose name they are known; sorted.
 	Nodes    []Node
 	Gateways map[string]Gateway // by name
-	// Hosts are all addresses of hosts at which NodePorts are reached, sorted.
-	Hosts []netip.Addr
 	// Selection is by what endpoints are chosen.
 	Selection Selection
 	// Returns are, by node, where replies to clients outside must go: to the
-	// gateway of the same host, or to the host itself.
+	// gateway of the same host, or to the host itself. Replies to Inside are not concerned.
 	Returns map[string][]netip.Addr
-	// Inside are the subnets whose traffic Returns is not for, and in which no
-	// address outside can be.
-	Inside []netip.Prefix
-	// Hops are the addresses outside to which gateways send, sorted.
-	Hops []netip.Addr
 	// Homes are the subnets of pods by node.
 	Homes map[string][]netip.Prefix
 }
@@ -87,7 +79,7 @@ func (r *Resolved) Rows(at Surroundings) []nb.Row {
 		rows = append(rows, r.returns(at)...)
 	}
 	rows = append(rows, r.sourceRows()...)
-	r.misplaced(at)
+	r.misplaced(l.all)
 	for _, a := range r.ClusterIPs {
 		if !at.Ranges.have(a) {
 			r.problem("BadServiceAddress", "clusterIP %s of service %s is outside the subnets of services %s, to which hosts have routes: make a ServiceCIDR that has it, or correct external_ids:ovn-k8s-service-cidr", a, r.Key, ipnet.Join(at.Ranges))
@@ -114,12 +106,8 @@ func newSet() *set {
 // balancers returns the load balancers of one protocol.
 func (l *layout) balancers(protocol corev1.Protocol) []nb.Row {
 	s := newSet()
-	for i, p := range l.Ports {
-		if p.Protocol == protocol {
-			l.addCluster(s, i, p)
-			l.addExternal(s, i, p)
-			l.addNodePort(s, i, p)
-		}
+	for f := range l.of(protocol) {
+		l.add(s, f)
 	}
 	// Where the frontends through gateways are others, the rest is for switches.
 	group := names.LoadBalancerGroup
@@ -131,12 +119,12 @@ func (l *layout) balancers(protocol corev1.Protocol) []nb.Row {
 	if len(s.plain) > 0 {
 		rows = append(rows, l.balancer(name, protocol, group, s.plain))
 	}
-	for f, any := range families() {
+	for f := range families() {
 		if len(s.node[f]) > 0 {
-			rows = append(rows, template(l.balancer(name+nodeSuffix(any), protocol, group, s.node[f]), f))
+			rows = append(rows, template(l.balancer(name+nodeSuffix(f), protocol, group, s.node[f]), f))
 		}
 		if len(s.local[f]) > 0 {
-			row := template(l.balancer(name+localSuffix(any), protocol, names.GatewayLoadBalancerGroup, s.local[f]), f)
+			row := template(l.balancer(name+localSuffix(f), protocol, names.GatewayLoadBalancerGroup, s.local[f]), f)
 			rows = append(rows, option(row, "skip_snat", "true"))
 		}
 	}
@@ -156,124 +144,55 @@ func (r *Resolved) balancerName(protocol corev1.Protocol) string {
 	return string(r.Unit()) + "/" + strings.ToLower(string(protocol))
 }
 
-// addCluster adds the cluster addresses of port number i.
-func (l *layout) addCluster(s *set, i int, p Port) {
-	for _, a := range l.ClusterIPs {
-		switch f := family(a); {
-		case !l.Has(Claim{a, p.Protocol, p.Port}), l.differs[i][f]:
-		case l.InternalLocal:
-			s.node[f][l.templateKey(a, p.Port)] = "^" + l.backendsVariable(p, f)
-		default:
-			s.plain[key(a, p.Port)] = l.backends(l.Endpoints[i].Of(a).Cluster())
-		}
+// add adds a frontend to the load balancer that is for it. At addresses outside and NodePorts pods reach all endpoints,
+// whatever the external traffic policy.
+func (l *layout) add(s *set, f Frontend) {
+	k := key(f.Addr, f.Number)
+	switch {
+	case f.Kind == NodePort:
+		l.addNodePort(s, f)
+	case f.Kind == ClusterIP && l.differs[f.Index][f.Family]: // see nearRows
+	case f.Kind == ClusterIP && l.InternalLocal:
+		s.node[f.Family][l.templateKey(f.Addr, f.Number)] = "^" + l.backendsVariable(f.Port(), f.Family)
+	case f.Kind == ClusterIP:
+		s.plain[k] = l.answering(f).text
+	case l.at.isHosts(f.Addr):
+		s.hosts[k] = l.answering(f).text
+	default:
+		s.plain[k] = l.answering(f).text
+		l.addLocal(s, f)
 	}
 }
 
-// addExternal adds the addresses outside of port number i. Pods reach all endpoints
-// there, whatever the external traffic policy.
-func (l *layout) addExternal(s *set, i int, p Port) {
-	var value [2]string
-	var all [2]Endpoints
-	for f, any := range families() {
-		all[f] = l.Endpoints[i].Of(any).Cluster()
-		value[f] = l.backends(all[f])
-	}
-	for _, a := range l.outers[i] {
-		f := family(a)
-		if l.at.isHosts(a) {
-			s.hosts[key(a, p.Port)] = value[f]
-			continue
-		}
-		s.plain[key(a, p.Port)] = value[f]
-		switch {
-		case !l.ExternalLocal, l.byGateway:
-		case len(all[f]) == 0:
-			s.refused[key(a, p.Port)] = ""
-		default:
-			s.local[f][l.templateKey(a, p.Port)] = l.localBackends(p, f, all[f])
-		}
+// addLocal adds a frontend at an address outside for clients that come through gateways, with the policy Local.
+func (l *layout) addLocal(s *set, f Frontend) {
+	switch {
+	case !l.ExternalLocal, l.byGateway:
+	case len(l.answering(f).all) == 0:
+		s.refused[key(f.Addr, f.Number)] = ""
+	default:
+		s.local[f.Family][l.templateKey(f.Addr, f.Number)] = l.localBackends(f)
 	}
 }
 
-// isHosts reports whether an address is a host's. No gateway but that host's own
-// may have it: it would answer for it to everybody on the link.
-func (at Surroundings) isHosts(a netip.Addr) bool {
-	_, found := slices.BinarySearchFunc(at.Hosts, a, netip.Addr.Compare)
-	return found
-}
-
-// outer lists the addresses outside at which r has a port.
-func (r *Resolved) outer(p Port, at Surroundings) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(r.Outside), func(a netip.Addr) bool {
-		return !r.Has(Claim{a, p.Protocol, p.Port}) || slices.Contains(r.ClusterIPs, a) || r.refused(a, p, at) != ""
-	})
-}
-
-// refused says why a cannot be an address outside of the cluster, or p a port
-// there: whoever may write Services would take over what pods send elsewhere.
-func (r *Resolved) refused(a netip.Addr, p Port, at Surroundings) (why string) {
-	if why := at.unusable(a); why != "" {
-		return why
-	}
-	if OfHost(p.Protocol, p.Port) && at.isHosts(a) {
-		return fmt.Sprintf("is that of a host, which needs port %d/%s itself: choose another one", p.Port, p.Protocol)
-	}
-	if other, taken := r.OfNodes(p.Protocol, p.Port); taken && at.isHosts(a) {
-		return fmt.Sprintf("is that of a host, where port %d/%s is that of service %s: choose another one", p.Port, p.Protocol, other)
-	}
-	return ""
-}
-
-// unusable says why no Service can have an address outside, "" if one can.
-func (at Surroundings) unusable(a netip.Addr) (why string) {
-	holds := func(n netip.Prefix) bool { return n.Contains(a) }
-	if i := slices.IndexFunc(at.Inside, holds); i >= 0 {
-		return fmt.Sprintf("lies in the cluster subnet %s: give one from outside the cluster", at.Inside[i])
-	}
-	if i := slices.IndexFunc(at.Ranges, holds); i >= 0 {
-		return fmt.Sprintf("lies in the subnet of services %s: give one from outside the cluster", at.Ranges[i])
-	}
-	if _, found := slices.BinarySearchFunc(at.Hops, a, netip.Addr.Compare); found {
-		return "is that of the router outside to which gateways send: choose another one"
-	}
-	return ""
-}
-
-// MayAnswer reports whether a gateway's router may answer on its LAN for an address outside that a Service has.
-func (at Surroundings) MayAnswer(a netip.Addr) bool { return at.unusable(a) == "" && !at.isHosts(a) }
-
-// misplaced names the addresses outside that are none.
-func (r *Resolved) misplaced(at Surroundings) {
+// misplaced names the addresses outside that no Service may have.
+func (r *Resolved) misplaced(all []Frontend) {
 	named := map[string]bool{}
-	for _, a := range r.Outside {
-		for _, p := range r.Ports {
-			why := r.refused(a, p, at)
-			if why == "" || named[a.String()+why] || slices.Contains(r.ClusterIPs, a) || !r.Has(Claim{a, p.Protocol, p.Port}) {
-				continue
-			}
-			named[a.String()+why] = true
-			r.problem("BadServiceAddress", "address %s of service %s %s", a, r.Key, why)
+	for _, f := range all {
+		if id := f.Addr.String() + f.Refused; f.Refused != "" && !f.Proxy && !named[id] {
+			named[id] = true
+			r.problem("BadServiceAddress", "address %s of service %s %s", f.Addr, r.Key, f.Refused)
 		}
 	}
 }
 
-// addNodePort adds the NodePort of port number i, on every address of every host.
-func (l *layout) addNodePort(s *set, i int, p Port) {
-	if !l.nodePort(p) {
-		return
-	}
-	for f, any := range families() {
-		if !l.hasFamily(f) {
-			continue
-		}
-		all := l.Endpoints[i].Of(any).Cluster()
-		value := l.backends(all)
-		for i := range l.at.Addresses[f] {
-			k := "^" + AddressVariable(f, i) + ":" + strconv.Itoa(int(p.NodePort))
-			s.node[f][k] = value
-			if l.ExternalLocal && !l.byGateway {
-				s.local[f][k] = l.localBackends(p, f, all)
-			}
+// addNodePort adds a NodePort, on every address of every host.
+func (l *layout) addNodePort(s *set, f Frontend) {
+	for i := range l.at.Addresses[f.Family] {
+		k := "^" + AddressVariable(f.Family, i) + ":" + strconv.Itoa(int(f.Number))
+		s.node[f.Family][k] = l.answering(f).text
+		if l.ExternalLocal && !l.byGateway {
+			s.local[f.Family][k] = l.localBackends(f)
 		}
 	}
 }
@@ -289,17 +208,15 @@ func (l *layout) atGateways(protocol corev1.Protocol) (rows []nb.Row) {
 			owners[a] = append(owners[a], g)
 		}
 	}
-	for i, p := range l.Ports {
-		if p.Protocol != protocol {
+	for f := range l.of(protocol) {
+		if !f.IsOutside() {
 			continue
 		}
-		for _, a := range l.outers[i] {
-			for _, g := range owners[a] {
-				if own[g] == nil {
-					own[g] = vips{}
-				}
-				own[g][key(a, p.Port)] = l.backends(l.Endpoints[i].Of(a).Cluster())
+		for _, g := range owners[f.Addr] {
+			if own[g] == nil {
+				own[g] = vips{}
 			}
+			own[g][key(f.Addr, f.Number)] = l.answering(f).text
 		}
 	}
 	for _, g := range slices.Sorted(maps.Keys(own)) {
@@ -310,25 +227,19 @@ func (l *layout) atGateways(protocol corev1.Protocol) (rows []nb.Row) {
 	return rows
 }
 
-// hasFamily reports whether the Service has an address family.
-func (r *Resolved) hasFamily(f int) bool {
-	return slices.ContainsFunc(r.ClusterIPs, func(a netip.Addr) bool { return family(a) == f })
-}
-
-// localBackends is the value of a way in of the policy Local, for the endpoints of
-// its family. Where no host has an endpoint it is refused; where only some have,
-// the others do not have it.
-func (r *Resolved) localBackends(p Port, f int, es Endpoints) string {
-	if len(es) == 0 {
+// localBackends is the value of a frontend of the policy Local. Where no host has an endpoint it is refused; where only
+// some have, the others do not have it.
+func (l *layout) localBackends(f Frontend) string {
+	if len(l.answering(f).all) == 0 {
 		return ""
 	}
-	return "^" + r.localVariable(p, f)
+	return "^" + l.localVariable(f.Port(), f.Family)
 }
 
-// key is the key of a way in: "192.0.2.1:80", "[2001:db8::1]:80".
+// key is the key of a frontend: "192.0.2.1:80", "[2001:db8::1]:80".
 func key(a netip.Addr, port uint16) string { return netip.AddrPortFrom(a, port).String() }
 
-// backends is the value of a way in.
+// backends is the value of a frontend.
 func backends(es Endpoints) string {
 	out := make([]string, len(es))
 	for i, e := range es {
@@ -361,7 +272,7 @@ func connectionFields() []nbdb.LoadBalancerSelectionFields {
 	}
 }
 
-// isOuter reports whether a way in is a NodePort, or at an address outside.
+// isOuter reports whether a frontend is a NodePort, or at an address outside.
 func (r *Resolved) isOuter(vip string) bool {
 	a, err := netip.ParseAddrPort(vip)
 	if err != nil {

@@ -22,13 +22,15 @@ func around() Surroundings {
 	pods := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("fd00::/48")}
 	join := []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")}
 	return Surroundings{
-		Ranges: Ranges{netip.MustParsePrefix("172.16.1.0/24"), netip.MustParsePrefix("fd02::/112")},
-		Nodes:  []Node{{"n1", "east"}, {"n2", "west"}, {"n3", "west"}, {"n4", ""}},
+		Network: Network{
+			Ranges: Ranges{netip.MustParsePrefix("172.16.1.0/24"), netip.MustParsePrefix("fd02::/112")}, Inside: append(pods, join...),
+			Hosts: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::1")},
+		},
+		Nodes: []Node{{"n1", "east"}, {"n2", "west"}, {"n3", "west"}, {"n4", ""}},
 		Gateways: map[string]Gateway{
 			"gw1": {"n1", []netip.Addr{netip.MustParseAddr("198.18.1.1")}}, "gw2": {"n2", []netip.Addr{netip.MustParseAddr("198.18.1.2")}}, "gw9": {},
 		},
-		Selection: Selection{Userspace: true}, Subnets: pods, Inside: append(pods, join...), Addresses: [2]int{1, 1},
-		Hosts:   []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::1")},
+		Selection: Selection{Userspace: true}, Subnets: pods, Addresses: [2]int{1, 1},
 		Returns: map[string][]netip.Addr{"n1": {netip.MustParseAddr("100.64.0.2"), netip.MustParseAddr("fd98::2")}},
 		Homes:   map[string][]netip.Prefix{"n1": {netip.MustParsePrefix("10.0.1.0/24")}},
 	}
@@ -345,7 +347,7 @@ func TestNoGatewayHasTheAddressOfAnotherHost(t *testing.T) {
 				if len(has[outside]) == 0 {
 					t.Errorf("%s is nowhere", outside)
 				}
-				for _, w := range r.Ways(at) {
+				for _, w := range r.Summaries(at) {
 					for _, name := range w.Balancers {
 						if !slices.ContainsFunc(r.Rows(at), func(row nb.Row) bool { return row.ID == name || strings.HasSuffix(name, "/GATEWAY") }) {
 							t.Errorf("%s is in %s, which there is not", w.Name, name)

@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What an operator is told: each way in, who answers, what is special, and where
+// What an operator is told: each frontend, who answers, what is special, and where
 // it is programmed.
-func TestWays(t *testing.T) {
+func TestSummaries(t *testing.T) {
 	a := slice("a", 8080, "10.0.1.3@n1 zone=east", "10.0.2.4@n2 zone=west")
 	for _, tt := range []struct {
 		name   string
@@ -40,7 +40,7 @@ nodePort 30082/TCP | 2 | from outside each on its own node only; health checks a
 			tt.change(s)
 			r := resolve(s, a)
 			var got strings.Builder
-			for _, w := range r.Ways(around()) {
+			for _, w := range r.Summaries(around()) {
 				fmt.Fprintf(&got, "\n%s | %d | %s | %s", w.Name, len(w.Endpoints), strings.Join(w.Notes, "; "),
 					strings.ReplaceAll(strings.Join(w.Balancers, " "), "service/default/web/", ""))
 			}

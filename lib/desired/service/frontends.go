@@ -1,0 +1,176 @@
+package service
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// A Kind is the field of a Service to which a frontend belongs.
+type Kind uint8
+
+// Kinds of frontends.
+const (
+	ClusterIP      Kind = iota // spec.clusterIPs
+	ExternalIP                 // spec.externalIPs
+	LoadBalancerIP             // status.loadBalancer.ingress
+	NodePort                   // spec.ports[].nodePort
+)
+
+// A Frontend is an address and a port number at which clients connect to one port of a Service.
+type Frontend struct {
+	*Resolved
+	Kind Kind
+	// Index is the index in Ports.
+	Index int
+	// Addr is the zero Addr for a NodePort: all addresses of all nodes.
+	Addr netip.Addr
+	// Number is the port number for clients.
+	Number uint16
+	// Family is 0 for IPv4, 1 for IPv6.
+	Family int
+	// Proxy is ipMode Proxy: a load balancer outside has the address, and nothing is programmed.
+	Proxy bool
+	// Refused says why nothing is programmed, "" if something is.
+	Refused string
+}
+
+// A Network decides at which addresses outside Services may have frontends. Unknown parts are empty.
+type Network struct {
+	// Ranges are the subnets of cluster IPs.
+	Ranges Ranges
+	// Inside are the subnets of pods and of the join switch.
+	Inside []netip.Prefix
+	// Hops are the routers outside to which gateways and hosts send, sorted.
+	Hops []netip.Addr
+	// Hosts are all addresses of hosts at which NodePorts are reached, sorted.
+	Hosts []netip.Addr
+}
+
+// Frontends lists the frontends of r in a fixed order: by port, then cluster IPs, external IPs, addresses of load
+// balancers, NodePorts. An address in several fields counts once, as the first of these. Frontends to which another
+// Service has a better right are left out.
+//
+// This is the only list of frontends. OVN's load balancers (Rows), the flows and rules of hosts (package nodeport) and
+// service/show are made from it.
+func (r *Resolved) Frontends(n Network) []Frontend {
+	var out []Frontend
+	outside := r.outside()
+	for i, p := range r.Ports {
+		all := make([]Frontend, 0, len(r.ClusterIPs)+len(outside)+len(families()))
+		for _, a := range r.ClusterIPs {
+			all = append(all, Frontend{Kind: ClusterIP, Addr: a, Number: p.Port})
+		}
+		for _, f := range outside {
+			f.Number, f.Refused = p.Port, r.refused(f.Addr, p, n)
+			all = append(all, f)
+		}
+		if p.NodePort != 0 {
+			for _, a := range r.ClusterIPs {
+				all = append(all, Frontend{Kind: NodePort, Number: p.NodePort, Family: family(a)})
+			}
+		}
+		for _, f := range all {
+			if f.Resolved, f.Index = r, i; f.Addr.IsValid() {
+				f.Family = family(f.Addr)
+			}
+			if r.Has(f.Claim()) {
+				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
+
+// outside lists the addresses outside as frontends without a port.
+func (r *Resolved) outside() (out []Frontend) {
+	has := setOf(r.ClusterIPs)
+	add := func(f Frontend) {
+		if !has[f.Addr] {
+			has[f.Addr] = true
+			out = append(out, f)
+		}
+	}
+	if has == nil {
+		has = map[netip.Addr]bool{}
+	}
+	for _, a := range r.ExternalIPs {
+		add(Frontend{Kind: ExternalIP, Addr: a})
+	}
+	for _, in := range r.Ingress {
+		add(Frontend{Kind: LoadBalancerIP, Addr: in.Addr, Proxy: in.Proxy})
+	}
+	return out
+}
+
+// Claim is the claim that a Service needs for the frontend.
+func (f Frontend) Claim() Claim { return Claim{f.Addr, f.Protocol(), f.Number} }
+
+// Port is the Service's port.
+func (f Frontend) Port() Port { return f.Ports[f.Index] }
+
+// Protocol is that of the Service's port.
+func (f Frontend) Protocol() corev1.Protocol { return f.Ports[f.Index].Protocol }
+
+// Backends are the endpoints of the port and the family, with those that are terminating.
+func (f Frontend) Backends() Endpoints { return f.Endpoints[f.Index].Of(families()[f.Family]) }
+
+// IsOutside reports whether the frontend is at an address outside the cluster.
+func (f Frontend) IsOutside() bool { return f.Kind == ExternalIP || f.Kind == LoadBalancerIP }
+
+// Programmed reports whether somebody of us leads connections to the endpoints.
+func (f Frontend) Programmed() bool { return !f.Proxy && f.Refused == "" }
+
+// Cluster is the Service's cluster IP of the family, and the port there. It is the zero AddrPort if there is none.
+func (f Frontend) Cluster() netip.AddrPort {
+	i := slices.IndexFunc(f.ClusterIPs, func(a netip.Addr) bool { return family(a) == f.Family })
+	if i < 0 {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(f.ClusterIPs[i], f.Port().Port)
+}
+
+// refused says why a cannot be an address outside the cluster, or p not a port there: with such a frontend, whoever may
+// write Services would receive packets to others (CVE-2020-8554).
+func (r *Resolved) refused(a netip.Addr, p Port, n Network) (why string) {
+	if why := n.unusable(a); why != "" {
+		return why
+	}
+	if !n.isHosts(a) {
+		return ""
+	}
+	if OfHost(p.Protocol, p.Port) {
+		return fmt.Sprintf("is that of a host, which needs port %d/%s itself: choose another one", p.Port, p.Protocol)
+	}
+	if other, taken := r.OfNodes(p.Protocol, p.Port); taken {
+		return fmt.Sprintf("is that of a host, where port %d/%s is that of service %s: choose another one", p.Port, p.Protocol, other)
+	}
+	return ""
+}
+
+// unusable says why no Service can have an address outside, "" if one can.
+func (n Network) unusable(a netip.Addr) (why string) {
+	holds := func(p netip.Prefix) bool { return p.Contains(a) }
+	if i := slices.IndexFunc(n.Inside, holds); i >= 0 {
+		return fmt.Sprintf("lies in the cluster subnet %s: give one from outside the cluster", n.Inside[i])
+	}
+	if i := slices.IndexFunc(n.Ranges, holds); i >= 0 {
+		return fmt.Sprintf("lies in the subnet of services %s: give one from outside the cluster", n.Ranges[i])
+	}
+	if _, found := slices.BinarySearchFunc(n.Hops, a, netip.Addr.Compare); found {
+		return "is that of the router outside to which gateways send: choose another one"
+	}
+	return ""
+}
+
+// MayAnswer reports whether a gateway's router may answer on its LAN for an address outside of a Service.
+func (n Network) MayAnswer(a netip.Addr) bool { return n.unusable(a) == "" && !n.isHosts(a) }
+
+// isHosts reports whether an address is a host's. Only the gateway on that host may have a frontend there: another one
+// would answer ARP for the host.
+func (n Network) isHosts(a netip.Addr) bool {
+	_, found := slices.BinarySearchFunc(n.Hosts, a, netip.Addr.Compare)
+	return found
+}
