@@ -49,6 +49,7 @@ func draws(t *testing.T) []string {
 
 // L1, L2, L3: whatever a tenant or a kubelet writes, the engine goes on, and so do other pods.
 func TestHostileObjects(t *testing.T) {
+	draw := limitMemory(t, memoryLimit)
 	cluster, err := hostile.NewCluster(1000, 5000)
 	if err != nil {
 		t.Fatal(err)
@@ -59,6 +60,7 @@ func TestHostileObjects(t *testing.T) {
 		if !strings.HasPrefix(name, os.Getenv("OVNK8S_HOSTILE_KIND")) {
 			continue
 		}
+		draw.Store(name)
 		k, err := hostile.Draw(name)
 		if err != nil {
 			t.Fatal(err)
@@ -72,9 +74,8 @@ func TestHostileObjects(t *testing.T) {
 			size = now
 		}
 		r.Case.Objects, r.Case.Restore = nil, nil
-		if results = append(results, r); len(results)%100 == 0 {
-			t.Logf("%d cases, %s is the last", len(results), name)
-		}
+		results = append(results, r)
+		t.Logf("draw %s: %s, a pod %v", name, r.Object.Max(r.Removal), r.Pod.Time)
 	}
 	slices.SortFunc(results, func(a, b hostile.Result) int { return cmp.Compare(worst(b), worst(a)) })
 	for _, r := range results[:min(10, len(results))] {
