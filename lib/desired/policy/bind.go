@@ -12,6 +12,7 @@ type state struct {
 	squeezed string // why the limit of the namespace allows nothing
 	subject  *group
 	rules    []boundRule
+	priced   bool // may exceed a limit
 	watching []watch
 	choked   string // why the limits of numbered ports allow nothing
 }
@@ -36,7 +37,8 @@ func (s *state) problem() string {
 
 // newState plans a policy.
 func (x *Index) newState(n *namespace, p Policy) *state {
-	return &state{Policy: p, plan: x.plan(n, p), watching: x.watches(n, p)}
+	priced := x.priced(n, p)
+	return &state{Policy: p, plan: x.plan(n, p), priced: priced, watching: x.watches(p, priced)}
 }
 
 // install puts a policy in the place of another, of which either may be nil.
@@ -76,7 +78,8 @@ func (x *Index) crowd(n *namespace, by int) {
 	}
 	for _, s := range n.policies {
 		s.unwatch()
-		s.watching = x.watches(n, s.Policy)
+		s.priced = x.priced(n, s.Policy)
+		s.watching = x.watches(s.Policy, s.priced)
 		s.watch()
 		x.due[s] = true
 	}
@@ -103,19 +106,22 @@ func (x *Index) squeeze(n *namespace, squeezed map[*state]string) {
 	}
 }
 
-// replan plans policies again whose counts have changed.
+// replan plans policies again, or computes their prices only, whose counts have changed.
 func (x *Index) replan() {
-	for len(x.due) > 0 {
-		due, spaces := x.due, map[*namespace]bool{}
-		x.due = map[*state]bool{}
-		for s := range due {
-			if x.policies[s.Key] != s {
-				continue
+	for len(x.due)+len(x.unpriced) > 0 {
+		due, unpriced, spaces := x.due, x.unpriced, map[*namespace]bool{}
+		x.due, x.unpriced = map[*state]bool{}, map[*state]bool{}
+		each := func(states map[*state]bool, f func(*namespace, *state)) {
+			for s := range states {
+				if x.policies[s.Key] == s {
+					n := x.namespaces[s.Namespace]
+					spaces[n] = true
+					f(n, s)
+				}
 			}
-			n := x.namespaces[s.Namespace]
-			spaces[n] = true
-			x.replanOne(n, s)
 		}
+		each(due, x.replanOne)
+		each(unpriced, x.repriceOne)
 		for n := range spaces {
 			x.squeeze(n, x.judge(n))
 		}
@@ -133,6 +139,18 @@ func (x *Index) replanOne(n *namespace, s *state) {
 	}
 	x.touch(s.Unit())
 	x.install(n, s, &s.Policy)
+}
+
+func (x *Index) repriceOne(n *namespace, s *state) {
+	was := s.excess
+	x.price(n, &s.plan)
+	if s.excess == was {
+		return
+	}
+	x.touch(s.Unit())
+	if (s.excess == "") != (was == "") {
+		x.install(n, s, &s.Policy)
+	}
 }
 
 func (s *state) watch() {

@@ -24,12 +24,12 @@ type traits struct {
 	byKey   map[string]*count
 }
 
-// A count is how many pods there are of a kind, and the policies whose plan depends
-// on about how many.
+// A count is how many pods there are of a kind, and the policies that depend on it.
 type count struct {
-	pods     int
-	classes  []*class // of the census of pods' own labels only
-	watchers []*state
+	pods      int
+	classes   []*class // of the census of pods' own labels only
+	excluders []*state // their rules depend on whether there are any
+	payers    []*state // their prices depend on the rounded count
 }
 
 func newCensus(unit int) *census {
@@ -39,7 +39,7 @@ func newCensus(unit int) *census {
 func newTraits(unit int) traits { return traits{unit, map[label]*count{}, map[string]*count{}} }
 
 // rounded is a count rounded up: to unit, and twice, four times that and so on.
-// Plans depend on rounded counts, so few pods change them.
+// Prices depend on rounded counts, so few pods change them.
 func (c *count) rounded(unit int) int {
 	if c == nil || c.pods == 0 {
 		return 0
@@ -51,14 +51,40 @@ func (c *count) rounded(unit int) int {
 	return n
 }
 
-// tally adds to a count. A policy is planned again when the rounded count differs.
-func (x *Index) tally(c *count, by int) {
+// tally adds to a count. It reports whether the rounded count differs.
+func (x *Index) tally(c *count, by int) bool {
 	before := c.rounded(x.census.unit)
-	if c.pods += by; c.rounded(x.census.unit) == before {
-		return
+	c.pods += by
+	now := c.rounded(x.census.unit)
+	if now == before {
+		return false
 	}
-	for _, s := range c.watchers {
-		x.due[s] = true
+	if now == 0 || before == 0 {
+		for _, s := range c.excluders {
+			x.due[s] = true
+		}
+	}
+	for _, s := range c.payers {
+		x.unpriced[s] = true
+	}
+	return true
+}
+
+// tallyTotal adds to a count of the whole cluster.
+func (x *Index) tallyTotal(c *count, by int) {
+	if x.tally(c, by) {
+		for _, n := range x.namespaces {
+			x.unprice(n)
+		}
+	}
+}
+
+// unprice lets the prices of the policies of a namespace be computed again.
+func (x *Index) unprice(n *namespace) {
+	for _, s := range n.policies {
+		if s.priced {
+			x.unpriced[s] = true
+		}
 	}
 }
 
@@ -73,10 +99,12 @@ func (x *Index) tallyAll(t traits, l labels, by int) {
 
 // tallyPod counts a pod of class c.
 func (x *Index) tallyPod(c *class, by int) {
-	x.tally(&x.census.pods, by)
+	x.tallyTotal(&x.census.pods, by)
 	x.tallyAll(x.census.own, c.labels, by)
 	x.tallyAll(x.census.ofSpace, c.ns.labels, by)
-	x.tally(&c.ns.pods, by)
+	if x.tally(&c.ns.pods, by) {
+		x.unprice(c.ns)
+	}
 }
 
 func (t traits) label(l label) *count {
@@ -107,7 +135,9 @@ func (t traits) tidy(l label) {
 	}
 }
 
-func (c *count) idle() bool { return c.pods == 0 && len(c.classes) == 0 && len(c.watchers) == 0 }
+func (c *count) idle() bool {
+	return c.pods == 0 && len(c.classes) == 0 && len(c.excluders) == 0 && len(c.payers) == 0
+}
 
 // clone gives back the room of what is gone.
 func (t traits) clone() traits {
@@ -256,11 +286,11 @@ func (t traits) watches(s labelSelector, priced bool) (out []watch) {
 			continue
 		}
 		if !byValue {
-			out = append(out, watch{t.key(r.key), t, label{key: r.key}})
+			out = append(out, watch{t.key(r.key), t, label{key: r.key}, excludes})
 		}
 		for _, v := range r.values {
 			l := label{r.key, v}
-			out = append(out, watch{t.label(l), t, l})
+			out = append(out, watch{t.label(l), t, l, excludes})
 		}
 	}
 	return out
@@ -269,14 +299,21 @@ func (t traits) watches(s labelSelector, priced bool) (out []watch) {
 // A watch is a count that the plan of a policy depends on.
 type watch struct {
 	*count
-	of    traits // zero: the count is not of a label
-	label label
+	of       traits
+	label    label
+	excludes bool
 }
 
-func (w watch) start(s *state) { w.watchers = append(w.watchers, s) }
+func (w watch) list() *[]*state {
+	if w.excludes {
+		return &w.excluders
+	}
+	return &w.payers
+}
+
+func (w watch) start(s *state) { *w.list() = append(*w.list(), s) }
 
 func (w watch) stop(s *state) {
-	if w.watchers = without(w.watchers, s); w.of.byLabel != nil {
-		w.of.tidy(w.label)
-	}
+	*w.list() = without(*w.list(), s)
+	w.of.tidy(w.label)
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,5 +55,39 @@ func TestRowsGrowWithRulesAndSelectors(t *testing.T) {
 	}
 	if touched := x.PutPod(k, podLabels(4, "v1"), nil); len(touched) != 1 || len(x.Refs(k)) != 1 {
 		t.Errorf("a pod with another label touches %v and is in %v", touched, x.Refs(k))
+	}
+}
+
+// L3: with many namespaces of ten small policies each, a pod or a namespace that brings the
+// number of all of them above a power of two costs no plan of each policy.
+func TestTotalsCostNoPlans(t *testing.T) {
+	const spaces, policies = 500, 10
+	x := NewIndex()
+	put := func(i int) {
+		name := fmt.Sprint("ns-", i)
+		x.PutNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": fmt.Sprint(i % 50)}}})
+		x.PutPod(pod.Key{Namespace: name, Name: "pod"}, map[string]string{"app": "web"}, nil)
+	}
+	for i := range spaces {
+		put(i)
+	}
+	all, some := []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}, []networkingv1.NetworkPolicyPeer{
+		{PodSelector: &metav1.LabelSelector{}}, {NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "7"}}},
+	}
+	for i := range spaces {
+		for p := range policies {
+			x.PutPolicy(New(from(fmt.Sprint("ns-", i), fmt.Sprint("policy-", p), [][]networkingv1.NetworkPolicyPeer{all, some}[p%2])))
+		}
+	}
+	worst := uint64(0)
+	for i := range 32 { // past 512 namespaces and 512 pods
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		put(spaces + i)
+		runtime.ReadMemStats(&after)
+		worst = max(worst, after.TotalAlloc-before.TotalAlloc)
+	}
+	if each := worst / (spaces * policies); each > 250 {
+		t.Errorf("the worst change allocates %d bytes for each policy", each)
 	}
 }

@@ -31,6 +31,7 @@ type Index struct {
 	limits     limits
 	census     *census
 	due        map[*state]bool // to be planned again
+	unpriced   map[*state]bool // to be compared with the limits again
 	unsettled  map[*state]bool // whose named ports are to be compared with their limits
 	round      int             // of regroup
 }
@@ -43,7 +44,7 @@ func newIndex(l limits) *Index {
 		limits:     l,
 		namespaces: map[string]*namespace{}, labelled: map[label][]*namespace{}, scopes: map[string]*scope{},
 		members: map[pod.Key]*member{}, policies: map[Key]*state{}, groups: map[string]*group{},
-		census: newCensus(l.unit), due: map[*state]bool{}, unsettled: map[*state]bool{},
+		census: newCensus(l.unit), due: map[*state]bool{}, unpriced: map[*state]bool{}, unsettled: map[*state]bool{},
 	}
 }
 

@@ -86,9 +86,9 @@ func (x *Index) relabel(n *namespace, known bool, l labels) {
 	x.tallyAll(x.census.ofSpace, n.labels, -n.pods.pods)
 	switch {
 	case known && !n.known:
-		x.tally(&x.census.namespaces, 1)
+		x.tallyTotal(&x.census.namespaces, 1)
 	case !known && n.known:
-		x.tally(&x.census.namespaces, -1)
+		x.tallyTotal(&x.census.namespaces, -1)
 	}
 	n.known, n.labels = known, l
 	x.tallyAll(x.census.ofSpace, l, n.pods.pods)

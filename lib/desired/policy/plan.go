@@ -37,11 +37,23 @@ func defaultLimits() limits {
 
 // A plan is what a policy makes of its rules, given about how many pods there are.
 type plan struct {
-	rules  []rule         // with simplified peers, without duplicates; none if excess is set
-	excess string         // why nothing is allowed, "" if the plan is within the limits
-	prices map[string]int // by group: how many members it has at most, with its numbered ones
-	price  int            // the sum
+	rules   []rule   // with simplified peers, without duplicates; none if excess is set
+	charges []charge // one for each group
+	blocks  int      // of all rules
+	excess  string   // why nothing is allowed, "" if the plan is within the limits
+	price   int      // the sum of the charges
 }
+
+// A charge is how many members a group and its numbered groups have at most.
+type charge struct {
+	group string
+	from  peer
+	named int // rules with named ports, each a numbered group for each set of numbers
+	peers int // rules with the group as peer
+	pods  int // in the group at most
+}
+
+func (c charge) price() int { return c.pods * (1 + c.named) }
 
 // maxMembers is the limit of the members of the groups of a policy.
 func (x *Index) maxMembers() int {
@@ -50,44 +62,56 @@ func (x *Index) maxMembers() int {
 
 // plan computes what a policy of namespace n makes, without looking at single pods.
 func (x *Index) plan(n *namespace, p Policy) plan {
-	out := plan{prices: map[string]int{}}
-	flows := 0
+	out := plan{}
+	at := map[string]int{}
 	// add adds a group, and its numbered groups for one rule that names ports.
-	add := func(from peer, named []namedPort) int {
-		name, pods := groupName(peerText(from, n), sha256.Size), x.atMost(from, n)
-		if _, known := out.prices[name]; !known {
-			out.prices[name] = pods
+	add := func(from peer, named []namedPort) *charge {
+		name := groupName(peerText(from, n), sha256.Size)
+		i, known := at[name]
+		if !known {
+			i = len(out.charges)
+			at[name] = i
+			out.charges = append(out.charges, charge{group: name, from: from})
 		}
-		out.prices[name] += min(1, len(named)) * pods
-		return pods
+		out.charges[i].named += min(1, len(named))
+		return &out.charges[i]
 	}
 	add(peer{pods: p.subject}, nil)
 	for _, r := range p.rules {
 		r.peers = x.simplifiedPeers(r.peers, n)
-		flows += len(r.blocks)
+		out.blocks += len(r.blocks)
 		resolved := r.named
 		if r.dir == ingress {
 			add(peer{pods: p.subject}, r.named)
 			resolved = nil
 		}
 		for _, from := range r.allPeers() {
-			flows += add(from, resolved)
+			add(from, resolved).peers++
 		}
 		out.rules = append(out.rules, r)
 	}
-	for _, price := range out.prices {
-		out.price += price
-	}
-	const format = "spec: nothing is allowed: the policy's selectors may select %d %s, more than %d; use fewer selectors, or labels that fewer pods have"
-	if limit := x.maxMembers(); out.price > limit {
-		out.excess = fmt.Sprintf(format, out.price, "pods in sum", limit)
-	} else if limit := x.limits.perFlows * limit; flows > limit {
-		out.excess = fmt.Sprintf(format, flows, "pods in the sum of all rules", limit)
-	}
-	if out.excess != "" {
+	if x.price(n, &out); out.excess != "" {
 		out.rules = nil
 	}
 	return out
+}
+
+// price computes the charges of a plan from the counts of pods, and its excess.
+func (x *Index) price(n *namespace, p *plan) {
+	flows := p.blocks
+	p.price, p.excess = 0, ""
+	for i := range p.charges {
+		c := &p.charges[i]
+		c.pods = x.atMost(c.from, n)
+		p.price += c.price()
+		flows += c.peers * c.pods
+	}
+	const format = "spec: nothing is allowed: the policy's selectors may select %d %s, more than %d; use fewer selectors, or labels that fewer pods have"
+	if limit := x.maxMembers(); p.price > limit {
+		p.excess = fmt.Sprintf(format, p.price, "pods in sum", limit)
+	} else if limit := x.limits.perFlows * limit; flows > limit {
+		p.excess = fmt.Sprintf(format, flows, "pods in the sum of all rules", limit)
+	}
 }
 
 // everybody is a peer that selects all pods.
@@ -140,13 +164,15 @@ func (x *Index) atMost(p peer, n *namespace) int {
 	return pods
 }
 
-// watches lists the counts that the plan of a policy depends on. Small policies are
-// within the limits anyway.
-func (x *Index) watches(n *namespace, p Policy) (out []watch) {
-	priced := p.selectors() > x.limits.perPod || x.crowded(n)
+// priced reports whether a policy may exceed a limit, its own or its namespace's.
+func (x *Index) priced(n *namespace, p Policy) bool {
+	return x.crowded(n) || p.selectors() > x.limits.perPod
+}
+
+// watches lists the counts of labels that the plan of a policy depends on.
+func (x *Index) watches(p Policy, priced bool) (out []watch) {
 	if priced {
-		out = append(out, watch{count: &x.census.pods}, watch{count: &x.census.namespaces}, watch{count: &n.pods})
-		out = append(out, x.census.own.watches(p.subject, true)...)
+		out = x.census.own.watches(p.subject, true)
 	}
 	for i := range p.rules {
 		for _, from := range p.rules[i].peers {
@@ -154,10 +180,15 @@ func (x *Index) watches(n *namespace, p Policy) (out []watch) {
 			out = append(out, x.census.own.watches(from.pods, priced)...)
 		}
 	}
-	known := make(map[*count]bool, len(out))
+	type place struct {
+		*count
+		excludes bool
+	}
+	known := make(map[place]bool, len(out))
 	return slices.DeleteFunc(out, func(w watch) bool {
-		before := known[w.count]
-		known[w.count] = true
+		at := place{w.count, w.excludes}
+		before := known[at]
+		known[at] = true
 		return before
 	})
 }
@@ -193,9 +224,9 @@ func (x *Index) judge(n *namespace) (squeezed map[*state]string) {
 	counted, sum := map[string]bool{}, 0
 	for _, s := range slices.SortedFunc(slices.Values(n.policies), compareAges) {
 		more := 0
-		for name, price := range s.prices {
-			if !counted[name] {
-				more += price
+		for _, c := range s.charges {
+			if !counted[c.group] {
+				more += c.price()
 			}
 		}
 		switch {
@@ -204,8 +235,8 @@ func (x *Index) judge(n *namespace) (squeezed map[*state]string) {
 			squeezed[s] = fmt.Sprintf("namespace %s: nothing is allowed: with this policy, the selectors of its policies may select %d pods in sum, more than %d; use fewer selectors", n.name, sum+more, limit)
 		default:
 			sum += more
-			for name := range s.prices {
-				counted[name] = true
+			for _, c := range s.charges {
+				counted[c.group] = true
 			}
 		}
 	}
