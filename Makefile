@@ -44,7 +44,7 @@ bench: prepare
 loss: prepare
 	go run ./test/loss $(if $(RUN),-run $(RUN)) $(if $(ROUNDS),-rounds $(ROUNDS))
 
-## hostile: 5 000 drawn hostile objects (DRAWS=, FROM=, KIND=), what they cost in memory
+## hostile: 5 000 drawn hostile objects (DRAWS=, FROM=, KIND=), what they cost in memory; stops beyond 4 GB
 hostile:
 	OVNK8S_HOSTILE=$(or $(DRAWS),5000) OVNK8S_HOSTILE_FROM=$(FROM) OVNK8S_HOSTILE_KIND=$(KIND) go test ./test/hostile -run Hostile -v -timeout 3h
 

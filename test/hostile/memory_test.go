@@ -2,8 +2,11 @@ package hostile_test
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
 	"runtime/debug"
 	"runtime/metrics"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -40,4 +43,21 @@ func memoryUsed() uint64 {
 	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(samples)
 	return samples[0].Value.Uint64() - samples[1].Value.Uint64()
+}
+
+// L3: a draw with too much memory ends the program, and is named.
+func TestMemoryIsLimited(t *testing.T) {
+	if os.Getenv("OVNK8S_HOSTILE_HUNGRY") != "" {
+		limitMemory(t, memoryUsed()+100_000_000).Store("policy/7")
+		for all := [][]byte(nil); len(all) < 1000; all = append(all, make([]byte, 1_000_000)) {
+			time.Sleep(time.Millisecond)
+		}
+		return
+	}
+	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestMemoryIsLimited$")
+	c.Env = append(os.Environ(), "OVNK8S_HOSTILE_HUNGRY=1")
+	out, err := c.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "panic: policy/7: uses ") || !strings.Contains(string(out), "TestMemoryIsLimited") {
+		t.Errorf("%v: %.1000s", err, out)
+	}
 }
