@@ -30,6 +30,12 @@ func (w *World) lookAround() (touched []nb.Unit) {
 	touched = append(touched, w.answerAgain(slices.Collect(maps.Keys(d.addrs))...)...)
 	if d.all {
 		touched = append(touched, w.answerAnywhere()...)
+		touched = append(touched, service.InsideUnit)
+	}
+	for node := range d.moved {
+		if _, ok := w.services.returns.on[node]; ok {
+			touched = append(touched, service.ReturnUnit(node))
+		}
 	}
 	for k, s := range w.services.all {
 		if d.concerns(s) {
@@ -108,5 +114,5 @@ func (d difference) concerns(s *serviceState) bool {
 	case d.gateways:
 		return s.ExternalLocal || s.WantsAny(d.doors)
 	}
-	return s.ExternalLocal && s.isOn(d.moved)
+	return false
 }

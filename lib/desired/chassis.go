@@ -101,7 +101,7 @@ func (w *World) chassisRows(id string) []nb.Row {
 		}
 	}
 	for k := range w.services.onNode[c.node] {
-		for _, v := range w.variablesOf(k, c.node) {
+		for _, v := range w.local(k, c.node).variables {
 			variables[v.name] = v.value
 		}
 	}

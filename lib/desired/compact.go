@@ -16,7 +16,7 @@ func (w *World) Compact() {
 		}
 	}
 	w.services.all, w.services.owners = compact(w.services.all), compact(w.services.owners)
-	w.services.onNode = compact(w.services.onNode)
+	w.services.onNode, w.services.returns.on = compact(w.services.onNode), compact(w.services.returns.on)
 	w.services.reshare()
 	w.services.claims.Compact()
 	w.policies.Compact()

@@ -95,7 +95,7 @@ func TestAnEndpointOfADaemonSetTouchesItsNode(t *testing.T) {
 		i := 0
 		for range 2 {
 			touched := w.Put(draining(all[0], i))
-			if want := []nb.Unit{"service/default/web", "chassis/chassis-0"}; fmt.Sprint(touched) != fmt.Sprint(want) {
+			if want := []nb.Unit{"service/default/web", "chassis/chassis-0", "return/node-0"}; fmt.Sprint(touched) != fmt.Sprint(want) {
 				t.Errorf("with %d nodes, an endpoint touches %d units: %.200v", n, len(touched), touched)
 			}
 			i++

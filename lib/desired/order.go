@@ -17,12 +17,13 @@ import (
 var steps = [][]string{
 	{string(topology.ClusterUnit)},
 	{topology.NodePrefix},
-	{topology.GatewayUnitPrefix, topology.HostPrefix, ChassisPrefix, string(service.RangesUnit), string(policy.LoggingUnit)},
+	{topology.GatewayUnitPrefix, topology.HostPrefix, ChassisPrefix, string(service.RangesUnit), string(service.InsideUnit), string(policy.LoggingUnit)},
 	{string(policy.GuardUnit), policy.NodePrefix},
 	{policy.GroupPrefix},
 	{policy.UnitPrefix},
 	{pod.UnitPrefix},
 	{answer.Prefix},
+	{service.ReturnPrefix},
 	{service.UnitPrefix},
 }
 

@@ -22,8 +22,9 @@ type services struct {
 	owners map[sliceKey]service.Key // of endpoint slices
 	claims service.Claims
 	// onNode has, by node, the Services with variables and with endpoints there.
-	onNode map[string]map[service.Key]*localEndpoints
-	zones  map[string]string // by node
+	onNode  map[string]map[service.Key]*localEndpoints
+	returns returns
+	zones   map[string]string // by node
 	// selection is by what endpoints are chosen in this cluster.
 	selection service.Selection
 	// chassis are the hosts of the topology, and chassisOf their system-ids by node.
@@ -54,6 +55,7 @@ type traits struct {
 	byNode    bool // has variables
 	byGateway bool // see service.Resolved.ByGateway
 	near      bool // has load balancers for groups of nodes
+	outside   bool // has external policy Local
 	tooLarge  bool // has no rows and no variables
 	served    int  // see service.Resolved.Served
 }
@@ -63,6 +65,7 @@ type sliceKey struct{ namespace, name string }
 func newServices() services {
 	return services{
 		all: map[service.Key]*serviceState{}, owners: map[sliceKey]service.Key{}, onNode: map[string]map[service.Key]*localEndpoints{},
+		returns:   returns{on: map[string]replies{}},
 		selection: service.Selection{Userspace: true}, // which works with every datapath
 		zones:     map[string]string{}, shared: map[string]string{}, cidrs: map[string]service.Ranges{},
 	}
@@ -151,9 +154,10 @@ func (w *World) changeSlice(k service.Key, name string, now service.Slice) []nb.
 // localEndpoints are the endpoints of a Service on one node.
 type localEndpoints struct {
 	slices []string // that have some
-	// variables follow from the endpoints; current is false if they are to be computed again. A node has those of
-	// many Services in one row.
+	// variables and replies follow from the endpoints; current is false if they are to be computed again. A node has
+	// those of many Services in one row.
 	variables []variable
+	replies   []service.Reply
 	current   bool
 }
 
@@ -200,15 +204,22 @@ func (s *services) removeOnNode(node string, k service.Key, slice string) {
 	}
 }
 
-// changedVariables returns the units of the chassis of some nodes, on which the variables of a Service may differ from
-// what they were.
-func (w *World) changedVariables(k service.Key, nodes []string) []nb.Unit {
+// changedLocal returns the units to recompute because the endpoints of a Service on some nodes may differ from what
+// they were: those of the chassis, and of changedReplies.
+func (w *World) changedLocal(s *serviceState, nodes []string) []nb.Unit {
+	touched := w.chassisUnits(nodes...)
 	for _, node := range nodes {
-		if l := w.services.onNode[node][k]; l != nil {
-			l.variables, l.current = nil, false
-		}
+		w.forgetLocal(s.Key, node)
+		touched = append(touched, w.changedReplies(s, node)...)
 	}
-	return w.chassisUnits(nodes...)
+	return touched
+}
+
+// forgetLocal has what follows from the endpoints of a Service on a node computed again.
+func (w *World) forgetLocal(k service.Key, node string) {
+	if l := w.services.onNode[node][k]; l != nil {
+		l.variables, l.replies, l.current = nil, nil, false
+	}
 }
 
 // reserve keeps the API server's addresses for it, if k is its Service, and
@@ -271,7 +282,7 @@ func (w *World) changeService(k service.Key, change func() (others []service.Key
 	}
 	s := w.services.all[k]
 	if s.byNode {
-		touched = append(touched, w.changedVariables(k, nodes)...)
+		touched = append(touched, w.changedLocal(s, nodes)...)
 	}
 	if !s.known && len(s.slices) == 0 {
 		delete(w.services.all, k)
@@ -290,20 +301,21 @@ func (w *World) updateTraits(k service.Key) []nb.Unit {
 		s.recent = &r
 	}
 	was, r := s.traits, w.resolved(k)
-	s.traits = traits{r.ByNode(), r.ByGateway(w.cluster.Subnets), r.Near(), r.TooLarge(w.services.around), r.Served}
+	s.traits = traits{r.ByNode(), r.ByGateway(w.cluster.Subnets), r.Near(), r.Ours && r.ExternalLocal, r.TooLarge(w.services.around), r.Served}
 	if s.traits == was {
 		return nil
 	}
+	touched := w.countLocal(was.outside, s.outside)
 	if s.byNode != was.byNode {
 		for name, sl := range s.slices {
 			w.services.indexSlice(s, name, sl.Nodes(service.Slice{}))
 		}
 	}
-	touched := w.answerAgain(s.Outside...)
+	touched = append(touched, w.answerAgain(s.Outside...)...)
 	if !s.byNode && !was.byNode {
 		return touched
 	}
-	return append(touched, w.changedVariables(k, s.nodes())...)
+	return append(touched, w.changedLocal(s, s.nodes())...)
 }
 
 // addressesOf are the addresses at which a Service, or another one because of it, is reached from outside.
@@ -314,32 +326,45 @@ func (w *World) addressesOf(k service.Key) []netip.Addr {
 	return nil
 }
 
-// variablesOf are the template variables of a Service on a node.
-func (w *World) variablesOf(k service.Key, node string) []variable {
+// local is what follows from the endpoints of a Service on a node.
+func (w *World) local(k service.Key, node string) *localEndpoints {
 	l := w.services.onNode[node][k]
 	if !l.current {
-		l.variables, l.current = w.computeVariables(k, node, l.slices), true
+		w.computeLocal(l, w.services.all[k], node)
 	}
-	return l.variables
+	return l
 }
 
-// computeVariables computes the template variables of a Service on a node from the endpoints there.
-func (w *World) computeVariables(k service.Key, node string, names []string) (out []variable) {
-	s := w.services.all[k]
+// computeLocal computes the template variables and replies of a Service on a node from the endpoints there.
+func (w *World) computeLocal(l *localEndpoints, s *serviceState, node string) {
+	l.variables, l.replies, l.current = nil, nil, true
 	if s.tooLarge || s.served == 0 {
-		return nil
+		return
 	}
-	local := make([]service.Slice, 0, len(names))
-	for _, name := range names {
-		local = append(local, s.slices[name].On(node))
+	r := service.Resolve(s.limited(), s.on(node, l.slices))
+	if here := w.services.returns.on[node]; here.refused[s] {
+		r.Refused = map[string]int{node: here.of[s]}
 	}
-	limited := s.Service
-	limited.Ports = limited.Ports[:min(s.served, len(limited.Ports))]
-	r := service.Resolve(limited, local)
 	for name, value := range r.Variables(node, s.byGateway) {
-		out = append(out, variable{w.services.share(name), value})
+		l.variables = append(l.variables, variable{w.services.share(name), value})
 	}
-	return slices.Clip(out)
+	l.variables, l.replies = slices.Clip(l.variables), r.Replies(node)
+}
+
+// limited is the Service with the ports that are served.
+func (s *serviceState) limited() service.Service {
+	out := s.Service
+	out.Ports = out.Ports[:min(s.served, len(out.Ports))]
+	return out
+}
+
+// on returns some slices of the Service, with the endpoints on one node.
+func (s *serviceState) on(node string, names []string) []service.Slice {
+	out := make([]service.Slice, 0, len(names))
+	for _, name := range names {
+		out = append(out, s.slices[name].On(node))
+	}
+	return out
 }
 
 // manyEndpoints is how many endpoints a Service has in its slices, counted for each port, so that it is not resolved twice for one event.
@@ -361,6 +386,7 @@ func (w *World) resolved(k service.Key) service.Resolved {
 	r := s.resolve()
 	r.LoseTo(w.services.claims.Lost(k))
 	r.Taken = w.services.claims.Taken(k)
+	r.RefuseOn(w.services.returns.refusedOn(s))
 	return r
 }
 
@@ -431,19 +457,6 @@ func (w *World) putZone(node, zone string) bool {
 		delete(w.services.zones, node)
 	}
 	return true
-}
-
-// isOn reports whether an endpoint is on one of some nodes.
-func (s *serviceState) isOn(nodes map[string]bool) bool {
-	if len(nodes) == 0 {
-		return false
-	}
-	for _, sl := range s.slices {
-		if slices.ContainsFunc(sl.Endpoints, func(h service.Host) bool { return nodes[h.Node] }) {
-			return true
-		}
-	}
-	return false
 }
 
 // nodes are those that have endpoints.

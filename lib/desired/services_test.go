@@ -263,7 +263,7 @@ func TestRowsDoNotDependOnTheNumberOfNodes(t *testing.T) {
 // What comes by a gateway of policy Local is answered by that of the endpoint's
 // own node. Where the endpoint is no longer in its node's subnets, nothing is led
 // there: whoever writes slices could name any node.
-func TestOtherSubnetsOfANodeTouchLocalServices(t *testing.T) {
+func TestOtherSubnetsOfANodeTouchItsReplies(t *testing.T) {
 	w := NewWorld()
 	c := withGateways(t, cluster(t, 1, 2), 1, 2)
 	w.Put(c)
@@ -273,17 +273,17 @@ func TestOtherSubnetsOfANodeTouchLocalServices(t *testing.T) {
 		w.Put(s)
 		w.Put(newSlice(s.Name, s.Name, fmt.Sprintf("10.0.%d.11@n%d", i+1, i+1)))
 	}
-	leads := func(service string) bool {
-		return strings.Contains(texts(w)[nb.Unit("service/default/"+service)], "reroute")
+	leads := func(node string) bool {
+		return strings.Contains(texts(w)[service.ReturnUnit(node)], "reroute")
 	}
-	if !leads("s1") || !leads("s2") {
+	if !leads("n1") || !leads("n2") {
 		t.Fatal("answers are led nowhere")
 	}
 	touched := w.Put(withOtherSubnets(t, c, "n1"))
-	if leads("s1") || !leads("s2") {
-		t.Errorf("answers of other addresses than the node's pods have are led somewhere: %t, %t", leads("s1"), leads("s2"))
+	if leads("n1") || !leads("n2") {
+		t.Errorf("answers of other addresses than the node's pods have are led somewhere: %t, %t", leads("n1"), leads("n2"))
 	}
-	if !slices.Contains(touched, nb.Unit("service/default/s1")) || slices.Contains(touched, nb.Unit("service/default/s2")) {
+	if !slices.Contains(touched, service.ReturnUnit("n1")) || slices.Contains(touched, service.ReturnUnit("n2")) {
 		t.Errorf("other subnets of n1 touch %v", touched)
 	}
 }

@@ -309,6 +309,12 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 	if u == service.RangesUnit {
 		return w.rangesRows()
 	}
+	if u == service.InsideUnit {
+		return w.insideRows(), nil
+	}
+	if node, ok := service.ReturnOf(u); ok {
+		return w.returnRows(node), nil
+	}
 	if id, ok := chassisOf(u); ok {
 		return w.chassisRows(id), nil
 	}
@@ -411,6 +417,7 @@ func (w *World) Units() []nb.Unit {
 	for id := range w.services.chassis {
 		us = append(us, ChassisUnit(id))
 	}
+	us = append(us, w.returnUnits()...)
 	return append(us, w.answerUnits()...)
 }
 

@@ -77,7 +77,7 @@ func (l *layout) cost() cost {
 	for _, at := range l.places {
 		c.add(len(at.nodes), nodeBytes)
 	}
-	l.costReturns(&c, name)
+	l.costReturns(&c)
 	l.costSources(&c)
 	return c
 }
@@ -146,24 +146,14 @@ func (l *layout) costGateways(c *cost, i int) {
 	c.add(frontends*len(l.Endpoints[i]), width)
 }
 
-// costReturns adds the policies that lead replies back.
-func (l *layout) costReturns(c *cost, name int) {
+// costReturns adds the Service's share of ReturnRows.
+func (l *layout) costReturns(c *cost) {
 	if !l.ExternalLocal {
 		return
 	}
-	type group struct {
-		node     string
-		protocol corev1.Protocol
-		f        int
+	for _, es := range l.Endpoints {
+		c.add(len(es), addrBytes(1)+2*portBytes+len("(ip6.src ==  && sctp.src == {}) || "))
 	}
-	seen := map[group]bool{}
-	for i, p := range l.Ports {
-		for _, e := range l.Endpoints[i] {
-			seen[group{e.Node, p.Protocol, family(e.Addr)}] = true
-			c.add(1, addrBytes(1)+2*portBytes+len("(ip6.src ==  && sctp.src == {}) || "))
-		}
-	}
-	c.row(len(seen)+2*len(protocols()), name+nodeBytes+prefixBytes*len(l.at.Inside))
 }
 
 // costSources adds the ACLs of source ranges.

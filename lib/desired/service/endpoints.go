@@ -312,6 +312,9 @@ type Resolved struct {
 	Lost map[Claim]Key
 	// Taken are ports that another Service has of every node: see Claims.
 	Taken map[Claim]Key
+	// Refused are the nodes on which r has more Candidates than older Services leave of MaxReplies, and how many. There r
+	// with external policy Local takes no connections from outside: replies would have no way back.
+	Refused map[string]int
 }
 
 // MaxEndpoints is how many endpoints of a port and family are used. More would

@@ -77,6 +77,9 @@ func (l *layout) addAtGateways(i int, v map[string]vips, hosted map[string]bool)
 		for _, to := range l.gatewayFrontends(i, g) {
 			f := family(to.Addr())
 			near := local[f][g.Node].Local(g.Node)
+			if l.Refused[g.Node] > 0 {
+				near = nil
+			}
 			if len(near) == 0 && !none[f] {
 				continue
 			}

@@ -30,7 +30,7 @@ type Surroundings struct {
 	// Selection is by what endpoints are chosen.
 	Selection Selection
 	// Returns are, by node, where replies to clients outside must go: to the
-	// gateway of the same host, or to the host itself. Replies to Inside are not concerned.
+	// gateway of the same host, or to the host itself. See ReturnRows.
 	Returns map[string][]netip.Addr
 	// Homes are the subnets of pods by node.
 	Homes map[string][]netip.Prefix
@@ -74,9 +74,6 @@ func (r *Resolved) Rows(at Surroundings) []nb.Row {
 		if slices.ContainsFunc(r.Ports, func(p Port) bool { return p.Protocol == protocol }) {
 			rows = append(rows, l.balancers(protocol)...)
 		}
-	}
-	if r.ExternalLocal {
-		rows = append(rows, r.returns(at)...)
 	}
 	rows = append(rows, r.sourceRows()...)
 	r.misplaced(l.all)

@@ -37,7 +37,7 @@ func around() Surroundings {
 }
 
 // balancers are the load balancers of a Service, by the rest of their names, as
-// text; and the router policies.
+// text.
 func balancers(s *corev1.Service, slices ...*discoveryv1.EndpointSlice) map[string]string {
 	r := resolve(s, slices...)
 	out := map[string]string{}
@@ -96,11 +96,9 @@ func TestRows(t *testing.T) {
 			nodePort(s)
 			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
-			"tcp":            `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
-			"tcp/node4":      `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" vips={^ovn_k8s_address4_0:30082="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
-			"tcp/local4":     `options={address-family="ipv4", reject="true", skip_snat="true", template="true"} protocol="tcp" vips={^ovn_k8s_address4_0:30082="^ovn_k8s_default.web.tcp.80.local4"} in=Load_Balancer_Group/ovn-k8s-gateways.load_balancer`,
-			"tcp/return4/n1": `action="reroute" match="ip4.src == 10.0.1.3 && tcp.src == 8080" nexthops=["100.64.0.2"] priority=3000 in=Logical_Router/ovn_cluster_router.policies`,
-			"tcp/inside4":    `action="allow" match="tcp.src == 8080 && ip4.dst == {10.0.0.0/16, 100.64.0.0/16}" priority=3001 in=Logical_Router/ovn_cluster_router.policies`,
+			"tcp":        `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
+			"tcp/node4":  `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" vips={^ovn_k8s_address4_0:30082="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
+			"tcp/local4": `options={address-family="ipv4", reject="true", skip_snat="true", template="true"} protocol="tcp" vips={^ovn_k8s_address4_0:30082="^ovn_k8s_default.web.tcp.80.local4"} in=Load_Balancer_Group/ovn-k8s-gateways.load_balancer`,
 		}},
 		{"external policy Local and a host's own endpoint: where that is, clients do not keep their address", func(s *corev1.Service) {
 			nodePort(s)
@@ -133,11 +131,9 @@ func TestRows(t *testing.T) {
 			sticky(s)
 			s.Spec.ExternalIPs, s.Spec.ExternalTrafficPolicy = []string{"203.0.113.9"}, corev1.ServiceExternalTrafficPolicyLocal
 		}, []*discoveryv1.EndpointSlice{slice("a", 8080, "10.0.1.3@n1")}, map[string]string{
-			"tcp":            `options={reject="true"} protocol="tcp" selection_fields=["ip_src"] vips={172.16.1.10:80="10.0.1.3:8080", 203.0.113.9:80="10.0.1.3:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
-			"tcp/node4":      `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" selection_fields=["ip_src"] vips={^ovn_k8s_address4_0:30082="10.0.1.3:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
-			"tcp/local4":     `options={address-family="ipv4", reject="true", skip_snat="true", template="true"} protocol="tcp" selection_fields=["ip_src"] vips={203.0.113.9:80="^ovn_k8s_default.web.tcp.80.local4", ^ovn_k8s_address4_0:30082="^ovn_k8s_default.web.tcp.80.local4"} in=Load_Balancer_Group/ovn-k8s-gateways.load_balancer`,
-			"tcp/return4/n1": `action="reroute" match="ip4.src == 10.0.1.3 && tcp.src == 8080" nexthops=["100.64.0.2"] priority=3000 in=Logical_Router/ovn_cluster_router.policies`,
-			"tcp/inside4":    `action="allow" match="tcp.src == 8080 && ip4.dst == {10.0.0.0/16, 100.64.0.0/16}" priority=3001 in=Logical_Router/ovn_cluster_router.policies`,
+			"tcp":        `options={reject="true"} protocol="tcp" selection_fields=["ip_src"] vips={172.16.1.10:80="10.0.1.3:8080", 203.0.113.9:80="10.0.1.3:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
+			"tcp/node4":  `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" selection_fields=["ip_src"] vips={^ovn_k8s_address4_0:30082="10.0.1.3:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
+			"tcp/local4": `options={address-family="ipv4", reject="true", skip_snat="true", template="true"} protocol="tcp" selection_fields=["ip_src"] vips={203.0.113.9:80="^ovn_k8s_default.web.tcp.80.local4", ^ovn_k8s_address4_0:30082="^ovn_k8s_default.web.tcp.80.local4"} in=Load_Balancer_Group/ovn-k8s-gateways.load_balancer`,
 		}},
 		{"affinity and internal policy Local", func(s *corev1.Service) {
 			sticky(s)

@@ -1,0 +1,152 @@
+package desired
+
+import (
+	"maps"
+	"slices"
+
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/nb"
+)
+
+// returns counts, for the way back of replies to clients outside, the endpoints of Services with external policy Local.
+type returns struct {
+	services int                // with this policy
+	on       map[string]replies // by node
+}
+
+// replies are the Candidates of Services on one node.
+type replies struct {
+	of      map[*serviceState]int
+	all     int
+	refused map[*serviceState]bool // see service.Resolved.Refused
+}
+
+// count records the Candidates of a Service on a node. It reports whether it has, or had, some.
+func (r *returns) count(s *serviceState, node string, now int) bool {
+	here := r.on[node]
+	was := here.of[s]
+	if was == 0 && now == 0 {
+		return false
+	}
+	if here.of == nil {
+		here.of = map[*serviceState]int{}
+	}
+	here.all += now - was
+	if here.of[s] = now; now == 0 {
+		delete(here.of, s)
+	}
+	if r.on[node] = here; len(here.of) == 0 {
+		delete(r.on, node)
+	}
+	return true
+}
+
+// decide returns the Services that are refused on a node: of those that do not fit, the younger ones.
+func (r replies) decide() map[*serviceState]bool {
+	if r.all <= service.MaxReplies {
+		return nil
+	}
+	refused, room := map[*serviceState]bool{}, service.MaxReplies
+	byAge := slices.SortedFunc(maps.Keys(r.of), func(a, b *serviceState) int { return a.Older(b.Service) })
+	for _, s := range byAge {
+		if n := r.of[s]; n > room {
+			refused[s] = true
+		} else {
+			room -= n
+		}
+	}
+	return refused
+}
+
+// refusedOn are the nodes on which a Service is refused, with its Candidates there.
+func (r *returns) refusedOn(s *serviceState) (out map[string]int) {
+	if !s.outside {
+		return nil
+	}
+	for node, here := range r.on {
+		if here.refused[s] {
+			if out == nil {
+				out = map[string]int{}
+			}
+			out[node] = here.of[s]
+		}
+	}
+	return out
+}
+
+// changedReplies returns the units to recompute because the endpoints of a Service on a node may differ: that of the
+// node's way back, and the Services that are refused there, or no longer.
+func (w *World) changedReplies(s *serviceState, node string) (touched []nb.Unit) {
+	r := &w.services.returns
+	if !r.count(s, node, w.candidates(s, node)) {
+		return nil
+	}
+	if here, ok := r.on[node]; ok {
+		was := here.refused
+		here.refused = here.decide()
+		r.on[node] = here
+		for other := range otherKeys(was, here.refused, equal) {
+			touched = append(touched, other.Unit())
+			w.forgetLocal(other.Key, node)
+		}
+	}
+	if w.cluster.Nodes[node] != nil {
+		touched = append(touched, service.ReturnUnit(node))
+	}
+	return touched
+}
+
+// candidates are the Candidates of a Service with external policy Local on a node.
+func (w *World) candidates(s *serviceState, node string) int {
+	l := w.services.onNode[node][s.Key]
+	if l == nil || !s.outside || s.tooLarge {
+		return 0
+	}
+	return s.limited().Candidates(s.on(node, l.slices))
+}
+
+// countLocal counts one Service that has external policy Local, or had. It returns the unit that exists while one has it.
+func (w *World) countLocal(was, is bool) []nb.Unit {
+	r := &w.services.returns
+	before := r.services
+	switch {
+	case is && !was:
+		r.services++
+	case was && !is:
+		r.services--
+	}
+	if (before > 0) == (r.services > 0) {
+		return nil
+	}
+	return []nb.Unit{service.InsideUnit}
+}
+
+// returnRows returns the policies for replies of the endpoints on a node.
+func (w *World) returnRows(node string) []nb.Row {
+	var from []service.Reply
+	for s := range w.services.returns.on[node].of {
+		from = append(from, w.local(s.Key, node).replies...)
+	}
+	return w.services.around.ReturnRows(node, from)
+}
+
+// insideRows returns the policies for traffic inside the cluster, if replies have policies.
+func (w *World) insideRows() []nb.Row {
+	if w.services.returns.services == 0 {
+		return nil
+	}
+	return w.services.around.InsideRows()
+}
+
+// returnUnits are the units of all nodes with endpoints of Services with external policy Local, and InsideUnit.
+func (w *World) returnUnits() (out []nb.Unit) {
+	if w.services.returns.services > 0 {
+		out = append(out, service.InsideUnit)
+	}
+	for node := range w.services.returns.on {
+		if w.cluster.Nodes[node] != nil {
+			out = append(out, service.ReturnUnit(node))
+		}
+	}
+	return out
+}

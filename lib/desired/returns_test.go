@@ -1,0 +1,174 @@
+package desired
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/nb"
+)
+
+// L5: 100 Services with Local policies over a DaemonSet share one router policy of each node, not 100. An endpoint
+// touches that of its own node.
+func TestServicesShareTheWayBack(t *testing.T) {
+	const nodes, services = 50, 100
+	w := crowded(t, nodes)
+	for i := range services {
+		w.Put(localService(fmt.Sprint("web-", i), i))
+		for _, sl := range daemonSlices(fmt.Sprint("web-", i), nodes) {
+			w.Put(sl)
+		}
+	}
+	rows := 0
+	for _, text := range texts(w) {
+		rows += strings.Count(text, " priority=3000 ")
+	}
+	if rows != nodes {
+		t.Errorf("%d router policies for %d nodes and %d Services", rows, nodes, services)
+	}
+	for _, u := range w.Put(draining(daemonSlices("web-3", nodes)[0], 0)) {
+		if _, ok := service.ReturnOf(u); ok && u != service.ReturnUnit("node-0") {
+			t.Errorf("an endpoint on node-0 touches %s", u)
+		}
+	}
+	for i := range services {
+		if i > 0 && slices.Contains(w.Remove(localService(fmt.Sprint("web-", i-1), i-1)), service.InsideUnit) {
+			t.Fatalf("%d Services with a Local policy are left, but the exemption for traffic inside is touched", services-i)
+		}
+	}
+	if touched := w.Remove(localService("web-99", 99)); !slices.Contains(touched, service.InsideUnit) || len(w.insideRows()) > 0 {
+		t.Errorf("the last Service touches %v", touched)
+	}
+}
+
+// portsOn is a slice of a Service with some ports, all of which some endpoints on a node have.
+func portsOn(name string, ports, endpoints, node int) *discoveryv1.EndpointSlice {
+	var addrs []string
+	for i := range endpoints {
+		addrs = append(addrs, fmt.Sprintf("10.0.%d.%d@node-%d", node, 3+i, node))
+	}
+	s := newSlice(fmt.Sprint(name, "-", node), name, addrs...)
+	s.Ports = nil
+	for i := range ports {
+		port, tcp, number := fmt.Sprint("p", i), corev1.ProtocolTCP, int32(8000+i)
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &port, Protocol: &tcp, Port: &number})
+	}
+	return s
+}
+
+// withPorts is a Service with Local policies and some ports, created at some time.
+func withPorts(name string, number, ports, created int) *corev1.Service {
+	s := localService(name, number)
+	s.CreationTimestamp = metav1.Unix(int64(created), 0)
+	s.Spec.Ports = nil
+	for i := range ports {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", i), Protocol: corev1.ProtocolTCP, Port: int32(80 + i), NodePort: int32(30000 + 100*number + i)})
+	}
+	return s
+}
+
+// L3: what Services with Local policies make of a node is bounded. The younger one that goes beyond takes no
+// connections from outside there, and an Event names figure and bound; all others go on, and it as well when an older one
+// is gone.
+func TestTheWayBackIsBounded(t *testing.T) {
+	w := crowded(t, 3)
+	names := []string{"old", "young", "late"}
+	for i, ports := range []int{10, 11, 1} { // of 100 endpoints each
+		w.Put(withPorts(names[i], 1+i, ports, i))
+		w.Put(portsOn(names[i], ports, 100, 1))
+		w.Put(portsOn(names[i], ports, 2, 2))
+	}
+	problem := func(name string) string {
+		_, err := w.Rows(nb.Unit("service/default/" + name))
+		return fmt.Sprint(err)
+	}
+	refused := "service default/young with policy Local takes no connections from outside on 1 nodes: on node node-1 its endpoints have 1100 ports, more than older services leave of 2000"
+	if got := problem("young"); !strings.Contains(got, refused) {
+		t.Errorf("young: %s", got)
+	}
+	for _, name := range []string{"old", "late"} {
+		if got := problem(name); got != "<nil>" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	one, two := fmt.Sprint(w.chassisRows("chassis-1")), fmt.Sprint(w.chassisRows("chassis-2"))
+	if strings.Contains(one, "young") || !strings.Contains(one, "old") || !strings.Contains(two, "young") {
+		t.Errorf("variables of node-1 %.300s, of node-2 %.300s", one, two)
+	}
+	touched := w.Remove(withPorts("old", 1, 10, 0))
+	for _, u := range []nb.Unit{"service/default/young", "return/node-1", "chassis/chassis-1"} {
+		if !slices.Contains(touched, u) {
+			t.Errorf("the older one's removal does not touch %s", u)
+		}
+	}
+	if got := problem("young"); got != "<nil>" || !strings.Contains(fmt.Sprint(w.chassisRows("chassis-1")), "young") {
+		t.Errorf("without the older one: %s", got)
+	}
+	for _, rows := range texts(w) {
+		if len(rows) > 1<<20 {
+			t.Errorf("rows of %d bytes", len(rows))
+		}
+	}
+}
+
+// L3: which Services are refused depends on the objects only, not on the order of events, and each unit that this
+// changes is touched.
+func TestRefusedRepliesDoNotDependOnOrder(t *testing.T) {
+	for seed := range uint64(4) {
+		r, w := rand.New(rand.NewPCG(seed, 5)), crowded(t, 3)
+		last, before, refusals := map[string]any{}, texts(w), 0
+		for step := range 80 {
+			name, number := fmt.Sprint("web-", r.IntN(5)), 0
+			fmt.Sscanf(name, "web-%d", &number)
+			var touched []nb.Unit
+			var key string
+			s, sl := withPorts(name, number, pick(r, 5, 9), r.IntN(3)), portsOn(name, 9, pick(r, 1, 80, 100), r.IntN(2))
+			switch r.IntN(8) {
+			case 0:
+				key, touched = "service "+name, w.Remove(s)
+				delete(last, key)
+			case 1:
+				key, touched = "slice "+sl.Name, w.Remove(sl)
+				delete(last, key)
+			case 2, 3, 4:
+				if r.IntN(4) == 0 {
+					s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
+				}
+				key, touched = "service "+name, w.Put(s)
+				last[key] = s
+			default:
+				key, touched = "slice "+sl.Name, w.Put(sl)
+				last[key] = sl
+			}
+			after := state(w, slices.Collect(maps.Keys(before)))
+			for u, rows := range after {
+				refusals += strings.Count(rows, "takes no connections from outside")
+				if was, ok := before[u]; (ok && rows != was || !ok && rows != fmt.Sprint([]nb.Row(nil), error(nil))) && !slices.Contains(touched, u) {
+					t.Fatalf("seed %d step %d: %s changed %s, which it did not report (but %v):\n%.600s\n%.600s", seed, step, key, u, touched, was, rows)
+				}
+			}
+			before = after
+		}
+		fresh := crowded(t, 3)
+		for _, o := range last {
+			fresh.Put(o)
+		}
+		now := state(fresh, slices.Collect(maps.Keys(before)))
+		for u, rows := range before {
+			if now[u] != rows {
+				t.Errorf("seed %d: %s is\n%.500s, in another order\n%.500s", seed, u, rows, now[u])
+			}
+		}
+		if refusals == 0 {
+			t.Errorf("seed %d: nothing is refused", seed)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package service
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+)
+
+// ReturnPrefix starts the units of ReturnUnit.
+const ReturnPrefix = "return/"
+
+// ReturnUnit is the unit that owns ReturnRows of a node.
+func ReturnUnit(node string) nb.Unit { return nb.Unit(ReturnPrefix + node) }
+
+// ReturnOf is the inverse of ReturnUnit. It reports false for units of other kinds.
+func ReturnOf(u nb.Unit) (node string, ok bool) { return strings.CutPrefix(string(u), ReturnPrefix) }
+
+// InsideUnit is the unit that owns InsideRows.
+const InsideUnit nb.Unit = "inside"
+
+// MaxReplies bounds the addresses and ports of endpoints with external policy Local on one node, for all Services
+// together: each is a term of a match.
+const MaxReplies = 2000
+
+// returnPriority is the priority of ReturnRows. It is above that of policies that
+// pin subnets to gateways. insidePriority is above it: a match with "!=" and
+// several subnets becomes a flow for each combination of their bits in every
+// ovn-controller, so traffic inside the cluster has a policy of its own.
+const returnPriority, insidePriority = 3000, 3001
+
+// A Reply is where an endpoint replies from.
+type Reply struct {
+	Addr     netip.Addr
+	Protocol corev1.Protocol
+	Port     uint16
+}
+
+// Replies lists where the endpoints of r on a node reply from: none unless its external policy is Local. The node's
+// Refused Services have none.
+func (r *Resolved) Replies(node string) (out []Reply) {
+	if !r.Ours || !r.ExternalLocal || r.Refused[node] > 0 {
+		return nil
+	}
+	for i, p := range r.Ports {
+		for _, e := range r.Endpoints[i] {
+			if e.Node == node {
+				out = append(out, Reply{e.Addr, p.Protocol, e.Port})
+			}
+		}
+	}
+	return slices.Clip(out)
+}
+
+// Candidates is an upper bound of the number of Replies of s with some slices: it counts all their endpoints.
+func (s Service) Candidates(all []Slice) (n int) {
+	for _, p := range s.Ports {
+		n += candidates(p, all)
+	}
+	return n
+}
+
+// Older orders Services by age, and those of the same second by name.
+func (s Service) Older(o Service) int {
+	return claimant{Key: s.Key, created: s.Created}.before(claimant{Key: o.Key, created: o.Created})
+}
+
+// RefuseOn records the nodes on which r is Refused, as a Problem.
+func (r *Resolved) RefuseOn(nodes map[string]int) {
+	r.Refused = nodes
+	if len(nodes) == 0 || !r.Ours || !r.ExternalLocal {
+		return
+	}
+	first := slices.Min(slices.Collect(maps.Keys(nodes)))
+	r.problem("TooManyEndpoints", "service %s with policy Local takes no connections from outside on %d nodes: on node %s its endpoints have %d ports, more than older services leave of %d: use fewer ports or endpoints there", r.Key, len(nodes), first, nodes[first], MaxReplies)
+}
+
+// ReturnRows returns the policies that lead replies to clients outside back to the
+// host where they came in: there the address was changed, and nowhere else can
+// it be changed back. With the policy Local that is the endpoint's own host. There is one of each protocol and family
+// of a node, for all Services:
+//
+//	return/NODE/tcp4
+func (at Surroundings) ReturnRows(node string, from []Reply) (rows []nb.Row) {
+	ports := map[replies]map[netip.Addr][]number{} // by endpoint
+	for _, r := range from {
+		// Whoever writes a slice might name another node than that of the pod.
+		if !inside(r.Addr, at.Homes[node]) {
+			continue // the host itself answers, or nobody can
+		}
+		g := replies{r.Protocol, family(r.Addr)}
+		if ports[g] == nil {
+			ports[g] = map[netip.Addr][]number{}
+		}
+		ports[g][r.Addr] = append(ports[g][r.Addr], number(r.Port))
+	}
+	for _, hop := range at.Returns[node] {
+		for _, protocol := range protocols() {
+			g := replies{protocol, family(hop)}
+			if len(ports[g]) == 0 {
+				continue
+			}
+			id := fmt.Sprintf("%s/%s%d", ReturnUnit(node), strings.ToLower(string(g.protocol)), 4+2*g.f)
+			rows = append(rows, policy(id, nbdb.LogicalRouterPolicy{
+				Priority: returnPriority, Action: nbdb.LogicalRouterPolicyActionReroute, Nexthops: []string{hop.String()}, Match: g.match(ports[g]),
+			}))
+		}
+	}
+	return rows
+}
+
+// InsideRows returns the policies that exempt traffic inside the cluster from ReturnRows, one of each family.
+func (at Surroundings) InsideRows() (rows []nb.Row) {
+	for f := range families() {
+		if in := sameFamily(at.Inside, f); len(in) > 0 {
+			rows = append(rows, policy(fmt.Sprintf("%s/ip%d", InsideUnit, 4+2*f), nbdb.LogicalRouterPolicy{
+				Priority: insidePriority, Action: nbdb.LogicalRouterPolicyActionAllow, Match: fmt.Sprintf("ip%d.dst == %s", 4+2*f, oneOf(in)),
+			}))
+		}
+	}
+	return rows
+}
+
+// replies are what the endpoints of a node answer.
+type replies struct {
+	protocol corev1.Protocol
+	f        int
+}
+
+// match matches what endpoints send from some ports each. Those with the same ports share a term.
+func (g replies) match(of map[netip.Addr][]number) string {
+	by := map[string][]netip.Addr{}
+	for a, ports := range of {
+		from := g.ports(ports)
+		by[from] = append(by[from], a)
+	}
+	var terms []string
+	for ports, addrs := range by {
+		slices.SortFunc(addrs, netip.Addr.Compare)
+		terms = append(terms, fmt.Sprintf("ip%d.src == %s && %s", 4+2*g.f, oneOf(addrs), ports))
+	}
+	if slices.Sort(terms); len(terms) == 1 {
+		return terms[0]
+	}
+	return "(" + strings.Join(terms, ") || (") + ")"
+}
+
+// ports matches what comes from some ports. It sorts them.
+func (g replies) ports(ports []number) string {
+	slices.Sort(ports)
+	return fmt.Sprintf("%s.src == %s", strings.ToLower(string(g.protocol)), oneOf(slices.Compact(ports)))
+}
+
+// policy is one of the cluster router.
+func policy(id string, p nbdb.LogicalRouterPolicy) nb.Row {
+	return nb.Row{
+		Table: nbdb.LogicalRouterPolicyTable, ID: id, Model: &p,
+		In: []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: names.ClusterRouter, Column: "policies"}},
+	}
+}
+
+func sameFamily(subnets []netip.Prefix, f int) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range subnets {
+		if family(s.Addr()) == f {
+			out = append(out, s)
+		}
+	}
+	return out
+}
