@@ -41,7 +41,7 @@ END
 	const flush = "for i in filter mangle nat; do iptables -t $i -F; done"
 	w.script(flush)
 	w.eventually("rules after a flush", rules)
-	if w.down() != "" || strings.Contains(p.Output(), "gateway of this host: down") {
+	if w.down() != "" || strings.Contains(p.Output(), "other gateways get the packets of pods") {
 		t.Errorf("a reload of the firewall: %q\n%s", w.down(), p.Output())
 	}
 	w.script("touch /run/broken; " + flush)
@@ -77,6 +77,11 @@ func TestASharedBridgeIsDeclaredDown(t *testing.T) {
 	}
 	w.script("ovs-vsctl remove Open_vSwitch . external_ids ovn-cms-options")
 	w.awaitDown("an option that was removed by hand", "bridge")
+	w.script("ovs-vsctl set Open_vSwitch . external_ids:ovn-cms-options=ovn-k8s-gateway-down:local")
+	w.awaitDown("another mode set by hand", "bridge")
+	w.eventually("a line for each mode that changed", func() bool {
+		return strings.Contains(p.Output(), "gateway of this host (bridge): down") && strings.Contains(p.Output(), "gateway of this host (local): forwards packets again")
+	})
 	p.Stop()
 	p = w.launch(append(shared, "-vconsole:info")...)
 	w.eventually("flows", w.right)
@@ -85,7 +90,7 @@ func TestASharedBridgeIsDeclaredDown(t *testing.T) {
 	w.awaitDown("the NIC is gone", "bridge")
 	w.script("ovs-vsctl --timeout=60 add-port breth0 eth0")
 	w.awaitDown("the NIC is back", "")
-	if n := strings.Count(p.Output(), "gateway of this host: down, other gateways get the packets of pods: interface eth0 is not in bridge breth0"); n != 1 {
+	if n := strings.Count(p.Output(), "gateway of this host (bridge): down, other gateways get the packets of pods: interface eth0 is not in bridge breth0"); n != 1 {
 		t.Errorf("%d lines say so:\n%s", n, p.Output())
 	}
 	// A helper that ends leaves flows that serve.

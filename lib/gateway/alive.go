@@ -66,9 +66,9 @@ func (e *engine) judge() []string {
 	return nil
 }
 
-// verdicts says of the modes of gateways that this host has whether they can forward packets, and why not.
-func (e *engine) verdicts() (verdicts map[string]verdict, why error) {
-	verdicts = map[string]verdict{}
+// verdicts says of each mode of gateways whether this host can forward packets, and why not.
+func (e *engine) verdicts() (verdicts map[string]verdict, why map[string]error) {
+	verdicts, why = map[string]verdict{}, map[string]error{}
 	for mode, parts := range neededBy() {
 		shares := e.ports.shared != ""
 		switch {
@@ -76,7 +76,7 @@ func (e *engine) verdicts() (verdicts map[string]verdict, why error) {
 			verdicts[mode] = up // there is no such gateway
 			continue
 		case mode == names.BridgeMode && e.ports.inside.Name == "":
-			verdicts[mode], why = down, fmt.Errorf("bridge %s is shared, but not served: start this program with --physical-bridge=%s and --physical-interface", e.ports.shared, e.ports.shared)
+			verdicts[mode], why[mode] = down, fmt.Errorf("bridge %s is shared, but not served: start this program with --physical-bridge=%s and --physical-interface", e.ports.shared, e.ports.shared)
 			continue
 		}
 		v := up
@@ -84,7 +84,7 @@ func (e *engine) verdicts() (verdicts map[string]verdict, why error) {
 			t, tried := e.trials[part]
 			switch {
 			case t.failed != nil && time.Since(t.since) >= downAfter:
-				v, why = down, t.failed
+				v, why[mode] = down, t.failed
 			case (!tried || t.failed != nil) && v == up:
 				v = undecided
 			}
@@ -102,8 +102,8 @@ type declarer struct {
 
 	mu       sync.Mutex // guards what follows
 	verdicts map[string]verdict
-	why      error
-	declared []string // modes
+	why      map[string]error // by mode
+	declared []string         // modes
 }
 
 func newDeclarer(sw *vswitch.Switch, log *logrus.Entry) *declarer {
@@ -111,7 +111,7 @@ func newDeclarer(sw *vswitch.Switch, log *logrus.Entry) *declarer {
 }
 
 // set replaces the verdicts, if they are others.
-func (d *declarer) set(verdicts map[string]verdict, why error) {
+func (d *declarer) set(verdicts map[string]verdict, why map[string]error) {
 	d.mu.Lock()
 	same := maps.Equal(d.verdicts, verdicts)
 	d.verdicts, d.why = verdicts, why
@@ -159,7 +159,7 @@ func (d *declarer) declare(ctx context.Context) error {
 		return nil
 	}
 	var before, now []string
-	changed, err := d.sw.EditCMSOption(ctx, names.GatewayDownOption, func(was string) string {
+	_, err := d.sw.EditCMSOption(ctx, names.GatewayDownOption, func(was string) string {
 		before, now = names.SplitModes(was), nil
 		for mode, v := range verdicts {
 			if v == down || v == undecided && slices.Contains(before, mode) {
@@ -175,12 +175,15 @@ func (d *declarer) declare(ctx context.Context) error {
 	d.mu.Lock()
 	d.declared = now
 	d.mu.Unlock()
-	switch {
-	case !changed:
-	case len(now) > len(before):
-		d.log.Warnf("gateway of this host: down, other gateways get the packets of pods: %v", why)
-	default:
-		d.log.Info("gateway of this host: forwards packets again")
+	for _, mode := range now {
+		if !slices.Contains(before, mode) {
+			d.log.Warnf("gateway of this host (%s): down, other gateways get the packets of pods: %v", mode, why[mode])
+		}
+	}
+	for _, mode := range before {
+		if !slices.Contains(now, mode) {
+			d.log.Infof("gateway of this host (%s): forwards packets again", mode)
+		}
 	}
 	return nil
 }
