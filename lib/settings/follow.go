@@ -2,7 +2,9 @@ package settings
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +47,9 @@ func (w *wrong) Unwrap() error { return w.error }
 
 // ErrChanged is why Serve begins anew.
 var ErrChanged = errors.New("the configuration changed")
+
+// caInterval bounds for how long a CA certificate that was replaced is not noticed.
+const caInterval = time.Minute
 
 // retryInterval is how long a daemon waits before it tries again.
 const retryInterval = time.Second
@@ -154,13 +159,21 @@ func (f Follower) serve(ctx context.Context, cfg config.Config, changed <-chan s
 			return ReadToken(now)
 		}, renewed, func(text string) { f.Log.Warn(text) })
 	})
-	following := make(chan struct{})
+	following, ca := make(chan struct{}), authorities(cfg)
 	go func() {
 		defer close(following)
+		look := time.NewTicker(caInterval)
+		defer look.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
+			case <-look.C:
+				if now := authorities(cfg); now != "" && now != ca {
+					f.Log.Infof("CA certificate of the API server: %s was replaced", cfg.APICAFile)
+					cancel(ErrChanged)
+				}
+				continue
 			case <-changed:
 			}
 			if now, ok := load(ctx); ok {
@@ -186,4 +199,14 @@ func (f Follower) serve(ctx context.Context, cfg config.Config, changed <-chan s
 		return nil
 	}
 	return err
+}
+
+// authorities is the text of the API server's CA certificates, which a client reads once. It is empty if they are not in
+// a file, or cannot be used.
+func authorities(cfg config.Config) string {
+	text, err := os.ReadFile(cfg.APICAFile)
+	if err != nil || !x509.NewCertPool().AppendCertsFromPEM(text) {
+		return "" // clients report it
+	}
+	return string(text)
 }
