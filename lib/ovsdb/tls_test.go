@@ -174,3 +174,47 @@ func TestWrongCertificates(t *testing.T) {
 		t.Errorf("ours:\n got %s\nwant %s…", got, want)
 	}
 }
+
+// A daemon that runs follows files that were corrected: they are read for each connection.
+func TestCorrectedCertificates(t *testing.T) {
+	ours, theirs := pki(t, "server", "client"), pki(t, "client")
+	remote := sslServer(t, ours, cacert(ours))
+	f := files(t.TempDir(), "client")
+	replace := func(dir, ca string) {
+		t.Helper()
+		from := files(dir, "client")
+		for to, from := range map[string]string{f.PrivateKey: from.PrivateKey, f.Certificate: from.Certificate, f.CACert: ca} {
+			text, err := os.ReadFile(from)
+			if err == nil {
+				err = os.WriteFile(to, text, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	replace(theirs, cacert(theirs))
+	o := options(t, remote)
+	var err error
+	if o.TLS, err = ovsdb.TLSConfig(t.Context(), f, []string{remote}, os.Stderr); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		what, dir, ca string
+		works         bool
+	}{
+		{"another CA", theirs, cacert(theirs), false},
+		{"the CA corrected", theirs, cacert(ours), false},
+		{"the certificate, too", ours, cacert(ours), true},
+		{"another CA again", ours, cacert(theirs), false},
+	} {
+		replace(step.dir, step.ca)
+		db, err := ovsdb.Open(t.Context(), o)
+		if err == nil {
+			db.Close()
+		}
+		if works := err == nil; works != step.works {
+			t.Errorf("%s: %v", step.what, err)
+		}
+	}
+}
