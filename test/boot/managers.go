@@ -37,10 +37,15 @@ func (g Manager) Install(m *Machine, dynamic bool) error {
 		if err := m.Write(path, text); err != nil {
 			return err
 		}
-		if strings.HasSuffix(path, ".nmconnection") { // NetworkManager ignores what others can read
-			if err := os.Chmod(m.disk(path), 0o600); err != nil {
-				return err
-			}
+		mode := os.FileMode(0o644)
+		switch {
+		case strings.HasSuffix(path, ".nmconnection"): // NetworkManager ignores what others can read
+			mode = 0o600
+		case strings.Contains(path, "/bin/"):
+			mode = 0o755
+		}
+		if err := os.Chmod(m.disk(path), mode); err != nil {
+			return err
 		}
 	}
 	return m.Enable(g.Units...)
@@ -132,7 +137,11 @@ func netplan() Manager {
 			}
 		},
 		dynamic: func(*Machine) map[string]string {
-			return map[string]string{file: "network:\n  version: 2\n  ethernets:\n    eth0: {dhcp4: true, accept-ra: true}\n"}
+			return map[string]string{
+				file: "network:\n  version: 2\n  ethernets:\n    eth0: {dhcp4: true, accept-ra: true}\n",
+				// netplan apply has udev look at all links, which is masked: see setup.sh.
+				"/usr/local/bin/udevadm": "#!/bin/sh\n",
+			}
 		},
 		apply: func(ctx context.Context, m *Machine, text string) error {
 			return writeFiles(ctx, m, "# "+file+"\n"+text)
