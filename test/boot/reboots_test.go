@@ -182,7 +182,9 @@ func (c *reboots) add(t *testing.T, s setup, i int) *bootedNode {
 	n.must(n.m.Enable("openvswitch-switch", "ovn-host"))
 	n.must(n.m.Boot(ctx))
 	n.must(n.m.Settle(ctx))
-	n.await("the network", func() error { return n.shell("ip route show default | grep -q 'dev eth0'") })
+	n.await("the network, both families, from which the configuration of the bridge follows", func() error {
+		return n.shell("ip route show default | grep -q 'dev eth0' && ip -6 route show default | grep -q 'dev eth0' && ip -6 -o address show dev eth0 scope global -tentative | grep -q .")
+	})
 	n.configure()
 	n.must(n.shellErr("systemctl daemon-reload; systemctl enable ovn-k8s-util-recover"))
 	out, err := n.m.Script(ctx, "systemd-run --wait --pipe --quiet ovn-k8s-util nics-to-bridge eth0 --confirm-within=60s; ovn-k8s-util confirm")
