@@ -1,0 +1,59 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"ovn-k8s/test/world"
+)
+
+// busy has other programs change rules, routing rules and Open vSwitch's database all the time, so that the gateway
+// helper compares all that it keeps again and again.
+const busy = `touch /run/busy
+	while [ -e /run/busy ]; do
+		iptables -w -A INPUT -s 192.0.2.1 -j RETURN; iptables -w -D INPUT -s 192.0.2.1 -j RETURN
+		ip rule add pref 4000 from 192.0.2.1 lookup main; ip rule del pref 4000
+		ovs-vsctl --no-wait set Bridge br-int external_ids:busy=$(date +%N)
+	done
+	ovs-vsctl --no-wait remove Bridge br-int external_ids busy`
+
+// What a local gateway has on its host is gone after gateway-remove, and stays so, though a busy helper keeps it until
+// the ports are gone.
+func TestALocalGatewayIsRemovedBesideABusyHelper(t *testing.T) {
+	n := cluster.Node("minion1")
+	overlay := func(args ...string) {
+		t.Helper()
+		if err := cluster.Do(t.Context(), n, "ovn-k8s-overlay", append(args, "--node-name="+n.Name)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := state(t, n)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := n.Script(context.Background(), busy)
+		ended <- err
+	}()
+	t.Cleanup(func() { _ = cluster.RemoveGateway(context.Background(), n) })
+	for round := range 5 {
+		overlay("gateway-init", "--cluster-ip-subnet="+world.ClusterSubnets, "--local")
+		sh(t, n, "iptables -w -t nat -F OVN-K8S-GATEWAY-SNAT")
+		eventually(t, "the helper keeps the gateway", func() bool {
+			return strings.Contains(sh(t, n, "iptables -w -t nat -S OVN-K8S-GATEWAY-SNAT"), "MASQUERADE")
+		})
+		overlay("gateway-remove")
+		var left string
+		eventually(t, fmt.Sprintf("round %d: nothing is left", round), func() bool {
+			left = sh(t, n, `{ iptables-save; ip6tables-save; } | grep OVN-K8S-GATEWAY; ip rule | grep 1646; ip -6 rule | grep 1646; ip route show table 1646; ip -o link | grep br-nexthop
+				ovs-vsctl --if-exists get Open_vSwitch . external_ids:ovn-cms-options | grep gateway-down || :`)
+			return left == ""
+		}, &left)
+	}
+	sh(t, n, "rm /run/busy")
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	sh(t, n, "ovs-appctl -t ovn-k8s-gateway-helper reconcile/resync")
+	unchanged(t, "a helper that compares everything", before, n)
+}
