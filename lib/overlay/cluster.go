@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -32,6 +33,8 @@ type world struct {
 	ports    []nbdb.LogicalSwitchPort
 	// routerPorts are those of all routers.
 	routerPorts []nbdb.LogicalRouterPort
+	// record parses the router's record, once. It is nil without a router.
+	record func() (topology.Cluster, error)
 	// few are the rows of one node, from which the world is, or nil.
 	few *ovsdb.Rows
 }
@@ -86,7 +89,7 @@ func (w world) before() topology.Cluster {
 	if !w.recorded() {
 		return topology.Cluster{}
 	}
-	c, _ := topology.FromRouter(w.router, w.join, nil) // what makes no sense was not there
+	c, _ := w.record() // what makes no sense was not there
 	return c
 }
 
@@ -131,6 +134,7 @@ func newWorld(c *cache.TableCache) (world, error) {
 			w.join = &w.routerPorts[i]
 		}
 	}
+	w.record = sync.OnceValues(func() (topology.Cluster, error) { return topology.FromRouter(w.router, w.join, nil) })
 	return w, nil
 }
 
@@ -195,7 +199,10 @@ func (s *session) clusterForMaster(w world, r request) (topology.Cluster, error)
 // existing reads the cluster that is there. For a router without a record
 // subnets are taken to be the cluster's.
 func (s *session) existing(w world, subnets []netip.Prefix) (topology.Cluster, error) {
-	c, err := topology.FromRouter(w.router, w.join, subnets)
+	c, err := w.record()
+	if err == nil && c.Subnets == nil {
+		c.Subnets = subnets
+	}
 	if err != nil || w.recorded() {
 		return c, err
 	}

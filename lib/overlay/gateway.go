@@ -327,7 +327,7 @@ func removeGateway(name string) clusterChange {
 		if w.router == nil || !w.recorded() {
 			return topology.Cluster{}, nil // whatever the gateway has left goes
 		}
-		c, err := topology.FromRouter(w.router, w.join, nil)
+		c, err := w.record()
 		if err != nil {
 			return c, err
 		}

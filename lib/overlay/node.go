@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ovn-kubernetes/libovsdb/cache"
 	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"ovn-k8s/lib/desired/topology"
@@ -34,16 +35,10 @@ func (s *session) readNode(ctx context.Context) (world, error) {
 	if err != nil || !w.recorded() || w.router.Name != names.ClusterRouter {
 		return world{}, errors.Join(err, errReadAll)
 	}
-	var ports []ovsdb.Query
-	for _, sw := range w.switches {
-		for _, uuid := range sw.Ports {
-			ports = append(ports, ovsdb.Query{
-				Table: nbdb.LogicalSwitchPortTable, Columns: nbsync.Columns()[nbdb.LogicalSwitchPortTable],
-				Where: where("_uuid", libovsdb.ConditionEqual, libovsdb.UUID{GoUUID: uuid}),
-			})
-		}
+	if err := rows.Add(ctx, recordQueries(w)...); err != nil {
+		return world{}, err
 	}
-	if err := rows.Add(ctx, ports...); err != nil {
+	if err := rows.Add(ctx, memberQueries(rows.Client().Cache(), w.router.UUID, s.only)...); err != nil {
 		return world{}, err
 	}
 	w, err = newWorld(rows.Client().Cache())
@@ -52,14 +47,19 @@ func (s *session) readNode(ctx context.Context) (world, error) {
 }
 
 // nodeQueries read what NodeRows compares and refers to, but for the switch's ports: the server would look at the
-// ports of all pods for each of their names.
+// ports of all pods for each of their names. Of the router they read the UUID: the record is large, and read once.
 func nodeQueries(node string) []ovsdb.Query {
-	router := []string{"name", "external_ids", "ports"}
-	tag := func(key, value string) libovsdb.OvsMap { return libovsdb.OvsMap{GoMap: map[any]any{key: value}} }
+	router := func(where []libovsdb.Condition, known libovsdb.Row) ovsdb.Query {
+		return ovsdb.Query{Table: nbdb.LogicalRouterTable, Columns: []string{"name"}, Where: where, Known: known}
+	}
+	tagged := func(key, value string) ovsdb.Query {
+		tag := libovsdb.OvsMap{GoMap: map[any]any{key: value}}
+		return router(where("external_ids", libovsdb.ConditionIncludes, tag), libovsdb.Row{"external_ids": tag})
+	}
 	queries := []ovsdb.Query{
-		{Table: nbdb.LogicalRouterTable, Columns: router, Where: where("name", libovsdb.ConditionEqual, names.ClusterRouter)},
-		{Table: nbdb.LogicalRouterTable, Columns: router, Where: where("external_ids", libovsdb.ConditionIncludes, tag(names.ClusterRouterTag, "yes"))},
-		{Table: nbdb.LogicalRouterTable, Columns: router, Where: where("external_ids", libovsdb.ConditionIncludes, tag(names.ID, names.ClusterRouter))},
+		router(where("name", libovsdb.ConditionEqual, names.ClusterRouter), nil),
+		tagged(names.ClusterRouterTag, "yes"),
+		tagged(names.ID, names.ClusterRouter),
 	}
 	named := func(table, name string, columns ...string) {
 		queries = append(queries, ovsdb.Query{Table: table, Columns: append(columns, "name"), Where: where("name", libovsdb.ConditionEqual, name)})
@@ -68,8 +68,47 @@ func nodeQueries(node string) []ovsdb.Query {
 	named(nbdb.LogicalRouterPortTable, names.RouterToSwitch(node), "external_ids", "options", "mac", "networks")
 	named(nbdb.LoadBalancerGroupTable, names.LoadBalancerGroup)
 	named(nbdb.LoadBalancerGroupTable, names.SwitchLoadBalancerGroup)
-	named(nbdb.PortGroupTable, names.EntryPortGroup, "external_ids", "ports")
+	named(nbdb.PortGroupTable, names.EntryPortGroup, "external_ids")
 	return queries
+}
+
+// recordQueries read the record, and the ports of the node's switch.
+func recordQueries(w world) []ovsdb.Query {
+	queries := []ovsdb.Query{{Table: nbdb.LogicalRouterTable, Columns: []string{"external_ids"}, Where: whereUUID(w.router.UUID)}}
+	for _, sw := range w.switches {
+		for _, uuid := range sw.Ports {
+			queries = append(queries, ovsdb.Query{
+				Table: nbdb.LogicalSwitchPortTable, Columns: nbsync.Columns()[nbdb.LogicalSwitchPortTable], Where: whereUUID(uuid),
+			})
+		}
+	}
+	return queries
+}
+
+// memberQueries ask whether the router and the port group have the node's ports, not for all that they have.
+func memberQueries(c *cache.TableCache, router, node string) (queries []ovsdb.Query) {
+	ask := func(table, uuid, port string) {
+		member := libovsdb.OvsSet{GoSet: []any{libovsdb.UUID{GoUUID: port}}}
+		queries = append(queries, ovsdb.Query{
+			Table: table, Known: libovsdb.Row{"ports": member},
+			Where: append(whereUUID(uuid), libovsdb.NewCondition("ports", libovsdb.ConditionIncludes, member)),
+		})
+	}
+	for _, p := range list[nbdb.LogicalRouterPort](c, nbdb.LogicalRouterPortTable) {
+		ask(nbdb.LogicalRouterTable, router, p.UUID)
+	}
+	for _, p := range list[nbdb.LogicalSwitchPort](c, nbdb.LogicalSwitchPortTable) {
+		for _, g := range list[nbdb.PortGroup](c, nbdb.PortGroupTable) {
+			if p.Name == names.SwitchToRouter(node) {
+				ask(nbdb.PortGroupTable, g.UUID, p.UUID)
+			}
+		}
+	}
+	return queries
+}
+
+func whereUUID(uuid string) []libovsdb.Condition {
+	return where("_uuid", libovsdb.ConditionEqual, libovsdb.UUID{GoUUID: uuid})
 }
 
 func where(column string, f libovsdb.ConditionFunction, value any) []libovsdb.Condition {
@@ -103,21 +142,20 @@ func (w world) nodeKeys(node string, after topology.Cluster) nbsync.Keys {
 	k := nbsync.Keys{
 		Table: nbdb.LogicalRouterTable, UUID: w.router.UUID, Column: "external_ids", Old: map[string]string{}, New: map[string]string{},
 	}
-	want := after.Registry()
-	replace := func(key string) {
-		if have := w.router.ExternalIDs[key]; have != want[key] {
-			if want[key] != "" {
-				k.New[key] = want[key]
+	replace := func(key, want string) {
+		if have := w.router.ExternalIDs[key]; have != want {
+			if want != "" {
+				k.New[key] = want
 			}
 			if have != "" {
 				k.Old[key] = have
 			}
 		}
 	}
-	replace(names.NodePrefix + node)
-	replace(names.ChassisPrefix + node)
+	replace(names.NodePrefix+node, ipnet.Join(after.Nodes[node]))
+	replace(names.ChassisPrefix+node, after.Chassis[node])
 	if len(k.New) > 0 {
-		replace(names.SubnetLengths)
+		replace(names.SubnetLengths, after.Lengths())
 	}
 	return k
 }

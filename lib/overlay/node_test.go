@@ -30,7 +30,7 @@ func (j joiner) commit(ctx context.Context) error {
 }
 
 // newCluster starts a Northbound database with a cluster of one node, m.
-func newCluster(t *testing.T) *ovntest.Central {
+func newCluster(t testing.TB) *ovntest.Central {
 	t.Helper()
 	need.Nothing(t, need.Central, ovntest.Missing())
 	c, err := ovntest.Start(ovntest.Options{})
@@ -56,7 +56,7 @@ func newCluster(t *testing.T) *ovntest.Central {
 func prefixes(text string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(text)} }
 
 // newJoiner connects a session that reads one node, or all.
-func newJoiner(t *testing.T, c *ovntest.Central, node string) *session {
+func newJoiner(t testing.TB, c *ovntest.Central, node string) *session {
 	t.Helper()
 	s := &session{only: node}
 	s.config.NB, s.config.SystemID = []string{c.NB}, "id-"+node
@@ -164,6 +164,16 @@ func TestAJoinReadsFewRows(t *testing.T) {
 		}
 	}
 	j := join(t, c, "n3", "10.1.3.0/24")
+	for _, r := range list[nbdb.LogicalRouter](j.w.few.Client().Cache(), nbdb.LogicalRouterTable) {
+		if len(r.Ports) != 1 {
+			t.Errorf("%d ports of the router, want 1", len(r.Ports))
+		}
+	}
+	for _, g := range list[nbdb.PortGroup](j.w.few.Client().Cache(), nbdb.PortGroupTable) {
+		if len(g.Ports) != 1 {
+			t.Errorf("%d ports of the group, want 1", len(g.Ports))
+		}
+	}
 	read := map[string]int{}
 	for _, table := range ovsdb.NBTables() {
 		if n := j.w.few.Client().Cache().Table(table).Len(); n > 0 {

@@ -85,7 +85,7 @@ func leave(node string, plugged []string, force bool) clusterChange {
 		if !w.recorded() {
 			return c, fmt.Errorf("cluster router %s was made by an older release: run master-init first, which takes it over", w.router.Name)
 		}
-		c, err = topology.FromRouter(w.router, w.join, nil)
+		c, err = w.record()
 		if pods := w.pods(node, plugged); err == nil && len(pods) > 0 && !force {
 			err = fmt.Errorf("node %s has pods: %s: drain it first, or give --force", node, enumerate(pods))
 		}

@@ -3,6 +3,8 @@ package ovsdb
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/client"
@@ -15,6 +17,8 @@ type Query struct {
 	Columns []string
 	// Where selects the rows that fulfil all conditions.
 	Where []ovsdb.Condition
+	// Known is what Where says of columns: elements of sets and maps that are not sent.
+	Known ovsdb.Row
 }
 
 // Rows are rows of a database as they were at one moment. As a database of package
@@ -22,6 +26,7 @@ type Query struct {
 type Rows struct {
 	db     *DB
 	client rowsClient
+	rows   map[string]map[string]ovsdb.Row // by table and UUID
 }
 
 // rowsClient is a client with another cache.
@@ -52,11 +57,11 @@ func (db *DB) Select(ctx context.Context, queries ...Query) (*Rows, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", db.options.Name, err)
 	}
-	r := &Rows{db: db, client: rowsClient{c, all}}
+	r := &Rows{db: db, client: rowsClient{c, all}, rows: map[string]map[string]ovsdb.Row{}}
 	return r, r.Add(ctx, queries...)
 }
 
-// Add reads more rows, which are as they are now.
+// Add reads more rows, or more columns of the same, which are as they are now.
 func (r *Rows) Add(ctx context.Context, queries ...Query) error {
 	ops := make([]ovsdb.Operation, len(queries))
 	for i, q := range queries {
@@ -69,9 +74,8 @@ func (r *Rows) Add(ctx context.Context, queries ...Query) error {
 	for i, q := range queries {
 		updates := ovsdb.TableUpdate{}
 		for _, row := range results[i].Rows {
-			uuid, ok := row["_uuid"].(ovsdb.UUID)
-			if ok && r.client.cache.Table(q.Table).Row(uuid.GoUUID) == nil {
-				updates[uuid.GoUUID] = &ovsdb.RowUpdate{New: &row}
+			if uuid, ok := row["_uuid"].(ovsdb.UUID); ok {
+				updates[uuid.GoUUID] = r.merge(q, uuid.GoUUID, row)
 			}
 		}
 		if err := r.client.cache.Populate(ovsdb.TableUpdates{q.Table: updates}); err != nil {
@@ -79,4 +83,41 @@ func (r *Rows) Add(ctx context.Context, queries ...Query) error {
 		}
 	}
 	return nil
+}
+
+// merge adds the columns of a row to those that other queries have found.
+func (r *Rows) merge(q Query, uuid string, row ovsdb.Row) *ovsdb.RowUpdate {
+	if r.rows[q.Table] == nil {
+		r.rows[q.Table] = map[string]ovsdb.Row{}
+	}
+	update := &ovsdb.RowUpdate{}
+	all := ovsdb.Row{}
+	if old, ok := r.rows[q.Table][uuid]; ok {
+		update.Old = &old
+		maps.Copy(all, old)
+	}
+	maps.Copy(all, row)
+	for column, known := range q.Known {
+		all[column] = union(all[column], known)
+	}
+	r.rows[q.Table][uuid] = all
+	update.New = &all
+	return update
+}
+
+// union returns the elements of two sets, or of two maps. have may be nil.
+func union(have, more any) any {
+	switch more := more.(type) {
+	case ovsdb.OvsSet:
+		if have, ok := have.(ovsdb.OvsSet); ok {
+			return ovsdb.OvsSet{GoSet: slices.Concat(have.GoSet, slices.DeleteFunc(slices.Clone(more.GoSet), func(v any) bool { return slices.Contains(have.GoSet, v) }))}
+		}
+	case ovsdb.OvsMap:
+		if have, ok := have.(ovsdb.OvsMap); ok {
+			both := maps.Clone(more.GoMap)
+			maps.Copy(both, have.GoMap)
+			return ovsdb.OvsMap{GoMap: both}
+		}
+	}
+	return more
 }

@@ -34,17 +34,20 @@ func (c Cluster) EqualBut(node string, d Cluster) bool {
 
 // Lengths lists the prefix lengths of the nodes' subnets, as "ipv4/24 ipv6/64".
 func (c Cluster) Lengths() string {
-	all := map[string]bool{}
+	type length struct{ addr, prefix int }
+	all := map[length]bool{}
 	for _, subnets := range c.Nodes {
 		for _, s := range subnets {
-			if s.Addr().Is4() {
-				all[fmt.Sprintf("ipv4/%d", s.Bits())] = true
-			} else {
-				all[fmt.Sprintf("ipv6/%d", s.Bits())] = true
-			}
+			all[length{s.Addr().BitLen(), s.Bits()}] = true
 		}
 	}
-	return strings.Join(slices.Sorted(maps.Keys(all)), " ")
+	var texts []string
+	for l := range all {
+		family := map[int]string{32: "ipv4", 128: "ipv6"}[l.addr]
+		texts = append(texts, fmt.Sprintf("%s/%d", family, l.prefix))
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, " ")
 }
 
 // OneLength reports whether Lengths has at most one of each family: then nodes' subnets overlap only if they are equal.
