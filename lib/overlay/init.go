@@ -148,12 +148,7 @@ func (i Init) run(ctx context.Context, minion bool) error {
 // elsewhere is an error if the node is another host, and that is alive: two would
 // have the same addresses. What cannot be found out is none.
 func (s *session) elsewhere(ctx context.Context, node string, h *host) error {
-	var chassis map[string]string
-	err := s.withNB(ctx, "reading the Northbound database", func(ctx context.Context) error {
-		w, err := s.readWorld(ctx)
-		chassis = w.before().Chassis
-		return err
-	})
+	chassis, err := s.recordedChassis(ctx)
 	if err != nil {
 		return err
 	}
@@ -176,6 +171,16 @@ func (s *session) elsewhere(ctx context.Context, node string, h *host) error {
 		}
 		return nil
 	})
+}
+
+// recordedChassis reads the system-ids of the nodes' hosts.
+func (s *session) recordedChassis(ctx context.Context) (chassis map[string]string, err error) {
+	err = s.withNB(ctx, "reading the Northbound database", func(ctx context.Context) error {
+		w, err := s.readWorld(ctx)
+		chassis = w.before().Chassis
+		return err
+	})
+	return chassis, err
 }
 
 // cloned is an error if another node has this host's system-id, and its management port is not

@@ -14,6 +14,7 @@
 //	churn        pods come and go for a while: whether anything grows
 //	compute      the rows of very many policies and pods, in memory
 //	events       each kind of event in a large cluster, all of whose nodes are gateways
+//	storm        minion-init on very many nodes at once, its part on the Northbound database
 //	cni          ADD of the CNI plugin: latency and its stages
 //	connections  TCP connections by Services, beside those to a pod itself
 //
@@ -74,6 +75,7 @@ func figures() []figure {
 		{"churn", measureChurn},
 		{"compute", measureCompute},
 		{"events", measureEvents},
+		{"storm", measureStorm},
 		{"cni", measureCNI},
 		{"connections", measureConnections},
 	}

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+)
+
+// stormPackage has the benchmark of many nodes that join at once.
+const stormPackage = modulePath + "/lib/overlay"
+
+// measureStorm runs the benchmark, each round with a database of its own.
+func measureStorm(ctx context.Context, b *bench) error {
+	b.closeField()
+	values := map[string][]float64{}
+	for round := range b.rounds {
+		b.say("storm: round %d of %d", round+1, b.rounds)
+		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkStorm$", "-benchtime", "1x", "-timeout", "1h", stormPackage)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%v: %w: %s", cmd, err, out)
+		}
+		if err := readMetrics(string(out), "BenchmarkStorm", values); err != nil {
+			return err
+		}
+	}
+	name := fmt.Sprintf("%.0f nodes join, 50 at a time: ", median(values["nodes"]))
+	b.report.alone(name+"time", "s", 60, values["s"]...).note("%.0f transactions and reads", median(values["transactions"]))
+	b.report.alone(name+"conflicts", "", 0, values["conflicts"]...).mustBeZero()
+	return nil
+}
