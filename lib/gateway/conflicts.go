@@ -40,7 +40,7 @@ func (e *engine) tell(kind string, all []conflict) {
 // or the API server.
 func (e *engine) tellServerClaims(v view) {
 	var all []conflict
-	for _, f := range nodeport.ServerClaims(v.host, v.services) {
+	for _, f := range nodeport.ServerClaims(v.host, v.frontends) {
 		at := netip.AddrPortFrom(f.Addr, f.Number)
 		all = append(all, conflict{f.Key, f.UID, "ExternalIPReserved", fmt.Sprintf(
 			"external IP %v of service %s: address of a database or the API server, the connections of node %s to it are not balanced; remove it from spec.externalIPs", at, f.Key, v.host.Node)})
@@ -54,7 +54,7 @@ func (e *engine) findConflicts(_ context.Context, v view) error {
 	if v.synced {
 		e.tellServerClaims(v)
 	}
-	nodePorts := slices.DeleteFunc(nodeport.Outside(v.services), func(f service.Frontend) bool { return f.Kind != service.NodePort })
+	nodePorts := slices.DeleteFunc(slices.Collect(nodeport.Outside(v.frontends)), func(f service.Frontend) bool { return f.Kind != service.NodePort })
 	if len(nodePorts) == 0 || !v.synced {
 		e.tell(partConflicts, nil)
 		return nil

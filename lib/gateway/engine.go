@@ -65,6 +65,8 @@ type engine struct {
 	missing  map[kube.Kind]bool           // kinds of objects that are not known yet
 	ports    ports
 	addrs    map[string][]netip.Prefix // by interface
+	inside   []netip.Prefix            // to which the management port leads
+	hops     []netip.Addr              // of default routes
 	nodes    nodeport.Nodes
 	node     string // whose pods are followed
 	pods     map[pod.Key]hostport.Pod
@@ -101,9 +103,11 @@ type view struct {
 	known    bool // whether the bridge has its ports
 	host     nodeport.Host
 	services []service.Resolved
-	pods     []hostport.Pod
-	cidrs    service.Ranges // of ServiceCIDRs; nil: not known yet
-	synced   bool           // whether services and pods are all there are
+	// frontends are those of services.
+	frontends []service.Frontend
+	pods      []hostport.Pod
+	cidrs     service.Ranges // of ServiceCIDRs; nil: not known yet
+	synced    bool           // whether services and pods are all there are
 }
 
 // newFirewalls finds iptables of the families that the kernel has, by part.
@@ -186,6 +190,9 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 		return fmt.Errorf("reading Open vSwitch's database: %w", err)
 	}
 	e.ports = findPorts(all, e.helper.Bridge, e.helper.Interface)
+	if e.inside, e.hops, err = link.Routing(e.ports.management); err != nil {
+		return err
+	}
 	e.node = e.helper.nodeName(e.ports)
 	e.setUplinks(all)
 	wg.Go(func() { e.announceAll(ctx) })
@@ -313,12 +320,25 @@ func (e *engine) wanted() view {
 		v.cidrs = append(service.Ranges{}, service.Join(slices.Collect(maps.Values(e.cidrs))...)...)
 		v.host.Routed = slices.Concat(v.host.Routed, v.cidrs)
 	}
+	v.frontends = nodeport.Frontends(v.services, e.network(v))
 	e.shared.Lock()
 	defer e.shared.Unlock()
 	v.known = e.view.known
 	v.bridge.Physical, v.bridge.Overlay, v.bridge.MAC = e.view.bridge.Physical, e.view.bridge.Overlay, e.view.bridge.MAC
 	e.view = v
 	return v
+}
+
+// network returns the addresses at which no Service may have a frontend, as far as this host knows them. The host's routes
+// through the management port lead to pods and Services.
+func (e *engine) network(v view) service.Network {
+	hosts := slices.Concat(slices.Collect(maps.Values(e.nodes))...)
+	hosts = append(hosts, v.host.Addrs...)
+	slices.SortFunc(hosts, netip.Addr.Compare)
+	return service.Network{
+		Ranges: v.host.Routed, Inside: slices.Concat(e.config.ClusterSubnets, e.config.JoinSubnets, v.host.Pods, e.inside),
+		Hops: e.hops, Hosts: slices.Compact(hosts),
+	}
 }
 
 func addrsOf(of []netip.Prefix) (out []netip.Addr) {
@@ -431,6 +451,10 @@ func (e *engine) readPorts(ctx context.Context) error {
 	}
 	e.setUplinks(all)
 	p := findPorts(all, e.helper.Bridge, e.helper.Interface)
+	inside, hops, err := link.Routing(p.management)
+	if err != nil {
+		return err
+	}
 	unserved, nics := sharedBridge(all)
 	if len(nics) != 1 {
 		unserved = ""
@@ -442,9 +466,10 @@ func (e *engine) readPorts(ctx context.Context) error {
 		if e.helper.Bridge == "" && unserved != "" {
 			e.restart() // to serve it
 		}
-		if p.same(e.ports) {
+		if p.same(e.ports) && slices.Equal(inside, e.inside) && slices.Equal(hops, e.hops) {
 			return nil
 		}
+		e.inside, e.hops = inside, hops
 		if e.ports = p; e.helper.nodeName(p) != e.node {
 			e.restart() // to follow the pods of that node
 		}

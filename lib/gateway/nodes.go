@@ -8,8 +8,8 @@ import (
 )
 
 // takeNodes records the addresses of nodes. Nothing waits for them: without, the
-// host's own connections to NodePorts of policy Local lose their address, and the
-// ports that only other nodes need are not kept from Services.
+// host's own connections to NodePorts of policy Local lose their address, and
+// Services may have the ports that only other nodes need.
 func (e *engine) takeNodes(ev kube.Event) []string {
 	now := maps.Clone(e.nodes)
 	switch {
@@ -27,5 +27,5 @@ func (e *engine) takeNodes(ev kube.Event) []string {
 		return nil
 	}
 	e.nodes = now
-	return slices.Collect(maps.Keys(e.firewall))
+	return e.all()
 }

@@ -152,7 +152,7 @@ func (h *Helper) showServices(args []string) (string, error) {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SERVICE\tFRONTEND\tTO\tFROM OUTSIDE\tENDPOINTS\tON THIS NODE")
-	for _, f := range nodeport.Outside(v.services) {
+	for f := range nodeport.Outside(v.frontends) {
 		if len(args) > 0 && args[0] != f.Key.String() {
 			continue
 		}
@@ -175,6 +175,8 @@ func (h *Helper) taker(v view, f service.Frontend) string {
 	switch {
 	case f.Proxy:
 		return "load balancer"
+	case f.Refused != "":
+		return "nobody: the address " + f.Refused
 	case h.Bridge == "" || !v.known || !v.bridge.Takes(f):
 		return "iptables"
 	}

@@ -80,7 +80,7 @@ func (e *engine) forgetStale(ctx context.Context, v view) error {
 	}
 	first := e.stale.answers == nil
 	now := map[ofctl.Connection]bool{}
-	for to, endpoints := range nodeport.UDPAnswers(v.services) {
+	for to, endpoints := range nodeport.UDPAnswers(v.frontends) {
 		for a := range endpoints {
 			now[ofctl.Connection{To: to, Answers: a}] = true
 		}
@@ -107,7 +107,7 @@ func (e *engine) forgetStale(ctx context.Context, v view) error {
 
 // readStale reads all connections that Open vSwitch tracks.
 func (e *engine) readStale(ctx context.Context, v view) error {
-	is := nodeport.StaleInside(v.services)
+	is := nodeport.StaleInside(v.frontends)
 	if is == nil {
 		return nil
 	}

@@ -86,7 +86,7 @@ func wantedFlows(b nodeport.Bridge, known bool, v view) []flow.Flow {
 	case !v.synced:
 		return nodeport.BaseFlows(b)
 	}
-	return nodeport.Flows(b, v.services, v.pods)
+	return nodeport.Flows(b, v.frontends, v.pods)
 }
 
 // ours tells which flows may be deleted. As long as Services are not known,
@@ -123,7 +123,7 @@ func (e *engine) syncRules(ctx context.Context, f firewall, v view) error {
 		return err
 	}
 	// What guards 127.0.0.1 is there whenever packets for it are let in.
-	guarded := f.family.Is4() && nodeport.Loopback(v.services, v.pods)
+	guarded := f.family.Is4() && nodeport.Loopback(v.frontends, v.pods)
 	if f.family.Is4() && !guarded {
 		if err := allowLoopback(v, false); err != nil {
 			return err
@@ -140,7 +140,7 @@ func (e *engine) syncRules(ctx context.Context, f firewall, v view) error {
 	for _, c := range changes {
 		e.log.Debug(c)
 	}
-	if !nodeport.MayBeStale(v.services, changes) {
+	if !nodeport.MayBeStale(v.frontends, changes) {
 		return nil
 	}
 	return e.forget(v, f.family)
@@ -162,7 +162,7 @@ func guardPods(ctx context.Context, f firewall, v view) error {
 // forget lets the host forget the UDP connections that lead where they should
 // not any more.
 func (e *engine) forget(v view, family netip.Addr) error {
-	stale := nodeport.Stale(v.host, family, v.services, v.pods)
+	stale := nodeport.Stale(v.host, family, v.frontends, v.pods)
 	n, err := link.ForgetUDP(family, func(c link.Connection) bool { return stale(c.To, c.Answers) })
 	if n > 0 {
 		e.log.Infof("forgot %d UDP connections to endpoints that are gone", n)
@@ -174,7 +174,7 @@ func chains(v view, f firewall) []iptables.Chain {
 	var out []iptables.Chain
 	host := v.host
 	host.RandomFully = f.tool.RandomFully()
-	for _, c := range nodeport.Chains(host, f.family, v.services, v.pods) {
+	for _, c := range nodeport.Chains(host, f.family, v.frontends, v.pods) {
 		out = append(out, iptables.Chain(c))
 	}
 	return out

@@ -548,6 +548,13 @@ func TestRoutesWithSeveralNextHops(t *testing.T) {
 	if taken, err := Overlapping(prefixes("10.128.0.0/14"), "k8s-"); err != nil || len(taken) != 1 || taken[0].To.String() != "10.128.0.0/16" {
 		t.Errorf("taken are %v, %v", taken, err)
 	}
+	to, hops, err := Routing("eth1")
+	if err != nil || !slices.Contains(to, netip.MustParsePrefix("10.128.0.0/16")) || slices.Contains(to, netip.MustParsePrefix("10.0.0.0/24")) || slices.ContainsFunc(to, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
+		t.Errorf("eth1 leads to %v, %v", to, err)
+	}
+	if diff := cmp.Diff([]string{"10.0.0.1", "10.0.1.1", "fd00::1", "fd01::1"}, strings.Fields(strings.Trim(fmt.Sprint(hops), "[]"))); diff != "" {
+		t.Errorf("default routes (-want +got)\n%s", diff)
+	}
 	for _, name := range []string{"eth0", "eth1"} { // as if forwarding was enabled before the first advertisement
 		for file, value := range map[string]string{"accept_ra": "1", "forwarding": "1"} {
 			if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/"+file, []byte(value), 0o644); err != nil {

@@ -359,6 +359,38 @@ func routes(name string) ([]netlink.Route, error) {
 	return all, nil
 }
 
+// Routing reads the main table: the destinations of routes through an interface, except default routes, and the next hops
+// of all default routes. Both are sorted.
+func Routing(name string) (destinations []netip.Prefix, hops []netip.Addr, err error) {
+	mine, err := routes(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, r := range mine {
+		if r.Dst != nil && prefix(r.Dst).Bits() > 0 {
+			destinations = append(destinations, prefix(r.Dst))
+		}
+	}
+	slices.SortFunc(destinations, netip.Prefix.Compare)
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		defaults, err := dump(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(family, &netlink.Route{}, netlink.RT_FILTER_DST)
+		})
+		if err != nil {
+			return nil, nil, fmt.Errorf("listing the default routes: %w", err)
+		}
+		for _, r := range defaults {
+			for _, hop := range append(r.MultiPath, &netlink.NexthopInfo{Gw: r.Gw}) {
+				if a, ok := netip.AddrFromSlice(hop.Gw); ok {
+					hops = append(hops, a.Unmap())
+				}
+			}
+		}
+	}
+	slices.SortFunc(hops, netip.Addr.Compare)
+	return slices.Compact(destinations), slices.Compact(hops), nil
+}
+
 // through lists the indices of a route's interfaces, one for each next hop.
 func through(r netlink.Route) []int {
 	if len(r.MultiPath) == 0 {

@@ -4,6 +4,7 @@
 package nodeport
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -56,9 +57,9 @@ var neighborDiscovery = [...]uint8{133, 134, 135, 136}
 
 // Flows returns the flows of a bridge. The default flow, NORMAL for all, is
 // relied on and not among them.
-func Flows(b Bridge, services []service.Resolved, pods []hostport.Pod) []flow.Flow {
+func Flows(b Bridge, frontends []service.Frontend, pods []hostport.Pod) []flow.Flow {
 	flows, taken := b.base(), map[flow.Key]bool{}
-	for _, f := range append(b.services(services), b.hostPorts(services, pods)...) {
+	for _, f := range append(b.services(frontends), b.hostPorts(frontends, pods)...) {
 		if !taken[f.Key()] {
 			flows = append(flows, f)
 		}
@@ -140,14 +141,13 @@ func (b Bridge) base() []flow.Flow {
 // does it: a backend in this host's own network has the address of the gateway
 // router, which would keep the packet for itself.
 func (b Bridge) Takes(f service.Frontend) bool {
-	return !f.Proxy && !ofHost(f, b.Addrs) &&
-		!slices.ContainsFunc(f.Backends(), func(e service.Endpoint) bool { return slices.Contains(b.Addrs, e.Addr) })
+	return f.Programmed() && !slices.ContainsFunc(f.Backends(), func(e service.Endpoint) bool { return slices.Contains(b.Addrs, e.Addr) })
 }
 
 // services lets in what is for Services.
-func (b Bridge) services(services []service.Resolved) []flow.Flow {
+func (b Bridge) services(frontends []service.Frontend) []flow.Flow {
 	var flows []flow.Flow
-	for _, f := range Outside(services) {
+	for f := range Outside(frontends) {
 		if b.Takes(f) {
 			flows = append(flows, b.frontend(f)...)
 		}
@@ -160,7 +160,7 @@ func (b Bridge) frontend(f service.Frontend) []flow.Flow {
 	in := flow.Output(b.Overlay)
 	if f.Kind != service.NodePort {
 		m.To = single(f.Addr)
-		if f.Kind != service.LoadBalancerIP || len(f.SourceRanges) == 0 {
+		if !f.Guarded() {
 			return []flow.Flow{newFlow(classify, frontend, m, in)}
 		}
 		flows := []flow.Flow{newFlow(classify, closed, m, flow.Drop)}
@@ -213,52 +213,24 @@ func (b Bridge) Ours(f flow.Flow) bool {
 // other ports: any but those of Services.
 func IsBase(f flow.Flow) bool { return f.Cookie == Cookie && !strings.Contains(f.Match, "tp_dst=") }
 
-// ofHost reports whether the frontend is at a port that a host with some addresses needs itself, or has for another
-// Service.
-func ofHost(f service.Frontend, addrs []netip.Addr) bool {
-	_, others := f.OfNodes(f.Protocol(), f.Number)
-	return f.IsOutside() && (others || service.OfHost(f.Protocol(), f.Number)) && slices.Contains(addrs, f.Addr)
-}
-
-// keeps reports whether the frontend is at a port that this host, or another node,
-// needs itself.
-func (h Host) keeps(f service.Frontend) bool {
-	if ofHost(f, h.Addrs) {
-		return true
-	}
-	for _, addrs := range h.Nodes {
-		if ofHost(f, addrs) {
-			return true
-		}
-	}
-	return false
-}
-
-// Outside lists the frontends of all Services at which clients outside connect: all but the cluster IPs, in families in
-// which the Service has one.
-func Outside(services []service.Resolved) []service.Frontend {
+// Frontends lists the frontends of all Services.
+func Frontends(services []service.Resolved, n service.Network) []service.Frontend {
 	var out []service.Frontend
 	for i := range services {
-		for _, f := range services[i].Frontends(service.Network{}) {
-			if f.Kind != service.ClusterIP && f.Cluster().IsValid() {
-				out = append(out, f)
-			}
-		}
+		out = append(out, services[i].Frontends(n)...)
 	}
 	return out
 }
 
-// clusterIPs lists the frontends of all Services at their cluster IPs.
-func clusterIPs(services []service.Resolved) []service.Frontend {
-	var out []service.Frontend
-	for i := range services {
-		for _, f := range services[i].Frontends(service.Network{}) {
-			if f.Kind == service.ClusterIP {
-				out = append(out, f)
+// Outside returns those of some frontends at which clients outside connect: all but the cluster IPs.
+func Outside(all []service.Frontend) iter.Seq[service.Frontend] {
+	return func(yield func(service.Frontend) bool) {
+		for _, f := range all {
+			if f.Kind != service.ClusterIP && !yield(f) {
+				return
 			}
 		}
 	}
-	return out
 }
 
 // isFamily reports whether an address is one of a family, of which 0 is IPv4.

@@ -24,13 +24,13 @@ type hostPort struct {
 
 // hostPorts lists the hostPorts of pods in one family. Of several at one port the
 // first has the best right to it; NodePorts have a better one.
-func hostPorts(family netip.Addr, services []service.Resolved, pods []hostport.Pod) []hostPort {
+func hostPorts(family netip.Addr, frontends []service.Frontend, pods []hostport.Pod) []hostPort {
 	type port struct {
 		corev1.Protocol
 		number uint16
 	}
 	taken := map[port]bool{}
-	for _, f := range Outside(services) {
+	for f := range Outside(frontends) {
 		if f.Kind == service.NodePort {
 			taken[port{f.Protocol(), f.Number}] = true
 		}
@@ -54,16 +54,18 @@ func hostPorts(family netip.Addr, services []service.Resolved, pods []hostport.P
 
 // MayBeStale reports whether there may be connections that Stale tells, once rules
 // have changed: any Service has a frontend for UDP, or hostPorts are others.
-func MayBeStale(services []service.Resolved, changes []string) bool {
-	return slices.ContainsFunc(Outside(services), func(f service.Frontend) bool { return f.Protocol() == corev1.ProtocolUDP }) ||
+func MayBeStale(frontends []service.Frontend, changes []string) bool {
+	return slices.ContainsFunc(frontends, func(f service.Frontend) bool {
+		return f.Kind != service.ClusterIP && f.Protocol() == corev1.ProtocolUDP
+	}) ||
 		slices.ContainsFunc(changes, func(c string) bool { return strings.Contains(c, chainHostPorts) })
 }
 
 // Loopback reports whether a hostPort is at 127.0.0.1. Then the kernel must not
 // take what has such addresses for a forgery at the management port, which Chains
 // guards.
-func Loopback(services []service.Resolved, pods []hostport.Pod) bool {
-	return loopback(hostPorts(IPv4, services, pods))
+func Loopback(frontends []service.Frontend, pods []hostport.Pod) bool {
+	return loopback(hostPorts(IPv4, frontends, pods))
 }
 
 func loopback(ports []hostPort) bool {
@@ -158,10 +160,10 @@ func (b *builder) ownConnections(ports []hostPort) {
 }
 
 // hostPorts lets in what is for hostPorts at the gateway router's addresses.
-func (b Bridge) hostPorts(services []service.Resolved, pods []hostport.Pod) []flow.Flow {
+func (b Bridge) hostPorts(frontends []service.Frontend, pods []hostport.Pod) []flow.Flow {
 	var flows []flow.Flow
 	for i, family := range []netip.Addr{IPv4, IPv6} {
-		for _, h := range hostPorts(family, services, pods) {
+		for _, h := range hostPorts(family, frontends, pods) {
 			for _, a := range b.Router {
 				if a.Is4() == family.Is4() && h.At(a) {
 					m := flow.Match{Protocol: protocol(h.Protocol, i), InPort: b.Physical, ToPort: h.Port, To: single(a)}

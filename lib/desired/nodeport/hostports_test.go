@@ -32,15 +32,15 @@ func one(name, ip string, port, target uint16, more ...func(*hostport.Pod)) host
 func udp(p *hostport.Pod) { p.HostPorts[0].Protocol = corev1.ProtocolUDP }
 
 // about are the rules of a table that are there because of hostPorts, in order.
-func about(h Host, family netip.Addr, pods []hostport.Pod, services ...service.Resolved) []string {
+func about(h Host, family netip.Addr, pods []hostport.Pod, frontends ...service.Frontend) []string {
 	without := map[string]bool{}
-	for _, c := range Chains(h, family, services, nil) {
+	for _, c := range Chains(h, family, frontends, nil) {
 		for _, r := range c.Rules {
 			without[c.Table+c.Name+r] = true
 		}
 	}
 	var out []string
-	for _, c := range Chains(h, family, services, pods) {
+	for _, c := range Chains(h, family, frontends, pods) {
 		for _, r := range c.Rules {
 			if !without[c.Table+c.Name+r] {
 				out = append(out, strings.TrimPrefix(c.Name, ChainPrefix)+" "+r)

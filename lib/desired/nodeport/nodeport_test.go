@@ -11,13 +11,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/flow"
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 // web is a Service with one port, an endpoint on each of two nodes, and every
-// kind of way in, as changed.
-func web(change ...func(*service.Resolved)) []service.Resolved {
+// kind of frontend, as changed.
+func web(change ...func(*service.Resolved)) []service.Frontend {
+	return Frontends(webService(change...), service.Network{})
+}
+
+func webService(change ...func(*service.Resolved)) []service.Resolved {
 	s := service.Resolved{
 		Service: service.Service{
 			Key: service.Key{Namespace: "default", Name: "web"}, Type: corev1.ServiceTypeLoadBalancer, Ours: true,
@@ -252,12 +257,12 @@ func TestFlowsOfPods(t *testing.T) {
 	}
 }
 
-func TestFlowsOfWays(t *testing.T) {
+func TestFlowsOfFrontends(t *testing.T) {
 	b := Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Addrs: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.9"), addr("2001:db8::1")}}
 	base := len(BaseFlows(b))
-	of := func(services []service.Resolved, b Bridge) []string {
+	of := func(frontends []service.Frontend, b Bridge) []string {
 		var out []string
-		for _, f := range Flows(b, services, nil)[base:] {
+		for _, f := range Flows(b, frontends, nil)[base:] {
 			out = append(out, f.Match+" -> "+f.Actions)
 		}
 		slices.Sort(out)
@@ -357,30 +362,31 @@ func TestHealthChecks(t *testing.T) {
 			s.Endpoints[0][i].State = service.Draining
 		}
 	}
-	if got := HealthChecks("node1", web(draining)); got[32000].Local != 0 {
+	if got := HealthChecks("node1", webService(draining)); got[32000].Local != 0 {
 		t.Errorf("endpoints that drain count: %v", got)
 	}
 	for node, want := range map[string]int{"node1": 1, "node3": 0} {
-		got := HealthChecks(node, web(checked))
+		got := HealthChecks(node, webService(checked))
 		if diff := cmp.Diff(map[uint16]Health{32000: {service.Key{Namespace: "default", Name: "web"}, want}}, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", node, diff)
 		}
 	}
 }
 
+// hosts is a network with two nodes.
+var hosts = service.Network{Hosts: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.2")}}
+
 // What a host sends to another node's kubelet does not go to a Service that says
 // it has the address.
 func TestNodesKeepThePortsThatTheyNeed(t *testing.T) {
-	h := node1
-	h.Nodes = Nodes{"node1": {addr("192.0.2.1")}, "node2": {addr("192.0.2.2")}}
 	for _, a := range []string{"192.0.2.1", "192.0.2.2", "203.0.113.7"} {
 		for _, port := range []uint16{10250, 80} {
-			chains := Chains(h, IPv4, web(func(s *service.Resolved) {
+			chains := Chains(node1, IPv4, Frontends(webService(func(s *service.Resolved) {
 				s.ExternalIPs, s.Ports[0].Port = []netip.Addr{addr(a)}, port
-			}), nil)
+			}), hosts), nil)
 			let := len(rules(chains, "nat", "WAYS -d "+a+"/32")) > 0
 			if want := port == 80 || a == "203.0.113.7"; let != want {
-				t.Errorf("%s:%d is a way in: %t", a, port, let)
+				t.Errorf("%s:%d is a frontend: %t", a, port, let)
 			}
 		}
 	}
@@ -391,16 +397,32 @@ func TestNodesKeepThePortsThatTheyNeed(t *testing.T) {
 func TestNobodyTakesAHostsPort(t *testing.T) {
 	for _, at := range []string{"192.0.2.1", "192.0.2.2"} { // its own, another node's
 		for port, want := range map[uint16]bool{22: false, 30081: false, 8443: true} {
-			services := web(func(s *service.Resolved) {
+			services := webService(func(s *service.Resolved) {
 				s.ExternalIPs = []netip.Addr{addr(at)}
 				s.Ports[0].Port = port
 				s.Taken = map[service.Claim]service.Key{{Protocol: corev1.ProtocolTCP, Port: 30081}: {Namespace: "default", Name: "door"}}
 			})
-			h := node1
-			h.Nodes = Nodes{"node2": {addr("192.0.2.2")}}
-			if got := rules(Chains(h, IPv4, services, nil), "nat", "-d "+at+"/32"); len(got) > 0 != want {
+			if got := rules(Chains(node1, IPv4, Frontends(services, hosts), nil), "nat", "-d "+at+"/32"); len(got) > 0 != want {
 				t.Errorf("port %d at %s: %q", port, at, got)
 			}
+		}
+	}
+}
+
+// A host leads connections to pods, to cluster IPs and to its routers to no Service that has such an address among its
+// external IPs. OVN never did.
+func TestNobodyTakesAddressesInside(t *testing.T) {
+	n := service.Network{
+		Inside: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14")}, Ranges: service.Ranges{netip.MustParsePrefix("172.30.0.0/16")},
+		Hops: []netip.Addr{addr("192.0.2.254")},
+	}
+	b := Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Addrs: node1.Addrs[:1]}
+	for at, want := range map[string]bool{"10.128.2.3": false, "172.30.0.11": false, "192.0.2.254": false, "203.0.113.7": true} {
+		frontends := Frontends(webService(func(s *service.Resolved) { s.ExternalIPs = []netip.Addr{addr(at)} }), n)
+		rules := rules(Chains(node1, IPv4, frontends, nil), "nat", "-d "+at+"/32")
+		flows := slices.DeleteFunc(Flows(b, frontends, nil), func(f flow.Flow) bool { return !strings.Contains(f.Match, "nw_dst="+at+",") })
+		if len(rules) > 0 != want || len(flows) > 0 != want {
+			t.Errorf("at %s: %q %v", at, rules, flows)
 		}
 	}
 }
@@ -408,11 +430,10 @@ func TestNobodyTakesAHostsPort(t *testing.T) {
 // P6: a Service does not take the host's own connections to servers that it needs.
 func TestServersAreSpared(t *testing.T) {
 	api := netip.MustParseAddrPort("203.0.113.7:6443")
-	s := web()
-	s[0].ExternalIPs = []netip.Addr{api.Addr()}
-	for i := range s[0].Ports {
-		s[0].Ports[i].Port = api.Port()
-	}
+	s := web(func(s *service.Resolved) {
+		s.ExternalIPs = []netip.Addr{api.Addr()}
+		s.Ports[0].Port = api.Port()
+	})
 	for _, h := range []Host{{Node: "node1"}, {Node: "node1", Servers: []netip.AddrPort{api}}} {
 		claims := ServerClaims(h, s)
 		if (len(claims) > 0) != (h.Servers != nil) {

@@ -111,21 +111,21 @@ var (
 // OVN chooses the endpoint. Where OVN would choose otherwise than it should, or
 // could not reach the endpoint, it leads to one of the endpoints. What is for
 // hostPorts of pods, which are all of this node, is led to the pod.
-func Chains(h Host, family netip.Addr, services []service.Resolved, pods []hostport.Pod) []Chain {
+func Chains(h Host, family netip.Addr, frontends []service.Frontend, pods []hostport.Pod) []Chain {
 	b := newBuilder(h, family)
 	b.frame()
 	b.claimed()
-	for _, f := range Outside(services) {
-		if b.is(f) && !f.Proxy && !h.keeps(f) {
+	for f := range Outside(frontends) {
+		if b.is(f) && f.Programmed() {
 			b.frontend(f)
 		}
 	}
-	b.own(services)
-	for _, f := range ServerClaims(h, services) {
+	b.own(frontends)
+	for _, f := range ServerClaims(h, frontends) {
 		b.spareServer(f)
 	}
 	b.nodePorts()
-	b.hostPorts(hostPorts(family, services, pods))
+	b.hostPorts(hostPorts(family, frontends, pods))
 	return b.sorted()
 }
 
@@ -223,8 +223,8 @@ func (b *builder) claimed() {
 // ServerClaims lists the external IPs of Services that are the address of a
 // database or the API server. Whoever may create a Service may claim such an
 // address (CVE-2020-8554); that of a load balancer is its controller's to set.
-func ServerClaims(h Host, services []service.Resolved) (claims []service.Frontend) {
-	for _, f := range Outside(services) {
+func ServerClaims(h Host, frontends []service.Frontend) (claims []service.Frontend) {
+	for f := range Outside(frontends) {
 		if f.Kind == service.ExternalIP && f.Protocol() == corev1.ProtocolTCP && slices.Contains(h.Servers, netip.AddrPortFrom(f.Addr, f.Number)) {
 			claims = append(claims, f)
 		}
@@ -360,7 +360,7 @@ func (b *builder) frontend(f service.Frontend) {
 // where it is allowed.
 func (b *builder) address(f service.Frontend, chain string) {
 	match := fmt.Sprintf("%s%s %s", to(single(f.Addr)), proto(f.Protocol(), f.Number), comment(f.Key, f.Port()))
-	if f.Kind != service.LoadBalancerIP || len(f.SourceRanges) == 0 {
+	if !f.Guarded() {
 		b.nat(chainFrontends, "%s -j %s", match, chain)
 		return
 	}
@@ -472,9 +472,9 @@ func (b *builder) routed(a netip.Addr) bool {
 
 // own leads what the host itself sends to a ClusterIP to the endpoints, where one
 // is in the host's own network, or there is no route to the address.
-func (b *builder) own(services []service.Resolved) {
-	for _, f := range clusterIPs(services) {
-		if !b.is(f) {
+func (b *builder) own(frontends []service.Frontend) {
+	for _, f := range frontends {
+		if f.Kind != service.ClusterIP || !b.is(f) {
 			continue
 		}
 		if chosen := b.internal(f); len(chosen) > 0 && (slices.ContainsFunc(chosen, b.isOwn) || !b.routed(f.Addr)) {
@@ -581,10 +581,10 @@ type Health struct {
 // ClusterIP, nor one of its endpoints, nor a neighbour; those to a hostPort that
 // its pod does not answer; and those that pods of this node answer, for an
 // address of the host that is no frontend any more.
-func Stale(h Host, family netip.Addr, services []service.Resolved, pods []hostport.Pod) func(to, answers netip.AddrPort) bool {
+func Stale(h Host, family netip.Addr, frontends []service.Frontend, pods []hostport.Pod) func(to, answers netip.AddrPort) bool {
 	allowed := map[netip.AddrPort]map[netip.AddrPort]bool{}
-	for _, f := range Outside(services) {
-		if f.Protocol() != corev1.ProtocolUDP || !isFamily(family, f.Family) {
+	for f := range Outside(frontends) {
+		if f.Protocol() != corev1.ProtocolUDP || !isFamily(family, f.Family) || !f.Programmed() {
 			continue
 		}
 		good := map[netip.AddrPort]bool{}
@@ -602,7 +602,7 @@ func Stale(h Host, family netip.Addr, services []service.Resolved, pods []hostpo
 			allowed[netip.AddrPortFrom(a, f.Number)] = good
 		}
 	}
-	for _, p := range hostPorts(family, services, pods) {
+	for _, p := range hostPorts(family, frontends, pods) {
 		for _, a := range h.Addrs {
 			at := netip.AddrPortFrom(a, p.Port)
 			if p.Protocol == corev1.ProtocolUDP && a.Is4() == family.Is4() && p.At(a) && allowed[at] == nil {
@@ -622,10 +622,10 @@ func Stale(h Host, family netip.Addr, services []service.Resolved, pods []hostpo
 
 // UDPAnswers are, by frontend for UDP, the endpoints that answer there. A NodePort
 // is one at the unspecified address of its family.
-func UDPAnswers(services []service.Resolved) map[netip.AddrPort]map[netip.AddrPort]bool {
+func UDPAnswers(frontends []service.Frontend) map[netip.AddrPort]map[netip.AddrPort]bool {
 	known := map[netip.AddrPort]map[netip.AddrPort]bool{}
-	for _, f := range slices.Concat(Outside(services), clusterIPs(services)) {
-		if f.Protocol() != corev1.ProtocolUDP {
+	for _, f := range frontends {
+		if f.Protocol() != corev1.ProtocolUDP || !f.Programmed() {
 			continue
 		}
 		at := f.Addr
@@ -647,8 +647,8 @@ func UDPAnswers(services []service.Resolved) map[netip.AddrPort]map[netip.AddrPo
 // is gone: to a frontend, ClusterIPs included, and answered by none of its
 // endpoints. A NodePort is one at whatever address, except those of Services
 // themselves. It is nil if there are no frontends for UDP.
-func StaleInside(services []service.Resolved) func(to, answers netip.AddrPort) bool {
-	known, at := UDPAnswers(services), map[netip.Addr]bool{}
+func StaleInside(frontends []service.Frontend) func(to, answers netip.AddrPort) bool {
+	known, at := UDPAnswers(frontends), map[netip.Addr]bool{}
 	for to := range known {
 		at[to.Addr()] = true
 	}

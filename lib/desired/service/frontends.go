@@ -123,7 +123,15 @@ func (f Frontend) IsOutside() bool { return f.Kind == ExternalIP || f.Kind == Lo
 // Programmed reports whether somebody of us leads connections to the endpoints.
 func (f Frontend) Programmed() bool { return !f.Proxy && f.Refused == "" }
 
-// Cluster is the Service's cluster IP of the family, and the port there. It is the zero AddrPort if there is none.
+// Guarded reports whether only SourceRanges reach the frontend: it is at an address of a load balancer, of a family in
+// which they do not let everybody in.
+func (f Frontend) Guarded() bool {
+	everybody := func(p netip.Prefix) bool { return p.Bits() == 0 && family(p.Addr()) == f.Family }
+	return f.Kind == LoadBalancerIP && len(f.SourceRanges) > 0 && !slices.ContainsFunc(f.SourceRanges, everybody)
+}
+
+// Cluster is the Service's cluster IP of the family, and the port there. It is the zero AddrPort if there is none, which
+// only a frontend that is Refused has.
 func (f Frontend) Cluster() netip.AddrPort {
 	i := slices.IndexFunc(f.ClusterIPs, func(a netip.Addr) bool { return family(a) == f.Family })
 	if i < 0 {
@@ -137,6 +145,9 @@ func (f Frontend) Cluster() netip.AddrPort {
 func (r *Resolved) refused(a netip.Addr, p Port, n Network) (why string) {
 	if why := n.unusable(a); why != "" {
 		return why
+	}
+	if !slices.ContainsFunc(r.ClusterIPs, func(c netip.Addr) bool { return family(c) == family(a) }) {
+		return fmt.Sprintf("is one of IPv%d, of which the service has no cluster IP: set ipFamilyPolicy to PreferDualStack, or give another address", 4+2*family(a))
 	}
 	if !n.isHosts(a) {
 		return ""

@@ -75,7 +75,7 @@ func (r *Resolved) Rows(at Surroundings) []nb.Row {
 			rows = append(rows, l.balancers(protocol)...)
 		}
 	}
-	rows = append(rows, r.sourceRows()...)
+	rows = append(rows, l.sourceRows()...)
 	r.misplaced(l.all)
 	for _, a := range r.ClusterIPs {
 		if !at.Ranges.have(a) {

@@ -167,31 +167,34 @@ func TestRows(t *testing.T) {
 			"tcp": `options={neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 198.51.100.1:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 		{"source ranges of one family", func(s *corev1.Service) {
+			dual(s)
 			s.Spec.Type = corev1.ServiceTypeLoadBalancer
 			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "198.51.100.7/32"}
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "2001:db8::9"}}
 		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
-			"tcp":            `options={neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 198.51.100.1:80="10.0.1.3:8080,10.0.2.4:8080", [2001:db8::9]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp":            `options={neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 198.51.100.1:80="10.0.1.3:8080,10.0.2.4:8080", [2001:db8::9]:80="", [fd02::a]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 			"sources/closed": `action="drop" direction="from-lport" match="(ip4.dst == 198.51.100.1 && tcp.dst == 80) || (ip6.dst == 2001:db8::9 && tcp.dst == 80)" priority=1000 in=Port_Group/ovn_k8s_entries.acls`,
 			"sources/open":   `action="allow" direction="from-lport" match="(ip4.dst == 198.51.100.1 && tcp.dst == 80 && ip4.src == {192.0.2.0/24, 198.51.100.7/32})" priority=1001 in=Port_Group/ovn_k8s_entries.acls`,
 		}},
 		{"source ranges of several addresses", func(s *corev1.Service) {
+			dual(s)
 			s.Spec.Type = corev1.ServiceTypeLoadBalancer
 			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53}, corev1.ServicePort{Name: "tls", Port: 443})
 			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "2001:db8:1::/48", "198.51.100.7/32"}
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "2001:db8::9"}, {IP: "198.51.100.2"}}
 		}, nil, map[string]string{
-			"tcp":            `options={neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:443="", 172.16.1.10:80="", 198.51.100.1:443="", 198.51.100.1:80="", 198.51.100.2:443="", 198.51.100.2:80="", [2001:db8::9]:443="", [2001:db8::9]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
-			"udp":            `options={ct_flush="true", neighbor_responder="none", reject="true"} protocol="udp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:53="", 198.51.100.1:53="", 198.51.100.2:53="", [2001:db8::9]:53=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp":            `options={neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:443="", 172.16.1.10:80="", 198.51.100.1:443="", 198.51.100.1:80="", 198.51.100.2:443="", 198.51.100.2:80="", [2001:db8::9]:443="", [2001:db8::9]:80="", [fd02::a]:443="", [fd02::a]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"udp":            `options={ct_flush="true", neighbor_responder="none", reject="true"} protocol="udp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:53="", 198.51.100.1:53="", 198.51.100.2:53="", [2001:db8::9]:53="", [fd02::a]:53=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 			"sources/closed": `action="drop" direction="from-lport" match="(ip4.dst == {198.51.100.1, 198.51.100.2} && (tcp.dst == {80, 443} || udp.dst == 53)) || (ip6.dst == 2001:db8::9 && (tcp.dst == {80, 443} || udp.dst == 53))" priority=1000 in=Port_Group/ovn_k8s_entries.acls`,
 			"sources/open":   `action="allow" direction="from-lport" match="(ip4.dst == {198.51.100.1, 198.51.100.2} && (tcp.dst == {80, 443} || udp.dst == 53) && ip4.src == {192.0.2.0/24, 198.51.100.7/32}) || (ip6.dst == 2001:db8::9 && (tcp.dst == {80, 443} || udp.dst == 53) && ip6.src == 2001:db8:1::/48)" priority=1001 in=Port_Group/ovn_k8s_entries.acls`,
 		}},
 		{"source ranges that let everybody in, and an external IP", func(s *corev1.Service) {
+			dual(s)
 			s.Spec.Type, s.Spec.ExternalIPs = corev1.ServiceTypeLoadBalancer, []string{"2001:db8::9"}
 			s.Spec.LoadBalancerSourceRanges = []string{"0.0.0.0/0"}
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "2001:db8::9"}}
 		}, nil, map[string]string{
-			"tcp": `options={neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="", 198.51.100.1:80="", [2001:db8::9]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp": `options={neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="", 198.51.100.1:80="", [2001:db8::9]:80="", [fd02::a]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -299,6 +302,9 @@ func TestWhatRowsFindWrong(t *testing.T) {
 		},
 		"address 10.0.9.9 of service default/web lies in the cluster subnet 10.0.0.0/16": func(s *corev1.Service) {
 			s.Spec.ExternalIPs = []string{"10.0.9.9"}
+		},
+		"address 2001:db8::9 of service default/web is one of IPv6, of which the service has no cluster IP": func(s *corev1.Service) {
+			s.Spec.ExternalIPs = []string{"2001:db8::9"}
 		},
 	} {
 		r := resolve(web(change))

@@ -3,13 +3,9 @@ package service
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
-	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -28,12 +24,12 @@ const (
 //
 // Two, since what is not in several subnets would become a flow for each way in
 // which the bits of an address can differ from all of them.
-func (r *Resolved) sourceRows() []nb.Row {
+func (l *layout) sourceRows() []nb.Row {
 	var closed, open []string
-	for _, d := range r.doors() {
+	for _, d := range l.doors() {
 		to := fmt.Sprintf("ip%d.dst == %s && %s", 4+2*d.f, oneOf(d.addrs), d.ports)
 		closed = append(closed, "("+to+")")
-		if from := sameFamily(r.SourceRanges, d.f); len(from) > 0 {
+		if from := sameFamily(l.SourceRanges, d.f); len(from) > 0 {
 			open = append(open, fmt.Sprintf("(%s && ip%d.src == %s)", to, 4+2*d.f, oneOf(from)))
 		}
 	}
@@ -41,7 +37,7 @@ func (r *Resolved) sourceRows() []nb.Row {
 	add := func(name string, priority int, action nbdb.ACLAction, matches []string) {
 		if len(matches) > 0 {
 			rows = append(rows, nb.Row{
-				Table: nbdb.ACLTable, ID: fmt.Sprintf("%s/sources/%s", r.Unit(), name),
+				Table: nbdb.ACLTable, ID: fmt.Sprintf("%s/sources/%s", l.Unit(), name),
 				Model: &nbdb.ACL{Priority: priority, Direction: nbdb.ACLDirectionFromLport, Action: action, Match: strings.Join(matches, " || ")},
 				In:    []nb.Ref{{Table: nbdb.PortGroupTable, ID: names.EntryPortGroup, Column: "acls"}},
 			})
@@ -52,39 +48,36 @@ func (r *Resolved) sourceRows() []nb.Row {
 	return rows
 }
 
-// guarded lists the addresses that source ranges restrict: those of a load
-// balancer, of families in which not everybody may come.
-func (r *Resolved) guarded() []netip.Addr {
-	if len(r.SourceRanges) == 0 {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(r.Outside), func(a netip.Addr) bool {
-		return slices.Contains(r.ExternalIPs, a) || slices.ContainsFunc(r.SourceRanges, func(p netip.Prefix) bool {
-			return p.Bits() == 0 && ipnet.SameFamily(p.Addr(), a)
-		})
-	})
-}
-
 // A door is guarded addresses of one family with the same ports: to OVN a conjunction of addresses, ports and ranges,
 // which takes as many flows as there are of these in sum.
 type door struct {
 	f     int
-	ports string // as guardedPorts has them
+	ports string // as matchPorts has them
 	addrs []netip.Addr
 }
 
-// doors lists the doors of r, in the order of their first addresses.
-func (r *Resolved) doors() (out []door) {
+// doors lists the doors of l, in the order of their first addresses.
+func (l *layout) doors() (out []door) {
+	ports := map[netip.Addr][]Port{}
+	var addrs []netip.Addr
+	for _, of := range l.frontends {
+		for _, f := range of {
+			if !f.Guarded() {
+				continue
+			}
+			if ports[f.Addr] == nil {
+				addrs = append(addrs, f.Addr)
+			}
+			ports[f.Addr] = append(ports[f.Addr], f.Port())
+		}
+	}
 	type key struct {
 		f     int
 		ports string
 	}
 	at := map[key]int{}
-	for _, a := range r.guarded() {
-		k := key{family(a), r.guardedPorts(a)}
-		if k.ports == "" {
-			continue
-		}
+	for _, a := range addrs {
+		k := key{family(a), matchPorts(ports[a])}
 		i, known := at[k]
 		if !known {
 			i, at[k] = len(out), len(out)
@@ -95,28 +88,24 @@ func (r *Resolved) doors() (out []door) {
 	return out
 }
 
-// guardedPorts matches the ports of r at an address, "" if it has none there.
-func (r *Resolved) guardedPorts(a netip.Addr) string {
+// matchPorts matches some ports.
+func matchPorts(ports []Port) string {
 	var all []string
-	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
-		var ports []number
-		for _, p := range r.Ports {
-			if p.Protocol == protocol && r.Has(Claim{a, protocol, p.Port}) {
-				ports = append(ports, number(p.Port))
+	for _, protocol := range protocols() {
+		var numbers []number
+		for _, p := range ports {
+			if p.Protocol == protocol {
+				numbers = append(numbers, number(p.Port))
 			}
 		}
-		if len(ports) > 0 {
-			all = append(all, fmt.Sprintf("%s.dst == %s", strings.ToLower(string(protocol)), oneOf(ports)))
+		if len(numbers) > 0 {
+			all = append(all, fmt.Sprintf("%s.dst == %s", strings.ToLower(string(protocol)), oneOf(numbers)))
 		}
 	}
-	if len(all) == 0 {
-		return ""
+	if len(all) == 1 {
+		return all[0]
 	}
-	ports := strings.Join(all, " || ")
-	if len(all) > 1 {
-		ports = "(" + ports + ")"
-	}
-	return ports
+	return "(" + strings.Join(all, " || ") + ")"
 }
 
 // A number is a port.

@@ -30,19 +30,20 @@ func (r *Resolved) Summaries(at Surroundings) []Summary {
 	var out []Summary
 	l := r.layout(at)
 	for _, frontends := range l.frontends {
-		ofNodes := false
+		nodePort := Summary{Notes: r.notes(r.externalNotes()...)}
 		for _, f := range frontends {
 			switch {
 			case f.Kind == ClusterIP:
 				out = append(out, l.clusterSummaries(f)...)
 			case f.IsOutside():
 				out = append(out, l.outsideSummary(f))
-			case !ofNodes:
-				ofNodes = true
-				out = append(out, Summary{
-					Name: f.Claim().String(), Endpoints: f.Endpoints[f.Index].Cluster(), Notes: r.notes(r.externalNotes()...), Balancers: l.nodePortBalancers(f.Port()),
-				})
+			default:
+				nodePort.Name, nodePort.Endpoints = f.Claim().String(), append(nodePort.Endpoints, l.answering(f).all...)
+				nodePort.Balancers = append(nodePort.Balancers, l.nodePortBalancers(f)...)
 			}
+		}
+		if nodePort.Name != "" {
+			out = append(out, nodePort)
 		}
 	}
 	return out
@@ -76,7 +77,7 @@ func (l *layout) outsideSummary(f Frontend) Summary {
 	if f.Kind == LoadBalancerIP {
 		kind = "load balancer IP"
 	}
-	if slices.Contains(l.guarded(), f.Addr) {
+	if f.Guarded() {
 		notes = append(notes, "only from "+ipnet.Join(l.SourceRanges))
 	}
 	name := l.balancerName(f.Protocol())
@@ -131,19 +132,15 @@ func (r *Resolved) externalNotes() (out []string) {
 	return out
 }
 
-// nodePortBalancers are the load balancers that have the NodePort of a port.
-func (l *layout) nodePortBalancers(p Port) (out []string) {
-	name := l.balancerName(p.Protocol)
-	for f, any := range families() {
-		if !slices.ContainsFunc(l.ClusterIPs, func(a netip.Addr) bool { return a.Is4() == any.Is4() }) {
-			continue
-		}
-		if out = append(out, name+nodeSuffix(f)); l.ExternalLocal && !l.byGateway {
-			out = append(out, name+localSuffix(f))
-		}
-	}
-	if l.byGateway {
-		out = append(out, name+localInfix+"GATEWAY")
+// nodePortBalancers are the load balancers that have a NodePort.
+func (l *layout) nodePortBalancers(f Frontend) []string {
+	name := l.balancerName(f.Protocol())
+	out := []string{name + nodeSuffix(f.Family)}
+	switch {
+	case l.byGateway:
+		return append(out, name+localInfix+"GATEWAY")
+	case l.ExternalLocal:
+		return append(out, name+localSuffix(f.Family))
 	}
 	return out
 }
