@@ -84,14 +84,17 @@ func (w *World) serviceState(k service.Key) *serviceState {
 func (w *World) putService(s service.Service) []nb.Unit {
 	addrs := w.addressesOf(s.Key)
 	touched := w.hostPortRivals(s.Key)
+	var told []service.Key
 	touched = append(touched, w.changeService(s.Key, func() (others []service.Key, nodes []string) {
 		state := w.serviceState(s.Key)
 		if !state.known || !reflect.DeepEqual(state.Service, s) {
 			nodes = state.nodes()
 		}
 		state.Service, state.known = s, true
-		return append(w.services.claims.Put(s), w.reserve(s.Key)...), nodes
+		others, told = w.services.claims.Put(s)
+		return append(others, w.reserve(s.Key)...), nodes
 	})...)
+	touched = append(touched, serviceUnits(told)...)
 	touched = append(touched, w.answerAgain(append(addrs, w.addressesOf(s.Key)...)...)...)
 	return append(touched, w.hostPortRivals(s.Key)...)
 }
@@ -102,12 +105,22 @@ func (w *World) removeService(k service.Key) []nb.Unit {
 	}
 	addrs := w.addressesOf(k)
 	touched := w.hostPortRivals(k)
-	touched = append(touched, w.changeService(k, func() ([]service.Key, []string) {
+	var told []service.Key
+	touched = append(touched, w.changeService(k, func() (others []service.Key, _ []string) {
 		state := w.services.all[k]
 		state.Service, state.known = service.Service{Key: k}, false
-		return append(w.services.claims.Remove(k), w.reserve(k)...), nil
+		others, told = w.services.claims.Remove(k)
+		return append(others, w.reserve(k)...), nil
 	})...)
+	touched = append(touched, serviceUnits(told)...)
 	return append(touched, w.answerAgain(addrs...)...)
+}
+
+func serviceUnits(keys []service.Key) (units []nb.Unit) {
+	for _, k := range keys {
+		units = append(units, k.Unit())
+	}
+	return units
 }
 
 func (w *World) putSlice(from *discoveryv1.EndpointSlice) []nb.Unit {
@@ -435,7 +448,7 @@ func (w *World) serviceRows(k service.Key) ([]nb.Row, error) {
 	p := &Problem{Reason: r.Problems[0].Reason}
 	for i, one := range r.Problems {
 		if i == maxProblems {
-			p.Message += fmt.Sprintf("; and %d more", len(r.Problems)-i)
+			p.Message += fmt.Sprintf("; and %d more", len(r.Problems)+r.Untold-i)
 			break
 		}
 		p.Message += strings.Repeat("; ", min(i, 1)) + one.Message

@@ -43,8 +43,13 @@ type Claims struct {
 	health   map[Key]Claim               // ports of health checks
 	// nodes is who has a port of every node, as a NodePort or for health checks, and
 	// abroad who wants the same at addresses outside, which may be a node's.
-	nodes, abroad map[Claim][]Key
+	nodes  map[Claim][]Key
+	abroad map[Claim]map[Key]bool
 }
+
+// maxNamed is how many Services may want a claim whose holder is named to the others. A new holder is then told to few,
+// however many want the same.
+const maxNamed = 10
 
 // APIServer is the Service of the API server, whose endpoints are the addresses
 // of hosts at which pods and nodes reach it.
@@ -69,9 +74,9 @@ func (a claimant) before(b claimant) int {
 	return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(a.String(), b.String()))
 }
 
-// Put records what s wants now, and returns the other Services that this gives
-// something or takes something from.
-func (c *Claims) Put(s Service) []Key {
+// Put records what s wants now. It returns the other Services that this gives something or takes something from, and
+// those that still lose the same, but to a Service with another name.
+func (c *Claims) Put(s Service) (changed, told []Key) {
 	c.init()
 	if !s.Ours {
 		return c.Remove(s.Key)
@@ -110,41 +115,73 @@ func (s Service) wants() (own, others []Claim) {
 	return own, others
 }
 
-// change applies a change of the claims of k, which are now others, and returns the other Services to which that makes
-// a difference: those that want a claim with another holder, an address with another owner, or a port of every node that
-// k has no longer, or only now.
-func (c *Claims) change(k Key, now []Claim, apply func()) (touched []Key) {
-	holders, owners, ports := make(map[Claim]Key, max(len(c.claimed[k]), len(now))), map[netip.Addr]Key{}, setOf(c.nodePorts(k))
+// change applies a change of the claims of k, which are now others. It returns the other Services that have or had a
+// claim, want an address with another owner, or a port of every node that k has no longer, or only now; and those that
+// are told another holder of a claim. Rivals may want thousands of the same claims.
+func (c *Claims) change(k Key, now []Claim, apply func()) (changed, told []Key) {
+	type holder struct {
+		Key
+		named bool
+	}
+	holderOf := func(claim Claim) holder {
+		is, _ := c.Holder(claim)
+		return holder{is, c.named(claim)}
+	}
+	holders, owners, ports := make(map[Claim]holder, max(len(c.claimed[k]), len(now))), map[netip.Addr]Key{}, setOf(c.nodePorts(k))
 	for _, claim := range slices.Concat(c.claimed[k], now) {
-		holders[claim], _ = c.Holder(claim)
+		holders[claim] = holderOf(claim)
 		owners[claim.Addr] = c.owner(claim.Addr)
 	}
 	apply()
+	has, hears := map[Key]bool{}, map[Key]bool{}
 	for claim, was := range holders {
-		if is, _ := c.Holder(claim); is != was {
-			touched = appendKeys(touched, c.wanted[claim])
+		is := holderOf(claim)
+		if is == was {
+			continue
+		}
+		if is.Key != was.Key {
+			has[was.Key], has[is.Key] = true, true
+		}
+		if is.named || was.named {
+			addKeys(hears, c.wanted[claim])
 		}
 	}
 	for a, was := range owners {
 		if c.owner(a) != was {
-			touched = appendKeys(slices.AppendSeq(touched, maps.Keys(c.outside[a])), c.clusters[a])
+			maps.Copy(has, c.outside[a])
+			addKeys(has, c.clusters[a])
 		}
 	}
-	is := setOf(c.nodePorts(k))
-	for claim := range ports {
-		if !is[claim] {
-			touched = append(touched, c.abroad[claim]...)
-		}
+	for claim := range otherKeys(ports, setOf(c.nodePorts(k))) {
+		maps.Copy(has, c.abroad[claim])
 	}
-	for claim := range is {
-		if !ports[claim] {
-			touched = append(touched, c.abroad[claim]...)
-		}
+	for _, no := range []Key{k, {}} {
+		delete(has, no)
+		delete(hears, no)
 	}
-	others := setOf(touched) // a rival may want thousands of the same claims
-	delete(others, k)
-	return slices.Collect(maps.Keys(others))
+	return slices.Collect(maps.Keys(has)), slices.Collect(maps.Keys(otherThan(hears, has)))
 }
+
+// otherKeys are the keys that only one of two sets has.
+func otherKeys[K comparable](a, b map[K]bool) map[K]bool {
+	out := otherThan(a, b)
+	maps.Copy(out, otherThan(b, a))
+	return out
+}
+
+// otherThan are the keys of a that b does not have.
+func otherThan[K comparable](a, b map[K]bool) map[K]bool {
+	out := map[K]bool{}
+	for k := range a {
+		if !b[k] {
+			out[k] = true
+		}
+	}
+	return out
+}
+
+// named reports whether the holder of a claim is named to the others.
+func (c *Claims) named(claim Claim) bool { return len(c.wanted[claim]) <= maxNamed }
 
 // owner is the Service of a cluster address, the zero Key if there is none.
 func (c *Claims) owner(a netip.Addr) Key {
@@ -154,18 +191,17 @@ func (c *Claims) owner(a netip.Addr) Key {
 	return Key{}
 }
 
-func appendKeys(to []Key, from []claimant) []Key {
+func addKeys(to map[Key]bool, from []claimant) {
 	for _, o := range from {
-		to = append(to, o.Key)
+		to[o.Key] = true
 	}
-	return to
 }
 
 func (c *Claims) init() {
 	if c.wanted == nil {
 		c.wanted, c.claimed = map[Claim][]claimant{}, map[Key][]Claim{}
 		c.clusters, c.outside = map[netip.Addr][]claimant{}, map[netip.Addr]map[Key]bool{}
-		c.health, c.nodes, c.abroad = map[Key]Claim{}, map[Claim][]Key{}, map[Claim][]Key{}
+		c.health, c.nodes, c.abroad = map[Key]Claim{}, map[Claim][]Key{}, map[Claim]map[Key]bool{}
 	}
 }
 
@@ -242,8 +278,8 @@ func (c *Claims) Reserved() []netip.Addr {
 	return out
 }
 
-// Remove forgets a Service and returns the others that get something by that.
-func (c *Claims) Remove(k Key) []Key {
+// Remove forgets a Service. It returns other Services as Put does.
+func (c *Claims) Remove(k Key) (changed, told []Key) {
 	return c.change(k, nil, func() { c.drop(k) })
 }
 
@@ -254,13 +290,16 @@ func (c *Claims) Compact() {
 	c.nodes, c.abroad = maps.Collect(maps.All(c.nodes)), maps.Collect(maps.All(c.abroad))
 }
 
-// Lost returns which of its claims a Service does not get, and who has them.
+// Lost returns which of its claims a Service does not get, and who has them: the zero Key if too many want it.
 func (c *Claims) Lost(k Key) map[Claim]Key {
 	var lost map[Claim]Key
 	for _, claim := range c.claimed[k] {
 		if holder, _ := c.Holder(claim); holder != k {
 			if lost == nil {
 				lost = map[Claim]Key{}
+			}
+			if !c.named(claim) {
+				holder = Key{}
 			}
 			lost[claim] = holder
 		}
@@ -297,7 +336,11 @@ func (c *Claims) add(claim Claim, who claimant) {
 			c.outside[a] = map[Key]bool{}
 		}
 		c.outside[a][who.Key] = true
-		c.abroad[claim.atNodes()] = append(c.abroad[claim.atNodes()], who.Key)
+		at := claim.atNodes()
+		if c.abroad[at] == nil {
+			c.abroad[at] = map[Key]bool{}
+		}
+		c.abroad[at][who.Key] = true
 	}
 }
 
@@ -321,7 +364,10 @@ func (c *Claims) drop(k Key) {
 		if delete(c.outside[claim.Addr], k); len(c.outside[claim.Addr]) == 0 {
 			delete(c.outside, claim.Addr)
 		}
-		forget(c.abroad, claim.atNodes(), k)
+		at := claim.atNodes()
+		if delete(c.abroad[at], k); len(c.abroad[at]) == 0 {
+			delete(c.abroad, at)
+		}
 	}
 	delete(c.claimed, k)
 }
@@ -363,17 +409,30 @@ func (s *Service) external() []netip.Addr {
 	return out
 }
 
+// maxConflicts is how many claims that a Service does not get are Problems of their own.
+const maxConflicts = 10
+
 // LoseTo records the claims that r does not get, as Problems.
 func (r *Resolved) LoseTo(lost map[Claim]Key) {
 	if r.Lost = lost; len(lost) == 0 {
 		return
 	}
-	addrs := slices.Concat(r.ClusterIPs, r.Outside)
+	addrs, told := slices.Concat(r.ClusterIPs, r.Outside), 0
 	for _, p := range r.Ports {
 		for _, c := range claims(addrs, p) {
-			if other, ok := lost[c]; ok {
-				r.problem("PortConflict", "%s of service %s is in use by service %s: choose another one", c, r.Key, other)
+			other, ok := lost[c]
+			if !ok {
+				continue
 			}
+			if told++; told > maxConflicts {
+				r.Untold = len(lost) - maxConflicts
+				return
+			}
+			who := "another service"
+			if other != (Key{}) {
+				who = "service " + other.String()
+			}
+			r.problem("PortConflict", "%s of service %s is in use by %s: choose another one", c, r.Key, who)
 		}
 	}
 }

@@ -191,33 +191,74 @@ func sortedByAddress(es Endpoints) Endpoints {
 	return es
 }
 
-// L3: of Services that want one address the first has it. Another one that comes, or changes, touches no others.
+// rival wants so many addresses outside, the same as others.
+func rival(i, addresses int) Service {
+	return New(web(func(s *corev1.Service) {
+		s.Name, s.Spec.ClusterIP = fmt.Sprintf("web-%03d", i), fmt.Sprintf("172.16.2.%d", i)
+		s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
+		for a := range addresses {
+			s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, fmt.Sprintf("203.0.%d.%d", a/250, 1+a%250))
+		}
+	}))
+}
+
+// L3: of Services that want one address the first has it. Another one that comes, or changes, touches no others. When
+// the first goes, the next is touched, and the others only if they are few: they are told who has it.
 func TestRivalsAreTouchedWhenTheHolderChanges(t *testing.T) {
-	var c Claims
-	rival := func(i int) Service {
-		s := web(func(s *corev1.Service) {
-			s.Name, s.Spec.ClusterIP, s.Spec.ClusterIPs = fmt.Sprintf("web-%03d", i), "", []string{fmt.Sprintf("172.16.2.%d", i)}
-			s.Spec.ClusterIP, s.Spec.ExternalIPs = s.Spec.ClusterIPs[0], []string{"203.0.113.9", "203.0.113.10"}
-		})
-		return New(s)
-	}
-	for i := range 100 {
-		if touched := c.Put(rival(i)); len(touched) != 0 {
-			t.Fatalf("rival %d touches %v", i, touched)
+	for _, tt := range []struct{ rivals, told int }{{100, 0}, {maxNamed, maxNamed - 2}} {
+		var c Claims
+		for i := range tt.rivals {
+			if changed, told := c.Put(rival(i, 2)); len(changed)+len(told) != 0 && i != maxNamed {
+				t.Fatalf("rival %d changes %v, told are %v", i, changed, told)
+			}
+		}
+		if changed, told := c.Put(rival(5, 2)); len(changed)+len(told) != 0 {
+			t.Errorf("a change changes %v, told are %v", changed, told)
+		}
+		if changed, told := c.Remove(rival(0, 2).Key); len(told) != tt.told || !slices.Equal(changed, []Key{rival(1, 2).Key}) {
+			t.Errorf("of %d, the holder's removal changes %v, told are %v", tt.rivals, changed, told)
+		}
+		if holder, _ := c.Holder(Claim{netip.MustParseAddr("203.0.0.1"), corev1.ProtocolTCP, 80}); holder != rival(1, 2).Key {
+			t.Errorf("%v has it", holder)
+		}
+		r := Resolved{Service: rival(2, 2)}
+		r.LoseTo(c.Lost(r.Key))
+		if text := fmt.Sprint(r.Problems); strings.Contains(text, "by service default/web-001") != (tt.told > 0) || strings.Contains(text, "by another service") != (tt.told == 0) {
+			t.Errorf("of %d: %s", tt.rivals, text)
 		}
 	}
-	if touched := c.Put(rival(50)); len(touched) != 0 {
-		t.Errorf("a change touches %v", touched)
+}
+
+// L3: a hundred Services that want the same thousand addresses. The removal of the first cost 4 GB: each claim listed
+// each rival, and each rival had a problem for each claim.
+func TestRivalsOfManyClaims(t *testing.T) {
+	var c Claims
+	for i := range 100 {
+		c.Put(rival(i, 1000))
 	}
-	if touched := c.Remove(rival(50).Key); len(touched) != 0 {
-		t.Errorf("a removal touches %v", touched)
+	cost := allocated(func() {
+		changed, told := c.Remove(rival(0, 1000).Key)
+		for _, k := range append(changed, told...) {
+			r := Resolved{Service: rival(1, 1000)}
+			r.LoseTo(c.Lost(k))
+		}
+	})
+	if cost > 5<<20 {
+		t.Errorf("%d bytes are allocated", cost)
 	}
-	if touched := c.Remove(rival(0).Key); len(touched) != 98 {
-		t.Errorf("the holder's removal touches %d", len(touched))
+	r := Resolved{Service: rival(7, 1000)}
+	if r.LoseTo(c.Lost(r.Key)); len(r.Problems) != maxConflicts || r.Untold != 1000-maxConflicts {
+		t.Errorf("%d problems and %d more", len(r.Problems), r.Untold)
 	}
-	if holder, _ := c.Holder(Claim{netip.MustParseAddr("203.0.113.9"), corev1.ProtocolTCP, 80}); holder != rival(1).Key {
-		t.Errorf("%v has it", holder)
-	}
+}
+
+// allocated is how many bytes f allocates.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
 }
 
 // L3: the variables of nodes are part of the cost: each node with endpoints has the Service's IPv6 addresses, and all its
@@ -262,11 +303,8 @@ func TestHintsOfNobodyCostNothing(t *testing.T) {
 			return text
 		}
 		r, at := resolve(many(1000), spread(100, 1000, hints)...), crowd(1000)
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		c := r.layout(at).cost()
-		runtime.ReadMemStats(&after)
-		if alloc := after.TotalAlloc - before.TotalAlloc; alloc > 20<<20 {
+		var c cost
+		if alloc := allocated(func() { c = r.layout(at).cost() }); alloc > 20<<20 {
 			t.Errorf("%s: %d bytes to know of %d rows and %d bytes", kind, alloc, c.rows, c.bytes)
 		}
 	}

@@ -310,6 +310,8 @@ type Resolved struct {
 	Candidates int
 	// Lost are ways in that another Service has: see Claims.
 	Lost map[Claim]Key
+	// Untold is how many of them are not among Problems.
+	Untold int
 	// Taken are ports that another Service has of every node: see Claims.
 	Taken map[Claim]Key
 	// Refused are the nodes on which r has more Candidates than older Services leave of MaxReplies, and how many. There r
