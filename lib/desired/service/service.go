@@ -125,31 +125,31 @@ func New(s *corev1.Service) Service {
 // Limits of one Service. Whoever may write Services could otherwise choke the
 // databases and every node with one.
 const (
-	maxOuter  = 1000   // addresses outside
-	maxRanges = 1000   // source ranges
-	maxWays   = 50_000 // ports at addresses, outside for each source range
+	maxOuter     = 1000   // addresses outside
+	maxRanges    = 1000   // source ranges
+	maxFrontends = 50_000 // ports at addresses
 )
 
 // limit leaves out what is too much: first the addresses outside, then all ports.
 func (s *Service) limit() {
 	outer := len(s.ExternalIPs) + len(s.Ingress)
 	inner := len(s.Ports) * (len(s.ClusterIPs) + 1)
-	ways := inner + len(s.Ports)*outer*max(1, len(s.SourceRanges))
+	ways := inner + len(s.Ports)*outer
 	why := ""
 	switch {
 	case outer > maxOuter:
 		why = fmt.Sprintf("%d are more than %d", outer, maxOuter)
 	case len(s.SourceRanges) > maxRanges:
 		why = fmt.Sprintf("%d loadBalancerSourceRanges are more than %d", len(s.SourceRanges), maxRanges)
-	case outer > 0 && ways > maxWays:
-		why = fmt.Sprintf("with all ports and source ranges they would be %d ways in, more than %d", ways, maxWays)
+	case outer > 0 && ways > maxFrontends:
+		why = fmt.Sprintf("with all ports they would be %d frontends, more than %d", ways, maxFrontends)
 	}
 	if why != "" {
 		s.problem("TooManyWays", "service %s has none of its external and load balancer addresses: %s: split the service", s.Key, why)
 		s.ExternalIPs, s.Ingress, s.SourceRanges = nil, nil, nil
 	}
-	if inner > maxWays {
-		s.problem("TooManyWays", "service %s has none of its %d ports: at all its addresses they would be more than %d ways in: split the service", s.Key, len(s.Ports), maxWays)
+	if inner > maxFrontends {
+		s.problem("TooManyWays", "service %s has none of its %d ports: at all its addresses they would be more than %d frontends: split the service", s.Key, len(s.Ports), maxFrontends)
 		s.Ports = nil
 	}
 }

@@ -314,12 +314,11 @@ func TestAServiceThatIsTooLarge(t *testing.T) {
 		{"as many addresses as there may be", func(s *corev1.Service) { s.Spec.ExternalIPs = external(1000) }, 1, 1000, ""},
 		{"addresses", func(s *corev1.Service) { s.Spec.ExternalIPs = external(1001) }, 1, 0, none + "1001 are more than 1000: split the service"},
 		{"ports at addresses", func(s *corev1.Service) { s.Spec.ExternalIPs = external(1000); ports(s, 50) }, 50, 0,
-			none + "with all ports and source ranges they would be 50100 ways in, more than 50000: split the service"},
+			none + "with all ports they would be 50100 frontends, more than 50000: split the service"},
 		{"source ranges", func(s *corev1.Service) { ranges(s, 1001) }, 1, 0, none + "1001 loadBalancerSourceRanges are more than 1000: split the service"},
-		{"source ranges of ports", func(s *corev1.Service) { ranges(s, 1000); ports(s, 50) }, 50, 0,
-			none + "with all ports and source ranges they would be 50100 ways in, more than 50000: split the service"},
+		{"source ranges of ports, which are no product", func(s *corev1.Service) { ranges(s, 1000); ports(s, 50) }, 50, 1, ""},
 		{"ports", func(s *corev1.Service) { ports(s, 25001) }, 0, 0,
-			"service default/web has none of its 25001 ports: at all its addresses they would be more than 50000 ways in: split the service"},
+			"service default/web has none of its 25001 ports: at all its addresses they would be more than 50000 frontends: split the service"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := New(web(tt.change))
