@@ -59,7 +59,7 @@ func (r *rpc) run(take func(ovsdb.TableUpdates2) error, news *atomic.Uint64) err
 		case "":
 			r.answer(m)
 		case "echo": // beside, or neither side might read while both write
-			go func() { _ = r.send(map[string]any{"id": m.id, "result": notNil(m.params), "error": nil}) }()
+			go r.echo(m)
 		}
 	}
 }
@@ -107,14 +107,28 @@ func (r *rpc) answer(m message) {
 	}
 }
 
-// call sends a request and waits for the reply.
+// transact sends a transaction and waits for the reply.
+func (r *rpc) transact(ctx context.Context, database string, ops ...ovsdb.Operation) ([]ovsdb.OperationResult, error) {
+	return r.request(ctx, func(id int) ([]byte, error) { return transact(id, database, ops) })
+}
+
+// call sends a request of another method and waits for the reply.
 func (r *rpc) call(ctx context.Context, method string, params ...any) ([]ovsdb.OperationResult, error) {
+	return r.request(ctx, func(id int) ([]byte, error) { return json.Marshal(request{method, append([]any{}, params...), id}) })
+}
+
+// request sends what encode makes of an ID, and waits for the reply.
+func (r *rpc) request(ctx context.Context, encode func(id int) ([]byte, error)) ([]ovsdb.OperationResult, error) {
 	reply := make(chan message, 1)
 	id, err := r.register(reply)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.send(request{method, append([]any{}, params...), id}); err != nil {
+	text, err := encode(id)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a request: %w", err)
+	}
+	if err := r.send(text); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotConnected, err)
 	}
 	select {
@@ -152,14 +166,17 @@ func (r *rpc) register(reply chan<- message) (int, error) {
 	return r.last, nil
 }
 
-// send writes a request or a reply.
-func (r *rpc) send(message any) error {
-	text, err := json.Marshal(message)
-	if err != nil {
-		return err
+// echo answers the request to send its parameters back.
+func (r *rpc) echo(m message) {
+	if text, err := json.Marshal(map[string]any{"id": m.id, "result": notNil(m.params), "error": nil}); err == nil {
+		_ = r.send(text) // a lost connection is seen by run
 	}
+}
+
+// send writes a request or a reply.
+func (r *rpc) send(text []byte) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
-	_, err = r.conn.Write(text)
+	_, err := r.conn.Write(text)
 	return err
 }
