@@ -44,7 +44,7 @@ func (w *World) answerRows(a netip.Addr) []nb.Row {
 
 // putAnsweringGateways records the gateways that are up, and returns the addresses that one gains or loses.
 func (w *World) putAnsweringGateways() (touched []nb.Unit) {
-	old, now, dead := w.answers.gateways, map[string]answer.Gateway{}, w.dead()
+	old, now, dead := w.answers.gateways, make(map[string]answer.Gateway, len(w.cluster.Gateways)), w.gateways.dead
 	for name, g := range w.cluster.Gateways {
 		lans := slices.DeleteFunc(slices.Clone(g.IPs), func(p netip.Prefix) bool { return dead[name].of(p.Addr()) })
 		if g.Mode != topology.Local && len(lans) > 0 {

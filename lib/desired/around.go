@@ -14,7 +14,7 @@ import (
 // returns the units of those to which it makes a difference.
 func (w *World) lookAround() (touched []nb.Unit) {
 	old, now := w.services.around, w.surroundings()
-	w.services.around, w.services.switchesAt = now, w.nodesByAddress()
+	w.services.around, w.services.switchesAt = now, nil
 	if !slices.Equal(old.Ranges, now.Ranges) {
 		touched = append(touched, service.RangesUnit)
 		for sw := range w.said.hosts {
@@ -95,15 +95,37 @@ func differenceOf(old, now service.Surroundings) difference {
 		all:      !slices.Equal(old.Inside, now.Inside) || old.Addresses != now.Addresses || !slices.Equal(old.Ranges, now.Ranges) || old.Selection != now.Selection,
 		nodes:    !slices.Equal(old.Nodes, now.Nodes),
 		gateways: !maps.EqualFunc(old.Gateways, now.Gateways, service.Gateway.Equal),
-		addrs:    otherKeys(set(old.Hosts), set(now.Hosts), equal),
+		addrs:    map[netip.Addr]bool{},
 		moved:    otherKeys(old.Returns, now.Returns, slices.Equal),
 	}
-	maps.Copy(d.addrs, otherKeys(set(old.Hops), set(now.Hops), equal))
+	addOthers(d.addrs, old.Hosts, now.Hosts)
+	addOthers(d.addrs, old.Hops, now.Hops)
 	maps.Copy(d.moved, otherKeys(old.Homes, now.Homes, slices.Equal))
 	if d.gateways {
 		d.doors = set(now.Hosts)
 	}
 	return d
+}
+
+// addOthers adds the addresses that are in one of two sorted lists only.
+func addOthers(to map[netip.Addr]bool, a, b []netip.Addr) {
+	for len(a) > 0 && len(b) > 0 {
+		switch a[0].Compare(b[0]) {
+		case -1:
+			to[a[0]], a = true, a[1:]
+		case 1:
+			to[b[0]], b = true, b[1:]
+		default:
+			same := a[0]
+			for ; len(a) > 0 && a[0] == same; a = a[1:] { // gateways share next hops
+			}
+			for ; len(b) > 0 && b[0] == same; b = b[1:] {
+			}
+		}
+	}
+	for _, rest := range slices.Concat(a, b) {
+		to[rest] = true
+	}
 }
 
 // concerns reports whether it makes a difference to a Service.

@@ -158,7 +158,15 @@ func (w *World) chassisUnits(nodes ...string) []nb.Unit {
 	return units
 }
 
-// nodesByAddress are the switches of the nodes that have an address, those of management ports included.
+// switchesAt are the switches of the nodes that have an address, that of their management port included.
+func (w *World) switchesAt(a netip.Addr) []string {
+	if w.services.switchesAt == nil {
+		w.services.switchesAt = w.nodesByAddress()
+	}
+	return w.services.switchesAt[a]
+}
+
+// nodesByAddress are the switches of the nodes by their addresses, those of management ports included.
 func (w *World) nodesByAddress() map[netip.Addr][]string {
 	out := map[netip.Addr][]string{}
 	add := func(sw string, addrs []netip.Addr) {

@@ -26,6 +26,7 @@ type gateways struct {
 	silent   Silent
 	chassis  Chassis
 	declared Declared
+	dead     outages // that follow from it and the topology: see World.judgeGateways
 }
 
 // outages are the families in which nothing should lead to a gateway, by its name.
@@ -41,10 +42,21 @@ func (f families) of(a netip.Addr) bool {
 	return f.v6
 }
 
-// dead lists the gateways that nothing should lead to: those whose hosts are gone,
+// judgeGateways finds the gateways that nothing should lead to: those whose hosts are gone,
 // and those that declare themselves down. If those were all that lead outside in a family, the latter may still
 // forward a part of its packets, and count as alive; if the hosts of all are gone, it
 // is rather whoever says so that is wrong, and none is.
+// It returns the units of those to which it makes a difference.
+func (w *World) judgeGateways() (touched []nb.Unit) {
+	was := w.gateways.dead
+	w.gateways.dead = w.dead()
+	for name := range otherKeys(was, w.gateways.dead, func(a, b families) bool { return a == b }) {
+		touched = append(touched, topology.GatewayUnit(name))
+	}
+	return touched
+}
+
+// dead lists the gateways of judgeGateways.
 func (w *World) dead() outages {
 	gone, down := map[string]bool{}, map[string]bool{}
 	for name, g := range w.cluster.Gateways {
@@ -89,15 +101,7 @@ func (w *World) DeclaredDown(gateway string) bool {
 // gatewayRows returns the rows of a gateway: without those that lead to it in a family in which
 // it is dead.
 func (w *World) gatewayRows(name string) []nb.Row {
-	return append(w.cluster.GatewayRows(name), w.cluster.GatewayRoutesBut(name, w.dead()[name].of)...)
-}
-
-// changedDead returns the units of gateways that are dead and were not, or were and are not.
-func (w *World) changedDead(before outages) (touched []nb.Unit) {
-	for name := range otherKeys(before, w.dead(), func(a, b families) bool { return a == b }) {
-		touched = append(touched, topology.GatewayUnit(name))
-	}
-	return touched
+	return append(w.cluster.GatewayRows(name), w.cluster.GatewayRoutesBut(name, w.gateways.dead[name].of)...)
 }
 
 // putGateways records what is known about gateways.
@@ -106,13 +110,12 @@ func (w *World) putGateways(g gateways) []nb.Unit {
 	if same && maps.Equal(w.gateways.chassis, g.chassis) && (w.gateways.chassis == nil) == (g.chassis == nil) {
 		return nil
 	}
-	before := w.dead()
 	w.gateways = g
-	return append(w.changedDead(before), w.putAnsweringGateways()...)
+	return append(w.judgeGateways(), w.putAnsweringGateways()...)
 }
 
 // DeadGateways lists the gateways that nothing leads to at present, in one family at least.
-func (w *World) DeadGateways() []string { return slices.Sorted(maps.Keys(w.dead())) }
+func (w *World) DeadGateways() []string { return slices.Sorted(maps.Keys(w.gateways.dead)) }
 
 // GatewayHosts are, by gateway, the addresses at which its host should answer.
 func (w *World) GatewayHosts() map[string][]netip.Addr {

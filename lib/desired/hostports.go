@@ -131,7 +131,7 @@ func (w *World) hostPortRivals(k service.Key) []nb.Unit {
 		for rival := range w.hostIPs[a] {
 			touched = append(touched, rival.Unit())
 		}
-		for _, sw := range w.services.switchesAt[a] {
+		for _, sw := range w.switchesAt(a) {
 			touched = append(touched, w.hostPorts.units(sw)...)
 		}
 	}
@@ -159,7 +159,7 @@ func (w *World) rivalsAt(a netip.Addr, port nodesPort) (touched []nb.Unit) {
 	for rival := range w.hostIPs[a] {
 		touched = append(touched, rival.Unit())
 	}
-	for _, sw := range w.services.switchesAt[a] {
+	for _, sw := range w.switchesAt(a) {
 		touched = append(touched, w.hostPorts.unitsOf(port, sw)...)
 	}
 	return touched

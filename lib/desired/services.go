@@ -31,7 +31,7 @@ type services struct {
 	chassis   map[string]chassis
 	chassisOf map[string][]string
 	around    service.Surroundings
-	// switchesAt are the switches of the nodes that have an address, that of their management port included.
+	// switchesAt is nodesByAddress, or nil since that may have changed: pods with hostPorts are rare.
 	switchesAt map[netip.Addr][]string
 	// configured are the subnets of Services that the settings name, cidrs those of
 	// ServiceCIDRs by their names.

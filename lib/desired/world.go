@@ -190,23 +190,24 @@ func (w *World) Replace(example any, objs []any) []nb.Unit {
 // putCluster replaces the topology. Pods of nodes whose subnets changed keep the
 // addresses that are in the new subnets, and wait for the others.
 func (w *World) putCluster(c topology.Cluster) []nb.Unit {
-	old, hosts, dead := w.cluster, w.services.chassis, w.dead()
+	old, hosts := w.cluster, w.services.chassis
 	places := w.places()
 	w.cluster, w.services.chassis = c, allChassis(c)
 	w.services.chassisOf = chassisByNode(w.services.chassis)
-	touched := append(w.changedChassis(hosts, old), w.reserveAddresses()...)
+	touched := append(w.judgeGateways(), w.changedChassis(hosts, old)...)
+	touched = append(touched, w.reserveAddresses()...)
 	touched = append(touched, w.lookAround()...)
 	touched = append(touched, w.changedPlaces(places)...)
 	touched = append(touched, w.putAnsweringGateways()...)
 	if !old.Equal(c) {
-		touched = append(touched, topology.ClusterUnit, policy.GuardUnit)
-		touched = append(touched, w.changedDead(dead)...)
 		for _, name := range topology.ChangedGateways(old, c) {
 			touched = append(touched, topology.GatewayUnit(name))
 		}
 		touched = append(touched, w.changedHosts(old)...)
 	}
-	if !slices.Equal(old.Subnets, c.Subnets) || !slices.Equal(old.Join, c.Join) {
+	if old.Router != c.Router || !slices.Equal(old.Subnets, c.Subnets) || !slices.Equal(old.Join, c.Join) {
+		// Of all other topology the rows of the unit have the record only, which is not compared: see clusterRows.
+		touched = append(touched, topology.ClusterUnit, policy.GuardUnit)
 		for name := range c.Nodes {
 			touched = append(touched, policy.NodeUnit(name))
 		}
@@ -217,7 +218,7 @@ func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 		if slices.Equal(old.Nodes[name], c.Nodes[name]) {
 			continue
 		}
-		touched = append(touched, topology.NodeUnit(name), policy.NodeUnit(name), service.RangesUnit)
+		touched = append(touched, topology.NodeUnit(name), policy.NodeUnit(name), policy.GuardUnit, service.RangesUnit)
 		touched = append(touched, w.changeSubnets(name, c.Nodes[name])...)
 	}
 	return append(touched, w.putTaken()...)

@@ -18,6 +18,7 @@ import (
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/test/oracle"
 )
 
@@ -219,11 +220,18 @@ func TestPodsWithoutPorts(t *testing.T) {
 	}
 }
 
-// state is every unit's rows, as text.
+// state is every unit's rows, as text: what is written once only is left out.
 func state(w *World, more []nb.Unit) map[nb.Unit]string {
 	out := map[nb.Unit]string{}
 	for _, u := range append(w.Units(), more...) {
 		rows, err := w.Rows(u)
+		for _, r := range rows {
+			if lr, ok := r.Model.(*nbdb.LogicalRouter); ok {
+				maps.DeleteFunc(lr.ExternalIDs, func(k, _ string) bool {
+					return slices.ContainsFunc(r.OnlyNew, func(prefix string) bool { return strings.HasPrefix(k, prefix) })
+				})
+			}
+		}
 		out[u] = fmt.Sprint(rows, err)
 	}
 	return out

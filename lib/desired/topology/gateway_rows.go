@@ -98,20 +98,22 @@ func (g Gateway) nic(name string) []nb.Row {
 		In: []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: trunk, Column: "ports"}},
 	}
 	port.ParentName, port.TagRequest, port.Options = &parent.ID, &g.VLAN, nil
-	port.Name = fmt.Sprintf("%s.%d", parent.ID, g.VLAN)
+	port.Name = taggedPort(parent.ID, g.VLAN)
 	row.ID = port.Name
 	return []nb.Row{{Table: nbdb.LogicalSwitchTable, ID: trunk, Model: &nbdb.LogicalSwitch{Name: trunk}}, parent, row}
 }
+
+// taggedPort is the logical port of a VLAN of a NIC.
+func taggedPort(parent string, vlan int) string { return fmt.Sprintf("%s.%d", parent, vlan) }
 
 // NICPorts are the logical ports of all NICs, and whose gateway's each is. They
 // are the only ones whose names a pod's could be: NAMESPACE_POD.
 func (c Cluster) NICPorts() map[string]string {
 	ports := map[string]string{}
 	for name, g := range c.Gateways {
-		for _, row := range g.nic(name) {
-			if row.Table == nbdb.LogicalSwitchPortTable {
-				ports[row.ID] = name
-			}
+		port := names.ExternalPort(g.Interface, name)
+		if ports[port] = name; g.VLAN != 0 {
+			ports[taggedPort(port, g.VLAN)] = name
 		}
 	}
 	return ports
