@@ -1,6 +1,6 @@
-// Package nodeport says how a node takes in connections to Services that do not
-// come from pods: by flows of the bridge that the host shares with its gateway
-// router, and by rules of the host's iptables(8).
+// Package nodeport computes how a node accepts connections to Services from
+// clients other than pods: the flows of the bridge shared by the host and its
+// gateway router, and the rules of the host's iptables(8).
 package nodeport
 
 import (
@@ -19,44 +19,43 @@ import (
 // Cookie marks our flows: "k8sgw" in ASCII.
 const Cookie = 0x6b38736777
 
-// A Bridge is one that a host and its gateway router share, with one MAC and
-// one set of addresses.
+// A Bridge is shared by a host and its gateway router. Both have its MAC and its
+// addresses.
 type Bridge struct {
 	Physical, Overlay flow.Port // the NIC, and the patch port to br-int
 	MAC               string    // of the bridge
 	Zone              int       // of conntrack, for the connections of pods
-	// Addrs are the node's addresses on the bridge at which NodePorts are served,
-	// and Router are those that the gateway router has, too.
+	// Addrs are the node's addresses on the bridge at which NodePorts are served;
+	// Router are the gateway router's among them.
 	Addrs, Router []netip.Addr
-	// Pods are the cluster's subnets, as far as they are known.
+	// Pods are the known subnets of the cluster.
 	Pods []netip.Prefix
 }
 
 // Tables and priorities.
 const (
 	classify = 0 // where packets start
-	tracked  = 1 // where those of the NIC go on that may belong to a pod's connection
+	tracked  = 1 // packets from the NIC, perhaps of pods' connections
 
-	mistaken = 120 // the NIC and the router have each other's numbers
+	mistaken = 120 // the port numbers of NIC and router are swapped
 	first    = 110 // ARP and neighbour discovery
-	asked    = 105 // the same, for all
+	asked    = 105 // ARP and neighbour discovery to all
 	frontend = 100
-	closed   = 95 // a frontend that is not open to all
+	closed   = 95 // refuses clients outside the source ranges
 	routed   = 60 // for pods' own addresses
 	later    = 50 // all other packets from the NIC
-	// Whatever the ports' numbers are by now:
-	fromHost   = 12 // what the host sends is sent on
-	fromRouter = 11 // what else has its MAC must not be learned
-	toHost     = 10 // what is for its MAC goes to the host
+	// With any port numbers:
+	fromHost   = 12 // packets from the host are forwarded
+	fromRouter = 11 // NORMAL must not learn the host's MAC from other ports
+	toHost     = 10 // packets to the shared MAC go to the host
 )
 
-// neighborDiscovery are the ICMPv6 types of RFC 4861 that ask and answer:
-// solicitations and advertisements of routers and neighbours. Conntrack does not
-// follow them.
+// neighborDiscovery are the ICMPv6 types of RFC 4861: solicitations and
+// advertisements of routers and neighbours. Conntrack does not follow them.
 var neighborDiscovery = [...]uint8{133, 134, 135, 136}
 
-// Flows returns the flows of a bridge. The default flow, NORMAL for all, is
-// relied on and not among them.
+// Flows returns the flows of a bridge, without the default flow, NORMAL for all
+// packets, on which they rely.
 func Flows(b Bridge, frontends []service.Frontend, pods []hostport.Pod) []flow.Flow {
 	flows, taken := b.base(), map[flow.Key]bool{}
 	for _, f := range append(b.services(frontends), b.hostPorts(frontends, pods)...) {
@@ -71,8 +70,8 @@ func Flows(b Bridge, frontends []service.Frontend, pods []hostport.Pod) []flow.F
 // BaseFlows returns the flows that do not depend on Services.
 func BaseFlows(b Bridge) []flow.Flow { return b.base() }
 
-// HostFlows returns the flows of a bridge without its NIC or patch port: it is the
-// host's alone, even in the moment in which the port appears.
+// HostFlows returns the flows of a bridge without its NIC or patch port. It serves
+// the host alone, even at the moment the missing port appears.
 func HostFlows(mac string) []flow.Flow {
 	return []flow.Flow{
 		newFlow(classify, fromHost, flow.Match{InPort: flow.Local}, flow.Normal),
@@ -81,31 +80,32 @@ func HostFlows(mac string) []flow.Flow {
 	}
 }
 
-// host brings a packet to the host.
+// host returns the actions for a packet to the host.
 func host() string { return flow.Output(flow.Local) + "," + flow.Learn }
 
 func newFlow(table, priority int, m flow.Match, actions string) flow.Flow {
 	return flow.Flow{Cookie: Cookie, Table: table, Priority: priority, Match: m.String(), Actions: actions}
 }
 
-// base tells the pods' connections from the host's. The pods' leave through the
-// gateway router and are remembered; the host's never are. What comes in and is
-// remembered goes back to the gateway router, everything else to the host.
+// base returns the flows of all bridges. Pods' connections leave through the
+// gateway router and are recorded in conntrack; the host's connections never are.
+// So packets of recorded connections go to the gateway router, all others to the
+// host.
 //
-// NORMAL learns which MAC is behind which port, and the shared MAC must only ever
-// be learned behind the host's: so what the gateway router sends goes straight
-// to the NIC, and what is for the shared MAC straight to the host. That holds
-// even while ports have other numbers than the flows know, which takes moments.
+// NORMAL learns the port of each MAC, and must learn the shared MAC only at the
+// host's port. So packets from the gateway router go straight to the NIC, and
+// packets to the shared MAC straight to the host. This holds even during the
+// moments in which ports have other numbers than in the flows.
 //
-// What a router outside sends here for a pod is the gateway router's from its
-// first packet on, so that the answer is one there.
+// Packets to a pod from a router outside go to the gateway router from the first
+// one on, so that the gateway router knows the connection when the pod answers.
 func (b Bridge) base() []flow.Flow {
 	back := flow.Output(b.Overlay)
 	both := flow.Output(flow.Local, b.Overlay) + "," + flow.Learn
 	all := flow.Output(b.Overlay) + "," + flow.Normal
 	flows := append(HostFlows(b.MAC),
 		newFlow(classify, first, flow.Match{Protocol: "arp", InPort: b.Overlay}, flow.Output(b.Physical)),
-		// Both asked, so both get the answer.
+		// Host and router may both have asked, so both get the answer.
 		newFlow(classify, first, flow.Match{Protocol: "arp", InPort: b.Physical, EthDst: b.MAC}, both),
 		// NORMAL never uses the patch port (vswitch.EnsurePatch).
 		newFlow(classify, asked, flow.Match{Protocol: "arp", InPort: b.Physical}, all),
@@ -137,14 +137,14 @@ func (b Bridge) base() []flow.Flow {
 	return flows
 }
 
-// Takes reports whether flows let in what is for a frontend. Otherwise the host
-// does it: a backend in this host's own network has the address of the gateway
-// router, which would keep the packet for itself.
+// Takes reports whether flows accept the connections to a frontend. Otherwise the
+// host does: the gateway router has the address of a backend in this host's own
+// network, and would keep the packet.
 func (b Bridge) Takes(f service.Frontend) bool {
 	return f.Programmed() && !slices.ContainsFunc(f.Backends(), func(e service.Endpoint) bool { return slices.Contains(b.Addrs, e.Addr) })
 }
 
-// services lets in what is for Services.
+// services returns the flows for frontends of Services.
 func (b Bridge) services(frontends []service.Frontend) []flow.Flow {
 	var flows []flow.Flow
 	for f := range Outside(frontends) {
@@ -172,7 +172,7 @@ func (b Bridge) frontend(f service.Frontend) []flow.Flow {
 		}
 		return flows
 	}
-	if len(b.Addrs) == 0 { // a bridge without addresses: whatever is sent there
+	if len(b.Addrs) == 0 { // a bridge without addresses: any destination
 		return []flow.Flow{newFlow(classify, frontend, m, in)}
 	}
 	var flows []flow.Flow
@@ -185,7 +185,7 @@ func (b Bridge) frontend(f service.Frontend) []flow.Flow {
 	return flows
 }
 
-// protocol is what ovs-ofctl calls a protocol in a family.
+// protocol returns ovs-ofctl's name of a protocol in a family.
 func protocol(p corev1.Protocol, family int) string {
 	lower := strings.ToLower(string(p))
 	if family == 1 {
@@ -197,7 +197,7 @@ func protocol(p corev1.Protocol, family int) string {
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // Ours reports whether a flow of the bridge was made by us, or by the program of
-// the Python era, which had no cookie: its NodePorts went to the patch port.
+// the Python era: it set no cookie, and sent NodePorts to the patch port.
 func (b Bridge) Ours(f flow.Flow) bool {
 	if f.Cookie == Cookie {
 		return true
@@ -209,8 +209,8 @@ func (b Bridge) Ours(f flow.Flow) bool {
 	return found && port != "" && !strings.Contains(port, ",")
 }
 
-// IsBase reports whether a flow is one of BaseFlows of this bridge, or of it with
-// other ports: any but those of Services.
+// IsBase reports whether a flow is one of BaseFlows of this bridge, also with
+// other port numbers: any flow but those of Services.
 func IsBase(f flow.Flow) bool { return f.Cookie == Cookie && !strings.Contains(f.Match, "tp_dst=") }
 
 // Frontends lists the frontends of all Services.
@@ -222,7 +222,7 @@ func Frontends(services []service.Resolved, n service.Network) []service.Fronten
 	return out
 }
 
-// Outside returns those of some frontends at which clients outside connect: all but the cluster IPs.
+// Outside returns the frontends for clients outside: all but the cluster IPs.
 func Outside(all []service.Frontend) iter.Seq[service.Frontend] {
 	return func(yield func(service.Frontend) bool) {
 		for _, f := range all {
@@ -233,5 +233,5 @@ func Outside(all []service.Frontend) iter.Seq[service.Frontend] {
 	}
 }
 
-// isFamily reports whether an address is one of a family, of which 0 is IPv4.
+// isFamily reports whether an address is of a family: 0 is IPv4, 1 is IPv6.
 func isFamily(a netip.Addr, family int) bool { return a.Is4() == (family == 0) }

@@ -15,15 +15,15 @@ import (
 	"ovn-k8s/lib/flow"
 )
 
-// A hostPort is one of a pod, in one family.
+// A hostPort is a hostPort of a pod in one family.
 type hostPort struct {
 	pod.HostPort
 	of hostport.Pod
 	to netip.AddrPort
 }
 
-// hostPorts lists the hostPorts of pods in one family. Of several at one port the
-// first has the best right to it; NodePorts have a better one.
+// hostPorts lists the hostPorts of pods in one family, sorted by precedence: of
+// several at one port the first has it. NodePorts take precedence over all.
 func hostPorts(family netip.Addr, frontends []service.Frontend, pods []hostport.Pod) []hostPort {
 	type port struct {
 		corev1.Protocol
@@ -52,8 +52,8 @@ func hostPorts(family netip.Addr, frontends []service.Frontend, pods []hostport.
 	return out
 }
 
-// MayBeStale reports whether there may be connections that Stale tells, once rules
-// have changed: any Service has a frontend for UDP, or hostPorts are others.
+// MayBeStale reports whether a change of rules may have left connections for Stale:
+// if any Service has a frontend for UDP, or if rules of hostPorts changed.
 func MayBeStale(frontends []service.Frontend, changes []string) bool {
 	return slices.ContainsFunc(frontends, func(f service.Frontend) bool {
 		return f.Kind != service.ClusterIP && f.Protocol() == corev1.ProtocolUDP
@@ -61,9 +61,8 @@ func MayBeStale(frontends []service.Frontend, changes []string) bool {
 		slices.ContainsFunc(changes, func(c string) bool { return strings.Contains(c, chainHostPorts) })
 }
 
-// Loopback reports whether a hostPort is at 127.0.0.1. Then the kernel must not
-// take what has such addresses for a forgery at the management port, which Chains
-// guards.
+// Loopback reports whether a hostPort is at 127.0.0.1. Then the kernel must accept
+// such addresses at the management port (route_localnet); Chains guards it.
 func Loopback(frontends []service.Frontend, pods []hostport.Pod) bool {
 	return loopback(hostPorts(IPv4, frontends, pods))
 }
@@ -74,13 +73,13 @@ func loopback(ports []hostPort) bool {
 	})
 }
 
-// hostPorts leads to pods what is for their hostPorts. It must be asked after
-// what is Services'.
+// hostPorts adds the rules from hostPorts to their pods. They must come after
+// those of Services.
 //
-// What pods of any node send has been led there before it comes to this host, so
-// that policies know who sends. Clients outside keep their addresses: what the pod
-// answers them comes back here, or if it would go to a gateway that shares the
-// host's NIC, only with the host's address.
+// Packets from pods of any node do not come to this host: OVN sends them to the
+// pod, so that policies see their source. Clients outside keep their addresses if
+// the pod's answers come back here. If those leave by a gateway that shares the
+// host's NIC, the client's address is replaced by the host's.
 func (b *builder) hostPorts(ports []hostPort) {
 	if len(ports) == 0 {
 		return
@@ -109,9 +108,9 @@ func (b *builder) hostPorts(ports []hostPort) {
 	b.ownConnections(ports)
 }
 
-// sentBack lets through what pods send to hostPorts at the management address: it
-// is for another pod when it comes, and leaves by the interface that it came by.
-// Nothing else may leave by it with an address of these pods: see claimed.
+// sentBack accepts packets from pods to hostPorts at the management address: their
+// destination is another pod by now, and they leave by the interface that they
+// came by. No other packet with an address of these pods leaves by it: see claimed.
 func (b *builder) sentBack(ports []hostPort) {
 	if !slices.ContainsFunc(ports, func(h hostPort) bool { return h.Outside(b.family) }) {
 		return
@@ -122,8 +121,8 @@ func (b *builder) sentBack(ports []hostPort) {
 	}
 }
 
-// guardLoopback keeps pods from what listens at 127.0.0.1, if the kernel takes
-// such addresses from the management port at all (CVE-2020-8558).
+// guardLoopback keeps pods from servers at 127.0.0.1, if the kernel accepts
+// such addresses at the management port (CVE-2020-8558).
 func (b *builder) guardLoopback(ports []hostPort) {
 	if b.host.Management == "" || b.family.Is6() || !loopback(ports) {
 		return
@@ -133,10 +132,10 @@ func (b *builder) guardLoopback(ports []hostPort) {
 	c.Rules = append([]string{guard}, c.Rules...)
 }
 
-// ownConnections lets out, with this host's address, the connections that a pod
-// begins from the port at which it answers clients outside, as peers of many UDP
-// protocols do: OVN leads all that comes from there to this host. Not to tunnels:
-// other hosts would take it for this host's.
+// ownConnections lets out, with this host's address, connections that a pod opens
+// from its hostPort's target port, as peers of many UDP protocols do: OVN sends all
+// packets from that port to this host. Tunnels are excepted: other hosts would take
+// the packets for this host's.
 func (b *builder) ownConnections(ports []hostPort) {
 	m := b.host.Management
 	if m == "" || b.host.Shared != "" {
@@ -159,7 +158,7 @@ func (b *builder) ownConnections(ports []hostPort) {
 	}
 }
 
-// hostPorts lets in what is for hostPorts at the gateway router's addresses.
+// hostPorts returns the flows for hostPorts at the gateway router's addresses.
 func (b Bridge) hostPorts(frontends []service.Frontend, pods []hostport.Pod) []flow.Flow {
 	var flows []flow.Flow
 	for i, family := range []netip.Addr{IPv4, IPv6} {

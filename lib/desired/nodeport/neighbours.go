@@ -12,7 +12,7 @@ import (
 // Nodes are the addresses at which nodes reach each other, by name.
 type Nodes map[string][]netip.Addr
 
-// Put records a *corev1.Node as it is now.
+// Put records the InternalIPs of a *corev1.Node.
 func (all Nodes) Put(node any) {
 	n := node.(*corev1.Node)
 	all[n.Name] = nil
@@ -26,12 +26,12 @@ func (all Nodes) Put(node any) {
 // Remove forgets a *corev1.Node.
 func (all Nodes) Remove(node any) { delete(all, node.(*corev1.Node).Name) }
 
-// neighbours returns the NodePorts of other nodes to which the host's own
-// connections to a NodePort are led if the external traffic policy is Local and
-// no endpoint is here: one of each node that has endpoints. There the client
-// keeps its address, as it should. OVN could not let it: what an endpoint sends
-// to that address leaves by its own node. It is empty where the way is another,
-// or where an address is not known.
+// neighbours returns NodePorts of other nodes, one of each node with endpoints. The
+// host's own connections to a NodePort go there if the external traffic policy is
+// Local and no endpoint is here, because the client keeps its address there, as the
+// policy demands. Through OVN it could not: the endpoint's answers to that address
+// would leave by its own node. The list is empty in all other cases, and if the
+// address of one of these nodes is not known.
 func (h Host) neighbours(f service.Frontend) (out service.Endpoints) {
 	if f.Kind != service.NodePort || !f.ExternalLocal || len(f.Backends().Local(h.Node)) > 0 {
 		return nil

@@ -15,42 +15,42 @@ import (
 	"ovn-k8s/lib/desired/service"
 )
 
-// A Host is what the rules of a host depend on beside Services.
+// A Host holds the inputs of a host's rules other than Services and pods.
 type Host struct {
 	// Node is the host's name in Kubernetes.
 	Node string
-	// Addrs are all addresses of the host: an endpoint that has one of them is in
-	// the host's own network.
+	// Addrs are all addresses of the host. An endpoint with one of them is in the
+	// host's own network.
 	Addrs []netip.Addr
-	// Nodes are the addresses of all nodes, as far as they are known.
+	// Nodes are the known addresses of all nodes.
 	Nodes Nodes
-	// Routed, unless empty, are the subnets of cluster addresses to which the host
-	// has routes by Management.
+	// Routed, unless empty, are the subnets of cluster IPs to which the host has
+	// routes by Management.
 	Routed []netip.Prefix
-	// Management is the interface that leads to pods, "" if there is none, and Pods
-	// are the subnets of this node's pods.
+	// Management is the interface to the pods, "" if there is none, and Pods are
+	// the subnets of this node's pods.
 	Management string
 	Pods       []netip.Prefix
-	// NodePortAddresses, unless empty, are where NodePorts are served.
+	// NodePortAddresses, unless empty, restrict the addresses with NodePorts.
 	NodePortAddresses []netip.Prefix
-	// Shared is the bridge that the host shares with its gateway router, "" if it
-	// shares none, and PodPorts are the source ports there, as in "10000-29999",
-	// that pods have and the host has not.
+	// Shared is the bridge that the host shares with its gateway router, "" if
+	// there is none, and PodPorts, such as "10000-29999", are the source ports there
+	// of pods' connections, never of the host's.
 	Shared, PodPorts string
 	// Servers are databases and API servers. No Service takes the host's own
 	// connections to them.
 	Servers []netip.AddrPort
 	// RandomFully is whether iptables knows MASQUERADE --random-fully.
 	RandomFully bool
-	// Gateway is whether a gateway router with a NIC is here: what pods here answer
-	// to clients outside leaves by it, and not by the host.
+	// Gateway is whether this host has a gateway router with a NIC: answers of pods
+	// here to clients outside leave by it, and not by the host.
 	Gateway bool
 }
 
-// A Chain is a chain of iptables(8). It says the same as one of lib/iptables.
+// A Chain is a chain of iptables(8), as in lib/iptables.
 type Chain struct {
 	Table, Name string
-	From, Match string   // the built-in chain that jumps here, and for which packets
+	From, Match string   // the built-in chain with a jump here, and the match of that rule
 	Rules       []string // as iptables-save(8) prints them, without "-A NAME "
 }
 
@@ -67,16 +67,16 @@ func (h Host) pods(family netip.Addr) (out []netip.Prefix) {
 // ChainPrefix begins the names of our chains.
 const ChainPrefix = "OVN-SVC-"
 
-// StrayChain drops segments of a shared NIC. Only a host that shares one may have
-// it, whether Services are known or not.
+// StrayChain drops segments of pods' connections that came in by a shared NIC. It
+// exists only on a host that shares one, with or without Services.
 const StrayChain = ChainPrefix + "STRAY"
 
 // ClaimedChain drops packets with a forged source address of a pod of this node, see
 // claimed. It does not depend on Kubernetes objects.
 const ClaimedChain = ChainPrefix + "CLAIMED"
 
-// Our chains. Those of the built-in ones are named after them, and each port of
-// a Service has some, see chainName.
+// Our chains. Jump targets of built-in chains are named after those, and each port
+// of a Service has chains of its own, see chainName.
 const (
 	chainFrontends = ChainPrefix + "WAYS"
 	chainNodePorts = ChainPrefix + "NODEPORTS"
@@ -86,17 +86,18 @@ const (
 	chainMasq      = ChainPrefix + "POSTROUTING"
 )
 
-// mark is on packets whose source must become this host's, so that the answer
-// comes back here. The kubelet has the bits 0x4000 and 0x8000, and the CNI plugin
-// portmap 0x2000.
+// mark is set on packets whose source address must become this host's, so that the
+// answer comes back here. The kubelet uses the bits 0x4000 and 0x8000, and the CNI
+// plugin portmap 0x2000.
 const mark = "0x1000/0x1000"
 
-// sourcePorts are those of what this host masquerades: the pods have
-// others on an address that both share, and NodePorts are others, too. These are those that Linux gives to a host's own connections.
+// sourcePorts are the source ports of connections masqueraded by this host: those that
+// Linux gives to a host's own connections. They are neither NodePorts nor, on a shared
+// address, ports of pods' connections.
 const sourcePorts = "32768-60999"
 
-// managementPorts are the source ports of what this host masquerades with the
-// address of the management port.
+// managementPorts are the source ports of connections masqueraded with the address
+// of the management port.
 const managementPorts = "1024-65535"
 
 // IPv4 and IPv6 select a family.
@@ -107,10 +108,10 @@ var (
 
 // Chains returns the chains of one family.
 //
-// A frontend leads to the Service's ClusterIP, by way of the management port, and
-// OVN chooses the endpoint. Where OVN would choose otherwise than it should, or
-// could not reach the endpoint, it leads to one of the endpoints. What is for
-// hostPorts of pods, which are all of this node, is led to the pod.
+// A frontend is translated to the Service's ClusterIP, by way of the management
+// port, and OVN chooses the endpoint. Where OVN would choose wrongly or could not
+// reach the endpoint, the frontend is translated to an endpoint directly (see
+// direct). hostPorts are translated to their pods, all of them on this node.
 func Chains(h Host, family netip.Addr, frontends []service.Frontend, pods []hostport.Pod) []Chain {
 	b := newBuilder(h, family)
 	b.frame()
@@ -177,19 +178,19 @@ func (b *builder) chain(table, name string) (*Chain, bool) {
 	return c, there
 }
 
-// from makes the chain to which a built-in one jumps.
+// from makes the jump target of a built-in chain.
 func (b *builder) from(table, builtIn string, rules ...string) {
 	c, _ := b.chain(table, ChainPrefix+builtIn)
 	c.From, c.Rules = builtIn, rules
 }
 
-// frame says how packets come to our chains, and what does not depend on Services.
+// frame makes the jumps to our chains, and the rules that do not depend on Services.
 func (b *builder) frame() {
 	b.from("nat", "PREROUTING", b.unlessStray("nat", "RETURN", "-j "+chainFrontends)...)
 	b.from("nat", "OUTPUT", "-j "+chainFrontends)
 	b.from("nat", "POSTROUTING")
 	for _, p := range []string{"tcp", "udp", "sctp"} {
-		if m := b.host.Management; m != "" { // whose address no pod shares
+		if m := b.host.Management; m != "" { // no pod shares its address
 			b.nat(chainMasq, "-o %s -p %s -m mark --mark %s -j %s", m, p, mark, b.masquerade(managementPorts))
 		}
 		b.nat(chainMasq, "-p %s -m mark --mark %s -j %s", p, mark, b.masquerade(sourcePorts))
@@ -221,8 +222,9 @@ func (b *builder) claimed() {
 }
 
 // ServerClaims lists the external IPs of Services that are the address of a
-// database or the API server. Whoever may create a Service may claim such an
-// address (CVE-2020-8554); that of a load balancer is its controller's to set.
+// database or the API server. Anybody with the right to create Services can claim
+// such an address (CVE-2020-8554). Addresses of load balancers are not listed: their
+// controllers set them.
 func ServerClaims(h Host, frontends []service.Frontend) (claims []service.Frontend) {
 	for f := range Outside(frontends) {
 		if f.Kind == service.ExternalIP && f.Protocol() == corev1.ProtocolTCP && slices.Contains(h.Servers, netip.AddrPortFrom(f.Addr, f.Number)) {
@@ -232,7 +234,7 @@ func ServerClaims(h Host, frontends []service.Frontend) (claims []service.Fronte
 	return claims
 }
 
-// spareServer leaves the host's own connections to a server alone.
+// spareServer excludes the host's own connections to a server from our rules.
 func (b *builder) spareServer(f service.Frontend) {
 	if !b.is(f) {
 		return
@@ -244,8 +246,8 @@ func (b *builder) spareServer(f service.Frontend) {
 	}
 }
 
-// masquerade is the target that gives packets the address of the interface that
-// they leave by.
+// masquerade returns the target that replaces the source address by that of the
+// outgoing interface.
 func (b *builder) masquerade(ports string) string {
 	target := "MASQUERADE"
 	if ports != "" {
@@ -257,10 +259,10 @@ func (b *builder) masquerade(ports string) string {
 	return target
 }
 
-// unlessStray puts a rule before others for segments of the shared NIC that start
-// no connection. While ovs-vswitchd starts again, those of pods' connections reach
-// the host, which must neither reset them nor send them to some other endpoint:
-// those without a socket here are dropped, and will be repeated.
+// unlessStray puts a rule before others for TCP segments from the shared NIC that
+// open no connection. While ovs-vswitchd restarts, segments of pods' connections
+// reach the host, which must neither reset them nor send them to another endpoint:
+// those without a socket here are dropped, and their senders repeat them.
 func (b *builder) unlessStray(table, target, rule string) []string {
 	if b.host.Shared == "" {
 		return []string{rule}
@@ -274,16 +276,16 @@ func (b *builder) unlessStray(table, target, rule string) []string {
 	return []string{fmt.Sprintf("-i %s -p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -j %s", b.host.Shared, target), rule}
 }
 
-// nodePorts sends what is for the host's own addresses to the chain of NodePorts.
-// It must be the last to be asked, since other frontends have addresses of their own.
+// nodePorts adds the jump from the host's own addresses to the chain of NodePorts.
+// It comes last: the addresses of other frontends take precedence.
 func (b *builder) nodePorts() {
 	for _, where := range b.local() {
 		b.nat(chainFrontends, "%s-m addrtype --dst-type LOCAL -j %s", where, chainNodePorts)
 	}
 }
 
-// local matches the addresses of this host at which NodePorts are served, once
-// it is known that the address is one of this host.
+// local returns matches of the addresses with NodePorts, for packets already known
+// to be for an address of this host.
 func (b *builder) local() []string {
 	if len(b.host.NodePortAddresses) == 0 {
 		loopback := "127.0.0.0/8"
@@ -301,8 +303,8 @@ func (b *builder) local() []string {
 	return out
 }
 
-// to matches a destination; every address has it if the prefix is empty, which
-// iptables-save does not print.
+// to matches a destination. It is empty for the prefix of all addresses, as
+// iptables-save prints no such match.
 func to(p netip.Prefix) string { return address("-d", p) }
 
 func address(option string, p netip.Prefix) string {
@@ -318,7 +320,7 @@ func proto(p corev1.Protocol, port uint16) string {
 	return fmt.Sprintf("-p %s -m %s --dport %d", l, l, port)
 }
 
-// comment says for whom a rule is.
+// comment names the Service and port of a rule.
 func comment(k service.Key, port service.Port) string {
 	return fmt.Sprintf("-m comment --comment %q", strings.TrimSuffix(k.String()+":"+port.Name, ":"))
 }
@@ -330,11 +332,11 @@ func chainName(kind string, f service.Frontend, more string) string {
 	return ChainPrefix + kind + "-" + strings.ToUpper(hex.EncodeToString(sum[:7]))
 }
 
-// is reports whether a frontend is one of the builder's family.
+// is reports whether a frontend is of the builder's family.
 func (b *builder) is(f service.Frontend) bool { return isFamily(b.family, f.Family) }
 
-// frontend adds what one frontend needs: a rule that sends it to the chain of its
-// port, or one that refuses it.
+// frontend adds the rules of one frontend: a jump to the chain of its port, or a
+// rule that refuses the connection.
 func (b *builder) frontend(f service.Frontend) {
 	if b.host.Shared != "" && f.Protocol() == corev1.ProtocolTCP && f.Kind == service.NodePort {
 		b.filter(StrayChain, "%s %s -j DROP", proto(f.Protocol(), f.Number), comment(f.Key, f.Port()))
@@ -351,13 +353,13 @@ func (b *builder) frontend(f service.Frontend) {
 		b.address(f, chain)
 	}
 	if f.ExternalLocal && len(backends.Local(b.host.Node)) == 0 {
-		// Kubernetes wants such a node to look dead to a load balancer.
+		// Kubernetes wants such a node to look down to a load balancer.
 		b.refuse(f, "DROP")
 	}
 }
 
-// address lets in what is for an external address, of a load balancer only from
-// where it is allowed.
+// address adds the rules for a frontend at an external address; source ranges
+// restrict its clients.
 func (b *builder) address(f service.Frontend, chain string) {
 	match := fmt.Sprintf("%s%s %s", to(single(f.Addr)), proto(f.Protocol(), f.Number), comment(f.Key, f.Port()))
 	if !f.Guarded() {
@@ -372,7 +374,7 @@ func (b *builder) address(f service.Frontend, chain string) {
 	b.refuse(f, "DROP")
 }
 
-// nodePort lets in what is for a NodePort.
+// nodePort adds the rules for a NodePort.
 func (b *builder) nodePort(f service.Frontend, chain string) {
 	match, who := proto(f.Protocol(), f.Number), comment(f.Key, f.Port())
 	if next := b.host.neighbours(f); len(next) > 0 {
@@ -383,8 +385,8 @@ func (b *builder) nodePort(f service.Frontend, chain string) {
 	b.nat(chainNodePorts, "%s %s -j %s", match, who, chain)
 }
 
-// refuse adds a rule for what still has the address of the frontend after all
-// translation.
+// refuse adds a rule for packets that still have the frontend's address after
+// DNAT.
 func (b *builder) refuse(f service.Frontend, target string) {
 	match := proto(f.Protocol(), f.Number)
 	if f.Kind != service.NodePort {
@@ -396,7 +398,7 @@ func (b *builder) refuse(f service.Frontend, target string) {
 	}
 }
 
-// reject says no at once.
+// reject returns the target that refuses a connection at once.
 func (b *builder) reject(p corev1.Protocol) string {
 	switch {
 	case p == corev1.ProtocolTCP:
@@ -420,24 +422,25 @@ func (b *builder) external(f service.Frontend) string {
 		return name
 	}
 	local := f.Backends().Local(b.host.Node)
-	// Pods of other nodes are outside of this one. Without the host's address the
-	// endpoint would answer them past the host, which has changed the destination.
+	// Pods of other nodes count as clients outside. Without the host's address as
+	// source, the endpoint would answer them directly, and not by the host, which
+	// changed the destination.
 	if m := b.host.Management; m != "" && len(local) > 0 {
 		pods := chainName("POD", f, "")
 		b.balance(pods, f, local, hideSource)
 		b.nat(name, "-i %s -j %s", m, pods)
 	}
-	// What the host itself sends does not depend on the traffic policy for outside.
+	// The external traffic policy does not apply to connections from the host itself.
 	b.nat(name, "-m addrtype --src-type LOCAL -j %s", cluster)
 	source := keepSource
-	if b.host.Gateway { // which could not translate back what it has not translated
+	if b.host.Gateway { // the gateway's router does not know the host's DNAT, and could not reverse it
 		source = hideSource
 	}
 	b.balance(name, f, local, source)
 	return name
 }
 
-// cluster makes the chain that leads to any endpoint.
+// cluster makes the chain for any endpoint of the Service, and returns its name.
 func (b *builder) cluster(f service.Frontend) string {
 	name := chainName("SVC", f, "")
 	if _, done := b.chain("nat", name); done {
@@ -452,12 +455,13 @@ func (b *builder) cluster(f service.Frontend) string {
 	return name
 }
 
-// direct reports whether the host has to choose the endpoint. OVN would send to
-// an endpoint in this host's own network what has this host's address as its
-// source, which the kernel takes for a forgery; behind one masquerading address
-// it could not tell clients apart for session affinity; for the internal
-// traffic policy Local it would use those of this node alone; and to a subnet of
-// Services that was added later the host has no route.
+// direct reports whether the host has to choose the endpoint itself, because OVN
+//   - would leave this host's address as source on packets to an endpoint in the
+//     host's own network, and the kernel takes them for forged;
+//   - could not tell clients apart for session affinity behind one masquerading
+//     address;
+//   - would use only endpoints of this node for the internal traffic policy Local;
+//   - is out of reach at cluster IPs of a range added later (no route).
 func (b *builder) direct(f service.Frontend) bool {
 	return f.Affinity > 0 || f.InternalLocal || !b.routed(f.Cluster().Addr()) || slices.ContainsFunc(f.Backends(), b.isOwn)
 }
@@ -465,12 +469,12 @@ func (b *builder) direct(f service.Frontend) bool {
 // isOwn reports whether an endpoint is in this host's own network.
 func (b *builder) isOwn(e service.Endpoint) bool { return slices.Contains(b.host.Addrs, e.Addr) }
 
-// routed reports whether what the host sends to a cluster address comes to OVN.
+// routed reports whether packets from the host to a cluster IP reach OVN.
 func (b *builder) routed(a netip.Addr) bool {
 	return len(b.host.Routed) == 0 || slices.ContainsFunc(b.host.Routed, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// own leads what the host itself sends to a ClusterIP to the endpoints, where one
+// own adds rules for connections from the host itself to a ClusterIP, if an endpoint
 // is in the host's own network, or there is no route to the address.
 func (b *builder) own(frontends []service.Frontend) {
 	for _, f := range frontends {
@@ -493,15 +497,15 @@ func (b *builder) internal(f service.Frontend) service.Endpoints {
 	return f.Backends().Cluster()
 }
 
-// What balance does with the client's address. hideSource has the answer come
-// back here, but for endpoints that are here.
+// How balance treats the client's address. hideSource replaces it by this host's, so
+// that the answer comes back here, except for endpoints on this host.
 const (
 	keepSource = iota
 	hideSource
 )
 
-// balance leads to each of the endpoints with the same probability, or to that
-// of the client's last connection.
+// balance sends connections to each endpoint with the same probability, or with
+// session affinity to the endpoint of the client's last connection.
 func (b *builder) balance(chain string, f service.Frontend, endpoints service.Endpoints, source int) {
 	l := strings.ToLower(string(f.Protocol()))
 	names := make([]string, len(endpoints))
@@ -520,7 +524,7 @@ func (b *builder) balance(chain string, f service.Frontend, endpoints service.En
 	}
 }
 
-// endpoint makes the chain that leads to one endpoint.
+// endpoint makes the chain of one endpoint.
 func (b *builder) endpoint(name string, f service.Frontend, e service.Endpoint, source int) {
 	if source == hideSource && !b.isOwn(e) {
 		b.nat(name, "-j MARK --set-xmark %s", mark)
@@ -548,8 +552,8 @@ func chance(n int) string {
 	return fmt.Sprintf("-m statistic --mode random --probability %.11f ", float64(parts)/(1<<31))
 }
 
-// HealthChecks returns how many endpoints on the node each Service with a
-// health check port has, by that port.
+// HealthChecks returns the number of serving endpoints on the node for each Service
+// with a health check port, by that port.
 func HealthChecks(node string, services []service.Resolved) map[uint16]Health {
 	out := map[uint16]Health{}
 	for _, s := range services {
@@ -576,11 +580,10 @@ type Health struct {
 	Local   int // endpoints on the node
 }
 
-// Stale tells which UDP connections that the host remembers lead where they
-// should not any more: those to a frontend that are answered by neither its
-// ClusterIP, nor one of its endpoints, nor a neighbour; those to a hostPort that
-// its pod does not answer; and those that pods of this node answer, for an
-// address of the host that is no frontend any more.
+// Stale returns a function that reports whether a UDP connection in the host's
+// conntrack table is stale. One to a frontend is, unless its ClusterIP, an endpoint
+// or a neighbour answers; one to a hostPort is, unless its pod answers; one to
+// any other port of the host's addresses is, if a pod of this node answers.
 func Stale(h Host, family netip.Addr, frontends []service.Frontend, pods []hostport.Pod) func(to, answers netip.AddrPort) bool {
 	allowed := map[netip.AddrPort]map[netip.AddrPort]bool{}
 	for f := range Outside(frontends) {
@@ -620,8 +623,8 @@ func Stale(h Host, family netip.Addr, frontends []service.Frontend, pods []hostp
 	}
 }
 
-// UDPAnswers are, by frontend for UDP, the endpoints that answer there. A NodePort
-// is one at the unspecified address of its family.
+// UDPAnswers returns the endpoints of each UDP frontend. A NodePort is at the
+// unspecified address of its family.
 func UDPAnswers(frontends []service.Frontend) map[netip.AddrPort]map[netip.AddrPort]bool {
 	known := map[netip.AddrPort]map[netip.AddrPort]bool{}
 	for _, f := range frontends {
@@ -643,10 +646,10 @@ func UDPAnswers(frontends []service.Frontend) map[netip.AddrPort]map[netip.AddrP
 	return known
 }
 
-// StaleInside tells which UDP connections in Open vSwitch lead to an endpoint that
-// is gone: to a frontend, ClusterIPs included, and answered by none of its
-// endpoints. A NodePort is one at whatever address, except those of Services
-// themselves. It is nil if there are no frontends for UDP.
+// StaleInside returns a function that reports whether a UDP connection in Open
+// vSwitch leads to a deleted endpoint: its destination is a frontend, ClusterIPs
+// included, and none of its endpoints answers. A NodePort is at any address except
+// those of other frontends. It returns nil if there are no frontends for UDP.
 func StaleInside(frontends []service.Frontend) func(to, answers netip.AddrPort) bool {
 	known, at := UDPAnswers(frontends), map[netip.Addr]bool{}
 	for to := range known {
@@ -664,7 +667,7 @@ func StaleInside(frontends []service.Frontend) func(to, answers netip.AddrPort) 
 	}
 }
 
-// anywhere stands for all addresses of a family.
+// anywhere returns the unspecified address of an address's family.
 func anywhere(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return IPv4

@@ -56,12 +56,12 @@ func (c Cluster) OneLength() bool {
 	return strings.Count(lengths, "ipv4") <= 1 && strings.Count(lengths, "ipv6") <= 1
 }
 
-// equalMaps is maps.EqualFunc, and does not look into a map to find it equal to itself.
+// equalMaps is maps.EqualFunc in constant time for the same map twice.
 func equalMaps[V any](a, b map[string]V, equal func(V, V) bool) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() || maps.EqualFunc(a, b, equal)
 }
 
-// equal reports whether both would be recorded by the same text.
+// equal reports whether both have the same text in the registry.
 func (g Gateway) equal(h Gateway) bool { return reflect.DeepEqual(g, h) || g.text() == h.text() }
 
 // ChangedGateways lists the gateways whose rows may differ between two topologies, sorted.
@@ -82,7 +82,7 @@ func ChangedGateways(old, now Cluster) []string {
 	return changed
 }
 
-// gatewayInputs is what the rows of every gateway depend on: see leads, pins and byPolicy for the last three.
+// gatewayInputs returns the inputs of all gateways' rows as text: see leads, pins and byPolicy for the last three.
 func (c Cluster) gatewayInputs() string {
 	var hops, pins [2]bool
 	shortest := [2]int{-1, -1}

@@ -31,21 +31,21 @@ type Gateway struct {
 	NextHops  []netip.Addr   `json:"nextHops,omitempty"` // default gateways, at most one a family
 	VLAN      int            `json:"vlan,omitempty"`     // 0: none
 	Ports     string         `json:"ports,omitempty"`    // "LOW-HIGH", of connections from pods; empty: all
-	Rampout   []netip.Prefix `json:"rampout,omitempty"`  // source subnets that leave by this gateway
+	Rampout   []netip.Prefix `json:"rampout,omitempty"`  // source subnets of pods for this gateway (egress subnets)
 	Join      []netip.Addr   `json:"join"`               // in the join subnets; IPv4 first
 	First     bool           `json:"first,omitempty"`    // the first gateway: there is exactly one
 	Node      string         `json:"node,omitempty"`     // the node's switch on the same host, if there is one
-	Tunnel    netip.Addr     `json:"tunnel,omitzero"`    // the host's end of tunnels, if it is known
-	MTU       int            `json:"mtu,omitempty"`      // of pods, in bytes: larger packets from outside are refused; 0: not known
+	Tunnel    netip.Addr     `json:"tunnel,omitzero"`    // the host's tunnel address, if known
+	MTU       int            `json:"mtu,omitempty"`      // of pods, in bytes; 0: unknown; see pathMTU
 }
 
 // joinFirst is the lowest host number of gateways in the join subnets.
 const joinFirst = routerHost + 1
 
-// WithGateway returns c with a gateway, replacing what it had before of that
-// name. The gateway keeps its join addresses if it had some, else it gets those
-// in g.Join if they are free, else the first that are neither another gateway's
-// nor in taken. Every problem of the input is in the error.
+// WithGateway returns c with a gateway, in place of an earlier one of that name. The
+// gateway keeps earlier join addresses; else it gets those in g.Join if they are free,
+// else the first that are neither another gateway's nor in taken. The error lists
+// every problem of the input.
 func (c Cluster) WithGateway(name string, g Gateway, taken ...netip.Addr) (Cluster, error) {
 	g.First = c.Gateways[name].First
 	if old, ok := c.Gateways[name]; ok {
@@ -55,7 +55,7 @@ func (c Cluster) WithGateway(name string, g Gateway, taken ...netip.Addr) (Clust
 	return c.oneFirst(), err
 }
 
-// add returns c with a gateway.
+// add is WithGateway, but sets only g.Join and leaves First to oneFirst.
 func (c Cluster) add(name string, g Gateway, taken []netip.Addr) (Cluster, error) {
 	if err := errors.Join(c.checkGateway(name, g), c.checkOthers(name, g)); err != nil {
 		return c, err
@@ -71,8 +71,8 @@ func (c Cluster) add(name string, g Gateway, taken []netip.Addr) (Cluster, error
 	return c, err
 }
 
-// WithoutGateway returns c without a gateway. It reports false if c does not
-// have it. If it was the first gateway, another one is.
+// WithoutGateway returns c without a gateway, and false if c does not have it. If it
+// was the first gateway, another one becomes it.
 func (c Cluster) WithoutGateway(name string) (Cluster, bool) {
 	if _, ok := c.Gateways[name]; !ok {
 		return c, false
@@ -82,8 +82,8 @@ func (c Cluster) WithoutGateway(name string) (Cluster, bool) {
 	return c.oneFirst(), true
 }
 
-// oneFirst makes one gateway the first: of those that say so, or if none does
-// of all, the one with the lowest join address.
+// oneFirst makes exactly one gateway the first: of those with First, or else of all,
+// the one with the lowest join address.
 func (c Cluster) oneFirst() Cluster {
 	c.Gateways = maps.Clone(c.Gateways)
 	best := ""
@@ -103,7 +103,7 @@ func (c Cluster) oneFirst() Cluster {
 // GatewayNames lists the gateways in alphabetical order.
 func (c Cluster) GatewayNames() []string { return slices.Sorted(maps.Keys(c.Gateways)) }
 
-// checkGateway says what is wrong with g by itself.
+// checkGateway returns the problems of g by itself.
 func (c Cluster) checkGateway(name string, g Gateway) error {
 	errs := []error{CheckNodeName(name)}
 	if len(g.IPs) == 0 {
@@ -139,9 +139,9 @@ func (c Cluster) checkGateway(name string, g Gateway) error {
 	return errors.Join(errs...)
 }
 
-// checkHop checks that a next hop is a neighbour. An address of its own full
-// length (/32, /128) has no neighbours by its prefix: clouds that hand out such
-// addresses have their routers answer on the link.
+// checkHop checks that a next hop is a neighbour. A prefix of full length (/32, /128)
+// does not tell its neighbours: the routers of clouds with such addresses answer on
+// the link.
 func (g Gateway) checkHop(hop netip.Addr) error {
 	i := slices.IndexFunc(g.IPs, func(ip netip.Prefix) bool { return ipnet.SameFamily(ip.Addr(), hop) })
 	switch {
@@ -155,7 +155,7 @@ func (g Gateway) checkHop(hop netip.Addr) error {
 	return fmt.Errorf("default gateway %s is not in the subnet of physical IP %s: give a neighbour in %s", hop, g.IPs[i], g.IPs[i].Masked())
 }
 
-// checkOthers says what of g is another gateway's.
+// checkOthers returns the conflicts of g with other gateways.
 func (c Cluster) checkOthers(name string, g Gateway) error {
 	var errs []error
 	for _, other := range c.GatewayNames() {
@@ -182,7 +182,7 @@ func (c Cluster) checkOthers(name string, g Gateway) error {
 }
 
 // join returns wish if it is free and one address in each join subnet, else the
-// first addresses that are free in all of them.
+// addresses of the lowest host number that is free in all of them.
 func (c Cluster) join(wish, taken []netip.Addr) ([]netip.Addr, error) {
 	used := map[netip.Addr]bool{}
 	for _, a := range taken {
@@ -210,9 +210,9 @@ func (c Cluster) join(wish, taken []netip.Addr) ([]netip.Addr, error) {
 	}
 }
 
-// free reports whether a gateway can have addrs on the join switch. The
-// cluster router's MAC there follows from its name, so that no address may give
-// a gateway the same.
+// free reports whether a gateway can have addrs on the join switch. An address is
+// not free if its MAC would be that of the cluster router's port there, which is
+// derived from the port's name.
 func (c Cluster) free(addrs []netip.Addr, used map[netip.Addr]bool) bool {
 	if len(addrs) != len(c.Join) || len(addrs) == 0 {
 		return false
@@ -226,15 +226,15 @@ func (c Cluster) free(addrs []netip.Addr, used map[netip.Addr]bool) bool {
 	return joinMAC(addrs) != ipnet.RouterMAC(names.RouterToJoin(c.Router))
 }
 
-// joinMAC is the MAC of a gateway router's port to the join switch. It follows
-// from the address, so that no two gateways share one.
+// joinMAC returns the MAC of a gateway router's port to the join switch. It is derived
+// from the first address, so that no two gateways share one.
 func joinMAC(addrs []netip.Addr) string {
 	b := addrs[0].AsSlice()
 	b = b[len(b)-3:]
 	return fmt.Sprintf("00:00:00:%02X:%02X:%02X", b[0], b[1], b[2])
 }
 
-// text is g as the registry holds it.
+// text returns g as in the registry.
 func (g Gateway) text() string {
 	b, err := json.Marshal(g)
 	if err != nil {
@@ -243,11 +243,11 @@ func (g Gateway) text() string {
 	return string(b)
 }
 
-// moved gives the gateways of old to c, which has other subnets. Join addresses
-// that are outside of the join subnets now are replaced.
+// moved adds the gateways of old to c, a cluster with other subnets. Join addresses
+// outside of the new join subnets are replaced.
 func (c Cluster) moved(old map[string]Gateway) (Cluster, error) {
 	var errs []error
-	// Who can keep his addresses comes first.
+	// Gateways that keep their join addresses come first.
 	order := slices.SortedFunc(maps.Keys(old), func(a, b string) int {
 		return cmp.Or(cmp.Compare(c.displaced(old[a]), c.displaced(old[b])), cmp.Compare(a, b))
 	})
@@ -262,7 +262,7 @@ func (c Cluster) moved(old map[string]Gateway) (Cluster, error) {
 	return c, errors.Join(errs...)
 }
 
-// displaced is 1 if g has to get other join addresses, else 0.
+// displaced is 1 if g needs other join addresses, else 0.
 func (c Cluster) displaced(g Gateway) int {
 	if c.free(g.Join, nil) {
 		return 0
@@ -270,8 +270,8 @@ func (c Cluster) displaced(g Gateway) int {
 	return 1
 }
 
-// WithNodeOnChassis returns c where the gateways of a chassis know that node is
-// on the same host, and no others do.
+// WithNodeOnChassis returns c with node as the Node of all gateways on a chassis,
+// and of no others.
 func (c Cluster) WithNodeOnChassis(node, chassis string) Cluster {
 	sw := names.NodeSwitch(node)
 	c.Gateways = maps.Clone(c.Gateways)

@@ -23,13 +23,13 @@ func GatewayUnit(name string) nb.Unit { return nb.Unit(GatewayUnitPrefix + name)
 // kinds.
 func GatewayOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), GatewayUnitPrefix) }
 
-// neighbourAge is after how many seconds a gateway forgets a neighbour: ovn-nb(5), mac_binding_age_threshold. OVN before 23.09
-// forgets those in use as well, and asks again.
+// neighbourAge is the time in seconds after which a gateway forgets a neighbour: ovn-nb(5),
+// mac_binding_age_threshold. OVN before 23.09 also forgets neighbours in use, and asks again.
 const neighbourAge = "86400"
 
-// GatewayRows returns the rows of GatewayUnit(name) but for those that lead to
-// the gateway, which are GatewayRoutes: its router and what that has, and the
-// switch between it and its NIC. It returns nil if c does not have the gateway.
+// GatewayRows returns the rows of GatewayUnit(name) without the routes to the gateway
+// (GatewayRoutes): its router with ports, NAT and routes, and the switch between
+// router and NIC. It returns nil if c does not have the gateway.
 func (c Cluster) GatewayRows(name string) []nb.Row {
 	g, ok := c.Gateways[name]
 	if !ok {
@@ -42,9 +42,9 @@ func (c Cluster) GatewayRows(name string) []nb.Row {
 			Table: nbdb.LogicalRouterTable, ID: router, Adopt: true,
 			Model: &nbdb.LogicalRouter{
 				Name: router,
-				// What comes in by a load balancer gets an address of this router, so
-				// that the answer comes back here. Of the hosts outside it learns those
-				// that it has to do with, and not each that asks for another.
+				// Packets to a load balancer get an address of this router as source, so that the
+				// answer comes back here. The router learns the MACs only of hosts outside to which
+				// it sends, not of every host that sends an ARP request.
 				Options: map[string]string{
 					"chassis": g.Chassis, "lb_force_snat_ip": words(g.Join), "always_learn_from_arp_request": "false",
 					"mac_binding_age_threshold": neighbourAge,
@@ -70,8 +70,8 @@ func (c Cluster) GatewayRows(name string) []nb.Row {
 	return append(rows, c.inside(name, g)...)
 }
 
-// pathMTU has the gateway answer packets from outside that pods cannot take with the ICMP of path MTU discovery
-// (RFC 1191, RFC 8201). On the outer port the check comes before DNAT, so that senders recognize their packets.
+// pathMTU makes the gateway answer packets from outside that are too large for pods with the ICMP errors of path
+// MTU discovery (RFC 1191, RFC 8201). On the outer port the check precedes DNAT: senders recognize their packets.
 func (g Gateway) pathMTU() map[string]string {
 	if g.MTU == 0 {
 		return nil
@@ -79,9 +79,9 @@ func (g Gateway) pathMTU() map[string]string {
 	return map[string]string{"gateway_mtu": strconv.Itoa(g.MTU)}
 }
 
-// nic returns the logical port of the NIC, which no other host may bind. With a VLAN, the NIC's port is on a
-// switch of its own, and the VLAN's a port within it, as a container's is within
-// that of its virtual machine (ovn-architecture(7)): so br-int does the tagging.
+// nic returns the logical port of the NIC, bound to this host only. With a VLAN, the
+// NIC's port is on a switch of its own, and the VLAN's port is nested in it, as a
+// container's in its virtual machine's (ovn-architecture(7)): so br-int does the tagging.
 func (g Gateway) nic(name string) []nb.Row {
 	here := map[string]string{"requested-chassis": g.Chassis}
 	port := &nbdb.LogicalSwitchPort{Name: names.ExternalPort(g.Interface, name), Addresses: []string{"unknown"}, Options: here}
@@ -103,11 +103,11 @@ func (g Gateway) nic(name string) []nb.Row {
 	return []nb.Row{{Table: nbdb.LogicalSwitchTable, ID: trunk, Model: &nbdb.LogicalSwitch{Name: trunk}}, parent, row}
 }
 
-// taggedPort is the logical port of a VLAN of a NIC.
+// taggedPort returns the logical port of a VLAN of a NIC.
 func taggedPort(parent string, vlan int) string { return fmt.Sprintf("%s.%d", parent, vlan) }
 
-// NICPorts are the logical ports of all NICs, and whose gateway's each is. They
-// are the only ones whose names a pod's could be: NAMESPACE_POD.
+// NICPorts returns the gateway of each NIC's logical port. Only these names can
+// collide with those of pods' ports, NAMESPACE_POD.
 func (c Cluster) NICPorts() map[string]string {
 	ports := map[string]string{}
 	for name, g := range c.Gateways {
@@ -119,7 +119,7 @@ func (c Cluster) NICPorts() map[string]string {
 	return ports
 }
 
-// inside returns the routes and translations of the gateway's router.
+// inside returns the routes, NAT and policies of the gateway's router.
 func (c Cluster) inside(name string, g Gateway) []nb.Row {
 	router, port := names.GatewayRouter(name), names.RouterToExternal(name)
 	var rows []nb.Row
@@ -144,10 +144,10 @@ func (c Cluster) inside(name string, g Gateway) []nb.Row {
 	return rows
 }
 
-// balanced returns the policies by which what comes from outside to a load
-// balancer goes into the cluster, even if its endpoint is a node's own address:
-// the gateway could reach that outside as well, but not with the address in the
-// join subnet by which the answer finds back.
+// balanced returns the policies that send connections from outside to a load balancer
+// into the cluster, even if the endpoint is a node's own address. The gateway could
+// reach that address outside as well, but not with its join address as source, which
+// brings the answer back.
 func (c Cluster) balanced(name string) []nb.Row {
 	router := names.GatewayRouter(name)
 	var rows []nb.Row
@@ -166,9 +166,9 @@ func (c Cluster) balanced(name string) []nb.Row {
 	return rows
 }
 
-// notBack returns the policy that drops packets from outside that would go back there: no load balancer of this
-// gateway took their destination, an address of a Service, and the router outside would return them. What the
-// gateway's own router answers, such as ICMP errors, passes.
+// notBack returns the policy that drops packets from outside that would be routed back there: packets to an address
+// of a Service without a load balancer on this gateway. The router outside would return them endlessly. The gateway
+// router's own packets, such as ICMP errors, pass.
 func (g Gateway) notBack(name string) nb.Row {
 	router, port := names.GatewayRouter(name), names.RouterToExternal(name)
 	var others []string
@@ -185,8 +185,8 @@ func (g Gateway) notBack(name string) nb.Row {
 	}
 }
 
-// notInside returns the policy that drops what comes from outside with an address
-// of a pod, a node's management port or a router: policies would trust it.
+// notInside returns the policy that drops packets from outside with the source address
+// of a pod, a management port or a router: network policies would trust them.
 func (c Cluster) notInside(name string) nb.Row {
 	router := names.GatewayRouter(name)
 	var claims []string
@@ -203,14 +203,14 @@ func (c Cluster) notInside(name string) nb.Row {
 	}
 }
 
-// GatewayRoutes returns the rows of GatewayUnit(name) that lead pods to the
-// gateway: those that a gateway that is dead must not have. Routes of several
-// gateways to everywhere share the load.
+// GatewayRoutes returns the rows of GatewayUnit(name) that route pods' packets to the
+// gateway; a gateway that is down must not have them. Default routes to several
+// gateways share the load.
 func (c Cluster) GatewayRoutes(name string) []nb.Row {
 	return c.GatewayRoutesBut(name, func(netip.Addr) bool { return false })
 }
 
-// GatewayRoutesBut is GatewayRoutes without the families for whose addresses without returns true.
+// GatewayRoutesBut is GatewayRoutes without families for which without(address) is true.
 func (c Cluster) GatewayRoutesBut(name string, without func(netip.Addr) bool) []nb.Row {
 	g, ok := c.Gateways[name]
 	if !ok {
@@ -224,7 +224,7 @@ func (c Cluster) GatewayRoutesBut(name string, without func(netip.Addr) bool) []
 			rows = append(rows, route(names.ClusterRouter, name+"/"+all, nbdb.LogicalRouterStaticRoute{IPPrefix: all, Nexthop: join.String()}))
 		}
 		if c.pins(join) {
-			// Answers to this gateway must not follow the pins to another one.
+			// Answers to this gateway must not follow the egress subnets of another one.
 			self := netip.PrefixFrom(join, join.BitLen()).String()
 			rows = append(rows, route(names.ClusterRouter, name+"/"+self, nbdb.LogicalRouterStaticRoute{IPPrefix: join.String(), Nexthop: join.String()}))
 		}
@@ -239,13 +239,12 @@ func (c Cluster) GatewayRoutesBut(name string, without func(netip.Addr) bool) []
 	return rows
 }
 
-// pin returns the rows that lead what comes from a subnet to a gateway. It is a
-// route by source. Such a route is preferred to one by destination with a
-// shorter prefix (ovn-northd(8), IP routing): where that would be the route to a
-// node's pods, it is a policy instead, above which another one leaves alone what
-// stays inside. In one match, with "!=" and several subnets, that would be a flow
-// for each combination of their bits in every ovn-controller: with IPv6 more than
-// it has memory for.
+// pin returns the rows that send packets from an egress subnet to a gateway, mostly a
+// route by source. It takes precedence over routes by destination with a shorter prefix
+// (ovn-northd(8), IP routing). If that were the route to a node's pods, the row is a
+// policy instead, and another one above it exempts packets to addresses inside. A
+// single match with "!=" and several subnets would need a flow for each combination of
+// their bits in every ovn-controller: with IPv6, more than its memory holds.
 func (c Cluster) pin(name string, pin netip.Prefix, join netip.Addr) []nb.Row {
 	if !c.byPolicy(pin) {
 		source := nbdb.LogicalRouterStaticRoutePolicySrcIP
@@ -276,11 +275,11 @@ func (c Cluster) pin(name string, pin netip.Prefix, join netip.Addr) []nb.Row {
 	}
 }
 
-// pinPriority is that of policies that pin a subnet to a gateway. What stays
-// on its way nevertheless, such as packets to nodes, has the one above.
+// pinPriority is the priority of policies for egress subnets. Their exceptions, such
+// as packets to nodes, have the next higher one.
 const pinPriority = 1000
 
-// byPolicy reports whether a pin has to be a policy.
+// byPolicy reports whether an egress subnet needs a policy instead of a route.
 func (c Cluster) byPolicy(pin netip.Prefix) bool {
 	for _, subnets := range c.Nodes {
 		for _, s := range subnets {
@@ -292,8 +291,7 @@ func (c Cluster) byPolicy(pin netip.Prefix) bool {
 	return false
 }
 
-// PinnedByPolicy reports whether c has a policy that pins a subnet of the
-// family to a gateway.
+// PinnedByPolicy reports whether c has a policy for an egress subnet of the family.
 func (c Cluster) PinnedByPolicy(family netip.Addr) bool {
 	for _, g := range c.Gateways {
 		for _, pin := range g.Rampout {
@@ -305,7 +303,7 @@ func (c Cluster) PinnedByPolicy(family netip.Addr) bool {
 	return false
 }
 
-// pins reports whether any gateway has pinned subnets of a family.
+// pins reports whether any gateway has egress subnets of a family.
 func (c Cluster) pins(family netip.Addr) bool {
 	for _, g := range c.Gateways {
 		if slices.ContainsFunc(g.Rampout, func(p netip.Prefix) bool { return ipnet.SameFamily(p.Addr(), family) }) {
@@ -315,8 +313,8 @@ func (c Cluster) pins(family netip.Addr) bool {
 	return false
 }
 
-// leads reports whether everything of a family may leave by g: it has an
-// address, and a next hop if any gateway has one.
+// leads reports whether g may have the default route of a family: it has an address,
+// and a next hop if any gateway has one.
 func (c Cluster) leads(g Gateway, family netip.Addr) bool {
 	if _, ok := g.ip(family); !ok {
 		return false
@@ -332,7 +330,7 @@ func (c Cluster) leads(g Gateway, family netip.Addr) bool {
 	return true
 }
 
-// Leads reports whether one of the gateways that are chosen leads outside in a family.
+// Leads reports whether a chosen gateway leads outside in a family.
 func (c Cluster) Leads(family netip.Addr, chosen func(name string) bool) bool {
 	for name, g := range c.Gateways {
 		if chosen(name) && c.leads(g, family) {
@@ -365,7 +363,7 @@ func (c Cluster) within(join []netip.Addr) []netip.Prefix {
 	return out
 }
 
-// route is a static route of a router, which is named by its ID.
+// route returns a static route of the router with the given ID.
 func route(router, id string, r nbdb.LogicalRouterStaticRoute) nb.Row {
 	return nb.Row{
 		Table: nbdb.LogicalRouterStaticRouteTable, ID: id, Model: &r, Adopt: true,
@@ -379,7 +377,7 @@ func everything(family netip.Addr) netip.Prefix {
 	return p
 }
 
-// ipMatch is what a match calls a packet of a family.
+// ipMatch returns the name of a family in matches of OVN.
 func ipMatch(family netip.Addr) string {
 	if family.Is4() {
 		return "ip4"

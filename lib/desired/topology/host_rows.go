@@ -15,17 +15,16 @@ import (
 // HostPrefix starts the units of nodes' own addresses.
 const HostPrefix = "host/"
 
-// HostUnit is the unit that owns the routes to a node's own addresses. They are
-// the watcher's, who knows the addresses, while the commands write the rows of
-// NodeUnit.
+// HostUnit is the unit that owns the routes to a node's own addresses. The watcher
+// writes them, since it knows the addresses; the commands write the rows of NodeUnit.
 func HostUnit(node string) nb.Unit { return nb.Unit(HostPrefix + names.NodeSwitch(node)) }
 
 // HostOf is the inverse of HostUnit. It reports false for units of other kinds.
 func HostOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), HostPrefix) }
 
 // HostRows returns the rows of HostUnit(node): a route to each of the node's own
-// addresses by its management port. So every pod reaches every node, with its own
-// address and with or without a gateway, and answers come back the same way.
+// addresses by its management port. So pods reach nodes with their own addresses, with
+// or without a gateway, and answers come back the same way.
 func (c Cluster) HostRows(node string, addrs []netip.Addr) []nb.Row {
 	sw := names.NodeSwitch(node)
 	var rows []nb.Row
@@ -56,13 +55,13 @@ func (c Cluster) management(sw string) []netip.Addr {
 	return out
 }
 
-// outside reports whether an address can be a node's own: one that others can
-// send to, and outside of the cluster's own networks.
+// outside reports whether an address can be a node's own: global unicast, and not
+// of the cluster's own networks.
 func (c Cluster) outside(a netip.Addr) bool {
 	return a.IsGlobalUnicast() && !slices.ContainsFunc(slices.Concat(c.Subnets, c.Join), func(s netip.Prefix) bool { return s.Contains(a) })
 }
 
-// unpinned is the policy by which packets to a node do not follow a pin.
+// unpinned returns the router policy that exempts packets to a node from egress subnets.
 func unpinned(sw string, a netip.Addr) nb.Row {
 	return nb.Row{
 		Table: nbdb.LogicalRouterPolicyTable, ID: HostPrefix + sw + "/" + a.String(),

@@ -13,10 +13,10 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// A Parser reads one registry after the other, and parses only gateways whose text is not one of the registry before.
+// A Parser reads registries one after the other, and parses only gateways whose text was not in the one before.
 type Parser struct{ last, now map[string]Gateway } // by text
 
-// gateway returns the gateway that a text describes. Nothing may write to its slices.
+// gateway parses the text of a gateway. Callers must not write to its slices.
 func (p *Parser) gateway(text string) (Gateway, error) {
 	g, ok := p.last[text]
 	if !ok {
@@ -28,8 +28,8 @@ func (p *Parser) gateway(text string) (Gateway, error) {
 	return g, nil
 }
 
-// A reader reads a registry key by key. It has indexes of what keys must not share, so that reading
-// takes as long as there are keys. What an index does not rule out is left to WithNode and add.
+// A reader reads a registry key by key. Its indexes detect values shared by two keys, so that reading takes
+// time linear in the number of keys. A possible conflict is left to WithNode and add to decide.
 type reader struct {
 	Cluster
 	parser   *Parser
@@ -80,7 +80,7 @@ func (r *reader) indexGateway(name string, g Gateway) {
 	}
 }
 
-// read takes in what one key says.
+// read adds the node, chassis or gateway of one key.
 func (r *reader) read(key, value string) error {
 	if node, ok := strings.CutPrefix(key, names.NodePrefix); ok {
 		return r.readNode(node, value)
@@ -114,12 +114,12 @@ func (r *reader) readNode(node, value string) error {
 	return nil
 }
 
-// fits reports whether a node may have subnets, as far as no other has them.
+// fits reports whether a node may have subnets, not counting those of other nodes.
 func (c Cluster) fits(subnets []netip.Prefix) bool {
 	return len(subnets) > 0 && len(subnets) <= len(c.Subnets) && ipnet.Within(subnets, c.Subnets)
 }
 
-// readChassis is WithChassis.
+// readChassis is WithChassis in constant time.
 func (r *reader) readChassis(sw, id string) {
 	if other, ok := r.byID[id]; ok && r.Chassis[other] == id {
 		delete(r.Chassis, other)
@@ -149,16 +149,16 @@ func (r *reader) readGateway(name, text string) error {
 	return nil
 }
 
-// unlike reports whether no other gateway can have anything that is g's.
+// unlike reports whether g shares no name, NIC, egress subnet or IP with another gateway.
 func (r *reader) unlike(name string, g Gateway) bool {
 	return !r.names[strings.ToLower(name)] && !r.nics[nic{g.Chassis, g.Interface}] && !r.rampouts.overlap(g.Rampout) &&
 		!slices.ContainsFunc(g.IPs, func(p netip.Prefix) bool { return r.outside[p.Addr()] })
 }
 
-// disjoint are sorted prefixes, none of which overlaps another.
+// disjoint are sorted prefixes without overlaps.
 type disjoint []netip.Prefix
 
-// with returns d with more prefixes, none of which overlaps any.
+// with returns d with more prefixes. None of them may overlap another or one of d.
 func (d disjoint) with(more []netip.Prefix) disjoint {
 	for _, p := range more {
 		i, _ := d.find(p)
@@ -179,7 +179,7 @@ func (d disjoint) find(p netip.Prefix) (int, bool) {
 	return slices.BinarySearchFunc(d, p, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 }
 
-// readKeys reads all keys, in their order. What does not fit is in the error.
+// readKeys reads all keys, in their order. Keys in conflict with others are in the error.
 func (c Cluster) readKeys(keys map[string]string, p *Parser) (Cluster, error) {
 	r := newReader(c, p)
 	var errs []error

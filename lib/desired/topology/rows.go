@@ -18,7 +18,7 @@ const (
 	managementHost = 2
 )
 
-// ClusterUnit owns the rows that the cluster has once.
+// ClusterUnit owns the rows that exist once in a cluster.
 const ClusterUnit nb.Unit = "cluster"
 
 // NodePrefix starts the units of nodes.
@@ -30,10 +30,10 @@ func NodeUnit(node string) nb.Unit { return nb.Unit(NodePrefix + names.NodeSwitc
 // NodeOf is the inverse of NodeUnit. It reports false for units of other kinds.
 func NodeOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), NodePrefix) }
 
-// Rows returns the rows of ClusterUnit: the cluster router, the join switch,
-// the two ports between them, the load balancer groups: of all node switches
-// and gateway routers, of the node switches, and of the gateway routers; and the
-// port group by which all these switches have an ACL.
+// Rows returns the rows of ClusterUnit: the cluster router, the join switch, the two
+// ports between them; the load balancer groups of node switches and gateway routers
+// together, of node switches, and of gateway routers; and the port group by which all
+// these switches have an ACL.
 func (c Cluster) Rows() []nb.Row {
 	tags := c.Registry()
 	tags[names.ClusterRouterTag] = "yes"
@@ -108,16 +108,16 @@ func (c Cluster) NodeRows(node string) []nb.Row {
 	}
 }
 
-// Management is what a node's management port has.
+// Management describes a node's management port.
 type Management struct {
 	MAC     string
 	IPs     []netip.Prefix // with the prefix length of the node's subnet; IPv4 first
 	Routers []netip.Addr   // the cluster router's addresses in the same subnets
 }
 
-// ManagementPort returns what the management port of a node with the given
-// subnets has: the second address of each, and a MAC that follows from it, so
-// that it is the same after a reboot.
+// ManagementPort returns the management port of a node with the given subnets: the
+// second address of each, and a MAC derived from the first of these addresses, the
+// same after a reboot.
 func ManagementPort(subnets []netip.Prefix) Management {
 	m := Management{IPs: hosts(subnets, managementHost), Routers: Gateways(subnets)}
 	m.MAC = ipnet.PodMAC(m.IPs[0].Addr())
@@ -154,7 +154,7 @@ func joinAddrs(prefixes []netip.Prefix) string {
 	return strings.Join(out, " ")
 }
 
-// routerPort is a port of a router, which is named by its ID.
+// routerPort returns a port, with its name as ID, of the router with the given ID.
 func routerPort(router, name, mac string, networks []netip.Prefix) nb.Row {
 	return nb.Row{
 		Table: nbdb.LogicalRouterPortTable, ID: name, Adopt: true,
@@ -163,7 +163,7 @@ func routerPort(router, name, mac string, networks []netip.Prefix) nb.Row {
 	}
 }
 
-// switchPort is the port of a switch that faces the router port peer.
+// switchPort returns the port of switch sw opposite the router port peer.
 func switchPort(name, peer, peerMAC, sw string) nb.Row {
 	return nb.Row{
 		Table: nbdb.LogicalSwitchPortTable, ID: name, Adopt: true,
@@ -175,16 +175,15 @@ func switchPort(name, peer, peerMAC, sw string) nb.Row {
 	}
 }
 
-// entry puts a switch's port into the group by which the switch has ACLs.
+// entry adds a switch's port to the port group by which the switch has ACLs.
 func entry(port nb.Row) nb.Row {
 	port.In = append(port.In, nb.Ref{Table: nbdb.PortGroupTable, ID: names.EntryPortGroup, Column: "ports"})
 	return port
 }
 
-// FromRouter reads the topology back from the cluster router and its port to
-// the join switch, which may be nil. A router of the Python era has no registry:
-// it gives a cluster with that router's name and join subnet, the given cluster
-// subnets, and no nodes.
+// FromRouter reads the topology from the cluster router and its port to the join
+// switch, which may be nil. A router of the Python era has no registry: the result
+// has the router's name and join subnet, the given cluster subnets, and no nodes.
 func FromRouter(router *nbdb.LogicalRouter, join *nbdb.LogicalRouterPort, subnets []netip.Prefix) (Cluster, error) {
 	if router.ExternalIDs[names.ClusterSubnets] != "" {
 		return new(Parser).FromRouter(router)

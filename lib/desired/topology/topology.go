@@ -1,10 +1,10 @@
-// Package topology says which rows the cluster's own network has: the cluster
+// Package topology computes the rows of the cluster's own network: the cluster
 // router, the join switch, each node's switch and management port, and each
 // gateway.
 //
-// What the one-shot commands were asked to build is a Cluster. It is written
-// into external_ids of the cluster router (Registry), so that the rows of every
-// node and gateway can be computed again from that one row.
+// A Cluster holds the arguments of the one-shot commands. It is written to the
+// external_ids of the cluster router (Registry), so that the rows of every node and
+// gateway can be computed again from that one row.
 package topology
 
 import (
@@ -20,8 +20,8 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// MinHosts is the number of usable addresses that a node's subnet needs at
-// least: router, management port and one pod.
+// MinHosts is the least number of usable addresses of a node's subnet: router,
+// management port and one pod.
 const MinHosts = 3
 
 // A Cluster is the topology of a cluster. It is a value: its methods return
@@ -32,13 +32,13 @@ type Cluster struct {
 	Join    []netip.Prefix            // of the join switch; IPv4 first
 	Nodes   map[string][]netip.Prefix // by name of the node's switch: the node's subnets
 	Chassis map[string]string         // by name of the node's switch: the system-id of its host, if known
-	// Gateways are by the name that gateway-init was given, in its case.
+	// Gateways are by name, in the case given to gateway-init.
 	Gateways map[string]Gateway
 }
 
-// New returns a cluster without nodes. join must hold an IPv4 and an IPv6
-// subnet if subnets does; one that is not needed is left out. Every problem of
-// the input is in the error.
+// New returns a cluster without nodes. join needs an IPv4 and an IPv6 subnet if
+// subnets has both; an unneeded one is left out. The error lists every problem of
+// the input.
 func New(router string, subnets, join []netip.Prefix) (Cluster, error) {
 	c := Cluster{Router: router, Subnets: subnets, Nodes: map[string][]netip.Prefix{}}
 	var errs []error
@@ -56,8 +56,8 @@ func New(router string, subnets, join []netip.Prefix) (Cluster, error) {
 	return c, errors.Join(errs...)
 }
 
-// Resize returns c with other cluster and join subnets. Nodes lose their subnets of a
-// family that the cluster has no more; all others must lie within the new ones.
+// Resize returns c with other cluster and join subnets. If the cluster loses a family,
+// nodes lose their subnets of it; all others must lie within the new ones.
 func (c Cluster) Resize(subnets, join []netip.Prefix) (Cluster, error) {
 	n, err := New(c.Router, subnets, join)
 	if err != nil {
@@ -79,14 +79,14 @@ func (c Cluster) Resize(subnets, join []netip.Prefix) (Cluster, error) {
 	return n, errors.Join(errs...)
 }
 
-// WithNode returns c with a node that has the given subnets, replacing what it
-// had before. Every problem of the input is in the error.
+// WithNode returns c with a node of the given subnets, in place of the node's earlier
+// ones. The error lists every problem of the input.
 func (c Cluster) WithNode(node string, subnets []netip.Prefix) (Cluster, error) {
 	return c.withNode(node, subnets, len(c.Subnets))
 }
 
-// withNode is WithNode, but the node may have fewer subnets than the cluster: while
-// that becomes dual stack, nodes follow one by one.
+// withNode is WithNode for a node with at least least subnets: while a cluster
+// becomes dual stack, nodes follow one by one.
 func (c Cluster) withNode(node string, subnets []netip.Prefix, least int) (Cluster, error) {
 	sw := names.NodeSwitch(node)
 	var errs []error
@@ -109,7 +109,7 @@ func (c Cluster) withNode(node string, subnets []netip.Prefix, least int) (Clust
 	return c, nil
 }
 
-// WithoutNode returns c without node. It reports false if c does not have it.
+// WithoutNode returns c without node, and false if c does not have it.
 func (c Cluster) WithoutNode(node string) (Cluster, bool) {
 	sw := names.NodeSwitch(node)
 	if _, ok := c.Nodes[sw]; !ok {
@@ -122,8 +122,7 @@ func (c Cluster) WithoutNode(node string) (Cluster, bool) {
 	return c.WithNodeOnChassis(sw, ""), true
 }
 
-// WithChassis returns c with the system-id of a node's host, which OVN knows it
-// by.
+// WithChassis returns c with the system-id of a node's host.
 func (c Cluster) WithChassis(node, id string) Cluster {
 	chassis := map[string]string{names.NodeSwitch(node): id}
 	for other, theirs := range c.Chassis {
@@ -135,9 +134,9 @@ func (c Cluster) WithChassis(node, id string) Cluster {
 	return c
 }
 
-// CheckNodeName returns an error unless node, in lower case, is a name that
-// Kubernetes gives to nodes (a DNS subdomain, RFC 1123) and that no other
-// switch of ours has.
+// CheckNodeName returns an error unless node, in lower case, is valid for a
+// Kubernetes node (a DNS subdomain, RFC 1123) and not the name of another switch of
+// ours.
 func CheckNodeName(node string) error {
 	sw := names.NodeSwitch(node)
 	if problems := validation.IsDNS1123Subdomain(sw); len(problems) > 0 {
@@ -155,8 +154,8 @@ func (c Cluster) NodeNames() []string { return slices.Sorted(maps.Keys(c.Nodes))
 // routerKey names the router in a Registry.
 const routerKey = "ovn-k8s-router"
 
-// Registry is the topology as the external_ids of the cluster router and the
-// data of the ConfigMap hold it. ReadRegistry is its inverse.
+// Registry returns the topology as kept in external_ids of the cluster router and in
+// the data of the ConfigMap. ReadRegistry is its inverse.
 func (c Cluster) Registry() map[string]string {
 	r := map[string]string{
 		routerKey:            c.Router,
@@ -178,11 +177,11 @@ func (c Cluster) Registry() map[string]string {
 	return r
 }
 
-// ReadRegistry reads what Registry wrote. Other keys are ignored. A node or
-// gateway that does not fit is left out of the Cluster and named in the error.
+// ReadRegistry reads the output of Registry. Other keys are ignored. Nodes and
+// gateways in conflict with others are left out of the Cluster and named in the error.
 func ReadRegistry(r map[string]string) (Cluster, error) { return new(Parser).ReadRegistry(r) }
 
-// ReadRegistry is the function of this name.
+// ReadRegistry is the function ReadRegistry, with the gateways parsed before.
 func (p *Parser) ReadRegistry(r map[string]string) (Cluster, error) {
 	subnets, err := ipnet.ParseSubnets(r[names.ClusterSubnets], 0)
 	if err != nil {
