@@ -78,7 +78,7 @@ var owners = map[string][]string{
 	"golang.org/x/sys":                          {"lib/link", "lib/garp", "lib/prober", "lib/daemon"},
 	"gopkg.in/ini.v1":                           {"lib/settings"},
 	"k8s.io/api":                                {"lib/desired", "lib/kube", "lib/watcher", "lib/gateway"},
-	"k8s.io/apimachinery":                       {"lib/desired", "lib/kube", "lib/watcher", "lib/overlay", "lib/cni"},
+	"k8s.io/apimachinery":                       {"lib/desired", "lib/kube", "lib/watcher", "lib/overlay", "lib/cni", "lib/gateway"},
 	"k8s.io/client-go":                          {"lib/kube"},
 	"k8s.io/klog/v2":                            {"lib/vlog"},
 }

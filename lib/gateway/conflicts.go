@@ -8,6 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/link"
@@ -19,6 +23,11 @@ type conflict struct {
 	uid     string
 	reason  string // one word in CamelCase
 	message string
+}
+
+// object is the Service, for an Event.
+func (c conflict) object() *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: c.service.Namespace, Name: c.service.Name, UID: types.UID(c.uid)}}
 }
 
 // tell warns of what was not wrong before, in the log and by Events of the

@@ -62,7 +62,7 @@ type engine struct {
 	loop     reconcile.Loop[event, string]
 	world    *desired.World
 	resolved map[nb.Unit]service.Resolved // of the world, as it is now
-	missing  map[kube.Kind]bool           // kinds of objects that are not known yet
+	missing  map[string]bool              // names of awaited kinds that are not known yet
 	ports    ports
 	addrs    map[string][]netip.Prefix // by interface
 	inside   []netip.Prefix            // to which the management port leads
@@ -135,9 +135,14 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error
 		helper: h, log: h.log("gateway"), config: cfg, sw: sw,
 		bridge: ofctl.Bridge{RunDir: cfg.RunDir, Name: h.Bridge},
 		world:  desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{},
-		missing: map[kube.Kind]bool{kube.Services: true, kube.EndpointSlices: true, kube.Pods: true},
+		missing: map[string]bool{},
 		pods:    map[pod.Key]hostport.Pod{}, nodes: map[string][]netip.Addr{}, firewall: firewalls, health: newHealthChecks(h.log("health")), said: map[string]string{}, trials: map[string]trial{}, declarer: newDeclarer(sw, h.log("gateway")),
 		told: map[string]map[string]bool{}, stale: stale{pending: map[ofctl.Connection]retry{}}, warn: func(conflict) {}, warnNode: func(string, string) {}, uplinks: make(chan map[uplink]bool, 1),
+	}
+	for _, i := range e.inputs() {
+		if i.awaited {
+			e.missing[i.kind().Name] = true
+		}
 	}
 	e.loop = reconcile.Loop[event, string]{
 		Record: func(ev event) []string { return ev() },
@@ -176,9 +181,9 @@ func (e *engine) all() []string {
 func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) error {
 	e.ready = sync.OnceFunc(ready)
 	e.warn = func(c conflict) {
-		cluster.WarnService(c.service.Namespace, c.service.Name, c.uid, c.reason, c.message)
+		cluster.Warn(c.object(), c.reason, c.message)
 	}
-	e.warnNode = func(reason, message string) { cluster.WarnNode(e.node, reason, message) }
+	e.warnNode = func(reason, message string) { cluster.Warn(kube.Node(e.node), reason, message) }
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer e.health.close()
@@ -208,10 +213,8 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	wg.Go(func() { e.warnOfKubeProxy(ctx, node) })
 	wg.Go(func() { e.followPacketFilter(ctx) })
 	wg.Go(func() { e.followForwarding(ctx) })
-	wg.Go(func() {
-		cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []string { return e.take(ev) }) }, kube.Services, kube.EndpointSlices, kube.Nodes, kube.ServiceCIDRs)
-	})
-	wg.Go(func() { e.followPods(ctx, cluster) })
+	inputs := e.inputs() // e.node may change from now on
+	wg.Go(func() { e.followObjects(ctx, cluster, inputs) })
 	e.send(e.all)
 	return e.loop.Run(ctx)
 }
@@ -237,33 +240,6 @@ func (e *engine) readAddresses() {
 		e.addrs = addrs
 		return e.all()
 	})
-}
-
-// take records a change of Kubernetes objects.
-func (e *engine) take(ev kube.Event) []string {
-	switch ev.Kind {
-	case kube.Nodes:
-		return e.takeNodes(ev)
-	case kube.ServiceCIDRs:
-		return e.takeCIDRs(ev)
-	}
-	var touched []nb.Unit
-	switch {
-	case ev.Replace:
-		touched = e.world.Replace(ev.Kind.Object(), ev.Objects)
-		delete(e.missing, ev.Kind)
-	case ev.Gone:
-		touched = e.world.Remove(ev.Object)
-	default:
-		touched = e.world.Put(ev.Object)
-	}
-	for _, u := range touched {
-		delete(e.resolved, u)
-		if s, ok := e.world.Service(u); ok && s.Ours {
-			e.resolved[u] = s
-		}
-	}
-	return e.all()
 }
 
 // services are those that are balanced, sorted by name.

@@ -49,6 +49,8 @@ type Options struct {
 	NodePortAddresses []netip.Prefix
 	// Log returns the log of a module. nil is silent.
 	Log func(module string) *logrus.Entry
+	// Informers follow objects for several roles of the process. nil: the helper has its own.
+	Informers *kube.Informers
 	// Status is told in one line what the helper does or waits for. It may be nil.
 	Status func(text string)
 }
@@ -166,7 +168,7 @@ func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switc
 	if err != nil {
 		return settings.Wrong(err)
 	}
-	cluster, err := kube.NewCluster(rest, Program)
+	cluster, err := kube.NewCluster(rest, Program, h.Informers)
 	if err != nil {
 		return err
 	}

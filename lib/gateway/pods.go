@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -46,8 +45,7 @@ func (e *engine) takePods(ev kube.Event) []string {
 				changed = true
 			}
 		}
-		changed = changed || e.missing[kube.Pods]
-		delete(e.missing, kube.Pods)
+		changed = e.listed(ev.Kind) || changed
 	default:
 		put(ev.Object, ev.Gone)
 	}
@@ -65,11 +63,6 @@ func (e *engine) hostPods() []hostport.Pod {
 	}
 	slices.SortFunc(out, func(a, b hostport.Pod) int { return strings.Compare(a.String(), b.String()) })
 	return out
-}
-
-// followPods follows the pods of this node.
-func (e *engine) followPods(ctx context.Context, cluster *kube.Cluster) {
-	cluster.WatchPodsOf(ctx, e.node, e.log, func(ev kube.Event) { e.send(func() []string { return e.takePods(ev) }) })
 }
 
 // allowLoopback lets packets with addresses of 127.0.0.0/8 out by the management

@@ -13,10 +13,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
+
+	"ovn-k8s/lib/kube/client"
 )
 
 // ErrGone is returned for a pod that does not exist anymore.
@@ -31,6 +33,7 @@ var ErrGone = errors.New("the pod is gone")
 
 // A Cluster is the watcher's client of the Kubernetes API.
 type Cluster struct {
+	*Informers
 	clients  *kubernetes.Clientset
 	metadata metadata.Interface
 	recorder record.EventRecorder
@@ -41,12 +44,22 @@ type Cluster struct {
 	held     atomic.Pointer[time.Time] // see Leads
 }
 
-// NewCluster returns a client of config's API server. component is the source of its Events. Close it to stop writing
-// Events.
-func NewCluster(config *rest.Config, component string) (*Cluster, error) {
+// NewCluster returns a client of config's API server. component is the source of its Events, which are about objects of
+// the table and of more kinds. Close it to stop writing Events. informers may be shared with other roles of the process;
+// nil means its own.
+func NewCluster(config *rest.Config, component string, informers *Informers, more ...Kind) (*Cluster, error) {
+	if informers == nil {
+		informers = NewInformers(config)
+	}
+	if err := informers.add(append(Kinds(), more...)); err != nil {
+		return nil, err
+	}
+	all, err := schemeOf(more)
+	if err != nil {
+		return nil, err
+	}
 	config = rest.CopyConfig(config)
-	config.ContentType = "application/vnd.kubernetes.protobuf"
-	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	preferProtobuf(config)
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a Kubernetes client: %w", err)
@@ -59,33 +72,43 @@ func NewCluster(config *rest.Config, component string) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a Kubernetes client: %w", err)
 	}
-	c := &Cluster{clients: clients, metadata: meta, election: election, events: record.NewBroadcaster()}
+	c := &Cluster{Informers: informers, clients: clients, metadata: meta, election: election, events: record.NewBroadcaster()}
 	c.events.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: clients.CoreV1().Events("")})
-	c.recorder = c.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component})
+	c.recorder = c.events.NewRecorder(all, corev1.EventSource{Component: component})
 	return c, nil
+}
+
+// schemeOf knows the kinds of Kubernetes, and more.
+func schemeOf(more []Kind) (*runtime.Scheme, error) {
+	all := runtime.NewScheme()
+	if len(more) == 0 {
+		return scheme.Scheme, nil
+	}
+	if err := scheme.AddToScheme(all); err != nil {
+		return nil, fmt.Errorf("registering the kinds of Kubernetes: %w", err)
+	}
+	for _, k := range more {
+		if k.AddToScheme == nil {
+			continue
+		}
+		if err := k.AddToScheme(all); err != nil {
+			return nil, fmt.Errorf("registering %s: %w", k.Name, err)
+		}
+	}
+	return all, nil
 }
 
 // Close stops writing Events.
 func (c *Cluster) Close() { c.events.Shutdown() }
 
-// Watch calls the function Watch for this cluster.
-func (c *Cluster) Watch(ctx context.Context, log *logrus.Entry, send func(Event), kinds ...Kind) {
-	Watch(ctx, c.clients, log, send, kinds...)
+// Warn writes a Warning Event about an object, of which the type, name and UID count. It does not wait for the API server.
+func (c *Cluster) Warn(about runtime.Object, reason, message string) {
+	c.recorder.Event(about, corev1.EventTypeWarning, reason, message)
 }
 
-// Warn writes a Warning Event about the object ref. It does not wait for the API server.
-func (c *Cluster) Warn(ref *corev1.ObjectReference, reason, message string) {
-	c.recorder.Event(ref, corev1.EventTypeWarning, reason, message)
-}
-
-// WarnService is Warn for a Service.
-func (c *Cluster) WarnService(namespace, name, uid, reason, message string) {
-	c.Warn(&corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: namespace, Name: name, UID: types.UID(uid)}, reason, message)
-}
-
-// WarnNode is Warn for a Node. The UID is the node's name, as in the kubelet's Events; tools look for that.
-func (c *Cluster) WarnNode(name, reason, message string) {
-	c.Warn(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}, reason, message)
+// Node is a Node for Warn. The UID is the node's name, as in the kubelet's Events; tools look for that.
+func Node(name string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
 }
 
 // Version is a resourceVersion as a number, 0 if it is none. Versions of one kind can be compared.
@@ -111,7 +134,7 @@ func (c *Cluster) Annotate(ctx context.Context, pod types.NamespacedName, uid st
 		return 0, fmt.Errorf("annotating pod %s: %w", pod, err)
 	}
 	var m *metav1.PartialObjectMetadata
-	api := c.metadata.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(pod.Namespace)
+	api := c.metadata.Resource(client.Resource()).Namespace(pod.Namespace)
 	for tries := 1; ; tries++ { // it may conflict with the kubelet's patches of the status
 		m, err = api.Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 		if tries == maxTries || !apierrors.IsConflict(err) {

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,104 +10,137 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
 
+	"ovn-k8s/lib/kube/client"
 	"ovn-k8s/lib/names"
 )
 
-// A Kind is a kind of watched objects: its resource name in the API.
-type Kind string
+// A Kind says how objects of one kind are read: a line of the table.
+type Kind struct {
+	// Name is the name of the resource, as in "endpointslices".
+	Name string
+	// Object is an empty object. Its type identifies the kind; API group, version and client follow from it.
+	Object runtime.Object
+	// Optional kinds may be missing, or forbidden to read: then there are no objects, and rows of earlier ones go. Until
+	// the list of any other kind is known, no rows go.
+	Optional bool
+	// AddToScheme registers Object and its list. It is nil for kinds of Kubernetes itself.
+	AddToScheme func(*runtime.Scheme) error
 
-// Kinds of objects. Each has a line in kinds.
-const (
-	Pods            Kind = "pods"
-	Nodes           Kind = "nodes"
-	Services        Kind = "services"
-	EndpointSlices  Kind = "endpointslices"
-	Namespaces      Kind = "namespaces"
-	NetworkPolicies Kind = "networkpolicies"
-	ServiceCIDRs    Kind = "servicecidrs" // since Kubernetes 1.33
-)
-
-// A description says how to read objects of a Kind.
-type description struct {
-	kind     Kind
-	object   runtime.Object // an empty object
-	client   func(kubernetes.Interface) rest.Interface
-	optional bool // if the resource or the permission to read it is missing, there are no objects
+	keep func(runtime.Object) bool
+	node func(runtime.Object) string // the node of an object, nil if objects have none
 }
 
-// kinds is the one list of kinds.
-func kinds() []description {
-	core := func(c kubernetes.Interface) rest.Interface { return c.CoreV1().RESTClient() }
-	discovery := func(c kubernetes.Interface) rest.Interface { return c.DiscoveryV1().RESTClient() }
-	networking := func(c kubernetes.Interface) rest.Interface { return c.NetworkingV1().RESTClient() }
-	return []description{
-		{kind: Nodes, object: &corev1.Node{}, client: core},
-		{kind: Namespaces, object: &corev1.Namespace{}, client: core},
-		{kind: NetworkPolicies, object: &networkingv1.NetworkPolicy{}, client: networking},
-		{kind: Pods, object: &corev1.Pod{}, client: core},
-		{kind: Services, object: &corev1.Service{}, client: core},
-		{kind: EndpointSlices, object: &discoveryv1.EndpointSlice{}, client: discovery},
-		{kind: ServiceCIDRs, object: &networkingv1.ServiceCIDR{}, client: networking, optional: true},
-	}
+// NewKind returns the kind of the objects T. keep returns a copy of an object with the fields that are read: objects in
+// full would take hundreds of megabytes in a large cluster. LIST and WATCH both use it.
+func NewKind[T any, P interface {
+	*T
+	runtime.Object
+}](name string, keep func(P) T) Kind {
+	return Kind{Name: name, Object: P(new(T)), keep: func(o runtime.Object) bool {
+		p, ok := o.(P)
+		if ok {
+			*p = keep(p)
+		}
+		return ok
+	}}
 }
 
-// Kinds lists all kinds.
+// Kinds is the table: a line for each kind of objects that a role follows.
 func Kinds() []Kind {
-	var out []Kind
-	for _, d := range kinds() {
-		out = append(out, d.kind)
+	return []Kind{
+		NewKind("nodes", keepNode),
+		NewKind("namespaces", keepNamespace),
+		NewKind("networkpolicies", keepPolicy),
+		NewKind(client.Resource().Resource, keepPod).on(func(o runtime.Object) string { return o.(*corev1.Pod).Spec.NodeName }),
+		NewKind("services", keepService),
+		NewKind("endpointslices", keepSlice),
+		NewKind("servicecidrs", keepServiceCIDR).optional(), // since Kubernetes 1.33
 	}
-	return out
 }
 
-func (k Kind) describe() description {
-	all := kinds()
-	i := slices.IndexFunc(all, func(d description) bool { return d.kind == k })
+func (k Kind) optional() Kind {
+	k.Optional = true
+	return k
+}
+
+func (k Kind) on(node func(runtime.Object) string) Kind {
+	k.node = node
+	return k
+}
+
+// KindOf returns the line of the table for objects of example's type. It panics if there is none.
+func KindOf(example any) Kind {
+	all := Kinds()
+	i := slices.IndexFunc(all, func(k Kind) bool { return k.Is(example) })
 	if i < 0 {
-		panic(fmt.Sprintf("kube: kind %s is not in the table", k))
+		panic(fmt.Sprintf("kube: no kind has objects of type %T", example))
 	}
 	return all[i]
 }
 
-// Object returns an empty object of the kind.
-func (k Kind) Object() runtime.Object { return k.describe().object }
+// Is reports whether o is an object of the kind.
+func (k Kind) Is(o any) bool { return reflect.TypeOf(o) == reflect.TypeOf(k.Object) }
 
-// trim removes unused fields from an object: objects in full would take hundreds of megabytes in a large cluster.
-// LIST and WATCH both use it.
-func trim(o runtime.Object) error {
-	switch o := o.(type) {
-	case *corev1.Pod:
-		labels := o.Labels
-		*o = corev1.Pod{
-			ObjectMeta: trimmed(o.ObjectMeta),
-			Spec: corev1.PodSpec{
-				NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork,
-				Containers: withPorts(o.Spec.Containers), InitContainers: withPorts(o.Spec.InitContainers),
-			},
-			Status: corev1.PodStatus{Phase: o.Status.Phase, PodIPs: o.Status.PodIPs},
-		}
-		o.Labels = labels
-	case *corev1.Node:
-		*o = corev1.Node{ObjectMeta: trimmed(o.ObjectMeta), Status: corev1.NodeStatus{Addresses: o.Status.Addresses}}
-	case *corev1.Namespace:
-		labels := o.Labels
-		*o = corev1.Namespace{ObjectMeta: trimmed(o.ObjectMeta)}
-		o.Labels = labels
-	case *networkingv1.NetworkPolicy:
-		*o = networkingv1.NetworkPolicy{ObjectMeta: trimmed(o.ObjectMeta), Spec: o.Spec}
-	case *networkingv1.ServiceCIDR:
-		*o = networkingv1.ServiceCIDR{ObjectMeta: trimmed(o.ObjectMeta), Spec: o.Spec}
-	case *corev1.Service:
-		*o = corev1.Service{ObjectMeta: trimmed(o.ObjectMeta), Spec: o.Spec, Status: o.Status}
-	case *discoveryv1.EndpointSlice:
-		o.ObjectMeta, o.TypeMeta = trimmed(o.ObjectMeta), metav1.TypeMeta{}
-	default:
-		return fmt.Errorf("trimming: no fields are known of %T", o)
+// Trim removes all other fields than those kept from an object.
+func (k Kind) Trim(o runtime.Object) error {
+	if !k.keep(o) {
+		return fmt.Errorf("trimming %s: got a %T", k.Name, o)
 	}
 	return nil
+}
+
+// scheme knows the kind.
+func (k Kind) scheme() (*runtime.Scheme, error) {
+	if k.AddToScheme == nil {
+		return scheme.Scheme, nil
+	}
+	s := runtime.NewScheme()
+	if err := k.AddToScheme(s); err != nil {
+		return nil, fmt.Errorf("registering %s: %w", k.Name, err)
+	}
+	return s, nil
+}
+
+// version is the group, version and kind in the API.
+func (k Kind) version(s *runtime.Scheme) (schema.GroupVersionKind, error) {
+	all, _, err := s.ObjectKinds(k.Object)
+	if err != nil {
+		return schema.GroupVersionKind{}, fmt.Errorf("looking up the API group of %s: %w", k.Name, err)
+	}
+	return all[0], nil
+}
+
+func keepNode(o *corev1.Node) corev1.Node {
+	return corev1.Node{
+		ObjectMeta: keepMeta(o.ObjectMeta, corev1.LabelTopologyZone, names.LabelControlPlane),
+		Status:     corev1.NodeStatus{Addresses: o.Status.Addresses},
+	}
+}
+
+func keepNamespace(o *corev1.Namespace) corev1.Namespace {
+	out := corev1.Namespace{ObjectMeta: keepMeta(o.ObjectMeta, names.ACLLogging)}
+	out.Labels = o.Labels
+	return out
+}
+
+func keepPolicy(o *networkingv1.NetworkPolicy) networkingv1.NetworkPolicy {
+	return networkingv1.NetworkPolicy{ObjectMeta: keepMeta(o.ObjectMeta), Spec: o.Spec}
+}
+
+func keepPod(o *corev1.Pod) corev1.Pod {
+	out := corev1.Pod{
+		ObjectMeta: keepMeta(o.ObjectMeta, names.Annotation, names.AnnotationUID, corev1.MirrorPodAnnotationKey),
+		Spec: corev1.PodSpec{
+			NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork,
+			Containers: withPorts(o.Spec.Containers), InitContainers: withPorts(o.Spec.InitContainers),
+		},
+		Status: corev1.PodStatus{Phase: o.Status.Phase, PodIPs: o.Status.PodIPs},
+	}
+	out.Labels = o.Labels
+	return out
 }
 
 // withPorts returns the containers with named ports or host ports.
@@ -119,24 +153,56 @@ func withPorts(containers []corev1.Container) (out []corev1.Container) {
 	return out
 }
 
-func trimmed(m metav1.ObjectMeta) metav1.ObjectMeta {
+func keepService(o *corev1.Service) corev1.Service {
+	s := &o.Spec
+	for i, p := range s.Ports {
+		s.Ports[i] = corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port, NodePort: p.NodePort}
+	}
+	ingress := o.Status.LoadBalancer.Ingress
+	for i, a := range ingress {
+		ingress[i] = corev1.LoadBalancerIngress{IP: a.IP, IPMode: a.IPMode}
+	}
+	return corev1.Service{
+		ObjectMeta: keepMeta(o.ObjectMeta, names.LabelServiceProxy, names.LabelHeadless),
+		Spec: corev1.ServiceSpec{
+			Type: s.Type, Ports: s.Ports, ClusterIP: s.ClusterIP, ClusterIPs: s.ClusterIPs, ExternalIPs: s.ExternalIPs,
+			LoadBalancerSourceRanges: s.LoadBalancerSourceRanges, SessionAffinity: s.SessionAffinity, SessionAffinityConfig: s.SessionAffinityConfig,
+			InternalTrafficPolicy: s.InternalTrafficPolicy, ExternalTrafficPolicy: s.ExternalTrafficPolicy, HealthCheckNodePort: s.HealthCheckNodePort,
+			PublishNotReadyAddresses: s.PublishNotReadyAddresses,
+		},
+		Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: ingress}},
+	}
+}
+
+func keepSlice(o *discoveryv1.EndpointSlice) discoveryv1.EndpointSlice {
+	for i, e := range o.Endpoints {
+		o.Endpoints[i] = discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions, NodeName: e.NodeName, Hints: e.Hints}
+	}
+	for i, p := range o.Ports {
+		o.Ports[i] = discoveryv1.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: p.Port}
+	}
+	return discoveryv1.EndpointSlice{
+		ObjectMeta:  keepMeta(o.ObjectMeta, discoveryv1.LabelServiceName, names.LabelServiceProxy, names.LabelHeadless),
+		AddressType: o.AddressType, Endpoints: o.Endpoints, Ports: o.Ports,
+	}
+}
+
+func keepServiceCIDR(o *networkingv1.ServiceCIDR) networkingv1.ServiceCIDR {
+	return networkingv1.ServiceCIDR{ObjectMeta: keepMeta(o.ObjectMeta), Spec: o.Spec}
+}
+
+// keepMeta keeps the metadata common to all kinds, and the labels and annotations with some keys.
+func keepMeta(m metav1.ObjectMeta, keys ...string) metav1.ObjectMeta {
 	out := metav1.ObjectMeta{
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, CreationTimestamp: m.CreationTimestamp,
 	}
-	for _, key := range usedLabels() {
+	for _, key := range keys {
 		if v, ok := m.Labels[key]; ok {
 			metav1.SetMetaDataLabel(&out, key, v)
 		}
-	}
-	for _, key := range []string{names.Annotation, names.AnnotationUID, names.ACLLogging, corev1.MirrorPodAnnotationKey} {
 		if v, ok := m.Annotations[key]; ok {
 			metav1.SetMetaDataAnnotation(&out, key, v)
 		}
 	}
 	return out
-}
-
-// usedLabels lists the labels read by this project.
-func usedLabels() []string {
-	return []string{corev1.LabelTopologyZone, discoveryv1.LabelServiceName, names.LabelServiceProxy, names.LabelHeadless, names.LabelControlPlane}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,11 +73,30 @@ func (n *annotator) want(u nb.Unit, a desired.Annotation) error {
 	return now.former
 }
 
-// overlay corrects an object that is older than the patch of its annotation.
-func (n *annotator) overlay(o any) {
+// overlayAll is overlay for all objects of a kind.
+func (n *annotator) overlayAll(all []any) []any {
+	var out []any
+	for i, o := range all {
+		now := n.overlay(o)
+		if now != o && out == nil {
+			out = slices.Clone(all)
+		}
+		if out != nil {
+			out[i] = now
+		}
+	}
+	if out == nil {
+		return all
+	}
+	return out
+}
+
+// overlay corrects an object that is older than the patch of its annotation. It returns a copy: other roles have the object,
+// too.
+func (n *annotator) overlay(o any) any {
 	p, ok := o.(*corev1.Pod)
 	if !ok {
-		return
+		return o
 	}
 	k := pod.Key{Namespace: p.Namespace, Name: p.Name}
 	note := n.notes[k]
@@ -87,11 +107,16 @@ func (n *annotator) overlay(o any) {
 	case note.uid != string(p.UID) || kube.Version(p.ResourceVersion) >= note.version:
 		delete(n.notes, k)
 	default:
-		if p.Annotations == nil {
-			p.Annotations = map[string]string{}
+		now := *p
+		now.Annotations = maps.Clone(note.all)
+		for k, v := range p.Annotations {
+			if _, ours := note.all[k]; !ours {
+				now.Annotations[k] = v
+			}
 		}
-		maps.Copy(p.Annotations, note.all)
+		return &now
 	}
+	return o
 }
 
 // forget drops what is known about an object that is gone.

@@ -11,7 +11,6 @@ import (
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/nb"
-	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/settings"
 )
 
@@ -78,7 +77,7 @@ func (e *engine) load(ctx context.Context) error {
 	e.world.Put(c)
 	e.world.Put(selectionBefore(e.links.db))
 	var events []kube.Event
-	if events, err = e.links.cluster.List(ctx, kube.Kinds()...); err != nil {
+	if events, err = e.links.cluster.List(ctx, e.kinds...); err != nil {
 		return err
 	}
 	for _, ev := range events {
@@ -87,7 +86,7 @@ func (e *engine) load(ctx context.Context) error {
 	if err := checkOwner(e.links.db, e.world.UID()); err != nil {
 		return err
 	}
-	e.world.Settle()
+	e.worlds.Allocate()
 	e.watchGateways()
 	return nil
 }
@@ -97,29 +96,25 @@ func (e *engine) differences() ([]string, error) {
 	want := map[nb.Unit][]nb.Row{}
 	problems := map[nb.Unit]error{}
 	for _, u := range e.all() {
-		rows, err := e.world.Rows(u)
+		rows, err := e.worlds.Rows(u)
 		want[u] = rows
 		if err != nil {
 			problems[u] = err
 		}
 	}
-	plan, err := e.sync.Plan(want)
+	changes, failed, err := e.applier.Plan(want)
 	if err != nil {
 		return nil, fmt.Errorf("comparing: %w", err)
 	}
-	maps.Copy(problems, plan.Failed)
-	lines := describe(plan, problems, e.world)
+	maps.Copy(problems, failed)
+	lines := describe(changes, problems, e.world)
 	for _, l := range unownedBalancers(e.links.db) {
 		lines = append(lines, "! "+l)
 	}
 	return lines, nil
 }
 
-func describe(plan *nbsync.Plan, problems map[nb.Unit]error, world *desired.World) []string {
-	var lines []string
-	for _, c := range plan.Changes {
-		lines = append(lines, c.String())
-	}
+func describe(lines []string, problems map[nb.Unit]error, world *desired.World) []string {
 	for _, u := range slices.Sorted(slices.Values(world.Units())) {
 		if a, ok := world.Annotation(u); ok && !a.Written() {
 			lines = append(lines, fmt.Sprintf("~ Pod %s annotation: %.200q for %q → %q for %q", a.Pod.Key, a.Pod.Annotation, a.Pod.AnnotationUID, a.Addresses.Annotation(), a.Pod.UID))

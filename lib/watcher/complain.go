@@ -8,17 +8,9 @@ import (
 	"slices"
 	"time"
 
-	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"ovn-k8s/lib/desired"
-	"ovn-k8s/lib/desired/service"
-	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/nb"
-	"ovn-k8s/lib/nbsync"
-	"ovn-k8s/lib/ovsdb"
 )
 
 // plaints are why units fail, as far as it was said. Thousands may fail for one
@@ -131,7 +123,7 @@ func (e *engine) sumUp(u nb.Unit) {
 // complain says of each unit once why it fails: in the log, and to the owner of
 // the object in an Event. It is the Synced of the loop.
 func (e *engine) complain(tried []nb.Unit, failed map[nb.Unit]error) {
-	e.sweep.worked(e.written)
+	e.sweep.worked(e.work.Rows)
 	over := false
 	for _, u := range tried {
 		if failed[u] != nil {
@@ -144,8 +136,8 @@ func (e *engine) complain(tried []nb.Unit, failed map[nb.Unit]error) {
 	}
 	for _, u := range slices.Sorted(maps.Keys(failed)) {
 		err := failed[u]
-		if errors.Is(err, ovsdb.ErrNotConnected) || errors.Is(err, context.Canceled) || errors.Is(err, nbsync.ErrDrained) || errors.Is(err, errLapsed) {
-			continue // lib/ovsdb has said so, or it goes on by itself
+		if errors.Is(err, ErrPending) || errors.Is(err, context.Canceled) || errors.Is(err, errLapsed) {
+			continue // it goes on by itself
 		}
 		n := e.plaints.add(u, kube.Cause(err))
 		switch n {
@@ -160,18 +152,12 @@ func (e *engine) complain(tried []nb.Unit, failed map[nb.Unit]error) {
 			e.plaints.held[u] = true // and no Event can be written
 			continue
 		}
-		if diskFull(err) {
+		if errors.Is(err, ErrOutage) {
 			e.plaints.held[u] = true
 		}
 		e.tell(u, err)
 	}
 	e.probe(over)
-}
-
-// diskFull reports whether the database could not write, whatever it was.
-func diskFull(err error) bool {
-	var disk *libovsdb.IOError
-	return errors.As(err, &disk)
 }
 
 // probeInterval is how often one of the units is tried again that an outage holds
@@ -200,8 +186,8 @@ func (e *engine) probe(over bool) {
 
 // tell writes an Event about the object behind a unit.
 func (e *engine) tell(u nb.Unit, err error) {
-	ref := e.reference(u)
-	if ref == nil {
+	about := e.worlds.Object(u)
+	if about == nil {
 		return
 	}
 	reason := "NetworkNotReady"
@@ -209,30 +195,5 @@ func (e *engine) tell(u nb.Unit, err error) {
 	if errors.As(err, &problem) {
 		reason = problem.Reason
 	}
-	e.links.cluster.Warn(ref, reason, err.Error())
-}
-
-// reference is the Kubernetes object behind a unit, nil if there is none.
-func (e *engine) reference(u nb.Unit) *corev1.ObjectReference {
-	name, node := topology.NodeOf(u)
-	if host, ok := topology.HostOf(u); ok {
-		name, node = host, true
-	}
-	if node {
-		return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
-	}
-	if s, ok := e.world.Service(u); ok {
-		return &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: s.Namespace, Name: s.Name, UID: types.UID(s.UID)}
-	}
-	if p, ok := e.world.Policy(u); ok {
-		return &corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy", Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
-	}
-	if name := e.world.BadServiceCIDR(); u == service.RangesUnit && name != "" {
-		return &corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: "ServiceCIDR", Name: name}
-	}
-	p, ok := e.world.Pod(u)
-	if !ok {
-		return nil
-	}
-	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
+	e.links.cluster.Warn(about, reason, err.Error())
 }

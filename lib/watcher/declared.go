@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/ovsdb"
@@ -59,7 +60,7 @@ func (e *engine) tellDeclared() {
 		text := e.declaredText(name)
 		e.log.Warn(text)
 		if node := e.world.Cluster().Gateways[name].Node; node != "" {
-			e.links.cluster.WarnNode(node, "GatewayDown", text)
+			e.links.cluster.Warn(kube.Node(node), "GatewayDown", text)
 		}
 	}
 	for _, name := range before {

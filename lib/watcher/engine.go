@@ -14,6 +14,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/desired/service"
@@ -22,7 +23,6 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
-	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/prober"
 	"ovn-k8s/lib/reconcile"
@@ -40,19 +40,23 @@ const mostUnits = 20000
 // An engine brings the database and the annotations to what the World says. All
 // but send, status and what they use belongs to the goroutine of its loop.
 type engine struct {
-	links *links
-	term  *ovsdb.Term // nil: it only compares
-	log   *logrus.Entry
-	loop  reconcile.Loop[event, nb.Unit]
-	sync  nbsync.Sync
-	world *desired.World
-	notes *annotator
+	links      *links
+	term       *ovsdb.Term // nil: it only compares
+	log        *logrus.Entry
+	loop       reconcile.Loop[event, nb.Unit]
+	applier    Applier
+	worlds     World          // of the objects of all kinds
+	world      *desired.World // of the network
+	northbound *northbound    // the applier
+	notes      *annotator
 	// prober finds out which gateways' hosts live; rejected is what was said of firewalls between.
 	prober   *prober.Prober
 	rejected map[string]netip.Addr
-	// missing are the kinds of objects that are not known yet. Nothing is
+	kinds    []kube.Kind // of objects that are followed
+	nodes    string      // the name of the kind of Nodes
+	// missing are the names of kinds of objects that are not known yet. Nothing is
 	// written before all are.
-	missing    map[kube.Kind]bool
+	missing    map[string]bool
 	fail       context.CancelCauseFunc // ends the engine for good
 	full       bool                    // everything may be written: the Lease is ours
 	asked      bool                    // the Southbound database was asked for hosts, if it could be
@@ -67,8 +71,7 @@ type engine struct {
 	probing      bool              // one of the units that an outage holds up is tried again soon
 	unwritten    map[nb.Unit]error // why annotations of units in the batch were not written
 	pace         pacer
-	written      int     // rows that the last sync changed
-	weight       float64 // what they count for
+	work         Work // of the last sync
 	sweep        sweeper
 	// topologyStale and probesStale say that reading the topology or what the prober found is sent,
 	// hostsChanged that the hosts of gateways may be others than the prober knows.
@@ -82,13 +85,14 @@ type engine struct {
 
 func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 	e := &engine{
-		links: l, hostsChanged: true, log: log("watcher"), sync: nbsync.Sync{DB: l.db, Log: log("nbsync"), Compare: desired.Compare},
-		world: desired.NewWorld(), missing: map[kube.Kind]bool{topologyKind: true},
+		links: l, hostsChanged: true, log: log("watcher"), northbound: newNorthbound(l.db, log("nbsync")),
+		world: desired.NewWorld(), kinds: append(kube.Kinds(), moreKinds(l.extensions)...), nodes: kube.KindOf(&corev1.Node{}).Name, missing: map[string]bool{topologyKind: true},
 		plaints: newPlaints(), mismatches: newMismatches(), unwritten: map[nb.Unit]error{}, fail: func(error) {},
 		copying: copying{jobs: make(chan topology.Cluster, 1)},
 	}
-	for _, k := range kube.Kinds() {
-		e.missing[k] = true
+	e.worlds, e.applier = newWorlds(network{e.world}, l.extensions), e.northbound
+	for _, k := range e.kinds {
+		e.missing[k.Name] = true
 	}
 	e.sweep.sweep = func() {
 		runtime.GC() // or what is made anew would be spread over the garbage
@@ -112,8 +116,8 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 
 // The engine also waits for what no API object says.
 const (
-	topologyKind kube.Kind = "topology"
-	ownerKind    kube.Kind = "a database of this cluster"
+	topologyKind = "topology"
+	ownerKind    = "a database of this cluster"
 )
 
 // send hands an event to the engine's goroutine. It does not block.
@@ -134,10 +138,9 @@ func (e *engine) run(ctx context.Context) error {
 		e.log.Info("no longer active")
 	}()
 	e.fail = cancel
-	defer e.sync.Follow(e.links.db)()
-	defer e.links.db.Handle(e.sync.Handler(func(u nb.Unit) {
+	defer e.applier.Follow(func(u nb.Unit) {
 		e.send(func() []nb.Unit { return []nb.Unit{u} })
-	}))()
+	})()
 	if e.term != nil {
 		e.log.Infof("leads with term %d", e.term.Leader().Term)
 		defer e.links.db.Handle(globalHandler(e.globalChanged))()
@@ -150,9 +153,7 @@ func (e *engine) run(ctx context.Context) error {
 	e.world.Put(selectionBefore(e.links.db))
 	e.send(e.refreshTopology)
 	wg.Go(func() { e.loadSavedTopology(ctx) })
-	wg.Go(func() {
-		e.links.cluster.Watch(ctx, e.log, func(ev kube.Event) { e.send(func() []nb.Unit { return e.take(ev) }) }, kube.Kinds()...)
-	})
+	wg.Go(func() { e.followObjects(ctx) })
 	wg.Go(func() { e.copyTopologies(ctx) })
 	wg.Go(func() { e.prober.Run(ctx) })
 	wg.Go(func() { e.followChassis(ctx) })
@@ -248,7 +249,7 @@ func (e *engine) refreshTopology() []nb.Unit {
 		e.log.Errorf("keeping the former topology: %v", err)
 		return nil
 	case !found:
-		return e.world.Units()
+		return e.worlds.Units()
 	}
 	e.checkOwner()
 	e.hostsChanged = true
@@ -259,7 +260,7 @@ func (e *engine) refreshTopology() []nb.Unit {
 
 // found notes that a kind of object is known. Once all are, everything that is
 // there is dirty.
-func (e *engine) found(kind kube.Kind) []nb.Unit {
+func (e *engine) found(kind string) []nb.Unit {
 	if !e.missing[kind] {
 		return nil
 	}
@@ -307,40 +308,45 @@ func (e *engine) reconnected() []nb.Unit {
 // all lists the units that have rows, or should have.
 func (e *engine) all() []nb.Unit {
 	e.tellUnowned()
-	units := e.world.Units()
-	owners, err := e.sync.Owners()
+	units := e.worlds.Units()
+	owners, err := e.applier.Owners()
 	if err != nil {
 		return units // reconnected comes
 	}
 	for _, u := range owners {
-		if desired.Known(u) {
+		if e.worlds.Owns(u) {
 			units = append(units, u)
 		}
 	}
 	return units
 }
 
+// followObjects takes the changes of Kubernetes objects until ctx ends.
+func (e *engine) followObjects(ctx context.Context) {
+	var all []kube.Subscription
+	for _, k := range e.kinds {
+		all = append(all, kube.Subscription{Kind: k, Send: func(ev kube.Event) { e.send(func() []nb.Unit { return e.take(ev) }) }})
+	}
+	e.links.cluster.Follow(ctx, e.log, all...)
+}
+
 // take records a change of Kubernetes objects.
 func (e *engine) take(ev kube.Event) []nb.Unit {
-	if ev.Kind == kube.Nodes {
+	if ev.Kind.Name == e.nodes {
 		e.hostsChanged = true
 	}
 	switch {
 	case ev.Replace:
-		for _, o := range ev.Objects {
-			e.notes.overlay(o)
-		}
-		touched := e.world.Replace(ev.Kind.Object(), ev.Objects)
+		touched := e.worlds.Replace(ev.Kind.Object, e.notes.overlayAll(ev.Objects))
 		e.notes.prune()
 		e.sweep.worked(len(ev.Objects))
 		e.checkOwner()
-		return append(touched, e.found(ev.Kind)...)
+		return append(touched, e.found(ev.Kind.Name)...)
 	case ev.Gone:
 		e.notes.forget(ev.Object)
-		return e.world.Remove(ev.Object)
+		return e.worlds.Remove(ev.Object)
 	}
-	e.notes.overlay(ev.Object)
-	return e.world.Put(ev.Object)
+	return e.worlds.Put(e.notes.overlay(ev.Object))
 }
 
 // prompt gives addresses to pods and has their annotations written, which need
@@ -352,7 +358,7 @@ func (e *engine) prompt(dirty []nb.Unit) []nb.Unit {
 		}
 		return nil
 	}
-	settled := append(e.world.Settle(), e.watchGateways()...)
+	settled := append(e.worlds.Allocate(), e.watchGateways()...)
 	e.tellMismatches(slices.Concat(dirty, settled))
 	for _, u := range slices.Concat(dirty, settled) {
 		delete(e.unwritten, u)
@@ -371,7 +377,7 @@ func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]er
 	want, failed := map[nb.Unit][]nb.Row{}, map[nb.Unit]error{}
 	for _, u := range dirty {
 		switch {
-		case !desired.Known(u):
+		case !e.worlds.Owns(u):
 			continue
 		case !e.writes(u):
 			if e.plaints.has(u) {
@@ -379,7 +385,7 @@ func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]er
 			}
 			continue
 		}
-		rows, err := e.world.Rows(u)
+		rows, err := e.worlds.Rows(u)
 		want[u] = rows
 		if err != nil {
 			failed[u] = err
@@ -398,9 +404,9 @@ func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]er
 				failed[topology.ClusterUnit] = err
 			}
 		}
-		changes, refused := e.sync.Apply(ctx, want)
+		work, refused := e.applier.Apply(ctx, want)
 		e.checkTerm()
-		e.written, e.weight = len(changes), weight(changes)
+		e.work = work
 		maps.Copy(failed, refused)
 		return failed
 	}
@@ -409,5 +415,5 @@ func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]er
 // gap is how long to gather events before the next transaction: it is the MinInterval of
 // the loop.
 func (e *engine) gap(waiting int) time.Duration {
-	return e.pace.gap(time.Now(), batch{e.written, e.weight, waiting}, e.world.Size())
+	return e.pace.gap(time.Now(), batch{e.work.Rows, e.work.Weight, waiting}, e.world.Size())
 }

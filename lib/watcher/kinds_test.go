@@ -12,13 +12,13 @@ import (
 func TestEachKindIsWaitedFor(t *testing.T) {
 	e := newEngine(&links{}, (&Watcher{}).log)
 	for _, k := range kube.Kinds() {
-		if !e.missing[k] {
-			t.Errorf("rows of %s would be deleted at a start", k)
+		if !e.missing[k.Name] {
+			t.Errorf("rows of %s would be deleted at a start", k.Name)
 		}
 		w := desired.NewWorld()
-		w.Put(k.Object())
-		w.Replace(k.Object(), []any{k.Object()})
-		w.Remove(k.Object())
+		w.Put(k.Object)
+		w.Replace(k.Object, []any{k.Object})
+		w.Remove(k.Object)
 	}
 	if len(e.missing) != len(kube.Kinds())+1 {
 		t.Errorf("waiting for %v", e.missing)

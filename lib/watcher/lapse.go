@@ -7,7 +7,6 @@ import (
 
 	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/topology"
-	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
@@ -63,7 +62,7 @@ func (e *engine) writes(u nb.Unit) bool {
 
 // judges reports whether enough is known to judge gateways.
 func (e *engine) judges() bool {
-	return e.asked && !e.missing[topologyKind] && !e.missing[ownerKind] && !e.missing[kube.Nodes]
+	return e.asked && !e.missing[topologyKind] && !e.missing[ownerKind] && !e.missing[e.nodes]
 }
 
 // gateways lists the units of gateways if enough is known to judge them.

@@ -8,7 +8,6 @@ import (
 	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/topology"
-	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
@@ -51,7 +50,7 @@ func TestWhatIsWrittenWithoutTheLease(t *testing.T) {
 	}
 	e.found(topologyKind)
 	written("addresses of Nodes are not known", false, false, false)
-	if units := e.found(kube.Nodes); len(units) != 2 {
+	if units := e.found(e.nodes); len(units) != 2 {
 		t.Errorf("once gateways can be judged, these are: %v", units)
 	}
 	written("pods are not known", true, false, false)

@@ -43,7 +43,7 @@ func (s *sweeper) worked(rows int) {
 func (e *engine) compact() []nb.Unit {
 	e.world.Compact()
 	e.notes.compact()
-	if e.sync.Shrunk() {
+	if e.northbound.Shrunk() {
 		go e.renew() // and then again
 		return nil
 	}

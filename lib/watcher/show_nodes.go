@@ -9,6 +9,7 @@ import (
 
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/kube"
 )
 
 // showNodes prints the nodes of the cluster: subnets, chassis, addresses and how many pods have logical ports.
@@ -115,7 +116,7 @@ func (e *engine) warnAbsent(before, now map[string]string) {
 		if _, said := before[node]; !said {
 			text := fmt.Sprintf("node %s: chassis %s is not in the Southbound database, so that pods there get no changes: check ovn-controller on %s", node, now[node], node)
 			e.log.Warn(text)
-			e.links.cluster.WarnNode(node, "ChassisNotRegistered", text)
+			e.links.cluster.Warn(kube.Node(node), "ChassisNotRegistered", text)
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(before)) {

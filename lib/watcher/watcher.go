@@ -44,6 +44,10 @@ type Options struct {
 	Log func(module string) *logrus.Entry
 	// Out gets the lines that fetching a CA certificate prints.
 	Out io.Writer
+	// Extensions add kinds of objects, and the rows that follow from them.
+	Extensions []Extension
+	// Informers follow objects for several roles of the process. nil: the watcher has its own.
+	Informers *kube.Informers
 	// Status is told in one line what the watcher does or waits for. It may be nil.
 	Status func(text string)
 }
@@ -66,10 +70,11 @@ type Watcher struct {
 
 // links are a watcher's connections.
 type links struct {
-	config  config.Config
-	db      *ovsdb.DB
-	cluster *kube.Cluster
-	process process
+	config     config.Config
+	db         *ovsdb.DB
+	cluster    *kube.Cluster
+	process    process
+	extensions []Extension
 
 	collector *collector
 }
@@ -249,12 +254,12 @@ func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() s
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := kube.NewCluster(rest, Program)
+	cluster, err := kube.NewCluster(rest, Program, w.Informers, moreKinds(w.Extensions)...)
 	if err != nil {
 		db.Close()
 		return nil, err
 	}
-	return &links{config: cfg, db: db, cluster: cluster, process: thisProcess(cfg), collector: &w.collector}, nil
+	return &links{config: cfg, db: db, cluster: cluster, process: thisProcess(cfg), collector: &w.collector, extensions: w.Extensions}, nil
 }
 
 // followed lists what the watcher reads of the Northbound database: what it

@@ -22,6 +22,7 @@ import (
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/daemon"
 	"ovn-k8s/lib/gateway"
+	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/vlog"
 	"ovn-k8s/lib/watcher"
 )
@@ -294,6 +295,35 @@ func TestLeastPrivilege(t *testing.T) {
 			if writes && (slices.Contains(r.Resources, "pods") || slices.Contains(r.Resources, "nodes")) {
 				t.Errorf("a rule allows to change pods or nodes: %v", r)
 			}
+		}
+	}
+}
+
+// TestRightsForKinds checks that the watcher may list and watch each kind of objects of the table.
+func TestRightsForKinds(t *testing.T) {
+	text, err := fs.ReadFile(docs.Files, "rbac.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted := map[string]bool{}
+	for doc := range strings.SplitSeq(string(text), "\n---\n") {
+		role, ok := load(t, "docs/rbac.yaml", doc).(*rbacv1.ClusterRole)
+		if !ok || role.Name != "ovn-k8s-watcher" {
+			continue
+		}
+		for _, r := range role.Rules {
+			for _, resource := range r.Resources {
+				granted[r.APIGroups[0]+"/"+resource] = slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch")
+			}
+		}
+	}
+	for _, k := range kube.Kinds() {
+		gvk, _, err := scheme.Scheme.ObjectKinds(k.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !granted[gvk[0].Group+"/"+k.Name] {
+			t.Errorf("docs/rbac.yaml does not let the watcher list and watch %s", k.Name)
 		}
 	}
 }

@@ -15,6 +15,11 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
+// Resource is the resource of pods.
+func Resource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+}
+
 // Pods reads the metadata of single pods.
 type Pods struct{ client metadata.Interface }
 
@@ -64,7 +69,7 @@ type waiter struct {
 
 // watch follows the pod until w is done, or the server or ctx ends the watch.
 func (p *Pods) watch(ctx context.Context, namespace, name string, w *waiter) error {
-	pods := p.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace(namespace)
+	pods := p.client.Resource(Resource()).Namespace(namespace)
 	events, err := pods.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()})
 	if err != nil {
 		return err

@@ -1,0 +1,142 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/sirupsen/logrus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+)
+
+// An Event is a change of objects of one kind. Objects have only the fields that the kind keeps. Several subscribers may
+// have them: nobody may change them.
+type Event struct {
+	Kind    Kind
+	Object  runtime.Object // the current object or, if Gone, its last state
+	Gone    bool
+	Replace bool  // Objects is the full list of the kind, and Object is nil
+	Objects []any // runtime.Objects of the kind
+}
+
+// A Subscription is a kind of objects that a role follows.
+type Subscription struct {
+	Kind Kind
+	// Node, unless empty, restricts the objects to those on one node.
+	Node string
+	// Optional, as in Kind, for this role.
+	Optional bool
+	// Send gets every change: first one Replace, then single changes, and a Replace again after a long loss of the
+	// connection, or when another role subscribes later. It must not block.
+	Send func(Event)
+}
+
+// Informers follow objects for the roles of one process, by one LIST and one WATCH for each kind, whatever the number of
+// subscribers. No copy of the objects is kept.
+type Informers struct {
+	config *rest.Config
+
+	mu      sync.Mutex                // guards the fields below
+	clients map[string]rest.Interface // by name of the kind
+	running map[string]*informer      // by name of the kind
+}
+
+// NewInformers returns informers of config's API server, for NewCluster.
+func NewInformers(config *rest.Config) *Informers {
+	return &Informers{config: config, clients: map[string]rest.Interface{}, running: map[string]*informer{}}
+}
+
+// add prepares to follow some kinds.
+func (i *Informers) add(kinds []Kind) error {
+	shared, err := rest.HTTPClientFor(i.config)
+	if err != nil {
+		return fmt.Errorf("making a Kubernetes client: %w", err)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, k := range kinds {
+		if i.clients[k.Name] != nil {
+			continue
+		}
+		if i.clients[k.Name], err = k.client(i.config, shared); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *Informers) client(k Kind) rest.Interface {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.clients[k.Name]
+}
+
+// Follow sends changes to subscribers until ctx is done.
+func (i *Informers) Follow(ctx context.Context, log *logrus.Entry, subscriptions ...Subscription) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, s := range subscriptions {
+		s.Optional = s.Optional || s.Kind.Optional
+		leave := i.join(s.Kind, &subscriber{Subscription: s}, log)
+		wg.Go(func() {
+			<-ctx.Done()
+			leave()
+		})
+	}
+}
+
+// join adds a subscriber to the informer of a kind, and starts that for the first one. leave stops it after the last one.
+func (i *Informers) join(k Kind, s *subscriber, log *logrus.Entry) (leave func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	f := i.running[k.Name]
+	if f == nil {
+		ctx, stop := context.WithCancel(context.Background())
+		f = newInformer(k, i.clients[k.Name], log)
+		f.stop = stop
+		i.running[k.Name] = f
+		f.add(s)
+		go f.run(ctx)
+	} else {
+		f.add(s)
+	}
+	return func() {
+		i.mu.Lock()
+		last := f.remove(s)
+		if last {
+			delete(i.running, k.Name)
+		}
+		i.mu.Unlock()
+		if last {
+			f.stop()
+			<-f.done
+		}
+	}
+}
+
+// List returns the current objects of some kinds, as one Replace of each.
+func (i *Informers) List(ctx context.Context, kinds ...Kind) ([]Event, error) {
+	var out []Event
+	for _, k := range kinds {
+		e := Event{Kind: k, Replace: true}
+		list, err := newSource(k, i.client(k), "").ListWithContext(ctx, metav1.ListOptions{})
+		if k.Optional && unavailable(err) {
+			out = append(out, e)
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listing %s: %w", k.Name, err)
+		}
+		if err := meta.EachListItem(list, func(o runtime.Object) error {
+			e.Objects = append(e.Objects, o)
+			return nil
+		}); err != nil {
+			return nil, fmt.Errorf("listing %s: %w", k.Name, err)
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}

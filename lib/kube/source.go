@@ -1,0 +1,103 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
+)
+
+// client returns a client for the kind's group and version. Kinds of Kubernetes itself come in protobuf.
+func (k Kind) client(config *rest.Config, shared *http.Client) (rest.Interface, error) {
+	s, err := k.scheme()
+	if err != nil {
+		return nil, err
+	}
+	gvk, err := k.version(s)
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	gv := gvk.GroupVersion()
+	config.GroupVersion, config.APIPath = &gv, "/apis"
+	if gv.Group == "" {
+		config.APIPath = "/api"
+	}
+	if k.AddToScheme == nil {
+		preferProtobuf(config)
+	}
+	config.NegotiatedSerializer = serializer.NewCodecFactory(s).WithoutConversion()
+	c, err := rest.RESTClientForConfigAndClient(config, shared)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", k.Name, err)
+	}
+	return c, nil
+}
+
+func preferProtobuf(config *rest.Config) {
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+}
+
+// source is the input of a reflector: objects of a kind, trimmed.
+type source struct {
+	*cache.ListWatch
+	kind Kind
+}
+
+// newSource returns the source of all objects of a kind, or of those on one node.
+func newSource(k Kind, c rest.Interface, node string) source {
+	selector := fields.Everything()
+	if node != "" {
+		selector = fields.OneTermEqualSelector("spec.nodeName", node)
+	}
+	return source{cache.NewListWatchFromClient(c, k.Name, corev1.NamespaceAll, selector), k}
+}
+
+// ListWithContext implements cache.ListerWithContext. It reads the latest state page by page and trims each page,
+// because all objects in full would take hundreds of megabytes in a large cluster.
+func (s source) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	options.ResourceVersion, options.ResourceVersionMatch = "", ""
+	list, _, err := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		page, err := s.ListWatch.ListWithContext(ctx, options)
+		if err != nil {
+			return nil, err
+		}
+		return page, meta.EachListItem(page, s.kind.Trim)
+	}).List(ctx, options)
+	return list, err
+}
+
+// WatchWithContext implements cache.WatcherWithContext. It trims objects as ListWithContext does, and hides refused
+// connections from the reflector, which would wait.
+func (s source) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	w, err := s.ListWatch.WatchWithContext(ctx, options)
+	if utilnet.IsConnectionRefused(err) {
+		return nil, errors.New(err.Error())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+		if e.Type == watch.Bookmark || e.Type == watch.Error {
+			return e, true // handled by the reflector
+		}
+		if err := s.kind.Trim(e.Object); err != nil {
+			return watch.Event{Type: watch.Error, Object: &apierrors.NewInternalError(err).ErrStatus}, true
+		}
+		return e, true
+	}), nil
+}

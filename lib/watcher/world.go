@@ -1,0 +1,189 @@
+package watcher
+
+import (
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/nb"
+)
+
+// A World holds the latest of every object of some kinds, and computes the rows of units. One goroutine calls it.
+type World interface {
+	// Put records an object, Remove forgets one, and Replace records all objects of the kind of example. They return the
+	// units of which the rows may differ from before. Objects have the fields that their kind keeps, and must not be
+	// changed.
+	Put(obj any) []nb.Unit
+	Remove(obj any) []nb.Unit
+	Replace(example any, all []any) []nb.Unit
+	// Allocate gives units what they wait for, such as addresses, and returns the units of which the rows differ now.
+	Allocate() []nb.Unit
+	// Units lists the units with rows, and those that fail to have rows.
+	Units() []nb.Unit
+	// Owns reports whether u is a unit of this World, even if it has no rows any more.
+	Owns(u nb.Unit) bool
+	// Rows returns the desired rows of a unit, or why it cannot have all of them: a *desired.Problem names the reason of an
+	// Event.
+	Rows(u nb.Unit) ([]nb.Row, error)
+	// Object returns the object for Events about a unit, of which its type, name and UID are set; nil if there is none.
+	Object(u nb.Unit) runtime.Object
+}
+
+// An Extension adds kinds of objects to a watcher, and the rows that follow from them.
+type Extension struct {
+	Kinds []kube.Kind
+	// New returns an empty World of these kinds.
+	New func() World
+}
+
+// moreKinds are the kinds of extensions that are not in the table.
+func moreKinds(extensions []Extension) (more []kube.Kind) {
+	for _, x := range extensions {
+		for _, k := range x.Kinds {
+			if !slices.ContainsFunc(append(kube.Kinds(), more...), func(o kube.Kind) bool { return o.Is(k.Object) }) {
+				more = append(more, k)
+			}
+		}
+	}
+	return more
+}
+
+// worlds is the World of the network and of extensions.
+type worlds []member
+
+// A member is a World and the types of its objects.
+type member struct {
+	World
+	takes map[reflect.Type]bool
+}
+
+func newWorlds(network World, extensions []Extension) worlds {
+	w := worlds{newMember(network, kube.Kinds())}
+	for _, x := range extensions {
+		w = append(w, newMember(x.New(), x.Kinds))
+	}
+	return w
+}
+
+func newMember(w World, kinds []kube.Kind) member {
+	m := member{w, map[reflect.Type]bool{}}
+	for _, k := range kinds {
+		m.takes[reflect.TypeOf(k.Object)] = true
+	}
+	return m
+}
+
+// each calls f for each World with objects like example.
+func (w worlds) each(example any, f func(World) []nb.Unit) (touched []nb.Unit) {
+	for _, m := range w {
+		if m.takes[reflect.TypeOf(example)] {
+			touched = append(touched, f(m)...)
+		}
+	}
+	return touched
+}
+
+// owner is the World of a unit, nil if there is none.
+func (w worlds) owner(u nb.Unit) World {
+	for _, m := range w {
+		if m.Owns(u) {
+			return m
+		}
+	}
+	return nil
+}
+
+// Put implements World.
+func (w worlds) Put(obj any) []nb.Unit {
+	return w.each(obj, func(m World) []nb.Unit { return m.Put(obj) })
+}
+
+// Remove implements World.
+func (w worlds) Remove(obj any) []nb.Unit {
+	return w.each(obj, func(m World) []nb.Unit { return m.Remove(obj) })
+}
+
+// Replace implements World.
+func (w worlds) Replace(example any, all []any) []nb.Unit {
+	return w.each(example, func(m World) []nb.Unit { return m.Replace(example, all) })
+}
+
+// Allocate implements World.
+func (w worlds) Allocate() (touched []nb.Unit) {
+	for _, m := range w {
+		touched = append(touched, m.Allocate()...)
+	}
+	return touched
+}
+
+// Units implements World.
+func (w worlds) Units() (units []nb.Unit) {
+	for _, m := range w {
+		units = append(units, m.Units()...)
+	}
+	return units
+}
+
+// Owns implements World.
+func (w worlds) Owns(u nb.Unit) bool { return w.owner(u) != nil }
+
+// Rows implements World.
+func (w worlds) Rows(u nb.Unit) ([]nb.Row, error) {
+	if m := w.owner(u); m != nil {
+		return m.Rows(u)
+	}
+	return nil, nil
+}
+
+// Object implements World.
+func (w worlds) Object(u nb.Unit) runtime.Object {
+	if m := w.owner(u); m != nil {
+		return m.Object(u)
+	}
+	return nil
+}
+
+// network is the World of lib/desired.
+type network struct{ *desired.World }
+
+// Allocate implements World.
+func (n network) Allocate() []nb.Unit { return n.Settle() }
+
+// Owns implements World.
+func (n network) Owns(u nb.Unit) bool { return desired.Known(u) }
+
+// Object implements World.
+func (n network) Object(u nb.Unit) runtime.Object {
+	if name, ok := topology.NodeOf(u); ok {
+		return kube.Node(name)
+	}
+	if name, ok := topology.HostOf(u); ok {
+		return kube.Node(name)
+	}
+	if s, ok := n.Service(u); ok {
+		return &corev1.Service{ObjectMeta: identity(s.Namespace, s.Name, s.UID)}
+	}
+	if p, ok := n.Policy(u); ok {
+		return &networkingv1.NetworkPolicy{ObjectMeta: identity(p.Namespace, p.Name, p.UID)}
+	}
+	if name := n.BadServiceCIDR(); u == service.RangesUnit && name != "" {
+		return &networkingv1.ServiceCIDR{ObjectMeta: identity("", name, "")}
+	}
+	if p, ok := n.Pod(u); ok {
+		return &corev1.Pod{ObjectMeta: identity(p.Namespace, p.Name, p.UID)}
+	}
+	return nil
+}
+
+func identity(namespace, name, uid string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)}
+}
