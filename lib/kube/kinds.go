@@ -115,24 +115,24 @@ func (k Kind) version(s *runtime.Scheme) (schema.GroupVersionKind, error) {
 
 func keepNode(o *corev1.Node) corev1.Node {
 	return corev1.Node{
-		ObjectMeta: keepMeta(o.ObjectMeta, corev1.LabelTopologyZone, names.LabelControlPlane),
+		ObjectMeta: KeepMeta(o.ObjectMeta, corev1.LabelTopologyZone, names.LabelControlPlane),
 		Status:     corev1.NodeStatus{Addresses: o.Status.Addresses},
 	}
 }
 
 func keepNamespace(o *corev1.Namespace) corev1.Namespace {
-	out := corev1.Namespace{ObjectMeta: keepMeta(o.ObjectMeta, names.ACLLogging)}
+	out := corev1.Namespace{ObjectMeta: KeepMeta(o.ObjectMeta, names.ACLLogging)}
 	out.Labels = o.Labels
 	return out
 }
 
 func keepPolicy(o *networkingv1.NetworkPolicy) networkingv1.NetworkPolicy {
-	return networkingv1.NetworkPolicy{ObjectMeta: keepMeta(o.ObjectMeta), Spec: o.Spec}
+	return networkingv1.NetworkPolicy{ObjectMeta: KeepMeta(o.ObjectMeta), Spec: o.Spec}
 }
 
 func keepPod(o *corev1.Pod) corev1.Pod {
 	out := corev1.Pod{
-		ObjectMeta: keepMeta(o.ObjectMeta, names.Annotation, names.AnnotationUID, corev1.MirrorPodAnnotationKey),
+		ObjectMeta: KeepMeta(o.ObjectMeta, names.Annotation, names.AnnotationUID, corev1.MirrorPodAnnotationKey),
 		Spec: corev1.PodSpec{
 			NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork,
 			Containers: withPorts(o.Spec.Containers), InitContainers: withPorts(o.Spec.InitContainers),
@@ -163,7 +163,7 @@ func keepService(o *corev1.Service) corev1.Service {
 		ingress[i] = corev1.LoadBalancerIngress{IP: a.IP, IPMode: a.IPMode}
 	}
 	return corev1.Service{
-		ObjectMeta: keepMeta(o.ObjectMeta, names.LabelServiceProxy, names.LabelHeadless),
+		ObjectMeta: KeepMeta(o.ObjectMeta, names.LabelServiceProxy, names.LabelHeadless),
 		Spec: corev1.ServiceSpec{
 			Type: s.Type, Ports: s.Ports, ClusterIP: s.ClusterIP, ClusterIPs: s.ClusterIPs, ExternalIPs: s.ExternalIPs,
 			LoadBalancerSourceRanges: s.LoadBalancerSourceRanges, SessionAffinity: s.SessionAffinity, SessionAffinityConfig: s.SessionAffinityConfig,
@@ -182,17 +182,17 @@ func keepSlice(o *discoveryv1.EndpointSlice) discoveryv1.EndpointSlice {
 		o.Ports[i] = discoveryv1.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: p.Port}
 	}
 	return discoveryv1.EndpointSlice{
-		ObjectMeta:  keepMeta(o.ObjectMeta, discoveryv1.LabelServiceName, names.LabelServiceProxy, names.LabelHeadless),
+		ObjectMeta:  KeepMeta(o.ObjectMeta, discoveryv1.LabelServiceName, names.LabelServiceProxy, names.LabelHeadless),
 		AddressType: o.AddressType, Endpoints: o.Endpoints, Ports: o.Ports,
 	}
 }
 
 func keepServiceCIDR(o *networkingv1.ServiceCIDR) networkingv1.ServiceCIDR {
-	return networkingv1.ServiceCIDR{ObjectMeta: keepMeta(o.ObjectMeta), Spec: o.Spec}
+	return networkingv1.ServiceCIDR{ObjectMeta: KeepMeta(o.ObjectMeta), Spec: o.Spec}
 }
 
-// keepMeta keeps the metadata common to all kinds, and the labels and annotations with some keys.
-func keepMeta(m metav1.ObjectMeta, keys ...string) metav1.ObjectMeta {
+// KeepMeta keeps the metadata common to all kinds, and the labels and annotations with some keys.
+func KeepMeta(m metav1.ObjectMeta, keys ...string) metav1.ObjectMeta {
 	out := metav1.ObjectMeta{
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, CreationTimestamp: m.CreationTimestamp,
 	}

@@ -1,0 +1,94 @@
+package kube
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+)
+
+// Roles that start together cause one LIST of a kind, and a role that comes later another one, which all of them get.
+func TestOneListForRolesThatStartTogether(t *testing.T) {
+	var lists atomic.Int32
+	held := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		<-held // until two roles have subscribed
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Get("watch") != "" {
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
+		lists.Add(1)
+		fmt.Fprint(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"p"},"spec":{"nodeName":"n1"}}]}`)
+	}))
+	defer s.Close()
+	i := NewInformers(&rest.Config{Host: s.URL})
+	pods := KindOf(&corev1.Pod{})
+	if err := i.add([]Kind{pods}); err != nil {
+		t.Fatal(err)
+	}
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	join := func(node string) (chan Event, func()) {
+		events := make(chan Event, 10)
+		return events, i.join(pods, &subscriber{Subscription: Subscription{Kind: pods, Node: node, Send: func(e Event) { events <- e }}}, logrus.NewEntry(log))
+	}
+	listed := func(events chan Event, count int) {
+		t.Helper()
+		if e := <-events; !e.Replace || len(e.Objects) != count {
+			t.Errorf("got %+v", e)
+		}
+	}
+	a, leaveA := join("")
+	b, leaveB := join("")
+	close(held)
+	listed(a, 1)
+	listed(b, 1)
+	if n := lists.Load(); n != 1 {
+		t.Errorf("%d LISTs", n)
+	}
+	c, leaveC := join("n2")
+	listed(a, 1)
+	listed(b, 1)
+	listed(c, 0)
+	if n := lists.Load(); n != 2 {
+		t.Errorf("%d LISTs", n)
+	}
+	leaveA()
+	leaveB()
+	leaveC()
+	if len(i.running) != 0 {
+		t.Error("an informer without subscribers runs")
+	}
+}
+
+// A role for which a kind is optional gets an empty list if it is missing or forbidden, whenever it comes.
+func TestAForbiddenKindIsEmptyForThoseWhoMayDoWithout(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)
+	}))
+	defer s.Close()
+	i := NewInformers(&rest.Config{Host: s.URL})
+	pods := KindOf(&corev1.Pod{})
+	if err := i.add([]Kind{pods}); err != nil {
+		t.Fatal(err)
+	}
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	for range 2 { // the second one joins while the first one waits for the next try, a minute later
+		events := make(chan Event, 10)
+		defer i.join(pods, &subscriber{Subscription: Subscription{Kind: pods, Optional: true, Send: func(e Event) { events <- e }}}, logrus.NewEntry(log))()
+		if e := <-events; !e.Replace || len(e.Objects) != 0 {
+			t.Errorf("got %+v", e)
+		}
+	}
+}
