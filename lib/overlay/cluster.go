@@ -25,33 +25,31 @@ import (
 	"ovn-k8s/lib/settings"
 )
 
-// A world is what the Northbound database says about the topology.
+// A world is the topology in the Northbound database.
 type world struct {
 	router   *nbdb.LogicalRouter     // the cluster router; nil if there is none
 	join     *nbdb.LogicalRouterPort // the router's port to the join switch, or nil
 	switches []nbdb.LogicalSwitch
 	ports    []nbdb.LogicalSwitchPort
-	// routerPorts are those of all routers.
+	// routerPorts are the ports of all routers.
 	routerPorts []nbdb.LogicalRouterPort
 	// record parses the router's record, once. It is nil without a router.
 	record func() (topology.Cluster, error)
-	// few are the rows of one node, from which the world is, or nil.
+	// few are the rows of one node if only these were read (readNode), or nil.
 	few *ovsdb.Rows
 }
 
-// recorded reports whether the router carries our record of the topology. One
-// of the Python era does not.
+// recorded reports whether the router carries our record of the topology. A router of the Python era does not.
 func (w world) recorded() bool {
 	return w.router != nil && w.router.ExternalIDs[names.ID] == names.ClusterRouter
 }
 
-// A clusterChange computes from what is there the topology as it should be. It is
-// called again when somebody else was faster.
+// A clusterChange computes the desired topology from the present one. It is called again after a conflict with
+// another client.
 type clusterChange func(world) (topology.Cluster, error)
 
-// rows returns what the cluster's unit and another one should have, and the
-// gateways that are others than before. A cluster without a router is none: then
-// it is the other unit only.
+// rows returns the desired rows of the cluster's unit, of unit, and of each gateway changed since before. Without a
+// router it returns the rows of unit only.
 func rows(before, c topology.Cluster, unit nb.Unit) map[nb.Unit][]nb.Row {
 	want := map[nb.Unit][]nb.Row{unit: unitRows(c, unit)}
 	if c.Router == "" {
@@ -61,7 +59,7 @@ func rows(before, c topology.Cluster, unit nb.Unit) map[nb.Unit][]nb.Row {
 	if node, ok := topology.NodeOf(unit); ok && c.Nodes[node] == nil {
 		want[topology.HostUnit(node)] = nil
 	}
-	for _, node := range before.NodeNames() { // of a family that is gone, for one
+	for _, node := range before.NodeNames() { // a node that lost a family, for example
 		if c.Nodes[node] != nil && !slices.Equal(before.Nodes[node], c.Nodes[node]) {
 			want[topology.NodeUnit(node)] = c.NodeRows(node)
 		}
@@ -75,7 +73,7 @@ func rows(before, c topology.Cluster, unit nb.Unit) map[nb.Unit][]nb.Row {
 	return want
 }
 
-// unitRows returns what a node or gateway should have.
+// unitRows returns the desired rows of a node or gateway.
 func unitRows(c topology.Cluster, u nb.Unit) []nb.Row {
 	if node, ok := topology.NodeOf(u); ok {
 		return c.NodeRows(node)
@@ -84,16 +82,16 @@ func unitRows(c topology.Cluster, u nb.Unit) []nb.Row {
 	return slices.Concat(c.GatewayRows(gateway), c.GatewayRoutes(gateway))
 }
 
-// before is the topology as it is recorded.
+// before returns the recorded topology.
 func (w world) before() topology.Cluster {
 	if !w.recorded() {
 		return topology.Cluster{}
 	}
-	c, _ := w.record() // what makes no sense was not there
+	c, _ := w.record() // an invalid record counts as none
 	return c
 }
 
-// readWorld reads the topology from the copy of the database, or with s.only what concerns one node.
+// readWorld reads the topology from the copy of the database, or with s.only the rows of that node.
 func (s *session) readWorld(ctx context.Context) (world, error) {
 	if s.only != "" {
 		return s.readNode(ctx)
@@ -138,7 +136,7 @@ func newWorld(c *cache.TableCache) (world, error) {
 	return w, nil
 }
 
-// list returns the rows of a table. What is deep in them is shared with c.
+// list returns the rows of a table. Maps, slices and pointers in them are shared with c.
 func list[T any](c *cache.TableCache, table string) []T {
 	var out []T
 	for _, m := range c.Table(table).RowsShallow() {
@@ -170,7 +168,7 @@ func (s *session) join(r request, minion bool, leave leaver) clusterChange {
 	}
 }
 
-// clusterForMinion must find a cluster, with the subnets that it was told.
+// clusterForMinion requires an existing cluster with the subnets of r.
 func (s *session) clusterForMinion(w world, r request) (topology.Cluster, error) {
 	if w.router == nil {
 		return topology.Cluster{}, errNoRouter
@@ -182,8 +180,7 @@ func (s *session) clusterForMinion(w world, r request) (topology.Cluster, error)
 	return c, err
 }
 
-// clusterForMaster makes a cluster, or gives the one that is there the subnets
-// that it was told.
+// clusterForMaster makes a cluster, or gives the existing one the subnets of r.
 func (s *session) clusterForMaster(w world, r request) (topology.Cluster, error) {
 	if w.router == nil {
 		return topology.New(names.ClusterRouter, r.clusters, s.config.JoinSubnets)
@@ -192,12 +189,11 @@ func (s *session) clusterForMaster(w world, r request) (topology.Cluster, error)
 	if err != nil {
 		return c, err
 	}
-	others, _ := c.WithoutNode(r.node) // which may move into the new subnets
+	others, _ := c.WithoutNode(r.node) // r.node may move into the new subnets
 	return others.Resize(r.clusters, s.joinSubnets(c))
 }
 
-// existing reads the cluster that is there. For a router without a record
-// subnets are taken to be the cluster's.
+// existing reads the existing cluster. A router without a record of subnets gets the given ones.
 func (s *session) existing(w world, subnets []netip.Prefix) (topology.Cluster, error) {
 	c, err := w.record()
 	if err == nil && c.Subnets == nil {
@@ -209,9 +205,8 @@ func (s *session) existing(w world, subnets []netip.Prefix) (topology.Cluster, e
 	return c.Resize(c.Subnets, s.joinSubnets(c))
 }
 
-// joinSubnets returns the join subnets that c should have: those that it has,
-// since gateways hold addresses in them, unless others are asked for. The
-// default does not count as asking.
+// joinSubnets returns the join subnets for c: the configured ones if they differ from the default, then the
+// recorded ones, because gateways hold addresses in them.
 func (s *session) joinSubnets(c topology.Cluster) []netip.Prefix {
 	defaults, _ := config.Resolve(config.Sources{})
 	if slices.Equal(s.config.JoinSubnets, defaults.JoinSubnets) {
@@ -220,8 +215,7 @@ func (s *session) joinSubnets(c topology.Cluster) []netip.Prefix {
 	return append(slices.Clone(s.config.JoinSubnets), c.Join...)
 }
 
-// taken looks for nodes of the Python era, which c does not have, whose subnet
-// is not free.
+// taken is an error if a switch of the Python era, not in the record c, overlaps a subnet of r.
 func taken(w world, c topology.Cluster, r request) error {
 	var errs []error
 	for _, sw := range w.switches {
@@ -236,18 +230,18 @@ func taken(w world, c topology.Cluster, r request) error {
 	return errors.Join(errs...)
 }
 
-// How long a change is repeated when others change the topology too.
+// Intervals between attempts while others change the topology too.
 const (
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = time.Second
 )
 
-// maxRefused is how often a change is repeated that the database refuses. It
-// does so where two clients make rows of the same name at once.
+// maxRefused is how often a refused transaction is repeated. The database refuses rows with the same name from two
+// clients at once.
 const maxRefused = 5
 
-// changeCluster gives the cluster and a unit their rows in one transaction. If
-// somebody else was faster, the change is computed again from what is there then.
+// changeCluster gives the cluster and a unit their rows in one transaction. After a conflict with another client,
+// it computes the change again from the new state.
 func (s *session) changeCluster(ctx context.Context, unit nb.Unit, change clusterChange) (changes []nbsync.Change, err error) {
 	err = s.withNB(ctx, "changing the Northbound database", func(ctx context.Context) error {
 		b := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(lastRetry), backoff.WithMaxElapsedTime(0))
@@ -292,8 +286,7 @@ func (s *session) withNB(ctx context.Context, what string, work func(context.Con
 	})
 }
 
-// tryChange makes a change once, unless the router's record is no longer the one
-// from which the change is computed.
+// tryChange makes a change once. It fails if the router's record changed since the change was computed.
 func (s *session) tryChange(ctx context.Context, unit nb.Unit, change clusterChange) ([]nbsync.Change, error) {
 	w, err := s.readWorld(ctx)
 	if err != nil {

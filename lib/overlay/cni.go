@@ -13,21 +13,19 @@ import (
 )
 
 const (
-	// pluginType is what the CNI configuration calls the plugin: a name in the
-	// directory of plugins.
+	// pluginType is the plugin's type in the CNI configuration: a file name in the directory of plugins.
 	pluginType = "ovn-k8s-cni-overlay"
-	// oldPluginType is what it was called in the Python era.
+	// oldPluginType is the type in the Python era.
 	oldPluginType = "ovn_cni"
 	// conflist is the name of the CNI configuration. Runtimes take the first file
 	// of the directory in alphabetical order.
 	conflist = "10-ovn-k8s.conflist"
 )
 
-// A cniSetup is where the plugin is.
+// A cniSetup is the path of the plugin.
 type cniSetup struct{ plugin string }
 
-// findPlugin looks for the plugin: at its path, on PATH, or among the other
-// plugins.
+// findPlugin looks for the plugin at its path, on PATH, or in the directory of CNI plugins.
 func (s *session) findPlugin() (cniSetup, error) {
 	name := s.config.CNIPlugin
 	candidates := []string{name}
@@ -55,8 +53,8 @@ func (s *session) findPlugin() (cniSetup, error) {
 	return cniSetup{}, fmt.Errorf("No CNI plugin %s found", name)
 }
 
-// configureCNI returns the edits that let a container runtime find the plugin.
-// The configuration is the last one: a kubelet that sees it sends pods.
+// configureCNI returns the edits by which a container runtime finds the plugin. The configuration comes last: once
+// it exists, the kubelet starts pods.
 func (s *session) configureCNI(setup cniSetup) ([]edit, error) {
 	programs, err := s.pluginFiles(setup)
 	if err != nil {
@@ -73,9 +71,9 @@ func (s *session) configureCNI(setup cniSetup) ([]edit, error) {
 	return pending(append(programs, edit{path: path, text: configuration()}))
 }
 
-// pluginFiles returns a copy of the plugin, and a link to that with the old name. Runtimes may
-// see the directory only, in a mount namespace of their own, so the link stays inside of it.
-// A file that is another program stays.
+// pluginFiles returns a copy of the plugin, and a link to the copy with the old name. Runtimes may see the
+// directory only, in a mount namespace of their own, so the link stays inside of it. A file with another program
+// stays.
 func (s *session) pluginFiles(setup cniSetup) ([]edit, error) {
 	var edits []edit
 	for _, e := range []edit{
@@ -98,18 +96,17 @@ func (s *session) pluginFiles(setup cniSetup) ([]edit, error) {
 	return edits, nil
 }
 
-// isOurPlugin reports whether a file is a copy of the plugin, of this or another release, as
-// the program's own build information says.
+// isOurPlugin reports whether a file is a copy of the plugin, of this or another release, by its Go build
+// information.
 func isOurPlugin(path string, setup cniSetup) bool {
 	is, err := buildinfo.ReadFile(path)
 	want, err2 := buildinfo.ReadFile(setup.plugin)
 	return errors.Join(err, err2) == nil && is.Path == want.Path
 }
 
-// configuration is the CNI configuration (CNI specification 1.1.0, section 1).
-// It names no capability, because the plugin reads all that concerns a pod from
-// the pod. The version is one that container runtimes of all supported releases
-// know; those that know the list choose the newest that they can.
+// configuration is the CNI configuration (CNI specification 1.1.0, section 1). It names no capability, because the
+// plugin reads everything about a pod from the pod. All supported releases of container runtimes know the version;
+// those with support for the list choose the newest one known to them.
 func configuration() string {
 	text, err := json.MarshalIndent(struct {
 		CNIVersion  string              `json:"cniVersion"`
@@ -123,8 +120,8 @@ func configuration() string {
 	return string(text) + "\n"
 }
 
-// earlierConfigurations lists the CNI configurations that runtimes find before
-// the one at path (libcni.ConfFiles sorts them by name).
+// earlierConfigurations lists the CNI configurations sorted before the one at path; runtimes use the first
+// (libcni.ConfFiles sorts them by name).
 func earlierConfigurations(path string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -13,12 +13,11 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// A leaver is an error if pods may not lose what a changed topology takes from them.
+// A leaver is an error if pods would lose addresses by a changed topology and must not.
 type leaver func(w world, after topology.Cluster) error
 
-// displaced returns a function that lists the logical ports of pods whose addresses
-// are not in the subnets of their nodes any more. Of a node that is not in the record
-// it takes the pods that are plugged in here, which node-remove may have left.
+// displaced returns a function to list the logical ports of pods with addresses outside of their nodes' new
+// subnets. For a node without a record it takes the pods plugged in on this host; node-remove may have left them.
 func (s *session) displaced(ctx context.Context, node string) (func(w world, after topology.Cluster) []string, error) {
 	all, err := s.sw.Interfaces(ctx)
 	if err != nil {
@@ -26,7 +25,7 @@ func (s *session) displaced(ctx context.Context, node string) (func(w world, aft
 	}
 	plugged := map[string][]netip.Addr{}
 	for _, i := range all {
-		if i.ExternalIDs[names.Sandbox] != "" && i.Ofport >= 0 { // of sandboxes before a reboot nothing but the row is left
+		if i.ExternalIDs[names.Sandbox] != "" && i.Ofport >= 0 { // after a reboot, a sandbox leaves only its row
 			plugged[i.ExternalIDs[names.IfaceID]] = parseAddrs(i.ExternalIDs[names.IPAddress])
 		}
 	}
@@ -62,8 +61,8 @@ func parseAddrs(list string) (ips []netip.Addr) {
 	return ips
 }
 
-// assigned lists the addresses of the pods on a switch, by their logical ports: those
-// that a pod runs with, as far as the watcher has recorded that these are others.
+// assigned lists the addresses of the pods on a switch by logical port. If the watcher recorded other addresses for
+// a running pod, it returns these.
 func (w world) assigned(node string) map[string][]netip.Addr {
 	of := map[string]bool{}
 	for _, sw := range w.switches {
@@ -83,8 +82,7 @@ func (w world) assigned(node string) map[string][]netip.Addr {
 	return out
 }
 
-// outside reports whether one of the addresses, which was in before unless that is
-// nil, is not in after.
+// outside reports whether one of the addresses is in before, or before is nil, and not in after.
 func outside(ips []netip.Addr, before, after []netip.Prefix) bool {
 	return slices.ContainsFunc(ips, func(ip netip.Addr) bool {
 		holds := func(p netip.Prefix) bool { return p.Contains(ip) }
@@ -92,7 +90,7 @@ func outside(ips []netip.Addr, before, after []netip.Prefix) bool {
 	})
 }
 
-// refuseDisplaced is an error if pods lose addresses, unless that is forced.
+// refuseDisplaced is an error if pods lose addresses, unless force is set.
 func refuseDisplaced(ports []string, force bool) error {
 	if len(ports) == 0 || force {
 		return nil
@@ -101,7 +99,7 @@ func refuseDisplaced(ports []string, force bool) error {
 		"with --force these pods lose their connections, and have no network until they are deleted and made again", enumerate(ports))
 }
 
-// warnDisplaced says what --force has broken.
+// warnDisplaced warns of the pods disconnected by --force.
 func (s *session) warnDisplaced(ports []string) {
 	if len(ports) > 0 {
 		s.warn("pods lost addresses, and with them their connections: %s: delete these pods, so that they are made again", enumerate(ports))

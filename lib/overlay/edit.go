@@ -15,12 +15,12 @@ import (
 type edit struct {
 	path string
 	text string // the whole file
-	link string // or where a symbolic link leads
-	copy string // or the program that it is a copy of
-	gone bool   // or that there is nothing
+	link string // or the target of a symbolic link
+	copy string // or the program to copy
+	gone bool   // or remove it
 }
 
-// String says what is done, as in "write /etc/network/interfaces".
+// String describes the edit, as in "write /etc/network/interfaces".
 func (e edit) String() string {
 	switch {
 	case e.gone:
@@ -33,7 +33,7 @@ func (e edit) String() string {
 	return "write " + e.path
 }
 
-// needed reports whether the file is not yet so.
+// needed reports whether the edit would change the file.
 func (e edit) needed() (bool, error) {
 	var is string
 	var err error
@@ -55,7 +55,7 @@ func (e edit) needed() (bool, error) {
 	return e.gone || string(text) != e.text, err
 }
 
-// isCopy reports whether a path is an executable file, and no link, with the contents of another.
+// isCopy reports whether a path is a regular executable file with the contents of another.
 func isCopy(path, of string) (bool, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,10 +72,10 @@ func isCopy(path, of string) (bool, error) {
 	return bytes.Equal(is, want), err
 }
 
-// programMode is that of programs.
+// programMode is the mode of programs.
 const programMode = 0o755
 
-// pending returns the edits that change something.
+// pending returns the edits with an effect.
 func pending(all []edit) ([]edit, error) {
 	var out []edit
 	for _, e := range all {
@@ -90,11 +90,10 @@ func pending(all []edit) ([]edit, error) {
 	return out, nil
 }
 
-// leftover begins the names of what is to be renamed onto a path. Its maker holds a
-// lock on it for as long as it lives (flock(2)).
+// leftover begins the names of temporary files. Their process holds a lock on them (flock(2)) until it ends.
 const leftover = ".ovn-k8s-"
 
-// sweep removes from directories what processes that were killed have left.
+// sweep removes the temporary files of killed processes from directories.
 func sweep(dirs ...string) error {
 	for _, dir := range dirs {
 		all, err := filepath.Glob(filepath.Join(dir, leftover+"*"))
@@ -114,7 +113,7 @@ func sweep(dirs ...string) error {
 	return nil
 }
 
-// lock locks a file or directory, or fails at once if somebody else has.
+// lock locks a file or directory, or fails at once if another process holds the lock.
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -127,8 +126,7 @@ func lock(path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// apply makes the edits in order. Each happens in one step: nobody sees half of
-// a file.
+// apply makes the edits in order. Each is atomic: no reader sees half of a file.
 func apply(edits []edit) error {
 	for _, e := range edits {
 		if err := e.apply(); err != nil {
@@ -157,7 +155,6 @@ func (e edit) apply() error {
 	return e.replaceFile()
 }
 
-// copyProgram writes a copy of a program to the disk.
 func copyProgram(path, of string) error {
 	in, err := os.Open(of)
 	if err != nil {
@@ -172,7 +169,7 @@ func copyProgram(path, of string) error {
 	return errors.Join(err, out.Chmod(programMode), out.Sync(), out.Close())
 }
 
-// makeLocked makes a file or directory and locks it. If a sweep removes it before it is locked, it makes another one.
+// makeLocked makes a file or directory and locks it. If a sweep removes it before the lock, it makes another one.
 func makeLocked(make func() (path string, err error)) (path string, unlock func(), err error) {
 	for range 10 {
 		if path, err = make(); err != nil {
@@ -189,7 +186,7 @@ func makeLocked(make func() (path string, err error)) (path string, unlock func(
 	return "", nil, err
 }
 
-// replace renames what make makes onto the path, which may be a link itself.
+// replace calls make for a temporary path and renames the result onto e.path. A link at e.path is replaced itself.
 func (e edit) replace(make func(path string) error) error {
 	dir, unlock, err := makeLocked(func() (string, error) { return os.MkdirTemp(filepath.Dir(e.path), leftover) })
 	if err != nil {
@@ -204,8 +201,8 @@ func (e edit) replace(make func(path string) error) error {
 	return os.Rename(tmp, e.path)
 }
 
-// replaceFile renames a new file onto the path, or onto what the path, being a
-// link, leads to. The file keeps its mode and owner.
+// replaceFile renames a new file onto the path, or onto the target of a link there. The file keeps its mode and
+// owner.
 func (e edit) replaceFile() error {
 	path, err := filepath.EvalSymlinks(e.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -224,7 +221,7 @@ func (e edit) replaceFile() error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(name) // nothing once it is renamed
+	defer os.Remove(name) // no effect once it is renamed
 	defer unlock()
 	f, err := os.OpenFile(name, os.O_WRONLY, 0)
 	if err != nil {
@@ -240,8 +237,7 @@ func (e edit) replaceFile() error {
 	return os.Rename(f.Name(), path)
 }
 
-// likeOld gives f the mode and owner of the file at path, or mode 0644 if there
-// is none.
+// likeOld gives f the mode and owner of the file at path, or mode 0644 without such a file.
 func likeOld(f *os.File, path string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {

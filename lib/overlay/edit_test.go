@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Commands that write the same file at once do not sweep each other's unfinished files.
+// Commands writing the same file at once do not sweep each other's unfinished files.
 func TestFilesWrittenWhileOthersSweep(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")

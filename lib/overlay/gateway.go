@@ -14,27 +14,26 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// A Gateway is what gateway-init is asked for.
+// A Gateway is the input of gateway-init.
 type Gateway struct {
 	Command
-	// ClusterSubnet is that of all pods, as given to master-init.
+	// ClusterSubnet is the subnet of all pods, as given to master-init.
 	ClusterSubnet string
-	// One of these says how the gateway reaches the outside: by a NIC of its own,
-	// by a bridge that it shares with the host, or by the host.
+	// One of these is the gateway's connection to the outside: a NIC of its own, a bridge shared with the host, or
+	// the host's routing.
 	PhysicalInterface, BridgeInterface *string
 	Local                              bool
-	// PhysicalIPs are the gateway's addresses outside, IP/LENGTH or IP/NETMASK;
-	// DefaultGateways its routers there, of which a length is ignored. Each may be
-	// several with commas. A local gateway has its own.
+	// PhysicalIPs are the gateway's addresses outside, IP/LENGTH or IP/NETMASK; DefaultGateways its routers there (a
+	// length is ignored). Each string may be a comma-separated list. Both are empty for a local gateway.
 	PhysicalIPs, DefaultGateways []string
 	VLAN                         string
-	// Rampout are subnets of pods, with commas, that leave by this gateway.
+	// Rampout are the egress subnets of this gateway, separated by commas.
 	Rampout string
-	// Force goes on where the host might lose its network.
+	// Force continues where the host might lose its network.
 	Force bool
 }
 
-// Errors whose texts scripts may match: they are the originals'.
+// The texts of these errors are those of the Python era: scripts may match them.
 var (
 	//lint:ignore ST1005 the original's text
 	errOneInterface = errors.New("One of physical-interface or bridge-interface has to be specified: or --local, and only one of the three")
@@ -43,9 +42,9 @@ var (
 	errNoSystemID = errors.New("no system-id configured in the local host: set external_ids:system-id of Open_vSwitch, to a name that no other host has")
 )
 
-// GatewayInit makes this host a gateway of an existing cluster: a router in OVN,
-// and what connects that with a NIC, a bridge or the host. A host that is this gateway
-// already, as one that boots, gets its own part back before the database is asked.
+// GatewayInit makes this host a gateway of an existing cluster: it creates a router in OVN and connects it with a
+// NIC, a bridge or the host. If this host is this gateway already, as after a reboot, it restores the host's part
+// before it asks the database.
 func GatewayInit(ctx context.Context, g Gateway) error {
 	s := newSession(g.Command)
 	defer s.close()
@@ -83,7 +82,7 @@ func GatewayInit(ctx context.Context, g Gateway) error {
 	return nil
 }
 
-// A gatewayRequest is a Gateway that makes sense.
+// A gatewayRequest is a parsed and valid Gateway.
 type gatewayRequest struct {
 	name     string
 	clusters []netip.Prefix
@@ -91,8 +90,7 @@ type gatewayRequest struct {
 	force    bool
 }
 
-// parseGateway checks what can be checked without looking at anything else. Every
-// problem is in the error.
+// parseGateway checks g by itself, without the host and the database. The error names every problem.
 func (s *session) parseGateway(g Gateway) (gatewayRequest, error) {
 	r := gatewayRequest{name: strings.TrimSpace(g.NodeName), force: g.Force}
 	required := []string{g.ClusterSubnet, g.NodeName}
@@ -130,7 +128,7 @@ func (s *session) parseGateway(g Gateway) (gatewayRequest, error) {
 	return r, errors.Join(errs...)
 }
 
-// mode takes the one of the three modes that is asked for.
+// mode sets the requested one of the three modes.
 func (r *gatewayRequest) mode(g Gateway) error {
 	chosen := 0
 	for _, c := range []struct {
@@ -153,7 +151,7 @@ func (r *gatewayRequest) mode(g Gateway) error {
 	return nil
 }
 
-// each parses lists with commas.
+// each parses comma-separated lists.
 func each[T any](lists []string, parse func(string) (T, error)) ([]T, error) {
 	var all []T
 	var errs []error
@@ -167,7 +165,7 @@ func each[T any](lists []string, parse func(string) (T, error)) ([]T, error) {
 	return all, errors.Join(errs...)
 }
 
-// parsePhysicalIP reads IP/LENGTH, IP/NETMASK, or an IP that has no subnet.
+// parsePhysicalIP reads IP/LENGTH, IP/NETMASK, or an IP without a subnet.
 func parsePhysicalIP(word string) (netip.Prefix, error) {
 	addr, length, sliced := strings.Cut(word, "/")
 	bad := fmt.Errorf("physical IP %q is not an address: write it like 10.0.0.5/24, 10.0.0.5/255.255.255.0 or fd00::5/64", word)
@@ -187,7 +185,7 @@ func parsePhysicalIP(word string) (netip.Prefix, error) {
 		return p, bad
 	}
 	if ip.Is4() && bits < 31 {
-		// A network's own address and its broadcast address are nobody's.
+		// A network's own address and its broadcast address belong to no host.
 		last, _ := ipnet.Nth(p, 1<<(32-bits)-1)
 		if ip == p.Masked().Addr() || ip == last {
 			return p, fmt.Errorf("physical IP %q is the address of the network itself or its broadcast address: give the address of a host", word)
@@ -196,7 +194,7 @@ func parsePhysicalIP(word string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// parseMask reads a netmask as 255.255.255.0.
+// parseMask reads a netmask such as 255.255.255.0.
 func parseMask(s string) (bits int, ok bool) {
 	mask, err := netip.ParseAddr(s)
 	if err != nil || !mask.Is4() {
@@ -210,7 +208,7 @@ func parseMask(s string) (bits int, ok bool) {
 	return 0, false
 }
 
-// parseNextHop reads an address, whose prefix length does not count.
+// parseNextHop reads an address and ignores a prefix length.
 func parseNextHop(word string) (netip.Addr, error) {
 	addr, _, _ := strings.Cut(word, "/")
 	ip, err := netip.ParseAddr(addr)
@@ -220,8 +218,7 @@ func parseNextHop(word string) (netip.Addr, error) {
 	return ip, nil
 }
 
-// parseRampout reads subnets of pods. What makes no sense is warned of and left
-// out, as the originals did.
+// parseRampout reads egress subnets. It warns of invalid ones and omits them, as in the Python era.
 func (s *session) parseRampout(list string, clusters []netip.Prefix) []netip.Prefix {
 	var all []netip.Prefix
 	for word := range strings.SplitSeq(list, ",") {
@@ -240,7 +237,7 @@ func (s *session) parseRampout(list string, clusters []netip.Prefix) []netip.Pre
 	return all
 }
 
-// addGateway returns the change that makes the gateway part of the cluster.
+// addGateway returns the change to add the gateway to the cluster.
 func (s *session) addGateway(r gatewayRequest) clusterChange {
 	return func(w world) (topology.Cluster, error) {
 		c, err := s.clusterForMinion(w, request{clusters: r.clusters})
@@ -254,8 +251,8 @@ func (s *session) addGateway(r gatewayRequest) clusterChange {
 	}
 }
 
-// joinAddresses returns the join addresses of a gateway of the Python era, and
-// those of all others that are not recorded.
+// joinAddresses returns the join addresses of a gateway of the Python era, and those of all other gateways without
+// a record.
 func (w world) joinAddresses(c topology.Cluster, name string) (wish, taken []netip.Addr) {
 	mine := names.RouterToJoin(names.GatewayRouter(name))
 	for _, p := range w.routerPorts {
@@ -279,8 +276,8 @@ func (w world) joinAddresses(c topology.Cluster, name string) (wish, taken []net
 	return wish, taken
 }
 
-// GatewayRemove takes a gateway out of the cluster. On its own host it also takes
-// back what GatewayInit did there. That there is no such gateway is not an error.
+// GatewayRemove takes a gateway out of the cluster. On the gateway's own host it also undoes the work of
+// GatewayInit. A missing gateway is not an error.
 func GatewayRemove(ctx context.Context, c Command) error {
 	s := newSession(c)
 	defer s.close()
@@ -315,7 +312,7 @@ func GatewayRemove(ctx context.Context, c Command) error {
 	return nil
 }
 
-// removeGateway returns the change that takes a gateway away.
+// removeGateway returns the change to remove a gateway.
 func removeGateway(name string) clusterChange {
 	return func(w world) (topology.Cluster, error) {
 		router := names.GatewayRouter(name)
@@ -325,7 +322,7 @@ func removeGateway(name string) clusterChange {
 			}
 		}
 		if w.router == nil || !w.recorded() {
-			return topology.Cluster{}, nil // whatever the gateway has left goes
+			return topology.Cluster{}, nil // all rows of the gateway go
 		}
 		c, err := w.record()
 		if err != nil {

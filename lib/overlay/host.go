@@ -29,8 +29,8 @@ type host struct {
 	accepted bool
 }
 
-// planHost finds out what this host should be and whether it can be. Nothing is
-// planned for a bad request, but all that is wrong with the host is reported.
+// planHost computes this host's desired state and checks it. For a bad request it plans nothing, but reports all
+// problems of the host.
 func (s *session) planHost(ctx context.Context, r request, minion, good bool) (*host, error) {
 	if err := needRoot(); err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (s *session) planHost(ctx context.Context, r request, minion, good bool) (*
 	return h, err
 }
 
-// checkTunnels warns of an MTU that tunnels cannot carry.
+// checkTunnels warns of an MTU too large for tunnels.
 func (s *session) checkTunnels() error {
 	var failed error
 	for _, t := range s.config.Tunnels(func(a netip.Addr) (name string, mtu int) {
@@ -101,7 +101,7 @@ func (h *host) planPort(ctx context.Context, s *session, r request) error {
 		return err
 	}
 	h.state = link.State{Interface: name, MTU: s.config.MTU, Addresses: m.IPs}
-	// The join subnets, because gateways are seen with addresses in them.
+	// Gateways connect to this host from addresses in the join subnets.
 	for _, to := range slices.Concat(r.clusters, s.config.JoinSubnets, s.config.ServiceCIDRs) {
 		i := slices.IndexFunc(m.Routers, func(a netip.Addr) bool { return ipnet.SameFamily(a, to.Addr()) })
 		// The kernel itself makes the route to the node's own subnet.
@@ -123,8 +123,8 @@ func (s *session) accepted(ctx context.Context, name string, r request) (bool, e
 	}), err
 }
 
-// clash is an error if the host has other routes to where pods should be, and
-// would lose one of them or could not reach its own pods.
+// clash is an error if other routes of the host overlap the cluster's subnets, and the host would lose one of them
+// or could not reach its own pods.
 func (h *host) clash(s *session, r request) error {
 	taken, err := link.Overlapping(slices.Concat(r.clusters, s.config.JoinSubnets, s.config.ServiceCIDRs), names.ManagementPort(""))
 	if err != nil {
@@ -143,8 +143,8 @@ func (h *host) clash(s *session, r request) error {
 	return errors.Join(errs...)
 }
 
-// compare finds out what would change. What cannot be, such as a port of that
-// name in another bridge, is found here, before anything is changed.
+// compare computes the changes. It finds conflicts, such as a port of this name in another bridge, before anything
+// is changed.
 func (h *host) compare(ctx context.Context, s *session) error {
 	var err error
 	if h.changes, err = s.sw.PlanInternalPort(ctx, h.port); err != nil {
@@ -157,9 +157,8 @@ func (h *host) compare(ctx context.Context, s *session) error {
 	return err
 }
 
-// managementInterface chooses the name of the management port's interface: what
-// it has already, or the usual one, or if that is another node's, the unique
-// one. It reports whether this host has it already.
+// managementInterface chooses the name of the management port's interface: the present one, else the usual one, or
+// the unique one if another node has the usual one. known reports whether this host has the port already.
 func (s *session) managementInterface(ctx context.Context, node string) (name string, known bool, err error) {
 	all, err := s.sw.Interfaces(ctx)
 	if err != nil {
@@ -188,7 +187,7 @@ func (s *session) managementInterface(ctx context.Context, node string) (name st
 	return name, false, err
 }
 
-// ensure makes this host what h says.
+// ensure brings this host to the state h.
 func (h *host) ensure(ctx context.Context, s *session) error {
 	err := s.stage(ctx, "waiting for ovs-vswitchd to make "+h.port.Name, func(ctx context.Context) error {
 		if _, err := s.sw.EnsureInternalPort(ctx, h.port); err != nil {
@@ -211,15 +210,15 @@ func (h *host) ensure(ctx context.Context, s *session) error {
 	return apply(h.files)
 }
 
-// spareConnections sets what keeps connections alive when a daemon of OVN or Open vSwitch restarts.
+// spareConnections configures Open vSwitch to keep connections alive during restarts of OVN's and Open vSwitch's
+// daemons.
 func (s *session) spareConnections(ctx context.Context) error {
 	_, err1 := s.sw.AvoidZeroSNAT(ctx)
 	_, err2 := s.sw.KeepFlows(ctx)
 	return errors.Join(err1, err2)
 }
 
-// checkMAC compares the interface's MAC with the one that the logical port has:
-// with another one no packet would pass.
+// checkMAC compares the interface's MAC with the logical port's. If they differ, no packet passes.
 func (h *host) checkMAC() error {
 	is, err := link.MAC(h.port.Name)
 	if err != nil {

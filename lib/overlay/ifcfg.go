@@ -22,8 +22,8 @@ type script struct {
 
 func (f script) path() string { return filepath.Join(scriptsDir, f.name) }
 
-// scripts returns the edits for Red Hat's files. A file about br-int that is
-// somebody else's stays, and complaint names it.
+// scripts returns the edits for Red Hat's files. A file about br-int with another owner stays, and complaint names
+// it.
 func scripts(h *host) (edits []edit, complaint string, err error) {
 	bridge := script{"ifcfg-" + names.IntegrationBridge, []string{
 		"DEVICE=" + names.IntegrationBridge, "ONBOOT=yes", "DEVICETYPE=ovs", "TYPE=OVSBridge", "BOOTPROTO=none", "NM_CONTROLLED=no",
@@ -61,8 +61,8 @@ func portScript(h *host) script {
 	return script{"ifcfg-" + h.port.Name, append(lines, `OVS_EXTRA="`+ovsExtra(h)+`"`)}
 }
 
-// routeScripts are route-PORT and route6-PORT, in the form of ip-route(8)'s
-// arguments. One without routes is left out.
+// routeScripts are route-PORT and route6-PORT, in the form of ip-route(8)'s arguments. A family without routes has
+// no file.
 func routeScripts(h *host) []script {
 	v4, v6 := script{name: "route-" + h.port.Name}, script{name: "route6-" + h.port.Name}
 	for _, r := range h.state.Routes {
@@ -75,8 +75,7 @@ func routeScripts(h *host) []script {
 	return slices.DeleteFunc([]script{v4, v6}, func(f script) bool { return len(f.lines) == 0 })
 }
 
-// ourScript reports whether a file is ours, or says no more than that of the
-// Python era did.
+// ourScript reports whether a file is ours, or has no more settings than the file of the Python era.
 func ourScript(text string) bool {
 	if strings.HasPrefix(text, scriptMark) {
 		return true
@@ -92,7 +91,7 @@ func ourScript(text string) bool {
 	return true
 }
 
-// ourScripts returns the edits that remove our files.
+// ourScripts returns the edits to remove our files.
 func ourScripts(iface string) ([]edit, error) {
 	var edits []edit
 	for _, name := range []string{"ifcfg-" + iface, "route-" + iface, "route6-" + iface, "ifcfg-" + names.IntegrationBridge} {

@@ -19,9 +19,8 @@ const (
 	endMark   = "# end ovn-k8s:"
 )
 
-// withStanzas returns the text of interfaces(5) with stanzas for h in place of
-// what is there about it, also of the Python era. A stanza of br-int that is
-// somebody else's stays; complaint says what it lacks.
+// withStanzas returns the text of interfaces(5) with stanzas for h. They replace earlier ones, also of the Python
+// era. A stanza of br-int with another owner stays; complaint names the option missing there.
 func withStanzas(text string, h *host) (edited, complaint string) {
 	name := h.port.Name
 	text = withoutStanzas(text, name)
@@ -47,8 +46,8 @@ func withStanzas(text string, h *host) (edited, complaint string) {
 	return text + strings.Join(block, "\n") + "\n", complaint
 }
 
-// addressStanza is the part for one address. The port itself is made by the
-// first. Routes have the protocol of package link, which replaces them.
+// addressStanza is the part for one address. The first part also makes the port. Routes have the protocol of
+// package link, so link replaces them later.
 func addressStanza(h *host, p netip.Prefix, first bool) []string {
 	name := h.port.Name
 	lines := []string{"iface " + name + " inet static"}
@@ -78,8 +77,7 @@ func addressStanza(h *host, p netip.Prefix, first bool) []string {
 	return lines
 }
 
-// withoutStanzas returns the text without our stanzas about an interface and
-// those of the Python era.
+// withoutStanzas returns the text without our stanzas about an interface and those of the Python era.
 func withoutStanzas(text, name string) string {
 	var kept []string
 	for _, st := range stanzas(withoutBlock(text, name)) {
@@ -97,7 +95,7 @@ func withoutStanzas(text, name string) string {
 	return withoutIdle(strings.Join(kept, ""))
 }
 
-// withoutIdle drops the line that starts br-int where no stanza is left for it.
+// withoutIdle drops br-int from the allow-ovs lines if it has no stanza left.
 func withoutIdle(text string) string {
 	if _, there := bridgeStanza(text); there {
 		return text
@@ -112,8 +110,7 @@ func withoutIdle(text string) string {
 	return strings.Join(kept, "")
 }
 
-// onlyPython reports whether a stanza of br-int says no more than that of the
-// Python era did.
+// onlyPython reports whether a stanza of br-int has no more options than the stanza of the Python era.
 func onlyPython(st []string) bool {
 	for _, l := range st[1:] {
 		words := strings.Fields(l)
@@ -127,8 +124,8 @@ func onlyPython(st []string) bool {
 	return true
 }
 
-// withoutBlock cuts out what stands between our comments, and the empty line
-// before. A comment without the other is cut out alone.
+// withoutBlock cuts out the text between our comments, and the empty line before. A comment without its partner is
+// cut out alone.
 func withoutBlock(text, name string) string {
 	all := slices.Collect(strings.Lines(text))
 	mark := func(m string) func(string) bool {
@@ -150,8 +147,8 @@ func withoutBlock(text, name string) string {
 	}
 }
 
-// stanzas splits the text before each line that begins one (interfaces(5)).
-// Comments and empty lines belong to the stanza before.
+// stanzas splits the text before the first line of each stanza (interfaces(5)). Comments and empty lines belong to
+// the stanza before.
 func stanzas(text string) [][]string {
 	var all [][]string
 	for l := range strings.Lines(text) {
@@ -172,8 +169,8 @@ func begins(line string) bool {
 	return slices.Contains(keywords, words[0]) || strings.HasPrefix(words[0], "allow-")
 }
 
-// withoutWord takes an interface off a line such as "allow-ovs br-int br-ex",
-// and the line away if no other is on it.
+// withoutWord takes an interface off a line such as "allow-ovs br-int br-ex", and the line away if no other
+// interface is on it.
 func withoutWord(st []string, name string) []string {
 	words := strings.Fields(st[0])
 	left := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == name })

@@ -41,8 +41,8 @@ func TestStanzasOfOthersStay(t *testing.T) {
 	}
 }
 
-// Whatever the file is, writing is idempotent, forgets what it wrote for another
-// subnet, and keeps every line that is not about the node.
+// For any file, writing is idempotent, removes the stanzas written for another subnet, and keeps all lines not
+// about the node.
 func FuzzStanzas(f *testing.F) {
 	f.Add("auto lo\niface lo inet loopback\n")
 	f.Add("allow-ovs br-int\niface br-int inet manual\n ovs_ports k8s-n\n\nallow-br-int k8s-n\niface k8s-n inet static\n address 1.2.3.4")

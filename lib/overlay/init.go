@@ -18,36 +18,33 @@ import (
 	"ovn-k8s/lib/settings"
 )
 
-// An Init is what master-init and minion-init are asked for.
+// An Init is the input of master-init and minion-init.
 type Init struct {
 	Command
-	// ClusterSubnet and NodeSubnet are subnets of all pods and of the node's
-	// pods: one, or an IPv4 and an IPv6 one with a comma.
+	// ClusterSubnet and NodeSubnet are subnets of all pods and of the node's pods: one, or an IPv4 and an IPv6 one
+	// separated by a comma.
 	ClusterSubnet, NodeSubnet string
-	// Force takes the addresses away from running pods, if the subnets are others now.
+	// Force changes the subnets even if running pods lose their addresses.
 	Force bool
 }
 
-// MasterInit makes the cluster router and the join switch, and for this node
-// what MinionInit makes, except for CNI. A cluster that exists is adopted, and
-// given the cluster subnets if they are others now.
+// MasterInit makes the cluster router, the join switch, and the same as MinionInit for this node, except for CNI.
+// It adopts an existing cluster and gives it new cluster subnets if they differ.
 func MasterInit(ctx context.Context, i Init) error { return i.run(ctx, false) }
 
-// MinionInit makes the node's switch in an existing cluster, the management
-// port on this host with its addresses and routes, what restores it at boot,
-// and the CNI configuration. A host that was accepted before, as one that boots, gets
-// its own part back before the database is asked.
+// MinionInit makes the node's switch in an existing cluster, the management port on this host with its addresses
+// and routes, the files to restore it at boot, and the CNI configuration. On a host accepted before, as after a
+// reboot, it restores the host's part before it asks the database.
 func MinionInit(ctx context.Context, i Init) error { return i.run(ctx, true) }
 
-// A request is an Init that makes sense.
+// A request is a parsed and valid Init.
 type request struct {
 	node     string         // in lower case
 	clusters []netip.Prefix // IPv4 first
 	subnets  []netip.Prefix // one in each of clusters
 }
 
-// parse checks what can be checked without looking at anything else. Every
-// problem is in the error.
+// parse checks i by itself, without the host and the database. The error names every problem.
 func (i Init) parse() (request, error) {
 	r := request{node: names.NodeSwitch(i.NodeName)}
 	for _, v := range []string{i.ClusterSubnet, i.NodeSubnet, i.NodeName} {
@@ -66,7 +63,7 @@ func (i Init) parse() (request, error) {
 	return r, err
 }
 
-// fits checks that the subnets go with the configuration and the kernel.
+// fits checks the subnets against the configuration and the kernel.
 func (r request) fits(c config.Config) error {
 	var errs []error
 	if a, b, overlap := ipnet.Overlap(r.clusters, c.ServiceCIDRs); overlap {

@@ -18,14 +18,14 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// errReadAll is why the rows of one node are not enough.
+// errReadAll: the rows of one node are not enough.
 var errReadAll = errors.New("all rows are needed")
 
 // maxConflicts is how often a node's change is repeated before all rows are read.
 const maxConflicts = 5
 
-// readNode reads the record of the topology and the rows of the node s.only. Of a cluster of the
-// Python era all rows are needed: its nodes are not in the record.
+// readNode reads the record of the topology and the rows of the node s.only. For a cluster of the Python era it
+// returns errReadAll: its nodes are not in the record.
 func (s *session) readNode(ctx context.Context) (world, error) {
 	rows, err := s.nb.Select(ctx, nodeQueries(s.only)...)
 	if err != nil {
@@ -46,8 +46,9 @@ func (s *session) readNode(ctx context.Context) (world, error) {
 	return w, err
 }
 
-// nodeQueries read what NodeRows compares and refers to, but for the switch's ports: the server would look at the
-// ports of all pods for each of their names. Of the router they read the UUID: the record is large, and read once.
+// nodeQueries read the rows compared by NodeRows and their references, except for the switch's ports: for each name
+// the server would scan the ports of all pods. Of the router they read the UUID only: the record is large, and
+// recordQueries read it once.
 func nodeQueries(node string) []ovsdb.Query {
 	router := func(where []libovsdb.Condition, known libovsdb.Row) ovsdb.Query {
 		return ovsdb.Query{Table: nbdb.LogicalRouterTable, Columns: []string{"name"}, Where: where, Known: known}
@@ -85,7 +86,8 @@ func recordQueries(w world) []ovsdb.Query {
 	return queries
 }
 
-// memberQueries ask whether the router and the port group have the node's ports, not for all that they have.
+// memberQueries ask whether the router and the port group contain the node's ports, instead of reading all their
+// ports.
 func memberQueries(c *cache.TableCache, router, node string) (queries []ovsdb.Query) {
 	ask := func(table, uuid, port string) {
 		member := libovsdb.OvsSet{GoSet: []any{libovsdb.UUID{GoUUID: port}}}
@@ -115,8 +117,8 @@ func where(column string, f libovsdb.ConditionFunction, value any) []libovsdb.Co
 	return []libovsdb.Condition{libovsdb.NewCondition(column, f, value)}
 }
 
-// changeNode gives the node s.only its rows and its keys of the record, so that other nodes can do the same at the same
-// time. It returns errReadAll where more has to change, or nothing else will do.
+// changeNode gives the node s.only its rows and its keys of the record. Nodes can do this at the same time. It
+// returns errReadAll if more has to change, or if the change keeps failing.
 func (s *session) changeNode(ctx context.Context, w world, after topology.Cluster) ([]nbsync.Change, error) {
 	before := w.before()
 	if !before.EqualBut(s.only, after) {
@@ -137,7 +139,7 @@ func (s *session) changeNode(ctx context.Context, w world, after topology.Cluste
 	return nil, fmt.Errorf("%w: %w", errReadAll, err)
 }
 
-// nodeKeys are the keys of the record that change with a node: its own, and the lengths of all subnets.
+// nodeKeys are the keys of the record changed with a node: its own, and the lengths of all subnets.
 func (w world) nodeKeys(node string, after topology.Cluster) nbsync.Keys {
 	k := nbsync.Keys{
 		Table: nbdb.LogicalRouterTable, UUID: w.router.UUID, Column: "external_ids", Old: map[string]string{}, New: map[string]string{},
@@ -160,9 +162,10 @@ func (w world) nodeKeys(node string, after topology.Cluster) nbsync.Keys {
 	return k
 }
 
-// nodeGuards are what the change of a node depends on, beside its own keys. As long as all subnets of a family have one
-// length, a subnet is free if no other router port has its first address, as every recorded node's has. Otherwise the
-// whole record has to be as it was read. A former release removes SubnetLengths with each change, so it counts as well.
+// nodeGuards are the preconditions of a node's change, in addition to its own keys. As long as all subnets of a
+// family have one length, a subnet is free if no other router port has its first address: each recorded node has
+// such a port. Otherwise the whole record must be unchanged. A former release removes SubnetLengths with each
+// change, so this key is compared as well.
 func (w world) nodeGuards(node string, after topology.Cluster) []nbsync.Guard {
 	before, record := w.before(), w.router.ExternalIDs
 	subnets := map[string]string{names.ClusterSubnets: record[names.ClusterSubnets], names.JoinSubnets: record[names.JoinSubnets]}

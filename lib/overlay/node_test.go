@@ -151,7 +151,7 @@ func TestJoinsThatCollide(t *testing.T) {
 	}
 }
 
-// A join reads its own rows and the record, whatever else the database holds.
+// A join reads its own rows and the record, independent of the size of the database.
 func TestAJoinReadsFewRows(t *testing.T) {
 	c := newCluster(t)
 	for i := range 10 {

@@ -1,15 +1,13 @@
-// Package overlay is the one-shot commands that build the cluster's network:
-// MasterInit, MinionInit and NodeRemove, GatewayInit and GatewayRemove.
+// Package overlay is the one-shot commands that build the cluster's network: MasterInit, MinionInit and NodeRemove,
+// GatewayInit and GatewayRemove.
 //
-// Each works in three steps. First everything is looked at and checked, and all
-// problems are reported together; nothing has been changed by then. Then one
-// transaction changes the Northbound database. Then this host follows, with the
-// CNI configuration last, since it is what makes a kubelet call its node ready.
+// Each command has three steps. First it checks everything and reports all problems together; nothing has been
+// changed by then. Then one transaction changes the Northbound database. Then this host follows, with the CNI
+// configuration last, because the kubelet calls its node ready once it exists.
 //
-// All of it says how things should be and changes what differs. So a command
-// that was killed is repeated, and a repeated command changes nothing. The
-// database goes first because only it knows whether a subnet is free: a host is
-// not touched for a node that the cluster cannot have.
+// All steps compare the desired state with the present one and change the differences. So a killed command can be
+// repeated, and a repeated command changes nothing. The database goes first because only it knows whether a subnet
+// is free: the host stays untouched if the cluster cannot have the node.
 package overlay
 
 import (
@@ -34,76 +32,73 @@ import (
 )
 
 const (
-	// program begins the lines on standard error.
+	// program is the prefix of lines on standard error.
 	program = "ovn-k8s-overlay"
-	// done is what the initializing commands print. Scripts may match it: it is
-	// the originals' text.
+	// done is the output of the initializing commands. Scripts may match it: it is the text of the Python era.
 	done = "Initialization complete."
 
 	// stageTimeout bounds each wait for a daemon.
 	stageTimeout = 30 * time.Second
-	// slow is how long a stage may take before it is named on standard error.
+	// slow is the time after which a stage is named on standard error.
 	slow = 2 * time.Second
 )
 
-// Errors whose texts scripts may match: they are the originals'.
+// The texts of these errors are those of the Python era: scripts may match them.
 var (
 	//lint:ignore ST1005 the original's text
 	errEmpty    = errors.New("Arguments should be non-null")
 	errNoRouter = errors.New("K8S_CLUSTER_ROUTER not found: run master-init first")
 )
 
-// A Command is what all commands are asked for.
+// A Command is the input common to all commands.
 type Command struct {
-	// Settings are those of the command line, see settings.Flags.Map.
+	// Settings are the settings of the command line, see settings.Flags.Map.
 	Settings map[string]string
-	// NodeName is the node's name as Kubernetes has it, in any case.
+	// NodeName is the node's name in Kubernetes, in upper or lower case.
 	NodeName string
-	// DryRun prints what would be changed, one change a line, and changes
-	// nothing.
+	// DryRun prints the changes, one a line, and makes none.
 	DryRun bool
-	// Wait waits for Open vSwitch and the Northbound database as long as it takes, and
-	// tells systemd. It is for boot.
+	// Wait waits for Open vSwitch and the Northbound database without a limit, and reports to systemd. It is for
+	// boot.
 	Wait bool
-	// Out gets the result, Err warnings and what takes long.
+	// Out gets the result, Err warnings and the names of slow stages.
 	Out, Err io.Writer
 }
 
-// A session is a command at work.
+// A session is a running command.
 type session struct {
 	Command
 	rundir string // Open vSwitch's
 	config config.Config
 	sw     *vswitch.Switch
 	nb     *ovsdb.DB
-	temp   string // a directory for the time of a dry run
-	// only is the node whose rows are read of the Northbound database; all are if it is empty.
+	temp   string // a temporary directory of a dry run
+	// only is the node to read from the Northbound database; empty means all rows.
 	only      string
-	conflicts int // how often only's change has failed
+	conflicts int // failed changes of only
 
 	warnings []string
 }
 
-// newSession begins a command.
 func newSession(c Command) *session {
 	c.Err = &sharedWriter{w: c.Err}
 	return &session{Command: c}
 }
 
-// A sharedWriter is one that may be written to while a stage is waited for.
+// A sharedWriter serializes writes to w: a stage's timer writes at the same time as the command.
 type sharedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
-// Write writes to the writer that is shared.
+// Write writes to w.
 func (s *sharedWriter) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.w.Write(p)
 }
 
-// needRoot is an error unless this may change the host.
+// needRoot is an error without root's rights.
 func needRoot() error {
 	if os.Geteuid() == 0 {
 		return nil
@@ -111,8 +106,7 @@ func needRoot() error {
 	return errors.New("this needs root: it works on interfaces and routes of the host")
 }
 
-// ShowConfig prints all settings and where each comes from. Settings that are
-// bad are shown too, and named in the error.
+// ShowConfig prints all settings and their sources. Bad settings are shown too, and named in the error.
 func ShowConfig(ctx context.Context, c Command) error {
 	s := newSession(c)
 	defer s.close()
@@ -152,7 +146,7 @@ func (s *session) openNB(ctx context.Context) error {
 	return s.stage(ctx, "connecting to the Northbound database at "+strings.Join(s.config.NB, ", "), s.connectNB)
 }
 
-// connectNB connects to the Northbound database once. A former connection is closed.
+// connectNB connects to the Northbound database once. It closes a former connection.
 func (s *session) connectNB(ctx context.Context) error {
 	model, err := ovsdb.NBModel()
 	if err != nil {
@@ -176,8 +170,7 @@ func (s *session) connectNB(ctx context.Context) error {
 	return nil
 }
 
-// tls reads the certificates. A CA certificate that has to be fetched first is
-// not kept by a dry run.
+// tls reads the certificates. A dry run does not keep a CA certificate fetched for it.
 func (s *session) tls(ctx context.Context) (*tls.Config, error) {
 	files := ovsdb.Files{PrivateKey: s.config.NBPrivateKey, Certificate: s.config.NBCertificate, CACert: s.config.NBCACert}
 	if _, err := os.Stat(files.CACert); err != nil && s.DryRun {
@@ -202,8 +195,7 @@ func (s *session) close() {
 	}
 }
 
-// warn notes something that the command goes on with. It is printed once the
-// command is known to go on: where it fails, there is nothing but the reason.
+// warn records a warning. goOn prints it if the command continues: a failing command prints only its reason.
 func (s *session) warn(format string, args ...any) {
 	s.warnings = append(s.warnings, fmt.Sprintf(format, args...))
 }
@@ -216,8 +208,8 @@ func (s *session) goOn() {
 	s.warnings = nil
 }
 
-// stage runs a part of the work that waits for others, for a limited time. If
-// it takes long, a line says what is being waited for.
+// stage runs work that waits for other processes, for stageTimeout. After slow it prints what, the description of
+// the work.
 func (s *session) stage(ctx context.Context, what string, work func(context.Context) error) error {
 	if s.Wait {
 		return s.patiently(ctx, what, work)
@@ -239,7 +231,7 @@ func (s *session) stage(ctx context.Context, what string, work func(context.Cont
 	return err
 }
 
-// finish says that all is done. A unit of type notify fails without that, if nothing was late.
+// finish prints the result. A unit of type notify fails without Ready, if nothing was late.
 func (s *session) finish() {
 	fmt.Fprintln(s.Out, done)
 	if s.Wait {
@@ -248,11 +240,11 @@ func (s *session) finish() {
 	}
 }
 
-// waitInterval is how long a command with Wait waits before it tries again.
+// waitInterval is the time between attempts of a command with Wait.
 const waitInterval = time.Second
 
-// patiently is stage without a limit: what fails is tried again, unless waiting does not mend it. The
-// reason is printed once, and systemd, if it waits for this process, starts what comes after it.
+// patiently is stage without a limit: it repeats failed work unless the error is permanent. It prints the reason
+// once. If systemd waits for this process, it may then start the units ordered after it.
 func (s *session) patiently(ctx context.Context, what string, work func(context.Context) error) error {
 	status := daemon.Options{Detach: true}.Status(program, s.Err)
 	said := ""
@@ -273,14 +265,14 @@ func (s *session) patiently(ctx context.Context, what string, work func(context.
 		})
 }
 
-// bounded runs a part of the work for a limited time.
+// bounded runs work for at most stageTimeout.
 func (s *session) bounded(ctx context.Context, work func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, stageTimeout, fmt.Errorf("no answer within %v", stageTimeout))
 	defer cancel()
 	return work(ctx)
 }
 
-// section prints a part of what a dry run shows.
+// section prints a part of a dry run's output.
 func (s *session) section(title string, lines []string) {
 	if len(lines) == 0 {
 		lines = []string{"nothing to change"}

@@ -11,17 +11,15 @@ import (
 )
 
 const (
-	// interfacesFile is ifupdown's (interfaces(5)), on Debian.
+	// interfacesFile configures ifupdown on Debian (interfaces(5)).
 	interfacesFile = "/etc/network/interfaces"
-	// scriptsDir has Red Hat's network scripts; ifupOVS is there if they know
-	// Open vSwitch.
+	// scriptsDir has Red Hat's network scripts; ifupOVS exists if they support Open vSwitch.
 	scriptsDir = "/etc/sysconfig/network-scripts"
 	ifupOVS    = scriptsDir + "/ifup-ovs"
 )
 
-// persist returns the edits that restore the management port at boot, in the
-// host's own way: Open vSwitch itself remembers the port, but not its addresses
-// and routes.
+// persist returns the edits to restore the management port at boot, in the host's own way: Open vSwitch itself
+// remembers the port, but not its addresses and routes.
 func (s *session) persist(h *host, node string) ([]edit, error) {
 	text, debian, err := readIfThere(interfacesFile)
 	if err != nil {
@@ -60,8 +58,8 @@ const nodeUnit = "ovn-k8s-node.service"
 // booted reports whether systemd is this host's first process (sd_booted(3)).
 func booted() bool { return exists("/run/systemd/system") }
 
-// ifupdownManages reports whether ifupdown brings up this host's network, which a file
-// alone does not say: other managers leave it in place.
+// ifupdownManages reports whether ifupdown brings up this host's network. Its file alone is no proof: other
+// managers leave it in place.
 func ifupdownManages() bool {
 	return !booted() || (exists("/usr/sbin/ifup") || exists("/sbin/ifup")) && enabled("networking.service")
 }
@@ -77,7 +75,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// forget returns the edits that take back those of persist.
+// forget returns the edits to undo those of persist.
 func forget(iface string) ([]edit, error) {
 	text, debian, err := readIfThere(interfacesFile)
 	if err != nil {
@@ -94,7 +92,7 @@ func forget(iface string) ([]edit, error) {
 	return pending(append(edits, files...))
 }
 
-// sweep removes what killed runs have left where this program writes.
+// sweep removes the temporary files of killed runs from the directories written by this program.
 func (s *session) sweep() error {
 	return sweep(filepath.Dir(interfacesFile), scriptsDir, s.config.CNIConfDir, s.config.CNIBinDir)
 }
@@ -116,8 +114,8 @@ func readIfThere(path string) (text string, there bool, err error) {
 	return string(b), true, nil
 }
 
-// ovsExtra is what ovs-vsctl sets of the interface when it is made again. The
-// MAC is pinned, or OVN would look for the port elsewhere (see its addresses).
+// ovsExtra is the ovs-vsctl command for the interface when it is made again. The MAC is pinned to the one in the
+// logical port's addresses.
 func ovsExtra(h *host) string {
 	// Both kinds of scripts read the quotes once more, as a shell does.
 	return fmt.Sprintf(`set interface %s mac=\"%s\" mtu_request=%d external-ids:%s=%s`,

@@ -16,18 +16,17 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// A Removal is what node-remove is asked for.
+// A Removal is the input of node-remove.
 type Removal struct {
 	Command
-	// Force removes a node that has pods.
+	// Force removes a node with pods.
 	Force bool
 }
 
-// NodeRemove takes a node out of the cluster. On the node itself, which is
-// where its management port is, it also takes back what MinionInit did to the
-// host: first the CNI configuration, so that no pod comes, and last the port, so
-// that a repeated command still knows where it is. A node that has pods is
-// refused, unless forced. That there is no such node is not an error.
+// NodeRemove takes a node out of the cluster. On the node itself, recognized by its management port, it also undoes
+// the work of MinionInit on the host: first the CNI configuration, so that no pod is added, and last the port, so
+// that a repeated command recognizes the host. A node with pods is refused, unless forced. A missing node is not an
+// error.
 func NodeRemove(ctx context.Context, r Removal) error {
 	s := newSession(r.Command)
 	defer s.close()
@@ -48,7 +47,7 @@ func NodeRemove(ctx context.Context, r Removal) error {
 		s.goOn()
 		return nil
 	}
-	// What is refused is refused before the host is touched.
+	// Refuse before the host is changed.
 	if _, err := s.planCluster(ctx, topology.NodeUnit(node), change); err != nil {
 		return err
 	}
@@ -71,7 +70,7 @@ func NodeRemove(ctx context.Context, r Removal) error {
 	return nil
 }
 
-// leave returns the change that takes a node away.
+// leave returns the change to remove a node.
 func leave(node string, plugged []string, force bool) clusterChange {
 	return func(w world) (c topology.Cluster, err error) {
 		for _, sw := range w.switches {
@@ -80,7 +79,7 @@ func leave(node string, plugged []string, force bool) clusterChange {
 			}
 		}
 		if w.router == nil {
-			return c, nil // whatever the node has left goes
+			return c, nil // all rows of the node go
 		}
 		if !w.recorded() {
 			return c, fmt.Errorf("cluster router %s was made by an older release: run master-init first, which takes it over", w.router.Name)
@@ -94,8 +93,7 @@ func leave(node string, plugged []string, force bool) clusterChange {
 	}
 }
 
-// pods lists the pods with a logical port on the node's switch, and those of
-// the logical ports that are plugged in.
+// pods lists the pods with a logical port on the node's switch, and the pods of the logical ports plugged in.
 func (w world) pods(node string, plugged []string) []string {
 	found := map[string]bool{}
 	for _, port := range plugged {
@@ -114,7 +112,7 @@ func (w world) pods(node string, plugged []string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// enumerate names pods by their logical ports, but not hundreds of them.
+// enumerate names at most ten pods by their logical ports.
 func enumerate(ports []string) string {
 	const most = 10
 	var pods []string
@@ -134,7 +132,7 @@ type departure struct {
 	before, after []edit   // before and after the database is changed
 }
 
-// planLeave finds out what this host has to undo, and reports all problems.
+// planLeave computes the edits to undo on this host, and reports all problems.
 func (s *session) planLeave(ctx context.Context, node string) (departure, error) {
 	var d departure
 	problem := errEmpty
@@ -171,15 +169,14 @@ func (s *session) planLeave(ctx context.Context, node string) (departure, error)
 		return d, err
 	}
 	if d.after, err = forget(d.port); err != nil || len(d.pods) > 0 {
-		return d, err // the pods that are left need the plugin to go
+		return d, err // the remaining pods need the plugin for DEL
 	}
 	programs, err := s.oldPrograms()
 	d.after = append(d.after, programs...)
 	return d, err
 }
 
-// oldPrograms returns the edits that remove links to the plugin and copies of it. A copy stays
-// if it is the only one.
+// oldPrograms returns the edits to remove links to the plugin and copies of it. The only copy stays.
 func (s *session) oldPrograms() ([]edit, error) {
 	setup, missing := s.findPlugin()
 	var edits []edit
@@ -214,7 +211,7 @@ func (d departure) finish(ctx context.Context, s *session) error {
 	})
 }
 
-// preview prints what would be undone.
+// preview prints the edits and the port to delete.
 func (d departure) preview(s *session) {
 	if d.port == "" {
 		return

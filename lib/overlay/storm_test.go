@@ -14,11 +14,11 @@ import (
 	"ovn-k8s/lib/desired/topology"
 )
 
-// stormNodes is how many nodes join, unless OVNK8S_BENCH_NODES says another number.
+// stormNodes is the number of nodes joining, unless OVNK8S_BENCH_NODES is set.
 const stormNodes = 1000
 
-// BenchmarkStorm has many nodes join at once, 50 connections at a time: the part of minion-init
-// that works on the Northbound database, in one process.
+// BenchmarkStorm has many nodes join at once, 50 connections at a time: the part of minion-init on the Northbound
+// database, in one process.
 func BenchmarkStorm(b *testing.B) {
 	nodes := stormNodes
 	if n, err := strconv.Atoi(os.Getenv("OVNK8S_BENCH_NODES")); err == nil {

@@ -17,20 +17,19 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// An uplink is what a gateway needs on its host.
+// An uplink is the desired state of a gateway's host.
 type uplink struct {
 	port    vswitch.GatewayPort
 	gateway topology.Gateway
 	force   bool
 	local   *localUplink // nil in the other modes
-	// former are NICs that the gateway has, with what they had before.
+	// former are the NICs of the gateway, with their configuration before.
 	former  map[string]former
-	changes []string // what is to be changed, for people
+	changes []string // planned changes, for people
 }
 
-// planUplink finds out what this host should have and whether it can. It
-// completes the request. Nothing is planned for a bad one, but all that is wrong
-// with the host is reported.
+// planUplink computes this host's desired state and checks it. It completes the request. For a bad request it plans
+// nothing, but reports all problems of the host.
 func (s *session) planUplink(ctx context.Context, r *gatewayRequest, good bool) (*uplink, error) {
 	if err := needRoot(); err != nil {
 		return nil, err
@@ -64,11 +63,11 @@ func (s *session) planUplink(ctx context.Context, r *gatewayRequest, good bool) 
 	return u, err
 }
 
-// planHostEnd plans what is on this host. Its network may be late.
+// planHostEnd plans the changes on this host. Its network may be late.
 func (s *session) planHostEnd(ctx context.Context, r *gatewayRequest) (u *uplink, err error) {
 	g := &r.gateway
 	g.Chassis, g.MTU = s.config.SystemID, s.config.MTU
-	g.Tunnel, _ = netip.ParseAddr(s.config.EncapIP) // a bad one is ovn-controller's to report
+	g.Tunnel, _ = netip.ParseAddr(s.config.EncapIP) // ovn-controller reports a bad one
 	if g.Interface != "" {
 		if g.Interface, err = link.KernelName(g.Interface); err != nil {
 			return nil, err
@@ -104,7 +103,7 @@ func (s *session) planHostEnd(ctx context.Context, r *gatewayRequest) (u *uplink
 	return u, err
 }
 
-// nodeHere returns the node whose management port this host has, or nothing.
+// nodeHere returns the node with its management port on this host, or "".
 func (s *session) nodeHere(ctx context.Context) (string, error) {
 	all, err := s.sw.Interfaces(ctx)
 	for _, i := range all {
@@ -115,8 +114,7 @@ func (s *session) nodeHere(ctx context.Context) (string, error) {
 	return "", err
 }
 
-// hasAddresses checks that the physical IPs are addresses of an interface that
-// has some.
+// hasAddresses checks that the physical IPs are addresses of the interface.
 func (s *session) hasAddresses(u *uplink, g *topology.Gateway, nic *link.NIC) error {
 	var errs []error
 	for _, ip := range g.IPs {
@@ -130,7 +128,7 @@ func (s *session) hasAddresses(u *uplink, g *topology.Gateway, nic *link.NIC) er
 	return errors.Join(errs...)
 }
 
-// hasAddress checks one of them.
+// hasAddress checks one physical IP. A NIC of the gateway's own may have no addresses of the family.
 func hasAddress(nic *link.NIC, ip netip.Prefix, g *topology.Gateway) error {
 	is := func(a netip.Prefix) bool { return a.Addr() == ip.Addr() }
 	if slices.ContainsFunc(nic.Doubtful, is) {
@@ -147,8 +145,8 @@ func hasAddress(nic *link.NIC, ip netip.Prefix, g *topology.Gateway) error {
 	return fmt.Errorf("physical IP %s is not an address of %s, which has %s: give one of the interface's, or --force", ip, g.Interface, has)
 }
 
-// ensure makes this host what u says. What the gateway had before and has no more
-// is given back first: it is known by what goes then.
+// ensure brings this host to the state u. It first gives back the NICs and local configuration that the gateway
+// uses no more: the database rows changed later are the only record of them.
 func (u *uplink) ensure(ctx context.Context, s *session) error {
 	if err := u.giveBack(ctx); err != nil {
 		return err
@@ -177,7 +175,7 @@ func (u *uplink) ensure(ctx context.Context, s *session) error {
 	return u.local.ensure(ctx)
 }
 
-// giveBack returns to the host what is the gateway's no more.
+// giveBack returns to the host the NICs and the local gateway's configuration no longer used.
 func (u *uplink) giveBack(ctx context.Context) error {
 	if u.leavesLocal() {
 		if err := leaveLocal(ctx); err != nil {
@@ -195,7 +193,7 @@ func (u *uplink) giveBack(ctx context.Context) error {
 	return nil
 }
 
-// preview prints what would be changed on this host.
+// preview prints the changes on this host.
 func (u *uplink) preview(ctx context.Context, s *session) error {
 	lines := slices.Clone(u.changes)
 	more := func(changes []link.Change, err error) error {
@@ -243,7 +241,7 @@ func (u *uplink) preview(ctx context.Context, s *session) error {
 	return nil
 }
 
-// planDisconnect finds out what this host has of a gateway.
+// planDisconnect finds the configuration of a gateway on this host.
 func (s *session) planDisconnect(ctx context.Context, name string) (*uplink, error) {
 	problem := errEmpty
 	if name != "" {
@@ -267,8 +265,8 @@ func (s *session) planDisconnect(ctx context.Context, name string) (*uplink, err
 	return u, err
 }
 
-// disconnect undoes what GatewayInit did here. What is tagged goes last but for
-// flows, so that a repeated command still finds the rest.
+// disconnect undoes the work of GatewayInit on this host. Tagged ports go late, before the flows, so that a
+// repeated command still finds the rest.
 func (u *uplink) disconnect(ctx context.Context, s *session) error {
 	if len(u.changes) > 0 {
 		if err := u.giveBack(ctx); err != nil {

@@ -14,7 +14,7 @@ import (
 	"ovn-k8s/lib/ofctl"
 )
 
-// planBridge plans the sharing of a bridge.
+// planBridge plans a gateway with a bridge shared with the host.
 func (s *session) planBridge(ctx context.Context, u *uplink, g *topology.Gateway) error {
 	all, err := s.sw.Interfaces(ctx)
 	if err != nil {
@@ -72,8 +72,8 @@ func (s *session) sameDatapath(ctx context.Context, bridge string) error {
 		bridge, is, names.IntegrationBridge, want, bridge, want)
 }
 
-// warnOfPorts warns if the host's own connections may have the same source ports
-// as those of pods, with the same address.
+// warnOfPorts warns if the host's own connections may have the same source address and ports as connections of
+// pods.
 func (s *session) warnOfPorts(ports string) {
 	var low, high uint16
 	if _, err := fmt.Sscanf(ports, "%d-%d", &low, &high); err != nil {
@@ -86,9 +86,8 @@ func (s *session) warnOfPorts(ports string) {
 	s.warn("pods leave with source ports %s, and this host's own connections with %d-%d (net.ipv4.ip_local_port_range), of the same address: set one of them so that they do not overlap, the first by external_ids:ovn-k8s-gateway-port-range", ports, from, to)
 }
 
-// dropFlows removes the gateway helper's flows from bridges that no gateway
-// shares. A helper that runs does so itself when the patch port is gone, but it
-// may have been stopped.
+// dropFlows removes the gateway helper's flows from bridges without a gateway. A running helper does so itself when
+// the patch port is gone, but it may have been stopped.
 func (s *session) dropFlows(ctx context.Context) error {
 	all, err := s.sw.Interfaces(ctx)
 	if err != nil {

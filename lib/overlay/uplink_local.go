@@ -32,8 +32,8 @@ type firewall struct {
 	chains []iptables.Chain
 }
 
-// warnOfFirewalls warns of tables of nftables that drop what pods send by a local gateway. The gateway helper goes on to
-// look for them.
+// warnOfFirewalls warns of tables of nftables that drop packets of pods on the way through a local gateway. The
+// gateway helper repeats this check.
 func (s *session) warnOfFirewalls(ctx context.Context) {
 	rules, err := nftables.Read(ctx)
 	if errors.Is(err, nftables.ErrMissing) {
@@ -50,8 +50,8 @@ func (s *session) warnOfFirewalls(ctx context.Context) {
 // planLocal plans the host's end of a local gateway.
 func (s *session) planLocal(u *uplink, g *topology.Gateway, clusters []netip.Prefix) error {
 	u.port.Bridge, u.port.Own = names.LocalBridge, true
-	// What comes from pods to clients outside, the host itself would answer by
-	// the management port: the reverse path is another one.
+	// The host itself would answer packets from pods to clients outside by the management port, so the reverse path
+	// differs.
 	u.local = &localUplink{state: link.State{Interface: localgateway.Port, MTU: s.config.MTU, LooseReversePath: true}}
 	links, err := localgateway.Links(s.config.LocalSubnets, clusters)
 	if err != nil {
@@ -92,7 +92,6 @@ func localFirewall(l localgateway.Link) (firewall, error) {
 	return f, nil
 }
 
-// ensure makes the host's end.
 func (l *localUplink) ensure(ctx context.Context) error {
 	if err := link.Ensure(l.state); err != nil {
 		return fmt.Errorf("configuring %s: %w", localgateway.Port, err)
@@ -107,7 +106,7 @@ func (l *localUplink) ensure(ctx context.Context) error {
 	return syncFirewalls(ctx, l.firewalls)
 }
 
-// plan says what the host's end of a local gateway would change.
+// plan lists the changes of ensure.
 func (l *localUplink) plan(ctx context.Context, s *session) ([]string, error) {
 	lines, err := s.sw.PlanInternalPort(ctx, l.port)
 	lines = slices.DeleteFunc(lines, func(line string) bool { return line == "add bridge "+names.LocalBridge })
@@ -133,12 +132,12 @@ func (l *localUplink) plan(ctx context.Context, s *session) ([]string, error) {
 	return append(lines, rules...), err
 }
 
-// leavesLocal reports whether this was a local gateway and is to be none any more.
+// leavesLocal reports whether the plan removes a local gateway.
 func (u *uplink) leavesLocal() bool {
 	return slices.Contains(u.changes, "delete bridge "+names.LocalBridge)
 }
 
-// leaveLocal takes back what the host has for a local gateway, but for ports.
+// leaveLocal removes the host's configuration of a local gateway, except for ports.
 func leaveLocal(ctx context.Context) error {
 	for _, family := range bothFamilies() {
 		if err := link.RemoveBypass(family, localgateway.Table); err != nil {

@@ -18,20 +18,20 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// A former is what a NIC had before it became a gateway's.
+// A former is the configuration of a NIC before it became a gateway's.
 type former struct {
 	Records []ifstate.Record `json:"records,omitempty"`
 	NoIPv6  bool             `json:"no_ipv6,omitempty"` // IPv6 was off
-	// Addresses are what earlier releases noted instead of Records.
+	// Addresses are in the place of Records if an earlier release wrote this.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 }
 
-// claim is what there is beside Records.
+// claim is the part of f outside of Records.
 func (f former) claim(nic string) link.Claim {
 	return link.Claim{Interface: nic, NoIPv6: f.NoIPv6, Addresses: f.Addresses}
 }
 
-// formerOf is what a NIC has now.
+// formerOf returns the present configuration of a NIC, as JSON.
 func formerOf(nic string, is *link.NIC) (text string, err error) {
 	f := former{NoIPv6: is.NoIPv6}
 	i, err := ifstate.Find(nic)
@@ -48,7 +48,7 @@ func formerOf(nic string, is *link.NIC) (text string, err error) {
 	return string(b), nil
 }
 
-// findFormer notes the NICs that the gateway has now.
+// findFormer finds the NICs of the gateway and their former configuration.
 func (s *session) findFormer(ctx context.Context, u *uplink, gateway string) error {
 	u.former = map[string]former{}
 	all, err := s.sw.Interfaces(ctx)
@@ -67,7 +67,7 @@ func (s *session) findFormer(ctx context.Context, u *uplink, gateway string) err
 	return err
 }
 
-// restore gives a NIC what it had. That it is not there any more is no error.
+// restore gives a NIC its former configuration. A missing NIC is no error.
 func (f former) restore(nic string) error {
 	if err := link.Reclaim(f.claim(nic)); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (f former) restore(nic string) error {
 	return errors.Join(err, ifstate.Restore(f.Records, i))
 }
 
-// plan says what restore would change.
+// plan lists the changes of restore.
 func (f former) plan(nic string) ([]string, error) {
 	changes, err := link.PlanReclaim(f.claim(nic))
 	if err != nil {
@@ -100,11 +100,11 @@ func (f former) plan(nic string) ([]string, error) {
 	return lines, errors.Join(err, err2)
 }
 
-// dadTimeout bounds how long duplicate address detection is waited for: the kernel
-// takes one or two seconds.
+// dadTimeout bounds the wait for duplicate address detection: the kernel takes one or two seconds.
 const dadTimeout = 5 * time.Second
 
-// inspect looks at an interface that must be there and free.
+// inspect returns the state of an interface after duplicate address detection. A missing interface and the loopback
+// interface are errors.
 func (s *session) inspect(ctx context.Context, name string) (*link.NIC, error) {
 	err := s.stage(ctx, "waiting for duplicate address detection on "+name, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, dadTimeout)
@@ -126,7 +126,7 @@ func (s *session) inspect(ctx context.Context, name string) (*link.NIC, error) {
 	return nic, nil
 }
 
-// planNIC plans a NIC that becomes OVN's.
+// planNIC plans a NIC for OVN alone.
 func (s *session) planNIC(ctx context.Context, u *uplink, g *topology.Gateway) error {
 	nic, err := s.inspect(ctx, g.Interface)
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *session) planNIC(ctx context.Context, u *uplink, g *topology.Gateway) e
 	return s.hasAddresses(u, g, nic)
 }
 
-// guard refuses to take a NIC that the host itself needs.
+// guard refuses to take a NIC needed by the host itself.
 func (u *uplink) guard(s *session) error {
 	if u.port.NIC == "" {
 		return nil
@@ -194,13 +194,13 @@ func (u *uplink) guard(s *session) error {
 	return nil
 }
 
-// A peer is an address that this host needs.
+// A peer is an address needed by this host.
 type peer struct {
 	name string
 	addr netip.Addr
 }
 
-// peers lists the addresses without which OVN does not work here.
+// peers lists the addresses that OVN on this host needs.
 func (s *session) peers() []peer {
 	var all []peer
 	add := func(name, text string) {
@@ -209,7 +209,7 @@ func (s *session) peers() []peer {
 		}
 	}
 	add("tunnels (ovn-encap-ip "+s.config.EncapIP+")", s.config.EncapIP)
-	south, _ := config.ParseRemotes(s.config.OVNRemote) // one that is bad is ovn-controller's to report
+	south, _ := config.ParseRemotes(s.config.OVNRemote) // ovn-controller reports a bad one
 	for _, r := range slices.Concat(s.config.NB, south) {
 		_, rest, _ := strings.Cut(r, ":")
 		if host, _, err := net.SplitHostPort(rest); err == nil {
