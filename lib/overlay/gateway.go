@@ -24,7 +24,7 @@ type Gateway struct {
 	PhysicalInterface, BridgeInterface *string
 	Local                              bool
 	// PhysicalIPs are the gateway's addresses outside, IP/LENGTH or IP/NETMASK; DefaultGateways its routers there (a
-	// length is ignored). Each string may be a comma-separated list. Both are empty for a local gateway.
+	// length is ignored). Each string may be a comma-separated list. A local gateway chooses its own.
 	PhysicalIPs, DefaultGateways []string
 	VLAN                         string
 	// Rampout are the egress subnets of this gateway, separated by commas.

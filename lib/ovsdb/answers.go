@@ -17,14 +17,15 @@ import (
 	"ovn-k8s/lib/ovsdb/sbdb"
 )
 
-// A RouterPort is where a logical router answers on a LAN.
+// A RouterPort is the port of a logical router on a LAN.
 type RouterPort struct {
 	Router string // the logical router
 	Port   string // its port on the LAN
-	NIC    string // the logical port of the NIC, whose VLAN is a port within it
+	NIC    string // the logical port of the NIC; a VLAN is a port within it
 }
 
-// Answers are what a logical router answers ARP requests and neighbor solicitations for, beside its own addresses.
+// Answers are the addresses for which a logical router answers ARP requests and neighbor solicitations, in addition
+// to its own.
 type Answers struct {
 	MAC   net.HardwareAddr
 	VLAN  int          // 0: none
@@ -35,7 +36,7 @@ type Answers struct {
 	key int // of the router's datapath
 }
 
-// FollowAnswers calls changed with what a logical router answers for, according to the Southbound database, now and
+// FollowAnswers calls changed with the Answers of a logical router, read from the Southbound database, now and
 // after each change, until ctx ends or the connection cannot be made. It reads the rows of this router only.
 func FollowAnswers(ctx context.Context, c config.Config, of RouterPort, log *logrus.Entry, changed func(Answers)) error {
 	for key := 0; ctx.Err() == nil; {
@@ -48,7 +49,7 @@ func FollowAnswers(ctx context.Context, c config.Config, of RouterPort, log *log
 	return context.Cause(ctx)
 }
 
-// followAnswers calls changed while the datapath of the router has a key, and returns the key it has then.
+// followAnswers calls changed as long as the datapath of the router has a key, and returns the router's next key.
 func (db *DB) followAnswers(ctx context.Context, of RouterPort, key int, changed func(Answers)) int {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -85,13 +86,13 @@ func answersModel() map[string]model.Model {
 	}
 }
 
-// answerSets are the Address_Sets in which ovn-northd lists the load balancer addresses that a router answers for
+// answerSets are the Address_Sets in which ovn-northd lists a router's load balancer addresses
 // (lr_lb_address_set_name in OVN's ovn-util.c, 22.03 to 26.03).
 func answerSets(key int) []string {
 	return []string{fmt.Sprintf("_rtr_lb_%d_ip4", key), fmt.Sprintf("_rtr_lb_%d_ip6", key)}
 }
 
-// tables are what is followed of a router whose datapath has a key; 0 if it is not known yet.
+// tables are the tables to follow for a router with a datapath key; 0 means unknown.
 func (p RouterPort) tables(key int) []Table {
 	named := libovsdb.OvsMap{GoMap: map[any]any{"name": p.Router}}
 	var sets []libovsdb.Condition
@@ -110,7 +111,7 @@ func (p RouterPort) tables(key int) []Table {
 	}
 }
 
-// answers are what the cache has of a router. It reports false while there is no connection.
+// answers reads a router's Answers from the cache. ok is false without a connection.
 func (db *DB) answers(of RouterPort) (a Answers, ok bool) {
 	c := db.Client()
 	if c == nil || c.Cache() == nil {

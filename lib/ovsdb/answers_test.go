@@ -13,8 +13,8 @@ import (
 	"ovn-k8s/test/ovntest"
 )
 
-// P3: a gateway's host learns from the Southbound database what its router answers for, also when the router is made
-// again and has another datapath.
+// P3: a gateway's host reads its router's answers from the Southbound database, also after the router was made
+// again with another datapath.
 func TestFollowAnswers(t *testing.T) {
 	need.Nothing(t, need.Central, ovntest.Missing())
 	c, err := ovntest.Start(ovntest.Options{})

@@ -10,7 +10,7 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// L9c: the cache of a connection that Renew replaced is freed.
+// L9c: the cache of a connection replaced by Renew is freed.
 func TestARenewedCacheIsFreed(t *testing.T) {
 	s := newServer(t, nbSchema)
 	db := open(t, s.remote())

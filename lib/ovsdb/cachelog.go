@@ -6,10 +6,9 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// OnRow has f called with each row of the cache that is about to change, before any
-// reader of the cache's tables can see it: when Transact returns, f was called for what
-// it changed. Handle tells the same with the rows themselves, but later. Rows that a connection
-// begins with are not told. f must not block, nor read the cache.
+// OnRow has f called with each row of the cache just before it changes and before any reader of the cache's tables
+// can see the change: when Transact returns, f was called for its changes. Handle passes the rows themselves, but
+// later. f is not called for the first rows of a connection. f must not block, nor read the cache.
 func (db *DB) OnRow(f func(table, uuid string)) (remove func()) {
 	entry := &f
 	db.mu.Lock()
@@ -22,8 +21,8 @@ func (db *DB) OnRow(f func(table, uuid string)) (remove func()) {
 	}
 }
 
-// A cacheLog finds in libovsdb's log what that tells nowhere else: each row before it changes,
-// while the cache is locked (cache/cache.go, Populate2), and that an event was dropped (AddEvent).
+// A cacheLog reads libovsdb's log for two events without an API: a row is about to change, while the cache is
+// locked (cache/cache.go, Populate2), and an event was dropped (AddEvent).
 type cacheLog struct {
 	logr.LogSink
 	db *DB
@@ -56,7 +55,7 @@ func (l cacheLog) Info(level int, msg string, keysAndValues ...any) {
 	}
 }
 
-// row tells of a row that is about to change.
+// row calls the functions of OnRow.
 func (l cacheLog) row(table, uuid string) {
 	l.c.news.Add(1)
 	if !l.c.told.Load() {

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// part is how many rows of a reply are taken in at once.
+	// part is the number of rows of a reply passed on at once.
 	part = 1000
-	// longest is the length of strings that are looked for among those that came before: UUIDs, keys, names.
+	// longest is the length up to which equal strings are shared: UUIDs, keys, names.
 	longest = 64
-	// mostSeen is how many of them are kept after a message.
+	// mostSeen is the number of shared strings kept after a message.
 	mostSeen = 1 << 12
 )
 
-// A decoder reads messages of a server (RFC 7047, section 4) as they come in. Of a reply that has all rows
-// only a part is in memory at any time, and strings that are equal are one.
+// A decoder reads messages of a server (RFC 7047, section 4) as they arrive. Only a part of a reply with all rows
+// is in memory at any time, and equal strings share memory.
 type decoder struct {
 	json *jsontext.Decoder
 	take func(ovsdb.TableUpdates2) error
@@ -41,7 +41,7 @@ type message struct {
 	refused string                  // the error of a reply, as JSON
 }
 
-// message reads one. Rows of updates and of replies are taken in before it returns.
+// message reads one message. It passes on rows of updates and replies before it returns.
 func (d *decoder) message() (m message, err error) {
 	d.enter('{')
 	for d.more() {
@@ -68,8 +68,8 @@ func (d *decoder) message() (m message, err error) {
 	return m, d.err
 }
 
-// params reads the parameters of a request. An object is an update: what one transaction changed, which is taken in
-// as a whole.
+// params reads the parameters of a request. An object is an update: the changes of one transaction, passed on as a
+// whole.
 func (d *decoder) params() (params []jsontext.Value) {
 	d.enter('[')
 	for d.more() {
@@ -95,7 +95,7 @@ func (d *decoder) result() (results []ovsdb.OperationResult) {
 		}
 		return results
 	}
-	d.raw() // null, beside an error
+	d.raw() // null, next to an error
 	return nil
 }
 
@@ -129,7 +129,8 @@ func (d *decoder) operationResult() (r ovsdb.OperationResult) {
 	return r
 }
 
-// updates reads rows by table and UUID (ovsdb-server(7), update2), and has them taken in: most at a time, or 0 all at once.
+// updates reads rows by table and UUID (ovsdb-server(7), update2), and passes them to take: most at a time, or 0
+// for all at once.
 func (d *decoder) updates(most int) {
 	all, n := ovsdb.TableUpdates2{}, 0
 	take := func() {
@@ -155,7 +156,7 @@ func (d *decoder) updates(most int) {
 	take()
 }
 
-// rowUpdate reads what happened to a row: one that was deleted has nothing.
+// rowUpdate reads the change of a row. A deletion has no content.
 func (d *decoder) rowUpdate() *ovsdb.RowUpdate2 {
 	u := &ovsdb.RowUpdate2{}
 	d.enter('{')
@@ -174,7 +175,7 @@ func (d *decoder) rowUpdate() *ovsdb.RowUpdate2 {
 	return u
 }
 
-// row reads a row, or as much of it as changed.
+// row reads a row or its changed columns.
 func (d *decoder) row() *ovsdb.Row {
 	row := ovsdb.Row{}
 	d.enter('{')

@@ -11,7 +11,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// sample are rows of all kinds of values that an update has.
+// sample are rows with all kinds of values in updates.
 const sample = `{"T":{
 	"11111111-1111-4111-8111-111111111111":{"initial":{"s":"a","q":"a \"quoted\" \u00e9\n","i":7,"r":0.5,"b":true,
 		"u":["uuid","22222222-2222-4222-8222-222222222222"],"e":["set",[]],"set":["set",["x","y"]],
@@ -32,7 +32,8 @@ func decode(t *testing.T, text string) (all []ovsdb.TableUpdates2, m message) {
 	return all, m
 }
 
-// Rows are decoded to what libovsdb makes of them, in updates and in replies, wherever the parts of a message stand.
+// Rows are decoded to the same values as by libovsdb, in updates and in replies, for any order of a message's
+// parts.
 func TestRowsAreDecodedAsLibovsdbDoes(t *testing.T) {
 	var want ovsdb.TableUpdates2
 	if err := json.Unmarshal([]byte(sample), &want); err != nil {
@@ -50,7 +51,7 @@ func TestRowsAreDecodedAsLibovsdbDoes(t *testing.T) {
 	}
 }
 
-// The rows of a reply come in parts, those of an update at once.
+// The rows of a reply come in parts, the rows of an update at once.
 func TestRepliesComeInParts(t *testing.T) {
 	var rows []string
 	for i := range 2*part + 1 {
@@ -65,7 +66,7 @@ func TestRepliesComeInParts(t *testing.T) {
 	}
 }
 
-// Strings that are equal take memory once.
+// Equal strings take memory once.
 func TestEqualStringsAreOne(t *testing.T) {
 	got, _ := decode(t, `{"result":{"T":{"a":{"initial":{"k":"value"}},"b":{"initial":{"k":"value"}}}}}`)
 	rows := got[0]["T"]
@@ -75,7 +76,7 @@ func TestEqualStringsAreOne(t *testing.T) {
 	}
 }
 
-// Results of transactions are decoded to what libovsdb makes of them.
+// Results of transactions are decoded to the same values as by libovsdb.
 func TestResultsAreDecodedAsLibovsdbDoes(t *testing.T) {
 	const text = `[{"count":2},{"uuid":["uuid","22222222-2222-4222-8222-222222222222"]},{},{"rows":[{"name":"a"}]},{"error":"timed out","details":"d","new":[1]},null]`
 	var want []ovsdb.OperationResult
@@ -91,7 +92,7 @@ func TestResultsAreDecodedAsLibovsdbDoes(t *testing.T) {
 	}
 }
 
-// What is no message ends the connection.
+// An invalid message ends the connection.
 func TestBadMessages(t *testing.T) {
 	for _, text := range []string{"", "[", `{"id":`, `{"result":{"T":7}}`, `{"result":{"T":{"a":{"initial":{"k":["bag",[]]}}}}}`, `{"result":{"T":{"a":{"initial":{"k":["uuid","a","b"]}}}}}`} {
 		d := newDecoder(strings.NewReader(text), func(ovsdb.TableUpdates2) error { return nil })

@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// An encoder writes a transaction as libovsdb's types encode themselves (RFC 7047, sections 4.1.3 and 5). These encode
-// each value of each level separately, and copy it into that of the next level.
+// An encoder writes the same transaction as libovsdb's types (RFC 7047, sections 4.1.3 and 5). These encode each
+// value of each level separately, and copy it into the next level's text.
 type encoder struct {
 	text []byte
 	err  error // the first
@@ -34,10 +34,10 @@ func transact(id int, database string, ops []ovsdb.Operation) ([]byte, error) {
 
 func (e *encoder) add(text string) { e.text = append(e.text, text...) }
 
-// string encodes a string. Bytes that are no UTF-8 become U+FFFD, as with encoding/json.
+// string encodes a string. Bytes outside of UTF-8 become U+FFFD, as with encoding/json.
 func (e *encoder) string(s string) { e.text, _ = jsontext.AppendQuote(e.text, s) }
 
-// other encodes what is rare.
+// other encodes rare values.
 func (e *encoder) other(v any) {
 	text, err := json.Marshal(v)
 	if e.text = append(e.text, text...); e.err == nil {
@@ -57,7 +57,7 @@ func list[T any](e *encoder, values []T, each func(T)) {
 	e.add("]")
 }
 
-// operation encodes an operation with the members that it has.
+// operation encodes an operation with its members.
 func (e *encoder) operation(op ovsdb.Operation) {
 	if op.Op == ovsdb.OperationSelect || op.Durable != nil || op.Lock != nil || op.UUID != "" {
 		e.other(op)
@@ -166,7 +166,7 @@ func (e *encoder) uuid(u ovsdb.UUID) {
 	e.add("]")
 }
 
-// set encodes a set: one with one element as that.
+// set encodes a set. A set of one element is encoded as the element.
 func (e *encoder) set(values []any) {
 	if len(values) == 1 {
 		e.value(values[0])

@@ -14,7 +14,7 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// Any transaction is encoded as libovsdb's types encode it, but for the order of maps and for escapes.
+// Any transaction is encoded as by libovsdb's types, except for the order of maps and for escapes.
 func TestTransactionsAreEncodedAsByLibovsdb(t *testing.T) {
 	r := &drawer{rand.New(rand.NewPCG(1, 2))}
 	for i := range 3000 {
@@ -36,7 +36,7 @@ func TestTransactionsAreEncodedAsByLibovsdb(t *testing.T) {
 	}
 }
 
-// What cannot be encoded is an error and not sent.
+// A value without an encoding is an error and not sent.
 func TestWhatCannotBeEncodedIsAnError(t *testing.T) {
 	bad := ovsdb.Operation{Op: ovsdb.OperationInsert, Table: "ACL", Row: ovsdb.Row{"name": func() {}}}
 	if text, err := transact(1, "OVN_Northbound", []ovsdb.Operation{bad}); err == nil {
@@ -44,7 +44,7 @@ func TestWhatCannotBeEncodedIsAnError(t *testing.T) {
 	}
 }
 
-// parsed is JSON as values, in which the pairs of maps have one order.
+// parsed is JSON as values, with the pairs of maps in one order.
 func parsed(t *testing.T, text []byte) any {
 	t.Helper()
 	var v any

@@ -2,7 +2,7 @@ package ovsdb
 
 import "time"
 
-// ProbeFast makes a DB notice within seconds that its server is frozen.
+// ProbeFast makes a DB notice a frozen server within seconds.
 func ProbeFast(db *DB) {
 	db.timeouts.probeInterval, db.timeouts.probe = 100*time.Millisecond, 2*time.Second
 }

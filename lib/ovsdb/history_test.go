@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Section 7 of the findings: monitor_cond_since would not make a reconnection cheaper. A server whose database is not that of a
-// cluster keeps no history, and a member of a cluster that of 100 transactions: after those everything is read as well.
+// Section 7 of the findings: monitor_cond_since would not make a reconnection cheaper. A server without a cluster
+// keeps no history, and a member of a cluster keeps 100 transactions: after more, everything is read as well.
 func TestNoHistory(t *testing.T) {
 	alone := newServer(t, nbSchema)
 	_, last := since(t, alone, "00000000-0000-0000-0000-000000000000")
@@ -41,7 +41,8 @@ func TestNoHistory(t *testing.T) {
 	}
 }
 
-// since asks a server for its switches, as they were changed after a transaction. It returns whether the server knows the transaction, and the last one.
+// since asks a server for the changes of its switches since a transaction. found reports whether the server knows
+// the transaction; last is the latest one.
 func since(t *testing.T, s *server, id string) (found bool, last string) {
 	t.Helper()
 	conn, err := net.Dial("unix", s.dir+"/sock")

@@ -13,16 +13,15 @@ import (
 )
 
 var (
-	// errNotLeader says of a member of a cluster that it cannot be written to.
+	// errNotLeader: the server is a member of a cluster without write access.
 	errNotLeader = errors.New("not the leader of its cluster now: all its members should be given")
-	// errNotNeeded ends a connection that has served its purpose.
+	// errNotNeeded ends a connection after its purpose.
 	errNotNeeded = errors.New("not needed")
 )
 
-// followLeader returns errNotLeader if the database is that of a cluster whose leader
-// is another server, and ends c when it becomes so. ovsdb-server(5) describes what it
-// reads. That takes a connection of its own: a client of libovsdb that watches this
-// itself is never freed, nor is its cache.
+// followLeader returns errNotLeader if the database belongs to a cluster with another leader, and ends c when
+// another server becomes the leader. ovsdb-server(5) describes the database _Server. It takes a connection of its
+// own: a libovsdb client that follows the leader itself is never freed, nor is its cache.
 func (db *DB) followLeader(ctx context.Context, c *conn) error {
 	m, err := model.NewClientDBModel("_Server", map[string]model.Model{serverdb.DatabaseTable: &serverdb.Database{}})
 	if err != nil {
@@ -48,8 +47,8 @@ func (db *DB) followLeader(ctx context.Context, c *conn) error {
 	return nil
 }
 
-// readLeader connects server, whose database is _Server, and reports whether ours
-// is that of a cluster. It drops server when another member becomes the leader.
+// readLeader connects server to the database _Server, and reports whether our database is clustered. It drops
+// server when another member becomes the leader.
 func (db *DB) readLeader(ctx context.Context, server *conn) (clustered bool, err error) {
 	if err := server.connect(ctx); err != nil {
 		return false, err
@@ -79,8 +78,8 @@ func (db *DB) readLeader(ctx context.Context, server *conn) (clustered bool, err
 	return clustered, err
 }
 
-// leads says of a row of _Server's table Database whether it is that of our database
-// as the member of a cluster, and returns errNotLeader if another member leads.
+// leads reports whether a row of _Server's table Database describes our database as a member of a cluster, and
+// returns errNotLeader if another member leads.
 func (db *DB) leads(row model.Model) (clustered bool, err error) {
 	d := row.(*serverdb.Database)
 	clustered = d.Name == db.options.Model.Name() && d.Model == serverdb.DatabaseModelClustered

@@ -31,31 +31,29 @@ import (
 const (
 	// dialTimeout limits one attempt to connect to one remote. Reading its tables has no limit.
 	dialTimeout = 10 * time.Second
-	// probeInterval and probeTimeout find peers that are gone without a word.
+	// probeInterval and probeTimeout detect peers gone without closing the connection.
 	probeInterval = 5 * time.Second
 	probeTimeout  = 10 * time.Second
-	// readTimeout finds them while the tables are read. Writing the reply for a large database
-	// keeps ovsdb-server, which has one thread, from answering for seconds.
+	// readTimeout detects them while the tables are read. Writing the reply for a large database keeps ovsdb-server,
+	// with its one thread, from answering for seconds.
 	readTimeout = time.Minute
 	// Reconnecting starts at once and slows down to one attempt in 5 s.
 	firstRetry = 100 * time.Millisecond
-	// A server that is too busy to accept is tried again sooner.
+	// A server too busy to accept is tried again sooner.
 	busyRetry = 5 * time.Millisecond
 	lastRetry = 5 * time.Second
-	// electionTimeout is how long Open waits for a cluster to elect a leader. The
-	// usual election takes one or two seconds.
+	// electionTimeout bounds the wait of Open for a cluster's election. An election usually takes one or two
+	// seconds.
 	electionTimeout = 10 * time.Second
 )
 
-// ErrNotConnected means that there is no connection to the database, or that
-// it was lost before the answer came: then the transaction may have been
-// committed or not. It is libovsdb's own, which package nbsync returns as well.
+// ErrNotConnected means no connection to the database, or a connection lost before the answer: then the transaction
+// may have been committed or not. It is libovsdb's own error, returned by package nbsync as well.
 var ErrNotConnected = client.ErrNotConnected
 
-// A Refused is a transaction that the server did not commit.
+// A Refused is a transaction refused by the server.
 type Refused struct {
-	// Index is the operation that failed, or -1 if all were fine but the
-	// commit was not.
+	// Index is the failed operation, or -1 if only the commit failed.
 	Index int
 	// Operation is its kind and table, as in "insert Logical_Switch_Port".
 	Operation string
@@ -64,7 +62,7 @@ type Refused struct {
 	Err error
 }
 
-// Error says what was refused and why.
+// Error names the refused operation and the reason.
 func (r *Refused) Error() string {
 	if r.Index < 0 {
 		return fmt.Sprintf("committing: %v", r.Err)
@@ -75,26 +73,25 @@ func (r *Refused) Error() string {
 // Unwrap returns the server's error.
 func (r *Refused) Unwrap() error { return r.Err }
 
-// Options says which database to follow, and how.
+// Options are the options of Open.
 type Options struct {
-	// Name is the database's in messages, as "NB".
+	// Name is the database's name in messages, such as "NB".
 	Name string
 	// Remotes are its servers in the spelling of config.ParseRemotes.
 	Remotes []string
 	// TLS is for remotes with ssl:. See TLSConfig.
 	TLS *tls.Config
-	// Model is what the client knows of the schema.
+	// Model is the part of the schema known to the client.
 	Model model.ClientDBModel
-	// Needs is the release that has all of Model, for messages: "OVN 23.03".
+	// Needs is the first release with all of Model, for messages: "OVN 23.03".
 	Needs string
-	// Tables to be followed; none means all of Model with all columns.
+	// Tables are the tables to follow; none means all of Model with all columns.
 	Tables []Table
-	// Unfollowed has no table followed: rows are read by Select.
+	// Unfollowed follows no table: Select reads rows.
 	Unfollowed bool
 	// Unindexed saves memory: the client finds rows by UUID only, not by the indexes of the schema.
 	Unindexed bool
-	// AnyMember also takes a member of a cluster that is not its leader, whose
-	// view of the database may lag behind.
+	// AnyMember accepts a cluster member other than the leader. Its copy of the database may lag behind.
 	AnyMember bool
 	// Log gets changes of the connection's state; nil is silent.
 	Log *logrus.Entry
@@ -102,7 +99,7 @@ type Options struct {
 	timeouts timeouts // constant but for tests
 }
 
-// timeouts say how long to wait for a server. See the constants of these names.
+// timeouts are the waits for a server. See the constants of these names.
 type timeouts struct{ dial, read, probeInterval, probe time.Duration }
 
 // DB is one followed database.
@@ -113,31 +110,29 @@ type DB struct {
 	latestTerm   atomic.Uint64 // see noteTerm
 	timeouts     timeouts
 
-	calls    sync.RWMutex // read by calls of the server that must not be cut off, written by Renew
+	calls    sync.RWMutex // held for reading by calls of the server, for writing by Renew, so that it cuts off no call
 	mu       sync.Mutex
 	conn     *conn                 // the latest; it may be gone
 	handlers []*cache.EventHandler // of Handle; changed as a whole
 	onRow    []*func(table, uuid string)
 }
 
-// A conn is one connection. Each has a client of its own: libovsdb cannot
-// abandon a call that hangs in a dead socket, and its reconnect shows neither
-// what was deleted meanwhile nor that it happened.
+// A conn is one connection with a client of its own: libovsdb cannot abandon a call hanging in a dead socket, and
+// its reconnect shows neither the rows deleted in between nor the reconnect itself.
 type conn struct {
 	client client.Client
-	rpc    *rpc // rows come in and transactions are sent by it; nil where nothing of ours is read
+	rpc    *rpc // for rows and transactions; nil if no rows are read
 	remote string
 	took   time.Duration // to read the tables
-	told   atomic.Bool   // handlers are told of changes
-	news   atomic.Uint64 // counts rows and what else comes
-	// gone is done when the connection is; its cause says why.
+	told   atomic.Bool   // handlers get changes
+	news   atomic.Uint64 // counts rows and other messages
+	// gone is done when the connection is; its cause is the reason.
 	gone context.Context
 	lose context.CancelCauseFunc
 }
 
-// Open connects to the first remote that answers and waits until its tables
-// are read. Without a call of Run the connection is not renewed when lost.
-// The error is one line that names each remote and what is wrong with it.
+// Open connects to the first remote that answers and waits until its tables are read. A lost connection is renewed
+// by Run only. The error is one line with each remote and its problem.
 func Open(ctx context.Context, o Options) (*DB, error) {
 	db := &DB{options: o, log: o.Log, timeouts: o.timeouts}
 	if db.timeouts == (timeouts{}) {
@@ -157,9 +152,8 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	return db, nil
 }
 
-// open connects to any of the remotes. While a cluster elects a leader, it waits:
-// from when all members were asked once, since one that hangs, as the former leader
-// may, takes all of dialTimeout.
+// open connects to any of the remotes. It waits while a cluster elects a leader. The wait starts after each member
+// was asked once, because a hanging member, such as the former leader, takes all of dialTimeout.
 func (db *DB) open(ctx context.Context) error {
 	err := db.connect(ctx)
 	if !errors.Is(err, errNotLeader) {
@@ -167,7 +161,7 @@ func (db *DB) open(ctx context.Context) error {
 	}
 	b := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(electionTimeout))
-	_ = backoff.Retry(func() error { // which returns err, or that ctx has ended
+	_ = backoff.Retry(func() error { // its error is err or ctx's
 		err = db.connect(ctx)
 		if err != nil && !errors.Is(err, errNotLeader) {
 			return backoff.Permanent(err)
@@ -177,7 +171,7 @@ func (db *DB) open(ctx context.Context) error {
 	return err
 }
 
-// Close ends the connection. Nothing needs it after Run has returned.
+// Close ends the connection. Run does so, too, when it returns.
 func (db *DB) Close() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -186,11 +180,9 @@ func (db *DB) Close() {
 	}
 }
 
-// Handle has h called for all changes of the cache, in order, on this and
-// all later connections. What changed between two connections is not told, and of the
-// rows that a connection begins with perhaps some are told as added: onUp of Run is the
-// time to compare. h must not block. Nothing of it is
-// kept after a call of remove, but a call of h may be under way then.
+// Handle has h called for all changes of the cache, in order, on this and all later connections. Changes between
+// two connections are not reported, and some of a connection's first rows may be reported as added: compare in onUp
+// of Run. h must not block. After remove, a last call of h may still be running; nothing else of h is kept.
 func (db *DB) Handle(h cache.EventHandler) (remove func()) {
 	entry := &h
 	db.mu.Lock()
@@ -213,8 +205,7 @@ func (db *DB) each(f func(cache.EventHandler)) {
 	}
 }
 
-// dispatcher is the one handler that a connection's cache gets, which never
-// gives one back.
+// dispatcher is the one handler of a connection's cache: a cache cannot remove a handler.
 func (db *DB) dispatcher() cache.EventHandler {
 	return &cache.EventHandlerFuncs{
 		AddFunc: func(table string, m model.Model) {
@@ -229,9 +220,8 @@ func (db *DB) dispatcher() cache.EventHandler {
 	}
 }
 
-// Client returns the client of the connection there is, or nil. Its cache is
-// complete. After the connection is lost, List and Get of the client answer as
-// of then, and its method Cache returns nil.
+// Client returns the client of the present connection, or nil. Its cache is complete. After the connection is lost,
+// List and Get of the client answer from the last state, and its method Cache returns nil.
 func (db *DB) Client() client.Client {
 	if c := db.current(); c != nil {
 		return c.client
@@ -239,7 +229,7 @@ func (db *DB) Client() client.Client {
 	return nil
 }
 
-// Remote returns the remote that db is connected to, or an empty string.
+// Remote returns the connected remote, or an empty string.
 func (db *DB) Remote() string {
 	if c := db.current(); c != nil {
 		return c.remote
@@ -247,7 +237,7 @@ func (db *DB) Remote() string {
 	return ""
 }
 
-// Transactions returns how many transactions were sent.
+// Transactions returns the number of transactions sent.
 func (db *DB) Transactions() uint64 { return db.transactions.Load() }
 
 // current returns the connection, or nil if it is gone.
@@ -260,10 +250,9 @@ func (db *DB) current() *conn {
 	return db.conn
 }
 
-// Run keeps the connection until ctx ends, and then closes it and returns
-// ctx's cause. It calls onUp for the connection there is and for each new one,
-// when its cache is complete, and onDown when it is lost; either may be nil.
-// Both are called from one goroutine, one at a time.
+// Run keeps the connection until ctx ends, then closes it and returns ctx's cause. It calls onUp for the present
+// connection and each new one, when its cache is complete, and onDown when it is lost; either may be nil. Both are
+// called from one goroutine, one at a time.
 func (db *DB) Run(ctx context.Context, onUp func(), onDown func(error)) error {
 	defer db.Close()
 	for {
@@ -291,12 +280,12 @@ func (db *DB) Run(ctx context.Context, onUp func(), onDown func(error)) error {
 	}
 }
 
-// errRenewed ends a connection that another has replaced.
+// errRenewed ends a connection replaced by another.
 var errRenewed = errors.New("renewed")
 
-// Renew replaces the connection by another to the same server. The caches of
-// libovsdb keep the memory of as many rows as they ever had; the new one has that of
-// the rows there are. No call is cut off, and Run calls onUp. Without a connection it does nothing.
+// Renew replaces the connection by another to the same server. libovsdb's caches never release memory of deleted
+// rows; the new cache holds the present rows only. No call is cut off, and Run calls onUp. Without a connection it
+// does nothing.
 func (db *DB) Renew(ctx context.Context) error {
 	old := db.current()
 	if old == nil {
@@ -310,13 +299,13 @@ func (db *DB) Renew(ctx context.Context) error {
 	defer db.calls.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, db.timeouts.dial)
 	defer cancel()
-	if err := db.sync(ctx, c); err != nil { // its cache must have what old's has
+	if err := db.sync(ctx, c); err != nil { // its cache must be as new as old's
 		c.drop(err)
 		return err
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if db.conn != old { // lost meanwhile, and there is another
+	if db.conn != old { // lost in between, and replaced
 		c.drop(errRenewed)
 		return nil
 	}
@@ -325,15 +314,14 @@ func (db *DB) Renew(ctx context.Context) error {
 	return nil
 }
 
-// whyDown returns what ended the last connection.
+// whyDown returns the reason for the end of the last connection.
 func (db *DB) whyDown() error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	return fmt.Errorf("connection to %s at %s: %w", db.options.Name, db.conn.remote, context.Cause(db.conn.gone))
 }
 
-// reconnect tries until it succeeds or ctx ends. It warns once of each reason
-// in turn, not of each attempt.
+// reconnect tries until it succeeds or ctx ends. It warns when the reason changes, not of each attempt.
 func (db *DB) reconnect(ctx context.Context) error {
 	b := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(lastRetry), backoff.WithMaxElapsedTime(0))
@@ -366,13 +354,13 @@ func (db *DB) connect(ctx context.Context) error {
 	return &unreachable{db.options.Name, errs}
 }
 
-// unreachable is the error of a database none of whose remotes answers as it should.
+// unreachable is the error if no remote of a database can be followed.
 type unreachable struct {
 	name string
 	errs []error // of each remote
 }
 
-// Error is one line that names each remote and what is wrong with it.
+// Error is one line with each remote and its problem.
 func (u *unreachable) Error() string {
 	var all []string
 	for _, err := range u.errs {
@@ -414,7 +402,7 @@ func (db *DB) dial(ctx context.Context, remote string) (*conn, error) {
 	return c, nil
 }
 
-// reach connects to the remote of c, and finds out whether it is the one to follow.
+// reach connects to the remote of c, and checks that it may be followed.
 func (db *DB) reach(ctx context.Context, c *conn) error {
 	ctx, cancel := context.WithTimeout(ctx, db.timeouts.dial)
 	defer cancel()
@@ -440,7 +428,7 @@ func (c *conn) connect(ctx context.Context) error {
 	return untilAccepted(ctx, func() error { return c.client.Connect(ctx) })
 }
 
-// connectRPC connects the rpc of c. When it ends, so does c.
+// connectRPC connects the rpc of c. c ends with it.
 func (db *DB) connectRPC(ctx context.Context, c *conn) error {
 	err := untilAccepted(ctx, func() (err error) {
 		c.rpc, err = dialRPC(ctx, c.remote, db.options.TLS)
@@ -454,7 +442,7 @@ func (db *DB) connectRPC(ctx context.Context, c *conn) error {
 	return nil
 }
 
-// takeIn takes rows into the cache.
+// takeIn writes rows into the cache.
 func (c *conn) takeIn(rows ovsdb.TableUpdates2) error {
 	all := c.client.Cache()
 	if all == nil {
@@ -463,13 +451,13 @@ func (c *conn) takeIn(rows ovsdb.TableUpdates2) error {
 	return all.Populate2(rows)
 }
 
-// untilAccepted calls connect. A unix socket whose server has many connections to
-// accept refuses more for a moment (EAGAIN of connect(2)): then it tries again.
+// untilAccepted calls connect, again after EAGAIN: a unix socket refuses connections while many others wait to be
+// accepted (connect(2)).
 func untilAccepted(ctx context.Context, connect func() error) error {
 	b := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(busyRetry), backoff.WithMaxInterval(firstRetry), backoff.WithMaxElapsedTime(0))
 	var err error
-	_ = backoff.Retry(func() error { // which returns err, or that ctx has ended
+	_ = backoff.Retry(func() error { // its error is err or ctx's
 		err = connect()
 		if err != nil && !errors.Is(err, syscall.EAGAIN) {
 			return backoff.Permanent(err)
@@ -479,8 +467,7 @@ func untilAccepted(ctx context.Context, connect func() error) error {
 	return err
 }
 
-// newConn makes a client that is not connected yet, and the watch that tells
-// when it no longer is.
+// newConn makes a client without a connection, and watches for the end of the connection.
 func (db *DB) newConn(m model.ClientDBModel, remote string) (*conn, error) {
 	c := &conn{remote: remote}
 	logger := logrusr.New(db.log)
@@ -492,8 +479,7 @@ func (db *DB) newConn(m model.ClientDBModel, remote string) (*conn, error) {
 	}
 	c.client = cl
 	c.gone, c.lose = context.WithCancelCause(context.Background())
-	// libovsdb drops the notification if nobody waits for it, so this must
-	// wait before there is a connection to be lost.
+	// libovsdb drops the notification if no goroutine waits for it, so wait before the connection is made.
 	go func() {
 		select {
 		case <-cl.DisconnectNotify():
@@ -504,7 +490,7 @@ func (db *DB) newConn(m model.ClientDBModel, remote string) (*conn, error) {
 	return c, nil
 }
 
-// endpoint spells a remote as libovsdb wants it, which reads it as a URL.
+// endpoint returns a remote as a URL for libovsdb.
 func endpoint(remote string) string {
 	if path, ok := strings.CutPrefix(remote, "unix:"); ok {
 		return (&url.URL{Scheme: "unix", Path: path}).String()
@@ -512,7 +498,7 @@ func endpoint(remote string) string {
 	return remote
 }
 
-// explain finds the plain reason of a connection's failure.
+// explain returns the reason of a failed connection in plain words.
 func (db *DB) explain(ctx context.Context, remote string, err error) error {
 	if strings.Contains(err.Error(), "validation error") {
 		if why := db.explainSchema(ctx, remote); why != nil {
@@ -534,8 +520,7 @@ func (db *DB) explain(ctx context.Context, remote string, err error) error {
 	return err
 }
 
-// plain returns what a network error says without the address, or nil if err
-// is none.
+// plain returns the reason of a network error without the address, or nil for other errors.
 func plain(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -553,8 +538,7 @@ func (db *DB) bareConn(remote string) (*conn, error) {
 	return db.newConn(m, remote)
 }
 
-// explainSchema connects once more, without a model, to read the schema and
-// say what it lacks.
+// explainSchema connects once more, without a model, to read the schema and name its missing tables and columns.
 func (db *DB) explainSchema(ctx context.Context, remote string) error {
 	c, err := db.bareConn(remote)
 	if err != nil {
@@ -567,19 +551,18 @@ func (db *DB) explainSchema(ctx context.Context, remote string) error {
 	return schemaError(db.options, c.client.Schema())
 }
 
-// drop ends a connection. It does not wait for libovsdb, which waits for calls
-// that hang in a dead socket.
+// drop ends a connection. It does not wait for libovsdb, which waits for calls hanging in a dead socket.
 func (c *conn) drop(why error) {
 	c.lose(why)
 	go c.client.Close()
 }
 
-// watch returns when the connection is gone or ctx ends. It asks the server
-// for a sign of life now and then.
+// watch returns when the connection is gone or ctx ends. It probes the server every probeInterval.
 func (db *DB) watch(ctx context.Context, c *conn) {
 	ticker := time.NewTicker(db.timeouts.probeInterval)
 	defer ticker.Stop()
-	// A server that sends its tables to another client is deaf about as long as when it sent them to c.
+	// While a server sends its tables to another client, it does not answer for about as long as c took to read
+	// them.
 	timeout := max(db.timeouts.probe, 2*c.took)
 	for {
 		select {
@@ -608,9 +591,8 @@ func (c *conn) probe(ctx context.Context, timeout time.Duration) error {
 	return err
 }
 
-// abandon calls f and waits until it returns, ctx ends or the connection is
-// gone. f may stay behind in a write to a dead socket until the kernel gives
-// up.
+// abandon calls f and waits until it returns, ctx ends or the connection is gone. f may stay behind in a write to a
+// dead socket until the kernel gives up.
 func abandon[T any](ctx, gone context.Context, f func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -637,10 +619,9 @@ func abandon[T any](ctx, gone context.Context, f func(context.Context) (T, error
 	}
 }
 
-// Transact commits operations as one transaction and returns their results.
-// The error is a *Refused if the server did not commit, and ErrNotConnected if
-// there was no connection or it was lost meanwhile. When Transact returns, the
-// cache has the change.
+// Transact commits operations as one transaction and returns their results. The error is a *Refused if the server
+// did not commit, and ErrNotConnected without a connection or if it was lost during the call. When Transact
+// returns, the cache has the change.
 func (db *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	if len(ops) == 0 {
 		return nil, nil
@@ -668,9 +649,8 @@ func (db *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Oper
 	return results, nil
 }
 
-// Sync waits until the cache has everything that anybody committed before the
-// call. It writes nothing and is not counted as a transaction: the server sends
-// the updates that are due before it answers one, even one that only reads.
+// Sync waits until the cache has all transactions committed before the call. It writes nothing and is not counted
+// as a transaction: the server sends due updates before the answer to any transaction, even to a read-only one.
 func (db *DB) Sync(ctx context.Context) error {
 	db.calls.RLock()
 	defer db.calls.RUnlock()
@@ -697,7 +677,7 @@ func (db *DB) sync(ctx context.Context, c *conn) error {
 	return nil
 }
 
-// lost tells a lost connection from other errors of a call.
+// lost converts the error of a lost connection into ErrNotConnected.
 func (c *conn) lost(ctx context.Context, err error) error {
 	if errors.Is(err, ErrNotConnected) || ctx.Err() != nil {
 		return err
@@ -710,8 +690,8 @@ func (c *conn) lost(ctx context.Context, err error) error {
 	return &Refused{Index: -1, Err: err}
 }
 
-// refusal returns the first failure in the results of a transaction
-// (RFC 7047 section 4.1.3), or nil. Transact of libovsdb does not look.
+// refusal returns the first failure in the results of a transaction (RFC 7047 section 4.1.3), or nil. libovsdb's
+// Transact does not check them.
 func refusal(results []ovsdb.OperationResult, ops []ovsdb.Operation) error {
 	errs, err := ovsdb.CheckOperationResults(results, ops)
 	if err == nil {

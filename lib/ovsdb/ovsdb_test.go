@@ -89,7 +89,7 @@ func (s *server) start() {
 	s.await(func() bool { return exec.Command("ovsdb-client", "--timeout=1", "list-dbs", s.remote()).Run() == nil })
 }
 
-// await waits for something that gives no event.
+// await polls a condition without an event.
 func (s *server) await(ok func() bool) {
 	s.t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); {
@@ -194,8 +194,7 @@ func TestOpenReadsTables(t *testing.T) {
 	}
 }
 
-// Many plugins connect at once: a server that has not got round to accepting them
-// must not turn any away.
+// Many plugins connect at once: a server slow to accept them must not turn any away.
 func TestOpenWaitsForABusyServer(t *testing.T) {
 	s := newServer(t, nbSchema)
 	s.signal(syscall.SIGSTOP)
@@ -214,7 +213,7 @@ func TestOpenWaitsForABusyServer(t *testing.T) {
 	open(t, s.remote())
 }
 
-// After Sync the cache has what others committed before.
+// After Sync the cache has the earlier commits of others.
 func TestSync(t *testing.T) {
 	s := newServer(t, nbSchema)
 	db := open(t, s.remote())
@@ -337,7 +336,7 @@ func TestTransactErrors(t *testing.T) {
 	}
 }
 
-// keeper runs DB.Run and tells what it calls.
+// keep runs DB.Run and reports its calls of onUp and onDown.
 func keep(t *testing.T, db *ovsdb.DB) (up chan client.Client, down chan error) {
 	t.Helper()
 	up, down = make(chan client.Client, 10), make(chan error, 10)
@@ -396,8 +395,7 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// What is written while the connection is renewed arrives once, and is in the cache
-// when it is written.
+// A transaction committed during Renew arrives once, and is in the cache when Transact returns.
 func TestRenew(t *testing.T) {
 	s := newServer(t, nbSchema)
 	db := open(t, s.remote())
@@ -439,8 +437,7 @@ func TestRenew(t *testing.T) {
 	s.await(func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// Lost connections leave nothing behind: neither goroutines nor the caches that
-// they hold.
+// Lost connections leave nothing behind: neither goroutines nor their caches.
 func TestLostConnections(t *testing.T) {
 	s := newServer(t, nbSchema)
 	db := open(t, s.remote())
@@ -455,8 +452,7 @@ func TestLostConnections(t *testing.T) {
 	s.await(func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// A server that is frozen, or gone without closing its connections, must not
-// hang anybody, though a call may be stuck in a full socket.
+// No call hangs on a frozen server or one gone without closing its connections, even with a full socket.
 func TestFrozenServer(t *testing.T) {
 	s := newServer(t, nbSchema)
 	db := open(t, s.remote())
@@ -488,7 +484,7 @@ func TestFrozenServer(t *testing.T) {
 	}
 }
 
-// Of a cluster only the leader is good enough, since others lag behind.
+// Only the leader of a cluster is accepted: other members lag behind.
 func TestClusterLeader(t *testing.T) {
 	first := newServer(t, nbSchema)
 	first.stop()

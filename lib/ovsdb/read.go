@@ -11,7 +11,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// read reads the tables of a new connection, for as long as its server is alive.
+// read reads the tables of a new connection, without a limit as long as the server is alive.
 func (db *DB) read(ctx context.Context, c *conn) error {
 	start := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -30,8 +30,8 @@ func (db *DB) read(ctx context.Context, c *conn) error {
 	return err
 }
 
-// watchReading logs the progress of a connection that reads the tables, and returns an error if the server
-// does not answer on another connection either. On this one, no reply overtakes that with the tables.
+// watchReading logs the progress of a connection reading its tables, and returns an error if the server does not
+// answer on another connection either. On the first connection, no reply overtakes the tables.
 func (db *DB) watchReading(ctx context.Context, c *conn) error {
 	rows := c.rows()
 	ticker := time.NewTicker(db.timeouts.probeInterval)
@@ -49,9 +49,9 @@ func (db *DB) watchReading(ctx context.Context, c *conn) error {
 	}
 }
 
-// rows returns a function that counts the rows that c has read.
+// rows returns a function to count the rows read by c.
 func (c *conn) rows() func() int {
-	var tables []*cache.RowCache // of the cache itself nothing can be asked while it is filled
+	var tables []*cache.RowCache // the cache itself cannot be read while it is filled
 	if all := c.client.Cache(); all != nil {
 		for _, name := range all.Tables() {
 			tables = append(tables, all.Table(name))
@@ -79,8 +79,8 @@ func (db *DB) alive(ctx context.Context, remote string) error {
 }
 
 // follow reads the tables, in one monitor. The method is monitor_cond: monitor_cond_since would save nothing, see
-// TestNoHistory. The dispatcher comes last: libovsdb would queue an event for each row that is read, and its queue
-// drops events when it is full.
+// TestNoHistory. The dispatcher comes last: libovsdb would queue an event for each row read, and a full queue drops
+// events.
 func (db *DB) follow(ctx context.Context, c *conn) error {
 	requests := map[string]ovsdb.MonitorRequest{}
 	tables := db.options.Tables
@@ -105,7 +105,7 @@ func (db *DB) follow(ctx context.Context, c *conn) error {
 	return nil
 }
 
-// unindex makes the cache, which is empty, again without indexes. In each of these, libovsdb has a map for each row.
+// unindex makes the empty cache again without indexes. For each index, libovsdb has a map entry per row.
 func (c *conn) unindex() {
 	all := c.client.Cache()
 	if all == nil { // lost already
@@ -120,10 +120,10 @@ func (c *conn) unindex() {
 	all.Purge(m)
 }
 
-// dropped ends a connection with whose changes the handlers could not keep up: the next one tells them all.
+// dropped ends a connection after the handlers missed changes: the next connection has them all.
 func (c *conn) dropped() {
 	if c.told.Load() {
-		go c.drop(errDropped) // its cache is locked
+		go c.drop(errDropped) // asynchronous: the cache is locked here
 	}
 }
 

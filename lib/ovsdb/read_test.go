@@ -20,11 +20,11 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// A relay is in front of a server. It holds the replies to whoever reads tables until it is released,
-// as those of a large database take long; and if it is mute, those to all.
+// A relay is in front of a server. Until release it holds the replies with tables, as if the database were large;
+// if mute, it holds all replies.
 type relay struct {
 	server, path string
-	asked        chan struct{} // somebody reads tables
+	asked        chan struct{} // a client reads tables
 	release      chan struct{}
 	mute         bool
 	wg           sync.WaitGroup
@@ -109,7 +109,7 @@ func closed(c chan struct{}) bool {
 	}
 }
 
-// L9b: reading takes as long as it takes, and its progress is in the log.
+// L9b: reading the tables has no limit, and its progress is in the log.
 func TestReadingHasNoLimit(t *testing.T) {
 	s := newServer(t, nbSchema)
 	s.nbctl("ls-add", "a")
@@ -137,7 +137,7 @@ func TestReadingHasNoLimit(t *testing.T) {
 	}
 }
 
-// L9b: a server that answers nobody is given up while it is read.
+// L9b: a server without any answers is given up while its tables are read.
 func TestReadingFromAFrozenServer(t *testing.T) {
 	r := newRelay(t, newServer(t, nbSchema), true)
 	o := options(t, "unix:"+r.path)
@@ -153,7 +153,7 @@ func TestReadingFromAFrozenServer(t *testing.T) {
 	}
 }
 
-// libovsdb drops events where they are too many: the connection is made again then, which tells everybody.
+// libovsdb drops events if there are too many: then a new connection shows all rows.
 func TestDroppedEvents(t *testing.T) {
 	s := newServer(t, nbSchema)
 	db := open(t, s.remote())
@@ -162,7 +162,7 @@ func TestDroppedEvents(t *testing.T) {
 	up, down := keep(t, db)
 	<-up
 	writer := open(t, s.remote())
-	const most = 65536 + 2 // libovsdb's queue, and what the handler holds
+	const most = 65536 + 2 // libovsdb's queue, and the events held by the handler
 	for n := 0; n <= most; {
 		var ops []libovsdb.Operation
 		for range 20000 {

@@ -18,16 +18,17 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// An rpc is a connection (RFC 7047, section 4) for what there may be much of: the rows of the tables that are followed, and transactions.
-// libovsdb's own, which stays for the rest, parses a value up to seven times and keeps a buffer of the largest message.
+// An rpc is a connection (RFC 7047, section 4) for the large messages: rows of followed tables, and transactions.
+// libovsdb's own connection stays for the rest; it parses a value up to seven times and keeps a buffer of the
+// largest message.
 type rpc struct {
 	conn net.Conn
 
 	writing sync.Mutex
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	calls   map[string]chan<- message
 	last    int
-	gone    error // why there will be no more replies
+	gone    error // the reason for no more replies
 }
 
 // dialRPC connects to a remote.
@@ -47,7 +48,8 @@ func dialRPC(ctx context.Context, remote string, c *tls.Config) (*rpc, error) {
 	return &rpc{conn: conn, calls: map[string]chan<- message{}}, nil
 }
 
-// run reads until the connection ends, and returns why. take gets rows, and news counts what the server sends.
+// run reads until the connection ends, and returns the reason. take gets rows, and news counts reads from the
+// server.
 func (r *rpc) run(take func(ovsdb.TableUpdates2) error, news *atomic.Uint64) error {
 	d := newDecoder(bufio.NewReaderSize(counter{r.conn, news}, 1<<16), take)
 	for {
@@ -58,13 +60,13 @@ func (r *rpc) run(take func(ovsdb.TableUpdates2) error, news *atomic.Uint64) err
 		switch m.method {
 		case "":
 			r.answer(m)
-		case "echo": // beside, or neither side might read while both write
+		case "echo": // in a goroutine: else neither side might read while both write
 			go r.echo(m)
 		}
 	}
 }
 
-// A counter counts what it reads.
+// A counter counts calls of Read.
 type counter struct {
 	io.Reader
 	n *atomic.Uint64
@@ -79,7 +81,7 @@ func (c counter) Read(p []byte) (int, error) {
 
 func notNil(params []jsontext.Value) []jsontext.Value { return append([]jsontext.Value{}, params...) }
 
-// end has all calls return, and returns why in a few words.
+// end has all calls return, and returns the reason in a few words.
 func (r *rpc) end(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = errors.New("closed by the server")
@@ -97,7 +99,7 @@ func (r *rpc) end(err error) error {
 	return err
 }
 
-// answer hands a reply to the call that waits for it, if it still does.
+// answer passes a reply to its call, if the call still waits.
 func (r *rpc) answer(m message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +119,7 @@ func (r *rpc) call(ctx context.Context, method string, params ...any) ([]ovsdb.O
 	return r.request(ctx, func(id int) ([]byte, error) { return json.Marshal(request{method, append([]any{}, params...), id}) })
 }
 
-// request sends what encode makes of an ID, and waits for the reply.
+// request sends the message made by encode for a new ID, and waits for the reply.
 func (r *rpc) request(ctx context.Context, encode func(id int) ([]byte, error)) ([]ovsdb.OperationResult, error) {
 	reply := make(chan message, 1)
 	id, err := r.register(reply)

@@ -13,19 +13,19 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// A Table is a table to be followed.
+// A Table is a table to follow.
 type Table struct {
 	Name string
-	// Columns to be followed; none means all that the model has. Columns that
-	// the server has beyond the model, being newer, are never asked for.
+	// Columns are the columns to follow; none means all of the model. Further columns of a newer server are never
+	// requested.
 	Columns []string
-	// Where limits what is followed to the rows that fulfil any of the conditions
-	// (ovsdb-server(7), monitor_cond); none means all rows.
+	// Where limits the table to rows with any of the conditions (ovsdb-server(7), monitor_cond); none means all
+	// rows.
 	Where []ovsdb.Condition
 }
 
-// NBTables lists the tables of the Northbound database whose rows the suite reads
-// and writes. NB_Global is none of them: of its row only the leader's token is ours.
+// NBTables lists the tables of the Northbound database read and written by the suite. NB_Global is not among them:
+// only the leader's token in its row is ours.
 func NBTables() []string {
 	models := nbModels()
 	delete(models, nbdb.NBGlobalTable)
@@ -52,9 +52,8 @@ func nbModels() map[string]model.Model {
 	}
 }
 
-// NBModel returns the model of NBTables. It has no client indexes: libovsdb
-// takes a row without the key of an index for one whose value is empty, so
-// that a search by one of two keys also finds everything without the other.
+// NBModel returns the model of NBTables. It has no client indexes: libovsdb treats a row without the key of an
+// index like a row with an empty value, so a search by one of two keys would also find all rows without the other.
 func NBModel() (model.ClientDBModel, error) {
 	m, err := model.NewClientDBModel("OVN_Northbound", nbModels())
 	if err != nil {
@@ -63,8 +62,7 @@ func NBModel() (model.ClientDBModel, error) {
 	return m, nil
 }
 
-// columns lists the columns of a model, given the type of a pointer to it,
-// without _uuid.
+// columns lists the columns of a model, given the type of a pointer to it, without _uuid.
 func columns(t reflect.Type) []string {
 	var out []string
 	for i := range t.Elem().NumField() {
@@ -75,8 +73,7 @@ func columns(t reflect.Type) []string {
 	return out
 }
 
-// missing lists what a model has and a server's schema lacks, as "table T" or
-// "column T.C".
+// missing lists the parts of a model not in a server's schema, as "table T" or "column T.C".
 func missing(m model.ClientDBModel, schema ovsdb.DatabaseSchema) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(m.Types())) {
@@ -95,7 +92,7 @@ func missing(m model.ClientDBModel, schema ovsdb.DatabaseSchema) []string {
 	return out
 }
 
-// schemaError says in one line what a server's schema lacks.
+// schemaError lists, in one line, the tables and columns missing in a server's schema.
 func schemaError(o Options, schema ovsdb.DatabaseSchema) error {
 	lacks := missing(o.Model, schema)
 	if len(lacks) == 0 {

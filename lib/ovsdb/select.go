@@ -15,21 +15,21 @@ import (
 type Query struct {
 	Table   string
 	Columns []string
-	// Where selects the rows that fulfil all conditions.
+	// Where selects the rows with all conditions.
 	Where []ovsdb.Condition
-	// Known is what Where says of columns: elements of sets and maps that are not sent.
+	// Known are columns known from Where, so the server need not send them: elements of sets and maps.
 	Known ovsdb.Row
 }
 
-// Rows are rows of a database as they were at one moment. As a database of package
-// nbsync they hold nothing else; Transact changes the database, but not them.
+// Rows are rows of a database at one moment. As a database of package nbsync they hold only the rows read; Transact
+// changes the database, but not them.
 type Rows struct {
 	db     *DB
 	client rowsClient
 	rows   map[string]map[string]ovsdb.Row // by table and UUID
 }
 
-// rowsClient is a client with another cache.
+// rowsClient is a client with the cache of Rows.
 type rowsClient struct {
 	client.Client
 	cache *cache.TableCache
@@ -38,7 +38,7 @@ type rowsClient struct {
 // Cache returns the rows.
 func (c rowsClient) Cache() *cache.TableCache { return c.cache }
 
-// Client returns a client whose cache holds the rows.
+// Client returns a client with the rows in its cache.
 func (r *Rows) Client() client.Client { return r.client }
 
 // Transact is DB.Transact.
@@ -46,8 +46,7 @@ func (r *Rows) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Ope
 	return r.db.Transact(ctx, ops)
 }
 
-// Select reads rows in one transaction. Unlike a followed table, they cost the server
-// nothing once they are sent.
+// Select reads rows in one transaction. Unlike followed tables, they cost the server nothing afterwards.
 func (db *DB) Select(ctx context.Context, queries ...Query) (*Rows, error) {
 	c := db.Client()
 	if c == nil || c.Cache() == nil {
@@ -61,7 +60,7 @@ func (db *DB) Select(ctx context.Context, queries ...Query) (*Rows, error) {
 	return r, r.Add(ctx, queries...)
 }
 
-// Add reads more rows, or more columns of the same, which are as they are now.
+// Add reads the present state of more rows, or of more columns of the same rows.
 func (r *Rows) Add(ctx context.Context, queries ...Query) error {
 	ops := make([]ovsdb.Operation, len(queries))
 	for i, q := range queries {
@@ -85,7 +84,7 @@ func (r *Rows) Add(ctx context.Context, queries ...Query) error {
 	return nil
 }
 
-// merge adds the columns of a row to those that other queries have found.
+// merge adds the columns of a row to those found by other queries.
 func (r *Rows) merge(q Query, uuid string, row ovsdb.Row) *ovsdb.RowUpdate {
 	if r.rows[q.Table] == nil {
 		r.rows[q.Table] = map[string]ovsdb.Row{}

@@ -17,8 +17,8 @@ import (
 	"ovn-k8s/lib/ovsdb/sbdb"
 )
 
-// OpenSouth connects to the Southbound database that ovn-controller uses and
-// follows which hosts are registered there: see Chassis and Tunnels. log may be nil.
+// OpenSouth connects to ovn-controller's Southbound database and follows the registered hosts: see Chassis and
+// Tunnels. log may be nil.
 func OpenSouth(ctx context.Context, c config.Config, log *logrus.Entry) (*DB, error) {
 	tables := map[string]model.Model{sbdb.ChassisTable: &sbdb.Chassis{}, sbdb.EncapTable: &sbdb.Encap{}}
 	return openSouth(ctx, c, tables, log, []Table{{Name: sbdb.ChassisTable, Columns: []string{"name", "other_config"}}, {Name: sbdb.EncapTable, Columns: []string{"chassis_name", "ip"}}})
@@ -47,8 +47,8 @@ func openSouth(ctx context.Context, c config.Config, models map[string]model.Mod
 	})
 }
 
-// Chassis are the system-ids of the hosts that are registered in a database that
-// OpenSouth has opened. It reports false while there is no connection.
+// Chassis are the system-ids of the hosts registered in a database opened by OpenSouth. ok is false without a
+// connection.
 func (db *DB) Chassis() (ids map[string]bool, ok bool) {
 	c := db.Client()
 	if c == nil || c.Cache() == nil {
@@ -61,8 +61,8 @@ func (db *DB) Chassis() (ids map[string]bool, ok bool) {
 	return ids, true
 }
 
-// CMSOptions are what hosts that are registered say in ovn-cms-options, by system-id and name of the option: see
-// ovn-controller(8). It reports false while there is no connection.
+// CMSOptions are the ovn-cms-options of registered hosts, by system-id and option name: see ovn-controller(8). ok
+// is false without a connection.
 func (db *DB) CMSOptions() (options map[string]map[string]string, ok bool) {
 	c := db.Client()
 	if c == nil || c.Cache() == nil {
@@ -80,7 +80,7 @@ func (db *DB) CMSOptions() (options map[string]map[string]string, ok bool) {
 	return options, true
 }
 
-// PortBindings are the logical ports that the Southbound database has. They are read once, and not followed.
+// PortBindings are the logical ports in the Southbound database. They are read once, and not followed.
 func (db *DB) PortBindings(ctx context.Context) (map[string]bool, error) {
 	results, err := db.Transact(ctx, []libovsdb.Operation{{
 		Op: libovsdb.OperationSelect, Table: "Port_Binding", Columns: []string{"logical_port"},
@@ -93,7 +93,7 @@ func (db *DB) PortBindings(ctx context.Context) (map[string]bool, error) {
 	return logicalPorts(results[0].Rows), nil
 }
 
-// PortsDown are the logical ports that the Southbound database has, and that no host has made. They are read once, and not
+// PortsDown are the logical ports in the Southbound database not yet made by a host. They are read once, and not
 // followed.
 func (db *DB) PortsDown(ctx context.Context) (map[string]bool, error) {
 	results, err := db.Transact(ctx, []libovsdb.Operation{{
@@ -116,8 +116,8 @@ func logicalPorts(rows []libovsdb.Row) map[string]bool {
 	return ports
 }
 
-// Userspace reports whether a registered chassis has the userspace datapath. It reports false for ok while there is no
-// connection, or no chassis.
+// Userspace reports whether a registered chassis has the userspace datapath. ok is false without a connection or a
+// chassis.
 func (db *DB) Userspace() (userspace, ok bool) {
 	c := db.Client()
 	if c == nil || c.Cache() == nil {
@@ -132,8 +132,8 @@ func (db *DB) Userspace() (userspace, ok bool) {
 	return userspace, len(rows) > 0
 }
 
-// Allows reports whether the schema of a database lets a column, which is an enumeration, have a value. It reports
-// false while there is no connection.
+// Allows reports whether a database's schema allows a value for a column, an enumeration. It is false without a
+// connection.
 func (db *DB) Allows(table, column, value string) bool {
 	c := db.Client()
 	if c == nil {
@@ -143,8 +143,8 @@ func (db *DB) Allows(table, column, value string) bool {
 	return col != nil && col.TypeObj != nil && col.TypeObj.Key != nil && slices.Contains(col.TypeObj.Key.Enum, any(value))
 }
 
-// Tunnels are the tunnel addresses of the hosts that Chassis lists, sorted, by
-// system-id. They are nil while there is no connection.
+// Tunnels are the tunnel addresses of the hosts of Chassis, sorted, by system-id. They are nil without a
+// connection.
 func (db *DB) Tunnels() map[string][]netip.Addr {
 	c := db.Client()
 	if c == nil || c.Cache() == nil {

@@ -24,7 +24,7 @@ func openSouth(t *testing.T) (*server, *ovsdb.DB) {
 	return s, db
 }
 
-// P13: whether a chassis has the userspace datapath is known from the Southbound database, as soon as it changes.
+// P13: a change of a chassis to the userspace datapath is seen in the Southbound database.
 func TestUserspace(t *testing.T) {
 	s, db := openSouth(t)
 	sbctl := func(args ...string) {
@@ -54,7 +54,7 @@ func TestUserspace(t *testing.T) {
 	}
 }
 
-// Ports that no host has made are known, and no others.
+// PortsDown lists exactly the ports not made by a host.
 func TestPortsDown(t *testing.T) {
 	s, db := openSouth(t)
 	run(t, "ovn-sbctl", "--db="+s.remote(), "--timeout=60",

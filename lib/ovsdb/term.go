@@ -15,13 +15,13 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// A Leader is the one client that may write the Northbound database, according to
-// the fencing token names.Leader in external_ids of NB_Global. The zero Leader is none.
+// A Leader is the one client with write access to the Northbound database, according to the fencing token
+// names.Leader in external_ids of NB_Global. The zero Leader means no token.
 type Leader struct {
 	Identity string    // of the process; without spaces
 	Term     uint64    // counts the leaders
 	Since    time.Time // when the term began
-	token    string    // all of it, also one that was written by hand
+	token    string    // the whole text, also if written by hand
 }
 
 // String describes a leader in a log line.
@@ -57,7 +57,7 @@ func parseLeader(token string) Leader {
 // ErrDeposed ends a Term: the database has another leader's token.
 var ErrDeposed = errors.New("another watcher leads")
 
-// global returns the row of NB_Global, nil if there is none yet.
+// global returns the row of NB_Global, or nil before ovn-northd made it.
 func (db *DB) global() (*nbdb.NBGlobal, error) {
 	c := db.Client()
 	if c == nil || c.Cache() == nil {
@@ -69,7 +69,7 @@ func (db *DB) global() (*nbdb.NBGlobal, error) {
 	return nil, nil
 }
 
-// Leader returns the leader whose token is in the database.
+// Leader returns the leader named by the token in the database.
 func (db *DB) Leader() (Leader, error) {
 	row, err := db.global()
 	if err != nil || row == nil {
@@ -80,7 +80,7 @@ func (db *DB) Leader() (Leader, error) {
 	return l, nil
 }
 
-// noteTerm remembers the latest term, so that the next one has a higher number though its token was removed.
+// noteTerm records the latest term, so that the next one has a higher number even if the token was removed.
 func (db *DB) noteTerm(term uint64) {
 	for {
 		latest := db.latestTerm.Load()
@@ -90,11 +90,10 @@ func (db *DB) noteTerm(term uint64) {
 	}
 }
 
-// Lead begins the next term, with identity as its leader. When it returns, no
-// other Term can commit anything, and the cache has all that they committed.
-// holds reports whether this process is elected: only then it may write a token again after its removal.
-// OVSDB locks (RFC 7047 section 4.1.8) would not do: each member of a cluster has
-// its own, and they are lost with the connection.
+// Lead begins the next term, with identity as its leader. When it returns, no other Term can commit anything, and
+// the cache has all their commits. holds reports whether this process is elected: only then it may write its token
+// again after a removal. OVSDB locks (RFC 7047 section 4.1.8) are no alternative: each member of a cluster has its
+// own, and they are lost with the connection.
 func (db *DB) Lead(ctx context.Context, identity string, holds func() bool) (*Term, error) {
 	if err := db.Sync(ctx); err != nil {
 		return nil, err
@@ -113,9 +112,8 @@ func (db *DB) Lead(ctx context.Context, identity string, holds func() bool) (*Te
 	return t, nil
 }
 
-// A Term writes the database as its leader. Each transaction asserts that the
-// token is still there: what it asserts and what it changes is one step for the
-// server, whatever clocks and Leases say.
+// A Term writes the database as its leader. Each transaction asserts the token: the server does the assertion and
+// the changes in one step, independent of clocks and Leases.
 type Term struct {
 	db     *DB
 	leader Leader
@@ -131,9 +129,8 @@ func (t *Term) Leader() Leader { return t.leader }
 // Client returns the client of the database.
 func (t *Term) Client() client.Client { return t.db.Client() }
 
-// replace writes the token in the place of old's, or fails if another token is
-// there. An insert of a key into a map does nothing if the map has the key
-// (RFC 7047 section 5.1), and then the assertion fails.
+// replace writes the token in place of old's, or fails if the database has another token. An insert of a present
+// key into a map does nothing (RFC 7047 section 5.1), and then the assertion fails.
 func (t *Term) replace(ctx context.Context, old Leader) error {
 	row, err := t.db.global()
 	if err != nil {
@@ -142,7 +139,7 @@ func (t *Term) replace(ctx context.Context, old Leader) error {
 	ids := func(token string) ovsdb.OvsMap {
 		return ovsdb.OvsMap{GoMap: map[any]any{names.Leader: token}}
 	}
-	if row == nil { // ovn-northd has not made it; there can be only one (maxRows)
+	if row == nil { // ovn-northd has not made it; maxRows allows only one
 		_, err := t.db.Transact(ctx, []ovsdb.Operation{
 			{Op: ovsdb.OperationInsert, Table: nbdb.NBGlobalTable, Row: ovsdb.Row{"external_ids": ids(t.leader.token)}}, t.comment(),
 		})
@@ -177,8 +174,7 @@ func (t *Term) comment() ovsdb.Operation {
 	return ovsdb.Operation{Op: ovsdb.OperationComment, Comment: &text}
 }
 
-// Check returns ErrDeposed, with the name of the leader, if the database has
-// another token than this term's.
+// Check returns ErrDeposed, with the name of the leader, if the database has another token.
 func (t *Term) Check() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -192,7 +188,7 @@ func (t *Term) Check() error {
 	return t.deposed
 }
 
-// Confirm reports whether the database has the term's token, whatever the cache had until now.
+// Confirm reports whether the database has the term's token. It waits for the cache first.
 func (t *Term) Confirm(ctx context.Context) (bool, error) {
 	if err := t.db.Sync(ctx); err != nil {
 		return false, err
@@ -207,8 +203,8 @@ func (t *Term) Removed() bool {
 	return err == nil && now.token == ""
 }
 
-// Restore writes the token again if it was removed, by hand or with the database.
-// Of a leader that is not elected any more it is not known whether another one led since.
+// Restore writes the token again if it was removed, by hand or with the database. A leader no longer elected does
+// not: another one may have led since.
 func (t *Term) Restore(ctx context.Context) error {
 	if err := t.Check(); err != nil {
 		return err
@@ -226,13 +222,13 @@ func (t *Term) Restore(ctx context.Context) error {
 	return nil
 }
 
-// removed is the error of a term whose token is not in the database, nor another.
+// removed is the error of a term if the database has no token.
 func (t *Term) removed() error {
 	return fmt.Errorf("the token of term %d was removed: %w", t.leader.Term, ErrNotConnected)
 }
 
-// Transact is DB.Transact for the leader. It returns ErrDeposed, for ever, once
-// there is another. It restores the token where it was removed.
+// Transact is DB.Transact for the leader. It returns ErrDeposed, for ever, once another leader has a token. It
+// restores a removed token.
 func (t *Term) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	if len(ops) == 0 {
 		return nil, nil
@@ -258,8 +254,8 @@ func (t *Term) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Ope
 	return results[1 : len(results)-1], nil
 }
 
-// explain finds out why the token is not in the database. What it returns is no
-// ovsdb.OperationError: smaller transactions would fail as well.
+// explain returns the reason for the failed assertion. It is no ovsdb.OperationError: smaller transactions would
+// fail as well.
 func (t *Term) explain(ctx context.Context, failed error) error {
 	if err := t.db.Sync(ctx); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"ovn-k8s/test/ovntest"
 )
 
-// T1: of two that take themselves for the leader one can write, whatever it believes.
+// T1: if two processes believe to be the leader, only one can write.
 func TestOnlyTheLeaderWrites(t *testing.T) {
 	need.Nothing(t, need.Central, ovntest.Missing())
 	central, err := ovntest.Start(ovntest.Options{})
@@ -32,7 +32,7 @@ func TestOnlyTheLeaderWrites(t *testing.T) {
 		t.Cleanup(db.Close)
 		return db
 	}
-	lost := map[string]bool{} // who is not elected any more
+	lost := map[string]bool{} // not elected any more
 	lead := func(db *ovsdb.DB, who string) *ovsdb.Term {
 		t.Helper()
 		term, err := db.Lead(t.Context(), who, func() bool { return !lost[who] })
@@ -76,7 +76,7 @@ func TestOnlyTheLeaderWrites(t *testing.T) {
 	if err := write(b, "from-b-again"); err != nil {
 		t.Error(err)
 	}
-	// A former leader, which is not elected any more, does not use the moment without a token.
+	// A former leader, no longer elected, does not use the moment without a token.
 	lost["b/2"] = true
 	nbctl("remove", "NB_Global", ".", "external_ids", "ovn-k8s-leader")
 	if err := two.Sync(t.Context()); err != nil {

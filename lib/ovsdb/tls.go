@@ -16,17 +16,16 @@ import (
 	"time"
 )
 
-// alertTimeout is how long a server may take to complain about a certificate.
+// alertTimeout bounds the wait for a server's alert about a certificate.
 const alertTimeout = 2 * time.Second
 
 // Files are the PEM files of an ssl: connection.
 type Files struct{ PrivateKey, Certificate, CACert string }
 
-// TLSConfig returns the configuration for remotes with ssl:, or nil if there
-// are none. A missing key or certificate is an error. A missing CA certificate
-// is fetched from the first server that answers, saved, and trusted from then
-// on, as --bootstrap-ca-cert of OVS's programs does; out gets two lines about
-// it. Scripts may match the messages: they are the originals'.
+// TLSConfig returns the configuration for remotes with ssl:, or nil without such remotes. A missing key or
+// certificate is an error. A missing CA certificate is fetched from the first server that answers, saved, and
+// trusted from then on, as with --bootstrap-ca-cert of OVS's programs; out gets two lines about it. The messages
+// are those of the Python era: scripts may match them.
 func TLSConfig(ctx context.Context, f Files, remotes []string, out io.Writer) (*tls.Config, error) {
 	var servers []string
 	for _, r := range remotes {
@@ -62,18 +61,16 @@ func TLSConfig(ctx context.Context, f Files, remotes []string, out io.Writer) (*
 	return f.config(), nil
 }
 
-// config reads the files anew for each connection, so that renewed
-// certificates are followed.
+// config reads the files again for each connection, to follow renewed certificates.
 func (f Files) config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		// Not Certificates: of these a client sends none if the server asks for
-		// another CA, and the server's complaint would mislead.
+		// Not Certificates: a client sends none of these if the server asks for another CA, and the server's alert
+		// would mislead.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return f.keyPair() },
-		// OVS's certificates name a program or a host by whatever name, not an
-		// address; OVS trusts what its CA signed (ovsdb(7), "OVSDB Connection
-		// Methods"). So the chain is verified, by VerifyConnection, and the host's
-		// name is not.
+		// The names in OVS's certificates are arbitrary, not addresses; OVS trusts each certificate signed by its CA
+		// (ovsdb(7), "OVSDB Connection Methods"). So VerifyConnection verifies the chain, and the host's name is not
+		// verified.
 		InsecureSkipVerify: true,
 		VerifyConnection:   f.verify,
 	}
@@ -158,7 +155,7 @@ func (f Files) peerCA(ctx context.Context, addr string) (*x509.Certificate, erro
 	return ca, nil
 }
 
-// save writes the CA certificate in one step, so that nobody reads half of it.
+// save writes the CA certificate atomically.
 func (f Files) save(ca *x509.Certificate) error {
 	if err := os.MkdirAll(filepath.Dir(f.CACert), 0o755); err != nil {
 		return err
@@ -178,11 +175,9 @@ func (f Files) save(ca *x509.Certificate) error {
 	return os.Rename(tmp.Name(), f.CACert)
 }
 
-// explainTLS connects once more to learn why TLS fails, or returns nil. A
-// server that does not like the client's certificate says so only after the
-// client believes to be connected (RFC 8446 section 2): what libovsdb then
-// sends may turn the server's complaint into a reset connection. So this only
-// listens, for a moment.
+// explainTLS connects once more to learn the reason of a TLS failure, or returns nil. A server refuses the client's
+// certificate only after the client believes to be connected (RFC 8446 section 2). Data sent by libovsdb then may
+// turn the server's alert into a reset connection, so this function only listens, for alertTimeout.
 func explainTLS(ctx context.Context, addr string, config *tls.Config) error {
 	nc, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -196,7 +191,7 @@ func explainTLS(ctx context.Context, addr string, config *tls.Config) error {
 		return err
 	}
 	_, err = nc.Read(make([]byte, 1))
-	var alert *net.OpError // this is how crypto/tls returns an alert of the peer
+	var alert *net.OpError // crypto/tls returns an alert of the peer like this
 	if errors.As(err, &alert) && alert.Op == "remote error" || errors.Is(err, io.EOF) {
 		return fmt.Errorf("the server refuses this host's certificate: %w", err)
 	}

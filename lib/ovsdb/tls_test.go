@@ -15,8 +15,7 @@ import (
 	"ovn-k8s/test/need"
 )
 
-// pki makes an authority and certificates as the OVS documentation tells
-// administrators to, and returns its directory.
+// pki makes an authority and certificates as described in the OVS documentation, and returns its directory.
 func pki(t *testing.T, names ...string) string {
 	t.Helper()
 	missing := ""
@@ -46,7 +45,7 @@ func files(dir, name string) ovsdb.Files {
 	return ovsdb.Files{PrivateKey: dir + "/" + name + "-privkey.pem", Certificate: dir + "/" + name + "-cert.pem", CACert: dir + "/saved-ca.pem"}
 }
 
-// sslServer starts an ovsdb-server that wants clients of an authority.
+// sslServer starts an ovsdb-server with clients of one authority.
 func sslServer(t *testing.T, dir, ca string) (remote string) {
 	t.Helper()
 	port := freePort(t)
@@ -144,7 +143,7 @@ func TestBootstrapFails(t *testing.T) {
 	}
 }
 
-// Certificates of another authority give one clear line, whoever minds.
+// Certificates of another authority give one clear line, whether the client or the server refuses.
 func TestWrongCertificates(t *testing.T) {
 	ours, theirs := pki(t, "server", "client"), pki(t, "client")
 	remote := sslServer(t, ours, cacert(ours))
@@ -175,7 +174,7 @@ func TestWrongCertificates(t *testing.T) {
 	}
 }
 
-// A daemon that runs follows files that were corrected: they are read for each connection.
+// A running daemon follows corrected files: they are read for each connection.
 func TestCorrectedCertificates(t *testing.T) {
 	ours, theirs := pki(t, "server", "client"), pki(t, "client")
 	remote := sslServer(t, ours, cacert(ours))
