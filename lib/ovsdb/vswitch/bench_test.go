@@ -8,8 +8,8 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// BenchmarkConnect is what each call of the CNI plugin pays before it can do
-// anything, on a node with so many ports.
+// BenchmarkConnect is the cost of each call of the CNI plugin before its own work, on a node with the given number
+// of ports.
 func BenchmarkConnect(b *testing.B) {
 	for _, ports := range []int{0, 100, 250} {
 		b.Run(fmt.Sprint(ports), func(b *testing.B) {

@@ -11,17 +11,17 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
-// cmsOptions is a list with commas that ovn-controller copies to its row in Chassis of the Southbound database: see
-// ovn-controller(8).
+// cmsOptions is a comma-separated list; ovn-controller copies it to its row in Chassis of the Southbound database:
+// see ovn-controller(8).
 const cmsOptions = "ovn-cms-options"
 
-// SetCMSOption tells others of this host by ovn-cms-options: NAME:VALUE, or nothing if value is empty. Options of others
-// stay. value must have no comma. It reports whether there was another value.
+// SetCMSOption sets NAME:VALUE in ovn-cms-options of this host, or removes it if value is empty. Other options
+// stay. value must have no comma. It reports whether the value changed.
 func (s *Switch) SetCMSOption(ctx context.Context, name, value string) (bool, error) {
 	return s.EditCMSOption(ctx, name, func(string) string { return value })
 }
 
-// EditCMSOption is SetCMSOption with a value that depends on the one before, which is empty if there is none. edit may be
+// EditCMSOption is SetCMSOption with a value computed by edit from the value before, "" without one. edit may be
 // called several times.
 func (s *Switch) EditCMSOption(ctx context.Context, name string, edit func(before string) string) (bool, error) {
 	pl, _, err := s.converge(ctx, func(c client.Client) (pl plan, err error) {
@@ -33,7 +33,7 @@ func (s *Switch) EditCMSOption(ctx context.Context, name string, edit func(befor
 	return len(pl.ops) > 0, nil
 }
 
-// editOption plans what EditCMSOption does.
+// editOption plans the change of EditCMSOption.
 func (p *plan) editOption(ctx context.Context, c client.Client, name string, edit func(before string) string) error {
 	root, err := root(ctx, c)
 	if err != nil {
@@ -48,7 +48,7 @@ func (p *plan) editOption(ctx context.Context, c client.Client, name string, edi
 		return *libovsdb.NewMutation("external_ids", mutator, libovsdb.OvsMap{GoMap: map[any]any{cmsOptions: text}})
 	}
 	var mutations []libovsdb.Mutation
-	if there { // this very value: with another one, the insertion that follows does nothing, and the next call mends it
+	if there { // the exact value: if it has changed, the insertion below has no effect, and the next call repairs it
 		mutations = append(mutations, change(libovsdb.MutateOperationDelete, was))
 	}
 	if now != "" {
@@ -62,7 +62,7 @@ func (p *plan) editOption(ctx context.Context, c client.Client, name string, edi
 	return nil
 }
 
-// optionIn returns the value of an option in a list, "" if it is not there.
+// optionIn returns the value of an option in a list, or "".
 func optionIn(list, name string) string {
 	for word := range strings.SplitSeq(list, ",") {
 		if key, value, _ := strings.Cut(word, ":"); strings.TrimSpace(key) == name {
@@ -72,7 +72,7 @@ func optionIn(list, name string) string {
 	return ""
 }
 
-// withOption returns a list of options in which name has value. Without a change the list is returned as it is.
+// withOption returns a list of options with value for name. Without a change it returns the same list.
 func withOption(list, name, value string) string {
 	if optionIn(list, name) == value {
 		return list

@@ -11,21 +11,17 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
-// zeroSNAT is a capability of a datapath: ovn-controller commits connections with
-// an all-zero SNAT where there is it.
+// zeroSNAT is a capability of a datapath: with it, ovn-controller commits connections with an all-zero SNAT.
 const zeroSNAT = "ct_zero_snat"
 
-// The first release whose userspace conntrack has no second entry for the
-// replies of a connection with NAT.
+// safeMajor and safeMinor are the first release without a second entry of userspace conntrack for the replies of a connection with NAT.
 const safeMajor, safeMinor = 3, 3
 
-// AvoidZeroSNAT keeps ovn-controller from using what makes ovs-vswitchd abort,
-// and reports whether it had to. With the userspace datapath of Open vSwitch
-// before 3.3, a connection that was committed with an all-zero SNAT has two
-// entries of the same addresses and ports. When the first has expired, a packet
-// finds the second, and ovs-vswitchd ends with "assertion conn->conn_type ==
-// CT_CONN_TYPE_DEFAULT failed". So the capability is taken away from the
-// database, in which ovs-vswitchd writes it when it starts.
+// AvoidZeroSNAT keeps ovn-controller from using a capability at which ovs-vswitchd aborts, and reports whether it
+// changed something. With the userspace datapath of Open vSwitch before 3.3, a connection committed with an
+// all-zero SNAT has two entries with the same addresses and ports. After the first has expired, a packet finds the
+// second, and ovs-vswitchd ends with "assertion conn->conn_type == CT_CONN_TYPE_DEFAULT failed". So AvoidZeroSNAT
+// removes the capability from the database. ovs-vswitchd writes it at its start.
 func (s *Switch) AvoidZeroSNAT(ctx context.Context) (bool, error) {
 	if err := s.db.Sync(ctx); err != nil {
 		return false, fmt.Errorf("reading datapaths: %w", err)
@@ -59,8 +55,7 @@ func (s *Switch) AvoidZeroSNAT(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// safe reports whether a release of Open vSwitch, as "3.3.1", does not abort. One
-// that cannot be read is taken for an old one.
+// safe reports whether a release of Open vSwitch, such as "3.3.1", does not abort. An unknown format counts as old.
 func safe(version string) bool {
 	parts := strings.Split(version, ".")
 	if len(parts) < 2 {

@@ -2,7 +2,7 @@ package vswitch_test
 
 import "testing"
 
-// TestAvoidZeroSNAT has a real ovs-vswitchd write what its datapath can.
+// TestAvoidZeroSNAT has a real ovs-vswitchd write the capabilities of its datapath.
 func TestAvoidZeroSNAT(t *testing.T) {
 	n := newNode(t)
 	s := n.connect()

@@ -12,8 +12,8 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
-// planDeclared declares a shared bridge down that is not connected with br-int yet: its first flows are the gateway
-// helper's, which takes that back. It takes back what is declared of modes without a gateway.
+// planDeclared declares a shared bridge down before it is connected with br-int. The gateway helper removes this
+// after it wrote the bridge's first flows. planDeclared also removes declarations of modes without a gateway.
 func planDeclared(ctx context.Context, c client.Client, p GatewayPort) (plan, error) {
 	var pl plan
 	var ifaces []*vswitchdb.Interface
@@ -26,7 +26,7 @@ func planDeclared(ctx context.Context, c client.Client, p GatewayPort) (plan, er
 			continue
 		}
 		switch {
-		case i.ExternalIDs[names.GatewayTag] == p.Gateway: // what p says counts
+		case i.ExternalIDs[names.GatewayTag] == p.Gateway: // p decides for its own gateway
 			made = made || p.Bridge != "" && i.Name == p.inside().Name
 		case i.Name == names.PatchFromIntegration(names.LocalBridge):
 			modes[names.LocalMode] = true

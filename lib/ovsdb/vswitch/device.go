@@ -15,13 +15,13 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
-// awaitDevice waits until ovs-vswitchd has opened an interface of a bridge and more says
-// yes. cfg is the configuration with the interface, 0 if the database had it already.
-// What ovs-vswitchd cannot open fails at once, with the reason from its log.
+// awaitDevice waits until ovs-vswitchd has opened an interface of a bridge and more is true. cfg is the
+// configuration with the interface, 0 if the database had it already. If ovs-vswitchd cannot open the interface,
+// awaitDevice fails at once, with the reason from ovs-vswitchd's log.
 func (s *Switch) awaitDevice(ctx context.Context, cfg int, bridge, name string, more func(*vswitchdb.Interface) bool) error {
 	if cfg == 0 {
-		// The interface of a restarted ovs-vswitchd is late, or will never come: a new
-		// configuration number tells which.
+		// After a restart of ovs-vswitchd the interface is late, or will never come: a new configuration number
+		// decides.
 		if ready, err := s.isReady(ctx, name, more); ready || err != nil {
 			return err
 		}
@@ -48,7 +48,7 @@ func (s *Switch) awaitDevice(ctx context.Context, cfg int, bridge, name string, 
 	})
 }
 
-// isReady reports whether an interface is open and more says yes.
+// isReady reports whether an interface is open and more is true.
 func (s *Switch) isReady(ctx context.Context, name string, more func(*vswitchdb.Interface) bool) (ready bool, err error) {
 	err = s.read(ctx, func(c client.Client) error {
 		iface := &vswitchdb.Interface{Name: name}
@@ -59,18 +59,18 @@ func (s *Switch) isReady(ctx context.Context, name string, more func(*vswitchdb.
 	return ready, err
 }
 
-// isOpen reports whether ovs-vswitchd has opened an interface. It writes the number of the
-// port together with cur_cfg, and the MAC a moment later.
+// isOpen reports whether ovs-vswitchd has opened an interface. It writes the port's number together with cur_cfg,
+// and the MAC a moment later.
 func isOpen(i *vswitchdb.Interface) bool { return i.Ofport != nil && *i.Ofport > 0 }
 
 const (
-	// logTail is how much of ovs-vswitchd's log is looked at, in bytes.
+	// logTail is the part of ovs-vswitchd's log to read, in bytes.
 	logTail = 64 << 10
 	// reasonLines is how many lines of the log make a reason.
 	reasonLines = 3
 )
 
-// reason is an error with what ovs-vswitchd's log says last of one of some names.
+// reason is an error with the last lines about one of some names in ovs-vswitchd's log.
 func reason(of ...string) error {
 	path := filepath.Join(cmp.Or(os.Getenv("OVS_LOGDIR"), "/var/log/openvswitch"), "ovs-vswitchd.log")
 	said, err := complaints(path, of)
@@ -84,8 +84,8 @@ func reason(of ...string) error {
 	return fmt.Errorf("ovs-vswitchd has not opened it: %s: %s", text, hint)
 }
 
-// complaints reads the last WARN or ERR line with one of some names in a log, after those
-// just before it, without times and numbers.
+// complaints reads the last WARN or ERR line with one of some names in a log, and the lines just before it, without
+// times and numbers.
 func complaints(path string, of []string) ([]string, error) {
 	f, err := os.Open(path)
 	if err != nil {

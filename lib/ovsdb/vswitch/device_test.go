@@ -9,8 +9,8 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// H17: a bridge that ovs-vswitchd cannot make is an error at once, with the reason from its
-// log, also if the database had the bridge before.
+// H17: a bridge ovs-vswitchd cannot make is an error at once, with the reason from its log, also if the database
+// had the bridge before.
 func TestWhatCannotBeOpenedIsToldAtOnce(t *testing.T) {
 	n := newNode(t)
 	t.Setenv("OVS_LOGDIR", n.dir)

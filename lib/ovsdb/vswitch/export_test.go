@@ -11,8 +11,7 @@ import (
 // Impatient makes a Switch wait less for its database.
 func Impatient(s *Switch) { s.readTimeout = 100 * time.Millisecond }
 
-// HeardOfOthers reports whether a Switch has rows or values that change whenever
-// any port is made.
+// HeardOfOthers reports whether a Switch has rows or values changed by each new port.
 func HeardOfOthers(ctx context.Context, s *Switch) (bool, error) {
 	c := s.db.Client()
 	var ports []*vswitchdb.Port
@@ -28,5 +27,5 @@ func HeardOfOthers(ctx context.Context, s *Switch) (bool, error) {
 	return heard, nil
 }
 
-// Reason is what ovs-vswitchd's log says of an interface.
+// Reason returns the lines about an interface in ovs-vswitchd's log.
 func Reason(of ...string) error { return reason(of...) }

@@ -17,28 +17,26 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
-// A GatewayPort is how the logical port of a gateway reaches the wire: a NIC in
-// br-int, or a bridge that patch ports connect with br-int.
+// A GatewayPort connects the logical port of a gateway with the wire: by a NIC in br-int, or by a bridge connected
+// with br-int by patch ports.
 type GatewayPort struct {
-	// Gateway is written into external_ids of all that is made, so that it is
-	// found again.
+	// Gateway is written into external_ids of all rows, to find them again.
 	Gateway string
 	IfaceID string // the logical port
 	NIC     string
-	Former  string // what the NIC had before: see Interface and names.FormerNIC
+	Former  string // the NIC's former configuration: see Interface and names.FormerNIC
 	Bridge  string // instead of NIC
-	MAC     string // of the bridge, which is pinned unless it is already
-	// Pods are the cluster's subnets, and IPs the gateway's addresses, which the
-	// keeper of a shared bridge's flows has to know.
+	MAC     string // of the bridge; pinned unless it is already
+	// Pods are the cluster's subnets, and IPs the gateway's addresses. The gateway helper needs them for the flows
+	// of a shared bridge.
 	Pods, IPs []netip.Prefix
-	// NextHops are those of the gateway's router, which the gateway helper has to know.
+	// NextHops are the next hops of the gateway's router, for the gateway helper.
 	NextHops []netip.Addr
-	// Own makes a bridge of our own, which goes with the gateway.
+	// Own makes a bridge for this gateway only, deleted with it.
 	Own bool
 }
 
-// A gatewayPlan is one of the transactions of a GatewayPort, which follow each
-// other.
+// A gatewayPlan is one of the consecutive transactions for a GatewayPort.
 type gatewayPlan func(context.Context, client.Client, GatewayPort) (plan, error)
 
 func gatewayPlans() []gatewayPlan {
@@ -48,8 +46,8 @@ func gatewayPlans() []gatewayPlan {
 // noGatewayPlans are the transactions that remove a gateway.
 func noGatewayPlans() []gatewayPlan { return []gatewayPlan{planGatewayStale, planDeclared} }
 
-// EnsureGatewayPort makes the port, or corrects what differs, and removes what
-// else is tagged with the gateway. It then waits until ovs-vswitchd has done so.
+// EnsureGatewayPort makes the port, or corrects it, and removes all other rows tagged with the gateway. It then
+// waits for ovs-vswitchd.
 func (s *Switch) EnsureGatewayPort(ctx context.Context, p GatewayPort) error {
 	if err := s.runGatewayPlans(ctx, p, gatewayPlans()); err != nil {
 		return fmt.Errorf("connecting gateway %s: %w", p.Gateway, err)
@@ -63,8 +61,8 @@ func (s *Switch) EnsureGatewayPort(ctx context.Context, p GatewayPort) error {
 	return nil
 }
 
-// RemoveGatewayPort removes everything that is tagged with the gateway, and waits
-// until ovs-vswitchd has done so. It is not an error if there is nothing.
+// RemoveGatewayPort removes all rows tagged with the gateway, and waits for ovs-vswitchd. If there are none, it is
+// not an error.
 func (s *Switch) RemoveGatewayPort(ctx context.Context, gateway string) error {
 	if err := s.runGatewayPlans(ctx, GatewayPort{Gateway: gateway}, noGatewayPlans()); err != nil {
 		return fmt.Errorf("disconnecting gateway %s: %w", gateway, err)
@@ -85,8 +83,8 @@ func (s *Switch) runGatewayPlans(ctx context.Context, p GatewayPort, plans []gat
 	return nil
 }
 
-// PlanGatewayPort says what EnsureGatewayPort would do, one change a line; with
-// only Gateway set, what RemoveGatewayPort would do.
+// PlanGatewayPort lists the changes of EnsureGatewayPort, one a line; with only Gateway set, those of
+// RemoveGatewayPort.
 func (s *Switch) PlanGatewayPort(ctx context.Context, p GatewayPort) ([]string, error) {
 	plans := gatewayPlans()
 	if p.IfaceID == "" {
@@ -101,7 +99,7 @@ func (s *Switch) PlanGatewayPort(ctx context.Context, p GatewayPort) ([]string, 
 				return err
 			}
 			for _, l := range pl.lines {
-				if !slices.Contains(lines, l) { // a bridge that two of them need
+				if !slices.Contains(lines, l) { // two plans may need the same bridge
 					lines = append(lines, l)
 				}
 			}
@@ -132,7 +130,7 @@ func (p GatewayPort) inside() *vswitchdb.Interface {
 	return &vswitchdb.Interface{Name: p.NIC, ExternalIDs: ids}
 }
 
-// outside is the port in the bridge, nil if there is none.
+// outside is the port in the bridge, or nil without a bridge.
 func (p GatewayPort) outside() *vswitchdb.Interface {
 	if p.Bridge == "" {
 		return nil
@@ -155,8 +153,7 @@ func planOutside(ctx context.Context, c client.Client, p GatewayPort) (plan, err
 	return planPort(ctx, c, p.Bridge, newPort{iface: p.outside(), isolated: !p.Own})
 }
 
-// planPort plans a port of a bridge. A port that is for another logical port is
-// somebody else's, unless it has our tag.
+// planPort plans a port of a bridge. A port of another logical port is a conflict, unless it has our tag.
 func planPort(ctx context.Context, c client.Client, bridge string, n newPort) (plan, error) {
 	var pl plan
 	want := n.iface
@@ -194,14 +191,14 @@ func planPort(ctx context.Context, c client.Client, bridge string, n newPort) (p
 	}
 	keys := want.ExternalIDs
 	if iface.ExternalIDs[names.FormerNIC] != "" {
-		delete(keys, names.FormerNIC) // it has nothing any more since then
+		delete(keys, names.FormerNIC) // the first record stays: since then the NIC has no configuration
 	}
 	err = setKeys(c, &pl, iface, keys, nil)
 	return pl, err
 }
 
-// planOwnBridge makes a bridge of our own. It switches as an ordinary switch
-// does, and has the datapath of br-int, without which patch ports do not work.
+// planOwnBridge makes a bridge of our own. It forwards like an ordinary switch, and has the datapath type of
+// br-int, as patch ports require.
 func planOwnBridge(ctx context.Context, c client.Client, p GatewayPort) (plan, error) {
 	var pl plan
 	if !p.Own {
@@ -246,8 +243,8 @@ func planOwnBridge(ctx context.Context, c client.Client, p GatewayPort) (plan, e
 	return pl, pl.add(c.Where(top).Mutate(top, model.Mutation{Field: &top.Bridges, Mutator: libovsdb.MutateOperationInsert, Value: []string{br.UUID}}))
 }
 
-// planPin keeps a shared bridge's MAC as it is, since the gateway's router has
-// the same one. Without, a bridge takes that of its lowest port.
+// planPin pins a shared bridge's MAC, because the gateway's router has the same MAC. Without a pin, a bridge takes
+// the MAC of its lowest port.
 func planPin(ctx context.Context, c client.Client, p GatewayPort) (plan, error) {
 	var pl plan
 	if p.Bridge == "" || p.Own {
@@ -263,8 +260,7 @@ func planPin(ctx context.Context, c client.Client, p GatewayPort) (plan, error) 
 		model.Mutation{Field: &br.ExternalIDs, Mutator: libovsdb.MutateOperationInsert, Value: map[string]string{names.PinnedBy: p.Gateway}}))
 }
 
-// planGatewayStale removes what is tagged with the gateway and not wanted: ports,
-// bridges of our own, and pinned MACs.
+// planGatewayStale removes unwanted rows tagged with the gateway: ports, bridges of our own, and pinned MACs.
 func planGatewayStale(ctx context.Context, c client.Client, p GatewayPort) (plan, error) {
 	keep := map[string]bool{}
 	if p.IfaceID != "" {
@@ -300,8 +296,8 @@ func planGatewayStale(ctx context.Context, c client.Client, p GatewayPort) (plan
 	return pl, nil
 }
 
-// releaseBridge deletes a bridge of our own that p does not want, and lets go of
-// a MAC that was pinned for another one.
+// releaseBridge deletes a bridge of the gateway's own, or removes the MAC pinned for the gateway, unless want has
+// this bridge.
 func (p *plan) releaseBridge(ctx context.Context, c client.Client, br *vswitchdb.Bridge, want GatewayPort) error {
 	if br.Name == want.Bridge {
 		return nil

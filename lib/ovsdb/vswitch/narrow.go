@@ -12,14 +12,12 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
-// ConnectFor is Connect for what makes one port, ports being the names that it may
-// get, one at least, and ifaceID its logical port. Only rows of such interfaces
-// are followed: what happens to the other ports of a node, perhaps at the same time,
-// costs nothing.
+// ConnectFor is Connect for the work on one port. ports are the names it may get, one at least, and ifaceID is its
+// logical port. Only rows of such interfaces are followed: changes of a node's other ports, perhaps at the same
+// time, cost nothing.
 //
-// The Switch serves AttachPort, DetachWhere, DatapathType, WaitInstalled,
-// ExternalIDs, and Interfaces, which knows no bridges. For a port that is there
-// already, the first two connect once more to follow everything.
+// The Switch serves AttachPort, DetachWhere, DatapathType, WaitInstalled, ExternalIDs, and Interfaces without
+// bridges. If the port exists already, AttachPort and DetachWhere connect once more to follow all rows.
 func ConnectFor(ctx context.Context, rundir string, ports []string, ifaceID string) (*Switch, error) {
 	s, err := connect(ctx, rundir, narrow(ports, ifaceID), nil)
 	if err != nil {
@@ -29,8 +27,8 @@ func ConnectFor(ctx context.Context, rundir string, ports []string, ifaceID stri
 	return s, nil
 }
 
-// narrow is what tables is for Connect. Columns that change as others make ports,
-// such as those with all ports of a bridge, are not followed.
+// narrow are the tables for ConnectFor. Columns changed by other ports, such as the ports of a bridge, are not
+// followed.
 func narrow(ports []string, ifaceID string) []ovsdb.Table {
 	var named []libovsdb.Condition
 	for _, name := range ports {
@@ -45,10 +43,10 @@ func narrow(ports []string, ifaceID string) []ovsdb.Table {
 	}
 }
 
-// errNarrow means that more has to be followed than is.
+// errNarrow means that all rows have to be followed.
 var errNarrow = errors.New("the port is there already")
 
-// suffices is errNarrow if a port is there already and not all is followed.
+// suffices is errNarrow if the port exists already and not all rows are followed.
 func (s *Switch) suffices(ctx context.Context, c client.Client, port string) error {
 	if s.widen == nil {
 		return nil
@@ -60,8 +58,7 @@ func (s *Switch) suffices(ctx context.Context, c client.Client, port string) err
 	return err
 }
 
-// widely calls f with a Switch that follows everything, and then waits until s has
-// what f did.
+// widely calls f with a Switch that follows all rows, and then waits until s has the changes of f.
 func (s *Switch) widely(ctx context.Context, f func(*Switch) error) error {
 	all, err := s.widen(ctx)
 	if err != nil {

@@ -11,14 +11,13 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
-// isolatedVLAN is the only VLAN that the patch port of a shared bridge trunks.
-// IEEE 802.1Q reserves 4095, so no frame has it.
+// isolatedVLAN is the only VLAN trunked by the patch port of a shared bridge. IEEE 802.1Q reserves 4095, so no
+// frame has it.
 const isolatedVLAN = 4095
 
-// planIsolation keeps the action NORMAL from using a patch port. conf.db keeps
-// the port while ovs-vswitchd restarts, but not the flows: without isolation the
-// bridge learns the MAC of the host, which the gateway router has, too, behind
-// the patch port. Flows that name the port ignore its VLANs.
+// planIsolation keeps the action NORMAL from using a patch port. conf.db keeps the port while ovs-vswitchd
+// restarts, but not the flows: without isolation the bridge learns the MAC shared by host and gateway router behind
+// the patch port. Flows with the port as output ignore its VLANs.
 func planIsolation(c client.Client, pl *plan, port *vswitchdb.Port) error {
 	mode := vswitchdb.PortVLANModeTrunk
 	if port.Tag == nil && port.VLANMode != nil && *port.VLANMode == mode && slices.Equal(port.Trunks, []int{isolatedVLAN}) {
@@ -29,9 +28,8 @@ func planIsolation(c client.Client, pl *plan, port *vswitchdb.Port) error {
 	return pl.add(c.Where(port).Update(port, &port.Tag, &port.VLANMode, &port.Trunks))
 }
 
-// EnsurePatch connects a bridge with br-int by a pair of patch ports, or corrects
-// what differs, and waits until ovs-vswitchd has done so. Both bridges must
-// exist. Only flows use the port of the bridge. Ports that no gateway has are tagged, for
+// EnsurePatch connects a bridge with br-int by a pair of patch ports, or corrects them, and waits for ovs-vswitchd.
+// Both bridges must exist. Only flows use the port of the bridge. Ports without a gateway are tagged for
 // RemovePatch; other external_ids stay.
 func (s *Switch) EnsurePatch(ctx context.Context, bridge string) error {
 	pl, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) { return planPatch(ctx, c, bridge) })
@@ -41,7 +39,7 @@ func (s *Switch) EnsurePatch(ctx context.Context, bridge string) error {
 	return s.awaitApplied(ctx, pl, cfg)
 }
 
-// awaitApplied waits until ovs-vswitchd has carried out a plan, which is the configuration cfg.
+// awaitApplied waits until ovs-vswitchd has applied a plan, committed as configuration cfg.
 func (s *Switch) awaitApplied(ctx context.Context, pl plan, cfg int) error {
 	if len(pl.ops) == 0 {
 		return nil
@@ -53,8 +51,8 @@ func (s *Switch) awaitApplied(ctx context.Context, pl plan, cfg int) error {
 	return nil
 }
 
-// RemovePatch deletes the patch ports that EnsurePatch has made for a bridge, unless a
-// gateway has them, and waits until ovs-vswitchd has done so.
+// RemovePatch deletes the patch ports made by EnsurePatch for a bridge, unless a gateway uses them, and waits for
+// ovs-vswitchd.
 func (s *Switch) RemovePatch(ctx context.Context, bridge string) error {
 	pl, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) {
 		doomed, err := helperPatch(ctx, c, bridge)
@@ -69,7 +67,7 @@ func (s *Switch) RemovePatch(ctx context.Context, bridge string) error {
 	return s.awaitApplied(ctx, pl, cfg)
 }
 
-// helperPatch are the names of a bridge's patch ports that only the gateway helper has.
+// helperPatch are the names of a bridge's patch ports used by the gateway helper only.
 func helperPatch(ctx context.Context, c client.Client, bridge string) (map[string]bool, error) {
 	found := map[string]bool{}
 	for _, name := range []string{names.PatchToIntegration(bridge), names.PatchFromIntegration(bridge)} {
@@ -80,7 +78,7 @@ func helperPatch(ctx context.Context, c client.Client, bridge string) (map[strin
 			return nil, err
 		case !there:
 		case hasOwner(iface) || iface.ExternalIDs[names.HelperPatch] == "":
-			return nil, nil // a gateway's, of which both ends stay
+			return nil, nil // a gateway's: both ends stay
 		default:
 			found[name] = true
 		}
@@ -88,12 +86,12 @@ func helperPatch(ctx context.Context, c client.Client, bridge string) (map[strin
 	return found, nil
 }
 
-// hasOwner reports whether a gateway has a patch port, one of the Python era included.
+// hasOwner reports whether a patch port belongs to a gateway, also of the Python era.
 func hasOwner(i *vswitchdb.Interface) bool {
 	return i.ExternalIDs[names.GatewayTag] != "" || i.ExternalIDs[names.IfaceID] != ""
 }
 
-// A patchEnd is one of the two patch ports that connect a bridge with br-int.
+// A patchEnd is one of the two patch ports between a bridge and br-int.
 type patchEnd struct{ prefix, bridge, name, peer string }
 
 func planPatch(ctx context.Context, c client.Client, bridge string) (plan, error) {

@@ -19,34 +19,31 @@ import (
 type PodPort struct {
 	Bridge string
 	Name   string // of the network device
-	// ExternalIDs of the Interface; all other keys but ovn-controller's are
-	// removed.
+	// ExternalIDs of the Interface; all other keys except for ovn-controller's are removed.
 	ExternalIDs map[string]string
-	// IngressRate limits the traffic to the pod in bit/s, as
-	// kubernetes.io/ingress-bandwidth means it; 0 is no limit.
+	// IngressRate limits the traffic to the pod in bit/s, as in the annotation kubernetes.io/ingress-bandwidth; 0 is
+	// no limit.
 	IngressRate int64
-	// EgressRate limits the traffic from the pod, as egress-bandwidth means it.
-	// It works with the kernel's datapath only: the userspace datapath takes
-	// packets from a device before the kernel's policer sees them, so that a
-	// limit must be set at the pod's end of the pair.
+	// EgressRate limits the traffic from the pod, as in egress-bandwidth. It works with the kernel's datapath only:
+	// the userspace datapath takes packets from a device before the kernel's policer sees them, so there a limit
+	// must be set at the pod's end of the pair.
 	EgressRate int64
 }
 
-// An Interface is what the database knows of one.
+// An Interface is a row of the table Interface.
 type Interface struct {
 	Name, Bridge string
 	Type         string // as in the database: empty for a network device of the host
-	MAC          string // as it is in use, empty if there is none
-	// Ofport is positive when ovs-vswitchd has opened the device, negative when
-	// it could not, 0 when it has not tried yet.
+	MAC          string // the MAC in use, or empty
+	// Ofport is positive once ovs-vswitchd has opened the device, negative if it could not, 0 before it tried.
 	Ofport int
-	// Error is ovs-vswitchd's complaint.
+	// Error is ovs-vswitchd's message.
 	Error       string
 	ExternalIDs map[string]string
 }
 
-// AttachPort adds the port to its bridge, which must exist, or corrects what
-// differs, in one transaction. It does not wait: see WaitInstalled.
+// AttachPort adds the port to its bridge, which must exist, or corrects it, in one transaction. It does not wait:
+// see WaitInstalled.
 func (s *Switch) AttachPort(ctx context.Context, p PodPort) error {
 	_, _, err := s.converge(ctx, func(c client.Client) (plan, error) {
 		if err := s.suffices(ctx, c, p.Name); err != nil {
@@ -98,8 +95,8 @@ func planPod(ctx context.Context, c client.Client, p PodPort) (plan, error) {
 	return pl, err
 }
 
-// stale lists the keys of a pod's interface that are not wanted any more:
-// those of an earlier pod, and what ovn-controller said about that one.
+// stale lists the unwanted keys of a pod's interface: the keys of an earlier pod, and ovn-controller's keys about
+// the earlier pod.
 func stale(iface *vswitchdb.Interface, want map[string]string) []string {
 	same := iface.ExternalIDs[names.IfaceID] == want[names.IfaceID]
 	var out []string
@@ -112,13 +109,12 @@ func stale(iface *vswitchdb.Interface, want map[string]string) []string {
 	return out
 }
 
-// minBurst in kilobits lets a policer pass a few segments of 64 KiB, to which
-// the kernel joins packets of one TCP stream.
+// minBurst in kilobits lets a policer pass a few segments of 64 KiB: the kernel joins packets of one TCP stream to
+// such segments.
 const minBurst = 2000
 
-// policing returns ingress_policing_rate and ingress_policing_burst in kbit/s
-// and kbit for a rate in bit/s. A tenth of the rate is what
-// ovs-vswitchd.conf.db(5) recommends for the burst.
+// policing returns ingress_policing_rate and ingress_policing_burst in kbit/s and kbit for a rate in bit/s.
+// ovs-vswitchd.conf.db(5) recommends a tenth of the rate for the burst.
 func policing(rate int64) (kbps, burst int) {
 	if rate <= 0 {
 		return 0, 0
@@ -127,9 +123,8 @@ func policing(rate int64) (kbps, burst int) {
 	return kbps, max(kbps/10, minBurst)
 }
 
-// shaper returns the QoS row that limits the traffic to a pod, or nil. With
-// the userspace datapath linux-htb works as well, since that sends through a
-// socket; egress-policer is for DPDK's devices alone (measured with 3.1).
+// shaper returns the QoS row limiting the traffic to a pod, or nil. With the userspace datapath linux-htb works as
+// well, since packets are sent through a socket; egress-policer is for DPDK's devices alone (measured with 3.1).
 func shaper(p PodPort) *vswitchdb.QoS {
 	if p.IngressRate <= 0 {
 		return nil
@@ -141,8 +136,7 @@ func shaper(p PodPort) *vswitchdb.QoS {
 	}
 }
 
-// setShaper makes a port have the QoS row that it should, and no row that
-// nobody uses.
+// setShaper gives a port its desired QoS row, and deletes an unused one.
 func setShaper(ctx context.Context, c client.Client, pl *plan, port *vswitchdb.Port, p PodPort) error {
 	want := shaper(p)
 	var old *vswitchdb.QoS
@@ -178,9 +172,8 @@ func setShaper(ctx context.Context, c client.Client, pl *plan, port *vswitchdb.P
 	return nil
 }
 
-// DetachWhere deletes all ports whose interface fulfils a condition, in one
-// transaction, with what limits them, and returns their names, sorted. It does not
-// wait for ovs-vswitchd.
+// DetachWhere deletes all ports with an interface for which cond is true, in one transaction, with their QoS rows,
+// and returns their names, sorted. It does not wait for ovs-vswitchd.
 func (s *Switch) DetachWhere(ctx context.Context, cond func(Interface) bool) ([]string, error) {
 	if s.widen != nil {
 		some, err := s.Interfaces(ctx)
@@ -269,9 +262,8 @@ func fromRow(r *vswitchdb.Interface, bridge string) Interface {
 	return i
 }
 
-// WaitInstalled waits until ovn-controller has installed the flows of the
-// logical port ifaceID for an interface: then the first packet passes. The
-// error says what is known when ctx ends.
+// WaitInstalled waits until ovn-controller has installed the flows of the logical port ifaceID for an interface:
+// then the first packet passes. If ctx ends, the error describes the last known state.
 func (s *Switch) WaitInstalled(ctx context.Context, name, ifaceID string) error {
 	last := "not in the database"
 	err := s.await(ctx, func(c client.Client) (bool, error) {
@@ -289,8 +281,7 @@ func (s *Switch) WaitInstalled(ctx context.Context, name, ifaceID string) error 
 	return nil
 }
 
-// state says what an interface lacks to be installed for a logical port, or
-// nothing.
+// state describes why an interface is not installed for a logical port yet, or returns "".
 func (i Interface) state(ifaceID string) string {
 	switch {
 	case i.ExternalIDs[names.IfaceID] != ifaceID:

@@ -16,10 +16,10 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
-// An InternalPort is a port whose network device Open vSwitch makes itself.
+// An InternalPort is a port with a network device made by Open vSwitch itself.
 type InternalPort struct {
 	Bridge, Name string
-	// MAC is the device's; empty lets Open vSwitch choose.
+	// MAC is the device's MAC; empty lets Open vSwitch choose.
 	MAC string
 	// MTU in bytes; 0 lets Open vSwitch choose.
 	MTU int
@@ -27,10 +27,9 @@ type InternalPort struct {
 	ExternalIDs map[string]string
 }
 
-// EnsureInternalPort makes the port, and its bridge if there is none, in one
-// transaction, or corrects what differs. An existing bridge is used as it is.
-// It then waits until the network device exists. changed tells whether
-// anything was to do.
+// EnsureInternalPort makes the port, and its bridge if missing, in one transaction, or corrects it. An existing
+// bridge is used as it is. It then waits until the network device exists. changed reports whether the database
+// changed.
 func (s *Switch) EnsureInternalPort(ctx context.Context, p InternalPort) (changed bool, err error) {
 	plan, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) { return planInternalPort(ctx, c, p) })
 	if err != nil {
@@ -42,7 +41,7 @@ func (s *Switch) EnsureInternalPort(ctx context.Context, p InternalPort) (change
 	return len(plan.ops) > 0, nil
 }
 
-// PlanInternalPort says what EnsureInternalPort would do, one change a line.
+// PlanInternalPort lists the changes of EnsureInternalPort, one a line.
 func (s *Switch) PlanInternalPort(ctx context.Context, p InternalPort) ([]string, error) {
 	var lines []string
 	err := s.read(ctx, func(c client.Client) error {
@@ -53,7 +52,7 @@ func (s *Switch) PlanInternalPort(ctx context.Context, p InternalPort) ([]string
 	return lines, err
 }
 
-// hint names the usual suspect when time ran out.
+// hint names the usual cause of a timeout.
 func (s *Switch) hint(ctx context.Context, err error) string {
 	if ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)) {
 		return ""
@@ -109,9 +108,8 @@ func text[T any](v *T) string {
 	return fmt.Sprint(*v)
 }
 
-// setKeys makes an interface's external_ids have the wanted keys, and not
-// those to be dropped. It touches these keys only, since ovn-controller writes
-// into the same column.
+// setKeys sets the wanted keys of an interface's external_ids, and removes the keys in drop. It touches these keys
+// only, because ovn-controller writes into the same column.
 func setKeys(c client.Client, pl *plan, iface *vswitchdb.Interface, want map[string]string, drop []string) error {
 	set := map[string]string{}
 	var remove []string
@@ -145,8 +143,8 @@ func setKeys(c client.Client, pl *plan, iface *vswitchdb.Interface, want map[str
 	return pl.add(c.Where(iface).Mutate(iface, m...))
 }
 
-// findPort returns the port of a bridge and its interface, or nil. A port of
-// the same name elsewhere is an error: it is somebody else's.
+// findPort returns the port of a bridge and its interface, or nil. A port of the same name in another bridge is a
+// conflict.
 func findPort(ctx context.Context, c client.Client, bridge, name string) (*vswitchdb.Port, *vswitchdb.Interface, error) {
 	port := &vswitchdb.Port{Name: name}
 	if ok, err := get(ctx, c, port); !ok || err != nil {
@@ -174,7 +172,7 @@ func findPort(ctx context.Context, c client.Client, bridge, name string) (*vswit
 	return port, iface, nil
 }
 
-// bridgeOf returns the bridge that has a port, or nil.
+// bridgeOf returns the bridge of a port, or nil.
 func bridgeOf(ctx context.Context, c client.Client, port string) (*vswitchdb.Bridge, error) {
 	var bridges []*vswitchdb.Bridge
 	if err := list(ctx, c, &bridges); err != nil {
@@ -188,14 +186,14 @@ func bridgeOf(ctx context.Context, c client.Client, port string) (*vswitchdb.Bri
 	return nil, nil
 }
 
-// A newPort is a port to be inserted, with the row that limits it, if any.
+// A newPort is a port to insert, with its QoS row, if any.
 type newPort struct {
 	iface    *vswitchdb.Interface
 	qos      *vswitchdb.QoS
 	isolated bool // see planIsolation
 }
 
-// addPort plans a new port, and its bridge if there is none.
+// addPort plans a new port, and its bridge if missing.
 func addPort(ctx context.Context, c client.Client, pl *plan, bridge string, n newPort) error {
 	br := &vswitchdb.Bridge{Name: bridge}
 	found, err := get(ctx, c, br)
@@ -216,7 +214,7 @@ func addPort(ctx context.Context, c client.Client, pl *plan, bridge string, n ne
 	return addBridge(ctx, c, pl, bridge, port)
 }
 
-// appendPort inserts a port into a bridge that is there.
+// appendPort inserts a port into an existing bridge.
 func appendPort(c client.Client, pl *plan, br *vswitchdb.Bridge, prefix string, n newPort) error {
 	port, err := insertPort(c, pl, prefix, n)
 	if err != nil {
@@ -225,8 +223,7 @@ func appendPort(c client.Client, pl *plan, br *vswitchdb.Bridge, prefix string, 
 	return pl.add(c.Where(br).Mutate(br, model.Mutation{Field: &br.Ports, Mutator: libovsdb.MutateOperationInsert, Value: []string{port}}))
 }
 
-// insertPort inserts a port under a name for use within the transaction, which
-// it returns.
+// insertPort inserts a port under a name for use within the transaction, and returns the name.
 func insertPort(c client.Client, pl *plan, prefix string, n newPort) (string, error) {
 	port := &vswitchdb.Port{UUID: prefix + "port", Name: n.iface.Name, Interfaces: []string{prefix + "iface"}}
 	if n.isolated {
@@ -247,8 +244,8 @@ func insertPort(c client.Client, pl *plan, prefix string, n newPort) (string, er
 	return port.UUID, pl.add(c.Create(port))
 }
 
-// addBridge inserts a bridge as ovn-controller would make it (ovn-controller(8)
-// and its create_br_int): without flows of its own when nobody controls it.
+// addBridge inserts a bridge in the same way as ovn-controller (ovn-controller(8) and its create_br_int): without
+// flows of its own when it has no controller.
 func addBridge(ctx context.Context, c client.Client, pl *plan, name, port string) error {
 	top, err := root(ctx, c)
 	if err != nil {
@@ -290,8 +287,8 @@ func (s *Switch) DatapathType(ctx context.Context, bridge string) (string, error
 	return "system", nil
 }
 
-// DeletePort takes a port out of a bridge, with what limits it, and waits
-// until ovs-vswitchd has done so. A port that does not exist is not an error.
+// DeletePort takes a port out of a bridge, with its QoS row, and waits for ovs-vswitchd. A missing port is not an
+// error.
 func (s *Switch) DeletePort(ctx context.Context, bridge, name string) (changed bool, err error) {
 	plan, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) {
 		port, _, err := findPort(ctx, c, bridge, name)
@@ -310,8 +307,8 @@ func (s *Switch) DeletePort(ctx context.Context, bridge, name string) (changed b
 	return true, nil
 }
 
-// planDelete plans to delete ports by their names, from whichever bridge has
-// them, and the QoS rows that are theirs or that a lost port left.
+// planDelete plans to delete ports by their names, from any bridge, and their QoS rows, also those left behind by
+// lost ports.
 func planDelete(ctx context.Context, c client.Client, doomed map[string]bool) (plan, error) {
 	var pl plan
 	var ports []*vswitchdb.Port
@@ -330,8 +327,8 @@ func planDelete(ctx context.Context, c client.Client, doomed map[string]bool) (p
 		if p.QOS == nil {
 			continue
 		}
-		// References are checked before unreferenced rows are collected, so the
-		// port must let go of its QoS row though it is going itself.
+		// References are checked before unreferenced rows are collected, so the port must drop its reference to its
+		// QoS row although it is deleted itself.
 		p.QOS = nil
 		if err := pl.add(c.Where(p).Update(p, &p.QOS)); err != nil {
 			return pl, err

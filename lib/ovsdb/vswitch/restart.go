@@ -11,17 +11,18 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
-// How long a restarted ovn-controller keeps the flows of before, to compute new ones: see ovn-controller(8).
+// A restarted ovn-controller keeps the former flows this long while it computes new ones: see ovn-controller(8).
 const (
 	waitBeforeClear   = "ovn-ofctrl-wait-before-clear"
 	waitBeforeClearMS = "8000"
-	// waitSuspended has the value of waitBeforeClear while that is noWait.
+	// waitSuspended keeps the value of waitBeforeClear while that key has the value noWait.
 	waitSuspended = "ovn-k8s-wait-before-clear"
 	noWait        = "0"
 )
 
-// patient are settings of ovn-controller, see ovn-controller(8), which spare connections of pods when it restarts, and its own
-// connections when it or a server is busy: by default it gives them up after 5 s, less than a full computation takes in a large cluster.
+// patient are settings of ovn-controller, see ovn-controller(8). They spare connections of pods when it restarts,
+// and its own connections when it or a server is busy: by default it gives them up after 5 s, less than a full
+// computation in a large cluster.
 func patient() map[string]string {
 	return map[string]string{
 		waitBeforeClear:               waitBeforeClearMS,
@@ -30,8 +31,8 @@ func patient() map[string]string {
 	}
 }
 
-// KeepFlows has ovn-controller keep the host's flows while it restarts, and its connections while a server is busy. Values that the operator has
-// set stay. It reports whether there was none.
+// KeepFlows has ovn-controller keep the host's flows while it restarts, and its connections while a server is busy.
+// Values set by the operator stay. It reports whether it set a value.
 func (s *Switch) KeepFlows(ctx context.Context) (bool, error) {
 	n, err := s.changeWait(ctx, func(ids map[string]string) (remove, insert map[string]string) {
 		insert = patient()
@@ -41,9 +42,10 @@ func (s *Switch) KeepFlows(ctx context.Context) (bool, error) {
 	return n > 0, err
 }
 
-// WaitUnlessEmpty has ovn-controller write flows at once while the integration bridge has none, and keep them for the time set when
-// it has. Before OVN 24.03.2 ovn-controller waits after each restart of ovs-vswitchd as well, with no flows at all
-// (run_S_WAIT_BEFORE_CLEAR in controller/ofctrl.c). It reports whether it changed the time.
+// WaitUnlessEmpty has ovn-controller write flows at once while the integration bridge has none; otherwise
+// ovn-controller keeps them for the configured time. Before OVN 24.03.2 ovn-controller also waits after each
+// restart of ovs-vswitchd, with no flows at all (run_S_WAIT_BEFORE_CLEAR in controller/ofctrl.c). It reports
+// whether it changed the time.
 func (s *Switch) WaitUnlessEmpty(ctx context.Context, empty bool) (bool, error) {
 	n, err := s.changeWait(ctx, func(ids map[string]string) (remove, insert map[string]string) {
 		now, before := ids[waitBeforeClear], ids[waitSuspended]
@@ -52,7 +54,7 @@ func (s *Switch) WaitUnlessEmpty(ctx context.Context, empty bool) (bool, error) 
 			return map[string]string{waitBeforeClear: now}, map[string]string{waitBeforeClear: noWait, waitSuspended: now}
 		case !empty && before != "" && now == noWait:
 			return map[string]string{waitBeforeClear: now, waitSuspended: before}, map[string]string{waitBeforeClear: before}
-		case !empty && before != "": // somebody has set another time
+		case !empty && before != "": // the operator has set another time
 			return map[string]string{waitSuspended: before}, nil
 		}
 		return nil, nil
@@ -60,7 +62,7 @@ func (s *Switch) WaitUnlessEmpty(ctx context.Context, empty bool) (bool, error) 
 	return n > 0, err
 }
 
-// changeWait removes and inserts keys of Open_vSwitch's external_ids, which differ. It returns how many.
+// changeWait removes and inserts differing keys of Open_vSwitch's external_ids. It returns their number.
 func (s *Switch) changeWait(ctx context.Context, change func(ids map[string]string) (remove, insert map[string]string)) (int, error) {
 	n := 0
 	_, _, err := s.converge(ctx, func(c client.Client) (plan, error) {
@@ -73,7 +75,7 @@ func (s *Switch) changeWait(ctx context.Context, change func(ids map[string]stri
 		if n == 0 {
 			return plan{}, nil
 		}
-		// The mutator "insert" leaves keys alone that are there, "delete" values that are others (RFC 7047, section 5.1).
+		// The mutator "insert" leaves present keys alone, "delete" keys with other values (RFC 7047, section 5.1).
 		return plan{ops: []libovsdb.Operation{{
 			Op: libovsdb.OperationMutate, Table: vswitchdb.OpenvSwitchTable,
 			Where: []libovsdb.Condition{libovsdb.NewCondition("_uuid", libovsdb.ConditionEqual, libovsdb.UUID{GoUUID: root.UUID})},

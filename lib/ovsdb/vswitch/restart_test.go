@@ -2,7 +2,7 @@ package vswitch_test
 
 import "testing"
 
-// P10: ovn-controller does not wait while there are no flows to keep, and waits afterwards as the operator had it set.
+// P10: ovn-controller does not wait without flows to keep, and waits for the operator's time afterwards.
 func TestWaitUnlessEmpty(t *testing.T) {
 	n := newNode(t)
 	s := n.connect()
@@ -38,7 +38,8 @@ func TestWaitUnlessEmpty(t *testing.T) {
 	}
 }
 
-// P8: what keeps connections when ovn-controller restarts, or a server is busy, is set where the operator has set nothing.
+// P8: settings to keep connections during a restart of ovn-controller or a busy server are set unless the operator
+// has set them.
 func TestKeepFlows(t *testing.T) {
 	n := newNode(t)
 	s := n.connect()

@@ -15,33 +15,32 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
-// A StandaloneBridge is one that switches as an ordinary switch does, with or
-// without flows of its own.
+// A StandaloneBridge forwards like an ordinary switch, with or without flows of its own.
 type StandaloneBridge struct {
 	Name string
-	// MAC is that of the bridge's own network device.
+	// MAC is the MAC of the bridge's own network device.
 	MAC string
-	// MTU is that of the bridge's own network device, in bytes.
+	// MTU is the MTU of the bridge's own network device, in bytes.
 	MTU int
-	// DatapathType of a new bridge; one that is there must have it.
+	// DatapathType of a new bridge; an existing one must have it.
 	DatapathType string
 	// ExternalIDs of the Bridge. Other keys are left as they are.
 	ExternalIDs map[string]string
 }
 
-// A BridgeRow is a bridge as it is.
+// A BridgeRow is the present state of a bridge.
 type BridgeRow struct {
 	DatapathType string // as in the database: empty means the kernel's
 	FailMode     string // empty means unset
 	OtherConfig  map[string]string
 	ExternalIDs  map[string]string
-	MTU          int // that is demanded for its network device, 0 if none is
-	// Ports are names, sorted, without the bridge's own and the gateway helper's, which
-	// DeleteBridge deletes as well.
+	MTU          int // requested for its network device, 0 if none is
+	// Ports are names, sorted, without the bridge's own and the gateway helper's ports. DeleteBridge deletes all of
+	// them.
 	Ports []string
 }
 
-// FindBridge returns a bridge, or nil if there is none of that name.
+// FindBridge returns a bridge by its name, or nil.
 func (s *Switch) FindBridge(ctx context.Context, name string) (*BridgeRow, error) {
 	var found *BridgeRow
 	err := s.read(ctx, func(c client.Client) error {
@@ -80,7 +79,7 @@ func (s *Switch) FindBridge(ctx context.Context, name string) (*BridgeRow, error
 	return found, err
 }
 
-// BridgeOfPort returns the name of the bridge that has a port, "" if none has.
+// BridgeOfPort returns the name of a port's bridge, or "".
 func (s *Switch) BridgeOfPort(ctx context.Context, port string) (string, error) {
 	name := ""
 	err := s.read(ctx, func(c client.Client) error {
@@ -98,9 +97,8 @@ func (s *Switch) BridgeOfPort(ctx context.Context, port string) (string, error) 
 	return name, err
 }
 
-// PreferredDatapath is the datapath type that bridges need which are to be
-// connected to br-int: br-int's own, or the one that ovn-controller will give
-// it.
+// PreferredDatapath is the datapath type for bridges connected to br-int: br-int's own, or the type ovn-controller
+// will give br-int.
 func (s *Switch) PreferredDatapath(ctx context.Context) (string, error) {
 	br, err := s.FindBridge(ctx, names.IntegrationBridge)
 	if err != nil {
@@ -112,8 +110,8 @@ func (s *Switch) PreferredDatapath(ctx context.Context) (string, error) {
 	return s.ExternalIDs()["ovn-bridge-datapath-type"], nil
 }
 
-// EnsureStandaloneBridge makes the bridge, or corrects what differs, and waits
-// until its network device is there and has the MAC.
+// EnsureStandaloneBridge makes the bridge, or corrects it, and waits until its network device exists and has the
+// MAC.
 func (s *Switch) EnsureStandaloneBridge(ctx context.Context, b StandaloneBridge) error {
 	_, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) { return planStandalone(ctx, c, b) })
 	if err != nil {
@@ -166,8 +164,8 @@ func planStandalone(ctx context.Context, c client.Client, b StandaloneBridge) (p
 	return pl, err
 }
 
-// RestoreBridge gives a bridge back what EnsureStandaloneBridge(b) has changed,
-// where it was as a row says before. It is not an error if it is not there.
+// RestoreBridge undoes the changes of EnsureStandaloneBridge(b), given the former state of the bridge. A missing
+// bridge is not an error.
 func (s *Switch) RestoreBridge(ctx context.Context, b StandaloneBridge, was BridgeRow) error {
 	_, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) { return planRestore(ctx, c, b, was) })
 	if err == nil {
@@ -214,8 +212,7 @@ func planRestore(ctx context.Context, c client.Client, b StandaloneBridge, was B
 	return pl, pl.add(c.Where(local).Update(local, &local.MTURequest))
 }
 
-// formerKeys are the mutations that give those keys of a map that were set the
-// values of before.
+// formerKeys are the mutations to give the keys in set their values in was.
 func formerKeys(field any, is, was, set map[string]string) []model.Mutation {
 	want := map[string]string{}
 	var gone []string
@@ -233,7 +230,7 @@ func formerKeys(field any, is, was, set map[string]string) []model.Mutation {
 	return m
 }
 
-// keys are the mutations that give a map the wanted values.
+// keys are the mutations to give a map the wanted values.
 func keys(field any, is, want map[string]string) []model.Mutation {
 	set := map[string]string{}
 	var remove []string
@@ -277,8 +274,8 @@ func insertStandalone(ctx context.Context, c client.Client, pl *plan, b Standalo
 	return pl.add(c.Where(top).Mutate(top, model.Mutation{Field: &top.Bridges, Mutator: libovsdb.MutateOperationInsert, Value: []string{br.UUID}}))
 }
 
-// EnsureUplink makes a network device of the host a port of a bridge, which
-// must exist, and waits until ovs-vswitchd has opened it.
+// EnsureUplink adds a network device of the host to a bridge, which must exist, and waits until ovs-vswitchd has
+// opened it.
 func (s *Switch) EnsureUplink(ctx context.Context, bridge, nic string) error {
 	_, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) {
 		var pl plan
@@ -314,8 +311,8 @@ func orMissing(err error, bridge string) error {
 	return fmt.Errorf("there is no bridge %s", bridge)
 }
 
-// DeleteBridge deletes a bridge with all its ports, and the gateway helper's ports that lead
-// to it, and waits until ovs-vswitchd has done so. A bridge that does not exist is not an error.
+// DeleteBridge deletes a bridge with all its ports, and the gateway helper's patch ports to it, and waits for
+// ovs-vswitchd. A missing bridge is not an error.
 func (s *Switch) DeleteBridge(ctx context.Context, name string) error {
 	plan, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) {
 		var pl plan

@@ -1,7 +1,5 @@
-// Package vswitch works on the local Open vSwitch through its database
-// (ovs-vswitchd.conf.db(5)): bridges, ports and their limits, each change as
-// one transaction. It reads from a followed copy and waits by it, so that
-// nothing here polls.
+// Package vswitch works on the local Open vSwitch through its database (ovs-vswitchd.conf.db(5)): bridges, ports
+// and their limits, each change as one transaction. It reads and waits on a followed copy, so it never polls.
 package vswitch
 
 import (
@@ -30,29 +28,27 @@ type Switch struct {
 	remote string
 	cancel context.CancelFunc
 	closed chan struct{}
-	// widen connects once more, to follow all rows; nil if that is done already: see
-	// ConnectFor.
+	// widen connects once more, to follow all rows; nil if they are followed already: see ConnectFor.
 	widen func(context.Context) (*Switch, error)
 	// readTimeout is constant but for tests.
 	readTimeout time.Duration
 
 	mu        sync.Mutex
-	changed   chan struct{} // closed and replaced when anything changes
+	changed   chan struct{} // closed and replaced at each change
 	ids       map[string]string
 	listeners []func(map[string]string)
 	watchers  []*func()
 }
 
-// IsConflict reports whether err names a port or bridge of others that is in the way. Only its owner can remove it.
+// IsConflict reports whether err is about a port or bridge of another owner. Only the owner can remove it.
 func IsConflict(err error) bool { return errors.As(err, new(*conflictError)) }
 
 type conflictError struct{ error }
 
-// conflict returns an error that IsConflict recognizes.
+// conflict returns an error recognized by IsConflict.
 func conflict(format string, args ...any) error { return &conflictError{fmt.Errorf(format, args...)} }
 
-// tables are what is followed. Columns that change all the time, such as
-// statistics, are not.
+// tables are the followed tables. Columns with frequent changes, such as statistics, are not followed.
 func tables() []ovsdb.Table {
 	return []ovsdb.Table{
 		{Name: vswitchdb.OpenvSwitchTable, Columns: []string{"bridges", "cur_cfg", "datapaths", "external_ids", "ovs_version"}},
@@ -65,9 +61,8 @@ func tables() []ovsdb.Table {
 	}
 }
 
-// Connect connects to the database in a run directory, as
-// /var/run/openvswitch. ctx limits only how long that may take; the connection
-// is kept, and renewed when lost, until Close. log may be nil.
+// Connect connects to the database in a run directory, such as /var/run/openvswitch. ctx limits the first
+// connection only; it is kept, and renewed when lost, until Close. log may be nil.
 func Connect(ctx context.Context, rundir string, log *logrus.Entry) (*Switch, error) {
 	return connect(ctx, rundir, tables(), log)
 }
@@ -117,8 +112,7 @@ func (s *Switch) Close() {
 // Transactions returns how many transactions were sent.
 func (s *Switch) Transactions() uint64 { return s.db.Transactions() }
 
-// ExternalIDs returns external_ids of the table Open_vSwitch as they are now,
-// or as they were when the connection was lost.
+// ExternalIDs returns external_ids of the table Open_vSwitch, now or at the time the connection was lost.
 func (s *Switch) ExternalIDs() map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,8 +127,8 @@ func (s *Switch) OnExternalIDs(f func(map[string]string)) {
 	s.listeners = append(s.listeners, f)
 }
 
-// OnChange has f called with each change of what is followed, and with each new
-// connection, until stop is called. f must not block.
+// OnChange has f called with each change of followed rows, and with each new connection, until stop is called. f
+// must not block.
 func (s *Switch) OnChange(f func()) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +140,7 @@ func (s *Switch) OnChange(f func()) (stop func()) {
 	}
 }
 
-// handler wakes those who wait, and follows external_ids.
+// handler wakes the waiting goroutines, and follows external_ids.
 func (s *Switch) handler() cache.EventHandler {
 	return &cache.EventHandlerFuncs{
 		AddFunc:    func(_ string, row model.Model) { s.event(row) },
@@ -155,7 +149,7 @@ func (s *Switch) handler() cache.EventHandler {
 	}
 }
 
-// up takes in what changed between two connections.
+// up reads the changes made between two connections.
 func (s *Switch) up() {
 	if c := s.db.Client(); c != nil && c.Cache() != nil {
 		for _, row := range c.Cache().Table(vswitchdb.OpenvSwitchTable).RowsShallow() {
@@ -184,7 +178,7 @@ func (s *Switch) event(row model.Model) {
 	}
 }
 
-// wake has those who wait look again.
+// wake has the waiting goroutines check again.
 func (s *Switch) wake() {
 	s.mu.Lock()
 	close(s.changed)
@@ -222,11 +216,10 @@ func (s *Switch) await(ctx context.Context, check func(client.Client) (bool, err
 	}
 }
 
-// readTimeout bounds how long reading waits for a server that does not answer, or
-// for the next connection, where the caller says nothing else.
+// readTimeout bounds the wait for a silent server, or for the next connection, for callers without a deadline.
 const readTimeout = 30 * time.Second
 
-// read calls f with the database as it is now.
+// read calls f with the present state of the database.
 func (s *Switch) read(ctx context.Context, f func(client.Client) error) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -245,7 +238,7 @@ func (s *Switch) read(ctx context.Context, f func(client.Client) error) error {
 	})
 }
 
-// A plan is what has to be done: operations, and the same for people.
+// A plan is a list of operations, and their description for people.
 type plan struct {
 	ops   []libovsdb.Operation
 	lines []string
@@ -260,16 +253,15 @@ func (p *plan) say(format string, args ...any) {
 	p.lines = append(p.lines, fmt.Sprintf(format, args...))
 }
 
-// errVanished means that a row was deleted by another while we changed it.
+// errVanished means that another client deleted a row during our change.
 var errVanished = errors.New("a row was deleted meanwhile")
 
-// attempts limits how often a change is planned anew because somebody else,
-// as ovn-controller, made a change that collides, or because the server was
-// restarted.
+// attempts limits how often a change is planned again after a conflict with another client, such as ovn-controller,
+// or a restart of the server.
 const attempts = 5
 
-// converge plans and commits. It returns what was done and the configuration
-// number at which ovs-vswitchd has done it (0: nothing to do).
+// converge plans and commits. It returns the plan and the configuration number of the commit for ovs-vswitchd (0:
+// nothing to do).
 func (s *Switch) converge(ctx context.Context, build func(client.Client) (plan, error)) (plan, int, error) {
 	for attempt := 1; ; attempt++ {
 		var p plan
@@ -289,9 +281,8 @@ func (s *Switch) converge(ctx context.Context, build func(client.Client) (plan, 
 	}
 }
 
-// commit commits operations and raises Open_vSwitch.next_cfg with them, as
-// ovs-vsctl does; it returns the new number. When cur_cfg has reached it,
-// ovs-vswitchd has done what the operations say.
+// commit commits operations and raises Open_vSwitch.next_cfg with them, as ovs-vsctl does; it returns the new
+// number. Once cur_cfg has reached it, ovs-vswitchd has applied the operations.
 func (s *Switch) commit(ctx context.Context, ops []libovsdb.Operation) (int, error) {
 	all := append(slices.Clone(ops), libovsdb.Operation{
 		Op: libovsdb.OperationMutate, Table: vswitchdb.OpenvSwitchTable,
@@ -321,8 +312,7 @@ func (s *Switch) commit(ctx context.Context, ops []libovsdb.Operation) (int, err
 	return int(cfg), nil
 }
 
-// AwaitVswitchd waits until ovs-vswitchd has done what the database says. It writes a
-// new configuration number.
+// AwaitVswitchd waits until ovs-vswitchd has applied the database. It writes a new configuration number.
 func (s *Switch) AwaitVswitchd(ctx context.Context) error {
 	cfg, err := s.commit(ctx, nil)
 	if err == nil {
@@ -359,7 +349,7 @@ func list(ctx context.Context, c client.Client, rows any) error {
 	return nil
 }
 
-// get reads the row with a name, or returns false. row has the name set.
+// get reads the row with the name set in row, or returns false.
 func get(ctx context.Context, c client.Client, row model.Model) (bool, error) {
 	err := c.Get(ctx, row)
 	if errors.Is(err, client.ErrNotFound) {
@@ -371,7 +361,7 @@ func get(ctx context.Context, c client.Client, row model.Model) (bool, error) {
 	return true, nil
 }
 
-// applied tells whether ovs-vswitchd has done the configuration cfg.
+// applied reports whether ovs-vswitchd has applied the configuration cfg.
 func applied(ctx context.Context, c client.Client, cfg int) (bool, error) {
 	r, err := root(ctx, c)
 	return err == nil && r.CurCfg >= cfg, err

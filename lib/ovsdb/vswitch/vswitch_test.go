@@ -49,7 +49,7 @@ func receive() {
 	exitOn(err)
 }
 
-// send prints how long it took until all had arrived.
+// send prints the time until all bytes had arrived.
 func send() {
 	c, err := net.Dial("tcp", os.Args[1])
 	exitOn(err)
@@ -163,7 +163,7 @@ func stop(p **lifeline.Process) {
 	*p = nil
 }
 
-// await waits for something that gives no event.
+// await polls a condition without an event.
 func (n *node) await(ok func() bool) {
 	n.t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); {
@@ -184,7 +184,7 @@ func (n *node) connect() *vswitch.Switch {
 	return s
 }
 
-// ctx is long enough for anything that works.
+// ctx is long enough for anything in these tests.
 func (n *node) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(n.t.Context(), 30*time.Second)
 	n.t.Cleanup(cancel)
@@ -340,7 +340,7 @@ func TestAttachAndDetach(t *testing.T) {
 	if got := n.vsctl("get", "QoS", n.vsctl("get", "Port", "pod1", "qos"), "type", "other_config:max-rate"); got != "linux-htb\n\"20000000\"" {
 		t.Errorf("QoS %q", got)
 	}
-	// What ovn-controller says stays as long as it is about this pod.
+	// ovn-controller's keys stay as long as they are about this pod.
 	n.vsctl("set", "Interface", "pod1", "external_ids:ovn-installed=true")
 	attach(0)
 	p.ExternalIDs[names.Sandbox] = "2"
@@ -363,7 +363,7 @@ func TestAttachAndDetach(t *testing.T) {
 
 	p.IngressRate = 10e6
 	attach(1)
-	n.vsctl("--", "create", "QoS", "type=linux-htb") // somebody else's
+	n.vsctl("--", "create", "QoS", "type=linux-htb") // of another owner
 	for range 2 {
 		if _, err := s.DetachWhere(n.ctx(), func(i vswitch.Interface) bool { return i.Name == "pod1" }); err != nil {
 			t.Fatal(err)
@@ -438,8 +438,7 @@ func TestDetachWhere(t *testing.T) {
 	})
 }
 
-// What follows one pod's port hears of no other, and does to it what one that
-// follows all would do.
+// A Switch of ConnectFor hears of no other port, and changes its own port in the same way as a full Switch.
 func TestConnectFor(t *testing.T) {
 	n := newNode(t)
 	n.bridge("br-int")
@@ -505,8 +504,7 @@ func TestConnectFor(t *testing.T) {
 	}
 }
 
-// As many plugins as there may be at once, and ovn-controller, which makes the
-// bridge in their midst.
+// The largest number of plugins at once, and ovn-controller, which makes the bridge in between.
 func TestManyAtOnce(t *testing.T) {
 	n := newNode(t)
 	var g errgroup.Group
@@ -649,7 +647,7 @@ func TestIngressRateIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	n.vsctl("set", "Open_vSwitch", ".", "external_ids:x=y") // returns when ovs-vswitchd has done all before
+	n.vsctl("set", "Open_vSwitch", ".", "external_ids:x=y") // returns when ovs-vswitchd has applied the changes before
 	limited, free := n.transfer(b, a, "10.9.0.1"), n.transfer(a, b, "10.9.0.2")
 	t.Logf("limited %v, free %v", limited, free)
 	if limited < 1800*time.Millisecond {
@@ -704,8 +702,8 @@ func TestPatchPortsConnectABridgeWithBrInt(t *testing.T) {
 	}
 }
 
-// H16: patch ports that only the gateway helper has go with RemovePatch, or with their bridge.
-// Those that a gateway has taken over stay.
+// H16: patch ports used by the gateway helper only go with RemovePatch, or with their bridge. Ports taken over by a
+// gateway stay.
 func TestPatchPortsOfAHelperCanBeRemoved(t *testing.T) {
 	n := newNode(t)
 	n.bridge("br-int")
@@ -741,7 +739,7 @@ func TestPatchPortsOfAHelperCanBeRemoved(t *testing.T) {
 	}
 }
 
-// Nobody waits for ever for a database that is gone.
+// Reading a lost database ends.
 func TestReadingEnds(t *testing.T) {
 	n := newNode(t)
 	s := n.connect()
