@@ -15,27 +15,25 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// A Follower has a daemon serve with the settings that there are, and with others
-// when external_ids of the local Open vSwitch change.
+// A Follower runs a daemon with its present settings, and again with new ones when external_ids of the local Open
+// vSwitch change.
 type Follower struct {
-	// Switch tells of changes; nil: there are none.
+	// Switch reports changes; nil: none.
 	Switch *vswitch.Switch
-	// Load returns the settings that there are now, if the daemon can serve with them.
+	// Load returns the present settings, or an error if the daemon cannot serve with them.
 	Load func(context.Context) (config.Config, error)
-	// Serve serves with one configuration until ctx ends, and returns ErrChanged to be
-	// called anew. token is the API server's as it is now. It calls ready once it
-	// serves, which may be more than once.
+	// Serve serves with one configuration until ctx ends, or returns ErrChanged to be called again. token returns
+	// the present token of the API server. Serve calls ready once it serves, possibly several times.
 	Serve func(ctx context.Context, cfg config.Config, token func() string, ready func()) error
-	// Fatal tells the errors of Serve that end the daemon whenever they come; nil:
-	// there are none.
+	// Fatal reports the errors of Serve that end the daemon at any time; nil: none.
 	Fatal func(error) bool
 	Log   *logrus.Entry
-	// Status is told in one line what the daemon does or waits for; nil: nobody is.
+	// Status gets one line about the daemon's state or the reason for waiting; nil: not used.
 	Status func(text string)
 }
 
-// Wrong marks an error that waiting does not mend. As an error of Serve it ends a daemon that
-// has not served yet. For other errors, Serve is called again until it succeeds.
+// Wrong marks a permanent error: waiting does not help. As an error of Serve it ends a daemon that has not served
+// yet. After other errors, Serve is called again until it succeeds.
 func Wrong(err error) error { return &wrong{err} }
 
 // IsWrong reports whether err is marked by Wrong.
@@ -45,19 +43,18 @@ type wrong struct{ error }
 
 func (w *wrong) Unwrap() error { return w.error }
 
-// ErrChanged is why Serve begins anew.
+// ErrChanged is the reason to call Serve again.
 var ErrChanged = errors.New("the configuration changed")
 
-// caInterval bounds for how long a CA certificate that was replaced is not noticed.
+// caInterval bounds the time until a replaced CA certificate is noticed.
 const caInterval = time.Minute
 
-// retryInterval is how long a daemon waits before it tries again.
+// retryInterval is the time between attempts.
 const retryInterval = time.Second
 
-// Run serves until ctx ends. It returns settings that make no sense at the start, and
-// errors that are Wrong. Everything else is late: Run says once what it waits for,
-// calls ready, and tries again. Once the daemon has served, it keeps the former
-// settings while new ones make no sense.
+// Run serves until ctx ends. It returns invalid settings at the start, and permanent errors (Wrong). For other
+// errors Run reports the reason once, calls ready, and tries again. Once the daemon has served, it keeps the former
+// settings while new ones are invalid.
 func (f Follower) Run(ctx context.Context, ready func()) error {
 	changed := make(chan struct{}, 1)
 	if f.Switch != nil {
@@ -74,7 +71,7 @@ func (f Follower) Run(ctx context.Context, ready func()) error {
 	}
 	load := f.loader()
 	var served atomic.Bool
-	var said atomic.Value // why the last try failed, as logged
+	var said atomic.Value // reason of the last failure, as logged
 	said.Store("")
 	for {
 		for _, what := range cfg.Ignored {
@@ -102,7 +99,7 @@ func (f Follower) Run(ctx context.Context, ready func()) error {
 				f.Log.Warn(what + err.Error())
 				f.status(what + err.Error())
 			}
-			ready() // it has started, and tells what it waits for
+			ready() // it has started, and reports the reason for waiting
 			select {
 			case <-changed:
 			case <-time.After(retryInterval):
@@ -127,8 +124,7 @@ func (f Follower) status(text string) {
 	}
 }
 
-// loader returns what loads the settings, and reports whether they make sense. What
-// is wrong with them is said once.
+// loader returns a function that loads the settings and reports whether they are valid. It logs each problem once.
 func (f Follower) loader() func(context.Context) (config.Config, bool) {
 	said := ""
 	return func(ctx context.Context) (config.Config, bool) {
@@ -144,7 +140,7 @@ func (f Follower) loader() func(context.Context) (config.Config, bool) {
 	}
 }
 
-// serve runs Serve with one configuration until that changes.
+// serve runs Serve with one configuration until a change.
 func (f Follower) serve(ctx context.Context, cfg config.Config, changed <-chan struct{}, load func(context.Context) (config.Config, bool), ready func()) error {
 	var token atomic.Value
 	token.Store(cfg.APIToken.Reveal())
@@ -194,15 +190,15 @@ func (f Follower) serve(ctx context.Context, cfg config.Config, changed <-chan s
 	}
 	cancel(nil)
 	tokens.Wait()
-	<-following // so that the next one hears of all changes from now on
+	<-following // so that the next call hears of all changes from now on
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
 }
 
-// authorities is the text of the API server's CA certificates, which a client reads once. It is empty if they are not in
-// a file, or cannot be used.
+// authorities is the text of the API server's CA certificates; a client reads them once. It is empty if they are
+// not in a file, or are invalid.
 func authorities(cfg config.Config) string {
 	text, err := os.ReadFile(cfg.APICAFile)
 	if err != nil || !x509.NewCertPool().AppendCertsFromPEM(text) {

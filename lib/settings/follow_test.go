@@ -22,7 +22,7 @@ import (
 	"ovn-k8s/lib/settings"
 )
 
-// Section 5: what keeps a daemon from serving is logged once, its end too, and once more when it comes back.
+// Section 5: a reason for not serving is logged once, its end too, and once more when it comes back.
 func TestFollowerTellsOfRecovery(t *testing.T) {
 	var out bytes.Buffer
 	log := logrus.New()
@@ -74,7 +74,7 @@ func certificate(t *testing.T, serial int64) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// A CA certificate of the API server that was corrected or renewed is followed, and half a file is not.
+// A corrected or renewed CA certificate of the API server is followed, and half a file is not.
 func TestFollowerReadsAnotherCACertificate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	write := func(text []byte) {

@@ -1,5 +1,5 @@
-// Package settings gathers what a program's configuration is made of, from
-// the command line to the files on this host, and has lib/config resolve it.
+// Package settings collects the sources of a program's configuration, from the command line to the files on this
+// host, and has lib/config resolve it.
 package settings
 
 import (
@@ -20,8 +20,8 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// Flags are the options about configuration that every program takes. An
-// option that is not given leaves the setting to the other sources.
+// Flags are the configuration options common to all programs. Without an option the setting comes from the other
+// sources.
 type Flags struct {
 	NB           string `long:"ovn-nb" value-name:"REMOTE" description:"Northbound database: unix:FILE, tcp:IP:PORT or ssl:IP:PORT, several with commas"`
 	NBPrivateKey string `long:"nb-privkey" value-name:"FILE" description:"private key for an ssl: Northbound database"`
@@ -37,8 +37,7 @@ type Flags struct {
 	ShowConfig   bool   `long:"show-config" description:"print every setting and where it comes from, and exit"`
 }
 
-// Map returns the settings that were given, by option without dashes, for
-// Load.
+// Map returns the given settings, by option without dashes, for Load.
 func (f Flags) Map() map[string]string {
 	m := map[string]string{
 		"ovn-nb": f.NB, "nb-privkey": f.NBPrivateKey, "nb-cert": f.NBCert, "nb-cacert": f.NBCACert,
@@ -53,13 +52,11 @@ func (f Flags) Map() map[string]string {
 	return m
 }
 
-// configFile is the option that says where the configuration file is. It is
-// not a setting itself.
+// configFile is the option with the path of the configuration file. It is not a setting itself.
 const configFile = "config-file"
 
-// Load resolves the configuration of a program from its flags (see Flags.Map),
-// the local Open vSwitch, the configuration file, the environment and files on
-// this host. sw may be nil: then there are no external_ids.
+// Load resolves the configuration of a program from its flags (see Flags.Map), the local Open vSwitch, the
+// configuration file, the environment and files on this host. Without sw there are no external_ids.
 func Load(_ context.Context, flags map[string]string, sw *vswitch.Switch) (config.Config, error) {
 	s := config.Sources{Flags: flags, Env: environment(), Exists: exists}
 	if sw != nil {
@@ -71,9 +68,8 @@ func Load(_ context.Context, flags map[string]string, sw *vswitch.Switch) (confi
 	return config.Resolve(s)
 }
 
-// RunDir returns the directory of Open vSwitch's sockets, which is needed
-// before its external_ids can be read: from the configuration file, else from
-// OVS_RUNDIR, else the default.
+// RunDir returns the directory of Open vSwitch's sockets, needed to read its external_ids: from the configuration
+// file, else from OVS_RUNDIR, else the default.
 func RunDir(flags map[string]string) (string, error) {
 	s := config.Sources{Env: environment(), Flags: map[string]string{configFile: flags[configFile]}}
 	if err := readFile(&s); err != nil {
@@ -83,14 +79,14 @@ func RunDir(flags map[string]string) (string, error) {
 	return c.RunDir, err
 }
 
-// HasSwitch reports whether this host has an Open vSwitch, which may not run.
+// HasSwitch reports whether this host has an Open vSwitch, running or not.
 func HasSwitch() bool {
 	env := environment()
 	return exists(filepath.Join(cmp.Or(env["OVS_DBDIR"], filepath.Dir(defaultFile(env))), "conf.db"))
 }
 
-// AwaitSwitch connects to the local Open vSwitch as soon as it runs. It calls waiting
-// with the reason when it begins to wait, and again with each other reason.
+// AwaitSwitch connects to the local Open vSwitch as soon as it runs. It calls waiting with the reason when it
+// begins to wait, and again when the reason changes.
 func AwaitSwitch(ctx context.Context, flags map[string]string, log *logrus.Entry, waiting func(why error)) (*vswitch.Switch, error) {
 	rundir, err := RunDir(flags)
 	if err != nil {
@@ -127,8 +123,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// readFile reads section [default] of the configuration file. Only a file
-// that was asked for must exist.
+// readFile reads section [default] of the configuration file. Only a file given by an option must exist.
 func readFile(s *config.Sources) error {
 	asked := s.Flags[configFile]
 	s.FileName = asked
@@ -167,8 +162,7 @@ func parse(text []byte) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%d: %w", badLine(options, text), err)
 	}
-	// The library's own name for what stands before any section is "DEFAULT";
-	// the lower case one is ours.
+	// The library's own name for the text before any section is "DEFAULT"; the lower case one is ours.
 	section, err := f.GetSection("default")
 	if err != nil {
 		return map[string]string{}, nil
@@ -176,8 +170,7 @@ func parse(text []byte) (map[string]string, error) {
 	return section.KeysHash(), nil
 }
 
-// badLine finds the first line with which the text cannot be parsed, since the
-// library does not say which it is.
+// badLine finds the first invalid line, because the library does not report its number.
 func badLine(options ini.LoadOptions, text []byte) int {
 	lines := strings.SplitAfter(string(text), "\n")
 	for n := range lines {

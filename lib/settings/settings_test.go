@@ -83,7 +83,7 @@ func TestBadFile(t *testing.T) {
 	}
 }
 
-// Each option sets the setting that has its name.
+// Each option sets the setting of the same name.
 func TestFlagsAreSettings(t *testing.T) {
 	known := map[string]bool{"config-file": true}
 	for _, s := range config.Settings() {

@@ -12,17 +12,17 @@ import (
 	"ovn-k8s/lib/config"
 )
 
-// A Token is what a token for the API server says of itself: a JSON Web Token (RFC 7519), whose signature is not checked.
+// A Token is the content of a token for the API server: a JSON Web Token (RFC 7519). Its signature is not checked.
 type Token struct {
-	Source      string    // the setting that has it
-	issued, end time.Time // zero: it does not say
+	Source      string    // the setting with the token
+	issued, end time.Time // zero: not in the token
 }
 
-// tokenWarning is how long before its end a token is told of, at most: a tenth of its lifetime if that is less.
+// tokenWarning is the longest time between the warning and the end of a token: a tenth of its lifetime if that is
+// less.
 const tokenWarning = 7 * 24 * time.Hour
 
-// ReadToken reads the token that a configuration names. It reports false if that has none, or it does not say when it
-// ends.
+// ReadToken reads the token named by a configuration. It reports false without a token, or for one without an end.
 func ReadToken(c config.Config) (Token, bool) {
 	text, source := c.APIToken.Reveal(), "k8s-api-token"
 	if text == "" {
@@ -48,7 +48,7 @@ func ReadToken(c config.Config) (Token, bool) {
 	return t, true
 }
 
-// warnAt is when it is time to renew a token.
+// warnAt is the time to renew a token.
 func (t Token) warnAt() time.Time {
 	early := tokenWarning
 	if tenth := t.end.Sub(t.issued) / 10; !t.issued.IsZero() && tenth > 0 {
@@ -60,7 +60,7 @@ func (t Token) warnAt() time.Time {
 // Ended reports whether the API server refuses the token by now.
 func (t Token) Ended(now time.Time) bool { return !now.Before(t.end) }
 
-// Problem says that the token has ended or ends soon, and what to do; "" if neither.
+// Problem describes a token that has ended or ends soon, with the remedy; "" if neither.
 func (t Token) Problem(now time.Time) string {
 	at := t.end.UTC().Format(time.RFC3339)
 	const renew = `renew it as docs/install.md says, "Tokens"; no restart is needed`
@@ -73,11 +73,11 @@ func (t Token) Problem(now time.Time) string {
 	return ""
 }
 
-// tokenInterval bounds for how long a file with another token is not noticed.
+// tokenInterval bounds the time until a file with another token is noticed.
 const tokenInterval = time.Hour
 
-// FollowToken calls warn when the token that load returns is about to end, and when it has ended, until ctx ends. changed
-// has it look at once; nil: nothing does.
+// FollowToken calls warn when the token returned by load is about to end, and when it has ended, until ctx ends. A
+// value in changed makes it check at once; changed may be nil.
 func FollowToken(ctx context.Context, load func() (Token, bool), changed <-chan struct{}, warn func(string)) {
 	said := ""
 	for {

@@ -18,7 +18,7 @@ func jwt(issued, end time.Time) string {
 	return encode([]byte(`{"alg":"RS256"}`)) + "." + encode(fmt.Appendf(nil, `{"exp":%d,"iat":%d,"sub":"x"}`, end.Unix(), issued.Unix())) + ".c2ln"
 }
 
-// Section 5 of the findings: a token tells of its end some days before, and when it has ended.
+// Section 5 of the findings: FollowToken warns some days before a token ends, and when it has ended.
 func TestTokens(t *testing.T) {
 	now := time.Unix(1700000000, 0)
 	day := 24 * time.Hour
@@ -45,7 +45,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// A file with another token is read when it is time to, and nothing of the token is told.
+// A file with another token is read when due, and the log shows nothing of the token.
 func TestFollowToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	write := func(end time.Duration) string {
