@@ -85,19 +85,35 @@ func (c Cluster) WithoutGateway(name string) (Cluster, bool) {
 // oneFirst makes exactly one gateway the first: of those with First, or else of all,
 // the one with the lowest join address.
 func (c Cluster) oneFirst() Cluster {
-	c.Gateways = maps.Clone(c.Gateways)
-	best := ""
-	for _, name := range c.GatewayNames() {
-		g, b := c.Gateways[name], c.Gateways[best]
-		if best == "" || g.First && !b.First || g.First == b.First && g.Join[0].Less(b.Join[0]) {
+	best, firsts := "", 0
+	for name, g := range c.Gateways {
+		if g.First {
+			firsts++
+		}
+		if best == "" || g.before(name, c.Gateways[best], best) {
 			best = name
 		}
 	}
+	if best == "" || firsts == 1 { // which is the best one then
+		return c
+	}
+	c.Gateways = maps.Clone(c.Gateways)
 	for name, g := range c.Gateways {
 		g.First = name == best
 		c.Gateways[name] = g
 	}
 	return c
+}
+
+// before reports whether a gateway is rather the first than another one.
+func (g Gateway) before(name string, o Gateway, other string) bool {
+	switch {
+	case g.First != o.First:
+		return g.First
+	case g.Join[0] != o.Join[0]:
+		return g.Join[0].Less(o.Join[0])
+	}
+	return name < other
 }
 
 // GatewayNames lists the gateways in alphabetical order.

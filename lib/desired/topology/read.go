@@ -45,7 +45,7 @@ type reader struct {
 type nic struct{ chassis, name string }
 
 func newReader(c Cluster, p *Parser) *reader {
-	p.last, p.now = p.now, map[string]Gateway{}
+	p.last, p.now = p.now, make(map[string]Gateway, len(p.now))
 	r := &reader{Cluster: c, parser: p, byID: map[string]string{}}
 	r.Nodes, r.Chassis = map[string][]netip.Prefix{}, map[string]string{}
 	r.index()
