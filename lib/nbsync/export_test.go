@@ -30,6 +30,25 @@ func Looked(s *Sync) int {
 	return n
 }
 
+// Copies returns how many rows the mirror has beside those of the cache.
+func Copies(s *Sync) (n int) {
+	c, err := s.cache()
+	if err != nil {
+		return -1
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, t := range s.refreshed(c).of {
+		now := c.Table(name).RowsShallow()
+		for uuid, row := range t.rows {
+			if now[uuid] != row {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // text is everything that m says, in some order.
 func (m *mirror) text() string {
 	var lines []string

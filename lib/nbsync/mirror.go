@@ -61,13 +61,17 @@ const worthShrinking = 1000
 // many rows have gone that all should be read instead.
 func (m *mirror) update(changed map[rowOf]bool) bool {
 	m.looked += len(changed)
+	of := map[string][]string{}
 	for at := range changed {
-		t := m.of[at.table]
-		if t == nil {
-			continue
+		if m.of[at.table] != nil {
+			of[at.table] = append(of[at.table], at.uuid)
 		}
-		old, now := t.rows[at.uuid], m.cache.Table(at.table).Row(at.uuid)
-		m.replace(at.table, at.uuid, old, now)
+	}
+	for name, uuids := range of {
+		now := rowsOf(m.cache.Table(name), uuids)
+		for _, uuid := range uuids {
+			m.replace(name, uuid, m.of[name].rows[uuid], now(uuid))
+		}
 	}
 	total := 0
 	for _, t := range m.of {
@@ -75,6 +79,19 @@ func (m *mirror) update(changed map[rowOf]bool) bool {
 	}
 	m.most = max(m.most, total)
 	return m.most <= worthShrinking || total >= m.most/4
+}
+
+// worthSharing is how many rows of a table cost as much to list as one to copy.
+const worthSharing = 64
+
+// rowsOf returns the rows of a table by UUID, of which some are needed. Many are the cache's own, so that memory has them
+// once; few are copies, because the cache gives its own rows only all together.
+func rowsOf(t *cache.RowCache, some []string) func(uuid string) model.Model {
+	if len(some)*worthSharing < t.Len() {
+		return t.Row
+	}
+	rows := t.RowsShallow()
+	return func(uuid string) model.Model { return rows[uuid] }
 }
 
 // refresh takes in what changed in the cache, by looking at every row.

@@ -53,6 +53,9 @@ func TestAPlanLooksAtWhatChanged(t *testing.T) {
 		<-reported
 	}
 	check("all pods", 1<<20)
+	if n := nbsync.Copies(s); n > 10 { // L5
+		t.Errorf("after many rows came, the mirror has copies of %d", n)
+	}
 	for i := range 5 {
 		nbsync.Looked(s)
 		apply(t, s, rowsOf(w, append(w.Put(newPod(fmt.Sprint("new", i), "n5")), w.Settle()...)))
