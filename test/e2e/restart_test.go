@@ -137,4 +137,25 @@ func TestSwitchRestarts(t *testing.T) {
 	if !strings.Contains(string(after[len(before):]), "ofctrl-wait-before-clear is now 0 ms") {
 		t.Errorf("ovn-controller has waited with no flows:\n%s", after[len(before):])
 	}
+	// The same again: ovn-controller heard of the wait since, so its pause before it connects is 1 s once more.
+	if err := node.RestartOVS(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var since string
+	eventually(t, "ovn-controller is connected again", func() bool {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, since, _ = strings.Cut(string(text[len(after):]), "db.sock: connection closed by peer\n")
+		return strings.Contains(since, "db.sock: connected")
+	}, &since)
+	first, _, _ := strings.Cut(since, "db.sock: connected")
+	if pause := strings.Index(first, "db.sock: waiting"); pause >= 0 && !strings.Contains(first[:pause], "db.sock: connecting") {
+		t.Errorf("ovn-controller's pause has grown:\n%s", since)
+	}
+	eventually(t, "ovn-controller has its wait again", func() bool {
+		ids = sh(t, node, "ovs-vsctl get Open_vSwitch . external_ids")
+		return !strings.Contains(ids, "ovn-k8s-wait-before-clear")
+	}, &ids)
 }
