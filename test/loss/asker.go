@@ -73,6 +73,7 @@ type asker struct {
 	mu      sync.Mutex
 	pending map[*try]bool
 	done    []*try // failed, late, or with a packet sent again
+	ended   []*try // those of done that inspect has to look at
 	tried   int
 	report  func(*try) // is told of these
 }
@@ -111,8 +112,17 @@ func (a *asker) once(ctx context.Context, t *try) {
 	delete(a.pending, t)
 	if t.err != nil || t.again || t.took > lateTime {
 		a.done = append(a.done, t)
-		a.report(t)
+		a.ended = append(a.ended, t)
 	}
+}
+
+// takeEnded returns the connections that have not been reported.
+func (a *asker) takeEnded() []*try {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ended := a.ended
+	a.ended = nil
+	return ended
 }
 
 // connect connects, asks a line and returns who answered.
@@ -185,6 +195,9 @@ func (a *asker) stop() (tried, failed, again, late int) {
 	a.wg.Wait()
 	a.endInspection()
 	a.inspection.Wait()
+	for _, t := range a.takeEnded() {
+		a.report(t)
+	}
 	for _, t := range a.done {
 		switch {
 		case t.err != nil:

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,7 +17,8 @@ import (
 // stuckTime is when a connection is looked at: its SYN was sent three times by then.
 const stuckTime = 3200 * time.Millisecond
 
-// inspect looks every 300 ms for connections that wait, in the connection tracking of all nodes, until ctx ends.
+// inspect looks every 300 ms for connections that wait or have failed, in the connection tracking of all nodes, until ctx
+// ends, and reports those that have failed.
 func (f *field) inspect(ctx context.Context, a *asker) {
 	tick := time.NewTicker(300 * time.Millisecond)
 	defer tick.Stop()
@@ -26,16 +28,21 @@ func (f *field) inspect(ctx context.Context, a *asker) {
 			return
 		case <-tick.C:
 		}
-		waiting := a.waiting(stuckTime)
-		if len(waiting) == 0 {
+		waiting, ended := a.waiting(stuckTime), a.takeEnded()
+		if len(waiting)+len(ended) == 0 {
 			continue
 		}
 		var wg sync.WaitGroup
 		for _, n := range f.w.Nodes {
-			wg.Go(func() { f.inspectNode(ctx, a, n, waiting) })
+			wg.Go(func() { f.inspectNode(ctx, a, n, append(slices.Clip(waiting), ended...)) })
 		}
 		wg.Wait()
-		f.save(ctx)
+		for _, t := range ended {
+			a.report(t)
+		}
+		if len(waiting) > 0 {
+			f.save(ctx)
+		}
 	}
 }
 
@@ -77,20 +84,21 @@ func (f *field) inspectNode(ctx context.Context, a *asker, n *world.Node, waitin
 // replySource is the endpoint in an entry.
 var replySource = regexp.MustCompile(`reply=\(src=([^,]+),`)
 
-// explain prints a connection with what is known of it.
+// explain prints a connection with what is known of it: its endpoint by connection tracking, or else by the answer.
 func (f *field) explain(t *try) {
 	f.say("%s", t)
-	endpoints := map[string]bool{}
+	endpoints := f.history.ofPod(t.by)
 	for _, l := range t.evidence {
 		f.say("    %s", l)
-		if m := replySource.FindStringSubmatch(l); m != nil {
-			endpoints[m[1]] = true
+		if m := replySource.FindStringSubmatch(l); m != nil && f.history.isPod(m[1]) && !slices.Contains(endpoints, m[1]) {
+			endpoints = append(slices.Clip(endpoints), m[1])
 		}
 	}
-	for e := range endpoints {
-		if said := f.history.of(e, t.began); said != "" {
-			f.say("    %s: %s", e, said)
-		}
+	for _, e := range endpoints {
+		f.say("    %s: %s", e, f.history.of(e, t.began))
+	}
+	if len(endpoints) == 0 {
+		f.say("    no endpoint is known: %s", f.history.around(t.began))
 	}
 }
 

@@ -90,7 +90,7 @@ func (f *field) setUp(ctx context.Context, bin string) (err error) {
 			return err
 		}
 	}
-	f.history, err = watch(ctx, f.w.Kube.Client())
+	f.history, err = watch(ctx, f.w)
 	return err
 }
 

@@ -3,25 +3,36 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	libovsdb "github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/model"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/test/world"
 )
 
-// A history is what the API has said of pods and endpoints, with the time.
+// A history is what the API, the Northbound database and the nodes' flows have said of pods and endpoints, with the time.
 type history struct {
-	end context.CancelFunc
-	f   informers.SharedInformerFactory
+	end   context.CancelFunc
+	f     informers.SharedInformerFactory
+	nb    *ovsdb.DB
+	nodes []*world.Node
+	wg    sync.WaitGroup
 
-	mu    sync.Mutex
-	lines []line
-	last  map[string]string // by address
+	mu        sync.Mutex
+	lines     []line
+	last      map[string]string   // by address and kind
+	addresses map[string][]string // by pod
 }
 
 type line struct {
@@ -31,34 +42,96 @@ type line struct {
 }
 
 // watch begins a history.
-func watch(ctx context.Context, client kubernetes.Interface) (*history, error) {
+func watch(ctx context.Context, w *world.World) (*history, error) {
 	ctx, end := context.WithCancel(ctx)
-	h := &history{end: end, f: informers.NewSharedInformerFactory(client, 0), last: map[string]string{}}
-	pods, slices := h.f.Core().V1().Pods().Informer(), h.f.Discovery().V1().EndpointSlices().Informer()
+	h := &history{end: end, f: informers.NewSharedInformerFactory(w.Kube.Client(), 0), nodes: w.Nodes, last: map[string]string{}, addresses: map[string][]string{}}
+	pods, endpoints := h.f.Core().V1().Pods().Informer(), h.f.Discovery().V1().EndpointSlices().Informer()
 	_, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: h.pod, UpdateFunc: func(_, o any) { h.pod(o) }, DeleteFunc: h.gone,
 	})
 	if err == nil {
-		_, err = slices.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(o any) { h.slice(nil, o) }, UpdateFunc: h.slice})
+		_, err = endpoints.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(o any) { h.slice(nil, o) }, UpdateFunc: h.slice})
 	}
 	h.f.Start(ctx.Done())
+	if err == nil {
+		err = h.followNB(ctx, w.Central.NB)
+	}
 	return h, err
+}
+
+// followNB records which endpoints the load balancers of the Northbound database lose.
+func (h *history) followNB(ctx context.Context, remote string) error {
+	m, err := ovsdb.NBModel()
+	if err != nil {
+		return err
+	}
+	h.nb, err = ovsdb.Open(ctx, ovsdb.Options{
+		Name: "NB", Remotes: []string{remote}, Model: m, Tables: []ovsdb.Table{{Name: nbdb.LoadBalancerTable, Columns: []string{"vips"}}},
+	})
+	if err != nil {
+		return err
+	}
+	h.nb.Handle(&libovsdb.EventHandlerFuncs{UpdateFunc: func(_ string, before, after model.Model) {
+		now := backends(after)
+		for e := range backends(before) {
+			if !now[e] && h.add(e, "NB", "no endpoint any more") {
+				h.wg.Go(func() { h.awaitFlows(ctx, e) })
+			}
+		}
+	}})
+	return nil
+}
+
+// backends are the addresses of the endpoints of a load balancer.
+func backends(m model.Model) map[string]bool {
+	out := map[string]bool{}
+	for _, list := range m.(*nbdb.LoadBalancer).Vips {
+		for e := range strings.SplitSeq(list, ",") {
+			if a, err := netip.ParseAddrPort(e); err == nil {
+				out[a.Addr().String()] = true
+			}
+		}
+	}
+	return out
+}
+
+// awaitFlows records when each node's flows have lost an endpoint.
+func (h *history) awaitFlows(ctx context.Context, address string) {
+	to := "dst=" + netip.AddrPortFrom(netip.MustParseAddr(address), 0).String()
+	to = strings.TrimSuffix(to, "0") // with the colon before the port
+	for _, n := range h.nodes {
+		h.wg.Go(func() {
+			for ctx.Err() == nil {
+				out, _, err := n.Run(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-groups", "br-int")
+				if err == nil && !strings.Contains(out, to) {
+					h.add(address, "flows on "+n.Name, "without it")
+					return
+				}
+				wait(ctx, 100*time.Millisecond)
+			}
+		})
+	}
 }
 
 func (h *history) close() {
 	h.end()
+	h.wg.Wait()
+	if h.nb != nil {
+		h.nb.Close()
+	}
 	h.f.Shutdown()
 }
 
-// add adds a line, unless the last one of the address and kind says the same.
-func (h *history) add(address, kind, text string) {
+// add adds a line, unless the last one of the address and kind says the same. It reports whether it did.
+func (h *history) add(address, kind, text string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.last[address+kind] == text {
-		return
+		return false
 	}
 	h.last[address+kind] = text
 	h.lines = append(h.lines, line{time.Now(), address, kind + " " + text})
+	return true
 }
 
 func (h *history) pod(o any) {
@@ -68,8 +141,30 @@ func (h *history) pod(o any) {
 		text += ", deleted"
 	}
 	for _, a := range p.Status.PodIPs {
-		h.add(a.IP, "pod", text)
+		if h.add(a.IP, "pod", text) && p.DeletionTimestamp == nil {
+			h.renew(p.Namespace+"/"+p.Name, a.IP)
+		}
 	}
+}
+
+// renew forgets what a former pod with the address was, and records the pod of the address.
+func (h *history) renew(pod, address string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.last, address+"NB")
+	for _, n := range h.nodes {
+		delete(h.last, address+"flows on "+n.Name)
+	}
+	if !slices.Contains(h.addresses[pod], address) {
+		h.addresses[pod] = append(h.addresses[pod], address)
+	}
+}
+
+// ofPod lists the addresses of a pod.
+func (h *history) ofPod(name string) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.addresses[name]
 }
 
 func (h *history) gone(o any) {
@@ -100,14 +195,31 @@ func (h *history) slice(before, after any) {
 	}
 }
 
+// isPod reports whether an address is that of a pod or endpoint.
+func (h *history) isPod(address string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last[address+"slice"] != "" || h.last[address+"pod"] != ""
+}
+
 // of returns what was said of an address from some time before a moment on.
 func (h *history) of(address string, at time.Time) string {
+	return h.said(at, time.Minute, func(l line) (string, bool) { return l.text, l.of == address })
+}
+
+// around returns all that was said shortly before and after a moment.
+func (h *history) around(at time.Time) string {
+	return h.said(at, 10*time.Second, func(l line) (string, bool) { return l.of + " " + l.text, true })
+}
+
+// said lists lines from some time before a moment until 15 s after.
+func (h *history) said(at time.Time, before time.Duration, choose func(line) (string, bool)) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var out []string
 	for _, l := range h.lines {
-		if l.of == address && l.at.After(at.Add(-time.Minute)) && l.at.Before(at.Add(15*time.Second)) {
-			out = append(out, fmt.Sprintf("%+.3f s %s", l.at.Sub(at).Seconds(), l.text))
+		if text, ok := choose(l); ok && l.at.After(at.Add(-before)) && l.at.Before(at.Add(15*time.Second)) {
+			out = append(out, fmt.Sprintf("%+.3f s %s", l.at.Sub(at).Seconds(), text))
 		}
 	}
 	return strings.Join(out, "; ")
