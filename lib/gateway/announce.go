@@ -16,8 +16,8 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// How the addresses that a gateway begins to answer for are announced. Hosts keep the MAC of the gateway that answered
-// before for up to a minute (RFC 4861 section 7.3), and switches its port.
+// Announcements of addresses by the gateway that begins to answer for them. Otherwise hosts would keep the former
+// gateway's MAC for up to a minute (RFC 4861 section 7.3), and switches its port.
 const (
 	// announceTimes and announceEvery are MAX_NEIGHBOR_ADVERTISEMENT and RetransTimer of RFC 4861, section 10.
 	announceTimes = 3
@@ -25,19 +25,19 @@ const (
 	// announceBatch frames are sent at once, every announcePause.
 	announceBatch = 256
 	announcePause = 20 * time.Millisecond
-	// southRetry is how long to wait for a Southbound database that is not there.
+	// southRetry is the pause before another try to reach the Southbound database.
 	southRetry = 10 * time.Second
 )
 
-// How often the next hops of a gateway are asked for their MACs. OVN keeps a MAC for a day and never asks whether it is
-// still right, as hosts do after half a minute (RFC 4861 section 7.3): a router that was replaced while nobody here
-// listened would be lost for that long. The first pauses double, since br-int may be without flows after a boot.
+// Intervals of requests for the MACs of a gateway's next hops. OVN keeps a MAC for a day and never verifies it, as
+// hosts do after half a minute (RFC 4861 section 7.3): a router replaced unnoticed would be unreachable for that
+// long. The first intervals double, since br-int may be without flows after a boot.
 const (
 	askFirst = time.Second
 	askEvery = time.Minute
 )
 
-// An uplink is where the router of a gateway on this host meets its LAN.
+// An uplink is a port by which the router of a gateway on this host is connected to its LAN.
 type uplink struct {
 	gateway string
 	nic     string // the interface
@@ -45,7 +45,7 @@ type uplink struct {
 	hops    string // the next hops of the gateway's router, with commas
 }
 
-// uplink is that of a port of br-int. It reports false for other ports.
+// uplink returns the uplink of a port of br-int. It reports false for other ports.
 func (h *Helper) uplink(i vswitch.Interface) (uplink, bool) {
 	u := uplink{gateway: i.ExternalIDs[names.GatewayTag], nic: i.Name, port: i.ExternalIDs[names.IfaceID], hops: i.ExternalIDs[names.NextHops]}
 	if i.Name == names.PatchFromIntegration(h.Bridge) {
@@ -55,7 +55,7 @@ func (h *Helper) uplink(i vswitch.Interface) (uplink, bool) {
 	return u, is && (i.Type != "patch" || u.nic != i.Name)
 }
 
-// uplinks are those of all gateways on this host.
+// uplinks returns the uplinks of all gateways on this host.
 func (h *Helper) uplinks(all []vswitch.Interface) map[uplink]bool {
 	out := map[uplink]bool{}
 	for _, i := range all {
@@ -66,14 +66,14 @@ func (h *Helper) uplinks(all []vswitch.Interface) map[uplink]bool {
 	return out
 }
 
-// setUplinks has the gateways on this host announce what they answer for. It does not block.
+// setUplinks makes the gateways on this host announce their addresses. It does not block.
 func (e *engine) setUplinks(all []vswitch.Interface) {
 	now := e.helper.uplinks(all)
 	for {
 		select {
 		case e.uplinks <- now:
 			return
-		case <-e.uplinks: // is out of date
+		case <-e.uplinks: // outdated
 		}
 	}
 }
@@ -106,7 +106,7 @@ func (e *engine) announceAll(ctx context.Context) {
 	}
 }
 
-// startAnnouncing announces what the gateway of an uplink answers for, until stop is called.
+// startAnnouncing announces the addresses of an uplink's gateway until stop is called.
 func (e *engine) startAnnouncing(ctx context.Context, u uplink) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	answers, followed, announced := make(chan ovsdb.Answers, 1), make(chan struct{}), make(chan struct{})
@@ -125,7 +125,7 @@ func (e *engine) startAnnouncing(ctx context.Context, u uplink) (stop func()) {
 	}
 }
 
-// followAnswers sends what the gateway of an uplink answers for, of which only the latest counts.
+// followAnswers sends the addresses of an uplink's gateway. Only the latest value stays in the channel.
 func (e *engine) followAnswers(ctx context.Context, u uplink, answers chan ovsdb.Answers) {
 	if e.config.OVNRemote == "" {
 		return
@@ -153,8 +153,8 @@ func (e *engine) followAnswers(ctx context.Context, u uplink, answers chan ovsdb
 	}
 }
 
-// announce sends gratuitous ARP and unsolicited neighbor advertisements for what the gateway begins to answer for, and
-// asks its next hops for their MACs.
+// announce sends gratuitous ARP and unsolicited neighbour advertisements for new addresses of the gateway, and asks
+// its next hops for their MACs.
 func (e *engine) announce(ctx context.Context, u uplink, answers <-chan ovsdb.Answers) {
 	var latest ovsdb.Answers
 	var due announcements
@@ -198,7 +198,7 @@ func (e *engine) announce(ctx context.Context, u uplink, answers <-chan ovsdb.An
 	}
 }
 
-// some lists the first of some addresses.
+// some formats the first of some addresses and the number of others.
 func some(addrs []netip.Addr) string {
 	const first = 4
 	if len(addrs) > first {
@@ -219,13 +219,13 @@ func send(nic string, a ovsdb.Answers, addrs []netip.Addr) error {
 	return garp.Announce(i, addrs)
 }
 
-// wire is a NIC as a router behind it uses it.
+// wire returns a NIC as used by a router behind it.
 func wire(nic string, a ovsdb.Answers) (garp.Interface, error) {
 	i, err := ifstate.Find(nic)
 	return garp.Interface{Name: i.Name, Index: i.Index, MAC: a.MAC, VLAN: a.VLAN}, err
 }
 
-// inquire asks the next hops of a gateway's router for their MACs, in its name: it hears the answers.
+// inquire asks the next hops of a gateway's router for their MACs, with the router as sender: so it gets the answers.
 func inquire(u uplink, a ovsdb.Answers) error {
 	questions := u.questions(a.Own)
 	if len(questions) == 0 || len(a.MAC) == 0 {
@@ -241,7 +241,7 @@ func inquire(u uplink, a ovsdb.Answers) error {
 	return nil
 }
 
-// questions are those of a router with its own addresses on the LAN: who are the next hops?
+// questions returns a router's requests for the MACs of its next hops, given its own addresses on the LAN.
 func (u uplink) questions(own []netip.Prefix) (all []garp.Question) {
 	for word := range strings.SplitSeq(u.hops, ",") {
 		hop, err := netip.ParseAddr(word)
@@ -258,14 +258,14 @@ func (u uplink) questions(own []netip.Prefix) (all []garp.Question) {
 	return all
 }
 
-// announcements are those that are due. The zero value is empty.
+// announcements are due. The zero value is empty.
 type announcements struct {
 	known map[netip.Addr]bool
-	left  map[netip.Addr]int // how many times more
+	left  map[netip.Addr]int // number of further announcements
 	queue []netip.Addr       // of this round
 }
 
-// update records all addresses there are, and returns those that are new.
+// update records all present addresses, and returns the new ones.
 func (n *announcements) update(addrs []netip.Addr) (fresh []netip.Addr) {
 	now := make(map[netip.Addr]bool, len(addrs))
 	left := map[netip.Addr]int{}
@@ -283,7 +283,7 @@ func (n *announcements) update(addrs []netip.Addr) (fresh []netip.Addr) {
 	return fresh
 }
 
-// next returns what to announce now, and when to call it again: 0 if nothing is left.
+// next returns the addresses to announce now, and the pause before the next call: 0 if nothing is left.
 func (n *announcements) next() (batch []netip.Addr, pause time.Duration) {
 	if len(n.queue) == 0 {
 		for a := range n.left {

@@ -38,11 +38,11 @@ func (e *engine) takeCIDRs(ev kube.Event) []string {
 	return []string{partRoutes}
 }
 
-// syncRoutes leads to ServiceCIDRs by way of the management port, unless the
-// settings name them, for which minion-init makes routes.
+// syncRoutes creates routes to ServiceCIDRs by the management port, except those
+// in the settings: minion-init creates these.
 func (e *engine) syncRoutes(v view) error {
 	if v.cidrs == nil || v.host.Management == "" || len(v.host.Pods) == 0 {
-		return nil // not known yet, or nothing to lead by
+		return nil // not known yet, or no management port to route by
 	}
 	want := link.Routes{Interface: v.host.Management, Protocol: link.ServiceProtocol, Metric: link.ServiceMetric}
 	for _, to := range v.cidrs {

@@ -17,7 +17,7 @@ import (
 	"ovn-k8s/lib/link"
 )
 
-// A conflict is what is wrong on this node with a Service.
+// A conflict is a problem of a Service on this node.
 type conflict struct {
 	service service.Key
 	uid     string
@@ -25,14 +25,13 @@ type conflict struct {
 	message string
 }
 
-// object is the Service, for an Event.
+// object returns the Service, for an Event.
 func (c conflict) object() *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: c.service.Namespace, Name: c.service.Name, UID: types.UID(c.uid)}}
 }
 
-// tell warns of what was not wrong before, in the log and by Events of the
-// Services, and takes note of what is over. Of a kind of conflicts, all are
-// told at once.
+// tell reports new conflicts in the log and by Events of the Services, and forgets
+// solved ones. all are the present conflicts of a kind.
 func (e *engine) tell(kind string, all []conflict) {
 	now := map[string]bool{}
 	for _, c := range all {
@@ -57,8 +56,8 @@ func (e *engine) tellServerClaims(v view) {
 	e.tell("servers", all)
 }
 
-// findConflicts looks for programs of this host that listen at NodePorts: clients
-// outside, and the host itself, come to the Service and not to them.
+// findConflicts looks for programs of this host that listen at NodePorts: the Service
+// gets the connections of clients outside and of the host instead.
 func (e *engine) findConflicts(_ context.Context, v view) error {
 	if v.synced {
 		e.tellServerClaims(v)
@@ -72,7 +71,7 @@ func (e *engine) findConflicts(_ context.Context, v view) error {
 	if err != nil {
 		return err
 	}
-	found := map[service.Claim]conflict{} // each of both families
+	found := map[service.Claim]conflict{} // one for both families
 	for _, f := range nodePorts {
 		if c := f.Claim(); listeners[link.Listener{Protocol: strings.ToLower(string(c.Protocol)), Port: c.Port}] {
 			found[c] = conflict{f.Key, f.UID, "NodePortInUse", fmt.Sprintf("%s of service %s: a program of node %s listens there, too, and is not reached any more: give the service or the program another port", c, f.Key, v.host.Node)}
@@ -82,7 +81,7 @@ func (e *engine) findConflicts(_ context.Context, v view) error {
 	return nil
 }
 
-// serveHealth serves health checks, and complains of those whose ports are in use.
+// serveHealth serves health checks, and reports those whose ports are in use.
 func (e *engine) serveHealth(v view) error {
 	if !v.synced {
 		return nil

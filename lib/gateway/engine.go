@@ -28,31 +28,31 @@ import (
 	"ovn-k8s/lib/reconcile"
 )
 
-// The parts of a node that are brought up to date, each for itself.
+// The parts of a node, each reconciled by itself.
 const (
-	partPorts  = "ports"  // what Open vSwitch's database says
+	partPorts  = "ports"  // in Open vSwitch's database
 	partFlows  = "flows"  // of the shared bridge
 	partRules4 = "rules4" // of iptables
 	partRules6 = "rules6" // of ip6tables
 	partHealth = "health" // of health checks
 	// of NodePorts with programs of this host
 	partConflicts = "conflicts"
-	// of UDP connections with endpoints that are gone
+	// UDP connections with deleted endpoints
 	partStale  = "stale"
 	partRoutes = "routes" // to ServiceCIDRs
 	partMTU    = "mtu"    // of tunnels
 	// of a local gateway: interface, routing, rules
 	partLocal      = "local gateway"
 	partForwarding = "forwarding" // of IP packets
-	partFirewall   = "firewall"   // of others
+	partFirewall   = "firewall"   // other programs' rules
 )
 
-// An event is a change that the engine's goroutine records. It returns the parts
-// that it touches.
+// An event is a change for the engine's goroutine to record. It returns the parts
+// touched.
 type event func() []string
 
-// An engine keeps a node as it should be. All but send and what shared guards
-// belongs to the goroutine of its loop.
+// An engine reconciles a node. All but send and the fields guarded by shared belongs
+// to the goroutine of its loop.
 type engine struct {
 	helper   *Helper
 	log      *logrus.Entry
@@ -62,13 +62,13 @@ type engine struct {
 	loop     reconcile.Loop[event, string]
 	world    *desired.World
 	resolved map[nb.Unit]service.Resolved // of the world, as it is now
-	missing  map[string]bool              // names of awaited kinds that are not known yet
+	missing  map[string]bool              // names of awaited kinds not known yet
 	ports    ports
 	addrs    map[string][]netip.Prefix // by interface
-	inside   []netip.Prefix            // to which the management port leads
+	inside   []netip.Prefix            // subnets and addresses routed to the management port
 	hops     []netip.Addr              // of default routes
 	nodes    nodeport.Nodes
-	node     string // whose pods are followed
+	node     string // the pods of this node are followed
 	pods     map[pod.Key]hostport.Pod
 	cidrs    map[string]service.Ranges // nil: not known yet
 	restart  func()                    // starts another engine
@@ -76,18 +76,18 @@ type engine struct {
 	health   *healthChecks
 	trials   map[string]trial // of parts
 	declarer *declarer
-	noNFT    sync.Once         // that nft is missing is said
-	said     map[string]string // what was complained of last, by part
+	noNFT    sync.Once         // the log tells once that nft is missing
+	said     map[string]string // last error reported, by part
 	ready    func()
 	warn     func(conflict) // writes an Event
 	warnNode func(reason, message string)
 	told     map[string]map[string]bool // conflicts, by kind
 	stale    stale
 	uplinks  chan map[uplink]bool // of gateways here; the latest
-	worked   time.Duration        // what the last call of sync's work took
+	worked   time.Duration        // duration of the last call of sync's work
 	guarded  bool                 // see guardFirst; belongs to sync's work
 
-	shared sync.Mutex // guards what follows
+	shared sync.Mutex // guards view
 	view   view
 }
 
@@ -97,20 +97,20 @@ type firewall struct {
 	tool   *iptables.Firewall
 }
 
-// A view is what commands show: what was wanted last.
+// A view is the latest desired state, for commands to show.
 type view struct {
 	bridge   nodeport.Bridge
 	known    bool // whether the bridge has its ports
 	host     nodeport.Host
 	services []service.Resolved
-	// frontends are those of services.
+	// frontends are the frontends of services.
 	frontends []service.Frontend
 	pods      []hostport.Pod
 	cidrs     service.Ranges // of ServiceCIDRs; nil: not known yet
-	synced    bool           // whether services and pods are all there are
+	synced    bool           // whether services and pods are complete
 }
 
-// newFirewalls finds iptables of the families that the kernel has, by part.
+// newFirewalls finds iptables of the kernel's families, by part.
 func newFirewalls() (map[string]firewall, error) {
 	out := map[string]firewall{}
 	for part, family := range map[string]netip.Addr{partRules4: nodeport.IPv4, partRules6: nodeport.IPv6} {
@@ -152,17 +152,17 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error
 }
 
 const (
-	// restFactor is how many times as long as its last work the helper rests, so
-	// that endpoints that change all the time do not cost a host a whole CPU.
+	// restFactor is the ratio of the helper's pause to its last work, so that
+	// permanent changes of endpoints do not cost a host a whole CPU.
 	restFactor = 4
-	// maxRest bounds how long a change waits for that.
+	// maxRest bounds the delay of a change by such a pause.
 	maxRest = 200 * time.Millisecond
 )
 
 // rest is the MinInterval of the loop.
 func (e *engine) rest(int) time.Duration { return min(restFactor*e.worked, maxRest) }
 
-// send hands an event to the engine's goroutine. It does not block.
+// send sends an event to the engine's goroutine. It does not block.
 func (e *engine) send(ev event) { e.loop.Send(ev) }
 
 // touch makes parts dirty.
@@ -189,7 +189,7 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	defer e.health.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Flows that depend on what is not known yet would go for a moment.
+	// Otherwise flows would be deleted for a moment, because their inputs are not known yet.
 	all, err := e.sw.Interfaces(ctx)
 	if err != nil {
 		return fmt.Errorf("reading Open vSwitch's database: %w", err)
@@ -230,7 +230,7 @@ func (e *engine) followAddresses(ctx context.Context) {
 func (e *engine) readAddresses() {
 	addrs, err := link.Addresses()
 	if err != nil {
-		e.log.Warn(err) // more will change, or the resync comes
+		e.log.Warn(err) // another change or the resync will repeat this
 		return
 	}
 	e.send(func() []string {
@@ -242,7 +242,7 @@ func (e *engine) readAddresses() {
 	})
 }
 
-// services are those that are balanced, sorted by name.
+// services lists the Services with load balancing, sorted by name.
 func (e *engine) services() []service.Resolved {
 	out := make([]service.Resolved, 0, len(e.resolved))
 	for _, u := range slices.Sorted(maps.Keys(e.resolved)) {
@@ -251,8 +251,8 @@ func (e *engine) services() []service.Resolved {
 	return out
 }
 
-// sync says what the node should be and returns what makes it so: it is the Sync
-// of the loop.
+// sync computes the desired state and returns the work to apply it: it is the Sync of
+// the loop.
 func (e *engine) sync(dirty []string) func(context.Context) map[string]error {
 	v := e.wanted()
 	var work []func(context.Context) error
@@ -277,7 +277,7 @@ func (e *engine) sync(dirty []string) func(context.Context) map[string]error {
 	}
 }
 
-// wanted puts together what flows and rules depend on.
+// wanted collects the inputs of flows and rules.
 func (e *engine) wanted() view {
 	var all []netip.Addr
 	for _, name := range slices.Sorted(maps.Keys(e.addrs)) {
@@ -305,8 +305,8 @@ func (e *engine) wanted() view {
 	return v
 }
 
-// network returns the addresses at which no Service may have a frontend, as far as this host knows them. The host's routes
-// through the management port lead to pods and Services.
+// network returns the addresses at which no Service may have a frontend, as far as this host knows them. The host's
+// routes by the management port are those to pods and Services.
 func (e *engine) network(v view) service.Network {
 	hosts := slices.Concat(slices.Collect(maps.Values(e.nodes))...)
 	hosts = append(hosts, v.host.Addrs...)
@@ -341,7 +341,7 @@ func (h *Helper) served(addrs []netip.Addr) []netip.Addr {
 	})
 }
 
-// work returns what brings one part up to date.
+// work returns the function to reconcile one part.
 func (e *engine) work(part string, v view) func(context.Context) error {
 	switch part {
 	case partPorts:
@@ -377,7 +377,7 @@ func (e *engine) work(part string, v view) func(context.Context) error {
 	return func(ctx context.Context) error { return e.syncRules(ctx, e.firewall[part], v) }
 }
 
-// synced says of each part once why it fails: it is the Synced of the loop.
+// synced logs each error of a part once: it is the Synced of the loop.
 func (e *engine) synced(tried []string, failed map[string]error) {
 	for _, part := range tried {
 		err := failed[part]
@@ -406,11 +406,11 @@ func (e *engine) synced(tried []string, failed map[string]error) {
 	}
 }
 
-// databaseTimeout bounds how long the other parts wait for a database that is
-// about to come back.
+// databaseTimeout bounds the time for which other parts wait for a database, perhaps
+// during its restart.
 const databaseTimeout = time.Second
 
-// readPorts records what the database says of the ports that matter.
+// readPorts records the relevant ports in the database.
 func (e *engine) readPorts(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
@@ -436,7 +436,7 @@ func (e *engine) readPorts(ctx context.Context) error {
 		unserved = ""
 	}
 	e.send(func() []string {
-		if p.node == "" { // a management port that is gone for a moment does not make this another node
+		if p.node == "" { // a management port missing for a moment does not make this another node
 			p.node = e.ports.node
 		}
 		if e.helper.Bridge == "" && unserved != "" {
@@ -454,7 +454,7 @@ func (e *engine) readPorts(ctx context.Context) error {
 	return nil
 }
 
-// same reports whether two states of the ports mean the same.
+// same reports whether two states of the ports are equivalent.
 func (p ports) same(q ports) bool {
 	key := func(p ports) string {
 		return fmt.Sprint(p.bridge, p.nic.Name, p.nic.Bridge, p.nic.Ofport, p.outside.Ofport, p.inside.Name, p.inside.ExternalIDs[names.ClusterSubnets], p.inside.ExternalIDs[names.GatewayIPs], p.management, p.node, p.gateway, p.shared, p.local.Name, p.local.ExternalIDs[names.ClusterSubnets], p.local.ExternalIDs[names.GatewayIPs])

@@ -11,11 +11,11 @@ import (
 	"ovn-k8s/lib/nftables"
 )
 
-// genevePort is that of Geneve's UDP (RFC 8926).
+// genevePort is the UDP port of Geneve (RFC 8926).
 const genevePort = 6081
 
-// checkFirewall is an error if a table of nftables drops packets of pods. An Event on the Node and ovn-cms-options say
-// so, too.
+// checkFirewall returns an error if a table of nftables drops packets of pods. An Event on the Node and ovn-cms-options
+// report it, too.
 func (e *engine) checkFirewall(ctx context.Context, p ports) error {
 	rules, err := nftables.Read(ctx)
 	if errors.Is(err, nftables.ErrMissing) {
@@ -32,7 +32,7 @@ func (e *engine) checkFirewall(ctx context.Context, p ports) error {
 	if p.local.Name != "" {
 		needs.Interfaces = append(needs.Interfaces, localgateway.Port)
 	}
-	// The userspace datapath takes packets of tunnels before the host's firewall does.
+	// The userspace datapath gets packets of tunnels before the host's firewall.
 	if datapath, err := e.sw.DatapathType(ctx, names.IntegrationBridge); err == nil && datapath != "netdev" && strings.Contains(e.config.EncapType, "geneve") {
 		needs.Ports = []int{genevePort}
 	}

@@ -1,5 +1,5 @@
-// Package gateway is the node's side of Services: it takes in connections that
-// do not come from pods.
+// Package gateway is the node's side of Services: it handles connections from
+// clients other than pods.
 //
 //	lib/kube ──Services──▶ engine ──lib/desired/nodeport──▶ lib/flowsync ──▶ ovs-ofctl: the shared bridge
 //	                                          └─────────▶ lib/iptables: the host
@@ -32,30 +32,30 @@ import (
 	"ovn-k8s/lib/settings"
 )
 
-// Program is the name that the helper has in logs and API requests.
+// Program is the helper's name in logs and API requests.
 const Program = "ovn-k8s-gateway-helper"
 
-// Options say how to run a helper.
+// Options are the parameters of a helper.
 type Options struct {
 	// Flags are the settings of the command line: see settings.Flags.
 	Flags map[string]string
-	// Bridge and Interface are the bridge that the host shares with its gateway
-	// router, and the NIC in it. Without them only the host's rules are kept.
+	// Bridge and Interface are the bridge shared by the host and its gateway
+	// router, and the NIC in it. Without them only the host's rules are reconciled.
 	Bridge, Interface string
-	// Node is this host's name in Kubernetes; "" means that of the management
-	// port, or the host's own.
+	// Node is this host's name in Kubernetes; "" means the node of the management
+	// port, or else the host's own name.
 	Node string
-	// NodePortAddresses, unless empty, are where NodePorts are served.
+	// NodePortAddresses, unless empty, restrict the addresses with NodePorts.
 	NodePortAddresses []netip.Prefix
 	// Log returns the log of a module. nil is silent.
 	Log func(module string) *logrus.Entry
-	// Informers follow objects for several roles of the process. nil: the helper has its own.
+	// Informers are shared by several roles of the process. nil: the helper has its own.
 	Informers *kube.Informers
-	// Status is told in one line what the helper does or waits for. It may be nil.
+	// Status receives the present activity of the helper in one line. It may be nil.
 	Status func(text string)
 }
 
-// A Helper serves one node. The zero value keeps the rules of the host.
+// A Helper serves one node. The zero value reconciles the rules of the host.
 type Helper struct {
 	Options
 	engine atomic.Pointer[engine]
@@ -72,9 +72,8 @@ func (h *Helper) log(module string) *logrus.Entry {
 
 // Run serves the node until ctx ends. It calls ready once the bridge has the flows
 // that do not depend on Services, or when it begins to wait for Open vSwitch or the
-// bridge. When a setting in the local Open vSwitch changes, it goes on with the new
-// one. Once it was ready, nothing that is wrong ends it: it goes on with the former
-// settings, or tries again.
+// bridge. It follows changes of settings in the local Open vSwitch. Once ready, no error
+// ends it: it continues with the former settings, or tries again.
 func (h *Helper) Run(ctx context.Context, ready func()) error {
 	sw, err := settings.AwaitSwitch(ctx, h.Flags, h.log("ovsdb"), func(why error) {
 		h.log("gateway").Warnf("waiting: %v", why)
@@ -101,7 +100,7 @@ func (h *Helper) Run(ctx context.Context, ready func()) error {
 	}.Run(ctx, ready)
 }
 
-// followPluginToken tells of the end of the CNI plugin's token: the plugin itself runs for moments only.
+// followPluginToken logs when the CNI plugin's token is about to expire: the plugin itself runs for moments only.
 func (h *Helper) followPluginToken(ctx context.Context, sw *vswitch.Switch) {
 	changed := make(chan struct{}, 1)
 	sw.OnExternalIDs(func(map[string]string) {
@@ -111,14 +110,14 @@ func (h *Helper) followPluginToken(ctx context.Context, sw *vswitch.Switch) {
 		}
 	})
 	settings.FollowToken(ctx, func() (settings.Token, bool) {
-		own, _ := settings.Load(ctx, h.Flags, sw) // Run reports what is wrong
+		own, _ := settings.Load(ctx, h.Flags, sw) // Run reports the error
 		c, _ := settings.Load(ctx, nil, sw)
 		t, ok := settings.ReadToken(c)
 		return t, ok && (own.APIToken != c.APIToken || own.APITokenFile != c.APITokenFile)
 	}, changed, func(text string) { h.log("gateway").Warnf("CNI plugin of this host: %s", text) })
 }
 
-// settings are those there are now, if they make sense.
+// settings returns the present settings, if they are valid.
 func (h *Helper) settings(ctx context.Context, sw *vswitch.Switch) (config.Config, error) {
 	cfg, err := settings.Load(ctx, h.Flags, sw)
 	if err == nil && cfg.APIServer == "" {
@@ -127,7 +126,7 @@ func (h *Helper) settings(ctx context.Context, sw *vswitch.Switch) (config.Confi
 	return cfg, err
 }
 
-// ShowConfig prints every setting, its value and where that came from.
+// ShowConfig prints every setting with its value and source.
 func (h *Helper) ShowConfig(ctx context.Context, out io.Writer) error {
 	sw, err := h.openvswitch(ctx)
 	if err != nil {
@@ -188,8 +187,8 @@ func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switc
 	return settings.ErrChanged
 }
 
-// adoptBridge serves the bridge that gateway-init shares, with the NIC in it, though
-// the command line names none.
+// adoptBridge serves the bridge shared by gateway-init, and the NIC in it, if the
+// command line does not name one.
 func (h *Helper) adoptBridge(ctx context.Context, sw *vswitch.Switch) error {
 	if h.Bridge != "" {
 		return nil
@@ -212,7 +211,7 @@ func (h *Helper) adoptBridge(ctx context.Context, sw *vswitch.Switch) error {
 	return nil
 }
 
-// sharedBridge is the bridge that gateway-init has connected with br-int, "" if
+// sharedBridge returns the bridge that gateway-init has connected with br-int, "" if
 // there is none, and the NICs in it.
 func sharedBridge(all []vswitch.Interface) (bridge string, nics []string) {
 	for _, i := range all {
@@ -229,12 +228,11 @@ func sharedBridge(all []vswitch.Interface) (bridge string, nics []string) {
 	return bridge, nics
 }
 
-// patchTimeout bounds how long a start waits for ovs-vswitchd.
+// patchTimeout bounds the time for which a start waits for ovs-vswitchd.
 const patchTimeout = 10 * time.Second
 
-// checkBridge says what is missing for the bridge to be shared, and connects it with
-// br-int. Scripts may match the texts: they are the
-// original's.
+// checkBridge checks the prerequisites of a shared bridge, and connects it with br-int.
+// Scripts may match the texts, since they are the original's.
 func (h *Helper) checkBridge(ctx context.Context, sw *vswitch.Switch) error {
 	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
 	defer cancel()
@@ -270,7 +268,7 @@ func (h *Helper) checkBridge(ctx context.Context, sw *vswitch.Switch) error {
 	return nil
 }
 
-// complaint is what ovs-vswitchd says of a port.
+// complaint returns the error of ovs-vswitchd about a port.
 func complaint(i vswitch.Interface) string {
 	if i.Error == "" {
 		return ""
@@ -278,13 +276,13 @@ func complaint(i vswitch.Interface) string {
 	return ": " + i.Error
 }
 
-// ports are those that matter to a helper. Those that are not there have no name.
+// ports are the ports relevant to a helper. Absent ones have no name.
 type ports struct {
 	bridge               bool
 	nic, outside, inside vswitch.Interface
 	local                vswitch.Interface // in br-int, to a local gateway's host
 	management           string            // the interface
-	node                 string            // whose management port it is
+	node                 string            // with this management port
 	gateway              bool              // whether a gateway router has a NIC, its own or a shared one
 	shared               string            // a bridge that gateway-init has connected with br-int
 }
@@ -317,8 +315,8 @@ func findPorts(all []vswitch.Interface, bridge, nic string) ports {
 	return p
 }
 
-// pods are the cluster's subnets with which the gateway was made, or else those of
-// the configuration. An empty list means that nobody knows.
+// pods returns the cluster's subnets as gateway-init knew them, or else those of the
+// configuration. It returns none if neither is known.
 func (p ports) pods(configured []netip.Prefix) []netip.Prefix {
 	made, err := ipnet.ParseSubnets(p.inside.ExternalIDs[names.ClusterSubnets], 0)
 	if err != nil { // gateway-init has not written it
@@ -327,8 +325,8 @@ func (p ports) pods(configured []netip.Prefix) []netip.Prefix {
 	return made
 }
 
-// router are those of a bridge's addresses that the gateway router has, too: all,
-// unless gateway-init has written which.
+// router returns those addresses of a bridge that the gateway router has, too: all,
+// unless gateway-init has recorded them.
 func (p ports) router(addrs []netip.Addr) []netip.Addr {
 	text := p.inside.ExternalIDs[names.GatewayIPs]
 	if text == "" {
@@ -340,7 +338,7 @@ func (p ports) router(addrs []netip.Addr) []netip.Addr {
 	})
 }
 
-// nodeName is this host's name in Kubernetes.
+// nodeName returns this host's name in Kubernetes.
 func (h *Helper) nodeName(p ports) string {
 	if h.Node != "" {
 		return h.Node

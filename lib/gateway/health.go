@@ -16,8 +16,8 @@ import (
 	"ovn-k8s/lib/desired/nodeport"
 )
 
-// healthChecks answer load balancers that ask which nodes have an endpoint of a
-// Service, in kube-proxy's words.
+// healthChecks tell load balancers whether the node has endpoints of a Service, in
+// kube-proxy's format.
 type healthChecks struct {
 	log     *logrus.Entry
 	servers map[uint16]*http.Server
@@ -31,8 +31,8 @@ func newHealthChecks(log *logrus.Entry) *healthChecks {
 	return &healthChecks{log: log, servers: map[uint16]*http.Server{}}
 }
 
-// serve answers at exactly the given ports from now on. It returns why it cannot
-// at some of them.
+// serve answers at exactly the given ports from now on. It returns the errors by
+// port.
 func (h *healthChecks) serve(answers map[uint16]nodeport.Health) map[uint16]error {
 	h.mu.Lock()
 	h.answers = answers
@@ -55,7 +55,7 @@ func (h *healthChecks) serve(answers map[uint16]nodeport.Health) map[uint16]erro
 	return failed
 }
 
-// headerTimeout bounds how long a client may take to ask.
+// headerTimeout bounds the time for a client to send its request.
 const headerTimeout = 5 * time.Second
 
 func (h *healthChecks) listen(port uint16, a nodeport.Health) error {

@@ -12,7 +12,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// An input is a kind of objects that the parts of a node follow from.
+// An input is a kind of objects with effects on the parts of a node.
 type input struct {
 	object runtime.Object // an empty one
 	record func(kube.Event) (parts []string)
@@ -22,7 +22,7 @@ type input struct {
 	node string
 }
 
-// inputs lists what the helper reads of Kubernetes.
+// inputs lists the kinds of objects that the helper reads from the API server.
 func (e *engine) inputs() []input {
 	return []input{
 		{object: &corev1.Service{}, record: e.takeService, awaited: true},

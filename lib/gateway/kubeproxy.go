@@ -7,11 +7,11 @@ import (
 	"ovn-k8s/lib/nftables"
 )
 
-// kubeProxyInterval is how often the helper looks for rules of kube-proxy.
+// kubeProxyInterval is the interval of searches for rules of kube-proxy.
 const kubeProxyInterval = 10 * time.Minute
 
-// warnOfKubeProxy tells of rules of kube-proxy beside ours, until ctx ends: both would serve the same Services, and
-// connections take either way.
+// warnOfKubeProxy reports rules of kube-proxy beside ours until ctx ends: both would serve the same Services, and each
+// connection would match either.
 func (e *engine) warnOfKubeProxy(ctx context.Context, node string) {
 	ticker := time.NewTicker(kubeProxyInterval)
 	defer ticker.Stop()
@@ -31,7 +31,7 @@ func (e *engine) warnOfKubeProxy(ctx context.Context, node string) {
 	}
 }
 
-// kubeProxy says where rules of kube-proxy are, "" if there are none. What cannot be read has none.
+// kubeProxy returns the place of kube-proxy's rules, "" if there are none or they cannot be read.
 func (e *engine) kubeProxy(ctx context.Context) string {
 	for _, f := range e.firewall {
 		if f.tool.HasKubeProxy() {

@@ -17,7 +17,7 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// followPacketFilter compares rules whenever another program changes some, until
+// followPacketFilter reconciles rules whenever another program changes some, until
 // ctx ends. The resync finds changes that the kernel does not announce.
 func (e *engine) followPacketFilter(ctx context.Context) {
 	parts := append(slices.Collect(maps.Keys(e.firewall)), partLocal, partFirewall)
@@ -33,8 +33,8 @@ func (e *engine) followForwarding(ctx context.Context) {
 	}, func(err error) { e.log.Warnf("trying again: %v", err) })
 }
 
-// localLinks connect the local gateway of this host with it. There are none
-// without one.
+// localLinks returns the links between this host and its local gateway: none without
+// one.
 func (e *engine) localLinks() ([]localgateway.Link, error) {
 	ids := e.ports.local.ExternalIDs
 	if ids == nil {
@@ -59,8 +59,8 @@ func (e *engine) localLinks() ([]localgateway.Link, error) {
 	return localgateway.Links(subnets, pods)
 }
 
-// syncLocal keeps this host's end of a local gateway as gateway-init makes it, or
-// removes what is left of one.
+// syncLocal keeps this host's end of a local gateway in the state made by gateway-init,
+// or removes the remains of a former one.
 func (e *engine) syncLocal(ctx context.Context, links []localgateway.Link) error {
 	if len(links) > 0 {
 		if err := e.syncLink(links); err != nil {
@@ -95,8 +95,8 @@ func (e *engine) syncLocal(ctx context.Context, links []localgateway.Link) error
 	return nil
 }
 
-// mayHaveLocal reports whether Open vSwitch has a local gateway that the engine does not know yet: its rules are there
-// before the event is. A database that cannot be read is partPorts' to report.
+// mayHaveLocal reports whether Open vSwitch has a local gateway before its event reached the engine: it may already
+// have rules. If the database cannot be read, it may; partPorts reports the error.
 func (e *engine) mayHaveLocal(ctx context.Context) bool {
 	reading, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
@@ -104,7 +104,7 @@ func (e *engine) mayHaveLocal(ctx context.Context) bool {
 	return err != nil || findPorts(all, e.helper.Bridge, e.helper.Interface).local.Name != ""
 }
 
-// syncLink keeps the interface of a local gateway, and the routing to it.
+// syncLink reconciles the interface of a local gateway, and the routing to it.
 func (e *engine) syncLink(links []localgateway.Link) error {
 	state := link.State{Interface: localgateway.Port, MTU: e.config.MTU, LooseReversePath: true}
 	var err error
@@ -131,7 +131,7 @@ func (e *engine) syncLink(links []localgateway.Link) error {
 	return err
 }
 
-// guardFirst creates the guards of pods before the host forwards packets. syncRules keeps them.
+// guardFirst creates the chains that protect pods before the host forwards packets. syncRules maintains them.
 func (e *engine) guardFirst(ctx context.Context, v view) error {
 	if e.guarded || len(v.host.Pods) == 0 {
 		return nil
@@ -145,7 +145,7 @@ func (e *engine) guardFirst(ctx context.Context, v view) error {
 	return nil
 }
 
-// syncForwarding has the host forward packets of the families that pods have here:
+// syncForwarding enables IP forwarding for the families of pods on this host:
 // NodePorts, hostPorts and local gateways need it.
 func (e *engine) syncForwarding(ctx context.Context, v view, links []localgateway.Link) error {
 	if err := e.guardFirst(ctx, v); err != nil {

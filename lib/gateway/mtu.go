@@ -14,7 +14,7 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// followLinks looks at the MTU of tunnels whenever an interface changes.
+// followLinks checks the MTU of tunnels whenever an interface changes.
 func (e *engine) followLinks(ctx context.Context) {
 	changed := func() { e.touch(partMTU) }
 	_ = kube.Retry(ctx, func() error {
@@ -23,14 +23,14 @@ func (e *engine) followLinks(ctx context.Context) {
 	}, func(err error) { e.log.Warnf("trying again: %v", err) })
 }
 
-// A told error has an Event of its own on the Node.
+// A told error is also reported by an Event on the Node.
 type told struct {
 	reason string // of the Event
 	error
 }
 
-// checkMTU tells the Southbound database of the MTUs of pods and of tunnels. Its error says why packets of pods do not
-// fit, and has an Event on the Node.
+// checkMTU reports the MTUs of pods and of tunnels to the Southbound database. Its error, and an Event on the Node,
+// tell why packets of pods do not fit.
 func (e *engine) checkMTU(ctx context.Context) error {
 	var failed error
 	tunnels := e.config.Tunnels(func(a netip.Addr) (string, int) {
@@ -60,8 +60,8 @@ func (e *engine) checkMTU(ctx context.Context) error {
 	return pods
 }
 
-// checkPodMTUs names the pods that were made when the MTU was larger: others of today's MTU do not get their large packets.
-// It tells the Southbound database how many they are.
+// checkPodMTUs returns an error if there are pods created under a larger MTU: pods with the present MTU do not get
+// their large packets. It reports the number of such pods to the Southbound database.
 func (e *engine) checkPodMTUs(ctx context.Context) error {
 	ports, err := e.largerPorts(ctx)
 	if err != nil {
@@ -78,7 +78,7 @@ func (e *engine) checkPodMTUs(ctx context.Context) error {
 		e.node, e.config.MTU, len(ports), slices.Min(ports))}
 }
 
-// largerPorts lists the logical ports of pods whose MTU is larger than today's, as far as they are connected.
+// largerPorts lists the logical ports of connected pods whose MTU is larger than the present one.
 func (e *engine) largerPorts(ctx context.Context) (ports []string, err error) {
 	ends, err := link.LargerHostEnds(e.config.MTU)
 	if err != nil || len(ends) == 0 {

@@ -7,9 +7,9 @@ import (
 	"ovn-k8s/lib/kube"
 )
 
-// takeNodes records the addresses of nodes. Nothing waits for them: without, the
-// host's own connections to NodePorts of policy Local lose their address, and
-// Services may have the ports that only other nodes need.
+// takeNodes records the addresses of nodes. Nothing waits for them: until they are known,
+// the host's own connections to NodePorts of policy Local lose their source address, and
+// Services may have frontends at ports reserved on other nodes' addresses.
 func (e *engine) takeNodes(ev kube.Event) []string {
 	now := maps.Clone(e.nodes)
 	switch {

@@ -15,8 +15,8 @@ import (
 	"ovn-k8s/lib/link"
 )
 
-// takePods records the pods of this node that have hostPorts. It is the kubelet
-// who is believed what addresses a pod has, and not what users write.
+// takePods records the pods of this node with hostPorts. Their addresses come from
+// the kubelet, never from annotations that users can write.
 func (e *engine) takePods(ev kube.Event) []string {
 	changed := false
 	put := func(o any, gone bool) pod.Key {
@@ -55,7 +55,7 @@ func (e *engine) takePods(ev kube.Event) []string {
 	return e.all()
 }
 
-// hostPods are the pods of this node that have hostPorts, sorted by name.
+// hostPods lists the pods of this node with hostPorts, sorted by name.
 func (e *engine) hostPods() []hostport.Pod {
 	out := make([]hostport.Pod, 0, len(e.pods))
 	for _, p := range e.pods {
@@ -65,8 +65,8 @@ func (e *engine) hostPods() []hostport.Pod {
 	return out
 }
 
-// allowLoopback lets packets with addresses of 127.0.0.0/8 out by the management
-// port, and back, or no longer.
+// allowLoopback enables or disables packets with addresses of 127.0.0.0/8 at the
+// management port, in both directions.
 func allowLoopback(v view, allowed bool) error {
 	if v.host.Management == "" {
 		return nil
@@ -96,7 +96,7 @@ func (h *Helper) showHostPorts([]string) (string, error) {
 	return b.String(), err
 }
 
-// hostPortTaker says who takes in what comes from outside to a hostPort.
+// hostPortTaker names the part of the host that handles connections from outside to a hostPort.
 func (v view) hostPortTaker(h pod.HostPort) string {
 	router := slices.ContainsFunc(v.bridge.Router, h.At)
 	switch {

@@ -33,10 +33,10 @@ func (h *Helper) Commands() []daemon.Command {
 
 var errStarting = errors.New("the helper is about to start")
 
-// answerTimeout bounds how long a command may take.
+// answerTimeout bounds the time of a command.
 const answerTimeout = 10 * time.Second
 
-// seen returns what was wanted last.
+// seen returns the latest desired state.
 func (h *Helper) seen() (*engine, view, error) {
 	e := h.engine.Load()
 	if e == nil {
@@ -47,8 +47,8 @@ func (h *Helper) seen() (*engine, view, error) {
 	return e, e.view, nil
 }
 
-// showFlows prints the flows of the bridge: ours, with what is missing, wrong or
-// too much, and how many others there are.
+// showFlows prints our flows of the bridge, marked if missing, different or
+// superfluous, and the number of others.
 func (h *Helper) showFlows([]string) (string, error) {
 	e, v, err := h.seen()
 	if err != nil {
@@ -106,7 +106,7 @@ func describeFlows(bridge string, v view, have, want []flow.Flow) string {
 	return b.String()
 }
 
-// showRules prints our rules, and what would have to be changed.
+// showRules prints our rules, and the changes that they need.
 func (h *Helper) showRules([]string) (string, error) {
 	e, v, err := h.seen()
 	if err != nil {
@@ -143,7 +143,7 @@ func (h *Helper) showRules([]string) (string, error) {
 	return b.String(), nil
 }
 
-// showServices prints the frontends for clients outside, and how they come in.
+// showServices prints the frontends for clients outside, and the part of the host that handles each.
 func (h *Helper) showServices(args []string) (string, error) {
 	e, v, err := h.seen()
 	if err != nil {
@@ -170,7 +170,7 @@ func frontendText(f service.Frontend) string {
 	return fmt.Sprintf("%s/%s", strings.ToLower(string(f.Protocol())), at)
 }
 
-// taker names the part of the host that takes in connections from outside.
+// taker names the part of the host that handles connections from outside to a frontend.
 func (h *Helper) taker(v view, f service.Frontend) string {
 	switch {
 	case f.Proxy:
@@ -183,7 +183,7 @@ func (h *Helper) taker(v view, f service.Frontend) string {
 	return "flows"
 }
 
-// showParts says what is out of date, and why.
+// showParts prints the parts that failed, and why.
 func (h *Helper) showParts([]string) (string, error) {
 	e, v, err := h.seen()
 	if err != nil {

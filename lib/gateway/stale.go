@@ -9,32 +9,32 @@ import (
 )
 
 const (
-	// staleInterval is how soon connections to an endpoint that has gone are
-	// forgotten again, at first: OVN may not have known of it, and a client that
-	// goes on sending begins a new connection to it. It doubles each time.
+	// staleInterval is the pause before connections to a deleted endpoint are deleted
+	// again: OVN may not have known of the deletion, so that a client's next packet
+	// created the connection again. It doubles each time.
 	staleInterval = time.Second
-	// staleTries bounds how often: the last time is 15 s after the first.
+	// staleTries bounds the number of tries: the last one is 15 s after the first.
 	staleTries = 5
-	// maxFlushes is how many kinds of connections Open vSwitch is asked to forget
-	// one by one. For more of them, all connections are read, once. With 78 000 connections
-	// (L8), a flush takes 43 ms of ovs-vswitchd, and a list 420 ms and 32 MB.
+	// maxFlushes bounds the number of kinds of connections that Open vSwitch deletes one
+	// by one. For more, all connections are read, once. With 78 000 connections (L8), a
+	// flush takes 43 ms of ovs-vswitchd, and a list 420 ms and 32 MB.
 	maxFlushes = 8
 )
 
-// stale tells which UDP connections to forget. It belongs to the loop's work.
+// stale keeps the UDP connections to delete. It belongs to the loop's work.
 type stale struct {
 	answers map[ofctl.Connection]bool // frontends and endpoints, nil at first
 	pending map[ofctl.Connection]retry
 }
 
-// A retry is when connections are forgotten the next time.
+// A retry is the time of the next deletion, and the number of past ones.
 type retry struct {
 	at    time.Time
 	tries int
 }
 
-// update records the endpoints there are, and takes the connections to those that
-// have gone into pending.
+// update records the present endpoints, and adds connections to deleted ones to
+// pending.
 func (s *stale) update(now map[ofctl.Connection]bool) {
 	for c := range s.answers {
 		if _, known := s.pending[c]; !known && !now[c] {
@@ -49,8 +49,8 @@ func (s *stale) update(now map[ofctl.Connection]bool) {
 	s.answers = now
 }
 
-// due takes the connections that are to be forgotten by now, and says when the next
-// are due; never if that is zero.
+// due returns the connections to delete now, and the time until the next ones are due:
+// 0 if there are none.
 func (s *stale) due(now time.Time) (due []ofctl.Connection, next time.Duration) {
 	for c, r := range s.pending {
 		if !r.at.After(now) {
@@ -69,11 +69,11 @@ func (s *stale) due(now time.Time) (due []ofctl.Connection, next time.Duration) 
 	return due, next
 }
 
-// forgetStale has Open vSwitch forget the UDP connections of this host's pods, and
-// those through its gateway, to endpoints that have gone. OVN 23.03 does so itself,
-// but not for frontends that are variables, as NodePorts are; and a client that
-// goes on sending may be faster than OVN. The connections that Open vSwitch tracks
-// are read only by a helper that has just started, and for many endpoints at once.
+// forgetStale makes Open vSwitch delete the UDP connections from this host's pods, or
+// through its gateway, to deleted endpoints. OVN 23.03 does so itself, but not for
+// frontends in Chassis_Template_Var such as NodePorts, and a client may send faster
+// than OVN deletes. All tracked connections are read only at the helper's start, and
+// for many endpoints at once.
 func (e *engine) forgetStale(ctx context.Context, v view) error {
 	if !v.synced {
 		return nil
@@ -105,7 +105,7 @@ func (e *engine) forgetStale(ctx context.Context, v view) error {
 	return nil
 }
 
-// readStale reads all connections that Open vSwitch tracks.
+// readStale reads all connections tracked by Open vSwitch, and deletes the stale ones.
 func (e *engine) readStale(ctx context.Context, v view) error {
 	is := nodeport.StaleInside(v.frontends)
 	if is == nil {

@@ -17,10 +17,9 @@ import (
 	"ovn-k8s/lib/settings"
 )
 
-// syncFlows makes the flows of the shared bridge what they should be. Without the
-// NIC or the patch port the bridge is the host's alone. A bridge that was made
-// anew gets its patch port after its flows, so that the router's packets meet
-// them.
+// syncFlows reconciles the flows of the shared bridge. Without the NIC or the patch
+// port, the bridge serves the host alone. A new bridge gets its patch port after its
+// flows, so that they apply to the router's first packets.
 func (e *engine) syncFlows(ctx context.Context, p ports, v view) error {
 	found, err := e.bridge.Ports(ctx)
 	if err != nil {
@@ -52,21 +51,21 @@ func (e *engine) syncFlows(ctx context.Context, p ports, v view) error {
 	case !ok:
 		return fmt.Errorf("interface %s is not in bridge %s: the bridge is the host's alone until it is", e.helper.Interface, e.helper.Bridge)
 	case !ok2 && e.reconnect(ctx):
-		return nil // the database tells of it
+		return nil // an event of the database follows
 	case !ok2:
 		return fmt.Errorf("bridge %s has no port %s: run \"ovn-k8s-overlay gateway-init\" on this node", e.helper.Bridge, names.PatchToIntegration(e.helper.Bridge))
 	}
 	return nil
 }
 
-// reconnect makes the patch port again that the bridge should have, and reports
-// whether it should.
+// reconnect creates the missing patch port of the bridge, unless there is no gateway, and
+// reports whether it did.
 func (e *engine) reconnect(ctx context.Context) bool {
 	reading, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
 	all, err := e.sw.Interfaces(reading)
 	p := findPorts(all, e.helper.Bridge, e.helper.Interface)
-	// Without the inner end there is no gateway anymore that would use it.
+	// Without the inner end, no gateway would use it.
 	if err != nil || !p.bridge || p.inside.Name == "" {
 		return false
 	}
@@ -78,7 +77,7 @@ func (e *engine) reconnect(ctx context.Context) bool {
 	return true
 }
 
-// wantedFlows are those that a bridge should have.
+// wantedFlows returns the desired flows of a bridge.
 func wantedFlows(b nodeport.Bridge, known bool, v view) []flow.Flow {
 	switch {
 	case !known:
@@ -89,8 +88,8 @@ func wantedFlows(b nodeport.Bridge, known bool, v view) []flow.Flow {
 	return nodeport.Flows(b, v.frontends, v.pods)
 }
 
-// ours tells which flows may be deleted. As long as Services are not known,
-// their flows stay as they are.
+// ours returns a function that reports whether a flow may be deleted. Until Services are
+// known, their flows stay as they are.
 func ours(b nodeport.Bridge, v view) func(flow.Flow) bool {
 	if v.synced {
 		return b.Ours
@@ -107,10 +106,9 @@ func count(mods []flow.Mod) (added, deleted int) {
 	return len(mods) - deleted, deleted
 }
 
-// syncRules makes the host's rules of one family what they should be. As long as
-// Services are not known they stay as they are, but for those that a helper of a
-// shared NIC has left on a host that shares none. The guard of pods
-// does not depend on Services.
+// syncRules reconciles the host's rules of one family. Until Services are known, only two
+// chains change: the guard of pods, and the chain for a shared NIC, which is deleted on a
+// host without one.
 func (e *engine) syncRules(ctx context.Context, f firewall, v view) error {
 	if !v.synced {
 		if err := guardPods(ctx, f, v); err != nil {
@@ -122,7 +120,7 @@ func (e *engine) syncRules(ctx context.Context, f firewall, v view) error {
 		_, err := f.tool.Sync(ctx, nodeport.StrayChain, nil)
 		return err
 	}
-	// What guards 127.0.0.1 is there whenever packets for it are let in.
+	// The rule that guards 127.0.0.1 exists before packets to it are accepted.
 	guarded := f.family.Is4() && nodeport.Loopback(v.frontends, v.pods)
 	if f.family.Is4() && !guarded {
 		if err := allowLoopback(v, false); err != nil {
@@ -159,8 +157,7 @@ func guardPods(ctx context.Context, f firewall, v view) error {
 	return err
 }
 
-// forget lets the host forget the UDP connections that lead where they should
-// not any more.
+// forget makes the host delete stale UDP connections.
 func (e *engine) forget(v view, family netip.Addr) error {
 	stale := nodeport.Stale(v.host, family, v.frontends, v.pods)
 	n, err := link.ForgetUDP(family, func(c link.Connection) bool { return stale(c.To, c.Answers) })
@@ -180,15 +177,14 @@ func chains(v view, f firewall) []iptables.Chain {
 	return out
 }
 
-// dropFlows takes away our flows of a bridge, and returns how many there were.
+// dropFlows deletes our flows of a bridge, and returns their number.
 func dropFlows(ctx context.Context, bridge ofctl.Bridge) (int, error) {
 	mods, err := flowsync.Sync(ctx, bridge, nil, func(f flow.Flow) bool { return f.Cookie == nodeport.Cookie })
 	return len(mods), err
 }
 
-// leaveBridges takes away the flows that a former helper left in bridges that are
-// not this one's. Where a gateway still shares such a bridge they stay: they
-// serve without a helper.
+// leaveBridges deletes the flows of a former helper in other bridges, except in those
+// still shared with a gateway: there the flows serve without a helper.
 func (h *Helper) leaveBridges(ctx context.Context, rundir string, sw *vswitch.Switch) {
 	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
 	defer cancel()
@@ -202,7 +198,7 @@ func (h *Helper) leaveBridges(ctx context.Context, rundir string, sw *vswitch.Sw
 		}
 		n, err := dropFlows(ctx, ofctl.Bridge{RunDir: rundir, Name: i.Name})
 		switch {
-		case errors.Is(err, ofctl.ErrDown): // whose flows went with it
+		case errors.Is(err, ofctl.ErrDown): // its flows are gone as well
 		case err != nil:
 			h.log("gateway").Warnf("bridge %s may have flows of a helper before: %v", i.Name, err)
 		case n > 0:
@@ -211,8 +207,8 @@ func (h *Helper) leaveBridges(ctx context.Context, rundir string, sw *vswitch.Sw
 	}
 }
 
-// Remove takes away the flows of the bridge, the patch ports that no gateway has, and the rules
-// and routes of the host. It must not run beside a helper, which would bring them back.
+// Remove deletes the flows of the bridge, unused patch ports, and the rules and routes of
+// the host. It must not run beside a helper, which would create them again.
 func (h *Helper) Remove(ctx context.Context) error {
 	rundir, err := settings.RunDir(h.Flags)
 	if err != nil {
@@ -233,8 +229,8 @@ func (h *Helper) Remove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// leaveSwitch removes patch ports that only a helper needs, and takes back what the management
-// port has from it: routes, and that packets with addresses of 127.0.0.0/8 come in there.
+// leaveSwitch deletes patch ports used only by the helper, and reverts the helper's changes
+// of the management port: routes, and packets with addresses of 127.0.0.0/8.
 func (h *Helper) leaveSwitch(ctx context.Context) error {
 	sw, err := h.openvswitch(ctx)
 	if err != nil {
