@@ -1,9 +1,9 @@
-// Package hostport says how hostPorts of pods are reached. A hostPort is like a
-// NodePort of one node, with one endpoint, which sees the client's address.
+// Package hostport computes the OVN rows for hostPorts of pods. A hostPort is like a
+// NodePort of one node with one endpoint, which sees the client's address.
 //
-// Pods are led to it by the load balancer of their own switch, and clients
-// outside who come by a gateway with a NIC by that of its router. The node's own
-// kernel leads there everybody else: see package nodeport.
+// Pods reach it by the load balancer of their own switch, and clients outside by that
+// of the router of a gateway with a NIC. For all other clients the node's kernel does
+// the DNAT: see package nodeport.
 package hostport
 
 import (
@@ -27,7 +27,7 @@ type Pod struct {
 	Addrs []netip.Addr // at most one of each family
 }
 
-// Addr is the pod's address of a family, which is that of a.
+// Addr returns the pod's address of the family of a.
 func (p Pod) Addr(a netip.Addr) (netip.Addr, bool) {
 	i := slices.IndexFunc(p.Addrs, func(own netip.Addr) bool { return own.Is4() == a.Is4() })
 	if i < 0 {
@@ -36,40 +36,39 @@ func (p Pod) Addr(a netip.Addr) (netip.Addr, bool) {
 	return p.Addrs[i], true
 }
 
-// A Node is what hostPorts of a pod depend on beside the pod.
+// A Node holds the inputs for the hostPorts of a pod, other than the pod.
 type Node struct {
 	Switch string
-	// Management are the addresses of its management port, and Subnets those of the
-	// pods on it.
+	// Management are the addresses of its management port, and Subnets those of its
+	// pods.
 	Management []netip.Addr
 	Subnets    []netip.Prefix
-	// Addrs are the node's addresses as far as others know them, those of its
-	// gateway and of its management port included.
+	// Addrs are the node's addresses that are reachable from other hosts or pods,
+	// including those of its gateway and of its management port.
 	Addrs []netip.Addr
-	// Gateway are the addresses of a gateway with a NIC on the same host, Routers
-	// the names of its routers, and Shared is whether that is the host's NIC, too.
+	// Gateway are the addresses of a gateway with a NIC on the same host, Routers are the
+	// names of its routers, and Shared is whether the NIC is also the host's.
 	Gateway []netip.Addr
 	Routers []string
 	Shared  bool
-	// Returns are where answers to clients outside must go, because there the
-	// destination was changed: to the gateway that shares the host's NIC, else to
-	// the host.
+	// Returns are the next hops of answers to clients outside, where DNAT must be
+	// reversed: the gateway that shares the host's NIC, else the host.
 	Returns []netip.Addr
-	// Inside are the subnets and addresses for which Returns is not.
+	// Inside are the subnets and addresses of clients for which Returns is not used.
 	Inside []netip.Prefix
-	// Holder names who has a port at an address with a better right than the pod,
-	// as in "service default/web"; "" is nobody.
+	// Holder returns the owner of a port at an address, such as "service default/web",
+	// if it takes precedence over the pod, else "".
 	Holder func(netip.Addr, pod.HostPort) string
 }
 
-// A Door is a hostPort at one address of the node.
+// A Door is a frontend: a hostPort at one address of the node.
 type Door struct {
 	pod.HostPort
 	At, To netip.AddrPort
 }
 
-// Doors lists the hostPorts of p at each address at which they are reached, that
-// of the loopback interface included.
+// Doors lists the frontends of p: its hostPorts at each of their addresses, loopback
+// included.
 func (n Node) Doors(p Pod) []Door {
 	var out []Door
 	for _, h := range p.HostPorts {
@@ -78,7 +77,7 @@ func (n Node) Doors(p Pod) []Door {
 	return out
 }
 
-// where are the addresses of the node at which h may be.
+// where returns the addresses of the node at which h may be.
 func (n Node) where(h pod.HostPort) []netip.Addr {
 	if h.IP.IsValid() && !h.IP.IsUnspecified() {
 		return []netip.Addr{h.IP}
@@ -86,12 +85,12 @@ func (n Node) where(h pod.HostPort) []netip.Addr {
 	return slices.Concat(n.Addrs, loopback())
 }
 
-// loopback are the addresses by which a node knows itself only.
+// loopback returns the addresses reachable from the node only.
 func loopback() []netip.Addr {
 	return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 }
 
-// at are the doors of a hostPort at those of some addresses where it is.
+// at returns the frontends of a hostPort at some addresses, without those of other owners.
 func (n Node) at(p Pod, h pod.HostPort, addrs []netip.Addr) []Door {
 	var out []Door
 	for _, a := range addrs {
@@ -102,8 +101,8 @@ func (n Node) at(p Pod, h pod.HostPort, addrs []netip.Addr) []Door {
 	return out
 }
 
-// Problems says what is wrong with the hostPorts of p: those that make no sense,
-// and those that others have. It names the first ones, at most so many.
+// Problems describes the invalid hostPorts of p, and those with another owner. It
+// returns the first ones, at most most.
 func (n Node) Problems(p Pod, most int) []string {
 	problems := slices.Clone(p.Problems[:min(most, len(p.Problems))])
 	for _, h := range p.HostPorts {
@@ -123,16 +122,16 @@ func (n Node) Problems(p Pod, most int) []string {
 	return problems
 }
 
-// Rows returns what Open Virtual Network needs for the hostPorts of p, whatever
-// their number and that of nodes, of which N is the pod's unit:
+// Rows returns the OVN rows for the hostPorts of p. Their number does not depend on the
+// number of hostPorts and nodes. N is the pod's unit:
 //
-//	N/hostport/tcp          the load balancer of all node switches
-//	N/hostport/tcp/gateway  that of the host's gateway router. No other has it: a
-//	                        router would take its answers to this host for
+//	N/hostport/tcp          load balancer of all node switches
+//	N/hostport/tcp/gateway  load balancer of the host's gateway router only: other
+//	                        routers would take its answers to this host for
 //	                        connections
-//	N/hostport/return4      leads answers to clients outside
-//	N/hostport/inside4      leaves alone answers to those inside
-//	N/hostport/sent-back    lets in what other pods of the node send to its
+//	N/hostport/return4      routes answers to clients outside
+//	N/hostport/inside4      exempts answers to clients inside
+//	N/hostport/sent-back    accepts packets from other pods of the node to its
 //	                        management address
 func (n Node) Rows(p Pod) []nb.Row {
 	var rows []nb.Row
@@ -151,9 +150,9 @@ func (n Node) Rows(p Pod) []nb.Row {
 	return append(rows, n.sentBack(p)...)
 }
 
-// sentBack is the ACL for what pods of the same node send to hostPorts at the
-// address of its management port. Their switch changes the address, but not the
-// MAC, which is the node's: the node gets it, and sends it on to p.
+// sentBack returns the ACL for packets from pods of the same node to hostPorts at the
+// address of its management port. Their switch changes the address, but not the MAC,
+// which is the node's: so the node gets the packet, and sends it on to p.
 func (n Node) sentBack(p Pod) []nb.Row {
 	var ways []string
 	for _, a := range n.Management {
@@ -172,7 +171,7 @@ func (n Node) sentBack(p Pod) []nb.Row {
 	return []nb.Row{policy.SentBack(n.Switch, fmt.Sprintf("%s/hostport/sent-back", p.Unit()), ways...)}
 }
 
-// family is the keyword of OVN for an address's family.
+// family returns OVN's keyword for an address's family.
 func family(a netip.Addr) string {
 	if a.Is4() {
 		return "ip4"
@@ -180,7 +179,7 @@ func family(a netip.Addr) string {
 	return "ip6"
 }
 
-// atGateway gives a load balancer to the routers of the host's gateway.
+// atGateway adds a load balancer to the routers of the host's gateway.
 func (n Node) atGateway(row nb.Row) nb.Row {
 	row.In = nil
 	for _, r := range n.Routers {
@@ -196,7 +195,7 @@ func balancerName(p Pod, protocol corev1.Protocol) string {
 	return fmt.Sprintf("%s/hostport/%s", p.Unit(), strings.ToLower(string(protocol)))
 }
 
-// Balancers names the load balancers of a door.
+// Balancers lists the names of the load balancers of a frontend.
 func (n Node) Balancers(p Pod, d Door) []string {
 	var out []string
 	name := balancerName(p, d.Protocol)
@@ -209,8 +208,8 @@ func (n Node) Balancers(p Pod, d Door) []string {
 	return out
 }
 
-// vips are the doors of one protocol at those of some addresses where they are. Where two hostPorts of
-// the pod want one, the first has it.
+// vips returns the frontends of one protocol at some addresses, as in the column vips of
+// Load_Balancer. Of two hostPorts of the pod at one frontend, the first has it.
 func (n Node) vips(p Pod, protocol corev1.Protocol, at []netip.Addr) map[string]string {
 	vips := map[string]string{}
 	for _, h := range p.HostPorts {
@@ -230,7 +229,7 @@ func balancer(name string, protocol corev1.Protocol, group string, vips map[stri
 	lower := strings.ToLower(string(protocol))
 	lb := &nbdb.LoadBalancer{Name: names.LoadBalancer(name), Protocol: &lower, Vips: vips, Options: map[string]string{}}
 	if protocol == corev1.ProtocolUDP {
-		lb.Options["ct_flush"] = "true" // or a client would go on talking to a pod that is gone
+		lb.Options["ct_flush"] = "true" // or a client would continue to send to a deleted pod
 	}
 	return nb.Row{
 		Table: nbdb.LoadBalancerTable, ID: name, Model: lb,
@@ -238,14 +237,14 @@ func balancer(name string, protocol corev1.Protocol, group string, vips map[stri
 	}
 }
 
-// returnPriority is above that of what Services want of the same endpoint, and
-// insidePriority above that. They are two policies, because one match with "!="
-// and several subnets becomes a flow for each combination of their bits: with two
+// returnPriority is above the priority of Services' policies for the same endpoint, and
+// insidePriority is above returnPriority. There are two policies, because one match with
+// "!=" and several subnets becomes a flow for each combination of their bits: with two
 // subnets and one address of IPv6, 400 000.
 const returnPriority, insidePriority = 3001, 3002
 
-// answers are the policies that lead what p answers to clients outside to hop:
-// none if nobody outside can reach the pod in that family.
+// answers returns the router policies that route p's answers to clients outside to hop:
+// none if no client outside can reach the pod in that family.
 func (n Node) answers(p Pod, hop netip.Addr) []nb.Row {
 	own, ok := p.Addr(hop)
 	from := ports(p, "src", func(h pod.HostPort) bool { return h.Outside(hop) })
@@ -268,7 +267,7 @@ func (n Node) answers(p Pod, hop netip.Addr) []nb.Row {
 	return rows
 }
 
-// inside are the subnets and addresses inside, of one family.
+// inside returns the subnets and addresses inside of one family, as a list for a match.
 func (n Node) inside(family netip.Addr) string {
 	var words []string
 	for _, s := range n.Inside {
@@ -283,7 +282,7 @@ func (n Node) inside(family netip.Addr) string {
 	return strings.Join(words, ", ")
 }
 
-// ports matches those targets of some hostPorts of p, as field "src" or "dst", as in
+// ports matches the targets of some hostPorts of p as field "src" or "dst", such as
 // "(tcp.src == 8080 || udp.src == {53, 54})". It is "" if there are none.
 func ports(p Pod, field string, some func(pod.HostPort) bool) string {
 	var terms []string

@@ -1,5 +1,5 @@
-// Package localgateway says what a host needs so that a local gateway may use its
-// network: addresses, a routing rule, and rules of iptables(8).
+// Package localgateway computes the addresses, the routing rule and the rules of
+// iptables(8) by which a local gateway uses its host's network.
 package localgateway
 
 import (
@@ -18,9 +18,9 @@ const (
 	Port = "br-nexthop"
 	// ChainPrefix begins the names of a local gateway's chains.
 	ChainPrefix = "OVN-K8S-GATEWAY-"
-	// Mark is on packets that routers outside send to this host for pods; routing
-	// table Table leads them to the gateway router. The kubelet has the marks
-	// 0x4000 and 0x8000, the CNI plugin portmap 0x2000, the gateway helper 0x1000.
+	// Mark is on packets from routers outside to pods; routing table Table sends them
+	// to the gateway router. The kubelet uses the marks 0x4000 and 0x8000, the CNI
+	// plugin portmap 0x2000, the gateway helper 0x1000.
 	Mark = 0x800
 	// Table is the number of that routing table, and the preference of its rule.
 	Table = 1646
@@ -36,8 +36,8 @@ type Link struct {
 	Pods         netip.Prefix // the cluster's subnet
 }
 
-// Links returns a link for each subnet of pods, in the first of subnets that has
-// its family.
+// Links returns a link for each subnet of pods, in the first of subnets of the same
+// family.
 func Links(subnets, pods []netip.Prefix) ([]Link, error) {
 	var links []Link
 	for _, p := range pods {
@@ -56,11 +56,10 @@ func Links(subnets, pods []netip.Prefix) ([]Link, error) {
 	return links, nil
 }
 
-// Chains lets packets of the gateway pass the host, with the host's address, and
-// replies of pods. It marks packets that routers outside send here for pods, so
-// that the gateway router gets them and knows the replies: the host's own route to
-// pods uses the management port. The host's own rules decide whether such packets
-// may pass.
+// Chains accepts packets of the gateway, with masquerade, and replies of pods. It
+// marks packets from routers outside to pods, so that the gateway router gets them
+// and knows the replies: the host's own route to pods uses the management port. The
+// host's own rules decide whether such packets may pass.
 func (l Link) Chains(randomFully bool) []nodeport.Chain {
 	self := netip.PrefixFrom(l.Router.Addr(), l.Router.Addr().BitLen()).String()
 	masquerade := "-s " + self + " -j MASQUERADE"

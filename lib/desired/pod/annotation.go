@@ -11,7 +11,7 @@ import (
 	"ovn-k8s/lib/ipnet"
 )
 
-// Addresses are what a pod is given: the content of its annotation.
+// Addresses are the content of a pod's annotation.
 type Addresses struct {
 	MAC      string         // as in "0a:58:c0:a8:02:03"
 	IPs      []netip.Prefix // address and prefix length of the node's subnet; IPv4 first
@@ -19,8 +19,8 @@ type Addresses struct {
 }
 
 // annotation is the JSON object of the pod annotation names.Annotation, with
-// the three members that the suite has always written. In a dual-stack cluster
-// ip_address and gateway_ip are comma-separated lists, IPv4 first.
+// the same three members since the Python era. In a dual-stack cluster ip_address
+// and gateway_ip are comma-separated lists, IPv4 first.
 type annotation struct {
 	IP      string `json:"ip_address"`
 	MAC     string `json:"mac_address"`
@@ -36,17 +36,17 @@ func (a Addresses) Annotation() string {
 	return string(b)
 }
 
-// maxAnnotation is longer than any annotation of ours. What a user writes may have
-// 256 KiB, each comma of which would be a complaint.
+// maxAnnotation, in bytes, is longer than any annotation of ours. Users may write up
+// to 256 KiB, with an error for each comma.
 const maxAnnotation = 1024
 
-// pythonMember matches a member of the Python dictionary that the suite wrote
-// before September 2017: the same three strings in single quotes.
+// pythonMember matches a member of the Python dictionary written by releases before
+// September 2017: the same three strings in single quotes.
 var pythonMember = regexp.MustCompile(`u?'([^'"\\]*)'`)
 
-// ParseAnnotation parses the value of the pod annotation names.Annotation,
-// JSON or the single-quoted dictionary of old versions. It returns an error
-// that names what is wrong unless all members are there and make sense.
+// ParseAnnotation parses the value of the pod annotation names.Annotation, JSON or
+// the single-quoted dictionary of old versions. All members must be present and valid;
+// the error names every problem.
 func ParseAnnotation(s string) (Addresses, error) {
 	if len(s) > maxAnnotation {
 		return Addresses{}, fmt.Errorf("annotation %.40q… has %d bytes: it is not of this suite", s, len(s))

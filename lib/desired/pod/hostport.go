@@ -9,17 +9,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A HostPort is a port of a pod that is reached at addresses of its node.
+// A HostPort is a port of a pod, reached at addresses of its node.
 type HostPort struct {
-	// IP is the address at which it is. That of a whole family, 0.0.0.0 or ::,
-	// means all of that family, and the zero Addr all.
+	// IP is its address on the node. 0.0.0.0 and :: mean all addresses of the family,
+	// and the zero Addr means all.
 	IP       netip.Addr
 	Protocol corev1.Protocol
 	Port     uint16 // of the node
 	Target   uint16 // of the pod
 }
 
-// At reports whether h is at an address, if that is one of the node's.
+// At reports whether h is reached at an address, given that it is one of the node's.
 func (h HostPort) At(a netip.Addr) bool {
 	switch {
 	case !h.IP.IsValid():
@@ -30,13 +30,13 @@ func (h HostPort) At(a netip.Addr) bool {
 	return h.IP == a
 }
 
-// Outside reports whether others than the node itself can reach h by a family,
-// which is that of family.
+// Outside reports whether h is reachable from elsewhere than the node itself in the
+// family of an address.
 func (h HostPort) Outside(family netip.Addr) bool {
 	return !h.IP.IsValid() || h.IP.Is4() == family.Is4() && !h.IP.IsLoopback()
 }
 
-// String names h as people do: "80/TCP", "192.0.2.1:80/TCP".
+// String formats h as "80/TCP" or "192.0.2.1:80/TCP".
 func (h HostPort) String() string {
 	if !h.IP.IsValid() {
 		return fmt.Sprintf("%d/%s", h.Port, h.Protocol)
@@ -44,19 +44,19 @@ func (h HostPort) String() string {
 	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(h.IP, h.Port), h.Protocol)
 }
 
-// Before reports whether p has a better right to a port that both want: the
-// older one has, and of two of the same second the first by name.
+// Before reports whether p takes precedence over q for a port of both: the older pod
+// does, and of two created in the same second, the first by name.
 func (p Pod) Before(q Pod) bool {
 	return cmp.Or(cmp.Compare(p.Created, q.Created), strings.Compare(p.String(), q.String())) < 0
 }
 
-// hostPorts are the hostPorts of containers, and of those init containers that
-// go on beside them. Those that make no sense are left out, and named.
+// hostPorts lists the hostPorts of containers and of sidecars (init containers with
+// restartPolicy Always). It omits invalid ones and reports them as problems.
 func hostPorts(p *corev1.Pod) (ports []HostPort, problems []string) {
 	add := func(c corev1.Container) {
 		for _, port := range c.Ports {
 			if port.HostPort <= 0 || port.HostPort > 65535 || port.ContainerPort <= 0 || port.ContainerPort > 65535 {
-				continue // the API server lets nothing but 0 through, which is none
+				continue // the API server accepts no such value but 0, which means none
 			}
 			h := HostPort{Protocol: cmp.Or(port.Protocol, corev1.ProtocolTCP), Port: uint16(port.HostPort), Target: uint16(port.ContainerPort)}
 			if port.HostIP != "" {
@@ -84,6 +84,6 @@ func hostPorts(p *corev1.Pod) (ports []HostPort, problems []string) {
 	return ports, problems
 }
 
-// maxHostPorts is how many hostPorts of a pod are used. Each is a way in at each
-// address of its node.
+// maxHostPorts limits the hostPorts of a pod: each has a frontend at each address of
+// its node.
 const maxHostPorts = 1000

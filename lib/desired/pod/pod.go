@@ -1,4 +1,4 @@
-// Package pod says which logical port a pod has, and hands out addresses.
+// Package pod computes the logical ports of pods, and allocates their addresses.
 package pod
 
 import (
@@ -19,7 +19,7 @@ type Key struct{ Namespace, Name string }
 // String is the key as Kubernetes writes it: "namespace/name".
 func (k Key) String() string { return k.Namespace + "/" + k.Name }
 
-// Unit is the unit that owns the pod's rows.
+// Unit returns the owner of the pod's rows.
 func (k Key) Unit() nb.Unit { return nb.Unit(UnitPrefix + k.String()) }
 
 // UnitPrefix starts the units of pods.
@@ -32,12 +32,12 @@ func KeyOf(u nb.Unit) (Key, bool) {
 	return Key{ns, name}, ok && ok2
 }
 
-// A Pod is what we need to know of a Kubernetes pod.
+// A Pod holds the relevant fields of a Kubernetes pod.
 type Pod struct {
 	Key
 	UID        string
 	Node       string       // "" until it is scheduled
-	StatusIPs  []netip.Addr // what the kubelet says it has
+	StatusIPs  []netip.Addr // addresses reported by the kubelet
 	Annotation string       // the value of names.Annotation
 	// AnnotationUID is the value of names.AnnotationUID.
 	AnnotationUID string
@@ -45,16 +45,16 @@ type Pod struct {
 	// they have no logical port and hold no address.
 	NeedsPort bool
 	Created   int64 // creationTimestamp, in seconds since 1970
-	// Static identifies a static pod, of which the kubelet shows a mirror in the API
-	// server: the mirror may be made again, with another UID, while the pod runs.
+	// Static identifies a static pod. The kubelet may create its mirror pod again,
+	// with another UID, while the pod runs.
 	Static string
-	// HostPorts are what of the pod is reached at its node's addresses.
+	// HostPorts are reached at the node's addresses.
 	HostPorts []HostPort
-	// Problems are what is wrong with HostPorts, a line each.
+	// Problems describe invalid HostPorts, a line each.
 	Problems []string
 }
 
-// New takes from p what we need.
+// New takes the relevant fields from p.
 func New(p *corev1.Pod) Pod {
 	finished := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 	out := Pod{
@@ -79,8 +79,8 @@ func New(p *corev1.Pod) Pod {
 	return out
 }
 
-// Rows returns the logical port of p, which has the addresses a, on the switch
-// of its node. Port security lets it send with its own addresses only.
+// Rows returns the logical port of p, with the addresses a, on the switch of its node.
+// Port security drops packets from other addresses.
 func Rows(p Pod, a Addresses) []nb.Row {
 	name := names.PodPort(p.Namespace, p.Name)
 	ips := make([]netip.Addr, len(a.IPs))
@@ -107,7 +107,7 @@ func Rows(p Pod, a Addresses) []nb.Row {
 	}}
 }
 
-// An Assignment is what a pod was given earlier, read back from its logical port.
+// An Assignment holds the addresses and MAC of a pod, as recorded in its logical port.
 type Assignment struct {
 	Key
 	UID    string // "" in ports of the Python era
@@ -116,14 +116,14 @@ type Assignment struct {
 	IPs    []netip.Addr
 }
 
-// Of reports whether the assignment is that of pod p, whose name it has: of the same
-// object, or of an earlier mirror of the same static pod.
+// Of reports whether the assignment, of the same name, belongs to pod p: to the same
+// object, or to an earlier mirror of the same static pod.
 func (a Assignment) Of(p Pod) bool {
 	return a.UID == "" || a.UID == p.UID || a.Static != "" && a.Static == p.Static
 }
 
-// ReadAssignment reads back what Rows wrote, or what the Python-era watcher and
-// northd wrote. It reports false for ports that are not a pod's.
+// ReadAssignment reads the output of Rows, or of the Python era's watcher and northd.
+// It reports false for ports of anything but pods.
 func ReadAssignment(port *nbdb.LogicalSwitchPort) (Assignment, bool) {
 	ns := port.ExternalIDs[names.Namespace]
 	name, ok := strings.CutPrefix(port.Name, ns+"_")
@@ -149,7 +149,7 @@ func ReadAssignment(port *nbdb.LogicalSwitchPort) (Assignment, bool) {
 	return a, true
 }
 
-// Marks are where a node's pool resumes after a restart, see Pool.Marks.
+// Marks are the addresses at which a node's pool resumes after a restart, see Pool.Marks.
 type Marks struct {
 	Node string // the name of its switch
 	Next []netip.Addr
@@ -158,7 +158,7 @@ type Marks struct {
 // String is the value of names.NextAddress.
 func (m Marks) String() string { return ipnet.Join(m.Next) }
 
-// ReadMarks reads back the value of names.NextAddress on a node's management port.
+// ReadMarks reads the value of names.NextAddress on a node's management port.
 func ReadMarks(port *nbdb.LogicalSwitchPort) (Marks, bool) {
 	node, ok := strings.CutPrefix(port.Name, names.ManagementPort(""))
 	text := port.ExternalIDs[names.NextAddress]

@@ -10,8 +10,8 @@ import (
 	"ovn-k8s/lib/ipnet"
 )
 
-// FirstHost is the number of the first address of a node's subnet that is
-// given to pods: before it come the router's (1) and the management port's (2).
+// FirstHost is the first host number for pods in a node's subnet, after those of the
+// router (1) and the management port (2).
 const FirstHost = 3
 
 // A Pool hands out the addresses of one node's subnets, at most one subnet of each
@@ -26,7 +26,7 @@ type Pool struct {
 // A round is the position in one subnet. Numbers are of hosts.
 type round struct {
 	next uint64 // to try first
-	mark uint64 // where the round resumes after a restart; 0: nothing was handed out
+	mark uint64 // where the round resumes after a restart; 0: no address was handed out
 	left uint64 // addresses up to mark
 	held int    // addresses in use
 }
@@ -40,8 +40,8 @@ func NewPool(subnets []netip.Prefix) *Pool {
 	return p
 }
 
-// Resume continues the rounds of a former pool, which may be nil, in the subnets
-// that both have.
+// Resume continues the rounds of a former pool, which may be nil, in the subnets of
+// both.
 func (p *Pool) Resume(former *Pool) {
 	if former == nil {
 		return
@@ -54,7 +54,7 @@ func (p *Pool) Resume(former *Pool) {
 	}
 }
 
-// ResumeAt continues the rounds at marks, which Marks has returned in an earlier run.
+// ResumeAt continues the rounds at the Marks of an earlier run.
 func (p *Pool) ResumeAt(marks []netip.Addr) {
 	for i, s := range p.subnets {
 		for _, a := range marks {
@@ -65,8 +65,8 @@ func (p *Pool) ResumeAt(marks []netip.Addr) {
 	}
 }
 
-// Marks are the addresses at which the rounds resume after a restart: none of those
-// handed out recently comes next. They are nil until Take has handed out an address.
+// Marks returns the addresses at which the rounds resume after a restart, so that no address
+// handed out recently comes next. It returns nil until Take has handed out an address.
 func (p *Pool) Marks() (marks []netip.Addr) {
 	for i, r := range p.rounds {
 		if a, ok := ipnet.Nth(p.subnets[i], r.mark); ok && r.mark != 0 {
@@ -76,8 +76,9 @@ func (p *Pool) Marks() (marks []netip.Addr) {
 	return marks
 }
 
-// stride is how far marks are ahead: a sixteenth of the smallest round, 256 at the
-// most. So a mark changes with few pods only, and a restart skips few addresses.
+// stride returns the distance, in addresses, by which marks are set ahead: a sixteenth of
+// the smallest subnet, 256 at most. So few pods change a mark, and a restart skips few
+// addresses.
 func (p *Pool) stride() uint64 {
 	stride := uint64(256)
 	for _, s := range p.subnets {
@@ -106,10 +107,10 @@ func (p *Pool) Claim(k Key, ip netip.Addr) bool {
 	return true
 }
 
-// Pass has Take go on behind ips, which were handed out in an earlier run, unless the
-// marks of that run are known. Addresses that users ask for must not be passed: the
-// last address of all would restart the round, and return the address of a pod that
-// has just gone.
+// Pass makes Take continue after ips, handed out in an earlier run, unless the marks of
+// that run are known. Addresses chosen by users must not be passed: the last address of
+// a subnet would restart the round, and Take would hand out the address of a pod just
+// deleted.
 func (p *Pool) Pass(ips []netip.Addr) {
 	for i, s := range p.subnets {
 		for _, ip := range ips {
@@ -120,9 +121,9 @@ func (p *Pool) Pass(ips []netip.Addr) {
 	}
 }
 
-// Take gives pod k, which has the addresses have, a free address of each other subnet.
-// It returns all of them in the order of the subnets, or changes nothing and returns
-// the subnet that is full.
+// Take gives pod k a free address of each subnet without one in have, the pod's present
+// addresses. It returns all of them in the order of the subnets. If a subnet is full, it
+// changes nothing and returns that subnet.
 func (p *Pool) Take(k Key, have []netip.Addr) (ips []netip.Addr, full netip.Prefix) {
 	hosts := make([]uint64, len(p.subnets)) // 0: none is needed
 	for i, s := range p.subnets {
@@ -150,7 +151,7 @@ func (p *Pool) Take(k Key, have []netip.Addr) (ips []netip.Addr, full netip.Pref
 	return ips, netip.Prefix{}
 }
 
-// advance notes that host n of last was handed out. It reports whether that is beyond the mark.
+// advance records that host n of last was handed out. It reports whether n is beyond the mark.
 func (r *round) advance(n, last uint64) bool {
 	r.held++
 	step := n + 1 - r.next
@@ -189,7 +190,7 @@ func (p *Pool) isFull(i int) bool {
 	return last < FirstHost || uint64(p.rounds[i].held) > last-FirstHost
 }
 
-// Compact gives back the room of addresses that were released.
+// Compact frees the memory of released addresses.
 func (p *Pool) Compact() { p.held = maps.Collect(maps.All(p.held)) }
 
 // free finds the next free address of subnet i and its host number.
@@ -225,9 +226,9 @@ func (p *Pool) Release(k Key, ips []netip.Addr) {
 	}
 }
 
-// MAC returns the MAC of a pod with addresses ips: wish, unless that is invalid or may
-// become the MAC of another pod of the node. A pod whose family of addresses goes
-// keeps the MAC that was made from the one gone.
+// MAC returns the MAC of a pod with addresses ips: wish, unless it is invalid or may become
+// the MAC of another pod of the node. A pod without its former IPv4 or IPv6 address keeps
+// the MAC derived from it.
 func (p *Pool) MAC(wish string, ips []netip.Addr) string {
 	own := ipnet.PodMAC(ips[0])
 	if !unicastMAC(wish) {

@@ -7,8 +7,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// parseBlock returns the prefixes that an ipBlock means: its CIDR without its
-// exceptions. Host bits are taken as zero, as API servers do for compatibility.
+// parseBlock returns the prefixes of an ipBlock: its CIDR without the exceptions.
+// Host bits are taken as zero, as API servers do for compatibility.
 func parseBlock(b *networkingv1.IPBlock) ([]netip.Prefix, error) {
 	cidr, err := parseCIDR(b.CIDR)
 	if err != nil {
@@ -43,7 +43,7 @@ func parseCIDR(s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// subtract appends to out what exceptions leave of p, as far as there are not too many:
+// subtract appends p without excepts to out, and stops above maxValues prefixes.
 // OVN cannot match "in this list and not in that one" without an explosion of flows.
 func subtract(out []netip.Prefix, p netip.Prefix, excepts []netip.Prefix) []netip.Prefix {
 	if len(out) > maxValues {

@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A census counts the pods that one requirement of a selector can select. It
-// bounds the members of a port group before the group exists.
+// A census counts pods by label. It bounds the number of pods selected by a
+// selector, and so the members of a port group before the group exists.
 type census struct {
 	unit       int // the step of small counts
 	pods       count
@@ -24,7 +24,7 @@ type traits struct {
 	byKey   map[string]*count
 }
 
-// A count is how many pods there are of a kind, and the policies that depend on it.
+// A count is a number of pods, with the policies that depend on it.
 type count struct {
 	pods      int
 	classes   []*class // of the census of pods' own labels only
@@ -38,8 +38,8 @@ func newCensus(unit int) *census {
 
 func newTraits(unit int) traits { return traits{unit, map[label]*count{}, map[string]*count{}} }
 
-// rounded is a count rounded up: to unit, and twice, four times that and so on.
-// Prices depend on rounded counts, so few pods change them.
+// rounded returns the count rounded up to unit × 2^n. Prices depend on rounded
+// counts, so few pods change them.
 func (c *count) rounded(unit int) int {
 	if c == nil || c.pods == 0 {
 		return 0
@@ -79,7 +79,7 @@ func (x *Index) tallyTotal(c *count, by int) {
 	}
 }
 
-// unprice lets the prices of the policies of a namespace be computed again.
+// unprice marks the priced policies of a namespace for another comparison with the limits.
 func (x *Index) unprice(n *namespace) {
 	for _, s := range n.policies {
 		if s.priced {
@@ -88,7 +88,7 @@ func (x *Index) unprice(n *namespace) {
 	}
 }
 
-// tallyAll adds to the counts of all of l.
+// tallyAll adds to the counts of each label of l, and of its key.
 func (x *Index) tallyAll(t traits, l labels, by int) {
 	for i := range l {
 		x.tally(t.label(l[i]), by)
@@ -125,7 +125,7 @@ func (t traits) key(k string) *count {
 	return c
 }
 
-// tidy forgets counts that are zero and that nobody watches.
+// tidy deletes the counts of a label if they are zero and nothing depends on them.
 func (t traits) tidy(l label) {
 	if c := t.byLabel[l]; c != nil && c.idle() {
 		delete(t.byLabel, l)
@@ -139,12 +139,12 @@ func (c *count) idle() bool {
 	return c.pods == 0 && len(c.classes) == 0 && len(c.excluders) == 0 && len(c.payers) == 0
 }
 
-// clone gives back the room of what is gone.
+// clone copies the maps, to free the memory of deleted entries.
 func (t traits) clone() traits {
 	return traits{t.unit, maps.Collect(maps.All(t.byLabel)), maps.Collect(maps.All(t.byKey))}
 }
 
-// enlist files a class under its labels.
+// enlist adds a class to the lists of its labels.
 func (x *Index) enlist(c *class) {
 	c.at = make([][2]int, len(c.labels))
 	for i, l := range c.labels {
@@ -170,8 +170,8 @@ func (x *Index) delist(c *class) {
 	}
 }
 
-// listed returns the shortest lists of classes that have all classes which s can
-// select, each class once. It reports false if s needs no label.
+// listed returns the shortest lists with all candidate classes of s, each class
+// once. It reports false if s requires no label.
 func (x *Index) listed(s labelSelector) (lists [][]*class, total int, ok bool) {
 	for _, r := range s.needs {
 		var now [][]*class
@@ -200,7 +200,7 @@ func (x *Index) listed(s labelSelector) (lists [][]*class, total int, ok bool) {
 	return lists, total, ok
 }
 
-// eachCandidate calls f with each class of the scope of g that g may select.
+// eachCandidate calls f with each class in the scope of g that g may select.
 func (x *Index) eachCandidate(g *group, f func(*class)) {
 	lists, total, ok := x.listed(g.pods)
 	if !ok || g.scope.fewer(total) {
@@ -233,8 +233,8 @@ func (s *scope) fewer(n int) bool {
 // has reports whether pods of n are in the scope.
 func (s *scope) has(n *namespace) bool { return s.ns == n || s.ns == nil && s.namespaces[n] }
 
-// atMost is how many pods a selector selects at most, by the requirements that
-// name a label or a key. all is how many there are.
+// atMost returns an upper bound of the number of pods selected, from the requirements
+// that name a label or a key. all is the number of pods.
 func (t traits) atMost(s labelSelector, all int) int {
 	for _, r := range s.needs {
 		n := 0
@@ -253,7 +253,7 @@ func (t traits) atMost(s labelSelector, all int) int {
 	return all
 }
 
-// simplified leaves out of a selector what excludes nobody.
+// simplified returns a selector without the exclusions that exclude no pod.
 func (t traits) simplified(s labelSelector) labelSelector {
 	var out labelSelector
 	for i, r := range s.needs {
@@ -276,8 +276,8 @@ func (t traits) simplified(s labelSelector) labelSelector {
 	return out
 }
 
-// watches lists the counts that the plan of a policy with selector s depends on:
-// those of what s excludes, and, if it has a price, those of what s needs.
+// watches lists the counts used in the plan of a policy with selector s: those of labels
+// excluded by s, and, if the policy has a price, those of labels required by s.
 func (t traits) watches(s labelSelector, priced bool) (out []watch) {
 	for _, r := range s.needs {
 		byValue := r.op == metav1.LabelSelectorOpIn || r.op == metav1.LabelSelectorOpNotIn
@@ -296,7 +296,7 @@ func (t traits) watches(s labelSelector, priced bool) (out []watch) {
 	return out
 }
 
-// A watch is a count that the plan of a policy depends on.
+// A watch is a count with a policy's plan depending on it.
 type watch struct {
 	*count
 	of       traits

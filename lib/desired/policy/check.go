@@ -14,29 +14,28 @@ import (
 	"ovn-k8s/lib/desired/pod"
 )
 
-// An Endpoint is one end of a connection: a pod with a logical port, or an
-// address of anybody else's.
+// An Endpoint is one end of a connection: a pod with a logical port, or any other
+// address.
 type Endpoint struct {
 	Pod  pod.Key    // zero: no pod, or one in its host's network
 	Addr netip.Addr // in any case
 }
 
-// A Connection is what Check judges: the first packet of it, after load
-// balancing.
+// A Connection is described by its first packet after load balancing.
 type Connection struct {
 	From, To Endpoint
-	Proto    corev1.Protocol // "": one that has no ports, as ICMP
+	Proto    corev1.Protocol // "": a protocol without ports, such as ICMP
 	Port     uint16          // of To
 }
 
-// A Decision is what policies say of one direction of a connection.
+// A Decision is the verdict of policies on one direction of a connection.
 type Decision struct {
 	Allowed bool
-	Reason  string // one line: which rule, or who denies
+	Reason  string // one line: the rule that allows it, or the policies that deny it
 }
 
-// Check returns what the policies of From say of a connection, and what those of
-// To say. It takes place if both allow it.
+// Check returns the decisions of the policies of From and of those of To on a
+// connection. It takes place if both allow it.
 func (x *Index) Check(c Connection) (from, to Decision) {
 	return x.decide(egress, c.From, c.To, c), x.decide(ingress, c.To, c.From, c)
 }
@@ -75,7 +74,7 @@ func (x *Index) isolating(d direction, k pod.Key) (out []*state) {
 	return out
 }
 
-// allows reports whether a rule of self's allows a connection with other.
+// allows reports whether a rule of the policies of self allows a connection with other.
 func (x *Index) allows(r *boundRule, self, other Endpoint, c Connection) bool {
 	selected := r.anyone
 	if m := x.members[other.Pod]; m != nil {
@@ -96,7 +95,7 @@ func (x *Index) allows(r *boundRule, self, other Endpoint, c Connection) bool {
 	target := self
 	if r.dir == egress {
 		if target = other; !selected {
-			return false // a block has no containers, whose ports would have names
+			return false // a block has no containers with named ports
 		}
 	}
 	m := x.members[target.Pod]
@@ -106,7 +105,7 @@ func (x *Index) allows(r *boundRule, self, other Endpoint, c Connection) bool {
 	})
 }
 
-// A Query is a Connection as people ask for it.
+// A Query is a Connection in the words of a user.
 type Query struct {
 	From, To Party
 	Proto    corev1.Protocol
@@ -121,8 +120,8 @@ type Party struct {
 
 var errParty = errors.New("write NAMESPACE/POD or an address")
 
-// ParseQuery reads FROM and TO[:PORT[/PROTOCOL]], which is TCP unless it says
-// something else. An IPv6 address before a port stands in brackets.
+// ParseQuery reads FROM and TO[:PORT[/PROTOCOL]], with TCP as default. An IPv6
+// address before a port stands in brackets.
 func ParseQuery(from, to string) (q Query, err error) {
 	if q.From, err = parseParty(from); err != nil {
 		return q, err
@@ -163,8 +162,8 @@ func parseParty(s string) (Party, error) {
 	return Party{Pod: pod.Key{Namespace: ns, Name: name}}, nil
 }
 
-// Show says which policies apply to a pod, what each allows, and which port
-// groups the pod is in. It reports false if the pod has no logical port.
+// Show describes the policies of a pod, the connections allowed by each, and the
+// pod's port groups. It reports false if the pod has no logical port.
 func (x *Index) Show(k pod.Key) (string, bool) {
 	m := x.members[k]
 	if m == nil {
@@ -189,8 +188,8 @@ func (x *Index) Show(k pod.Key) (string, bool) {
 	return b.String(), true
 }
 
-// groupText says who is in the port group of a group, or in one for a number of
-// a named port.
+// groupText describes the pods of the port group of a group, or of one for a number
+// of a named port.
 func (x *Index) groupText(name string) string {
 	if g := x.groups[name]; g != nil {
 		return name + ": " + g.text()

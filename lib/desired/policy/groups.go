@@ -9,20 +9,20 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// A group is the pods that a distinct selector selects.
+// A group is the set of pods of a distinct selector.
 type group struct {
 	name     string // of the Port_Group
 	scope    *scope
 	pods     labelSelector
-	users    int                 // policies that it applies to, and rules that name it
+	users    int                 // policies with it as subject, and rules with it as peer
 	subjects [2]int              // policies that isolate it, by direction
-	policies []*state            // that apply to it
-	classes  int                 // how many are in it
+	policies []*state            // with it as subject
+	classes  int                 // number of classes in it
 	named    map[string]*numbers // the named ports that users resolve in it, by their text
-	round    int                 // of Index.regroup, in which a class was found in it
+	round    int                 // of the latest Index.regroup that found a class in it
 }
 
-// text says which pods are meant.
+// text describes the selected pods.
 func (g *group) text() string {
 	if len(g.pods.needs) == 0 {
 		return "all pods " + g.scope.text()
@@ -36,10 +36,10 @@ func (g *group) unit() nb.Unit { return nb.Unit(GroupPrefix + g.name) }
 // units are written, groups come before the pods and policies that refer to them.
 const GroupPrefix = "group/"
 
-// count notes that a class has come into a group (1), or left it (-1).
+// count records that a class entered a group (1) or left it (-1).
 func (x *Index) count(g *group, c *class, by int) {
 	if g.classes += by; g.classes == 0 || g.classes == by {
-		for _, n := range g.named { // which say something of groups that have pods
+		for _, n := range g.named { // their problems depend on whether there are pods
 			x.touchUsers(n)
 		}
 	}
@@ -48,7 +48,7 @@ func (x *Index) count(g *group, c *class, by int) {
 	}
 }
 
-// eachMember calls f with each class that is in g.
+// eachMember calls f with each class in g.
 func (x *Index) eachMember(g *group, f func(*class)) {
 	x.eachCandidate(g, func(c *class) {
 		if slices.Contains(c.groups, g) {
@@ -57,7 +57,7 @@ func (x *Index) eachMember(g *group, f func(*class)) {
 	})
 }
 
-// isolate notes that one more policy (1), or one less (-1), isolates a group.
+// isolate records that one policy more (1) or less (-1) isolates a group.
 func (x *Index) isolate(g *group, d direction, by int) {
 	if g.subjects[d] += by; g.subjects[d] == 0 || g.subjects[d] == by {
 		x.touch(g.unit())
@@ -103,7 +103,7 @@ func (x *Index) disuse(g *group) {
 	}
 }
 
-// peerText says which pods a peer of a policy in namespace n selects, as the text of
+// peerText describes the pods of a peer of a policy in namespace n, like the text of
 // their group.
 func peerText(p peer, n *namespace) string {
 	s := &scope{ns: n}
@@ -131,8 +131,8 @@ func (x *Index) nameGroup(g *group) *group {
 	return x.groups[g.name]
 }
 
-// groupName is a name for a Port_Group: a word in OVN's expressions, and the
-// same for the same pods. It has so many bytes of their text's hash.
+// groupName returns a name for a Port_Group: a word in OVN's expressions, and always
+// the same for the same pods. It has the given number of bytes of the text's hash.
 func groupName(text string, bytes int) string {
 	sum := sha256.Sum256([]byte(text))
 	return "np_" + hex.EncodeToString(sum[:bytes])

@@ -12,17 +12,17 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// GuardUnit owns what keeps pods from what no pod may do, whether there are
-// policies or not. Its rows are as many in every cluster.
+// GuardUnit owns rows that drop packets no pod may send, with or without policies.
+// Their number is the same in every cluster.
 const GuardUnit nb.Unit = "guard"
 
-// guardPriority is the highest that there is, of ACLs and of routers' policies.
+// guardPriority is the highest priority of ACLs and of router policies.
 const guardPriority = 32767
 
-// TunnelPort is where hosts take packets for those of OVN's tunnels: Geneve's, of UDP.
+// TunnelPort is the UDP port of Geneve.
 const TunnelPort = 6081
 
-// Where clients take packets for answers of a DHCP server, in either family.
+// UDP ports at which clients accept answers of DHCP servers, by family.
 const (
 	dhcpClient   = 68
 	dhcpClientV6 = 546
@@ -30,16 +30,15 @@ const (
 
 // GuardRows returns the rows of GuardUnit.
 //
-// A pod must not tell others which way to send or which addresses they have:
-// redirects and answers of DHCP servers are dropped. Router advertisements cannot
-// be: OVN lets them pass whatever ACLs say, as it does with all that neighbours
-// discover each other by. Pods and nodes do not listen to them.
+// Pods must not configure the routes or addresses of others: redirects and answers of
+// DHCP servers are dropped. Router advertisements cannot be dropped: OVN accepts all
+// packets of neighbour discovery in spite of ACLs. Pods and nodes ignore them.
 //
-// And it must not send to tunnels. A gateway, or a node to which pods' answers are
-// led, gives its packets a host's address, and another host would take what is in
-// them for packets of OVN's, to whatever port they name. Only pods may listen at
-// that port. In one policy, with "!=", that would be a flow for each combination of
-// the subnets' bits.
+// Pods must not send to the Geneve port of hosts. A gateway, or a node on the route of
+// pods' answers, replaces the pod's address by a host's, and another host would accept
+// the contents as a tunnel packet of OVN, to any logical port named there. At this
+// UDP port, only pods may be destinations. One policy with "!=" would need a flow for
+// each combination of the subnets' bits.
 func GuardRows(subnets []netip.Prefix, switches []string) []nb.Row {
 	if len(switches) == 0 {
 		return nil
@@ -64,7 +63,7 @@ func GuardRows(subnets []netip.Prefix, switches []string) []nb.Row {
 	}
 }
 
-// routed is a policy of the cluster's router.
+// routed returns a policy of the cluster router.
 func routed(id string, p nbdb.LogicalRouterPolicy) nb.Row {
 	return nb.Row{
 		Table: nbdb.LogicalRouterPolicyTable, ID: string(GuardUnit) + "/" + id, Model: &p,
@@ -72,8 +71,8 @@ func routed(id string, p nbdb.LogicalRouterPolicy) nb.Row {
 	}
 }
 
-// Guarded says why no pod may make a connection, whatever policies say; "" if it
-// may. outside says that it is to none of the pods' subnets.
+// Guarded returns why no pod may make a connection, whatever policies allow; "" if
+// it may. outside: the destination is in none of the pods' subnets.
 func (c Connection) Guarded(outside bool) string {
 	udp := strings.EqualFold(string(c.Proto), string(corev1.ProtocolUDP))
 	client := uint16(dhcpClient)

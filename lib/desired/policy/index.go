@@ -12,18 +12,16 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// An Index is the latest of all that policies depend on, and who is selected by
-// what.
+// An Index holds the current inputs of policies, and the pods of each selector.
 //
-// Each change returns the units that it touches: a unit that no change returned
-// has the same Rows, and a pod's unit the same Refs, as before. What a change
-// costs depends on how many selectors and pods it concerns, not on how many
-// there are.
+// Each change returns the units touched: all other units have the same Rows,
+// and other pods' units the same Refs, as before. The cost of a change depends on the
+// number of selectors and pods concerned, not on the size of the cluster.
 type Index struct {
 	namespaces map[string]*namespace
 	labelled   map[label][]*namespace
 	scopes     map[string]*scope // of selectors of namespaces, by their text
-	selecting  index[*scope]     // the same, by what they need
+	selecting  index[*scope]     // the same, by their requirements
 	members    map[pod.Key]*member
 	policies   map[Key]*state
 	groups     map[string]*group // by name
@@ -32,7 +30,7 @@ type Index struct {
 	census     *census
 	due        map[*state]bool // to be planned again
 	unpriced   map[*state]bool // to be compared with the limits again
-	unsettled  map[*state]bool // whose named ports are to be compared with their limits
+	unsettled  map[*state]bool // with named ports to be compared with their limits
 	round      int             // of regroup
 }
 
@@ -50,8 +48,8 @@ func newIndex(l limits) *Index {
 
 func (x *Index) touch(u nb.Unit) { x.touched = append(x.touched, u) }
 
-// flush applies what follows from a change, and returns what was touched since the
-// last time.
+// flush applies the consequences of a change, and returns the units touched since the
+// last flush.
 func (x *Index) flush() []nb.Unit {
 	x.replan()
 	for s := range x.unsettled {
@@ -87,8 +85,8 @@ func (x *Index) RemoveNamespace(name string) []nb.Unit {
 	return x.flush()
 }
 
-// PutPod records a pod that has a logical port: its labels, and the named ports
-// of its containers.
+// PutPod records a pod with a logical port: its labels, and the named ports of its
+// containers.
 func (x *Index) PutPod(k pod.Key, podLabels map[string]string, ports []Port) []nb.Unit {
 	l := newLabels(podLabels)
 	slices.SortFunc(ports, func(a, b Port) int { return comparePort(a, namedPort{b.Protocol, b.Name}) })
@@ -121,7 +119,7 @@ func (x *Index) PutPod(k pod.Key, podLabels map[string]string, ports []Port) []n
 	return x.flush()
 }
 
-// RemovePod forgets a pod, or that it has a port.
+// RemovePod forgets a pod: it was deleted, or lost its logical port.
 func (x *Index) RemovePod(k pod.Key) []nb.Unit {
 	m := x.members[k]
 	if m == nil {
@@ -167,7 +165,7 @@ func (x *Index) RemovePolicy(k Key) []nb.Unit {
 	return x.flush()
 }
 
-// Units lists the units that have rows.
+// Units lists the units with rows.
 func (x *Index) Units() []nb.Unit {
 	out := make([]nb.Unit, 0, len(x.policies)+len(x.groups)+1)
 	for _, p := range x.policies {
@@ -182,7 +180,7 @@ func (x *Index) Units() []nb.Unit {
 	return out
 }
 
-// Compact gives back the room of what is gone.
+// Compact frees the memory of deleted entries.
 func (x *Index) Compact() {
 	x.namespaces, x.labelled = maps.Collect(maps.All(x.namespaces)), maps.Collect(maps.All(x.labelled))
 	x.members, x.policies = maps.Collect(maps.All(x.members)), maps.Collect(maps.All(x.policies))
@@ -196,7 +194,7 @@ func (x *Index) Compact() {
 	}
 }
 
-// Policy returns the policy that is unit u.
+// Policy returns the policy of unit u.
 func (x *Index) Policy(u nb.Unit) (Policy, bool) {
 	k, ok := KeyOf(u)
 	s := x.policies[k]
@@ -216,10 +214,10 @@ func KeyOf(u nb.Unit) (Key, bool) {
 // Any reports whether there is any policy.
 func (x *Index) Any() bool { return len(x.policies) > 0 }
 
-// Keys lists all policies, of which there may be many.
+// Keys lists all policies. There may be many.
 func (x *Index) Keys() []Key { return slices.Collect(maps.Keys(x.policies)) }
 
-// Namespaces lists the namespaces that were put.
+// Namespaces lists the existing namespaces.
 func (x *Index) Namespaces() []string {
 	var out []string
 	for name, n := range x.namespaces {

@@ -7,22 +7,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Limits of one policy. Whoever may write policies could otherwise choke the
-// databases and every ovn-controller with one. A policy that is larger allows
+// Limits of one policy. Otherwise anybody with the right to write policies could
+// overload the databases and every ovn-controller with one. A larger policy allows
 // nothing.
 const (
-	// maxPeers is how many rules, peers with selectors and exceptions there are.
+	// maxPeers limits the number of rules, peers with selectors, and exceptions.
 	maxPeers = 1000
-	// maxValues is how many labels, values of expressions, ports, and subnets
-	// that ipBlocks leave there are.
+	// maxValues limits the number of labels, values of expressions, ports, and
+	// subnets of ipBlocks after their exceptions.
 	maxValues = 20_000
-	// maxProblems is how many problems are told: an Event has room for 1024
+	// maxProblems limits the number of problems reported: an Event has room for 1024
 	// characters.
 	maxProblems = 4
 )
 
-// tooLarge says how a policy exceeds the limits, as far as that can be seen
-// without working on it, "" if it does not.
+// tooLarge returns why a policy exceeds the limits, "" if it does not. It looks only
+// at the specification.
 func tooLarge(spec networkingv1.NetworkPolicySpec) string {
 	peers, values := 0, selectorValues(&spec.PodSelector)
 	count := func(all []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) {
@@ -55,7 +55,7 @@ func valuesProblem(n int) string {
 	return fmt.Sprintf("spec: %d labels, ports and subnets are more than %d: nothing is allowed: make several policies", n, maxValues)
 }
 
-// selectorValues is how many values a selector names.
+// selectorValues returns the number of values in a selector.
 func selectorValues(s *metav1.LabelSelector) int {
 	if s == nil {
 		return 0

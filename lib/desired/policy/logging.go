@@ -10,19 +10,19 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// LoggingUnit owns the meter that limits the log lines of ACLs. It is there
-// while any policy's namespace asks for them.
+// LoggingUnit owns the meter that limits the log lines of ACLs. It has rows while a
+// namespace with policies asks for logging.
 const LoggingUnit nb.Unit = "acl-logging"
 
 // linesPerSecond is the limit of log lines of one ACL on one node.
 const linesPerSecond = 20
 
-// severities are those of OVN's logs.
+// severities are OVN's.
 var severities = []string{
 	nbdb.ACLSeverityAlert, nbdb.ACLSeverityWarning, nbdb.ACLSeverityNotice, nbdb.ACLSeverityInfo, nbdb.ACLSeverityDebug,
 }
 
-// logging is what a namespace's annotation names.ACLLogging asks for.
+// logging holds the severities of a namespace's annotation names.ACLLogging.
 type logging struct {
 	deny, allow string // severities; "" is no logging
 	problem     string // of the annotation
@@ -61,7 +61,7 @@ func (x *Index) logs() bool {
 	return false
 }
 
-// loggingRows are the rows of LoggingUnit.
+// loggingRows returns the rows of LoggingUnit.
 func (x *Index) loggingRows() []nb.Row {
 	if !x.logs() {
 		return nil

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// terms are what addresses of packets are compared with, by family.
+// terms are addresses, subnets and address sets to compare with those of packets, by family.
 type terms struct {
 	v4, v6     []string
 	all4, all6 bool
 }
 
-// group adds the addresses of a port group, of which OVN makes address sets.
+// group adds the addresses of a port group: OVN makes address sets of them.
 func (t *terms) group(name string) {
 	t.v4 = append(t.v4, "$"+name+"_ip4")
 	t.v6 = append(t.v6, "$"+name+"_ip6")
@@ -40,7 +40,7 @@ func (t *terms) add(p netip.Prefix) {
 // A side is an expression for the packets of one family, "ip4" or "ip6".
 type side struct{ family, match string }
 
-// sides is one expression for each family that has terms, of "src" or "dst".
+// sides returns one expression for each family with terms, of "src" or "dst".
 func (t *terms) sides(field string) (out []side) {
 	for _, f := range []struct {
 		name  string
@@ -57,7 +57,7 @@ func (t *terms) sides(field string) (out []side) {
 	return out
 }
 
-// set is what OVN takes for one of some terms: "a", "{a, b}".
+// set formats terms for OVN's operator "==", "a" or "{a, b}".
 func set(terms []string) string {
 	if len(terms) == 1 {
 		return terms[0]
@@ -69,7 +69,7 @@ func set(terms []string) string {
 	return "{" + strings.Join(list, ", ") + "}"
 }
 
-// list is the expressions of sides.
+// list returns the expressions of sides.
 func (t *terms) list(field string) (out []string) {
 	for _, s := range t.sides(field) {
 		out = append(out, s.match)
@@ -77,7 +77,7 @@ func (t *terms) list(field string) (out []string) {
 	return out
 }
 
-// portTerms is one expression for each port or range.
+// portTerms returns one expression for each port or range.
 func portTerms(ports []portRange) []string {
 	out := make([]string, len(ports))
 	for i, p := range ports {
@@ -98,10 +98,10 @@ func portTerm(p portRange) string {
 	return from + " <= " + proto + ".dst <= " + to
 }
 
-// everything is an expression that needs not be said beside others.
+// everything is an expression omitted by and.
 const everything = "*"
 
-// or joins expressions, "" if there are none: what never matches.
+// or joins expressions by "||". Without any it returns "", which never matches.
 func or(list []string) string {
 	list = slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == "" })
 	if len(list) < 2 {
@@ -115,7 +115,7 @@ func or(list []string) string {
 	return strings.Join(list, " || ")
 }
 
-// and joins expressions, "" if one of them never matches.
+// and joins expressions by "&&". It returns "" if one of them never matches.
 func and(list ...string) string {
 	var said []string
 	for _, s := range list {

@@ -9,21 +9,22 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// A namespace is one that exists, or that something refers to.
+// A namespace exists in Kubernetes, or something refers to it.
 type namespace struct {
 	name      string
 	known     bool // to Kubernetes: else no selector of namespaces matches it
 	labels    labels
 	logging   logging
-	classes   map[string]*class // by what their pods have in common
+	classes   map[string]*class // by classText
 	own       *scope            // this namespace only; nil if no selector has it
-	matching  []*scope          // the selectors of namespaces that match it
+	matching  []*scope          // the namespace selectors that match it
 	policies  []*state
 	pods      count // of the namespace
 	selectors int   // of the policies
 }
 
-// A class is the pods of a namespace that no selector can tell from each other.
+// A class is a set of pods in one namespace with the same labels and named ports: no selector
+// distinguishes them.
 type class struct {
 	ns     *namespace
 	text   string
@@ -35,7 +36,7 @@ type class struct {
 	at     [][2]int // in the lists of the census, by label
 }
 
-// A member is a pod that has a logical port.
+// A member is a pod with a logical port.
 type member struct {
 	pod.Key
 	class *class
@@ -63,7 +64,7 @@ func (x *Index) forgetIfEmpty(n *namespace) {
 	}
 }
 
-// relog gives the policies of a namespace another logging.
+// relog sets the logging of a namespace's policies.
 func (x *Index) relog(n *namespace, log logging) {
 	if log == n.logging {
 		return
@@ -78,7 +79,7 @@ func (x *Index) relog(n *namespace, log logging) {
 	}
 }
 
-// relabel gives a namespace other labels, and its pods the groups that follow.
+// relabel sets the labels of a namespace, and regroups its pods.
 func (x *Index) relabel(n *namespace, known bool, l labels) {
 	for _, old := range n.labels {
 		drop(x.labelled, old, n)
@@ -112,7 +113,7 @@ func (x *Index) relabel(n *namespace, known bool, l labels) {
 	}
 }
 
-// regroup finds out which groups a class is in.
+// regroup computes the groups of a class.
 func (x *Index) regroup(c *class) {
 	var now []*group
 	look := func(s *scope) {
@@ -153,7 +154,7 @@ func (x *Index) regroup(c *class) {
 	}
 }
 
-// classText is what the pods of a class have in common.
+// classText identifies a class by its labels and ports.
 func classText(l labels, ports []Port) string {
 	var b strings.Builder
 	for i := range l {
@@ -173,7 +174,7 @@ func classText(l labels, ports []Port) string {
 	return b.String()
 }
 
-// leave takes m out of its class, which goes with its last pod.
+// leave removes m from its class, and the class with its last pod.
 func (x *Index) leave(m *member) {
 	c := m.class
 	x.tallyPod(c, -1)
@@ -190,10 +191,10 @@ func (x *Index) leave(m *member) {
 	x.delist(c)
 }
 
-// Refs are the port groups that a pod's logical port belongs to.
+// Refs returns the references of a pod's logical port to port groups.
 func (x *Index) Refs(k pod.Key) []nb.Ref { return x.members[k].refs() }
 
-// refs are those of a member, none of nil.
+// refs returns the references of a member, none for nil.
 func (m *member) refs() []nb.Ref {
 	if m == nil {
 		return nil

@@ -11,25 +11,25 @@ import (
 )
 
 // Priorities of a node's own ACLs: above those of policies, and the last two below
-// those of the guard.
+// the guard's.
 const (
 	nodePriority     = 1010
 	claimedPriority  = guardPriority - 2
 	sentBackPriority = guardPriority - 1
 )
 
-// NodePrefix starts the units that own a node's own ACLs: what its switch never
-// lets through, and what it always does. They are not the node's unit, which
-// belongs to the one-shot commands as well.
+// NodePrefix starts the units of a node's own ACLs, for packets that its switch always
+// drops or always accepts. They are separate from the node's unit, because the one-shot
+// commands write the node's unit as well.
 const NodePrefix = "node-policy/"
 
-// NodeUnit is the unit that owns the ACLs of a node's switch.
+// NodeUnit returns the owner of the ACLs of a node's switch.
 func NodeUnit(sw string) nb.Unit { return nb.Unit(NodePrefix + sw) }
 
 // NodeOf is the inverse of NodeUnit. It reports false for units of other kinds.
 func NodeOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), NodePrefix) }
 
-// A Node is what the ACLs of a node's switch depend on.
+// A Node holds the inputs of the ACLs of a node's switch.
 type Node struct {
 	Switch string
 	// Management are the addresses of its management port, Own those of the node
@@ -37,13 +37,14 @@ type Node struct {
 	Management, Own []netip.Addr
 	// Inside are the subnets of pods and routers.
 	Inside []netip.Prefix
-	// Policies says that there are any.
+	// Policies says whether there are any policies.
 	Policies bool
 }
 
-// Rows returns the ACLs of a node's switch. Nobody comes in at its management port
-// with the address of a pod, a router or another node's port: it was claimed to the
-// node. And while there are policies it says what they cannot forbid.
+// Rows returns the ACLs of a node's switch. They drop packets from its management port
+// with the source address of a pod, a router or another node's port: a host outside
+// forged it. While there are policies, they accept the packets that policies cannot
+// forbid (allowed).
 func (n Node) Rows() []nb.Row {
 	var inside terms
 	for _, s := range n.Inside {
@@ -66,12 +67,12 @@ func (n Node) Rows() []nb.Row {
 	return rows
 }
 
-// allowed are the ACLs for what passes whatever policies say: the pods reach the
-// node, and the node reaches them; and a pod reaches itself through a service, in
-// which case OVN gives it the service's address and sends the packet back where it
-// came from. A node's own address counts at its management port only, since somebody
-// outside might claim it to a gateway. They have OVN track all connections, which
-// costs those who have no policies.
+// allowed returns the ACLs for packets that pass in spite of policies: from pods to the
+// node, from the node to pods, and from a pod to itself through a Service (OVN sends the
+// packet back where it came from, with the Service's address as source). The node's own
+// address as source counts at its management port only, since a host outside could forge
+// it at a gateway. These ACLs make OVN track all connections, so there are none without
+// policies.
 func (n Node) allowed() []nb.Row {
 	var here, own, all terms
 	for _, a := range n.Management {
@@ -89,20 +90,20 @@ func (n Node) allowed() []nb.Row {
 	}
 }
 
-// port matches what comes in at the node's management port.
+// port matches packets from the node's management port.
 func (n Node) port() string { return fmt.Sprintf("inport == %q", names.ManagementPort(n.Switch)) }
 
 func (n Node) acl(kind string, s aclSpec) nb.Row { return acl(n.Switch+"/"+kind, s, n.acls()) }
 
-// acls is where the node's switch has its ACLs.
+// acls returns the column with the ACLs of the node's switch.
 func (n Node) acls() []nb.Ref {
 	return []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: n.Switch, Column: "acls"}}
 }
 
-// SentBack returns an ACL of the given ID, which may be of any unit, that lets in at
-// the management port of a node's switch what one of ways matches, though it has the
-// address of a pod: not since somebody claimed it, but since the node got it from
-// that pod and sends it on. Policies judge it as what the pod sends.
+// SentBack returns an ACL with the given ID, for any unit. It accepts packets from the
+// management port of a node's switch that match one of ways, although their source is
+// the address of a pod. The address is not forged: the node got the packet from the pod
+// and sends it on. Policies apply to it as to all packets of the pod.
 func SentBack(sw, id string, ways ...string) nb.Row {
 	n := Node{Switch: sw}
 	return acl(id, aclSpec{dir: egress, match: and(n.port(), or(ways)), priority: sentBackPriority, action: nbdb.ACLActionAllow}, n.acls())

@@ -1,10 +1,9 @@
 // Package policy turns NetworkPolicies, namespaces and the labels of pods into
-// port groups and ACLs, and says what they allow.
+// port groups and ACLs, and tells whether they allow a connection.
 //
-// Every distinct selector is one Port_Group, whoever uses it: as the pods that
-// policies apply to, or as the peers that rules name. OVN makes address sets of
-// both families from it by itself, so a pod costs one reference for each group
-// that it is in. An Index keeps who is in which.
+// Every distinct selector is one Port_Group, used for subjects of policies and for
+// peers of rules alike. OVN makes address sets of both families from it, so a pod
+// costs one reference for each of its groups. An Index keeps the groups' members.
 package policy
 
 import (
@@ -29,18 +28,18 @@ type Key struct{ Namespace, Name string }
 // String is the key as Kubernetes writes it: "namespace/name".
 func (k Key) String() string { return k.Namespace + "/" + k.Name }
 
-// Unit is the unit that owns the policy's rows.
+// Unit returns the owner of the policy's rows.
 func (k Key) Unit() nb.Unit { return nb.Unit(UnitPrefix + k.String()) }
 
 // UnitPrefix starts the units of policies.
 const UnitPrefix = "policy/"
 
-// A Policy is what we need to know of a NetworkPolicy.
+// A Policy holds the relevant fields of a NetworkPolicy.
 type Policy struct {
 	Key
 	UID string
-	// Problems are what of it cannot be honoured: each names the field, its value
-	// and what would be right. A rule with a problem allows nothing.
+	// Problems are the parts that cannot be honoured: each names the field, its
+	// value and a valid one. A rule with a problem allows nothing.
 	Problems []string
 
 	created  int64 // Unix time
@@ -49,8 +48,7 @@ type Policy struct {
 	rules    []rule
 }
 
-// A direction is that of the connection, seen from the pod that a policy applies
-// to.
+// A direction is a connection's, seen from the policy's subject.
 type direction int
 
 const (
@@ -64,17 +62,17 @@ func (d direction) String() string { return [...]string{"ingress", "egress"}[d] 
 type rule struct {
 	dir   direction
 	index int // among the rules of its direction in the policy
-	// anyone: the rule names no peers, so all are meant.
+	// anyone: the rule names no peers and means all.
 	anyone bool
 	peers  []peer
-	blocks []netip.Prefix // what the ipBlocks leave after their exceptions
-	// anything: the rule names no ports, so all protocols are meant.
+	blocks []netip.Prefix // subnets of the ipBlocks without exceptions
+	// anything: the rule names no ports and means all protocols.
 	anything bool
 	ports    []portRange
 	named    []namedPort
 }
 
-// A peer is a selector of pods. Its namespace is the policy's unless it selects
+// A peer is a selector of pods, in the policy's namespace unless it selects
 // namespaces.
 type peer struct {
 	everywhere bool // selects namespaces
@@ -94,13 +92,13 @@ type namedPort struct {
 	name  string
 }
 
-// New takes from p what we need. What API servers refuse, and what a newer one
-// may know and we do not, becomes a problem.
+// New takes the relevant fields from p. Fields refused by API servers, or known only
+// to newer ones, become problems.
 func New(p *networkingv1.NetworkPolicy) Policy {
 	out := Policy{Key: Key{p.Namespace, p.Name}, UID: string(p.UID), created: p.CreationTimestamp.Unix()}
 	subject, err := newSubject(&p.Spec.PodSelector)
 	if err != nil {
-		// Nobody knows whom it means: all are isolated, and nothing is allowed.
+		// The subject is unknown: all pods are isolated, and nothing is allowed.
 		out.problem("spec.podSelector: %v: all pods of the namespace are isolated until it is corrected", err)
 	}
 	out.subject = subject
@@ -129,7 +127,7 @@ func New(p *networkingv1.NetworkPolicy) Policy {
 	return out
 }
 
-// newSubject is the selector of those whom a policy applies to.
+// newSubject returns the selector of a policy's subject.
 func newSubject(s *metav1.LabelSelector) (labelSelector, error) {
 	if n := selectorValues(s); n > maxValues {
 		return labelSelector{}, fmt.Errorf("%d labels and values are more than %d", n, maxValues)
@@ -141,8 +139,8 @@ func (p *Policy) problem(format string, args ...any) {
 	p.Problems = append(p.Problems, fmt.Sprintf(format, args...))
 }
 
-// types says which directions the policy isolates: as policyTypes says, else
-// ingress always, and egress if there are rules for it.
+// types sets the isolated directions: those of policyTypes, else
+// ingress, and egress if there are rules for it.
 func (p *Policy) types(spec networkingv1.NetworkPolicySpec) {
 	if len(spec.PolicyTypes) == 0 {
 		p.isolates = [2]bool{ingress: true, egress: len(spec.Egress) > 0}
@@ -161,8 +159,7 @@ func (p *Policy) types(spec networkingv1.NetworkPolicySpec) {
 	}
 }
 
-// rule adds one rule, unless something of it cannot be honoured or its direction
-// is not isolated.
+// rule adds one rule, unless it has problems or its direction is not isolated.
 func (p *Policy) rule(dir direction, index int, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) {
 	before := len(p.Problems)
 	r := rule{dir: dir, index: index, anyone: len(peers) == 0, anything: len(ports) == 0}
@@ -252,7 +249,7 @@ func (r *rule) port(p networkingv1.NetworkPolicyPort) error {
 	return nil
 }
 
-// keyword is what OVN calls a protocol in matches, or "".
+// keyword returns OVN's name of a protocol in matches, or "".
 func keyword(proto corev1.Protocol) string {
 	switch proto {
 	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
@@ -261,21 +258,21 @@ func keyword(proto corev1.Protocol) string {
 	return ""
 }
 
-// equal reports whether both mean the same.
+// equal reports whether both mean the same: the UID is ignored.
 func (p Policy) equal(q Policy) bool {
 	p.UID, q.UID = "", ""
 	return reflect.DeepEqual(p, q)
 }
 
-// A Port is a port of a pod's containers that has a name.
+// A Port is a named port of a pod's containers.
 type Port struct {
 	Name     string
 	Protocol corev1.Protocol
 	Number   uint16
 }
 
-// Ports lists the named ports of a pod, each name of a protocol once: where
-// several containers have it, the first one counts, as for Services.
+// Ports lists the named ports of a pod, each name and protocol once: of several
+// containers with the same, the first one counts, as for Services.
 func Ports(p *corev1.Pod) []Port {
 	var out []Port
 	known := map[namedPort]bool{}

@@ -12,26 +12,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// numbers are what the named ports of a rule are, among the pods of a group: there
-// is one more port group for each set of numbers.
+// numbers resolve the named ports of a rule among the pods of a group. Each set of
+// port numbers has a port group of its own.
 type numbers struct {
 	names []namedPort // sorted
 	text  string      // of names
 	users []*state    // once for each rule
 	sets  map[string]*portSet
-	have  map[namedPort]int // how many classes have a port of that name
+	have  map[namedPort]int // number of classes with such a port
 	ports int               // in all sets
-	live  bool              // some user is within its limits: there are port groups
+	live  bool              // a user is within its limits: there are port groups
 }
 
-// A portSet is the ports that the names are in some pods.
+// A portSet is the set of numbers of the names in some pods.
 type portSet struct {
 	group   string // name of the port group
 	ports   []portRange
-	classes int // that have these ports
+	classes int // with these ports
 }
 
-// of finds the ports that have one of the names, and the text of their numbers.
+// of returns the ports of c with one of the names, and the text of their numbers.
 func (n *numbers) of(c *class) (found []Port, text string) {
 	if len(n.names) < len(c.ports) {
 		for _, name := range n.names {
@@ -64,7 +64,7 @@ func compareNamed(a, b namedPort) int {
 	return cmp.Or(strings.Compare(string(a.proto), string(b.proto)), strings.Compare(a.name, b.name))
 }
 
-// number returns the number of a named port in the pods of a class.
+// of returns the number of a named port in the pods of a class.
 func (p namedPort) of(c *class) (uint16, bool) {
 	if i, ok := slices.BinarySearchFunc(c.ports, p, comparePort); ok {
 		return c.ports[i].Number, true
@@ -96,8 +96,8 @@ func merged(ranges []portRange) []portRange {
 	return out
 }
 
-// resolve notes that a rule of s resolves its named ports among the pods of some
-// groups.
+// resolve registers s with the named ports of its rule r, in each group to
+// resolve them in.
 func (x *Index) resolve(s *state, r *boundRule) {
 	if len(r.named) == 0 {
 		return
@@ -146,7 +146,7 @@ func textOf(named []namedPort) string {
 	return b.String()
 }
 
-// touchSets touches what depends on the port groups of n.
+// touchSets touches the group, policies and pods of the port groups of n.
 func (x *Index) touchSets(g *group, n *numbers) {
 	x.touch(g.unit())
 	for _, s := range n.users {
@@ -159,7 +159,7 @@ func (x *Index) touchSets(g *group, n *numbers) {
 	})
 }
 
-// enliven decides whether n has port groups: only if a user of it is in force.
+// enliven decides whether n has port groups: only if one of its users is in force.
 func (x *Index) enliven(g *group, n *numbers) {
 	live := slices.ContainsFunc(n.users, func(s *state) bool { return s.choked == "" })
 	if live != n.live {
@@ -168,7 +168,7 @@ func (x *Index) enliven(g *group, n *numbers) {
 	}
 }
 
-// countPorts notes that a class has come into a group (1), or left it (-1).
+// countPorts records that a class entered a group (1) or left it (-1).
 func (x *Index) countPorts(g *group, n *numbers, c *class, by int) {
 	found, text := n.of(c)
 	if len(found) == 0 {
@@ -212,7 +212,7 @@ func (x *Index) countPorts(g *group, n *numbers, c *class, by int) {
 	}
 }
 
-// touchUsers touches the policies that resolve ports by n.
+// touchUsers touches the users of n.
 func (x *Index) touchUsers(n *numbers) {
 	for _, s := range n.users {
 		x.touch(s.Unit())
@@ -259,12 +259,12 @@ func (x *Index) settlePorts(s *state) {
 	}
 }
 
-// bytes is about the length of the match of a rule's peers.
+// bytes estimates the length of the match of a rule's peers.
 func (r *boundRule) bytes() int { return len(r.peers)*60 + len(r.blocks)*30 }
 
-// numbered is the name of the port group of the pods of g whose ports are set: for
-// one name np_0123456789abcdef_tcp_http_8080, for several np_0123456789abcdef_ and
-// a hash. Names of ports have no underscores.
+// numbered returns the name of the port group for the pods of g with the ports set:
+// np_0123456789abcdef_tcp_http_8080 for one name, np_0123456789abcdef_ and a hash for
+// several. Names of ports have no underscores.
 func (g *group) numbered(n *numbers, set *portSet, text string) string {
 	if len(n.names) == 1 && len(set.ports) == 1 {
 		p := n.names[0]
@@ -274,12 +274,12 @@ func (g *group) numbered(n *numbers, set *portSet, text string) string {
 	return g.name + "_" + hex.EncodeToString(sum[:16])
 }
 
-// describe says which pods are in the port group of a set.
+// describe describes the pods in the port group of a set.
 func (g *group) describe(n *numbers, set *portSet) string {
 	return fmt.Sprintf("%s, whose ports %s are %s", g.text(), shortened(n.text), shortened(or(portTerms(set.ports))))
 }
 
-// shortened is a text of no more than 200 bytes, or its beginning.
+// shortened returns a text of at most 200 bytes unchanged, else its beginning.
 func shortened(s string) string {
 	if len(s) > 200 {
 		return s[:200] + "…"
@@ -287,7 +287,7 @@ func shortened(s string) string {
 	return s
 }
 
-// protocols lists those that ports can have, in the order of parts.
+// protocols lists the protocols of ports, in the order of parts.
 func protocols() []corev1.Protocol {
 	return []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
 }

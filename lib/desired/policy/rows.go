@@ -17,14 +17,14 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// Priorities of ACLs. What no ACL matches is allowed.
+// Priorities of ACLs. Packets without a matching ACL are allowed.
 const (
 	denyPriority  = 1000
 	allowPriority = 1001
 )
 
 // Rows returns the rows of a policy, a group or LoggingUnit: none if it is gone.
-// problem says what of a policy is not honoured, "" if all is.
+// problem describes the parts of a policy without effect, "" if there are none.
 func (x *Index) Rows(u nb.Unit) (rows []nb.Row, problem string) {
 	if u == LoggingUnit {
 		return x.loggingRows(), ""
@@ -68,7 +68,7 @@ func (x *Index) Rows(u nb.Unit) (rows []nb.Row, problem string) {
 	return rows, strings.Join(problems, "; ")
 }
 
-// unresolved names the ports of containers that no pod has, where there are pods.
+// unresolved reports named ports that no pod has, unless there are no pods.
 func (s *state) unresolved(r boundRule) (problems []string) {
 	for _, port := range r.named {
 		pods, known := 0, 0
@@ -83,7 +83,7 @@ func (s *state) unresolved(r boundRule) (problems []string) {
 	return problems
 }
 
-// rows are the port groups of g and what denies by default.
+// rows returns the port groups of g, and the ACLs that deny by default.
 func (g *group) rows() []nb.Row {
 	rows := []nb.Row{{
 		Table: nbdb.PortGroupTable, ID: g.name,
@@ -115,15 +115,14 @@ func (g *group) rows() []nb.Row {
 	return rows
 }
 
-// port matches packets of the pods of g that connect (egress) or are connected
-// to (ingress).
+// port matches packets from (egress) or to (ingress) the pods of g.
 func (g *group) port(d direction) string { return portIn(d, g.name) }
 
 func portIn(d direction, name string) string {
 	return [...]string{ingress: "outport", egress: "inport"}[d] + " == @" + name
 }
 
-// An aclSpec is what an ACL says. name defaults to its ID.
+// An aclSpec holds the columns of an ACL. name defaults to its ID.
 type aclSpec struct {
 	name     string
 	dir      direction
@@ -137,7 +136,7 @@ func acl(id string, s aclSpec, in []nb.Ref) nb.Row {
 	name := cut(cmp.Or(s.name, id))
 	m := &nbdb.ACL{Name: &name, Action: s.action, Match: s.match, Priority: s.priority, Direction: nbdb.ACLDirectionToLport}
 	if s.dir == egress {
-		// After load balancing: what counts is the pod that a service chose.
+		// After load balancing: the destination is the endpoint.
 		m.Direction, m.Options = nbdb.ACLDirectionFromLport, map[string]string{names.AfterLB: "true"}
 	}
 	if s.severity != "" {
@@ -147,12 +146,12 @@ func acl(id string, s aclSpec, in []nb.Ref) nb.Row {
 	return nb.Row{Table: nbdb.ACLTable, ID: id, Model: m, In: in}
 }
 
-// maxName is the length of an ACL's name at most.
+// maxName is the maximum length of an ACL's name.
 const maxName = 63
 
-// cut makes a name short enough: its end stays, direction and rule or the last
-// word of one with two, and so does as much as fits of its beginning. What is cut
-// out becomes a hash.
+// cut shortens a name to maxName. It keeps the last two parts, such as direction and
+// rule (of a name with two parts, the last), and the beginning as far as it fits. A
+// hash replaces the rest.
 func cut(name string) string {
 	if len(name) <= maxName {
 		return name
@@ -166,12 +165,12 @@ func cut(name string) string {
 	return name[:maxName-len(end)] + end
 }
 
-// A way is packets that a rule allows, to or from a port group: all, or those of a
-// part. OVN does not understand the name of a port group on switches where none of
-// its ports is, so each group has matches, and ACLs, of its own.
+// A way is a match for packets allowed by a rule, from or to a port group: all of them,
+// or those of a part. OVN does not know the name of a port group on switches without any
+// of its ports, so each group has matches, and ACLs, of its own.
 type way struct{ group, part, match string }
 
-// ways lists what a rule allows. What can never match is left out.
+// ways lists the matches of a rule, without impossible ones.
 func (s *state) ways(r boundRule) (out []way) {
 	if s.choked != "" {
 		return nil
@@ -212,20 +211,20 @@ func (s *state) ways(r boundRule) (out []way) {
 	return out
 }
 
-// A part is some ports, by number, of some peers: "*" is all.
+// A part matches some ports, by number, of some peers: "*" is all.
 type part struct{ name, ports, peers string }
 
-// Rules with more than so many ports, or with more subnets and several ports, have
-// parts.
+// Rules have parts if they have more ports than fewPorts, or more subnets than fewBlocks
+// and several ports.
 const (
 	fewPorts  = 4
 	fewBlocks = 100
 )
 
-// parts splits a rule by family and protocol, if it has many ports. A match of one
-// of each becomes about as many flows as it has ports and addresses (ovs-fields(7),
-// "conjunction"), but one of several a flow for each port of each address, in every
-// ovn-controller.
+// parts splits a rule with many ports by family and protocol. A match with one of each
+// becomes about as many flows as it has ports and addresses together (ovs-fields(7),
+// "conjunction"), but one with several becomes a flow for each port of each address, in
+// every ovn-controller.
 func (r *boundRule) parts(ports []portRange) []part {
 	switch {
 	case r.anything:
@@ -239,12 +238,12 @@ func (r *boundRule) parts(ports []portRange) []part {
 	return t.parts(field, ports)
 }
 
-// many reports whether ports of so many subnets are worth parts.
+// many reports whether a rule with these ports and this number of subnets needs parts.
 func many(ports []portRange, blocks int) bool {
 	return len(ports) > fewPorts || len(ports) > 1 && blocks > fewBlocks
 }
 
-// parts is one for each family and protocol.
+// parts returns one part for each family and protocol.
 func (t *terms) parts(field string, ports []portRange) (out []part) {
 	lists := map[corev1.Protocol][]portRange{}
 	for _, p := range ports {
@@ -263,10 +262,10 @@ func (t *terms) parts(field string, ports []portRange) (out []part) {
 	return out
 }
 
-// An egressSet is what goes to peers at the numbers that the named ports of a rule
-// have there.
+// An egressSet matches packets to those peers of a rule whose named ports have the same
+// numbers.
 type egressSet struct {
-	name  string // as in parts of other sets there is none of
+	name  string // different for each set of numbers
 	parts []part
 }
 
@@ -309,7 +308,7 @@ func (r *boundRule) match() string {
 	return or(t.list(field))
 }
 
-// terms are the addresses of the peers, and which field of packets has them.
+// terms returns the addresses of the peers, and the packets' field to compare with them.
 func (r *boundRule) terms() (t terms, field string) {
 	for _, g := range r.peers {
 		t.group(g.name)

@@ -1,11 +1,11 @@
 package policy
 
-// A scope is where a selector of pods looks for them: in one namespace, or in
-// all whose labels match.
+// A scope is the search space of a pod selector: one namespace, or all namespaces
+// with matching labels.
 type scope struct {
-	ns         *namespace // nil: namespaces that match
+	ns         *namespace // nil: the matching namespaces
 	matches    labelSelector
-	namespaces map[*namespace]bool // that match
+	namespaces map[*namespace]bool // matching
 	groups     index[*group]
 	size       int // groups
 }
@@ -45,7 +45,7 @@ func (x *Index) scopeOf(from peer, n *namespace) *scope {
 func (x *Index) forgetScope(s *scope) {
 	if s.ns != nil {
 		s.ns.own = nil
-		return // whoever uses the namespace looks whether it is empty
+		return // the caller removes the namespace if it is empty
 	}
 	delete(x.scopes, s.matches.String())
 	x.selecting.remove(s.matches, s)
@@ -54,7 +54,7 @@ func (x *Index) forgetScope(s *scope) {
 	}
 }
 
-// eachMatching calls f with each namespace that matches s.
+// eachMatching calls f with each namespace whose labels s matches.
 func (x *Index) eachMatching(s labelSelector, f func(*namespace)) {
 	try := func(n *namespace) {
 		if n.known && s.matches(n.labels) {

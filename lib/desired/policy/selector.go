@@ -34,7 +34,7 @@ func (l labels) get(key string) (string, bool) {
 	return "", false
 }
 
-// index is where a key is, -1 if it is not there.
+// index returns the index of a key, -1 if it is absent.
 func (l labels) index(key string) int {
 	if len(l) > 10 {
 		i, ok := slices.BinarySearchFunc(l, key, func(a label, key string) int { return strings.Compare(a.key, key) })
@@ -51,9 +51,9 @@ func (l labels) index(key string) int {
 	return -1
 }
 
-// A labelSelector is what labels must be like. The zero value accepts all. Two
-// that differ only in the order of things, or in matchLabels written as
-// expressions, are equal.
+// A labelSelector is a list of requirements for labels. The zero value accepts all. Two
+// selectors are equal even if they differ in order, or in matchLabels written as
+// expressions.
 type labelSelector struct{ needs []requirement }
 
 type requirement struct {
@@ -82,7 +82,7 @@ func compareRequirements(a, b requirement) int {
 	return cmp.Or(strings.Compare(a.key, b.key), strings.Compare(string(a.op), string(b.op)), slices.Compare(a.values, b.values))
 }
 
-// matches reports whether l fulfils all that s needs.
+// matches reports whether l meets all requirements of s.
 func (s labelSelector) matches(l labels) bool {
 	for i := range s.needs {
 		if !s.needs[i].met(l) {
@@ -97,7 +97,7 @@ func (r *requirement) met(l labels) bool {
 	switch r.op {
 	case metav1.LabelSelectorOpIn:
 		return ok && r.has(v)
-	case metav1.LabelSelectorOpNotIn: // a label that is not there is not in the list
+	case metav1.LabelSelectorOpNotIn: // an absent label is not in the list
 		return !ok || !r.has(v)
 	case metav1.LabelSelectorOpExists:
 		return ok
@@ -110,9 +110,8 @@ func (r *requirement) has(v string) bool {
 	return ok
 }
 
-// String is the selector as kubectl writes it, "" for all. Equal selectors have
-// equal strings, and others have others: no key or value holds a comma, a space
-// or a parenthesis.
+// String formats the selector like kubectl, "" for all. Only equal selectors have equal
+// strings: no key or value holds a comma, a space or a parenthesis.
 func (s labelSelector) String() string {
 	var b strings.Builder
 	for i, r := range s.needs {
@@ -135,15 +134,15 @@ func (s labelSelector) String() string {
 	return b.String()
 }
 
-// An index finds the selectors that may match labels, without asking each: a
-// selector is filed under one thing that it needs. The zero value is empty.
+// An index finds candidate selectors for labels without testing each: it files a
+// selector under one of its requirements. The zero value is empty.
 type index[T comparable] struct {
 	byLabel map[label][]T
 	byKey   map[string][]T
-	others  []T // need only what labels must not have
+	others  []T // require only the absence of labels or values
 }
 
-// places lists where a selector is filed.
+// places returns the labels, or else the key, under which a selector is filed.
 func (s labelSelector) places() (byLabel []label, byKey string) {
 	for _, r := range s.needs {
 		switch r.op {
@@ -210,14 +209,14 @@ func (x *index[T]) candidates(l labels, try func(T)) {
 	}
 }
 
-// drop takes v out of the list of key k.
+// drop removes v from the list of key k.
 func drop[K, V comparable](lists map[K][]V, k K, v V) {
 	if lists[k] = without(lists[k], v); len(lists[k]) == 0 {
 		delete(lists, k)
 	}
 }
 
-// without takes v out of a list in which the order does not matter.
+// without removes v from a list without regard to its order.
 func without[T comparable](list []T, v T) []T {
 	i := slices.Index(list, v)
 	if i < 0 {

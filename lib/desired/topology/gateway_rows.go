@@ -16,7 +16,7 @@ import (
 // GatewayUnitPrefix starts the units of gateways.
 const GatewayUnitPrefix = "gateway/"
 
-// GatewayUnit is the unit that owns the rows of a gateway.
+// GatewayUnit returns the owner of the rows of a gateway.
 func GatewayUnit(name string) nb.Unit { return nb.Unit(GatewayUnitPrefix + name) }
 
 // GatewayOf is the inverse of GatewayUnit. It reports false for units of other

@@ -15,7 +15,7 @@ import (
 // HostPrefix starts the units of nodes' own addresses.
 const HostPrefix = "host/"
 
-// HostUnit is the unit that owns the routes to a node's own addresses. The watcher
+// HostUnit returns the owner of the routes to a node's own addresses. The watcher
 // writes them, since it knows the addresses; the commands write the rows of NodeUnit.
 func HostUnit(node string) nb.Unit { return nb.Unit(HostPrefix + names.NodeSwitch(node)) }
 

@@ -24,7 +24,7 @@ const ClusterUnit nb.Unit = "cluster"
 // NodePrefix starts the units of nodes.
 const NodePrefix = "node/"
 
-// NodeUnit is the unit that owns the rows of a node.
+// NodeUnit returns the owner of the rows of a node.
 func NodeUnit(node string) nb.Unit { return nb.Unit(NodePrefix + names.NodeSwitch(node)) }
 
 // NodeOf is the inverse of NodeUnit. It reports false for units of other kinds.
