@@ -1,13 +1,13 @@
-// Package boot makes machines for tests that boot: Debian with systemd as its first
+// Package boot creates machines for tests of booting: Debian with systemd as its first
 // process, in namespaces over an overlay of this machine's root file system. Units,
-// the journal and systemctl are real. What is written to the disk survives a reboot
-// and a power cut; links, sysctls, processes, /run and /tmp do not.
+// the journal and systemctl are real. Files on the disk survive a reboot and a power
+// cut; links, sysctls, processes, /run and /tmp do not.
 //
 // A Machine is off at first: put programs, files and enabled units on its disk, then
 // Boot it. Hardware is missing, so udev and logind are masked. Open vSwitch has the
 // userspace datapath: bridges need datapath_type=netdev.
 //
-// Everything ends with the program that made it, as in package host.
+// Everything ends with the program that created it, as in package host.
 package boot
 
 import (
@@ -45,31 +45,31 @@ var bootScript string
 // systemd is the program of the machine's first process.
 const systemd = "/lib/systemd/systemd"
 
-// pollInterval is how often a condition is looked at.
+// pollInterval is the interval between two checks of a condition.
 const pollInterval = 50 * time.Millisecond
 
-// Options say how to make a Machine.
+// Options are the parameters of a Machine.
 type Options struct {
 	// Name is the machine's name.
 	Name string
-	// Fabric connects it, by eth0, whose address nobody has configured yet: see
-	// Machine.Port. A machine without has only a loopback interface.
+	// Fabric connects it by eth0, without an address yet: see Machine.Port. Without it,
+	// a machine has only a loopback interface.
 	Fabric *host.Fabric
-	// SecondNIC gives it an eth1 in a network of its own: see Machine.Second.
+	// SecondNIC adds an eth1 in a network of its own: see Machine.Second.
 	SecondNIC bool
-	// Packages are Debian packages that the machine has and this one may not have,
-	// with what they depend on. Each is one of Packages.
+	// Packages are Debian packages on the machine, with their dependencies, even if
+	// this machine lacks them. Each is one of Packages.
 	Packages []string
 	// Programs are copied to /usr/local/bin.
 	Programs []string
 }
 
-// A Machine is a disk, NICs, and, while it is on, systemd with all that it runs.
+// A Machine is a disk, NICs, and, while it is on, systemd with all its processes.
 type Machine struct {
 	Name string
-	// Port is where eth0 is plugged in, with the addresses that it should have.
+	// Port is the fabric's port of eth0, with the addresses for eth0.
 	Port *host.Port
-	// Second is the same of eth1, nil without Options.SecondNIC.
+	// Second is the port of eth1, nil without Options.SecondNIC.
 	Second *host.Port
 
 	keeper  *process
@@ -78,7 +78,7 @@ type Machine struct {
 	running *process // nil while the machine is off
 }
 
-// Missing names what New and Boot would miss on this machine, or is "".
+// Missing names the requirements of New and Boot that this machine lacks, or is "".
 func Missing() string {
 	if why := host.Missing(); why != "" {
 		return why
@@ -96,7 +96,7 @@ func Missing() string {
 	return ""
 }
 
-// New makes a machine that is off. Its user must Close it.
+// New returns a machine that is off. The caller must Close it.
 func New(o Options) (*Machine, error) {
 	m := &Machine{Name: o.Name, cgroup: "ovn-k8s-boot-" + rand.Text()}
 	args := []string{"--mount", "sh", "-c", keeperScript, "sh", m.cgroup}
@@ -143,18 +143,18 @@ func (m *Machine) Close() {
 	m.keeper.close()
 }
 
-// disk is where a file of the disk is found from outside, whether the machine is on
-// or off.
+// disk returns the path of a file of the disk from outside, whether the machine is
+// on or off.
 func (m *Machine) disk(inside string) string {
 	return filepath.Join(fmt.Sprintf("/proc/%d/root/run/root", m.keeper.pid), inside)
 }
 
-// Enable has systemd start units at each boot from the next on.
+// Enable makes systemd start units at each boot from the next one on.
 func (m *Machine) Enable(units ...string) error {
 	return m.systemctl("enable", units)
 }
 
-// Disable has systemd not start units at boot.
+// Disable makes systemd not start units at boot.
 func (m *Machine) Disable(units ...string) error {
 	return m.systemctl("disable", units)
 }
@@ -167,7 +167,7 @@ func (m *Machine) systemctl(verb string, units []string) error {
 	return nil
 }
 
-// Write writes a file of the disk, whose directory is made if it is missing.
+// Write writes a file of the disk, and creates its directory if it is missing.
 func (m *Machine) Write(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(m.disk(path)), 0o755); err != nil {
 		return err
@@ -181,8 +181,8 @@ func (m *Machine) Read(path string) (string, error) {
 	return string(text), err
 }
 
-// Boot switches the machine on and returns when systemd answers. Units may be
-// starting still: see Settle.
+// Boot switches the machine on and returns when systemd answers. Units may still be
+// starting: see Settle.
 func (m *Machine) Boot(ctx context.Context) error {
 	if m.PID() != 0 {
 		return fmt.Errorf("machine %s is on", m.Name)
@@ -229,19 +229,19 @@ func (m *Machine) powerOn() error {
 	return nil
 }
 
-// Settle waits until no unit is starting any more, whether all have started or not.
-// A unit that waits for something is one that starts.
+// Settle waits until no unit is starting any more, whether they succeeded or not. A
+// unit that waits for something counts as starting.
 func (m *Machine) Settle(ctx context.Context) error {
 	_, _, err := host.RunCommand(ctx, m.Command("systemctl", "is-system-running", "--wait"))
 	if ctx.Err() == nil {
-		return nil // status 1 says that a unit has failed
+		return nil // status 1: a unit has failed
 	}
 	jobs, _ := m.Try("systemctl list-jobs --no-pager; systemctl --failed --no-pager")
 	return errors.Join(err, errors.New(jobs.Out))
 }
 
-// PowerOff cuts the power: every process ends at once, and nothing is written any
-// more. A machine that is off stays off.
+// PowerOff cuts the power: every process ends at once, and writes nothing more. A
+// machine that is off stays off.
 func (m *Machine) PowerOff() {
 	m.mu.Lock()
 	p := m.running
@@ -258,7 +258,7 @@ func (m *Machine) PowerOff() {
 	}
 }
 
-// ShutDown has systemd stop all units. The machine is off then.
+// ShutDown makes systemd stop all units. The machine is off then.
 func (m *Machine) ShutDown(ctx context.Context) error {
 	if _, err := m.Script(ctx, "systemctl reboot"); err != nil {
 		return err
@@ -275,7 +275,7 @@ func (m *Machine) ShutDown(ctx context.Context) error {
 	return nil
 }
 
-// Reboot has systemd stop all units and boots the machine again.
+// Reboot makes systemd stop all units and boots the machine again.
 func (m *Machine) Reboot(ctx context.Context) error {
 	if err := m.ShutDown(ctx); err != nil {
 		return err
@@ -289,7 +289,7 @@ func (m *Machine) PowerCycle(ctx context.Context) error {
 	return m.Boot(ctx)
 }
 
-// PID is systemd's process ID, or 0 while the machine is off.
+// PID returns systemd's process ID, or 0 while the machine is off.
 func (m *Machine) PID() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -299,16 +299,16 @@ func (m *Machine) PID() int {
 	return m.running.pid
 }
 
-// Netns is the file of the network namespace of a machine that is on.
+// Netns returns the path of the network namespace of a machine that is on.
 func (m *Machine) Netns() string { return fmt.Sprintf("/proc/%d/ns/net", m.PID()) }
 
-// Path is where a file of a machine that is on is found from outside, /run included.
+// Path returns the path from outside of a file of a machine that is on, /run included.
 func (m *Machine) Path(inside string) string {
 	return filepath.Join(fmt.Sprintf("/proc/%d/root", m.PID()), inside)
 }
 
-// Command makes a command that runs on a machine that is on, in its root directory
-// and with little in its environment. Do not kill it: use Script.
+// Command returns a command to run on a machine that is on, in its root directory and
+// with a small environment. Do not kill it: use Script.
 func (m *Machine) Command(name string, args ...string) *exec.Cmd {
 	in := []string{"--target", strconv.Itoa(m.PID()), "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--", name}
 	cmd := exec.Command("nsenter", append(in, args...)...)
@@ -328,7 +328,7 @@ func (m *Machine) Try(line string) (host.Result, error) {
 	return host.TryCommand(m.Command("sh", "-c", line))
 }
 
-// await polls until done returns no error or ctx ends. The error then is the last.
+// await polls until done returns no error or ctx ends. Then it returns the last error.
 func (m *Machine) await(ctx context.Context, done func() error) error {
 	for {
 		err := done()
@@ -343,13 +343,13 @@ func (m *Machine) await(ctx context.Context, done func() error) error {
 	}
 }
 
-// A process is one that prints its process ID first.
+// A process prints its process ID first.
 type process struct {
 	pid   int
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	ended chan struct{}
-	said  bytes.Buffer // on standard error, valid when ended is closed
+	said  bytes.Buffer // standard error, valid when ended is closed
 }
 
 func start(cmd *exec.Cmd) (*process, error) {
@@ -369,7 +369,7 @@ func start(cmd *exec.Cmd) (*process, error) {
 	}
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	go func() {
-		_ = cmd.Wait() // however it ends: it has ended
+		_ = cmd.Wait() // it has ended, with any status
 		close(p.ended)
 	}()
 	if err == nil {
@@ -397,16 +397,16 @@ func (p *process) becomes(program string) error {
 	}
 }
 
-// close ends the input of the process, which ends it.
+// close closes the standard input of the process, which ends then.
 func (p *process) close() {
-	_ = p.stdin.Close() // it may be gone: that is what we want
+	_ = p.stdin.Close() // if it has ended already, so much the better
 	<-p.ended
 }
 
 // kill kills the process with its namespace.
 func (p *process) kill() {
 	if proc, err := os.FindProcess(p.pid); err == nil {
-		_ = proc.Kill() // it may be gone: that is what we want
+		_ = proc.Kill() // if it has ended already, so much the better
 	}
 	p.close()
 }

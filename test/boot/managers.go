@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A Manager is a network manager: what a machine needs for it, the files with which it
-// configures eth0, and how to carry out what ovn-k8s-util prints for it.
+// A Manager is a network manager: its packages, its configuration of eth0, and the way to
+// carry out the output of ovn-k8s-util for it.
 type Manager struct {
 	Name            string
 	Packages, Units []string
@@ -17,20 +17,20 @@ type Manager struct {
 	apply           func(ctx context.Context, m *Machine, text string) error
 }
 
-// Managers are those that Debian has.
+// Managers returns the network managers of Debian.
 func Managers() []Manager {
 	return []Manager{ifupdown(), networkd(), netplan(), networkManager()}
 }
 
-// Install has the manager configure eth0 of a machine that is off, from the next boot on:
-// statically, with two next hops to 172.32.0.0/16, or by DHCP and router advertisements.
+// Install configures eth0 of a machine that is off, from the next boot on: statically,
+// with two next hops to 172.32.0.0/16, or by DHCP and router advertisements.
 func (g Manager) Install(m *Machine, dynamic bool) error {
 	files := g.static
 	if dynamic {
 		files = g.dynamic
 	}
 	all := files(m)
-	// Without udev, networkd asks nobody whether links are ready only if /sys cannot be written.
+	// Without udev, networkd considers links ready only if /sys is read-only.
 	all["/etc/systemd/system/systemd-networkd.service.d/sys.conf"] = "[Service]\nReadOnlyPaths=/sys\n"
 	all["/etc/NetworkManager/conf.d/10-test.conf"] = "[main]\nplugins=keyfile\n[keyfile]\nunmanaged-devices=none\n[device]\nmatch-device=*\nmanaged=1\n"
 	for path, text := range all {
@@ -39,7 +39,7 @@ func (g Manager) Install(m *Machine, dynamic bool) error {
 		}
 		mode := os.FileMode(0o644)
 		switch {
-		case strings.HasSuffix(path, ".nmconnection"): // NetworkManager ignores what others can read
+		case strings.HasSuffix(path, ".nmconnection"): // NetworkManager ignores files readable by others
 			mode = 0o600
 		case strings.Contains(path, "/bin/"):
 			mode = 0o755
@@ -51,8 +51,8 @@ func (g Manager) Install(m *Machine, dynamic bool) error {
 	return m.Enable(g.Units...)
 }
 
-// Apply writes, or runs, what "ovn-k8s-util nics-to-bridge eth0" has printed for the manager
-// and for DHCP clients.
+// Apply writes the files or runs the commands printed by "ovn-k8s-util nics-to-bridge eth0" for
+// the manager and for DHCP clients.
 func (g Manager) Apply(ctx context.Context, m *Machine, out string) error {
 	before, text, found := strings.Cut(out, " at boot, have there instead:\n")
 	if !found {
@@ -64,7 +64,7 @@ func (g Manager) Apply(ctx context.Context, m *Machine, out string) error {
 		return err
 	}
 	for _, told := range []string{before, then} {
-		if _, commands, ok := strings.Cut(told, "un:\n"); ok { // Run, or then run
+		if _, commands, ok := strings.Cut(told, "un:\n"); ok { // Run, or "then run"
 			if _, err := m.Script(ctx, "set -e\n"+commands); err != nil {
 				return err
 			}
@@ -73,7 +73,7 @@ func (g Manager) Apply(ctx context.Context, m *Machine, out string) error {
 	return nil
 }
 
-// writeFiles writes the files of a text in which comments name them.
+// writeFiles writes the files in a text; comments in it name them.
 func writeFiles(_ context.Context, m *Machine, text string) error {
 	files, path := map[string]string{}, ""
 	for line := range strings.Lines(text) {
@@ -139,7 +139,7 @@ func netplan() Manager {
 		dynamic: func(*Machine) map[string]string {
 			return map[string]string{
 				file: "network:\n  version: 2\n  ethernets:\n    eth0: {dhcp4: true, accept-ra: true}\n",
-				// netplan apply has udev look at all links, which is masked: see setup.sh.
+				// netplan apply makes udev look at all links, but udev is masked: see setup.sh.
 				"/usr/local/bin/udevadm": "#!/bin/sh\n",
 			}
 		},

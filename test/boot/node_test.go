@@ -18,7 +18,7 @@ import (
 	"ovn-k8s/test/ovntest"
 )
 
-// A nodeWorld is a host with OVN's databases and a machine that is a node.
+// A nodeWorld is a host with OVN's databases and a machine as node.
 type nodeWorld struct {
 	*testing.T
 	ctx     context.Context
@@ -27,7 +27,7 @@ type nodeWorld struct {
 	node    *boot.Machine
 }
 
-// newWorld sets a machine up as install.md says: packages, settings, minion-init, and
+// newWorld sets a machine up as in install.md: packages, settings, minion-init, and
 // our units. The API server cannot be reached.
 func newWorld(t *testing.T) *nodeWorld {
 	t.Helper()
@@ -124,19 +124,19 @@ func (w *nodeWorld) eventually(script string) {
 	}
 }
 
-// has is a script that succeeds if the management port is what minion-init makes it.
+// has is a script that succeeds if the management port is as after minion-init.
 const has = `ip -4 addr show k8s-node1 | grep -q ' 10.128.1.2/24 ' && ip route | grep -q '^10.128.0.0/14 via 10.128.1.1 dev k8s-node1 proto 46' &&
 	ip route | grep -q '^100.64.0.0/16 via 10.128.1.1' && [ "$(cat /proc/sys/net/ipv4/conf/k8s-node1/arp_announce)" = 2 ]`
 
-// H1, H4, H10, H14, H15: with the Northbound database out of reach, a node that lost
-// its power has its management port back, and the daemons wait. When the database is
-// there, all of them go on.
+// H1, H4, H10, H14, H15: without the Northbound database, a node has its management port
+// again after a power cut, and the daemons wait. When the database is there, all of them
+// continue.
 func TestANodeBootsBeforeTheDatabase(t *testing.T) {
 	w := newWorld(t)
 	w.eventually(has)
 	// With nothing late, the unit starts as well.
 	w.script("systemctl start ovn-k8s-node && systemctl show -p StatusText ovn-k8s-node | grep -q complete")
-	// H14: systemd finds nothing wrong with our units.
+	// H14: systemd accepts our units without warnings.
 	if out := w.script("systemd-analyze verify --man=no /etc/systemd/system/ovn-k8s-*.service 2>&1 || :"); out != "" {
 		t.Errorf("systemd-analyze verify: %s", out)
 	}
@@ -162,19 +162,19 @@ func TestANodeBootsBeforeTheDatabase(t *testing.T) {
 		t.Errorf("what is waited for is told %s times", got)
 	}
 
-	// H15: a daemon that is told to exit stays away; one that dies does not.
+	// H15: a daemon told to exit stays away; one that dies is started again.
 	w.script("kill -9 $(cat /run/openvswitch/ovn-k8s-watcher.pid)")
 	w.eventually("systemctl is-active ovn-k8s-watcher && ovs-appctl -t ovn-k8s-watcher version")
 	w.script("ovs-appctl -t ovn-k8s-watcher exit")
 	w.eventually("systemctl show -p ActiveState,SubState,Result --value ovn-k8s-watcher | tr '\\n' ' ' | grep -qE '(success inactive dead|inactive dead success)'")
 
-	// A reboot in order, with Open vSwitch's database last.
+	// An orderly reboot, with Open vSwitch's database last.
 	w.script("mkdir -p /etc/systemd/system/ovsdb-server.service.d; printf '[Service]\\nExecStartPre=/bin/sleep 3\\n' >/etc/systemd/system/ovsdb-server.service.d/late.conf")
 	w.must(w.node.Reboot(w.ctx))
 	w.eventually(has)
 	w.eventually("systemctl is-active ovn-k8s-node ovn-k8s-gateway-helper ovn-k8s-watcher && systemctl show -p StatusText ovn-k8s-watcher | grep -q serving")
 
-	// H13: a file that ifupdown does not read is left alone.
+	// H13: a file not read by ifupdown is left alone.
 	w.script(`set -e; systemctl disable -q networking; echo 'auto lo' >/etc/network/interfaces
 		ovn-k8s-overlay minion-init --cluster-ip-subnet=10.128.0.0/14 --minion-switch-subnet=10.128.1.0/24 --node-name=node1
 		! grep ovn-k8s /etc/network/interfaces`)

@@ -15,11 +15,11 @@ import (
 //go:embed package.sh
 var packageScript string
 
-// Packages are the Debian packages that a Machine can have without this machine
-// having them: the network managers, and udev, which netplan runs.
+// Packages are the Debian packages available to a Machine even if this machine lacks
+// them: the network managers, and udev, which netplan runs.
 var Packages = []string{"ifupdown", "network-manager", "netplan.io", "udev", "isc-dhcp-client"}
 
-// Prepare downloads the packages that Missing misses. It needs root.
+// Prepare downloads the packages reported by Missing. It needs root.
 func Prepare(ctx context.Context, say func(line string)) error {
 	for _, p := range Packages {
 		if _, err := os.Stat(archive(p)); err == nil {
@@ -33,7 +33,7 @@ func Prepare(ctx context.Context, say func(line string)) error {
 	return nil
 }
 
-// fetch makes the archive of a package.
+// fetch creates the archive of a package.
 func fetch(ctx context.Context, name string) error {
 	f, err := os.CreateTemp(filepath.Dir(archive(name)), "package")
 	if err != nil {
@@ -54,7 +54,7 @@ func fetch(ctx context.Context, name string) error {
 	return os.Rename(f.Name(), archive(name))
 }
 
-// archive is the file of a package, for this version of Debian.
+// archive returns the path of the file of a package, for this version of Debian.
 func archive(name string) string {
 	dir, err := build.Dir()
 	if err != nil {

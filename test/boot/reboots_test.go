@@ -29,22 +29,22 @@ import (
 )
 
 const (
-	// latest is how late a part of a booting machine's world can be.
+	// latest bounds the delay of a part of a booting machine's environment.
 	latest = time.Minute
-	// backWithin bounds the wait for everything to be back after the last part is there.
+	// backWithin bounds the wait for recovery after the last part is there.
 	backWithin = 4 * time.Minute
-	// emptyCaches is when the userspace datapath has to forget what it has cached, see
+	// emptyCaches is the time after which the caches of the userspace datapath are emptied, see
 	// world.ForgetFlows: to tell a stale cache from a defect. It does not help late NodePorts.
 	emptyCaches = 25 * time.Second
 )
 
-// routerPrefix is what the fabric's router advertises.
+// routerPrefix is the prefix advertised by the fabric's router.
 var routerPrefix = netip.MustParsePrefix("fd00:77::/64")
 
-// A setup is one that the documentation describes.
+// A setup is one of those in the documentation.
 type setup struct {
 	name    string
-	mode    string // of world.Modes, or "" for a node that is no gateway
+	mode    string // of world.Modes, or "" for a node without a gateway
 	manager boot.Manager
 	dynamic bool // DHCP and router advertisements
 }
@@ -97,7 +97,7 @@ func TestReboots(t *testing.T) {
 	}
 }
 
-// reboots is a cluster that machines join.
+// reboots is a cluster for machines to join.
 type reboots struct {
 	*world.World
 	dhcp     *host.DHCP
@@ -150,7 +150,7 @@ func newReboots(t *testing.T) *reboots {
 	return c
 }
 
-// A bootedNode is a machine that is a node of the cluster.
+// A bootedNode is a machine and a node of the cluster.
 type bootedNode struct {
 	*testing.T
 	setup
@@ -165,7 +165,7 @@ type bootedNode struct {
 	server *probe.Server
 }
 
-// add makes a machine a node as install.md says, and moves its NIC from a service.
+// add makes a machine a node as in install.md, and moves its NIC from a service.
 func (c *reboots) add(t *testing.T, s setup, i int) *bootedNode {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Hour)
@@ -210,14 +210,14 @@ func (n *bootedNode) shell(script string) error {
 	return err
 }
 
-// shellErr is shell for what changes something: no time limit but the test's.
+// shellErr is shell for scripts with changes: no time limit but the test's.
 func (n *bootedNode) shellErr(script string) error {
 	_, err := n.m.Script(n.ctx, "set -e\n"+script)
 	return err
 }
 
-// await polls until there is no error, and fails the test with the last. It returns when each
-// thing was missing last.
+// await polls until done returns no error, and fails the test with the last error. It returns
+// the last time of each error.
 func (n *bootedNode) await(what string, done func() error) (missing []string) {
 	n.Helper()
 	began := time.Now()
@@ -247,7 +247,7 @@ func (n *bootedNode) await(what string, done func() error) (missing []string) {
 	}
 }
 
-// report is what a person wants to see of a machine that does not come back.
+// report returns the state of a machine for a person to find out why it does not recover.
 func (n *bootedNode) report() string {
 	r, err := n.m.Try(`systemctl --failed --no-legend; systemctl list-jobs --no-legend; systemctl --no-pager -n0 status 'ovn-k8s-*' | grep -E '●|Active|Status|Loaded'
 		ip -o address; ip route; ip -6 route; ip rule; ovs-vsctl show; cat /etc/resolv.conf /etc/network/interfaces; cat /etc/systemd/network/*; ls /etc/openvswitch /etc/openvswitch/ovn-k8s-util
@@ -259,7 +259,7 @@ func (n *bootedNode) report() string {
 	return r.Out + r.Err + n.central()
 }
 
-// central is what the master knows of the machine.
+// central returns the master's state of the machine.
 func (n *bootedNode) central() string {
 	r, err := n.c.Master().Try(fmt.Sprintf(`grep -w %[1]s /var/log/openvswitch/ovn-k8s-watcher.log | tail -n 12; ovn-nbctl lr-policy-list ovn_cluster_router; ovn-nbctl lr-route-list GR_%[1]s
 		ovn-sbctl --columns=name,hostname,other_config list Chassis; ovn-sbctl --columns=logical_port,ip,mac list MAC_Binding | grep -A2 %[1]s`, n.name))
@@ -288,7 +288,7 @@ func (n *bootedNode) writeFiles() {
 	}
 }
 
-// configure sets what each host must know.
+// configure sets the settings of each host.
 func (n *bootedNode) configure() {
 	ca, err := os.ReadFile(n.c.Kube.CAFile)
 	n.must(err)
@@ -328,8 +328,8 @@ func (n *bootedNode) join() {
 	}
 }
 
-// gatewayOptions are those of gateway-init. Each gateway is for the pods of its own node, so
-// that these say whether it works.
+// gatewayOptions returns the options of gateway-init. Each gateway serves only pods of its own
+// node, so that they tell whether it works.
 func (n *bootedNode) gatewayOptions() string {
 	options := fmt.Sprintf("--cluster-ip-subnet=%s --node-name=%s --rampout-ip-subnets=%s", world.ClusterSubnets, n.name, n.subnet)
 	port := n.m.Port
@@ -347,13 +347,13 @@ func (n *bootedNode) gatewayOptions() string {
 	return options + fmt.Sprintf(" --physical-ip=%v,%v --default-gw=%v,%v", port.Addresses[0], port.Addresses[1], port.Gateways[0], port.Gateways[1])
 }
 
-// A part of a machine's world, and how it is taken away before a boot and brought back.
+// A part of a machine's environment, with functions to remove it before a boot and to restore it.
 type part struct {
 	name        string
 	cut, repair func() error
 }
 
-// parts are all that can be late but Open vSwitch.
+// parts lists all parts that can be late, except Open vSwitch.
 func (n *bootedNode) parts() []part {
 	filter := func(name, netns, port string) part {
 		table := "late_" + n.name + "_" + name
@@ -381,8 +381,7 @@ func (n *bootedNode) parts() []part {
 	}
 }
 
-// reboot cuts the power or reboots, with every part late by a drawn time, and waits until
-// everything is back.
+// reboot cuts the power or reboots, with a drawn delay of every part, and waits until everything works.
 func (n *bootedNode) reboot(r *rand.Rand, round int) {
 	n.Helper()
 	late := func() time.Duration {
@@ -431,7 +430,7 @@ func (n *bootedNode) reboot(r *rand.Rand, round int) {
 	n.Logf("%s: back %.0fs after the last; missing: %s", line, time.Since(complete).Seconds(), strings.Join(missing, ", "))
 }
 
-// units is an error if one of systemd's has failed or was restarted.
+// units returns an error if one of systemd's units has failed or was restarted.
 func (n *bootedNode) units() error {
 	out, err := n.m.Script(n.ctx, "systemctl --failed --no-legend --plain | grep -v 'ifup@'; systemctl show -p Id,NRestarts ovn-k8s-node ovn-k8s-gateway ovn-k8s-gateway-helper | grep -B1 'NRestarts=[1-9]' || :")
 	if err == nil && strings.TrimSpace(out) != "" {
@@ -440,7 +439,7 @@ func (n *bootedNode) units() error {
 	return err
 }
 
-// back is an error that says what is not back.
+// back returns the error of the first check that fails.
 func (n *bootedNode) back() error {
 	for _, check := range []func() error{n.active, n.network, n.neighbours, n.managementPort, n.addPod, n.pods, n.services, n.egress} {
 		if err := check(); err != nil {
@@ -450,7 +449,7 @@ func (n *bootedNode) back() error {
 	return nil
 }
 
-// active checks our units and what they say of themselves.
+// active checks the state and status of our units.
 func (n *bootedNode) active() error {
 	units := "ovn-k8s-node ovn-k8s-gateway-helper"
 	if n.mode != "" {
@@ -545,7 +544,7 @@ func (n *bootedNode) addPod() error {
 	return err
 }
 
-// ask asks once from a namespace, and checks the address that it is seen with, if seen is not nil.
+// ask sends one request from a namespace, and checks the source address seen by the server, if seen is not nil.
 func (n *bootedNode) ask(netns, network string, a netip.Addr, port int, seen []netip.Addr) error {
 	ctx, cancel := context.WithTimeout(n.ctx, 3*time.Second)
 	defer cancel()
@@ -560,7 +559,7 @@ func (n *bootedNode) ask(netns, network string, a netip.Addr, port int, seen []n
 	return err
 }
 
-// pods checks the ways between the machine, its pod and a pod on another node.
+// pods checks connections between the machine, its pod and a pod on another node.
 func (n *bootedNode) pods() error {
 	for _, a := range n.c.far.Addresses {
 		if err := n.ask(n.pod, "tcp", a, kubelet.DefaultPort, n.podIPs); err != nil {
@@ -605,7 +604,7 @@ func (n *bootedNode) egress() error {
 	}
 	for i, to := range []netip.Addr{n.c.Outside.IPv4(), n.c.Outside.IPv6()} {
 		if i == 1 && n.dynamic {
-			continue // that gateway has IPv4 only
+			continue // this gateway has IPv4 only
 		}
 		if err := n.ask(n.pod, "tcp", to, kubelet.DefaultPort, []netip.Addr{port.Addresses[i].Addr()}); err != nil {
 			return fmt.Errorf("egress: %w", err)
@@ -614,8 +613,8 @@ func (n *bootedNode) egress() error {
 	return nil
 }
 
-// watchAdvertisements checks for longer than several lifetimes that what the router advertises
-// stays, at a machine that rebooted.
+// watchAdvertisements checks for several lifetimes that the settings advertised by the router
+// stay, on a rebooted machine.
 func (n *bootedNode) watchAdvertisements() {
 	n.Helper()
 	seconds, err := strconv.Atoi(os.Getenv("OVNK8S_TEST_RA_SECONDS"))

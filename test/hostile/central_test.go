@@ -15,9 +15,9 @@ import (
 	"ovn-k8s/test/ovntest"
 )
 
-// L1, L2: on a real Northbound database and ovn-northd, with 100 nodes and 500 pods,
-// how long the pods of others wait for their ports while the cases of
-// OVNK8S_HOSTILE_SEEDS are there.
+// L1, L2: measures, on a real Northbound database and ovn-northd with 100 nodes and 500 pods,
+// how long pods of others wait for their ports beside the objects of the cases
+// OVNK8S_HOSTILE_SEEDS.
 func TestOthersBesideHostileObjects(t *testing.T) {
 	seeds := os.Getenv("OVNK8S_HOSTILE_SEEDS")
 	if seeds == "" {
@@ -78,8 +78,8 @@ func (b beside) try(k hostile.Case) {
 	}
 }
 
-// pod measures how long a pod waits: for the transaction, with the hostile objects
-// just written, and until ovn-northd is done with both.
+// pod measures the wait of a pod: for the transaction, with the hostile objects just
+// written, and for ovn-northd to be done with both.
 func (b beside) pod(what string) {
 	p := hostile.Pod("namespace-0", "further", 7, 100)
 	p.Labels["app"] = "app-new"

@@ -19,9 +19,9 @@ import (
 // Tenant is the namespace of the hostile author.
 const Tenant = "tenant"
 
-// NewCluster returns a cluster of so many nodes, all of them gateways, and pods: half of
-// them in the tenant's namespace, the others in namespaces of 100 pods and a Service, one
-// pod in ten with a label of its own.
+// NewCluster returns a cluster of nodes, all of them gateways, and pods: half of them in
+// the tenant's namespace, the others in namespaces of 100 pods and a Service, one pod in
+// ten with a label of its own.
 func NewCluster(nodes, pods int) (*Cluster, error) {
 	c, err := network(nodes)
 	if err != nil {
@@ -65,7 +65,7 @@ func NewCluster(nodes, pods int) (*Cluster, error) {
 	return out, nil
 }
 
-// network is a topology in which each node is a gateway.
+// network returns a topology with a gateway on each node.
 func network(nodes int) (topology.Cluster, error) {
 	c, err := topology.New(names.ClusterRouter, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/48")},
 		[]netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")})
@@ -88,22 +88,22 @@ func network(nodes int) (topology.Cluster, error) {
 	return c, nil
 }
 
-// tenant is the namespace of the hostile author as it was.
+// tenant returns the namespace of the hostile author as NewCluster creates it.
 func tenant() *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Tenant, Labels: map[string]string{corev1.LabelMetadataName: Tenant, "team": "0"}}}
 }
 
-// NodeName is the name of node i.
+// NodeName returns the name of node i.
 func NodeName(i int) string { return fmt.Sprint("node-", i) }
 
-// Node is ordinary node i.
+// Node returns the unmodified node i.
 func Node(i int) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName(i), Labels: map[string]string{corev1.LabelTopologyZone: fmt.Sprint("zone-", i%3)}}}
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.100.%d.%d", i/250, 1+i%250)}}
 	return n
 }
 
-// Pod is an ordinary pod.
+// Pod returns an ordinary pod.
 func Pod(namespace, name string, i, nodes int) *corev1.Pod {
 	labels := map[string]string{"app": fmt.Sprint("app-", i%100), "version": "v1", "tier": fmt.Sprint("tier-", i%4)}
 	if i%10 == 0 {

@@ -1,5 +1,5 @@
-// Package hostile makes Ethernet frames that try the decoders of packets: frames of
-// every layer type that gopacket knows, with drawn, short and lying contents.
+// Package hostile makes Ethernet frames to attack decoders of packets: frames of
+// every layer type known to gopacket, with drawn, short and lying contents.
 package hostile
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// SFlow is a UDP datagram to port 6343 for which gopacket 1.1.19 allocates 16 GiB: its
+// SFlow returns a UDP datagram to port 6343 for which gopacket 1.1.19 allocates 16 GiB: its
 // path of autonomous systems claims 2^32-1 members. The frame has 158 bytes.
 func SFlow() []byte {
 	words := []uint32{
@@ -26,8 +26,8 @@ func SFlow() []byte {
 	return udp(6343, payload)
 }
 
-// Frames draws n frames. Among them are SFlow, and frames of each EtherType, IP protocol,
-// and UDP and TCP port that gopacket decodes.
+// Frames draws n frames. They include SFlow, and frames of each EtherType, IP protocol,
+// and UDP and TCP port decoded by gopacket.
 func Frames(n int, seed uint64) [][]byte {
 	r := rand.New(rand.NewPCG(seed, 0))
 	makers := every()
@@ -42,7 +42,7 @@ func Frames(n int, seed uint64) [][]byte {
 // A maker puts contents into a frame.
 type maker func(contents []byte) []byte
 
-// every has a maker for each layer type that gopacket decodes by itself.
+// every returns a maker for each layer type that gopacket decodes by itself.
 func every() []maker {
 	var all []maker
 	for value := range 1 << 16 {

@@ -1,5 +1,5 @@
-// Package hostile draws objects that an API server accepts and that are written
-// to hurt, and measures what they cost the engine.
+// Package hostile draws objects accepted by API servers but written to do harm, and
+// measures their cost for the engine.
 //
 // A kind of object joins with a function of its own, as Policies in policies.go,
 // and an entry in Kinds.
@@ -25,15 +25,15 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// MaxObject is the size of an object in bytes of JSON that API servers accept:
-// etcd's limit of a request.
+// MaxObject is the maximum size of an object in bytes of JSON: etcd's limit of a
+// request.
 const MaxObject = 1_500_000
 
-// A Case is objects that one author creates or changes in this order.
+// A Case is a sequence of objects, created or changed by one author.
 type Case struct {
 	Name    string
 	Objects []any
-	// Restore is what objects are again afterwards that were there before.
+	// Restore holds the original state of objects that existed before.
 	Restore []any
 }
 
@@ -43,7 +43,7 @@ type Source struct{ *rand.Rand }
 // NewSource returns the source with a number.
 func NewSource(seed uint64) Source { return Source{rand.New(rand.NewPCG(seed, 14))} }
 
-// Kinds lists what Draw draws from, by name.
+// Kinds returns the functions of Draw by name.
 func Kinds() map[string]func(Source) Case {
 	return map[string]func(Source) Case{"policy": Policies, "pod": Pods, "namespace": Namespaces, "service": Services, "node": Nodes, "flips": Flips}
 }
@@ -61,7 +61,7 @@ func Draw(name string) (Case, error) {
 	return k, nil
 }
 
-// Names lists n cases, of each kind as many.
+// Names lists n cases, evenly distributed over the kinds.
 func Names(n int) (out []string) {
 	kinds := slices.Sorted(maps.Keys(Kinds()))
 	for i := range n {
@@ -79,15 +79,15 @@ func Fits(o any) bool {
 	return err == nil && len(b) <= MaxObject
 }
 
-// A Cost is what one change costs.
+// A Cost is the cost of one change.
 type Cost struct {
 	Units   int // touched
 	Rows    int // written or deleted
-	Members int // references to rows that are there, added or removed
-	Bytes   int // of the rows and members written, about
+	Members int // references to existing rows, added or removed
+	Bytes   int // of the rows and members written, estimated
 	Row     int // bytes of the largest row
-	Alloc   int // bytes that the engine allocated
-	// Time is CPU time of the engine's thread: load and garbage collection are not in it.
+	Alloc   int // bytes allocated by the engine
+	// Time is CPU time of the engine's thread, without other load and garbage collection.
 	Time time.Duration
 }
 
@@ -105,14 +105,14 @@ func (c Cost) Max(d Cost) Cost {
 	}
 }
 
-// A Cluster is a World and the rows that it had.
+// A Cluster is a World and its rows after the last change.
 type Cluster struct {
 	World   *desired.World
 	rows    map[nb.Unit]map[string]row
 	problem string // the first since Try began
 }
 
-// A row is what a row was.
+// A row holds the former state of a row.
 type row struct {
 	bytes int // of its text
 	hash  uint64
@@ -124,16 +124,16 @@ var seed = maphash.MakeSeed()
 // bytesOfRef is the size of one reference in a transaction: ["uuid","…"].
 const bytesOfRef = 48
 
-// Put measures what it costs to put an object.
+// Put measures the cost of a put object.
 func (c *Cluster) Put(o any) Cost { return c.measure(func() []nb.Unit { return c.World.Put(o) }) }
 
-// Remove measures what it costs to remove an object.
+// Remove measures the cost of a removed object.
 func (c *Cluster) Remove(o any) Cost { return c.measure(func() []nb.Unit { return c.World.Remove(o) }) }
 
-// measure runs a change as the engine does. The garbage collector waits meanwhile.
+// measure runs a change like the engine, without garbage collection.
 func (c *Cluster) measure(change func() []nb.Unit) Cost {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	runtime.LockOSThread() // whose CPU time is taken
+	runtime.LockOSThread() // for threadTime
 	defer runtime.UnlockOSThread()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -158,16 +158,16 @@ func (c *Cluster) measure(change func() []nb.Unit) Cost {
 	return cost
 }
 
-// threadTime is the CPU time of the calling thread.
+// threadTime returns the CPU time of the calling thread.
 func threadTime() time.Duration {
 	var use syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_THREAD, &use); err != nil {
-		panic(err) // which it does for bad arguments only
+		panic(err) // only for bad arguments
 	}
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
-// account compares the rows of units with those that they had.
+// account compares the rows of units with their former ones.
 func (c *Cluster) account(all map[nb.Unit][]nb.Row) (cost Cost) {
 	for u, rows := range all {
 		old, now := c.rows[u], make(map[string]row, len(rows))
@@ -196,7 +196,7 @@ func (c *Cluster) account(all map[nb.Unit][]nb.Row) (cost Cost) {
 	return cost
 }
 
-// add adds what it costs to make one row another.
+// add adds the cost of changing a row.
 func (c Cost) add(old, now row) Cost {
 	if old.bytes != now.bytes || old.hash != now.hash {
 		c.Rows++
@@ -218,7 +218,7 @@ func (c Cost) add(old, now row) Cost {
 	return c
 }
 
-// Size is how many rows the cluster has.
+// Size returns the number of rows of the cluster.
 func (c *Cluster) Size() (rows int) {
 	for _, r := range c.rows {
 		rows += len(r)
@@ -226,13 +226,13 @@ func (c *Cluster) Size() (rows int) {
 	return rows
 }
 
-// A Result is what a case costs: at worst one of its objects as it comes or goes,
-// and an ordinary pod that comes while they are there.
+// A Result is the cost of a case: of the worst change of its objects when they are put and
+// when they are removed, and of an ordinary pod beside them.
 type Result struct {
 	Case            Case
 	Object, Removal Cost
 	Pod             Cost
-	Problem         string // the first that units of the objects have
+	Problem         string // the first problem of the objects' units
 }
 
 // String formats a result on lines.

@@ -11,15 +11,15 @@ import (
 	"ovn-k8s/test/hostile"
 )
 
-// bounds are what no object may cost, at 1 000 nodes and 5 000 pods. A pod that
-// starts joins few groups, whatever policies there are.
+// bounds are the maximum costs of an object at 1 000 nodes and 5 000 pods. A pod joins few
+// groups, whatever the policies are.
 var bounds = struct{ object, pod hostile.Cost }{
 	hostile.Cost{Rows: 20_000, Members: 100_000, Bytes: 10_000_000, Row: 2_000_000, Alloc: 100_000_000},
 	hostile.Cost{Units: 10, Rows: 10, Members: 200, Bytes: 1_000_000, Alloc: 10_000_000},
 }
 
-// within reports whether a cost, but its time, is within a bound. What a bound does
-// not name is not bounded.
+// within reports whether a cost, except its time, is within a bound. A zero in the bound
+// means no bound.
 func within(c, bound hostile.Cost) bool {
 	for _, f := range [][2]int{
 		{c.Units, bound.Units}, {c.Rows, bound.Rows}, {c.Members, bound.Members}, {c.Bytes, bound.Bytes}, {c.Row, bound.Row}, {c.Alloc, bound.Alloc},
@@ -44,10 +44,10 @@ func draws(t *testing.T) []string {
 		from := number("OVNK8S_HOSTILE_FROM")
 		return hostile.Names(from + n)[from:]
 	}
-	return append(hostile.Names(24), "policy/3377", "pod/5", "service/137", "service/203", "service/245") // which exceeded a bound once
+	return append(hostile.Names(24), "policy/3377", "pod/5", "service/137", "service/203", "service/245") // these once exceeded a bound
 }
 
-// L1, L2, L3: whatever a tenant or a kubelet writes, the engine goes on, and so do other pods.
+// L1, L2, L3: no object of a tenant or a kubelet stops the engine or delays other pods.
 func TestHostileObjects(t *testing.T) {
 	draw := limitMemory(t, memoryLimit)
 	cluster, err := hostile.NewCluster(1000, 5000)
@@ -83,7 +83,7 @@ func TestHostileObjects(t *testing.T) {
 	}
 }
 
-// worst is how much of its bounds a case takes.
+// worst returns the share of its bounds used by a case.
 func worst(r hostile.Result) (share float64) {
 	for _, c := range []hostile.Cost{r.Object, r.Removal} {
 		share = max(share, c.Time.Seconds(), float64(c.Alloc)/100e6, float64(c.Bytes)/10e6)

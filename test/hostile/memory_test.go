@@ -38,7 +38,7 @@ func limitMemory(t *testing.T, limit uint64) (draw *atomic.Value) {
 	return draw
 }
 
-// memoryUsed is the memory that the program has from the kernel.
+// memoryUsed returns the memory that the program has from the kernel.
 func memoryUsed() uint64 {
 	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(samples)

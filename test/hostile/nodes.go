@@ -9,15 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Nodes draws what a kubelet's credential may write: addresses, those of others among
-// them, labels and annotations, zones that change.
+// Nodes draws changes within the rights of a kubelet: addresses, also of others, labels and
+// annotations, and zones.
 func Nodes(s Source) Case {
 	one := s.IntN(1000)
 	was := Node(one)
 	n, kind := s.amount(20_000), s.IntN(5)
 	changed := was.DeepCopy()
 	swellNode(changed, n, kind)
-	other := was.DeepCopy() // that the topology does not know
+	other := was.DeepCopy() // unknown to the topology
 	other.Name = "hostile-" + strings.Repeat("x", maxName-len("hostile-"))
 	swellNode(other, n, kind)
 	for !Fits(changed) || !Fits(other) {
@@ -52,8 +52,8 @@ func swellNode(n *corev1.Node, amount, kind int) {
 	}
 }
 
-// Flips draws changes that one author repeats: labels of the namespace with half of all
-// pods, the selector of a policy, labels of a pod, beside policies that select by them.
+// Flips draws repeated changes by one author: labels of the namespace with half of all
+// pods, the selector of a policy, labels of a pod, beside policies with selectors for them.
 func Flips(s Source) Case {
 	out := Case{Restore: []any{tenant()}}
 	kind, policies := s.IntN(3), s.amount(300)

@@ -13,13 +13,13 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// amounts are how many of something there are: a few, around the limits, all that fit.
+// amounts are numbers of parts of an object: a few, around the limits, and above.
 var amounts = []int{1, 3, 10, 30, 100, 300, 900, 999, 1000, 3000, 19_000, 20_000, 100_000}
 
 func (s Source) amount(most int) int { return min(most, One(s, amounts...)) }
 
-// Policies draws policies that name many of something, and sometimes the pods of
-// their namespace that make it worse.
+// Policies draws policies with many parts, sometimes with pods in their namespace to make
+// it worse.
 func Policies(s Source) Case {
 	var out Case
 	if s.IntN(3) == 0 {
@@ -37,7 +37,7 @@ func Policies(s Source) Case {
 	return out
 }
 
-// A shape is how many there are of what.
+// A shape holds the numbers of a policy's parts.
 type shape struct {
 	rules, peers, ports, values int
 	selector, block, port       int // kinds
@@ -62,7 +62,7 @@ func (s Source) shape() shape {
 	return h
 }
 
-// policy is one of a shape, made smaller until it fits.
+// policy returns a policy of a shape, reduced until it fits.
 func (s Source) policy(n int, h shape) *networkingv1.NetworkPolicy {
 	for {
 		if h.bytes() < MaxObject {
@@ -83,7 +83,7 @@ func (s Source) policy(n int, h shape) *networkingv1.NetworkPolicy {
 	}
 }
 
-// bytes is about the size of a policy at least.
+// bytes returns a lower bound, about, of the size of a policy.
 func (h shape) bytes() int {
 	value := 5
 	if h.selector == selectors { // of ipBlock
@@ -116,7 +116,7 @@ func (s Source) draft(n int, h shape) *networkingv1.NetworkPolicy {
 	return p
 }
 
-// peer is the peer with a number.
+// peer returns the peer with a number.
 func (s Source) peer(i int, h shape) networkingv1.NetworkPolicyPeer {
 	everywhere := &metav1.LabelSelector{}
 	expression := func(key string, op metav1.LabelSelectorOperator, values ...string) *metav1.LabelSelector {
@@ -129,11 +129,11 @@ func (s Source) peer(i int, h shape) networkingv1.NetworkPolicyPeer {
 	}
 	own := fmt.Sprint("x", i)
 	switch h.selector {
-	case 0: // L1: all pods, by a label that nobody has
+	case 0: // L1: all pods, by a label without pods
 		return networkingv1.NetworkPolicyPeer{NamespaceSelector: expression(own, metav1.LabelSelectorOpDoesNotExist)}
 	case 1:
 		return networkingv1.NetworkPolicyPeer{NamespaceSelector: everywhere, PodSelector: expression(own, metav1.LabelSelectorOpDoesNotExist)}
-	case 2: // nearly all, by labels that some have
+	case 2: // nearly all, by labels of some pods
 		return networkingv1.NetworkPolicyPeer{NamespaceSelector: everywhere, PodSelector: expression("app", metav1.LabelSelectorOpNotIn, fmt.Sprint("app-", i%100), own)}
 	case 3:
 		return networkingv1.NetworkPolicyPeer{NamespaceSelector: everywhere, PodSelector: expression("version", metav1.LabelSelectorOpIn, "v1", own)}
@@ -151,7 +151,7 @@ func (s Source) peer(i int, h shape) networkingv1.NetworkPolicyPeer {
 	return networkingv1.NetworkPolicyPeer{IPBlock: block(i, h)}
 }
 
-// block is the subnet with a number, with exceptions.
+// block returns the subnet with a number, with exceptions.
 func block(i int, h shape) *networkingv1.IPBlock {
 	var b networkingv1.IPBlock
 	except := min(h.values, 20_000)
@@ -194,7 +194,7 @@ func portOf(i, kind int) networkingv1.NetworkPolicyPort {
 	return p
 }
 
-// namingPods are pods of the tenant that number the same names differently.
+// namingPods returns pods of the tenant with different numbers for the same port names.
 func (s Source) namingPods() (out []any) {
 	pods, ports := min(60, s.amount(1000)), min(900, s.amount(1000))
 	for i := range pods {
@@ -232,7 +232,7 @@ func (s Source) swell(p *corev1.Pod, n, kind int) {
 	if kind == 3 {
 		p.Annotations[names.Annotation] = `{"ip_address":"` + strings.Repeat("10.0.0.9/24,", n) + `"}`
 	}
-	if kind == 5 { // a mirror of a static pod, with what only the watcher and the kubelet write
+	if kind == 5 { // a mirror of a static pod, with fields that only the watcher and the kubelet write
 		p.Annotations[corev1.MirrorPodAnnotationKey], p.Annotations[names.AnnotationUID] = strings.Repeat("x", n), string(p.UID)
 		p.Annotations[names.Annotation] = `{"ip_address":"10.0.0.1/24","mac_address":"00:00:00:00:00:01","gateway_ip":"10.0.0.1"}`
 		p.Annotations["kubernetes.io/ingress-bandwidth"] = strings.Repeat("9", n)
@@ -252,7 +252,7 @@ func (s Source) swell(p *corev1.Pod, n, kind int) {
 	}
 }
 
-// rivals are pods of one node, which want the same ports of it. The oldest goes and comes again.
+// rivals returns pods of one node with the same hostPorts. The oldest one is deleted and created again.
 func (s Source) rivals(pods int) Case {
 	out := Case{Name: fmt.Sprintf("%d pods with the same 1000 hostPorts", pods)}
 	for i := range pods {

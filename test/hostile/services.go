@@ -51,16 +51,16 @@ func Services(s Source) Case {
 	return out
 }
 
-// A serviceShape is how many there are of what in a Service.
+// A serviceShape holds the numbers of a Service's parts.
 type serviceShape struct {
 	ports, slices, endpoints, slicePorts                    int
 	externals, ingress, ranges                              int
 	address, hint                                           int // kinds
 	externalLocal, internalLocal, affinity, nodePorts, dual bool
-	long                                                    bool // names as long as may be
+	long                                                    bool // names of maximum length
 }
 
-// String names what there is.
+// String lists the parts.
 func (h serviceShape) String() string {
 	text := fmt.Sprintf("of %d ports, %d slices of %d endpoints and %d ports, %d external addresses, %d of load balancers, %d ranges, addresses %d, hints %d",
 		h.ports, h.slices, h.endpoints, h.slicePorts, h.externals, h.ingress, h.ranges, h.address, h.hint)
@@ -99,7 +99,7 @@ func (h serviceShape) nameBytes() int {
 	return len("p-12345")
 }
 
-// service is one of a shape, made smaller until it fits.
+// service returns a Service of a shape, reduced until it fits.
 func (s Source) service(n int, h serviceShape) *corev1.Service {
 	for {
 		if h.ports*(80+h.nameBytes())+h.externals*18+h.ingress*25+h.ranges*20 < MaxObject {
@@ -138,7 +138,7 @@ func (h serviceShape) draft(n int) *corev1.Service {
 		}
 		spec.Ports = append(spec.Ports, p)
 	}
-	for i := range h.externals { // of which Services are rivals
+	for i := range h.externals { // many Services have these
 		spec.ExternalIPs = append(spec.ExternalIPs, h.outside(i))
 	}
 	for i := range h.ingress {
@@ -151,7 +151,7 @@ func (h serviceShape) draft(n int) *corev1.Service {
 	return svc
 }
 
-// policies sets what decides who is served where.
+// policies sets the traffic policies and session affinity.
 func (h serviceShape) policies(svc *corev1.Service) {
 	svc.Spec.ExternalTrafficPolicy, svc.Spec.InternalTrafficPolicy = "", nil
 	if h.externalLocal {
@@ -167,7 +167,7 @@ func (h serviceShape) policies(svc *corev1.Service) {
 	}
 }
 
-// turned is a Service after so many changes of its policies.
+// turned returns a Service after a number of changes of its policies.
 func (h serviceShape) turned(svc *corev1.Service, turn int) *corev1.Service {
 	svc = svc.DeepCopy()
 	h.externalLocal, h.internalLocal, h.affinity = h.externalLocal != (turn%2 == 1), h.internalLocal != (turn%3 == 1), h.affinity != (turn%2 == 0)
@@ -175,7 +175,7 @@ func (h serviceShape) turned(svc *corev1.Service, turn int) *corev1.Service {
 	return svc
 }
 
-// slice is one slice of a Service, after so many changes.
+// slice returns one slice of a Service after a number of changes.
 func (h serviceShape) slice(svc *corev1.Service, n, turn int) *discoveryv1.EndpointSlice {
 	six := h.dual && n%2 == 1
 	sl := &discoveryv1.EndpointSlice{
@@ -196,7 +196,7 @@ func (h serviceShape) slice(svc *corev1.Service, n, turn int) *discoveryv1.Endpo
 	return sl
 }
 
-// endpoint is the endpoint with a number.
+// endpoint returns the endpoint with a number.
 func (h serviceShape) endpoint(i, turn int, six bool) discoveryv1.Endpoint {
 	node := NodeName(i % 1000)
 	a := netip.AddrFrom4([4]byte{10, byte(i % 1000 / 250), byte(i % 1000 % 250), byte(2 + i/1000%250)})
@@ -209,7 +209,7 @@ func (h serviceShape) endpoint(i, turn int, six bool) discoveryv1.Endpoint {
 		a, node = netip.AddrFrom4([4]byte{10, 0, 1, byte(2 + i%250)}), NodeName(1)
 	case 4: // the same again and again, on different nodes
 		a = netip.AddrFrom4([4]byte{10, 0, 2, byte(2 + i%3)})
-	case 5: // of another node than they say
+	case 5: // with a wrong node name
 		node = NodeName((i + 1) % 1000)
 	}
 	if six {
@@ -233,14 +233,14 @@ func (h serviceShape) hints(i int) *discoveryv1.EndpointHints {
 			hints.ForZones = append(hints.ForZones, discoveryv1.ForZone{Name: fmt.Sprint("zone-", (i+n)%3)})
 		case 2: // PreferSameNode, and eight nodes
 			hints.ForNodes = append(hints.ForNodes, discoveryv1.ForNode{Name: NodeName((i*maxHints + n) % 1000)})
-		case 3: // zones that nobody is in
+		case 3: // zones without nodes
 			hints.ForZones = append(hints.ForZones, discoveryv1.ForZone{Name: fmt.Sprint("nowhere-", i*maxHints+n)})
 		}
 	}
 	return &hints
 }
 
-// outside is the address outside with a number: some are hosts', one the Service's of others.
+// outside returns the external address with a number: some are those of hosts, one of another Service.
 func (h serviceShape) outside(i int) string {
 	if h.address == 1 && i < 1000 {
 		return fmt.Sprintf("192.100.%d.%d", i/250, 1+i%250)
