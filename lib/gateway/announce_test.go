@@ -11,7 +11,7 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// P3: a new address is announced at once and twice more, one that goes no more; thousands are sent in batches.
+// P3: a new address is announced at once and twice more, a removed one no more; thousands are sent in batches.
 func TestAnnouncements(t *testing.T) {
 	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	var n announcements
@@ -72,7 +72,7 @@ func TestUplinks(t *testing.T) {
 	}
 }
 
-// H8: next hops are asked in the name of the router, by each family that it has.
+// H8: next hops are asked with the router's own addresses, in each of its families.
 func TestQuestions(t *testing.T) {
 	own := []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24"), netip.MustParsePrefix("2001:db8::5/64")}
 	for hops, want := range map[string]string{

@@ -8,8 +8,8 @@ import (
 	"ovn-k8s/lib/ofctl"
 )
 
-// L8: only connections to endpoints that have gone are forgotten, a bounded number
-// of times, and not once the endpoint is back.
+// L8: only connections to deleted endpoints are deleted, a bounded number of times, and not
+// once the endpoint is back.
 func TestStaleConnectionsAreForgottenAFewTimes(t *testing.T) {
 	at := func(endpoint string) ofctl.Connection {
 		return ofctl.Connection{To: netip.MustParseAddrPort("172.30.0.10:53"), Answers: netip.MustParseAddrPort(endpoint)}

@@ -126,8 +126,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// What pods of the node send to hostPorts at the management port's address comes in
-// from there: to those that are there, and are nobody else's.
+// Packets from pods of the node to hostPorts at the management port's address are accepted at
+// the management port, if the hostPort exists and has no other owner.
 func TestSentBack(t *testing.T) {
 	local := func(n *Node) {
 		n.Switch, n.Management, n.Subnets = "node1", addrs("10.0.1.2", "fd00:0:0:1::2"), []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24"), netip.MustParsePrefix("fd00:0:0:1::/64")}

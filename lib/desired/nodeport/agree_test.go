@@ -51,7 +51,7 @@ func network() service.Surroundings {
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
-// randomly is a Service with slices, of whatever kind.
+// randomly returns a Service of any kind with slices.
 func randomly(r *rand.Rand) service.Resolved {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: corev1.ServiceSpec{
 		Type:       pick(r, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer),
@@ -105,7 +105,7 @@ func randomly(r *rand.Rand) service.Resolved {
 	return service.Resolve(service.New(s), all)
 }
 
-// answers are the endpoints at frontends, as "tcp 192.0.2.1:80": what connects there comes to them. None refuse.
+// answers are the endpoints by frontend, such as "tcp 192.0.2.1:80". A frontend without endpoints refuses.
 type answers map[string][]string
 
 func (a answers) set(p corev1.Protocol, at netip.Addr, number uint16, es []string) {
@@ -121,7 +121,7 @@ func texts(es service.Endpoints) []string {
 	return out
 }
 
-// wanted returns the answers at the frontends that choose has endpoints for, seen from a place.
+// wanted returns the answers at the frontends with endpoints according to choose, seen from a place.
 func (p place) wanted(all []service.Frontend, choose func(service.Frontend) (service.Endpoints, bool)) answers {
 	out := answers{}
 	for _, f := range all {
@@ -161,7 +161,7 @@ func (p place) fromOutside(at service.Surroundings) func(service.Frontend) (serv
 	}
 }
 
-// balanced reads the answers back from load balancers, of which a place applies some.
+// balanced reads the answers back from load balancers, as far as a place applies them.
 func (p place) balanced(r service.Resolved, at service.Surroundings, applies func(nb.Ref) bool, keep func(netip.Addr) bool) answers {
 	variables := r.Variables(p.node.Name, r.ByGateway(at.Subnets))
 	if variables == nil {
@@ -226,7 +226,7 @@ func (p place) ruled(all []service.Frontend) answers {
 	return out
 }
 
-// follow returns the destinations to which a rule leads clients outside. A cluster IP stands for all endpoints.
+// follow returns the destinations of a rule for clients outside. A cluster IP stands for all endpoints.
 func follow(chains map[string][]string, rule string, f service.Frontend) (out []string) {
 	_, target, _ := strings.Cut(rule, "-j ")
 	if to, is := strings.CutPrefix(target, "DNAT --to-destination "); is {
@@ -296,7 +296,7 @@ func (p place) flows(all []service.Frontend) answers {
 	return out
 }
 
-// shown are the frontends as service/show names them, with all endpoints, and summarized is what it shows.
+// shown returns the frontends and all endpoints as in service/show, and summarized the contents of its table.
 func shown(all []service.Frontend) answers {
 	out := answers{}
 	for _, f := range all {

@@ -31,7 +31,7 @@ func one(name, ip string, port, target uint16, more ...func(*hostport.Pod)) host
 
 func udp(p *hostport.Pod) { p.HostPorts[0].Protocol = corev1.ProtocolUDP }
 
-// about are the rules of a table that are there because of hostPorts, in order.
+// about returns the rules of a table that exist for hostPorts, in order.
 func about(h Host, family netip.Addr, pods []hostport.Pod, frontends ...service.Frontend) []string {
 	without := map[string]bool{}
 	for _, c := range Chains(h, family, frontends, nil) {
@@ -131,8 +131,8 @@ func TestRulesOfHostPorts(t *testing.T) {
 	}
 }
 
-// The rule that comes first decides: the older pod's. A Service's NodePort leaves
-// nothing to pods.
+// The first matching rule decides: the older pod's. A Service's NodePort takes precedence over
+// all pods.
 func TestTheFirstKeepsAHostPort(t *testing.T) {
 	young := one("a-young", "", 80, 8080, func(p *hostport.Pod) { p.Created = 2 })
 	old := one("old", "192.0.2.1", 80, 9090, func(p *hostport.Pod) { p.Created = 1 })
@@ -185,10 +185,10 @@ func TestStaleConnectionsToHostPorts(t *testing.T) {
 		{"192.0.2.1:53", "10.128.1.3:5353", false},
 		{"127.0.0.1:53", "10.128.1.3:5353", false},
 		{"192.0.2.1:53", "10.128.1.9:5353", true}, // another pod before
-		{"192.0.2.1:53", "192.0.2.1:53", true},    // nobody before
-		{"192.0.2.1:54", "10.128.1.9:5353", true}, // a hostPort that is gone
+		{"192.0.2.1:53", "192.0.2.1:53", true},    // no pod before
+		{"192.0.2.1:54", "10.128.1.9:5353", true}, // a deleted hostPort
 		{"192.0.2.1:54", "192.0.2.1:54", false},
-		{"192.0.2.1:54", "203.0.113.9:54", false}, // somebody else's doing
+		{"192.0.2.1:54", "203.0.113.9:54", false}, // the work of another program
 		{"10.128.1.9:5353", "10.128.1.9:5353", false},
 	} {
 		if got := stale(netip.MustParseAddrPort(tt.to), netip.MustParseAddrPort(tt.answers)); got != tt.want {

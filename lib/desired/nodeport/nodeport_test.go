@@ -44,8 +44,8 @@ func webService(change ...func(*service.Resolved)) []service.Resolved {
 
 var node1 = Host{Node: "node1", Addrs: []netip.Addr{addr("192.0.2.1"), addr("10.128.1.2")}, Management: "k8s-node1"}
 
-// rules are the rules of a table that have words in them, sorted, each after the
-// name of its chain. Of names of our chains only the kind is shown.
+// rules returns the rules of a table with given words, sorted, each after the name of its
+// chain. Names of our chains are cut to the kind.
 func rules(chains []Chain, table string, words ...string) []string {
 	var out []string
 	for _, c := range chains {
@@ -237,8 +237,8 @@ func TestProbabilities(t *testing.T) {
 	}
 }
 
-// Packets that a router outside sends to pods are the gateway router's, whether
-// Services are known or not.
+// Packets from a router outside to pods go to the gateway router, whether Services are known
+// or not.
 func TestFlowsOfPods(t *testing.T) {
 	b := Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Addrs: node1.Addrs[:1]}
 	without := BaseFlows(b)
@@ -315,8 +315,8 @@ func TestStaleConnections(t *testing.T) {
 	}
 }
 
-// Answers of pods to clients outside leave by a gateway with a NIC, if there is one:
-// not by the host, which would have to translate them.
+// Answers of pods to clients outside leave by a gateway with a NIC, if there is one, and not
+// by the host: it would have to reverse the NAT.
 func TestPolicyLocalBesideAGateway(t *testing.T) {
 	h := node1
 	h.Gateway = true
@@ -376,8 +376,8 @@ func TestHealthChecks(t *testing.T) {
 // hosts is a network with two nodes.
 var hosts = service.Network{Hosts: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.2")}}
 
-// What a host sends to another node's kubelet does not go to a Service that says
-// it has the address.
+// A Service does not get the host's connections to another node's kubelet by claiming its
+// address.
 func TestNodesKeepThePortsThatTheyNeed(t *testing.T) {
 	for _, a := range []string{"192.0.2.1", "192.0.2.2", "203.0.113.7"} {
 		for _, port := range []uint16{10250, 80} {
@@ -392,8 +392,8 @@ func TestNodesKeepThePortsThatTheyNeed(t *testing.T) {
 	}
 }
 
-// What a host needs itself, or has for another Service, is led to no Service that
-// has its address as one outside; other ports there are.
+// A Service with the address of a host as external address gets no connections to ports
+// reserved for the host or another Service; it gets those to other ports.
 func TestNobodyTakesAHostsPort(t *testing.T) {
 	for _, at := range []string{"192.0.2.1", "192.0.2.2"} { // its own, another node's
 		for port, want := range map[uint16]bool{22: false, 30081: false, 8443: true} {
@@ -409,8 +409,8 @@ func TestNobodyTakesAHostsPort(t *testing.T) {
 	}
 }
 
-// A host leads connections to pods, to cluster IPs and to its routers to no Service that has such an address among its
-// external IPs. OVN never did.
+// A Service with an address of a pod, a cluster IP or a router among its external IPs gets no connections of the host
+// to it. OVN never sent them there.
 func TestNobodyTakesAddressesInside(t *testing.T) {
 	n := service.Network{
 		Inside: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14")}, Ranges: service.Ranges{netip.MustParsePrefix("172.30.0.0/16")},
@@ -427,7 +427,7 @@ func TestNobodyTakesAddressesInside(t *testing.T) {
 	}
 }
 
-// P6: a Service does not take the host's own connections to servers that it needs.
+// P6: a Service does not get the host's own connections to databases and API servers.
 func TestServersAreSpared(t *testing.T) {
 	api := netip.MustParseAddrPort("203.0.113.7:6443")
 	s := web(func(s *service.Resolved) {

@@ -43,8 +43,8 @@ func from(namespace, name string, peers []networkingv1.NetworkPolicyPeer) *netwo
 	return p
 }
 
-// L1: 999 selectors of labels that no pod has are one: that of all pods. When pods
-// have the labels, the policy is as large as it says, and closed.
+// L1: 999 selectors of labels without pods are one: the selector of all pods. When pods
+// have the labels, the policy is as large as written, and closed.
 func TestSelectorsOfLabelsThatNoPodHasAreOne(t *testing.T) {
 	x := crowd(5000)
 	x.PutPolicy(New(from("ns-0", "large", lacking(999))))
@@ -108,7 +108,7 @@ func TestTheLimitOfANamespaceKeepsOlderPolicies(t *testing.T) {
 	}
 }
 
-// named are ports by name, and the same ports of a pod, from a number on.
+// named returns ports by name, and the same ports of a pod, with numbers from one on.
 func named(n, first int) (ports []networkingv1.NetworkPolicyPort, of []Port) {
 	for i := range n {
 		name := intstr.FromString(fmt.Sprint("p", i))
@@ -118,8 +118,8 @@ func named(n, first int) (ports []networkingv1.NetworkPolicyPort, of []Port) {
 	return ports, of
 }
 
-// L2: 900 named ports that 60 pods number differently are one port group for each
-// pod, not for each number, and no match is longer than its ports.
+// L2: 900 named ports with different numbers in 60 pods are one port group for each pod,
+// not for each number, and no match is longer than its ports.
 func TestNamedPortsAreGroupedByTheirNumbers(t *testing.T) {
 	x := crowd(100)
 	ports, _ := named(900, 0)
@@ -172,8 +172,8 @@ func TestTooManyNumbersOfNamedPortsAllowNothing(t *testing.T) {
 	}
 }
 
-// L1: exceptions that leave many subnets cost as much as they leave. A policy that
-// subtracted them one after the other allocated 250 MB.
+// L1: the cost of exceptions depends on the number of remaining subnets. A policy with
+// exceptions subtracted one after the other allocated 250 MB.
 func TestExceptionsAreSubtractedAtOnce(t *testing.T) {
 	p := from("ns-0", "blocks", nil)
 	for range 5 {
@@ -192,7 +192,7 @@ func TestExceptionsAreSubtractedAtOnce(t *testing.T) {
 	}
 }
 
-// A value of an annotation that makes no sense is told in few words.
+// An invalid value of an annotation is reported in few words.
 func TestAProblemOfAnAnnotationIsShort(t *testing.T) {
 	for _, s := range []string{strings.Repeat("x", 200_000), `{"deny": "` + strings.Repeat("x", 200_000) + `"}`} {
 		if l := newLogging(s); len(l.problem) > 600 || l.problem == "" {
@@ -201,7 +201,7 @@ func TestAProblemOfAnAnnotationIsShort(t *testing.T) {
 	}
 }
 
-// L1: selectors of which the short names collide are different groups all the same. An author finds such selectors with 2^32 hashes.
+// L1: selectors with one short name are different groups all the same. An author finds such selectors with 2^32 hashes.
 func TestSelectorsWithOneHashAreTwoGroups(t *testing.T) {
 	l := defaultLimits()
 	l.nameBytes = 0
@@ -223,7 +223,7 @@ func TestSelectorsWithOneHashAreTwoGroups(t *testing.T) {
 		}
 		seen[refs[0].ID] = true
 	}
-	x.RemovePolicy(Key{"ns", "a"}) // which had the short name
+	x.RemovePolicy(Key{"ns", "a"}) // it had the short name
 	x.PutPolicy(New(from("ns", "b", nil)))
 	if refs := x.Refs(pod.Key{Namespace: "ns", Name: "c"}); len(refs) != 2 {
 		t.Errorf("pod c is in %v", refs)

@@ -44,8 +44,8 @@ func TestRowsGrowWithRulesAndSelectors(t *testing.T) {
 			tables[r.Table]++
 		}
 	}
-	// One group for each selector, one ACL for each rule, and one for each
-	// selector that denies.
+	// One group for each selector, one ACL for each rule, and one for each denying
+	// selector.
 	if tables["Port_Group"] != 20 || tables["ACL"] != 200+20 || len(tables) != 2 {
 		t.Errorf("rows: %v", tables)
 	}
@@ -58,8 +58,8 @@ func TestRowsGrowWithRulesAndSelectors(t *testing.T) {
 	}
 }
 
-// L3: with many namespaces of ten small policies each, a pod or a namespace that brings the
-// number of all of them above a power of two costs no plan of each policy.
+// L3: with many namespaces of ten small policies each, a pod or a namespace by which the
+// number of all of them passes a power of two costs no plan of each policy.
 func TestTotalsCostNoPlans(t *testing.T) {
 	const spaces, policies = 500, 10
 	x := NewIndex()

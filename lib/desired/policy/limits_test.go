@@ -13,7 +13,7 @@ import (
 	"ovn-k8s/lib/desired/pod"
 )
 
-// blocks are peers that are subnets.
+// blocks returns subnets as peers.
 func blocks(n int) (out []networkingv1.NetworkPolicyPeer) {
 	for i := range n {
 		out = append(out, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: fmt.Sprintf("10.%d.%d.0/28", i/250, i%250)}})
@@ -21,8 +21,8 @@ func blocks(n int) (out []networkingv1.NetworkPolicyPeer) {
 	return out
 }
 
-// One policy cannot choke the cluster: one that is too large isolates whom it
-// applies to, and says so once. Others go on.
+// One policy cannot overload the cluster: a policy too large isolates its subject and
+// reports one problem. Others stay in force.
 func TestAPolicyThatIsTooLargeAllowsNothing(t *testing.T) {
 	values := func(n int) (out []string) {
 		for i := range n {
@@ -100,7 +100,7 @@ func TestAPolicyThatIsTooLargeAllowsNothing(t *testing.T) {
 	}
 }
 
-// selectors are peers, each with a label of its own.
+// selectors returns peers, each with a label of its own.
 func selectors(n int) (out []networkingv1.NetworkPolicyPeer) {
 	for i := range n {
 		out = append(out, networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("client-", i)}}})

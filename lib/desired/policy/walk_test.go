@@ -15,12 +15,12 @@ import (
 	"ovn-k8s/test/oracle"
 )
 
-// lowLimits are such as small clusters reach.
+// lowLimits are within the reach of small clusters.
 func lowLimits() limits {
 	return limits{perPod: 1, minMembers: 12, perSpace: 2, perFlows: 2, portSets: 3, portBytes: 900, unit: 2, nameBytes: 8}
 }
 
-// dump is all that an index says, by unit.
+// dump returns all rows and references of an index, by unit.
 func dump(x *Index) map[nb.Unit]string {
 	out := map[nb.Unit]string{}
 	for _, u := range x.Units() {
@@ -40,8 +40,8 @@ func dump(x *Index) map[nb.Unit]string {
 	return out
 }
 
-// L1, L2: policies get over the limits and back, as pods and other policies come and
-// go. What is touched is complete, and what follows does not depend on the order.
+// L1, L2: policies get over the limits and back, as pods and other policies come and go. The
+// touched units are complete, and the result does not depend on the order.
 func TestLimitsDoNotDependOnTheOrder(t *testing.T) {
 	closed := map[string]int{}
 	for seed := range uint64(20) {
@@ -51,7 +51,7 @@ func TestLimitsDoNotDependOnTheOrder(t *testing.T) {
 		for range 150 {
 			key, change := randomChange(s)
 			before := dump(x)
-			touched := map[nb.Unit]bool{nb.Unit("pod/" + key): true} // which the World touches
+			touched := map[nb.Unit]bool{nb.Unit("pod/" + key): true} // touched by the World
 			for _, u := range change(x) {
 				touched[u] = true
 			}
@@ -73,7 +73,7 @@ func TestLimitsDoNotDependOnTheOrder(t *testing.T) {
 		keys := slices.Collect(maps.Keys(changes))
 		rand.New(rand.NewPCG(seed, 2)).Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 		fresh := newIndex(lowLimits())
-		for _, k := range keys { // what was removed is removed from nothing
+		for _, k := range keys { // removed keys are removed from nothing
 			changes[k](fresh)
 		}
 		if a, b := dump(x), dump(fresh); !maps.Equal(a, b) {
@@ -90,7 +90,7 @@ func TestLimitsDoNotDependOnTheOrder(t *testing.T) {
 	}
 }
 
-// randomChange puts or removes something, whose key it returns.
+// randomChange puts or removes an object and returns its key.
 func randomChange(s oracle.Source) (string, func(*Index) []nb.Unit) {
 	ns, i := fmt.Sprint("ns-", s.IntN(3)), s.IntN(8)
 	switch s.IntN(6) {

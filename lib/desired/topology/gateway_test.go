@@ -36,7 +36,7 @@ func with(t *testing.T, c Cluster, name string, g Gateway) Cluster {
 	return c
 }
 
-// P1: what is outside learns the MTU of pods.
+// P1: clients outside learn the MTU of pods.
 func TestGatewayRows(t *testing.T) {
 	g := gateway(5)
 	g.MTU = 1342
@@ -172,7 +172,7 @@ func TestJoinAddresses(t *testing.T) {
 
 // A gateway's MAC on the join switch is never the cluster router's.
 func TestJoinMACsDiffer(t *testing.T) {
-	// rtoj-ovn_cluster_router has 00:00:00:11:F3:5F, which is that of 10.17.243.95.
+	// rtoj-ovn_cluster_router has 00:00:00:11:F3:5F, like 10.17.243.95.
 	c, err := New(names.ClusterRouter, prefixes("192.168.0.0/16"), prefixes("10.17.243.92/29"))
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// Whatever is written on the cluster router, the rows that follow can be computed.
+// The rows can be computed from any values on the cluster router.
 func TestOddRegistries(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	pick := func(from ...string) string { return from[r.IntN(len(from))] }

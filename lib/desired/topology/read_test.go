@@ -36,7 +36,7 @@ func empty(t testing.TB) Cluster {
 	return c
 }
 
-// readOneByOne is what readKeys should do, in time that grows with the square of the keys.
+// readOneByOne has the result of readKeys, in time quadratic in the number of keys.
 func readOneByOne(c Cluster, keys map[string]string) (Cluster, error) {
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -57,7 +57,7 @@ func readOneByOne(c Cluster, keys map[string]string) (Cluster, error) {
 	return c.oneFirst(), errors.Join(errs...)
 }
 
-// readSlowly takes in one key without the help of the indexes.
+// readSlowly reads one key without the help of the indexes.
 func (r *reader) readSlowly(key, value string) (err error) {
 	if node, ok := strings.CutPrefix(key, names.NodePrefix); ok {
 		subnets, err := ipnet.ParseSubnets(value, MinHosts)
@@ -71,7 +71,7 @@ func (r *reader) readSlowly(key, value string) (err error) {
 		return err
 	}
 	if name, ok := strings.CutPrefix(key, names.GatewayPrefix); ok {
-		for i := range 256 { // which lie in joined, and so are never free for the short way
+		for i := range 256 { // in joined, so that add decides
 			r.joined[netip.AddrFrom4([4]byte{100, 64, 0, byte(i)})] = true
 		}
 		return r.readGateway(name, value)
@@ -79,7 +79,7 @@ func (r *reader) readSlowly(key, value string) (err error) {
 	return nil
 }
 
-// L5: the indexes change nothing of what is read, whatever the record says.
+// L5: the indexes do not change the result for any record.
 func TestReadingByIndexes(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -95,7 +95,7 @@ func TestReadingByIndexes(t *testing.T) {
 	}
 }
 
-// randomRecord is a record of few nodes and gateways that often want the same.
+// randomRecord returns a record of few nodes and gateways with frequent conflicts.
 func randomRecord(r *rand.Rand) map[string]string {
 	keys := map[string]string{}
 	name := func() string { return []string{"a", "b", "B", "c", "d", "no_name"}[r.IntN(6)] }
@@ -134,7 +134,7 @@ func record(t testing.TB, n int) map[string]string {
 	return keys
 }
 
-// L5: what reading allocates grows with the nodes, not with their square.
+// L5: memory allocated by reading grows with the nodes, not with their square.
 func TestReadingIsLinear(t *testing.T) {
 	allocated := func(n int) uint64 {
 		keys := record(t, n)
@@ -155,7 +155,7 @@ func TestReadingIsLinear(t *testing.T) {
 	}
 }
 
-// L5: a registry of which one value is another is read like any, and the gateways of the others are not parsed again.
+// L5: a registry with one changed value is read like any, and gateways with unchanged texts are not parsed again.
 func TestAParserKeepsWhatDidNotChange(t *testing.T) {
 	keys := record(t, 250)
 	first := ""
