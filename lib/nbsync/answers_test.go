@@ -16,7 +16,7 @@ import (
 	"ovn-k8s/lib/nbsync"
 )
 
-// P3: the rows of the version before, by which all gateways answer, are replaced so that at each moment one answers.
+// P3: an upgrade replaces the rows by which all gateways answer; at each moment at least one gateway answers.
 func TestRowsOfTheVersionBeforeAreReplacedWithoutAGap(t *testing.T) {
 	c, db, s := open(t)
 	s.Compare = desired.Compare
@@ -62,7 +62,7 @@ func TestRowsOfTheVersionBeforeAreReplacedWithoutAGap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := 0 // of LoadBalancerTable, in the order of their transactions: those of gateways are to come first
+	rows := 0 // of LoadBalancerTable, in the order of their transactions: the rows of gateways come first
 	for _, r := range records[len(sent):] {
 		if r.Rows[nbdb.LogicalRouterTable] > 0 && rows > services {
 			t.Errorf("after %d load balancers a router gets one", rows)

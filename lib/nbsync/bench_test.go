@@ -31,8 +31,7 @@ func big(b testing.TB, n int) *desired.World {
 	return w
 }
 
-// BenchmarkPlan is a comparison that finds nothing to do: of all of 10 000 pods,
-// and of one among them.
+// BenchmarkPlan is a comparison without differences: of all of 10 000 pods, and of one among them.
 func BenchmarkPlan(b *testing.B) {
 	_, _, s := open(b)
 	w := big(b, 10000)
@@ -51,8 +50,8 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
-// BenchmarkServices is 500 Services of ten endpoints that come, in transactions of
-// 25: first each without endpoints, then with them.
+// BenchmarkServices adds 500 Services of ten endpoints, in transactions of 25: first each without endpoints, then
+// with them.
 func BenchmarkServices(b *testing.B) {
 	_, _, s := open(b)
 	w := big(b, 0)
@@ -95,8 +94,7 @@ func aService(name string, i int) []any {
 	}, slice}
 }
 
-// BenchmarkPolicies is 200 policies over 50 of 1000 pods each that come at once,
-// and go.
+// BenchmarkPolicies adds and removes 200 policies at once, each over 50 of 1000 pods.
 func BenchmarkPolicies(b *testing.B) {
 	_, _, s := open(b)
 	w := big(b, 0)
@@ -125,7 +123,7 @@ func BenchmarkPolicies(b *testing.B) {
 	}
 }
 
-// aPolicy lets one group in to another.
+// aPolicy allows ingress from one group to another.
 func aPolicy(i int) *networkingv1.NetworkPolicy {
 	group := func(n int) metav1.LabelSelector {
 		return metav1.LabelSelector{MatchLabels: map[string]string{"group": fmt.Sprint(n % 20)}}

@@ -9,8 +9,7 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// T6: an empty database gets everything at the first try, though it takes several transactions, and no pod
-// before the ACLs that protect it.
+// T6: an empty database gets all rows at the first try, in several transactions, and no pod before its ACLs.
 func TestAnEmptyDatabaseIsFilledInOrder(t *testing.T) {
 	c, db, s := open(t)
 	s.Compare = desired.Compare

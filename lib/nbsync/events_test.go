@@ -28,9 +28,8 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// A city is a large cluster, all of whose nodes are gateways: for each node 100 pods, 10 Services and
-// 2 policies. Of 100 Services one has a Local policy over an endpoint on each node, of 500 one has
-// affinity and a NodePort.
+// A city is a large cluster of gateways: for each node 100 pods, 10 Services and 2 policies. One Service of 100 has
+// a Local policy over an endpoint on each node, one of 500 has affinity and a NodePort.
 type city struct {
 	*testing.B
 	nodes int
@@ -47,7 +46,7 @@ const (
 	citySpaces   = 100
 )
 
-// BenchmarkEvents measures what each kind of event costs the watcher, beside a real Northbound database without
+// BenchmarkEvents measures the watcher's cost of each kind of event, beside a real Northbound database without
 // ovn-northd. OVNK8S_BENCH_NODES is the number of nodes.
 func BenchmarkEvents(b *testing.B) {
 	nodes, err := strconv.Atoi(os.Getenv("OVNK8S_BENCH_NODES"))
@@ -95,7 +94,7 @@ func (y *city) timed(what string, do func()) {
 	y.Logf("%s: %.1f s", what, time.Since(start).Seconds())
 }
 
-// topology returns the cluster; other says that the next hop of one gateway is another one.
+// topology returns the cluster; gateway number other has another next hop.
 func (y *city) topology(other int) topology.Cluster {
 	c, err := topology.New(names.ClusterRouter, prefixes("10.0.0.0/8"), prefixes("100.64.0.0/16"))
 	if err != nil {
@@ -148,7 +147,7 @@ func (y *city) policy(i, port int) *networkingv1.NetworkPolicy {
 	return p
 }
 
-// service returns a Service and its endpoints, of which one is at place move.
+// service returns a Service and its endpoints, one of them at place move.
 func (y *city) service(i, move int) (*corev1.Service, *discoveryv1.EndpointSlice) {
 	name, port := fmt.Sprint("s", i), int32(8080)
 	s := &corev1.Service{
@@ -222,7 +221,7 @@ func inUse() float64 {
 	return float64(m.HeapAlloc) / 1e6
 }
 
-// resident returns what the process has of the machine's memory, in MB (proc(5)).
+// resident returns the resident memory of the process, in MB (proc(5)).
 func (y *city) resident() float64 {
 	debug.FreeOSMemory()
 	text, err := os.ReadFile("/proc/self/statm")
@@ -236,7 +235,7 @@ func (y *city) resident() float64 {
 	return float64(pages*os.Getpagesize()) / 1e6
 }
 
-// applyAll is what the loop does when everything is dirty. It returns the rows that it changes.
+// applyAll applies all units, as the loop does when everything is dirty. It returns the number of changed rows.
 func (y *city) applyAll() (changed int) {
 	for chunk := range slices.Chunk(slices.SortedFunc(slices.Values(y.world.Units()), desired.Compare), 20000) {
 		changes, failed := y.sync.Apply(y.Context(), rowsOf(y.world, chunk))
@@ -248,7 +247,7 @@ func (y *city) applyAll() (changed int) {
 	return changed
 }
 
-// events measures events of each kind. They take turns with others that undo them.
+// events measures events of each kind, alternating with events to undo them.
 func (y *city) events() {
 	w := y.world
 	y.kind("pod", 200, func(i int) []nb.Unit {
@@ -296,8 +295,8 @@ func (y *city) events() {
 	})
 }
 
-// kind reports what n events of a kind cost: the 99th percentile of the time until the transaction is ready, the
-// rows that each changes and what it allocates.
+// kind reports the cost of n events of a kind: the 99th percentile of the time until the transaction is ready, the
+// rows changed by each, and the bytes allocated.
 func (y *city) kind(name string, n int, do func(i int) []nb.Unit) {
 	var times []time.Duration
 	var before, after runtime.MemStats
@@ -323,7 +322,7 @@ func (y *city) kind(name string, n int, do func(i int) []nb.Unit) {
 	y.Logf("%-18s p50 %8.2f ms, p99 %8.2f ms, %7.1f rows, %9.1f kB", name, float64(half.Microseconds())/1000, float64(p99.Microseconds())/1000, float64(rows)/float64(n), float64(bytes)/1000/float64(n))
 }
 
-// whole measures what concerns everything: a new connection, and comparing all.
+// whole measures events about everything: a new connection, and a comparison of all rows.
 func (y *city) whole() {
 	y.timed("reconnect", func() {
 		if err := y.db.Renew(y.Context()); err != nil {

@@ -23,14 +23,14 @@ func MirrorDiff(s *Sync) string {
 	return cmp.Diff(fresh.text(), m.text())
 }
 
-// Looked returns at how many rows the mirror has looked since the last call.
+// Looked returns the number of rows read by the mirror since the last call.
 func Looked(s *Sync) int {
 	n := s.mirror.looked
 	s.mirror.looked = 0
 	return n
 }
 
-// Copies returns how many rows the mirror has beside those of the cache.
+// Copies returns the number of rows in the mirror not shared with the cache.
 func Copies(s *Sync) (n int) {
 	c, err := s.cache()
 	if err != nil {
@@ -49,7 +49,7 @@ func Copies(s *Sync) (n int) {
 	return n
 }
 
-// text is everything that m says, in some order.
+// text is the whole content of m, in any order.
 func (m *mirror) text() string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }

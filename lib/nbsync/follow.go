@@ -6,13 +6,12 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/cache"
 )
 
-// A RowSource names each row of the cache that changes, see ovsdb.DB.OnRow.
+// A RowSource names each changing row of the cache, see ovsdb.DB.OnRow.
 type RowSource interface {
 	OnRow(f func(table, uuid string)) (remove func())
 }
 
-// Follow has plans look only at rows that from names, until stop is called. Without it
-// each plan looks at all rows.
+// Follow limits each plan to the rows named by from, until stop is called. Without it each plan reads all rows.
 func (s *Sync) Follow(from RowSource) (stop func()) {
 	remove := from.OnRow(s.changed.add)
 	s.changed.follow(true)
@@ -22,22 +21,22 @@ func (s *Sync) Follow(from RowSource) (stop func()) {
 	}
 }
 
-// changedRows are the rows that may be others in the cache than in the mirror.
+// changedRows are the rows perhaps newer in the cache than in the mirror.
 type changedRows struct {
 	mu       sync.Mutex
 	followed bool
-	missed   bool // rows may have changed before they were followed
+	missed   bool // rows may have changed before the source was followed
 	rows     map[rowOf]bool
 }
 
-// follow begins or ends to note rows.
+// follow begins or ends the recording of rows.
 func (c *changedRows) follow(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.followed, c.missed, c.rows = on, true, map[rowOf]bool{}
 }
 
-// add notes a row.
+// add records a row.
 func (c *changedRows) add(table, uuid string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,29 +45,29 @@ func (c *changedRows) add(table, uuid string) {
 	}
 }
 
-// take returns the rows noted since the last call, and whether they are all that changed.
+// take returns the rows recorded since the last call. all reports whether no other row changed.
 func (c *changedRows) take() (rows map[rowOf]bool, all bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	rows, all = c.rows, c.followed && !c.missed
 	c.missed = false
 	if len(rows) > 0 {
-		c.rows = map[rowOf]bool{} // an emptied map would keep its room
+		c.rows = map[rowOf]bool{} // an emptied map would keep its memory
 	}
 	return rows, all
 }
 
-// refreshed returns the mirror of the cache as it is now. s.mu is held.
+// refreshed returns the mirror of the present cache. s.mu is held.
 func (s *Sync) refreshed(c *cache.TableCache) *mirror {
-	rows, all := s.changed.take() // before the cache is read: what changes later is noted again
+	rows, all := s.changed.take() // before the cache is read: later changes are recorded again
 	switch {
-	case s.mirror == nil || s.mirror.cache != c: // no row is the same
+	case s.mirror == nil || s.mirror.cache != c: // a new cache has new rows
 		s.mirror = newMirror()
 		s.mirror.refresh(c)
 	case !all || !s.mirror.update(rows):
 		s.mirror.refresh(c)
 	}
-	// A transaction that the cache was taking in meanwhile must not be seen in part.
+	// A transaction written to the cache at the same time must not be seen in part.
 	for all {
 		if rows, all = s.changed.take(); len(rows) == 0 {
 			break

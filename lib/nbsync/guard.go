@@ -7,13 +7,13 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// A Guard is a condition of a transaction: a wait of no time (RFC 7047, section 5.2.6).
+// A Guard is a condition of a transaction: a wait operation with timeout 0 (RFC 7047, section 5.2.6).
 type Guard struct {
-	last bool // it comes after the changes
+	last bool // checked after the changes
 	op   func(*Plan) (ovsdb.Operation, error)
 }
 
-// guard puts guards around the operations.
+// guard adds guards before and after the operations.
 func (p *Plan) guard(guards []Guard) error {
 	var before []ovsdb.Operation
 	for _, g := range guards {
@@ -31,7 +31,7 @@ func (p *Plan) guard(guards []Guard) error {
 	return nil
 }
 
-// Unchanged demands that a column is as the row has it.
+// Unchanged requires a column to have the value in row.
 func Unchanged(table string, row model.Model, column string) Guard {
 	return Guard{op: func(p *Plan) (ovsdb.Operation, error) {
 		values, err := p.row(row, columnOf(row, column).Addr().Interface())
@@ -39,19 +39,19 @@ func Unchanged(table string, row model.Model, column string) Guard {
 	}}
 }
 
-// Absent demands that there is no row of a name.
+// Absent requires that no row has the name.
 func Absent(table, name string) Guard {
 	return Guard{op: func(*Plan) (ovsdb.Operation, error) {
 		return wait(table, ovsdb.WaitConditionNotEqual, whereName(name), ovsdb.Row{"name": name}), nil
 	}}
 }
 
-// Includes demands that a map column of a row has keys with these values.
+// Includes requires a map column of a row to have keys with these values.
 func Includes(table, uuid, column string, keys map[string]string) Guard {
 	return Guard{op: func(*Plan) (ovsdb.Operation, error) { return includes(table, uuid, column, keys), nil }}
 }
 
-// Alone demands that, after the changes, the row of a name is the only one whose set column includes a value.
+// Alone requires, after the changes, the named row to be the only one with value in a set column.
 func Alone(table, name, column, value string) Guard {
 	return Guard{last: true, op: func(*Plan) (ovsdb.Operation, error) {
 		where := ovsdb.NewCondition(column, ovsdb.ConditionIncludes, ovsdb.OvsSet{GoSet: []any{value}})
@@ -59,13 +59,13 @@ func Alone(table, name, column, value string) Guard {
 	}}
 }
 
-// Keys are keys of a map column of a row that are replaced, if they still have their old values.
+// Keys are keys of a map column of a row to replace if they still have their old values.
 type Keys struct {
 	Table, UUID, Column string
 	Old, New            map[string]string
 }
 
-// ops replace the keys. An insert of a key that is there does nothing (RFC 7047, section 5.1), and then the wait fails.
+// ops replace the keys. An insert of a present key does nothing (RFC 7047, section 5.1), and then the wait fails.
 func (k Keys) ops() []ovsdb.Operation {
 	if maps.Equal(k.Old, k.New) {
 		return nil
@@ -86,7 +86,7 @@ func includes(table, uuid, column string, keys map[string]string) ovsdb.Operatio
 	return wait(table, ovsdb.WaitConditionEqual, where, ovsdb.Row{"_uuid": ovsdb.UUID{GoUUID: uuid}})
 }
 
-// wait fails unless the rows that where selects are, or are not, one row with these columns.
+// wait fails unless the rows selected by where are (or are not) one row with these columns.
 func wait(table string, until ovsdb.WaitCondition, where []ovsdb.Condition, row ovsdb.Row) ovsdb.Operation {
 	now, columns := 0, []string{}
 	for c := range row {

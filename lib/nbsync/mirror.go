@@ -11,37 +11,34 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// A mirror finds rows of the cache by owner, ID and name, and the rows that
-// refer to a row. It is brought up to date before each plan: from the rows that
-// changed (update), or from all (refresh).
+// A mirror finds rows of the cache by owner, ID and name, and the referrers of a row. It is updated before each
+// plan: from the changed rows (update), or from all rows (refresh).
 //
-// The cache never changes a row, but replaces it. So a row that is still the
-// same pointer need not be looked at again.
+// The cache never changes a row, but replaces it. So a row with the same pointer is unchanged.
 type mirror struct {
-	cache  *cache.TableCache // of the connection that it was read from
+	cache  *cache.TableCache // the cache mirrored
 	tables map[string]*table
 	of     map[string]*tableMirror
 	owned  map[nb.Unit][]rowOf
-	// referrers are, by UUID, the places that refer to a row. UUIDs are unique
-	// in the database.
+	// referrers are the references to a row, by its UUID. UUIDs are unique in the database.
 	referrers map[string][]location
-	// most is the greatest number of rows since the maps were made; shrunk is
-	// whether they were made again because few were left.
+	// most is the largest number of rows since the maps were made; shrunk reports whether they were made again
+	// because few rows were left.
 	most   int
 	shrunk bool
-	looked int // at how many rows, for tests
+	looked int // number of rows read, for tests
 }
 
 // A location is one set column of one row.
 type location struct{ table, uuid, column string }
 
-// A rowOf is a row that a unit owns.
+// A rowOf is a row owned by a unit.
 type rowOf struct{ table, uuid string }
 
 type tableMirror struct {
 	rows map[string]model.Model // by UUID; read only
-	ids  map[string]string      // by ID of ours: the UUID
-	// strangers are rows that are not ours, by name.
+	ids  map[string]string      // UUID by ID of our rows
+	// strangers are unowned rows, by name.
 	strangers map[string][]string
 }
 
@@ -131,8 +128,7 @@ func (m *mirror) refresh(c *cache.TableCache) {
 	}
 }
 
-// replace takes in that a row is another one now, or that it appeared (old is
-// nil) or went (row is nil).
+// replace updates the mirror for a changed, added (old is nil) or deleted (row is nil) row.
 func (m *mirror) replace(name, uuid string, old, row model.Model) {
 	if old != nil {
 		m.forget(name, uuid, old)
@@ -152,7 +148,7 @@ func (m *mirror) replace(name, uuid string, old, row model.Model) {
 	}
 }
 
-// learn notes who a row is.
+// learn adds a row to the maps.
 func (m *mirror) learn(name, uuid string, row model.Model) {
 	t := m.of[name]
 	t.rows[uuid] = row
@@ -178,8 +174,8 @@ func (m *mirror) forget(name, uuid string, row model.Model) {
 	}
 }
 
-// changes compares two sets. Mostly a few members of many changed, and the
-// cache keeps the order of the others.
+// changes compares two sets. Usually only a few of many members changed, and the cache keeps the order of the
+// others.
 func changes(old, now []string) (gone, come []string) {
 	for len(old) > 0 && len(now) > 0 && old[0] == now[0] {
 		old, now = old[1:], now[1:]
@@ -214,7 +210,7 @@ func take[K, V comparable](lists map[K][]V, k K, v V) {
 	}
 }
 
-// row returns a row by its UUID, nil if it is not there.
+// row returns a row by its UUID, or nil.
 func (m *mirror) row(table, uuid string) model.Model { return m.of[table].rows[uuid] }
 
 // find returns the UUID of our row with the given ID.
@@ -226,10 +222,8 @@ func (m *mirror) find(table, id string) (string, bool) {
 // owns reports whether a unit has any rows.
 func (m *mirror) owns(u nb.Unit) bool { return len(m.owned[u]) > 0 }
 
-// stranger returns the UUID of a row that is nobody's of ours and stands where
-// want should be: one with the same name, or the one that want may take over. It
-// reports whether want may. parents are the rows that want belongs to, as far as
-// they are there.
+// stranger returns the UUID of an unowned row in the place of want: one with the same name, or one want may adopt.
+// adopt reports whether want may adopt it. parents are the existing parent rows of want.
 func (m *mirror) stranger(want nb.Row, parents []location) (uuid string, adopt bool) {
 	t, fits := m.of[want.Table], m.tables[want.Table].fits
 	if m.tables[want.Table].nameless {
@@ -253,9 +247,8 @@ func (m *mirror) stranger(want nb.Row, parents []location) (uuid string, adopt b
 	return uuid, want.Adopt && fits(t.rows[uuid], want.Model)
 }
 
-// twins lists the rows of a nameless table that are nobody's of ours, belong to
-// the same rows as want and say the same. The suite of the Python era made
-// several translations of one subnet: one more with each run.
+// twins lists the unowned duplicates of want in a nameless table: rows with the same content and the same parents.
+// The suite of the Python era made several NAT rows for one subnet: one more with each run.
 func (m *mirror) twins(want nb.Row, parents []location) []string {
 	t := m.of[want.Table]
 	var out []string
@@ -270,7 +263,7 @@ func (m *mirror) twins(want nb.Row, parents []location) []string {
 	return out
 }
 
-// first returns the first of a list, or nothing.
+// first returns the first of a list, or "".
 func first(list []string) string {
 	if len(list) == 0 {
 		return ""

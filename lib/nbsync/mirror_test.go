@@ -10,7 +10,7 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// L9c: a plan looks at the rows that changed, however many there are.
+// L9c: a plan reads the changed rows only, in a database of any size.
 func TestAPlanLooksAtWhatChanged(t *testing.T) {
 	c, _, _ := open(t)
 	m, err := ovsdb.NBModel()

@@ -1,9 +1,8 @@
-// Package nbsync makes rows of the Northbound database equal to what their
-// units want: it compares in memory and writes one transaction.
+// Package nbsync makes rows of the Northbound database equal to the rows desired by their units: it compares in
+// memory and writes one transaction.
 //
-// Rows carry their unit in external_ids (names.Owner). Rows of nobody are never
-// touched, and neither are columns and keys that the table in owned.go does not
-// name.
+// Rows carry their unit in external_ids (names.Owner). Unowned rows are never touched, and neither are columns and
+// keys missing in the table of owned.go.
 package nbsync
 
 import (
@@ -24,44 +23,41 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// A DB is a connection to the Northbound database whose cache holds Columns.
+// A DB is a connection to the Northbound database with Columns in its cache.
 type DB interface {
 	// Client is the current connection.
 	Client() client.Client
-	// Transact commits all operations, or none and returns an error, which wraps
-	// an ovsdb.OperationError if the database refused them.
+	// Transact commits all operations, or none and returns an error. The error wraps an ovsdb.OperationError if the
+	// database refused them.
 	Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error)
 }
 
-// ErrConflict is returned when somebody else changed what a Guard guards.
+// ErrConflict is returned when another client changed values checked by a Guard.
 var ErrConflict = errors.New("the database was changed by somebody else meanwhile")
 
-// ErrDrained is why Apply is not done with a unit: one of its rows was emptied
-// and goes only when that is drainTime ago, so that northd and ovn-controller see
-// both steps. ovn-controller 23.03 keeps the variables of a host whose row is
-// deleted with them, and aborts when the row comes back (template_vars_update in
-// controller/ovn-controller.c).
+// ErrDrained means that Apply emptied a row of the unit; an Apply after drainTime deletes it, so that northd and
+// ovn-controller see both steps. If a host's row is deleted together with its variables, ovn-controller 23.03 keeps
+// these and aborts when the row comes back (template_vars_update in controller/ovn-controller.c).
 var ErrDrained = errors.New("emptied, to be deleted")
 
 const drainTime = time.Second
 
-// A Sync applies what units want to one database. Apply and ApplyAll are called
-// by one goroutine at a time; the other methods by any.
+// A Sync applies desired rows of units to one database. Apply and ApplyAll are called by one goroutine at a time;
+// the other methods by any.
 type Sync struct {
 	DB  DB
 	Log *logrus.Entry // nil is silent
-	// Compare orders units by what they need, if Apply takes several transactions;
-	// nil is by name.
+	// Compare orders units by their dependencies, if Apply takes several transactions; nil is by name.
 	Compare func(a, b nb.Unit) int
 
-	mu      sync.Mutex // guards what follows, but not while a transaction is under way
+	mu      sync.Mutex // guards the following fields, but not during a transaction
 	mirror  *mirror
-	drained map[string]time.Time // when rows were emptied, by UUID; older ones are forgotten
+	drained map[string]time.Time // times when rows were emptied, by UUID; older ones are forgotten
 
 	changed changedRows
 }
 
-// Plan says what Apply would do now, and changes nothing.
+// Plan returns the changes Apply would make now, and changes nothing.
 func (s *Sync) Plan(want map[nb.Unit][]nb.Row) (*Plan, error) {
 	c, err := s.cache()
 	if err != nil {
@@ -81,8 +77,8 @@ func (s *Sync) cache() (*cache.TableCache, error) {
 	return c.Cache(), nil
 }
 
-// Shrunk reports whether most rows have gone since the last call, so that what the
-// connection's cache holds is mostly room for others.
+// Shrunk reports whether most rows were deleted since the last call. Then most of the memory of the connection's
+// cache is unused.
 func (s *Sync) Shrunk() bool {
 	c, err := s.cache()
 	if err != nil {
@@ -96,7 +92,7 @@ func (s *Sync) Shrunk() bool {
 	return shrunk
 }
 
-// Owners lists the units that own rows. It looks at every row.
+// Owners lists the units with rows. It reads every row.
 func (s *Sync) Owners() ([]nb.Unit, error) {
 	c, err := s.cache()
 	if err != nil {
@@ -109,11 +105,10 @@ func (s *Sync) Owners() ([]nb.Unit, error) {
 	return slices.Sorted(maps.Keys(m.owned)), nil
 }
 
-// Apply gives each unit the rows that it wants, none meaning that all its rows
-// go. It returns what it changed, and the units that it could not satisfy with
-// the reason of each: one bad unit does not hold up the others.
+// Apply gives each unit its desired rows; without desired rows, the unit's rows are deleted. It returns its
+// changes, and the reason for each failed unit: one bad unit does not hold up the others.
 //
-// It is one transaction, or if it would be too large several: see stages.
+// It is one transaction, or several if it would be too large: see stages.
 func (s *Sync) Apply(ctx context.Context, want map[nb.Unit][]nb.Row) (done []Change, failed map[nb.Unit]error) {
 	failed = map[nb.Unit]error{}
 	for _, st := range s.stages(want) {
@@ -124,7 +119,7 @@ func (s *Sync) Apply(ctx context.Context, want map[nb.Unit][]nb.Row) (done []Cha
 	return done, failed
 }
 
-// apply commits one transaction, or if that is refused several smaller ones.
+// apply commits one transaction, or several smaller ones if the database refuses it.
 func (s *Sync) apply(ctx context.Context, want map[nb.Unit][]nb.Row, st stage) ([]Change, map[nb.Unit]error) {
 	plan, err := st.plan, error(nil)
 	if plan == nil {
@@ -153,8 +148,7 @@ func (s *Sync) apply(ctx context.Context, want map[nb.Unit][]nb.Row, st stage) (
 	return done, failed
 }
 
-// drain remembers which rows a plan emptied, and tells its units that there is
-// more to do.
+// drain records the rows emptied by a plan, and returns ErrDrained for their units.
 func (s *Sync) drain(p *Plan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,8 +163,8 @@ func (s *Sync) drain(p *Plan) {
 	}
 }
 
-// refused reports whether the database answered no, so that a smaller
-// transaction may succeed: not if its disk is full.
+// refused reports whether the database refused a transaction and a smaller one may succeed: not if its disk is
+// full.
 func refused(err error) bool {
 	var no ovsdb.OperationError
 	var disk *ovsdb.IOError
@@ -193,9 +187,8 @@ func (s *Sync) commit(ctx context.Context, p *Plan) error {
 	return err
 }
 
-// ApplyAll gives all units the rows that they want in one transaction, or
-// changes nothing and returns an error. It returns ErrConflict if a guard
-// fails; then the caller computes want again.
+// ApplyAll gives all units their desired rows in one transaction, or changes nothing and returns an error. It
+// returns ErrConflict if a guard fails; then the caller computes want again.
 func (s *Sync) ApplyAll(ctx context.Context, want map[nb.Unit][]nb.Row, guards ...Guard) ([]Change, error) {
 	return s.ApplyWith(ctx, want, Keys{}, guards...)
 }
@@ -220,7 +213,7 @@ func (s *Sync) ApplyWith(ctx context.Context, want map[nb.Unit][]nb.Row, keys Ke
 		return nil, err
 	}
 	if err := s.commit(ctx, plan); err != nil {
-		var timedOut *ovsdb.TimedOut // what a wait operation says
+		var timedOut *ovsdb.TimedOut // the error of a wait operation
 		if errors.As(err, &timedOut) {
 			return nil, ErrConflict
 		}
@@ -229,11 +222,10 @@ func (s *Sync) ApplyWith(ctx context.Context, want map[nb.Unit][]nb.Row, keys Ke
 	return plan.Changes, nil
 }
 
-// Handler returns a handler of cache events that calls changed with the unit of
-// each of our rows that somebody changed or deleted, or took out of one. Rows
-// that appear are reported in tables where the commands make some without
-// knowing all that the watcher does: whether a gateway lives. changed must not
-// block.
+// Handler returns a handler of cache events. It calls changed with the unit of each of our rows after a change or
+// deletion, or after its removal from a weak reference of another row of ours. Added rows are reported only in
+// tables with reportAdded: the commands make such rows without all knowledge of the watcher, such as the state of
+// gateways. changed must not block.
 func (s *Sync) Handler(changed func(nb.Unit)) cache.EventHandler {
 	tables := owned()
 	gone := func(t *table, before, after model.Model) {
@@ -275,7 +267,7 @@ func (s *Sync) Handler(changed func(nb.Unit)) cache.EventHandler {
 	}
 }
 
-// owner is the unit of a row, "" if the row is not ours or not there.
+// owner is the unit of a row, or "" for a missing or unowned row.
 func (s *Sync) owner(table, uuid string) nb.Unit {
 	c, err := s.cache()
 	if err != nil {
@@ -289,7 +281,7 @@ func (s *Sync) owner(table, uuid string) nb.Unit {
 	return u
 }
 
-// differ reports whether two states of a row differ in what is ours.
+// differ reports whether our columns and keys of two states of a row differ.
 func (t *table) differ(a, b model.Model) bool {
 	for _, columns := range [][]string{t.columns, t.has, t.maps} {
 		for _, c := range columns {

@@ -63,8 +63,8 @@ func connect(t testing.TB, c *ovntest.Central) (*ovntest.Central, *ovsdb.DB, *nb
 	return c, db, &nbsync.Sync{DB: db}
 }
 
-// rowsOf asks a world for the rows of units, with the topology written on the
-// cluster router as the commands write it. Units with a problem want none.
+// rowsOf returns the rows of units in a world, with the topology on the cluster router as written by the commands.
+// Units with a problem have no rows.
 func rowsOf(w *desired.World, units []nb.Unit) map[nb.Unit][]nb.Row {
 	want := map[nb.Unit][]nb.Row{}
 	for _, u := range units {
@@ -84,8 +84,7 @@ func apply(t testing.TB, s *nbsync.Sync, want map[nb.Unit][]nb.Row) []nbsync.Cha
 	return changes
 }
 
-// step is apply, but for rows that are emptied before they go: it returns the
-// units that have some.
+// step is apply, except for rows emptied before their deletion: it returns the units with such rows.
 func step(t testing.TB, s *nbsync.Sync, want map[nb.Unit][]nb.Row) (drained []nb.Unit) {
 	t.Helper()
 	_, failed := s.Apply(t.Context(), want)
@@ -98,7 +97,7 @@ func step(t testing.TB, s *nbsync.Sync, want map[nb.Unit][]nb.Row) (drained []nb
 	return drained
 }
 
-// finish applies what units want until no row waits to be deleted.
+// finish applies the desired rows of units until no row waits to be deleted.
 func finish(t testing.TB, s *nbsync.Sync, want map[nb.Unit][]nb.Row) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); len(step(t, s, want)) > 0; time.Sleep(50 * time.Millisecond) {
@@ -108,8 +107,7 @@ func finish(t testing.TB, s *nbsync.Sync, want map[nb.Unit][]nb.Row) {
 	}
 }
 
-// dump is the content of a database without UUIDs: each row on one line, rows
-// that it refers to by their names.
+// dump is the content of a database without UUIDs: each row on one line, references by the rows' names.
 func dump(db *ovsdb.DB) string {
 	byUUID := map[string]string{}
 	for _, table := range ovsdb.NBTables() {
@@ -130,7 +128,7 @@ func dump(db *ovsdb.DB) string {
 					c.Value.SetZero() // northd's
 				}
 				if ids, ok := c.Value.Interface().(map[string]string); ok {
-					delete(ids, names.NextAddress) // how many addresses were handed out on the way
+					delete(ids, names.NextAddress) // depends on the number of addresses assigned before
 				}
 				if list, ok := c.Value.Interface().([]string); ok {
 					for i := range list {
@@ -188,7 +186,7 @@ func small(t testing.TB) *desired.World {
 	return w
 }
 
-// open80 isolates the pods of a namespace but for one port.
+// open80 isolates the pods of a namespace except for one port.
 func open80() *networkingv1.NetworkPolicy {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "open-80"}}
 	port := intstr.FromInt32(80)
@@ -329,8 +327,7 @@ func TestOurRowsReturn(t *testing.T) {
 	}
 }
 
-// catchUp waits until the cache and all handlers of db have been told what has
-// happened in the database.
+// catchUp waits until the cache and all handlers of db have the present content of the database.
 func catchUp(t *testing.T, c *ovntest.Central, db *ovsdb.DB) {
 	t.Helper()
 	const marker = "marker"
@@ -353,7 +350,7 @@ func catchUp(t *testing.T, c *ovntest.Central, db *ovsdb.DB) {
 	}
 }
 
-// group is the name of the only port group of ours.
+// group is the name of our only port group.
 func group(t *testing.T, db *ovsdb.DB) string {
 	t.Helper()
 	for _, m := range db.Client().Cache().Table(nbdb.PortGroupTable).RowsShallow() {
@@ -365,8 +362,7 @@ func group(t *testing.T, db *ovsdb.DB) string {
 	return ""
 }
 
-// The ports that join the group of a policy are one line of log, and one port is its
-// own.
+// The ports added to the group of a policy are one line of log, and one port has its own line.
 func TestLogOfAPolicy(t *testing.T) {
 	_, db, s := open(t)
 	var text bytes.Buffer
@@ -413,7 +409,7 @@ func TestAMovedRowLeavesItsOldParent(t *testing.T) {
 	}
 }
 
-// After most rows have gone, what is known of the others is made anew.
+// After most rows were deleted, the mirror is made again.
 func TestMostRowsGo(t *testing.T) {
 	_, _, s := open(t)
 	w := small(t)
@@ -446,8 +442,8 @@ func TestMostRowsGo(t *testing.T) {
 	}
 }
 
-// ovn-controller aborts when the variables of its host come back after they were
-// deleted, but not if they were taken out before.
+// ovn-controller aborts when its host's variables come back after their row was deleted, but not if they were
+// removed before the row.
 func TestVariablesOfAHostAreEmptiedBeforeTheyGo(t *testing.T) {
 	_, db, s := open(t)
 	const unit = nb.Unit("chassis/n0")
@@ -599,8 +595,8 @@ func TestAdoptsWhatThePythonEraMade(t *testing.T) {
 	}
 }
 
-// 1000 random changes end in the same rows as the last state applied at once to
-// an empty database, as long as pods carry the annotations that they were given.
+// 1000 random changes end in the same rows as the last state applied at once to an empty database, as long as pods
+// carry the annotations assigned to them.
 func TestThePathDoesNotMatter(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -621,7 +617,7 @@ func TestThePathDoesNotMatter(t *testing.T) {
 				mark(dirty, policies.change(w))
 				mark(dirty, services.change(w))
 				if r.IntN(5) > 0 && i < 999 {
-					continue // more of it goes into one transaction
+					continue // several changes form one transaction
 				}
 				mark(dirty, w.Settle())
 				drained := step(t, s, rowsOf(w, slices.Collect(maps.Keys(dirty))))

@@ -15,46 +15,43 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// A table says what of a Northbound table is ours to write.
+// A table lists our columns and keys of a Northbound table.
 type table struct {
 	model model.Model
-	// columns that are compared and written whole.
+	// columns are compared and written whole.
 	columns []string
-	// keys says which keys of a map column are ours, as prefixes of their
-	// names besides ourKeys; all other keys are somebody else's.
+	// keys are our keys of map columns, as prefixes of their names in addition to ourKeys; all other keys belong to
+	// others.
 	keys map[string][]string
-	// refs are the set columns that refer to rows of the tables here: filled by
-	// nb.Row.In of those rows, or by nb.Row.Has of the row itself (has).
+	// refs are the set columns with references to rows of the tables here: filled by nb.Row.In of those rows, or by
+	// nb.Row.Has of the row itself (has).
 	refs, has []string
-	// loose says of refs which do not keep rows alive, and what table those are
-	// of. A row may be in as many of them as there are, strangers' too.
+	// loose are weak references: columns of refs that do not keep rows alive, with the table referred to. A row may
+	// be in any number of them, also in those of unowned rows.
 	loose map[string]string
-	// leaf tables have rows that none of ours refers to. They come in thousands.
+	// leaf tables have no references from other rows of ours. Their rows come in thousands.
 	leaf bool
-	// root tables keep rows that nothing refers to (isRoot in the schema).
+	// root tables keep unreferenced rows (isRoot in the schema).
 	root bool
-	// nameless tables have rows that are known by what they say, within the row
-	// that they belong to: see nameOf.
+	// nameless tables have rows identified by their content within their parent row: see nameOf.
 	nameless bool
-	// drain names the map column in which our keys go first, in a transaction of
-	// their own, where a row must go: see ErrDrained.
+	// drain is a map column. Our keys in it are removed in an earlier transaction than the row: see ErrDrained.
 	drain string
-	// reportAdded has Handler report rows that appear.
+	// reportAdded has Handler report added rows.
 	reportAdded bool
-	// kind is what people call a row of this table.
+	// kind is the name of a row of this table in messages.
 	kind string
-	// fits says whether a row that is not ours may be taken over for one with
-	// the wanted model: see nb.Row.Adopt.
+	// fits reports whether an unowned row may be adopted for the wanted model: see nb.Row.Adopt.
 	fits func(have, want model.Model) bool
 	// maps are the columns of keys, sorted.
 	maps []string
 }
 
-// ourKeys are ours in external_ids of every table.
+// ourKeys is the prefix of our keys in external_ids of every table.
 const ourKeys = "ovn-k8s-"
 
-// owned lists the tables that we write. Nothing else is ever read or written:
-// columns of northd, and columns and keys of the operator, stay as they are.
+// owned lists our tables. No other table is read or written: columns of northd, and columns and keys of the
+// operator, stay as they are.
 func owned() map[string]*table {
 	tables := map[string]*table{
 		nbdb.LogicalRouterTable: {
@@ -166,8 +163,8 @@ func owned() map[string]*table {
 	return tables
 }
 
-// Columns lists, by table, the columns that a client must follow for Sync. There
-// are others that change much more often, as up of Logical_Switch_Port.
+// Columns lists, by table, the columns a client must follow for Sync. Other columns change much more often, such as
+// up of Logical_Switch_Port.
 func Columns() map[string][]string {
 	columns := map[string][]string{}
 	for name, t := range owned() {
@@ -183,17 +180,16 @@ func Columns() map[string][]string {
 
 func sameName(have, want model.Model) bool { return nameOf(have) == nameOf(want) }
 
-// switchFits accepts the join switch, and a node's or gateway's switch as the
-// suite of the Python era made it, but no switch of somebody else's with the
-// same name.
+// switchFits accepts the join switch, and a node's or gateway's switch of the Python era, but no switch of another
+// owner with the same name.
 func switchFits(have, want model.Model) bool {
 	h := have.(*nbdb.LogicalSwitch)
 	return sameName(have, want) &&
 		(h.Name == names.JoinSwitch || h.ExternalIDs[names.GatewayIP] != "" || strings.HasPrefix(h.Name, names.ExternalSwitch("")))
 }
 
-// routerFits accepts for a gateway's router one of that name that is a gateway,
-// and for the cluster router the one that there is, whatever its name.
+// routerFits accepts, for a gateway's router, a gateway of the same name, and for the cluster router the existing
+// one, with any name.
 func routerFits(have, want model.Model) bool {
 	h, w := have.(*nbdb.LogicalRouter), want.(*nbdb.LogicalRouter)
 	if w.Options["chassis"] != "" {
@@ -202,16 +198,14 @@ func routerFits(have, want model.Model) bool {
 	return h.ExternalIDs[names.ClusterRouterTag] == "yes" || h.Name == names.ClusterRouter
 }
 
-// routeFits accepts a route that leads the same way, and one out of a gateway,
-// whose next hop may be another now.
+// routeFits accepts a route with the same next hop, and a route out of a gateway with any next hop.
 func routeFits(have, want model.Model) bool {
 	h, w := have.(*nbdb.LogicalRouterStaticRoute), want.(*nbdb.LogicalRouterStaticRoute)
 	return h.Nexthop == w.Nexthop || h.OutputPort != nil && w.OutputPort != nil && *h.OutputPort == *w.OutputPort
 }
 
-// nameOf is a row's name. A row of a table without names has what cannot be
-// there twice in the same router. Of routes there can be several, with other
-// next hops: see routeFits.
+// nameOf is a row's name. For a row of a table without names it is the content unique in one router. Several routes
+// may have the same name and different next hops: see routeFits.
 func nameOf(m model.Model) string {
 	switch m := m.(type) {
 	case *nbdb.NAT:
@@ -233,13 +227,12 @@ func nameOf(m model.Model) string {
 	return m.(interface{ GetName() string }).GetName()
 }
 
-// clusterUnit owns the rows of tables that have no external_ids. In OVN 23.03
-// that is Load_Balancer_Group: such a row is ours if its name says so.
+// clusterUnit owns the rows of tables without external_ids. In OVN 23.03 this is Load_Balancer_Group: a row with
+// our prefix in its name is ours.
 const clusterUnit nb.Unit = "cluster"
 
-// ownerOf returns the unit that owns a row, and the row's ID. The unit is empty
-// if the row is not ours. A pod's port of the Python era, which carries no
-// owner, is the pod's.
+// ownerOf returns the unit and the ID of a row. The unit is empty for an unowned row. A pod's port of the Python
+// era, without an owner, belongs to the pod.
 func ownerOf(m model.Model) (nb.Unit, string) {
 	row, ok := m.(interface{ GetExternalIDs() map[string]string })
 	if !ok {
@@ -270,7 +263,7 @@ func ours(key string, prefixes []string) bool {
 	return false
 }
 
-// refs returns the UUIDs in a set column, of no row none.
+// refs returns the UUIDs in a set column. m may be nil.
 func refs(m model.Model, column string) []string {
 	if m == nil {
 		return nil
@@ -279,7 +272,7 @@ func refs(m model.Model, column string) []string {
 	return uuids
 }
 
-// columnOf returns the field of a model that holds a column.
+// columnOf returns the field of a model for a column.
 func columnOf(m model.Model, column string) reflect.Value {
 	v := reflect.ValueOf(m).Elem()
 	i, ok := fields(v.Type())[column]
@@ -289,10 +282,10 @@ func columnOf(m model.Model, column string) reflect.Value {
 	return v.Field(i)
 }
 
-// fieldsOf holds what fields has returned, by type.
+// fieldsOf caches the results of fields, by type.
 var fieldsOf sync.Map
 
-// fields says which field of a model's type holds which column.
+// fields returns the index of the field of each column in a model's type.
 func fields(t reflect.Type) map[string]int {
 	if known, ok := fieldsOf.Load(t); ok {
 		return known.(map[string]int)

@@ -18,7 +18,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// A Change is one row that a plan creates, changes or deletes.
+// A Change is the creation, change or deletion of one row by a plan.
 type Change struct {
 	Unit   nb.Unit
 	Action Action
@@ -26,21 +26,20 @@ type Change struct {
 	ID     string
 	row    *nb.Row  // created
 	detail []string // changed: each column with its old and new value
-	moved  bool     // changed: only where the row belongs, or which rows it has
+	moved  bool     // changed: only its parents or its references
 }
 
-// An Action is what happens to a row.
+// An Action is the kind of a Change.
 type Action string
 
-// What can happen to a row.
+// The kinds of changes.
 const (
 	Create Action = "created"
 	Update Action = "changed"
 	Delete Action = "deleted"
 )
 
-// String formats the change for a person: one line for each thing that changes,
-// starting with +, ~ or -.
+// String formats the change for a person: one line for each detail, starting with +, ~ or -.
 func (c Change) String() string {
 	switch c.Action {
 	case Create:
@@ -55,8 +54,8 @@ func (c Change) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// tell logs what a plan has changed, in its order: a line for each row, but one for
-// all those that went to the same place, as ports into the group of a policy.
+// tell logs the changes of a plan in order: a line for each row, but one line for all rows moved to the same
+// parent, such as ports put into the group of a policy.
 func tell(log *logrus.Entry, changes []Change, kind func(table string) string) {
 	type move struct{ table, detail string }
 	moves := map[move]int{}
@@ -85,17 +84,17 @@ func tell(log *logrus.Entry, changes []Change, kind func(table string) string) {
 	}
 }
 
-// A Plan is one transaction that gives units the rows that they should have.
+// A Plan is one transaction to give units their desired rows.
 type Plan struct {
 	Changes []Change              // sorted by unit
-	Failed  map[nb.Unit]error     // units that are left out, and why
+	Failed  map[nb.Unit]error     // units left out, with the reasons
 	units   []nb.Unit             // all others, sorted
-	resting []string              // UUIDs of rows that were emptied a moment ago
-	emptied []string              // UUIDs of rows that the transaction empties
-	drained []nb.Unit             // units with a row of either kind that has to go
+	resting []string              // UUIDs of rows emptied a moment ago
+	emptied []string              // UUIDs of rows emptied by the transaction
+	drained []nb.Unit             // units with a row in resting or emptied to delete
 	ops     []ovsdb.Operation     // the transaction
 	inserts map[tableID]string    // the named UUID of each row to create
-	created map[string]int        // by named UUID: which of ops creates the row
+	created map[string]int        // by named UUID: index in ops of the row's insert
 	mutates map[location]*members // references to add and to take away
 	have    *mirror
 	mapper  mapper.Mapper
@@ -104,8 +103,7 @@ type Plan struct {
 
 type members struct{ add, remove []string }
 
-// newPlan compares what units want with what the cache holds. resting are the
-// rows that were emptied a moment ago.
+// newPlan compares the desired rows of units with the cache. resting are the rows emptied a moment ago.
 func newPlan(c *cache.TableCache, have *mirror, want map[nb.Unit][]nb.Row, resting []string) (*Plan, error) {
 	p := &Plan{
 		Failed: map[nb.Unit]error{}, resting: resting, inserts: map[tableID]string{}, created: map[string]int{}, mutates: map[location]*members{},
@@ -125,9 +123,8 @@ func newPlan(c *cache.TableCache, have *mirror, want map[nb.Unit][]nb.Row, resti
 
 type tableID struct{ table, id string }
 
-// match finds, for each wanted row, the row that is there already: "" where it
-// must be created. Units that want something impossible go to Failed, and with
-// them the units that depend on their new rows.
+// match finds the existing row for each desired row: "" if it must be created. Units with impossible rows go to
+// Failed, and with them the units depending on their new rows.
 func (p *Plan) match(want map[nb.Unit][]nb.Row) map[tableID]string {
 	found := map[tableID]string{}
 	for _, u := range slices.Sorted(maps.Keys(want)) {
@@ -167,7 +164,7 @@ func (p *Plan) match(want map[nb.Unit][]nb.Row) map[tableID]string {
 	return found
 }
 
-// parents are the places of rows that are there in which r should be.
+// parents are the existing locations of r.
 func (p *Plan) parents(r nb.Row, found map[tableID]string) []location {
 	var out []location
 	for _, ref := range r.In {
@@ -178,7 +175,7 @@ func (p *Plan) parents(r nb.Row, found map[tableID]string) []location {
 	return out
 }
 
-// forgetNew removes the rows that will not be created from found.
+// forgetNew removes rows from found that will not be created.
 func forgetNew(rows []nb.Row, found map[tableID]string) {
 	for _, r := range rows {
 		if found[tableID{r.Table, r.ID}] == "" {
@@ -187,7 +184,7 @@ func forgetNew(rows []nb.Row, found map[tableID]string) {
 	}
 }
 
-// missing names a row that rows refer to and that neither is there nor will be.
+// missing names a referenced row that neither exists nor is created.
 func (p *Plan) missing(rows []nb.Row, found map[tableID]string) string {
 	for _, r := range rows {
 		for _, list := range [][]nb.Ref{r.In, r.Has} {
@@ -204,7 +201,7 @@ func (p *Plan) missing(rows []nb.Row, found map[tableID]string) string {
 	return ""
 }
 
-// addUnit adds the operations that one unit needs.
+// addUnit adds the operations for one unit.
 func (p *Plan) addUnit(u nb.Unit, want []nb.Row, found map[tableID]string) error {
 	keep := map[string]bool{} // by UUID
 	for _, r := range want {
@@ -245,7 +242,7 @@ func (p *Plan) addUnit(u nb.Unit, want []nb.Row, found map[tableID]string) error
 	return nil
 }
 
-// insert adds the operation that creates r and returns the row's named UUID.
+// insert adds the operation to create r and returns the row's named UUID.
 func (p *Plan) insert(u nb.Unit, r nb.Row) (string, error) {
 	uuid := fmt.Sprintf("new%d", len(p.inserts))
 	p.inserts[tableID{r.Table, r.ID}] = uuid
@@ -258,7 +255,7 @@ func (p *Plan) insert(u nb.Unit, r nb.Row) (string, error) {
 	return uuid, nil
 }
 
-// row converts columns of m, or all that are not empty, to OVSDB's notation.
+// row converts columns of m, or all columns with a value, to OVSDB's notation.
 func (p *Plan) row(m model.Model, fields ...any) (ovsdb.Row, error) {
 	info, err := p.model.NewModelInfo(m)
 	if err != nil {
@@ -272,8 +269,7 @@ func (p *Plan) row(m model.Model, fields ...any) (ovsdb.Row, error) {
 	return row, nil
 }
 
-// ownedModel returns a copy of r's model that carries its owner and ID. What is deep
-// in it is shared with r.
+// ownedModel returns a copy of r's model with its owner and ID. Maps and slices are shared with r.
 func ownedModel(r nb.Row, u nb.Unit) model.Model {
 	v := reflect.ValueOf(r.Model).Elem()
 	m := reflect.New(v.Type())
@@ -292,8 +288,7 @@ func withOwner(ids map[string]string, u nb.Unit, id string) map[string]string {
 	return out
 }
 
-// carries reports whether a row's external_ids are what withOwner would return, as
-// those of almost every row are.
+// carries reports whether a row's external_ids equal the result of withOwner, as for almost every row.
 func carries(have, ids map[string]string, u nb.Unit, id string) bool {
 	if len(have) != len(ids)+2 || have[names.Owner] != string(u) || have[names.ID] != id {
 		return false
@@ -306,8 +301,7 @@ func carries(have, ids map[string]string, u nb.Unit, id string) bool {
 	return true
 }
 
-// update adds the operations that make the row with the given UUID like r, and
-// says what they change.
+// update adds the operations to change the row with the given UUID to r, and describes the changes.
 func (p *Plan) update(u nb.Unit, r nb.Row, uuid string) (detail []string, err error) {
 	have, t := p.have.row(r.Table, uuid), p.have.tables[r.Table]
 	var fields []any
@@ -346,7 +340,7 @@ func (p *Plan) update(u nb.Unit, r nb.Row, uuid string) (detail []string, err er
 	return detail, nil
 }
 
-// without returns m without the keys that start with one of the prefixes.
+// without returns m without the keys with one of the prefixes.
 func without(m map[string]string, prefixes []string) map[string]string {
 	if len(prefixes) == 0 {
 		return m
@@ -358,8 +352,7 @@ func without(m map[string]string, prefixes []string) map[string]string {
 	return m
 }
 
-// mapMutations are the mutations that give our keys of a map column the wanted
-// values, and what they change.
+// mapMutations are the mutations to give our keys of a map column the wanted values, and their description.
 func mapMutations(column string, have, want map[string]string, prefixes []string) (ms []ovsdb.Mutation, detail []string) {
 	if maps.Equal(have, want) {
 		return nil, nil
@@ -389,7 +382,7 @@ func mapMutations(column string, have, want map[string]string, prefixes []string
 	return ms, detail
 }
 
-// equal compares the values of a column; a set's order does not matter.
+// equal compares the values of a column; the order of a set does not matter.
 func equal(a, b reflect.Value) bool {
 	switch a.Kind() {
 	case reflect.String:
@@ -397,7 +390,7 @@ func equal(a, b reflect.Value) bool {
 	case reflect.Int:
 		return a.Int() == b.Int()
 	}
-	// pointers to values, since an interface would copy these
+	// pointers to values, because an interface would copy these
 	as, ok := a.Addr().Interface().(*[]string)
 	if !ok {
 		return reflect.DeepEqual(a.Interface(), b.Interface())
@@ -406,8 +399,8 @@ func equal(a, b reflect.Value) bool {
 	return slices.Equal(*as, *bs) || len(*as) == len(*bs) && slices.Equal(slices.Sorted(slices.Values(*as)), slices.Sorted(slices.Values(*bs)))
 }
 
-// place puts a row into the columns that it belongs to and takes it out of all
-// others, and fills the columns that refer to other rows. It says what changes.
+// place puts a row into its parents' columns, takes it out of all others, and fills its columns with references to
+// other rows. It describes the changes.
 func (p *Plan) place(r nb.Row, uuid string, found map[tableID]string) (detail []string) {
 	want := make([]location, len(r.In))
 	for i, ref := range r.In {
@@ -431,14 +424,13 @@ func (p *Plan) place(r nb.Row, uuid string, found map[tableID]string) (detail []
 	return append(detail, p.fill(r, uuid, found)...)
 }
 
-// foreign reports whether somebody else says who is in a column.
+// foreign reports whether another client manages the members of a column.
 func (p *Plan) foreign(at location) bool {
 	owner, _ := ownerOf(p.have.row(at.table, at.uuid))
 	return p.have.tables[at.table].loose[at.column] != "" && owner == ""
 }
 
-// fill makes the columns that r.Has names refer to those rows, and to no others
-// of ours.
+// fill makes the columns of r.Has refer to those rows, and to no other rows of ours.
 func (p *Plan) fill(r nb.Row, uuid string, found map[tableID]string) (detail []string) {
 	if len(r.Has) == 0 {
 		return nil
@@ -479,7 +471,7 @@ func (p *Plan) fill(r nb.Row, uuid string, found map[tableID]string) (detail []s
 	return detail
 }
 
-// resolve returns the UUID, or the named UUID, of the row that ref names.
+// resolve returns the UUID, or the named UUID, of the row of ref.
 func (p *Plan) resolve(ref nb.Ref, found map[tableID]string) string {
 	if uuid := p.inserts[tableID{ref.Table, ref.ID}]; uuid != "" {
 		return uuid
@@ -493,12 +485,12 @@ func (p *Plan) resolve(ref nb.Ref, found map[tableID]string) string {
 	return pending(ref)
 }
 
-// pending stands for a row that a later unit of the plan creates.
+// pending stands for a row created by a later unit of the plan.
 func pending(ref nb.Ref) string { return pendingPrefix + ref.Table + "/" + ref.ID }
 
 const pendingPrefix = "pending/"
 
-// removeTwins removes the others that say the same as a row that is taken over.
+// removeTwins removes the other duplicates of an adopted row.
 func (p *Plan) removeTwins(u nb.Unit, r nb.Row, uuid string, found map[tableID]string) {
 	if uuid == "" || !p.have.tables[r.Table].nameless {
 		return
@@ -513,8 +505,8 @@ func (p *Plan) removeTwins(u nb.Unit, r nb.Row, uuid string, found map[tableID]s
 	}
 }
 
-// remove takes a row out of all columns that refer to it. The database itself
-// deletes rows that nothing refers to, but for those of root tables.
+// remove takes a row out of all columns with a reference to it. The database itself deletes unreferenced rows,
+// except in root tables.
 func (p *Plan) remove(u nb.Unit, table, uuid string) {
 	_, id := ownerOf(p.have.row(table, uuid))
 	if id == "" {
@@ -532,8 +524,7 @@ func (p *Plan) remove(u nb.Unit, table, uuid string) {
 	p.Changes = append(p.Changes, Change{Unit: u, Action: Delete, Table: table, ID: id})
 }
 
-// drain empties a row that may not be deleted with what it holds, and reports
-// whether it has to stay for now.
+// drain empties a row before its deletion, and reports whether the row has to stay for now.
 func (p *Plan) drain(u nb.Unit, table, uuid, id string) bool {
 	t := p.have.tables[table]
 	if t.drain == "" {
@@ -558,7 +549,7 @@ func whereUUID(uuid string) []ovsdb.Condition {
 	return []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})}
 }
 
-// addTo has the transaction put a row into a column, and takeFrom out of it.
+// addTo has the transaction put a row into a column, takeFrom take it out.
 func (p *Plan) addTo(at location, uuid string) { m := p.mutate(at); m.add = append(m.add, uuid) }
 
 func (p *Plan) takeFrom(at location, uuid string) {
@@ -575,8 +566,8 @@ func (p *Plan) mutate(at location) *members {
 	return m
 }
 
-// addMutation adds the operation that changes the references in one column. A
-// row that is created gets them at once: some columns must not be empty.
+// addMutation adds the operation to change the references in one column. A new row gets them in its insert: some
+// columns must not be empty.
 func (p *Plan) addMutation(at location, m *members) {
 	if i, ok := p.created[p.named(at.uuid)]; ok {
 		have, _ := p.ops[i].Row[at.column].(ovsdb.OvsSet)
@@ -604,8 +595,7 @@ func (p *Plan) uuidSet(uuids []string) ovsdb.OvsSet {
 	return ovsdb.OvsSet{GoSet: set}
 }
 
-// named replaces what stands for a pending row by its named UUID, which is known
-// once all units are planned.
+// named replaces the placeholder of a pending row by its named UUID, known once all units are planned.
 func (p *Plan) named(uuid string) string {
 	if rest, ok := strings.CutPrefix(uuid, pendingPrefix); ok {
 		table, id, _ := strings.Cut(rest, "/")

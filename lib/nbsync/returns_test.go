@@ -14,8 +14,8 @@ import (
 	"ovn-k8s/test/ovntest"
 )
 
-// L5: an upgrade replaces the router policies that each Service had for replies by those of nodes. Even where that takes
-// several transactions, the first one has all new rows, so that no reply is lost.
+// L5: an upgrade replaces the router policies of each Service for replies by policies of nodes. Even with several
+// transactions, the first one has all new rows, so that no reply is lost.
 func TestAnUpgradeKeepsTheWayBack(t *testing.T) {
 	for _, services := range []int{20, 800} {
 		g := grounds(t, 10)
@@ -31,7 +31,7 @@ func TestAnUpgradeKeepsTheWayBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, row := range rows { // changes that are too many for one transaction with 800 Services
+			for _, row := range rows { // too many changes for one transaction with 800 Services
 				row.Model.(*nbdb.LoadBalancer).Vips["192.0.2.99:80"] = ""
 			}
 			for e := range 5 {

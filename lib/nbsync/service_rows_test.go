@@ -17,8 +17,7 @@ import (
 	"ovn-k8s/test/ovntest"
 )
 
-// A ground is a database of a cluster of many nodes, whose hosts are known and of
-// which some are gateways.
+// A ground is a database of a cluster of many nodes with known hosts; some are gateways.
 type ground struct {
 	*testing.T
 	central *ovntest.Central
@@ -30,7 +29,7 @@ type ground struct {
 // grounds makes one with n nodes, in ten zones.
 func grounds(t *testing.T, n int) *ground {
 	central, _, sync := open(t)
-	central.StopNorthd() // what it would make of the rows is not the question
+	central.StopNorthd() // the test is about the rows alone
 	c, err := topology.New("ovn_cluster_router", prefixes("10.128.0.0/14"), prefixes("100.64.0.0/16"))
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +54,7 @@ func grounds(t *testing.T, n int) *ground {
 	return g
 }
 
-// node adds a node to the topology and returns both that and the Node.
+// node adds a node to the topology and returns the topology and the Node.
 func (g *ground) node(i int) (topology.Cluster, *corev1.Node) {
 	name := fmt.Sprint("n", i)
 	c, err := g.cluster.WithNode(name, prefixes(fmt.Sprintf("10.128.%d.0/24", i)))
@@ -71,9 +70,8 @@ func (g *ground) node(i int) (topology.Cluster, *corev1.Node) {
 
 func zone(node int) string { return fmt.Sprint("z", node%10) }
 
-// put records objects and brings the database up to date by what they touch. It
-// returns how many transactions that took, and how many rows of each table they
-// changed.
+// put records objects and updates the database for the units touched. It returns the number of transactions, and of
+// changed rows of each table.
 func (g *ground) put(objs ...any) (transactions int, rows map[string]int) {
 	g.Helper()
 	before := g.records()
@@ -117,8 +115,7 @@ func (g *ground) records() []ovntest.Record {
 	return slices.DeleteFunc(all, func(r ovntest.Record) bool { return r.Comment == "ovn-northd" })
 }
 
-// numbered makes Service i with endpoints on ten nodes, of which one may be left
-// out, and its slice.
+// numbered makes Service i with endpoints on ten nodes (one may be left out), and its slice.
 func numbered(i, endpoints int, edit func(*corev1.Service, *discoveryv1.EndpointSlice)) (*corev1.Service, *discoveryv1.EndpointSlice) {
 	name, tcp, none, port := fmt.Sprint("s", i), corev1.ProtocolTCP, "", int32(8080)
 	ip := fmt.Sprintf("172.16.%d.%d", i/250, 1+i%250)
@@ -144,8 +141,8 @@ func numbered(i, endpoints int, edit func(*corev1.Service, *discoveryv1.Endpoint
 	return s, slice
 }
 
-// In a database with 1000 Services of 10 endpoints and 100 nodes: what one more
-// endpoint, Service or node costs, of each kind of Service.
+// Cost of one more endpoint, Service or node for each kind of Service, in a database with 1000 Services of 10
+// endpoints and 100 nodes.
 func TestRowsOfServicesInADatabase(t *testing.T) {
 	const services, nodes = 1000, 100
 	g := grounds(t, nodes)
@@ -169,11 +166,11 @@ func TestRowsOfServicesInADatabase(t *testing.T) {
 		{"ClusterIP", 1, 1, func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
 			s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeClusterIP, 0
 		}},
-		// L3: no more than without, whatever the number of gateways.
+		// L3: as many as without affinity, for any number of gateways.
 		{"affinity", 2, 2, func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
 			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 		}},
-		// Its endpoint's host has a variable more, and a policy leads answers back there.
+		// Its endpoint's host has one more variable, and a policy routes replies back there.
 		{"external policy Local", 3, 5, func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
 			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 		}},

@@ -14,7 +14,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// serviceWalk changes Services, their endpoints, and what these depend on.
+// serviceWalk changes Services, their endpoints, and the objects used by these.
 type serviceWalk struct {
 	*rand.Rand
 	api map[string]any // as they are now
@@ -80,7 +80,7 @@ func (k serviceWalk) node() *corev1.Node {
 	return n
 }
 
-// hosted is a cluster whose nodes' hosts are known.
+// hosted is a cluster of nodes with known hosts.
 func hosted(t testing.TB, nodes ...int) topology.Cluster {
 	t.Helper()
 	c := cluster(t, nodes...)
@@ -90,8 +90,7 @@ func hosted(t testing.TB, nodes ...int) topology.Cluster {
 	return c
 }
 
-// wantHostPorts gives some pods hostPorts, of which some want the same, and some
-// what Services want.
+// wantHostPorts gives some pods hostPorts; some of these conflict with each other, and some with Services.
 func wantHostPorts(r *rand.Rand, p *corev1.Pod) {
 	if r.IntN(3) > 0 {
 		return

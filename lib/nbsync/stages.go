@@ -9,32 +9,29 @@ import (
 )
 
 const (
-	// maxUnits bounds the units of a transaction that creates rows, so that none
-	// makes ovsdb-server deaf for long.
+	// maxUnits bounds the units of a transaction creating rows. During a large transaction ovsdb-server answers no
+	// client.
 	maxUnits = 500
-	// maxOperations bounds a transaction that changes what is there. Thousands of
-	// ports that join a port group are one operation.
+	// maxOperations bounds a transaction with changes of existing rows. Thousands of ports added to one port group
+	// are one operation.
 	maxOperations = 2000
 )
 
-// A stage is a transaction: units, in the order in which they are divided if the
-// database refuses it.
+// A stage is a transaction: units, in the order for dividing it if the database refuses it.
 type stage struct {
 	units []nb.Unit
 	plan  *Plan // nil: not made yet
 }
 
-// stages divides what units want into transactions.
+// stages divides the desired rows of units into transactions.
 //
-// What a network policy means is spread over many units: groups, pods, rules.
-// Between two transactions no pod may be more open than it was before and will
-// be afterwards. So what is there changes in one transaction, however many
-// units that concerns, and only then come new rows that nothing else needs, as
-// new pods, which join their groups in the transaction that creates them. Rows that are First come in their order
-// among what is there.
+// The rows of a network policy belong to many units: groups, pods, rules. Between two transactions no pod may be
+// more open than both before and afterwards. So all existing rows change in one transaction, with any number of
+// units. New rows without other referrers come after it, such as new pods; each pod joins its groups in the
+// transaction creating its port. Rows with First come in their order among the existing ones.
 //
-// If even the first part is too large, as where a database was emptied, it is
-// ordered: units that only add rows, in the order of Compare; then units that delete some.
+// If the first part alone is too large, as after the database was emptied, it is ordered: first units that only add
+// rows, in the order of Compare; then units that delete some.
 func (s *Sync) stages(want map[nb.Unit][]nb.Row) (out []stage) {
 	compare := s.Compare
 	if compare == nil {
@@ -49,12 +46,11 @@ func (s *Sync) stages(want map[nb.Unit][]nb.Row) (out []stage) {
 	return append(out, chunks(want, arrivals)...)
 }
 
-// arrivals tells units that have no rows yet, and want only such as no others of
-// ours refer to, from all others.
+// arrivals separates units without rows whose desired rows have no other referrers of ours from all others.
 func (s *Sync) arrivals(want map[nb.Unit][]nb.Row, units []nb.Unit) (others, arrivals []nb.Unit) {
 	c, err := s.cache()
 	if err != nil {
-		return units, nil // whatever is tried will say why not
+		return units, nil // the next attempt returns the reason
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +65,7 @@ func (s *Sync) arrivals(want map[nb.Unit][]nb.Row, units []nb.Unit) (others, arr
 	return others, arrivals
 }
 
-// changes divides units that are not arrivals.
+// changes divides all units except for arrivals.
 func (s *Sync) changes(want map[nb.Unit][]nb.Row, units []nb.Unit) []stage {
 	if len(units) == 0 {
 		return nil
@@ -108,7 +104,7 @@ func chunks(want map[nb.Unit][]nb.Row, units []nb.Unit) (out []stage) {
 	return out
 }
 
-// part is what some of the units want.
+// part returns the desired rows of some units.
 func part(want map[nb.Unit][]nb.Row, units []nb.Unit) map[nb.Unit][]nb.Row {
 	out := make(map[nb.Unit][]nb.Row, len(units))
 	for _, u := range units {

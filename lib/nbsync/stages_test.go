@@ -16,8 +16,8 @@ import (
 	"ovn-k8s/test/ovntest"
 )
 
-// A town is a world of 1 000 pods with 20 labels in one namespace, and 200
-// policies, ten for each label, whose rules name another one.
+// A town is a world of 1 000 pods with 20 labels in one namespace, and 200 policies, ten for each label. The rules
+// of a policy select another label.
 type town struct {
 	*testing.T
 	central *ovntest.Central
@@ -61,7 +61,7 @@ func citizen(i, label int) *corev1.Pod {
 	return p
 }
 
-// fromNext is a policy that lets the pods of the next label in.
+// fromNext is a policy to allow ingress from pods of the next label.
 func fromNext(namespace string, i int, subject map[string]string) *networkingv1.NetworkPolicy {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint("policy-", i)}}
 	p.Spec.PodSelector.MatchLabels = subject
@@ -71,7 +71,7 @@ func fromNext(namespace string, i int, subject map[string]string) *networkingv1.
 	return p
 }
 
-// everywhere lets in whatever is in namespaces with a label.
+// everywhere allows ingress from all pods of namespaces with a label.
 func everywhere(label string) *networkingv1.NetworkPolicy {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "everywhere-" + label}}
 	p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{
@@ -80,7 +80,7 @@ func everywhere(label string) *networkingv1.NetworkPolicy {
 	return p
 }
 
-// transactions are what the database wrote into its file for the rows of units.
+// transactions are the transactions for the rows of units in the database's file.
 func (w *town) transactions(units ...nb.Unit) []ovntest.Record {
 	w.Helper()
 	before, err := w.central.NBRecords()
@@ -103,7 +103,7 @@ func rows(r ovntest.Record) (n int) {
 	return n
 }
 
-// one checks that there was one transaction, of so many rows at most.
+// one checks for one transaction of at most most rows.
 func (w *town) one(what string, records []ovntest.Record, most int) {
 	w.Helper()
 	if len(records) != 1 || rows(records[0]) > most {
@@ -113,7 +113,7 @@ func (w *town) one(what string, records []ovntest.Record, most int) {
 	w.Logf("%s: %v", what, records[0].Rows)
 }
 
-// What changes for pods that are there is one transaction, so that nobody sees half of it.
+// The changes for existing pods are one transaction, so that no client sees half of them.
 func TestTransactionsOfPolicies(t *testing.T) {
 	w := newTown(t)
 	for _, tt := range []struct {
@@ -128,9 +128,8 @@ func TestTransactionsOfPolicies(t *testing.T) {
 	}
 }
 
-// A pod that starts costs its port, its switch and the groups that it is in; one
-// that gets another label, the groups that it leaves and joins. Of each label here
-// is one group: that of ten policies and of ten rules.
+// rowsOfOnePod checks the cost of one pod: a starting pod changes its port, its switch and its groups; a changed
+// label the groups left and joined. Each label here has one group, shared by ten policies and ten rules.
 func rowsOfOnePod(w *town) {
 	w.one("a pod starts", w.transactions(w.world.Put(citizen(townPods, 3))...), 1+2)
 	w.one("a label changes", w.transactions(w.world.Put(citizen(townPods, 4))...), 2)
@@ -153,8 +152,7 @@ func atOnce(w *town) {
 	w.one("all pods get another label", w.transactions(touched...), townLabels)
 }
 
-// New pods come after what changes for those that are there, each with all its
-// groups in the transaction that creates its port.
+// newPodsLast checks that new pods come after the changes of existing pods. Each joins all its groups in the transaction creating its port.
 func newPodsLast(w *town) {
 	touched := w.world.Put(everywhere("home"))
 	for i := range 700 {
@@ -165,12 +163,12 @@ func newPodsLast(w *town) {
 		w.Fatalf("%d transactions, want one and two of new pods: %v", len(records), records)
 	}
 	first := records[0].Rows
-	// Management ports record how far their nodes' pools are.
+	// Management ports record the positions of their nodes' address pools.
 	if first[nbdb.LogicalSwitchPortTable] > townNodes || first[nbdb.ACLTable] != 2 {
 		w.Errorf("the first transaction has no ports of pods, and the ACLs of the policy: %v", first)
 	}
 	for _, r := range records[1:] {
-		// The groups of the labels, and that of all.
+		// The groups of the labels, and the group of all pods.
 		if r.Rows[nbdb.LogicalSwitchPortTable] > 500 || r.Rows[nbdb.PortGroupTable] != townLabels+1 || r.Rows[nbdb.ACLTable] != 0 {
 			w.Errorf("a transaction of new pods: %v", r.Rows)
 		}
