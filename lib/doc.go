@@ -1,33 +1,32 @@
-// Package lib has no code of its own: it is the map of the packages below it.
-// docs/architecture.md tells how they work together, lib/layers_test.go who may
-// import whom.
+// Package lib has no code of its own: it is the map of the packages below it. docs/architecture.md describes how they
+// work together, lib/layers_test.go has the rules for imports.
 //
 // Layer 0, the vocabulary: values and pure functions.
 //
-//	lib/names              every name and key that the suite writes into OVN, OVS and Kubernetes
-//	lib/ipnet              address arithmetic: a node's addresses, a MAC from an IP, what overlaps
-//	lib/nb                 what a Northbound row should be, said as a value: Row, Ref, Unit
+//	lib/names              every name and key written into OVN, OVS and Kubernetes
+//	lib/ipnet              address arithmetic: a node's addresses, a MAC from an IP, overlaps
+//	lib/nb                 desired rows of the Northbound database as values: Row, Ref, Unit
 //	lib/nb/nbdb            the tables of the Northbound database, generated from its schema
 //	lib/flow               OpenFlow flows as values, and in the text of ovs-ofctl
-//	lib/config             every setting, and the one pure function that resolves them
+//	lib/config             every setting, and the one pure function to resolve them
 //
-// Layer 1, the pure core: what should exist, as a function of what Kubernetes says.
+// Layer 1, the pure core: the desired state as a function of Kubernetes' objects.
 //
-//	lib/desired            World: the latest of every object; which rows follow from it
+//	lib/desired            World: the latest version of every object, and the rows computed from them
 //	lib/desired/topology   cluster router, join switch, node switches and management ports as rows
-//	lib/desired/policy     NetworkPolicies as port groups and ACLs, and what they allow
+//	lib/desired/policy     NetworkPolicies as port groups and ACLs, and explanations of them
 //	lib/desired/pod        a pod's logical port as a row; its addresses; the pod annotation
-//	lib/desired/service    what a Service means: its ways in, and the endpoints behind each
-//	lib/desired/answer     which gateway answers ARP and neighbor solicitations for an address
-//	lib/desired/hostport   a pod's hostPorts as rows: load balancers, and the way of answers
-//	lib/desired/localgateway what a host needs to have a local gateway: addresses, rules
-//	lib/desired/nodeport   how a node takes in connections to Services: flows, rules, health checks
+//	lib/desired/service    Services: their frontends, and the endpoints behind each
+//	lib/desired/answer     the gateway that answers ARP and neighbor solicitations for an address
+//	lib/desired/hostport   a pod's hostPorts as rows: load balancers, and routes for replies
+//	lib/desired/localgateway a host's configuration of a local gateway: addresses, rules
+//	lib/desired/nodeport   a node's frontends of Services: flows, rules, health checks
 //
-// Layer 2, the engine: make it so, whatever it is.
+// Layer 2, the engine: it brings the actual state to the desired one.
 //
 //	lib/reconcile          Loop: events in, batches of dirty units out, retries
 //	lib/nbsync             compares rows with the Northbound database and writes one transaction
-//	lib/flowsync           compares flows with those of a switch and writes one bundle
+//	lib/flowsync           compares flows with a switch's and writes one bundle
 //
 // Layer 3, the edges: each wraps one part of the outside world, and none knows another.
 //
@@ -41,19 +40,19 @@
 //	lib/nftables           tables of nftables that drop packets of pods
 //	lib/iptables           chains of ours in the host's packet filter, made equal to lists of rules
 //	lib/link/ifstate       saved state of an interface: addresses, routes, rules, neighbours
-//	lib/garp               neighbours by frames: gratuitous ARP, unsolicited advertisements, questions
-//	lib/prober             which hosts live: TCP probes, and the ICMP errors of firewalls
+//	lib/garp               neighbours by frames: gratuitous ARP, unsolicited advertisements, solicitations
+//	lib/prober             probes of hosts by TCP, and the ICMP errors of firewalls
 //	lib/ofctl              flows of a bridge by ovs-ofctl; its ovs-vswitchd coming and going
 //	lib/cli                a command line: options, commands, --help, error lines, exit status
-//	lib/daemon             what OVS daemons do: pidfile, --detach, --monitor, the control socket
-//	lib/vlog               what OVS logs look like: line format, -v, --log-file, vlog/set
+//	lib/daemon             functions of OVS daemons: pidfile, --detach, --monitor, the control socket
+//	lib/vlog               logs in the format of OVS: line format, -v, --log-file, vlog/set
 //
-// Layer 4, the programs: each joins what it needs of the layers below.
+// Layer 4, the programs: each combines packages of the layers below.
 //
 //	lib/settings           gathers flags, external_ids, file and environment for lib/config
 //	lib/overlay            ovn-k8s-overlay: master-init, minion-init, node-remove
 //	lib/watcher            ovn-k8s-watcher: Kubernetes to Northbound, all the time
-//	lib/gateway            ovn-k8s-gateway-helper: connections to Services that do not come from pods
+//	lib/gateway            ovn-k8s-gateway-helper: connections to Services from outside of pods
 //	lib/cni                ovn-k8s-cni-overlay: a pod's interface
 //	lib/nicbridge          ovn-k8s-util: moves the network configuration of a NIC to a bridge and back
 //	lib/nicbridge/managers configurations of a bridge for ifupdown, netplan and other network managers, as text

@@ -42,8 +42,7 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// TestComments demands a comment of every package and of every exported name
-// that is not generated.
+// TestComments requires a comment of every package and every exported name outside of generated files.
 func TestComments(t *testing.T) {
 	for _, p := range packages(t, "./...") {
 		if p.Doc == "" && len(p.GoFiles) > 0 {
@@ -55,14 +54,13 @@ func TestComments(t *testing.T) {
 	}
 }
 
-// generated reports whether a file says that it is generated; modelgen does not
-// say so in the one line that go/ast knows.
+// generated reports whether a file is generated; modelgen does not use the line known to go/ast.
 func generated(f *ast.File) bool {
 	return len(f.Comments) > 0 && strings.HasPrefix(f.Comments[0].Text(), "Code generated")
 }
 
-// undocumented lists the exported names of p that have no comment. One comment
-// serves a whole group of constants or variables.
+// undocumented lists the exported names of p without a comment. One comment serves a whole group of constants or
+// variables.
 func undocumented(t *testing.T, p goPackage) []string {
 	t.Helper()
 	set := token.NewFileSet()
@@ -111,8 +109,7 @@ func undocumented(t *testing.T, p goPackage) []string {
 	return missing
 }
 
-// bareSpecs lists the exported names of a group without a comment that have
-// none of their own either.
+// bareSpecs lists the exported names without a comment in a group without a comment.
 func bareSpecs(group *ast.GenDecl) []string {
 	var names []string
 	for _, s := range group.Specs {

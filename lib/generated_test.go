@@ -13,8 +13,7 @@ import (
 	"ovn-k8s/test/need"
 )
 
-// TestGenerated generates the database models again, by the line in each doc.go,
-// and compares.
+// TestGenerated generates the database models again, by the line in each doc.go, and compares.
 func TestGenerated(t *testing.T) {
 	for _, dir := range []string{"nb/nbdb", "ovsdb/sbdb", "ovsdb/vswitchdb"} {
 		t.Run(dir, func(t *testing.T) {
@@ -40,7 +39,7 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// directive reads which package dir's doc.go has generated, and from what.
+// directive returns the package and the schema of the generator's line in dir's doc.go.
 func directive(t *testing.T, dir string) (pkg, schema string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "doc.go"))
@@ -54,7 +53,7 @@ func directive(t *testing.T, dir string) (pkg, schema string) {
 	return string(m[1]), string(m[2])
 }
 
-// version is the first version that a file speaks of, which is the schema's.
+// version is the first version in a file: the schema's.
 func version(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -68,7 +67,7 @@ func version(t *testing.T, file string) string {
 	return string(m[1])
 }
 
-// texts reads the Go files in dir, but for doc.go.
+// texts reads the Go files in dir, except for doc.go.
 func texts(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))

@@ -18,9 +18,8 @@ import (
 
 const module = "ovn-k8s/"
 
-// layers, lowest first. A package may import its own layer and lower ones. A
-// package below one that is listed counts with it. A new package under lib needs
-// a place here and a line in doc.go.
+// layers, lowest first. A package may import its own layer and lower ones. A package below a listed one belongs to
+// the same layer. A new package under lib needs a place here and a line in doc.go.
 var layers = [][]string{
 	vocabulary: {"lib/names", "lib/ipnet", "lib/nb", "lib/flow", "lib/config"},
 	core:       {"lib/desired"},
@@ -41,18 +40,16 @@ const (
 	tests
 )
 
-// shared is the one package of the programs' layer that the others there import.
+// shared is the one package of the programs' layer with imports from the other programs.
 const shared = "lib/settings"
 
-// mainsMayUse is what a main needs of ours to start a program.
+// mainsMayUse are our packages for mains to start a program.
 var mainsMayUse = append([]string{"lib/cli", "lib/daemon", "lib/vlog"}, layers[programs]...)
 
-// owners says who may import what is not ours: its module, or a part of it that
-// has an owner of its own. A module that is missing here is one that nobody has
-// asked for: give it an owner, and the reason in the commit. os/exec is on the
-// list because running other programs is an edge too. Of libovsdb, the programs
-// may use the words in which lib/ovsdb speaks, operations, models and cache
-// events, but not its client. Tests and what is under test may import everything.
+// owners lists the packages allowed to import a foreign module, or a part of it with an owner of its own. To use a
+// module missing here, give it an owner, and the reason in the commit. os/exec is in the list because running other
+// programs is an edge too. Programs may use libovsdb's types in the API of lib/ovsdb (operations, models and cache
+// events), but not its client. Tests and packages under test may import everything.
 var owners = map[string][]string{
 	"os/exec":                                   {"lib/daemon", "lib/iptables", "lib/nftables", "lib/ofctl"},
 	"github.com/bombsimon/logrusr/v4":           {"lib/ovsdb"},
@@ -83,10 +80,9 @@ var owners = map[string][]string{
 	"k8s.io/klog/v2":                            {"lib/vlog"},
 }
 
-// pureMayUse is what packages of the vocabulary and the core import beside each
-// other: things that compute. Of a package that could do more, only the names
-// given are allowed. It is direct imports that count: k8s.io/api itself
-// reaches net/http.
+// pureMayUse are the imports of packages of the vocabulary and the core, in addition to each other: packages that
+// compute. If a package could do more, only the given names are allowed. Only direct imports count: k8s.io/api
+// itself reaches net/http.
 var pureMayUse = map[string][]string{
 	"bytes": nil, "cmp": nil, "container/heap": nil, "crypto/sha256": nil, "encoding/binary": nil, "encoding/hex": nil, "encoding/json": nil, "encoding/pem": nil,
 	"errors": nil, "fmt": nil, "hash/fnv": nil, "iter": nil, "maps": nil, "math": nil, "math/big": nil, "math/bits": nil, "net/netip": nil,
@@ -95,12 +91,12 @@ var pureMayUse = map[string][]string{
 	"time":                {"Duration", "ParseDuration", "Millisecond", "Second", "Minute", "Hour"},
 	"k8s.io/api":          nil,
 	"k8s.io/apimachinery": nil,
-	// The models know what OVSDB is.
+	// The models use the types of OVSDB.
 	"github.com/ovn-kubernetes/libovsdb/model": nil,
 	"github.com/ovn-kubernetes/libovsdb/ovsdb": nil,
 }
 
-// A goPackage is what go list says of one.
+// A goPackage is the output of go list for one package.
 type goPackage struct {
 	Dir, ImportPath, Name, Doc string
 	Standard                   bool
@@ -110,7 +106,7 @@ type goPackage struct {
 // self is the package's path in this module.
 func (p goPackage) self() string { return strings.TrimPrefix(p.ImportPath, module) }
 
-// packages lists the module's packages, and what they import.
+// packages lists the module's packages and their imports.
 func packages(t *testing.T, patterns ...string) []goPackage {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"list", "-json=Dir,ImportPath,Name,Doc,Standard,GoFiles,Imports"}, patterns...)...)
@@ -173,7 +169,7 @@ func checkOwn(t *testing.T, self, own string) {
 	t.Helper()
 	from, to := layer(self), layer(own)
 	switch {
-	case to < 0: // reported where own is listed
+	case to < 0: // reported in the check of own itself
 	case to > from:
 		t.Errorf("%s (layer %d) imports %s (layer %d): imports point down", self, from, own, to)
 	case from == edges && to == edges && root(self) != root(own):
@@ -185,7 +181,7 @@ func checkOwn(t *testing.T, self, own string) {
 	}
 }
 
-// checkForeign checks that self may import imp, which is not ours.
+// checkForeign checks that self may import imp, a package of another module.
 func checkForeign(t *testing.T, self, imp string) {
 	t.Helper()
 	var who []string
@@ -236,8 +232,7 @@ func checkPure(t *testing.T, p goPackage) {
 	}
 }
 
-// pure reports whether a pure package may import imp, and if not all of it,
-// which names.
+// pure reports whether a pure package may import imp, and returns the allowed names unless all are.
 func pure(imp string) (bool, []string) {
 	for mod, names := range pureMayUse {
 		if imp == mod || strings.Contains(mod, ".") && under(imp, mod) {
@@ -247,7 +242,7 @@ func pure(imp string) (bool, []string) {
 	return false, nil
 }
 
-// localName is what a file calls a package that it imports.
+// localName is the name of an imported package in a file.
 func localName(spec *ast.ImportSpec, imp string) string {
 	if spec.Name != nil {
 		return spec.Name.Name
@@ -255,7 +250,7 @@ func localName(spec *ast.ImportSpec, imp string) string {
 	return path.Base(imp)
 }
 
-// selected lists the names that f uses of a package.
+// selected lists the names of a package used by f.
 func selected(f *ast.File, pkg string) []string {
 	var names []string
 	ast.Inspect(f, func(n ast.Node) bool {
@@ -269,7 +264,7 @@ func selected(f *ast.File, pkg string) []string {
 	return names
 }
 
-// layer is the layer of one of our packages, -1 if it has none.
+// layer is the layer of one of our packages, or -1.
 func layer(pkg string) int {
 	for i, l := range layers {
 		if slices.Contains(l, root(pkg)) {
@@ -279,8 +274,7 @@ func layer(pkg string) int {
 	return -1
 }
 
-// root is the package in layers that pkg counts with: lib/kube for
-// lib/kube/client, test for all that is under test.
+// root is the package of layers that includes pkg: lib/kube for lib/kube/client, test for all packages under test.
 func root(pkg string) string {
 	parts := strings.Split(pkg, "/")
 	if parts[0] == "lib" && len(parts) > 1 {
