@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// costs are what a burst costs in CPU time and transactions.
+// costs are the CPU times and transactions of a burst.
 type costs struct {
 	northd, own  time.Duration
 	transactions int

@@ -23,21 +23,20 @@ import (
 )
 
 const (
-	// cniPods is how many pods a node gets, one at a time and at once.
+	// cniPods is the number of pods of a node, created one at a time and at once.
 	cniPods = 100
-	// cniLog is where our plugin's log is by default.
+	// cniLog is the default path of our plugin's log.
 	cniLog = "/var/log/openvswitch/ovn-k8s-cni-overlay.log"
 )
 
-// A plugin is a CNI plugin that is measured.
+// A plugin is a CNI plugin to measure.
 type plugin struct {
 	name, program string
 	config        map[string]any
 }
 
-// plugins are ours and the yardstick, in this order. Both make a veth pair and
-// give it an address; ptp asks host-local for that and does no more, while ours
-// asks the API server, and waits until OVN has the flows.
+// plugins are ours and the yardstick, in this order. Both make a veth pair and give it an address; ptp asks
+// host-local for the address and does no more, ours asks the API server, and waits for the flows of OVN.
 func plugins() [2]plugin {
 	return [2]plugin{
 		{"ours", "ovn-k8s-cni-overlay", map[string]any{"cniVersion": "1.0.0", "name": "ovn-k8s", "type": "ovn-k8s-cni-overlay"}},
@@ -47,8 +46,7 @@ func plugins() [2]plugin {
 	}
 }
 
-// measureCNI calls the plugins on a node of a whole cluster, whose pods have
-// their addresses already.
+// measureCNI calls the plugins on a node of a whole cluster. Its pods have their addresses already.
 func measureCNI(ctx context.Context, b *bench) error {
 	b.say("cni: building the reference plugins")
 	if err := b.programs.buildReference(ctx); err != nil {
@@ -78,13 +76,13 @@ func measureCNI(ctx context.Context, b *bench) error {
 	return n.tell(ctx)
 }
 
-// A cniNode is the node on which plugins are called.
+// A cniNode is the node for calls of plugins.
 type cniNode struct {
 	*bench
 	host *host.Host
 	all  []*corev1.Pod
-	// took has the milliseconds of each ADD, and of its stages: by the way of
-	// calling, the round, and "ours", "ptp" or "stage NAME".
+	// took has the milliseconds of each ADD and of its stages: by the kind of calls, the round, and "ours", "ptp" or
+	// "stage NAME".
 	took map[string][]map[string][]float64
 }
 
@@ -111,7 +109,7 @@ func (n *cniNode) pods(ctx context.Context, kube *kubetest.Cluster) error {
 	return nil
 }
 
-// A sandbox is the network namespace of a pod, and the plugin that serves it.
+// A sandbox is the network namespace of a pod, and its plugin.
 type sandbox struct {
 	pod    *corev1.Pod
 	plugin plugin
@@ -156,8 +154,7 @@ func (n *cniNode) ip(ctx context.Context, lines string) error {
 
 func (s sandbox) netns() string { return "bench-" + s.id[:16] }
 
-// call calls the plugin as a container runtime does and returns how many
-// milliseconds that took.
+// call calls the plugin as a container runtime does and returns its duration in milliseconds.
 func (n *cniNode) call(ctx context.Context, s sandbox, command string) (float64, error) {
 	config, err := json.Marshal(s.plugin.config)
 	if err != nil {
@@ -196,7 +193,7 @@ func (n *cniNode) warm(ctx context.Context) error {
 	return nil
 }
 
-// The ways of calling.
+// The kinds of calls.
 const (
 	oneByOne = "one at a time"
 	together = "100 at once"
@@ -280,7 +277,7 @@ func (n *cniNode) logSize() (int64, error) {
 	return info.Size(), nil
 }
 
-// stages adds what our plugin has written into its log since that was so long.
+// stages adds the stages in our plugin's log from the offset from.
 func (n *cniNode) stages(from int64, values map[string][]float64) error {
 	text, err := os.ReadFile(n.host.Path(cniLog))
 	if err != nil {
@@ -337,7 +334,7 @@ func (n *cniNode) tell(ctx context.Context) error {
 	return nil
 }
 
-// stageNames are the stages of our plugin in their order, and what they are.
+// stageNames are the stages of our plugin in their order, with descriptions.
 func stageNames() [][2]string {
 	return [][2]string{
 		{"start", "process start and end: all that the plugin does not see"},
@@ -351,7 +348,7 @@ func stageNames() [][2]string {
 	}
 }
 
-// stageOrder lists the stages that there are values of, unknown ones last.
+// stageOrder lists the stages with values, unknown ones last.
 func stageOrder(values map[string][]float64) []string {
 	var known, all []string
 	for _, s := range stageNames() {

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// scalePackage has the benchmark of the rows of very many policies and pods. It
-// is one of Go's, since it needs nothing but memory.
+// scalePackage has the benchmark of the rows of very many policies and pods. It is a Go benchmark, since it needs
+// only memory.
 const scalePackage = modulePath + "/lib/desired"
 
 // measureCompute runs the benchmark, each round in a process of its own.
 func measureCompute(ctx context.Context, b *bench) error {
-	b.closeField() // which needs memory and now and then a CPU
+	b.closeField() // the field needs memory and at times a CPU
 	values := map[string][]float64{}
 	for round := range b.rounds {
 		b.say("compute: round %d of %d", round+1, b.rounds)
@@ -36,8 +36,7 @@ func measureCompute(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// readMetrics reads a line of a Go benchmark: its name, how often it ran, and
-// then values, each with its unit.
+// readMetrics reads a line of a Go benchmark: its name, the number of runs, and then values with units.
 func readMetrics(out, name string, values map[string][]float64) error {
 	for l := range strings.Lines(out) {
 		words := strings.Fields(l)

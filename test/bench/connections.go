@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// connectTime is how long connections are opened to one target at a time.
+	// connectTime is the time of opening connections to one target.
 	connectTime = 2 * time.Second
 	// connectors open them, one after the other each.
 	connectors = 8
-	// turns is how often each target has its turn in a round.
+	// turns is the number of turns of each target in a round.
 	turns = 3
 )
 
-// A target is what a pod of its own connects to: if one pod came to a backend by
-// several ways, Open vSwitch would have no free ports to tell its connections apart.
+// A target is the destination of a pod of its own: if one pod connected to a backend by several frontends, Open
+// vSwitch would have no free ports to distinguish its connections.
 type target struct {
 	name    string
 	address netip.AddrPort
@@ -34,9 +34,8 @@ type target struct {
 	opened  atomic.Int64
 }
 
-// measureConnections opens TCP connections from pods to a pod of another node, by
-// turns directly and by the ways into Services. Each asks one line. The hosts have
-// the userspace datapath of Open vSwitch.
+// measureConnections opens TCP connections from pods to a pod of another node, by turns directly and by the
+// frontends of Services. Each asks one line. The hosts have the userspace datapath of Open vSwitch.
 func measureConnections(ctx context.Context, b *bench) error {
 	w, end, err := b.world(ctx, "connections")
 	if err != nil {
@@ -77,8 +76,7 @@ func measureConnections(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// connectionTargets makes clients, and backends on the other node, of which the
-// first is asked directly, too.
+// connectionTargets makes clients, and backends on the other node. The first backend is also asked directly.
 func connectionTargets(ctx context.Context, w *world.World) ([]*target, error) {
 	var direct world.Endpoint
 	for i := range endpointsEach {
@@ -141,8 +139,8 @@ func (t *target) await(ctx context.Context) error {
 	return nil
 }
 
-// connect opens connections for a time, and counts those that were answered. Those
-// that the end cuts off did not fail.
+// connect opens connections for connectTime, and counts the answered ones. Connections cut off by the end did not
+// fail.
 func (t *target) connect(ctx context.Context) error {
 	end := time.Now().Add(connectTime)
 	ctx, cancel := context.WithDeadline(ctx, end)

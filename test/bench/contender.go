@@ -34,7 +34,7 @@ func contenders() [2]contender {
 // control is the control socket of our watcher.
 func (f *field) control() string { return filepath.Join(f.dir, "watcher.ctl") }
 
-// A runner is a contender that runs.
+// A runner is a running contender.
 type runner struct {
 	contender
 	process
@@ -78,7 +78,7 @@ func (f *field) startReady(ctx context.Context, b *bench, c contender) (*runner,
 	return r, nil
 }
 
-// failed stops a contender that does not do its work, and says why.
+// failed stops a contender without results, and returns the reason.
 func (r *runner) failed(err error) error {
 	r.lifeline.Stop()
 	return fmt.Errorf("%s: %w\n%s", r.name, err, r.lifeline.Output())
@@ -87,8 +87,7 @@ func (r *runner) failed(err error) error {
 // stop kills the contender.
 func (r *runner) stop() { r.lifeline.Stop() }
 
-// warmUp has the control plane serve some pods that do not count: its first are
-// slower.
+// warmUp has the control plane serve some uncounted pods: its first ones are slower.
 func (f *field) warmUp(ctx context.Context, b *bench) error {
 	r, err := f.start(ctx, b, contenders()[1])
 	if err != nil {
@@ -102,8 +101,7 @@ func (f *field) warmUp(ctx context.Context, b *bench) error {
 	return f.clear(ctx)
 }
 
-// ours runs a measurement of our watcher alone, which need not leave the ground
-// empty of pods.
+// ours runs a measurement of our watcher alone. It may leave pods on the ground.
 func (b *bench) ours(ctx context.Context, measure func(*field, *runner) error) error {
 	f, err := b.ground(ctx)
 	if err != nil {
@@ -120,8 +118,8 @@ func (b *bench) ours(ctx context.Context, measure func(*field, *runner) error) e
 	return f.clear(ctx)
 }
 
-// turns runs a measurement of all contenders in turn, so many times. Each finds
-// no pods but the few that showed that it runs, and ovn-northd at rest.
+// turns runs a measurement of all contenders in turn, b.rounds times. Each begins with the few pods of its start
+// only, and with ovn-northd at rest.
 func (b *bench) turns(ctx context.Context, f *field, measure func(*runner) error) error {
 	for round := range b.rounds {
 		for _, c := range contenders() {

@@ -8,35 +8,33 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// A crowd is many objects of one kind that are created at once.
+// A crowd is many objects of one kind created at once.
 type crowd struct {
 	what string // "500 services of 10 endpoints"
-	last string // what is waited for: "row"
+	last string // the object to wait for: "row"
 	n    int
 	// create and remove make an API call or two for object i of a round.
 	create, remove func(ctx context.Context, f *field, round, i int) error
-	// ready says of how many objects all rows are there.
+	// ready returns the number of objects with all rows.
 	ready func(db *replica) int
-	// copied copies the rows, and returns what inserts such rows again.
+	// copied copies the rows, and returns a function to insert such rows again.
 	copied func(db *replica) func(context.Context) error
-	// leftover are the operations that remove what copied inserted.
+	// leftover are the operations to remove the rows inserted by copied.
 	leftover func(db *replica) ([]ovsdb.Operation, error)
-	// before, if any, makes what must be there. meanwhile, if any, measures more
-	// of the objects while our watcher serves them, and alone the same of what
-	// cannot be done without.
+	// before, if any, makes required objects. meanwhile, if any, measures more of the objects while our watcher
+	// serves them, and alone measures the inevitable part of the same.
 	before           func(ctx context.Context, f *field) error
 	meanwhile, alone func(ctx context.Context, f *field, db *replica, round int) error
 }
 
-// took is what a crowd took in one round: seconds, and of ours milliseconds of CPU
-// and transactions.
+// took is the cost of a crowd in one round: seconds, and for ours milliseconds of CPU and transactions.
 type took struct {
 	ours, objects, rows       float64
 	own, northd, transactions float64
 }
 
-// measureCrowd has our watcher serve a crowd, and then does alone what cannot be
-// done without: creating the objects, and inserting the rows.
+// measureCrowd has our watcher serve a crowd, and then does the inevitable part alone: creating the objects, and
+// inserting the rows.
 func (f *field) measureCrowd(ctx context.Context, b *bench, c *crowd) error {
 	db, err := f.follow(ctx)
 	if err != nil {
@@ -88,8 +86,7 @@ func (c *crowd) tell(r *report, all []took) {
 	r.alone(c.what+": CPU time of ovn-northd per 1000", "ms", 0, of(func(t took) float64 { return t.northd * each })...)
 }
 
-// crowdOfOurs has our watcher serve a crowd and leave nothing of it. It returns
-// what inserts the rows again.
+// crowdOfOurs has our watcher serve a crowd and removes it. It returns a function to insert the rows again.
 func (f *field) crowdOfOurs(ctx context.Context, b *bench, c *crowd, db *replica, round int) (took, func(context.Context) error, error) {
 	r, err := f.startReady(ctx, b, contenders()[0])
 	if err != nil {
@@ -174,7 +171,7 @@ func (c *crowd) removeAll(ctx context.Context, f *field, round int) error {
 	return parallel(ctx, c.n, func(ctx context.Context, i int) error { return c.remove(ctx, f, round, i) })
 }
 
-// await waits until so many objects have all their rows.
+// await waits until n objects have all their rows.
 func (c *crowd) await(ctx context.Context, db *replica, n int) error {
 	return db.await(ctx, fmt.Sprintf("the rows of %d of %s", n, c.what), func() bool { return c.ready(db) == n })
 }

@@ -14,17 +14,17 @@ import (
 // eventsPackage has the benchmark of each kind of event in a large cluster.
 const eventsPackage = modulePath + "/lib/nbsync"
 
-// aims are upper bounds for 1 000 nodes, by the benchmark's units: of kinds of events in ms, of what
-// happens once in s, of memory in MB.
+// aims are upper bounds for 1 000 nodes, by the benchmark's units: ms for kinds of events, s for single events, MB
+// for memory.
 var aims = map[string]float64{
 	"ms-p99/pod": 10, "ms-p99/label": 10, "ms-p99/endpoint": 10, "ms-p99/endpoint-local": 10, "ms-p99/endpoint-affinity": 10,
 	"ms-p99/service": 10, "ms-p99/policy": 10, "ms-p99/namespace": 0, "ms-p99/node": 50, "ms-p99/gateway": 50, "ms-p99/router": 50,
 	"s/fill": 30, "s/reconnect": 15, "s/resync": 15, "transactions/resync": 0, "MB/all": 900, "MB/end": 900, "MB/resident": 0, "MB/world": 0,
 }
 
-// measureEvents measures events at 250 and at 1 000 nodes, for what must grow at most linearly.
+// measureEvents measures events at 250 and at 1 000 nodes, to check for at most linear growth.
 func measureEvents(ctx context.Context, b *bench) error {
-	b.closeField() // which needs memory and now and then a CPU
+	b.closeField() // the field needs memory and at times a CPU
 	few, err := b.eventsOf(ctx, 250)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (b *bench) eventsOf(ctx context.Context, nodes int) (map[string][]float64, 
 	return values, nil
 }
 
-// reportEvents adds the results at one size to the report. The aims are those of 1 000 nodes.
+// reportEvents adds the results at one size to the report. The aims are for 1 000 nodes.
 func (b *bench) reportEvents(nodes int, values map[string][]float64) {
 	for _, metric := range slices.Sorted(maps.Keys(aims)) {
 		unit, kind, _ := strings.Cut(metric, "/")

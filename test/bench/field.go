@@ -27,23 +27,22 @@ import (
 	"ovn-k8s/test/ovntest"
 )
 
-// pollInterval is how often a condition is looked at.
+// pollInterval is the time between polls of a condition.
 const pollInterval = 20 * time.Millisecond
 
-// creators is how many pods are created at once.
+// creators is the number of pods created at once.
 const creators = 32
 
-// A field is the ground that watchers run on: a Kubernetes control plane, OVN's
-// central half, and the rows and Nodes of a cluster of 100 nodes. There are no
-// hosts behind the nodes.
+// A field is the environment of watchers: a Kubernetes control plane, OVN's central half, and the rows and Nodes of
+// a cluster of 100 nodes. The nodes have no hosts.
 type field struct {
 	kube     *kubetest.Cluster
 	central  *ovntest.Central
 	observer *observer
 	client   *kubernetes.Clientset
 	northd   process
-	dir      string // of tokens and sockets
-	round    int    // makes names of pods that were not there before
+	dir      string // for tokens and sockets
+	round    int    // part of the names of new pods
 	cancel   context.CancelFunc
 }
 
@@ -103,9 +102,8 @@ func (f *field) build(ctx context.Context, say sayer) (err error) {
 // memoryDir is a file system in memory.
 const memoryDir = "/dev/shm"
 
-// fastDir is where the databases of both sides are: in memory, so that what else
-// writes to the disk does not decide. It is empty, for the default directory of
-// temporary files, where there is no such thing.
+// fastDir is the directory of both sides' databases: in memory, so that other writers of the disk have no
+// influence. Without such a file system it is empty, for the default directory of temporary files.
 func fastDir() string {
 	if info, err := os.Stat(memoryDir); err != nil || !info.IsDir() {
 		return ""
@@ -129,7 +127,7 @@ func (f *field) close() {
 
 func (f *field) tokenFile() string { return filepath.Join(f.dir, "token") }
 
-// config is a fast way to the API server: as the programs use it.
+// config is the programs' fast configuration of a client of the API server.
 func (f *field) config() *rest.Config {
 	c := f.kube.Config()
 	c.ContentType = "application/vnd.kubernetes.protobuf"
@@ -137,8 +135,7 @@ func (f *field) config() *rest.Config {
 	return c
 }
 
-// populate makes namespaces and Nodes, and the rows that master-init and
-// minion-init write.
+// populate makes namespaces and Nodes, and the rows of master-init and minion-init.
 func (f *field) populate(ctx context.Context) error {
 	for _, ns := range namespaces() {
 		if err := f.kube.CreateNamespace(ctx, ns); err != nil {
@@ -178,8 +175,8 @@ func (f *field) apply(ctx context.Context, want map[nb.Unit][]nb.Row) error {
 	return nil
 }
 
-// open connects to the Northbound database. While many pods are deleted, it may
-// be deaf for longer than a connection waits.
+// open connects to the Northbound database. While many pods are deleted, the database may be silent for longer than
+// a connection waits.
 func (f *field) open(ctx context.Context) (db *ovsdb.DB, err error) {
 	m, err := ovsdb.NBModel()
 	if err != nil {
@@ -192,8 +189,8 @@ func (f *field) open(ctx context.Context) (db *ovsdb.DB, err error) {
 	return db, err
 }
 
-// settle waits until ovn-northd has nothing to do, and lets the database write
-// its file anew, so that it does not do so while something is measured.
+// settle waits until ovn-northd has nothing to do, and compacts the database's file, so that this does not happen
+// during a measurement.
 func (f *field) settle(ctx context.Context) error {
 	if err := await(ctx, patience, "ovn-northd", func() error { _, err := f.central.NBCtl("--wait=sb", "--timeout=25", "sync"); return err }); err != nil {
 		return err
@@ -207,7 +204,7 @@ func (f *field) settle(ctx context.Context) error {
 	return nil
 }
 
-// clear removes all pods and their ports, whoever wrote them.
+// clear removes all pods and all their ports.
 func (f *field) clear(ctx context.Context) error {
 	if err := f.deletePods(ctx); err != nil {
 		return err
@@ -235,8 +232,7 @@ func (f *field) clear(ctx context.Context) error {
 	return f.settle(ctx)
 }
 
-// deletePods deletes all pods, one by one: for a whole collection the API server
-// has a minute.
+// deletePods deletes all pods, one by one: the API server ends the deletion of a whole collection after a minute.
 func (f *field) deletePods(ctx context.Context) error {
 	pods, err := f.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -250,14 +246,14 @@ func (f *field) deletePods(ctx context.Context) error {
 	return g.Wait()
 }
 
-// A burst is what came of the creation of many pods.
+// A burst is the result of the creation of many pods.
 type burst struct {
 	sights []sight
 	took   time.Duration // from the first create until the last pod was complete
 }
 
-// create creates n pods, spread over the nodes, as fast as it goes, and returns
-// when all have ports and annotations.
+// create creates n pods as fast as possible, spread over the nodes, and returns when all have ports and
+// annotations.
 func (f *field) create(ctx context.Context, n int) (burst, error) {
 	f.round++
 	pods := make([]*corev1.Pod, n)
@@ -267,7 +263,7 @@ func (f *field) create(ctx context.Context, n int) (burst, error) {
 	return f.createPods(ctx, pods)
 }
 
-// createGrouped creates n pods that belong to the groups of policies, as create does.
+// createGrouped is create for pods in the groups of policies.
 func (f *field) createGrouped(ctx context.Context, n int) (burst, error) {
 	f.round++
 	pods := make([]*corev1.Pod, n)
@@ -299,14 +295,14 @@ func (f *field) createPods(ctx context.Context, pods []*corev1.Pod) (burst, erro
 	return burst{sights, last.Sub(began)}, nil
 }
 
-// createPod creates a pod that the observer waits for.
+// createPod creates a pod awaited by the observer.
 func (f *field) createPod(ctx context.Context, p *corev1.Pod) error {
 	f.observer.begin(names.PodPort(p.Namespace, p.Name))
 	_, err := f.client.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
 	return err
 }
 
-// deletePod deletes a pod at once, unless it is gone.
+// deletePod deletes a pod without grace, if it exists.
 func (f *field) deletePod(ctx context.Context, p *corev1.Pod) error {
 	err := f.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 	if apierrors.IsNotFound(err) {
@@ -333,7 +329,7 @@ func appctl(target string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// await polls for something that announces itself to nobody.
+// await polls a condition without an event.
 func await(ctx context.Context, limit time.Duration, what string, try func() error) error {
 	for end := time.Now().Add(limit); ; time.Sleep(pollInterval) {
 		err := try()

@@ -1,5 +1,5 @@
-// Bench measures how fast the suite is, beside yardsticks on the same machine in
-// the same run: a minimal watcher (./minimal) and the reference CNI plugin ptp.
+// Bench measures the speed of the suite, beside yardsticks on the same machine in the same run: a minimal watcher
+// (./minimal) and the reference CNI plugin ptp.
 //
 //	bench [-run REGEXP] [-rounds N] [-pods N] [-many N] [-settle TIME] [-churn TIME] [-profile DIR] [-json]
 //
@@ -7,20 +7,19 @@
 //
 //	burst        a burst of pods: rate, latency, transactions, CPU time of ovn-northd
 //	single       one pod at a time: latency
-//	services     many Services at once, and endpoints that change
+//	services     many Services at once, and changes of endpoints
 //	policies     many NetworkPolicies at once, and a burst of pods under them
-//	scale        many pods: the watcher's memory, comparing everything, restarting
-//	idle         nothing that matters: CPU time
-//	churn        pods come and go for a while: whether anything grows
+//	scale        many pods: the watcher's memory, comparisons of all rows, restarts
+//	idle         no events about the watcher: CPU time
+//	churn        pods come and go for a while: growth of times and memory
 //	compute      the rows of very many policies and pods, in memory
-//	events       each kind of event in a large cluster, all of whose nodes are gateways
+//	events       each kind of event in a large cluster of gateways
 //	storm        minion-init on very many nodes at once, its part on the Northbound database
 //	cni          ADD of the CNI plugin: latency and its stages
-//	connections  TCP connections by Services, beside those to a pod itself
+//	connections  TCP connections by Services, beside connections to a pod itself
 //
-// Rounds of both sides take turns, so that what else the machine does meets
-// both: the ratios are what to look at. The times depend on the machine, and so
-// nothing here fails because it is slow; it fails if something does not work.
+// Rounds of both sides take turns, so that other work of the machine slows both: read the ratios. The times depend on
+// the machine, so nothing here fails because it is slow; it fails if something does not work.
 package main
 
 import (
@@ -55,10 +54,10 @@ type bench struct {
 	say                sayer
 	report             *report
 	programs           *programs
-	field              *field // nil until a figure asks for it
+	field              *field // nil before the first figure on it
 }
 
-// A figure is something to be measured, or several things on the same ground.
+// A figure is a measurement, or several on the same field.
 type figure struct {
 	name    string
 	measure func(context.Context, *bench) error
@@ -119,8 +118,7 @@ func run(args []string, out, progress io.Writer) error {
 	return errors.Join(err, b.report.print(out))
 }
 
-// measure measures the chosen figures. The error says which of them failed; the
-// report has the others.
+// measure measures the chosen figures. The error names the failed ones; the report has the others.
 func (b *bench) measure(ctx context.Context, chosen *regexp.Regexp) (err error) {
 	b.report = newReport()
 	if b.programs, err = build(ctx, b.say); err != nil {
@@ -138,7 +136,7 @@ func (b *bench) measure(ctx context.Context, chosen *regexp.Regexp) (err error) 
 			failed = fmt.Errorf("measuring %s: %w", f.name, failed)
 			err = errors.Join(err, failed)
 			b.say("%v", failed)
-			b.closeField() // the next one needs a sound one
+			b.closeField() // the next one needs a sound field
 		}
 		if ctx.Err() != nil {
 			break
@@ -151,7 +149,7 @@ func (b *bench) measure(ctx context.Context, chosen *regexp.Regexp) (err error) 
 	return err
 }
 
-// ground returns the field that the figures of the watcher share.
+// ground returns the field shared by the figures of the watcher.
 func (b *bench) ground(ctx context.Context) (*field, error) {
 	if b.field != nil {
 		return b.field, nil
@@ -171,8 +169,7 @@ func (b *bench) closeField() {
 	}
 }
 
-// world makes a whole cluster of two hosts, with everything installed. Its user
-// must call end.
+// world makes a whole cluster of two hosts, with all programs installed. The caller must call end.
 func (b *bench) world(ctx context.Context, figure string) (w *world.World, end func(), err error) {
 	if missing := world.Missing(); missing != "" {
 		return nil, nil, fmt.Errorf("%s is missing", missing)

@@ -15,8 +15,7 @@ import (
 	libdb "ovn-k8s/lib/ovsdb"
 )
 
-// rowsAtOnce is how many rows, with their children, the yardstick inserts in one
-// transaction.
+// rowsAtOnce is the number of rows, with their children, inserted by the yardstick in one transaction.
 const rowsAtOnce = 50
 
 // parallel calls do with 0 to n-1, many at once.
@@ -39,7 +38,7 @@ func parallel(ctx context.Context, n int, do func(ctx context.Context, i int) er
 	return g.Wait()
 }
 
-// timed says how long do took, in seconds.
+// timed returns the duration of do, in seconds.
 func timed(do func() error) (float64, error) {
 	began := time.Now()
 	err := do()
@@ -56,13 +55,13 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// A replica is a copy of the Northbound database that tells of changes.
+// A replica is a copy of the Northbound database with a signal for changes.
 type replica struct {
 	*libdb.DB
 	changed chan struct{} // holds one token if there may be changes
 }
 
-// follow returns a replica, which must be closed.
+// follow returns a replica. The caller must close it.
 func (f *field) follow(ctx context.Context) (*replica, error) {
 	db, err := f.open(ctx)
 	if err != nil {
@@ -83,7 +82,7 @@ func (f *field) follow(ctx context.Context) (*replica, error) {
 	return r, nil
 }
 
-// await waits until the replica is as wanted.
+// await waits until done is true for the replica.
 func (r *replica) await(ctx context.Context, what string, done func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -97,7 +96,7 @@ func (r *replica) await(ctx context.Context, what string, done func() bool) erro
 	return nil
 }
 
-// count is how many rows of a table are as wanted.
+// count is the number of wanted rows of a table.
 func count[M any](db *replica, table string, wanted func(M) bool) int {
 	n := 0
 	for _, m := range db.Client().Cache().Table(table).RowsShallow() {
@@ -119,8 +118,8 @@ func rowsOf[M model.CloneableModel](db *replica, table string, keep func(M) bool
 	return rows
 }
 
-// insert inserts rows as a plain program would: operations says for each what
-// is to be done, and so many rows make a transaction.
+// insert inserts rows as a plain program would: operations returns the operations of one row, and rowsAtOnce rows
+// make a transaction.
 func insert[M any](ctx context.Context, db *replica, rows []M, operations func(i int, row M) ([]ovsdb.Operation, error)) error {
 	i := 0
 	for chunk := range slices.Chunk(rows, rowsAtOnce) {

@@ -20,18 +20,18 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// patience bounds each wait for something that should happen.
+// patience bounds each wait.
 const patience = 5 * time.Minute
 
-// A sight is when what was seen of a pod.
+// A sight has the times of the events of one pod.
 type sight struct {
 	begun     time.Time // its create call
 	appeared  time.Time // in the watch of pods
-	annotated time.Time // there, too
+	annotated time.Time // in the same watch
 	ported    time.Time // its port in the Northbound database
 }
 
-// done is when all of it was there; zero if not yet.
+// done is the time of the last event; zero before.
 func (s *sight) done() time.Time {
 	if s.annotated.IsZero() || s.ported.IsZero() {
 		return time.Time{}
@@ -42,20 +42,19 @@ func (s *sight) done() time.Time {
 	return s.ported
 }
 
-// An observer sees pods get their annotations and ports. It looks at both sides
-// by the same two connections: a watch of the pods' metadata, and a monitor of
-// the ports' names.
+// An observer sees pods get their annotations and ports. It observes both contenders by the same two connections: a
+// watch of the pods' metadata, and a monitor of the ports' names.
 type observer struct {
 	db *ovsdb.DB
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	sights  map[string]*sight
-	want    int // pods that are waited for
+	want    int // number of pods awaited
 	got     int
 	arrived chan struct{} // closed when want are there
 }
 
-// observe starts an observer that ends with ctx.
+// observe starts an observer until the end of ctx.
 func observe(ctx context.Context, config *rest.Config, remote string) (*observer, error) {
 	o := &observer{sights: map[string]*sight{}}
 	if err := o.observePods(ctx, config); err != nil {
@@ -105,7 +104,7 @@ func (o *observer) observePods(ctx context.Context, config *rest.Config) error {
 
 func (o *observer) close() { o.db.Close() }
 
-// note records the first time of something.
+// note records the first time of an event.
 func (o *observer) note(port string, field func(*sight) *time.Time) {
 	now := time.Now()
 	o.mu.Lock()
@@ -121,7 +120,7 @@ func (o *observer) note(port string, field func(*sight) *time.Time) {
 	}
 }
 
-// count notes that a pod of ours is complete by the time at.
+// count counts a pod of ours as complete at the time at.
 func (o *observer) count(s *sight, at *time.Time) {
 	if s.begun.IsZero() || s.done().IsZero() || at == &s.appeared {
 		return
@@ -131,20 +130,19 @@ func (o *observer) count(s *sight, at *time.Time) {
 	}
 }
 
-// expect forgets everything and waits for n pods from now on.
+// expect clears all sights and waits for n pods from now on.
 func (o *observer) expect(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sights, o.want, o.got, o.arrived = map[string]*sight{}, n, 0, make(chan struct{})
 }
 
-// begin notes that a pod is about to be created.
+// begin records the start of a pod's creation.
 func (o *observer) begin(port string) {
 	o.note(port, func(s *sight) *time.Time { return &s.begun })
 }
 
-// wait returns what was seen of the pods that were begun, when all that were
-// expected are complete.
+// wait returns the sights of the created pods, when all expected pods are complete.
 func (o *observer) wait(ctx context.Context) ([]sight, error) {
 	select {
 	case <-o.arrived:

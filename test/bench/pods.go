@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// The cluster that the watcher serves.
+// The watcher's cluster.
 const (
 	nodes       = 100
 	podsPerNode = 200 // fit into a subnet of 254 addresses, beside a few more
@@ -18,16 +18,15 @@ const (
 
 func nodeName(i int) string { return fmt.Sprintf("worker-%03d.example.net", i%nodes) }
 
-// namespaces are those that pods are spread over.
+// namespaces are the namespaces of pods.
 func namespaces() []string {
 	return []string{"checkout", "payments-prod", "search", "monitoring", "data-pipeline", "web-frontend", "team-a-staging", "ci-runners"}
 }
 
-// letters are those that Kubernetes makes random suffixes of: none that make
-// words.
+// letters are the letters of Kubernetes' random suffixes: they cannot make words.
 const letters = "bcdfghjklmnpqrstvwxz2456789"
 
-// suffix spells n like a random suffix of so many letters.
+// suffix spells n as a random suffix of the given length.
 func suffix(n, length int) string {
 	var b strings.Builder
 	for range length {
@@ -37,8 +36,8 @@ func suffix(n, length int) string {
 	return b.String()
 }
 
-// newPod makes pod i of a round: what a ReplicaSet of a usual service makes,
-// about 4 kB with what the API server adds. Names of different rounds differ.
+// newPod makes pod i of a round, like a ReplicaSet of a usual service: about 4 kB with the API server's additions.
+// Names of different rounds differ.
 func newPod(round, i int) *corev1.Pod {
 	apps := []string{"api-gateway", "cart", "catalog-indexer", "notification-dispatcher", "session-store", "worker", "ingest", "thumbnailer", "ledger", "web"}
 	app := apps[i%len(apps)]

@@ -24,14 +24,14 @@ const (
 	manyPolicies = 200
 	podsEach     = 50
 	groups       = 20
-	// inForce is how many policies a burst of pods meets.
+	// inForce is the number of policies during a burst of pods.
 	inForce = 50
 )
 
-// groupLabel of a pod says to which group it belongs.
+// groupLabel has a pod's group.
 const groupLabel = "bench-group"
 
-// newPolicy makes policy i: what its group lets in, from another one.
+// newPolicy makes policy i: ingress of its group from another group.
 func newPolicy(round, i int) *networkingv1.NetworkPolicy {
 	port := intstr.FromInt32(int32(8000 + i))
 	group := func(n int) metav1.LabelSelector {
@@ -50,8 +50,7 @@ func newPolicy(round, i int) *networkingv1.NetworkPolicy {
 	}
 }
 
-// groupedPod makes pod i of a round, which belongs to the group of policies that
-// it is the turn of.
+// groupedPod makes pod i of a round in one of the groups of policies, by turns.
 func groupedPod(round, i int) *corev1.Pod {
 	p := newPod(round, i)
 	p.Namespace = policyNamespace
@@ -59,7 +58,7 @@ func groupedPod(round, i int) *corev1.Pod {
 	return p
 }
 
-// policyNamespace is where policies and the pods that they select are.
+// policyNamespace is the namespace of policies and their pods.
 var policyNamespace = namespaces()[0]
 
 // measurePolicies creates many policies over many pods.
@@ -103,7 +102,7 @@ func removePolicy(ctx context.Context, f *field, round, i int) error {
 	return f.client.NetworkingV1().NetworkPolicies(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{})
 }
 
-// ofPolicy tells an ACL that a policy of ours owns.
+// ofPolicy reports whether an ACL belongs to a policy of the benchmark.
 func ofPolicy(acl *nbdb.ACL) bool {
 	return strings.HasPrefix(acl.ExternalIDs[names.Owner], "policy/"+policyNamespace+"/policy-")
 }
@@ -114,8 +113,7 @@ type policed struct {
 	acls  []*nbdb.ACL
 }
 
-// ofPolicies reports whether a port group is one of policies: another one is of
-// the cluster's ways in.
+// ofPolicies reports whether a port group belongs to policies, and not to the cluster.
 func ofPolicies(g *nbdb.PortGroup) bool { return g.ExternalIDs[names.Owner] != "cluster" }
 
 // copyGroups copies the port groups of policies with their ACLs.
@@ -153,8 +151,7 @@ func insertGroups(ctx context.Context, db *replica, made []policed) error {
 	})
 }
 
-// A policedSwitch is a node's switch with the ACLs that it has while there are
-// policies.
+// A policedSwitch is a node's switch with its ACLs while policies exist.
 type policedSwitch struct {
 	sw   *nbdb.LogicalSwitch
 	acls []*nbdb.ACL
@@ -181,7 +178,7 @@ func copySwitches(db *replica) []policedSwitch {
 	return out
 }
 
-// ofNode tells an ACL that a node's switch has while there are policies.
+// ofNode reports whether an ACL is a node switch's while policies exist.
 func ofNode(acl *nbdb.ACL) bool {
 	_, ok := policy.NodeOf(nb.Unit(acl.ExternalIDs[names.Owner]))
 	return ok && acl.Action == nbdb.ACLActionAllowRelated
@@ -205,12 +202,12 @@ func insertSwitches(ctx context.Context, db *replica, made []policedSwitch) erro
 	})
 }
 
-// mutateACLs are the operations that add ACLs to a switch, or take them from it.
+// mutateACLs are the operations to add ACLs to a switch, or to delete them from it.
 func mutateACLs(db *replica, sw *nbdb.LogicalSwitch, mutator ovsdb.Mutator, ids []string) ([]ovsdb.Operation, error) {
 	return db.Client().Where(sw).Mutate(sw, model.Mutation{Field: &sw.ACLs, Mutator: mutator, Value: ids})
 }
 
-// leftoverPolicies are the operations that remove what policies have.
+// leftoverPolicies are the operations to remove the rows of policies.
 func leftoverPolicies(db *replica) (ops []ovsdb.Operation, err error) {
 	for _, p := range copySwitches(db) {
 		var ids []string
@@ -233,8 +230,7 @@ func leftoverPolicies(db *replica) (ops []ovsdb.Operation, err error) {
 	return ops, nil
 }
 
-// measureBurstUnderPolicies creates a burst of pods with and without policies that
-// select all of them.
+// measureBurstUnderPolicies creates a burst of pods with and without policies for all of them.
 func (f *field) measureBurstUnderPolicies(ctx context.Context, b *bench) error {
 	var with, without []float64
 	for round := range b.rounds {

@@ -13,20 +13,19 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// modulePath is this module's.
+// modulePath is the path of this module.
 const modulePath = "ovn-k8s"
 
-// The reference plugins are built as they are published, with their own
-// dependencies.
+// The reference plugins are built in their published version, with their own dependencies.
 const (
 	referenceModule  = "github.com/containernetworking/plugins"
 	referenceVersion = "v1.9.0"
 )
 
-// programs are what is measured, in a directory of their own.
+// programs are the measured programs, in a directory of their own.
 type programs struct{ dir string }
 
-// build builds what is measured from the source.
+// build builds the measured programs from the source.
 func build(ctx context.Context, say sayer) (*programs, error) {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
@@ -68,10 +67,10 @@ func (p *programs) close() { _ = os.RemoveAll(p.dir) }
 // path is the file of a program.
 func (p *programs) path(name string) string { return filepath.Join(p.dir, name) }
 
-// A process is a running program, as /proc knows it.
+// A process is a running program: its number in /proc.
 type process int
 
-// find looks for the one process that matches.
+// find returns the one matching process.
 func find(what string, match func(exe string, args []string) bool) (process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -94,7 +93,7 @@ func find(what string, match func(exe string, args []string) bool) (process, err
 	return 0, fmt.Errorf("there is no process of %s", what)
 }
 
-// cpu is the CPU time that a process has used.
+// cpu is the CPU time used by a process.
 func (p process) cpu() (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p))
 	if err != nil {
@@ -115,7 +114,7 @@ func (p process) cpu() (time.Duration, error) {
 	return time.Duration(user+system) * 10 * time.Millisecond, err
 }
 
-// rss is the memory of a process that is in RAM, in MB (VmRSS of proc(5)).
+// rss is the resident memory of a process, in MB (VmRSS of proc(5)).
 func (p process) rss() (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A report is what a run found out.
+// A report has the results of a run.
 type report struct {
 	Began   time.Time
 	Seconds float64
@@ -26,7 +26,7 @@ type report struct {
 	Results []result
 }
 
-// A machine is what the numbers depend on.
+// A machine describes the conditions of the numbers.
 type machine struct {
 	CPU             string
 	CPUs            int
@@ -49,7 +49,7 @@ type result struct {
 	Yardstick *float64 `json:",omitempty"`
 	// Ratio is the median of the rounds' ratios of ours to the yardstick's.
 	Ratio *float64 `json:",omitempty"`
-	// Aim is the most that Ratio, or Ours where there is none, should be.
+	// Aim is the upper bound for Ratio, or for Ours without a ratio.
 	Aim             *float64 `json:",omitempty"`
 	OursRounds      []float64
 	YardstickRounds []float64 `json:",omitempty"`
@@ -84,8 +84,7 @@ func cpuModel() string {
 	return "unknown CPU"
 }
 
-// version is the last word of the first line that a program of OVS says of
-// itself, as in "ovn-northd 23.03.1".
+// version is the last word of the first line of a program's --version, as in "ovn-northd 23.03.1".
 func version(program string) string {
 	out, _ := exec.Command(program, "--version").Output()
 	first, _, _ := strings.Cut(string(out), "\n")
@@ -96,8 +95,7 @@ func version(program string) string {
 	return words[len(words)-1]
 }
 
-// kubernetesVersion is that of the control plane's module: its own build does
-// not know it.
+// kubernetesVersion is the version of the control plane's module: its own build does not know it.
 func kubernetesVersion() string {
 	mod, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
@@ -115,14 +113,12 @@ func load() string {
 	return strings.Join(words[:min(3, len(words))], " ")
 }
 
-// alone adds a result that nothing stands beside. aim is the most that it
-// should be; 0 is none.
+// alone adds a result without a yardstick. aim is its upper bound; 0 is none.
 func (r *report) alone(figure, unit string, aim float64, rounds ...float64) *result {
 	return r.add(result{Figure: figure, Unit: unit, Ours: median(rounds), OursRounds: rounds, Aim: atMost(aim)})
 }
 
-// beside adds a result with the yardstick's, round by round. aim is the most
-// that the ratio should be; 0 is none.
+// beside adds a result with the yardstick's, round by round. aim is the upper bound of the ratio; 0 is none.
 func (r *report) beside(figure, unit string, aim float64, ours, yardstick []float64) *result {
 	ratios := make([]float64, 0, len(ours))
 	for i := range min(len(ours), len(yardstick)) {
@@ -136,7 +132,7 @@ func (r *report) beside(figure, unit string, aim float64, ours, yardstick []floa
 	return r.add(s)
 }
 
-// note says what else is to be known of a result.
+// note adds a remark to a result.
 func (r *result) note(format string, args ...any) { r.Note = fmt.Sprintf(format, args...) }
 
 func (r *report) add(s result) *result {
@@ -182,7 +178,7 @@ func (r *report) print(out io.Writer) error {
 	return nil
 }
 
-// printVerdict says which aims are met, and names those that are not.
+// printVerdict prints the number of aims met, and the missed ones.
 func (r *report) printVerdict(out io.Writer) {
 	met, missed := 0, []result{}
 	for _, s := range r.Results {
@@ -199,7 +195,7 @@ func (r *report) printVerdict(out io.Writer) {
 	}
 }
 
-// judged is the value that the aim is about.
+// judged is the value compared with the aim.
 func (r *result) judged() string {
 	if r.Ratio != nil {
 		return number(r.Ratio) + " ×"
@@ -207,7 +203,7 @@ func (r *result) judged() string {
 	return strings.TrimSpace(number(&r.Ours) + " " + r.Unit)
 }
 
-// aim is what a line should be at most.
+// aim is the upper bound of a result.
 func (r *result) aim() string {
 	if r.Aim == nil {
 		return ""
@@ -226,7 +222,7 @@ func (r *result) verdict() string {
 	switch {
 	case r.Aim == nil:
 		return ""
-	case value <= *r.Aim: // not so for NaN
+	case value <= *r.Aim: // false for NaN
 		return "met"
 	}
 	return "missed"
@@ -257,7 +253,7 @@ func spread(rounds []float64) string {
 
 func median(values []float64) float64 { return percentile(values, 50) }
 
-// percentile is the smallest value that at least p percent of all do not exceed.
+// percentile is the smallest value not exceeded by at least p percent of all.
 func percentile(values []float64, p float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()

@@ -11,9 +11,8 @@ import (
 	"ovn-k8s/lib/nbsync"
 )
 
-// Memory counts as settled when it has not fallen by more than a little for
-// bench.settle. The watcher gives it back some seconds after the work is done; Go's
-// runtime would in an idle program after two minutes.
+// Memory counts as settled if it has not fallen by more than settleMB for bench.settle. The watcher gives memory
+// back some seconds after its work; Go's runtime would do so in an idle program after two minutes.
 const (
 	settleTime  = 15 * time.Second
 	settleLimit = 6 * time.Minute
@@ -21,7 +20,7 @@ const (
 	settleMB    = 1
 )
 
-// measureScale looks at our watcher with many pods, and nothing else going on.
+// measureScale measures our watcher with many pods, without other work.
 func measureScale(ctx context.Context, b *bench) error {
 	return b.ours(ctx, func(f *field, r *runner) error {
 		if err := f.measureMemory(ctx, b, r); err != nil {
@@ -31,8 +30,7 @@ func measureScale(ctx context.Context, b *bench) error {
 	})
 }
 
-// measureMemory fills and empties the cluster, and compares everything while it
-// is full.
+// measureMemory fills and empties the cluster, and compares all rows while it is full.
 func (f *field) measureMemory(ctx context.Context, b *bench, r *runner) error {
 	if err := f.empty(ctx); err != nil {
 		return err
@@ -124,7 +122,7 @@ func (f *field) empty(ctx context.Context) error {
 	return f.settle(ctx)
 }
 
-// measureResync has the watcher compare everything with the database.
+// measureResync has the watcher compare all rows with the database.
 func (f *field) measureResync(b *bench) error {
 	var took, wrote []float64
 	for range b.rounds {
@@ -152,8 +150,7 @@ func (f *field) measureResync(b *bench) error {
 	return nil
 }
 
-// compared returns when a comparison that was asked for is over: nothing waits,
-// and nothing is in work.
+// compared returns when the requested comparison is over: nothing waits, and nothing is in work.
 func (f *field) compared() error {
 	for {
 		q, err := f.queue()
@@ -163,7 +160,7 @@ func (f *field) compared() error {
 	}
 }
 
-// queue is what reconcile/show counts.
+// queue returns the counts of reconcile/show.
 func (f *field) queue() (map[string]int, error) {
 	out, err := appctl(f.control(), "reconcile/show")
 	if err != nil {

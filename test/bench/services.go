@@ -20,13 +20,13 @@ const (
 	// manyServices of endpointsEach are created at once.
 	manyServices  = 500
 	endpointsEach = 10
-	// endpointChanges is how many changes of one endpoint are made, one at a time.
+	// endpointChanges is the number of changes of one endpoint, one at a time.
 	endpointChanges = 200
-	// changePause is between them.
+	// changePause is the time between them.
 	changePause = 30 * time.Millisecond
 )
 
-// newService makes Service i without a selector: its endpoints are ours to say.
+// newService makes Service i without a selector: the benchmark sets its endpoints.
 func newService(round, i int) *corev1.Service {
 	spaces := namespaces()
 	return &corev1.Service{
@@ -35,7 +35,7 @@ func newService(round, i int) *corev1.Service {
 	}
 }
 
-// newSlice makes the endpoints of a Service: of its ten, the last is on node last.
+// newSlice makes the ten endpoints of a Service; the last one is on node last.
 func newSlice(s *corev1.Service, i, last int) *discoveryv1.EndpointSlice {
 	name, port, ready := "http", int32(8080), true
 	slice := &discoveryv1.EndpointSlice{
@@ -107,7 +107,7 @@ func removeService(ctx context.Context, f *field, round, i int) error {
 	return f.client.DiscoveryV1().EndpointSlices(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{})
 }
 
-// complete tells a load balancer of ours with all endpoints.
+// complete reports whether a load balancer of ours has all endpoints.
 func complete(lb *nbdb.LoadBalancer) bool {
 	for _, backends := range lb.Vips {
 		if strings.Count(backends, ",") == endpointsEach-1 && strings.HasPrefix(lb.ExternalIDs[names.ID], "service/") {
@@ -117,7 +117,7 @@ func complete(lb *nbdb.LoadBalancer) bool {
 	return false
 }
 
-// endpointTimes are what changes of one endpoint took in milliseconds, by round.
+// endpointTimes are the durations of changes of one endpoint in milliseconds, by round.
 type endpointTimes struct{ p50, p99 []float64 }
 
 // measure makes changes one at a time.
@@ -137,8 +137,7 @@ func (t *endpointTimes) measure(ctx context.Context, change func(i int) error) e
 	return nil
 }
 
-// moveEndpoint moves an endpoint of one Service to another node, and returns when
-// the row says so.
+// moveEndpoint moves an endpoint of one Service to another node, and returns when the row has the change.
 func (f *field) moveEndpoint(ctx context.Context, db *replica, round, i int) error {
 	address, err := f.moveObject(ctx, round, i)
 	if err != nil {
@@ -151,8 +150,7 @@ func (f *field) moveEndpoint(ctx context.Context, db *replica, round, i int) err
 	})
 }
 
-// moveObject moves an endpoint in the API, and returns its new address as it is
-// in a row.
+// moveObject moves an endpoint in the API, and returns its new address as in a row.
 func (f *field) moveObject(ctx context.Context, round, i int) (string, error) {
 	slice := newSlice(newService(round, 0), 0, 20+i%50)
 	_, err := f.client.DiscoveryV1().EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{})
@@ -162,14 +160,13 @@ func (f *field) moveObject(ctx context.Context, round, i int) (string, error) {
 // rowOf is the identity of the row of a Service, its ovn-k8s-id.
 func rowOf(s *corev1.Service) string { return "service/" + s.Namespace + "/" + s.Name + "/tcp" }
 
-// moveEndpointAlone does what cannot be done without when an endpoint moves: the
-// API call, and a transaction of the row.
+// moveEndpointAlone does the inevitable part of moving an endpoint: the API call, and a transaction of the row.
 func (f *field) moveEndpointAlone(ctx context.Context, db *replica, round, i int) error {
 	address, err := f.moveObject(ctx, round, i)
 	if err != nil {
 		return err
 	}
-	// The rows were copied: they are those of the round before.
+	// The rows are copies from the round before.
 	id := rowOf(newService(round-1, 0))
 	lb := rowsOf(db, nbdb.LoadBalancerTable, func(lb *nbdb.LoadBalancer) bool { return lb.ExternalIDs[names.ID] == id })[0]
 	for vip, backends := range lb.Vips {
@@ -183,8 +180,7 @@ func (f *field) moveEndpointAlone(ctx context.Context, db *replica, round, i int
 	return err
 }
 
-// insertServices inserts load balancers like those given, and puts them into the
-// same group.
+// insertServices inserts load balancers like the given ones, and puts them into the same group.
 func insertServices(ctx context.Context, db *replica, made []*nbdb.LoadBalancer) error {
 	group := rowsOf(db, nbdb.LoadBalancerGroupTable, func(g *nbdb.LoadBalancerGroup) bool { return g.Name == names.LoadBalancerGroup })
 	return insert(ctx, db, made, func(i int, lb *nbdb.LoadBalancer) ([]ovsdb.Operation, error) {
@@ -198,7 +194,7 @@ func insertServices(ctx context.Context, db *replica, made []*nbdb.LoadBalancer)
 	})
 }
 
-// leftoverServices are the operations that remove what insertServices inserted.
+// leftoverServices are the operations to remove the rows of insertServices.
 func leftoverServices(db *replica) (ops []ovsdb.Operation, err error) {
 	for _, g := range rowsOf(db, nbdb.LoadBalancerGroupTable, func(g *nbdb.LoadBalancerGroup) bool { return len(g.LoadBalancer) > 0 }) {
 		g.LoadBalancer = nil

@@ -6,14 +6,13 @@ import (
 )
 
 const (
-	// singles is how many pods are created one at a time.
+	// singles is the number of pods created one at a time.
 	singles = 100
-	// singlePause is between them: pods that follow each other at once are a
-	// burst, for which the watcher gathers rows.
+	// singlePause is the time between them: the watcher batches pods that follow each other at once.
 	singlePause = 150 * time.Millisecond
 )
 
-// measureSingle creates pods one at a time: nobody waits, nothing is gathered.
+// measureSingle creates pods one at a time, without a queue or batches.
 func measureSingle(ctx context.Context, b *bench) error {
 	f, err := b.ground(ctx)
 	if err != nil {

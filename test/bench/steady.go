@@ -14,12 +14,11 @@ import (
 )
 
 const (
-	// idleTime is how long nothing happens, and heartbeats is how many Nodes
-	// then say that they are alive.
+	// idleTime is the time without any event, and heartbeats is the number of updates of Nodes' status after it.
 	idleTime   = 10 * time.Second
 	heartbeats = 1000
-	// churnRate is how many pods are created in a second, and as many deleted,
-	// once there are churnPods. Each churnEndpoint of them moves an endpoint.
+	// churnRate is the number of pods created in a second, and of pods deleted once there are churnPods. Each
+	// churnEndpoint of them moves an endpoint.
 	churnRate     = 50
 	churnPods     = 500
 	churnEndpoint = 5
@@ -27,7 +26,7 @@ const (
 	churnPolicies = 100
 )
 
-// measureIdle looks at our watcher while nothing happens that concerns it.
+// measureIdle measures our watcher without events about it.
 func measureIdle(ctx context.Context, b *bench) error {
 	return b.ours(ctx, func(f *field, r *runner) error { return f.measureIdleOf(ctx, b, r) })
 }
@@ -60,7 +59,7 @@ func (f *field) measureIdleOf(ctx context.Context, b *bench, r *runner) error {
 	return nil
 }
 
-// heartbeat changes what changes in a Node whose kubelet lives.
+// heartbeat changes a Node's status like a kubelet's heartbeat.
 func (f *field) heartbeat(ctx context.Context, i int) error {
 	now, err := metav1.Now().MarshalJSON()
 	if err != nil {
@@ -71,8 +70,7 @@ func (f *field) heartbeat(ctx context.Context, i int) error {
 	return err
 }
 
-// spent says how many milliseconds of CPU time a watcher needs while something
-// is done, and how many transactions it makes.
+// spent returns the CPU time of a watcher while do runs, in milliseconds, and the number of its transactions.
 func (f *field) spent(r *runner, do func() error) (ms, transactions float64, err error) {
 	before, err := f.costs(r)
 	if err != nil {
@@ -85,10 +83,10 @@ func (f *field) spent(r *runner, do func() error) (ms, transactions float64, err
 	return milli(after.own - before.own), float64(after.transactions - before.transactions), err
 }
 
-// measureChurn has pods come and go at a steady rate, beside many Services and
-// policies, and looks whether anything grows.
+// measureChurn creates and deletes pods at a steady rate, beside many Services and policies, and measures the
+// growth of times and memory.
 func measureChurn(ctx context.Context, b *bench) error {
-	const round = 5000 // of names that are nobody else's
+	const round = 5000 // of names without other users
 	return b.ours(ctx, func(f *field, r *runner) error {
 		b.say("churn: %d services, %d policies, and %d pods a second for %.0f s", manyServices, churnPolicies, churnRate, b.churn.Seconds())
 		if err := parallel(ctx, manyServices, func(ctx context.Context, i int) error { return createService(ctx, f, round, i) }); err != nil {
@@ -113,7 +111,7 @@ func measureChurn(ctx context.Context, b *bench) error {
 	})
 }
 
-// A churn is what came of it.
+// A churn has the results of measureChurn.
 type churn struct {
 	pods         int
 	sights       []sight
@@ -168,8 +166,7 @@ func (c *churn) tell(r *report) {
 	r.alone(name+"CPU time of ovn-northd per pod", "ms", 0, milli(c.after.northd-c.before.northd)/n)
 }
 
-// halves are the milliseconds from create to done of the pods that were created
-// first, and of the others.
+// halves are the milliseconds from create to done of the first half of the pods, and of the others.
 func halves(sights []sight) (first, last []float64) {
 	var starts []float64
 	for _, s := range sights {
@@ -187,8 +184,8 @@ func halves(sights []sight) (first, last []float64) {
 	return first, last
 }
 
-// churn creates n pods at an even rate, and deletes each when so many more were
-// created. It calls at with the number of each pod.
+// churn creates n pods at an even rate, and deletes each after churnPods more were created. It calls at with the
+// number of each pod.
 func (f *field) churn(ctx context.Context, n, services int, at func(i int) error) error {
 	pods := make([]*corev1.Pod, n)
 	for i := range pods {
@@ -215,7 +212,7 @@ func (f *field) churn(ctx context.Context, n, services int, at func(i int) error
 	return g.Wait()
 }
 
-// usage is what a watcher uses at some time.
+// usage is the memory and the goroutines of a watcher.
 type usage struct{ rss, goroutines float64 }
 
 func (f *field) usage(r *runner) (u usage, err error) {

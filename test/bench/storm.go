@@ -7,7 +7,7 @@ import (
 	"os/exec"
 )
 
-// stormPackage has the benchmark of many nodes that join at once.
+// stormPackage has the benchmark of many nodes joining at once.
 const stormPackage = modulePath + "/lib/overlay"
 
 // measureStorm runs the benchmark, each round with a database of its own.
