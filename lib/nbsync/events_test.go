@@ -85,7 +85,7 @@ func BenchmarkEvents(b *testing.B) {
 	}
 }
 
-// timed reports how long something takes that happens once.
+// timed reports the time of a single call.
 func (y *city) timed(what string, do func()) {
 	y.Helper()
 	start := time.Now()

@@ -50,12 +50,11 @@ func newMirror() *mirror {
 	return m
 }
 
-// worthShrinking is how many rows must have gone to make the maps anew: a Go map
-// never gives memory back.
+// worthShrinking is the number of deleted rows worth making the maps again: a Go map never releases memory.
 const worthShrinking = 1000
 
-// update takes in some rows of the cache that m was read from. It reports false if so
-// many rows have gone that all should be read instead.
+// update reads changed rows of the cache into m. It reports false if so many rows were deleted that all should be
+// read instead.
 func (m *mirror) update(changed map[rowOf]bool) bool {
 	m.looked += len(changed)
 	of := map[string][]string{}
@@ -78,11 +77,11 @@ func (m *mirror) update(changed map[rowOf]bool) bool {
 	return m.most <= worthShrinking || total >= m.most/4
 }
 
-// worthSharing is how many rows of a table cost as much to list as one to copy.
+// worthSharing is the number of rows of a table with the same cost to list as one row to copy.
 const worthSharing = 64
 
-// rowsOf returns the rows of a table by UUID, of which some are needed. Many are the cache's own, so that memory has them
-// once; few are copies, because the cache gives its own rows only all together.
+// rowsOf returns the rows of a table by UUID; some are the rows needed. Many are the cache's own, without a second
+// copy in memory; few are copies, because the cache lists its own rows only all together.
 func rowsOf(t *cache.RowCache, some []string) func(uuid string) model.Model {
 	if len(some)*worthSharing < t.Len() {
 		return t.Row
@@ -91,7 +90,7 @@ func rowsOf(t *cache.RowCache, some []string) func(uuid string) model.Model {
 	return func(uuid string) model.Model { return rows[uuid] }
 }
 
-// refresh takes in what changed in the cache, by looking at every row.
+// refresh updates the mirror by reading every row of the cache.
 func (m *mirror) refresh(c *cache.TableCache) {
 	total := 0
 	for name := range m.of {

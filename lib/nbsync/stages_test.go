@@ -152,7 +152,8 @@ func atOnce(w *town) {
 	w.one("all pods get another label", w.transactions(touched...), townLabels)
 }
 
-// newPodsLast checks that new pods come after the changes of existing pods. Each joins all its groups in the transaction creating its port.
+// newPodsLast checks that new pods come after the changes of existing pods. Each joins all its groups in the
+// transaction creating its port.
 func newPodsLast(w *town) {
 	touched := w.world.Put(everywhere("home"))
 	for i := range 700 {
