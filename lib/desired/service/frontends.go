@@ -23,16 +23,16 @@ const (
 type Frontend struct {
 	*Resolved
 	Kind Kind
+	// Proxy is ipMode Proxy: a load balancer outside has the address, and nothing is programmed.
+	Proxy bool
+	// Number is the port number for clients.
+	Number uint16
 	// Index is the index in Ports.
 	Index int
 	// Addr is the zero Addr for a NodePort: all addresses of all nodes.
 	Addr netip.Addr
-	// Number is the port number for clients.
-	Number uint16
 	// Family is 0 for IPv4, 1 for IPv6.
 	Family int
-	// Proxy is ipMode Proxy: a load balancer outside has the address, and nothing is programmed.
-	Proxy bool
 	// Refused says why nothing is programmed, "" if something is.
 	Refused string
 }
@@ -56,28 +56,29 @@ type Network struct {
 // This is the only list of frontends. OVN's load balancers (Rows), the flows and rules of hosts (package nodeport) and
 // service/show are made from it.
 func (r *Resolved) Frontends(n Network) []Frontend {
-	var out []Frontend
 	outside := r.outside()
+	most := len(r.Ports) * (2*len(r.ClusterIPs) + len(outside))
+	out := make([]Frontend, 0, max(0, most-len(r.Lost))) // there may be 100 000
 	for i, p := range r.Ports {
-		all := make([]Frontend, 0, len(r.ClusterIPs)+len(outside)+len(families()))
+		add := func(f Frontend, number uint16) {
+			f.Resolved, f.Index, f.Number = r, i, number
+			if !r.Has(f.Claim()) {
+				return
+			}
+			if f.IsOutside() {
+				f.Refused = r.refused(f.Addr, p, n)
+			}
+			out = append(out, f)
+		}
 		for _, a := range r.ClusterIPs {
-			all = append(all, Frontend{Kind: ClusterIP, Addr: a, Number: p.Port})
+			add(Frontend{Kind: ClusterIP, Addr: a, Family: family(a)}, p.Port)
 		}
 		for _, f := range outside {
-			f.Number, f.Refused = p.Port, r.refused(f.Addr, p, n)
-			all = append(all, f)
+			add(f, p.Port)
 		}
 		if p.NodePort != 0 {
 			for _, a := range r.ClusterIPs {
-				all = append(all, Frontend{Kind: NodePort, Number: p.NodePort, Family: family(a)})
-			}
-		}
-		for _, f := range all {
-			if f.Resolved, f.Index = r, i; f.Addr.IsValid() {
-				f.Family = family(f.Addr)
-			}
-			if r.Has(f.Claim()) {
-				out = append(out, f)
+				add(Frontend{Kind: NodePort, Family: family(a)}, p.NodePort)
 			}
 		}
 	}
@@ -97,10 +98,10 @@ func (r *Resolved) outside() (out []Frontend) {
 		has = map[netip.Addr]bool{}
 	}
 	for _, a := range r.ExternalIPs {
-		add(Frontend{Kind: ExternalIP, Addr: a})
+		add(Frontend{Kind: ExternalIP, Addr: a, Family: family(a)})
 	}
 	for _, in := range r.Ingress {
-		add(Frontend{Kind: LoadBalancerIP, Addr: in.Addr, Proxy: in.Proxy})
+		add(Frontend{Kind: LoadBalancerIP, Addr: in.Addr, Family: family(in.Addr), Proxy: in.Proxy})
 	}
 	return out
 }

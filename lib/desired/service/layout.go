@@ -3,6 +3,7 @@ package service
 import (
 	"iter"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -31,12 +32,13 @@ func (r *Resolved) layout(at Surroundings) *layout {
 		Resolved: r, at: at, byGateway: r.ByGateway(at.Subnets), all: r.Frontends(at.Network), frontends: make([][]Frontend, n), outside: make([]map[netip.Addr]bool, n),
 		answers: make([][2]answers, n), differs: make([][2]bool, n), hints: make([][2]*hintIndex, n),
 	}
-	for _, f := range l.all {
-		if f.Programmed() {
-			l.frontends[f.Index] = append(l.frontends[f.Index], f)
-		}
-	}
+	rest := l.all
 	for i := range r.Ports {
+		end := 0
+		for end < len(rest) && rest[end].Index == i {
+			end++
+		}
+		l.frontends[i], rest = programmed(rest[:end]), rest[end:]
 		if r.ExternalLocal {
 			l.outside[i] = map[netip.Addr]bool{}
 			for _, f := range l.frontends[i] {
@@ -52,6 +54,15 @@ func (r *Resolved) layout(at Surroundings) *layout {
 		l.places = l.hinted.places(at.Nodes)
 	}
 	return l
+}
+
+// programmed returns the frontends that are programmed: all itself if that is all.
+func programmed(all []Frontend) []Frontend {
+	not := func(f Frontend) bool { return !f.Programmed() }
+	if !slices.ContainsFunc(all, not) {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), not)
 }
 
 // of returns the frontends of one protocol.
