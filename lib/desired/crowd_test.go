@@ -144,6 +144,26 @@ func TestAChassisComputesTheServiceThatChanged(t *testing.T) {
 	}
 }
 
+// L3: a node computes the ports that slices list, not all of a Service, which may have thousands.
+func TestANodeComputesTheListedPorts(t *testing.T) {
+	const nodes, ports = 50, 3000
+	w := crowded(t, nodes)
+	s := localService("web", 1)
+	http := s.Spec.Ports[0]
+	for i := range ports {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", i), Protocol: corev1.ProtocolTCP, Port: int32(10_000 + i)})
+	}
+	w.Put(s)
+	for _, sl := range daemonSlices("web", nodes) {
+		w.Put(sl)
+	}
+	rows := ""
+	cost := allocated(func() { rows = fmt.Sprint(w.chassisRows("chassis-7")) })
+	if !strings.Contains(rows, fmt.Sprintf(`web.tcp.%d.local4="10.0.7.7:8080"`, http.Port)) || cost > 50_000 {
+		t.Errorf("%d bytes are allocated for %.300s", cost, rows)
+	}
+}
+
 // L6: an endpoint event touches no pod with a hostPort, and a Service only those at whose address it is.
 func TestServicesTouchOnlyRivalHostPorts(t *testing.T) {
 	const nodes = 200

@@ -46,6 +46,8 @@ type serviceState struct {
 	known           bool
 	slices          map[string]service.Slice
 	traits
+	// listed is service.Resolved.Listed of a Service with variables.
+	listed []service.Port
 	// recent is what the Service and its slices resolve to, kept from one event to the Rows that follow: nil if it is cheap.
 	recent *service.Resolved
 }
@@ -315,6 +317,9 @@ func (w *World) updateTraits(k service.Key) []nb.Unit {
 	}
 	was, r := s.traits, w.resolved(k)
 	s.traits = traits{r.ByNode(), r.ByGateway(w.cluster.Subnets), r.Near(), r.Ours && r.ExternalLocal, r.TooLarge(w.services.around), r.Served}
+	if s.listed = nil; s.byNode {
+		s.listed = r.Listed
+	}
 	if s.traits == was {
 		return nil
 	}
@@ -364,10 +369,10 @@ func (w *World) computeLocal(l *localEndpoints, s *serviceState, node string) {
 	l.variables, l.replies = slices.Clip(l.variables), r.Replies(node)
 }
 
-// limited is the Service with the ports that are served.
+// limited is the Service with the ports that are served and that slices list, of all nodes: nodes may be many.
 func (s *serviceState) limited() service.Service {
 	out := s.Service
-	out.Ports = out.Ports[:min(s.served, len(out.Ports))]
+	out.Ports = s.listed
 	return out
 }
 

@@ -306,6 +306,8 @@ type Resolved struct {
 	Endpoints []Endpoints // of each of Service.Ports
 	// Served is how many of Service.Ports, the first, are within the limits of Resolve.
 	Served int
+	// Listed are those of them that slices have endpoints for, ready or not.
+	Listed []Port
 	// Candidates is how many endpoints the slices have for these ports, also those that are not used.
 	Candidates int
 	// Lost are ways in that another Service has: see Claims.
@@ -339,13 +341,21 @@ func Resolve(s Service, slices []Slice) Resolved {
 			r.problem("TooManyEndpoints", "service %s has no endpoints from port %d/%s on: its endpoint slices have more than %d in all: split the service", s.Key, p.Port, p.Protocol, maxCandidates)
 			break
 		}
-		es := r.limit(p, collect(p, slices, n))
+		es, more := collect(p, slices, n)
+		for f, of := range []string{"IPv4", "IPv6"} {
+			if more[f] {
+				r.problem("TooManyEndpoints", "port %d/%s of service %s has more than %d %s endpoints, the first of which are used: split the service", p.Port, p.Protocol, s.Key, MaxEndpoints, of)
+			}
+		}
 		cost := len(es) * (1 + len(s.ClusterIPs) + len(s.ExternalIPs) + len(s.Ingress))
 		if cost > room {
 			r.problem("TooManyEndpoints", "service %s has no endpoints from port %d/%s on: with its %d at each of its addresses it would have more than %d in all: split the service", s.Key, p.Port, p.Protocol, len(es), maxBackends)
 			break
 		}
 		r.Endpoints[i], r.Served, r.Candidates, room = es, i+1, r.Candidates+n, room-cost
+		if n > 0 {
+			r.Listed = append(r.Listed, p)
+		}
 	}
 	return r
 }
@@ -377,53 +387,80 @@ func sorted(all []Slice) []Slice {
 	return slices.SortedFunc(slices.Values(all), func(a, b Slice) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// collect gathers the usable endpoints of a port, which has so many candidates.
-func collect(p Port, all []Slice, candidates int) Endpoints {
-	out := make(Endpoints, 0, candidates)
+// collect gathers the usable endpoints of a port, which has so many candidates. In each family it keeps the first
+// MaxEndpoints, those that are ready before others. It reports in which families there are more.
+func collect(p Port, all []Slice, candidates int) (out Endpoints, more [2]bool) {
+	var few [2][Draining + 1]first
+	if candidates <= MaxEndpoints {
+		few[0][Serving].kept = make(Endpoints, 0, candidates)
+	}
 	for _, s := range all {
-		first, _ := slices.BinarySearchFunc(s.Ports, p, SlicePort.compare)
-		for _, sp := range s.Ports[first:] {
+		start, _ := slices.BinarySearchFunc(s.Ports, p, SlicePort.compare)
+		for _, sp := range s.Ports[start:] {
 			if sp.compare(p) != 0 {
 				break
 			}
 			for i := range s.Endpoints {
 				if h := &s.Endpoints[i]; h.State != Unready {
-					out = append(out, Endpoint{h, sp.Port})
+					few[family(h.Addr)][h.State].add(Endpoint{h, sp.Port})
 				}
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b Endpoint) int {
-		return cmp.Or(a.AddrPort().Compare(b.AddrPort()), cmp.Compare(a.State, b.State), cmp.Compare(a.Node, b.Node),
-			slices.Compare(a.Zones, b.Zones), slices.Compare(a.Nodes, b.Nodes))
-	})
-	return slices.CompactFunc(out, func(a, b Endpoint) bool { return a.AddrPort() == b.AddrPort() })
-}
-
-// limit leaves out what is too many in each family. What is ready comes first.
-func (r *Resolved) limit(p Port, all Endpoints) Endpoints {
-	if len(all) <= MaxEndpoints {
-		return all // IPv4 addresses sort first
-	}
-	var out Endpoints
-	for _, family := range families() {
-		es := all.Of(family)
-		if len(es) > MaxEndpoints {
-			r.Problems = append(r.Problems, Problem{"TooManyEndpoints", fmt.Sprintf("port %d/%s of service %s has %d endpoints, of which %d are used: split the service", p.Port, p.Protocol, r.Key, len(es), MaxEndpoints)})
-			es = es.first(MaxEndpoints)
+	for f := range few {
+		ready, draining := few[f][Serving].sorted(), few[f][Draining].sorted()
+		draining = slices.DeleteFunc(draining, func(e Endpoint) bool {
+			_, found := slices.BinarySearchFunc(ready, e, Endpoint.compareAddrs)
+			return found
+		})
+		both := append(ready, draining...)
+		more[f] = len(both) > MaxEndpoints
+		both = slices.Clip(both[:min(len(both), MaxEndpoints)])
+		if len(ready) < len(both) {
+			slices.SortFunc(both, Endpoint.compareAddrs)
 		}
-		out = append(out, es...)
+		if out == nil {
+			out = both
+		} else {
+			out = append(out, both...)
+		}
 	}
-	return out
+	return out, more
 }
 
-// first returns the first n endpoints, those that are ready before others, sorted by address.
-func (es Endpoints) first(n int) Endpoints {
-	var out Endpoints
-	for _, s := range []State{Serving, Draining} {
-		some := es.in(s)
-		out = append(out, some[:min(len(some), n-len(out))]...)
+func (e Endpoint) compareAddrs(o Endpoint) int { return e.AddrPort().Compare(o.AddrPort()) }
+
+// compare orders endpoints in one state, the best of an address first.
+func (e Endpoint) compare(o Endpoint) int {
+	if c := e.compareAddrs(o); c != 0 {
+		return c
 	}
-	slices.SortFunc(out, func(a, b Endpoint) int { return a.AddrPort().Compare(b.AddrPort()) })
-	return out
+	return cmp.Or(strings.Compare(e.Node, o.Node), slices.Compare(e.Zones, o.Zones), slices.Compare(e.Nodes, o.Nodes))
+}
+
+// A first keeps the endpoints with the lowest addresses, without sorting all: twice MaxEndpoints, since as many may be
+// those that another slice has in a better state.
+type first struct {
+	kept Endpoints
+	last *Endpoint // of those to be kept, if they are as many
+}
+
+func (f *first) add(e Endpoint) {
+	if f.last != nil && e.compareAddrs(*f.last) > 0 {
+		return
+	}
+	if f.kept = append(f.kept, e); len(f.kept) >= 8*MaxEndpoints {
+		f.sorted()
+	}
+}
+
+func (f *first) sorted() Endpoints {
+	slices.SortFunc(f.kept, Endpoint.compare)
+	f.kept = slices.CompactFunc(f.kept, func(a, b Endpoint) bool { return a.AddrPort() == b.AddrPort() })
+	if n := 2 * MaxEndpoints; len(f.kept) >= n {
+		f.kept = f.kept[:n]
+		last := f.kept[n-1]
+		f.last = &last
+	}
+	return f.kept
 }

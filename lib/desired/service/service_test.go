@@ -235,7 +235,7 @@ func TestBadInputIsNamed(t *testing.T) {
 		{name: "link-local endpoint", want: "endpoint 169.254.169.254 of service default/web is a link-local address", hosts: []string{"169.254.169.254"}},
 		{name: "link-local endpoint IPv6", want: "endpoint fe80::1 of service default/web is a link-local address", hosts: []string{"fe80::1"}},
 		{name: "family", want: `endpoint "10.0.0.3" of service default/web is no IPv6 address: correct endpoint slice a`, hosts: []string{"10.0.0.3", "fd00::3"}, left: 1},
-		{name: "too many", want: "port 80/TCP of service default/web has 1001 endpoints, of which 1000 are used", hosts: many, left: MaxEndpoints},
+		{name: "too many", want: "port 80/TCP of service default/web has more than 1000 IPv4 endpoints, the first of which are used", hosts: many, left: MaxEndpoints},
 		{name: "too many in all", want: "service default/web has no endpoints from port 80/TCP on: with its 1000 at each of its addresses it would have more than 200000 in all", hosts: many[1:],
 			service: func(s *corev1.Service) {
 				for i := range 200 {
