@@ -19,8 +19,8 @@ const (
 	affinityTimeout = 10 // seconds
 )
 
-// affinity has each of many clients open one connection to a Service with ClientIP affinity, several more, and after the
-// timeout another one: with one SYN each, to one endpoint.
+// affinity has each of many clients open one connection to a Service with ClientIP affinity, several more, and
+// after the timeout another one: each needs one SYN, and all reach one endpoint.
 func affinity(ctx context.Context, f *field) error {
 	if err := f.deploy(ctx, preStop); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (f *field) crowd(ctx context.Context) ([]world.Endpoint, error) {
 	return clients, g.Wait()
 }
 
-// stay asks from all clients, by turns, and prints who failed, was late or moved.
+// stay asks from all clients, by turns, and prints the clients with a failed, late or moved connection.
 func (f *field) stay(ctx context.Context, clients []world.Endpoint, to netip.Addr) error {
 	home := make([]string, len(clients))
 	for round := range 1 + f.rounds {

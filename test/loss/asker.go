@@ -18,13 +18,14 @@ import (
 const (
 	// askTime bounds a connection: the kernel sends its SYN at 0, 1, 3 and 7 s.
 	askTime = 10 * time.Second
-	// lateTime is what a connection takes at least whose SYN was sent again.
+	// lateTime is the least duration of a connection with a repeated SYN.
 	lateTime = 950 * time.Millisecond
-	// firstPort and lastPort are the local ports, used by turns, so that a connection can be found in a table by its own.
+	// firstPort and lastPort are the local ports, used by turns, so that the port of a connection identifies it in a
+	// table.
 	firstPort, lastPort = 10000, 32000
 )
 
-// A place is who asks for what.
+// A place is a client and its destination.
 type place struct {
 	name  string
 	netns string
@@ -37,9 +38,9 @@ type try struct {
 	port     int // local
 	began    time.Time
 	took     time.Duration
-	by       string // who answered
+	by       string // name of the pod that answered
 	err      error
-	again    bool // whether a packet was sent again
+	again    bool // a packet was sent again
 	evidence []string
 }
 
@@ -57,7 +58,7 @@ func (t *try) String() string {
 
 func clock(t time.Time) string { return t.Format("15:04:05.000") }
 
-// ports are local ports by turns. A port that was used a moment ago cannot be used again.
+// ports are local ports by turns. A port used a moment ago cannot be used again.
 type ports struct{ used int }
 
 func (p *ports) next() int {
@@ -73,9 +74,9 @@ type asker struct {
 	mu      sync.Mutex
 	pending map[*try]bool
 	done    []*try // failed, late, or with a packet sent again
-	ended   []*try // those of done that inspect has to look at
+	ended   []*try // members of done for inspect to look at
 	tried   int
-	report  func(*try) // is told of these
+	report  func(*try) // gets these
 }
 
 // ask starts an asker. There must be one at a time.
@@ -96,7 +97,7 @@ func (f *field) ask(ctx context.Context, places []place, report func(*try)) *ask
 	return a
 }
 
-// once opens one connection and keeps it if it did not succeed at the first try.
+// once opens one connection and keeps it unless it succeeded at the first try.
 func (a *asker) once(ctx context.Context, t *try) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -116,7 +117,7 @@ func (a *asker) once(ctx context.Context, t *try) {
 	}
 }
 
-// takeEnded returns the connections that have not been reported.
+// takeEnded returns the ended connections not reported yet.
 func (a *asker) takeEnded() []*try {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -125,7 +126,7 @@ func (a *asker) takeEnded() []*try {
 	return ended
 }
 
-// connect connects, asks a line and returns who answered.
+// connect connects, asks a line and returns the name of the pod that answered.
 func (t *try) connect(ctx context.Context) (string, error) {
 	var conn net.Conn
 	err := probe.In(t.place.netns, func() (err error) {
@@ -166,7 +167,7 @@ func retransmitted(conn net.Conn) (again bool) {
 	return again
 }
 
-// waiting returns the connections that wait for longer than some time.
+// waiting returns the connections waiting for longer than a duration.
 func (a *asker) waiting(than time.Duration) (out []*try) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -189,7 +190,8 @@ func (a *asker) note(t *try, lines ...string) {
 	}
 }
 
-// stop waits for the last connections. It returns how many were tried, how many of them failed, sent packets again, or were just late.
+// stop waits for the last connections. It returns the number of connections, and of those that failed, sent packets
+// again, or were only late.
 func (a *asker) stop() (tried, failed, again, late int) {
 	a.end()
 	a.wg.Wait()
@@ -211,7 +213,7 @@ func (a *asker) stop() (tried, failed, again, late int) {
 	return a.tried, failed, again, late
 }
 
-// gap says how long connections failed or were late that began after a moment: from the first to the last of them.
+// gap returns the time from the first to the last failed or late connection begun after a moment.
 func (a *asker) gap(since time.Time) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

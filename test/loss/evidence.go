@@ -14,11 +14,11 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// stuckTime is when a connection is looked at: its SYN was sent three times by then.
+// stuckTime is the age at which a connection is inspected: its SYN was sent three times by then.
 const stuckTime = 3200 * time.Millisecond
 
-// inspect looks every 300 ms for connections that wait or have failed, in the connection tracking of all nodes, until ctx
-// ends, and reports those that have failed.
+// inspect searches every 300 ms for waiting and failed connections, in the connection tracking of all nodes, until
+// ctx ends, and reports the failed ones.
 func (f *field) inspect(ctx context.Context, a *asker) {
 	tick := time.NewTicker(300 * time.Millisecond)
 	defer tick.Stop()
@@ -46,7 +46,7 @@ func (f *field) inspect(ctx context.Context, a *asker) {
 	}
 }
 
-// save writes what the nodes know to the directory of the option -evidence.
+// save writes the nodes' state to the directory of the option -evidence.
 func (f *field) save(ctx context.Context) {
 	if f.evidence == "" {
 		return
@@ -84,7 +84,8 @@ func (f *field) inspectNode(ctx context.Context, a *asker, n *world.Node, waitin
 // replySource is the endpoint in an entry.
 var replySource = regexp.MustCompile(`reply=\(src=([^,]+),`)
 
-// explain prints a connection with what is known of it: its endpoint by connection tracking, or else by the answer.
+// explain prints a connection with its evidence, and the history of its endpoint: by connection tracking, or else
+// by the answer.
 func (f *field) explain(t *try) {
 	f.say("%s", t)
 	endpoints := f.history.ofPod(t.by)
@@ -102,7 +103,7 @@ func (f *field) explain(t *try) {
 	}
 }
 
-// result prints what a figure found.
+// result prints the counts of a figure.
 func (f *field) result(a *asker, what string) {
 	tried, failed, again, late := a.stop()
 	fmt.Fprintf(f.out, "%s: %s: %d connections, %d failed, %d sent packets again, %d others took more than %v\n", f.name, what, tried, failed, again, late, lateTime)

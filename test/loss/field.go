@@ -26,7 +26,7 @@ const (
 	patience  = 2 * time.Minute
 )
 
-// A field is a cluster of three nodes, the last of which is a gateway, with a Deployment behind a Service.
+// A field is a cluster of three nodes, the last one a gateway, with a Deployment behind a Service.
 type field struct {
 	options
 	name    string
@@ -102,7 +102,7 @@ func (f *field) close() {
 	f.w.Close()
 }
 
-// client makes a pod that asks.
+// client makes a client pod.
 func (f *field) client(ctx context.Context, on *world.Node) (world.Endpoint, error) {
 	name := "client-" + on.Name
 	if _, err := f.w.Kube.CreatePod(ctx, namespace, name, on.Name, nil); err != nil {
@@ -158,7 +158,7 @@ func (f *field) settle(ctx context.Context, places []place) error {
 	return f.flowed()
 }
 
-// complete waits until the Deployment is as its spec says, old pods gone.
+// complete waits until the Deployment matches its spec, without old pods.
 func (f *field) complete(ctx context.Context) error {
 	api := f.w.Kube.Client()
 	for {
@@ -182,8 +182,8 @@ func (f *field) complete(ctx context.Context) error {
 	}
 }
 
-// places are all from where and by what connections are opened: pods on each node by ClusterIP, and by the NodePort of another
-// node; clients outside by the gateway's NodePort and by a node's.
+// places are the clients and destinations of connections: pods on each node by ClusterIP, and by the NodePort of
+// another node; clients outside by the gateway's NodePort and by a node's.
 func (f *field) places() (out []place) {
 	for i, n := range f.w.Nodes {
 		c, other := f.clients[n.Name], f.w.Nodes[(i+1)%len(f.w.Nodes)]

@@ -11,7 +11,7 @@ import (
 
 const (
 	outsidePort = 8081
-	// cutTime is how long a gateway is away, and back.
+	// cutTime is the time without a gateway, and the time with it again.
 	cutTime = 15 * time.Second
 )
 
@@ -39,7 +39,8 @@ func gateways(ctx context.Context, f *field) error {
 	return f.cut(ctx, places, f.w.Nodes[2])
 }
 
-// cut pulls a node's cables and plugs them in again, so often, and says how long connections failed after either.
+// cut unplugs a node's cables and plugs them in again, f.rounds times, and prints how long connections failed after
+// either.
 func (f *field) cut(ctx context.Context, places []place, n *world.Node) error {
 	a := f.ask(ctx, places, func(*try) {})
 	for round := range f.rounds {

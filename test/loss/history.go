@@ -21,7 +21,8 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// A history is what the API, the Northbound database and the nodes' flows have said of pods and endpoints, with the time.
+// A history has the changes of pods and endpoints in the API, the Northbound database and the nodes' flows, with
+// the time.
 type history struct {
 	end   context.CancelFunc
 	f     informers.SharedInformerFactory
@@ -59,7 +60,7 @@ func watch(ctx context.Context, w *world.World) (*history, error) {
 	return h, err
 }
 
-// followNB records which endpoints the load balancers of the Northbound database lose.
+// followNB records the endpoints removed from load balancers of the Northbound database.
 func (h *history) followNB(ctx context.Context, remote string) error {
 	m, err := ovsdb.NBModel()
 	if err != nil {
@@ -95,7 +96,7 @@ func backends(m model.Model) map[string]bool {
 	return out
 }
 
-// awaitFlows records when each node's flows have lost an endpoint.
+// awaitFlows records the time at which each node's flows have lost an endpoint.
 func (h *history) awaitFlows(ctx context.Context, address string) {
 	to := "dst=" + netip.AddrPortFrom(netip.MustParseAddr(address), 0).String()
 	to = strings.TrimSuffix(to, "0") // with the colon before the port
@@ -122,7 +123,7 @@ func (h *history) close() {
 	h.f.Shutdown()
 }
 
-// add adds a line, unless the last one of the address and kind says the same. It reports whether it did.
+// add adds a line, unless it repeats the last one of the address and kind. It reports whether it did.
 func (h *history) add(address, kind, text string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -147,7 +148,8 @@ func (h *history) pod(o any) {
 	}
 }
 
-// renew forgets what a former pod with the address was, and records the pod of the address.
+// renew clears the last lines of a former pod with the address, so that add repeats them, and adds the address to
+// the pod.
 func (h *history) renew(pod, address string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -195,19 +197,19 @@ func (h *history) slice(before, after any) {
 	}
 }
 
-// isPod reports whether an address is that of a pod or endpoint.
+// isPod reports whether an address belongs to a pod or endpoint.
 func (h *history) isPod(address string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.last[address+"slice"] != "" || h.last[address+"pod"] != ""
 }
 
-// of returns what was said of an address from some time before a moment on.
+// of returns the lines about an address from a minute before until 15 s after a moment.
 func (h *history) of(address string, at time.Time) string {
 	return h.said(at, time.Minute, func(l line) (string, bool) { return l.text, l.of == address })
 }
 
-// around returns all that was said shortly before and after a moment.
+// around returns all lines from 10 s before until 15 s after a moment.
 func (h *history) around(at time.Time) string {
 	return h.said(at, 10*time.Second, func(l line) (string, bool) { return l.of + " " + l.text, true })
 }

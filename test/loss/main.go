@@ -1,5 +1,5 @@
-// Loss counts the connections that fail while something behind a Service changes: 200 new TCP connections a second, by ClusterIP
-// and NodePort, from pods and from outside, each asked once.
+// Loss counts connections failing while the pods, nodes or daemons behind a Service change: 200 new TCP connections
+// a second, by ClusterIP and NodePort, from pods and from outside, each asked once.
 //
 //	loss [-run REGEXP] [-rounds N] [-rate N] [-absence TIME] [-evidence DIR] [-v]
 //
@@ -12,7 +12,8 @@
 //	gateway     one of three gateways is cut off
 //	affinity    the first connection of each of 200 clients with ClientIP affinity
 //
-// A failed connection is printed with its endpoint, the entries of Open vSwitch's connection tracking, and what the API said of the endpoint.
+// A failed connection is printed with its endpoint, the entries of Open vSwitch's connection tracking, and the
+// API's history of the endpoint.
 package main
 
 import (
@@ -37,7 +38,7 @@ func main() {
 	}
 }
 
-// options are those of the command line.
+// options are the options of the command line.
 type options struct {
 	rounds, rate  int
 	absence       time.Duration
@@ -46,7 +47,7 @@ type options struct {
 	say           func(format string, args ...any)
 }
 
-// A figure is something that disturbs, and what is lost meanwhile.
+// A figure is a disturbance with a count of the connections lost during it.
 type figure struct {
 	name    string
 	rounds  int // unless the command line says

@@ -8,10 +8,10 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// settleTime is how long a restarted Open vSwitch runs before the next restart.
+// settleTime is the time between a restart of Open vSwitch and the next one.
 const settleTime = 20 * time.Second
 
-// controllers kills ovn-controller and starts it again, on a gateway and on a node that is none.
+// controllers kills ovn-controller and starts it again, on a gateway and on another node.
 func controllers(ctx context.Context, f *field) error {
 	if err := f.deploy(ctx, preStop); err != nil {
 		return err
@@ -27,7 +27,7 @@ func controllers(ctx context.Context, f *field) error {
 	})
 }
 
-// switches kills Open vSwitch and starts it again, on a gateway and on a node that is none.
+// switches kills Open vSwitch and starts it again, on a gateway and on another node.
 func switches(ctx context.Context, f *field) error {
 	if err := f.deploy(ctx, preStop); err != nil {
 		return err
@@ -48,7 +48,7 @@ func switches(ctx context.Context, f *field) error {
 	})
 }
 
-// disturb does something to each kind of node, and says what each round cost.
+// disturb calls do for each kind of node, and prints the counts of each round.
 func (f *field) disturb(ctx context.Context, places []place, do func(*world.Node) error) error {
 	for _, n := range []*world.Node{f.w.Nodes[1], f.w.Nodes[2]} {
 		kind := map[bool]string{false: "node", true: "gateway"}[n == f.w.Nodes[2]]
