@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// down is the option by which this host declares gateways down; "" without one.
+// down is the value of the option by which this host declares gateways down; "" without it.
 func (w *world) down() string {
 	w.Helper()
 	for word := range strings.SplitSeq(strings.Trim(w.script("ovs-vsctl --if-exists get Open_vSwitch . external_ids:ovn-cms-options"), `"`), ",") {
@@ -22,7 +22,7 @@ func (w *world) awaitDown(what, modes string) {
 	w.eventually(what, func() bool { return w.down() == modes })
 }
 
-// H8: a local gateway that cannot be kept is declared down, for as long as it fails. Other options stay.
+// H8: a local gateway with a failing setup is declared down until it works. Other options stay.
 func TestALocalGatewayIsDeclaredDown(t *testing.T) {
 	w := newWorld(t)
 	w.script(`ovs-vsctl set Open_vSwitch . external_ids:ovn-cms-options=enable-chassis-as-gw,availability-zones=a
@@ -71,7 +71,7 @@ func TestASharedBridgeIsDeclaredDown(t *testing.T) {
 	w.script(`ip link add spare type veth peer name eraps; ovs-vsctl --timeout=60 add-port breth0 spare -- set Open_vSwitch . external_ids:ovn-cms-options=ovn-k8s-gateway-down:bridge
 		ovs-vsctl --timeout=60 add-port breth0 k8s-patch-breth0-br-int -- set Interface k8s-patch-breth0-br-int type=patch options:peer=k8s-patch-br-int-breth0 external_ids:ovn-k8s-gateway=node1 \
 		-- add-port br-int k8s-patch-br-int-breth0 -- set Interface k8s-patch-br-int-breth0 type=patch options:peer=k8s-patch-breth0-br-int external_ids:ovn-k8s-gateway=node1`)
-	p := w.start("-vconsole:info") // which of two NICs?
+	p := w.start("-vconsole:info") // two NICs: the helper cannot choose one
 	if w.down() != "bridge" {
 		t.Errorf("a helper that does not serve the bridge: %q", w.down())
 	}

@@ -10,7 +10,7 @@ import (
 	"ovn-k8s/test/probe"
 )
 
-// Host and router have one MAC and one address, and each gets its own answers.
+// Host and router have one MAC and one address, and each gets its own replies.
 func TestCheck74_DataPath(t *testing.T) {
 	w := newWorld(t)
 	w.service("web", func(s *corev1.Service) {

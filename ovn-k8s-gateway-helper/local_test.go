@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// localGateway gives the host what gateway-init --local makes in Open vSwitch.
+// localGateway makes the same in Open vSwitch as gateway-init --local.
 const localGateway = `set -e
 	ovs-vsctl add-br br-local -- set Bridge br-local datapath_type=netdev \
 		-- add-port br-local br-nexthop -- set Interface br-nexthop type=internal mac='"0a:58:a9:fe:21:01"' \
@@ -14,7 +14,7 @@ const localGateway = `set -e
 		-- add-port br-int k8s-patch-br-int-br-local -- set Interface k8s-patch-br-int-br-local type=patch options:peer=k8s-patch-br-local-br-int external_ids:ovn-k8s-gateway=node1 \
 		external_ids:ovn-k8s-cluster-subnets='"10.128.0.0/14,fd01::/48"' external_ids:ovn-k8s-gateway-ips='"169.254.33.2/24,fd99:33::2/64"'`
 
-// soon is sooner than the resync, which would hide that nobody noticed.
+// soon is shorter than the interval of the resync, which would hide a missed event.
 const soon = 30 * time.Second
 
 func (w *world) within(limit time.Duration, what string, cond func() bool) {
@@ -63,7 +63,7 @@ func TestALocalGatewayIsKept(t *testing.T) {
 	if now := state(); now != before {
 		t.Errorf("not as before:\n%s\nbut\n%s", before, now)
 	}
-	// gateway-remove and the helper do not fight.
+	// gateway-remove and the helper do not undo each other's work.
 	w.script("ovs-vsctl del-br br-local -- del-port k8s-patch-br-int-br-local")
 	w.within(soon, "nothing is left", func() bool {
 		text := state()
@@ -98,8 +98,8 @@ func TestANodeForwards(t *testing.T) {
 	}
 }
 
-// What claims to be a pod is dropped before the host forwards anything, though no
-// object is known: OVN lets it in as soon as a pod has a hostPort.
+// Packets from a pod's address are dropped before the host forwards anything, even without known objects: OVN lets
+// the packets in as soon as a pod has a hostPort.
 func TestNobodyIsAPodBeforeObjectsAreKnown(t *testing.T) {
 	w := newWorld(t)
 	w.overlay()

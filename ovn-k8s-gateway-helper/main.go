@@ -1,5 +1,5 @@
-// Ovn-k8s-gateway-helper takes in, on each node, connections to Services that do
-// not come from pods, and has a host and its gateway router share one NIC.
+// Ovn-k8s-gateway-helper handles, on each node, connections to Services from outside of pods, and has a host and
+// its gateway router share one NIC.
 package main
 
 import (

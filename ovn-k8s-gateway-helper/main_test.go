@@ -39,7 +39,7 @@ func TestCheck68_BaseFlows(t *testing.T) {
 	if !w.has(base(nic, patch, "64000")...) {
 		t.Errorf("flows: %v", w.flows())
 	}
-	// Beside them only what ARP, neighbour discovery and the shared MAC need.
+	// The only other flows are for ARP, neighbour discovery and the shared MAC.
 	for _, f := range w.flows() {
 		known := slices.Contains(base(nic, patch, "64000"), line(f)) || slices.Contains(before, f)
 		if !known && !strings.Contains(f.Match, "arp") && !strings.Contains(f.Match, "icmp6") && !strings.Contains(f.Match, "dl_") && f.Match != "in_port=LOCAL" {
@@ -147,7 +147,7 @@ func TestCheck71_ADeletedServiceHasNoFlows(t *testing.T) {
 	before := w.flows()
 	w.service("web", nil)
 	w.eventually("the flow", func() bool { return len(w.flows()) > len(before) })
-	// The original missed changes: nodePort, and the way back to ClusterIP.
+	// The Python era missed changes: of the nodePort, and to ClusterIP again.
 	w.update("web", func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 30099 })
 	w.eventually("the new port alone", func() bool {
 		text := fmt.Sprint(w.flows())
@@ -160,7 +160,7 @@ func TestCheck71_ADeletedServiceHasNoFlows(t *testing.T) {
 	w.deleteService("web")
 	w.eventually("no flow", func() bool { return cmp.Equal(before, w.flows()) })
 
-	// What happens while the helper is away counts, too.
+	// Changes during the helper's absence count, too.
 	w.service("web", nil)
 	w.eventually("the flow", func() bool { return len(w.flows()) > len(before) })
 	p.Stop()
@@ -196,7 +196,7 @@ func TestCheck72_Preconditions(t *testing.T) {
 	}
 }
 
-// H4: a bridge or NIC that is late is waited for. Whoever starts the helper is told.
+// H4: the helper waits for a late bridge or NIC, and reports the reason to its starter.
 func TestALateBridgeIsWaitedFor(t *testing.T) {
 	w := newWorld(t)
 	w.script("ovs-vsctl add-port breth0 ghost -- add-port br-int other -- set Interface other type=internal || true")
@@ -281,7 +281,7 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	}
 }
 
-// Section 5 of the findings: kube-proxy beside the helper is told of, in either of its modes.
+// Section 5 of the findings: the helper reports kube-proxy on its host, in both of its modes.
 func TestKubeProxyIsFound(t *testing.T) {
 	for mode, rules := range map[string]string{
 		"iptables": "iptables -t nat -N KUBE-SERVICES && iptables -t nat -A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -j RETURN",

@@ -16,13 +16,12 @@ import (
 	"ovn-k8s/test/probe"
 )
 
-// limit is how long flows may be wrong after something happened.
+// limit bounds the time of wrong flows after an event.
 const limit = 2 * time.Second
 
-// router connects a namespace to br-int that has the MAC and the addresses of
-// breth0, and the source ports of pods: what a gateway router looks like from the
-// bridge. But its kernel resets connections that it does not know, so that
-// nothing that is delivered to it by mistake goes unnoticed.
+// router connects a namespace with breth0's MAC and addresses, and the source ports of pods, to br-int: from the
+// bridge it looks like a gateway router. Its kernel resets unknown connections, so no packet delivered there by
+// mistake goes unnoticed.
 func (w *world) router() (netns string) {
 	w.Helper()
 	w.script(fmt.Sprintf(`set -e
@@ -42,8 +41,8 @@ func (w *world) router() (netns string) {
 	return w.Path("/run/netns/gr")
 }
 
-// wire does what ovn-controller does when ovs-vswitchd was restarted. Like its flows,
-// this one learns no addresses: host and router have the same.
+// wire does the work of ovn-controller after a restart of ovs-vswitchd. Like ovn-controller's flows, this one
+// learns no addresses: host and router have the same.
 func (w *world) wire() {
 	w.Helper()
 	w.script("ovs-ofctl add-flow br-int priority=0,actions=ALL")
@@ -72,7 +71,7 @@ func (w *world) address() {
 		ip -6 route replace default via %v`, w.Addresses[0], w.Addresses[1], host.FabricIPv4(), host.FabricIPv6()))
 }
 
-// right reports whether the bridge has all flows, with the ports of now.
+// right reports whether the bridge has all flows, with the present port numbers.
 func (w *world) right() bool {
 	out, _, err := w.Host.Run(w.ctx, "ovs-ofctl", "dump-ports-desc", "breth0")
 	if err != nil {
@@ -91,7 +90,7 @@ func (w *world) right() bool {
 	return nic != "" && patch != "" && w.has(append(base(nic, patch, "64000"), nodePort)...)
 }
 
-// A talk is a session that must not notice anything.
+// A talk is a session without interruptions.
 type talk struct {
 	name    string
 	session *probe.Session
@@ -136,7 +135,7 @@ func (w *world) talks(router string) []*talk {
 	return all
 }
 
-// undisturbed checks that no session broke, and that each goes on.
+// undisturbed checks that all sessions continue.
 func (w *world) undisturbed(what string, all []*talk) {
 	w.Helper()
 	for _, t := range all {
@@ -150,7 +149,7 @@ func (w *world) undisturbed(what string, all []*talk) {
 	}
 }
 
-// web makes the Service that right asks for, in both families.
+// web makes the Service expected by right, in both families.
 func (w *world) web() *corev1.Service {
 	return w.service("web", func(s *corev1.Service) {
 		both := corev1.IPFamilyPolicyRequireDualStack
@@ -170,7 +169,7 @@ func TestCheck73_FlowsComeBackUnderTraffic(t *testing.T) {
 	for _, tt := range []struct {
 		what string
 		do   func()
-		// keeps says that flows of others stay.
+		// keeps: flows of others stay.
 		keeps bool
 	}{
 		{"the helper is killed", func() {
@@ -207,8 +206,8 @@ func TestCheck73_FlowsComeBackUnderTraffic(t *testing.T) {
 		}, false},
 	} {
 		if !tt.keeps {
-			// The flows go, too, and until they are back all ports get a copy of
-			// everything. OVN drops what it does not know; so must this router.
+			// The flows go, too, and until they are back all ports get a copy of each packet. OVN drops unknown
+			// packets; so must this router.
 			w.script(`for t in iptables ip6tables; do
 				ip netns exec gr $t -A INPUT -p tcp ! --syn -m socket -j ACCEPT
 				ip netns exec gr $t -A INPUT -p tcp ! --syn -j DROP
@@ -235,7 +234,7 @@ func TestTheAPIServerMayGoAway(t *testing.T) {
 	w.eventually("flows", w.right)
 	w.unplug()
 	p.Stop()
-	// Without the API server nobody knows which Services are gone.
+	// Without the API server the helper cannot know the deleted Services.
 	again := w.startBlind()
 	w.eventually("flows while nobody knows the Services", w.right)
 	w.deleteService("web")
@@ -247,8 +246,7 @@ func TestTheAPIServerMayGoAway(t *testing.T) {
 	}
 }
 
-// Settings that are missing or half written for a moment, and what is missing while
-// the helper starts anew with others, do not end it.
+// Missing or incomplete settings for a moment, also while the helper restarts with new settings, do not end it.
 func TestSettingsChangeAtBadTimes(t *testing.T) {
 	w := newWorld(t)
 	w.web()
@@ -306,7 +304,7 @@ func TestAHelperWithoutIPv6(t *testing.T) {
 	}
 }
 
-// A management port that is gone for a moment does not make its host another node.
+// A management port missing for a moment does not make its host another node.
 func TestTheManagementPortIsGoneForAMoment(t *testing.T) {
 	w := newWorld(t)
 	w.web()
@@ -326,8 +324,8 @@ func TestTheManagementPortIsGoneForAMoment(t *testing.T) {
 	}
 }
 
-// Where the gateway of a shared NIC is gone, nothing drops the host's segments any
-// more, even if nobody knows the Services. The other rules go on to serve.
+// Without the gateway of a shared NIC, nothing drops the host's segments any more, even before the Services are
+// known. The other rules stay in use.
 func TestWhatIsForASharedNICGoesWithIt(t *testing.T) {
 	w := newWorld(t)
 	w.web()
@@ -364,11 +362,11 @@ func TestARestartChangesNothing(t *testing.T) {
 		return strings.Contains(out, "dport 30082") && !strings.Contains(out, "\n! ")
 	})
 	p.Stop()
-	// how long ago the youngest flow was written
+	// youngest is 1 if all flows are older than a second
 	youngest := func() string {
 		return w.script("ovs-ofctl dump-flows breth0 | sed 's/.*duration=\\([0-9.]*\\)s.*/\\1/' | sort -n | head -1 | awk '{print ($1 > 1)}'")
 	}
-	rules := w.script("iptables-save -c; ip6tables-save -c") // also counters: a rule that is written anew has none
+	rules := w.script("iptables-save -c; ip6tables-save -c") // with counters: a rewritten rule has none
 	time.Sleep(1200 * time.Millisecond)
 	q := w.start(shared...)
 	if strings.Contains(q.Output(), "added or changed") || strings.Contains(q.Output(), "rules changed") {
@@ -429,8 +427,8 @@ func TestManyNodePortsAreOneBundle(t *testing.T) {
 	}
 }
 
-// H0: a host does not need the helper. Without flows the bridge never learns the
-// host's MAC, which the router has, too, behind the patch port.
+// H0: a host does not need the helper. Without flows the bridge never learns the MAC shared by host and router
+// behind the patch port.
 func TestAHostOutlivesTheHelper(t *testing.T) {
 	w := newWorld(t)
 	w.web()
@@ -458,7 +456,7 @@ func TestAHostOutlivesTheHelper(t *testing.T) {
 	const tries = 45
 	ok := 0
 	for range tries {
-		ping(router) // pods go on sending
+		ping(router) // pods continue to send
 		ctx, cancel := context.WithTimeout(w.ctx, time.Second)
 		_, err := (probe.Probe{Netns: w.fabric.Netns(), Network: "tcp", Address: netip.AddrPortFrom(w.IPv4(), 2222)}).Once(ctx)
 		cancel()
@@ -471,8 +469,7 @@ func TestAHostOutlivesTheHelper(t *testing.T) {
 	}
 }
 
-// H11: a helper without options finds the bridge that gateway-init shares, also one
-// that runs before gateway-init.
+// H11: a helper without options finds the bridge shared by gateway-init, also if it started before gateway-init.
 func TestAHelperFindsItsBridge(t *testing.T) {
 	w := newWorld(t)
 	w.web()

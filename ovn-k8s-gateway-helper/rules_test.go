@@ -19,15 +19,15 @@ import (
 	"ovn-k8s/test/probe"
 )
 
-// What is behind the management port.
+// The addresses behind the management port.
 var (
 	management = []netip.Addr{netip.MustParseAddr("10.128.1.2"), netip.MustParseAddr("fd01::2")}
 	podA       = []netip.Addr{netip.MustParseAddr("10.128.1.3"), netip.MustParseAddr("fd01::3")}
 	podB       = []netip.Addr{netip.MustParseAddr("10.128.1.4"), netip.MustParseAddr("fd01::4")}
 )
 
-// overlay makes a management port, and behind it a namespace that has the
-// addresses of pods and of ClusterIPs, which in a cluster OVN balances.
+// overlay makes a management port, and behind it a namespace with the addresses of pods and ClusterIPs. In a
+// cluster OVN balances the latter.
 func (w *world) overlay(services ...*corev1.Service) {
 	w.Helper()
 	w.script(`set -e
@@ -63,7 +63,7 @@ func (w *world) overlay(services ...*corev1.Service) {
 	}
 }
 
-// answers asks until the answer is from who, and from the client's address.
+// answers asks until the answer comes from who and shows the client's address.
 func (w *world) answers(what, netns, network string, to netip.AddrPort, who string, client netip.Addr) {
 	w.Helper()
 	w.eventually(fmt.Sprintf("%s: %s answers %v", what, who, client), func() bool {
@@ -135,7 +135,7 @@ func TestTheHostTakesInConnections(t *testing.T) {
 		return err != nil && !strings.Contains(err.Error(), "refused")
 	})
 
-	// Nobody there: refused at once.
+	// Without endpoints: refused at once.
 	w.endpoints(web, 8080)
 	w.eventually("refused", func() bool {
 		err := w.refuses(out, netip.AddrPortFrom(nodes[0], 30082).String())
@@ -149,7 +149,7 @@ func TestTheHostTakesInConnections(t *testing.T) {
 	w.eventually("no rule of the Service is left", func() bool { return !strings.Contains(w.script("iptables-save; ip6tables-save"), "default/web") })
 }
 
-// refuses connects by TCP, and returns why it could not.
+// refuses connects by TCP, and returns the reason of the failure.
 func (w *world) refuses(netns, to string) error {
 	return probe.In(netns, func() error {
 		c, err := net.DialTimeout("tcp", to, 300*time.Millisecond)
@@ -257,8 +257,8 @@ func TestHealthCheckNodePort(t *testing.T) {
 	w.eventually("nobody answers", func() bool { code, _ := check(); return code == 0 })
 }
 
-// A program that listens at a NodePort or at the port of health checks is told of
-// by Events of the Services, and once; the rest works.
+// A program listening at a NodePort or at the port of health checks is reported once by Events of the Services; the
+// rest works.
 func TestConflictsWithProgramsOfTheHost(t *testing.T) {
 	w := newWorld(t)
 	web := w.service("web", nil)

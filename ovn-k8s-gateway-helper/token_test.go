@@ -16,7 +16,8 @@ import (
 	"ovn-k8s/test/need"
 )
 
-// A node's token, which install.md binds to its Node, says when it ends, and is refused when the Node is deleted.
+// A node's token, bound to its Node as in install.md, warns before its end, and is refused after the Node is
+// deleted.
 func TestATokenEndsWithItsNode(t *testing.T) {
 	need.Nothing(t, need.Cluster, kubetest.Missing())
 	api := cluster.Client().CoreV1()

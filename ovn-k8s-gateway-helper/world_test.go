@@ -26,7 +26,7 @@ import (
 	"ovn-k8s/test/need"
 )
 
-// asHelper makes the test binary be the helper.
+// asHelper makes the test binary run as the helper.
 const asHelper = "OVNK8S_TEST_AS_HELPER"
 
 // cluster is the control plane of all tests; nil if the machine has none. There
@@ -62,7 +62,7 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// token is that of the helper's account, which may do what docs/rbac.yaml says.
+// token is the token of the helper's account, with the rights of docs/rbac.yaml.
 var token string
 
 func account(ctx context.Context) (string, error) {
@@ -76,10 +76,10 @@ func account(ctx context.Context) (string, error) {
 	return cluster.ServiceAccountToken(ctx, "kube-system", "ovn-k8s-gateway-helper")
 }
 
-// patience bounds every wait for something that should happen.
+// patience bounds every wait.
 const patience = time.Minute
 
-// A world is a host that shares eth0 with its gateway router, in breth0.
+// A world is a host with eth0 in breth0, shared with its gateway router.
 type world struct {
 	*testing.T
 	*host.Host
@@ -158,7 +158,7 @@ func (w *world) cleanAPI() {
 	}
 }
 
-// service creates a Service with one port, which edit may change.
+// service creates a Service with one port; edit may change it.
 func (w *world) service(name string, edit func(*corev1.Service)) *corev1.Service {
 	w.Helper()
 	s := &corev1.Service{
@@ -206,8 +206,7 @@ func (w *world) deleteService(name string) {
 	}
 }
 
-// endpoints writes a slice of a Service, whose ports all lead to one: each
-// endpoint is "ADDRESS@NODE".
+// endpoints writes a slice of a Service with one target port for all ports: each endpoint is "ADDRESS@NODE".
 func (w *world) endpoints(s *corev1.Service, port int32, hosts ...string) {
 	w.Helper()
 	slice := &discoveryv1.EndpointSlice{
@@ -286,8 +285,7 @@ func (w *world) once(args ...string) (status int, stderr string) {
 	return 0, stderr
 }
 
-// start starts a helper that ends with the test, at the latest, and waits until
-// it knows the Services.
+// start starts a helper, which ends with the test at the latest, and waits until it knows the Services.
 func (w *world) start(args ...string) *lifeline.Process {
 	w.Helper()
 	p := w.launch(args...)
@@ -295,7 +293,7 @@ func (w *world) start(args ...string) *lifeline.Process {
 	return p
 }
 
-// startBlind starts a helper on breth0 that may not reach the API server.
+// startBlind starts a helper on breth0 without access to the API server.
 func (w *world) startBlind() *lifeline.Process {
 	w.Helper()
 	p := w.launch(shared...)
@@ -338,7 +336,7 @@ func (w *world) appctl(args ...string) string {
 	return out
 }
 
-// eventually waits until cond holds and returns how long that took.
+// eventually waits until cond holds and returns the time waited.
 func (w *world) eventually(what string, cond func() bool) time.Duration {
 	w.Helper()
 	start := time.Now()
@@ -368,8 +366,7 @@ func (w *world) flows() []flow.Flow {
 	return all
 }
 
-// has reports whether the bridge has flows of ours, "MATCH -> ACTIONS" each, in
-// table 0 if no table is named.
+// has reports whether the bridge has flows of ours, "MATCH -> ACTIONS" each, in table 0 unless a table is named.
 func (w *world) has(want ...string) bool {
 	w.Helper()
 	is := map[string]bool{}
@@ -390,13 +387,13 @@ func line(f flow.Flow) string {
 	return fmt.Sprintf("table=%d,priority=%d,%s -> %s", f.Table, f.Priority, f.Match, f.Actions)
 }
 
-// ofport returns a port's number as the database says.
+// ofport returns a port's number in the database.
 func (w *world) ofport(name string) string {
 	w.Helper()
 	return w.script("ovs-vsctl --timeout=60 get Interface " + name + " ofport")
 }
 
-// pid returns the process of a pidfile in Open vSwitch's run directory.
+// pidfile returns the process of a pidfile in Open vSwitch's run directory.
 func (w *world) pidfile(name string) string {
 	text, _ := os.ReadFile(filepath.Join(w.Path("/run/openvswitch"), name))
 	return strings.TrimSpace(string(text))
