@@ -6,7 +6,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 )
 
-// checkConflist reads a CNI configuration as container runtimes do.
+// checkConflist reads a CNI configuration in the same way as container runtimes.
 func checkConflist(t *testing.T, path string) {
 	t.Helper()
 	list, err := libcni.ConfListFromFile(path)
@@ -16,7 +16,7 @@ func checkConflist(t *testing.T, path string) {
 	if list.Name != "ovn-k8s" || len(list.Plugins) != 1 || list.Plugins[0].Network.Type != "ovn-k8s-cni-overlay" {
 		t.Errorf("%+v", list)
 	}
-	if list.CNIVersion != "1.1.0" { // the newest of cniVersions that libcni knows
+	if list.CNIVersion != "1.1.0" { // the newest of cniVersions known to libcni
 		t.Errorf("version %s", list.CNIVersion)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// T2: a command that would take addresses away from running pods refuses before
-// anything is changed, and names them; --force says what breaks.
+// T2: a command refuses to take addresses away from running pods before anything is changed, and names them;
+// --force warns of the pods disconnected.
 func TestSubnetsOfRunningPods(t *testing.T) {
 	w := newWorld(t, "master", "node2")
 	m, n := w.nodes[0], w.nodes[1]
@@ -31,7 +31,7 @@ func TestSubnetsOfRunningPods(t *testing.T) {
 	refused(n, "minion-init --cluster-ip-subnet=192.168.0.0/16 --minion-switch-subnet=192.168.9.0/24 --node-name=node2", both)
 	refused(m, "minion-init --cluster-ip-subnet=192.168.0.0/16 --minion-switch-subnet=192.168.8.0/24 --node-name=kube-master", "running pods have addresses")
 	refused(m, "master-init --cluster-ip-subnet=192.168.0.0/16 --master-switch-subnet=192.168.8.0/24 --node-name=kube-master", "default/m")
-	// A larger subnet, and the same again, take nothing away.
+	// A larger subnet, and the same again, displace no pod.
 	n.init(minionInitArgs)
 	n.init("minion-init --cluster-ip-subnet=192.168.0.0/16 --minion-switch-subnet=192.168.2.0/23 --node-name=node2")
 
@@ -43,7 +43,7 @@ func TestSubnetsOfRunningPods(t *testing.T) {
 	}
 	n.init("minion-init " + dual + " --minion-switch-subnet=192.168.2.0/24,fd01:0:0:2::/64 --node-name=node2")
 	single := strings.Replace(masterInitArgs, "Kube-Master", "kube-master", 1)
-	// Pod a, which runs without the address that it got later, loses nothing.
+	// Pod a, running without the address assigned later, loses nothing.
 	w.nb("lsp-set-addresses", "default_a", "0a:58:c0:a8:02:03 192.168.2.3 fd01:0:0:2::3", "--", "set", "Logical_Switch_Port", "default_a", "external_ids:ovn-k8s-pod-ips=192.168.2.3")
 	w.nb("lsp-set-addresses", "default_b", "0a:58:c0:a8:02:04 192.168.2.4 fd01:0:0:2::4")
 	refused(m, single, "running pods have addresses outside of the subnets given: default/b: ")
@@ -53,7 +53,7 @@ func TestSubnetsOfRunningPods(t *testing.T) {
 	n.init(minionInitArgs)
 	same(t, "record", w.nb("get", "Logical_Router", "ovn_cluster_router", "external_ids:ovn-k8s-node-node2"), `"192.168.2.0/24"`)
 
-	// A pod that outlives its node's removal.
+	// A pod still running after its node's removal.
 	n.script("ovs-vsctl add-port br-int veth0 -- set Interface veth0 type=internal external_ids:sandbox=c1 external_ids:iface-id=default_b external_ids:ip_address=192.168.2.4/24")
 	if got := n.run("node-remove --node-name=node2 --force"); got.Status != 0 {
 		t.Fatalf("%+v", got)

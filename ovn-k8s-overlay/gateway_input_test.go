@@ -59,7 +59,7 @@ func TestBadGatewayInput(t *testing.T) {
 	}
 }
 
-// A NIC without which the host is lost is not taken, unless that is demanded.
+// A NIC needed by the host is not taken, unless forced.
 func TestTheHostsOwnNIC(t *testing.T) {
 	w := newGatewayWorld(t, "master", "node2")
 	n := w.nodes[1]
@@ -91,7 +91,7 @@ func TestTheHostsOwnNIC(t *testing.T) {
 	same(t, "addresses", n.script("ip -4 -br addr show dev eth1 | tr -s ' ' | cut -d' ' -f3"), second[0].String())
 }
 
-// A gateway of the Python era, which had been made twice, is taken over.
+// A gateway of the Python era, made twice, is taken over.
 func TestTakeOverGateway(t *testing.T) {
 	w := newGatewayWorld(t, "master")
 	m := w.nodes[0]
@@ -126,11 +126,11 @@ func TestTakeOverGateway(t *testing.T) {
 	same(t, "translations left", w.nb("--bare", "--columns=external_ip", "list", "NAT"), "10.0.0.77")
 }
 
-// With a VLAN, the NIC's port has the VLAN's in it.
+// With a VLAN, the NIC's port contains the VLAN's.
 func TestVLAN(t *testing.T) {
 	w := newGatewayWorld(t, "master")
 	m := w.nodes[0]
-	m.setID("system-id", m.Name) // by which StartController knows it
+	m.setID("system-id", m.Name) // StartController knows it by this
 	m.init(physicalArgs + " --vlan=42")
 	same(t, "NIC", m.iface("eth1", "external_ids:iface-id"), "eth1_Gw1")
 	same(t, "port", w.get("Logical_Switch_Port", "eth1_Gw1.42", "parent_name")+" "+w.get("Logical_Switch_Port", "eth1_Gw1.42", "tag_request"), "eth1_Gw1 42")
@@ -141,7 +141,7 @@ func TestVLAN(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.nb("--wait=hv", "sync")
-	// What the gateway's router asks for its neighbour leaves with the tag.
+	// Requests of the gateway's router for its neighbour leave with the tag.
 	got := m.script(`ip route add 10.77.0.1 via 192.168.1.1; ping -c 3 -W 1 10.77.0.1 >/dev/null || true
 		ovs-ofctl dump-flows br-int | grep -o "n_packets=[1-9].*mod_vlan_vid:42,output:.*" || ovs-ofctl dump-flows br-int | grep mod_vlan`)
 	if !strings.HasPrefix(got, "n_packets=") {

@@ -18,8 +18,7 @@ const (
 	localArgs    = "gateway-init --cluster-ip-subnet=192.168.0.0/16 --local --node-name=gw3"
 )
 
-// newGatewayWorld is a world with a cluster and eth1 of the first host as in the
-// checks.
+// newGatewayWorld is a world with a cluster, and eth1 of the first host as in the checks.
 func newGatewayWorld(t *testing.T, names ...string) *world {
 	t.Helper()
 	w := newWorld(t, names...)
@@ -36,10 +35,10 @@ func newGatewayWorld(t *testing.T, names ...string) *world {
 	return w
 }
 
-// bridge is the command for a host that shares breth0.
+// bridge is the command for a host sharing breth0.
 func (n *node) bridge() string { return fmt.Sprintf(bridgeArgs, n.Addresses[0], n.Gateways()[0]) }
 
-// topology lists all rows that gateways have, without what northd writes.
+// topology lists all rows of gateways, without the columns of northd.
 func (w *world) topology() string {
 	w.t.Helper()
 	var all []string
@@ -74,7 +73,7 @@ func (w *world) routes(router string) string {
 	return sorted(lines)
 }
 
-// host is all of a host that gateways could change.
+// host is the part of a host's state changed by gateways.
 func (n *node) host() string {
 	n.t.Helper()
 	return n.script(`ip -br addr | sort; ip rule; ip -6 rule; ip neigh show nud permanent; iptables-save | grep ^-; ip6tables-save | grep ^-
@@ -82,8 +81,7 @@ func (n *node) host() string {
 		ovs-vsctl -f csv --columns=name,external_ids,type,options list Interface | sort; ovs-vsctl -f csv --columns=name,external_ids,other_config list Bridge | sort`)
 }
 
-// TestCheck05_24_25_26_27_29_30_31_33_GatewayInit goes through the life of a
-// gateway of each mode: it is planned, made, made again and removed.
+// TestCheck05_24_25_26_27_29_30_31_33_GatewayInit plans, makes, repeats and removes a gateway of each mode.
 func TestCheck05_24_25_26_27_29_30_31_33_GatewayInit(t *testing.T) {
 	w := newGatewayWorld(t, "master", "node2", "node3")
 	m, n, l := w.nodes[0], w.nodes[1], w.nodes[2]
@@ -241,7 +239,7 @@ func TestCheck05_24_25_26_27_29_30_31_33_GatewayInit(t *testing.T) {
 			h.script("ovs-vsctl --if-exists del-br br-int")
 		}
 		same(t, "rows", w.topology(), before)
-		m.init(masterInitArgs) // since br-int is gone
+		m.init(masterInitArgs) // br-int is gone
 		for i, h := range []*node{m, n, l} {
 			same(t, "host", h.host(), hosts[i])
 		}
@@ -256,11 +254,11 @@ func TestCheck06_07_Addresses(t *testing.T) {
 	same(t, "Check 6", w.get("Logical_Router_Port", "rtoe-GR_Gw1", "networks"), `["10.0.0.5/24"]`)
 	same(t, "Check 7", w.routes("GR_Gw1"), "0.0.0.0/0 10.0.0.1 dst-ip rtoe-GR_Gw1\n192.168.0.0/16 100.64.0.1 dst-ip\n")
 
-	// As in a cloud that gives hosts addresses without a network.
+	// As in a cloud with addresses of hosts without a network.
 	m.init(strings.Replace(physicalArgs, "10.0.0.5/24", "10.0.0.5", 1))
 	same(t, "alone", w.get("Logical_Router_Port", "rtoe-GR_Gw1", "networks"), `["10.0.0.5/32"]`)
 
-	// Changed: corrected, and nothing of the former is left.
+	// Changed: corrected, and nothing of the old configuration is left.
 	m.init(strings.Replace(strings.Replace(physicalArgs, "10.0.0.5/24", "10.0.7.5/24", 1), "10.0.0.1", "10.0.7.1", 1))
 	same(t, "port", w.get("Logical_Router_Port", "rtoe-GR_Gw1", "networks"), `["10.0.7.5/24"]`)
 	same(t, "tag", w.get("Logical_Router", "GR_Gw1", "external_ids:physical_ip"), "10.0.7.5")
@@ -320,8 +318,7 @@ func TestCheck28_Rampout(t *testing.T) {
 	same(t, "without", w.routes("ovn_cluster_router"), "0.0.0.0/0 100.64.0.2 dst-ip\n")
 }
 
-// A run that is killed at any moment is completed by the next one: one that makes
-// a gateway, and one that removes it.
+// A command killed at any moment is completed by the next one: gateway-init and gateway-remove.
 func TestCheck32_Killed(t *testing.T) {
 	w := newGatewayWorld(t, "master")
 	m := w.nodes[0]
@@ -379,7 +376,7 @@ func TestCheck34_Parallel(t *testing.T) {
 	if len(joins) != 10 || firsts != 1 {
 		t.Errorf("%d first gateways, join addresses %v", firsts, joins)
 	}
-	for i := range 9 { // whoever is left, one is the first
+	for i := range 9 { // any remaining gateway becomes the first
 		w.nodes[i].run(fmt.Sprint("gateway-remove --node-name=gw", i))
 	}
 	same(t, "the last one", w.get("Logical_Router", "GR_gw9", "external_ids:first_gateway"), "yes")
@@ -390,14 +387,13 @@ func sorted(lines []string) string {
 	return strings.Join(lines, "")
 }
 
-// H4, H10: at boot a gateway's own end is there before the database is, and an address that
-// is late is waited for.
+// H4, H10: at boot the host's part of a gateway works before the database does, and a late address is awaited.
 func TestAGatewayBootsBeforeTheDatabase(t *testing.T) {
 	w := newWorld(t, "kube-master", "node2")
 	m, n := w.nodes[0], w.nodes[1]
 	m.init(masterInitArgs)
 	n.init(minionInitArgs)
-	// start runs a command of a unit, which fills /run/log.
+	// start runs a command like a unit, with its output in /run/log.
 	start := func(args string) {
 		t.Helper()
 		p, err := n.Start("sh", "-c", "PATH=$PATH:"+bin+" exec "+bin+"/ovn-k8s-overlay "+args+" --wait >/run/log 2>&1")

@@ -8,8 +8,8 @@ import (
 	"ovn-k8s/test/host"
 )
 
-// What an earlier release has noted of a NIC is understood, IPv6 stays off where it
-// was, and routes with several next hops come back.
+// A NIC's configuration saved by an earlier release is understood, IPv6 stays off if it was, and routes with
+// several next hops come back.
 func TestANICGetsBackWhatAnEarlierReleaseNoted(t *testing.T) {
 	w := newGatewayWorld(t, "master")
 	m := w.nodes[0]
@@ -39,7 +39,7 @@ func TestANICGetsBackWhatAnEarlierReleaseNoted(t *testing.T) {
 	same(t, "disable_ipv6", m.script("cat /proc/sys/net/ipv6/conf/eth1/disable_ipv6"), "1")
 }
 
-// Rules that cannot be removed are an error, and go with the next run.
+// Rules impossible to remove are an error, and go with the next run.
 func TestRulesThatCannotBeRemovedAreAnError(t *testing.T) {
 	w := newGatewayWorld(t, "master")
 	m := w.nodes[0]
@@ -56,7 +56,7 @@ func TestRulesThatCannotBeRemovedAreAnError(t *testing.T) {
 	same(t, "host", m.host(), before)
 }
 
-// On a host whose kernel has no IPv6, everything works for a cluster without.
+// On a host without IPv6 in its kernel, everything works for a cluster without IPv6.
 func TestWithoutIPv6(t *testing.T) {
 	w := newWorld(t, "master", "node2")
 	w.nodes[0].init(masterInitArgs)

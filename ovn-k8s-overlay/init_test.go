@@ -53,8 +53,7 @@ func TestMasterInit(t *testing.T) {
 	})
 
 	t.Run("Check13_LoadBalancerGroups", func(t *testing.T) {
-		// As improved: no load balancer until there is a service, and groups in
-		// the place of the two big ones.
+		// As improved: no load balancer before the first Service, and groups in place of the two large ones.
 		same(t, "balancers", w.nb("list", "Load_Balancer"), "")
 		var groups []string
 		for _, name := range []string{"ovn-k8s-cluster", "ovn-k8s-switches"} {
@@ -128,7 +127,7 @@ func TestCheck17_LongNodeName(t *testing.T) {
 	same(t, "iface-id", m.iface("k8s-verylongnod", "external_ids:iface-id"), id)
 	same(t, "logical port", w.nb("get", "Logical_Switch_Port", id, "addresses"), `["`+m.iface("k8s-verylongnod", "mac_in_use")+` 192.168.1.2"]`)
 
-	// Another node of this host that shares the 11 characters.
+	// Another node of this host with the same 11 characters.
 	r := m.init(fmt.Sprintf(init, 2) + "VeryLongNodeName2.example.com")
 	if !strings.Contains(r.Err, "run node-remove --node-name=verylongnodename.example.com") {
 		t.Errorf("no warning of the other node: %s", r.Err)
@@ -255,8 +254,7 @@ func TestOneSubnetForClusterAndNode(t *testing.T) {
 	same(t, "routes", m.script("ip route show dev k8s-m"), "100.64.0.0/16 via 192.168.1.1 proto 46 \n192.168.1.0/24 proto kernel scope link src 192.168.1.2 ")
 }
 
-// The cluster of the Python era: the router has the master's name, ports have
-// random MACs, nothing carries an owner.
+// The cluster of the Python era: the router has the master's name, ports have random MACs, no row has an owner.
 func TestAdoptsThePythonEra(t *testing.T) {
 	w := newWorld(t, "master", "node2")
 	m, n := w.nodes[0], w.nodes[1]
@@ -331,7 +329,7 @@ func TestManyMinionsAtOnce(t *testing.T) {
 	same(t, "router ports", fmt.Sprint(strings.Count(w.nb("--bare", "--columns=name", "list", "Logical_Router_Port"), "rtos-n")), fmt.Sprint(nodes))
 }
 
-// Two masters that begin at the same time with nothing make one cluster.
+// Two masters starting at the same time without a cluster make one cluster.
 func TestTwoMastersAtOnce(t *testing.T) {
 	for round := range 5 {
 		w := newWorld(t, "one", "two")
@@ -392,7 +390,7 @@ func TestCheck20_CNI(t *testing.T) {
 		t.Errorf("warnings: %s", r.Err)
 	}
 	same(t, "the old configuration", n.file("/etc/cni/net.d/10-net.conf"), old)
-	// Section 7: a runtime in another mount namespace sees nothing but the directory.
+	// Section 7: a runtime in another mount namespace sees only the directory.
 	isCopy := "test -L /opt/cni/bin/ovn-k8s-cni-overlay || cmp " + bin + "/ovn-k8s-cni-overlay /opt/cni/bin/ovn-k8s-cni-overlay; readlink /opt/cni/bin/ovn_cni; stat -c %a /opt/cni/bin/ovn-k8s-cni-overlay; ls -A /opt/cni/bin | wc -l"
 	const copied = "ovn-k8s-cni-overlay\n755\n2"
 	same(t, "the plugin", n.script(isCopy), copied)
@@ -418,7 +416,7 @@ func TestCheck20_CNI(t *testing.T) {
 	}
 	same(t, "another program", n.script("cat /opt/cni/bin/ovn-k8s-cni-overlay; readlink /opt/cni/bin/ovn_cni"), "#!/bin/sh\novn-k8s-cni-overlay")
 
-	// A plugin that is installed there only stays.
+	// A plugin installed only there stays.
 	n.script("rm /opt/cni/bin/*; cp " + bin + "/ovn-k8s-cni-overlay /opt/cni/bin/; rm /etc/cni/net.d/*")
 	if r := n.runIn("PATH=$PATH", minionInitArgs); r.Status != 0 {
 		t.Fatalf("%+v", r)
@@ -442,8 +440,7 @@ func TestCheck21_NoPlugin(t *testing.T) {
 	}
 }
 
-// What fails on the host after the database was changed is completed by the
-// next run.
+// A failure on the host after the change of the database is completed by the next run.
 func TestRepeatAfterFailure(t *testing.T) {
 	w := newWorld(t, "master", "node2")
 	m, n := w.nodes[0], w.nodes[1]
@@ -462,7 +459,7 @@ func TestRepeatAfterFailure(t *testing.T) {
 	}
 }
 
-// A database that does not answer, and an ovs-vswitchd that does not run.
+// A silent database, and a stopped ovs-vswitchd.
 func TestDaemonsThatAreDown(t *testing.T) {
 	w := newWorld(t, "master")
 	m := w.nodes[0]

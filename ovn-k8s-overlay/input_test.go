@@ -141,7 +141,7 @@ func TestBadInput(t *testing.T) {
 	})
 }
 
-// An input is a command that must fail, and what its lines must say.
+// An input is a command that must fail, and the texts its lines must have.
 type input struct {
 	name, args string
 	want       []string
@@ -199,7 +199,7 @@ func TestSSL(t *testing.T) {
 		client.copy("ca.crt", ca) // not the server's
 		m.fails(args, "the server's certificate does not fit the CA certificate "+ca)
 		server.copy("ca.crt", ca)
-		server.copy("host.key", key) // not of the server's CA for clients
+		server.copy("host.key", key) // of another CA than the server's for clients
 		server.copy("host.crt", cert)
 		m.fails(args, "the server refuses this host's certificate")
 		client.copy("host.key", key) // not of this certificate

@@ -10,9 +10,8 @@ import (
 	"ovn-k8s/lib/settings"
 )
 
-// common are the options of all commands. Options that must be given are
-// pointers, since one that is empty is another mistake than one that is missing,
-// and --show-config does without them.
+// common are the options of all commands. Required options are pointers, because an empty option is another mistake
+// than a missing one, and --show-config does not need them.
 type common struct {
 	cli.Base
 	NodeName *string        `long:"node-name" value-name:"NAME" description:"the node's name in Kubernetes (required)"`
@@ -21,13 +20,12 @@ type common struct {
 	Config   settings.Flags `group:"Configuration options, which override external_ids of Open vSwitch and ovn_k8s.conf"`
 }
 
-// command is what package overlay wants to know.
+// command returns the input of package overlay.
 func (c common) command(stdio cli.IO) overlay.Command {
 	return overlay.Command{Settings: c.Config.Map(), NodeName: value(c.NodeName), DryRun: c.DryRun, Wait: c.Wait, Out: stdio.Out, Err: stdio.Err}
 }
 
-// run shows the configuration if that is asked for, or else runs the work if no
-// required option is missing.
+// run shows the configuration if requested, or else runs the work if no required option is missing.
 func (c common) run(ctx context.Context, stdio cli.IO, required []option, work func() error) error {
 	if c.Config.ShowConfig {
 		return overlay.ShowConfig(ctx, c.command(stdio))
@@ -44,7 +42,7 @@ func (c common) run(ctx context.Context, stdio cli.IO, required []option, work f
 	return work()
 }
 
-// An option is one that must be given.
+// An option is a required option.
 type option struct {
 	name  string
 	value *string
@@ -62,5 +60,5 @@ type usageError string
 
 func (e usageError) Error() string { return string(e) }
 
-// ExitStatus is that of every wrong command line.
+// ExitStatus is the status for a wrong command line.
 func (usageError) ExitStatus() int { return 2 }

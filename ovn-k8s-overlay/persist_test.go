@@ -65,7 +65,7 @@ iface k8s-kube-master inet static
 	}
 	queryInterfaces(t, m)
 	bootByIfupdown(t, m)
-	// The kernel's default for duplicate address detection is all that differs.
+	// The kernel's default for duplicate address detection is the only difference.
 	if r := m.run(dual + " --dry-run"); r.Status != 0 || regexp.MustCompile(`(?m)^(add|remove|write|set [^s])`).MatchString(r.Out) {
 		t.Errorf("after a boot something is to do: %+v", r)
 	}
@@ -85,7 +85,7 @@ func queryInterfaces(t *testing.T, n *node) {
 	}
 }
 
-// bootByIfupdown loses the port, and has ifupdown make it again.
+// bootByIfupdown deletes the port, and has ifupdown make it again.
 func bootByIfupdown(t *testing.T, n *node) {
 	t.Helper()
 	if _, err := exec.LookPath("ifup"); err != nil {
@@ -99,7 +99,7 @@ func bootByIfupdown(t *testing.T, n *node) {
 		ifup --allow=ovs br-int`)
 }
 
-// The stanzas that the suite of the Python era appended.
+// The stanzas appended by the suite of the Python era.
 func TestInterfacesOfThePythonEra(t *testing.T) {
 	w := newWorld(t, "master")
 	m := w.nodes[0]
@@ -188,8 +188,7 @@ fd98::/64 via fd01:0:0:1::1 dev k8s-kube-master proto 46`)
 	same(t, "an operator's", m.script("grep -c VLAN=yes "+dir+"ifcfg-br-int"), "1")
 }
 
-// What a killed run has left beside the files that it was to replace goes with the
-// next one, but not what a run that lives is about to rename.
+// The next run removes temporary files of killed runs, but no file of a running one.
 func TestLeftoversOfKilledRunsGo(t *testing.T) {
 	w := newWorld(t, "master")
 	m := w.nodes[0]

@@ -39,13 +39,13 @@ func TestNodeRemove(t *testing.T) {
 	same(t, "rows", w.rows("_uuid,name"), rows)
 	same(t, "registry", w.nb("--if-exists", "get", "Logical_Router", "ovn_cluster_router", "external_ids:ovn-k8s-node-node2"), "")
 	same(t, "interfaces", n.file("/etc/network/interfaces"), interfaces)
-	n.script("ovs-vsctl del-br br-int") // which is ovn-controller's in the end
+	n.script("ovs-vsctl del-br br-int") // ovn-controller removes br-int in the end
 	same(t, "host", n.state(), untouched)
 	if got := n.run("node-remove --node-name=node2"); got != (host.Result{Out: "Node node2 was not there.\n"}) {
 		t.Errorf("again: %+v", got)
 	}
 
-	// A node whose host is lost is removed from elsewhere.
+	// A node without its host is removed from another host.
 	n.init(minionInitArgs)
 	before = n.state()
 	master := m.state()

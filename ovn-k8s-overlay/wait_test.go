@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Section 7: with --wait, a refusal ends the command at once with its line. Only what is late is waited for.
+// Section 7: with --wait, a refusal ends the command at once with its line. It waits only for late daemons and
+// addresses.
 func TestWaitDoesNotRepeatRefusals(t *testing.T) {
 	w := newWorld(t, "master", "node2")
 	m, n := w.nodes[0], w.nodes[1]

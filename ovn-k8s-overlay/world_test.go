@@ -50,15 +50,14 @@ type node struct {
 	ctx context.Context
 }
 
-// A world is nodes, and OVN's central half on the first of them.
+// A world is a list of nodes, with OVN's central half on the first one.
 type world struct {
 	t       *testing.T
 	central *ovntest.Central
 	nodes   []*node
 }
 
-// newWorld makes a world of nodes with the given names. ovn-nb is set, and
-// br-int is absent.
+// newWorld makes a world of nodes with the given names. ovn-nb is set, and br-int is absent.
 func newWorld(t *testing.T, names ...string) *world {
 	t.Helper()
 	return newWorldWith(t, nil, names...)
@@ -96,8 +95,7 @@ func newWorldWith(t *testing.T, nbArgs []string, names ...string) *world {
 	return w
 }
 
-// startCentral starts OVN's central half, without the sockets at which a host
-// finds its database by itself.
+// startCentral starts OVN's central half, without the sockets by which a host finds its database by itself.
 func (w *world) startCentral(n *node, nbArgs []string) {
 	w.t.Helper()
 	c, err := ovntest.Start(ovntest.Options{Listen: "::", NBPort: 6641, SBPort: 6642, NBArgs: nbArgs, Command: n.Command})
@@ -120,7 +118,7 @@ func (w *world) nb(args ...string) string {
 	return out
 }
 
-// transactions counts what was written into the Northbound database.
+// transactions counts the transactions of the Northbound database.
 func (w *world) transactions() int {
 	w.t.Helper()
 	n, err := w.central.NBTransactions()
@@ -206,7 +204,7 @@ func (n *node) fails(args string, want ...string) {
 	}
 }
 
-// file reads a file of the node; it is empty if there is none.
+// file reads a file of the node; it is empty if missing.
 func (n *node) file(path string) string {
 	n.t.Helper()
 	text, err := os.ReadFile(n.Path(path))
@@ -239,7 +237,7 @@ func (n *node) iface(name, column string) string {
 	return strings.Trim(n.script("ovs-vsctl get Interface "+name+" "+column), `"`)
 }
 
-// state is all of a host that the commands could change.
+// state is the part of a host's state changed by the commands.
 func (n *node) state() string {
 	n.t.Helper()
 	return n.script(`ip -br addr | sort; ip route; ip -6 route; ovs-vsctl --columns=name,external_ids,mac,mtu_request list Interface;
