@@ -32,9 +32,8 @@ func (w *world) burst(from, n int) {
 	}
 }
 
-// settled waits until every pod has exactly one port and one address, equal to
-// its annotation, no two share one, and --check finds nothing. It returns the
-// addresses by pod.
+// settled waits until every pod has exactly one port and one address, equal to its annotation, all addresses
+// differ, and --check finds nothing. It returns the addresses by pod.
 func (w *world) settled(pods int) map[string]string {
 	w.Helper()
 	var given map[string]string
@@ -70,7 +69,7 @@ func (w *world) checked() {
 	})
 }
 
-// consistent says what is wrong, or "".
+// consistent returns the first problem, or "".
 func (w *world) consistent(pods int) (map[string]string, string) {
 	w.Helper()
 	list, err := cluster.Client().CoreV1().Pods("default").List(w.Context(), metav1.ListOptions{})
@@ -115,8 +114,8 @@ func (w *world) consistent(pods int) (map[string]string, string) {
 	return given, ""
 }
 
-// supervise runs a watcher and starts it again whenever it ends, as an init
-// system would, until the test ends. It returns what kills the present one.
+// supervise runs a watcher and starts it again after each end, like an init system, until the test ends. It returns
+// a function to kill the present one.
 func (w *world) supervise() (kill func()) {
 	w.Helper()
 	p := w.start()
@@ -195,7 +194,7 @@ func TestEmptiedNorthboundIsRebuilt(t *testing.T) {
 	same()
 	w.nbctl("lr-del", names.ClusterRouter, "--", "ls-del", "join", "--", "ls-del", "node1", "--", "ls-del", "node2")
 	same()
-	p.kill() // and by one that knows nothing but what the API server says
+	p.kill() // and by one with the API server's objects only
 	w.central.StopNB()
 	if err := w.central.StartEmptyNB(); err != nil {
 		t.Fatal(err)

@@ -17,8 +17,7 @@ import (
 	"ovn-k8s/lib/nbsync"
 )
 
-// gateways adds gateways to the topology as gateway-init does: by name the
-// address at which their hosts answer.
+// gateways adds gateways to the topology like gateway-init: hosts are the addresses of their hosts, by name.
 func (w *world) gateways(c topology.Cluster, hosts map[string]string) topology.Cluster {
 	w.Helper()
 	for name, host := range hosts {
@@ -56,7 +55,7 @@ func (w *world) waysOut() string {
 	var hops []string
 	routes, err := w.central.NBCtl("lr-route-list", names.ClusterRouter)
 	if err != nil {
-		return "" // there is no router yet
+		return "" // no router yet
 	}
 	for l := range strings.Lines(routes) {
 		if f := strings.Fields(l); len(f) > 1 && f[0] == "0.0.0.0/0" {
@@ -67,8 +66,8 @@ func (w *world) waysOut() string {
 	return strings.Join(hops, " ")
 }
 
-// A host that answers with a refusal is alive. To an address of a group, as
-// 224.0.0.1, the kernel itself refuses to connect.
+// A host that refuses a connection is up. The kernel itself refuses to connect to a multicast address, such as
+// 224.0.0.1.
 func TestADeadGatewayIsLeftUntilItIsBack(t *testing.T) {
 	w := newWorld(t, nil)
 	c := w.topology(map[string]string{"node1": "192.168.2.0/24"})
@@ -99,21 +98,20 @@ func TestADeadGatewayIsLeftUntilItIsBack(t *testing.T) {
 		t.Errorf("a restart and one pod took %d transactions (%v); ways out: %s", after-before, err, w.waysOut())
 	}
 
-	// Run again, gateway-init makes the routes, not knowing better.
+	// Run again, gateway-init makes the routes, without knowledge of the failure.
 	w.gateways(c, map[string]string{"gw2": "224.0.0.1"})
 	w.eventually("the gateway is left again", func() bool { return w.waysOut() == alive })
 	c = w.gateways(c, map[string]string{"gw2": "127.0.0.2"})
 	w.eventually("the gateway is back", func() bool { return w.waysOut() == "100.64.0.2 100.64.0.3" })
 
-	// Where all are dead, it is rather the watcher who is wrong.
+	// If all gateways look down, the watcher rather has the problem.
 	w.gateways(c, map[string]string{"gw1": "224.0.0.2", "gw2": "224.0.0.3"})
 	w.pod("another", "node1", nil)
 	w.annotation("another")
 	w.eventually("both stay", func() bool { return w.waysOut() == "100.64.0.2 100.64.0.3" })
 }
 
-// A pod whose logical port would be that of a gateway's NIC has none, and is told
-// once: the gateway's stays as it is.
+// A pod with the same logical port name as a gateway's NIC gets no port and one report: the gateway's port stays.
 func TestAPodDoesNotTakeAGatewaysPort(t *testing.T) {
 	w := newWorld(t, nil)
 	c := w.topology(map[string]string{"node1": "192.168.2.0/24"})

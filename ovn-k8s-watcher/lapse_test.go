@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// T9: while the API server does not answer, gateways fail over and come back, and nothing else is written. After its return the watcher
-// goes on where it was.
+// T9: while the API server does not answer, gateways fail over and come back, and nothing else is written. After
+// its return the watcher continues its work.
 func TestGatewaysFailOverWithoutTheAPIServer(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -65,7 +65,7 @@ func TestGatewaysFailOverWithoutTheAPIServer(t *testing.T) {
 	}
 }
 
-// T9, T1: a watcher without the Lease judges gateways until another one takes the term. It was frozen at that moment, and
+// T9, T1: a watcher without the Lease probes gateways until another one takes the term. Frozen at this moment, it
 // writes nothing when it wakes up.
 func TestTheTermOfALapsedWatcherEnds(t *testing.T) {
 	w := newWorld(t, nil)

@@ -17,23 +17,22 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// takeover is how long it may take until another watcher is active: 10 s of the
-// Lease, and some tries.
+// takeover bounds the time until another watcher is active: 10 s of the Lease, and some tries.
 const takeover = 20 * time.Second
 
-// A relay stands between a watcher and the API server. It can lose its
-// connections without a word, as a firewall or a router does.
+// A relay is a proxy between a watcher and the API server. It can lose its connections without closing them, like a
+// firewall or a router.
 type relay struct {
 	listener net.Listener
 	wg       sync.WaitGroup
 
 	mu    sync.Mutex
-	lost  chan struct{} // closed: connections until now say nothing more
+	lost  chan struct{} // closed: present connections carry nothing more
 	conns []net.Conn
-	deaf  bool // new connections say nothing either
+	deaf  bool // new connections carry nothing either
 }
 
-// newRelay starts a relay, which the world's watchers use from now on.
+// newRelay starts a relay, used by the world's watchers from now on.
 func newRelay(t *testing.T, w *world) *relay {
 	t.Helper()
 	u, err := url.Parse(cluster.URL)
@@ -74,7 +73,7 @@ func (r *relay) serve(server string) {
 	}
 }
 
-// copyUntil copies until lost is closed, and then takes in what comes.
+// copyUntil copies until lost is closed, and then discards its input.
 func copyUntil(lost <-chan struct{}, to, from net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -95,7 +94,7 @@ func copyUntil(lost <-chan struct{}, to, from net.Conn) {
 	}
 }
 
-// lose ends all connections, without telling. New ones work unless deaf.
+// lose loses all connections without closing them. New ones work unless deaf.
 func (r *relay) lose(deaf bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +119,7 @@ func (r *relay) close() {
 	r.wg.Wait()
 }
 
-// says counts how often a watcher's log says something.
+// says counts the occurrences of a text in a watcher's log.
 func (p *process) says(what string) int { return strings.Count(p.log.String(), what) }
 
 const (
@@ -142,10 +141,9 @@ func (p *process) becomesActive(n int, within time.Duration) {
 	}
 }
 
-// A watcher whose connections are lost, without a word, keeps the Lease by new
-// ones. One that cannot reach the API server at all stops before another one
-// starts, and has the Lease again as soon as that one ends, whatever has become
-// of its connections.
+// A watcher with silently lost connections keeps the Lease by new ones. Without any access to the API server it
+// stops before another watcher starts, and has the Lease again as soon as the other one ends, in any state of its
+// connections.
 func TestLostConnectionsToTheAPIServer(t *testing.T) {
 	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
 	r := newRelay(t, w)
@@ -158,7 +156,7 @@ func TestLostConnectionsToTheAPIServer(t *testing.T) {
 		return strings.Contains(string(out), " leads since ")
 	})
 	r.lose(false)
-	time.Sleep(9 * time.Second) // after which it would have been given up
+	time.Sleep(9 * time.Second) // by now the watcher would have given up the Lease
 	if first.says(nowLapsed) > 0 || second.says(nowActive) > 0 {
 		t.Fatal("lost connections cost the Lease")
 	}
@@ -174,7 +172,7 @@ func TestLostConnectionsToTheAPIServer(t *testing.T) {
 	first.becomesActive(2, 15*time.Second)
 }
 
-// A watcher that hangs loses the Lease to another one, and knows once it goes on.
+// A hanging watcher loses the Lease to another one, and notices when it continues.
 func TestAHungWatcherIsReplaced(t *testing.T) {
 	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
 	first := w.start("--unixctl=" + w.dir + "/first.ctl")
@@ -199,8 +197,8 @@ func TestAHungWatcherIsReplaced(t *testing.T) {
 	}
 }
 
-// A Lease whose renewTime is an hour ahead or behind, as the clocks of hosts may be, expires in its duration: that runs
-// from the moment at which a watcher sees the Lease, by the watcher's monotonic clock.
+// A Lease with a renewTime an hour ahead or behind, from a host with another clock, expires after its duration: it
+// runs from the moment the watcher sees the Lease, by the watcher's monotonic clock.
 func TestALeaseOfAnotherClock(t *testing.T) {
 	for _, jump := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(jump.String(), func(t *testing.T) {

@@ -1,5 +1,4 @@
-// Ovn-k8s-watcher follows the Kubernetes API and writes what it says into the
-// Northbound database of OVN.
+// Ovn-k8s-watcher follows the Kubernetes API and writes its objects as rows into the Northbound database of OVN.
 package main
 
 import (

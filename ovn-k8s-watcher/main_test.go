@@ -69,7 +69,7 @@ func TestCheck36_Preconditions(t *testing.T) {
 	}
 }
 
-// H4: a database that is late is waited for. Whoever starts the watcher is told, once.
+// H4: the watcher waits for a late database, and reports the reason to its starter, once.
 func TestALateDatabaseIsWaitedFor(t *testing.T) {
 	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
 	late := w.central.NB
@@ -94,7 +94,7 @@ func TestALateDatabaseIsWaitedFor(t *testing.T) {
 	}
 }
 
-// errorLines counts the lines that are not log lines.
+// errorLines counts the lines of standard error outside of the log.
 func errorLines(stderr string) int {
 	n := 0
 	for l := range strings.Lines(stderr) {
@@ -159,7 +159,7 @@ func TestCheck37_Daemon(t *testing.T) {
 	})
 }
 
-// recorder is a proxy before the API server that remembers requests.
+// recorder is a proxy before the API server with a record of requests.
 func recorder(t *testing.T, w *world) func() []*http.Request {
 	t.Helper()
 	target, err := url.Parse(cluster.URL)
@@ -285,7 +285,7 @@ func TestCheck42_RestartKeepsAddressesAndWritesNothing(t *testing.T) {
 		w.pod(name, fmt.Sprint("node", 1+i%2), nil)
 		if i == 3 {
 			w.annotation("p2")
-			w.delete("p2") // leaves a hole that a new watcher must not fill by moving others
+			w.delete("p2") // leaves a hole; a new watcher must not move other pods into it
 		}
 	}
 	for i := range 6 {
@@ -447,8 +447,7 @@ func TestProblemsBecomeEventsAndEndByThemselves(t *testing.T) {
 	}
 }
 
-// withoutPatch is a service account that may do all that a watcher does but write
-// annotations.
+// withoutPatch is a service account with all rights of a watcher except for writing annotations.
 const withoutPatch = `
 apiVersion: v1
 kind: ServiceAccount

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// When most pods have gone, the watcher reads the database again, to need no more
-// memory than the others take. Nothing is written for that, and it goes on.
+// After most pods were deleted, the watcher reads the database again, to release their memory. It writes nothing
+// for it, and continues its work.
 func TestMostPodsGo(t *testing.T) {
 	w := newWorld(t, manyNodes())
 	p := w.start()

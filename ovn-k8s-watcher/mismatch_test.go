@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// report does what the kubelet does: it writes status.podIPs.
+// report writes status.podIPs like the kubelet.
 func (w *world) report(name string, ips ...string) {
 	w.Helper()
 	status := corev1.PodStatus{}
@@ -28,13 +28,13 @@ func (w *world) report(name string, ips ...string) {
 	}
 }
 
-// T2, T3: a running pod keeps what it has through conversions. Where its node's subnets
-// are others, or it lacks a family, an Event on the pod, pod/show and --check say so.
+// T2, T3: a running pod keeps its addresses through conversions. If its node's subnets changed, or it lacks a
+// family, an Event on the pod, pod/show and --check report it.
 func TestARunningPodWithOtherAddressesIsTold(t *testing.T) {
 	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
 	socket := filepath.Join(w.dir, "ctl")
 	p := w.start("--unixctl=" + socket)
-	for _, name := range []string{"z", "b", "a"} { // not the order of names
+	for _, name := range []string{"z", "b", "a"} { // not in the order of names
 		w.pod(name, "node1", nil)
 		w.report(name, w.annotation(name).IPs[0].Addr().String())
 	}

@@ -48,8 +48,7 @@ func (o *options) Run(ctx context.Context, io cli.IO) error {
 	})
 }
 
-// mode checks the kind of network. Scripts may match the texts: they are the
-// originals'.
+// mode checks the kind of network. The texts are those of the Python era: scripts may match them.
 func (o *options) mode() error {
 	switch {
 	case o.Overlay:
@@ -64,8 +63,7 @@ func (o *options) mode() error {
 	return errors.New("Atleast one of --overlay, --underlay or --openstack needed")
 }
 
-// differs is the error of a check that found differences, which are printed
-// already.
+// differs is the error of a check with differences, already printed.
 type differs struct{}
 
 func (differs) Error() string { return "the database differs from the API server" }

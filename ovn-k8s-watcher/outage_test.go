@@ -33,7 +33,7 @@ func (p *process) complaints() (lines []string) {
 	return lines
 }
 
-// cpu is the processor time that the watcher has used.
+// cpu is the processor time used by the watcher.
 func (p *process) cpu() time.Duration {
 	p.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
@@ -48,8 +48,8 @@ func (p *process) cpu() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond // USER_HZ is 100
 }
 
-// outage runs a trouble and what happens meanwhile, and demands that the log
-// says so in a few lines, and that the watcher does not burn the processor.
+// outage runs a failure and events during it, and checks that the log reports it in a few lines, and that the
+// watcher needs little processor time.
 func (p *process) outage(t *testing.T, begin, meanwhile, end func(), lasts time.Duration) {
 	t.Helper()
 	lines, used := len(p.complaints()), p.cpu()
@@ -69,8 +69,8 @@ func (p *process) outage(t *testing.T, begin, meanwhile, end func(), lasts time.
 	}
 }
 
-// Each outage is told in a few lines, however many objects it holds up, and what
-// happened meanwhile is caught up with.
+// Each outage is reported in a few lines, for any number of objects held up, and events during it are processed
+// afterwards.
 func TestOutages(t *testing.T) {
 	w := newWorld(t, manyNodes())
 	api, err := wire.New("tcp", strings.TrimPrefix(cluster.URL, "https://"))
@@ -108,8 +108,8 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// A database whose disk is full refuses what is new, and the watcher writes it soon
-// after there is room again: not when backoffs end that have become long.
+// A database with a full disk refuses new rows. The watcher writes them soon after there is room again: it does not
+// wait for the end of long backoffs.
 func TestANorthboundWithAFullDisk(t *testing.T) {
 	w := newWorld(t, manyNodes())
 	full, room := w.limitNB()
@@ -131,8 +131,7 @@ func TestANorthboundWithAFullDisk(t *testing.T) {
 	}
 }
 
-// longestBackoff is how long the watcher waits at the most until it tries
-// something again.
+// longestBackoff is the longest time until the watcher's next attempt for a unit.
 func (w *world) longestBackoff() (longest time.Duration) {
 	w.Helper()
 	out, err := exec.Command("ovs-appctl", "--timeout=10", "-t", w.dir+"/ctl", "reconcile/show").Output()
@@ -149,8 +148,8 @@ func (w *world) longestBackoff() (longest time.Duration) {
 	return longest
 }
 
-// limitNB has the Northbound database served by a process whose disk is full, and
-// has room, when the functions are called that it returns.
+// limitNB serves the Northbound database by another process, and returns functions to fill its disk and to make
+// room.
 func (w *world) limitNB() (full, room func()) {
 	w.Helper()
 	w.central.StopNB()
@@ -159,7 +158,7 @@ func (w *world) limitNB() (full, room func()) {
 	if err := os.Remove(socket); err != nil {
 		w.Fatal(err)
 	}
-	// a write beyond the limit fails, if it does not kill (setrlimit(2))
+	// a write beyond the limit fails; SIGXFSZ, ignored here, would kill the server (setrlimit(2))
 	server, err := lifeline.Start(nil, "env", "--ignore-signal=XFSZ", "ovsdb-server", "-vconsole:off", "--pidfile="+pidfile,
 		"--unixctl="+filepath.Join(w.dir, "nb.ctl"), "--remote=punix:"+socket, file)
 	if err != nil {
@@ -183,10 +182,10 @@ func (w *world) limitNB() (full, room func()) {
 	return func() { limit("1") }, func() { limit("unlimited") }
 }
 
-// A faulty stands before the API server.
+// A faulty is a proxy before the API server that injects errors.
 type faulty struct {
-	status atomic.Int32 // of patches of pods; 0: as the API server says
-	failed atomic.Int32 // how many had that
+	status atomic.Int32 // of patches of pods; 0: the API server's own
+	failed atomic.Int32 // patches with it
 	watch  atomic.Int32 // of watches
 	server *httptest.Server
 }
@@ -223,8 +222,8 @@ func faultyAPI(t *testing.T, w *world) *faulty {
 	return f
 }
 
-// §7: a pod's port is written while the copy of the topology waits for the API server. Each request for the ConfigMap hangs until the watcher
-// gives it up, after 5 s.
+// §7: a pod's port is written while the copy of the topology waits for the API server. Each request for the
+// ConfigMap hangs until the watcher cancels it, after 5 s.
 func TestPodsDoNotWaitForTheCopyOfTheTopology(t *testing.T) {
 	w := newWorld(t, manyNodes())
 	target, err := url.Parse(cluster.URL)
@@ -285,8 +284,8 @@ func TestAPIServerInTrouble(t *testing.T) {
 	})
 }
 
-// An API server whose data is an older backup has objects that are gone, lacks some
-// that were there, and counts resource versions that it has had already.
+// An API server with data from an older backup has deleted objects again, lacks newer ones, and repeats resource
+// versions.
 func TestAPIServerGoesBackInTime(t *testing.T) {
 	w := newWorld(t, manyNodes())
 	w.start()
@@ -318,7 +317,7 @@ func TestAPIServerGoesBackInTime(t *testing.T) {
 	w.settled(40)
 }
 
-// A pod whose annotations leave no room for ours does not wait in silence.
+// A pod with too large annotations for ours is reported.
 func TestNoRoomForTheAnnotation(t *testing.T) {
 	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
 	p := w.start()
@@ -335,7 +334,7 @@ func TestNoRoomForTheAnnotation(t *testing.T) {
 	w.annotation("small")
 }
 
-// To serve the database of another cluster would delete all of its pods' ports.
+// Serving the database of another cluster would delete all of its pods' ports.
 func TestAnotherClustersDatabase(t *testing.T) {
 	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
 	p := w.start()

@@ -22,7 +22,7 @@ spec:
   - from: [{ipBlock: {cidr: 192.0.2.0/24, except: [192.0.2.128/25]}}]
 `
 
-// labelled gives a pod a label and, if it is the one with the page, a port.
+// labelled gives a pod a label and, if the label is "web", a port.
 func labelled(app string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Labels = map[string]string{"app": app}
@@ -32,7 +32,7 @@ func labelled(app string) func(*corev1.Pod) {
 	}
 }
 
-// A policy, from kubectl apply to ACLs and what ovs-appctl says of them.
+// A policy, from kubectl apply to ACLs and the answers of ovs-appctl.
 func TestPolicyIsWrittenAndExplained(t *testing.T) {
 	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
 	p := w.start("--unixctl=" + w.dir + "/ctl")
@@ -81,7 +81,7 @@ func TestPolicyIsWrittenAndExplained(t *testing.T) {
 			t.Errorf("there is no ACL %s", text)
 		}
 	}
-	// Nobody has the port any more: that is worth an Event.
+	// A port without pods is worth an Event.
 	w.delete("web")
 	w.pod("web", "node1", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} })
 	w.annotation("web")
@@ -98,7 +98,7 @@ func TestPolicyIsWrittenAndExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("ingress: allowed: no policy isolates it", "default/client", "default/web:8080")
-	w.checked() // the rows are as policy/check says
+	w.checked() // the rows agree with policy/check
 	p.kill()
 	before, err := w.central.NBTransactions()
 	if err != nil {

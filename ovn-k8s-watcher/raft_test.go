@@ -59,7 +59,7 @@ func (w *world) raft() []*member {
 	return all
 }
 
-// freeRemote is where a server may listen.
+// freeRemote is a free remote for a server to listen on.
 func freeRemote(t *testing.T) string {
 	t.Helper()
 	port, err := wire.FreePort("127.0.0.1")
@@ -82,13 +82,13 @@ func (m *member) start() {
 	m.process = p
 }
 
-// appctl runs a command of the server; a server that is stopped has no answer.
+// appctl runs a command of the server; a stopped server gives "".
 func (m *member) appctl(args ...string) string {
 	out, _ := exec.Command("ovs-appctl", append([]string{"--timeout=2", "-t", m.file(".ctl")}, args...)...).Output()
 	return string(out)
 }
 
-// status is what a member says of itself, by the keys of cluster/status.
+// status are the lines of cluster/status of a member, by key.
 func (m *member) status() map[string]string {
 	all := map[string]string{}
 	for l := range strings.Lines(m.appctl("cluster/status", "OVN_Northbound")) {
@@ -101,8 +101,8 @@ func (m *member) status() map[string]string {
 
 func (m *member) leads() bool { return m.status()["Role"] == "leader" }
 
-// leader waits until one of the members is the leader, and the others follow it in
-// the same term: one that was cut off takes itself for the leader for a while.
+// leader waits until one of the members is the leader, and the others follow it in the same term: a member cut off
+// believes to be the leader for a while.
 func leader(w *world, of []*member) *member {
 	w.Helper()
 	var found *member
@@ -122,8 +122,7 @@ func leader(w *world, of []*member) *member {
 	return found
 }
 
-// depose makes another member than m the leader. Since m may be elected again, it
-// does so until another is.
+// depose makes another member than m the leader. m may be elected again, so it repeats this until another is.
 func (m *member) depose(others []*member) {
 	m.Helper()
 	m.eventually("another is the leader", func() bool {
@@ -143,7 +142,7 @@ func without(all []*member, m *member) (others []*member) {
 	return others
 }
 
-// The watcher follows the leader of a clustered database, whatever happens to it.
+// The watcher follows the leader of a clustered database through all failures.
 func TestClusteredNorthbound(t *testing.T) {
 	w := newWorld(t, nil)
 	all := w.raft()
@@ -165,7 +164,7 @@ func TestClusteredNorthbound(t *testing.T) {
 			w.T = t
 			before := leader(w, all)
 			end := sync.OnceFunc(func() { tt.end(before) })
-			defer end() // for those that come next, if this one fails
+			defer end() // for the next ones, if this one fails
 			lines := len(p.complaints())
 			began := time.Now()
 			tt.begin(before)

@@ -12,8 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// service creates a Service without selector, with port 80 of TCP, for the length
-// of the test.
+// service creates a Service without selector, with port 80 of TCP, for the duration of the test.
 func (w *world) service(name string, edit func(*corev1.Service)) *corev1.Service {
 	w.Helper()
 	s := &corev1.Service{
@@ -39,7 +38,7 @@ func (w *world) deleteService(name string) {
 	}
 }
 
-// endpoints says what the endpoints of a Service are: "ADDRESS@NODE".
+// endpoints writes the endpoints of a Service: "ADDRESS@NODE".
 func (w *world) endpoints(service string, all ...string) {
 	w.Helper()
 	http, port := "http", int32(8080)
@@ -62,14 +61,13 @@ func (w *world) endpoints(service string, all ...string) {
 	w.Cleanup(func() { _ = api.Delete(context.Background(), service, metav1.DeleteOptions{}) })
 }
 
-// waysIn are the load balancers of a Service: their names and ways in, sorted.
+// waysIn are the names and frontends of a Service's load balancers, sorted.
 func (w *world) waysIn(service string) string {
 	w.Helper()
 	return w.balancers(service, "name,vips")
 }
 
-// balancers are columns of a Service's load balancers, sorted: the order in which
-// ovn-nbctl finds rows changes.
+// balancers are columns of a Service's load balancers, sorted: ovn-nbctl prints rows in no fixed order.
 func (w *world) balancers(service, columns string) string {
 	w.Helper()
 	out := w.nbctl("--format=csv", "--no-headings", "--columns="+columns, "find", "load_balancer", "external_ids:ovn-k8s-owner=service/default/"+service)
@@ -78,7 +76,7 @@ func (w *world) balancers(service, columns string) string {
 	return strings.Join(lines, "\n")
 }
 
-// become waits until the load balancers of a Service are as they should be.
+// become waits until the load balancers of a Service are as wanted.
 func (w *world) become(service string, want ...string) {
 	w.Helper()
 	slices.Sort(want)
@@ -89,8 +87,8 @@ func (w *world) become(service string, want ...string) {
 	})
 }
 
-// P4: a load balancer of the Python era that takes connections to a Service is named by --check and by the log, with the
-// command that removes it, and is not touched.
+// P4: a load balancer of the Python era with a Service's frontend is named by --check and by the log, with the
+// command to remove it, and is not touched.
 func TestUnownedLoadBalancerIsNamed(t *testing.T) {
 	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
 	p := w.start()
@@ -125,11 +123,11 @@ func TestCheck43_EndpointsOfAClusterIP(t *testing.T) {
 	w.endpoints("web", "192.168.2.4@node1")
 	w.become("web", at+"192.168.2.4:8080}")
 	w.endpoints("web")
-	w.become("web", at+"}") // which is refused
+	w.become("web", at+"}") // connections are refused
 }
 
-// Both gateways have what their hosts are reached at; addresses outside and of a
-// load balancer are in one row, which both have.
+// Both gateways have the frontends at their hosts' addresses; external and load balancer addresses are in one row
+// shared by both.
 func TestCheck45_46_50_WaysInThroughGateways(t *testing.T) {
 	w := newWorld(t, nil)
 	w.gateways(w.topology(map[string]string{"node1": "192.168.2.0/24"}), map[string]string{"gw1": "127.0.0.1", "gw2": "127.0.0.1"})
@@ -165,7 +163,7 @@ func TestCheck45_46_50_WaysInThroughGateways(t *testing.T) {
 	}
 }
 
-// Endpoints of a Service that there is not, or not yet.
+// Endpoints of a Service not yet created.
 func TestCheck51_54_EndpointsBeforeTheirService(t *testing.T) {
 	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
 	p := w.start()
@@ -184,8 +182,8 @@ func TestCheck51_54_EndpointsBeforeTheirService(t *testing.T) {
 	w.become("web", "web/tcp@default,{"+s.Spec.ClusterIP+":80=192.168.2.3:8080}")
 }
 
-// Of a Service nothing stays: no load balancer of cluster or gateways, no policy,
-// no ACL, no variable. Its endpoints are not heard of.
+// A deleted Service leaves nothing: no load balancer of cluster or gateways, no policy, no ACL, no variable. Later
+// endpoints have no effect.
 func TestCheck48_ADeletedServiceLeavesNothing(t *testing.T) {
 	w := newWorld(t, nil)
 	c := w.topology(map[string]string{"node1": "192.168.2.0/24"})
@@ -218,7 +216,7 @@ func TestCheck48_ADeletedServiceLeavesNothing(t *testing.T) {
 	}
 }
 
-// What became wrong while no watcher ran is put right, and what is right stays.
+// Rows damaged without a running watcher are repaired at its start, and correct rows stay.
 func TestCheck49_StaleWaysInGoAtStart(t *testing.T) {
 	w := newWorld(t, nil)
 	w.gateways(w.topology(map[string]string{"node1": "192.168.2.0/24"}), map[string]string{"gw1": "127.0.0.1"})

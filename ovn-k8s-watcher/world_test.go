@@ -34,7 +34,7 @@ import (
 	"ovn-k8s/test/ovntest"
 )
 
-// asWatcher makes the test binary be the watcher.
+// asWatcher makes the test binary run as the watcher.
 const asWatcher = "OVNK8S_TEST_AS_WATCHER"
 
 // cluster is the control plane of all tests; nil if the machine has none.
@@ -62,11 +62,11 @@ func runTests(m *testing.M) int {
 // terminate asks a process to end.
 const terminate = syscall.SIGTERM
 
-// patience bounds every wait for something that should happen.
+// patience bounds every wait.
 const patience = 2 * time.Minute
 
-// A world is a Northbound database and the shared control plane. Its watchers
-// write only where its test looks.
+// A world is a Northbound database and the shared control plane. Its watchers write only into this database and the
+// objects of the test.
 type world struct {
 	*testing.T
 	central *ovntest.Central
@@ -74,7 +74,7 @@ type world struct {
 	url     string // of the API server
 }
 
-// newWorld returns a world with the given nodes, by name their subnets.
+// newWorld returns a world with the given nodes: subnets by name.
 func newWorld(t *testing.T, nodes map[string]string) *world {
 	t.Helper()
 	need.Nothing(t, need.Central, ovntest.Missing())
@@ -122,7 +122,7 @@ func (w *world) write(name, text string) {
 	}
 }
 
-// cleanAPI deletes what tests and watchers leave in the API server.
+// cleanAPI deletes the objects of tests and watchers from the API server.
 func (w *world) cleanAPI() {
 	w.Helper()
 	ctx := context.Background()
@@ -134,7 +134,7 @@ func (w *world) cleanAPI() {
 		api.Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		api.Events("default").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		api.ConfigMaps(names.ConfigNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name=" + names.TopologyConfigMap}),
-		// What a killed watcher has, the next test need not wait for.
+		// The next test need not wait for a killed watcher's Lease.
 		cluster.Client().CoordinationV1().Leases(names.ConfigNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name=" + names.WatcherLease}),
 	} {
 		if err != nil {
@@ -151,8 +151,7 @@ func prefixes(s string) []netip.Prefix {
 	return out
 }
 
-// topology writes the topology as the one-shot commands do. The families are
-// those of the first node.
+// topology writes the topology like the one-shot commands. The first node's subnets decide the families.
 func (w *world) topology(nodes map[string]string) topology.Cluster {
 	w.Helper()
 	subnets := "192.168.0.0/16"
@@ -265,14 +264,13 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-// start starts a watcher that is killed at the end of the test.
+// start starts a watcher. It is killed at the end of the test.
 func (w *world) start(more ...string) *process {
 	w.Helper()
 	return w.run(w.command(w.args(more...)...))
 }
 
-// startAs starts a watcher as on another host, which is what its UTS namespace
-// says.
+// startAs starts a watcher as on another host, with a hostname of its own (UTS namespace).
 func (w *world) startAs(hostname string) *process {
 	w.Helper()
 	cmd := w.command(w.args("--unixctl=" + w.dir + "/" + hostname + ".ctl")...)
@@ -307,8 +305,7 @@ func (p *process) kill() {
 	_ = p.cmd.Wait()
 }
 
-// eventually waits until cond holds. It says what was waited for if it never
-// does.
+// eventually waits until cond holds. If it never does, the test fails with the text what.
 func (w *world) eventually(what string, cond func() bool) {
 	w.Helper()
 	for end := time.Now().Add(patience); !cond(); time.Sleep(20 * time.Millisecond) {
@@ -328,7 +325,7 @@ func (w *world) nbctl(args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// port returns a column of a logical port, "" if there is no such port.
+// port returns a column of a logical port, or "".
 func (w *world) port(name, column string) string {
 	w.Helper()
 	return w.nbctl("--bare", "--columns="+column, "find", "logical_switch_port", "name="+name)
@@ -351,8 +348,7 @@ func (w *world) delete(name string) {
 	}
 }
 
-// annotation waits until a pod has a port and an annotation that agree, and
-// returns the annotation.
+// annotation waits until a pod has a port and an annotation with the same addresses, and returns the annotation.
 func (w *world) annotation(name string) pod.Addresses {
 	w.Helper()
 	var a pod.Addresses
@@ -369,7 +365,7 @@ func (w *world) annotation(name string) pod.Addresses {
 	return a
 }
 
-// line is what a port's addresses are for a: its MAC and IPs.
+// line is the text of a port's addresses for a: MAC and IPs.
 func line(a pod.Addresses) string {
 	s := a.MAC
 	for _, ip := range a.IPs {
@@ -398,8 +394,7 @@ func (w *world) event(kind, name, reason string) string {
 	return message
 }
 
-// insecure is a transport that accepts every certificate: the proxy of a test
-// stands where the API server's is not checked again.
+// insecure is a transport accepting every certificate: a test's proxy has no need to verify the API server's.
 func insecure() *http.Transport {
 	return &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 }

@@ -17,11 +17,11 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// writersRounds is how many rounds TestOneWriter has, unless OVNK8S_TEST_WRITER_ROUNDS says so.
+// writersRounds is the number of rounds of TestOneWriter, unless OVNK8S_TEST_WRITER_ROUNDS is set.
 const writersRounds = 2
 
-// T1: of several watchers that are killed, frozen and started again, whose Lease and token somebody changes by hand,
-// one at a time writes. The database's own log tells, and no address is given twice.
+// T1: several watchers are killed, frozen and started again, and Lease and token are changed by hand; one watcher
+// at a time writes. The test reads the database's own log, and no address is assigned twice.
 func TestOneWriter(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv("OVNK8S_TEST_WRITER_ROUNDS"))
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *crowd) member() *process {
 	return c.startAs(fmt.Sprint("host", c.started))
 }
 
-// disturb does something bad to a watcher, the Lease or the token. A frozen watcher wakes up when frozen has passed.
+// disturb damages a watcher, the Lease or the token. A frozen watcher wakes up after the duration frozen.
 func (c *crowd) disturb(frozen time.Duration) {
 	c.Helper()
 	i := c.random.IntN(len(c.members))
@@ -93,17 +93,18 @@ func (c *crowd) disturb(frozen time.Duration) {
 	}
 }
 
-// stop signals a watcher; one that has ended meanwhile is none any more.
+// stop signals a watcher; an ended one is ignored.
 func (c *crowd) stop(p *process, s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
-// thaw wakes all that are frozen, at once.
+// thaw wakes all frozen watchers, at once.
 func (c *crowd) thaw() {
 	for _, p := range c.frozen {
 		c.stop(p, syscall.SIGCONT)
 	}
 }
 
-// oneWriterAtATime reads the database's log: the transactions of a watcher's term stand together. It returns the terms.
+// oneWriterAtATime reads the database's log: the transactions of a watcher's term are contiguous. It returns the
+// terms.
 func (w *world) oneWriterAtATime() (terms []string) {
 	w.Helper()
 	records, err := w.central.NBRecords()
