@@ -72,7 +72,7 @@ func TestManagersAreDetectedAndGetTheirConfiguration(t *testing.T) {
 // arguments in another network namespace is ignored.
 func TestDHCPClientsAreNamed(t *testing.T) {
 	n := newNode(t)
-	// a program with that name and those arguments
+	// a program with this name and these arguments
 	pid := n.script(`set -e
 		mkdir /run/bin
 		ln -s "$(command -v tail)" /run/bin/dhclient
