@@ -320,7 +320,7 @@ END`)
 		t.Errorf("ovn-cms-options: %s", got)
 	}
 	w.script(`nft insert rule inet firewalld filter_FORWARD iifname '"br-nexthop"' accept`)
-	w.within(soon, "it is accepted", func() bool { return strings.Contains(p.Output(), "firewall: fine again") })
+	w.within(soon, "it is accepted", func() bool { return strings.Contains(p.Output(), "firewall: recovered") })
 	if got := options(); strings.Contains(got, "firewall") {
 		t.Errorf("ovn-cms-options: %s", got)
 	}

@@ -496,7 +496,7 @@ func TestAForbiddenAnnotationIsToldOnceAndTriedAgain(t *testing.T) {
 	}
 	w.annotation("a")
 	w.eventually("the end of the problem is told", func() bool {
-		return strings.Contains(p.log.String(), "is fine again unit=pod/default/a")
+		return strings.Contains(p.log.String(), "recovered unit=pod/default/a")
 	})
 }
 

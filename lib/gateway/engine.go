@@ -383,7 +383,7 @@ func (e *engine) synced(tried []string, failed map[string]error) {
 		err := failed[part]
 		switch {
 		case err == nil && e.said[part] != "":
-			e.log.Infof("%s: fine again", part)
+			e.log.Infof("%s: recovered", part)
 			delete(e.said, part)
 		case err != nil && !errors.Is(err, context.Canceled) && e.said[part] != err.Error():
 			e.log.Warnf("%s: %v", part, err)

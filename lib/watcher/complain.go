@@ -93,7 +93,7 @@ func (e *engine) say(u nb.Unit, why string) {
 
 func (e *engine) logLine(u nb.Unit, why, more string) {
 	if log := e.log.WithField("unit", u); why == "" {
-		log.Info("is fine again" + more)
+		log.Info("recovered" + more)
 	} else {
 		log.Warn(why + more)
 	}

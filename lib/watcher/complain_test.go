@@ -42,13 +42,13 @@ func TestAnObjectInTurnsHasFewLines(t *testing.T) {
 		}
 	}
 	turn(100)
-	expect("warning is bad", "info is fine again")
+	expect("warning is bad", "info recovered")
 	e.sumUp(u)
 	expect("warning is bad (changes since the last line: 197)")
 	e.complain([]nb.Unit{u}, nil)
 	expect()
 	e.sumUp(u)
-	expect("info is fine again (changes since the last line: 1)")
+	expect("info recovered (changes since the last line: 1)")
 	e.sumUp(u)
 	expect()
 	turn(1)

@@ -90,7 +90,7 @@ func largeSegments(t *testing.T, p world.Endpoint) {
 // to Services: see services.md.
 func intoServices(t *testing.T, from world.Endpoint, s world.Service, gateway []netip.Addr) {
 	t.Helper()
-	for _, d := range cluster.Doors(s, gateway) {
+	for _, d := range cluster.Frontends(s, gateway) {
 		if d.Name != "gateway:NodePort" && d.Name != "LB IP" {
 			continue
 		}
@@ -263,11 +263,11 @@ func TestTunnelAddressAndPodMTU(t *testing.T) {
 		check = fmt.Sprint(cluster.Check(t.Context()))
 		return strings.Contains(check, "! Chassis minion2: ovn-encap-ip is not set or is no address of that host")
 	}, &check)
-	recovered := strings.Count(sh(t, n, "cat /var/log/openvswitch/ovn-k8s-gateway-helper.log"), "mtu: fine again")
+	recovered := strings.Count(sh(t, n, "cat /var/log/openvswitch/ovn-k8s-gateway-helper.log"), "mtu: recovered")
 	sh(t, n, "ip address add "+late+"/24 dev breth0")
 	t.Cleanup(func() { sh(t, n, "ip address del "+late+"/24 dev breth0") })
 	eventually(t, "the gateway helper tells that the address has come", func() bool {
-		return strings.Count(sh(t, n, "cat /var/log/openvswitch/ovn-k8s-gateway-helper.log"), "mtu: fine again") == recovered+1
+		return strings.Count(sh(t, n, "cat /var/log/openvswitch/ovn-k8s-gateway-helper.log"), "mtu: recovered") == recovered+1
 	})
 	restore()
 	sh(t, n, "ovs-vsctl set Open_vSwitch . external_ids:ovn-k8s-mtu=1300")
