@@ -28,7 +28,7 @@ func (w *Watcher) showHostPorts(args []string) (string, error) {
 			if !ok {
 				continue
 			}
-			for _, d := range n.Doors(p) {
+			for _, d := range n.Frontends(p) {
 				where := append(balancerNames(n.Balancers(p, d)), "the node's kernel")
 				fmt.Fprintf(t, "%s\t%s\t%s/%s\t%s\t%s\n", p.Key, p.Node, d.At, d.Protocol, d.To, strings.Join(where, ", "))
 			}

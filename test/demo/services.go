@@ -28,8 +28,8 @@ func tryServices(ctx context.Context, w *world.World, pods []world.Endpoint, gat
 	if err != nil {
 		return 0, err
 	}
-	ways := serviceWays(w, services, nil, around.InsideClients)
-	if err := w.Try(ctx, ways); err != nil {
+	attempts := serviceAttempts(w, services, nil, around.InsideClients)
+	if err := w.Try(ctx, attempts); err != nil {
 		return 0, err
 	}
 	for _, mode := range world.Modes() {
@@ -39,15 +39,15 @@ func tryServices(ctx context.Context, w *world.World, pods []world.Endpoint, gat
 		}
 		client := w.OutsideClient()
 		client.Row += ", " + mode
-		through := serviceWays(w, services, gateways[mode], func(world.Endpoint) []world.Client { return []world.Client{client} })
+		through := serviceAttempts(w, services, gateways[mode], func(world.Endpoint) []world.Client { return []world.Client{client} })
 		err = w.Try(ctx, through)
 		withdraw()
 		if err != nil {
 			return 0, err
 		}
-		ways = append(ways, through...)
+		attempts = append(attempts, through...)
 	}
-	return tell("into Services", "by UDP and TCP: whom the backend saw", ways, say), nil
+	return tell("into Services", "by UDP and TCP: whom the backend saw", attempts, say), nil
 }
 
 // createServices creates the backends on a node, and a Service for each.
@@ -77,13 +77,13 @@ func createServices(ctx context.Context, w *world.World, n *world.Node) (service
 	return services, nil
 }
 
-// serviceWays returns the Ways from clients to all services. Their rows are named
+// serviceAttempts returns the Attempts from clients to all services. Their rows are named
 // after backend and client.
-func serviceWays(w *world.World, services []world.Service, gateway []netip.Addr, clients func(backend world.Endpoint) []world.Client) (all []world.Way) {
+func serviceAttempts(w *world.World, services []world.Service, gateway []netip.Addr, clients func(backend world.Endpoint) []world.Client) (all []world.Attempt) {
 	for _, s := range services {
-		for _, way := range w.ServiceWays(s, w.Doors(s, gateway), clients(s.Backends[0])) {
-			way.Row = s.Name + " from " + way.Row
-			all = append(all, way)
+		for _, attempt := range w.ServiceAttempts(s, w.Frontends(s, gateway), clients(s.Backends[0])) {
+			attempt.Row = s.Name + " from " + attempt.Row
+			all = append(all, attempt)
 		}
 	}
 	return all

@@ -90,37 +90,37 @@ func addGateways(ctx context.Context, w *world.World) (map[string][]netip.Addr, 
 	return all, nil
 }
 
-// outward returns the Ways from pods to other hosts. Nodes see the pods' own
+// outward returns the Attempts from pods to other hosts. Nodes see the pods' own
 // addresses, other hosts see a gateway's.
-func outward(pods []world.Endpoint, hosts *world.Hosts, gateways []netip.Addr) []world.Way {
-	ways := world.Matrix(pods, hosts.Nodes)
+func outward(pods []world.Endpoint, hosts *world.Hosts, gateways []netip.Addr) []world.Attempt {
+	attempts := world.Matrix(pods, hosts.Nodes)
 	for _, p := range pods {
 		for _, e := range []world.Endpoint{hosts.Neighbour, hosts.Outside} {
-			ways = append(ways, world.Ways(p, e, gateways)...)
+			attempts = append(attempts, world.Attempts(p, e, gateways)...)
 		}
 	}
-	return ways
+	return attempts
 }
 
-// tryAll tries ways, shows them as a table, and counts the failures.
-func tryAll(ctx context.Context, w *world.World, where string, ways []world.Way, say sayer) (failed int, err error) {
-	if err := w.Try(ctx, ways); err != nil {
+// tryAll makes attempts, shows them as a table, and counts the failures.
+func tryAll(ctx context.Context, w *world.World, where string, attempts []world.Attempt, say sayer) (failed int, err error) {
+	if err := w.Try(ctx, attempts); err != nil {
 		return 0, err
 	}
-	return tell(where, "by ping, UDP and TCP", ways, say), nil
+	return tell(where, "by ping, UDP and TCP", attempts, say), nil
 }
 
-// tell shows the results of ways as a table and counts the failures.
-func tell(where, how string, ways []world.Way, say sayer) (failed int) {
-	for _, way := range ways {
-		if way.Err != nil {
+// tell shows the results of attempts as a table and counts the failures.
+func tell(where, how string, attempts []world.Attempt, say sayer) (failed int) {
+	for _, attempt := range attempts {
+		if attempt.Err != nil {
 			failed++
 		}
 	}
-	say("%d of %d ways %s work, %s\n\n%s\n", len(ways)-failed, len(ways), where, how, world.Table(ways))
-	for _, way := range ways {
-		if way.Err != nil {
-			say("%v: %v", way, way.Err)
+	say("%d of %d attempts %s work, %s\n\n%s\n", len(attempts)-failed, len(attempts), where, how, world.Table(attempts))
+	for _, attempt := range attempts {
+		if attempt.Err != nil {
+			say("%v: %v", attempt, attempt.Err)
 		}
 	}
 	return failed

@@ -25,27 +25,27 @@ func sticky(timeout time.Duration) func(*corev1.Service) {
 }
 
 // nodePortsAt returns the NodePorts of a Service at addresses, by protocol.
-func nodePortsAt(s *corev1.Service, addrs []netip.Addr) (out []door) {
+func nodePortsAt(s *corev1.Service, addrs []netip.Addr) (out []frontend) {
 	for _, p := range s.Spec.Ports {
 		for _, a := range addrs {
-			out = append(out, door{strings.ToLower(string(p.Protocol)), netip.AddrPortFrom(a, uint16(p.NodePort))})
+			out = append(out, frontend{strings.ToLower(string(p.Protocol)), netip.AddrPortFrom(a, uint16(p.NodePort))})
 		}
 	}
 	return out
 }
 
-// A door is a frontend of a Service.
-type door struct {
+// A frontend is one of a Service.
+type frontend struct {
 	network string
 	at      netip.AddrPort
 }
 
 // stays sends several requests to each frontend, checks that one endpoint answers, each time at the first try, and
 // returns it. The first packet between two hosts may be lost during ARP: see acquainted.
-func stays(t *testing.T, from world.Endpoint, doors []door) map[door]string {
+func stays(t *testing.T, from world.Endpoint, frontends []frontend) map[frontend]string {
 	t.Helper()
-	out := map[door]string{}
-	for _, d := range doors {
+	out := map[frontend]string{}
+	for _, d := range frontends {
 		for range 4 {
 			name := askOnce(t, from, d)
 			if out[d] != "" && out[d] != name {
@@ -58,7 +58,7 @@ func stays(t *testing.T, from world.Endpoint, doors []door) map[door]string {
 }
 
 // askOnce sends one request and returns the endpoint's name.
-func askOnce(t *testing.T, from world.Endpoint, d door) string {
+func askOnce(t *testing.T, from world.Endpoint, d frontend) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -97,7 +97,7 @@ func acquainted(t *testing.T, from world.Endpoint, all map[string]world.Endpoint
 
 // answersAgain waits for the affinity's timeout, and checks that the first try gets an answer again. A load balancer
 // selects the same endpoint, the kernel of another node may select another one.
-func answersAgain(t *testing.T, from world.Endpoint, stayed map[door]string, timeout time.Duration) {
+func answersAgain(t *testing.T, from world.Endpoint, stayed map[frontend]string, timeout time.Duration) {
 	t.Helper()
 	time.Sleep(timeout + 2*time.Second)
 	for d := range stayed {
@@ -111,7 +111,7 @@ func TestAffinity(t *testing.T) {
 	const timeout = 3 * time.Second
 	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "web-c": "minion2", "client": "minion2"})
 	local, near := corev1.ServiceInternalTrafficPolicyLocal, corev1.ServiceTrafficDistributionPreferSameNode
-	var doors []door
+	var frontends []frontend
 	for name, edit := range map[string]func(*corev1.Service){
 		"web":    func(s *corev1.Service) {},
 		"outer":  func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal },
@@ -131,14 +131,14 @@ func TestAffinity(t *testing.T) {
 			settledRow(t, "service/default/"+name+"/tcp/near/node/minion2/ip6", 2)
 		default:
 			settledSticky(t, name, 3)
-			doors = append(doors, nodePortsAt(s, slices.Concat(nodeAddrs("minion1"), nodeAddrs("minion2")))...)
+			frontends = append(frontends, nodePortsAt(s, slices.Concat(nodeAddrs("minion1"), nodeAddrs("minion2")))...)
 		}
 		for _, a := range addrs(s.Spec.ClusterIPs) {
-			doors = append(doors, door{"tcp", netip.AddrPortFrom(a, 80)}, door{"udp", netip.AddrPortFrom(a, 80)})
+			frontends = append(frontends, frontend{"tcp", netip.AddrPortFrom(a, 80)}, frontend{"udp", netip.AddrPortFrom(a, 80)})
 		}
 	}
 	acquainted(t, p["client"], p)
-	answersAgain(t, p["client"], stays(t, p["client"], doors), timeout)
+	answersAgain(t, p["client"], stays(t, p["client"], frontends), timeout)
 }
 
 // settledSticky is settled for a Service with affinity and NodePorts.
@@ -171,14 +171,14 @@ func TestAffinityThroughAGateway(t *testing.T) {
 			defer withdraw()
 			settledRow(t, "service/default/web/tcp", 2*3)
 			settledRow(t, "service/default/web/tcp/ip6", 2*3)
-			doors := nodePortsAt(s, at)
+			frontends := nodePortsAt(s, at)
 			for _, a := range external {
-				doors = append(doors, door{"tcp", netip.AddrPortFrom(a, 80)}, door{"udp", netip.AddrPortFrom(a, 80)})
+				frontends = append(frontends, frontend{"tcp", netip.AddrPortFrom(a, 80)}, frontend{"udp", netip.AddrPortFrom(a, 80)})
 			}
-			for _, d := range doors {
+			for _, d := range frontends {
 				ask(t, outside, d.network, d.at) // the router outside learns the gateway's MAC
 			}
-			answersAgain(t, outside, stays(t, outside, doors), timeout)
+			answersAgain(t, outside, stays(t, outside, frontends), timeout)
 			notClaimed(t, nodeAddrs("minion2"))
 		})
 	}

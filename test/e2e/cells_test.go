@@ -49,11 +49,11 @@ func words(text, separator string) (out []string) {
 }
 
 // compareCells checks that each backend saw a client address listed in the cell of
-// its Way, and that each cell was tested.
-func compareCells(t *testing.T, table map[cell][]string, ways []world.Way, at func(world.Way) cell) {
+// its Attempt, and that each cell was tested.
+func compareCells(t *testing.T, table map[cell][]string, attempts []world.Attempt, at func(world.Attempt) cell) {
 	t.Helper()
 	tried := map[cell]bool{}
-	for _, w := range ways {
+	for _, w := range attempts {
 		c := at(w)
 		tried[c] = true
 		if saw := w.Names[w.SeenAs]; w.Err == nil && !slices.Contains(table[c], saw) {

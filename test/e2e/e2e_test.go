@@ -213,15 +213,15 @@ func silent(t *testing.T, e world.Endpoint, address netip.Addr, why string) {
 	}
 }
 
-// try tries ways and records the results. All must succeed.
-func try(t *testing.T, ways []world.Way) {
+// try makes attempts and records the results. All must succeed.
+func try(t *testing.T, attempts []world.Attempt) {
 	t.Helper()
-	if err := cluster.Try(t.Context(), ways); err != nil {
+	if err := cluster.Try(t.Context(), attempts); err != nil {
 		t.Fatal(err)
 	}
-	for _, way := range ways {
-		if way.Err != nil {
-			t.Errorf("%v: %v", way, way.Err)
+	for _, attempt := range attempts {
+		if attempt.Err != nil {
+			t.Errorf("%v: %v", attempt, attempt.Err)
 		}
 	}
 }

@@ -28,9 +28,9 @@ spec: {podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{namespaceSelecto
 
 // A path to x/a is written FROM or FROM by WAY. WAY is its Service (vip) or a
 // NodePort on a node (port@NODE); without it, the pod's own address.
-func (y *yard) door(t *testing.T, way string, network string) []netip.AddrPort {
+func (y *yard) frontend(t *testing.T, attempt string, network string) []netip.AddrPort {
 	t.Helper()
-	_, way, _ = strings.Cut(way, " by ")
+	_, attempt, _ = strings.Cut(attempt, " by ")
 	service := y.services["x/a"]
 	number := 0
 	for _, p := range service.Spec.Ports {
@@ -39,10 +39,10 @@ func (y *yard) door(t *testing.T, way string, network string) []netip.AddrPort {
 		}
 	}
 	to, port := y.pods["x/a"].Addresses, 80
-	switch node, isPort := strings.CutPrefix(way, "port@"); {
+	switch node, isPort := strings.CutPrefix(attempt, "port@"); {
 	case isPort:
 		to, port = nodeAddrs(node), number
-	case way == "vip":
+	case attempt == "vip":
 		to, port = addrs(service.Spec.ClusterIPs), 8000
 	}
 	var out []netip.AddrPort
@@ -58,15 +58,15 @@ type talk struct {
 	text string
 }
 
-// talks opens sessions through ways, each by TCP and UDP and in both families.
-func (y *yard) talks(t *testing.T, ways ...string) (list []talk) {
+// talks opens sessions by attempts, each by TCP and UDP and in both families.
+func (y *yard) talks(t *testing.T, attempts ...string) (list []talk) {
 	t.Helper()
-	for _, way := range ways {
-		from, _, _ := strings.Cut(way, " by ")
+	for _, attempt := range attempts {
+		from, _, _ := strings.Cut(attempt, " by ")
 		for _, network := range []string{"tcp", "udp"} {
-			for _, to := range y.door(t, way, network) {
+			for _, to := range y.frontend(t, attempt, network) {
 				p := probe.Probe{Netns: y.find(t, from).netns, Network: network, Address: to}
-				list = append(list, openTalk(t, fmt.Sprintf("%s, %v", way, p), p))
+				list = append(list, openTalk(t, fmt.Sprintf("%s, %v", attempt, p), p))
 			}
 		}
 	}

@@ -42,9 +42,9 @@ func hostPorts(pod *corev1.Pod) {
 	}
 }
 
-// hostPortWays returns the Ways from an endpoint to all hostPorts at addresses of
+// hostPortWays returns the Attempts from an endpoint to all hostPorts at addresses of
 // minion1 except the loopback address.
-func hostPortWays(p map[string]world.Endpoint, from world.Endpoint, at, seen []netip.Addr) (ways []world.Way) {
+func hostPortWays(p map[string]world.Endpoint, from world.Endpoint, at, seen []netip.Addr) (attempts []world.Attempt) {
 	for _, a := range at {
 		for _, to := range []struct {
 			pod, network string
@@ -53,33 +53,33 @@ func hostPortWays(p map[string]world.Endpoint, from world.Endpoint, at, seen []n
 			if to.port == sharedPort && !slices.Contains(nodeAddrs("minion1"), a) {
 				continue // the gateway's, or the management port's
 			}
-			ways = append(ways, world.Way{
+			attempts = append(attempts, world.Attempt{
 				Row: from.Name, Column: to.pod + "'s hostPort", From: from, Network: to.network,
 				Address: probe.Address(a, to.port), Answers: []world.Endpoint{p[to.pod]}, Seen: seen,
 			})
 		}
 	}
-	return ways
+	return attempts
 }
 
-// loopbackWays returns the Ways of minion1 to itself: as "curl --interface NODE",
+// loopbackWays returns the Attempts of minion1 to itself: as "curl --interface NODE",
 // and for IPv4 also without. The kernel does not forward packets with the source
 // ::1.
-func loopbackWays(p map[string]world.Endpoint) (ways []world.Way) {
+func loopbackWays(p map[string]world.Endpoint) (attempts []world.Attempt) {
 	self := hosts()[1]
 	for f, a := range []string{"127.0.0.1", "::1"} {
 		for i, pod := range []string{"all", "loopback"} {
-			way := world.Way{
+			attempt := world.Attempt{
 				Row: "minion1", Column: a, From: self, Network: "tcp", Source: nodeAddrs("minion1")[f],
 				Address: probe.Address(netip.MustParseAddr(a), []int{anyPort, sharedPort}[i]), Answers: []world.Endpoint{p[pod]}, Seen: self.Addresses,
 			}
-			ways = append(ways, way)
-			if way.Source = (netip.Addr{}); f == 0 {
-				ways = append(ways, way)
+			attempts = append(attempts, attempt)
+			if attempt.Source = (netip.Addr{}); f == 0 {
+				attempts = append(attempts, attempt)
 			}
 		}
 	}
-	return ways
+	return attempts
 }
 
 // TestHostPorts connects to hostPorts from all kinds of clients, without a gateway
@@ -90,16 +90,16 @@ func TestHostPorts(t *testing.T) {
 		"all": "minion1", "loopback": "minion1", "tcp": "minion1", "udp": "minion1", "near": "minion1", "far": "minion2",
 	}, hostPorts)
 	own, around := nodeAddrs("minion1"), surround(t)
-	inside := func(t *testing.T, more ...[]world.Way) {
+	inside := func(t *testing.T, more ...[]world.Attempt) {
 		t.Helper()
-		ways := slices.Concat(
+		attempts := slices.Concat(
 			hostPortWays(p, p["near"], own, p["near"].Addresses), hostPortWays(p, p["far"], own, p["far"].Addresses),
 			hostPortWays(p, p["all"], own, slices.Concat(p["all"].Addresses, own)),
 			hostPortWays(p, hosts()[1], own, hosts()[1].Addresses), hostPortWays(p, hosts()[2], own, nodeAddrs("minion2")),
 			loopbackWays(p),
 			hostPortWays(p, hosts()[2], hosts()[1].Addresses, hosts()[2].Addresses), hostPortWays(p, p["near"], hosts()[1].Addresses, p["near"].Addresses),
 		)
-		try(t, append(ways, slices.Concat(more...)...))
+		try(t, append(attempts, slices.Concat(more...)...))
 	}
 	inside(t)
 	for _, port := range []int{anyPort + 1, sharedPort} { // 127.0.0.1 belongs to each node

@@ -57,17 +57,17 @@ func TestKubectlExpose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var ways []world.Way
+	var attempts []world.Attempt
 	for _, from := range append(hosts(), client) {
-		ways = append(ways, tcpWays(from, to, 80, backends)...)
+		attempts = append(attempts, tcpWays(from, to, 80, backends)...)
 	}
 	outside := cluster.OutsideClient().Endpoint
 	for _, n := range cluster.Nodes { // without any gateway
 		for _, from := range append(hosts(), client, outside) {
-			ways = append(ways, tcpWays(from, n.IPv4(), nodePort, backends)...)
+			attempts = append(attempts, tcpWays(from, n.IPv4(), nodePort, backends)...)
 		}
 	}
-	try(t, ways)
+	try(t, attempts)
 	answer(t, client, netip.AddrPortFrom(to, 80), backends...)
 	kubectl(t, "scale", "deployment/shop", "--replicas=0")
 	refused(t, client, netip.AddrPortFrom(to, 80))
@@ -78,13 +78,13 @@ func TestKubectlExpose(t *testing.T) {
 	}, &shown)
 }
 
-// tcpWays returns the TCP Ways to a port, with any client address.
-func tcpWays(from world.Endpoint, to netip.Addr, port int, answers []world.Endpoint) []world.Way {
+// tcpWays returns the TCP Attempts to a port, with any client address.
+func tcpWays(from world.Endpoint, to netip.Addr, port int, answers []world.Endpoint) []world.Attempt {
 	var seen []netip.Addr
 	for _, n := range cluster.Nodes {
 		seen = slices.Concat(seen, n.Management, nodeAddrs(n.Name))
 	}
-	return []world.Way{{
+	return []world.Attempt{{
 		Row: from.Name, Column: "shop", From: from, Network: "tcp",
 		Address: probe.Address(to, port), Answers: answers, Seen: append(seen, from.Addresses...),
 	}}

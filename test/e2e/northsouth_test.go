@@ -111,29 +111,29 @@ func sessions(t *testing.T, node, outside world.Endpoint) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for i := range node.Addresses {
-		for _, way := range [][2]world.Endpoint{{outside, node}, {node, outside}} {
-			s, err := probe.OpenSession(ctx, way[0].Netns, probe.Address(way[1].Addresses[i], sessionPort))
+		for _, attempt := range [][2]world.Endpoint{{outside, node}, {node, outside}} {
+			s, err := probe.OpenSession(ctx, attempt[0].Netns, probe.Address(attempt[1].Addresses[i], sessionPort))
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() {
 				t.Helper()
 				now := s.Typed()
-				eventually(t, "a line on the session "+way[0].Name+" to "+way[1].Name, func() bool { return s.Typed().Lines > now.Lines })
+				eventually(t, "a line on the session "+attempt[0].Name+" to "+attempt[1].Name, func() bool { return s.Typed().Lines > now.Lines })
 				if err := s.Undisturbed(now); err != nil {
-					t.Errorf("%s to %s: %v", way[0].Name, way[1].Name, err)
+					t.Errorf("%s to %s: %v", attempt[0].Name, attempt[1].Name, err)
 				}
 				end := s.Close()
 				t.Logf("session %s to %s at %v: %d lines, %d resets, at most %v without answer",
-					way[0].Name, way[1].Name, way[1].Addresses[i], end.Lines, end.Resets, end.Silence.Round(time.Millisecond))
+					attempt[0].Name, attempt[1].Name, attempt[1].Addresses[i], end.Lines, end.Resets, end.Silence.Round(time.Millisecond))
 			})
 		}
 	}
 }
 
-// inside returns the Ways within the cluster that must work with any gateways: from
+// inside returns the Attempts within the cluster that must work with any gateways: from
 // pods and nodes to all addresses of pods and nodes.
-func inside(pods []world.Endpoint, hosts *world.Hosts) []world.Way {
+func inside(pods []world.Endpoint, hosts *world.Hosts) []world.Attempt {
 	all := slices.Concat(pods, hosts.Management)
 	return slices.Concat(world.Matrix(all, all), world.Matrix(pods, hosts.Nodes))
 }
@@ -147,11 +147,11 @@ func leaves(t *testing.T, pods []world.Endpoint, seen []netip.Addr, to ...world.
 		if err != nil {
 			t.Fatal(err)
 		}
-		var ways []world.Way
+		var attempts []world.Attempt
 		for _, p := range pods {
-			ways = append(ways, world.Ways(p, e, seen)...)
+			attempts = append(attempts, world.Attempts(p, e, seen)...)
 		}
-		try(t, ways)
+		try(t, attempts)
 		echoes.Close()
 		for _, p := range pods {
 			for _, a := range p.Addresses {
@@ -226,20 +226,20 @@ func comeBack(t *testing.T, outside world.Endpoint, pods []world.Endpoint, by []
 			s.Name = "web-" + strings.ToLower(string(policy))
 			s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, policy
 		})
-		var ways []world.Way
+		var attempts []world.Attempt
 		for _, e := range by {
 			seen := outside.Addresses
 			if policy == corev1.ServiceExternalTrafficPolicyCluster {
 				seen = e.inside(t)
 			}
 			for _, d := range slices.Repeat(nodePortsAt(s, e.outside), times) {
-				ways = append(ways, world.Way{
+				attempts = append(attempts, world.Attempt{
 					Row: outside.Name, Column: fmt.Sprintf("a NodePort of policy %s at %s", policy, e.node.Name), From: outside,
 					Network: d.network, Address: d.at, Answers: pods, Seen: seen,
 				})
 			}
 		}
-		try(t, ways)
+		try(t, attempts)
 	}
 }
 
@@ -247,7 +247,7 @@ func comeBack(t *testing.T, outside world.Endpoint, pods []world.Endpoint, by []
 // through a gateway, and that pods see its own address.
 func arrives(t *testing.T, via []netip.Addr, pods []world.Endpoint, outside world.Endpoint) {
 	t.Helper()
-	var ways []world.Way
+	var attempts []world.Attempt
 	for _, p := range pods {
 		for i, a := range p.Addresses {
 			withdraw, err := cluster.Fabric.Route(netip.PrefixFrom(a, a.BitLen()), via[i])
@@ -256,9 +256,9 @@ func arrives(t *testing.T, via []netip.Addr, pods []world.Endpoint, outside worl
 			}
 			defer withdraw()
 		}
-		ways = append(ways, world.Ways(outside, p, outside.Addresses)...)
+		attempts = append(attempts, world.Attempts(outside, p, outside.Addresses)...)
 	}
-	try(t, ways)
+	try(t, attempts)
 }
 
 // egress sends requests from all to the outside until ok accepts the result.

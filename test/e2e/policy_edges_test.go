@@ -80,15 +80,15 @@ func (c nodePortCase) try(t *testing.T, client world.Endpoint, at []netip.Addr) 
 	s := service(t, c.service, func(s *corev1.Service) {
 		s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, c.policy
 	})
-	ways := nodePortWays(client, at, s, c.answers, c.seen)
-	try(t, ways)
+	attempts := nodePortWays(client, at, s, c.answers, c.seen)
+	try(t, attempts)
 	// A Service without endpoints refuses connections: wait until that has ended.
 	settled(t, c.service, map[string]int{"web": 2, "away": 1}[c.service])
 	if err := cluster.ForgetFlows(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var open []talk
-	for _, w := range ways {
+	for _, w := range attempts {
 		open = append(open, openTalk(t, w.String(), probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address}))
 	}
 	for _, allowed := range []bool{true, false, true} {
@@ -105,7 +105,7 @@ func (c nodePortCase) try(t *testing.T, client world.Endpoint, at []netip.Addr) 
 			checkCut(t, start, open)
 			open = nil
 		}
-		for _, w := range ways {
+		for _, w := range attempts {
 			q := packet{text: w.String(), probe: probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address}}
 			if err := q.becomes(allowed); err != nil {
 				t.Errorf("%v, policy for %v: want %t: %v", w, from, allowed, err)

@@ -339,7 +339,7 @@ func TestCheck53EditsOfWaysIn(t *testing.T) {
 
 	change(t, "web", sticky(time.Hour))
 	settledSticky(t, "web", 2)
-	stays(t, client, append(nodePortsAt(s, own), door{"tcp", cluster4}))
+	stays(t, client, append(nodePortsAt(s, own), frontend{"tcp", cluster4}))
 	change(t, "web", func(s *corev1.Service) {
 		s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 	})

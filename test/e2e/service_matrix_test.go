@@ -32,24 +32,24 @@ func TestServiceMatrix(t *testing.T) {
 
 	around := world.Around{Node: cluster.Node("minion1"), OtherNode: gw, Near: p["near"], Far: p["far"]}
 	var services []world.Service
-	var ways []world.Way
+	var attempts []world.Attempt
 	for i, name := range []string{"web", "hostweb"} {
 		service := createService(t, name, []int{kubelet.DefaultPort, hostPort}[i], i+1, nil)
 		service.Backends = []world.Endpoint{p[name]}
 		services = append(services, service)
 		clients := append(around.InsideClients(p[name]), cluster.OutsideClient())
-		for _, way := range cluster.ServiceWays(service, cluster.Doors(service, seen), clients) {
-			way.Row = name + " from " + way.Row
-			ways = append(ways, way)
+		for _, attempt := range cluster.ServiceAttempts(service, cluster.Frontends(service, seen), clients) {
+			attempt.Row = name + " from " + attempt.Row
+			attempts = append(attempts, attempt)
 		}
 	}
 	routeServices(t, services, seen)
 	awaitServices(t, services)
-	try(t, ways)
-	t.Logf("%d ways: who the backend saw\n\n%s", len(ways), world.Table(ways))
+	try(t, attempts)
+	t.Logf("%d attempts: the address that the backend saw\n\n%s", len(attempts), world.Table(attempts))
 	for backend, heading := range map[string]string{"web from ": "A backend that is a pod:", "hostweb from ": "A backend that is a pod with `hostNetwork`:"} {
-		of := slices.DeleteFunc(slices.Clone(ways), func(w world.Way) bool { return !strings.HasPrefix(w.Row, backend) })
-		compareCells(t, cells(t, heading, 1), of, func(w world.Way) cell {
+		of := slices.DeleteFunc(slices.Clone(attempts), func(w world.Attempt) bool { return !strings.HasPrefix(w.Row, backend) })
+		compareCells(t, cells(t, heading, 1), of, func(w world.Attempt) cell {
 			return cell{clientTitles[strings.TrimPrefix(w.Row, backend)], doorTitles[w.Column]}
 		})
 	}

@@ -45,7 +45,7 @@ func TestServicesFromOutside(t *testing.T) {
 		n := cluster.Nodes[i]
 		entries = append(entries, entry{mode, n, addGateway(t, n, mode)})
 	}
-	t.Run("every way in", func(t *testing.T) { fromOutside(t, p, entries) })
+	t.Run("every frontend", func(t *testing.T) { fromOutside(t, p, entries) })
 	t.Run("no endpoint here", func(t *testing.T) { notHere(t, p, entries) })
 	t.Run("endpoints that drain", func(t *testing.T) { drainsHere(t, p, entries) })
 	t.Run("source ranges", func(t *testing.T) { sourceRanges(t, p["client"], p["first-0"], entries) })
@@ -93,9 +93,9 @@ func fromOutside(t *testing.T, p map[string]world.Endpoint, entries []entry) {
 		all = append(all, s.Service)
 	}
 	awaitServices(t, all)
-	var ways []world.Way
+	var attempts []world.Attempt
 	for i, e := range entries {
-		var through []world.Way
+		var through []world.Attempt
 		for _, s := range services {
 			here := s.Backends
 			if s.local {
@@ -104,34 +104,34 @@ func fromOutside(t *testing.T, p map[string]world.Endpoint, entries []entry) {
 			through = append(through, outsideWays(s, here, e)...)
 		}
 		routeWhile(t, all, e, func() { try(t, through) })
-		ways = append(ways, through...)
+		attempts = append(attempts, through...)
 	}
-	t.Logf("%d ways: whom the backend saw\n\n%s", len(ways), world.Table(ways))
-	doors := map[string]string{"node:NodePort": "node's NodePort", "gateway:NodePort": "gateway's NodePort", "externalIP": "external IP", "LB IP": "load balancer's IP"}
+	t.Logf("%d attempts: the address that the backend saw\n\n%s", len(attempts), world.Table(attempts))
+	frontends := map[string]string{"node:NodePort": "node's NodePort", "gateway:NodePort": "gateway's NodePort", "externalIP": "external IP", "LB IP": "load balancer's IP"}
 	row := strings.NewReplacer(world.Dedicated+",", "a NIC of its own,", world.Shared+",", "a shared NIC,", "pod,", "pods,")
-	compareCells(t, cells(t, "## From outside", 3), ways, func(w world.Way) cell { return cell{row.Replace(w.Row), doors[w.Column]} })
+	compareCells(t, cells(t, "## From outside", 3), attempts, func(w world.Attempt) cell { return cell{row.Replace(w.Row), frontends[w.Column]} })
 }
 
-// outsideWays returns the Ways through one entry to the given backends. With the
+// outsideWays returns the Attempts through one entry to the given backends. With the
 // policy Local they see the client itself, unless their answers would leave on
 // another path than the client's: a gateway with its own NIC is parallel to its
 // host, not in front of it.
-func outsideWays(s exposed, answers []world.Endpoint, e entry) (ways []world.Way) {
+func outsideWays(s exposed, answers []world.Endpoint, e entry) (attempts []world.Attempt) {
 	client := cluster.OutsideClient()
-	for _, way := range cluster.ServiceWays(s.Service, cluster.Doors(s.Service, e.gateway), []world.Client{client}) {
-		door, _, isNodePort := strings.Cut(way.Column, ":")
-		atNode := door == e.node.Name
-		if isNodePort && !atNode && door != "gateway" {
+	for _, attempt := range cluster.ServiceAttempts(s.Service, cluster.Frontends(s.Service, e.gateway), []world.Client{client}) {
+		frontend, _, isNodePort := strings.Cut(attempt.Column, ":")
+		atNode := frontend == e.node.Name
+		if isNodePort && !atNode && frontend != "gateway" {
 			continue // belongs to another entry
 		}
-		way.Row, way.Column = fmt.Sprintf("%s, %v", e.mode, s), strings.Replace(way.Column, e.node.Name, "node", 1)
-		way.Answers = answers
+		attempt.Row, attempt.Column = fmt.Sprintf("%s, %v", e.mode, s), strings.Replace(attempt.Column, e.node.Name, "node", 1)
+		attempt.Answers = answers
 		if s.local && (e.mode != world.Dedicated || atNode == s.hosted) {
-			way.Seen = client.Addresses
+			attempt.Seen = client.Addresses
 		}
-		ways = append(ways, way)
+		attempts = append(attempts, attempt)
 	}
-	return ways
+	return attempts
 }
 
 // notHere checks that a gateway without an endpoint of a Service with the policy
@@ -161,8 +161,8 @@ func drainsHere(t *testing.T, p map[string]world.Endpoint, entries []entry) {
 	for i, e := range entries {
 		here, elsewhere := p[fmt.Sprint("web-", i)], p[fmt.Sprint("web-", (i+1)%len(entries))]
 		setEndpoints(t, "draining", states{here.Addresses[0]: drains, elsewhere.Addresses[0]: ready})
-		ways := ofIPv4(outsideWays(s, []world.Endpoint{here}, e))
-		routeWhile(t, []world.Service{s.Service}, e, func() { try(t, ways) })
+		attempts := ofIPv4(outsideWays(s, []world.Endpoint{here}, e))
+		routeWhile(t, []world.Service{s.Service}, e, func() { try(t, attempts) })
 	}
 	here := entries[1]
 	setEndpoints(t, "draining", states{p["web-1"].Addresses[0]: drains, p["second-0"].Addresses[0]: ready})
@@ -171,8 +171,8 @@ func drainsHere(t *testing.T, p map[string]world.Endpoint, entries []entry) {
 	})
 }
 
-func ofIPv4(ways []world.Way) []world.Way {
-	return slices.DeleteFunc(ways, func(w world.Way) bool { return w.Address.Addr().Is6() })
+func ofIPv4(attempts []world.Attempt) []world.Attempt {
+	return slices.DeleteFunc(attempts, func(w world.Attempt) bool { return w.Address.Addr().Is6() })
 }
 
 // routeWhile routes the external and load-balancer IPs of services to an entry
@@ -189,10 +189,10 @@ func routeWhile(t *testing.T, services []world.Service, e entry, do func()) {
 
 // silentWays waits until requests are dropped: not answered, not refused, and not
 // looping (a loop would cause an ICMP error).
-func silentWays(t *testing.T, ways []world.Way) {
+func silentWays(t *testing.T, attempts []world.Attempt) {
 	t.Helper()
 	var wg sync.WaitGroup
-	for _, w := range ways {
+	for _, w := range attempts {
 		wg.Go(func() {
 			if answer, err := becomesSilent(t.Context(), w); err != nil {
 				t.Errorf("%v: answer %q, %v; want silence", w, answer, err)
@@ -205,7 +205,7 @@ func silentWays(t *testing.T, ways []world.Way) {
 var errAnswered = errors.New("answered")
 
 // becomesSilent sends requests until nothing comes back.
-func becomesSilent(ctx context.Context, w world.Way) (answer string, err error) {
+func becomesSilent(ctx context.Context, w world.Attempt) (answer string, err error) {
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		once, cancel := context.WithTimeout(ctx, time.Second)
 		answer, err = probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address}.Once(once)
@@ -250,8 +250,8 @@ func sourceRanges(t *testing.T, pod, backend world.Endpoint, entries []entry) {
 	s.Backends = []world.Endpoint{backend}
 	s.LoadBalancerIPs = append(s.LoadBalancerIPs, moreIngress(t, s.Name)...) // one term of the ACLs with the first
 	// Only through the load balancer's addresses: other frontends are not restricted.
-	of := func(c world.Client, gateway []netip.Addr) []world.Way {
-		return slices.DeleteFunc(cluster.ServiceWays(s, cluster.Doors(s, gateway), []world.Client{c}), func(w world.Way) bool { return w.Column != "LB IP" })
+	of := func(c world.Client, gateway []netip.Addr) []world.Attempt {
+		return slices.DeleteFunc(cluster.ServiceAttempts(s, cluster.Frontends(s, gateway), []world.Client{c}), func(w world.Attempt) bool { return w.Column != "LB IP" })
 	}
 	inside := of(world.Client{Row: "pod", Endpoint: pod}, nil)
 	for _, e := range entries {

@@ -47,11 +47,11 @@ func TestServiceCIDRs(t *testing.T) {
 		err = createAt(t, to)
 		return err == nil
 	})
-	var ways []world.Way
+	var attempts []world.Attempt
 	for _, from := range append(hosts(), p["client"]) {
-		ways = append(ways, waysTo(from, to, 80, []world.Endpoint{p["web-a"]}, from.Addresses)...)
+		attempts = append(attempts, waysTo(from, to, 80, []world.Endpoint{p["web-a"]}, from.Addresses)...)
 	}
-	try(t, ways)
+	try(t, attempts)
 	for _, from := range append(hosts()[:1], p["client"]) {
 		refused(t, from, netip.AddrPortFrom(to[0].Next(), 80))
 	}

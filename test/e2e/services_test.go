@@ -63,17 +63,17 @@ func addrs(texts []string) (out []netip.Addr) {
 	return out
 }
 
-// waysTo returns the TCP and UDP Ways from an endpoint to a port of addresses.
-func waysTo(from world.Endpoint, to []netip.Addr, port int, answers []world.Endpoint, seen []netip.Addr) (ways []world.Way) {
+// waysTo returns the TCP and UDP Attempts from an endpoint to a port of addresses.
+func waysTo(from world.Endpoint, to []netip.Addr, port int, answers []world.Endpoint, seen []netip.Addr) (attempts []world.Attempt) {
 	for _, a := range to {
 		for _, network := range []string{"tcp", "udp"} {
-			ways = append(ways, world.Way{
+			attempts = append(attempts, world.Attempt{
 				Row: from.Name, Column: "service", From: from, Network: network,
 				Address: probe.Address(a, port), Answers: answers, Seen: seen,
 			})
 		}
 	}
-	return ways
+	return attempts
 }
 
 // hosts returns all nodes as clients.
@@ -88,14 +88,14 @@ func TestClusterIPs(t *testing.T) {
 	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "client": "minion1", "far": "master"})
 	s := service(t, "web", nil)
 	to, backends := addrs(s.Spec.ClusterIPs), []world.Endpoint{p["web-a"], p["web-b"]}
-	var ways []world.Way
+	var attempts []world.Attempt
 	for _, from := range append(hosts(), p["client"], p["far"]) {
-		ways = append(ways, waysTo(from, to, 80, backends, from.Addresses)...)
+		attempts = append(attempts, waysTo(from, to, 80, backends, from.Addresses)...)
 	}
 	for _, from := range backends { // a connection to itself is seen with the Service's address
-		ways = append(ways, waysTo(from, to, 80, backends, slices.Concat(from.Addresses, to))...)
+		attempts = append(attempts, waysTo(from, to, 80, backends, slices.Concat(from.Addresses, to))...)
 	}
-	try(t, ways)
+	try(t, attempts)
 	consistent(t)
 }
 
@@ -146,9 +146,9 @@ func TestNodePortsOnTheOwnNode(t *testing.T) {
 	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "client": "minion1"})
 	s := service(t, "web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })
 	backends := []world.Endpoint{p["web-a"], p["web-b"]}
-	ways := nodePortWays(p["client"], nodeAddrs("minion1"), s, backends, p["client"].Addresses)
-	ways = append(ways, nodePortWays(p["web-a"], nodeAddrs("minion1"), s, backends, slices.Concat(p["web-a"].Addresses, nodeAddrs("minion1")))...)
-	try(t, ways)
+	attempts := nodePortWays(p["client"], nodeAddrs("minion1"), s, backends, p["client"].Addresses)
+	attempts = append(attempts, nodePortWays(p["web-a"], nodeAddrs("minion1"), s, backends, slices.Concat(p["web-a"].Addresses, nodeAddrs("minion1")))...)
+	try(t, attempts)
 }
 
 func TestInternalTrafficPolicyLocal(t *testing.T) {
@@ -207,13 +207,13 @@ func TestAddressesOfNodesAsExternalIPs(t *testing.T) {
 	for _, n := range cluster.Nodes {
 		nodes = append(append(nodes, n.Management...), nodeAddrs(n.Name)...)
 	}
-	var ways []world.Way
+	var attempts []world.Attempt
 	for _, from := range append(hosts(), p["client"], p["web-a"], surround(t).Outside) {
 		seen := append(slices.Clone(nodes), from.Addresses...)
-		ways = append(ways, waysTo(from, at, 80, []world.Endpoint{p["other-a"]}, seen)...)
-		ways = append(ways, nodePortWays(from, at, web, []world.Endpoint{p["web-a"]}, seen)...)
+		attempts = append(attempts, waysTo(from, at, 80, []world.Endpoint{p["other-a"]}, seen)...)
+		attempts = append(attempts, nodePortWays(from, at, web, []world.Endpoint{p["web-a"]}, seen)...)
 	}
-	try(t, ways)
+	try(t, attempts)
 }
 
 // settled waits until the hosts have programmed a Service with this number of
@@ -296,11 +296,11 @@ func TestBackendsInTheHostsNetwork(t *testing.T) {
 	endpoints(t, "web", discoveryv1.AddressTypeIPv4, map[string]netip.Addr{"minion1": own[0]})
 	endpoints(t, "web", discoveryv1.AddressTypeIPv6, map[string]netip.Addr{"minion1": own[1]})
 	to, backend := addrs(s.Spec.ClusterIPs), []world.Endpoint{servers[1]}
-	var ways []world.Way
+	var attempts []world.Attempt
 	for _, from := range []world.Endpoint{p["near"], p["far"], hosts()[0], hosts()[2]} {
-		ways = append(ways, waysTo(from, to, 80, backend, from.Addresses)...)
+		attempts = append(attempts, waysTo(from, to, 80, backend, from.Addresses)...)
 	}
-	try(t, ways)
+	try(t, attempts)
 }
 
 // From outside, through a gateway with a NIC of its own.
@@ -353,17 +353,17 @@ func firstGateway(join []netip.Prefix) (out []netip.Addr) {
 	return out
 }
 
-// nodePortWays returns the Ways to the NodePorts of a Service, each by its
+// nodePortWays returns the Attempts to the NodePorts of a Service, each by its
 // protocol.
-func nodePortWays(from world.Endpoint, to []netip.Addr, s *corev1.Service, answers []world.Endpoint, seen []netip.Addr) (ways []world.Way) {
+func nodePortWays(from world.Endpoint, to []netip.Addr, s *corev1.Service, answers []world.Endpoint, seen []netip.Addr) (attempts []world.Attempt) {
 	for _, port := range s.Spec.Ports {
 		for _, w := range waysTo(from, to, int(port.NodePort), answers, seen) {
 			if strings.EqualFold(w.Network, string(port.Protocol)) {
-				ways = append(ways, w)
+				attempts = append(attempts, w)
 			}
 		}
 	}
-	return ways
+	return attempts
 }
 
 // An Event reports the invalid part of a Service, and the rest of the Service works.

@@ -60,7 +60,7 @@ func TestNobodyOutsideHasAnAddressInside(t *testing.T) {
 	if err := cluster.Kube.Apply(t.Context(), []byte(onlyFriends)); err != nil {
 		t.Fatal(err)
 	}
-	try(t, world.Ways(friend, victim, friend.Addresses))
+	try(t, world.Attempts(friend, victim, friend.Addresses))
 	const noGateway = "no gateway"
 	for i, mode := range append([]string{noGateway}, world.Modes()...) {
 		t.Run(mode, func(t *testing.T) {

@@ -357,10 +357,10 @@ func (r *relay) pass(near net.Conn) {
 	}
 	defer r.release(near, far)
 	var wg sync.WaitGroup
-	for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
+	for _, attempt := range [][2]net.Conn{{near, far}, {far, near}} {
 		wg.Go(func() {
-			_, _ = io.Copy(way[0], way[1])
-			_ = way[0].(*net.TCPConn).CloseWrite()
+			_, _ = io.Copy(attempt[0], attempt[1])
+			_ = attempt[0].(*net.TCPConn).CloseWrite()
 		})
 	}
 	wg.Wait()

@@ -126,28 +126,28 @@ func (c *cluster) served(t *testing.T, pods []corev1.Pod) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ways := []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(s.Spec.ClusterIP), httpPort)}
+	frontends := []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(s.Spec.ClusterIP), httpPort)}
 	for _, n := range c.Nodes {
-		ways = append(ways, netip.AddrPortFrom(n.IPv4(), uint16(s.Spec.Ports[0].NodePort)))
+		frontends = append(frontends, netip.AddrPortFrom(n.IPv4(), uint16(s.Spec.Ports[0].NodePort)))
 	}
 	known := names(pods)
 	for _, n := range c.Nodes {
 		pod := onNode(t, pods, n.Name)
-		for _, way := range ways {
+		for _, frontend := range frontends {
 			c.await(t, func() error {
-				answer, err := get(c.ctx(t), n.Netns(), way, "/hostname")
+				answer, err := get(c.ctx(t), n.Netns(), frontend, "/hostname")
 				if err == nil && !slices.Contains(known, answer) {
 					err = fmt.Errorf("answer %q", answer)
 				}
-				return wrap(err, "%s asks %v", n.Name, way)
+				return wrap(err, "%s asks %v", n.Name, frontend)
 			})
-			query := url.Values{"request": {"hostname"}, "protocol": {"http"}, "host": {way.Addr().String()}, "port": {fmt.Sprint(way.Port())}, "tries": {"1"}}
+			query := url.Values{"request": {"hostname"}, "protocol": {"http"}, "host": {frontend.Addr().String()}, "port": {fmt.Sprint(frontend.Port())}, "tries": {"1"}}
 			c.await(t, func() error {
 				answer, err := get(c.ctx(t), n.Netns(), netip.AddrPortFrom(addresses(pod)[0], httpPort), "/dial?"+query.Encode())
 				if err == nil && !slices.ContainsFunc(known, func(name string) bool { return strings.Contains(answer, fmt.Sprintf("[%q]", name)) }) {
 					err = errors.New(answer)
 				}
-				return wrap(err, "%s asks %v", pod.Name, way)
+				return wrap(err, "%s asks %v", pod.Name, frontend)
 			})
 		}
 	}

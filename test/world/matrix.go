@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// wayTimeout bounds the retries of one Way.
-	wayTimeout = 20 * time.Second
+	// attemptTimeout bounds the retries of one Attempt.
+	attemptTimeout = 20 * time.Second
 	// waysAtOnce is the number of concurrent tries.
 	waysAtOnce = 64
 )
@@ -36,8 +36,8 @@ type Endpoint struct {
 	Addresses []netip.Addr
 }
 
-// A Way is a request over the network and its expected answer.
-type Way struct {
+// A Attempt is a request over the network and its expected answer.
+type Attempt struct {
 	// Row and Column are its position in Table.
 	Row, Column string
 	// From sends the request to Address. Network is "tcp", "udp" or "icmp".
@@ -60,7 +60,7 @@ type Way struct {
 }
 
 // String describes w.
-func (w Way) String() string {
+func (w Attempt) String() string {
 	return fmt.Sprintf("%s to %s (%s %v)", w.Row, w.Column, w.Network, w.Address)
 }
 
@@ -81,47 +81,47 @@ func (w *World) AwaitPod(ctx context.Context, namespace, name string) (Endpoint,
 	return Endpoint{Name: namespace + "/" + name, Netns: s.Netns, Addresses: s.Addresses}, nil
 }
 
-// Matrix returns a Way from each of from to each address of each of to, by each
+// Matrix returns a Attempt from each of from to each address of each of to, by each
 // protocol. Servers must see the client's own address.
-func Matrix(from, to []Endpoint) []Way {
-	var ways []Way
+func Matrix(from, to []Endpoint) []Attempt {
+	var attempts []Attempt
 	for _, f := range from {
 		for _, t := range to {
-			ways = append(ways, Ways(f, t, f.Addresses)...)
+			attempts = append(attempts, Attempts(f, t, f.Addresses)...)
 		}
 	}
-	return ways
+	return attempts
 }
 
-// Ways returns a Way from an endpoint to each address of another one, by each
+// Attempts returns a Attempt from an endpoint to each address of another one, by each
 // protocol. Servers must see one of the addresses in seen.
-func Ways(from, to Endpoint, seen []netip.Addr) []Way {
-	var ways []Way
+func Attempts(from, to Endpoint, seen []netip.Addr) []Attempt {
+	var attempts []Attempt
 	for _, a := range to.Addresses {
 		for _, network := range []string{"icmp", "udp", "tcp"} {
-			ways = append(ways, Way{
+			attempts = append(attempts, Attempt{
 				Row: from.short(), Column: to.short(), From: from, Network: network,
 				Address: probe.Address(a, kubelet.DefaultPort), Answers: []Endpoint{to}, Seen: seen,
 			})
 		}
 	}
-	return ways
+	return attempts
 }
 
-// Try sends the requests of ways, retrying each until wayTimeout, and records
-// SeenAs and Err in ways. It returns the failed ones.
-func Try(ctx context.Context, ways []Way) (failed []Way) {
+// Try sends the requests of attempts, retrying each until attemptTimeout, and records
+// SeenAs and Err in attempts. It returns the failed ones.
+func Try(ctx context.Context, attempts []Attempt) (failed []Attempt) {
 	var wg sync.WaitGroup
 	places := make(chan struct{}, waysAtOnce)
-	for i := range ways {
+	for i := range attempts {
 		wg.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()
-			ways[i].SeenAs, ways[i].Err = ways[i].try(ctx)
+			attempts[i].SeenAs, attempts[i].Err = attempts[i].try(ctx)
 		})
 	}
 	wg.Wait()
-	for _, w := range ways {
+	for _, w := range attempts {
 		if w.Err != nil {
 			failed = append(failed, w)
 		}
@@ -129,10 +129,10 @@ func Try(ctx context.Context, ways []Way) (failed []Way) {
 	return failed
 }
 
-// Try is like the function Try, but tries failed ways again after ForgetFlows. It
-// records results in ways only; the returned error is about the hosts.
-func (w *World) Try(ctx context.Context, ways []Way) error {
-	failed := Try(ctx, ways)
+// Try is like the function Try, but repeats failed attempts after ForgetFlows. It
+// records results in attempts only; the returned error is about the hosts.
+func (w *World) Try(ctx context.Context, attempts []Attempt) error {
+	failed := Try(ctx, attempts)
 	if len(failed) == 0 {
 		return nil
 	}
@@ -141,16 +141,16 @@ func (w *World) Try(ctx context.Context, ways []Way) error {
 		return err
 	}
 	Try(ctx, failed)
-	for i := range ways {
-		if ways[i].Err != nil {
-			ways[i], failed = failed[0], failed[1:]
+	for i := range attempts {
+		if attempts[i].Err != nil {
+			attempts[i], failed = failed[0], failed[1:]
 		}
 	}
 	return nil
 }
 
-func (w Way) try(ctx context.Context) (seen netip.Addr, err error) {
-	ctx, cancel := context.WithTimeout(ctx, wayTimeout)
+func (w Attempt) try(ctx context.Context) (seen netip.Addr, err error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	p := probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address, Source: w.Source}
 	answer, err := p.Until(ctx)
@@ -165,7 +165,7 @@ func (w Way) try(ctx context.Context) (seen netip.Addr, err error) {
 }
 
 // judge checks that an expected server answered and saw an expected address.
-func (w Way) judge(name string, seen netip.Addr) error {
+func (w Attempt) judge(name string, seen netip.Addr) error {
 	i := slices.IndexFunc(w.Answers, func(e Endpoint) bool { return e.Name == name })
 	if i < 0 {
 		return fmt.Errorf("answered by %q", name)
@@ -179,13 +179,13 @@ func (w Way) judge(name string, seen netip.Addr) error {
 	return nil
 }
 
-// Table formats ways as one table for each IP family.
-func Table(ways []Way) string {
+// Table formats attempts as one table for each IP family.
+func Table(attempts []Attempt) string {
 	var tables []string
 	for _, family := range []string{"IPv4", "IPv6"} {
 		var rows, columns []string
 		verdicts := map[[2]string]string{}
-		for _, w := range ways {
+		for _, w := range attempts {
 			if w.Address.Addr().Is6() != (family == "IPv6") {
 				continue
 			}
@@ -227,7 +227,7 @@ func table(title string, rows, columns []string, verdicts map[[2]string]string) 
 func (e Endpoint) short() string { return cmp.Or(e.Label, strings.TrimPrefix(e.Name, "default/")) }
 
 // verdict merges the result of w into the text of its table cell.
-func (w Way) verdict(others string) string {
+func (w Attempt) verdict(others string) string {
 	word := "ok"
 	if name, ok := w.Names[w.SeenAs]; ok {
 		word = name

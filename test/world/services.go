@@ -207,8 +207,8 @@ func (w *World) RouteServices(services []Service, gateway []netip.Addr) (withdra
 	return withdraw, nil
 }
 
-// A Door is a frontend of a Service, by both protocols.
-type Door struct {
+// A Frontend is a frontend of a Service, by both protocols.
+type Frontend struct {
 	Name      string
 	Addresses []netip.Addr
 	Ports     map[string]int // by protocol
@@ -216,19 +216,19 @@ type Door struct {
 	Inside, Outside bool
 }
 
-// Doors returns all frontends of s: its cluster IP, its node ports on every node
+// Frontends returns all frontends of s: its cluster IP, its node ports on every node
 // and, for clients outside, on a gateway, its external IPs and its load-balancer
 // IPs.
-func (w *World) Doors(s Service, gateway []netip.Addr) []Door {
+func (w *World) Frontends(s Service, gateway []netip.Addr) []Frontend {
 	own := map[string]int{"tcp": ServicePort, "udp": ServicePort}
-	doors := []Door{{Name: "ClusterIP", Addresses: s.ClusterIPs, Ports: own, Inside: true}}
+	frontends := []Frontend{{Name: "ClusterIP", Addresses: s.ClusterIPs, Ports: own, Inside: true}}
 	for _, n := range w.Nodes {
-		doors = append(doors, Door{Name: n.Name + ":NodePort", Addresses: endpoint(n.Host).Addresses, Ports: s.NodePorts})
+		frontends = append(frontends, Frontend{Name: n.Name + ":NodePort", Addresses: endpoint(n.Host).Addresses, Ports: s.NodePorts})
 	}
-	return append(doors,
-		Door{Name: "gateway:NodePort", Addresses: gateway, Ports: s.NodePorts, Outside: true},
-		Door{Name: "externalIP", Addresses: s.ExternalIPs, Ports: own},
-		Door{Name: "LB IP", Addresses: s.LoadBalancerIPs, Ports: own})
+	return append(frontends,
+		Frontend{Name: "gateway:NodePort", Addresses: gateway, Ports: s.NodePorts, Outside: true},
+		Frontend{Name: "externalIP", Addresses: s.ExternalIPs, Ports: own},
+		Frontend{Name: "LB IP", Addresses: s.LoadBalancerIPs, Ports: own})
 }
 
 // A Client sends requests to Services.
@@ -274,40 +274,40 @@ func (w *World) OutsideClient() Client {
 	return Client{Row: "outside", Endpoint: endpoint(w.Outside), Outside: true}
 }
 
-// ServiceWays returns the Ways of clients through the frontends doors to s. Table
+// ServiceAttempts returns the Attempts of clients through some frontends of s. Table
 // shows the client address seen by the backend as "client" (the client's own),
-// "node" (a node or its gateway router) or "door" (the frontend).
-func (w *World) ServiceWays(s Service, doors []Door, clients []Client) []Way {
-	var ways []Way
+// "node" (a node or its gateway router) or "frontend".
+func (w *World) ServiceAttempts(s Service, frontends []Frontend, clients []Client) []Attempt {
+	var attempts []Attempt
 	for _, c := range clients {
-		for _, d := range doors {
+		for _, d := range frontends {
 			if d.Inside && c.Outside || d.Outside && !c.Outside {
 				continue
 			}
 			for _, a := range d.Addresses {
 				for protocol, port := range d.Ports {
-					way := Way{
+					attempt := Attempt{
 						Row: c.Row, Column: d.Name, From: c.Endpoint, Network: protocol,
 						Address: probe.Address(a, port), Answers: s.Backends, Names: map[netip.Addr]string{},
 					}
-					w.mayBeSeen(&way, s, d, c)
-					ways = append(ways, way)
+					w.mayBeSeen(&attempt, s, d, c)
+					attempts = append(attempts, attempt)
 				}
 			}
 		}
 	}
-	return ways
+	return attempts
 }
 
 // mayBeSeen sets the acceptable client addresses. A cluster IP keeps the client's
 // own address. Other frontends may also show a node's address (masqueraded: the
 // reply must return through that node). A backend connecting to itself may be seen
 // with the frontend's address.
-func (w *World) mayBeSeen(way *Way, s Service, d Door, c Client) {
+func (w *World) mayBeSeen(attempt *Attempt, s Service, d Frontend, c Client) {
 	see := func(name string, addrs []netip.Addr) {
 		for _, a := range addrs {
-			way.Seen = append(way.Seen, a)
-			way.Names[a] = name
+			attempt.Seen = append(attempt.Seen, a)
+			attempt.Names[a] = name
 		}
 	}
 	itself := slices.ContainsFunc(s.Backends, func(b Endpoint) bool { return b.Netns == c.Netns })
@@ -319,7 +319,7 @@ func (w *World) mayBeSeen(way *Way, s Service, d Door, c Client) {
 		see("node", w.joins())
 	}
 	if itself {
-		see("door", d.Addresses)
+		see("frontend", d.Addresses)
 	}
 	see("client", c.Addresses)
 }

@@ -40,8 +40,8 @@ func TestPodsTalk(t *testing.T) {
 	}
 	green := func(when string) {
 		t.Helper()
-		for _, way := range world.Try(ctx, world.Matrix(pods, pods)) {
-			t.Errorf("%s: %v: %v", when, way, way.Err)
+		for _, attempt := range world.Try(ctx, world.Matrix(pods, pods)) {
+			t.Errorf("%s: %v: %v", when, attempt, attempt.Err)
 		}
 	}
 	green("after creation")

@@ -61,16 +61,16 @@ type Node struct {
 	Holder func(netip.Addr, pod.HostPort) string
 }
 
-// A Door is a frontend: a hostPort at one address of the node.
-type Door struct {
+// A Frontend is a frontend: a hostPort at one address of the node.
+type Frontend struct {
 	pod.HostPort
 	At, To netip.AddrPort
 }
 
-// Doors lists the frontends of p: its hostPorts at each of their addresses, loopback
+// Frontends lists the frontends of p: its hostPorts at each of their addresses, loopback
 // included.
-func (n Node) Doors(p Pod) []Door {
-	var out []Door
+func (n Node) Frontends(p Pod) []Frontend {
+	var out []Frontend
 	for _, h := range p.HostPorts {
 		out = append(out, n.at(p, h, n.where(h))...)
 	}
@@ -91,11 +91,11 @@ func loopback() []netip.Addr {
 }
 
 // at returns the frontends of a hostPort at some addresses, without those of other owners.
-func (n Node) at(p Pod, h pod.HostPort, addrs []netip.Addr) []Door {
-	var out []Door
+func (n Node) at(p Pod, h pod.HostPort, addrs []netip.Addr) []Frontend {
+	var out []Frontend
 	for _, a := range addrs {
 		if to, ok := p.Addr(a); ok && h.At(a) && n.Holder(a, h) == "" {
-			out = append(out, Door{h, netip.AddrPortFrom(a, h.Port), netip.AddrPortFrom(to, h.Target)})
+			out = append(out, Frontend{h, netip.AddrPortFrom(a, h.Port), netip.AddrPortFrom(to, h.Target)})
 		}
 	}
 	return out
@@ -154,7 +154,7 @@ func (n Node) Rows(p Pod) []nb.Row {
 // address of its management port. Their switch changes the address, but not the MAC,
 // which is the node's: so the node gets the packet, and sends it on to p.
 func (n Node) sentBack(p Pod) []nb.Row {
-	var ways []string
+	var attempts []string
 	for _, a := range n.Management {
 		there := func(h pod.HostPort) bool { return h.At(a) && n.Holder(a, h) == "" }
 		own, ok := p.Addr(a)
@@ -162,13 +162,13 @@ func (n Node) sentBack(p Pod) []nb.Row {
 		i := slices.IndexFunc(n.Subnets, func(s netip.Prefix) bool { return s.Contains(a) })
 		if ok && i >= 0 && ports != "" {
 			f := family(a)
-			ways = append(ways, fmt.Sprintf("%s.src == %s && %s.dst == %s && %s", f, n.Subnets[i].Masked(), f, own, ports))
+			attempts = append(attempts, fmt.Sprintf("%s.src == %s && %s.dst == %s && %s", f, n.Subnets[i].Masked(), f, own, ports))
 		}
 	}
-	if len(ways) == 0 {
+	if len(attempts) == 0 {
 		return nil
 	}
-	return []nb.Row{policy.SentBack(n.Switch, fmt.Sprintf("%s/hostport/sent-back", p.Unit()), ways...)}
+	return []nb.Row{policy.SentBack(n.Switch, fmt.Sprintf("%s/hostport/sent-back", p.Unit()), attempts...)}
 }
 
 // family returns OVN's keyword for an address's family.
@@ -196,7 +196,7 @@ func balancerName(p Pod, protocol corev1.Protocol) string {
 }
 
 // Balancers lists the names of the load balancers of a frontend.
-func (n Node) Balancers(p Pod, d Door) []string {
+func (n Node) Balancers(p Pod, d Frontend) []string {
 	var out []string
 	name := balancerName(p, d.Protocol)
 	if slices.Contains(n.Addrs, d.At.Addr()) {

@@ -158,12 +158,12 @@ func (l *layout) costReturns(c *cost) {
 
 // costSources adds the ACLs of source ranges.
 func (l *layout) costSources(c *cost) {
-	doors := l.doors()
-	if len(doors) == 0 {
+	all := l.guardedAddresses()
+	if len(all) == 0 {
 		return
 	}
 	c.row(2, 3*len(l.Unit()))
-	for _, d := range doors {
+	for _, d := range all {
 		c.add(1, 2*(len(d.ports)+64)+len(l.SourceRanges)*prefixBytes)
 		c.add(2*len(d.addrs), prefixBytes)
 	}

@@ -26,7 +26,7 @@ const (
 // which the bits of an address can differ from all of them.
 func (l *layout) sourceRows() []nb.Row {
 	var closed, open []string
-	for _, d := range l.doors() {
+	for _, d := range l.guardedAddresses() {
 		to := fmt.Sprintf("ip%d.dst == %s && %s", 4+2*d.f, oneOf(d.addrs), d.ports)
 		closed = append(closed, "("+to+")")
 		if from := sameFamily(l.SourceRanges, d.f); len(from) > 0 {
@@ -48,16 +48,16 @@ func (l *layout) sourceRows() []nb.Row {
 	return rows
 }
 
-// A door is guarded addresses of one family with the same ports: to OVN a conjunction of addresses, ports and ranges,
-// which takes as many flows as there are of these in sum.
-type door struct {
+// A guarded value has addresses of load balancers, of one family and with the same ports. For OVN it is a conjunction of
+// addresses, ports and ranges: it takes as many flows as the sum of these.
+type guarded struct {
 	f     int
 	ports string // as matchPorts has them
 	addrs []netip.Addr
 }
 
-// doors lists the doors of l, in the order of their first addresses.
-func (l *layout) doors() (out []door) {
+// guardedAddresses lists the guarded addresses of l, in the order of their first addresses.
+func (l *layout) guardedAddresses() (out []guarded) {
 	ports := map[netip.Addr][]Port{}
 	var addrs []netip.Addr
 	for _, of := range l.frontends {
@@ -81,7 +81,7 @@ func (l *layout) doors() (out []door) {
 		i, known := at[k]
 		if !known {
 			i, at[k] = len(out), len(out)
-			out = append(out, door{f: k.f, ports: k.ports})
+			out = append(out, guarded{f: k.f, ports: k.ports})
 		}
 		out[i].addrs = append(out[i].addrs, a)
 	}
