@@ -109,7 +109,7 @@ func (i Init) run(ctx context.Context, minion bool) error {
 	if err := s.openNB(ctx); err != nil {
 		return err
 	}
-	if err := s.elsewhere(ctx, r.node, h); err != nil {
+	if err := s.elsewhere(ctx, r, h); err != nil {
 		return err
 	}
 	displaced, err := s.displaced(ctx, r.node)
@@ -144,52 +144,58 @@ func (i Init) run(ctx context.Context, minion bool) error {
 
 // elsewhere is an error if the node is another host, and that is alive: two would
 // have the same addresses. What cannot be found out is none.
-func (s *session) elsewhere(ctx context.Context, node string, h *host) error {
-	chassis, err := s.recordedChassis(ctx)
+func (s *session) elsewhere(ctx context.Context, r request, h *host) error {
+	before, err := s.recorded(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.cloned(ctx, node, chassis); err != nil {
+	if err := s.otherNode(ctx, r, before); err != nil {
 		return err
 	}
-	other := chassis[node]
+	other := before.Chassis[r.node]
 	if h.known || other == "" || other == s.config.SystemID || s.config.OVNRemote == "" {
 		return nil
 	}
-	return s.stage(ctx, "asking the Southbound database who is node "+node, func(ctx context.Context) error {
+	return s.stage(ctx, "asking the Southbound database who is node "+r.node, func(ctx context.Context) error {
 		sb, err := ovsdb.OpenSouth(ctx, s.config, nil)
 		if err != nil {
-			s.warn("node %s was the host with system-id %s: if that is still there, two have its addresses now (%v)", node, other, err)
+			s.warn("node %s was the host with system-id %s: if that is still there, two have its addresses now (%v)", r.node, other, err)
 			return nil
 		}
 		defer sb.Close()
 		if alive, _ := sb.Chassis(); alive[other] {
-			return settings.Wrong(fmt.Errorf("node %s is the host with system-id %s, which is registered in the Southbound database: give another --node-name, or if that host is no more run node-remove --node-name=%s first", node, other, node))
+			return settings.Wrong(fmt.Errorf("node %s is the host with system-id %s, which is registered in the Southbound database: give another --node-name, or if that host is no more run node-remove --node-name=%s first", r.node, other, r.node))
 		}
 		return nil
 	})
 }
 
-// recordedChassis reads the system-ids of the nodes' hosts.
-func (s *session) recordedChassis(ctx context.Context) (chassis map[string]string, err error) {
+// recorded reads the record of the topology.
+func (s *session) recorded(ctx context.Context) (before topology.Cluster, err error) {
 	err = s.withNB(ctx, "reading the Northbound database", func(ctx context.Context) error {
 		w, err := s.readWorld(ctx)
-		chassis = w.before().Chassis
+		before = w.before()
 		return err
 	})
-	return chassis, err
+	return before, err
 }
 
-// cloned is an error if another node has this host's system-id, and its management port is not
-// on this host, as it is on a host whose node has another name now.
-func (s *session) cloned(ctx context.Context, node string, chassis map[string]string) error {
+// otherNode is an error if another node has this host's system-id: with its management port here and a subnet of the
+// request, the node got another name; without its management port, the host was cloned.
+func (s *session) otherNode(ctx context.Context, r request, before topology.Cluster) error {
 	all, err := s.sw.Interfaces(ctx)
 	if err != nil {
 		return err
 	}
-	for other, id := range chassis {
+	for _, other := range before.NodeNames() {
 		here := slices.ContainsFunc(all, func(i vswitch.Interface) bool { return i.ExternalIDs[names.IfaceID] == names.ManagementPort(other) })
-		if id == s.config.SystemID && id != "" && other != node && !here {
+		subnet, _, overlap := ipnet.Overlap(r.subnets, before.Nodes[other])
+		switch id := before.Chassis[other]; {
+		case other == r.node || id == "" || id != s.config.SystemID:
+		case here && overlap:
+			return settings.Wrong(fmt.Errorf("subnet %s is that of node %s, which is this host: if the node is called %s now, delete its pods and run node-remove --node-name=%[2]s first; "+
+				"until then nothing is changed", subnet, other, r.node))
+		case !here:
 			return settings.Wrong(fmt.Errorf("system-id %s of this host is that of node %s: if this host is a clone, remove /etc/openvswitch/system-id.conf and restart Open vSwitch; "+
 				"if it was node %[2]s, run node-remove --node-name=%[2]s first", id, other))
 		}

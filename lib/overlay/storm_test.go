@@ -45,7 +45,7 @@ func storm(b *testing.B, nodes int) {
 			if err := s.openNB(ctx); err != nil {
 				return err
 			}
-			if _, err := s.recordedChassis(ctx); err != nil {
+			if _, err := s.recorded(ctx); err != nil {
 				return err
 			}
 			change := s.join(r, true, func(world, topology.Cluster) error { return nil })

@@ -182,3 +182,48 @@ func TestANodeBootsBeforeTheDatabase(t *testing.T) {
 		t.Log(w.script("systemd-analyze security --no-pager ovn-k8s-watcher ovn-k8s-gateway-helper ovn-k8s-node ovn-k8s-gateway | grep -i overall; systemd-analyze security --no-pager | grep ovn-k8s"))
 	}
 }
+
+// Bad input: a node is renamed. Its host's name means nothing to it. With another NODE_NAME nothing is changed, and one
+// line says what to do; pods that run keep what they have until then.
+func TestANodeIsRenamed(t *testing.T) {
+	w := newWorld(t)
+	w.script("systemctl start ovn-k8s-node")
+	nb := func(args ...string) string {
+		out, err := w.central.NBCtl(args...)
+		w.must(err)
+		return out
+	}
+	nb("lsp-add", "node1", "default_a", "--", "set", "Logical_Switch_Port", "default_a", "external_ids:pod=true", "external_ids:namespace=default")
+	w.script("ovs-vsctl add-port br-int veth0 -- set Interface veth0 type=internal external_ids:sandbox=c1 external_ids:iface-id=default_a")
+	state := func() string {
+		return nb("ls-list") + nb("lsp-list", "node1") + nb("get", "Logical_Router", "ovn_cluster_router", "external_ids") +
+			w.script("ip -4 -br address show dev k8s-node1; ip route show dev k8s-node1; ovs-vsctl list-ports br-int; iptables-save | grep CLAIMED; cat /etc/cni/net.d/*")
+	}
+	w.eventually(has)
+	before := state()
+
+	// Without a helper, the guards of pods are the boot unit's.
+	w.script("echo renamed >/etc/hostname; systemctl disable -q ovn-k8s-gateway-helper")
+	w.must(w.node.Reboot(w.ctx))
+	w.eventually(has + " && systemctl show -p StatusText ovn-k8s-node | grep -q complete && [ $(hostname) = renamed ]")
+	if now := state(); now != before {
+		t.Errorf("the host's name changes what the node is:\n%s\nbefore:\n%s", now, before)
+	}
+
+	w.script("sed -i s/NODE_NAME=node1/NODE_NAME=renamed/ /etc/default/ovn-k8s-node; systemctl restart --no-block ovn-k8s-node")
+	const line = "subnet 10.128.1.0/24 is that of node node1, which is this host: if the node is called renamed now, delete its pods and run node-remove --node-name=node1 first"
+	w.eventually("journalctl -b -u ovn-k8s-node | grep -q '" + line + "'")
+	if now := state(); now != before {
+		t.Errorf("half renamed:\n%s\nbefore:\n%s", now, before)
+	}
+	if r, err := w.node.Try("ovn-k8s-overlay node-remove --node-name=node1"); err != nil || r.Status == 0 || !strings.Contains(r.Err, "node node1 has pods: default/a") {
+		t.Errorf("a node with pods is removed: %v, %+v", err, r)
+	}
+
+	nb("lsp-del", "default_a")
+	w.script("ovs-vsctl del-port veth0; ovn-k8s-overlay node-remove --node-name=node1")
+	w.eventually(strings.ReplaceAll(has, "k8s-node1", "k8s-renamed") + " && systemctl is-active ovn-k8s-node")
+	if now := nb("ls-list"); strings.Contains(now, "node1") || !strings.Contains(now, "renamed") {
+		t.Errorf("switches: %s", now)
+	}
+}
