@@ -279,6 +279,10 @@ func TestRemoveLeavesNothing(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
+	// The host forwards packets still, so nobody outside may be a pod.
+	if rules := w.script("iptables -t mangle -S"); !strings.Contains(rules, "-A OVN-SVC-CLAIMED -s 10.128.1.0/24 ! -i k8s-node1 -o k8s-node1 -j DROP") {
+		t.Errorf("nothing guards pods:\n%s", rules)
+	}
 }
 
 // Section 5 of the findings: the helper reports kube-proxy on its host, in both of its modes.

@@ -232,6 +232,47 @@ func TestDualStackAndIPv6(t *testing.T) {
 }
 
 // Services of the cluster are reached through the management port, too.
+// What claims to be a pod of the node is dropped before there are routes to pods, though no helper runs.
+func TestMinionInitGuardsPods(t *testing.T) {
+	w := newWorld(t, "master", "node2")
+	m, n := w.nodes[0], w.nodes[1]
+	m.init(masterInitArgs)
+	const rule = "-A OVN-SVC-CLAIMED -s 192.168.2.0/24 ! -i k8s-node2 -o k8s-node2 -j DROP"
+	rules := func() string { return n.script("iptables-save") }
+	before := rules()
+	if r := n.run(minionInitArgs + " --dry-run"); !strings.Contains(r.Out, "mangle: "+rule) || rules() != before {
+		t.Errorf("a dry run: %+v", r)
+	}
+	for _, harm := range []string{"true", "iptables -t mangle -F; iptables -t mangle -X; ip address flush dev k8s-node2"} {
+		n.script(harm)
+		n.init(minionInitArgs)
+		for _, want := range []string{"-A FORWARD -j OVN-SVC-CLAIMED", rule} {
+			if !strings.Contains(rules(), want) {
+				t.Errorf("after %q: no rule %s:\n%s", harm, want, rules())
+			}
+		}
+	}
+	// A host that cannot write rules has its network, and fails until it can.
+	n.script("iptables -t mangle -F; iptables -t mangle -X; ip address flush dev k8s-node2; printf '#!/bin/sh\nexit 4\n' >/usr/local/bin/iptables-restore; chmod +x /usr/local/bin/iptables-restore")
+	if r := n.run(minionInitArgs); r.Status != 1 || !strings.Contains(r.Err, "changing table mangle") || !strings.Contains(n.script("ip route"), "192.168.0.0/16 via 192.168.2.1") {
+		t.Errorf("rules that cannot be written: %+v", r)
+	}
+	n.script("rm /usr/local/bin/iptables-restore")
+	n.init(minionInitArgs)
+	if r := n.run("node-remove --node-name=node2 --dry-run"); !strings.Contains(r.Out, "OVN-SVC-CLAIMED") {
+		t.Errorf("a dry run: %+v", r)
+	}
+	n.run("node-remove --node-name=node2")
+	if strings.Contains(rules(), "OVN-SVC") {
+		t.Errorf("after node-remove:\n%s", rules())
+	}
+	// A host without iptables is a node, and is told what it lacks.
+	n.script("mount --bind /etc/hostname $(command -v iptables)")
+	if r := n.init(minionInitArgs); !strings.Contains(r.Err, "install the package iptables") || !strings.Contains(r.Err, "hostPorts") {
+		t.Errorf("without iptables: %+v", r)
+	}
+}
+
 func TestServiceRoutes(t *testing.T) {
 	w := newWorld(t, "master")
 	m := w.nodes[0]

@@ -146,15 +146,20 @@ func (e *engine) syncRules(ctx context.Context, f firewall, v view) error {
 
 // guardPods creates the chain nodeport.ClaimedChain.
 func guardPods(ctx context.Context, f firewall, v view) error {
-	var want []iptables.Chain
-	for _, c := range nodeport.Claimed(v.host, f.family) {
-		want = append(want, iptables.Chain(c))
-	}
+	want := guards(v.host, f)
 	if len(want) == 0 { // the management port may not be known yet
 		return nil
 	}
 	_, err := f.tool.Sync(ctx, nodeport.ClaimedChain, want)
 	return err
+}
+
+// guards returns the chains that protect pods without a helper, too: minion-init creates them.
+func guards(h nodeport.Host, f firewall) (out []iptables.Chain) {
+	for _, c := range nodeport.Claimed(h, f.family) {
+		out = append(out, iptables.Chain(c))
+	}
+	return out
 }
 
 // forget makes the host delete stale UDP connections.
@@ -208,7 +213,8 @@ func (h *Helper) leaveBridges(ctx context.Context, rundir string, sw *vswitch.Sw
 }
 
 // Remove deletes the flows of the bridge, unused patch ports, and the rules and routes of
-// the host. It must not run beside a helper, which would create them again.
+// the host, except the guards of its pods: node-remove deletes those. It must not run beside
+// a helper, which would create them again.
 func (h *Helper) Remove(ctx context.Context) error {
 	rundir, err := settings.RunDir(h.Flags)
 	if err != nil {
@@ -219,37 +225,40 @@ func (h *Helper) Remove(ctx context.Context) error {
 		_, err := dropFlows(ctx, ofctl.Bridge{RunDir: rundir, Name: h.Bridge})
 		errs = append(errs, err)
 	}
-	errs = append(errs, h.leaveSwitch(ctx))
-	firewalls, err := newFirewalls()
-	errs = append(errs, err)
+	node, err := h.leaveSwitch(ctx)
+	firewalls, err2 := newFirewalls()
+	errs = append(errs, err, err2)
 	for _, f := range firewalls {
-		_, err := f.tool.Sync(ctx, nodeport.ChainPrefix, nil)
+		_, err := f.tool.Sync(ctx, nodeport.ChainPrefix, guards(node, f))
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
 // leaveSwitch deletes patch ports used only by the helper, and reverts the helper's changes
-// of the management port: routes, and packets with addresses of 127.0.0.0/8.
-func (h *Helper) leaveSwitch(ctx context.Context) error {
+// of the management port: routes, and packets with addresses of 127.0.0.0/8. It returns the
+// part of the node that guards depend on.
+func (h *Helper) leaveSwitch(ctx context.Context) (node nodeport.Host, err error) {
 	sw, err := h.openvswitch(ctx)
 	if err != nil {
-		return err
+		return node, err
 	}
 	defer sw.Close()
 	if h.Bridge != "" {
 		if err := sw.RemovePatch(ctx, h.Bridge); err != nil {
-			return err
+			return node, err
 		}
 	}
 	all, err := sw.Interfaces(ctx)
 	if err != nil {
-		return err
+		return node, err
 	}
-	port := findPorts(all, h.Bridge, h.Interface).management
-	if port == "" {
-		return nil
+	node.Management = findPorts(all, h.Bridge, h.Interface).management
+	if node.Management == "" {
+		return node, nil
 	}
-	_, err = link.EnsureRoutes(link.Routes{Interface: port, Protocol: link.ServiceProtocol, Metric: link.ServiceMetric})
-	return errors.Join(err, allowLoopback(view{host: nodeport.Host{Management: port}}, false))
+	addrs, err := link.Addresses()
+	node.Pods = subnetsOf(addrs[node.Management])
+	_, err2 := link.EnsureRoutes(link.Routes{Interface: node.Management, Protocol: link.ServiceProtocol, Metric: link.ServiceMetric})
+	return node, errors.Join(err, err2, allowLoopback(view{host: node}, false))
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/link"
@@ -21,7 +22,8 @@ import (
 type host struct {
 	port    vswitch.InternalPort
 	state   link.State // of the port's interface
-	changes []string   // what these two would change, for people
+	guards  []firewall // drop what claims to be a pod of this node; see planGuards
+	changes []string   // what these would change, for people
 	files   []edit     // the CNI configuration is the last
 	known   bool       // that this host is the node
 	// accepted is whether the cluster has accepted this host with these subnets before,
@@ -61,6 +63,7 @@ func (s *session) planHost(ctx context.Context, r request, minion, good bool) (*
 	if err := h.planPort(ctx, s, r); err != nil {
 		return nil, err
 	}
+	h.planGuards(ctx, s)
 	h.files, err = s.persist(h, r.node)
 	if err != nil || !minion {
 		return h, err
@@ -201,13 +204,17 @@ func (h *host) ensure(ctx context.Context, s *session) error {
 	if err := h.checkMAC(); err != nil {
 		return err
 	}
+	var unguarded error
+	if len(h.guards) > 0 { // before there are routes to pods
+		unguarded = syncFirewalls(ctx, nodeport.ClaimedChain, h.guards)
+	}
 	if err := link.Ensure(h.state); err != nil {
 		return fmt.Errorf("configuring %s: %w", h.port.Name, err)
 	}
 	if err := s.sweep(); err != nil {
 		return err
 	}
-	return apply(h.files)
+	return errors.Join(unguarded, apply(h.files))
 }
 
 // spareConnections configures Open vSwitch to keep connections alive during restarts of OVN's and Open vSwitch's

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 )
@@ -130,6 +131,7 @@ type departure struct {
 	port          string   // the management port, or empty
 	pods          []string // logical ports of pods that are plugged in
 	before, after []edit   // before and after the database is changed
+	rules         []string // commands that remove the guards of pods
 }
 
 // planLeave computes the edits to undo on this host, and reports all problems.
@@ -163,6 +165,9 @@ func (s *session) planLeave(ctx context.Context, node string) (departure, error)
 	}
 	if d.port == "" {
 		return departure{}, nil
+	}
+	if d.rules, err = planFirewalls(ctx, nodeport.ClaimedChain, nil); err != nil {
+		s.warn("%v", err)
 	}
 	d.before, err = pending([]edit{{path: filepath.Join(s.config.CNIConfDir, conflist), gone: true}})
 	if err != nil {
@@ -205,6 +210,11 @@ func (d departure) finish(ctx context.Context, s *session) error {
 	if err := apply(d.after); err != nil {
 		return err
 	}
+	if len(d.rules) > 0 {
+		if err := syncFirewalls(ctx, nodeport.ClaimedChain, nil); err != nil {
+			return err
+		}
+	}
 	return s.stage(ctx, "waiting for ovs-vswitchd to delete "+d.port, func(ctx context.Context) error {
 		_, err := s.sw.DeletePort(ctx, names.IntegrationBridge, d.port)
 		return err
@@ -220,5 +230,5 @@ func (d departure) preview(s *session) {
 	for _, e := range slices.Concat(d.before, d.after) {
 		lines = append(lines, e.String())
 	}
-	s.section("this host", append(lines, fmt.Sprintf("delete port %s from bridge %s", d.port, names.IntegrationBridge)))
+	s.section("this host", append(append(lines, d.rules...), fmt.Sprintf("delete port %s from bridge %s", d.port, names.IntegrationBridge)))
 }

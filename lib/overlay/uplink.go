@@ -218,7 +218,7 @@ func (u *uplink) preview(ctx context.Context, s *session) error {
 				return err
 			}
 		}
-		rules, err := planFirewalls(ctx, nil)
+		rules, err := planFirewalls(ctx, localgateway.ChainPrefix, nil)
 		if err != nil {
 			return err
 		}

@@ -26,12 +26,6 @@ type localUplink struct {
 	firewalls []firewall
 }
 
-// A firewall is what the packet filter of one family should have.
-type firewall struct {
-	family netip.Addr
-	chains []iptables.Chain
-}
-
 // warnOfFirewalls warns of tables of nftables that drop packets of pods on the way through a local gateway. The
 // gateway helper repeats this check.
 func (s *session) warnOfFirewalls(ctx context.Context) {
@@ -103,7 +97,7 @@ func (l *localUplink) ensure(ctx context.Context) error {
 			return err
 		}
 	}
-	return syncFirewalls(ctx, l.firewalls)
+	return syncFirewalls(ctx, localgateway.ChainPrefix, l.firewalls)
 }
 
 // plan lists the changes of ensure.
@@ -128,7 +122,7 @@ func (l *localUplink) plan(ctx context.Context, s *session) ([]string, error) {
 	for _, c := range changes {
 		lines = append(lines, c.String())
 	}
-	rules, err := planFirewalls(ctx, l.firewalls)
+	rules, err := planFirewalls(ctx, localgateway.ChainPrefix, l.firewalls)
 	return append(lines, rules...), err
 }
 
@@ -144,56 +138,5 @@ func leaveLocal(ctx context.Context) error {
 			return err
 		}
 	}
-	return syncFirewalls(ctx, nil)
-}
-
-// bothFamilies are the families that a packet filter may have.
-func bothFamilies() []netip.Addr {
-	return []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
-}
-
-// syncFirewalls gives each family what it should have, and the others nothing.
-func syncFirewalls(ctx context.Context, want []firewall) error {
-	return eachFirewall(want, func(fw *iptables.Firewall, chains []iptables.Chain) error {
-		_, err := fw.Sync(ctx, localgateway.ChainPrefix, chains)
-		return err
-	})
-}
-
-// planFirewalls says what syncFirewalls would change.
-func planFirewalls(ctx context.Context, want []firewall) (lines []string, err error) {
-	err = eachFirewall(want, func(fw *iptables.Firewall, chains []iptables.Chain) error {
-		rules, err := fw.Plan(ctx, localgateway.ChainPrefix, chains)
-		lines = append(lines, rules...)
-		return err
-	})
-	return lines, err
-}
-
-// eachFirewall does something with the packet filter of each family. One that the
-// kernel or the host does not have has nothing of ours.
-func eachFirewall(want []firewall, do func(*iptables.Firewall, []iptables.Chain) error) error {
-	for _, family := range bothFamilies() {
-		chains := chainsOf(want, family)
-		fw, err := iptables.New(family)
-		absent := err != nil
-		if !absent {
-			err = do(fw, chains)
-			absent = family.Is6() && errors.Is(err, iptables.ErrUnreadable)
-		}
-		if err != nil && !(absent && len(chains) == 0) {
-			return err
-		}
-	}
-	return nil
-}
-
-// chainsOf are those of one family.
-func chainsOf(want []firewall, family netip.Addr) []iptables.Chain {
-	for _, f := range want {
-		if ipnet.SameFamily(f.family, family) {
-			return f.chains
-		}
-	}
-	return nil
+	return syncFirewalls(ctx, localgateway.ChainPrefix, nil)
 }

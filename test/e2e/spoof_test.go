@@ -78,7 +78,7 @@ func TestNobodyOutsideHasAnAddressInside(t *testing.T) {
 }
 
 // A node takes in from pods on it what is for hostPorts at its management address,
-// but from pods only, also while its helper knows nothing of them.
+// but from pods only, also if no helper runs since the boot.
 func TestNobodyOutsideIsAPodToAHostPort(t *testing.T) {
 	node := cluster.Node("minion1")
 	if err := node.Kill(t.Context(), "/var/run/openvswitch/ovn-k8s-gateway-helper.pid"); err != nil {
@@ -102,6 +102,13 @@ func TestNobodyOutsideIsAPodToAHostPort(t *testing.T) {
 	}
 	t.Cleanup(tap.Close)
 	at := segment{"br0", macOf(t, node, "eth0")}
+	_, err = node.Script(t.Context(), "for i in iptables ip6tables; do $i -t mangle -F; $i -t mangle -X; done") // as at a boot
+	if err == nil {
+		err = cluster.Do(t.Context(), node, "ovn-k8s-overlay", "minion-init", "--cluster-ip-subnet="+world.ClusterSubnets, "--minion-switch-subnet="+node.Subnets, "--node-name="+node.Name)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	at.claim(t, tap, victim, "<without a helper", [][]netip.Addr{friend.Addresses})
 	start()
 	for _, a := range node.Management {
