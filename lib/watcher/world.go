@@ -25,7 +25,7 @@ type World interface {
 	Put(obj any) []nb.Unit
 	Remove(obj any) []nb.Unit
 	Replace(example any, all []any) []nb.Unit
-	// Allocate gives units what they wait for, such as addresses, and returns the units of which the rows differ now.
+	// Allocate gives resources to units that wait for them, such as addresses to pods, and returns the units with other rows.
 	Allocate() []nb.Unit
 	// Units lists the units with rows, and those that fail to have rows.
 	Units() []nb.Unit

@@ -165,7 +165,7 @@ func clearField(v reflect.Value, path []string) {
 	}
 }
 
-// output is all that features compute from objects, by what it is.
+// output is the results of all features for a world: rows and problems by unit, flows, rules and health checks.
 func output(s state) map[string]string {
 	out := map[string]string{}
 	w := desired.NewWorld()
