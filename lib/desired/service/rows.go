@@ -238,11 +238,14 @@ func key(a netip.Addr, port uint16) string { return netip.AddrPortFrom(a, port).
 
 // backends is the value of a frontend.
 func backends(es Endpoints) string {
-	out := make([]string, len(es))
+	out := make([]byte, 0, len(es)*len("255.255.255.255:65535,"))
 	for i, e := range es {
-		out[i] = e.AddrPort().String()
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = e.AddrPort().AppendTo(out)
 	}
-	return strings.Join(out, ",")
+	return string(out)
 }
 
 // balancer returns a load balancer in a group, or in none.
