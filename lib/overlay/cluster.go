@@ -93,6 +93,10 @@ func (w world) before() topology.Cluster {
 
 // readWorld reads the topology from the copy of the database, or with s.only the rows of that node.
 func (s *session) readWorld(ctx context.Context) (world, error) {
+	if w := s.read; w != nil {
+		s.read = nil
+		return *w, nil
+	}
 	if s.only != "" {
 		return s.readNode(ctx)
 	}

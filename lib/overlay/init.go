@@ -156,6 +156,7 @@ func (s *session) elsewhere(ctx context.Context, r request, h *host) error {
 	if h.known || other == "" || other == s.config.SystemID || s.config.OVNRemote == "" {
 		return nil
 	}
+	s.read = nil // the answer may take long
 	return s.stage(ctx, "asking the Southbound database who is node "+r.node, func(ctx context.Context) error {
 		sb, err := ovsdb.OpenSouth(ctx, s.config, nil)
 		if err != nil {
@@ -175,6 +176,9 @@ func (s *session) recorded(ctx context.Context) (before topology.Cluster, err er
 	err = s.withNB(ctx, "reading the Northbound database", func(ctx context.Context) error {
 		w, err := s.readWorld(ctx)
 		before = w.before()
+		if w.few != nil {
+			s.read = &w
+		}
 		return err
 	})
 	return before, err

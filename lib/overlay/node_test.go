@@ -151,6 +151,25 @@ func TestJoinsThatCollide(t *testing.T) {
 	}
 }
 
+// L9: what tells whether the node is another host is also what the change is computed from: the record of 1 000 gateways is large.
+func TestAJoinReadsTheRecordOnce(t *testing.T) {
+	c := newCluster(t)
+	for _, want := range []uint64{3, 3} { // the router, the record, the change; the router, the record, who has the ports
+		s := newJoiner(t, c, "n1")
+		r := request{node: "n1", clusters: prefixes("10.0.0.0/8"), subnets: prefixes("10.1.1.0/24")}
+		if _, err := s.recorded(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		change := s.join(r, true, func(world, topology.Cluster) error { return nil })
+		if _, err := s.changeCluster(t.Context(), topology.NodeUnit("n1"), change); err != nil {
+			t.Fatal(err)
+		}
+		if n := s.nb.Transactions(); n != want {
+			t.Errorf("%d transactions, want %d", n, want)
+		}
+	}
+}
+
 // A join reads its own rows and the record, independent of the size of the database.
 func TestAJoinReadsFewRows(t *testing.T) {
 	c := newCluster(t)

@@ -74,7 +74,9 @@ type session struct {
 	nb     *ovsdb.DB
 	temp   string // a temporary directory of a dry run
 	// only is the node to read from the Northbound database; empty means all rows.
-	only      string
+	only string
+	// read is what was read of only a moment ago, for the first change.
+	read      *world
 	conflicts int // failed changes of only
 
 	warnings []string
@@ -166,7 +168,7 @@ func (s *session) connectNB(ctx context.Context) error {
 	if s.nb != nil {
 		s.nb.Close()
 	}
-	s.nb = nb
+	s.nb, s.read = nb, nil
 	return nil
 }
 
