@@ -18,6 +18,7 @@ const memoryLimit = 4_000_000_000
 // limitMemory ends the program with the stacks of all goroutines if its memory exceeds a
 // limit. The message names the draw.
 func limitMemory(t *testing.T, limit uint64) (draw *atomic.Value) {
+	debug.SetMemoryLimit(int64(limit) * 2 / 3) // garbage is collected, even while the costs of a change are measured
 	draw = &atomic.Value{}
 	draw.Store("the cluster")
 	debug.SetTraceback("all")
