@@ -313,6 +313,18 @@ func TestTheFirstOfManyEndpoints(t *testing.T) {
 	}
 }
 
+// L3: ports that no slice has are looked for in a bounded number of slices.
+func TestPortsThatNoSliceHas(t *testing.T) {
+	all := make([]Slice, 300)
+	for i := range all {
+		all[i] = Slice{Name: fmt.Sprint("slice-", i), Ports: []SlicePort{{"other", corev1.ProtocolTCP, 8080}}, Endpoints: []Host{{State: Serving}}}
+	}
+	r := Resolve(New(many(10_000)), all)
+	if text := fmt.Sprint(r.Problems); r.Served != maxCandidates/300 || !strings.Contains(text, "its 300 endpoint slices have more than 100000 in all") {
+		t.Errorf("%d ports are served: %s", r.Served, text)
+	}
+}
+
 // L3: the list of 48 000 frontends takes little more than its own size.
 func TestManyFrontends(t *testing.T) {
 	s := many(12_000)

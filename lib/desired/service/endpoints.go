@@ -337,8 +337,8 @@ func Resolve(s Service, slices []Slice) Resolved {
 	room, look := maxBackends, maxCandidates
 	for i, p := range s.Ports {
 		n := candidates(p, slices)
-		if look -= n; look < 0 {
-			r.problem("TooManyEndpoints", "service %s has no endpoints from port %d/%s on: its endpoint slices have more than %d in all: split the service", s.Key, p.Port, p.Protocol, maxCandidates)
+		if look -= max(n, len(slices)); look < 0 {
+			r.problem("TooManyEndpoints", "service %s has no endpoints from port %d/%s on: its %d endpoint slices have more than %d in all: split the service", s.Key, p.Port, p.Protocol, len(slices), maxCandidates)
 			break
 		}
 		es, more := collect(p, slices, n)
@@ -366,7 +366,7 @@ func Resolve(s Service, slices []Slice) Resolved {
 const maxBackends = 200_000
 
 // maxCandidates is how many endpoints of slices are looked at for all ports, those counted that are in several slices
-// or cannot be used. It bounds the time of Resolve.
+// or cannot be used, and at least one of each slice, even one without the port. It bounds the time of Resolve.
 const maxCandidates = 100_000
 
 // candidates is how many endpoints slices have for a port.
