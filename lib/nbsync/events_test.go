@@ -291,7 +291,7 @@ func (y *city) events() {
 		if err != nil {
 			y.Fatal(err)
 		}
-		return append(w.Put(c), topology.ClusterUnit) // which Handler reports
+		return w.Put(c)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -285,10 +286,33 @@ func (s *Sync) owner(table, uuid string) nb.Unit {
 func (t *table) differ(a, b model.Model) bool {
 	for _, columns := range [][]string{t.columns, t.has, t.maps} {
 		for _, c := range columns {
-			if !equal(columnOf(a, c), columnOf(b, c)) {
+			before, after := columnOf(a, c), columnOf(b, c)
+			if c == "external_ids" && t.once != nil {
+				if !equalBut(t.once, before.Interface().(map[string]string), after.Interface().(map[string]string)) {
+					return true
+				}
+			} else if !equal(before, after) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// equalBut reports whether two maps are equal but for keys with some prefixes.
+func equalBut(prefixes []string, a, b map[string]string) bool {
+	ours := func(key string) bool {
+		return !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
+	}
+	for k, v := range a {
+		if other, ok := b[k]; (!ok || other != v) && ours(k) {
+			return false
+		}
+	}
+	for k := range b {
+		if _, ok := a[k]; !ok && ours(k) {
+			return false
+		}
+	}
+	return true
 }

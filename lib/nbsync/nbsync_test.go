@@ -275,6 +275,28 @@ func TestForeignRowsSurvive(t *testing.T) {
 	}
 }
 
+// L6: the commands record nodes and gateways on the cluster's router. That touches none of its rows, and is not reported.
+func TestRecordsOfNodesAreNotReported(t *testing.T) {
+	c, db, s := open(t)
+	w := small(t)
+	apply(t, s, rowsOf(w, w.Units()))
+	changed := make(chan nb.Unit, 100)
+	catchUp(t, c, db)
+	db.Handle(s.Handler(func(u nb.Unit) { changed <- u }))
+	for _, command := range []string{
+		"set logical_router ovn_cluster_router external_ids:ovn-k8s-node-n9=10.0.9.0/24 external_ids:ovn-k8s-chassis-n9=nine",
+		"remove logical_router ovn_cluster_router external_ids ovn-k8s-node-n1",
+		"lsp-set-addresses default_p1 dynamic",
+	} {
+		if _, err := c.NBCtl(strings.Fields(command)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if u := <-changed; u != "pod/default/p1" {
+		t.Errorf("%s is reported first", u)
+	}
+}
+
 func TestOurRowsReturn(t *testing.T) {
 	c, db, s := open(t)
 	w := small(t)
@@ -303,7 +325,7 @@ func TestOurRowsReturn(t *testing.T) {
 		{"meter-del", "acl-logging"},
 		{"clear logical_switch n0 acls", "node-policy/n0"},
 		{"clear logical_switch n0 load_balancer_group", "node/n0"},
-		{"remove logical_router ovn_cluster_router external_ids ovn-k8s-node-n1", "cluster"},
+		{"remove logical_router ovn_cluster_router external_ids ovn-k8s-cluster-subnets", "cluster"},
 	} {
 		t.Run(tt.command, func(t *testing.T) {
 			for catchUp(t, c, db); len(changed) > 0; { // our own repairs are reported too

@@ -23,6 +23,9 @@ type table struct {
 	// keys are our keys of map columns, as prefixes of their names in addition to ourKeys; all other keys belong to
 	// others.
 	keys map[string][]string
+	// once are prefixes of keys of external_ids that are written with a new row only, see nb.Row.OnlyNew: Handler does not
+	// report their changes.
+	once []string
 	// refs are the set columns with references to rows of the tables here: filled by nb.Row.In of those rows, or by
 	// nb.Row.Has of the row itself (has).
 	refs, has []string
@@ -61,6 +64,7 @@ func owned() map[string]*table {
 				"external_ids": {names.ClusterRouterTag, names.PhysicalIP, names.FirstGateway},
 				"options":      {"chassis", "lb_force_snat_ip", "always_learn_from_arp_request", "mac_binding_age_threshold"},
 			},
+			once: []string{names.NodePrefix, names.ChassisPrefix, names.GatewayPrefix, names.SubnetLengths},
 			refs: []string{"ports", "nat", "static_routes", "policies", "load_balancer", "load_balancer_group"},
 			has:  []string{"load_balancer_group"},
 			fits: routerFits,
