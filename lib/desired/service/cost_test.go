@@ -231,6 +231,52 @@ func TestRivalsAreTouchedWhenTheHolderChanges(t *testing.T) {
 	}
 }
 
+// L3: Services come, change and go. Each that gets or loses a claim is among the changed, and each that hears of
+// another holder is told.
+func TestRivalsThatChangeAreComplete(t *testing.T) {
+	var all []Key
+	for i := range 2 * maxNamed {
+		all = append(all, rival(i, 0).Key)
+	}
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		var c Claims
+		for step := range 300 {
+			before := map[Key]map[Claim]Key{}
+			for _, k := range all {
+				before[k] = c.Lost(k)
+			}
+			i := r.IntN(len(all))
+			var changed, told []Key
+			if r.IntN(3) == 0 {
+				changed, told = c.Remove(all[i])
+			} else {
+				s := rival(i, r.IntN(4))
+				s.Created = int64(r.IntN(4))
+				if s.Ports[0].NodePort = 0; r.IntN(2) == 0 {
+					s.Outside = append(s.Outside, rival(r.IntN(len(all)), 0).ClusterIPs...) // of another one
+				}
+				changed, told = c.Put(s)
+			}
+			for k, was := range before {
+				is := c.Lost(k)
+				same := len(is) == len(was)
+				for claim := range is {
+					_, had := was[claim]
+					same = same && had
+				}
+				switch {
+				case k == all[i] || slices.Contains(changed, k):
+				case !same:
+					t.Fatalf("seed %d, step %d: %s lost %v, and loses %v, but is not among the changed %v", seed, step, k, was, is, changed)
+				case !maps.Equal(was, is) && !slices.Contains(told, k):
+					t.Fatalf("seed %d, step %d: %s lost %v, and loses %v, but is not told", seed, step, k, was, is)
+				}
+			}
+		}
+	}
+}
+
 // L3: a hundred Services that want the same thousand addresses. The removal of the first cost 4 GB: each claim listed
 // each rival, and each rival had a problem for each claim.
 func TestRivalsOfManyClaims(t *testing.T) {
