@@ -24,7 +24,7 @@ type Applier interface {
 	Apply(ctx context.Context, want map[nb.Unit][]nb.Row) (Work, map[nb.Unit]error)
 	// Plan returns the changes that Apply would make, a line each, and the units that would fail.
 	Plan(want map[nb.Unit][]nb.Row) ([]string, map[nb.Unit]error, error)
-	// Owners lists the units with rows. Those without a World lose them.
+	// Owners lists the units with rows. A unit that a World owns and does not list any more loses them.
 	Owners() ([]nb.Unit, error)
 	// Follow calls changed with each unit to be applied again, because somebody else changed its rows or because it was
 	// pending, until stop. changed does not block.

@@ -40,6 +40,7 @@ type World interface {
 
 // An Extension adds kinds of objects to a watcher, and the rows that follow from them.
 type Extension struct {
+	// Kinds are the kinds of objects of the World. Those of the table have the fields that the table keeps.
 	Kinds []kube.Kind
 	// New returns an empty World of these kinds.
 	New func() World

@@ -2,8 +2,10 @@ package kinds
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,14 +59,9 @@ func (g generator) one(all ...string) string { return all[g.IntN(len(all))] }
 
 // labels are some of those that features know, and of those that selectors name.
 func (g generator) labels() map[string]string {
-	out := map[string]string{}
-	for key, values := range map[string][]string{
+	out := g.some(5, map[string][]string{
 		corev1.LabelTopologyZone: {"z1", "z2"}, discoveryv1.LabelServiceName: {"o0", "o1", "o2"}, "k1": {"v1", "v2"}, "k2": {"v1", "v2"},
-	} {
-		if g.IntN(6) > 0 {
-			out[key] = g.one(values...)
-		}
-	}
+	})
 	for _, key := range []string{names.LabelServiceProxy, names.LabelHeadless, names.LabelControlPlane} {
 		if g.IntN(10) == 0 {
 			out[key] = ""
@@ -74,16 +71,22 @@ func (g generator) labels() map[string]string {
 }
 
 func (g generator) annotations() map[string]string {
-	out := map[string]string{"other": "x"}
-	for key, values := range map[string][]string{
+	return g.some(2, map[string][]string{
+		"other": {"x"},
 		names.Annotation: {
 			`{"ip_address":"10.0.1.12/24","mac_address":"0a:58:0a:00:01:0c","gateway_ip":"10.0.1.1"}`,
 			`{"ip_address":"10.0.2.13/24","mac_address":"0a:58:0a:00:02:0d","gateway_ip":"10.0.2.1"}`,
 		},
 		names.AnnotationUID: {"pods-1", "pods-2"}, names.ACLLogging: {`{"deny": "info"}`, `{"allow": "info"}`, "bad"}, corev1.MirrorPodAnnotationKey: {"m1", "m2"},
-	} {
-		if g.IntN(3) == 0 {
-			out[key] = g.one(values...)
+	})
+}
+
+// some returns keys with one of their values, each with a probability of sixths.
+func (g generator) some(sixths int, all map[string][]string) map[string]string {
+	out := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(all)) { // in a fixed order: a seed gives one world
+		if g.IntN(6) < sixths {
+			out[key] = g.one(all[key]...)
 		}
 	}
 	return out
