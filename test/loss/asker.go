@@ -42,6 +42,7 @@ type try struct {
 	err      error
 	again    bool // a packet was sent again
 	evidence []string
+	cause    string // of a failure, if it is known
 }
 
 // String describes a connection.

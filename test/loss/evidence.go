@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -101,10 +103,53 @@ func (f *field) explain(t *try) {
 	if len(endpoints) == 0 {
 		f.say("    no endpoint is known: %s", f.history.around(t.began))
 	}
+	if t.cause = f.cause(t, endpoints); t.err != nil && t.cause != "" {
+		f.say("    cause: %s", t.cause)
+	}
+}
+
+// Causes of failures.
+const (
+	repeatedSYN = "a repeated SYN, which conntrack translated before the gateway's flows (docs/services.md)"
+	podEnded    = "the end of its pod"
+)
+
+// entry has the node, source, destination and zone of an entry of connection tracking.
+var entry = regexp.MustCompile(`^(\S+): tcp,orig=\(src=([^,]+),dst=([^,]+),.*,zone=(\d+)`)
+
+// cause derives the cause of a failure from its evidence. After a repeated SYN the endpoint's node has the connection from
+// two sources: with and without the gateway's SNAT.
+func (f *field) cause(t *try, endpoints []string) string {
+	sources := map[string]string{} // by node and zone
+	for _, l := range t.evidence {
+		m := entry.FindStringSubmatch(l)
+		if m == nil || !slices.Contains(endpoints, m[3]) {
+			continue
+		}
+		if other, ok := sources[m[1]+m[4]]; ok && other != m[2] {
+			return repeatedSYN
+		}
+		sources[m[1]+m[4]] = m[2]
+	}
+	for _, e := range endpoints {
+		if deleted, ok := f.history.deleted(e, t.began.Add(t.took)); ok && t.began.Add(t.took).Sub(deleted) >= f.preStop {
+			return podEnded
+		}
+	}
+	return ""
 }
 
 // result prints the counts of a figure.
 func (f *field) result(a *asker, what string) {
 	tried, failed, again, late := a.stop()
 	fmt.Fprintf(f.out, "%s: %s: %d connections, %d failed, %d sent packets again, %d others took more than %v\n", f.name, what, tried, failed, again, late, lateTime)
+	causes := map[string]int{}
+	for _, t := range a.done {
+		if t.err != nil {
+			causes[cmp.Or(t.cause, "unknown")]++
+		}
+	}
+	for _, c := range slices.Sorted(maps.Keys(causes)) {
+		fmt.Fprintf(f.out, "    cause: %s: %d failed\n", c, causes[c])
+	}
 }

@@ -36,6 +36,7 @@ type field struct {
 	gateway []netip.Addr
 	history *history
 	ports   ports
+	preStop time.Duration // of the Deployment's pods
 }
 
 func newField(ctx context.Context, name string, o options, steps func(string)) (f *field, err error) {
@@ -115,6 +116,7 @@ func (f *field) client(ctx context.Context, on *world.Node) (world.Endpoint, err
 
 // deploy makes the Deployment and its Service, and waits until all places get answers.
 func (f *field) deploy(ctx context.Context, preStop int64) error {
+	f.preStop = time.Duration(preStop) * time.Second
 	labels := map[string]string{world.AppLabel: app}
 	n, grace := int32(replicas), int64(30)
 	d := &appsv1.Deployment{

@@ -204,6 +204,23 @@ func (h *history) isPod(address string) bool {
 	return h.last[address+"slice"] != "" || h.last[address+"pod"] != ""
 }
 
+// deleted returns when the last pod of an address before a moment was deleted.
+func (h *history) deleted(address string, before time.Time) (at time.Time, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, l := range h.lines {
+		if l.of != address || !strings.HasPrefix(l.text, "pod ") || l.at.After(before) {
+			continue
+		}
+		deleted := strings.HasSuffix(l.text, ", deleted")
+		if deleted && !ok {
+			at = l.at
+		}
+		ok = deleted || ok && strings.HasSuffix(l.text, " gone")
+	}
+	return at, ok
+}
+
 // of returns the lines about an address from a minute before until 15 s after a moment.
 func (h *history) of(address string, at time.Time) string {
 	return h.said(at, time.Minute, func(l line) (string, bool) { return l.text, l.of == address })
