@@ -93,7 +93,7 @@ func TestASharedBridgeIsDeclaredDown(t *testing.T) {
 	if n := strings.Count(p.Output(), "gateway of this host (bridge): down, other gateways get the packets of pods: interface eth0 is not in bridge breth0"); n != 1 {
 		t.Errorf("%d lines say so:\n%s", n, p.Output())
 	}
-	// A helper that ends leaves flows that serve.
+	// The flows of an ended helper still serve.
 	p.Stop()
 	if w.down() != "" {
 		t.Errorf("without a helper: %q", w.down())

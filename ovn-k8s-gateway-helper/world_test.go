@@ -139,7 +139,7 @@ func (w *world) write(name, text string) {
 	}
 }
 
-// cleanAPI deletes what tests leave in the API server.
+// cleanAPI deletes the tests' objects from the API server.
 func (w *world) cleanAPI() {
 	w.Helper()
 	ctx := context.Background()
@@ -254,7 +254,7 @@ func (w *world) args(more ...string) []string {
 	}, more...)
 }
 
-// command makes a command that runs the helper's main in the host.
+// command makes a command with the helper's main in the host.
 func (w *world) command(args ...string) (*exec.Cmd, string) {
 	w.Helper()
 	self, err := os.Executable()

@@ -99,7 +99,7 @@ func newWorld(t *testing.T, nodes map[string]string) *world {
 	return w
 }
 
-// signal sends a signal to the process whose pidfile is in the world's directory.
+// signal sends a signal to the process of a pidfile in the world's directory.
 func (w *world) signal(pidfile string, s syscall.Signal) {
 	w.Helper()
 	text, err := os.ReadFile(filepath.Join(w.dir, pidfile))

@@ -89,7 +89,7 @@ func (c *crowd) disturb(frozen time.Duration) {
 		leases := cluster.Client().CoordinationV1().Leases(names.ConfigNamespace)
 		patch := fmt.Sprintf(`{"spec":{"holderIdentity":"thief","renewTime":%q}}`, metav1.NowMicro().Format("2006-01-02T15:04:05.000000Z07:00"))
 		_, err := leases.Patch(context.Background(), names.WatcherLease, "application/merge-patch+json", []byte(patch), metav1.PatchOptions{})
-		c.Logf("Lease stolen: %v", err) // nobody may have it yet
+		c.Logf("Lease stolen: %v", err) // there may be no holder yet
 	}
 }
 

@@ -212,7 +212,7 @@ func (y *city) fill() {
 	y.ReportMetric(inUse()-before, "MB/all")
 }
 
-// inUse returns the heap in use, in MB. A connection that was closed needs a second collection.
+// inUse returns the heap in use, in MB. A closed connection needs a second collection.
 func inUse() float64 {
 	runtime.GC()
 	runtime.GC()

@@ -10,7 +10,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// MirrorDiff compares the mirror, as a plan would use it now, with one that is made from all rows of the cache.
+// MirrorDiff compares the present mirror with a new one made from all rows of the cache.
 func MirrorDiff(s *Sync) string {
 	c, err := s.cache()
 	if err != nil {

@@ -149,7 +149,7 @@ func list[T any](c *cache.TableCache, table string) []T {
 	return out
 }
 
-// join returns the change that makes r's node part of the cluster.
+// join returns the change to add r's node to the cluster.
 func (s *session) join(r request, minion bool, leave leaver) clusterChange {
 	find := s.clusterForMaster
 	if minion {
@@ -310,7 +310,7 @@ func (s *session) tryChange(ctx context.Context, unit nb.Unit, change clusterCha
 	return (&nbsync.Sync{DB: s.nb}).ApplyAll(ctx, rows(w.before(), after, unit), guard)
 }
 
-// planCluster returns what changeCluster would change.
+// planCluster returns the changes of changeCluster.
 func (s *session) planCluster(ctx context.Context, unit nb.Unit, change clusterChange) ([]nbsync.Change, error) {
 	w, err := s.readWorld(ctx)
 	if err != nil {
@@ -330,7 +330,7 @@ func (s *session) planCluster(ctx context.Context, unit nb.Unit, change clusterC
 	return plan.Changes, err
 }
 
-// previewCluster prints what changeCluster would change.
+// previewCluster prints the changes of changeCluster.
 func (s *session) previewCluster(ctx context.Context, unit nb.Unit, change clusterChange) error {
 	changes, err := s.planCluster(ctx, unit, change)
 	if err != nil {

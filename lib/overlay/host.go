@@ -18,7 +18,7 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// A host is what this host should be.
+// A host is the desired state of this host.
 type host struct {
 	port    vswitch.InternalPort
 	state   link.State // of the port's interface
@@ -238,7 +238,7 @@ func (h *host) checkMAC() error {
 	return err
 }
 
-// preview prints what ensure would change.
+// preview prints the changes of ensure.
 func (h *host) preview(s *session) {
 	lines := h.changes
 	for _, e := range h.files {

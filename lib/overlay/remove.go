@@ -126,7 +126,7 @@ func enumerate(ports []string) string {
 	return strings.Join(pods, ", ")
 }
 
-// A departure is what a node's own host has to undo. It is empty on others.
+// A departure has the changes to undo on the node's own host. It is empty on others.
 type departure struct {
 	port          string   // the management port, or empty
 	pods          []string // logical ports of pods that are plugged in

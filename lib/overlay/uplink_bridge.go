@@ -105,7 +105,7 @@ func (s *session) dropFlows(ctx context.Context) error {
 			continue
 		}
 		_, err := flowsync.Sync(ctx, ofctl.Bridge{RunDir: s.rundir, Name: i.Bridge}, nil, ours)
-		if err != nil && !errors.Is(err, ofctl.ErrDown) { // whose flows went with it
+		if err != nil && !errors.Is(err, ofctl.ErrDown) { // ErrDown: the flows went with the bridge
 			return fmt.Errorf("removing the flows of %s: %w", i.Bridge, err)
 		}
 	}

@@ -207,7 +207,7 @@ func (l *lines) entry() *logrus.Entry {
 	return logrus.NewEntry(log)
 }
 
-// L9c: each row is named before it is seen to change, so that the change of our own is known when Transact returns.
+// L9c: OnRow names each row before the change is visible, so that our own changes are known when Transact returns.
 // It depends on libovsdb's log: should this fail after an update of libovsdb, see cachelog.go.
 func TestOnRow(t *testing.T) {
 	s := newServer(t, nbSchema)

@@ -28,7 +28,7 @@ func TestWhatCannotBeOpenedIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// H17: the log of a host whose kernel has no openvswitch module.
+// H17: the log of a host without the kernel module openvswitch.
 func TestTheReasonIsInTheLog(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("OVS_LOGDIR", dir)

@@ -264,7 +264,7 @@ func TestEnsureInternalPort(t *testing.T) {
 	p.MAC = "0a:58:c0:a8:01:03"
 	ensure(true)
 
-	// A port that is gone returns, and a bridge stays as it is.
+	// A deleted port returns, and a bridge stays as it is.
 	n.vsctl("set", "Open_vSwitch", ".", "external_ids:ovn-bridge-datapath-type=system")
 	if changed, err := s.DeletePort(n.ctx(), "br-int", "k8s-node1"); !changed || err != nil {
 		t.Fatalf("deleting: %v, %v", changed, err)
@@ -550,7 +550,7 @@ func TestExternalIDsAreFollowed(t *testing.T) {
 	}
 }
 
-// A change that falls into a restart of ovsdb-server is made afterwards.
+// A change during a restart of ovsdb-server is made afterwards.
 func TestAttachDuringRestart(t *testing.T) {
 	n := newNode(t)
 	n.bridge("br-int")
