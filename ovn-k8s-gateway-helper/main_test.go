@@ -279,7 +279,7 @@ func TestRemoveLeavesNothing(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
-	// The host forwards packets still, so nobody outside may be a pod.
+	// The host still forwards packets, so no host outside may use a pod's address.
 	if rules := w.script("iptables -t mangle -S"); !strings.Contains(rules, "-A OVN-SVC-CLAIMED -s 10.128.1.0/24 ! -i k8s-node1 -o k8s-node1 -j DROP") {
 		t.Errorf("nothing guards pods:\n%s", rules)
 	}

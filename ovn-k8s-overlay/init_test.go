@@ -266,7 +266,7 @@ func TestMinionInitGuardsPods(t *testing.T) {
 	if strings.Contains(rules(), "OVN-SVC") {
 		t.Errorf("after node-remove:\n%s", rules())
 	}
-	// A host without iptables is a node, and is told what it lacks.
+	// A host without iptables is a node, with a warning of the missing program.
 	n.script("mount --bind /etc/hostname $(command -v iptables)")
 	if r := n.init(minionInitArgs); !strings.Contains(r.Err, "install the package iptables") || !strings.Contains(r.Err, "hostPorts") {
 		t.Errorf("without iptables: %+v", r)

@@ -23,7 +23,7 @@ type table struct {
 	// keys are our keys of map columns, as prefixes of their names in addition to ourKeys; all other keys belong to
 	// others.
 	keys map[string][]string
-	// once are prefixes of keys of external_ids that are written with a new row only, see nb.Row.OnlyNew: Handler does not
+	// once are prefixes of keys of external_ids written with a new row only, see nb.Row.OnlyNew: Handler does not
 	// report their changes.
 	once []string
 	// refs are the set columns with references to rows of the tables here: filled by nb.Row.In of those rows, or by

@@ -22,12 +22,12 @@ import (
 type host struct {
 	port    vswitch.InternalPort
 	state   link.State // of the port's interface
-	guards  []firewall // drop what claims to be a pod of this node; see planGuards
-	changes []string   // what these would change, for people
+	guards  []firewall // drop packets from addresses of this node's pods; see planGuards
+	changes []string   // changes of these, for people
 	files   []edit     // the CNI configuration is the last
-	known   bool       // that this host is the node
-	// accepted is whether the cluster has accepted this host with these subnets before,
-	// so that the host's own part needs no database.
+	known   bool       // this host is the node already
+	// accepted reports whether the cluster has accepted this host with these subnets before: then the host's own
+	// part needs no database.
 	accepted bool
 }
 

@@ -142,8 +142,8 @@ func (i Init) run(ctx context.Context, minion bool) error {
 	return nil
 }
 
-// elsewhere is an error if the node is another host, and that is alive: two would
-// have the same addresses. What cannot be found out is none.
+// elsewhere is an error if the node is another host and alive: two hosts would have the same addresses. If this is
+// unknown, there is no error.
 func (s *session) elsewhere(ctx context.Context, r request, h *host) error {
 	before, err := s.recorded(ctx)
 	if err != nil {

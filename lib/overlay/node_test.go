@@ -151,10 +151,10 @@ func TestJoinsThatCollide(t *testing.T) {
 	}
 }
 
-// L9: what tells whether the node is another host is also what the change is computed from: the record of 1 000 gateways is large.
+// L9: the check for another host and the change share one reading of the record: with 1 000 gateways it is large.
 func TestAJoinReadsTheRecordOnce(t *testing.T) {
 	c := newCluster(t)
-	for _, want := range []uint64{3, 3} { // the router, the record, the change; the router, the record, who has the ports
+	for _, want := range []uint64{3, 3} { // the router, the record, the change; the router, the record, the holders of the ports
 		s := newJoiner(t, c, "n1")
 		r := request{node: "n1", clusters: prefixes("10.0.0.0/8"), subnets: prefixes("10.1.1.0/24")}
 		if _, err := s.recorded(t.Context()); err != nil {

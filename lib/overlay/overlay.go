@@ -75,7 +75,7 @@ type session struct {
 	temp   string // a temporary directory of a dry run
 	// only is the node to read from the Northbound database; empty means all rows.
 	only string
-	// read is what was read of only a moment ago, for the first change.
+	// read is the world read a moment ago, for the first change.
 	read      *world
 	conflicts int // failed changes of only
 
