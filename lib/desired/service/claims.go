@@ -49,7 +49,7 @@ type Claims struct {
 
 // maxNamed is how many Services may want a claim whose holder is named to the others. A new holder is then told to few,
 // however many want the same.
-const maxNamed = 10
+const maxNamed = 4
 
 // APIServer is the Service of the API server, whose endpoints are the addresses
 // of hosts at which pods and nodes reach it.
@@ -82,7 +82,7 @@ func (c *Claims) Put(s Service) (changed, told []Key) {
 		return c.Remove(s.Key)
 	}
 	own, others := s.wants()
-	return c.change(s.Key, slices.Concat(own, others), func() {
+	return c.change(s.Key, [][]Claim{own, others}, func() {
 		c.drop(s.Key)
 		for _, claim := range own {
 			c.add(claim, claimant{s.Key, s.Created, true})
@@ -101,6 +101,7 @@ func (c *Claims) Put(s Service) (changed, told []Key) {
 
 // wants lists the claims of s: those at its cluster addresses, and others.
 func (s Service) wants() (own, others []Claim) {
+	own, others = make([]Claim, 0, len(s.Ports)*len(s.ClusterIPs)), make([]Claim, 0, len(s.Ports)*(len(s.Outside)+1))
 	for _, p := range s.Ports {
 		for _, a := range s.ClusterIPs {
 			own = append(own, Claim{a, p.Protocol, p.Port})
@@ -118,7 +119,7 @@ func (s Service) wants() (own, others []Claim) {
 // change applies a change of the claims of k, which are now others. It returns the other Services that have or had a
 // claim, want an address with another owner, or a port of every node that k has no longer, or only now; and those that
 // are told another holder of a claim. Rivals may want thousands of the same claims.
-func (c *Claims) change(k Key, now []Claim, apply func()) (changed, told []Key) {
+func (c *Claims) change(k Key, now [][]Claim, apply func()) (changed, told []Key) {
 	type holder struct {
 		Key
 		named bool
@@ -127,10 +128,12 @@ func (c *Claims) change(k Key, now []Claim, apply func()) (changed, told []Key) 
 		is, _ := c.Holder(claim)
 		return holder{is, c.named(claim)}
 	}
-	holders, owners, ports := make(map[Claim]holder, max(len(c.claimed[k]), len(now))), map[netip.Addr]Key{}, setOf(c.nodePorts(k))
-	for _, claim := range slices.Concat(c.claimed[k], now) {
-		holders[claim] = holderOf(claim)
-		owners[claim.Addr] = c.owner(claim.Addr)
+	holders, owners, ports := make(map[Claim]holder, len(c.claimed[k])), map[netip.Addr]Key{}, setOf(c.nodePorts(k))
+	for _, claims := range append(now, c.claimed[k]) {
+		for _, claim := range claims {
+			holders[claim] = holderOf(claim)
+			owners[claim.Addr] = c.owner(claim.Addr)
+		}
 	}
 	apply()
 	has, hears := map[Key]bool{}, map[Key]bool{}
@@ -292,12 +295,18 @@ func (c *Claims) Compact() {
 
 // Lost returns which of its claims a Service does not get, and who has them: the zero Key if too many want it.
 func (c *Claims) Lost(k Key) map[Claim]Key {
-	var lost map[Claim]Key
+	n := 0 // there may be 50 000
 	for _, claim := range c.claimed[k] {
 		if holder, _ := c.Holder(claim); holder != k {
-			if lost == nil {
-				lost = map[Claim]Key{}
-			}
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	lost := make(map[Claim]Key, n)
+	for _, claim := range c.claimed[k] {
+		if holder, _ := c.Holder(claim); holder != k {
 			if !c.named(claim) {
 				holder = Key{}
 			}
