@@ -22,7 +22,7 @@ import (
 type host struct {
 	port    vswitch.InternalPort
 	state   link.State // of the port's interface
-	guards  []firewall // drop packets from addresses of this node's pods; see planGuards
+	guards  []firewall // drop packets from outside with an address of this node's pods; see planGuards
 	changes []string   // changes of these, for people
 	files   []edit     // the CNI configuration is the last
 	known   bool       // this host is the node already
