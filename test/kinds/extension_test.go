@@ -118,18 +118,34 @@ func apply(t *testing.T, name, spec string) {
 	})
 }
 
-func deleteRoute(t *testing.T, name string) {
+func routeClient(t *testing.T) dynamic.ResourceInterface {
 	t.Helper()
 	c, err := dynamic.NewForConfig(cluster.Config())
 	must(t, err)
-	must(t, c.Resource(schema.GroupVersionResource{Group: "test.example.com", Version: "v1", Resource: "routes"}).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	return c.Resource(schema.GroupVersionResource{Group: "test.example.com", Version: "v1", Resource: "routes"})
+}
+
+func deleteRoute(t *testing.T, name string) {
+	t.Helper()
+	must(t, routeClient(t).Delete(t.Context(), name, metav1.DeleteOptions{}))
+}
+
+// defineRoutes creates the custom resource, and deletes all Routes and Events at the end.
+func defineRoutes(t *testing.T) {
+	t.Helper()
+	must(t, cluster.Apply(t.Context(), []byte(routeDefinition)))
+	t.Cleanup(func() {
+		ctx := context.Background()
+		must(t, routeClient(t).DeleteCollection(ctx, now, metav1.ListOptions{}))
+		must(t, cluster.Client().CoreV1().Events("default").DeleteCollection(ctx, now, metav1.ListOptions{}))
+	})
 }
 
 // A kind of objects that only this test has is listed, watched, trimmed, reconciled, pruned, and reported in Events and by
 // --check. Apart from the feature in route_test.go, one value knows of it: the Extension.
 func TestAKindFromOutside(t *testing.T) {
 	n := newNetwork(t)
-	must(t, cluster.Apply(t.Context(), []byte(routeDefinition)))
+	defineRoutes(t)
 	seen := &routesSeen{}
 	w := n.watcher(nil, routeExtension(seen))
 	apply(t, "listed", `{prefix: 198.51.100.0/24, nextHop: 192.168.0.9, note: long}`)

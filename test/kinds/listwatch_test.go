@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"ovn-k8s/lib/kube"
@@ -114,6 +116,11 @@ func removeSamples(t *testing.T) {
 	} {
 		must(t, err)
 	}
+	eventually(t, "the samples are gone", func() bool {
+		_, err := c.CoreV1().Namespaces().Get(ctx, "samples", metav1.GetOptions{})
+		_, err2 := c.NetworkingV1().ServiceCIDRs().Get(ctx, "sample", metav1.GetOptions{})
+		return apierrors.IsNotFound(err) && apierrors.IsNotFound(err2)
+	})
 }
 
 // An observer has the latest of all objects that came by WATCH.

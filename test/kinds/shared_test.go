@@ -143,7 +143,7 @@ func (r *role) listed(k kube.Kind) bool {
 // The API server sees one WATCH for each kind.
 func TestRolesShareConnections(t *testing.T) {
 	n := newNetwork(t)
-	must(t, cluster.Apply(t.Context(), []byte(routeDefinition)))
+	defineRoutes(t)
 	count := newCounter()
 	config := cluster.Config()
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{count, next} })
