@@ -125,9 +125,13 @@ func header(a netip.Addr) int {
 	return ipv6Header
 }
 
-// read reads until the answer arrives, at most for tryTimeout.
+// resendTimeout is how long an answer is waited for until the question is sent again: always, if the network tells the
+// kernel only that packets without DF are too large.
+const resendTimeout = 100 * time.Millisecond
+
+// read reads until the answer arrives, at most for resendTimeout.
 func read(conn net.Conn, is func([]byte) bool) error {
-	_ = conn.SetReadDeadline(time.Now().Add(tryTimeout))
+	_ = conn.SetReadDeadline(time.Now().Add(resendTimeout))
 	answer := make([]byte, 65536)
 	for {
 		n, err := receive(conn, answer)
