@@ -12,14 +12,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A Claim is a way in that only one Service can have.
+// A Claim is the right of one Service to a frontend.
 type Claim struct {
-	Addr     netip.Addr // the zero Addr is that of every node
+	Addr     netip.Addr // the zero Addr stands for every node
 	Protocol corev1.Protocol
 	Port     uint16
 }
 
-// String names the claim as people do: "203.0.113.9:80/TCP", "nodePort 30080/TCP".
+// String is the claim for people: "203.0.113.9:80/TCP", "nodePort 30080/TCP".
 func (c Claim) String() string {
 	if !c.Addr.IsValid() {
 		return fmt.Sprintf("nodePort %d/%s", c.Port, c.Protocol)
@@ -27,43 +27,41 @@ func (c Claim) String() string {
 	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(c.Addr, c.Port), c.Protocol)
 }
 
-// Claims says which Service has a way in that several want. Cluster addresses,
-// which Kubernetes hands out, come before what users write; then the older
-// Service is first. A cluster address is its Service's as a whole: nobody else
-// gets another port of it. The zero value is empty.
+// Claims decides between Services with the same frontend. Cluster IPs, which Kubernetes allocates, come before
+// addresses and ports written by users; then the older Service is first. A cluster IP belongs to its Service with all
+// ports: no other Service gets another port of it. The zero value is empty.
 //
-// So whoever may write Services cannot take over what pods send to the Services
-// of others, or to the API server (CVE-2020-8554).
+// So users with write access to Services cannot redirect traffic of pods to other Services or to the API server
+// (CVE-2020-8554).
 type Claims struct {
-	wanted   map[Claim][]claimant // the first of each has it
+	wanted   map[Claim][]claimant // the first of each is the holder
 	claimed  map[Key][]Claim
-	clusters map[netip.Addr][]claimant   // of cluster addresses: the first of each has it
-	outside  map[netip.Addr]map[Key]bool // of other addresses: who wants them
+	clusters map[netip.Addr][]claimant   // of cluster IPs: the first of each is the owner
+	outside  map[netip.Addr]map[Key]bool // of other addresses: the Services with a claim there
 	reserved map[Claim]bool              // the endpoints of APIServer
 	health   map[Key]Claim               // ports of health checks
-	// nodes is who has a port of every node, as a NodePort or for health checks, and
-	// abroad who wants the same at addresses outside, which may be a node's.
+	// nodes lists the Services with a port of every node, as a NodePort or for health checks. abroad has the Services
+	// with the same port at addresses outside, for these may be a node's.
 	nodes  map[Claim][]Key
 	abroad map[Claim]map[Key]bool
 }
 
-// maxNamed is how many Services may want a claim whose holder is named to the others. A new holder is then told to few,
-// however many want the same.
+// maxNamed is the largest number of claimants told the name of the holder. With more, a change of the holder needs no
+// new message to each of them.
 const maxNamed = 4
 
-// APIServer is the Service of the API server, whose endpoints are the addresses
-// of hosts at which pods and nodes reach it.
+// APIServer is the Service of the API server. Its endpoints are addresses of hosts; pods and nodes connect to them.
 func APIServer() Key { return Key{"default", "kubernetes"} }
 
-// A claimant is a Service that wants a way in: what decides between two.
+// A claimant is a Service with a claim: the fields that decide between two.
 type claimant struct {
 	Key
 	created int64
 	own     bool
 }
 
-// before orders claimants by their right to what they want: a cluster address is its own, then the older Service has a
-// better right, and of two of the same second the first by name.
+// before orders claimants: first the Service with the address as its cluster IP, then the older one, and with equal
+// age the first by name.
 func (a claimant) before(b claimant) int {
 	switch {
 	case a.own && !b.own:
@@ -74,8 +72,8 @@ func (a claimant) before(b claimant) int {
 	return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(a.String(), b.String()))
 }
 
-// Put records what s wants now. It returns the other Services that this gives something or takes something from, and
-// those that still lose the same, but to a Service with another name.
+// Put records the claims of s. changed are the other Services to compute again, because they gained or lost
+// something. told are those without a gain or loss, but with a new holder to name in their Problems.
 func (c *Claims) Put(s Service) (changed, told []Key) {
 	c.init()
 	if !s.Ours {
@@ -99,7 +97,7 @@ func (c *Claims) Put(s Service) (changed, told []Key) {
 	})
 }
 
-// wants lists the claims of s: those at its cluster addresses, and others.
+// wants lists the claims of s: those at its cluster IPs, and others.
 func (s Service) wants() (own, others []Claim) {
 	own, others = make([]Claim, 0, len(s.Ports)*len(s.ClusterIPs)), make([]Claim, 0, len(s.Ports)*(len(s.Outside)+1))
 	for _, p := range s.Ports {
@@ -116,9 +114,9 @@ func (s Service) wants() (own, others []Claim) {
 	return own, others
 }
 
-// change applies a change of the claims of k, which are now others. It returns the other Services that have or had a
-// claim, want an address with another owner, or a port of every node that k has no longer, or only now; and those that
-// are told another holder of a claim. Rivals may want thousands of the same claims.
+// change replaces the claims of k by now. changed are the other Services that gain or lose one of these claims, those
+// with a claim at an address with a new owner, and those with addresses outside at a port of every node that k gains
+// or loses. told are those with another holder to name. Competing Services may have thousands of claims in common.
 func (c *Claims) change(k Key, now [][]Claim, apply func()) (changed, told []Key) {
 	type holder struct {
 		Key
@@ -165,14 +163,14 @@ func (c *Claims) change(k Key, now [][]Claim, apply func()) (changed, told []Key
 	return slices.Collect(maps.Keys(has)), slices.Collect(maps.Keys(otherThan(hears, has)))
 }
 
-// otherKeys are the keys that only one of two sets has.
+// otherKeys returns the keys in exactly one of two sets.
 func otherKeys[K comparable](a, b map[K]bool) map[K]bool {
 	out := otherThan(a, b)
 	maps.Copy(out, otherThan(b, a))
 	return out
 }
 
-// otherThan are the keys of a that b does not have.
+// otherThan returns the keys of a missing in b.
 func otherThan[K comparable](a, b map[K]bool) map[K]bool {
 	out := map[K]bool{}
 	for k := range a {
@@ -183,10 +181,10 @@ func otherThan[K comparable](a, b map[K]bool) map[K]bool {
 	return out
 }
 
-// named reports whether the holder of a claim is named to the others.
+// named reports whether Problems of the other claimants name the holder.
 func (c *Claims) named(claim Claim) bool { return len(c.wanted[claim]) <= maxNamed }
 
-// owner is the Service of a cluster address, the zero Key if there is none.
+// owner is the Service with the cluster IP a, the zero Key if there is none.
 func (c *Claims) owner(a netip.Addr) Key {
 	if own := c.clusters[a]; len(own) > 0 {
 		return own[0].Key
@@ -208,10 +206,10 @@ func (c *Claims) init() {
 	}
 }
 
-// atNodes is the claim of the same port of every node.
+// atNodes is the claim to the same port of every node.
 func (c Claim) atNodes() Claim { return Claim{Protocol: c.Protocol, Port: c.Port} }
 
-// nodePorts lists what k has of every node.
+// nodePorts lists the claims of k to ports of every node.
 func (c *Claims) nodePorts(k Key) (out []Claim) {
 	for _, claim := range c.claimed[k] {
 		if !claim.Addr.IsValid() {
@@ -224,9 +222,9 @@ func (c *Claims) nodePorts(k Key) (out []Claim) {
 	return out
 }
 
-// Taken returns which ports that k wants at addresses outside another Service has
-// of every node, and which Service. At an address of a node it gets none of them:
-// Kubernetes hands out NodePorts, and users write addresses.
+// Taken returns the ports of k's claims at addresses outside that another Service has of every node, with that
+// Service. If such an address is a node's, k gets none of these ports there: Kubernetes allocates NodePorts, and
+// users write addresses.
 func (c *Claims) Taken(k Key) map[Claim]Key {
 	var taken map[Claim]Key
 	for _, claim := range c.claimed[k] {
@@ -245,8 +243,8 @@ func (c *Claims) Taken(k Key) map[Claim]Key {
 	return taken
 }
 
-// Reserve records the endpoints of APIServer, which no other Service can have as
-// an external address, and returns the Services to which that makes a difference.
+// Reserve records the endpoints of APIServer: no other Service can have them as external addresses. It returns the
+// affected Services.
 func (c *Claims) Reserve(all []Endpoints) []Key {
 	c.init()
 	now := map[Claim]bool{}
@@ -281,19 +279,20 @@ func (c *Claims) Reserved() []netip.Addr {
 	return out
 }
 
-// Remove forgets a Service. It returns other Services as Put does.
+// Remove removes a Service. It returns other Services as Put does.
 func (c *Claims) Remove(k Key) (changed, told []Key) {
 	return c.change(k, nil, func() { c.drop(k) })
 }
 
-// Compact gives back the room of claims that are gone.
+// Compact releases the memory of removed claims.
 func (c *Claims) Compact() {
 	c.wanted, c.claimed = maps.Collect(maps.All(c.wanted)), maps.Collect(maps.All(c.claimed))
 	c.clusters, c.outside = maps.Collect(maps.All(c.clusters)), maps.Collect(maps.All(c.outside))
 	c.nodes, c.abroad = maps.Collect(maps.All(c.nodes)), maps.Collect(maps.All(c.abroad))
 }
 
-// Lost returns which of its claims a Service does not get, and who has them: the zero Key if too many want it.
+// Lost returns the claims of k held by another Service, and that Service: the zero Key for claims with more than
+// maxNamed claimants.
 func (c *Claims) Lost(k Key) map[Claim]Key {
 	n := 0 // there may be 50 000
 	for _, claim := range c.claimed[k] {
@@ -316,7 +315,7 @@ func (c *Claims) Lost(k Key) map[Claim]Key {
 	return lost
 }
 
-// Holder returns the Service that has a way in. It reports false if none has.
+// Holder returns the Service with the right to a claim. It reports false if there is none.
 func (c *Claims) Holder(claim Claim) (Key, bool) {
 	if own := c.clusters[claim.Addr]; len(own) > 0 {
 		return own[0].Key, true
@@ -353,7 +352,7 @@ func (c *Claims) add(claim Claim, who claimant) {
 	}
 }
 
-// include adds who to a list unless it is there, and reports whether it did.
+// include inserts who into a sorted list, and reports whether it was missing.
 func include(list []claimant, who claimant) ([]claimant, bool) {
 	if slices.ContainsFunc(list, func(o claimant) bool { return o.Key == who.Key }) {
 		return list, false
@@ -381,7 +380,7 @@ func (c *Claims) drop(k Key) {
 	delete(c.claimed, k)
 }
 
-// forget takes k out of the list of a claim.
+// forget removes k from the list of a claim.
 func forget(lists map[Claim][]Key, claim Claim, k Key) {
 	list := slices.DeleteFunc(lists[claim], func(o Key) bool { return o == k })
 	if lists[claim] = list; len(list) == 0 {
@@ -389,7 +388,7 @@ func forget(lists map[Claim][]Key, claim Claim, k Key) {
 	}
 }
 
-// without takes k out of the list under a key.
+// without removes k from the list of a key.
 func without[K comparable](lists map[K][]claimant, at K, k Key) {
 	list := slices.DeleteFunc(lists[at], func(o claimant) bool { return o.Key == k })
 	if lists[at] = list; len(list) == 0 {
@@ -397,14 +396,13 @@ func without[K comparable](lists map[K][]claimant, at K, k Key) {
 	}
 }
 
-// Outside lists the addresses outside that Services want.
+// Outside lists the claimed addresses outside the cluster.
 func (c *Claims) Outside() iter.Seq[netip.Addr] { return maps.Keys(c.outside) }
 
-// At lists the Services that want an address outside.
+// At lists the Services with claims at an address outside.
 func (c *Claims) At(a netip.Addr) []Key { return slices.Collect(maps.Keys(c.outside[a])) }
 
-// external lists the addresses outside the cluster at which s is balanced. A
-// load balancer in mode Proxy does that itself.
+// external lists the balanced addresses outside the cluster. A load balancer in mode Proxy balances its own.
 func (s *Service) external() []netip.Addr {
 	out, has := slices.Clone(s.ExternalIPs), setOf(s.ExternalIPs)
 	for _, in := range s.Ingress {
@@ -418,10 +416,10 @@ func (s *Service) external() []netip.Addr {
 	return out
 }
 
-// maxConflicts is how many claims that a Service does not get are Problems of their own.
+// maxConflicts limits the lost claims with a Problem of their own.
 const maxConflicts = 10
 
-// LoseTo records the claims that r does not get, as Problems.
+// LoseTo records lost claims of r as Problems.
 func (r *Resolved) LoseTo(lost map[Claim]Key) {
 	if r.Lost = lost; len(lost) == 0 {
 		return
@@ -446,7 +444,7 @@ func (r *Resolved) LoseTo(lost map[Claim]Key) {
 	}
 }
 
-// claims lists what a Service of some addresses wants for port p, in a fixed order.
+// claims lists the claims for port p of a Service with some addresses, in a fixed order.
 func claims(addrs []netip.Addr, p Port) []Claim {
 	var out []Claim
 	for _, a := range addrs {
@@ -458,14 +456,14 @@ func claims(addrs []netip.Addr, p Port) []Claim {
 	return out
 }
 
-// Has reports whether r has a way in: nobody has a better right to it.
+// Has reports whether r has the right to a frontend.
 func (r *Resolved) Has(c Claim) bool {
 	_, lost := r.Lost[c]
 	return !lost
 }
 
-// hostPorts are ports that hosts need at their own addresses to be hosts of the
-// cluster at all: ssh, etcd, tunnels, Open vSwitch, OVN's databases, the kubelet.
+// hostPorts are the ports at its own addresses without which a host is not part of the cluster: ssh, etcd, tunnels,
+// Open vSwitch, OVN's databases, the kubelet.
 func hostPorts(p corev1.Protocol) []uint16 {
 	switch p {
 	case corev1.ProtocolTCP:
@@ -476,17 +474,16 @@ func hostPorts(p corev1.Protocol) []uint16 {
 	return nil
 }
 
-// OfNodes returns the other Service that has a port of every node.
+// OfNodes returns the other Service with a port of every node.
 func (r *Resolved) OfNodes(p corev1.Protocol, port uint16) (Key, bool) {
 	other, ok := r.Taken[Claim{Protocol: p, Port: port}]
 	return other, ok
 }
 
-// OfHost reports whether no Service can have a port of a protocol at the address of
-// a host.
+// OfHost reports whether a port at the address of a host is unavailable to Services.
 func OfHost(p corev1.Protocol, port uint16) bool { return slices.Contains(hostPorts(p), port) }
 
-// WantsAny reports whether s would have one of some addresses as one outside.
+// WantsAny reports whether one of some addresses is an address outside of s.
 func (s *Service) WantsAny(addrs map[netip.Addr]bool) bool {
 	return len(addrs) > 0 && slices.ContainsFunc(s.Outside, func(a netip.Addr) bool { return addrs[a] })
 }

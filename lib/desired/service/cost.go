@@ -7,17 +7,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The bounds of what one Service takes in the Northbound database. Whoever writes Services and slices could
-// otherwise choke it: a transaction is one message, and every node follows the result.
+// Limits of one Service in the Northbound database. Otherwise users with write access to Services and slices could
+// overload it: a transaction is one message, and every node follows the result.
 const (
 	maxRows  = 10_000
 	maxBytes = 4 << 20
 )
 
-// A cost is what the rows of a Service take, its template variables included: at most, and before any is made.
+// A cost is an upper bound of the rows of a Service and their size, with its template variables. It is computed
+// before any row is.
 type cost struct{ rows, bytes int }
 
-// over says by how much a cost exceeds its bounds, "" if it does not.
+// over says by how much a cost exceeds its limits, "" if it does not.
 func (c cost) over() string {
 	switch {
 	case c.bytes > maxBytes:
@@ -28,10 +29,10 @@ func (c cost) over() string {
 	return ""
 }
 
-// add adds n times something of some bytes.
+// add adds n values of some bytes.
 func (c *cost) add(n, bytes int) { c.bytes += n * bytes }
 
-// row adds n rows beside what they contain.
+// row adds n rows with so many bytes each beside rowBytes.
 func (c *cost) row(n, bytes int) { c.rows, c.bytes = c.rows+n, c.bytes+n*(rowBytes+bytes) }
 
 const (
@@ -39,17 +40,17 @@ const (
 	portBytes   = 7   // "65535, "
 	prefixBytes = 45  // "2001:0db8:…/128, "
 	nodeBytes   = 64  // a name of a node in a reference or an ID
-	balancersOf = 7   // of a protocol, but for those by node or gateway
+	balancersOf = 7   // of a protocol, without those by node or gateway
 )
 
-// addrBytes are those of an address and port in a list, by family.
+// addrBytes is the size of an address and port in a list, by family.
 func addrBytes(f int) int { return []int{22, 48}[f] }
 
-// TooLarge reports whether r costs more than its bound, so that it has neither Rows nor Variables.
+// TooLarge reports whether r exceeds its limits. It has neither Rows nor Variables then.
 func (r *Resolved) TooLarge(at Surroundings) bool { return r.Ours && r.layout(at).cost().over() != "" }
 
-// cost computes what all rows of l take, in time linear in endpoints, frontends, nodes and gateways. Of what is
-// too much because places differ it is a part.
+// cost computes the cost of all rows of l, in time linear in endpoints, frontends, nodes and gateways. For a Service
+// above the limits because places differ, it is only a part.
 func (l *layout) cost() cost {
 	var c cost
 	name := 3 * len(l.balancerName(corev1.ProtocolSCTP)) // name and two external_ids
@@ -93,7 +94,7 @@ func (l *layout) costFrontends(c *cost, i, f int, all Endpoints, variable int) {
 			c.add(l.at.Addresses[f], 2*frontend+value)
 		case to.IsOutside():
 			c.add(2, 2*frontend+value)
-		case l.differs[i][f] && c.over() != "": // the product of ports and places is not worth its time
+		case l.differs[i][f] && c.over() != "": // ports times places would take too long
 		case l.index(i, f) == nil:
 			c.add(1, 2*frontend+value)
 		default:
@@ -105,8 +106,8 @@ func (l *layout) costFrontends(c *cost, i, f int, all Endpoints, variable int) {
 	}
 }
 
-// costVariables adds the variables of all nodes: endpoints, those included that are not used elsewhere, and for each node
-// the IPv6 addresses at which it has some.
+// costVariables adds the variables of all nodes: all endpoints, also those not used elsewhere, and for each node the
+// IPv6 addresses with endpoints there.
 func (l *layout) costVariables(c *cost, variable int) {
 	if !l.ByNode() {
 		return
@@ -128,7 +129,7 @@ func (l *layout) costVariables(c *cost, variable int) {
 	c.add(len(nodes)*six, variable+addrBytes(1))
 }
 
-// costGateways adds what differs by gateway, of port number i: each endpoint is on one node.
+// costGateways adds the frontends of port number i at each gateway. Each endpoint is on one node.
 func (l *layout) costGateways(c *cost, i int) {
 	if !l.ExternalLocal || !l.byGateway {
 		return

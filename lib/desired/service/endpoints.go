@@ -13,7 +13,7 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// A Slice is what we need to know of an EndpointSlice.
+// A Slice has the needed fields of an EndpointSlice.
 type Slice struct {
 	Name      string // within the Service's namespace
 	Service   Key
@@ -22,7 +22,7 @@ type Slice struct {
 	Problems  []Problem
 }
 
-// A SlicePort is a port on which every endpoint of a slice listens.
+// A SlicePort is a port of all endpoints of a slice.
 type SlicePort struct {
 	Name     string
 	Protocol corev1.Protocol
@@ -34,24 +34,23 @@ type Host struct {
 	Addr  netip.Addr
 	Node  string // "" if unknown
 	State State
-	// Zones and Nodes are for whom the control plane means the endpoint:
-	// trafficDistribution and topology aware routing. Empty: no hints.
+	// Zones and Nodes are the hints of the control plane (trafficDistribution, topology aware routing): clients there
+	// prefer the endpoint. Empty: no hints.
 	Zones, Nodes []string
 }
 
-// A State is whether an endpoint can be used.
+// A State says whether an endpoint can be used.
 type State uint8
 
-// States of endpoints. Serving and Draining differ in that new connections go to
-// endpoints that drain only where nothing else is left (KEP-1669).
+// States of endpoints. New connections go to Draining endpoints only where no Serving one is left (KEP-1669).
 const (
 	Unready  State = iota // not to be used
 	Serving               // ready
 	Draining              // terminating, but still answering
 )
 
-// SliceKey returns which slice s is, and of which Service. It reports false for
-// slices of nobody, or of a Service that nobody balances.
+// SliceKey returns the name and the Service of a slice. It reports false for slices without a Service, and for those
+// of Services without load balancing.
 func SliceKey(s *discoveryv1.EndpointSlice) (name string, of Key, ok bool) {
 	svc := s.Labels[discoveryv1.LabelServiceName]
 	_, headless := s.Labels[names.LabelHeadless]
@@ -59,8 +58,7 @@ func SliceKey(s *discoveryv1.EndpointSlice) (name string, of Key, ok bool) {
 	return s.Name, Key{s.Namespace, svc}, svc != "" && !headless && !proxied
 }
 
-// NewSlice takes from s what we need. Strings that many endpoints share are
-// passed through intern.
+// NewSlice returns the needed fields of s. Strings shared by many endpoints are passed through intern.
 func NewSlice(s *discoveryv1.EndpointSlice, intern func(string) string) Slice {
 	out := Slice{}
 	out.Name, out.Service, _ = SliceKey(s)
@@ -94,7 +92,7 @@ func (s Slice) On(node string) Slice {
 	return s
 }
 
-// Nodes returns the nodes on which two slices differ, and all nodes of both if they differ in their ports.
+// Nodes returns the nodes with differences between two slices, or all nodes of both if the ports differ.
 func (s Slice) Nodes(o Slice) []string {
 	var out []string
 	a, b := s.Endpoints, o.Endpoints
@@ -116,10 +114,10 @@ func (s Slice) Nodes(o Slice) []string {
 	return out
 }
 
-// equal reports whether two endpoints are the same for the nodes they are on.
+// equal reports whether two endpoints are the same for their nodes.
 func (h Host) equal(o Host) bool { return h.Addr == o.Addr && h.Node == o.Node && h.State == o.State }
 
-// compare orders ports by what Services know them by.
+// compare orders ports by name and protocol: Services refer to them by these.
 func (p SlicePort) compare(of Port) int {
 	return cmp.Or(strings.Compare(p.Name, of.Name), strings.Compare(string(p.Protocol), string(of.Protocol)))
 }
@@ -145,7 +143,7 @@ func (s *Slice) port(p discoveryv1.EndpointPort) (SlicePort, bool) {
 		return out, false
 	}
 	if out.Protocol == corev1.ProtocolUDP && OfHost(out.Protocol, n) {
-		// Hosts send to endpoints with their own addresses, by which tunnels are known.
+		// Hosts send to endpoints from their own addresses, and tunnels trust these.
 		s.problem("BadEndpoint", "port %d/%s in endpoint slice %s of service %s is that of tunnels between hosts: no service leads there, let the endpoints listen at another one", n, out.Protocol, s.Name, s.Service)
 		return out, false
 	}
@@ -166,8 +164,7 @@ func (s *Slice) endpoint(from *discoveryv1.EndpointSlice, e discoveryv1.Endpoint
 			h.Nodes = append(h.Nodes, intern(n.Name))
 		}
 	}
-	// Kubernetes defines the first address only; the others, if there are any,
-	// belong to the same endpoint.
+	// Kubernetes defines the first address only; others belong to the same endpoint.
 	for _, text := range e.Addresses[:min(1, len(e.Addresses))] {
 		a, err := netip.ParseAddr(text)
 		if err != nil || a.Is4In6() || a.Is4() != (from.AddressType == discoveryv1.AddressTypeIPv4) {
@@ -183,8 +180,7 @@ func (s *Slice) endpoint(from *discoveryv1.EndpointSlice, e discoveryv1.Endpoint
 	}
 }
 
-// state follows the API: no word on ready means ready, and no word on serving
-// means as ready says.
+// state follows the API: without ready an endpoint is ready, and without serving it is serving if it is ready.
 func state(c discoveryv1.EndpointConditions) State {
 	ready := c.Ready == nil || *c.Ready
 	serving := c.Serving == nil && ready || c.Serving != nil && *c.Serving
@@ -204,17 +200,17 @@ type Endpoint struct {
 	Port uint16
 }
 
-// AddrPort is the address on which the endpoint listens.
+// AddrPort is the endpoint's address and port.
 func (e Endpoint) AddrPort() netip.AddrPort { return netip.AddrPortFrom(e.Addr, e.Port) }
 
-// A Node is what decides which endpoints a node prefers.
+// A Node has the fields that hints of endpoints refer to.
 type Node struct{ Name, Zone string }
 
-// Endpoints are all usable endpoints of one port, of both families, sorted by
-// address: IPv4 first. Those that drain are among them.
+// Endpoints are all usable endpoints of one port, also draining ones, of both families, sorted by address: IPv4
+// first.
 type Endpoints []Endpoint
 
-// Of returns the endpoints of one family, which is that of a.
+// Of returns the endpoints of the family of a.
 func (es Endpoints) Of(a netip.Addr) Endpoints {
 	six, _ := slices.BinarySearchFunc(es, 1, func(e Endpoint, f int) int { return family(e.Addr) - f })
 	if a.Is4() {
@@ -223,8 +219,8 @@ func (es Endpoints) Of(a netip.Addr) Endpoints {
 	return es[six:]
 }
 
-// Cluster returns the endpoints for connections that any node may serve: those
-// that are ready, or if there are none those that drain.
+// Cluster returns the endpoints for the traffic policy Cluster: the ready ones, or if there are none the draining
+// ones.
 func (es Endpoints) Cluster() Endpoints {
 	if ready := es.in(Serving); len(ready) > 0 {
 		return ready
@@ -232,8 +228,8 @@ func (es Endpoints) Cluster() Endpoints {
 	return es.in(Draining)
 }
 
-// ClusterFrom returns what Cluster returns for connections that start on node,
-// which prefers some endpoints if all have hints and some are meant for it.
+// ClusterFrom returns the endpoints of Cluster for connections from node. If all endpoints have hints, and some for
+// the node or else for its zone, it returns only these.
 func (es Endpoints) ClusterFrom(node Node) Endpoints {
 	all := es.Cluster()
 	if len(all) == 0 || all[0].State != Serving {
@@ -248,13 +244,13 @@ func (es Endpoints) ClusterFrom(node Node) Endpoints {
 	return all
 }
 
-// Local returns the endpoints on a node for the traffic policy Local: those that
-// are ready, or if there are none on the node those that drain.
+// Local returns the endpoints on a node for the traffic policy Local: the ready ones, or if there are none on the
+// node the draining ones.
 func (es Endpoints) Local(node string) Endpoints {
 	return es.filter(func(e *Endpoint) bool { return e.Node == node && node != "" }).Cluster()
 }
 
-// Hinted reports whether nodes differ in which endpoints they prefer.
+// Hinted reports whether nodes prefer different endpoints.
 func (es Endpoints) Hinted() bool {
 	all := es.Cluster()
 	_, nodes := all.meant(func(h *Host) []string { return h.Nodes }, "")
@@ -262,8 +258,8 @@ func (es Endpoints) Hinted() bool {
 	return len(all) > 0 && all[0].State == Serving && (nodes || zones)
 }
 
-// meant returns the endpoints that hints mean for who. It reports false unless
-// every endpoint has hints of the kind: without, they are not to be relied on.
+// meant returns the endpoints with a hint for who. It reports false unless every endpoint has hints of the kind:
+// incomplete hints are not reliable.
 func (es Endpoints) meant(hints func(*Host) []string, who string) (Endpoints, bool) {
 	for _, e := range es {
 		if len(hints(e.Host)) == 0 {
@@ -277,7 +273,7 @@ func (es Endpoints) in(s State) Endpoints {
 	return es.filter(func(e *Endpoint) bool { return e.State == s })
 }
 
-// filter returns the endpoints to keep: es itself if that is all.
+// filter returns the endpoints to keep: es itself if it keeps all.
 func (es Endpoints) filter(keep func(*Endpoint) bool) Endpoints {
 	n := 0
 	for i := range es {
@@ -304,30 +300,29 @@ func (es Endpoints) filter(keep func(*Endpoint) bool) Endpoints {
 type Resolved struct {
 	Service
 	Endpoints []Endpoints // of each of Service.Ports
-	// Served is how many of Service.Ports, the first, are within the limits of Resolve.
+	// Served is the number of leading Service.Ports within the limits of Resolve.
 	Served int
-	// Listed are those of them that slices have endpoints for, ready or not.
+	// Listed are those of the served ports with endpoints in slices, ready or not.
 	Listed []Port
-	// Candidates is how many endpoints the slices have for these ports, also those that are not used.
+	// Candidates is the number of endpoints of the slices for these ports, also unused ones.
 	Candidates int
-	// Lost are ways in that another Service has: see Claims.
+	// Lost are claims held by another Service: see Claims.
 	Lost map[Claim]Key
-	// Untold is how many of them are not among Problems.
+	// Untold is the number of lost claims not among Problems.
 	Untold int
-	// Taken are ports that another Service has of every node: see Claims.
+	// Taken are ports of every node held by another Service: see Claims.
 	Taken map[Claim]Key
-	// Refused are the nodes on which r has more Candidates than older Services leave of MaxReplies, and how many. There r
-	// with external policy Local takes no connections from outside: replies would have no way back.
+	// Refused has the nodes where older Services leave less of MaxReplies than r has Candidates, and the number of
+	// these. With external policy Local, r takes no connections from outside there: replies would have no route back.
 	Refused map[string]int
 }
 
-// MaxEndpoints is how many endpoints of a port and family are used. More would
-// not fit into one group of Open vSwitch.
+// MaxEndpoints is the largest number of endpoints of a port and family. More would not fit into one group of Open
+// vSwitch.
 const MaxEndpoints = 1000
 
-// Resolve joins a Service and its slices, in any order. Endpoints belong to the
-// port of the same name and protocol. An endpoint that is in several slices, as
-// it is while one replaces the other, counts once, in its best state.
+// Resolve joins a Service and its slices, in any order. Endpoints belong to the port of the same name and protocol.
+// An endpoint in several slices, as while one replaces the other, counts once, in its best state.
 func Resolve(s Service, slices []Slice) Resolved {
 	r := Resolved{Service: s, Endpoints: make([]Endpoints, len(s.Ports))}
 	r.Problems = append([]Problem(nil), s.Problems...)
@@ -360,16 +355,15 @@ func Resolve(s Service, slices []Slice) Resolved {
 	return r
 }
 
-// maxBackends is how many endpoints a Service has in all, counted anew for each port
-// and way in: more would not fit into a message to the database, and whoever writes
-// Services and slices could choke it.
+// maxBackends limits the endpoints of a Service, counted for each frontend. More would not fit into a message to the
+// database, and users with write access to Services and slices could overload it.
 const maxBackends = 200_000
 
-// maxCandidates is how many endpoints of slices are looked at for all ports, those counted that are in several slices
-// or cannot be used, and at least one of each slice, even one without the port. It bounds the time of Resolve.
+// maxCandidates limits the endpoints read for all ports. Duplicates and unusable endpoints count, and each slice
+// counts as at least one, even without the port. It bounds the time of Resolve.
 const maxCandidates = 100_000
 
-// candidates is how many endpoints slices have for a port.
+// candidates is the number of endpoints of slices for a port.
 func candidates(p Port, all []Slice) (n int) {
 	for _, s := range all {
 		first, _ := slices.BinarySearchFunc(s.Ports, p, SlicePort.compare)
@@ -387,8 +381,8 @@ func sorted(all []Slice) []Slice {
 	return slices.SortedFunc(slices.Values(all), func(a, b Slice) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// collect gathers the usable endpoints of a port, which has so many candidates. In each family it keeps the first
-// MaxEndpoints, those that are ready before others. It reports in which families there are more.
+// collect gathers the usable endpoints of a port; candidates is their number with duplicates. In each family it keeps
+// the first MaxEndpoints, ready ones before draining ones. more reports the families with more.
 func collect(p Port, all []Slice, candidates int) (out Endpoints, more [2]bool) {
 	var few [2][Draining + 1]first
 	if candidates <= MaxEndpoints {
@@ -438,11 +432,11 @@ func (e Endpoint) compare(o Endpoint) int {
 	return cmp.Or(strings.Compare(e.Node, o.Node), slices.Compare(e.Zones, o.Zones), slices.Compare(e.Nodes, o.Nodes))
 }
 
-// A first keeps the endpoints with the lowest addresses, without sorting all: twice MaxEndpoints, since as many may be
-// those that another slice has in a better state.
+// A first keeps the endpoints with the lowest addresses, without sorting all. It keeps twice MaxEndpoints: for half
+// of them, another slice may have a better state.
 type first struct {
 	kept Endpoints
-	last *Endpoint // of those to be kept, if they are as many
+	last *Endpoint // of the first 2 × MaxEndpoints; nil if there are fewer
 }
 
 func (f *first) add(e Endpoint) {

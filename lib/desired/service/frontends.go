@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A Kind is the field of a Service to which a frontend belongs.
+// A Kind is the field of a Service with the frontend.
 type Kind uint8
 
 // Kinds of frontends.
@@ -33,7 +33,7 @@ type Frontend struct {
 	Addr netip.Addr
 	// Family is 0 for IPv4, 1 for IPv6.
 	Family int
-	// Refused says why nothing is programmed, "" if something is.
+	// Refused is the reason why nothing is programmed, or "".
 	Refused string
 }
 
@@ -43,9 +43,9 @@ type Network struct {
 	Ranges Ranges
 	// Inside are the subnets of pods and of the join switch.
 	Inside []netip.Prefix
-	// Hops are the routers outside to which gateways and hosts send, sorted.
+	// Hops are the routers outside that gateways and hosts send to, sorted.
 	Hops []netip.Addr
-	// Hosts are all addresses of hosts at which NodePorts are reached, sorted.
+	// Hosts are all addresses of hosts for NodePorts, sorted.
 	Hosts []netip.Addr
 }
 
@@ -106,33 +106,33 @@ func (r *Resolved) outside() (out []Frontend) {
 	return out
 }
 
-// Claim is the claim that a Service needs for the frontend.
+// Claim is the claim needed for the frontend.
 func (f Frontend) Claim() Claim { return Claim{f.Addr, f.Protocol(), f.Number} }
 
 // Port is the Service's port.
 func (f Frontend) Port() Port { return f.Ports[f.Index] }
 
-// Protocol is that of the Service's port.
+// Protocol is the protocol of the Service's port.
 func (f Frontend) Protocol() corev1.Protocol { return f.Ports[f.Index].Protocol }
 
-// Backends are the endpoints of the port and the family, with those that are terminating.
+// Backends are the endpoints of the port and the family, also terminating ones.
 func (f Frontend) Backends() Endpoints { return f.Endpoints[f.Index].Of(families()[f.Family]) }
 
 // IsOutside reports whether the frontend is at an address outside the cluster.
 func (f Frontend) IsOutside() bool { return f.Kind == ExternalIP || f.Kind == LoadBalancerIP }
 
-// Programmed reports whether somebody of us leads connections to the endpoints.
+// Programmed reports whether this project leads connections to the endpoints.
 func (f Frontend) Programmed() bool { return !f.Proxy && f.Refused == "" }
 
-// Guarded reports whether only SourceRanges reach the frontend: it is at an address of a load balancer, of a family in
-// which they do not let everybody in.
+// Guarded reports whether only SourceRanges reach the frontend: it is at an address of a load balancer, and they
+// include no /0 of its family.
 func (f Frontend) Guarded() bool {
 	everybody := func(p netip.Prefix) bool { return p.Bits() == 0 && family(p.Addr()) == f.Family }
 	return f.Kind == LoadBalancerIP && len(f.SourceRanges) > 0 && !slices.ContainsFunc(f.SourceRanges, everybody)
 }
 
-// Cluster is the Service's cluster IP of the family, and the port there. It is the zero AddrPort if there is none, which
-// only a frontend that is Refused has.
+// Cluster is the Service's cluster IP of the family, with its port. If the Service has none, the frontend is Refused,
+// and Cluster is the zero AddrPort.
 func (f Frontend) Cluster() netip.AddrPort {
 	i := slices.IndexFunc(f.ClusterIPs, func(a netip.Addr) bool { return family(a) == f.Family })
 	if i < 0 {
@@ -141,8 +141,8 @@ func (f Frontend) Cluster() netip.AddrPort {
 	return netip.AddrPortFrom(f.ClusterIPs[i], f.Port().Port)
 }
 
-// refused says why a cannot be an address outside the cluster, or p not a port there: with such a frontend, whoever may
-// write Services would receive packets to others (CVE-2020-8554).
+// refused says why a cannot be an address outside the cluster, or p not a port there, "" if both can. Otherwise users
+// with write access to Services could receive packets to others (CVE-2020-8554).
 func (r *Resolved) refused(a netip.Addr, p Port, n Network) (why string) {
 	if why := n.unusable(a); why != "" {
 		return why
@@ -180,8 +180,8 @@ func (n Network) unusable(a netip.Addr) (why string) {
 // MayAnswer reports whether a gateway's router may answer on its LAN for an address outside of a Service.
 func (n Network) MayAnswer(a netip.Addr) bool { return n.unusable(a) == "" && !n.isHosts(a) }
 
-// isHosts reports whether an address is a host's. Only the gateway on that host may have a frontend there: another one
-// would answer ARP for the host.
+// isHosts reports whether an address is a host's. Only the gateway on that host may have a frontend there: another
+// one would answer ARP for the host.
 func (n Network) isHosts(a netip.Addr) bool {
 	_, found := slices.BinarySearchFunc(n.Hosts, a, netip.Addr.Compare)
 	return found

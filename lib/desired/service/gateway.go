@@ -12,32 +12,29 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// A Gateway is one through which clients outside reach Services.
+// A Gateway takes connections of clients outside to Services.
 type Gateway struct {
-	Node  string       // on whose host it is, "" if there is none
-	Addrs []netip.Addr // at which it takes in NodePorts
+	Node  string       // of its host, "" if there is none
+	Addrs []netip.Addr // for NodePorts
 }
 
 // Equal reports whether two gateways are the same.
 func (g Gateway) Equal(o Gateway) bool { return g.Node == o.Node && slices.Equal(g.Addrs, o.Addrs) }
 
-// ByGateway reports whether r has load balancers of its own for each gateway: with
-// the external policy Local, where an endpoint is a host itself. That would answer a
-// client that keeps its address past the gateway, which has changed the
-// destination: there clients get the gateway's address.
+// ByGateway reports whether r has load balancers of its own for each gateway: with the external policy Local, if an
+// endpoint is a host itself. A host would reply to the client directly and bypass the gateway, although the gateway
+// has changed the destination. So clients get the gateway's address there.
 func (r *Resolved) ByGateway(pods []netip.Prefix) bool {
 	return r.ExternalLocal && slices.ContainsFunc(r.Endpoints, func(es Endpoints) bool { return es.hosted(pods) })
 }
 
-// hosted reports whether an endpoint is a host itself, or else no pod with an
-// address of its own.
+// hosted reports whether an endpoint is a host, or anything else without an address in the subnets of pods.
 func (es Endpoints) hosted(pods []netip.Prefix) bool {
 	return slices.ContainsFunc(es, func(e Endpoint) bool { return !inside(e.Addr, pods) })
 }
 
-// gatewayRows returns the load balancers of one protocol for each gateway, under
-// the external policy Local. Where no node has an endpoint, all refuse; where only
-// some have, the others do not have the frontend.
+// gatewayRows returns the load balancers of one protocol for each gateway, under the external policy Local. If no
+// node has an endpoint, all gateways reject connections. If only some have, the others are without the frontend.
 func (l *layout) gatewayRows(protocol corev1.Protocol) []nb.Row {
 	if !l.ExternalLocal {
 		return nil
@@ -60,8 +57,8 @@ func (l *layout) gatewayRows(protocol corev1.Protocol) []nb.Row {
 	return rows
 }
 
-// addAtGateways adds the frontends of port number i at each gateway, and says which
-// gateways lead to a host's own endpoint.
+// addAtGateways adds the frontends of port number i at each gateway. It marks gateways with the host's own endpoint
+// as hosted.
 func (l *layout) addAtGateways(i int, v map[string]vips, hosted map[string]bool) {
 	var local [2]map[string]Endpoints // by node
 	var none [2]bool
@@ -92,8 +89,8 @@ func (l *layout) addAtGateways(i int, v map[string]vips, hosted map[string]bool)
 	}
 }
 
-// gatewayFrontends lists the frontends of a port at a gateway: those for which r has a
-// load balancer of its own there, and those at the gateway's own addresses.
+// gatewayFrontends lists the frontends of a port at a gateway: those with a load balancer by gateway, and those at
+// the gateway's own addresses.
 func (l *layout) gatewayFrontends(i int, g Gateway) (out []netip.AddrPort) {
 	var nodePort [2]uint16
 	for _, f := range l.frontends[i] {

@@ -8,22 +8,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A layout is a Service in its network, with what several of its rows need.
+// A layout is a Service in its network, with values shared by several of its rows.
 type layout struct {
 	*Resolved
 	at Surroundings
-	// all are all Frontends, and frontends, by port, are those that are programmed.
+	// all are all Frontends. frontends are the programmed ones, by port.
 	all       []Frontend
 	frontends [][]Frontend
 	outside   []map[netip.Addr]bool // by port, if ExternalLocal: addresses outside among frontends
 	answers   [][2]answers          // by port and family: see answering
 	// byGateway: see Resolved.ByGateway.
 	byGateway bool
-	// differs says of each port, by family, whether nodes differ. What hints has of it is made by index.
+	// differs says of each port, by family, whether nodes differ. index fills hints.
 	differs [][2]bool
 	hints   [][2]*hintIndex
 	hinted  hinted
-	places  []place // none where no node differs
+	places  []place // none if no node differs
 }
 
 func (r *Resolved) layout(at Surroundings) *layout {
@@ -56,7 +56,7 @@ func (r *Resolved) layout(at Surroundings) *layout {
 	return l
 }
 
-// programmed returns the frontends that are programmed: all itself if that is all.
+// programmed returns the programmed frontends: all itself if it has no others.
 func programmed(all []Frontend) []Frontend {
 	not := func(f Frontend) bool { return !f.Programmed() }
 	if !slices.ContainsFunc(all, not) {
@@ -81,8 +81,8 @@ func (l *layout) of(protocol corev1.Protocol) iter.Seq[Frontend] {
 	}
 }
 
-// answers are the endpoints of a port and family for connections that any node may serve, and the same as the value of
-// a frontend.
+// answers are the endpoints of a port and family for the traffic policy Cluster, and their text as the value of a
+// VIP.
 type answers struct {
 	known bool
 	all   Endpoints
@@ -99,7 +99,7 @@ func (l *layout) answering(f Frontend) *answers {
 	return a
 }
 
-// protocols are all that Services have.
+// protocols are all protocols of Services.
 func protocols() []corev1.Protocol {
 	return []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
 }

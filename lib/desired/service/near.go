@@ -11,8 +11,8 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// Near reports whether r has load balancers of its own for groups of nodes: where
-// endpoints are nearer to some nodes than to others.
+// Near reports whether r has load balancers of its own for groups of nodes, because endpoints are nearer to some
+// nodes than to others.
 func (r *Resolved) Near() bool {
 	return r.Ours && slices.ContainsFunc(r.Endpoints, func(es Endpoints) bool {
 		return slices.ContainsFunc(r.ClusterIPs, func(a netip.Addr) bool { return r.isNear(es.Of(a)) })
@@ -22,8 +22,8 @@ func (r *Resolved) Near() bool {
 // isNear is Near for the endpoints of one cluster address.
 func (r *Resolved) isNear(es Endpoints) bool { return !r.InternalLocal && es.Hinted() }
 
-// A hintIndex has the endpoints of one port and family by whom their hints mean: see Endpoints.ClusterFrom. A map
-// is nil unless every endpoint has hints of the kind. It has no names but those of places.
+// A hintIndex has the endpoints of one port and family by the names in their hints: see Endpoints.ClusterFrom. A map
+// is nil unless every endpoint has hints of the kind. It has only names of places.
 type hintIndex struct {
 	all          Endpoints
 	nodes, zones map[string]Endpoints
@@ -44,7 +44,8 @@ func (l *layout) index(i, f int) *hintIndex {
 	return x
 }
 
-// byHint returns the endpoints by their hints with some names, and nil unless every endpoint has hints of the kind.
+// byHint returns the endpoints by those of their hints that are in names. It returns nil unless every endpoint has
+// hints of the kind.
 func (es Endpoints) byHint(hints func(*Host) []string, names map[string]bool) map[string]Endpoints {
 	out := map[string]Endpoints{}
 	for _, e := range es {
@@ -72,14 +73,14 @@ func (x hintIndex) of(n Node) Endpoints {
 	return x.all
 }
 
-// A place is what nodes have in common that have the same endpoints.
+// A place is a group of nodes with the same endpoints.
 type place struct {
 	name  string
 	nodes []Node
 }
 
-// A hinted says of the names of nodes, and of their zones, which are in hints of endpoints. Slices may have any number of
-// other names.
+// A hinted has all names of nodes and zones, and whether an endpoint has a hint for them. Slices may have any number
+// of other names; these are left out.
 type hinted struct{ nodes, zones map[string]bool }
 
 func (r *Resolved) hinted(all []Node) hinted {
@@ -97,7 +98,7 @@ func (r *Resolved) hinted(all []Node) hinted {
 	return hinted{nodes, zones}
 }
 
-// mark sets those of some names that a map has.
+// mark sets known to true for names it already has.
 func mark(known map[string]bool, names []string) {
 	for _, n := range names {
 		if is, ok := known[n]; ok && !is {
@@ -135,8 +136,7 @@ func (l *layout) near(f Frontend, at place) (Endpoints, bool) {
 	return x.of(at.nodes[0]), true
 }
 
-// nearRows returns the load balancers of one protocol that differ by node, each on
-// the switches of the nodes that it is for.
+// nearRows returns the load balancers of one protocol for groups of nodes, each on the switches of its nodes.
 func (l *layout) nearRows(protocol corev1.Protocol) []nb.Row {
 	var rows []nb.Row
 	for _, at := range l.places {

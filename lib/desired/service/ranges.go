@@ -13,11 +13,10 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// Ranges are the subnets from which Kubernetes takes cluster addresses, as far
-// as they are known.
+// Ranges are the known subnets of cluster IPs.
 type Ranges []netip.Prefix
 
-// CIDRs are the subnets of a ServiceCIDR, as far as they make sense.
+// CIDRs are the valid subnets of a ServiceCIDR.
 func CIDRs(o *networkingv1.ServiceCIDR) Ranges {
 	var out Ranges
 	for _, text := range o.Spec.CIDRs {
@@ -28,8 +27,7 @@ func CIDRs(o *networkingv1.ServiceCIDR) Ranges {
 	return out
 }
 
-// Join returns all subnets of several, sorted, but for those that lie within
-// another one.
+// Join returns all subnets of several, sorted, without those within another one.
 func Join(all ...Ranges) Ranges {
 	sorted := slices.Concat(all...)
 	slices.SortFunc(sorted, func(a, b netip.Prefix) int {
@@ -44,16 +42,15 @@ func Join(all ...Ranges) Ranges {
 	return out
 }
 
-// RangesUnit owns what all Services have in common.
+// RangesUnit owns the rows shared by all Services.
 const RangesUnit nb.Unit = "services"
 
-// refusePriority is above that of every ACL that allows something.
+// refusePriority is above all ACLs with the action allow.
 const refusePriority = 32767
 
-// Rows returns the ACLs that refuse, at once, what a node's pods and the node
-// itself send to a cluster address and no load balancer took: it has no such
-// port, no endpoint on the node, or no Service. It would leave by the default
-// route otherwise.
+// Rows returns the ACLs that reject packets of a node's pods, and of the node itself, to a cluster IP without a load
+// balancer for them: without such a port, without an endpoint on the node, or without a Service. Otherwise the
+// packets would leave by the default route.
 func (r Ranges) Rows(switches []string) []nb.Row {
 	var in []nb.Ref
 	for _, sw := range switches {

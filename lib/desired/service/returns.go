@@ -17,34 +17,33 @@ import (
 // ReturnPrefix starts the units of ReturnUnit.
 const ReturnPrefix = "return/"
 
-// ReturnUnit is the unit that owns ReturnRows of a node.
+// ReturnUnit is the unit of ReturnRows of a node.
 func ReturnUnit(node string) nb.Unit { return nb.Unit(ReturnPrefix + node) }
 
 // ReturnOf is the inverse of ReturnUnit. It reports false for units of other kinds.
 func ReturnOf(u nb.Unit) (node string, ok bool) { return strings.CutPrefix(string(u), ReturnPrefix) }
 
-// InsideUnit is the unit that owns InsideRows.
+// InsideUnit is the unit of InsideRows.
 const InsideUnit nb.Unit = "inside"
 
 // MaxReplies bounds the addresses and ports of endpoints with external policy Local on one node, for all Services
 // together: each is a term of a match.
 const MaxReplies = 2000
 
-// returnPriority is the priority of ReturnRows. It is above that of policies that
-// pin subnets to gateways. insidePriority is above it: a match with "!=" and
-// several subnets becomes a flow for each combination of their bits in every
-// ovn-controller, so traffic inside the cluster has a policy of its own.
+// returnPriority is the priority of ReturnRows, above router policies of egress subnets. insidePriority is above it:
+// a match with "!=" and several subnets becomes a flow for each combination of their bits in every ovn-controller, so
+// traffic inside the cluster has a policy of its own.
 const returnPriority, insidePriority = 3000, 3001
 
-// A Reply is where an endpoint replies from.
+// A Reply is the source of replies of an endpoint.
 type Reply struct {
 	Addr     netip.Addr
 	Protocol corev1.Protocol
 	Port     uint16
 }
 
-// Replies lists where the endpoints of r on a node reply from: none unless its external policy is Local. The node's
-// Refused Services have none.
+// Replies lists the sources of replies of r's endpoints on a node. There are none unless the external policy is
+// Local, and none if r is Refused on the node.
 func (r *Resolved) Replies(node string) (out []Reply) {
 	if !r.Ours || !r.ExternalLocal || r.Refused[node] > 0 {
 		return nil
@@ -67,12 +66,12 @@ func (s Service) Candidates(all []Slice) (n int) {
 	return n
 }
 
-// Older orders Services by age, and those of the same second by name.
+// Older orders Services by age, and with equal age by name.
 func (s Service) Older(o Service) int {
 	return claimant{Key: s.Key, created: s.Created}.before(claimant{Key: o.Key, created: o.Created})
 }
 
-// RefuseOn records the nodes on which r is Refused, as a Problem.
+// RefuseOn records the nodes with Refused connections, as a Problem.
 func (r *Resolved) RefuseOn(nodes map[string]int) {
 	r.Refused = nodes
 	if len(nodes) == 0 || !r.Ours || !r.ExternalLocal {
@@ -82,18 +81,17 @@ func (r *Resolved) RefuseOn(nodes map[string]int) {
 	r.problem("TooManyEndpoints", "service %s with policy Local takes no connections from outside on %d nodes: on node %s its endpoints have %d ports, more than older services leave of %d: use fewer ports or endpoints there", r.Key, len(nodes), first, nodes[first], MaxReplies)
 }
 
-// ReturnRows returns the policies that lead replies to clients outside back to the
-// host where they came in: there the address was changed, and nowhere else can
-// it be changed back. With the policy Local that is the endpoint's own host. There is one of each protocol and family
-// of a node, for all Services:
+// ReturnRows returns the router policies for replies to clients outside. A reply must leave by the host where the
+// connection came in, because only there the translation of its address can be undone. With the policy Local this is
+// the endpoint's own host. A node has one policy of each protocol and family, for all Services:
 //
 //	return/NODE/tcp4
 func (at Surroundings) ReturnRows(node string, from []Reply) (rows []nb.Row) {
 	ports := map[replies]map[netip.Addr][]number{} // by endpoint
 	for _, r := range from {
-		// Whoever writes a slice might name another node than that of the pod.
+		// Users with write access to slices might name another node than the pod's.
 		if !inside(r.Addr, at.Homes[node]) {
-			continue // the host itself answers, or nobody can
+			continue // the host itself answers, or the address is wrong
 		}
 		g := replies{r.Protocol, family(r.Addr)}
 		if ports[g] == nil {
@@ -116,7 +114,7 @@ func (at Surroundings) ReturnRows(node string, from []Reply) (rows []nb.Row) {
 	return rows
 }
 
-// InsideRows returns the policies that exempt traffic inside the cluster from ReturnRows, one of each family.
+// InsideRows returns the router policies to exempt traffic inside the cluster from ReturnRows, one of each family.
 func (at Surroundings) InsideRows() (rows []nb.Row) {
 	for f := range families() {
 		if in := sameFamily(at.Inside, f); len(in) > 0 {
@@ -128,13 +126,13 @@ func (at Surroundings) InsideRows() (rows []nb.Row) {
 	return rows
 }
 
-// replies are what the endpoints of a node answer.
+// replies identifies a group of replies on a node.
 type replies struct {
 	protocol corev1.Protocol
 	f        int
 }
 
-// match matches what endpoints send from some ports each. Those with the same ports share a term.
+// match matches packets of endpoints from some ports each. Endpoints with the same ports share a term.
 func (g replies) match(of map[netip.Addr][]number) string {
 	by := map[string][]netip.Addr{}
 	for a, ports := range of {
@@ -152,13 +150,13 @@ func (g replies) match(of map[netip.Addr][]number) string {
 	return "(" + strings.Join(terms, ") || (") + ")"
 }
 
-// ports matches what comes from some ports. It sorts them.
+// ports matches packets from some ports. It sorts them.
 func (g replies) ports(ports []number) string {
 	slices.Sort(ports)
 	return fmt.Sprintf("%s.src == %s", strings.ToLower(string(g.protocol)), oneOf(slices.Compact(ports)))
 }
 
-// policy is one of the cluster router.
+// policy returns a policy of the cluster router.
 func policy(id string, p nbdb.LogicalRouterPolicy) nb.Row {
 	return nb.Row{
 		Table: nbdb.LogicalRouterPolicyTable, ID: id, Model: &p,

@@ -16,21 +16,20 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// Surroundings are what the rows of Services depend on beside the Service.
+// Surroundings are the inputs of the rows of Services beside the Service.
 type Surroundings struct {
 	Network
-	// Subnets are those of all pods.
+	// Subnets are the subnets of all pods.
 	Subnets []netip.Prefix
-	// Addresses is how many addresses of IPv4 and of IPv6 the host with the most
-	// has: see Variable.
+	// Addresses is the largest number of IPv4 and of IPv6 addresses of a host: see AddressVariable.
 	Addresses [2]int
-	// Nodes are all nodes that have a switch, by whose name they are known; sorted.
+	// Nodes are all nodes with a switch, by the name of the switch; sorted.
 	Nodes    []Node
 	Gateways map[string]Gateway // by name
-	// Selection is by what endpoints are chosen.
+	// Selection decides how OVN chooses endpoints.
 	Selection Selection
-	// Returns are, by node, where replies to clients outside must go: to the
-	// gateway of the same host, or to the host itself. See ReturnRows.
+	// Returns are the next hops of replies to clients outside, by node: the gateway of the same host, or the host
+	// itself. See ReturnRows.
 	Returns map[string][]netip.Addr
 	// Homes are the subnets of pods by node.
 	Homes map[string][]netip.Prefix
@@ -47,19 +46,19 @@ func family(a netip.Addr) int {
 // families are one address of each family.
 func families() [2]netip.Addr { return [2]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} }
 
-// Rows returns the load balancers of r, whatever the number of nodes at most
-// three for each protocol and family, and what else its frontends need:
+// Rows returns the load balancers of r, whatever the number of nodes at most three for each protocol and family, and
+// other rows of its frontends:
 //
 //	service/NS/NAME/tcp          cluster addresses, and addresses outside
-//	service/NS/NAME/tcp/node4    what differs by node: NodePorts, a node's own endpoints
+//	service/NS/NAME/tcp/node4    differences between nodes: NodePorts, a node's own endpoints
 //	service/NS/NAME/tcp/near/…   cluster addresses with endpoints for a zone or a node: see Near
 //	service/NS/NAME/tcp/local4   the frontends through gateways of policy Local
 //	service/NS/NAME/tcp/local/GW the same by gateway: see ByGateway
 //	service/NS/NAME/tcp/nodes    addresses outside that are hosts'
 //	service/NS/NAME/tcp/refused  frontends through gateways of policy Local, without any endpoint
-//	service/NS/NAME/sources/…    ACLs: from where addresses of a load balancer are reached
+//	service/NS/NAME/sources/…    ACLs: source ranges of the addresses of a load balancer
 //
-// A Service that costs more than its bound has none. Problems that show here only are added to r.
+// A Service above its limits has none. Problems found only here are added to r.
 func (r *Resolved) Rows(at Surroundings) []nb.Row {
 	if !r.Ours {
 		return nil
@@ -106,7 +105,7 @@ func (l *layout) balancers(protocol corev1.Protocol) []nb.Row {
 	for f := range l.of(protocol) {
 		l.add(s, f)
 	}
-	// Where the frontends through gateways are others, the rest is for switches.
+	// If gateways have frontends of their own, the rest is for switches.
 	group := names.LoadBalancerGroup
 	if l.ExternalLocal {
 		group = names.SwitchLoadBalancerGroup
@@ -141,8 +140,8 @@ func (r *Resolved) balancerName(protocol corev1.Protocol) string {
 	return string(r.Unit()) + "/" + strings.ToLower(string(protocol))
 }
 
-// add adds a frontend to the load balancer that is for it. At addresses outside and NodePorts pods reach all endpoints,
-// whatever the external traffic policy.
+// add adds a frontend to its load balancer. Pods reach all endpoints at addresses outside and NodePorts, whatever the
+// external traffic policy.
 func (l *layout) add(s *set, f Frontend) {
 	k := key(f.Addr, f.Number)
 	switch {
@@ -161,7 +160,7 @@ func (l *layout) add(s *set, f Frontend) {
 	}
 }
 
-// addLocal adds a frontend at an address outside for clients that come through gateways, with the policy Local.
+// addLocal adds a frontend at an address outside for clients through gateways, with the policy Local.
 func (l *layout) addLocal(s *set, f Frontend) {
 	switch {
 	case !l.ExternalLocal, l.byGateway:
@@ -172,7 +171,7 @@ func (l *layout) addLocal(s *set, f Frontend) {
 	}
 }
 
-// misplaced names the addresses outside that no Service may have.
+// misplaced adds a Problem for each refused address outside.
 func (r *Resolved) misplaced(all []Frontend) {
 	named := map[string]bool{}
 	for _, f := range all {
@@ -194,9 +193,8 @@ func (l *layout) addNodePort(s *set, f Frontend) {
 	}
 }
 
-// atGateways are addresses outside that are a gateway's own. It must not have those
-// of other hosts: its router would take what it answers to such a host for something
-// that asks there.
+// atGateways returns load balancers for addresses outside that are a gateway's own. A gateway must not have those of
+// other hosts: its router would take its replies to such a host for requests to the frontend.
 func (l *layout) atGateways(protocol corev1.Protocol) (rows []nb.Row) {
 	own := map[string]vips{} // by gateway
 	owners := map[netip.Addr][]string{}
@@ -224,8 +222,8 @@ func (l *layout) atGateways(protocol corev1.Protocol) (rows []nb.Row) {
 	return rows
 }
 
-// localBackends is the value of a frontend of the policy Local. Where no host has an endpoint it is refused; where only
-// some have, the others do not have it.
+// localBackends is the value of a frontend of the policy Local. If no host has an endpoint, connections are rejected.
+// If only some have, the others are without the frontend.
 func (l *layout) localBackends(f Frontend) string {
 	if len(l.answering(f).all) == 0 {
 		return ""
@@ -233,10 +231,10 @@ func (l *layout) localBackends(f Frontend) string {
 	return "^" + l.localVariable(f.Port(), f.Family)
 }
 
-// key is the key of a frontend: "192.0.2.1:80", "[2001:db8::1]:80".
+// key is the key of a frontend in Load_Balancer.vips: "192.0.2.1:80", "[2001:db8::1]:80".
 func key(a netip.Addr, port uint16) string { return netip.AddrPortFrom(a, port).String() }
 
-// backends is the value of a frontend.
+// backends is the value of a frontend in Load_Balancer.vips.
 func backends(es Endpoints) string {
 	out := make([]byte, 0, len(es)*len("255.255.255.255:65535,"))
 	for i, e := range es {
@@ -253,8 +251,8 @@ func (r *Resolved) balancer(name string, protocol corev1.Protocol, group string,
 	lower := strings.ToLower(string(protocol))
 	lb := &nbdb.LoadBalancer{Name: names.LoadBalancer(name), Protocol: &lower, Vips: v, Options: map[string]string{"reject": "true"}}
 	if protocol == corev1.ProtocolUDP {
-		// A client that goes on with the same port would talk to the endpoint that
-		// is gone. What is connected notices by itself.
+		// A client on the same port would keep talking to a deleted endpoint. Clients of TCP and SCTP notice by
+		// themselves.
 		lb.Options["ct_flush"] = "true"
 	}
 	row := nb.Row{Table: nbdb.LoadBalancerTable, ID: name, Model: lb}
@@ -264,7 +262,7 @@ func (r *Resolved) balancer(name string, protocol corev1.Protocol, group string,
 	return row
 }
 
-// connectionFields are those by which connections differ.
+// connectionFields identify a connection.
 func connectionFields() []nbdb.LoadBalancerSelectionFields {
 	return []nbdb.LoadBalancerSelectionFields{
 		nbdb.LoadBalancerSelectionFieldsIPDst, nbdb.LoadBalancerSelectionFieldsIPSrc,
@@ -309,8 +307,7 @@ func (r *Resolved) silent(rows []nb.Row) []nb.Row {
 	return rows
 }
 
-// template makes a load balancer one whose frontends and backends name variables of
-// the host.
+// template makes a load balancer a template: its frontends and backends name variables of the host.
 func template(row nb.Row, f int) nb.Row {
 	lb := row.Model.(*nbdb.LoadBalancer)
 	lb.Options["template"] = "true"
@@ -318,8 +315,7 @@ func template(row nb.Row, f int) nb.Row {
 	return row
 }
 
-// VariablesRow returns the row that gives a host, which is known by its
-// system-id, its variables.
+// VariablesRow returns the row with the variables of a host. chassis is its system-id.
 func VariablesRow(chassis string, variables map[string]string) nb.Row {
 	return nb.Row{
 		Table: nbdb.ChassisTemplateVarTable, ID: chassis, Adopt: true,

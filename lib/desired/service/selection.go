@@ -10,7 +10,7 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// A Selection is what Load_Balancer.selection_fields of a cluster depend on: see ovn-nb(5).
+// A Selection has the inputs of Load_Balancer.selection_fields in a cluster: see ovn-nb(5).
 type Selection struct {
 	// Userspace: a chassis has the userspace datapath, or may have it.
 	Userspace bool
@@ -21,9 +21,9 @@ type Selection struct {
 // ipv6Source is missing in the model of OVN 23.03.
 const ipv6Source nbdb.LoadBalancerSelectionFields = "ipv6_src"
 
-// selectBy sets the fields by which Open vSwitch chooses endpoints.
+// selectBy sets the fields that Open vSwitch hashes to choose endpoints.
 //
-// Affinity is a hash of the client's address. OVN's affinity_timeout drops the packet by which it learns a client
+// Affinity is a hash of the client's address. OVN's affinity_timeout drops the packet from which it learns a client
 // (northd.c, commit_lb_aff), and does not work in templates. A hash has no timeout: a client stays for longer.
 func (r *Resolved) selectBy(s Selection, rows []nb.Row) []nb.Row {
 	var out []nb.Row
@@ -40,10 +40,10 @@ func (r *Resolved) selectBy(s Selection, rows []nb.Row) []nb.Row {
 	return out
 }
 
-// throughGateways reports whether clients outside may come by a gateway to a load balancer, whose router changes
-// their address. On the way to a pod on the gateway's node the userspace datapath would drop their packets at the
-// seventh recirculation (MAX_RECIRC_DEPTH in dpif-netdev.c): a choice by the datapath's hash takes one, a choice by
-// fields does not. On the kernel's datapath fields cost an upcall for each connection.
+// throughGateways reports whether clients outside may reach a load balancer by a gateway that changes their address.
+// On the way to a pod on the gateway's node the userspace datapath would drop their packets at the seventh
+// recirculation (MAX_RECIRC_DEPTH in dpif-netdev.c): a choice by the datapath's hash takes one, a choice by fields
+// does not. On the kernel's datapath fields cost an upcall for each connection.
 func (r *Resolved) throughGateways(row nb.Row) bool {
 	lb := row.Model.(*nbdb.LoadBalancer)
 	switch {
@@ -60,8 +60,8 @@ func (r *Resolved) throughGateways(row nb.Row) bool {
 	return false
 }
 
-// bySource has a load balancer choose endpoints by the client's address. OVN 23.03 can only do so for IPv4: there IPv6
-// clients are known by their MAC, which is a pod's own on its switch, and that of the last router at a gateway.
+// bySource makes a load balancer choose endpoints by the client's address. OVN 23.03 can do so for IPv4 only. For
+// IPv6 it uses the MAC: on a switch the pod's own, at a gateway that of the last router.
 func bySource(row nb.Row, s Selection) []nb.Row {
 	lb := row.Model.(*nbdb.LoadBalancer)
 	if s.IPv6Source {
@@ -91,13 +91,12 @@ func bySource(row nb.Row, s Selection) []nb.Row {
 	return []nb.Row{row, {Table: row.Table, ID: row.ID + sixSuffix, Model: &other, In: row.In}}
 }
 
-// isIPv6 reports whether the address of a frontend is one of IPv6. In templates IPv4 addresses of Services are no
-// variables.
+// isIPv6 reports whether a frontend has an IPv6 address. In templates, IPv4 addresses of Services are no variables.
 func isIPv6(vip string) bool {
 	return strings.HasPrefix(vip, "[") || strings.HasPrefix(vip, "^") && !strings.HasPrefix(vip, "^"+AddressVariable(0, 0)[:len(addressPrefix)+1])
 }
 
-// backends is the value of a frontend.
+// backends is the value of a frontend in Load_Balancer.vips.
 func (r *Resolved) backends(es Endpoints) string {
 	if r.Affinity > 0 {
 		es = placed(es)
@@ -105,8 +104,8 @@ func (r *Resolved) backends(es Endpoints) string {
 	return backends(es)
 }
 
-// placed orders endpoints so that one that comes or goes leaves nearly all others at their places. Open vSwitch
-// chooses among places by rendezvous hashing, so that few clients change their endpoint.
+// placed orders endpoints: when one is added or removed, nearly all others keep their places. Open vSwitch chooses
+// among places by rendezvous hashing, so few clients change their endpoint.
 //
 // Each endpoint has a sequence of places, and takes the first free one.
 func placed(es Endpoints) Endpoints {

@@ -1,9 +1,7 @@
-// Package service says what a Kubernetes Service means: on which addresses and
-// ports it is reached, and which endpoints answer there.
+// Package service defines the meaning of a Kubernetes Service: its frontends, and the endpoints of each.
 //
-// Resolve joins a Service and its EndpointSlices to one value, on which
-// everybody who programs a way in agrees: Rows makes load balancers of it, the
-// gateway helper flows and rules of its node.
+// Resolve joins a Service and its EndpointSlices to one value. Rows makes load balancers of it, and the gateway
+// helper flows and rules of its node.
 package service
 
 import (
@@ -24,7 +22,7 @@ type Key struct{ Namespace, Name string }
 // String is the key as Kubernetes writes it: "namespace/name".
 func (k Key) String() string { return k.Namespace + "/" + k.Name }
 
-// Unit is the unit that owns the Service's rows.
+// Unit is the unit of the Service's rows.
 func (k Key) Unit() nb.Unit { return nb.Unit(UnitPrefix + k.String()) }
 
 // UnitPrefix starts the units of Services.
@@ -37,39 +35,36 @@ func KeyOf(u nb.Unit) (Key, bool) {
 	return Key{ns, name}, ok && ok2
 }
 
-// A Problem is what is wrong with the input: one word in CamelCase for an Event,
-// and one line that names the value and what would be right.
+// A Problem is an error in the input: a reason of one word in CamelCase for an Event, and a message of one line with
+// the wrong value and the remedy.
 type Problem struct{ Reason, Message string }
 
-// A Service is what we need to know of a Kubernetes Service. Addresses and
-// ports that make no sense are left out, and named in Problems.
+// A Service has the needed fields of a Kubernetes Service. Invalid addresses and ports are left out, and named in
+// Problems.
 type Service struct {
 	Key
 	UID     string
 	Created int64 // creationTimestamp, in seconds since 1970
 	Type    corev1.ServiceType
-	// Ours is false for Services that nobody balances, or somebody else:
-	// headless ones, ExternalName, and those with the label of another proxy.
+	// Ours is false for Services without load balancing, or with that of another proxy: headless ones, ExternalName,
+	// and those with the label of another proxy.
 	Ours       bool
 	ClusterIPs []netip.Addr
 	Ports      []Port
-	// ExternalIPs are addresses of spec.externalIPs. Whoever routes them here
-	// reaches the Service.
+	// ExternalIPs are the addresses of spec.externalIPs. The network outside has to route them to the cluster.
 	ExternalIPs []netip.Addr
 	// Ingress are the addresses of a load balancer, from the status.
 	Ingress []Ingress
-	// Outside are the addresses outside the cluster at which it is balanced, each once: see external.
+	// Outside are the balanced addresses outside the cluster, each once: see external.
 	Outside []netip.Addr
-	// SourceRanges, unless empty, are from where Ingress may be reached.
+	// SourceRanges, unless empty, are the only sources of connections to Ingress.
 	SourceRanges []netip.Prefix
-	// InternalLocal and ExternalLocal are the traffic policies Local: only
-	// endpoints on the node where the connection enters. ClusterIPs are
-	// internal, all other ways in external.
+	// InternalLocal and ExternalLocal are the traffic policies Local: only endpoints on the node where the connection
+	// enters. ClusterIPs are internal, all other frontends external.
 	InternalLocal, ExternalLocal bool
-	// Affinity is for how many seconds a client stays with an endpoint; 0 is not
-	// at all.
+	// Affinity is the number of seconds for which a client keeps its endpoint; 0 is no affinity.
 	Affinity int
-	// HealthCheckNodePort answers how many local endpoints a node has; 0 is none.
+	// HealthCheckNodePort is the port to ask a node for the number of its local endpoints; 0 is none.
 	HealthCheckNodePort uint16
 	// PublishNotReady is for DNS: endpoint slices count such endpoints as ready.
 	PublishNotReady bool
@@ -87,12 +82,12 @@ type Port struct {
 // An Ingress is an address of a load balancer.
 type Ingress struct {
 	Addr netip.Addr
-	// Proxy is ipMode Proxy: the load balancer is a hop of its own, connects to
-	// NodePorts or endpoints, and must be reached even from within.
+	// Proxy is ipMode Proxy: the load balancer is a hop of its own, connects to NodePorts or endpoints, and must be
+	// reached even from pods.
 	Proxy bool
 }
 
-// New takes from s what we need.
+// New returns the needed fields of s.
 func New(s *corev1.Service) Service {
 	out := Service{
 		Key: Key{s.Namespace, s.Name}, UID: string(s.UID), Created: s.CreationTimestamp.Unix(), Type: s.Spec.Type,
@@ -122,15 +117,14 @@ func New(s *corev1.Service) Service {
 	return out
 }
 
-// Limits of one Service. Whoever may write Services could otherwise choke the
-// databases and every node with one.
+// Limits of one Service. Otherwise users with write access to Services could overload the databases and every node.
 const (
 	maxOuter     = 1000   // addresses outside
 	maxRanges    = 1000   // source ranges
 	maxFrontends = 50_000 // ports at addresses
 )
 
-// limit leaves out what is too much: first the addresses outside, then all ports.
+// limit removes the excess: first the addresses outside, then all ports.
 func (s *Service) limit() {
 	outer := len(s.ExternalIPs) + len(s.Ingress)
 	inner := len(s.Ports) * (len(s.ClusterIPs) + 1)
@@ -166,8 +160,7 @@ func external(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer || len(s.Spec.ExternalIPs) > 0
 }
 
-// affinity is the timeout of session affinity, by default three hours as in
-// Kubernetes.
+// affinity is the timeout of session affinity, by default three hours as in Kubernetes.
 func affinity(s *corev1.Service) int {
 	if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
 		return int(*c.ClientIP.TimeoutSeconds)
@@ -179,8 +172,7 @@ func (s *Service) problem(reason, format string, args ...any) {
 	s.Problems = append(s.Problems, Problem{reason, fmt.Sprintf(format, args...)})
 }
 
-// addrs parses addresses of a field. Those that cannot be a Service's are left
-// out and named in Problems.
+// addrs parses addresses of a field. Unusable ones are left out and named in Problems.
 func (s *Service) addrs(field string, texts []string) []netip.Addr {
 	var out []netip.Addr
 	for _, t := range texts {
@@ -193,7 +185,7 @@ func (s *Service) addrs(field string, texts []string) []netip.Addr {
 			s.problem("BadServiceAddress", "%s %s of service %s is %s: give a unicast address that can be routed", field, a, s.Key, kind(a))
 			continue
 		}
-		if len(texts) > maxOuter || !slices.Contains(out, a) { // of too many none counts
+		if len(texts) > maxOuter || !slices.Contains(out, a) { // limit removes all of a longer list
 			out = append(out, a)
 		}
 	}
@@ -203,7 +195,7 @@ func (s *Service) addrs(field string, texts []string) []netip.Addr {
 // Usable reports whether a can be the address of a Service or of an endpoint.
 func Usable(a netip.Addr) bool { return kind(a) == "" }
 
-// kind says what makes an address unusable, "" if nothing does.
+// kind returns the reason why an address is unusable, or "".
 func kind(a netip.Addr) string {
 	switch {
 	case a.Zone() != "":
@@ -253,7 +245,7 @@ func known(p corev1.Protocol) bool {
 	return p == corev1.ProtocolTCP || p == corev1.ProtocolUDP || p == corev1.ProtocolSCTP
 }
 
-// loadBalancer takes what only Services of type LoadBalancer have.
+// loadBalancer reads the fields of Services of type LoadBalancer.
 func (s *Service) loadBalancer(from *corev1.Service) {
 	for _, in := range from.Status.LoadBalancer.Ingress {
 		if in.IP == "" {
@@ -270,7 +262,7 @@ func (s *Service) loadBalancer(from *corev1.Service) {
 		p, err := netip.ParsePrefix(strings.TrimSpace(r))
 		if err != nil {
 			s.problem("BadSourceRange", "loadBalancerSourceRanges %q of service %s is no subnet: give one such as 192.0.2.0/24; nobody is let in by it", r, s.Key)
-			// An unusable range must not make a closed door an open one.
+			// An unusable range must not open the frontend to all sources.
 			p = netip.PrefixFrom(netip.IPv4Unspecified(), 32)
 		}
 		s.SourceRanges = append(s.SourceRanges, p.Masked())

@@ -11,19 +11,18 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// Priorities of the ACLs of source ranges. They decide before load balancing,
-// network policies after it: neither overrules the other.
+// Priorities of the ACLs of source ranges. They apply before load balancing, network policies after it: neither
+// overrides the other.
 const (
 	closedPriority = 1000
 	openPriority   = 1001
 )
 
-// sourceRows returns the ACLs by which only the source ranges connect to the
-// addresses of a load balancer: one lets these in, the other drops the rest. They
-// are on the switches of nodes, and on those between gateways and their NICs.
+// sourceRows returns the ACLs by which only the source ranges connect to the addresses of a load balancer: one allows
+// them, the other drops the rest. They are on the switches of nodes, and on those between gateways and their NICs.
 //
-// Two, since what is not in several subnets would become a flow for each way in
-// which the bits of an address can differ from all of them.
+// There are two, because a match of all addresses outside several subnets would become a flow for each combination of
+// bits that differ.
 func (l *layout) sourceRows() []nb.Row {
 	var closed, open []string
 	for _, d := range l.guardedAddresses() {
@@ -48,11 +47,11 @@ func (l *layout) sourceRows() []nb.Row {
 	return rows
 }
 
-// A guarded value has addresses of load balancers, of one family and with the same ports. For OVN it is a conjunction of
-// addresses, ports and ranges: it takes as many flows as the sum of these.
+// A guarded value has addresses of load balancers, of one family and with the same ports. For OVN it is a conjunction
+// of addresses, ports and ranges: it takes as many flows as the sum of these.
 type guarded struct {
 	f     int
-	ports string // as matchPorts has them
+	ports string // a match, see matchPorts
 	addrs []netip.Addr
 }
 
@@ -114,7 +113,7 @@ type number uint16
 // String is the number as a match has it.
 func (n number) String() string { return strconv.Itoa(int(n)) }
 
-// oneOf is what a field is compared with: a value, or a set of several.
+// oneOf is the right side of a comparison in a match: a value, or a set of several.
 func oneOf[T fmt.Stringer](values []T) string {
 	words := make([]string, len(values))
 	for i, v := range values {

@@ -12,20 +12,20 @@ import (
 
 // A Summary is a frontend for people.
 type Summary struct {
-	// Name says the field and the address, port and protocol: "clusterIP 172.16.1.10:80/TCP".
+	// Name has the field and the address, port and protocol: "clusterIP 172.16.1.10:80/TCP".
 	Name string
 	// Addr is set if it is an address outside.
 	Addr netip.Addr
-	// Endpoints answer. Without any, connections are refused.
+	// Endpoints are those for new connections. Without any, connections are rejected.
 	Endpoints Endpoints
-	// Notes say in Kubernetes' words what is special.
+	// Notes describe exceptions in Kubernetes' terms.
 	Notes []string
-	// Balancers are the IDs of the load balancers that have the frontend.
+	// Balancers are the IDs of the load balancers with the frontend.
 	Balancers []string
 }
 
-// Summaries returns the frontends of r for people, in the order of Frontends. A NodePort has one for both families, and
-// a cluster IP with hints one for each group of nodes.
+// Summaries returns the frontends of r for people, in the order of Frontends. A NodePort has one for both families,
+// and a cluster IP with hints one for each group of nodes.
 func (r *Resolved) Summaries(at Surroundings) []Summary {
 	var out []Summary
 	l := r.layout(at)
@@ -71,7 +71,7 @@ func (l *layout) clusterSummaries(f Frontend) (out []Summary) {
 	return []Summary{s}
 }
 
-// outsideSummary is that of an external IP, or of an address of a load balancer.
+// outsideSummary is the summary of an external IP, or of an address of a load balancer.
 func (l *layout) outsideSummary(f Frontend) Summary {
 	kind, notes := "external IP", l.externalNotes()
 	if f.Kind == LoadBalancerIP {
@@ -99,8 +99,7 @@ func (l *layout) outsideSummary(f Frontend) Summary {
 	return s
 }
 
-// hostBalancers are the load balancers that have an address outside that is a
-// host's.
+// hostBalancers are the load balancers with an address outside that is a host's.
 func (r *Resolved) hostBalancers(name string, a netip.Addr, at Surroundings) []string {
 	out, infix := []string{name + nodesSuffix}, nodesSuffix+"/"
 	if r.ExternalLocal {
@@ -114,7 +113,7 @@ func (r *Resolved) hostBalancers(name string, a netip.Addr, at Surroundings) []s
 	return out
 }
 
-// notes adds the notes that concern all frontends.
+// notes adds the notes of all frontends.
 func (r *Resolved) notes(special ...string) []string {
 	if r.Affinity > 0 {
 		special = append(special, "clients stay by their address")
@@ -132,7 +131,7 @@ func (r *Resolved) externalNotes() (out []string) {
 	return out
 }
 
-// nodePortBalancers are the load balancers that have a NodePort.
+// nodePortBalancers are the load balancers with a NodePort.
 func (l *layout) nodePortBalancers(f Frontend) []string {
 	name := l.balancerName(f.Protocol())
 	out := []string{name + nodeSuffix(f.Family)}
@@ -149,14 +148,14 @@ func nodeSuffix(family int) string  { return fmt.Sprintf("/node%d", 4+2*family) 
 func localSuffix(family int) string { return fmt.Sprintf("/local%d", 4+2*family) }
 
 const (
-	// nodesSuffix is that of what is at addresses of hosts, of both families.
+	// nodesSuffix is for frontends at addresses of hosts, of both families.
 	nodesSuffix = "/nodes"
-	// sixSuffix is that of IPv6 frontends with affinity, where IPv4 ones choose endpoints by another field.
+	// sixSuffix is for IPv6 frontends with affinity, if IPv4 ones choose endpoints by another field.
 	sixSuffix = "/ip6"
-	// localInfix is before the gateway for which a load balancer is.
+	// localInfix is before the gateway of a load balancer.
 	localInfix = "/local/"
-	// refusedSuffix is that of frontends at gateways without any endpoint.
+	// refusedSuffix is for frontends at gateways without any endpoint.
 	refusedSuffix = "/refused"
-	// nearInfix is before the place for which a load balancer of cluster addresses is.
+	// nearInfix is before the place of a load balancer of cluster addresses.
 	nearInfix = "/near/"
 )
