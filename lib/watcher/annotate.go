@@ -16,11 +16,11 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// patchers is how many annotations are written at once.
+// patchers is the number of concurrent patches.
 const patchers = 64
 
-// An annotator writes the annotations of pods, beside the engine. Its methods
-// are called by the engine's goroutine.
+// An annotator writes the annotations of pods, concurrently with the engine. The engine's goroutine calls its
+// methods.
 type annotator struct {
 	cluster *kube.Cluster
 	world   *desired.World
@@ -29,25 +29,23 @@ type annotator struct {
 	notes   map[pod.Key]*note
 }
 
-// A note is what is known about the annotation of one pod beyond what the API
-// server's events have told.
+// A note is the pending or just written patch of one pod, as long as the API server's events do not show it.
 type note struct {
-	uid, value string            // value is that of names.Annotation
-	all        map[string]string // all that is written
+	uid, value string            // value is for names.Annotation
+	all        map[string]string // all annotations to write
 	version    uint64            // of the pod with the value; 0 while the patch is on its way
-	err        error             // why this patch failed, until it is tried again
+	err        error             // of this patch, until the next try
 	told       bool              // err was returned by want
 	seen       uint64            // resourceVersion of the newest object since the patch began
-	former     error             // why the try before failed
+	former     error             // of the try before
 }
 
 func newAnnotator(cluster *kube.Cluster, world *desired.World, send func(event)) *annotator {
 	return &annotator{cluster: cluster, world: world, send: send, jobs: queue{wake: make(chan struct{}, 1)}, notes: map[pod.Key]*note{}}
 }
 
-// want makes the annotation of a pod what a says. It returns why the last try
-// failed until one has succeeded. The first call after a failure does not try
-// again: the engine calls again when it is time.
+// want patches the annotation of a pod to a. It returns the error of the last try until one has succeeded. The first
+// call after a failure does not try again: the engine calls again after its backoff.
 func (n *annotator) want(u nb.Unit, a desired.Annotation) error {
 	value := a.Addresses.Annotation()
 	now := &note{uid: a.Pod.UID, value: value, all: a.Values()}
@@ -91,8 +89,7 @@ func (n *annotator) overlayAll(all []any) []any {
 	return out
 }
 
-// overlay corrects an object that is older than the patch of its annotation. It returns a copy: other roles have the object,
-// too.
+// overlay corrects an object older than the patch of its annotation. It returns a copy: other roles share the object.
 func (n *annotator) overlay(o any) any {
 	p, ok := o.(*corev1.Pod)
 	if !ok {
@@ -119,14 +116,14 @@ func (n *annotator) overlay(o any) any {
 	return o
 }
 
-// forget drops what is known about an object that is gone.
+// forget removes the note of a deleted object.
 func (n *annotator) forget(o any) {
 	if p, ok := o.(*corev1.Pod); ok {
 		delete(n.notes, pod.Key{Namespace: p.Namespace, Name: p.Name})
 	}
 }
 
-// prune drops what is known about pods that the World does not have.
+// prune removes the notes of pods unknown to the World.
 func (n *annotator) prune() {
 	maps.DeleteFunc(n.notes, func(k pod.Key, _ *note) bool {
 		_, ok := n.world.Pod(k.Unit())
@@ -134,10 +131,10 @@ func (n *annotator) prune() {
 	})
 }
 
-// reset forgets all patches: none is on its way, and what is wanted is compared anew.
+// reset removes all notes when no patch is on its way. Each annotation is compared again.
 func (n *annotator) reset() { n.notes = map[pod.Key]*note{} }
 
-// compact gives back the room of notes that are gone.
+// compact releases the memory of removed notes.
 func (n *annotator) compact() { n.notes = maps.Collect(maps.All(n.notes)) }
 
 // run writes annotations until ctx ends.
@@ -152,15 +149,15 @@ func (n *annotator) run(ctx context.Context) {
 	wg.Wait()
 }
 
-// patch writes the next annotation. It reports false when ctx ends. It keeps
-// nothing of what it wrote while it waits.
+// patch writes the next annotation. It reports false when ctx ends. While waiting, it holds no reference to the last
+// job.
 func (n *annotator) patch(ctx context.Context) bool {
 	j, ok := n.jobs.take(ctx)
 	if !ok {
 		return false
 	}
 	version, err := uint64(0), context.Canceled
-	if n.cluster.Leads() { // or it may be stale: this process was frozen
+	if n.cluster.Leads() { // or the annotation may be stale: this process was frozen
 		version, err = n.cluster.Annotate(ctx, types.NamespacedName(j.key), j.note.uid, j.note.all)
 	}
 	n.send(func() []nb.Unit { return n.done(j, version, err) })
@@ -170,7 +167,7 @@ func (n *annotator) patch(ctx context.Context) bool {
 // done records the end of a patch.
 func (n *annotator) done(j job, version uint64, err error) []nb.Unit {
 	if n.notes[j.key] != j.note {
-		return nil // the pod has been replaced meanwhile
+		return nil // the pod was replaced during the patch
 	}
 	switch {
 	case errors.Is(err, kube.ErrGone), errors.Is(err, context.Canceled):
@@ -184,15 +181,15 @@ func (n *annotator) done(j job, version uint64, err error) []nb.Unit {
 	a, ok := n.world.Annotation(j.unit)
 	switch {
 	case !ok || a.Addresses.Annotation() != j.note.value:
-		return []nb.Unit{j.unit} // something else is wanted by now
+		return []nb.Unit{j.unit} // another annotation is wanted by now
 	case a.Written():
 		delete(n.notes, j.key) // the event was faster
-	case j.note.seen >= version: // and somebody has overwritten the annotation since
+	case j.note.seen >= version: // another client has overwritten the annotation since
 		delete(n.notes, j.key)
 		return []nb.Unit{j.unit}
 	}
 	if j.note.former != nil {
-		return []nb.Unit{j.unit} // to say that it is fine again
+		return []nb.Unit{j.unit} // to report the recovery
 	}
 	return nil
 }
@@ -204,7 +201,7 @@ type job struct {
 	note *note
 }
 
-// A queue is a list of jobs without an end, first in, first out.
+// A queue is an unbounded list of jobs, first in, first out.
 type queue struct {
 	mu   sync.Mutex // guards jobs
 	jobs []job
@@ -245,7 +242,7 @@ func (q *queue) take(ctx context.Context) (job, bool) {
 			continue
 		}
 		j := q.jobs[0]
-		q.jobs[0] = job{} // or its note would stay as long as the array
+		q.jobs[0] = job{} // or the array would keep its note
 		q.jobs = q.jobs[1:]
 		more := len(q.jobs) > 0
 		if !more {

@@ -13,38 +13,39 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// An Applier gives units the rows that a World wants. One goroutine calls Apply at a time.
+// An Applier writes the desired rows of units. One goroutine calls Apply at a time.
 //
-// Units are independent: a slow one must not hold up others. An Applier that needs more than some milliseconds for a unit
-// starts the work, lets it fail with an error that wraps ErrPending, and tells the function of Follow about the unit when the
-// work has ended. The next Apply of the unit returns how it ended, or starts again if other rows are wanted by then.
+// Units are independent: a slow one must not hold up others. If a unit needs more than some milliseconds, an Applier
+// starts the work and returns an error for it that wraps ErrPending. At the end of the work it calls the function of
+// Follow with the unit. The next Apply of the unit returns the result, or starts again if other rows are wanted by
+// then.
 type Applier interface {
-	// Apply gives each unit the rows that it wants, none meaning that all its rows go, and returns the units that failed. A
-	// unit with the rows that it wants costs nothing.
+	// Apply writes the desired rows of each unit, and returns the failed units. A unit without desired rows loses
+	// all. A unit without differences costs nothing.
 	Apply(ctx context.Context, want map[nb.Unit][]nb.Row) (Work, map[nb.Unit]error)
-	// Plan returns the changes that Apply would make, a line each, and the units that would fail.
+	// Plan returns the changes of Apply, a line each, and the units that would fail.
 	Plan(want map[nb.Unit][]nb.Row) ([]string, map[nb.Unit]error, error)
-	// Owners lists the units with rows. A unit that a World owns and does not list any more loses them.
+	// Owners lists the units with rows. Obsolete units owned by a World lose their rows.
 	Owners() ([]nb.Unit, error)
-	// Follow calls changed with each unit to be applied again, because somebody else changed its rows or because it was
-	// pending, until stop. changed does not block.
+	// Follow calls changed, until stop, with each unit to be applied again: another client changed its rows, or it
+	// was pending. changed does not block.
 	Follow(changed func(nb.Unit)) (stop func())
 }
 
-// Work is how much an Applier changed.
+// Work is the size of the changes by an Applier.
 type Work struct {
 	Rows   int
-	Weight float64 // what the rows count for in the pace of transactions, see pacer
+	Weight float64 // in rows of pods, for the pace of transactions, see pacer
 }
 
 var (
-	// ErrPending is why a unit failed that will be done without anybody's help. It is not reported.
+	// ErrPending is the error of a unit that will succeed without intervention. It is not reported.
 	ErrPending = errors.New("pending")
-	// ErrOutage is why all units fail for the time being. One of them is tried often.
+	// ErrOutage is the error of all units during an outage. One of them is tried often.
 	ErrOutage = errors.New("outage")
 )
 
-// A marked error is also another one.
+// A marked error has a second identity for errors.Is.
 type marked struct {
 	error
 	as error
@@ -75,7 +76,7 @@ func (n *northbound) Apply(ctx context.Context, want map[nb.Unit][]nb.Row) (Work
 	return Work{len(changes), weight(changes)}, failed
 }
 
-// classify marks errors that end without anybody's help, and those of all units.
+// classify marks errors that end without intervention, and those of all units.
 func classify(err error) error {
 	var disk *libovsdb.IOError
 	switch {

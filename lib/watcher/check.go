@@ -14,11 +14,10 @@ import (
 	"ovn-k8s/lib/settings"
 )
 
-// Check compares the database and the annotations with what the API server
-// says, once, and prints each difference to out as a line that starts with +
-// (missing), - (superfluous), ~ (other than it should be) or ! (a problem). It reports whether
-// there was none. It changes nothing, and may run beside an active watcher: what
-// that one has not got round to is a difference.
+// Check compares the database and the annotations with the objects of the API server, once, and prints each
+// difference to out as a line. Lines start with + (missing), - (superfluous), ~ (different) or ! (a problem). It
+// reports whether there was none. It changes nothing, and may run beside an active watcher: the other's pending
+// changes are differences.
 func (w *Watcher) Check(ctx context.Context, out io.Writer) (bool, error) {
 	sw, err := w.openvswitch(ctx)
 	if err != nil {
@@ -91,7 +90,7 @@ func (e *engine) load(ctx context.Context) error {
 	return nil
 }
 
-// differences lists what a watcher would change now.
+// differences lists the changes to be made by a watcher now.
 func (e *engine) differences() ([]string, error) {
 	want := map[nb.Unit][]nb.Row{}
 	problems := map[nb.Unit]error{}

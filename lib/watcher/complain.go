@@ -13,13 +13,12 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// plaints are why units fail, as far as it was said. Thousands may fail for one
-// reason: a full subnet, a disk that is full, a right that is missing. The log
-// gets a line about the first and another that there are more.
+// plaints are the reported failures of units. Thousands may fail for one reason: a full subnet, a full disk, a
+// missing permission. The log gets a line about the first one, and another line that there are more.
 type plaints struct {
 	of    map[nb.Unit]plaint
-	units map[string]int   // how many units have a cause
-	held  map[nb.Unit]bool // units that an outage holds up
+	units map[string]int   // number of failing units by cause
+	held  map[nb.Unit]bool // units to be retried after an outage
 	lines map[nb.Unit]*lines
 }
 
@@ -32,8 +31,8 @@ func newPlaints() plaints {
 	return plaints{map[nb.Unit]plaint{}, map[string]int{}, map[nb.Unit]bool{}, map[nb.Unit]*lines{}}
 }
 
-// add records why a unit fails, and returns how many units do so by now. It
-// returns 0 if this is nothing new.
+// add records the failure of a unit, and returns the number of units with this cause. It returns 0 for a known
+// failure.
 func (p plaints) add(u nb.Unit, cause string) int {
 	if p.of[u].cause == cause {
 		return 0
@@ -44,11 +43,10 @@ func (p plaints) add(u nb.Unit, cause string) int {
 	return p.units[cause]
 }
 
-// has reports whether it was said that a unit fails.
+// has reports whether the failure of a unit was reported.
 func (p plaints) has(u nb.Unit) bool { _, ok := p.of[u]; return ok }
 
-// end records that a unit does not fail any more. It reports whether the log has
-// said that it did.
+// end records the recovery of a unit. It reports whether the log has named its failure.
 func (p plaints) end(u nb.Unit) bool {
 	was, ok := p.of[u]
 	if !ok {
@@ -62,20 +60,20 @@ func (p plaints) end(u nb.Unit) bool {
 	return was.named
 }
 
-// An object may be good and bad in turns, as often as its author likes. The first linesAtOnce lines about a unit are logged
-// at once. Others count, and the last of them is logged after linesEvery.
+// An object may alternate between good and bad, as often as its author likes. The first linesAtOnce lines about a
+// unit are logged at once. Others count, and the last of them is logged after linesEvery.
 const (
 	linesAtOnce = 2
 	linesEvery  = time.Minute
 )
 
-// lines are those about a unit since linesEvery.
+// lines counts the lines about a unit during linesEvery.
 type lines struct {
 	logged, left int
-	last         string // why it fails, "" if it is fine
+	last         string // the failure, "" after recovery
 }
 
-// say logs why a unit fails, or that it is fine if there is no reason why not.
+// say logs the failure of a unit, or its recovery if why is "".
 func (e *engine) say(u nb.Unit, why string) {
 	l := e.plaints.lines[u]
 	if l == nil {
@@ -108,7 +106,7 @@ func (e *engine) sumUpLater(u nb.Unit) {
 	})
 }
 
-// sumUp logs the last line about a unit of those that were left out.
+// sumUp logs the last of the omitted lines about a unit.
 func (e *engine) sumUp(u nb.Unit) {
 	l := e.plaints.lines[u]
 	if l.left == 0 {
@@ -120,8 +118,8 @@ func (e *engine) sumUp(u nb.Unit) {
 	e.sumUpLater(u)
 }
 
-// complain says of each unit once why it fails: in the log, and to the owner of
-// the object in an Event. It is the Synced of the loop.
+// complain reports the failure of each unit once: in the log, and to the owner of the object in an Event. It is the
+// Synced of the loop.
 func (e *engine) complain(tried []nb.Unit, failed map[nb.Unit]error) {
 	e.sweep.worked(e.work.Rows)
 	over := false
@@ -137,7 +135,7 @@ func (e *engine) complain(tried []nb.Unit, failed map[nb.Unit]error) {
 	for _, u := range slices.Sorted(maps.Keys(failed)) {
 		err := failed[u]
 		if errors.Is(err, ErrPending) || errors.Is(err, context.Canceled) || errors.Is(err, errLapsed) {
-			continue // it goes on by itself
+			continue // it recovers without a report
 		}
 		n := e.plaints.add(u, kube.Cause(err))
 		switch n {
@@ -149,7 +147,7 @@ func (e *engine) complain(tried []nb.Unit, failed map[nb.Unit]error) {
 			e.say(u, `fails for the same reason as another unit: "ovs-appctl -t `+Program+` reconcile/show" lists them all`)
 		}
 		if kube.Outage(err) {
-			e.plaints.held[u] = true // and no Event can be written
+			e.plaints.held[u] = true // no Event can be written either
 			continue
 		}
 		if errors.Is(err, ErrOutage) {
@@ -160,13 +158,12 @@ func (e *engine) complain(tried []nb.Unit, failed map[nb.Unit]error) {
 	e.probe(over)
 }
 
-// probeInterval is how often one of the units is tried again that an outage holds
-// up: of the API server, or of the database's disk.
+// probeInterval is the interval of retries with one unit during an outage of the API server, or of the database's
+// disk.
 const probeInterval = 2 * time.Second
 
-// probe tries again all units that an outage holds up if it is over, which one of
-// them has shown, and otherwise one of them after a while. Their own backoffs have
-// become long meanwhile.
+// probe retries all held units at the end of the outage, shown by the success of one of them. Until then it retries
+// one of them after a while. Their own backoffs have become long by then.
 func (e *engine) probe(over bool) {
 	units := slices.Collect(maps.Keys(e.plaints.held))
 	switch {

@@ -10,7 +10,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// copying is how far the copy of the topology is, in the ConfigMap. Transactions do not wait for it.
+// copying is the state of the copy of the topology in the ConfigMap. Transactions do not wait for it.
 type copying struct {
 	jobs chan topology.Cluster // holds one
 	busy bool                  // a job is under way; after it the topology is compared again
@@ -21,11 +21,11 @@ type copying struct {
 const (
 	// saveTimeout bounds one try to write the copy.
 	saveTimeout = 5 * time.Second
-	// maxCopy is how many bytes a ConfigMap takes. 1 000 nodes that are gateways have 279 kB.
+	// maxCopy is the maximum size of a ConfigMap, in bytes. 1 000 nodes with gateways need 279 kB.
 	maxCopy = 1 << 20
 )
 
-// unsavedTopology returns the topology if its copy is another one.
+// unsavedTopology returns the topology if it differs from its copy.
 func (e *engine) unsavedTopology() *topology.Cluster {
 	c := e.world.Cluster()
 	if !e.writesAll() || c.Router == "" {
@@ -38,8 +38,8 @@ func (e *engine) unsavedTopology() *topology.Cluster {
 	return &c
 }
 
-// copyTopology has the topology copied if its copy is another one. It returns why the last try failed, once and with each later try:
-// those come when the unit of the cluster is dirty.
+// copyTopology starts a copy of the topology if it differs from the last one. It returns the error of the last try,
+// once and with each later try. These come with a dirty unit of the cluster.
 func (e *engine) copyTopology(dirty []nb.Unit) error {
 	c, tried := e.unsavedTopology(), slices.Contains(dirty, topology.ClusterUnit)
 	switch {
@@ -80,7 +80,7 @@ func (e *engine) copied(c topology.Cluster, err error) []nb.Unit {
 	return nil
 }
 
-// saveTopology copies the topology to where it survives the database.
+// saveTopology copies the topology to the API server, where it survives the database.
 func (e *engine) saveTopology(ctx context.Context, c topology.Cluster) error {
 	if !e.links.cluster.Leads() {
 		return context.Canceled // it is tried again once the Lease is held

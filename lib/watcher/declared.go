@@ -13,7 +13,8 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// followDeclared returns what has the engine read which hosts declare their gateways down. A burst of calls reads once.
+// followDeclared returns a function to make the engine read the gateways declared down by their hosts. A burst of
+// calls reads once.
 func (e *engine) followDeclared(sb *ovsdb.DB) (tell func()) {
 	var sent atomic.Bool
 	return func() {
@@ -21,17 +22,17 @@ func (e *engine) followDeclared(sb *ovsdb.DB) (tell func()) {
 			return
 		}
 		e.send(func() []nb.Unit {
-			sent.Store(false) // before it is read: what comes later is read again
+			sent.Store(false) // before reading: later changes are read again
 			options, ok := sb.CMSOptions()
 			if !ok {
-				return nil // what was known last is the best there is
+				return nil // keep the last known state
 			}
 			return e.declare(declared(options))
 		})
 	}
 }
 
-// declared reads the options of hosts, which CMSOptions returns.
+// declared reads the options of hosts, as returned by CMSOptions.
 func declared(options map[string]map[string]string) desired.Declared {
 	d := desired.Declared{}
 	for chassis, o := range options {
@@ -42,14 +43,14 @@ func declared(options map[string]map[string]string) desired.Declared {
 	return d
 }
 
-// declare records which hosts declare their gateways down.
+// declare records the gateways declared down by their hosts.
 func (e *engine) declare(d desired.Declared) []nb.Unit {
 	touched := e.judged(func() []nb.Unit { return e.world.Put(d) })
 	e.tellDeclared()
 	return touched
 }
 
-// tellDeclared writes a WARN and an Event on the Node for each gateway whose host newly declares it down.
+// tellDeclared writes a WARN and an Event on the Node for each gateway newly declared down by its host.
 func (e *engine) tellDeclared() {
 	before, now := e.declared, e.declaredDown()
 	e.declared = now
@@ -70,7 +71,7 @@ func (e *engine) tellDeclared() {
 	}
 }
 
-// declaredText says of a gateway that is declared down whether it is used.
+// declaredText says whether a gateway declared down is in use.
 func (e *engine) declaredText(name string) string {
 	state := "in use, since all are unhealthy"
 	if slices.Contains(e.world.DeadGateways(), name) {
@@ -79,15 +80,15 @@ func (e *engine) declaredText(name string) string {
 	return fmt.Sprintf("gateway %s: %s: %s", name, state, whyDeclared)
 }
 
-// declaredDown lists the gateways whose hosts declare them down.
+// declaredDown lists the gateways declared down by their hosts.
 func (e *engine) declaredDown() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(e.world.Cluster().Gateways)), func(name string) bool { return !e.world.DeclaredDown(name) })
 }
 
-// whyDeclared is what to do about a gateway whose host declares it down.
+// whyDeclared is the remedy for a gateway declared down by its host.
 const whyDeclared = "its host cannot forward packets: see \"ovs-appctl -t ovn-k8s-gateway-helper reconcile/show\" there"
 
-// describeDeclared lists the gateways that are declared down.
+// describeDeclared lists the gateways declared down.
 func (e *engine) describeDeclared(options map[string]map[string]string) (lines []string) {
 	e.world.Put(declared(options))
 	for _, name := range e.declaredDown() {

@@ -9,11 +9,11 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// downInterval is how often the ports that are down are read. A pod counts as disconnected if its port is down
-// twice in a row: those of pods that start or end are so for a moment.
+// downInterval is the interval of reading the ports that are down. A pod counts as disconnected if its port is down
+// twice in a row: those of starting and ending pods are down for a moment.
 const downInterval = 15 * time.Second
 
-// followDown has an Event written about each pod that runs without an interface, until ctx ends.
+// followDown writes an Event about each running pod without an interface, until ctx ends.
 func (e *engine) followDown(ctx context.Context, sb *ovsdb.DB) {
 	ticker := time.NewTicker(downInterval)
 	defer ticker.Stop()
@@ -25,7 +25,7 @@ func (e *engine) followDown(ctx context.Context, sb *ovsdb.DB) {
 		case <-ticker.C:
 		}
 		down, err := sb.PortsDown(ctx)
-		if err != nil { // serveSouth says why
+		if err != nil { // serveSouth logs the reason
 			before = nil
 			continue
 		}
@@ -39,7 +39,8 @@ func (e *engine) followDown(ctx context.Context, sb *ovsdb.DB) {
 	}
 }
 
-// tellDisconnected writes an Event about each pod that runs though its port is down, once. The log names the first of them.
+// tellDisconnected writes an Event about each running pod with a port that is down, once. The log names the first
+// one.
 func (e *engine) tellDisconnected(down map[string]bool) {
 	now, told := map[nb.Unit]bool{}, 0
 	for _, p := range e.world.Disconnected(down) {

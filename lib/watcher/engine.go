@@ -28,17 +28,15 @@ import (
 	"ovn-k8s/lib/reconcile"
 )
 
-// An event is a change that the engine's goroutine records. It returns the
-// units that it touches.
+// An event is a change for the engine's goroutine to record. It returns the units to compute again.
 type event func() []nb.Unit
 
-// mostUnits is how many units are compared at once: their rows take about 2 kB
-// each. What belongs together should fit, as the pods of a namespace that gets
-// another label: their rows change in one transaction.
+// mostUnits is the largest number of units compared at once: their rows take about 2 kB each. Related units should
+// fit, such as the pods of a namespace with a new label: their rows change in one transaction.
 const mostUnits = 20000
 
-// An engine brings the database and the annotations to what the World says. All
-// but send, status and what they use belongs to the goroutine of its loop.
+// An engine keeps the database and the annotations equal to the World's rows and annotations. The goroutine of its
+// loop owns everything but send, status and the fields used by them.
 type engine struct {
 	links      *links
 	term       *ovsdb.Term // nil: it only compares
@@ -49,38 +47,37 @@ type engine struct {
 	world      *desired.World // of the network
 	northbound *northbound    // the applier
 	notes      *annotator
-	// prober finds out which gateways' hosts live; rejected is what was said of firewalls between.
+	// prober tests the hosts of gateways. rejected are the firewalls between, as far as reported.
 	prober   *prober.Prober
 	rejected map[string]netip.Addr
-	kinds    []kube.Kind // of objects that are followed
+	kinds    []kube.Kind // of the objects to follow
 	nodes    string      // the name of the kind of Nodes
-	// missing are the names of kinds of objects that are not known yet. Nothing is
-	// written before all are.
+	// missing are the names of kinds without a complete list so far. Until it is empty, only gateways are written.
 	missing    map[string]bool
 	fail       context.CancelCauseFunc // ends the engine for good
-	full       bool                    // everything may be written: the Lease is ours
-	asked      bool                    // the Southbound database was asked for hosts, if it could be
-	restore    bool                    // the token was removed and is to be written again
+	full       bool                    // all units may be written: this watcher holds the Lease
+	asked      bool                    // the Southbound database was asked for hosts, or could not be
+	restore    bool                    // the token was removed: write it again
 	lapse      atomic.Pointer[lapse]   // for people; nil: none
 	topologies topology.Parser
 	saved      *topology.Cluster // the copy of the topology, as far as known
-	// disconnected are the pods about which tellDisconnected has written.
+	// disconnected are the pods with an Event of tellDisconnected.
 	disconnected map[nb.Unit]bool
 	copying      copying
-	plaints      plaints           // what was said of units that fail
-	probing      bool              // one of the units that an outage holds up is tried again soon
-	unwritten    map[nb.Unit]error // why annotations of units in the batch were not written
+	plaints      plaints           // the reported failures
+	probing      bool              // a retry of one held unit is scheduled
+	unwritten    map[nb.Unit]error // errors of annotations of units in the batch
 	pace         pacer
 	work         Work // of the last sync
 	sweep        sweeper
-	// topologyStale and probesStale say that reading the topology or what the prober found is sent,
-	// hostsChanged that the hosts of gateways may be others than the prober knows.
+	// topologyStale and probesStale: an event to read the topology or the prober's results is on its way.
+	// hostsChanged: the hosts of gateways may differ from those known to the prober.
 	topologyStale, probesStale atomic.Bool
 	hostsChanged               bool
 
 	mismatches mismatches
-	unowned    []string // what was said of load balancers that are not ours
-	declared   []string // gateways of which was said that their hosts declare them down
+	unowned    []string // the reported load balancers without an owner
+	declared   []string // the reported gateways declared down by their hosts
 }
 
 func newEngine(l *links, log func(string) *logrus.Entry) *engine {
@@ -95,7 +92,7 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 		e.missing[k.Name] = true
 	}
 	e.sweep.sweep = func() {
-		runtime.GC() // or what is made anew would be spread over the garbage
+		runtime.GC() // or new objects would be spread over the garbage
 		e.send(e.compact)
 	}
 	e.world.Put(service.Ranges(l.config.ServiceCIDRs))
@@ -114,7 +111,7 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 	return e
 }
 
-// The engine also waits for what no API object says.
+// The engine also waits for these, though they are no kinds of API objects.
 const (
 	topologyKind = "topology"
 	ownerKind    = "a database of this cluster"
@@ -174,8 +171,7 @@ func (e *engine) checkTerm() {
 	}
 }
 
-// globalHandler calls changed when external_ids of NB_Global change, the one column that
-// is followed.
+// globalHandler calls changed when external_ids of NB_Global change. No other column is monitored.
 func globalHandler(changed func()) cache.EventHandler {
 	return &cache.EventHandlerFuncs{
 		AddFunc: func(table string, _ model.Model) {
@@ -200,8 +196,8 @@ func (e *engine) checkOwner() {
 	}
 }
 
-// routerHandler calls changed when a cluster router appears, goes, or has other external_ids. Of the
-// other routers, those of gateways, there may be thousands.
+// routerHandler calls changed when a cluster router appears, disappears, or has other external_ids. There may be
+// thousands of other routers, those of gateways.
 func routerHandler(changed func()) cache.EventHandler {
 	ids := func(m model.Model) map[string]string {
 		if r, ok := m.(*nbdb.LogicalRouter); ok && r.ExternalIDs[names.ClusterRouterTag] == "yes" {
@@ -228,23 +224,23 @@ func routerHandler(changed func()) cache.EventHandler {
 	}
 }
 
-// topologyChanged has the topology read once after a burst of changes.
+// topologyChanged reads the topology once after a burst of changes.
 func (e *engine) topologyChanged() {
 	if !e.topologyStale.Swap(true) {
 		e.send(func() []nb.Unit {
-			e.topologyStale.Store(false) // before it is read: what comes later is read again
+			e.topologyStale.Store(false) // before reading: later changes are read again
 			return e.refreshTopology()
 		})
 	}
 }
 
-// refreshTopology reads the topology again. Where the database has none, or one
-// that makes no sense, the one that is known is kept, and will be written back.
+// refreshTopology reads the topology again. If the database has none, or an invalid one, the known one stays, and
+// will be written back.
 func (e *engine) refreshTopology() []nb.Unit {
 	c, found, err := readTopology(e.links.db, &e.topologies)
 	switch {
 	case errors.Is(err, ovsdb.ErrNotConnected):
-		return nil // reconnected comes
+		return nil // reconnected follows
 	case err != nil:
 		e.log.Errorf("keeping the former topology: %v", err)
 		return nil
@@ -258,8 +254,7 @@ func (e *engine) refreshTopology() []nb.Unit {
 	return append(touched, e.found(topologyKind)...)
 }
 
-// found notes that a kind of object is known. Once all are, everything that is
-// there is dirty.
+// found records a complete list of a kind. After the last one, all units are dirty.
 func (e *engine) found(kind string) []nb.Unit {
 	if !e.missing[kind] {
 		return nil
@@ -268,12 +263,11 @@ func (e *engine) found(kind string) []nb.Unit {
 	if len(e.missing) > 0 {
 		return e.gateways()
 	}
-	e.sweep.worked(muchWork) // reading it all left garbage
+	e.sweep.worked(muchWork) // reading has left garbage
 	return e.all()
 }
 
-// loadSavedTopology fetches the copy of the topology, for a database that has
-// none.
+// loadSavedTopology fetches the copy of the topology, for a database without one.
 func (e *engine) loadSavedTopology(ctx context.Context) {
 	var saved *topology.Cluster
 	err := kube.Retry(ctx, func() (err error) {
@@ -298,20 +292,19 @@ func (e *engine) loadSavedTopology(ctx context.Context) {
 	})
 }
 
-// reconnected makes everything dirty, since nobody knows what happened to the
-// database meanwhile.
+// reconnected makes all units dirty: changes during the disconnection are unknown.
 func (e *engine) reconnected() []nb.Unit {
-	e.sweep.worked(muchWork) // reading it left garbage
+	e.sweep.worked(muchWork) // reading has left garbage
 	return append(e.refreshTopology(), e.all()...)
 }
 
-// all lists the units that have rows, or should have.
+// all lists the units with rows, desired or in the database.
 func (e *engine) all() []nb.Unit {
 	e.tellUnowned()
 	units := e.worlds.Units()
 	owners, err := e.applier.Owners()
 	if err != nil {
-		return units // reconnected comes
+		return units // reconnected follows
 	}
 	for _, u := range owners {
 		if e.worlds.Owns(u) {
@@ -321,7 +314,7 @@ func (e *engine) all() []nb.Unit {
 	return units
 }
 
-// followObjects takes the changes of Kubernetes objects until ctx ends.
+// followObjects receives the changes of Kubernetes objects until ctx ends.
 func (e *engine) followObjects(ctx context.Context) {
 	var all []kube.Subscription
 	for _, k := range e.kinds {
@@ -349,8 +342,8 @@ func (e *engine) take(ev kube.Event) []nb.Unit {
 	return e.worlds.Put(e.notes.overlay(ev.Object))
 }
 
-// prompt gives addresses to pods and has their annotations written, which need
-// not wait for the next transaction: it is the OnDirty of the loop.
+// prompt assigns addresses to pods and starts patches of their annotations, for these need not wait for the next
+// transaction. It is the OnDirty of the loop.
 func (e *engine) prompt(dirty []nb.Unit) []nb.Unit {
 	if !e.writesAll() {
 		if e.judges() {
@@ -371,8 +364,7 @@ func (e *engine) prompt(dirty []nb.Unit) []nb.Unit {
 	return settled
 }
 
-// reconcile says what units should be and returns what makes them so: it is the
-// Sync of the loop.
+// reconcile computes the desired rows of units and returns a function to apply them. It is the Sync of the loop.
 func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]error {
 	want, failed := map[nb.Unit][]nb.Row{}, map[nb.Unit]error{}
 	for _, u := range dirty {
@@ -412,8 +404,7 @@ func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]er
 	}
 }
 
-// gap is how long to gather events before the next transaction: it is the MinInterval of
-// the loop.
+// gap is the time to gather events before the next transaction. It is the MinInterval of the loop.
 func (e *engine) gap(waiting int) time.Duration {
 	return e.pace.gap(time.Now(), batch{e.work.Rows, e.work.Weight, waiting}, e.world.Size())
 }

@@ -8,18 +8,18 @@ import (
 )
 
 const (
-	// gcPercent is how much garbage there may be beside what is in use (GOGC): with
-	// many pods, half of Go's usual saves a tenth of the memory.
+	// gcPercent is the garbage allowed in percent of the live heap (GOGC). With many pods, half of Go's default saves
+	// a tenth of the memory.
 	gcPercent = 50
-	// someGarbage is how much there may be in any case, in bytes. Without it a small
-	// cluster's watcher would collect its few megabytes many times during a burst.
+	// someGarbage is the garbage allowed in any case, in bytes. Without it a small cluster's watcher would collect
+	// its few megabytes many times during a burst.
 	someGarbage = 32 << 20
-	// earlyPercent is gcPercent while rows are read that stay: they take the place of
-	// the garbage of those before them, and are not spread over all that reading leaves.
+	// earlyPercent is gcPercent while long-lived rows are read: they take the place of the garbage of earlier ones,
+	// instead of being spread over all garbage of reading.
 	earlyPercent = 10
 )
 
-// percentFor is the GOGC with which there may be enough garbage beside so many bytes in use.
+// percentFor is the GOGC for a live heap of so many bytes.
 func percentFor(live uint64) int {
 	return max(gcPercent, int(someGarbage*100/max(live, 1<<20)))
 }
@@ -28,7 +28,7 @@ func percentFor(live uint64) int {
 type collector struct {
 	mu    sync.Mutex
 	early bool // see earlyPercent
-	now   int  // what is set
+	now   int  // the percentage set last
 }
 
 // follow adjusts the collector from now on.
@@ -44,7 +44,7 @@ func (c *collector) setEarly(early bool) {
 	c.adjust()
 }
 
-// adjust sets the percentage if it is far from what it should be: to set it stops the world.
+// adjust sets the percentage if it is far from the desired one: to set it stops the world.
 func (c *collector) adjust() {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)

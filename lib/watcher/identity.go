@@ -11,8 +11,7 @@ import (
 	"ovn-k8s/lib/config"
 )
 
-// A process identifies a process among all of all hosts, also among hosts that
-// were cloned with one system-id.
+// A process identifies a process among those of all hosts, also of cloned hosts with the same system-id.
 type process struct {
 	host    string // for people
 	pid     int
@@ -40,14 +39,13 @@ func (p process) String() string {
 	return fmt.Sprintf("%s/%d-%s/%s", p.host, p.pid, p.started, p.machine)
 }
 
-// startOf returns when a process started, in ticks since the boot, and reports
-// whether it lives.
+// startOf returns the start time of a process, in ticks since the boot, and reports whether it is running.
 func startOf(pid int) (string, bool) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return "", false
 	}
-	_, rest, _ := strings.Cut(string(text), ") ") // after the name, which may have spaces
+	_, rest, _ := strings.Cut(string(text), ") ") // after the name, because it may have spaces
 	fields := strings.Fields(rest)
 	const state, starttime = 0, 19
 	if len(fields) <= starttime {
@@ -56,8 +54,7 @@ func startOf(pid int) (string, bool) {
 	return fields[starttime], fields[state] != "Z" && fields[state] != "X"
 }
 
-// dead reports whether identity is that of a process of this machine that has
-// ended: its Lease need not expire.
+// dead reports whether identity is a process of this machine that has ended: its Lease need not expire.
 func (p process) dead(identity string) bool {
 	parts := strings.Split(identity, "/")
 	if len(parts) != 3 || parts[2] != p.machine {

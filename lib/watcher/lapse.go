@@ -14,20 +14,20 @@ import (
 // A lapse is a time without the Lease.
 type lapse struct {
 	since time.Time
-	err   error // of the last request for the Lease; nil if that was not refused
+	err   error // of the last request for the Lease; nil unless it was refused
 }
 
-// errLapsed is why a unit that fails is not tried.
+// errLapsed is the error of a failed unit while the Lease is lost: it is not tried.
 var errLapsed = errors.New("waits for the Lease")
 
-// writeAll has the engine write everything until ctx ends. Then no annotation is on its way any more.
+// writeAll writes all units until ctx ends. After it no annotation is on its way any more.
 func (e *engine) writeAll(ctx context.Context) {
 	e.send(e.regained)
 	e.notes.run(ctx)
 	e.notes.jobs.clear()
 }
 
-// regained is the event that the Lease is ours.
+// regained handles the event that this watcher has the Lease.
 func (e *engine) regained() []nb.Unit {
 	if e.lapse.Swap(nil) != nil {
 		e.log.Infof("the Lease %s/%s is held again: following the API server, term %d goes on", names.ConfigNamespace, names.WatcherLease, e.term.Leader().Term)
@@ -37,7 +37,7 @@ func (e *engine) regained() []nb.Unit {
 	return e.all()
 }
 
-// lapsed is the event that the Lease is lost.
+// lapsed handles the event that the Lease is lost.
 func (e *engine) lapsed() []nb.Unit {
 	e.full = false
 	l := &lapse{time.Now(), e.links.cluster.ElectionError()}
@@ -49,8 +49,9 @@ func (e *engine) lapsed() []nb.Unit {
 // writesAll reports whether all units may be written.
 func (e *engine) writesAll() bool { return e.full && len(e.missing) == 0 }
 
-// writes reports whether a unit may be written. Those of gateways follow from the databases and what their hosts answer. They do not wait until
-// all objects of the API server are read. Those of addresses on LANs, which move with the gateways, do: Services have these addresses.
+// writes reports whether a unit may be written. Units of gateways follow from the databases and from probes of their
+// hosts, and do not wait until all objects of the API server are read. Units of addresses on LANs move with the
+// gateways, but wait for all objects: Services have these addresses.
 func (e *engine) writes(u nb.Unit) bool {
 	if e.writesAll() {
 		return true
@@ -60,12 +61,12 @@ func (e *engine) writes(u nb.Unit) bool {
 	return e.judges() && (gateway || answers && len(e.missing) == 0)
 }
 
-// judges reports whether enough is known to judge gateways.
+// judges reports whether enough is known to decide the state of gateways.
 func (e *engine) judges() bool {
 	return e.asked && !e.missing[topologyKind] && !e.missing[ownerKind] && !e.missing[e.nodes]
 }
 
-// gateways lists the units of gateways if enough is known to judge them.
+// gateways lists the units of gateways if enough is known to decide their state.
 func (e *engine) gateways() (units []nb.Unit) {
 	if !e.judges() {
 		return nil
@@ -76,7 +77,7 @@ func (e *engine) gateways() (units []nb.Unit) {
 	return units
 }
 
-// southAsked is the event that the Southbound database has told its hosts, or that it cannot be asked.
+// southAsked handles the first answer of the Southbound database about hosts, or its absence.
 func (e *engine) southAsked() []nb.Unit {
 	if e.asked {
 		return nil
@@ -85,14 +86,14 @@ func (e *engine) southAsked() []nb.Unit {
 	return e.gateways()
 }
 
-// globalChanged ends the engine if another watcher leads, and has the token written again if it was removed.
+// globalChanged ends the engine if another watcher leads, and writes a removed token again.
 func (e *engine) globalChanged() {
 	if e.checkTerm(); e.term.Removed() {
 		e.send(e.tokenRemoved)
 	}
 }
 
-// tokenRemoved is the event that the database has no token.
+// tokenRemoved handles a database without the token.
 func (e *engine) tokenRemoved() []nb.Unit {
 	switch {
 	case !e.term.Removed():

@@ -20,7 +20,7 @@ import (
 	"ovn-k8s/lib/prober"
 )
 
-// watchGateways tells the prober which gateways there are, if they may be others than before.
+// watchGateways sets the gateways of the prober, if they may have changed.
 func (e *engine) watchGateways() []nb.Unit {
 	if !e.hostsChanged {
 		return nil
@@ -34,9 +34,9 @@ func (e *engine) watchGateways() []nb.Unit {
 	return e.world.Put(desired.Silent(e.prober.Unhealthy()))
 }
 
-// probed records which hosts of gateways do not answer, and names firewalls that do so in their place.
+// probed records the unhealthy hosts of gateways, and reports firewalls that reject the probes.
 func (e *engine) probed() []nb.Unit {
-	e.probesStale.Store(false) // before they are read
+	e.probesStale.Store(false) // before reading
 	rejected := e.prober.Rejected()
 	for name, by := range rejected {
 		if e.rejected[name] != by {
@@ -47,8 +47,8 @@ func (e *engine) probed() []nb.Unit {
 	return e.judged(func() []nb.Unit { return e.world.Put(desired.Silent(e.prober.Unhealthy())) })
 }
 
-// ledTo returns the gateways to which the database has routes, nil if that is not known: one to which
-// there are none was dead before the watcher started.
+// ledTo returns the gateways with routes to them in the database, nil if unknown. A gateway without routes was down
+// before the watcher started.
 func ledTo(db *ovsdb.DB) map[string]bool {
 	c := db.Client()
 	if c == nil {
@@ -70,7 +70,7 @@ func ledTo(db *ovsdb.DB) map[string]bool {
 	return led
 }
 
-// judged says which gateways are dead or alive by what record records.
+// judged calls record, and reports the gateways with another state afterwards.
 func (e *engine) judged(record func() []nb.Unit) []nb.Unit {
 	before, absent := e.world.DeadGateways(), e.world.Absent()
 	touched := record()
@@ -105,12 +105,11 @@ func (e *engine) addressesOf(gateway string) string {
 	return strings.Join(all, " or ")
 }
 
-// southRetry is how long to wait for a Southbound database that is not there.
+// southRetry is the time between tries to reach the Southbound database.
 const southRetry = 10 * time.Second
 
-// followChassis follows which hosts are registered in the Southbound database,
-// until ctx ends. An ovn-controller that is stopped takes its host out of there.
-// Without a Southbound database, only the hosts' answers count.
+// followChassis follows the hosts registered in the Southbound database, until ctx ends. An ovn-controller removes
+// its host there when it is stopped. Without a Southbound database, only probes count.
 func (e *engine) followChassis(ctx context.Context) {
 	if e.links.config.OVNRemote == "" {
 		e.send(e.southAsked)
@@ -136,7 +135,7 @@ func (e *engine) followChassis(ctx context.Context) {
 	}
 }
 
-// serveSouth passes on which hosts are registered, until ctx ends.
+// serveSouth sends the registered hosts to the engine, until ctx ends.
 func (e *engine) serveSouth(ctx context.Context, sb *ovsdb.DB) {
 	tellDatapath, stop := e.followDatapath(sb)
 	defer stop()
@@ -150,7 +149,7 @@ func (e *engine) serveSouth(ctx context.Context, sb *ovsdb.DB) {
 		e.send(func() []nb.Unit {
 			chassis, ok := sb.Chassis()
 			if !ok {
-				return nil // what was known last is the best there is
+				return nil // keep the last known state
 			}
 			touched := e.world.Put(desired.Tunnels(sb.Tunnels()))
 			touched = append(touched, e.judged(func() []nb.Unit { return e.world.Put(desired.Chassis(chassis)) })...)

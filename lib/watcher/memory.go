@@ -11,27 +11,27 @@ import (
 )
 
 const (
-	// muchWork is how many rows must have changed for the garbage to be worth
-	// collecting: it is about as much as the rows and their events.
+	// muchWork is the number of changed rows to justify a garbage collection: they leave about as much garbage as the
+	// rows and their events take.
 	muchWork = 1000
-	// calm is how long nothing must have changed meanwhile.
+	// calm is the time without changes before a collection.
 	calm = 3 * time.Second
 )
 
-// A sweeper has memory given back after much work. Go's collector would get to it
-// minutes later, since nothing is allocated any more by then.
+// A sweeper releases memory after much work. Go's collector would do so minutes later, because nothing allocates any
+// more by then.
 type sweeper struct {
 	sweep func()
 	rows  int         // changed since the last time
 	timer *time.Timer // set once there are enough
 }
 
-// worked is told how many rows or objects came in or went out at once.
+// worked records the number of rows or objects added or removed at once.
 func (s *sweeper) worked(rows int) {
 	if rows == 0 {
 		return
 	}
-	if s.timer != nil && !s.timer.Stop() { // it is done
+	if s.timer != nil && !s.timer.Stop() { // the sweep has started
 		s.rows, s.timer = 0, nil
 	}
 	if s.rows += rows; s.rows >= muchWork {
@@ -39,30 +39,30 @@ func (s *sweeper) worked(rows int) {
 	}
 }
 
-// compact gives back the memory of what is gone.
+// compact releases the memory of removed objects and rows.
 func (e *engine) compact() []nb.Unit {
 	e.world.Compact()
 	e.notes.compact()
 	if e.northbound.Shrunk() {
-		go e.renew() // and then again
+		go e.renew() // and compact again
 		return nil
 	}
 	go debug.FreeOSMemory() // takes a while, and ends by itself
 	return nil
 }
 
-// renew reads the database into a cache that has no room for what is gone.
+// renew reads the database into a new cache, without room for deleted rows.
 func (e *engine) renew() {
 	e.log.Info("reading the Northbound database again: most of its rows are gone")
-	debug.FreeOSMemory() // the percentage is of what is left
+	debug.FreeOSMemory() // GOGC is relative to the remaining heap
 	e.links.collector.setEarly(true)
-	time.AfterFunc(calm, func() { e.links.collector.setEarly(false) }) // when all is compared
+	time.AfterFunc(calm, func() { e.links.collector.setEarly(false) }) // after the comparison
 	if err := e.links.db.Renew(context.Background()); err != nil {
 		e.log.Warn(err)
 	}
 }
 
-// showMemory says what the process has, in the form of ovs-vswitchd(8).
+// showMemory prints the memory of the process, in the form of ovs-vswitchd(8).
 func (w *Watcher) showMemory([]string) (string, error) {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -13,7 +13,7 @@ const (
 	mismatchPause = 5 * time.Second
 )
 
-// mismatches are the pods about which an Event was written, and what it said.
+// mismatches are the pods with an Event, and its message.
 type mismatches struct {
 	told  map[nb.Unit]string
 	later map[nb.Unit]bool // an Event is to be written
@@ -21,8 +21,8 @@ type mismatches struct {
 
 func newMismatches() mismatches { return mismatches{map[nb.Unit]string{}, map[nb.Unit]bool{}} }
 
-// tellMismatches writes an Event about each pod among units that runs with other
-// addresses than it is assigned, once. The log names the first of them.
+// tellMismatches writes an Event about each running pod among units with other addresses than assigned, once. The
+// log names the first one.
 func (e *engine) tellMismatches(units []nb.Unit) {
 	told := 0
 	for _, u := range units {
@@ -49,7 +49,7 @@ func (e *engine) tellMismatches(units []nb.Unit) {
 	}
 }
 
-// postpone has a pod looked at again after a while.
+// postpone checks a pod again after a while.
 func (e *engine) postpone(u nb.Unit) {
 	if len(e.mismatches.later) == 0 {
 		time.AfterFunc(mismatchPause, func() {

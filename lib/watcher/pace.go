@@ -11,32 +11,29 @@ import (
 	"ovn-k8s/lib/nbsync"
 )
 
-// ovn-northd 23.03 computes everything again for each transaction, and that takes
-// the longer the larger the cluster is: about 70 µs for each port, see
-// World.Size. So while many pods come, transactions are held back until each has
-// many of them; in a small cluster there is little to be gained, and pods that
-// come now and then do not wait.
+// ovn-northd 23.03 computes everything again for each transaction. This takes about 70 µs for each port, see
+// World.Size. So while many pods come, transactions wait until each has many of them. In a small cluster waiting
+// gains little, and single pods do not wait.
 const (
-	// enough rows for one transaction.
+	// enough is the number of rows for one transaction.
 	enough = 40
-	// worth is how many rows a wait must promise: who changes one row after the
-	// other, waiting for each, would only be held up.
+	// worth is the number of rows to be expected from an interval. A client with one change at a time, waiting for
+	// each, would only be delayed.
 	worth = 3
-	// perSize and maxGap bound the time between two transactions, and a lull of
-	// some milliseconds ends it: then the last of a burst have come.
+	// perSize and maxGap bound the time between two transactions. A lull of some milliseconds ends it: a burst is
+	// over.
 	perSize = 400 * time.Microsecond
 	maxGap  = 300 * time.Millisecond
 	lull    = 12 * time.Millisecond
-	// paceHalf is after which time a row counts half in the present pace.
+	// paceHalf is the half-life of a row in the present pace.
 	paceHalf = 500 * time.Millisecond
 )
 
-// perBalancer is what the row of a Service counts for. One Service that comes
-// changes rows several times, by itself and by its endpoints, so more of them
-// are worth gathering; and endpoints that move now and then do not wait.
+// perBalancer is the weight of a row of a Service. A new Service changes rows several times, by itself and by its
+// endpoints, so more of them are worth gathering; and single changes of endpoints do not wait.
 const perBalancer = 0.25
 
-// weight is how many rows of pods changes count for.
+// weight is the sum of changes, in rows of pods.
 func weight(changes []nbsync.Change) float64 {
 	sum := 0.0
 	for _, c := range changes {
@@ -50,9 +47,8 @@ func weight(changes []nbsync.Change) float64 {
 	return sum
 }
 
-// policyHold is how long a policy waits for others that are applied with it,
-// unless a lull says that it came alone: each transaction with policies changes
-// rows of all the pods that they select.
+// policyHold is the time for a policy to wait for others applied with it, unless a lull shows it to be alone: each
+// transaction with policies changes rows of all selected pods.
 const policyHold = 100 * time.Millisecond
 
 // hold is the MaxWait of the engine's loop.
@@ -63,27 +59,26 @@ func hold(u nb.Unit) time.Duration {
 	return 0
 }
 
-// A pacer knows how fast rows are written.
+// A pacer knows the rate of rows written.
 type pacer struct {
-	recent  float64   // what rows count for, each less the longer ago it was written
+	recent  float64   // weights of rows, decaying with paceHalf
 	last    time.Time // when recent was computed
-	gapped  bool      // whether there was a gap before the last transaction
-	skip    int       // transactions that go without a gap because that one was in vain
-	penalty int       // what skip began with: more, the more gaps in a row were in vain
+	gapped  bool      // an interval preceded the last transaction
+	skip    int       // transactions without an interval, after one that gathered nothing
+	penalty int       // first value of skip, doubled by each such interval in a row
 }
 
-// fewSkips and mostSkips bound how many transactions go without a gap.
+// fewSkips and mostSkips bound the number of transactions without an interval.
 const fewSkips, mostSkips = 8, 64
 
-// A batch is a transaction that is done.
+// A batch is a completed transaction.
 type batch struct {
-	rows    int     // that it changed
-	weight  float64 // what they count for
-	waiting int     // units that came while it was under way
+	rows    int     // rows changed
+	weight  float64 // of the rows
+	waiting int     // units added during the transaction
 }
 
-// gap returns how long to gather changes after a transaction, in a database of
-// that size.
+// gap returns the time to gather changes after a transaction, in a database of the given size.
 func (p *pacer) gap(now time.Time, b batch, size int) time.Duration {
 	p.judge(b)
 	age := float64(now.Sub(p.last)) / float64(paceHalf)
@@ -101,10 +96,8 @@ func (p *pacer) gap(now time.Time, b batch, size int) time.Duration {
 	return time.Duration(gap)
 }
 
-// judge looks at what the last gap gathered. Who changes one thing after the
-// other, waiting for each, makes a pace that promises much, and then sends
-// nothing in the gap, nor while a transaction is under way. In a burst, rows or units
-// come together.
+// judge checks the yield of the last interval. A client with one change at a time, waiting for each, has a high rate,
+// but sends nothing in the interval or during a transaction. In a burst, rows or units come together.
 func (p *pacer) judge(b batch) {
 	switch {
 	case b.rows >= worth || b.waiting > 1:

@@ -19,11 +19,10 @@ func protected(c config.Config) desired.Protected {
 	return out
 }
 
-// southTimeout bounds how long a comparison waits for the Southbound database.
+// southTimeout bounds the time to wait for the Southbound database in a comparison.
 const southTimeout = 5 * time.Second
 
-// loadTunnels reads once which tunnel addresses hosts have. Without a Southbound
-// database they stay unknown.
+// loadTunnels reads the tunnel addresses of hosts once. Without a Southbound database they stay unknown.
 func (e *engine) loadTunnels(ctx context.Context) {
 	if e.links.config.OVNRemote == "" {
 		return

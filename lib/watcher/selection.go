@@ -12,12 +12,12 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// kernelAfter is for how long no chassis must have the userspace datapath before Services are written for the kernel's
-// alone: an ovn-controller that restarts takes its chassis out of the database for a moment.
+// kernelAfter is the time without a userspace datapath on any chassis before Services are written for the kernel's: a
+// restarting ovn-controller removes its chassis from the database for a moment.
 const kernelAfter = 5 * time.Minute
 
-// selectionBefore is the Selection by which the Services in the database were written, so that a restart writes
-// nothing. Without any, it is one that works with every datapath.
+// selectionBefore is the Selection of the Services in the database, so that a restart writes nothing. Without
+// Services, it works with every datapath.
 func selectionBefore(db *ovsdb.DB) service.Selection {
 	s := service.Selection{IPv6Source: db.Allows(nbdb.LoadBalancerTable, "selection_fields", "ipv6_src")}
 	rows, byPort := serviceRows(db)
@@ -25,7 +25,7 @@ func selectionBefore(db *ovsdb.DB) service.Selection {
 	return s
 }
 
-// serviceRows counts the load balancers of Services, and those that choose endpoints by ports.
+// serviceRows counts the load balancers of Services, and those with a choice of endpoints by ports.
 func serviceRows(db *ovsdb.DB) (rows, byPort int) {
 	c := db.Client()
 	if c == nil || c.Cache() == nil {
@@ -44,7 +44,8 @@ func serviceRows(db *ovsdb.DB) (rows, byPort int) {
 	return rows, byPort
 }
 
-// followDatapath returns what tells the World whether a chassis has the userspace datapath, and what stops that.
+// followDatapath returns a function to tell the World whether a chassis has the userspace datapath, and one to stop
+// its timer.
 func (e *engine) followDatapath(sb *ovsdb.DB) (tell, stop func()) {
 	var kernel *time.Timer
 	put := func(userspace bool) []nb.Unit {
@@ -63,7 +64,7 @@ func (e *engine) followDatapath(sb *ovsdb.DB) (tell, stop func()) {
 		e.send(func() []nb.Unit {
 			userspace, ok := sb.Userspace()
 			if !ok {
-				return nil // what was known last is the best there is
+				return nil // keep the last known state
 			}
 			if userspace {
 				halt()

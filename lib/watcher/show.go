@@ -35,8 +35,7 @@ func (w *Watcher) Commands() []daemon.Command {
 
 func newTable(b *strings.Builder) *tabwriter.Writer { return tabwriter.NewWriter(b, 0, 0, 2, ' ', 0) }
 
-// standby says why the engine does not run: another watcher has the Lease, or
-// this one cannot get it.
+// standby is the reason why the engine does not run: another watcher has the Lease, or this one cannot get it.
 func (w *Watcher) standby() error {
 	lease := names.ConfigNamespace + "/" + names.WatcherLease
 	if l := w.links.Load(); l != nil {
@@ -53,7 +52,7 @@ func (w *Watcher) standby() error {
 	return fmt.Errorf("standby: waiting for the Lease %s, which no other watcher is known to have", lease)
 }
 
-// answerTimeout bounds how long a command waits for the engine.
+// answerTimeout bounds the time of a command to wait for the engine.
 const answerTimeout = 10 * time.Second
 
 // ask runs f in the engine's goroutine and returns its answer.
@@ -80,7 +79,7 @@ func (w *Watcher) ask(f func(*engine) (string, error)) (string, error) {
 	}
 }
 
-// showQueue says what waits, and what fails and why.
+// showQueue prints the waiting and the failing units, with their errors.
 func (w *Watcher) showQueue([]string) (string, error) {
 	l := w.links.Load()
 	e := w.engine.Load()
@@ -141,7 +140,7 @@ func (w *Watcher) showTopology([]string) (string, error) {
 	})
 }
 
-// showPods prints what pods were given, or why they have nothing.
+// showPods prints the assignments of pods, or the reason why there is none.
 func (w *Watcher) showPods(args []string) (string, error) {
 	return w.ask(func(e *engine) (string, error) {
 		units := slices.Sorted(slices.Values(e.world.Units()))
@@ -179,13 +178,12 @@ func (w *Watcher) showPods(args []string) (string, error) {
 	})
 }
 
-// showPolicies prints which policies apply to a pod, and what they allow.
+// showPolicies prints the policies of a pod and their rules.
 func (w *Watcher) showPolicies(args []string) (string, error) {
 	return w.ask(func(e *engine) (string, error) { return e.world.ShowPolicies(nb.Unit(pod.UnitPrefix + args[0])) })
 }
 
-// checkPolicies prints whether policies let a connection pass, and which rule
-// decides.
+// checkPolicies prints whether policies allow a connection, and the rule that decides.
 func (w *Watcher) checkPolicies(args []string) (string, error) {
 	q, err := policy.ParseQuery(args[0], args[1])
 	if err != nil {

@@ -9,8 +9,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// showHostPorts prints at which addresses hostPorts of pods are reached, and where
-// that is programmed.
+// showHostPorts prints the frontends of hostPorts, and the places where they are programmed.
 func (w *Watcher) showHostPorts(args []string) (string, error) {
 	return w.ask(func(e *engine) (string, error) {
 		units := slices.Sorted(slices.Values(e.world.Units()))

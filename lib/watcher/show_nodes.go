@@ -63,7 +63,7 @@ func (w *Watcher) showGateways(args []string) (string, error) {
 	})
 }
 
-// gatewayState says whether routes lead to a gateway, and if not why.
+// gatewayState says whether routes lead to a gateway, and the reasons if not.
 func (e *engine) gatewayState(name string, g topology.Gateway) string {
 	var problems []string
 	if e.world.Registered(g.Chassis) == "no" {
@@ -85,10 +85,10 @@ func (e *engine) gatewayState(name string, g topology.Gateway) string {
 	return "in use, since all are unhealthy: " + strings.Join(problems, "; ")
 }
 
-// maxAnswers bounds the addresses that gateway/show prints of each of several gateways.
+// maxAnswers bounds the addresses printed for each gateway if there are several.
 const maxAnswers = 4
 
-// answersFor lists the addresses outside for which a gateway answers ARP and neighbor solicitations.
+// answersFor lists the addresses outside with ARP and neighbor solicitations answered by a gateway.
 func answersFor(addrs []netip.Addr, all bool) string {
 	if !all && len(addrs) > maxAnswers {
 		return fmt.Sprintf("%s and %d more", ipnet.Join(addrs[:maxAnswers]), len(addrs)-maxAnswers)
@@ -110,7 +110,7 @@ func orDash(s string) string {
 	return s
 }
 
-// warnAbsent writes a WARN and an Event on the Node for each node whose chassis is gone from the Southbound database.
+// warnAbsent writes a WARN and an Event on the Node for each chassis removed from the Southbound database.
 func (e *engine) warnAbsent(before, now map[string]string) {
 	for _, node := range slices.Sorted(maps.Keys(now)) {
 		if _, said := before[node]; !said {

@@ -11,7 +11,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// showServices prints the frontends of Services, the endpoints that answer there, and the load balancers.
+// showServices prints the frontends of Services, their endpoints, and the load balancers.
 func (w *Watcher) showServices(args []string) (string, error) {
 	return w.ask(func(e *engine) (string, error) {
 		units := slices.Sorted(slices.Values(e.world.Units()))
@@ -48,7 +48,7 @@ func describeService(t *tabwriter.Writer, r service.Resolved, all []service.Summ
 	}
 }
 
-// endpointsOf lists the endpoints that answer at a frontend.
+// endpointsOf lists the endpoints of a frontend.
 func endpointsOf(s service.Summary) string {
 	var words []string
 	for _, e := range s.Endpoints {

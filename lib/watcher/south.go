@@ -14,8 +14,8 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// southProblems lists what the Southbound database says against the network: hosts without ovn-controller, logical
-// ports that ovn-northd has not got round to, tunnels that do not carry the packets of pods, and gateways that are
+// southProblems lists the differences between the Southbound database and the network: hosts without ovn-controller,
+// logical ports without a Port_Binding so far, tunnels with an MTU too small for packets of pods, and gateways
 // declared down.
 func (e *engine) southProblems(ctx context.Context) []string {
 	if e.links.config.OVNRemote == "" {
@@ -68,7 +68,7 @@ func (e *engine) podPorts() []string {
 	return ports
 }
 
-// describeUnbound names the first of the ports that are not bound, and says how many there are.
+// describeUnbound counts the ports without a binding, and names the first.
 func describeUnbound(ports []string, bound map[string]bool) []string {
 	ports = slices.DeleteFunc(ports, func(p string) bool { return bound[p] })
 	if len(ports) == 0 {
@@ -77,7 +77,7 @@ func describeUnbound(ports []string, bound map[string]bool) []string {
 	return []string{fmt.Sprintf("! logical ports of pods without a Port_Binding in the Southbound database: %d, %s first: check ovn-northd", len(ports), ports[0])}
 }
 
-// describeFirewalls lists the hosts with tables of nftables that drop packets of pods, as their gateway helpers say.
+// describeFirewalls lists the hosts with nftables chains that drop packets of pods, as reported by gateway helpers.
 func describeFirewalls(options map[string]map[string]string) (lines []string) {
 	for _, host := range slices.Sorted(maps.Keys(options)) {
 		if chains := options[host][names.FirewallOption]; chains != "" {
@@ -87,7 +87,7 @@ func describeFirewalls(options map[string]map[string]string) (lines []string) {
 	return lines
 }
 
-// describeLargerPods lists the hosts with pods that were made when the MTU was larger, as their gateway helpers say.
+// describeLargerPods lists the hosts with pods created under a larger MTU, as reported by gateway helpers.
 func describeLargerPods(options map[string]map[string]string) (lines []string) {
 	for _, host := range slices.Sorted(maps.Keys(options)) {
 		if count := options[host][names.PodMTUOption]; count != "" {
@@ -97,7 +97,7 @@ func describeLargerPods(options map[string]map[string]string) (lines []string) {
 	return lines
 }
 
-// describeTunnels lists the hosts whose tunnels do not carry the packets of pods, as their gateway helpers say, and the
+// describeTunnels lists the hosts with tunnels too small for packets of pods, as reported by gateway helpers, and the
 // MTUs of pods if there are several. options are those of hosts, by their system-ids.
 func describeTunnels(options map[string]map[string]string) []string {
 	var lines []string

@@ -14,9 +14,9 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// A tenure is the time of this watcher as the leader: an engine and its term in the database. It outlives the
-// Lease until another watcher has the Lease or the term. Without the Lease the engine writes the units of gateways only: so gateways
-// fail over while the API server cannot be reached, and objects that may be stale by then change nothing.
+// A tenure is the time of this watcher as the leader: an engine and its term in the database. It outlives the Lease
+// until another watcher has the Lease or the term. Without the Lease the engine writes the units of gateways only: so
+// gateways fail over while the API server cannot be reached, and possibly stale objects change nothing.
 type tenure struct {
 	ctx    context.Context         // of the configuration
 	cancel context.CancelCauseFunc // ends it
@@ -28,7 +28,7 @@ type tenure struct {
 	running *running   // the latest, nil if there was none
 }
 
-// A running is an engine that runs, or has ended.
+// A running is an engine, running or ended.
 type running struct {
 	engine *engine
 	stop   context.CancelCauseFunc
@@ -45,7 +45,8 @@ func (r *running) hasEnded() bool {
 	}
 }
 
-// lead has everything written until held, which is done without the Lease. It returns the engine's error if that ends.
+// lead writes all units until held, the context of the Lease, is done. It returns the engine's error if the engine
+// ends.
 func (t *tenure) lead(held context.Context) error {
 	r, err := t.resume(held)
 	if err != nil {
@@ -71,7 +72,7 @@ func (t *tenure) lead(held context.Context) error {
 	return held.Err()
 }
 
-// resume returns the engine of the term that goes on, or else of a new one.
+// resume returns the engine of a term still valid, or else a new one.
 func (t *tenure) resume(ctx context.Context) (*running, error) {
 	t.mu.Lock()
 	r := t.running
@@ -94,7 +95,7 @@ func (t *tenure) resume(ctx context.Context) (*running, error) {
 	return t.start(term), nil
 }
 
-// confirm reports whether a term goes on: nobody else has led since.
+// confirm reports whether a term is still valid: no other watcher has led since.
 func (t *tenure) confirm(ctx context.Context, term *ovsdb.Term) (ours bool, err error) {
 	err = kube.Retry(ctx, func() (err error) {
 		ours, err = term.Confirm(ctx)
@@ -112,7 +113,7 @@ func (t *tenure) begin(ctx context.Context) (term *ovsdb.Term, err error) {
 			return err
 		}
 		if other = checkOwner(t.links.db, uid); other != nil {
-			return nil // and not even the token is written
+			return nil // and the token is not written either
 		}
 		term, err = t.links.db.Lead(ctx, t.links.process.String(), t.links.cluster.Leads)
 		return err
@@ -144,8 +145,8 @@ func (t *tenure) start(term *ovsdb.Term) *running {
 	return r
 }
 
-// superseded ends the engine that has gone on without the Lease once another process has that. A watcher of an older version
-// does not take the term.
+// superseded ends an engine without the Lease when another process has it. A watcher of an older version does not
+// take the term.
 func (t *tenure) superseded(holder string) {
 	t.mu.Lock()
 	r := t.running

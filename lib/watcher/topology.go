@@ -14,12 +14,11 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// topologyCopy is where the topology is kept for the day when the database is
-// empty.
+// topologyCopy has the copy of the topology, to restore an emptied database.
 var topologyCopy = types.NamespacedName{Namespace: names.ConfigNamespace, Name: names.TopologyConfigMap}
 
-// readTopology reads the topology from the cluster router in the database. It
-// reports false if there is no such router. The parser remembers the last one that was read.
+// readTopology reads the topology from the cluster router in the database. It reports false if there is no such
+// router. The parser caches the last result.
 func readTopology(db *ovsdb.DB, p *topology.Parser) (c topology.Cluster, found bool, err error) {
 	routers, err := clusterRouters(db)
 	if err != nil {
@@ -38,7 +37,7 @@ func readTopology(db *ovsdb.DB, p *topology.Parser) (c topology.Cluster, found b
 	return c, true, fmt.Errorf("%d logical routers have external_ids:%s=yes, as %q and %q: remove it from all but one", len(routers), names.ClusterRouterTag, routers[0].Name, routers[1].Name)
 }
 
-// clusterRouters lists the routers in the database that are the cluster's.
+// clusterRouters lists the routers with the tag of a cluster router.
 func clusterRouters(db *ovsdb.DB) (routers []*nbdb.LogicalRouter, err error) {
 	client := db.Client()
 	if client == nil || client.Cache() == nil {
@@ -52,8 +51,8 @@ func clusterRouters(db *ovsdb.DB) (routers []*nbdb.LogicalRouter, err error) {
 	return routers, nil
 }
 
-// A foreign is the error of a database that is another Kubernetes cluster's. To go
-// on would delete what that one's pods need.
+// A foreign is the error of a database with another Kubernetes cluster as its owner. Writing to it would delete rows
+// of that cluster's pods.
 type foreign struct{ router, theirs, ours string }
 
 // Error implements error.
@@ -62,8 +61,7 @@ func (f foreign) Error() string {
 		"or if that cluster is no more, run \"ovn-nbctl remove Logical_Router %s external_ids %s\"", f.theirs, f.ours, f.router, names.KubernetesUID)
 }
 
-// checkOwner is an error if the database is that of another Kubernetes cluster
-// than the one with this UID.
+// checkOwner returns an error if the database belongs to another Kubernetes cluster than the one with this UID.
 func checkOwner(db *ovsdb.DB, uid string) error {
 	routers, err := clusterRouters(db)
 	if err != nil || uid == "" {
@@ -90,8 +88,8 @@ func savedTopology(ctx context.Context, cluster *kube.Cluster) (*topology.Cluste
 	return &c, nil
 }
 
-// assignments reads back what pods were given in an earlier run, and where their
-// nodes' pools resume: each is a pod.Assignment or pod.Marks.
+// assignments reads the assignments of an earlier run, and the marks where the pools of nodes resume: each is a
+// pod.Assignment or pod.Marks.
 func assignments(db *ovsdb.DB) (out []any) {
 	client := db.Client()
 	if client == nil || client.Cache() == nil {

@@ -12,8 +12,8 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// unownedBalancers says which load balancers that are not ours take connections to frontends of Services, as those of
-// the Python era do, and how to remove them. They are never touched.
+// unownedBalancers describes each unowned load balancer with frontends of Services, as from the Python era, and the
+// remedy. They are never changed.
 func unownedBalancers(db *ovsdb.DB) []string {
 	c := db.Client()
 	if c == nil || c.Cache() == nil {
@@ -54,7 +54,7 @@ func mark(set map[string]bool, all []string) {
 	}
 }
 
-// frontend is what two load balancers cannot both have. A load balancer without a protocol has TCP.
+// frontend is the key of a frontend; only one load balancer can have it. Without a protocol, a load balancer has TCP.
 func frontend(lb *nbdb.LoadBalancer, vip string) string {
 	protocol := "tcp"
 	if lb.Protocol != nil {
@@ -63,7 +63,7 @@ func frontend(lb *nbdb.LoadBalancer, vip string) string {
 	return vip + "/" + protocol
 }
 
-// conflict says which frontends of ours a load balancer takes, "" if none.
+// conflict describes the frontends of Services that an unowned load balancer has, "" if none.
 func conflict(lb *nbdb.LoadBalancer, ours map[string]string) string {
 	var taken []string
 	for vip := range lb.Vips {
@@ -83,7 +83,7 @@ func conflict(lb *nbdb.LoadBalancer, ours map[string]string) string {
 		lb.UUID, label(lb), strings.Join(taken, ", "), more, lb.UUID)
 }
 
-// label is by what people know a load balancer.
+// label returns the name and external_ids of a load balancer, for people.
 func label(lb *nbdb.LoadBalancer) string {
 	var words []string
 	if lb.Name != "" {
@@ -98,7 +98,7 @@ func label(lb *nbdb.LoadBalancer) string {
 	return strings.Join(words, " ")
 }
 
-// tellUnowned warns of load balancers that are not ours, once as long as they are the same.
+// tellUnowned logs a warning for each new line of unownedBalancers.
 func (e *engine) tellUnowned() {
 	lines := unownedBalancers(e.links.db)
 	for _, l := range lines {

@@ -1,10 +1,10 @@
-// Package watcher follows the Kubernetes API and writes what it says into the
-// Northbound database.
+// Package watcher follows the Kubernetes API and writes the rows that follow from its objects into the Northbound
+// database.
 //
 //	lib/kube ──events──▶ engine: desired.World ──rows──▶ lib/nbsync ──▶ database
 //	                        └──────addresses──▶ annotations of pods
 //
-// Everything that is computed is computed by one goroutine, the engine's.
+// One goroutine, the engine's, computes everything.
 package watcher
 
 import (
@@ -33,27 +33,26 @@ import (
 	"ovn-k8s/lib/settings"
 )
 
-// Program is the name that the watcher has in logs, Events and API requests.
+// Program is the watcher's name in logs, Events and API requests.
 const Program = "ovn-k8s-watcher"
 
-// Options say how to run a watcher.
+// Options are the parameters of a watcher.
 type Options struct {
 	// Flags are the settings of the command line: see settings.Flags.
 	Flags map[string]string
 	// Log returns the log of a module. nil is silent.
 	Log func(module string) *logrus.Entry
-	// Out gets the lines that fetching a CA certificate prints.
+	// Out gets the output of fetching a CA certificate.
 	Out io.Writer
-	// Extensions add kinds of objects, and the rows that follow from them.
+	// Extensions add kinds of objects, and their rows.
 	Extensions []Extension
 	// Informers follow objects for several roles of the process. nil: the watcher has its own.
 	Informers *kube.Informers
-	// Status is told in one line what the watcher does or waits for. It may be nil.
+	// Status is called with one line about the watcher's activity, or the missing prerequisite. It may be nil.
 	Status func(text string)
 }
 
-// Errors of a host that is not set up. Scripts may match the texts: they are
-// the originals'.
+// Errors of a host before its set-up. Scripts may match the texts: they are the originals'.
 var (
 	ErrNoSocket        = errors.New("OVN NB database does not have unix socket (and ovn-nb is not set)")
 	ErrNoClusterRouter = errors.New(`K8S_CLUSTER_ROUTER not set: run "ovn-k8s-overlay master-init" first`)
@@ -62,7 +61,7 @@ var (
 // A Watcher serves one cluster. The zero value is ready to Run.
 type Watcher struct {
 	Options
-	engine atomic.Pointer[engine] // of this watcher while it is the active one
+	engine atomic.Pointer[engine] // of the active watcher, nil on standby
 	links  atomic.Pointer[links]
 
 	collector collector
@@ -88,10 +87,10 @@ func (w *Watcher) log(module string) *logrus.Entry {
 	return logrus.NewEntry(silent)
 }
 
-// Run serves the cluster until ctx ends. It calls ready after connecting to what the
-// configuration names, or when it begins to wait for that. When a setting in the local Open vSwitch changes, it goes on with
-// the new one; a changed token is used from the next request on. Once it was ready,
-// only a database of another cluster ends it.
+// Run serves the cluster until ctx ends. It calls ready after connecting to the Northbound database, or when it
+// begins to wait for a prerequisite. When a setting in the local Open vSwitch changes, Run continues with the new
+// one; a changed token is used from the next request on. After ready, Run fails only if the database belongs to
+// another cluster.
 func (w *Watcher) Run(ctx context.Context, ready func()) error {
 	w.collector.follow()
 	sw, err := w.awaitSwitch(ctx, ready)
@@ -108,7 +107,7 @@ func (w *Watcher) Run(ctx context.Context, ready func()) error {
 	}.Run(ctx, ready)
 }
 
-// settings are those there are now, if they make sense.
+// settings returns the present settings if they are valid.
 func (w *Watcher) settings(ctx context.Context, sw *vswitch.Switch) (config.Config, error) {
 	cfg, err := settings.Load(ctx, w.Flags, sw)
 	switch {
@@ -122,7 +121,7 @@ func (w *Watcher) settings(ctx context.Context, sw *vswitch.Switch) (config.Conf
 	return cfg, nil
 }
 
-// ShowConfig prints every setting, its value and where that came from.
+// ShowConfig prints every setting with its value and source.
 func (w *Watcher) ShowConfig(ctx context.Context, out io.Writer) error {
 	sw, err := w.openvswitch(ctx)
 	if err != nil {
@@ -136,7 +135,7 @@ func (w *Watcher) ShowConfig(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// awaitSwitch is openvswitch where this host has an Open vSwitch that may be late.
+// awaitSwitch is openvswitch, but waits for an Open vSwitch that starts late, if this host has one.
 func (w *Watcher) awaitSwitch(ctx context.Context, ready func()) (*vswitch.Switch, error) {
 	if !settings.HasSwitch() {
 		return w.openvswitch(ctx)
@@ -184,7 +183,7 @@ func (w *Watcher) serve(ctx context.Context, cfg config.Config, token func() str
 	defer t.end()
 	defer cancel(nil)
 	wg.Go(func() { _ = l.db.Run(ctx, w.onUp, nil) }) // ends with ctx
-	// The cache has the latest token only; terms are counted on though it was removed.
+	// Leader remembers the latest token: the cache has only that, and terms count on even after its removal.
 	defer l.db.Handle(globalHandler(func() { _, _ = l.db.Leader() }))()
 	ready()
 	lease := types.NamespacedName{Namespace: names.ConfigNamespace, Name: names.WatcherLease}
@@ -211,11 +210,11 @@ func (w *Watcher) serve(ctx context.Context, cfg config.Config, token func() str
 	}
 }
 
-// deposedPause is how long a deposed watcher leaves the Lease to others.
+// deposedPause is the time for which a deposed watcher leaves the Lease to others.
 const deposedPause = 5 * time.Second
 
-// whoLeads names the leader and the begin of its term. The holder of the Lease and
-// the token in the database differ for the moment of a takeover.
+// whoLeads names the leader and the begin of its term. The holder of the Lease and the token in the database differ
+// for the moment of a takeover.
 func (l *links) whoLeads(holder string) string {
 	leader, err := l.db.Leader()
 	switch {
@@ -262,8 +261,8 @@ func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() s
 	return &links{config: cfg, db: db, cluster: cluster, process: thisProcess(cfg), collector: &w.collector, extensions: w.Extensions}, nil
 }
 
-// followed lists what the watcher reads of the Northbound database: what it
-// compares, and the addresses that northd gave to ports of the Python era.
+// followed lists the watcher's tables and columns in the Northbound database: those to compare, and the addresses
+// given by ovn-northd to ports of the Python era.
 func followed() []ovsdb.Table {
 	tables := []ovsdb.Table{{Name: nbdb.NBGlobalTable, Columns: []string{"external_ids"}}}
 	for name, columns := range nbsync.Columns() {
@@ -283,7 +282,7 @@ func (w *Watcher) tls(ctx context.Context, cfg config.Config) (*tls.Config, erro
 	return ovsdb.TLSConfig(ctx, ovsdb.Files{PrivateKey: cfg.NBPrivateKey, Certificate: cfg.NBCertificate, CACert: cfg.NBCACert}, cfg.NB, out)
 }
 
-// check finds out before the watcher is ready what no waiting would mend.
+// check returns, before the watcher is ready, errors that waiting would not cure.
 func (w *Watcher) check(ctx context.Context, l *links) error {
 	_, found, err := readTopology(l.db, new(topology.Parser))
 	if err != nil {

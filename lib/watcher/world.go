@@ -17,36 +17,36 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// A World holds the latest of every object of some kinds, and computes the rows of units. One goroutine calls it.
+// A World holds the latest version of every object of some kinds, and computes the rows of units. One goroutine calls
+// it.
 type World interface {
-	// Put records an object, Remove forgets one, and Replace records all objects of the kind of example. They return the
-	// units of which the rows may differ from before. Objects have the fields that their kind keeps, and must not be
-	// changed.
+	// Put records an object, Remove removes one, and Replace replaces all objects of the kind of example. They return
+	// the units to compute again. Objects have the fields kept by their kind, and must not be changed.
 	Put(obj any) []nb.Unit
 	Remove(obj any) []nb.Unit
 	Replace(example any, all []any) []nb.Unit
-	// Allocate gives resources to units that wait for them, such as addresses to pods, and returns the units with other rows.
+	// Allocate assigns resources to waiting units, such as addresses to pods, and returns the units with other rows.
 	Allocate() []nb.Unit
-	// Units lists the units with rows, and those that fail to have rows.
+	// Units lists the units with rows or errors.
 	Units() []nb.Unit
 	// Owns reports whether u is a unit of this World, even if it has no rows any more.
 	Owns(u nb.Unit) bool
-	// Rows returns the desired rows of a unit, or why it cannot have all of them: a *desired.Problem names the reason of an
-	// Event.
+	// Rows returns the desired rows of a unit, and an error if some are missing: a *desired.Problem has the reason of
+	// an Event.
 	Rows(u nb.Unit) ([]nb.Row, error)
-	// Object returns the object for Events about a unit, of which its type, name and UID are set; nil if there is none.
+	// Object returns the object for Events about a unit, with its type, name and UID; nil if there is none.
 	Object(u nb.Unit) runtime.Object
 }
 
-// An Extension adds kinds of objects to a watcher, and the rows that follow from them.
+// An Extension adds kinds of objects to a watcher, and their rows.
 type Extension struct {
-	// Kinds are the kinds of objects of the World. Those of the table have the fields that the table keeps.
+	// Kinds are the kinds of objects of the World. Those of the table have the fields kept by the table.
 	Kinds []kube.Kind
 	// New returns an empty World of these kinds.
 	New func() World
 }
 
-// moreKinds are the kinds of extensions that are not in the table.
+// moreKinds are the kinds of extensions missing in the table.
 func moreKinds(extensions []Extension) (more []kube.Kind) {
 	for _, x := range extensions {
 		for _, k := range x.Kinds {
