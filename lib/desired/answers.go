@@ -11,20 +11,20 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// answers are the gateways that answer ARP and neighbor solicitations for addresses outside.
+// answers has the gateways to answer ARP and neighbor solicitations for addresses outside.
 type answers struct {
-	gateways map[string]answer.Gateway // that can, by name
-	chosen   map[netip.Addr]string     // the gateway that does, by address
+	gateways map[string]answer.Gateway // able to answer, by name
+	chosen   map[netip.Addr]string     // the answering gateway, by address
 }
 
 func newAnswers() answers {
 	return answers{gateways: map[string]answer.Gateway{}, chosen: map[netip.Addr]string{}}
 }
 
-// Answering is the gateway that answers ARP and neighbor solicitations for an address outside, "" if none does.
+// Answering returns the gateway to answer ARP and neighbor solicitations for an address outside, "" if there is none.
 func (w *World) Answering(a netip.Addr) string { return w.answers.chosen[a] }
 
-// AnsweredBy are the addresses outside for which a gateway answers, sorted.
+// AnsweredBy returns the addresses outside answered by a gateway, sorted.
 func (w *World) AnsweredBy(gateway string) (out []netip.Addr) {
 	for a, g := range w.answers.chosen {
 		if g == gateway {
@@ -42,7 +42,7 @@ func (w *World) answerRows(a netip.Addr) []nb.Row {
 	return nil
 }
 
-// putAnsweringGateways records the gateways that are up, and returns the addresses that one gains or loses.
+// putAnsweringGateways records the gateways that are up, and returns the units of addresses with another gateway.
 func (w *World) putAnsweringGateways() (touched []nb.Unit) {
 	old, now, dead := w.answers.gateways, make(map[string]answer.Gateway, len(w.cluster.Gateways)), w.gateways.dead
 	for name, g := range w.cluster.Gateways {
@@ -62,8 +62,8 @@ func (w *World) putAnsweringGateways() (touched []nb.Unit) {
 	return touched
 }
 
-// reconsider chooses again for an address, if some gateways that changed may make a difference. So the cost of a
-// gateway does not grow with the others.
+// reconsider chooses the gateway of an address again, if one of the changed gateways may be a better choice. So the
+// cost of a gateway does not grow with the others.
 func (w *World) reconsider(a netip.Addr, changed map[string]bool) []nb.Unit {
 	was := w.answers.chosen[a]
 	if was == "" || changed[was] {
@@ -78,7 +78,7 @@ func (w *World) reconsider(a netip.Addr, changed map[string]bool) []nb.Unit {
 	return nil
 }
 
-// answerAgain chooses the gateways of addresses, and returns the units of those that change.
+// answerAgain chooses the gateways of addresses, and returns the units of addresses with another gateway.
 func (w *World) answerAgain(addrs ...netip.Addr) (touched []nb.Unit) {
 	for _, a := range addrs {
 		now := w.chooseAnswering(a)
@@ -93,7 +93,7 @@ func (w *World) answerAgain(addrs ...netip.Addr) (touched []nb.Unit) {
 	return touched
 }
 
-// answerAnywhere does the same for all addresses outside. It expects that no gateway has changed.
+// answerAnywhere does the same for all addresses outside. No gateway may have changed.
 func (w *World) answerAnywhere() (touched []nb.Unit) {
 	for a := range w.services.claims.Outside() {
 		if was := w.answers.chosen[a]; was == "" || !w.answerable(a) {
@@ -103,7 +103,7 @@ func (w *World) answerAnywhere() (touched []nb.Unit) {
 	return touched
 }
 
-// answerForNodes chooses again for the addresses of a Service whose endpoints on some nodes changed.
+// answerForNodes chooses again for the addresses of a Service after a change of its endpoints on some nodes.
 func (w *World) answerForNodes(k service.Key, nodes []string) (touched []nb.Unit) {
 	s := w.services.all[k]
 	if s == nil || !s.ExternalLocal {
@@ -126,7 +126,8 @@ func (w *World) answerForNodes(k service.Key, nodes []string) (touched []nb.Unit
 	return touched
 }
 
-// chooseAnswering is the best of the gateways on whose LAN an address is, "" if none is or nobody may have the address.
+// chooseAnswering returns the best of the gateways with an address on their LAN, "" if there is none, or no Service
+// may have the address.
 func (w *World) chooseAnswering(a netip.Addr) string {
 	if !w.answerable(a) {
 		return ""
@@ -141,7 +142,7 @@ func (w *World) chooseAnswering(a netip.Addr) string {
 	return best.Name
 }
 
-// answerable reports whether a Service has an address, which is no host's: hosts answer for their own.
+// answerable reports whether a Service has an address and no host does: hosts answer for their own.
 func (w *World) answerable(a netip.Addr) bool {
 	if _, reserved := w.reservations.of[a]; reserved || !w.services.around.MayAnswer(a) {
 		return false
@@ -158,8 +159,8 @@ func (w *World) holds(k service.Key, a netip.Addr) bool {
 	})
 }
 
-// serving returns how many of the Services at an address a gateway serves only because of an endpoint on its node:
-// those with the external traffic policy Local.
+// serving returns a function to count the Services at an address that a gateway serves only because of an endpoint on
+// its node: those with the external traffic policy Local.
 func (w *World) serving(a netip.Addr) func(answer.Gateway) int {
 	local := slices.DeleteFunc(w.services.claims.At(a), func(k service.Key) bool {
 		s := w.services.all[k]
@@ -192,7 +193,7 @@ func (w *World) hasEndpointOn(k service.Key, node string, family netip.Addr) boo
 	return false
 }
 
-// answerUnits are the units of all addresses that gateways answer for.
+// answerUnits are the units of all addresses with an answering gateway.
 func (w *World) answerUnits() (out []nb.Unit) {
 	for a := range maps.Keys(w.answers.chosen) {
 		out = append(out, answer.Unit(a))

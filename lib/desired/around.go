@@ -10,8 +10,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// lookAround computes anew what Services depend on beside themselves, and
-// returns the units of those to which it makes a difference.
+// lookAround computes the surroundings of Services again, and returns the units affected.
 func (w *World) lookAround() (touched []nb.Unit) {
 	old, now := w.services.around, w.surroundings()
 	w.services.around, w.services.switchesAt = now, nil
@@ -46,7 +45,7 @@ func (w *World) lookAround() (touched []nb.Unit) {
 	return touched
 }
 
-// surroundings are what Services depend on beside themselves.
+// surroundings returns the inputs of the rows of Services beside the Services.
 func (w *World) surroundings() service.Surroundings {
 	now := service.Surroundings{
 		Network: service.Network{Ranges: w.ranges(), Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Hosts: w.nodePortHosts()},
@@ -70,7 +69,7 @@ func (w *World) surroundings() service.Surroundings {
 		for _, g := range c.gateways {
 			gw := w.cluster.Gateways[g]
 			if gw.Mode == topology.Local {
-				continue // its host takes in connections
+				continue // the host itself takes connections
 			}
 			now.Gateways[g] = service.Gateway{Node: c.node, Addrs: addrs(gw.IPs)}
 			if now.Returns[c.node] != nil {
@@ -81,13 +80,13 @@ func (w *World) surroundings() service.Surroundings {
 	return now
 }
 
-// A difference is how surroundings differ from what they were.
+// A difference describes a change of surroundings.
 type difference struct {
-	all             bool                // it may make a difference to any Service
-	nodes, gateways bool                // there are others
-	addrs           map[netip.Addr]bool // that hosts and next hops have now and had not, or had and have not
-	moved           map[string]bool     // nodes with other subnets, or whose answers go elsewhere
-	doors           map[netip.Addr]bool // of hosts; nil if gateways are as they were
+	all             bool                // any Service may be affected
+	nodes, gateways bool                // some were added, removed or changed
+	addrs           map[netip.Addr]bool // of hosts and next hops: added or removed
+	moved           map[string]bool     // nodes with other subnets, or other next hops of replies
+	doors           map[netip.Addr]bool // addresses of hosts; nil if no gateway has changed
 }
 
 func differenceOf(old, now service.Surroundings) difference {
@@ -107,7 +106,7 @@ func differenceOf(old, now service.Surroundings) difference {
 	return d
 }
 
-// addOthers adds the addresses that are in one of two sorted lists only.
+// addOthers adds the addresses in only one of two sorted lists.
 func addOthers(to map[netip.Addr]bool, a, b []netip.Addr) {
 	for len(a) > 0 && len(b) > 0 {
 		switch a[0].Compare(b[0]) {
@@ -128,7 +127,7 @@ func addOthers(to map[netip.Addr]bool, a, b []netip.Addr) {
 	}
 }
 
-// concerns reports whether it makes a difference to a Service.
+// concerns reports whether a Service is affected.
 func (d difference) concerns(s *serviceState) bool {
 	switch {
 	case d.all, s.near && d.nodes, s.WantsAny(d.addrs):

@@ -36,8 +36,7 @@ func allChassis(all topology.Cluster) map[string]chassis {
 	return out
 }
 
-// addresses are the addresses of a host, by family, at which NodePorts are
-// reached.
+// addresses are the addresses of a host for NodePorts, by family.
 func (w *World) addresses(c chassis) (out [2][]netip.Addr) {
 	add := func(a netip.Addr) {
 		f := 0
@@ -60,7 +59,7 @@ func (w *World) addresses(c chassis) (out [2][]netip.Addr) {
 	return out
 }
 
-// nodePortHosts are all addresses at which NodePorts are reached, sorted.
+// nodePortHosts are the addresses of all hosts for NodePorts, sorted.
 func (w *World) nodePortHosts() (out []netip.Addr) {
 	for _, all := range w.hosts {
 		out = append(out, all...)
@@ -77,12 +76,10 @@ func (w *World) nodePortHosts() (out []netip.Addr) {
 // ChassisPrefix starts the units of hosts.
 const ChassisPrefix = "chassis/"
 
-// ChassisUnit is the unit that owns the variables of a host, which is known by
-// its system-id.
+// ChassisUnit is the unit of the variables of a host. id is its system-id.
 func ChassisUnit(id string) nb.Unit { return nb.Unit(ChassisPrefix + id) }
 
-// chassisOf is the inverse of ChassisUnit. It reports false for units of other
-// kinds.
+// chassisOf is the inverse of ChassisUnit. It reports false for units of other kinds.
 func chassisOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), ChassisPrefix) }
 
 // chassisRows returns the variables of a host.
@@ -111,8 +108,8 @@ func (w *World) chassisRows(id string) []nb.Row {
 	return []nb.Row{service.VariablesRow(id, variables)}
 }
 
-// changedChassis returns the units of the chassis that are new, gone, or whose gateways have other addresses; old and
-// before are those of the former topology.
+// changedChassis returns the units of chassis added, removed, or with other addresses of gateways. old and before are
+// of the previous topology.
 func (w *World) changedChassis(old map[string]chassis, before topology.Cluster) []nb.Unit {
 	now := w.services.chassis
 	var touched []nb.Unit
@@ -124,7 +121,7 @@ func (w *World) changedChassis(old map[string]chassis, before topology.Cluster) 
 	return touched
 }
 
-// gatewayAddrs are the addresses of a chassis' gateways in a topology, as far as NodePorts are reached there.
+// gatewayAddrs are the addresses for NodePorts of a chassis' gateways in a topology.
 func (c chassis) gatewayAddrs(in topology.Cluster) (out []netip.Addr) {
 	for _, name := range c.gateways {
 		if g := in.Gateways[name]; g.Mode != topology.Local {
@@ -147,7 +144,7 @@ func chassisByNode(all map[string]chassis) map[string][]string {
 	return out
 }
 
-// chassisUnits returns the units of the chassis of some nodes, as far as they are known.
+// chassisUnits returns the units of the known chassis of some nodes.
 func (w *World) chassisUnits(nodes ...string) []nb.Unit {
 	var units []nb.Unit
 	for _, node := range nodes {
@@ -158,7 +155,7 @@ func (w *World) chassisUnits(nodes ...string) []nb.Unit {
 	return units
 }
 
-// switchesAt are the switches of the nodes that have an address, that of their management port included.
+// switchesAt returns the switches of the nodes with an address, also of their management ports.
 func (w *World) switchesAt(a netip.Addr) []string {
 	if w.services.switchesAt == nil {
 		w.services.switchesAt = w.nodesByAddress()
@@ -166,7 +163,7 @@ func (w *World) switchesAt(a netip.Addr) []string {
 	return w.services.switchesAt[a]
 }
 
-// nodesByAddress are the switches of the nodes by their addresses, those of management ports included.
+// nodesByAddress are the switches of nodes by the nodes' addresses, also those of management ports.
 func (w *World) nodesByAddress() map[netip.Addr][]string {
 	out := map[netip.Addr][]string{}
 	add := func(sw string, addrs []netip.Addr) {

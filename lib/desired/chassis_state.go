@@ -13,7 +13,7 @@ func (w *World) Registered(chassis string) string {
 	return "no"
 }
 
-// Absent are the nodes whose chassis are not in the Southbound database, by name their chassis.
+// Absent are the nodes with a chassis missing in the Southbound database, and that chassis.
 func (w *World) Absent() map[string]string {
 	absent := map[string]string{}
 	for node, chassis := range w.cluster.Chassis {
@@ -24,7 +24,7 @@ func (w *World) Absent() map[string]string {
 	return absent
 }
 
-// Unanswered reports whether the host of a gateway does not answer.
+// Unanswered reports whether the host of a gateway is unhealthy.
 func (w *World) Unanswered(gateway string) bool { return w.gateways.silent[gateway] }
 
 // NodeAddresses are the addresses of a node, by the name of its switch.

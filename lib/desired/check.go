@@ -13,9 +13,8 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// Check says whether policies let a connection pass, and why, on one line for
-// each address family in which it is possible. To a Service's cluster address it
-// is one for each endpoint.
+// Check says whether policies allow a connection, and why, on one line for each common address family. For a
+// Service's cluster IP it has one line for each endpoint.
 func (w *World) Check(q policy.Query) (string, error) {
 	from, err := w.party(q.From)
 	if err != nil {
@@ -46,15 +45,14 @@ func (w *World) Check(q policy.Query) (string, error) {
 
 var errFamilies = errors.New("the two have no addresses of one family")
 
-// A target is what a connection arrives at.
+// A target is a destination of a connection.
 type target struct {
 	policy.Endpoint
 	port uint16
 	text string
 }
 
-// targets are where a connection arrives: an address, a pod's addresses, or the
-// endpoints behind a cluster address.
+// targets are the destinations of a query: an address, a pod's addresses, or the endpoints of a cluster IP.
 func (w *World) targets(q policy.Query) (out []target, err error) {
 	if s, ok := w.serviceAt(q.To.Addr); ok {
 		return w.behind(s, q)
@@ -66,7 +64,7 @@ func (w *World) targets(q policy.Query) (out []target, err error) {
 	return out, err
 }
 
-// serviceAt finds the Service that has a cluster address.
+// serviceAt finds the Service with a cluster IP.
 func (w *World) serviceAt(a netip.Addr) (service.Resolved, bool) {
 	for k, s := range w.services.all {
 		if slices.Contains(s.ClusterIPs, a) {
@@ -76,7 +74,7 @@ func (w *World) serviceAt(a netip.Addr) (service.Resolved, bool) {
 	return service.Resolved{}, false
 }
 
-// behind lists the endpoints of a Service that a query may come to.
+// behind lists the endpoints of a Service for a query.
 func (w *World) behind(s service.Resolved, q policy.Query) (out []target, err error) {
 	i := slices.IndexFunc(s.Ports, func(p service.Port) bool { return p.Port == q.Port && p.Protocol == q.Proto })
 	if i < 0 {
@@ -94,7 +92,7 @@ func (w *World) behind(s service.Resolved, q policy.Query) (out []target, err er
 	return out, nil
 }
 
-// judge says whether a connection may take place.
+// judge says whether a connection is allowed, and why.
 func (w *World) judge(c policy.Connection) (bool, string) {
 	if why := w.guarded(c); why != "" {
 		return false, why
@@ -109,8 +107,7 @@ func (w *World) judge(c policy.Connection) (bool, string) {
 	return from.Allowed && to.Allowed, from.Reason + "; " + to.Reason
 }
 
-// guarded says why a connection that a pod begins is none of those that pods may
-// make, or "".
+// guarded returns the reason if the guard drops a connection of a pod, or "".
 func (w *World) guarded(c policy.Connection) string {
 	if c.From.Pod == (pod.Key{}) {
 		return ""
@@ -144,7 +141,7 @@ func (w *World) party(p policy.Party) ([]policy.Endpoint, error) {
 	return out, nil
 }
 
-// holder is the pod that has an address, zero if none has.
+// holder is the pod with an address, the zero Key if there is none.
 func (w *World) holder(a netip.Addr) pod.Key {
 	for k, p := range w.pods {
 		if slices.ContainsFunc(p.addrs.IPs, func(ip netip.Prefix) bool { return ip.Addr() == a }) {

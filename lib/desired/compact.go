@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// Compact gives back the room of what is gone, which a Go map never does by
-// itself. It changes nothing else.
+// Compact releases the memory of removed objects: Go maps do not shrink. It changes nothing else.
 func (w *World) Compact() {
 	w.pods = compact(w.pods)
 	for _, n := range w.nodes {
@@ -22,8 +21,7 @@ func (w *World) Compact() {
 	w.policies.Compact()
 }
 
-// reshare forgets the strings that nothing shares any more: nodes come and go, and
-// slices may name any.
+// reshare removes strings no longer in use: nodes come and go, and slices may name any.
 func (s *services) reshare() {
 	s.shared = map[string]string{}
 	for _, zone := range s.zones {
@@ -48,7 +46,7 @@ func (s *services) reshare() {
 	}
 }
 
-// keep has a string that is in use be the one copy of it.
+// keep makes a string in use its only copy.
 func (s *services) keep(text string) {
 	if _, ok := s.shared[text]; !ok {
 		s.shared[text] = text

@@ -16,8 +16,8 @@ type UnitProblem struct {
 	*Problem
 }
 
-// Disconnected lists the pods that run, by what their kubelets say, though no interface of a host has their logical ports: of
-// the ports that are down, those on hosts that are registered. Open vSwitch has forgotten such an interface, as when conf.db was
+// Disconnected lists the pods running according to their kubelets, but without an interface for their logical ports:
+// of the ports that are down, those on registered hosts. Open vSwitch has lost such an interface, as when conf.db was
 // restored from a backup.
 func (w *World) Disconnected(down map[string]bool) (out []UnitProblem) {
 	for port := range down {

@@ -10,26 +10,24 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// Silent are the gateways whose hosts do not answer.
+// Silent are the gateways on unhealthy hosts.
 type Silent map[string]bool
 
-// Chassis are the hosts that are registered in the Southbound database, by
-// system-id. nil means that this is not known.
+// Chassis are the hosts registered in the Southbound database, by system-id. nil means unknown.
 type Chassis map[string]bool
 
-// Declared are the modes of gateways whose packets a host cannot forward, by system-id: the value of
-// names.GatewayDownOption.
+// Declared are the modes of gateways that a host declares down, by system-id: the value of names.GatewayDownOption.
 type Declared map[string]string
 
-// gateways is what is known about gateways besides the topology.
+// gateways is the state of gateways besides the topology.
 type gateways struct {
 	silent   Silent
 	chassis  Chassis
 	declared Declared
-	dead     outages // that follow from it and the topology: see World.judgeGateways
+	dead     outages // computed from it and the topology: see World.judgeGateways
 }
 
-// outages are the families in which nothing should lead to a gateway, by its name.
+// outages are the families without routes to a gateway, by its name.
 type outages map[string]families
 
 type families struct{ v4, v6 bool }
@@ -42,11 +40,10 @@ func (f families) of(a netip.Addr) bool {
 	return f.v6
 }
 
-// judgeGateways finds the gateways that nothing should lead to: those whose hosts are gone,
-// and those that declare themselves down. If those were all that lead outside in a family, the latter may still
-// forward a part of its packets, and count as alive; if the hosts of all are gone, it
-// is rather whoever says so that is wrong, and none is.
-// It returns the units of those to which it makes a difference.
+// judgeGateways decides which gateways are down: those on unhealthy or unregistered hosts, and those declared down by
+// their hosts. If this leaves no route outside in a family, gateways declared down count as up, because they may
+// still forward a part of its packets. If all hosts are unhealthy or unregistered, the reports are more likely wrong,
+// and no gateway is down. It returns the units of the gateways with another state.
 func (w *World) judgeGateways() (touched []nb.Unit) {
 	was := w.gateways.dead
 	w.gateways.dead = w.dead()
@@ -56,7 +53,7 @@ func (w *World) judgeGateways() (touched []nb.Unit) {
 	return touched
 }
 
-// dead lists the gateways of judgeGateways.
+// dead returns the outages for judgeGateways.
 func (w *World) dead() outages {
 	gone, down := map[string]bool{}, map[string]bool{}
 	for name, g := range w.cluster.Gateways {
@@ -80,8 +77,8 @@ func (w *World) dead() outages {
 	return out
 }
 
-// worst returns the first of several sets of gateways without which something still leads outside in a family. A
-// family in which nothing ever does is like all together.
+// worst returns the first of several sets of gateways without which routes outside remain in a family. If a family
+// never has such routes, it returns the first set that is not all gateways.
 func (w *World) worst(family netip.Addr, sets ...map[string]bool) map[string]bool {
 	used := w.cluster.Leads(family, func(string) bool { return true })
 	for _, dead := range sets {
@@ -92,19 +89,19 @@ func (w *World) worst(family netip.Addr, sets ...map[string]bool) map[string]boo
 	return nil
 }
 
-// DeclaredDown reports whether the host of a gateway says that it cannot forward the gateway's packets.
+// DeclaredDown reports whether the host of a gateway declares it down, because it cannot forward the gateway's
+// packets.
 func (w *World) DeclaredDown(gateway string) bool {
 	g, ok := w.cluster.Gateways[gateway]
 	return ok && slices.Contains(names.SplitModes(w.gateways.declared[g.Chassis]), g.Mode)
 }
 
-// gatewayRows returns the rows of a gateway: without those that lead to it in a family in which
-// it is dead.
+// gatewayRows returns the rows of a gateway, without routes to it in families in which it is down.
 func (w *World) gatewayRows(name string) []nb.Row {
 	return append(w.cluster.GatewayRows(name), w.cluster.GatewayRoutesBut(name, w.gateways.dead[name].of)...)
 }
 
-// putGateways records what is known about gateways.
+// putGateways records the state of gateways.
 func (w *World) putGateways(g gateways) []nb.Unit {
 	same := maps.Equal(w.gateways.silent, g.silent) && maps.Equal(w.gateways.declared, g.declared)
 	if same && maps.Equal(w.gateways.chassis, g.chassis) && (w.gateways.chassis == nil) == (g.chassis == nil) {
@@ -114,10 +111,10 @@ func (w *World) putGateways(g gateways) []nb.Unit {
 	return append(w.judgeGateways(), w.putAnsweringGateways()...)
 }
 
-// DeadGateways lists the gateways that nothing leads to at present, in one family at least.
+// DeadGateways lists the gateways that are down in at least one family.
 func (w *World) DeadGateways() []string { return slices.Sorted(maps.Keys(w.gateways.dead)) }
 
-// GatewayHosts are, by gateway, the addresses at which its host should answer.
+// GatewayHosts returns the addresses to probe on the host of each gateway.
 func (w *World) GatewayHosts() map[string][]netip.Addr {
 	hosts := map[string][]netip.Addr{}
 	for name, g := range w.cluster.Gateways {

@@ -18,13 +18,12 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// hostPorts are the pods that want ports of their nodes: by port, and by the
-// node's switch; those with the better right first.
+// hostPorts are the pods with hostPorts, by port and by the node's switch; those with the better right come first.
 type hostPorts map[nodesPort]map[string][]hostClaim
 
-// A hostClaim is a pod that wants a port of its node, at one or several addresses.
+// A hostClaim is the claim of a pod to a port of its node, at one or several addresses.
 type hostClaim struct {
-	pod.Pod // no more than what Before needs
+	pod.Pod // only the fields used by Before
 	ports   []pod.HostPort
 }
 
@@ -38,15 +37,14 @@ func (c hostClaim) compare(p pod.Pod) int {
 	return 1
 }
 
-// A nodesPort is a port that a node has.
+// A nodesPort is a protocol and port of a node.
 type nodesPort struct {
 	corev1.Protocol
 	Port uint16
 }
 
-// changeHostPorts notes that a pod, old, wants what now says. Both are zero
-// where there is none. It returns the units of the pods that this may give or
-// take something.
+// changeHostPorts replaces the hostPorts of a pod, old, by those of now. Each is zero if there is no such pod. It
+// returns the units of the pods that may gain or lose a hostPort.
 func (w *World) changeHostPorts(old, now pod.Pod) []nb.Unit {
 	none := len(old.HostPorts)+len(old.Problems)+len(now.HostPorts)+len(now.Problems) == 0
 	if none || old.Node == now.Node && old.Created == now.Created && slices.Equal(old.HostPorts, now.HostPorts) && slices.Equal(old.Problems, now.Problems) {
@@ -69,7 +67,7 @@ func (w *World) changeHostPorts(old, now pod.Pod) []nb.Unit {
 	for _, p := range []pod.Pod{old, now} {
 		for _, h := range p.HostPorts {
 			for _, c := range w.hostPorts[nodesPort{h.Protocol, h.Port}][names.NodeSwitch(p.Node)] {
-				if p.Before(c.Pod) { // to others it makes no difference
+				if p.Before(c.Pod) { // others are not affected
 					touched[c.Unit()] = true
 				}
 			}
@@ -106,8 +104,8 @@ func (all hostPorts) drop(port nodesPort, sw string, p pod.Pod) {
 	}
 }
 
-// hostPortRivals returns the units of pods that want what a Service wants or has: its NodePorts on any node, its other
-// frontends where a node has their address.
+// hostPortRivals returns the units of pods with claims to frontends of a Service: its NodePorts on any node, and its
+// other frontends at addresses of a node.
 func (w *World) hostPortRivals(k service.Key) []nb.Unit {
 	s := w.services.all[k]
 	if s == nil || len(w.hostPorts) == 0 {
@@ -127,7 +125,7 @@ func (w *World) hostPortRivals(k service.Key) []nb.Unit {
 			touched = append(touched, w.rivalsAt(in.Addr, nodesPort{p.Protocol, p.Port})...)
 		}
 	}
-	for _, a := range s.ClusterIPs { // which are its own with all ports
+	for _, a := range s.ClusterIPs { // with all ports
 		for rival := range w.hostIPs[a] {
 			touched = append(touched, rival.Unit())
 		}
@@ -138,7 +136,7 @@ func (w *World) hostPortRivals(k service.Key) []nb.Unit {
 	return touched
 }
 
-// apiServerRivals returns the units of pods that want an endpoint of the API server, if k is its Service.
+// apiServerRivals returns the units of pods with claims to an endpoint of the API server, if k is its Service.
 func (w *World) apiServerRivals(k service.Key) (touched []nb.Unit) {
 	s := w.services.all[k]
 	if s == nil || k != service.APIServer() || len(w.hostPorts) == 0 {
@@ -154,7 +152,7 @@ func (w *World) apiServerRivals(k service.Key) (touched []nb.Unit) {
 	return touched
 }
 
-// rivalsAt returns the units of the pods that want a port of a node at an address.
+// rivalsAt returns the units of the pods with claims to a port at an address.
 func (w *World) rivalsAt(a netip.Addr, port nodesPort) (touched []nb.Unit) {
 	for rival := range w.hostIPs[a] {
 		touched = append(touched, rival.Unit())
@@ -165,9 +163,9 @@ func (w *World) rivalsAt(a netip.Addr, port nodesPort) (touched []nb.Unit) {
 	return touched
 }
 
-// hostPortHolder names who has a port of a node, at an address, with a better
-// right than a pod, "" if nobody has. A Service has it on all nodes: it comes
-// before pods, as where kube-proxy and the plugin portmap share a host.
+// hostPortHolder names the Service or pod with a better right to a port of a node, at an address, than a pod, "" if
+// there is none. A Service has a NodePort on all nodes and comes before pods, like kube-proxy beside the plugin
+// portmap.
 func (w *World) hostPortHolder(p pod.Pod, a netip.Addr, h pod.HostPort) string {
 	for _, at := range []netip.Addr{{}, a} {
 		if s, taken := w.services.claims.Holder(service.Claim{Addr: at, Protocol: h.Protocol, Port: h.Port}); taken {
@@ -185,7 +183,7 @@ func (w *World) hostPortHolder(p pod.Pod, a netip.Addr, h pod.HostPort) string {
 	return ""
 }
 
-// unitsOf are those of the pods of a switch that want a port.
+// unitsOf returns the units of the pods of a switch with a claim to a port.
 func (all hostPorts) unitsOf(port nodesPort, sw string) (units []nb.Unit) {
 	for _, c := range all[port][sw] {
 		units = append(units, c.Unit())
@@ -193,7 +191,7 @@ func (all hostPorts) unitsOf(port nodesPort, sw string) (units []nb.Unit) {
 	return units
 }
 
-// units are those of all pods of a switch that want ports.
+// units returns the units of all pods of a switch with hostPorts.
 func (all hostPorts) units(sw string) (units []nb.Unit) {
 	for _, nodes := range all {
 		for _, c := range nodes[sw] {
@@ -203,7 +201,7 @@ func (all hostPorts) units(sw string) (units []nb.Unit) {
 	return units
 }
 
-// place is what the hostPorts of a node's pods depend on.
+// place returns the inputs for the hostPorts of a node's pods.
 func (w *World) place(sw string, host chassis) hostport.Node {
 	n := hostport.Node{Switch: sw}
 	for _, both := range w.addresses(host) {
@@ -230,8 +228,7 @@ func (w *World) place(sw string, host chassis) hostport.Node {
 	return n
 }
 
-// hostsOf are the hosts of nodes, by switch. One that the topology does not know
-// has no gateway.
+// hostsOf are the hosts of nodes, by switch. A host missing in the topology has no gateway.
 func (w *World) hostsOf(switches ...string) map[string]chassis {
 	out := map[string]chassis{}
 	for _, sw := range switches {
@@ -245,7 +242,7 @@ func (w *World) hostsOf(switches ...string) map[string]chassis {
 	return out
 }
 
-// places are the places of all nodes that have pods with hostPorts, as text.
+// places are the places of all nodes with hostPorts, as text.
 func (w *World) places() map[string]string {
 	switches := map[string]bool{}
 	for _, nodes := range w.hostPorts {
@@ -260,8 +257,7 @@ func (w *World) places() map[string]string {
 	return texts
 }
 
-// changedPlaces returns the units of pods with hostPorts whose node is another
-// place than it was.
+// changedPlaces returns the units of pods with hostPorts on nodes with another place than before.
 func (w *World) changedPlaces(before map[string]string) (touched []nb.Unit) {
 	for sw, now := range w.places() {
 		if now != before[sw] {
@@ -271,7 +267,7 @@ func (w *World) changedPlaces(before map[string]string) (touched []nb.Unit) {
 	return touched
 }
 
-// hostPortsOf returns what is known of the hostPorts of a pod with addresses.
+// hostPortsOf returns the inputs for the hostPorts of a pod with addresses.
 func (w *World) hostPortsOf(p *podState) (hostport.Node, hostport.Pod) {
 	sw := names.NodeSwitch(p.Node)
 	n := w.place(sw, w.hostsOf(sw)[sw])
@@ -279,8 +275,7 @@ func (w *World) hostPortsOf(p *podState) (hostport.Node, hostport.Pod) {
 	return n, hostport.Pod{Pod: p.Pod, Addrs: addrs(p.addrs.IPs)}
 }
 
-// hostPortRows returns the rows of a pod's hostPorts. What can be done is done;
-// the rest is the Problem.
+// hostPortRows returns the rows of a pod's hostPorts as far as possible. The rest is in the Problem.
 func (w *World) hostPortRows(p *podState) ([]nb.Row, error) {
 	if len(p.HostPorts)+len(p.Problems) == 0 {
 		return nil, nil
@@ -298,8 +293,7 @@ func (w *World) hostPortRows(p *podState) ([]nb.Row, error) {
 	return rows, &Problem{reason, strings.Join(problems, "; ")}
 }
 
-// HostPorts returns the pod that is unit u and what it depends on, if it has
-// hostPorts and addresses.
+// HostPorts returns the pod of unit u and its place, if the pod has hostPorts and addresses.
 func (w *World) HostPorts(u nb.Unit) (hostport.Node, hostport.Pod, bool) {
 	k, _ := pod.KeyOf(u)
 	p := w.pods[k]

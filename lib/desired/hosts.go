@@ -17,35 +17,31 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// A host is what a Node says of its addresses. Its kubelet writes that, and all
-// pods' packets to such an address go to the host: one that says it has the
-// address of another gets nothing.
+// A host has the addresses in a Node. The Node's kubelet writes them, and packets of all pods to such an address go
+// to the host: a node must not get an address of another by claiming it.
 type host struct {
 	name    string
 	created int64 // seconds since 1970
 	addrs   []netip.Addr
-	left    int  // addresses that are too many
-	control bool // it has the label of the control plane
+	left    int  // number of addresses above maxAddrs
+	control bool // the Node has the label of the control plane
 }
 
-// maxAddrs is how many addresses of a host are used. Each makes a route, and a way
-// in to each NodePort.
+// maxAddrs is the maximum number of addresses used of a host. Each makes a route, and a frontend of each NodePort.
 const maxAddrs = 64
 
-// before says which of two hosts has an address that both say they have: the
-// older one, since that was right once.
+// before orders hosts with a claim to one address by their right to it: the older one was right once.
 func (h host) before(o host) int {
 	return cmp.Or(cmp.Compare(h.created, o.created), strings.Compare(h.name, o.name))
 }
 
-// said are all hosts, and who says that it has an address: the first has it.
+// said records the hosts with a claim to each address, those with the better right first.
 type said struct {
 	hosts map[string]host // by name of the switch
 	of    map[netip.Addr][]host
 }
 
-// put records what a host says, and returns the switches of all hosts to which
-// that may make a difference.
+// put records the claims of a host, and returns the switches of all hosts affected.
 func (s said) put(sw string, h host) []string {
 	affected := map[string]bool{sw: true}
 	drop := func(a netip.Addr) {
@@ -73,9 +69,8 @@ func (s said) put(sw string, h host) []string {
 	return slices.Sorted(maps.Keys(affected))
 }
 
-// putHost records the addresses of a node, which its pods always reach. None means
-// that they are not known. What touches other units than those of nodes is left to
-// lookAround.
+// putHost records the addresses of a node; its pods always reach them. None means unknown. It returns the units of
+// nodes only, and lookAround the others.
 func (w *World) putHost(node *corev1.Node) []nb.Unit {
 	_, control := node.Labels[names.LabelControlPlane]
 	h := host{name: node.Name, created: node.CreationTimestamp.Unix(), addrs: hostAddrs(node.Status.Addresses), control: control}
@@ -89,11 +84,10 @@ func (w *World) putHost(node *corev1.Node) []nb.Unit {
 	return w.rehost(w.said.put(sw, h))
 }
 
-// rehost decides again which of their addresses nodes have, and returns the units
-// that this touches but for what lookAround does.
+// rehost decides again which addresses nodes have, and returns the units affected, without those of lookAround.
 func (w *World) rehost(switches []string) (touched []nb.Unit) {
 	for _, sw := range switches {
-		touched = append(touched, topology.HostUnit(sw)) // if only for its Problem
+		touched = append(touched, topology.HostUnit(sw)) // at least its Problem may differ
 		var now []netip.Addr
 		for _, a := range w.said.hosts[sw].addrs {
 			if h, ok := w.addressOwner(a); ok && names.NodeSwitch(h.name) == sw {
@@ -126,8 +120,7 @@ func hostAddrs(list []corev1.NodeAddress) (out []netip.Addr) {
 	return slices.Compact(out)
 }
 
-// hostRows are the routes to a node's own addresses. What else it says it has is
-// the Problem.
+// hostRows returns the routes to a node's own addresses. The Problem names its other claims.
 func (w *World) hostRows(sw string) ([]nb.Row, error) {
 	rows := w.cluster.HostRows(sw, w.hosts[sw])
 	if h := w.said.hosts[sw]; h.left > 0 {
@@ -141,8 +134,7 @@ func (w *World) hostRows(sw string) ([]nb.Row, error) {
 	return rows, nil
 }
 
-// changedHosts returns the units of hosts to which it makes a difference that the
-// topology was another one.
+// changedHosts returns the units of hosts affected by a change of the topology.
 func (w *World) changedHosts(old topology.Cluster) (touched []nb.Unit) {
 	now := w.cluster
 	all := !slices.Equal(old.Subnets, now.Subnets) || !slices.Equal(old.Join, now.Join)
@@ -157,7 +149,7 @@ func (w *World) changedHosts(old topology.Cluster) (touched []nb.Unit) {
 	return touched
 }
 
-// notOf says why an address is not a host's, or is of no use as one.
+// notOf returns the reason why an address is not a host's, or unusable as one, or "".
 func (w *World) notOf(sw string, a netip.Addr) string {
 	holds := func(p netip.Prefix) bool { return p.Contains(a) }
 	inside := append(slices.Clone(w.services.around.Inside), w.services.around.Ranges...)

@@ -12,8 +12,8 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// steps are the kinds of units, in the order in which an empty database gets them. The rows of a unit refer to
-// those of former steps only, and what protects pods, or lets their probes pass, comes before the pods.
+// steps are the kinds of units in the order of writing to an empty database. Rows of a unit refer only to rows of
+// earlier steps. Guards and ACLs for probes come before the pods.
 var steps = [][]string{
 	{string(topology.ClusterUnit)},
 	{topology.NodePrefix},
@@ -27,13 +27,12 @@ var steps = [][]string{
 	{service.UnitPrefix},
 }
 
-// Compare orders units by what they need, and units of one kind by name.
+// Compare orders units by their steps, and units of one kind by name.
 func Compare(a, b nb.Unit) int {
 	return cmp.Or(step(a)-step(b), strings.Compare(string(a), string(b)))
 }
 
-// Known reports whether u is a unit of a kind that Units lists. Rows of other kinds
-// belong to a newer version.
+// Known reports whether u is a unit of a kind listed by Units. Rows of other kinds belong to a newer version.
 func Known(u nb.Unit) bool { return step(u) < len(steps) }
 
 // step returns the index in steps of the kind of a unit: the last for units of other kinds.

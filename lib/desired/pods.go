@@ -32,18 +32,18 @@ func newAddressing() addressing {
 type node struct {
 	pool   *pod.Pool // nil: the topology has no such node
 	pods   map[pod.Key]bool
-	fresh  []*podState // pods without addresses that changed since the last Settle
-	queue  podQueue    // pods for which a subnet was full
-	static []staticPod // static pods whose mirrors are gone, the latest last
+	fresh  []*podState // changed pods without addresses, until Settle
+	queue  podQueue    // pods waiting because a subnet was full
+	static []staticPod // static pods without a mirror, the latest last
 }
 
 type podState struct {
 	pod.Pod
 	addrs   pod.Addresses   // MAC "" while it has none
 	former  *pod.Assignment // before the node's subnets changed, or of an earlier mirror
-	problem error           // why addresses are missing
-	fresh   bool            // it is in node.fresh
-	queued  int             // 1 + its index in node.queue; 0: not there
+	problem error           // the reason of missing addresses
+	fresh   bool            // p is in node.fresh
+	queued  int             // 1 + p's index in node.queue; 0: not there
 }
 
 // A podQueue is a heap (container/heap) of pods, the oldest first.
@@ -82,8 +82,7 @@ func compareAge(a, b *podState) int {
 	return cmp.Or(cmp.Compare(a.Created, b.Created), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
-// A staticPod is a static pod whose mirror is gone. The pod may run on, and its
-// mirror come again.
+// A staticPod is a static pod after the deletion of its mirror. The pod may keep running, and get a new mirror.
 type staticPod struct {
 	id  string // as pod.Pod.Static
 	had pod.Assignment
@@ -101,8 +100,7 @@ func (w *World) node(name string) *node {
 	return n
 }
 
-// changeSubnets gives a node other subnets; none removes it from the topology. Its
-// pods are to be settled again.
+// changeSubnets gives a node other subnets; none removes it from the topology. Its pods need another Settle.
 func (w *World) changeSubnets(name string, subnets []netip.Prefix) (touched []nb.Unit) {
 	n := w.node(name)
 	former := n.pool
@@ -125,7 +123,7 @@ func (w *World) changeSubnets(name string, subnets []netip.Prefix) (touched []nb
 	return touched
 }
 
-// assignment is what the pod has, and has had of families that its node lacks now.
+// assignment is the present assignment of the pod, with the previous addresses of families that its node lacks now.
 func (p *podState) assignment() *pod.Assignment {
 	if p.addrs.MAC == "" {
 		return p.former
@@ -145,9 +143,8 @@ func hasFamily(ips []netip.Addr, of netip.Addr) bool {
 	return slices.ContainsFunc(ips, func(ip netip.Addr) bool { return ipnet.SameFamily(ip, of) })
 }
 
-// putTaken finds out which pods cannot have their logical ports, because a
-// gateway's NIC has one of that name. Such a pod has no addresses, or its plugin
-// would connect it in place of the NIC.
+// putTaken finds the pods with the port name of a gateway's NIC. Such a pod has no addresses, or its plugin would
+// connect it in place of the NIC.
 func (w *World) putTaken() (touched []nb.Unit) {
 	before := w.taken
 	w.taken = map[pod.Key]string{}
@@ -172,7 +169,7 @@ func (w *World) putTaken() (touched []nb.Unit) {
 	return touched
 }
 
-// release takes the addresses back from a pod. Pods that wait for one are settled.
+// release takes the addresses of a pod back. Settle gives them to waiting pods.
 func (w *World) release(p *podState) {
 	name := names.NodeSwitch(p.Node)
 	n := w.nodes[name]
@@ -192,7 +189,7 @@ func (n *node) dequeue(p *podState) {
 	}
 }
 
-// retry has Settle look for the addresses of a pod.
+// retry makes Settle look for the addresses of a pod.
 func (w *World) retry(p *podState) {
 	name := names.NodeSwitch(p.Node)
 	n := w.node(name)
@@ -225,7 +222,7 @@ func (w *World) putPod(p pod.Pod) []nb.Unit {
 	return append(touched, append(w.changeHostPorts(pod.Pod{}, p), p.Unit())...)
 }
 
-// updatePod records the latest of a pod.
+// updatePod records the latest version of a pod.
 func (w *World) updatePod(p *podState, now pod.Pod) []nb.Unit {
 	was := *p
 	p.Pod = now
@@ -257,8 +254,8 @@ func (w *World) removePod(k pod.Key) []nb.Unit {
 	return append(w.changeHostPorts(p.Pod, pod.Pod{}), k.Unit())
 }
 
-// remember keeps what a static pod has, for its next mirror. The address is not
-// reserved: it is reused like any other.
+// remember keeps the assignment of a static pod for its next mirror. The address is not reserved: it is reused like
+// any other.
 func (n *node) remember(p *podState) {
 	n.static = append(n.static, staticPod{p.Static, *p.assignment()})
 	if len(n.static) > maxStatic {
@@ -266,7 +263,7 @@ func (n *node) remember(p *podState) {
 	}
 }
 
-// recall returns what an earlier mirror of the pod had, nil if there was none.
+// recall returns the assignment of an earlier mirror of the pod, nil if there was none.
 func (n *node) recall(p pod.Pod) *pod.Assignment {
 	i := slices.IndexFunc(n.static, func(s staticPod) bool { return p.Static != "" && s.id == p.Static && s.had.Key == p.Key })
 	if i < 0 {
@@ -283,13 +280,13 @@ func (w *World) forgetIfEmpty(name string) {
 	}
 }
 
-// Settle gives addresses to the pods that lack some, as far as there are any, and
-// returns the units that it touches. It looks only at nodes where an event may help.
+// Settle assigns missing addresses to pods, as far as there are any, and returns the units to compute again. It looks
+// only at nodes where an event may help.
 //
-// What a pod has is kept, family by family: only a missing family is added. Where
-// pods claim one address, the best claim wins, and of equal ones the older pod's:
-// the kubelet reports it and the pod was assigned it; the kubelet reports it; the pod
-// was assigned it; its annotation says so. Users write annotations: a wish.
+// A pod keeps its addresses, family by family: only a missing family is added. If pods claim one address, the best
+// claim wins, and of equal claims the older pod's. From best to weakest: the kubelet reports the address and the pod
+// was assigned it; the kubelet reports it; the pod was assigned it; its annotation has it. Users can write
+// annotations, so this is only a wish.
 func (w *World) Settle() []nb.Unit {
 	if len(w.previous) == 0 && len(w.unsettled) == 0 {
 		return nil
@@ -328,7 +325,7 @@ func (w *World) settleNode(name string, n *node) (touched []nb.Unit) {
 	return touched
 }
 
-// takeFresh empties n.fresh and returns those that are still there, the oldest first.
+// takeFresh empties n.fresh and returns its pods that still exist, the oldest first.
 func (w *World) takeFresh(n *node) []*podState {
 	fresh := slices.DeleteFunc(n.fresh, func(p *podState) bool {
 		p.fresh = false
@@ -339,7 +336,7 @@ func (w *World) takeFresh(n *node) []*podState {
 	return fresh
 }
 
-// complaint is why the pod lacks addresses, "" if it lacks none or nobody knows yet.
+// complaint is the reason why addresses are missing, "" if none are, or before Settle.
 func (p *podState) complaint() string {
 	if p.problem == nil {
 		return ""
@@ -347,13 +344,13 @@ func (p *podState) complaint() string {
 	return p.problem.Error()
 }
 
-// claims are addresses that a pod has claimed with success.
+// claims are addresses claimed by a pod with success.
 type claims struct {
 	ips  []netip.Addr
-	firm int // how many of them, the first, are no wish
+	firm int // the number of leading ips that are no wish
 }
 
-// claim gives pods the addresses that they have already.
+// claim gives pods the addresses of their claims.
 func (w *World) claim(n *node, pods []*podState) []claims {
 	got := make([]claims, len(pods))
 	if n.pool == nil {
@@ -386,8 +383,8 @@ func (w *World) claim(n *node, pods []*podState) []claims {
 	return got
 }
 
-// complete adds the addresses that a pod lacks. Without a free one it reports false,
-// and queues the pod: a running pod with what it has, so that nothing is taken from it.
+// complete adds the missing addresses of a pod. Without a free one it reports false and queues the pod. Until it
+// succeeds, a running pod keeps its claimed addresses.
 func (w *World) complete(n *node, p *podState, has claims) bool {
 	if ips, _ := n.pool.Take(p.Key, has.ips); ips != nil {
 		w.grant(n, p, ips)
@@ -406,7 +403,7 @@ func intersect(a, b []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(a), func(ip netip.Addr) bool { return !slices.Contains(b, ip) })
 }
 
-// assigned is what the pod was given before: in this run, or an earlier one.
+// assigned are the previous addresses of the pod, assigned in this run or an earlier one.
 func (w *World) assigned(p *podState) []netip.Addr {
 	var ips []netip.Addr
 	if p.former != nil {
@@ -418,7 +415,7 @@ func (w *World) assigned(p *podState) []netip.Addr {
 	return ips
 }
 
-// wished is what the pod's annotation says.
+// wished are the addresses in the pod's annotation.
 func (n *node) wished(p *podState) []netip.Addr {
 	if p.Annotation == "" {
 		return nil
@@ -427,7 +424,7 @@ func (n *node) wished(p *podState) []netip.Addr {
 	if err != nil {
 		return nil
 	}
-	if p.AnnotationUID == p.UID { // as the watcher writes it
+	if p.AnnotationUID == p.UID { // as written by the watcher
 		n.pool.Pass(addrs(wish.IPs))
 	}
 	return addrs(wish.IPs)
@@ -449,7 +446,7 @@ func (w *World) allocate(n *node) (touched []nb.Unit) {
 	return touched
 }
 
-// lacks says why a pod has not got all its addresses.
+// lacks returns the reason why addresses of a pod are missing.
 func (w *World) lacks(n *node, p *podState) error {
 	if gateway := w.taken[p.Key]; gateway != "" {
 		return &Problem{"NameTaken", fmt.Sprintf("the logical port of pod %s would be %s, which is that of the NIC of gateway %s: give the pod or its namespace another name",
@@ -462,7 +459,7 @@ func (w *World) lacks(n *node, p *podState) error {
 	return &Problem{"SubnetFull", fmt.Sprintf("subnet %s of node %s has no free address: all %d are in use", full, p.Node, ipnet.Hosts(full)-(pod.FirstHost-1))}
 }
 
-// grant records the addresses of a pod, and what follows from them.
+// grant records the addresses of a pod, with its MAC and gateways.
 func (w *World) grant(n *node, p *podState, ips []netip.Addr) {
 	subnets := w.cluster.Nodes[names.NodeSwitch(p.Node)]
 	gateways := topology.Gateways(subnets)
@@ -475,7 +472,7 @@ func (w *World) grant(n *node, p *podState, ips []netip.Addr) {
 	}
 }
 
-// formerMAC is the MAC that the pod's interface has already, "" if it is not known.
+// formerMAC is the present MAC of the pod's interface, "" if it is unknown.
 func (w *World) formerMAC(n *node, p *podState) string {
 	if p.addrs.MAC != "" {
 		return p.addrs.MAC
@@ -501,7 +498,7 @@ func (w *World) formerMAC(n *node, p *podState) string {
 	return a.MAC
 }
 
-// next is where the node's pool resumes after a restart.
+// next are the marks where the node's pool resumes after a restart.
 func (n *node) next() []netip.Addr {
 	if n.pool == nil {
 		return nil
@@ -509,8 +506,8 @@ func (n *node) next() []netip.Addr {
 	return n.pool.Marks()
 }
 
-// addMarks adds to a node's rows where its pool resumes after a restart. The
-// commands, which write these rows too, leave it alone.
+// addMarks adds the marks of a node's pool to its rows. The commands write these rows, too, but leave the marks
+// alone.
 func (w *World) addMarks(name string, rows []nb.Row) {
 	n := w.nodes[name]
 	if n == nil {
@@ -528,8 +525,7 @@ func (w *World) addMarks(name string, rows []nb.Row) {
 	}
 }
 
-// mismatch says how the addresses that a running pod has differ from those that it
-// was assigned, "" if they do not.
+// mismatch describes the difference between the addresses of a running pod and its assignment, "" if there is none.
 func (p *podState) mismatch() string {
 	if p.addrs.MAC == "" || len(p.StatusIPs) == 0 {
 		return ""
@@ -548,8 +544,8 @@ func (p *podState) mismatch() string {
 	return fmt.Sprintf("pod %s runs with address %s, but is assigned %s: its packets are dropped; delete the pod to recreate it", p.Key, ipnet.Join(wrong), ipnet.Join(missing))
 }
 
-// Mismatch returns a Problem if the pod that is unit u runs with other addresses than
-// it is assigned, else nil. It cannot learn others while it runs.
+// Mismatch returns a Problem if the pod of unit u runs with other addresses than assigned, else nil. It cannot change
+// them while it runs.
 func (w *World) Mismatch(u nb.Unit) *Problem {
 	k, _ := pod.KeyOf(u)
 	if p := w.pods[k]; p != nil {

@@ -14,7 +14,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// putLabels tells the policies of a pod that has a logical port.
+// putLabels records the labels and ports of a pod with a logical port in the policies.
 func (w *World) putLabels(o *corev1.Pod, p pod.Pod) []nb.Unit {
 	if !p.NeedsPort {
 		return w.policies.RemovePod(p.Key)
@@ -22,8 +22,8 @@ func (w *World) putLabels(o *corev1.Pod, p pod.Pod) []nb.Unit {
 	return w.policies.PutPod(p.Key, o.Labels, policy.Ports(o))
 }
 
-// putPolicies records what change says of policies. The first brings ACLs to all
-// nodes, and the last takes them away.
+// putPolicies applies a change of policies. The first policy adds ACLs to all nodes, and the end of the last one
+// removes them.
 func (w *World) putPolicies(change func() []nb.Unit) []nb.Unit {
 	before := w.policies.Any()
 	touched := change()
@@ -43,7 +43,7 @@ func (w *World) removePolicy(k policy.Key) []nb.Unit {
 	return w.putPolicies(func() []nb.Unit { return w.policies.RemovePolicy(k) })
 }
 
-// replaceNamespaces records all that there are.
+// replaceNamespaces replaces all Namespaces.
 func (w *World) replaceNamespaces(objs []any) (touched []nb.Unit) {
 	here := map[string]bool{}
 	for _, o := range objs {
@@ -59,7 +59,7 @@ func (w *World) replaceNamespaces(objs []any) (touched []nb.Unit) {
 	return touched
 }
 
-// replacePolicies records all that there are.
+// replacePolicies replaces all NetworkPolicies.
 func (w *World) replacePolicies(objs []any) (touched []nb.Unit) {
 	here := map[policy.Key]bool{}
 	for _, o := range objs {
@@ -75,8 +75,8 @@ func (w *World) replacePolicies(objs []any) (touched []nb.Unit) {
 	return touched
 }
 
-// ownAddrs are all addresses by which the pods of a switch know their node: those
-// of its management port, and its own. nil if the topology does not have it.
+// ownAddrs are all addresses of a node for the pods of its switch: those of its management port, and its own. nil if
+// the topology has no such node.
 func (w *World) ownAddrs(sw string) []netip.Addr {
 	subnets, ok := w.cluster.Nodes[sw]
 	if !ok {
@@ -97,7 +97,7 @@ func (w *World) nodePolicyRows(sw string) []nb.Row {
 	}.Rows()
 }
 
-// guardRows keep pods from what no pod may do.
+// guardRows returns the rows of the guard.
 func (w *World) guardRows() []nb.Row {
 	return policy.GuardRows(w.cluster.Subnets, w.cluster.NodeNames())
 }
@@ -123,11 +123,10 @@ func (w *World) policyUnits() []nb.Unit {
 	return us
 }
 
-// Policy returns the policy that is unit u.
+// Policy returns the policy of unit u.
 func (w *World) Policy(u nb.Unit) (policy.Policy, bool) { return w.policies.Policy(u) }
 
-// ShowPolicies says which policies apply to the pod that is unit u, and what they
-// allow.
+// ShowPolicies lists the policies of the pod of unit u, and their rules.
 func (w *World) ShowPolicies(u nb.Unit) (string, error) {
 	k, _ := pod.KeyOf(u)
 	text, ok := w.policies.Show(k)

@@ -24,7 +24,7 @@ func (w *World) putCIDRs(name string, now service.Ranges) []nb.Unit {
 	return append(w.lookAround(), service.RangesUnit)
 }
 
-// replaceCIDRs records all that there are.
+// replaceCIDRs replaces all ServiceCIDRs.
 func (w *World) replaceCIDRs(objs []any) (touched []nb.Unit) {
 	gone := maps.Clone(w.services.cidrs)
 	for _, o := range objs {
@@ -38,9 +38,8 @@ func (w *World) replaceCIDRs(objs []any) (touched []nb.Unit) {
 	return touched
 }
 
-// ranges are the subnets of Services: those of the settings and of all
-// ServiceCIDRs, but for what is the cluster's own, where everything that no
-// Service takes would be refused.
+// ranges are the subnets of Services: those of the settings and of all ServiceCIDRs, without the cluster's own
+// subnets. There, the ACLs of service.RangesUnit would reject all packets to other destinations than Services.
 func (w *World) ranges() service.Ranges {
 	all := []service.Ranges{w.services.configured}
 	for _, c := range w.services.cidrs {
@@ -49,8 +48,7 @@ func (w *World) ranges() service.Ranges {
 	return service.Join(all...)
 }
 
-// isOwn reports whether a subnet of Services overlaps with what is the cluster's
-// own: its networks, or an address of a node.
+// isOwn reports whether a subnet of Services overlaps with the cluster's networks, or has an address of a node.
 func (w *World) isOwn(p netip.Prefix) bool {
 	if slices.ContainsFunc(w.cluster.Subnets, p.Overlaps) || slices.ContainsFunc(w.cluster.Join, p.Overlaps) {
 		return true
@@ -63,7 +61,7 @@ func (w *World) isOwn(p netip.Prefix) bool {
 	return false
 }
 
-// rangesRows returns the rows that all Services have in common.
+// rangesRows returns the rows shared by all Services.
 func (w *World) rangesRows() ([]nb.Row, error) {
 	rows := w.services.around.Ranges.Rows(w.cluster.NodeNames())
 	name := w.BadServiceCIDR()
@@ -76,8 +74,7 @@ func (w *World) rangesRows() ([]nb.Row, error) {
 		p, name, ipnet.Join(slices.Concat(w.cluster.Subnets, w.cluster.Join)))}
 }
 
-// BadServiceCIDR is the first ServiceCIDR that overlaps with what is the cluster's
-// own, "" if none does.
+// BadServiceCIDR is the first ServiceCIDR with a subnet that isOwn, "" if there is none.
 func (w *World) BadServiceCIDR() string {
 	for _, name := range slices.Sorted(maps.Keys(w.services.cidrs)) {
 		if slices.ContainsFunc(w.services.cidrs[name], w.isOwn) {

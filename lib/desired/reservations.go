@@ -12,30 +12,28 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// Protected are addresses of the API server and the databases, and what they are. A
-// kubelet's credential must not suffice to take what pods send there.
+// Protected are addresses of the API server and the databases, and their descriptions. The credential of a kubelet
+// must not suffice to receive packets of pods to them.
 type Protected map[netip.Addr]string
 
-// Tunnels are the tunnel addresses of the hosts in the Southbound database, by
-// system-id. nil means that they are not known.
+// Tunnels are the tunnel addresses of the hosts in the Southbound database, by system-id. nil means unknown.
 type Tunnels map[string][]netip.Addr
 
-// reservations are the addresses that a Node does not get by reporting them.
+// reservations are the addresses that a Node does not get just by reporting them.
 type reservations struct {
 	protected Protected
 	tunnels   Tunnels
 	of        map[netip.Addr]reservation
 }
 
-// A reservation says what an address is, and which node may have it.
+// A reservation describes an address, and the node allowed to have it.
 type reservation struct {
 	is    string
 	node  string // its switch, or ""
 	prove bool   // a node may have it with proof, see proven
 }
 
-// reserveAddresses computes the reservations again, and returns the units of the
-// hosts to which that makes a difference.
+// reserveAddresses computes the reservations again, and returns the units of the hosts affected.
 func (w *World) reserveAddresses() []nb.Unit {
 	old := w.reservations.of
 	now := map[netip.Addr]reservation{}
@@ -73,7 +71,7 @@ func (w *World) reserveAddresses() []nb.Unit {
 			affected[names.NodeSwitch(h.name)] = true
 		}
 	}
-	for a, r := range now { // whose proof may be another
+	for a, r := range now { // their proofs may have changed
 		if r.prove {
 			for _, h := range w.said.of[a] {
 				affected[names.NodeSwitch(h.name)] = true
@@ -83,10 +81,10 @@ func (w *World) reserveAddresses() []nb.Unit {
 	return append(w.rehost(slices.Sorted(maps.Keys(affected))), w.answerAgain(changed...)...)
 }
 
-// nodeOn is the node on the host with a system-id, "" if it is not known.
+// nodeOn is the node on the host with a system-id, "" if unknown.
 func (w *World) nodeOn(id string) string { return w.services.chassis[id].node }
 
-// refused says why a node does not get an address that it reports, "" if it may.
+// refused returns the reason why a node does not get a reported address, "" if it does.
 func (w *World) refused(h host, a netip.Addr) string {
 	sw := names.NodeSwitch(h.name)
 	r, ok := w.reservations.of[a]
@@ -101,16 +99,15 @@ func (w *World) refused(h host, a netip.Addr) string {
 	return "is " + r.is
 }
 
-// proven reports whether others than its kubelet say that a node is a host of the
-// control plane: its label, which a kubelet may not set (the admission plugin
-// NodeRestriction), or its tunnel address. Without a Southbound database there is no
-// telling.
+// proven reports whether another source than its kubelet shows that a node is a host of the control plane: its label,
+// protected from kubelets by the admission plugin NodeRestriction, or its tunnel address. Without a Southbound
+// database every node counts as proven.
 func (w *World) proven(h host, a netip.Addr) bool {
 	tunnels := w.reservations.tunnels
 	return h.control || tunnels == nil || slices.Contains(tunnels[w.cluster.Chassis[names.NodeSwitch(h.name)]], a)
 }
 
-// addressOwner is the node that has an address: of those that may, the oldest.
+// addressOwner is the node with the right to an address: the oldest of those allowed to have it.
 func (w *World) addressOwner(a netip.Addr) (host, bool) {
 	for _, h := range w.said.of[a] {
 		if w.refused(h, a) == "" {
@@ -120,7 +117,7 @@ func (w *World) addressOwner(a netip.Addr) (host, bool) {
 	return host{}, false
 }
 
-// putProtected records what addresses the control plane has.
+// putProtected records the addresses of the control plane.
 func (w *World) putProtected(p Protected) []nb.Unit {
 	w.reservations.protected = p
 	return w.reserved()
@@ -135,7 +132,7 @@ func (w *World) putTunnels(t Tunnels) []nb.Unit {
 	return w.reserved()
 }
 
-// reserved is reserveAddresses, with what else depends on the hosts' addresses.
+// reserved is reserveAddresses, with lookAround.
 func (w *World) reserved() []nb.Unit {
 	touched := w.reserveAddresses()
 	if touched == nil {

@@ -8,7 +8,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// returns counts, for the way back of replies to clients outside, the endpoints of Services with external policy Local.
+// returns counts the endpoints of Services with external policy Local, for the routes of replies to clients outside.
 type returns struct {
 	services int                // with this policy
 	on       map[string]replies // by node
@@ -41,7 +41,7 @@ func (r *returns) count(s *serviceState, node string, now int) bool {
 	return true
 }
 
-// decide returns the Services that are refused on a node: of those that do not fit, the younger ones.
+// decide returns the Services refused on a node: the younger ones, if MaxReplies has no room for all.
 func (r replies) decide() map[*serviceState]bool {
 	if r.all <= service.MaxReplies {
 		return nil
@@ -58,7 +58,7 @@ func (r replies) decide() map[*serviceState]bool {
 	return refused
 }
 
-// refusedOn are the nodes on which a Service is refused, with its Candidates there.
+// refusedOn are the nodes with the Service refused, with its Candidates there.
 func (r *returns) refusedOn(s *serviceState) (out map[string]int) {
 	if !s.outside {
 		return nil
@@ -74,8 +74,8 @@ func (r *returns) refusedOn(s *serviceState) (out map[string]int) {
 	return out
 }
 
-// changedReplies returns the units to recompute because the endpoints of a Service on a node may differ: that of the
-// node's way back, and the Services that are refused there, or no longer.
+// changedReplies returns the units to compute again after a change of a Service's endpoints on a node: the node's
+// ReturnUnit, and the Services newly refused there, or no longer.
 func (w *World) changedReplies(s *serviceState, node string) (touched []nb.Unit) {
 	r := &w.services.returns
 	if !r.count(s, node, w.candidates(s, node)) {
@@ -105,7 +105,8 @@ func (w *World) candidates(s *serviceState, node string) int {
 	return s.limited().Candidates(s.on(node, l.slices))
 }
 
-// countLocal counts one Service that has external policy Local, or had. It returns the unit that exists while one has it.
+// countLocal counts the Services with external policy Local: was and is are for one Service, before and now. It
+// returns InsideUnit for the first such Service, and after the last one.
 func (w *World) countLocal(was, is bool) []nb.Unit {
 	r := &w.services.returns
 	before := r.services

@@ -16,7 +16,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// services is the part of the World that Services are made of.
+// services is the part of the World for Services.
 type services struct {
 	all    map[service.Key]*serviceState
 	owners map[sliceKey]service.Key // of endpoint slices
@@ -25,22 +25,21 @@ type services struct {
 	onNode  map[string]map[service.Key]*localEndpoints
 	returns returns
 	zones   map[string]string // by node
-	// selection is by what endpoints are chosen in this cluster.
+	// selection decides how OVN chooses endpoints in this cluster.
 	selection service.Selection
 	// chassis are the hosts of the topology, and chassisOf their system-ids by node.
 	chassis   map[string]chassis
 	chassisOf map[string][]string
 	around    service.Surroundings
-	// switchesAt is nodesByAddress, or nil since that may have changed: pods with hostPorts are rare.
+	// switchesAt is nodesByAddress, or nil after a possible change: pods with hostPorts are rare.
 	switchesAt map[netip.Addr][]string
-	// configured are the subnets of Services that the settings name, cidrs those of
-	// ServiceCIDRs by their names.
+	// configured are the subnets of Services in the settings, cidrs those of ServiceCIDRs by their names.
 	configured service.Ranges
 	cidrs      map[string]service.Ranges
-	shared     map[string]string // one copy of each string that endpoints share
+	shared     map[string]string // one copy of each string shared by endpoints
 }
 
-// A serviceState is a Service and its slices, one of which may be missing.
+// A serviceState is a Service and its slices. Either may be missing.
 type serviceState struct {
 	service.Service // Ours is false until the Service is known
 	known           bool
@@ -48,11 +47,11 @@ type serviceState struct {
 	traits
 	// listed is service.Resolved.Listed of a Service with variables.
 	listed []service.Port
-	// recent is what the Service and its slices resolve to, kept from one event to the Rows that follow: nil if it is cheap.
+	// recent is the resolved Service, kept from an event to the following Rows: nil if it is cheap.
 	recent *service.Resolved
 }
 
-// traits are what the rows of nodes depend on, of a Service with all its endpoints.
+// traits are the inputs of the rows of nodes computed from a Service with all its endpoints.
 type traits struct {
 	byNode    bool // has variables
 	byGateway bool // see service.Resolved.ByGateway
@@ -68,7 +67,7 @@ func newServices() services {
 	return services{
 		all: map[service.Key]*serviceState{}, owners: map[sliceKey]service.Key{}, onNode: map[string]map[service.Key]*localEndpoints{},
 		returns:   returns{on: map[string]replies{}},
-		selection: service.Selection{Userspace: true}, // which works with every datapath
+		selection: service.Selection{Userspace: true}, // for every datapath
 		zones:     map[string]string{}, shared: map[string]string{}, cidrs: map[string]service.Ranges{},
 	}
 }
@@ -168,9 +167,9 @@ func (w *World) changeSlice(k service.Key, name string, now service.Slice) []nb.
 
 // localEndpoints are the endpoints of a Service on one node.
 type localEndpoints struct {
-	slices []string // that have some
-	// variables and replies follow from the endpoints; current is false if they are to be computed again. A node has
-	// those of many Services in one row.
+	slices []string // with endpoints on the node
+	// variables and replies follow from the endpoints; current is false if they must be computed again. The row of a
+	// node has those of many Services.
 	variables []variable
 	replies   []service.Reply
 	current   bool
@@ -219,8 +218,8 @@ func (s *services) removeOnNode(node string, k service.Key, slice string) {
 	}
 }
 
-// changedLocal returns the units to recompute because the endpoints of a Service on some nodes may differ from what
-// they were: those of the chassis, and of changedReplies.
+// changedLocal returns the units to compute again after a change of a Service's endpoints on some nodes: those of the
+// chassis, and of changedReplies.
 func (w *World) changedLocal(s *serviceState, nodes []string) []nb.Unit {
 	touched := w.chassisUnits(nodes...)
 	for _, node := range nodes {
@@ -230,15 +229,14 @@ func (w *World) changedLocal(s *serviceState, nodes []string) []nb.Unit {
 	return touched
 }
 
-// forgetLocal has what follows from the endpoints of a Service on a node computed again.
+// forgetLocal makes local compute the endpoints of a Service on a node again.
 func (w *World) forgetLocal(k service.Key, node string) {
 	if l := w.services.onNode[node][k]; l != nil {
 		l.variables, l.replies, l.current = nil, nil, false
 	}
 }
 
-// reserve keeps the API server's addresses for it, if k is its Service, and
-// returns the Services that wanted one.
+// reserve reserves the API server's addresses, if k is its Service, and returns the other Services affected.
 func (w *World) reserve(k service.Key) []service.Key {
 	if k != service.APIServer() {
 		return nil
@@ -274,7 +272,7 @@ func (w *World) replaceServices(example any, objs []any) []nb.Unit {
 	return touched
 }
 
-// share returns the one copy of a string that is kept.
+// share returns the shared copy of a string.
 func (s *services) share(text string) string {
 	if one, ok := s.shared[text]; ok {
 		return one
@@ -284,8 +282,8 @@ func (s *services) share(text string) string {
 	return text
 }
 
-// changeService applies change to one Service, which returns the other Services affected and the nodes on which its
-// endpoints differ. It returns the units to recompute: the Services, and each chassis whose variables may differ.
+// changeService applies change to one Service. change returns the other Services affected, and the nodes with other
+// endpoints. changeService returns the units to compute again: the Services, and the chassis of these nodes.
 func (w *World) changeService(k service.Key, change func() (others []service.Key, nodes []string)) []nb.Unit {
 	others, nodes := change()
 	w.services.all[k].recent = nil
@@ -305,7 +303,7 @@ func (w *World) changeService(k service.Key, change func() (others []service.Key
 	return append(touched, w.reserveForAPIServer(k)...)
 }
 
-// updateTraits computes the traits of a Service, and returns the chassis with endpoints of it if they differ.
+// updateTraits computes the traits of a Service. If they differ, it returns the units of chassis with its endpoints.
 func (w *World) updateTraits(k service.Key) []nb.Unit {
 	s := w.services.all[k]
 	if s == nil {
@@ -336,7 +334,7 @@ func (w *World) updateTraits(k service.Key) []nb.Unit {
 	return append(touched, w.changedLocal(s, s.nodes())...)
 }
 
-// addressesOf are the addresses at which a Service, or another one because of it, is reached from outside.
+// addressesOf are the addresses with frontends of a Service, or of others because of it, for clients outside.
 func (w *World) addressesOf(k service.Key) []netip.Addr {
 	if s := w.services.all[k]; s != nil {
 		return slices.Concat(s.Outside, s.ClusterIPs)
@@ -344,7 +342,7 @@ func (w *World) addressesOf(k service.Key) []netip.Addr {
 	return nil
 }
 
-// local is what follows from the endpoints of a Service on a node.
+// local returns the variables and replies of a Service on a node.
 func (w *World) local(k service.Key, node string) *localEndpoints {
 	l := w.services.onNode[node][k]
 	if !l.current {
@@ -369,7 +367,8 @@ func (w *World) computeLocal(l *localEndpoints, s *serviceState, node string) {
 	l.variables, l.replies = slices.Clip(l.variables), r.Replies(node)
 }
 
-// limited is the Service with the ports that are served and that slices list, of all nodes: nodes may be many.
+// limited is the Service with service.Resolved.Listed as its ports. These are computed once for all nodes: there may
+// be many.
 func (s *serviceState) limited() service.Service {
 	out := s.Service
 	out.Ports = s.listed
@@ -385,7 +384,8 @@ func (s *serviceState) on(node string, names []string) []service.Slice {
 	return out
 }
 
-// manyEndpoints is how many endpoints a Service has in its slices, counted for each port, so that it is not resolved twice for one event.
+// manyEndpoints is the number of endpoints in slices, counted for each port, above which a Service is not resolved
+// twice for one event.
 const manyEndpoints = 1000
 
 func (s *serviceState) endpoints() (n int) {
@@ -418,7 +418,7 @@ func (s *serviceState) resolve() service.Resolved {
 	return r
 }
 
-// Service returns the Service that is unit u, with its endpoints.
+// Service returns the Service of unit u, with its endpoints.
 func (w *World) Service(u nb.Unit) (service.Resolved, bool) {
 	k, ok := service.KeyOf(u)
 	if s := w.services.all[k]; !ok || s == nil || !s.known {
@@ -427,7 +427,7 @@ func (w *World) Service(u nb.Unit) (service.Resolved, bool) {
 	return w.resolved(k), true
 }
 
-// ServiceSummaries returns the frontends of the Service that is unit u.
+// ServiceSummaries returns the frontends of the Service of unit u.
 func (w *World) ServiceSummaries(u nb.Unit) []service.Summary {
 	r, _ := w.Service(u)
 	out := r.Summaries(w.services.around)
@@ -439,8 +439,7 @@ func (w *World) ServiceSummaries(u nb.Unit) []service.Summary {
 	return out
 }
 
-// serviceRows returns the load balancers of a Service. What can be done is done;
-// the rest is the Problem.
+// serviceRows returns the load balancers of a Service as far as possible. The rest is in the Problem.
 func (w *World) serviceRows(k service.Key) ([]nb.Row, error) {
 	r := w.resolved(k)
 	if s := w.services.all[k]; s != nil {
@@ -461,12 +460,12 @@ func (w *World) serviceRows(k service.Key) ([]nb.Row, error) {
 	return rows, p
 }
 
-// maxProblems is how many problems of one Service are told: an Event has room
-// for 1024 characters.
+// maxProblems is the maximum number of problems in the message for one Service: an Event has room for 1024
+// characters.
 const maxProblems = 4
 
-// putZone records the zone of a node and reports whether it was another one. What
-// that touches is left to lookAround: hints of endpoints are about zones.
+// putZone records the zone of a node and reports whether it has changed. The caller must call lookAround then,
+// because of hints of endpoints.
 func (w *World) putZone(node, zone string) bool {
 	if w.services.zones[node] == zone {
 		return false
@@ -477,7 +476,7 @@ func (w *World) putZone(node, zone string) bool {
 	return true
 }
 
-// nodes are those that have endpoints.
+// nodes returns the nodes with endpoints.
 func (s *serviceState) nodes() []string {
 	out := map[string]bool{}
 	for _, sl := range s.slices {
@@ -488,7 +487,7 @@ func (s *serviceState) nodes() []string {
 	return slices.Collect(maps.Keys(out))
 }
 
-// otherKeys are the keys under which two maps differ.
+// otherKeys are the keys with different values in two maps.
 func otherKeys[K comparable, V any](a, b map[K]V, equal func(V, V) bool) map[K]bool {
 	out := map[K]bool{}
 	for k, was := range a {
@@ -506,7 +505,6 @@ func otherKeys[K comparable, V any](a, b map[K]V, equal func(V, V) bool) map[K]b
 
 func equal(a, b bool) bool { return a == b }
 
-// set is a set of some values.
 func set[K comparable](values []K) map[K]bool {
 	out := make(map[K]bool, len(values))
 	for _, v := range values {

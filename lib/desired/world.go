@@ -1,8 +1,7 @@
-// Package desired holds the latest of every object that the network depends
-// on, and says which Northbound rows follow from it.
+// Package desired holds the latest version of every object, and computes the Northbound rows from them.
 //
-// It does no I/O and knows no time: the same calls in the same order always
-// give the same answers. One goroutine owns a World.
+// It does no I/O and knows no time: the same calls in the same order always give the same answers. One goroutine owns
+// a World.
 package desired
 
 import (
@@ -27,25 +26,24 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// A World is the latest of every object.
+// A World is the latest version of every object.
 //
-// Put and Remove record a change and return the units that it touches; Settle
-// then hands out addresses and returns the units that it touches. A unit that
-// none of them returned has the same Rows as before.
+// Put and Remove record a change and return the units to compute again. Settle then assigns addresses and returns
+// more units. All other units have the same Rows as before.
 type World struct {
 	cluster topology.Cluster
-	uid     string                // of the Kubernetes cluster, "" while it is not known
+	uid     string                // of the Kubernetes cluster, "" while unknown
 	nodes   map[string]*node      // by name of the switch: of the topology, or with pods
 	known   map[string]bool       // by name: the Nodes of Kubernetes
-	pods    map[pod.Key]*podState // all but those that need no port
-	taken   map[pod.Key]string    // whose logical ports have the name of a gateway's, and which
+	pods    map[pod.Key]*podState // without those that need no port
+	taken   map[pod.Key]string    // pods with the port name of a gateway's NIC, and that gateway
 	addressing
 
 	policies *policy.Index
 	said     said
 
 	reservations reservations
-	hosts        map[string][]netip.Addr // by name of the switch: the node's addresses that are no other's
+	hosts        map[string][]netip.Addr // by name of the switch: the addresses owned by the node
 	gateways     gateways
 	services
 	answers   answers
@@ -63,21 +61,20 @@ func NewWorld() *World {
 	}
 }
 
-// A Problem is why a unit cannot have the rows that it should have. It is the
-// fault of the input, and may be over when any other object changes.
+// A Problem is the reason why rows of a unit are missing. It is an error in the input, and a change of any other
+// object may correct it.
 type Problem struct {
 	Reason  string // one word in CamelCase, for a Kubernetes Event
-	Message string // one line: what is wrong and what would be right
+	Message string // one line: the error and the remedy
 }
 
 // Error implements error.
 func (p *Problem) Error() string { return p.Message }
 
-// Put records the latest of an object and returns the units that it touches.
-// It accepts topology.Cluster, pod.Assignment, pod.Marks, Silent, Chassis, Declared, Protected, Tunnels, service.Ranges,
-// service.Selection, *corev1.Node, *corev1.Pod, *corev1.Namespace, *corev1.Service,
-// *discoveryv1.EndpointSlice, *networkingv1.NetworkPolicy and
-// *networkingv1.ServiceCIDR, and panics on anything else.
+// Put records the latest version of an object and returns the units to compute again. It accepts topology.Cluster,
+// pod.Assignment, pod.Marks, Silent, Chassis, Declared, Protected, Tunnels, service.Ranges, service.Selection,
+// *corev1.Node, *corev1.Pod, *corev1.Namespace, *corev1.Service, *discoveryv1.EndpointSlice,
+// *networkingv1.NetworkPolicy and *networkingv1.ServiceCIDR, and panics on anything else.
 func (w *World) Put(obj any) []nb.Unit {
 	switch o := obj.(type) {
 	case topology.Cluster:
@@ -129,9 +126,8 @@ func (w *World) Put(obj any) []nb.Unit {
 	panic(fmt.Sprintf("desired: no idea what to do with a %T", obj))
 }
 
-// Remove forgets an object, of which only the name matters, and returns the
-// units that this touches. It accepts what Put does, as far as it comes from
-// Kubernetes.
+// Remove removes an object and returns the units to compute again. It uses only the object's name. It accepts the
+// Kubernetes objects of Put.
 func (w *World) Remove(obj any) []nb.Unit {
 	switch o := obj.(type) {
 	case *corev1.Node:
@@ -154,7 +150,7 @@ func (w *World) Remove(obj any) []nb.Unit {
 	panic(fmt.Sprintf("desired: no idea how to remove a %T", obj))
 }
 
-// Replace records objs as all that there are of their kind, which is that of example, and returns the units that this touches.
+// Replace records objs as all objects of the kind of example, and returns the units to compute again.
 func (w *World) Replace(example any, objs []any) []nb.Unit {
 	var touched []nb.Unit
 	switch example.(type) {
@@ -187,8 +183,8 @@ func (w *World) Replace(example any, objs []any) []nb.Unit {
 	return touched
 }
 
-// putCluster replaces the topology. Pods of nodes whose subnets changed keep the
-// addresses that are in the new subnets, and wait for the others.
+// putCluster replaces the topology. Pods of nodes with changed subnets keep the addresses in the new subnets, and
+// wait for the others.
 func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 	old, hosts := w.cluster, w.services.chassis
 	places := w.places()
@@ -206,7 +202,7 @@ func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 		touched = append(touched, w.changedHosts(old)...)
 	}
 	if old.Router != c.Router || !slices.Equal(old.Subnets, c.Subnets) || !slices.Equal(old.Join, c.Join) {
-		// Of all other topology the rows of the unit have the record only, which is not compared: see clusterRows.
+		// The rows of the unit have other topology only as a record, without comparison: see clusterRows.
 		touched = append(touched, topology.ClusterUnit, policy.GuardUnit)
 		for name := range c.Nodes {
 			touched = append(touched, policy.NodeUnit(name))
@@ -224,7 +220,7 @@ func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 	return append(touched, w.putTaken()...)
 }
 
-// replaceNodes records all that there are.
+// replaceNodes replaces all Nodes.
 func (w *World) replaceNodes(objs []any) []nb.Unit {
 	gone := maps.Clone(w.known)
 	all := make([]*corev1.Node, len(objs))
@@ -235,8 +231,7 @@ func (w *World) replaceNodes(objs []any) []nb.Unit {
 	return w.putNodes(all, slices.Collect(maps.Keys(gone)))
 }
 
-// putNodes records nodes, and forgets others. What depends on the addresses of
-// all is computed once.
+// putNodes records nodes, and removes others. It calls lookAround once for all.
 func (w *World) putNodes(nodes []*corev1.Node, gone []string) (touched []nb.Unit) {
 	moved := false
 	put := func(n *corev1.Node, exists bool) {
@@ -277,8 +272,7 @@ func addrs(prefixes []netip.Prefix) []netip.Addr {
 	return out
 }
 
-// Rows returns the rows that unit u should have: none if it is gone, or a
-// *Problem if something is missing that they need.
+// Rows returns the desired rows of unit u: none if it does not exist. It returns a *Problem if some are missing.
 func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 	if u == topology.ClusterUnit {
 		if w.cluster.Router == "" {
@@ -331,7 +325,7 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 		return nil, p.problem
 	}
 	rows := pod.Rows(p.Pod, p.addrs)
-	if p.mismatch() != "" { // for commands that must not take away what it has
+	if p.mismatch() != "" { // for commands: they must not remove addresses in use
 		rows[0].Model.(*nbdb.LogicalSwitchPort).ExternalIDs[names.RunningIPs] = ipnet.Join(p.StatusIPs)
 	}
 	rows[0].In = append(rows[0].In, w.policies.Refs(k)...)
@@ -342,7 +336,7 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 	return append(rows, more...), err
 }
 
-// putUID takes from its namespace kube-system which Kubernetes cluster this is.
+// putUID identifies the Kubernetes cluster by the UID of its namespace kube-system.
 func (w *World) putUID(n *corev1.Namespace) []nb.Unit {
 	if n.Name != metav1.NamespaceSystem || w.uid == string(n.UID) {
 		return nil
@@ -351,11 +345,10 @@ func (w *World) putUID(n *corev1.Namespace) []nb.Unit {
 	return []nb.Unit{topology.ClusterUnit}
 }
 
-// UID is that of the Kubernetes cluster, "" while it is not known.
+// UID identifies the Kubernetes cluster, "" while unknown.
 func (w *World) UID() string { return w.uid }
 
-// clusterRows leaves the topology that is recorded on the cluster router to the
-// one-shot commands: it may be newer there than here.
+// clusterRows leaves the topology recorded on the cluster router to the one-shot commands: it may be newer there.
 func (w *World) clusterRows() []nb.Row {
 	rows := w.cluster.Rows()
 	for i := range rows {
@@ -381,7 +374,7 @@ func (w *World) nodeRows(name string) ([]nb.Row, error) {
 	return nil, nil
 }
 
-// Units lists the units that have rows, or should have.
+// Units lists the units with rows or a Problem.
 func (w *World) Units() []nb.Unit {
 	us := make([]nb.Unit, 0, 1+len(w.nodes)+len(w.pods))
 	if w.cluster.Router != "" {
@@ -422,15 +415,14 @@ func (w *World) Units() []nb.Unit {
 	return append(us, w.answerUnits()...)
 }
 
-// Size is about how much ovn-northd goes through whenever something changes, in
-// logical ports of pods. With 100 nodes and OVN 23.03, a node costs it as much as
-// five of them, and a Service as much as two.
+// Size estimates the work of ovn-northd for each change, in logical ports of pods. With 100 nodes and OVN 23.03, a
+// node costs as much as five of them, and a Service as much as two.
 func (w *World) Size() int { return len(w.pods) + 5*len(w.cluster.Nodes) + 2*len(w.services.all) }
 
-// Cluster is the topology as it was put last.
+// Cluster is the latest topology.
 func (w *World) Cluster() topology.Cluster { return w.cluster }
 
-// Pod returns the pod that is unit u, if it is one that needs a port.
+// Pod returns the pod of unit u, if it needs a port.
 func (w *World) Pod(u nb.Unit) (pod.Pod, bool) {
 	k, _ := pod.KeyOf(u)
 	p := w.pods[k]
@@ -440,9 +432,9 @@ func (w *World) Pod(u nb.Unit) (pod.Pod, bool) {
 	return p.Pod, true
 }
 
-// An Annotation is what the annotations of a pod should be.
+// An Annotation has the desired annotations of a pod.
 type Annotation struct {
-	Pod       pod.Pod // as Kubernetes has it now
+	Pod       pod.Pod // as in Kubernetes now
 	Addresses pod.Addresses
 }
 
@@ -456,8 +448,8 @@ func (a Annotation) Values() map[string]string {
 	return map[string]string{names.Annotation: a.Addresses.Annotation(), names.AnnotationUID: a.Pod.UID}
 }
 
-// Annotation returns what the annotation of the pod that is unit u should be.
-// It reports false if u is no pod, or one without addresses.
+// Annotation returns the desired annotations of the pod of unit u. It reports false if u is no pod, or one without
+// addresses.
 func (w *World) Annotation(u nb.Unit) (Annotation, bool) {
 	k, _ := pod.KeyOf(u)
 	p := w.pods[k]
