@@ -15,7 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// crowd is a cluster of n nodes that are gateways, with an address of each family.
+// crowd is a cluster of n nodes with a gateway and an address of each family.
 func crowd(n int) Surroundings {
 	at := Surroundings{Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Addresses: [2]int{1, 1}, Gateways: map[string]Gateway{},
 		Returns: map[string][]netip.Addr{}, Homes: map[string][]netip.Prefix{}, Selection: Selection{Userspace: true}}
@@ -33,7 +33,7 @@ func crowd(n int) Surroundings {
 	return at
 }
 
-// spread are slices with n endpoints of web on as many nodes, 100 in each, all of which have all ports.
+// spread returns slices with n endpoints of web on n nodes, 100 in each slice. All endpoints have all ports.
 func spread(n, ports int, hint func(int) string) (out []*discoveryv1.EndpointSlice) {
 	for from := 0; from < n; from += 100 {
 		var hosts []string
@@ -61,7 +61,7 @@ func many(n int, edit ...func(*corev1.Service)) *corev1.Service {
 
 func noHint(int) string { return "" }
 
-// bytesOf counts the rows of a Service, and their bytes and those of its variables.
+// bytesOf counts the rows of a Service, and the bytes of these and of its variables.
 func bytesOf(s *corev1.Service, all []*discoveryv1.EndpointSlice, at Surroundings) (rows, bytes int, r Resolved) {
 	r = resolve(s, all...)
 	for _, row := range r.Rows(at) {
@@ -87,8 +87,8 @@ func bytesOf(s *corev1.Service, all []*discoveryv1.EndpointSlice, at Surrounding
 	return rows, bytes, r
 }
 
-// L3: NodePorts with affinity cost what others do, not nodes times endpoints (163 MB with 10 ports, 1000 endpoints and
-// 1000 nodes).
+// L3: with affinity, NodePorts cost no more than without, not nodes times endpoints (163 MB with 10 ports, 1000
+// endpoints and 1000 nodes).
 func TestAffinityCostsNoProductOfNodesAndEndpoints(t *testing.T) {
 	slices := spread(1000, 10, noHint)
 	rows, bytes, _ := bytesOf(many(10), slices, crowd(1000))
@@ -98,8 +98,8 @@ func TestAffinityCostsNoProductOfNodesAndEndpoints(t *testing.T) {
 	}
 }
 
-// L3: what a Service costs is known before any row is made, nodes and gateways included; one beyond the bound has no
-// rows, and says so.
+// L3: the cost of a Service is computed before any row, with nodes and gateways. A Service above the limit has no
+// rows, and a Problem.
 func TestCostIsKnownBeforeRows(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	at, refused := crowd(300), 0
@@ -123,7 +123,7 @@ func TestCostIsKnownBeforeRows(t *testing.T) {
 	}
 }
 
-// hostile draws a Service that maximises something.
+// hostile draws a Service with something at its maximum.
 func hostile(r *rand.Rand) (*corev1.Service, []*discoveryv1.EndpointSlice) {
 	small := func() int { return []int{1, 1, 3, 10, 100, 1000}[r.IntN(6)] }
 	local := corev1.ServiceInternalTrafficPolicyLocal
@@ -160,7 +160,7 @@ func hostile(r *rand.Rand) (*corev1.Service, []*discoveryv1.EndpointSlice) {
 	return s, all
 }
 
-// P12: an endpoint that goes or comes displaces about ln(n)+1 of n others. Sorted by address, it would be half of them.
+// P12: a new or deleted endpoint displaces about ln(n)+1 of n others. Sorted by address, it would be half of them.
 func TestPlacesOfEndpointsAreStable(t *testing.T) {
 	for _, n := range []int{2, 3, 10, 100, 1000} {
 		var all Endpoints
@@ -193,7 +193,7 @@ func sortedByAddress(es Endpoints) Endpoints {
 	return es
 }
 
-// rival wants so many addresses outside, the same as others.
+// rival returns a Service with so many addresses outside, the same as those of other rivals.
 func rival(i, addresses int) Service {
 	return New(web(func(s *corev1.Service) {
 		s.Name, s.Spec.ClusterIP = fmt.Sprintf("web-%03d", i), fmt.Sprintf("172.16.2.%d", i)
@@ -204,8 +204,8 @@ func rival(i, addresses int) Service {
 	}))
 }
 
-// L3: of Services that want one address the first has it. Another one that comes, or changes, touches no others. When
-// the first goes, the next is touched, and the others only if they are few: they are told who has it.
+// L3: of Services with the same address the first has it. A new or changed one affects no others. If the holder is
+// removed, the next one is affected; the others are told the new holder only if they are few.
 func TestRivalsAreTouchedWhenTheHolderChanges(t *testing.T) {
 	for _, tt := range []struct{ rivals, told int }{{100, 0}, {maxNamed, maxNamed - 2}} {
 		var c Claims
@@ -231,8 +231,8 @@ func TestRivalsAreTouchedWhenTheHolderChanges(t *testing.T) {
 	}
 }
 
-// L3: Services come, change and go. Each that gets or loses a claim is among the changed, and each that hears of
-// another holder is told.
+// L3: Services are added, changed and removed. Services that gain or lose a claim are among the changed, and Services
+// with another holder to name are told.
 func TestRivalsThatChangeAreComplete(t *testing.T) {
 	var all []Key
 	for i := range 2 * maxNamed {
@@ -254,7 +254,7 @@ func TestRivalsThatChangeAreComplete(t *testing.T) {
 				s := rival(i, r.IntN(4))
 				s.Created = int64(r.IntN(4))
 				if s.Ports[0].NodePort = 0; r.IntN(2) == 0 {
-					s.Outside = append(s.Outside, rival(r.IntN(len(all)), 0).ClusterIPs...) // of another one
+					s.Outside = append(s.Outside, rival(r.IntN(len(all)), 0).ClusterIPs...) // of another rival
 				}
 				changed, told = c.Put(s)
 			}
@@ -277,8 +277,8 @@ func TestRivalsThatChangeAreComplete(t *testing.T) {
 	}
 }
 
-// L3: a hundred Services that want the same thousand addresses. The removal of the first cost 4 GB: each claim listed
-// each rival, and each rival had a problem for each claim.
+// L3: a hundred Services have the same thousand addresses. The removal of the first cost 4 GB: each claim listed each
+// rival, and each rival had a problem for each claim.
 func TestRivalsOfManyClaims(t *testing.T) {
 	var c Claims
 	for i := range 100 {
@@ -300,8 +300,8 @@ func TestRivalsOfManyClaims(t *testing.T) {
 	}
 }
 
-// L3: of endpoints of many slices, some of them in several and in different states, the first are used that sorting
-// all of them would give. They are found without that.
+// L3: if endpoints are in many slices, some in several and in different states, the first in the order of addresses
+// are used. They are found without sorting all.
 func TestTheFirstOfManyEndpoints(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -359,7 +359,7 @@ func TestTheFirstOfManyEndpoints(t *testing.T) {
 	}
 }
 
-// L3: ports that no slice has are looked for in a bounded number of slices.
+// L3: ports missing in all slices are searched in a bounded number of slices.
 func TestPortsThatNoSliceHas(t *testing.T) {
 	all := make([]Slice, 300)
 	for i := range all {
@@ -386,7 +386,7 @@ func TestManyFrontends(t *testing.T) {
 	}
 }
 
-// allocated is how many bytes f allocates.
+// allocated returns the number of bytes allocated by f.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -395,8 +395,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// L3: the variables of nodes are part of the cost: each node with endpoints has the Service's IPv6 addresses, and all its
-// endpoints of all slices.
+// L3: the variables of nodes are part of the cost: each node with endpoints has the Service's IPv6 addresses, and all
+// its endpoints of all slices.
 func TestVariablesAreCounted(t *testing.T) {
 	const nodes = 200
 	s := web(func(s *corev1.Service) {
@@ -426,7 +426,7 @@ func TestVariablesAreCounted(t *testing.T) {
 	}
 }
 
-// L3: hints cost no product of ports, endpoints and names in hints, of which slices may have any number. Those of
+// L3: hints do not cost ports times endpoints times names in hints; slices may have any number of names. The hints of
 // service/137 in test/hostile took 418 MB.
 func TestHintsOfNobodyCostNothing(t *testing.T) {
 	for _, kind := range []string{"zone", "node"} {

@@ -47,7 +47,7 @@ func TestReturnRows(t *testing.T) {
 	}
 }
 
-// Services without external policy Local, and those that are refused on a node, have no way back there.
+// Services without external policy Local, and Services refused on a node, have no replies there.
 func TestRepliesAreThoseOfExternalPolicyLocal(t *testing.T) {
 	local := web(nodePort)
 	local.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal

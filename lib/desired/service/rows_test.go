@@ -17,7 +17,7 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// around is a cluster whose hosts have an address of each family.
+// around is a cluster of hosts with an address of each family.
 func around() Surroundings {
 	pods := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("fd00::/48")}
 	join := []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")}
@@ -36,8 +36,7 @@ func around() Surroundings {
 	}
 }
 
-// balancers are the load balancers of a Service, by the rest of their names, as
-// text.
+// balancers are the load balancers of a Service as text, by their names without the common prefix.
 func balancers(s *corev1.Service, slices ...*discoveryv1.EndpointSlice) map[string]string {
 	r := resolve(s, slices...)
 	out := map[string]string{}
@@ -48,7 +47,7 @@ func balancers(s *corev1.Service, slices ...*discoveryv1.EndpointSlice) map[stri
 	return out
 }
 
-// short is a row without what is the same in all.
+// short is a row without the parts common to all.
 func short(row nb.Row, id string) string {
 	text := strings.TrimPrefix(row.String(), row.Table+" "+row.ID+" ")
 	text = strings.Replace(text, ` name="`+names.LoadBalancer(row.ID)+`"`, "", 1)
@@ -244,7 +243,7 @@ func TestSelection(t *testing.T) {
 	}
 }
 
-// Where a host has no endpoint, it has no variable, and so no way in.
+// A host without an endpoint has no variable, and so no frontend.
 func TestVariablesOfAHost(t *testing.T) {
 	local := corev1.ServiceInternalTrafficPolicyLocal
 	r := resolve(web(func(s *corev1.Service) { dual(s); s.Spec.InternalTrafficPolicy = &local }),
@@ -277,7 +276,7 @@ func TestCheck44UDPGoesToTheUDPBalancerOnly(t *testing.T) {
 }
 
 func TestCheck47NamedTargetPorts(t *testing.T) {
-	// Endpoints whose pod does not have the name are in no slice with the port.
+	// Endpoints of pods without the port name are in no slice with the port.
 	other := slice("b", 9090, "10.0.2.4@n2")
 	none := "metrics"
 	without := slice("c", 1, "10.0.2.5@n2")
@@ -315,9 +314,8 @@ func TestWhatRowsFindWrong(t *testing.T) {
 	}
 }
 
-// A gateway answers on its link for the addresses of its load balancers. So no
-// gateway has that of a host but the one whose own it is, or whoever may write
-// Services could cut off every node.
+// A gateway answers ARP on its LAN for the addresses of its load balancers. So only the gateway on a host has the
+// host's address. Otherwise users with write access to Services could cut off every node.
 func TestNoGatewayHasTheAddressOfAnotherHost(t *testing.T) {
 	at := around()
 	at.Hosts = append(at.Gateways["gw1"].Addrs, at.Hosts...)
@@ -330,7 +328,7 @@ func TestNoGatewayHasTheAddressOfAnotherHost(t *testing.T) {
 				s.Spec.ExternalTrafficPolicy, s.Spec.SessionAffinity = policy, affinity
 				s.Spec.ExternalIPs = []string{"192.0.2.1", "198.18.1.1", "203.0.113.9"}
 				r := resolve(s, slice("a", 8080, "10.0.1.3@n1"))
-				has := map[string][]string{} // by way in: where it is
+				has := map[string][]string{} // by VIP: the routers and groups with it
 				for _, row := range r.Rows(at) {
 					if lb, ok := row.Model.(*nbdb.LoadBalancer); ok {
 						for vip := range lb.Vips {

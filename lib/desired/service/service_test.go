@@ -136,7 +136,7 @@ func TestEndpointsOfSeveralSlices(t *testing.T) {
 	r := resolve(web(),
 		slice("b", 8080, "10.0.1.3@n1 unready", "10.0.1.4@n1 draining"),
 		slice("a", 8080, "10.0.1.3@n1", "10.0.1.4@n1"),
-		slice("other-port", 9090, "10.0.1.5@n1"), // a named targetPort that is another number there
+		slice("other-port", 9090, "10.0.1.5@n1"), // a named targetPort with another number there
 		slice("six", 8080, "fd00::5@n1"),
 	)
 	if got, want := addresses(r.Endpoints[0]), "10.0.1.3:8080 10.0.1.4:8080 10.0.1.5:9090 [fd00::5]:8080"; got != want {
@@ -213,7 +213,7 @@ func TestBadInputIsNamed(t *testing.T) {
 		name, want string
 		service    func(*corev1.Service)
 		hosts      []string
-		left       int // endpoints that are used
+		left       int // endpoints used
 	}{
 		{name: "external IP", want: `externalIP 127.0.0.1 of service default/web is a loopback address`,
 			service: func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"127.0.0.1"} }},
@@ -283,8 +283,7 @@ func TestTheOlderServiceIsFirst(t *testing.T) {
 	}
 }
 
-// One Service cannot choke the cluster: what is too much of it is left out, and it
-// says so once.
+// One Service cannot overload the cluster: its excess is left out, with one Problem.
 func TestAServiceThatIsTooLarge(t *testing.T) {
 	external := func(n int) (out []string) {
 		for i := range n {
@@ -336,8 +335,8 @@ func TestAServiceThatIsTooLarge(t *testing.T) {
 	}
 }
 
-// What a Service with very many ports costs does not grow with those of its slices
-// times its own, nor with what it does not get.
+// The cost of a Service with very many ports does not grow with the ports of its slices times its own, or with
+// endpoints above its limits.
 func BenchmarkManyPorts(b *testing.B) {
 	const ports = 16000
 	s := web(func(s *corev1.Service) {
@@ -364,8 +363,8 @@ func BenchmarkManyPorts(b *testing.B) {
 	}
 }
 
-// Hosts send to endpoints with their own addresses: what came to another host's
-// tunnels by a Service would be taken for this host's.
+// Hosts send to endpoints from their own addresses: packets to another host's tunnels through a Service would look
+// like this host's tunnel packets.
 func TestNoServiceLeadsToTunnels(t *testing.T) {
 	udp := corev1.ProtocolUDP
 	s := web(func(s *corev1.Service) { s.Spec.Ports[0].Protocol = udp })

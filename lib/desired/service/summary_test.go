@@ -9,8 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What an operator is told: each frontend, who answers, what is special, and where
-// it is programmed.
+// An operator sees each frontend, its endpoints, exceptions, and the load balancers.
 func TestSummaries(t *testing.T) {
 	a := slice("a", 8080, "10.0.1.3@n1 zone=east", "10.0.2.4@n2 zone=west")
 	for _, tt := range []struct {
