@@ -13,8 +13,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// T4: an annotation that is overwritten while the watcher's own patch is under way
-// is written again.
+// T4: an annotation overwritten during the watcher's own patch is written again.
 func TestAnAnnotationOverwrittenDuringAPatch(t *testing.T) {
 	w := desired.NewWorld()
 	c, err := topology.New(names.ClusterRouter, []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16")}, []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")})
@@ -49,7 +48,7 @@ func TestAnAnnotationOverwrittenDuringAPatch(t *testing.T) {
 	}
 	want()
 	j, _ := n.jobs.take(t.Context())
-	put("12", "overwritten") // after the patch, which made version 11, but before its answer
+	put("12", "overwritten") // after the patch, with version 11, but before its answer
 	want()
 	if again := n.done(j, 11, nil); len(again) != 1 {
 		t.Fatalf("the end of the patch touches %v", again)
@@ -59,7 +58,7 @@ func TestAnAnnotationOverwrittenDuringAPatch(t *testing.T) {
 		t.Error("the annotation is not written again")
 	}
 
-	// An object that is older than the patch is no reason for another one.
+	// An object older than the patch is no reason for another one.
 	j.note = n.notes[j.key]
 	put("13", "older")
 	if again := n.done(j, 14, nil); len(again) != 0 {

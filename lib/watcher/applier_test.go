@@ -24,11 +24,11 @@ func (w *twoUnits) Owns(nb.Unit) bool { return true }
 
 func (w *twoUnits) Rows(nb.Unit) ([]nb.Row, error) { return []nb.Row{{ID: w.id}}, nil }
 
-// A slowStore is an Applier that takes as long as its test says for the unit "slow".
+// A slowStore is an Applier. The test decides how long the unit "slow" takes.
 type slowStore struct {
 	Applier
 	changed func(nb.Unit)
-	begun   chan string   // the row that it begins to write for "slow"
+	begun   chan string   // the row of "slow" at the start of its write
 	release chan struct{} // lets one write end
 
 	mu   sync.Mutex
@@ -77,8 +77,7 @@ func (s *slowStore) row(u nb.Unit) string {
 	return s.has[u]
 }
 
-// An Applier that is slow for one unit does not hold up another, gets the latest rows in the end, and nobody hears of a
-// failure.
+// An Applier slow for one unit does not hold up another, has the latest rows in the end, and no failure is reported.
 func TestASlowUnitHoldsUpNobody(t *testing.T) {
 	var log bytes.Buffer
 	logger := logrus.New()
@@ -115,7 +114,7 @@ func TestASlowUnitHoldsUpNobody(t *testing.T) {
 	}
 	await("quick", "first")
 	change("second")
-	await("quick", "second") // while the first write of the other is under way
+	await("quick", "second") // during the first write of the other
 	if store.row("slow") != "" {
 		t.Error("the slow unit is done")
 	}

@@ -13,7 +13,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// An object that its author makes good and bad in turns has a few lines in the log, and then one a minute.
+// An object alternating between good and bad has a few lines in the log, and then one a minute.
 func TestAnObjectInTurnsHasFewLines(t *testing.T) {
 	e := apart(t)
 	logger, hook := test.NewNullLogger()

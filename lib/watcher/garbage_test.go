@@ -18,7 +18,7 @@ func TestGarbageOfSmallClusters(t *testing.T) {
 	}
 }
 
-// The collector follows what is in use, both ways.
+// The collector follows the size of the live heap, up and down.
 func TestTheCollectorFollows(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	var c collector

@@ -13,7 +13,7 @@ import (
 	"ovn-k8s/test/ovntest"
 )
 
-// apart returns an engine that is not run, of a watcher whose API server does not answer.
+// apart returns an engine of a watcher without a reachable API server. It is not run.
 func apart(t *testing.T) *engine {
 	t.Helper()
 	need.Nothing(t, need.Central, ovntest.Missing())
@@ -32,7 +32,7 @@ func apart(t *testing.T) *engine {
 	return newEngine(l, w.log)
 }
 
-// T9: what may be written with the Lease and without it, and before all objects are read.
+// T9: the units written with the Lease, without it, and before all objects are read.
 func TestWhatIsWrittenWithoutTheLease(t *testing.T) {
 	e := apart(t)
 	e.world.Put(largeTopology(t, 2))
@@ -61,7 +61,7 @@ func TestWhatIsWrittenWithoutTheLease(t *testing.T) {
 	e.lapsed()
 	written("the Lease is lost", true, true, false)
 
-	// A unit that fails is not said to be fine because it is not tried.
+	// A failed unit without another try is not reported as recovered.
 	e.plaints.add(other, "a reason")
 	failed := e.reconcile([]nb.Unit{other})(t.Context())
 	e.complain([]nb.Unit{other}, failed)
@@ -70,7 +70,7 @@ func TestWhatIsWrittenWithoutTheLease(t *testing.T) {
 	}
 }
 
-// T1: a process that was frozen writes no annotation: before each it looks whether its Lease is still valid.
+// T1: a process that was frozen writes no annotation: before each it checks that its Lease is still valid.
 func TestNoAnnotationWithoutTheLease(t *testing.T) {
 	e := apart(t)
 	k := pod.Key{Namespace: "a", Name: "b"}

@@ -15,8 +15,8 @@ import (
 	"ovn-k8s/test/ovntest"
 )
 
-// A watcher that loses the Lease keeps nothing of what it knew: the next engine
-// begins with a World of its own.
+// After the loss of the Lease nothing of the old World stays in memory: the next engine starts with a World of its
+// own.
 func TestALostLeaseLeavesNothingInMemory(t *testing.T) {
 	need.Nothing(t, need.Central, ovntest.Missing())
 	central, err := ovntest.Start(ovntest.Options{})
@@ -25,7 +25,7 @@ func TestALostLeaseLeavesNothingInMemory(t *testing.T) {
 	}
 	defer central.Close()
 	var w Watcher
-	// Nobody answers at the API server's port.
+	// No process listens at the API server's port.
 	cfg := config.Config{NB: []string{central.NB}, APIServer: "http://127.0.0.1:1"}
 	l, err := w.connect(t.Context(), cfg, func() string { return "" })
 	if err != nil {
@@ -48,7 +48,7 @@ func TestALostLeaseLeavesNothingInMemory(t *testing.T) {
 	}
 }
 
-// leadOnce has the Lease until the engine works, and returns its World.
+// leadOnce runs an engine until it works, and returns its World.
 func leadOnce(t *testing.T, w *Watcher, l *links) weak.Pointer[desired.World] {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

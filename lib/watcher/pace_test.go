@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// A changer changes rows of a cluster: rate of them a second whatever comes, or
-// one after the other, each think after the former was written.
+// A changer changes rows of a cluster: rate rows a second in any case, or one after the other, each think after the
+// previous write.
 type changer struct {
 	rate  float64
 	think time.Duration
-	each  float64 // what a row counts for
+	each  float64 // the weight of a row
 }
 
-// pace has it change rows for a minute and returns the mean gap of the
-// last half of it.
+// pace changes rows for a minute and returns the mean gap of the last half of it.
 func (c changer) pace(size int) time.Duration {
 	const work = 10 * time.Millisecond // of a transaction
 	var p pacer

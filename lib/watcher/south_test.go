@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// P2: --check names hosts whose tunnels are too narrow.
+// P2: --check names hosts with tunnels too small for packets of pods.
 func TestDescribeTunnels(t *testing.T) {
 	says := func(reports ...string) map[string]map[string]string {
 		out := map[string]map[string]string{}
@@ -33,7 +33,7 @@ func TestDescribeTunnels(t *testing.T) {
 	}
 }
 
-// P2: --check names hosts with pods that were made when the MTU was larger.
+// P2: --check names hosts with pods created under a larger MTU.
 func TestDescribeLargerPods(t *testing.T) {
 	options := map[string]map[string]string{"a": {"ovn-k8s-mtu": "1300/1358/1500"}, "b": {"ovn-k8s-larger-pods": "3"}}
 	want := []string{"! Chassis b: pods with a larger MTU than ovn-k8s-mtu: 3: the Event PodMTUTooLarge on the Node names the first; delete these pods to recreate them"}
@@ -42,7 +42,7 @@ func TestDescribeLargerPods(t *testing.T) {
 	}
 }
 
-// TestDescribeUnbound tells of a database that ovn-northd does not read.
+// --check reports a database not read by ovn-northd.
 func TestDescribeUnbound(t *testing.T) {
 	if got := describeUnbound([]string{"a_1", "a_2"}, map[string]bool{"a_1": true, "a_2": true}); got != nil {
 		t.Errorf("%q", got)

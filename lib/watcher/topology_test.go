@@ -10,8 +10,8 @@ import (
 	"ovn-k8s/lib/reconcile"
 )
 
-// L5: a burst of router events, and a connection that begins with 1 000 routers of gateways, has the topology
-// read once.
+// L5: after a burst of router events, or after connecting to a database with 1 000 routers of gateways, the topology
+// is read once.
 func TestRouterEventsAreCoalesced(t *testing.T) {
 	sent := 0
 	e := &engine{}
