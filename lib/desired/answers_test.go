@@ -24,7 +24,7 @@ func outsideService(name string, number int, addrs ...string) *corev1.Service {
 
 func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
 
-// P3: of two gateways on one LAN one answers for an address. It is another one while the first is down.
+// P3: one of two gateways on a LAN answers for an address. If it is down, the other one does.
 func TestOneGatewayAnswers(t *testing.T) {
 	w := NewWorld()
 	w.Put(withGateways(t, cluster(t, 1, 2, 3), 1, 3))
@@ -54,7 +54,7 @@ func TestOneGatewayAnswers(t *testing.T) {
 	}
 }
 
-// P3: gateways do not answer for what is not on their LAN, or what a host answers for itself.
+// P3: gateways do not answer for addresses of other networks or of hosts.
 func TestWhatNoGatewayAnswersFor(t *testing.T) {
 	w := NewWorld()
 	w.Put(withGateways(t, cluster(t, 1, 3), 1, 3))
@@ -68,7 +68,7 @@ func TestWhatNoGatewayAnswersFor(t *testing.T) {
 		"198.18.0.11",  // a gateway's
 		"198.18.0.1",   // a next hop's
 		"198.18.0.66",  // the API server's
-		"2001:db8::99", // of a family that gateways lack
+		"2001:db8::99", // of a family missing on gateways
 	}
 	w.Put(outsideService("web", 1, append(refused, "198.18.0.200")...))
 	for _, text := range refused {
@@ -92,7 +92,7 @@ func TestWhatNoGatewayAnswersFor(t *testing.T) {
 	}
 }
 
-// P3: with the external policy Local a gateway answers on whose node an endpoint is, if there is one.
+// P3: with the external policy Local, a gateway on a node with an endpoint answers, if there is one.
 func TestAGatewayWithEndpointsAnswers(t *testing.T) {
 	w := NewWorld()
 	w.Put(withGateways(t, cluster(t, 1, 2, 3), 1, 2, 3).WithChassis("n1", "chassis1").WithChassis("n2", "chassis2").WithChassis("n3", "chassis3"))
@@ -123,7 +123,7 @@ func TestAGatewayWithEndpointsAnswers(t *testing.T) {
 	}
 }
 
-// P3: what a gateway or a Service costs does not grow with the addresses and gateways that it does not concern.
+// P3: the cost of a gateway or a Service does not grow with unrelated addresses and gateways.
 func TestAnswersCostWhatMoves(t *testing.T) {
 	w := crowded(t, 1000)
 	c := w.Cluster()

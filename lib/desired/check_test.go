@@ -10,7 +10,7 @@ import (
 	"ovn-k8s/lib/desired/policy"
 )
 
-// policy/check knows Services and what no pod may do, beside policies.
+// policy/check considers Services and the guard as well as policies.
 func TestCheckOfServicesAndOfWhatNoPodMayDo(t *testing.T) {
 	w := NewWorld()
 	w.Put(cluster(t, 1))

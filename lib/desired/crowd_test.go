@@ -72,7 +72,7 @@ func draining(s *discoveryv1.EndpointSlice, i int) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// allocated is how many bytes f allocates, those that are garbage at once included: a measure of work without a clock.
+// allocated returns the number of bytes allocated by f, also those freed since: a measure of work without a clock.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -116,7 +116,8 @@ func TestAnEndpointOfADaemonSetTouchesItsNode(t *testing.T) {
 	}
 }
 
-// L4: a chassis with endpoints of many Local Services computes only the variables of the Service whose endpoint changed.
+// L4: a chassis with endpoints of many Local Services computes only the variables of the Service with a changed
+// endpoint.
 func TestAChassisComputesTheServiceThatChanged(t *testing.T) {
 	cost := map[int]uint64{}
 	for _, services := range []int{10, 100} {
@@ -139,12 +140,12 @@ func TestAChassisComputesTheServiceThatChanged(t *testing.T) {
 		}
 	}
 	t.Logf("bytes allocated by Services: %v", cost)
-	if each := (cost[100] - cost[10]) / 90; each > 500 { // the row has a variable of each
+	if each := (cost[100] - cost[10]) / 90; each > 500 { // the row has a variable of each Service
 		t.Errorf("%d bytes are allocated for each Service that has not changed", each)
 	}
 }
 
-// L3: a node computes the ports that slices list, not all of a Service, which may have thousands.
+// L3: a node computes only the ports in slices, not all of a Service: there may be thousands.
 func TestANodeComputesTheListedPorts(t *testing.T) {
 	const nodes, ports = 50, 3000
 	w := crowded(t, nodes)
@@ -164,7 +165,7 @@ func TestANodeComputesTheListedPorts(t *testing.T) {
 	}
 }
 
-// L6: an endpoint event touches no pod with a hostPort, and a Service only those at whose address it is.
+// L6: an endpoint event touches no pod with a hostPort, and a Service only the pods at its addresses.
 func TestServicesTouchOnlyRivalHostPorts(t *testing.T) {
 	const nodes = 200
 	w := crowded(t, nodes)
@@ -201,7 +202,7 @@ func TestServicesTouchOnlyRivalHostPorts(t *testing.T) {
 	}
 }
 
-// L5: a change of one gateway in the record touches that gateway and its chassis, not those of all nodes.
+// L5: a change of one gateway in the record touches the gateway and its chassis, not the chassis of all nodes.
 func TestARouterEventTouchesItsGateway(t *testing.T) {
 	const nodes = 100
 	w := crowded(t, nodes)

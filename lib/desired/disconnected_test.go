@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A pod whose port is down is told of if it runs, on a host that is registered.
+// A pod with a port that is down is reported if it runs on a registered host.
 func TestDisconnected(t *testing.T) {
 	w := NewWorld()
 	c := cluster(t, 1, 2)

@@ -14,8 +14,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// withGateways adds gateways with the given numbers to a topology, each on the
-// node of its number.
+// withGateways adds gateways with the given numbers to a topology, each on the node of its number.
 func withGateways(t testing.TB, c topology.Cluster, numbers ...int) topology.Cluster {
 	t.Helper()
 	for _, n := range numbers {
@@ -34,7 +33,7 @@ func withGateways(t testing.TB, c topology.Cluster, numbers ...int) topology.Clu
 	return c
 }
 
-// randomGatewayChange changes what gateways depend on.
+// randomGatewayChange changes inputs of gateways.
 func randomGatewayChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Unit) {
 	t.Helper()
 	some := func() (out []int) {
@@ -71,8 +70,8 @@ func randomGatewayChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Uni
 	return fmt.Sprint("chassis ", set), w.Put(Chassis(set))
 }
 
-// A pod's logical port is NAMESPACE_POD, that of a gateway's NIC NIC_GATEWAY:
-// where both are one, the gateway has it, whoever came first.
+// A pod's logical port is NAMESPACE_POD, and the port of a gateway's NIC NIC_GATEWAY. If both have one name, the
+// gateway has it, even if the pod was first.
 func TestAPodDoesNotTakeAGatewaysPort(t *testing.T) {
 	taken := newPod("gw1", "n1")
 	taken.Namespace = "eth1"
@@ -105,7 +104,7 @@ func TestAPodDoesNotTakeAGatewaysPort(t *testing.T) {
 	gone(w, append(w.Put(with), w.Settle()...))
 }
 
-// leading lists the gateways that something leads to.
+// leading lists the gateways with routes to them.
 func leading(t *testing.T, w *World) string {
 	t.Helper()
 	var out []string
@@ -141,7 +140,7 @@ func TestDeadGateways(t *testing.T) {
 		{"all are registered", Chassis{"chassis1": true, "chassis2": true, "chassis3": true}, "gw1 gw3"},
 		{"all answer", Silent{}, "gw1 gw2 gw3"},
 		{"a Southbound database made anew", Chassis{}, "gw1 gw2 gw3"},
-		// H8, H11: hosts that cannot forward.
+		// H8, H11: hosts unable to forward packets.
 		{"all are registered again", Chassis{"chassis1": true, "chassis2": true, "chassis3": true}, "gw1 gw2 gw3"},
 		{"one declares another mode down", Declared{"chassis1": "local"}, "gw1 gw2 gw3"},
 		{"one declares itself down", Declared{"chassis1": "local/physical"}, "gw2 gw3"},
@@ -163,7 +162,7 @@ func TestDeadGateways(t *testing.T) {
 	}
 }
 
-// If no gateway that is up leads outside in a family, those that did still do.
+// If no gateway that is up has a route outside in a family, the others with such routes keep them.
 func TestDeadGatewaysOfAFamily(t *testing.T) {
 	c, err := topology.New(names.ClusterRouter, prefixes("10.0.0.0/16", "fd01::/48"), prefixes("100.64.0.0/16", "fd98::/64"))
 	if err != nil {

@@ -14,15 +14,14 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// withHostPort gives a pod a hostPort, which leads to 8080.
+// withHostPort gives a pod a hostPort for its port 8080.
 func withHostPort(p *corev1.Pod, ip string, port int32, protocol corev1.Protocol) *corev1.Pod {
 	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Ports: []corev1.ContainerPort{{HostIP: ip, HostPort: port, ContainerPort: 8080, Protocol: protocol}}})
 	return p
 }
 
-// randomHostPorts gives some pods hostPorts. Few numbers, so that some want the
-// same, and the same as Services: at nodes' addresses, at Services' own, and at
-// the API server's.
+// randomHostPorts gives some pods hostPorts. It uses few numbers, for conflicts between pods and with Services: at
+// nodes' addresses, at Services' own, and at the API server's.
 func randomHostPorts(r *rand.Rand, p *corev1.Pod) {
 	for range r.IntN(3) {
 		ip := pick(r, "", "", "0.0.0.0", "::", "192.0.2.1", "127.0.0.1", "nonsense", "172.16.0.1", "fd02::2", "203.0.113.1")
@@ -31,7 +30,7 @@ func randomHostPorts(r *rand.Rand, p *corev1.Pod) {
 	p.CreationTimestamp = metav1.Unix(int64(r.IntN(3)), 0)
 }
 
-// hostPortText are the rows of a pod as text, if it has some of hostPorts.
+// hostPortText returns the rows of a pod's hostPorts as text, "" if there are none.
 func hostPortText(w *World, name string) (string, error) {
 	rows, err := w.Rows(nb.Unit("pod/default/" + name))
 	if len(rows) < 2 {
@@ -126,7 +125,7 @@ func TestTheFirstKeepsAHostPort(t *testing.T) {
 		t.Errorf("the older one's end touches only %v", touched)
 	}
 	fine("a-young")
-	// A Service has it on all nodes.
+	// A Service has the port on all nodes.
 	s := newService("web", 1)
 	s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
 	if touched := w.Put(s); !slices.Contains(touched, nb.Unit("pod/default/a-young")) || !slices.Contains(touched, nb.Unit("pod/default/elsewhere")) {
@@ -139,7 +138,7 @@ func TestTheFirstKeepsAHostPort(t *testing.T) {
 	fine("a-young")
 }
 
-// L6: a pod that wants ports of older ones touches itself, and the oldest touches those that it takes them from.
+// L6: a pod with the ports of older ones touches only itself. The oldest touches the pods whose ports it takes.
 func TestHostPortsTouchYoungerPods(t *testing.T) {
 	w := NewWorld()
 	w.Put(cluster(t, 0, 1))

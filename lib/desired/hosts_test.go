@@ -17,7 +17,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// sayer is a Node that says it has addresses.
+// sayer is a Node with addresses reported by its kubelet.
 func sayer(name string, created int64, addrs ...string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(created, 0)}}
 	for _, a := range addrs {
@@ -26,8 +26,8 @@ func sayer(name string, created int64, addrs ...string) *corev1.Node {
 	return n
 }
 
-// A kubelet writes its own Node's addresses, and pods' packets to them go to its
-// host. So it does not get what is another's by saying so.
+// A kubelet writes its own Node's addresses, and packets of pods to them go to its host. So it does not get another
+// node's address by reporting it.
 func TestANodeDoesNotGetAnothersAddress(t *testing.T) {
 	w := NewWorld()
 	w.Put(service.Ranges(prefixes("172.16.0.0/16")))
@@ -70,8 +70,7 @@ func TestANodeDoesNotGetAnothersAddress(t *testing.T) {
 	}
 }
 
-// P5: a kubelet does not get an address of the control plane, of a gateway or of
-// another host by reporting it.
+// P5: a kubelet does not get an address of the control plane, of a gateway or of another host by reporting it.
 func TestANodeDoesNotGetAReservedAddress(t *testing.T) {
 	const bad = "192.0.2.1"
 	address := netip.MustParseAddr(bad)
@@ -108,7 +107,7 @@ func TestANodeDoesNotGetAReservedAddress(t *testing.T) {
 	} {
 		for _, reversed := range []bool{false, true} {
 			w := setup()
-			if reversed { // what is known later counts, too, and is reported
+			if reversed { // the order of reports makes no difference
 				slices.Reverse(tt.puts)
 			}
 			before := state(w, nil)
@@ -131,7 +130,7 @@ func TestANodeDoesNotGetAReservedAddress(t *testing.T) {
 			}
 		}
 	}
-	// Who may have it gets it, though an older node reports it.
+	// The node with the right to an address gets it, even if an older node reports it.
 	w := setup()
 	w.Put(Protected{address: "the address of k8s-api-server"})
 	w.Put(tunnels)

@@ -16,7 +16,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// oddWords are what strings of odd objects are: sense in the wrong place.
+// oddWords are the strings in odd objects: valid values in wrong places.
 var oddWords = []string{
 	"", "", "default", "a", "n0", "n1", "kubernetes", "None", "TCP", "UDP", "SCTP", "http", "_", "é", "node/x", "IPv4", "IPv6", "FQDN", "In", "NotIn", "Exists",
 	"Ingress", "Egress", "Local", "Cluster", "ClientIP", "NodePort", "LoadBalancer", "ClusterIP", "ExternalName", "InternalIP", "Proxy", "VIP", "Running", "Failed", "Always",
@@ -25,8 +25,7 @@ var oddWords = []string{
 	`{"deny": "alert"}`, `{"ip_address":"10.0.1.12/29,fd00:0:0:1::9/64","mac_address":"0a:58:0a:00:01:0c","gateway_ip":"10.0.1.9,fd00:0:0:1::1"}`,
 }
 
-// odd fills a value with anything: half of all pointers are nil, lists are short,
-// numbers are on the edge.
+// odd fills a value at random: half of all pointers are nil, lists are short, and numbers are limits.
 func odd(r *rand.Rand, v reflect.Value, depth int) {
 	switch v.Kind() {
 	case reflect.String:
@@ -67,8 +66,7 @@ func odd(r *rand.Rand, v reflect.Value, depth int) {
 	}
 }
 
-// Whatever the API server might hold, the watcher goes on: what makes no sense is
-// a Problem of its unit.
+// With any objects in the API server, the watcher goes on: invalid input is a Problem of its unit.
 func TestOddObjects(t *testing.T) {
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -12,8 +12,8 @@ import (
 	"ovn-k8s/test/oracle"
 )
 
-// T6: rows refer to rows of the same unit or of former steps, so that no transaction of many that fill an empty
-// database waits for a later one.
+// T6: rows refer to rows of the same unit or of earlier steps, so that no transaction waits for a later one when an
+// empty database is filled.
 func TestRowsReferToFormerSteps(t *testing.T) {
 	type row struct{ table, id string }
 	for seed := range uint64(5) {
@@ -48,7 +48,7 @@ func TestRowsReferToFormerSteps(t *testing.T) {
 	}
 }
 
-// T6: what protects pods comes before them.
+// T6: guards come before pods.
 func TestGuardsComeBeforePods(t *testing.T) {
 	units := []nb.Unit{"pod/a/b", "policy/a/b", "group/x", policy.GuardUnit, policy.NodeUnit("n"), "service/a/b", topology.NodeUnit("n"), topology.ClusterUnit, "chassis/c"}
 	slices.SortFunc(units, Compare)

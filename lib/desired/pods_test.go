@@ -21,7 +21,7 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// oneNode is a topology with node n1, which has the subnets.
+// oneNode is a topology with node n1 and its subnets.
 func oneNode(t testing.TB, subnets ...string) topology.Cluster {
 	t.Helper()
 	var all, join []netip.Prefix
@@ -42,7 +42,7 @@ func oneNode(t testing.TB, subnets ...string) topology.Cluster {
 	return c
 }
 
-// started is a pod whose kubelet reports addresses.
+// started is a pod with addresses reported by the kubelet.
 func started(name string, created int64, ips ...string) *corev1.Pod {
 	p := newPod(name, "n1")
 	p.CreationTimestamp = metav1.Unix(created, 0)
@@ -52,8 +52,7 @@ func started(name string, created int64, ips ...string) *corev1.Pod {
 	return p
 }
 
-// run has the kubelet report what pods were given, and returns the pods. A pod that
-// runs already learns nothing.
+// run reports the assigned addresses as a kubelet does. Pods already running keep theirs.
 func run(w *World, pods map[string]*corev1.Pod) {
 	for name, ips := range given(w) {
 		p := pods[name]
@@ -67,7 +66,7 @@ func run(w *World, pods map[string]*corev1.Pod) {
 	}
 }
 
-// restarted is a new World that reads what w has written.
+// restarted returns a new World after reading the rows of w.
 func restarted(w *World, pods map[string]*corev1.Pod) *World {
 	next := NewWorld()
 	for _, u := range w.Units() {
@@ -90,8 +89,8 @@ func restarted(w *World, pods map[string]*corev1.Pod) *World {
 	return next
 }
 
-// T3: what a running pod has is kept through every change of families, and through
-// restarts on the way, also of an emptied database.
+// T3: a running pod keeps its addresses through every change of families, and through restarts on the way, also of an
+// emptied database.
 func TestConversionsKeepWhatRunningPodsHave(t *testing.T) {
 	const v4, v6 = "10.0.1.0/24", "fd00:0:0:1::/64"
 	for _, tt := range []struct {
@@ -114,7 +113,7 @@ func TestConversionsKeepWhatRunningPodsHave(t *testing.T) {
 func convert(t *testing.T, way [][]string, restart string) {
 	r := rand.New(rand.NewPCG(1, 2))
 	w, pods := NewWorld(), map[string]*corev1.Pod{}
-	had := map[string][]netip.Addr{} // what a running pod's interface has
+	had := map[string][]netip.Addr{} // addresses of a running pod's interface
 	macs := map[string]string{}
 	for i, subnets := range way {
 		if subnets == nil {
@@ -148,7 +147,7 @@ func convert(t *testing.T, way [][]string, restart string) {
 			}
 		}
 		noTwoShareAnAddress(t, w)
-		for n := range 20 { // some come, some go; names in no order
+		for n := range 20 { // in no order of names
 			name := fmt.Sprint("p", r.IntN(1000))
 			if pods[name] == nil {
 				pods[name] = started(name, int64(100*i+n))
@@ -174,7 +173,7 @@ func convert(t *testing.T, way [][]string, restart string) {
 	}
 }
 
-// T3: where pods claim one address, the best claim wins, and of equal ones the older pod's.
+// T3: if pods claim one address, the best claim wins, and of equal claims the older pod's.
 func TestWhoHasAnAddressThatSeveralClaim(t *testing.T) {
 	assigned := func(name string, ips ...string) pod.Assignment {
 		a := pod.Assignment{Key: pod.Key{Namespace: "default", Name: name}, UID: "uid-" + name, MAC: "0a:58:0a:00:01:63"}
@@ -186,7 +185,7 @@ func TestWhoHasAnAddressThatSeveralClaim(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		puts []any
-		want string // who has 10.0.1.12
+		want string // the pod with 10.0.1.12
 	}{
 		{"the older of two running pods", []any{started("a", 2, "10.0.1.12"), started("b", 1, "10.0.1.12")}, "b"},
 		{"a running pod, not an older one that was only assigned it", []any{assigned("a", "10.0.1.12"), started("a", 1), started("b", 2, "10.0.1.12")}, "b"},
@@ -210,7 +209,7 @@ func TestWhoHasAnAddressThatSeveralClaim(t *testing.T) {
 	}
 }
 
-// T3: a running pod keeps what it has also where the other family is full.
+// T3: a running pod keeps its addresses also if the other family is full.
 func TestAFullFamilyTakesNothing(t *testing.T) {
 	w := NewWorld()
 	w.Put(oneNode(t, "fd00:0:0:1::/64"))
@@ -240,7 +239,7 @@ func TestAFullFamilyTakesNothing(t *testing.T) {
 	}
 }
 
-// T2: a pod that runs with other addresses than it was assigned is named.
+// T2: a pod running with other addresses than assigned is reported.
 func TestMismatch(t *testing.T) {
 	w := NewWorld()
 	w.Put(oneNode(t, "10.0.1.8/29"))
@@ -271,7 +270,7 @@ func TestMismatch(t *testing.T) {
 	expect("a family that is gone", "pod default/a runs with address 10.0.1.11, which is not in the subnets of node n1: its packets are dropped; delete the pod to recreate it without")
 }
 
-// T7: a restart of the watcher does not give again what was released before.
+// T7: after a restart, the watcher does not assign recently released addresses.
 func TestARestartContinuesTheRound(t *testing.T) {
 	w, pods := NewWorld(), map[string]*corev1.Pod{}
 	w.Put(oneNode(t, "10.0.1.0/24", "fd00:0:0:1::/64"))
@@ -289,7 +288,7 @@ func TestARestartContinuesTheRound(t *testing.T) {
 			last = last[1:]
 		}
 		if i%2 == 0 {
-			w.Remove(p) // the one that came last
+			w.Remove(p) // the latest
 		} else {
 			pods[name] = p
 		}
@@ -300,7 +299,7 @@ func TestARestartContinuesTheRound(t *testing.T) {
 	}
 }
 
-// T8: a static pod whose mirror is made again keeps its address: its sandbox runs on.
+// T8: a static pod keeps its address when its mirror is created again: its sandbox is still running.
 func TestAStaticPodKeepsItsAddress(t *testing.T) {
 	static := func(uid, id string) *corev1.Pod {
 		p := newPod("etcd-n1", "n1")
@@ -345,7 +344,7 @@ func TestAStaticPodKeepsItsAddress(t *testing.T) {
 	if got := given(w)["etcd-n1"]; got == before {
 		t.Error("another static pod has the address at once")
 	}
-	for i := range 1000 { // mirrors that do not come again are forgotten
+	for i := range 1000 { // mirrors that are never created again are removed
 		p := static("u", "hash")
 		p.Name = fmt.Sprint("gone", i)
 		w.Put(p)
@@ -357,7 +356,7 @@ func TestAStaticPodKeepsItsAddress(t *testing.T) {
 	}
 }
 
-// L7: pods that wait for an address cost other events nothing.
+// L7: pods waiting for an address do not slow down other events.
 func TestWaitingPodsCostNothing(t *testing.T) {
 	w := NewWorld()
 	w.Put(oneNode(t, "10.0.1.8/29"))
@@ -383,7 +382,7 @@ func TestWaitingPodsCostNothing(t *testing.T) {
 	if got := given(w); len(got) != 4 || got["p9"] != "10.0.1.11/29" {
 		t.Errorf("the oldest does not get it: %v", got)
 	}
-	for range 3 { // and each of those that wait can go
+	for range 3 { // and each of those waiting can be removed
 		for i := range 20_000 {
 			w.Remove(newPod(fmt.Sprint("p", i), "n1"))
 		}
@@ -395,8 +394,8 @@ func TestWaitingPodsCostNothing(t *testing.T) {
 	}
 }
 
-// T3: random conversions, restarts and changes of pods never let two share an address,
-// nor take one that is in the node's subnets from a running pod that claims it alone.
+// T3: with random conversions, restarts and changes of pods, two pods never share an address, and a running pod never
+// loses an address in the node's subnets if no other pod claims it.
 func TestRandomConversions(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 7))

@@ -37,7 +37,7 @@ func TestServiceCIDRs(t *testing.T) {
 	if text := fmt.Sprint(rows); err != nil || len(rows) != 3 || !strings.Contains(text, "ip4.dst == 172.31.0.0/24") {
 		t.Errorf("%v: %s", err, text)
 	}
-	// What would refuse the cluster's own traffic is left out, and told.
+	// A range that would reject the cluster's own traffic is left out and reported.
 	w.Put(serviceCIDR("bad", "10.0.0.0/9"))
 	rows, err = w.Rows(service.RangesUnit)
 	if err == nil || !strings.Contains(err.Error(), "subnet 10.0.0.0/9 of ServiceCIDR bad overlaps") || len(rows) != 3 || w.BadServiceCIDR() != "bad" {

@@ -16,8 +16,8 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// L5: 100 Services with Local policies over a DaemonSet share one router policy of each node, not 100. An endpoint
-// touches that of its own node.
+// L5: 100 Services with Local policies over a DaemonSet share one router policy of each node, instead of having 100.
+// An endpoint touches only the policy of its own node.
 func TestServicesShareTheWayBack(t *testing.T) {
 	const nodes, services = 50, 100
 	w := crowded(t, nodes)
@@ -49,7 +49,7 @@ func TestServicesShareTheWayBack(t *testing.T) {
 	}
 }
 
-// portsOn is a slice of a Service with some ports, all of which some endpoints on a node have.
+// portsOn returns a slice of a Service with some endpoints on a node, all with the same ports.
 func portsOn(name string, ports, endpoints, node int) *discoveryv1.EndpointSlice {
 	var addrs []string
 	for i := range endpoints {
@@ -75,9 +75,9 @@ func withPorts(name string, number, ports, created int) *corev1.Service {
 	return s
 }
 
-// L3: what Services with Local policies make of a node is bounded. The younger one that goes beyond takes no
-// connections from outside there, and an Event names figure and bound; all others go on, and it as well when an older one
-// is gone.
+// L3: the replies of Services with Local policies on a node are bounded. The younger Service above the limit takes no
+// connections from outside there, and its Problem has the number and the limit. All others continue, and so does this
+// one after the removal of an older one.
 func TestTheWayBackIsBounded(t *testing.T) {
 	w := crowded(t, 3)
 	names := []string{"old", "young", "late"}
@@ -119,8 +119,8 @@ func TestTheWayBackIsBounded(t *testing.T) {
 	}
 }
 
-// L3: which Services are refused depends on the objects only, not on the order of events, and each unit that this
-// changes is touched.
+// L3: the choice of refused Services depends on the objects only, not on the order of events, and each affected unit
+// is touched.
 func TestRefusedRepliesDoNotDependOnOrder(t *testing.T) {
 	for seed := range uint64(4) {
 		r, w := rand.New(rand.NewPCG(seed, 5)), crowded(t, 3)

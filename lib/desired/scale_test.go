@@ -19,8 +19,8 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// The shape of BenchmarkScale: each namespace has pods with labels of their own,
-// and policies that select within it. Pods are spread over the nodes.
+// The shape of BenchmarkScale: each namespace has pods with labels of their own, and policies selecting within it.
+// Pods are spread over the nodes.
 const (
 	scaleNamespaces = 25000
 	scalePods       = 4
@@ -72,7 +72,7 @@ func scalePod(namespace string, p int, app string, number int) *corev1.Pod {
 	}
 }
 
-// scalePolicy lets in pods of the namespace with another label.
+// scalePolicy allows pods of the namespace with another label.
 func scalePolicy(namespace string, p int) *networkingv1.NetworkPolicy {
 	app := func(n int) metav1.LabelSelector {
 		return metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("app-", n)}}
@@ -87,7 +87,7 @@ func scalePolicy(namespace string, p int) *networkingv1.NetworkPolicy {
 	}
 }
 
-// fill puts everything into an empty World, and computes all rows.
+// fill puts all objects into an empty World, and computes all rows.
 func (s scale) fill(b *testing.B) (w *World, rows int) {
 	w = NewWorld()
 	w.Put(s.cluster)
@@ -111,9 +111,8 @@ func (s scale) fill(b *testing.B) (w *World, rows int) {
 	return w, rows
 }
 
-// BenchmarkScale is 25 000 namespaces with 4 pods and 3 policies each, from
-// nothing to all rows, those of the pods' own ports included, and then one pod's
-// label after the other. The bounds are 4 s, 1 GB and 1 ms.
+// BenchmarkScale is 25 000 namespaces with 4 pods and 3 policies each, from nothing to all rows, also those of the
+// pods' own ports, and then one pod's label after the other. The limits are 4 s, 1 GB and 1 ms.
 func BenchmarkScale(b *testing.B) {
 	s := newScale(b)
 	for b.Loop() {
@@ -142,9 +141,8 @@ func BenchmarkScale(b *testing.B) {
 	}
 }
 
-// BenchmarkEndpoint is one endpoint that moves, of one of 500 Services with ten
-// each on 100 nodes: of plain ones, and of ones whose clients prefer endpoints of
-// their zone, so that what each node does is its own.
+// BenchmarkEndpoint moves one endpoint of one of 500 Services with ten each on 100 nodes: first plain Services, then
+// Services with hints for zones, so that nodes have different load balancers.
 func BenchmarkEndpoint(b *testing.B) {
 	const nodes, services, endpoints = 100, 500, 10
 	for _, zones := range []int{0, 3} {
@@ -252,8 +250,8 @@ func largeNode(i, address int) *corev1.Node {
 	return n
 }
 
-// largeService is, of ten, five with a ClusterIP, two with a NodePort, one of the
-// external policy Local, one of the internal one, and one with affinity.
+// largeService is one of ten: five with a ClusterIP, two with a NodePort, one with external policy Local, one with
+// internal policy Local, and one with affinity.
 func largeService(i int) *corev1.Service {
 	s := newService(fmt.Sprint("s", i), i)
 	s.Spec.ClusterIPs = s.Spec.ClusterIPs[:1]
@@ -272,7 +270,7 @@ func largeService(i int) *corev1.Service {
 	return s
 }
 
-// largeSlice has endpoints of a Service, of which one moves.
+// largeSlice has endpoints of a Service, the last of them on another node for each move.
 func largeSlice(i, move int) *discoveryv1.EndpointSlice {
 	var endpoints []string
 	for e := range 10 {
@@ -282,8 +280,8 @@ func largeSlice(i, move int) *discoveryv1.EndpointSlice {
 	return newSlice(fmt.Sprint("s", i), fmt.Sprint("s", i), endpoints...)
 }
 
-// BenchmarkEvent is what one event costs in a large cluster, and the rows of all
-// that it touches: each at most 20 ms, but for what every node or Service depends on.
+// BenchmarkEvent measures one event in a large cluster and the rows of all touched units: each at most 20 ms, except
+// for inputs of every node or Service.
 func BenchmarkEvent(b *testing.B) {
 	w, c := large(b)
 	for _, bm := range []struct {
@@ -367,7 +365,7 @@ func BenchmarkEvent(b *testing.B) {
 					dirty[u] = true
 				}
 				for u := range dirty {
-					_, _ = w.Rows(u) // whose Problems are not the point
+					_, _ = w.Rows(u) // Problems are expected
 				}
 				i, units = i+1, units+len(dirty)
 			}
@@ -378,7 +376,7 @@ func BenchmarkEvent(b *testing.B) {
 	}
 }
 
-// toggled is a Service with one port, or another one.
+// toggled returns a Service with one port or, for odd i, another one.
 func toggled(i int, s *corev1.Service) *corev1.Service {
 	s.Spec.Ports[0].Port += int32(i % 2)
 	return s

@@ -50,8 +50,7 @@ func newSlice(name, service string, endpoints ...string) *discoveryv1.EndpointSl
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
-// randomService is a Service of whatever kind. Few numbers, so that some want
-// the same.
+// randomService is a Service of any kind. It uses few numbers, for conflicts.
 func randomService(r *rand.Rand) *corev1.Service {
 	n := r.IntN(5)
 	s := newService(pick(r, "kubernetes", "s0", "s1", "s2", "s3"), n)
@@ -112,7 +111,7 @@ func randomSlice(r *rand.Rand) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// randomServiceChange changes something that Services depend on.
+// randomServiceChange changes inputs of Services.
 func randomServiceChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Unit) {
 	switch r.IntN(13) {
 	case 12:
@@ -162,8 +161,7 @@ func randomServiceChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Uni
 	return fmt.Sprint("service ", s), w.Put(s)
 }
 
-// randomHosts is a topology in which some nodes' hosts are known, and some are
-// gateways.
+// randomHosts is a topology with the hosts of some nodes, and some gateways.
 func randomHosts(t *testing.T, r *rand.Rand) topology.Cluster {
 	t.Helper()
 	c := cluster(t, 0, 1, 2)
@@ -186,8 +184,7 @@ func randomHosts(t *testing.T, r *rand.Rand) topology.Cluster {
 	return c
 }
 
-// withOtherSubnets is a topology where a node has other subnets than before, by
-// turns.
+// withOtherSubnets is a topology with alternating subnets of a node.
 func withOtherSubnets(t *testing.T, c topology.Cluster, node string) topology.Cluster {
 	t.Helper()
 	n := strings.TrimPrefix(node, "n")
@@ -202,8 +199,8 @@ func withOtherSubnets(t *testing.T, c topology.Cluster, node string) topology.Cl
 	return c
 }
 
-// A new Service, or endpoint, costs as many rows in a cluster of 100 nodes as in
-// one of one; a new node costs nothing that grows with the Services.
+// A new Service, or endpoint, changes as many rows in a cluster of 100 nodes as in one of one. The cost of a new node
+// does not grow with the Services.
 func TestRowsDoNotDependOnTheNumberOfNodes(t *testing.T) {
 	const services, endpoints, nodes = 1000, 10, 100
 	w := NewWorld()
@@ -260,9 +257,9 @@ func TestRowsDoNotDependOnTheNumberOfNodes(t *testing.T) {
 	}
 }
 
-// What comes by a gateway of policy Local is answered by that of the endpoint's
-// own node. Where the endpoint is no longer in its node's subnets, nothing is led
-// there: whoever writes slices could name any node.
+// A connection through a gateway of policy Local goes to an endpoint on the gateway's node, and the reply goes back
+// by this gateway. Endpoints outside their node's subnets have no route for replies: users with write access to
+// slices could name any node.
 func TestOtherSubnetsOfANodeTouchItsReplies(t *testing.T) {
 	w := NewWorld()
 	c := withGateways(t, cluster(t, 1, 2), 1, 2)
@@ -288,7 +285,7 @@ func TestOtherSubnetsOfANodeTouchItsReplies(t *testing.T) {
 	}
 }
 
-// Names of nodes and zones are kept once, and not for ever.
+// Each name of a node or zone is kept once, and only as long as it is used.
 func TestNamesOfNodesThatAreGoneAreForgotten(t *testing.T) {
 	w := NewWorld()
 	w.Put(newService("web", 1))
@@ -321,7 +318,7 @@ func tenEndpoints(seed, n int) (out []string) {
 
 func texts(w *World) map[nb.Unit]string { return state(w, nil) }
 
-// differing counts the rows that differ.
+// differing counts the units with different rows.
 func differing(a, b map[nb.Unit]string) int {
 	n := 0
 	for u, rows := range b {
@@ -358,8 +355,8 @@ func TestTwoServicesWantTheSame(t *testing.T) {
 	}
 }
 
-// An external address is what its author likes: it must not take over what pods
-// send elsewhere (CVE-2020-8554).
+// Users choose external addresses freely. These must not redirect packets of pods to other destinations
+// (CVE-2020-8554).
 func TestNobodyTakesWhatIsOthers(t *testing.T) {
 	w := NewWorld()
 	w.Put(service.Ranges(prefixes("172.16.0.0/16")))
@@ -383,7 +380,7 @@ func TestNobodyTakesWhatIsOthers(t *testing.T) {
 			name, address string
 			port          int32
 			protocol      corev1.Protocol
-			want          string // "": it is had
+			want          string // "": the Service has the address
 		}{
 			{"a Service's", "172.16.0.1", 80, "TCP", "172.16.0.1:80/TCP of service default/thief is in use by service default/victim: choose another one"},
 			{"another port of it", "172.16.0.1", 81, "TCP", "172.16.0.1:81/TCP of service default/thief is in use by service default/victim: choose another one"},

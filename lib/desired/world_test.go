@@ -29,8 +29,7 @@ func prefixes(list ...string) (out []netip.Prefix) {
 	return out
 }
 
-// cluster returns a dual-stack topology with the given nodes, each with room
-// for 5 pods.
+// cluster returns a dual-stack topology with the given nodes, each with room for 5 pods.
 func cluster(t testing.TB, nodes ...int) topology.Cluster {
 	t.Helper()
 	c, err := topology.New(names.ClusterRouter, prefixes("10.0.0.0/16", "fd00::/48"), prefixes("100.64.0.0/16", "fd98::/64"))
@@ -64,7 +63,7 @@ func annotated(p *corev1.Pod, ips ...string) *corev1.Pod {
 	return p
 }
 
-// given returns the addresses of each pod that has some, "ip ip".
+// given returns the addresses of each pod with an assignment, "ip ip".
 func given(w *World) map[string]string {
 	out := map[string]string{}
 	for k, p := range w.pods {
@@ -162,7 +161,7 @@ func TestAddressesAreNotReusedAtOnce(t *testing.T) {
 	if slices.Sort(seen); len(slices.Compact(seen)) != 3 {
 		t.Errorf("3 pods in a row had %v", seen)
 	}
-	// Nobody gets the address of who has just gone by wishing for the last one.
+	// A pod does not get the address of a pod just deleted by wishing for the last one.
 	w.Put(cluster(t, 2))
 	w.Put(newPod("victim", "n2"))
 	w.Settle()
@@ -220,7 +219,7 @@ func TestPodsWithoutPorts(t *testing.T) {
 	}
 }
 
-// state is every unit's rows, as text: what is written once only is left out.
+// state returns every unit's rows as text, without parts written only once.
 func state(w *World, more []nb.Unit) map[nb.Unit]string {
 	out := map[nb.Unit]string{}
 	for _, u := range append(w.Units(), more...) {
@@ -237,8 +236,7 @@ func state(w *World, more []nb.Unit) map[nb.Unit]string {
 	return out
 }
 
-// Every unit whose rows a change alters must be among the units that the change
-// reports, or a running watcher would leave it as it was.
+// A change must return every unit with other rows afterwards, or a running watcher would not update it.
 func TestTouchedIsComplete(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -326,7 +324,7 @@ func randomChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Unit) {
 		return fmt.Sprint("replace by ", len(pods)), w.Replace(&corev1.Pod{}, pods)
 	}
 	p := newPod(name, node)
-	if r.IntN(8) == 0 { // whose logical port a gateway's may be
+	if r.IntN(8) == 0 { // a gateway's port may have this name
 		p.Namespace, p.Name = "eth1", fmt.Sprint("gw", r.IntN(3))
 	}
 	randomHostPorts(r, p)
@@ -338,7 +336,7 @@ func randomChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Unit) {
 	return fmt.Sprint("pod ", name, " on ", node, " ", p.Annotations, p.Spec.Containers), w.Put(p)
 }
 
-// randomPolicyChange changes what policies depend on.
+// randomPolicyChange changes inputs of policies.
 func randomPolicyChange(r oracle.Source, w *World) (string, []nb.Unit) {
 	ns := [...]string{"default", "other"}[r.IntN(2)]
 	name := fmt.Sprint("policy", r.IntN(6))
@@ -362,7 +360,7 @@ func randomPolicyChange(r oracle.Source, w *World) (string, []nb.Unit) {
 		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprint("192.0.2.", 1+r.IntN(3))}}
 		return fmt.Sprint("node ", n.Name, n.Status.Addresses), w.Put(n)
 	case 7:
-		p := r.Policy(ns, name) // what cannot be honoured, too
+		p := r.Policy(ns, name) // also one that cannot be honoured
 		p.Spec.PodSelector.MatchLabels = map[string]string{"not a label": "x"}
 		return fmt.Sprintf("bad %s/%s", ns, name), w.Put(p)
 	case 8, 9, 10:
