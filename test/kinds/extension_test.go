@@ -141,8 +141,8 @@ func defineRoutes(t *testing.T) {
 	})
 }
 
-// A kind of objects that only this test has is listed, watched, trimmed, reconciled, pruned, and reported in Events and by
-// --check. Apart from the feature in route_test.go, one value knows of it: the Extension.
+// A kind of this test alone is listed, watched, trimmed, reconciled, pruned, and reported in Events and by --check.
+// Apart from the feature in route_test.go, only one value knows of it: the Extension.
 func TestAKindFromOutside(t *testing.T) {
 	n := newNetwork(t)
 	defineRoutes(t)

@@ -64,7 +64,7 @@ func trim(k kube.Kind, o runtime.Object) {
 	}
 }
 
-// A field that a feature reads is kept: full and trimmed objects make the same rows, problems, Events, flows and rules.
+// Fields read by features are kept: full and trimmed objects make the same rows, problems, Events, flows and rules.
 func TestFieldsThatAreReadAreKept(t *testing.T) {
 	for seed := range uint64(worldsTried) {
 		full := randomState(seed)
@@ -75,7 +75,7 @@ func TestFieldsThatAreReadAreKept(t *testing.T) {
 	}
 }
 
-// readElsewhere are the kept fields that have no effect on rows, and their readers.
+// readElsewhere are the kept fields without effect on rows, and their readers.
 var readElsewhere = map[string]string{
 	"ObjectMeta.ResourceVersion":   "the annotator compares versions of pods; informers need it",
 	"ObjectMeta.UID":               "Events name it",
@@ -85,7 +85,7 @@ var readElsewhere = map[string]string{
 	"Spec.PublishNotReadyAddresses": "service.Service has it",
 }
 
-// A field that is kept is read: without it the output of some world differs. So the worlds of
+// Kept fields are read: without one of them the output of some world differs. So the worlds of
 // TestFieldsThatAreReadAreKept notice each field.
 func TestFieldsThatAreKeptAreRead(t *testing.T) {
 	var worlds []state

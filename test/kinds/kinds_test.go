@@ -1,5 +1,5 @@
-// Package kinds tests the table of kinds in lib/kube: by LIST and by WATCH, by the fields that features read, with several
-// roles in one process, and with a kind that only a test has.
+// Package kinds tests the table of kinds in lib/kube: by LIST and by WATCH, by the fields read by features, with
+// several roles in one process, and with a kind of the test alone.
 package kinds
 
 import (

@@ -13,7 +13,7 @@ import (
 	"ovn-k8s/lib/kube"
 )
 
-// samples has an object of each kind, with all fields that the kind keeps and with others. The API server adds more.
+// samples has an object of each kind, with all kept fields and some others. The API server adds more.
 const samples = `
 apiVersion: v1
 kind: Namespace
@@ -123,7 +123,7 @@ func removeSamples(t *testing.T) {
 	})
 }
 
-// An observer has the latest of all objects that came by WATCH.
+// An observer has the latest version of all objects of WATCH.
 type observer struct {
 	mu      sync.Mutex
 	objects map[string]runtime.Object // by kind, namespace and name

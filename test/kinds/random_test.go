@@ -22,7 +22,7 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// A generator fills every field of objects at random, with values that mean something to features.
+// A generator fills every field of objects at random, with values that have a meaning for features.
 type generator struct{ *rand.Rand }
 
 // counts are the numbers of objects of kinds in a world; 4 for others.
@@ -57,7 +57,7 @@ func (g generator) objects(k kube.Kind) (all []runtime.Object) {
 
 func (g generator) one(all ...string) string { return all[g.IntN(len(all))] }
 
-// labels are some of those that features know, and of those that selectors name.
+// labels are some of those known to features, and some used by selectors.
 func (g generator) labels() map[string]string {
 	out := g.some(5, map[string][]string{
 		corev1.LabelTopologyZone: {"z1", "z2"}, discoveryv1.LabelServiceName: {"o0", "o1", "o2"}, "k1": {"v1", "v2"}, "k2": {"v1", "v2"},

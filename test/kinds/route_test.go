@@ -77,7 +77,7 @@ func (l *RouteList) DeepCopyObject() runtime.Object {
 	return &out
 }
 
-// routeExtension is all that a watcher has to know of the feature: the line of its kind, and its World.
+// routeExtension has all a watcher needs of the feature: the line of its kind, and its World.
 func routeExtension(seen *routesSeen) watcher.Extension {
 	k := kube.NewKind("routes", func(r *Route) Route {
 		return Route{ObjectMeta: kube.KeepMeta(r.ObjectMeta), Spec: RouteSpec{Prefix: r.Spec.Prefix, NextHop: r.Spec.NextHop}}
@@ -91,7 +91,7 @@ func routeExtension(seen *routesSeen) watcher.Extension {
 	return watcher.Extension{Kinds: []kube.Kind{k}, New: func() watcher.World { return &routes{map[nb.Unit]*Route{}, seen} }}
 }
 
-// routesSeen are the objects that the feature got.
+// routesSeen are the objects received by the feature.
 type routesSeen struct {
 	mu  sync.Mutex
 	all []*Route

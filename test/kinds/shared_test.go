@@ -25,7 +25,7 @@ func newCounter() *counter {
 	return &counter{open: map[string]int{}, most: map[string]int{}, made: map[string]int{}}
 }
 
-// A counted is a transport whose requests are counted.
+// A counted is a transport that counts its requests.
 type counted struct {
 	*counter
 	next http.RoundTripper
@@ -82,7 +82,7 @@ type role struct {
 	lists map[string]int  // Replaces by kind
 }
 
-// follow subscribes to kinds until stop. Of pods it has those on one node, unless that is "".
+// follow subscribes to kinds until stop. If node is not "", it has only the pods on that node.
 func follow(t *testing.T, api *kube.Cluster, node string, kinds ...kube.Kind) (r *role, stop func()) {
 	r = &role{names: map[string]bool{}, lists: map[string]int{}}
 	var all []kube.Subscription
@@ -139,8 +139,8 @@ func (r *role) listed(k kube.Kind) bool {
 	return r.lists[k.Name] > 0
 }
 
-// Two roles of a process share informers: a watcher, which has all kinds, and another with the kinds of a gateway helper.
-// The API server sees one WATCH for each kind.
+// Two roles of a process share informers: a watcher with all kinds, and another role with the kinds of a gateway
+// helper. The API server sees one WATCH for each kind.
 func TestRolesShareConnections(t *testing.T) {
 	n := newNetwork(t)
 	defineRoutes(t)
