@@ -5,27 +5,27 @@ import (
 	"slices"
 )
 
-// A state is a policy, its plan, and the groups that it refers to.
+// A state is a policy, its plan, and its groups.
 type state struct {
 	Policy
 	plan
-	squeezed string // why the limit of the namespace allows nothing
+	squeezed string // the Problem if the policy exceeds the limit of the namespace
 	subject  *group
 	rules    []boundRule
 	priced   bool // may exceed a limit
 	watching []watch
-	choked   string // why the limits of numbered ports allow nothing
+	choked   string // the Problem if named ports exceed their limits
 }
 
-// A boundRule is a rule, and the groups of its peers. A rule for anyone that
-// names ports of containers has one more group: everybody's.
+// A boundRule is a rule, and the groups of its peers. A rule for anyone with named ports of containers has one more
+// group: everybody's.
 type boundRule struct {
 	rule
 	peers []*group
 	names string // text of the named ports
 }
 
-// problem is why nothing is allowed, "" if rules are in force.
+// problem is the reason why nothing is allowed, "" if the rules are in force.
 func (s *state) problem() string {
 	for _, why := range []string{s.excess, s.squeezed, s.choked} {
 		if why != "" {
@@ -41,7 +41,7 @@ func (x *Index) newState(n *namespace, p Policy) *state {
 	return &state{Policy: p, plan: x.plan(n, p), priced: priced, watching: x.watches(p, priced)}
 }
 
-// install puts a policy in the place of another, of which either may be nil.
+// install replaces the policy old by p. Either may be nil.
 func (x *Index) install(n *namespace, old *state, p *Policy) {
 	if p != nil {
 		x.crowd(n, p.selectors())
@@ -63,14 +63,14 @@ func (x *Index) install(n *namespace, old *state, p *Policy) {
 		s.squeezed = squeezed[s]
 		x.bind(n, s)
 	}
-	if old != nil { // after bind, so that what both use stays
+	if old != nil { // after bind, to keep groups used by both
 		x.unbind(old)
 	}
 	x.squeeze(n, squeezed)
 }
 
-// crowd counts the selectors of the policies of a namespace. The plans of small
-// policies matter too while there are many.
+// crowd counts the selectors of the policies of a namespace. If there are many, the plans of small policies matter,
+// too.
 func (x *Index) crowd(n *namespace, by int) {
 	before := x.crowded(n)
 	if n.selectors += by; before == x.crowded(n) {
@@ -85,7 +85,7 @@ func (x *Index) crowd(n *namespace, by int) {
 	}
 }
 
-// squeeze applies what the limit of a namespace says of its policies.
+// squeeze applies the results of judge to the policies of a namespace.
 func (x *Index) squeeze(n *namespace, squeezed map[*state]string) {
 	for _, old := range slices.Clone(n.policies) {
 		why := squeezed[old]
@@ -106,7 +106,7 @@ func (x *Index) squeeze(n *namespace, squeezed map[*state]string) {
 	}
 }
 
-// replan plans policies again, or computes their prices only, whose counts have changed.
+// replan plans the policies with changed counts again, or computes only their prices.
 func (x *Index) replan() {
 	for len(x.due)+len(x.unpriced) > 0 {
 		due, unpriced, spaces := x.due, x.unpriced, map[*namespace]bool{}
@@ -209,8 +209,7 @@ func (x *Index) unbind(s *state) {
 	x.disuse(s.subject)
 }
 
-// resolvers are the groups whose pods say what number a named port has: the
-// pods that are connected to.
+// resolvers are the groups with the numbers of a rule's named ports: the destinations of its connections.
 func (r *boundRule) resolvers(s *state) []*group {
 	if r.dir == ingress {
 		return []*group{s.subject}

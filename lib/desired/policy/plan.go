@@ -8,26 +8,22 @@ import (
 	"strings"
 )
 
-// limits are those of what policies make: the members of port groups are what a pod
-// costs when it starts.
+// limits bound the size of policies: the members of port groups determine the cost of a starting pod.
 type limits struct {
-	// perPod times the pods of the cluster, or minMembers if that is more, is how many
-	// members the groups of one policy may have. So up to perPod selectors are never
-	// too many.
+	// perPod times the pods of the cluster, or minMembers if that is more, is the maximum number of members of the
+	// groups of one policy. So up to perPod selectors are always allowed.
 	perPod, minMembers int
-	// perSpace is how many times the limit of one policy all policies of a namespace
-	// have together.
+	// perSpace times the limit of one policy is the limit of all policies of a namespace together.
 	perSpace int
-	// perFlows is how many times as many addresses as members the rules of a policy may
-	// name: each is a flow, in each rule.
+	// perFlows times the limit of members is the maximum number of addresses in the rules of a policy: each is a
+	// flow, in each rule.
 	perFlows int
-	// portSets is how many port groups the named ports of a policy become: one for each
-	// set of numbers that the names of a rule have in some pods. portBytes is the size of
-	// the matches with those numbers.
+	// portSets is the maximum number of port groups for the named ports of a policy: one for each set of numbers that
+	// the names of a rule have in some pods. portBytes is the maximum size of the matches with these numbers.
 	portSets, portBytes int
-	// unit is the step in which small numbers of pods are counted.
+	// unit is the step for counting small numbers of pods.
 	unit int
-	// nameBytes is how many bytes of a hash short names of groups have.
+	// nameBytes is the number of bytes of a hash in short names of groups.
 	nameBytes int
 }
 
@@ -35,16 +31,16 @@ func defaultLimits() limits {
 	return limits{perPod: 4, minMembers: 50_000, perSpace: 4, perFlows: 10, portSets: 1000, portBytes: 4_000_000, unit: 32, nameBytes: 8}
 }
 
-// A plan is what a policy makes of its rules, given about how many pods there are.
+// A plan has the groups of a policy's rules and their cost, for the approximate number of pods.
 type plan struct {
 	rules   []rule   // with simplified peers, without duplicates; none if excess is set
 	charges []charge // one for each group
 	blocks  int      // of all rules
-	excess  string   // why nothing is allowed, "" if the plan is within the limits
+	excess  string   // reason why nothing is allowed, "" if the plan is within the limits
 	price   int      // the sum of the charges
 }
 
-// A charge is how many members a group and its numbered groups have at most.
+// A charge is the maximum number of members of a group and its numbered groups.
 type charge struct {
 	group string
 	from  peer
@@ -60,11 +56,11 @@ func (x *Index) maxMembers() int {
 	return max(x.limits.minMembers, x.limits.perPod*x.census.pods.rounded(x.census.unit))
 }
 
-// plan computes what a policy of namespace n makes, without looking at single pods.
+// plan computes the plan of a policy of namespace n, without looking at single pods.
 func (x *Index) plan(n *namespace, p Policy) plan {
 	out := plan{}
 	at := map[string]int{}
-	// add adds a group, and its numbered groups for one rule that names ports.
+	// add adds a group, and its numbered groups for one rule with named ports.
 	add := func(from peer, named []namedPort) *charge {
 		name := groupName(peerText(from, n), sha256.Size)
 		i, known := at[name]
@@ -114,11 +110,11 @@ func (x *Index) price(n *namespace, p *plan) {
 	}
 }
 
-// everybody is a peer that selects all pods.
+// everybody is a peer with all pods.
 var everybody = peer{everywhere: true}
 
-// allPeers are the peers of a rule by selector. An egress rule for anyone that names
-// ports of containers asks everybody for their numbers.
+// allPeers are the peers of a rule by selector. An egress rule for anyone with named ports of containers looks up
+// their numbers in everybody.
 func (r *rule) allPeers() []peer {
 	if r.anyone && r.dir == egress && len(r.named) > 0 {
 		return []peer{everybody}
@@ -126,8 +122,7 @@ func (r *rule) allPeers() []peer {
 	return r.peers
 }
 
-// simplifiedPeers leaves out what excludes nobody, peers that are equal then, and all
-// others if one selects all pods.
+// simplifiedPeers leaves out requirements met by all, then duplicates, and all other peers if one selects all pods.
 func (x *Index) simplifiedPeers(peers []peer, n *namespace) (out []peer) {
 	known := make(map[string]bool, len(peers))
 	for _, p := range peers {
@@ -150,8 +145,8 @@ func (p peer) all() bool {
 	return p.everywhere && len(p.namespaces.needs) == 0 && len(p.pods.needs) == 0
 }
 
-// atMost is how many pods a peer of a policy in namespace n selects at most, and no
-// less than it costs to look through its namespaces.
+// atMost is an upper bound of the pods selected by a peer of a policy in namespace n, and at least the cost to look
+// through its namespaces.
 func (x *Index) atMost(p peer, n *namespace) int {
 	if !p.everywhere {
 		return x.census.own.atMost(p.pods, n.pods.rounded(x.census.unit))
@@ -169,7 +164,7 @@ func (x *Index) priced(n *namespace, p Policy) bool {
 	return x.crowded(n) || p.selectors() > x.limits.perPod
 }
 
-// watches lists the counts of labels that the plan of a policy depends on.
+// watches lists the counts of labels used by the plan of a policy.
 func (x *Index) watches(p Policy, priced bool) (out []watch) {
 	if priced {
 		out = x.census.own.watches(p.subject, true)
@@ -193,7 +188,7 @@ func (x *Index) watches(p Policy, priced bool) (out []watch) {
 	})
 }
 
-// selectors is how many groups a policy has at most, numbered ones included.
+// selectors is the maximum number of groups of a policy, with numbered ones.
 func (p *Policy) selectors() int {
 	n := 1
 	for i := range p.rules {
@@ -205,8 +200,7 @@ func (p *Policy) selectors() int {
 // crowded reports whether the policies of a namespace may exceed its limit.
 func (x *Index) crowded(n *namespace) bool { return n.selectors > x.limits.perPod*x.limits.perSpace }
 
-// judge says which policies of a namespace exceed its limit: the older ones come
-// first.
+// judge returns the policies above the limit of a namespace, each with the reason: the older ones come first.
 func (x *Index) judge(n *namespace) (squeezed map[*state]string) {
 	if !x.crowded(n) {
 		return nil
