@@ -17,10 +17,10 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// downAfter is how long a part must fail before gateways that need it are declared down.
+// downAfter is how long a part must fail before the gateways that need it are declared down.
 const downAfter = 3 * time.Second
 
-// neededBy are the modes of gateways, each with the parts that it needs to forward packets.
+// neededBy are the modes of gateways, each with the parts needed to forward packets.
 func neededBy() map[string][]string {
 	return map[string][]string{names.BridgeMode: {partFlows}, names.LocalMode: {partLocal, partForwarding}}
 }
@@ -28,13 +28,13 @@ func neededBy() map[string][]string {
 // errPodsUnknown does not mean that a local gateway fails: gateway-init has made its rules.
 var errPodsUnknown = errors.New("the subnets of pods are not known: run \"ovn-k8s-overlay gateway-init --local\" again")
 
-// A trial is what came of the last try to bring a part up to date.
+// A trial is the result of the last try to update a part.
 type trial struct {
 	failed error
-	since  time.Time // when the first of the tries began that failed
+	since  time.Time // start of the first of the failed tries in a row
 }
 
-// tried records what came of a part, and judges gateways that need it, now and when it has failed for downAfter.
+// tried records the result of a part, and judges the gateways that need it, now and after downAfter.
 func (e *engine) tried(part string, began time.Time, err error) {
 	before := e.trials[part]
 	switch {
@@ -55,25 +55,25 @@ func (e *engine) tried(part string, began time.Time, err error) {
 type verdict int
 
 const (
-	undecided verdict = iota // what was declared stays
+	undecided verdict = iota // keep the declared state
 	up
 	down
 )
 
-// judge has the declarer say which gateways of this host can forward packets: it is an event.
+// judge updates the declarer: it is an event.
 func (e *engine) judge() []string {
 	e.declarer.set(e.verdicts())
 	return nil
 }
 
-// verdicts says of each mode of gateways whether this host can forward packets, and why not.
+// verdicts returns the verdict for each mode of gateways, and the reason if packets cannot be forwarded.
 func (e *engine) verdicts() (verdicts map[string]verdict, why map[string]error) {
 	verdicts, why = map[string]verdict{}, map[string]error{}
 	for mode, parts := range neededBy() {
 		shares := e.ports.shared != ""
 		switch {
 		case mode == names.LocalMode && e.ports.local.Name == "" || mode == names.BridgeMode && !shares:
-			verdicts[mode] = up // there is no such gateway
+			verdicts[mode] = up // no such gateway
 			continue
 		case mode == names.BridgeMode && e.ports.inside.Name == "":
 			verdicts[mode], why[mode] = down, fmt.Errorf("bridge %s is shared, but not served: start this program with --physical-bridge=%s and --physical-interface", e.ports.shared, e.ports.shared)
@@ -94,13 +94,14 @@ func (e *engine) verdicts() (verdicts map[string]verdict, why map[string]error) 
 	return verdicts, why
 }
 
-// A declarer has ovn-cms-options say which gateways of this host cannot forward packets, so that others get those of pods.
+// A declarer writes the gateways of this host that cannot forward packets into ovn-cms-options, so that packets of
+// pods go to others.
 type declarer struct {
 	sw   *vswitch.Switch
 	log  *logrus.Entry
 	wake chan struct{}
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the following fields
 	verdicts map[string]verdict
 	why      map[string]error // by mode
 	declared []string         // modes
@@ -110,7 +111,7 @@ func newDeclarer(sw *vswitch.Switch, log *logrus.Entry) *declarer {
 	return &declarer{sw: sw, log: log, wake: make(chan struct{}, 1)}
 }
 
-// set replaces the verdicts, if they are others.
+// set replaces the verdicts, and wakes run if they differ.
 func (d *declarer) set(verdicts map[string]verdict, why map[string]error) {
 	d.mu.Lock()
 	same := maps.Equal(d.verdicts, verdicts)
@@ -121,7 +122,7 @@ func (d *declarer) set(verdicts map[string]verdict, why map[string]error) {
 	}
 }
 
-// look has run compare again.
+// look makes run compare again.
 func (d *declarer) look() {
 	select {
 	case d.wake <- struct{}{}:
@@ -129,7 +130,7 @@ func (d *declarer) look() {
 	}
 }
 
-// run writes until ctx ends. It compares with each change of the database, too: an operator may edit the option.
+// run writes until ctx ends. It also compares after each change of the database: an operator may edit the option.
 func (d *declarer) run(ctx context.Context) {
 	defer d.sw.OnChange(d.look)()
 	said := ""
@@ -188,7 +189,7 @@ func (d *declarer) declare(ctx context.Context) error {
 	return nil
 }
 
-// String lists the modes that are declared down, "none" without any.
+// String lists the modes declared down, "none" without any.
 func (d *declarer) String() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
