@@ -1,7 +1,6 @@
 package desired
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -35,11 +34,11 @@ func (w *World) AnsweredBy(gateway string) (out []netip.Addr) {
 	return out
 }
 
-func (w *World) answerRows(a netip.Addr) []nb.Row {
+func (w *World) answerRows(a netip.Addr) ([]nb.Row, error) {
 	if g := w.answers.chosen[a]; g != "" {
-		return []nb.Row{answer.Row(a, g)}
+		return []nb.Row{answer.Row(a, g)}, nil
 	}
-	return nil
+	return nil, nil
 }
 
 // putAnsweringGateways records the gateways that are up, and returns the units of addresses with another gateway.
@@ -193,10 +192,4 @@ func (w *World) hasEndpointOn(k service.Key, node string, family netip.Addr) boo
 	return false
 }
 
-// answerUnits are the units of all addresses with an answering gateway.
-func (w *World) answerUnits() (out []nb.Unit) {
-	for a := range maps.Keys(w.answers.chosen) {
-		out = append(out, answer.Unit(a))
-	}
-	return out
-}
+func (w *World) answerUnits() []nb.Unit { return unitsOf(w.answers.chosen, answer.Unit) }

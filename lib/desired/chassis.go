@@ -83,10 +83,10 @@ func ChassisUnit(id string) nb.Unit { return nb.Unit(ChassisPrefix + id) }
 func chassisOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), ChassisPrefix) }
 
 // chassisRows returns the variables of a host.
-func (w *World) chassisRows(id string) []nb.Row {
+func (w *World) chassisRows(id string) ([]nb.Row, error) {
 	c, ok := w.services.chassis[id]
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	variables := map[string]string{}
 	for f, addrs := range w.addresses(c) {
@@ -103,10 +103,12 @@ func (w *World) chassisRows(id string) []nb.Row {
 		}
 	}
 	if len(variables) == 0 {
-		return nil
+		return nil, nil
 	}
-	return []nb.Row{service.VariablesRow(id, variables)}
+	return []nb.Row{service.VariablesRow(id, variables)}, nil
 }
+
+func (w *World) allChassisUnits() []nb.Unit { return unitsOf(w.services.chassis, ChassisUnit) }
 
 // changedChassis returns the units of chassis added, removed, or with other addresses of gateways. old and before are
 // of the previous topology.

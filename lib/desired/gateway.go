@@ -97,8 +97,28 @@ func (w *World) DeclaredDown(gateway string) bool {
 }
 
 // gatewayRows returns the rows of a gateway, without routes to it in families in which it is down.
-func (w *World) gatewayRows(name string) []nb.Row {
-	return append(w.cluster.GatewayRows(name), w.cluster.GatewayRoutesBut(name, w.gateways.dead[name].of)...)
+func (w *World) gatewayRows(name string) ([]nb.Row, error) {
+	return append(w.cluster.GatewayRows(name), w.cluster.GatewayRoutesBut(name, w.gateways.dead[name].of)...), nil
+}
+
+func (w *World) gatewayUnits() []nb.Unit { return unitsOf(w.cluster.Gateways, topology.GatewayUnit) }
+
+func (w *World) putSilent(s Silent) []nb.Unit {
+	g := w.gateways
+	g.silent = s
+	return w.putGateways(g)
+}
+
+func (w *World) putChassis(c Chassis) []nb.Unit {
+	g := w.gateways
+	g.chassis = c
+	return w.putGateways(g)
+}
+
+func (w *World) putDeclared(d Declared) []nb.Unit {
+	g := w.gateways
+	g.declared = d
+	return w.putGateways(g)
 }
 
 // putGateways records the state of gateways.

@@ -134,6 +134,8 @@ func (w *World) hostRows(sw string) ([]nb.Row, error) {
 	return rows, nil
 }
 
+func (w *World) hostUnits() []nb.Unit { return unitsOf(w.said.hosts, topology.HostUnit) }
+
 // changedHosts returns the units of hosts affected by a change of the topology.
 func (w *World) changedHosts(old topology.Cluster) (touched []nb.Unit) {
 	now := w.cluster

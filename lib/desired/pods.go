@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
@@ -200,6 +203,19 @@ func (w *World) retry(p *podState) {
 	}
 	w.unsettled[name] = true
 }
+
+func (w *World) putPodObject(o *corev1.Pod) []nb.Unit {
+	p := pod.New(o)
+	return append(w.putPod(p), w.putLabels(o, p)...)
+}
+
+func (w *World) removePodObject(name types.NamespacedName) []nb.Unit {
+	k := pod.Key(name)
+	delete(w.previous, k)
+	return append(w.removePod(k), w.policies.RemovePod(k)...)
+}
+
+func (w *World) podNames() []types.NamespacedName { return namesOf(maps.Keys(w.pods)) }
 
 func (w *World) putPod(p pod.Pod) []nb.Unit {
 	old := w.pods[p.Key]

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
@@ -39,40 +40,24 @@ func (w *World) putPolicy(o *networkingv1.NetworkPolicy) []nb.Unit {
 	return w.putPolicies(func() []nb.Unit { return w.policies.PutPolicy(policy.New(o)) })
 }
 
-func (w *World) removePolicy(k policy.Key) []nb.Unit {
-	return w.putPolicies(func() []nb.Unit { return w.policies.RemovePolicy(k) })
+func (w *World) removePolicy(name types.NamespacedName) []nb.Unit {
+	return w.putPolicies(func() []nb.Unit { return w.policies.RemovePolicy(policy.Key(name)) })
 }
 
-// replaceNamespaces replaces all Namespaces.
-func (w *World) replaceNamespaces(objs []any) (touched []nb.Unit) {
-	here := map[string]bool{}
-	for _, o := range objs {
-		n := o.(*corev1.Namespace)
-		here[n.Name] = true
-		touched = append(touched, w.Put(n)...)
-	}
-	for _, name := range w.policies.Namespaces() {
-		if !here[name] {
-			touched = append(touched, w.policies.RemoveNamespace(name)...)
-		}
-	}
-	return touched
+func (w *World) policyNames() []types.NamespacedName {
+	return namesOf(slices.Values(w.policies.Keys()))
 }
 
-// replacePolicies replaces all NetworkPolicies.
-func (w *World) replacePolicies(objs []any) (touched []nb.Unit) {
-	here := map[policy.Key]bool{}
-	for _, o := range objs {
-		p := o.(*networkingv1.NetworkPolicy)
-		here[policy.Key{Namespace: p.Namespace, Name: p.Name}] = true
-		touched = append(touched, w.putPolicy(p)...)
-	}
-	for _, k := range w.policies.Keys() {
-		if !here[k] {
-			touched = append(touched, w.removePolicy(k)...)
-		}
-	}
-	return touched
+func (w *World) putNamespace(n *corev1.Namespace) []nb.Unit {
+	return append(w.putUID(n), w.policies.PutNamespace(n)...)
+}
+
+func (w *World) removeNamespace(name types.NamespacedName) []nb.Unit {
+	return w.policies.RemoveNamespace(name.Name)
+}
+
+func (w *World) namespaceNames() []types.NamespacedName {
+	return clusterWide(slices.Values(w.policies.Namespaces()))
 }
 
 // ownAddrs are all addresses of a node for the pods of its switch: those of its management port, and its own. nil if
@@ -86,20 +71,20 @@ func (w *World) ownAddrs(sw string) []netip.Addr {
 }
 
 // nodePolicyRows are the ACLs of a node's switch.
-func (w *World) nodePolicyRows(sw string) []nb.Row {
+func (w *World) nodePolicyRows(sw string) ([]nb.Row, error) {
 	subnets, ok := w.cluster.Nodes[sw]
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	return policy.Node{
 		Switch: sw, Management: addrs(topology.ManagementPort(subnets).IPs), Own: w.hosts[sw],
 		Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Policies: w.policies.Any(),
-	}.Rows()
+	}.Rows(), nil
 }
 
 // guardRows returns the rows of the guard.
-func (w *World) guardRows() []nb.Row {
-	return policy.GuardRows(w.cluster.Subnets, w.cluster.NodeNames())
+func (w *World) guardRows() ([]nb.Row, error) {
+	return policy.GuardRows(w.cluster.Subnets, w.cluster.NodeNames()), nil
 }
 
 // policyRows are the rows of a policy, or of a group of pods.
@@ -111,17 +96,17 @@ func (w *World) policyRows(u nb.Unit) ([]nb.Row, error) {
 	return rows, nil
 }
 
-// policyUnits lists the units of policies, and the nodes' own.
-func (w *World) policyUnits() []nb.Unit {
-	us := w.policies.Units()
-	if len(w.cluster.Nodes) > 0 {
-		us = append(us, policy.GuardUnit)
+// policyUnits lists the units of policies, their groups and their logging.
+func (w *World) policyUnits() []nb.Unit { return w.policies.Units() }
+
+func (w *World) guardUnits() []nb.Unit {
+	if len(w.cluster.Nodes) == 0 {
+		return nil
 	}
-	for name := range w.cluster.Nodes {
-		us = append(us, policy.NodeUnit(name))
-	}
-	return us
+	return []nb.Unit{policy.GuardUnit}
 }
+
+func (w *World) nodePolicyUnits() []nb.Unit { return unitsOf(w.cluster.Nodes, policy.NodeUnit) }
 
 // Policy returns the policy of unit u.
 func (w *World) Policy(u nb.Unit) (policy.Policy, bool) { return w.policies.Policy(u) }

@@ -7,11 +7,32 @@ import (
 	"slices"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/nb"
 )
+
+func (w *World) putServiceCIDR(o *networkingv1.ServiceCIDR) []nb.Unit {
+	return w.putCIDRs(o.Name, service.CIDRs(o))
+}
+
+func (w *World) removeServiceCIDR(name types.NamespacedName) []nb.Unit {
+	return w.putCIDRs(name.Name, nil)
+}
+
+func (w *World) cidrNames() []types.NamespacedName { return clusterWide(maps.Keys(w.services.cidrs)) }
+
+func (w *World) putRanges(r service.Ranges) []nb.Unit {
+	w.services.configured = r
+	return w.lookAround()
+}
+
+func (w *World) putSelection(s service.Selection) []nb.Unit {
+	w.services.selection = s
+	return w.lookAround()
+}
 
 // putCIDRs records the subnets of a ServiceCIDR.
 func (w *World) putCIDRs(name string, now service.Ranges) []nb.Unit {
@@ -22,20 +43,6 @@ func (w *World) putCIDRs(name string, now service.Ranges) []nb.Unit {
 		delete(w.services.cidrs, name)
 	}
 	return append(w.lookAround(), service.RangesUnit)
-}
-
-// replaceCIDRs replaces all ServiceCIDRs.
-func (w *World) replaceCIDRs(objs []any) (touched []nb.Unit) {
-	gone := maps.Clone(w.services.cidrs)
-	for _, o := range objs {
-		c := o.(*networkingv1.ServiceCIDR)
-		delete(gone, c.Name)
-		touched = append(touched, w.Put(c)...)
-	}
-	for name := range gone {
-		touched = append(touched, w.putCIDRs(name, nil)...)
-	}
-	return touched
 }
 
 // ranges are the subnets of Services: those of the settings and of all ServiceCIDRs, without the cluster's own
@@ -72,6 +79,13 @@ func (w *World) rangesRows() ([]nb.Row, error) {
 	p := cidrs[slices.IndexFunc(cidrs, w.isOwn)]
 	return rows, &Problem{"BadServiceCIDR", fmt.Sprintf("subnet %s of ServiceCIDR %s overlaps with the cluster's networks %s, or has the address of a node: nodes do not reach services there, make another one",
 		p, name, ipnet.Join(slices.Concat(w.cluster.Subnets, w.cluster.Join)))}
+}
+
+func (w *World) rangesUnits() []nb.Unit {
+	if len(w.services.around.Ranges)+len(w.services.cidrs) == 0 {
+		return nil
+	}
+	return []nb.Unit{service.RangesUnit}
 }
 
 // BadServiceCIDR is the first ServiceCIDR with a subnet that isOwn, "" if there is none.

@@ -123,31 +123,35 @@ func (w *World) countLocal(was, is bool) []nb.Unit {
 }
 
 // returnRows returns the policies for replies of the endpoints on a node.
-func (w *World) returnRows(node string) []nb.Row {
+func (w *World) returnRows(node string) ([]nb.Row, error) {
 	var from []service.Reply
 	for s := range w.services.returns.on[node].of {
 		from = append(from, w.local(s.Key, node).replies...)
 	}
-	return w.services.around.ReturnRows(node, from)
+	return w.services.around.ReturnRows(node, from), nil
 }
 
 // insideRows returns the policies for traffic inside the cluster, if replies have policies.
-func (w *World) insideRows() []nb.Row {
+func (w *World) insideRows() ([]nb.Row, error) {
 	if w.services.returns.services == 0 {
-		return nil
+		return nil, nil
 	}
-	return w.services.around.InsideRows()
+	return w.services.around.InsideRows(), nil
 }
 
-// returnUnits are the units of all nodes with endpoints of Services with external policy Local, and InsideUnit.
+// returnUnits lists the units of nodes with endpoints of Services with the external policy Local.
 func (w *World) returnUnits() (out []nb.Unit) {
-	if w.services.returns.services > 0 {
-		out = append(out, service.InsideUnit)
-	}
 	for node := range w.services.returns.on {
 		if w.cluster.Nodes[node] != nil {
 			out = append(out, service.ReturnUnit(node))
 		}
 	}
 	return out
+}
+
+func (w *World) insideUnits() []nb.Unit {
+	if w.services.returns.services == 0 {
+		return nil
+	}
+	return []nb.Unit{service.InsideUnit}
 }

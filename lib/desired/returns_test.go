@@ -44,7 +44,7 @@ func TestServicesShareTheWayBack(t *testing.T) {
 			t.Fatalf("%d Services with a Local policy are left, but the exemption for traffic inside is touched", services-i)
 		}
 	}
-	if touched := w.Remove(localService("web-99", 99)); !slices.Contains(touched, service.InsideUnit) || len(w.insideRows()) > 0 {
+	if touched := w.Remove(localService("web-99", 99)); !slices.Contains(touched, service.InsideUnit) || len(rowsOf(t, w, service.InsideUnit)) > 0 {
 		t.Errorf("the last Service touches %v", touched)
 	}
 }
@@ -99,7 +99,7 @@ func TestTheWayBackIsBounded(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	one, two := fmt.Sprint(w.chassisRows("chassis-1")), fmt.Sprint(w.chassisRows("chassis-2"))
+	one, two := fmt.Sprint(rowsOf(t, w, ChassisUnit("chassis-1"))), fmt.Sprint(rowsOf(t, w, ChassisUnit("chassis-2")))
 	if strings.Contains(one, "young") || !strings.Contains(one, "old") || !strings.Contains(two, "young") {
 		t.Errorf("variables of node-1 %.300s, of node-2 %.300s", one, two)
 	}
@@ -109,7 +109,7 @@ func TestTheWayBackIsBounded(t *testing.T) {
 			t.Errorf("the older one's removal does not touch %s", u)
 		}
 	}
-	if got := problem("young"); got != "<nil>" || !strings.Contains(fmt.Sprint(w.chassisRows("chassis-1")), "young") {
+	if got := problem("young"); got != "<nil>" || !strings.Contains(fmt.Sprint(rowsOf(t, w, ChassisUnit("chassis-1"))), "young") {
 		t.Errorf("without the older one: %s", got)
 	}
 	for _, rows := range texts(w) {

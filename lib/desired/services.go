@@ -10,7 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/nb"
@@ -19,7 +19,7 @@ import (
 // services is the part of the World for Services.
 type services struct {
 	all    map[service.Key]*serviceState
-	owners map[sliceKey]service.Key // of endpoint slices
+	owners map[types.NamespacedName]service.Key // of endpoint slices
 	claims service.Claims
 	// onNode has, by node, the Services with variables and with endpoints there.
 	onNode  map[string]map[service.Key]*localEndpoints
@@ -61,11 +61,9 @@ type traits struct {
 	served    int  // see service.Resolved.Served
 }
 
-type sliceKey struct{ namespace, name string }
-
 func newServices() services {
 	return services{
-		all: map[service.Key]*serviceState{}, owners: map[sliceKey]service.Key{}, onNode: map[string]map[service.Key]*localEndpoints{},
+		all: map[service.Key]*serviceState{}, owners: map[types.NamespacedName]service.Key{}, onNode: map[string]map[service.Key]*localEndpoints{},
 		returns:   returns{on: map[string]replies{}},
 		selection: service.Selection{Userspace: true}, // for every datapath
 		zones:     map[string]string{}, shared: map[string]string{}, cidrs: map[string]service.Ranges{},
@@ -80,6 +78,21 @@ func (w *World) serviceState(k service.Key) *serviceState {
 		w.services.all[k] = s
 	}
 	return s
+}
+
+func (w *World) putServiceObject(o *corev1.Service) []nb.Unit { return w.putService(service.New(o)) }
+
+func (w *World) removeServiceObject(name types.NamespacedName) []nb.Unit {
+	return w.removeService(service.Key(name))
+}
+
+func (w *World) serviceNames() (out []types.NamespacedName) {
+	for k, s := range w.services.all {
+		if s.known {
+			out = append(out, types.NamespacedName(k))
+		}
+	}
+	return out
 }
 
 func (w *World) putService(s service.Service) []nb.Unit {
@@ -126,7 +139,7 @@ func serviceUnits(keys []service.Key) (units []nb.Unit) {
 
 func (w *World) putSlice(from *discoveryv1.EndpointSlice) []nb.Unit {
 	name, k, ok := service.SliceKey(from)
-	id := sliceKey{from.Namespace, name}
+	id := types.NamespacedName{Namespace: from.Namespace, Name: name}
 	var touched []nb.Unit
 	if was, had := w.services.owners[id]; had && (!ok || was != k) {
 		touched = w.removeSlice(id)
@@ -138,13 +151,17 @@ func (w *World) putSlice(from *discoveryv1.EndpointSlice) []nb.Unit {
 	return append(touched, w.changeSlice(k, name, service.NewSlice(from, w.services.share))...)
 }
 
-func (w *World) removeSlice(id sliceKey) []nb.Unit {
+func (w *World) removeSlice(id types.NamespacedName) []nb.Unit {
 	k, ok := w.services.owners[id]
 	if !ok {
 		return nil
 	}
 	delete(w.services.owners, id)
-	return w.changeSlice(k, id.name, service.Slice{})
+	return w.changeSlice(k, id.Name, service.Slice{})
+}
+
+func (w *World) sliceNames() []types.NamespacedName {
+	return slices.Collect(maps.Keys(w.services.owners))
 }
 
 // changeSlice records a slice of a Service; one without a name is gone.
@@ -243,33 +260,6 @@ func (w *World) reserve(k service.Key) []service.Key {
 	}
 	s := w.services.all[k]
 	return w.services.claims.Reserve(service.Resolve(s.Service, slices.Collect(maps.Values(s.slices))).Endpoints)
-}
-
-// replaceServices records objs as all Services or all endpoint slices.
-func (w *World) replaceServices(example any, objs []any) []nb.Unit {
-	gone := map[sliceKey]any{}
-	switch example.(type) {
-	case *corev1.Service:
-		for k, s := range w.services.all {
-			if s.known {
-				gone[sliceKey{k.Namespace, k.Name}] = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name}}
-			}
-		}
-	default:
-		for k := range w.services.owners {
-			gone[k] = &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: k.namespace, Name: k.name}}
-		}
-	}
-	var touched []nb.Unit
-	for _, o := range objs {
-		m := o.(metav1.Object)
-		delete(gone, sliceKey{m.GetNamespace(), m.GetName()})
-		touched = append(touched, w.Put(o)...)
-	}
-	for _, o := range gone {
-		touched = append(touched, w.Remove(o)...)
-	}
-	return touched
 }
 
 // share returns the shared copy of a string.
@@ -434,6 +424,15 @@ func (w *World) ServiceSummaries(u nb.Unit) []service.Summary {
 	for i, s := range out {
 		if g := w.Answering(s.Addr); g != "" {
 			out[i].Notes = append(s.Notes, "gateway "+g+" answers ARP and ND")
+		}
+	}
+	return out
+}
+
+func (w *World) serviceUnits() (out []nb.Unit) {
+	for k, s := range w.services.all {
+		if s.known {
+			out = append(out, k.Unit())
 		}
 	}
 	return out

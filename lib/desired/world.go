@@ -11,11 +11,9 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
-	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/service"
@@ -71,118 +69,6 @@ type Problem struct {
 // Error implements error.
 func (p *Problem) Error() string { return p.Message }
 
-// Put records the latest version of an object and returns the units to compute again. It accepts topology.Cluster,
-// pod.Assignment, pod.Marks, Silent, Chassis, Declared, Protected, Tunnels, service.Ranges, service.Selection,
-// *corev1.Node, *corev1.Pod, *corev1.Namespace, *corev1.Service, *discoveryv1.EndpointSlice,
-// *networkingv1.NetworkPolicy and *networkingv1.ServiceCIDR, and panics on anything else.
-func (w *World) Put(obj any) []nb.Unit {
-	switch o := obj.(type) {
-	case topology.Cluster:
-		return w.putCluster(o)
-	case pod.Assignment:
-		w.previous[o.Key] = o
-		return nil
-	case pod.Marks:
-		w.marks[o.Node] = o.Next
-		return nil
-	case Silent:
-		g := w.gateways
-		g.silent = o
-		return w.putGateways(g)
-	case Protected:
-		return w.putProtected(o)
-	case Tunnels:
-		return w.putTunnels(o)
-	case Chassis:
-		g := w.gateways
-		g.chassis = o
-		return w.putGateways(g)
-	case Declared:
-		g := w.gateways
-		g.declared = o
-		return w.putGateways(g)
-	case *corev1.Node:
-		return w.putNodes([]*corev1.Node{o}, nil)
-	case *corev1.Pod:
-		p := pod.New(o)
-		return append(w.putPod(p), w.putLabels(o, p)...)
-	case *corev1.Namespace:
-		return append(w.putUID(o), w.policies.PutNamespace(o)...)
-	case *networkingv1.NetworkPolicy:
-		return w.putPolicy(o)
-	case *corev1.Service:
-		return w.putService(service.New(o))
-	case service.Ranges:
-		w.services.configured = o
-		return w.lookAround()
-	case service.Selection:
-		w.services.selection = o
-		return w.lookAround()
-	case *networkingv1.ServiceCIDR:
-		return w.putCIDRs(o.Name, service.CIDRs(o))
-	case *discoveryv1.EndpointSlice:
-		return w.putSlice(o)
-	}
-	panic(fmt.Sprintf("desired: no idea what to do with a %T", obj))
-}
-
-// Remove removes an object and returns the units to compute again. It uses only the object's name. It accepts the
-// Kubernetes objects of Put.
-func (w *World) Remove(obj any) []nb.Unit {
-	switch o := obj.(type) {
-	case *corev1.Node:
-		return w.putNodes(nil, []string{o.Name})
-	case *corev1.Service:
-		return w.removeService(service.Key{Namespace: o.Namespace, Name: o.Name})
-	case *discoveryv1.EndpointSlice:
-		return w.removeSlice(sliceKey{o.Namespace, o.Name})
-	case *corev1.Pod:
-		k := pod.Key{Namespace: o.Namespace, Name: o.Name}
-		delete(w.previous, k)
-		return append(w.removePod(k), w.policies.RemovePod(k)...)
-	case *corev1.Namespace:
-		return w.policies.RemoveNamespace(o.Name)
-	case *networkingv1.NetworkPolicy:
-		return w.removePolicy(policy.Key{Namespace: o.Namespace, Name: o.Name})
-	case *networkingv1.ServiceCIDR:
-		return w.putCIDRs(o.Name, nil)
-	}
-	panic(fmt.Sprintf("desired: no idea how to remove a %T", obj))
-}
-
-// Replace records objs as all objects of the kind of example, and returns the units to compute again.
-func (w *World) Replace(example any, objs []any) []nb.Unit {
-	var touched []nb.Unit
-	switch example.(type) {
-	case *corev1.Node:
-		return w.replaceNodes(objs)
-	case *corev1.Pod:
-		here := make(map[pod.Key]bool, len(objs))
-		for _, o := range objs {
-			p := o.(*corev1.Pod)
-			here[pod.Key{Namespace: p.Namespace, Name: p.Name}] = true
-			touched = append(touched, w.Put(p)...)
-		}
-		for _, k := range slices.Collect(maps.Keys(w.pods)) {
-			if !here[k] {
-				touched = append(touched, w.removePod(k)...)
-				touched = append(touched, w.policies.RemovePod(k)...)
-			}
-		}
-	case *corev1.Namespace:
-		return w.replaceNamespaces(objs)
-	case *networkingv1.NetworkPolicy:
-		return w.replacePolicies(objs)
-	case *corev1.Service, *discoveryv1.EndpointSlice:
-		return w.replaceServices(example, objs)
-	case *networkingv1.ServiceCIDR:
-		return w.replaceCIDRs(objs)
-	default:
-		panic(fmt.Sprintf("desired: no idea how to replace all %T", example))
-	}
-	return touched
-}
-
 // putCluster replaces the topology. Pods of nodes with changed subnets keep the addresses in the new subnets, and
 // wait for the others.
 func (w *World) putCluster(c topology.Cluster) []nb.Unit {
@@ -220,19 +106,8 @@ func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 	return append(touched, w.putTaken()...)
 }
 
-// replaceNodes replaces all Nodes.
-func (w *World) replaceNodes(objs []any) []nb.Unit {
-	gone := maps.Clone(w.known)
-	all := make([]*corev1.Node, len(objs))
-	for i, o := range objs {
-		all[i] = o.(*corev1.Node)
-		delete(gone, all[i].Name)
-	}
-	return w.putNodes(all, slices.Collect(maps.Keys(gone)))
-}
-
 // putNodes records nodes, and removes others. It calls lookAround once for all.
-func (w *World) putNodes(nodes []*corev1.Node, gone []string) (touched []nb.Unit) {
+func (w *World) putNodes(nodes []*corev1.Node, gone []types.NamespacedName) (touched []nb.Unit) {
 	moved := false
 	put := func(n *corev1.Node, exists bool) {
 		touched = append(touched, w.putNode(n.Name, exists)...)
@@ -244,12 +119,26 @@ func (w *World) putNodes(nodes []*corev1.Node, gone []string) (touched []nb.Unit
 		put(n, true)
 	}
 	for _, name := range gone {
-		put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, false)
+		put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name.Name}}, false)
 	}
 	if moved {
 		touched = append(touched, w.lookAround()...)
 	}
 	return touched
+}
+
+func (w *World) nodeNames() []types.NamespacedName { return clusterWide(maps.Keys(w.known)) }
+
+// The inputs from elsewhere than Kubernetes.
+
+func (w *World) putAssignment(a pod.Assignment) []nb.Unit {
+	w.previous[a.Key] = a
+	return nil
+}
+
+func (w *World) putMarks(m pod.Marks) []nb.Unit {
+	w.marks[m.Node] = m.Next
+	return nil
 }
 
 func (w *World) putNode(name string, exists bool) []nb.Unit {
@@ -272,51 +161,8 @@ func addrs(prefixes []netip.Prefix) []netip.Addr {
 	return out
 }
 
-// Rows returns the desired rows of unit u: none if it does not exist. It returns a *Problem if some are missing.
-func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
-	if u == topology.ClusterUnit {
-		if w.cluster.Router == "" {
-			return nil, nil
-		}
-		return w.clusterRows(), nil
-	}
-	if name, ok := topology.NodeOf(u); ok {
-		return w.nodeRows(name)
-	}
-	if name, ok := topology.GatewayOf(u); ok {
-		return w.gatewayRows(name), nil
-	}
-	if name, ok := topology.HostOf(u); ok {
-		return w.hostRows(name)
-	}
-	if u == policy.GuardUnit {
-		return w.guardRows(), nil
-	}
-	if name, ok := policy.NodeOf(u); ok {
-		return w.nodePolicyRows(name), nil
-	}
-	if k, ok := service.KeyOf(u); ok {
-		return w.serviceRows(k)
-	}
-	if a, ok := answer.Of(u); ok {
-		return w.answerRows(a), nil
-	}
-	if u == service.RangesUnit {
-		return w.rangesRows()
-	}
-	if u == service.InsideUnit {
-		return w.insideRows(), nil
-	}
-	if node, ok := service.ReturnOf(u); ok {
-		return w.returnRows(node), nil
-	}
-	if id, ok := chassisOf(u); ok {
-		return w.chassisRows(id), nil
-	}
-	k, ok := pod.KeyOf(u)
-	if !ok {
-		return w.policyRows(u)
-	}
+// podRows returns the rows of a pod.
+func (w *World) podRows(k pod.Key) ([]nb.Row, error) {
 	p := w.pods[k]
 	if p == nil {
 		return nil, nil
@@ -349,7 +195,10 @@ func (w *World) putUID(n *corev1.Namespace) []nb.Unit {
 func (w *World) UID() string { return w.uid }
 
 // clusterRows leaves the topology recorded on the cluster router to the one-shot commands: it may be newer there.
-func (w *World) clusterRows() []nb.Row {
+func (w *World) clusterRows() ([]nb.Row, error) {
+	if w.cluster.Router == "" {
+		return nil, nil
+	}
 	rows := w.cluster.Rows()
 	for i := range rows {
 		if rows[i].ID == names.ClusterRouter {
@@ -360,7 +209,7 @@ func (w *World) clusterRows() []nb.Row {
 			}
 		}
 	}
-	return rows
+	return rows, nil
 }
 
 func (w *World) nodeRows(name string) ([]nb.Row, error) {
@@ -374,45 +223,29 @@ func (w *World) nodeRows(name string) ([]nb.Row, error) {
 	return nil, nil
 }
 
-// Units lists the units with rows or a Problem.
-func (w *World) Units() []nb.Unit {
-	us := make([]nb.Unit, 0, 1+len(w.nodes)+len(w.pods))
-	if w.cluster.Router != "" {
-		us = append(us, topology.ClusterUnit)
+func (w *World) clusterUnits() []nb.Unit {
+	if w.cluster.Router == "" {
+		return nil
 	}
-	nodes := map[string]bool{}
-	for name := range w.cluster.Nodes {
-		nodes[name] = true
+	return []nb.Unit{topology.ClusterUnit}
+}
+
+// nodeUnits lists the units of nodes of the topology and of Kubernetes.
+func (w *World) nodeUnits() []nb.Unit {
+	all := set(slices.Collect(maps.Keys(w.cluster.Nodes)))
+	maps.Copy(all, w.known)
+	return unitsOf(all, topology.NodeUnit)
+}
+
+func (w *World) podUnits() []nb.Unit { return unitsOf(w.pods, pod.Key.Unit) }
+
+// unitsOf lists the units of the keys of a map.
+func unitsOf[K comparable, V any](m map[K]V, unit func(K) nb.Unit) []nb.Unit {
+	out := make([]nb.Unit, 0, len(m))
+	for k := range m {
+		out = append(out, unit(k))
 	}
-	for name := range w.known {
-		nodes[name] = true
-	}
-	for name := range nodes {
-		us = append(us, topology.NodeUnit(name))
-	}
-	for name := range w.said.hosts {
-		us = append(us, topology.HostUnit(name))
-	}
-	for name := range w.cluster.Gateways {
-		us = append(us, topology.GatewayUnit(name))
-	}
-	for k := range w.pods {
-		us = append(us, k.Unit())
-	}
-	us = append(us, w.policyUnits()...)
-	for k, s := range w.services.all {
-		if s.known {
-			us = append(us, k.Unit())
-		}
-	}
-	if len(w.services.around.Ranges)+len(w.services.cidrs) > 0 {
-		us = append(us, service.RangesUnit)
-	}
-	for id := range w.services.chassis {
-		us = append(us, ChassisUnit(id))
-	}
-	us = append(us, w.returnUnits()...)
-	return append(us, w.answerUnits()...)
+	return out
 }
 
 // Size estimates the work of ovn-northd for each change, in logical ports of pods. With 100 nodes and OVN 23.03, a

@@ -219,6 +219,16 @@ func TestPodsWithoutPorts(t *testing.T) {
 	}
 }
 
+// rowsOf returns the rows of a unit.
+func rowsOf(t testing.TB, w *World, u nb.Unit) []nb.Row {
+	t.Helper()
+	rows, err := w.Rows(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
 // state returns every unit's rows as text, without parts written only once.
 func state(w *World, more []nb.Unit) map[nb.Unit]string {
 	out := map[nb.Unit]string{}

@@ -1,0 +1,132 @@
+package desired
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/nb"
+)
+
+// A kind is a type of objects. Its functions return the units to compute again.
+type kind struct {
+	put func(*World, any) []nb.Unit
+	// remove and replace are nil for objects from elsewhere than Kubernetes.
+	remove  func(*World, types.NamespacedName) []nb.Unit
+	replace func(*World, []any) []nb.Unit
+}
+
+// kinds are the types of objects of a World.
+var kinds = map[reflect.Type]kind{
+	reflect.TypeFor[*corev1.Node]():                manyAtOnce((*World).putNodes, (*World).nodeNames),
+	reflect.TypeFor[*corev1.Pod]():                 oneByOne((*World).putPodObject, (*World).removePodObject, (*World).podNames),
+	reflect.TypeFor[*corev1.Namespace]():           oneByOne((*World).putNamespace, (*World).removeNamespace, (*World).namespaceNames),
+	reflect.TypeFor[*corev1.Service]():             oneByOne((*World).putServiceObject, (*World).removeServiceObject, (*World).serviceNames),
+	reflect.TypeFor[*discoveryv1.EndpointSlice]():  oneByOne((*World).putSlice, (*World).removeSlice, (*World).sliceNames),
+	reflect.TypeFor[*networkingv1.NetworkPolicy](): oneByOne((*World).putPolicy, (*World).removePolicy, (*World).policyNames),
+	reflect.TypeFor[*networkingv1.ServiceCIDR]():   oneByOne((*World).putServiceCIDR, (*World).removeServiceCIDR, (*World).cidrNames),
+
+	reflect.TypeFor[topology.Cluster]():  input((*World).putCluster),
+	reflect.TypeFor[pod.Assignment]():    input((*World).putAssignment),
+	reflect.TypeFor[pod.Marks]():         input((*World).putMarks),
+	reflect.TypeFor[Silent]():            input((*World).putSilent),
+	reflect.TypeFor[Chassis]():           input((*World).putChassis),
+	reflect.TypeFor[Declared]():          input((*World).putDeclared),
+	reflect.TypeFor[Protected]():         input((*World).putProtected),
+	reflect.TypeFor[Tunnels]():           input((*World).putTunnels),
+	reflect.TypeFor[service.Ranges]():    input((*World).putRanges),
+	reflect.TypeFor[service.Selection](): input((*World).putSelection),
+}
+
+// input is the kind of objects from elsewhere than Kubernetes.
+func input[O any](put func(*World, O) []nb.Unit) kind {
+	return kind{put: func(w *World, o any) []nb.Unit { return put(w, o.(O)) }}
+}
+
+// oneByOne is a kind of Kubernetes objects. known lists the names of those put and not removed.
+func oneByOne[O metav1.Object](put func(*World, O) []nb.Unit, remove func(*World, types.NamespacedName) []nb.Unit, known func(*World) []types.NamespacedName) kind {
+	return manyAtOnce(func(w *World, all []O, gone []types.NamespacedName) (touched []nb.Unit) {
+		for _, o := range all {
+			touched = append(touched, put(w, o)...)
+		}
+		for _, name := range gone {
+			touched = append(touched, remove(w, name)...)
+		}
+		return touched
+	}, known)
+}
+
+// manyAtOnce is a kind of Kubernetes objects. change puts some objects and removes others.
+func manyAtOnce[O metav1.Object](change func(w *World, all []O, gone []types.NamespacedName) []nb.Unit, known func(*World) []types.NamespacedName) kind {
+	return kind{
+		put: func(w *World, o any) []nb.Unit { return change(w, []O{o.(O)}, nil) },
+		remove: func(w *World, name types.NamespacedName) []nb.Unit {
+			return change(w, nil, []types.NamespacedName{name})
+		},
+		replace: func(w *World, objs []any) []nb.Unit {
+			gone := map[types.NamespacedName]bool{}
+			for _, name := range known(w) {
+				gone[name] = true
+			}
+			all := make([]O, len(objs))
+			for i, o := range objs {
+				all[i] = o.(O)
+				delete(gone, nameOf(all[i]))
+			}
+			return change(w, all, slices.Collect(maps.Keys(gone)))
+		},
+	}
+}
+
+func nameOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// namesOf returns the names of keys.
+func namesOf[K ~struct{ Namespace, Name string }](keys iter.Seq[K]) (out []types.NamespacedName) {
+	for k := range keys {
+		out = append(out, types.NamespacedName(k))
+	}
+	return out
+}
+
+// clusterWide returns names without a namespace.
+func clusterWide(names iter.Seq[string]) (out []types.NamespacedName) {
+	for name := range names {
+		out = append(out, types.NamespacedName{Name: name})
+	}
+	return out
+}
+
+// kindOfObject returns the kind of an object. It panics if there is none.
+func kindOfObject(o any) kind {
+	k, ok := kinds[reflect.TypeOf(o)]
+	if !ok {
+		panic(fmt.Sprintf("desired: %T is no kind of objects", o))
+	}
+	return k
+}
+
+// Put records the latest version of an object of one of the kinds, and returns the units to compute again.
+func (w *World) Put(obj any) []nb.Unit { return kindOfObject(obj).put(w, obj) }
+
+// Remove removes a Kubernetes object, of which only the name is used, and returns the units to compute again.
+func (w *World) Remove(obj any) []nb.Unit {
+	return kindOfObject(obj).remove(w, nameOf(obj.(metav1.Object)))
+}
+
+// Replace records objs as all objects of the kind of example, and returns the units to compute again.
+func (w *World) Replace(example any, objs []any) []nb.Unit {
+	return kindOfObject(example).replace(w, objs)
+}
