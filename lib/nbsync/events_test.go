@@ -28,8 +28,9 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// A city is a large cluster of gateways: for each node 100 pods, 10 Services and 2 policies. One Service of 100 has
-// a Local policy over an endpoint on each node, one of 500 has affinity and a NodePort.
+// A city is a large cluster of gateways: for each node 100 pods, 10 Services and 2 policies. 100 Services have a Local
+// policy over an endpoint on each node, so the number of endpoints is linear in the nodes. One Service of 500 has affinity
+// and a NodePort.
 type city struct {
 	*testing.B
 	nodes int
@@ -44,6 +45,7 @@ const (
 	cityServices = 10
 	cityPolicies = 2
 	citySpaces   = 100
+	cityLocal    = 100 // in all
 )
 
 // BenchmarkEvents measures the watcher's cost of each kind of event, beside a real Northbound database without
@@ -160,9 +162,9 @@ func (y *city) service(i, move int) (*corev1.Service, *discoveryv1.EndpointSlice
 	}
 	endpoints := 10
 	switch {
-	case i%100 == 1:
+	case i%max(2, cityServices*y.nodes/cityLocal) == 1:
 		endpoints, s.Spec.Type, s.Spec.ExternalTrafficPolicy = y.nodes, corev1.ServiceTypeNodePort, corev1.ServiceExternalTrafficPolicyLocal
-		s.Spec.Ports[0].NodePort = int32(30000 + i/100)
+		s.Spec.Ports[0].NodePort = int32(30000 + i/max(2, cityServices*y.nodes/cityLocal))
 	case i%500 == 2:
 		s.Spec.Type, s.Spec.SessionAffinity = corev1.ServiceTypeNodePort, corev1.ServiceAffinityClientIP
 		s.Spec.Ports[0].NodePort = int32(31000 + i/500)
