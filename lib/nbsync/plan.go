@@ -12,77 +12,10 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/mapper"
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
-	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
-
-// A Change is the creation, change or deletion of one row by a plan.
-type Change struct {
-	Unit   nb.Unit
-	Action Action
-	Table  string
-	ID     string
-	row    *nb.Row  // created
-	detail []string // changed: each column with its old and new value
-	moved  bool     // changed: only its parents or its references
-}
-
-// An Action is the kind of a Change.
-type Action string
-
-// The kinds of changes.
-const (
-	Create Action = "created"
-	Update Action = "changed"
-	Delete Action = "deleted"
-)
-
-// String formats the change for a person: one line for each detail, starting with +, ~ or -.
-func (c Change) String() string {
-	switch c.Action {
-	case Create:
-		return "+ " + c.row.String()
-	case Delete:
-		return fmt.Sprintf("- %s %s", c.Table, c.ID)
-	}
-	lines := make([]string, len(c.detail))
-	for i, d := range c.detail {
-		lines[i] = fmt.Sprintf("~ %s %s %s", c.Table, c.ID, d)
-	}
-	return strings.Join(lines, "\n")
-}
-
-// tell logs the changes of a plan in order: a line for each row, but one line for all rows moved to the same
-// parent, such as ports put into the group of a policy.
-func tell(log *logrus.Entry, changes []Change, kind func(table string) string) {
-	type move struct{ table, detail string }
-	moves := map[move]int{}
-	for _, c := range changes {
-		if c.moved {
-			for _, d := range c.detail {
-				moves[move{c.Table, d}]++
-			}
-		}
-	}
-	for _, c := range changes {
-		log := log.WithField("unit", c.Unit)
-		if !c.moved {
-			log.Infof("%s %s %s", c.Action, kind(c.Table), c.ID)
-			continue
-		}
-		for _, d := range c.detail {
-			switch m := (move{c.Table, d}); {
-			case moves[m] == 1:
-				log.Infof("%s %s %s: %s", c.Action, kind(c.Table), c.ID, d)
-			case moves[m] > 1:
-				log.Infof("%s %d %ss, %s first: %s", c.Action, moves[m], kind(c.Table), c.ID, d)
-				delete(moves, m)
-			}
-		}
-	}
-}
 
 // A Plan is one transaction to give units their desired rows.
 type Plan struct {
@@ -547,76 +480,4 @@ func (p *Plan) drain(u nb.Unit, table, uuid, id string) bool {
 // whereUUID selects one row.
 func whereUUID(uuid string) []ovsdb.Condition {
 	return []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})}
-}
-
-// addTo has the transaction put a row into a column, takeFrom take it out.
-func (p *Plan) addTo(at location, uuid string) { m := p.mutate(at); m.add = append(m.add, uuid) }
-
-func (p *Plan) takeFrom(at location, uuid string) {
-	m := p.mutate(at)
-	m.remove = append(m.remove, uuid)
-}
-
-func (p *Plan) mutate(at location) *members {
-	m := p.mutates[at]
-	if m == nil {
-		m = &members{}
-		p.mutates[at] = m
-	}
-	return m
-}
-
-// addMutation adds the operation to change the references in one column. A new row gets them in its insert: some
-// columns must not be empty.
-func (p *Plan) addMutation(at location, m *members) {
-	if i, ok := p.created[p.named(at.uuid)]; ok {
-		have, _ := p.ops[i].Row[at.column].(ovsdb.OvsSet)
-		p.ops[i].Row[at.column] = ovsdb.OvsSet{GoSet: append(have.GoSet, p.uuidSet(m.add).GoSet...)}
-		return
-	}
-	var ms []ovsdb.Mutation
-	if len(m.remove) > 0 {
-		ms = append(ms, *ovsdb.NewMutation(at.column, ovsdb.MutateOperationDelete, p.uuidSet(m.remove)))
-	}
-	if len(m.add) > 0 {
-		ms = append(ms, *ovsdb.NewMutation(at.column, ovsdb.MutateOperationInsert, p.uuidSet(m.add)))
-	}
-	p.ops = append(p.ops, ovsdb.Operation{
-		Op: ovsdb.OperationMutate, Table: at.table, Mutations: ms,
-		Where: whereUUID(p.named(at.uuid)),
-	})
-}
-
-func (p *Plan) uuidSet(uuids []string) ovsdb.OvsSet {
-	set := make([]any, len(uuids))
-	for i, u := range uuids {
-		set[i] = ovsdb.UUID{GoUUID: p.named(u)}
-	}
-	return ovsdb.OvsSet{GoSet: set}
-}
-
-// named replaces the placeholder of a pending row by its named UUID, known once all units are planned.
-func (p *Plan) named(uuid string) string {
-	if rest, ok := strings.CutPrefix(uuid, pendingPrefix); ok {
-		table, id, _ := strings.Cut(rest, "/")
-		return p.inserts[tableID{table, id}]
-	}
-	return uuid
-}
-
-// describe names the row of a column, for people.
-func (p *Plan) describe(at location) string {
-	if m := p.have.row(at.table, at.uuid); m != nil {
-		return nameOf(m)
-	}
-	if rest, ok := strings.CutPrefix(at.uuid, pendingPrefix); ok {
-		_, id, _ := strings.Cut(rest, "/")
-		return "new " + id
-	}
-	name, _ := p.ops[p.created[at.uuid]].Row["name"].(string)
-	return "new " + cmp.Or(name, p.have.tables[at.table].kind)
-}
-
-func compareLocations(a, b location) int {
-	return cmp.Or(strings.Compare(a.table, b.table), strings.Compare(a.column, b.column), strings.Compare(a.uuid, b.uuid))
 }

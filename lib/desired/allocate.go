@@ -1,0 +1,177 @@
+package desired
+
+import (
+	"container/heap"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+)
+
+// claims are addresses claimed by a pod with success.
+type claims struct {
+	ips  []netip.Addr
+	firm int // the number of leading ips that are no wish
+}
+
+// claim gives pods the addresses of their claims.
+func (w *World) claim(n *node, pods []*podState) []claims {
+	got := make([]claims, len(pods))
+	if n.pool == nil {
+		return got
+	}
+	families := 0
+	if len(pods) > 0 {
+		families = len(w.cluster.Nodes[names.NodeSwitch(pods[0].Node)])
+	}
+	claim := func(source func(*podState) []netip.Addr) {
+		for i, p := range pods {
+			if len(got[i].ips) == families || w.taken[p.Key] != "" {
+				continue
+			}
+			for _, ip := range source(p) {
+				if !hasFamily(got[i].ips, ip) && n.pool.Claim(p.Key, ip) {
+					got[i].ips = append(got[i].ips, ip)
+				}
+			}
+		}
+	}
+	claim(func(p *podState) []netip.Addr { return intersect(p.StatusIPs, w.assigned(p)) })
+	claim(func(p *podState) []netip.Addr { return p.StatusIPs })
+	claim(w.assigned)
+	for i := range got {
+		got[i].firm = len(got[i].ips)
+		n.pool.Pass(got[i].ips)
+	}
+	claim(n.wished)
+	return got
+}
+
+// complete adds the missing addresses of a pod. Without a free one it reports false and queues the pod. Until it
+// succeeds, a running pod keeps its claimed addresses.
+func (w *World) complete(n *node, p *podState, has claims) bool {
+	if ips, _ := n.pool.Take(p.Key, has.ips); ips != nil {
+		w.grant(n, p, ips)
+		return true
+	}
+	heap.Push(&n.queue, p)
+	if has.firm > 0 {
+		w.grant(n, p, has.ips)
+	} else {
+		n.pool.Release(p.Key, has.ips)
+	}
+	return false
+}
+
+func intersect(a, b []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(a), func(ip netip.Addr) bool { return !slices.Contains(b, ip) })
+}
+
+// assigned are the previous addresses of the pod, assigned in this run or an earlier one.
+func (w *World) assigned(p *podState) []netip.Addr {
+	var ips []netip.Addr
+	if p.former != nil {
+		ips = p.former.IPs
+	}
+	if a, ok := w.previous[p.Key]; ok && a.Of(p.Pod) {
+		ips = slices.Concat(ips, a.IPs)
+	}
+	return ips
+}
+
+// wished are the addresses in the pod's annotation.
+func (n *node) wished(p *podState) []netip.Addr {
+	if p.Annotation == "" {
+		return nil
+	}
+	wish, err := pod.ParseAnnotation(p.Annotation)
+	if err != nil {
+		return nil
+	}
+	if p.AnnotationUID == p.UID { // as written by the watcher
+		n.pool.Pass(addrs(wish.IPs))
+	}
+	return addrs(wish.IPs)
+}
+
+// allocate gives free addresses to pods in the queue.
+func (w *World) allocate(n *node) (touched []nb.Unit) {
+	for len(n.queue) > 0 {
+		p := n.queue[0]
+		ips, _ := n.pool.Take(p.Key, addrs(p.addrs.IPs))
+		if ips == nil {
+			break
+		}
+		heap.Pop(&n.queue)
+		w.grant(n, p, ips)
+		p.problem = nil
+		touched = append(touched, p.Unit())
+	}
+	return touched
+}
+
+// lacks returns the reason why addresses of a pod are missing.
+func (w *World) lacks(n *node, p *podState) error {
+	if gateway := w.taken[p.Key]; gateway != "" {
+		return &Problem{"NameTaken", fmt.Sprintf("the logical port of pod %s would be %s, which is that of the NIC of gateway %s: give the pod or its namespace another name",
+			p.Key, names.PodPort(p.Namespace, p.Name), gateway)}
+	}
+	if n.pool == nil {
+		return &Problem{"NoLogicalSwitch", fmt.Sprintf("node %s has no logical switch: run \"ovn-k8s-overlay minion-init --node-name=%s\" on it", p.Node, p.Node)}
+	}
+	full, _ := n.pool.Full()
+	return &Problem{"SubnetFull", fmt.Sprintf("subnet %s of node %s has no free address: all %d are in use", full, p.Node, ipnet.Hosts(full)-(pod.FirstHost-1))}
+}
+
+// grant records the addresses of a pod, with its MAC and gateways.
+func (w *World) grant(n *node, p *podState, ips []netip.Addr) {
+	subnets := w.cluster.Nodes[names.NodeSwitch(p.Node)]
+	gateways := topology.Gateways(subnets)
+	sorted := slices.SortedFunc(slices.Values(ips), func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
+	p.addrs = pod.Addresses{MAC: n.pool.MAC(w.formerMAC(n, p), sorted)}
+	for _, ip := range sorted {
+		i := slices.IndexFunc(subnets, func(s netip.Prefix) bool { return s.Contains(ip) })
+		p.addrs.IPs = append(p.addrs.IPs, netip.PrefixFrom(ip, subnets[i].Bits()))
+		p.addrs.Gateways = append(p.addrs.Gateways, gateways[i])
+	}
+}
+
+// formerMAC is the present MAC of the pod's interface, "" if it is unknown.
+func (w *World) formerMAC(n *node, p *podState) string {
+	if p.addrs.MAC != "" {
+		return p.addrs.MAC
+	}
+	if p.former != nil {
+		return p.former.MAC
+	}
+	if a, ok := w.previous[p.Key]; ok && a.Of(p.Pod) {
+		return a.MAC
+	}
+	if p.Annotation == "" || p.AnnotationUID != p.UID {
+		return ""
+	}
+	a, err := pod.ParseAnnotation(p.Annotation)
+	if err != nil || strings.HasPrefix(a.MAC, "00:00:00:") { // a router's
+		return ""
+	}
+	for k := range n.pods {
+		if o := w.pods[k]; o != p && strings.EqualFold(o.addrs.MAC, a.MAC) {
+			return ""
+		}
+	}
+	return a.MAC
+}
+
+// next are the marks where the node's pool resumes after a restart.
+func (n *node) next() []netip.Addr {
+	if n.pool == nil {
+		return nil
+	}
+	return n.pool.Marks()
+}

@@ -1,0 +1,132 @@
+package desired
+
+import (
+	"slices"
+
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/nb"
+)
+
+// localEndpoints are the endpoints of a Service on one node.
+type localEndpoints struct {
+	slices []string // with endpoints on the node
+	// variables and replies follow from the endpoints; current is false if they must be computed again. The row of a
+	// node has those of many Services.
+	variables []variable
+	replies   []service.Reply
+	current   bool
+}
+
+// A variable is a template variable with its value on one node.
+type variable struct{ name, value string }
+
+// indexSlice records which of some nodes have endpoints of a slice.
+func (s *services) indexSlice(of *serviceState, name string, nodes []string) {
+	for _, node := range nodes {
+		sl, ok := of.slices[name]
+		if ok && of.byNode && len(sl.On(node).Endpoints) > 0 {
+			s.addOnNode(node, of.Key, name)
+		} else {
+			s.removeOnNode(node, of.Key, name)
+		}
+	}
+}
+
+func (s *services) addOnNode(node string, k service.Key, slice string) {
+	if s.onNode[node] == nil {
+		s.onNode[node] = map[service.Key]*localEndpoints{}
+	}
+	l := s.onNode[node][k]
+	if l == nil {
+		l = &localEndpoints{}
+		s.onNode[node][k] = l
+	}
+	if !slices.Contains(l.slices, slice) {
+		l.slices = append(l.slices, slice)
+	}
+}
+
+func (s *services) removeOnNode(node string, k service.Key, slice string) {
+	l := s.onNode[node][k]
+	if l == nil {
+		return
+	}
+	l.slices = slices.DeleteFunc(l.slices, func(name string) bool { return name == slice })
+	if len(l.slices) > 0 {
+		return
+	}
+	if delete(s.onNode[node], k); len(s.onNode[node]) == 0 {
+		delete(s.onNode, node)
+	}
+}
+
+// changedLocal returns the units to compute again after a change of a Service's endpoints on some nodes: those of the
+// chassis, and of changedReplies.
+func (w *World) changedLocal(s *serviceState, nodes []string) []nb.Unit {
+	touched := w.chassisUnits(nodes...)
+	for _, node := range nodes {
+		w.forgetLocal(s.Key, node)
+		touched = append(touched, w.changedReplies(s, node)...)
+	}
+	return touched
+}
+
+// forgetLocal makes local compute the endpoints of a Service on a node again.
+func (w *World) forgetLocal(k service.Key, node string) {
+	if l := w.services.onNode[node][k]; l != nil {
+		l.variables, l.replies, l.current = nil, nil, false
+	}
+}
+
+// local returns the variables and replies of a Service on a node.
+func (w *World) local(k service.Key, node string) *localEndpoints {
+	l := w.services.onNode[node][k]
+	if !l.current {
+		w.computeLocal(l, w.services.all[k], node)
+	}
+	return l
+}
+
+// computeLocal computes the template variables and replies of a Service on a node from the endpoints there.
+func (w *World) computeLocal(l *localEndpoints, s *serviceState, node string) {
+	l.variables, l.replies, l.current = nil, nil, true
+	if s.tooLarge || s.served == 0 {
+		return
+	}
+	r := service.Resolve(s.limited(), s.on(node, l.slices))
+	if here := w.services.returns.on[node]; here.refused[s] {
+		r.Refused = map[string]int{node: here.of[s]}
+	}
+	for name, value := range r.Variables(node, s.byGateway) {
+		l.variables = append(l.variables, variable{w.services.share(name), value})
+	}
+	l.variables, l.replies = slices.Clip(l.variables), r.Replies(node)
+}
+
+// limited is the Service with service.Resolved.Listed as its ports. These are computed once for all nodes: there may
+// be many.
+func (s *serviceState) limited() service.Service {
+	out := s.Service
+	out.Ports = s.listed
+	return out
+}
+
+// on returns some slices of the Service, with the endpoints on one node.
+func (s *serviceState) on(node string, names []string) []service.Slice {
+	out := make([]service.Slice, 0, len(names))
+	for _, name := range names {
+		out = append(out, s.slices[name].On(node))
+	}
+	return out
+}
+
+// manyEndpoints is the number of endpoints in slices, counted for each port, above which a Service is not resolved
+// twice for one event.
+const manyEndpoints = 1000
+
+func (s *serviceState) endpoints() (n int) {
+	for _, sl := range s.slices {
+		n += len(sl.Endpoints)
+	}
+	return n * len(s.Ports)
+}
