@@ -40,6 +40,7 @@ func surround(t *testing.T) *world.Hosts {
 // source addresses seen outside. It checks that nothing is left of it afterwards.
 func addGateway(t *testing.T, n *world.Node, mode string, args ...string) []netip.Addr {
 	t.Helper()
+	settledHost(t, n)
 	before := state(t, n)
 	seen, err := cluster.AddGateway(t.Context(), n, mode, args...)
 	if err != nil {
@@ -54,6 +55,18 @@ func addGateway(t *testing.T, n *world.Node, mode string, args ...string) []neti
 		unchanged(t, n.Name+"'s gateway leaves something", before, n)
 	})
 	return seen
+}
+
+// settledHost waits until a node's helper has started, and has done its work: Services of a former test may be about to
+// go.
+func settledHost(t *testing.T, n *world.Node) {
+	t.Helper()
+	consistent(t)
+	var rules string
+	eventually(t, n.Name+" has its rules", func() bool {
+		rules = sh(t, n, "ovs-appctl --target=ovn-k8s-gateway-helper rules/show 2>&1 || :")
+		return strings.HasPrefix(rules, "IPv") && !strings.Contains(rules, "\n!")
+	}, &rules)
 }
 
 var (
