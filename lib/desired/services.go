@@ -108,7 +108,7 @@ func (w *World) putService(s service.Service) []nb.Unit {
 		others, told = w.services.claims.Put(s)
 		return append(others, w.reserve(s.Key)...), nodes
 	})...)
-	touched = append(touched, serviceUnits(told)...)
+	touched = append(touched, unitsOfServices(told)...)
 	touched = append(touched, w.answerAgain(append(addrs, w.addressesOf(s.Key)...)...)...)
 	return append(touched, w.hostPortRivals(s.Key)...)
 }
@@ -126,11 +126,11 @@ func (w *World) removeService(k service.Key) []nb.Unit {
 		others, told = w.services.claims.Remove(k)
 		return append(others, w.reserve(k)...), nil
 	})...)
-	touched = append(touched, serviceUnits(told)...)
+	touched = append(touched, unitsOfServices(told)...)
 	return append(touched, w.answerAgain(addrs...)...)
 }
 
-func serviceUnits(keys []service.Key) (units []nb.Unit) {
+func unitsOfServices(keys []service.Key) (units []nb.Unit) {
 	for _, k := range keys {
 		units = append(units, k.Unit())
 	}
@@ -306,10 +306,8 @@ func (w *World) ServiceSummaries(u nb.Unit) []service.Summary {
 }
 
 func (w *World) serviceUnits() (out []nb.Unit) {
-	for k, s := range w.services.all {
-		if s.known {
-			out = append(out, k.Unit())
-		}
+	for _, name := range w.serviceNames() {
+		out = append(out, service.Key(name).Unit())
 	}
 	return out
 }

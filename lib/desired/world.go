@@ -129,8 +129,6 @@ func (w *World) putNodes(nodes []*corev1.Node, gone []types.NamespacedName) (tou
 
 func (w *World) nodeNames() []types.NamespacedName { return clusterWide(maps.Keys(w.known)) }
 
-// The inputs from elsewhere than Kubernetes.
-
 func (w *World) putAssignment(a pod.Assignment) []nb.Unit {
 	w.previous[a.Key] = a
 	return nil
