@@ -57,6 +57,7 @@ var owners = map[string][]string{
 	"github.com/containernetworking":            {"lib/cni"},
 	"github.com/coreos/go-iptables":             {"lib/iptables"},
 	"github.com/coreos/go-systemd/v22":          {"lib/daemon"},
+	"github.com/fsnotify/fsnotify":              {"lib/ovsdb"},
 	"github.com/go-json-experiment/json":        {"lib/ovsdb"},
 	"github.com/go-logr/logr":                   {"lib/vlog", "lib/ovsdb"},
 	"github.com/google/gopacket":                {"lib/garp"},

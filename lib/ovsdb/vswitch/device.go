@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/ovn-kubernetes/libovsdb/client"
 
 	"ovn-k8s/lib/ovsdb/vswitchdb"
@@ -44,7 +46,7 @@ func (s *Switch) awaitDevice(ctx context.Context, cfg int, bridge, name string, 
 		case iface.Error != nil && *iface.Error != "":
 			return false, fmt.Errorf("ovs-vswitchd says: %s", *iface.Error)
 		}
-		return false, reason(bridge, name)
+		return false, reason(ctx, bridge, name)
 	})
 }
 
@@ -68,13 +70,18 @@ const (
 	logTail = 64 << 10
 	// reasonLines is how many lines of the log make a reason.
 	reasonLines = 3
+	// logWait bounds the wait for a line: ovs-vswitchd's threads write the log later than the database
+	// (async_append_write in lib/async-append-aio.c of Open vSwitch).
+	logWait = 2 * time.Second
 )
 
 // reason is an error with the last lines about one of some names in ovs-vswitchd's log.
-func reason(of ...string) error {
+func reason(ctx context.Context, of ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, logWait)
+	defer cancel()
 	path := filepath.Join(cmp.Or(os.Getenv("OVS_LOGDIR"), "/var/log/openvswitch"), "ovs-vswitchd.log")
-	said, err := complaints(path, of)
-	if err != nil || len(said) == 0 {
+	said := awaitComplaints(ctx, path, of)
+	if len(said) == 0 {
 		return fmt.Errorf("ovs-vswitchd has not opened it: see %s", path)
 	}
 	hint, text := "see "+path, strings.Join(said, "; ")
@@ -82,6 +89,28 @@ func reason(of ...string) error {
 		hint = "is the kernel module openvswitch loaded? " + hint
 	}
 	return fmt.Errorf("ovs-vswitchd has not opened it: %s: %s", text, hint)
+}
+
+// awaitComplaints waits until a log has complaints about one of some names, or ctx ends. It does not wait if the log
+// is missing or cannot be watched.
+func awaitComplaints(ctx context.Context, path string, of []string) []string {
+	var changes <-chan fsnotify.Event
+	w, err := fsnotify.NewWatcher()
+	if err == nil {
+		defer w.Close()
+		err, changes = w.Add(path), w.Events
+	}
+	for {
+		said, failed := complaints(path, of)
+		if failed != nil || err != nil || len(said) > 0 {
+			return said
+		}
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // complaints reads the last WARN or ERR line with one of some names in a log, and the lines just before it, without

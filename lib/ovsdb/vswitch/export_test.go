@@ -28,4 +28,4 @@ func HeardOfOthers(ctx context.Context, s *Switch) (bool, error) {
 }
 
 // Reason returns the lines about an interface in ovs-vswitchd's log.
-func Reason(of ...string) error { return reason(of...) }
+func Reason(ctx context.Context, of ...string) error { return reason(ctx, of...) }
