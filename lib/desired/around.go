@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
 )
@@ -15,7 +16,7 @@ func (w *World) lookAround() (touched []nb.Unit) {
 	old, now := w.services.around, w.surroundings()
 	w.services.around, w.services.switchesAt = now, nil
 	if !slices.Equal(old.Ranges, now.Ranges) {
-		touched = append(touched, service.RangesUnit)
+		touched = append(touched, servicecidr.Unit)
 		for sw := range w.said.hosts {
 			touched = append(touched, topology.HostUnit(sw))
 		}

@@ -7,6 +7,7 @@ import (
 
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/nb"
 )
 
@@ -48,7 +49,7 @@ func (w *World) addresses(c chassis) (out [2][]netip.Addr) {
 		}
 	}
 	for _, a := range w.hosts[c.node] {
-		if !service.Usable(a) {
+		if ipnet.Unusable(a) != "" {
 			continue
 		}
 		add(a)
@@ -70,7 +71,7 @@ func (w *World) nodePortHosts() (out []netip.Addr) {
 		}
 	}
 	slices.SortFunc(out, netip.Addr.Compare)
-	return slices.DeleteFunc(slices.Compact(out), func(a netip.Addr) bool { return !service.Usable(a) })
+	return slices.DeleteFunc(slices.Compact(out), func(a netip.Addr) bool { return ipnet.Unusable(a) != "" })
 }
 
 // ChassisPrefix starts the units of hosts.

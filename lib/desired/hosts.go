@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired/policy"
-	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
@@ -161,7 +161,7 @@ func (w *World) notOf(sw string, a netip.Addr) string {
 	if holder, ok := w.addressOwner(a); ok && names.NodeSwitch(holder.name) != sw {
 		return "is that of node " + holder.name
 	}
-	if !service.Usable(a) {
+	if ipnet.Unusable(a) != "" {
 		return "is none that others can send to"
 	}
 	if i := slices.IndexFunc(inside, holds); i >= 0 {

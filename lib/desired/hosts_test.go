@@ -11,7 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -30,7 +30,7 @@ func sayer(name string, created int64, addrs ...string) *corev1.Node {
 // node's address by reporting it.
 func TestANodeDoesNotGetAnothersAddress(t *testing.T) {
 	w := NewWorld()
-	w.Put(service.Ranges(prefixes("172.16.0.0/16")))
+	w.Put(servicecidr.Ranges(prefixes("172.16.0.0/16")))
 	w.Put(cluster(t, 0, 1))
 	leads := func(node string) string {
 		t.Helper()

@@ -15,6 +15,7 @@ import (
 
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
 )
@@ -37,16 +38,16 @@ var kinds = map[reflect.Type]kind{
 	reflect.TypeFor[*networkingv1.NetworkPolicy](): oneByOne((*World).putPolicy, (*World).removePolicy, (*World).policyNames),
 	reflect.TypeFor[*networkingv1.ServiceCIDR]():   oneByOne((*World).putServiceCIDR, (*World).removeServiceCIDR, (*World).cidrNames),
 
-	reflect.TypeFor[topology.Cluster]():  input((*World).putCluster),
-	reflect.TypeFor[pod.Assignment]():    input((*World).putAssignment),
-	reflect.TypeFor[pod.Marks]():         input((*World).putMarks),
-	reflect.TypeFor[Silent]():            input((*World).putSilent),
-	reflect.TypeFor[Chassis]():           input((*World).putChassis),
-	reflect.TypeFor[Declared]():          input((*World).putDeclared),
-	reflect.TypeFor[Protected]():         input((*World).putProtected),
-	reflect.TypeFor[Tunnels]():           input((*World).putTunnels),
-	reflect.TypeFor[service.Ranges]():    input((*World).putRanges),
-	reflect.TypeFor[service.Selection](): input((*World).putSelection),
+	reflect.TypeFor[topology.Cluster]():   input((*World).putCluster),
+	reflect.TypeFor[pod.Assignment]():     input((*World).putAssignment),
+	reflect.TypeFor[pod.Marks]():          input((*World).putMarks),
+	reflect.TypeFor[Silent]():             input((*World).putSilent),
+	reflect.TypeFor[Chassis]():            input((*World).putChassis),
+	reflect.TypeFor[Declared]():           input((*World).putDeclared),
+	reflect.TypeFor[Protected]():          input((*World).putProtected),
+	reflect.TypeFor[Tunnels]():            input((*World).putTunnels),
+	reflect.TypeFor[servicecidr.Ranges](): input((*World).putRanges),
+	reflect.TypeFor[service.Selection]():  input((*World).putSelection),
 }
 
 // input is the kind of objects from elsewhere than Kubernetes.

@@ -11,7 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
@@ -71,7 +71,7 @@ func TestOddObjects(t *testing.T) {
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		w := NewWorld()
-		w.Put(service.Ranges(prefixes("172.16.0.0/16")))
+		w.Put(servicecidr.Ranges(prefixes("172.16.0.0/16")))
 		w.Put(withGateways(t, cluster(t, 0, 1), 0))
 		for range 200 {
 			kinds := []any{&corev1.Pod{}, &corev1.Node{}, &corev1.Namespace{}, &corev1.Service{}, &discoveryv1.EndpointSlice{}, &networkingv1.NetworkPolicy{}, &networkingv1.ServiceCIDR{}}

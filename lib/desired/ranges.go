@@ -10,12 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/nb"
 )
 
 func (w *World) putServiceCIDR(o *networkingv1.ServiceCIDR) []nb.Unit {
-	return w.putCIDRs(o.Name, service.CIDRs(o))
+	return w.putCIDRs(o.Name, servicecidr.Of(o))
 }
 
 func (w *World) removeServiceCIDR(name types.NamespacedName) []nb.Unit {
@@ -24,7 +25,7 @@ func (w *World) removeServiceCIDR(name types.NamespacedName) []nb.Unit {
 
 func (w *World) cidrNames() []types.NamespacedName { return clusterWide(maps.Keys(w.services.cidrs)) }
 
-func (w *World) putRanges(r service.Ranges) []nb.Unit {
+func (w *World) putRanges(r servicecidr.Ranges) []nb.Unit {
 	w.services.configured = r
 	return w.lookAround()
 }
@@ -35,24 +36,24 @@ func (w *World) putSelection(s service.Selection) []nb.Unit {
 }
 
 // putCIDRs records the subnets of a ServiceCIDR.
-func (w *World) putCIDRs(name string, now service.Ranges) []nb.Unit {
+func (w *World) putCIDRs(name string, now servicecidr.Ranges) []nb.Unit {
 	if slices.Equal(w.services.cidrs[name], now) {
 		return nil
 	}
 	if w.services.cidrs[name] = now; len(now) == 0 {
 		delete(w.services.cidrs, name)
 	}
-	return append(w.lookAround(), service.RangesUnit)
+	return append(w.lookAround(), servicecidr.Unit)
 }
 
 // ranges are the subnets of Services: those of the settings and of all ServiceCIDRs, without the cluster's own
-// subnets. There, the ACLs of service.RangesUnit would reject all packets to other destinations than Services.
-func (w *World) ranges() service.Ranges {
-	all := []service.Ranges{w.services.configured}
+// subnets. There, the ACLs of servicecidr.Unit would reject all packets to other destinations than Services.
+func (w *World) ranges() servicecidr.Ranges {
+	all := []servicecidr.Ranges{w.services.configured}
 	for _, c := range w.services.cidrs {
 		all = append(all, slices.DeleteFunc(slices.Clone(c), w.isOwn))
 	}
-	return service.Join(all...)
+	return servicecidr.Join(all...)
 }
 
 // isOwn reports whether a subnet of Services overlaps with the cluster's networks, or has an address of a node.
@@ -85,7 +86,7 @@ func (w *World) rangesUnits() []nb.Unit {
 	if len(w.services.around.Ranges)+len(w.services.cidrs) == 0 {
 		return nil
 	}
-	return []nb.Unit{service.RangesUnit}
+	return []nb.Unit{servicecidr.Unit}
 }
 
 // BadServiceCIDR is the first ServiceCIDR with a subnet that isOwn, "" if there is none.

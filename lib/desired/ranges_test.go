@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 )
 
 func serviceCIDR(name string, cidrs ...string) *networkingv1.ServiceCIDR {
@@ -19,7 +20,7 @@ func serviceCIDR(name string, cidrs ...string) *networkingv1.ServiceCIDR {
 func TestServiceCIDRs(t *testing.T) {
 	w := NewWorld()
 	w.Put(cluster(t, 1))
-	w.Put(service.Ranges(prefixes("172.16.0.0/16", "fd02::/112")))
+	w.Put(servicecidr.Ranges(prefixes("172.16.0.0/16", "fd02::/112")))
 	s := newService("web", 1)
 	s.Spec.ClusterIP, s.Spec.ClusterIPs = "172.31.0.9", []string{"172.31.0.9"}
 	w.Put(s)
@@ -27,19 +28,19 @@ func TestServiceCIDRs(t *testing.T) {
 		t.Errorf("an address of nobody: %v", err)
 	}
 	touched := w.Replace(&networkingv1.ServiceCIDR{}, []any{serviceCIDR("kubernetes", "172.16.0.0/16"), serviceCIDR("more", "172.31.0.0/24")})
-	if !slices.Contains(touched, service.RangesUnit) || !slices.Contains(touched, service.Key{Namespace: "default", Name: "web"}.Unit()) {
+	if !slices.Contains(touched, servicecidr.Unit) || !slices.Contains(touched, service.Key{Namespace: "default", Name: "web"}.Unit()) {
 		t.Errorf("ServiceCIDRs touch %v", touched)
 	}
 	if _, err := w.Rows("service/default/web"); err != nil {
 		t.Error(err)
 	}
-	rows, err := w.Rows(service.RangesUnit)
+	rows, err := w.Rows(servicecidr.Unit)
 	if text := fmt.Sprint(rows); err != nil || len(rows) != 3 || !strings.Contains(text, "ip4.dst == 172.31.0.0/24") {
 		t.Errorf("%v: %s", err, text)
 	}
 	// A range that would reject the cluster's own traffic is left out and reported.
 	w.Put(serviceCIDR("bad", "10.0.0.0/9"))
-	rows, err = w.Rows(service.RangesUnit)
+	rows, err = w.Rows(servicecidr.Unit)
 	if err == nil || !strings.Contains(err.Error(), "subnet 10.0.0.0/9 of ServiceCIDR bad overlaps") || len(rows) != 3 || w.BadServiceCIDR() != "bad" {
 		t.Errorf("%v: %v", err, rows)
 	}
@@ -47,7 +48,7 @@ func TestServiceCIDRs(t *testing.T) {
 	if touched := w.Remove(serviceCIDR("more")); !slices.Contains(touched, service.Key{Namespace: "default", Name: "web"}.Unit()) {
 		t.Errorf("a ServiceCIDR's end touches %v", touched)
 	}
-	if rows, err := w.Rows(service.RangesUnit); err != nil || len(rows) != 2 {
+	if rows, err := w.Rows(servicecidr.Unit); err != nil || len(rows) != 2 {
 		t.Errorf("%v: %v", err, rows)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -218,7 +218,7 @@ func large(b *testing.B) (w *World, c topology.Cluster) {
 		}
 	}
 	w = NewWorld()
-	w.Put(service.Ranges(prefixes("172.16.0.0/16")))
+	w.Put(servicecidr.Ranges(prefixes("172.16.0.0/16")))
 	w.Put(c)
 	var all []any
 	for i := range nodes {

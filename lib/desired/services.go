@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/nb"
 )
 
@@ -34,8 +35,8 @@ type services struct {
 	// switchesAt is nodesByAddress, or nil after a possible change: pods with hostPorts are rare.
 	switchesAt map[netip.Addr][]string
 	// configured are the subnets of Services in the settings, cidrs those of ServiceCIDRs by their names.
-	configured service.Ranges
-	cidrs      map[string]service.Ranges
+	configured servicecidr.Ranges
+	cidrs      map[string]servicecidr.Ranges
 	shared     map[string]string // one copy of each string shared by endpoints
 }
 
@@ -66,7 +67,7 @@ func newServices() services {
 		all: map[service.Key]*serviceState{}, owners: map[types.NamespacedName]service.Key{}, onNode: map[string]map[service.Key]*localEndpoints{},
 		returns:   returns{on: map[string]replies{}},
 		selection: service.Selection{Userspace: true}, // for every datapath
-		zones:     map[string]string{}, shared: map[string]string{}, cidrs: map[string]service.Ranges{},
+		zones:     map[string]string{}, shared: map[string]string{}, cidrs: map[string]servicecidr.Ranges{},
 	}
 }
 

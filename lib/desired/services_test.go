@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -359,7 +360,7 @@ func TestTwoServicesWantTheSame(t *testing.T) {
 // (CVE-2020-8554).
 func TestNobodyTakesWhatIsOthers(t *testing.T) {
 	w := NewWorld()
-	w.Put(service.Ranges(prefixes("172.16.0.0/16")))
+	w.Put(servicecidr.Ranges(prefixes("172.16.0.0/16")))
 	c, err := cluster(t, 0, 1).WithGateway("gw", topology.Gateway{
 		Mode: topology.Physical, Interface: "eth1", Chassis: "chassis", MAC: "02:00:00:00:00:01",
 		IPs: prefixes("172.18.0.9/24"), NextHops: []netip.Addr{netip.MustParseAddr("172.18.0.1")},

@@ -8,6 +8,7 @@ import (
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
 )
@@ -31,7 +32,7 @@ var steps = [][]unitKind{
 		{topology.GatewayUnitPrefix, named(topology.GatewayOf, (*World).gatewayRows), (*World).gatewayUnits},
 		{topology.HostPrefix, named(topology.HostOf, (*World).hostRows), (*World).hostUnits},
 		{ChassisPrefix, named(chassisOf, (*World).chassisRows), (*World).allChassisUnits},
-		{string(service.RangesUnit), single((*World).rangesRows), (*World).rangesUnits},
+		{string(servicecidr.Unit), single((*World).rangesRows), (*World).rangesUnits},
 		{string(service.InsideUnit), single((*World).insideRows), (*World).insideUnits},
 		{string(policy.LoggingUnit), (*World).policyRows, nil},
 	},

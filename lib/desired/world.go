@@ -16,7 +16,7 @@ import (
 
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
-	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
@@ -100,7 +100,7 @@ func (w *World) putCluster(c topology.Cluster) []nb.Unit {
 		if slices.Equal(old.Nodes[name], c.Nodes[name]) {
 			continue
 		}
-		touched = append(touched, topology.NodeUnit(name), policy.NodeUnit(name), policy.GuardUnit, service.RangesUnit)
+		touched = append(touched, topology.NodeUnit(name), policy.NodeUnit(name), policy.GuardUnit, servicecidr.Unit)
 		touched = append(touched, w.changeSubnets(name, c.Nodes[name])...)
 	}
 	return append(touched, w.putTaken()...)

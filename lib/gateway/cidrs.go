@@ -8,7 +8,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/kube"
@@ -20,16 +20,16 @@ func (e *engine) takeCIDRs(ev kube.Event) []string {
 	now := maps.Clone(e.cidrs)
 	switch {
 	case ev.Replace:
-		now = map[string]service.Ranges{}
+		now = map[string]servicecidr.Ranges{}
 		for _, o := range ev.Objects {
 			c := o.(*networkingv1.ServiceCIDR)
-			now[c.Name] = service.CIDRs(c)
+			now[c.Name] = servicecidr.Of(c)
 		}
 	case ev.Gone:
 		delete(now, ev.Object.(*networkingv1.ServiceCIDR).Name)
 	default:
 		c := ev.Object.(*networkingv1.ServiceCIDR)
-		now[c.Name] = service.CIDRs(c)
+		now[c.Name] = servicecidr.Of(c)
 	}
 	if e.cidrs != nil && maps.EqualFunc(e.cidrs, now, slices.Equal) {
 		return nil

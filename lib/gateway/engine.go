@@ -18,6 +18,7 @@ import (
 	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/iptables"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/link"
@@ -70,9 +71,9 @@ type engine struct {
 	nodes    nodeport.Nodes
 	node     string // the pods of this node are followed
 	pods     map[pod.Key]hostport.Pod
-	cidrs    map[string]service.Ranges // nil: not known yet
-	restart  func()                    // starts another engine
-	firewall map[string]firewall       // by part
+	cidrs    map[string]servicecidr.Ranges // nil: not known yet
+	restart  func()                        // starts another engine
+	firewall map[string]firewall           // by part
 	health   *healthChecks
 	trials   map[string]trial // of parts
 	declarer *declarer
@@ -106,8 +107,8 @@ type view struct {
 	// frontends are the frontends of services.
 	frontends []service.Frontend
 	pods      []hostport.Pod
-	cidrs     service.Ranges // of ServiceCIDRs; nil: not known yet
-	synced    bool           // whether services and pods are complete
+	cidrs     servicecidr.Ranges // of ServiceCIDRs; nil: not known yet
+	synced    bool               // whether services and pods are complete
 }
 
 // newFirewalls finds iptables of the kernel's families, by part.
@@ -293,7 +294,7 @@ func (e *engine) wanted() view {
 		services: e.services(), pods: e.hostPods(), synced: len(e.missing) == 0 && e.addrs != nil,
 	}
 	if e.cidrs != nil {
-		v.cidrs = append(service.Ranges{}, service.Join(slices.Collect(maps.Values(e.cidrs))...)...)
+		v.cidrs = append(servicecidr.Ranges{}, servicecidr.Join(slices.Collect(maps.Values(e.cidrs))...)...)
 		v.host.Routed = slices.Concat(v.host.Routed, v.cidrs)
 	}
 	v.frontends = nodeport.Frontends(v.services, e.network(v))

@@ -17,7 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired"
-	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
@@ -95,7 +95,7 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 		runtime.GC() // or new objects would be spread over the garbage
 		e.send(e.compact)
 	}
-	e.world.Put(service.Ranges(l.config.ServiceCIDRs))
+	e.world.Put(servicecidr.Ranges(l.config.ServiceCIDRs))
 	e.world.Put(protected(l.config))
 	e.notes = newAnnotator(l.cluster, e.world, e.send)
 	e.prober = prober.New(func() {

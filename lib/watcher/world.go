@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/desired"
-	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/nb"
@@ -176,7 +176,7 @@ func (n network) Object(u nb.Unit) runtime.Object {
 	if p, ok := n.Policy(u); ok {
 		return &networkingv1.NetworkPolicy{ObjectMeta: identity(p.Namespace, p.Name, p.UID)}
 	}
-	if name := n.BadServiceCIDR(); u == service.RangesUnit && name != "" {
+	if name := n.BadServiceCIDR(); u == servicecidr.Unit && name != "" {
 		return &networkingv1.ServiceCIDR{ObjectMeta: identity("", name, "")}
 	}
 	if p, ok := n.Pod(u); ok {

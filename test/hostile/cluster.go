@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/desired"
-	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -29,7 +29,7 @@ func NewCluster(nodes, pods int) (*Cluster, error) {
 	}
 	w := desired.NewWorld()
 	w.Put(c)
-	w.Put(service.Ranges{netip.MustParsePrefix("172.30.0.0/16"), netip.MustParsePrefix("fd02::/108")})
+	w.Put(servicecidr.Ranges{netip.MustParsePrefix("172.30.0.0/16"), netip.MustParsePrefix("fd02::/108")})
 	var all []any
 	for i := range nodes {
 		all = append(all, Node(i))

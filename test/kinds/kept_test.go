@@ -23,6 +23,7 @@ import (
 	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
@@ -206,9 +207,9 @@ func helperOutput(s state, services []service.Resolved, out map[string]string) {
 	for _, o := range s["nodes"] {
 		nodes.Put(o)
 	}
-	var ranges service.Ranges
+	var ranges servicecidr.Ranges
 	for _, o := range s["servicecidrs"] {
-		ranges = append(ranges, service.CIDRs(o.(*networkingv1.ServiceCIDR))...)
+		ranges = append(ranges, servicecidr.Of(o.(*networkingv1.ServiceCIDR))...)
 	}
 	var pods []hostport.Pod
 	for _, o := range s["pods"] {

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -34,7 +35,7 @@ var places = []place{
 func network() service.Surroundings {
 	at := service.Surroundings{
 		Network: service.Network{
-			Ranges: service.Ranges{netip.MustParsePrefix("172.16.0.0/16"), netip.MustParsePrefix("fd02::/112")},
+			Ranges: servicecidr.Ranges{netip.MustParsePrefix("172.16.0.0/16"), netip.MustParsePrefix("fd02::/112")},
 			Inside: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("fd00::/48")},
 			Hops:   []netip.Addr{addr("192.0.2.254")},
 		},

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/flow"
 )
 
@@ -413,7 +414,7 @@ func TestNobodyTakesAHostsPort(t *testing.T) {
 // to it. OVN never sent them there.
 func TestNobodyTakesAddressesInside(t *testing.T) {
 	n := service.Network{
-		Inside: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14")}, Ranges: service.Ranges{netip.MustParsePrefix("172.30.0.0/16")},
+		Inside: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14")}, Ranges: servicecidr.Ranges{netip.MustParsePrefix("172.30.0.0/16")},
 		Hops: []netip.Addr{addr("192.0.2.254")},
 	}
 	b := Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Addrs: node1.Addrs[:1]}

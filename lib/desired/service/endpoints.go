@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 )
 
@@ -171,7 +172,7 @@ func (s *Slice) endpoint(from *discoveryv1.EndpointSlice, e discoveryv1.Endpoint
 			s.problem("BadEndpoint", "endpoint %q of service %s is no %s address: correct endpoint slice %s", text, s.Service, from.AddressType, s.Name)
 			continue
 		}
-		if k := kind(a); k != "" {
+		if k := ipnet.Unusable(a); k != "" {
 			s.problem("BadEndpoint", "endpoint %s of service %s is %s, which means another host on each host: give an address of a pod or of a host", a, s.Service, k)
 			continue
 		}

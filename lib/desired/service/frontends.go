@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/desired/servicecidr"
 )
 
 // A Kind is the field of a Service with the frontend.
@@ -40,7 +42,7 @@ type Frontend struct {
 // A Network decides at which addresses outside Services may have frontends. Unknown parts are empty.
 type Network struct {
 	// Ranges are the subnets of cluster IPs.
-	Ranges Ranges
+	Ranges servicecidr.Ranges
 	// Inside are the subnets of pods and of the join switch.
 	Inside []netip.Prefix
 	// Hops are the routers outside that gateways and hosts send to, sorted.

@@ -77,7 +77,7 @@ func (r *Resolved) Rows(at Surroundings) []nb.Row {
 	rows = append(rows, l.sourceRows()...)
 	r.misplaced(l.all)
 	for _, a := range r.ClusterIPs {
-		if !at.Ranges.have(a) {
+		if !at.Ranges.Have(a) {
 			r.problem("BadServiceAddress", "clusterIP %s of service %s is outside the subnets of services %s, to which hosts have routes: make a ServiceCIDR that has it, or correct external_ids:ovn-k8s-service-cidr", a, r.Key, ipnet.Join(at.Ranges))
 		}
 	}

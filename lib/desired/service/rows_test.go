@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -23,7 +24,7 @@ func around() Surroundings {
 	join := []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")}
 	return Surroundings{
 		Network: Network{
-			Ranges: Ranges{netip.MustParsePrefix("172.16.1.0/24"), netip.MustParsePrefix("fd02::/112")}, Inside: append(pods, join...),
+			Ranges: servicecidr.Ranges{netip.MustParsePrefix("172.16.1.0/24"), netip.MustParsePrefix("fd02::/112")}, Inside: append(pods, join...),
 			Hosts: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::1")},
 		},
 		Nodes: []Node{{"n1", "east"}, {"n2", "west"}, {"n3", "west"}, {"n4", ""}},

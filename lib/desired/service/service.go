@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
@@ -181,8 +182,9 @@ func (s *Service) addrs(field string, texts []string) []netip.Addr {
 			s.problem("BadServiceAddress", "%s %q of service %s is no IP address: give one such as 192.0.2.1 or 2001:db8::1", field, t, s.Key)
 			continue
 		}
-		if a = a.Unmap(); !Usable(a) {
-			s.problem("BadServiceAddress", "%s %s of service %s is %s: give a unicast address that can be routed", field, a, s.Key, kind(a))
+		a = a.Unmap()
+		if why := ipnet.Unusable(a); why != "" {
+			s.problem("BadServiceAddress", "%s %s of service %s is %s: give a unicast address that can be routed", field, a, s.Key, why)
 			continue
 		}
 		if len(texts) > maxOuter || !slices.Contains(out, a) { // limit removes all of a longer list
@@ -190,28 +192,6 @@ func (s *Service) addrs(field string, texts []string) []netip.Addr {
 		}
 	}
 	return out
-}
-
-// Usable reports whether a can be the address of a Service or of an endpoint.
-func Usable(a netip.Addr) bool { return kind(a) == "" }
-
-// kind returns the reason why an address is unusable, or "".
-func kind(a netip.Addr) string {
-	switch {
-	case a.Zone() != "":
-		return "an address with a zone"
-	case a.IsLoopback():
-		return "a loopback address"
-	case a.IsLinkLocalUnicast():
-		return "a link-local address"
-	case a.IsUnspecified():
-		return "the unspecified address"
-	case a.IsMulticast():
-		return "a multicast address"
-	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return "the broadcast address"
-	}
-	return ""
 }
 
 func (s *Service) ports(from *corev1.Service) []Port {

@@ -1,4 +1,6 @@
-package service
+// Package servicecidr has the subnets of Services: those of the settings and of ServiceCIDRs, and the rows that reject
+// packets to addresses there without a Service.
+package servicecidr
 
 import (
 	"cmp"
@@ -16,8 +18,8 @@ import (
 // Ranges are the known subnets of cluster IPs.
 type Ranges []netip.Prefix
 
-// CIDRs are the valid subnets of a ServiceCIDR.
-func CIDRs(o *networkingv1.ServiceCIDR) Ranges {
+// Of are the valid subnets of a ServiceCIDR.
+func Of(o *networkingv1.ServiceCIDR) Ranges {
 	var out Ranges
 	for _, text := range o.Spec.CIDRs {
 		if p, err := netip.ParsePrefix(text); err == nil { // the API server takes no others
@@ -42,8 +44,8 @@ func Join(all ...Ranges) Ranges {
 	return out
 }
 
-// RangesUnit owns the rows shared by all Services.
-const RangesUnit nb.Unit = "services"
+// Unit owns the rows shared by all Services.
+const Unit nb.Unit = "services"
 
 // refusePriority is above all ACLs with the action allow.
 const refusePriority = 32767
@@ -63,10 +65,10 @@ func (r Ranges) Rows(switches []string) []nb.Row {
 	for _, p := range r {
 		name := "unknown service " + p.String()
 		rows = append(rows, nb.Row{
-			Table: nbdb.ACLTable, ID: string(RangesUnit) + "/" + p.String(), In: in,
+			Table: nbdb.ACLTable, ID: string(Unit) + "/" + p.String(), In: in,
 			Model: &nbdb.ACL{
 				Name: &name, Priority: refusePriority, Direction: nbdb.ACLDirectionFromLport, Action: nbdb.ACLActionReject,
-				Match:   fmt.Sprintf("ip%d.dst == %s", 4+2*family(p.Addr()), p),
+				Match:   match(p),
 				Options: map[string]string{names.AfterLB: "true"},
 			},
 		})
@@ -74,8 +76,16 @@ func (r Ranges) Rows(switches []string) []nb.Row {
 	return rows
 }
 
-// have reports whether a lies within r, or r is not known for its family.
-func (r Ranges) have(a netip.Addr) bool {
+// match matches packets to a subnet.
+func match(p netip.Prefix) string {
+	if p.Addr().Is4() {
+		return fmt.Sprintf("ip4.dst == %s", p)
+	}
+	return fmt.Sprintf("ip6.dst == %s", p)
+}
+
+// Have reports whether a lies within r, or r is not known for its family.
+func (r Ranges) Have(a netip.Addr) bool {
 	known := slices.ContainsFunc(r, func(p netip.Prefix) bool { return p.Addr().Is4() == a.Is4() })
 	return !known || slices.ContainsFunc(r, func(p netip.Prefix) bool { return p.Contains(a) })
 }
