@@ -40,6 +40,9 @@ func (o *options) Run(ctx context.Context, io cli.IO) error {
 	if err != nil {
 		return err
 	}
+	if err := settings.UseDirectories(o.Settings.Map()); err != nil {
+		return err
+	}
 	log, err := vlog.New(gateway.Program, o.Log, io.Err)
 	if err != nil {
 		return err

@@ -27,6 +27,9 @@ func (o *options) Run(ctx context.Context, io cli.IO) error {
 	if err := o.mode(); err != nil && !o.Settings.ShowConfig {
 		return err
 	}
+	if err := settings.UseDirectories(o.Settings.Map()); err != nil {
+		return err
+	}
 	log, err := vlog.New(watcher.Program, o.Log, io.Err)
 	if err != nil {
 		return err

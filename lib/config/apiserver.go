@@ -126,5 +126,6 @@ func (r *resolver) pem(v string) string {
 		return ""
 	}
 	r.set(apiCA, fmt.Sprintf("PEM text, certificates: %d", n), r.found[apiCA].source)
+	r.found[apiCA].exact = text
 	return text
 }

@@ -4,13 +4,13 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"net/netip"
 	"path"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,20 +86,27 @@ type Config struct {
 	origins []origin
 }
 
-// Same reports whether two configurations have the same settings. The value of APIToken may differ, since clients
-// read it for each request.
-func (c Config) Same(other Config) bool {
-	for _, one := range []*Config{&c, &other} {
-		one.origins, one.Ignored = nil, nil
-		if one.APIToken != "" {
-			one.APIToken = "set"
-		}
-	}
-	return reflect.DeepEqual(c, other)
+// A Change is a setting with another value than before.
+type Change struct {
+	Setting
+	From, To string // as Show prints them
+	Source   string // of To
 }
 
-// An origin is a setting's value and its source, for Show.
-type origin struct{ name, value, source string }
+// Changes lists the settings with other values in now. Another token is no change, since clients read it for each
+// request.
+func (c Config) Changes(now Config) (out []Change) {
+	for i, set := range Settings() {
+		if i >= len(c.origins) || i >= len(now.origins) || c.origins[i].exact == now.origins[i].exact {
+			continue
+		}
+		out = append(out, Change{set, c.origins[i].value, now.origins[i].value, now.origins[i].source})
+	}
+	return out
+}
+
+// An origin is a setting's value and its source, for Show, and the exact value, for Changes.
+type origin struct{ name, value, source, exact string }
 
 // Resolve computes the configuration from its sources. It reports all problems at once: each error has the value, its
 // source and the valid values. The values of secrets are omitted.
@@ -346,13 +353,14 @@ func (r *resolver) shown(set Setting) origin {
 	if set.Secret {
 		o.value = Secret(o.value).String()
 	}
+	o.exact = cmp.Or(o.exact, o.value)
 	o.value = abbreviate(o.value)
 	return o
 }
 
 // Show returns a table of all settings with their values and sources. Secrets are masked.
 func (c Config) Show() string {
-	rows := append([]origin{{"NAME", "VALUE", "SOURCE"}}, c.origins...)
+	rows := append([]origin{{name: "NAME", value: "VALUE", source: "SOURCE"}}, c.origins...)
 	var name, value int
 	for _, o := range rows {
 		name, value = max(name, len(o.name)), max(value, len(o.value))

@@ -18,10 +18,36 @@ type Setting struct {
 	Env                   []string
 	// Default is the default value, or a text in parentheses that describes it.
 	Default string
+	// Readers are where a change takes effect.
+	Readers []Reader
 	// Secret values are masked in all output.
 	Secret bool
 	// Text describes the setting in one line.
 	Text string
+}
+
+// A Reader is a part of the project in which a changed setting takes effect.
+type Reader string
+
+// The readers. The daemons follow changes without a restart.
+const (
+	Watcher Reader = "watcher"
+	Helper  Reader = "gateway helper"
+	Plugin  Reader = "CNI plugin"  // reads all settings for each pod
+	Restart Reader = "restart"     // of a daemon
+	master  Reader = "master-init" // the commands read all settings when they run
+	minion  Reader = "minion-init"
+	gateway Reader = "gateway-init"
+)
+
+// Commands lists the commands to run again after a change.
+func (s Setting) Commands() (out []string) {
+	for _, r := range s.Readers {
+		if r == master || r == minion || r == gateway {
+			out = append(out, string(r))
+		}
+	}
+	return out
 }
 
 // Names of the settings, as in Setting.Name.
@@ -71,59 +97,86 @@ const (
 func Settings() []Setting {
 	return []Setting{
 		{Name: ovnNB, Flag: "ovn-nb", ExternalID: "ovn-nb", Key: "ovn_nb", Env: []string{"OVN_NB_DB"}, Default: "(the local unix socket, if it exists)",
-			Text: "Northbound database: unix:FILE, tcp:IP:PORT or ssl:IP:PORT, also tcp://; several of a cluster with commas"},
+			Readers: []Reader{Watcher, Helper},
+			Text:    "Northbound database: unix:FILE, tcp:IP:PORT or ssl:IP:PORT, also tcp://; several of a cluster with commas"},
 		{Name: nbPrivKey, Flag: "nb-privkey", ExternalID: "ovn-k8s-nb-privkey", Key: "private_key", Default: "/etc/openvswitch/ovncontroller-privkey.pem",
-			Text: "file with the private key for an ssl: Northbound database"},
+			Readers: []Reader{Watcher, Helper, Plugin},
+			Text:    "file with the private key for an ssl: Northbound database"},
 		{Name: nbCert, Flag: "nb-cert", ExternalID: "ovn-k8s-nb-cert", Key: "certificate", Default: "/etc/openvswitch/ovncontroller-cert.pem",
-			Text: "file with the certificate for an ssl: Northbound database"},
+			Readers: []Reader{Watcher, Helper, Plugin},
+			Text:    "file with the certificate for an ssl: Northbound database"},
 		{Name: nbCACert, Flag: "nb-cacert", ExternalID: "ovn-k8s-nb-cacert", Key: "ca_cert", Default: "/etc/openvswitch/ovnnb-ca.cert",
-			Text: "file with the CA certificate of an ssl: Northbound database; fetched from the server once if it does not exist"},
+			Readers: []Reader{Watcher, Helper, Plugin},
+			Text:    "file with the CA certificate of an ssl: Northbound database; fetched from the server once if it does not exist"},
 		{Name: apiServer, Flag: "k8s-api-server", ExternalID: "k8s-api-server", Key: "k8s_api_server", Env: []string{serviceHostEnv, servicePortEnv},
-			Text: "Kubernetes API server: a URL, or HOST:PORT for http"},
+			Readers: []Reader{Watcher, Helper, Plugin},
+			Text:    "Kubernetes API server: a URL, or HOST:PORT for http"},
 		{Name: apiToken, ExternalID: "k8s-api-token", Key: "k8s_api_token", Secret: true,
-			Text: "bearer token for the API server; no option, since ps would show it"},
+			Readers: []Reader{Watcher, Helper, Plugin},
+			Text:    "bearer token for the API server; no option, since ps would show it"},
 		{Name: apiTokenFile, Flag: "k8s-api-token-file", ExternalID: "ovn-k8s-api-token-file", Key: "k8s_api_token_file", Default: "(the service account's token, if it exists)",
-			Text: "file with the bearer token for the API server, read again when it changes"},
+			Readers: []Reader{Watcher, Helper, Plugin},
+			Text:    "file with the bearer token for the API server, read again when it changes"},
 		{Name: apiCA, Flag: "k8s-ca-certificate", ExternalID: "k8s-ca-certificate", Key: "k8s_ca_certificate", Default: "(" + defaultAPICA + " or the service account's CA, if one exists)",
-			Text: "CA certificate of the API server: PEM text, in which \\n may stand for a line end, or a file"},
+			Readers: []Reader{Watcher, Helper, Plugin},
+			Text:    "CA certificate of the API server: PEM text, in which \\n may stand for a line end, or a file"},
 		{Name: mtu, Flag: "mtu", ExternalID: "ovn-k8s-mtu", Key: "mtu", Default: "1400",
-			Text: "MTU of pods and management ports in bytes"},
+			Readers: []Reader{Helper, Plugin, minion, gateway},
+			Text:    "MTU of pods and management ports in bytes"},
 		{Name: conntrackZone, ExternalID: "ovn-k8s-conntrack-zone", Key: "conntrack_zone", Default: "64000",
-			Text: "connection tracking zone of the gateway bridge"},
+			Readers: []Reader{Helper},
+			Text:    "connection tracking zone of the gateway bridge"},
 		{Name: clusterSubnet, ExternalID: "ovn-k8s-cluster-cidr", Key: "cluster_cidr",
-			Text: "subnets of all pods, with commas"},
+			Readers: []Reader{Helper},
+			Text:    "subnets of all pods, with commas"},
 		{Name: joinSubnet, Flag: "join-subnet", ExternalID: "ovn-k8s-join-subnet", Key: "join_subnet", Default: "100.64.0.0/16,fd98::/64",
-			Text: "subnets between the cluster router and gateways, one per address family"},
+			Readers: []Reader{Helper, master},
+			Text:    "subnets between the cluster router and gateways, one per address family"},
 		{Name: serviceCIDR, Flag: "service-cidr", ExternalID: "ovn-k8s-service-cidr", Key: "service_cidr",
-			Text: "subnets of services: hosts get routes to them, and what no service there takes is refused"},
+			Readers: []Reader{Watcher, Helper, minion},
+			Text:    "subnets of services: hosts get routes to them, and what no service there takes is refused"},
 		{Name: gatewayPorts, ExternalID: "ovn-k8s-gateway-port-range", Key: "gateway_port_range", Default: "10000-29999",
-			Text: "ports of the address that pods share with their host where they leave by a bridge: LOW-HIGH"},
+			Readers: []Reader{Helper, gateway},
+			Text:    "ports of the address that pods share with their host where they leave by a bridge: LOW-HIGH"},
 		{Name: localGateway, ExternalID: "ovn-k8s-local-gateway-subnet", Key: "local_gateway_subnet", Default: "169.254.33.0/24,fd69:254:33::/64",
-			Text: "subnets between a local gateway and its host, one per address family"},
+			Readers: []Reader{gateway},
+			Text:    "subnets between a local gateway and its host, one per address family"},
 		{Name: ovnRemote, ExternalID: "ovn-remote",
-			Text: "Southbound database; ovn-controller's"},
+			Readers: []Reader{Watcher, Helper, Plugin},
+			Text:    "Southbound database; ovn-controller's"},
 		{Name: encapIP, ExternalID: "ovn-encap-ip",
-			Text: "local end of tunnels; ovn-controller's"},
+			Readers: []Reader{Helper, gateway},
+			Text:    "local end of tunnels; ovn-controller's"},
 		{Name: encapType, ExternalID: "ovn-encap-type",
-			Text: "geneve or stt; ovn-controller's"},
+			Readers: []Reader{Helper},
+			Text:    "geneve or stt; ovn-controller's"},
 		{Name: systemID, ExternalID: "system-id",
-			Text: "name of the chassis; unique and lasting"},
+			Readers: []Reader{Watcher, Plugin, minion, gateway},
+			Text:    "name of the chassis; unique and lasting"},
 		{Name: cniConfDir, ExternalID: "ovn-k8s-cni-conf-path", Key: "cni_conf_path", Default: "/etc/cni/net.d",
-			Text: "directory in which minion-init writes the CNI configuration"},
+			Readers: []Reader{minion},
+			Text:    "directory in which minion-init writes the CNI configuration"},
 		{Name: cniBinDir, ExternalID: "ovn-k8s-cni-link-path", Key: "cni_link_path", Default: "/opt/cni/bin",
-			Text: "directory to which minion-init copies the CNI plugin"},
+			Readers: []Reader{minion},
+			Text:    "directory to which minion-init copies the CNI plugin"},
 		{Name: cniPlugin, ExternalID: "ovn-k8s-cni-plugin", Key: "cni_plugin", Default: "ovn-k8s-cni-overlay",
-			Text: "the CNI plugin: a path, or a name to be found on PATH"},
+			Readers: []Reader{minion},
+			Text:    "the CNI plugin: a path, or a name to be found on PATH"},
 		{Name: cniLogFile, ExternalID: "ovn-k8s-log-path", Key: "log_path", Default: "/var/log/openvswitch/ovn-k8s-cni-overlay.log",
-			Text: "log file of the CNI plugin"},
+			Readers: []Reader{Plugin},
+			Text:    "log file of the CNI plugin"},
 		{Name: cniTimeout, ExternalID: "ovn-k8s-cni-timeout", Key: "cni_timeout", Default: "60s",
-			Text: "how long the CNI plugin waits for a pod's network: 90s, 2m, or a number of seconds"},
+			Readers: []Reader{Plugin},
+			Text:    "how long the CNI plugin waits for a pod's network: 90s, 2m, or a number of seconds"},
 		{Name: unixSocket, Key: "unix_socket", Default: "($OVN_RUNDIR or /var/run/ovn)/ovnnb_db.sock",
-			Text: "socket of the local Northbound database"},
+			Readers: []Reader{Watcher},
+			Text:    "socket of the local Northbound database"},
 		{Name: runDir, Key: "rundir", Env: []string{"OVS_RUNDIR"}, Default: "/var/run/openvswitch",
-			Text: "directory of pidfiles, control sockets and Open vSwitch's db.sock"},
+			Readers: []Reader{Plugin, Restart},
+			Text:    "directory of pidfiles, control sockets and Open vSwitch's db.sock"},
 		{Name: logDir, Key: "logdir", Env: []string{"OVS_LOGDIR"}, Default: "/var/log/openvswitch",
-			Text: "directory of log files"},
+			Readers: []Reader{Restart},
+			Text:    "directory of log files"},
 		{Name: mode, Key: "ovn_mode", Default: "overlay",
 			Text: "overlay; nothing else is implemented"},
 	}
@@ -132,8 +185,8 @@ func Settings() []Setting {
 // Markdown returns the settings as a table for the documentation.
 func Markdown() string {
 	var b strings.Builder
-	b.WriteString("| setting | command line | external_ids | ovn_k8s.conf | environment | default |\n")
-	b.WriteString("|---|---|---|---|---|---|\n")
+	b.WriteString("| setting | command line | external_ids | ovn_k8s.conf | environment | default | a change takes effect in |\n")
+	b.WriteString("|---|---|---|---|---|---|---|\n")
 	for _, s := range Settings() {
 		flag := s.Flag
 		if flag != "" {
@@ -143,10 +196,19 @@ func Markdown() string {
 		if s.Secret {
 			text += " (secret)"
 		}
-		fmt.Fprintf(&b, "| %s: %s | %s | %s | %s | %s | %s |\n", s.Name, text,
-			code(flag), code(s.ExternalID), code(s.Key), code(s.Env...), code(s.Default))
+		fmt.Fprintf(&b, "| %s: %s | %s | %s | %s | %s | %s | %s |\n", s.Name, text,
+			code(flag), code(s.ExternalID), code(s.Key), code(s.Env...), code(s.Default), readers(s.Readers))
 	}
 	return b.String()
+}
+
+// readers formats where a change takes effect.
+func readers(all []Reader) string {
+	var words []string
+	for _, r := range all {
+		words = append(words, string(r))
+	}
+	return strings.Join(words, ", ")
 }
 
 // code formats words as code, and a text in parentheses as it is.

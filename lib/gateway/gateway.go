@@ -16,7 +16,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,8 +48,8 @@ type Options struct {
 	NodePortAddresses []netip.Prefix
 	// Log returns the log of a module. nil is silent.
 	Log func(module string) *logrus.Entry
-	// Informers are shared by several roles of the process. nil: the helper has its own.
-	Informers *kube.Informers
+	// Informers shares them with other roles of the process, see kube.Share. nil: the helper has its own.
+	Informers kube.Sharing
 	// Status receives the present activity of the helper in one line. It may be nil.
 	Status func(text string)
 }
@@ -75,29 +74,24 @@ func (h *Helper) log(module string) *logrus.Entry {
 // bridge. It follows changes of settings in the local Open vSwitch. Once ready, no error
 // ends it: it continues with the former settings, or tries again.
 func (h *Helper) Run(ctx context.Context, ready func()) error {
-	sw, err := settings.AwaitSwitch(ctx, h.Flags, h.log("ovsdb"), func(why error) {
-		h.log("gateway").Warnf("waiting: %v", why)
-		if h.Status != nil {
-			h.Status("waiting: " + why.Error())
-		}
-		ready()
-	})
-	if err != nil {
-		return err
+	return h.runtime().Run(ctx, ready, h.Role())
+}
+
+// Role is the helper as a role of a process that may have others.
+func (h *Helper) Role() settings.Role {
+	return settings.Role{Log: h.log("gateway"), Reader: config.Helper, NeedsSwitch: true, Check: needs, Serve: h.serve, Beside: h.followPluginToken}
+}
+
+func (h *Helper) runtime() settings.Runtime {
+	return settings.Runtime{Flags: h.Flags, Log: h.log, Status: h.Status}
+}
+
+// needs returns an error about missing settings.
+func needs(cfg config.Config) error {
+	if cfg.APIServer == "" {
+		return config.ErrNoAPIServer
 	}
-	defer sw.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	var plugin sync.WaitGroup
-	defer plugin.Wait()
-	defer cancel()
-	plugin.Go(func() { h.followPluginToken(ctx, sw) })
-	return settings.Follower{
-		Switch: sw, Log: h.log("gateway"), Status: h.Status,
-		Load: func(ctx context.Context) (config.Config, error) { return h.settings(ctx, sw) },
-		Serve: func(ctx context.Context, cfg config.Config, token func() string, ready func()) error {
-			return h.serve(ctx, cfg, sw, token, ready)
-		},
-	}.Run(ctx, ready)
+	return nil
 }
 
 // followPluginToken logs when the CNI plugin's token is about to expire: the plugin itself runs for moments only.
@@ -117,38 +111,19 @@ func (h *Helper) followPluginToken(ctx context.Context, sw *vswitch.Switch) {
 	}, changed, func(text string) { h.log("gateway").Warnf("CNI plugin of this host: %s", text) })
 }
 
-// settings returns the present settings, if they are valid.
-func (h *Helper) settings(ctx context.Context, sw *vswitch.Switch) (config.Config, error) {
-	cfg, err := settings.Load(ctx, h.Flags, sw)
-	if err == nil && cfg.APIServer == "" {
-		err = config.ErrNoAPIServer
-	}
-	return cfg, err
-}
-
 // ShowConfig prints every setting with its value and source.
 func (h *Helper) ShowConfig(ctx context.Context, out io.Writer) error {
-	sw, err := h.openvswitch(ctx)
+	sw, err := h.runtime().ConnectSwitch(ctx)
 	if err != nil {
 		return err
 	}
 	defer sw.Close()
-	cfg, err := settings.Load(ctx, h.Flags, sw)
-	fmt.Fprint(out, cfg.Show())
-	return err
-}
-
-func (h *Helper) openvswitch(ctx context.Context) (*vswitch.Switch, error) {
-	rundir, err := settings.RunDir(h.Flags)
-	if err != nil {
-		return nil, err
-	}
-	return vswitch.Connect(ctx, rundir, h.log("ovsdb"))
+	return h.runtime().ShowConfig(ctx, out, sw)
 }
 
 // serve runs with one configuration until ctx ends.
-func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switch, token func() string, ready func()) error {
-	commands := &h.engine
+func (h *Helper) serve(ctx context.Context, s settings.Session, ready func()) error {
+	cfg, sw, commands := s.Config, s.Switch, &h.engine
 	h = &Helper{Options: h.Options}
 	if err := h.adoptBridge(ctx, sw); err != nil {
 		return err
@@ -160,14 +135,14 @@ func (h *Helper) serve(ctx context.Context, cfg config.Config, sw *vswitch.Switc
 	}
 	h.leaveBridges(ctx, cfg.RunDir, sw)
 	api := client.FromConfig(cfg, Program)
-	if cfg.APIToken != "" {
-		api.Token = token
+	if s.Token != nil {
+		api.Token = s.Token
 	}
-	rest, err := api.REST()
+	server, err := api.REST()
 	if err != nil {
 		return settings.Wrong(err)
 	}
-	cluster, err := kube.NewCluster(rest, Program, h.Informers)
+	cluster, err := kube.NewCluster(server, Program, h.Informers)
 	if err != nil {
 		return err
 	}

@@ -239,7 +239,7 @@ func (h *Helper) Remove(ctx context.Context) error {
 // of the management port: routes, and packets with addresses of 127.0.0.0/8. It returns the
 // part of the node that guards depend on.
 func (h *Helper) leaveSwitch(ctx context.Context) (node nodeport.Host, err error) {
-	sw, err := h.openvswitch(ctx)
+	sw, err := h.runtime().ConnectSwitch(ctx)
 	if err != nil {
 		return node, err
 	}

@@ -45,12 +45,13 @@ type Cluster struct {
 }
 
 // NewCluster returns a client of config's API server. component is the source of its Events, which are about objects of
-// the table and of more kinds. Close it to stop writing Events. informers may be shared with other roles of the process;
-// nil means its own.
-func NewCluster(config *rest.Config, component string, informers *Informers, more ...Kind) (*Cluster, error) {
-	if informers == nil {
-		informers = NewInformers(config)
+// the table and of more kinds. Close it to stop writing Events. share returns the informers, perhaps those of other
+// roles of the process; nil means its own.
+func NewCluster(config *rest.Config, component string, share Sharing, more ...Kind) (*Cluster, error) {
+	if share == nil {
+		share = NewInformers
 	}
+	informers := share(config)
 	if err := informers.add(append(Kinds(), more...)); err != nil {
 		return nil, err
 	}

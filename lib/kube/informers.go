@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -47,6 +48,28 @@ type Informers struct {
 // NewInformers returns informers of config's API server, for NewCluster.
 func NewInformers(config *rest.Config) *Informers {
 	return &Informers{config: config, clients: map[string]rest.Interface{}, running: map[string]*informer{}}
+}
+
+// A Sharing returns the informers for a configuration.
+type Sharing func(*rest.Config) *Informers
+
+// Share makes roles of a process share informers, as long as they connect to one API server with the same credentials.
+// A token in memory counts as the same: it follows a setting of the process.
+func Share() Sharing {
+	var mu sync.Mutex
+	var last *Informers
+	return func(config *rest.Config) *Informers {
+		mu.Lock()
+		defer mu.Unlock()
+		if last == nil || !sameServer(last.config, config) {
+			last = NewInformers(config)
+		}
+		return last
+	}
+}
+
+func sameServer(a, b *rest.Config) bool {
+	return a.Host == b.Host && bytes.Equal(a.CAData, b.CAData) && a.BearerTokenFile == b.BearerTokenFile && (a.WrapTransport == nil) == (b.WrapTransport == nil)
 }
 
 // add prepares to follow some kinds.

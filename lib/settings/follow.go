@@ -5,6 +5,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,25 +17,48 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// A Follower runs a daemon with its present settings, and again with new ones when external_ids of the local Open
-// vSwitch change.
-type Follower struct {
-	// Switch reports changes; nil: none.
-	Switch *vswitch.Switch
-	// Load returns the present settings, or an error if the daemon cannot serve with them.
-	Load func(context.Context) (config.Config, error)
-	// Serve serves with one configuration until ctx ends, or returns ErrChanged to be called again. token returns
-	// the present token of the API server. Serve calls ready once it serves, possibly several times.
-	Serve func(ctx context.Context, cfg config.Config, token func() string, ready func()) error
-	// Fatal reports the errors of Serve that end the daemon at any time; nil: none.
+// A Role is a part of a process that serves with the settings of the process, such as the watcher.
+type Role struct {
+	Log    *logrus.Entry
+	Reader config.Reader // of the settings whose changes make it serve again
+	// NeedsSwitch: it cannot serve without a local Open vSwitch.
+	NeedsSwitch bool
+	// Check returns an error about missing settings; nil: none.
+	Check func(config.Config) error
+	// Serve serves with one configuration until ctx ends, or returns ErrChanged to be called again. It calls ready
+	// once it serves, possibly several times.
+	Serve func(ctx context.Context, s Session, ready func()) error
+	// Fatal reports the errors of Serve that end the process at any time; nil: none.
 	Fatal func(error) bool
-	Log   *logrus.Entry
-	// Status gets one line about the daemon's state or the reason for waiting; nil: not used.
+	// Beside runs beside Serve, whatever the settings, until ctx ends; nil: nothing.
+	Beside func(ctx context.Context, sw *vswitch.Switch)
+}
+
+// A Session are the settings and connections of a process, for a Role.
+type Session struct {
+	Config config.Config
+	// Token returns the present token of the API server; nil if there is no setting with it. It is valid for as long as
+	// the process.
+	Token  func() string
+	Switch *vswitch.Switch // nil: none
+}
+
+// A Follower runs the roles of a process with its present settings. A role is run again with new ones when a setting that
+// it reads changes, in external_ids of the local Open vSwitch or in the configuration file.
+type Follower struct {
+	// Switch has external_ids; nil: none.
+	Switch *vswitch.Switch
+	// File is the configuration file; "": none.
+	File string
+	// Load returns the present settings, or an error if the roles cannot serve with them.
+	Load  func(context.Context) (config.Config, error)
+	Roles []Role
+	// Status gets one line about the state of a role or its reason for waiting; nil: not used.
 	Status func(text string)
 }
 
-// Wrong marks a permanent error: waiting does not help. As an error of Serve it ends a daemon that has not served
-// yet. After other errors, Serve is called again until it succeeds.
+// Wrong marks a permanent error: waiting does not help. As an error of Serve it ends a process with a role that has not
+// served yet. After other errors, Serve is called again until it succeeds.
 func Wrong(err error) error { return &wrong{err} }
 
 // IsWrong reports whether err is marked by Wrong.
@@ -46,163 +71,296 @@ func (w *wrong) Unwrap() error { return w.error }
 // ErrChanged is the reason to call Serve again.
 var ErrChanged = errors.New("the configuration changed")
 
-// caInterval bounds the time until a replaced CA certificate is noticed.
-const caInterval = time.Minute
+const (
+	// fileInterval is the time between two looks at files. A new text of the configuration file is used once two looks in
+	// a row have found it, since editors may write it in parts.
+	fileInterval = 2 * time.Second
+	// retryInterval is the time between attempts.
+	retryInterval = time.Second
+)
 
-// retryInterval is the time between attempts.
-const retryInterval = time.Second
+// A process is a Follower that runs.
+type process struct {
+	Follower
+	log     *logrus.Entry
+	changed chan struct{} // external_ids
+	renewed chan struct{} // the token
+	token   atomic.Value  // the present one
 
-// Run serves until ctx ends. It returns invalid settings at the start, and permanent errors (Wrong). For other
-// errors Run reports the reason once, calls ready, and tries again. Once the daemon has served, it keeps the former
-// settings while new ones are invalid.
+	mu      sync.Mutex // guards the fields below
+	config  config.Config
+	file    string // text of File for config
+	problem string // why newer settings are not used, as logged
+	running []*running
+}
+
+// A running is a role of a process.
+type running struct {
+	Role
+	changed chan struct{}           // its settings
+	restart context.CancelCauseFunc // ends the call of Serve
+	ca      string                  // authorities for that call
+}
+
+// Run serves until ctx ends. It returns invalid settings at the start, and permanent errors (Wrong). For other errors of
+// a role Run reports the reason once and tries again. It calls ready when each role serves or has a reported reason for
+// waiting. Once loaded, it keeps the former settings while new ones are invalid.
 func (f Follower) Run(ctx context.Context, ready func()) error {
-	changed := make(chan struct{}, 1)
+	p := &process{Follower: f, log: f.Roles[0].Log, changed: make(chan struct{}, 1), renewed: make(chan struct{}, 1)}
 	if f.Switch != nil {
-		f.Switch.OnExternalIDs(func(map[string]string) {
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
-		})
+		f.Switch.OnExternalIDs(func(map[string]string) { poke(p.changed) })
 	}
-	cfg, err := f.Load(ctx)
-	if err != nil {
+	p.file = read(f.File)
+	var err error
+	if p.config, err = f.Load(ctx); err != nil {
 		return err
 	}
-	load := f.loader()
+	p.token.Store(p.config.APIToken.Reveal())
+	p.warn(nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	waiting, ended := atomic.Int32{}, make(chan error, len(f.Roles))
+	waiting.Store(int32(len(f.Roles)))
+	var wg sync.WaitGroup
+	for _, role := range f.Roles {
+		p.running = append(p.running, &running{Role: role, changed: make(chan struct{}, 1), restart: func(error) {}})
+	}
+	for _, r := range p.running {
+		began := sync.OnceFunc(func() {
+			if waiting.Add(-1) == 0 {
+				ready()
+			}
+		})
+		wg.Go(func() { ended <- p.run(ctx, r, began) })
+		if r.Beside != nil {
+			wg.Go(func() { r.Beside(ctx, f.Switch) })
+		}
+	}
+	wg.Go(func() { p.follow(ctx) })
+	wg.Go(func() {
+		FollowToken(ctx, func() (Token, bool) { return ReadToken(p.present()) }, p.renewed, func(text string) { p.log.Warn(text) })
+	})
+	err = <-ended
+	cancel()
+	wg.Wait()
+	return err
+}
+
+// poke sends to a channel with room for one value, unless there is one.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// run serves a role until ctx or the role ends.
+func (p *process) run(ctx context.Context, r *running, ready func()) error {
 	var served atomic.Bool
 	var said atomic.Value // reason of the last failure, as logged
 	said.Store("")
 	for {
-		for _, what := range cfg.Ignored {
-			f.Log.Warn(what)
-		}
-		err := f.serve(ctx, cfg, changed, load, func() {
+		err := p.serve(ctx, r, func() {
 			served.Store(true)
 			ready()
 			if said.Swap("") != "" {
-				f.Log.Info("recovered: serving")
+				r.Log.Info("recovered: serving")
 			}
-			f.status("serving")
+			p.status(r, "serving")
 		})
 		switch {
 		case errors.Is(err, ErrChanged):
-			f.Log.Infof("%v: starting anew", err)
-		case err == nil || ctx.Err() != nil || f.ends(err, served.Load()):
+			r.Log.Infof("%v: starting anew", err)
+			continue
+		case err == nil || ctx.Err() != nil || r.ends(err, served.Load()):
 			return err
-		default:
-			if said.Swap(err.Error()) != err.Error() {
-				what := "waiting: "
-				if served.Load() {
-					what = "trying again: "
-				}
-				f.Log.Warn(what + err.Error())
-				f.status(what + err.Error())
+		}
+		if said.Swap(err.Error()) != err.Error() {
+			what := "waiting: "
+			if served.Load() {
+				what = "trying again: "
 			}
-			ready() // it has started, and reports the reason for waiting
-			select {
-			case <-changed:
-			case <-time.After(retryInterval):
-			case <-ctx.Done():
-				return nil
-			}
+			r.Log.Warn(what + err.Error())
+			p.status(r, what+err.Error())
 		}
-		if now, ok := load(ctx); ok {
-			cfg = now
+		ready() // it has started, and reports the reason for waiting
+		select {
+		case <-r.changed:
+		case <-time.After(retryInterval):
+			p.reload(ctx) // files that settings name may have appeared
+		case <-ctx.Done():
+			return nil
 		}
 	}
 }
 
-// ends reports whether an error of Serve ends the daemon.
-func (f Follower) ends(err error, served bool) bool {
-	return !served && IsWrong(err) || f.Fatal != nil && f.Fatal(err)
-}
-
-func (f Follower) status(text string) {
-	if f.Status != nil {
-		f.Status(text)
-	}
-}
-
-// loader returns a function that loads the settings and reports whether they are valid. It logs each problem once.
-func (f Follower) loader() func(context.Context) (config.Config, bool) {
-	said := ""
-	return func(ctx context.Context) (config.Config, bool) {
-		cfg, err := f.Load(ctx)
-		switch {
-		case err == nil:
-			said = ""
-		case err.Error() != said:
-			said = err.Error()
-			f.Log.Warnf("keeping the former configuration: %v", err)
-		}
-		return cfg, err == nil
-	}
-}
-
-// serve runs Serve with one configuration until a change.
-func (f Follower) serve(ctx context.Context, cfg config.Config, changed <-chan struct{}, load func(context.Context) (config.Config, bool), ready func()) error {
-	var token atomic.Value
-	token.Store(cfg.APIToken.Reveal())
+// serve runs Serve of a role with the present configuration until a change of it.
+func (p *process) serve(ctx context.Context, r *running, ready func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	renewed := make(chan struct{}, 1)
-	var tokens sync.WaitGroup
-	tokens.Go(func() {
-		FollowToken(ctx, func() (Token, bool) {
-			now := cfg
-			now.APIToken = config.Secret(token.Load().(string))
-			return ReadToken(now)
-		}, renewed, func(text string) { f.Log.Warn(text) })
-	})
-	following, ca := make(chan struct{}), authorities(cfg)
-	go func() {
-		defer close(following)
-		look := time.NewTicker(caInterval)
-		defer look.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-look.C:
-				if now := authorities(cfg); now != "" && now != ca {
-					f.Log.Infof("CA certificate of the API server: %s was replaced", cfg.APICAFile)
-					cancel(ErrChanged)
-				}
-				continue
-			case <-changed:
-			}
-			if now, ok := load(ctx); ok {
-				token.Store(now.APIToken.Reveal())
-				select {
-				case renewed <- struct{}{}:
-				default:
-				}
-				if !cfg.Same(now) {
-					cancel(ErrChanged)
-				}
-			}
-		}
-	}()
-	err := f.Serve(ctx, cfg, func() string { return token.Load().(string) }, ready)
-	if context.Cause(ctx) == ErrChanged {
-		err = ErrChanged
-	}
-	cancel(nil)
-	tokens.Wait()
-	<-following // so that the next call hears of all changes from now on
-	if errors.Is(err, context.Canceled) {
+	err := r.Serve(ctx, p.session(r, cancel), ready)
+	switch {
+	case context.Cause(ctx) == ErrChanged:
+		return ErrChanged
+	case errors.Is(err, context.Canceled):
 		return nil
 	}
 	return err
 }
 
+// session returns the present settings for a role, to be restarted when they change.
+func (p *process) session(r *running, restart context.CancelCauseFunc) Session {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r.restart, r.ca = restart, authorities(p.config)
+	s := Session{Config: p.config, Switch: p.Switch}
+	if p.config.APIToken != "" {
+		s.Token = func() string { return p.token.Load().(string) }
+	}
+	return s
+}
+
+func (p *process) present() config.Config {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.config
+}
+
+// ends reports whether an error of Serve ends the process.
+func (r *running) ends(err error, served bool) bool {
+	return !served && IsWrong(err) || r.Fatal != nil && r.Fatal(err)
+}
+
+func (p *process) status(r *running, text string) {
+	if p.Status == nil {
+		return
+	}
+	if len(p.Roles) > 1 {
+		text = string(r.Reader) + ": " + text
+	}
+	p.Status(text)
+}
+
+// follow uses changed settings until ctx ends.
+func (p *process) follow(ctx context.Context) {
+	look := time.NewTicker(fileInterval)
+	defer look.Stop()
+	seen := read(p.File)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.changed:
+			p.reload(ctx)
+		case <-look.C:
+			before := seen
+			if seen = read(p.File); seen == before && p.isNew(seen) {
+				p.reload(ctx)
+			}
+			p.checkAuthorities()
+		}
+	}
+}
+
+func (p *process) isNew(file string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return file != p.file
+}
+
+// reload loads the settings, and restarts the roles that read a changed one. It logs each problem once.
+func (p *process) reload(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.file = read(p.File)
+	now, err := p.Load(ctx)
+	if err != nil {
+		if p.problem != err.Error() {
+			p.problem = err.Error()
+			p.log.Warnf("keeping the former configuration: %v", err)
+		}
+		return
+	}
+	before := p.config
+	p.config, p.problem = now, ""
+	p.warn(before.Ignored)
+	if p.token.Swap(now.APIToken.Reveal()) != now.APIToken.Reveal() {
+		poke(p.renewed)
+	}
+	changes := before.Changes(now)
+	for _, c := range changes {
+		p.tell(c)
+	}
+	for _, r := range p.running {
+		if slices.ContainsFunc(changes, func(c config.Change) bool { return slices.Contains(c.Readers, r.Reader) }) {
+			r.restart(ErrChanged)
+			poke(r.changed)
+		}
+	}
+}
+
+// warn logs the keys of the configuration that are ignored, and were not before.
+func (p *process) warn(before []string) {
+	for _, text := range p.config.Ignored {
+		if !slices.Contains(before, text) {
+			p.log.Warn(text)
+		}
+	}
+}
+
+// tell logs a changed setting and where it takes effect: in this process, after a restart, by a command.
+func (p *process) tell(c config.Change) {
+	var where []string
+	for _, r := range p.running {
+		if slices.Contains(c.Readers, r.Reader) {
+			where = append(where, "followed by the "+string(r.Reader))
+		}
+	}
+	if slices.Contains(c.Readers, config.Restart) {
+		where = append(where, "restart this program to use it")
+	}
+	if commands := c.Commands(); len(commands) > 0 {
+		where = append(where, "run "+strings.Join(commands, " and ")+" again to use it there")
+	}
+	if len(where) > 0 {
+		p.log.Infof("setting %s: now %q (%s), before %q: %s", c.Name, c.To, c.Source, c.From, strings.Join(where, "; "))
+	}
+}
+
+// checkAuthorities restarts roles if the file with the API server's CA was replaced: clients read it once.
+func (p *process) checkAuthorities() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := authorities(p.config)
+	if now == "" {
+		return
+	}
+	told := false
+	for _, r := range p.running {
+		if now == r.ca {
+			continue
+		}
+		if !told {
+			p.log.Infof("CA certificate of the API server: %s was replaced", p.config.APICAFile)
+			told = true
+		}
+		r.restart(ErrChanged)
+		r.ca = now // until the role has begun again
+	}
+}
+
 // authorities is the text of the API server's CA certificates; a client reads them once. It is empty if they are
 // not in a file, or are invalid.
 func authorities(cfg config.Config) string {
-	text, err := os.ReadFile(cfg.APICAFile)
-	if err != nil || !x509.NewCertPool().AppendCertsFromPEM(text) {
+	text := read(cfg.APICAFile)
+	if text == "" || !x509.NewCertPool().AppendCertsFromPEM([]byte(text)) {
 		return "" // clients report it
 	}
+	return text
+}
+
+// read returns the text of a file, "" if it cannot be read.
+func read(file string) string {
+	text, _ := os.ReadFile(file) // Load reports the error
 	return string(text)
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -34,7 +35,7 @@ func TestFollowerTellsOfRecovery(t *testing.T) {
 	defer cancel()
 	f := settings.Follower{
 		Load: func(context.Context) (config.Config, error) { return config.Config{}, nil },
-		Serve: func(_ context.Context, _ config.Config, _ func() string, ready func()) error {
+		Roles: []settings.Role{{Log: logrus.NewEntry(log), Serve: func(_ context.Context, _ settings.Session, ready func()) error {
 			step := steps[0]
 			if steps = steps[1:]; step == nil {
 				ready()
@@ -44,8 +45,7 @@ func TestFollowerTellsOfRecovery(t *testing.T) {
 				return nil
 			}
 			return down
-		},
-		Log: logrus.NewEntry(log),
+		}}},
 	}
 	if err := f.Run(ctx, func() {}); err != nil {
 		t.Fatal(err)
@@ -88,13 +88,12 @@ func TestFollowerReadsAnotherCACertificate(t *testing.T) {
 		served, ended := make(chan struct{}, 9), make(chan error)
 		f := settings.Follower{
 			Load: func(context.Context) (config.Config, error) { return config.Config{APICAFile: file}, nil },
-			Serve: func(ctx context.Context, _ config.Config, _ func() string, ready func()) error {
+			Roles: []settings.Role{{Log: logrus.NewEntry(logrus.New()), Serve: func(ctx context.Context, _ settings.Session, ready func()) error {
 				ready()
 				served <- struct{}{}
 				<-ctx.Done()
 				return ctx.Err()
-			},
-			Log: logrus.NewEntry(logrus.New()),
+			}}},
 		}
 		write(first)
 		go func() { ended <- f.Run(ctx, func() {}) }()
@@ -116,6 +115,70 @@ func TestFollowerReadsAnotherCACertificate(t *testing.T) {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// Settings of the configuration file are followed by the roles that read them, once the file is complete. The log says
+// where a setting takes effect, and a bad value leaves the former one.
+func TestFollowerReadsTheFile(t *testing.T) {
+	flags := settings.Flags{ConfigFile: filepath.Join(t.TempDir(), "ovn_k8s.conf")}.Map()
+	write := func(text string) {
+		if err := os.WriteFile(flags["config-file"], []byte("[default]\n"+text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("")
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := logrus.New()
+		log.SetOutput(&out)
+		log.SetFormatter(&logrus.TextFormatter{DisableTimestamp: true})
+		served := map[config.Reader]string{}
+		role := func(r config.Reader) settings.Role {
+			return settings.Role{Log: logrus.NewEntry(log), Reader: r, Serve: func(ctx context.Context, s settings.Session, ready func()) error {
+				ready()
+				served[r] += fmt.Sprint(s.Config.MTU, " ", s.Config.SystemID, s.Config.ServiceCIDRs, "; ")
+				<-ctx.Done()
+				return ctx.Err()
+			}}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		f := settings.Follower{
+			File: flags["config-file"], Roles: []settings.Role{role(config.Watcher), role(config.Helper)},
+			Load: func(ctx context.Context) (config.Config, error) { return settings.Load(ctx, flags, nil) },
+		}
+		starts, ended := 0, make(chan error)
+		go func() { ended <- f.Run(ctx, func() { starts++ }) }()
+		for _, step := range []struct{ text, watcher, helper, log string }{
+			{"", "1400 []; ", "1400 []; ", ""},
+			{"cni_timeout=2m", "", "", ""},
+			{"mtu=1300", "", "1300 []; ", `setting mtu: now "1300" (FILE: mtu), before "1400": followed by the gateway helper; run minion-init and gateway-init again to use it there`},
+			{"mtu=much", "", "", `keeping the former configuration: bad mtu "much" (from FILE: mtu): want a number from 576 to 65535`},
+			{"mtu=", "", "1400 []; ", `setting mtu: now "1400" (default), before "1300": followed by the gateway helper; run minion-init and gateway-init again to use it there`},
+			{"rundir=/x", "", "", `setting rundir: now "/x" (FILE: rundir), before "/var/run/openvswitch": restart this program to use it`},
+			{"service_cidr=10.0.0.0/8\nrundir=/x", "1400 [10.0.0.0/8]; ", "1400 [10.0.0.0/8]; ", `setting service-cidr: now "10.0.0.0/8" (FILE: service_cidr), before "": followed by the watcher; followed by the gateway helper; run minion-init again to use it there`},
+		} {
+			write(step.text)
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			var lines []string
+			for line := range strings.Lines(strings.ReplaceAll(out.String(), flags["config-file"], "FILE")) {
+				_, text, _ := strings.Cut(strings.TrimSpace(line), `msg="`)
+				if text = strings.TrimSuffix(strings.ReplaceAll(text, `\"`, `"`), `"`); !strings.HasSuffix(text, "starting anew") {
+					lines = append(lines, text)
+				}
+			}
+			want := step
+			if got := (struct{ text, watcher, helper, log string }{step.text, served[config.Watcher], served[config.Helper], strings.Join(lines, "\n")}); got != want {
+				t.Errorf("got  %q\nwant %q", got, want)
+			}
+			clear(served)
+			out.Reset()
+		}
+		cancel()
+		if err := <-ended; err != nil || starts != 1 {
+			t.Errorf("%v, %d times ready", err, starts)
 		}
 	})
 }

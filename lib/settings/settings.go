@@ -11,9 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
-	"github.com/sirupsen/logrus"
 	"gopkg.in/ini.v1"
 
 	"ovn-k8s/lib/config"
@@ -71,42 +69,43 @@ func Load(_ context.Context, flags map[string]string, sw *vswitch.Switch) (confi
 // RunDir returns the directory of Open vSwitch's sockets, needed to read its external_ids: from the configuration
 // file, else from OVS_RUNDIR, else the default.
 func RunDir(flags map[string]string) (string, error) {
+	_, c, err := directories(flags)
+	return c.RunDir, err
+}
+
+// UseDirectories passes the directories that the configuration file names to the parts of this process and to its
+// children, in Open vSwitch's own variables. It belongs into mains.
+func UseDirectories(flags map[string]string) error {
+	file, c, err := directories(flags)
+	if err == nil && file["rundir"] != "" {
+		err = os.Setenv("OVS_RUNDIR", c.RunDir)
+	}
+	if err == nil && file["logdir"] != "" {
+		err = os.Setenv("OVS_LOGDIR", c.LogDir)
+	}
+	return err
+}
+
+// directories resolves the directories of Open vSwitch, and returns those of the configuration file, too.
+func directories(flags map[string]string) (file map[string]string, c config.Config, err error) {
 	s := config.Sources{Env: environment(), Flags: map[string]string{configFile: flags[configFile]}}
 	if err := readFile(&s); err != nil {
-		return "", err
+		return nil, c, err
 	}
-	c, err := config.Resolve(config.Sources{Env: s.Env, File: map[string]string{"rundir": s.File["rundir"]}, FileName: s.FileName})
-	return c.RunDir, err
+	file = map[string]string{"rundir": s.File["rundir"], "logdir": s.File["logdir"]}
+	c, err = config.Resolve(config.Sources{Env: s.Env, File: file, FileName: s.FileName})
+	return file, c, err
+}
+
+// file is the path of the configuration file.
+func file(flags map[string]string) string {
+	return cmp.Or(flags[configFile], defaultFile(environment()))
 }
 
 // HasSwitch reports whether this host has an Open vSwitch, running or not.
 func HasSwitch() bool {
 	env := environment()
 	return exists(filepath.Join(cmp.Or(env["OVS_DBDIR"], filepath.Dir(defaultFile(env))), "conf.db"))
-}
-
-// AwaitSwitch connects to the local Open vSwitch as soon as it runs. It calls waiting with the reason when it
-// begins to wait, and again when the reason changes.
-func AwaitSwitch(ctx context.Context, flags map[string]string, log *logrus.Entry, waiting func(why error)) (*vswitch.Switch, error) {
-	rundir, err := RunDir(flags)
-	if err != nil {
-		return nil, err
-	}
-	for said := ""; ; {
-		sw, err := vswitch.Connect(ctx, rundir, log)
-		if err == nil || ctx.Err() != nil {
-			return sw, err
-		}
-		if err.Error() != said {
-			said = err.Error()
-			waiting(err)
-		}
-		select {
-		case <-time.After(retryInterval):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
 }
 
 func environment() map[string]string {
@@ -126,10 +125,7 @@ func exists(path string) bool {
 // readFile reads section [default] of the configuration file. Only a file given by an option must exist.
 func readFile(s *config.Sources) error {
 	asked := s.Flags[configFile]
-	s.FileName = asked
-	if asked == "" {
-		s.FileName = defaultFile(s.Env)
-	}
+	s.FileName = cmp.Or(asked, defaultFile(s.Env))
 	text, err := os.ReadFile(s.FileName)
 	if asked == "" && errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -19,7 +19,7 @@ import (
 // reports whether there was none. It changes nothing, and may run beside an active watcher: the other's pending
 // changes are differences.
 func (w *Watcher) Check(ctx context.Context, out io.Writer) (bool, error) {
-	sw, err := w.openvswitch(ctx)
+	sw, err := w.runtime().OptionalSwitch(ctx, w.log("watcher"))
 	if err != nil {
 		return false, err
 	}
@@ -30,7 +30,7 @@ func (w *Watcher) Check(ctx context.Context, out io.Writer) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	l, err := w.connect(ctx, cfg, cfg.APIToken.Reveal)
+	l, err := w.connect(ctx, cfg, nil)
 	if err != nil {
 		return false, err
 	}

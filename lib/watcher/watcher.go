@@ -29,7 +29,6 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
-	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
 )
 
@@ -46,8 +45,8 @@ type Options struct {
 	Out io.Writer
 	// Extensions add kinds of objects, and their rows.
 	Extensions []Extension
-	// Informers follow objects for several roles of the process. nil: the watcher has its own.
-	Informers *kube.Informers
+	// Informers shares them with other roles of the process, see kube.Share. nil: the watcher has its own.
+	Informers kube.Sharing
 	// Status is called with one line about the watcher's activity, or the missing prerequisite. It may be nil.
 	Status func(text string)
 }
@@ -93,80 +92,47 @@ func (w *Watcher) log(module string) *logrus.Entry {
 // another cluster.
 func (w *Watcher) Run(ctx context.Context, ready func()) error {
 	w.collector.follow()
-	sw, err := w.awaitSwitch(ctx, ready)
-	if err != nil {
-		return err
-	}
-	if sw != nil {
-		defer sw.Close()
-	}
-	return settings.Follower{
-		Switch: sw, Serve: w.serve, Log: w.log("watcher"), Status: w.Status,
-		Load:  func(ctx context.Context) (config.Config, error) { return w.settings(ctx, sw) },
-		Fatal: func(err error) bool { return errors.As(err, new(foreign)) },
-	}.Run(ctx, ready)
+	return w.runtime().Run(ctx, ready, w.Role())
 }
 
-// settings returns the present settings if they are valid.
-func (w *Watcher) settings(ctx context.Context, sw *vswitch.Switch) (config.Config, error) {
-	cfg, err := settings.Load(ctx, w.Flags, sw)
-	switch {
-	case err != nil:
-		return cfg, err
-	case len(cfg.NB) == 0:
-		return cfg, ErrNoSocket
-	case cfg.APIServer == "":
-		return cfg, config.ErrNoAPIServer
+// Role is the watcher as a role of a process that may have others.
+func (w *Watcher) Role() settings.Role {
+	return settings.Role{
+		Log: w.log("watcher"), Reader: config.Watcher, Check: needs, Serve: w.serve,
+		Fatal: func(err error) bool { return errors.As(err, new(foreign)) },
 	}
-	return cfg, nil
+}
+
+func (w *Watcher) runtime() settings.Runtime {
+	return settings.Runtime{Flags: w.Flags, Log: w.log, Status: w.Status}
+}
+
+// needs returns an error about missing settings.
+func needs(cfg config.Config) error {
+	switch {
+	case len(cfg.NB) == 0:
+		return ErrNoSocket
+	case cfg.APIServer == "":
+		return config.ErrNoAPIServer
+	}
+	return nil
 }
 
 // ShowConfig prints every setting with its value and source.
 func (w *Watcher) ShowConfig(ctx context.Context, out io.Writer) error {
-	sw, err := w.openvswitch(ctx)
+	sw, err := w.runtime().OptionalSwitch(ctx, w.log("watcher"))
 	if err != nil {
 		return err
 	}
 	if sw != nil {
 		defer sw.Close()
 	}
-	cfg, err := settings.Load(ctx, w.Flags, sw)
-	fmt.Fprint(out, cfg.Show())
-	return err
-}
-
-// awaitSwitch is openvswitch, but waits for an Open vSwitch that starts late, if this host has one.
-func (w *Watcher) awaitSwitch(ctx context.Context, ready func()) (*vswitch.Switch, error) {
-	if !settings.HasSwitch() {
-		return w.openvswitch(ctx)
-	}
-	return settings.AwaitSwitch(ctx, w.Flags, w.log("ovsdb"), func(why error) {
-		w.log("watcher").Warnf("waiting: %v", why)
-		if w.Status != nil {
-			w.Status("waiting: " + why.Error())
-		}
-		ready()
-	})
-}
-
-// openvswitch connects to the local Open vSwitch. Without one, the settings
-// must come from elsewhere, as in a pod.
-func (w *Watcher) openvswitch(ctx context.Context) (*vswitch.Switch, error) {
-	rundir, err := settings.RunDir(w.Flags)
-	if err != nil {
-		return nil, err
-	}
-	sw, err := vswitch.Connect(ctx, rundir, w.log("ovsdb"))
-	if err != nil {
-		w.log("watcher").Warnf("going on without external_ids of Open vSwitch: %v", err)
-		return nil, nil
-	}
-	return sw, nil
+	return w.runtime().ShowConfig(ctx, out, sw)
 }
 
 // serve runs with one configuration until ctx ends.
-func (w *Watcher) serve(ctx context.Context, cfg config.Config, token func() string, ready func()) error {
-	l, err := w.connect(ctx, cfg, token)
+func (w *Watcher) serve(ctx context.Context, s settings.Session, ready func()) error {
+	l, err := w.connect(ctx, s.Config, s.Token)
 	if err != nil {
 		return err
 	}
@@ -229,13 +195,13 @@ func (l *links) whoLeads(holder string) string {
 	return fmt.Sprintf("the watcher of %q has the Lease; the database was last written by %s", holder, leader)
 }
 
-// connect connects to the Northbound database, and prepares for the API server.
+// connect connects to the Northbound database, and prepares for the API server. token may be nil.
 func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() string) (*links, error) {
 	api := client.FromConfig(cfg, Program)
-	if cfg.APIToken != "" {
+	if token != nil {
 		api.Token = token
 	}
-	rest, err := api.REST()
+	server, err := api.REST()
 	if err != nil {
 		return nil, settings.Wrong(err)
 	}
@@ -253,7 +219,7 @@ func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() s
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := kube.NewCluster(rest, Program, w.Informers, moreKinds(w.Extensions)...)
+	cluster, err := kube.NewCluster(server, Program, w.Informers, moreKinds(w.Extensions)...)
 	if err != nil {
 		db.Close()
 		return nil, err

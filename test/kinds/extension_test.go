@@ -67,7 +67,7 @@ func (n *network) writeTopology() {
 }
 
 // watcher returns a watcher with extensions.
-func (n *network) watcher(informers *kube.Informers, extensions ...watcher.Extension) *watcher.Watcher {
+func (n *network) watcher(informers kube.Sharing, extensions ...watcher.Extension) *watcher.Watcher {
 	return &watcher.Watcher{Options: watcher.Options{
 		Flags: n.flags, Extensions: extensions, Informers: informers,
 		Log: func(module string) *logrus.Entry { return testLog(n.T).WithField("module", module) },

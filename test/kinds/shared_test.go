@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/client-go/rest"
 
 	"ovn-k8s/lib/kube"
 )
@@ -152,7 +153,8 @@ func TestRolesShareConnections(t *testing.T) {
 	for _, o := range []any{&corev1.Service{}, &discoveryv1.EndpointSlice{}, &corev1.Pod{}, &corev1.Node{}, &networkingv1.ServiceCIDR{}} {
 		shared = append(shared, kube.KindOf(o))
 	}
-	api, err := kube.NewCluster(cluster.Config(), "test", informers)
+	share := func(*rest.Config) *kube.Informers { return informers }
+	api, err := kube.NewCluster(cluster.Config(), "test", share)
 	must(t, err)
 	defer api.Close()
 	pods := kube.KindOf(&corev1.Pod{})
@@ -177,7 +179,7 @@ func TestRolesShareConnections(t *testing.T) {
 	eventually(t, "the helper has its pod", func() bool { return first.has("pods/default/before") })
 
 	apply(t, "shared", `{prefix: 198.51.100.128/25, nextHop: 192.168.0.9}`)
-	n.run(n.watcher(informers, routeExtension(&routesSeen{})))
+	n.run(n.watcher(share, routeExtension(&routesSeen{})))
 	n.awaitRoute("198.51.100.128/25", "192.168.0.9") // after all kinds are listed
 	second, _ := follow(t, api, "", kube.Kinds()...)
 	for _, k := range kube.Kinds() {

@@ -1,0 +1,105 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/ovsdb/vswitch"
+)
+
+// A Runtime is the part of a daemon that does not depend on its roles.
+type Runtime struct {
+	// Flags are the settings of the command line: see Flags.
+	Flags map[string]string
+	// Log returns the log of a module.
+	Log func(module string) *logrus.Entry
+	// Status is called with one line about the state of a role or its reason for waiting. It may be nil.
+	Status func(text string)
+}
+
+// Run runs roles in this process until ctx ends: see Follower. It waits for a local Open vSwitch that starts late, and
+// calls ready when it begins to wait.
+func (r Runtime) Run(ctx context.Context, ready func(), roles ...Role) error {
+	sw, err := r.awaitSwitch(ctx, ready, roles)
+	if err != nil {
+		return err
+	}
+	if sw != nil {
+		defer sw.Close()
+	}
+	load := func(ctx context.Context) (config.Config, error) {
+		cfg, err := Load(ctx, r.Flags, sw)
+		for _, role := range roles {
+			if err == nil && role.Check != nil {
+				err = role.Check(cfg)
+			}
+		}
+		return cfg, err
+	}
+	return Follower{Switch: sw, File: file(r.Flags), Load: load, Roles: roles, Status: r.Status}.Run(ctx, ready)
+}
+
+// awaitSwitch connects to the local Open vSwitch as soon as it runs. It returns nil if this host has none and no role
+// needs one.
+func (r Runtime) awaitSwitch(ctx context.Context, ready func(), roles []Role) (*vswitch.Switch, error) {
+	needed := slices.ContainsFunc(roles, func(role Role) bool { return role.NeedsSwitch })
+	if !needed && !HasSwitch() {
+		return r.OptionalSwitch(ctx, roles[0].Log)
+	}
+	for said := ""; ; {
+		sw, err := r.ConnectSwitch(ctx)
+		if err == nil || ctx.Err() != nil || errors.As(err, new(invalid)) {
+			return sw, err
+		}
+		if text := fmt.Sprintf("waiting: %v", err); text != said {
+			said = text
+			roles[0].Log.Warn(text)
+			if r.Status != nil {
+				r.Status(text)
+			}
+			ready()
+		}
+		select {
+		case <-time.After(retryInterval):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// invalid is an error of the configuration.
+type invalid struct{ error }
+
+// ConnectSwitch connects to the local Open vSwitch.
+func (r Runtime) ConnectSwitch(ctx context.Context) (*vswitch.Switch, error) {
+	rundir, err := RunDir(r.Flags)
+	if err != nil {
+		return nil, invalid{err}
+	}
+	return vswitch.Connect(ctx, rundir, r.Log("ovsdb"))
+}
+
+// OptionalSwitch connects to the local Open vSwitch. It returns nil if that fails: then settings must come from
+// elsewhere, as in a pod.
+func (r Runtime) OptionalSwitch(ctx context.Context, log *logrus.Entry) (*vswitch.Switch, error) {
+	sw, err := r.ConnectSwitch(ctx)
+	if err != nil && !errors.As(err, new(invalid)) {
+		log.Warnf("going on without external_ids of Open vSwitch: %v", err)
+		return nil, nil
+	}
+	return sw, err
+}
+
+// ShowConfig prints every setting with its value and source. sw may be nil.
+func (r Runtime) ShowConfig(ctx context.Context, out io.Writer, sw *vswitch.Switch) error {
+	cfg, err := Load(ctx, r.Flags, sw)
+	fmt.Fprint(out, cfg.Show())
+	return err
+}
