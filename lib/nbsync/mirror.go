@@ -38,6 +38,8 @@ type rowOf struct{ table, uuid string }
 type tableMirror struct {
 	rows map[string]model.Model // by UUID; read only
 	ids  map[string]string      // UUID by ID of our rows
+	// copied are the rows not shared with the cache, and deleted ones.
+	copied map[string]bool
 	// strangers are unowned rows, by name.
 	strangers map[string][]string
 }
@@ -45,7 +47,7 @@ type tableMirror struct {
 func newMirror() *mirror {
 	m := &mirror{tables: owned(), of: map[string]*tableMirror{}, owned: map[nb.Unit][]rowOf{}, referrers: map[string][]location{}}
 	for name := range m.tables {
-		m.of[name] = &tableMirror{rows: map[string]model.Model{}, ids: map[string]string{}, strangers: map[string][]string{}}
+		m.of[name] = &tableMirror{rows: map[string]model.Model{}, ids: map[string]string{}, copied: map[string]bool{}, strangers: map[string][]string{}}
 	}
 	return m
 }
@@ -56,7 +58,6 @@ const worthShrinking = 1000
 // update reads changed rows of the cache into m. It reports false if so many rows were deleted that all should be
 // read instead.
 func (m *mirror) update(changed map[rowOf]bool) bool {
-	m.looked += len(changed)
 	of := map[string][]string{}
 	for at := range changed {
 		if m.of[at.table] != nil {
@@ -64,10 +65,7 @@ func (m *mirror) update(changed map[rowOf]bool) bool {
 		}
 	}
 	for name, uuids := range of {
-		now := rowsOf(m.cache.Table(name), uuids)
-		for _, uuid := range uuids {
-			m.replace(name, uuid, m.of[name].rows[uuid], now(uuid))
-		}
+		m.updateTable(name, uuids)
 	}
 	total := 0
 	for _, t := range m.of {
@@ -77,18 +75,32 @@ func (m *mirror) update(changed map[rowOf]bool) bool {
 	return m.most <= worthShrinking || total >= m.most/4
 }
 
-// worthSharing is the number of rows of a table that are listed rather than one row copied. To list a row costs a
-// thirtieth of a copy, but copies stay in memory: 100 000 pods come in transactions of maxUnits.
-const worthSharing = 256
+// maxCopied bounds the rows of a table that are copies: one of so many. The cache gives one row as a copy, and its own
+// rows only all together: to list a row costs a thirtieth of a copy. So 100 000 new pods, in transactions of maxUnits,
+// cost a copy and maxCopied listed rows each, and not a list of all pods for each transaction.
+const maxCopied = 16
 
-// rowsOf returns the rows of a table by UUID; some are the rows needed. Many are the cache's own, without a second
-// copy in memory; few are copies, because the cache lists its own rows only all together.
-func rowsOf(t *cache.RowCache, some []string) func(uuid string) model.Model {
-	if len(some)*worthSharing < t.Len() {
-		return t.Row
+// updateTable reads changed rows of a table.
+func (m *mirror) updateTable(name string, uuids []string) {
+	t, c := m.of[name], m.cache.Table(name)
+	if (len(t.copied)+len(uuids))*maxCopied < c.Len() {
+		m.looked += len(uuids)
+		for _, uuid := range uuids {
+			m.replace(name, uuid, t.rows[uuid], c.Row(uuid))
+			t.copied[uuid] = true
+		}
+		return
 	}
-	rows := t.RowsShallow()
-	return func(uuid string) model.Model { return rows[uuid] }
+	now := c.RowsShallow()
+	m.looked += len(now)
+	for _, uuid := range uuids {
+		m.replace(name, uuid, t.rows[uuid], now[uuid])
+		delete(t.copied, uuid)
+	}
+	for uuid := range t.copied {
+		m.replace(name, uuid, t.rows[uuid], now[uuid])
+	}
+	t.copied = map[string]bool{}
 }
 
 // refresh updates the mirror by reading every row of the cache.
@@ -106,6 +118,7 @@ func (m *mirror) refresh(c *cache.TableCache) {
 	for name, t := range m.of {
 		now := c.Table(name).RowsShallow()
 		m.looked += len(now)
+		t.copied = map[string]bool{}
 		gone := len(t.rows)
 		for uuid, row := range now {
 			old, known := t.rows[uuid]
