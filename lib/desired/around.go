@@ -43,7 +43,7 @@ func (w *World) lookAround() (touched []nb.Unit) {
 			touched = append(touched, w.updateTraits(k)...)
 		}
 	}
-	return touched
+	return append(touched, w.decideCrowds()...)
 }
 
 // surroundings returns the inputs of the rows of Services beside the Services.

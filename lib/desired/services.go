@@ -25,6 +25,7 @@ type services struct {
 	// onNode has, by node, the Services with variables and with endpoints there.
 	onNode  map[string]map[service.Key]*localEndpoints
 	returns returns
+	crowds  crowds
 	zones   map[string]string // by node
 	// selection decides how OVN chooses endpoints in this cluster.
 	selection service.Selection
@@ -48,6 +49,8 @@ type serviceState struct {
 	traits
 	// listed is service.Resolved.Listed of a Service with variables.
 	listed []service.Port
+	// charge is its share of the limit of its namespace.
+	charge charge
 	// recent is the resolved Service, kept from an event to the following Rows: nil if it is cheap.
 	recent *service.Resolved
 }
@@ -65,7 +68,7 @@ type traits struct {
 func newServices() services {
 	return services{
 		all: map[service.Key]*serviceState{}, owners: map[types.NamespacedName]service.Key{}, onNode: map[string]map[service.Key]*localEndpoints{},
-		returns:   returns{on: map[string]replies{}},
+		returns: returns{on: map[string]replies{}}, crowds: newCrowds(),
 		selection: service.Selection{Userspace: true}, // for every datapath
 		zones:     map[string]string{}, shared: map[string]string{}, cidrs: map[string]servicecidr.Ranges{},
 	}
@@ -217,6 +220,7 @@ func (w *World) changeService(k service.Key, change func() (others []service.Key
 	if s.byNode {
 		touched = append(touched, w.changedLocal(s, nodes)...)
 	}
+	touched = append(touched, w.decideCrowds()...)
 	if !s.known && len(s.slices) == 0 {
 		delete(w.services.all, k)
 	}
@@ -234,7 +238,9 @@ func (w *World) updateTraits(k service.Key) []nb.Unit {
 		s.recent = &r
 	}
 	was, r := s.traits, w.resolved(k)
-	s.traits = traits{r.ByNode(), r.ByGateway(w.cluster.Subnets), r.Near(), r.Ours && r.ExternalLocal, r.TooLarge(w.services.around), r.Served}
+	weight, fits := r.Weight(w.services.around)
+	w.services.crowds.charge(s, weight)
+	s.traits = traits{r.ByNode(), r.ByGateway(w.cluster.Subnets), r.Near(), r.Ours && r.ExternalLocal, !fits || s.charge.refused, r.Served}
 	if s.listed = nil; s.byNode {
 		s.listed = r.Listed
 	}
@@ -272,6 +278,7 @@ func (w *World) resolved(k service.Key) service.Resolved {
 	r.LoseTo(w.services.claims.Lost(k))
 	r.Taken = w.services.claims.Taken(k)
 	r.RefuseOn(w.services.returns.refusedOn(s))
+	r.Crowded = s.charge.refused
 	return r
 }
 

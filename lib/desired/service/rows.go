@@ -58,14 +58,19 @@ func families() [2]netip.Addr { return [2]netip.Addr{netip.IPv4Unspecified(), ne
 //	service/NS/NAME/tcp/refused  frontends through gateways of policy Local, without any endpoint
 //	service/NS/NAME/sources/…    ACLs: source ranges of the addresses of a load balancer
 //
-// A Service above its limits has none. Problems found only here are added to r.
+// A Service above its limits, or Crowded, has none. Problems found only here are added to r.
 func (r *Resolved) Rows(at Surroundings) []nb.Row {
 	if !r.Ours {
 		return nil
 	}
 	l := r.layout(at)
-	if over := l.cost().over(); over != "" {
+	c := l.cost()
+	if over := c.over(); over != "" {
 		r.problem("ServiceTooLarge", "service %s has no load balancers: with %d nodes it would take at least %s: split the service", r.Key, len(at.Nodes), over)
+		return nil
+	}
+	if r.Crowded {
+		r.problem("TooManyServices", "service %s has no load balancers: their weight is %d, more than older services of namespace %s leave of %d: split the service, or use several namespaces", r.Key, c.weight, r.Namespace, MaxWeight)
 		return nil
 	}
 	var rows []nb.Row

@@ -1,0 +1,90 @@
+package desired
+
+import (
+	"slices"
+
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/nb"
+)
+
+// crowds has the Services of each namespace with a Weight above service.Ordinary. Together these are limited.
+type crowds struct {
+	of  map[string]*crowd
+	due map[string]bool // namespaces to decide again
+}
+
+// A crowd is the heavy Services of one namespace.
+type crowd struct{ byAge []*serviceState }
+
+// A charge is a Service's share of the limit of its namespace.
+type charge struct {
+	created int64 // of the Service, as in the order of the crowd
+	weight  int   // above service.Ordinary
+	refused bool  // see service.Resolved.Crowded
+}
+
+func newCrowds() crowds { return crowds{map[string]*crowd{}, map[string]bool{}} }
+
+func (s *serviceState) compareCharges(o *serviceState) int {
+	age := func(s *serviceState) service.Service { return service.Service{Key: s.Key, Created: s.charge.created} }
+	return age(s).Older(age(o))
+}
+
+// charge records the weight of a Service.
+func (c *crowds) charge(s *serviceState, weight int) {
+	weight = max(0, weight-service.Ordinary)
+	if s.charge.weight == weight && (weight == 0 || s.charge.created == s.Created) {
+		return
+	}
+	in := c.of[s.Namespace]
+	if in == nil {
+		in = &crowd{}
+		c.of[s.Namespace] = in
+	}
+	if s.charge.weight > 0 {
+		at, _ := slices.BinarySearchFunc(in.byAge, s, (*serviceState).compareCharges)
+		in.byAge = slices.Delete(in.byAge, at, at+1)
+	}
+	s.charge = charge{s.Created, weight, s.charge.refused && weight > 0}
+	if weight > 0 {
+		at, _ := slices.BinarySearchFunc(in.byAge, s, (*serviceState).compareCharges)
+		in.byAge = slices.Insert(in.byAge, at, s)
+	}
+	c.due[s.Namespace] = true
+}
+
+// decide refuses the younger Services if the limit has no room for all. It returns the Services newly refused, or no
+// longer.
+func (c *crowd) decide() (changed []*serviceState) {
+	room := service.MaxWeight
+	for _, s := range c.byAge {
+		refused := s.charge.weight > room
+		if !refused {
+			room -= s.charge.weight
+		}
+		if refused != s.charge.refused {
+			s.charge.refused = refused
+			changed = append(changed, s)
+		}
+	}
+	return changed
+}
+
+// decideCrowds decides again which Services are refused, after changes of weights, and returns the units affected.
+func (w *World) decideCrowds() (touched []nb.Unit) {
+	c := &w.services.crowds
+	for len(c.due) > 0 {
+		for namespace := range c.due {
+			delete(c.due, namespace)
+			in := c.of[namespace]
+			for _, s := range in.decide() {
+				touched = append(touched, s.Unit())
+				touched = append(touched, w.updateTraits(s.Key)...)
+			}
+			if len(in.byAge) == 0 && !c.due[namespace] {
+				delete(c.of, namespace)
+			}
+		}
+	}
+	return touched
+}
