@@ -51,7 +51,11 @@
 // Layer 4, the programs: each combines packages of the layers below.
 //
 //	lib/settings           gathers flags, external_ids, file and environment for lib/config
-//	lib/overlay            ovn-k8s-overlay: master-init, minion-init, node-remove
+//	lib/overlay            ovn-k8s-overlay: master-init, minion-init, node-remove, gateway-init, gateway-remove
+//	lib/overlay/progress   what a command tells people and systemd: warnings, slow stages, a dry run
+//	lib/overlay/files      atomic changes of a host's files, and what they would change
+//	lib/overlay/boot       the management port in the host's own network configuration
+//	lib/overlay/cnisetup   the CNI plugin and its configuration, where container runtimes look
 //	lib/watcher            ovn-k8s-watcher: Kubernetes to Northbound, all the time
 //	lib/gateway            ovn-k8s-gateway-helper: connections to Services from outside of pods
 //	lib/cni                ovn-k8s-cni-overlay: a pod's interface

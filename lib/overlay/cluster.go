@@ -268,7 +268,7 @@ func (s *session) changeCluster(ctx context.Context, unit nb.Unit, change cluste
 // withNB is stage for work on the Northbound database. s.nb does not connect again by itself.
 func (s *session) withNB(ctx context.Context, what string, work func(context.Context) error) error {
 	lost := false
-	return s.stage(ctx, what, func(ctx context.Context) error {
+	return s.Stage(ctx, what, func(ctx context.Context) error {
 		if lost {
 			if err := s.connectNB(ctx); err != nil {
 				return err
@@ -340,6 +340,6 @@ func (s *session) previewCluster(ctx context.Context, unit nb.Unit, change clust
 	for i, c := range changes {
 		lines[i] = c.String()
 	}
-	s.section("Northbound database", lines)
+	s.Section("Northbound database", lines)
 	return nil
 }

@@ -102,6 +102,6 @@ func refuseDisplaced(ports []string, force bool) error {
 // warnDisplaced warns of the pods disconnected by --force.
 func (s *session) warnDisplaced(ports []string) {
 	if len(ports) > 0 {
-		s.warn("pods lost addresses, and with them their connections: %s: delete these pods, so that they are made again", enumerate(ports))
+		s.Warn("pods lost addresses, and with them their connections: %s: delete these pods, so that they are made again", enumerate(ports))
 	}
 }

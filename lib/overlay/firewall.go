@@ -70,8 +70,8 @@ func chainsOf(want []firewall, family netip.Addr) []iptables.Chain {
 // planGuards plans the guards of this node's pods, which the gateway helper keeps. A host that forwards packets by a
 // sysctl of its own needs them before the helper starts, and without a helper. It goes on without iptables.
 func (h *host) planGuards(ctx context.Context, s *session) {
-	node := nodeport.Host{Management: h.port.Name}
-	for _, a := range h.state.Addresses {
+	node := nodeport.Host{Management: h.Port.Name}
+	for _, a := range h.State.Addresses {
 		node.Pods = append(node.Pods, a.Masked())
 	}
 	for _, family := range bothFamilies() {
@@ -85,7 +85,7 @@ func (h *host) planGuards(ctx context.Context, s *session) {
 	}
 	rules, err := planFirewalls(ctx, nodeport.ClaimedChain, h.guards)
 	if err != nil {
-		s.warn("%v: where this host forwards packets, others on its network can send to hostPorts of pods with a pod's address", err)
+		s.Warn("%v: where this host forwards packets, others on its network can send to hostPorts of pods with a pod's address", err)
 	}
 	if err != nil || len(rules) == 0 { // they cannot be made, or are there
 		h.guards = nil

@@ -74,11 +74,11 @@ func GatewayInit(ctx context.Context, g Gateway) error {
 	if _, err := s.changeCluster(ctx, unit, change); err != nil {
 		return err
 	}
-	s.goOn()
+	s.Continue()
 	if err := u.ensure(ctx, s); err != nil {
 		return err
 	}
-	s.finish()
+	s.Finish()
 	return nil
 }
 
@@ -227,9 +227,9 @@ func (s *session) parseRampout(list string, clusters []netip.Prefix) []netip.Pre
 		switch {
 		case word == "":
 		case err != nil || p != p.Masked():
-			s.warn("%s is not valid subnet: it is left out; write it like 192.168.2.0/24", word)
+			s.Warn("%s is not valid subnet: it is left out; write it like 192.168.2.0/24", word)
 		case !ipnet.Within([]netip.Prefix{p}, clusters):
-			s.warn("%s has no pods, they are in %s: it is left out", word, ipnet.Join(clusters))
+			s.Warn("%s has no pods, they are in %s: it is left out", word, ipnet.Join(clusters))
 		default:
 			all = append(all, p)
 		}
@@ -300,15 +300,15 @@ func GatewayRemove(ctx context.Context, c Command) error {
 	if err != nil {
 		return err
 	}
-	s.goOn()
+	s.Continue()
 	if err := u.disconnect(ctx, s); err != nil {
 		return err
 	}
 	if len(changes) == 0 && len(u.changes) == 0 {
-		fmt.Fprintf(s.Out, "Gateway %s was not there.\n", name)
+		s.Result("Gateway %s was not there.", name)
 		return nil
 	}
-	fmt.Fprintf(s.Out, "Gateway %s removed.\n", name)
+	s.Result("Gateway %s removed.", name)
 	return nil
 }
 

@@ -15,17 +15,19 @@ import (
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/overlay/boot"
+	"ovn-k8s/lib/overlay/cnisetup"
+	"ovn-k8s/lib/overlay/files"
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
 // A host is the desired state of this host.
 type host struct {
-	port    vswitch.InternalPort
-	state   link.State // of the port's interface
-	guards  []firewall // drop packets from outside with an address of this node's pods; see planGuards
-	changes []string   // changes of these, for people
-	files   []edit     // the CNI configuration is the last
-	known   bool       // this host is the node already
+	boot.Management
+	guards  []firewall   // drop packets from outside with an address of this node's pods; see planGuards
+	changes []string     // changes of these, for people
+	files   []files.Edit // the CNI configuration is the last
+	known   bool         // this host is the node already
 	// accepted reports whether the cluster has accepted this host with these subnets before: then the host's own
 	// part needs no database.
 	accepted bool
@@ -44,10 +46,10 @@ func (s *session) planHost(ctx context.Context, r request, minion, good bool) (*
 	if err == nil && len(s.config.NB) == 0 {
 		err = config.ErrNoNB
 	}
-	var setup cniSetup
+	var setup cnisetup.Setup
 	if minion {
 		var missing error
-		setup, missing = s.findPlugin()
+		setup, missing = cnisetup.Find(s.config)
 		err = errors.Join(err, missing)
 	}
 	if !good || err != nil {
@@ -64,11 +66,14 @@ func (s *session) planHost(ctx context.Context, r request, minion, good bool) (*
 		return nil, err
 	}
 	h.planGuards(ctx, s)
-	h.files, err = s.persist(h, r.node)
+	var warnings []string
+	h.files, warnings, err = boot.Persist(h.Management)
+	s.WarnAll(warnings)
 	if err != nil || !minion {
 		return h, err
 	}
-	more, err := s.configureCNI(setup)
+	more, warnings, err := setup.Configure()
+	s.WarnAll(warnings)
 	h.files = append(h.files, more...)
 	return h, err
 }
@@ -82,7 +87,7 @@ func (s *session) checkTunnels() error {
 		return name, mtu
 	}) {
 		if err := t.Check(s.config.MTU); err != nil && failed == nil {
-			s.warn("%v", err)
+			s.Warn("%v", err)
 		}
 	}
 	return failed
@@ -96,20 +101,20 @@ func (h *host) planPort(ctx context.Context, s *session, r request) error {
 	}
 	h.known = known
 	m := topology.ManagementPort(r.subnets)
-	h.port = vswitch.InternalPort{
+	h.Port = vswitch.InternalPort{
 		Bridge: names.IntegrationBridge, Name: name, MAC: m.MAC, MTU: s.config.MTU,
 		ExternalIDs: map[string]string{names.IfaceID: names.ManagementPort(r.node), names.NodeSubnets: r.record()},
 	}
 	if h.accepted, err = s.accepted(ctx, name, r); err != nil {
 		return err
 	}
-	h.state = link.State{Interface: name, MTU: s.config.MTU, Addresses: m.IPs}
+	h.State = link.State{Interface: name, MTU: s.config.MTU, Addresses: m.IPs}
 	// Gateways connect to this host from addresses in the join subnets.
 	for _, to := range slices.Concat(r.clusters, s.config.JoinSubnets, s.config.ServiceCIDRs) {
 		i := slices.IndexFunc(m.Routers, func(a netip.Addr) bool { return ipnet.SameFamily(a, to.Addr()) })
 		// The kernel itself makes the route to the node's own subnet.
 		if i >= 0 && !slices.Contains(r.subnets, to) {
-			h.state.Routes = append(h.state.Routes, link.Route{To: to, Via: m.Routers[i]})
+			h.State.Routes = append(h.State.Routes, link.Route{To: to, Via: m.Routers[i]})
 		}
 	}
 	return errors.Join(h.clash(s, r), h.compare(ctx, s))
@@ -135,13 +140,13 @@ func (h *host) clash(s *session, r request) error {
 	}
 	var errs []error
 	for _, t := range taken {
-		replaced := slices.ContainsFunc(h.state.Routes, func(want link.Route) bool { return want.To == t.To })
+		replaced := slices.ContainsFunc(h.State.Routes, func(want link.Route) bool { return want.To == t.To })
 		inside := t.Connected && slices.ContainsFunc(r.subnets, t.To.Overlaps)
 		if replaced || inside {
 			errs = append(errs, fmt.Errorf("this host has a route %s already: delete it, or choose another subnet for pods", t))
 			continue
 		}
-		s.warn("this host has a route %s: what it sends to pods or services there goes another way", t)
+		s.Warn("this host has a route %s: what it sends to pods or services there goes another way", t)
 	}
 	return errors.Join(errs...)
 }
@@ -150,10 +155,10 @@ func (h *host) clash(s *session, r request) error {
 // is changed.
 func (h *host) compare(ctx context.Context, s *session) error {
 	var err error
-	if h.changes, err = s.sw.PlanInternalPort(ctx, h.port); err != nil {
-		return fmt.Errorf("planning port %s: %w", h.port.Name, err)
+	if h.changes, err = s.sw.PlanInternalPort(ctx, h.Port); err != nil {
+		return fmt.Errorf("planning port %s: %w", h.Port.Name, err)
 	}
-	changes, err := link.Plan(h.state)
+	changes, err := link.Plan(h.State)
 	for _, c := range changes {
 		h.changes = append(h.changes, c.String())
 	}
@@ -173,7 +178,7 @@ func (s *session) managementInterface(ctx context.Context, node string) (name st
 		id := i.ExternalIDs[names.IfaceID]
 		ids[i.Name] = id
 		if other, ok := strings.CutPrefix(id, names.ManagementPort("")); ok && id != want && strings.HasPrefix(i.Name, names.ManagementPort("")) {
-			s.warn("this host also has %s, the management port of node %s: if the host is not that node any more, run node-remove --node-name=%s", i.Name, other, other)
+			s.Warn("this host also has %s, the management port of node %s: if the host is not that node any more, run node-remove --node-name=%s", i.Name, other, other)
 		}
 	}
 	name = usual
@@ -192,8 +197,8 @@ func (s *session) managementInterface(ctx context.Context, node string) (name st
 
 // ensure brings this host to the state h.
 func (h *host) ensure(ctx context.Context, s *session) error {
-	err := s.stage(ctx, "waiting for ovs-vswitchd to make "+h.port.Name, func(ctx context.Context) error {
-		if _, err := s.sw.EnsureInternalPort(ctx, h.port); err != nil {
+	err := s.Stage(ctx, "waiting for ovs-vswitchd to make "+h.Port.Name, func(ctx context.Context) error {
+		if _, err := s.sw.EnsureInternalPort(ctx, h.Port); err != nil {
 			return err
 		}
 		return s.spareConnections(ctx)
@@ -208,13 +213,18 @@ func (h *host) ensure(ctx context.Context, s *session) error {
 	if len(h.guards) > 0 { // before there are routes to pods
 		unguarded = syncFirewalls(ctx, nodeport.ClaimedChain, h.guards)
 	}
-	if err := link.Ensure(h.state); err != nil {
-		return fmt.Errorf("configuring %s: %w", h.port.Name, err)
+	if err := link.Ensure(h.State); err != nil {
+		return fmt.Errorf("configuring %s: %w", h.Port.Name, err)
 	}
-	if err := s.sweep(); err != nil {
+	if err := sweep(s.config); err != nil {
 		return err
 	}
-	return errors.Join(unguarded, apply(h.files))
+	return errors.Join(unguarded, files.Apply(h.files))
+}
+
+// sweep removes the temporary files of killed runs.
+func sweep(c config.Config) error {
+	return files.Sweep(append(boot.Dirs(), c.CNIConfDir, c.CNIBinDir)...)
 }
 
 // spareConnections configures Open vSwitch to keep connections alive during restarts of OVN's and Open vSwitch's
@@ -227,13 +237,13 @@ func (s *session) spareConnections(ctx context.Context) error {
 
 // checkMAC compares the interface's MAC with the logical port's. If they differ, no packet passes.
 func (h *host) checkMAC() error {
-	is, err := link.MAC(h.port.Name)
+	is, err := link.MAC(h.Port.Name)
 	if err != nil {
 		return err
 	}
-	want, err := net.ParseMAC(h.port.MAC)
+	want, err := net.ParseMAC(h.Port.MAC)
 	if err == nil && is != want.String() {
-		err = fmt.Errorf("interface %s has MAC %s, but OVN expects %s: ovs-vswitchd did not take it from the database, see its log", h.port.Name, is, h.port.MAC)
+		err = fmt.Errorf("interface %s has MAC %s, but OVN expects %s: ovs-vswitchd did not take it from the database, see its log", h.Port.Name, is, h.Port.MAC)
 	}
 	return err
 }
@@ -244,5 +254,5 @@ func (h *host) preview(s *session) {
 	for _, e := range h.files {
 		lines = append(lines, e.String())
 	}
-	s.section("this host", lines)
+	s.Section("this host", lines)
 }

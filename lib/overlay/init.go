@@ -127,18 +127,18 @@ func (i Init) run(ctx context.Context, minion bool) error {
 		}
 		h.preview(s)
 		s.warnDisplaced(broken)
-		s.goOn()
+		s.Continue()
 		return nil
 	}
 	if _, err := s.changeCluster(ctx, topology.NodeUnit(r.node), change); err != nil {
 		return err
 	}
 	s.warnDisplaced(broken)
-	s.goOn()
+	s.Continue()
 	if err := h.ensure(ctx, s); err != nil {
 		return err
 	}
-	s.finish()
+	s.Finish()
 	return nil
 }
 
@@ -157,10 +157,10 @@ func (s *session) elsewhere(ctx context.Context, r request, h *host) error {
 		return nil
 	}
 	s.read = nil // the answer may take long
-	return s.stage(ctx, "asking the Southbound database who is node "+r.node, func(ctx context.Context) error {
+	return s.Stage(ctx, "asking the Southbound database who is node "+r.node, func(ctx context.Context) error {
 		sb, err := ovsdb.OpenSouth(ctx, s.config, nil)
 		if err != nil {
-			s.warn("node %s was the host with system-id %s: if that is still there, two have its addresses now (%v)", r.node, other, err)
+			s.Warn("node %s was the host with system-id %s: if that is still there, two have its addresses now (%v)", r.node, other, err)
 			return nil
 		}
 		defer sb.Close()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"testing"
 
@@ -58,7 +59,8 @@ func prefixes(text string) []netip.Prefix { return []netip.Prefix{netip.MustPars
 // newJoiner connects a session that reads one node, or all.
 func newJoiner(t testing.TB, c *ovntest.Central, node string) *session {
 	t.Helper()
-	s := &session{only: node}
+	s := newSession(Command{Out: io.Discard, Err: io.Discard})
+	s.only = node
 	s.config.NB, s.config.SystemID = []string{c.NB}, "id-"+node
 	if err := s.connectNB(t.Context()); err != nil {
 		t.Fatal(err)

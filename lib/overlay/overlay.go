@@ -19,28 +19,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"time"
-
-	"github.com/cenkalti/backoff/v4"
 
 	"ovn-k8s/lib/config"
-	"ovn-k8s/lib/daemon"
+	"ovn-k8s/lib/overlay/progress"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
-)
-
-const (
-	// program is the prefix of lines on standard error.
-	program = "ovn-k8s-overlay"
-	// done is the output of the initializing commands. Scripts may match it: it is the text of the Python era.
-	done = "Initialization complete."
-
-	// stageTimeout bounds each wait for a daemon.
-	stageTimeout = 30 * time.Second
-	// slow is the time after which a stage is named on standard error.
-	slow = 2 * time.Second
 )
 
 // The texts of these errors are those of the Python era: scripts may match them.
@@ -68,6 +52,7 @@ type Command struct {
 // A session is a running command.
 type session struct {
 	Command
+	*progress.Reporter
 	rundir string // Open vSwitch's
 	config config.Config
 	sw     *vswitch.Switch
@@ -78,26 +63,10 @@ type session struct {
 	// read is the world read a moment ago, for the first change.
 	read      *world
 	conflicts int // failed changes of only
-
-	warnings []string
 }
 
 func newSession(c Command) *session {
-	c.Err = &sharedWriter{w: c.Err}
-	return &session{Command: c}
-}
-
-// A sharedWriter serializes writes to w: a stage's timer writes at the same time as the command.
-type sharedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-// Write writes to w.
-func (s *sharedWriter) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.w.Write(p)
+	return &session{Command: c, Reporter: progress.New(c.Wait, c.Out, c.Err)}
 }
 
 // needRoot is an error without root's rights.
@@ -115,7 +84,7 @@ func ShowConfig(ctx context.Context, c Command) error {
 	err := s.openHost(ctx)
 	if s.sw != nil {
 		fmt.Fprint(c.Out, s.config.Show())
-		s.goOn()
+		s.Continue()
 	}
 	return err
 }
@@ -126,7 +95,7 @@ func (s *session) openHost(ctx context.Context) error {
 	if s.rundir, err = settings.RunDir(s.Settings); err != nil {
 		return err
 	}
-	err = s.stage(ctx, "connecting to Open vSwitch", func(ctx context.Context) (err error) {
+	err = s.Stage(ctx, "connecting to Open vSwitch", func(ctx context.Context) (err error) {
 		s.sw, err = vswitch.Connect(ctx, s.rundir, nil)
 		return err
 	})
@@ -135,7 +104,7 @@ func (s *session) openHost(ctx context.Context) error {
 	}
 	s.config, err = settings.Load(ctx, s.Settings, s.sw)
 	for _, what := range s.config.Ignored {
-		s.warn("%s", what)
+		s.Warn("%s", what)
 	}
 	return err
 }
@@ -145,7 +114,7 @@ func (s *session) openNB(ctx context.Context) error {
 	if len(s.config.NB) == 0 {
 		return config.ErrNoNB
 	}
-	return s.stage(ctx, "connecting to the Northbound database at "+strings.Join(s.config.NB, ", "), s.connectNB)
+	return s.Stage(ctx, "connecting to the Northbound database at "+strings.Join(s.config.NB, ", "), s.connectNB)
 }
 
 // connectNB connects to the Northbound database once. It closes a former connection.
@@ -176,12 +145,12 @@ func (s *session) connectNB(ctx context.Context) error {
 func (s *session) tls(ctx context.Context) (*tls.Config, error) {
 	files := ovsdb.Files{PrivateKey: s.config.NBPrivateKey, Certificate: s.config.NBCertificate, CACert: s.config.NBCACert}
 	if _, err := os.Stat(files.CACert); err != nil && s.DryRun {
-		if s.temp, err = os.MkdirTemp("", program); err != nil {
+		if s.temp, err = os.MkdirTemp("", progress.Program); err != nil {
 			return nil, err
 		}
 		files.CACert = filepath.Join(s.temp, "ca.pem") // read for each connection
 	}
-	return ovsdb.TLSConfig(ctx, files, s.config.NB, s.Err)
+	return ovsdb.TLSConfig(ctx, files, s.config.NB, s.Errors())
 }
 
 // close ends the connections.
@@ -195,89 +164,4 @@ func (s *session) close() {
 	if s.sw != nil {
 		s.sw.Close()
 	}
-}
-
-// warn records a warning. goOn prints it if the command continues: a failing command prints only its reason.
-func (s *session) warn(format string, args ...any) {
-	s.warnings = append(s.warnings, fmt.Sprintf(format, args...))
-}
-
-// goOn prints the warnings.
-func (s *session) goOn() {
-	for _, w := range s.warnings {
-		fmt.Fprintf(s.Err, "%s: warning: %s\n", program, w)
-	}
-	s.warnings = nil
-}
-
-// stage runs work that waits for other processes, for stageTimeout. After slow it prints what, the description of
-// the work.
-func (s *session) stage(ctx context.Context, what string, work func(context.Context) error) error {
-	if s.Wait {
-		return s.patiently(ctx, what, work)
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, stageTimeout, fmt.Errorf("no answer within %v", stageTimeout))
-	defer cancel()
-	printed := make(chan struct{})
-	timer := time.AfterFunc(slow, func() {
-		defer close(printed)
-		fmt.Fprintf(s.Err, "%s: %s ...\n", program, what)
-	})
-	err := work(ctx)
-	if !timer.Stop() {
-		<-printed
-	}
-	if err != nil && ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
-		err = fmt.Errorf("%s: %w", what, context.Cause(ctx))
-	}
-	return err
-}
-
-// finish prints the result. A unit of type notify fails without Ready, if nothing was late.
-func (s *session) finish() {
-	fmt.Fprintln(s.Out, done)
-	if s.Wait {
-		daemon.Options{}.Status(program, s.Err)(done)
-		daemon.Ready()
-	}
-}
-
-// waitInterval is the time between attempts of a command with Wait.
-const waitInterval = time.Second
-
-// patiently is stage without a limit: it repeats failed work unless the error is permanent. It prints the reason
-// once. If systemd waits for this process, it may then start the units ordered after it.
-func (s *session) patiently(ctx context.Context, what string, work func(context.Context) error) error {
-	status := daemon.Options{Detach: true}.Status(program, s.Err)
-	said := ""
-	try := func() error {
-		err := s.bounded(ctx, work)
-		if settings.IsWrong(err) || vswitch.IsConflict(err) {
-			return backoff.Permanent(err)
-		}
-		return err
-	}
-	return backoff.RetryNotify(try, backoff.WithContext(backoff.NewConstantBackOff(waitInterval), ctx),
-		func(err error, _ time.Duration) {
-			if err.Error() != said {
-				said = err.Error()
-				status("waiting, " + what + ": " + said)
-			}
-			daemon.Ready()
-		})
-}
-
-// bounded runs work for at most stageTimeout.
-func (s *session) bounded(ctx context.Context, work func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, stageTimeout, fmt.Errorf("no answer within %v", stageTimeout))
-	defer cancel()
-	return work(ctx)
-}
-
-// section prints a part of a dry run's output.
-func (s *session) section(title string, lines []string) {
-	if len(lines) == 0 {
-		lines = []string{"nothing to change"}
-	}
-	fmt.Fprintf(s.Out, "# %s\n%s\n", title, strings.Join(lines, "\n"))
 }

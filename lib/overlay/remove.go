@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -15,6 +12,9 @@ import (
 	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/overlay/boot"
+	"ovn-k8s/lib/overlay/cnisetup"
+	"ovn-k8s/lib/overlay/files"
 )
 
 // A Removal is the input of node-remove.
@@ -45,15 +45,15 @@ func NodeRemove(ctx context.Context, r Removal) error {
 			return err
 		}
 		d.preview(s)
-		s.goOn()
+		s.Continue()
 		return nil
 	}
 	// Refuse before the host is changed.
 	if _, err := s.planCluster(ctx, topology.NodeUnit(node), change); err != nil {
 		return err
 	}
-	s.goOn()
-	if err := apply(d.before); err != nil {
+	s.Continue()
+	if err := files.Apply(d.before); err != nil {
 		return err
 	}
 	changes, err := s.changeCluster(ctx, topology.NodeUnit(node), change)
@@ -64,10 +64,10 @@ func NodeRemove(ctx context.Context, r Removal) error {
 		return err
 	}
 	if len(changes) == 0 && d.port == "" {
-		fmt.Fprintf(s.Out, "Node %s was not there.\n", node)
+		s.Result("Node %s was not there.", node)
 		return nil
 	}
-	fmt.Fprintf(s.Out, "Node %s removed.\n", node)
+	s.Result("Node %s removed.", node)
 	return nil
 }
 
@@ -128,10 +128,10 @@ func enumerate(ports []string) string {
 
 // A departure has the changes to undo on the node's own host. It is empty on others.
 type departure struct {
-	port          string   // the management port, or empty
-	pods          []string // logical ports of pods that are plugged in
-	before, after []edit   // before and after the database is changed
-	rules         []string // commands that remove the guards of pods
+	port          string       // the management port, or empty
+	pods          []string     // logical ports of pods that are plugged in
+	before, after []files.Edit // before and after the database is changed
+	rules         []string     // commands that remove the guards of pods
 }
 
 // planLeave computes the edits to undo on this host, and reports all problems.
@@ -167,36 +167,18 @@ func (s *session) planLeave(ctx context.Context, node string) (departure, error)
 		return departure{}, nil
 	}
 	if d.rules, err = planFirewalls(ctx, nodeport.ClaimedChain, nil); err != nil {
-		s.warn("%v", err)
+		s.Warn("%v", err)
 	}
-	d.before, err = pending([]edit{{path: filepath.Join(s.config.CNIConfDir, conflist), gone: true}})
-	if err != nil {
+	setup, _ := cnisetup.Find(s.config)
+	if d.before, err = setup.Disable(); err != nil {
 		return d, err
 	}
-	if d.after, err = forget(d.port); err != nil || len(d.pods) > 0 {
+	if d.after, err = boot.Forget(d.port); err != nil || len(d.pods) > 0 {
 		return d, err // the remaining pods need the plugin for DEL
 	}
-	programs, err := s.oldPrograms()
+	programs, err := setup.Remove()
 	d.after = append(d.after, programs...)
 	return d, err
-}
-
-// oldPrograms returns the edits to remove links to the plugin and copies of it. The only copy stays.
-func (s *session) oldPrograms() ([]edit, error) {
-	setup, missing := s.findPlugin()
-	var edits []edit
-	for _, name := range []string{oldPluginType, pluginType} {
-		path := filepath.Join(s.config.CNIBinDir, name)
-		info, err := os.Lstat(path)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("looking at %s: %w", path, err)
-		}
-		link := err == nil && info.Mode()&fs.ModeSymlink != 0
-		if link || err == nil && missing == nil && path != setup.plugin && isOurPlugin(path, setup) {
-			edits = append(edits, edit{path: path, gone: true})
-		}
-	}
-	return edits, nil
 }
 
 // finish undoes the rest.
@@ -204,10 +186,10 @@ func (d departure) finish(ctx context.Context, s *session) error {
 	if d.port == "" {
 		return nil
 	}
-	if err := s.sweep(); err != nil {
+	if err := sweep(s.config); err != nil {
 		return err
 	}
-	if err := apply(d.after); err != nil {
+	if err := files.Apply(d.after); err != nil {
 		return err
 	}
 	if len(d.rules) > 0 {
@@ -215,7 +197,7 @@ func (d departure) finish(ctx context.Context, s *session) error {
 			return err
 		}
 	}
-	return s.stage(ctx, "waiting for ovs-vswitchd to delete "+d.port, func(ctx context.Context) error {
+	return s.Stage(ctx, "waiting for ovs-vswitchd to delete "+d.port, func(ctx context.Context) error {
 		_, err := s.sw.DeletePort(ctx, names.IntegrationBridge, d.port)
 		return err
 	})
@@ -230,5 +212,5 @@ func (d departure) preview(s *session) {
 	for _, e := range slices.Concat(d.before, d.after) {
 		lines = append(lines, e.String())
 	}
-	s.section("this host", append(append(lines, d.rules...), fmt.Sprintf("delete port %s from bridge %s", d.port, names.IntegrationBridge)))
+	s.Section("this host", append(append(lines, d.rules...), fmt.Sprintf("delete port %s from bridge %s", d.port, names.IntegrationBridge)))
 }

@@ -50,13 +50,10 @@ func (s *session) planUplink(ctx context.Context, r *gatewayRequest, good bool) 
 	if err := s.checkTunnels(); err != nil {
 		return nil, err
 	}
-	if !s.Wait {
-		return s.planHostEnd(ctx, r)
-	}
 	var u *uplink
-	asked, warnings := *r, len(s.warnings)
-	err = s.patiently(ctx, "looking at this host's network", func(ctx context.Context) (err error) {
-		*r, s.warnings = asked, s.warnings[:warnings]
+	asked := *r
+	err = s.Retry(ctx, "looking at this host's network", func(ctx context.Context) (err error) {
+		*r = asked
 		u, err = s.planHostEnd(ctx, r)
 		return err
 	})
@@ -120,7 +117,7 @@ func (s *session) hasAddresses(u *uplink, g *topology.Gateway, nic *link.NIC) er
 	for _, ip := range g.IPs {
 		err := hasAddress(nic, ip, g)
 		if err != nil && u.force {
-			s.warn("%v", err)
+			s.Warn("%v", err)
 			continue
 		}
 		errs = append(errs, err)
@@ -151,7 +148,7 @@ func (u *uplink) ensure(ctx context.Context, s *session) error {
 	if err := u.giveBack(ctx); err != nil {
 		return err
 	}
-	err := s.stage(ctx, "waiting for ovs-vswitchd", func(ctx context.Context) error {
+	err := s.Stage(ctx, "waiting for ovs-vswitchd", func(ctx context.Context) error {
 		if err := errors.Join(s.spareConnections(ctx), s.sw.EnsureGatewayPort(ctx, u.port)); err != nil || u.local == nil {
 			return err
 		}
@@ -236,8 +233,8 @@ func (u *uplink) preview(ctx context.Context, s *session) error {
 		}
 		lines = append(lines, changes...)
 	}
-	s.section("this host", lines)
-	s.goOn()
+	s.Section("this host", lines)
+	s.Continue()
 	return nil
 }
 
@@ -272,7 +269,7 @@ func (u *uplink) disconnect(ctx context.Context, s *session) error {
 		if err := u.giveBack(ctx); err != nil {
 			return err
 		}
-		err := s.stage(ctx, "waiting for ovs-vswitchd", func(ctx context.Context) error {
+		err := s.Stage(ctx, "waiting for ovs-vswitchd", func(ctx context.Context) error {
 			return s.sw.RemoveGatewayPort(ctx, u.port.Gateway)
 		})
 		if err != nil {

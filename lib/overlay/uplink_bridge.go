@@ -83,7 +83,7 @@ func (s *session) warnOfPorts(ports string) {
 	if err != nil || from > high || to < low || to == 0 {
 		return
 	}
-	s.warn("pods leave with source ports %s, and this host's own connections with %d-%d (net.ipv4.ip_local_port_range), of the same address: set one of them so that they do not overlap, the first by external_ids:ovn-k8s-gateway-port-range", ports, from, to)
+	s.Warn("pods leave with source ports %s, and this host's own connections with %d-%d (net.ipv4.ip_local_port_range), of the same address: set one of them so that they do not overlap, the first by external_ids:ovn-k8s-gateway-port-range", ports, from, to)
 }
 
 // dropFlows removes the gateway helper's flows from bridges without a gateway. A running helper does so itself when

@@ -34,10 +34,10 @@ func (s *session) warnOfFirewalls(ctx context.Context) {
 		return
 	}
 	if err != nil {
-		s.warn("%v", err)
+		s.Warn("%v", err)
 	}
 	for _, d := range rules.Drops(nftables.Needs{Interfaces: []string{localgateway.Port}}) {
-		s.warn("%s", d)
+		s.Warn("%s", d)
 	}
 }
 

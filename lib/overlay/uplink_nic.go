@@ -106,7 +106,7 @@ const dadTimeout = 5 * time.Second
 // inspect returns the state of an interface after duplicate address detection. A missing interface and the loopback
 // interface are errors.
 func (s *session) inspect(ctx context.Context, name string) (*link.NIC, error) {
-	err := s.stage(ctx, "waiting for duplicate address detection on "+name, func(ctx context.Context) error {
+	err := s.Stage(ctx, "waiting for duplicate address detection on "+name, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, dadTimeout)
 		defer cancel()
 		return link.AwaitDAD(ctx, name)
@@ -190,7 +190,7 @@ func (u *uplink) guard(s *session) error {
 	if !u.force {
 		return err
 	}
-	s.warn("%v", err)
+	s.Warn("%v", err)
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package overlay
+package boot
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/overlay/files"
 )
 
 // scriptMark begins our files among Red Hat's network scripts.
@@ -24,53 +25,53 @@ func (f script) path() string { return filepath.Join(scriptsDir, f.name) }
 
 // scripts returns the edits for Red Hat's files. A file about br-int with another owner stays, and complaint names
 // it.
-func scripts(h *host) (edits []edit, complaint string, err error) {
+func scripts(m Management) (edits []files.Edit, complaint []string, err error) {
 	bridge := script{"ifcfg-" + names.IntegrationBridge, []string{
 		"DEVICE=" + names.IntegrationBridge, "ONBOOT=yes", "DEVICETYPE=ovs", "TYPE=OVSBridge", "BOOTPROTO=none", "NM_CONTROLLED=no",
 		fmt.Sprintf(`OVS_EXTRA="set bridge %s fail_mode=secure"`, names.IntegrationBridge),
 	}}
-	all := []script{bridge, portScript(h)}
+	all := []script{bridge, portScript(m)}
 	text, there, err := readIfThere(bridge.path())
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	if there && !ourScript(text) {
 		all = all[1:]
-		complaint = bridge.path() + " is not of this suite: it stays as it is"
+		complaint = []string{bridge.path() + " is not of this suite: it stays as it is"}
 	}
-	for _, f := range append(all, routeScripts(h)...) {
-		edits = append(edits, edit{path: f.path(), text: scriptMark + "\n" + strings.Join(f.lines, "\n") + "\n"})
+	for _, f := range append(all, routeScripts(m)...) {
+		edits = append(edits, files.Edit{Path: f.path(), Text: scriptMark + "\n" + strings.Join(f.lines, "\n") + "\n"})
 	}
 	return edits, complaint, nil
 }
 
 // portScript is ifcfg-PORT: see sysconfig.txt of initscripts, and
 // README.RHEL.rst of Open vSwitch.
-func portScript(h *host) script {
+func portScript(m Management) script {
 	lines := []string{
-		"DEVICE=" + h.port.Name, "ONBOOT=yes", "DEVICETYPE=ovs", "TYPE=OVSIntPort", "OVS_BRIDGE=" + names.IntegrationBridge,
+		"DEVICE=" + m.Port.Name, "ONBOOT=yes", "DEVICETYPE=ovs", "TYPE=OVSIntPort", "OVS_BRIDGE=" + names.IntegrationBridge,
 		"BOOTPROTO=static", "NM_CONTROLLED=no",
 	}
-	for _, p := range h.state.Addresses {
+	for _, p := range m.State.Addresses {
 		if p.Addr().Is6() {
 			lines = append(lines, "IPV6INIT=yes", "IPV6_AUTOCONF=no", "IPV6ADDR="+p.String())
 			continue
 		}
 		lines = append(lines, "IPADDR="+p.Addr().String(), "NETMASK="+net.IP(net.CIDRMask(p.Bits(), 32)).String())
 	}
-	return script{"ifcfg-" + h.port.Name, append(lines, `OVS_EXTRA="`+ovsExtra(h)+`"`)}
+	return script{"ifcfg-" + m.Port.Name, append(lines, `OVS_EXTRA="`+ovsExtra(m)+`"`)}
 }
 
 // routeScripts are route-PORT and route6-PORT, in the form of ip-route(8)'s arguments. A family without routes has
 // no file.
-func routeScripts(h *host) []script {
-	v4, v6 := script{name: "route-" + h.port.Name}, script{name: "route6-" + h.port.Name}
-	for _, r := range h.state.Routes {
+func routeScripts(m Management) []script {
+	v4, v6 := script{name: "route-" + m.Port.Name}, script{name: "route6-" + m.Port.Name}
+	for _, r := range m.State.Routes {
 		f := &v4
 		if r.Via.Is6() {
 			f = &v6
 		}
-		f.lines = append(f.lines, fmt.Sprintf("%s dev %s proto %d", r, h.port.Name, link.Protocol))
+		f.lines = append(f.lines, fmt.Sprintf("%s dev %s proto %d", r, m.Port.Name, link.Protocol))
 	}
 	return slices.DeleteFunc([]script{v4, v6}, func(f script) bool { return len(f.lines) == 0 })
 }
@@ -92,8 +93,8 @@ func ourScript(text string) bool {
 }
 
 // ourScripts returns the edits to remove our files.
-func ourScripts(iface string) ([]edit, error) {
-	var edits []edit
+func ourScripts(iface string) ([]files.Edit, error) {
+	var edits []files.Edit
 	for _, name := range []string{"ifcfg-" + iface, "route-" + iface, "route6-" + iface, "ifcfg-" + names.IntegrationBridge} {
 		path := script{name: name}.path()
 		text, there, err := readIfThere(path)
@@ -101,7 +102,7 @@ func ourScripts(iface string) ([]edit, error) {
 			return nil, err
 		}
 		if there && (strings.HasPrefix(text, scriptMark) || name != "ifcfg-"+names.IntegrationBridge) {
-			edits = append(edits, edit{path: path, gone: true})
+			edits = append(edits, files.Edit{Path: path, Gone: true})
 		}
 	}
 	return edits, nil

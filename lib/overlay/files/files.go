@@ -1,4 +1,5 @@
-package overlay
+// Package files changes files of a host, each atomically, and shows the changes before.
+package files
 
 import (
 	"bytes"
@@ -11,48 +12,48 @@ import (
 	"syscall"
 )
 
-// An edit is one change of a file.
-type edit struct {
-	path string
-	text string // the whole file
-	link string // or the target of a symbolic link
-	copy string // or the program to copy
-	gone bool   // or remove it
+// An Edit is one change of a file.
+type Edit struct {
+	Path string
+	Text string // the whole file
+	Link string // or the target of a symbolic link
+	Copy string // or the program to copy
+	Gone bool   // or remove it
 }
 
 // String describes the edit, as in "write /etc/network/interfaces".
-func (e edit) String() string {
+func (e Edit) String() string {
 	switch {
-	case e.gone:
-		return "remove " + e.path
-	case e.link != "":
-		return fmt.Sprintf("link %s to %s", e.path, e.link)
-	case e.copy != "":
-		return fmt.Sprintf("copy %s to %s", e.copy, e.path)
+	case e.Gone:
+		return "remove " + e.Path
+	case e.Link != "":
+		return fmt.Sprintf("link %s to %s", e.Path, e.Link)
+	case e.Copy != "":
+		return fmt.Sprintf("copy %s to %s", e.Copy, e.Path)
 	}
-	return "write " + e.path
+	return "write " + e.Path
 }
 
 // needed reports whether the edit would change the file.
-func (e edit) needed() (bool, error) {
+func (e Edit) needed() (bool, error) {
 	var is string
 	var err error
-	if e.link != "" {
-		is, err = os.Readlink(e.path)
+	if e.Link != "" {
+		is, err = os.Readlink(e.Path)
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
-		return is != e.link, err
+		return is != e.Link, err
 	}
-	if e.copy != "" {
-		same, err := isCopy(e.path, e.copy)
+	if e.Copy != "" {
+		same, err := isCopy(e.Path, e.Copy)
 		return !same, err
 	}
-	text, err := os.ReadFile(e.path)
+	text, err := os.ReadFile(e.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return !e.gone, nil
+		return !e.Gone, nil
 	}
-	return e.gone || string(text) != e.text, err
+	return e.Gone || string(text) != e.Text, err
 }
 
 // isCopy reports whether a path is a regular executable file with the contents of another.
@@ -75,13 +76,13 @@ func isCopy(path, of string) (bool, error) {
 // programMode is the mode of programs.
 const programMode = 0o755
 
-// pending returns the edits with an effect.
-func pending(all []edit) ([]edit, error) {
-	var out []edit
+// Pending returns the edits with an effect.
+func Pending(all []Edit) ([]Edit, error) {
+	var out []Edit
 	for _, e := range all {
 		needed, err := e.needed()
 		if err != nil {
-			return nil, fmt.Errorf("looking at %s: %w", e.path, err)
+			return nil, fmt.Errorf("looking at %s: %w", e.Path, err)
 		}
 		if needed {
 			out = append(out, e)
@@ -93,8 +94,8 @@ func pending(all []edit) ([]edit, error) {
 // leftover begins the names of temporary files. Their process holds a lock on them (flock(2)) until it ends.
 const leftover = ".ovn-k8s-"
 
-// sweep removes the temporary files of killed processes from directories.
-func sweep(dirs ...string) error {
+// Sweep removes the temporary files of killed processes from directories.
+func Sweep(dirs ...string) error {
 	for _, dir := range dirs {
 		all, err := filepath.Glob(filepath.Join(dir, leftover+"*"))
 		if err != nil {
@@ -126,8 +127,8 @@ func lock(path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// apply makes the edits in order. Each is atomic: no reader sees half of a file.
-func apply(edits []edit) error {
+// Apply makes the edits in order. Each is atomic: no reader sees half of a file.
+func Apply(edits []Edit) error {
 	for _, e := range edits {
 		if err := e.apply(); err != nil {
 			return fmt.Errorf("trying to %s: %w", e, err)
@@ -136,21 +137,21 @@ func apply(edits []edit) error {
 	return nil
 }
 
-func (e edit) apply() error {
-	if e.gone {
-		if err := os.Remove(e.path); !errors.Is(err, fs.ErrNotExist) {
+func (e Edit) apply() error {
+	if e.Gone {
+		if err := os.Remove(e.Path); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(e.path), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(e.Path), 0o755); err != nil {
 		return err
 	}
 	switch {
-	case e.link != "":
-		return e.replace(func(tmp string) error { return os.Symlink(e.link, tmp) })
-	case e.copy != "":
-		return e.replace(func(tmp string) error { return copyProgram(tmp, e.copy) })
+	case e.Link != "":
+		return e.replace(func(tmp string) error { return os.Symlink(e.Link, tmp) })
+	case e.Copy != "":
+		return e.replace(func(tmp string) error { return copyProgram(tmp, e.Copy) })
 	}
 	return e.replaceFile()
 }
@@ -186,9 +187,9 @@ func makeLocked(make func() (path string, err error)) (path string, unlock func(
 	return "", nil, err
 }
 
-// replace calls make for a temporary path and renames the result onto e.path. A link at e.path is replaced itself.
-func (e edit) replace(make func(path string) error) error {
-	dir, unlock, err := makeLocked(func() (string, error) { return os.MkdirTemp(filepath.Dir(e.path), leftover) })
+// replace calls make for a temporary path and renames the result onto e.Path. A link at e.Path is replaced itself.
+func (e Edit) replace(make func(path string) error) error {
+	dir, unlock, err := makeLocked(func() (string, error) { return os.MkdirTemp(filepath.Dir(e.Path), leftover) })
 	if err != nil {
 		return err
 	}
@@ -198,15 +199,15 @@ func (e edit) replace(make func(path string) error) error {
 	if err := make(tmp); err != nil {
 		return err
 	}
-	return os.Rename(tmp, e.path)
+	return os.Rename(tmp, e.Path)
 }
 
 // replaceFile renames a new file onto the path, or onto the target of a link there. The file keeps its mode and
 // owner.
-func (e edit) replaceFile() error {
-	path, err := filepath.EvalSymlinks(e.path)
+func (e Edit) replaceFile() error {
+	path, err := filepath.EvalSymlinks(e.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		path, err = e.path, nil
+		path, err = e.Path, nil
 	}
 	if err != nil {
 		return err
@@ -228,7 +229,7 @@ func (e edit) replaceFile() error {
 		return err
 	}
 	defer f.Close()
-	if _, err := f.WriteString(e.text); err != nil {
+	if _, err := f.WriteString(e.Text); err != nil {
 		return err
 	}
 	if err := errors.Join(likeOld(f, path), f.Sync(), f.Close()); err != nil {

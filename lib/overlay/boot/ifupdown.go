@@ -1,4 +1,4 @@
-package overlay
+package boot
 
 import (
 	"fmt"
@@ -19,10 +19,10 @@ const (
 	endMark   = "# end ovn-k8s:"
 )
 
-// withStanzas returns the text of interfaces(5) with stanzas for h. They replace earlier ones, also of the Python
+// withStanzas returns the text of interfaces(5) with stanzas for m. They replace earlier ones, also of the Python
 // era. A stanza of br-int with another owner stays; complaint names the option missing there.
-func withStanzas(text string, h *host) (edited, complaint string) {
-	name := h.port.Name
+func withStanzas(text string, m Management) (edited string, complaint []string) {
+	name := m.Port.Name
 	text = withoutStanzas(text, name)
 	bridge, mine := bridgeStanza(text)
 	block := []string{beginMark + " " + name}
@@ -33,11 +33,11 @@ func withStanzas(text string, h *host) (edited, complaint string) {
 			"    ovs_ports "+name,
 			"    ovs_extra set bridge "+names.IntegrationBridge+" fail_mode=secure", "")
 	} else if !slices.Contains(option(bridge, "ovs_ports"), name) {
-		complaint = fmt.Sprintf("%s has a stanza of its own for %s: add %s to its ovs_ports", interfacesFile, names.IntegrationBridge, name)
+		complaint = []string{fmt.Sprintf("%s has a stanza of its own for %s: add %s to its ovs_ports", interfacesFile, names.IntegrationBridge, name)}
 	}
 	block = append(block, "allow-"+names.IntegrationBridge+" "+name)
-	for i, p := range h.state.Addresses {
-		block = append(block, addressStanza(h, p, i == 0)...)
+	for i, p := range m.State.Addresses {
+		block = append(block, addressStanza(m, p, i == 0)...)
 	}
 	block = append(block, endMark+" "+name)
 	if text != "" {
@@ -48,8 +48,8 @@ func withStanzas(text string, h *host) (edited, complaint string) {
 
 // addressStanza is the part for one address. The first part also makes the port. Routes have the protocol of
 // package link, so link replaces them later.
-func addressStanza(h *host, p netip.Prefix, first bool) []string {
-	name := h.port.Name
+func addressStanza(m Management, p netip.Prefix, first bool) []string {
+	name := m.Port.Name
 	lines := []string{"iface " + name + " inet static"}
 	family := "-4"
 	mask := net.IP(net.CIDRMask(p.Bits(), 32)).String()
@@ -65,9 +65,9 @@ func addressStanza(h *host, p netip.Prefix, first bool) []string {
 		lines = append(lines, "    up sysctl -q -w net/ipv4/conf/"+name+"/arp_announce=2")
 	}
 	if first {
-		lines = append(lines, "    ovs_type OVSIntPort", "    ovs_bridge "+names.IntegrationBridge, "    ovs_extra "+ovsExtra(h))
+		lines = append(lines, "    ovs_type OVSIntPort", "    ovs_bridge "+names.IntegrationBridge, "    ovs_extra "+ovsExtra(m))
 	}
-	for _, r := range h.state.Routes {
+	for _, r := range m.State.Routes {
 		if ipnet.SameFamily(r.Via, p.Addr()) {
 			lines = append(lines,
 				fmt.Sprintf("    up ip %s route replace %s dev %s proto %d", family, r, name, link.Protocol),

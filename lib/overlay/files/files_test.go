@@ -1,4 +1,4 @@
-package overlay
+package files
 
 import (
 	"os"
@@ -16,10 +16,10 @@ func TestFilesWrittenWhileOthersSweep(t *testing.T) {
 	for range 8 {
 		g.Go(func() error {
 			for range 200 {
-				if err := sweep(dir); err != nil {
+				if err := Sweep(dir); err != nil {
 					return err
 				}
-				if err := (edit{path: path, text: "text"}).replaceFile(); err != nil {
+				if err := (Edit{Path: path, Text: "text"}).replaceFile(); err != nil {
 					return err
 				}
 			}

@@ -1,4 +1,4 @@
-package overlay
+package boot
 
 import (
 	"net/netip"
@@ -11,11 +11,11 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-func testHost(subnet string) *host {
+func testHost(subnet string) Management {
 	p := netip.MustParsePrefix(subnet)
-	return &host{
-		port:  vswitch.InternalPort{Bridge: "br-int", Name: "k8s-n", MAC: "0a:58:00:00:00:02", MTU: 1400, ExternalIDs: map[string]string{"iface-id": "k8s-n"}},
-		state: link.State{Interface: "k8s-n", Addresses: []netip.Prefix{netip.PrefixFrom(p.Addr().Next().Next(), p.Bits())}},
+	return Management{
+		Port:  vswitch.InternalPort{Bridge: "br-int", Name: "k8s-n", MAC: "0a:58:00:00:00:02", MTU: 1400, ExternalIDs: map[string]string{"iface-id": "k8s-n"}},
+		State: link.State{Interface: "k8s-n", Addresses: []netip.Prefix{netip.PrefixFrom(p.Addr().Next().Next(), p.Bits())}},
 	}
 }
 

@@ -1,4 +1,6 @@
-package overlay
+// Package boot restores the management port at boot by the host's own network configuration: interfaces(5) of ifupdown,
+// or Red Hat's network scripts.
+package boot
 
 import (
 	"errors"
@@ -7,7 +9,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/overlay/files"
+	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
 const (
@@ -18,38 +23,44 @@ const (
 	ifupOVS    = scriptsDir + "/ifup-ovs"
 )
 
-// persist returns the edits to restore the management port at boot, in the host's own way: Open vSwitch itself
-// remembers the port, but not its addresses and routes.
-func (s *session) persist(h *host, node string) ([]edit, error) {
+// A Management is the management port to restore.
+type Management struct {
+	Port  vswitch.InternalPort
+	State link.State // of the port's interface
+}
+
+// Persist returns the edits to restore the management port at boot, in the host's own way, and warnings: Open
+// vSwitch itself remembers the port, but not its addresses and routes.
+func Persist(m Management) (edits []files.Edit, warnings []string, err error) {
 	text, debian, err := readIfThere(interfacesFile)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	debian = debian && ifupdownManages()
 	_, redHat, err := readIfThere(ifupOVS)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var edits []edit
 	if debian {
-		edited, complaint := withStanzas(text, h)
-		edits = append(edits, edit{path: interfacesFile, text: edited})
-		s.complain(complaint)
+		edited, complaint := withStanzas(text, m)
+		edits = append(edits, files.Edit{Path: interfacesFile, Text: edited})
+		warnings = append(warnings, complaint...)
 	}
 	if redHat {
-		files, complaint, err := scripts(h)
+		written, complaint, err := scripts(m)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		edits = append(edits, files...)
-		s.complain(complaint)
+		edits = append(edits, written...)
+		warnings = append(warnings, complaint...)
 	}
 	if booted() && !enabled(nodeUnit) {
-		s.warn("for %s to be restored at boot, enable the systemd unit %s of docs/install.md", h.port.Name, nodeUnit)
+		warnings = append(warnings, fmt.Sprintf("for %s to be restored at boot, enable the systemd unit %s of docs/install.md", m.Port.Name, nodeUnit))
 	} else if !booted() && !debian && !redHat {
-		s.warn("neither %s nor %s exists: for %s to be restored at boot, install the systemd unit of docs/install.md, which runs this command", interfacesFile, ifupOVS, h.port.Name)
+		warnings = append(warnings, fmt.Sprintf("neither %s nor %s exists: for %s to be restored at boot, install the systemd unit of docs/install.md, which runs this command", interfacesFile, ifupOVS, m.Port.Name))
 	}
-	return pending(edits)
+	edits, err = files.Pending(edits)
+	return edits, warnings, err
 }
 
 // nodeUnit restores the management port at boot, by running this command.
@@ -75,33 +86,25 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// forget returns the edits to undo those of persist.
-func forget(iface string) ([]edit, error) {
+// Forget returns the edits to undo those of Persist.
+func Forget(iface string) ([]files.Edit, error) {
 	text, debian, err := readIfThere(interfacesFile)
 	if err != nil {
 		return nil, err
 	}
-	var edits []edit
+	var edits []files.Edit
 	if debian {
-		edits = append(edits, edit{path: interfacesFile, text: withoutStanzas(text, iface)})
+		edits = append(edits, files.Edit{Path: interfacesFile, Text: withoutStanzas(text, iface)})
 	}
-	files, err := ourScripts(iface)
+	ours, err := ourScripts(iface)
 	if err != nil {
 		return nil, err
 	}
-	return pending(append(edits, files...))
+	return files.Pending(append(edits, ours...))
 }
 
-// sweep removes the temporary files of killed runs from the directories written by this program.
-func (s *session) sweep() error {
-	return sweep(filepath.Dir(interfacesFile), scriptsDir, s.config.CNIConfDir, s.config.CNIBinDir)
-}
-
-func (s *session) complain(complaint string) {
-	if complaint != "" {
-		s.warn("%s", complaint)
-	}
-}
+// Dirs are the directories written.
+func Dirs() []string { return []string{filepath.Dir(interfacesFile), scriptsDir} }
 
 func readIfThere(path string) (text string, there bool, err error) {
 	b, err := os.ReadFile(path)
@@ -116,8 +119,8 @@ func readIfThere(path string) (text string, there bool, err error) {
 
 // ovsExtra is the ovs-vsctl command for the interface when it is made again. The MAC is pinned to the one in the
 // logical port's addresses.
-func ovsExtra(h *host) string {
+func ovsExtra(m Management) string {
 	// Both kinds of scripts read the quotes once more, as a shell does.
 	return fmt.Sprintf(`set interface %s mac=\"%s\" mtu_request=%d external-ids:%s=%s`,
-		h.port.Name, h.port.MAC, h.port.MTU, names.IfaceID, h.port.ExternalIDs[names.IfaceID])
+		m.Port.Name, m.Port.MAC, m.Port.MTU, names.IfaceID, m.Port.ExternalIDs[names.IfaceID])
 }

@@ -1,0 +1,171 @@
+// Package cnisetup gives container runtimes the CNI plugin and its configuration.
+package cnisetup
+
+import (
+	"debug/buildinfo"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/overlay/files"
+)
+
+const (
+	// pluginType is the plugin's type in the CNI configuration: a file name in the directory of plugins.
+	pluginType = "ovn-k8s-cni-overlay"
+	// oldPluginType is the type in the Python era.
+	oldPluginType = "ovn_cni"
+	// conflist is the name of the CNI configuration. Runtimes take the first file
+	// of the directory in alphabetical order.
+	conflist = "10-ovn-k8s.conflist"
+)
+
+// A Setup is the plugin and the directories of container runtimes.
+type Setup struct {
+	plugin          string // a path, or empty if the plugin was not found
+	binDir, confDir string
+}
+
+// Find looks for the plugin at its path, on PATH, or in the directory of CNI plugins. The Setup is good for Remove
+// without a plugin, too.
+func Find(c config.Config) (Setup, error) {
+	s := Setup{binDir: c.CNIBinDir, confDir: c.CNIConfDir}
+	name := c.CNIPlugin
+	candidates := []string{name}
+	if !filepath.IsAbs(name) {
+		candidates = nil
+		for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), s.binDir) {
+			if filepath.IsAbs(dir) {
+				candidates = append(candidates, filepath.Join(dir, name))
+			}
+		}
+	}
+	for _, path := range candidates {
+		info, err := os.Stat(path)
+		if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+			continue
+		}
+		if filepath.Dir(path) == s.binDir { // perhaps a link of an earlier release
+			path, err = filepath.EvalSymlinks(path)
+		}
+		if err == nil {
+			s.plugin = path
+			return s, nil
+		}
+	}
+	//lint:ignore ST1005 the original's text
+	return s, fmt.Errorf("No CNI plugin %s found", name)
+}
+
+// Configure returns the edits by which a container runtime finds the plugin, and warnings. The configuration comes
+// last: once it exists, the kubelet starts pods.
+func (s Setup) Configure() (edits []files.Edit, warnings []string, err error) {
+	edits, warnings, err = s.programs()
+	if err != nil {
+		return nil, nil, err
+	}
+	earlier, err := earlierConfigurations(s.path())
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, other := range earlier {
+		warnings = append(warnings, fmt.Sprintf("container runtimes will use %s instead of %s, since it comes first in the alphabet: remove it", other, s.path()))
+	}
+	edits, err = files.Pending(append(edits, files.Edit{Path: s.path(), Text: configuration()}))
+	return edits, warnings, err
+}
+
+// path is the path of the configuration.
+func (s Setup) path() string { return filepath.Join(s.confDir, conflist) }
+
+// programs returns a copy of the plugin, and a link to the copy with the old name. Runtimes may see the directory
+// only, in a mount namespace of their own, so the link stays inside of it. A file with another program stays.
+func (s Setup) programs() (edits []files.Edit, warnings []string, err error) {
+	for _, e := range []files.Edit{
+		{Path: filepath.Join(s.binDir, pluginType), Copy: s.plugin},
+		{Path: filepath.Join(s.binDir, oldPluginType), Link: pluginType},
+	} {
+		info, err := os.Lstat(e.Path)
+		switch {
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return nil, nil, fmt.Errorf("looking at %s: %w", e.Path, err)
+		case err == nil && info.IsDir():
+			return nil, nil, fmt.Errorf("%s is a directory: the CNI plugin has to be there", e.Path)
+		case e.Path == s.plugin: // installed there by hand
+		case err == nil && info.Mode().IsRegular() && !s.isOurs(e.Path):
+			warnings = append(warnings, fmt.Sprintf("%s is a file of its own: container runtimes use that and not %s", e.Path, s.plugin))
+		default:
+			edits = append(edits, e)
+		}
+	}
+	return edits, warnings, nil
+}
+
+// Disable returns the edit to remove the configuration, if it is there.
+func (s Setup) Disable() ([]files.Edit, error) {
+	return files.Pending([]files.Edit{{Path: s.path(), Gone: true}})
+}
+
+// Remove returns the edits to remove links to the plugin and copies of it. The only copy stays.
+func (s Setup) Remove() ([]files.Edit, error) {
+	var edits []files.Edit
+	for _, name := range []string{oldPluginType, pluginType} {
+		path := filepath.Join(s.binDir, name)
+		info, err := os.Lstat(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("looking at %s: %w", path, err)
+		}
+		link := err == nil && info.Mode()&fs.ModeSymlink != 0
+		if link || err == nil && s.plugin != "" && path != s.plugin && s.isOurs(path) {
+			edits = append(edits, files.Edit{Path: path, Gone: true})
+		}
+	}
+	return edits, nil
+}
+
+// isOurs reports whether a file is a copy of the plugin, of this or another release, by its Go build
+// information.
+func (s Setup) isOurs(path string) bool {
+	is, err := buildinfo.ReadFile(path)
+	want, err2 := buildinfo.ReadFile(s.plugin)
+	return errors.Join(err, err2) == nil && is.Path == want.Path
+}
+
+// configuration is the CNI configuration (CNI specification 1.1.0, section 1). It names no capability, because the
+// plugin reads everything about a pod from the pod. All supported releases of container runtimes know the version;
+// those with support for the list choose the newest one known to them.
+func configuration() string {
+	text, err := json.MarshalIndent(struct {
+		CNIVersion  string              `json:"cniVersion"`
+		CNIVersions []string            `json:"cniVersions"`
+		Name        string              `json:"name"`
+		Plugins     []map[string]string `json:"plugins"`
+	}{"1.0.0", []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"}, "ovn-k8s", []map[string]string{{"type": pluginType}}}, "", "  ")
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	return string(text) + "\n"
+}
+
+// earlierConfigurations lists the CNI configurations sorted before the one at path; runtimes use the first
+// (libcni.ConfFiles sorts them by name).
+func earlierConfigurations(path string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading the CNI configurations: %w", err)
+	}
+	var earlier []string
+	for _, e := range entries {
+		ext := filepath.Ext(e.Name())
+		if !e.IsDir() && slices.Contains([]string{".conf", ".conflist", ".json"}, ext) && strings.Compare(e.Name(), filepath.Base(path)) < 0 {
+			earlier = append(earlier, filepath.Join(filepath.Dir(path), e.Name()))
+		}
+	}
+	return earlier, nil
+}
