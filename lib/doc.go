@@ -15,6 +15,7 @@
 //	lib/desired            World: the latest version of every object, and the rows computed from them
 //	lib/desired/topology   cluster router, join switch, node switches and management ports as rows
 //	lib/desired/policy     NetworkPolicies as port groups and ACLs, and explanations of them
+//	lib/desired/membership decides how nodes and gateways join and leave the cluster
 //	lib/desired/pod        a pod's logical port as a row; its addresses; the pod annotation
 //	lib/desired/service    Services: their frontends, and the endpoints behind each
 //	lib/desired/servicecidr the subnets of Services, and the rows that reject packets to unused addresses there
@@ -52,6 +53,10 @@
 //
 //	lib/settings           gathers flags, external_ids, file and environment for lib/config
 //	lib/overlay            ovn-k8s-overlay: master-init, minion-init, node-remove, gateway-init, gateway-remove
+//	lib/overlay/store      the topology in the Northbound database: read, preview, one transaction
+//	lib/overlay/host       the Open vSwitch of a command's host, and the configuration
+//	lib/overlay/node       the host of a node: management port, routes, guards, CNI
+//	lib/overlay/uplink     the host of a gateway: a NIC, a shared bridge, or the host's routing
 //	lib/overlay/progress   what a command tells people and systemd: warnings, slow stages, a dry run
 //	lib/overlay/files      atomic changes of a host's files, and what they would change
 //	lib/overlay/boot       the management port in the host's own network configuration

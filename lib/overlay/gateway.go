@@ -9,9 +9,11 @@ import (
 	"strconv"
 	"strings"
 
+	"ovn-k8s/lib/desired/membership"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/overlay/uplink"
 )
 
 // A Gateway is the input of gateway-init.
@@ -33,13 +35,11 @@ type Gateway struct {
 	Force bool
 }
 
-// The texts of these errors are those of the Python era: scripts may match them.
+// The text of errOneInterface is that of the Python era: scripts may match it.
 var (
 	//lint:ignore ST1005 the original's text
 	errOneInterface = errors.New("One of physical-interface or bridge-interface has to be specified: or --local, and only one of the three")
-	//lint:ignore ST1005 the original's text
-	errNoMAC      = errors.New("No mac_address found for the bridge-interface")
-	errNoSystemID = errors.New("no system-id configured in the local host: set external_ids:system-id of Open_vSwitch, to a name that no other host has")
+	errNoSystemID   = errors.New("no system-id configured in the local host: set external_ids:system-id of Open_vSwitch, to a name that no other host has")
 )
 
 // GatewayInit makes this host a gateway of an existing cluster: it creates a router in OVN and connects it with a
@@ -48,51 +48,65 @@ var (
 func GatewayInit(ctx context.Context, g Gateway) error {
 	s := newSession(g.Command)
 	defer s.close()
-	r, problem := s.parseGateway(g)
+	r, warnings, problem := g.parse()
+	s.WarnAll(warnings)
 	u, err := s.planUplink(ctx, &r, problem == nil)
 	if err := errors.Join(problem, err); err != nil {
 		return err
 	}
-	if err := u.guard(s); err != nil {
+	if err := u.Guard(); err != nil {
 		return err
 	}
-	if len(u.changes) == 0 && !s.DryRun {
-		if err := u.ensure(ctx, s); err != nil {
+	if !u.Changed() && !s.dryRun {
+		if err := u.Ensure(ctx); err != nil {
 			return err
 		}
 	}
-	if err := s.openNB(ctx); err != nil {
+	if err := s.openStore(ctx, ""); err != nil {
 		return err
 	}
-	unit, change := topology.GatewayUnit(r.name), s.addGateway(r)
-	if s.DryRun {
-		if err := s.previewCluster(ctx, unit, change); err != nil {
+	unit, change := topology.GatewayUnit(r.Name), r.Add()
+	if s.dryRun {
+		if err := s.store.Preview(ctx, unit, change); err != nil {
 			return err
 		}
-		return u.preview(ctx, s)
+		return u.Preview(ctx)
 	}
-	if _, err := s.changeCluster(ctx, unit, change); err != nil {
+	if _, err := s.store.Change(ctx, unit, change); err != nil {
 		return err
 	}
 	s.Continue()
-	if err := u.ensure(ctx, s); err != nil {
+	if err := u.Ensure(ctx); err != nil {
 		return err
 	}
 	s.Finish()
 	return nil
 }
 
-// A gatewayRequest is a parsed and valid Gateway.
-type gatewayRequest struct {
-	name     string
-	clusters []netip.Prefix
-	gateway  topology.Gateway
-	force    bool
+// planUplink plans this host, and completes the request. For a bad request it plans nothing, but reports all problems
+// of the host.
+func (s *session) planUplink(ctx context.Context, r *uplink.Request, good bool) (*uplink.Uplink, error) {
+	err := s.openWithNB(ctx)
+	if s.host == nil {
+		return nil, err
+	}
+	if s.host.Config.SystemID == "" {
+		err = errors.Join(err, errNoSystemID)
+	}
+	if !good || err != nil {
+		return nil, err
+	}
+	r.Network.Join = s.host.Config.JoinSubnets
+	u, err := uplink.New(ctx, s.host, *r)
+	if err == nil {
+		r.Gateway.Gateway = u.Gateway
+	}
+	return u, err
 }
 
-// parseGateway checks g by itself, without the host and the database. The error names every problem.
-func (s *session) parseGateway(g Gateway) (gatewayRequest, error) {
-	r := gatewayRequest{name: strings.TrimSpace(g.NodeName), force: g.Force}
+// parse checks g by itself, without the host and the database. The error names every problem.
+func (g Gateway) parse() (r uplink.Request, warnings []string, err error) {
+	r.Name, r.Force = strings.TrimSpace(g.NodeName), g.Force
 	required := []string{g.ClusterSubnet, g.NodeName}
 	if !g.Local {
 		required = append(required, strings.Join(g.PhysicalIPs, ""))
@@ -103,33 +117,34 @@ func (s *session) parseGateway(g Gateway) (gatewayRequest, error) {
 		}
 	}
 	if slices.ContainsFunc(required, func(v string) bool { return strings.TrimSpace(v) == "" }) {
-		return r, errEmpty
+		return r, nil, errEmpty
 	}
-	errs := []error{topology.CheckNodeName(r.name), r.mode(g)}
-	var err error
-	r.clusters, err = ipnet.ParseSubnets(g.ClusterSubnet, topology.MinHosts)
+	gateway := &r.Gateway.Gateway
+	gateway.Mode, gateway.Interface, err = g.mode()
+	errs := []error{topology.CheckNodeName(r.Name), err}
+	r.Subnets, err = ipnet.ParseSubnets(g.ClusterSubnet, topology.MinHosts)
 	errs = append(errs, err)
 	if g.Local && (len(g.PhysicalIPs) > 0 || len(g.DefaultGateways) > 0 || g.VLAN != "") {
 		errs = append(errs, errors.New("--physical-ip, --default-gw and --vlan are not for --local: such a gateway has the host's way out"))
 	}
-	r.gateway.IPs, err = each(g.PhysicalIPs, parsePhysicalIP)
+	gateway.IPs, err = each(g.PhysicalIPs, parsePhysicalIP)
 	errs = append(errs, err)
-	r.gateway.NextHops, err = each(g.DefaultGateways, parseNextHop)
+	gateway.NextHops, err = each(g.DefaultGateways, parseNextHop)
 	errs = append(errs, err)
 	if g.VLAN != "" {
-		r.gateway.VLAN, err = strconv.Atoi(g.VLAN)
-		if err != nil || r.gateway.VLAN < 1 || r.gateway.VLAN > 4094 {
+		gateway.VLAN, err = strconv.Atoi(g.VLAN)
+		if err != nil || gateway.VLAN < 1 || gateway.VLAN > 4094 {
 			errs = append(errs, fmt.Errorf("--vlan %q is not a VLAN: want a number from 1 to 4094", g.VLAN))
 		}
 	}
-	slices.SortStableFunc(r.gateway.IPs, func(a, b netip.Prefix) int { return a.Addr().BitLen() - b.Addr().BitLen() })
-	slices.SortStableFunc(r.gateway.NextHops, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
-	r.gateway.Rampout = s.parseRampout(g.Rampout, r.clusters)
-	return r, errors.Join(errs...)
+	slices.SortStableFunc(gateway.IPs, func(a, b netip.Prefix) int { return a.Addr().BitLen() - b.Addr().BitLen() })
+	slices.SortStableFunc(gateway.NextHops, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
+	gateway.Rampout, warnings = parseRampout(g.Rampout, r.Subnets)
+	return r, warnings, errors.Join(errs...)
 }
 
-// mode sets the requested one of the three modes.
-func (r *gatewayRequest) mode(g Gateway) error {
+// mode returns the requested one of the three modes, and the interface.
+func (g Gateway) mode() (mode, iface string, err error) {
 	chosen := 0
 	for _, c := range []struct {
 		asked bool
@@ -142,13 +157,13 @@ func (r *gatewayRequest) mode(g Gateway) error {
 	} {
 		if c.asked {
 			chosen++
-			r.gateway.Mode, r.gateway.Interface = c.mode, strings.TrimSpace(*c.iface)
+			mode, iface = c.mode, strings.TrimSpace(*c.iface)
 		}
 	}
 	if chosen != 1 {
-		return errOneInterface
+		err = errOneInterface
 	}
-	return nil
+	return mode, iface, err
 }
 
 // each parses comma-separated lists.
@@ -219,61 +234,22 @@ func parseNextHop(word string) (netip.Addr, error) {
 }
 
 // parseRampout reads egress subnets. It warns of invalid ones and omits them, as in the Python era.
-func (s *session) parseRampout(list string, clusters []netip.Prefix) []netip.Prefix {
-	var all []netip.Prefix
+func parseRampout(list string, clusters []netip.Prefix) (all []netip.Prefix, warnings []string) {
+	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
 	for word := range strings.SplitSeq(list, ",") {
 		word = strings.TrimSpace(word)
 		p, err := netip.ParsePrefix(word)
 		switch {
 		case word == "":
 		case err != nil || p != p.Masked():
-			s.Warn("%s is not valid subnet: it is left out; write it like 192.168.2.0/24", word)
+			warn("%s is not valid subnet: it is left out; write it like 192.168.2.0/24", word)
 		case !ipnet.Within([]netip.Prefix{p}, clusters):
-			s.Warn("%s has no pods, they are in %s: it is left out", word, ipnet.Join(clusters))
+			warn("%s has no pods, they are in %s: it is left out", word, ipnet.Join(clusters))
 		default:
 			all = append(all, p)
 		}
 	}
-	return all
-}
-
-// addGateway returns the change to add the gateway to the cluster.
-func (s *session) addGateway(r gatewayRequest) clusterChange {
-	return func(w world) (topology.Cluster, error) {
-		c, err := s.clusterForMinion(w, request{clusters: r.clusters})
-		if err != nil {
-			return c, err
-		}
-		g := r.gateway
-		var taken []netip.Addr
-		g.Join, taken = w.joinAddresses(c, r.name)
-		return c.WithGateway(r.name, g, taken...)
-	}
-}
-
-// joinAddresses returns the join addresses of a gateway of the Python era, and those of all other gateways without
-// a record.
-func (w world) joinAddresses(c topology.Cluster, name string) (wish, taken []netip.Addr) {
-	mine := names.RouterToJoin(names.GatewayRouter(name))
-	for _, p := range w.routerPorts {
-		if p.ExternalIDs[names.ConnectToJoin] != "yes" || p.ExternalIDs[names.Owner] != "" {
-			continue
-		}
-		for _, network := range p.Networks {
-			prefix, err := netip.ParsePrefix(network)
-			switch {
-			case err != nil:
-			case p.Name == mine:
-				wish = append(wish, prefix.Addr())
-			default:
-				taken = append(taken, prefix.Addr())
-			}
-		}
-	}
-	if len(wish) != len(c.Join) {
-		wish = nil
-	}
-	return wish, taken
+	return all, warnings
 }
 
 // GatewayRemove takes a gateway out of the cluster. On the gateway's own host it also undoes the work of
@@ -282,58 +258,42 @@ func GatewayRemove(ctx context.Context, c Command) error {
 	s := newSession(c)
 	defer s.close()
 	name := strings.TrimSpace(c.NodeName)
-	u, err := s.planDisconnect(ctx, name)
+	problem := errEmpty
+	if name != "" {
+		problem = topology.CheckNodeName(name)
+	}
+	if problem != nil {
+		return errors.Join(problem, needRoot())
+	}
+	if err := s.openWithNB(ctx); err != nil {
+		return err
+	}
+	u, err := uplink.Find(ctx, s.host, name)
 	if err != nil {
 		return err
 	}
-	if err := s.openNB(ctx); err != nil {
+	if err := s.openStore(ctx, ""); err != nil {
 		return err
 	}
-	unit, change := topology.GatewayUnit(name), removeGateway(name)
-	if s.DryRun {
-		if err := s.previewCluster(ctx, unit, change); err != nil {
+	unit, change := topology.GatewayUnit(name), membership.RemoveGateway(name)
+	if s.dryRun {
+		if err := s.store.Preview(ctx, unit, change); err != nil {
 			return err
 		}
-		return u.preview(ctx, s)
+		return u.Preview(ctx)
 	}
-	changes, err := s.changeCluster(ctx, unit, change)
+	changes, err := s.store.Change(ctx, unit, change)
 	if err != nil {
 		return err
 	}
 	s.Continue()
-	if err := u.disconnect(ctx, s); err != nil {
+	if err := u.Disconnect(ctx); err != nil {
 		return err
 	}
-	if len(changes) == 0 && len(u.changes) == 0 {
+	if len(changes) == 0 && !u.Changed() {
 		s.Result("Gateway %s was not there.", name)
 		return nil
 	}
 	s.Result("Gateway %s removed.", name)
 	return nil
-}
-
-// removeGateway returns the change to remove a gateway.
-func removeGateway(name string) clusterChange {
-	return func(w world) (topology.Cluster, error) {
-		router := names.GatewayRouter(name)
-		for _, p := range w.routerPorts {
-			if p.Name == names.RouterToJoin(router) && p.ExternalIDs[names.Owner] == "" {
-				return topology.Cluster{}, fmt.Errorf("router %s was made by an older release: run gateway-init for it first, which takes it over", router)
-			}
-		}
-		if w.router == nil || !w.recorded() {
-			return topology.Cluster{}, nil // all rows of the gateway go
-		}
-		c, err := w.record()
-		if err != nil {
-			return c, err
-		}
-		for _, other := range c.GatewayNames() {
-			if other != name && strings.EqualFold(other, name) {
-				return c, fmt.Errorf("there is no gateway %s, but %s: spell the name like that", name, other)
-			}
-		}
-		c, _ = c.WithoutGateway(name)
-		return c, nil
-	}
 }

@@ -12,27 +12,21 @@ package overlay
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"strings"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/overlay/host"
 	"ovn-k8s/lib/overlay/progress"
-	"ovn-k8s/lib/ovsdb"
-	"ovn-k8s/lib/ovsdb/vswitch"
-	"ovn-k8s/lib/settings"
+	"ovn-k8s/lib/overlay/store"
 )
 
-// The texts of these errors are those of the Python era: scripts may match them.
-var (
-	//lint:ignore ST1005 the original's text
-	errEmpty    = errors.New("Arguments should be non-null")
-	errNoRouter = errors.New("K8S_CLUSTER_ROUTER not found: run master-init first")
-)
+// errEmpty has the text of the Python era: scripts may match it.
+//
+//lint:ignore ST1005 the original's text
+var errEmpty = errors.New("Arguments should be non-null")
 
 // A Command is the input common to all commands.
 type Command struct {
@@ -51,22 +45,15 @@ type Command struct {
 
 // A session is a running command.
 type session struct {
-	Command
 	*progress.Reporter
-	rundir string // Open vSwitch's
-	config config.Config
-	sw     *vswitch.Switch
-	nb     *ovsdb.DB
-	temp   string // a temporary directory of a dry run
-	// only is the node to read from the Northbound database; empty means all rows.
-	only string
-	// read is the world read a moment ago, for the first change.
-	read      *world
-	conflicts int // failed changes of only
+	dryRun bool
+	flags  map[string]string
+	host   *host.Host   // after openHost
+	store  *store.Store // after openStore
 }
 
 func newSession(c Command) *session {
-	return &session{Command: c, Reporter: progress.New(c.Wait, c.Out, c.Err)}
+	return &session{Reporter: progress.New(c.Wait, c.Out, c.Err), dryRun: c.DryRun, flags: c.Settings}
 }
 
 // needRoot is an error without root's rights.
@@ -82,86 +69,43 @@ func ShowConfig(ctx context.Context, c Command) error {
 	s := newSession(c)
 	defer s.close()
 	err := s.openHost(ctx)
-	if s.sw != nil {
-		fmt.Fprint(c.Out, s.config.Show())
+	if s.host != nil {
+		fmt.Fprint(c.Out, s.host.Config.Show())
 		s.Continue()
 	}
 	return err
 }
 
 // openHost connects to the local Open vSwitch and reads the configuration.
-func (s *session) openHost(ctx context.Context) error {
-	var err error
-	if s.rundir, err = settings.RunDir(s.Settings); err != nil {
+func (s *session) openHost(ctx context.Context) (err error) {
+	s.host, err = host.Open(ctx, s.flags, s.Reporter)
+	return err
+}
+
+// openWithNB is openHost for a command with a Northbound database and root's rights.
+func (s *session) openWithNB(ctx context.Context) error {
+	if err := needRoot(); err != nil {
 		return err
 	}
-	err = s.Stage(ctx, "connecting to Open vSwitch", func(ctx context.Context) (err error) {
-		s.sw, err = vswitch.Connect(ctx, s.rundir, nil)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	s.config, err = settings.Load(ctx, s.Settings, s.sw)
-	for _, what := range s.config.Ignored {
-		s.Warn("%s", what)
+	err := s.openHost(ctx)
+	if err == nil && len(s.host.Config.NB) == 0 {
+		err = config.ErrNoNB
 	}
 	return err
 }
 
-// openNB connects to the Northbound database.
-func (s *session) openNB(ctx context.Context) error {
-	if len(s.config.NB) == 0 {
-		return config.ErrNoNB
-	}
-	return s.Stage(ctx, "connecting to the Northbound database at "+strings.Join(s.config.NB, ", "), s.connectNB)
-}
-
-// connectNB connects to the Northbound database once. It closes a former connection.
-func (s *session) connectNB(ctx context.Context) error {
-	model, err := ovsdb.NBModel()
-	if err != nil {
-		return err
-	}
-	tls, err := s.tls(ctx)
-	if err != nil {
-		return err
-	}
-	nb, err := ovsdb.Open(ctx, ovsdb.Options{
-		Name: "the Northbound database", Remotes: s.config.NB, TLS: tls, Model: model, Needs: "OVN 23.03",
-		Unfollowed: s.only != "",
-	})
-	if err != nil {
-		return err
-	}
-	if s.nb != nil {
-		s.nb.Close()
-	}
-	s.nb, s.read = nb, nil
-	return nil
-}
-
-// tls reads the certificates. A dry run does not keep a CA certificate fetched for it.
-func (s *session) tls(ctx context.Context) (*tls.Config, error) {
-	files := ovsdb.Files{PrivateKey: s.config.NBPrivateKey, Certificate: s.config.NBCertificate, CACert: s.config.NBCACert}
-	if _, err := os.Stat(files.CACert); err != nil && s.DryRun {
-		if s.temp, err = os.MkdirTemp("", progress.Program); err != nil {
-			return nil, err
-		}
-		files.CACert = filepath.Join(s.temp, "ca.pem") // read for each connection
-	}
-	return ovsdb.TLSConfig(ctx, files, s.config.NB, s.Errors())
+// openStore connects to the Northbound database, and reads one node or, without a name, all.
+func (s *session) openStore(ctx context.Context, node string) error {
+	s.store = store.New(s.host.Config, s.Reporter, s.dryRun, node)
+	return s.store.Open(ctx)
 }
 
 // close ends the connections.
 func (s *session) close() {
-	if s.temp != "" {
-		_ = os.RemoveAll(s.temp) // one certificate in the directory for temporary files
+	if s.store != nil {
+		s.store.Close()
 	}
-	if s.nb != nil {
-		s.nb.Close()
-	}
-	if s.sw != nil {
-		s.sw.Close()
+	if s.host != nil {
+		s.host.Close()
 	}
 }

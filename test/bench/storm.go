@@ -8,7 +8,7 @@ import (
 )
 
 // stormPackage has the benchmark of many nodes joining at once.
-const stormPackage = modulePath + "/lib/overlay"
+const stormPackage = modulePath + "/lib/overlay/store"
 
 // measureStorm runs the benchmark, each round with a database of its own.
 func measureStorm(ctx context.Context, b *bench) error {

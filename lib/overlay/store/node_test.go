@@ -1,4 +1,4 @@
-package overlay
+package store
 
 import (
 	"context"
@@ -8,11 +8,14 @@ import (
 	"net/netip"
 	"testing"
 
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/membership"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/nbsync"
+	"ovn-k8s/lib/overlay/progress"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
@@ -20,8 +23,8 @@ import (
 
 // A joiner is a minion-init between its reading of the database and its transaction.
 type joiner struct {
-	*session
-	w     world
+	*Store
+	w     state
 	after topology.Cluster
 }
 
@@ -48,7 +51,7 @@ func newCluster(t testing.TB) *ovntest.Central {
 	}
 	s := newJoiner(t, c, "")
 	want := map[nb.Unit][]nb.Row{topology.ClusterUnit: cluster.Rows(), topology.NodeUnit("m"): cluster.NodeRows("m")}
-	if _, err := (&nbsync.Sync{DB: s.nb}).ApplyAll(t.Context(), want); err != nil {
+	if _, err := (&nbsync.Sync{DB: s.db}).ApplyAll(t.Context(), want); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -56,30 +59,31 @@ func newCluster(t testing.TB) *ovntest.Central {
 
 func prefixes(text string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(text)} }
 
-// newJoiner connects a session that reads one node, or all.
-func newJoiner(t testing.TB, c *ovntest.Central, node string) *session {
+// newJoiner connects a Store that reads one node, or all.
+func newJoiner(t testing.TB, c *ovntest.Central, node string) *Store {
 	t.Helper()
-	s := newSession(Command{Out: io.Discard, Err: io.Discard})
-	s.only = node
-	s.config.NB, s.config.SystemID = []string{c.NB}, "id-"+node
-	if err := s.connectNB(t.Context()); err != nil {
+	s := New(config.Config{NB: []string{c.NB}}, progress.New(false, io.Discard, io.Discard), false, node)
+	if err := s.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.close)
+	t.Cleanup(s.Close)
 	return s
+}
+
+// request asks for a node with a subnet.
+func request(node, subnet string) membership.Node {
+	return membership.Node{Network: membership.Network{Subnets: prefixes("10.0.0.0/8")}, Name: node, Pods: prefixes(subnet), SystemID: "id-" + node}
 }
 
 // join has a node with a subnet read the database.
 func join(t *testing.T, c *ovntest.Central, node, subnet string) joiner {
 	t.Helper()
-	j := joiner{session: newJoiner(t, c, node)}
-	r := request{node: node, clusters: prefixes("10.0.0.0/8"), subnets: prefixes(subnet)}
+	j := joiner{Store: newJoiner(t, c, node)}
 	var err error
-	if j.w, err = j.readWorld(t.Context()); err != nil {
+	if j.w, err = j.readState(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	change := j.session.join(r, true, func(world, topology.Cluster) error { return nil })
-	if j.after, err = change(j.w); err != nil {
+	if j.after, err = request(node, subnet).Join(nil)(j.w.State); err != nil {
 		t.Fatal(err)
 	}
 	return j
@@ -102,14 +106,14 @@ func TestJoinsDoNotBreakEachOther(t *testing.T) {
 		}
 	}
 	s := newJoiner(t, c, "")
-	w, err := s.readWorld(t.Context())
+	w, err := s.readState(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(w.before().Nodes); n != 21 {
+	if n := len(w.Topology().Nodes); n != 21 {
 		t.Errorf("%d nodes are recorded", n)
 	}
-	if diff, err := (&nbsync.Sync{DB: s.nb}).Plan(rows(topology.Cluster{}, w.before(), topology.NodeUnit("n7"))); err != nil || len(diff.Changes) > 0 {
+	if diff, err := (&nbsync.Sync{DB: s.db}).Plan(membership.Rows(topology.Cluster{}, w.Topology(), topology.NodeUnit("n7"))); err != nil || len(diff.Changes) > 0 {
 		t.Errorf("what is missing: %v, %v", diff.Changes, err)
 	}
 }
@@ -158,15 +162,13 @@ func TestAJoinReadsTheRecordOnce(t *testing.T) {
 	c := newCluster(t)
 	for _, want := range []uint64{3, 3} { // the router, the record, the change; the router, the record, the holders of the ports
 		s := newJoiner(t, c, "n1")
-		r := request{node: "n1", clusters: prefixes("10.0.0.0/8"), subnets: prefixes("10.1.1.0/24")}
-		if _, err := s.recorded(t.Context()); err != nil {
+		if _, err := s.Topology(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		change := s.join(r, true, func(world, topology.Cluster) error { return nil })
-		if _, err := s.changeCluster(t.Context(), topology.NodeUnit("n1"), change); err != nil {
+		if _, err := s.Change(t.Context(), topology.NodeUnit("n1"), request("n1", "10.1.1.0/24").Join(nil)); err != nil {
 			t.Fatal(err)
 		}
-		if n := s.nb.Transactions(); n != want {
+		if n := s.db.Transactions(); n != want {
 			t.Errorf("%d transactions, want %d", n, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package overlay
+package uplink
 
 import (
 	"context"
@@ -6,17 +6,25 @@ import (
 	"fmt"
 
 	"ovn-k8s/lib/desired/nodeport"
-	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/flow"
 	"ovn-k8s/lib/flowsync"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ofctl"
+	"ovn-k8s/lib/overlay/host"
+	"ovn-k8s/lib/overlay/progress"
+	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
+// errNoMAC has the text of the Python era: scripts may match it.
+//
+//lint:ignore ST1005 the original's text
+var errNoMAC = errors.New("No mac_address found for the bridge-interface")
+
 // planBridge plans a gateway with a bridge shared with the host.
-func (s *session) planBridge(ctx context.Context, u *uplink, g *topology.Gateway) error {
-	all, err := s.sw.Interfaces(ctx)
+func (u *Uplink) planBridge(ctx context.Context) error {
+	g := &u.Gateway
+	all, err := u.host.Switch.Interfaces(ctx)
 	if err != nil {
 		return err
 	}
@@ -40,28 +48,28 @@ func (s *session) planBridge(ctx context.Context, u *uplink, g *topology.Gateway
 	case nics == 0:
 		return fmt.Errorf("bridge %s has no NIC: nothing on it leads outside; \"ovn-k8s-util nics-to-bridge NIC\" makes a bridge with one", g.Interface)
 	}
-	if err := s.sameDatapath(ctx, g.Interface); err != nil {
+	if err := sameDatapath(ctx, u.host.Switch, g.Interface); err != nil {
 		return err
 	}
-	nic, err := s.inspect(ctx, g.Interface)
+	nic, err := inspect(ctx, u.host.Report, g.Interface)
 	if err != nil {
 		return err
 	}
 	u.port.Bridge, u.port.MAC = g.Interface, g.MAC
-	g.Ports = s.config.GatewayPorts
-	s.warnOfPorts(g.Ports)
-	return s.hasAddresses(u, g, nic)
+	g.Ports = u.host.Config.GatewayPorts
+	warnOfPorts(g.Ports, u.host.Report)
+	return u.hasAddresses(nic)
 }
 
 // sameDatapath checks that patch ports can connect a bridge with br-int.
-func (s *session) sameDatapath(ctx context.Context, bridge string) error {
-	is, err := s.sw.DatapathType(ctx, bridge)
+func sameDatapath(ctx context.Context, sw *vswitch.Switch, bridge string) error {
+	is, err := sw.DatapathType(ctx, bridge)
 	if err != nil {
 		return err
 	}
-	want, err := s.sw.DatapathType(ctx, names.IntegrationBridge)
+	want, err := sw.DatapathType(ctx, names.IntegrationBridge)
 	if err != nil { // br-int is yet to be made
-		if want = s.sw.ExternalIDs()["ovn-bridge-datapath-type"]; want == "" {
+		if want = sw.ExternalIDs()["ovn-bridge-datapath-type"]; want == "" {
 			want = "system"
 		}
 	}
@@ -74,7 +82,7 @@ func (s *session) sameDatapath(ctx context.Context, bridge string) error {
 
 // warnOfPorts warns if the host's own connections may have the same source address and ports as connections of
 // pods.
-func (s *session) warnOfPorts(ports string) {
+func warnOfPorts(ports string, report *progress.Reporter) {
 	var low, high uint16
 	if _, err := fmt.Sscanf(ports, "%d-%d", &low, &high); err != nil {
 		return // config has checked it
@@ -83,13 +91,13 @@ func (s *session) warnOfPorts(ports string) {
 	if err != nil || from > high || to < low || to == 0 {
 		return
 	}
-	s.Warn("pods leave with source ports %s, and this host's own connections with %d-%d (net.ipv4.ip_local_port_range), of the same address: set one of them so that they do not overlap, the first by external_ids:ovn-k8s-gateway-port-range", ports, from, to)
+	report.Warn("pods leave with source ports %s, and this host's own connections with %d-%d (net.ipv4.ip_local_port_range), of the same address: set one of them so that they do not overlap, the first by external_ids:ovn-k8s-gateway-port-range", ports, from, to)
 }
 
 // dropFlows removes the gateway helper's flows from bridges without a gateway. A running helper does so itself when
 // the patch port is gone, but it may have been stopped.
-func (s *session) dropFlows(ctx context.Context) error {
-	all, err := s.sw.Interfaces(ctx)
+func dropFlows(ctx context.Context, h *host.Host) error {
+	all, err := h.Switch.Interfaces(ctx)
 	if err != nil {
 		return err
 	}
@@ -104,7 +112,7 @@ func (s *session) dropFlows(ctx context.Context) error {
 		if i.Name != i.Bridge || shared[i.Bridge] {
 			continue
 		}
-		_, err := flowsync.Sync(ctx, ofctl.Bridge{RunDir: s.rundir, Name: i.Bridge}, nil, ours)
+		_, err := flowsync.Sync(ctx, ofctl.Bridge{RunDir: h.RunDir, Name: i.Bridge}, nil, ours)
 		if err != nil && !errors.Is(err, ofctl.ErrDown) { // ErrDown: the flows went with the bridge
 			return fmt.Errorf("removing the flows of %s: %w", i.Bridge, err)
 		}

@@ -1,4 +1,6 @@
-package overlay
+// Package uplink is the host of a gateway: the port to the outside by a NIC, a shared bridge or the host's own routing. It
+// needs no Northbound database.
+package uplink
 
 import (
 	"context"
@@ -8,101 +10,91 @@ import (
 	"slices"
 	"strings"
 
-	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/localgateway"
+	"ovn-k8s/lib/desired/membership"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/iptables"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/overlay/host"
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// An uplink is the desired state of a gateway's host.
-type uplink struct {
-	port    vswitch.GatewayPort
-	gateway topology.Gateway
-	force   bool
-	local   *localUplink // nil in the other modes
+// A Request asks this host to be a gateway.
+type Request struct {
+	membership.Gateway
+	Force bool // go on where the host might lose its network
+}
+
+// An Uplink is the desired state of a gateway's host, and how far the host differs.
+type Uplink struct {
+	Gateway topology.Gateway // of the request, completed by the host
+
+	host  *host.Host
+	force bool
+	port  vswitch.GatewayPort
+	local *localEnd // nil in the other modes
 	// former are the NICs of the gateway, with their configuration before.
 	former  map[string]former
 	changes []string // planned changes, for people
 }
 
-// planUplink computes this host's desired state and checks it. It completes the request. For a bad request it plans
-// nothing, but reports all problems of the host.
-func (s *session) planUplink(ctx context.Context, r *gatewayRequest, good bool) (*uplink, error) {
-	if err := needRoot(); err != nil {
+// New computes the desired state and checks it. It changes nothing.
+func New(ctx context.Context, h *host.Host, r Request) (u *Uplink, err error) {
+	if err := h.CheckTunnels(); err != nil {
 		return nil, err
 	}
-	err := s.openHost(ctx)
-	if s.sw == nil {
-		return nil, err
-	}
-	if err == nil && len(s.config.NB) == 0 {
-		err = config.ErrNoNB
-	}
-	if s.config.SystemID == "" {
-		err = errors.Join(err, errNoSystemID)
-	}
-	if !good || err != nil {
-		return nil, err
-	}
-	if err := s.checkTunnels(); err != nil {
-		return nil, err
-	}
-	var u *uplink
-	asked := *r
-	err = s.Retry(ctx, "looking at this host's network", func(ctx context.Context) (err error) {
-		*r = asked
-		u, err = s.planHostEnd(ctx, r)
+	err = h.Report.Retry(ctx, "looking at this host's network", func(ctx context.Context) (err error) {
+		u, err = plan(ctx, h, r)
 		return err
 	})
 	return u, err
 }
 
-// planHostEnd plans the changes on this host. Its network may be late.
-func (s *session) planHostEnd(ctx context.Context, r *gatewayRequest) (u *uplink, err error) {
-	g := &r.gateway
-	g.Chassis, g.MTU = s.config.SystemID, s.config.MTU
-	g.Tunnel, _ = netip.ParseAddr(s.config.EncapIP) // ovn-controller reports a bad one
+// plan plans the changes on this host. Its network may be late.
+func plan(ctx context.Context, h *host.Host, r Request) (u *Uplink, err error) {
+	u = &Uplink{host: h, force: r.Force, Gateway: r.Gateway.Gateway}
+	g := &u.Gateway
+	g.Chassis, g.MTU = h.Config.SystemID, h.Config.MTU
+	g.Tunnel, _ = netip.ParseAddr(h.Config.EncapIP) // ovn-controller reports a bad one
 	if g.Interface != "" {
 		if g.Interface, err = link.KernelName(g.Interface); err != nil {
 			return nil, err
 		}
 	}
-	u = &uplink{force: r.force, port: vswitch.GatewayPort{Gateway: r.name, IfaceID: names.ExternalPort(g.Interface, r.name)}}
-	if err := s.findFormer(ctx, u, r.name); err != nil {
+	u.port = vswitch.GatewayPort{Gateway: r.Name, IfaceID: names.ExternalPort(g.Interface, r.Name)}
+	if u.former, err = findFormer(ctx, h.Switch, r.Name); err != nil {
 		return nil, err
 	}
-	if g.Node, err = s.nodeHere(ctx); err != nil {
+	if g.Node, err = nodeHere(ctx, h.Switch); err != nil {
 		return nil, err
 	}
 	switch g.Mode {
 	case topology.Physical:
-		err = s.planNIC(ctx, u, g)
+		err = u.planNIC(ctx)
 	case topology.Bridge:
-		err = s.planBridge(ctx, u, g)
+		err = u.planBridge(ctx)
 	case topology.Local:
-		s.warnOfFirewalls(ctx)
-		err = s.planLocal(u, g, r.clusters)
+		warnOfFirewalls(ctx, h.Report)
+		err = u.planLocal(r.Subnets)
 	}
 	if g.Mode != topology.Physical { // for the gateway helper
-		u.port.Pods, u.port.IPs = r.clusters, g.IPs
+		u.port.Pods, u.port.IPs = r.Subnets, g.IPs
 	}
 	if g.Mode != topology.Local {
 		u.port.NextHops = g.NextHops
 	}
-	u.gateway = *g
 	if err != nil {
 		return nil, err
 	}
-	u.changes, err = s.sw.PlanGatewayPort(ctx, u.port)
+	u.changes, err = h.Switch.PlanGatewayPort(ctx, u.port)
 	return u, err
 }
 
 // nodeHere returns the node with its management port on this host, or "".
-func (s *session) nodeHere(ctx context.Context) (string, error) {
-	all, err := s.sw.Interfaces(ctx)
+func nodeHere(ctx context.Context, sw *vswitch.Switch) (string, error) {
+	all, err := sw.Interfaces(ctx)
 	for _, i := range all {
 		if node, ok := strings.CutPrefix(i.ExternalIDs[names.IfaceID], names.ManagementPort("")); ok && i.Bridge == names.IntegrationBridge && i.Type == "internal" {
 			return node, nil
@@ -112,12 +104,12 @@ func (s *session) nodeHere(ctx context.Context) (string, error) {
 }
 
 // hasAddresses checks that the physical IPs are addresses of the interface.
-func (s *session) hasAddresses(u *uplink, g *topology.Gateway, nic *link.NIC) error {
+func (u *Uplink) hasAddresses(nic *link.NIC) error {
 	var errs []error
-	for _, ip := range g.IPs {
-		err := hasAddress(nic, ip, g)
+	for _, ip := range u.Gateway.IPs {
+		err := hasAddress(nic, ip, &u.Gateway)
 		if err != nil && u.force {
-			s.Warn("%v", err)
+			u.host.Report.Warn("%v", err)
 			continue
 		}
 		errs = append(errs, err)
@@ -142,23 +134,23 @@ func hasAddress(nic *link.NIC, ip netip.Prefix, g *topology.Gateway) error {
 	return fmt.Errorf("physical IP %s is not an address of %s, which has %s: give one of the interface's, or --force", ip, g.Interface, has)
 }
 
-// ensure brings this host to the state u. It first gives back the NICs and local configuration that the gateway
+// Ensure brings this host to the state u. It first gives back the NICs and local configuration that the gateway
 // uses no more: the database rows changed later are the only record of them.
-func (u *uplink) ensure(ctx context.Context, s *session) error {
+func (u *Uplink) Ensure(ctx context.Context) error {
 	if err := u.giveBack(ctx); err != nil {
 		return err
 	}
-	err := s.Stage(ctx, "waiting for ovs-vswitchd", func(ctx context.Context) error {
-		if err := errors.Join(s.spareConnections(ctx), s.sw.EnsureGatewayPort(ctx, u.port)); err != nil || u.local == nil {
+	err := u.host.Report.Stage(ctx, "waiting for ovs-vswitchd", func(ctx context.Context) error {
+		if err := errors.Join(u.host.SpareConnections(ctx), u.host.Switch.EnsureGatewayPort(ctx, u.port)); err != nil || u.local == nil {
 			return err
 		}
-		_, err := s.sw.EnsureInternalPort(ctx, u.local.port)
+		_, err := u.host.Switch.EnsureInternalPort(ctx, u.local.port)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if err := s.dropFlows(ctx); err != nil {
+	if err := dropFlows(ctx, u.host); err != nil {
 		return err
 	}
 	if u.port.NIC != "" {
@@ -173,7 +165,7 @@ func (u *uplink) ensure(ctx context.Context, s *session) error {
 }
 
 // giveBack returns to the host the NICs and the local gateway's configuration no longer used.
-func (u *uplink) giveBack(ctx context.Context) error {
+func (u *Uplink) giveBack(ctx context.Context) error {
 	if u.leavesLocal() {
 		if err := leaveLocal(ctx); err != nil {
 			return err
@@ -190,8 +182,8 @@ func (u *uplink) giveBack(ctx context.Context) error {
 	return nil
 }
 
-// preview prints the changes on this host.
-func (u *uplink) preview(ctx context.Context, s *session) error {
+// Preview prints the changes on this host.
+func (u *Uplink) Preview(ctx context.Context) error {
 	lines := slices.Clone(u.changes)
 	more := func(changes []link.Change, err error) error {
 		for _, c := range changes {
@@ -210,12 +202,12 @@ func (u *uplink) preview(ctx context.Context, s *session) error {
 		lines = append(lines, changes...)
 	}
 	if u.leavesLocal() {
-		for _, family := range bothFamilies() {
+		for _, family := range iptables.BothFamilies() {
 			if err := more(link.PlanNoBypass(family, localgateway.Table)); err != nil {
 				return err
 			}
 		}
-		rules, err := planFirewalls(ctx, localgateway.ChainPrefix, nil)
+		rules, err := iptables.PlanFamilies(ctx, localgateway.ChainPrefix, nil)
 		if err != nil {
 			return err
 		}
@@ -227,50 +219,40 @@ func (u *uplink) preview(ctx context.Context, s *session) error {
 		}
 	}
 	if u.local != nil {
-		changes, err := u.local.plan(ctx, s)
+		changes, err := u.local.plan(ctx, u.host.Switch)
 		if err != nil {
 			return err
 		}
 		lines = append(lines, changes...)
 	}
-	s.Section("this host", lines)
-	s.Continue()
+	u.host.Report.Section("this host", lines)
+	u.host.Report.Continue()
 	return nil
 }
 
-// planDisconnect finds the configuration of a gateway on this host.
-func (s *session) planDisconnect(ctx context.Context, name string) (*uplink, error) {
-	problem := errEmpty
-	if name != "" {
-		problem = topology.CheckNodeName(name)
-	}
-	if err := errors.Join(problem, needRoot()); err != nil {
-		return nil, err
-	}
-	err := s.openHost(ctx)
-	if err == nil && len(s.config.NB) == 0 {
-		err = config.ErrNoNB
-	}
+// Find returns the configuration of a gateway on this host, to be removed.
+func Find(ctx context.Context, h *host.Host, name string) (*Uplink, error) {
+	former, err := findFormer(ctx, h.Switch, name)
 	if err != nil {
 		return nil, err
 	}
-	u := &uplink{port: vswitch.GatewayPort{Gateway: name}}
-	if err := s.findFormer(ctx, u, name); err != nil {
-		return nil, err
-	}
-	u.changes, err = s.sw.PlanGatewayPort(ctx, u.port)
+	u := &Uplink{host: h, port: vswitch.GatewayPort{Gateway: name}, former: former}
+	u.changes, err = h.Switch.PlanGatewayPort(ctx, u.port)
 	return u, err
 }
 
-// disconnect undoes the work of GatewayInit on this host. Tagged ports go late, before the flows, so that a
+// Changed reports whether this host differs from the desired state.
+func (u *Uplink) Changed() bool { return len(u.changes) > 0 }
+
+// Disconnect undoes the work of GatewayInit on this host. Tagged ports go late, before the flows, so that a
 // repeated command still finds the rest.
-func (u *uplink) disconnect(ctx context.Context, s *session) error {
-	if len(u.changes) > 0 {
+func (u *Uplink) Disconnect(ctx context.Context) error {
+	if u.Changed() {
 		if err := u.giveBack(ctx); err != nil {
 			return err
 		}
-		err := s.Stage(ctx, "waiting for ovs-vswitchd", func(ctx context.Context) error {
-			return s.sw.RemoveGatewayPort(ctx, u.port.Gateway)
+		err := u.host.Report.Stage(ctx, "waiting for ovs-vswitchd", func(ctx context.Context) error {
+			return u.host.Switch.RemoveGatewayPort(ctx, u.port.Gateway)
 		})
 		if err != nil {
 			return err
@@ -281,5 +263,5 @@ func (u *uplink) disconnect(ctx context.Context, s *session) error {
 			}
 		}
 	}
-	return s.dropFlows(ctx)
+	return dropFlows(ctx, u.host)
 }

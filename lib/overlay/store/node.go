@@ -1,4 +1,4 @@
-package overlay
+package store
 
 import (
 	"context"
@@ -26,22 +26,22 @@ const maxConflicts = 5
 
 // readNode reads the record of the topology and the rows of the node s.only. For a cluster of the Python era it
 // returns errReadAll: its nodes are not in the record.
-func (s *session) readNode(ctx context.Context) (world, error) {
-	rows, err := s.nb.Select(ctx, nodeQueries(s.only)...)
+func (s *Store) readNode(ctx context.Context) (state, error) {
+	rows, err := s.db.Select(ctx, nodeQueries(s.only)...)
 	if err != nil {
-		return world{}, err
+		return state{}, err
 	}
-	w, err := newWorld(rows.Client().Cache())
-	if err != nil || !w.recorded() || w.router.Name != names.ClusterRouter {
-		return world{}, errors.Join(err, errReadAll)
+	w, err := newState(rows.Client().Cache())
+	if err != nil || !w.Recorded() || w.Router.Name != names.ClusterRouter {
+		return state{}, errors.Join(err, errReadAll)
 	}
 	if err := rows.Add(ctx, recordQueries(w)...); err != nil {
-		return world{}, err
+		return state{}, err
 	}
-	if err := rows.Add(ctx, memberQueries(rows.Client().Cache(), w.router.UUID, s.only)...); err != nil {
-		return world{}, err
+	if err := rows.Add(ctx, memberQueries(rows.Client().Cache(), w.Router.UUID, s.only)...); err != nil {
+		return state{}, err
 	}
-	w, err = newWorld(rows.Client().Cache())
+	w, err = newState(rows.Client().Cache())
 	w.few = rows
 	return w, err
 }
@@ -74,9 +74,9 @@ func nodeQueries(node string) []ovsdb.Query {
 }
 
 // recordQueries read the record, and the ports of the node's switch.
-func recordQueries(w world) []ovsdb.Query {
-	queries := []ovsdb.Query{{Table: nbdb.LogicalRouterTable, Columns: []string{"external_ids"}, Where: whereUUID(w.router.UUID)}}
-	for _, sw := range w.switches {
+func recordQueries(w state) []ovsdb.Query {
+	queries := []ovsdb.Query{{Table: nbdb.LogicalRouterTable, Columns: []string{"external_ids"}, Where: whereUUID(w.Router.UUID)}}
+	for _, sw := range w.Switches {
 		for _, uuid := range sw.Ports {
 			queries = append(queries, ovsdb.Query{
 				Table: nbdb.LogicalSwitchPortTable, Columns: nbsync.Columns()[nbdb.LogicalSwitchPortTable], Where: whereUUID(uuid),
@@ -119,8 +119,8 @@ func where(column string, f libovsdb.ConditionFunction, value any) []libovsdb.Co
 
 // changeNode gives the node s.only its rows and its keys of the record. Nodes can do this at the same time. It
 // returns errReadAll if more has to change, or if the change keeps failing.
-func (s *session) changeNode(ctx context.Context, w world, after topology.Cluster) ([]nbsync.Change, error) {
-	before := w.before()
+func (s *Store) changeNode(ctx context.Context, w state, after topology.Cluster) ([]nbsync.Change, error) {
+	before := w.Topology()
 	if !before.EqualBut(s.only, after) {
 		return nil, errReadAll
 	}
@@ -140,12 +140,12 @@ func (s *session) changeNode(ctx context.Context, w world, after topology.Cluste
 }
 
 // nodeKeys are the keys of the record changed with a node: its own, and the lengths of all subnets.
-func (w world) nodeKeys(node string, after topology.Cluster) nbsync.Keys {
+func (w state) nodeKeys(node string, after topology.Cluster) nbsync.Keys {
 	k := nbsync.Keys{
-		Table: nbdb.LogicalRouterTable, UUID: w.router.UUID, Column: "external_ids", Old: map[string]string{}, New: map[string]string{},
+		Table: nbdb.LogicalRouterTable, UUID: w.Router.UUID, Column: "external_ids", Old: map[string]string{}, New: map[string]string{},
 	}
 	replace := func(key, want string) {
-		if have := w.router.ExternalIDs[key]; have != want {
+		if have := w.Router.ExternalIDs[key]; have != want {
 			if want != "" {
 				k.New[key] = want
 			}
@@ -166,18 +166,18 @@ func (w world) nodeKeys(node string, after topology.Cluster) nbsync.Keys {
 // family have one length, a subnet is free if no other router port has its first address: each recorded node has
 // such a port. Otherwise the whole record must be unchanged. A former release removes SubnetLengths with each
 // change, so this key is compared as well.
-func (w world) nodeGuards(node string, after topology.Cluster) []nbsync.Guard {
-	before, record := w.before(), w.router.ExternalIDs
+func (w state) nodeGuards(node string, after topology.Cluster) []nbsync.Guard {
+	before, record := w.Topology(), w.Router.ExternalIDs
 	subnets := map[string]string{names.ClusterSubnets: record[names.ClusterSubnets], names.JoinSubnets: record[names.JoinSubnets]}
 	if slices.Equal(before.Nodes[node], after.Nodes[node]) {
 		subnets[names.NodePrefix+node] = record[names.NodePrefix+node]
-		return []nbsync.Guard{nbsync.Includes(nbdb.LogicalRouterTable, w.router.UUID, "external_ids", subnets)}
+		return []nbsync.Guard{nbsync.Includes(nbdb.LogicalRouterTable, w.Router.UUID, "external_ids", subnets)}
 	}
 	subnets[names.SubnetLengths] = record[names.SubnetLengths]
 	if before.Lengths() != record[names.SubnetLengths] || after.Lengths() != before.Lengths() || !after.OneLength() {
-		return []nbsync.Guard{nbsync.Unchanged(nbdb.LogicalRouterTable, w.router, "external_ids")}
+		return []nbsync.Guard{nbsync.Unchanged(nbdb.LogicalRouterTable, w.Router, "external_ids")}
 	}
-	guards := []nbsync.Guard{nbsync.Includes(nbdb.LogicalRouterTable, w.router.UUID, "external_ids", subnets)}
+	guards := []nbsync.Guard{nbsync.Includes(nbdb.LogicalRouterTable, w.Router.UUID, "external_ids", subnets)}
 	for _, s := range after.Nodes[node] {
 		first := ipnet.Join(topology.RouterAddresses(s))
 		guards = append(guards, nbsync.Alone(nbdb.LogicalRouterPortTable, names.RouterToSwitch(node), "networks", first))

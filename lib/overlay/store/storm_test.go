@@ -1,4 +1,4 @@
-package overlay
+package store
 
 import (
 	"fmt"
@@ -11,7 +11,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/overlay/progress"
 )
 
 // stormNodes is the number of nodes joining, unless OVNK8S_BENCH_NODES is set.
@@ -37,20 +39,17 @@ func storm(b *testing.B, nodes int) {
 	g.SetLimit(50)
 	for i := range nodes {
 		g.Go(func() error {
-			s := newSession(Command{Out: io.Discard, Err: io.Discard})
-			defer s.close()
-			s.config.NB, s.config.SystemID = []string{c.NB}, fmt.Sprint("id-", i)
-			r := request{node: fmt.Sprintf("node-%04d", i), clusters: prefixes("10.0.0.0/8"), subnets: prefixes(fmt.Sprintf("10.%d.%d.0/24", 1+i/256, i%256))}
-			s.only = r.node
-			if err := s.openNB(ctx); err != nil {
+			r := request(fmt.Sprintf("node-%04d", i), fmt.Sprintf("10.%d.%d.0/24", 1+i/256, i%256))
+			s := New(config.Config{NB: []string{c.NB}}, progress.New(false, io.Discard, io.Discard), false, r.Name)
+			defer s.Close()
+			if err := s.Open(ctx); err != nil {
 				return err
 			}
-			if _, err := s.recorded(ctx); err != nil {
+			if _, err := s.Topology(ctx); err != nil {
 				return err
 			}
-			change := s.join(r, true, func(world, topology.Cluster) error { return nil })
-			_, err := s.changeCluster(ctx, topology.NodeUnit(r.node), change)
-			transactions.Add(int64(s.nb.Transactions()))
+			_, err := s.Change(ctx, topology.NodeUnit(r.Name), r.Join(nil))
+			transactions.Add(int64(s.db.Transactions()))
 			conflicts.Add(int64(s.conflicts))
 			return err
 		})
@@ -62,11 +61,11 @@ func storm(b *testing.B, nodes int) {
 	b.ReportMetric(float64(nodes), "nodes")
 	b.ReportMetric(float64(conflicts.Load()), "conflicts")
 	b.ReportMetric(float64(transactions.Load()), "transactions")
-	w, err := newJoiner(b, c, "").readWorld(b.Context())
+	w, err := newJoiner(b, c, "").readState(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
-	if n, ports := len(w.before().Nodes), len(w.routerPorts); n != nodes+1 || ports != nodes+2 {
+	if n, ports := len(w.Topology().Nodes), len(w.RouterPorts); n != nodes+1 || ports != nodes+2 {
 		b.Errorf("%d nodes are recorded, with %d router ports; want %d and %d", n, ports, nodes+1, nodes+2)
 	}
 }

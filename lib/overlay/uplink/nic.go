@@ -1,4 +1,4 @@
-package overlay
+package uplink
 
 import (
 	"context"
@@ -12,10 +12,11 @@ import (
 	"time"
 
 	"ovn-k8s/lib/config"
-	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/link/ifstate"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/overlay/progress"
+	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
 // A former is the configuration of a NIC before it became a gateway's.
@@ -49,9 +50,9 @@ func formerOf(nic string, is *link.NIC) (text string, err error) {
 }
 
 // findFormer finds the NICs of the gateway and their former configuration.
-func (s *session) findFormer(ctx context.Context, u *uplink, gateway string) error {
-	u.former = map[string]former{}
-	all, err := s.sw.Interfaces(ctx)
+func findFormer(ctx context.Context, sw *vswitch.Switch, gateway string) (map[string]former, error) {
+	found := map[string]former{}
+	all, err := sw.Interfaces(ctx)
 	for _, i := range all {
 		if i.ExternalIDs[names.GatewayTag] != gateway || i.Type != "" {
 			continue
@@ -59,12 +60,12 @@ func (s *session) findFormer(ctx context.Context, u *uplink, gateway string) err
 		var f former
 		if text := i.ExternalIDs[names.FormerNIC]; text != "" {
 			if err := json.Unmarshal([]byte(text), &f); err != nil {
-				return fmt.Errorf("reading external_ids:%s of Interface %s: %w: correct it, or remove the key to go on without what the NIC had", names.FormerNIC, i.Name, err)
+				return nil, fmt.Errorf("reading external_ids:%s of Interface %s: %w: correct it, or remove the key to go on without what the NIC had", names.FormerNIC, i.Name, err)
 			}
 		}
-		u.former[i.Name] = f
+		found[i.Name] = f
 	}
-	return err
+	return found, err
 }
 
 // restore gives a NIC its former configuration. A missing NIC is no error.
@@ -105,8 +106,8 @@ const dadTimeout = 5 * time.Second
 
 // inspect returns the state of an interface after duplicate address detection. A missing interface and the loopback
 // interface are errors.
-func (s *session) inspect(ctx context.Context, name string) (*link.NIC, error) {
-	err := s.Stage(ctx, "waiting for duplicate address detection on "+name, func(ctx context.Context) error {
+func inspect(ctx context.Context, report *progress.Reporter, name string) (*link.NIC, error) {
+	err := report.Stage(ctx, "waiting for duplicate address detection on "+name, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, dadTimeout)
 		defer cancel()
 		return link.AwaitDAD(ctx, name)
@@ -127,15 +128,16 @@ func (s *session) inspect(ctx context.Context, name string) (*link.NIC, error) {
 }
 
 // planNIC plans a NIC for OVN alone.
-func (s *session) planNIC(ctx context.Context, u *uplink, g *topology.Gateway) error {
-	nic, err := s.inspect(ctx, g.Interface)
+func (u *Uplink) planNIC(ctx context.Context) error {
+	g := &u.Gateway
+	nic, err := inspect(ctx, u.host.Report, g.Interface)
 	if err != nil {
 		return err
 	}
 	if nic.Master != "" && nic.Master != "ovs-system" {
 		return fmt.Errorf("%s is a port of %s: give that, or take the NIC out of it", g.Interface, nic.Master)
 	}
-	all, err := s.sw.Interfaces(ctx)
+	all, err := u.host.Switch.Interfaces(ctx)
 	if err != nil {
 		return err
 	}
@@ -154,11 +156,11 @@ func (s *session) planNIC(ctx context.Context, u *uplink, g *topology.Gateway) e
 	if u.port.Former, err = formerOf(g.Interface, nic); err != nil {
 		return err
 	}
-	return s.hasAddresses(u, g, nic)
+	return u.hasAddresses(nic)
 }
 
-// guard refuses to take a NIC needed by the host itself.
-func (u *uplink) guard(s *session) error {
+// Guard refuses to take a NIC needed by the host itself.
+func (u *Uplink) Guard() error {
 	if u.port.NIC == "" {
 		return nil
 	}
@@ -173,7 +175,7 @@ func (u *uplink) guard(s *session) error {
 	if nic != nil && nic.Default {
 		needed = append(needed, "the host's default route")
 	}
-	for _, what := range s.peers() {
+	for _, what := range peers(u.host.Config) {
 		carries, err := link.Carries(u.port.NIC, what.addr)
 		if err != nil {
 			return err
@@ -190,7 +192,7 @@ func (u *uplink) guard(s *session) error {
 	if !u.force {
 		return err
 	}
-	s.Warn("%v", err)
+	u.host.Report.Warn("%v", err)
 	return nil
 }
 
@@ -201,16 +203,16 @@ type peer struct {
 }
 
 // peers lists the addresses that OVN on this host needs.
-func (s *session) peers() []peer {
+func peers(c config.Config) []peer {
 	var all []peer
 	add := func(name, text string) {
 		if a, err := netip.ParseAddr(text); err == nil {
 			all = append(all, peer{name, a})
 		}
 	}
-	add("tunnels (ovn-encap-ip "+s.config.EncapIP+")", s.config.EncapIP)
-	south, _ := config.ParseRemotes(s.config.OVNRemote) // ovn-controller reports a bad one
-	for _, r := range slices.Concat(s.config.NB, south) {
+	add("tunnels (ovn-encap-ip "+c.EncapIP+")", c.EncapIP)
+	south, _ := config.ParseRemotes(c.OVNRemote) // ovn-controller reports a bad one
+	for _, r := range slices.Concat(c.NB, south) {
 		_, rest, _ := strings.Cut(r, ":")
 		if host, _, err := net.SplitHostPort(rest); err == nil {
 			add("the connection to OVN's databases", host)

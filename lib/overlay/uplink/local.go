@@ -1,4 +1,4 @@
-package overlay
+package uplink
 
 import (
 	"context"
@@ -9,45 +9,46 @@ import (
 	"slices"
 
 	"ovn-k8s/lib/desired/localgateway"
-	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/iptables"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nftables"
+	"ovn-k8s/lib/overlay/progress"
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// A localUplink is the host's end of a local gateway.
-type localUplink struct {
+// A localEnd is the host's end of a local gateway.
+type localEnd struct {
 	port      vswitch.InternalPort
 	state     link.State
 	bypasses  []link.Bypass // one per family, as are firewalls
-	firewalls []firewall
+	firewalls []iptables.FamilyChains
 }
 
 // warnOfFirewalls warns of tables of nftables that drop packets of pods on the way through a local gateway. The
 // gateway helper repeats this check.
-func (s *session) warnOfFirewalls(ctx context.Context) {
+func warnOfFirewalls(ctx context.Context, report *progress.Reporter) {
 	rules, err := nftables.Read(ctx)
 	if errors.Is(err, nftables.ErrMissing) {
 		return
 	}
 	if err != nil {
-		s.Warn("%v", err)
+		report.Warn("%v", err)
 	}
 	for _, d := range rules.Drops(nftables.Needs{Interfaces: []string{localgateway.Port}}) {
-		s.Warn("%s", d)
+		report.Warn("%s", d)
 	}
 }
 
 // planLocal plans the host's end of a local gateway.
-func (s *session) planLocal(u *uplink, g *topology.Gateway, clusters []netip.Prefix) error {
+func (u *Uplink) planLocal(clusters []netip.Prefix) error {
+	g := &u.Gateway
 	u.port.Bridge, u.port.Own = names.LocalBridge, true
 	// The host itself would answer packets from pods to clients outside by the management port, so the reverse path
 	// differs.
-	u.local = &localUplink{state: link.State{Interface: localgateway.Port, MTU: s.config.MTU, LooseReversePath: true}}
-	links, err := localgateway.Links(s.config.LocalSubnets, clusters)
+	u.local = &localEnd{state: link.State{Interface: localgateway.Port, MTU: u.host.Config.MTU, LooseReversePath: true}}
+	links, err := localgateway.Links(u.host.Config.LocalSubnets, clusters)
 	if err != nil {
 		return err
 	}
@@ -69,24 +70,24 @@ func (s *session) planLocal(u *uplink, g *topology.Gateway, clusters []netip.Pre
 		return fmt.Errorf("making a MAC: %w", err)
 	}
 	u.local.state.MAC = hardware
-	u.local.port = vswitch.InternalPort{Bridge: names.LocalBridge, Name: localgateway.Port, MAC: mac, MTU: s.config.MTU}
+	u.local.port = vswitch.InternalPort{Bridge: names.LocalBridge, Name: localgateway.Port, MAC: mac, MTU: u.host.Config.MTU}
 	return nil
 }
 
 // localFirewall is the packet filter of one family.
-func localFirewall(l localgateway.Link) (firewall, error) {
-	f := firewall{family: l.Router.Addr()}
-	tool, err := iptables.New(f.family)
+func localFirewall(l localgateway.Link) (iptables.FamilyChains, error) {
+	f := iptables.FamilyChains{Family: l.Router.Addr()}
+	tool, err := iptables.New(f.Family)
 	if err != nil {
 		return f, err
 	}
 	for _, c := range l.Chains(tool.RandomFully()) {
-		f.chains = append(f.chains, iptables.Chain(c))
+		f.Chains = append(f.Chains, iptables.Chain(c))
 	}
 	return f, nil
 }
 
-func (l *localUplink) ensure(ctx context.Context) error {
+func (l *localEnd) ensure(ctx context.Context) error {
 	if err := link.Ensure(l.state); err != nil {
 		return fmt.Errorf("configuring %s: %w", localgateway.Port, err)
 	}
@@ -97,12 +98,12 @@ func (l *localUplink) ensure(ctx context.Context) error {
 			return err
 		}
 	}
-	return syncFirewalls(ctx, localgateway.ChainPrefix, l.firewalls)
+	return iptables.SyncFamilies(ctx, localgateway.ChainPrefix, l.firewalls)
 }
 
 // plan lists the changes of ensure.
-func (l *localUplink) plan(ctx context.Context, s *session) ([]string, error) {
-	lines, err := s.sw.PlanInternalPort(ctx, l.port)
+func (l *localEnd) plan(ctx context.Context, sw *vswitch.Switch) ([]string, error) {
+	lines, err := sw.PlanInternalPort(ctx, l.port)
 	lines = slices.DeleteFunc(lines, func(line string) bool { return line == "add bridge "+names.LocalBridge })
 	if err != nil {
 		return nil, err
@@ -122,21 +123,21 @@ func (l *localUplink) plan(ctx context.Context, s *session) ([]string, error) {
 	for _, c := range changes {
 		lines = append(lines, c.String())
 	}
-	rules, err := planFirewalls(ctx, localgateway.ChainPrefix, l.firewalls)
+	rules, err := iptables.PlanFamilies(ctx, localgateway.ChainPrefix, l.firewalls)
 	return append(lines, rules...), err
 }
 
 // leavesLocal reports whether the plan removes a local gateway.
-func (u *uplink) leavesLocal() bool {
+func (u *Uplink) leavesLocal() bool {
 	return slices.Contains(u.changes, "delete bridge "+names.LocalBridge)
 }
 
 // leaveLocal removes the host's configuration of a local gateway, except for ports.
 func leaveLocal(ctx context.Context) error {
-	for _, family := range bothFamilies() {
+	for _, family := range iptables.BothFamilies() {
 		if err := link.RemoveBypass(family, localgateway.Table); err != nil {
 			return err
 		}
 	}
-	return syncFirewalls(ctx, localgateway.ChainPrefix, nil)
+	return iptables.SyncFamilies(ctx, localgateway.ChainPrefix, nil)
 }

@@ -1,0 +1,68 @@
+// Package host is a command's connection to the Open vSwitch of its host, with the configuration.
+package host
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/overlay/progress"
+	"ovn-k8s/lib/ovsdb/vswitch"
+	"ovn-k8s/lib/settings"
+)
+
+// A Host is the host of a command.
+type Host struct {
+	Config config.Config
+	Switch *vswitch.Switch
+	RunDir string // Open vSwitch's
+	Report *progress.Reporter
+}
+
+// Open connects to the local Open vSwitch and reads the configuration; flags are the settings of the command line. With
+// a bad configuration it returns the host and the error.
+func Open(ctx context.Context, flags map[string]string, report *progress.Reporter) (*Host, error) {
+	rundir, err := settings.RunDir(flags)
+	if err != nil {
+		return nil, err
+	}
+	h := &Host{RunDir: rundir, Report: report}
+	err = report.Stage(ctx, "connecting to Open vSwitch", func(ctx context.Context) (err error) {
+		h.Switch, err = vswitch.Connect(ctx, rundir, nil)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	h.Config, err = settings.Load(ctx, flags, h.Switch)
+	report.WarnAll(h.Config.Ignored)
+	return h, err
+}
+
+// Close ends the connection.
+func (h *Host) Close() { h.Switch.Close() }
+
+// CheckTunnels warns of an MTU too large for tunnels.
+func (h *Host) CheckTunnels() error {
+	var failed error
+	for _, t := range h.Config.Tunnels(func(a netip.Addr) (name string, mtu int) {
+		name, mtu, err := link.NICWith(a)
+		failed = errors.Join(failed, err)
+		return name, mtu
+	}) {
+		if err := t.Check(h.Config.MTU); err != nil && failed == nil {
+			h.Report.Warn("%v", err)
+		}
+	}
+	return failed
+}
+
+// SpareConnections configures Open vSwitch to keep connections alive during restarts of OVN's and Open vSwitch's
+// daemons.
+func (h *Host) SpareConnections(ctx context.Context) error {
+	_, err1 := h.Switch.AvoidZeroSNAT(ctx)
+	_, err2 := h.Switch.KeepFlows(ctx)
+	return errors.Join(err1, err2)
+}

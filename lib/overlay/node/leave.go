@@ -1,0 +1,119 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"ovn-k8s/lib/desired/membership"
+	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/iptables"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/overlay/boot"
+	"ovn-k8s/lib/overlay/cnisetup"
+	"ovn-k8s/lib/overlay/files"
+	"ovn-k8s/lib/overlay/host"
+)
+
+// A Departure has the changes to undo on a node's own host. It is empty on others.
+type Departure struct {
+	Port string   // the management port, or empty
+	Pods []string // logical ports of pods that are plugged in
+
+	host          *host.Host
+	before, after []files.Edit // before and after the database is changed
+	rules         []string     // commands that remove the guards of pods
+}
+
+// Leave computes the changes to undo on this host, and changes nothing.
+func Leave(ctx context.Context, h *host.Host, node string) (Departure, error) {
+	d := Departure{host: h}
+	all, err := h.Switch.Interfaces(ctx)
+	if err != nil {
+		return d, err
+	}
+	for _, i := range all {
+		switch id := i.ExternalIDs[names.IfaceID]; {
+		case id == names.ManagementPort(node) && i.Bridge == names.IntegrationBridge:
+			d.Port = i.Name
+		case i.ExternalIDs[names.Sandbox] != "":
+			d.Pods = append(d.Pods, id)
+		}
+	}
+	if d.Port == "" {
+		return Departure{host: h}, nil
+	}
+	if d.rules, err = iptables.PlanFamilies(ctx, nodeport.ClaimedChain, nil); err != nil {
+		h.Report.Warn("%v", err)
+	}
+	setup, _ := cnisetup.Find(h.Config)
+	if d.before, err = setup.Disable(); err != nil {
+		return d, err
+	}
+	if d.after, err = boot.Forget(d.Port); err != nil || len(d.Pods) > 0 {
+		return d, err // the remaining pods need the plugin for DEL
+	}
+	programs, err := setup.Remove()
+	d.after = append(d.after, programs...)
+	return d, err
+}
+
+// Begin disables CNI, so that no pod is added.
+func (d Departure) Begin() error { return files.Apply(d.before) }
+
+// Finish undoes the rest, and last the management port, so that a repeated command recognizes the host.
+func (d Departure) Finish(ctx context.Context) error {
+	if d.Port == "" {
+		return nil
+	}
+	if err := sweep(d.host.Config); err != nil {
+		return err
+	}
+	if err := files.Apply(d.after); err != nil {
+		return err
+	}
+	if len(d.rules) > 0 {
+		if err := iptables.SyncFamilies(ctx, nodeport.ClaimedChain, nil); err != nil {
+			return err
+		}
+	}
+	return d.host.Report.Stage(ctx, "waiting for ovs-vswitchd to delete "+d.Port, func(ctx context.Context) error {
+		_, err := d.host.Switch.DeletePort(ctx, names.IntegrationBridge, d.Port)
+		return err
+	})
+}
+
+// Preview prints the edits and the port to delete.
+func (d Departure) Preview() {
+	if d.Port == "" {
+		return
+	}
+	var lines []string
+	for _, e := range slices.Concat(d.before, d.after) {
+		lines = append(lines, e.String())
+	}
+	d.host.Report.Section("this host", append(append(lines, d.rules...), fmt.Sprintf("delete port %s from bridge %s", d.Port, names.IntegrationBridge)))
+}
+
+// Plugged returns the addresses of the pods plugged in on this host, by logical port.
+func Plugged(ctx context.Context, h *host.Host) (map[string][]netip.Addr, error) {
+	all, err := h.Switch.Interfaces(ctx)
+	plugged := map[string][]netip.Addr{}
+	for _, i := range all {
+		if i.ExternalIDs[names.Sandbox] != "" && i.Ofport >= 0 { // after a reboot, a sandbox leaves only its row
+			plugged[i.ExternalIDs[names.IfaceID]] = membership.ParseAddrs(i.ExternalIDs[names.IPAddress])
+		}
+	}
+	return plugged, err
+}
+
+// LogicalPorts returns the logical ports of the interfaces on this host.
+func LogicalPorts(ctx context.Context, h *host.Host) (map[string]bool, error) {
+	all, err := h.Switch.Interfaces(ctx)
+	ports := map[string]bool{}
+	for _, i := range all {
+		ports[i.ExternalIDs[names.IfaceID]] = true
+	}
+	return ports, err
+}

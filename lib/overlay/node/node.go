@@ -1,0 +1,238 @@
+// Package node is the host of a node: the management port with its addresses and routes, the guards of pods, the host's
+// own network configuration, and CNI. It needs no Northbound database.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/membership"
+	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/iptables"
+	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/overlay/boot"
+	"ovn-k8s/lib/overlay/cnisetup"
+	"ovn-k8s/lib/overlay/files"
+	"ovn-k8s/lib/overlay/host"
+	"ovn-k8s/lib/ovsdb/vswitch"
+)
+
+// A Plan is the desired state of a node's host, and how far the host differs.
+type Plan struct {
+	// Known means that this host is the node already.
+	Known bool
+	// Accepted means that the cluster has accepted this host with these subnets before: then the host's own part needs
+	// no database.
+	Accepted bool
+
+	boot.Management
+	host    *host.Host
+	node    membership.Node
+	guards  []iptables.FamilyChains // drop packets from outside with an address of this node's pods; see planGuards
+	changes []string                // changes of these, for people
+	edits   []files.Edit            // the CNI configuration is the last
+}
+
+// New computes the desired state and checks it. It changes nothing. A nil cni leaves CNI as it is.
+func New(ctx context.Context, h *host.Host, n membership.Node, cni *cnisetup.Setup) (*Plan, error) {
+	if err := errors.Join(n.Fits(h.Config), needIPv6(n)); err != nil {
+		return nil, err
+	}
+	if err := h.CheckTunnels(); err != nil {
+		return nil, err
+	}
+	p := &Plan{host: h, node: n}
+	if err := p.planPort(ctx); err != nil {
+		return nil, err
+	}
+	p.planGuards(ctx)
+	return p, p.planFiles(cni)
+}
+
+// planFiles plans the edits of files.
+func (p *Plan) planFiles(cni *cnisetup.Setup) error {
+	edits, warnings, err := boot.Persist(p.Management)
+	p.edits = edits
+	p.host.Report.WarnAll(warnings)
+	if err != nil || cni == nil {
+		return err
+	}
+	edits, warnings, err = cni.Configure()
+	p.edits = append(p.edits, edits...)
+	p.host.Report.WarnAll(warnings)
+	return err
+}
+
+// needIPv6 is an error if subnets need IPv6 and the kernel has none.
+func needIPv6(n membership.Node) error {
+	six := func(p netip.Prefix) bool { return p.Addr().Is6() }
+	if !slices.ContainsFunc(n.Pods, six) || link.HasIPv6() {
+		return nil
+	}
+	return fmt.Errorf("subnets %s need IPv6, which this host's kernel does not have: boot it without ipv6.disable=1", ipnet.Join(n.Pods))
+}
+
+// planPort plans the management port and its interface.
+func (p *Plan) planPort(ctx context.Context) error {
+	name, known, err := p.managementInterface(ctx, p.node.Name)
+	if err != nil {
+		return err
+	}
+	p.Known = known
+	m := topology.ManagementPort(p.node.Pods)
+	p.Port = vswitch.InternalPort{
+		Bridge: names.IntegrationBridge, Name: name, MAC: m.MAC, MTU: p.host.Config.MTU,
+		ExternalIDs: map[string]string{names.IfaceID: names.ManagementPort(p.node.Name), names.NodeSubnets: record(p.node)},
+	}
+	if p.Accepted, err = p.accepted(ctx, name); err != nil {
+		return err
+	}
+	p.State = link.State{Interface: name, MTU: p.host.Config.MTU, Addresses: m.IPs}
+	// Gateways connect to this host from addresses in the join subnets.
+	for _, to := range slices.Concat(p.node.Subnets, p.host.Config.JoinSubnets, p.host.Config.ServiceCIDRs) {
+		i := slices.IndexFunc(m.Routers, func(a netip.Addr) bool { return ipnet.SameFamily(a, to.Addr()) })
+		// The kernel itself makes the route to the node's own subnet.
+		if i >= 0 && !slices.Contains(p.node.Pods, to) {
+			p.State.Routes = append(p.State.Routes, link.Route{To: to, Via: m.Routers[i]})
+		}
+	}
+	return errors.Join(p.clash(), p.compare(ctx))
+}
+
+// record is the value of names.NodeSubnets.
+func record(n membership.Node) string { return ipnet.Join(n.Pods) + " in " + ipnet.Join(n.Subnets) }
+
+// accepted reports whether this host's management port has the record of the node.
+func (p *Plan) accepted(ctx context.Context, name string) (bool, error) {
+	all, err := p.host.Switch.Interfaces(ctx)
+	return slices.ContainsFunc(all, func(i vswitch.Interface) bool {
+		return i.Name == name && i.ExternalIDs[names.IfaceID] == names.ManagementPort(p.node.Name) && i.ExternalIDs[names.NodeSubnets] == record(p.node)
+	}), err
+}
+
+// clash is an error if other routes of the host overlap the cluster's subnets, and the host would lose one of them
+// or could not reach its own pods.
+func (p *Plan) clash() error {
+	taken, err := link.Overlapping(slices.Concat(p.node.Subnets, p.host.Config.JoinSubnets, p.host.Config.ServiceCIDRs), names.ManagementPort(""))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, t := range taken {
+		replaced := slices.ContainsFunc(p.State.Routes, func(want link.Route) bool { return want.To == t.To })
+		inside := t.Connected && slices.ContainsFunc(p.node.Pods, t.To.Overlaps)
+		if replaced || inside {
+			errs = append(errs, fmt.Errorf("this host has a route %s already: delete it, or choose another subnet for pods", t))
+			continue
+		}
+		p.host.Report.Warn("this host has a route %s: what it sends to pods or services there goes another way", t)
+	}
+	return errors.Join(errs...)
+}
+
+// compare computes the changes. It finds conflicts, such as a port of this name in another bridge, before anything
+// is changed.
+func (p *Plan) compare(ctx context.Context) error {
+	var err error
+	if p.changes, err = p.host.Switch.PlanInternalPort(ctx, p.Port); err != nil {
+		return fmt.Errorf("planning port %s: %w", p.Port.Name, err)
+	}
+	changes, err := link.Plan(p.State)
+	for _, c := range changes {
+		p.changes = append(p.changes, c.String())
+	}
+	return err
+}
+
+// managementInterface chooses the name of the management port's interface: the present one, else the usual one, or
+// the unique one if another node has the usual one. known reports whether this host has the port already.
+func (p *Plan) managementInterface(ctx context.Context, node string) (name string, known bool, err error) {
+	all, err := p.host.Switch.Interfaces(ctx)
+	if err != nil {
+		return "", false, err
+	}
+	usual, unique, want := names.ManagementInterface(node), names.UniqueManagementInterface(node), names.ManagementPort(node)
+	ids := map[string]string{}
+	for _, i := range all {
+		id := i.ExternalIDs[names.IfaceID]
+		ids[i.Name] = id
+		if other, ok := strings.CutPrefix(id, names.ManagementPort("")); ok && id != want && strings.HasPrefix(i.Name, names.ManagementPort("")) {
+			p.host.Report.Warn("this host also has %s, the management port of node %s: if the host is not that node any more, run node-remove --node-name=%s", i.Name, other, other)
+		}
+	}
+	name = usual
+	if ids[unique] == want || strings.HasPrefix(ids[usual], names.ManagementPort("")) && ids[usual] != want {
+		name = unique
+	}
+	if id, ours := ids[name]; ours {
+		return name, id == want, nil
+	}
+	there, err := link.Exists(name)
+	if err == nil && there {
+		err = fmt.Errorf("there is an interface %s that Open vSwitch has not made: rename or delete it", name)
+	}
+	return name, false, err
+}
+
+// Ensure brings this host to the desired state.
+func (p *Plan) Ensure(ctx context.Context) error {
+	err := p.host.Report.Stage(ctx, "waiting for ovs-vswitchd to make "+p.Port.Name, func(ctx context.Context) error {
+		if _, err := p.host.Switch.EnsureInternalPort(ctx, p.Port); err != nil {
+			return err
+		}
+		return p.host.SpareConnections(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.checkMAC(); err != nil {
+		return err
+	}
+	var unguarded error
+	if len(p.guards) > 0 { // before there are routes to pods
+		unguarded = iptables.SyncFamilies(ctx, nodeport.ClaimedChain, p.guards)
+	}
+	if err := link.Ensure(p.State); err != nil {
+		return fmt.Errorf("configuring %s: %w", p.Port.Name, err)
+	}
+	if err := sweep(p.host.Config); err != nil {
+		return err
+	}
+	return errors.Join(unguarded, files.Apply(p.edits))
+}
+
+// sweep removes the temporary files of killed runs.
+func sweep(c config.Config) error {
+	return files.Sweep(append(boot.Dirs(), c.CNIConfDir, c.CNIBinDir)...)
+}
+
+// checkMAC compares the interface's MAC with the logical port's. If they differ, no packet passes.
+func (p *Plan) checkMAC() error {
+	is, err := link.MAC(p.Port.Name)
+	if err != nil {
+		return err
+	}
+	want, err := net.ParseMAC(p.Port.MAC)
+	if err == nil && is != want.String() {
+		err = fmt.Errorf("interface %s has MAC %s, but OVN expects %s: ovs-vswitchd did not take it from the database, see its log", p.Port.Name, is, p.Port.MAC)
+	}
+	return err
+}
+
+// Preview prints the changes of Ensure.
+func (p *Plan) Preview() {
+	lines := p.changes
+	for _, e := range p.edits {
+		lines = append(lines, e.String())
+	}
+	p.host.Report.Section("this host", lines)
+}
