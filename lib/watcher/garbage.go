@@ -1,61 +1,32 @@
 package watcher
 
 import (
-	"runtime"
 	"runtime/debug"
-	"runtime/metrics"
-	"sync"
+	"time"
 )
 
 const (
 	// gcPercent is the garbage allowed in percent of the live heap (GOGC). With many pods, half of Go's default saves
 	// a tenth of the memory.
 	gcPercent = 50
-	// someGarbage is the garbage allowed in any case, in bytes. Without it a small cluster's watcher would collect
-	// its few megabytes many times during a burst.
-	someGarbage = 32 << 20
+	// ballast is the number of bytes added to the live heap, so that gcPercent of them is allowed in any case. Without it
+	// a small cluster's watcher would collect its few megabytes many times during a burst. A percentage set after each
+	// collection is no substitute: it applies too late to a heap that grows, and allows several times the garbage.
+	ballast = 8 << 20
 	// earlyPercent is gcPercent while long-lived rows are read: they take the place of the garbage of earlier ones,
 	// instead of being spread over all garbage of reading.
 	earlyPercent = 10
 )
 
-// percentFor is the GOGC for a live heap of so many bytes.
-func percentFor(live uint64) int {
-	return max(gcPercent, int(someGarbage*100/max(live, 1<<20)))
+// limitGarbage sets Go's garbage collector. The returned ballast is never written, so it takes no memory.
+func limitGarbage() []byte {
+	debug.SetGCPercent(gcPercent)
+	return make([]byte, ballast)
 }
 
-// A collector sets Go's garbage collector after each of its cycles.
-type collector struct {
-	mu    sync.Mutex
-	early bool // see earlyPercent
-	now   int  // the percentage set last
-}
-
-// follow adjusts the collector from now on.
-func (c *collector) follow() {
-	c.adjust()
-	runtime.AddCleanup(new(*byte), func(c *collector) { c.follow() }, c) // runs after the next cycle
-}
-
-func (c *collector) setEarly(early bool) {
-	c.mu.Lock()
-	c.early = early
-	c.mu.Unlock()
-	c.adjust()
-}
-
-// adjust sets the percentage if it is far from the desired one: to set it stops the world.
-func (c *collector) adjust() {
-	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(sample)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	want := percentFor(sample[0].Value.Uint64())
-	if c.early {
-		want = earlyPercent
-	}
-	if 10*max(want, c.now) > 11*min(want, c.now) {
-		debug.SetGCPercent(want)
-		c.now = want
-	}
+// expectRows sets the garbage collector for reading the database.
+func expectRows() {
+	debug.FreeOSMemory() // GOGC is relative to the remaining heap
+	debug.SetGCPercent(earlyPercent)
+	time.AfterFunc(calm, func() { debug.SetGCPercent(gcPercent) }) // after the comparison
 }

@@ -54,9 +54,7 @@ func (e *engine) compact() []nb.Unit {
 // renew reads the database into a new cache, without room for deleted rows.
 func (e *engine) renew() {
 	e.log.Info("reading the Northbound database again: most of its rows are gone")
-	debug.FreeOSMemory() // GOGC is relative to the remaining heap
-	e.links.collector.setEarly(true)
-	time.AfterFunc(calm, func() { e.links.collector.setEarly(false) }) // after the comparison
+	expectRows()
 	if err := e.links.db.Renew(context.Background()); err != nil {
 		e.log.Warn(err)
 	}

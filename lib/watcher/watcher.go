@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -62,8 +63,6 @@ type Watcher struct {
 	Options
 	engine atomic.Pointer[engine] // of the active watcher, nil on standby
 	links  atomic.Pointer[links]
-
-	collector collector
 }
 
 // links are a watcher's connections.
@@ -73,8 +72,6 @@ type links struct {
 	cluster    *kube.Cluster
 	process    process
 	extensions []Extension
-
-	collector *collector
 }
 
 func (w *Watcher) log(module string) *logrus.Entry {
@@ -91,7 +88,8 @@ func (w *Watcher) log(module string) *logrus.Entry {
 // one; a changed token is used from the next request on. After ready, Run fails only if the database belongs to
 // another cluster.
 func (w *Watcher) Run(ctx context.Context, ready func()) error {
-	w.collector.follow()
+	kept := limitGarbage()
+	defer runtime.KeepAlive(kept)
 	return w.runtime().Run(ctx, ready, w.Role())
 }
 
@@ -224,7 +222,7 @@ func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() s
 		db.Close()
 		return nil, err
 	}
-	return &links{config: cfg, db: db, cluster: cluster, process: thisProcess(cfg), collector: &w.collector, extensions: w.Extensions}, nil
+	return &links{config: cfg, db: db, cluster: cluster, process: thisProcess(cfg), extensions: w.Extensions}, nil
 }
 
 // followed lists the watcher's tables and columns in the Northbound database: those to compare, and the addresses
