@@ -60,14 +60,7 @@ type Helper struct {
 	engine atomic.Pointer[engine]
 }
 
-func (h *Helper) log(module string) *logrus.Entry {
-	if h.Log != nil {
-		return h.Log(module)
-	}
-	silent := logrus.New()
-	silent.SetOutput(io.Discard)
-	return logrus.NewEntry(silent)
-}
+func (h *Helper) log(module string) *logrus.Entry { return settings.Log(h.Log, module) }
 
 // Run serves the node until ctx ends. It calls ready once the bridge has the flows
 // that do not depend on Services, or when it begins to wait for Open vSwitch or the

@@ -18,7 +18,7 @@ import (
 type Runtime struct {
 	// Flags are the settings of the command line: see Flags.
 	Flags map[string]string
-	// Log returns the log of a module.
+	// Log returns the log of a module. nil is silent.
 	Log func(module string) *logrus.Entry
 	// Status is called with one line about the state of a role or its reason for waiting. It may be nil.
 	Status func(text string)
@@ -74,6 +74,16 @@ func (r Runtime) awaitSwitch(ctx context.Context, ready func(), roles []Role) (*
 	}
 }
 
+// Log returns the log of a module. It is silent if of is nil.
+func Log(of func(module string) *logrus.Entry, module string) *logrus.Entry {
+	if of != nil {
+		return of(module)
+	}
+	silent := logrus.New()
+	silent.SetOutput(io.Discard)
+	return logrus.NewEntry(silent)
+}
+
 // invalid is an error of the configuration.
 type invalid struct{ error }
 
@@ -83,7 +93,7 @@ func (r Runtime) ConnectSwitch(ctx context.Context) (*vswitch.Switch, error) {
 	if err != nil {
 		return nil, invalid{err}
 	}
-	return vswitch.Connect(ctx, rundir, r.Log("ovsdb"))
+	return vswitch.Connect(ctx, rundir, Log(r.Log, "ovsdb"))
 }
 
 // OptionalSwitch connects to the local Open vSwitch. It returns nil if that fails: then settings must come from

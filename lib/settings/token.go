@@ -79,14 +79,18 @@ const tokenInterval = time.Hour
 // FollowToken calls warn when the token returned by load is about to end, and when it has ended, until ctx ends. A
 // value in changed makes it check at once; changed may be nil.
 func FollowToken(ctx context.Context, load func() (Token, bool), changed <-chan struct{}, warn func(string)) {
-	said := ""
+	type state struct {
+		end   int64
+		ended bool
+	}
+	var said state
 	for {
 		wait := tokenInterval
 		if t, ok := load(); ok {
 			now := time.Now()
-			state := fmt.Sprint(t.end.Unix(), t.Ended(now))
-			if text := t.Problem(now); text != "" && state != said {
-				said = state
+			is := state{t.end.Unix(), t.Ended(now)}
+			if text := t.Problem(now); text != "" && is != said {
+				said = is
 				warn(text)
 			}
 			for _, at := range []time.Time{t.warnAt(), t.end} {

@@ -74,14 +74,7 @@ type links struct {
 	extensions []Extension
 }
 
-func (w *Watcher) log(module string) *logrus.Entry {
-	if w.Log != nil {
-		return w.Log(module)
-	}
-	silent := logrus.New()
-	silent.SetOutput(io.Discard)
-	return logrus.NewEntry(silent)
-}
+func (w *Watcher) log(module string) *logrus.Entry { return settings.Log(w.Log, module) }
 
 // Run serves the cluster until ctx ends. It calls ready after connecting to the Northbound database, or when it
 // begins to wait for a prerequisite. When a setting in the local Open vSwitch changes, Run continues with the new
