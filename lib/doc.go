@@ -13,6 +13,9 @@
 // Layer 1, the pure core: the desired state as a function of Kubernetes' objects.
 //
 //	lib/desired            World: the latest version of every object, and the rows computed from them
+//	lib/desired/facts      the facts about the network that features share: addresses of nodes, hosts, gateways that are down
+//	lib/desired/feature    the shape of a feature: its kinds of units, and the changes that it looks at
+//	lib/desired/network    rows of the cluster, nodes and gateways, which follow from the facts alone
 //	lib/desired/topology   cluster router, join switch, node switches and management ports as rows
 //	lib/desired/policy     NetworkPolicies as port groups and ACLs, and explanations of them
 //	lib/desired/membership decides how nodes and gateways join and leave the cluster

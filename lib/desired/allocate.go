@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"ovn-k8s/lib/desired/facts"
+	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
@@ -28,7 +30,7 @@ func (w *World) claim(n *node, pods []*podState) []claims {
 	}
 	families := 0
 	if len(pods) > 0 {
-		families = len(w.cluster.Nodes[names.NodeSwitch(pods[0].Node)])
+		families = len(w.Facts().Cluster.Nodes[names.NodeSwitch(pods[0].Node)])
 	}
 	claim := func(source func(*podState) []netip.Addr) {
 		for i, p := range pods {
@@ -95,16 +97,16 @@ func (n *node) wished(p *podState) []netip.Addr {
 		return nil
 	}
 	if p.AnnotationUID == p.UID { // as written by the watcher
-		n.pool.Pass(addrs(wish.IPs))
+		n.pool.Pass(facts.Addrs(wish.IPs))
 	}
-	return addrs(wish.IPs)
+	return facts.Addrs(wish.IPs)
 }
 
 // allocate gives free addresses to pods in the queue.
 func (w *World) allocate(n *node) (touched []nb.Unit) {
 	for len(n.queue) > 0 {
 		p := n.queue[0]
-		ips, _ := n.pool.Take(p.Key, addrs(p.addrs.IPs))
+		ips, _ := n.pool.Take(p.Key, facts.Addrs(p.addrs.IPs))
 		if ips == nil {
 			break
 		}
@@ -119,19 +121,19 @@ func (w *World) allocate(n *node) (touched []nb.Unit) {
 // lacks returns the reason why addresses of a pod are missing.
 func (w *World) lacks(n *node, p *podState) error {
 	if gateway := w.taken[p.Key]; gateway != "" {
-		return &Problem{"NameTaken", fmt.Sprintf("the logical port of pod %s would be %s, which is that of the NIC of gateway %s: give the pod or its namespace another name",
+		return &feature.Problem{Reason: "NameTaken", Message: fmt.Sprintf("the logical port of pod %s would be %s, which is that of the NIC of gateway %s: give the pod or its namespace another name",
 			p.Key, names.PodPort(p.Namespace, p.Name), gateway)}
 	}
 	if n.pool == nil {
-		return &Problem{"NoLogicalSwitch", fmt.Sprintf("node %s has no logical switch: run \"ovn-k8s-overlay minion-init --node-name=%s\" on it", p.Node, p.Node)}
+		return &feature.Problem{Reason: "NoLogicalSwitch", Message: fmt.Sprintf("node %s has no logical switch: run \"ovn-k8s-overlay minion-init --node-name=%s\" on it", p.Node, p.Node)}
 	}
 	full, _ := n.pool.Full()
-	return &Problem{"SubnetFull", fmt.Sprintf("subnet %s of node %s has no free address: all %d are in use", full, p.Node, ipnet.Hosts(full)-(pod.FirstHost-1))}
+	return &feature.Problem{Reason: "SubnetFull", Message: fmt.Sprintf("subnet %s of node %s has no free address: all %d are in use", full, p.Node, ipnet.Hosts(full)-(pod.FirstHost-1))}
 }
 
 // grant records the addresses of a pod, with its MAC and gateways.
 func (w *World) grant(n *node, p *podState, ips []netip.Addr) {
-	subnets := w.cluster.Nodes[names.NodeSwitch(p.Node)]
+	subnets := w.Facts().Cluster.Nodes[names.NodeSwitch(p.Node)]
 	gateways := topology.Gateways(subnets)
 	sorted := slices.SortedFunc(slices.Values(ips), func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
 	p.addrs = pod.Addresses{MAC: n.pool.MAC(w.formerMAC(n, p), sorted)}

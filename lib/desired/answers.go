@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"ovn-k8s/lib/desired/answer"
+	"ovn-k8s/lib/desired/facts"
+	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
@@ -41,17 +43,28 @@ func (w *World) answerRows(a netip.Addr) ([]nb.Row, error) {
 	return nil, nil
 }
 
+// lookAnswers chooses again for the addresses with other reservations, and for all after a change of gateways.
+func (w *World) lookAnswers(c facts.Change) (touched []nb.Unit) {
+	if c.Reservations {
+		touched = w.answerAgain(c.ChangedReservations()...)
+	}
+	if c.Gateways {
+		touched = append(touched, w.putAnsweringGateways()...)
+	}
+	return touched
+}
+
 // putAnsweringGateways records the gateways that are up, and returns the units of addresses with another gateway.
 func (w *World) putAnsweringGateways() (touched []nb.Unit) {
-	old, now, dead := w.answers.gateways, make(map[string]answer.Gateway, len(w.cluster.Gateways)), w.gateways.dead
-	for name, g := range w.cluster.Gateways {
-		lans := slices.DeleteFunc(slices.Clone(g.IPs), func(p netip.Prefix) bool { return dead[name].of(p.Addr()) })
+	old, now, dead := w.answers.gateways, make(map[string]answer.Gateway, len(w.Facts().Cluster.Gateways)), w.Facts().Outages
+	for name, g := range w.Facts().Cluster.Gateways {
+		lans := slices.DeleteFunc(slices.Clone(g.IPs), func(p netip.Prefix) bool { return dead[name].Of(p.Addr()) })
 		if g.Mode != topology.Local && len(lans) > 0 {
-			now[name] = answer.Gateway{Name: name, Node: w.nodeOn(g.Chassis), LANs: lans}
+			now[name] = answer.Gateway{Name: name, Node: w.Facts().NodeOn(g.Chassis), LANs: lans}
 		}
 	}
 	w.answers.gateways = now
-	changed := otherKeys(old, now, answer.Gateway.Equal)
+	changed := facts.OtherKeys(old, now, answer.Gateway.Equal)
 	if len(changed) == 0 {
 		return nil
 	}
@@ -110,8 +123,8 @@ func (w *World) answerForNodes(k service.Key, nodes []string) (touched []nb.Unit
 	}
 	changed := map[string]bool{}
 	for _, node := range nodes {
-		for _, id := range w.services.chassisOf[node] {
-			for _, g := range w.services.chassis[id].gateways {
+		for _, id := range w.Facts().ChassisOf[node] {
+			for _, g := range w.Facts().Chassis[id].Gateways {
 				changed[g] = true
 			}
 		}
@@ -143,7 +156,7 @@ func (w *World) chooseAnswering(a netip.Addr) string {
 
 // answerable reports whether a Service has an address and no host does: hosts answer for their own.
 func (w *World) answerable(a netip.Addr) bool {
-	if _, reserved := w.reservations.of[a]; reserved || !w.services.around.MayAnswer(a) {
+	if w.Facts().Reserved(a) || !w.services.around.MayAnswer(a) {
 		return false
 	}
 	return slices.ContainsFunc(w.services.claims.At(a), func(k service.Key) bool { return w.holds(k, a) })
@@ -192,4 +205,4 @@ func (w *World) hasEndpointOn(k service.Key, node string, family netip.Addr) boo
 	return false
 }
 
-func (w *World) answerUnits() []nb.Unit { return unitsOf(w.answers.chosen, answer.Unit) }
+func (w *World) answerUnits() []nb.Unit { return feature.UnitsOf(w.answers.chosen, answer.Unit) }

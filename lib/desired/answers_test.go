@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired/answer"
+	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
 )
@@ -40,13 +41,13 @@ func TestOneGatewayAnswers(t *testing.T) {
 	if text := fmt.Sprint(rows); !strings.Contains(text, `neighbor_responder="none"`) {
 		t.Errorf("all gateways answer: %s", text)
 	}
-	if touched := w.Put(Silent{first: true}); !slices.Contains(touched, unit) || w.Answering(a) == first || w.Answering(a) == "" {
+	if touched := w.Put(facts.Silent{first: true}); !slices.Contains(touched, unit) || w.Answering(a) == first || w.Answering(a) == "" {
 		t.Errorf("%s is down, %q answers, touched %v", first, w.Answering(a), touched)
 	}
-	if w.Put(Silent{"gw1": true, "gw3": true}); w.Answering(a) == "" {
+	if w.Put(facts.Silent{"gw1": true, "gw3": true}); w.Answering(a) == "" {
 		t.Error("all gateways seem down, none answers")
 	}
-	if w.Put(Silent{}); w.Answering(a) != first {
+	if w.Put(facts.Silent{}); w.Answering(a) != first {
 		t.Errorf("%s is back, %s answers", first, w.Answering(a))
 	}
 	if touched := w.Remove(outsideService("web", 1)); !slices.Contains(touched, unit) || w.Answering(a) != "" {
@@ -61,7 +62,7 @@ func TestWhatNoGatewayAnswersFor(t *testing.T) {
 	n := &corev1.Node{}
 	n.Name, n.Status.Addresses = "n1", []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "198.18.0.77"}}
 	w.Put(n)
-	w.Put(Protected{addr("198.18.0.66"): "the API server"})
+	w.Put(facts.Protected{addr("198.18.0.66"): "the API server"})
 	refused := []string{
 		"203.0.113.9",  // elsewhere
 		"198.18.0.77",  // a node's
@@ -79,10 +80,10 @@ func TestWhatNoGatewayAnswersFor(t *testing.T) {
 	if w.Answering(addr("198.18.0.200")) == "" {
 		t.Error("no gateway answers for 198.18.0.200")
 	}
-	if touched := w.Put(Protected{}); !slices.Contains(touched, "answer/198.18.0.66") || w.Answering(addr("198.18.0.66")) == "" {
+	if touched := w.Put(facts.Protected{}); !slices.Contains(touched, "answer/198.18.0.66") || w.Answering(addr("198.18.0.66")) == "" {
 		t.Errorf("no gateway answers for 198.18.0.66, which is free now: touched %v", touched)
 	}
-	c, _ := w.Cluster().WithoutGateway("gw3")
+	c, _ := w.Facts().Cluster.WithoutGateway("gw3")
 	g := c.Gateways["gw1"]
 	g.Mode = topology.Local
 	c.Gateways["gw1"] = g
@@ -126,7 +127,7 @@ func TestAGatewayWithEndpointsAnswers(t *testing.T) {
 // P3: the cost of a gateway or a Service does not grow with unrelated addresses and gateways.
 func TestAnswersCostWhatMoves(t *testing.T) {
 	w := crowded(t, 1000)
-	c := w.Cluster()
+	c := w.Facts().Cluster
 	for name, g := range c.Gateways {
 		g.IPs = []netip.Prefix{netip.PrefixFrom(g.IPs[0].Addr(), 8)} // one LAN
 		c.Gateways[name] = g
@@ -149,8 +150,8 @@ func TestAnswersCostWhatMoves(t *testing.T) {
 	if share == 0 || share > 40 {
 		t.Errorf("node-7 answers for %d of 10000 addresses", share)
 	}
-	down := moved(w.Put(Silent{"node-7": true}))
-	up := moved(w.Put(Silent{}))
+	down := moved(w.Put(facts.Silent{"node-7": true}))
+	up := moved(w.Put(facts.Silent{}))
 	if len(down) != share || len(up) != share || len(w.AnsweredBy("node-7")) != share {
 		t.Errorf("node-7 answers for %d addresses; when it goes %d move, and %d when it is back", share, len(down), len(up))
 	}

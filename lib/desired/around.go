@@ -5,24 +5,33 @@ import (
 	"net/netip"
 	"slices"
 
+	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/service"
-	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
 )
+
+// lookServices returns the units of Services and hosts affected by other facts.
+func (w *World) lookServices(c facts.Change) []nb.Unit {
+	touched := w.changedChassis(c)
+	if c.Surroundings {
+		touched = append(touched, w.lookAround()...)
+	}
+	return touched
+}
+
+// putSelection records how OVN chooses endpoints.
+func (w *World) putSelection(s service.Selection) []nb.Unit {
+	w.services.selection = s
+	return w.lookAround()
+}
 
 // lookAround computes the surroundings of Services again, and returns the units affected.
 func (w *World) lookAround() (touched []nb.Unit) {
 	old, now := w.services.around, w.surroundings()
 	w.services.around, w.services.switchesAt = now, nil
-	if !slices.Equal(old.Ranges, now.Ranges) {
-		touched = append(touched, servicecidr.Unit)
-		for sw := range w.said.hosts {
-			touched = append(touched, topology.HostUnit(sw))
-		}
-	}
 	if old.Addresses != now.Addresses {
-		for id := range w.services.chassis {
+		for id := range w.Facts().Chassis {
 			touched = append(touched, ChassisUnit(id))
 		}
 	}
@@ -48,33 +57,34 @@ func (w *World) lookAround() (touched []nb.Unit) {
 
 // surroundings returns the inputs of the rows of Services beside the Services.
 func (w *World) surroundings() service.Surroundings {
+	f := w.Facts()
 	now := service.Surroundings{
-		Network: service.Network{Ranges: w.ranges(), Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Hosts: w.nodePortHosts()},
-		Subnets: w.cluster.Subnets, Returns: map[string][]netip.Addr{}, Gateways: map[string]service.Gateway{}, Homes: w.cluster.Nodes,
+		Network: service.Network{Ranges: f.Ranges, Inside: f.Inside(), Hosts: f.NodePortHosts()},
+		Subnets: f.Cluster.Subnets, Returns: map[string][]netip.Addr{}, Gateways: map[string]service.Gateway{}, Homes: f.Cluster.Nodes,
 		Selection: w.services.selection,
 	}
-	for _, sw := range w.cluster.NodeNames() {
-		now.Nodes = append(now.Nodes, service.Node{Name: sw, Zone: w.services.zones[sw]})
+	for _, sw := range f.Switches {
+		now.Nodes = append(now.Nodes, service.Node{Name: sw, Zone: f.Zones[sw]})
 	}
-	for node, subnets := range w.cluster.Nodes {
-		now.Returns[node] = addrs(topology.ManagementPort(subnets).IPs)
+	for node := range f.Cluster.Nodes {
+		now.Returns[node] = f.Management(node)
 	}
-	for _, g := range w.cluster.Gateways {
+	for _, g := range f.Cluster.Gateways {
 		now.Hops = append(now.Hops, g.NextHops...)
 	}
 	slices.SortFunc(now.Hops, netip.Addr.Compare)
-	for _, c := range w.services.chassis {
-		for f, addrs := range w.addresses(c) {
+	for _, c := range f.Chassis {
+		for f, addrs := range f.NodePortAddresses(c) {
 			now.Addresses[f] = max(now.Addresses[f], len(addrs))
 		}
-		for _, g := range c.gateways {
-			gw := w.cluster.Gateways[g]
+		for _, g := range c.Gateways {
+			gw := f.Cluster.Gateways[g]
 			if gw.Mode == topology.Local {
 				continue // the host itself takes connections
 			}
-			now.Gateways[g] = service.Gateway{Node: c.node, Addrs: addrs(gw.IPs)}
-			if now.Returns[c.node] != nil {
-				now.Returns[c.node] = gw.Join
+			now.Gateways[g] = service.Gateway{Node: c.Node, Addrs: facts.Addrs(gw.IPs)}
+			if now.Returns[c.Node] != nil {
+				now.Returns[c.Node] = gw.Join
 			}
 		}
 	}
@@ -96,13 +106,16 @@ func differenceOf(old, now service.Surroundings) difference {
 		nodes:    !slices.Equal(old.Nodes, now.Nodes),
 		gateways: !maps.EqualFunc(old.Gateways, now.Gateways, service.Gateway.Equal),
 		addrs:    map[netip.Addr]bool{},
-		moved:    otherKeys(old.Returns, now.Returns, slices.Equal),
+		moved:    facts.OtherKeys(old.Returns, now.Returns, slices.Equal),
 	}
 	addOthers(d.addrs, old.Hosts, now.Hosts)
 	addOthers(d.addrs, old.Hops, now.Hops)
-	maps.Copy(d.moved, otherKeys(old.Homes, now.Homes, slices.Equal))
+	maps.Copy(d.moved, facts.OtherKeys(old.Homes, now.Homes, slices.Equal))
 	if d.gateways {
-		d.doors = set(now.Hosts)
+		d.doors = make(map[netip.Addr]bool, len(now.Hosts))
+		for _, a := range now.Hosts {
+			d.doors[a] = true
+		}
 	}
 	return d
 }

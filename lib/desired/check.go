@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/service"
@@ -113,13 +114,13 @@ func (w *World) guarded(c policy.Connection) string {
 		return ""
 	}
 	within := func(p netip.Prefix) bool { return p.Contains(c.To.Addr) }
-	return c.Guarded(!slices.ContainsFunc(w.cluster.Subnets, within))
+	return c.Guarded(!slices.ContainsFunc(w.Facts().Cluster.Subnets, within))
 }
 
 // isOwnNode reports whether a is an address of the node of pod k.
 func (w *World) isOwnNode(a netip.Addr, k pod.Key) bool {
 	p := w.pods[k]
-	return p != nil && slices.Contains(w.ownAddrs(names.NodeSwitch(p.Node)), a)
+	return p != nil && slices.Contains(w.Facts().OwnAddresses(names.NodeSwitch(p.Node)), a)
 }
 
 // party finds the addresses of a pod, or the pod of an address.
@@ -132,7 +133,7 @@ func (w *World) party(p policy.Party) ([]policy.Endpoint, error) {
 		return nil, fmt.Errorf("%w; of others, give the address", noPod(p.Pod))
 	}
 	var out []policy.Endpoint
-	for _, a := range addrs(s.addrs.IPs) {
+	for _, a := range facts.Addrs(s.addrs.IPs) {
 		out = append(out, policy.Endpoint{Pod: p.Pod, Addr: a})
 	}
 	if out == nil {

@@ -24,9 +24,6 @@ func (w *World) Compact() {
 // reshare removes strings no longer in use: nodes come and go, and slices may name any.
 func (s *services) reshare() {
 	s.shared = map[string]string{}
-	for _, zone := range s.zones {
-		s.keep(zone)
-	}
 	for _, here := range s.onNode {
 		for _, l := range here {
 			for _, v := range l.variables {

@@ -102,7 +102,7 @@ func TestAnEndpointOfADaemonSetTouchesItsNode(t *testing.T) {
 		}
 		event[n] = allocated(func() { w.Put(draining(all[0], i)) })
 		resync[n] = allocated(func() {
-			for id := range w.services.chassis {
+			for id := range w.Facts().Chassis {
 				_, _ = w.chassisRows(id)
 			}
 		})
@@ -211,7 +211,7 @@ func TestARouterEventTouchesItsGateway(t *testing.T) {
 		w.Put(s)
 	}
 	change := func(edit func(*topology.Gateway)) (units []string) {
-		c := w.Cluster()
+		c := w.Facts().Cluster
 		c.Gateways = maps.Clone(c.Gateways)
 		g := c.Gateways["node-7"]
 		edit(&g)

@@ -5,15 +5,15 @@ import (
 	"slices"
 	"strings"
 
+	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/pod"
-	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
 
 // A UnitProblem is a Problem of a unit.
 type UnitProblem struct {
 	Unit nb.Unit
-	*Problem
+	*feature.Problem
 }
 
 // Disconnected lists the pods running according to their kubelets, but without an interface for their logical ports:
@@ -23,10 +23,10 @@ func (w *World) Disconnected(down map[string]bool) (out []UnitProblem) {
 	for port := range down {
 		namespace, name, _ := strings.Cut(port, "_") // names.PodPort; names in Kubernetes have no "_"
 		p := w.pods[pod.Key{Namespace: namespace, Name: name}]
-		if p == nil || !p.NeedsPort || len(p.StatusIPs) == 0 || w.Registered(w.cluster.Chassis[names.NodeSwitch(p.Node)]) != "yes" {
+		if p == nil || !p.NeedsPort || len(p.StatusIPs) == 0 || !w.Facts().RegisteredNode(p.Node) {
 			continue
 		}
-		out = append(out, UnitProblem{p.Unit(), &Problem{"NoInterface", fmt.Sprintf("pod %s runs, but Open vSwitch of node %s has no interface for its logical port, so that it has no network: delete the pod to recreate it", p.Key, p.Node)}})
+		out = append(out, UnitProblem{p.Unit(), &feature.Problem{Reason: "NoInterface", Message: fmt.Sprintf("pod %s runs, but Open vSwitch of node %s has no interface for its logical port, so that it has no network: delete the pod to recreate it", p.Key, p.Node)}})
 	}
 	slices.SortFunc(out, func(a, b UnitProblem) int { return strings.Compare(string(a.Unit), string(b.Unit)) })
 	return out

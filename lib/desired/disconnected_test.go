@@ -3,6 +3,8 @@ package desired
 import (
 	"testing"
 
+	"ovn-k8s/lib/desired/facts"
+
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -21,7 +23,7 @@ func TestDisconnected(t *testing.T) {
 	if got := w.Disconnected(down); len(got) != 0 {
 		t.Errorf("no host is known: %v", got)
 	}
-	w.Put(Chassis{"chassis1": true})
+	w.Put(facts.Registered{"chassis1": true})
 	if got := w.Disconnected(down); len(got) != 1 || got[0].Unit != "pod/default/a" || got[0].Reason != "NoInterface" {
 		t.Errorf("%v", got)
 	}

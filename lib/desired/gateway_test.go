@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"ovn-k8s/lib/desired/facts"
+	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -47,7 +49,7 @@ func randomGatewayChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Uni
 	set := map[string]bool{}
 	switch r.IntN(4) {
 	case 3:
-		declared := Declared{}
+		declared := facts.Declared{}
 		for _, n := range some() {
 			declared[fmt.Sprint("chassis", n)] = []string{"physical", "bridge/local", "local/physical"}[r.IntN(3)]
 		}
@@ -59,15 +61,15 @@ func randomGatewayChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Uni
 		for _, n := range some() {
 			set[fmt.Sprint("gw", n)] = true
 		}
-		return fmt.Sprint("silent ", set), w.Put(Silent(set))
+		return fmt.Sprint("silent ", set), w.Put(facts.Silent(set))
 	}
 	if r.IntN(4) == 0 {
-		return "chassis unknown", w.Put(Chassis(nil))
+		return "chassis unknown", w.Put(facts.Registered(nil))
 	}
 	for _, n := range some() {
 		set[fmt.Sprint("chassis", n)] = true
 	}
-	return fmt.Sprint("chassis ", set), w.Put(Chassis(set))
+	return fmt.Sprint("chassis ", set), w.Put(facts.Registered(set))
 }
 
 // A pod's logical port is NAMESPACE_POD, and the port of a gateway's NIC NIC_GATEWAY. If both have one name, the
@@ -83,7 +85,7 @@ func TestAPodDoesNotTakeAGatewaysPort(t *testing.T) {
 		if len(rows) > 0 || err == nil || err.Error() != want || !slices.Contains(touched, nb.Unit(unit)) {
 			t.Errorf("rows %v, %v, touched %v", rows, err, touched)
 		}
-		if problem := (*Problem)(nil); !errors.As(err, &problem) || problem.Reason != "NameTaken" {
+		if problem := (*feature.Problem)(nil); !errors.As(err, &problem) || problem.Reason != "NameTaken" {
 			t.Errorf("%#v", err)
 		}
 		if a, ok := w.Annotation(unit); ok {
@@ -108,7 +110,7 @@ func TestAPodDoesNotTakeAGatewaysPort(t *testing.T) {
 func leading(t *testing.T, w *World) string {
 	t.Helper()
 	var out []string
-	for _, name := range w.Cluster().GatewayNames() {
+	for _, name := range w.Facts().Cluster.GatewayNames() {
 		rows, err := w.Rows(topology.GatewayUnit(name))
 		if err != nil {
 			t.Fatal(err)
@@ -132,31 +134,31 @@ func TestDeadGateways(t *testing.T) {
 		put  any
 		want string
 	}{
-		{"nothing is known", Silent{}, "gw1 gw2 gw3"},
-		{"one is silent", Silent{"gw2": true}, "gw1 gw3"},
-		{"one is not registered", Chassis{"chassis1": true, "chassis2": true}, "gw1"},
-		{"none is left", Silent{"gw1": true, "gw2": true}, "gw1 gw2 gw3"},
-		{"that one answers", Silent{"gw2": true}, "gw1"},
-		{"all are registered", Chassis{"chassis1": true, "chassis2": true, "chassis3": true}, "gw1 gw3"},
-		{"all answer", Silent{}, "gw1 gw2 gw3"},
-		{"a Southbound database made anew", Chassis{}, "gw1 gw2 gw3"},
+		{"nothing is known", facts.Silent{}, "gw1 gw2 gw3"},
+		{"one is silent", facts.Silent{"gw2": true}, "gw1 gw3"},
+		{"one is not registered", facts.Registered{"chassis1": true, "chassis2": true}, "gw1"},
+		{"none is left", facts.Silent{"gw1": true, "gw2": true}, "gw1 gw2 gw3"},
+		{"that one answers", facts.Silent{"gw2": true}, "gw1"},
+		{"all are registered", facts.Registered{"chassis1": true, "chassis2": true, "chassis3": true}, "gw1 gw3"},
+		{"all answer", facts.Silent{}, "gw1 gw2 gw3"},
+		{"a Southbound database made anew", facts.Registered{}, "gw1 gw2 gw3"},
 		// H8, H11: hosts unable to forward packets.
-		{"all are registered again", Chassis{"chassis1": true, "chassis2": true, "chassis3": true}, "gw1 gw2 gw3"},
-		{"one declares another mode down", Declared{"chassis1": "local"}, "gw1 gw2 gw3"},
-		{"one declares itself down", Declared{"chassis1": "local/physical"}, "gw2 gw3"},
-		{"all declare themselves down", Declared{"chassis1": "physical", "chassis2": "physical", "chassis3": "physical"}, "gw1 gw2 gw3"},
-		{"of these one is silent", Silent{"gw2": true}, "gw1 gw3"},
-		{"one can forward", Declared{"chassis1": "physical", "chassis2": "physical"}, "gw3"},
-		{"all can forward", Declared{}, "gw1 gw3"},
-		{"and answer", Silent{}, "gw1 gw2 gw3"},
+		{"all are registered again", facts.Registered{"chassis1": true, "chassis2": true, "chassis3": true}, "gw1 gw2 gw3"},
+		{"one declares another mode down", facts.Declared{"chassis1": "local"}, "gw1 gw2 gw3"},
+		{"one declares itself down", facts.Declared{"chassis1": "local/physical"}, "gw2 gw3"},
+		{"all declare themselves down", facts.Declared{"chassis1": "physical", "chassis2": "physical", "chassis3": "physical"}, "gw1 gw2 gw3"},
+		{"of these one is silent", facts.Silent{"gw2": true}, "gw1 gw3"},
+		{"one can forward", facts.Declared{"chassis1": "physical", "chassis2": "physical"}, "gw3"},
+		{"all can forward", facts.Declared{}, "gw1 gw3"},
+		{"and answer", facts.Silent{}, "gw1 gw2 gw3"},
 	} {
 		w.Put(tt.put)
 		if got := leading(t, w); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.what, got, tt.want)
 		}
 	}
-	w.Put(Chassis(nil))
-	w.Put(Silent{"gw2": true})
+	w.Put(facts.Registered(nil))
+	w.Put(facts.Silent{"gw2": true})
 	if rows, _ := w.Rows(topology.GatewayUnit("gw2")); strings.Contains(fmt.Sprint(rows), "gw2/from/") {
 		t.Errorf("pods stay pinned to a dead gateway: %v", rows)
 	}
@@ -183,16 +185,16 @@ func TestDeadGatewaysOfAFamily(t *testing.T) {
 		put  any
 		want string
 	}{
-		{"all answer", Silent{}, "both1:4 both1:6 both2:4 both2:6 ipv4:4"},
-		{"one is silent", Silent{"both1": true}, "both2:4 both2:6 ipv4:4"},
-		{"no other has IPv6", Silent{"both1": true, "both2": true}, "both1:6 both2:6 ipv4:4"},
-		{"one of them answers, and is declared down", Declared{"at-both1": "physical"}, "both1:6 both2:6 ipv4:4"},
-		{"again", Silent{"both2": true}, "both1:6 ipv4:4"},
-		{"all are silent", Silent{"both1": true, "both2": true, "ipv4": true}, "both1:4 both1:6 both2:4 both2:6 ipv4:4"},
+		{"all answer", facts.Silent{}, "both1:4 both1:6 both2:4 both2:6 ipv4:4"},
+		{"one is silent", facts.Silent{"both1": true}, "both2:4 both2:6 ipv4:4"},
+		{"no other has IPv6", facts.Silent{"both1": true, "both2": true}, "both1:6 both2:6 ipv4:4"},
+		{"one of them answers, and is declared down", facts.Declared{"at-both1": "physical"}, "both1:6 both2:6 ipv4:4"},
+		{"again", facts.Silent{"both2": true}, "both1:6 ipv4:4"},
+		{"all are silent", facts.Silent{"both1": true, "both2": true, "ipv4": true}, "both1:4 both1:6 both2:4 both2:6 ipv4:4"},
 	} {
 		w.Put(tt.put)
 		var got []string
-		for _, name := range w.Cluster().GatewayNames() {
+		for _, name := range w.Facts().Cluster.GatewayNames() {
 			rows, err := w.Rows(topology.GatewayUnit(name))
 			if err != nil {
 				t.Fatal(err)

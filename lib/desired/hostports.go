@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/desired/facts"
+	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/service"
@@ -202,67 +204,71 @@ func (all hostPorts) units(sw string) (units []nb.Unit) {
 }
 
 // place returns the inputs for the hostPorts of a node's pods.
-func (w *World) place(sw string, host chassis) hostport.Node {
+func place(f *facts.Facts, sw string, host facts.Chassis) hostport.Node {
 	n := hostport.Node{Switch: sw}
-	for _, both := range w.addresses(host) {
+	for _, both := range f.NodePortAddresses(host) {
 		n.Addrs = append(n.Addrs, both...)
 	}
-	if subnets, ok := w.cluster.Nodes[sw]; ok {
-		n.Subnets, n.Management = subnets, addrs(topology.ManagementPort(subnets).IPs)
+	if subnets, ok := f.Cluster.Nodes[sw]; ok {
+		n.Subnets, n.Management = subnets, f.Management(sw)
 		n.Returns, n.Addrs = n.Management, append(n.Addrs, n.Management...)
 	}
-	for _, name := range host.gateways {
-		g := w.cluster.Gateways[name]
+	for _, name := range host.Gateways {
+		g := f.Cluster.Gateways[name]
 		if g.Mode == topology.Local {
 			continue
 		}
-		n.Gateway, n.Routers = append(n.Gateway, addrs(g.IPs)...), append(n.Routers, names.GatewayRouter(name))
+		n.Gateway, n.Routers = append(n.Gateway, facts.Addrs(g.IPs)...), append(n.Routers, names.GatewayRouter(name))
 		if g.Mode == topology.Bridge {
 			n.Shared, n.Returns = true, g.Join
 		}
 	}
-	n.Inside = slices.Concat(w.cluster.Subnets, w.cluster.Join)
-	for _, a := range w.hosts[sw] {
+	n.Inside = f.Inside()
+	for _, a := range f.Addresses[sw] {
 		n.Inside = append(n.Inside, netip.PrefixFrom(a, a.BitLen()))
 	}
 	return n
 }
 
 // hostsOf are the hosts of nodes, by switch. A host missing in the topology has no gateway.
-func (w *World) hostsOf(switches ...string) map[string]chassis {
-	out := map[string]chassis{}
+func hostsOf(f *facts.Facts, switches ...string) map[string]facts.Chassis {
+	out := map[string]facts.Chassis{}
 	for _, sw := range switches {
-		out[sw] = chassis{node: sw}
+		out[sw] = facts.Chassis{Node: sw}
 	}
-	for _, c := range w.services.chassis {
-		if _, asked := out[c.node]; asked {
-			out[c.node] = c
+	for _, c := range f.Chassis {
+		if _, asked := out[c.Node]; asked {
+			out[c.Node] = c
 		}
 	}
 	return out
 }
 
 // places are the places of all nodes with hostPorts, as text.
-func (w *World) places() map[string]string {
+func (all hostPorts) places(f *facts.Facts) map[string]string {
 	switches := map[string]bool{}
-	for _, nodes := range w.hostPorts {
+	for _, nodes := range all {
 		for sw := range nodes {
 			switches[sw] = true
 		}
 	}
 	texts := map[string]string{}
-	for sw, host := range w.hostsOf(slices.Collect(maps.Keys(switches))...) {
-		texts[sw] = fmt.Sprint(w.place(sw, host))
+	for sw, host := range hostsOf(f, slices.Collect(maps.Keys(switches))...) {
+		texts[sw] = fmt.Sprint(place(f, sw, host))
 	}
 	return texts
 }
 
-// changedPlaces returns the units of pods with hostPorts on nodes with another place than before.
-func (w *World) changedPlaces(before map[string]string) (touched []nb.Unit) {
-	for sw, now := range w.places() {
-		if now != before[sw] {
-			touched = append(touched, w.hostPorts.units(sw)...)
-		}
+// lookHostPorts returns the units of pods with hostPorts on nodes with another place, or with other addresses.
+func (w *World) lookHostPorts(c facts.Change) (touched []nb.Unit) {
+	for _, sw := range c.Moved {
+		touched = append(touched, w.hostPorts.units(sw)...)
+	}
+	if !c.Topology {
+		return touched
+	}
+	for sw := range facts.OtherKeys(w.hostPorts.places(c.Was), w.hostPorts.places(c.Now), facts.Same) {
+		touched = append(touched, w.hostPorts.units(sw)...)
 	}
 	return touched
 }
@@ -270,9 +276,9 @@ func (w *World) changedPlaces(before map[string]string) (touched []nb.Unit) {
 // hostPortsOf returns the inputs for the hostPorts of a pod with addresses.
 func (w *World) hostPortsOf(p *podState) (hostport.Node, hostport.Pod) {
 	sw := names.NodeSwitch(p.Node)
-	n := w.place(sw, w.hostsOf(sw)[sw])
+	n := place(w.Facts(), sw, hostsOf(w.Facts(), sw)[sw])
 	n.Holder = func(a netip.Addr, h pod.HostPort) string { return w.hostPortHolder(p.Pod, a, h) }
-	return n, hostport.Pod{Pod: p.Pod, Addrs: addrs(p.addrs.IPs)}
+	return n, hostport.Pod{Pod: p.Pod, Addrs: facts.Addrs(p.addrs.IPs)}
 }
 
 // hostPortRows returns the rows of a pod's hostPorts as far as possible. The rest is in the Problem.
@@ -290,7 +296,7 @@ func (w *World) hostPortRows(p *podState) ([]nb.Row, error) {
 	if len(p.Problems) > 0 {
 		reason = "BadHostPort"
 	}
-	return rows, &Problem{reason, strings.Join(problems, "; ")}
+	return rows, &feature.Problem{Reason: reason, Message: strings.Join(problems, "; ")}
 }
 
 // HostPorts returns the pod of unit u and its place, if the pod has hostPorts and addresses.

@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
@@ -88,7 +89,7 @@ func TestANodeDoesNotGetAReservedAddress(t *testing.T) {
 		w.Put(c.WithNodeOnChassis("n1", "c1"))
 		return w
 	}
-	tunnels := Tunnels{"c0": {netip.MustParseAddr("192.0.2.10")}, "c1": {netip.MustParseAddr("192.0.2.11")}}
+	tunnels := facts.Tunnels{"c0": {netip.MustParseAddr("192.0.2.10")}, "c1": {netip.MustParseAddr("192.0.2.11")}}
 	labelled := sayer("n0", 1, bad)
 	labelled.Labels = map[string]string{names.LabelControlPlane: ""}
 	const unproven = ": if the node is that host, label it node-role.kubernetes.io/control-plane="
@@ -96,14 +97,14 @@ func TestANodeDoesNotGetAReservedAddress(t *testing.T) {
 		name, address, why string
 		puts               []any
 	}{
-		{"the API server's, in the configuration", bad, "is the address of k8s-api-server" + unproven, []any{Protected{address: "the address of k8s-api-server"}, tunnels, sayer("n0", 1, bad)}},
+		{"the API server's, in the configuration", bad, "is the address of k8s-api-server" + unproven, []any{facts.Protected{address: "the address of k8s-api-server"}, tunnels, sayer("n0", 1, bad)}},
 		{"the API server's endpoint", bad, "is an address of the API server" + unproven, []any{tunnels, sayer("n0", 1, bad), apiService(), apiEndpoints(bad)}},
 		{"a next hop's", "192.0.2.254", "is the next hop of gateway gw", []any{sayer("n0", 1, "192.0.2.254")}},
 		{"a gateway's on another host", "192.0.2.8", "is the address of gateway gw", []any{sayer("n0", 1, "192.0.2.8")}},
 		{"another host's tunnel", "192.0.2.11", "is the tunnel address of node n1", []any{tunnels, sayer("n0", 1, "192.0.2.11")}},
-		{"labelled", bad, "", []any{Protected{address: "the address of k8s-api-server"}, tunnels, labelled}},
-		{"its own tunnel address", "192.0.2.10", "", []any{Protected{netip.MustParseAddr("192.0.2.10"): "the address of ovn-nb"}, tunnels, sayer("n0", 1, "192.0.2.10")}},
-		{"no Southbound database to ask", bad, "", []any{Protected{address: "the address of k8s-api-server"}, sayer("n0", 1, bad)}},
+		{"labelled", bad, "", []any{facts.Protected{address: "the address of k8s-api-server"}, tunnels, labelled}},
+		{"its own tunnel address", "192.0.2.10", "", []any{facts.Protected{netip.MustParseAddr("192.0.2.10"): "the address of ovn-nb"}, tunnels, sayer("n0", 1, "192.0.2.10")}},
+		{"no Southbound database to ask", bad, "", []any{facts.Protected{address: "the address of k8s-api-server"}, sayer("n0", 1, bad)}},
 	} {
 		for _, reversed := range []bool{false, true} {
 			w := setup()
@@ -120,8 +121,8 @@ func TestANodeDoesNotGetAReservedAddress(t *testing.T) {
 			if tt.why == "" != strings.Contains(got, "ip_prefix:"+tt.address) && tt.why == "" != strings.Contains(got, tt.address+" ") || tt.why != "" && !strings.Contains(got, tt.why+": pods do not reach") {
 				t.Errorf("%s: %s\nwant %s", tt.name, got, tt.why)
 			}
-			if len(w.hosts["n0"]) == 1 != (tt.why == "") {
-				t.Errorf("%s: the node has %v", tt.name, w.hosts["n0"])
+			if len(w.Facts().Addresses["n0"]) == 1 != (tt.why == "") {
+				t.Errorf("%s: the node has %v", tt.name, w.Facts().Addresses["n0"])
 			}
 			for u, rows := range after {
 				if rows != before[u] && before[u] != "" && !slices.Contains(touched, u) {
@@ -132,12 +133,12 @@ func TestANodeDoesNotGetAReservedAddress(t *testing.T) {
 	}
 	// The node with the right to an address gets it, even if an older node reports it.
 	w := setup()
-	w.Put(Protected{address: "the address of k8s-api-server"})
+	w.Put(facts.Protected{address: "the address of k8s-api-server"})
 	w.Put(tunnels)
 	w.Put(sayer("n1", 0, bad))
 	w.Put(labelled)
-	if len(w.hosts["n1"]) != 0 || len(w.hosts["n0"]) != 1 {
-		t.Errorf("the impostor has %v, the API server's host %v", w.hosts["n1"], w.hosts["n0"])
+	if len(w.Facts().Addresses["n1"]) != 0 || len(w.Facts().Addresses["n0"]) != 1 {
+		t.Errorf("the impostor has %v, the API server's host %v", w.Facts().Addresses["n1"], w.Facts().Addresses["n0"])
 	}
 }
 

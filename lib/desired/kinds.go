@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
@@ -36,23 +37,33 @@ var kinds = map[reflect.Type]kind{
 	reflect.TypeFor[*corev1.Service]():             oneByOne((*World).putServiceObject, (*World).removeServiceObject, (*World).serviceNames),
 	reflect.TypeFor[*discoveryv1.EndpointSlice]():  oneByOne((*World).putSlice, (*World).removeSlice, (*World).sliceNames),
 	reflect.TypeFor[*networkingv1.NetworkPolicy](): oneByOne((*World).putPolicy, (*World).removePolicy, (*World).policyNames),
-	reflect.TypeFor[*networkingv1.ServiceCIDR]():   oneByOne((*World).putServiceCIDR, (*World).removeServiceCIDR, (*World).cidrNames),
+	reflect.TypeFor[*networkingv1.ServiceCIDR](): oneByOne(func(w *World, o *networkingv1.ServiceCIDR) []nb.Unit { return w.look(w.facts.PutServiceCIDR(o)) },
+		func(w *World, name types.NamespacedName) []nb.Unit {
+			return w.look(w.facts.RemoveServiceCIDR(name.Name))
+		},
+		func(w *World) []types.NamespacedName { return clusterWide(maps.Keys(w.Facts().CIDRs)) }),
 
-	reflect.TypeFor[topology.Cluster]():   input((*World).putCluster),
-	reflect.TypeFor[pod.Assignment]():     input((*World).putAssignment),
-	reflect.TypeFor[pod.Marks]():          input((*World).putMarks),
-	reflect.TypeFor[Silent]():             input((*World).putSilent),
-	reflect.TypeFor[Chassis]():            input((*World).putChassis),
-	reflect.TypeFor[Declared]():           input((*World).putDeclared),
-	reflect.TypeFor[Protected]():          input((*World).putProtected),
-	reflect.TypeFor[Tunnels]():            input((*World).putTunnels),
-	reflect.TypeFor[servicecidr.Ranges](): input((*World).putRanges),
-	reflect.TypeFor[service.Selection]():  input((*World).putSelection),
+	reflect.TypeFor[topology.Cluster]():   fact((*facts.Index).PutCluster),
+	reflect.TypeFor[facts.Silent]():       fact((*facts.Index).PutSilent),
+	reflect.TypeFor[facts.Registered]():   fact((*facts.Index).PutRegistered),
+	reflect.TypeFor[facts.Declared]():     fact((*facts.Index).PutDeclared),
+	reflect.TypeFor[facts.Protected]():    fact((*facts.Index).PutProtected),
+	reflect.TypeFor[facts.Tunnels]():      fact((*facts.Index).PutTunnels),
+	reflect.TypeFor[servicecidr.Ranges](): fact((*facts.Index).PutRanges),
+
+	reflect.TypeFor[pod.Assignment]():    input((*World).putAssignment),
+	reflect.TypeFor[pod.Marks]():         input((*World).putMarks),
+	reflect.TypeFor[service.Selection](): input((*World).putSelection),
 }
 
 // input is the kind of objects from elsewhere than Kubernetes.
 func input[O any](put func(*World, O) []nb.Unit) kind {
 	return kind{put: func(w *World, o any) []nb.Unit { return put(w, o.(O)) }}
+}
+
+// fact is the kind of an input of the facts.
+func fact[O any](put func(*facts.Index, O) facts.Change) kind {
+	return kind{put: func(w *World, o any) []nb.Unit { return w.look(put(w.facts, o.(O))) }}
 }
 
 // oneByOne is a kind of Kubernetes objects. known lists the names of those put and not removed.

@@ -12,12 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"ovn-k8s/lib/desired/facts"
+	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
-	"ovn-k8s/lib/nb/nbdb"
 )
 
 // addressing is the state of Settle.
@@ -131,7 +132,7 @@ func (p *podState) assignment() *pod.Assignment {
 	if p.addrs.MAC == "" {
 		return p.former
 	}
-	a := &pod.Assignment{Key: p.Key, UID: p.UID, Static: p.Static, MAC: p.addrs.MAC, IPs: addrs(p.addrs.IPs)}
+	a := &pod.Assignment{Key: p.Key, UID: p.UID, Static: p.Static, MAC: p.addrs.MAC, IPs: facts.Addrs(p.addrs.IPs)}
 	if p.former != nil {
 		for _, ip := range p.former.IPs {
 			if !hasFamily(a.IPs, ip) {
@@ -146,12 +147,23 @@ func hasFamily(ips []netip.Addr, of netip.Addr) bool {
 	return slices.ContainsFunc(ips, func(ip netip.Addr) bool { return ipnet.SameFamily(ip, of) })
 }
 
+// lookPods gives nodes their subnets.
+func (w *World) lookPods(c facts.Change) (touched []nb.Unit) {
+	if !c.Topology {
+		return nil
+	}
+	for name := range c.ChangedSubnets() {
+		touched = append(touched, w.changeSubnets(name, c.Now.Cluster.Nodes[name])...)
+	}
+	return append(touched, w.putTaken()...)
+}
+
 // putTaken finds the pods with the port name of a gateway's NIC. Such a pod has no addresses, or its plugin would
 // connect it in place of the NIC.
 func (w *World) putTaken() (touched []nb.Unit) {
 	before := w.taken
 	w.taken = map[pod.Key]string{}
-	for port, gateway := range w.cluster.NICPorts() {
+	for port, gateway := range w.Facts().Cluster.NICPorts() {
 		ns, name, ok := names.PodOfPort(port)
 		if !ok {
 			continue
@@ -177,7 +189,7 @@ func (w *World) release(p *podState) {
 	name := names.NodeSwitch(p.Node)
 	n := w.nodes[name]
 	if n.pool != nil && len(p.addrs.IPs) > 0 {
-		n.pool.Release(p.Key, addrs(p.addrs.IPs))
+		n.pool.Release(p.Key, facts.Addrs(p.addrs.IPs))
 	}
 	n.dequeue(p)
 	if len(n.queue) > 0 {
@@ -360,31 +372,12 @@ func (p *podState) complaint() string {
 	return p.problem.Error()
 }
 
-// addMarks adds the marks of a node's pool to its rows. The commands write these rows, too, but leave the marks
-// alone.
-func (w *World) addMarks(name string, rows []nb.Row) {
-	n := w.nodes[name]
-	if n == nil {
-		return
-	}
-	for i := range rows {
-		if rows[i].ID != names.ManagementPort(name) {
-			continue
-		}
-		rows[i].OnlyNew = nil
-		if marks := n.next(); marks != nil {
-			port := rows[i].Model.(*nbdb.LogicalSwitchPort)
-			port.ExternalIDs = map[string]string{names.NextAddress: pod.Marks{Next: marks}.String()}
-		}
-	}
-}
-
 // mismatch describes the difference between the addresses of a running pod and its assignment, "" if there is none.
 func (p *podState) mismatch() string {
 	if p.addrs.MAC == "" || len(p.StatusIPs) == 0 {
 		return ""
 	}
-	assigned := addrs(p.addrs.IPs)
+	assigned := facts.Addrs(p.addrs.IPs)
 	wrong := slices.DeleteFunc(slices.Clone(p.StatusIPs), func(ip netip.Addr) bool { return slices.Contains(assigned, ip) })
 	missing := slices.DeleteFunc(assigned, func(ip netip.Addr) bool { return slices.Contains(p.StatusIPs, ip) })
 	switch {
@@ -400,11 +393,11 @@ func (p *podState) mismatch() string {
 
 // Mismatch returns a Problem if the pod of unit u runs with other addresses than assigned, else nil. It cannot change
 // them while it runs.
-func (w *World) Mismatch(u nb.Unit) *Problem {
+func (w *World) Mismatch(u nb.Unit) *feature.Problem {
 	k, _ := pod.KeyOf(u)
 	if p := w.pods[k]; p != nil {
 		if m := p.mismatch(); m != "" {
-			return &Problem{"AddressMismatch", m}
+			return &feature.Problem{Reason: "AddressMismatch", Message: m}
 		}
 	}
 	return nil

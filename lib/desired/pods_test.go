@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
@@ -81,7 +82,7 @@ func restarted(w *World, pods map[string]*corev1.Pod) *World {
 			}
 		}
 	}
-	next.Put(w.Cluster())
+	next.Put(w.Facts().Cluster)
 	for _, p := range pods {
 		next.Put(p.DeepCopy())
 	}
@@ -117,7 +118,7 @@ func convert(t *testing.T, way [][]string, restart string) {
 	macs := map[string]string{}
 	for i, subnets := range way {
 		if subnets == nil {
-			c, _ := w.Cluster().WithoutNode("n1")
+			c, _ := w.Facts().Cluster.WithoutNode("n1")
 			w.Put(c)
 		} else {
 			w.Put(oneNode(t, subnets...))
@@ -128,7 +129,7 @@ func convert(t *testing.T, way [][]string, restart string) {
 			w = restarted(w, pods)
 		case "the database is emptied":
 			empty := NewWorld()
-			empty.Put(w.Cluster())
+			empty.Put(w.Facts().Cluster)
 			for _, p := range pods {
 				empty.Put(p.DeepCopy())
 			}
@@ -138,7 +139,7 @@ func convert(t *testing.T, way [][]string, restart string) {
 		for name, ips := range had {
 			state := w.pods[pod.Key{Namespace: "default", Name: name}]
 			for _, ip := range ips {
-				if slices.ContainsFunc(prefixes(subnets...), func(s netip.Prefix) bool { return s.Contains(ip) }) && !slices.Contains(addrs(state.addrs.IPs), ip) {
+				if slices.ContainsFunc(prefixes(subnets...), func(s netip.Prefix) bool { return s.Contains(ip) }) && !slices.Contains(facts.Addrs(state.addrs.IPs), ip) {
 					t.Errorf("after step %d, %v: pod %s runs with %v, and has %v", i, subnets, name, ips, state.addrs.IPs)
 				}
 			}
@@ -165,7 +166,7 @@ func convert(t *testing.T, way [][]string, restart string) {
 		run(w, pods)
 		for name := range given(w) {
 			if state := w.pods[pod.Key{Namespace: "default", Name: name}]; had[name] == nil {
-				had[name], macs[name] = addrs(state.addrs.IPs), state.addrs.MAC
+				had[name], macs[name] = facts.Addrs(state.addrs.IPs), state.addrs.MAC
 				pods[name].Annotations = map[string]string{names.Annotation: state.addrs.Annotation(), names.AnnotationUID: state.UID}
 				w.Put(pods[name].DeepCopy())
 			}
@@ -431,10 +432,10 @@ func TestRandomConversions(t *testing.T) {
 				}
 			}
 			for name, p := range pods {
-				have := addrs(w.pods[pod.Key{Namespace: "default", Name: name}].addrs.IPs)
+				have := facts.Addrs(w.pods[pod.Key{Namespace: "default", Name: name}].addrs.IPs)
 				for _, ip := range p.Status.PodIPs {
 					a := netip.MustParseAddr(ip.IP)
-					if ipnet.Within([]netip.Prefix{netip.PrefixFrom(a, a.BitLen())}, w.Cluster().Nodes["n1"]) && claimed[ip.IP] == 1 && !slices.Contains(have, a) {
+					if ipnet.Within([]netip.Prefix{netip.PrefixFrom(a, a.BitLen())}, w.Facts().Cluster.Nodes["n1"]) && claimed[ip.IP] == 1 && !slices.Contains(have, a) {
 						t.Fatalf("seed %d step %d: %s runs with %s and has %v", seed, step, name, a, have)
 					}
 				}

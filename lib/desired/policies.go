@@ -2,16 +2,16 @@ package desired
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"ovn-k8s/lib/desired/facts"
+	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
-	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
 )
 
@@ -29,7 +29,7 @@ func (w *World) putPolicies(change func() []nb.Unit) []nb.Unit {
 	before := w.policies.Any()
 	touched := change()
 	if w.policies.Any() != before {
-		for name := range w.cluster.Nodes {
+		for name := range w.Facts().Cluster.Nodes {
 			touched = append(touched, policy.NodeUnit(name))
 		}
 	}
@@ -49,7 +49,7 @@ func (w *World) policyNames() []types.NamespacedName {
 }
 
 func (w *World) putNamespace(n *corev1.Namespace) []nb.Unit {
-	return append(w.putUID(n), w.policies.PutNamespace(n)...)
+	return append(w.look(w.facts.PutNamespace(n)), w.policies.PutNamespace(n)...)
 }
 
 func (w *World) removeNamespace(name types.NamespacedName) []nb.Unit {
@@ -60,38 +60,48 @@ func (w *World) namespaceNames() []types.NamespacedName {
 	return clusterWide(slices.Values(w.policies.Namespaces()))
 }
 
-// ownAddrs are all addresses of a node for the pods of its switch: those of its management port, and its own. nil if
-// the topology has no such node.
-func (w *World) ownAddrs(sw string) []netip.Addr {
-	subnets, ok := w.cluster.Nodes[sw]
-	if !ok {
-		return nil
+// lookPolicies returns the units of the guard and of nodes' own ACLs affected.
+func (w *World) lookPolicies(c facts.Change) (touched []nb.Unit) {
+	for _, sw := range c.Moved {
+		touched = append(touched, policy.NodeUnit(sw))
 	}
-	return append(addrs(topology.ManagementPort(subnets).IPs), w.hosts[sw]...)
+	if !c.Topology {
+		return touched
+	}
+	changed := c.ChangedSubnets()
+	if c.OtherNetworks() {
+		touched = append(touched, policy.GuardUnit)
+		for name := range c.Now.Cluster.Nodes {
+			changed[name] = true
+		}
+	}
+	for name := range changed {
+		touched = append(touched, policy.NodeUnit(name), policy.GuardUnit)
+	}
+	return touched
 }
 
 // nodePolicyRows are the ACLs of a node's switch.
 func (w *World) nodePolicyRows(sw string) ([]nb.Row, error) {
-	subnets, ok := w.cluster.Nodes[sw]
-	if !ok {
+	if w.Facts().Management(sw) == nil {
 		return nil, nil
 	}
 	return policy.Node{
-		Switch: sw, Management: addrs(topology.ManagementPort(subnets).IPs), Own: w.hosts[sw],
-		Inside: slices.Concat(w.cluster.Subnets, w.cluster.Join), Policies: w.policies.Any(),
+		Switch: sw, Management: w.Facts().Management(sw), Own: w.Facts().Addresses[sw],
+		Inside: w.Facts().Inside(), Policies: w.policies.Any(),
 	}.Rows(), nil
 }
 
 // guardRows returns the rows of the guard.
 func (w *World) guardRows() ([]nb.Row, error) {
-	return policy.GuardRows(w.cluster.Subnets, w.cluster.NodeNames()), nil
+	return policy.GuardRows(w.Facts().Cluster.Subnets, w.Facts().Switches), nil
 }
 
 // policyRows are the rows of a policy, or of a group of pods.
 func (w *World) policyRows(u nb.Unit) ([]nb.Row, error) {
 	rows, problem := w.policies.Rows(u)
 	if problem != "" {
-		return rows, &Problem{"NetworkPolicyNotHonoured", problem}
+		return rows, &feature.Problem{Reason: "NetworkPolicyNotHonoured", Message: problem}
 	}
 	return rows, nil
 }
@@ -100,13 +110,15 @@ func (w *World) policyRows(u nb.Unit) ([]nb.Row, error) {
 func (w *World) policyUnits() []nb.Unit { return w.policies.Units() }
 
 func (w *World) guardUnits() []nb.Unit {
-	if len(w.cluster.Nodes) == 0 {
+	if len(w.Facts().Cluster.Nodes) == 0 {
 		return nil
 	}
 	return []nb.Unit{policy.GuardUnit}
 }
 
-func (w *World) nodePolicyUnits() []nb.Unit { return unitsOf(w.cluster.Nodes, policy.NodeUnit) }
+func (w *World) nodePolicyUnits() []nb.Unit {
+	return feature.UnitsOf(w.Facts().Cluster.Nodes, policy.NodeUnit)
+}
 
 // Policy returns the policy of unit u.
 func (w *World) Policy(u nb.Unit) (policy.Policy, bool) { return w.policies.Policy(u) }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/nb"
 )
@@ -85,12 +86,12 @@ func (w *World) changedReplies(s *serviceState, node string) (touched []nb.Unit)
 		was := here.refused
 		here.refused = here.decide()
 		r.on[node] = here
-		for other := range otherKeys(was, here.refused, equal) {
+		for other := range facts.OtherKeys(was, here.refused, facts.Same) {
 			touched = append(touched, other.Unit())
 			w.forgetLocal(other.Key, node)
 		}
 	}
-	if w.cluster.Nodes[node] != nil {
+	if w.Facts().Cluster.Nodes[node] != nil {
 		touched = append(touched, service.ReturnUnit(node))
 	}
 	return touched
@@ -142,7 +143,7 @@ func (w *World) insideRows() ([]nb.Row, error) {
 // returnUnits lists the units of nodes with endpoints of Services with the external policy Local.
 func (w *World) returnUnits() (out []nb.Unit) {
 	for node := range w.services.returns.on {
-		if w.cluster.Nodes[node] != nil {
+		if w.Facts().Cluster.Nodes[node] != nil {
 			out = append(out, service.ReturnUnit(node))
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
@@ -306,7 +307,7 @@ func BenchmarkEvent(b *testing.B) {
 			}
 			return w.Put(more.WithChassis("node-1000", "chassis-1000"))
 		}},
-		{"gateway dies", func(i int) []nb.Unit { return w.Put(Silent{"node-1": i%2 == 0}) }},
+		{"gateway dies", func(i int) []nb.Unit { return w.Put(facts.Silent{"node-1": i%2 == 0}) }},
 		{"gateway changes", func(i int) []nb.Unit {
 			more, err := c.WithGateway("node-1", func() topology.Gateway {
 				g := c.Gateways["node-1"]

@@ -12,8 +12,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/service"
-	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/nb"
 )
 
@@ -26,18 +26,11 @@ type services struct {
 	onNode  map[string]map[service.Key]*localEndpoints
 	returns returns
 	crowds  crowds
-	zones   map[string]string // by node
 	// selection decides how OVN chooses endpoints in this cluster.
 	selection service.Selection
-	// chassis are the hosts of the topology, and chassisOf their system-ids by node.
-	chassis   map[string]chassis
-	chassisOf map[string][]string
 	around    service.Surroundings
 	// switchesAt is nodesByAddress, or nil after a possible change: pods with hostPorts are rare.
 	switchesAt map[netip.Addr][]string
-	// configured are the subnets of Services in the settings, cidrs those of ServiceCIDRs by their names.
-	configured servicecidr.Ranges
-	cidrs      map[string]servicecidr.Ranges
 	shared     map[string]string // one copy of each string shared by endpoints
 }
 
@@ -70,7 +63,7 @@ func newServices() services {
 		all: map[service.Key]*serviceState{}, owners: map[types.NamespacedName]service.Key{}, onNode: map[string]map[service.Key]*localEndpoints{},
 		returns: returns{on: map[string]replies{}}, crowds: newCrowds(),
 		selection: service.Selection{Userspace: true}, // for every datapath
-		zones:     map[string]string{}, shared: map[string]string{}, cidrs: map[string]servicecidr.Ranges{},
+		shared:    map[string]string{},
 	}
 }
 
@@ -224,7 +217,10 @@ func (w *World) changeService(k service.Key, change func() (others []service.Key
 	if !s.known && len(s.slices) == 0 {
 		delete(w.services.all, k)
 	}
-	return append(touched, w.reserveForAPIServer(k)...)
+	if k == service.APIServer() {
+		touched = append(touched, w.look(w.facts.PutAPIServer(w.services.claims.Reserved()))...)
+	}
+	return touched
 }
 
 // updateTraits computes the traits of a Service. If they differ, it returns the units of chassis with its endpoints.
@@ -240,7 +236,7 @@ func (w *World) updateTraits(k service.Key) []nb.Unit {
 	was, r := s.traits, w.resolved(k)
 	weight, fits := r.Weight(w.services.around)
 	w.services.crowds.charge(s, weight)
-	s.traits = traits{r.ByNode(), r.ByGateway(w.cluster.Subnets), r.Near(), r.Ours && r.ExternalLocal, !fits || s.charge.refused, r.Served}
+	s.traits = traits{r.ByNode(), r.ByGateway(w.Facts().Cluster.Subnets), r.Near(), r.Ours && r.ExternalLocal, !fits || s.charge.refused, r.Served}
 	if s.listed = nil; s.byNode {
 		s.listed = r.Listed
 	}
@@ -330,7 +326,7 @@ func (w *World) serviceRows(k service.Key) ([]nb.Row, error) {
 	if len(r.Problems) == 0 {
 		return rows, nil
 	}
-	p := &Problem{Reason: r.Problems[0].Reason}
+	p := &feature.Problem{Reason: r.Problems[0].Reason}
 	for i, one := range r.Problems {
 		if i == maxProblems {
 			p.Message += fmt.Sprintf("; and %d more", len(r.Problems)+r.Untold-i)
@@ -345,18 +341,6 @@ func (w *World) serviceRows(k service.Key) ([]nb.Row, error) {
 // characters.
 const maxProblems = 4
 
-// putZone records the zone of a node and reports whether it has changed. The caller must call lookAround then,
-// because of hints of endpoints.
-func (w *World) putZone(node, zone string) bool {
-	if w.services.zones[node] == zone {
-		return false
-	}
-	if w.services.zones[node] = w.services.share(zone); zone == "" {
-		delete(w.services.zones, node)
-	}
-	return true
-}
-
 // nodes returns the nodes with endpoints.
 func (s *serviceState) nodes() []string {
 	out := map[string]bool{}
@@ -366,32 +350,6 @@ func (s *serviceState) nodes() []string {
 		}
 	}
 	return slices.Collect(maps.Keys(out))
-}
-
-// otherKeys are the keys with different values in two maps.
-func otherKeys[K comparable, V any](a, b map[K]V, equal func(V, V) bool) map[K]bool {
-	out := map[K]bool{}
-	for k, was := range a {
-		if now, has := b[k]; !has || !equal(was, now) {
-			out[k] = true
-		}
-	}
-	for k := range b {
-		if _, had := a[k]; !had {
-			out[k] = true
-		}
-	}
-	return out
-}
-
-func equal(a, b bool) bool { return a == b }
-
-func set[K comparable](values []K) map[K]bool {
-	out := make(map[K]bool, len(values))
-	for _, v := range values {
-		out[v] = true
-	}
-	return out
 }
 
 func merged[K comparable, V any](a, b map[K]V) map[K]V {

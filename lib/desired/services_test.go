@@ -117,10 +117,10 @@ func randomServiceChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Uni
 	switch r.IntN(13) {
 	case 12:
 		node := fmt.Sprint("n", r.IntN(4))
-		if w.Cluster().Nodes[node] == nil {
+		if w.Facts().Cluster.Nodes[node] == nil {
 			return "nothing", nil
 		}
-		return "other subnets of " + node, w.Put(withOtherSubnets(t, w.Cluster(), node))
+		return "other subnets of " + node, w.Put(withOtherSubnets(t, w.Facts().Cluster, node))
 	case 11:
 		c := serviceCIDR(fmt.Sprint("cidr", r.IntN(2)), pick(r, "172.16.0.0/24", "10.0.0.0/9", "fd02::/112"))
 		if r.IntN(2) == 0 {

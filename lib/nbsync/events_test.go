@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -279,7 +280,7 @@ func (y *city) events() {
 	y.kind("policy", 100, func(i int) []nb.Unit { return w.Put(y.policy(i/2, (i+1)%2*(3+i/citySpaces))) })
 	y.kind("namespace", 20, func(i int) []nb.Unit { return w.Put(y.space(i/2, []string{"b", "a"}[i%2])) })
 	y.kind("node", 20, func(i int) []nb.Unit { return w.Put(y.node(i/2, y.address(i/2+(i+1)%2*y.nodes))) })
-	y.kind("gateway", 20, func(i int) []nb.Unit { return w.Put(desired.Silent{fmt.Sprint("n", 1+i/2): i%2 == 0}) })
+	y.kind("gateway", 20, func(i int) []nb.Unit { return w.Put(facts.Silent{fmt.Sprint("n", 1+i/2): i%2 == 0}) })
 	var registries []map[string]string // as they are in the database
 	for i := range 20 {
 		registries = append(registries, y.topology([]int{i, -1}[i%2]).Registry())

@@ -69,7 +69,7 @@ func rowsOf(w *desired.World, units []nb.Unit) map[nb.Unit][]nb.Row {
 	want := map[nb.Unit][]nb.Row{}
 	for _, u := range units {
 		if want[u], _ = w.Rows(u); u == topology.ClusterUnit {
-			want[u] = w.Cluster().Rows()
+			want[u] = w.Facts().Cluster.Rows()
 		}
 	}
 	return want

@@ -82,7 +82,7 @@ func (e *engine) load(ctx context.Context) error {
 	for _, ev := range events {
 		e.take(ev)
 	}
-	if err := checkOwner(e.links.db, e.world.UID()); err != nil {
+	if err := checkOwner(e.links.db, e.world.Facts().UID); err != nil {
 		return err
 	}
 	e.worlds.Allocate()

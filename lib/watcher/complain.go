@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/nb"
 )
@@ -188,7 +188,7 @@ func (e *engine) tell(u nb.Unit, err error) {
 		return
 	}
 	reason := "NetworkNotReady"
-	var problem *desired.Problem
+	var problem *feature.Problem
 	if errors.As(err, &problem) {
 		reason = problem.Reason
 	}

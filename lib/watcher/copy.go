@@ -27,7 +27,7 @@ const (
 
 // unsavedTopology returns the topology if it differs from its copy.
 func (e *engine) unsavedTopology() *topology.Cluster {
-	c := e.world.Cluster()
+	c := e.world.Facts().Cluster
 	if !e.writesAll() || c.Router == "" {
 		return nil
 	}

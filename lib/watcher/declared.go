@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -33,8 +33,8 @@ func (e *engine) followDeclared(sb *ovsdb.DB) (tell func()) {
 }
 
 // declared reads the options of hosts, as returned by CMSOptions.
-func declared(options map[string]map[string]string) desired.Declared {
-	d := desired.Declared{}
+func declared(options map[string]map[string]string) facts.Declared {
+	d := facts.Declared{}
 	for chassis, o := range options {
 		if modes := o[names.GatewayDownOption]; modes != "" {
 			d[chassis] = modes
@@ -44,7 +44,7 @@ func declared(options map[string]map[string]string) desired.Declared {
 }
 
 // declare records the gateways declared down by their hosts.
-func (e *engine) declare(d desired.Declared) []nb.Unit {
+func (e *engine) declare(d facts.Declared) []nb.Unit {
 	touched := e.judged(func() []nb.Unit { return e.world.Put(d) })
 	e.tellDeclared()
 	return touched
@@ -60,7 +60,7 @@ func (e *engine) tellDeclared() {
 		}
 		text := e.declaredText(name)
 		e.log.Warn(text)
-		if node := e.world.Cluster().Gateways[name].Node; node != "" {
+		if node := e.world.Facts().Cluster.Gateways[name].Node; node != "" {
 			e.links.cluster.Warn(kube.Node(node), "GatewayDown", text)
 		}
 	}
@@ -74,7 +74,7 @@ func (e *engine) tellDeclared() {
 // declaredText says whether a gateway declared down is in use.
 func (e *engine) declaredText(name string) string {
 	state := "in use, since all are unhealthy"
-	if slices.Contains(e.world.DeadGateways(), name) {
+	if slices.Contains(e.world.Facts().DeadGateways(), name) {
 		state = "down, routes withdrawn"
 	}
 	return fmt.Sprintf("gateway %s: %s: %s", name, state, whyDeclared)
@@ -82,7 +82,7 @@ func (e *engine) declaredText(name string) string {
 
 // declaredDown lists the gateways declared down by their hosts.
 func (e *engine) declaredDown() []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(e.world.Cluster().Gateways)), func(name string) bool { return !e.world.DeclaredDown(name) })
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(e.world.Facts().Cluster.Gateways)), func(name string) bool { return !e.world.Facts().DeclaredDown(name) })
 }
 
 // whyDeclared is the remedy for a gateway declared down by its host.

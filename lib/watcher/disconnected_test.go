@@ -5,10 +5,10 @@ import (
 	"maps"
 	"testing"
 
+	"ovn-k8s/lib/desired/facts"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"ovn-k8s/lib/desired"
 )
 
 // An Event about a pod without an interface is written once, also where many more pods lose theirs later.
@@ -19,7 +19,7 @@ func TestDisconnectedPodsAreToldOnce(t *testing.T) {
 	for node = range c.Nodes {
 	}
 	e.world.Put(c.WithChassis(node, "chassis"))
-	e.world.Put(desired.Chassis{"chassis": true})
+	e.world.Put(facts.Registered{"chassis": true})
 	down := map[string]bool{}
 	add := func(prefix string, count int) {
 		ip := c.Nodes[node][0].Addr()

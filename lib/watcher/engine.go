@@ -190,7 +190,7 @@ func globalHandler(changed func()) cache.EventHandler {
 // checkOwner ends the engine if the database is not this cluster's. Nothing is
 // written from then on.
 func (e *engine) checkOwner() {
-	if err := checkOwner(e.links.db, e.world.UID()); err != nil {
+	if err := checkOwner(e.links.db, e.world.Facts().UID); err != nil {
 		e.missing[ownerKind] = true
 		e.fail(err)
 	}

@@ -71,7 +71,7 @@ func (e *engine) gateways() (units []nb.Unit) {
 	if !e.judges() {
 		return nil
 	}
-	for name := range e.world.Cluster().Gateways {
+	for name := range e.world.Facts().Cluster.Gateways {
 		units = append(units, topology.GatewayUnit(name))
 	}
 	return units

@@ -10,7 +10,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/model"
 
-	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -27,11 +27,11 @@ func (e *engine) watchGateways() []nb.Unit {
 	}
 	e.hostsChanged = false
 	led := sync.OnceValue(func() map[string]bool { return ledTo(e.links.db) })
-	e.prober.Watch(e.world.GatewayHosts(), func(name string) bool {
+	e.prober.Watch(e.world.Facts().GatewayHosts(), func(name string) bool {
 		gateways := led()
 		return gateways != nil && !gateways[name]
 	})
-	return e.world.Put(desired.Silent(e.prober.Unhealthy()))
+	return e.world.Put(facts.Silent(e.prober.Unhealthy()))
 }
 
 // probed records the unhealthy hosts of gateways, and reports firewalls that reject the probes.
@@ -44,7 +44,7 @@ func (e *engine) probed() []nb.Unit {
 		}
 	}
 	e.rejected = rejected
-	return e.judged(func() []nb.Unit { return e.world.Put(desired.Silent(e.prober.Unhealthy())) })
+	return e.judged(func() []nb.Unit { return e.world.Put(facts.Silent(e.prober.Unhealthy())) })
 }
 
 // ledTo returns the gateways with routes to them in the database, nil if unknown. A gateway without routes was down
@@ -72,16 +72,16 @@ func ledTo(db *ovsdb.DB) map[string]bool {
 
 // judged calls record, and reports the gateways with another state afterwards.
 func (e *engine) judged(record func() []nb.Unit) []nb.Unit {
-	before, absent := e.world.DeadGateways(), e.world.Absent()
+	before, absent := e.world.Facts().DeadGateways(), e.world.Facts().Absent()
 	touched := record()
-	e.warnAbsent(absent, e.world.Absent())
-	now := e.world.DeadGateways()
+	e.warnAbsent(absent, e.world.Facts().Absent())
+	now := e.world.Facts().DeadGateways()
 	for _, name := range now {
 		switch {
 		case slices.Contains(before, name):
 		case slices.Contains(e.declared, name):
 			e.log.Warn(e.declaredText(name))
-		case !e.world.DeclaredDown(name): // else tellDeclared follows
+		case !e.world.Facts().DeclaredDown(name): // else tellDeclared follows
 			e.log.WithField("gateway", name).Warnf("is dead: nothing leads there until its host is registered in the Southbound database and answers at %s, TCP port %d or %d", e.addressesOf(name), prober.Ports()[0], prober.Ports()[1])
 		}
 	}
@@ -96,7 +96,7 @@ func (e *engine) judged(record func() []nb.Unit) []nb.Unit {
 // addressesOf are the addresses of a gateway's host, for people.
 func (e *engine) addressesOf(gateway string) string {
 	var all []string
-	for _, a := range e.world.GatewayHosts()[gateway] {
+	for _, a := range e.world.Facts().GatewayHosts()[gateway] {
 		all = append(all, a.String())
 	}
 	if all == nil {
@@ -151,8 +151,8 @@ func (e *engine) serveSouth(ctx context.Context, sb *ovsdb.DB) {
 			if !ok {
 				return nil // keep the last known state
 			}
-			touched := e.world.Put(desired.Tunnels(sb.Tunnels()))
-			touched = append(touched, e.judged(func() []nb.Unit { return e.world.Put(desired.Chassis(chassis)) })...)
+			touched := e.world.Put(facts.Tunnels(sb.Tunnels()))
+			touched = append(touched, e.judged(func() []nb.Unit { return e.world.Put(facts.Registered(chassis)) })...)
 			return append(touched, e.southAsked()...)
 		})
 	}

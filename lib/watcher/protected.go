@@ -5,14 +5,14 @@ import (
 	"time"
 
 	"ovn-k8s/lib/config"
-	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/ovsdb"
 )
 
 // protected are the addresses of the API server and the databases in the configuration.
-func protected(c config.Config) desired.Protected {
+func protected(c config.Config) facts.Protected {
 	c.EncapIP = "" // this host's own
-	out := desired.Protected{}
+	out := facts.Protected{}
 	for _, h := range c.Hosts() {
 		out[h.Addr] = "the address of " + h.Setting
 	}
@@ -35,5 +35,5 @@ func (e *engine) loadTunnels(ctx context.Context) {
 		return
 	}
 	defer sb.Close()
-	e.world.Put(desired.Tunnels(sb.Tunnels()))
+	e.world.Put(facts.Tunnels(sb.Tunnels()))
 }

@@ -126,7 +126,7 @@ func (w *Watcher) resync([]string) (string, error) {
 // showTopology prints the cluster's subnets and its nodes.
 func (w *Watcher) showTopology([]string) (string, error) {
 	return w.ask(func(e *engine) (string, error) {
-		c := e.world.Cluster()
+		c := e.world.Facts().Cluster
 		var b strings.Builder
 		t := newTable(&b)
 		fmt.Fprintf(t, "cluster router\t%s\n", c.Router)

@@ -15,7 +15,7 @@ import (
 // showNodes prints the nodes of the cluster: subnets, chassis, addresses and how many pods have logical ports.
 func (w *Watcher) showNodes(args []string) (string, error) {
 	return w.ask(func(e *engine) (string, error) {
-		c := e.world.Cluster()
+		c := e.world.Facts().Cluster
 		nodes := c.NodeNames()
 		if len(args) > 0 {
 			if nodes = args; c.Nodes[args[0]] == nil {
@@ -33,7 +33,7 @@ func (w *Watcher) showNodes(args []string) (string, error) {
 		fmt.Fprintln(t, "NODE\tSUBNETS\tCHASSIS\tREGISTERED\tADDRESSES\tPODS")
 		for _, n := range nodes {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\n", n, ipnet.Join(c.Nodes[n]), orDash(c.Chassis[n]),
-				e.world.Registered(c.Chassis[n]), orDash(ipnet.Join(e.world.NodeAddresses(n))), pods[n])
+				e.world.Facts().IsRegistered(c.Chassis[n]), orDash(ipnet.Join(e.world.Facts().Addresses[n])), pods[n])
 		}
 		err := t.Flush()
 		return b.String(), err
@@ -43,7 +43,7 @@ func (w *Watcher) showNodes(args []string) (string, error) {
 // showGateways prints the gateways, and why one is down.
 func (w *Watcher) showGateways(args []string) (string, error) {
 	return w.ask(func(e *engine) (string, error) {
-		c := e.world.Cluster()
+		c := e.world.Facts().Cluster
 		gateways := c.GatewayNames()
 		if len(args) > 0 {
 			if gateways = args; !slices.Contains(c.GatewayNames(), args[0]) {
@@ -66,16 +66,16 @@ func (w *Watcher) showGateways(args []string) (string, error) {
 // gatewayState says whether routes lead to a gateway, and the reasons if not.
 func (e *engine) gatewayState(name string, g topology.Gateway) string {
 	var problems []string
-	if e.world.Registered(g.Chassis) == "no" {
+	if e.world.Facts().IsRegistered(g.Chassis) == "no" {
 		problems = append(problems, "chassis "+g.Chassis+" is not in the Southbound database: check ovn-controller there")
 	}
-	if e.world.Unanswered(name) {
+	if e.world.Facts().Silent[name] {
 		problems = append(problems, "no answer at "+e.addressesOf(name))
 	}
-	if e.world.DeclaredDown(name) {
+	if e.world.Facts().DeclaredDown(name) {
 		problems = append(problems, whyDeclared)
 	}
-	down := slices.Contains(e.world.DeadGateways(), name)
+	down := slices.Contains(e.world.Facts().DeadGateways(), name)
 	switch {
 	case len(problems) == 0 && !down:
 		return "in use"

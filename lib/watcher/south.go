@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"ovn-k8s/lib/config"
-	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/ovsdb"
@@ -35,9 +35,9 @@ func (e *engine) readSouth(ctx context.Context) ([]string, error) {
 	}
 	defer sb.Close()
 	chassis, _ := sb.Chassis()
-	e.world.Put(desired.Chassis(chassis))
+	e.world.Put(facts.Registered(chassis))
 	var lines []string
-	absent := e.world.Absent()
+	absent := e.world.Facts().Absent()
 	for _, node := range slices.Sorted(maps.Keys(absent)) {
 		lines = append(lines, fmt.Sprintf("! Node %s: chassis %s is not in the Southbound database: check ovn-controller there", node, absent[node]))
 	}

@@ -31,7 +31,7 @@ type World interface {
 	Units() []nb.Unit
 	// Owns reports whether u is a unit of this World, even if it has no rows any more.
 	Owns(u nb.Unit) bool
-	// Rows returns the desired rows of a unit, and an error if some are missing: a *desired.Problem has the reason of
+	// Rows returns the desired rows of a unit, and an error if some are missing: a *feature.Problem has the reason of
 	// an Event.
 	Rows(u nb.Unit) ([]nb.Row, error)
 	// Object returns the object for Events about a unit, with its type, name and UID; nil if there is none.
@@ -176,7 +176,7 @@ func (n network) Object(u nb.Unit) runtime.Object {
 	if p, ok := n.Policy(u); ok {
 		return &networkingv1.NetworkPolicy{ObjectMeta: identity(p.Namespace, p.Name, p.UID)}
 	}
-	if name := n.BadServiceCIDR(); u == servicecidr.Unit && name != "" {
+	if name, _ := n.Facts().BadServiceCIDR(); u == servicecidr.Unit && name != "" {
 		return &networkingv1.ServiceCIDR{ObjectMeta: identity("", name, "")}
 	}
 	if p, ok := n.Pod(u); ok {

@@ -248,7 +248,7 @@ func (c *Cluster) Try(k Case) Result {
 		out.Object = out.Object.Max(c.Put(o))
 	}
 	out.Problem = c.problem
-	p := Pod("namespace-0", "further", 7, len(c.World.Cluster().Nodes))
+	p := Pod("namespace-0", "further", 7, len(c.World.Facts().Cluster.Nodes))
 	p.Labels["app"] = "app-new"
 	out.Pod = c.Put(p)
 	c.Remove(p)

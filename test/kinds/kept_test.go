@@ -196,7 +196,7 @@ func output(s state) map[string]string {
 			services = append(services, r)
 		}
 	}
-	out["cluster"] = w.UID()
+	out["cluster"] = w.Facts().UID
 	helperOutput(s, services, out)
 	return out
 }

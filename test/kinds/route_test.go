@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -159,7 +159,7 @@ func (r *routes) Rows(u nb.Unit) ([]nb.Row, error) {
 		return nil, nil
 	}
 	if _, err := netip.ParsePrefix(o.Spec.Prefix); err != nil {
-		return nil, &desired.Problem{Reason: "BadRoute", Message: fmt.Sprintf("prefix %q of route %s is no prefix: give one such as 192.0.2.0/24", o.Spec.Prefix, o.Name)}
+		return nil, &feature.Problem{Reason: "BadRoute", Message: fmt.Sprintf("prefix %q of route %s is no prefix: give one such as 192.0.2.0/24", o.Spec.Prefix, o.Name)}
 	}
 	return []nb.Row{{
 		Table: nbdb.LogicalRouterStaticRouteTable, ID: "test/" + o.Name, Model: &nbdb.LogicalRouterStaticRoute{IPPrefix: o.Spec.Prefix, Nexthop: o.Spec.NextHop},

@@ -103,7 +103,7 @@ func placesOf(c oracle.Cluster, w *desired.World) map[netip.Addr]place {
 		}
 	}
 	for _, n := range c.Nodes {
-		mac := topology.ManagementPort(w.Cluster().Nodes[n.Name]).MAC
+		mac := topology.ManagementPort(w.Facts().Cluster.Nodes[n.Name]).MAC
 		for _, a := range n.Status.Addresses {
 			at[netip.MustParseAddr(a.Address)] = place{names.ManagementPort(n.Name), n.Name, mac}
 		}
@@ -187,7 +187,7 @@ func TestTheFlowsAgreeWithTheOracle(t *testing.T) {
 // of denied connections.
 func compare(t *testing.T, s oracle.Source, c oracle.Cluster, w *desired.World, traces *tracer) (asked, denied int) {
 	t.Helper()
-	router, at := w.Cluster().Router, placesOf(c, w)
+	router, at := w.Facts().Cluster.Router, placesOf(c, w)
 	all := connections(c)
 	for range tracesOfEach {
 		conn := all[s.IntN(len(all))]

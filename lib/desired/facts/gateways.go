@@ -1,0 +1,99 @@
+package facts
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"ovn-k8s/lib/names"
+)
+
+// Silent are the gateways on unhealthy hosts.
+type Silent map[string]bool
+
+// Registered are the hosts in the Southbound database, by system-id. nil means unknown.
+type Registered map[string]bool
+
+// Declared are the modes of gateways that a host declares down, by system-id: the value of names.GatewayDownOption.
+type Declared map[string]string
+
+// Outages are the families without routes to a gateway, by its name.
+type Outages map[string]Families
+
+// Families are address families.
+type Families struct{ v4, v6 bool }
+
+// Of reports whether an address is of one of the families.
+func (f Families) Of(a netip.Addr) bool {
+	if a.Unmap().Is4() {
+		return f.v4
+	}
+	return f.v6
+}
+
+// outages decides which gateways are down: those on unhealthy or unregistered hosts, and those declared down by their
+// hosts. If this leaves no route outside in a family, gateways declared down count as up, because they may still forward
+// a part of its packets. If all hosts are unhealthy or unregistered, the reports are more likely wrong, and no gateway is
+// down.
+func (f *Facts) outages() Outages {
+	gone, down := map[string]bool{}, map[string]bool{}
+	for name, g := range f.Cluster.Gateways {
+		if f.Silent[name] || f.Registered != nil && !f.Registered[g.Chassis] {
+			gone[name], down[name] = true, true
+		}
+		if f.DeclaredDown(name) {
+			down[name] = true
+		}
+	}
+	if len(down) == 0 {
+		return nil
+	}
+	v4, v6 := f.worst(netip.IPv4Unspecified(), down, gone), f.worst(netip.IPv6Unspecified(), down, gone)
+	out := Outages{}
+	for name := range down {
+		if f := (Families{v4[name], v6[name]}); f.v4 || f.v6 {
+			out[name] = f
+		}
+	}
+	return out
+}
+
+// worst returns the first of several sets of gateways without which routes outside remain in a family. If a family
+// never has such routes, it returns the first set that is not all gateways.
+func (f *Facts) worst(family netip.Addr, sets ...map[string]bool) map[string]bool {
+	used := f.Cluster.Leads(family, func(string) bool { return true })
+	for _, dead := range sets {
+		if used && f.Cluster.Leads(family, func(name string) bool { return !dead[name] }) || !used && len(dead) < len(f.Cluster.Gateways) {
+			return dead
+		}
+	}
+	return nil
+}
+
+// DeclaredDown reports whether the host of a gateway declares it down, because it cannot forward the gateway's
+// packets.
+func (f *Facts) DeclaredDown(gateway string) bool {
+	g, ok := f.Cluster.Gateways[gateway]
+	return ok && slices.Contains(names.SplitModes(f.Declared[g.Chassis]), g.Mode)
+}
+
+// DeadGateways lists the gateways that are down in at least one family.
+func (f *Facts) DeadGateways() []string { return slices.Sorted(maps.Keys(f.Outages)) }
+
+// GatewayHosts returns the addresses to probe on the host of each gateway.
+func (f *Facts) GatewayHosts() map[string][]netip.Addr {
+	hosts := map[string][]netip.Addr{}
+	for name, g := range f.Cluster.Gateways {
+		var addrs []netip.Addr
+		if g.Tunnel.IsValid() {
+			addrs = append(addrs, g.Tunnel)
+		}
+		for _, a := range f.Addresses[g.Node] {
+			if !slices.Contains(addrs, a) {
+				addrs = append(addrs, a)
+			}
+		}
+		hosts[name] = addrs
+	}
+	return hosts
+}

@@ -1,0 +1,120 @@
+package facts
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
+)
+
+// Protected are addresses of the API server and the databases, and their descriptions. The credential of a kubelet
+// must not suffice to receive packets of pods to them.
+type Protected map[netip.Addr]string
+
+// Tunnels are the tunnel addresses of the hosts in the Southbound database, by system-id. nil means unknown.
+type Tunnels map[string][]netip.Addr
+
+// reservations are the addresses that a Node does not get just by reporting them.
+type reservations struct {
+	protected Protected
+	tunnels   Tunnels
+	apiServer []netip.Addr // sorted
+	of        map[netip.Addr]reservation
+}
+
+// A reservation describes an address, and the node allowed to have it.
+type reservation struct {
+	is    string
+	node  string // its switch, or ""
+	prove bool   // a node may have it with proof, see proven
+}
+
+// reserve computes the reservations again, and judges the addresses of the hosts affected.
+func (x *Index) reserve(f *Facts) Change {
+	f.reserved.of = f.reservations()
+	affected := map[string]bool{}
+	affect := func(a netip.Addr) {
+		for _, h := range x.said.of[a] {
+			affected[names.NodeSwitch(h.name)] = true
+		}
+	}
+	for a := range OtherKeys(x.now.reserved.of, f.reserved.of, Same) {
+		affect(a)
+	}
+	for a, r := range f.reserved.of { // their proofs may have changed
+		if r.prove {
+			affect(a)
+		}
+	}
+	c := x.judge(f, slices.Sorted(maps.Keys(affected)))
+	c.Reservations = true
+	return c
+}
+
+// reservations are the addresses with a reservation.
+func (f *Facts) reservations() map[netip.Addr]reservation {
+	now := map[netip.Addr]reservation{}
+	for id, addrs := range f.reserved.tunnels {
+		if node := f.NodeOn(id); node != "" {
+			for _, a := range addrs {
+				now[a] = reservation{is: "the tunnel address of node " + node, node: node}
+			}
+		}
+	}
+	for _, a := range f.reserved.apiServer {
+		now[a] = reservation{is: "an address of the API server", prove: true}
+	}
+	for a, is := range f.reserved.protected {
+		now[a] = reservation{is: is, prove: true}
+	}
+	for _, name := range f.Cluster.GatewayNames() {
+		g := f.Cluster.Gateways[name]
+		if g.Mode == topology.Local {
+			continue
+		}
+		for _, ip := range g.IPs {
+			now[ip.Addr()] = reservation{is: "the address of gateway " + name, node: f.NodeOn(g.Chassis)}
+		}
+		for _, hop := range g.NextHops {
+			now[hop] = reservation{is: "the next hop of gateway " + name}
+		}
+	}
+	return now
+}
+
+// Reserved reports whether no Node gets an address just by reporting it.
+func (f *Facts) Reserved(a netip.Addr) bool {
+	_, reserved := f.reserved.of[a]
+	return reserved
+}
+
+// ChangedReservations are the addresses with another reservation.
+func (c Change) ChangedReservations() []netip.Addr {
+	return slices.Collect(maps.Keys(OtherKeys(c.Was.reserved.of, c.Now.reserved.of, Same)))
+}
+
+// refused returns the reason why a node does not get a reported address, "" if it does.
+func (f *Facts) refused(h host, a netip.Addr) string {
+	sw := names.NodeSwitch(h.name)
+	r, ok := f.reserved.of[a]
+	switch {
+	case !ok || r.node == sw:
+		return ""
+	case r.prove && f.proven(h, a):
+		return ""
+	case r.prove:
+		return fmt.Sprintf("is %s: if the node is that host, label it %s=", r.is, names.LabelControlPlane)
+	}
+	return "is " + r.is
+}
+
+// proven reports whether another source than its kubelet shows that a node is a host of the control plane: its label,
+// protected from kubelets by the admission plugin NodeRestriction, or its tunnel address. Without a Southbound
+// database every node counts as proven.
+func (f *Facts) proven(h host, a netip.Addr) bool {
+	tunnels := f.reserved.tunnels
+	return h.control || tunnels == nil || slices.Contains(tunnels[f.Cluster.Chassis[names.NodeSwitch(h.name)]], a)
+}

@@ -1,0 +1,177 @@
+// Package network has the rows that follow from the facts about the network alone: the cluster router, the nodes with
+// their addresses, the gateways, and the subnets of Services.
+package network
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"ovn-k8s/lib/desired/facts"
+	"ovn-k8s/lib/desired/feature"
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/servicecidr"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+)
+
+// A Network is the feature.
+type Network struct {
+	facts *facts.Index
+	// marks returns the positions in a node's subnets where the allocation of addresses resumes after a restart.
+	marks func(sw string) []netip.Addr
+}
+
+// New returns the network of an index of facts.
+func New(x *facts.Index, marks func(sw string) []netip.Addr) *Network { return &Network{x, marks} }
+
+// Units implements feature.Feature.
+func (n *Network) Units() []feature.Units {
+	now := n.facts.Now
+	return []feature.Units{
+		feature.Single(topology.ClusterUnit, n.clusterRows, func() bool { return now().Cluster.Router != "" }),
+		feature.Named(topology.NodePrefix, topology.NodeOf, n.nodeRows, n.nodeUnits),
+		feature.Named(topology.GatewayUnitPrefix, topology.GatewayOf, n.gatewayRows, func() []nb.Unit { return feature.UnitsOf(now().Cluster.Gateways, topology.GatewayUnit) }),
+		feature.Named(topology.HostPrefix, topology.HostOf, n.hostRows, n.hostUnits),
+		feature.Single(servicecidr.Unit, n.rangesRows, func() bool { return len(now().Ranges)+len(now().CIDRs) > 0 }),
+	}
+}
+
+// Look implements feature.Feature.
+func (n *Network) Look(c facts.Change) (touched []nb.Unit) {
+	was, now := c.Was.Cluster, c.Now.Cluster
+	if c.Was.UID != c.Now.UID || c.OtherNetworks() {
+		// The rows of the unit have other topology only as a record, without comparison: see clusterRows.
+		touched = append(touched, topology.ClusterUnit)
+	}
+	if c.Nodes {
+		for name := range facts.OtherKeys(c.Was.Nodes, c.Now.Nodes, facts.Same) {
+			touched = append(touched, topology.NodeUnit(name))
+		}
+	}
+	for name := range facts.OtherKeys(c.Was.Outages, c.Now.Outages, facts.Same) {
+		touched = append(touched, topology.GatewayUnit(name))
+	}
+	for _, sw := range c.Judged {
+		touched = append(touched, topology.HostUnit(sw)) // at least its Problem may differ
+	}
+	if c.Surroundings && (!slices.Equal(c.Was.Ranges, c.Now.Ranges) || !maps.EqualFunc(c.Was.CIDRs, c.Now.CIDRs, slices.Equal)) {
+		touched = append(append(touched, servicecidr.Unit), n.hostUnits()...)
+	}
+	if !c.Topology || was.Equal(now) {
+		return touched
+	}
+	for _, name := range topology.ChangedGateways(was, now) {
+		touched = append(touched, topology.GatewayUnit(name))
+	}
+	for name := range c.ChangedSubnets() {
+		touched = append(touched, topology.NodeUnit(name), servicecidr.Unit)
+	}
+	return append(touched, n.changedHosts(was, now)...)
+}
+
+// changedHosts returns the units of hosts affected by a change of the topology.
+func (n *Network) changedHosts(was, now topology.Cluster) (touched []nb.Unit) {
+	all := !slices.Equal(was.Subnets, now.Subnets) || !slices.Equal(was.Join, now.Join)
+	for _, family := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		all = all || was.PinnedByPolicy(family) != now.PinnedByPolicy(family)
+	}
+	for _, sw := range n.facts.Reported() {
+		if all || !slices.Equal(was.Nodes[sw], now.Nodes[sw]) {
+			touched = append(touched, topology.HostUnit(sw))
+		}
+	}
+	return touched
+}
+
+// clusterRows leaves the topology recorded on the cluster router to the one-shot commands: it may be newer there.
+func (n *Network) clusterRows() ([]nb.Row, error) {
+	f := n.facts.Now()
+	if f.Cluster.Router == "" {
+		return nil, nil
+	}
+	rows := f.Cluster.Rows()
+	for i := range rows {
+		if rows[i].ID == names.ClusterRouter {
+			rows[i].OnlyNew = slices.Collect(maps.Keys(f.Cluster.Registry()))
+			rows[i].OnlyNew = append(rows[i].OnlyNew, names.NodePrefix, names.ChassisPrefix, names.GatewayPrefix, names.SubnetLengths)
+			if f.UID != "" {
+				rows[i].Model.(*nbdb.LogicalRouter).ExternalIDs[names.KubernetesUID] = f.UID
+			}
+		}
+	}
+	return rows, nil
+}
+
+func (n *Network) nodeRows(name string) ([]nb.Row, error) {
+	f := n.facts.Now()
+	if rows := f.Cluster.NodeRows(name); rows != nil {
+		addMarks(name, n.marks(name), rows)
+		return rows, nil
+	}
+	if f.Nodes[name] {
+		return nil, &feature.Problem{Reason: "NoLogicalSwitch", Message: fmt.Sprintf("node %s has no logical switch, pods cannot run on it: run \"ovn-k8s-overlay minion-init --node-name=%s\" on it", name, name)}
+	}
+	return nil, nil
+}
+
+// addMarks adds the marks of a node's pool to its rows. The commands write these rows, too, but leave the marks
+// alone.
+func addMarks(name string, marks []netip.Addr, rows []nb.Row) {
+	for i := range rows {
+		if rows[i].ID != names.ManagementPort(name) {
+			continue
+		}
+		rows[i].OnlyNew = nil
+		if marks != nil {
+			port := rows[i].Model.(*nbdb.LogicalSwitchPort)
+			port.ExternalIDs = map[string]string{names.NextAddress: pod.Marks{Next: marks}.String()}
+		}
+	}
+}
+
+// nodeUnits lists the units of nodes of the topology and of Kubernetes.
+func (n *Network) nodeUnits() []nb.Unit {
+	f, all := n.facts.Now(), map[string]bool{}
+	for name := range f.Cluster.Nodes {
+		all[name] = true
+	}
+	maps.Copy(all, f.Nodes)
+	return feature.UnitsOf(all, topology.NodeUnit)
+}
+
+// gatewayRows returns the rows of a gateway, without routes to it in families in which it is down.
+func (n *Network) gatewayRows(name string) ([]nb.Row, error) {
+	f := n.facts.Now()
+	return append(f.Cluster.GatewayRows(name), f.Cluster.GatewayRoutesBut(name, f.Outages[name].Of)...), nil
+}
+
+// hostRows returns the routes to a node's own addresses. The Problem names its other claims.
+func (n *Network) hostRows(sw string) ([]nb.Row, error) {
+	f := n.facts.Now()
+	rows := f.Cluster.HostRows(sw, f.Addresses[sw])
+	if why := n.facts.Refusal(sw); why != "" {
+		return rows, &feature.Problem{Reason: "BadNodeAddress", Message: why}
+	}
+	return rows, nil
+}
+
+func (n *Network) hostUnits() (out []nb.Unit) {
+	for _, sw := range n.facts.Reported() {
+		out = append(out, topology.HostUnit(sw))
+	}
+	return out
+}
+
+// rangesRows returns the rows shared by all Services.
+func (n *Network) rangesRows() ([]nb.Row, error) {
+	f := n.facts.Now()
+	rows := f.Ranges.Rows(f.Switches)
+	if _, why := f.BadServiceCIDR(); why != "" {
+		return rows, &feature.Problem{Reason: "BadServiceCIDR", Message: why}
+	}
+	return rows, nil
+}
