@@ -53,29 +53,80 @@ func (w *World) changeHostPorts(old, now pod.Pod) []nb.Unit {
 		return nil
 	}
 	for _, h := range old.HostPorts {
-		w.hostPorts.drop(nodesPort{h.Protocol, h.Port}, names.NodeSwitch(old.Node), old)
 		if delete(w.hostIPs[h.IP], old.Key); len(w.hostIPs[h.IP]) == 0 {
 			delete(w.hostIPs, h.IP)
 		}
 	}
 	for _, h := range now.HostPorts {
-		w.hostPorts.add(h, names.NodeSwitch(now.Node), now)
 		if w.hostIPs[h.IP] == nil {
 			w.hostIPs[h.IP] = map[pod.Key]bool{}
 		}
 		w.hostIPs[h.IP][now.Key] = true
 	}
 	touched := map[nb.Unit]bool{cmp.Or(now.Key, old.Key).Unit(): true}
-	for _, p := range []pod.Pod{old, now} {
-		for _, h := range p.HostPorts {
-			for _, c := range w.hostPorts[nodesPort{h.Protocol, h.Port}][names.NodeSwitch(p.Node)] {
-				if p.Before(c.Pod) { // others are not affected
-					touched[c.Unit()] = true
-				}
-			}
+	before, after := portsOfNode(old), portsOfNode(now)
+	same := old.Node == now.Node && old.Created == now.Created
+	for port := range merged(before, after) {
+		if same && slices.Equal(before[port], after[port]) {
+			continue
 		}
+		w.hostPorts.rivals(touched, port, old)
+		w.hostPorts.drop(port, names.NodeSwitch(old.Node), old)
+		for _, h := range after[port] {
+			w.hostPorts.add(h, names.NodeSwitch(now.Node), now)
+		}
+		w.hostPorts.rivals(touched, port, now)
 	}
 	return slices.Collect(maps.Keys(touched))
+}
+
+// portsOfNode are the hostPorts of a pod by port of its node.
+func portsOfNode(p pod.Pod) map[nodesPort][]pod.HostPort {
+	out := make(map[nodesPort][]pod.HostPort, len(p.HostPorts))
+	for _, h := range p.HostPorts {
+		port := nodesPort{h.Protocol, h.Port}
+		out[port] = append(out[port], h)
+	}
+	return out
+}
+
+// maxNamedPods is the largest number of pods with claims to a port of a node that are told the name of its holder.
+// With more, a change of the holder touches only the pods that gain or lose an address.
+const maxNamedPods = 4
+
+// rivals adds the units of the pods affected by the claim of p to a port of its node: those that would gain or lose an
+// address, and those told another holder.
+func (all hostPorts) rivals(touched map[nb.Unit]bool, port nodesPort, p pod.Pod) {
+	list := all[port][names.NodeSwitch(p.Node)]
+	at, has := slices.BinarySearchFunc(list, p, hostClaim.compare)
+	if !has {
+		return
+	}
+	rest := list[at+1:]
+	switch own := list[at]; {
+	case len(list) == maxNamedPods+1:
+		rest = list // all messages differ
+	case len(list) > maxNamedPods && slices.ContainsFunc(list[:at], own.within):
+		return
+	case len(list) > maxNamedPods:
+		if first := slices.IndexFunc(rest, own.within); first >= 0 {
+			rest = rest[:first+1]
+		}
+	}
+	for _, c := range rest {
+		touched[c.Unit()] = true
+	}
+}
+
+// within reports whether o claims the port at all addresses of c.
+func (c hostClaim) within(o hostClaim) bool {
+	for _, h := range c.ports {
+		all := func(other pod.HostPort) bool { return !other.IP.IsValid() || h.IP.IsValid() && other.At(h.IP) }
+		if !slices.ContainsFunc(o.ports, all) {
+			return false
+		}
+	}
+	return true
 }
 
 func (all hostPorts) add(h pod.HostPort, sw string, p pod.Pod) {
@@ -93,7 +144,7 @@ func (all hostPorts) add(h pod.HostPort, sw string, p pod.Pod) {
 func (all hostPorts) drop(port nodesPort, sw string, p pod.Pod) {
 	nodes := all[port]
 	if nodes == nil {
-		return // the pod has it twice
+		return // a new claim
 	}
 	if at, has := slices.BinarySearchFunc(nodes[sw], p, hostClaim.compare); has {
 		nodes[sw] = slices.Delete(nodes[sw], at, at+1)
@@ -174,11 +225,15 @@ func (w *World) hostPortHolder(p pod.Pod, a netip.Addr, h pod.HostPort) string {
 			return "service " + s.String()
 		}
 	}
-	for _, c := range w.hostPorts[nodesPort{h.Protocol, h.Port}][names.NodeSwitch(p.Node)] {
+	list := w.hostPorts[nodesPort{h.Protocol, h.Port}][names.NodeSwitch(p.Node)]
+	for _, c := range list {
 		if !c.Before(p) {
 			break
 		}
 		if slices.ContainsFunc(c.ports, func(o pod.HostPort) bool { return o.At(a) }) {
+			if len(list) > maxNamedPods {
+				return "another pod"
+			}
 			return "pod " + c.Key.String()
 		}
 	}

@@ -138,7 +138,8 @@ func TestTheFirstKeepsAHostPort(t *testing.T) {
 	fine("a-young")
 }
 
-// L6: a pod with the ports of older ones touches only itself. The oldest touches the pods whose ports it takes.
+// L3, L6: a pod with the ports of older ones touches only itself. The oldest touches the pod whose ports it takes, not
+// all that claim them. Only around maxNamedPods all are told another holder.
 func TestHostPortsTouchYoungerPods(t *testing.T) {
 	w := NewWorld()
 	w.Put(cluster(t, 0, 1))
@@ -149,12 +150,16 @@ func TestHostPortsTouchYoungerPods(t *testing.T) {
 		p.CreationTimestamp = metav1.Unix(int64(100+i), 0)
 		p.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{HostPort: 80, ContainerPort: 80}, {HostPort: 80, ContainerPort: 81}, {HostPort: 81, ContainerPort: 81}}}}
 		all[i] = p
-		if touched := units(w.Put(p)); len(touched) != 1 {
+		want := 1
+		if i == maxNamedPods {
+			want = i + 1
+		}
+		if touched := units(w.Put(p)); len(touched) != want {
 			t.Errorf("pod %d touches %v", i, touched)
 		}
 	}
-	if touched := units(w.Remove(all[0])); len(touched) != pods {
-		t.Errorf("the oldest touches %d", len(touched))
+	if touched := units(w.Remove(all[0])); len(touched) != 2 {
+		t.Errorf("the oldest touches %v", touched)
 	}
 }
 
@@ -162,4 +167,47 @@ func TestHostPortsTouchYoungerPods(t *testing.T) {
 func units(touched []nb.Unit) []nb.Unit {
 	slices.Sort(touched)
 	return slices.Compact(touched)
+}
+
+// rivalPod is a pod on node-1 with hostPorts from 8000 on, created at some time.
+func rivalPod(i, ports, created int, ip string) *corev1.Pod {
+	p := newPod(fmt.Sprint("rival-", i), "node-1")
+	p.CreationTimestamp = metav1.Unix(int64(created), 0)
+	for n := range ports {
+		withHostPort(p, ip, int32(8000+n), corev1.ProtocolTCP)
+	}
+	return p
+}
+
+// L3: each pod with another right to a hostPort, or another message, is touched.
+func TestRivalsOfHostPortsAreComplete(t *testing.T) {
+	for seed := range uint64(10) {
+		r, w := rand.New(rand.NewPCG(seed, 8)), crowded(t, 3)
+		text := func(w *World, i int) string {
+			rows, err := hostPortText(w, fmt.Sprint("rival-", i))
+			return fmt.Sprint(rows, err)
+		}
+		before := map[int]string{}
+		for step := range 200 {
+			i := r.IntN(9)
+			p := rivalPod(i, 1+r.IntN(2), r.IntN(4), pick(r, "", "", "0.0.0.0", "::", "192.100.0.2", "127.0.0.1"))
+			if r.IntN(3) == 0 {
+				withHostPort(p, pick(r, "", "192.100.0.2", "::"), 8000, corev1.ProtocolTCP)
+			}
+			var touched []nb.Unit
+			if r.IntN(3) == 0 {
+				touched = w.Remove(p)
+			} else {
+				touched = w.Put(p)
+			}
+			touched = append(touched, w.Settle()...)
+			for n := range 9 {
+				now := text(w, n)
+				if u := nb.Unit(fmt.Sprint("pod/default/rival-", n)); now != before[n] && !slices.Contains(touched, u) && step > 0 {
+					t.Fatalf("seed %d step %d: pod %d is now %s, before %s, touched %v", seed, step, n, now, before[n], touched)
+				}
+				before[n] = now
+			}
+		}
+	}
 }
