@@ -34,6 +34,9 @@ type table struct {
 	loose map[string]string
 	// leaf tables have no references from other rows of ours. Their rows come in thousands.
 	leaf bool
+	// apart: rows of units with this table, and no others but ACLs, isolate no pod. They may change in a transaction of
+	// their own.
+	apart bool
 	// root tables keep unreferenced rows (isRoot in the schema).
 	root bool
 	// nameless tables have rows identified by their content within their parent row: see nameOf.
@@ -146,7 +149,7 @@ func owned() map[string]*table {
 			fits:    sameName,
 		},
 		nbdb.LoadBalancerTable: {
-			model: &nbdb.LoadBalancer{}, root: true, kind: "load balancer", leaf: true,
+			model: &nbdb.LoadBalancer{}, root: true, kind: "load balancer", leaf: true, apart: true,
 			columns: []string{"name", "protocol", "selection_fields"},
 			keys: map[string][]string{
 				"options": {"reject", "affinity_timeout", "ct_flush", "skip_snat", "template", "address-family", "neighbor_responder"},
@@ -155,7 +158,7 @@ func owned() map[string]*table {
 			fits: sameName,
 		},
 		nbdb.ChassisTemplateVarTable: {
-			model: &nbdb.ChassisTemplateVar{}, root: true, kind: "host's variables",
+			model: &nbdb.ChassisTemplateVar{}, root: true, kind: "host's variables", apart: true,
 			columns: []string{"chassis"}, drain: "variables",
 			keys: map[string][]string{"variables": {names.VariablePrefix}},
 			fits: sameName,

@@ -3,9 +3,11 @@ package nbsync
 import (
 	"cmp"
 	"maps"
+	"reflect"
 	"slices"
 
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
 )
 
 const (
@@ -15,6 +17,8 @@ const (
 	// maxOperations bounds a transaction with changes of existing rows. Thousands of ports added to one port group
 	// are one operation.
 	maxOperations = 2000
+	// maxBytes bounds the values of a transaction, unless one unit has more.
+	maxBytes = 4 << 20
 )
 
 // A stage is a transaction: units, in the order for dividing it if the database refuses it.
@@ -30,6 +34,8 @@ type stage struct {
 // units. New rows without other referrers come after it, such as new pods; each pod joins its groups in the
 // transaction creating its port. Rows with First come in their order among the existing ones.
 //
+// Units with load balancers only come last: the Services of one author must not delay the pods of others.
+//
 // If the first part alone is too large, as after the database was emptied, it is ordered: first units that only add
 // rows, in the order of Compare; then units that delete some.
 func (s *Sync) stages(want map[nb.Unit][]nb.Row) (out []stage) {
@@ -39,11 +45,45 @@ func (s *Sync) stages(want map[nb.Unit][]nb.Row) (out []stage) {
 	}
 	units := slices.SortedFunc(maps.Keys(want), compare)
 	if len(units) <= maxUnits {
-		return []stage{{units: units}}
+		plan, err := s.Plan(part(want, units))
+		if err != nil || plan.size() <= maxBytes {
+			return []stage{{units, plan}}
+		}
 	}
+	units, apart := s.apart(want, units)
 	there, arrivals := s.arrivals(want, units)
 	out = s.changes(want, there)
-	return append(out, chunks(want, arrivals)...)
+	return slices.Concat(out, chunks(want, arrivals), chunks(want, apart))
+}
+
+// apart separates units with rows of the tables with apart from all others.
+func (s *Sync) apart(want map[nb.Unit][]nb.Row, units []nb.Unit) (others, apart []nb.Unit) {
+	c, err := s.cache()
+	if err != nil {
+		return units, nil // the next attempt returns the reason
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have := s.refreshed(c)
+	for _, u := range units {
+		var is, other bool
+		see := func(table string) {
+			is = is || have.tables[table].apart
+			other = other || !have.tables[table].apart && table != nbdb.ACLTable
+		}
+		for _, r := range want[u] {
+			see(r.Table)
+		}
+		for _, r := range have.owned[u] {
+			see(r.table)
+		}
+		if is && !other {
+			apart = append(apart, u)
+		} else {
+			others = append(others, u)
+		}
+	}
+	return others, apart
 }
 
 // arrivals separates units without rows whose desired rows have no other referrers of ours from all others.
@@ -91,17 +131,55 @@ func (s *Sync) changes(want map[nb.Unit][]nb.Row, units []nb.Unit) []stage {
 	return append(chunks(want, adding), chunks(want, taking)...)
 }
 
-// chunks divides units into transactions of at most maxUnits, and of maxOperations rows unless one unit has more.
+// chunks divides units into transactions of at most maxUnits, and of maxOperations rows and maxBytes unless one unit
+// has more.
 func chunks(want map[nb.Unit][]nb.Row, units []nb.Unit) (out []stage) {
-	rows := 0
+	rows, bytes := 0, 0
 	for _, u := range units {
-		last := len(out) - 1
-		if rows += len(want[u]); last < 0 || len(out[last].units) == maxUnits || rows > maxOperations {
-			out, rows, last = append(out, stage{}), len(want[u]), last+1
+		last, size := len(out)-1, 0
+		for _, r := range want[u] {
+			size += sizeOf(reflect.ValueOf(r.Model)) + len(r.In)*len(`["uuid","00000000-0000-0000-0000-000000000000"],`)
+		}
+		rows, bytes = rows+len(want[u]), bytes+size
+		if last < 0 || len(out[last].units) == maxUnits || rows > maxOperations || bytes > maxBytes {
+			out, rows, bytes, last = append(out, stage{}), len(want[u]), size, last+1
 		}
 		out[last].units = append(out[last].units, u)
 	}
 	return out
+}
+
+// size estimates the bytes of the transaction's values.
+func (p *Plan) size() (sum int) {
+	for _, op := range p.ops {
+		sum += sizeOf(reflect.ValueOf(op.Row)) + sizeOf(reflect.ValueOf(op.Mutations))
+	}
+	return sum
+}
+
+// sizeOf estimates the bytes of a value in JSON.
+func sizeOf(v reflect.Value) (sum int) {
+	switch v.Kind() {
+	case reflect.String:
+		return v.Len() + len(`"",`)
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			sum = sizeOf(v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			sum += sizeOf(v.Index(i))
+		}
+	case reflect.Map:
+		for entries := v.MapRange(); entries.Next(); {
+			sum += len(`[],`) + sizeOf(entries.Key()) + sizeOf(entries.Value())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			sum += sizeOf(v.Field(i))
+		}
+	}
+	return sum
 }
 
 // part returns the desired rows of some units.

@@ -1,0 +1,82 @@
+package nbsync_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/lib/nbsync"
+)
+
+// A recorder keeps the text of each transaction.
+type recorder struct {
+	nbsync.DB
+	texts []string
+}
+
+func (r *recorder) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
+	text, err := json.Marshal(ops)
+	if err != nil {
+		return nil, err
+	}
+	r.texts = append(r.texts, string(text))
+	return r.DB.Transact(ctx, ops)
+}
+
+// large has the rows of a Service of about a megabyte.
+func large(i, turn int) []nb.Row {
+	tcp := nbdb.LoadBalancerProtocolTCP
+	lb := &nbdb.LoadBalancer{Name: fmt.Sprint("large-", i), Protocol: &tcp, Vips: map[string]string{}}
+	for v := range 1000 {
+		lb.Vips[fmt.Sprintf("172.16.%d.%d:%d", i, v%250, 1000+v)] = strings.Repeat("10.0.0.1:8080,", 70) + fmt.Sprint("10.0.0.2:", 1+turn)
+	}
+	return []nb.Row{{Table: nbdb.LoadBalancerTable, ID: lb.Name, Model: lb}}
+}
+
+// L3: the bytes of a transaction are bounded, not only its units. A pod comes before Services, and its policy not
+// later than the pod.
+func TestTransactionsAreBoundedInBytes(t *testing.T) {
+	_, db, s := open(t)
+	r := &recorder{DB: db}
+	s.DB, s.Compare = r, desired.Compare
+	w := desired.NewWorld()
+	w.Put(cluster(t, 0))
+	w.Settle()
+	apply(t, s, rowsOf(w, w.Units()))
+	w.Put(open80())
+	w.Put(newPod("p", "n0"))
+	w.Settle()
+	for turn, what := range []string{"new", "changed", "deleted"} {
+		want := rowsOf(w, w.Units())
+		for i := range 12 {
+			u := nb.Unit(fmt.Sprint("service/default/large-", i))
+			if want[u] = nil; what != "deleted" {
+				want[u] = large(i, turn)
+			}
+		}
+		r.texts = nil
+		apply(t, s, want)
+		for i, text := range r.texts {
+			if len(text) > 5<<20 {
+				t.Errorf("%s: transaction %d has %d bytes", what, i, len(text))
+			}
+		}
+		first := func(text string) int {
+			return slices.IndexFunc(r.texts, func(one string) bool { return strings.Contains(one, text) })
+		}
+		if acl, port, vip := first(`"table":"ACL"`), first("default_p"), first("vips"); turn == 0 && (acl < 0 || acl > port || port >= vip) {
+			t.Errorf("the first ACL is in transaction %d, the pod in %d, the first Service in %d", acl, port, vip)
+		}
+		if n := len(r.texts); what == "new" && (n < 4 || n > 8) {
+			t.Errorf("%d transactions", n)
+		}
+	}
+}
