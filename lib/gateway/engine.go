@@ -284,13 +284,13 @@ func (e *engine) wanted() view {
 	for _, name := range slices.Sorted(maps.Keys(e.addrs)) {
 		all = append(all, addrsOf(e.addrs[name])...)
 	}
-	h := e.helper
+	h, own := e.helper, subnetsOf(e.addrs[e.ports.management])
 	v := view{
 		host: nodeport.Host{
 			Node: h.nodeName(e.ports), Addrs: all, Nodes: e.nodes, Routed: e.config.ServiceCIDRs, Management: e.ports.management,
-			Pods: subnetsOf(e.addrs[e.ports.management]), NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts, Servers: e.config.Servers(), Gateway: e.ports.gateway,
+			Pods: own, NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts, Servers: e.config.Servers(), Gateway: e.ports.gateway,
 		},
-		bridge:   nodeport.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(addrsOf(e.addrs[h.Bridge])), Router: e.ports.router(addrsOf(e.addrs[h.Bridge])), Pods: e.ports.pods(e.config.ClusterSubnets)},
+		bridge:   nodeport.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(addrsOf(e.addrs[h.Bridge])), Router: e.ports.router(addrsOf(e.addrs[h.Bridge])), Pods: e.ports.pods(e.config.ClusterSubnets, e.inside, own)},
 		services: e.services(), pods: e.hostPods(), synced: len(e.missing) == 0 && e.addrs != nil,
 	}
 	if e.cidrs != nil {

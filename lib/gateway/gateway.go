@@ -284,13 +284,18 @@ func findPorts(all []vswitch.Interface, bridge, nic string) ports {
 }
 
 // pods returns the cluster's subnets as gateway-init knew them, or else those of the
-// configuration. It returns none if neither is known.
-func (p ports) pods(configured []netip.Prefix) []netip.Prefix {
+// configuration, or else as minion-init knew them: of the destinations that the host
+// routes to its management port, those with pods of its own. A local gateway routes
+// packets to pods by the host.
+func (p ports) pods(configured, routed, own []netip.Prefix) []netip.Prefix {
 	made, err := ipnet.ParseSubnets(p.inside.ExternalIDs[names.ClusterSubnets], 0)
-	if err != nil { // gateway-init has not written it
+	switch {
+	case err == nil:
+		return made
+	case len(configured) > 0 || p.local.Name != "":
 		return configured
 	}
-	return made
+	return slices.DeleteFunc(slices.Clone(routed), func(r netip.Prefix) bool { return !slices.ContainsFunc(own, r.Overlaps) })
 }
 
 // router returns those addresses of a bridge that the gateway router has, too: all,

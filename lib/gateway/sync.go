@@ -81,7 +81,7 @@ func (e *engine) reconnect(ctx context.Context) bool {
 func wantedFlows(b nodeport.Bridge, known bool, v view) []flow.Flow {
 	switch {
 	case !known:
-		return nodeport.HostFlows(b.MAC)
+		return b.HostFlows()
 	case !v.synced:
 		return nodeport.BaseFlows(b)
 	}

@@ -83,6 +83,16 @@ func Modes() []string { return []string{Dedicated, Shared, Local} }
 // AddGateway makes a node a gateway with the documented commands; args are appended
 // to gateway-init. It returns the source addresses of pods as seen outside.
 func (w *World) AddGateway(ctx context.Context, n *Node, mode string, args ...string) ([]netip.Addr, error) {
+	if mode == Shared {
+		if err := w.StartHelper(ctx, n, "--physical-bridge=breth0", "--physical-interface=eth0"); err != nil {
+			return nil, err
+		}
+	}
+	return w.GatewayInit(ctx, n, mode, args...)
+}
+
+// GatewayInit makes a node a gateway without a change of its helper. It returns the same as AddGateway.
+func (w *World) GatewayInit(ctx context.Context, n *Node, mode string, args ...string) ([]netip.Addr, error) {
 	addresses, nextHops := n.Addresses, n.Gateways()
 	command := []string{"gateway-init", "--cluster-ip-subnet=" + ClusterSubnets, "--node-name=" + n.Name}
 	switch mode {
@@ -94,9 +104,6 @@ func (w *World) AddGateway(ctx context.Context, n *Node, mode string, args ...st
 		command = append(command, "--physical-interface=eth1")
 	case Shared:
 		command = append(command, "--bridge-interface=breth0")
-		if err := w.StartHelper(ctx, n, "--physical-bridge=breth0", "--physical-interface=eth0"); err != nil {
-			return nil, err
-		}
 	case Local:
 		command = append(command, "--local")
 	}

@@ -26,6 +26,7 @@ import (
 	"ovn-k8s/test/kubelet"
 	"ovn-k8s/test/kubetest"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/probe"
 )
 
 // caFile is the default path of the API server's CA certificate in all programs.
@@ -390,16 +391,32 @@ func (w *World) Do(ctx context.Context, n *Node, name string, args ...string) er
 	return err
 }
 
-// StartKubelets starts a kubelet on every node.
+// StartKubelets starts a kubelet on every node, and waits until all nodes reach each other's management ports.
 func (w *World) StartKubelets(ctx context.Context) error {
 	err := w.each(func(n *Node) error {
 		n.Kubelet = kubelet.New(kubelet.Options{Host: n.Host, Client: w.Kube.Client(), Log: w.log})
 		return n.Kubelet.Start(ctx)
 	})
-	if err == nil {
-		w.log("kubelets on all nodes")
+	if err != nil {
+		return err
 	}
-	return err
+	w.log("kubelets on all nodes")
+	return w.meet(ctx)
+}
+
+// meet waits until each node reaches the management ports of all others. The userspace datapath drops the first packet
+// of a tunnel, while it asks for the MAC of the other end. If a connection through a gateway begins with this packet,
+// it fails: see "Lost packets on the userspace datapath" in docs/services.md.
+func (w *World) meet(ctx context.Context) error {
+	return w.each(func(n *Node) error {
+		for _, other := range w.Nodes {
+			p := probe.Probe{Netns: n.Netns(), Network: "icmp", Address: probe.Address(other.Management[0], 0)}
+			if _, err := p.Until(ctx); err != nil {
+				return fmt.Errorf("%s does not reach %s: %w", n.Name, other.Name, err)
+			}
+		}
+		return nil
+	})
 }
 
 // each runs do on all nodes in parallel.

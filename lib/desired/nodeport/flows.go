@@ -71,13 +71,32 @@ func Flows(b Bridge, frontends []service.Frontend, pods []hostport.Pod) []flow.F
 func BaseFlows(b Bridge) []flow.Flow { return b.base() }
 
 // HostFlows returns the flows of a bridge without its NIC or patch port. It serves
-// the host alone, even at the moment the missing port appears.
-func HostFlows(mac string) []flow.Flow {
+// the host alone, even at the moment the missing port appears, and no pod: see base.
+func (b Bridge) HostFlows() []flow.Flow {
+	return append(b.ends(), b.toPods(flow.Match{}, flow.Drop)...)
+}
+
+// ends returns the flows for packets of the two ends that share a MAC, with any port
+// numbers.
+func (b Bridge) ends() []flow.Flow {
 	return []flow.Flow{
 		newFlow(classify, fromHost, flow.Match{InPort: flow.Local}, flow.Normal),
-		newFlow(classify, fromRouter, flow.Match{EthSrc: mac}, flow.Drop),
-		newFlow(classify, toHost, flow.Match{EthDst: mac}, host()),
+		newFlow(classify, fromRouter, flow.Match{EthSrc: b.MAC}, flow.Drop),
+		newFlow(classify, toHost, flow.Match{EthDst: b.MAC}, host()),
 	}
+}
+
+// toPods returns the flows for packets to pods' own addresses.
+func (b Bridge) toPods(m flow.Match, actions string) []flow.Flow {
+	var flows []flow.Flow
+	for _, pods := range b.Pods {
+		m.Protocol, m.EthDst, m.To = "ip", b.MAC, pods
+		if pods.Addr().Is6() {
+			m.Protocol = "ipv6"
+		}
+		flows = append(flows, newFlow(classify, routed, m, actions))
+	}
+	return flows
 }
 
 // host returns the actions for a packet to the host.
@@ -99,11 +118,13 @@ func newFlow(table, priority int, m flow.Match, actions string) flow.Flow {
 //
 // Packets to a pod from a router outside go to the gateway router from the first
 // one on, so that the gateway router knows the connection when the pod answers.
+// If the host routed one to the pod, the gateway router would take the answer for a
+// connection of the pod's own, and replace the source of all further answers.
 func (b Bridge) base() []flow.Flow {
 	back := flow.Output(b.Overlay)
 	both := flow.Output(flow.Local, b.Overlay) + "," + flow.Learn
 	all := flow.Output(b.Overlay) + "," + flow.Normal
-	flows := append(HostFlows(b.MAC),
+	flows := append(b.ends(),
 		newFlow(classify, first, flow.Match{Protocol: "arp", InPort: b.Overlay}, flow.Output(b.Physical)),
 		// Host and router may both have asked, so both get the answer.
 		newFlow(classify, first, flow.Match{Protocol: "arp", InPort: b.Physical, EthDst: b.MAC}, both),
@@ -122,13 +143,7 @@ func (b Bridge) base() []flow.Flow {
 			newFlow(classify, first, flow.Match{Protocol: "icmp6", InPort: b.Physical, EthDst: b.MAC, ICMPType: t}, both),
 			newFlow(classify, asked, flow.Match{Protocol: "icmp6", InPort: b.Physical, ICMPType: t}, all))
 	}
-	for _, pods := range b.Pods {
-		ip := "ip"
-		if pods.Addr().Is6() {
-			ip = "ipv6"
-		}
-		flows = append(flows, newFlow(classify, routed, flow.Match{Protocol: ip, InPort: b.Physical, EthDst: b.MAC, To: pods}, back))
-	}
+	flows = append(flows, b.toPods(flow.Match{InPort: b.Physical}, back)...)
 	for _, ip := range []string{"ip", "ipv6"} {
 		flows = append(flows,
 			newFlow(classify, frontend, flow.Match{Protocol: ip, InPort: b.Overlay}, flow.Commit(b.Zone, flow.Output(b.Physical))),
