@@ -116,12 +116,12 @@ func TestRefusedServicesDoNotDependOnOrder(t *testing.T) {
 	for seed := range uint64(2) {
 		r, w := rand.New(rand.NewPCG(seed, 6)), crowded(t, 3)
 		last, before, refusals := map[string]any{}, texts(w), 0
-		for step := range 60 {
+		for step := range 50 {
 			number := r.IntN(5)
 			name := fmt.Sprint("web-", number)
 			var touched []nb.Unit
 			var key string
-			s, sl := heavy(name, 1+number, pick(r, 1, 3, 4), r.IntN(3)), portsOn(name, 4, pick(r, 1, 80, 100), r.IntN(2))
+			s, sl := heavy(name, 1+number, pick(r, 1, 3, 4, 4), r.IntN(3)), portsOn(name, 4, pick(r, 1, 80, 100, 100), r.IntN(2))
 			if r.IntN(4) == 0 {
 				local := corev1.ServiceInternalTrafficPolicyLocal
 				s.Spec.InternalTrafficPolicy = &local
