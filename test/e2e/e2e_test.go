@@ -39,7 +39,11 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(bin)
 	build := exec.Command("go", "build", "-trimpath", "-o", bin+"/")
-	for _, p := range world.Programs() {
+	programs := world.Programs()
+	if together() {
+		programs = append(programs, world.Roles)
+	}
+	for _, p := range programs {
 		build.Args = append(build.Args, "ovn-k8s/"+p)
 	}
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -47,7 +51,7 @@ func run(m *testing.M) int {
 		return fail(fmt.Errorf("building the programs: %w: %s", err, out))
 	}
 	ctx := context.Background()
-	w, err := world.New(ctx, world.Options{Log: func(l string) { fmt.Fprintln(os.Stderr, l) }})
+	w, err := world.New(ctx, world.Options{Together: together(), Log: func(l string) { fmt.Fprintln(os.Stderr, l) }})
 	if err != nil {
 		return fail(err)
 	}
@@ -61,6 +65,9 @@ func run(m *testing.M) int {
 	cluster = w
 	return max(m.Run(), aborts())
 }
+
+// together reports whether the tests run with the master's watcher and gateway helper in one process.
+func together() bool { return os.Getenv("OVNK8S_TEST_ROLES") == "together" }
 
 // aborts returns 1 if a daemon of Open vSwitch or OVN aborted, for any reason.
 func aborts() int {

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,6 +52,8 @@ type Options struct {
 	// Kube is an existing control plane, started with KubeOptions. Close does not
 	// stop it. If it is nil, New starts one.
 	Kube *kubetest.Cluster
+	// Together has the watcher and the gateway helper of the master run in one process.
+	Together bool
 	// Log receives a line for each step and each command. It may be nil.
 	Log func(line string)
 }
@@ -65,11 +68,12 @@ type World struct {
 	// Outside is a host behind the hosts' router. It is not part of the cluster.
 	Outside *host.Host
 
-	dir     string
-	remove  bool
-	ownKube bool
-	api     string // the API server's URL for hosts
-	log     func(format string, args ...any)
+	dir      string
+	remove   bool
+	ownKube  bool
+	together bool
+	api      string // the API server's URL for hosts
+	log      func(format string, args ...any)
 }
 
 // A Node is a host of the cluster.
@@ -94,11 +98,11 @@ func Missing() string {
 	return ""
 }
 
-// Build builds the project's programs from this source tree, for Install, and
-// returns their directory.
-func Build(ctx context.Context) (bin string, err error) {
+// Build builds the project's programs, and more packages, from this source tree, for
+// Install, and returns their directory.
+func Build(ctx context.Context, more ...string) (bin string, err error) {
 	var packages []string
-	for _, p := range Programs() {
+	for _, p := range append(Programs(), more...) {
 		packages = append(packages, "./"+p)
 	}
 	return build.Run(ctx, build.Target{Module: ".", Packages: packages})
@@ -108,6 +112,9 @@ func Build(ctx context.Context) (bin string, err error) {
 func Programs() []string {
 	return []string{"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay", "ovn-k8s-gateway-helper", "ovn-k8s-util"}
 }
+
+// Roles is the package of a program for Options.Together. Install expects it under its last name.
+const Roles = "test/roles"
 
 // KubeOptions are the options of a control plane for a World.
 func KubeOptions() kubetest.Options {
@@ -122,7 +129,7 @@ func KubeOptions() kubetest.Options {
 // documented. It starts none of the project's programs. The caller must Close the
 // World.
 func New(ctx context.Context, o Options) (*World, error) {
-	w := &World{Kube: o.Kube, dir: o.Dir, ownKube: o.Kube == nil}
+	w := &World{Kube: o.Kube, dir: o.Dir, ownKube: o.Kube == nil, together: o.Together}
 	w.log = func(format string, args ...any) {
 		if o.Log != nil {
 			o.Log(fmt.Sprintf(format, args...))
@@ -266,7 +273,7 @@ func (w *World) Install(ctx context.Context, bin string) error {
 		return err
 	}
 	var files []string
-	for _, p := range Programs() {
+	for _, p := range w.programs() {
 		files = append(files, filepath.Join(bin, p))
 	}
 	if err := w.each(func(n *Node) error { return n.Install(files...) }); err != nil {
@@ -276,6 +283,13 @@ func (w *World) Install(ctx context.Context, bin string) error {
 		return err
 	}
 	return w.initialize(ctx)
+}
+
+func (w *World) programs() []string {
+	if w.together {
+		return append(Programs(), filepath.Base(Roles))
+	}
+	return Programs()
 }
 
 // introduce configures the addresses of the database and of the API server on every
@@ -344,8 +358,10 @@ func (w *World) initialize(ctx context.Context) error {
 
 // StartWatcher starts the watcher on the master.
 func (w *World) StartWatcher(ctx context.Context) error {
-	return w.Do(ctx, w.Master(), "ovn-k8s-watcher", "--overlay", "--pidfile", "--log-file",
-		"-vfile:info", "-vconsole:emer", "--detach")
+	if w.together {
+		return w.Do(ctx, w.Master(), filepath.Base(Roles), daemonArgs...)
+	}
+	return w.Do(ctx, w.Master(), "ovn-k8s-watcher", append([]string{"--overlay"}, daemonArgs...)...)
 }
 
 // StartHelper starts or restarts the gateway helper on a node. A node sharing its
@@ -354,9 +370,14 @@ func (w *World) StartHelper(ctx context.Context, n *Node, args ...string) error 
 	if err := n.Kill(ctx, "/var/run/openvswitch/ovn-k8s-gateway-helper.pid"); err != nil {
 		return err
 	}
-	return w.Do(ctx, n, "ovn-k8s-gateway-helper", append(args, "--k8s-api-token-file="+helperTokenFile, "--pidfile", "--log-file",
-		"-vfile:info", "-vconsole:emer", "--detach")...)
+	if n == w.Master() && w.together {
+		return w.Do(ctx, n, filepath.Base(Roles), append(args, daemonArgs...)...)
+	}
+	return w.Do(ctx, n, "ovn-k8s-gateway-helper", slices.Concat(args, []string{"--k8s-api-token-file=" + helperTokenFile}, daemonArgs)...)
 }
+
+// daemonArgs are the arguments of all daemons.
+var daemonArgs = []string{"--pidfile", "--log-file", "-vfile:info", "-vconsole:emer", "--detach"}
 
 // ForgetFlows empties the datapath flow cache of every ovs-vswitchd. The userspace
 // datapath of Open vSwitch 3.1 sometimes keeps a stale cached flow (its ct() action

@@ -11,7 +11,14 @@ import (
 
 // TestPodsTalk checks the pods' connectivity as the demo does, also after a restart
 // of the watcher, Open vSwitch, API server and kubelet.
-func TestPodsTalk(t *testing.T) {
+func TestPodsTalk(t *testing.T) { podsTalk(t, world.Options{Minions: 1}) }
+
+// The same with a watcher and a gateway helper in one process.
+func TestPodsTalkWithRolesTogether(t *testing.T) {
+	podsTalk(t, world.Options{Minions: 1, Together: true})
+}
+
+func podsTalk(t *testing.T, o world.Options) {
 	need.Nothing(t, need.Cluster, world.Missing())
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
@@ -21,9 +28,10 @@ func TestPodsTalk(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
-	bin, err := world.Build(ctx)
+	bin, err := world.Build(ctx, world.Roles)
 	check("building the programs", err)
-	w, err := world.New(ctx, world.Options{Minions: 1, Log: func(line string) { t.Log(line) }})
+	o.Log = func(line string) { t.Log(line) }
+	w, err := world.New(ctx, o)
 	check("making a world", err)
 	defer w.Close()
 	ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
