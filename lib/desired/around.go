@@ -29,7 +29,7 @@ func (w *World) putSelection(s service.Selection) []nb.Unit {
 // lookAround computes the surroundings of Services again, and returns the units affected.
 func (w *World) lookAround() (touched []nb.Unit) {
 	old, now := w.services.around, w.surroundings()
-	w.services.around, w.services.switchesAt = now, nil
+	w.services.around = now
 	if old.Addresses != now.Addresses {
 		for id := range w.Facts().Chassis {
 			touched = append(touched, ChassisUnit(id))

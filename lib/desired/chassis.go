@@ -1,7 +1,6 @@
 package desired
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -72,12 +71,4 @@ func (w *World) chassisUnits(nodes ...string) []nb.Unit {
 		}
 	}
 	return units
-}
-
-// switchesAt returns the switches of the nodes with an address, also of their management ports.
-func (w *World) switchesAt(a netip.Addr) []string {
-	if w.services.switchesAt == nil {
-		w.services.switchesAt = w.Facts().NodesByAddress()
-	}
-	return w.services.switchesAt[a]
 }

@@ -247,14 +247,14 @@ func (w *World) putPod(p pod.Pod) []nb.Unit {
 	n.pods[p.Key] = true
 	now.former = n.recall(p)
 	w.retry(now)
-	return append(touched, append(w.changeHostPorts(pod.Pod{}, p), p.Unit())...)
+	return append(touched, append(w.hostPorts.Change(pod.Pod{}, p), p.Unit())...)
 }
 
 // updatePod records the latest version of a pod.
 func (w *World) updatePod(p *podState, now pod.Pod) []nb.Unit {
 	was := *p
 	p.Pod = now
-	touched := w.changeHostPorts(was.Pod, now)
+	touched := w.hostPorts.Change(was.Pod, now)
 	changed := was.Annotation != now.Annotation || was.AnnotationUID != now.AnnotationUID || was.Static != now.Static
 	reported := !slices.Equal(was.StatusIPs, now.StatusIPs)
 	if p.addrs.MAC == "" && (changed || reported) {
@@ -279,7 +279,7 @@ func (w *World) removePod(k pod.Key) []nb.Unit {
 	delete(w.nodes[name].pods, k)
 	delete(w.pods, k)
 	w.forgetIfEmpty(name)
-	return append(w.changeHostPorts(p.Pod, pod.Pod{}), k.Unit())
+	return append(w.hostPorts.Change(p.Pod, pod.Pod{}), k.Unit())
 }
 
 // remember keeps the assignment of a static pod for its next mirror. The address is not reserved: it is reused like

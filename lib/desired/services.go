@@ -29,9 +29,7 @@ type services struct {
 	// selection decides how OVN chooses endpoints in this cluster.
 	selection service.Selection
 	around    service.Surroundings
-	// switchesAt is nodesByAddress, or nil after a possible change: pods with hostPorts are rare.
-	switchesAt map[netip.Addr][]string
-	shared     map[string]string // one copy of each string shared by endpoints
+	shared    map[string]string // one copy of each string shared by endpoints
 }
 
 // A serviceState is a Service and its slices. Either may be missing.
@@ -94,7 +92,7 @@ func (w *World) serviceNames() (out []types.NamespacedName) {
 
 func (w *World) putService(s service.Service) []nb.Unit {
 	addrs := w.addressesOf(s.Key)
-	touched := w.hostPortRivals(s.Key)
+	touched := w.rivals(s.Key)
 	var told []service.Key
 	touched = append(touched, w.changeService(s.Key, func() (others []service.Key, nodes []string) {
 		state := w.serviceState(s.Key)
@@ -107,7 +105,7 @@ func (w *World) putService(s service.Service) []nb.Unit {
 	})...)
 	touched = append(touched, unitsOfServices(told)...)
 	touched = append(touched, w.answerAgain(append(addrs, w.addressesOf(s.Key)...)...)...)
-	return append(touched, w.hostPortRivals(s.Key)...)
+	return append(touched, w.rivals(s.Key)...)
 }
 
 func (w *World) removeService(k service.Key) []nb.Unit {
@@ -115,7 +113,7 @@ func (w *World) removeService(k service.Key) []nb.Unit {
 		return nil
 	}
 	addrs := w.addressesOf(k)
-	touched := w.hostPortRivals(k)
+	touched := w.rivals(k)
 	var told []service.Key
 	touched = append(touched, w.changeService(k, func() (others []service.Key, _ []string) {
 		state := w.services.all[k]
@@ -164,7 +162,7 @@ func (w *World) sliceNames() []types.NamespacedName {
 // changeSlice records a slice of a Service; one without a name is gone.
 func (w *World) changeSlice(k service.Key, name string, now service.Slice) []nb.Unit {
 	var nodes []string
-	touched := w.apiServerRivals(k)
+	touched := w.rivalsOfEndpoints(k)
 	touched = append(touched, w.changeService(k, func() ([]service.Key, []string) {
 		s := w.serviceState(k)
 		was := s.slices[name]
@@ -176,7 +174,25 @@ func (w *World) changeSlice(k service.Key, name string, now service.Slice) []nb.
 		return w.reserve(k), nodes
 	})...)
 	touched = append(touched, w.answerForNodes(k, nodes)...)
-	return append(touched, w.apiServerRivals(k)...)
+	return append(touched, w.rivalsOfEndpoints(k)...)
+}
+
+// rivals returns the units of pods with hostPorts at frontends of a Service, or at the API server's endpoints.
+func (w *World) rivals(k service.Key) []nb.Unit {
+	s := w.services.all[k]
+	if s == nil {
+		return nil
+	}
+	return append(w.rivalsOfEndpoints(k), w.hostPorts.Rivals(s.Service)...)
+}
+
+// rivalsOfEndpoints returns the units of pods with hostPorts at an endpoint of the API server, if k is its Service.
+func (w *World) rivalsOfEndpoints(k service.Key) []nb.Unit {
+	s := w.services.all[k]
+	if s == nil || k != service.APIServer() {
+		return nil
+	}
+	return w.hostPorts.RivalsOfEndpoints(maps.Values(s.slices))
 }
 
 // reserve reserves the API server's addresses, if k is its Service, and returns the other Services affected.

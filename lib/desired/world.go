@@ -13,6 +13,7 @@ import (
 
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/feature"
+	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/network"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
@@ -39,8 +40,7 @@ type World struct {
 
 	services
 	answers   answers
-	hostPorts hostPorts
-	hostIPs   map[netip.Addr]map[pod.Key]bool // the pods with hostPorts, by their hostIP
+	hostPorts *hostport.Index
 }
 
 // NewWorld returns an empty world.
@@ -48,8 +48,8 @@ func NewWorld() *World {
 	w := &World{
 		facts: facts.NewIndex(), nodes: map[string]*node{}, pods: map[pod.Key]*podState{}, addressing: newAddressing(),
 		policies: policy.NewIndex(), services: newServices(), answers: newAnswers(),
-		hostPorts: hostPorts{}, hostIPs: map[netip.Addr]map[pod.Key]bool{},
 	}
+	w.hostPorts = hostport.NewIndex(w.facts, &w.services.claims)
 	w.network = network.New(w.facts, func(sw string) []netip.Addr {
 		if n := w.nodes[sw]; n != nil {
 			return n.next()
@@ -69,7 +69,7 @@ func (w *World) look(c facts.Change) []nb.Unit {
 		return nil
 	}
 	touched := w.network.Look(c)
-	for _, look := range []func(facts.Change) []nb.Unit{w.lookServices, w.lookHostPorts, w.lookAnswers, w.lookPolicies, w.lookPods} {
+	for _, look := range []func(facts.Change) []nb.Unit{w.lookServices, w.hostPorts.Look, w.lookAnswers, w.lookPolicies, w.lookPods} {
 		touched = append(touched, look(c)...)
 	}
 	return touched
@@ -105,7 +105,7 @@ func (w *World) podRows(k pod.Key) ([]nb.Row, error) {
 		rows[0].Model.(*nbdb.LogicalSwitchPort).ExternalIDs[names.RunningIPs] = ipnet.Join(p.StatusIPs)
 	}
 	rows[0].In = append(rows[0].In, w.policies.Refs(k)...)
-	more, err := w.hostPortRows(p)
+	more, err := w.hostPorts.Rows(p.Pod, facts.Addrs(p.addrs.IPs))
 	if p.problem != nil {
 		err = p.problem
 	}
@@ -155,4 +155,15 @@ func (w *World) Annotation(u nb.Unit) (Annotation, bool) {
 		return Annotation{}, false
 	}
 	return Annotation{p.Pod, p.addrs}, true
+}
+
+// HostPorts returns the pod of unit u and its place, if the pod has hostPorts and addresses.
+func (w *World) HostPorts(u nb.Unit) (hostport.Node, hostport.Pod, bool) {
+	k, _ := pod.KeyOf(u)
+	p := w.pods[k]
+	if p == nil || len(p.HostPorts)+len(p.Problems) == 0 || p.addrs.MAC == "" {
+		return hostport.Node{}, hostport.Pod{}, false
+	}
+	n, hp := w.hostPorts.Of(p.Pod, facts.Addrs(p.addrs.IPs))
+	return n, hp, true
 }
