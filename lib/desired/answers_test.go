@@ -31,7 +31,7 @@ func TestOneGatewayAnswers(t *testing.T) {
 	w.Put(withGateways(t, cluster(t, 1, 2, 3), 1, 3))
 	w.Put(outsideService("web", 1, "198.18.0.200"))
 	a, unit := addr("198.18.0.200"), nb.Unit("answer/198.18.0.200")
-	first := w.Answering(a)
+	first := w.Answers.Answering(a)
 	rows, err := w.Rows(unit)
 	want := `Load_Balancer answer/198.18.0.200 name="answer/198.18.0.200" options={neighbor_responder="all"} vips={198.18.0.200=""} in=Logical_Router/GR_` + first + ".load_balancer"
 	if first == "" || err != nil || len(rows) != 1 || rows[0].String() != want {
@@ -41,17 +41,17 @@ func TestOneGatewayAnswers(t *testing.T) {
 	if text := fmt.Sprint(rows); !strings.Contains(text, `neighbor_responder="none"`) {
 		t.Errorf("all gateways answer: %s", text)
 	}
-	if touched := w.Put(facts.Silent{first: true}); !slices.Contains(touched, unit) || w.Answering(a) == first || w.Answering(a) == "" {
-		t.Errorf("%s is down, %q answers, touched %v", first, w.Answering(a), touched)
+	if touched := w.Put(facts.Silent{first: true}); !slices.Contains(touched, unit) || w.Answers.Answering(a) == first || w.Answers.Answering(a) == "" {
+		t.Errorf("%s is down, %q answers, touched %v", first, w.Answers.Answering(a), touched)
 	}
-	if w.Put(facts.Silent{"gw1": true, "gw3": true}); w.Answering(a) == "" {
+	if w.Put(facts.Silent{"gw1": true, "gw3": true}); w.Answers.Answering(a) == "" {
 		t.Error("all gateways seem down, none answers")
 	}
-	if w.Put(facts.Silent{}); w.Answering(a) != first {
-		t.Errorf("%s is back, %s answers", first, w.Answering(a))
+	if w.Put(facts.Silent{}); w.Answers.Answering(a) != first {
+		t.Errorf("%s is back, %s answers", first, w.Answers.Answering(a))
 	}
-	if touched := w.Remove(outsideService("web", 1)); !slices.Contains(touched, unit) || w.Answering(a) != "" {
-		t.Errorf("without the Service %q answers, touched %v", w.Answering(a), touched)
+	if touched := w.Remove(outsideService("web", 1)); !slices.Contains(touched, unit) || w.Answers.Answering(a) != "" {
+		t.Errorf("without the Service %q answers, touched %v", w.Answers.Answering(a), touched)
 	}
 }
 
@@ -73,14 +73,14 @@ func TestWhatNoGatewayAnswersFor(t *testing.T) {
 	}
 	w.Put(outsideService("web", 1, append(refused, "198.18.0.200")...))
 	for _, text := range refused {
-		if g := w.Answering(addr(text)); g != "" {
+		if g := w.Answers.Answering(addr(text)); g != "" {
 			t.Errorf("%s answers for %s", g, text)
 		}
 	}
-	if w.Answering(addr("198.18.0.200")) == "" {
+	if w.Answers.Answering(addr("198.18.0.200")) == "" {
 		t.Error("no gateway answers for 198.18.0.200")
 	}
-	if touched := w.Put(facts.Protected{}); !slices.Contains(touched, "answer/198.18.0.66") || w.Answering(addr("198.18.0.66")) == "" {
+	if touched := w.Put(facts.Protected{}); !slices.Contains(touched, "answer/198.18.0.66") || w.Answers.Answering(addr("198.18.0.66")) == "" {
 		t.Errorf("no gateway answers for 198.18.0.66, which is free now: touched %v", touched)
 	}
 	c, _ := w.Facts().Cluster.WithoutGateway("gw3")
@@ -88,7 +88,7 @@ func TestWhatNoGatewayAnswersFor(t *testing.T) {
 	g.Mode = topology.Local
 	c.Gateways["gw1"] = g
 	w.Put(c)
-	if g := w.Answering(addr("198.18.0.200")); g != "" {
+	if g := w.Answers.Answering(addr("198.18.0.200")); g != "" {
 		t.Errorf("%s answers, which is a local gateway", g)
 	}
 }
@@ -101,13 +101,13 @@ func TestAGatewayWithEndpointsAnswers(t *testing.T) {
 	local := outsideService("local", 1, a.String())
 	local.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	w.Put(local)
-	if w.Answering(a) == "" {
+	if w.Answers.Answering(a) == "" {
 		t.Error("without endpoints no gateway answers: clients are not refused")
 	}
 	for i := range 3 {
 		node, endpoint := fmt.Sprint("n", i+1), fmt.Sprintf("10.0.%d.9", i+1)
 		touched := w.Put(newSlice("s", "local", endpoint+"@"+node))
-		if g := w.Answering(a); g != fmt.Sprint("gw", i+1) {
+		if g := w.Answers.Answering(a); g != fmt.Sprint("gw", i+1) {
 			t.Errorf("the endpoint is on %s, %s answers, touched %v", node, g, touched)
 		}
 	}
@@ -118,8 +118,8 @@ func TestAGatewayWithEndpointsAnswers(t *testing.T) {
 	w.Put(other)
 	for i := range 2 {
 		node := fmt.Sprint("n", i+1)
-		if w.Put(newSlice("o", "other", fmt.Sprintf("10.0.%d.10@%s", i+1, node))); w.Answering(a) != fmt.Sprint("gw", i+1) {
-			t.Errorf("both Services have an endpoint on %s, %s answers", node, w.Answering(a))
+		if w.Put(newSlice("o", "other", fmt.Sprintf("10.0.%d.10@%s", i+1, node))); w.Answers.Answering(a) != fmt.Sprint("gw", i+1) {
+			t.Errorf("both Services have an endpoint on %s, %s answers", node, w.Answers.Answering(a))
 		}
 	}
 }
@@ -146,13 +146,13 @@ func TestAnswersCostWhatMoves(t *testing.T) {
 		}
 		return out
 	}
-	share := len(w.AnsweredBy("node-7"))
+	share := len(w.Answers.AnsweredBy("node-7"))
 	if share == 0 || share > 40 {
 		t.Errorf("node-7 answers for %d of 10000 addresses", share)
 	}
 	down := moved(w.Put(facts.Silent{"node-7": true}))
 	up := moved(w.Put(facts.Silent{}))
-	if len(down) != share || len(up) != share || len(w.AnsweredBy("node-7")) != share {
+	if len(down) != share || len(up) != share || len(w.Answers.AnsweredBy("node-7")) != share {
 		t.Errorf("node-7 answers for %d addresses; when it goes %d move, and %d when it is back", share, len(down), len(up))
 	}
 	if n := len(moved(w.Put(outsideService("s1", 1, "198.99.0.1", "198.99.200.1")))); n != 1 {

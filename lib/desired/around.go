@@ -36,9 +36,9 @@ func (w *World) lookAround() (touched []nb.Unit) {
 		}
 	}
 	d := differenceOf(old, now)
-	touched = append(touched, w.answerAgain(slices.Collect(maps.Keys(d.addrs))...)...)
+	touched = append(touched, w.Answers.Again(slices.Collect(maps.Keys(d.addrs))...)...)
 	if d.all {
-		touched = append(touched, w.answerAnywhere()...)
+		touched = append(touched, w.Answers.Anywhere()...)
 		touched = append(touched, service.InsideUnit)
 	}
 	for node := range d.moved {

@@ -104,7 +104,7 @@ func (w *World) putService(s service.Service) []nb.Unit {
 		return append(others, w.reserve(s.Key)...), nodes
 	})...)
 	touched = append(touched, unitsOfServices(told)...)
-	touched = append(touched, w.answerAgain(append(addrs, w.addressesOf(s.Key)...)...)...)
+	touched = append(touched, w.Answers.Again(append(addrs, w.addressesOf(s.Key)...)...)...)
 	return append(touched, w.rivals(s.Key)...)
 }
 
@@ -122,7 +122,7 @@ func (w *World) removeService(k service.Key) []nb.Unit {
 		return append(others, w.reserve(k)...), nil
 	})...)
 	touched = append(touched, unitsOfServices(told)...)
-	return append(touched, w.answerAgain(addrs...)...)
+	return append(touched, w.Answers.Again(addrs...)...)
 }
 
 func unitsOfServices(keys []service.Key) (units []nb.Unit) {
@@ -173,7 +173,9 @@ func (w *World) changeSlice(k service.Key, name string, now service.Slice) []nb.
 		w.services.indexSlice(s, name, nodes)
 		return w.reserve(k), nodes
 	})...)
-	touched = append(touched, w.answerForNodes(k, nodes)...)
+	if s := w.services.all[k]; s != nil && s.ExternalLocal {
+		touched = append(touched, w.Answers.ForNodes(s.Outside, nodes)...)
+	}
 	return append(touched, w.rivalsOfEndpoints(k)...)
 }
 
@@ -265,7 +267,7 @@ func (w *World) updateTraits(k service.Key) []nb.Unit {
 			w.services.indexSlice(s, name, sl.Nodes(service.Slice{}))
 		}
 	}
-	touched = append(touched, w.answerAgain(s.Outside...)...)
+	touched = append(touched, w.Answers.Again(s.Outside...)...)
 	if !s.byNode && !was.byNode {
 		return touched
 	}
@@ -318,7 +320,7 @@ func (w *World) ServiceSummaries(u nb.Unit) []service.Summary {
 	r, _ := w.Service(u)
 	out := r.Summaries(w.services.around)
 	for i, s := range out {
-		if g := w.Answering(s.Addr); g != "" {
+		if g := w.Answers.Answering(s.Addr); g != "" {
 			out[i].Notes = append(s.Notes, "gateway "+g+" answers ARP and ND")
 		}
 	}

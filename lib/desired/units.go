@@ -41,12 +41,11 @@ func (w *World) allUnits() map[string]feature.Units {
 		{Prefix: policy.GroupPrefix, Rows: w.policyRows},
 		{Prefix: policy.UnitPrefix, Rows: w.policyRows, List: w.policies.Units},
 		feature.Named(pod.UnitPrefix, pod.KeyOf, w.podRows, func() []nb.Unit { return feature.UnitsOf(w.pods, pod.Key.Unit) }),
-		feature.Named(answer.Prefix, answer.Of, w.answerRows, func() []nb.Unit { return feature.UnitsOf(w.answers.chosen, answer.Unit) }),
 		feature.Named(service.ReturnPrefix, service.ReturnOf, w.returnRows, w.returnUnits),
 		feature.Named(service.UnitPrefix, service.KeyOf, w.serviceRows, w.serviceUnits),
 	}
 	out := map[string]feature.Units{}
-	for _, u := range append(all, w.network.Units()...) {
+	for _, u := range slices.Concat(all, w.network.Units(), w.Answers.Units()) {
 		out[u.Prefix] = u
 	}
 	return out

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/hostport"
@@ -39,7 +40,7 @@ type World struct {
 	policies *policy.Index
 
 	services
-	answers   answers
+	Answers   *answer.Index
 	hostPorts *hostport.Index
 }
 
@@ -47,8 +48,9 @@ type World struct {
 func NewWorld() *World {
 	w := &World{
 		facts: facts.NewIndex(), nodes: map[string]*node{}, pods: map[pod.Key]*podState{}, addressing: newAddressing(),
-		policies: policy.NewIndex(), services: newServices(), answers: newAnswers(),
+		policies: policy.NewIndex(), services: newServices(),
 	}
+	w.Answers = answer.NewIndex(w.facts, &w.services)
 	w.hostPorts = hostport.NewIndex(w.facts, &w.services.claims)
 	w.network = network.New(w.facts, func(sw string) []netip.Addr {
 		if n := w.nodes[sw]; n != nil {
@@ -69,7 +71,7 @@ func (w *World) look(c facts.Change) []nb.Unit {
 		return nil
 	}
 	touched := w.network.Look(c)
-	for _, look := range []func(facts.Change) []nb.Unit{w.lookServices, w.hostPorts.Look, w.lookAnswers, w.lookPolicies, w.lookPods} {
+	for _, look := range []func(facts.Change) []nb.Unit{w.lookServices, w.hostPorts.Look, w.Answers.Look, w.lookPolicies, w.lookPods} {
 		touched = append(touched, look(c)...)
 	}
 	return touched

@@ -79,7 +79,7 @@ func TestRowsOfTheVersionBeforeAreReplacedWithoutAGap(t *testing.T) {
 	if changes := apply(t, s, rowsOf(w, w.Units())); len(changes) > 0 {
 		t.Errorf("again: %d changes, as %v", len(changes), changes[0])
 	}
-	gone := w.Put(facts.Silent{w.Answering(netip.MustParseAddr("198.19.0.7")): true})
+	gone := w.Put(facts.Silent{w.Answers.Answering(netip.MustParseAddr("198.19.0.7")): true})
 	changes := apply(t, s, rowsOf(w, gone))
 	if i := slices.IndexFunc(changes, func(c nbsync.Change) bool { return c.Table == nbdb.LoadBalancerTable && c.Action != nbsync.Update }); i >= 0 || len(changes) == 0 {
 		t.Errorf("a gateway goes: %d changes, change %d is no update", len(changes), i)

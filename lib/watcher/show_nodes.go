@@ -56,7 +56,7 @@ func (w *Watcher) showGateways(args []string) (string, error) {
 		for _, name := range gateways {
 			g := c.Gateways[name]
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, g.Mode, vlan(g), ipnet.Join(g.IPs), orDash(ipnet.Join(g.NextHops)), ipnet.Join(g.Join),
-				answersFor(e.world.AnsweredBy(name), len(args) > 0), e.gatewayState(name, g))
+				answersFor(e.world.Answers.AnsweredBy(name), len(args) > 0), e.gatewayState(name, g))
 		}
 		err := t.Flush()
 		return b.String(), err
