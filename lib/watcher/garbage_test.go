@@ -18,11 +18,12 @@ func TestGarbageOfSmallClusters(t *testing.T) {
 		metrics.Read(sample)
 		return sample[0].Value.Uint64()
 	}
-	if got := goal(); got < ballast*3/2 || got > ballast*5 {
+	grown := func(live uint64) uint64 { return live + live*gcPercent/100 }
+	if got := goal(); got < grown(ballast) || got > grown(ballast+(10<<20)) {
 		t.Errorf("little in use: the heap may grow to %d bytes", got)
 	}
 	much := make([]byte, 32<<20)
-	if got := goal(); got < (ballast+32<<20)*3/2 || got > (ballast+32<<20)*5/2 {
+	if got := goal(); got < grown(ballast+(32<<20)) || got > grown(ballast+(42<<20)) {
 		t.Errorf("32 MB in use: the heap may grow to %d bytes", got)
 	}
 	runtime.KeepAlive(much)
