@@ -457,8 +457,18 @@ func (e *engine) readPorts(ctx context.Context) error {
 
 // same reports whether two states of the ports are equivalent.
 func (p ports) same(q ports) bool {
-	key := func(p ports) string {
-		return fmt.Sprint(p.bridge, p.nic.Name, p.nic.Bridge, p.nic.Ofport, p.outside.Ofport, p.inside.Name, p.inside.ExternalIDs[names.ClusterSubnets], p.inside.ExternalIDs[names.GatewayIPs], p.management, p.node, p.gateway, p.shared, p.local.Name, p.local.ExternalIDs[names.ClusterSubnets], p.local.ExternalIDs[names.GatewayIPs])
+	type end struct{ name, subnets, addresses string }
+	type key struct {
+		bridge, gateway                            bool
+		nic, nicBridge, management, node, sharedBy string
+		nicPort, outside                           int
+		inside, local                              end
 	}
-	return key(p) == key(q)
+	keyOf := func(p ports) key {
+		of := func(i vswitch.Interface) end {
+			return end{i.Name, i.ExternalIDs[names.ClusterSubnets], i.ExternalIDs[names.GatewayIPs]}
+		}
+		return key{p.bridge, p.gateway, p.nic.Name, p.nic.Bridge, p.management, p.node, p.shared, p.nic.Ofport, p.outside.Ofport, of(p.inside), of(p.local)}
+	}
+	return keyOf(p) == keyOf(q)
 }

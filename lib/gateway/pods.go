@@ -26,7 +26,7 @@ func (e *engine) takePods(ev kube.Event) []string {
 		switch is := !gone && len(p.HostPorts) > 0 && len(p.StatusIPs) > 0; {
 		case is:
 			e.pods[p.Key] = now
-			changed = changed || !was || fmt.Sprint(old.Addrs, old.HostPorts, old.Created) != fmt.Sprint(now.Addrs, now.HostPorts, now.Created)
+			changed = changed || !was || !slices.Equal(old.Addrs, now.Addrs) || !slices.Equal(old.HostPorts, now.HostPorts) || old.Created != now.Created
 		case was:
 			delete(e.pods, p.Key)
 			changed = true
