@@ -42,42 +42,42 @@ type addition struct {
 //
 // Nothing is created before the pod's addresses are known. Then comes the veth pair, its host end named after the
 // container and created in our interface group, then the port of br-int. Adding an existing attachment again changes nothing.
-func (n *node) add(ctx context.Context, args *skel.CmdArgs, conf *types.PluginConf) error {
+func (n *node) add(ctx context.Context, args *skel.CmdArgs, conf *types.PluginConf) (types.Result, error) {
 	pod, err := parsePod(args.Args)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if conf.RawPrevResult != nil {
-		return types.NewError(types.ErrUnsupportedField, fmt.Sprintf("prevResult: %v", conf.RawPrevResult), "this plugin must be the first of its list")
+		return nil, types.NewError(types.ErrUnsupportedField, fmt.Sprintf("prevResult: %v", conf.RawPrevResult), "this plugin must be the first of its list")
 	}
 	if err := n.usable(); err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.config.CNITimeout)
 	defer cancel()
 	self, err := newAttachment(args, conf).settled()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	a := &addition{node: n, attachment: self, pod: pod, lap: n.started, stages: logrus.Fields{}}
 	watch, err := a.watchPod(ctx) // connects in the background
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer watch.stop()
 	if err := a.claimable(); err != nil {
-		return err
+		return nil, err
 	}
 	if a.ns, err = a.open(); err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = a.ns.Close() }()
 	if a.datapath, err = n.bridgeDatapath(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	a.stage("config")
 	if a.known, err = watch.first(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	a.stage("annotation")
 	return a.make(ctx, watch)
@@ -98,7 +98,7 @@ func (a *addition) claimable() error {
 }
 
 // make creates the attachment or, on an error, leaves nothing.
-func (a *addition) make(ctx context.Context, watch *podWatch) error {
+func (a *addition) make(ctx context.Context, watch *podWatch) (types.Result, error) {
 	done := false
 	defer func() {
 		if !done {
@@ -106,28 +106,24 @@ func (a *addition) make(ctx context.Context, watch *podWatch) error {
 		}
 	}()
 	if err := a.plug(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if err := a.awaitInstalled(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	a.stage("installed")
 	if err := watch.unchanged(a.known); err != nil {
-		return err
+		return nil, err
 	}
 	mac, err := link.MAC(a.host())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	a.stages["total"] = time.Since(a.started).Round(10 * time.Microsecond)
 	a.log.WithFields(a.stages).Debug("ADD took")
 	a.log.WithFields(logrus.Fields{"pod": a.pod, "container": a.container, "ip": ipnet.Join(a.known.addresses.IPs)}).Info("attached")
-	r := result(a.attachment, a.known.addresses, a.config.MTU, mac)
-	if err := types.PrintResult(r, a.version); err != nil {
-		return types.NewError(types.ErrIOFailure, "writing the result", err.Error())
-	}
 	done = true
-	return nil
+	return result(a.attachment, a.known.addresses, a.config.MTU, mac), nil
 }
 
 // stage records the time since the previous stage.

@@ -54,95 +54,136 @@ const (
 	errLimited     = 51  // STATUS: also, running containers may have limited connectivity
 )
 
-// A plugin is one invocation.
-type plugin struct {
-	started time.Time
-	// command and version are from the runtime's request; version is our latest one until standard input is parsed.
-	command, version string
+// A Request is a command of a container runtime: section 4 of the specification.
+type Request struct {
+	Command string // ADD, DEL, CHECK, GC or STATUS
+	Args    *skel.CmdArgs
 }
 
-// Main runs the plugin with its environment and standard input, and returns the exit status: 0, or 1 with an error as
-// JSON on standard output. release is the program's version, for people who run it by hand.
+// An Answer is the result of a Request, in a version of the specification.
+type Answer struct {
+	Version string
+	Result  types.Result // of ADD; nil: none
+	Err     *types.Error // nil: success
+}
+
+// Main serves the request of this process's environment and standard input, and returns the exit status: 0, or 1 with an
+// error as JSON on standard output. release is the program's version, for people who run it by hand.
 func Main(release string) int {
 	// The process ends before memory matters; measured, this saves 3 of 20 ms of CPU.
 	debug.SetGCPercent(400)
 	// A runtime that gives up sends SIGTERM first; then ADD is undone. NotifyContext's stop is not called: the
 	// process ends anyway, and stop waits three times for another thread, each time for a turn on a busy machine.
 	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	p := &plugin{started: time.Now(), version: types100.ImplementedSpecVersion}
+	answer := Answer{Version: types100.ImplementedSpecVersion}
+	serve := func(command string) func(*skel.CmdArgs) error {
+		return func(args *skel.CmdArgs) error {
+			answer = Request{command, args}.Serve(ctx)
+			return answer.deliver(ctx, args)
+		}
+	}
 	about := program + " " + release + ": the CNI plugin of ovn-k8s; a container runtime runs it, see docs/install.md"
 	err := skel.PluginMainFuncsWithError(skel.CNIFuncs{
-		Add:    p.handle(ctx, "ADD", (*node).add),
-		Del:    p.handle(ctx, "DEL", (*node).del),
-		Check:  p.handle(ctx, "CHECK", (*node).check),
-		GC:     p.handle(ctx, "GC", (*node).gc),
-		Status: p.handle(ctx, "STATUS", (*node).status),
+		Add: serve("ADD"), Del: serve("DEL"), Check: serve("CHECK"), GC: serve("GC"), Status: serve("STATUS"),
 	}, version.All, about)
 	if err == nil {
 		return 0
 	}
-	p.print(os.Stdout, err)
+	answer.Err = err
+	answer.print(os.Stdout)
 	return 1
 }
 
+// deliver prints the result of ADD, or undoes ADD if that fails. It returns the error for the runtime.
+func (a Answer) deliver(ctx context.Context, args *skel.CmdArgs) error {
+	if a.Err != nil {
+		return a.Err
+	}
+	if a.Result == nil {
+		return nil
+	}
+	if err := a.Result.Print(); err != nil {
+		Request{"DEL", args}.Serve(ctx)
+		return types.NewError(types.ErrIOFailure, "writing the result", err.Error())
+	}
+	return nil
+}
+
 // print writes an error as in section 5 of the specification, with the version, which the library omits.
-func (p *plugin) print(w io.Writer, e *types.Error) {
+func (a Answer) print(w io.Writer) {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "    ")
 	_ = encoder.Encode(struct { // no other place to report an error
 		Version string `json:"cniVersion"`
 		*types.Error
-	}{p.version, e})
+	}{a.Version, a.Err})
 }
 
 // A node is the host of one command.
 type node struct {
-	*plugin
-	log    *logrus.Entry
-	config config.Config
+	started time.Time
+	log     *logrus.Entry
+	config  config.Config
 	// sw is the local Open vSwitch, nil if unreachable. problem is the error of connecting to it or of reading the
 	// configuration.
 	sw      *vswitch.Switch
 	problem error
 }
 
-// command runs a CNI command after the network configuration was parsed.
-type command func(*node, context.Context, *skel.CmdArgs, *types.PluginConf) error
+// A command runs after the network configuration was parsed.
+type command func(*node, context.Context, *skel.CmdArgs, *types.PluginConf) (types.Result, error)
 
-// handle adapts a command to the library.
-func (p *plugin) handle(ctx context.Context, name string, run command) func(*skel.CmdArgs) error {
-	return func(args *skel.CmdArgs) error {
-		p.command = name
-		conf, err := parseConf(args.StdinData)
-		if err != nil {
-			return err
-		}
-		if slices.Contains(version.All.SupportedVersions(), conf.CNIVersion) {
-			p.version = conf.CNIVersion
-		}
-		if name != "ADD" {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeoutCause(ctx, answerTimeout, errNoAnswer)
-			defer cancel()
-		}
-		n, closeNode := p.open(ctx, args)
-		defer closeNode()
-		if err = run(n, ctx, args, conf); err == nil {
-			return nil
-		}
-		e := cniError(err)
-		n.log.WithFields(logrus.Fields{"code": e.Code, "container": args.ContainerID}).Warnf("%s: %v", name, err)
-		return e
+// commands are those of the specification.
+func commands() map[string]command {
+	return map[string]command{
+		"ADD": (*node).add, "DEL": plain((*node).del), "CHECK": plain((*node).check), "GC": plain((*node).gc), "STATUS": plain((*node).status),
 	}
+}
+
+// plain is a command without a result.
+func plain(run func(*node, context.Context, *skel.CmdArgs, *types.PluginConf) error) command {
+	return func(n *node, ctx context.Context, args *skel.CmdArgs, conf *types.PluginConf) (types.Result, error) {
+		return nil, run(n, ctx, args, conf)
+	}
+}
+
+// Serve executes a request. Its only output is the log.
+func (r Request) Serve(ctx context.Context) Answer {
+	a := Answer{Version: types100.ImplementedSpecVersion}
+	began := time.Now()
+	conf, err := parseConf(r.Args.StdinData)
+	if err != nil {
+		a.Err = cniError(err)
+		return a
+	}
+	if slices.Contains(version.All.SupportedVersions(), conf.CNIVersion) {
+		a.Version = conf.CNIVersion
+	}
+	if r.Command != "ADD" {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, answerTimeout, errNoAnswer)
+		defer cancel()
+	}
+	n, closeNode := open(ctx, r, began)
+	defer closeNode()
+	result, err := commands()[r.Command](n, ctx, r.Args, conf)
+	if err == nil && result != nil {
+		a.Result, err = result.GetAsVersion(a.Version)
+	}
+	if err != nil {
+		a.Err = cniError(err)
+		n.log.WithFields(logrus.Fields{"code": a.Err.Code, "container": r.Args.ContainerID}).Warnf("%s: %v", r.Command, err)
+	}
+	return a
 }
 
 // open connects to Open vSwitch and reads the configuration. It always returns a node with a log: DEL can work
 // without both.
-func (p *plugin) open(ctx context.Context, args *skel.CmdArgs) (*node, func()) {
-	n := &node{plugin: p}
+func open(ctx context.Context, r Request, began time.Time) (*node, func()) {
+	n := &node{started: began}
 	var rundir string
 	if rundir, n.problem = settings.RunDir(nil); n.problem == nil {
-		n.sw, n.problem = p.connect(ctx, rundir, args)
+		n.sw, n.problem = r.connect(ctx, rundir)
 	}
 	c, err := settings.Load(ctx, nil, n.sw)
 	n.config = c
@@ -160,10 +201,10 @@ func (p *plugin) open(ctx context.Context, args *skel.CmdArgs) (*node, func()) {
 
 // connect connects to Open vSwitch. ADD and CHECK monitor one port only: with hundreds of them in parallel, none must
 // receive all other ports.
-func (p *plugin) connect(ctx context.Context, rundir string, args *skel.CmdArgs) (*vswitch.Switch, error) {
-	if p.command == "ADD" || p.command == "CHECK" {
-		if pod, err := parsePod(args.Args); err == nil {
-			ports := []string{names.HostVeth(args.ContainerID), names.UniqueHostVeth(args.ContainerID)}
+func (r Request) connect(ctx context.Context, rundir string) (*vswitch.Switch, error) {
+	if r.Command == "ADD" || r.Command == "CHECK" {
+		if pod, err := parsePod(r.Args.Args); err == nil {
+			ports := []string{names.HostVeth(r.Args.ContainerID), names.UniqueHostVeth(r.Args.ContainerID)}
 			return vswitch.ConnectFor(ctx, rundir, ports, names.PodPort(pod.namespace, pod.name))
 		} // the error is reported by usable
 	}
