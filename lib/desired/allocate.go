@@ -23,18 +23,18 @@ type claims struct {
 }
 
 // claim gives pods the addresses of their claims.
-func (w *World) claim(n *node, pods []*podState) []claims {
+func (x *Pods) claim(n *node, pods []*podState) []claims {
 	got := make([]claims, len(pods))
 	if n.pool == nil {
 		return got
 	}
 	families := 0
 	if len(pods) > 0 {
-		families = len(w.Facts().Cluster.Nodes[names.NodeSwitch(pods[0].Node)])
+		families = len(x.facts.Now().Cluster.Nodes[names.NodeSwitch(pods[0].Node)])
 	}
 	claim := func(source func(*podState) []netip.Addr) {
 		for i, p := range pods {
-			if len(got[i].ips) == families || w.taken[p.Key] != "" {
+			if len(got[i].ips) == families || x.taken[p.Key] != "" {
 				continue
 			}
 			for _, ip := range source(p) {
@@ -44,9 +44,9 @@ func (w *World) claim(n *node, pods []*podState) []claims {
 			}
 		}
 	}
-	claim(func(p *podState) []netip.Addr { return intersect(p.StatusIPs, w.assigned(p)) })
+	claim(func(p *podState) []netip.Addr { return intersect(p.StatusIPs, x.assigned(p)) })
 	claim(func(p *podState) []netip.Addr { return p.StatusIPs })
-	claim(w.assigned)
+	claim(x.assigned)
 	for i := range got {
 		got[i].firm = len(got[i].ips)
 		n.pool.Pass(got[i].ips)
@@ -57,14 +57,14 @@ func (w *World) claim(n *node, pods []*podState) []claims {
 
 // complete adds the missing addresses of a pod. Without a free one it reports false and queues the pod. Until it
 // succeeds, a running pod keeps its claimed addresses.
-func (w *World) complete(n *node, p *podState, has claims) bool {
+func (x *Pods) complete(n *node, p *podState, has claims) bool {
 	if ips, _ := n.pool.Take(p.Key, has.ips); ips != nil {
-		w.grant(n, p, ips)
+		x.grant(n, p, ips)
 		return true
 	}
 	heap.Push(&n.queue, p)
 	if has.firm > 0 {
-		w.grant(n, p, has.ips)
+		x.grant(n, p, has.ips)
 	} else {
 		n.pool.Release(p.Key, has.ips)
 	}
@@ -76,12 +76,12 @@ func intersect(a, b []netip.Addr) []netip.Addr {
 }
 
 // assigned are the previous addresses of the pod, assigned in this run or an earlier one.
-func (w *World) assigned(p *podState) []netip.Addr {
+func (x *Pods) assigned(p *podState) []netip.Addr {
 	var ips []netip.Addr
 	if p.former != nil {
 		ips = p.former.IPs
 	}
-	if a, ok := w.previous[p.Key]; ok && a.Of(p.Pod) {
+	if a, ok := x.previous[p.Key]; ok && a.Of(p.Pod) {
 		ips = slices.Concat(ips, a.IPs)
 	}
 	return ips
@@ -103,7 +103,7 @@ func (n *node) wished(p *podState) []netip.Addr {
 }
 
 // allocate gives free addresses to pods in the queue.
-func (w *World) allocate(n *node) (touched []nb.Unit) {
+func (x *Pods) allocate(n *node) (touched []nb.Unit) {
 	for len(n.queue) > 0 {
 		p := n.queue[0]
 		ips, _ := n.pool.Take(p.Key, facts.Addrs(p.addrs.IPs))
@@ -111,7 +111,7 @@ func (w *World) allocate(n *node) (touched []nb.Unit) {
 			break
 		}
 		heap.Pop(&n.queue)
-		w.grant(n, p, ips)
+		x.grant(n, p, ips)
 		p.problem = nil
 		touched = append(touched, p.Unit())
 	}
@@ -119,8 +119,8 @@ func (w *World) allocate(n *node) (touched []nb.Unit) {
 }
 
 // lacks returns the reason why addresses of a pod are missing.
-func (w *World) lacks(n *node, p *podState) error {
-	if gateway := w.taken[p.Key]; gateway != "" {
+func (x *Pods) lacks(n *node, p *podState) error {
+	if gateway := x.taken[p.Key]; gateway != "" {
 		return &feature.Problem{Reason: "NameTaken", Message: fmt.Sprintf("the logical port of pod %s would be %s, which is that of the NIC of gateway %s: give the pod or its namespace another name",
 			p.Key, names.PodPort(p.Namespace, p.Name), gateway)}
 	}
@@ -132,11 +132,11 @@ func (w *World) lacks(n *node, p *podState) error {
 }
 
 // grant records the addresses of a pod, with its MAC and gateways.
-func (w *World) grant(n *node, p *podState, ips []netip.Addr) {
-	subnets := w.Facts().Cluster.Nodes[names.NodeSwitch(p.Node)]
+func (x *Pods) grant(n *node, p *podState, ips []netip.Addr) {
+	subnets := x.facts.Now().Cluster.Nodes[names.NodeSwitch(p.Node)]
 	gateways := topology.Gateways(subnets)
 	sorted := slices.SortedFunc(slices.Values(ips), func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
-	p.addrs = pod.Addresses{MAC: n.pool.MAC(w.formerMAC(n, p), sorted)}
+	p.addrs = pod.Addresses{MAC: n.pool.MAC(x.formerMAC(n, p), sorted)}
 	for _, ip := range sorted {
 		i := slices.IndexFunc(subnets, func(s netip.Prefix) bool { return s.Contains(ip) })
 		p.addrs.IPs = append(p.addrs.IPs, netip.PrefixFrom(ip, subnets[i].Bits()))
@@ -145,14 +145,14 @@ func (w *World) grant(n *node, p *podState, ips []netip.Addr) {
 }
 
 // formerMAC is the present MAC of the pod's interface, "" if it is unknown.
-func (w *World) formerMAC(n *node, p *podState) string {
+func (x *Pods) formerMAC(n *node, p *podState) string {
 	if p.addrs.MAC != "" {
 		return p.addrs.MAC
 	}
 	if p.former != nil {
 		return p.former.MAC
 	}
-	if a, ok := w.previous[p.Key]; ok && a.Of(p.Pod) {
+	if a, ok := x.previous[p.Key]; ok && a.Of(p.Pod) {
 		return a.MAC
 	}
 	if p.Annotation == "" || p.AnnotationUID != p.UID {
@@ -163,7 +163,7 @@ func (w *World) formerMAC(n *node, p *podState) string {
 		return ""
 	}
 	for k := range n.pods {
-		if o := w.pods[k]; o != p && strings.EqualFold(o.addrs.MAC, a.MAC) {
+		if o := x.all[k]; o != p && strings.EqualFold(o.addrs.MAC, a.MAC) {
 			return ""
 		}
 	}

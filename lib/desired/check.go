@@ -119,7 +119,7 @@ func (w *World) guarded(c policy.Connection) string {
 
 // isOwnNode reports whether a is an address of the node of pod k.
 func (w *World) isOwnNode(a netip.Addr, k pod.Key) bool {
-	p := w.pods[k]
+	p := w.Pods.all[k]
 	return p != nil && slices.Contains(w.Facts().OwnAddresses(names.NodeSwitch(p.Node)), a)
 }
 
@@ -128,7 +128,7 @@ func (w *World) party(p policy.Party) ([]policy.Endpoint, error) {
 	if p.Addr.IsValid() {
 		return []policy.Endpoint{{Pod: w.holder(p.Addr), Addr: p.Addr}}, nil
 	}
-	s := w.pods[p.Pod]
+	s := w.Pods.all[p.Pod]
 	if s == nil {
 		return nil, fmt.Errorf("%w; of others, give the address", noPod(p.Pod))
 	}
@@ -144,7 +144,7 @@ func (w *World) party(p policy.Party) ([]policy.Endpoint, error) {
 
 // holder is the pod with an address, the zero Key if there is none.
 func (w *World) holder(a netip.Addr) pod.Key {
-	for k, p := range w.pods {
+	for k, p := range w.Pods.all {
 		if slices.ContainsFunc(p.addrs.IPs, func(ip netip.Prefix) bool { return ip.Addr() == a }) {
 			return k
 		}

@@ -7,8 +7,8 @@ import (
 
 // Compact releases the memory of removed objects: Go maps do not shrink. It changes nothing else.
 func (w *World) Compact() {
-	w.pods = compact(w.pods)
-	for _, n := range w.nodes {
+	w.Pods.all = compact(w.Pods.all)
+	for _, n := range w.Pods.nodes {
 		n.pods = compact(n.pods)
 		if n.pool != nil {
 			n.pool.Compact()

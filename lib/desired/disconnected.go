@@ -22,7 +22,7 @@ type UnitProblem struct {
 func (w *World) Disconnected(down map[string]bool) (out []UnitProblem) {
 	for port := range down {
 		namespace, name, _ := strings.Cut(port, "_") // names.PodPort; names in Kubernetes have no "_"
-		p := w.pods[pod.Key{Namespace: namespace, Name: name}]
+		p := w.Pods.all[pod.Key{Namespace: namespace, Name: name}]
 		if p == nil || !p.NeedsPort || len(p.StatusIPs) == 0 || !w.Facts().RegisteredNode(p.Node) {
 			continue
 		}

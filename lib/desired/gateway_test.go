@@ -88,7 +88,7 @@ func TestAPodDoesNotTakeAGatewaysPort(t *testing.T) {
 		if problem := (*feature.Problem)(nil); !errors.As(err, &problem) || problem.Reason != "NameTaken" {
 			t.Errorf("%#v", err)
 		}
-		if a, ok := w.Annotation(unit); ok {
+		if a, ok := w.Pods.Annotation(unit); ok {
 			t.Errorf("it has the annotation %v", a)
 		}
 	}

@@ -89,7 +89,7 @@ func TestOddObjects(t *testing.T) {
 			for u := range dirty {
 				rows, err := w.Rows(u)
 				_ = fmt.Sprint(rows, err)
-				w.Annotation(u)
+				w.Pods.Annotation(u)
 				w.Service(u)
 				w.ServiceSummaries(u)
 				w.HostPorts(u)

@@ -9,9 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/pod"
@@ -20,6 +17,34 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
+
+// Pods are the pods with a port, and allocate their addresses.
+type Pods struct {
+	facts *facts.Index
+	also  also
+	all   map[pod.Key]*podState
+	nodes map[string]*node   // by name of the switch: of the topology, or with pods
+	taken map[pod.Key]string // pods with the port name of a gateway's NIC, and that gateway
+	addressing
+}
+
+// also are other features with a part in the pods' units.
+type also struct {
+	// changed returns the units affected by a change of a pod's hostPorts. Each is zero if there is no such pod.
+	changed func(old, now pod.Pod) []nb.Unit
+	// refs are the groups of a pod, rows its rows for hostPorts.
+	refs func(pod.Key) []nb.Ref
+	rows func(p pod.Pod, addrs []netip.Addr) ([]nb.Row, error)
+}
+
+func newPods(x *facts.Index, a also) *Pods {
+	return &Pods{x, a, map[pod.Key]*podState{}, map[string]*node{}, map[pod.Key]string{}, newAddressing()}
+}
+
+// Units implements feature.Feature.
+func (x *Pods) Units() []feature.Units {
+	return []feature.Units{feature.Named(pod.UnitPrefix, pod.KeyOf, x.rows, func() []nb.Unit { return feature.UnitsOf(x.all, pod.Key.Unit) })}
+}
 
 // addressing is the state of Settle.
 type addressing struct {
@@ -95,35 +120,35 @@ type staticPod struct {
 // maxStatic bounds node.static.
 const maxStatic = 64
 
-func (w *World) node(name string) *node {
-	n := w.nodes[name]
+func (x *Pods) node(name string) *node {
+	n := x.nodes[name]
 	if n == nil {
 		n = &node{pods: map[pod.Key]bool{}}
-		w.nodes[name] = n
+		x.nodes[name] = n
 	}
 	return n
 }
 
 // changeSubnets gives a node other subnets; none removes it from the topology. Its pods need another Settle.
-func (w *World) changeSubnets(name string, subnets []netip.Prefix) (touched []nb.Unit) {
-	n := w.node(name)
+func (x *Pods) changeSubnets(name string, subnets []netip.Prefix) (touched []nb.Unit) {
+	n := x.node(name)
 	former := n.pool
 	if former != nil {
-		w.marks[name] = former.Marks()
+		x.marks[name] = former.Marks()
 	}
 	n.pool, n.queue = nil, nil
 	if subnets != nil {
 		n.pool = pod.NewPool(subnets)
-		n.pool.ResumeAt(w.marks[name])
+		n.pool.ResumeAt(x.marks[name])
 		n.pool.Resume(former)
 	}
 	for k := range n.pods {
-		p := w.pods[k]
+		p := x.all[k]
 		p.former, p.addrs, p.queued = p.assignment(), pod.Addresses{}, 0
-		w.retry(p)
+		x.retry(p)
 		touched = append(touched, k.Unit())
 	}
-	w.forgetIfEmpty(name)
+	x.forgetIfEmpty(name)
 	return touched
 }
 
@@ -147,53 +172,53 @@ func hasFamily(ips []netip.Addr, of netip.Addr) bool {
 	return slices.ContainsFunc(ips, func(ip netip.Addr) bool { return ipnet.SameFamily(ip, of) })
 }
 
-// lookPods gives nodes their subnets.
-func (w *World) lookPods(c facts.Change) (touched []nb.Unit) {
+// Look gives nodes their subnets.
+func (x *Pods) Look(c facts.Change) (touched []nb.Unit) {
 	if !c.Topology {
 		return nil
 	}
 	for name := range c.ChangedSubnets() {
-		touched = append(touched, w.changeSubnets(name, c.Now.Cluster.Nodes[name])...)
+		touched = append(touched, x.changeSubnets(name, c.Now.Cluster.Nodes[name])...)
 	}
-	return append(touched, w.putTaken()...)
+	return append(touched, x.putTaken()...)
 }
 
 // putTaken finds the pods with the port name of a gateway's NIC. Such a pod has no addresses, or its plugin would
 // connect it in place of the NIC.
-func (w *World) putTaken() (touched []nb.Unit) {
-	before := w.taken
-	w.taken = map[pod.Key]string{}
-	for port, gateway := range w.Facts().Cluster.NICPorts() {
+func (x *Pods) putTaken() (touched []nb.Unit) {
+	before := x.taken
+	x.taken = map[pod.Key]string{}
+	for port, gateway := range x.facts.Now().Cluster.NICPorts() {
 		ns, name, ok := names.PodOfPort(port)
 		if !ok {
 			continue
 		}
 		k := pod.Key{Namespace: ns, Name: name}
-		w.taken[k] = gateway
-		if p := w.pods[k]; p != nil && before[k] != gateway {
-			w.release(p)
-			w.retry(p)
+		x.taken[k] = gateway
+		if p := x.all[k]; p != nil && before[k] != gateway {
+			x.release(p)
+			x.retry(p)
 			touched = append(touched, k.Unit())
 		}
 	}
 	for k := range before {
-		if p := w.pods[k]; p != nil && w.taken[k] == "" {
-			w.retry(p)
+		if p := x.all[k]; p != nil && x.taken[k] == "" {
+			x.retry(p)
 		}
 	}
 	return touched
 }
 
 // release takes the addresses of a pod back. Settle gives them to waiting pods.
-func (w *World) release(p *podState) {
+func (x *Pods) release(p *podState) {
 	name := names.NodeSwitch(p.Node)
-	n := w.nodes[name]
+	n := x.nodes[name]
 	if n.pool != nil && len(p.addrs.IPs) > 0 {
 		n.pool.Release(p.Key, facts.Addrs(p.addrs.IPs))
 	}
 	n.dequeue(p)
 	if len(n.queue) > 0 {
-		w.unsettled[name] = true
+		x.unsettled[name] = true
 	}
 	p.addrs = pod.Addresses{}
 }
@@ -205,60 +230,47 @@ func (n *node) dequeue(p *podState) {
 }
 
 // retry makes Settle look for the addresses of a pod.
-func (w *World) retry(p *podState) {
+func (x *Pods) retry(p *podState) {
 	name := names.NodeSwitch(p.Node)
-	n := w.node(name)
+	n := x.node(name)
 	n.dequeue(p)
 	if !p.fresh {
 		p.fresh = true
 		n.fresh = append(n.fresh, p)
 	}
-	w.unsettled[name] = true
+	x.unsettled[name] = true
 }
 
-func (w *World) putPodObject(o *corev1.Pod) []nb.Unit {
-	p := pod.New(o)
-	return append(w.putPod(p), w.putLabels(o, p)...)
-}
-
-func (w *World) removePodObject(name types.NamespacedName) []nb.Unit {
-	k := pod.Key(name)
-	delete(w.previous, k)
-	return append(w.removePod(k), w.policies.RemovePod(k)...)
-}
-
-func (w *World) podNames() []types.NamespacedName { return namesOf(maps.Keys(w.pods)) }
-
-func (w *World) putPod(p pod.Pod) []nb.Unit {
-	old := w.pods[p.Key]
+func (x *Pods) put(p pod.Pod) []nb.Unit {
+	old := x.all[p.Key]
 	if !p.NeedsPort {
 		if old == nil {
 			return nil
 		}
-		return w.removePod(p.Key)
+		return x.remove(p.Key)
 	}
 	if old != nil && old.UID == p.UID && old.Node == p.Node {
-		return w.updatePod(old, p)
+		return x.update(old, p)
 	}
-	touched := w.removePod(p.Key)
+	touched := x.remove(p.Key)
 	now := &podState{Pod: p}
-	w.pods[p.Key] = now
-	n := w.node(names.NodeSwitch(p.Node))
+	x.all[p.Key] = now
+	n := x.node(names.NodeSwitch(p.Node))
 	n.pods[p.Key] = true
 	now.former = n.recall(p)
-	w.retry(now)
-	return append(touched, append(w.hostPorts.Change(pod.Pod{}, p), p.Unit())...)
+	x.retry(now)
+	return append(touched, append(x.also.changed(pod.Pod{}, p), p.Unit())...)
 }
 
-// updatePod records the latest version of a pod.
-func (w *World) updatePod(p *podState, now pod.Pod) []nb.Unit {
+// update records the latest version of a pod.
+func (x *Pods) update(p *podState, now pod.Pod) []nb.Unit {
 	was := *p
 	p.Pod = now
-	touched := w.hostPorts.Change(was.Pod, now)
+	touched := x.also.changed(was.Pod, now)
 	changed := was.Annotation != now.Annotation || was.AnnotationUID != now.AnnotationUID || was.Static != now.Static
 	reported := !slices.Equal(was.StatusIPs, now.StatusIPs)
 	if p.addrs.MAC == "" && (changed || reported) {
-		w.retry(p)
+		x.retry(p)
 	}
 	if changed || reported && (was.mismatch() != "" || p.mismatch() != "") {
 		touched = append(touched, p.Unit())
@@ -266,20 +278,20 @@ func (w *World) updatePod(p *podState, now pod.Pod) []nb.Unit {
 	return touched
 }
 
-func (w *World) removePod(k pod.Key) []nb.Unit {
-	p := w.pods[k]
+func (x *Pods) remove(k pod.Key) []nb.Unit {
+	p := x.all[k]
 	if p == nil {
 		return nil
 	}
 	name := names.NodeSwitch(p.Node)
 	if p.Static != "" && p.addrs.MAC != "" {
-		w.nodes[name].remember(p)
+		x.nodes[name].remember(p)
 	}
-	w.release(p)
-	delete(w.nodes[name].pods, k)
-	delete(w.pods, k)
-	w.forgetIfEmpty(name)
-	return append(w.hostPorts.Change(p.Pod, pod.Pod{}), k.Unit())
+	x.release(p)
+	delete(x.nodes[name].pods, k)
+	delete(x.all, k)
+	x.forgetIfEmpty(name)
+	return append(x.also.changed(p.Pod, pod.Pod{}), k.Unit())
 }
 
 // remember keeps the assignment of a static pod for its next mirror. The address is not reserved: it is reused like
@@ -302,9 +314,9 @@ func (n *node) recall(p pod.Pod) *pod.Assignment {
 	return &had
 }
 
-func (w *World) forgetIfEmpty(name string) {
-	if n := w.nodes[name]; n.pool == nil && len(n.pods) == 0 {
-		delete(w.nodes, name)
+func (x *Pods) forgetIfEmpty(name string) {
+	if n := x.nodes[name]; n.pool == nil && len(n.pods) == 0 {
+		delete(x.nodes, name)
 	}
 }
 
@@ -315,33 +327,33 @@ func (w *World) forgetIfEmpty(name string) {
 // claim wins, and of equal claims the older pod's. From best to weakest: the kubelet reports the address and the pod
 // was assigned it; the kubelet reports it; the pod was assigned it; its annotation has it. Users can write
 // annotations, so this is only a wish.
-func (w *World) Settle() []nb.Unit {
-	if len(w.previous) == 0 && len(w.unsettled) == 0 {
+func (x *Pods) Settle() []nb.Unit {
+	if len(x.previous) == 0 && len(x.unsettled) == 0 {
 		return nil
 	}
 	var touched []nb.Unit
-	for _, name := range slices.Sorted(maps.Keys(w.unsettled)) {
-		if n := w.nodes[name]; n != nil {
-			touched = append(touched, w.settleNode(name, n)...)
+	for _, name := range slices.Sorted(maps.Keys(x.unsettled)) {
+		if n := x.nodes[name]; n != nil {
+			touched = append(touched, x.settleNode(name, n)...)
 		}
 	}
-	w.previous, w.unsettled = map[pod.Key]pod.Assignment{}, map[string]bool{}
+	x.previous, x.unsettled = map[pod.Key]pod.Assignment{}, map[string]bool{}
 	return touched
 }
 
-func (w *World) settleNode(name string, n *node) (touched []nb.Unit) {
-	fresh := w.takeFresh(n)
+func (x *Pods) settleNode(name string, n *node) (touched []nb.Unit) {
+	fresh := x.takeFresh(n)
 	before := make([]string, len(fresh)) // the problems
 	for i, p := range fresh {
 		before[i] = p.complaint()
 		p.problem = nil
 	}
 	marks := n.next()
-	claims := w.claim(n, fresh)
-	touched = w.allocate(n)
+	claims := x.claim(n, fresh)
+	touched = x.allocate(n)
 	for i, p := range fresh {
-		if n.pool == nil || w.taken[p.Key] != "" || !w.complete(n, p, claims[i]) {
-			p.problem = w.lacks(n, p)
+		if n.pool == nil || x.taken[p.Key] != "" || !x.complete(n, p, claims[i]) {
+			p.problem = x.lacks(n, p)
 		}
 		if p.addrs.MAC != "" || p.complaint() != before[i] {
 			touched = append(touched, p.Unit())
@@ -354,10 +366,10 @@ func (w *World) settleNode(name string, n *node) (touched []nb.Unit) {
 }
 
 // takeFresh empties n.fresh and returns its pods that still exist, the oldest first.
-func (w *World) takeFresh(n *node) []*podState {
+func (x *Pods) takeFresh(n *node) []*podState {
 	fresh := slices.DeleteFunc(n.fresh, func(p *podState) bool {
 		p.fresh = false
-		return w.pods[p.Key] != p
+		return x.all[p.Key] != p
 	})
 	n.fresh = nil
 	slices.SortFunc(fresh, compareAge)
@@ -393,9 +405,9 @@ func (p *podState) mismatch() string {
 
 // Mismatch returns a Problem if the pod of unit u runs with other addresses than assigned, else nil. It cannot change
 // them while it runs.
-func (w *World) Mismatch(u nb.Unit) *feature.Problem {
+func (x *Pods) Mismatch(u nb.Unit) *feature.Problem {
 	k, _ := pod.KeyOf(u)
-	if p := w.pods[k]; p != nil {
+	if p := x.all[k]; p != nil {
 		if m := p.mismatch(); m != "" {
 			return &feature.Problem{Reason: "AddressMismatch", Message: m}
 		}

@@ -137,7 +137,7 @@ func convert(t *testing.T, way [][]string, restart string) {
 			w = empty
 		}
 		for name, ips := range had {
-			state := w.pods[pod.Key{Namespace: "default", Name: name}]
+			state := w.Pods.all[pod.Key{Namespace: "default", Name: name}]
 			for _, ip := range ips {
 				if slices.ContainsFunc(prefixes(subnets...), func(s netip.Prefix) bool { return s.Contains(ip) }) && !slices.Contains(facts.Addrs(state.addrs.IPs), ip) {
 					t.Errorf("after step %d, %v: pod %s runs with %v, and has %v", i, subnets, name, ips, state.addrs.IPs)
@@ -165,7 +165,7 @@ func convert(t *testing.T, way [][]string, restart string) {
 		}
 		run(w, pods)
 		for name := range given(w) {
-			if state := w.pods[pod.Key{Namespace: "default", Name: name}]; had[name] == nil {
+			if state := w.Pods.all[pod.Key{Namespace: "default", Name: name}]; had[name] == nil {
 				had[name], macs[name] = facts.Addrs(state.addrs.IPs), state.addrs.MAC
 				pods[name].Annotations = map[string]string{names.Annotation: state.addrs.Annotation(), names.AnnotationUID: state.UID}
 				w.Put(pods[name].DeepCopy())
@@ -250,7 +250,7 @@ func TestMismatch(t *testing.T) {
 	const unit = nb.Unit("pod/default/a")
 	expect := func(when, want string) {
 		t.Helper()
-		got := w.Mismatch(unit)
+		got := w.Pods.Mismatch(unit)
 		if want == "" && got != nil || want != "" && (got == nil || got.Message != want) {
 			t.Errorf("%s: %v, want %q", when, got, want)
 		}
@@ -352,7 +352,7 @@ func TestAStaticPodKeepsItsAddress(t *testing.T) {
 		w.Settle()
 		w.Remove(p)
 	}
-	if n := len(w.nodes["n1"].static); n > maxStatic {
+	if n := len(w.Pods.nodes["n1"].static); n > maxStatic {
 		t.Errorf("%d mirrors are remembered", n)
 	}
 }
@@ -390,7 +390,7 @@ func TestWaitingPodsCostNothing(t *testing.T) {
 	}
 	w.Settle()
 	w.Remove(newPod("other", "n1"))
-	if n := w.nodes["n1"]; len(n.queue)+len(n.fresh) != 0 || len(given(w)) != 0 || w.nodes["nowhere"] != nil {
+	if n := w.Pods.nodes["n1"]; len(n.queue)+len(n.fresh) != 0 || len(given(w)) != 0 || w.Pods.nodes["nowhere"] != nil {
 		t.Errorf("left: %d, %d, %v", len(n.queue), len(n.fresh), given(w))
 	}
 }
@@ -432,7 +432,7 @@ func TestRandomConversions(t *testing.T) {
 				}
 			}
 			for name, p := range pods {
-				have := facts.Addrs(w.pods[pod.Key{Namespace: "default", Name: name}].addrs.IPs)
+				have := facts.Addrs(w.Pods.all[pod.Key{Namespace: "default", Name: name}].addrs.IPs)
 				for _, ip := range p.Status.PodIPs {
 					a := netip.MustParseAddr(ip.IP)
 					if ipnet.Within([]netip.Prefix{netip.PrefixFrom(a, a.BitLen())}, w.Facts().Cluster.Nodes["n1"]) && claimed[ip.IP] == 1 && !slices.Contains(have, a) {

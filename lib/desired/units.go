@@ -40,12 +40,11 @@ func (w *World) allUnits() map[string]feature.Units {
 		feature.Named(policy.NodePrefix, policy.NodeOf, w.nodePolicyRows, func() []nb.Unit { return feature.UnitsOf(w.Facts().Cluster.Nodes, policy.NodeUnit) }),
 		{Prefix: policy.GroupPrefix, Rows: w.policyRows},
 		{Prefix: policy.UnitPrefix, Rows: w.policyRows, List: w.policies.Units},
-		feature.Named(pod.UnitPrefix, pod.KeyOf, w.podRows, func() []nb.Unit { return feature.UnitsOf(w.pods, pod.Key.Unit) }),
 		feature.Named(service.ReturnPrefix, service.ReturnOf, w.returnRows, w.returnUnits),
 		feature.Named(service.UnitPrefix, service.KeyOf, w.serviceRows, w.serviceUnits),
 	}
 	out := map[string]feature.Units{}
-	for _, u := range slices.Concat(all, w.network.Units(), w.Answers.Units()) {
+	for _, u := range slices.Concat(all, w.network.Units(), w.Answers.Units(), w.Pods.Units()) {
 		out[u.Prefix] = u
 	}
 	return out
@@ -90,7 +89,7 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 
 // Units lists the units with rows or a Problem.
 func (w *World) Units() []nb.Unit {
-	us := make([]nb.Unit, 0, 1+len(w.nodes)+len(w.pods))
+	us := make([]nb.Unit, 0, 1+len(w.Pods.nodes)+len(w.Pods.all))
 	for _, prefixes := range steps {
 		for _, p := range prefixes {
 			if list := w.units[p].List; list != nil {

@@ -66,7 +66,7 @@ func annotated(p *corev1.Pod, ips ...string) *corev1.Pod {
 // given returns the addresses of each pod with an assignment, "ip ip".
 func given(w *World) map[string]string {
 	out := map[string]string{}
-	for k, p := range w.pods {
+	for k, p := range w.Pods.all {
 		if p.addrs.MAC != "" {
 			var s []string
 			for _, ip := range p.addrs.IPs {
@@ -143,7 +143,7 @@ func TestAnAnnotationWrittenLaterChangesNothing(t *testing.T) {
 	if got := given(w)["a"]; got != before {
 		t.Errorf("the pod moved from %s to %s", before, got)
 	}
-	if a, ok := w.Annotation("pod/default/a"); !ok || a.Addresses.Annotation() == a.Pod.Annotation {
+	if a, ok := w.Pods.Annotation("pod/default/a"); !ok || a.Addresses.Annotation() == a.Pod.Annotation {
 		t.Errorf("the wrong annotation is not seen as wrong: %+v", a)
 	}
 }
@@ -277,7 +277,7 @@ func TestTouchedIsComplete(t *testing.T) {
 func noTwoShareAnAddress(t *testing.T, w *World) {
 	t.Helper()
 	holders := map[netip.Addr]string{}
-	for k, p := range w.pods {
+	for k, p := range w.Pods.all {
 		for _, ip := range p.addrs.IPs {
 			if other := holders[ip.Addr()]; other != "" {
 				t.Fatalf("%s and %s share %s", other, k, ip)

@@ -650,7 +650,7 @@ func TestThePathDoesNotMatter(t *testing.T) {
 				dirty[topology.ClusterUnit] = true // the commands record a topology, and the World does not report it
 				mark(dirty, drained)
 				for name, p := range api {
-					if a, ok := w.Annotation(nb.Unit("pod/default/" + name)); ok {
+					if a, ok := w.Pods.Annotation(nb.Unit("pod/default/" + name)); ok {
 						p.Annotations = map[string]string{names.Annotation: a.Addresses.Annotation()}
 					}
 				}

@@ -126,7 +126,7 @@ func (n *annotator) forget(o any) {
 // prune removes the notes of pods unknown to the World.
 func (n *annotator) prune() {
 	maps.DeleteFunc(n.notes, func(k pod.Key, _ *note) bool {
-		_, ok := n.world.Pod(k.Unit())
+		_, ok := n.world.Pods.Pod(k.Unit())
 		return !ok
 	})
 }
@@ -178,7 +178,7 @@ func (n *annotator) done(j job, version uint64, err error) []nb.Unit {
 		return []nb.Unit{j.unit}
 	}
 	j.note.version = version
-	a, ok := n.world.Annotation(j.unit)
+	a, ok := n.world.Pods.Annotation(j.unit)
 	switch {
 	case !ok || a.Addresses.Annotation() != j.note.value:
 		return []nb.Unit{j.unit} // another annotation is wanted by now

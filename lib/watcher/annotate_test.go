@@ -38,7 +38,7 @@ func TestAnAnnotationOverwrittenDuringAPatch(t *testing.T) {
 	const unit = nb.Unit("pod/default/a")
 	want := func() {
 		t.Helper()
-		a, ok := w.Annotation(unit)
+		a, ok := w.Pods.Annotation(unit)
 		if !ok {
 			t.Fatal("no address")
 		}

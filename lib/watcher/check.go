@@ -115,12 +115,12 @@ func (e *engine) differences() ([]string, error) {
 
 func describe(lines []string, problems map[nb.Unit]error, world *desired.World) []string {
 	for _, u := range slices.Sorted(slices.Values(world.Units())) {
-		if a, ok := world.Annotation(u); ok && !a.Written() {
+		if a, ok := world.Pods.Annotation(u); ok && !a.Written() {
 			lines = append(lines, fmt.Sprintf("~ Pod %s annotation: %.200q for %q → %q for %q", a.Pod.Key, a.Pod.Annotation, a.Pod.AnnotationUID, a.Addresses.Annotation(), a.Pod.UID))
 		}
 	}
 	for _, u := range slices.Sorted(slices.Values(world.Units())) {
-		if problem := world.Mismatch(u); problem != nil {
+		if problem := world.Pods.Mismatch(u); problem != nil {
 			lines = append(lines, fmt.Sprintf("! %s: %v", u, problem))
 		}
 	}

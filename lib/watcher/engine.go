@@ -355,7 +355,7 @@ func (e *engine) prompt(dirty []nb.Unit) []nb.Unit {
 	e.tellMismatches(slices.Concat(dirty, settled))
 	for _, u := range slices.Concat(dirty, settled) {
 		delete(e.unwritten, u)
-		if a, ok := e.world.Annotation(u); ok {
+		if a, ok := e.world.Pods.Annotation(u); ok {
 			if err := e.notes.want(u, a); err != nil {
 				e.unwritten[u] = err
 			}

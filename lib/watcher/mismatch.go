@@ -26,7 +26,7 @@ func newMismatches() mismatches { return mismatches{map[nb.Unit]string{}, map[nb
 func (e *engine) tellMismatches(units []nb.Unit) {
 	told := 0
 	for _, u := range units {
-		problem := e.world.Mismatch(u)
+		problem := e.world.Pods.Mismatch(u)
 		switch {
 		case problem == nil:
 			delete(e.mismatches.told, u)

@@ -146,7 +146,7 @@ func (w *Watcher) showPods(args []string) (string, error) {
 		units := slices.Sorted(slices.Values(e.world.Units()))
 		if len(args) > 0 {
 			units = []nb.Unit{nb.Unit(pod.UnitPrefix + args[0])}
-			if _, ok := e.world.Pod(units[0]); !ok {
+			if _, ok := e.world.Pods.Pod(units[0]); !ok {
 				return "", fmt.Errorf("%q is no pod that needs a port: write NAMESPACE/NAME of a scheduled pod outside the host's network", args[0])
 			}
 		}
@@ -154,11 +154,11 @@ func (w *Watcher) showPods(args []string) (string, error) {
 		t := newTable(&b)
 		fmt.Fprintln(t, "POD\tNODE\tMAC\tADDRESSES\tANNOTATION")
 		for _, u := range units {
-			p, ok := e.world.Pod(u)
+			p, ok := e.world.Pods.Pod(u)
 			if !ok {
 				continue
 			}
-			a, ok := e.world.Annotation(u)
+			a, ok := e.world.Pods.Annotation(u)
 			if !ok {
 				_, err := e.world.Rows(u)
 				fmt.Fprintf(t, "%s\t%s\t-\t-\t%v\n", p.Key, p.Node, err)
@@ -168,7 +168,7 @@ func (w *Watcher) showPods(args []string) (string, error) {
 			if !a.Written() {
 				state = "to be written"
 			}
-			if problem := e.world.Mismatch(u); problem != nil {
+			if problem := e.world.Pods.Mismatch(u); problem != nil {
 				state += ", " + problem.Message
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", p.Key, p.Node, a.Addresses.MAC, ipnet.Join(a.Addresses.IPs), state)

@@ -24,7 +24,7 @@ func (w *Watcher) showNodes(args []string) (string, error) {
 		}
 		pods := map[string]int{}
 		for _, u := range e.world.Units() {
-			if p, ok := e.world.Pod(u); ok {
+			if p, ok := e.world.Pods.Pod(u); ok {
 				pods[strings.ToLower(p.Node)]++
 			}
 		}

@@ -179,7 +179,7 @@ func (n network) Object(u nb.Unit) runtime.Object {
 	if name, _ := n.Facts().BadServiceCIDR(); u == servicecidr.Unit && name != "" {
 		return &networkingv1.ServiceCIDR{ObjectMeta: identity("", name, "")}
 	}
-	if p, ok := n.Pod(u); ok {
+	if p, ok := n.Pods.Pod(u); ok {
 		return &corev1.Pod{ObjectMeta: identity(p.Namespace, p.Name, p.UID)}
 	}
 	return nil

@@ -186,10 +186,10 @@ func output(s state) map[string]string {
 			text += fmt.Sprintf("\n%s %s %s %v %v", r.Table, r.ID, columns, r.In, r.Has)
 		}
 		out[string(u)] = text
-		if a, ok := w.Annotation(u); ok {
+		if a, ok := w.Pods.Annotation(u); ok {
 			out["annotation of "+string(u)] = fmt.Sprint(a.Values(), a.Written())
 		}
-		if p := w.Mismatch(u); p != nil {
+		if p := w.Pods.Mismatch(u); p != nil {
 			out["mismatch of "+string(u)] = p.Message
 		}
 		if r, ok := w.Service(u); ok && r.Ours {

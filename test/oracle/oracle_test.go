@@ -62,7 +62,7 @@ func fill(t testing.TB, c *oracle.Cluster) *desired.World {
 	}
 	w.Settle()
 	for _, p := range c.Pods {
-		a, ok := w.Annotation(pod.Key{Namespace: p.Namespace, Name: p.Name}.Unit())
+		a, ok := w.Pods.Annotation(pod.Key{Namespace: p.Namespace, Name: p.Name}.Unit())
 		if !ok {
 			t.Fatalf("pod %s/%s has no address", p.Namespace, p.Name)
 		}

@@ -97,7 +97,7 @@ type place struct{ port, node, mac string }
 func placesOf(c oracle.Cluster, w *desired.World) map[netip.Addr]place {
 	at := map[netip.Addr]place{}
 	for _, p := range c.Pods {
-		a, _ := w.Annotation(pod.Key{Namespace: p.Namespace, Name: p.Name}.Unit())
+		a, _ := w.Pods.Annotation(pod.Key{Namespace: p.Namespace, Name: p.Name}.Unit())
 		for _, ip := range a.Addresses.IPs {
 			at[ip.Addr()] = place{names.PodPort(p.Namespace, p.Name), p.Spec.NodeName, a.Addresses.MAC}
 		}
