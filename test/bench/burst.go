@@ -49,6 +49,10 @@ func measureBurst(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
+		memory, err := r.rss()
+		if err != nil {
+			return err
+		}
 		if err := f.settle(ctx); err != nil { // ovn-northd's work for the burst
 			return err
 		}
@@ -65,9 +69,10 @@ func measureBurst(ctx context.Context, b *bench) error {
 		put("row", median(milliseconds(burst.sights, begun, ported)))
 		put("transactions", float64(after.transactions-before.transactions)*1000/n)
 		put("northd", float64((after.northd-before.northd).Milliseconds())/n)
+		put("memory", memory)
 		put("own", float64((after.own-before.own).Milliseconds())/n)
-		b.say("  %.2f s, %.0f pods/s, p50 %.0f ms, p99 %.0f ms; %d transactions",
-			burst.took.Seconds(), n/burst.took.Seconds(), median(each), percentile(each, 99), after.transactions-before.transactions)
+		b.say("  %.2f s, %.0f pods/s, p50 %.0f ms, p99 %.0f ms; %d transactions, %.1f MB",
+			burst.took.Seconds(), n/burst.took.Seconds(), median(each), percentile(each, 99), after.transactions-before.transactions, memory)
 		return nil
 	})
 	if err != nil {
@@ -75,7 +80,7 @@ func measureBurst(ctx context.Context, b *bench) error {
 	}
 	name := fmt.Sprintf("burst of %d pods: ", b.pods)
 	line := func(what, unit string, aim float64, key string) *result {
-		return b.report.beside(name+what, unit, aim, values[key]["ours"], values[key]["minimal"])
+		return b.report.beside(name+what, unit, aim, values[key]["ours"], values[key]["yardstick"])
 	}
 	line("first create to last pod done", "s", 1.15, "time").note("done: port in NB and annotation in the API, seen by one observer")
 	line("rate", "pods/s", 0, "rate")
@@ -83,9 +88,10 @@ func measureBurst(ctx context.Context, b *bench) error {
 	line("create to done, p99", "ms", 1.5, "p99")
 	line("create to annotation, p50", "ms", 0, "annotation")
 	line("create to row, p50", "ms", 0, "row")
-	b.report.alone(name+"NB transactions per 1000 pods", "", 40, values["transactions"]["ours"]...).besides(values["transactions"]["minimal"])
+	b.report.alone(name+"NB transactions per 1000 pods", "", 40, values["transactions"]["ours"]...).besides(values["transactions"]["yardstick"])
 	line("CPU time of ovn-northd per pod", "ms", 0, "northd")
 	line("CPU time of the watcher per pod", "ms", 0, "own")
+	line("watcher memory at the end", "MB", 0, "memory")
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -36,11 +37,18 @@ type plugin struct {
 }
 
 // plugins are ours and the yardstick, in this order. Both make a veth pair and give it an address; ptp asks
-// host-local for the address and does no more, ours asks the API server, and waits for the flows of OVN.
-func plugins() [2]plugin {
+// host-local for the address and does no more, ours asks the API server, and waits for the flows of OVN. With -beside
+// the yardstick is our plugin of another build.
+func (b *bench) plugins() [2]plugin {
+	const program = "ovn-k8s-cni-overlay"
+	config := map[string]any{"cniVersion": "1.0.0", "name": "ovn-k8s", "type": program}
+	ours := plugin{"ours", b.programs.path(program), config}
+	if b.beside != "" {
+		return [2]plugin{ours, {"yardstick", filepath.Join(b.beside, program), config}}
+	}
 	return [2]plugin{
-		{"ours", "ovn-k8s-cni-overlay", map[string]any{"cniVersion": "1.0.0", "name": "ovn-k8s", "type": "ovn-k8s-cni-overlay"}},
-		{"ptp", "ptp", map[string]any{"cniVersion": "1.0.0", "name": "ptp", "type": "ptp", "mtu": 1400, "ipam": map[string]any{
+		ours,
+		{"yardstick", b.programs.path("ptp"), map[string]any{"cniVersion": "1.0.0", "name": "ptp", "type": "ptp", "mtu": 1400, "ipam": map[string]any{
 			"type": "host-local", "ranges": [][]map[string]string{{{"subnet": "10.200.0.0/16"}}}, "routes": []map[string]string{{"dst": "0.0.0.0/0"}},
 		}}},
 	}
@@ -81,8 +89,8 @@ type cniNode struct {
 	*bench
 	host *host.Host
 	all  []*corev1.Pod
-	// took has the milliseconds of each ADD and of its stages: by the kind of calls, the round, and "ours", "ptp" or
-	// "stage NAME".
+	// took has the milliseconds of each ADD and of its stages: by the kind of calls, the round, and "ours", "yardstick"
+	// or "stage NAME".
 	took map[string][]map[string][]float64
 }
 
@@ -160,7 +168,7 @@ func (n *cniNode) call(ctx context.Context, s sandbox, command string) (float64,
 	if err != nil {
 		return 0, err
 	}
-	cmd := n.host.Command(n.programs.path(s.plugin.program))
+	cmd := n.host.Command(s.plugin.program)
 	cmd.Env = append(host.Environment(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+s.id, "CNI_NETNS=/var/run/netns/"+s.netns(), "CNI_IFNAME=eth0",
 		"CNI_PATH="+n.programs.dir, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE="+s.pod.Namespace+";K8S_POD_NAME="+s.pod.Name+
 			";K8S_POD_INFRA_CONTAINER_ID="+s.id+";K8S_POD_UID="+string(s.pod.UID))
@@ -176,7 +184,7 @@ func (n *cniNode) call(ctx context.Context, s sandbox, command string) (float64,
 
 // warm calls each plugin a few times without counting.
 func (n *cniNode) warm(ctx context.Context) error {
-	for _, p := range plugins() {
+	for _, p := range n.plugins() {
 		boxes, err := n.sandboxes(ctx, p, n.all[:5])
 		if err != nil {
 			return err
@@ -199,9 +207,13 @@ const (
 	together = "100 at once"
 )
 
-// oneAtATime calls ours and the yardstick in turn for each pod.
+// oneAtATime calls ours and the yardstick in turn for each pod. Both plugins of -beside make the same port for a pod, so
+// one is called for all pods, and then the other.
 func (n *cniNode) oneAtATime(ctx context.Context) error {
-	both := plugins()
+	if n.beside != "" {
+		return n.apart(ctx)
+	}
+	both := n.plugins()
 	var boxes [2][]sandbox
 	var err error
 	for i, p := range both {
@@ -233,10 +245,33 @@ func (n *cniNode) oneAtATime(ctx context.Context) error {
 	return n.remove(ctx, slices.Concat(boxes[0], boxes[1]))
 }
 
+// apart calls one plugin for all pods, one at a time, then the other.
+func (n *cniNode) apart(ctx context.Context) error {
+	values := map[string][]float64{}
+	for _, p := range n.plugins() {
+		boxes, err := n.sandboxes(ctx, p, n.all)
+		if err != nil {
+			return err
+		}
+		for _, s := range boxes {
+			ms, err := n.call(ctx, s, "ADD")
+			if err != nil {
+				return err
+			}
+			values[p.name] = append(values[p.name], ms)
+		}
+		if err := n.remove(ctx, boxes); err != nil {
+			return err
+		}
+	}
+	n.took[oneByOne] = append(n.took[oneByOne], values)
+	return nil
+}
+
 // atOnce calls one plugin for all pods at once, then the other.
 func (n *cniNode) atOnce(ctx context.Context) error {
 	values := map[string][]float64{}
-	for _, p := range plugins() {
+	for _, p := range n.plugins() {
 		boxes, err := n.sandboxes(ctx, p, n.all)
 		if err != nil {
 			return err
@@ -321,10 +356,10 @@ func (n *cniNode) tell(ctx context.Context) error {
 			return out
 		}
 		name := "CNI ADD, " + way
-		n.report.beside(name+", p50", "ms", 0, of("ours", 50), of("ptp", 50)).note("yardstick: ptp %s with host-local; both include %s ms of nsenter", referenceVersion, number(&entering))
-		n.report.beside(name+", p99", "ms", 0, of("ours", 99), of("ptp", 99))
+		n.report.beside(name+", p50", "ms", 0, of("ours", 50), of("yardstick", 50)).note("yardstick without -beside: ptp %s with host-local; both include %s ms of nsenter", referenceVersion, number(&entering))
+		n.report.beside(name+", p99", "ms", 0, of("ours", 99), of("yardstick", 99))
 		if way == together {
-			n.report.beside(name+", until the last has ended", "s", 0, of("all ours", 50), of("all ptp", 50))
+			n.report.beside(name+", until the last has ended", "s", 0, of("all ours", 50), of("all yardstick", 50))
 		}
 		for _, stage := range stageOrder(rounds[0]) {
 			p99 := median(of("stage "+stage, 99))

@@ -15,20 +15,30 @@ type contender struct {
 	args          func(*field) []string
 }
 
-// contenders are ours and the yardstick, in this order.
-func contenders() [2]contender {
-	return [2]contender{
-		{"ours", "ovn-k8s-watcher", func(f *field) []string {
-			return []string{
-				"--overlay", "--ovn-nb=" + f.central.NB, "--k8s-api-server=" + f.kube.URL, "--k8s-api-token-file=" + f.tokenFile(),
-				"--k8s-ca-certificate=" + f.kube.CAFile, "--config-file=/dev/null", "--unixctl=" + f.control(),
-				"--log-file=" + filepath.Join(f.dir, "ovn-k8s-watcher.log"), "-vfile:info", "-vconsole:emer", // as the documentation runs it
-			}
-		}},
-		{"minimal", "minimal", func(f *field) []string {
-			return []string{"-nb", strings.TrimPrefix(f.central.NB, "unix:"), "-server", f.kube.URL, "-token-file", f.tokenFile(), "-ca", f.kube.CAFile}
-		}},
+// watcherProgram is the name of our watcher's program.
+const watcherProgram = "ovn-k8s-watcher"
+
+// contenders are ours and the yardstick, in this order. The yardstick is the minimal watcher, or with -beside the
+// watcher of another build.
+func (b *bench) contenders() [2]contender {
+	ours := contender{"ours", b.programs.path(watcherProgram), watcherArgs}
+	if b.beside != "" {
+		return [2]contender{ours, {"yardstick", filepath.Join(b.beside, watcherProgram), watcherArgs}}
 	}
+	return [2]contender{ours, {"yardstick", b.programs.path("minimal"), minimalArgs}}
+}
+
+// watcherArgs are the options of our watcher, as in the documentation.
+func watcherArgs(f *field) []string {
+	return []string{
+		"--overlay", "--ovn-nb=" + f.central.NB, "--k8s-api-server=" + f.kube.URL, "--k8s-api-token-file=" + f.tokenFile(),
+		"--k8s-ca-certificate=" + f.kube.CAFile, "--config-file=/dev/null", "--unixctl=" + f.control(),
+		"--log-file=" + filepath.Join(f.dir, "ovn-k8s-watcher.log"), "-vfile:info", "-vconsole:emer",
+	}
+}
+
+func minimalArgs(f *field) []string {
+	return []string{"-nb", strings.TrimPrefix(f.central.NB, "unix:"), "-server", f.kube.URL, "-token-file", f.tokenFile(), "-ca", f.kube.CAFile}
 }
 
 // control is the control socket of our watcher.
@@ -43,8 +53,7 @@ type runner struct {
 
 // start starts a contender.
 func (f *field) start(ctx context.Context, b *bench, c contender) (*runner, error) {
-	program := b.programs.path(c.program)
-	p, err := lifeline.Start(nil, program, c.args(f)...)
+	p, err := lifeline.Start(nil, c.program, c.args(f)...)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +62,7 @@ func (f *field) start(ctx context.Context, b *bench, c contender) (*runner, erro
 		if p.Err() != nil {
 			return nil // said below
 		}
-		r.process, err = find(c.name, func(exe string, _ []string) bool { return exe == program })
+		r.process, err = find(c.name, func(exe string, _ []string) bool { return exe == c.program })
 		return err
 	})
 	if p.Err() != nil {
@@ -89,7 +98,7 @@ func (r *runner) stop() { r.lifeline.Stop() }
 
 // warmUp has the control plane serve some uncounted pods: its first ones are slower.
 func (f *field) warmUp(ctx context.Context, b *bench) error {
-	r, err := f.start(ctx, b, contenders()[1])
+	r, err := f.start(ctx, b, b.contenders()[1])
 	if err != nil {
 		return err
 	}
@@ -107,7 +116,7 @@ func (b *bench) ours(ctx context.Context, measure func(*field, *runner) error) e
 	if err != nil {
 		return err
 	}
-	r, err := f.startReady(ctx, b, contenders()[0])
+	r, err := f.startReady(ctx, b, b.contenders()[0])
 	if err != nil {
 		return err
 	}
@@ -122,7 +131,7 @@ func (b *bench) ours(ctx context.Context, measure func(*field, *runner) error) e
 // only, and with ovn-northd at rest.
 func (b *bench) turns(ctx context.Context, f *field, measure func(*runner) error) error {
 	for round := range b.rounds {
-		for _, c := range contenders() {
+		for _, c := range b.contenders() {
 			r, err := f.startReady(ctx, b, c)
 			if err != nil {
 				return err

@@ -22,15 +22,17 @@ type crowd struct {
 	// leftover are the operations to remove the rows inserted by copied.
 	leftover func(db *replica) ([]ovsdb.Operation, error)
 	// before, if any, makes required objects. meanwhile, if any, measures more of the objects while our watcher
-	// serves them, and alone measures the inevitable part of the same.
-	before           func(ctx context.Context, f *field) error
-	meanwhile, alone func(ctx context.Context, f *field, db *replica, round int) error
+	// serves them (or the one named, with -beside), and alone measures the inevitable part of the same.
+	before    func(ctx context.Context, f *field) error
+	meanwhile func(ctx context.Context, f *field, db *replica, watcher string, round int) error
+	alone     func(ctx context.Context, f *field, db *replica, round int) error
 }
 
 // took is the cost of a crowd in one round: seconds, and for ours milliseconds of CPU and transactions.
 type took struct {
 	ours, objects, rows       float64
 	own, northd, transactions float64
+	memory                    float64 // MB, once all is done
 }
 
 // measureCrowd has our watcher serve a crowd, and then does the inevitable part alone: creating the objects, and
@@ -41,10 +43,13 @@ func (f *field) measureCrowd(ctx context.Context, b *bench, c *crowd) error {
 		return err
 	}
 	defer db.Close()
+	if b.beside != "" {
+		return f.crowdBeside(ctx, b, c, db)
+	}
 	var all []took
 	for round := range b.rounds {
 		b.say("round %d of %d: %s", round+1, b.rounds, c.what)
-		t, again, err := f.crowdOfOurs(ctx, b, c, db, 2*round)
+		t, again, err := f.crowdOf(ctx, b, b.contenders()[0], c, db, 2*round)
 		if err != nil {
 			return err
 		}
@@ -69,6 +74,36 @@ func (f *field) measureCrowd(ctx context.Context, b *bench, c *crowd) error {
 	return nil
 }
 
+// crowdBeside has our watcher serve a crowd, and then the watcher of another build.
+func (f *field) crowdBeside(ctx context.Context, b *bench, c *crowd, db *replica) error {
+	values := map[string][]float64{} // by name of the value and of the contender
+	for round := range b.rounds {
+		for i, who := range b.contenders() {
+			b.say("round %d of %d: %s, %s", round+1, b.rounds, c.what, who.name)
+			t, _, err := f.crowdOf(ctx, b, who, c, db, 2*round+i)
+			if err != nil {
+				return err
+			}
+			b.say("  %.2f s, CPU %.0f ms, %.0f transactions, %.1f MB", t.ours, t.own, t.transactions, t.memory)
+			for key, v := range map[string]float64{"time": t.ours, "own": t.own, "northd": t.northd, "transactions": t.transactions, "memory": t.memory} {
+				values[key+who.name] = append(values[key+who.name], v)
+			}
+			if err := f.clear(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	line := func(what, unit, key string) {
+		b.report.beside(c.what+": "+what, unit, 0, values[key+"ours"], values[key+"yardstick"])
+	}
+	line("first create to last "+c.last, "s", "time")
+	line("CPU time of the watcher", "ms", "own")
+	line("CPU time of ovn-northd", "ms", "northd")
+	line("NB transactions", "", "transactions")
+	line("watcher memory at the end", "MB", "memory")
+	return nil
+}
+
 // tell adds the results to the report.
 func (c *crowd) tell(r *report, all []took) {
 	of := func(value func(took) float64) (values []float64) {
@@ -86,9 +121,9 @@ func (c *crowd) tell(r *report, all []took) {
 	r.alone(c.what+": CPU time of ovn-northd per 1000", "ms", 0, of(func(t took) float64 { return t.northd * each })...)
 }
 
-// crowdOfOurs has our watcher serve a crowd and removes it. It returns a function to insert the rows again.
-func (f *field) crowdOfOurs(ctx context.Context, b *bench, c *crowd, db *replica, round int) (took, func(context.Context) error, error) {
-	r, err := f.startReady(ctx, b, contenders()[0])
+// crowdOf has a watcher serve a crowd and removes it. It returns a function to insert the rows again.
+func (f *field) crowdOf(ctx context.Context, b *bench, who contender, c *crowd, db *replica, round int) (took, func(context.Context) error, error) {
+	r, err := f.startReady(ctx, b, who)
 	if err != nil {
 		return took{}, nil, err
 	}
@@ -126,6 +161,9 @@ func (f *field) serveCrowd(ctx context.Context, c *crowd, db *replica, r *runner
 	if err != nil {
 		return t, nil, err
 	}
+	if t.memory, err = r.rss(); err != nil {
+		return t, nil, err
+	}
 	if err := f.settle(ctx); err != nil { // ovn-northd's work for it
 		return t, nil, err
 	}
@@ -135,7 +173,7 @@ func (f *field) serveCrowd(ctx context.Context, c *crowd, db *replica, r *runner
 	}
 	t.own, t.northd, t.transactions = milli(after.own-before.own), milli(after.northd-before.northd), float64(written-before.transactions)
 	if c.meanwhile != nil {
-		if err := c.meanwhile(ctx, f, db, round); err != nil {
+		if err := c.meanwhile(ctx, f, db, r.name, round); err != nil {
 			return t, nil, err
 		}
 	}

@@ -1,7 +1,7 @@
 // Bench measures the speed of the suite, beside yardsticks on the same machine in the same run: a minimal watcher
 // (./minimal) and the reference CNI plugin ptp.
 //
-//	bench [-run REGEXP] [-rounds N] [-pods N] [-many N] [-settle TIME] [-churn TIME] [-profile DIR] [-json]
+//	bench [-run REGEXP] [-beside DIR] [-rounds N] [-pods N] [-many N] [-settle TIME] [-churn TIME] [-profile DIR] [-json]
 //
 // Figures, a quarter of an hour in all, are
 //
@@ -18,6 +18,9 @@
 //	cni          ADD of the CNI plugin: latency and its stages
 //	connections  TCP connections by Services, beside connections to a pod itself
 //
+// With -beside, the yardstick of burst, single, services, policies and cni is another build of the same programs, as of
+// an earlier commit.
+//
 // Rounds of both sides take turns, so that other work of the machine slows both: read the ratios. The times depend on
 // the machine, so nothing here fails because it is slow; it fails if something does not work.
 package main
@@ -30,6 +33,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"syscall"
 	"time"
@@ -51,6 +55,7 @@ type bench struct {
 	rounds, pods, many int
 	settle, churn      time.Duration
 	profile            string // a directory, or empty
+	beside             string // the directory of another build as the yardstick, or empty
 	say                sayer
 	report             *report
 	programs           *programs
@@ -90,6 +95,7 @@ func run(args []string, out, progress io.Writer) error {
 	flags.IntVar(&b.many, "many", 10000, "`number` of pods of the figure scale")
 	flags.DurationVar(&b.settle, "settle", settleTime, "how `long` memory must not have fallen to count as settled")
 	flags.DurationVar(&b.churn, "churn", time.Minute, "how `long` pods come and go")
+	flags.StringVar(&b.beside, "beside", "", "the programs in the `directory`, of another build, are the yardstick")
 	flags.StringVar(&b.profile, "profile", "", "write profiles of events into the `directory`")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -97,6 +103,11 @@ func run(args []string, out, progress io.Writer) error {
 	chosen, err := regexp.Compile(*pattern)
 	if err != nil {
 		return err
+	}
+	if b.beside != "" { // programs are recognized by their whole path
+		if b.beside, err = filepath.Abs(b.beside); err != nil {
+			return err
+		}
 	}
 	if b.rounds < 1 || b.pods < 1 || b.many < 1 || b.many > nodes*podsPerNode || b.pods > nodes*podsPerNode {
 		return fmt.Errorf("-rounds, -pods and -many must be at least 1, and at most %d pods fit", nodes*podsPerNode)

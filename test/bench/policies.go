@@ -88,6 +88,9 @@ func measurePolicies(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+	if b.beside != "" {
+		return nil // a burst without policies is no yardstick of another build
+	}
 	return f.measureBurstUnderPolicies(ctx, b)
 }
 
@@ -235,7 +238,7 @@ func (f *field) measureBurstUnderPolicies(ctx context.Context, b *bench) error {
 	var with, without []float64
 	for round := range b.rounds {
 		for _, policies := range []int{0, inForce} {
-			r, err := f.startReady(ctx, b, contenders()[0])
+			r, err := f.startReady(ctx, b, b.contenders()[0])
 			if err != nil {
 				return err
 			}
