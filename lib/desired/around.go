@@ -11,57 +11,57 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// lookServices returns the units of Services and hosts affected by other facts.
-func (w *World) lookServices(c facts.Change) []nb.Unit {
-	touched := w.changedChassis(c)
+// Look returns the units of Services and hosts affected by other facts.
+func (x *Services) Look(c facts.Change) []nb.Unit {
+	touched := x.changedChassis(c)
 	if c.Surroundings {
-		touched = append(touched, w.lookAround()...)
+		touched = append(touched, x.lookAround()...)
 	}
 	return touched
 }
 
 // putSelection records how OVN chooses endpoints.
-func (w *World) putSelection(s service.Selection) []nb.Unit {
-	w.services.selection = s
-	return w.lookAround()
+func (x *Services) putSelection(s service.Selection) []nb.Unit {
+	x.selection = s
+	return x.lookAround()
 }
 
 // lookAround computes the surroundings of Services again, and returns the units affected.
-func (w *World) lookAround() (touched []nb.Unit) {
-	old, now := w.services.around, w.surroundings()
-	w.services.around = now
+func (x *Services) lookAround() (touched []nb.Unit) {
+	old, now := x.around, x.surroundings()
+	x.around = now
 	if old.Addresses != now.Addresses {
-		for id := range w.Facts().Chassis {
+		for id := range x.facts.Now().Chassis {
 			touched = append(touched, ChassisUnit(id))
 		}
 	}
 	d := differenceOf(old, now)
-	touched = append(touched, w.Answers.Again(slices.Collect(maps.Keys(d.addrs))...)...)
+	touched = append(touched, x.answers.Again(slices.Collect(maps.Keys(d.addrs))...)...)
 	if d.all {
-		touched = append(touched, w.Answers.Anywhere()...)
+		touched = append(touched, x.answers.Anywhere()...)
 		touched = append(touched, service.InsideUnit)
 	}
 	for node := range d.moved {
-		if _, ok := w.services.returns.on[node]; ok {
+		if _, ok := x.returns.on[node]; ok {
 			touched = append(touched, service.ReturnUnit(node))
 		}
 	}
-	for k, s := range w.services.all {
+	for k, s := range x.all {
 		if d.concerns(s) {
 			touched = append(touched, k.Unit())
-			touched = append(touched, w.updateTraits(k)...)
+			touched = append(touched, x.updateTraits(k)...)
 		}
 	}
-	return append(touched, w.decideCrowds()...)
+	return append(touched, x.decideCrowds()...)
 }
 
 // surroundings returns the inputs of the rows of Services beside the Services.
-func (w *World) surroundings() service.Surroundings {
-	f := w.Facts()
+func (x *Services) surroundings() service.Surroundings {
+	f := x.facts.Now()
 	now := service.Surroundings{
 		Network: service.Network{Ranges: f.Ranges, Inside: f.Inside(), Hosts: f.NodePortHosts()},
 		Subnets: f.Cluster.Subnets, Returns: map[string][]netip.Addr{}, Gateways: map[string]service.Gateway{}, Homes: f.Cluster.Nodes,
-		Selection: w.services.selection,
+		Selection: x.selection,
 	}
 	for _, sw := range f.Switches {
 		now.Nodes = append(now.Nodes, service.Node{Name: sw, Zone: f.Zones[sw]})

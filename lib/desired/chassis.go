@@ -20,22 +20,22 @@ func ChassisUnit(id string) nb.Unit { return nb.Unit(ChassisPrefix + id) }
 func chassisOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), ChassisPrefix) }
 
 // chassisRows returns the variables of a host.
-func (w *World) chassisRows(id string) ([]nb.Row, error) {
-	c, ok := w.Facts().Chassis[id]
+func (x *Services) chassisRows(id string) ([]nb.Row, error) {
+	c, ok := x.facts.Now().Chassis[id]
 	if !ok {
 		return nil, nil
 	}
 	variables := map[string]string{}
-	for f, addrs := range w.Facts().NodePortAddresses(c) {
+	for f, addrs := range x.facts.Now().NodePortAddresses(c) {
 		for i, a := range addrs {
 			variables[service.AddressVariable(f, i)] = a.String()
 		}
-		for i := len(addrs); i < w.services.around.Addresses[f]; i++ {
+		for i := len(addrs); i < x.around.Addresses[f]; i++ {
 			variables[service.AddressVariable(f, i)] = service.NoAddress(f).String()
 		}
 	}
-	for k := range w.services.onNode[c.Node] {
-		for _, v := range w.local(k, c.Node).variables {
+	for k := range x.onNode[c.Node] {
+		for _, v := range x.local(k, c.Node).variables {
 			variables[v.name] = v.value
 		}
 	}
@@ -45,11 +45,13 @@ func (w *World) chassisRows(id string) ([]nb.Row, error) {
 	return []nb.Row{service.VariablesRow(id, variables)}, nil
 }
 
-func (w *World) allChassisUnits() []nb.Unit { return feature.UnitsOf(w.Facts().Chassis, ChassisUnit) }
+func (x *Services) allChassisUnits() []nb.Unit {
+	return feature.UnitsOf(x.facts.Now().Chassis, ChassisUnit)
+}
 
 // changedChassis returns the units of chassis added, removed, or with other addresses.
-func (w *World) changedChassis(c facts.Change) (touched []nb.Unit) {
-	touched = w.chassisUnits(c.Moved...)
+func (x *Services) changedChassis(c facts.Change) (touched []nb.Unit) {
+	touched = x.chassisUnits(c.Moved...)
 	if !c.Topology {
 		return touched
 	}
@@ -63,10 +65,10 @@ func (w *World) changedChassis(c facts.Change) (touched []nb.Unit) {
 }
 
 // chassisUnits returns the units of the known chassis of some nodes.
-func (w *World) chassisUnits(nodes ...string) []nb.Unit {
+func (x *Services) chassisUnits(nodes ...string) []nb.Unit {
 	var units []nb.Unit
 	for _, node := range nodes {
-		for _, id := range w.Facts().ChassisOf[node] {
+		for _, id := range x.facts.Now().ChassisOf[node] {
 			units = append(units, ChassisUnit(id))
 		}
 	}

@@ -67,9 +67,9 @@ func (w *World) targets(q policy.Query) (out []target, err error) {
 
 // serviceAt finds the Service with a cluster IP.
 func (w *World) serviceAt(a netip.Addr) (service.Resolved, bool) {
-	for k, s := range w.services.all {
+	for k, s := range w.Services.all {
 		if slices.Contains(s.ClusterIPs, a) {
-			return w.resolved(k), true
+			return w.Services.resolved(k), true
 		}
 	}
 	return service.Resolved{}, false

@@ -14,15 +14,15 @@ func (w *World) Compact() {
 			n.pool.Compact()
 		}
 	}
-	w.services.all, w.services.owners = compact(w.services.all), compact(w.services.owners)
-	w.services.onNode, w.services.returns.on = compact(w.services.onNode), compact(w.services.returns.on)
-	w.services.reshare()
-	w.services.claims.Compact()
+	w.Services.all, w.Services.owners = compact(w.Services.all), compact(w.Services.owners)
+	w.Services.onNode, w.Services.returns.on = compact(w.Services.onNode), compact(w.Services.returns.on)
+	w.Services.reshare()
+	w.Services.claims.Compact()
 	w.policies.Compact()
 }
 
 // reshare removes strings no longer in use: nodes come and go, and slices may name any.
-func (s *services) reshare() {
+func (s *Services) reshare() {
 	s.shared = map[string]string{}
 	for _, here := range s.onNode {
 		for _, l := range here {
@@ -44,7 +44,7 @@ func (s *services) reshare() {
 }
 
 // keep makes a string in use its only copy.
-func (s *services) keep(text string) {
+func (s *Services) keep(text string) {
 	if _, ok := s.shared[text]; !ok {
 		s.shared[text] = text
 	}

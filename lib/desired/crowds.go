@@ -71,15 +71,15 @@ func (c *crowd) decide() (changed []*serviceState) {
 }
 
 // decideCrowds decides again which Services are refused, after changes of weights, and returns the units affected.
-func (w *World) decideCrowds() (touched []nb.Unit) {
-	c := &w.services.crowds
+func (x *Services) decideCrowds() (touched []nb.Unit) {
+	c := &x.crowds
 	for len(c.due) > 0 {
 		for namespace := range c.due {
 			delete(c.due, namespace)
 			in := c.of[namespace]
 			for _, s := range in.decide() {
 				touched = append(touched, s.Unit())
-				touched = append(touched, w.updateTraits(s.Key)...)
+				touched = append(touched, x.updateTraits(s.Key)...)
 			}
 			if len(in.byAge) == 0 && !c.due[namespace] {
 				delete(c.of, namespace)

@@ -30,7 +30,7 @@ func heavy(name string, number, ports, created int) *corev1.Service {
 
 // weightOf is the weight of a Service above service.Ordinary.
 func weightOf(w *World, name string) int {
-	return w.services.all[service.Key{Namespace: "default", Name: name}].charge.weight
+	return w.Services.all[service.Key{Namespace: "default", Name: name}].charge.weight
 }
 
 func problemOf(w *World, name string) string {
@@ -98,16 +98,16 @@ func TestManyOrdinaryServicesAreNotRefused(t *testing.T) {
 		w.Put(s)
 		w.Put(portsOn(name, 1, 10, i%1000))
 	}
-	for k, s := range w.services.all {
+	for k, s := range w.Services.all {
 		if s.charge.refused || s.tooLarge {
 			t.Fatalf("%s is refused", k)
 		}
 	}
 	used := 0
-	for _, s := range w.services.crowds.of["default"].byAge {
+	for _, s := range w.Services.crowds.of["default"].byAge {
 		used += s.charge.weight
 	}
-	t.Logf("%d Services above an ordinary one, their weight above it is %d of %d", len(w.services.crowds.of["default"].byAge), used, service.MaxWeight)
+	t.Logf("%d Services above an ordinary one, their weight above it is %d of %d", len(w.Services.crowds.of["default"].byAge), used, service.MaxWeight)
 }
 
 // L3: the choice of refused Services depends on the objects only, not on the order of events, and each affected unit

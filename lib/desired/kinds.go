@@ -31,11 +31,19 @@ type kind struct {
 
 // kinds are the types of objects of a World.
 var kinds = map[reflect.Type]kind{
-	reflect.TypeFor[*corev1.Node]():                manyAtOnce((*World).putNodes, (*World).nodeNames),
-	reflect.TypeFor[*corev1.Pod]():                 oneByOne((*World).putPodObject, (*World).removePodObject, (*World).podNames),
-	reflect.TypeFor[*corev1.Namespace]():           oneByOne((*World).putNamespace, (*World).removeNamespace, (*World).namespaceNames),
-	reflect.TypeFor[*corev1.Service]():             oneByOne((*World).putServiceObject, (*World).removeServiceObject, (*World).serviceNames),
-	reflect.TypeFor[*discoveryv1.EndpointSlice]():  oneByOne((*World).putSlice, (*World).removeSlice, (*World).sliceNames),
+	reflect.TypeFor[*corev1.Node]():      manyAtOnce((*World).putNodes, (*World).nodeNames),
+	reflect.TypeFor[*corev1.Pod]():       oneByOne((*World).putPodObject, (*World).removePodObject, (*World).podNames),
+	reflect.TypeFor[*corev1.Namespace](): oneByOne((*World).putNamespace, (*World).removeNamespace, (*World).namespaceNames),
+	reflect.TypeFor[*corev1.Service](): oneByOne(
+		func(w *World, o *corev1.Service) []nb.Unit { return w.Services.putServiceObject(o) },
+		func(w *World, name types.NamespacedName) []nb.Unit { return w.Services.removeServiceObject(name) },
+		func(w *World) []types.NamespacedName { return w.Services.serviceNames() },
+	),
+	reflect.TypeFor[*discoveryv1.EndpointSlice](): oneByOne(
+		func(w *World, o *discoveryv1.EndpointSlice) []nb.Unit { return w.Services.putSlice(o) },
+		func(w *World, name types.NamespacedName) []nb.Unit { return w.Services.removeSlice(name) },
+		func(w *World) []types.NamespacedName { return w.Services.sliceNames() },
+	),
 	reflect.TypeFor[*networkingv1.NetworkPolicy](): oneByOne((*World).putPolicy, (*World).removePolicy, (*World).policyNames),
 	reflect.TypeFor[*networkingv1.ServiceCIDR](): oneByOne(func(w *World, o *networkingv1.ServiceCIDR) []nb.Unit { return w.look(w.facts.PutServiceCIDR(o)) },
 		func(w *World, name types.NamespacedName) []nb.Unit {
@@ -53,7 +61,7 @@ var kinds = map[reflect.Type]kind{
 
 	reflect.TypeFor[pod.Assignment]():    input(func(w *World, a pod.Assignment) []nb.Unit { return w.Pods.putAssignment(a) }),
 	reflect.TypeFor[pod.Marks]():         input(func(w *World, m pod.Marks) []nb.Unit { return w.Pods.putMarks(m) }),
-	reflect.TypeFor[service.Selection](): input((*World).putSelection),
+	reflect.TypeFor[service.Selection](): input(func(w *World, s service.Selection) []nb.Unit { return w.Services.putSelection(s) }),
 }
 
 // input is the kind of objects from elsewhere than Kubernetes.

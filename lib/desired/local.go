@@ -21,7 +21,7 @@ type localEndpoints struct {
 type variable struct{ name, value string }
 
 // indexSlice records which of some nodes have endpoints of a slice.
-func (s *services) indexSlice(of *serviceState, name string, nodes []string) {
+func (s *Services) indexSlice(of *serviceState, name string, nodes []string) {
 	for _, node := range nodes {
 		sl, ok := of.slices[name]
 		if ok && of.byNode && len(sl.On(node).Endpoints) > 0 {
@@ -32,7 +32,7 @@ func (s *services) indexSlice(of *serviceState, name string, nodes []string) {
 	}
 }
 
-func (s *services) addOnNode(node string, k service.Key, slice string) {
+func (s *Services) addOnNode(node string, k service.Key, slice string) {
 	if s.onNode[node] == nil {
 		s.onNode[node] = map[service.Key]*localEndpoints{}
 	}
@@ -46,7 +46,7 @@ func (s *services) addOnNode(node string, k service.Key, slice string) {
 	}
 }
 
-func (s *services) removeOnNode(node string, k service.Key, slice string) {
+func (s *Services) removeOnNode(node string, k service.Key, slice string) {
 	l := s.onNode[node][k]
 	if l == nil {
 		return
@@ -62,43 +62,43 @@ func (s *services) removeOnNode(node string, k service.Key, slice string) {
 
 // changedLocal returns the units to compute again after a change of a Service's endpoints on some nodes: those of the
 // chassis, and of changedReplies.
-func (w *World) changedLocal(s *serviceState, nodes []string) []nb.Unit {
-	touched := w.chassisUnits(nodes...)
+func (x *Services) changedLocal(s *serviceState, nodes []string) []nb.Unit {
+	touched := x.chassisUnits(nodes...)
 	for _, node := range nodes {
-		w.forgetLocal(s.Key, node)
-		touched = append(touched, w.changedReplies(s, node)...)
+		x.forgetLocal(s.Key, node)
+		touched = append(touched, x.changedReplies(s, node)...)
 	}
 	return touched
 }
 
 // forgetLocal makes local compute the endpoints of a Service on a node again.
-func (w *World) forgetLocal(k service.Key, node string) {
-	if l := w.services.onNode[node][k]; l != nil {
+func (x *Services) forgetLocal(k service.Key, node string) {
+	if l := x.onNode[node][k]; l != nil {
 		l.variables, l.replies, l.current = nil, nil, false
 	}
 }
 
 // local returns the variables and replies of a Service on a node.
-func (w *World) local(k service.Key, node string) *localEndpoints {
-	l := w.services.onNode[node][k]
+func (x *Services) local(k service.Key, node string) *localEndpoints {
+	l := x.onNode[node][k]
 	if !l.current {
-		w.computeLocal(l, w.services.all[k], node)
+		x.computeLocal(l, x.all[k], node)
 	}
 	return l
 }
 
 // computeLocal computes the template variables and replies of a Service on a node from the endpoints there.
-func (w *World) computeLocal(l *localEndpoints, s *serviceState, node string) {
+func (x *Services) computeLocal(l *localEndpoints, s *serviceState, node string) {
 	l.variables, l.replies, l.current = nil, nil, true
 	if s.tooLarge || s.served == 0 {
 		return
 	}
 	r := service.Resolve(s.limited(), s.on(node, l.slices))
-	if here := w.services.returns.on[node]; here.refused[s] {
+	if here := x.returns.on[node]; here.refused[s] {
 		r.Refused = map[string]int{node: here.of[s]}
 	}
 	for name, value := range r.Variables(node, s.byGateway) {
-		l.variables = append(l.variables, variable{w.services.share(name), value})
+		l.variables = append(l.variables, variable{x.share(name), value})
 	}
 	l.variables, l.replies = slices.Clip(l.variables), r.Replies(node)
 }

@@ -90,8 +90,8 @@ func TestOddObjects(t *testing.T) {
 				rows, err := w.Rows(u)
 				_ = fmt.Sprint(rows, err)
 				w.Pods.Annotation(u)
-				w.Service(u)
-				w.ServiceSummaries(u)
+				w.Services.Service(u)
+				w.Services.ServiceSummaries(u)
 				w.HostPorts(u)
 				_, _ = w.ShowPolicies(u)
 			}

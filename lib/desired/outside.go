@@ -9,15 +9,15 @@ import (
 )
 
 // Outside implements answer.Services.
-func (s *services) Outside() iter.Seq[netip.Addr] { return s.claims.Outside() }
+func (s *Services) Outside() iter.Seq[netip.Addr] { return s.claims.Outside() }
 
 // Held implements answer.Services.
-func (s *services) Held(a netip.Addr) bool {
+func (s *Services) Held(a netip.Addr) bool {
 	return s.around.MayAnswer(a) && slices.ContainsFunc(s.claims.At(a), func(k service.Key) bool { return s.holds(k, a) })
 }
 
 // holds reports whether a Service has load balancers at an address outside.
-func (s *services) holds(k service.Key, a netip.Addr) bool {
+func (s *Services) holds(k service.Key, a netip.Addr) bool {
 	of := s.all[k]
 	return of != nil && of.known && !of.tooLarge && slices.ContainsFunc(of.Ports, func(p service.Port) bool {
 		holder, _ := s.claims.Holder(service.Claim{Addr: a, Protocol: p.Protocol, Port: p.Port})
@@ -26,7 +26,7 @@ func (s *services) holds(k service.Key, a netip.Addr) bool {
 }
 
 // Local implements answer.Services.
-func (s *services) Local(a netip.Addr) func(node string) int {
+func (s *Services) Local(a netip.Addr) func(node string) int {
 	local := slices.DeleteFunc(s.claims.At(a), func(k service.Key) bool {
 		of := s.all[k]
 		return of == nil || !of.ExternalLocal || !s.holds(k, a)
@@ -42,7 +42,7 @@ func (s *services) Local(a netip.Addr) func(node string) int {
 }
 
 // hasEndpointOn reports whether a Service has a usable endpoint of an address family on a node.
-func (s *services) hasEndpointOn(k service.Key, node string, family netip.Addr) bool {
+func (s *Services) hasEndpointOn(k service.Key, node string, family netip.Addr) bool {
 	l := s.onNode[node][k]
 	if l == nil {
 		return false

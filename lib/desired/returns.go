@@ -77,9 +77,9 @@ func (r *returns) refusedOn(s *serviceState) (out map[string]int) {
 
 // changedReplies returns the units to compute again after a change of a Service's endpoints on a node: the node's
 // ReturnUnit, and the Services newly refused there, or no longer.
-func (w *World) changedReplies(s *serviceState, node string) (touched []nb.Unit) {
-	r := &w.services.returns
-	if !r.count(s, node, w.candidates(s, node)) {
+func (x *Services) changedReplies(s *serviceState, node string) (touched []nb.Unit) {
+	r := &x.returns
+	if !r.count(s, node, x.candidates(s, node)) {
 		return nil
 	}
 	if here, ok := r.on[node]; ok {
@@ -88,18 +88,18 @@ func (w *World) changedReplies(s *serviceState, node string) (touched []nb.Unit)
 		r.on[node] = here
 		for other := range facts.OtherKeys(was, here.refused, facts.Same) {
 			touched = append(touched, other.Unit())
-			w.forgetLocal(other.Key, node)
+			x.forgetLocal(other.Key, node)
 		}
 	}
-	if w.Facts().Cluster.Nodes[node] != nil {
+	if x.facts.Now().Cluster.Nodes[node] != nil {
 		touched = append(touched, service.ReturnUnit(node))
 	}
 	return touched
 }
 
 // candidates are the Candidates of a Service with external policy Local on a node.
-func (w *World) candidates(s *serviceState, node string) int {
-	l := w.services.onNode[node][s.Key]
+func (x *Services) candidates(s *serviceState, node string) int {
+	l := x.onNode[node][s.Key]
 	if l == nil || !s.outside || s.tooLarge {
 		return 0
 	}
@@ -108,8 +108,8 @@ func (w *World) candidates(s *serviceState, node string) int {
 
 // countLocal counts the Services with external policy Local: was and is are for one Service, before and now. It
 // returns InsideUnit for the first such Service, and after the last one.
-func (w *World) countLocal(was, is bool) []nb.Unit {
-	r := &w.services.returns
+func (x *Services) countLocal(was, is bool) []nb.Unit {
+	r := &x.returns
 	before := r.services
 	switch {
 	case is && !was:
@@ -124,34 +124,34 @@ func (w *World) countLocal(was, is bool) []nb.Unit {
 }
 
 // returnRows returns the policies for replies of the endpoints on a node.
-func (w *World) returnRows(node string) ([]nb.Row, error) {
+func (x *Services) returnRows(node string) ([]nb.Row, error) {
 	var from []service.Reply
-	for s := range w.services.returns.on[node].of {
-		from = append(from, w.local(s.Key, node).replies...)
+	for s := range x.returns.on[node].of {
+		from = append(from, x.local(s.Key, node).replies...)
 	}
-	return w.services.around.ReturnRows(node, from), nil
+	return x.around.ReturnRows(node, from), nil
 }
 
 // insideRows returns the policies for traffic inside the cluster, if replies have policies.
-func (w *World) insideRows() ([]nb.Row, error) {
-	if w.services.returns.services == 0 {
+func (x *Services) insideRows() ([]nb.Row, error) {
+	if x.returns.services == 0 {
 		return nil, nil
 	}
-	return w.services.around.InsideRows(), nil
+	return x.around.InsideRows(), nil
 }
 
 // returnUnits lists the units of nodes with endpoints of Services with the external policy Local.
-func (w *World) returnUnits() (out []nb.Unit) {
-	for node := range w.services.returns.on {
-		if w.Facts().Cluster.Nodes[node] != nil {
+func (x *Services) returnUnits() (out []nb.Unit) {
+	for node := range x.returns.on {
+		if x.facts.Now().Cluster.Nodes[node] != nil {
 			out = append(out, service.ReturnUnit(node))
 		}
 	}
 	return out
 }
 
-func (w *World) insideUnits() []nb.Unit {
-	if w.services.returns.services == 0 {
+func (x *Services) insideUnits() []nb.Unit {
+	if x.returns.services == 0 {
 		return nil
 	}
 	return []nb.Unit{service.InsideUnit}

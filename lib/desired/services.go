@@ -12,13 +12,21 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"ovn-k8s/lib/desired/answer"
+	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/feature"
+	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/nb"
 )
 
-// services is the part of the World for Services.
-type services struct {
+// Services are the Services and their endpoints.
+type Services struct {
+	facts     *facts.Index
+	look      func(facts.Change) []nb.Unit // of the World: the addresses of the API server are facts, too
+	answers   *answer.Index
+	hostPorts *hostport.Index
+
 	all    map[service.Key]*serviceState
 	owners map[types.NamespacedName]service.Key // of endpoint slices
 	claims service.Claims
@@ -56,33 +64,47 @@ type traits struct {
 	served    int  // see service.Resolved.Served
 }
 
-func newServices() services {
-	return services{
+func newServices(x *facts.Index, look func(facts.Change) []nb.Unit) *Services {
+	s := &Services{
+		facts: x, look: look,
 		all: map[service.Key]*serviceState{}, owners: map[types.NamespacedName]service.Key{}, onNode: map[string]map[service.Key]*localEndpoints{},
 		returns: returns{on: map[string]replies{}}, crowds: newCrowds(),
 		selection: service.Selection{Userspace: true}, // for every datapath
 		shared:    map[string]string{},
 	}
+	s.answers = answer.NewIndex(x, s)
+	s.hostPorts = hostport.NewIndex(x, &s.claims)
+	return s
 }
 
-func (w *World) serviceState(k service.Key) *serviceState {
-	s := w.services.all[k]
+// Units implements feature.Feature.
+func (x *Services) Units() []feature.Units {
+	return []feature.Units{
+		feature.Named(ChassisPrefix, chassisOf, x.chassisRows, x.allChassisUnits),
+		feature.Single(service.InsideUnit, x.insideRows, func() bool { return x.returns.services > 0 }),
+		feature.Named(service.ReturnPrefix, service.ReturnOf, x.returnRows, x.returnUnits),
+		feature.Named(service.UnitPrefix, service.KeyOf, x.serviceRows, x.serviceUnits),
+	}
+}
+
+func (x *Services) serviceState(k service.Key) *serviceState {
+	s := x.all[k]
 	if s == nil {
 		s = &serviceState{slices: map[string]service.Slice{}}
 		s.Key = k
-		w.services.all[k] = s
+		x.all[k] = s
 	}
 	return s
 }
 
-func (w *World) putServiceObject(o *corev1.Service) []nb.Unit { return w.putService(service.New(o)) }
+func (x *Services) putServiceObject(o *corev1.Service) []nb.Unit { return x.putService(service.New(o)) }
 
-func (w *World) removeServiceObject(name types.NamespacedName) []nb.Unit {
-	return w.removeService(service.Key(name))
+func (x *Services) removeServiceObject(name types.NamespacedName) []nb.Unit {
+	return x.removeService(service.Key(name))
 }
 
-func (w *World) serviceNames() (out []types.NamespacedName) {
-	for k, s := range w.services.all {
+func (x *Services) serviceNames() (out []types.NamespacedName) {
+	for k, s := range x.all {
 		if s.known {
 			out = append(out, types.NamespacedName(k))
 		}
@@ -90,39 +112,39 @@ func (w *World) serviceNames() (out []types.NamespacedName) {
 	return out
 }
 
-func (w *World) putService(s service.Service) []nb.Unit {
-	addrs := w.addressesOf(s.Key)
-	touched := w.rivals(s.Key)
+func (x *Services) putService(s service.Service) []nb.Unit {
+	addrs := x.addressesOf(s.Key)
+	touched := x.rivals(s.Key)
 	var told []service.Key
-	touched = append(touched, w.changeService(s.Key, func() (others []service.Key, nodes []string) {
-		state := w.serviceState(s.Key)
+	touched = append(touched, x.changeService(s.Key, func() (others []service.Key, nodes []string) {
+		state := x.serviceState(s.Key)
 		if !state.known || !reflect.DeepEqual(state.Service, s) {
 			nodes = state.nodes()
 		}
 		state.Service, state.known = s, true
-		others, told = w.services.claims.Put(s)
-		return append(others, w.reserve(s.Key)...), nodes
+		others, told = x.claims.Put(s)
+		return append(others, x.reserve(s.Key)...), nodes
 	})...)
 	touched = append(touched, unitsOfServices(told)...)
-	touched = append(touched, w.Answers.Again(append(addrs, w.addressesOf(s.Key)...)...)...)
-	return append(touched, w.rivals(s.Key)...)
+	touched = append(touched, x.answers.Again(append(addrs, x.addressesOf(s.Key)...)...)...)
+	return append(touched, x.rivals(s.Key)...)
 }
 
-func (w *World) removeService(k service.Key) []nb.Unit {
-	if s := w.services.all[k]; s == nil || !s.known {
+func (x *Services) removeService(k service.Key) []nb.Unit {
+	if s := x.all[k]; s == nil || !s.known {
 		return nil
 	}
-	addrs := w.addressesOf(k)
-	touched := w.rivals(k)
+	addrs := x.addressesOf(k)
+	touched := x.rivals(k)
 	var told []service.Key
-	touched = append(touched, w.changeService(k, func() (others []service.Key, _ []string) {
-		state := w.services.all[k]
+	touched = append(touched, x.changeService(k, func() (others []service.Key, _ []string) {
+		state := x.all[k]
 		state.Service, state.known = service.Service{Key: k}, false
-		others, told = w.services.claims.Remove(k)
-		return append(others, w.reserve(k)...), nil
+		others, told = x.claims.Remove(k)
+		return append(others, x.reserve(k)...), nil
 	})...)
 	touched = append(touched, unitsOfServices(told)...)
-	return append(touched, w.Answers.Again(addrs...)...)
+	return append(touched, x.answers.Again(addrs...)...)
 }
 
 func unitsOfServices(keys []service.Key) (units []nb.Unit) {
@@ -132,82 +154,82 @@ func unitsOfServices(keys []service.Key) (units []nb.Unit) {
 	return units
 }
 
-func (w *World) putSlice(from *discoveryv1.EndpointSlice) []nb.Unit {
+func (x *Services) putSlice(from *discoveryv1.EndpointSlice) []nb.Unit {
 	name, k, ok := service.SliceKey(from)
 	id := types.NamespacedName{Namespace: from.Namespace, Name: name}
 	var touched []nb.Unit
-	if was, had := w.services.owners[id]; had && (!ok || was != k) {
-		touched = w.removeSlice(id)
+	if was, had := x.owners[id]; had && (!ok || was != k) {
+		touched = x.removeSlice(id)
 	}
 	if !ok {
 		return touched
 	}
-	w.services.owners[id] = k
-	return append(touched, w.changeSlice(k, name, service.NewSlice(from, w.services.share))...)
+	x.owners[id] = k
+	return append(touched, x.changeSlice(k, name, service.NewSlice(from, x.share))...)
 }
 
-func (w *World) removeSlice(id types.NamespacedName) []nb.Unit {
-	k, ok := w.services.owners[id]
+func (x *Services) removeSlice(id types.NamespacedName) []nb.Unit {
+	k, ok := x.owners[id]
 	if !ok {
 		return nil
 	}
-	delete(w.services.owners, id)
-	return w.changeSlice(k, id.Name, service.Slice{})
+	delete(x.owners, id)
+	return x.changeSlice(k, id.Name, service.Slice{})
 }
 
-func (w *World) sliceNames() []types.NamespacedName {
-	return slices.Collect(maps.Keys(w.services.owners))
+func (x *Services) sliceNames() []types.NamespacedName {
+	return slices.Collect(maps.Keys(x.owners))
 }
 
 // changeSlice records a slice of a Service; one without a name is gone.
-func (w *World) changeSlice(k service.Key, name string, now service.Slice) []nb.Unit {
+func (x *Services) changeSlice(k service.Key, name string, now service.Slice) []nb.Unit {
 	var nodes []string
-	touched := w.rivalsOfEndpoints(k)
-	touched = append(touched, w.changeService(k, func() ([]service.Key, []string) {
-		s := w.serviceState(k)
+	touched := x.rivalsOfEndpoints(k)
+	touched = append(touched, x.changeService(k, func() ([]service.Key, []string) {
+		s := x.serviceState(k)
 		was := s.slices[name]
 		if s.slices[name] = now; now.Name == "" {
 			delete(s.slices, name)
 		}
 		nodes = was.Nodes(now)
-		w.services.indexSlice(s, name, nodes)
-		return w.reserve(k), nodes
+		x.indexSlice(s, name, nodes)
+		return x.reserve(k), nodes
 	})...)
-	if s := w.services.all[k]; s != nil && s.ExternalLocal {
-		touched = append(touched, w.Answers.ForNodes(s.Outside, nodes)...)
+	if s := x.all[k]; s != nil && s.ExternalLocal {
+		touched = append(touched, x.answers.ForNodes(s.Outside, nodes)...)
 	}
-	return append(touched, w.rivalsOfEndpoints(k)...)
+	return append(touched, x.rivalsOfEndpoints(k)...)
 }
 
 // rivals returns the units of pods with hostPorts at frontends of a Service, or at the API server's endpoints.
-func (w *World) rivals(k service.Key) []nb.Unit {
-	s := w.services.all[k]
+func (x *Services) rivals(k service.Key) []nb.Unit {
+	s := x.all[k]
 	if s == nil {
 		return nil
 	}
-	return append(w.rivalsOfEndpoints(k), w.hostPorts.Rivals(s.Service)...)
+	return append(x.rivalsOfEndpoints(k), x.hostPorts.Rivals(s.Service)...)
 }
 
 // rivalsOfEndpoints returns the units of pods with hostPorts at an endpoint of the API server, if k is its Service.
-func (w *World) rivalsOfEndpoints(k service.Key) []nb.Unit {
-	s := w.services.all[k]
+func (x *Services) rivalsOfEndpoints(k service.Key) []nb.Unit {
+	s := x.all[k]
 	if s == nil || k != service.APIServer() {
 		return nil
 	}
-	return w.hostPorts.RivalsOfEndpoints(maps.Values(s.slices))
+	return x.hostPorts.RivalsOfEndpoints(maps.Values(s.slices))
 }
 
 // reserve reserves the API server's addresses, if k is its Service, and returns the other Services affected.
-func (w *World) reserve(k service.Key) []service.Key {
+func (x *Services) reserve(k service.Key) []service.Key {
 	if k != service.APIServer() {
 		return nil
 	}
-	s := w.services.all[k]
-	return w.services.claims.Reserve(service.Resolve(s.Service, slices.Collect(maps.Values(s.slices))).Endpoints)
+	s := x.all[k]
+	return x.claims.Reserve(service.Resolve(s.Service, slices.Collect(maps.Values(s.slices))).Endpoints)
 }
 
 // share returns the shared copy of a string.
-func (s *services) share(text string) string {
+func (s *Services) share(text string) string {
 	if one, ok := s.shared[text]; ok {
 		return one
 	}
@@ -218,32 +240,32 @@ func (s *services) share(text string) string {
 
 // changeService applies change to one Service. change returns the other Services affected, and the nodes with other
 // endpoints. changeService returns the units to compute again: the Services, and the chassis of these nodes.
-func (w *World) changeService(k service.Key, change func() (others []service.Key, nodes []string)) []nb.Unit {
+func (x *Services) changeService(k service.Key, change func() (others []service.Key, nodes []string)) []nb.Unit {
 	others, nodes := change()
-	w.services.all[k].recent = nil
+	x.all[k].recent = nil
 	touched := []nb.Unit{k.Unit()}
-	touched = append(touched, w.updateTraits(k)...)
+	touched = append(touched, x.updateTraits(k)...)
 	for _, other := range others {
 		touched = append(touched, other.Unit())
-		touched = append(touched, w.updateTraits(other)...)
+		touched = append(touched, x.updateTraits(other)...)
 	}
-	s := w.services.all[k]
+	s := x.all[k]
 	if s.byNode {
-		touched = append(touched, w.changedLocal(s, nodes)...)
+		touched = append(touched, x.changedLocal(s, nodes)...)
 	}
-	touched = append(touched, w.decideCrowds()...)
+	touched = append(touched, x.decideCrowds()...)
 	if !s.known && len(s.slices) == 0 {
-		delete(w.services.all, k)
+		delete(x.all, k)
 	}
 	if k == service.APIServer() {
-		touched = append(touched, w.look(w.facts.PutAPIServer(w.services.claims.Reserved()))...)
+		touched = append(touched, x.look(x.facts.PutAPIServer(x.claims.Reserved()))...)
 	}
 	return touched
 }
 
 // updateTraits computes the traits of a Service. If they differ, it returns the units of chassis with its endpoints.
-func (w *World) updateTraits(k service.Key) []nb.Unit {
-	s := w.services.all[k]
+func (x *Services) updateTraits(k service.Key) []nb.Unit {
+	s := x.all[k]
 	if s == nil {
 		return nil
 	}
@@ -251,47 +273,47 @@ func (w *World) updateTraits(k service.Key) []nb.Unit {
 		r := s.resolve()
 		s.recent = &r
 	}
-	was, r := s.traits, w.resolved(k)
-	weight, fits := r.Weight(w.services.around)
-	w.services.crowds.charge(s, weight)
-	s.traits = traits{r.ByNode(), r.ByGateway(w.Facts().Cluster.Subnets), r.Near(), r.Ours && r.ExternalLocal, !fits || s.charge.refused, r.Served}
+	was, r := s.traits, x.resolved(k)
+	weight, fits := r.Weight(x.around)
+	x.crowds.charge(s, weight)
+	s.traits = traits{r.ByNode(), r.ByGateway(x.facts.Now().Cluster.Subnets), r.Near(), r.Ours && r.ExternalLocal, !fits || s.charge.refused, r.Served}
 	if s.listed = nil; s.byNode {
 		s.listed = r.Listed
 	}
 	if s.traits == was {
 		return nil
 	}
-	touched := w.countLocal(was.outside, s.outside)
+	touched := x.countLocal(was.outside, s.outside)
 	if s.byNode != was.byNode {
 		for name, sl := range s.slices {
-			w.services.indexSlice(s, name, sl.Nodes(service.Slice{}))
+			x.indexSlice(s, name, sl.Nodes(service.Slice{}))
 		}
 	}
-	touched = append(touched, w.Answers.Again(s.Outside...)...)
+	touched = append(touched, x.answers.Again(s.Outside...)...)
 	if !s.byNode && !was.byNode {
 		return touched
 	}
-	return append(touched, w.changedLocal(s, s.nodes())...)
+	return append(touched, x.changedLocal(s, s.nodes())...)
 }
 
 // addressesOf are the addresses with frontends of a Service, or of others because of it, for clients outside.
-func (w *World) addressesOf(k service.Key) []netip.Addr {
-	if s := w.services.all[k]; s != nil {
+func (x *Services) addressesOf(k service.Key) []netip.Addr {
+	if s := x.all[k]; s != nil {
 		return slices.Concat(s.Outside, s.ClusterIPs)
 	}
 	return nil
 }
 
 // resolved joins a Service and its slices.
-func (w *World) resolved(k service.Key) service.Resolved {
-	s := w.services.all[k]
+func (x *Services) resolved(k service.Key) service.Resolved {
+	s := x.all[k]
 	if s == nil || !s.known {
 		return service.Resolved{}
 	}
 	r := s.resolve()
-	r.LoseTo(w.services.claims.Lost(k))
-	r.Taken = w.services.claims.Taken(k)
-	r.RefuseOn(w.services.returns.refusedOn(s))
+	r.LoseTo(x.claims.Lost(k))
+	r.Taken = x.claims.Taken(k)
+	r.RefuseOn(x.returns.refusedOn(s))
 	r.Crowded = s.charge.refused
 	return r
 }
@@ -307,40 +329,40 @@ func (s *serviceState) resolve() service.Resolved {
 }
 
 // Service returns the Service of unit u, with its endpoints.
-func (w *World) Service(u nb.Unit) (service.Resolved, bool) {
+func (x *Services) Service(u nb.Unit) (service.Resolved, bool) {
 	k, ok := service.KeyOf(u)
-	if s := w.services.all[k]; !ok || s == nil || !s.known {
+	if s := x.all[k]; !ok || s == nil || !s.known {
 		return service.Resolved{}, false
 	}
-	return w.resolved(k), true
+	return x.resolved(k), true
 }
 
 // ServiceSummaries returns the frontends of the Service of unit u.
-func (w *World) ServiceSummaries(u nb.Unit) []service.Summary {
-	r, _ := w.Service(u)
-	out := r.Summaries(w.services.around)
+func (x *Services) ServiceSummaries(u nb.Unit) []service.Summary {
+	r, _ := x.Service(u)
+	out := r.Summaries(x.around)
 	for i, s := range out {
-		if g := w.Answers.Answering(s.Addr); g != "" {
+		if g := x.answers.Answering(s.Addr); g != "" {
 			out[i].Notes = append(s.Notes, "gateway "+g+" answers ARP and ND")
 		}
 	}
 	return out
 }
 
-func (w *World) serviceUnits() (out []nb.Unit) {
-	for _, name := range w.serviceNames() {
+func (x *Services) serviceUnits() (out []nb.Unit) {
+	for _, name := range x.serviceNames() {
 		out = append(out, service.Key(name).Unit())
 	}
 	return out
 }
 
 // serviceRows returns the load balancers of a Service as far as possible. The rest is in the Problem.
-func (w *World) serviceRows(k service.Key) ([]nb.Row, error) {
-	r := w.resolved(k)
-	if s := w.services.all[k]; s != nil {
+func (x *Services) serviceRows(k service.Key) ([]nb.Row, error) {
+	r := x.resolved(k)
+	if s := x.all[k]; s != nil {
 		s.recent = nil
 	}
-	rows := r.Rows(w.services.around)
+	rows := r.Rows(x.around)
 	if len(r.Problems) == 0 {
 		return rows, nil
 	}

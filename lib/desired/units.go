@@ -33,18 +33,14 @@ var steps = [][]string{
 // allUnits returns the kinds of units of all features, by their prefixes.
 func (w *World) allUnits() map[string]feature.Units {
 	all := []feature.Units{
-		feature.Named(ChassisPrefix, chassisOf, w.chassisRows, w.allChassisUnits),
-		feature.Single(service.InsideUnit, w.insideRows, func() bool { return w.services.returns.services > 0 }),
 		{Prefix: string(policy.LoggingUnit), Rows: w.policyRows},
 		feature.Single(policy.GuardUnit, w.guardRows, func() bool { return len(w.Facts().Cluster.Nodes) > 0 }),
 		feature.Named(policy.NodePrefix, policy.NodeOf, w.nodePolicyRows, func() []nb.Unit { return feature.UnitsOf(w.Facts().Cluster.Nodes, policy.NodeUnit) }),
 		{Prefix: policy.GroupPrefix, Rows: w.policyRows},
 		{Prefix: policy.UnitPrefix, Rows: w.policyRows, List: w.policies.Units},
-		feature.Named(service.ReturnPrefix, service.ReturnOf, w.returnRows, w.returnUnits),
-		feature.Named(service.UnitPrefix, service.KeyOf, w.serviceRows, w.serviceUnits),
 	}
 	out := map[string]feature.Units{}
-	for _, u := range slices.Concat(all, w.network.Units(), w.Answers.Units(), w.Pods.Units()) {
+	for _, u := range slices.Concat(all, w.network.Units(), w.Answers.Units(), w.Pods.Units(), w.Services.Units()) {
 		out[u.Prefix] = u
 	}
 	return out

@@ -31,7 +31,7 @@ type World struct {
 	policies *policy.Index
 	Pods     *Pods
 
-	services
+	Services  *Services
 	Answers   *answer.Index
 	hostPorts *hostport.Index
 }
@@ -40,10 +40,10 @@ type World struct {
 func NewWorld() *World {
 	w := &World{
 		facts:    facts.NewIndex(),
-		policies: policy.NewIndex(), services: newServices(),
+		policies: policy.NewIndex(),
 	}
-	w.Answers = answer.NewIndex(w.facts, &w.services)
-	w.hostPorts = hostport.NewIndex(w.facts, &w.services.claims)
+	w.Services = newServices(w.facts, w.look)
+	w.Answers, w.hostPorts = w.Services.answers, w.Services.hostPorts
 	w.Pods = newPods(w.facts, also{w.hostPorts.Change, w.policies.Refs, w.hostPorts.Rows})
 	w.network = network.New(w.facts, w.Pods.next)
 	w.units = w.allUnits()
@@ -59,7 +59,7 @@ func (w *World) look(c facts.Change) []nb.Unit {
 		return nil
 	}
 	touched := w.network.Look(c)
-	for _, look := range []func(facts.Change) []nb.Unit{w.lookServices, w.hostPorts.Look, w.Answers.Look, w.lookPolicies, w.Pods.Look} {
+	for _, look := range []func(facts.Change) []nb.Unit{w.Services.Look, w.hostPorts.Look, w.Answers.Look, w.lookPolicies, w.Pods.Look} {
 		touched = append(touched, look(c)...)
 	}
 	return touched
@@ -90,7 +90,7 @@ func (w *World) Settle() []nb.Unit { return w.Pods.Settle() }
 // Size estimates the work of ovn-northd for each change, in logical ports of pods. With 100 nodes and OVN 23.03, a
 // node costs as much as five of them, and a Service as much as two.
 func (w *World) Size() int {
-	return len(w.Pods.all) + 5*len(w.Facts().Cluster.Nodes) + 2*len(w.services.all)
+	return len(w.Pods.all) + 5*len(w.Facts().Cluster.Nodes) + 2*len(w.Services.all)
 }
 
 // HostPorts returns the pod of unit u and its place, if the pod has hostPorts and addresses.

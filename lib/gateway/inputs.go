@@ -67,7 +67,7 @@ func (e *engine) takeService(ev kube.Event) []string {
 	}
 	for _, u := range touched {
 		delete(e.resolved, u)
-		if s, ok := e.world.Service(u); ok && s.Ours {
+		if s, ok := e.world.Services.Service(u); ok && s.Ours {
 			e.resolved[u] = s
 		}
 	}

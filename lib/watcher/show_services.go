@@ -17,7 +17,7 @@ func (w *Watcher) showServices(args []string) (string, error) {
 		units := slices.Sorted(slices.Values(e.world.Units()))
 		if len(args) > 0 {
 			units = []nb.Unit{nb.Unit(service.UnitPrefix + args[0])}
-			if _, ok := e.world.Service(units[0]); !ok {
+			if _, ok := e.world.Services.Service(units[0]); !ok {
 				return "", fmt.Errorf("%q is no Service: write NAMESPACE/NAME", args[0])
 			}
 		}
@@ -25,8 +25,8 @@ func (w *Watcher) showServices(args []string) (string, error) {
 		t := newTable(&b)
 		fmt.Fprintln(t, "SERVICE\tFRONTEND\tENDPOINTS\tNOTES\tPROGRAMMED IN")
 		for _, u := range units {
-			if r, ok := e.world.Service(u); ok {
-				describeService(t, r, e.world.ServiceSummaries(u))
+			if r, ok := e.world.Services.Service(u); ok {
+				describeService(t, r, e.world.Services.ServiceSummaries(u))
 				if _, err := e.world.Rows(u); err != nil {
 					fmt.Fprintf(t, "%s\t! %v\t\t\t\n", r.Key, err)
 				}

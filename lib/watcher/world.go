@@ -170,7 +170,7 @@ func (n network) Object(u nb.Unit) runtime.Object {
 	if name, ok := topology.HostOf(u); ok {
 		return kube.Node(name)
 	}
-	if s, ok := n.Service(u); ok {
+	if s, ok := n.Services.Service(u); ok {
 		return &corev1.Service{ObjectMeta: identity(s.Namespace, s.Name, s.UID)}
 	}
 	if p, ok := n.Policy(u); ok {

@@ -192,7 +192,7 @@ func output(s state) map[string]string {
 		if p := w.Pods.Mismatch(u); p != nil {
 			out["mismatch of "+string(u)] = p.Message
 		}
-		if r, ok := w.Service(u); ok && r.Ours {
+		if r, ok := w.Services.Service(u); ok && r.Ours {
 			services = append(services, r)
 		}
 	}
