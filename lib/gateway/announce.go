@@ -134,6 +134,7 @@ func (e *engine) followAnswers(ctx context.Context, u uplink, answers chan ovsdb
 	said := ""
 	for ctx.Err() == nil {
 		err := ovsdb.FollowAnswers(ctx, e.config, of, e.log, func(a ovsdb.Answers) {
+			e.setDatapath(of.Router, a.Datapath)
 			for {
 				select {
 				case answers <- a:

@@ -32,6 +32,7 @@ import (
 // The parts of a node, each reconciled by itself.
 const (
 	partPorts  = "ports"  // in Open vSwitch's database
+	partZones  = "zones"  // of conntrack: timeouts in Open vSwitch's database
 	partFlows  = "flows"  // of the shared bridge
 	partRules4 = "rules4" // of iptables
 	partRules6 = "rules6" // of ip6tables
@@ -85,6 +86,7 @@ type engine struct {
 	told     map[string]map[string]bool // conflicts, by kind
 	stale    stale
 	uplinks  chan map[uplink]bool // of gateways here; the latest
+	routers  map[string]string    // of gateways here: UUIDs of Datapath_Bindings, by name
 	worked   time.Duration        // duration of the last call of sync's work
 	guarded  bool                 // see guardFirst; belongs to sync's work
 
@@ -138,7 +140,7 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error
 		world:  desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{},
 		missing: map[string]bool{},
 		pods:    map[pod.Key]hostport.Pod{}, nodes: map[string][]netip.Addr{}, firewall: firewalls, health: newHealthChecks(h.log("health")), said: map[string]string{}, trials: map[string]trial{}, declarer: newDeclarer(sw, h.log("gateway")),
-		told: map[string]map[string]bool{}, stale: stale{pending: map[ofctl.Connection]retry{}}, warn: func(conflict) {}, warnNode: func(string, string) {}, uplinks: make(chan map[uplink]bool, 1),
+		told: map[string]map[string]bool{}, stale: stale{pending: map[ofctl.Connection]retry{}}, warn: func(conflict) {}, warnNode: func(string, string) {}, uplinks: make(chan map[uplink]bool, 1), routers: map[string]string{},
 	}
 	for _, i := range e.inputs() {
 		if i.awaited {
@@ -171,7 +173,7 @@ func (e *engine) touch(parts ...string) { e.send(func() []string { return parts 
 
 // all lists the parts.
 func (e *engine) all() []string {
-	parts := append([]string{partPorts, partHealth, partConflicts, partStale, partRoutes, partMTU, partLocal, partForwarding, partFirewall}, slices.Collect(maps.Keys(e.firewall))...)
+	parts := append([]string{partPorts, partZones, partHealth, partConflicts, partStale, partRoutes, partMTU, partLocal, partForwarding, partFirewall}, slices.Collect(maps.Keys(e.firewall))...)
 	if e.helper.Bridge != "" {
 		parts = append(parts, partFlows)
 	}
@@ -202,7 +204,7 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	e.node = e.helper.nodeName(e.ports)
 	e.setUplinks(all)
 	wg.Go(func() { e.announceAll(ctx) })
-	defer e.sw.OnChange(func() { e.touch(partPorts) })()
+	defer e.sw.OnChange(func() { e.touch(partPorts, partZones) })()
 	if e.helper.Bridge != "" {
 		wg.Go(func() { e.bridge.Follow(ctx, func() { e.touch(partFlows) }) })
 	}
@@ -347,6 +349,9 @@ func (e *engine) work(part string, v view) func(context.Context) error {
 	switch part {
 	case partPorts:
 		return e.readPorts
+	case partZones:
+		routers := slices.Concat(slices.Sorted(maps.Keys(e.routers)), slices.Sorted(maps.Values(e.routers)))
+		return func(ctx context.Context) error { return e.expireSYNs(ctx, routers) }
 	case partFlows:
 		p := e.ports
 		return func(ctx context.Context) error { return e.syncFlows(ctx, p, v) }

@@ -32,6 +32,8 @@ type Answers struct {
 	Addrs []netip.Addr // sorted
 	// Own are the router's own addresses on the LAN.
 	Own []netip.Prefix
+	// Datapath is the UUID of the router's Datapath_Binding.
+	Datapath string
 
 	key int // of the router's datapath
 }
@@ -119,7 +121,7 @@ func (db *DB) answers(of RouterPort) (a Answers, ok bool) {
 	}
 	for _, m := range c.Cache().Table(sbdb.DatapathBindingTable).RowsShallow() {
 		if row := m.(*sbdb.DatapathBinding); row.ExternalIDs["name"] == of.Router {
-			a.key = row.TunnelKey
+			a.key, a.Datapath = row.TunnelKey, row.UUID
 		}
 	}
 	for _, m := range c.Cache().Table(sbdb.PortBindingTable).RowsShallow() {

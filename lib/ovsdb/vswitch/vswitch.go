@@ -56,7 +56,8 @@ func tables() []ovsdb.Table {
 		{Name: vswitchdb.PortTable, Columns: []string{"name", "interfaces", "qos", "tag", "trunks", "vlan_mode"}},
 		{Name: vswitchdb.InterfaceTable, Columns: []string{"name", "type", "mac", "mac_in_use", "mtu_request", "ofport", "error", "external_ids",
 			"options", "ingress_policing_rate", "ingress_policing_burst"}},
-		{Name: vswitchdb.DatapathTable, Columns: []string{"capabilities"}},
+		{Name: vswitchdb.DatapathTable, Columns: []string{"capabilities", "ct_zones"}},
+		{Name: vswitchdb.CTZoneTable, Columns: []string{"external_ids"}},
 		{Name: vswitchdb.QoSTable, Columns: []string{"type", "other_config", "external_ids"}},
 	}
 }
@@ -74,6 +75,7 @@ func connect(ctx context.Context, rundir string, tables []ovsdb.Table, log *logr
 		vswitchdb.PortTable:        &vswitchdb.Port{},
 		vswitchdb.InterfaceTable:   &vswitchdb.Interface{},
 		vswitchdb.DatapathTable:    &vswitchdb.Datapath{},
+		vswitchdb.CTZoneTable:      &vswitchdb.CTZone{},
 		vswitchdb.QoSTable:         &vswitchdb.QoS{},
 	})
 	if err != nil {

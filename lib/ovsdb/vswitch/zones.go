@@ -1,0 +1,101 @@
+package vswitch
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/ovn-kubernetes/libovsdb/client"
+	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb/vswitchdb"
+)
+
+const (
+	// synTimeout is the least timeout of conntrack, in seconds. Clients repeat a SYN after a second (RFC 6298, section 2).
+	synTimeout = 1
+	// zonePrefix begins the keys of br-int's external_ids in which ovn-controller keeps the numbers of zones.
+	zonePrefix = "ct-zone-"
+)
+
+// ExpireSYNs has the userspace datapath forget unanswered SYNs after a second in the DNAT zones of some logical
+// routers, and reports whether it changed something. Otherwise conntrack translates a repeated SYN before OVN's flows
+// (process_one in lib/conntrack.c of Open vSwitch), OVN does not apply SNAT to it, and the endpoint sees a connection
+// from two addresses. routers are names or UUIDs of Datapath_Bindings: ovn-controller names a zone by the UUID, from
+// 23.09 on by the router's name. A timeout stays as long as its zone, and timeouts of others stay.
+func (s *Switch) ExpireSYNs(ctx context.Context, routers []string) (bool, error) {
+	pl, _, err := s.converge(ctx, func(c client.Client) (pl plan, err error) { return pl, pl.expireSYNs(ctx, c, routers) })
+	if err != nil {
+		return false, fmt.Errorf("setting timeouts of conntrack: %w", err)
+	}
+	return len(pl.ops) > 0, nil
+}
+
+// expireSYNs plans ExpireSYNs.
+func (p *plan) expireSYNs(ctx context.Context, c client.Client, routers []string) error {
+	root, err := root(ctx, c)
+	if err != nil || root.Datapaths[userspace] == "" {
+		return err
+	}
+	dp, br := &vswitchdb.Datapath{UUID: root.Datapaths[userspace]}, &vswitchdb.Bridge{Name: names.IntegrationBridge}
+	if ok, err := get(ctx, c, dp); !ok || err != nil {
+		return err
+	}
+	if ok, err := get(ctx, c, br); !ok || err != nil {
+		return err
+	}
+	var rows []*vswitchdb.CTZone
+	if err := list(ctx, c, &rows); err != nil {
+		return err
+	}
+	stale, fresh := staleZones(dp, br, rows), map[any]any{}
+	for _, r := range routers {
+		name := r + "_dnat"
+		zone, err := strconv.Atoi(br.ExternalIDs[zonePrefix+name])
+		if _, taken := dp.CTZones[zone]; err != nil || taken && stale[zone] == nil {
+			continue
+		}
+		fresh[zone] = p.insertZone(name)
+	}
+	if len(stale)+len(fresh) == 0 {
+		return nil
+	}
+	p.ops = append(p.ops, libovsdb.Operation{
+		Op: libovsdb.OperationMutate, Table: vswitchdb.DatapathTable,
+		Where: []libovsdb.Condition{libovsdb.NewCondition("_uuid", libovsdb.ConditionEqual, libovsdb.UUID{GoUUID: dp.UUID})},
+		Mutations: []libovsdb.Mutation{
+			*libovsdb.NewMutation("ct_zones", libovsdb.MutateOperationDelete, libovsdb.OvsMap{GoMap: stale}),
+			*libovsdb.NewMutation("ct_zones", libovsdb.MutateOperationInsert, libovsdb.OvsMap{GoMap: fresh}),
+		},
+	})
+	return nil
+}
+
+// staleZones returns the entries of ours in a datapath's ct_zones whose zones are no longer those of the same names.
+func staleZones(dp *vswitchdb.Datapath, br *vswitchdb.Bridge, rows []*vswitchdb.CTZone) map[any]any {
+	of := map[string]string{} // names, by row
+	for _, row := range rows {
+		of[row.UUID] = row.ExternalIDs[names.CTZone]
+	}
+	stale := map[any]any{}
+	for zone, row := range dp.CTZones {
+		if name := of[row]; name != "" && br.ExternalIDs[zonePrefix+name] != strconv.Itoa(zone) {
+			stale[zone] = libovsdb.UUID{GoUUID: row}
+		}
+	}
+	return stale
+}
+
+// insertZone inserts a row of CT_Zone with its timeouts for a zone, and returns the reference to it.
+func (p *plan) insertZone(name string) libovsdb.UUID {
+	zone, policy := fmt.Sprintf("zone%d", len(p.ops)), fmt.Sprintf("policy%d", len(p.ops))
+	p.ops = append(p.ops, libovsdb.Operation{
+		Op: libovsdb.OperationInsert, Table: vswitchdb.CTTimeoutPolicyTable, UUIDName: policy,
+		Row: libovsdb.Row{"timeouts": libovsdb.OvsMap{GoMap: map[any]any{vswitchdb.CTTimeoutPolicyTimeoutsTCPSynSent: synTimeout}}},
+	}, libovsdb.Operation{
+		Op: libovsdb.OperationInsert, Table: vswitchdb.CTZoneTable, UUIDName: zone,
+		Row: libovsdb.Row{"timeout_policy": libovsdb.UUID{GoUUID: policy}, "external_ids": ovsMap(map[string]string{names.CTZone: name})},
+	})
+	return libovsdb.UUID{GoUUID: zone}
+}

@@ -1,0 +1,44 @@
+package vswitch_test
+
+import (
+	"fmt"
+	"testing"
+)
+
+// P9: the timeouts of a router's DNAT zone follow the zone, and timeouts of others stay.
+func TestExpireSYNs(t *testing.T) {
+	n := newNode(t)
+	s := n.connect()
+	n.vsctl("--", "--id=@d", "create", "Datapath", "external_ids:test=yes", "--", "set", "Open_vSwitch", ".", "datapaths:netdev=@d",
+		"--", "add-br", "br-int", "--", "set", "Bridge", "br-int", "datapath_type=netdev")
+	n.vsctl("add-zone-tp", "netdev", "zone=7", "tcp_syn_sent=9")
+	const uuid = "12fac7c8-cf84-48db-ab8c-2703f8b5ab37"
+	timeouts := func(zone int) string {
+		return fmt.Sprintf("Zone:%d, Timeout Policies: tcp_syn_sent=1\n", zone)
+	}
+	const others = "Zone:7, Timeout Policies: tcp_syn_sent=9"
+	for _, step := range []struct {
+		name, ids, want string
+		changed         bool
+	}{
+		{"no zone yet", "other=1", others, false},
+		{"zone by UUID", "ct-zone-" + uuid + "_dnat=4", timeouts(4) + others, true},
+		{"nothing changed", "ct-zone-" + uuid + "_snat=5", timeouts(4) + others, false},
+		{"another number", "ct-zone-" + uuid + "_dnat=6", timeouts(6) + others, true},
+		{"another name for it", "ct-zone-GR_n1_dnat=6", timeouts(6) + others, true},
+		{"another router's", "ct-zone-GR_n2_dnat=5", timeouts(6) + others, false},
+		{"a zone with others' timeouts", "ct-zone-GR_n1_dnat=7", others, true},
+	} {
+		if step.name == "another name for it" {
+			n.vsctl("remove", "Bridge", "br-int", "external_ids", "ct-zone-"+uuid+"_dnat")
+		}
+		n.vsctl("set", "Bridge", "br-int", "external_ids:"+step.ids)
+		changed, err := s.ExpireSYNs(n.ctx(), []string{"GR_n1", uuid})
+		if err != nil || changed != step.changed {
+			t.Errorf("%s: %v, %v, want %v", step.name, changed, err, step.changed)
+		}
+		if got := n.vsctl("list-zone-tp", "netdev"); got != step.want {
+			t.Errorf("%s:\n%s\nwant:\n%s", step.name, got, step.want)
+		}
+	}
+}
