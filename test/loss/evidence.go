@@ -13,6 +13,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
 )
 
@@ -74,13 +78,46 @@ func (f *field) inspectNode(ctx context.Context, a *asker, n *world.Node, waitin
 	if err != nil {
 		return
 	}
+	translated, err := masqueraded(n)
+	if err != nil {
+		f.say("%s: reading the kernel's connection tracking: %v", n.Name, err)
+	}
 	for _, t := range waiting {
+		tuples := []string{fmt.Sprintf("sport=%d,", t.port)}
+		if origin := (hop{t.port, int(t.place.to.Port())}); translated[origin] != "" {
+			tuples = append(tuples, translated[origin])
+		}
 		for l := range strings.Lines(out) {
-			if strings.Contains(l, fmt.Sprintf("sport=%d,", t.port)) {
+			if slices.ContainsFunc(tuples, func(tuple string) bool { return strings.Contains(l, tuple) }) {
 				a.note(t, n.Name+": "+strings.TrimSpace(l))
 			}
 		}
 	}
+}
+
+// A hop has the ports of a connection at a node.
+type hop struct{ from, to int }
+
+// masqueraded returns the connections that a node's kernel translated, with their tuples afterwards in the notation of
+// Open vSwitch. At a NodePort of a node without a gateway, OVN sees the management port as the client.
+func masqueraded(n *world.Node) (map[hop]string, error) {
+	out := map[hop]string{}
+	err := probe.In(n.Netns(), func() error {
+		for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
+			flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
+			if err != nil {
+				return err
+			}
+			for _, f := range flows {
+				before, after := f.Forward, f.Reverse
+				if before.Protocol == unix.IPPROTO_TCP && before.SrcPort != after.DstPort {
+					out[hop{int(before.SrcPort), int(before.DstPort)}] = fmt.Sprintf("orig=(src=%v,dst=%v,sport=%d,", after.DstIP, after.SrcIP, after.DstPort)
+				}
+			}
+		}
+		return nil
+	})
+	return out, err
 }
 
 // replySource is the endpoint in an entry.
