@@ -61,6 +61,7 @@ var owners = map[string][]string{
 	"github.com/go-json-experiment/json":        {"lib/ovsdb"},
 	"github.com/go-logr/logr":                   {"lib/vlog", "lib/ovsdb"},
 	"github.com/google/gopacket":                {"lib/garp"},
+	"github.com/google/uuid":                    {"lib/nbsync"},
 	"github.com/jessevdk/go-flags":              {"lib/cli"},
 	"github.com/ovn-kubernetes/libovsdb/cache":  {"lib/nbsync", "lib/ovsdb", "lib/overlay", "lib/watcher", "lib/cni"},
 	"github.com/ovn-kubernetes/libovsdb/client": {"lib/nbsync", "lib/ovsdb"},

@@ -7,6 +7,9 @@ import (
 
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/lib/nbsync"
+	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/test/ovntest"
 )
 
 // T6: an empty database gets all rows at the first try, in several transactions, and no pod before its ACLs.
@@ -47,5 +50,37 @@ func TestAnEmptyDatabaseIsFilledInOrder(t *testing.T) {
 	}
 	if n := db.Client().Cache().Table(nbdb.LogicalSwitchPortTable).Len(); n != 2*nodes+1+pods {
 		t.Errorf("%d logical ports", n)
+	}
+}
+
+// T2: routers and switches have the same UUIDs in each database, so ovn-northd keeps their datapaths, and
+// ovn-controller their zones of conntrack, when a database is rebuilt.
+func TestDatapathsKeepTheirUUIDs(t *testing.T) {
+	w := small(t)
+	fill := func() (*ovntest.Central, *ovsdb.DB, *nbsync.Sync, string) {
+		c, db, s := open(t)
+		apply(t, s, rowsOf(w, w.Units()))
+		var out string
+		for _, table := range []string{nbdb.LogicalRouterTable, nbdb.LogicalSwitchTable} {
+			rows, err := c.NBCtl("--format=csv", "--columns=name,_uuid", "list", table)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out += rows
+		}
+		return c, db, s, out
+	}
+	_, _, _, first := fill()
+	c, db, s, second := fill()
+	if first != second || !strings.Contains(first, "n0") {
+		t.Errorf("the first database:\n%s\nthe second:\n%s", first, second)
+	}
+	if _, err := c.NBCtl("clear", "logical_switch", "n0", "external_ids", "--", "set", "logical_switch", "n0", "name=theirs"); err != nil {
+		t.Fatal(err)
+	}
+	catchUp(t, c, db)
+	apply(t, s, rowsOf(w, w.Units()))
+	if _, err := c.NBCtl("get", "logical_switch", "n0", "name", "--", "get", "logical_switch", "theirs", "name"); err != nil {
+		t.Errorf("a switch whose UUID somebody else uses: %v", err)
 	}
 }

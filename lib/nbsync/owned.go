@@ -37,6 +37,8 @@ type table struct {
 	// apart: rows of units with this table, and no others but ACLs, isolate no pod. They may change in a transaction of
 	// their own.
 	apart bool
+	// permanent tables have rows with UUIDs that follow from their IDs: see permanentUUID.
+	permanent bool
 	// root tables keep unreferenced rows (isRoot in the schema).
 	root bool
 	// nameless tables have rows identified by their content within their parent row: see nameOf.
@@ -61,7 +63,7 @@ const ourKeys = "ovn-k8s-"
 func owned() map[string]*table {
 	tables := map[string]*table{
 		nbdb.LogicalRouterTable: {
-			model: &nbdb.LogicalRouter{}, root: true, kind: "logical router",
+			model: &nbdb.LogicalRouter{}, root: true, permanent: true, kind: "logical router",
 			columns: []string{"name"},
 			keys: map[string][]string{
 				"external_ids": {names.ClusterRouterTag, names.PhysicalIP, names.FirstGateway},
@@ -100,7 +102,7 @@ func owned() map[string]*table {
 			fits: sameName,
 		},
 		nbdb.LogicalSwitchTable: {
-			model: &nbdb.LogicalSwitch{}, root: true, kind: "logical switch",
+			model: &nbdb.LogicalSwitch{}, root: true, permanent: true, kind: "logical switch",
 			columns: []string{"name"},
 			keys:    map[string][]string{"external_ids": {names.GatewayIP}, "other_config": {"subnet"}},
 			refs:    []string{"ports", "load_balancer", "load_balancer_group", "acls"},

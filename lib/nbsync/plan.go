@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/mapper"
 	"github.com/ovn-kubernetes/libovsdb/model"
@@ -177,15 +178,29 @@ func (p *Plan) addUnit(u nb.Unit, want []nb.Row, found map[tableID]string) error
 
 // insert adds the operation to create r and returns the row's named UUID.
 func (p *Plan) insert(u nb.Unit, r nb.Row) (string, error) {
-	uuid := fmt.Sprintf("new%d", len(p.inserts))
-	p.inserts[tableID{r.Table, r.ID}] = uuid
+	id := fmt.Sprintf("new%d", len(p.inserts))
+	p.inserts[tableID{r.Table, r.ID}] = id
 	row, err := p.row(ownedModel(r, u))
 	if err != nil {
 		return "", err
 	}
-	p.created[uuid] = len(p.ops)
-	p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationInsert, Table: r.Table, UUIDName: uuid, Row: row})
-	return uuid, nil
+	p.created[id] = len(p.ops)
+	p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationInsert, Table: r.Table, UUIDName: id, UUID: p.permanentUUID(r), Row: row})
+	return id, nil
+}
+
+// permanentUUID returns the UUID of a row that has the same one in each database, or "". ovn-northd keeps the rows of
+// a datapath in the Southbound database, and ovn-controller its zones of conntrack, as long as the datapath has its
+// UUID. "uuid" in an insert is an extension of ovsdb-server, see ovsdb-server(7).
+func (p *Plan) permanentUUID(r nb.Row) string {
+	if !p.have.tables[r.Table].permanent {
+		return ""
+	}
+	id := uuid.NewSHA1(uuid.NameSpaceURL, []byte("ovn-k8s:"+r.Table+"/"+r.ID)).String()
+	if p.have.row(r.Table, id) != nil { // somebody removed its owner
+		return ""
+	}
+	return id
 }
 
 // row converts columns of m, or all columns with a value, to OVSDB's notation.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/test/kubelet"
@@ -93,6 +94,14 @@ func TestStreamsSurviveRebuiltDatabases(t *testing.T) {
 		t.Helper()
 		sh(t, cluster.Master(), "ovn-appctl -t "+filepath.Join(cluster.Central.Dir, "ovn-northd.ctl")+" "+command)
 	}
+	// The zones of conntrack: with other ones, connections with NAT would wait for a packet from inside.
+	zones := func() (all []string) {
+		for _, n := range cluster.Nodes {
+			all = append(all, n.Name+": "+sh(t, n, "ovs-vsctl get Bridge br-int external_ids"))
+		}
+		return all
+	}
+	before := zones()
 	must(cluster.KillWatcher(ctx))
 	northd("pause")
 	cluster.Central.StopNB()
@@ -102,4 +111,7 @@ func TestStreamsSurviveRebuiltDatabases(t *testing.T) {
 	northd("resume")
 	consistent(t)
 	alive("a database rebuilt while no watcher ran")
+	if diff := cmp.Diff(before, zones()); diff != "" {
+		t.Errorf("zones of conntrack after a database rebuilt while no watcher ran (-before +after):\n%s", diff)
+	}
 }
