@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -40,21 +41,54 @@ func TestALostSYNCostsNoConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		cancel()
-		// A SYN has 60 or 80 bytes: the first one is dropped.
-		inPod(t, web, `nft -f - <<NFT
-table inet lose {
-	chain in {
-		type filter hook input priority 0
-		tcp flags & (syn | ack) == syn quota 100 bytes drop
-	}
-}
-NFT`)
+		stop := lose(t, web, "input", "tcp flags & (syn | ack) == syn quota 100 bytes drop") // a SYN has 60 or 80
 		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
 		_, err := c.probe.Once(ctx)
 		cancel()
-		inPod(t, web, "nft delete table inet lose")
+		stop()
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
+}
+
+// P9: the timeout of unanswered SYNs on gateways does not cost a pod's connection that is answered later: here its SYN
+// is sent once, and the third SYN-ACK arrives, after three seconds.
+func TestALateAnswerCostsNoConnection(t *testing.T) {
+	client := pods(t, map[string]string{"client": "minion1"})["client"]
+	outside := surround(t).Outside
+	addGateway(t, cluster.Node("minion2"), world.Dedicated)
+	for i, sizes := range []struct{ syn, answers int }{{60, 130}, {80, 170}} { // IPv4, IPv6; bytes of a SYN, and of more than two answers
+		p := probe.Probe{Netns: client.Netns, Network: "tcp", Address: probe.Address(outside.Addresses[i], sessionPort)}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		if _, err := p.Until(ctx); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		stop1 := lose(t, client, "output", fmt.Sprintf("tcp flags & (syn | ack) == syn quota over %d bytes drop", sizes.syn))
+		stop2 := lose(t, outside, "output", fmt.Sprintf("tcp flags & (syn | ack) == syn | ack quota %d bytes drop", sizes.answers))
+		began := time.Now()
+		ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
+		_, err := p.Once(ctx)
+		cancel()
+		stop1()
+		stop2()
+		if took := time.Since(began); err != nil || took < time.Second {
+			t.Errorf("%v after %v: %v", p, took, err)
+		}
+	}
+}
+
+// lose has nftables apply a rule in a network namespace, until stop is called.
+func lose(t *testing.T, e world.Endpoint, hook, rule string) (stop func()) {
+	t.Helper()
+	inPod(t, e, fmt.Sprintf(`nft -f - <<NFT
+table inet lose {
+	chain packets {
+		type filter hook %s priority 0
+		%s
+	}
+}
+NFT`, hook, rule))
+	return func() { inPod(t, e, "nft delete table inet lose") }
 }
