@@ -56,17 +56,17 @@ func TestALostSYNCostsNoConnection(t *testing.T) {
 // is sent once, and the third SYN-ACK arrives, after three seconds.
 func TestALateAnswerCostsNoConnection(t *testing.T) {
 	client := pods(t, map[string]string{"client": "minion1"})["client"]
-	outside := surround(t).Outside
+	around := surround(t)
 	addGateway(t, cluster.Node("minion2"), world.Dedicated)
-	for i, sizes := range []struct{ syn, answers int }{{60, 130}, {80, 170}} { // IPv4, IPv6; bytes of a SYN, and of more than two answers
-		p := probe.Probe{Netns: client.Netns, Network: "tcp", Address: probe.Address(outside.Addresses[i], sessionPort)}
+	for i, answers := range []int{130, 170} { // IPv4, IPv6: bytes of more than two SYN-ACKs, of 60 or 80 each
+		p := probe.Probe{Netns: client.Netns, Network: "tcp", Address: probe.Address(around.Outside.Addresses[i], sessionPort)}
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		if _, err := p.Until(ctx); err != nil {
 			t.Fatal(err)
 		}
 		cancel()
-		stop1 := lose(t, client, "output", fmt.Sprintf("tcp flags & (syn | ack) == syn quota over %d bytes drop", sizes.syn))
-		stop2 := lose(t, outside, "output", fmt.Sprintf("tcp flags & (syn | ack) == syn | ack quota %d bytes drop", sizes.answers))
+		stop1 := lose(t, client, "output", "tcp flags & (syn | ack) == syn quota over 100 bytes drop")
+		stop2 := lose(t, around.Neighbour, "forward", fmt.Sprintf("tcp flags & (syn | ack) == syn | ack quota %d bytes drop", answers))
 		began := time.Now()
 		ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
 		_, err := p.Once(ctx)

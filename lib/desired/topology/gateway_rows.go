@@ -136,7 +136,7 @@ func (c Cluster) inside(name string, g Gateway) []nb.Row {
 			In:    []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: router, Column: "nat"}},
 		})
 	}
-	rows = append(append(rows, c.balanced(name)...), g.notBack(name), c.notInside(name))
+	rows = append(append(rows, c.balanced(name)...), g.notBack(name), c.notInside(name), notRepeated(name))
 	for _, hop := range g.NextHops {
 		all := everything(hop).String()
 		rows = append(rows, route(router, router+"/"+all, nbdb.LogicalRouterStaticRoute{IPPrefix: all, Nexthop: hop.String(), OutputPort: &port}))
@@ -198,6 +198,21 @@ func (c Cluster) notInside(name string) nb.Row {
 		Model: &nbdb.LogicalRouterPolicy{
 			Priority: pinPriority + 1, Action: nbdb.LogicalRouterPolicyActionDrop,
 			Match: fmt.Sprintf("inport == %q && (%s)", names.RouterToExternal(name), strings.Join(claims, " || ")),
+		},
+		In: []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: router, Column: "policies"}},
+	}
+}
+
+// notRepeated returns the policy that drops repeated SYNs to load balancers that conntrack of the userspace datapath
+// translated before OVN's flows: OVN would not apply SNAT to them. By vswitch.ExpireSYNs the next one is a new
+// connection.
+func notRepeated(name string) nb.Row {
+	router := names.GatewayRouter(name)
+	return nb.Row{
+		Table: nbdb.LogicalRouterPolicyTable, ID: router + "/not-repeated",
+		Model: &nbdb.LogicalRouterPolicy{
+			Priority: pinPriority + 1, Action: nbdb.LogicalRouterPolicyActionDrop,
+			Match: fmt.Sprintf("inport == %q && tcp && ct.new && ct_mark.force_snat == 1 && flags.force_snat_for_lb == 0", names.RouterToExternal(name)),
 		},
 		In: []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: router, Column: "policies"}},
 	}

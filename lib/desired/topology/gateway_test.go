@@ -56,6 +56,7 @@ Logical_Router_Policy GR_Gw1/ip4 action="reroute" match="inport == \"rtoe-GR_Gw1
 Logical_Router_Policy GR_Gw1/ip6 action="reroute" match="inport == \"rtoe-GR_Gw1\" && ip6 && ct.dnat" nexthops=["fd98::1"] priority=1000 in=Logical_Router/GR_Gw1.policies
 Logical_Router_Policy GR_Gw1/not-back action="drop" match="inport == \"rtoe-GR_Gw1\" && outport == \"rtoe-GR_Gw1\" && (ip4.src != 10.0.0.5 || ip6.src != fd10::5)" priority=999 in=Logical_Router/GR_Gw1.policies
 Logical_Router_Policy GR_Gw1/not-inside action="drop" match="inport == \"rtoe-GR_Gw1\" && (ip4.src == {192.168.0.0/16, 100.64.0.0/16} || ip6.src == {fd01::/48, fd98::/64})" priority=1001 in=Logical_Router/GR_Gw1.policies
+Logical_Router_Policy GR_Gw1/not-repeated action="drop" match="inport == \"rtoe-GR_Gw1\" && tcp && ct.new && ct_mark.force_snat == 1 && flags.force_snat_for_lb == 0" priority=1001 in=Logical_Router/GR_Gw1.policies
 Logical_Router_Static_Route GR_Gw1/0.0.0.0/0 ip_prefix="0.0.0.0/0" nexthop="10.0.0.1" output_port="rtoe-GR_Gw1" in=Logical_Router/GR_Gw1.static_routes
 Logical_Router_Static_Route GR_Gw1/::/0 ip_prefix="::/0" nexthop="fd10::1" output_port="rtoe-GR_Gw1" in=Logical_Router/GR_Gw1.static_routes
 Logical_Router_Static_Route Gw1/0.0.0.0/0 ip_prefix="0.0.0.0/0" nexthop="100.64.0.2" in=Logical_Router/ovn_cluster_router.static_routes
