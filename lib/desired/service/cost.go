@@ -17,9 +17,12 @@ const (
 // The weight of a Service estimates the work of ovn-northd: it computes all load balancers again for each transaction.
 // With OVN 23.03 and 100 nodes that takes 2 µs for each endpoint at each frontend, 70 µs for a frontend, twice that at
 // an address outside, and 150 µs for a row. New frontends take three times as long, once, and endpoints do not.
+// Load balancers of single nodes or gateways take less.
 const (
 	rowWeight      = 100
 	frontendWeight = 60
+	singleRow      = 50 // of a place or gateway
+	singleFrontend = 10
 	endpointWeight = 1 // at each frontend
 )
 
@@ -48,10 +51,16 @@ func (c cost) over() string {
 // add adds n values of some bytes.
 func (c *cost) add(n, bytes int) { c.bytes += n * bytes }
 
-// frontends adds n frontends of some bytes, with so many endpoints each.
+// frontends adds n frontends of all nodes, of some bytes and with so many endpoints each.
 func (c *cost) frontends(n, bytes, endpoints int) {
 	c.add(n, bytes)
 	c.weight += n * (frontendWeight + endpoints*endpointWeight)
+}
+
+// single adds a frontend of single nodes.
+func (c *cost) single(bytes, endpoints int) {
+	c.add(1, bytes)
+	c.weight += singleFrontend + endpoints*endpointWeight
 }
 
 // row adds n rows with so many bytes each beside rowBytes.
@@ -86,7 +95,7 @@ func (r *Resolved) Weight(at Surroundings) (weight int, ok bool) {
 func (l *layout) cost() cost {
 	var c cost
 	name := 3 * len(l.balancerName(corev1.ProtocolSCTP)) // name and two external_ids
-	used, split := map[corev1.Protocol]bool{}, 1
+	used, gateways, split := map[corev1.Protocol]bool{}, map[corev1.Protocol]int{}, 1
 	if l.Affinity > 0 {
 		split = 2 // by family: see bySource
 	}
@@ -104,11 +113,15 @@ func (l *layout) cost() cost {
 			all := l.Endpoints[i].Of(any)
 			l.costFrontends(&c, i, f, all.Cluster(), variable)
 		}
-		l.costGateways(&c, i)
+		p := l.Ports[i].Protocol
+		gateways[p] = max(gateways[p], l.costGateways(&c, i))
+	}
+	for _, n := range gateways {
+		c.weight += n * singleRow
 	}
 	l.costVariables(&c, variable)
 	c.row(len(l.places)*len(used)*split, name+nodeBytes)
-	c.weight += len(l.places) * len(used) * rowWeight
+	c.weight += len(l.places) * len(used) * singleRow
 	for _, at := range l.places {
 		c.add(len(at.nodes), nodeBytes)
 	}
@@ -134,7 +147,7 @@ func (l *layout) costFrontends(c *cost, i, f int, all Endpoints, variable int) {
 		default:
 			for _, at := range l.places {
 				near, _ := l.near(to, at)
-				c.frontends(1, frontend+len(near)*addrBytes(f), len(near))
+				c.single(frontend+len(near)*addrBytes(f), len(near))
 			}
 		}
 	}
@@ -175,10 +188,11 @@ func (l *layout) costVariables(c *cost, variable int) {
 	c.add(len(nodes)*six, variable+addrBytes(1))
 }
 
-// costGateways adds the frontends of port number i at each gateway. Each endpoint is on one node.
-func (l *layout) costGateways(c *cost, i int) {
+// costGateways adds the frontends of port number i at each gateway, and returns the number of gateways. Each endpoint
+// is on one node.
+func (l *layout) costGateways(c *cost, i int) (rows int) {
 	if !l.ExternalLocal || !l.byGateway {
-		return
+		return 0
 	}
 	frontends, width := 0, addrBytes(1)
 	for _, f := range l.frontends[i] {
@@ -194,10 +208,12 @@ func (l *layout) costGateways(c *cost, i int) {
 		if at == 0 {
 			at = len(l.at.Gateways)
 		}
-		c.weight += n * at * (frontendWeight + endpointWeight)
+		c.weight += n * at * (singleFrontend + endpointWeight)
+		rows = max(rows, at)
 	}
 	c.add(frontends*len(l.at.Gateways), width+8)
 	c.add(frontends*len(l.Endpoints[i]), width)
+	return rows
 }
 
 // costReturns adds the Service's share of ReturnRows.
