@@ -66,6 +66,14 @@
 //	lib/overlay/cnisetup   the CNI plugin and its configuration, where container runtimes look
 //	lib/watcher            ovn-k8s-watcher: Kubernetes to Northbound, all the time
 //	lib/gateway            ovn-k8s-gateway-helper: connections to Services from outside of pods
+//	lib/gateway/announce   tells LANs the addresses of gateways, and asks next hops for their MACs
+//	lib/gateway/declare    gateways of this host that cannot forward packets
+//	lib/gateway/checks     conditions of a host that drop packets: MTUs, firewalls, kube-proxy
+//	lib/gateway/connections deletes tracked UDP connections to endpoints that are gone
+//	lib/gateway/conflicts  reports problems of Services on a node: busy ports, reserved addresses
+//	lib/gateway/localend   the host's end of a local gateway
+//	lib/gateway/healthcheck answers health checks of load balancers
+//	lib/gateway/ovnwait    makes ovn-controller write flows at once after a restart of ovs-vswitchd
 //	lib/cni                ovn-k8s-cni-overlay: a pod's interface
 //	lib/nicbridge          ovn-k8s-util: moves the network configuration of a NIC to a bridge and back
 //	lib/nicbridge/managers configurations of a bridge for ifupdown, netplan and other network managers, as text

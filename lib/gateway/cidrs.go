@@ -2,41 +2,13 @@ package gateway
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
-	networkingv1 "k8s.io/api/networking/v1"
-
-	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
-	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/link"
 )
-
-// takeCIDRs records the subnets of ServiceCIDRs. Only routes wait for them.
-func (e *engine) takeCIDRs(ev kube.Event) []string {
-	now := maps.Clone(e.cidrs)
-	switch {
-	case ev.Replace:
-		now = map[string]servicecidr.Ranges{}
-		for _, o := range ev.Objects {
-			c := o.(*networkingv1.ServiceCIDR)
-			now[c.Name] = servicecidr.Of(c)
-		}
-	case ev.Gone:
-		delete(now, ev.Object.(*networkingv1.ServiceCIDR).Name)
-	default:
-		c := ev.Object.(*networkingv1.ServiceCIDR)
-		now[c.Name] = servicecidr.Of(c)
-	}
-	if e.cidrs != nil && maps.EqualFunc(e.cidrs, now, slices.Equal) {
-		return nil
-	}
-	e.cidrs = now
-	return []string{partRoutes}
-}
 
 // syncRoutes creates routes to ServiceCIDRs by the management port, except those
 // in the settings: minion-init creates these.

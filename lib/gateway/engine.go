@@ -13,17 +13,23 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/config"
-	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/desired/hostport"
+	"ovn-k8s/lib/desired/localgateway"
 	"ovn-k8s/lib/desired/nodeport"
-	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
+	"ovn-k8s/lib/gateway/announce"
+	"ovn-k8s/lib/gateway/checks"
+	"ovn-k8s/lib/gateway/conflicts"
+	"ovn-k8s/lib/gateway/connections"
+	"ovn-k8s/lib/gateway/declare"
+	"ovn-k8s/lib/gateway/healthcheck"
+	"ovn-k8s/lib/gateway/localend"
+	"ovn-k8s/lib/gateway/ovnwait"
 	"ovn-k8s/lib/iptables"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
-	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/ofctl"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/reconcile"
@@ -56,48 +62,35 @@ type event func() []string
 // An engine reconciles a node. All but send and the fields guarded by shared belongs
 // to the goroutine of its loop.
 type engine struct {
-	helper   *Helper
-	log      *logrus.Entry
-	config   config.Config
-	sw       *vswitch.Switch
-	bridge   ofctl.Bridge
-	loop     reconcile.Loop[event, string]
-	world    *desired.World
-	resolved map[nb.Unit]service.Resolved // of the world, as it is now
-	missing  map[string]bool              // names of awaited kinds not known yet
-	ports    ports
-	addrs    map[string][]netip.Prefix // by interface
-	inside   []netip.Prefix            // subnets and addresses routed to the management port
-	hops     []netip.Addr              // of default routes
-	nodes    nodeport.Nodes
-	node     string // the pods of this node are followed
-	pods     map[pod.Key]hostport.Pod
-	cidrs    map[string]servicecidr.Ranges // nil: not known yet
-	restart  func()                        // starts another engine
-	firewall map[string]firewall           // by part
-	health   *healthChecks
-	trials   map[string]trial // of parts
-	declarer *declarer
-	noNFT    sync.Once         // the log tells once that nft is missing
-	said     map[string]string // last error reported, by part
-	ready    func()
-	warn     func(conflict) // writes an Event
-	warnNode func(reason, message string)
-	told     map[string]map[string]bool // conflicts, by kind
-	stale    stale
-	uplinks  chan map[uplink]bool // of gateways here; the latest
-	routers  map[string]string    // of gateways here: UUIDs of Datapath_Bindings, by name
-	worked   time.Duration        // duration of the last call of sync's work
-	guarded  bool                 // see guardFirst; belongs to sync's work
+	helper    *Helper
+	log       *logrus.Entry
+	config    config.Config
+	sw        *vswitch.Switch
+	bridge    ofctl.Bridge
+	loop      reconcile.Loop[event, string]
+	objects   *objects
+	ports     ports
+	addrs     map[string][]netip.Prefix     // by interface
+	inside    []netip.Prefix                // subnets and addresses routed to the management port
+	hops      []netip.Addr                  // of default routes
+	restart   func()                        // starts another engine
+	firewall  map[string]*iptables.Firewall // by part
+	health    *healthcheck.Servers
+	judge     *declare.Judge
+	announce  *announce.Announcer
+	foreign   *checks.Firewall  // of other programs
+	said      map[string]string // last error reported, by part
+	ready     func()
+	warnNode  func(reason, message string)
+	conflicts *conflicts.Reporter
+	stale     *connections.OVS
+	local     *localend.End
+	routers   map[string]string // of gateways here: UUIDs of Datapath_Bindings, by name
+	worked    time.Duration     // duration of the last call of sync's work
+	guarded   bool              // see guardFirst; belongs to sync's work
 
 	shared sync.Mutex // guards view
 	view   view
-}
-
-// A firewall is iptables of one family.
-type firewall struct {
-	family netip.Addr
-	tool   *iptables.Firewall
 }
 
 // A view is the latest desired state, for commands to show.
@@ -114,17 +107,16 @@ type view struct {
 }
 
 // newFirewalls finds iptables of the kernel's families, by part.
-func newFirewalls() (map[string]firewall, error) {
-	out := map[string]firewall{}
+func newFirewalls() (map[string]*iptables.Firewall, error) {
+	out := map[string]*iptables.Firewall{}
 	for part, family := range map[string]netip.Addr{partRules4: nodeport.IPv4, partRules6: nodeport.IPv6} {
 		if family.Is6() && !link.HasIPv6() {
 			continue
 		}
-		tool, err := iptables.New(family)
-		if err != nil {
+		var err error
+		if out[part], err = iptables.New(family); err != nil {
 			return nil, err
 		}
-		out[part] = firewall{family, tool}
 	}
 	return out, nil
 }
@@ -136,17 +128,24 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error
 	}
 	e := &engine{
 		helper: h, log: h.log("gateway"), config: cfg, sw: sw,
-		bridge: ofctl.Bridge{RunDir: cfg.RunDir, Name: h.Bridge},
-		world:  desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{},
-		missing: map[string]bool{},
-		pods:    map[pod.Key]hostport.Pod{}, nodes: map[string][]netip.Addr{}, firewall: firewalls, health: newHealthChecks(h.log("health")), said: map[string]string{}, trials: map[string]trial{}, declarer: newDeclarer(sw, h.log("gateway")),
-		told: map[string]map[string]bool{}, stale: stale{pending: map[ofctl.Connection]retry{}}, warn: func(conflict) {}, warnNode: func(string, string) {}, uplinks: make(chan map[uplink]bool, 1), routers: map[string]string{},
+		bridge:   ofctl.Bridge{RunDir: cfg.RunDir, Name: h.Bridge},
+		firewall: firewalls, health: healthcheck.New(h.log("health")), said: map[string]string{}, routers: map[string]string{},
+		conflicts: conflicts.New(h.log("gateway")), warnNode: func(string, string) {},
 	}
-	for _, i := range e.inputs() {
-		if i.awaited {
-			e.missing[i.kind().Name] = true
-		}
+	e.judge = declare.New(sw, e.log, e.gateways, func(f func()) {
+		e.send(func() []string {
+			f()
+			return nil
+		})
+	})
+	e.announce = announce.New(cfg, e.log, e.setDatapath)
+	e.foreign = &checks.Firewall{Config: cfg, Switch: sw, Log: e.log}
+	e.local = &localend.End{MTU: cfg.MTU, Log: e.log, MayHave: e.mayHaveLocal}
+	for _, part := range slices.Sorted(maps.Keys(firewalls)) {
+		e.local.Firewalls = append(e.local.Firewalls, firewalls[part])
 	}
+	e.stale = connections.New(cfg.RunDir, e.log, func() { e.touch(partStale) })
+	e.objects = newObjects(e.all)
 	e.loop = reconcile.Loop[event, string]{
 		Record: func(ev event) []string { return ev() },
 		Sync:   e.sync, Synced: e.synced, MinInterval: e.rest, Resync: time.Minute, All: e.all,
@@ -183,13 +182,11 @@ func (e *engine) all() []string {
 // run runs the engine until ctx ends. Flows and rules stay: they serve without it.
 func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) error {
 	e.ready = sync.OnceFunc(ready)
-	e.warn = func(c conflict) {
-		cluster.Warn(c.object(), c.reason, c.message)
-	}
-	e.warnNode = func(reason, message string) { cluster.Warn(kube.Node(e.node), reason, message) }
+	e.conflicts.Warn = cluster.Warn
+	e.warnNode = func(reason, message string) { cluster.Warn(kube.Node(e.objects.node), reason, message) }
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer e.health.close()
+	defer e.health.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Otherwise flows would be deleted for a moment, because their inputs are not known yet.
@@ -201,57 +198,30 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	if e.inside, e.hops, err = link.Routing(e.ports.management); err != nil {
 		return err
 	}
-	e.node = e.helper.nodeName(e.ports)
-	e.setUplinks(all)
-	wg.Go(func() { e.announceAll(ctx) })
+	e.objects.node = e.helper.nodeName(e.ports)
+	e.announce.Set(announce.Shared{Bridge: e.helper.Bridge, NIC: e.helper.Interface}.Uplinks(all))
+	wg.Go(func() { e.announce.Run(ctx) })
 	defer e.sw.OnChange(func() { e.touch(partPorts, partZones) })()
 	if e.helper.Bridge != "" {
 		wg.Go(func() { e.bridge.Follow(ctx, func() { e.touch(partFlows) }) })
 	}
-	wg.Go(func() { e.declarer.run(ctx) })
+	wg.Go(func() { e.judge.Run(ctx) })
 	wg.Go(func() { e.followAddresses(ctx) })
 	wg.Go(func() { e.followLinks(ctx) })
-	wg.Go(func() { e.followRestarts(ctx) })
-	node := e.node
-	wg.Go(func() { e.warnOfKubeProxy(ctx, node) })
+	wg.Go(func() { ovnwait.New(e.sw, e.config.RunDir, e.log).Run(ctx) })
+	node := e.objects.node
+	wg.Go(func() {
+		checks.FollowKubeProxy(ctx, node, slices.Collect(maps.Values(e.firewall)), func(text string) {
+			e.log.Warn(text)
+			e.warnNode("KubeProxyFound", text)
+		})
+	})
 	wg.Go(func() { e.followPacketFilter(ctx) })
 	wg.Go(func() { e.followForwarding(ctx) })
-	inputs := e.inputs() // e.node may change from now on
+	inputs := e.objects.inputs()
 	wg.Go(func() { e.followObjects(ctx, cluster, inputs) })
 	e.send(e.all)
 	return e.loop.Run(ctx)
-}
-
-// followAddresses records the host's addresses whenever they change.
-func (e *engine) followAddresses(ctx context.Context) {
-	_ = kube.Retry(ctx, func() error {
-		e.readAddresses()
-		return link.FollowAddresses(ctx, e.readAddresses)
-	}, func(err error) { e.log.Warnf("trying again: %v", err) })
-}
-
-func (e *engine) readAddresses() {
-	addrs, err := link.Addresses()
-	if err != nil {
-		e.log.Warn(err) // another change or the resync will repeat this
-		return
-	}
-	e.send(func() []string {
-		if e.addrs != nil && maps.EqualFunc(e.addrs, addrs, slices.Equal) {
-			return nil
-		}
-		e.addrs = addrs
-		return e.all()
-	})
-}
-
-// services lists the Services with load balancing, sorted by name.
-func (e *engine) services() []service.Resolved {
-	out := make([]service.Resolved, 0, len(e.resolved))
-	for _, u := range slices.Sorted(maps.Keys(e.resolved)) {
-		out = append(out, e.resolved[u])
-	}
-	return out
 }
 
 // sync computes the desired state and returns the work to apply it: it is the Sync of
@@ -272,7 +242,7 @@ func (e *engine) sync(dirty []string) func(context.Context) map[string]error {
 				failed[dirty[i]] = err
 			}
 			e.send(func() []string {
-				e.tried(dirty[i], tryBegan, err)
+				e.judge.Tried(dirty[i], tryBegan, err)
 				return nil
 			})
 		}
@@ -289,16 +259,13 @@ func (e *engine) wanted() view {
 	h, own := e.helper, subnetsOf(e.addrs[e.ports.management])
 	v := view{
 		host: nodeport.Host{
-			Node: h.nodeName(e.ports), Addrs: all, Nodes: e.nodes, Routed: e.config.ServiceCIDRs, Management: e.ports.management,
+			Node: h.nodeName(e.ports), Addrs: all, Nodes: e.objects.nodes, Routed: e.config.ServiceCIDRs, Management: e.ports.management,
 			Pods: own, NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts, Servers: e.config.Servers(), Gateway: e.ports.gateway,
 		},
 		bridge:   nodeport.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(addrsOf(e.addrs[h.Bridge])), Router: e.ports.router(addrsOf(e.addrs[h.Bridge])), Pods: e.ports.pods(e.config.ClusterSubnets, e.inside, own)},
-		services: e.services(), pods: e.hostPods(), synced: len(e.missing) == 0 && e.addrs != nil,
+		services: e.objects.services(), pods: e.objects.hostPods(), cidrs: e.objects.ranges(), synced: len(e.objects.missing) == 0 && e.addrs != nil,
 	}
-	if e.cidrs != nil {
-		v.cidrs = append(servicecidr.Ranges{}, servicecidr.Join(slices.Collect(maps.Values(e.cidrs))...)...)
-		v.host.Routed = slices.Concat(v.host.Routed, v.cidrs)
-	}
+	v.host.Routed = slices.Concat(v.host.Routed, v.cidrs)
 	v.frontends = nodeport.Frontends(v.services, e.network(v))
 	e.shared.Lock()
 	defer e.shared.Unlock()
@@ -311,7 +278,7 @@ func (e *engine) wanted() view {
 // network returns the addresses at which no Service may have a frontend, as far as this host knows them. The host's
 // routes by the management port are those to pods and Services.
 func (e *engine) network(v view) service.Network {
-	hosts := slices.Concat(slices.Collect(maps.Values(e.nodes))...)
+	hosts := slices.Concat(slices.Collect(maps.Values(e.objects.nodes))...)
 	hosts = append(hosts, v.host.Addrs...)
 	slices.SortFunc(hosts, netip.Addr.Compare)
 	return service.Network{
@@ -358,27 +325,48 @@ func (e *engine) work(part string, v view) func(context.Context) error {
 	case partRoutes:
 		return func(context.Context) error { return e.syncRoutes(v) }
 	case partMTU:
-		return e.checkMTU
+		node := e.objects.node
+		return func(ctx context.Context) error { return checks.MTU{Config: e.config, Switch: e.sw}.Check(ctx, node) }
 	case partLocal, partForwarding:
-		links, err := e.localLinks()
+		links, err := localend.Links(e.ports.local.ExternalIDs, e.config)
 		return func(ctx context.Context) error {
 			switch {
 			case err != nil:
 				return err
 			case part == partLocal:
-				return e.syncLocal(ctx, links)
+				return e.local.Sync(ctx, links)
 			}
-			return e.syncForwarding(ctx, v, links)
+			if err := e.guardFirst(ctx, v); err != nil {
+				return err
+			}
+			return localend.EnsureForwarding(v.host.Pods, links, e.log)
 		}
 	case partFirewall:
-		p := e.ports
-		return func(ctx context.Context) error { return e.checkFirewall(ctx, p) }
+		interfaces := e.ports.interfaces()
+		return func(ctx context.Context) error { return e.foreign.Check(ctx, interfaces) }
 	case partHealth:
-		return func(context.Context) error { return e.serveHealth(v) }
+		return func(context.Context) error {
+			if !v.synced {
+				return nil
+			}
+			busy := e.health.Serve(nodeport.HealthChecks(v.host.Node, v.services))
+			return e.conflicts.HealthChecks(v.host.Node, v.services, busy)
+		}
 	case partStale:
-		return func(ctx context.Context) error { return e.forgetStale(ctx, v) }
+		return func(ctx context.Context) error {
+			if !v.synced {
+				return nil
+			}
+			return e.stale.Forget(ctx, v.frontends)
+		}
 	case partConflicts:
-		return func(ctx context.Context) error { return e.findConflicts(ctx, v) }
+		return func(context.Context) error {
+			if !v.synced {
+				return nil
+			}
+			e.conflicts.Servers(v.host, v.frontends)
+			return e.conflicts.NodePorts(v.host, v.frontends)
+		}
 	}
 	return func(ctx context.Context) error { return e.syncRules(ctx, e.firewall[part], v) }
 }
@@ -395,8 +383,8 @@ func (e *engine) synced(tried []string, failed map[string]error) {
 			e.log.Warnf("%s: %v", part, err)
 			e.said[part] = err.Error()
 			reason := map[string]string{partFirewall: "FirewallDrops"}[part]
-			if t := new(told); errors.As(err, t) {
-				reason = t.reason
+			if p := new(checks.Problem); errors.As(err, p) {
+				reason = p.Reason
 			}
 			if reason != "" {
 				e.warnNode(reason, err.Error())
@@ -431,7 +419,7 @@ func (e *engine) readPorts(ctx context.Context) error {
 	if avoided {
 		e.log.Info("took the capability ct_zero_snat from the datapath: with this Open vSwitch it makes ovs-vswitchd abort")
 	}
-	e.setUplinks(all)
+	e.announce.Set(announce.Shared{Bridge: e.helper.Bridge, NIC: e.helper.Interface}.Uplinks(all))
 	p := findPorts(all, e.helper.Bridge, e.helper.Interface)
 	inside, hops, err := link.Routing(p.management)
 	if err != nil {
@@ -452,12 +440,32 @@ func (e *engine) readPorts(ctx context.Context) error {
 			return nil
 		}
 		e.inside, e.hops = inside, hops
-		if e.ports = p; e.helper.nodeName(p) != e.node {
+		if e.ports = p; e.helper.nodeName(p) != e.objects.node {
 			e.restart() // to follow the pods of that node
 		}
 		return slices.DeleteFunc(e.all(), func(part string) bool { return part == partPorts })
 	})
 	return nil
+}
+
+// gateways are the modes of gateways, with what they need to forward packets.
+func (e *engine) gateways() []declare.Gateway {
+	bridge := declare.Gateway{Mode: names.BridgeMode, Absent: e.ports.shared == "", Needs: []string{partFlows}}
+	if e.ports.inside.Name == "" {
+		bridge.Broken = fmt.Errorf("bridge %s is shared, but not served: start this program with --physical-bridge=%s and --physical-interface", e.ports.shared, e.ports.shared)
+	}
+	return []declare.Gateway{bridge, {Mode: names.LocalMode, Absent: e.ports.local.Name == "", Needs: []string{partLocal, partForwarding}}}
+}
+
+// interfaces are those with packets of pods.
+func (p ports) interfaces() (names []string) {
+	if p.management != "" {
+		names = append(names, p.management)
+	}
+	if p.local.Name != "" {
+		names = append(names, localgateway.Port)
+	}
+	return names
 }
 
 // same reports whether two states of the ports are equivalent.

@@ -7,63 +7,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	corev1 "k8s.io/api/core/v1"
-
-	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/pod"
-	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/link"
 )
-
-// takePods records the pods of this node with hostPorts. Their addresses come from
-// the kubelet, never from annotations that users can write.
-func (e *engine) takePods(ev kube.Event) []string {
-	changed := false
-	put := func(o any, gone bool) pod.Key {
-		p := pod.New(o.(*corev1.Pod))
-		now := hostport.Pod{Pod: p, Addrs: p.StatusIPs}
-		old, was := e.pods[p.Key]
-		switch is := !gone && len(p.HostPorts) > 0 && len(p.StatusIPs) > 0; {
-		case is:
-			e.pods[p.Key] = now
-			changed = changed || !was || !slices.Equal(old.Addrs, now.Addrs) || !slices.Equal(old.HostPorts, now.HostPorts) || old.Created != now.Created
-		case was:
-			delete(e.pods, p.Key)
-			changed = true
-		}
-		return p.Key
-	}
-	switch {
-	case ev.Replace:
-		here := map[pod.Key]bool{}
-		for _, o := range ev.Objects {
-			here[put(o, false)] = true
-		}
-		for k := range e.pods {
-			if !here[k] {
-				delete(e.pods, k)
-				changed = true
-			}
-		}
-		changed = e.listed(ev.Kind) || changed
-	default:
-		put(ev.Object, ev.Gone)
-	}
-	if !changed {
-		return nil
-	}
-	return e.all()
-}
-
-// hostPods lists the pods of this node with hostPorts, sorted by name.
-func (e *engine) hostPods() []hostport.Pod {
-	out := make([]hostport.Pod, 0, len(e.pods))
-	for _, p := range e.pods {
-		out = append(out, p)
-	}
-	slices.SortFunc(out, func(a, b hostport.Pod) int { return strings.Compare(a.String(), b.String()) })
-	return out
-}
 
 // allowLoopback enables or disables packets with addresses of 127.0.0.0/8 at the
 // management port, in both directions.

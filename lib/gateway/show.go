@@ -123,7 +123,7 @@ func (h *Helper) showRules([]string) (string, error) {
 		if !ok {
 			continue
 		}
-		fmt.Fprintf(&b, "IPv%d\n", 4+2*(f.family.BitLen()/128))
+		fmt.Fprintf(&b, "IPv%d\n", 4+2*(f.Family().BitLen()/128))
 		for _, c := range chains(v, f) {
 			if c.From != "" {
 				fmt.Fprintf(&b, "  %s: -A %s -j %s\n", c.Table, c.From, c.Name)
@@ -132,7 +132,7 @@ func (h *Helper) showRules([]string) (string, error) {
 				fmt.Fprintf(&b, "  %s: -A %s %s\n", c.Table, c.Name, r)
 			}
 		}
-		changes, err := f.tool.Plan(ctx, nodeport.ChainPrefix, chains(v, f))
+		changes, err := f.Plan(ctx, nodeport.ChainPrefix, chains(v, f))
 		if err != nil {
 			return "", err
 		}
@@ -195,7 +195,7 @@ func (h *Helper) showParts([]string) (string, error) {
 	fmt.Fprintf(t, "management port\t%s\n", v.host.Management)
 	fmt.Fprintf(t, "services\t%d\n", len(v.services))
 	fmt.Fprintf(t, "services known\t%v\n", v.synced)
-	fmt.Fprintf(t, "gateways down\t%v\n", e.declarer)
+	fmt.Fprintf(t, "gateways down\t%v\n", e.judge)
 	for _, f := range e.loop.Status().Failed {
 		fmt.Fprintf(t, "%s fails\t%v (for %s, tries %d)\n", f.Key, f.Err, time.Since(f.Since).Round(time.Second), f.Tries)
 	}

@@ -109,7 +109,7 @@ func count(mods []flow.Mod) (added, deleted int) {
 // syncRules reconciles the host's rules of one family. Until Services are known, only two
 // chains change: the guard of pods, and the chain for a shared NIC, which is deleted on a
 // host without one.
-func (e *engine) syncRules(ctx context.Context, f firewall, v view) error {
+func (e *engine) syncRules(ctx context.Context, f *iptables.Firewall, v view) error {
 	if !v.synced {
 		if err := guardPods(ctx, f, v); err != nil {
 			return err
@@ -117,46 +117,60 @@ func (e *engine) syncRules(ctx context.Context, f firewall, v view) error {
 		if v.host.Shared != "" {
 			return nil
 		}
-		_, err := f.tool.Sync(ctx, nodeport.StrayChain, nil)
+		_, err := f.Sync(ctx, nodeport.StrayChain, nil)
 		return err
 	}
 	// The rule that guards 127.0.0.1 exists before packets to it are accepted.
-	guarded := f.family.Is4() && nodeport.Loopback(v.frontends, v.pods)
-	if f.family.Is4() && !guarded {
+	guarded := f.Family().Is4() && nodeport.Loopback(v.frontends, v.pods)
+	if f.Family().Is4() && !guarded {
 		if err := allowLoopback(v, false); err != nil {
 			return err
 		}
 	}
-	changes, err := f.tool.Sync(ctx, nodeport.ChainPrefix, chains(v, f))
+	changes, err := f.Sync(ctx, nodeport.ChainPrefix, chains(v, f))
 	if err == nil && guarded {
 		err = allowLoopback(v, true)
 	}
 	if err != nil || len(changes) == 0 {
 		return err
 	}
-	e.log.Infof("iptables, IPv%d: %d rules changed", 4+2*(f.family.BitLen()/128), len(changes))
+	e.log.Infof("iptables, IPv%d: %d rules changed", 4+2*(f.Family().BitLen()/128), len(changes))
 	for _, c := range changes {
 		e.log.Debug(c)
 	}
 	if !nodeport.MayBeStale(v.frontends, changes) {
 		return nil
 	}
-	return e.forget(v, f.family)
+	return e.forget(v, f.Family())
+}
+
+// guardFirst creates the chains that protect pods before the host forwards packets. syncRules maintains them.
+func (e *engine) guardFirst(ctx context.Context, v view) error {
+	if e.guarded || len(v.host.Pods) == 0 {
+		return nil
+	}
+	for _, f := range e.firewall {
+		if err := guardPods(ctx, f, v); err != nil {
+			return err
+		}
+	}
+	e.guarded = true
+	return nil
 }
 
 // guardPods creates the chain nodeport.ClaimedChain.
-func guardPods(ctx context.Context, f firewall, v view) error {
+func guardPods(ctx context.Context, f *iptables.Firewall, v view) error {
 	want := guards(v.host, f)
 	if len(want) == 0 { // the management port may not be known yet
 		return nil
 	}
-	_, err := f.tool.Sync(ctx, nodeport.ClaimedChain, want)
+	_, err := f.Sync(ctx, nodeport.ClaimedChain, want)
 	return err
 }
 
 // guards returns the chains that protect pods without a helper, too: minion-init creates them.
-func guards(h nodeport.Host, f firewall) (out []iptables.Chain) {
-	for _, c := range nodeport.Claimed(h, f.family) {
+func guards(h nodeport.Host, f *iptables.Firewall) (out []iptables.Chain) {
+	for _, c := range nodeport.Claimed(h, f.Family()) {
 		out = append(out, iptables.Chain(c))
 	}
 	return out
@@ -172,14 +186,23 @@ func (e *engine) forget(v view, family netip.Addr) error {
 	return err
 }
 
-func chains(v view, f firewall) []iptables.Chain {
+func chains(v view, f *iptables.Firewall) []iptables.Chain {
 	var out []iptables.Chain
 	host := v.host
-	host.RandomFully = f.tool.RandomFully()
-	for _, c := range nodeport.Chains(host, f.family, v.frontends, v.pods) {
+	host.RandomFully = f.RandomFully()
+	for _, c := range nodeport.Chains(host, f.Family(), v.frontends, v.pods) {
 		out = append(out, iptables.Chain(c))
 	}
 	return out
+}
+
+// mayHaveLocal reports whether Open vSwitch has a local gateway before its event reached the engine: it may already
+// have rules. If the database cannot be read, it may; partPorts reports the error.
+func (e *engine) mayHaveLocal(ctx context.Context) bool {
+	reading, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	all, err := e.sw.Interfaces(reading)
+	return err != nil || findPorts(all, e.helper.Bridge, e.helper.Interface).local.Name != ""
 }
 
 // dropFlows deletes our flows of a bridge, and returns their number.
@@ -229,7 +252,7 @@ func (h *Helper) Remove(ctx context.Context) error {
 	firewalls, err2 := newFirewalls()
 	errs = append(errs, err, err2)
 	for _, f := range firewalls {
-		_, err := f.tool.Sync(ctx, nodeport.ChainPrefix, guards(node, f))
+		_, err := f.Sync(ctx, nodeport.ChainPrefix, guards(node, f))
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

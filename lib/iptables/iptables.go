@@ -79,6 +79,14 @@ func New(family netip.Addr) (*Firewall, error) {
 	return &f, nil
 }
 
+// Family is an address of the family, unspecified.
+func (f *Firewall) Family() netip.Addr {
+	if f.tool.Proto() == goiptables.ProtocolIPv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
 // RandomFully reports whether the target MASQUERADE supports --random-fully. Without it, two connections may choose
 // the same source port at the same time.
 func (f *Firewall) RandomFully() bool { return f.tool.HasRandomFully() }

@@ -1,4 +1,4 @@
-package gateway
+package connections
 
 import (
 	"net/netip"

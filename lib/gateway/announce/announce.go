@@ -1,4 +1,6 @@
-package gateway
+// Package announce tells the LANs of the gateways on this host which addresses they answer for, and asks their next hops for
+// their MACs.
+package announce
 
 import (
 	"context"
@@ -8,6 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/garp"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/link/ifstate"
@@ -37,50 +42,65 @@ const (
 	askEvery = time.Minute
 )
 
-// An uplink is a port by which the router of a gateway on this host is connected to its LAN.
-type uplink struct {
+// An Uplink is a port by which the router of a gateway on this host is connected to its LAN.
+type Uplink struct {
 	gateway string
 	nic     string // the interface
 	port    string // the logical port
 	hops    string // the next hops of the gateway's router, with commas
 }
 
-// uplink returns the uplink of a port of br-int. It reports false for other ports.
-func (h *Helper) uplink(i vswitch.Interface) (uplink, bool) {
-	u := uplink{gateway: i.ExternalIDs[names.GatewayTag], nic: i.Name, port: i.ExternalIDs[names.IfaceID], hops: i.ExternalIDs[names.NextHops]}
-	if i.Name == names.PatchFromIntegration(h.Bridge) {
-		u.nic = h.Interface
+// Shared is the bridge shared by the host and a gateway, and the NIC in it; or empty.
+type Shared struct{ Bridge, NIC string }
+
+// uplinkOf returns the uplink of a port of br-int. It reports false for other ports.
+func (s Shared) uplinkOf(i vswitch.Interface) (Uplink, bool) {
+	u := Uplink{gateway: i.ExternalIDs[names.GatewayTag], nic: i.Name, port: i.ExternalIDs[names.IfaceID], hops: i.ExternalIDs[names.NextHops]}
+	if i.Name == names.PatchFromIntegration(s.Bridge) {
+		u.nic = s.NIC
 	}
 	is := i.Bridge == names.IntegrationBridge && u.gateway != "" && u.port != "" && i.Name != names.PatchFromIntegration(names.LocalBridge)
 	return u, is && (i.Type != "patch" || u.nic != i.Name)
 }
 
-// uplinks returns the uplinks of all gateways on this host.
-func (h *Helper) uplinks(all []vswitch.Interface) map[uplink]bool {
-	out := map[uplink]bool{}
+// Uplinks returns the uplinks of all gateways on this host.
+func (s Shared) Uplinks(all []vswitch.Interface) map[Uplink]bool {
+	out := map[Uplink]bool{}
 	for _, i := range all {
-		if u, ok := h.uplink(i); ok {
+		if u, ok := s.uplinkOf(i); ok {
 			out[u] = true
 		}
 	}
 	return out
 }
 
-// setUplinks makes the gateways on this host announce their addresses. It does not block.
-func (e *engine) setUplinks(all []vswitch.Interface) {
-	now := e.helper.uplinks(all)
+// An Announcer announces the addresses of gateways.
+type Announcer struct {
+	config   config.Config
+	log      *logrus.Entry
+	uplinks  chan map[Uplink]bool // of gateways here; the latest
+	datapath func(router, uuid string)
+}
+
+// New returns an Announcer. datapath is called with the UUID of the Datapath_Binding of each gateway's router.
+func New(c config.Config, log *logrus.Entry, datapath func(router, uuid string)) *Announcer {
+	return &Announcer{config: c, log: log, uplinks: make(chan map[Uplink]bool, 1), datapath: datapath}
+}
+
+// Set replaces the uplinks. It does not block.
+func (n *Announcer) Set(now map[Uplink]bool) {
 	for {
 		select {
-		case e.uplinks <- now:
+		case n.uplinks <- now:
 			return
-		case <-e.uplinks: // outdated
+		case <-n.uplinks: // outdated
 		}
 	}
 }
 
-// announceAll runs a goroutine for each uplink, until ctx ends.
-func (e *engine) announceAll(ctx context.Context) {
-	running := map[uplink]func(){}
+// Run runs a goroutine for each uplink, until ctx ends.
+func (n *Announcer) Run(ctx context.Context) {
+	running := map[Uplink]func(){}
 	defer func() {
 		for _, stop := range running {
 			stop()
@@ -90,7 +110,7 @@ func (e *engine) announceAll(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-e.uplinks:
+		case now := <-n.uplinks:
 			for u, stop := range running {
 				if !now[u] {
 					stop()
@@ -99,24 +119,24 @@ func (e *engine) announceAll(ctx context.Context) {
 			}
 			for u := range now {
 				if running[u] == nil {
-					running[u] = e.startAnnouncing(ctx, u)
+					running[u] = n.start(ctx, u)
 				}
 			}
 		}
 	}
 }
 
-// startAnnouncing announces the addresses of an uplink's gateway until stop is called.
-func (e *engine) startAnnouncing(ctx context.Context, u uplink) (stop func()) {
+// start announces the addresses of an uplink's gateway until stop is called.
+func (n *Announcer) start(ctx context.Context, u Uplink) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	answers, followed, announced := make(chan ovsdb.Answers, 1), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(followed)
-		e.followAnswers(ctx, u, answers)
+		n.follow(ctx, u, answers)
 	}()
 	go func() {
 		defer close(announced)
-		e.announce(ctx, u, answers)
+		n.announce(ctx, u, answers)
 	}()
 	return func() {
 		cancel()
@@ -125,16 +145,16 @@ func (e *engine) startAnnouncing(ctx context.Context, u uplink) (stop func()) {
 	}
 }
 
-// followAnswers sends the addresses of an uplink's gateway. Only the latest value stays in the channel.
-func (e *engine) followAnswers(ctx context.Context, u uplink, answers chan ovsdb.Answers) {
-	if e.config.OVNRemote == "" {
+// follow sends the addresses of an uplink's gateway. Only the latest value stays in the channel.
+func (n *Announcer) follow(ctx context.Context, u Uplink, answers chan ovsdb.Answers) {
+	if n.config.OVNRemote == "" {
 		return
 	}
 	of := ovsdb.RouterPort{Router: names.GatewayRouter(u.gateway), Port: names.RouterToExternal(u.gateway), NIC: u.port}
 	said := ""
 	for ctx.Err() == nil {
-		err := ovsdb.FollowAnswers(ctx, e.config, of, e.log, func(a ovsdb.Answers) {
-			e.setDatapath(of.Router, a.Datapath)
+		err := ovsdb.FollowAnswers(ctx, n.config, of, n.log, func(a ovsdb.Answers) {
+			n.datapath(of.Router, a.Datapath)
 			for {
 				select {
 				case answers <- a:
@@ -145,7 +165,7 @@ func (e *engine) followAnswers(ctx context.Context, u uplink, answers chan ovsdb
 		})
 		if ctx.Err() == nil && err != nil && err.Error() != said {
 			said = err.Error()
-			e.log.Warnf("gateway %s: addresses of Services are not announced on %s, hosts find them when they ask again: %v", u.gateway, u.nic, err)
+			n.log.Warnf("gateway %s: addresses of Services are not announced on %s, hosts find them when they ask again: %v", u.gateway, u.nic, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -156,14 +176,14 @@ func (e *engine) followAnswers(ctx context.Context, u uplink, answers chan ovsdb
 
 // announce sends gratuitous ARP and unsolicited neighbour advertisements for new addresses of the gateway, and asks
 // its next hops for their MACs.
-func (e *engine) announce(ctx context.Context, u uplink, answers <-chan ovsdb.Answers) {
+func (n *Announcer) announce(ctx context.Context, u Uplink, answers <-chan ovsdb.Answers) {
 	var latest ovsdb.Answers
 	var due announcements
 	said := ""
 	complain := func(err error) {
 		if err != nil && err.Error() != said {
 			said = err.Error()
-			e.log.Warnf("gateway %s: %v", u.gateway, err)
+			n.log.Warnf("gateway %s: %v", u.gateway, err)
 		}
 	}
 	timer, asking, wait := time.NewTimer(0), time.NewTimer(askFirst), askFirst
@@ -183,7 +203,7 @@ func (e *engine) announce(ctx context.Context, u uplink, answers <-chan ovsdb.An
 			if len(fresh) == 0 || len(now.MAC) == 0 {
 				continue
 			}
-			e.log.Infof("gateway %s answers for %s and announces that on %s", u.gateway, some(fresh), u.nic)
+			n.log.Infof("gateway %s answers for %s and announces that on %s", u.gateway, some(fresh), u.nic)
 		case <-asking.C:
 			complain(inquire(u, latest))
 			asking.Reset(wait)
@@ -227,7 +247,7 @@ func wire(nic string, a ovsdb.Answers) (garp.Interface, error) {
 }
 
 // inquire asks the next hops of a gateway's router for their MACs, with the router as sender: so it gets the answers.
-func inquire(u uplink, a ovsdb.Answers) error {
+func inquire(u Uplink, a ovsdb.Answers) error {
 	questions := u.questions(a.Own)
 	if len(questions) == 0 || len(a.MAC) == 0 {
 		return nil
@@ -243,7 +263,7 @@ func inquire(u uplink, a ovsdb.Answers) error {
 }
 
 // questions returns a router's requests for the MACs of its next hops, given its own addresses on the LAN.
-func (u uplink) questions(own []netip.Prefix) (all []garp.Question) {
+func (u Uplink) questions(own []netip.Prefix) (all []garp.Question) {
 	for word := range strings.SplitSeq(u.hops, ",") {
 		hop, err := netip.ParseAddr(word)
 		if err != nil {

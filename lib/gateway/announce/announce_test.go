@@ -1,4 +1,4 @@
-package gateway
+package announce
 
 import (
 	"fmt"
@@ -62,12 +62,12 @@ func TestUplinks(t *testing.T) {
 		return vswitch.Interface{Name: name, Type: kind, Bridge: names.IntegrationBridge, ExternalIDs: map[string]string{names.GatewayTag: "gw", names.IfaceID: name + "_gw"}}
 	}
 	all := []vswitch.Interface{port("eth1", ""), port("k8s-patch-br-int-breth0", "patch"), port("k8s-patch-br-int-br-local", "patch"), {Name: "eth0", Bridge: "breth0"}}
-	h := &Helper{}
-	if got := h.uplinks(all); len(got) != 1 || !got[uplink{"gw", "eth1", "eth1_gw", ""}] {
+	var s Shared
+	if got := s.Uplinks(all); len(got) != 1 || !got[Uplink{"gw", "eth1", "eth1_gw", ""}] {
 		t.Errorf("without a shared bridge: %v", got)
 	}
-	h.Bridge, h.Interface = "breth0", "eth0"
-	if got := h.uplinks(all); len(got) != 2 || !got[uplink{"gw", "eth0", "k8s-patch-br-int-breth0_gw", ""}] {
+	s.Bridge, s.NIC = "breth0", "eth0"
+	if got := s.Uplinks(all); len(got) != 2 || !got[Uplink{"gw", "eth0", "k8s-patch-br-int-breth0_gw", ""}] {
 		t.Errorf("with a shared bridge: %v", got)
 	}
 }
@@ -81,11 +81,11 @@ func TestQuestions(t *testing.T) {
 		"192.0.2.1,2001:db8::1":      "[{192.0.2.5 192.0.2.1} {2001:db8::5 2001:db8::1}]",
 		"fe80::1,nonsense,192.0.2.1": "[{2001:db8::5 fe80::1} {192.0.2.5 192.0.2.1}]",
 	} {
-		if got := fmt.Sprint(uplink{hops: hops}.questions(own)); got != want {
+		if got := fmt.Sprint(Uplink{hops: hops}.questions(own)); got != want {
 			t.Errorf("%s: %s, want %s", hops, got, want)
 		}
 	}
-	if got := (uplink{hops: "2001:db8::1"}).questions(own[:1]); len(got) != 0 {
+	if got := (Uplink{hops: "2001:db8::1"}).questions(own[:1]); len(got) != 0 {
 		t.Errorf("a router without IPv6 asks %v", got)
 	}
 }

@@ -1,4 +1,5 @@
-package gateway
+// Package healthcheck tells load balancers whether this node has endpoints of a Service.
+package healthcheck
 
 import (
 	"context"
@@ -16,9 +17,9 @@ import (
 	"ovn-k8s/lib/desired/nodeport"
 )
 
-// healthChecks tell load balancers whether the node has endpoints of a Service, in
+// Servers tell load balancers whether the node has endpoints of a Service, in
 // kube-proxy's format.
-type healthChecks struct {
+type Servers struct {
 	log     *logrus.Entry
 	servers map[uint16]*http.Server
 	wg      sync.WaitGroup
@@ -27,13 +28,14 @@ type healthChecks struct {
 	answers map[uint16]nodeport.Health
 }
 
-func newHealthChecks(log *logrus.Entry) *healthChecks {
-	return &healthChecks{log: log, servers: map[uint16]*http.Server{}}
+// New returns Servers without ports.
+func New(log *logrus.Entry) *Servers {
+	return &Servers{log: log, servers: map[uint16]*http.Server{}}
 }
 
-// serve answers at exactly the given ports from now on. It returns the errors by
+// Serve answers at exactly the given ports from now on. It returns the errors by
 // port.
-func (h *healthChecks) serve(answers map[uint16]nodeport.Health) map[uint16]error {
+func (h *Servers) Serve(answers map[uint16]nodeport.Health) map[uint16]error {
 	h.mu.Lock()
 	h.answers = answers
 	h.mu.Unlock()
@@ -58,7 +60,7 @@ func (h *healthChecks) serve(answers map[uint16]nodeport.Health) map[uint16]erro
 // headerTimeout bounds the time for a client to send its request.
 const headerTimeout = 5 * time.Second
 
-func (h *healthChecks) listen(port uint16, a nodeport.Health) error {
+func (h *Servers) listen(port uint16, a nodeport.Health) error {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", fmt.Sprintf(":%d", port))
 	if err != nil {
 		return fmt.Errorf("health checks of service %s: %w: give the service another healthCheckNodePort", a.Service, err)
@@ -74,7 +76,7 @@ func (h *healthChecks) listen(port uint16, a nodeport.Health) error {
 }
 
 // handler answers as kube-proxy does (pkg/proxy/healthcheck of Kubernetes).
-func (h *healthChecks) handler(port uint16) http.Handler {
+func (h *Servers) handler(port uint16) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		h.mu.Lock()
 		a := h.answers[port]
@@ -97,8 +99,8 @@ func (h *healthChecks) handler(port uint16) http.Handler {
 	})
 }
 
-// close ends all answers.
-func (h *healthChecks) close() {
+// Close ends all answers.
+func (h *Servers) Close() {
 	for _, s := range h.servers {
 		_ = s.Close()
 	}

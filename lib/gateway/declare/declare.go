@@ -1,9 +1,9 @@
-package gateway
+// Package declare decides which gateways of this host cannot forward packets, and tells the watcher.
+package declare
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -20,35 +20,13 @@ import (
 // downAfter is how long a part must fail before the gateways that need it are declared down.
 const downAfter = 3 * time.Second
 
-// neededBy are the modes of gateways, each with the parts needed to forward packets.
-func neededBy() map[string][]string {
-	return map[string][]string{names.BridgeMode: {partFlows}, names.LocalMode: {partLocal, partForwarding}}
-}
-
-// errPodsUnknown does not mean that a local gateway fails: gateway-init has made its rules.
-var errPodsUnknown = errors.New("the subnets of pods are not known: run \"ovn-k8s-overlay gateway-init --local\" again")
+// ErrUnknown means that too little is known to try: this is no failure of a gateway.
+var ErrUnknown = errors.New("the subnets of pods are not known: run \"ovn-k8s-overlay gateway-init --local\" again")
 
 // A trial is the result of the last try to update a part.
 type trial struct {
 	failed error
 	since  time.Time // start of the first of the failed tries in a row
-}
-
-// tried records the result of a part, and judges the gateways that need it, now and after downAfter.
-func (e *engine) tried(part string, began time.Time, err error) {
-	before := e.trials[part]
-	switch {
-	case errors.Is(err, context.Canceled) || errors.Is(err, errPodsUnknown):
-		return
-	case err == nil:
-		e.trials[part] = trial{}
-	case before.failed == nil:
-		e.trials[part] = trial{err, began}
-		time.AfterFunc(time.Until(began.Add(downAfter)), func() { e.send(e.judge) })
-	default:
-		e.trials[part] = trial{err, before.since}
-	}
-	e.judge()
 }
 
 // A verdict says whether a gateway can forward packets.
@@ -60,43 +38,78 @@ const (
 	down
 )
 
-// judge updates the declarer: it is an event.
-func (e *engine) judge() []string {
-	e.declarer.set(e.verdicts())
-	return nil
+// A Gateway is one mode of gateways of this host.
+type Gateway struct {
+	Mode   string
+	Absent bool     // there is no such gateway
+	Broken error    // it cannot forward packets
+	Needs  []string // the parts of the node needed to forward packets
 }
 
+// A Judge decides which gateways of this host can forward packets, from the tries to update the parts of the node. The
+// goroutine that calls the functions of later owns it.
+type Judge struct {
+	Declarer
+	trials   map[string]trial // of parts
+	gateways func() []Gateway
+	later    func(func())
+}
+
+// New returns a Judge of the gateways. later runs a function in the goroutine of the owner.
+func New(sw *vswitch.Switch, log *logrus.Entry, gateways func() []Gateway, later func(func())) *Judge {
+	return &Judge{Declarer: Declarer{sw: sw, log: log, wake: make(chan struct{}, 1)}, trials: map[string]trial{}, gateways: gateways, later: later}
+}
+
+// Tried records the result of a part, and judges the gateways that need it, now and after downAfter.
+func (j *Judge) Tried(part string, began time.Time, err error) {
+	before := j.trials[part]
+	switch {
+	case errors.Is(err, context.Canceled) || errors.Is(err, ErrUnknown):
+		return
+	case err == nil:
+		j.trials[part] = trial{}
+	case before.failed == nil:
+		j.trials[part] = trial{err, began}
+		time.AfterFunc(time.Until(began.Add(downAfter)), func() { j.later(j.judge) })
+	default:
+		j.trials[part] = trial{err, before.since}
+	}
+	j.judge()
+}
+
+// judge updates the declarer.
+func (j *Judge) judge() { j.set(j.verdicts()) }
+
 // verdicts returns the verdict for each mode of gateways, and the reason if packets cannot be forwarded.
-func (e *engine) verdicts() (verdicts map[string]verdict, why map[string]error) {
+func (j *Judge) verdicts() (verdicts map[string]verdict, why map[string]error) {
 	verdicts, why = map[string]verdict{}, map[string]error{}
-	for mode, parts := range neededBy() {
-		shares := e.ports.shared != ""
+	for _, g := range j.gateways() {
 		switch {
-		case mode == names.LocalMode && e.ports.local.Name == "" || mode == names.BridgeMode && !shares:
-			verdicts[mode] = up // no such gateway
+		case g.Absent:
+			verdicts[g.Mode] = up
 			continue
-		case mode == names.BridgeMode && e.ports.inside.Name == "":
-			verdicts[mode], why[mode] = down, fmt.Errorf("bridge %s is shared, but not served: start this program with --physical-bridge=%s and --physical-interface", e.ports.shared, e.ports.shared)
+		case g.Broken != nil:
+			verdicts[g.Mode], why[g.Mode] = down, g.Broken
 			continue
 		}
 		v := up
-		for _, part := range parts {
-			t, tried := e.trials[part]
+		for _, part := range g.Needs {
+			t, tried := j.trials[part]
 			switch {
 			case t.failed != nil && time.Since(t.since) >= downAfter:
-				v, why[mode] = down, t.failed
+				v, why[g.Mode] = down, t.failed
 			case (!tried || t.failed != nil) && v == up:
 				v = undecided
 			}
 		}
-		verdicts[mode] = v
+		verdicts[g.Mode] = v
 	}
 	return verdicts, why
 }
 
-// A declarer writes the gateways of this host that cannot forward packets into ovn-cms-options, so that packets of
+// A Declarer writes the gateways of this host that cannot forward packets into ovn-cms-options, so that packets of
 // pods go to others.
-type declarer struct {
+type Declarer struct {
 	sw   *vswitch.Switch
 	log  *logrus.Entry
 	wake chan struct{}
@@ -107,12 +120,8 @@ type declarer struct {
 	declared []string         // modes
 }
 
-func newDeclarer(sw *vswitch.Switch, log *logrus.Entry) *declarer {
-	return &declarer{sw: sw, log: log, wake: make(chan struct{}, 1)}
-}
-
 // set replaces the verdicts, and wakes run if they differ.
-func (d *declarer) set(verdicts map[string]verdict, why map[string]error) {
+func (d *Declarer) set(verdicts map[string]verdict, why map[string]error) {
 	d.mu.Lock()
 	same := maps.Equal(d.verdicts, verdicts)
 	d.verdicts, d.why = verdicts, why
@@ -123,15 +132,15 @@ func (d *declarer) set(verdicts map[string]verdict, why map[string]error) {
 }
 
 // look makes run compare again.
-func (d *declarer) look() {
+func (d *Declarer) look() {
 	select {
 	case d.wake <- struct{}{}:
 	default: // a wake-up is already waiting
 	}
 }
 
-// run writes until ctx ends. It also compares after each change of the database: an operator may edit the option.
-func (d *declarer) run(ctx context.Context) {
+// Run writes until ctx ends. It also compares after each change of the database: an operator may edit the option.
+func (d *Declarer) Run(ctx context.Context) {
 	defer d.sw.OnChange(d.look)()
 	said := ""
 	for {
@@ -152,7 +161,7 @@ func (d *declarer) run(ctx context.Context) {
 	}
 }
 
-func (d *declarer) declare(ctx context.Context) error {
+func (d *Declarer) declare(ctx context.Context) error {
 	d.mu.Lock()
 	verdicts, why := d.verdicts, d.why
 	d.mu.Unlock()
@@ -190,7 +199,7 @@ func (d *declarer) declare(ctx context.Context) error {
 }
 
 // String lists the modes declared down, "none" without any.
-func (d *declarer) String() string {
+func (d *Declarer) String() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.declared) == 0 {

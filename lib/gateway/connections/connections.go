@@ -1,10 +1,14 @@
-package gateway
+// Package connections deletes tracked UDP connections to endpoints that are gone.
+package connections
 
 import (
 	"context"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/ofctl"
 )
 
@@ -69,51 +73,59 @@ func (s *stale) due(now time.Time) (due []ofctl.Connection, next time.Duration) 
 	return due, next
 }
 
-// forgetStale makes Open vSwitch delete the UDP connections from this host's pods, or
-// through its gateway, to deleted endpoints. OVN 23.03 does so itself, but not for
-// frontends in Chassis_Template_Var such as NodePorts, and a client may send faster
-// than OVN deletes. All tracked connections are read only at the helper's start, and
-// for many endpoints at once.
-func (e *engine) forgetStale(ctx context.Context, v view) error {
-	if !v.synced {
-		return nil
-	}
-	first := e.stale.answers == nil
+// An OVS deletes the stale connections that Open vSwitch tracks. OVN 23.03 does so itself, but not for frontends in
+// Chassis_Template_Var such as NodePorts, and a client may send faster than OVN deletes.
+type OVS struct {
+	stale
+	runDir string
+	log    *logrus.Entry
+	again  func() // makes the owner call Forget again
+}
+
+// New returns an OVS. It begins by reading all connections.
+func New(runDir string, log *logrus.Entry, again func()) *OVS {
+	return &OVS{stale: stale{pending: map[ofctl.Connection]retry{}}, runDir: runDir, log: log, again: again}
+}
+
+// Forget deletes the UDP connections from this host's pods, or through its gateway, to deleted endpoints of frontends. All
+// tracked connections are read only at the first time, and for many endpoints at once.
+func (o *OVS) Forget(ctx context.Context, frontends []service.Frontend) error {
+	first := o.answers == nil
 	now := map[ofctl.Connection]bool{}
-	for to, endpoints := range nodeport.UDPAnswers(v.frontends) {
+	for to, endpoints := range nodeport.UDPAnswers(frontends) {
 		for a := range endpoints {
 			now[ofctl.Connection{To: to, Answers: a}] = true
 		}
 	}
-	e.stale.update(now)
-	due, next := e.stale.due(time.Now())
+	o.update(now)
+	due, next := o.due(time.Now())
 	if next > 0 {
-		time.AfterFunc(next, func() { e.touch(partStale) })
+		time.AfterFunc(next, o.again)
 	}
 	if first || len(due) > maxFlushes {
-		err := e.readStale(ctx, v)
+		err := o.read(ctx, frontends)
 		if err != nil && first {
-			e.stale.answers = nil
+			o.answers = nil
 		}
 		return err
 	}
 	for _, c := range due {
-		if err := ofctl.FlushUDP(ctx, e.config.RunDir, c); err != nil {
+		if err := ofctl.FlushUDP(ctx, o.runDir, c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// readStale reads all connections tracked by Open vSwitch, and deletes the stale ones.
-func (e *engine) readStale(ctx context.Context, v view) error {
-	is := nodeport.StaleInside(v.frontends)
+// read reads all connections tracked by Open vSwitch, and deletes the stale ones.
+func (o *OVS) read(ctx context.Context, frontends []service.Frontend) error {
+	is := nodeport.StaleInside(frontends)
 	if is == nil {
 		return nil
 	}
-	n, err := ofctl.ForgetUDP(ctx, e.config.RunDir, func(c ofctl.Connection) bool { return is(c.To, c.Answers) })
+	n, err := ofctl.ForgetUDP(ctx, o.runDir, func(c ofctl.Connection) bool { return is(c.To, c.Answers) })
 	if n > 0 {
-		e.log.Infof("Open vSwitch forgot UDP connections to %d endpoints that are gone", n)
+		o.log.Infof("Open vSwitch forgot UDP connections to %d endpoints that are gone", n)
 	}
 	return err
 }

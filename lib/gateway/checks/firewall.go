@@ -1,0 +1,60 @@
+package checks
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nftables"
+	"ovn-k8s/lib/ovsdb/vswitch"
+)
+
+// genevePort is the UDP port of Geneve (RFC 8926).
+const genevePort = 6081
+
+// Firewall checks the tables of nftables.
+type Firewall struct {
+	Config config.Config
+	Switch *vswitch.Switch
+	Log    *logrus.Entry
+
+	missing sync.Once // the log tells once that nft is missing
+}
+
+// Check returns an error if a table of nftables drops packets of pods by one of the interfaces. An Event on the Node and ovn-cms-options
+// report it, too.
+func (f *Firewall) Check(ctx context.Context, interfaces []string) error {
+	rules, err := nftables.Read(ctx)
+	if errors.Is(err, nftables.ErrMissing) {
+		f.missing.Do(func() { f.Log.Info(err) })
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	needs := nftables.Needs{Interfaces: interfaces}
+	// The userspace datapath gets packets of tunnels before the host's firewall.
+	if datapath, err := f.Switch.DatapathType(ctx, names.IntegrationBridge); err == nil && datapath != "netdev" && strings.Contains(f.Config.EncapType, "geneve") {
+		needs.Ports = []int{genevePort}
+	}
+	drops := rules.Drops(needs)
+	var texts, chains []string
+	for _, d := range drops {
+		texts = append(texts, d.String())
+		chains = append(chains, strings.ReplaceAll(d.Table, " ", "/")+"/"+d.Chain)
+	}
+	slices.Sort(chains)
+	if _, err := f.Switch.SetCMSOption(ctx, names.FirewallOption, strings.Join(chains, "+")); err != nil {
+		return err
+	}
+	if len(texts) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(texts, "; "))
+}

@@ -1,0 +1,69 @@
+package gateway
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/link"
+)
+
+// followPacketFilter reconciles rules whenever another program changes some, until
+// ctx ends. The resync finds changes that the kernel does not announce.
+func (e *engine) followPacketFilter(ctx context.Context) {
+	parts := append(slices.Collect(maps.Keys(e.firewall)), partLocal, partFirewall)
+	_ = kube.Retry(ctx, func() error {
+		return link.FollowPacketFilter(ctx, func() { e.touch(parts...) })
+	}, func(err error) { e.log.Warnf("trying again: %v", err) })
+}
+
+// followForwarding does the same for sysctls and routing rules.
+func (e *engine) followForwarding(ctx context.Context) {
+	_ = kube.Retry(ctx, func() error {
+		return link.FollowForwarding(ctx, func() { e.touch(partForwarding, partLocal) })
+	}, func(err error) { e.log.Warnf("trying again: %v", err) })
+}
+
+// followAddresses records the host's addresses whenever they change.
+func (e *engine) followAddresses(ctx context.Context) {
+	_ = kube.Retry(ctx, func() error {
+		e.readAddresses()
+		return link.FollowAddresses(ctx, e.readAddresses)
+	}, func(err error) { e.log.Warnf("trying again: %v", err) })
+}
+
+func (e *engine) readAddresses() {
+	addrs, err := link.Addresses()
+	if err != nil {
+		e.log.Warn(err) // another change or the resync will repeat this
+		return
+	}
+	e.send(func() []string {
+		if e.addrs != nil && maps.EqualFunc(e.addrs, addrs, slices.Equal) {
+			return nil
+		}
+		e.addrs = addrs
+		return e.all()
+	})
+}
+
+// followLinks checks the MTU of tunnels whenever an interface changes.
+func (e *engine) followLinks(ctx context.Context) {
+	changed := func() { e.touch(partMTU) }
+	_ = kube.Retry(ctx, func() error {
+		changed()
+		return link.FollowLinks(ctx, changed)
+	}, func(err error) { e.log.Warnf("trying again: %v", err) })
+}
+
+// followObjects records changes of inputs until ctx ends.
+func (e *engine) followObjects(ctx context.Context, cluster *kube.Cluster, inputs []input) {
+	var all []kube.Subscription
+	for _, i := range inputs {
+		all = append(all, kube.Subscription{Kind: i.kind(), Node: i.node, Optional: i.node != "", Send: func(ev kube.Event) {
+			e.send(func() []string { return i.record(ev) })
+		}})
+	}
+	cluster.Follow(ctx, e.log, all...)
+}

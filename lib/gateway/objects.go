@@ -1,0 +1,212 @@
+package gateway
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/hostport"
+	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/servicecidr"
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/nb"
+)
+
+// An input is a kind of objects with effects on the parts of a node.
+type input struct {
+	object runtime.Object // an empty one
+	record func(kube.Event) (parts []string)
+	// awaited: until all objects of the kind are known, flows and rules of Services and hostPorts stay.
+	awaited bool
+	// node, unless empty, restricts the objects to those of a node. Without permission to read them there are none.
+	node string
+}
+
+// objects are the objects of the API server with effects on a node.
+type objects struct {
+	world    *desired.World
+	resolved map[nb.Unit]service.Resolved // of the world, as it is now
+	missing  map[string]bool              // names of awaited kinds not known yet
+	node     string                       // the pods of this node are followed
+	pods     map[pod.Key]hostport.Pod
+	nodes    nodeport.Nodes
+	cidrs    map[string]servicecidr.Ranges // nil: not known yet
+	all      func() []string               // the parts of the node
+}
+
+// newObjects returns objects without any known.
+func newObjects(all func() []string) *objects {
+	o := &objects{
+		world: desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{}, missing: map[string]bool{},
+		pods: map[pod.Key]hostport.Pod{}, nodes: map[string][]netip.Addr{}, all: all,
+	}
+	for _, i := range o.inputs() {
+		if i.awaited {
+			o.missing[i.kind().Name] = true
+		}
+	}
+	return o
+}
+
+// ranges are the subnets of ServiceCIDRs; nil: not known yet.
+func (o *objects) ranges() servicecidr.Ranges {
+	if o.cidrs == nil {
+		return nil
+	}
+	return append(servicecidr.Ranges{}, servicecidr.Join(slices.Collect(maps.Values(o.cidrs))...)...)
+}
+
+// inputs lists the kinds of objects that the helper reads from the API server.
+func (o *objects) inputs() []input {
+	return []input{
+		{object: &corev1.Service{}, record: o.takeService, awaited: true},
+		{object: &discoveryv1.EndpointSlice{}, record: o.takeService, awaited: true},
+		{object: &corev1.Pod{}, record: o.takePods, awaited: true, node: o.node},
+		{object: &corev1.Node{}, record: o.takeNodes},
+		{object: &networkingv1.ServiceCIDR{}, record: o.takeCIDRs},
+	}
+}
+
+func (i input) kind() kube.Kind { return kube.KindOf(i.object) }
+
+// listed records that all objects of a kind are known. It reports whether they were awaited.
+func (o *objects) listed(k kube.Kind) bool {
+	awaited := o.missing[k.Name]
+	delete(o.missing, k.Name)
+	return awaited
+}
+
+// takeService records changes of Services and of their endpoints.
+func (o *objects) takeService(ev kube.Event) []string {
+	var touched []nb.Unit
+	switch {
+	case ev.Replace:
+		touched = o.world.Replace(ev.Kind.Object, ev.Objects)
+		o.listed(ev.Kind)
+	case ev.Gone:
+		touched = o.world.Remove(ev.Object)
+	default:
+		touched = o.world.Put(ev.Object)
+	}
+	for _, u := range touched {
+		delete(o.resolved, u)
+		if s, ok := o.world.Services.Service(u); ok && s.Ours {
+			o.resolved[u] = s
+		}
+	}
+	return o.all()
+}
+
+// services lists the Services with load balancing, sorted by name.
+func (o *objects) services() []service.Resolved {
+	out := make([]service.Resolved, 0, len(o.resolved))
+	for _, u := range slices.Sorted(maps.Keys(o.resolved)) {
+		out = append(out, o.resolved[u])
+	}
+	return out
+}
+
+// takePods records the pods of this node with hostPorts. Their addresses come from
+// the kubelet, never from annotations that users can write.
+func (o *objects) takePods(ev kube.Event) []string {
+	changed := false
+	put := func(object any, gone bool) pod.Key {
+		p := pod.New(object.(*corev1.Pod))
+		now := hostport.Pod{Pod: p, Addrs: p.StatusIPs}
+		old, was := o.pods[p.Key]
+		switch is := !gone && len(p.HostPorts) > 0 && len(p.StatusIPs) > 0; {
+		case is:
+			o.pods[p.Key] = now
+			changed = changed || !was || !slices.Equal(old.Addrs, now.Addrs) || !slices.Equal(old.HostPorts, now.HostPorts) || old.Created != now.Created
+		case was:
+			delete(o.pods, p.Key)
+			changed = true
+		}
+		return p.Key
+	}
+	switch {
+	case ev.Replace:
+		here := map[pod.Key]bool{}
+		for _, object := range ev.Objects {
+			here[put(object, false)] = true
+		}
+		for k := range o.pods {
+			if !here[k] {
+				delete(o.pods, k)
+				changed = true
+			}
+		}
+		changed = o.listed(ev.Kind) || changed
+	default:
+		put(ev.Object, ev.Gone)
+	}
+	if !changed {
+		return nil
+	}
+	return o.all()
+}
+
+// hostPods lists the pods of this node with hostPorts, sorted by name.
+func (o *objects) hostPods() []hostport.Pod {
+	out := make([]hostport.Pod, 0, len(o.pods))
+	for _, p := range o.pods {
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b hostport.Pod) int { return strings.Compare(a.String(), b.String()) })
+	return out
+}
+
+// takeNodes records the addresses of nodes. Nothing waits for them: until they are known,
+// the host's own connections to NodePorts of policy Local lose their source address, and
+// Services may have frontends at ports reserved on other nodes' addresses.
+func (o *objects) takeNodes(ev kube.Event) []string {
+	now := maps.Clone(o.nodes)
+	switch {
+	case ev.Replace:
+		clear(now)
+		for _, n := range ev.Objects {
+			now.Put(n)
+		}
+	case ev.Gone:
+		now.Remove(ev.Object)
+	default:
+		now.Put(ev.Object)
+	}
+	if maps.EqualFunc(o.nodes, now, slices.Equal) {
+		return nil
+	}
+	o.nodes = now
+	return o.all()
+}
+
+// takeCIDRs records the subnets of ServiceCIDRs. Only routes wait for them.
+func (o *objects) takeCIDRs(ev kube.Event) []string {
+	now := maps.Clone(o.cidrs)
+	switch {
+	case ev.Replace:
+		now = map[string]servicecidr.Ranges{}
+		for _, object := range ev.Objects {
+			c := object.(*networkingv1.ServiceCIDR)
+			now[c.Name] = servicecidr.Of(c)
+		}
+	case ev.Gone:
+		delete(now, ev.Object.(*networkingv1.ServiceCIDR).Name)
+	default:
+		c := ev.Object.(*networkingv1.ServiceCIDR)
+		now[c.Name] = servicecidr.Of(c)
+	}
+	if o.cidrs != nil && maps.EqualFunc(o.cidrs, now, slices.Equal) {
+		return nil
+	}
+	o.cidrs = now
+	return []string{partRoutes}
+}
