@@ -65,6 +65,13 @@
 //	lib/overlay/boot       the management port in the host's own network configuration
 //	lib/overlay/cnisetup   the CNI plugin and its configuration, where container runtimes look
 //	lib/watcher            ovn-k8s-watcher: Kubernetes to Northbound, all the time
+//	lib/watcher/health     which gateways are up: probes, chassis, declarations; and reports of changes
+//	lib/watcher/annotations writes the annotations of pods, concurrently
+//	lib/watcher/failures   reports failures of units once, in the log and as Events
+//	lib/watcher/records    what the commands and an earlier watcher left in the Northbound database
+//	lib/watcher/registry   the copy of the topology in a ConfigMap
+//	lib/watcher/south      follows the Southbound database
+//	lib/watcher/show       the state of the network for ovs-appctl
 //	lib/gateway            ovn-k8s-gateway-helper: connections to Services from outside of pods
 //	lib/gateway/announce   tells LANs the addresses of gateways, and asks next hops for their MACs
 //	lib/gateway/declare    gateways of this host that cannot forward packets

@@ -11,6 +11,7 @@ import (
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/watcher/failures"
 )
 
 // An Applier writes the desired rows of units. One goroutine calls Apply at a time.
@@ -38,11 +39,10 @@ type Work struct {
 	Weight float64 // in rows of pods, for the pace of transactions, see pacer
 }
 
+// The errors of an Applier without a report, see package failures.
 var (
-	// ErrPending is the error of a unit that will succeed without intervention. It is not reported.
-	ErrPending = errors.New("pending")
-	// ErrOutage is the error of all units during an outage. One of them is tried often.
-	ErrOutage = errors.New("outage")
+	ErrPending = failures.ErrPending
+	ErrOutage  = failures.ErrOutage
 )
 
 // A marked error has a second identity for errors.Is.

@@ -86,8 +86,8 @@ func TestASlowUnitHoldsUpNobody(t *testing.T) {
 	world := &twoUnits{id: "first"}
 	store := &slowStore{begun: make(chan string), release: make(chan struct{}), has: map[nb.Unit]string{}}
 	store.changed = func(u nb.Unit) { e.send(func() []nb.Unit { return []nb.Unit{u} }) }
-	e.worlds, e.applier, e.full, e.hostsChanged = world, store, true, false
-	clear(e.missing)
+	e.worlds, e.applier, e.may.full = world, store, true
+	clear(e.may.missing)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {

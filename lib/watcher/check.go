@@ -8,10 +8,11 @@ import (
 	"slices"
 	"time"
 
-	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/settings"
+	"ovn-k8s/lib/watcher/registry"
+	"ovn-k8s/lib/watcher/south"
 )
 
 // Check compares the database and the annotations with the objects of the API server, once, and prints each
@@ -37,12 +38,14 @@ func (w *Watcher) Check(ctx context.Context, out io.Writer) (bool, error) {
 	defer l.cluster.Close()
 	defer l.db.Close()
 	e := newEngine(l, w.log)
-	e.loadTunnels(ctx)
+	if tunnels := south.Tunnels(ctx, cfg, e.log); tunnels != nil {
+		e.network.Put(tunnels)
+	}
 	if err := e.load(ctx); err != nil {
 		return false, err
 	}
 	differences, err := e.differences()
-	differences = append(differences, e.southProblems(ctx)...)
+	differences = append(differences, south.Problems(ctx, cfg, e.log, e.network, e.records.PodPorts())...)
 	if t, ok := settings.ReadToken(cfg); ok {
 		if text := t.Problem(time.Now()); text != "" {
 			differences = append(differences, "! "+text)
@@ -56,15 +59,15 @@ func (w *Watcher) Check(ctx context.Context, out io.Writer) (bool, error) {
 
 // load fills the World once, without following anything.
 func (e *engine) load(ctx context.Context) error {
-	for _, a := range assignments(e.links.db) {
-		e.world.Put(a)
+	for _, a := range e.records.Assignments() {
+		e.network.Put(a)
 	}
-	c, found, err := readTopology(e.links.db, &e.topologies)
+	c, found, err := e.records.Topology()
 	if err != nil {
 		return err
 	}
 	if !found {
-		saved, err := savedTopology(ctx, e.links.cluster)
+		saved, err := registry.Read(ctx, e.links.cluster)
 		if err != nil {
 			return err
 		}
@@ -73,8 +76,9 @@ func (e *engine) load(ctx context.Context) error {
 		}
 		c = *saved
 	}
-	e.world.Put(c)
-	e.world.Put(selectionBefore(e.links.db))
+	e.network.Put(c)
+	selection, _, _ := e.records.Services()
+	e.network.Put(selection)
 	var events []kube.Event
 	if events, err = e.links.cluster.List(ctx, e.kinds...); err != nil {
 		return err
@@ -82,11 +86,11 @@ func (e *engine) load(ctx context.Context) error {
 	for _, ev := range events {
 		e.take(ev)
 	}
-	if err := checkOwner(e.links.db, e.world.Facts().UID); err != nil {
+	if err := e.records.CheckOwner(e.network.Facts().UID); err != nil {
 		return err
 	}
 	e.worlds.Allocate()
-	e.watchGateways()
+	e.health.Watch()
 	return nil
 }
 
@@ -106,21 +110,21 @@ func (e *engine) differences() ([]string, error) {
 		return nil, fmt.Errorf("comparing: %w", err)
 	}
 	maps.Copy(problems, failed)
-	lines := describe(changes, problems, e.world)
-	for _, l := range unownedBalancers(e.links.db) {
+	lines := describe(changes, problems, e.network)
+	for _, l := range e.records.Unowned() {
 		lines = append(lines, "! "+l)
 	}
 	return lines, nil
 }
 
-func describe(lines []string, problems map[nb.Unit]error, world *desired.World) []string {
-	for _, u := range slices.Sorted(slices.Values(world.Units())) {
-		if a, ok := world.Pods.Annotation(u); ok && !a.Written() {
+func describe(lines []string, problems map[nb.Unit]error, network Network) []string {
+	for _, u := range slices.Sorted(slices.Values(network.Units())) {
+		if a, ok := network.Annotation(u); ok && !a.Written() {
 			lines = append(lines, fmt.Sprintf("~ Pod %s annotation: %.200q for %q → %q for %q", a.Pod.Key, a.Pod.Annotation, a.Pod.AnnotationUID, a.Addresses.Annotation(), a.Pod.UID))
 		}
 	}
-	for _, u := range slices.Sorted(slices.Values(world.Units())) {
-		if problem := world.Pods.Mismatch(u); problem != nil {
+	for _, u := range slices.Sorted(slices.Values(network.Units())) {
+		if problem := network.Mismatch(u); problem != nil {
 			lines = append(lines, fmt.Sprintf("! %s: %v", u, problem))
 		}
 	}

@@ -4,28 +4,29 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"net/netip"
 	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/ovn-kubernetes/libovsdb/cache"
-	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
-	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
-	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/ovsdb"
-	"ovn-k8s/lib/prober"
 	"ovn-k8s/lib/reconcile"
+	"ovn-k8s/lib/watcher/annotations"
+	"ovn-k8s/lib/watcher/failures"
+	"ovn-k8s/lib/watcher/health"
+	"ovn-k8s/lib/watcher/records"
+	"ovn-k8s/lib/watcher/registry"
+	"ovn-k8s/lib/watcher/south"
 )
 
 // An event is a change for the engine's goroutine to record. It returns the units to compute again.
@@ -43,82 +44,62 @@ type engine struct {
 	log        *logrus.Entry
 	loop       reconcile.Loop[event, nb.Unit]
 	applier    Applier
-	worlds     World          // of the objects of all kinds
-	world      *desired.World // of the network
-	northbound *northbound    // the applier
-	notes      *annotator
-	// prober tests the hosts of gateways. rejected are the firewalls between, as far as reported.
-	prober   *prober.Prober
-	rejected map[string]netip.Addr
-	kinds    []kube.Kind // of the objects to follow
-	nodes    string      // the name of the kind of Nodes
-	// missing are the names of kinds without a complete list so far. Until it is empty, only gateways are written.
-	missing    map[string]bool
+	worlds     World       // of the objects of all kinds
+	network    Network     // of the kinds of the network
+	northbound *northbound // the applier
+	notes      *annotations.Writer
+	health     *health.Health // of gateways
+	failures   *failures.Reporter
+	running    *failures.Pods
+	kinds      []kube.Kind             // of the objects to follow
+	may        permission              // to write
 	fail       context.CancelCauseFunc // ends the engine for good
-	full       bool                    // all units may be written: this watcher holds the Lease
-	asked      bool                    // the Southbound database was asked for hosts, or could not be
 	restore    bool                    // the token was removed: write it again
 	lapse      atomic.Pointer[lapse]   // for people; nil: none
-	topologies topology.Parser
-	saved      *topology.Cluster // the copy of the topology, as far as known
-	// disconnected are the pods with an Event of tellDisconnected.
-	disconnected map[nb.Unit]bool
-	copying      copying
-	plaints      plaints           // the reported failures
-	probing      bool              // a retry of one held unit is scheduled
-	unwritten    map[nb.Unit]error // errors of annotations of units in the batch
-	pace         pacer
-	work         Work // of the last sync
-	sweep        sweeper
-	// topologyStale and probesStale: an event to read the topology or the prober's results is on its way.
-	// hostsChanged: the hosts of gateways may differ from those known to the prober.
-	topologyStale, probesStale atomic.Bool
-	hostsChanged               bool
-
-	mismatches mismatches
-	unowned    []string // the reported load balancers without an owner
-	declared   []string // the reported gateways declared down by their hosts
+	records    *records.Records        // in the database
+	copy       *registry.Copy          // of the topology
+	unwritten  map[nb.Unit]error       // errors of annotations of units in the batch
+	pace       pacer
+	work       Work // of the last sync
+	sweep      sweeper
+	// topologyStale: an event to read the topology is on its way.
+	topologyStale atomic.Bool
 }
 
 func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 	e := &engine{
-		links: l, hostsChanged: true, log: log("watcher"), northbound: newNorthbound(l.db, log("nbsync")),
-		world: desired.NewWorld(), kinds: append(kube.Kinds(), moreKinds(l.extensions)...), nodes: kube.KindOf(&corev1.Node{}).Name, missing: map[string]bool{topologyKind: true},
-		plaints: newPlaints(), mismatches: newMismatches(), unwritten: map[nb.Unit]error{}, fail: func(error) {},
-		copying: copying{jobs: make(chan topology.Cluster, 1)},
+		links: l, log: log("watcher"), northbound: newNorthbound(l.db, log("nbsync")),
+		kinds:     append(kube.Kinds(), moreKinds(l.extensions)...),
+		may:       permission{nodes: kube.KindOf(&corev1.Node{}).Name, missing: map[string]bool{topologyKind: true}},
+		unwritten: map[nb.Unit]error{}, fail: func(error) {},
+		records: records.New(l.db),
 	}
-	e.worlds, e.applier = newWorlds(network{e.world}, l.extensions), e.northbound
+	network := core{desired.NewWorld()}
+	e.network, e.worlds, e.applier = network, newWorlds(network, l.extensions), e.northbound
 	for _, k := range e.kinds {
-		e.missing[k.Name] = true
+		e.may.missing[k.Name] = true
 	}
 	e.sweep.sweep = func() {
 		runtime.GC() // or new objects would be spread over the garbage
 		e.send(e.compact)
 	}
-	e.world.Put(servicecidr.Ranges(l.config.ServiceCIDRs))
-	e.world.Put(protected(l.config))
-	e.notes = newAnnotator(l.cluster, e.world, e.send)
-	e.prober = prober.New(func() {
-		if !e.probesStale.Swap(true) {
-			e.send(e.probed)
-		}
-	})
+	e.network.Put(servicecidr.Ranges(l.config.ServiceCIDRs))
+	e.network.Put(protected(l.config))
+	e.notes = annotations.New(l.cluster, e.network, e.send)
+	e.health = health.New(e.network, e.log, e.send, e.records.Led, func(node, reason, text string) { l.cluster.Warn(kube.Node(node), reason, text) })
+	e.copy = registry.New(l.cluster, e.send, func() (topology.Cluster, bool) { return e.network.Facts().Cluster, e.may.all() })
+	e.failures = failures.New(e.log, e.send, e.tell)
+	e.running = failures.NewPods(e.network, e.log, e.send, e.tell)
 	e.loop = reconcile.Loop[event, nb.Unit]{
 		Record:  func(ev event) []nb.Unit { return ev() },
-		OnDirty: e.prompt, Sync: e.reconcile, Synced: e.complain, MinInterval: e.gap, MaxWait: hold, Quiet: lull,
+		OnDirty: e.prompt, Sync: e.reconcile, Synced: e.synced, MinInterval: e.gap, MaxWait: hold, Quiet: lull,
 		MaxBatch: mostUnits, Compare: desired.Compare, Resync: 10 * time.Minute, All: e.all,
 	}
 	return e
 }
 
-// The engine also waits for these, though they are no kinds of API objects.
-const (
-	topologyKind = "topology"
-	ownerKind    = "a database of this cluster"
-)
-
 // send hands an event to the engine's goroutine. It does not block.
-func (e *engine) send(ev event) { e.loop.Send(ev) }
+func (e *engine) send(ev func() []nb.Unit) { e.loop.Send(ev) }
 
 // run runs the engine until ctx ends.
 func (e *engine) run(ctx context.Context) error {
@@ -140,20 +121,21 @@ func (e *engine) run(ctx context.Context) error {
 	})()
 	if e.term != nil {
 		e.log.Infof("leads with term %d", e.term.Leader().Term)
-		defer e.links.db.Handle(globalHandler(e.globalChanged))()
+		defer e.records.FollowToken(e.globalChanged)()
 		e.globalChanged()
 	}
-	defer e.links.db.Handle(routerHandler(e.topologyChanged))()
-	for _, a := range assignments(e.links.db) {
-		e.world.Put(a)
+	defer e.records.FollowTopology(e.topologyChanged)()
+	for _, a := range e.records.Assignments() {
+		e.network.Put(a)
 	}
-	e.world.Put(selectionBefore(e.links.db))
+	selection, _, _ := e.records.Services()
+	e.network.Put(selection)
 	e.send(e.refreshTopology)
 	wg.Go(func() { e.loadSavedTopology(ctx) })
 	wg.Go(func() { e.followObjects(ctx) })
-	wg.Go(func() { e.copyTopologies(ctx) })
-	wg.Go(func() { e.prober.Run(ctx) })
-	wg.Go(func() { e.followChassis(ctx) })
+	wg.Go(func() { e.copy.Run(ctx) })
+	wg.Go(func() { e.health.Run(ctx) })
+	wg.Go(func() { e.south().Run(ctx) })
 	err := e.loop.Run(ctx)
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -171,56 +153,12 @@ func (e *engine) checkTerm() {
 	}
 }
 
-// globalHandler calls changed when external_ids of NB_Global change. No other column is monitored.
-func globalHandler(changed func()) cache.EventHandler {
-	return &cache.EventHandlerFuncs{
-		AddFunc: func(table string, _ model.Model) {
-			if table == nbdb.NBGlobalTable {
-				changed()
-			}
-		},
-		UpdateFunc: func(table string, _, _ model.Model) {
-			if table == nbdb.NBGlobalTable {
-				changed()
-			}
-		},
-	}
-}
-
 // checkOwner ends the engine if the database is not this cluster's. Nothing is
 // written from then on.
 func (e *engine) checkOwner() {
-	if err := checkOwner(e.links.db, e.world.Facts().UID); err != nil {
-		e.missing[ownerKind] = true
+	if err := e.records.CheckOwner(e.network.Facts().UID); err != nil {
+		e.may.missing[ownerKind] = true
 		e.fail(err)
-	}
-}
-
-// routerHandler calls changed when a cluster router appears, disappears, or has other external_ids. There may be
-// thousands of other routers, those of gateways.
-func routerHandler(changed func()) cache.EventHandler {
-	ids := func(m model.Model) map[string]string {
-		if r, ok := m.(*nbdb.LogicalRouter); ok && r.ExternalIDs[names.ClusterRouterTag] == "yes" {
-			return r.ExternalIDs
-		}
-		return nil
-	}
-	return &cache.EventHandlerFuncs{
-		AddFunc: func(_ string, row model.Model) {
-			if ids(row) != nil {
-				changed()
-			}
-		},
-		UpdateFunc: func(_ string, before, after model.Model) {
-			if !maps.Equal(ids(before), ids(after)) {
-				changed()
-			}
-		},
-		DeleteFunc: func(_ string, row model.Model) {
-			if ids(row) != nil {
-				changed()
-			}
-		},
 	}
 }
 
@@ -237,7 +175,7 @@ func (e *engine) topologyChanged() {
 // refreshTopology reads the topology again. If the database has none, or an invalid one, the known one stays, and
 // will be written back.
 func (e *engine) refreshTopology() []nb.Unit {
-	c, found, err := readTopology(e.links.db, &e.topologies)
+	c, found, err := e.records.Topology()
 	switch {
 	case errors.Is(err, ovsdb.ErrNotConnected):
 		return nil // reconnected follows
@@ -248,19 +186,19 @@ func (e *engine) refreshTopology() []nb.Unit {
 		return e.worlds.Units()
 	}
 	e.checkOwner()
-	e.hostsChanged = true
-	touched := e.world.Put(c)
-	e.tellDeclared()
+	e.health.HostsChanged()
+	touched := e.network.Put(c)
+	e.health.TellDeclared()
 	return append(touched, e.found(topologyKind)...)
 }
 
 // found records a complete list of a kind. After the last one, all units are dirty.
 func (e *engine) found(kind string) []nb.Unit {
-	if !e.missing[kind] {
+	if !e.may.missing[kind] {
 		return nil
 	}
-	delete(e.missing, kind)
-	if len(e.missing) > 0 {
+	delete(e.may.missing, kind)
+	if len(e.may.missing) > 0 {
 		return e.gateways()
 	}
 	e.sweep.worked(muchWork) // reading has left garbage
@@ -271,15 +209,15 @@ func (e *engine) found(kind string) []nb.Unit {
 func (e *engine) loadSavedTopology(ctx context.Context) {
 	var saved *topology.Cluster
 	err := kube.Retry(ctx, func() (err error) {
-		saved, err = savedTopology(ctx, e.links.cluster)
+		saved, err = registry.Read(ctx, e.links.cluster)
 		return err
 	}, func(err error) { e.log.Warnf("trying again: %v", err) })
 	if err != nil {
 		return // ctx has ended
 	}
 	e.send(func() []nb.Unit {
-		e.saved = saved
-		if !e.missing[topologyKind] {
+		e.copy.Found(saved)
+		if !e.may.missing[topologyKind] {
 			return []nb.Unit{topology.ClusterUnit}
 		}
 		if saved == nil {
@@ -287,8 +225,8 @@ func (e *engine) loadSavedTopology(ctx context.Context) {
 			return nil
 		}
 		e.log.WithField("nodes", len(saved.Nodes)).Warn("the Northbound database has no cluster router: restoring the topology from its copy")
-		e.hostsChanged = true
-		return append(e.world.Put(*saved), e.found(topologyKind)...)
+		e.health.HostsChanged()
+		return append(e.network.Put(*saved), e.found(topologyKind)...)
 	})
 }
 
@@ -300,7 +238,7 @@ func (e *engine) reconnected() []nb.Unit {
 
 // all lists the units with rows, desired or in the database.
 func (e *engine) all() []nb.Unit {
-	e.tellUnowned()
+	e.records.WarnUnowned(e.log)
 	units := e.worlds.Units()
 	owners, err := e.applier.Owners()
 	if err != nil {
@@ -325,38 +263,38 @@ func (e *engine) followObjects(ctx context.Context) {
 
 // take records a change of Kubernetes objects.
 func (e *engine) take(ev kube.Event) []nb.Unit {
-	if ev.Kind.Name == e.nodes {
-		e.hostsChanged = true
+	if ev.Kind.Name == e.may.nodes {
+		e.health.HostsChanged()
 	}
 	switch {
 	case ev.Replace:
-		touched := e.worlds.Replace(ev.Kind.Object, e.notes.overlayAll(ev.Objects))
-		e.notes.prune()
+		touched := e.worlds.Replace(ev.Kind.Object, e.notes.OverlayAll(ev.Objects))
+		e.notes.Prune()
 		e.sweep.worked(len(ev.Objects))
 		e.checkOwner()
 		return append(touched, e.found(ev.Kind.Name)...)
 	case ev.Gone:
-		e.notes.forget(ev.Object)
+		e.notes.Forget(ev.Object)
 		return e.worlds.Remove(ev.Object)
 	}
-	return e.worlds.Put(e.notes.overlay(ev.Object))
+	return e.worlds.Put(e.notes.Overlay(ev.Object))
 }
 
 // prompt assigns addresses to pods and starts patches of their annotations, for these need not wait for the next
 // transaction. It is the OnDirty of the loop.
 func (e *engine) prompt(dirty []nb.Unit) []nb.Unit {
-	if !e.writesAll() {
-		if e.judges() {
-			return e.watchGateways()
+	if !e.may.all() {
+		if e.may.judge() {
+			return e.health.Watch()
 		}
 		return nil
 	}
-	settled := append(e.worlds.Allocate(), e.watchGateways()...)
-	e.tellMismatches(slices.Concat(dirty, settled))
+	settled := append(e.worlds.Allocate(), e.health.Watch()...)
+	e.running.Mismatches(slices.Concat(dirty, settled))
 	for _, u := range slices.Concat(dirty, settled) {
 		delete(e.unwritten, u)
-		if a, ok := e.world.Pods.Annotation(u); ok {
-			if err := e.notes.want(u, a); err != nil {
+		if a, ok := e.network.Annotation(u); ok {
+			if err := e.notes.Want(u, a); err != nil {
 				e.unwritten[u] = err
 			}
 		}
@@ -371,8 +309,8 @@ func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]er
 		switch {
 		case !e.worlds.Owns(u):
 			continue
-		case !e.writes(u):
-			if e.plaints.has(u) {
+		case !e.may.write(u):
+			if e.failures.Has(u) {
 				failed[u] = errLapsed // still
 			}
 			continue
@@ -385,7 +323,7 @@ func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]er
 	}
 	maps.Copy(failed, e.unwritten)
 	clear(e.unwritten)
-	if err := e.copyTopology(dirty); err != nil {
+	if err := e.copy.Sync(dirty); err != nil {
 		failed[topology.ClusterUnit] = err
 	}
 	restore := e.restore
@@ -404,7 +342,35 @@ func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]er
 	}
 }
 
+// synced reports the failed units of a transaction. It is the Synced of the loop.
+func (e *engine) synced(tried []nb.Unit, failed map[nb.Unit]error) {
+	e.sweep.worked(e.work.Rows)
+	e.failures.Report(tried, failed)
+}
+
+// tell writes an Event about the object behind a unit.
+func (e *engine) tell(u nb.Unit, err error) {
+	about := e.worlds.Object(u)
+	if about == nil {
+		return
+	}
+	reason := "NetworkNotReady"
+	var problem *feature.Problem
+	if errors.As(err, &problem) {
+		reason = problem.Reason
+	}
+	e.links.cluster.Warn(about, reason, err.Error())
+}
+
+// south follows the Southbound database.
+func (e *engine) south() *south.Follower {
+	return &south.Follower{
+		Config: e.links.config, Log: e.log, Send: e.send, Network: e.network, Health: e.health,
+		Services: e.records.Services, Asked: e.southAsked, Down: e.running.Disconnected,
+	}
+}
+
 // gap is the time to gather events before the next transaction. It is the MinInterval of the loop.
 func (e *engine) gap(waiting int) time.Duration {
-	return e.pace.gap(time.Now(), batch{e.work.Rows, e.work.Weight, waiting}, e.world.Size())
+	return e.pace.gap(time.Now(), batch{e.work.Rows, e.work.Weight, waiting}, e.network.Size())
 }

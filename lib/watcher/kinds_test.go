@@ -12,7 +12,7 @@ import (
 func TestEachKindIsWaitedFor(t *testing.T) {
 	e := newEngine(&links{}, (&Watcher{}).log)
 	for _, k := range kube.Kinds() {
-		if !e.missing[k.Name] {
+		if !e.may.missing[k.Name] {
 			t.Errorf("rows of %s would be deleted at a start", k.Name)
 		}
 		w := desired.NewWorld()
@@ -20,7 +20,7 @@ func TestEachKindIsWaitedFor(t *testing.T) {
 		w.Replace(k.Object, []any{k.Object})
 		w.Remove(k.Object)
 	}
-	if len(e.missing) != len(kube.Kinds())+1 {
-		t.Errorf("waiting for %v", e.missing)
+	if len(e.may.missing) != len(kube.Kinds())+1 {
+		t.Errorf("waiting for %v", e.may.missing)
 	}
 }

@@ -1,6 +1,8 @@
 package watcher
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -8,6 +10,7 @@ import (
 	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
@@ -32,16 +35,32 @@ func apart(t *testing.T) *engine {
 	return newEngine(l, w.log)
 }
 
+// twoGateways is a cluster of two nodes, both gateways.
+func twoGateways(t *testing.T) topology.Cluster {
+	t.Helper()
+	c, err := topology.New(names.ClusterRouter, []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}, []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Nodes, c.Gateways = map[string][]netip.Prefix{}, map[string]topology.Gateway{}
+	for i := range 2 {
+		a, name := netip.AddrFrom4([4]byte{10, 128, byte(i), 0}), fmt.Sprintf("node-%d", i)
+		c.Nodes[name] = []netip.Prefix{netip.PrefixFrom(a, 24)}
+		c.Gateways[name] = topology.Gateway{Mode: topology.Physical, Interface: "breth0", Chassis: "chassis-" + name, IPs: []netip.Prefix{netip.PrefixFrom(a, 16)}, Tunnel: a, Node: name}
+	}
+	return c
+}
+
 // T9: the units written with the Lease, without it, and before all objects are read.
 func TestWhatIsWrittenWithoutTheLease(t *testing.T) {
 	e := apart(t)
-	e.world.Put(largeTopology(t, 2))
-	gateway, other := topology.GatewayUnit("node-0000.example.com"), (pod.Key{Namespace: "a", Name: "b"}).Unit()
+	e.network.Put(twoGateways(t))
+	gateway, other := topology.GatewayUnit("node-0"), (pod.Key{Namespace: "a", Name: "b"}).Unit()
 	onLAN := answer.Unit(netip.MustParseAddr("198.51.100.9"))
 	written := func(what string, gateways, addresses, all bool) {
 		t.Helper()
-		if e.writes(gateway) != gateways || e.writes(onLAN) != addresses || e.writes(other) != all {
-			t.Errorf("%s: gateways %v, addresses on LANs %v, others %v", what, e.writes(gateway), e.writes(onLAN), e.writes(other))
+		if e.may.write(gateway) != gateways || e.may.write(onLAN) != addresses || e.may.write(other) != all {
+			t.Errorf("%s: gateways %v, addresses on LANs %v, others %v", what, e.may.write(gateway), e.may.write(onLAN), e.may.write(other))
 		}
 	}
 	written("nothing is known", false, false, false)
@@ -50,39 +69,22 @@ func TestWhatIsWrittenWithoutTheLease(t *testing.T) {
 	}
 	e.found(topologyKind)
 	written("addresses of Nodes are not known", false, false, false)
-	if units := e.found(e.nodes); len(units) != 2 {
+	if units := e.found(e.may.nodes); len(units) != 2 {
 		t.Errorf("once gateways can be judged, these are: %v", units)
 	}
 	written("pods are not known", true, false, false)
-	clear(e.missing)
+	clear(e.may.missing)
 	written("without the Lease", true, true, false)
-	e.full = true
+	e.may.full = true
 	written("with the Lease", true, true, true)
 	e.lapsed()
 	written("the Lease is lost", true, true, false)
 
 	// A failed unit without another try is not reported as recovered.
-	e.plaints.add(other, "a reason")
+	e.failures.Report([]nb.Unit{other}, map[nb.Unit]error{other: errors.New("a reason")})
 	failed := e.reconcile([]nb.Unit{other})(t.Context())
-	e.complain([]nb.Unit{other}, failed)
-	if failed[other] == nil || !e.plaints.has(other) {
+	e.synced([]nb.Unit{other}, failed)
+	if failed[other] == nil || !e.failures.Has(other) {
 		t.Errorf("a unit that waits for the Lease: %v", failed)
-	}
-}
-
-// T1: a process that was frozen writes no annotation: before each it checks that its Lease is still valid.
-func TestNoAnnotationWithoutTheLease(t *testing.T) {
-	e := apart(t)
-	k := pod.Key{Namespace: "a", Name: "b"}
-	stale := &note{uid: "u", value: "v", all: map[string]string{"k": "v"}}
-	e.notes.notes[k] = stale
-	e.notes.jobs.put(job{k.Unit(), k, stale})
-	done := make(chan []nb.Unit, 1)
-	e.notes.send = func(ev event) { done <- ev() }
-	if !e.notes.patch(t.Context()) {
-		t.Fatal("no job")
-	}
-	if units := <-done; len(units) != 0 || stale.err != nil || len(e.notes.notes) != 0 {
-		t.Errorf("the API server was asked: %v, units %v", stale.err, units)
 	}
 }

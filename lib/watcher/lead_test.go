@@ -65,5 +65,5 @@ func leadOnce(t *testing.T, w *Watcher, l *links) weak.Pointer[desired.World] {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the engine ended with %v", err)
 	}
-	return weak.Make(e.world)
+	return weak.Make(e.network.(core).World)
 }

@@ -41,8 +41,8 @@ func (s *sweeper) worked(rows int) {
 
 // compact releases the memory of removed objects and rows.
 func (e *engine) compact() []nb.Unit {
-	e.world.Compact()
-	e.notes.compact()
+	e.network.Compact()
+	e.notes.Compact()
 	if e.northbound.Shrunk() {
 		go e.renew() // and compact again
 		return nil

@@ -12,6 +12,7 @@ import (
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/watcher/records"
 )
 
 // A tenure is the time of this watcher as the leader: an engine and its term in the database. It outlives the Lease
@@ -112,7 +113,7 @@ func (t *tenure) begin(ctx context.Context) (term *ovsdb.Term, err error) {
 		if err != nil {
 			return err
 		}
-		if other = checkOwner(t.links.db, uid); other != nil {
+		if other = records.New(t.links.db).CheckOwner(uid); other != nil {
 			return nil // and the token is not written either
 		}
 		term, err = t.links.db.Lead(ctx, t.links.process.String(), t.links.cluster.Leads)
@@ -138,7 +139,7 @@ func (t *tenure) start(term *ovsdb.Term) *running {
 		r.err = e.run(ctx)
 		stop(nil)
 		t.w.engine.Store(nil)
-		if errors.As(r.err, new(foreign)) {
+		if errors.As(r.err, new(records.Foreign)) {
 			t.cancel(r.err)
 		}
 	}()

@@ -8,6 +8,7 @@ import (
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/reconcile"
+	"ovn-k8s/lib/watcher/records"
 )
 
 // L5: after a burst of router events, or after connecting to a database with 1 000 routers of gateways, the topology
@@ -16,7 +17,7 @@ func TestRouterEventsAreCoalesced(t *testing.T) {
 	sent := 0
 	e := &engine{}
 	e.loop = reconcile.Loop[event, nb.Unit]{}
-	h := routerHandler(func() {
+	h := records.RouterHandler(func() {
 		if !e.topologyStale.Load() {
 			sent++
 		}

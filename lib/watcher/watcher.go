@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/config"
-	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/kube/client"
 	"ovn-k8s/lib/names"
@@ -31,6 +30,8 @@ import (
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/settings"
+	"ovn-k8s/lib/watcher/records"
+	"ovn-k8s/lib/watcher/registry"
 )
 
 // Program is the watcher's name in logs, Events and API requests.
@@ -90,7 +91,7 @@ func (w *Watcher) Run(ctx context.Context, ready func()) error {
 func (w *Watcher) Role() settings.Role {
 	return settings.Role{
 		Log: w.log("watcher"), Reader: config.Watcher, Check: needs, Serve: w.serve,
-		Fatal: func(err error) bool { return errors.As(err, new(foreign)) },
+		Fatal: func(err error) bool { return errors.As(err, new(records.Foreign)) },
 	}
 }
 
@@ -141,7 +142,7 @@ func (w *Watcher) serve(ctx context.Context, s settings.Session, ready func()) e
 	defer cancel(nil)
 	wg.Go(func() { _ = l.db.Run(ctx, w.onUp, nil) }) // ends with ctx
 	// Leader remembers the latest token: the cache has only that, and terms count on even after its removal.
-	defer l.db.Handle(globalHandler(func() { _, _ = l.db.Leader() }))()
+	defer records.New(l.db).FollowToken(func() { _, _ = l.db.Leader() })()
 	ready()
 	lease := types.NamespacedName{Namespace: names.ConfigNamespace, Name: names.WatcherLease}
 	who := kube.Candidate{Identity: l.process.String(), Dead: l.process.dead, Elected: func(holder string) {
@@ -152,7 +153,7 @@ func (w *Watcher) serve(ctx context.Context, s settings.Session, ready func()) e
 	}}
 	for {
 		err := l.cluster.Lead(ctx, w.log("watcher"), lease, who, t.lead)
-		if cause := context.Cause(ctx); errors.As(cause, new(foreign)) {
+		if cause := context.Cause(ctx); errors.As(cause, new(records.Foreign)) {
 			return cause
 		}
 		if !errors.Is(err, ovsdb.ErrDeposed) {
@@ -241,13 +242,13 @@ func (w *Watcher) tls(ctx context.Context, cfg config.Config) (*tls.Config, erro
 
 // check returns, before the watcher is ready, errors that waiting would not cure.
 func (w *Watcher) check(ctx context.Context, l *links) error {
-	_, found, err := readTopology(l.db, new(topology.Parser))
+	_, found, err := records.New(l.db).Topology()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	ctx, cancel := context.WithTimeout(ctx, registry.Timeout)
 	defer cancel()
-	saved, err := savedTopology(ctx, l.cluster)
+	saved, err := registry.Read(ctx, l.cluster)
 	switch {
 	case err != nil && (kube.Unreachable(err) || kube.Outage(err)):
 		w.log("watcher").Warnf("waiting for the API server: %v", err)

@@ -1,6 +1,7 @@
 package watcher
 
 import (
+	"net/netip"
 	"reflect"
 	"slices"
 
@@ -11,10 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/feature"
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/watcher/failures"
+	"ovn-k8s/lib/watcher/show"
 )
 
 // A World holds the latest version of every object of some kinds, and computes the rows of units. One goroutine calls
@@ -153,17 +159,46 @@ func (w worlds) Object(u nb.Unit) runtime.Object {
 	return nil
 }
 
-// network is the World of lib/desired.
-type network struct{ *desired.World }
+// A Network is the World of the kinds of the network, with the state for gateways, annotations and commands.
+type Network interface {
+	World
+	show.Network
+	failures.Network
+	// Size is the load of ovn-northd in ports, see pacer.
+	Size() int
+	// Compact releases the memory of removed objects.
+	Compact()
+}
+
+// core is the Network of lib/desired.
+type core struct{ *desired.World }
 
 // Allocate implements World.
-func (n network) Allocate() []nb.Unit { return n.Settle() }
+func (n core) Allocate() []nb.Unit { return n.Settle() }
+
+// Pod implements Network.
+func (n core) Pod(u nb.Unit) (pod.Pod, bool) { return n.Pods.Pod(u) }
+
+// Annotation implements Network.
+func (n core) Annotation(u nb.Unit) (desired.Annotation, bool) { return n.Pods.Annotation(u) }
+
+// Mismatch implements Network.
+func (n core) Mismatch(u nb.Unit) *feature.Problem { return n.Pods.Mismatch(u) }
+
+// Service implements Network.
+func (n core) Service(u nb.Unit) (service.Resolved, bool) { return n.Services.Service(u) }
+
+// ServiceSummaries implements Network.
+func (n core) ServiceSummaries(u nb.Unit) []service.Summary { return n.Services.ServiceSummaries(u) }
+
+// AnsweredBy implements Network.
+func (n core) AnsweredBy(gateway string) []netip.Addr { return n.Answers.AnsweredBy(gateway) }
 
 // Owns implements World.
-func (n network) Owns(u nb.Unit) bool { return desired.Known(u) }
+func (n core) Owns(u nb.Unit) bool { return desired.Known(u) }
 
 // Object implements World.
-func (n network) Object(u nb.Unit) runtime.Object {
+func (n core) Object(u nb.Unit) runtime.Object {
 	if name, ok := topology.NodeOf(u); ok {
 		return kube.Node(name)
 	}

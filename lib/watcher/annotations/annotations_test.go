@@ -1,13 +1,16 @@
-package watcher
+package annotations
 
 import (
+	"context"
 	"net/netip"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -23,13 +26,13 @@ func TestAnAnnotationOverwrittenDuringAPatch(t *testing.T) {
 	if c, err = c.WithNode("node1", []netip.Prefix{netip.MustParsePrefix("192.168.2.0/24")}); err != nil {
 		t.Fatal(err)
 	}
-	n := newAnnotator(nil, w, func(event) {})
+	n := New(nil, w.Pods, func(func() []nb.Unit) {})
 	put := func(version, annotation string) {
 		p := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "u", ResourceVersion: version, Annotations: map[string]string{names.Annotation: annotation}},
 			Spec:       corev1.PodSpec{NodeName: "node1"},
 		}
-		n.overlay(p)
+		n.Overlay(p)
 		w.Put(p)
 	}
 	w.Put(c)
@@ -42,7 +45,7 @@ func TestAnAnnotationOverwrittenDuringAPatch(t *testing.T) {
 		if !ok {
 			t.Fatal("no address")
 		}
-		if err := n.want(unit, a); err != nil {
+		if err := n.Want(unit, a); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -63,5 +66,31 @@ func TestAnAnnotationOverwrittenDuringAPatch(t *testing.T) {
 	put("13", "older")
 	if again := n.done(j, 14, nil); len(again) != 0 {
 		t.Errorf("the end of the patch touches %v though its event is on its way", again)
+	}
+}
+
+// frozen is an API server without the Lease.
+type frozen struct{ t *testing.T }
+
+func (frozen) Leads() bool { return false }
+
+func (f frozen) Annotate(context.Context, types.NamespacedName, string, map[string]string) (uint64, error) {
+	f.t.Error("the API server was asked")
+	return 0, nil
+}
+
+// T1: a process that was frozen writes no annotation: before each it checks that its Lease is still valid.
+func TestNoAnnotationWithoutTheLease(t *testing.T) {
+	done := make(chan []nb.Unit, 1)
+	n := New(frozen{t}, desired.NewWorld().Pods, func(ev func() []nb.Unit) { done <- ev() })
+	k := pod.Key{Namespace: "a", Name: "b"}
+	stale := &note{uid: "u", value: "v", all: map[string]string{"k": "v"}}
+	n.notes[k] = stale
+	n.jobs.put(job{k.Unit(), k, stale})
+	if !n.patch(t.Context()) {
+		t.Fatal("no job")
+	}
+	if units := <-done; len(units) != 0 || stale.err != nil || len(n.notes) != 0 {
+		t.Errorf("%v, units %v", stale.err, units)
 	}
 }

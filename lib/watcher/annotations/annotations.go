@@ -1,4 +1,5 @@
-package watcher
+// Package annotations writes the annotations of pods, and hides that the API server shows them late.
+package annotations
 
 import (
 	"context"
@@ -19,12 +20,26 @@ import (
 // patchers is the number of concurrent patches.
 const patchers = 64
 
-// An annotator writes the annotations of pods, concurrently with the engine. The engine's goroutine calls its
-// methods.
-type annotator struct {
-	cluster *kube.Cluster
-	world   *desired.World
-	send    func(event)
+// A Cluster writes annotations to the API server.
+type Cluster interface {
+	// Leads reports whether the Lease is held.
+	Leads() bool
+	// Annotate patches a pod with a UID, and returns its new version.
+	Annotate(ctx context.Context, pod types.NamespacedName, uid string, annotations map[string]string) (version uint64, err error)
+}
+
+// Pods are the pods and the annotations that they should have.
+type Pods interface {
+	Pod(u nb.Unit) (pod.Pod, bool)
+	Annotation(u nb.Unit) (desired.Annotation, bool)
+}
+
+// A Writer writes the annotations of pods, concurrently with the owner of the pods. The goroutine that calls the
+// functions of send owns it.
+type Writer struct {
+	cluster Cluster
+	pods    Pods
+	send    func(func() []nb.Unit)
 	jobs    queue
 	notes   map[pod.Key]*note
 }
@@ -35,18 +50,19 @@ type note struct {
 	all        map[string]string // all annotations to write
 	version    uint64            // of the pod with the value; 0 while the patch is on its way
 	err        error             // of this patch, until the next try
-	told       bool              // err was returned by want
+	told       bool              // err was returned by Want
 	seen       uint64            // resourceVersion of the newest object since the patch began
 	former     error             // of the try before
 }
 
-func newAnnotator(cluster *kube.Cluster, world *desired.World, send func(event)) *annotator {
-	return &annotator{cluster: cluster, world: world, send: send, jobs: queue{wake: make(chan struct{}, 1)}, notes: map[pod.Key]*note{}}
+// New returns a Writer.
+func New(cluster Cluster, pods Pods, send func(func() []nb.Unit)) *Writer {
+	return &Writer{cluster: cluster, pods: pods, send: send, jobs: queue{wake: make(chan struct{}, 1)}, notes: map[pod.Key]*note{}}
 }
 
-// want patches the annotation of a pod to a. It returns the error of the last try until one has succeeded. The first
+// Want patches the annotation of a pod to a. It returns the error of the last try until one has succeeded. The first
 // call after a failure does not try again: the engine calls again after its backoff.
-func (n *annotator) want(u nb.Unit, a desired.Annotation) error {
+func (n *Writer) Want(u nb.Unit, a desired.Annotation) error {
 	value := a.Addresses.Annotation()
 	now := &note{uid: a.Pod.UID, value: value, all: a.Values()}
 	if old := n.notes[a.Pod.Key]; old != nil && old.uid == a.Pod.UID {
@@ -71,11 +87,11 @@ func (n *annotator) want(u nb.Unit, a desired.Annotation) error {
 	return now.former
 }
 
-// overlayAll is overlay for all objects of a kind.
-func (n *annotator) overlayAll(all []any) []any {
+// OverlayAll is Overlay for all objects of a kind.
+func (n *Writer) OverlayAll(all []any) []any {
 	var out []any
 	for i, o := range all {
-		now := n.overlay(o)
+		now := n.Overlay(o)
 		if now != o && out == nil {
 			out = slices.Clone(all)
 		}
@@ -89,8 +105,8 @@ func (n *annotator) overlayAll(all []any) []any {
 	return out
 }
 
-// overlay corrects an object older than the patch of its annotation. It returns a copy: other roles share the object.
-func (n *annotator) overlay(o any) any {
+// Overlay corrects an object older than the patch of its annotation. It returns a copy: other roles share the object.
+func (n *Writer) Overlay(o any) any {
 	p, ok := o.(*corev1.Pod)
 	if !ok {
 		return o
@@ -116,29 +132,29 @@ func (n *annotator) overlay(o any) any {
 	return o
 }
 
-// forget removes the note of a deleted object.
-func (n *annotator) forget(o any) {
+// Forget removes the note of a deleted object.
+func (n *Writer) Forget(o any) {
 	if p, ok := o.(*corev1.Pod); ok {
 		delete(n.notes, pod.Key{Namespace: p.Namespace, Name: p.Name})
 	}
 }
 
-// prune removes the notes of pods unknown to the World.
-func (n *annotator) prune() {
+// Prune removes the notes of unknown pods.
+func (n *Writer) Prune() {
 	maps.DeleteFunc(n.notes, func(k pod.Key, _ *note) bool {
-		_, ok := n.world.Pods.Pod(k.Unit())
+		_, ok := n.pods.Pod(k.Unit())
 		return !ok
 	})
 }
 
-// reset removes all notes when no patch is on its way. Each annotation is compared again.
-func (n *annotator) reset() { n.notes = map[pod.Key]*note{} }
+// Reset removes all notes when no patch is on its way. Each annotation is compared again.
+func (n *Writer) Reset() { n.notes = map[pod.Key]*note{} }
 
-// compact releases the memory of removed notes.
-func (n *annotator) compact() { n.notes = maps.Collect(maps.All(n.notes)) }
+// Compact releases the memory of removed notes.
+func (n *Writer) Compact() { n.notes = maps.Collect(maps.All(n.notes)) }
 
-// run writes annotations until ctx ends.
-func (n *annotator) run(ctx context.Context) {
+// Run writes annotations until ctx ends. After it no annotation is on its way any more.
+func (n *Writer) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for range patchers {
 		wg.Go(func() {
@@ -147,11 +163,12 @@ func (n *annotator) run(ctx context.Context) {
 		})
 	}
 	wg.Wait()
+	n.jobs.clear()
 }
 
 // patch writes the next annotation. It reports false when ctx ends. While waiting, it holds no reference to the last
 // job.
-func (n *annotator) patch(ctx context.Context) bool {
+func (n *Writer) patch(ctx context.Context) bool {
 	j, ok := n.jobs.take(ctx)
 	if !ok {
 		return false
@@ -165,7 +182,7 @@ func (n *annotator) patch(ctx context.Context) bool {
 }
 
 // done records the end of a patch.
-func (n *annotator) done(j job, version uint64, err error) []nb.Unit {
+func (n *Writer) done(j job, version uint64, err error) []nb.Unit {
 	if n.notes[j.key] != j.note {
 		return nil // the pod was replaced during the patch
 	}
@@ -178,7 +195,7 @@ func (n *annotator) done(j job, version uint64, err error) []nb.Unit {
 		return []nb.Unit{j.unit}
 	}
 	j.note.version = version
-	a, ok := n.world.Pods.Annotation(j.unit)
+	a, ok := n.pods.Annotation(j.unit)
 	switch {
 	case !ok || a.Addresses.Annotation() != j.note.value:
 		return []nb.Unit{j.unit} // another annotation is wanted by now

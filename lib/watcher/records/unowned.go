@@ -1,4 +1,4 @@
-package watcher
+package records
 
 import (
 	"fmt"
@@ -6,28 +6,29 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sirupsen/logrus"
+
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb/nbdb"
-	"ovn-k8s/lib/ovsdb"
 )
 
-// unownedBalancers describes each unowned load balancer with frontends of Services, as from the Python era, and the
+// Unowned describes each unowned load balancer with frontends of Services, as from the Python era, and the
 // remedy. They are never changed.
-func unownedBalancers(db *ovsdb.DB) []string {
-	c := db.Client()
-	if c == nil || c.Cache() == nil {
+func (r *Records) Unowned() []string {
+	rows := r.rows()
+	if rows == nil {
 		return nil
 	}
 	attached := map[string]bool{}
-	for _, m := range c.Cache().Table(nbdb.LogicalSwitchTable).RowsShallow() {
+	for _, m := range rows.Table(nbdb.LogicalSwitchTable).RowsShallow() {
 		mark(attached, m.(*nbdb.LogicalSwitch).LoadBalancer)
 	}
-	for _, m := range c.Cache().Table(nbdb.LogicalRouterTable).RowsShallow() {
+	for _, m := range rows.Table(nbdb.LogicalRouterTable).RowsShallow() {
 		mark(attached, m.(*nbdb.LogicalRouter).LoadBalancer)
 	}
 	ours, unowned := map[string]string{}, map[string]*nbdb.LoadBalancer{}
-	for _, m := range c.Cache().Table(nbdb.LoadBalancerTable).RowsShallow() {
+	for _, m := range rows.Table(nbdb.LoadBalancerTable).RowsShallow() {
 		lb := m.(*nbdb.LoadBalancer)
 		owner := lb.ExternalIDs[names.Owner]
 		switch {
@@ -98,13 +99,13 @@ func label(lb *nbdb.LoadBalancer) string {
 	return strings.Join(words, " ")
 }
 
-// tellUnowned logs a warning for each new line of unownedBalancers.
-func (e *engine) tellUnowned() {
-	lines := unownedBalancers(e.links.db)
+// WarnUnowned logs each problem of Unowned once.
+func (r *Records) WarnUnowned(log *logrus.Entry) {
+	lines := r.Unowned()
 	for _, l := range lines {
-		if !slices.Contains(e.unowned, l) {
-			e.log.Warn(l)
+		if !slices.Contains(r.unowned, l) {
+			log.Warn(l)
 		}
 	}
-	e.unowned = lines
+	r.unowned = lines
 }

@@ -1,4 +1,4 @@
-package watcher
+package failures
 
 import (
 	"errors"
@@ -15,10 +15,9 @@ import (
 
 // An object alternating between good and bad has a few lines in the log, and then one a minute.
 func TestAnObjectInTurnsHasFewLines(t *testing.T) {
-	e := apart(t)
 	logger, hook := test.NewNullLogger()
 	logger.SetOutput(io.Discard)
-	e.log = logrus.NewEntry(logger)
+	r := New(logrus.NewEntry(logger), func(func() []nb.Unit) {}, func(nb.Unit, error) {})
 	const u = nb.Unit("policy/tenant/flips")
 	lines := func() (out []string) {
 		for _, l := range hook.AllEntries() {
@@ -35,21 +34,21 @@ func TestAnObjectInTurnsHasFewLines(t *testing.T) {
 	}
 	turn := func(times int) {
 		for i := range times {
-			e.complain([]nb.Unit{u}, map[nb.Unit]error{u: errors.New("is bad")})
+			r.Report([]nb.Unit{u}, map[nb.Unit]error{u: errors.New("is bad")})
 			if i < times-1 {
-				e.complain([]nb.Unit{u}, nil)
+				r.Report([]nb.Unit{u}, nil)
 			}
 		}
 	}
 	turn(100)
 	expect("warning is bad", "info recovered")
-	e.sumUp(u)
+	r.sumUp(u)
 	expect("warning is bad (changes since the last line: 197)")
-	e.complain([]nb.Unit{u}, nil)
+	r.Report([]nb.Unit{u}, nil)
 	expect()
-	e.sumUp(u)
+	r.sumUp(u)
 	expect("info recovered (changes since the last line: 1)")
-	e.sumUp(u)
+	r.sumUp(u)
 	expect()
 	turn(1)
 	expect("warning is bad")

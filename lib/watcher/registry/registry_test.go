@@ -1,4 +1,4 @@
-package watcher
+package registry
 
 import (
 	"errors"
@@ -45,19 +45,18 @@ func TestTheCopyOfTheTopologyIsBounded(t *testing.T) {
 
 // §7: transactions do not wait for the copy of the topology. The newest one wins.
 func TestCopiesOfTheTopologyWaitForNobody(t *testing.T) {
-	e := apart(t)
-	e.full = true
-	clear(e.missing)
+	var current topology.Cluster
+	y := New(nil, func(func() []nb.Unit) {}, func() (topology.Cluster, bool) { return current, true })
 	cluster := []nb.Unit{topology.ClusterUnit}
 	step := func(what string, dirty []nb.Unit, want error, jobs int) {
 		t.Helper()
-		if err := e.copyTopology(dirty); err != want || len(e.copying.jobs) != jobs {
-			t.Errorf("%s: %v, %d jobs", what, err, len(e.copying.jobs))
+		if err := y.Sync(dirty); err != want || len(y.jobs) != jobs {
+			t.Errorf("%s: %v, %d jobs", what, err, len(y.jobs))
 		}
 	}
-	done := func(err error) []nb.Unit { return e.copied(<-e.copying.jobs, err) }
+	done := func(err error) []nb.Unit { return y.copied(<-y.jobs, err) }
 	first, second := largeTopology(t, 1), largeTopology(t, 2)
-	e.world.Put(first)
+	current = first
 	step("the first", cluster, nil, 1)
 	step("while the API server does not answer", cluster, nil, 1)
 	refused := errors.New("refused")
@@ -67,13 +66,13 @@ func TestCopiesOfTheTopologyWaitForNobody(t *testing.T) {
 	step("another unit", nil, nil, 0)
 	step("told once", cluster, refused, 0)
 	step("tried again", cluster, refused, 1)
-	e.world.Put(second)
+	current = second
 	step("another one meanwhile", cluster, refused, 1)
 	if touched := done(nil); len(touched) != 1 {
 		t.Errorf("the newest: %v", touched)
 	}
 	step("the newest", cluster, nil, 1)
-	if touched := done(nil); len(touched) != 0 || !e.saved.Equal(second) {
+	if touched := done(nil); len(touched) != 0 || !y.saved.Equal(second) {
 		t.Errorf("at the end: %v", touched)
 	}
 	step("at the end", cluster, nil, 0)

@@ -1,4 +1,4 @@
-package watcher
+package health
 
 import (
 	"fmt"
@@ -7,27 +7,25 @@ import (
 	"sync/atomic"
 
 	"ovn-k8s/lib/desired/facts"
-	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
-	"ovn-k8s/lib/ovsdb"
 )
 
-// followDeclared returns a function to make the engine read the gateways declared down by their hosts. A burst of
+// FollowDeclared returns a function to read the gateways declared down by their hosts. A burst of
 // calls reads once.
-func (e *engine) followDeclared(sb *ovsdb.DB) (tell func()) {
+func (h *Health) FollowDeclared(read func() (options map[string]map[string]string, ok bool)) (tell func()) {
 	var sent atomic.Bool
 	return func() {
 		if sent.Swap(true) {
 			return
 		}
-		e.send(func() []nb.Unit {
+		h.send(func() []nb.Unit {
 			sent.Store(false) // before reading: later changes are read again
-			options, ok := sb.CMSOptions()
+			options, ok := read()
 			if !ok {
 				return nil // keep the last known state
 			}
-			return e.declare(declared(options))
+			return h.declare(declared(options))
 		})
 	}
 }
@@ -44,54 +42,54 @@ func declared(options map[string]map[string]string) facts.Declared {
 }
 
 // declare records the gateways declared down by their hosts.
-func (e *engine) declare(d facts.Declared) []nb.Unit {
-	touched := e.judged(func() []nb.Unit { return e.world.Put(d) })
-	e.tellDeclared()
+func (h *Health) declare(d facts.Declared) []nb.Unit {
+	touched := h.judged(func() []nb.Unit { return h.network.Put(d) })
+	h.TellDeclared()
 	return touched
 }
 
-// tellDeclared writes a WARN and an Event on the Node for each gateway newly declared down by its host.
-func (e *engine) tellDeclared() {
-	before, now := e.declared, e.declaredDown()
-	e.declared = now
+// TellDeclared writes a WARN and an Event on the Node for each gateway newly declared down by its host.
+func (h *Health) TellDeclared() {
+	before, now := h.declared, declaredDown(h.network)
+	h.declared = now
 	for _, name := range now {
 		if slices.Contains(before, name) {
 			continue
 		}
-		text := e.declaredText(name)
-		e.log.Warn(text)
-		if node := e.world.Facts().Cluster.Gateways[name].Node; node != "" {
-			e.links.cluster.Warn(kube.Node(node), "GatewayDown", text)
+		text := h.declaredText(name)
+		h.log.Warn(text)
+		if node := h.network.Facts().Cluster.Gateways[name].Node; node != "" {
+			h.warn(node, "GatewayDown", text)
 		}
 	}
 	for _, name := range before {
 		if !slices.Contains(now, name) {
-			e.log.Infof("gateway %s: its host forwards packets again", name)
+			h.log.Infof("gateway %s: its host forwards packets again", name)
 		}
 	}
 }
 
 // declaredText says whether a gateway declared down is in use.
-func (e *engine) declaredText(name string) string {
+func (h *Health) declaredText(name string) string {
 	state := "in use, since all are unhealthy"
-	if slices.Contains(e.world.Facts().DeadGateways(), name) {
+	if slices.Contains(h.network.Facts().DeadGateways(), name) {
 		state = "down, routes withdrawn"
 	}
 	return fmt.Sprintf("gateway %s: %s: %s", name, state, whyDeclared)
 }
 
 // declaredDown lists the gateways declared down by their hosts.
-func (e *engine) declaredDown() []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(e.world.Facts().Cluster.Gateways)), func(name string) bool { return !e.world.Facts().DeclaredDown(name) })
+func declaredDown(n Network) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(n.Facts().Cluster.Gateways)), func(name string) bool { return !n.Facts().DeclaredDown(name) })
 }
 
 // whyDeclared is the remedy for a gateway declared down by its host.
 const whyDeclared = "its host cannot forward packets: see \"ovs-appctl -t ovn-k8s-gateway-helper reconcile/show\" there"
 
-// describeDeclared lists the gateways declared down.
-func (e *engine) describeDeclared(options map[string]map[string]string) (lines []string) {
-	e.world.Put(declared(options))
-	for _, name := range e.declaredDown() {
+// Problems records the options of hosts, as returned by CMSOptions, and lists the gateways declared down.
+func Problems(n Network, options map[string]map[string]string) (lines []string) {
+	n.Put(declared(options))
+	for _, name := range declaredDown(n) {
 		lines = append(lines, fmt.Sprintf("! Gateway %s: %s", name, whyDeclared))
 	}
 	return lines

@@ -1,4 +1,4 @@
-package watcher
+package south
 
 import (
 	"context"
@@ -6,38 +6,48 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/names"
-	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/watcher/health"
 )
 
-// southProblems lists the differences between the Southbound database and the network: hosts without ovn-controller,
+// Problems lists the differences between the Southbound database and the network: hosts without ovn-controller,
 // logical ports without a Port_Binding so far, tunnels with an MTU too small for packets of pods, and gateways
 // declared down.
-func (e *engine) southProblems(ctx context.Context) []string {
-	if e.links.config.OVNRemote == "" {
+func Problems(ctx context.Context, c config.Config, log *logrus.Entry, n Network, ports []string) []string {
+	if c.OVNRemote == "" {
 		return nil
 	}
-	lines, err := e.readSouth(ctx)
+	lines, err := problems(ctx, c, log, n, ports)
 	if err != nil {
 		lines = append(lines, fmt.Sprintf("! Southbound database: chassis, ports and MTUs are not known: %v", err))
 	}
 	return lines
 }
 
-func (e *engine) readSouth(ctx context.Context) ([]string, error) {
-	sb, err := ovsdb.OpenSouth(ctx, e.links.config, e.log)
+// A Network is the network to compare.
+type Network interface {
+	health.Network
+	Disconnected(down map[string]bool) []desired.UnitProblem
+}
+
+func problems(ctx context.Context, c config.Config, log *logrus.Entry, n Network, ports []string) ([]string, error) {
+	sb, err := ovsdb.OpenSouth(ctx, c, log)
 	if err != nil {
 		return nil, err
 	}
 	defer sb.Close()
 	chassis, _ := sb.Chassis()
-	e.world.Put(facts.Registered(chassis))
+	n.Put(facts.Registered(chassis))
 	var lines []string
-	absent := e.world.Facts().Absent()
+	absent := n.Facts().Absent()
 	for _, node := range slices.Sorted(maps.Keys(absent)) {
 		lines = append(lines, fmt.Sprintf("! Node %s: chassis %s is not in the Southbound database: check ovn-controller there", node, absent[node]))
 	}
@@ -49,23 +59,11 @@ func (e *engine) readSouth(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return lines, err
 	}
-	for _, problem := range e.world.Disconnected(down) {
+	for _, problem := range n.Disconnected(down) {
 		lines = append(lines, fmt.Sprintf("! %s: %v", problem.Unit, problem.Problem))
 	}
 	options, _ := sb.CMSOptions()
-	return slices.Concat(lines, describeUnbound(e.podPorts(), bound), describeTunnels(options), describeLargerPods(options), e.describeDeclared(options), describeFirewalls(options)), nil
-}
-
-// podPorts are the logical ports of pods in the Northbound database.
-func (e *engine) podPorts() []string {
-	var ports []string
-	for _, m := range e.links.db.Client().Cache().Table(nbdb.LogicalSwitchPortTable).RowsShallow() {
-		if p := m.(*nbdb.LogicalSwitchPort); p.ExternalIDs[names.Pod] == "true" {
-			ports = append(ports, p.Name)
-		}
-	}
-	slices.Sort(ports)
-	return ports
+	return slices.Concat(lines, describeUnbound(ports, bound), describeTunnels(options), describeLargerPods(options), health.Problems(n, options), describeFirewalls(options)), nil
 }
 
 // describeUnbound counts the ports without a binding, and names the first.
@@ -123,4 +121,23 @@ func describeTunnels(options map[string]map[string]string) []string {
 		all = append(all, fmt.Sprintf("%d (%d hosts, such as %s)", mtu, len(hosts[mtu]), hosts[mtu][0]))
 	}
 	return append(lines, "! hosts have different MTUs of pods: "+strings.Join(all, ", ")+": set the same ovn-k8s-mtu on all")
+}
+
+// southTimeout bounds the time to wait for the Southbound database in a comparison.
+const southTimeout = 5 * time.Second
+
+// Tunnels reads the tunnel addresses of hosts once. Without a Southbound database they stay unknown.
+func Tunnels(ctx context.Context, c config.Config, log *logrus.Entry) facts.Tunnels {
+	if c.OVNRemote == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, southTimeout)
+	defer cancel()
+	sb, err := ovsdb.OpenSouth(ctx, c, nil)
+	if err != nil {
+		log.Warnf("comparing without the Southbound database: %v", err)
+		return nil
+	}
+	defer sb.Close()
+	return facts.Tunnels(sb.Tunnels())
 }

@@ -1,4 +1,4 @@
-package watcher
+package show
 
 import (
 	"fmt"
@@ -11,30 +11,28 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// showServices prints the frontends of Services, their endpoints, and the load balancers.
-func (w *Watcher) showServices(args []string) (string, error) {
-	return w.ask(func(e *engine) (string, error) {
-		units := slices.Sorted(slices.Values(e.world.Units()))
-		if len(args) > 0 {
-			units = []nb.Unit{nb.Unit(service.UnitPrefix + args[0])}
-			if _, ok := e.world.Services.Service(units[0]); !ok {
-				return "", fmt.Errorf("%q is no Service: write NAMESPACE/NAME", args[0])
+// Services prints the frontends of Services, their endpoints, and the load balancers.
+func Services(n Network, args []string) (string, error) {
+	units := slices.Sorted(slices.Values(n.Units()))
+	if len(args) > 0 {
+		units = []nb.Unit{nb.Unit(service.UnitPrefix + args[0])}
+		if _, ok := n.Service(units[0]); !ok {
+			return "", fmt.Errorf("%q is no Service: write NAMESPACE/NAME", args[0])
+		}
+	}
+	var b strings.Builder
+	t := NewTable(&b)
+	fmt.Fprintln(t, "SERVICE\tFRONTEND\tENDPOINTS\tNOTES\tPROGRAMMED IN")
+	for _, u := range units {
+		if r, ok := n.Service(u); ok {
+			describeService(t, r, n.ServiceSummaries(u))
+			if _, err := n.Rows(u); err != nil {
+				fmt.Fprintf(t, "%s\t! %v\t\t\t\n", r.Key, err)
 			}
 		}
-		var b strings.Builder
-		t := newTable(&b)
-		fmt.Fprintln(t, "SERVICE\tFRONTEND\tENDPOINTS\tNOTES\tPROGRAMMED IN")
-		for _, u := range units {
-			if r, ok := e.world.Services.Service(u); ok {
-				describeService(t, r, e.world.Services.ServiceSummaries(u))
-				if _, err := e.world.Rows(u); err != nil {
-					fmt.Fprintf(t, "%s\t! %v\t\t\t\n", r.Key, err)
-				}
-			}
-		}
-		err := t.Flush()
-		return b.String(), err
-	})
+	}
+	err := t.Flush()
+	return b.String(), err
 }
 
 // describeService writes a line for each frontend.

@@ -1,0 +1,195 @@
+// Package failures reports the failures of units: once in the log, and to the owner of the object in an Event.
+package failures
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/nb"
+)
+
+var (
+	// ErrPending is the error of a unit that will succeed without intervention. It is not reported.
+	ErrPending = errors.New("pending")
+	// ErrOutage is the error of all units during an outage. One of them is tried often.
+	ErrOutage = errors.New("outage")
+)
+
+// A Reporter reports failures of units. Thousands may fail for one reason: a full subnet, a full disk, a missing
+// permission. The log gets a line about the first one, and another line that there are more.
+type Reporter struct {
+	log  *logrus.Entry
+	send func(func() []nb.Unit)
+	tell func(u nb.Unit, err error) // writes an Event
+
+	of      map[nb.Unit]failure
+	units   map[string]int   // number of failing units by cause
+	held    map[nb.Unit]bool // units to be retried after an outage
+	lines   map[nb.Unit]*lines
+	probing bool // a retry of one held unit is scheduled
+}
+
+type failure struct {
+	cause string
+	named bool // in the log
+}
+
+// New returns a Reporter. The goroutine that calls the functions of send owns it. tell writes an Event about a unit.
+func New(log *logrus.Entry, send func(func() []nb.Unit), tell func(nb.Unit, error)) *Reporter {
+	return &Reporter{log: log, send: send, tell: tell, of: map[nb.Unit]failure{}, units: map[string]int{}, held: map[nb.Unit]bool{}, lines: map[nb.Unit]*lines{}}
+}
+
+// add records the failure of a unit, and returns the number of units with this cause. It returns 0 for a known
+// failure.
+func (r *Reporter) add(u nb.Unit, cause string) int {
+	if r.of[u].cause == cause {
+		return 0
+	}
+	r.end(u)
+	r.units[cause]++
+	r.of[u] = failure{cause, r.units[cause] == 1}
+	return r.units[cause]
+}
+
+// Has reports whether the failure of a unit was reported.
+func (r *Reporter) Has(u nb.Unit) bool { _, ok := r.of[u]; return ok }
+
+// end records the recovery of a unit. It reports whether the log has named its failure.
+func (r *Reporter) end(u nb.Unit) bool {
+	was, ok := r.of[u]
+	if !ok {
+		return false
+	}
+	delete(r.of, u)
+	delete(r.held, u)
+	if r.units[was.cause]--; r.units[was.cause] == 0 {
+		delete(r.units, was.cause)
+	}
+	return was.named
+}
+
+// An object may alternate between good and bad, as often as its author likes. The first linesAtOnce lines about a
+// unit are logged at once. Others count, and the last of them is logged after linesEvery.
+const (
+	linesAtOnce = 2
+	linesEvery  = time.Minute
+)
+
+// lines counts the lines about a unit during linesEvery.
+type lines struct {
+	logged, left int
+	last         string // the failure, "" after recovery
+}
+
+// say logs the failure of a unit, or its recovery if why is "".
+func (r *Reporter) say(u nb.Unit, why string) {
+	l := r.lines[u]
+	if l == nil {
+		l = &lines{}
+		r.lines[u] = l
+		r.sumUpLater(u)
+	}
+	if l.last = why; l.logged == linesAtOnce {
+		l.left++
+		return
+	}
+	l.logged++
+	r.logLine(u, why, "")
+}
+
+func (r *Reporter) logLine(u nb.Unit, why, more string) {
+	if log := r.log.WithField("unit", u); why == "" {
+		log.Info("recovered" + more)
+	} else {
+		log.Warn(why + more)
+	}
+}
+
+func (r *Reporter) sumUpLater(u nb.Unit) {
+	time.AfterFunc(linesEvery, func() {
+		r.send(func() []nb.Unit {
+			r.sumUp(u)
+			return nil
+		})
+	})
+}
+
+// sumUp logs the last of the omitted lines about a unit.
+func (r *Reporter) sumUp(u nb.Unit) {
+	l := r.lines[u]
+	if l.left == 0 {
+		delete(r.lines, u)
+		return
+	}
+	r.logLine(u, l.last, fmt.Sprintf(" (changes since the last line: %d)", l.left))
+	l.left, l.logged = 0, linesAtOnce
+	r.sumUpLater(u)
+}
+
+// Report reports the failures and the recoveries of tried units.
+func (r *Reporter) Report(tried []nb.Unit, failed map[nb.Unit]error) {
+	over := false
+	for _, u := range tried {
+		if failed[u] != nil {
+			continue
+		}
+		over = over || r.held[u]
+		if r.end(u) {
+			r.say(u, "")
+		}
+	}
+	for _, u := range slices.Sorted(maps.Keys(failed)) {
+		err := failed[u]
+		if errors.Is(err, ErrPending) || errors.Is(err, context.Canceled) {
+			continue // it recovers without a report
+		}
+		n := r.add(u, kube.Cause(err))
+		switch n {
+		case 0:
+			continue
+		case 1:
+			r.say(u, err.Error())
+		case 2:
+			r.say(u, `fails for the same reason as another unit: "ovs-appctl -t ovn-k8s-watcher reconcile/show" lists them all`)
+		}
+		if kube.Outage(err) {
+			r.held[u] = true // no Event can be written either
+			continue
+		}
+		if errors.Is(err, ErrOutage) {
+			r.held[u] = true
+		}
+		r.tell(u, err)
+	}
+	r.probe(over)
+}
+
+// probeInterval is the interval of retries with one unit during an outage of the API server, or of the database's
+// disk.
+const probeInterval = 2 * time.Second
+
+// probe retries all held units at the end of the outage, shown by the success of one of them. Until then it retries
+// one of them after a while. Their own backoffs have become long by then.
+func (r *Reporter) probe(over bool) {
+	units := slices.Collect(maps.Keys(r.held))
+	switch {
+	case len(units) == 0:
+	case over:
+		r.send(func() []nb.Unit { return units })
+	case !r.probing:
+		r.probing = true
+		time.AfterFunc(probeInterval, func() {
+			r.send(func() []nb.Unit {
+				r.probing = false
+				return units[:1]
+			})
+		})
+	}
+}

@@ -1,0 +1,69 @@
+package failures
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/facts"
+	"ovn-k8s/lib/desired/feature"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+)
+
+// network is a World as a Network.
+type network struct{ *desired.World }
+
+func (n network) Mismatch(u nb.Unit) *feature.Problem { return n.Pods.Mismatch(u) }
+
+// An Event about a pod without an interface is written once, also where many more pods lose theirs later.
+func TestDisconnectedPodsAreToldOnce(t *testing.T) {
+	const node = "node1"
+	subnet := netip.MustParsePrefix("10.0.0.0/16")
+	c, err := topology.New(names.ClusterRouter, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")})
+	if err == nil {
+		c, err = c.WithNode(node, []netip.Prefix{subnet})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := desired.NewWorld()
+	w.Put(c.WithChassis(node, "chassis"))
+	w.Put(facts.Registered{"chassis": true})
+	p := NewPods(network{w}, logrus.NewEntry(logrus.New()), func(func() []nb.Unit) {}, func(nb.Unit, error) {})
+	down := map[string]bool{}
+	add := func(prefix string, count int) {
+		ip := subnet.Addr()
+		for i := range count {
+			name := fmt.Sprintf("%s%03d", prefix, i)
+			ip = ip.Next()
+			w.Put(&corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{NodeName: node},
+				Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: ip.String()}}},
+			})
+			down["default_"+name] = true
+		}
+	}
+	add("z", 50)
+	p.Disconnected(down)
+	first := maps.Clone(p.disconnected)
+	add("a", mismatchBatch+10)
+	for _, want := range []int{50 + mismatchBatch, 60 + mismatchBatch} {
+		p.Disconnected(down)
+		if len(first) != 50 || len(p.disconnected) != want {
+			t.Errorf("%d pods at first, then %d, want %d", len(first), len(p.disconnected), want)
+		}
+		for u := range first {
+			if !p.disconnected[u] {
+				t.Fatalf("%s is forgotten, so that it would be told again", u)
+			}
+		}
+	}
+}

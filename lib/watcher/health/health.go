@@ -1,0 +1,168 @@
+// Package health decides which gateways are up, and reports each change: from probes of their hosts, the chassis in the
+// Southbound database, and what hosts declare.
+package health
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/desired/facts"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/prober"
+)
+
+// A Network knows the gateways and their hosts.
+type Network interface {
+	// Put records a fact, and returns the units to compute again.
+	Put(fact any) []nb.Unit
+	// Facts returns what is known about the cluster.
+	Facts() *facts.Facts
+}
+
+// A Health is the state of all gateways. The goroutine that calls the functions of send owns it.
+type Health struct {
+	network Network
+	log     *logrus.Entry
+	send    func(func() []nb.Unit)
+	led     func() map[string]bool
+	warn    func(node, reason, text string)
+	prober  *prober.Prober
+	// rejected are the firewalls between, as far as reported.
+	rejected map[string]netip.Addr
+	declared []string // the reported gateways declared down by their hosts
+	// hostsChanged: the hosts of gateways may differ from those known to the prober.
+	hostsChanged bool
+	probesStale  atomic.Bool // an event to read the prober's results is on its way
+}
+
+// New returns the Health of a network. send hands over events. led returns the gateways with routes to them in the
+// database, nil if unknown: a gateway without routes was down before. warn writes an Event on a Node.
+func New(network Network, log *logrus.Entry, send func(func() []nb.Unit), led func() map[string]bool, warn func(node, reason, text string)) *Health {
+	h := &Health{network: network, log: log, send: send, led: led, warn: warn, hostsChanged: true}
+	h.prober = prober.New(func() {
+		if !h.probesStale.Swap(true) {
+			h.send(h.probed)
+		}
+	})
+	return h
+}
+
+// Run probes hosts until ctx ends.
+func (h *Health) Run(ctx context.Context) { h.prober.Run(ctx) }
+
+// HostsChanged makes the next Watch compare the hosts.
+func (h *Health) HostsChanged() { h.hostsChanged = true }
+
+// Watch sets the gateways to probe, if they may have changed.
+func (h *Health) Watch() []nb.Unit {
+	if !h.hostsChanged {
+		return nil
+	}
+	h.hostsChanged = false
+	led := sync.OnceValue(h.led)
+	h.prober.Watch(h.network.Facts().GatewayHosts(), func(name string) bool {
+		gateways := led()
+		return gateways != nil && !gateways[name]
+	})
+	return h.network.Put(facts.Silent(h.prober.Unhealthy()))
+}
+
+// SetChassis records the hosts in the Southbound database.
+func (h *Health) SetChassis(chassis facts.Registered) []nb.Unit {
+	return h.judged(func() []nb.Unit { return h.network.Put(chassis) })
+}
+
+// probed records the unhealthy hosts of gateways, and reports firewalls that reject the probes.
+func (h *Health) probed() []nb.Unit {
+	h.probesStale.Store(false) // before reading
+	rejected := h.prober.Rejected()
+	for name, by := range rejected {
+		if h.rejected[name] != by {
+			h.log.WithField("gateway", name).Warnf("the firewall %s rejects probes of its host %s: only the Southbound database tells when it ends; let TCP port %d or %d through", by, addressesOf(h.network, name), prober.Ports()[0], prober.Ports()[1])
+		}
+	}
+	h.rejected = rejected
+	return h.judged(func() []nb.Unit { return h.network.Put(facts.Silent(h.prober.Unhealthy())) })
+}
+
+// judged calls record, and reports the gateways with another state afterwards.
+func (h *Health) judged(record func() []nb.Unit) []nb.Unit {
+	before, absent := h.network.Facts().DeadGateways(), h.network.Facts().Absent()
+	touched := record()
+	h.warnAbsent(absent, h.network.Facts().Absent())
+	now := h.network.Facts().DeadGateways()
+	for _, name := range now {
+		switch {
+		case slices.Contains(before, name):
+		case slices.Contains(h.declared, name):
+			h.log.Warn(h.declaredText(name))
+		case !h.network.Facts().DeclaredDown(name): // else tellDeclared follows
+			h.log.WithField("gateway", name).Warnf("is dead: nothing leads there until its host is registered in the Southbound database and answers at %s, TCP port %d or %d", addressesOf(h.network, name), prober.Ports()[0], prober.Ports()[1])
+		}
+	}
+	for _, name := range before {
+		if !slices.Contains(now, name) {
+			h.log.WithField("gateway", name).Info("is alive again")
+		}
+	}
+	return touched
+}
+
+// addressesOf are the addresses of a gateway's host, for people.
+func addressesOf(n Network, gateway string) string {
+	var all []string
+	for _, a := range n.Facts().GatewayHosts()[gateway] {
+		all = append(all, a.String())
+	}
+	if all == nil {
+		return "an address, of which none is known"
+	}
+	return strings.Join(all, " or ")
+}
+
+// State says whether routes lead to a gateway, and the reasons if not.
+func State(n Network, name string) string {
+	g := n.Facts().Cluster.Gateways[name]
+	var problems []string
+	if n.Facts().IsRegistered(g.Chassis) == "no" {
+		problems = append(problems, "chassis "+g.Chassis+" is not in the Southbound database: check ovn-controller there")
+	}
+	if n.Facts().Silent[name] {
+		problems = append(problems, "no answer at "+addressesOf(n, name))
+	}
+	if n.Facts().DeclaredDown(name) {
+		problems = append(problems, whyDeclared)
+	}
+	down := slices.Contains(n.Facts().DeadGateways(), name)
+	switch {
+	case len(problems) == 0 && !down:
+		return "in use"
+	case down:
+		return "down, routes withdrawn: " + strings.Join(problems, "; ")
+	}
+	return "in use, since all are unhealthy: " + strings.Join(problems, "; ")
+}
+
+// warnAbsent writes a WARN and an Event on the Node for each chassis removed from the Southbound database.
+func (h *Health) warnAbsent(before, now map[string]string) {
+	for _, node := range slices.Sorted(maps.Keys(now)) {
+		if _, said := before[node]; !said {
+			text := fmt.Sprintf("node %s: chassis %s is not in the Southbound database, so that pods there get no changes: check ovn-controller on %s", node, now[node], node)
+			h.log.Warn(text)
+			h.warn(node, "ChassisNotRegistered", text)
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(before)) {
+		if _, still := now[node]; !still {
+			h.log.Infof("node %s: chassis %s is in the Southbound database again", node, before[node])
+		}
+	}
+}

@@ -1,0 +1,146 @@
+// Package records reads from the Northbound database what the commands and an earlier watcher recorded there: the topology,
+// the owner of the database, assignments, routes, and the rows of Services.
+package records
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/cache"
+
+	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/lib/ovsdb"
+)
+
+// Records are those of one database. One goroutine calls Topology and WarnUnowned.
+type Records struct {
+	db      *ovsdb.DB
+	parser  topology.Parser // caches the last topology
+	unowned []string        // the problems told by WarnUnowned
+}
+
+// New returns the Records of a database.
+func New(db *ovsdb.DB) *Records { return &Records{db: db} }
+
+// rows is the copy of the database, nil if there is none.
+func (r *Records) rows() *cache.TableCache {
+	if c := r.db.Client(); c != nil {
+		return c.Cache()
+	}
+	return nil
+}
+
+// Topology reads the topology from the cluster router. It reports false if there is no such router.
+func (r *Records) Topology() (c topology.Cluster, found bool, err error) {
+	routers, err := r.clusterRouters()
+	if err != nil {
+		return c, false, err
+	}
+	switch len(routers) {
+	case 0:
+		return c, false, nil
+	case 1:
+		if routers[0].ExternalIDs[names.ClusterSubnets] == "" {
+			return c, true, fmt.Errorf("logical router %q was made by a former version: run \"ovn-k8s-overlay master-init\" and, on each node, \"minion-init\" again", routers[0].Name)
+		}
+		c, err = r.parser.FromRouter(routers[0])
+		return c, true, err
+	}
+	return c, true, fmt.Errorf("%d logical routers have external_ids:%s=yes, as %q and %q: remove it from all but one", len(routers), names.ClusterRouterTag, routers[0].Name, routers[1].Name)
+}
+
+// clusterRouters lists the routers with the tag of a cluster router.
+func (r *Records) clusterRouters() (routers []*nbdb.LogicalRouter, err error) {
+	rows := r.rows()
+	if rows == nil {
+		return nil, ovsdb.ErrNotConnected
+	}
+	for _, m := range rows.Table(nbdb.LogicalRouterTable).RowsShallow() {
+		if r := m.(*nbdb.LogicalRouter); r.ExternalIDs[names.ClusterRouterTag] == "yes" {
+			routers = append(routers, r)
+		}
+	}
+	return routers, nil
+}
+
+// A Foreign is the error of a database with another Kubernetes cluster as its owner. Writing to it would delete rows
+// of that cluster's pods.
+type Foreign struct{ router, theirs, ours string }
+
+// Error implements error.
+func (f Foreign) Error() string {
+	return fmt.Sprintf("the Northbound database is that of another Kubernetes cluster, whose namespace kube-system has the UID %s instead of %s: correct ovn-nb or k8s-api-server; "+
+		"or if that cluster is no more, run \"ovn-nbctl remove Logical_Router %s external_ids %s\"", f.theirs, f.ours, f.router, names.KubernetesUID)
+}
+
+// CheckOwner returns an error if the database belongs to another Kubernetes cluster than the one with this UID.
+func (r *Records) CheckOwner(uid string) error {
+	routers, err := r.clusterRouters()
+	if err != nil || uid == "" {
+		return nil // not known, or not yet
+	}
+	for _, router := range routers {
+		if theirs := router.ExternalIDs[names.KubernetesUID]; theirs != "" && theirs != uid {
+			return Foreign{router.Name, theirs, uid}
+		}
+	}
+	return nil
+}
+
+// Assignments reads the assignments of an earlier run, and the marks where the pools of nodes resume: each is a
+// pod.Assignment or pod.Marks.
+func (r *Records) Assignments() (out []any) {
+	rows := r.rows()
+	if rows == nil {
+		return nil
+	}
+	for _, m := range rows.Table(nbdb.LogicalSwitchPortTable).RowsShallow() {
+		port := m.(*nbdb.LogicalSwitchPort)
+		if a, ok := pod.ReadAssignment(port); ok {
+			out = append(out, a)
+		} else if marks, ok := pod.ReadMarks(port); ok {
+			out = append(out, marks)
+		}
+	}
+	return out
+}
+
+// PodPorts are the logical ports of pods in the Northbound database.
+func (r *Records) PodPorts() []string {
+	var ports []string
+	rows := r.rows()
+	if rows == nil {
+		return nil
+	}
+	for _, m := range rows.Table(nbdb.LogicalSwitchPortTable).RowsShallow() {
+		if p := m.(*nbdb.LogicalSwitchPort); p.ExternalIDs[names.Pod] == "true" {
+			ports = append(ports, p.Name)
+		}
+	}
+	slices.Sort(ports)
+	return ports
+}
+
+// Led returns the gateways with routes to them in the database, nil if unknown. A gateway without routes was down
+// before the watcher started.
+func (r *Records) Led() map[string]bool {
+	rows := r.rows()
+	if rows == nil {
+		return nil
+	}
+	led := map[string]bool{}
+	for _, table := range []string{nbdb.LogicalRouterStaticRouteTable, nbdb.LogicalRouterPolicyTable} {
+		for _, m := range rows.Table(table).RowsShallow() {
+			ids := m.(interface{ GetExternalIDs() map[string]string }).GetExternalIDs()
+			if name, ok := topology.GatewayOf(nb.Unit(ids[names.Owner])); ok && strings.HasPrefix(ids[names.ID], name+"/") {
+				led[name] = true
+			}
+		}
+	}
+	return led
+}

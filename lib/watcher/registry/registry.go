@@ -1,0 +1,149 @@
+// Package registry keeps a copy of the topology in a ConfigMap: an emptied Northbound database is restored from it.
+package registry
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+)
+
+// configMap has the copy of the topology, to restore an emptied database.
+var configMap = types.NamespacedName{Namespace: names.ConfigNamespace, Name: names.TopologyConfigMap}
+
+const (
+	// Timeout bounds one try to write the copy.
+	Timeout = 5 * time.Second
+	// maxCopy is the maximum size of a ConfigMap, in bytes. 1 000 nodes with gateways need 279 kB.
+	maxCopy = 1 << 20
+)
+
+// A Cluster has the ConfigMap.
+type Cluster interface {
+	// Leads reports whether the Lease is held.
+	Leads() bool
+	ReadConfigMap(ctx context.Context, name types.NamespacedName) (map[string]string, error)
+	WriteConfigMap(ctx context.Context, name types.NamespacedName, data map[string]string) error
+}
+
+// A Copy is the state of the copy. Transactions do not wait for it. The goroutine that calls the functions of send owns
+// it.
+type Copy struct {
+	cluster Cluster
+	send    func(func() []nb.Unit)
+	current func() (c topology.Cluster, write bool)
+
+	saved *topology.Cluster     // the copy, as far as known
+	jobs  chan topology.Cluster // holds one
+	busy  bool                  // a job is under way; after it the topology is compared again
+	err   error                 // of the last one
+	told  bool                  // err was returned by Sync
+}
+
+// New returns a Copy. current returns the topology, and whether it may be copied now.
+func New(cluster Cluster, send func(func() []nb.Unit), current func() (c topology.Cluster, write bool)) *Copy {
+	return &Copy{cluster: cluster, send: send, current: current, jobs: make(chan topology.Cluster, 1)}
+}
+
+// Found records the copy of an earlier run.
+func (y *Copy) Found(saved *topology.Cluster) { y.saved = saved }
+
+// Read reads the copy, nil if there is none.
+func Read(ctx context.Context, cluster Cluster) (*topology.Cluster, error) {
+	data, err := cluster.ReadConfigMap(ctx, configMap)
+	if err != nil || data == nil {
+		return nil, err
+	}
+	c, err := topology.ReadRegistry(data)
+	if err != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s: %w", configMap, err)
+	}
+	return &c, nil
+}
+
+// unsaved returns the topology if it differs from its copy.
+func (y *Copy) unsaved() *topology.Cluster {
+	c, write := y.current()
+	if !write || c.Router == "" {
+		return nil
+	}
+	if y.saved != nil && y.saved.Equal(c) {
+		y.saved = &c // the next comparison with itself costs nothing
+		return nil
+	}
+	return &c
+}
+
+// Sync starts a copy of the topology if it differs from the last one. It returns the error of the last try,
+// once and with each later try. These come with a dirty unit of the cluster.
+func (y *Copy) Sync(dirty []nb.Unit) error {
+	c, tried := y.unsaved(), slices.Contains(dirty, topology.ClusterUnit)
+	switch {
+	case c == nil || y.err != nil && !tried:
+		return nil
+	case y.err != nil && !y.told:
+		y.told = true
+	case !y.busy:
+		y.busy = true
+		y.jobs <- *c
+	}
+	return y.err
+}
+
+// Run writes copies until ctx ends.
+func (y *Copy) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case c := <-y.jobs:
+			err := y.save(ctx, c)
+			y.send(func() []nb.Unit { return y.copied(c, err) })
+		}
+	}
+}
+
+// copied records the end of a job.
+func (y *Copy) copied(c topology.Cluster, err error) []nb.Unit {
+	before := y.err
+	y.busy, y.err, y.told = false, err, false
+	if err == nil {
+		y.saved = &c
+	}
+	if err != nil || before != nil || y.unsaved() != nil {
+		return []nb.Unit{topology.ClusterUnit}
+	}
+	return nil
+}
+
+// save copies the topology to the API server, where it survives the database.
+func (y *Copy) save(ctx context.Context, c topology.Cluster) error {
+	if !y.cluster.Leads() {
+		return context.Canceled // it is tried again once the Lease is held
+	}
+	data, err := copyOf(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	return y.cluster.WriteConfigMap(ctx, configMap, data)
+}
+
+// copyOf is the data of the ConfigMap, or an error if it would be too large.
+func copyOf(c topology.Cluster) (map[string]string, error) {
+	data, size := c.Registry(), 0
+	for k, v := range data {
+		size += len(k) + len(v)
+	}
+	if size > maxCopy {
+		return nil, fmt.Errorf("ConfigMap %s takes %d bytes, and the copy of the topology has %d: an emptied Northbound database cannot be restored; back up its file, or remove nodes and gateways that are gone by node-remove and gateway-remove", configMap, maxCopy, size)
+	}
+	return data, nil
+}

@@ -1,0 +1,104 @@
+// Package south follows the Southbound database: chassis, tunnels, the datapath of hosts and the ports that are down. It
+// also lists what differs from the network there.
+package south
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/facts"
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/sbdb"
+	"ovn-k8s/lib/watcher/health"
+)
+
+// A Follower hands the contents of the Southbound database to the owner of a network.
+type Follower struct {
+	Config  config.Config
+	Log     *logrus.Entry
+	Send    func(func() []nb.Unit) // runs a function in the owner's goroutine
+	Network interface{ Put(fact any) []nb.Unit }
+	Health  *health.Health
+	// Services returns the Selection of the Services in the Northbound database, and counts their load balancers and
+	// those with a choice of endpoints by ports.
+	Services func() (s service.Selection, rows, byPort int)
+	// Asked is called when the first answer has come, or none will.
+	Asked func() []nb.Unit
+	// Down is called with the ports that were down twice in a row.
+	Down func(ports map[string]bool)
+}
+
+// southRetry is the time between tries to reach the Southbound database.
+const southRetry = 10 * time.Second
+
+// Run follows the hosts registered in the Southbound database, until ctx ends. An ovn-controller removes
+// its host there when it is stopped. Without a Southbound database, only probes count.
+func (f *Follower) Run(ctx context.Context) {
+	if f.Config.OVNRemote == "" {
+		f.Send(f.Asked)
+		return
+	}
+	said := ""
+	for ctx.Err() == nil {
+		sb, err := ovsdb.OpenSouth(ctx, f.Config, f.Log)
+		if err == nil {
+			f.serve(ctx, sb)
+			sb.Close()
+			return
+		}
+		f.Send(f.Asked)
+		if err.Error() != said && ctx.Err() == nil {
+			said = err.Error()
+			f.Log.Warnf("going on without the Southbound database, to which gateways that are stopped are known: %v", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(southRetry):
+		}
+	}
+}
+
+// serve sends the registered hosts to the engine, until ctx ends.
+func (f *Follower) serve(ctx context.Context, sb *ovsdb.DB) {
+	tellDatapath, stop := f.followDatapath(sb)
+	defer stop()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { f.followDown(ctx, sb) })
+	tellDeclared := f.Health.FollowDeclared(sb.CMSOptions)
+	tell := func() {
+		tellDatapath()
+		tellDeclared()
+		f.Send(func() []nb.Unit {
+			chassis, ok := sb.Chassis()
+			if !ok {
+				return nil // keep the last known state
+			}
+			touched := f.Network.Put(facts.Tunnels(sb.Tunnels()))
+			touched = append(touched, f.Health.SetChassis(chassis)...)
+			return append(touched, f.Asked()...)
+		})
+	}
+	defer sb.Handle(&cache.EventHandlerFuncs{
+		AddFunc: func(string, model.Model) { tell() },
+		UpdateFunc: func(table string, _, _ model.Model) {
+			if table == sbdb.EncapTable {
+				tell()
+				return
+			}
+			tellDatapath()
+			tellDeclared()
+		},
+		DeleteFunc: func(string, model.Model) { tell() },
+	})()
+	tell()
+	_ = sb.Run(ctx, tell, nil) // ends with ctx
+}
