@@ -17,11 +17,24 @@ import (
 // Check says whether policies allow a connection, and why, on one line for each common address family. For a
 // Service's cluster IP it has one line for each endpoint.
 func (w *World) Check(q policy.Query) (string, error) {
-	from, err := w.party(q.From)
+	return checker{w.Facts(), w.Pods, w.Services, w.Policies.index}.check(q)
+}
+
+// A checker finds whether policies allow a connection.
+type checker struct {
+	facts    *facts.Facts
+	pods     *Pods
+	services *Services
+	policies *policy.Index
+}
+
+// check is World.Check.
+func (x checker) check(q policy.Query) (string, error) {
+	from, err := x.party(q.From)
 	if err != nil {
 		return "", err
 	}
-	to, err := w.targets(q)
+	to, err := x.targets(q)
 	if err != nil {
 		return "", err
 	}
@@ -29,7 +42,7 @@ func (w *World) Check(q policy.Query) (string, error) {
 	for _, f := range from {
 		for _, t := range to {
 			if f.Addr.Is4() == t.Addr.Is4() {
-				allowed, reason := w.judge(policy.Connection{From: f, To: t.Endpoint, Proto: q.Proto, Port: t.port})
+				allowed, reason := x.judge(policy.Connection{From: f, To: t.Endpoint, Proto: q.Proto, Port: t.port})
 				verdict := "deny"
 				if allowed {
 					verdict = "allow"
@@ -54,11 +67,11 @@ type target struct {
 }
 
 // targets are the destinations of a query: an address, a pod's addresses, or the endpoints of a cluster IP.
-func (w *World) targets(q policy.Query) (out []target, err error) {
-	if s, ok := w.serviceAt(q.To.Addr); ok {
-		return w.behind(s, q)
+func (x checker) targets(q policy.Query) (out []target, err error) {
+	if s, ok := x.serviceAt(q.To.Addr); ok {
+		return x.behind(s, q)
 	}
-	to, err := w.party(q.To)
+	to, err := x.party(q.To)
 	for _, e := range to {
 		out = append(out, target{e, q.Port, e.Addr.String()})
 	}
@@ -66,17 +79,17 @@ func (w *World) targets(q policy.Query) (out []target, err error) {
 }
 
 // serviceAt finds the Service with a cluster IP.
-func (w *World) serviceAt(a netip.Addr) (service.Resolved, bool) {
-	for k, s := range w.Services.all {
+func (x checker) serviceAt(a netip.Addr) (service.Resolved, bool) {
+	for k, s := range x.services.all {
 		if slices.Contains(s.ClusterIPs, a) {
-			return w.Services.resolved(k), true
+			return x.services.resolved(k), true
 		}
 	}
 	return service.Resolved{}, false
 }
 
 // behind lists the endpoints of a Service for a query.
-func (w *World) behind(s service.Resolved, q policy.Query) (out []target, err error) {
+func (x checker) behind(s service.Resolved, q policy.Query) (out []target, err error) {
 	i := slices.IndexFunc(s.Ports, func(p service.Port) bool { return p.Port == q.Port && p.Protocol == q.Proto })
 	if i < 0 {
 		return nil, fmt.Errorf("service %s has no such port: only its own are answered", s.Key)
@@ -84,7 +97,7 @@ func (w *World) behind(s service.Resolved, q policy.Query) (out []target, err er
 	for _, e := range s.Endpoints[i].Cluster() {
 		if e.Addr.Is4() == q.To.Addr.Is4() {
 			text := fmt.Sprintf("%s of service %s", netip.AddrPortFrom(e.Addr, e.Port), s.Key)
-			out = append(out, target{policy.Endpoint{Pod: w.holder(e.Addr), Addr: e.Addr}, e.Port, text})
+			out = append(out, target{policy.Endpoint{Pod: x.holder(e.Addr), Addr: e.Addr}, e.Port, text})
 		}
 	}
 	if out == nil {
@@ -94,41 +107,41 @@ func (w *World) behind(s service.Resolved, q policy.Query) (out []target, err er
 }
 
 // judge says whether a connection is allowed, and why.
-func (w *World) judge(c policy.Connection) (bool, string) {
-	if why := w.guarded(c); why != "" {
+func (x checker) judge(c policy.Connection) (bool, string) {
+	if why := x.guarded(c); why != "" {
 		return false, why
 	}
 	switch {
 	case c.From.Pod == c.To.Pod && c.From.Pod != pod.Key{}:
 		return true, "a pod always reaches itself"
-	case w.isOwnNode(c.From.Addr, c.To.Pod), w.isOwnNode(c.To.Addr, c.From.Pod):
+	case x.isOwnNode(c.From.Addr, c.To.Pod), x.isOwnNode(c.To.Addr, c.From.Pod):
 		return true, "a pod and its own node always reach each other"
 	}
-	from, to := w.policies.Check(c)
+	from, to := x.policies.Check(c)
 	return from.Allowed && to.Allowed, from.Reason + "; " + to.Reason
 }
 
 // guarded returns the reason if the guard drops a connection of a pod, or "".
-func (w *World) guarded(c policy.Connection) string {
+func (x checker) guarded(c policy.Connection) string {
 	if c.From.Pod == (pod.Key{}) {
 		return ""
 	}
 	within := func(p netip.Prefix) bool { return p.Contains(c.To.Addr) }
-	return c.Guarded(!slices.ContainsFunc(w.Facts().Cluster.Subnets, within))
+	return c.Guarded(!slices.ContainsFunc(x.facts.Cluster.Subnets, within))
 }
 
 // isOwnNode reports whether a is an address of the node of pod k.
-func (w *World) isOwnNode(a netip.Addr, k pod.Key) bool {
-	p := w.Pods.all[k]
-	return p != nil && slices.Contains(w.Facts().OwnAddresses(names.NodeSwitch(p.Node)), a)
+func (x checker) isOwnNode(a netip.Addr, k pod.Key) bool {
+	p := x.pods.all[k]
+	return p != nil && slices.Contains(x.facts.OwnAddresses(names.NodeSwitch(p.Node)), a)
 }
 
 // party finds the addresses of a pod, or the pod of an address.
-func (w *World) party(p policy.Party) ([]policy.Endpoint, error) {
+func (x checker) party(p policy.Party) ([]policy.Endpoint, error) {
 	if p.Addr.IsValid() {
-		return []policy.Endpoint{{Pod: w.holder(p.Addr), Addr: p.Addr}}, nil
+		return []policy.Endpoint{{Pod: x.holder(p.Addr), Addr: p.Addr}}, nil
 	}
-	s := w.Pods.all[p.Pod]
+	s := x.pods.all[p.Pod]
 	if s == nil {
 		return nil, fmt.Errorf("%w; of others, give the address", noPod(p.Pod))
 	}
@@ -143,8 +156,8 @@ func (w *World) party(p policy.Party) ([]policy.Endpoint, error) {
 }
 
 // holder is the pod with an address, the zero Key if there is none.
-func (w *World) holder(a netip.Addr) pod.Key {
-	for k, p := range w.Pods.all {
+func (x checker) holder(a netip.Addr) pod.Key {
+	for k, p := range x.pods.all {
 		if slices.ContainsFunc(p.addrs.IPs, func(ip netip.Prefix) bool { return ip.Addr() == a }) {
 			return k
 		}

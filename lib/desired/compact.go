@@ -18,7 +18,7 @@ func (w *World) Compact() {
 	w.Services.onNode, w.Services.returns.on = compact(w.Services.onNode), compact(w.Services.returns.on)
 	w.Services.reshare()
 	w.Services.claims.Compact()
-	w.policies.Compact()
+	w.Policies.index.Compact()
 }
 
 // reshare removes strings no longer in use: nodes come and go, and slices may name any.

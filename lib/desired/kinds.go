@@ -31,9 +31,10 @@ type kind struct {
 
 // kinds are the types of objects of a World.
 var kinds = map[reflect.Type]kind{
-	reflect.TypeFor[*corev1.Node]():      manyAtOnce((*World).putNodes, (*World).nodeNames),
-	reflect.TypeFor[*corev1.Pod]():       oneByOne((*World).putPodObject, (*World).removePodObject, (*World).podNames),
-	reflect.TypeFor[*corev1.Namespace](): oneByOne((*World).putNamespace, (*World).removeNamespace, (*World).namespaceNames),
+	reflect.TypeFor[*corev1.Node](): manyAtOnce((*World).putNodes, (*World).nodeNames),
+	reflect.TypeFor[*corev1.Pod]():  oneByOne((*World).putPodObject, (*World).removePodObject, (*World).podNames),
+	reflect.TypeFor[*corev1.Namespace](): oneByOne((*World).putNamespace, func(w *World, name types.NamespacedName) []nb.Unit { return w.Policies.removeNamespace(name) },
+		func(w *World) []types.NamespacedName { return w.Policies.namespaceNames() }),
 	reflect.TypeFor[*corev1.Service](): oneByOne(
 		func(w *World, o *corev1.Service) []nb.Unit { return w.Services.putServiceObject(o) },
 		func(w *World, name types.NamespacedName) []nb.Unit { return w.Services.removeServiceObject(name) },
@@ -44,7 +45,11 @@ var kinds = map[reflect.Type]kind{
 		func(w *World, name types.NamespacedName) []nb.Unit { return w.Services.removeSlice(name) },
 		func(w *World) []types.NamespacedName { return w.Services.sliceNames() },
 	),
-	reflect.TypeFor[*networkingv1.NetworkPolicy](): oneByOne((*World).putPolicy, (*World).removePolicy, (*World).policyNames),
+	reflect.TypeFor[*networkingv1.NetworkPolicy](): oneByOne(
+		func(w *World, o *networkingv1.NetworkPolicy) []nb.Unit { return w.Policies.putPolicy(o) },
+		func(w *World, name types.NamespacedName) []nb.Unit { return w.Policies.removePolicy(name) },
+		func(w *World) []types.NamespacedName { return w.Policies.policyNames() },
+	),
 	reflect.TypeFor[*networkingv1.ServiceCIDR](): oneByOne(func(w *World, o *networkingv1.ServiceCIDR) []nb.Unit { return w.look(w.facts.PutServiceCIDR(o)) },
 		func(w *World, name types.NamespacedName) []nb.Unit {
 			return w.look(w.facts.RemoveServiceCIDR(name.Name))

@@ -93,7 +93,7 @@ func TestOddObjects(t *testing.T) {
 				w.Services.Service(u)
 				w.Services.ServiceSummaries(u)
 				w.HostPorts(u)
-				_, _ = w.ShowPolicies(u)
+				_, _ = w.Policies.Show(u)
 			}
 			if r.IntN(3) == 0 {
 				w.Remove(o)

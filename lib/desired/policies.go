@@ -2,6 +2,7 @@ package desired
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,53 +16,67 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// putLabels records the labels and ports of a pod with a logical port in the policies.
-func (w *World) putLabels(o *corev1.Pod, p pod.Pod) []nb.Unit {
-	if !p.NeedsPort {
-		return w.policies.RemovePod(p.Key)
+// Policies are the NetworkPolicies, the guard, and the ACLs of nodes' switches.
+type Policies struct {
+	facts *facts.Index
+	index *policy.Index
+}
+
+// Units implements feature.Feature.
+func (x *Policies) Units() []feature.Units {
+	nodes := func() map[string][]netip.Prefix { return x.facts.Now().Cluster.Nodes }
+	return []feature.Units{
+		{Prefix: string(policy.LoggingUnit), Rows: x.policyRows},
+		feature.Single(policy.GuardUnit, x.guardRows, func() bool { return len(nodes()) > 0 }),
+		feature.Named(policy.NodePrefix, policy.NodeOf, x.nodePolicyRows, func() []nb.Unit { return feature.UnitsOf(nodes(), policy.NodeUnit) }),
+		{Prefix: policy.GroupPrefix, Rows: x.policyRows},
+		{Prefix: policy.UnitPrefix, Rows: x.policyRows, List: x.index.Units},
 	}
-	return w.policies.PutPod(p.Key, o.Labels, policy.Ports(o))
+}
+
+// putLabels records the labels and ports of a pod with a logical port in the policies.
+func (x *Policies) putLabels(o *corev1.Pod, p pod.Pod) []nb.Unit {
+	if !p.NeedsPort {
+		return x.index.RemovePod(p.Key)
+	}
+	return x.index.PutPod(p.Key, o.Labels, policy.Ports(o))
 }
 
 // putPolicies applies a change of policies. The first policy adds ACLs to all nodes, and the end of the last one
 // removes them.
-func (w *World) putPolicies(change func() []nb.Unit) []nb.Unit {
-	before := w.policies.Any()
+func (x *Policies) putPolicies(change func() []nb.Unit) []nb.Unit {
+	before := x.index.Any()
 	touched := change()
-	if w.policies.Any() != before {
-		for name := range w.Facts().Cluster.Nodes {
+	if x.index.Any() != before {
+		for name := range x.facts.Now().Cluster.Nodes {
 			touched = append(touched, policy.NodeUnit(name))
 		}
 	}
 	return touched
 }
 
-func (w *World) putPolicy(o *networkingv1.NetworkPolicy) []nb.Unit {
-	return w.putPolicies(func() []nb.Unit { return w.policies.PutPolicy(policy.New(o)) })
+func (x *Policies) putPolicy(o *networkingv1.NetworkPolicy) []nb.Unit {
+	return x.putPolicies(func() []nb.Unit { return x.index.PutPolicy(policy.New(o)) })
 }
 
-func (w *World) removePolicy(name types.NamespacedName) []nb.Unit {
-	return w.putPolicies(func() []nb.Unit { return w.policies.RemovePolicy(policy.Key(name)) })
+func (x *Policies) removePolicy(name types.NamespacedName) []nb.Unit {
+	return x.putPolicies(func() []nb.Unit { return x.index.RemovePolicy(policy.Key(name)) })
 }
 
-func (w *World) policyNames() []types.NamespacedName {
-	return namesOf(slices.Values(w.policies.Keys()))
+func (x *Policies) policyNames() []types.NamespacedName {
+	return namesOf(slices.Values(x.index.Keys()))
 }
 
-func (w *World) putNamespace(n *corev1.Namespace) []nb.Unit {
-	return append(w.look(w.facts.PutNamespace(n)), w.policies.PutNamespace(n)...)
+func (x *Policies) removeNamespace(name types.NamespacedName) []nb.Unit {
+	return x.index.RemoveNamespace(name.Name)
 }
 
-func (w *World) removeNamespace(name types.NamespacedName) []nb.Unit {
-	return w.policies.RemoveNamespace(name.Name)
+func (x *Policies) namespaceNames() []types.NamespacedName {
+	return clusterWide(slices.Values(x.index.Namespaces()))
 }
 
-func (w *World) namespaceNames() []types.NamespacedName {
-	return clusterWide(slices.Values(w.policies.Namespaces()))
-}
-
-// lookPolicies returns the units of the guard and of nodes' own ACLs affected.
-func (w *World) lookPolicies(c facts.Change) (touched []nb.Unit) {
+// Look returns the units of the guard and of nodes' own ACLs affected.
+func (x *Policies) Look(c facts.Change) (touched []nb.Unit) {
 	for _, sw := range c.Moved {
 		touched = append(touched, policy.NodeUnit(sw))
 	}
@@ -82,51 +97,37 @@ func (w *World) lookPolicies(c facts.Change) (touched []nb.Unit) {
 }
 
 // nodePolicyRows are the ACLs of a node's switch.
-func (w *World) nodePolicyRows(sw string) ([]nb.Row, error) {
-	if w.Facts().Management(sw) == nil {
+func (x *Policies) nodePolicyRows(sw string) ([]nb.Row, error) {
+	if x.facts.Now().Management(sw) == nil {
 		return nil, nil
 	}
 	return policy.Node{
-		Switch: sw, Management: w.Facts().Management(sw), Own: w.Facts().Addresses[sw],
-		Inside: w.Facts().Inside(), Policies: w.policies.Any(),
+		Switch: sw, Management: x.facts.Now().Management(sw), Own: x.facts.Now().Addresses[sw],
+		Inside: x.facts.Now().Inside(), Policies: x.index.Any(),
 	}.Rows(), nil
 }
 
 // guardRows returns the rows of the guard.
-func (w *World) guardRows() ([]nb.Row, error) {
-	return policy.GuardRows(w.Facts().Cluster.Subnets, w.Facts().Switches), nil
+func (x *Policies) guardRows() ([]nb.Row, error) {
+	return policy.GuardRows(x.facts.Now().Cluster.Subnets, x.facts.Now().Switches), nil
 }
 
 // policyRows are the rows of a policy, or of a group of pods.
-func (w *World) policyRows(u nb.Unit) ([]nb.Row, error) {
-	rows, problem := w.policies.Rows(u)
+func (x *Policies) policyRows(u nb.Unit) ([]nb.Row, error) {
+	rows, problem := x.index.Rows(u)
 	if problem != "" {
 		return rows, &feature.Problem{Reason: "NetworkPolicyNotHonoured", Message: problem}
 	}
 	return rows, nil
 }
 
-// policyUnits lists the units of policies, their groups and their logging.
-func (w *World) policyUnits() []nb.Unit { return w.policies.Units() }
-
-func (w *World) guardUnits() []nb.Unit {
-	if len(w.Facts().Cluster.Nodes) == 0 {
-		return nil
-	}
-	return []nb.Unit{policy.GuardUnit}
-}
-
-func (w *World) nodePolicyUnits() []nb.Unit {
-	return feature.UnitsOf(w.Facts().Cluster.Nodes, policy.NodeUnit)
-}
-
 // Policy returns the policy of unit u.
-func (w *World) Policy(u nb.Unit) (policy.Policy, bool) { return w.policies.Policy(u) }
+func (x *Policies) Policy(u nb.Unit) (policy.Policy, bool) { return x.index.Policy(u) }
 
-// ShowPolicies lists the policies of the pod of unit u, and their rules.
-func (w *World) ShowPolicies(u nb.Unit) (string, error) {
+// Show lists the policies of the pod of unit u, and their rules.
+func (x *Policies) Show(u nb.Unit) (string, error) {
 	k, _ := pod.KeyOf(u)
-	text, ok := w.policies.Show(k)
+	text, ok := x.index.Show(k)
 	if !ok {
 		return "", noPod(k)
 	}

@@ -32,16 +32,11 @@ var steps = [][]string{
 
 // allUnits returns the kinds of units of all features, by their prefixes.
 func (w *World) allUnits() map[string]feature.Units {
-	all := []feature.Units{
-		{Prefix: string(policy.LoggingUnit), Rows: w.policyRows},
-		feature.Single(policy.GuardUnit, w.guardRows, func() bool { return len(w.Facts().Cluster.Nodes) > 0 }),
-		feature.Named(policy.NodePrefix, policy.NodeOf, w.nodePolicyRows, func() []nb.Unit { return feature.UnitsOf(w.Facts().Cluster.Nodes, policy.NodeUnit) }),
-		{Prefix: policy.GroupPrefix, Rows: w.policyRows},
-		{Prefix: policy.UnitPrefix, Rows: w.policyRows, List: w.policies.Units},
-	}
 	out := map[string]feature.Units{}
-	for _, u := range slices.Concat(all, w.network.Units(), w.Answers.Units(), w.Pods.Units(), w.Services.Units()) {
-		out[u.Prefix] = u
+	for _, f := range w.features {
+		for _, u := range f.Units() {
+			out[u.Prefix] = u
+		}
 	}
 	return out
 }

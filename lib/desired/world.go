@@ -28,7 +28,8 @@ type World struct {
 	facts    *facts.Index
 	network  *network.Network
 	units    map[string]feature.Units // by prefix
-	policies *policy.Index
+	features []feature.Feature        // in the order in which they look at facts
+	Policies *Policies
 	Pods     *Pods
 
 	Services  *Services
@@ -38,14 +39,13 @@ type World struct {
 
 // NewWorld returns an empty world.
 func NewWorld() *World {
-	w := &World{
-		facts:    facts.NewIndex(),
-		policies: policy.NewIndex(),
-	}
+	w := &World{facts: facts.NewIndex()}
+	w.Policies = &Policies{w.facts, policy.NewIndex()}
 	w.Services = newServices(w.facts, w.look)
 	w.Answers, w.hostPorts = w.Services.answers, w.Services.hostPorts
-	w.Pods = newPods(w.facts, also{w.hostPorts.Change, w.policies.Refs, w.hostPorts.Rows})
+	w.Pods = newPods(w.facts, also{w.hostPorts.Change, w.Policies.index.Refs, w.hostPorts.Rows})
 	w.network = network.New(w.facts, w.Pods.next)
+	w.features = []feature.Feature{w.network, w.Services, w.hostPorts, w.Answers, w.Policies, w.Pods}
 	w.units = w.allUnits()
 	return w
 }
@@ -54,13 +54,12 @@ func NewWorld() *World {
 func (w *World) Facts() *facts.Facts { return w.facts.Now() }
 
 // look lets all features look at other facts, and returns the units to compute again.
-func (w *World) look(c facts.Change) []nb.Unit {
+func (w *World) look(c facts.Change) (touched []nb.Unit) {
 	if c.Now == nil {
 		return nil
 	}
-	touched := w.network.Look(c)
-	for _, look := range []func(facts.Change) []nb.Unit{w.Services.Look, w.hostPorts.Look, w.Answers.Look, w.lookPolicies, w.Pods.Look} {
-		touched = append(touched, look(c)...)
+	for _, f := range w.features {
+		touched = append(touched, f.Look(c)...)
 	}
 	return touched
 }
@@ -73,13 +72,17 @@ func (w *World) nodeNames() []types.NamespacedName { return clusterWide(maps.Key
 
 func (w *World) putPodObject(o *corev1.Pod) []nb.Unit {
 	p := pod.New(o)
-	return append(w.Pods.put(p), w.putLabels(o, p)...)
+	return append(w.Pods.put(p), w.Policies.putLabels(o, p)...)
 }
 
 func (w *World) removePodObject(name types.NamespacedName) []nb.Unit {
 	k := pod.Key(name)
 	delete(w.Pods.previous, k)
-	return append(w.Pods.remove(k), w.policies.RemovePod(k)...)
+	return append(w.Pods.remove(k), w.Policies.index.RemovePod(k)...)
+}
+
+func (w *World) putNamespace(n *corev1.Namespace) []nb.Unit {
+	return append(w.look(w.facts.PutNamespace(n)), w.Policies.index.PutNamespace(n)...)
 }
 
 func (w *World) podNames() []types.NamespacedName { return namesOf(maps.Keys(w.Pods.all)) }

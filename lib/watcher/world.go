@@ -188,6 +188,9 @@ func (n core) Mismatch(u nb.Unit) *feature.Problem { return n.Pods.Mismatch(u) }
 // Service implements Network.
 func (n core) Service(u nb.Unit) (service.Resolved, bool) { return n.Services.Service(u) }
 
+// ShowPolicies implements Network.
+func (n core) ShowPolicies(u nb.Unit) (string, error) { return n.Policies.Show(u) }
+
 // ServiceSummaries implements Network.
 func (n core) ServiceSummaries(u nb.Unit) []service.Summary { return n.Services.ServiceSummaries(u) }
 
@@ -208,7 +211,7 @@ func (n core) Object(u nb.Unit) runtime.Object {
 	if s, ok := n.Services.Service(u); ok {
 		return &corev1.Service{ObjectMeta: identity(s.Namespace, s.Name, s.UID)}
 	}
-	if p, ok := n.Policy(u); ok {
+	if p, ok := n.Policies.Policy(u); ok {
 		return &networkingv1.NetworkPolicy{ObjectMeta: identity(p.Namespace, p.Name, p.UID)}
 	}
 	if name, _ := n.Facts().BadServiceCIDR(); u == servicecidr.Unit && name != "" {

@@ -60,6 +60,9 @@ type nodesPort struct {
 	Port uint16
 }
 
+// Units implements feature.Feature: the rows are those of the pods' units.
+func (x *Index) Units() []feature.Units { return nil }
+
 // Change replaces the hostPorts of a pod, old, by those of now. Each is zero if there is no such pod. It
 // returns the units of the pods that may gain or lose a hostPort.
 func (x *Index) Change(old, now pod.Pod) []nb.Unit {
