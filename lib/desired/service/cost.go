@@ -29,7 +29,7 @@ const (
 // Ordinary is the weight without a limit of its own: a namespace has as many ordinary Services as its ResourceQuota
 // allows. MaxWeight is the limit of the weight above Ordinary of all Services of a namespace.
 const (
-	Ordinary  = 300
+	Ordinary  = 500
 	MaxWeight = 400_000
 )
 
