@@ -22,21 +22,21 @@ func (w *World) Compact() {
 }
 
 // reshare removes strings no longer in use: nodes come and go, and slices may name any.
-func (s *Services) reshare() {
-	s.shared = map[string]string{}
-	for _, here := range s.onNode {
+func (x *Services) reshare() {
+	x.shared = map[string]string{}
+	for _, here := range x.onNode {
 		for _, l := range here {
 			for _, v := range l.variables {
-				s.keep(v.name)
+				x.keep(v.name)
 			}
 		}
 	}
-	for _, state := range s.all {
+	for _, state := range x.all {
 		for _, sl := range state.slices {
 			for _, h := range sl.Endpoints {
-				s.keep(h.Node)
+				x.keep(h.Node)
 				for _, hint := range slices.Concat(h.Zones, h.Nodes) {
-					s.keep(hint)
+					x.keep(hint)
 				}
 			}
 		}
@@ -44,9 +44,9 @@ func (s *Services) reshare() {
 }
 
 // keep makes a string in use its only copy.
-func (s *Services) keep(text string) {
-	if _, ok := s.shared[text]; !ok {
-		s.shared[text] = text
+func (x *Services) keep(text string) {
+	if _, ok := x.shared[text]; !ok {
+		x.shared[text] = text
 	}
 }
 

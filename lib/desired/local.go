@@ -21,33 +21,33 @@ type localEndpoints struct {
 type variable struct{ name, value string }
 
 // indexSlice records which of some nodes have endpoints of a slice.
-func (s *Services) indexSlice(of *serviceState, name string, nodes []string) {
+func (x *Services) indexSlice(of *serviceState, name string, nodes []string) {
 	for _, node := range nodes {
 		sl, ok := of.slices[name]
 		if ok && of.byNode && len(sl.On(node).Endpoints) > 0 {
-			s.addOnNode(node, of.Key, name)
+			x.addOnNode(node, of.Key, name)
 		} else {
-			s.removeOnNode(node, of.Key, name)
+			x.removeOnNode(node, of.Key, name)
 		}
 	}
 }
 
-func (s *Services) addOnNode(node string, k service.Key, slice string) {
-	if s.onNode[node] == nil {
-		s.onNode[node] = map[service.Key]*localEndpoints{}
+func (x *Services) addOnNode(node string, k service.Key, slice string) {
+	if x.onNode[node] == nil {
+		x.onNode[node] = map[service.Key]*localEndpoints{}
 	}
-	l := s.onNode[node][k]
+	l := x.onNode[node][k]
 	if l == nil {
 		l = &localEndpoints{}
-		s.onNode[node][k] = l
+		x.onNode[node][k] = l
 	}
 	if !slices.Contains(l.slices, slice) {
 		l.slices = append(l.slices, slice)
 	}
 }
 
-func (s *Services) removeOnNode(node string, k service.Key, slice string) {
-	l := s.onNode[node][k]
+func (x *Services) removeOnNode(node string, k service.Key, slice string) {
+	l := x.onNode[node][k]
 	if l == nil {
 		return
 	}
@@ -55,8 +55,8 @@ func (s *Services) removeOnNode(node string, k service.Key, slice string) {
 	if len(l.slices) > 0 {
 		return
 	}
-	if delete(s.onNode[node], k); len(s.onNode[node]) == 0 {
-		delete(s.onNode, node)
+	if delete(x.onNode[node], k); len(x.onNode[node]) == 0 {
+		delete(x.onNode, node)
 	}
 }
 

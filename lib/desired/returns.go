@@ -149,10 +149,3 @@ func (x *Services) returnUnits() (out []nb.Unit) {
 	}
 	return out
 }
-
-func (x *Services) insideUnits() []nb.Unit {
-	if x.returns.services == 0 {
-		return nil
-	}
-	return []nb.Unit{service.InsideUnit}
-}

@@ -229,12 +229,12 @@ func (x *Services) reserve(k service.Key) []service.Key {
 }
 
 // share returns the shared copy of a string.
-func (s *Services) share(text string) string {
-	if one, ok := s.shared[text]; ok {
+func (x *Services) share(text string) string {
+	if one, ok := x.shared[text]; ok {
 		return one
 	}
 	text = strings.Clone(text)
-	s.shared[text] = text
+	x.shared[text] = text
 	return text
 }
 
