@@ -12,7 +12,7 @@
 //
 // Layer 1, the pure core: the desired state as a function of Kubernetes' objects.
 //
-//	lib/desired            World: the latest version of every object, and the rows computed from them
+//	lib/desired            World: the latest version of every object, and the rows computed from them; pods, Services, policies
 //	lib/desired/facts      the facts about the network that features share: addresses of nodes, hosts, gateways that are down
 //	lib/desired/feature    the shape of a feature: its kinds of units, and the changes that it looks at
 //	lib/desired/network    rows of the cluster, nodes and gateways, which follow from the facts alone
@@ -42,9 +42,9 @@
 //	lib/ovsdb/vswitchdb    the tables of the local Open vSwitch, generated from its schema
 //	lib/ovsdb/sbdb         the tables of the Southbound database, generated from its schema
 //	lib/link               network interfaces by netlink: veth pairs, addresses, routes, namespaces
+//	lib/link/ifstate       saved state of an interface: addresses, routes, rules, neighbours
 //	lib/nftables           tables of nftables that drop packets of pods
 //	lib/iptables           chains of ours in the host's packet filter, made equal to lists of rules
-//	lib/link/ifstate       saved state of an interface: addresses, routes, rules, neighbours
 //	lib/garp               neighbours by frames: gratuitous ARP, unsolicited advertisements, solicitations
 //	lib/prober             probes of hosts by TCP, and the ICMP errors of firewalls
 //	lib/ofctl              flows of a bridge by ovs-ofctl; its ovs-vswitchd coming and going
@@ -54,7 +54,7 @@
 //
 // Layer 4, the programs: each combines packages of the layers below.
 //
-//	lib/settings           gathers flags, external_ids, file and environment for lib/config
+//	lib/settings           gathers flags, external_ids, file and environment for lib/config; runs roles with them
 //	lib/overlay            ovn-k8s-overlay: master-init, minion-init, node-remove, gateway-init, gateway-remove
 //	lib/overlay/store      the topology in the Northbound database: read, preview, one transaction
 //	lib/overlay/host       the Open vSwitch of a command's host, and the configuration
@@ -65,10 +65,10 @@
 //	lib/overlay/boot       the management port in the host's own network configuration
 //	lib/overlay/cnisetup   the CNI plugin and its configuration, where container runtimes look
 //	lib/watcher            ovn-k8s-watcher: Kubernetes to Northbound, all the time
-//	lib/watcher/health     which gateways are up: probes, chassis, declarations; and reports of changes
+//	lib/watcher/health     reports about the hosts of gateways: probes, chassis, declarations; and changes of gateways
 //	lib/watcher/annotations writes the annotations of pods, concurrently
 //	lib/watcher/failures   reports failures of units once, in the log and as Events
-//	lib/watcher/records    what the commands and an earlier watcher left in the Northbound database
+//	lib/watcher/records    records and rows of the commands and of an earlier watcher in the Northbound database
 //	lib/watcher/registry   the copy of the topology in a ConfigMap
 //	lib/watcher/south      follows the Southbound database
 //	lib/watcher/show       the state of the network for ovs-appctl

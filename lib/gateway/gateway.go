@@ -5,7 +5,8 @@
 //	                                          └─────────▶ lib/iptables: the host
 //	                                                      health checks: HTTP
 //
-// All of it is computed by one goroutine, the engine's.
+// All of it is computed by one goroutine, the engine's. Parts of the engine with a state of their own are packages below
+// this one; package lib lists them.
 package gateway
 
 import (

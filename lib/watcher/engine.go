@@ -29,7 +29,7 @@ import (
 	"ovn-k8s/lib/watcher/south"
 )
 
-// An event is a change for the engine's goroutine to record. It returns the units to compute again.
+// An event records a change in the engine's goroutine. It returns the units to compute again.
 type event func() []nb.Unit
 
 // mostUnits is the largest number of units compared at once: their rows take about 2 kB each. Related units should
@@ -37,16 +37,16 @@ type event func() []nb.Unit
 const mostUnits = 20000
 
 // An engine keeps the database and the annotations equal to the World's rows and annotations. The goroutine of its
-// loop owns everything but send, status and the fields used by them.
+// loop owns everything except send, Loop.Status and the atomic fields.
 type engine struct {
 	links      *links
 	term       *ovsdb.Term // nil: it only compares
 	log        *logrus.Entry
 	loop       reconcile.Loop[event, nb.Unit]
 	applier    Applier
-	worlds     World       // of the objects of all kinds
-	network    Network     // of the kinds of the network
-	northbound *northbound // the applier
+	worlds     World       // of all kinds of objects: network, and the Worlds of extensions
+	network    Network     // lib/desired
+	northbound *northbound // applier, with its type
 	notes      *annotations.Writer
 	health     *health.Health // of gateways
 	failures   *failures.Reporter
@@ -98,7 +98,7 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 	return e
 }
 
-// send hands an event to the engine's goroutine. It does not block.
+// send passes an event to the engine's goroutine. It does not block.
 func (e *engine) send(ev func() []nb.Unit) { e.loop.Send(ev) }
 
 // run runs the engine until ctx ends.

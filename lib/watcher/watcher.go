@@ -4,7 +4,8 @@
 //	lib/kube ──events──▶ engine: desired.World ──rows──▶ lib/nbsync ──▶ database
 //	                        └──────addresses──▶ annotations of pods
 //
-// One goroutine, the engine's, computes everything.
+// One goroutine, the engine's, computes everything. Parts of the engine with a state of their own are packages below
+// this one; package lib lists them.
 package watcher
 
 import (

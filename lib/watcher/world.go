@@ -170,7 +170,7 @@ type Network interface {
 	Compact()
 }
 
-// core is the Network of lib/desired.
+// core is the Network of lib/desired. Allocate is its World.Settle.
 type core struct{ *desired.World }
 
 // Allocate implements World.

@@ -1,5 +1,5 @@
-// Package health decides which gateways are up, and reports each change: from probes of their hosts, the chassis in the
-// Southbound database, and what hosts declare.
+// Package health records probes of the hosts of gateways, the chassis in the Southbound database and the declarations
+// of hosts, and reports gateways that go down or come back. facts.Outages has the decision.
 package health
 
 import (
@@ -104,7 +104,7 @@ func (h *Health) judged(record func() []nb.Unit) []nb.Unit {
 		case slices.Contains(before, name):
 		case slices.Contains(h.declared, name):
 			h.log.Warn(h.declaredText(name))
-		case !h.network.Facts().DeclaredDown(name): // else tellDeclared follows
+		case !h.network.Facts().DeclaredDown(name): // else TellDeclared follows
 			h.log.WithField("gateway", name).Warnf("is dead: nothing leads there until its host is registered in the Southbound database and answers at %s, TCP port %d or %d", addressesOf(h.network, name), prober.Ports()[0], prober.Ports()[1])
 		}
 	}
