@@ -34,8 +34,6 @@ type Row struct {
 	// Adopt permits taking over an existing row without an owner, if nbsync recognizes it as a match for this row.
 	// Otherwise such a row with the same name is an error.
 	Adopt bool
-	// First creates the row before changes to other rows if the comparison needs several transactions.
-	First bool
 	// OnlyNew lists prefixes of keys of external_ids. They are written when the row is created or adopted, and not
 	// compared afterwards.
 	OnlyNew []string

@@ -32,9 +32,10 @@ type stage struct {
 // The rows of a network policy belong to many units: groups, pods, rules. Between two transactions no pod may be
 // more open than both before and afterwards. So all existing rows change in one transaction, with any number of
 // units. New rows without other referrers come after it, such as new pods; each pod joins its groups in the
-// transaction creating its port. Rows with First come in their order among the existing ones.
+// transaction creating its port.
 //
-// Units with load balancers only come last: the Services of one author must not delay the pods of others.
+// Units with load balancers only come last, in the order of Compare, whether they have rows or not: the Services of
+// one author must not delay the pods of others.
 //
 // If the first part alone is too large, as after the database was emptied, it is ordered: first units that only add
 // rows, in the order of Compare; then units that delete some.
@@ -96,7 +97,7 @@ func (s *Sync) arrivals(want map[nb.Unit][]nb.Row, units []nb.Unit) (others, arr
 	defer s.mu.Unlock()
 	have := s.refreshed(c)
 	for _, u := range units {
-		if have.owns(u) || slices.ContainsFunc(want[u], func(r nb.Row) bool { return r.First || !have.tables[r.Table].leaf }) {
+		if have.owns(u) || slices.ContainsFunc(want[u], func(r nb.Row) bool { return !have.tables[r.Table].leaf }) {
 			others = append(others, u)
 		} else {
 			arrivals = append(arrivals, u)

@@ -75,7 +75,7 @@ func mix(x uint64) uint64 {
 // Load_Balancer). It has no port: what load balancers of Services do not take at the address is dropped.
 func Row(a netip.Addr, gateway string) nb.Row {
 	return nb.Row{
-		Table: nbdb.LoadBalancerTable, ID: string(Unit(a)), First: true,
+		Table: nbdb.LoadBalancerTable, ID: string(Unit(a)),
 		Model: &nbdb.LoadBalancer{
 			Name: string(Unit(a)), Vips: map[string]string{a.String(): ""}, Options: map[string]string{"neighbor_responder": "all"},
 		},
