@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -50,6 +51,24 @@ func TestServiceCIDRs(t *testing.T) {
 	}
 	if rows, err := w.Rows(servicecidr.Unit); err != nil || len(rows) != 2 {
 		t.Errorf("%v: %v", err, rows)
+	}
+}
+
+// A ServiceCIDR within a configured subnet is reported when a node gets an address there, and no longer when the node
+// goes.
+func TestANodeInAConfiguredSubnetTouchesServiceCIDRs(t *testing.T) {
+	w := crowded(t, 1)
+	w.Put(servicecidr.Ranges(prefixes("172.16.0.0/16")))
+	w.Put(serviceCIDR("kubernetes", "172.16.0.0/16"))
+	inside := largeNode(0, 0)
+	inside.Status.Addresses[0].Address = "172.16.0.9"
+	for _, n := range []*corev1.Node{inside, largeNode(0, 0)} {
+		if touched := w.Put(n); !slices.Contains(touched, servicecidr.Unit) {
+			t.Errorf("node with %s touches %v", n.Status.Addresses[0].Address, touched)
+		}
+	}
+	if name := badServiceCIDR(w); name != "" {
+		t.Errorf("bad is %s", name)
 	}
 }
 

@@ -58,9 +58,7 @@ func (n *Network) Look(c facts.Change) (touched []nb.Unit) {
 	for _, sw := range c.Judged {
 		touched = append(touched, topology.HostUnit(sw)) // at least its Problem may differ
 	}
-	if c.Surroundings && (!slices.Equal(c.Was.Ranges, c.Now.Ranges) || !maps.EqualFunc(c.Was.CIDRs, c.Now.CIDRs, slices.Equal)) {
-		touched = append(append(touched, servicecidr.Unit), n.hostUnits()...)
-	}
+	touched = append(touched, n.changedRanges(c)...)
 	if !c.Topology || was.Equal(now) {
 		return touched
 	}
@@ -71,6 +69,18 @@ func (n *Network) Look(c facts.Change) (touched []nb.Unit) {
 		touched = append(touched, topology.NodeUnit(name), servicecidr.Unit)
 	}
 	return append(touched, n.changedHosts(was, now)...)
+}
+
+// changedRanges returns the units affected by other subnets of Services.
+func (n *Network) changedRanges(c facts.Change) []nb.Unit {
+	switch {
+	case !c.Surroundings:
+	case !slices.Equal(c.Was.Ranges, c.Now.Ranges) || !maps.EqualFunc(c.Was.CIDRs, c.Now.CIDRs, slices.Equal):
+		return append(n.hostUnits(), servicecidr.Unit)
+	case badServiceCIDR(c.Was) != badServiceCIDR(c.Now): // its subnet may lie within a configured one
+		return []nb.Unit{servicecidr.Unit}
+	}
+	return nil
 }
 
 // changedHosts returns the units of hosts affected by a change of the topology.
@@ -170,8 +180,14 @@ func (n *Network) hostUnits() (out []nb.Unit) {
 func (n *Network) rangesRows() ([]nb.Row, error) {
 	f := n.facts.Now()
 	rows := f.Ranges.Rows(f.Switches)
-	if _, why := f.BadServiceCIDR(); why != "" {
+	if why := badServiceCIDR(f); why != "" {
 		return rows, &feature.Problem{Reason: "BadServiceCIDR", Message: why}
 	}
 	return rows, nil
+}
+
+// badServiceCIDR is the reason of facts.Facts.BadServiceCIDR.
+func badServiceCIDR(f *facts.Facts) string {
+	_, why := f.BadServiceCIDR()
+	return why
 }
