@@ -17,7 +17,8 @@ const (
 	// maxOperations bounds a transaction with changes of existing rows. Thousands of ports added to one port group
 	// are one operation.
 	maxOperations = 2000
-	// maxBytes bounds the values of a transaction, unless one unit has more.
+	// maxBytes bounds the values of a transaction, unless one unit has more, or existing rows other than load balancers
+	// change.
 	maxBytes = 4 << 20
 )
 
