@@ -32,7 +32,7 @@ func (x *Services) lookAround() (touched []nb.Unit) {
 	x.around = now
 	if old.Addresses != now.Addresses {
 		for id := range x.facts.Now().Chassis {
-			touched = append(touched, ChassisUnit(id))
+			touched = append(touched, chassisUnit(id))
 		}
 	}
 	d := differenceOf(old, now)

@@ -10,14 +10,14 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// ChassisPrefix starts the units of hosts.
-const ChassisPrefix = "chassis/"
+// chassisPrefix starts the units of hosts.
+const chassisPrefix = "chassis/"
 
-// ChassisUnit is the unit of the variables of a host. id is its system-id.
-func ChassisUnit(id string) nb.Unit { return nb.Unit(ChassisPrefix + id) }
+// chassisUnit is the unit of the variables of a host. id is its system-id.
+func chassisUnit(id string) nb.Unit { return nb.Unit(chassisPrefix + id) }
 
-// chassisOf is the inverse of ChassisUnit. It reports false for units of other kinds.
-func chassisOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), ChassisPrefix) }
+// chassisOf is the inverse of chassisUnit. It reports false for units of other kinds.
+func chassisOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), chassisPrefix) }
 
 // chassisRows returns the variables of a host.
 func (x *Services) chassisRows(id string) ([]nb.Row, error) {
@@ -46,7 +46,7 @@ func (x *Services) chassisRows(id string) ([]nb.Row, error) {
 }
 
 func (x *Services) allChassisUnits() []nb.Unit {
-	return feature.UnitsOf(x.facts.Now().Chassis, ChassisUnit)
+	return feature.UnitsOf(x.facts.Now().Chassis, chassisUnit)
 }
 
 // changedChassis returns the units of chassis added, removed, or with other addresses.
@@ -58,7 +58,7 @@ func (x *Services) changedChassis(c facts.Change) (touched []nb.Unit) {
 	for id := range merged(c.Was.Chassis, c.Now.Chassis) {
 		o, n := c.Was.Chassis[id], c.Now.Chassis[id]
 		if o.Node != n.Node || !slices.Equal(c.Was.GatewayAddresses(o), c.Now.GatewayAddresses(n)) {
-			touched = append(touched, ChassisUnit(id))
+			touched = append(touched, chassisUnit(id))
 		}
 	}
 	return touched
@@ -69,7 +69,7 @@ func (x *Services) chassisUnits(nodes ...string) []nb.Unit {
 	var units []nb.Unit
 	for _, node := range nodes {
 		for _, id := range x.facts.Now().ChassisOf[node] {
-			units = append(units, ChassisUnit(id))
+			units = append(units, chassisUnit(id))
 		}
 	}
 	return units

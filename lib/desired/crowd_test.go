@@ -106,7 +106,7 @@ func TestAnEndpointOfADaemonSetTouchesItsNode(t *testing.T) {
 				_, _ = w.Services.chassisRows(id)
 			}
 		})
-		if rows := fmt.Sprint(rowsOf(t, w, ChassisUnit("chassis-7"))); !strings.Contains(rows, "10.0.7.7:8080") {
+		if rows := fmt.Sprint(rowsOf(t, w, chassisUnit("chassis-7"))); !strings.Contains(rows, "10.0.7.7:8080") {
 			t.Errorf("the variables of chassis-7 are %s", rows)
 		}
 	}
@@ -129,13 +129,13 @@ func TestAChassisComputesTheServiceThatChanged(t *testing.T) {
 			slices[name] = daemonSlices(name, 5)[0]
 			w.Put(slices[name])
 		}
-		before := fmt.Sprint(rowsOf(t, w, ChassisUnit("chassis-0")))
+		before := fmt.Sprint(rowsOf(t, w, chassisUnit("chassis-0")))
 		w.Put(draining(slices["web-3"], 0))
 		cost[services] = allocated(func() { _, _ = w.Services.chassisRows("chassis-0") })
 		one := draining(slices["web-3"], 1)
 		one.Endpoints[0].Addresses = []string{"10.0.0.99"}
 		w.Put(one)
-		if now := fmt.Sprint(rowsOf(t, w, ChassisUnit("chassis-0"))); now != strings.Replace(before, `web_3.tcp.80.local4="10.0.0.7:8080"`, `web_3.tcp.80.local4="10.0.0.99:8080"`, 1) {
+		if now := fmt.Sprint(rowsOf(t, w, chassisUnit("chassis-0"))); now != strings.Replace(before, `web_3.tcp.80.local4="10.0.0.7:8080"`, `web_3.tcp.80.local4="10.0.0.99:8080"`, 1) {
 			t.Errorf("%d Services: the variables were %.400s, are %.400s", services, before, now)
 		}
 	}
@@ -159,7 +159,7 @@ func TestANodeComputesTheListedPorts(t *testing.T) {
 		w.Put(sl)
 	}
 	rows := ""
-	cost := allocated(func() { rows = fmt.Sprint(rowsOf(t, w, ChassisUnit("chassis-7"))) })
+	cost := allocated(func() { rows = fmt.Sprint(rowsOf(t, w, chassisUnit("chassis-7"))) })
 	if !strings.Contains(rows, fmt.Sprintf(`web.tcp.%d.local4="10.0.7.7:8080"`, http.Port)) || cost > 50_000 {
 		t.Errorf("%d bytes are allocated for %.300s", cost, rows)
 	}

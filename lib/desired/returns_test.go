@@ -99,7 +99,7 @@ func TestTheWayBackIsBounded(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	one, two := fmt.Sprint(rowsOf(t, w, ChassisUnit("chassis-1"))), fmt.Sprint(rowsOf(t, w, ChassisUnit("chassis-2")))
+	one, two := fmt.Sprint(rowsOf(t, w, chassisUnit("chassis-1"))), fmt.Sprint(rowsOf(t, w, chassisUnit("chassis-2")))
 	if strings.Contains(one, "young") || !strings.Contains(one, "old") || !strings.Contains(two, "young") {
 		t.Errorf("variables of node-1 %.300s, of node-2 %.300s", one, two)
 	}
@@ -109,7 +109,7 @@ func TestTheWayBackIsBounded(t *testing.T) {
 			t.Errorf("the older one's removal does not touch %s", u)
 		}
 	}
-	if got := problem("young"); got != "<nil>" || !strings.Contains(fmt.Sprint(rowsOf(t, w, ChassisUnit("chassis-1"))), "young") {
+	if got := problem("young"); got != "<nil>" || !strings.Contains(fmt.Sprint(rowsOf(t, w, chassisUnit("chassis-1"))), "young") {
 		t.Errorf("without the older one: %s", got)
 	}
 	for _, rows := range texts(w) {

@@ -80,7 +80,7 @@ func newServices(x *facts.Index, look func(facts.Change) []nb.Unit) *Services {
 // Units implements feature.Feature.
 func (x *Services) Units() []feature.Units {
 	return []feature.Units{
-		feature.Named(ChassisPrefix, chassisOf, x.chassisRows, x.allChassisUnits),
+		feature.Named(chassisPrefix, chassisOf, x.chassisRows, x.allChassisUnits),
 		feature.Single(service.InsideUnit, x.insideRows, func() bool { return x.returns.services > 0 }),
 		feature.Named(service.ReturnPrefix, service.ReturnOf, x.returnRows, x.returnUnits),
 		feature.Named(service.UnitPrefix, service.KeyOf, x.serviceRows, x.serviceUnits),

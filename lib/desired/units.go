@@ -20,7 +20,7 @@ import (
 var steps = [][]string{
 	{string(topology.ClusterUnit)},
 	{topology.NodePrefix},
-	{topology.GatewayUnitPrefix, topology.HostPrefix, ChassisPrefix, string(servicecidr.Unit), string(service.InsideUnit), string(policy.LoggingUnit)},
+	{topology.GatewayUnitPrefix, topology.HostPrefix, chassisPrefix, string(servicecidr.Unit), string(service.InsideUnit), string(policy.LoggingUnit)},
 	{string(policy.GuardUnit), policy.NodePrefix},
 	{policy.GroupPrefix},
 	{policy.UnitPrefix},
