@@ -188,8 +188,8 @@ func (l *layout) costVariables(c *cost, variable int) {
 	c.add(len(nodes)*six, variable+addrBytes(1))
 }
 
-// costGateways adds the frontends of port number i at each gateway, and returns the number of gateways. Each endpoint
-// is on one node.
+// costGateways adds the frontends of port number i at each gateway, and returns the number of gateways with some. Each
+// endpoint is on one node.
 func (l *layout) costGateways(c *cost, i int) (rows int) {
 	if !l.ExternalLocal || !l.byGateway {
 		return 0
@@ -204,11 +204,11 @@ func (l *layout) costGateways(c *cost, i int) (rows int) {
 			continue
 		}
 		frontends += n
-		at := len(f.Backends()) // gateways with an endpoint, or all of them: see addAtGateways
-		if at == 0 {
-			at = len(l.at.Gateways)
+		at, endpoints := len(l.at.Gateways), len(f.Backends())
+		if endpoints > 0 { // without any, all gateways have the frontend: see addAtGateways
+			at = min(at, endpoints)
 		}
-		c.weight += n * at * (singleFrontend + endpointWeight)
+		c.weight += n * (at*singleFrontend + endpoints*endpointWeight)
 		rows = max(rows, at)
 	}
 	c.add(frontends*len(l.at.Gateways), width+8)

@@ -98,6 +98,22 @@ func TestAffinityCostsNoProductOfNodesAndEndpoints(t *testing.T) {
 	}
 }
 
+// L3: a DaemonSet in the hosts' network with policy Local has load balancers at gateways only, and weighs accordingly.
+func TestTheWeightFollowsGateways(t *testing.T) {
+	all, few := crowd(1000), crowd(1000)
+	maps.DeleteFunc(few.Gateways, func(name string, _ Gateway) bool { return len(name) > len("node-0") })
+	var hosts []string
+	for i, a := range all.Hosts {
+		hosts = append(hosts, fmt.Sprintf("%s@node-%d", a, i))
+	}
+	r := resolve(web(nodePort, func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }), slice("a", 8080, hosts...))
+	heavy, _ := r.Weight(all)
+	light, ok := r.Weight(few)
+	if !ok || len(few.Gateways) != 10 || light*10 > heavy {
+		t.Errorf("with %d gateways it weighs %d, with %d %d", len(few.Gateways), light, len(all.Gateways), heavy)
+	}
+}
+
 // L3: the cost of a Service is computed before any row, with nodes and gateways. A Service above the limit has no
 // rows, and a Problem.
 func TestCostIsKnownBeforeRows(t *testing.T) {
