@@ -26,6 +26,10 @@ const (
 	endpointWeight = 1 // at each frontend
 )
 
+// maxWeighed bounds the addresses of hosts at which a NodePort has a weight: any kubelet may report 64 of its own, and
+// must not decide which Services of a namespace are refused.
+const maxWeighed = 2
+
 // Ordinary is the weight without a limit of its own: a namespace has as many ordinary Services as its ResourceQuota
 // allows. MaxWeight is the limit of the weight above Ordinary of all Services of a namespace.
 const (
@@ -54,6 +58,11 @@ func (c *cost) add(n, bytes int) { c.bytes += n * bytes }
 // frontends adds n frontends of all nodes, of some bytes and with so many endpoints each.
 func (c *cost) frontends(n, bytes, endpoints int) {
 	c.add(n, bytes)
+	c.weigh(n, endpoints)
+}
+
+// weigh adds the weight of n frontends of all nodes, with so many endpoints each.
+func (c *cost) weigh(n, endpoints int) {
 	c.weight += n * (frontendWeight + endpoints*endpointWeight)
 }
 
@@ -138,7 +147,8 @@ func (l *layout) costFrontends(c *cost, i, f int, all Endpoints, variable int) {
 		switch {
 		case to.Family != f:
 		case to.Kind == NodePort:
-			c.frontends(l.at.Addresses[f], 2*frontend+value, len(all))
+			c.add(l.at.Addresses[f], 2*frontend+value)
+			c.weigh(l.weighed(f), len(all))
 		case to.IsOutside():
 			c.frontends(2, 2*frontend+value, len(all))
 		case l.differs[i][f] && c.over() != "": // ports times places would take too long
@@ -152,6 +162,9 @@ func (l *layout) costFrontends(c *cost, i, f int, all Endpoints, variable int) {
 		}
 	}
 }
+
+// weighed is the number of frontends of a NodePort with a weight, in a family.
+func (l *layout) weighed(f int) int { return min(l.at.Addresses[f], maxWeighed) }
 
 // sharedBalancers is the number of load balancers of a protocol in groups: see Rows.
 func (l *layout) sharedBalancers() int {
@@ -196,10 +209,10 @@ func (l *layout) costGateways(c *cost, i int) (rows int) {
 	}
 	frontends, width := 0, addrBytes(1)
 	for _, f := range l.frontends[i] {
-		n := 1
+		n, weighed := 1, 1
 		switch {
 		case f.Kind == NodePort:
-			n = l.at.Addresses[f.Family]
+			n, weighed = l.at.Addresses[f.Family], l.weighed(f.Family)
 		case !f.IsOutside():
 			continue
 		}
@@ -208,7 +221,7 @@ func (l *layout) costGateways(c *cost, i int) (rows int) {
 		if endpoints > 0 { // without any, all gateways have the frontend: see addAtGateways
 			at = min(at, endpoints)
 		}
-		c.weight += n * (at*singleFrontend + endpoints*endpointWeight)
+		c.weight += weighed * (at*singleFrontend + endpoints*endpointWeight)
 		rows = max(rows, at)
 	}
 	c.add(frontends*len(l.at.Gateways), width+8)

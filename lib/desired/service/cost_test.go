@@ -114,6 +114,18 @@ func TestTheWeightFollowsGateways(t *testing.T) {
 	}
 }
 
+// L3: a kubelet that reports many addresses does not make Services of others too heavy for their namespaces.
+func TestTheWeightDoesNotFollowKubelets(t *testing.T) {
+	at := crowd(3)
+	at.Addresses = [2]int{2, 1}
+	r := resolve(many(10), spread(3, 10, noHint)...)
+	before, _ := r.Weight(at)
+	at.Addresses = [2]int{64, 64}
+	if now, ok := r.Weight(at); !ok || now != before {
+		t.Errorf("a host with 64 addresses changes the weight from %d to %d", before, now)
+	}
+}
+
 // L3: the cost of a Service is computed before any row, with nodes and gateways. A Service above the limit has no
 // rows, and a Problem.
 func TestCostIsKnownBeforeRows(t *testing.T) {
