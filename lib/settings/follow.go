@@ -72,8 +72,8 @@ func (w *wrong) Unwrap() error { return w.error }
 var ErrChanged = errors.New("the configuration changed")
 
 const (
-	// fileInterval is the time between two looks at files. A new text of the configuration file is used once two looks in
-	// a row have found it, since editors may write it in parts.
+	// fileInterval is the time between two looks at files. A new text is used once two looks in a row have found it, since
+	// editors may write it in parts.
 	fileInterval = 2 * time.Second
 	// retryInterval is the time between attempts.
 	retryInterval = time.Second
@@ -90,6 +90,9 @@ type process struct {
 	mu      sync.Mutex // guards the fields below
 	config  config.Config
 	file    string // text of File for config
+	seen    string // text of File at the last look
+	seenCA  string // authorities at the last look
+	waiting bool   // to load the settings when File has one text for two looks
 	problem string // why newer settings are not used, as logged
 	running []*running
 }
@@ -111,6 +114,7 @@ func (f Follower) Run(ctx context.Context, ready func()) error {
 		f.Switch.OnExternalIDs(func(map[string]string) { poke(p.changed) })
 	}
 	p.file = read(f.File)
+	p.seen = p.file
 	var err error
 	if p.config, err = f.Load(ctx); err != nil {
 		return err
@@ -245,7 +249,6 @@ func (p *process) status(r *running, text string) {
 func (p *process) follow(ctx context.Context) {
 	look := time.NewTicker(fileInterval)
 	defer look.Stop()
-	seen := read(p.File)
 	for {
 		select {
 		case <-ctx.Done():
@@ -253,26 +256,38 @@ func (p *process) follow(ctx context.Context) {
 		case <-p.changed:
 			p.reload(ctx)
 		case <-look.C:
-			before := seen
-			if seen = read(p.File); seen == before && p.isNew(seen) {
-				p.reload(ctx)
-			}
-			p.checkAuthorities()
+			p.look(ctx)
 		}
 	}
 }
 
-func (p *process) isNew(file string) bool {
+// look uses new texts of files that two looks in a row have found.
+func (p *process) look(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return file != p.file
+	before, beforeCA := p.seen, p.seenCA
+	p.seen, p.seenCA = read(p.File), authorities(p.config)
+	if p.seen == before && (p.seen != p.file || p.waiting) {
+		p.file = p.seen
+		p.load(ctx)
+	}
+	if p.seenCA == beforeCA {
+		p.replaceAuthorities(p.seenCA)
+	}
 }
 
-// reload loads the settings, and restarts the roles that read a changed one. It logs each problem once.
+// reload loads the settings, unless the configuration file has a new text, which may be incomplete: then a look does it.
 func (p *process) reload(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.file = read(p.File)
+	if p.waiting = read(p.File) != p.file; !p.waiting {
+		p.load(ctx)
+	}
+}
+
+// load loads the settings, and restarts the roles that read a changed one. It logs each problem once. The caller holds mu.
+func (p *process) load(ctx context.Context) {
+	p.waiting = false
 	now, err := p.Load(ctx)
 	if err != nil {
 		if p.problem != err.Error() {
@@ -327,11 +342,9 @@ func (p *process) tell(c config.Change) {
 	}
 }
 
-// checkAuthorities restarts roles if the file with the API server's CA was replaced: clients read it once.
-func (p *process) checkAuthorities() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := authorities(p.config)
+// replaceAuthorities restarts roles that serve with another CA of the API server: clients read its file once. The caller
+// holds mu.
+func (p *process) replaceAuthorities(now string) {
 	if now == "" {
 		return
 	}

@@ -182,3 +182,45 @@ func TestFollowerReadsTheFile(t *testing.T) {
 		}
 	})
 }
+
+// Half a file is not used either while a role that waits has the settings loaded again each second.
+func TestFollowerThatWaitsReadsNoHalfFile(t *testing.T) {
+	flags := settings.Flags{ConfigFile: filepath.Join(t.TempDir(), "ovn_k8s.conf")}.Map()
+	write := func(text string) {
+		if err := os.WriteFile(flags["config-file"], []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("[default]\nmtu=1300\n")
+	synctest.Test(t, func(t *testing.T) {
+		log := logrus.New()
+		log.SetOutput(&bytes.Buffer{})
+		tried := map[int]bool{}
+		ctx, cancel := context.WithCancel(t.Context())
+		f := settings.Follower{
+			File: flags["config-file"],
+			Load: func(ctx context.Context) (config.Config, error) { return settings.Load(ctx, flags, nil) },
+			Roles: []settings.Role{{Log: logrus.NewEntry(log), Reader: config.Helper, Serve: func(_ context.Context, s settings.Session, _ func()) error {
+				tried[s.Config.MTU] = true
+				return errors.New("the bridge is missing")
+			}}},
+		}
+		ended := make(chan error)
+		go func() { ended <- f.Run(ctx, func() {}) }()
+		for _, step := range []struct {
+			text  string
+			lasts time.Duration
+		}{{"[default]\nmtu=1300\n", 5 * time.Second}, {"[default]\n", 1500 * time.Millisecond}, {"[default]\nmtu=1200\n", 10 * time.Second}} {
+			write(step.text)
+			time.Sleep(step.lasts)
+		}
+		synctest.Wait()
+		if want := map[int]bool{1300: true, 1200: true}; !cmp.Equal(tried, want) {
+			t.Errorf("tried with the MTUs %v, want %v", tried, want)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
