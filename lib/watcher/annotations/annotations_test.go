@@ -1,17 +1,18 @@
 package annotations
 
 import (
-	"context"
 	"net/netip"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/kube/client"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
@@ -69,20 +70,19 @@ func TestAnAnnotationOverwrittenDuringAPatch(t *testing.T) {
 	}
 }
 
-// frozen is an API server without the Lease.
-type frozen struct{ t *testing.T }
-
-func (frozen) Leads() bool { return false }
-
-func (f frozen) Annotate(context.Context, types.NamespacedName, string, map[string]string) (uint64, error) {
-	f.t.Error("the API server was asked")
-	return 0, nil
-}
-
 // T1: a process that was frozen writes no annotation: before each it checks that its Lease is still valid.
 func TestNoAnnotationWithoutTheLease(t *testing.T) {
+	server, err := client.FromConfig(config.Config{APIServer: "http://127.0.0.1:1"}, "test").REST()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := kube.NewCluster(server, "test", nil) // asking it would be an error
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
 	done := make(chan []nb.Unit, 1)
-	n := New(frozen{t}, desired.NewWorld().Pods, func(ev func() []nb.Unit) { done <- ev() })
+	n := New(cluster, desired.NewWorld().Pods, func(ev func() []nb.Unit) { done <- ev() })
 	k := pod.Key{Namespace: "a", Name: "b"}
 	stale := &note{uid: "u", value: "v", all: map[string]string{"k": "v"}}
 	n.notes[k] = stale
@@ -91,6 +91,6 @@ func TestNoAnnotationWithoutTheLease(t *testing.T) {
 		t.Fatal("no job")
 	}
 	if units := <-done; len(units) != 0 || stale.err != nil || len(n.notes) != 0 {
-		t.Errorf("%v, units %v", stale.err, units)
+		t.Errorf("the API server was asked: %v, units %v", stale.err, units)
 	}
 }
