@@ -102,7 +102,7 @@ func (a *addition) make(ctx context.Context, watch *podWatch) (types.Result, err
 	done := false
 	defer func() {
 		if !done {
-			a.undo(ctx)
+			a.undo(ctx, a.pod, a.attachment)
 		}
 	}()
 	if err := a.plug(ctx); err != nil {
@@ -256,11 +256,11 @@ func plugging(err error) error {
 }
 
 // undo removes the attachment of a failed ADD, even if ctx has ended.
-func (a *addition) undo(ctx context.Context) {
+func (n *node) undo(ctx context.Context, pod podRef, a attachment) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	if err := a.remove(ctx, a.attachment); err != nil {
-		a.log.WithFields(logrus.Fields{"pod": a.pod, "container": a.container}).Warnf("undoing a failed ADD: %v", err)
+	if err := n.remove(ctx, a); err != nil {
+		n.log.WithFields(logrus.Fields{"pod": pod, "container": a.container}).Warnf("undoing a failed ADD: %v", err)
 	}
 }
 

@@ -78,8 +78,10 @@ func Main(release string) int {
 	answer := Answer{Version: types100.ImplementedSpecVersion}
 	serve := func(command string) func(*skel.CmdArgs) error {
 		return func(args *skel.CmdArgs) error {
-			answer = Request{command, args}.Serve(ctx)
-			return answer.deliver(ctx, args)
+			if answer = (Request{command, args}).serve(ctx, types.Result.Print); answer.Err != nil {
+				return answer.Err
+			}
+			return nil
 		}
 	}
 	about := program + " " + release + ": the CNI plugin of ovn-k8s; a container runtime runs it, see docs/install.md"
@@ -92,21 +94,6 @@ func Main(release string) int {
 	answer.Err = err
 	answer.print(os.Stdout)
 	return 1
-}
-
-// deliver prints the result of ADD, or undoes ADD if that fails. It returns the error for the runtime.
-func (a Answer) deliver(ctx context.Context, args *skel.CmdArgs) error {
-	if a.Err != nil {
-		return a.Err
-	}
-	if a.Result == nil {
-		return nil
-	}
-	if err := a.Result.Print(); err != nil {
-		Request{"DEL", args}.Serve(ctx)
-		return types.NewError(types.ErrIOFailure, "writing the result", err.Error())
-	}
-	return nil
 }
 
 // print writes an error as in section 5 of the specification, with the version, which the library omits.
@@ -149,8 +136,18 @@ func plain(run func(*node, context.Context, *skel.CmdArgs, *types.PluginConf) er
 
 // Serve executes a request. Its only output is the log.
 func (r Request) Serve(ctx context.Context) Answer {
+	return r.serve(ctx, func(types.Result) error { return nil })
+}
+
+// serve executes a request, and calls deliver with the result of ADD. If that fails, it undoes ADD.
+func (r Request) serve(ctx context.Context, deliver func(types.Result) error) Answer {
 	a := Answer{Version: types100.ImplementedSpecVersion}
 	began := time.Now()
+	run, known := commands()[r.Command]
+	if !known {
+		a.Err = types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("unknown command %q: want ADD, DEL, CHECK, GC or STATUS", r.Command), "")
+		return a
+	}
 	conf, err := parseConf(r.Args.StdinData)
 	if err != nil {
 		a.Err = cniError(err)
@@ -166,9 +163,16 @@ func (r Request) Serve(ctx context.Context) Answer {
 	}
 	n, closeNode := open(ctx, r, began)
 	defer closeNode()
-	result, err := commands()[r.Command](n, ctx, r.Args, conf)
+	result, err := run(n, ctx, r.Args, conf)
 	if err == nil && result != nil {
-		a.Result, err = result.GetAsVersion(a.Version)
+		if a.Result, err = result.GetAsVersion(a.Version); err == nil {
+			err = deliver(a.Result)
+		}
+		if err != nil {
+			pod, _ := parsePod(r.Args.Args) // ADD has parsed it
+			n.undo(ctx, pod, newAttachment(r.Args, conf))
+			a.Result, err = nil, types.NewError(types.ErrIOFailure, "writing the result", err.Error())
+		}
 	}
 	if err != nil {
 		a.Err = cniError(err)

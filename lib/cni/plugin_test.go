@@ -56,6 +56,7 @@ func TestPlugin(t *testing.T) {
 		{"GC", testGC},
 		{"Status", testStatus},
 		{"Bandwidth", testBandwidth},
+		{"ResultNotWritten", testResultNotWritten},
 		{"Sigterm", testSigterm},
 		{"Kill", testKill},
 		{"MissingStage", testMissingStage},
@@ -648,6 +649,19 @@ func whenSeen(t *testing.T, w *world, s *sandbox, stage int) func(*run) {
 	return func(*run) {
 		await(t, stages[stage].name, func() bool { return stages[stage].seen(w, s) })
 	}
+}
+
+// An ADD whose result cannot be written is undone, and the log has the reason: the runtime does not get it.
+func testResultNotWritten(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	if err := s.start(t, run{command: "ADD", setup: "exec >/dev/full"}).cmd.Wait(); err == nil {
+		t.Error("ADD succeeded without a result")
+	}
+	if log := w.log(t); !strings.Contains(log, "ADD: writing the result") {
+		t.Errorf("the reason is not in the log: %s", log)
+	}
+	w.clean(t, "by an ADD without a result")
 }
 
 // SIGTERM undoes everything, even without a DEL.

@@ -27,6 +27,12 @@ func code(t *testing.T, err error) uint {
 	return e.Code
 }
 
+func TestUnknownCommand(t *testing.T) {
+	if got := (Request{Command: "VERSION"}).Serve(t.Context()); got.Err == nil || got.Err.Code != types.ErrInvalidEnvironmentVariables {
+		t.Errorf("answer %+v", got)
+	}
+}
+
 func TestParsePod(t *testing.T) {
 	for _, test := range []struct {
 		name, args string
