@@ -114,6 +114,9 @@ func Hosts(p netip.Prefix) uint64 {
 	return n
 }
 
+// Families are an address of each family, unspecified: IPv4 first.
+func Families() [2]netip.Addr { return [2]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} }
+
 // SameFamily reports whether both are IPv4 or both are IPv6.
 func SameFamily(a, b netip.Addr) bool { return a.BitLen() == b.BitLen() }
 

@@ -14,11 +14,6 @@ type FamilyChains struct {
 	Chains []Chain
 }
 
-// BothFamilies are the families that a packet filter may have.
-func BothFamilies() []netip.Addr {
-	return []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
-}
-
 // SyncFamilies makes the chains with a prefix equal to those of want, in each family.
 func SyncFamilies(ctx context.Context, prefix string, want []FamilyChains) error {
 	return eachFamily(want, func(fw *Firewall, chains []Chain) error {
@@ -40,7 +35,7 @@ func PlanFamilies(ctx context.Context, prefix string, want []FamilyChains) (line
 // eachFamily calls do for the packet filter of each family. Without its kernel module or program, a family has no
 // chains of ours.
 func eachFamily(want []FamilyChains, do func(*Firewall, []Chain) error) error {
-	for _, family := range BothFamilies() {
+	for _, family := range ipnet.Families() {
 		chains := chainsOf(want, family)
 		fw, err := New(family)
 		absent := err != nil

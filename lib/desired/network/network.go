@@ -13,6 +13,7 @@ import (
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -86,7 +87,7 @@ func (n *Network) changedRanges(c facts.Change) []nb.Unit {
 // changedHosts returns the units of hosts affected by a change of the topology.
 func (n *Network) changedHosts(was, now topology.Cluster) (touched []nb.Unit) {
 	all := !slices.Equal(was.Subnets, now.Subnets) || !slices.Equal(was.Join, now.Join)
-	for _, family := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+	for _, family := range ipnet.Families() {
 		all = all || was.PinnedByPolicy(family) != now.PinnedByPolicy(family)
 	}
 	for _, sw := range n.facts.Reported() {

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/ipnet"
 )
 
 // Limits of one Service in the Northbound database. Otherwise users with write access to Services and slices could
@@ -118,7 +120,7 @@ func (l *layout) cost() cost {
 	}
 	variable := len(l.portVariable(Port{Protocol: corev1.ProtocolSCTP, Port: 65535}, "local", 1)) + 8
 	for i := range l.Ports {
-		for f, any := range families() {
+		for f, any := range ipnet.Families() {
 			all := l.Endpoints[i].Of(any)
 			l.costFrontends(&c, i, f, all.Cluster(), variable)
 		}

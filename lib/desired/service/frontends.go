@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired/servicecidr"
+	"ovn-k8s/lib/ipnet"
 )
 
 // A Kind is the field of a Service with the frontend.
@@ -118,7 +119,7 @@ func (f Frontend) Port() Port { return f.Ports[f.Index] }
 func (f Frontend) Protocol() corev1.Protocol { return f.Ports[f.Index].Protocol }
 
 // Backends are the endpoints of the port and the family, also terminating ones.
-func (f Frontend) Backends() Endpoints { return f.Endpoints[f.Index].Of(families()[f.Family]) }
+func (f Frontend) Backends() Endpoints { return f.Endpoints[f.Index].Of(ipnet.Families()[f.Family]) }
 
 // IsOutside reports whether the frontend is at an address outside the cluster.
 func (f Frontend) IsOutside() bool { return f.Kind == ExternalIP || f.Kind == LoadBalancerIP }

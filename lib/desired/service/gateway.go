@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -62,7 +63,7 @@ func (l *layout) gatewayRows(protocol corev1.Protocol) []nb.Row {
 func (l *layout) addAtGateways(i int, v map[string]vips, hosted map[string]bool) {
 	var local [2]map[string]Endpoints // by node
 	var none [2]bool
-	for f, any := range families() {
+	for f, any := range ipnet.Families() {
 		local[f] = map[string]Endpoints{}
 		of := l.Endpoints[i].Of(any)
 		none[f] = len(of.Cluster()) == 0

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/ipnet"
 )
 
 // A layout is a Service in its network, with values shared by several of its rows.
@@ -45,7 +47,7 @@ func (r *Resolved) layout(at Surroundings) *layout {
 				l.outside[i][f.Addr] = f.IsOutside()
 			}
 		}
-		for f, any := range families() {
+		for f, any := range ipnet.Families() {
 			l.differs[i][f] = r.isNear(r.Endpoints[i].Of(any))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 )
 
@@ -16,7 +17,7 @@ func AddressVariable(family, i int) string {
 
 // NoAddress is the value of AddressVariable on hosts with fewer addresses than others: ovn-controller logs an error
 // for each frontend without its variable.
-func NoAddress(family int) netip.Addr { return families()[family] }
+func NoAddress(family int) netip.Addr { return ipnet.Families()[family] }
 
 // addressPrefix starts AddressVariable.
 const addressPrefix = names.VariablePrefix + "address"
@@ -63,7 +64,7 @@ func (r *Resolved) Variables(node string, byGateway bool) map[string]string {
 	}
 	out := map[string]string{}
 	for i, p := range r.Ports {
-		for f, any := range families() {
+		for f, any := range ipnet.Families() {
 			local := r.Endpoints[i].Of(any).Local(node)
 			if len(local) == 0 {
 				continue

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
 )
@@ -34,7 +35,7 @@ func (l *layout) index(i, f int) *hintIndex {
 	if !l.differs[i][f] || l.hints[i][f] != nil {
 		return l.hints[i][f]
 	}
-	all := l.Endpoints[i].Of(families()[f]).Cluster()
+	all := l.Endpoints[i].Of(ipnet.Families()[f]).Cluster()
 	x := &hintIndex{all: all}
 	if len(all) > 0 && all[0].State == Serving {
 		x.nodes = all.byHint(func(h *Host) []string { return h.Nodes }, l.hinted.nodes)

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -116,7 +117,7 @@ func (at Surroundings) ReturnRows(node string, from []Reply) (rows []nb.Row) {
 
 // InsideRows returns the router policies to exempt traffic inside the cluster from ReturnRows, one of each family.
 func (at Surroundings) InsideRows() (rows []nb.Row) {
-	for f := range families() {
+	for f := range ipnet.Families() {
 		if in := sameFamily(at.Inside, f); len(in) > 0 {
 			rows = append(rows, policy(fmt.Sprintf("%s/ip%d", InsideUnit, 4+2*f), nbdb.LogicalRouterPolicy{
 				Priority: insidePriority, Action: nbdb.LogicalRouterPolicyActionAllow, Match: fmt.Sprintf("ip%d.dst == %s", 4+2*f, oneOf(in)),

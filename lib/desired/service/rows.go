@@ -43,9 +43,6 @@ func family(a netip.Addr) int {
 	return 1
 }
 
-// families are one address of each family.
-func families() [2]netip.Addr { return [2]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} }
-
 // Rows returns the load balancers of r, whatever the number of nodes at most three for each protocol and family, and
 // other rows of its frontends:
 //
@@ -120,7 +117,7 @@ func (l *layout) balancers(protocol corev1.Protocol) []nb.Row {
 	if len(s.plain) > 0 {
 		rows = append(rows, l.balancer(name, protocol, group, s.plain))
 	}
-	for f := range families() {
+	for f := range ipnet.Families() {
 		if len(s.node[f]) > 0 {
 			rows = append(rows, template(l.balancer(name+nodeSuffix(f), protocol, group, s.node[f]), f))
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/iptables"
 )
 
@@ -14,7 +15,7 @@ func (p *Plan) planGuards(ctx context.Context) {
 	for _, a := range p.State.Addresses {
 		node.Pods = append(node.Pods, a.Masked())
 	}
-	for _, family := range iptables.BothFamilies() {
+	for _, family := range ipnet.Families() {
 		f := iptables.FamilyChains{Family: family}
 		for _, c := range nodeport.Claimed(node, family) {
 			f.Chains = append(f.Chains, iptables.Chain(c))

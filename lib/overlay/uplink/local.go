@@ -134,7 +134,7 @@ func (u *Uplink) leavesLocal() bool {
 
 // leaveLocal removes the host's configuration of a local gateway, except for ports.
 func leaveLocal(ctx context.Context) error {
-	for _, family := range iptables.BothFamilies() {
+	for _, family := range ipnet.Families() {
 		if err := link.RemoveBypass(family, localgateway.Table); err != nil {
 			return err
 		}

@@ -202,7 +202,7 @@ func (u *Uplink) Preview(ctx context.Context) error {
 		lines = append(lines, changes...)
 	}
 	if u.leavesLocal() {
-		for _, family := range iptables.BothFamilies() {
+		for _, family := range ipnet.Families() {
 			if err := more(link.PlanNoBypass(family, localgateway.Table)); err != nil {
 				return err
 			}
