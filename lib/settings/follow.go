@@ -299,10 +299,10 @@ func (p *process) load(ctx context.Context) {
 	before := p.config
 	p.config, p.problem = now, ""
 	p.warn(before.Ignored)
-	if p.token.Swap(now.APIToken.Reveal()) != now.APIToken.Reveal() {
+	changes := before.Changes(now)
+	if p.token.Swap(now.APIToken.Reveal()) != now.APIToken.Reveal() || len(changes) > 0 { // perhaps of the token's file
 		poke(p.renewed)
 	}
-	changes := before.Changes(now)
 	for _, c := range changes {
 		p.tell(c)
 	}

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -8,7 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/config"
 )
@@ -79,4 +83,46 @@ func TestFollowToken(t *testing.T) {
 	if len(said) > 0 {
 		t.Errorf("also said %q", <-said)
 	}
+}
+
+// The token in another file is checked as soon as a setting names that file.
+func TestFollowerChecksAnotherTokenFile(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flags := map[string]string{configFile: filepath.Join(dir, "conf")}
+	synctest.Test(t, func(t *testing.T) {
+		write("good", jwt(time.Now(), time.Now().Add(365*24*time.Hour)))
+		write("ended", jwt(time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)))
+		write("conf", "[default]\nk8s_api_token_file="+dir+"/good\n")
+		var out bytes.Buffer
+		log := logrus.New()
+		log.SetOutput(&out)
+		f := Follower{
+			File: flags[configFile],
+			Load: func(ctx context.Context) (config.Config, error) { return Load(ctx, flags, nil) },
+			Roles: []Role{{Log: logrus.NewEntry(log), Reader: config.Watcher, Serve: func(ctx context.Context, _ Session, ready func()) error {
+				ready()
+				<-ctx.Done()
+				return ctx.Err()
+			}}},
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- f.Run(ctx, func() {}) }()
+		time.Sleep(10 * time.Second)
+		write("conf", "[default]\nk8s_api_token_file="+dir+"/ended\n")
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if !strings.Contains(out.String(), "/ended) ended at") {
+			t.Errorf("the log has no line about the token: %s", out.String())
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
