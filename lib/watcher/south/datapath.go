@@ -11,7 +11,7 @@ import (
 // restarting ovn-controller removes its chassis from the database for a moment.
 const kernelAfter = 5 * time.Minute
 
-// followDatapath returns a function to tell the World whether a chassis has the userspace datapath, and one to stop
+// followDatapath returns a function to tell the network whether a chassis has the userspace datapath, and one to stop
 // its timer.
 func (f *Follower) followDatapath(sb *ovsdb.DB) (tell, stop func()) {
 	var kernel *time.Timer
@@ -20,7 +20,7 @@ func (f *Follower) followDatapath(sb *ovsdb.DB) (tell, stop func()) {
 		s.Userspace = userspace
 		return f.Network.Put(s)
 	}
-	// The timer belongs to the engine's goroutine.
+	// The timer belongs to the owner's goroutine.
 	halt := func() {
 		if kernel != nil {
 			kernel.Stop()

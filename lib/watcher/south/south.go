@@ -66,7 +66,7 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 }
 
-// serve sends the registered hosts to the engine, until ctx ends.
+// serve hands over the registered hosts, until ctx ends.
 func (f *Follower) serve(ctx context.Context, sb *ovsdb.DB) {
 	tellDatapath, stop := f.followDatapath(sb)
 	defer stop()
