@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,11 +135,14 @@ func TestFollowerReadsTheFile(t *testing.T) {
 		log := logrus.New()
 		log.SetOutput(&out)
 		log.SetFormatter(&logrus.TextFormatter{DisableTimestamp: true})
+		var mu sync.Mutex // guards served
 		served := map[config.Reader]string{}
 		role := func(r config.Reader) settings.Role {
 			return settings.Role{Log: logrus.NewEntry(log), Reader: r, Serve: func(ctx context.Context, s settings.Session, ready func()) error {
 				ready()
+				mu.Lock()
 				served[r] += fmt.Sprint(s.Config.MTU, " ", s.Config.SystemID, s.Config.ServiceCIDRs, "; ")
+				mu.Unlock()
 				<-ctx.Done()
 				return ctx.Err()
 			}}
