@@ -60,14 +60,7 @@ func (s *Sync) stages(want map[nb.Unit][]nb.Row) (out []stage) {
 
 // apart separates units with rows of the tables with apart from all others.
 func (s *Sync) apart(want map[nb.Unit][]nb.Row, units []nb.Unit) (others, apart []nb.Unit) {
-	c, err := s.cache()
-	if err != nil {
-		return units, nil // the next attempt returns the reason
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	have := s.refreshed(c)
-	for _, u := range units {
+	return s.separate(units, func(have *mirror, u nb.Unit) bool {
 		var is, other bool
 		see := func(table string) {
 			is = is || have.tables[table].apart
@@ -79,17 +72,19 @@ func (s *Sync) apart(want map[nb.Unit][]nb.Row, units []nb.Unit) (others, apart 
 		for _, r := range have.owned[u] {
 			see(r.table)
 		}
-		if is && !other {
-			apart = append(apart, u)
-		} else {
-			others = append(others, u)
-		}
-	}
-	return others, apart
+		return is && !other
+	})
 }
 
 // arrivals separates units without rows whose desired rows have no other referrers of ours from all others.
 func (s *Sync) arrivals(want map[nb.Unit][]nb.Row, units []nb.Unit) (others, arrivals []nb.Unit) {
+	return s.separate(units, func(have *mirror, u nb.Unit) bool {
+		return !have.owns(u) && !slices.ContainsFunc(want[u], func(r nb.Row) bool { return !have.tables[r.Table].leaf })
+	})
+}
+
+// separate divides units in two, by the present rows, and keeps their order.
+func (s *Sync) separate(units []nb.Unit, match func(have *mirror, u nb.Unit) bool) (others, matching []nb.Unit) {
 	c, err := s.cache()
 	if err != nil {
 		return units, nil // the next attempt returns the reason
@@ -98,13 +93,13 @@ func (s *Sync) arrivals(want map[nb.Unit][]nb.Row, units []nb.Unit) (others, arr
 	defer s.mu.Unlock()
 	have := s.refreshed(c)
 	for _, u := range units {
-		if have.owns(u) || slices.ContainsFunc(want[u], func(r nb.Row) bool { return !have.tables[r.Table].leaf }) {
-			others = append(others, u)
+		if match(have, u) {
+			matching = append(matching, u)
 		} else {
-			arrivals = append(arrivals, u)
+			others = append(others, u)
 		}
 	}
-	return others, arrivals
+	return others, matching
 }
 
 // changes divides all units except for arrivals.
