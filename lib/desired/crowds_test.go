@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/desired/service"
@@ -113,19 +114,37 @@ func TestManyOrdinaryServicesAreNotRefused(t *testing.T) {
 // L3: the choice of refused Services depends on the objects only, not on the order of events, and each affected unit
 // is touched.
 func TestRefusedServicesDoNotDependOnOrder(t *testing.T) {
-	for seed := range uint64(2) {
-		r, w := rand.New(rand.NewPCG(seed, 6)), crowded(t, 3)
+	walk := randomWalk{seeds: 2, steps: 50, stream: 6, refusal: "older services of namespace"}
+	walk.check(t, func(r *rand.Rand, name string, number int) (*corev1.Service, *discoveryv1.EndpointSlice) {
+		s, sl := heavy(name, 1+number, pick(r, 1, 3, 4, 4), r.IntN(3)), portsOn(name, 4, pick(r, 1, 80, 100, 100), r.IntN(2))
+		if r.IntN(4) == 0 {
+			local := corev1.ServiceInternalTrafficPolicyLocal
+			s.Spec.InternalTrafficPolicy = &local
+		}
+		return s, sl
+	})
+}
+
+// A randomWalk changes five Services and their slices at random, in as many worlds as it has seeds.
+type randomWalk struct {
+	seeds, stream uint64
+	steps         int
+	refusal       string // part of the Event about a refused Service
+}
+
+// check expects that each step touches all units with other rows, that some Services are refused, and that the last
+// objects in another order have the same rows. draw returns the next objects of a Service.
+func (x randomWalk) check(t *testing.T, draw func(r *rand.Rand, name string, number int) (*corev1.Service, *discoveryv1.EndpointSlice)) {
+	t.Helper()
+	for seed := range x.seeds {
+		r, w := rand.New(rand.NewPCG(seed, x.stream)), crowded(t, 3)
 		last, before, refusals := map[string]any{}, texts(w), 0
-		for step := range 50 {
+		for step := range x.steps {
 			number := r.IntN(5)
 			name := fmt.Sprint("web-", number)
 			var touched []nb.Unit
 			var key string
-			s, sl := heavy(name, 1+number, pick(r, 1, 3, 4, 4), r.IntN(3)), portsOn(name, 4, pick(r, 1, 80, 100, 100), r.IntN(2))
-			if r.IntN(4) == 0 {
-				local := corev1.ServiceInternalTrafficPolicyLocal
-				s.Spec.InternalTrafficPolicy = &local
-			}
+			s, sl := draw(r, name, number)
 			switch r.IntN(8) {
 			case 0:
 				key, touched = "service "+name, w.Remove(s)
@@ -142,7 +161,7 @@ func TestRefusedServicesDoNotDependOnOrder(t *testing.T) {
 			}
 			after := state(w, slices.Collect(maps.Keys(before)))
 			for u, rows := range after {
-				refusals += strings.Count(rows, "older services of namespace")
+				refusals += strings.Count(rows, x.refusal)
 				if was, ok := before[u]; (ok && rows != was || !ok && rows != fmt.Sprint([]nb.Row(nil), error(nil))) && !slices.Contains(touched, u) {
 					t.Fatalf("seed %d step %d: %s changed %s, which it did not report (but %v):\n%.600s\n%.600s", seed, step, key, u, touched, was, rows)
 				}

@@ -2,7 +2,6 @@ package desired
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -122,53 +121,12 @@ func TestTheWayBackIsBounded(t *testing.T) {
 // L3: the choice of refused Services depends on the objects only, not on the order of events, and each affected unit
 // is touched.
 func TestRefusedRepliesDoNotDependOnOrder(t *testing.T) {
-	for seed := range uint64(4) {
-		r, w := rand.New(rand.NewPCG(seed, 5)), crowded(t, 3)
-		last, before, refusals := map[string]any{}, texts(w), 0
-		for step := range 80 {
-			name, number := fmt.Sprint("web-", r.IntN(5)), 0
-			fmt.Sscanf(name, "web-%d", &number)
-			var touched []nb.Unit
-			var key string
-			s, sl := withPorts(name, number, pick(r, 5, 9), r.IntN(3)), portsOn(name, 9, pick(r, 1, 80, 100), r.IntN(2))
-			switch r.IntN(8) {
-			case 0:
-				key, touched = "service "+name, w.Remove(s)
-				delete(last, key)
-			case 1:
-				key, touched = "slice "+sl.Name, w.Remove(sl)
-				delete(last, key)
-			case 2, 3, 4:
-				if r.IntN(4) == 0 {
-					s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
-				}
-				key, touched = "service "+name, w.Put(s)
-				last[key] = s
-			default:
-				key, touched = "slice "+sl.Name, w.Put(sl)
-				last[key] = sl
-			}
-			after := state(w, slices.Collect(maps.Keys(before)))
-			for u, rows := range after {
-				refusals += strings.Count(rows, "takes no connections from outside")
-				if was, ok := before[u]; (ok && rows != was || !ok && rows != fmt.Sprint([]nb.Row(nil), error(nil))) && !slices.Contains(touched, u) {
-					t.Fatalf("seed %d step %d: %s changed %s, which it did not report (but %v):\n%.600s\n%.600s", seed, step, key, u, touched, was, rows)
-				}
-			}
-			before = after
+	walk := randomWalk{seeds: 4, steps: 120, stream: 5, refusal: "takes no connections from outside"}
+	walk.check(t, func(r *rand.Rand, name string, number int) (*corev1.Service, *discoveryv1.EndpointSlice) {
+		s, sl := withPorts(name, number, pick(r, 5, 9), r.IntN(3)), portsOn(name, 9, pick(r, 1, 80, 100), r.IntN(2))
+		if r.IntN(4) == 0 {
+			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
 		}
-		fresh := crowded(t, 3)
-		for _, o := range last {
-			fresh.Put(o)
-		}
-		now := state(fresh, slices.Collect(maps.Keys(before)))
-		for u, rows := range before {
-			if now[u] != rows {
-				t.Errorf("seed %d: %s is\n%.500s, in another order\n%.500s", seed, u, rows, now[u])
-			}
-		}
-		if refusals == 0 {
-			t.Errorf("seed %d: nothing is refused", seed)
-		}
-	}
+		return s, sl
+	})
 }
