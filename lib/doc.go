@@ -22,6 +22,7 @@
 //	lib/desired/pod        a pod's logical port as a row; its addresses; the pod annotation
 //	lib/desired/service    Services: their frontends, and the endpoints behind each
 //	lib/desired/servicecidr the subnets of Services, and the rows that reject packets to unused addresses there
+//	lib/desired/ports      who has a port of an address: Services at their frontends, pods at their hostPorts
 //	lib/desired/answer     the gateway that answers ARP and neighbor solicitations for an address
 //	lib/desired/hostport   a pod's hostPorts as rows: load balancers, and routes for replies
 //	lib/desired/localgateway a host's configuration of a local gateway: addresses, rules

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"ovn-k8s/lib/desired/hostport"
+	"ovn-k8s/lib/desired/ports"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
 )
@@ -140,7 +140,7 @@ func TestTheFirstKeepsAHostPort(t *testing.T) {
 }
 
 // L3, L6: a pod with the ports of older ones touches only itself. The oldest touches the pod whose ports it takes, not
-// all that claim them. Only around hostport.MaxNamed all are told another holder.
+// all that claim them. Only around ports.MaxNamed all are told another holder.
 func TestHostPortsTouchYoungerPods(t *testing.T) {
 	w := NewWorld()
 	w.Put(cluster(t, 0, 1))
@@ -152,7 +152,7 @@ func TestHostPortsTouchYoungerPods(t *testing.T) {
 		p.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{HostPort: 80, ContainerPort: 80}, {HostPort: 80, ContainerPort: 81}, {HostPort: 81, ContainerPort: 81}}}}
 		all[i] = p
 		want := 1
-		if i == hostport.MaxNamed {
+		if i == ports.MaxNamed {
 			want = i + 1
 		}
 		if touched := units(w.Put(p)); len(touched) != want {

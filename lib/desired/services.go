@@ -15,7 +15,7 @@ import (
 	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/feature"
-	"ovn-k8s/lib/desired/hostport"
+	"ovn-k8s/lib/desired/ports"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/nb"
 )
@@ -25,11 +25,11 @@ type Services struct {
 	facts     *facts.Index
 	look      func(facts.Change) []nb.Unit // of the World: the addresses of the API server are facts, too
 	answers   *answer.Index
-	hostPorts *hostport.Index
+	hostPorts *ports.HostPorts
 
 	all    map[service.Key]*serviceState
 	owners map[types.NamespacedName]service.Key // of endpoint slices
-	claims service.Claims
+	claims *ports.Services
 	// onNode has, by node, the Services with variables and with endpoints there.
 	onNode  map[string]map[service.Key]*localEndpoints
 	returns returns
@@ -64,16 +64,15 @@ type traits struct {
 	served    int  // see service.Resolved.Served
 }
 
-func newServices(x *facts.Index, look func(facts.Change) []nb.Unit) *Services {
+func newServices(x *facts.Index, look func(facts.Change) []nb.Unit, claims *ports.Services, hostPorts *ports.HostPorts) *Services {
 	s := &Services{
-		facts: x, look: look,
+		facts: x, look: look, claims: claims, hostPorts: hostPorts,
 		all: map[service.Key]*serviceState{}, owners: map[types.NamespacedName]service.Key{}, onNode: map[string]map[service.Key]*localEndpoints{},
 		returns: returns{on: map[string]replies{}}, crowds: newCrowds(),
 		selection: service.Selection{Userspace: true}, // for every datapath
 		shared:    map[string]string{},
 	}
 	s.answers = answer.NewIndex(x, s)
-	s.hostPorts = hostport.NewIndex(x, &s.claims)
 	return s
 }
 

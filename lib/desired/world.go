@@ -17,6 +17,7 @@ import (
 	"ovn-k8s/lib/desired/network"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
+	"ovn-k8s/lib/desired/ports"
 	"ovn-k8s/lib/nb"
 )
 
@@ -41,9 +42,11 @@ type World struct {
 func NewWorld() *World {
 	w := &World{facts: facts.NewIndex()}
 	w.Policies = &Policies{w.facts, policy.NewIndex()}
-	w.Services = newServices(w.facts, w.look)
-	w.Answers, w.hostPorts = w.Services.answers, w.Services.hostPorts
-	w.Pods = newPods(w.facts, also{w.hostPorts.Change, w.Policies.index.Refs, w.hostPorts.Rows})
+	claims := &ports.Services{}
+	hostPorts := ports.NewHostPorts(w.facts, claims)
+	w.Services = newServices(w.facts, w.look, claims, hostPorts)
+	w.Answers, w.hostPorts = w.Services.answers, hostport.NewIndex(w.facts, hostPorts)
+	w.Pods = newPods(w.facts, also{hostPorts.Change, w.Policies.index.Refs, w.hostPorts.Rows})
 	w.network = network.New(w.facts, w.Pods.next)
 	w.features = []feature.Feature{w.network, w.Services, w.hostPorts, w.Answers, w.Policies, w.Pods}
 	w.units = w.allUnits()

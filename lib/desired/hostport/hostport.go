@@ -158,7 +158,7 @@ func (n Node) sentBack(p Pod) []nb.Row {
 	for _, a := range n.Management {
 		there := func(h pod.HostPort) bool { return h.At(a) && n.Holder(a, h) == "" }
 		own, ok := p.Addr(a)
-		ports := ports(p, "dst", there)
+		ports := matchPorts(p, "dst", there)
 		i := slices.IndexFunc(n.Subnets, func(s netip.Prefix) bool { return s.Contains(a) })
 		if ok && i >= 0 && ports != "" {
 			f := family(a)
@@ -247,7 +247,7 @@ const returnPriority, insidePriority = 3001, 3002
 // none if no client outside can reach the pod in that family.
 func (n Node) answers(p Pod, hop netip.Addr) []nb.Row {
 	own, ok := p.Addr(hop)
-	from := ports(p, "src", func(h pod.HostPort) bool { return h.Outside(hop) })
+	from := matchPorts(p, "src", func(h pod.HostPort) bool { return h.Outside(hop) })
 	if !ok || from == "" {
 		return nil
 	}
@@ -282,9 +282,9 @@ func (n Node) inside(family netip.Addr) string {
 	return strings.Join(words, ", ")
 }
 
-// ports matches the targets of some hostPorts of p as field "src" or "dst", such as
+// matchPorts matches the targets of some hostPorts of p as field "src" or "dst", such as
 // "(tcp.src == 8080 || udp.src == {53, 54})". It is "" if there are none.
-func ports(p Pod, field string, some func(pod.HostPort) bool) string {
+func matchPorts(p Pod, field string, some func(pod.HostPort) bool) string {
 	var terms []string
 	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
 		var ports []uint16

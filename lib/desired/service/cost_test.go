@@ -13,6 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"ovn-k8s/test/objects"
 )
 
 // crowd is a cluster of n nodes with a gateway and an address of each family.
@@ -40,7 +42,7 @@ func spread(n, ports int, hint func(int) string) (out []*discoveryv1.EndpointSli
 		for i := from; i < min(n, from+100); i++ {
 			hosts = append(hosts, fmt.Sprintf("10.%d.%d.7@node-%d%s", i/250, i%250, i, hint(i)))
 		}
-		s := slice(fmt.Sprint("s", from), 8080, hosts...)
+		s := objects.Slice(fmt.Sprint("s", from), 8080, hosts...)
 		for p := range ports - 1 {
 			name, tcp, number := fmt.Sprint("p", p), corev1.ProtocolTCP, int32(9000+p)
 			s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Protocol: &tcp, Port: &number})
@@ -52,7 +54,7 @@ func spread(n, ports int, hint func(int) string) (out []*discoveryv1.EndpointSli
 
 // many is web with n ports, each with a NodePort.
 func many(n int, edit ...func(*corev1.Service)) *corev1.Service {
-	s := web(append([]func(*corev1.Service){nodePort}, edit...)...)
+	s := objects.Web(append([]func(*corev1.Service){nodePort}, edit...)...)
 	for p := range n - 1 {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", p), Protocol: corev1.ProtocolTCP, Port: int32(9000 + p), NodePort: int32(10300 + p)})
 	}
@@ -106,7 +108,7 @@ func TestTheWeightFollowsGateways(t *testing.T) {
 	for i, a := range all.Hosts {
 		hosts = append(hosts, fmt.Sprintf("%s@node-%d", a, i))
 	}
-	r := resolve(web(nodePort, func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }), slice("a", 8080, hosts...))
+	r := resolve(objects.Web(nodePort, func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }), objects.Slice("a", 8080, hosts...))
 	heavy, _ := r.Weight(all)
 	light, ok := r.Weight(few)
 	if !ok || len(few.Gateways) != 10 || light*10 > heavy {
@@ -183,7 +185,7 @@ func hostile(r *rand.Rand) (*corev1.Service, []*discoveryv1.EndpointSlice) {
 	endpoints := small()
 	all := spread(endpoints, min(ports, 100), hint)
 	if r.IntN(3) == 0 && endpoints > 0 {
-		all = append(all, slice("host", 8080, "192.168.0.9@node-9"))
+		all = append(all, objects.Slice("host", 8080, "192.168.0.9@node-9"))
 	}
 	return s, all
 }
@@ -219,113 +221,6 @@ func sortedByAddress(es Endpoints) Endpoints {
 	es = slices.Clone(es)
 	slices.SortFunc(es, func(a, b Endpoint) int { return a.AddrPort().Compare(b.AddrPort()) })
 	return es
-}
-
-// rival returns a Service with so many addresses outside, the same as those of other rivals.
-func rival(i, addresses int) Service {
-	return New(web(func(s *corev1.Service) {
-		s.Name, s.Spec.ClusterIP = fmt.Sprintf("web-%03d", i), fmt.Sprintf("172.16.2.%d", i)
-		s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
-		for a := range addresses {
-			s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, fmt.Sprintf("203.0.%d.%d", a/250, 1+a%250))
-		}
-	}))
-}
-
-// L3: of Services with the same address the first has it. A new or changed one affects no others. If the holder is
-// removed, the next one is affected; the others are told the new holder only if they are few.
-func TestRivalsAreTouchedWhenTheHolderChanges(t *testing.T) {
-	for _, tt := range []struct{ rivals, told int }{{100, 0}, {maxNamed, maxNamed - 2}} {
-		var c Claims
-		for i := range tt.rivals {
-			if changed, told := c.Put(rival(i, 2)); len(changed)+len(told) != 0 && i != maxNamed {
-				t.Fatalf("rival %d changes %v, told are %v", i, changed, told)
-			}
-		}
-		if changed, told := c.Put(rival(2, 2)); len(changed)+len(told) != 0 {
-			t.Errorf("a change changes %v, told are %v", changed, told)
-		}
-		if changed, told := c.Remove(rival(0, 2).Key); len(told) != tt.told || !slices.Equal(changed, []Key{rival(1, 2).Key}) {
-			t.Errorf("of %d, the holder's removal changes %v, told are %v", tt.rivals, changed, told)
-		}
-		if holder, _ := c.Holder(Claim{netip.MustParseAddr("203.0.0.1"), corev1.ProtocolTCP, 80}); holder != rival(1, 2).Key {
-			t.Errorf("%v has it", holder)
-		}
-		r := Resolved{Service: rival(2, 2)}
-		r.LoseTo(c.Lost(r.Key))
-		if text := fmt.Sprint(r.Problems); strings.Contains(text, "by service default/web-001") != (tt.told > 0) || strings.Contains(text, "by another service") != (tt.told == 0) {
-			t.Errorf("of %d: %s", tt.rivals, text)
-		}
-	}
-}
-
-// L3: Services are added, changed and removed. Services that gain or lose a claim are among the changed, and Services
-// with another holder to name are told.
-func TestRivalsThatChangeAreComplete(t *testing.T) {
-	var all []Key
-	for i := range 2 * maxNamed {
-		all = append(all, rival(i, 0).Key)
-	}
-	for seed := range uint64(20) {
-		r := rand.New(rand.NewPCG(seed, 5))
-		var c Claims
-		for step := range 300 {
-			before := map[Key]map[Claim]Key{}
-			for _, k := range all {
-				before[k] = c.Lost(k)
-			}
-			i := r.IntN(len(all))
-			var changed, told []Key
-			if r.IntN(3) == 0 {
-				changed, told = c.Remove(all[i])
-			} else {
-				s := rival(i, r.IntN(4))
-				s.Created = int64(r.IntN(4))
-				if s.Ports[0].NodePort = 0; r.IntN(2) == 0 {
-					s.Outside = append(s.Outside, rival(r.IntN(len(all)), 0).ClusterIPs...) // of another rival
-				}
-				changed, told = c.Put(s)
-			}
-			for k, was := range before {
-				is := c.Lost(k)
-				same := len(is) == len(was)
-				for claim := range is {
-					_, had := was[claim]
-					same = same && had
-				}
-				switch {
-				case k == all[i] || slices.Contains(changed, k):
-				case !same:
-					t.Fatalf("seed %d, step %d: %s lost %v, and loses %v, but is not among the changed %v", seed, step, k, was, is, changed)
-				case !maps.Equal(was, is) && !slices.Contains(told, k):
-					t.Fatalf("seed %d, step %d: %s lost %v, and loses %v, but is not told", seed, step, k, was, is)
-				}
-			}
-		}
-	}
-}
-
-// L3: a hundred Services have the same thousand addresses. The removal of the first cost 4 GB: each claim listed each
-// rival, and each rival had a problem for each claim.
-func TestRivalsOfManyClaims(t *testing.T) {
-	var c Claims
-	for i := range 100 {
-		c.Put(rival(i, 1000))
-	}
-	cost := allocated(func() {
-		changed, told := c.Remove(rival(0, 1000).Key)
-		for _, k := range append(changed, told...) {
-			r := Resolved{Service: rival(1, 1000)}
-			r.LoseTo(c.Lost(k))
-		}
-	})
-	if cost > 5<<20 {
-		t.Errorf("%d bytes are allocated", cost)
-	}
-	r := Resolved{Service: rival(7, 1000)}
-	if r.LoseTo(c.Lost(r.Key)); len(r.Problems) != maxConflicts || r.Untold != 1000-maxConflicts {
-		t.Errorf("%d problems and %d more", len(r.Problems), r.Untold)
-	}
 }
 
 // L3: if endpoints are in many slices, some in several and in different states, the first in the order of addresses
@@ -427,7 +322,7 @@ func allocated(f func()) uint64 {
 // its endpoints of all slices.
 func TestVariablesAreCounted(t *testing.T) {
 	const nodes = 200
-	s := web(func(s *corev1.Service) {
+	s := objects.Web(func(s *corev1.Service) {
 		s.Namespace, s.Name = strings.Repeat("n", 63), strings.Repeat("s", 63)
 		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 		s.Spec.Type = corev1.ServiceTypeNodePort
@@ -435,7 +330,7 @@ func TestVariablesAreCounted(t *testing.T) {
 			s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, fmt.Sprintf("2001:db8::%x", i+1))
 		}
 	})
-	sl := slice("six", 8080)
+	sl := objects.Slice("six", 8080)
 	sl.Namespace, sl.Labels[discoveryv1.LabelServiceName] = s.Namespace, s.Name
 	sl.AddressType = discoveryv1.AddressTypeIPv6
 	for i := range nodes {

@@ -67,11 +67,6 @@ func (s Service) Candidates(all []Slice) (n int) {
 	return n
 }
 
-// Older orders Services by age, and with equal age by name.
-func (s Service) Older(o Service) int {
-	return claimant{Key: s.Key, created: s.Created}.before(claimant{Key: o.Key, created: o.Created})
-}
-
 // RefuseOn records the nodes with Refused connections, as a Problem.
 func (r *Resolved) RefuseOn(nodes map[string]int) {
 	r.Refused = nodes

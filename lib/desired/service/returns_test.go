@@ -5,6 +5,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/test/objects"
 )
 
 // L5: one row of each protocol and family of a node, for all Services; endpoints with the same ports share a term.
@@ -16,10 +18,10 @@ func TestReturnRows(t *testing.T) {
 	at := around()
 	var from []Reply
 	for _, port := range []int32{8080, 8081} {
-		r := resolve(web(local), slice("a", port, "10.0.1.3@n1", "10.0.1.4@n1", "10.0.2.4@n2", "192.0.2.1@n1", "10.0.9.9@n1"))
+		r := resolve(objects.Web(local), objects.Slice("a", port, "10.0.1.3@n1", "10.0.1.4@n1", "10.0.2.4@n2", "192.0.2.1@n1", "10.0.9.9@n1"))
 		from = append(from, r.Replies("n1")...)
 	}
-	r := resolve(web(local), slice("a", 9090, "10.0.1.5@n1"))
+	r := resolve(objects.Web(local), objects.Slice("a", 9090, "10.0.1.5@n1"))
 	from = append(from, r.Replies("n1")...)
 	got := map[string]string{}
 	for _, row := range at.ReturnRows("n1", from) {
@@ -49,10 +51,10 @@ func TestReturnRows(t *testing.T) {
 
 // Services without external policy Local, and Services refused on a node, have no replies there.
 func TestRepliesAreThoseOfExternalPolicyLocal(t *testing.T) {
-	local := web(nodePort)
+	local := objects.Web(nodePort)
 	local.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
-	a := slice("a", 8080, "10.0.1.3@n1", "10.0.2.4@n2")
-	r, other := resolve(local, a), resolve(web(nodePort), a)
+	a := objects.Slice("a", 8080, "10.0.1.3@n1", "10.0.2.4@n2")
+	r, other := resolve(local, a), resolve(objects.Web(nodePort), a)
 	if n := len(other.Replies("n1")); n != 0 {
 		t.Errorf("policy Cluster has %d replies", n)
 	}

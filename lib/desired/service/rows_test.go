@@ -16,6 +16,7 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/test/objects"
 )
 
 // around is a cluster of hosts with an address of each family.
@@ -65,7 +66,7 @@ func dual(s *corev1.Service) { s.Spec.ClusterIPs = []string{"172.16.1.10", "fd02
 
 func TestRows(t *testing.T) {
 	local := corev1.ServiceInternalTrafficPolicyLocal
-	a, six := slice("a", 8080, "10.0.1.3@n1", "10.0.2.4@n2"), slice("six", 8080, "fd00::3@n1")
+	a, six := objects.Slice("a", 8080, "10.0.1.3@n1", "10.0.2.4@n2"), objects.Slice("six", 8080, "fd00::3@n1")
 	for _, tt := range []struct {
 		name   string
 		change func(*corev1.Service)
@@ -103,7 +104,7 @@ func TestRows(t *testing.T) {
 		{"external policy Local and a host's own endpoint: where that is, clients do not keep their address", func(s *corev1.Service) {
 			nodePort(s)
 			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
-		}, []*discoveryv1.EndpointSlice{slice("a", 8080, "192.0.2.2@n2", "10.0.3.4@n3")}, map[string]string{
+		}, []*discoveryv1.EndpointSlice{objects.Slice("a", 8080, "192.0.2.2@n2", "10.0.3.4@n3")}, map[string]string{
 			"tcp":           `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.3.4:8080,192.0.2.2:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
 			"tcp/node4":     `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" vips={^ovn_k8s_address4_0:30082="10.0.3.4:8080,192.0.2.2:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
 			"tcp/local/gw2": `options={neighbor_responder="none", reject="true"} protocol="tcp" vips={198.18.1.2:30082="192.0.2.2:8080"} in=Logical_Router/GR_gw2.load_balancer`,
@@ -130,7 +131,7 @@ func TestRows(t *testing.T) {
 			nodePort(s)
 			sticky(s)
 			s.Spec.ExternalIPs, s.Spec.ExternalTrafficPolicy = []string{"203.0.113.9"}, corev1.ServiceExternalTrafficPolicyLocal
-		}, []*discoveryv1.EndpointSlice{slice("a", 8080, "10.0.1.3@n1")}, map[string]string{
+		}, []*discoveryv1.EndpointSlice{objects.Slice("a", 8080, "10.0.1.3@n1")}, map[string]string{
 			"tcp":        `options={reject="true"} protocol="tcp" selection_fields=["ip_src"] vips={172.16.1.10:80="10.0.1.3:8080", 203.0.113.9:80="10.0.1.3:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
 			"tcp/node4":  `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" selection_fields=["ip_src"] vips={^ovn_k8s_address4_0:30082="10.0.1.3:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
 			"tcp/local4": `options={address-family="ipv4", reject="true", skip_snat="true", template="true"} protocol="tcp" selection_fields=["ip_src"] vips={203.0.113.9:80="^ovn_k8s_default.web.tcp.80.local4", ^ovn_k8s_address4_0:30082="^ovn_k8s_default.web.tcp.80.local4"} in=Load_Balancer_Group/ovn-k8s-gateways.load_balancer`,
@@ -141,12 +142,12 @@ func TestRows(t *testing.T) {
 		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
 			"tcp/node4": `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" selection_fields=["ip_src"] vips={172.16.1.10:80="^ovn_k8s_default.web.tcp.80.near4"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
-		{"hints of zones: a load balancer for each zone, and one for all other nodes", nil, []*discoveryv1.EndpointSlice{slice("a", 8080, "10.0.1.3@n1 zone=east", "10.0.2.4@n2 zone=west")}, map[string]string{
+		{"hints of zones: a load balancer for each zone, and one for all other nodes", nil, []*discoveryv1.EndpointSlice{objects.Slice("a", 8080, "10.0.1.3@n1 zone=east", "10.0.2.4@n2 zone=west")}, map[string]string{
 			"tcp/near/others":    `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Logical_Switch/n4.load_balancer`,
 			"tcp/near/zone/east": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080"} in=Logical_Switch/n1.load_balancer`,
 			"tcp/near/zone/west": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.2.4:8080"} in=Logical_Switch/n2.load_balancer in=Logical_Switch/n3.load_balancer`,
 		}},
-		{"hints of nodes, and of zones for nodes without an endpoint", nil, []*discoveryv1.EndpointSlice{slice("a", 8080, "10.0.1.3@n1 zone=east node=n1", "10.0.2.4@n2 zone=west node=n2")}, map[string]string{
+		{"hints of nodes, and of zones for nodes without an endpoint", nil, []*discoveryv1.EndpointSlice{objects.Slice("a", 8080, "10.0.1.3@n1 zone=east node=n1", "10.0.2.4@n2 zone=west node=n2")}, map[string]string{
 			"tcp/near/node/n1":   `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080"} in=Logical_Switch/n1.load_balancer`,
 			"tcp/near/node/n2":   `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.2.4:8080"} in=Logical_Switch/n2.load_balancer`,
 			"tcp/near/others":    `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Logical_Switch/n4.load_balancer`,
@@ -198,7 +199,7 @@ func TestRows(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := web()
+			s := objects.Web()
 			if tt.change != nil {
 				tt.change(s)
 			}
@@ -212,11 +213,11 @@ func TestRows(t *testing.T) {
 // P13: endpoints are chosen by the ports of connections only where a chassis has the userspace datapath; affinity is a
 // hash of the client's address everywhere, in one row where the schema has a field for IPv6.
 func TestSelection(t *testing.T) {
-	s := web(dual, nodePort, func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.9"} })
+	s := objects.Web(dual, nodePort, func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.9"} })
 	fields := func(s *corev1.Service, sel Selection) string {
 		at, all := around(), map[string]bool{}
 		at.Selection = sel
-		r := resolve(s, slice("a", 8080, "10.0.1.3@n1"))
+		r := resolve(s, objects.Slice("a", 8080, "10.0.1.3@n1"))
 		for _, row := range r.Rows(at) {
 			all[fmt.Sprint(row.Model.(*nbdb.LoadBalancer).SelectionFields)] = true
 		}
@@ -247,8 +248,8 @@ func TestSelection(t *testing.T) {
 // A host without an endpoint has no variable, and so no frontend.
 func TestVariablesOfAHost(t *testing.T) {
 	local := corev1.ServiceInternalTrafficPolicyLocal
-	r := resolve(web(func(s *corev1.Service) { dual(s); s.Spec.InternalTrafficPolicy = &local }),
-		slice("a", 8080, "10.0.1.3@n1", "10.0.2.4@n2"), slice("six", 8080, "fd00::3@n1"))
+	r := resolve(objects.Web(func(s *corev1.Service) { dual(s); s.Spec.InternalTrafficPolicy = &local }),
+		objects.Slice("a", 8080, "10.0.1.3@n1", "10.0.2.4@n2"), objects.Slice("six", 8080, "fd00::3@n1"))
 	want := map[string]string{
 		"ovn_k8s_default.web.tcp.80.near4":                                "10.0.1.3:8080",
 		"ovn_k8s_default.web.tcp.80.near6":                                "[fd00::3]:8080",
@@ -264,10 +265,10 @@ func TestVariablesOfAHost(t *testing.T) {
 
 func TestCheck44UDPGoesToTheUDPBalancerOnly(t *testing.T) {
 	udp, tcp := corev1.ProtocolUDP, "dns"
-	s := web(func(s *corev1.Service) {
+	s := objects.Web(func(s *corev1.Service) {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: tcp, Protocol: udp, Port: 53})
 	})
-	sl := slice("a", 8080, "10.0.1.3@n1")
+	sl := objects.Slice("a", 8080, "10.0.1.3@n1")
 	five := int32(5353)
 	sl.Ports = append(sl.Ports, discoveryv1.EndpointPort{Name: &tcp, Protocol: &udp, Port: &five})
 	got := balancers(s, sl)
@@ -278,18 +279,18 @@ func TestCheck44UDPGoesToTheUDPBalancerOnly(t *testing.T) {
 
 func TestCheck47NamedTargetPorts(t *testing.T) {
 	// Endpoints of pods without the port name are in no slice with the port.
-	other := slice("b", 9090, "10.0.2.4@n2")
+	other := objects.Slice("b", 9090, "10.0.2.4@n2")
 	none := "metrics"
-	without := slice("c", 1, "10.0.2.5@n2")
+	without := objects.Slice("c", 1, "10.0.2.5@n2")
 	without.Ports[0].Name = &none
-	got := balancers(web(), slice("a", 8080, "10.0.1.3@n1"), other, without)
+	got := balancers(objects.Web(), objects.Slice("a", 8080, "10.0.1.3@n1"), other, without)
 	if !strings.Contains(got["tcp"], `172.16.1.10:80="10.0.1.3:8080,10.0.2.4:9090"`) {
 		t.Errorf("got %v", got)
 	}
 }
 
 func TestCheck52HeadlessServicesHaveNoRows(t *testing.T) {
-	got := balancers(web(func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} }), slice("a", 8080, "10.0.1.3"))
+	got := balancers(objects.Web(func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} }), objects.Slice("a", 8080, "10.0.1.3"))
 	if len(got) != 0 {
 		t.Errorf("got %v", got)
 	}
@@ -307,7 +308,7 @@ func TestWhatRowsFindWrong(t *testing.T) {
 			s.Spec.ExternalIPs = []string{"2001:db8::9"}
 		},
 	} {
-		r := resolve(web(change))
+		r := resolve(objects.Web(change))
 		rows := r.Rows(around())
 		if len(rows) == 0 || len(r.Problems) != 1 || !strings.Contains(fmt.Sprint(r.Problems), want) {
 			t.Errorf("got %q, want %q, and %d rows", r.Problems, want, len(rows))
@@ -325,10 +326,10 @@ func TestNoGatewayHasTheAddressOfAnotherHost(t *testing.T) {
 	for _, policy := range []corev1.ServiceExternalTrafficPolicy{corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal} {
 		for _, affinity := range []corev1.ServiceAffinity{corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP} {
 			t.Run(fmt.Sprint(policy, " ", affinity), func(t *testing.T) {
-				s := web(nodePort)
+				s := objects.Web(nodePort)
 				s.Spec.ExternalTrafficPolicy, s.Spec.SessionAffinity = policy, affinity
 				s.Spec.ExternalIPs = []string{"192.0.2.1", "198.18.1.1", "203.0.113.9"}
-				r := resolve(s, slice("a", 8080, "10.0.1.3@n1"))
+				r := resolve(s, objects.Slice("a", 8080, "10.0.1.3@n1"))
 				has := map[string][]string{} // by VIP: the routers and groups with it
 				for _, row := range r.Rows(at) {
 					if lb, ok := row.Model.(*nbdb.LoadBalancer); ok {

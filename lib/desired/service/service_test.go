@@ -11,71 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/names"
+	"ovn-k8s/test/objects"
 )
-
-// web is a Service of type ClusterIP with port http, 80/TCP.
-func web(change ...func(*corev1.Service)) *corev1.Service {
-	s := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid-web"},
-		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeClusterIP, ClusterIP: "172.16.1.10", ClusterIPs: []string{"172.16.1.10"},
-			Ports: []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
-		},
-	}
-	for _, c := range change {
-		c(s)
-	}
-	return s
-}
-
-// slice is an EndpointSlice of web. Each host is "ADDRESS[@NODE][ WORD…]", with
-// the words unready, draining, gone, zone=Z and node=N.
-func slice(name string, port int32, hosts ...string) *discoveryv1.EndpointSlice {
-	tcp, portName := corev1.ProtocolTCP, "http"
-	s := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
-		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: &portName, Protocol: &tcp, Port: &port}},
-	}
-	for _, h := range hosts {
-		words := strings.Fields(h)
-		addr, node, on := strings.Cut(words[0], "@")
-		if strings.Contains(addr, ":") {
-			s.AddressType = discoveryv1.AddressTypeIPv6
-		}
-		e := discoveryv1.Endpoint{Addresses: []string{addr}}
-		if on {
-			e.NodeName = &node
-		}
-		for _, w := range words[1:] {
-			describe(&e, w)
-		}
-		s.Endpoints = append(s.Endpoints, e)
-	}
-	return s
-}
-
-func describe(e *discoveryv1.Endpoint, word string) {
-	yes, no := true, false
-	if e.Hints == nil && strings.Contains(word, "=") {
-		e.Hints = &discoveryv1.EndpointHints{}
-	}
-	switch key, value, _ := strings.Cut(word, "="); key {
-	case "unready":
-		e.Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &no}
-	case "draining":
-		e.Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}
-	case "gone":
-		e.Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &no, Terminating: &yes}
-	case "zone":
-		e.Hints.ForZones = append(e.Hints.ForZones, discoveryv1.ForZone{Name: value})
-	case "node":
-		e.Hints.ForNodes = append(e.Hints.ForNodes, discoveryv1.ForNode{Name: value})
-	}
-}
 
 func same(s string) string { return s }
 
@@ -123,7 +62,7 @@ func TestEndpointsOfAConnection(t *testing.T) {
 			"10.0.2.3:8080", "10.0.2.3:8080", "10.0.1.3:8080"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			es := resolve(web(), slice("a", 8080, tt.hosts...)).Endpoints[0]
+			es := resolve(objects.Web(), objects.Slice("a", 8080, tt.hosts...)).Endpoints[0]
 			got := []string{addresses(es.Cluster()), addresses(es.ClusterFrom(node)), addresses(es.Local("n1"))}
 			if diff := cmp.Diff([]string{tt.cluster, tt.from, tt.local}, got); diff != "" {
 				t.Errorf("cluster, from n1, local (-want +got):\n%s", diff)
@@ -133,11 +72,11 @@ func TestEndpointsOfAConnection(t *testing.T) {
 }
 
 func TestEndpointsOfSeveralSlices(t *testing.T) {
-	r := resolve(web(),
-		slice("b", 8080, "10.0.1.3@n1 unready", "10.0.1.4@n1 draining"),
-		slice("a", 8080, "10.0.1.3@n1", "10.0.1.4@n1"),
-		slice("other-port", 9090, "10.0.1.5@n1"), // a named targetPort with another number there
-		slice("six", 8080, "fd00::5@n1"),
+	r := resolve(objects.Web(),
+		objects.Slice("b", 8080, "10.0.1.3@n1 unready", "10.0.1.4@n1 draining"),
+		objects.Slice("a", 8080, "10.0.1.3@n1", "10.0.1.4@n1"),
+		objects.Slice("other-port", 9090, "10.0.1.5@n1"), // a named targetPort with another number there
+		objects.Slice("six", 8080, "fd00::5@n1"),
 	)
 	if got, want := addresses(r.Endpoints[0]), "10.0.1.3:8080 10.0.1.4:8080 10.0.1.5:9090 [fd00::5]:8080"; got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -149,13 +88,13 @@ func TestEndpointsOfSeveralSlices(t *testing.T) {
 
 func TestTheOrderOfSlicesDoesNotMatter(t *testing.T) {
 	all := []*discoveryv1.EndpointSlice{
-		slice("a", 8080, "10.0.1.3@n1 zone=z1", "127.0.0.1"), slice("b", 8080, "10.0.1.3@n1 draining", "169.254.1.1"),
-		slice("c", 8080, "10.0.1.3@n2 zone=z2", "224.0.0.1"), slice("d", 8081, "10.0.0.9"),
+		objects.Slice("a", 8080, "10.0.1.3@n1 zone=z1", "127.0.0.1"), objects.Slice("b", 8080, "10.0.1.3@n1 draining", "169.254.1.1"),
+		objects.Slice("c", 8080, "10.0.1.3@n2 zone=z2", "224.0.0.1"), objects.Slice("d", 8081, "10.0.0.9"),
 	}
-	want := fmt.Sprint(resolve(web(), all...))
+	want := fmt.Sprint(resolve(objects.Web(), all...))
 	for seed := range uint64(20) {
 		rand.New(rand.NewPCG(seed, 0)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		if got := fmt.Sprint(resolve(web(), all...)); got != want {
+		if got := fmt.Sprint(resolve(objects.Web(), all...)); got != want {
 			t.Fatalf("(-want +got):\n%s", cmp.Diff(want, got))
 		}
 	}
@@ -169,7 +108,7 @@ func TestServicesOfOthersAreLeftAlone(t *testing.T) {
 		"other proxy":      func(s *corev1.Service) { s.Labels = map[string]string{names.LabelServiceProxy: "mine"} },
 		"labelled as such": func(s *corev1.Service) { s.Labels = map[string]string{names.LabelHeadless: ""} },
 	} {
-		if New(web(change)).Ours {
+		if New(objects.Web(change)).Ours {
 			t.Errorf("%s: taken for ours", name)
 		}
 	}
@@ -177,7 +116,7 @@ func TestServicesOfOthersAreLeftAlone(t *testing.T) {
 
 func TestWhatAServiceSays(t *testing.T) {
 	local, proxy := corev1.ServiceInternalTrafficPolicyLocal, corev1.LoadBalancerIPModeProxy
-	got := New(web(func(s *corev1.Service) {
+	got := New(objects.Web(func(s *corev1.Service) {
 		s.Spec.Type = corev1.ServiceTypeLoadBalancer
 		s.Spec.ClusterIPs = []string{"172.16.1.10", "fd00:10::a"}
 		s.Spec.Ports[0].NodePort = 30080
@@ -245,11 +184,11 @@ func TestBadInputIsNamed(t *testing.T) {
 		{name: "mapped endpoint", want: `endpoint "::ffff:127.0.0.1" of service default/web is no IPv6 address`, hosts: []string{"fd00::3", "::ffff:127.0.0.1"}, left: 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := web()
+			s := objects.Web()
 			if tt.service != nil {
 				tt.service(s)
 			}
-			r := resolve(s, slice("a", 8080, tt.hosts...))
+			r := resolve(s, objects.Slice("a", 8080, tt.hosts...))
 			if len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Message, tt.want) {
 				t.Errorf("got problems %q, want %q", r.Problems, tt.want)
 			}
@@ -264,7 +203,7 @@ func TestBadInputIsNamed(t *testing.T) {
 }
 
 func TestABadSourceRangeDoesNotOpenTheDoor(t *testing.T) {
-	s := New(web(func(s *corev1.Service) {
+	s := New(objects.Web(func(s *corev1.Service) {
 		s.Spec.Type = corev1.ServiceTypeLoadBalancer
 		s.Spec.LoadBalancerSourceRanges = []string{"banana"}
 	}))
@@ -274,11 +213,11 @@ func TestABadSourceRangeDoesNotOpenTheDoor(t *testing.T) {
 }
 
 func TestTheOlderServiceIsFirst(t *testing.T) {
-	a, b := claimant{Key{"default", "web"}, 2, false}, claimant{Key{"default", "zz"}, 1, false}
-	if a.before(b) < 0 || b.before(a) > 0 {
+	a, b := Service{Key: Key{"default", "web"}, Created: 2}, Service{Key: Key{"default", "zz"}, Created: 1}
+	if a.Older(b) < 0 || b.Older(a) > 0 {
 		t.Error("the younger one is first")
 	}
-	if a.created = 1; a.before(b) > 0 || a.before(a) != 0 {
+	if a.Created = 1; a.Older(b) > 0 || a.Older(a) != 0 {
 		t.Error("of the same age, the name does not decide")
 	}
 }
@@ -320,7 +259,7 @@ func TestAServiceThatIsTooLarge(t *testing.T) {
 			"service default/web has none of its 25001 ports: at all its addresses they would be more than 50000 frontends: split the service"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := New(web(tt.change))
+			s := New(objects.Web(tt.change))
 			var problems []string
 			for _, p := range s.Problems {
 				problems = append(problems, p.Reason+": "+p.Message)
@@ -339,7 +278,7 @@ func TestAServiceThatIsTooLarge(t *testing.T) {
 // endpoints above its limits.
 func BenchmarkManyPorts(b *testing.B) {
 	const ports = 16000
-	s := web(func(s *corev1.Service) {
+	s := objects.Web(func(s *corev1.Service) {
 		s.Spec.Ports = nil
 		for i := range ports {
 			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", i), Protocol: corev1.ProtocolTCP, Port: int32(1 + i)})
@@ -351,7 +290,7 @@ func BenchmarkManyPorts(b *testing.B) {
 	}
 	for _, endpoints := range []int{0, MaxEndpoints} {
 		b.Run(fmt.Sprint("endpoints=", endpoints), func(b *testing.B) {
-			es := slice("a", 8080, hosts[:endpoints]...)
+			es := objects.Slice("a", 8080, hosts[:endpoints]...)
 			for i := range ports {
 				name := fmt.Sprint("p", i)
 				es.Ports = append(es.Ports, discoveryv1.EndpointPort{Name: &name, Port: es.Ports[0].Port})
@@ -367,9 +306,9 @@ func BenchmarkManyPorts(b *testing.B) {
 // like this host's tunnel packets.
 func TestNoServiceLeadsToTunnels(t *testing.T) {
 	udp := corev1.ProtocolUDP
-	s := web(func(s *corev1.Service) { s.Spec.Ports[0].Protocol = udp })
+	s := objects.Web(func(s *corev1.Service) { s.Spec.Ports[0].Protocol = udp })
 	for port, want := range map[int32]int{6081: 0, 6082: 1} {
-		from := slice("web-1", port, "10.0.0.3@node3")
+		from := objects.Slice("web-1", port, "10.0.0.3@node3")
 		from.Ports[0].Protocol = &udp
 		r := Resolve(New(s), []Slice{NewSlice(from, strings.Clone)})
 		if len(r.Endpoints[0]) != want {

@@ -7,11 +7,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/test/objects"
 )
 
 // An operator sees each frontend, its endpoints, exceptions, and the load balancers.
 func TestSummaries(t *testing.T) {
-	a := slice("a", 8080, "10.0.1.3@n1 zone=east", "10.0.2.4@n2 zone=west")
+	a := objects.Slice("a", 8080, "10.0.1.3@n1 zone=east", "10.0.2.4@n2 zone=west")
 	for _, tt := range []struct {
 		name   string
 		change func(*corev1.Service)
@@ -35,7 +37,7 @@ load balancer IP 198.51.100.1:80/TCP | 2 | from outside each on its own node onl
 nodePort 30082/TCP | 2 | from outside each on its own node only; health checks at node:32000 | tcp/node4 tcp/local4`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := web()
+			s := objects.Web()
 			tt.change(s)
 			r := resolve(s, a)
 			var got strings.Builder

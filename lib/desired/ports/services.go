@@ -1,0 +1,352 @@
+// Package ports decides who has a port of an address: Services at their frontends, and pods at their hostPorts.
+package ports
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/desired/facts"
+	"ovn-k8s/lib/desired/service"
+)
+
+// MaxNamed is the largest number of claimants of a port told the name of the holder. With more, a change of the holder needs no
+// new message to each of them.
+const MaxNamed = 4
+
+// Services decides between Services with the same frontend. Cluster IPs, which Kubernetes allocates, come before
+// addresses and ports written by users; then the older Service is first. A cluster IP belongs to its Service with all
+// ports: no other Service gets another port of it. The zero value is empty.
+//
+// So users with write access to Services cannot redirect traffic of pods to other Services or to the API server
+// (CVE-2020-8554).
+type Services struct {
+	wanted   map[service.Claim][]claimant // the first of each is the holder
+	claimed  map[service.Key][]service.Claim
+	clusters map[netip.Addr][]claimant           // of cluster IPs: the first of each is the owner
+	outside  map[netip.Addr]map[service.Key]bool // of other addresses: the Services with a claim there
+	reserved map[service.Claim]bool              // the endpoints of APIServer
+	health   map[service.Key]service.Claim       // ports of health checks
+	// nodes lists the Services with a port of every node, as a NodePort or for health checks. abroad has the Services
+	// with the same port at addresses outside, for these may be a node's.
+	nodes  map[service.Claim][]service.Key
+	abroad map[service.Claim]map[service.Key]bool
+}
+
+// A claimant is a Service with a claim: the fields that decide between two.
+type claimant struct {
+	service.Key
+	created int64
+	own     bool
+}
+
+// before orders claimants: first the Service with the address as its cluster IP, then the older one, and with equal
+// age the first by name.
+func (a claimant) before(b claimant) int {
+	switch {
+	case a.own && !b.own:
+		return -1
+	case b.own && !a.own:
+		return 1
+	}
+	return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(a.String(), b.String()))
+}
+
+// Put records the claims of s. changed are the other Services to compute again, because they gained or lost
+// something. told are those without a gain or loss, but with a new holder to name in their Problems.
+func (x *Services) Put(s service.Service) (changed, told []service.Key) {
+	x.init()
+	if !s.Ours {
+		return x.Remove(s.Key)
+	}
+	own, others := s.Claims()
+	return x.change(s.Key, [][]service.Claim{own, others}, func() {
+		x.drop(s.Key)
+		for _, claim := range own {
+			x.add(claim, claimant{s.Key, s.Created, true})
+		}
+		for _, claim := range others {
+			x.add(claim, claimant{s.Key, s.Created, false})
+		}
+		if p := s.HealthCheckNodePort; p != 0 {
+			x.health[s.Key] = service.Claim{Protocol: corev1.ProtocolTCP, Port: p}
+		}
+		for claim := range x.nodePorts(s.Key) {
+			x.nodes[claim] = append(x.nodes[claim], s.Key)
+		}
+	})
+}
+
+// change replaces the claims of k by now. changed are the other Services that gain or lose one of these claims, those
+// with a claim at an address with a new owner, and those with addresses outside at a port of every node that k gains
+// or loses. told are those with another holder to name. Competing Services may have thousands of claims in common.
+func (x *Services) change(k service.Key, now [][]service.Claim, apply func()) (changed, told []service.Key) {
+	type holder struct {
+		service.Key
+		named bool
+	}
+	holderOf := func(claim service.Claim) holder {
+		is, _ := x.Holder(claim)
+		return holder{is, x.named(claim)}
+	}
+	holders, owners, ports := make(map[service.Claim]holder, len(x.claimed[k])), map[netip.Addr]service.Key{}, x.nodePorts(k)
+	for _, claims := range append(now, x.claimed[k]) {
+		for _, claim := range claims {
+			holders[claim] = holderOf(claim)
+			owners[claim.Addr] = x.owner(claim.Addr)
+		}
+	}
+	apply()
+	has, hears := map[service.Key]bool{}, map[service.Key]bool{}
+	for claim, was := range holders {
+		is := holderOf(claim)
+		if is == was {
+			continue
+		}
+		if is.Key != was.Key {
+			has[was.Key], has[is.Key] = true, true
+		}
+		if is.named || was.named {
+			addKeys(hears, x.wanted[claim])
+		}
+	}
+	for a, was := range owners {
+		if x.owner(a) != was {
+			maps.Copy(has, x.outside[a])
+			addKeys(has, x.clusters[a])
+		}
+	}
+	for claim := range facts.OtherKeys(ports, x.nodePorts(k), facts.Same) {
+		maps.Copy(has, x.abroad[claim])
+	}
+	for _, no := range []service.Key{k, {}} {
+		delete(has, no)
+		delete(hears, no)
+	}
+	maps.DeleteFunc(hears, func(k service.Key, _ bool) bool { return has[k] })
+	return slices.Collect(maps.Keys(has)), slices.Collect(maps.Keys(hears))
+}
+
+// named reports whether Problems of the other claimants name the holder.
+func (x *Services) named(claim service.Claim) bool { return len(x.wanted[claim]) <= MaxNamed }
+
+// owner is the Service with the cluster IP a, the zero Key if there is none.
+func (x *Services) owner(a netip.Addr) service.Key {
+	if own := x.clusters[a]; len(own) > 0 {
+		return own[0].Key
+	}
+	return service.Key{}
+}
+
+func addKeys(to map[service.Key]bool, from []claimant) {
+	for _, o := range from {
+		to[o.Key] = true
+	}
+}
+
+func (x *Services) init() {
+	if x.wanted == nil {
+		x.wanted, x.claimed = map[service.Claim][]claimant{}, map[service.Key][]service.Claim{}
+		x.clusters, x.outside = map[netip.Addr][]claimant{}, map[netip.Addr]map[service.Key]bool{}
+		x.health, x.nodes, x.abroad = map[service.Key]service.Claim{}, map[service.Claim][]service.Key{}, map[service.Claim]map[service.Key]bool{}
+	}
+}
+
+// nodePorts are the claims of k to ports of every node.
+func (x *Services) nodePorts(k service.Key) map[service.Claim]bool {
+	out := map[service.Claim]bool{}
+	for _, claim := range x.claimed[k] {
+		if !claim.Addr.IsValid() {
+			out[claim] = true
+		}
+	}
+	if claim, ok := x.health[k]; ok {
+		out[claim] = true
+	}
+	return out
+}
+
+// Taken returns the ports of k's claims at addresses outside that another Service has of every node, with that
+// Service. If such an address is a node's, k gets none of these ports there: Kubernetes allocates NodePorts, and
+// users write addresses.
+func (x *Services) Taken(k service.Key) map[service.Claim]service.Key {
+	var taken map[service.Claim]service.Key
+	for _, claim := range x.claimed[k] {
+		if !claim.Addr.IsValid() {
+			continue
+		}
+		for _, other := range x.nodes[claim.AtNodes()] {
+			if taken == nil {
+				taken = map[service.Claim]service.Key{}
+			}
+			if was, ok := taken[claim.AtNodes()]; other != k && (!ok || other.String() < was.String()) {
+				taken[claim.AtNodes()] = other
+			}
+		}
+	}
+	return taken
+}
+
+// Reserve records the endpoints of APIServer: no other Service can have them as external addresses. It returns the
+// affected Services.
+func (x *Services) Reserve(all []service.Endpoints) []service.Key {
+	x.init()
+	now := map[service.Claim]bool{}
+	for _, es := range all {
+		for _, e := range es {
+			now[service.Claim{Addr: e.Addr, Protocol: corev1.ProtocolTCP, Port: e.Port}] = true
+		}
+	}
+	var touched []service.Key
+	for _, list := range []map[service.Claim]bool{x.reserved, now} {
+		for claim := range list {
+			if x.reserved[claim] == now[claim] {
+				continue
+			}
+			for _, who := range x.wanted[claim] {
+				touched = append(touched, who.Key)
+			}
+		}
+	}
+	x.reserved = now
+	return touched
+}
+
+// Reserved lists the addresses of the endpoints of APIServer.
+func (x *Services) Reserved() []netip.Addr {
+	var out []netip.Addr
+	for claim := range x.reserved {
+		if !slices.Contains(out, claim.Addr) {
+			out = append(out, claim.Addr)
+		}
+	}
+	return out
+}
+
+// Remove removes a Service. It returns other Services as Put does.
+func (x *Services) Remove(k service.Key) (changed, told []service.Key) {
+	return x.change(k, nil, func() { x.drop(k) })
+}
+
+// Compact releases the memory of removed claims.
+func (x *Services) Compact() {
+	x.wanted, x.claimed = maps.Collect(maps.All(x.wanted)), maps.Collect(maps.All(x.claimed))
+	x.clusters, x.outside = maps.Collect(maps.All(x.clusters)), maps.Collect(maps.All(x.outside))
+	x.nodes, x.abroad = maps.Collect(maps.All(x.nodes)), maps.Collect(maps.All(x.abroad))
+}
+
+// Lost returns the claims of k held by another Service, and that Service: the zero Key for claims with more than
+// MaxNamed claimants.
+func (x *Services) Lost(k service.Key) map[service.Claim]service.Key {
+	n := 0 // there may be 50 000
+	for _, claim := range x.claimed[k] {
+		if holder, _ := x.Holder(claim); holder != k {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	lost := make(map[service.Claim]service.Key, n)
+	for _, claim := range x.claimed[k] {
+		if holder, _ := x.Holder(claim); holder != k {
+			if !x.named(claim) {
+				holder = service.Key{}
+			}
+			lost[claim] = holder
+		}
+	}
+	return lost
+}
+
+// Holder returns the Service with the right to a claim. It reports false if there is none.
+func (x *Services) Holder(claim service.Claim) (service.Key, bool) {
+	if own := x.clusters[claim.Addr]; len(own) > 0 {
+		return own[0].Key, true
+	}
+	if x.reserved[claim] {
+		return service.APIServer(), true
+	}
+	list := x.wanted[claim]
+	if len(list) == 0 {
+		return service.Key{}, false
+	}
+	return list[0].Key, true
+}
+
+func (x *Services) add(claim service.Claim, who claimant) {
+	var added bool
+	if x.wanted[claim], added = include(x.wanted[claim], who); !added {
+		return
+	}
+	x.claimed[who.Key] = append(x.claimed[who.Key], claim)
+	switch a := claim.Addr; {
+	case who.own:
+		x.clusters[a], _ = include(x.clusters[a], who)
+	case a.IsValid():
+		if x.outside[a] == nil {
+			x.outside[a] = map[service.Key]bool{}
+		}
+		x.outside[a][who.Key] = true
+		at := claim.AtNodes()
+		if x.abroad[at] == nil {
+			x.abroad[at] = map[service.Key]bool{}
+		}
+		x.abroad[at][who.Key] = true
+	}
+}
+
+// include inserts who into a sorted list, and reports whether it was missing.
+func include(list []claimant, who claimant) ([]claimant, bool) {
+	if slices.ContainsFunc(list, func(o claimant) bool { return o.Key == who.Key }) {
+		return list, false
+	}
+	at, _ := slices.BinarySearchFunc(list, who, claimant.before)
+	return slices.Insert(list, at, who), true
+}
+
+func (x *Services) drop(k service.Key) {
+	for claim := range x.nodePorts(k) {
+		forget(x.nodes, claim, k)
+	}
+	delete(x.health, k)
+	for _, claim := range x.claimed[k] {
+		without(x.wanted, claim, k)
+		without(x.clusters, claim.Addr, k)
+		if delete(x.outside[claim.Addr], k); len(x.outside[claim.Addr]) == 0 {
+			delete(x.outside, claim.Addr)
+		}
+		at := claim.AtNodes()
+		if delete(x.abroad[at], k); len(x.abroad[at]) == 0 {
+			delete(x.abroad, at)
+		}
+	}
+	delete(x.claimed, k)
+}
+
+// forget removes k from the list of a claim.
+func forget(lists map[service.Claim][]service.Key, claim service.Claim, k service.Key) {
+	list := slices.DeleteFunc(lists[claim], func(o service.Key) bool { return o == k })
+	if lists[claim] = list; len(list) == 0 {
+		delete(lists, claim)
+	}
+}
+
+// without removes k from the list of a key.
+func without[K comparable](lists map[K][]claimant, at K, k service.Key) {
+	list := slices.DeleteFunc(lists[at], func(o claimant) bool { return o.Key == k })
+	if lists[at] = list; len(list) == 0 {
+		delete(lists, at)
+	}
+}
+
+// Outside lists the claimed addresses outside the cluster.
+func (x *Services) Outside() iter.Seq[netip.Addr] { return maps.Keys(x.outside) }
+
+// At lists the Services with claims at an address outside.
+func (x *Services) At(a netip.Addr) []service.Key { return slices.Collect(maps.Keys(x.outside[a])) }

@@ -1,0 +1,133 @@
+package ports
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/test/objects"
+)
+
+// rival returns a Service with so many addresses outside, the same as those of other rivals.
+func rival(i, addresses int) service.Service {
+	return service.New(objects.Web(func(s *corev1.Service) {
+		s.Name, s.Spec.ClusterIP = fmt.Sprintf("web-%03d", i), fmt.Sprintf("172.16.2.%d", i)
+		s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
+		for a := range addresses {
+			s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, fmt.Sprintf("203.0.%d.%d", a/250, 1+a%250))
+		}
+	}))
+}
+
+// L3: of Services with the same address the first has it. A new or changed one affects no others. If the holder is
+// removed, the next one is affected; the others are told the new holder only if they are few.
+func TestRivalsAreTouchedWhenTheHolderChanges(t *testing.T) {
+	for _, tt := range []struct{ rivals, told int }{{100, 0}, {MaxNamed, MaxNamed - 2}} {
+		var c Services
+		for i := range tt.rivals {
+			if changed, told := c.Put(rival(i, 2)); len(changed)+len(told) != 0 && i != MaxNamed {
+				t.Fatalf("rival %d changes %v, told are %v", i, changed, told)
+			}
+		}
+		if changed, told := c.Put(rival(2, 2)); len(changed)+len(told) != 0 {
+			t.Errorf("a change changes %v, told are %v", changed, told)
+		}
+		if changed, told := c.Remove(rival(0, 2).Key); len(told) != tt.told || !slices.Equal(changed, []service.Key{rival(1, 2).Key}) {
+			t.Errorf("of %d, the holder's removal changes %v, told are %v", tt.rivals, changed, told)
+		}
+		if holder, _ := c.Holder(service.Claim{Addr: netip.MustParseAddr("203.0.0.1"), Protocol: corev1.ProtocolTCP, Port: 80}); holder != rival(1, 2).Key {
+			t.Errorf("%v has it", holder)
+		}
+		r := service.Resolved{Service: rival(2, 2)}
+		r.LoseTo(c.Lost(r.Key))
+		if text := fmt.Sprint(r.Problems); strings.Contains(text, "by service default/web-001") != (tt.told > 0) || strings.Contains(text, "by another service") != (tt.told == 0) {
+			t.Errorf("of %d: %s", tt.rivals, text)
+		}
+	}
+}
+
+// L3: Services are added, changed and removed. Services that gain or lose a claim are among the changed, and Services
+// with another holder to name are told.
+func TestRivalsThatChangeAreComplete(t *testing.T) {
+	var all []service.Key
+	for i := range 2 * MaxNamed {
+		all = append(all, rival(i, 0).Key)
+	}
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		var c Services
+		for step := range 300 {
+			before := map[service.Key]map[service.Claim]service.Key{}
+			for _, k := range all {
+				before[k] = c.Lost(k)
+			}
+			i := r.IntN(len(all))
+			var changed, told []service.Key
+			if r.IntN(3) == 0 {
+				changed, told = c.Remove(all[i])
+			} else {
+				s := rival(i, r.IntN(4))
+				s.Created = int64(r.IntN(4))
+				if s.Ports[0].NodePort = 0; r.IntN(2) == 0 {
+					s.Outside = append(s.Outside, rival(r.IntN(len(all)), 0).ClusterIPs...) // of another rival
+				}
+				changed, told = c.Put(s)
+			}
+			for k, was := range before {
+				is := c.Lost(k)
+				same := len(is) == len(was)
+				for claim := range is {
+					_, had := was[claim]
+					same = same && had
+				}
+				switch {
+				case k == all[i] || slices.Contains(changed, k):
+				case !same:
+					t.Fatalf("seed %d, step %d: %s lost %v, and loses %v, but is not among the changed %v", seed, step, k, was, is, changed)
+				case !maps.Equal(was, is) && !slices.Contains(told, k):
+					t.Fatalf("seed %d, step %d: %s lost %v, and loses %v, but is not told", seed, step, k, was, is)
+				}
+			}
+		}
+	}
+}
+
+// L3: a hundred Services have the same thousand addresses. The removal of the first cost 4 GB: each claim listed each
+// rival, and each rival had a problem for each claim.
+func TestRivalsOfManyClaims(t *testing.T) {
+	var c Services
+	for i := range 100 {
+		c.Put(rival(i, 1000))
+	}
+	cost := allocated(func() {
+		changed, told := c.Remove(rival(0, 1000).Key)
+		for _, k := range append(changed, told...) {
+			r := service.Resolved{Service: rival(1, 1000)}
+			r.LoseTo(c.Lost(k))
+		}
+	})
+	if cost > 5<<20 {
+		t.Errorf("%d bytes are allocated", cost)
+	}
+	r := service.Resolved{Service: rival(7, 1000)}
+	if r.LoseTo(c.Lost(r.Key)); len(r.Problems) != 10 || r.Untold != 1000-10 {
+		t.Errorf("%d problems and %d more", len(r.Problems), r.Untold)
+	}
+}
+
+// allocated returns the number of bytes allocated by f.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}

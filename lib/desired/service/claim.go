@@ -1,0 +1,134 @@
+package service
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// A Claim is the right of one Service to a frontend.
+type Claim struct {
+	Addr     netip.Addr // the zero Addr stands for every node
+	Protocol corev1.Protocol
+	Port     uint16
+}
+
+// String is the claim for people: "203.0.113.9:80/TCP", "nodePort 30080/TCP".
+func (c Claim) String() string {
+	if !c.Addr.IsValid() {
+		return fmt.Sprintf("nodePort %d/%s", c.Port, c.Protocol)
+	}
+	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(c.Addr, c.Port), c.Protocol)
+}
+
+// AtNodes is the claim to the same port of every node.
+func (c Claim) AtNodes() Claim { return Claim{Protocol: c.Protocol, Port: c.Port} }
+
+// Claims lists the claims of s: those at its cluster IPs, and others.
+func (s Service) Claims() (own, others []Claim) {
+	own, others = make([]Claim, 0, len(s.Ports)*len(s.ClusterIPs)), make([]Claim, 0, len(s.Ports)*(len(s.Outside)+1))
+	for _, p := range s.Ports {
+		for _, a := range s.ClusterIPs {
+			own = append(own, Claim{a, p.Protocol, p.Port})
+		}
+		others = p.claims(others, s.Outside)
+	}
+	return own, others
+}
+
+// APIServer is the Service of the API server. Its endpoints are addresses of hosts; pods and nodes connect to them.
+func APIServer() Key { return Key{"default", "kubernetes"} }
+
+// Older orders Services by age, and with equal age by name.
+func (s Service) Older(o Service) int {
+	return cmp.Or(cmp.Compare(s.Created, o.Created), strings.Compare(s.String(), o.String()))
+}
+
+// external lists the balanced addresses outside the cluster. A load balancer in mode Proxy balances its own.
+func (s *Service) external() []netip.Addr {
+	out, has := slices.Clone(s.ExternalIPs), setOf(s.ExternalIPs)
+	for _, in := range s.Ingress {
+		if has == nil {
+			has = map[netip.Addr]bool{}
+		}
+		if !in.Proxy && !has[in.Addr] {
+			out, has[in.Addr] = append(out, in.Addr), true
+		}
+	}
+	return out
+}
+
+// maxConflicts limits the lost claims with a Problem of their own.
+const maxConflicts = 10
+
+// LoseTo records lost claims of r as Problems.
+func (r *Resolved) LoseTo(lost map[Claim]Key) {
+	if r.Lost = lost; len(lost) == 0 {
+		return
+	}
+	addrs, told := slices.Concat(r.ClusterIPs, r.Outside), 0
+	for _, p := range r.Ports {
+		for _, c := range p.claims(nil, addrs) {
+			other, ok := lost[c]
+			if !ok {
+				continue
+			}
+			if told++; told > maxConflicts {
+				r.Untold = len(lost) - maxConflicts
+				return
+			}
+			who := "another service"
+			if other != (Key{}) {
+				who = "service " + other.String()
+			}
+			r.problem("PortConflict", "%s of service %s is in use by %s: choose another one", c, r.Key, who)
+		}
+	}
+}
+
+// claims appends the claims for p at some addresses, and for its NodePort.
+func (p Port) claims(out []Claim, addrs []netip.Addr) []Claim {
+	for _, a := range addrs {
+		out = append(out, Claim{a, p.Protocol, p.Port})
+	}
+	if p.NodePort != 0 {
+		out = append(out, Claim{netip.Addr{}, p.Protocol, p.NodePort})
+	}
+	return out
+}
+
+// Has reports whether r has the right to a frontend.
+func (r *Resolved) Has(c Claim) bool {
+	_, lost := r.Lost[c]
+	return !lost
+}
+
+// hostPorts are the ports at its own addresses without which a host is not part of the cluster: ssh, etcd, tunnels,
+// Open vSwitch, OVN's databases, the kubelet.
+func hostPorts(p corev1.Protocol) []uint16 {
+	switch p {
+	case corev1.ProtocolTCP:
+		return []uint16{22, 2379, 2380, 6640, 6641, 6642, 6643, 6644, 10250}
+	case corev1.ProtocolUDP:
+		return []uint16{4789, 6081, 7471}
+	}
+	return nil
+}
+
+// OfNodes returns the other Service with a port of every node.
+func (r *Resolved) OfNodes(p corev1.Protocol, port uint16) (Key, bool) {
+	other, ok := r.Taken[Claim{Protocol: p, Port: port}]
+	return other, ok
+}
+
+// OfHost reports whether a port at the address of a host is unavailable to Services.
+func OfHost(p corev1.Protocol, port uint16) bool { return slices.Contains(hostPorts(p), port) }
+
+// WantsAny reports whether one of some addresses is an address outside of s.
+func (s *Service) WantsAny(addrs map[netip.Addr]bool) bool {
+	return len(addrs) > 0 && slices.ContainsFunc(s.Outside, func(a netip.Addr) bool { return addrs[a] })
+}
