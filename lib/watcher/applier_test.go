@@ -9,6 +9,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/nb"
 )
 
@@ -82,11 +83,11 @@ func TestASlowUnitHoldsUpNobody(t *testing.T) {
 	var log bytes.Buffer
 	logger := logrus.New()
 	logger.SetOutput(&log)
-	e := newEngine(&links{}, func(string) *logrus.Entry { return logrus.NewEntry(logger) })
 	world := &twoUnits{id: "first"}
 	store := &slowStore{begun: make(chan string), release: make(chan struct{}), has: map[nb.Unit]string{}}
+	e := newEngine(&links{}, logrus.NewEntry(logger), core{desired.NewWorld()}, store)
 	store.changed = func(u nb.Unit) { e.send(func() []nb.Unit { return []nb.Unit{u} }) }
-	e.worlds, e.applier, e.may.full = world, store, true
+	e.worlds, e.may.full = world, true
 	clear(e.may.missing)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})

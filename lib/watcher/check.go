@@ -37,7 +37,7 @@ func (w *Watcher) Check(ctx context.Context, out io.Writer) (bool, error) {
 	}
 	defer l.cluster.Close()
 	defer l.db.Close()
-	e := newEngine(l, w.log)
+	e := w.newEngine(l, l.db)
 	if tunnels := south.Tunnels(ctx, cfg, e.log); tunnels != nil {
 		e.network.Put(tunnels)
 	}

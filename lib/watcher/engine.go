@@ -13,7 +13,6 @@ import (
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 
-	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
@@ -39,43 +38,41 @@ const mostUnits = 20000
 // An engine keeps the database and the annotations equal to the World's rows and annotations. The goroutine of its
 // loop owns everything except send, Loop.Status and the atomic fields.
 type engine struct {
-	links      *links
-	term       *ovsdb.Term // nil: it only compares
-	log        *logrus.Entry
-	loop       reconcile.Loop[event, nb.Unit]
-	applier    Applier
-	worlds     World       // of all kinds of objects: network, and the Worlds of extensions
-	network    Network     // lib/desired
-	northbound *northbound // applier, with its type
-	notes      *annotations.Writer
-	health     *health.Health // of gateways
-	failures   *failures.Reporter
-	running    *failures.Pods
-	kinds      []kube.Kind             // of the objects to follow
-	may        permission              // to write
-	fail       context.CancelCauseFunc // ends the engine for good
-	restore    bool                    // the token was removed: write it again
-	lapse      atomic.Pointer[lapse]   // for people; nil: none
-	records    *records.Records        // in the database
-	copy       *registry.Copy          // of the topology
-	unwritten  map[nb.Unit]error       // errors of annotations of units in the batch
-	pace       pacer
-	work       Work // of the last sync
-	sweep      sweeper
+	links     *links
+	term      *ovsdb.Term // nil: it only compares
+	log       *logrus.Entry
+	loop      reconcile.Loop[event, nb.Unit]
+	applier   Applier
+	worlds    World   // of all kinds of objects: network, and the Worlds of extensions
+	network   Network // lib/desired
+	notes     *annotations.Writer
+	health    *health.Health // of gateways
+	failures  *failures.Reporter
+	running   *failures.Pods
+	kinds     []kube.Kind             // of the objects to follow
+	may       permission              // to write
+	fail      context.CancelCauseFunc // ends the engine for good
+	restore   bool                    // the token was removed: write it again
+	lapse     atomic.Pointer[lapse]   // for people; nil: none
+	records   *records.Records        // in the database
+	copy      *registry.Copy          // of the topology
+	unwritten map[nb.Unit]error       // errors of annotations of units in the batch
+	pace      pacer
+	work      Work // of the last sync
+	sweep     sweeper
 	// topologyStale: an event to read the topology is on its way.
 	topologyStale atomic.Bool
 }
 
-func newEngine(l *links, log func(string) *logrus.Entry) *engine {
+// newEngine returns an engine for a World and an Applier.
+func newEngine(l *links, log *logrus.Entry, network Network, applier Applier) *engine {
 	e := &engine{
-		links: l, log: log("watcher"), northbound: newNorthbound(l.db, log("nbsync")),
+		links: l, log: log, applier: applier, network: network, worlds: newWorlds(network, l.extensions),
 		kinds:     append(kube.Kinds(), moreKinds(l.extensions)...),
 		may:       permission{nodes: kube.KindOf(&corev1.Node{}).Name, missing: map[string]bool{topologyKind: true}},
 		unwritten: map[nb.Unit]error{}, fail: func(error) {},
 		records: records.New(l.db),
 	}
-	network := core{desired.NewWorld()}
-	e.network, e.worlds, e.applier = network, newWorlds(network, l.extensions), e.northbound
 	for _, k := range e.kinds {
 		e.may.missing[k.Name] = true
 	}
@@ -93,7 +90,7 @@ func newEngine(l *links, log func(string) *logrus.Entry) *engine {
 	e.loop = reconcile.Loop[event, nb.Unit]{
 		Record:  func(ev event) []nb.Unit { return ev() },
 		OnDirty: e.prompt, Sync: e.reconcile, Synced: e.synced, MinInterval: e.gap, MaxWait: hold, Quiet: lull,
-		MaxBatch: mostUnits, Compare: desired.Compare, Resync: 10 * time.Minute, All: e.all,
+		MaxBatch: mostUnits, Compare: network.Compare, Resync: 10 * time.Minute, All: e.all,
 	}
 	return e
 }

@@ -32,7 +32,7 @@ func apart(t *testing.T) *engine {
 	}
 	t.Cleanup(l.cluster.Close)
 	t.Cleanup(l.db.Close)
-	return newEngine(l, w.log)
+	return w.newEngine(l, l.db)
 }
 
 // twoGateways is a cluster of two nodes, both gateways.

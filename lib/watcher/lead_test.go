@@ -52,7 +52,7 @@ func TestALostLeaseLeavesNothingInMemory(t *testing.T) {
 func leadOnce(t *testing.T, w *Watcher, l *links) weak.Pointer[desired.World] {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	e := newEngine(l, w.log)
+	e := w.newEngine(l, l.db)
 	works := make(chan struct{})
 	e.send(func() []nb.Unit {
 		close(works)

@@ -1,7 +1,6 @@
 package watcher
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -43,21 +42,11 @@ func (s *sweeper) worked(rows int) {
 func (e *engine) compact() []nb.Unit {
 	e.network.Compact()
 	e.notes.Compact()
-	if e.northbound.Shrunk() {
-		go e.renew() // and compact again
-		return nil
+	if e.applier.Compact() {
+		return nil // reconnected follows, and compacts again
 	}
 	go debug.FreeOSMemory() // takes a while, and ends by itself
 	return nil
-}
-
-// renew reads the database into a new cache, without room for deleted rows.
-func (e *engine) renew() {
-	e.log.Info("reading the Northbound database again: most of its rows are gone")
-	expectRows()
-	if err := e.links.db.Renew(context.Background()); err != nil {
-		e.log.Warn(err)
-	}
 }
 
 // showMemory prints the memory of the process, in the form of ovs-vswitchd(8).

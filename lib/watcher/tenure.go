@@ -126,8 +126,8 @@ func (t *tenure) tryAgain(err error) { t.log.Warnf("trying again: %v", err) }
 
 // start starts an engine.
 func (t *tenure) start(term *ovsdb.Term) *running {
-	e := newEngine(t.links, t.w.log)
-	e.term, e.northbound.DB = term, term
+	e := t.w.newEngine(t.links, term)
+	e.term = term
 	ctx, stop := context.WithCancelCause(t.ctx)
 	r := &running{engine: e, stop: stop, ended: make(chan struct{})}
 	t.mu.Lock()

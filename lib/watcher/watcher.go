@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/kube/client"
 	"ovn-k8s/lib/names"
@@ -218,6 +219,11 @@ func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() s
 		return nil, err
 	}
 	return &links{config: cfg, db: db, cluster: cluster, process: thisProcess(cfg), extensions: w.Extensions}, nil
+}
+
+// newEngine returns an engine with an empty World. It writes rows to the Northbound database by transact.
+func (w *Watcher) newEngine(l *links, transact nbsync.DB) *engine {
+	return newEngine(l, w.log("watcher"), core{desired.NewWorld()}, newNorthbound(l.db, transact, w.log))
 }
 
 // followed lists the watcher's tables and columns in the Northbound database: those to compare, and the addresses

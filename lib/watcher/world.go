@@ -164,6 +164,8 @@ type Network interface {
 	World
 	show.Network
 	failures.Network
+	// Compare orders units by their dependencies.
+	Compare(a, b nb.Unit) int
 	// Size is the load of ovn-northd in ports, see pacer.
 	Size() int
 	// Compact releases the memory of removed objects.
@@ -175,6 +177,9 @@ type core struct{ *desired.World }
 
 // Allocate implements World.
 func (n core) Allocate() []nb.Unit { return n.Settle() }
+
+// Compare implements Network.
+func (n core) Compare(a, b nb.Unit) int { return desired.Compare(a, b) }
 
 // Pod implements Network.
 func (n core) Pod(u nb.Unit) (pod.Pod, bool) { return n.Pods.Pod(u) }

@@ -1,0 +1,99 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+
+	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nbsync"
+	"ovn-k8s/lib/ovsdb"
+)
+
+// A marked error has a second identity for errors.Is.
+type marked struct {
+	error
+	as error
+}
+
+// Unwrap returns the error itself.
+func (m marked) Unwrap() error { return m.error }
+
+// Is implements errors.Is.
+func (m marked) Is(target error) bool { return target == m.as }
+
+// northbound applies rows to the Northbound database.
+type northbound struct {
+	nbsync.Sync
+	db  *ovsdb.DB
+	log *logrus.Entry
+}
+
+// newNorthbound returns an Applier. It reads and follows rows by db, and writes them by transact: db itself, or a term.
+func newNorthbound(db *ovsdb.DB, transact nbsync.DB, log func(string) *logrus.Entry) *northbound {
+	return &northbound{nbsync.Sync{DB: transact, Log: log("nbsync"), Compare: desired.Compare}, db, log("watcher")}
+}
+
+// Apply implements Applier.
+func (n *northbound) Apply(ctx context.Context, want map[nb.Unit][]nb.Row) (Work, map[nb.Unit]error) {
+	changes, failed := n.Sync.Apply(ctx, want)
+	for u, err := range failed {
+		failed[u] = classify(err)
+	}
+	return Work{len(changes), weight(changes)}, failed
+}
+
+// classify marks errors that end without intervention, and those of all units.
+func classify(err error) error {
+	var disk *libovsdb.IOError
+	switch {
+	case errors.Is(err, ovsdb.ErrNotConnected), errors.Is(err, nbsync.ErrDrained): // lib/ovsdb reports the former
+		return marked{err, ErrPending}
+	case errors.As(err, &disk):
+		return marked{err, ErrOutage}
+	}
+	return err
+}
+
+// Plan implements Applier.
+func (n *northbound) Plan(want map[nb.Unit][]nb.Row) (lines []string, failed map[nb.Unit]error, err error) {
+	plan, err := n.Sync.Plan(want)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, c := range plan.Changes {
+		lines = append(lines, c.String())
+	}
+	return lines, plan.Failed, nil
+}
+
+// Follow implements Applier.
+func (n *northbound) Follow(changed func(nb.Unit)) (stop func()) {
+	unfollow := n.Sync.Follow(n.db)
+	remove := n.db.Handle(n.Handler(changed))
+	return func() {
+		remove()
+		unfollow()
+	}
+}
+
+// Compact implements Applier.
+func (n *northbound) Compact() bool {
+	if !n.Shrunk() {
+		return false
+	}
+	go n.renew()
+	return true
+}
+
+// renew reads the database into a new cache, without room for deleted rows.
+func (n *northbound) renew() {
+	n.log.Info("reading the Northbound database again: most of its rows are gone")
+	expectRows()
+	if err := n.db.Renew(context.Background()); err != nil {
+		n.log.Warn(err)
+	}
+}
