@@ -12,14 +12,15 @@
 //
 // Layer 1, the pure core: the desired state as a function of Kubernetes' objects.
 //
-//	lib/desired            World: the latest version of every object, and the rows computed from them; pods, Services, policies
+//	lib/desired            World: the latest version of every object, and the rows computed from them; Services, policies
 //	lib/desired/facts      the facts about the network that features share: addresses of nodes, hosts, gateways that are down
 //	lib/desired/feature    the shape of a feature: its kinds of units, and the changes that it looks at
 //	lib/desired/network    rows of the cluster, nodes and gateways, which follow from the facts alone
 //	lib/desired/topology   cluster router, join switch, node switches and management ports as rows
 //	lib/desired/policy     NetworkPolicies as port groups and ACLs, and explanations of them
 //	lib/desired/membership decides how nodes and gateways join and leave the cluster
-//	lib/desired/pod        a pod's logical port as a row; its addresses; the pod annotation
+//	lib/desired/pod        pods: their addresses, their logical ports as rows
+//	lib/desired/pod/annotation the annotation of a pod with its addresses
 //	lib/desired/service    Services: their frontends, and the endpoints behind each
 //	lib/desired/servicecidr the subnets of Services, and the rows that reject packets to unused addresses there
 //	lib/desired/ports      who has a port of an address: Services at their frontends, pods at their hostPorts

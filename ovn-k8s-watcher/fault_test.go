@@ -10,7 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/pod/annotation"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb/nbdb"
 )
@@ -96,7 +96,7 @@ func (w *world) consistent(pods int) (map[string]string, string) {
 	given := map[string]string{}
 	holder := map[netip.Addr]string{}
 	for _, p := range list.Items {
-		a, err := pod.ParseAnnotation(p.Annotations[names.Annotation])
+		a, err := annotation.Parse(p.Annotations[names.Annotation])
 		if err != nil {
 			return nil, fmt.Sprintf("pod %s: %v", p.Name, err)
 		}

@@ -23,7 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/cli"
-	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/pod/annotation"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -349,9 +349,9 @@ func (w *world) delete(name string) {
 }
 
 // annotation waits until a pod has a port and an annotation with the same addresses, and returns the annotation.
-func (w *world) annotation(name string) pod.Addresses {
+func (w *world) annotation(name string) annotation.Addresses {
 	w.Helper()
-	var a pod.Addresses
+	var a annotation.Addresses
 	var seen string
 	w.eventually("pod "+name+" has a port and an annotation that agree", func() bool {
 		p, err := cluster.Client().CoreV1().Pods("default").Get(w.Context(), name, metav1.GetOptions{})
@@ -359,14 +359,14 @@ func (w *world) annotation(name string) pod.Addresses {
 			w.Fatal(err)
 		}
 		seen = p.Annotations[names.Annotation]
-		a, err = pod.ParseAnnotation(seen)
+		a, err = annotation.Parse(seen)
 		return err == nil && w.port("default_"+name, "addresses") == line(a)
 	})
 	return a
 }
 
 // line is the text of a port's addresses for a: MAC and IPs.
-func line(a pod.Addresses) string {
+func line(a annotation.Addresses) string {
 	s := a.MAC
 	for _, ip := range a.IPs {
 		s += " " + ip.Addr().String()

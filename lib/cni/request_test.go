@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/pod/annotation"
 )
 
 func code(t *testing.T, err error) uint {
@@ -162,7 +162,7 @@ func FuzzParseBandwidth(f *testing.F) {
 
 // CHECK accepts the result of ADD in any version.
 func TestCheck63_ResultVersions(t *testing.T) {
-	addresses, err := pod.ParseAnnotation(`{"ip_address": "10.1.1.3/24,fd01::3/64", "mac_address": "0a:58:0a:01:01:03", "gateway_ip": "10.1.1.1,fd01::1"}`)
+	addresses, err := annotation.Parse(`{"ip_address": "10.1.1.3/24,fd01::3/64", "mac_address": "0a:58:0a:01:01:03", "gateway_ip": "10.1.1.1,fd01::1"}`)
 	if err != nil {
 		t.Fatal(err)
 	}

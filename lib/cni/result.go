@@ -6,7 +6,7 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/pod/annotation"
 	"ovn-k8s/lib/link"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -14,7 +14,7 @@ import (
 
 // result is the result of ADD: the host end, the container's end, and the pod's addresses, each with its default
 // route. For an older version, the runtime gets the fields of that version.
-func result(a attachment, addresses pod.Addresses, mtu int, hostMAC string) *types100.Result {
+func result(a attachment, addresses annotation.Addresses, mtu int, hostMAC string) *types100.Result {
 	container := 1 // index into Interfaces
 	r := &types100.Result{
 		CNIVersion: types100.ImplementedSpecVersion,

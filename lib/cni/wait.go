@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/config"
-	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/pod/annotation"
 	"ovn-k8s/lib/kube/client"
 	"ovn-k8s/lib/names"
 )
@@ -24,7 +24,7 @@ const mirrorOf = "kubernetes.io/config.mirror"
 // known is the data of a pod from the API server.
 type known struct {
 	uid       string
-	addresses pod.Addresses
+	addresses annotation.Addresses
 	limits    bandwidth
 }
 
@@ -102,7 +102,7 @@ func read(ref podRef, m *metav1.ObjectMeta) (*known, error) {
 	if uid, ok := m.Annotations[names.AnnotationUID]; ok && uid != string(m.UID) {
 		return nil, fmt.Errorf("its annotation %q was copied from a pod with UID %s", names.Annotation, uid)
 	}
-	addresses, err := pod.ParseAnnotation(value)
+	addresses, err := annotation.Parse(value)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func (w *World) Check(q policy.Query) (string, error) {
 // A checker finds whether policies allow a connection.
 type checker struct {
 	facts    *facts.Facts
-	pods     *Pods
+	pods     *pod.Index
 	services *Services
 	policies *policy.Index
 }
@@ -97,7 +97,7 @@ func (x checker) behind(s service.Resolved, q policy.Query) (out []target, err e
 	for _, e := range s.Endpoints[i].Cluster() {
 		if e.Addr.Is4() == q.To.Addr.Is4() {
 			text := fmt.Sprintf("%s of service %s", netip.AddrPortFrom(e.Addr, e.Port), s.Key)
-			out = append(out, target{policy.Endpoint{Pod: x.holder(e.Addr), Addr: e.Addr}, e.Port, text})
+			out = append(out, target{policy.Endpoint{Pod: x.pods.Holder(e.Addr), Addr: e.Addr}, e.Port, text})
 		}
 	}
 	if out == nil {
@@ -132,35 +132,25 @@ func (x checker) guarded(c policy.Connection) string {
 
 // isOwnNode reports whether a is an address of the node of pod k.
 func (x checker) isOwnNode(a netip.Addr, k pod.Key) bool {
-	p := x.pods.all[k]
-	return p != nil && slices.Contains(x.facts.OwnAddresses(names.NodeSwitch(p.Node)), a)
+	p, ok := x.pods.Pod(k.Unit())
+	return ok && slices.Contains(x.facts.OwnAddresses(names.NodeSwitch(p.Node)), a)
 }
 
 // party finds the addresses of a pod, or the pod of an address.
 func (x checker) party(p policy.Party) ([]policy.Endpoint, error) {
 	if p.Addr.IsValid() {
-		return []policy.Endpoint{{Pod: x.holder(p.Addr), Addr: p.Addr}}, nil
+		return []policy.Endpoint{{Pod: x.pods.Holder(p.Addr), Addr: p.Addr}}, nil
 	}
-	s := x.pods.all[p.Pod]
-	if s == nil {
+	if _, ok := x.pods.Pod(p.Pod.Unit()); !ok {
 		return nil, fmt.Errorf("%w; of others, give the address", noPod(p.Pod))
 	}
-	var out []policy.Endpoint
-	for _, a := range facts.Addrs(s.addrs.IPs) {
-		out = append(out, policy.Endpoint{Pod: p.Pod, Addr: a})
-	}
-	if out == nil {
+	assigned, ok := x.pods.Annotation(p.Pod.Unit())
+	if !ok {
 		return nil, fmt.Errorf("pod %s has no address yet", p.Pod)
 	}
-	return out, nil
-}
-
-// holder is the pod with an address, the zero Key if there is none.
-func (x checker) holder(a netip.Addr) pod.Key {
-	for k, p := range x.pods.all {
-		if slices.ContainsFunc(p.addrs.IPs, func(ip netip.Prefix) bool { return ip.Addr() == a }) {
-			return k
-		}
+	var out []policy.Endpoint
+	for _, a := range facts.Addrs(assigned.Addresses.IPs) {
+		out = append(out, policy.Endpoint{Pod: p.Pod, Addr: a})
 	}
-	return pod.Key{}
+	return out, nil
 }

@@ -7,13 +7,7 @@ import (
 
 // Compact releases the memory of removed objects: Go maps do not shrink. It changes nothing else.
 func (w *World) Compact() {
-	w.Pods.all = compact(w.Pods.all)
-	for _, n := range w.Pods.nodes {
-		n.pods = compact(n.pods)
-		if n.pool != nil {
-			n.pool.Compact()
-		}
-	}
+	w.Pods.Compact()
 	w.Services.all, w.Services.owners = compact(w.Services.all), compact(w.Services.owners)
 	w.Services.onNode, w.Services.returns.on = compact(w.Services.onNode), compact(w.Services.returns.on)
 	w.Services.reshare()

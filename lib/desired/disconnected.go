@@ -22,8 +22,8 @@ type UnitProblem struct {
 func (w *World) Disconnected(down map[string]bool) (out []UnitProblem) {
 	for port := range down {
 		namespace, name, _ := strings.Cut(port, "_") // names.PodPort; names in Kubernetes have no "_"
-		p := w.Pods.all[pod.Key{Namespace: namespace, Name: name}]
-		if p == nil || !p.NeedsPort || len(p.StatusIPs) == 0 || !w.Facts().RegisteredNode(p.Node) {
+		p, ok := w.Pods.Pod(pod.Key{Namespace: namespace, Name: name}.Unit())
+		if !ok || len(p.StatusIPs) == 0 || !w.Facts().RegisteredNode(p.Node) {
 			continue
 		}
 		out = append(out, UnitProblem{p.Unit(), &feature.Problem{Reason: "NoInterface", Message: fmt.Sprintf("pod %s runs, but Open vSwitch of node %s has no interface for its logical port, so that it has no network: delete the pod to recreate it", p.Key, p.Node)}})

@@ -64,8 +64,8 @@ var kinds = map[reflect.Type]kind{
 	reflect.TypeFor[facts.Tunnels]():      fact((*facts.Index).PutTunnels),
 	reflect.TypeFor[servicecidr.Ranges](): fact((*facts.Index).PutRanges),
 
-	reflect.TypeFor[pod.Assignment]():    input(func(w *World, a pod.Assignment) []nb.Unit { return w.Pods.putAssignment(a) }),
-	reflect.TypeFor[pod.Marks]():         input(func(w *World, m pod.Marks) []nb.Unit { return w.Pods.putMarks(m) }),
+	reflect.TypeFor[pod.Assignment]():    input(func(w *World, a pod.Assignment) []nb.Unit { return w.Pods.PutAssignment(a) }),
+	reflect.TypeFor[pod.Marks]():         input(func(w *World, m pod.Marks) []nb.Unit { return w.Pods.PutMarks(m) }),
 	reflect.TypeFor[service.Selection](): input(func(w *World, s service.Selection) []nb.Unit { return w.Services.putSelection(s) }),
 }
 

@@ -80,7 +80,7 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 
 // Units lists the units with rows or a Problem.
 func (w *World) Units() []nb.Unit {
-	us := make([]nb.Unit, 0, 1+len(w.Pods.nodes)+len(w.Pods.all))
+	us := make([]nb.Unit, 0, 1+w.Pods.Len())
 	for _, prefixes := range steps {
 		for _, p := range prefixes {
 			if list := w.units[p].List; list != nil {

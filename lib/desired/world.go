@@ -31,7 +31,7 @@ type World struct {
 	units    map[string]feature.Units // by prefix
 	features []feature.Feature        // in the order in which they look at facts
 	Policies *Policies
-	Pods     *Pods
+	Pods     *pod.Index
 
 	Services  *Services
 	Answers   *answer.Index
@@ -46,8 +46,8 @@ func NewWorld() *World {
 	hostPorts := ports.NewHostPorts(w.facts, claims)
 	w.Services = newServices(w.facts, w.look, claims, hostPorts)
 	w.Answers, w.hostPorts = w.Services.answers, hostport.NewIndex(w.facts, hostPorts)
-	w.Pods = newPods(w.facts, also{hostPorts.Change, w.Policies.index.Refs, w.hostPorts.Rows})
-	w.network = network.New(w.facts, w.Pods.next)
+	w.Pods = pod.NewIndex(w.facts, pod.Additions{Changed: hostPorts.Change, Groups: w.Policies.index.Refs, Rows: w.hostPorts.Rows})
+	w.network = network.New(w.facts, w.Pods.Marks)
 	w.features = []feature.Feature{w.network, w.Services, w.hostPorts, w.Answers, w.Policies, w.Pods}
 	w.units = w.allUnits()
 	return w
@@ -75,37 +75,35 @@ func (w *World) nodeNames() []types.NamespacedName { return clusterWide(maps.Key
 
 func (w *World) putPodObject(o *corev1.Pod) []nb.Unit {
 	p := pod.New(o)
-	return append(w.Pods.put(p), w.Policies.putLabels(o, p)...)
+	return append(w.Pods.Put(p), w.Policies.putLabels(o, p)...)
 }
 
 func (w *World) removePodObject(name types.NamespacedName) []nb.Unit {
 	k := pod.Key(name)
-	delete(w.Pods.previous, k)
-	return append(w.Pods.remove(k), w.Policies.index.RemovePod(k)...)
+	return append(w.Pods.Remove(k), w.Policies.index.RemovePod(k)...)
 }
 
 func (w *World) putNamespace(n *corev1.Namespace) []nb.Unit {
 	return append(w.look(w.facts.PutNamespace(n)), w.Policies.index.PutNamespace(n)...)
 }
 
-func (w *World) podNames() []types.NamespacedName { return namesOf(maps.Keys(w.Pods.all)) }
+func (w *World) podNames() []types.NamespacedName { return namesOf(w.Pods.Keys()) }
 
-// Settle assigns missing addresses to pods: see Pods.Settle.
+// Settle assigns missing addresses to pods: see pod.Index.Settle.
 func (w *World) Settle() []nb.Unit { return w.Pods.Settle() }
 
 // Size estimates the work of ovn-northd for each change, in logical ports of pods. With 100 nodes and OVN 23.03, a
 // node costs as much as five of them, and a Service as much as two.
 func (w *World) Size() int {
-	return len(w.Pods.all) + 5*len(w.Facts().Cluster.Nodes) + 2*len(w.Services.all)
+	return w.Pods.Len() + 5*len(w.Facts().Cluster.Nodes) + 2*len(w.Services.all)
 }
 
 // HostPorts returns the pod of unit u and its place, if the pod has hostPorts and addresses.
 func (w *World) HostPorts(u nb.Unit) (hostport.Node, hostport.Pod, bool) {
-	k, _ := pod.KeyOf(u)
-	p := w.Pods.all[k]
-	if p == nil || len(p.HostPorts)+len(p.Problems) == 0 || p.addrs.MAC == "" {
+	a, ok := w.Pods.Annotation(u)
+	if !ok || len(a.Pod.HostPorts)+len(a.Pod.Problems) == 0 {
 		return hostport.Node{}, hostport.Pod{}, false
 	}
-	n, hp := w.hostPorts.Of(p.Pod, facts.Addrs(p.addrs.IPs))
+	n, hp := w.hostPorts.Of(a.Pod, facts.Addrs(a.Addresses.IPs))
 	return n, hp, true
 }

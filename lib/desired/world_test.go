@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/pod/annotation"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -53,7 +54,7 @@ func newPod(name, node string) *corev1.Pod {
 }
 
 func annotated(p *corev1.Pod, ips ...string) *corev1.Pod {
-	a := pod.Addresses{MAC: "0a:58:01:02:03:04"}
+	a := annotation.Addresses{MAC: "0a:58:01:02:03:04"}
 	for _, ip := range ips {
 		pre := netip.MustParsePrefix(ip)
 		a.IPs = append(a.IPs, pre)
@@ -66,16 +67,22 @@ func annotated(p *corev1.Pod, ips ...string) *corev1.Pod {
 // given returns the addresses of each pod with an assignment, "ip ip".
 func given(w *World) map[string]string {
 	out := map[string]string{}
-	for k, p := range w.Pods.all {
-		if p.addrs.MAC != "" {
+	for k := range w.Pods.Keys() {
+		if a, ok := w.Pods.Annotation(k.Unit()); ok {
 			var s []string
-			for _, ip := range p.addrs.IPs {
+			for _, ip := range a.Addresses.IPs {
 				s = append(s, ip.String())
 			}
 			out[k.Name] = strings.Join(s, " ")
 		}
 	}
 	return out
+}
+
+// annotationOf returns the desired annotation of a pod of the namespace default.
+func annotationOf(w *World, name string) pod.Annotation {
+	a, _ := w.Pods.Annotation(pod.Key{Namespace: "default", Name: name}.Unit())
+	return a
 }
 
 func TestAnnotationIsOnlyAWish(t *testing.T) {
@@ -277,8 +284,9 @@ func TestTouchedIsComplete(t *testing.T) {
 func noTwoShareAnAddress(t *testing.T, w *World) {
 	t.Helper()
 	holders := map[netip.Addr]string{}
-	for k, p := range w.Pods.all {
-		for _, ip := range p.addrs.IPs {
+	for k := range w.Pods.Keys() {
+		a, _ := w.Pods.Annotation(k.Unit())
+		for _, ip := range a.Addresses.IPs {
 			if other := holders[ip.Addr()]; other != "" {
 				t.Fatalf("%s and %s share %s", other, k, ip)
 			}

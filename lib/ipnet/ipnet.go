@@ -53,6 +53,12 @@ func PodMAC(a netip.Addr) string {
 	return net.HardwareAddr{0x0a, 0x58, b[12], b[13], b[14], b[15]}.String()
 }
 
+// UnicastMAC reports whether s is a unicast MAC, as in "0a:58:c0:a8:02:03".
+func UnicastMAC(s string) bool {
+	mac, err := net.ParseMAC(s)
+	return err == nil && len(mac) == 6 && strings.Count(s, ":") == 5 && mac[0]&1 == 0
+}
+
 // RouterMAC is the MAC of the router port name: 00:00:00 and three octets of the name's hash, in upper case for
 // compatibility.
 func RouterMAC(name string) string {

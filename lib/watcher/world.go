@@ -185,7 +185,7 @@ func (n core) Compare(a, b nb.Unit) int { return desired.Compare(a, b) }
 func (n core) Pod(u nb.Unit) (pod.Pod, bool) { return n.Pods.Pod(u) }
 
 // Annotation implements Network.
-func (n core) Annotation(u nb.Unit) (desired.Annotation, bool) { return n.Pods.Annotation(u) }
+func (n core) Annotation(u nb.Unit) (pod.Annotation, bool) { return n.Pods.Annotation(u) }
 
 // Mismatch implements Network.
 func (n core) Mismatch(u nb.Unit) *feature.Problem { return n.Pods.Mismatch(u) }

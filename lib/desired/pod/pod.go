@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/desired/pod/annotation"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -81,7 +82,7 @@ func New(p *corev1.Pod) Pod {
 
 // Rows returns the logical port of p, with the addresses a, on the switch of its node.
 // Port security drops packets from other addresses.
-func Rows(p Pod, a Addresses) []nb.Row {
+func Rows(p Pod, a annotation.Addresses) []nb.Row {
 	name := names.PodPort(p.Namespace, p.Name)
 	ips := make([]netip.Addr, len(a.IPs))
 	for i, ip := range a.IPs {
@@ -135,7 +136,7 @@ func ReadAssignment(port *nbdb.LogicalSwitchPort) (Assignment, bool) {
 		text = *port.DynamicAddresses
 	}
 	words := strings.Fields(text)
-	if len(words) < 2 || !unicastMAC(words[0]) {
+	if len(words) < 2 || !ipnet.UnicastMAC(words[0]) {
 		return Assignment{}, false
 	}
 	a := Assignment{Key: Key{ns, name}, UID: port.ExternalIDs[names.PodUID], Static: port.ExternalIDs[names.StaticPod], MAC: words[0]}

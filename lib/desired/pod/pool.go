@@ -231,7 +231,7 @@ func (p *Pool) Release(k Key, ips []netip.Addr) {
 // the MAC derived from it.
 func (p *Pool) MAC(wish string, ips []netip.Addr) string {
 	own := ipnet.PodMAC(ips[0])
-	if !unicastMAC(wish) {
+	if !ipnet.UnicastMAC(wish) {
 		return own
 	}
 	if slices.ContainsFunc(ips, func(ip netip.Addr) bool { return strings.EqualFold(ipnet.PodMAC(ip), wish) }) || !p.derives(wish) {

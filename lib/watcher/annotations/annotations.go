@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/nb"
@@ -31,7 +30,7 @@ type Cluster interface {
 // Pods are the pods and the annotations that they should have.
 type Pods interface {
 	Pod(u nb.Unit) (pod.Pod, bool)
-	Annotation(u nb.Unit) (desired.Annotation, bool)
+	Annotation(u nb.Unit) (pod.Annotation, bool)
 }
 
 // A Writer writes the annotations of pods, concurrently with the owner of the pods. The goroutine that calls the
@@ -62,7 +61,7 @@ func New(cluster Cluster, pods Pods, send func(func() []nb.Unit)) *Writer {
 
 // Want patches the annotation of a pod to a. It returns the error of the last try until one has succeeded. The first
 // call after a failure does not try again: the engine calls again after its backoff.
-func (n *Writer) Want(u nb.Unit, a desired.Annotation) error {
+func (n *Writer) Want(u nb.Unit, a pod.Annotation) error {
 	value := a.Addresses.Annotation()
 	now := &note{uid: a.Pod.UID, value: value, all: a.Values()}
 	if old := n.notes[a.Pod.Key]; old != nil && old.uid == a.Pod.UID {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/pod"
@@ -25,7 +24,7 @@ type Network interface {
 	Units() []nb.Unit
 	Rows(u nb.Unit) ([]nb.Row, error)
 	Pod(u nb.Unit) (pod.Pod, bool)
-	Annotation(u nb.Unit) (desired.Annotation, bool)
+	Annotation(u nb.Unit) (pod.Annotation, bool)
 	Mismatch(u nb.Unit) *feature.Problem
 	HostPorts(u nb.Unit) (hostport.Node, hostport.Pod, bool)
 	Service(u nb.Unit) (service.Resolved, bool)

@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/pod/annotation"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
@@ -136,7 +137,7 @@ func readNodes(ctx context.Context, db client.Client) (map[string]*node, error) 
 // An assigned is a pod with its addresses.
 type assigned struct {
 	pod.Pod
-	addrs pod.Addresses
+	addrs annotation.Addresses
 	node  *node
 }
 
@@ -202,7 +203,7 @@ func (m *minimal) assign(o *corev1.Pod) {
 		return
 	}
 	n.next++
-	a := assigned{p, pod.Addresses{
+	a := assigned{p, annotation.Addresses{
 		MAC:      ipnet.PodMAC(ip),
 		IPs:      []netip.Prefix{netip.PrefixFrom(ip, n.subnet.Bits())},
 		Gateways: topology.Gateways([]netip.Prefix{n.subnet}),

@@ -1,4 +1,5 @@
-package pod
+// Package annotation reads and writes the annotation of a pod with its addresses.
+package annotation
 
 import (
 	"encoding/json"
@@ -44,10 +45,10 @@ const maxAnnotation = 1024
 // September 2017: the same three strings in single quotes.
 var pythonMember = regexp.MustCompile(`u?'([^'"\\]*)'`)
 
-// ParseAnnotation parses the value of the pod annotation names.Annotation, JSON or
+// Parse parses the value of the pod annotation names.Annotation, JSON or
 // the single-quoted dictionary of old versions. All members must be present and valid;
 // the error names every problem.
-func ParseAnnotation(s string) (Addresses, error) {
+func Parse(s string) (Addresses, error) {
 	if len(s) > maxAnnotation {
 		return Addresses{}, fmt.Errorf("annotation %.40q… has %d bytes: it is not of this suite", s, len(s))
 	}
@@ -59,7 +60,7 @@ func ParseAnnotation(s string) (Addresses, error) {
 	}
 	a := Addresses{MAC: raw.MAC}
 	var errs []error
-	if !unicastMAC(raw.MAC) {
+	if !ipnet.UnicastMAC(raw.MAC) {
 		errs = append(errs, fmt.Errorf("mac_address %q is not a unicast MAC", raw.MAC))
 	}
 	for ip := range strings.SplitSeq(raw.IP, ",") {
@@ -97,7 +98,3 @@ func gatewaysFit(a Addresses) bool {
 	}
 	return true
 }
-
-var macPattern = regexp.MustCompile(`^[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}$`)
-
-func unicastMAC(s string) bool { return macPattern.MatchString(s) }

@@ -1,20 +1,77 @@
-package desired
+package pod
 
 import (
 	"container/heap"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/feature"
-	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/pod/annotation"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
+
+// Settle assigns missing addresses to pods, as far as there are any, and returns the units to compute again. It looks
+// only at nodes where an event may help.
+//
+// A pod keeps its addresses, family by family: only a missing family is added. If pods claim one address, the best
+// claim wins, and of equal claims the older pod's. From best to weakest: the kubelet reports the address and the pod
+// was assigned it; the kubelet reports it; the pod was assigned it; its annotation has it. Users can write
+// annotations, so this is only a wish.
+func (x *Index) Settle() []nb.Unit {
+	if len(x.previous) == 0 && len(x.unsettled) == 0 {
+		return nil
+	}
+	var touched []nb.Unit
+	for _, name := range slices.Sorted(maps.Keys(x.unsettled)) {
+		if n := x.nodes[name]; n != nil {
+			touched = append(touched, x.settleNode(name, n)...)
+		}
+	}
+	x.previous, x.unsettled = map[Key]Assignment{}, map[string]bool{}
+	return touched
+}
+
+func (x *Index) settleNode(name string, n *node) (touched []nb.Unit) {
+	fresh := x.takeFresh(n)
+	before := make([]string, len(fresh)) // the problems
+	for i, p := range fresh {
+		before[i] = p.complaint()
+		p.problem = nil
+	}
+	marks := n.next()
+	claims := x.claim(n, fresh)
+	touched = x.allocate(n)
+	for i, p := range fresh {
+		if n.pool == nil || x.taken[p.Key] != "" || !x.complete(n, p, claims[i]) {
+			p.problem = x.lacks(n, p)
+		}
+		if p.addrs.MAC != "" || p.complaint() != before[i] {
+			touched = append(touched, p.Unit())
+		}
+	}
+	if !slices.Equal(marks, n.next()) {
+		touched = append(touched, topology.NodeUnit(name))
+	}
+	return touched
+}
+
+// takeFresh empties n.fresh and returns its pods that still exist, the oldest first.
+func (x *Index) takeFresh(n *node) []*podState {
+	fresh := slices.DeleteFunc(n.fresh, func(p *podState) bool {
+		p.fresh = false
+		return x.all[p.Key] != p
+	})
+	n.fresh = nil
+	slices.SortFunc(fresh, compareAge)
+	return fresh
+}
 
 // claims are addresses claimed by a pod with success.
 type claims struct {
@@ -23,7 +80,7 @@ type claims struct {
 }
 
 // claim gives pods the addresses of their claims.
-func (x *Pods) claim(n *node, pods []*podState) []claims {
+func (x *Index) claim(n *node, pods []*podState) []claims {
 	got := make([]claims, len(pods))
 	if n.pool == nil {
 		return got
@@ -57,7 +114,7 @@ func (x *Pods) claim(n *node, pods []*podState) []claims {
 
 // complete adds the missing addresses of a pod. Without a free one it reports false and queues the pod. Until it
 // succeeds, a running pod keeps its claimed addresses.
-func (x *Pods) complete(n *node, p *podState, has claims) bool {
+func (x *Index) complete(n *node, p *podState, has claims) bool {
 	if ips, _ := n.pool.Take(p.Key, has.ips); ips != nil {
 		x.grant(n, p, ips)
 		return true
@@ -76,7 +133,7 @@ func intersect(a, b []netip.Addr) []netip.Addr {
 }
 
 // assigned are the previous addresses of the pod, assigned in this run or an earlier one.
-func (x *Pods) assigned(p *podState) []netip.Addr {
+func (x *addressing) assigned(p *podState) []netip.Addr {
 	var ips []netip.Addr
 	if p.former != nil {
 		ips = p.former.IPs
@@ -92,7 +149,7 @@ func (n *node) wished(p *podState) []netip.Addr {
 	if p.Annotation == "" {
 		return nil
 	}
-	wish, err := pod.ParseAnnotation(p.Annotation)
+	wish, err := annotation.Parse(p.Annotation)
 	if err != nil {
 		return nil
 	}
@@ -103,7 +160,7 @@ func (n *node) wished(p *podState) []netip.Addr {
 }
 
 // allocate gives free addresses to pods in the queue.
-func (x *Pods) allocate(n *node) (touched []nb.Unit) {
+func (x *Index) allocate(n *node) (touched []nb.Unit) {
 	for len(n.queue) > 0 {
 		p := n.queue[0]
 		ips, _ := n.pool.Take(p.Key, facts.Addrs(p.addrs.IPs))
@@ -119,7 +176,7 @@ func (x *Pods) allocate(n *node) (touched []nb.Unit) {
 }
 
 // lacks returns the reason why addresses of a pod are missing.
-func (x *Pods) lacks(n *node, p *podState) error {
+func (x *Index) lacks(n *node, p *podState) error {
 	if gateway := x.taken[p.Key]; gateway != "" {
 		return &feature.Problem{Reason: "NameTaken", Message: fmt.Sprintf("the logical port of pod %s would be %s, which is that of the NIC of gateway %s: give the pod or its namespace another name",
 			p.Key, names.PodPort(p.Namespace, p.Name), gateway)}
@@ -128,15 +185,15 @@ func (x *Pods) lacks(n *node, p *podState) error {
 		return &feature.Problem{Reason: "NoLogicalSwitch", Message: fmt.Sprintf("node %s has no logical switch: run \"ovn-k8s-overlay minion-init --node-name=%s\" on it", p.Node, p.Node)}
 	}
 	full, _ := n.pool.Full()
-	return &feature.Problem{Reason: "SubnetFull", Message: fmt.Sprintf("subnet %s of node %s has no free address: all %d are in use", full, p.Node, ipnet.Hosts(full)-(pod.FirstHost-1))}
+	return &feature.Problem{Reason: "SubnetFull", Message: fmt.Sprintf("subnet %s of node %s has no free address: all %d are in use", full, p.Node, ipnet.Hosts(full)-(FirstHost-1))}
 }
 
 // grant records the addresses of a pod, with its MAC and gateways.
-func (x *Pods) grant(n *node, p *podState, ips []netip.Addr) {
+func (x *Index) grant(n *node, p *podState, ips []netip.Addr) {
 	subnets := x.facts.Now().Cluster.Nodes[names.NodeSwitch(p.Node)]
 	gateways := topology.Gateways(subnets)
 	sorted := slices.SortedFunc(slices.Values(ips), func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
-	p.addrs = pod.Addresses{MAC: n.pool.MAC(x.formerMAC(n, p), sorted)}
+	p.addrs = annotation.Addresses{MAC: n.pool.MAC(x.formerMAC(n, p), sorted)}
 	for _, ip := range sorted {
 		i := slices.IndexFunc(subnets, func(s netip.Prefix) bool { return s.Contains(ip) })
 		p.addrs.IPs = append(p.addrs.IPs, netip.PrefixFrom(ip, subnets[i].Bits()))
@@ -145,7 +202,7 @@ func (x *Pods) grant(n *node, p *podState, ips []netip.Addr) {
 }
 
 // formerMAC is the present MAC of the pod's interface, "" if it is unknown.
-func (x *Pods) formerMAC(n *node, p *podState) string {
+func (x *Index) formerMAC(n *node, p *podState) string {
 	if p.addrs.MAC != "" {
 		return p.addrs.MAC
 	}
@@ -158,7 +215,7 @@ func (x *Pods) formerMAC(n *node, p *podState) string {
 	if p.Annotation == "" || p.AnnotationUID != p.UID {
 		return ""
 	}
-	a, err := pod.ParseAnnotation(p.Annotation)
+	a, err := annotation.Parse(p.Annotation)
 	if err != nil || strings.HasPrefix(a.MAC, "00:00:00:") { // a router's
 		return ""
 	}

@@ -1,0 +1,291 @@
+package pod
+
+import (
+	"container/heap"
+	"net/netip"
+	"slices"
+
+	"ovn-k8s/lib/desired/facts"
+	"ovn-k8s/lib/desired/feature"
+	"ovn-k8s/lib/desired/pod/annotation"
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+)
+
+// An Index has the pods with a port, and allocates their addresses.
+type Index struct {
+	facts *facts.Index
+	also  Additions
+	all   map[Key]*podState
+	nodes nodes
+	taken map[Key]string // pods with the port name of a gateway's NIC, and that gateway
+	addressing
+}
+
+// Additions are what other features add to the units of pods.
+type Additions struct {
+	// Changed returns the units affected by a change of a pod's hostPorts. Each is zero if there is no such pod.
+	Changed func(old, now Pod) []nb.Unit
+	// Groups are the port groups of a pod, Rows its rows for hostPorts.
+	Groups func(Key) []nb.Ref
+	Rows   func(p Pod, addrs []netip.Addr) ([]nb.Row, error)
+}
+
+// NewIndex returns an index without pods.
+func NewIndex(x *facts.Index, a Additions) *Index {
+	return &Index{x, a, map[Key]*podState{}, nodes{}, map[Key]string{}, newAddressing()}
+}
+
+// Units implements feature.Feature.
+func (x *Index) Units() []feature.Units {
+	return []feature.Units{feature.Named(UnitPrefix, KeyOf, x.rows, func() []nb.Unit { return feature.UnitsOf(x.all, Key.Unit) })}
+}
+
+// addressing is the state of Settle.
+type addressing struct {
+	previous  map[Key]Assignment      // of an earlier run, until Settle
+	marks     map[string][]netip.Addr // by name of the switch: where a new pool resumes
+	unsettled map[string]bool         // by name of the switch: Settle has work there
+}
+
+func newAddressing() addressing {
+	return addressing{map[Key]Assignment{}, map[string][]netip.Addr{}, map[string]bool{}}
+}
+
+// A node is a switch and its pods.
+type node struct {
+	pool   *Pool // nil: the topology has no such node
+	pods   map[Key]bool
+	fresh  []*podState // changed pods without addresses, until Settle
+	queue  podQueue    // pods waiting because a subnet was full
+	static []staticPod // static pods without a mirror, the latest last
+}
+
+type podState struct {
+	Pod
+	addrs   annotation.Addresses // MAC "" while it has none
+	former  *Assignment          // before the node's subnets changed, or of an earlier mirror
+	problem error                // the reason of missing addresses
+	fresh   bool                 // p is in node.fresh
+	queued  int                  // 1 + p's index in node.queue; 0: not there
+}
+
+// A staticPod is a static pod after the deletion of its mirror. The pod may keep running, and get a new mirror.
+type staticPod struct {
+	id  string // as Pod.Static
+	had Assignment
+}
+
+// maxStatic bounds node.static.
+const maxStatic = 64
+
+// nodes are the nodes by name of the switch: those of the topology, or with pods.
+type nodes map[string]*node
+
+func (x nodes) of(name string) *node {
+	n := x[name]
+	if n == nil {
+		n = &node{pods: map[Key]bool{}}
+		x[name] = n
+	}
+	return n
+}
+
+// changeSubnets gives a node other subnets; none removes it from the topology. Its pods need another Settle.
+func (x *Index) changeSubnets(name string, subnets []netip.Prefix) (touched []nb.Unit) {
+	n := x.nodes.of(name)
+	former := n.pool
+	if former != nil {
+		x.marks[name] = former.Marks()
+	}
+	n.pool, n.queue = nil, nil
+	if subnets != nil {
+		n.pool = NewPool(subnets)
+		n.pool.ResumeAt(x.marks[name])
+		n.pool.Resume(former)
+	}
+	for k := range n.pods {
+		p := x.all[k]
+		p.former, p.addrs, p.queued = p.assignment(), annotation.Addresses{}, 0
+		x.retry(p)
+		touched = append(touched, k.Unit())
+	}
+	x.nodes.forgetIfEmpty(name)
+	return touched
+}
+
+// assignment is the present assignment of the pod, with the previous addresses of families that its node lacks now.
+func (p *podState) assignment() *Assignment {
+	if p.addrs.MAC == "" {
+		return p.former
+	}
+	a := &Assignment{Key: p.Key, UID: p.UID, Static: p.Static, MAC: p.addrs.MAC, IPs: facts.Addrs(p.addrs.IPs)}
+	if p.former != nil {
+		for _, ip := range p.former.IPs {
+			if !hasFamily(a.IPs, ip) {
+				a.IPs = append(a.IPs, ip)
+			}
+		}
+	}
+	return a
+}
+
+func hasFamily(ips []netip.Addr, of netip.Addr) bool {
+	return slices.ContainsFunc(ips, func(ip netip.Addr) bool { return ipnet.SameFamily(ip, of) })
+}
+
+// Look gives nodes their subnets.
+func (x *Index) Look(c facts.Change) (touched []nb.Unit) {
+	if !c.Topology {
+		return nil
+	}
+	for name := range c.ChangedSubnets() {
+		touched = append(touched, x.changeSubnets(name, c.Now.Cluster.Nodes[name])...)
+	}
+	return append(touched, x.putTaken()...)
+}
+
+// putTaken finds the pods with the port name of a gateway's NIC. Such a pod has no addresses, or its plugin would
+// connect it in place of the NIC.
+func (x *Index) putTaken() (touched []nb.Unit) {
+	before := x.taken
+	x.taken = map[Key]string{}
+	for port, gateway := range x.facts.Now().Cluster.NICPorts() {
+		ns, name, ok := names.PodOfPort(port)
+		if !ok {
+			continue
+		}
+		k := Key{Namespace: ns, Name: name}
+		x.taken[k] = gateway
+		if p := x.all[k]; p != nil && before[k] != gateway {
+			x.release(p)
+			x.retry(p)
+			touched = append(touched, k.Unit())
+		}
+	}
+	for k := range before {
+		if p := x.all[k]; p != nil && x.taken[k] == "" {
+			x.retry(p)
+		}
+	}
+	return touched
+}
+
+// release takes the addresses of a pod back. Settle gives them to waiting pods.
+func (x *Index) release(p *podState) {
+	name := names.NodeSwitch(p.Node)
+	n := x.nodes[name]
+	if n.pool != nil && len(p.addrs.IPs) > 0 {
+		n.pool.Release(p.Key, facts.Addrs(p.addrs.IPs))
+	}
+	n.dequeue(p)
+	if len(n.queue) > 0 {
+		x.unsettled[name] = true
+	}
+	p.addrs = annotation.Addresses{}
+}
+
+func (n *node) dequeue(p *podState) {
+	if p.queued > 0 {
+		heap.Remove(&n.queue, p.queued-1)
+	}
+}
+
+// retry makes Settle look for the addresses of a pod.
+func (x *Index) retry(p *podState) {
+	name := names.NodeSwitch(p.Node)
+	n := x.nodes.of(name)
+	n.dequeue(p)
+	if !p.fresh {
+		p.fresh = true
+		n.fresh = append(n.fresh, p)
+	}
+	x.unsettled[name] = true
+}
+
+// Put records the latest version of a pod, and returns the units to compute again.
+func (x *Index) Put(p Pod) []nb.Unit {
+	old := x.all[p.Key]
+	if !p.NeedsPort {
+		if old == nil {
+			return nil
+		}
+		return x.remove(p.Key)
+	}
+	if old != nil && old.UID == p.UID && old.Node == p.Node {
+		return x.update(old, p)
+	}
+	touched := x.remove(p.Key)
+	now := &podState{Pod: p}
+	x.all[p.Key] = now
+	n := x.nodes.of(names.NodeSwitch(p.Node))
+	n.pods[p.Key] = true
+	now.former = n.recall(p)
+	x.retry(now)
+	return append(touched, append(x.also.Changed(Pod{}, p), p.Unit())...)
+}
+
+// update records the latest version of a pod.
+func (x *Index) update(p *podState, now Pod) []nb.Unit {
+	was := *p
+	p.Pod = now
+	touched := x.also.Changed(was.Pod, now)
+	changed := was.Annotation != now.Annotation || was.AnnotationUID != now.AnnotationUID || was.Static != now.Static
+	reported := !slices.Equal(was.StatusIPs, now.StatusIPs)
+	if p.addrs.MAC == "" && (changed || reported) {
+		x.retry(p)
+	}
+	if changed || reported && (was.mismatch() != "" || p.mismatch() != "") {
+		touched = append(touched, p.Unit())
+	}
+	return touched
+}
+
+// Remove removes a pod, and returns the units to compute again.
+func (x *Index) Remove(k Key) []nb.Unit {
+	delete(x.previous, k)
+	return x.remove(k)
+}
+
+func (x *Index) remove(k Key) []nb.Unit {
+	p := x.all[k]
+	if p == nil {
+		return nil
+	}
+	name := names.NodeSwitch(p.Node)
+	if p.Static != "" && p.addrs.MAC != "" {
+		x.nodes[name].remember(p)
+	}
+	x.release(p)
+	delete(x.nodes[name].pods, k)
+	delete(x.all, k)
+	x.nodes.forgetIfEmpty(name)
+	return append(x.also.Changed(p.Pod, Pod{}), k.Unit())
+}
+
+// remember keeps the assignment of a static pod for its next mirror. The address is not reserved: it is reused like
+// any other.
+func (n *node) remember(p *podState) {
+	n.static = append(n.static, staticPod{p.Static, *p.assignment()})
+	if len(n.static) > maxStatic {
+		n.static = slices.Delete(n.static, 0, 1)
+	}
+}
+
+// recall returns the assignment of an earlier mirror of the pod, nil if there was none.
+func (n *node) recall(p Pod) *Assignment {
+	i := slices.IndexFunc(n.static, func(s staticPod) bool { return p.Static != "" && s.id == p.Static && s.had.Key == p.Key })
+	if i < 0 {
+		return nil
+	}
+	had := n.static[i].had
+	n.static = slices.Delete(n.static, i, i+1)
+	return &had
+}
+
+func (x nodes) forgetIfEmpty(name string) {
+	if n := x[name]; n.pool == nil && len(n.pods) == 0 {
+		delete(x, name)
+	}
+}
