@@ -57,6 +57,9 @@ func (t *try) String() string {
 	return fmt.Sprintf("%s to %v, port %d, began %s, took %.3f s: %s", t.place.name, t.place.to, t.port, clock(t.began), t.took.Seconds(), how)
 }
 
+// ended returns the time of the end of a connection that has ended.
+func (t *try) ended() time.Time { return t.began.Add(t.took) }
+
 func clock(t time.Time) string { return t.Format("15:04:05.000") }
 
 // ports are local ports by turns. A port used a moment ago cannot be used again.
@@ -196,6 +199,7 @@ func (a *asker) note(t *try, lines ...string) {
 func (a *asker) stop() (tried, failed, again, late int) {
 	a.end()
 	a.wg.Wait()
+	time.Sleep(seenLate + inspectInterval) // for the causes of the last ones
 	a.endInspection()
 	a.inspection.Wait()
 	for _, t := range a.takeEnded() {

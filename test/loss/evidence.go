@@ -13,28 +13,39 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
-	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
 )
 
-// stuckTime is the age at which a connection is inspected: its SYN was sent three times by then.
-const stuckTime = 3200 * time.Millisecond
+const (
+	// stuckTime is the age at which a connection is inspected: its SYN was sent three times by then.
+	stuckTime = 3200 * time.Millisecond
+	// inspectInterval is the time between two inspections.
+	inspectInterval = 300 * time.Millisecond
+	// seenLate is the time by which the API's watch may tell of a change later to this program than to a kubelet.
+	seenLate = time.Second
+)
 
-// inspect searches every 300 ms for waiting and failed connections, in the connection tracking of all nodes, until
-// ctx ends, and reports the failed ones.
+// inspect searches again and again for waiting and failed connections, in the connection tracking of all nodes, until
+// ctx ends, and reports the failed ones when their history is known.
 func (f *field) inspect(ctx context.Context, a *asker) {
-	tick := time.NewTicker(300 * time.Millisecond)
+	tick := time.NewTicker(inspectInterval)
 	defer tick.Stop()
+	var inspected []*try
 	for {
 		select {
 		case <-ctx.Done():
+			for _, t := range inspected {
+				a.report(t)
+			}
 			return
 		case <-tick.C:
 		}
+		for len(inspected) > 0 && time.Since(inspected[0].ended()) > seenLate {
+			a.report(inspected[0])
+			inspected = inspected[1:]
+		}
 		waiting, ended := a.waiting(stuckTime), a.takeEnded()
+		inspected = append(inspected, ended...)
 		if len(waiting)+len(ended) == 0 {
 			continue
 		}
@@ -43,9 +54,6 @@ func (f *field) inspect(ctx context.Context, a *asker) {
 			wg.Go(func() { f.inspectNode(ctx, a, n, append(slices.Clip(waiting), ended...)) })
 		}
 		wg.Wait()
-		for _, t := range ended {
-			a.report(t)
-		}
 		if len(waiting) > 0 {
 			f.save(ctx)
 		}
@@ -78,14 +86,10 @@ func (f *field) inspectNode(ctx context.Context, a *asker, n *world.Node, waitin
 	if err != nil {
 		return
 	}
-	translated, err := masqueraded(n)
-	if err != nil {
-		f.say("%s: reading the kernel's connection tracking: %v", n.Name, err)
-	}
 	for _, t := range waiting {
 		tuples := []string{fmt.Sprintf("sport=%d,", t.port)}
-		if origin := (hop{t.port, int(t.place.to.Port())}); translated[origin] != "" {
-			tuples = append(tuples, translated[origin])
+		if tuple := f.translated[n.Name].tuple(hop{uint16(t.port), t.place.to.Port()}); tuple != "" {
+			tuples = append(tuples, tuple)
 		}
 		for l := range strings.Lines(out) {
 			if slices.ContainsFunc(tuples, func(tuple string) bool { return strings.Contains(l, tuple) }) {
@@ -93,31 +97,6 @@ func (f *field) inspectNode(ctx context.Context, a *asker, n *world.Node, waitin
 			}
 		}
 	}
-}
-
-// A hop has the ports of a connection at a node.
-type hop struct{ from, to int }
-
-// masqueraded returns the connections that a node's kernel translated, with their tuples afterwards in the notation of
-// Open vSwitch. At a NodePort of a node without a gateway, OVN sees the management port as the client.
-func masqueraded(n *world.Node) (map[hop]string, error) {
-	out := map[hop]string{}
-	err := probe.In(n.Netns(), func() error {
-		for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-			flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
-			if err != nil {
-				return err
-			}
-			for _, f := range flows {
-				before, after := f.Forward, f.Reverse
-				if before.Protocol == unix.IPPROTO_TCP && before.SrcPort != after.DstPort {
-					out[hop{int(before.SrcPort), int(before.DstPort)}] = fmt.Sprintf("orig=(src=%v,dst=%v,sport=%d,", after.DstIP, after.SrcIP, after.DstPort)
-				}
-			}
-		}
-		return nil
-	})
-	return out, err
 }
 
 // replySource is the endpoint in an entry.
@@ -169,7 +148,8 @@ func (f *field) cause(t *try, endpoints []string) string {
 		sources[m[1]+m[4]] = m[2]
 	}
 	for _, e := range endpoints {
-		if deleted, ok := f.history.deleted(e, t.began.Add(t.took)); ok && t.began.Add(t.took).Sub(deleted) >= f.preStop {
+		seen := t.ended().Add(seenLate)
+		if deleted, ok := f.history.deleted(e, seen); ok && seen.Sub(deleted) >= f.preStop {
 			return podEnded
 		}
 	}

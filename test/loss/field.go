@@ -35,13 +35,15 @@ type field struct {
 	service world.Service
 	gateway []netip.Addr
 	history *history
-	ports   ports
-	preStop time.Duration // of the Deployment's pods
+	// translated has the connections translated by the nodes' kernels, by the nodes' names.
+	translated map[string]*translated
+	ports      ports
+	preStop    time.Duration // of the Deployment's pods
 }
 
 func newField(ctx context.Context, name string, o options, steps func(string)) (f *field, err error) {
 	o.say("%s: making a cluster", name)
-	f = &field{options: o, name: name, clients: map[string]world.Endpoint{}}
+	f = &field{options: o, name: name, clients: map[string]world.Endpoint{}, translated: map[string]*translated{}}
 	options := world.Options{Log: steps}
 	if o.evidence != "" {
 		options.Dir = filepath.Join(o.evidence, name)
@@ -90,6 +92,9 @@ func (f *field) setUp(ctx context.Context, bin string) (err error) {
 		if f.clients[n.Name], err = f.client(ctx, n); err != nil {
 			return err
 		}
+		if f.translated[n.Name], err = follow(n.Netns()); err != nil {
+			return err
+		}
 	}
 	f.history, err = watch(ctx, f.w)
 	return err
@@ -99,6 +104,11 @@ func (f *field) setUp(ctx context.Context, bin string) (err error) {
 func (f *field) close() {
 	if f.history != nil {
 		f.history.close()
+	}
+	for _, t := range f.translated {
+		if t != nil {
+			t.close()
+		}
 	}
 	f.w.Close()
 }

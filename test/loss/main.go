@@ -17,6 +17,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -110,10 +111,9 @@ func (o options) measure(ctx context.Context, chosen *regexp.Regexp, steps func(
 			continue
 		}
 		n++
-		if o.rounds == 0 {
-			o.rounds = fig.rounds
-		}
-		f, failed := newField(ctx, fig.name, o, steps)
+		own := o
+		own.rounds = cmp.Or(o.rounds, fig.rounds)
+		f, failed := newField(ctx, fig.name, own, steps)
 		if failed == nil {
 			failed = fig.measure(ctx, f)
 			f.close()
