@@ -89,11 +89,11 @@ func readStage(ctx context.Context, c config.Config, port string) (string, error
 	if err != nil {
 		return "", err
 	}
-	return judge(results, c.SystemID), nil
+	return interpret(results, c.SystemID), nil
 }
 
-// judge interprets the rows of the Port_Binding and of the local Chassis.
-func judge(results []libovsdb.OperationResult, chassis string) string {
+// interpret interprets the rows of the Port_Binding and of the local Chassis.
+func interpret(results []libovsdb.OperationResult, chassis string) string {
 	bindings, here := results[0].Rows, results[1].Rows
 	if len(bindings) == 0 {
 		return "the Southbound database has no Port_Binding: is ovn-northd running?"

@@ -76,10 +76,10 @@ type engine struct {
 	restart   func()                        // starts another engine
 	firewall  map[string]*iptables.Firewall // by part
 	health    *healthcheck.Servers
-	judge     *declare.Judge
+	monitor   *declare.Monitor
 	announce  *announce.Announcer
 	foreign   *checks.Firewall  // of other programs
-	said      map[string]string // last error reported, by part
+	lastErr   map[string]string // last error reported, by part
 	ready     func()
 	warnNode  func(reason, message string)
 	conflicts *conflicts.Reporter
@@ -129,10 +129,10 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error
 	e := &engine{
 		helper: h, log: h.log("gateway"), config: cfg, sw: sw,
 		bridge:   ofctl.Bridge{RunDir: cfg.RunDir, Name: h.Bridge},
-		firewall: firewalls, health: healthcheck.New(h.log("health")), said: map[string]string{}, routers: map[string]string{},
+		firewall: firewalls, health: healthcheck.New(h.log("health")), lastErr: map[string]string{}, routers: map[string]string{},
 		conflicts: conflicts.New(h.log("gateway")), warnNode: func(string, string) {},
 	}
-	e.judge = declare.New(sw, e.log, e.gateways, func(f func()) {
+	e.monitor = declare.New(sw, e.log, e.gateways, func(f func()) {
 		e.send(func() []string {
 			f()
 			return nil
@@ -205,7 +205,7 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	if e.helper.Bridge != "" {
 		wg.Go(func() { e.bridge.Follow(ctx, func() { e.touch(partFlows) }) })
 	}
-	wg.Go(func() { e.judge.Run(ctx) })
+	wg.Go(func() { e.monitor.Run(ctx) })
 	wg.Go(func() { e.followAddresses(ctx) })
 	wg.Go(func() { e.followLinks(ctx) })
 	wg.Go(func() { ovnwait.New(e.sw, e.config.RunDir, e.log).Run(ctx) })
@@ -242,7 +242,7 @@ func (e *engine) sync(dirty []string) func(context.Context) map[string]error {
 				failed[dirty[i]] = err
 			}
 			e.send(func() []string {
-				e.judge.Tried(dirty[i], tryBegan, err)
+				e.monitor.Tried(dirty[i], tryBegan, err)
 				return nil
 			})
 		}
@@ -376,12 +376,12 @@ func (e *engine) synced(tried []string, failed map[string]error) {
 	for _, part := range tried {
 		err := failed[part]
 		switch {
-		case err == nil && e.said[part] != "":
+		case err == nil && e.lastErr[part] != "":
 			e.log.Infof("%s: recovered", part)
-			delete(e.said, part)
-		case err != nil && !errors.Is(err, context.Canceled) && e.said[part] != err.Error():
+			delete(e.lastErr, part)
+		case err != nil && !errors.Is(err, context.Canceled) && e.lastErr[part] != err.Error():
 			e.log.Warnf("%s: %v", part, err)
-			e.said[part] = err.Error()
+			e.lastErr[part] = err.Error()
 			reason := map[string]string{partFirewall: "FirewallDrops"}[part]
 			if p := new(checks.Problem); errors.As(err, p) {
 				reason = p.Reason

@@ -195,7 +195,7 @@ func (h *Helper) showParts([]string) (string, error) {
 	fmt.Fprintf(t, "management port\t%s\n", v.host.Management)
 	fmt.Fprintf(t, "services\t%d\n", len(v.services))
 	fmt.Fprintf(t, "services known\t%v\n", v.synced)
-	fmt.Fprintf(t, "gateways down\t%v\n", e.judge)
+	fmt.Fprintf(t, "gateways down\t%v\n", e.monitor)
 	for _, f := range e.loop.Status().Failed {
 		fmt.Fprintf(t, "%s fails\t%v (for %s, tries %d)\n", f.Key, f.Err, time.Since(f.Since).Round(time.Second), f.Tries)
 	}

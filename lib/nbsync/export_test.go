@@ -62,7 +62,7 @@ func (m *mirror) text() string {
 		for id, uuid := range t.ids {
 			add("%s %s is %s", name, id, uuid)
 		}
-		for of, all := range t.strangers {
+		for of, all := range t.unowned {
 			add("%s %s of others: %v", name, of, slices.Sorted(slices.Values(all)))
 		}
 	}

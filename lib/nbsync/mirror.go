@@ -40,14 +40,14 @@ type tableMirror struct {
 	ids  map[string]string      // UUID by ID of our rows
 	// copied are the rows not shared with the cache, and deleted ones.
 	copied map[string]bool
-	// strangers are unowned rows, by name.
-	strangers map[string][]string
+	// unowned are unowned rows, by name.
+	unowned map[string][]string
 }
 
 func newMirror() *mirror {
 	m := &mirror{tables: owned(), of: map[string]*tableMirror{}, owned: map[nb.Unit][]rowOf{}, referrers: map[string][]location{}}
 	for name := range m.tables {
-		m.of[name] = &tableMirror{rows: map[string]model.Model{}, ids: map[string]string{}, copied: map[string]bool{}, strangers: map[string][]string{}}
+		m.of[name] = &tableMirror{rows: map[string]model.Model{}, ids: map[string]string{}, copied: map[string]bool{}, unowned: map[string][]string{}}
 	}
 	return m
 }
@@ -169,7 +169,7 @@ func (m *mirror) learn(name, uuid string, row model.Model) {
 		m.owned[owner] = append(m.owned[owner], rowOf{name, uuid})
 		t.ids[id] = uuid
 	} else {
-		t.strangers[nameOf(row)] = append(t.strangers[nameOf(row)], uuid)
+		t.unowned[nameOf(row)] = append(t.unowned[nameOf(row)], uuid)
 	}
 }
 
@@ -178,7 +178,7 @@ func (m *mirror) forget(name, uuid string, row model.Model) {
 	t := m.of[name]
 	delete(t.rows, uuid)
 	if owner, id := ownerOf(row); owner == "" {
-		take(t.strangers, nameOf(row), uuid)
+		take(t.unowned, nameOf(row), uuid)
 	} else {
 		take(m.owned, owner, rowOf{name, uuid})
 		if t.ids[id] == uuid {
@@ -235,19 +235,19 @@ func (m *mirror) find(table, id string) (string, bool) {
 // owns reports whether a unit has any rows.
 func (m *mirror) owns(u nb.Unit) bool { return len(m.owned[u]) > 0 }
 
-// stranger returns the UUID of an unowned row in the place of want: one with the same name, or one want may adopt.
+// unownedFor returns the UUID of an unowned row in the place of want: one with the same name, or one want may adopt.
 // adopt reports whether want may adopt it. parents are the existing parent rows of want.
-func (m *mirror) stranger(want nb.Row, parents []location) (uuid string, adopt bool) {
-	t, fits := m.of[want.Table], m.tables[want.Table].fits
+func (m *mirror) unownedFor(want nb.Row, parents []location) (uuid string, adopt bool) {
+	t, adoptable := m.of[want.Table], m.tables[want.Table].adoptable
 	if m.tables[want.Table].nameless {
-		twins := m.twins(want, parents)
-		return first(twins), len(twins) > 0
+		duplicates := m.duplicates(want, parents)
+		return first(duplicates), len(duplicates) > 0
 	}
-	candidates := t.strangers[nameOf(want.Model)]
+	candidates := t.unowned[nameOf(want.Model)]
 	if len(candidates) == 0 && want.Table == nbdb.LogicalRouterTable {
-		for _, others := range t.strangers { // the cluster router may have any name
+		for _, others := range t.unowned { // the cluster router may have any name
 			for _, other := range others {
-				if fits(t.rows[other], want.Model) {
+				if adoptable(t.rows[other], want.Model) {
 					candidates = append(candidates, other)
 				}
 			}
@@ -257,17 +257,17 @@ func (m *mirror) stranger(want nb.Row, parents []location) (uuid string, adopt b
 		return "", false
 	}
 	uuid = slices.Min(candidates)
-	return uuid, want.Adopt && fits(t.rows[uuid], want.Model)
+	return uuid, want.Adopt && adoptable(t.rows[uuid], want.Model)
 }
 
-// twins lists the unowned duplicates of want in a nameless table: rows with the same content and the same parents.
+// duplicates lists the unowned duplicates of want in a nameless table: rows with the same content and the same parents.
 // The suite of the Python era made several NAT rows for one subnet: one more with each run.
-func (m *mirror) twins(want nb.Row, parents []location) []string {
+func (m *mirror) duplicates(want nb.Row, parents []location) []string {
 	t := m.of[want.Table]
 	var out []string
-	for _, uuid := range t.strangers[nameOf(want.Model)] {
+	for _, uuid := range t.unowned[nameOf(want.Model)] {
 		at := m.referrers[uuid]
-		if want.Adopt && len(parents) > 0 && len(at) == len(parents) && m.tables[want.Table].fits(t.rows[uuid], want.Model) &&
+		if want.Adopt && len(parents) > 0 && len(at) == len(parents) && m.tables[want.Table].adoptable(t.rows[uuid], want.Model) &&
 			!slices.ContainsFunc(parents, func(p location) bool { return !slices.Contains(at, p) }) {
 			out = append(out, uuid)
 		}

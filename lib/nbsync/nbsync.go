@@ -36,10 +36,10 @@ type DB interface {
 // ErrConflict is returned when another client changed values checked by a Guard.
 var ErrConflict = errors.New("the database was changed by somebody else meanwhile")
 
-// ErrDrained means that Apply emptied a row of the unit; an Apply after drainTime deletes it, so that northd and
+// ErrDraining means that Apply emptied a row of the unit; an Apply after drainTime deletes it, so that northd and
 // ovn-controller see both steps. If a host's row is deleted together with its variables, ovn-controller 23.03 keeps
 // these and aborts when the row comes back (template_vars_update in controller/ovn-controller.c).
-var ErrDrained = errors.New("emptied, to be deleted")
+var ErrDraining = errors.New("emptied, to be deleted")
 
 const drainTime = time.Second
 
@@ -51,9 +51,9 @@ type Sync struct {
 	// Compare orders units by their dependencies, if Apply takes several transactions; nil is by name.
 	Compare func(a, b nb.Unit) int
 
-	mu      sync.Mutex // guards the following fields, but not during a transaction
-	mirror  *mirror
-	drained map[string]time.Time // times when rows were emptied, by UUID; older ones are forgotten
+	mu       sync.Mutex // guards the following fields, but not during a transaction
+	mirror   *mirror
+	draining map[string]time.Time // times when rows were emptied, by UUID; older ones are forgotten
 
 	changed changedRows
 }
@@ -66,8 +66,8 @@ func (s *Sync) Plan(want map[nb.Unit][]nb.Row) (*Plan, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.drained, func(_ string, since time.Time) bool { return time.Since(since) >= drainTime })
-	return newPlan(c, s.refreshed(c), want, slices.Collect(maps.Keys(s.drained)))
+	maps.DeleteFunc(s.draining, func(_ string, since time.Time) bool { return time.Since(since) >= drainTime })
+	return newPlan(c, s.refreshed(c), want, slices.Collect(maps.Keys(s.draining)))
 }
 
 func (s *Sync) cache() (*cache.TableCache, error) {
@@ -149,18 +149,18 @@ func (s *Sync) apply(ctx context.Context, want map[nb.Unit][]nb.Row, st stage) (
 	return done, failed
 }
 
-// drain records the rows emptied by a plan, and returns ErrDrained for their units.
+// drain records the rows emptied by a plan, and returns ErrDraining for their units.
 func (s *Sync) drain(p *Plan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.drained == nil {
-		s.drained = map[string]time.Time{}
+	if s.draining == nil {
+		s.draining = map[string]time.Time{}
 	}
 	for _, uuid := range p.emptied {
-		s.drained[uuid] = time.Now()
+		s.draining[uuid] = time.Now()
 	}
-	for _, u := range p.drained {
-		p.Failed[u] = ErrDrained
+	for _, u := range p.drainingUnits {
+		p.Failed[u] = ErrDraining
 	}
 }
 
@@ -230,7 +230,7 @@ func (s *Sync) ApplyWith(ctx context.Context, want map[nb.Unit][]nb.Row, keys Ke
 func (s *Sync) Handler(changed func(nb.Unit)) cache.EventHandler {
 	tables := owned()
 	gone := func(t *table, before, after model.Model) {
-		for column, of := range t.loose {
+		for column, of := range t.weak {
 			lost, _ := changes(refs(before, column), refs(after, column))
 			for _, uuid := range lost {
 				if u := s.owner(of, uuid); u != "" {

@@ -85,16 +85,16 @@ func apply(t testing.TB, s *nbsync.Sync, want map[nb.Unit][]nb.Row) []nbsync.Cha
 }
 
 // step is apply, except for rows emptied before their deletion: it returns the units with such rows.
-func step(t testing.TB, s *nbsync.Sync, want map[nb.Unit][]nb.Row) (drained []nb.Unit) {
+func step(t testing.TB, s *nbsync.Sync, want map[nb.Unit][]nb.Row) (draining []nb.Unit) {
 	t.Helper()
 	_, failed := s.Apply(t.Context(), want)
 	for u, err := range failed {
-		if !errors.Is(err, nbsync.ErrDrained) {
+		if !errors.Is(err, nbsync.ErrDraining) {
 			t.Fatalf("applying %s: %v", u, err)
 		}
-		drained = append(drained, u)
+		draining = append(draining, u)
 	}
-	return drained
+	return draining
 }
 
 // finish applies the desired rows of units until no row waits to be deleted.
@@ -480,7 +480,7 @@ func TestVariablesOfAHostAreEmptiedBeforeTheyGo(t *testing.T) {
 	apply(t, s, want)
 	before := variables()
 	for range 3 {
-		if drained := step(t, s, map[nb.Unit][]nb.Row{unit: nil}); len(drained) != 1 {
+		if draining := step(t, s, map[nb.Unit][]nb.Row{unit: nil}); len(draining) != 1 {
 			t.Fatalf("not waiting to delete %v", variables())
 		}
 	}
@@ -642,13 +642,13 @@ func TestThePathDoesNotMatter(t *testing.T) {
 					continue // several changes form one transaction
 				}
 				mark(dirty, w.Settle())
-				drained := step(t, s, rowsOf(w, slices.Collect(maps.Keys(dirty))))
+				draining := step(t, s, rowsOf(w, slices.Collect(maps.Keys(dirty))))
 				if diff := nbsync.MirrorDiff(s); diff != "" {
 					t.Fatalf("step %d: the mirror differs from the cache (-cache +mirror):\n%s", i, diff)
 				}
 				clear(dirty)
 				dirty[topology.ClusterUnit] = true // the commands record a topology, and the World does not report it
-				mark(dirty, drained)
+				mark(dirty, draining)
 				for name, p := range api {
 					if a, ok := w.Pods.Annotation(nb.Unit("pod/default/" + name)); ok {
 						p.Annotations = map[string]string{names.Annotation: a.Addresses.Annotation()}

@@ -29,28 +29,28 @@ type table struct {
 	// refs are the set columns with references to rows of the tables here: filled by nb.Row.In of those rows, or by
 	// nb.Row.Has of the row itself (has).
 	refs, has []string
-	// loose are weak references: columns of refs that do not keep rows alive, with the table referred to. A row may
+	// weak are weak references: columns of refs that do not keep rows alive, with the table referred to. A row may
 	// be in any number of them, also in those of unowned rows.
-	loose map[string]string
+	weak map[string]string
 	// leaf tables have no references from other rows of ours. Their rows come in thousands.
 	leaf bool
-	// apart: rows of units with this table, and no others but ACLs, isolate no pod. They may change in a transaction of
+	// independent: rows of units with this table, and no others but ACLs, isolate no pod. They may change in a transaction of
 	// their own.
-	apart bool
+	independent bool
 	// permanent tables have rows with UUIDs that follow from their IDs: see permanentUUID.
 	permanent bool
 	// root tables keep unreferenced rows (isRoot in the schema).
 	root bool
 	// nameless tables have rows identified by their content within their parent row: see nameOf.
 	nameless bool
-	// drain is a map column. Our keys in it are removed in an earlier transaction than the row: see ErrDrained.
+	// drain is a map column. Our keys in it are removed in an earlier transaction than the row: see ErrDraining.
 	drain string
 	// reportAdded has Handler report added rows.
 	reportAdded bool
 	// kind is the name of a row of this table in messages.
 	kind string
-	// fits reports whether an unowned row may be adopted for the wanted model: see nb.Row.Adopt.
-	fits func(have, want model.Model) bool
+	// adoptable reports whether an unowned row may be adopted for the wanted model: see nb.Row.Adopt.
+	adoptable func(have, want model.Model) bool
 	// maps are the columns of keys, sorted.
 	maps []string
 }
@@ -69,28 +69,28 @@ func owned() map[string]*table {
 				"external_ids": {names.ClusterRouterTag, names.PhysicalIP, names.FirstGateway},
 				"options":      {"chassis", "lb_force_snat_ip", "always_learn_from_arp_request", "mac_binding_age_threshold"},
 			},
-			once: []string{names.NodePrefix, names.ChassisPrefix, names.GatewayPrefix, names.SubnetLengths},
-			refs: []string{"ports", "nat", "static_routes", "policies", "load_balancer", "load_balancer_group"},
-			has:  []string{"load_balancer_group"},
-			fits: routerFits,
+			once:      []string{names.NodePrefix, names.ChassisPrefix, names.GatewayPrefix, names.SubnetLengths},
+			refs:      []string{"ports", "nat", "static_routes", "policies", "load_balancer", "load_balancer_group"},
+			has:       []string{"load_balancer_group"},
+			adoptable: routerFits,
 		},
 		nbdb.NATTable: {
 			model: &nbdb.NAT{}, kind: "address translation", nameless: true,
-			columns: []string{"type", "logical_ip", "external_ip", "external_port_range"},
-			keys:    map[string][]string{"external_ids": nil},
-			fits:    sameName,
+			columns:   []string{"type", "logical_ip", "external_ip", "external_port_range"},
+			keys:      map[string][]string{"external_ids": nil},
+			adoptable: sameName,
 		},
 		nbdb.LogicalRouterStaticRouteTable: {
 			model: &nbdb.LogicalRouterStaticRoute{}, kind: "static route", nameless: true, reportAdded: true,
-			columns: []string{"ip_prefix", "nexthop", "policy", "output_port", "route_table"},
-			keys:    map[string][]string{"external_ids": nil},
-			fits:    routeFits,
+			columns:   []string{"ip_prefix", "nexthop", "policy", "output_port", "route_table"},
+			keys:      map[string][]string{"external_ids": nil},
+			adoptable: routeFits,
 		},
 		nbdb.LogicalRouterPolicyTable: {
 			model: &nbdb.LogicalRouterPolicy{}, kind: "router policy", nameless: true, reportAdded: true,
-			columns: []string{"priority", "match", "action", "nexthops"},
-			keys:    map[string][]string{"external_ids": nil},
-			fits:    sameName,
+			columns:   []string{"priority", "match", "action", "nexthops"},
+			keys:      map[string][]string{"external_ids": nil},
+			adoptable: sameName,
 		},
 		nbdb.LogicalRouterPortTable: {
 			model: &nbdb.LogicalRouterPort{}, kind: "logical router port",
@@ -99,15 +99,15 @@ func owned() map[string]*table {
 				"external_ids": {names.ConnectToJoin, names.GatewayPhysicalIP},
 				"options":      {"gateway_mtu"},
 			},
-			fits: sameName,
+			adoptable: sameName,
 		},
 		nbdb.LogicalSwitchTable: {
 			model: &nbdb.LogicalSwitch{}, root: true, permanent: true, kind: "logical switch",
-			columns: []string{"name"},
-			keys:    map[string][]string{"external_ids": {names.GatewayIP}, "other_config": {"subnet"}},
-			refs:    []string{"ports", "load_balancer", "load_balancer_group", "acls"},
-			has:     []string{"load_balancer_group"},
-			fits:    switchFits,
+			columns:   []string{"name"},
+			keys:      map[string][]string{"external_ids": {names.GatewayIP}, "other_config": {"subnet"}},
+			refs:      []string{"ports", "load_balancer", "load_balancer_group", "acls"},
+			has:       []string{"load_balancer_group"},
+			adoptable: switchFits,
 		},
 		nbdb.LogicalSwitchPortTable: {
 			model: &nbdb.LogicalSwitchPort{}, kind: "logical port", leaf: true,
@@ -116,54 +116,54 @@ func owned() map[string]*table {
 				"external_ids": {names.Namespace, names.Pod},
 				"options":      {"router-port", "requested-chassis", names.IfaceIDVer},
 			},
-			fits: sameName,
+			adoptable: sameName,
 		},
 		nbdb.PortGroupTable: {
 			model: &nbdb.PortGroup{}, root: true, kind: "port group",
-			columns: []string{"name"},
-			keys:    map[string][]string{"external_ids": nil},
-			refs:    []string{"ports", "acls"},
-			loose:   map[string]string{"ports": nbdb.LogicalSwitchPortTable},
-			fits:    sameName,
+			columns:   []string{"name"},
+			keys:      map[string][]string{"external_ids": nil},
+			refs:      []string{"ports", "acls"},
+			weak:      map[string]string{"ports": nbdb.LogicalSwitchPortTable},
+			adoptable: sameName,
 		},
 		nbdb.ACLTable: {
 			model: &nbdb.ACL{}, kind: "ACL", nameless: true,
-			columns: []string{"name", "priority", "direction", "match", "action", "log", "severity", "meter"},
-			keys:    map[string][]string{"options": {names.AfterLB}},
-			fits:    sameName,
+			columns:   []string{"name", "priority", "direction", "match", "action", "log", "severity", "meter"},
+			keys:      map[string][]string{"options": {names.AfterLB}},
+			adoptable: sameName,
 		},
 		nbdb.MeterTable: {
 			model: &nbdb.Meter{}, root: true, kind: "meter",
-			columns: []string{"name", "unit", "fair"},
-			refs:    []string{"bands"},
-			has:     []string{"bands"},
-			fits:    sameName,
+			columns:   []string{"name", "unit", "fair"},
+			refs:      []string{"bands"},
+			has:       []string{"bands"},
+			adoptable: sameName,
 		},
 		nbdb.MeterBandTable: {
 			model: &nbdb.MeterBand{}, kind: "meter band", nameless: true,
-			columns: []string{"action", "rate"},
-			fits:    sameName,
+			columns:   []string{"action", "rate"},
+			adoptable: sameName,
 		},
 		nbdb.LoadBalancerGroupTable: {
 			model: &nbdb.LoadBalancerGroup{}, root: true, kind: "load balancer group",
-			columns: []string{"name"},
-			refs:    []string{"load_balancer"},
-			fits:    sameName,
+			columns:   []string{"name"},
+			refs:      []string{"load_balancer"},
+			adoptable: sameName,
 		},
 		nbdb.LoadBalancerTable: {
-			model: &nbdb.LoadBalancer{}, root: true, kind: "load balancer", leaf: true, apart: true,
+			model: &nbdb.LoadBalancer{}, root: true, kind: "load balancer", leaf: true, independent: true,
 			columns: []string{"name", "protocol", "selection_fields"},
 			keys: map[string][]string{
 				"options": {"reject", "affinity_timeout", "ct_flush", "skip_snat", "template", "address-family", "neighbor_responder"},
 				"vips":    {""}, // all of them
 			},
-			fits: sameName,
+			adoptable: sameName,
 		},
 		nbdb.ChassisTemplateVarTable: {
-			model: &nbdb.ChassisTemplateVar{}, root: true, kind: "host's variables", apart: true,
+			model: &nbdb.ChassisTemplateVar{}, root: true, kind: "host's variables", independent: true,
 			columns: []string{"chassis"}, drain: "variables",
-			keys: map[string][]string{"variables": {names.VariablePrefix}},
-			fits: sameName,
+			keys:      map[string][]string{"variables": {names.VariablePrefix}},
+			adoptable: sameName,
 		},
 	}
 	for _, t := range tables {

@@ -20,27 +20,27 @@ import (
 
 // A Plan is one transaction to give units their desired rows.
 type Plan struct {
-	Changes []Change              // sorted by unit
-	Failed  map[nb.Unit]error     // units left out, with the reasons
-	units   []nb.Unit             // all others, sorted
-	resting []string              // UUIDs of rows emptied a moment ago
-	emptied []string              // UUIDs of rows emptied by the transaction
-	drained []nb.Unit             // units with a row in resting or emptied to delete
-	ops     []ovsdb.Operation     // the transaction
-	inserts map[tableID]string    // the named UUID of each row to create
-	created map[string]int        // by named UUID: index in ops of the row's insert
-	mutates map[location]*members // references to add and to take away
-	have    *mirror
-	mapper  mapper.Mapper
-	model   model.DatabaseModel
+	Changes       []Change              // sorted by unit
+	Failed        map[nb.Unit]error     // units left out, with the reasons
+	units         []nb.Unit             // all others, sorted
+	drainingRows  []string              // UUIDs of rows emptied a moment ago
+	emptied       []string              // UUIDs of rows emptied by the transaction
+	drainingUnits []nb.Unit             // units with a row in drainingRows or emptied to delete
+	ops           []ovsdb.Operation     // the transaction
+	inserts       map[tableID]string    // the named UUID of each row to create
+	created       map[string]int        // by named UUID: index in ops of the row's insert
+	mutates       map[location]*members // references to add and to take away
+	have          *mirror
+	mapper        mapper.Mapper
+	model         model.DatabaseModel
 }
 
 type members struct{ add, remove []string }
 
-// newPlan compares the desired rows of units with the cache. resting are the rows emptied a moment ago.
-func newPlan(c *cache.TableCache, have *mirror, want map[nb.Unit][]nb.Row, resting []string) (*Plan, error) {
+// newPlan compares the desired rows of units with the cache. drainingRows are the rows emptied a moment ago.
+func newPlan(c *cache.TableCache, have *mirror, want map[nb.Unit][]nb.Row, drainingRows []string) (*Plan, error) {
 	p := &Plan{
-		Failed: map[nb.Unit]error{}, resting: resting, inserts: map[tableID]string{}, created: map[string]int{}, mutates: map[location]*members{},
+		Failed: map[nb.Unit]error{}, drainingRows: drainingRows, inserts: map[tableID]string{}, created: map[string]int{}, mutates: map[location]*members{},
 		have: have, model: c.DatabaseModel(), mapper: c.Mapper(),
 	}
 	found := p.match(want)
@@ -67,7 +67,7 @@ func (p *Plan) match(want map[nb.Unit][]nb.Row) map[tableID]string {
 			if !ok {
 				var adopt bool
 				parents := p.parents(r, found)
-				if uuid, adopt = p.have.stranger(r, parents); uuid != "" && !adopt {
+				if uuid, adopt = p.have.unownedFor(r, parents); uuid != "" && !adopt {
 					p.Failed[u] = fmt.Errorf("%s %q exists and is not ours: rename or delete it", p.have.tables[r.Table].kind, nameOf(r.Model))
 				}
 			}
@@ -375,7 +375,7 @@ func (p *Plan) place(r nb.Row, uuid string, found map[tableID]string) (detail []
 // foreign reports whether another client manages the members of a column.
 func (p *Plan) foreign(at location) bool {
 	owner, _ := ownerOf(p.have.row(at.table, at.uuid))
-	return p.have.tables[at.table].loose[at.column] != "" && owner == ""
+	return p.have.tables[at.table].weak[at.column] != "" && owner == ""
 }
 
 // fill makes the columns of r.Has refer to those rows, and to no other rows of ours.
@@ -403,14 +403,14 @@ func (p *Plan) fill(r nb.Row, uuid string, found map[tableID]string) (detail []s
 				p.addTo(at, child)
 				detail = append(detail, fmt.Sprintf("%s: add %s", at.column, ref.ID))
 			}
-			for stranger := range have {
-				m := p.have.row(ref.Table, stranger)
-				if _, wanted := children[stranger]; wanted || m == nil {
+			for unowned := range have {
+				m := p.have.row(ref.Table, unowned)
+				if _, wanted := children[unowned]; wanted || m == nil {
 					continue
 				}
 				if owner, id := ownerOf(m); owner != "" {
-					delete(have, stranger)
-					p.takeFrom(at, stranger)
+					delete(have, unowned)
+					p.takeFrom(at, unowned)
 					detail = append(detail, fmt.Sprintf("%s: remove %s", at.column, id))
 				}
 			}
@@ -446,9 +446,9 @@ func (p *Plan) removeTwins(u nb.Unit, r nb.Row, uuid string, found map[tableID]s
 	if owner, _ := ownerOf(p.have.row(r.Table, uuid)); owner != "" {
 		return
 	}
-	for _, twin := range p.have.twins(r, p.parents(r, found)) {
-		if twin != uuid {
-			p.remove(u, r.Table, twin)
+	for _, duplicate := range p.have.duplicates(r, p.parents(r, found)) {
+		if duplicate != uuid {
+			p.remove(u, r.Table, duplicate)
 		}
 	}
 }
@@ -480,10 +480,10 @@ func (p *Plan) drain(u nb.Unit, table, uuid, id string) bool {
 	}
 	have, _ := columnOf(p.have.row(table, uuid), t.drain).Interface().(map[string]string)
 	mutations, detail := mapMutations(t.drain, have, nil, t.keys[t.drain])
-	if len(mutations) == 0 && !slices.Contains(p.resting, uuid) {
+	if len(mutations) == 0 && !slices.Contains(p.drainingRows, uuid) {
 		return false
 	}
-	p.drained = append(p.drained, u)
+	p.drainingUnits = append(p.drainingUnits, u)
 	if len(mutations) > 0 {
 		p.emptied = append(p.emptied, uuid)
 		p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationMutate, Table: table, Mutations: mutations, Where: whereUUID(uuid)})

@@ -52,19 +52,19 @@ func (s *Sync) stages(want map[nb.Unit][]nb.Row) (out []stage) {
 			return []stage{{units, plan}}
 		}
 	}
-	units, apart := s.apart(want, units)
+	units, independent := s.independent(want, units)
 	there, arrivals := s.arrivals(want, units)
 	out = s.changes(want, there)
-	return slices.Concat(out, chunks(want, arrivals), chunks(want, apart))
+	return slices.Concat(out, chunks(want, arrivals), chunks(want, independent))
 }
 
-// apart separates units with rows of the tables with apart from all others.
-func (s *Sync) apart(want map[nb.Unit][]nb.Row, units []nb.Unit) (others, apart []nb.Unit) {
+// independent separates units with rows of the independent tables from all others.
+func (s *Sync) independent(want map[nb.Unit][]nb.Row, units []nb.Unit) (others, independent []nb.Unit) {
 	return s.separate(units, func(have *mirror, u nb.Unit) bool {
 		var is, other bool
 		see := func(table string) {
-			is = is || have.tables[table].apart
-			other = other || !have.tables[table].apart && table != nbdb.ACLTable
+			is = is || have.tables[table].independent
+			other = other || !have.tables[table].independent && table != nbdb.ACLTable
 		}
 		for _, r := range want[u] {
 			see(r.Table)

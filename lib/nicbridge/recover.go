@@ -60,13 +60,13 @@ func Watch(ctx context.Context, c Command, bridge string) error {
 		return nil
 	}
 	due := func(j journal) (bool, error) { return j.Snapshot.Taken.Equal(all[i].Snapshot.Taken), nil }
-	for said := ""; ; {
+	for last := ""; ; {
 		err := recoverThose(ctx, c, due)
 		if err == nil {
 			return nil
 		}
-		if err.Error() != said && !errors.Is(err, errBusy) {
-			said = err.Error()
+		if err.Error() != last && !errors.Is(err, errBusy) {
+			last = err.Error()
 			fmt.Fprintf(c.Err, "%s: trying again until it is undone: %v\n", program, err)
 		}
 		if !wait(ctx, retryInterval) {

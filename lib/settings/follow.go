@@ -161,13 +161,13 @@ func poke(c chan struct{}) {
 // run serves a role until ctx or the role ends.
 func (p *process) run(ctx context.Context, r *running, ready func()) error {
 	var served atomic.Bool
-	var said atomic.Value // reason of the last failure, as logged
-	said.Store("")
+	var last atomic.Value // reason of the last failure, as logged
+	last.Store("")
 	for {
 		err := p.serve(ctx, r, func() {
 			served.Store(true)
 			ready()
-			if said.Swap("") != "" {
+			if last.Swap("") != "" {
 				r.Log.Info("recovered: serving")
 			}
 			p.status(r, "serving")
@@ -179,7 +179,7 @@ func (p *process) run(ctx context.Context, r *running, ready func()) error {
 		case err == nil || ctx.Err() != nil || r.ends(err, served.Load()):
 			return err
 		}
-		if said.Swap(err.Error()) != err.Error() {
+		if last.Swap(err.Error()) != err.Error() {
 			what := "waiting: "
 			if served.Load() {
 				what = "trying again: "
@@ -247,22 +247,22 @@ func (p *process) status(r *running, text string) {
 
 // follow uses changed settings until ctx ends.
 func (p *process) follow(ctx context.Context) {
-	look := time.NewTicker(fileInterval)
-	defer look.Stop()
+	tick := time.NewTicker(fileInterval)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.changed:
 			p.reload(ctx)
-		case <-look.C:
-			p.look(ctx)
+		case <-tick.C:
+			p.checkFiles(ctx)
 		}
 	}
 }
 
-// look uses new texts of files that two looks in a row have found.
-func (p *process) look(ctx context.Context) {
+// checkFiles uses new texts of files found twice in a row.
+func (p *process) checkFiles(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before, beforeCA := p.seen, p.seenCA
@@ -276,7 +276,7 @@ func (p *process) look(ctx context.Context) {
 	}
 }
 
-// reload loads the settings, unless the configuration file has a new text, which may be incomplete: then a look does it.
+// reload loads the settings, unless the configuration file has a new text, which may be incomplete: then checkFiles does it.
 func (p *process) reload(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

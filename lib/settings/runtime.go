@@ -53,13 +53,13 @@ func (r Runtime) awaitSwitch(ctx context.Context, ready func(), roles []Role) (*
 	if !needed && !HasSwitch() {
 		return r.OptionalSwitch(ctx, roles[0].Log)
 	}
-	for said := ""; ; {
+	for last := ""; ; {
 		sw, err := r.ConnectSwitch(ctx)
 		if err == nil || ctx.Err() != nil || errors.As(err, new(invalid)) {
 			return sw, err
 		}
-		if text := fmt.Sprintf("waiting: %v", err); text != said {
-			said = text
+		if text := fmt.Sprintf("waiting: %v", err); text != last {
+			last = text
 			roles[0].Log.Warn(text)
 			if r.Status != nil {
 				r.Status(text)

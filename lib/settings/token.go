@@ -83,14 +83,14 @@ func FollowToken(ctx context.Context, load func() (Token, bool), changed <-chan 
 		end   int64
 		ended bool
 	}
-	var said state
+	var last state
 	for {
 		wait := tokenInterval
 		if t, ok := load(); ok {
 			now := time.Now()
 			is := state{t.end.Unix(), t.Ended(now)}
-			if text := t.Problem(now); text != "" && is != said {
-				said = is
+			if text := t.Problem(now); text != "" && is != last {
+				last = is
 				warn(text)
 			}
 			for _, at := range []time.Time{t.warnAt(), t.end} {

@@ -84,7 +84,7 @@ func (e *engine) load(ctx context.Context) error {
 		return err
 	}
 	for _, ev := range events {
-		e.take(ev)
+		e.recordObjects(ev)
 	}
 	if err := e.records.CheckOwner(e.network.Facts().UID); err != nil {
 		return err

@@ -89,7 +89,7 @@ func newEngine(l *links, log *logrus.Entry, network Network, applier Applier) *e
 	e.running = failures.NewPods(e.network, e.log, e.send, e.tell)
 	e.loop = reconcile.Loop[event, nb.Unit]{
 		Record:  func(ev event) []nb.Unit { return ev() },
-		OnDirty: e.prompt, Sync: e.reconcile, Synced: e.synced, MinInterval: e.gap, MaxWait: hold, Quiet: lull,
+		OnDirty: e.onDirty, Sync: e.sync, Synced: e.synced, MinInterval: e.gap, MaxWait: hold, Quiet: lull,
 		MaxBatch: mostUnits, Compare: network.Compare, Resync: 10 * time.Minute, All: e.all,
 	}
 	return e
@@ -253,13 +253,13 @@ func (e *engine) all() []nb.Unit {
 func (e *engine) followObjects(ctx context.Context) {
 	var all []kube.Subscription
 	for _, k := range e.kinds {
-		all = append(all, kube.Subscription{Kind: k, Send: func(ev kube.Event) { e.send(func() []nb.Unit { return e.take(ev) }) }})
+		all = append(all, kube.Subscription{Kind: k, Send: func(ev kube.Event) { e.send(func() []nb.Unit { return e.recordObjects(ev) }) }})
 	}
 	e.links.cluster.Follow(ctx, e.log, all...)
 }
 
-// take records a change of Kubernetes objects.
-func (e *engine) take(ev kube.Event) []nb.Unit {
+// recordObjects records a change of Kubernetes objects.
+func (e *engine) recordObjects(ev kube.Event) []nb.Unit {
 	if ev.Kind.Name == e.may.nodes {
 		e.health.HostsChanged()
 	}
@@ -277,11 +277,11 @@ func (e *engine) take(ev kube.Event) []nb.Unit {
 	return e.worlds.Put(e.notes.Overlay(ev.Object))
 }
 
-// prompt assigns addresses to pods and starts patches of their annotations, for these need not wait for the next
+// onDirty assigns addresses to pods and starts patches of their annotations, for these need not wait for the next
 // transaction. It is the OnDirty of the loop.
-func (e *engine) prompt(dirty []nb.Unit) []nb.Unit {
+func (e *engine) onDirty(dirty []nb.Unit) []nb.Unit {
 	if !e.may.all() {
-		if e.may.judge() {
+		if e.may.decideGateways() {
 			return e.health.Watch()
 		}
 		return nil
@@ -299,8 +299,8 @@ func (e *engine) prompt(dirty []nb.Unit) []nb.Unit {
 	return settled
 }
 
-// reconcile computes the desired rows of units and returns a function to apply them. It is the Sync of the loop.
-func (e *engine) reconcile(dirty []nb.Unit) func(context.Context) map[nb.Unit]error {
+// sync computes the desired rows of units and returns a function to apply them. It is the Sync of the loop.
+func (e *engine) sync(dirty []nb.Unit) func(context.Context) map[nb.Unit]error {
 	want, failed := map[nb.Unit][]nb.Row{}, map[nb.Unit]error{}
 	for _, u := range dirty {
 		switch {

@@ -46,7 +46,7 @@ func (e *engine) lapsed() []nb.Unit {
 
 // gateways lists the units of gateways if enough is known to decide their state.
 func (e *engine) gateways() (units []nb.Unit) {
-	if !e.may.judge() {
+	if !e.may.decideGateways() {
 		return nil
 	}
 	for name := range e.network.Facts().Cluster.Gateways {

@@ -16,8 +16,8 @@ import (
 	"ovn-k8s/test/ovntest"
 )
 
-// apart returns an engine of a watcher without a reachable API server. It is not run.
-func apart(t *testing.T) *engine {
+// idleEngine returns an engine of a watcher without a reachable API server. It is not run.
+func idleEngine(t *testing.T) *engine {
 	t.Helper()
 	need.Nothing(t, need.Central, ovntest.Missing())
 	central, err := ovntest.Start(ovntest.Options{})
@@ -53,7 +53,7 @@ func twoGateways(t *testing.T) topology.Cluster {
 
 // T9: the units written with the Lease, without it, and before all objects are read.
 func TestWhatIsWrittenWithoutTheLease(t *testing.T) {
-	e := apart(t)
+	e := idleEngine(t)
 	e.network.Put(twoGateways(t))
 	gateway, other := topology.GatewayUnit("node-0"), (pod.Key{Namespace: "a", Name: "b"}).Unit()
 	onLAN := answer.Unit(netip.MustParseAddr("198.51.100.9"))
@@ -65,12 +65,12 @@ func TestWhatIsWrittenWithoutTheLease(t *testing.T) {
 	}
 	written("nothing is known", false, false, false)
 	if units := e.southAsked(); len(units) != 0 {
-		t.Errorf("gateways are judged before the topology is known: %v", units)
+		t.Errorf("gateways are decided about before the topology is known: %v", units)
 	}
 	e.found(topologyKind)
 	written("addresses of Nodes are not known", false, false, false)
 	if units := e.found(e.may.nodes); len(units) != 2 {
-		t.Errorf("once gateways can be judged, these are: %v", units)
+		t.Errorf("once gateways can be decided about, these are: %v", units)
 	}
 	written("pods are not known", true, false, false)
 	clear(e.may.missing)
@@ -82,7 +82,7 @@ func TestWhatIsWrittenWithoutTheLease(t *testing.T) {
 
 	// A failed unit without another try is not reported as recovered.
 	e.failures.Report([]nb.Unit{other}, map[nb.Unit]error{other: errors.New("a reason")})
-	failed := e.reconcile([]nb.Unit{other})(t.Context())
+	failed := e.sync([]nb.Unit{other})(t.Context())
 	e.synced([]nb.Unit{other}, failed)
 	if failed[other] == nil || !e.failures.Has(other) {
 		t.Errorf("a unit that waits for the Lease: %v", failed)

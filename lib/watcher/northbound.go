@@ -50,7 +50,7 @@ func (n *northbound) Apply(ctx context.Context, want map[nb.Unit][]nb.Row) (Work
 func classify(err error) error {
 	var disk *libovsdb.IOError
 	switch {
-	case errors.Is(err, ovsdb.ErrNotConnected), errors.Is(err, nbsync.ErrDrained): // lib/ovsdb reports the former
+	case errors.Is(err, ovsdb.ErrNotConnected), errors.Is(err, nbsync.ErrDraining): // lib/ovsdb reports the former
 		return marked{err, ErrPending}
 	case errors.As(err, &disk):
 		return marked{err, ErrOutage}

@@ -33,10 +33,10 @@ func (p *permission) write(u nb.Unit) bool {
 	}
 	_, gateway := topology.GatewayOf(u)
 	_, answers := answer.Of(u)
-	return p.judge() && (gateway || answers && len(p.missing) == 0)
+	return p.decideGateways() && (gateway || answers && len(p.missing) == 0)
 }
 
-// judge reports whether enough is known to decide the state of gateways.
-func (p *permission) judge() bool {
+// decideGateways reports whether enough is known to decide the state of gateways.
+func (p *permission) decideGateways() bool {
 	return p.asked && !p.missing[topologyKind] && !p.missing[ownerKind] && !p.missing[p.nodes]
 }

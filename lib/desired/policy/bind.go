@@ -9,12 +9,12 @@ import (
 type state struct {
 	Policy
 	plan
-	squeezed string // the Problem if the policy exceeds the limit of the namespace
-	subject  *group
-	rules    []boundRule
-	priced   bool // may exceed a limit
-	watching []watch
-	choked   string // the Problem if named ports exceed their limits
+	spaceExcess string // the Problem if the policy exceeds the limit of the namespace
+	subject     *group
+	rules       []boundRule
+	priced      bool // may exceed a limit
+	watching    []watch
+	choked      string // the Problem if named ports exceed their limits
 }
 
 // A boundRule is a rule, and the groups of its peers. A rule for anyone with named ports of containers has one more
@@ -27,7 +27,7 @@ type boundRule struct {
 
 // problem is the reason why nothing is allowed, "" if the rules are in force.
 func (s *state) problem() string {
-	for _, why := range []string{s.excess, s.squeezed, s.choked} {
+	for _, why := range []string{s.excess, s.spaceExcess, s.choked} {
 		if why != "" {
 			return why
 		}
@@ -44,10 +44,10 @@ func (x *Index) newState(n *namespace, p Policy) *state {
 // install replaces the policy old by p. Either may be nil.
 func (x *Index) install(n *namespace, old *state, p *Policy) {
 	if p != nil {
-		x.crowd(n, p.selectors())
+		x.countSelectors(n, p.selectors())
 	}
 	if old != nil {
-		x.crowd(n, -old.selectors())
+		x.countSelectors(n, -old.selectors())
 	}
 	var s *state
 	if p != nil {
@@ -58,22 +58,22 @@ func (x *Index) install(n *namespace, old *state, p *Policy) {
 	if old != nil {
 		n.policies = without(n.policies, old)
 	}
-	squeezed := x.judge(n)
+	spaceExcess := x.overLimit(n)
 	if s != nil {
-		s.squeezed = squeezed[s]
+		s.spaceExcess = spaceExcess[s]
 		x.bind(n, s)
 	}
 	if old != nil { // after bind, to keep groups used by both
 		x.unbind(old)
 	}
-	x.squeeze(n, squeezed)
+	x.limitNamespace(n, spaceExcess)
 }
 
-// crowd counts the selectors of the policies of a namespace. If there are many, the plans of small policies matter,
+// countSelectors counts the selectors of the policies of a namespace. If there are many, the plans of small policies matter,
 // too.
-func (x *Index) crowd(n *namespace, by int) {
-	before := x.crowded(n)
-	if n.selectors += by; before == x.crowded(n) {
+func (x *Index) countSelectors(n *namespace, by int) {
+	before := x.manySelectors(n)
+	if n.selectors += by; before == x.manySelectors(n) {
 		return
 	}
 	for _, s := range n.policies {
@@ -85,20 +85,20 @@ func (x *Index) crowd(n *namespace, by int) {
 	}
 }
 
-// squeeze applies the results of judge to the policies of a namespace.
-func (x *Index) squeeze(n *namespace, squeezed map[*state]string) {
+// limitNamespace applies the results of overLimit to the policies of a namespace.
+func (x *Index) limitNamespace(n *namespace, spaceExcess map[*state]string) {
 	for _, old := range slices.Clone(n.policies) {
-		why := squeezed[old]
-		if why == old.squeezed {
+		why := spaceExcess[old]
+		if why == old.spaceExcess {
 			continue
 		}
 		x.touch(old.Unit())
-		if (why == "") == (old.squeezed == "") {
-			old.squeezed = why
+		if (why == "") == (old.spaceExcess == "") {
+			old.spaceExcess = why
 			continue
 		}
 		s := x.newState(n, old.Policy)
-		s.squeezed = why
+		s.spaceExcess = why
 		n.policies[slices.Index(n.policies, old)] = s
 		x.policies[s.Key] = s
 		x.bind(n, s)
@@ -123,7 +123,7 @@ func (x *Index) replan() {
 		each(due, x.replanOne)
 		each(unpriced, x.repriceOne)
 		for n := range spaces {
-			x.squeeze(n, x.judge(n))
+			x.limitNamespace(n, x.overLimit(n))
 		}
 	}
 }
@@ -175,7 +175,7 @@ func (x *Index) bind(n *namespace, s *state) {
 			x.isolate(s.subject, direction(d), 1)
 		}
 	}
-	if s.squeezed != "" {
+	if s.spaceExcess != "" {
 		return // the plan has no rules if it has an excess
 	}
 	for _, r := range s.plan.rules {

@@ -25,8 +25,8 @@ func lacking(n int) (out []networkingv1.NetworkPolicyPeer) {
 	return out
 }
 
-// crowd is an index with pods in ten namespaces.
-func crowd(pods int) *Index {
+// populated is an index with pods in ten namespaces.
+func populated(pods int) *Index {
 	x := NewIndex()
 	for i := range 10 {
 		x.PutNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("ns-", i)}})
@@ -46,7 +46,7 @@ func from(namespace, name string, peers []networkingv1.NetworkPolicyPeer) *netwo
 // L1: 999 selectors of labels without pods are one: the selector of all pods. When pods
 // have the labels, the policy is as large as written, and closed.
 func TestSelectorsOfLabelsThatNoPodHasAreOne(t *testing.T) {
-	x := crowd(5000)
+	x := populated(5000)
 	x.PutPolicy(New(from("ns-0", "large", lacking(999))))
 	if len(x.groups) != 2 {
 		t.Errorf("%d groups", len(x.groups))
@@ -80,7 +80,7 @@ func TestSelectorsOfLabelsThatNoPodHasAreOne(t *testing.T) {
 
 // L1: many policies are bounded too, and the older ones stay in force.
 func TestTheLimitOfANamespaceKeepsOlderPolicies(t *testing.T) {
-	x := crowd(5000)
+	x := populated(5000)
 	allowed := func(i int) bool {
 		rows, problem := x.Rows(Key{"ns-0", fmt.Sprint("policy-", i)}.Unit())
 		if (problem == "") != (len(rows) > 0) {
@@ -121,7 +121,7 @@ func named(n, first int) (ports []networkingv1.NetworkPolicyPort, of []Port) {
 // L2: 900 named ports with different numbers in 60 pods are one port group for each pod,
 // not for each number, and no match is longer than its ports.
 func TestNamedPortsAreGroupedByTheirNumbers(t *testing.T) {
-	x := crowd(100)
+	x := populated(100)
 	ports, _ := named(900, 0)
 	for i := range 60 {
 		_, of := named(900, i*1009)
@@ -155,7 +155,7 @@ func TestNamedPortsAreGroupedByTheirNumbers(t *testing.T) {
 
 // L2: numbers in thousands of pods close the policy, and no port group is left.
 func TestTooManyNumbersOfNamedPortsAllowNothing(t *testing.T) {
-	x := crowd(10)
+	x := populated(10)
 	ports, _ := named(1, 0)
 	for i := range 1500 {
 		x.PutPod(pod.Key{Namespace: "ns-0", Name: fmt.Sprint("web-", i)}, nil, []Port{{"p0", corev1.ProtocolTCP, uint16(1 + i)}})

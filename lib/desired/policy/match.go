@@ -117,16 +117,16 @@ func or(list []string) string {
 
 // and joins expressions by "&&". It returns "" if one of them never matches.
 func and(list ...string) string {
-	var said []string
+	var terms []string
 	for _, s := range list {
 		switch {
 		case s == "":
 			return ""
 		case strings.Contains(s, " || "):
-			said = append(said, "("+s+")")
+			terms = append(terms, "("+s+")")
 		case s != everything:
-			said = append(said, s)
+			terms = append(terms, s)
 		}
 	}
-	return strings.Join(said, " && ")
+	return strings.Join(terms, " && ")
 }

@@ -33,15 +33,15 @@ func defaultLimits() limits {
 
 // A plan has the groups of a policy's rules and their cost, for the approximate number of pods.
 type plan struct {
-	rules   []rule   // with simplified peers, without duplicates; none if excess is set
-	charges []charge // one for each group
-	blocks  int      // of all rules
-	excess  string   // reason why nothing is allowed, "" if the plan is within the limits
-	price   int      // the sum of the charges
+	rules  []rule      // with simplified peers, without duplicates; none if excess is set
+	costs  []groupCost // one for each group
+	blocks int         // of all rules
+	excess string      // reason why nothing is allowed, "" if the plan is within the limits
+	price  int         // the sum of the costs
 }
 
-// A charge is the maximum number of members of a group and its numbered groups.
-type charge struct {
+// A groupCost is the maximum number of members of a group and its numbered groups.
+type groupCost struct {
 	group string
 	from  peer
 	named int // rules with named ports, each a numbered group for each set of numbers
@@ -49,7 +49,7 @@ type charge struct {
 	pods  int // in the group at most
 }
 
-func (c charge) price() int { return c.pods * (1 + c.named) }
+func (c groupCost) price() int { return c.pods * (1 + c.named) }
 
 // maxMembers is the limit of the members of the groups of a policy.
 func (x *Index) maxMembers() int {
@@ -61,16 +61,16 @@ func (x *Index) plan(n *namespace, p Policy) plan {
 	out := plan{}
 	at := map[string]int{}
 	// add adds a group, and its numbered groups for one rule with named ports.
-	add := func(from peer, named []namedPort) *charge {
+	add := func(from peer, named []namedPort) *groupCost {
 		name := groupName(peerText(from, n), sha256.Size)
 		i, known := at[name]
 		if !known {
-			i = len(out.charges)
+			i = len(out.costs)
 			at[name] = i
-			out.charges = append(out.charges, charge{group: name, from: from})
+			out.costs = append(out.costs, groupCost{group: name, from: from})
 		}
-		out.charges[i].named += min(1, len(named))
-		return &out.charges[i]
+		out.costs[i].named += min(1, len(named))
+		return &out.costs[i]
 	}
 	add(peer{pods: p.subject}, nil)
 	for _, r := range p.rules {
@@ -92,12 +92,12 @@ func (x *Index) plan(n *namespace, p Policy) plan {
 	return out
 }
 
-// price computes the charges of a plan from the counts of pods, and its excess.
+// price computes the costs of a plan from the counts of pods, and its excess.
 func (x *Index) price(n *namespace, p *plan) {
 	flows := p.blocks
 	p.price, p.excess = 0, ""
-	for i := range p.charges {
-		c := &p.charges[i]
+	for i := range p.costs {
+		c := &p.costs[i]
 		c.pods = x.atMost(c.from, n)
 		p.price += c.price()
 		flows += c.peers * c.pods
@@ -161,7 +161,7 @@ func (x *Index) atMost(p peer, n *namespace) int {
 
 // priced reports whether a policy may exceed a limit, its own or its namespace's.
 func (x *Index) priced(n *namespace, p Policy) bool {
-	return x.crowded(n) || p.selectors() > x.limits.perPod
+	return x.manySelectors(n) || p.selectors() > x.limits.perPod
 }
 
 // watches lists the counts of labels used by the plan of a policy.
@@ -197,12 +197,14 @@ func (p *Policy) selectors() int {
 	return n
 }
 
-// crowded reports whether the policies of a namespace may exceed its limit.
-func (x *Index) crowded(n *namespace) bool { return n.selectors > x.limits.perPod*x.limits.perSpace }
+// manySelectors reports whether the policies of a namespace may exceed its limit.
+func (x *Index) manySelectors(n *namespace) bool {
+	return n.selectors > x.limits.perPod*x.limits.perSpace
+}
 
-// judge returns the policies above the limit of a namespace, each with the reason: the older ones come first.
-func (x *Index) judge(n *namespace) (squeezed map[*state]string) {
-	if !x.crowded(n) {
+// overLimit returns the policies above the limit of a namespace, each with the reason: the older ones come first.
+func (x *Index) overLimit(n *namespace) (spaceExcess map[*state]string) {
+	if !x.manySelectors(n) {
 		return nil
 	}
 	limit, sum := x.limits.perSpace*x.maxMembers(), 0
@@ -214,11 +216,11 @@ func (x *Index) judge(n *namespace) (squeezed map[*state]string) {
 	if sum <= limit {
 		return nil
 	}
-	squeezed = map[*state]string{}
+	spaceExcess = map[*state]string{}
 	counted, sum := map[string]bool{}, 0
 	for _, s := range slices.SortedFunc(slices.Values(n.policies), compareAges) {
 		more := 0
-		for _, c := range s.charges {
+		for _, c := range s.costs {
 			if !counted[c.group] {
 				more += c.price()
 			}
@@ -226,15 +228,15 @@ func (x *Index) judge(n *namespace) (squeezed map[*state]string) {
 		switch {
 		case s.excess != "":
 		case sum+more > limit:
-			squeezed[s] = fmt.Sprintf("namespace %s: nothing is allowed: with this policy, the selectors of its policies may select %d pods in sum, more than %d; use fewer selectors", n.name, sum+more, limit)
+			spaceExcess[s] = fmt.Sprintf("namespace %s: nothing is allowed: with this policy, the selectors of its policies may select %d pods in sum, more than %d; use fewer selectors", n.name, sum+more, limit)
 		default:
 			sum += more
-			for _, c := range s.charges {
+			for _, c := range s.costs {
 				counted[c.group] = true
 			}
 		}
 	}
-	return squeezed
+	return spaceExcess
 }
 
 func compareAges(a, b *state) int {

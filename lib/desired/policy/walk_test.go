@@ -63,9 +63,9 @@ func TestLimitsDoNotDependOnTheOrder(t *testing.T) {
 				}
 			}
 			for _, p := range x.policies {
-				for i, why := range []string{p.excess, p.squeezed, p.choked} {
+				for i, why := range []string{p.excess, p.spaceExcess, p.choked} {
 					if why != "" {
-						closed[[]string{"excess", "squeezed", "choked"}[i]]++
+						closed[[]string{"excess", "spaceExcess", "choked"}[i]]++
 					}
 				}
 			}

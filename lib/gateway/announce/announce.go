@@ -151,7 +151,7 @@ func (n *Announcer) follow(ctx context.Context, u Uplink, answers chan ovsdb.Ans
 		return
 	}
 	of := ovsdb.RouterPort{Router: names.GatewayRouter(u.gateway), Port: names.RouterToExternal(u.gateway), NIC: u.port}
-	said := ""
+	last := ""
 	for ctx.Err() == nil {
 		err := ovsdb.FollowAnswers(ctx, n.config, of, n.log, func(a ovsdb.Answers) {
 			n.datapath(of.Router, a.Datapath)
@@ -163,8 +163,8 @@ func (n *Announcer) follow(ctx context.Context, u Uplink, answers chan ovsdb.Ans
 				}
 			}
 		})
-		if ctx.Err() == nil && err != nil && err.Error() != said {
-			said = err.Error()
+		if ctx.Err() == nil && err != nil && err.Error() != last {
+			last = err.Error()
 			n.log.Warnf("gateway %s: addresses of Services are not announced on %s, hosts find them when they ask again: %v", u.gateway, u.nic, err)
 		}
 		select {
@@ -179,10 +179,10 @@ func (n *Announcer) follow(ctx context.Context, u Uplink, answers chan ovsdb.Ans
 func (n *Announcer) announce(ctx context.Context, u Uplink, answers <-chan ovsdb.Answers) {
 	var latest ovsdb.Answers
 	var due announcements
-	said := ""
+	last := ""
 	complain := func(err error) {
-		if err != nil && err.Error() != said {
-			said = err.Error()
+		if err != nil && err.Error() != last {
+			last = err.Error()
 			n.log.Warnf("gateway %s: %v", u.gateway, err)
 		}
 	}

@@ -46,44 +46,44 @@ type Gateway struct {
 	Needs  []string // the parts of the node needed to forward packets
 }
 
-// A Judge decides which gateways of this host can forward packets, from the tries to update the parts of the node. The
+// A Monitor decides which gateways of this host can forward packets, from the tries to update the parts of the node. The
 // goroutine that calls the functions of later owns it.
-type Judge struct {
+type Monitor struct {
 	Declarer
 	trials   map[string]trial // of parts
 	gateways func() []Gateway
 	later    func(func())
 }
 
-// New returns a Judge of the gateways. later runs a function in the goroutine of the owner.
-func New(sw *vswitch.Switch, log *logrus.Entry, gateways func() []Gateway, later func(func())) *Judge {
-	return &Judge{Declarer: Declarer{sw: sw, log: log, wake: make(chan struct{}, 1)}, trials: map[string]trial{}, gateways: gateways, later: later}
+// New returns a Monitor of the gateways. later runs a function in the goroutine of the owner.
+func New(sw *vswitch.Switch, log *logrus.Entry, gateways func() []Gateway, later func(func())) *Monitor {
+	return &Monitor{Declarer: Declarer{sw: sw, log: log, wake: make(chan struct{}, 1)}, trials: map[string]trial{}, gateways: gateways, later: later}
 }
 
-// Tried records the result of a part, and judges the gateways that need it, now and after downAfter.
-func (j *Judge) Tried(part string, began time.Time, err error) {
-	before := j.trials[part]
+// Tried records the result of a part, and decides about the gateways that need it, now and after downAfter.
+func (m *Monitor) Tried(part string, began time.Time, err error) {
+	before := m.trials[part]
 	switch {
 	case errors.Is(err, context.Canceled) || errors.Is(err, ErrUnknown):
 		return
 	case err == nil:
-		j.trials[part] = trial{}
+		m.trials[part] = trial{}
 	case before.failed == nil:
-		j.trials[part] = trial{err, began}
-		time.AfterFunc(time.Until(began.Add(downAfter)), func() { j.later(j.judge) })
+		m.trials[part] = trial{err, began}
+		time.AfterFunc(time.Until(began.Add(downAfter)), func() { m.later(m.update) })
 	default:
-		j.trials[part] = trial{err, before.since}
+		m.trials[part] = trial{err, before.since}
 	}
-	j.judge()
+	m.update()
 }
 
-// judge updates the declarer.
-func (j *Judge) judge() { j.set(j.verdicts()) }
+// update updates the declarer.
+func (m *Monitor) update() { m.set(m.verdicts()) }
 
 // verdicts returns the verdict for each mode of gateways, and the reason if packets cannot be forwarded.
-func (j *Judge) verdicts() (verdicts map[string]verdict, why map[string]error) {
+func (m *Monitor) verdicts() (verdicts map[string]verdict, why map[string]error) {
 	verdicts, why = map[string]verdict{}, map[string]error{}
-	for _, g := range j.gateways() {
+	for _, g := range m.gateways() {
 		switch {
 		case g.Absent:
 			verdicts[g.Mode] = up
@@ -94,7 +94,7 @@ func (j *Judge) verdicts() (verdicts map[string]verdict, why map[string]error) {
 		}
 		v := up
 		for _, part := range g.Needs {
-			t, tried := j.trials[part]
+			t, tried := m.trials[part]
 			switch {
 			case t.failed != nil && time.Since(t.since) >= downAfter:
 				v, why[g.Mode] = down, t.failed
@@ -127,12 +127,12 @@ func (d *Declarer) set(verdicts map[string]verdict, why map[string]error) {
 	d.verdicts, d.why = verdicts, why
 	d.mu.Unlock()
 	if !same {
-		d.look()
+		d.compare()
 	}
 }
 
-// look makes run compare again.
-func (d *Declarer) look() {
+// compare makes run compare again.
+func (d *Declarer) compare() {
 	select {
 	case d.wake <- struct{}{}:
 	default: // a wake-up is already waiting
@@ -141,8 +141,8 @@ func (d *Declarer) look() {
 
 // Run writes until ctx ends. It also compares after each change of the database: an operator may edit the option.
 func (d *Declarer) Run(ctx context.Context) {
-	defer d.sw.OnChange(d.look)()
-	said := ""
+	defer d.sw.OnChange(d.compare)()
+	last := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -150,14 +150,14 @@ func (d *Declarer) Run(ctx context.Context) {
 		case <-d.wake:
 		}
 		if kube.Retry(ctx, func() error { return d.declare(ctx) }, func(err error) {
-			if err.Error() != said {
-				said = err.Error()
+			if err.Error() != last {
+				last = err.Error()
 				d.log.Warnf("trying again: %v", err)
 			}
 		}) != nil {
 			return
 		}
-		said = ""
+		last = ""
 	}
 }
 

@@ -117,7 +117,7 @@ const waitInterval = time.Second
 // once. If systemd waits for this process, it may then start the units ordered after it.
 func (r *Reporter) patiently(ctx context.Context, what string, work func(context.Context) error) error {
 	status := daemon.Options{Detach: true}.Status(Program, r.err)
-	said := ""
+	last := ""
 	try := func() error {
 		err := bounded(ctx, work)
 		if settings.IsWrong(err) || vswitch.IsConflict(err) {
@@ -127,9 +127,9 @@ func (r *Reporter) patiently(ctx context.Context, what string, work func(context
 	}
 	return backoff.RetryNotify(try, backoff.WithContext(backoff.NewConstantBackOff(waitInterval), ctx),
 		func(err error, _ time.Duration) {
-			if err.Error() != said {
-				said = err.Error()
-				status("waiting, " + what + ": " + said)
+			if err.Error() != last {
+				last = err.Error()
+				status("waiting, " + what + ": " + last)
 			}
 			daemon.Ready()
 		})

@@ -43,7 +43,7 @@ func declared(options map[string]map[string]string) facts.Declared {
 
 // declare records the gateways declared down by their hosts.
 func (h *Health) declare(d facts.Declared) []nb.Unit {
-	touched := h.judged(func() []nb.Unit { return h.network.Put(d) })
+	touched := h.reportTransitions(func() []nb.Unit { return h.network.Put(d) })
 	h.TellDeclared()
 	return touched
 }

@@ -77,7 +77,7 @@ func (h *Health) Watch() []nb.Unit {
 
 // SetChassis records the hosts in the Southbound database.
 func (h *Health) SetChassis(chassis facts.Registered) []nb.Unit {
-	return h.judged(func() []nb.Unit { return h.network.Put(chassis) })
+	return h.reportTransitions(func() []nb.Unit { return h.network.Put(chassis) })
 }
 
 // probed records the unhealthy hosts of gateways, and reports firewalls that reject the probes.
@@ -90,11 +90,11 @@ func (h *Health) probed() []nb.Unit {
 		}
 	}
 	h.rejected = rejected
-	return h.judged(func() []nb.Unit { return h.network.Put(facts.Silent(h.prober.Unhealthy())) })
+	return h.reportTransitions(func() []nb.Unit { return h.network.Put(facts.Silent(h.prober.Unhealthy())) })
 }
 
-// judged calls record, and reports the gateways with another state afterwards.
-func (h *Health) judged(record func() []nb.Unit) []nb.Unit {
+// reportTransitions calls record, and reports the gateways with another state afterwards.
+func (h *Health) reportTransitions(record func() []nb.Unit) []nb.Unit {
 	before, absent := h.network.Facts().DeadGateways(), h.network.Facts().Absent()
 	touched := record()
 	h.warnAbsent(absent, h.network.Facts().Absent())
@@ -154,7 +154,7 @@ func State(n Network, name string) string {
 // warnAbsent writes a WARN and an Event on the Node for each chassis removed from the Southbound database.
 func (h *Health) warnAbsent(before, now map[string]string) {
 	for _, node := range slices.Sorted(maps.Keys(now)) {
-		if _, said := before[node]; !said {
+		if _, reported := before[node]; !reported {
 			text := fmt.Sprintf("node %s: chassis %s is not in the Southbound database, so that pods there get no changes: check ovn-controller on %s", node, now[node], node)
 			h.log.Warn(text)
 			h.warn(node, "ChassisNotRegistered", text)

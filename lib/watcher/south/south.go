@@ -46,7 +46,7 @@ func (f *Follower) Run(ctx context.Context) {
 		f.Send(f.Asked)
 		return
 	}
-	said := ""
+	last := ""
 	for ctx.Err() == nil {
 		sb, err := ovsdb.OpenSouth(ctx, f.Config, f.Log)
 		if err == nil {
@@ -55,8 +55,8 @@ func (f *Follower) Run(ctx context.Context) {
 			return
 		}
 		f.Send(f.Asked)
-		if err.Error() != said && ctx.Err() == nil {
-			said = err.Error()
+		if err.Error() != last && ctx.Err() == nil {
+			last = err.Error()
 			f.Log.Warnf("going on without the Southbound database, to which gateways that are stopped are known: %v", err)
 		}
 		select {
