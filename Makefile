@@ -14,10 +14,6 @@ KUBERNETES := cd test/controlplane &&
 build:
 	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/ $(PROGRAMS:%=./%)
 
-## test: every test, with real OVS, OVN and Kubernetes; what fails runs once more; as root; installs what is missing
-test: prepare
-	OVNK8S_TEST_NEED=central,node,cluster go run ./test/suite
-
 ## check: vet, staticcheck, gofmt, go mod tidy, generated models, layers, comments
 check:
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "run gofmt -w on:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
@@ -28,13 +24,19 @@ check:
 	go run ./test/prepare packages
 	OVNK8S_TEST_NEED=central go test ./lib ./test/docs
 
+# OVN=trixie, OVN=sid: the target in a root file system of that release of Debian, with its OVN and Open vSwitch
+ifneq ($(OVN),)
+test demo bench loss:
+	go run ./test/rootfs $(OVN) $(MAKE) $@ OVN=
+else
+
+## test: every test (RUN=, PACKAGES=, OVN=trixie), with real OVS, OVN and Kubernetes; what fails runs once more; as root
+test: prepare
+	OVNK8S_TEST_NEED=central,node,cluster go run ./test/suite $(if $(RUN),-run '$(RUN)') $(PACKAGES)
+
 ## demo: a cluster of a master and two minions on this machine, as root; KEEP=1 leaves it up
 demo: build prepare
 	KEEP=$(KEEP) go run ./test/demo
-
-## demo-down: take away what demo KEEP=1 left
-demo-down:
-	go run ./test/demo down
 
 ## bench: how fast it is, beside a minimal program that does the same; as root
 bench: prepare
@@ -43,6 +45,11 @@ bench: prepare
 ## loss: how many new connections fail while pods, ovn-controllers, switches and gateways change (RUN=, ROUNDS=); as root
 loss: prepare
 	go run ./test/loss $(if $(RUN),-run $(RUN)) $(if $(ROUNDS),-rounds $(ROUNDS))
+endif
+
+## demo-down: take away what demo KEEP=1 left
+demo-down:
+	go run ./test/demo down
 
 ## hostile: 5 000 drawn hostile objects (DRAWS=, FROM=, KIND=), what they cost in memory; stops beyond 4 GB
 hostile:

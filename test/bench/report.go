@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ovn-k8s/test/ovntest"
 )
 
 // A report has the results of a run.
@@ -64,7 +66,7 @@ func newReport() *report {
 	return &report{Began: time.Now(), Machine: machine{
 		CPU: cpuModel(), CPUs: runtime.NumCPU(), MemoryMB: info.Totalram * uint64(info.Unit) >> 20,
 		Kernel: unix.ByteSliceToString(name.Release[:]), Go: runtime.Version(),
-		OVN: version("ovn-northd"), OVS: version("ovsdb-server"), Kubernetes: kubernetesVersion(),
+		OVN: ovntest.Version("ovn-northd"), OVS: ovntest.Version("ovsdb-server"), Kubernetes: kubernetesVersion(),
 		LoadBefore: load(), OnlyRatiosCount: true,
 	}}
 }
@@ -82,17 +84,6 @@ func cpuModel() string {
 		}
 	}
 	return "unknown CPU"
-}
-
-// version is the last word of the first line of a program's --version, as in "ovn-northd 23.03.1".
-func version(program string) string {
-	out, _ := exec.Command(program, "--version").Output()
-	first, _, _ := strings.Cut(string(out), "\n")
-	words := strings.Fields(first)
-	if len(words) == 0 {
-		return "unknown"
-	}
-	return words[len(words)-1]
 }
 
 // kubernetesVersion is the version of the control plane's module: its own build does not know it.

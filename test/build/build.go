@@ -39,7 +39,7 @@ func Run(ctx context.Context, t Target) (dir string, err error) {
 	if dir, err = Dir(); err != nil {
 		return "", err
 	}
-	unlock, err := lock(filepath.Join(dir, "lock"))
+	unlock, err := Lock(filepath.Join(dir, "lock"))
 	if err != nil {
 		return "", err
 	}
@@ -67,8 +67,8 @@ func Dir() (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// lock waits for the lock on file.
-func lock(file string) (unlock func(), err error) {
+// Lock waits for the lock on file.
+func Lock(file string) (unlock func(), err error) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err

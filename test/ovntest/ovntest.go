@@ -78,6 +78,18 @@ func Missing() string {
 	return ""
 }
 
+// Version returns the version of a program of OVN or Open vSwitch: the last word of the
+// first line of --version, as in "ovn-northd 23.03.1".
+func Version(program string) string {
+	out, _ := exec.Command(program, "--version").Output()
+	first, _, _ := strings.Cut(string(out), "\n")
+	words := strings.Fields(first)
+	if len(words) == 0 {
+		return "unknown"
+	}
+	return words[len(words)-1]
+}
+
 // Start starts a Central with empty databases. The caller must Close it.
 func Start(o Options) (*Central, error) {
 	c, err := prepare(o)

@@ -1,5 +1,6 @@
 // Prepare prepares this machine for the tests and the demo: it installs missing
-// Debian or Ubuntu packages and builds the control plane.
+// Debian or Ubuntu packages, prints the versions of OVN and Open vSwitch, and builds
+// the control plane.
 //
 // Without root it does not install packages, but prints the command and exits with
 // status 1. With the argument "packages" it only installs packages.
@@ -17,6 +18,7 @@ import (
 
 	"ovn-k8s/test/boot"
 	"ovn-k8s/test/kubetest"
+	"ovn-k8s/test/ovntest"
 )
 
 // tools are the programs needed by the tests, the demo or our programs, each with
@@ -64,6 +66,7 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("the userspace datapath needs /dev/net/tun: try modprobe tun (%w)", err)
 	}
 	say := func(line string) { fmt.Println(line) }
+	say(fmt.Sprintf("OVN %s, Open vSwitch %s", ovntest.Version("ovn-northd"), ovntest.Version("ovs-vswitchd")))
 	if err := boot.Prepare(ctx, say); err != nil {
 		return err
 	}

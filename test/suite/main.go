@@ -1,5 +1,6 @@
-// Suite runs all tests; it is the program of "make test". A failed test is run once
-// more after all others. If it passes then, a line at the end names it.
+// Suite runs all tests, or those of the packages in its arguments with names that
+// match -run; it is the program of "make test". A failed test is run once more after
+// all others. If it passes then, a line at the end names it.
 //
 // The exit status is 1 if a test fails twice, if more than four tests fail, if a
 // package cannot be built, or if something other than a test fails, such as a
@@ -10,6 +11,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -21,9 +23,11 @@ import (
 )
 
 func main() {
+	pattern := flag.String("run", "", "run only tests with names that match this regular expression")
+	flag.Parse()
 	gotestsum, err := tool()
 	if err == nil {
-		err = run(gotestsum, ".", os.Stdout)
+		err = run(gotestsum, ".", os.Stdout, *pattern, flag.Args()...)
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "suite: %v\n", err)
@@ -42,8 +46,12 @@ func tool() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// run runs the tests of the module in a directory.
-func run(gotestsum, dir string, out io.Writer) error {
+// run runs the tests of the module in a directory: of some packages, or of all, and
+// with names that match a regular expression.
+func run(gotestsum, dir string, out io.Writer, pattern string, packages ...string) error {
+	if len(packages) == 0 {
+		packages = []string{"./..."}
+	}
 	tmp, err := os.MkdirTemp("", "suite")
 	if err != nil {
 		return err
@@ -52,7 +60,7 @@ func run(gotestsum, dir string, out io.Writer) error {
 	file := filepath.Join(tmp, "events")
 	cmd := exec.Command(gotestsum, "--format=pkgname-and-test-fails", "--jsonfile="+file,
 		"--rerun-fails=1", "--rerun-fails-max-failures=4", "--rerun-fails-run-root-test",
-		"--packages=./...", "--", "-p=2", "-timeout=40m")
+		"--packages="+strings.Join(packages, " "), "--", "-p=2", "-timeout=40m", "-run="+pattern)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
 	failed := cmd.Run()
 	events, err := os.Open(file)
