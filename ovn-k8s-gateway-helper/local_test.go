@@ -8,7 +8,7 @@ import (
 
 // localGateway makes the same in Open vSwitch as gateway-init --local.
 const localGateway = `set -e
-	ovs-vsctl add-br br-local -- set Bridge br-local datapath_type=netdev \
+	ovs-vsctl add-br br-local -- set Bridge br-local datapath_type=$OVNK8S_TEST_DATAPATH \
 		-- add-port br-local br-nexthop -- set Interface br-nexthop type=internal mac='"0a:58:a9:fe:21:01"' \
 		-- add-port br-local k8s-patch-br-local-br-int -- set Interface k8s-patch-br-local-br-int type=patch options:peer=k8s-patch-br-int-br-local external_ids:ovn-k8s-gateway=node1 \
 		-- add-port br-int k8s-patch-br-int-br-local -- set Interface k8s-patch-br-int-br-local type=patch options:peer=k8s-patch-br-local-br-int external_ids:ovn-k8s-gateway=node1 \

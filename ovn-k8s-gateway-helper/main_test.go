@@ -206,7 +206,7 @@ func TestALateBridgeIsWaitedFor(t *testing.T) {
 		mend       string
 	}{
 		{"no bridge", "physical bridge breth9 does not exist", []string{"--physical-bridge=breth9", "--physical-interface=eth9"},
-			"ip link add eth9 type veth peer name peer9; ovs-vsctl add-br breth9 -- set Bridge breth9 datapath_type=netdev -- add-port breth9 eth9"},
+			"ip link add eth9 type veth peer name peer9; ovs-vsctl add-br breth9 -- set Bridge breth9 datapath_type=$OVNK8S_TEST_DATAPATH -- add-port breth9 eth9"},
 		{"no interface", `Failed operation. (no row "eth8" in table Interface)`, []string{"--physical-bridge=breth0", "--physical-interface=eth8"},
 			"ip link add eth8 type veth peer name peer8; ovs-vsctl add-port breth0 eth8"},
 		{"bad interface", "physical-interface ghost is invalid", []string{"--physical-bridge=breth0", "--physical-interface=ghost"}, ""},

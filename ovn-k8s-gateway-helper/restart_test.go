@@ -13,11 +13,12 @@ import (
 
 	"ovn-k8s/lib/flow"
 	"ovn-k8s/test/host"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 )
 
-// limit bounds the time of wrong flows after an event.
-const limit = 2 * time.Second
+// wrongTime bounds the time of wrong flows after an event.
+var wrongTime = limit.Of(2 * time.Second)
 
 // router connects a namespace with breth0's MAC and addresses, and the source ports of pods, to br-int: from the
 // bridge it looks like a gateway router. Its kernel resets unknown connections, so no packet delivered there by
@@ -48,14 +49,16 @@ func (w *world) wire() {
 	w.script("ovs-ofctl add-flow br-int priority=0,actions=ALL")
 }
 
-// restartVswitchd kills ovs-vswitchd and starts it again. In the userspace datapath
-// the bridge's device goes with it, and its addresses.
+// restartVswitchd kills ovs-vswitchd and starts it again. With both
+// datapaths the bridge's device goes with it or is made anew, without addresses.
 func (w *world) restartVswitchd() {
 	w.Helper()
 	if err := w.Kill(w.ctx, "/var/run/openvswitch/ovs-vswitchd.pid"); err != nil {
 		w.Fatal(err)
 	}
-	w.script("ovs-vswitchd --disable-system --detach --no-chdir --pidfile --log-file -vconsole:off")
+	if err := w.StartSwitch(w.ctx); err != nil {
+		w.Fatal(err)
+	}
 	w.address()
 	w.wire()
 }
@@ -201,7 +204,7 @@ func TestCheck73_FlowsComeBackUnderTraffic(t *testing.T) {
 		{"ovs-vswitchd is killed", w.restartVswitchd, false},
 		{"the bridge is made anew", func() {
 			w.script("ovs-vsctl --timeout=60 del-br breth0")
-			w.script(`ovs-vsctl --timeout=60 add-br breth0 -- set Bridge breth0 datapath_type=netdev other_config:hwaddr="\"$(cat /sys/class/net/eth0/address)\"" -- add-port breth0 eth0`)
+			w.script(`ovs-vsctl --timeout=60 add-br breth0 -- set Bridge breth0 datapath_type=$OVNK8S_TEST_DATAPATH other_config:hwaddr="\"$(cat /sys/class/net/eth0/address)\"" -- add-port breth0 eth0`)
 			w.address()
 		}, false},
 	} {
@@ -216,7 +219,7 @@ func TestCheck73_FlowsComeBackUnderTraffic(t *testing.T) {
 		tt.do()
 		took := w.eventually("flows are right after "+tt.what, w.right)
 		t.Logf("%s: right after %v", tt.what, took.Round(time.Millisecond))
-		if took > limit {
+		if took > wrongTime {
 			t.Errorf("%s: right only after %v", tt.what, took)
 		}
 		foreign := slices.ContainsFunc(w.flows(), func(f flow.Flow) bool { return f.Cookie == 5 })

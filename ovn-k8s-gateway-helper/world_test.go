@@ -23,6 +23,7 @@ import (
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubetest"
 	"ovn-k8s/test/lifeline"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/need"
 )
 
@@ -77,7 +78,7 @@ func account(ctx context.Context) (string, error) {
 }
 
 // patience bounds every wait.
-const patience = time.Minute
+var patience = limit.Of(time.Minute)
 
 // A world is a host with eth0 in breth0, shared with its gateway router.
 type world struct {
@@ -94,7 +95,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	need.Nothing(t, need.Node, host.Missing())
 	need.Nothing(t, need.Cluster, kubetest.Missing())
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), limit.Of(4*time.Minute))
 	t.Cleanup(cancel)
 	fabric, err := host.NewFabric()
 	if err != nil {
@@ -110,7 +111,7 @@ func newWorld(t *testing.T) *world {
 	if err := w.StartOVS(ctx); err != nil {
 		t.Fatal(err)
 	}
-	w.script(fmt.Sprintf("ovs-vsctl --may-exist add-br br-int -- set Bridge br-int datapath_type=netdev fail_mode=secure -- set Open_vSwitch . external_ids:ovn-encap-ip=%v", w.IPv4()))
+	w.script(fmt.Sprintf("ovs-vsctl --may-exist add-br br-int -- set Bridge br-int datapath_type=$OVNK8S_TEST_DATAPATH fail_mode=secure -- set Open_vSwitch . external_ids:ovn-encap-ip=%v", w.IPv4()))
 	w.write("/etc/openvswitch/ovn-k8s-gateway-helper.token", token)
 	ca, err := os.ReadFile(cluster.CAFile)
 	if err != nil {

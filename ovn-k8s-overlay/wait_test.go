@@ -23,6 +23,6 @@ func TestWaitDoesNotRepeatRefusals(t *testing.T) {
 	}
 	const wait = " --wait"
 	refused(strings.Replace(minionInitArgs, "192.168.2.0/24", "192.168.1.128/25", 1)+wait, "subnet 192.168.1.128/25 of node node2 overlaps subnet 192.168.1.0/24 of node kube-master")
-	n.script("ovs-vsctl add-br br9 -- set bridge br9 datapath_type=netdev -- add-port br9 k8s-node2 -- set interface k8s-node2 type=internal")
+	n.script("ovs-vsctl add-br br9 -- set bridge br9 datapath_type=$OVNK8S_TEST_DATAPATH -- add-port br9 k8s-node2 -- set interface k8s-node2 type=internal")
 	refused(minionInitArgs+wait, "port k8s-node2 belongs to bridge br9 already")
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ovn-k8s/test/host"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
 )
@@ -68,7 +69,7 @@ func newWorldWith(t *testing.T, nbArgs []string, names ...string) *world {
 	t.Helper()
 	need.Nothing(t, need.Central, ovntest.Missing())
 	need.Nothing(t, need.Node, host.Missing())
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), limit.Of(3*time.Minute))
 	t.Cleanup(cancel)
 	fabric, err := host.NewFabric()
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"ovn-k8s/test/host"
 )
 
 // The manager of the NIC is recognized, and gets a valid configuration. H18: with DNS servers and all next hops.
@@ -35,10 +37,10 @@ func TestManagersAreDetectedAndGetTheirConfiguration(t *testing.T) {
 		parts[last] += "# " + part
 	}
 	mac := n.script("cat /sys/class/net/eth0/address")
-	has(t, parts["ifupdown"], "auto breth0\niface breth0 inet manual\n", "datapath_type=netdev", "up ip address replace 198.18.0.11/24 dev breth0\n",
+	has(t, parts["ifupdown"], "auto breth0\niface breth0 inet manual\n", "datapath_type="+host.Datapath(), "up ip address replace 198.18.0.11/24 dev breth0\n",
 		"up ip route replace 0.0.0.0/0 via 198.18.0.1 dev breth0\n", "up ip route replace 172.16.0.0/12 via 198.18.0.1 metric 7 dev breth0\n",
 		"up ip route replace 172.32.0.0/16 nexthop via 198.18.0.1 dev breth0 nexthop via 198.18.0.2 dev breth0\n", mac, "dns-nameservers 192.0.2.53 2001:db8::53\n    dns-search example.org\n")
-	has(t, out, "ifcfg-breth0\nDEVICE=breth0\n", "IPADDR=198.18.0.11\nNETMASK=255.255.255.0\n", "IPV6ADDR=fd00:198:18::b/64", "TYPE=OVSPort\nOVS_BRIDGE=breth0\n", "DNS1=192.0.2.53\nDNS2=2001:db8::53\n", "datapath_type=netdev")
+	has(t, out, "ifcfg-breth0\nDEVICE=breth0\n", "IPADDR=198.18.0.11\nNETMASK=255.255.255.0\n", "IPV6ADDR=fd00:198:18::b/64", "TYPE=OVSPort\nOVS_BRIDGE=breth0\n", "DNS1=192.0.2.53\nDNS2=2001:db8::53\n", "datapath_type="+host.Datapath())
 	var netplan struct {
 		Network struct {
 			Ethernets map[string]struct {

@@ -54,7 +54,7 @@ func (m *machine) start(boot func(context.Context) error) {
 	m.t.Helper()
 	m.must(boot(m.ctx))
 	m.must(m.Settle(m.ctx))
-	m.script("ovs-vsctl set Open_vSwitch . external_ids:ovn-bridge-datapath-type=netdev")
+	m.script("ovs-vsctl set Open_vSwitch . external_ids:ovn-bridge-datapath-type=" + host.Datapath())
 }
 
 func (m *machine) script(text string) string {

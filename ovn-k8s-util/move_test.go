@@ -33,7 +33,7 @@ func TestCheck64_AddressesAndRoutesMove(t *testing.T) {
 		t.Errorf("routes of eth0: %s", routes)
 	}
 	got := n.script(`ovs-vsctl get Bridge breth0 fail_mode other_config:hwaddr external_ids:bridge-id datapath_type; ovs-vsctl list-ports breth0; cat /sys/class/net/breth0/address`)
-	if want := "standalone\n\"" + mac + "\"\nbreth0\nnetdev\neth0\n" + mac; got != want {
+	if want := "standalone\n\"" + mac + "\"\nbreth0\n" + host.Datapath() + "\neth0\n" + mac; got != want {
 		t.Errorf("bridge:\n%s\nwant:\n%s", got, want)
 	}
 }
@@ -113,8 +113,8 @@ func TestBadInputChangesNothing(t *testing.T) {
 		ip address add 10.7.0.1/24 dev interface01234
 		ip link add bridge0 type bridge
 		ip link set eth1 master bridge0
-		ovs-vsctl add-br br-ex -- set Bridge br-ex datapath_type=netdev -- add-port br-ex eth2
-		ovs-vsctl add-br breth3 -- set Bridge breth3 datapath_type=netdev
+		ovs-vsctl add-br br-ex -- set Bridge br-ex datapath_type=$OVNK8S_TEST_DATAPATH -- add-port br-ex eth2
+		ovs-vsctl add-br breth3 -- set Bridge breth3 datapath_type=$OVNK8S_TEST_DATAPATH
 		ip address add 10.3.0.1/24 dev eth3
 		ip -6 address flush dev eth4
 		ip link add breth5 type veth peer name far10
@@ -124,8 +124,9 @@ func TestBadInputChangesNothing(t *testing.T) {
 		ip nexthop add id 9 dev eth6
 		ip route add 10.66.0.0/16 nhid 9
 		ovs-vsctl add-port breth3 far3`)
-	n.script("ovs-vsctl add-br br-int -- set Bridge br-int datapath_type=netdev")
-	n.script("ovs-vsctl add-br breth6 -- set Bridge breth6 datapath_type=system")
+	n.script("ovs-vsctl add-br br-int -- set Bridge br-int datapath_type=$OVNK8S_TEST_DATAPATH")
+	other := map[string]string{host.Userspace: host.Kernel, host.Kernel: host.Userspace}[host.Datapath()]
+	n.script("ovs-vsctl add-br breth6 -- set Bridge breth6 datapath_type=" + other)
 	before := n.state()
 	for args, want := range map[string]string{
 		"nics-to-bridge lo":             "interface lo is the loopback",
@@ -165,7 +166,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 	}
 	// errors depending on the state of other devices
 	n.script("ip nexthop del id 9; ip address add 10.6.0.2/24 dev eth6")
-	if r := n.run("nics-to-bridge eth6"); r.Status != 1 || !strings.Contains(r.Err, "bridge breth6 has datapath_type system, but br-int has netdev") {
+	if r := n.run("nics-to-bridge eth6"); r.Status != 1 || !strings.Contains(r.Err, "bridge breth6 has datapath_type "+other+", but br-int has "+host.Datapath()) {
 		t.Errorf("wrong datapath type: %+v", r)
 	}
 	n.does("nics-to-bridge eth0")
@@ -218,7 +219,7 @@ func TestRoutesWithoutAWayToTheirGatewayMove(t *testing.T) {
 func TestWhatAnsweredMustAnswerAgain(t *testing.T) {
 	n := newNode(t)
 	// frames sent by the bridge are lost, frames sent by the NIC are not
-	n.script(`ovs-vsctl add-br breth0 -- set Bridge breth0 datapath_type=netdev
+	n.script(`ovs-vsctl add-br breth0 -- set Bridge breth0 datapath_type=$OVNK8S_TEST_DATAPATH
 		ovs-ofctl del-flows breth0`)
 	r := n.run("nics-to-bridge eth0")
 	if r.Status != 1 || !strings.Contains(r.Err, "answered before, but does not answer now") || !strings.Contains(r.Err, "eth0 is as it was before") {
@@ -337,7 +338,7 @@ func TestPatchPortsOfAHelperGoWithTheBridge(t *testing.T) {
 	n := newNode(t)
 	before := n.state()
 	n.does("nics-to-bridge eth0")
-	n.script(`ovs-vsctl add-br br-int -- set Bridge br-int datapath_type=netdev -- \
+	n.script(`ovs-vsctl add-br br-int -- set Bridge br-int datapath_type=$OVNK8S_TEST_DATAPATH -- \
 		add-port breth0 k8s-patch-breth0-br-int -- set Interface k8s-patch-breth0-br-int type=patch options:peer=k8s-patch-br-int-breth0 external_ids:ovn-k8s-helper-patch=true -- \
 		add-port br-int k8s-patch-br-int-breth0 -- set Interface k8s-patch-br-int-breth0 type=patch options:peer=k8s-patch-breth0-br-int external_ids:ovn-k8s-helper-patch=true`)
 	n.does("bridges-to-nic breth0")

@@ -9,7 +9,7 @@ import (
 // and drops packets to some of them.
 func TestProbes(t *testing.T) {
 	const (
-		lossy = `ovs-vsctl add-br breth0 -- set Bridge breth0 datapath_type=netdev
+		lossy = `ovs-vsctl add-br breth0 -- set Bridge breth0 datapath_type=$OVNK8S_TEST_DATAPATH
 			ovs-ofctl add-flow breth0 priority=9,ip,nw_dst=198.19.0.1,actions=drop
 			ovs-ofctl add-flow breth0 priority=9,icmp6,icmp_type=128,ipv6_dst=fd00:198:19::1,actions=drop;`
 		server = "ovs-vsctl set Open_vSwitch . external_ids:k8s-api-server=https://198.19.0.1:6443;"

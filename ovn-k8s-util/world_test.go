@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ovn-k8s/test/host"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/need"
 )
 
@@ -45,7 +46,7 @@ type node struct {
 func newNode(t *testing.T) *node {
 	t.Helper()
 	need.Nothing(t, need.Node, host.Missing())
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit.Of(2*time.Minute))
 	t.Cleanup(cancel)
 	fabric, err := host.NewFabric()
 	if err != nil {
@@ -97,7 +98,7 @@ func (n *node) does(args string) host.Result {
 func (n *node) state() string {
 	n.t.Helper()
 	return n.script(`for i in $(seq 600); do ip -6 -o address show tentative | grep -q . || break; sleep 0.05; done
-		for d in $(ls /sys/class/net | grep -v ovs-netdev); do ip -o -d address show dev $d; done | sed 's/^[0-9]*: //; s/[0-9]*sec/TIME/g'
+		for d in $(ls /sys/class/net | grep -v "ovs-$OVNK8S_TEST_DATAPATH"); do ip -o -d address show dev $d; done | sed 's/^[0-9]*: //; s/[0-9]*sec/TIME/g'
 		ip route show table all | sort; ip rule; ip -6 rule; ovs-vsctl --columns=name,other_config,external_ids list Bridge; ovs-vsctl show | tail -n +2 | sort
 		grep -s . /proc/sys/net/ipv[46]/conf/eth*/* | grep -v stable_secret | sort`)
 }

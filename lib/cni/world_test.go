@@ -21,8 +21,10 @@ import (
 	ktypes "k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/link"
+	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubetest"
 	"ovn-k8s/test/lifeline"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
 )
@@ -153,9 +155,9 @@ func (w *world) startOVS(t *testing.T) {
 	w.must(t, exec.Command("ovsdb-tool", "create", w.dir+"/conf.db", "/usr/share/openvswitch/vswitch.ovsschema"))
 	w.startOVSDB(t)
 	w.vsctl(t, "--no-wait", "init")
-	w.setIDs(t, "system-id=node1", "ovn-remote="+w.central.SB, "ovn-encap-type=geneve", "ovn-encap-ip=127.0.0.1",
-		"ovn-bridge-datapath-type=netdev", "ovn-k8s-log-path="+w.dir+"/cni.log",
-		"k8s-api-server="+w.forward(t), "k8s-api-token="+w.kube.Token, "k8s-ca-certificate="+w.kube.CAFile)
+	w.setIDs(t, append(host.BridgeSetting(), "system-id=node1", "ovn-remote="+w.central.SB, "ovn-encap-type=geneve", "ovn-encap-ip=127.0.0.1",
+		"ovn-k8s-log-path="+w.dir+"/cni.log",
+		"k8s-api-server="+w.forward(t), "k8s-api-token="+w.kube.Token, "k8s-ca-certificate="+w.kube.CAFile)...)
 	w.startVswitchd(t)
 	w.startController(t)
 	w.nbctl(t, "ls-add", "node1", "--", "lr-add", "r",
@@ -172,7 +174,7 @@ func (w *world) startOVSDB(t *testing.T) {
 }
 
 func (w *world) startVswitchd(t *testing.T) {
-	w.daemon(t, "ovs-vswitchd", "--disable-system", "unix:"+w.dir+"/db.sock")
+	w.daemon(t, "ovs-vswitchd", append(host.VswitchdArgs(), "unix:"+w.dir+"/db.sock")...)
 }
 
 func (w *world) startController(t *testing.T) {
@@ -270,7 +272,7 @@ func (w *world) nbctl(t *testing.T, args ...string) {
 // await polls for a condition without events.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(limit.Of(time.Minute)); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%s did not come", what)
 		}

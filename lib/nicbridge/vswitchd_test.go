@@ -36,7 +36,9 @@ func TestVswitchdDiesInTheMiddle(t *testing.T) {
 				t.Errorf("killed before %s: eth0 has not %s: %s", when, want, is)
 			}
 		}
-		w.script("ovs-vswitchd --disable-system --detach --no-chdir --pidfile --log-file -vconsole:off")
+		if err := w.h.StartSwitch(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		if err := w.s.recover(t.Context(), w.s.overdue); err != nil {
 			t.Errorf("killed before %s: recovering: %v", when, err)
 		}

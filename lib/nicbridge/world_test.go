@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +26,7 @@ import (
 	"ovn-k8s/lib/link/ifstate"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/test/host"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/need"
 )
 
@@ -39,7 +41,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	need.Nothing(t, need.Node, host.Missing())
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit.Of(time.Minute))
 	defer cancel()
 	h, err := host.New(host.Options{Name: "host"})
 	if err != nil {
@@ -167,7 +169,7 @@ func (w *world) lines() []string {
 				switch {
 				case err != nil:
 					w.t.Fatal(err)
-				case strings.Contains(line, `"ovs-netdev"`) || line == "{}" || strings.Contains(line, `"dev":"lo"`) || strings.Contains(line, `"ifname":"lo"`):
+				case strings.Contains(line, strconv.Quote(host.DatapathDevice())) || line == "{}" || strings.Contains(line, `"dev":"lo"`) || strings.Contains(line, `"ifname":"lo"`):
 				case strings.Contains(line, `"table":"local"`) && strings.Contains(line, `"protocol":"kernel"`):
 					local = append(local, "local "+line) // their order has no meaning
 				default:
@@ -197,7 +199,7 @@ func lanes(t *testing.T, n int, test func(w *world, lane int)) {
 // await polls until done.
 func (w *world) await(what string, done func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(limit.Of(time.Minute)); !done(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("waiting for %s: time is up: %s", what, strings.Join(w.lines(), "\n"))
 		}

@@ -5,7 +5,7 @@
 //
 // A Machine is off at first: put programs, files and enabled units on its disk, then
 // Boot it. Hardware is missing, so udev and logind are masked. Open vSwitch has the
-// userspace datapath: bridges need datapath_type=netdev.
+// datapath of package host.
 //
 // Everything ends with the program that created it, as in package host.
 package boot
@@ -122,7 +122,7 @@ func New(o Options) (*Machine, error) {
 
 // setUp prepares the disk.
 func (m *Machine) setUp(programs []string) error {
-	if out, err := exec.Command("sh", "-c", setupScript, "sh", m.disk(""), m.Name).CombinedOutput(); err != nil {
+	if out, err := exec.Command("sh", "-c", setupScript, "sh", m.disk(""), m.Name, host.Datapath()).CombinedOutput(); err != nil {
 		return fmt.Errorf("preparing the disk: %w: %s", err, out)
 	}
 	for _, p := range programs {

@@ -8,13 +8,14 @@ import (
 
 	"ovn-k8s/test/boot"
 	"ovn-k8s/test/host"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/need"
 )
 
 // TestMachine boots a machine with Open vSwitch, cuts its power, and reboots it.
 func TestMachine(t *testing.T) {
 	need.Nothing(t, need.Node, boot.Missing())
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), limit.Of(2*time.Minute))
 	defer cancel()
 	fabric, err := host.NewFabric()
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"ovn-k8s/docs"
 	"ovn-k8s/test/boot"
 	"ovn-k8s/test/host"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
 )
@@ -39,7 +40,7 @@ func newWorld(t *testing.T) *nodeWorld {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), limit.Of(2*time.Minute))
 	t.Cleanup(cancel)
 	fabric, err := host.NewFabric()
 	if err != nil {
@@ -85,11 +86,11 @@ func (w *nodeWorld) startNode(fabric *host.Fabric, bin string) {
 	w.must(w.node.Boot(w.ctx))
 	w.must(w.node.Settle(w.ctx))
 	w.script(fmt.Sprintf(`set -e; ovs-vsctl set Open_vSwitch . external_ids:ovn-remote=tcp:%[1]v:6642 external_ids:ovn-nb=tcp:%[1]v:6641 \
-		external_ids:ovn-encap-ip=%[2]v external_ids:ovn-encap-type=geneve external_ids:ovn-bridge-datapath-type=netdev \
+		external_ids:ovn-encap-ip=%[2]v external_ids:ovn-encap-type=geneve external_ids:ovn-bridge-datapath-type=%[3]s \
 		external_ids:k8s-api-server=http://127.0.0.1:1
 		ovn-k8s-overlay minion-init --cluster-ip-subnet=10.128.0.0/14 --minion-switch-subnet=10.128.1.0/24 --node-name=node1
 		systemctl daemon-reload
-		systemctl enable ovn-k8s-node ovn-k8s-watcher ovn-k8s-gateway-helper`, w.master.IPv4(), w.node.Port.Addresses[0].Addr()))
+		systemctl enable ovn-k8s-node ovn-k8s-watcher ovn-k8s-gateway-helper`, w.master.IPv4(), w.node.Port.Addresses[0].Addr(), host.Datapath()))
 }
 
 func (w *nodeWorld) must(err error) {

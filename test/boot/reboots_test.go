@@ -281,7 +281,7 @@ func (n *bootedNode) writeFiles() {
 	n.must(n.m.Write("/etc/default/ovn-k8s-node", fmt.Sprintf("CLUSTER_IP_SUBNET=%s\nMINION_SWITCH_SUBNET=%s\nNODE_NAME=%s\n", world.ClusterSubnets, n.subnet, n.name)))
 	n.must(n.m.Write("/etc/systemd/system/ovsdb-server.service.d/late.conf",
 		"[Service]\nTimeoutStartSec=infinity\nExecStartPre=/bin/sh -c 'sleep $(cat /etc/late 2>/dev/null || echo 0)'\n"))
-	if n.mode == world.Dedicated { // see host.HideFromKernel
+	if n.mode == world.Dedicated && host.Datapath() == host.Userspace { // see host.HideFromKernel
 		n.must(n.m.Write("/etc/systemd/system/hide.service", "[Unit]\nDefaultDependencies=no\nBefore=network-pre.target\n[Service]\nType=oneshot\n"+
 			"ExecStart=/usr/sbin/nft 'table netdev hide { chain in { type filter hook ingress device \"eth1\" priority 0; policy drop; }; }'\nExecStart=/sbin/ip link set eth1 up\n[Install]\nWantedBy=multi-user.target\n"))
 		n.must(n.m.Enable("hide"))
@@ -302,9 +302,9 @@ func (n *bootedNode) configure() {
 	n.must(n.m.Write("/etc/openvswitch/ovn-k8s-api.token", token("ovn-k8s-cni")))
 	n.must(n.shellErr(fmt.Sprintf(`chmod 600 /etc/openvswitch/*.token
 		ovs-vsctl set Open_vSwitch . external_ids:ovn-remote=%s external_ids:ovn-nb=%s external_ids:ovn-encap-ip=%v external_ids:ovn-encap-type=geneve \
-		external_ids:ovn-bridge-datapath-type=netdev external_ids:k8s-api-server='"%s"' external_ids:ovn-k8s-service-cidr='"%s"' \
+		external_ids:ovn-bridge-datapath-type=%s external_ids:k8s-api-server='"%s"' external_ids:ovn-k8s-service-cidr='"%s"' \
 		external_ids:ovn-k8s-api-token-file=/etc/openvswitch/ovn-k8s-api.token`,
-		n.c.Central.SBTCP, n.c.Central.NBTCP, n.address(), n.c.APIServer(), world.ServiceSubnets)))
+		n.c.Central.SBTCP, n.c.Central.NBTCP, n.address(), host.Datapath(), n.c.APIServer(), world.ServiceSubnets)))
 }
 
 func (n *bootedNode) address() netip.Addr { return n.m.Port.Addresses[0].Addr() }

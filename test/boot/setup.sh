@@ -1,4 +1,4 @@
-# Makes a fresh disk, whose root is $1, that of a machine with the name $2: nothing
+# Makes a fresh disk, whose root is $1, that of a machine with the name $2 and the datapath $3: nothing
 # that the machine underneath has enabled, configured or recorded, and no hardware.
 set -e
 cd "$1"
@@ -16,7 +16,8 @@ tr -d - </proc/sys/kernel/random/uuid >etc/machine-id
 for unit in getty@tty1 console-getty systemd-logind systemd-udevd systemd-modules-load systemd-remount-fs ifupdown-pre; do
 	ln -sf /dev/null "etc/systemd/system/$unit.service"
 done
-# Open vSwitch without the kernel's module. Bridges need datapath_type=netdev.
+# Open vSwitch without the kernel's module, unless $3 is "system". Bridges need datapath_type=$3.
+[ "$3" = netdev ] || exit 0
 cat >etc/systemd/system/ovs-vswitchd.service.d/userspace.conf <<END
 [Service]
 ExecStart=

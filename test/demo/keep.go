@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ovn-k8s/test/host"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/world"
 )
 
@@ -272,7 +273,7 @@ func down(ctx context.Context, say sayer) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, goneTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit.Of(goneTimeout))
 	defer cancel()
 	for {
 		left := s.left()

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/world"
 )
 
@@ -23,7 +24,7 @@ const podsTimeout = time.Minute
 // show starts a cluster in dir and tests it. If the returned cluster is not nil,
 // even with an error, the caller must Close it.
 func show(ctx context.Context, dir, bin string, say sayer) (*world.World, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, limit.Of(timeout))
 	defer cancel()
 	w, err := world.New(ctx, world.Options{Dir: dir, Log: func(line string) { say("%s", line) }})
 	if err != nil {
@@ -138,7 +139,7 @@ func runPods(ctx context.Context, w *world.World) ([]world.Endpoint, error) {
 			names = append(names, name)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, podsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit.Of(podsTimeout))
 	defer cancel()
 	endpoints := make([]world.Endpoint, len(names))
 	var g errgroup.Group

@@ -190,9 +190,7 @@ func (f *Fabric) plug(h *Host, s segment, nic string, n byte) error {
 	if err != nil {
 		return err
 	}
-	// the userspace datapath does not complete checksums
-	_, _, err = h.Run(context.Background(), "ethtool", "-K", nic, "tx", "off")
-	return err
+	return completeChecksums(h.Command, nic)
 }
 
 // A Port connects a machine other than a Host to the hosts' network. It does not
@@ -240,9 +238,9 @@ func (p *Port) Plug(pid int, nic string) error {
 		return err
 	}
 	p.plugged = true
-	// as on a Host: the userspace datapath does not complete checksums
-	_, _, err = RunCommand(context.Background(), exec.Command("nsenter", "--target", strconv.Itoa(pid), "--net", "--", "ethtool", "-K", nic, "tx", "off"))
-	return err
+	return completeChecksums(func(name string, args ...string) *exec.Cmd {
+		return exec.Command("nsenter", append([]string{"--target", strconv.Itoa(pid), "--net", "--", name}, args...)...)
+	}, nic)
 }
 
 // Unplug removes the NIC, if there is one.

@@ -1,8 +1,8 @@
 // Package host creates hosts for tests. Each has its own network, mount, UTS and
 // process namespaces, with a private /run, /etc, /opt, /var and /usr/local, so
 // unmodified programs can use their default paths. A Fabric connects hosts. They
-// run a real Open vSwitch with the userspace datapath and a real ovn-controller,
-// and need no kernel modules.
+// run a real Open vSwitch and a real ovn-controller. With the userspace datapath,
+// the default, they need no kernel modules: see Datapath.
 //
 // A host leaves no link, mount, file or named namespace on the machine. Its
 // namespaces and all processes in them end on Close, or when the creating program
@@ -39,7 +39,7 @@ var hideScript string
 // environment is the complete environment of programs in a host.
 var environment = []string{
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-	"HOME=/root", "LANG=C.UTF-8",
+	"HOME=/root", "LANG=C.UTF-8", datapathVariable + "=" + Datapath(),
 }
 
 // pollInterval is the time between two checks of a condition.
@@ -90,7 +90,7 @@ func Missing() string {
 			return tool
 		}
 	}
-	return ""
+	return missingDatapath()
 }
 
 // New creates a host and connects it. The caller must Close it.
@@ -167,8 +167,12 @@ func (h *Host) Second() (addresses []netip.Prefix, gateways []netip.Addr) {
 
 // HideFromKernel makes the host's kernel drop all frames received on a NIC, leaving
 // them to Open vSwitch. The userspace datapath reads copies of the frames, so the
-// kernel must not answer or forward the originals as well.
+// kernel must not answer or forward the originals as well. The kernel's datapath
+// takes the frames, and nothing is done.
 func (h *Host) HideFromKernel(ctx context.Context, nic string) error {
+	if Datapath() != Userspace {
+		return nil
+	}
 	_, err := h.Script(ctx, hideScript, nic)
 	return err
 }

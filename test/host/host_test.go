@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"ovn-k8s/test/host"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
 )
@@ -23,7 +24,7 @@ import (
 func world(t *testing.T, names ...string) (context.Context, *host.Fabric, []*host.Host) {
 	t.Helper()
 	need.Nothing(t, need.Node, host.Missing())
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit.Of(time.Minute))
 	t.Cleanup(cancel)
 	fabric, err := host.NewFabric()
 	if err != nil {

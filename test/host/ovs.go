@@ -24,9 +24,9 @@ const (
 	controllerPidfile = "/var/run/ovn/ovn-controller.pid"
 )
 
-// StartOVS starts ovsdb-server and ovs-vswitchd with the userspace datapath, and
-// moves eth0 with its addresses to the bridge breth0. The system-id is the host's
-// name. After StopOVS it starts Open vSwitch again with the existing database.
+// StartOVS starts ovsdb-server and ovs-vswitchd, and moves eth0 with its addresses
+// to the bridge breth0. The system-id is the host's name. After StopOVS it starts
+// Open vSwitch again with the existing database.
 func (h *Host) StartOVS(ctx context.Context) error {
 	if err := h.StartSwitch(ctx); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (h *Host) StartOVS(ctx context.Context) error {
 	if err := h.HideFromKernel(ctx, "eth0"); err != nil {
 		return err
 	}
-	// The datapath finds the routes of its tunnels only on the bridge.
+	// The userspace datapath finds the routes of its tunnels only on the bridge.
 	err := batch(h.Command, "address flush dev eth0 scope global")
 	if err == nil {
 		err = address(h.Command, "breth0", h.Addresses, h.gateways)

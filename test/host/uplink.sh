@@ -2,5 +2,5 @@
 set -e
 mac=$(cat /sys/class/net/eth0/address)
 ovs-vsctl --timeout=60 -- --may-exist add-br breth0 \
-	-- set Bridge breth0 datapath_type=netdev other_config:hwaddr="\"$mac\"" \
+	-- set Bridge breth0 datapath_type="$OVNK8S_TEST_DATAPATH" other_config:hwaddr="\"$mac\"" \
 	-- --may-exist add-port breth0 eth0

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"ovn-k8s/test/host"
+	"ovn-k8s/test/limit"
 )
 
 const (
@@ -226,7 +227,7 @@ func (k *Kubelet) sync(ctx context.Context, key types.NamespacedName, pods corel
 // setUp runs a pod. It completes even if the kubelet stops meanwhile: in reality
 // the container runtime does this work.
 func (k *Kubelet) setUp(key types.NamespacedName, pod *corev1.Pod) (*Sandbox, error) {
-	ctx, cancel := context.WithTimeout(k.life, cniTimeout)
+	ctx, cancel := context.WithTimeout(k.life, limit.Of(cniTimeout))
 	defer cancel()
 	sandbox, err := k.cni.setUp(ctx, pod)
 	if err != nil {
@@ -239,7 +240,7 @@ func (k *Kubelet) setUp(key types.NamespacedName, pod *corev1.Pod) (*Sandbox, er
 }
 
 func (k *Kubelet) tearDown(key types.NamespacedName, sandbox *Sandbox) error {
-	ctx, cancel := context.WithTimeout(k.life, cniTimeout)
+	ctx, cancel := context.WithTimeout(k.life, limit.Of(cniTimeout))
 	defer cancel()
 	if err := k.cni.tearDown(ctx, sandbox); err != nil {
 		return fmt.Errorf("tearing down: %w", err)

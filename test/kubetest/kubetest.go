@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"ovn-k8s/test/build"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/wire"
 )
 
@@ -225,7 +226,7 @@ func (c *Cluster) Stop() {
 	_ = c.stdin.Close() // the signal to end
 	select {
 	case <-c.done:
-	case <-time.After(stopTimeout):
+	case <-time.After(limit.Of(stopTimeout)):
 	}
 	c.Kill()
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"ovn-k8s/test/lifeline"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/wire"
 )
 
@@ -319,7 +320,7 @@ func (c *Central) run(prog string, args ...string) (string, error) {
 	if err := cmd.Start(); err != nil {
 		return "", fmt.Errorf("running %s: %w", prog, err)
 	}
-	late := time.AfterFunc(toolTimeout, func() { _ = cmd.Process.Kill() })
+	late := time.AfterFunc(limit.Of(toolTimeout), func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
 	if err := cmd.Wait(); err != nil {
 		return "", fmt.Errorf("running %s %s: %w: %s", prog, strings.Join(args, " "), err, strings.TrimSpace(complaint.String()))
@@ -329,7 +330,7 @@ func (c *Central) run(prog string, args ...string) (string, error) {
 
 // await polls until ready returns no error, p ended, or time is up.
 func await(p *lifeline.Process, ready func() error) error {
-	deadline := time.After(readyTimeout)
+	deadline := time.After(limit.Of(readyTimeout))
 	for {
 		err := ready()
 		if err == nil {
@@ -339,7 +340,7 @@ func await(p *lifeline.Process, ready func() error) error {
 		case <-p.Done():
 			return p.Err()
 		case <-deadline:
-			return fmt.Errorf("not ready after %s: %w", readyTimeout, err)
+			return fmt.Errorf("not ready after %s: %w", limit.Of(readyTimeout), err)
 		case <-time.After(pollInterval):
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"ovn-k8s/test/limit"
 )
 
 const (
@@ -84,7 +86,7 @@ func (s *Session) run(ctx context.Context, conn net.Conn) {
 		_ = conn.Close()
 		for ctx.Err() == nil {
 			s.note(func(t *Typed) { t.Resets, t.Err = t.Resets+1, err })
-			try, cancel := context.WithTimeout(ctx, reconnectTimeout)
+			try, cancel := context.WithTimeout(ctx, limit.Of(reconnectTimeout))
 			conn, err = s.connect(try)
 			cancel()
 			if err == nil {

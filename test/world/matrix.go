@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 )
 
@@ -150,7 +151,7 @@ func (w *World) Try(ctx context.Context, attempts []Attempt) error {
 }
 
 func (w Attempt) try(ctx context.Context) (seen netip.Addr, err error) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit.Of(attemptTimeout))
 	defer cancel()
 	p := probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address, Source: w.Source}
 	answer, err := p.Until(ctx)

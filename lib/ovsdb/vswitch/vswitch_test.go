@@ -18,7 +18,9 @@ import (
 
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb/vswitch"
+	"ovn-k8s/test/host"
 	"ovn-k8s/test/lifeline"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
 )
@@ -101,7 +103,7 @@ func newNode(t testing.TB) *node {
 	n.startDB()
 	n.vsctl("--no-wait", "init")
 	n.startDaemon()
-	n.vsctl("set", "Open_vSwitch", ".", "external_ids:ovn-bridge-datapath-type=netdev")
+	n.vsctl("set", "Open_vSwitch", ".", "external_ids:ovn-bridge-datapath-type="+host.Datapath())
 	return n
 }
 
@@ -153,7 +155,7 @@ func (n *node) startDB() {
 
 func (n *node) startDaemon() {
 	n.t.Helper()
-	n.daemon = n.start("ovs-vswitchd", "--disable-system", "unix:"+n.dir+"/db.sock")
+	n.daemon = n.start("ovs-vswitchd", append(host.VswitchdArgs(), "unix:"+n.dir+"/db.sock")...)
 }
 
 func stop(p **lifeline.Process) {
@@ -166,7 +168,7 @@ func stop(p **lifeline.Process) {
 // await polls a condition without an event.
 func (n *node) await(ok func() bool) {
 	n.t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); {
+	for end := time.Now().Add(limit.Of(time.Minute)); !ok(); {
 		if time.Now().After(end) {
 			n.t.Fatal("waited too long")
 		}
@@ -186,7 +188,7 @@ func (n *node) connect() *vswitch.Switch {
 
 // ctx is long enough for anything in these tests.
 func (n *node) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(n.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(n.t.Context(), limit.Of(30*time.Second))
 	n.t.Cleanup(cancel)
 	return ctx
 }
@@ -249,7 +251,7 @@ func TestEnsureInternalPort(t *testing.T) {
 	}
 	plan("add bridge br-int", "add port k8s-node1 to bridge br-int")
 	ensure(true)
-	if got := n.vsctl("get", "Bridge", "br-int", "datapath_type", "fail_mode", "other_config"); got != "netdev\nsecure\n{disable-in-band=\"true\"}" {
+	if got := n.vsctl("get", "Bridge", "br-int", "datapath_type", "fail_mode", "other_config"); got != host.Datapath()+"\nsecure\n{disable-in-band=\"true\"}" {
 		t.Errorf("br-int: %q", got)
 	}
 	plan()
@@ -276,7 +278,7 @@ func TestEnsureInternalPort(t *testing.T) {
 		t.Errorf("deleting again: %v, %v", changed, err)
 	}
 	ensure(true)
-	if got, err := s.DatapathType(n.ctx(), "br-int"); got != "netdev" || err != nil {
+	if got, err := s.DatapathType(n.ctx(), "br-int"); got != host.Datapath() || err != nil {
 		t.Errorf("datapath type %q, %v", got, err)
 	}
 }
@@ -284,7 +286,7 @@ func TestEnsureInternalPort(t *testing.T) {
 func TestEnsureInternalPortErrors(t *testing.T) {
 	n := newNode(t)
 	s := n.connect()
-	n.vsctl("add-br", "other", "--", "set", "Bridge", "other", "datapath_type=netdev", "--", "add-port", "other", "p1", "--", "set", "Interface", "p1", "type=internal")
+	n.vsctl("add-br", "other", "--", "set", "Bridge", "other", "datapath_type="+host.Datapath(), "--", "add-port", "other", "p1", "--", "set", "Interface", "p1", "type=internal")
 	_, err := s.EnsureInternalPort(n.ctx(), vswitch.InternalPort{Bridge: "br-int", Name: "p1"})
 	if want := "adding port p1 to br-int: port p1 belongs to bridge other already"; err == nil || err.Error() != want {
 		t.Errorf("\n got %v\nwant %s", err, want)
@@ -305,7 +307,7 @@ func TestEnsureInternalPortErrors(t *testing.T) {
 
 func (n *node) bridge(name string) {
 	n.t.Helper()
-	n.vsctl("add-br", name, "--", "set", "Bridge", name, "datapath_type=netdev")
+	n.vsctl("add-br", name, "--", "set", "Bridge", name, "datapath_type="+host.Datapath())
 }
 
 func (n *node) count(table string) int {
@@ -382,7 +384,7 @@ func TestAttachAndDetach(t *testing.T) {
 // The policer is for the kernel's datapath alone: see PodPort.
 func TestEgressRate(t *testing.T) {
 	n := newNode(t)
-	n.bridge("netdev")
+	n.vsctl("add-br", "netdev", "--", "set", "Bridge", "netdev", "datapath_type=netdev")
 	n.vsctl("--no-wait", "add-br", "system")
 	s := n.connect()
 	for bridge, want := range map[string]string{"netdev": "0\n0", "system": "50000\n5000"} {
@@ -477,7 +479,7 @@ func TestConnectFor(t *testing.T) {
 	if others, err := vswitch.HeardOfOthers(n.ctx(), s); others || err != nil {
 		t.Errorf("it hears when others make ports: %v, %v", others, err)
 	}
-	if kind, err := s.DatapathType(n.ctx(), "br-int"); kind != "netdev" || err != nil {
+	if kind, err := s.DatapathType(n.ctx(), "br-int"); kind != host.Datapath() || err != nil {
 		t.Errorf("%q, %v", kind, err)
 	}
 	bound := func(to string) func(vswitch.Interface) bool {
@@ -619,7 +621,7 @@ func (n *node) transfer(from, to, addr string) time.Duration {
 	if _, err := ready.Read(make([]byte, 1)); err != nil {
 		n.t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(n.t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(n.t.Context(), limit.Of(60*time.Second))
 	defer cancel()
 	tx := exec.CommandContext(ctx, "ip", "netns", "exec", from, os.Args[0], addr+":5001")
 	tx.Env = append(os.Environ(), "VSWITCH_TEST_ROLE=send")

@@ -1,0 +1,73 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+)
+
+// The values of datapath_type in Open vSwitch.
+const (
+	// Userspace is the datapath in ovs-vswitchd. It needs no kernel module.
+	Userspace = "netdev"
+	// Kernel is the datapath of the kernel module openvswitch.
+	Kernel = "system"
+)
+
+// datapathVariable selects the datapath of all hosts. Programs in hosts have it, too.
+const datapathVariable = "OVNK8S_TEST_DATAPATH"
+
+// Datapath is the datapath_type of the hosts' bridges: OVNK8S_TEST_DATAPATH, or
+// Userspace.
+func Datapath() string { return cmp.Or(os.Getenv(datapathVariable), Userspace) }
+
+// DatapathDevice is the name of the device with which a datapath appears in its
+// network namespace.
+func DatapathDevice() string { return "ovs-" + Datapath() }
+
+// VswitchdArgs are the arguments of ovs-vswitchd for the datapath. With the userspace
+// datapath it ignores datapaths of the kernel.
+func VswitchdArgs() []string {
+	if Datapath() == Userspace {
+		return []string{"--disable-system"}
+	}
+	return nil
+}
+
+// BridgeSetting is the setting of external_ids for the datapath of br-int, if it is
+// not the default.
+func BridgeSetting() []string {
+	if Datapath() == Userspace {
+		return []string{"ovn-bridge-datapath-type=" + Userspace}
+	}
+	return nil
+}
+
+// completeChecksums has the kernel complete checksums of frames for nic, instead of
+// leaving that to the NIC: the userspace datapath does not complete them.
+func completeChecksums(command func(string, ...string) *exec.Cmd, nic string) error {
+	if Datapath() != Userspace {
+		return nil
+	}
+	args := []string{"-K", nic, "tx", "off"}
+	_, _, err := run(context.Background(), command("ethtool", args...), "ethtool", args)
+	return err
+}
+
+// missingDatapath names a prerequisite of the datapath missing on this machine, or
+// is "".
+func missingDatapath() string {
+	switch d := Datapath(); d {
+	case Userspace:
+		return ""
+	case Kernel:
+		if _, err := os.Stat("/sys/module/openvswitch"); err != nil {
+			return "the kernel module openvswitch (modprobe openvswitch)"
+		}
+		return ""
+	default:
+		return fmt.Sprintf("a valid %s: %q is neither %s nor %s", datapathVariable, d, Kernel, Userspace)
+	}
+}
