@@ -11,8 +11,8 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// Look returns the units of Services and hosts affected by other facts.
-func (x *Services) Look(c facts.Change) []nb.Unit {
+// FactsChanged returns the units of Services and hosts affected by other facts.
+func (x *Services) FactsChanged(c facts.Change) []nb.Unit {
 	touched := x.changedChassis(c)
 	if c.Surroundings {
 		touched = append(touched, x.lookAround()...)

@@ -18,7 +18,7 @@ func TestCheckOfServicesAndOfWhatNoPodMayDo(t *testing.T) {
 	web.Labels = map[string]string{"app": "web"}
 	w.Put(web)
 	w.Put(client)
-	w.Settle()
+	w.Allocate()
 	closed := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "closed"}}
 	closed.Spec.PodSelector.MatchLabels = web.Labels
 	w.Put(closed)

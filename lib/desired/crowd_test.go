@@ -174,7 +174,7 @@ func TestServicesTouchOnlyRivalHostPorts(t *testing.T) {
 		p.Spec.NodeName = fmt.Sprint("node-", i)
 		w.Put(withHostPort(p, "", 80, corev1.ProtocolTCP))
 	}
-	w.Settle()
+	w.Allocate()
 	pods := func(units []nb.Unit) (n int) {
 		for _, u := range units {
 			if strings.HasPrefix(string(u), "pod/") {

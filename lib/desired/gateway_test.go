@@ -95,15 +95,15 @@ func TestAPodDoesNotTakeAGatewaysPort(t *testing.T) {
 	with, without := withGateways(t, cluster(t, 1), 1), cluster(t, 1)
 	w := NewWorld()
 	w.Put(with)
-	gone(w, append(w.Put(taken), w.Settle()...))
+	gone(w, append(w.Put(taken), w.Allocate()...))
 	w.Put(without)
-	if touched := w.Settle(); !slices.Contains(touched, nb.Unit(unit)) {
+	if touched := w.Allocate(); !slices.Contains(touched, nb.Unit(unit)) {
 		t.Errorf("without the gateway: touched %v", touched)
 	}
 	if rows, err := w.Rows(unit); len(rows) != 1 || err != nil {
 		t.Errorf("without the gateway: %v, %v", rows, err)
 	}
-	gone(w, append(w.Put(with), w.Settle()...))
+	gone(w, append(w.Put(with), w.Allocate()...))
 }
 
 // leading lists the gateways with routes to them.

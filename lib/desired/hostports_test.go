@@ -46,7 +46,7 @@ func TestHostPortsAreInTheTransactionOfThePort(t *testing.T) {
 	w.Put(hostNode(1))
 	w.Put(newPod("plain", "n1"))
 	w.Put(withHostPort(newPod("web", "n1"), "", 80, corev1.ProtocolTCP))
-	w.Settle()
+	w.Allocate()
 	if rows, err := w.Rows("pod/default/plain"); err != nil || len(rows) != 1 {
 		t.Errorf("a pod without hostPorts has %d rows, %v", len(rows), err)
 	}
@@ -72,7 +72,7 @@ func TestAGatewayTakesInHostPorts(t *testing.T) {
 	w.Put(c)
 	w.Put(hostNode(1))
 	w.Put(withHostPort(newPod("web", "n1"), "0.0.0.0", 80, corev1.ProtocolTCP))
-	w.Settle()
+	w.Allocate()
 	c, err := c.WithGateway("g", topology.Gateway{
 		Mode: topology.Bridge, Interface: "breth0", Chassis: "chassis-1", MAC: "02:00:00:00:00:01", IPs: prefixes("192.0.2.1/24"),
 	})
@@ -97,7 +97,7 @@ func TestTheFirstKeepsAHostPort(t *testing.T) {
 		p := withHostPort(newPod(name, node), "", 30080, corev1.ProtocolTCP)
 		p.CreationTimestamp = metav1.Unix(created, 0)
 		touched := w.Put(p)
-		return append(touched, w.Settle()...)
+		return append(touched, w.Allocate()...)
 	}
 	fine := func(name string) {
 		t.Helper()
@@ -201,7 +201,7 @@ func TestRivalsOfHostPortsAreComplete(t *testing.T) {
 			} else {
 				touched = w.Put(p)
 			}
-			touched = append(touched, w.Settle()...)
+			touched = append(touched, w.Allocate()...)
 			for n := range 9 {
 				now := text(w, n)
 				if u := nb.Unit(fmt.Sprint("pod/default/rival-", n)); now != before[n] && !slices.Contains(touched, u) && step > 0 {

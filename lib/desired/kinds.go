@@ -50,9 +50,11 @@ var kinds = map[reflect.Type]kind{
 		func(w *World, name types.NamespacedName) []nb.Unit { return w.Policies.removePolicy(name) },
 		func(w *World) []types.NamespacedName { return w.Policies.policyNames() },
 	),
-	reflect.TypeFor[*networkingv1.ServiceCIDR](): oneByOne(func(w *World, o *networkingv1.ServiceCIDR) []nb.Unit { return w.look(w.facts.PutServiceCIDR(o)) },
+	reflect.TypeFor[*networkingv1.ServiceCIDR](): oneByOne(func(w *World, o *networkingv1.ServiceCIDR) []nb.Unit {
+		return w.factsChanged(w.facts.PutServiceCIDR(o))
+	},
 		func(w *World, name types.NamespacedName) []nb.Unit {
-			return w.look(w.facts.RemoveServiceCIDR(name.Name))
+			return w.factsChanged(w.facts.RemoveServiceCIDR(name.Name))
 		},
 		func(w *World) []types.NamespacedName { return clusterWide(maps.Keys(w.Facts().CIDRs)) }),
 
@@ -76,7 +78,7 @@ func input[O any](put func(*World, O) []nb.Unit) kind {
 
 // fact is the kind of an input of the facts.
 func fact[O any](put func(*facts.Index, O) facts.Change) kind {
-	return kind{put: func(w *World, o any) []nb.Unit { return w.look(put(w.facts, o.(O))) }}
+	return kind{put: func(w *World, o any) []nb.Unit { return w.factsChanged(put(w.facts, o.(O))) }}
 }
 
 // oneByOne is a kind of Kubernetes objects. known lists the names of those put and not removed.

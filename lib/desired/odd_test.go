@@ -81,7 +81,7 @@ func TestOddObjects(t *testing.T) {
 			m.SetNamespace(pick(r, "default", "eth1"))
 			m.SetName(pick(r, "kubernetes", "n0", "n1", "gw0", "web"))
 			dirty := map[nb.Unit]bool{}
-			for _, touched := range [][]nb.Unit{w.Put(o), w.Settle(), w.Units()} {
+			for _, touched := range [][]nb.Unit{w.Put(o), w.Allocate(), w.Units()} {
 				for _, u := range touched {
 					dirty[u] = true
 				}

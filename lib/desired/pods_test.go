@@ -86,7 +86,7 @@ func restarted(w *World, pods map[string]*corev1.Pod) *World {
 	for _, p := range pods {
 		next.Put(p.DeepCopy())
 	}
-	next.Settle()
+	next.Allocate()
 	return next
 }
 
@@ -123,7 +123,7 @@ func convert(t *testing.T, way [][]string, restart string) {
 		} else {
 			w.Put(oneNode(t, subnets...))
 		}
-		w.Settle()
+		w.Allocate()
 		switch restart {
 		case "restarts":
 			w = restarted(w, pods)
@@ -133,7 +133,7 @@ func convert(t *testing.T, way [][]string, restart string) {
 			for _, p := range pods {
 				empty.Put(p.DeepCopy())
 			}
-			empty.Settle()
+			empty.Allocate()
 			w = empty
 		}
 		for name, ips := range had {
@@ -155,7 +155,7 @@ func convert(t *testing.T, way [][]string, restart string) {
 				w.Put(pods[name].DeepCopy())
 			}
 		}
-		w.Settle()
+		w.Allocate()
 		for name, p := range pods {
 			if r.IntN(4) == 0 {
 				w.Remove(p)
@@ -199,7 +199,7 @@ func TestWhoHasAnAddressThatSeveralClaim(t *testing.T) {
 			for _, o := range tt.puts {
 				w.Put(o)
 			}
-			w.Settle()
+			w.Allocate()
 			noTwoShareAnAddress(t, w)
 			for name, ip := range given(w) {
 				if (name == tt.want) != (ip == "10.0.1.12/29") {
@@ -220,11 +220,11 @@ func TestAFullFamilyTakesNothing(t *testing.T) {
 		pods[name] = started(name, int64(i))
 		w.Put(pods[name].DeepCopy())
 	}
-	w.Settle()
+	w.Allocate()
 	run(w, pods)
 	before := given(w)
 	w.Put(oneNode(t, "10.0.1.8/29", "fd00:0:0:1::/64")) // 4 addresses for 6 pods
-	w.Settle()
+	w.Allocate()
 	for name, ips := range before {
 		if got := given(w)[name]; !strings.HasSuffix(got, ips) {
 			t.Errorf("%s has %s instead of %s", name, got, ips)
@@ -235,7 +235,7 @@ func TestAFullFamilyTakesNothing(t *testing.T) {
 		t.Errorf("the youngest: %v, %v", rows, err)
 	}
 	w.Remove(pods["p0"])
-	if touched := w.Settle(); !slices.Contains(touched, nb.Unit("pod/default/p4")) || len(strings.Fields(given(w)["p4"])) != 2 {
+	if touched := w.Allocate(); !slices.Contains(touched, nb.Unit("pod/default/p4")) || len(strings.Fields(given(w)["p4"])) != 2 {
 		t.Errorf("a free address went to none of those that wait: %v, %v", touched, given(w))
 	}
 }
@@ -246,7 +246,7 @@ func TestMismatch(t *testing.T) {
 	w.Put(oneNode(t, "10.0.1.8/29"))
 	pods := map[string]*corev1.Pod{"a": started("a", 1)}
 	w.Put(pods["a"].DeepCopy())
-	w.Settle()
+	w.Allocate()
 	const unit = nb.Unit("pod/default/a")
 	expect := func(when, want string) {
 		t.Helper()
@@ -259,10 +259,10 @@ func TestMismatch(t *testing.T) {
 	run(w, pods)
 	expect("as it should be", "")
 	w.Put(oneNode(t, "10.0.1.8/29", "fd00:0:0:1::/64"))
-	w.Settle()
+	w.Allocate()
 	expect("dual stack", "pod default/a runs without address fd00:0:0:1::3, which it was assigned after its start: delete the pod to recreate it with all addresses")
 	w.Put(oneNode(t, "fd00:0:0:1::/64"))
-	w.Settle()
+	w.Allocate()
 	expect("the other family", "pod default/a runs with address 10.0.1.11, but is assigned fd00:0:0:1::3: its packets are dropped; delete the pod to recreate it")
 	pods["a"].Status.PodIPs = append(pods["a"].Status.PodIPs, corev1.PodIP{IP: "fd00:0:0:1::3"})
 	if touched := w.Put(pods["a"].DeepCopy()); !slices.Contains(touched, unit) {
@@ -280,7 +280,7 @@ func TestARestartContinuesTheRound(t *testing.T) {
 		name := fmt.Sprint("p", i)
 		p := newPod(name, "n1")
 		w.Put(p)
-		w.Settle()
+		w.Allocate()
 		ips := given(w)[name]
 		if slices.Contains(last, ips) {
 			t.Fatalf("pod %d has %s again, after %v", i, ips, last)
@@ -318,21 +318,21 @@ func TestAStaticPodKeepsItsAddress(t *testing.T) {
 	w := NewWorld()
 	w.Put(oneNode(t, "10.0.1.0/24"))
 	w.Put(static("u1", "hash"))
-	w.Settle()
+	w.Allocate()
 	before := given(w)["etcd-n1"]
 	if ver := port(w).Options[names.IfaceIDVer]; ver != "" {
 		t.Errorf("its port is bound only by interfaces of UID %s", ver)
 	}
 	w.Remove(static("u1", "hash"))
 	w.Put(newPod("other", "n1"))
-	w.Settle()
+	w.Allocate()
 	w.Put(static("u2", "hash"))
-	w.Settle()
+	w.Allocate()
 	if got := given(w)["etcd-n1"]; got != before {
 		t.Errorf("deleted and made again: %s, want %s", got, before)
 	}
 	w.Put(static("u3", "hash")) // as after a relist
-	w.Settle()
+	w.Allocate()
 	if got := given(w)["etcd-n1"]; got != before || port(w).ExternalIDs[names.PodUID] != "u3" {
 		t.Errorf("replaced: %s, want %s; %v", got, before, port(w))
 	}
@@ -341,7 +341,7 @@ func TestAStaticPodKeepsItsAddress(t *testing.T) {
 		t.Errorf("while the watcher was down: %s, want %s", got, before)
 	}
 	w.Put(static("u5", "another manifest"))
-	w.Settle()
+	w.Allocate()
 	if got := given(w)["etcd-n1"]; got == before {
 		t.Error("another static pod has the address at once")
 	}
@@ -358,16 +358,16 @@ func TestWaitingPodsCostNothing(t *testing.T) {
 		}
 		w.Put(p)
 	}
-	w.Settle()
+	w.Allocate()
 	w.Put(started("other", 1<<40))
-	if touched := w.Settle(); len(touched) != 1 {
+	if touched := w.Allocate(); len(touched) != 1 {
 		t.Errorf("a pod that waits touches %d units", len(touched))
 	}
-	if n := testing.AllocsPerRun(10, func() { w.Put(sayer("n1", 1)); w.Settle() }); n > 100 {
+	if n := testing.AllocsPerRun(10, func() { w.Put(sayer("n1", 1)); w.Allocate() }); n > 100 {
 		t.Errorf("an event that helps nobody allocates %v times", n)
 	}
 	w.Remove(newPod("p1", "n1"))
-	if touched := w.Settle(); !slices.Equal(touched, []nb.Unit{"pod/default/p9", "node/n1"}) {
+	if touched := w.Allocate(); !slices.Equal(touched, []nb.Unit{"pod/default/p9", "node/n1"}) {
 		t.Errorf("a free address touches %v", touched)
 	}
 	if got := given(w); len(got) != 4 || got["p9"] != "10.0.1.11/29" {
@@ -378,7 +378,7 @@ func TestWaitingPodsCostNothing(t *testing.T) {
 			w.Remove(newPod(fmt.Sprint("p", i), "n1"))
 		}
 	}
-	w.Settle()
+	w.Allocate()
 	w.Remove(newPod("other", "n1"))
 	if len(given(w)) != 0 {
 		t.Errorf("left: %v", given(w))
@@ -398,7 +398,7 @@ func TestRandomConversions(t *testing.T) {
 			case 0:
 				w.Put(oneNode(t, choices[r.IntN(len(choices))]...))
 			case 1:
-				w.Settle()
+				w.Allocate()
 				w = restarted(w, pods)
 			case 2:
 				if pods[name] != nil {
@@ -412,7 +412,7 @@ func TestRandomConversions(t *testing.T) {
 					w.Put(pods[name].DeepCopy())
 				}
 			}
-			w.Settle()
+			w.Allocate()
 			run(w, pods)
 			noTwoShareAnAddress(t, w)
 			claimed := map[string]int{}

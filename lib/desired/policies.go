@@ -75,8 +75,8 @@ func (x *Policies) namespaceNames() []types.NamespacedName {
 	return clusterWide(slices.Values(x.index.Namespaces()))
 }
 
-// Look returns the units of the guard and of nodes' own ACLs affected.
-func (x *Policies) Look(c facts.Change) (touched []nb.Unit) {
+// FactsChanged returns the units of the guard and of nodes' own ACLs affected.
+func (x *Policies) FactsChanged(c facts.Change) (touched []nb.Unit) {
 	for _, sw := range c.Moved {
 		touched = append(touched, policy.NodeUnit(sw))
 	}

@@ -101,7 +101,7 @@ func (s scale) fill(b *testing.B) (w *World, rows int) {
 	for _, o := range s.pods {
 		w.Put(o)
 	}
-	w.Settle()
+	w.Allocate()
 	for _, u := range w.Units() {
 		r, err := w.Rows(u)
 		if err != nil {
@@ -237,7 +237,7 @@ func large(b *testing.B) (w *World, c topology.Cluster) {
 		p.Spec.Ingress[0].From[0].NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": fmt.Sprint((i + 1) % 10)}}
 		w.Put(p)
 	}
-	w.Settle()
+	w.Allocate()
 	for i := range services {
 		w.Put(largeService(i))
 		w.Put(largeSlice(i, 0))
@@ -360,7 +360,7 @@ func BenchmarkEvent(b *testing.B) {
 		b.Run(bm.name, func(b *testing.B) {
 			i, units := 0, 0
 			for b.Loop() {
-				touched := append(bm.event(i), w.Settle()...)
+				touched := append(bm.event(i), w.Allocate()...)
 				dirty := map[nb.Unit]bool{}
 				for _, u := range touched {
 					dirty[u] = true

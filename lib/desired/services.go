@@ -22,10 +22,10 @@ import (
 
 // Services are the Services and their endpoints.
 type Services struct {
-	facts     *facts.Index
-	look      func(facts.Change) []nb.Unit // of the World: the addresses of the API server are facts, too
-	answers   *answer.Index
-	hostPorts *ports.HostPorts
+	facts        *facts.Index
+	factsChanged func(facts.Change) []nb.Unit // of the World: the addresses of the API server are facts, too
+	answers      *answer.Index
+	hostPorts    *ports.HostPorts
 
 	all    map[service.Key]*serviceState
 	owners map[types.NamespacedName]service.Key // of endpoint slices
@@ -64,9 +64,9 @@ type traits struct {
 	served    int  // see service.Resolved.Served
 }
 
-func newServices(x *facts.Index, look func(facts.Change) []nb.Unit, claims *ports.Services, hostPorts *ports.HostPorts) *Services {
+func newServices(x *facts.Index, factsChanged func(facts.Change) []nb.Unit, claims *ports.Services, hostPorts *ports.HostPorts) *Services {
 	s := &Services{
-		facts: x, look: look, claims: claims, hostPorts: hostPorts,
+		facts: x, factsChanged: factsChanged, claims: claims, hostPorts: hostPorts,
 		all: map[service.Key]*serviceState{}, owners: map[types.NamespacedName]service.Key{}, onNode: map[string]map[service.Key]*localEndpoints{},
 		returns: returns{on: map[string]replies{}}, crowds: newCrowds(),
 		selection: service.Selection{Userspace: true}, // for every datapath
@@ -257,7 +257,7 @@ func (x *Services) changeService(k service.Key, change func() (others []service.
 		delete(x.all, k)
 	}
 	if k == service.APIServer() {
-		touched = append(touched, x.look(x.facts.PutAPIServer(x.claims.Reserved()))...)
+		touched = append(touched, x.factsChanged(x.facts.PutAPIServer(x.claims.Reserved()))...)
 	}
 	return touched
 }

@@ -24,7 +24,7 @@ func TestRowsReferToFormerSteps(t *testing.T) {
 			randomPolicyChange(oracle.Source{Rand: r}, w)
 			randomServiceChange(t, r, w)
 		}
-		w.Settle()
+		w.Allocate()
 		owner := map[row]nb.Unit{}
 		rows := map[nb.Unit][]nb.Row{}
 		for _, u := range w.Units() {

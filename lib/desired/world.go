@@ -23,13 +23,13 @@ import (
 
 // A World is the latest version of every object.
 //
-// Put and Remove record a change and return the units to compute again. Settle then assigns addresses and returns
+// Put and Remove record a change and return the units to compute again. Allocate then assigns addresses and returns
 // more units. All other units have the same Rows as before.
 type World struct {
 	facts    *facts.Index
 	network  *network.Network
 	units    map[string]feature.Units // by prefix
-	features []feature.Feature        // in the order in which they look at facts
+	features []feature.Feature        // in the order in which they get facts
 	Policies *Policies
 	Pods     *pod.Index
 
@@ -44,7 +44,7 @@ func NewWorld() *World {
 	w.Policies = &Policies{w.facts, policy.NewIndex()}
 	claims := &ports.Services{}
 	hostPorts := ports.NewHostPorts(w.facts, claims)
-	w.Services = newServices(w.facts, w.look, claims, hostPorts)
+	w.Services = newServices(w.facts, w.factsChanged, claims, hostPorts)
 	w.Answers, w.hostPorts = w.Services.answers, hostport.NewIndex(w.facts, hostPorts)
 	w.Pods = pod.NewIndex(w.facts, pod.Additions{Changed: hostPorts.Change, Groups: w.Policies.index.Refs, Rows: w.hostPorts.Rows})
 	w.network = network.New(w.facts, w.Pods.Marks)
@@ -56,19 +56,19 @@ func NewWorld() *World {
 // Facts are the latest facts about the network.
 func (w *World) Facts() *facts.Facts { return w.facts.Now() }
 
-// look lets all features look at other facts, and returns the units to compute again.
-func (w *World) look(c facts.Change) (touched []nb.Unit) {
+// factsChanged lets all features look at other facts, and returns the units to compute again.
+func (w *World) factsChanged(c facts.Change) (touched []nb.Unit) {
 	if c.Now == nil {
 		return nil
 	}
 	for _, f := range w.features {
-		touched = append(touched, f.Look(c)...)
+		touched = append(touched, f.FactsChanged(c)...)
 	}
 	return touched
 }
 
 func (w *World) putNodes(nodes []*corev1.Node, gone []types.NamespacedName) []nb.Unit {
-	return w.look(w.facts.PutNodes(nodes, gone))
+	return w.factsChanged(w.facts.PutNodes(nodes, gone))
 }
 
 func (w *World) nodeNames() []types.NamespacedName { return clusterWide(maps.Keys(w.Facts().Nodes)) }
@@ -84,13 +84,13 @@ func (w *World) removePodObject(name types.NamespacedName) []nb.Unit {
 }
 
 func (w *World) putNamespace(n *corev1.Namespace) []nb.Unit {
-	return append(w.look(w.facts.PutNamespace(n)), w.Policies.index.PutNamespace(n)...)
+	return append(w.factsChanged(w.facts.PutNamespace(n)), w.Policies.index.PutNamespace(n)...)
 }
 
 func (w *World) podNames() []types.NamespacedName { return namesOf(w.Pods.Keys()) }
 
-// Settle assigns missing addresses to pods: see pod.Index.Settle.
-func (w *World) Settle() []nb.Unit { return w.Pods.Settle() }
+// Allocate assigns missing addresses to pods: see pod.Index.Allocate.
+func (w *World) Allocate() []nb.Unit { return w.Pods.Allocate() }
 
 // Size estimates the work of ovn-northd for each change, in logical ports of pods. With 100 nodes and OVN 23.03, a
 // node costs as much as five of them, and a Service as much as two.

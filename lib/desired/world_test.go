@@ -118,7 +118,7 @@ func TestAnnotationIsOnlyAWish(t *testing.T) {
 			for _, p := range tt.pods {
 				w.Put(p)
 			}
-			w.Settle()
+			w.Allocate()
 			if got := given(w); !maps.Equal(got, tt.want) {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
@@ -133,7 +133,7 @@ func TestTheDatabaseWinsOverTheAnnotation(t *testing.T) {
 	w.Put(cluster(t, 1))
 	w.Put(annotated(newPod("a", "n1"), "10.0.1.12/29", "fd00:0:0:1::c/64"))
 	w.Put(newPod("b", "n1"))
-	w.Settle()
+	w.Allocate()
 	if got := given(w); got["b"] != "10.0.1.12/29 fd00:0:0:1::c/64" || got["a"] == got["b"] || got["a"] == "" {
 		t.Errorf("got %v", got)
 	}
@@ -143,10 +143,10 @@ func TestAnAnnotationWrittenLaterChangesNothing(t *testing.T) {
 	w := NewWorld()
 	w.Put(cluster(t, 1))
 	w.Put(newPod("a", "n1"))
-	w.Settle()
+	w.Allocate()
 	before := given(w)["a"]
 	w.Put(annotated(newPod("a", "n1"), "10.0.1.14/29", "fd00:0:0:1::e/64"))
-	w.Settle()
+	w.Allocate()
 	if got := given(w)["a"]; got != before {
 		t.Errorf("the pod moved from %s to %s", before, got)
 	}
@@ -161,7 +161,7 @@ func TestAddressesAreNotReusedAtOnce(t *testing.T) {
 	var seen []string
 	for range 3 {
 		w.Put(newPod("a", "n1"))
-		w.Settle()
+		w.Allocate()
 		seen = append(seen, given(w)["a"])
 		w.Remove(newPod("a", "n1"))
 	}
@@ -171,13 +171,13 @@ func TestAddressesAreNotReusedAtOnce(t *testing.T) {
 	// A pod does not get the address of a pod just deleted by wishing for the last one.
 	w.Put(cluster(t, 2))
 	w.Put(newPod("victim", "n2"))
-	w.Settle()
+	w.Allocate()
 	victim := given(w)["victim"]
 	w.Remove(newPod("victim", "n2"))
 	w.Put(annotated(newPod("wish", "n2"), "10.0.2.14/29", "fd00:0:0:2::ff:ffff/64"))
-	w.Settle()
+	w.Allocate()
 	w.Put(newPod("heir", "n2"))
-	if w.Settle(); given(w)["wish"] != "10.0.2.14/29 fd00::2:0:0:ff:ffff/64" || given(w)["heir"] == victim {
+	if w.Allocate(); given(w)["wish"] != "10.0.2.14/29 fd00::2:0:0:ff:ffff/64" || given(w)["heir"] == victim {
 		t.Errorf("after %s came %v", victim, given(w))
 	}
 }
@@ -188,13 +188,13 @@ func TestAFullSubnetIsNamedAndRetriedWhenAPodGoes(t *testing.T) {
 	for i := range 5 {
 		w.Put(newPod(fmt.Sprint("p", i), "n1"))
 	}
-	w.Settle()
+	w.Allocate()
 	_, err := w.Rows("pod/default/p4")
 	if want := "subnet 10.0.1.8/29 of node n1 has no free address: all 4 are in use"; err == nil || err.Error() != want {
 		t.Fatalf("got error %v, want %q", err, want)
 	}
 	w.Remove(newPod("p0", "n1"))
-	if touched := w.Settle(); !slices.Contains(touched, nb.Unit("pod/default/p4")) {
+	if touched := w.Allocate(); !slices.Contains(touched, nb.Unit("pod/default/p4")) {
 		t.Errorf("a free address touches %v, not the pod that waits for it", touched)
 	}
 	if rows, err := w.Rows("pod/default/p4"); err != nil || len(rows) != 1 {
@@ -213,10 +213,10 @@ func TestPodsWithoutPorts(t *testing.T) {
 	} {
 		p := newPod(name, "n1")
 		w.Put(p)
-		w.Settle()
+		w.Allocate()
 		change(p)
 		w.Put(p)
-		w.Settle()
+		w.Allocate()
 		if rows, err := w.Rows(nb.Unit("pod/default/" + name)); rows != nil || err != nil {
 			t.Errorf("%s: got rows %v, %v", name, rows, err)
 		}
@@ -261,7 +261,7 @@ func TestTouchedIsComplete(t *testing.T) {
 		before := state(w, nil)
 		for step := range 150 {
 			what, touched := randomChange(t, r, w)
-			touched = append(touched, w.Settle()...)
+			touched = append(touched, w.Allocate()...)
 			after := state(w, slices.Collect(maps.Keys(before)))
 			for u, rows := range after {
 				if !Known(u) { // T10

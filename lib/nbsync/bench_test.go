@@ -27,7 +27,7 @@ func big(b testing.TB, n int) *desired.World {
 	for i := range n {
 		w.Put(newPod(fmt.Sprint("p", i), fmt.Sprint("n", i%100)))
 	}
-	w.Settle()
+	w.Allocate()
 	return w
 }
 
@@ -103,7 +103,7 @@ func BenchmarkPolicies(b *testing.B) {
 		p.Labels = map[string]string{"group": fmt.Sprint(i % 20)}
 		w.Put(p)
 	}
-	w.Settle()
+	w.Allocate()
 	apply(b, s, rowsOf(w, w.Units()))
 	change := func(change func(any) []nb.Unit) {
 		dirty := map[nb.Unit]bool{}

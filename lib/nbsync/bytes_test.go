@@ -49,11 +49,11 @@ func TestTransactionsAreBoundedInBytes(t *testing.T) {
 	s.DB, s.Compare = r, desired.Compare
 	w := desired.NewWorld()
 	w.Put(cluster(t, 0))
-	w.Settle()
+	w.Allocate()
 	apply(t, s, rowsOf(w, w.Units()))
 	w.Put(open80())
 	w.Put(newPod("p", "n0"))
-	w.Settle()
+	w.Allocate()
 	for turn, what := range []string{"new", "changed", "deleted"} {
 		want := rowsOf(w, w.Units())
 		for i := range 12 {

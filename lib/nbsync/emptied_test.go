@@ -27,7 +27,7 @@ func TestAnEmptyDatabaseIsFilledInOrder(t *testing.T) {
 	for i := range pods {
 		w.Put(newPod(fmt.Sprint("p", i), fmt.Sprint("n", i%nodes)))
 	}
-	w.Settle()
+	w.Allocate()
 	before, err := c.NBRecords()
 	if err != nil {
 		t.Fatal(err)

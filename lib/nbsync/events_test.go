@@ -227,7 +227,7 @@ func (y *city) fill() {
 		w.Put(s)
 		w.Put(slice)
 	}
-	w.Settle()
+	w.Allocate()
 	y.ReportMetric(inUse()-before, "MB/world")
 	y.applyAll()
 	y.ReportMetric(inUse()-before, "MB/all")
@@ -325,7 +325,7 @@ func (y *city) kind(name string, n int, do func(i int) []nb.Unit) {
 	for i := range n {
 		runtime.ReadMemStats(&before)
 		start := time.Now()
-		want := rowsOf(y.world, append(do(i), y.world.Settle()...))
+		want := rowsOf(y.world, append(do(i), y.world.Allocate()...))
 		if _, err := y.sync.Plan(want); err != nil {
 			y.Fatal(err)
 		}

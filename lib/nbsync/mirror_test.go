@@ -96,7 +96,7 @@ func TestAPlanLooksAtWhatChanged(t *testing.T) {
 	}
 	for i := range 5 {
 		nbsync.Looked(s)
-		apply(t, s, rowsOf(w, append(w.Put(newPod(fmt.Sprint("new", i), "n5")), w.Settle()...)))
+		apply(t, s, rowsOf(w, append(w.Put(newPod(fmt.Sprint("new", i), "n5")), w.Allocate()...)))
 		check("a pod comes", 20)
 		apply(t, s, rowsOf(w, w.Remove(newPod(fmt.Sprint("new", i), "n5"))))
 		check("a pod goes", 20)

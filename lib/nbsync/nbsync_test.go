@@ -182,7 +182,7 @@ func small(t testing.TB) *desired.World {
 	for i := range 6 {
 		w.Put(newPod(fmt.Sprint("p", i), fmt.Sprint("n", i%2)))
 	}
-	w.Settle()
+	w.Allocate()
 	return w
 }
 
@@ -421,7 +421,7 @@ func TestAMovedRowLeavesItsOldParent(t *testing.T) {
 	apply(t, s, rowsOf(w, w.Units()))
 	moved := newPod("p0", "n1")
 	moved.UID = "another"
-	touched := append(w.Put(moved), w.Settle()...)
+	touched := append(w.Put(moved), w.Allocate()...)
 	apply(t, s, rowsOf(w, touched))
 	for _, m := range db.Client().Cache().Table(nbdb.LogicalSwitchTable).Rows() {
 		sw := m.(*nbdb.LogicalSwitch)
@@ -439,7 +439,7 @@ func TestMostRowsGo(t *testing.T) {
 	for i := range 1500 {
 		w.Put(newPod(fmt.Sprint("more", i), fmt.Sprint("n", i%10)))
 	}
-	w.Settle()
+	w.Allocate()
 	if changes := apply(t, s, rowsOf(w, w.Units())); len(changes) < 1500 {
 		t.Fatalf("%d rows, want 1500 and more", len(changes))
 	}
@@ -458,7 +458,7 @@ func TestMostRowsGo(t *testing.T) {
 		t.Error("that most rows have gone must be said once")
 	}
 	w.Put(newPod("p0", "n1"))
-	changes := apply(t, s, rowsOf(w, append(w.Settle(), "pod/default/p0")))
+	changes := apply(t, s, rowsOf(w, append(w.Allocate(), "pod/default/p0")))
 	if len(changes) != 1 || changes[0].Action != nbsync.Update {
 		t.Errorf("a pod that moves: %v", changes)
 	}
@@ -606,7 +606,7 @@ func TestAdoptsWhatThePythonEraMade(t *testing.T) {
 	cl.Router = "Kube-Master"
 	w.Put(cl)
 	w.Put(newPod("p0", "n0"))
-	w.Settle()
+	w.Allocate()
 	apply(t, s, rowsOf(w, w.Units()))
 	after, err := c.NBCtl("--bare", "--columns=_uuid", "list", "logical_router", "Kube-Master", "--", "--columns=_uuid", "list", "logical_switch_port", "default_p0")
 	if err != nil || before != after {
@@ -641,7 +641,7 @@ func TestThePathDoesNotMatter(t *testing.T) {
 				if r.IntN(5) > 0 && i < 999 {
 					continue // several changes form one transaction
 				}
-				mark(dirty, w.Settle())
+				mark(dirty, w.Allocate())
 				draining := step(t, s, rowsOf(w, slices.Collect(maps.Keys(dirty))))
 				if diff := nbsync.MirrorDiff(s); diff != "" {
 					t.Fatalf("step %d: the mirror differs from the cache (-cache +mirror):\n%s", i, diff)
@@ -668,7 +668,7 @@ func TestThePathDoesNotMatter(t *testing.T) {
 			for _, o := range services.api {
 				w2.Put(o)
 			}
-			w2.Settle()
+			w2.Allocate()
 			apply(t, s2, rowsOf(w2, w2.Units()))
 			if diff := cmp.Diff(dump(fresh), dump(walked)); diff != "" {
 				t.Errorf("(-at once +walked):\n%s", diff)

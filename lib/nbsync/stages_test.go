@@ -43,7 +43,7 @@ func newTown(t *testing.T) *town {
 	for i := range 10 * townLabels {
 		w.world.Put(fromNext("default", i, app(i)))
 	}
-	w.world.Settle()
+	w.world.Allocate()
 	apply(t, s, rowsOf(w.world, w.world.Units()))
 	return w
 }
@@ -87,7 +87,7 @@ func (w *town) transactions(units ...nb.Unit) []ovntest.Record {
 	if err != nil {
 		w.Fatal(err)
 	}
-	units = append(units, w.world.Settle()...)
+	units = append(units, w.world.Allocate()...)
 	apply(w, w.sync, rowsOf(w.world, units))
 	after, err := w.central.NBRecords()
 	if err != nil {

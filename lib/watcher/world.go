@@ -172,11 +172,8 @@ type Network interface {
 	Compact()
 }
 
-// core is the Network of lib/desired. Allocate is its World.Settle.
+// core is the Network of lib/desired.
 type core struct{ *desired.World }
-
-// Allocate implements World.
-func (n core) Allocate() []nb.Unit { return n.Settle() }
 
 // Compare implements Network.
 func (n core) Compare(a, b nb.Unit) int { return desired.Compare(a, b) }

@@ -70,7 +70,7 @@ type beside struct {
 
 func (b beside) try(k hostile.Case) {
 	for _, o := range k.Objects {
-		b.write(append(b.cluster.World.Put(o), b.cluster.World.Settle()...))
+		b.write(append(b.cluster.World.Put(o), b.cluster.World.Allocate()...))
 	}
 	b.pod(k.Name)
 	for _, o := range k.Gone() {
@@ -87,7 +87,7 @@ func (b beside) pod(what string) {
 	p := hostile.Pod("namespace-0", "further", 7, 100)
 	p.Labels["app"] = "app-new"
 	start, before := time.Now(), b.northd()
-	b.write(append(b.cluster.World.Put(p), b.cluster.World.Settle()...))
+	b.write(append(b.cluster.World.Put(p), b.cluster.World.Allocate()...))
 	written := time.Since(start)
 	if err := b.central.Sync(); err != nil {
 		b.t.Fatal(err)
@@ -95,7 +95,7 @@ func (b beside) pod(what string) {
 	done, first := time.Since(start), b.northd()
 	b.write(b.cluster.World.Remove(p))
 	start = time.Now()
-	b.write(append(b.cluster.World.Put(p), b.cluster.World.Settle()...))
+	b.write(append(b.cluster.World.Put(p), b.cluster.World.Allocate()...))
 	if err := b.central.Sync(); err != nil {
 		b.t.Fatal(err)
 	}

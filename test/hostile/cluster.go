@@ -55,7 +55,7 @@ func NewCluster(nodes, pods int) (*Cluster, error) {
 		w.Put(Pod(fmt.Sprint("namespace-", i/100), fmt.Sprint("pod-", i), i, nodes))
 	}
 	w.Put(&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "namespace-0", Name: "closed"}}) // the first brings ACLs to all nodes
-	w.Settle()
+	w.Allocate()
 	out := &Cluster{World: w, rows: map[nb.Unit]map[string]row{}}
 	rows := map[nb.Unit][]nb.Row{}
 	for _, u := range w.Units() {

@@ -139,7 +139,7 @@ func (c *Cluster) measure(change func() []nb.Unit) Cost {
 	runtime.ReadMemStats(&before)
 	start := threadTime()
 	dirty := map[nb.Unit]bool{}
-	for _, units := range [][]nb.Unit{change(), c.World.Settle()} {
+	for _, units := range [][]nb.Unit{change(), c.World.Allocate()} {
 		for _, u := range units {
 			dirty[u] = true
 		}

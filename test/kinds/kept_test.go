@@ -176,7 +176,7 @@ func output(s state) map[string]string {
 			w.Put(o)
 		}
 	}
-	w.Settle()
+	w.Allocate()
 	var services []service.Resolved
 	for _, u := range slices.Sorted(slices.Values(w.Units())) {
 		rows, err := w.Rows(u)

@@ -60,7 +60,7 @@ func fill(t testing.TB, c *oracle.Cluster) *desired.World {
 	for _, n := range c.Namespaces {
 		w.Put(n)
 	}
-	w.Settle()
+	w.Allocate()
 	for _, p := range c.Pods {
 		a, ok := w.Pods.Annotation(pod.Key{Namespace: p.Namespace, Name: p.Name}.Unit())
 		if !ok {

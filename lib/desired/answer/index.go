@@ -61,8 +61,8 @@ func (x *Index) rows(a netip.Addr) ([]nb.Row, error) {
 	return nil, nil
 }
 
-// Look chooses again for the addresses with other reservations, and for all after a change of gateways.
-func (x *Index) Look(c facts.Change) (touched []nb.Unit) {
+// FactsChanged chooses again for the addresses with other reservations, and for all after a change of gateways.
+func (x *Index) FactsChanged(c facts.Change) (touched []nb.Unit) {
 	if c.Reservations {
 		touched = x.Again(c.ChangedReservations()...)
 	}

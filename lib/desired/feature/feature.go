@@ -11,8 +11,8 @@ import (
 type Feature interface {
 	// Units are the kinds of its units.
 	Units() []Units
-	// Look records other facts, and returns the units to compute again.
-	Look(facts.Change) []nb.Unit
+	// FactsChanged records other facts, and returns the units to compute again.
+	FactsChanged(facts.Change) []nb.Unit
 }
 
 // Units are a kind of units: all with one prefix, or a single unit.

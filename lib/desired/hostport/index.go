@@ -76,8 +76,8 @@ func places(f *facts.Facts, switches []string) map[string]string {
 	return texts
 }
 
-// Look returns the units of pods with hostPorts on nodes with another place, or with other addresses.
-func (x *Index) Look(c facts.Change) (touched []nb.Unit) {
+// FactsChanged returns the units of pods with hostPorts on nodes with another place, or with other addresses.
+func (x *Index) FactsChanged(c facts.Change) (touched []nb.Unit) {
 	for _, sw := range c.Moved {
 		touched = append(touched, x.ports.UnitsOn(sw)...)
 	}

@@ -41,8 +41,8 @@ func (n *Network) Units() []feature.Units {
 	}
 }
 
-// Look implements feature.Feature.
-func (n *Network) Look(c facts.Change) (touched []nb.Unit) {
+// FactsChanged implements feature.Feature.
+func (n *Network) FactsChanged(c facts.Change) (touched []nb.Unit) {
 	was, now := c.Was.Cluster, c.Now.Cluster
 	if c.Was.UID != c.Now.UID || c.OtherNetworks() {
 		// The rows of the unit have other topology only as a record, without comparison: see clusterRows.

@@ -17,42 +17,42 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// Settle assigns missing addresses to pods, as far as there are any, and returns the units to compute again. It looks
+// Allocate assigns missing addresses to pods, as far as there are any, and returns the units to compute again. It looks
 // only at nodes where an event may help.
 //
 // A pod keeps its addresses, family by family: only a missing family is added. If pods claim one address, the best
 // claim wins, and of equal claims the older pod's. From best to weakest: the kubelet reports the address and the pod
 // was assigned it; the kubelet reports it; the pod was assigned it; its annotation has it. Users can write
 // annotations, so this is only a wish.
-func (x *Index) Settle() []nb.Unit {
-	if len(x.previous) == 0 && len(x.unsettled) == 0 {
+func (x *Index) Allocate() []nb.Unit {
+	if len(x.previous) == 0 && len(x.pending) == 0 {
 		return nil
 	}
 	var touched []nb.Unit
-	for _, name := range slices.Sorted(maps.Keys(x.unsettled)) {
+	for _, name := range slices.Sorted(maps.Keys(x.pending)) {
 		if n := x.nodes[name]; n != nil {
-			touched = append(touched, x.settleNode(name, n)...)
+			touched = append(touched, x.allocateNode(name, n)...)
 		}
 	}
-	x.previous, x.unsettled = map[Key]Assignment{}, map[string]bool{}
+	x.previous, x.pending = map[Key]Assignment{}, map[string]bool{}
 	return touched
 }
 
-func (x *Index) settleNode(name string, n *node) (touched []nb.Unit) {
+func (x *Index) allocateNode(name string, n *node) (touched []nb.Unit) {
 	fresh := x.takeFresh(n)
 	before := make([]string, len(fresh)) // the problems
 	for i, p := range fresh {
-		before[i] = p.complaint()
+		before[i] = p.problemText()
 		p.problem = nil
 	}
 	marks := n.next()
 	claims := x.claim(n, fresh)
-	touched = x.allocate(n)
+	touched = x.allocateWaiting(n)
 	for i, p := range fresh {
-		if n.pool == nil || x.taken[p.Key] != "" || !x.complete(n, p, claims[i]) {
-			p.problem = x.lacks(n, p)
+		if n.pool == nil || x.reservedPortNames[p.Key] != "" || !x.allocatePod(n, p, claims[i]) {
+			p.problem = x.whyMissing(n, p)
 		}
-		if p.addrs.MAC != "" || p.complaint() != before[i] {
+		if p.addrs.MAC != "" || p.problemText() != before[i] {
 			touched = append(touched, p.Unit())
 		}
 	}
@@ -91,7 +91,7 @@ func (x *Index) claim(n *node, pods []*podState) []claims {
 	}
 	claim := func(source func(*podState) []netip.Addr) {
 		for i, p := range pods {
-			if len(got[i].ips) == families || x.taken[p.Key] != "" {
+			if len(got[i].ips) == families || x.reservedPortNames[p.Key] != "" {
 				continue
 			}
 			for _, ip := range source(p) {
@@ -108,20 +108,20 @@ func (x *Index) claim(n *node, pods []*podState) []claims {
 		got[i].firm = len(got[i].ips)
 		n.pool.Pass(got[i].ips)
 	}
-	claim(n.wished)
+	claim(n.annotated)
 	return got
 }
 
-// complete adds the missing addresses of a pod. Without a free one it reports false and queues the pod. Until it
+// allocatePod adds the missing addresses of a pod. Without a free one it reports false and queues the pod. Until it
 // succeeds, a running pod keeps its claimed addresses.
-func (x *Index) complete(n *node, p *podState, has claims) bool {
-	if ips, _ := n.pool.Take(p.Key, has.ips); ips != nil {
-		x.grant(n, p, ips)
+func (x *Index) allocatePod(n *node, p *podState, has claims) bool {
+	if ips, _ := n.pool.Allocate(p.Key, has.ips); ips != nil {
+		x.assign(n, p, ips)
 		return true
 	}
 	heap.Push(&n.queue, p)
 	if has.firm > 0 {
-		x.grant(n, p, has.ips)
+		x.assign(n, p, has.ips)
 	} else {
 		n.pool.Release(p.Key, has.ips)
 	}
@@ -144,8 +144,8 @@ func (x *addressing) assigned(p *podState) []netip.Addr {
 	return ips
 }
 
-// wished are the addresses in the pod's annotation.
-func (n *node) wished(p *podState) []netip.Addr {
+// annotated are the addresses in the pod's annotation.
+func (n *node) annotated(p *podState) []netip.Addr {
 	if p.Annotation == "" {
 		return nil
 	}
@@ -159,25 +159,25 @@ func (n *node) wished(p *podState) []netip.Addr {
 	return facts.Addrs(wish.IPs)
 }
 
-// allocate gives free addresses to pods in the queue.
-func (x *Index) allocate(n *node) (touched []nb.Unit) {
+// allocateWaiting gives free addresses to pods in the queue.
+func (x *Index) allocateWaiting(n *node) (touched []nb.Unit) {
 	for len(n.queue) > 0 {
 		p := n.queue[0]
-		ips, _ := n.pool.Take(p.Key, facts.Addrs(p.addrs.IPs))
+		ips, _ := n.pool.Allocate(p.Key, facts.Addrs(p.addrs.IPs))
 		if ips == nil {
 			break
 		}
 		heap.Pop(&n.queue)
-		x.grant(n, p, ips)
+		x.assign(n, p, ips)
 		p.problem = nil
 		touched = append(touched, p.Unit())
 	}
 	return touched
 }
 
-// lacks returns the reason why addresses of a pod are missing.
-func (x *Index) lacks(n *node, p *podState) error {
-	if gateway := x.taken[p.Key]; gateway != "" {
+// whyMissing returns the reason why addresses of a pod are missing.
+func (x *Index) whyMissing(n *node, p *podState) error {
+	if gateway := x.reservedPortNames[p.Key]; gateway != "" {
 		return &feature.Problem{Reason: "NameTaken", Message: fmt.Sprintf("the logical port of pod %s would be %s, which is that of the NIC of gateway %s: give the pod or its namespace another name",
 			p.Key, names.PodPort(p.Namespace, p.Name), gateway)}
 	}
@@ -188,8 +188,8 @@ func (x *Index) lacks(n *node, p *podState) error {
 	return &feature.Problem{Reason: "SubnetFull", Message: fmt.Sprintf("subnet %s of node %s has no free address: all %d are in use", full, p.Node, ipnet.Hosts(full)-(FirstHost-1))}
 }
 
-// grant records the addresses of a pod, with its MAC and gateways.
-func (x *Index) grant(n *node, p *podState, ips []netip.Addr) {
+// assign records the addresses of a pod, with its MAC and gateways.
+func (x *Index) assign(n *node, p *podState, ips []netip.Addr) {
 	subnets := x.facts.Now().Cluster.Nodes[names.NodeSwitch(p.Node)]
 	gateways := topology.Gateways(subnets)
 	sorted := slices.SortedFunc(slices.Values(ips), func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })

@@ -15,11 +15,11 @@ import (
 
 // An Index has the pods with a port, and allocates their addresses.
 type Index struct {
-	facts *facts.Index
-	also  Additions
-	all   map[Key]*podState
-	nodes nodes
-	taken map[Key]string // pods with the port name of a gateway's NIC, and that gateway
+	facts             *facts.Index
+	also              Additions
+	all               map[Key]*podState
+	nodes             nodes
+	reservedPortNames map[Key]string // pods with the port name of a gateway's NIC, and that gateway
 	addressing
 }
 
@@ -42,11 +42,11 @@ func (x *Index) Units() []feature.Units {
 	return []feature.Units{feature.Named(UnitPrefix, KeyOf, x.rows, func() []nb.Unit { return feature.UnitsOf(x.all, Key.Unit) })}
 }
 
-// addressing is the state of Settle.
+// addressing is the state of Allocate.
 type addressing struct {
-	previous  map[Key]Assignment      // of an earlier run, until Settle
-	marks     map[string][]netip.Addr // by name of the switch: where a new pool resumes
-	unsettled map[string]bool         // by name of the switch: Settle has work there
+	previous map[Key]Assignment      // of an earlier run, until Allocate
+	marks    map[string][]netip.Addr // by name of the switch: where a new pool resumes
+	pending  map[string]bool         // by name of the switch: Allocate has work there
 }
 
 func newAddressing() addressing {
@@ -57,7 +57,7 @@ func newAddressing() addressing {
 type node struct {
 	pool   *Pool // nil: the topology has no such node
 	pods   map[Key]bool
-	fresh  []*podState // changed pods without addresses, until Settle
+	fresh  []*podState // changed pods without addresses, until Allocate
 	queue  podQueue    // pods waiting because a subnet was full
 	static []staticPod // static pods without a mirror, the latest last
 }
@@ -92,7 +92,7 @@ func (x nodes) of(name string) *node {
 	return n
 }
 
-// changeSubnets gives a node other subnets; none removes it from the topology. Its pods need another Settle.
+// changeSubnets gives a node other subnets; none removes it from the topology. Its pods need another Allocate.
 func (x *Index) changeSubnets(name string, subnets []netip.Prefix) (touched []nb.Unit) {
 	n := x.nodes.of(name)
 	former := n.pool
@@ -135,29 +135,29 @@ func hasFamily(ips []netip.Addr, of netip.Addr) bool {
 	return slices.ContainsFunc(ips, func(ip netip.Addr) bool { return ipnet.SameFamily(ip, of) })
 }
 
-// Look gives nodes their subnets.
-func (x *Index) Look(c facts.Change) (touched []nb.Unit) {
+// FactsChanged gives nodes their subnets.
+func (x *Index) FactsChanged(c facts.Change) (touched []nb.Unit) {
 	if !c.Topology {
 		return nil
 	}
 	for name := range c.ChangedSubnets() {
 		touched = append(touched, x.changeSubnets(name, c.Now.Cluster.Nodes[name])...)
 	}
-	return append(touched, x.putTaken()...)
+	return append(touched, x.updateReservedPortNames()...)
 }
 
-// putTaken finds the pods with the port name of a gateway's NIC. Such a pod has no addresses, or its plugin would
+// updateReservedPortNames finds the pods with the port name of a gateway's NIC. Such a pod has no addresses, or its plugin would
 // connect it in place of the NIC.
-func (x *Index) putTaken() (touched []nb.Unit) {
-	before := x.taken
-	x.taken = map[Key]string{}
+func (x *Index) updateReservedPortNames() (touched []nb.Unit) {
+	before := x.reservedPortNames
+	x.reservedPortNames = map[Key]string{}
 	for port, gateway := range x.facts.Now().Cluster.NICPorts() {
 		ns, name, ok := names.PodOfPort(port)
 		if !ok {
 			continue
 		}
 		k := Key{Namespace: ns, Name: name}
-		x.taken[k] = gateway
+		x.reservedPortNames[k] = gateway
 		if p := x.all[k]; p != nil && before[k] != gateway {
 			x.release(p)
 			x.retry(p)
@@ -165,14 +165,14 @@ func (x *Index) putTaken() (touched []nb.Unit) {
 		}
 	}
 	for k := range before {
-		if p := x.all[k]; p != nil && x.taken[k] == "" {
+		if p := x.all[k]; p != nil && x.reservedPortNames[k] == "" {
 			x.retry(p)
 		}
 	}
 	return touched
 }
 
-// release takes the addresses of a pod back. Settle gives them to waiting pods.
+// release takes the addresses of a pod back. Allocate gives them to waiting pods.
 func (x *Index) release(p *podState) {
 	name := names.NodeSwitch(p.Node)
 	n := x.nodes[name]
@@ -181,7 +181,7 @@ func (x *Index) release(p *podState) {
 	}
 	n.dequeue(p)
 	if len(n.queue) > 0 {
-		x.unsettled[name] = true
+		x.pending[name] = true
 	}
 	p.addrs = annotation.Addresses{}
 }
@@ -192,7 +192,7 @@ func (n *node) dequeue(p *podState) {
 	}
 }
 
-// retry makes Settle look for the addresses of a pod.
+// retry makes Allocate look for the addresses of a pod.
 func (x *Index) retry(p *podState) {
 	name := names.NodeSwitch(p.Node)
 	n := x.nodes.of(name)
@@ -201,7 +201,7 @@ func (x *Index) retry(p *podState) {
 		p.fresh = true
 		n.fresh = append(n.fresh, p)
 	}
-	x.unsettled[name] = true
+	x.pending[name] = true
 }
 
 // Put records the latest version of a pod, and returns the units to compute again.

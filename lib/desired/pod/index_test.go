@@ -14,7 +14,7 @@ import (
 func newIndex(subnet string) *Index {
 	f := facts.NewIndex()
 	x := NewIndex(f, Additions{Changed: func(Pod, Pod) []nb.Unit { return nil }})
-	x.Look(f.PutCluster(topology.Cluster{Nodes: map[string][]netip.Prefix{"n1": {netip.MustParsePrefix(subnet)}}}))
+	x.FactsChanged(f.PutCluster(topology.Cluster{Nodes: map[string][]netip.Prefix{"n1": {netip.MustParsePrefix(subnet)}}}))
 	return x
 }
 
@@ -24,7 +24,7 @@ func TestMirrorsAreForgotten(t *testing.T) {
 	for i := range 1000 {
 		p := Pod{Key: Key{"default", fmt.Sprint("gone", i)}, UID: "u", Node: "n1", NeedsPort: true, Static: "hash"}
 		x.Put(p)
-		x.Settle()
+		x.Allocate()
 		x.Remove(p.Key)
 	}
 	if n := len(x.nodes["n1"].static); n != maxStatic {
@@ -39,13 +39,13 @@ func TestNothingIsLeftOfRemovedPods(t *testing.T) {
 	for i := range 100 {
 		x.Put(Pod{Key: key(i), UID: "u", Node: []string{"n1", "nowhere"}[i%2], NeedsPort: true})
 		if i < 90 { // the others are not even allocated
-			x.Settle()
+			x.Allocate()
 		}
 	}
 	for i := range 100 {
 		x.Remove(key(i))
 	}
-	x.Settle()
+	x.Allocate()
 	n := x.nodes["n1"]
 	if left := len(n.queue) + len(n.fresh) + len(n.pods) + len(n.pool.held) + x.Len(); left != 0 || x.nodes["nowhere"] != nil {
 		t.Errorf("left: %+v, %v", n, x.nodes["nowhere"])

@@ -17,7 +17,7 @@ func TestPoolGoesRound(t *testing.T) {
 	k := func(n string) Key { return Key{"default", n} }
 	var got []string
 	take := func(name string) []netip.Addr {
-		ips, full := p.Take(k(name), nil)
+		ips, full := p.Allocate(k(name), nil)
 		if ips == nil {
 			got = append(got, "full "+full.String())
 			return nil

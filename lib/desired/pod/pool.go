@@ -121,10 +121,10 @@ func (p *Pool) Pass(ips []netip.Addr) {
 	}
 }
 
-// Take gives pod k a free address of each subnet without one in have, the pod's present
+// Allocate gives pod k a free address of each subnet without one in have, the pod's present
 // addresses. It returns all of them in the order of the subnets. If a subnet is full, it
 // changes nothing and returns that subnet.
-func (p *Pool) Take(k Key, have []netip.Addr) (ips []netip.Addr, full netip.Prefix) {
+func (p *Pool) Allocate(k Key, have []netip.Addr) (ips []netip.Addr, full netip.Prefix) {
 	hosts := make([]uint64, len(p.subnets)) // 0: none is needed
 	for i, s := range p.subnets {
 		if j := slices.IndexFunc(have, s.Contains); j >= 0 {

@@ -16,7 +16,7 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// PutAssignment records the assignment of a pod in an earlier run, until Settle.
+// PutAssignment records the assignment of a pod in an earlier run, until Allocate.
 func (x *addressing) PutAssignment(a Assignment) []nb.Unit {
 	x.previous[a.Key] = a
 	return nil
@@ -121,8 +121,8 @@ func (x *Index) Annotation(u nb.Unit) (Annotation, bool) {
 	return Annotation{p.Pod, p.addrs}, true
 }
 
-// complaint is the reason why addresses are missing, "" if none are, or before Settle.
-func (p *podState) complaint() string {
+// problemText is the reason why addresses are missing, "" if none are, or before Allocate.
+func (p *podState) problemText() string {
 	if p.problem == nil {
 		return ""
 	}

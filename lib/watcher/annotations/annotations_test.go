@@ -38,7 +38,7 @@ func TestAnAnnotationOverwrittenDuringAPatch(t *testing.T) {
 	}
 	w.Put(c)
 	put("10", "")
-	w.Settle()
+	w.Allocate()
 	const unit = nb.Unit("pod/default/a")
 	want := func() {
 		t.Helper()
