@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +108,15 @@ func (w *nodeWorld) script(text string) string {
 	return strings.TrimSpace(out)
 }
 
+// moment returns a time of a unit, in microseconds since the boot of the machine's host.
+func (w *nodeWorld) moment(property string) int {
+	w.Helper()
+	text := w.script("systemctl show --value -p " + property)
+	at, err := strconv.Atoi(text)
+	w.must(err)
+	return at
+}
+
 // eventually waits until a shell script on the node succeeds.
 func (w *nodeWorld) eventually(script string) {
 	w.Helper()
@@ -154,6 +164,11 @@ func TestANodeBootsBeforeTheDatabase(t *testing.T) {
 	}
 	if got := w.script("systemctl --failed --no-legend; systemctl show -p NRestarts --value ovn-k8s-node ovn-k8s-watcher ovn-k8s-gateway-helper"); strings.Trim(got, "0\n") != "" {
 		t.Errorf("failed or restarted: %s", got)
+	}
+	// P1: a shared bridge has its flows before OVN forwards packets.
+	helper, controller := w.moment("ActiveEnterTimestampMonotonic ovn-k8s-gateway-helper"), w.moment("InactiveExitTimestampMonotonic ovn-controller")
+	if helper == 0 || controller < helper {
+		t.Errorf("ovn-controller started at %d us, the helper was active at %d us", controller, helper)
 	}
 	w.must(w.master.Mend())
 	w.eventually("journalctl -b -u ovn-k8s-node | grep -q 'Initialization complete.'")

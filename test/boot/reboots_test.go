@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/docs"
+	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/test/boot"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubelet"
@@ -281,6 +282,7 @@ func (n *bootedNode) writeFiles() {
 	n.must(n.m.Write("/etc/default/ovn-k8s-node", fmt.Sprintf("CLUSTER_IP_SUBNET=%s\nMINION_SWITCH_SUBNET=%s\nNODE_NAME=%s\n", world.ClusterSubnets, n.subnet, n.name)))
 	n.must(n.m.Write("/etc/systemd/system/ovsdb-server.service.d/late.conf",
 		"[Service]\nTimeoutStartSec=infinity\nExecStartPre=/bin/sh -c 'sleep $(cat /etc/late 2>/dev/null || echo 0)'\n"))
+	n.must(n.m.Write("/etc/systemd/system/ovn-controller.service.d/flows.conf", "[Service]\nExecStartPre=-/bin/sh -c 'ovs-ofctl dump-flows breth0 >"+flowsBefore+"'\n"))
 	if n.mode == world.Dedicated && host.Datapath() == host.Userspace { // see host.HideFromKernel
 		n.must(n.m.Write("/etc/systemd/system/hide.service", "[Unit]\nDefaultDependencies=no\nBefore=network-pre.target\n[Service]\nType=oneshot\n"+
 			"ExecStart=/usr/sbin/nft 'table netdev hide { chain in { type filter hook ingress device \"eth1\" priority 0; policy drop; }; }'\nExecStart=/sbin/ip link set eth1 up\n[Install]\nWantedBy=multi-user.target\n"))
@@ -423,6 +425,7 @@ func (n *bootedNode) reboot(r *rand.Rand, round int) {
 	complete := time.Now()
 	missing := n.await(line, n.back)
 	n.must(n.units())
+	n.must(n.flowsFirst())
 	if time.Since(complete) > 20*time.Second {
 		out, _ := n.m.Try("date; tail -n 25 /var/log/openvswitch/ovn-k8s-gateway-helper.log; tail -n 30 /var/log/ovn/ovn-controller.log")
 		n.Log(out.Out, n.central())
@@ -437,6 +440,21 @@ func (n *bootedNode) units() error {
 		err = fmt.Errorf("failed or restarted: %s\n%s", out, n.report())
 	}
 	return err
+}
+
+// flowsBefore is the file with the flows of a shared bridge at the start of ovn-controller.
+const flowsBefore = "/run/flows-before-ovn"
+
+// flowsFirst returns an error unless a shared bridge had its flows before ovn-controller started. Otherwise the host
+// routes packets to pods, and OVN takes the answers for connections of the pods' own (P1).
+func (n *bootedNode) flowsFirst() error {
+	if n.mode != world.Shared {
+		return nil
+	}
+	if err := n.shell(fmt.Sprintf("grep -q cookie=%#x %s", uint64(nodeport.Cookie), flowsBefore)); err != nil {
+		return fmt.Errorf("ovn-controller started before the bridge had its flows: %w\n%s", err, n.report())
+	}
+	return nil
 }
 
 // back returns the error of the first check that fails.
