@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
 )
@@ -60,7 +61,7 @@ func stays(t *testing.T, from world.Endpoint, frontends []frontend) map[frontend
 // askOnce sends one request and returns the endpoint's name.
 func askOnce(t *testing.T, from world.Endpoint, d frontend) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), limit.Of(10*time.Second))
 	defer cancel()
 	text, err := probe.Probe{Netns: from.Netns, Network: d.network, Address: d.at}.Once(ctx)
 	if err != nil {
@@ -108,7 +109,7 @@ func answersAgain(t *testing.T, from world.Endpoint, stayed map[frontend]string,
 // P12: a client keeps its endpoint at every frontend, from the first packet on. Two
 // of three endpoints are on its node.
 func TestAffinity(t *testing.T) {
-	const timeout = 3 * time.Second
+	timeout := limit.Of(3 * time.Second)
 	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "web-c": "minion2", "client": "minion2"})
 	local, near := corev1.ServiceInternalTrafficPolicyLocal, corev1.ServiceTrafficDistributionPreferSameNode
 	var frontends []frontend
@@ -152,7 +153,7 @@ func settledSticky(t *testing.T, name string, endpoints int) {
 // The same for clients outside, with both traffic policies. The other hosts'
 // addresses are in the gateway's subnet, and it must not answer ARP for them.
 func TestAffinityThroughAGateway(t *testing.T) {
-	const timeout = 3 * time.Second
+	timeout := limit.Of(3 * time.Second)
 	pods(t, map[string]string{"web-a": "minion1", "web-b": "minion1", "web-c": "minion1"})
 	at := addGateway(t, cluster.Node("minion1"), world.Shared)
 	outside := surround(t).Outside

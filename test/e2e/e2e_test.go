@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
@@ -90,7 +91,7 @@ func fail(err error) int {
 }
 
 // patience bounds every wait.
-const patience = time.Minute
+var patience = limit.Of(time.Minute)
 
 // pods creates pods (where maps names to nodes) and returns them when they run. At
 // the end of the test it deletes them and checks that nothing is left.
@@ -212,7 +213,7 @@ func silent(t *testing.T, e world.Endpoint, address netip.Addr, why string) {
 	t.Helper()
 	for _, network := range []string{"icmp", "udp"} {
 		p := probe.Probe{Netns: e.Netns, Network: network, Address: probe.Address(address, kubelet.DefaultPort)}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), limit.Of(10*time.Second))
 		if err := p.Silence(ctx, 3); err != nil {
 			t.Errorf("%s: %s: %s: %v", why, e.Name, p, err)
 		}

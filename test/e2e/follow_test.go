@@ -22,6 +22,7 @@ import (
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/need"
 	"ovn-k8s/test/world"
 )
@@ -325,7 +326,7 @@ func (f *follower) pod(check func(world.Endpoint) string) func() string {
 		defer func() {
 			_ = cluster.Kube.Client().CoreV1().Pods("default").Delete(context.Background(), name, metav1.DeleteOptions{})
 		}()
-		ctx, cancel := context.WithTimeout(f.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(f.Context(), limit.Of(20*time.Second))
 		defer cancel()
 		e, err := cluster.AwaitPod(ctx, "default", name)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
 )
@@ -30,14 +31,15 @@ func hostPorts(pod *corev1.Pod) {
 	}
 	switch pod.Name {
 	case "all":
-		add("", anyPort, corev1.ProtocolTCP)
-		add("", anyPort, corev1.ProtocolUDP)
+		for _, network := range world.Networks() {
+			add("", anyPort, world.Protocol(network))
+		}
 	case "loopback":
 		add("127.0.0.1", sharedPort, corev1.ProtocolTCP)
 		add("::1", sharedPort, corev1.ProtocolTCP)
 	case "tcp", "udp":
 		for _, a := range nodeAddrs("minion1") {
-			add(a.String(), sharedPort, map[string]corev1.Protocol{"tcp": corev1.ProtocolTCP, "udp": corev1.ProtocolUDP}[pod.Name])
+			add(a.String(), sharedPort, world.Protocol(pod.Name))
 		}
 	}
 }
@@ -46,10 +48,15 @@ func hostPorts(pod *corev1.Pod) {
 // minion1 except the loopback address.
 func hostPortWays(p map[string]world.Endpoint, from world.Endpoint, at, seen []netip.Addr) (attempts []world.Attempt) {
 	for _, a := range at {
-		for _, to := range []struct {
+		type to struct {
 			pod, network string
 			port         int
-		}{{"all", "tcp", anyPort}, {"all", "udp", anyPort}, {"tcp", "tcp", sharedPort}, {"udp", "udp", sharedPort}} {
+		}
+		ports := []to{{"tcp", "tcp", sharedPort}, {"udp", "udp", sharedPort}}
+		for _, network := range world.Networks() {
+			ports = append(ports, to{"all", network, anyPort})
+		}
+		for _, to := range ports {
 			if to.port == sharedPort && !slices.Contains(nodeAddrs("minion1"), a) {
 				continue // the gateway's, or the management port's
 			}
@@ -167,7 +174,7 @@ func TestHostPortsDoNotOpenTheLoopbackAddress(t *testing.T) {
 		ip route del local 127.0.0.0/8 dev lo table local; ip addr del 127.0.0.1/8 dev lo
 		ip route add 127.0.0.1/32 via %s dev eth0 onlink; ip neigh replace %s lladdr %s dev eth0`, n.Management[0], n.Management[0], mac))
 	q := probe.Probe{Netns: p["thief"].Netns, Network: "tcp", Address: netip.MustParseAddrPort("127.0.0.1:7777"), Source: p["thief"].Addresses[0]}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), limit.Of(10*time.Second))
 	defer cancel()
 	if err := q.Silence(ctx, 2); err != nil {
 		t.Error(err)

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
 )
@@ -42,7 +43,7 @@ func TestALostSYNCostsNoConnection(t *testing.T) {
 		}
 		cancel()
 		stop := lose(t, web, "input", "tcp flags & (syn | ack) == syn quota 100 bytes drop") // a SYN has 60 or 80
-		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel = context.WithTimeout(t.Context(), limit.Of(10*time.Second))
 		_, err := c.probe.Once(ctx)
 		cancel()
 		stop()
@@ -68,7 +69,7 @@ func TestALateAnswerCostsNoConnection(t *testing.T) {
 		stop1 := lose(t, client, "output", "tcp flags & (syn | ack) == syn quota over 100 bytes drop")
 		stop2 := lose(t, around.Neighbour, "forward", fmt.Sprintf("tcp flags & (syn | ack) == syn | ack quota %d bytes drop", answers))
 		began := time.Now()
-		ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel = context.WithTimeout(t.Context(), limit.Of(20*time.Second))
 		_, err := p.Once(ctx)
 		cancel()
 		stop1()

@@ -14,13 +14,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
 )
 
 // failoverTime bounds the time without egress after a gateway has failed.
-const failoverTime = 10 * time.Second
+var failoverTime = limit.Of(10 * time.Second)
 
 // sessionPort is the port of the hosts for sessions like an operator's SSH.
 const sessionPort = 22
@@ -282,7 +283,7 @@ func egress(t *testing.T, from []world.Endpoint, within time.Duration, what stri
 		var lines []string
 		good := true
 		for _, a := range cluster.Outside.Addresses {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), limit.Of(time.Second))
 			seen, silent := world.Egress(ctx, from, "udp", a.Addr())
 			cancel()
 			good = good && ok(seen, silent)
@@ -406,7 +407,7 @@ func TestCheck75EndToEnd(t *testing.T) {
 	leaves(t, list, first, outside)
 	second := addGateway(t, cluster.Node("minion2"), world.Dedicated, "--rampout-ip-subnets="+cluster.Node("minion1").Subnets)
 	eventually(t, "the pinned pod leaves by the second gateway", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), limit.Of(time.Second))
 		defer cancel()
 		seen, _ := world.Egress(ctx, list[:1], "udp", outside.Addresses[0])
 		return len(seen[second[0]]) == 1

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
@@ -281,12 +282,12 @@ func (y *yard) pass(t *testing.T, lines []string, want bool) {
 	wg.Wait()
 }
 
-const (
+var (
 	// effect bounds the time until a policy is in force.
-	effect = 10 * time.Second
+	effect = limit.Of(10 * time.Second)
 	// hush is the time without an answer that counts as dropped. Answers take a few
 	// milliseconds.
-	hush = 300 * time.Millisecond
+	hush = limit.Of(300 * time.Millisecond)
 )
 
 func (p packet) becomes(want bool) error {

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
 )
@@ -35,7 +36,7 @@ func connecting(t *testing.T, pause time.Duration, probes ...probe.Probe) *newCo
 			defer tick.Stop()
 			for ctx.Err() == nil {
 				c.wg.Go(func() {
-					try, cancel := context.WithTimeout(context.WithoutCancel(ctx), 8*time.Second)
+					try, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit.Of(8*time.Second))
 					defer cancel()
 					c.tried.Add(1)
 					if _, err := p.Once(try); err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
 )
@@ -75,8 +75,8 @@ func endpointSlice(name, service string, kind discoveryv1.AddressType) *discover
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
 		AddressType: kind,
 	}
-	for _, p := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
-		name, port := strings.ToLower(string(p)), int32(kubelet.DefaultPort)
+	for _, name := range world.Networks() {
+		p, port := world.Protocol(name), int32(kubelet.DefaultPort)
 		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Protocol: &p, Port: &port})
 	}
 	return s
@@ -292,7 +292,7 @@ func startLoad(t *testing.T, to netip.AddrPort, from ...world.Endpoint) (end fun
 	for _, client := range from {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				try, done := context.WithTimeout(t.Context(), 20*time.Second) // TCP may retransmit
+				try, done := context.WithTimeout(t.Context(), limit.Of(20*time.Second)) // TCP may retransmit
 				_, err := probe.Probe{Netns: client.Netns, Network: "tcp", Address: to}.Once(try)
 				done()
 				if requests.Add(1); err != nil {
@@ -331,7 +331,7 @@ func TestCheck53EditsOfWaysIn(t *testing.T) {
 	try(t, waysTo(client, addrs(external), 80, backends, client.Addresses))
 	change(t, "web", func(s *corev1.Service) { s.Spec.ExternalIPs = nil })
 	eventually(t, "the external IP is gone", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), limit.Of(time.Second))
 		defer cancel()
 		_, err := probe.Probe{Netns: client.Netns, Network: "tcp", Address: netip.AddrPortFrom(addrs(external)[0], 80)}.Once(ctx)
 		return err != nil

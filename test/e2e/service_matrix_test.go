@@ -17,8 +17,8 @@ import (
 // hostPort is the port of the hostNetwork backend.
 const hostPort = 9090
 
-// TestServiceMatrix tests every kind of client, backend and frontend, by TCP and
-// UDP, in both families. This kernel has no SCTP.
+// TestServiceMatrix tests every kind of client, backend and frontend, by
+// world.Networks, in both families.
 func TestServiceMatrix(t *testing.T) {
 	where := map[string]string{"near": "minion1", "far": "minion2", "web": "minion1", "hostweb": "minion1"}
 	p := pods(t, where, func(pod *corev1.Pod) {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
 )
@@ -207,7 +208,7 @@ var errAnswered = errors.New("answered")
 // becomesSilent sends requests until nothing comes back.
 func becomesSilent(ctx context.Context, w world.Attempt) (answer string, err error) {
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		once, cancel := context.WithTimeout(ctx, time.Second)
+		once, cancel := context.WithTimeout(ctx, limit.Of(time.Second))
 		answer, err = probe.Probe{Netns: w.From.Netns, Network: w.Network, Address: w.Address}.Once(once)
 		cancel()
 		if err != nil && (strings.Contains(err.Error(), "timeout") || strings.Contains(err.Error(), "deadline")) {

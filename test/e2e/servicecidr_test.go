@@ -8,9 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"ovn-k8s/test/kubelet"
 	"ovn-k8s/test/world"
 )
 
@@ -68,10 +66,7 @@ func createAt(t *testing.T, at []netip.Addr) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
 		Spec: corev1.ServiceSpec{
 			IPFamilyPolicy: &both, Selector: map[string]string{world.AppLabel: "web"}, ClusterIP: ips[0], ClusterIPs: ips,
-			Ports: []corev1.ServicePort{
-				{Name: "tcp", Protocol: corev1.ProtocolTCP, Port: 80, TargetPort: intstr.FromInt32(kubelet.DefaultPort)},
-				{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: intstr.FromInt32(kubelet.DefaultPort)},
-			},
+			Ports: servicePorts(),
 		},
 	}
 	api := cluster.Kube.Client().CoreV1().Services("default")

@@ -15,11 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
 )
 
-// service creates a Service of both families, with port 80 of TCP and UDP, for
+// service creates a Service of both families, with port 80 of world.Networks, for
 // the pods whose names start with its name and a dash. It is deleted at the end
 // of the test.
 func service(t *testing.T, name string, edit func(*corev1.Service)) *corev1.Service {
@@ -29,12 +30,9 @@ func service(t *testing.T, name string, edit func(*corev1.Service)) *corev1.Serv
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: corev1.ServiceSpec{
 			IPFamilyPolicy: &both, Selector: map[string]string{"app": name},
-			Ports: []corev1.ServicePort{
-				{Name: "tcp", Protocol: corev1.ProtocolTCP, Port: 80, TargetPort: intstr.FromInt32(kubelet.DefaultPort)},
-				{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, TargetPort: intstr.FromInt32(kubelet.DefaultPort)},
-			},
 		},
 	}
+	s.Spec.Ports = servicePorts()
 	if edit != nil {
 		edit(s)
 	}
@@ -63,10 +61,18 @@ func addrs(texts []string) (out []netip.Addr) {
 	return out
 }
 
-// waysTo returns the TCP and UDP Attempts from an endpoint to a port of addresses.
+// servicePorts returns port 80 of world.Networks.
+func servicePorts() (ports []corev1.ServicePort) {
+	for _, network := range world.Networks() {
+		ports = append(ports, corev1.ServicePort{Name: network, Protocol: world.Protocol(network), Port: 80, TargetPort: intstr.FromInt32(kubelet.DefaultPort)})
+	}
+	return ports
+}
+
+// waysTo returns the Attempts by world.Networks from an endpoint to a port of addresses.
 func waysTo(from world.Endpoint, to []netip.Addr, port int, answers []world.Endpoint, seen []netip.Addr) (attempts []world.Attempt) {
 	for _, a := range to {
-		for _, network := range []string{"tcp", "udp"} {
+		for _, network := range world.Networks() {
 			attempts = append(attempts, world.Attempt{
 				Row: from.Name, Column: "service", From: from, Network: network,
 				Address: probe.Address(a, port), Answers: answers, Seen: seen,
@@ -123,7 +129,7 @@ func refused(t *testing.T, from world.Endpoint, to netip.AddrPort) {
 		p := probe.Probe{Netns: from.Netns, Network: network, Address: to}
 		var what string
 		eventually(t, p.String()+" from "+from.Name+" is refused", func() bool {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), limit.Of(5*time.Second))
 			defer cancel()
 			start := time.Now()
 			answer, err := p.Once(ctx)
@@ -131,7 +137,7 @@ func refused(t *testing.T, from world.Endpoint, to netip.AddrPort) {
 			if what = answer; err != nil {
 				what = err.Error()
 			}
-			return err != nil && strings.Contains(what, "refused") && took < 100*time.Millisecond
+			return err != nil && strings.Contains(what, "refused") && took < limit.Of(100*time.Millisecond)
 		}, &what)
 	}
 }
@@ -272,7 +278,7 @@ func TestCheck53ServiceEdits(t *testing.T) {
 	}
 }
 
-// endpoints creates endpoints of a Service without selector, with its ports tcp and udp.
+// endpoints creates endpoints of a Service without selector, with ports of servicePorts.
 func endpoints(t *testing.T, name string, kind discoveryv1.AddressType, on map[string]netip.Addr) {
 	t.Helper()
 	s := endpointSlice(name+"-"+strings.ToLower(string(kind)), name, kind)

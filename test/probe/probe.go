@@ -22,6 +22,8 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
+
+	"ovn-k8s/test/limit"
 )
 
 // tryTimeout bounds one try of Until. It is shorter than the first retransmission
@@ -33,7 +35,7 @@ type Probe struct {
 	// Netns is the path of the client's network namespace, such as /proc/1/ns/net.
 	// Default: the program's own.
 	Netns string
-	// Network is "tcp", "udp" or "icmp". ICMP needs no port.
+	// Network is "tcp", "udp", "sctp" or "icmp". ICMP needs no port.
 	Network string
 	// Address is the server's address.
 	Address netip.AddrPort
@@ -70,7 +72,7 @@ func (p Probe) Once(ctx context.Context) (answer string, err error) {
 // interrupted it.
 func (p Probe) Until(ctx context.Context) (answer string, err error) {
 	for tries := 1; ; tries++ {
-		try, cancel := context.WithTimeout(ctx, tryTimeout)
+		try, cancel := context.WithTimeout(ctx, limit.Of(tryTimeout))
 		answer, failed := p.Once(try)
 		cancel()
 		if failed == nil {
@@ -104,7 +106,7 @@ func Answer(text string) (name string, client netip.AddrPort, err error) {
 // Silence sends several requests and returns an error if there is any answer.
 func (p Probe) Silence(ctx context.Context, tries int) error {
 	for range tries {
-		try, cancel := context.WithTimeout(ctx, tryTimeout)
+		try, cancel := context.WithTimeout(ctx, limit.Of(tryTimeout))
 		answer, err := p.Once(try)
 		cancel()
 		if err == nil {
@@ -118,6 +120,10 @@ func (p Probe) Silence(ctx context.Context, tries int) error {
 func (p Probe) ask(ctx context.Context) (string, error) {
 	var conn net.Conn
 	err := In(p.Netns, func() (err error) {
+		if p.Network == "sctp" {
+			conn, err = p.dialSCTP(ctx)
+			return err
+		}
 		conn, err = p.dialer().DialContext(ctx, p.Network, p.Address.String())
 		return err
 	})

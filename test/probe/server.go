@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Server answers TCP connections and UDP datagrams with one line: its name and the client's address, as in
+// A Server answers TCP and SCTP connections and UDP datagrams with one line: its name and the client's address, as in
 // "default/web-0 10.1.2.3:4567". The request "give N" appends N bytes.
 type Server struct {
 	name    string
@@ -21,8 +21,9 @@ type Server struct {
 	conns   map[net.Conn]bool
 }
 
-// Serve starts a Server on TCP and UDP ports of all addresses, IPv4 and IPv6, in
-// the network namespace of the file netns. The caller must Close it.
+// Serve starts a Server on TCP, UDP and, if the kernel has it, SCTP ports of all
+// addresses, IPv4 and IPv6, in the network namespace of the file netns. The caller
+// must Close it.
 func Serve(netns, name string, ports ...int) (*Server, error) {
 	s := &Server{name: name, conns: map[net.Conn]bool{}}
 	err := In(netns, func() error {
@@ -54,6 +55,12 @@ func (s *Server) listen(port int) error {
 	}
 	s.closers = append(s.closers, p.Close)
 	s.wg.Go(func() { s.answer(p.(*net.UDPConn)) })
+	sctp, err := listenSCTP(port)
+	if err != nil || sctp == nil {
+		return err
+	}
+	s.closers = append(s.closers, sctp.Close)
+	s.wg.Go(func() { s.accept(sctp) })
 	return nil
 }
 

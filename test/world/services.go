@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"ovn-k8s/test/host"
 	"ovn-k8s/test/probe"
 )
 
@@ -27,7 +28,7 @@ const AppLabel = "app"
 type Service struct {
 	Name                                     string
 	ClusterIPs, ExternalIPs, LoadBalancerIPs []netip.Addr
-	// NodePorts maps a protocol, "tcp" or "udp", to its node port.
+	// NodePorts maps a protocol, one of Networks, to its node port.
 	NodePorts map[string]int
 	// Backends are its endpoints.
 	Backends []Endpoint
@@ -52,9 +53,9 @@ func (w *World) CreateService(ctx context.Context, name string, targetPort, numb
 			ExternalIPs: words(s.ExternalIPs),
 		},
 	}
-	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
+	for _, network := range Networks() {
 		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{
-			Name: network(protocol), Protocol: protocol, Port: ServicePort, TargetPort: intstr.FromInt(targetPort),
+			Name: network, Protocol: Protocol(network), Port: ServicePort, TargetPort: intstr.FromInt(targetPort),
 		})
 	}
 	if edit != nil {
@@ -72,7 +73,7 @@ func (w *World) CreateService(ctx context.Context, name string, targetPort, numb
 		return s, err
 	}
 	for _, p := range service.Spec.Ports {
-		s.NodePorts[network(p.Protocol)] = int(p.NodePort)
+		s.NodePorts[strings.ToLower(string(p.Protocol))] = int(p.NodePort)
 	}
 	for _, text := range service.Spec.ClusterIPs {
 		a, err := netip.ParseAddr(text)
@@ -92,10 +93,17 @@ func outer(base, number int) []netip.Addr {
 	}
 }
 
-// network is package probe's name of a protocol.
-func network(p corev1.Protocol) string {
-	return map[corev1.Protocol]string{corev1.ProtocolTCP: "tcp", corev1.ProtocolUDP: "udp"}[p]
+// Networks are the protocols of Services, by the names of package probe. The userspace
+// datapath of Open vSwitch does not track SCTP.
+func Networks() []string {
+	if host.Datapath() == host.Kernel {
+		return []string{"tcp", "udp", "sctp"}
+	}
+	return []string{"tcp", "udp"}
 }
+
+// Protocol is Kubernetes' name of one of Networks.
+func Protocol(network string) corev1.Protocol { return corev1.Protocol(strings.ToUpper(network)) }
 
 func words(addrs []netip.Addr) []string {
 	var text []string
@@ -207,7 +215,7 @@ func (w *World) RouteServices(services []Service, gateway []netip.Addr) (withdra
 	return withdraw, nil
 }
 
-// A Frontend is a frontend of a Service, by both protocols.
+// A Frontend is a frontend of a Service, by all protocols.
 type Frontend struct {
 	Name      string
 	Addresses []netip.Addr
@@ -220,7 +228,10 @@ type Frontend struct {
 // and, for clients outside, on a gateway, its external IPs and its load-balancer
 // IPs.
 func (w *World) Frontends(s Service, gateway []netip.Addr) []Frontend {
-	own := map[string]int{"tcp": ServicePort, "udp": ServicePort}
+	own := map[string]int{}
+	for _, network := range Networks() {
+		own[network] = ServicePort
+	}
 	frontends := []Frontend{{Name: "ClusterIP", Addresses: s.ClusterIPs, Ports: own, Inside: true}}
 	for _, n := range w.Nodes {
 		frontends = append(frontends, Frontend{Name: n.Name + ":NodePort", Addresses: endpoint(n.Host).Addresses, Ports: s.NodePorts})
