@@ -8,7 +8,7 @@ MODELS := lib/nb/nbdb lib/ovsdb/sbdb lib/ovsdb/vswitchdb
 PREFIX ?= /usr/local
 KUBERNETES := cd test/controlplane &&
 
-.PHONY: build test check demo demo-down bench loss hostile test-boot generate install help prepare
+.PHONY: build test check demo demo-down bench loss hostile test-boot test-kernel generate install help prepare
 
 ## build: the programs, into bin/ (also plain make)
 build:
@@ -61,6 +61,11 @@ test-boot: prepare
 		go test -count=1 ./test/boot -run 'TestReboots/$(SETUP)' -parallel $(or $(PARALLEL),4) -v -timeout 6h
 	OVNK8S_TEST_NEED=node OVNK8S_TEST_BOOT_ROUNDS=1 OVNK8S_TEST_RA_SECONDS=120 \
 		go test -count=1 ./ovn-k8s-util -run 'Boot|Service|RouterAdvertisements' -v -timeout 1h
+
+## test-kernel: tests on the kernel's datapath, in a virtual machine: a choice in a quarter of an hour, or ALL=1, RUN=, PKG= (MINUTES=); as root
+test-kernel:
+	@go run ./test/prepare machine
+	go run ./test/kernel $(if $(ALL),-all) $(if $(RUN),-run '$(RUN)') $(if $(PKG),-pkg '$(PKG)') $(if $(MINUTES),-minutes $(MINUTES))
 
 ## generate: the database models, from the installed schemas of OVN and Open vSwitch
 generate:

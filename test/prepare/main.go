@@ -3,7 +3,8 @@
 // the control plane.
 //
 // Without root it does not install packages, but prints the command and exits with
-// status 1. With the argument "packages" it only installs packages.
+// status 1. With the argument "packages" it only installs packages, and with the
+// argument "machine" those of virtual machines (make test-kernel) as well.
 package main
 
 import (
@@ -21,9 +22,11 @@ import (
 	"ovn-k8s/test/ovntest"
 )
 
-// tools are the programs needed by the tests, the demo or our programs, each with
-// its package.
-var tools = []struct{ name, pkg string }{
+// A tool is a program and its package.
+type tool struct{ name, pkg string }
+
+// tools are the programs needed by the tests, the demo or our programs.
+var tools = []tool{
 	{"ovsdb-server", "openvswitch-common"},
 	{"ovs-pki", "openvswitch-common"},
 	{"ovs-vswitchd", "openvswitch-switch"},
@@ -43,6 +46,13 @@ var tools = []struct{ name, pkg string }{
 	{"dbus-daemon", "dbus"},
 }
 
+// machineTools are those of test/kernel.
+var machineTools = []tool{
+	{"qemu-system-x86_64", "qemu-system-x86"},
+	{"/usr/lib/qemu/virtiofsd", "qemu-system-common"},
+	{"modprobe", "kmod"},
+}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -53,7 +63,11 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if err := installPackages(ctx); err != nil {
+	wanted := tools
+	if slices.Contains(args, "machine") {
+		wanted = slices.Concat(tools, machineTools)
+	}
+	if err := installPackages(ctx, wanted); err != nil {
 		return err
 	}
 	if slices.Contains(args, "packages") {
@@ -75,8 +89,8 @@ func run(ctx context.Context, args []string) error {
 }
 
 // installPackages installs the missing packages, or returns an error with the command for it.
-func installPackages(ctx context.Context) error {
-	missing := missingPackages()
+func installPackages(ctx context.Context, wanted []tool) error {
+	missing := missingPackages(wanted)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -94,16 +108,16 @@ func installPackages(ctx context.Context) error {
 			return err
 		}
 	}
-	if missing = missingPackages(); len(missing) > 0 {
+	if missing = missingPackages(wanted); len(missing) > 0 {
 		return fmt.Errorf("installed, and still without the programs of %s", strings.Join(missing, " "))
 	}
 	return nil
 }
 
 // missingPackages returns the packages of the tools missing on PATH.
-func missingPackages() []string {
+func missingPackages(wanted []tool) []string {
 	var missing []string
-	for _, t := range tools {
+	for _, t := range wanted {
 		if _, err := exec.LookPath(t.name); err != nil && !slices.Contains(missing, t.pkg) {
 			missing = append(missing, t.pkg)
 		}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// kernelPackage depends on the current package of a kernel for virtual machines. It
+// has all modules: openvswitch, geneve, sctp, 8021q, bonding, virtiofs.
+const kernelPackage = "linux-image-cloud-amd64"
+
+// early are the modules for reaching the root file system.
+var early = []string{"virtio_pci", "virtiofs", "overlay", "virtio_rng", "virtio_console"}
+
+// fetchKernel downloads and unpacks Debian's kernel, without installing it, and makes
+// the initial file system.
+func (p place) fetchKernel(ctx context.Context, say sayer) error {
+	release, err := p.release()
+	if err != nil {
+		say("downloading %s", kernelPackage)
+		if err := p.unpackKernel(ctx); err != nil {
+			return fmt.Errorf("fetching a kernel: %w", err)
+		}
+		if release, err = p.release(); err != nil {
+			return err
+		}
+	}
+	self, err := p.installSelf(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.initramfs(ctx, release, self); err != nil {
+		return fmt.Errorf("making the initial file system: %w", err)
+	}
+	say("kernel %s", release)
+	return nil
+}
+
+// release is the release of the unpacked kernel, such as "6.1.0-40-cloud-amd64".
+func (p place) release() (string, error) {
+	found, err := filepath.Glob(p.path("root", "lib", "modules", "*", "modules.dep"))
+	if err != nil || len(found) != 1 {
+		return "", fmt.Errorf("no kernel in %s", p.path("root"))
+	}
+	return filepath.Base(filepath.Dir(found[0])), nil
+}
+
+var dependsLine = regexp.MustCompile(`(?m)^ *Depends: (linux-image-\S+)`)
+
+func (p place) unpackKernel(ctx context.Context) error {
+	depends, err := output(ctx, p.work, "apt-cache", "depends", kernelPackage)
+	name := dependsLine.FindStringSubmatch(depends)
+	if err != nil || name == nil {
+		return fmt.Errorf("there is no package %s (apt-get update)", kernelPackage)
+	}
+	dir := p.path("download")
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if _, err := output(ctx, dir, "apt-get", "-q", "download", name[1]); err != nil {
+		return err
+	}
+	debs, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+	if err != nil || len(debs) != 1 {
+		return fmt.Errorf("downloading %s: %d files", name[1], len(debs))
+	}
+	if err := os.RemoveAll(p.path("root")); err != nil {
+		return err
+	}
+	if _, err := output(ctx, dir, "dpkg-deb", "-x", debs[0], p.path("root")); err != nil {
+		return err
+	}
+	_, err = output(ctx, dir, "depmod", "-b", p.path("root"), strings.TrimPrefix(name[1], "linux-image-"))
+	return err
+}
+
+// installSelf builds this program to where the machine finds it, under all its names.
+// It is static, unlike that of "go run" perhaps.
+func (p place) installSelf(ctx context.Context) (string, error) {
+	to := p.path("kernel")
+	if err := p.gotool(ctx, "build", "-trimpath", "-o", to, "./test/kernel"); err != nil {
+		return "", err
+	}
+	for _, name := range []string{filepath.Join("path", "go"), filepath.Join("bin", "kcluster")} {
+		if err := os.MkdirAll(filepath.Dir(p.path(name)), 0o755); err != nil {
+			return "", err
+		}
+		_ = os.Remove(p.path(name))
+		if err := os.Symlink(to, p.path(name)); err != nil {
+			return "", err
+		}
+	}
+	return to, nil
+}
+
+// replace writes a new file: programs that run keep the old one.
+func replace(path string, text []byte, mode os.FileMode) error {
+	_ = os.Remove(path)
+	return os.WriteFile(path, text, mode)
+}
+
+// initramfs writes the initial file system: this program, and the early modules in
+// the order of their dependencies.
+func (p place) initramfs(ctx context.Context, release, self string) error {
+	var a archive
+	var order []string
+	for _, module := range early {
+		lines, err := output(ctx, p.work, "modprobe", "-d", p.path("root"), "-S", release, "--show-depends", module)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(lines) {
+			f := strings.Fields(line)
+			if len(f) < 2 || f[0] != "insmod" { // built in
+				continue
+			}
+			name := filepath.Base(f[1])
+			if strings.Contains("\n"+strings.Join(order, "\n")+"\n", "\n"+name+"\n") {
+				continue
+			}
+			order = append(order, name)
+			if err := a.copy(f[1], name); err != nil {
+				return err
+			}
+		}
+	}
+	a.add(orderFile, 0o100644, []byte(strings.Join(order, "\n")))
+	if err := a.copy(self, "init"); err != nil {
+		return err
+	}
+	return replace(p.path("initramfs"), a.end(), 0o644)
+}
+
+// An archive is a cpio archive of the format "newc", for the kernel
+// (Documentation/driver-api/early-userspace/buffer-format.rst).
+type archive struct {
+	bytes.Buffer
+	files int
+}
+
+func (a *archive) copy(from, name string) error {
+	text, err := os.ReadFile(from)
+	if err == nil {
+		a.add(name, 0o100755, text)
+	}
+	return err
+}
+
+// add adds a file. mode includes the file's type.
+func (a *archive) add(name string, mode int, text []byte) {
+	a.files++
+	fmt.Fprintf(a, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s\x00",
+		a.files, mode, 0, 0, 1, 0, len(text), 0, 0, 0, 0, len(name)+1, 0, name)
+	a.pad()
+	a.Write(text)
+	a.pad()
+}
+
+func (a *archive) pad() { a.Write(make([]byte, (4-a.Len()%4)%4)) }
+
+func (a *archive) end() []byte {
+	a.add("TRAILER!!!", 0, nil)
+	return a.Bytes()
+}
+
+// output runs a program in a directory and returns its standard output.
+func output(ctx context.Context, dir, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("running %s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(complaint.String()))
+	}
+	return out.String(), nil
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The kernel passes unknown parameters of its command line to its first process, in
+// the environment.
+const (
+	workVariable   = "OVNK8S_KERNEL_WORK"
+	sourceVariable = "OVNK8S_KERNEL_SOURCE"
+)
+
+const (
+	orderFile   = "order" // modules of the initial file system, one a line
+	jobsCommand = "jobs"
+	endMark     = "@@ the job ended: "
+)
+
+//go:embed guest.sh
+var guestScript string
+
+func guestPlace() (place, error) {
+	p := place{source: os.Getenv(sourceVariable), work: os.Getenv(workVariable)}
+	if p.source == "" || p.work == "" {
+		return p, errors.New("not in the virtual machine")
+	}
+	return p, nil
+}
+
+// boot is the first process of the machine: in the initial file system it goes to the
+// root file system and runs itself again; there it runs the job, and turns the
+// machine off.
+func boot() error {
+	p, err := guestPlace()
+	if err == nil {
+		if _, gone := os.Stat("/" + orderFile); gone == nil {
+			err = p.enter()
+		} else {
+			err = runAsInit(p.path("kernel"), jobsCommand)
+		}
+	}
+	fmt.Fprintln(os.Stderr, "test-kernel:", err)
+	unix.Sync()
+	return errors.Join(err, unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF))
+}
+
+// A mountPoint is an argument of mount(2).
+type mountPoint struct{ source, target, kind, data string }
+
+func (m mountPoint) mount(flags uintptr) error {
+	if err := os.MkdirAll(m.target, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(m.source, m.target, m.kind, flags, m.data); err != nil {
+		return fmt.Errorf("mounting %s at %s: %w", m.source, m.target, err)
+	}
+	return nil
+}
+
+// enter mounts the outer root file system, read-only, with a tmpfs above it, and the
+// shared directories, and executes this program there.
+func (p place) enter() error {
+	if err := insertModules(); err != nil {
+		return err
+	}
+	for _, m := range []mountPoint{{"dev", "/dev", "devtmpfs", ""}, {"upper", "/upper", "tmpfs", "size=80%"}} {
+		if err := m.mount(0); err != nil {
+			return err
+		}
+	}
+	if err := (mountPoint{"root", "/lower", "virtiofs", ""}).mount(unix.MS_RDONLY); err != nil {
+		return err
+	}
+	for _, dir := range []string{"/upper/u", "/upper/w"} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	for _, m := range []mountPoint{
+		{"overlay", "/new", "overlay", "lowerdir=/lower,upperdir=/upper/u,workdir=/upper/w"},
+		{"work", "/new" + p.work, "virtiofs", ""}, {"source", "/new" + p.source, "virtiofs", ""},
+	} {
+		if err := m.mount(0); err != nil {
+			return err
+		}
+	}
+	for _, move := range [][2]string{{"/dev", "/new/dev"}, {"/new", "/"}} {
+		if err := os.Chdir(move[0]); err != nil {
+			return err
+		}
+		if err := unix.Mount(move[0], move[1], "", unix.MS_MOVE, ""); err != nil {
+			return fmt.Errorf("moving %s: %w", move[0], err)
+		}
+	}
+	if err := unix.Chroot("."); err != nil {
+		return err
+	}
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	return unix.Exec(p.path("kernel"), []string{"kernel"}, os.Environ())
+}
+
+func insertModules() error {
+	order, err := os.ReadFile("/" + orderFile)
+	if err != nil {
+		return err
+	}
+	for name := range strings.FieldsSeq(string(order)) {
+		f, err := os.Open("/" + name)
+		if err != nil {
+			return err
+		}
+		err = unix.FinitModule(int(f.Fd()), "", 0)
+		_ = f.Close()
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("inserting %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// runAsInit runs a program and reaps orphans until it ends.
+func runAsInit(name string, args ...string) error {
+	out, err := os.OpenFile("/dev/hvc0", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	child, err := os.StartProcess(name, append([]string{"kernel"}, args...), &os.ProcAttr{
+		Env: os.Environ(), Dir: "/", Files: []*os.File{out, out, out},
+	})
+	if err != nil {
+		return err
+	}
+	for {
+		pid, err := unix.Wait4(-1, nil, 0, nil)
+		if pid == child.Pid || err == unix.ECHILD {
+			return nil
+		}
+	}
+}
+
+// runJobs sets the machine up and runs its job.
+func runJobs() error {
+	p, err := guestPlace()
+	if err != nil {
+		return err
+	}
+	setup := exec.Command("/bin/sh", "-c", guestScript, "sh", p.path("root", "lib", "modules"))
+	setup.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	setup.Stdout, setup.Stderr = os.Stdout, os.Stdout
+	if err := setup.Run(); err != nil {
+		return fmt.Errorf("setting up the virtual machine: %w", err)
+	}
+	text, err := os.ReadFile(p.path("job"))
+	if err != nil {
+		return err
+	}
+	var job Job
+	if err := json.Unmarshal(text, &job); err != nil {
+		return err
+	}
+	status := job.run(p)
+	fmt.Println(endMark + status)
+	return nil
+}
+
+// run runs the job and describes its end.
+func (j Job) run(p place) string {
+	ctx, cancel := context.WithTimeout(context.Background(), j.Timeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, j.Args[0], j.Args[1:]...)
+	cmd.Dir = j.Dir
+	cmd.Env = append(j.Env, workVariable+"="+p.work, sourceVariable+"="+p.source)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
+	switch err := cmd.Run(); {
+	case ctx.Err() != nil:
+		return "after its time limit"
+	case err != nil:
+		return filepath.Base(j.Args[0]) + ": " + err.Error()
+	}
+	return okEnd
+}

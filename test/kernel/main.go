@@ -1,0 +1,146 @@
+// Kernel runs tests on the kernel's datapath, in a virtual machine: QEMU boots
+// Debian's kernel, with Open vSwitch's module, over this machine's root file system.
+// It is the program of "make test-kernel". Programs and tests are built outside, and
+// Kubernetes' control plane runs outside, where it is faster; everything else runs
+// in the machine, whose writes are lost.
+//
+// The same program is the machine's first process, and stands in for go and kcluster
+// there.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"ovn-k8s/test/build"
+)
+
+func main() {
+	var err error
+	switch name := filepath.Base(os.Args[0]); {
+	case os.Getpid() == 1:
+		err = boot()
+	case name == "go":
+		err = standIn(os.Args[1:])
+	case name == "kcluster":
+		err = askKube(os.Args[1:])
+	case len(os.Args) == 2 && os.Args[1] == jobsCommand:
+		err = runJobs()
+	default:
+		err = run(os.Args[1:])
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "test-kernel: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// A place is the directories of a run. The machine has them at the same paths.
+type place struct {
+	source string // of the module
+	work   string // everything made for the machine
+}
+
+func run(args []string) error {
+	flags := flag.NewFlagSet("kernel", flag.ContinueOnError)
+	all := flags.Bool("all", false, "all packages of the kernel's datapath, except tests that passed at this commit before")
+	only := flags.String("run", "", "tests whose names match this regular `expression`")
+	pkg := flags.String("pkg", "", "comma-separated `packages`, such as test/e2e")
+	minutes := flags.Int("minutes", 0, "start no machine after this `number` of minutes, and stop tests then")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	p, err := places(ctx)
+	if err != nil {
+		return err
+	}
+	turns, err := plan(p.source, *all, *only, *pkg)
+	if err != nil {
+		return err
+	}
+	say := newSayer()
+	if err := p.fetchKernel(ctx, say); err != nil {
+		return err
+	}
+	r := &report{say: say}
+	if *all {
+		if r.load(filepath.Join(p.work, "results"), p.commit(ctx)) != nil {
+			say("no results of earlier runs at this commit")
+		}
+	}
+	end := time.Now().Add(365 * 24 * time.Hour)
+	if *minutes > 0 {
+		end = time.Now().Add(time.Duration(*minutes) * time.Minute)
+	}
+	for _, t := range turns {
+		if err := p.turn(ctx, t, r, end); err != nil {
+			return errors.Join(err, r.sum())
+		}
+	}
+	return r.sum()
+}
+
+// turn runs one package in a machine of its own, except what passed before.
+func (p place) turn(ctx context.Context, t turn, r *report, end time.Time) error {
+	t.tests = r.open(t)
+	if len(t.tests) == 0 || time.Now().After(end) {
+		return nil
+	}
+	job, err := p.build(ctx, t, r.say)
+	if err != nil {
+		return err
+	}
+	job.Timeout = min(job.Timeout, time.Until(end))
+	r.begin(t)
+	err = p.boot(ctx, job, r)
+	r.finish()
+	return err
+}
+
+func places(ctx context.Context) (place, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return place{}, fmt.Errorf("looking for the source: %w", err)
+	}
+	dir, err := build.Dir()
+	if err != nil {
+		return place{}, err
+	}
+	p := place{source: filepath.Dir(strings.TrimSpace(string(out))), work: filepath.Join(dir, "kernel")}
+	return p, os.MkdirAll(p.path("bin"), 0o755)
+}
+
+// path is a path below the directory of work.
+func (p place) path(parts ...string) string {
+	return filepath.Join(append([]string{p.work}, parts...)...)
+}
+
+// commit names the state of the source, or is "" if it has changes.
+func (p place) commit(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "git", "-C", p.source, "describe", "--always", "--dirty", "--abbrev=40").Output()
+	if err != nil || strings.Contains(string(out), "-dirty") {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// A sayer prints a line of progress, with the seconds since the start.
+type sayer func(format string, args ...any)
+
+func newSayer() sayer {
+	began := time.Now()
+	return func(format string, args ...any) {
+		fmt.Printf("%6.1f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+	}
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// The results of tests. Others did not run.
+const (
+	passed  = "PASS"
+	failed  = "FAIL"
+	skipped = "SKIP"
+)
+
+// okEnd is the end of a job whose program succeeded.
+const okEnd = "ok"
+
+// A report collects the results of tests from the output of a machine.
+type report struct {
+	say sayer
+	// results are by package and test, such as "test/e2e TestPolicies".
+	results map[string]string
+	planned []string
+	file    string // of the results; "" keeps none
+	commit  string
+
+	turn    turn
+	running string   // the test that runs
+	output  []string // of it
+	failing bool     // a test of this turn failed
+	ended   bool     // the machine's job has ended
+}
+
+// A saved is the results file.
+type saved struct {
+	Commit  string
+	Results map[string]string
+}
+
+// load continues the results of an earlier run at the same commit. An error means
+// that there are none.
+func (r *report) load(file, commit string) error {
+	r.file, r.commit = file, commit
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var s saved
+	if err := json.Unmarshal(text, &s); err != nil {
+		return err
+	}
+	if s.Commit != commit || commit == "" {
+		return errors.New("another commit")
+	}
+	r.results = s.Results
+	return nil
+}
+
+func (r *report) save() error {
+	if r.file == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(saved{r.commit, r.results}, "", " ")
+	if err != nil {
+		return err
+	}
+	return replace(r.file, text, 0o644)
+}
+
+// open returns the tests of a turn without a pass.
+func (r *report) open(t turn) (tests []string) {
+	for _, test := range t.tests {
+		name, _, _ := strings.Cut(test, "/")
+		r.planned = append(r.planned, t.pkg+" "+name)
+		if r.results[t.pkg+" "+name] != passed {
+			tests = append(tests, test)
+		}
+	}
+	return tests
+}
+
+// begin begins a turn.
+func (r *report) begin(t turn) {
+	r.turn, r.running, r.output, r.failing, r.ended = t, "", nil, false, false
+}
+
+var resultLine = regexp.MustCompile(`^--- (PASS|FAIL|SKIP): (\S+) \((\S+)\)$`)
+
+// line takes a line of the machine's output.
+func (r *report) line(line string) {
+	end, isEnd := strings.CutPrefix(line, endMark)
+	started, isRun := strings.CutPrefix(line, "=== RUN   ")
+	result := resultLine.FindStringSubmatch(line)
+	switch {
+	case isEnd:
+		r.end(end)
+	case isRun && !strings.Contains(started, "/"):
+		r.running, r.output = started, nil
+	case result != nil:
+		r.set(result[2], result[1], result[3])
+	case r.turn.pkg == demo || r.running == "":
+		r.say("| %s", line)
+	default:
+		r.output = append(r.output, line)
+	}
+}
+
+// set records the result of a test of this turn. Output comes with a failure.
+func (r *report) set(test, result, took string) {
+	if r.results == nil {
+		r.results = map[string]string{}
+	}
+	r.results[r.turn.pkg+" "+test] = result
+	r.failing = r.failing || result == failed
+	if result != passed {
+		for _, line := range r.output {
+			r.say("| %s", line)
+		}
+	}
+	r.say("%s %s %s %s", result, r.turn.pkg, test, took)
+	r.running, r.output = "", nil
+}
+
+// end takes the end of the job.
+func (r *report) end(how string) {
+	r.ended = true
+	switch {
+	case r.turn.pkg == demo && how == okEnd:
+		r.set(demo, passed, "")
+	case r.turn.pkg == demo:
+		r.set(demo, failed, how)
+	case r.running != "":
+		r.set(r.running, failed, how)
+	case how != okEnd && !r.failing:
+		r.set("TestMain", failed, how)
+	}
+}
+
+// finish ends a turn.
+func (r *report) finish() {
+	if err := r.save(); err != nil {
+		r.say("the results are not kept: %v", err)
+	}
+}
+
+// sum prints the results. Its error says whether something failed or did not run.
+func (r *report) sum() error {
+	counts := map[string]int{}
+	names := slices.Concat(r.planned, slices.Collect(maps.Keys(r.results)))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		result := r.results[name]
+		if result == "" {
+			result = "none"
+		}
+		counts[result]++
+		fmt.Printf("%-4s  %s\n", result, name)
+	}
+	fmt.Printf("%d passed, %d failed, %d skipped, %d not run, on the kernel's datapath\n", counts[passed], counts[failed], counts[skipped], counts["none"])
+	if counts[failed]+counts["none"] > 0 {
+		return errors.New("not everything passed")
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func quiet(string, ...any) {}
+
+// The results come from the output of a test binary and from the end of the job.
+func TestResultsOfATurn(t *testing.T) {
+	for _, tt := range []struct {
+		name, output string
+		want         map[string]string
+	}{
+		{"all", "=== RUN   TestA\n=== RUN   TestA/x\n    --- FAIL: TestA/x (0.10s)\n--- PASS: TestA (1.00s)\n=== RUN   TestB\n--- SKIP: TestB (0.00s)\n" + endMark + okEnd,
+			map[string]string{"p TestA": passed, "p TestB": skipped}},
+		{"a failure", "=== RUN   TestA\n--- FAIL: TestA (1.00s)\n" + endMark + "p.test: exit status 1", map[string]string{"p TestA": failed}},
+		{"a test without end", "=== RUN   TestA\n--- PASS: TestA (1.00s)\n=== RUN   TestB\npanic: x\n" + endMark + "p.test: exit status 2",
+			map[string]string{"p TestA": passed, "p TestB": failed}},
+		{"no test", "cannot start\n" + endMark + "p.test: exit status 1", map[string]string{"p TestMain": failed}},
+		{"a failure after all tests", "=== RUN   TestA\n--- PASS: TestA (1.00s)\nan abort\n" + endMark + "p.test: exit status 1",
+			map[string]string{"p TestA": passed, "p TestMain": failed}},
+	} {
+		r := &report{say: quiet}
+		r.begin(turn{pkg: "p"})
+		for line := range strings.Lines(tt.output) {
+			r.line(strings.TrimSuffix(line, "\n"))
+		}
+		if diff := cmp.Diff(tt.want, r.results); diff != "" || !r.ended {
+			t.Errorf("%s: ended %v (-want +got)\n%s", tt.name, r.ended, diff)
+		}
+	}
+}
+
+// A later run at the same commit repeats only what has not passed.
+func TestALaterRunContinues(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "results")
+	first := &report{say: quiet}
+	if first.load(file, "one") == nil {
+		t.Error("there are results before the first run")
+	}
+	all := turn{pkg: "p", tests: []string{"TestA", "TestB/x|y", "TestC"}}
+	first.begin(all)
+	first.set("TestA", passed, "")
+	first.set("TestB", failed, "")
+	first.finish()
+	for commit, want := range map[string][]string{"one": {"TestB/x|y", "TestC"}, "two": all.tests, "": all.tests} {
+		r := &report{say: quiet}
+		_ = r.load(file, commit)
+		if diff := cmp.Diff(want, r.open(all)); diff != "" {
+			t.Errorf("at %q (-want +got)\n%s", commit, diff)
+		}
+	}
+}
+
+func TestPlan(t *testing.T) {
+	for _, tt := range []struct {
+		all      bool
+		run, pkg string
+		turns    int
+		has      string
+	}{
+		{false, "", "", len(smoke), "^TestClusterIPs$|"},
+		{true, "", "", 0, "^TestALostSYNCostsNoConnection$"},
+		{false, "Plan", "test/kernel", 1, "^TestPlan$"},
+	} {
+		turns, err := plan("../..", tt.all, tt.run, tt.pkg)
+		if err != nil || tt.turns > 0 && len(turns) != tt.turns || tt.all && len(turns) < len(packages) {
+			t.Errorf("%+v: %d turns, %v", tt, len(turns), err)
+		}
+		if last := turns[len(turns)-1].pattern(); !strings.Contains(last, tt.has) {
+			t.Errorf("%+v: %s", tt, last)
+		}
+	}
+	if _, err := plan("../..", false, "TestNobodyWrote", ""); err == nil {
+		t.Error("a choice without tests is no error")
+	}
+	for _, test := range smoke[1].tests {
+		name, _, _ := strings.Cut(test, "/")
+		if turns, err := plan("../..", false, "^"+name+"$", "test/e2e"); err != nil || len(turns) != 1 {
+			t.Errorf("smoke: %v", err)
+		}
+	}
+}
+
+// cpio(1), if it is there, reads the archive.
+func TestArchive(t *testing.T) {
+	var a archive
+	a.add("order", 0o100644, []byte("x"))
+	a.add("init", 0o100755, []byte("12345"))
+	text := a.end()
+	if len(text)%4 != 0 || !strings.HasPrefix(string(text), "0707010000000100008"+"1a4") || strings.Count(string(text), "070701") != 3 {
+		t.Errorf("%q", text)
+	}
+	if _, err := exec.LookPath("cpio"); err != nil {
+		return
+	}
+	cmd := exec.Command("cpio", "-t", "--quiet")
+	cmd.Stdin = strings.NewReader(string(text))
+	if out, err := cmd.Output(); string(out) != "order\ninit\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+const (
+	memory = 4096 // MiB of the machine
+	// bootTime bounds the time from the start of QEMU to the job.
+	bootTime = 5 * time.Minute
+	// outside is this machine's loopback address for the virtual one (QEMU's user network).
+	outside = "10.0.2.2"
+)
+
+// accelerator is QEMU's accelerator, and a factor for time limits. KVM needs
+// hardware for it: emulating that (kvm_pvm) is slower than emulating all.
+func accelerator() (name, cpu, factor string) {
+	cpuinfo, _ := os.ReadFile("/proc/cpuinfo")
+	if f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err == nil {
+		_ = f.Close()
+		for _, flag := range []string{" vmx ", " svm "} {
+			if bytes.Contains(cpuinfo, []byte(flag)) {
+				return "kvm", "host", "2"
+			}
+		}
+	}
+	return "tcg,thread=multi", "max", "6"
+}
+
+// boot runs a job in a new machine; its output goes to the report.
+func (p place) boot(ctx context.Context, job Job, r *report) error {
+	accel, cpu, factor := accelerator()
+	ctx, cancel := context.WithTimeout(ctx, job.Timeout+bootTime)
+	defer cancel()
+	run, err := os.MkdirTemp("", "test-kernel")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(run)
+	kube, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer kube.Close()
+	kubes := p.serveKube(ctx, kube)
+	defer func() { cancel(); _ = kube.Close(); kubes.Wait() }()
+	job.Env = append(job.Env, "OVNK8S_TEST_DATAPATH=system", "OVNK8S_TEST_NEED=central,node,cluster", "OVNK8S_TEST_TIME_FACTOR="+factor,
+		"OVNK8S_TEST_BIN="+p.path("bin"), "PATH="+p.path("path")+":"+os.Getenv("PATH"), "HOME=/root", "LANG=C.UTF-8",
+		kubeVariable+"="+kube.Addr().String()[len("127.0.0.1:"):])
+	var text bytes.Buffer
+	if err := job.write(&text); err != nil {
+		return err
+	}
+	if err := os.WriteFile(p.path("job"), text.Bytes(), 0o644); err != nil {
+		return err
+	}
+	for tag, dir := range map[string]string{"root": "/", "work": p.work, "source": p.source} {
+		if err := share(ctx, run, tag, dir); err != nil {
+			return err
+		}
+	}
+	release, err := p.release()
+	if err != nil {
+		return err
+	}
+	r.say("starting a virtual machine (%s, %d CPUs, %d MiB)", accel, runtime.NumCPU(), memory)
+	return qemu(ctx, run, accel, cpu, p, release, r)
+}
+
+// share starts virtiofsd for a directory, without what is mounted below it, and waits
+// for its socket.
+func share(ctx context.Context, run, tag, dir string) error {
+	socket, mount := filepath.Join(run, tag), filepath.Join(run, "mount-"+tag)
+	if err := os.Mkdir(mount, 0o755); err != nil {
+		return err
+	}
+	cache := "always"
+	if tag == "work" { // the control plane writes there
+		cache = "auto"
+	}
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", `mount --bind "$2" "$3" && exec /usr/lib/qemu/virtiofsd --socket-path="$1" -o "source=$3,cache=$4,sandbox=chroot,xattr" --thread-pool-size=2`,
+		"sh", socket, dir, mount, cache)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting virtiofsd: %w", err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	for {
+		if _, err := os.Stat(socket); err == nil {
+			return nil
+		}
+		select {
+		case <-ended:
+			return fmt.Errorf("virtiofsd ended: %s", said.String())
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// qemu runs the machine until it turns itself off.
+func qemu(ctx context.Context, run, accel, cpu string, p place, release string, r *report) error {
+	console := p.path("console")
+	args := []string{
+		"-n", "5", "qemu-system-x86_64", "-M", "q35", "-accel", accel, "-cpu", cpu, "-smp", fmt.Sprint(runtime.NumCPU()), "-m", fmt.Sprint(memory),
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-object", fmt.Sprintf("memory-backend-memfd,id=mem,size=%dM,share=on", memory), "-numa", "node,memdev=mem",
+		"-device", "virtio-rng-pci", "-netdev", "user,id=net,ipv6=off", "-device", "virtio-net-pci,netdev=net,romfile=",
+		"-serial", "file:" + console, "-device", "virtio-serial-pci", "-chardev", "stdio,id=out,signal=off", "-device", "virtconsole,chardev=out",
+		"-kernel", p.path("root", "boot", "vmlinuz-"+release), "-initrd", p.path("initramfs"),
+		"-append", strings.Join([]string{"console=ttyS0 panic=-1 quiet mitigations=off", workVariable + "=" + p.work, sourceVariable + "=" + p.source}, " "),
+	}
+	for _, tag := range []string{"root", "work", "source"} {
+		args = append(args, "-chardev", fmt.Sprintf("socket,id=%s,path=%s", tag, filepath.Join(run, tag)),
+			"-device", fmt.Sprintf("vhost-user-fs-pci,chardev=%s,tag=%s,queue-size=1024", tag, tag))
+	}
+	cmd := exec.CommandContext(ctx, "nice", args...)
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting QEMU: %w", err)
+	}
+	log, err := os.Create(p.path("log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := strings.TrimRight(lines.Text(), "\r")
+		fmt.Fprintln(log, line)
+		r.line(line)
+	}
+	err = cmd.Wait()
+	if !r.ended {
+		text, _ := os.ReadFile(console)
+		return fmt.Errorf("the virtual machine ended before its job: %v, %v: %s\nits console:\n%s", ctx.Err(), err, complaint.String(), tail(string(text), 30))
+	}
+	return nil
+}
+
+// tail returns the last lines of a text.
+func tail(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
