@@ -51,7 +51,7 @@ func run(args []string) (int, error) {
 		return 0, fmt.Errorf("usage: rootfs RELEASE COMMAND...")
 	}
 	if os.Geteuid() != 0 {
-		return 0, fmt.Errorf("mounts need root: run it as root, or with sudo -E env PATH=\"$PATH\" make …")
+		return 0, fmt.Errorf("mounts need root: run it as root, or with sudo -E env PATH=\"$PATH\"")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
