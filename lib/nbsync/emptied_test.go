@@ -5,7 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
@@ -50,6 +55,37 @@ func TestAnEmptyDatabaseIsFilledInOrder(t *testing.T) {
 	}
 	if n := db.Client().Cache().Table(nbdb.LogicalSwitchPortTable).Len(); n != 2*nodes+1+pods {
 		t.Errorf("%d logical ports", n)
+	}
+}
+
+// Section 6 of the findings: rebuilding an emptied database aborted ovn-controllers from OVN 25.03 on, because ovn-northd
+// deleted and created their rows of variables. These keep their UUIDs in the Southbound database.
+func TestVariablesSurviveAnEmptiedDatabase(t *testing.T) {
+	c, _, s := open(t)
+	want := map[nb.Unit][]nb.Row{"chassis/n0": {service.VariablesRow("n0", map[string]string{names.VariablePrefix + "a": "1"})}}
+	fill := func(s *nbsync.Sync) string {
+		apply(t, s, want)
+		if err := c.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := c.SBCtl("--columns=_uuid,chassis,variables", "list", nbdb.ChassisTemplateVarTable)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows
+	}
+	before := fill(s)
+	c.StopNorthd()
+	if err := c.StartEmptyNB(); err != nil {
+		t.Fatal(err)
+	}
+	_, _, s = connect(t, c)
+	apply(t, s, want)
+	if err := c.StartNorthd(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, fill(s)); diff != "" || !strings.Contains(before, "n0") {
+		t.Errorf("rows of the Southbound database (-before +after):\n%s", diff)
 	}
 }
 

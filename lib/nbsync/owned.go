@@ -160,7 +160,7 @@ func owned() map[string]*table {
 			adoptable: sameName,
 		},
 		nbdb.ChassisTemplateVarTable: {
-			model: &nbdb.ChassisTemplateVar{}, root: true, kind: "host's variables", independent: true,
+			model: &nbdb.ChassisTemplateVar{}, root: true, permanent: true, kind: "host's variables", independent: true,
 			columns: []string{"chassis"}, drain: "variables",
 			keys:      map[string][]string{"variables": {names.VariablePrefix}},
 			adoptable: sameName,

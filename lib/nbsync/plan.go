@@ -191,7 +191,9 @@ func (p *Plan) insert(u nb.Unit, r nb.Row) (string, error) {
 
 // permanentUUID returns the UUID of a row that has the same one in each database, or "". ovn-northd keeps the rows of
 // a datapath in the Southbound database, and ovn-controller its zones of conntrack, as long as the datapath has its
-// UUID. "uuid" in an insert is an extension of ovsdb-server, see ovsdb-server(7).
+// UUID. From OVN 25.03 on, ovn-northd also replaces a row of Chassis_Template_Var with another UUID (sync_template_vars
+// in northd/northd.c), at which ovn-controller aborts (see ErrDraining). "uuid" in an insert is an extension of
+// ovsdb-server, see ovsdb-server(7).
 func (p *Plan) permanentUUID(r nb.Row) string {
 	if !p.have.tables[r.Table].permanent {
 		return ""
