@@ -6,7 +6,12 @@ VERSION := $(or $(shell git describe --tags --always --dirty 2>/dev/null),unknow
 PROGRAMS := $(patsubst %/main.go,%,$(wildcard ovn-k8s-*/main.go))
 MODELS := lib/nb/nbdb lib/ovsdb/sbdb lib/ovsdb/vswitchdb
 PREFIX ?= /usr/local
-KUBERNETES := cd test/controlplane &&
+CONTROLPLANE := cd test/controlplane &&
+
+# KUBERNETES=1.29: with the control plane of that release; the newest one otherwise
+ifneq ($(KUBERNETES),)
+export OVNK8S_TEST_KUBERNETES = $(KUBERNETES)
+endif
 
 .PHONY: build test check demo demo-down bench loss hostile test-boot test-kernel generate install help prepare
 
@@ -18,7 +23,7 @@ build:
 check:
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "run gofmt -w on:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	go mod tidy -diff
-	$(KUBERNETES) go mod tidy -diff
+	$(CONTROLPLANE) go mod tidy -diff
 	go vet ./...
 	go tool staticcheck ./...
 	go run ./test/prepare packages
@@ -30,7 +35,7 @@ test demo bench loss:
 	go run ./test/rootfs $(OVN) $(MAKE) $@ OVN=
 else
 
-## test: every test (RUN=, PACKAGES=, OVN=trixie), with real OVS, OVN and Kubernetes; what fails runs once more; as root
+## test: every test (RUN=, PACKAGES=, OVN=trixie, KUBERNETES=1.29), with real OVS, OVN and Kubernetes; what fails runs once more; as root
 test: prepare
 	OVNK8S_TEST_NEED=central,node,cluster go run ./test/suite $(if $(RUN),-run '$(RUN)') $(PACKAGES)
 

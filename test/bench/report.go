@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ovn-k8s/test/kubetest"
 	"ovn-k8s/test/ovntest"
 )
 
@@ -92,7 +93,8 @@ func kubernetesVersion() string {
 	if err != nil {
 		return "unknown"
 	}
-	cmd := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
+	args := append([]string{"list"}, kubetest.Flags(kubetest.Release())...)
+	cmd := exec.Command("go", append(args, "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")...)
 	cmd.Dir = filepath.Join(filepath.Dir(string(mod)), "test", "controlplane")
 	out, _ := cmd.Output()
 	return cmp.Or(strings.TrimSpace(string(out)), "unknown")

@@ -25,6 +25,8 @@ type Target struct {
 	Module string
 	// Packages are the programs' packages, such as "./cmd/kcluster".
 	Packages []string
+	// Subdir is the subdirectory of the programs' directory to build into.
+	Subdir string
 	// Flags and Env are additional flags of go build and variables of its
 	// environment. Builds with other values do not share cached packages.
 	Flags, Env []string
@@ -48,6 +50,7 @@ func Run(ctx context.Context, t Target) (dir string, err error) {
 	if err != nil {
 		return "", err
 	}
+	dir = filepath.Join(dir, t.Subdir)
 	if err := t.build(ctx, root, dir); err != nil {
 		return "", fmt.Errorf("building %s: %w", strings.Join(t.Packages, " "), err)
 	}

@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -17,7 +16,6 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
-	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	apiserveroptions "k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 	manager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	manageroptions "k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
@@ -67,18 +65,12 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 	if err := parse(options.Flags(), append(c.apiServerArgs(), c.opts.APIServerArgs...)); err != nil {
 		return err
 	}
-	if err := options.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {
-		return err
-	}
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
-	completed, err := options.Complete(ctx)
+	run, err := completeAPIServer(ctx, options)
 	if err != nil {
 		return err
 	}
-	if errs := completed.Validate(); len(errs) != 0 {
-		return errors.Join(errs...)
-	}
-	c.run(ctx, "kube-apiserver", func() error { return apiserver.Run(ctx, completed) })
+	c.run(ctx, "kube-apiserver", run)
 	return c.awaitReady(ctx)
 }
 
@@ -137,7 +129,7 @@ func (c *Cluster) startManager(ctx context.Context, m *managerConfig) error {
 	if err := parse(m.flags, append(c.managerArgs(), c.opts.ControllerManagerArgs...)); err != nil {
 		return err
 	}
-	config, err := m.options.Config(ctx, manager.KnownControllers(), manager.ControllersDisabledByDefault(), manager.ControllerAliases())
+	config, err := configureManager(ctx, m.options)
 	if err != nil {
 		return err
 	}

@@ -88,14 +88,27 @@ func Missing() string {
 	return ""
 }
 
-// Build builds kcluster and returns its path. The first build takes about five
-// minutes on two cores, later ones about a second. log receives progress line by
+// Flags are the flags of go build for the control plane of release, such as "1.29",
+// or of the newest one if it is "".
+func Flags(release string) []string {
+	if release == "" {
+		return nil
+	}
+	return []string{"-modfile=kubernetes-" + release + ".mod", "-tags=kubernetes" + release}
+}
+
+// Release is the release of the control plane: $OVNK8S_TEST_KUBERNETES, such as "1.29", or "".
+func Release() string { return os.Getenv("OVNK8S_TEST_KUBERNETES") }
+
+// Build builds kcluster of Release and returns its path. The first build takes about
+// five minutes on two cores, later ones about a second. log receives progress line by
 // line; it may be nil.
 func Build(ctx context.Context, log func(line string)) (string, error) {
 	dir, err := build.Run(ctx, build.Target{
 		Module:   filepath.Join("test", "controlplane"),
 		Packages: []string{"./cmd/kcluster"},
-		Flags:    []string{"-trimpath"},
+		Subdir:   Release(),
+		Flags:    append(Flags(Release()), "-trimpath"),
 		Env:      []string{"CGO_ENABLED=0"},
 		Log:      log,
 	})
