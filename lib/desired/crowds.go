@@ -32,7 +32,7 @@ func (s *serviceState) compareCharges(o *serviceState) int {
 
 // charge records the weight of a Service.
 func (c *crowds) charge(s *serviceState, weight int) {
-	weight = max(0, weight-service.Ordinary)
+	weight = service.Charged(weight)
 	if s.charge.weight == weight && (weight == 0 || s.charge.created == s.Created) {
 		return
 	}

@@ -50,7 +50,8 @@ func TestServicesOfANamespaceAreBounded(t *testing.T) {
 	put("old", 1, 4)
 	put("young", 2, 4)
 	put("late", 3, 1)
-	refused := fmt.Sprintf("service default/young has no load balancers: their weight is %d, more than older services of namespace default leave of %d", weightOf(w, "young")+service.Ordinary, service.MaxWeight)
+	refused := fmt.Sprintf("service default/young has no load balancers: their weight above %d is %d, rounded up, more than older services of namespace default leave of %d",
+		service.Ordinary, weightOf(w, "young"), service.MaxWeight)
 	if got := problemOf(w, "young"); !strings.Contains(got, refused) {
 		t.Errorf("young: %s", got)
 	}
@@ -109,6 +110,28 @@ func TestManyOrdinaryServicesAreNotRefused(t *testing.T) {
 		used += s.charge.weight
 	}
 	t.Logf("%d Services above an ordinary one, their weight above it is %d of %d", len(w.Services.crowds.of["default"].byAge), used, service.MaxWeight)
+}
+
+// L3: at the limit of a namespace, an endpoint that comes and goes refuses no other Service.
+func TestAnEndpointRefusesNoOtherService(t *testing.T) {
+	w := crowded(t, 3)
+	w.Put(heavy("old", 1, 4, 1))
+	w.Put(portsOn("old", 4, 60, 1))
+	for i, room := 2, true; room; i++ { // until the limit
+		s := heavy(fmt.Sprint("young-", i), i, 1, i)
+		s.Spec.ExternalIPs = s.Spec.ExternalIPs[:12]
+		w.Put(s)
+		if room = problemOf(w, s.Name) == "<nil>"; !room {
+			w.Remove(s)
+		}
+	}
+	for _, endpoints := range []int{61, 60, 59, 60} {
+		for _, u := range w.Put(portsOn("old", 4, endpoints, 1)) {
+			if strings.HasPrefix(string(u), "service/default/young") {
+				t.Errorf("with %d endpoints of old, %s is touched", endpoints, u)
+			}
+		}
+	}
 }
 
 // L3: the choice of refused Services depends on the objects only, not on the order of events, and each affected unit

@@ -2,6 +2,7 @@ package service
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +39,14 @@ const (
 	Ordinary  = 500
 	MaxWeight = 400_000
 )
+
+// Charged is the part of a weight that counts for the namespace: above Ordinary, rounded up by at most an eighth, so that few
+// changes of endpoints change which Services are refused.
+func Charged(weight int) int {
+	weight = max(0, weight-Ordinary)
+	step := 1 << max(0, bits.Len(uint(weight))-4)
+	return (weight + step - 1) / step * step
+}
 
 // A cost is an upper bound of the rows of a Service and their size, with its template variables, and the weight of its
 // load balancers. It is computed before any row is.

@@ -67,7 +67,7 @@ func (r *Resolved) Rows(at Surroundings) []nb.Row {
 		return nil
 	}
 	if r.Crowded {
-		r.problem("TooManyServices", "service %s has no load balancers: their weight is %d, more than older services of namespace %s leave of %d: split the service, or use several namespaces", r.Key, c.weight, r.Namespace, MaxWeight)
+		r.problem("TooManyServices", "service %s has no load balancers: their weight above %d is %d, rounded up, more than older services of namespace %s leave of %d: split the service, or use several namespaces", r.Key, Ordinary, Charged(c.weight), r.Namespace, MaxWeight)
 		return nil
 	}
 	var rows []nb.Row
