@@ -212,3 +212,57 @@ func TestRivalsOfHostPortsAreComplete(t *testing.T) {
 		}
 	}
 }
+
+// manyHostPorts is a pod of node n1 with n hostPorts from a number on, created at some time.
+func manyHostPorts(name string, n, from int, created int64) *corev1.Pod {
+	p := newPod(name, "n1")
+	p.CreationTimestamp = metav1.Unix(created, 0)
+	for i := range n {
+		withHostPort(p, "", int32(from+i), corev1.ProtocolTCP)
+	}
+	return p
+}
+
+// L3: the hostPorts of a namespace's pods are limited together. A younger pod above the limit has its port and no
+// hostPorts, and a Problem with the figures; all others have theirs. So has this one when an older one goes.
+func TestHostPortsOfANamespaceAreBounded(t *testing.T) {
+	const most = ports.OrdinaryHostPorts + ports.MaxHostPorts/2
+	w := NewWorld()
+	w.Put(cluster(t, 1, 2).WithChassis("n1", "chassis-1").WithChassis("n2", "chassis-2"))
+	w.Put(hostNode(1))
+	w.Put(hostNode(2))
+	put := func(p *corev1.Pod) []nb.Unit { return append(w.Put(p), w.Allocate()...) }
+	served := func(name string) bool {
+		text, err := hostPortText(w, name)
+		return err == nil && strings.Contains(text, "hostport/tcp")
+	}
+	put(manyHostPorts("young", 500, 20000, 3))
+	put(manyHostPorts("old", most-10, 1, 1))
+	if !served("young") || !served("old") {
+		t.Error("within the limit, one is refused")
+	}
+	if touched := put(manyHostPorts("older", most-20, 10000, 0)); !slices.Contains(touched, nb.Unit("pod/default/young")) {
+		t.Errorf("an older pod touches only %v", touched)
+	}
+	text, err := hostPortText(w, "young")
+	want := fmt.Sprintf("pod default/young has no hostPorts: above %d it has 490 more, and older pods of namespace default leave less of %d", ports.OrdinaryHostPorts, ports.MaxHostPorts)
+	if text != "" || err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("young: %v: %.300s", err, text)
+	}
+	if rows, _ := w.Rows("pod/default/young"); len(rows) != 1 {
+		t.Errorf("young has %d rows, want that of its port", len(rows))
+	}
+	if _, p, ok := w.HostPorts("pod/default/young"); !ok || len(p.HostPorts) > 0 {
+		t.Errorf("young is shown with %d hostPorts", len(p.HostPorts))
+	}
+	put(manyHostPorts("ordinary", ports.OrdinaryHostPorts, 30000, 9))
+	elsewhere := manyHostPorts("young", 500, 40000, 4)
+	elsewhere.Namespace, elsewhere.Spec.NodeName = "elsewhere", "n2"
+	put(elsewhere)
+	if rows, err := w.Rows("pod/elsewhere/young"); err != nil || len(rows) < 2 || !served("ordinary") || !served("old") || !served("older") {
+		t.Errorf("others are refused: %v", err)
+	}
+	if touched := w.Remove(newPod("old", "n1")); !slices.Contains(touched, nb.Unit("pod/default/young")) || !served("young") {
+		t.Errorf("the older one's end touches only %v", touched)
+	}
+}

@@ -91,11 +91,14 @@ func (x *Index) FactsChanged(c facts.Change) (touched []nb.Unit) {
 	return touched
 }
 
-// Of returns the inputs for the hostPorts of a pod with addresses.
+// Of returns the inputs for the hostPorts of a pod with addresses. A refused pod has none.
 func (x *Index) Of(p pod.Pod, addrs []netip.Addr) (Node, Pod) {
 	sw := names.NodeSwitch(p.Node)
 	n := place(x.facts.Now(), sw, hostsOf(x.facts.Now(), sw)[sw])
 	n.Holder = func(a netip.Addr, h pod.HostPort) string { return x.ports.Holder(p, a, h) }
+	if x.ports.Refused(p) != nil {
+		p.HostPorts = nil
+	}
 	return n, Pod{Pod: p, Addrs: addrs}
 }
 
@@ -106,6 +109,9 @@ const maxProblems = 4
 func (x *Index) Rows(p pod.Pod, addrs []netip.Addr) ([]nb.Row, error) {
 	if len(p.HostPorts)+len(p.Problems) == 0 {
 		return nil, nil
+	}
+	if problem := x.ports.Refused(p); problem != nil {
+		return nil, problem
 	}
 	n, hp := x.Of(p, addrs)
 	rows := n.Rows(hp)

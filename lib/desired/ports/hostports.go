@@ -21,6 +21,7 @@ type HostPorts struct {
 	facts    *facts.Index
 	services *Services
 	claims   podClaims
+	quotas   quotas
 	byIP     map[netip.Addr]map[pod.Key]bool // the pods by their hostIP
 	switches map[netip.Addr][]string         // see facts.Facts.NodesByAddress
 	at       *facts.Facts                    // of switches: pods with hostPorts are rare
@@ -28,7 +29,7 @@ type HostPorts struct {
 
 // NewHostPorts returns an index without pods.
 func NewHostPorts(x *facts.Index, services *Services) *HostPorts {
-	return &HostPorts{facts: x, services: services, claims: podClaims{}, byIP: map[netip.Addr]map[pod.Key]bool{}}
+	return &HostPorts{facts: x, services: services, claims: podClaims{}, quotas: quotas{}, byIP: map[netip.Addr]map[pod.Key]bool{}}
 }
 
 // podClaims are the pods with hostPorts, by port and by the node's switch; those with the better right come first.
@@ -84,6 +85,7 @@ func (x *HostPorts) Change(old, now pod.Pod) []nb.Unit {
 		}
 		x.claims.rivals(touched, port, now)
 	}
+	x.quotas.change(touched, old, now)
 	return slices.Collect(maps.Keys(touched))
 }
 
