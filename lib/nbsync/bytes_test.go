@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/nb"
@@ -78,5 +79,54 @@ func TestTransactionsAreBoundedInBytes(t *testing.T) {
 		if n := len(r.texts); what == "new" && (n < 4 || n > 8) {
 			t.Errorf("%d transactions", n)
 		}
+	}
+}
+
+// wide has one rule: 19 000 subnets, a match of about 280 kB.
+func wide(i, turn int) *networkingv1.NetworkPolicy {
+	p := open80()
+	p.Name, p.Spec.Ingress = fmt.Sprint("wide-", i), []networkingv1.NetworkPolicyIngressRule{{}}
+	for n := range 19_000 {
+		block := &networkingv1.IPBlock{CIDR: fmt.Sprintf("198.%d.%d.%d/32", 18+turn, n/250, n%250)}
+		p.Spec.Ingress[0].From = append(p.Spec.Ingress[0].From, networkingv1.NetworkPolicyPeer{IPBlock: block})
+	}
+	return p
+}
+
+// L1: the bytes of a transaction of policies are bounded. Rows that isolate, and all changes of pods, are in the first;
+// what large policies allow comes later, and is not in force before.
+func TestPoliciesAreBoundedInBytes(t *testing.T) {
+	_, db, s := open(t)
+	r := &recorder{DB: db}
+	s.DB, s.Compare = r, desired.Compare
+	w := desired.NewWorld()
+	w.Put(cluster(t, 0))
+	w.Put(newPod("p", "n0"))
+	w.Allocate()
+	apply(t, s, rowsOf(w, w.Units()))
+	for turn, what := range []string{"new", "changed", "the same"} {
+		for i := range 40 {
+			w.Put(wide(i, min(turn, 1)))
+		}
+		r.texts = nil
+		apply(t, s, rowsOf(w, w.Units()))
+		for i, text := range r.texts {
+			if len(text) > 6<<20 {
+				t.Errorf("%s: transaction %d has %d bytes", what, i, len(text))
+			}
+			if deny := strings.Contains(text, "default/all pods/ingress/deny"); deny != (turn == 0 && i == 0) {
+				t.Errorf("%s: the ACL that denies is in transaction %d: %t", what, i, deny)
+			}
+			if i == 0 && strings.Count(text, `"insert"`) > 100 {
+				t.Errorf("%s: the first transaction has all rules", what)
+			}
+		}
+		if n := len(r.texts); turn < 2 && (n < 3 || n > 6) || turn == 2 && n > 0 {
+			t.Errorf("%s: %d transactions", what, n)
+		}
+	}
+	plan, err := s.Plan(rowsOf(w, w.Units()))
+	if err != nil || len(plan.Changes) > 0 {
+		t.Errorf("%v: %.300v is left", err, plan.Changes)
 	}
 }

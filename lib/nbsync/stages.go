@@ -17,8 +17,8 @@ const (
 	// maxOperations bounds a transaction with changes of existing rows. Thousands of ports added to one port group
 	// are one operation.
 	maxOperations = 2000
-	// maxBytes bounds the values of a transaction, unless one unit has more, or existing rows other than load balancers
-	// change.
+	// maxBytes bounds the values of a transaction, unless one unit has more, or existing rows change other than load
+	// balancers and rules that allow.
 	maxBytes = 4 << 20
 )
 
@@ -40,7 +40,7 @@ type stage struct {
 //
 // If the first part alone is too large, as after the database was emptied, it is ordered: first units that only add
 // rows, in the order of Compare; then units that delete some.
-func (s *Sync) stages(want map[nb.Unit][]nb.Row) (out []stage) {
+func (s *Sync) stages(want map[nb.Unit][]nb.Row) []stage {
 	compare := s.Compare
 	if compare == nil {
 		compare = cmp.Compare[nb.Unit]
@@ -54,8 +54,8 @@ func (s *Sync) stages(want map[nb.Unit][]nb.Row) (out []stage) {
 	}
 	units, independent := s.independent(want, units)
 	there, arrivals := s.arrivals(want, units)
-	out = s.changes(want, there)
-	return slices.Concat(out, chunks(want, arrivals), chunks(want, independent))
+	out, late := s.changes(want, there)
+	return slices.Concat(out, chunks(want, arrivals), chunks(want, late), chunks(want, independent))
 }
 
 // independent separates units with rows of the independent tables from all others.
@@ -102,14 +102,18 @@ func (s *Sync) separate(units []nb.Unit, match func(have *mirror, u nb.Unit) boo
 	return others, matching
 }
 
-// changes divides all units except for arrivals.
-func (s *Sync) changes(want map[nb.Unit][]nb.Row, units []nb.Unit) []stage {
+// changes divides all units except for arrivals. Units to be written again, after all others, are late.
+func (s *Sync) changes(want map[nb.Unit][]nb.Row, units []nb.Unit) (out []stage, late []nb.Unit) {
 	if len(units) == 0 {
-		return nil
+		return nil, nil
 	}
 	plan, err := s.Plan(part(want, units))
-	if err != nil || len(plan.ops) <= maxOperations {
-		return []stage{{units, plan}}
+	if err != nil || len(plan.ops) <= maxOperations && plan.size() <= maxBytes {
+		return []stage{{units, plan}}, nil
+	}
+	if len(plan.ops) <= maxOperations {
+		first, late := s.closed(want, units, plan)
+		return []stage{first}, late
 	}
 	takes := map[nb.Unit]bool{}
 	for _, c := range plan.Changes {
@@ -125,7 +129,49 @@ func (s *Sync) changes(want map[nb.Unit][]nb.Row, units []nb.Unit) []stage {
 			adding = append(adding, u)
 		}
 	}
-	return append(chunks(want, adding), chunks(want, taking)...)
+	return append(chunks(want, adding), chunks(want, taking)...), nil
+}
+
+// closed divides a plan of existing rows with too many bytes, so that no pod is more open in between than afterwards:
+// rows that allow, new or changed, come later, those of the largest units first, and until then none is in force. The
+// rest stays one transaction.
+func (s *Sync) closed(want map[nb.Unit][]nb.Row, units []nb.Unit, plan *Plan) (first stage, late []nb.Unit) {
+	changed := map[tableID]bool{}
+	for _, c := range plan.Changes {
+		changed[tableID{c.Table, c.ID}] = true
+	}
+	moves := func(r nb.Row) bool { return changed[tableID{r.Table, r.ID}] }
+	sizes := map[nb.Unit]int{}
+	for _, u := range units {
+		if slices.ContainsFunc(want[u], closes) {
+			continue
+		}
+		for _, r := range want[u] {
+			if moves(r) {
+				sizes[u] += sizeOf(reflect.ValueOf(r.Model))
+			}
+		}
+	}
+	large := slices.SortedFunc(maps.Keys(sizes), func(a, b nb.Unit) int { return cmp.Or(sizes[b]-sizes[a], cmp.Compare(a, b)) })
+	less, size := part(want, units), plan.size()
+	for _, u := range large {
+		if size <= maxBytes {
+			break
+		}
+		less[u] = slices.DeleteFunc(slices.Clone(want[u]), moves)
+		size -= sizes[u]
+		late = append(late, u)
+	}
+	if fewer, err := s.Plan(less); err == nil {
+		return stage{units, fewer}, late
+	}
+	return stage{units, plan}, nil
+}
+
+// closes reports whether a row may do anything but allow packets.
+func closes(r nb.Row) bool {
+	m, ok := r.Model.(*nbdb.ACL)
+	return !ok || m.Action == nbdb.ACLActionDrop || m.Action == nbdb.ACLActionReject
 }
 
 // chunks divides units into transactions of at most maxUnits, and of maxOperations rows and maxBytes unless one unit
