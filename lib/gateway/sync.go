@@ -106,19 +106,27 @@ func count(mods []flow.Mod) (added, deleted int) {
 	return len(mods) - deleted, deleted
 }
 
-// syncRules reconciles the host's rules of one family. Until Services are known, only two
-// chains change: the guard of pods, and the chain for a shared NIC, which is deleted on a
-// host without one.
+// syncEarlyRules reconciles the rules that do not depend on Services: the guard of pods, the chain for a shared NIC,
+// which is deleted on a host without one, and the exceptions for servers.
+func syncEarlyRules(ctx context.Context, f *iptables.Firewall, v view) error {
+	if err := guardPods(ctx, f, v); err != nil {
+		return err
+	}
+	have, err := f.Rules("nat", nodeport.FrontendsChain)
+	if err == nil && len(have) > 0 {
+		_, err = f.Sync(ctx, nodeport.OutputChain, asChains(nodeport.Spared(v.host, f.Family(), have)))
+	}
+	if err != nil || v.host.Shared != "" {
+		return err
+	}
+	_, err = f.Sync(ctx, nodeport.StrayChain, nil)
+	return err
+}
+
+// syncRules reconciles the host's rules of one family.
 func (e *engine) syncRules(ctx context.Context, f *iptables.Firewall, v view) error {
 	if !v.synced {
-		if err := guardPods(ctx, f, v); err != nil {
-			return err
-		}
-		if v.host.Shared != "" {
-			return nil
-		}
-		_, err := f.Sync(ctx, nodeport.StrayChain, nil)
-		return err
+		return syncEarlyRules(ctx, f, v)
 	}
 	// The rule that guards 127.0.0.1 exists before packets to it are accepted.
 	guarded := f.Family().Is4() && nodeport.Loopback(v.frontends, v.pods)
@@ -169,8 +177,12 @@ func guardPods(ctx context.Context, f *iptables.Firewall, v view) error {
 }
 
 // guards returns the chains that protect pods without a helper, too: minion-init creates them.
-func guards(h nodeport.Host, f *iptables.Firewall) (out []iptables.Chain) {
-	for _, c := range nodeport.Claimed(h, f.Family()) {
+func guards(h nodeport.Host, f *iptables.Firewall) []iptables.Chain {
+	return asChains(nodeport.Claimed(h, f.Family()))
+}
+
+func asChains(all []nodeport.Chain) (out []iptables.Chain) {
+	for _, c := range all {
 		out = append(out, iptables.Chain(c))
 	}
 	return out
@@ -187,13 +199,9 @@ func (e *engine) forget(v view, family netip.Addr) error {
 }
 
 func chains(v view, f *iptables.Firewall) []iptables.Chain {
-	var out []iptables.Chain
 	host := v.host
 	host.RandomFully = f.RandomFully()
-	for _, c := range nodeport.Chains(host, f.Family(), v.frontends, v.pods) {
-		out = append(out, iptables.Chain(c))
-	}
-	return out
+	return asChains(nodeport.Chains(host, f.Family(), v.frontends, v.pods))
 }
 
 // mayHaveLocal reports whether Open vSwitch has a local gateway before its event reached the engine: it may already

@@ -97,6 +97,21 @@ func (f *Firewall) HasKubeProxy() bool {
 	return err == nil && len(rules) > 1 // the first declares the chain
 }
 
+// Rules returns the rules of a chain, none if it does not exist.
+func (f *Firewall) Rules(table, chain string) (rules []string, err error) {
+	there, err := f.tool.ChainExists(table, chain)
+	if err != nil || !there {
+		return nil, flat(err)
+	}
+	lines, err := f.tool.List(table, chain)
+	for _, line := range lines {
+		if rule, ok := strings.CutPrefix(line, "-A "+chain+" "); ok {
+			rules = append(rules, rule)
+		}
+	}
+	return rules, flat(err)
+}
+
 // Sync makes the chains with this name prefix equal to the given ones. In other chains it changes only jumps to them.
 // The contents of all chains of a table change at once or not at all. It returns the changes, formatted as by Plan.
 // It retries for up to 3 s, since other programs may change a table between reading and writing.
@@ -189,7 +204,12 @@ func (f *Firewall) apply(ctx context.Context, p plan) error {
 }
 
 // flat formats an error of go-iptables on one line.
-func flat(err error) error { return errors.New(oneLine(err.Error())) }
+func flat(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(oneLine(err.Error()))
+}
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 

@@ -118,10 +118,11 @@ func newFollower(t *testing.T) *follower {
 	})
 	f.startHelper()
 	f.kube = serveAPI(f.T, 16443, nil)
-	// The Service has frontends at the addresses of servers, and in a subnet that becomes the join subnet.
+	// The Service has frontends at the addresses of servers, and in a subnet that becomes the join subnet. Issue 14: a
+	// helper restarted for an API server at such an address did not reach it, with the rules of the helper before.
 	createService(t, "followed", kubelet.DefaultPort, 7, func(s *corev1.Service) {
 		s.Spec.ExternalIPs = []string{f.outside.String(), "198.51.100.7"}
-		for _, port := range []int32{16641, 16642} {
+		for _, port := range []int32{16641, 16642, 16443} {
 			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", port), Port: port})
 		}
 	})

@@ -216,7 +216,7 @@ func (p place) ruled(all []service.Frontend) answers {
 		}
 		start, where, at := chainNodePorts, "", p.addrs[f.Family]
 		if f.Kind != service.NodePort {
-			start, where, at = chainFrontends, to(single(f.Addr)), f.Addr
+			start, where, at = FrontendsChain, to(single(f.Addr)), f.Addr
 		}
 		for _, rule := range chains[start] {
 			if strings.HasPrefix(rule, where+proto(f.Protocol(), f.Number)) && !strings.Contains(rule, "--src-type LOCAL") {

@@ -84,7 +84,7 @@ func (b *builder) own(frontends []service.Frontend) {
 		if chosen := b.internal(f); len(chosen) > 0 && (slices.ContainsFunc(chosen, b.isOwn) || !b.routed(f.Addr)) {
 			name := chainName("INT", f, "")
 			b.balance(name, f, chosen, hideSource)
-			b.nat(chainFrontends, "%s%s %s -j %s", to(single(f.Addr)), proto(f.Protocol(), f.Number), comment(f.Key, f.Port()), name)
+			b.nat(FrontendsChain, "%s%s %s -j %s", to(single(f.Addr)), proto(f.Protocol(), f.Number), comment(f.Key, f.Port()), name)
 		}
 	}
 }

@@ -84,7 +84,7 @@ func (b *builder) hostPorts(ports []hostPort) {
 	if len(ports) == 0 {
 		return
 	}
-	b.nat(chainFrontends, "-m addrtype --dst-type LOCAL -j %s", chainHostPorts)
+	b.nat(FrontendsChain, "-m addrtype --dst-type LOCAL -j %s", chainHostPorts)
 	if m := b.host.Management; m != "" {
 		b.nat(chainHostPorts, "-i %s -j RETURN", m)
 	}

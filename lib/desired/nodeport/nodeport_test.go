@@ -78,7 +78,7 @@ func TestAWayInLeadsToTheClusterIP(t *testing.T) {
 		"SVC -j MARK --set-xmark 0x1000/0x1000",
 		"SVC " + dnat + "172.30.0.10:80",
 		`WAYS ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j NODEPORTS`,
-		`WAYS -d 203.0.113.7/32 -p tcp -m tcp --dport 80 -m comment --comment "default/web:http" -j EXT`,
+		`WAYS -d 203.0.113.7/32 -p tcp -m tcp --dport 80 -m comment --comment "default/web:http external IP" -j EXT`,
 		`WAYS -d 203.0.113.8/32 -p tcp -m tcp --dport 80 -m comment --comment "default/web:http" -j EXT`,
 	}, slices.DeleteFunc(rules(got, "nat"), func(r string) bool { return strings.HasSuffix(r, "-j WAYS") || strings.Contains(r, "MASQUERADE") })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -75,16 +75,27 @@ const StrayChain = ChainPrefix + "STRAY"
 // claimed. It does not depend on Kubernetes objects.
 const ClaimedChain = ChainPrefix + "CLAIMED"
 
+// FrontendsChain has the rules of frontends at external addresses, and OutputChain those of the host's own connections.
+const (
+	FrontendsChain = ChainPrefix + "WAYS"
+	OutputChain    = ChainPrefix + "OUTPUT"
+)
+
+// externalMark ends the comment of a rule of an external IP, see Spared.
+const externalMark = " external IP"
+
 // Our chains. Jump targets of built-in chains are named after those, and each port
 // of a Service has chains of its own, see chainName.
 const (
-	chainFrontends = ChainPrefix + "WAYS"
 	chainNodePorts = ChainPrefix + "NODEPORTS"
 	chainHostPorts = ChainPrefix + "HOSTPORTS"
 	chainRefuse    = ChainPrefix + "REFUSE"
 	chainForward   = ChainPrefix + "FORWARD"
 	chainMasq      = ChainPrefix + "POSTROUTING"
 )
+
+// refuse sends new connections to the chain of refused frontends.
+const refuse = "-m conntrack --ctstate NEW -j " + chainRefuse
 
 // mark is set on packets whose source address must become this host's, so that the
 // answer comes back here. The kubelet uses the bits 0x4000 and 0x8000, and the CNI
@@ -123,7 +134,7 @@ func Chains(h Host, family netip.Addr, frontends []service.Frontend, pods []host
 	}
 	b.own(frontends)
 	for _, f := range ServerClaims(h, frontends) {
-		b.spareServer(f)
+		b.spareServer(netip.AddrPortFrom(f.Addr, f.Number))
 	}
 	b.nodePorts()
 	b.hostPorts(hostPorts(family, frontends, pods))
@@ -186,8 +197,8 @@ func (b *builder) from(table, builtIn string, rules ...string) {
 
 // frame makes the jumps to our chains, and the rules that do not depend on Services.
 func (b *builder) frame() {
-	b.from("nat", "PREROUTING", b.unlessStray("nat", "RETURN", "-j "+chainFrontends)...)
-	b.from("nat", "OUTPUT", "-j "+chainFrontends)
+	b.output()
+	b.from("nat", "PREROUTING", b.unlessStray("nat", "RETURN", "-j "+FrontendsChain)...)
 	b.from("nat", "POSTROUTING")
 	for _, p := range []string{"tcp", "udp", "sctp"} {
 		if m := b.host.Management; m != "" { // no pod shares its address
@@ -195,18 +206,22 @@ func (b *builder) frame() {
 		}
 		b.nat(chainMasq, "-p %s -m mark --mark %s -j %s", p, mark, b.masquerade(sourcePorts))
 	}
-	refuse := "-m conntrack --ctstate NEW -j " + chainRefuse
 	b.from("filter", "INPUT", b.unlessStray("filter", StrayChain, refuse)...)
 	b.from("filter", "FORWARD", refuse)
-	b.from("filter", "OUTPUT", refuse)
 	b.filter(chainForward, "-m mark --mark %s -j ACCEPT", mark)
 	b.filter(chainForward, "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
 	if m := b.host.Management; m != "" {
 		b.filter(chainForward, "-o %s -m conntrack --ctstate DNAT -j ACCEPT", m)
 	}
-	b.chain("nat", chainFrontends)
+	b.chain("nat", FrontendsChain)
 	b.chain("nat", chainNodePorts)
 	b.chain("filter", chainRefuse)
+}
+
+// output makes the chains of the host's own connections.
+func (b *builder) output() {
+	b.from("nat", "OUTPUT", "-j "+FrontendsChain)
+	b.from("filter", "OUTPUT", refuse)
 }
 
 // claimed drops packets to the management port with the source address of a pod of this node,
@@ -235,15 +250,36 @@ func ServerClaims(h Host, frontends []service.Frontend) (claims []service.Fronte
 }
 
 // spareServer excludes the host's own connections to a server from our rules.
-func (b *builder) spareServer(f service.Frontend) {
-	if !b.is(f) {
+func (b *builder) spareServer(at netip.AddrPort) {
+	if b.family.Is4() != at.Addr().Is4() {
 		return
 	}
-	rule := fmt.Sprintf("%s%s -j RETURN", to(single(f.Addr)), proto(f.Protocol(), f.Number))
+	rule := toServer(at) + " -j RETURN"
 	for _, table := range []string{"nat", "filter"} {
-		c, _ := b.chain(table, ChainPrefix+"OUTPUT")
+		c, _ := b.chain(table, OutputChain)
 		c.Rules = append([]string{rule}, c.Rules...)
 	}
+}
+
+func toServer(at netip.AddrPort) string {
+	return to(single(at.Addr())) + proto(corev1.ProtocolTCP, at.Port())
+}
+
+// Spared returns the chains OutputChain of a host that does not know the Services yet. have are the rules of
+// FrontendsChain, made by a former process: without the chains, a server added since then could be out of reach
+// behind an external IP.
+func Spared(h Host, family netip.Addr, have []string) []Chain {
+	b := newBuilder(h, family)
+	b.output()
+	for _, at := range h.Servers {
+		claims := func(r string) bool {
+			return strings.HasPrefix(r, toServer(at)+" ") && strings.Contains(r, externalMark+`" `)
+		}
+		if slices.ContainsFunc(have, claims) {
+			b.spareServer(at)
+		}
+	}
+	return b.sorted()
 }
 
 // masquerade returns the target that replaces the source address by that of the
@@ -280,7 +316,7 @@ func (b *builder) unlessStray(table, target, rule string) []string {
 // It comes last: the addresses of other frontends take precedence.
 func (b *builder) nodePorts() {
 	for _, where := range b.local() {
-		b.nat(chainFrontends, "%s-m addrtype --dst-type LOCAL -j %s", where, chainNodePorts)
+		b.nat(FrontendsChain, "%s-m addrtype --dst-type LOCAL -j %s", where, chainNodePorts)
 	}
 }
 
@@ -361,14 +397,18 @@ func (b *builder) frontend(f service.Frontend) {
 // address adds the rules for a frontend at an external address; source ranges
 // restrict its clients.
 func (b *builder) address(f service.Frontend, chain string) {
-	match := fmt.Sprintf("%s%s %s", to(single(f.Addr)), proto(f.Protocol(), f.Number), comment(f.Key, f.Port()))
+	who := comment(f.Key, f.Port())
+	if f.Kind == service.ExternalIP {
+		who = strings.TrimSuffix(who, `"`) + externalMark + `"`
+	}
+	match := fmt.Sprintf("%s%s %s", to(single(f.Addr)), proto(f.Protocol(), f.Number), who)
 	if !f.Guarded() {
-		b.nat(chainFrontends, "%s -j %s", match, chain)
+		b.nat(FrontendsChain, "%s -j %s", match, chain)
 		return
 	}
 	for _, from := range f.SourceRanges {
 		if from.Addr().Is4() == b.family.Is4() {
-			b.nat(chainFrontends, "%s%s -j %s", address("-s", from), match, chain)
+			b.nat(FrontendsChain, "%s%s -j %s", address("-s", from), match, chain)
 		}
 	}
 	b.refuse(f, "DROP")
