@@ -8,6 +8,7 @@
 //	lib/nb                 desired rows of the Northbound database as values: Row, Ref, Unit
 //	lib/nb/nbdb            the tables of the Northbound database, generated from its schema
 //	lib/flow               OpenFlow flows as values, and in the text of ovs-ofctl
+//	lib/ruleset            objects of a table of nftables, as values
 //	lib/config             every setting, and the one pure function to resolve them
 //
 // Layer 1, the pure core: the desired state as a function of Kubernetes' objects.
@@ -45,7 +46,7 @@
 //	lib/ovsdb/sbdb         the tables of the Southbound database, generated from its schema
 //	lib/link               network interfaces by netlink: veth pairs, addresses, routes, namespaces
 //	lib/link/ifstate       saved state of an interface: addresses, routes, rules, neighbours
-//	lib/nftables           tables of nftables that drop packets of pods
+//	lib/nftables           our table of nftables, made equal to a value; tables of others that drop packets of pods
 //	lib/iptables           chains of ours in the host's packet filter, made equal to lists of rules
 //	lib/garp               neighbours by frames: gratuitous ARP, unsolicited advertisements, solicitations
 //	lib/prober             probes of hosts by TCP, and the ICMP errors of firewalls

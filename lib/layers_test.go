@@ -21,7 +21,7 @@ const module = "ovn-k8s/"
 // layers, lowest first. A package may import its own layer and lower ones. A package below a listed one belongs to
 // the same layer. A new package under lib needs a place here and a line in doc.go.
 var layers = [][]string{
-	vocabulary: {"lib/names", "lib/ipnet", "lib/nb", "lib/flow", "lib/config"},
+	vocabulary: {"lib/names", "lib/ipnet", "lib/nb", "lib/flow", "lib/ruleset", "lib/config"},
 	core:       {"lib/desired"},
 	engine:     {"lib/reconcile", "lib/nbsync", "lib/flowsync"},
 	edges:      {"lib/kube", "lib/ovsdb", "lib/link", "lib/garp", "lib/iptables", "lib/nftables", "lib/ofctl", "lib/prober", "lib/cli", "lib/daemon", "lib/vlog"},
@@ -80,6 +80,7 @@ var owners = map[string][]string{
 	"k8s.io/apimachinery":                       {"lib/desired", "lib/kube", "lib/watcher", "lib/overlay", "lib/cni", "lib/gateway"},
 	"k8s.io/client-go":                          {"lib/kube"},
 	"k8s.io/klog/v2":                            {"lib/vlog"},
+	"sigs.k8s.io/knftables":                     {"lib/nftables"},
 }
 
 // pureMayUse are the imports of packages of the vocabulary and the core, in addition to each other: packages that

@@ -29,11 +29,14 @@ type chain struct {
 
 func (c chain) table() string { return c.Family + " " + c.Table }
 
-// filters reports whether a chain may drop packets to this host or forwarded by it. The chains of iptables are
-// excluded: our rules come first there.
+// filters reports whether a chain may drop packets to this host or forwarded by it.
 func (c chain) filters() bool {
-	ours := c.Table == "filter" && c.Family != "inet" && (c.Name == "FORWARD" || c.Name == "INPUT")
-	return c.Type == "filter" && (c.Hook == "forward" || c.Hook == "input") && slices.Contains([]string{"inet", "ip", "ip6"}, c.Family) && !ours
+	return c.Type == "filter" && (c.Hook == "forward" || c.Hook == "input") && slices.Contains([]string{"inet", "ip", "ip6"}, c.Family) && c.Table != TableName
+}
+
+// ofIPTables reports whether a chain is one of iptables.
+func (c chain) ofIPTables() bool {
+	return c.Table == "filter" && c.Family != "inet" && (c.Name == "FORWARD" || c.Name == "INPUT")
 }
 
 // Read reads the ruleset of this network namespace.
@@ -97,6 +100,7 @@ func (r Ruleset) HasKubeProxy() bool {
 type Needs struct {
 	Interfaces []string // forwarded from and to these
 	Ports      []int    // UDP ports of tunnels
+	IPTables   bool     // our rules are in iptables, and come first there
 }
 
 // A Drop is a base chain that drops by default and has no rule for packets of pods.
@@ -111,7 +115,8 @@ type Drop struct {
 func (r Ruleset) Drops(needs Needs) []Drop {
 	var all []Drop
 	for _, c := range r.chains {
-		if !c.filters() || !r.drops(c) {
+		// iptables never had a rule of ours for tunnels.
+		if !c.filters() || !r.drops(c) || c.ofIPTables() && (needs.IPTables || c.Hook == "input") {
 			continue
 		}
 		d := Drop{Table: c.table(), Chain: c.Name, Hook: c.Hook}

@@ -43,7 +43,7 @@ func load(t *testing.T, rules string) Ruleset {
 
 // H12: chains that drop packets of pods are found, others are not.
 func TestDrops(t *testing.T) {
-	needs := Needs{Interfaces: []string{"br-nexthop", "k8s-node1"}, Ports: []int{6081}}
+	needs := Needs{Interfaces: []string{"br-nexthop", "k8s-node1"}, Ports: []int{6081}, IPTables: true}
 	const forward, input = "type filter hook forward priority 10; ", "type filter hook input priority 10; "
 	for _, tt := range []struct {
 		what, rules string
@@ -73,6 +73,16 @@ func TestDrops(t *testing.T) {
 				t.Errorf("got %q\nwant %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// With our rules in nftables, those of iptables accept nothing of ours.
+func TestDropsOfIPTables(t *testing.T) {
+	r := load(t, "table ip filter {\n chain FORWARD { type filter hook forward priority 0; policy drop; }\n chain INPUT { type filter hook input priority 0; policy drop; }\n}\n"+
+		"table ip ovn-k8s {\n chain svc-claimed { type filter hook forward priority -150; drop; }\n}")
+	drops := r.Drops(Needs{Interfaces: []string{"k8s-node1"}, Ports: []int{6081}})
+	if len(drops) != 1 || drops[0].Chain != "FORWARD" {
+		t.Errorf("got %v", drops)
 	}
 }
 

@@ -1,0 +1,297 @@
+package nftables
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/knftables"
+
+	"ovn-k8s/lib/ruleset"
+)
+
+// A plan is the changes of the table, in the order of its transaction.
+type plan struct {
+	there     bool // the table exists
+	after     *state
+	newSets   []ruleset.Set
+	newChains []ruleset.Chain
+	flush     []string // chains that are there
+	chains    []ruleset.Chain
+	deleted   []change // elements
+	added     []change
+	goneMaps  []string
+	goneSets  []string
+	gone      []string // chains
+	last      bool     // nothing is left: the table goes
+}
+
+// A change is of an element.
+type change struct {
+	set ruleset.Set
+	ruleset.Element
+}
+
+func (p *plan) empty() bool {
+	return len(p.newSets)+len(p.newChains)+len(p.flush)+len(p.deleted)+len(p.added)+len(p.goneMaps)+len(p.goneSets)+len(p.gone) == 0 && !p.last
+}
+
+// compare plans the changes from a state to wanted objects. The state stays as it is.
+func compare(have *state, prefix string, want ruleset.Table) *plan {
+	p := &plan{there: have.there, after: &state{there: true, chains: copied(have.chains), sets: copied(have.sets), maps: copied(have.maps)}}
+	wanted := map[string]bool{}
+	for _, s := range want.Sets {
+		wanted[s.Name] = true
+		p.compareSet(have, s)
+	}
+	p.goneSets, p.goneMaps = obsolete(p.after.sets, prefix, wanted), obsolete(p.after.maps, prefix, wanted)
+	wanted = map[string]bool{}
+	for _, c := range want.Chains {
+		wanted[c.Name] = true
+		p.compareChain(have, c)
+	}
+	p.gone = obsolete(p.after.chains, prefix, wanted)
+	p.flush = append(p.flush, p.gone...)
+	p.last = have.there && len(p.after.chains)+len(p.after.sets)+len(p.after.maps) == 0
+	p.after.there = !p.last
+	return p
+}
+
+func copied[T any](from map[string]T) map[string]T {
+	to := make(map[string]T, len(from))
+	maps.Copy(to, from)
+	return to
+}
+
+// obsolete removes the names with a prefix that are not wanted, and returns them.
+func obsolete[T any](have map[string]T, prefix string, wanted map[string]bool) (gone []string) {
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		if strings.HasPrefix(name, prefix) && !wanted[name] {
+			gone = append(gone, name)
+			delete(have, name)
+		}
+	}
+	return gone
+}
+
+func (p *plan) compareChain(have *state, c ruleset.Chain) {
+	comments := []string(nil)
+	for _, r := range c.Rules {
+		comments = append(comments, signed(r))
+	}
+	old, there := have.chains[c.Name]
+	p.after.chains[c.Name] = comments
+	switch {
+	case there && slices.Equal(old, comments):
+		return
+	case there:
+		p.flush = append(p.flush, c.Name)
+	default:
+		p.newChains = append(p.newChains, c)
+	}
+	p.chains = append(p.chains, c)
+}
+
+// maxComment leaves space for a hash within knftables.CommentLengthMax.
+const maxComment = 110
+
+// signed returns the comment of a rule, with the hash of its text.
+func signed(r ruleset.Rule) string {
+	sum := sha256.Sum256([]byte(r.Text))
+	hash := hex.EncodeToString(sum[:5])
+	if r.Comment == "" {
+		return hash
+	}
+	return r.Comment[:min(len(r.Comment), maxComment)] + " " + hash
+}
+
+func (p *plan) compareSet(have *state, s ruleset.Set) {
+	for i := range s.Elements {
+		if c := s.Elements[i].Comment; len(c) > maxComment {
+			s.Elements = slices.Clone(s.Elements)
+			s.Elements[i].Comment = c[:maxComment]
+		}
+	}
+	old, there := have.of(s)[s.Name]
+	p.after.of(s)[s.Name] = contents{true, s.Elements}
+	if !there {
+		p.newSets = append(p.newSets, s)
+	}
+	deleted, added := differ(old.elements, s.Elements)
+	for _, e := range deleted {
+		p.deleted = append(p.deleted, change{s, e})
+	}
+	for _, e := range added {
+		p.added = append(p.added, change{s, e})
+	}
+}
+
+// differ compares elements. Mostly one of many has changed, between others in the same order.
+func differ(have, want []ruleset.Element) (deleted, added []ruleset.Element) {
+	for len(have) > 0 && len(want) > 0 && have[0] == want[0] {
+		have, want = have[1:], want[1:]
+	}
+	for len(have) > 0 && len(want) > 0 && have[len(have)-1] == want[len(want)-1] {
+		have, want = have[:len(have)-1], want[:len(want)-1]
+	}
+	old := make(map[ruleset.Element]ruleset.Element, len(have))
+	for _, e := range have {
+		old[e.Bare()] = e
+	}
+	for _, e := range want {
+		key := e.Bare()
+		was, there := old[key]
+		delete(old, key)
+		if there && was == e {
+			continue
+		}
+		if there {
+			deleted = append(deleted, was)
+		}
+		added = append(added, e)
+	}
+	for _, e := range have {
+		if _, left := old[e.Bare()]; left {
+			deleted = append(deleted, e)
+		}
+	}
+	return deleted, added
+}
+
+// transaction returns the plan as commands. Nothing is used before it is there, nor deleted while it is used.
+func (p *plan) transaction(t *Table) *knftables.Transaction {
+	tx := t.nft.NewTransaction()
+	if p.last {
+		tx.Delete(&knftables.Table{})
+		return tx
+	}
+	tx.Add(&knftables.Table{})
+	for _, s := range p.newSets {
+		tx.Add(declaration(s, t.family))
+	}
+	for _, c := range p.newChains {
+		tx.Add(chainOf(c))
+	}
+	for _, name := range p.flush {
+		tx.Flush(&knftables.Chain{Name: name})
+	}
+	for _, c := range p.deleted {
+		tx.Delete(element(c, false))
+	}
+	for _, c := range p.chains {
+		for _, r := range c.Rules {
+			tx.Add(&knftables.Rule{Chain: c.Name, Rule: r.Text, Comment: knftables.PtrTo(signed(r))})
+		}
+	}
+	for _, c := range p.added {
+		tx.Add(element(c, true))
+	}
+	for _, name := range p.goneMaps {
+		tx.Delete(&knftables.Map{Name: name})
+	}
+	for _, name := range p.goneSets {
+		tx.Delete(&knftables.Set{Name: name})
+	}
+	for _, name := range p.gone {
+		tx.Delete(&knftables.Chain{Name: name})
+	}
+	return tx
+}
+
+func chainOf(c ruleset.Chain) *knftables.Chain {
+	if c.Hook == "" {
+		return &knftables.Chain{Name: c.Name}
+	}
+	return &knftables.Chain{
+		Name: c.Name, Type: knftables.PtrTo(knftables.BaseChainType(c.Type)), Hook: knftables.PtrTo(knftables.BaseChainHook(c.Hook)),
+		Priority: knftables.PtrTo(knftables.BaseChainPriority(c.Priority)),
+	}
+}
+
+// declaration declares a set or map.
+func declaration(s ruleset.Set, family netip.Addr) knftables.Object {
+	var flags []knftables.SetFlag
+	if s.HasRanges() {
+		flags = append(flags, knftables.IntervalFlag)
+	}
+	if s.IsMap() {
+		return &knftables.Map{Name: s.Name, Type: s.Type(family), Flags: flags}
+	}
+	set := &knftables.Set{Name: s.Name, Type: s.Type(family), Flags: flags}
+	if s.Timeout > 0 {
+		set.Flags = []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}
+		set.Timeout = knftables.PtrTo(time.Duration(s.Timeout) * time.Second)
+	}
+	return set
+}
+
+// element returns an element, with its value if it is to be added.
+func element(c change, full bool) *knftables.Element {
+	e := &knftables.Element{Key: c.set.KeyOf(c.Element)}
+	if c.set.IsMap() {
+		e.Map = c.set.Name
+	} else {
+		e.Set = c.set.Name
+	}
+	if full {
+		e.Value = c.set.ValueOf(c.Element)
+		if c.Comment != "" {
+			e.Comment = &c.Comment
+		}
+	}
+	return e
+}
+
+// lines formats the plan for people.
+func (p *plan) lines() (out []string) {
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	for _, s := range p.newSets {
+		add("add set %s", s.Name)
+	}
+	for _, name := range p.flush {
+		add("flush chain %s", name)
+	}
+	for _, c := range p.deleted {
+		add("delete element %s { %s }", c.set.Name, strings.Join(c.set.KeyOf(c.Element), " . "))
+	}
+	for _, c := range p.newChains {
+		add("add chain %s", c.Name)
+	}
+	for _, c := range p.chains {
+		for _, r := range c.Rules {
+			add("add rule %s %s", c.Name, r.Text)
+		}
+	}
+	for _, c := range p.added {
+		add("add element %s { %s }", c.set.Name, describe(c))
+	}
+	for _, name := range slices.Concat(p.goneMaps, p.goneSets) {
+		add("delete set %s", name)
+	}
+	for _, name := range p.gone {
+		add("delete chain %s", name)
+	}
+	return out
+}
+
+// describe formats an element for people.
+func describe(c change) string {
+	text := strings.Join(c.set.KeyOf(c.Element), " . ")
+	if c.set.IsMap() {
+		text += " : " + strings.Join(c.set.ValueOf(c.Element), " . ")
+	}
+	if c.Comment != "" {
+		text += fmt.Sprintf(" comment %q", c.Comment)
+	}
+	return text
+}
+
+// Describe formats objects for people.
+func Describe(t ruleset.Table) []string {
+	return compare(&state{}, "", t).lines()
+}
