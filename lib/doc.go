@@ -58,6 +58,7 @@
 // Layer 4, the programs: each combines packages of the layers below.
 //
 //	lib/settings           gathers flags, external_ids, file and environment for lib/config; runs roles with them
+//	lib/firewall           the rules of a host, in nftables or in iptables
 //	lib/overlay            ovn-k8s-overlay: master-init, minion-init, node-remove, gateway-init, gateway-remove
 //	lib/overlay/store      the topology in the Northbound database: read, preview, one transaction
 //	lib/overlay/host       the Open vSwitch of a command's host, and the configuration

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"ovn-k8s/test/host"
 )
 
 // down is the value of the option by which this host declares gateways down; "" without it.
@@ -26,19 +28,17 @@ func (w *world) awaitDown(what, modes string) {
 func TestALocalGatewayIsDeclaredDown(t *testing.T) {
 	w := newWorld(t)
 	w.script(`ovs-vsctl set Open_vSwitch . external_ids:ovn-cms-options=enable-chassis-as-gw,availability-zones=a
-		cat >/usr/local/bin/iptables-restore <<'END'
-#!/bin/sh
-[ ! -e /run/broken ] || { echo broken >&2; exit 4; }
-exec /usr/sbin/iptables-restore "$@"
-END
-		chmod +x /usr/local/bin/iptables-restore`)
+		for tool in iptables-restore nft; do
+			printf '#!/bin/sh\n[ ! -e /run/broken ] || { echo broken >&2; exit 4; }\nexec /usr/sbin/%s "$@"\n' $tool >/usr/local/bin/$tool
+			chmod +x /usr/local/bin/$tool
+		done`)
 	w.script(localGateway)
 	p := w.start("-vconsole:info")
 	rules := func() bool {
-		return strings.Contains(w.script("iptables-save"), "-A FORWARD -j OVN-K8S-GATEWAY-FORWARD")
+		return strings.Contains(w.script(host.RulesScript), host.PerFirewall("-A FORWARD -j OVN-K8S-GATEWAY-FORWARD", "chain gw-postrouting"))
 	}
 	w.eventually("rules", rules)
-	const flush = "for i in filter mangle nat; do iptables -t $i -F; done"
+	flush := host.PerFirewall("for i in filter mangle nat; do iptables -t $i -F; done", "/usr/sbin/nft flush ruleset")
 	w.script(flush)
 	w.eventually("rules after a flush", rules)
 	if w.down() != "" || strings.Contains(p.Output(), "other gateways get the packets of pods") {

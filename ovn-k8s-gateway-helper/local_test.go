@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"ovn-k8s/test/host"
 	"time"
 )
 
@@ -30,13 +32,14 @@ func TestALocalGatewayIsKept(t *testing.T) {
 	w.script(localGateway)
 	w.start()
 	state := func() string {
-		return w.script(`iptables-save | grep OVN-K8S-GATEWAY; ip6tables-save | grep OVN-K8S-GATEWAY; ip rule; ip -6 rule; ip route show table 1646; ip -6 route show table 1646
+		return w.script(`{ ` + host.RulesScript + `; } | grep -e OVN-K8S-GATEWAY -e gw- -e fd99:33::2 -e 169.254.33.2 | sed "s/# handle.*//"; ip rule; ip -6 rule; ip route show table 1646; ip -6 route show table 1646
 			ip -br address show br-nexthop; sysctl net.ipv4.ip_forward net.ipv6.conf.all.forwarding net.ipv4.conf.br-nexthop.rp_filter || true`)
 	}
 	whole := func() bool {
 		text := state()
 		for _, want := range []string{
-			"-s 169.254.33.2/32 -i br-nexthop -j ACCEPT", "-s fd99:33::2/128 -j MASQUERADE", "-A FORWARD -j OVN-K8S-GATEWAY-FORWARD",
+			host.PerFirewall("-s 169.254.33.2/32 -i br-nexthop -j ACCEPT", "saddr 169.254.33.2 masquerade"), host.PerFirewall("-s fd99:33::2/128 -j MASQUERADE", "saddr fd99:33::2 masquerade"),
+			host.PerFirewall("-A FORWARD -j OVN-K8S-GATEWAY-FORWARD", "chain gw-prerouting"),
 			"fwmark 0x800/0x800 lookup 1646", "default via 169.254.33.2 dev br-nexthop", "default via fd99:33::2 dev br-nexthop",
 			"169.254.33.1/24 fd99:33::1/64", "ip_forward = 1", "all.forwarding = 1", "rp_filter = 2",
 		} {
@@ -67,7 +70,7 @@ func TestALocalGatewayIsKept(t *testing.T) {
 	w.script("ovs-vsctl del-br br-local -- del-port k8s-patch-br-int-br-local")
 	w.within(soon, "nothing is left", func() bool {
 		text := state()
-		return !strings.Contains(text, "OVN-K8S-GATEWAY") && !strings.Contains(text, "1646")
+		return !strings.Contains(text, "OVN-K8S-GATEWAY") && !strings.Contains(text, "gw-") && !strings.Contains(text, "1646")
 	})
 }
 
@@ -111,11 +114,14 @@ func TestNobodyIsAPodBeforeObjectsAreKnown(t *testing.T) {
 	if got := w.appctl("reconcile/show"); !strings.Contains(got, "services known   false") {
 		t.Fatalf("objects are known:\n%s", got)
 	}
-	for tool, subnet := range map[string]string{"iptables": "10.128.1.0/24", "ip6tables": "fd01::/64"} {
-		rules := w.script(tool + " -t mangle -S")
-		for _, want := range []string{"-A FORWARD -j OVN-SVC-CLAIMED", "-A OVN-SVC-CLAIMED -s " + subnet + " ! -i k8s-node1 -o k8s-node1 -j DROP"} {
+	for _, subnet := range []string{"10.128.1.0/24", "fd01::/64"} {
+		rules := w.script(host.RulesScript)
+		for _, want := range []string{
+			host.PerFirewall("-A FORWARD -j OVN-SVC-CLAIMED", "hook forward priority mangle"),
+			host.PerFirewall("-A OVN-SVC-CLAIMED -s "+subnet+" ! -i k8s-node1 -o k8s-node1 -j DROP", "saddr "+subnet+` iifname != "k8s-node1" oifname "k8s-node1" drop`),
+		} {
 			if !strings.Contains(rules, want) {
-				t.Errorf("%s: no rule %s:\n%s", tool, want, rules)
+				t.Errorf("no rule %s:\n%s", want, rules)
 			}
 		}
 	}

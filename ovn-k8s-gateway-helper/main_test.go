@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/test/host"
 )
 
 // base are the flows of the specification, for both families.
@@ -250,7 +251,7 @@ func TestAHelperIsStartedOnce(t *testing.T) {
 	}
 	w.eventually("rules are shown as they should be", func() bool {
 		out := w.appctl("rules/show")
-		return strings.Contains(out, "nat: -A PREROUTING -j OVN-SVC-PREROUTING") && !strings.Contains(out, "\n!")
+		return strings.Contains(out, host.PerFirewall("nat: -A PREROUTING -j OVN-SVC-PREROUTING", "add chain svc-prerouting")) && !strings.Contains(out, "\n!")
 	})
 	w.appctl("exit")
 	w.eventually("the pidfile is gone", func() bool { return w.pidfile("ovn-k8s-gateway-helper.pid") == "" })
@@ -262,7 +263,7 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	w.script(`ovs-vsctl add-port br-int k8s-node1 -- set Interface k8s-node1 type=internal external_ids:iface-id=k8s-node1
 		ip address add 10.128.1.2/24 dev k8s-node1; ip link set k8s-node1 up; ip route add 192.0.2.0/24 via 10.128.1.1`)
 	state := func() string {
-		return fmt.Sprint(w.flows()) + w.script("iptables -S; iptables -t nat -S; ip6tables -S; ip6tables -t nat -S; ip route show dev k8s-node1; sysctl net.ipv4.conf.k8s-node1.route_localnet")
+		return fmt.Sprint(w.flows()) + w.script("iptables -S; iptables -t nat -S; ip6tables -S; ip6tables -t nat -S; nft list table ip ovn-k8s 2>/dev/null | grep -e 'map svc' -e 'set svc' -e ' . '; ip route show dev k8s-node1; sysctl net.ipv4.conf.k8s-node1.route_localnet")
 	}
 	before := state()
 	w.service("web", nil)
@@ -280,7 +281,7 @@ func TestRemoveLeavesNothing(t *testing.T) {
 		}
 	}
 	// The host still forwards packets, so no host outside may use a pod's address.
-	if rules := w.script("iptables -t mangle -S"); !strings.Contains(rules, "-A OVN-SVC-CLAIMED -s 10.128.1.0/24 ! -i k8s-node1 -o k8s-node1 -j DROP") {
+	if rules := w.script(host.RulesScript); !strings.Contains(rules, host.PerFirewall("-A OVN-SVC-CLAIMED -s 10.128.1.0/24 ! -i k8s-node1 -o k8s-node1 -j DROP", `ip saddr 10.128.1.0/24 iifname != "k8s-node1" oifname "k8s-node1" drop`)) {
 		t.Errorf("nothing guards pods:\n%s", rules)
 	}
 }

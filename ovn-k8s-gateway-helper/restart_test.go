@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -301,7 +302,9 @@ func TestAHelperWithoutIPv6(t *testing.T) {
 		done`)
 	p := w.start(shared...)
 	w.eventually("flows", w.right)
-	w.eventually("rules", func() bool { return strings.Contains(w.script("iptables-save"), "dport 30082") })
+	w.eventually("rules", func() bool {
+		return strings.Contains(w.script(host.RulesScript), host.PerFirewall("dport 30082", "tcp . 30082"))
+	})
 	if strings.Contains(p.Output(), "Address family") {
 		t.Error("it tries ip6tables")
 	}
@@ -316,7 +319,7 @@ func TestTheManagementPortIsGoneForAMoment(t *testing.T) {
 	args := append([]string{"--pidfile", "-vconsole:info"}, slices.DeleteFunc(w.args(shared...), func(a string) bool { return strings.HasPrefix(a, "--node-name") })...)
 	p := w.launchBare(args...)
 	route := func() bool { return strings.Contains(w.script("ip route"), "172.30.0.0/16 via 10.128.1.1") }
-	rules := func() bool { return strings.Contains(w.script("iptables-save"), "k8s-other") }
+	rules := func() bool { return strings.Contains(w.script(host.RulesScript), "k8s-other") }
 	w.eventually("flows, routes and rules", func() bool { return w.right() && route() && rules() })
 	w.script("ovs-vsctl del-port k8s-other")
 	w.eventually("no rules", func() bool { return !rules() })
@@ -333,23 +336,23 @@ func TestWhatIsForASharedNICGoesWithIt(t *testing.T) {
 	w := newWorld(t)
 	w.web()
 	p := w.start(shared...)
-	rules := func() string { return w.script("iptables-save; ip6tables-save") }
+	rules := func() string { return w.script(host.RulesScript) }
 	w.eventually("rules", func() bool {
 		text := rules()
-		return strings.Count(text, "-j OVN-SVC-STRAY") == 2 && strings.Count(text, "dport 30082") >= 4
+		return strings.Count(text, host.PerFirewall("-j OVN-SVC-STRAY", "chain svc-stray {")) == 2 && strings.Count(text, host.PerFirewall("dport 30082", "tcp . 30082")) >= 4
 	})
 	p.Stop()
 	w.unplug()
 	w.script("ovs-vsctl del-port k8s-patch-breth0-br-int -- del-port k8s-patch-br-int-breth0")
 	w.launch()
-	w.eventually("no rule for strays", func() bool { return !strings.Contains(rules(), "OVN-SVC-STRAY") })
-	if text := rules(); strings.Count(text, "dport 30082") < 2 {
+	w.eventually("no rule for strays", func() bool { return !strings.Contains(rules(), host.PerFirewall("OVN-SVC-STRAY", "svc-stray")) })
+	if text := rules(); strings.Count(text, host.PerFirewall("dport 30082", "tcp . 30082")) < 2 {
 		t.Errorf("the rules of Services are gone: %s", text)
 	}
 	w.plug()
 	w.eventually("the rules are as they should be", func() bool {
 		out := w.appctl("rules/show")
-		return strings.Contains(out, "dport 30082") && !strings.Contains(out, "\n! ")
+		return strings.Contains(out, host.PerFirewall("dport 30082", "tcp . 30082")) && !strings.Contains(out, "\n! ")
 	})
 }
 
@@ -362,14 +365,14 @@ func TestARestartChangesNothing(t *testing.T) {
 	w.eventually("flows for pods", func() bool { return strings.Contains(w.script("ovs-ofctl dump-flows breth0"), "ipv6_dst=fd01::/48") })
 	w.eventually("rules", func() bool {
 		out := w.appctl("rules/show")
-		return strings.Contains(out, "dport 30082") && !strings.Contains(out, "\n! ")
+		return strings.Contains(out, host.PerFirewall("dport 30082", "tcp . 30082")) && !strings.Contains(out, "\n! ")
 	})
 	p.Stop()
 	// youngest is 1 if all flows are older than a second
 	youngest := func() string {
 		return w.script("ovs-ofctl dump-flows breth0 | sed 's/.*duration=\\([0-9.]*\\)s.*/\\1/' | sort -n | head -1 | awk '{print ($1 > 1)}'")
 	}
-	rules := w.script("iptables-save -c; ip6tables-save -c") // with counters: a rewritten rule has none
+	rules := w.script(host.RulesScript)
 	time.Sleep(1200 * time.Millisecond)
 	q := w.start(shared...)
 	if strings.Contains(q.Output(), "added or changed") || strings.Contains(q.Output(), "rules changed") {
@@ -378,17 +381,8 @@ func TestARestartChangesNothing(t *testing.T) {
 	if got := youngest(); got != "1" {
 		t.Errorf("some flow is younger than the restart: %q", got)
 	}
-	strip := func(s string) string {
-		var out []string
-		for l := range strings.Lines(s) {
-			if strings.Contains(l, "-A ") {
-				_, l, _ = strings.Cut(l, "]")
-				out = append(out, l)
-			}
-		}
-		return strings.Join(out, "")
-	}
-	if got := w.script("iptables-save -c; ip6tables-save -c"); strip(got) != strip(rules) {
+	strip := func(s string) string { return regexp.MustCompile(`(?m)^(#|:).*$`).ReplaceAllString(s, "") } // dates and counters
+	if got := w.script(host.RulesScript); strip(got) != strip(rules) {
 		t.Errorf("other rules:\n%s", got)
 	}
 }
@@ -417,7 +411,7 @@ func TestManyNodePortsAreOneBundle(t *testing.T) {
 		t.Errorf("want the base flows and one bundle: %q", b)
 	}
 	w.eventually("the rules", func() bool {
-		return strings.Count(w.script("iptables-save -t filter"), "REJECT") == services
+		return strings.Count(w.script(host.RulesScript), host.PerFirewall("REJECT", ": goto svc-reject")) == services
 	})
 	t.Logf("and the host's rules after %v", time.Since(start).Round(time.Millisecond))
 	before := len(bundles())

@@ -146,7 +146,7 @@ func TestTheHostTakesInConnections(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "refused")
 	})
 	w.deleteService("web")
-	w.eventually("no rule of the Service is left", func() bool { return !strings.Contains(w.script("iptables-save; ip6tables-save"), "default/web") })
+	w.eventually("no rule of the Service is left", func() bool { return !strings.Contains(w.script(host.RulesScript), "default/web") })
 }
 
 // refuses connects by TCP, and returns the reason of the failure.
@@ -179,7 +179,7 @@ func TestAnEndpointOfThisHost(t *testing.T) {
 		text, err := (probe.Probe{Netns: w.Netns(), Network: "tcp", Address: netip.AddrPortFrom(cluster, 80)}).Once(ctx)
 		return err == nil && strings.HasPrefix(text, "host ")
 	})
-	if out := w.appctl("service/show", "default/api"); !strings.Contains(out, "iptables") {
+	if out := w.appctl("service/show", "default/api"); !strings.Contains(out, "rules") {
 		t.Errorf("service/show: %s", out)
 	}
 }

@@ -68,6 +68,7 @@ type Config struct {
 	ServiceCIDRs   []netip.Prefix
 	LocalSubnets   []netip.Prefix // between a local gateway and its host, one per family
 	GatewayPorts   string         // "LOW-HIGH"
+	Firewall       string         // AnyFirewall, NFTables or IPTables
 
 	// OVNRemote, EncapIP, EncapType and SystemID are ovn-controller's settings, as in the database.
 	OVNRemote, EncapIP, EncapType, SystemID string
@@ -85,6 +86,13 @@ type Config struct {
 
 	origins []origin
 }
+
+// Values of Config.Firewall.
+const (
+	AnyFirewall = "auto"
+	NFTables    = "nftables"
+	IPTables    = "iptables"
+)
 
 // A Change is a setting with another value than before.
 type Change struct {
@@ -125,6 +133,10 @@ func Resolve(s Sources) (Config, error) {
 	c.OVNRemote, c.EncapIP = r.value(ovnRemote), r.value(encapIP)
 	c.EncapType, c.SystemID = r.value(encapType), r.value(systemID)
 	c.CNIPlugin = r.value(cniPlugin)
+	c.Firewall = r.value(firewall)
+	if !slices.Contains([]string{AnyFirewall, NFTables, IPTables}, c.Firewall) {
+		r.fail(firewall, "want auto, nftables or iptables")
+	}
 	if m := r.value(mode); m != "overlay" {
 		r.fail(mode, "want overlay")
 	}

@@ -67,6 +67,7 @@ const (
 	serviceCIDR    = "service-cidr"
 	gatewayPorts   = "gateway-port-range"
 	localGateway   = "local-gateway-subnet"
+	firewall       = "firewall"
 	ovnRemote      = "ovn-remote"
 	encapIP        = "ovn-encap-ip"
 	encapType      = "ovn-encap-type"
@@ -141,6 +142,9 @@ func Settings() []Setting {
 		{Name: localGateway, ExternalID: "ovn-k8s-local-gateway-subnet", Key: "local_gateway_subnet", Default: "169.254.33.0/24,fd69:254:33::/64",
 			Readers: []Reader{gateway},
 			Text:    "subnets between a local gateway and its host, one per address family"},
+		{Name: firewall, Flag: "firewall", ExternalID: "ovn-k8s-firewall", Key: "firewall", Default: IPTables,
+			Readers: []Reader{Helper, minion, gateway},
+			Text:    "program of this host's rules: nftables, iptables, or auto for nftables where it works, else iptables"},
 		{Name: ovnRemote, ExternalID: "ovn-remote",
 			Readers: []Reader{Watcher, Helper, Plugin},
 			Text:    "Southbound database; ovn-controller's"},

@@ -18,6 +18,7 @@ import (
 	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
+	"ovn-k8s/lib/firewall"
 	"ovn-k8s/lib/gateway/announce"
 	"ovn-k8s/lib/gateway/checks"
 	"ovn-k8s/lib/gateway/conflicts"
@@ -26,7 +27,6 @@ import (
 	"ovn-k8s/lib/gateway/healthcheck"
 	"ovn-k8s/lib/gateway/localend"
 	"ovn-k8s/lib/gateway/ovnwait"
-	"ovn-k8s/lib/iptables"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
@@ -40,8 +40,8 @@ const (
 	partPorts  = "ports"  // in Open vSwitch's database
 	partZones  = "zones"  // of conntrack: timeouts in Open vSwitch's database
 	partFlows  = "flows"  // of the shared bridge
-	partRules4 = "rules4" // of iptables
-	partRules6 = "rules6" // of ip6tables
+	partRules4 = "rules4" // of the packet filter
+	partRules6 = "rules6"
 	partHealth = "health" // of health checks
 	// of NodePorts with programs of this host
 	partConflicts = "conflicts"
@@ -74,7 +74,7 @@ type engine struct {
 	inside    []netip.Prefix                // subnets and addresses routed to the management port
 	hops      []netip.Addr                  // of default routes
 	restart   func()                        // starts another engine
-	firewall  map[string]*iptables.Firewall // by part
+	firewall  map[string]*firewall.Firewall // by part
 	health    *healthcheck.Servers
 	monitor   *declare.Monitor
 	announce  *announce.Announcer
@@ -106,15 +106,15 @@ type view struct {
 	synced    bool               // whether services and pods are complete
 }
 
-// newFirewalls finds iptables of the kernel's families, by part.
-func newFirewalls() (map[string]*iptables.Firewall, error) {
-	out := map[string]*iptables.Firewall{}
+// newFirewalls finds the packet filters of the kernel's families, by part.
+func newFirewalls(setting string) (map[string]*firewall.Firewall, error) {
+	out := map[string]*firewall.Firewall{}
 	for part, family := range map[string]netip.Addr{partRules4: nodeport.IPv4, partRules6: nodeport.IPv6} {
 		if family.Is6() && !link.HasIPv6() {
 			continue
 		}
 		var err error
-		if out[part], err = iptables.New(family); err != nil {
+		if out[part], err = firewall.New(setting, family); err != nil {
 			return nil, err
 		}
 	}
@@ -122,7 +122,7 @@ func newFirewalls() (map[string]*iptables.Firewall, error) {
 }
 
 func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error) {
-	firewalls, err := newFirewalls()
+	firewalls, err := newFirewalls(cfg.Firewall)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error
 		})
 	})
 	e.announce = announce.New(cfg, e.log, e.setDatapath)
-	e.foreign = &checks.Firewall{Config: cfg, Switch: sw, Log: e.log}
+	e.foreign = &checks.Firewall{Config: cfg, Switch: sw, Log: e.log, IPTables: firewall.InIPTables(cfg.Firewall)}
 	e.local = &localend.End{MTU: cfg.MTU, Log: e.log, MayHave: e.mayHaveLocal}
 	for _, part := range slices.Sorted(maps.Keys(firewalls)) {
 		e.local.Firewalls = append(e.local.Firewalls, firewalls[part])

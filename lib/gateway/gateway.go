@@ -2,7 +2,7 @@
 // clients other than pods.
 //
 //	lib/kube ──Services──▶ engine ──lib/desired/nodeport──▶ lib/flowsync ──▶ ovs-ofctl: the shared bridge
-//	                                          └─────────▶ lib/iptables: the host
+//	                                          └─────────▶ lib/firewall: the host
 //	                                                      health checks: HTTP
 //
 // All of it is computed by one goroutine, the engine's. Parts of the engine with a state of their own are packages below

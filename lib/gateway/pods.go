@@ -49,9 +49,9 @@ func (v view) hostPortTaker(h pod.HostPort) string {
 	case h.IP.IsLoopback():
 		return "nobody"
 	case !v.known || !router:
-		return "iptables"
+		return "rules"
 	case h.IP.IsValid() && !h.IP.IsUnspecified():
 		return "flows"
 	}
-	return "flows, iptables at other addresses"
+	return "flows, rules at other addresses"
 }

@@ -13,6 +13,7 @@ import (
 	"ovn-k8s/lib/daemon"
 	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/firewall"
 	"ovn-k8s/lib/flow"
 	"ovn-k8s/lib/flowsync"
 )
@@ -123,16 +124,12 @@ func (h *Helper) showRules([]string) (string, error) {
 		if !ok {
 			continue
 		}
-		fmt.Fprintf(&b, "IPv%d\n", 4+2*(f.Family().BitLen()/128))
-		for _, c := range chains(v, f) {
-			if c.From != "" {
-				fmt.Fprintf(&b, "  %s: -A %s -j %s\n", c.Table, c.From, c.Name)
-			}
-			for _, r := range c.Rules {
-				fmt.Fprintf(&b, "  %s: -A %s %s\n", c.Table, c.Name, r)
-			}
+		fmt.Fprintf(&b, "%v\n", f)
+		want := rulesOf(v, f)
+		for _, line := range f.Describe(want) {
+			fmt.Fprintf(&b, "  %s\n", line)
 		}
-		changes, err := f.Plan(ctx, nodeport.ChainPrefix, chains(v, f))
+		changes, err := f.Plan(ctx, firewall.Services, want)
 		if err != nil {
 			return "", err
 		}
@@ -178,7 +175,7 @@ func (h *Helper) taker(v view, f service.Frontend) string {
 	case f.Refused != "":
 		return "nobody: the address " + f.Refused
 	case h.Bridge == "" || !v.known || !v.bridge.Takes(f):
-		return "iptables"
+		return "rules"
 	}
 	return "flows"
 }

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"net/netip"
 
+	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/firewall"
 	"ovn-k8s/lib/flow"
 	"ovn-k8s/lib/flowsync"
-	"ovn-k8s/lib/iptables"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ofctl"
@@ -106,27 +107,10 @@ func count(mods []flow.Mod) (added, deleted int) {
 	return len(mods) - deleted, deleted
 }
 
-// syncEarlyRules reconciles the rules that do not depend on Services: the guard of pods, the chain for a shared NIC,
-// which is deleted on a host without one, and the exceptions for servers.
-func syncEarlyRules(ctx context.Context, f *iptables.Firewall, v view) error {
-	if err := guardPods(ctx, f, v); err != nil {
-		return err
-	}
-	have, err := f.Rules("nat", nodeport.FrontendsChain)
-	if err == nil && len(have) > 0 {
-		_, err = f.Sync(ctx, nodeport.OutputChain, asChains(nodeport.Spared(v.host, f.Family(), have)))
-	}
-	if err != nil || v.host.Shared != "" {
-		return err
-	}
-	_, err = f.Sync(ctx, nodeport.StrayChain, nil)
-	return err
-}
-
 // syncRules reconciles the host's rules of one family.
-func (e *engine) syncRules(ctx context.Context, f *iptables.Firewall, v view) error {
+func (e *engine) syncRules(ctx context.Context, f *firewall.Firewall, v view) error {
 	if !v.synced {
-		return syncEarlyRules(ctx, f, v)
+		return f.SyncEarly(ctx, v.host)
 	}
 	// The rule that guards 127.0.0.1 exists before packets to it are accepted.
 	guarded := f.Family().Is4() && nodeport.Loopback(v.frontends, v.pods)
@@ -135,14 +119,14 @@ func (e *engine) syncRules(ctx context.Context, f *iptables.Firewall, v view) er
 			return err
 		}
 	}
-	changes, err := f.Sync(ctx, nodeport.ChainPrefix, chains(v, f))
+	changes, err := f.Sync(ctx, firewall.Services, rulesOf(v, f))
 	if err == nil && guarded {
 		err = allowLoopback(v, true)
 	}
 	if err != nil || len(changes) == 0 {
 		return err
 	}
-	e.log.Infof("iptables, IPv%d: %d rules changed", 4+2*(f.Family().BitLen()/128), len(changes))
+	e.log.Infof("%v: %d rules changed", f, len(changes))
 	for _, c := range changes {
 		e.log.Debug(c)
 	}
@@ -158,34 +142,12 @@ func (e *engine) guardFirst(ctx context.Context, v view) error {
 		return nil
 	}
 	for _, f := range e.firewall {
-		if err := guardPods(ctx, f, v); err != nil {
+		if err := f.Guard(ctx, v.host); err != nil {
 			return err
 		}
 	}
 	e.guarded = true
 	return nil
-}
-
-// guardPods creates the chain nodeport.ClaimedChain.
-func guardPods(ctx context.Context, f *iptables.Firewall, v view) error {
-	want := guards(v.host, f)
-	if len(want) == 0 { // the management port may not be known yet
-		return nil
-	}
-	_, err := f.Sync(ctx, nodeport.ClaimedChain, want)
-	return err
-}
-
-// guards returns the chains that protect pods without a helper, too: minion-init creates them.
-func guards(h nodeport.Host, f *iptables.Firewall) []iptables.Chain {
-	return asChains(nodeport.Claimed(h, f.Family()))
-}
-
-func asChains(all []nodeport.Chain) (out []iptables.Chain) {
-	for _, c := range all {
-		out = append(out, iptables.Chain(c))
-	}
-	return out
 }
 
 // forget makes the host delete stale UDP connections.
@@ -198,10 +160,9 @@ func (e *engine) forget(v view, family netip.Addr) error {
 	return err
 }
 
-func chains(v view, f *iptables.Firewall) []iptables.Chain {
-	host := v.host
-	host.RandomFully = f.RandomFully()
-	return asChains(nodeport.Chains(host, f.Family(), v.frontends, v.pods))
+// rulesOf returns the desired rules of one family.
+func rulesOf(v view, f *firewall.Firewall) nodeport.Rules {
+	return nodeport.NewRules(v.host, f.Family(), v.frontends, v.pods)
 }
 
 // mayHaveLocal reports whether Open vSwitch has a local gateway before its event reached the engine: it may already
@@ -256,11 +217,11 @@ func (h *Helper) Remove(ctx context.Context) error {
 		_, err := dropFlows(ctx, ofctl.Bridge{RunDir: rundir, Name: h.Bridge})
 		errs = append(errs, err)
 	}
-	node, err := h.leaveSwitch(ctx)
-	firewalls, err2 := newFirewalls()
+	node, setting, err := h.leaveSwitch(ctx)
+	firewalls, err2 := newFirewalls(setting)
 	errs = append(errs, err, err2)
 	for _, f := range firewalls {
-		_, err := f.Sync(ctx, nodeport.ChainPrefix, guards(node, f))
+		_, err := f.Sync(ctx, firewall.Services, nodeport.Guards{Host: node, Family: f.Family()})
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -268,28 +229,32 @@ func (h *Helper) Remove(ctx context.Context) error {
 
 // leaveSwitch deletes patch ports used only by the helper, and reverts the helper's changes
 // of the management port: routes, and packets with addresses of 127.0.0.0/8. It returns the
-// part of the node that guards depend on.
-func (h *Helper) leaveSwitch(ctx context.Context) (node nodeport.Host, err error) {
+// part of the node that guards depend on, and the setting of the packet filter.
+func (h *Helper) leaveSwitch(ctx context.Context) (node nodeport.Host, filter string, err error) {
+	filter = config.AnyFirewall
 	sw, err := h.runtime().ConnectSwitch(ctx)
 	if err != nil {
-		return node, err
+		return node, filter, err
 	}
 	defer sw.Close()
+	if cfg, err := settings.Load(ctx, h.Flags, sw); err == nil {
+		filter = cfg.Firewall
+	}
 	if h.Bridge != "" {
 		if err := sw.RemovePatch(ctx, h.Bridge); err != nil {
-			return node, err
+			return node, filter, err
 		}
 	}
 	all, err := sw.Interfaces(ctx)
 	if err != nil {
-		return node, err
+		return node, filter, err
 	}
 	node.Management = findPorts(all, h.Bridge, h.Interface).management
 	if node.Management == "" {
-		return node, nil
+		return node, filter, nil
 	}
 	addrs, err := link.Addresses()
 	node.Pods = subnetsOf(addrs[node.Management])
 	_, err2 := link.EnsureRoutes(link.Routes{Interface: node.Management, Protocol: link.ServiceProtocol, Metric: link.ServiceMetric})
-	return node, errors.Join(err, err2, allowLoopback(view{host: node}, false))
+	return node, filter, errors.Join(err, err2, allowLoopback(view{host: node}, false))
 }

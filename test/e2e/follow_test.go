@@ -21,6 +21,7 @@ import (
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubelet"
 	"ovn-k8s/test/limit"
 	"ovn-k8s/test/need"
@@ -127,7 +128,7 @@ func newFollower(t *testing.T) *follower {
 		}
 	})
 	pods(t, map[string]string{"followed": "minion1"})
-	f.eventually("rules of the Service", f.rules("-d 198.51.100.7/32"))
+	f.eventually("rules of the Service", f.rules("-d 198.51.100.7/32", "198.51.100.7 . tcp"))
 	return f
 }
 
@@ -299,11 +300,36 @@ func not(check func() string) func() string {
 	}
 }
 
-func (f *follower) rules(want string) func() string { return f.shell("iptables-save", want) }
+// rules: there is a rule or an element of the program that the hosts use.
+func (f *follower) rules(iptables, nftables string) func() string {
+	if host.Firewall() == config.NFTables {
+		return f.shell("nft list table ip ovn-k8s", nftables)
+	}
+	return f.shell("iptables-save", iptables)
+}
+
+func otherFirewall() string {
+	if host.Firewall() == config.NFTables {
+		return config.IPTables
+	}
+	return config.NFTables
+}
+
+// moved: the rules of the Service have moved from one program to the other.
+func (f *follower) moved() string {
+	own, other := f.shell("iptables-save", "followed"), f.shell("nft list table ip ovn-k8s", "followed")
+	if host.Firewall() == config.NFTables {
+		own, other = other, own
+	}
+	if own() == "" {
+		return "rules of the former program are left"
+	}
+	return other()
+}
 
 // spared: the host's own connections to a server are not those to a Service with its address.
 func (f *follower) spared(port int) func() string {
-	return f.rules(fmt.Sprintf("-d %v/32 -p tcp -m tcp --dport %d -j RETURN", f.outside, port))
+	return f.rules(fmt.Sprintf("-d %v/32 -p tcp -m tcp --dport %d -j RETURN", f.outside, port), fmt.Sprintf("%v . tcp . %d", f.outside, port))
 }
 
 // connected: a program has a connection to a TCP port of the host outside.
@@ -405,14 +431,15 @@ func (f *follower) table() []changed {
 			config.Plugin: f.pod(func(e world.Endpoint) string { return contained(output(f.T, e, "cat /sys/class/net/eth0/mtu"), "1300") })}},
 		{setting: "conntrack-zone", value: "63000", bad: []string{"many"}, effects: effects{config.Helper: f.shell("ovs-ofctl dump-flows breth0", "zone=63000")}},
 		{setting: "cluster-cidr", value: "10.77.0.0/16", bad: []string{"10.77.0.1/16"}, effects: effects{config.Helper: f.shell("ovs-ofctl dump-flows breth0", "nw_dst=10.77.0.0/16")}},
-		{setting: "join-subnet", value: "198.51.100.0/24", bad: []string{"10.1.0.0/16,10.2.0.0/16"}, effects: effects{config.Helper: not(f.rules("-d 198.51.100.7/32"))}},
+		{setting: "join-subnet", value: "198.51.100.0/24", bad: []string{"10.1.0.0/16,10.2.0.0/16"}, effects: effects{config.Helper: not(f.rules("-d 198.51.100.7/32", "198.51.100.7 . tcp"))}},
 		{setting: "service-cidr", value: "10.98.0.0/16", bad: []string{"all"}, effects: effects{
 			config.Watcher: func() string {
 				out, _ := cluster.Central.NBCtl("--bare", "--columns=match", "list", "acl")
 				return contained(out, "10.98.0.0/16")
 			},
 			config.Helper: f.shell("ip route show 172.30.0.0/16 metric "+fmt.Sprint(link.ServiceMetric), "k8s-master")}},
-		{setting: "gateway-port-range", value: "20000-20999", bad: []string{"9-1"}, effects: effects{config.Helper: f.rules("--dport 20000:20999")}},
+		{setting: "gateway-port-range", value: "20000-20999", bad: []string{"9-1"}, effects: effects{config.Helper: f.rules("--dport 20000:20999", "20000-20999")}},
+		{setting: "firewall", value: otherFirewall(), bad: []string{"pf"}, effects: effects{config.Helper: f.moved}},
 		{setting: "local-gateway-subnet", value: "169.254.44.0/24", bad: []string{"169.254.44.0"}},
 		{setting: "ovn-remote", value: sb, effects: effects{config.Watcher: f.connected("ovn-k8s-watcher", 16642), config.Helper: f.spared(16642)}},
 		{setting: "ovn-encap-ip", value: "10.9.9.9", effects: effects{config.Helper: f.shell(cms, "ovn-k8s-mtu:1400/1458/0")}},

@@ -51,7 +51,7 @@ func (h *Host) StartOVS(ctx context.Context) error {
 // StartSwitch starts ovsdb-server and ovs-vswitchd as StartOVS does, and leaves
 // eth0 alone.
 func (h *Host) StartSwitch(ctx context.Context) error {
-	if _, err := h.Script(ctx, ovsScript, h.Name); err != nil {
+	if _, err := h.Script(ctx, ovsScript, h.Name, os.Getenv(firewallVariable)); err != nil {
 		return fmt.Errorf("starting Open vSwitch on %s: %w", h.Name, err)
 	}
 	return nil

@@ -1,5 +1,6 @@
-# Starts Open vSwitch in a host: $1 is the host's name. Run again after its daemons
-# died, or one of them, it continues with the same database.
+# Starts Open vSwitch in a host: $1 is the host's name, $2 the setting
+# ovn-k8s-firewall, empty for none. Run again after its daemons died, or one of
+# them, it continues with the same database.
 set -e
 db=/etc/openvswitch/conf.db
 [ -e $db ] || ovsdb-tool create $db /usr/share/openvswitch/vswitch.ovsschema
@@ -7,7 +8,7 @@ runs() { kill -0 "$(cat "/var/run/openvswitch/$1.pid")"; } 2>/dev/null
 runs ovsdb-server || ovsdb-server $db --remote=punix:/var/run/openvswitch/db.sock \
 	--detach --no-chdir --pidfile --log-file -vconsole:off
 ovs-vsctl --no-wait -- init -- set Open_vSwitch . \
-	external_ids:system-id="$1" external_ids:hostname="$1"
+	external_ids:system-id="$1" external_ids:hostname="$1" ${2:+external_ids:ovn-k8s-firewall=$2}
 options=
 if [ "$OVNK8S_TEST_DATAPATH" = netdev ]; then
 	ovs-vsctl --no-wait set Open_vSwitch . external_ids:ovn-bridge-datapath-type=netdev

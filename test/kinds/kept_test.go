@@ -223,7 +223,7 @@ func helperOutput(s state, services []service.Resolved, out map[string]string) {
 	}
 	frontends := nodeport.Frontends(services, service.Network{Inside: h.Pods})
 	for _, family := range []netip.Addr{nodeport.IPv4, nodeport.IPv6} {
-		out["chains "+family.String()] = fmt.Sprintf("%+v", nodeport.Chains(h, family, frontends, pods))
+		out["chains "+family.String()] = fmt.Sprintf("%+v", nodeport.NewRules(h, family, frontends, pods).Chains(true))
 	}
 	out["flows"] = fmt.Sprint(nodeport.Flows(nodeport.Bridge{MAC: "0a:00:00:00:00:01", Addrs: h.Addrs, Router: h.Addrs}, frontends, pods))
 	out["health"] = fmt.Sprint(nodeport.HealthChecks("n1", services))

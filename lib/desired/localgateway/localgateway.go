@@ -1,5 +1,4 @@
-// Package localgateway computes the addresses, the routing rule and the rules of
-// iptables(8) by which a local gateway uses its host's network.
+// Package localgateway computes the addresses, the routing rule and the rules of the packet filter by which a local gateway uses its host's network.
 package localgateway
 
 import (
@@ -10,6 +9,7 @@ import (
 	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ruleset"
 )
 
 const (
@@ -18,6 +18,8 @@ const (
 	Port = "br-nexthop"
 	// ChainPrefix begins the names of a local gateway's chains.
 	ChainPrefix = "OVN-K8S-GATEWAY-"
+	// ObjectPrefix begins the names of its objects in a table of nftables.
+	ObjectPrefix = "gw-"
 	// Mark is on packets from routers outside to pods; routing table Table sends them
 	// to the gateway router. The kubelet uses the marks 0x4000 and 0x8000, the CNI
 	// plugin portmap 0x2000, the gateway helper 0x1000.
@@ -79,4 +81,22 @@ func (l Link) Chains(randomFully bool) []nodeport.Chain {
 		}},
 		{Table: "nat", Name: ChainPrefix + "SNAT", From: "POSTROUTING", Rules: []string{masquerade}},
 	}
+}
+
+// Table is Chains for nft(8), without the rules that accept: a base chain cannot overrule another.
+func (l Link) Table() ruleset.Table {
+	ip := "ip"
+	if l.Router.Addr().Is6() {
+		ip = "ip6"
+	}
+	return ruleset.Table{Chains: []ruleset.Chain{
+		{Name: ObjectPrefix + "prerouting", Type: "filter", Hook: "prerouting", Priority: "-150", Rules: []ruleset.Rule{
+			{Text: fmt.Sprintf("iifname %q return", Port)},
+			{Text: fmt.Sprintf("iifname %q return", names.ManagementPort("")+"*")},
+			{Text: fmt.Sprintf("%s daddr %s meta mark set meta mark | %#x", ip, l.Pods, Mark)},
+		}},
+		{Name: ObjectPrefix + "postrouting", Type: "nat", Hook: "postrouting", Priority: "90", Rules: []ruleset.Rule{
+			{Text: fmt.Sprintf("%s saddr %s masquerade fully-random", ip, l.Router.Addr())},
+		}},
+	}}
 }

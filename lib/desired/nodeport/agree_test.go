@@ -209,7 +209,7 @@ func (p place) ruled(all []service.Frontend) answers {
 	out := answers{}
 	for f := range Outside(all) {
 		chains := map[string][]string{}
-		for _, c := range Chains(h, families()[f.Family], all, nil) {
+		for _, c := range chainsOf(h, families()[f.Family], all, nil) {
 			if c.Table == "nat" {
 				chains[c.Name] = c.Rules
 			}
@@ -268,13 +268,15 @@ func TestRenderersAgree(t *testing.T) {
 			check("switch of "+p.node.Name, p.wanted(all, p.inside), p.balanced(r, at, group(names.SwitchLoadBalancerGroup), func(netip.Addr) bool { return true }))
 			outside := func(a netip.Addr) bool { return !slices.Contains(r.ClusterIPs, a) }
 			check("gateway of "+p.node.Name, p.wanted(all, p.fromOutside(at)), p.balanced(r, at, group(names.GatewayLoadBalancerGroup), outside))
-			check("rules of "+p.node.Name, p.wanted(all, func(f service.Frontend) (service.Endpoints, bool) {
+			rules := p.wanted(all, func(f service.Frontend) (service.Endpoints, bool) {
 				es := f.Backends().Cluster()
 				if f.ExternalLocal {
 					return f.Backends().Local(p.node.Name), f.Kind != service.ClusterIP && len(es) > 0
 				}
 				return es, f.Kind != service.ClusterIP && len(es) > 0
-			}), p.ruled(all))
+			})
+			check("rules of "+p.node.Name, rules, p.ruled(all))
+			check("table of "+p.node.Name, rules, p.tabled(all))
 			check("flows of "+p.node.Name, p.wanted(all, func(f service.Frontend) (service.Endpoints, bool) {
 				return nil, f.Kind != service.ClusterIP && Bridge{Addrs: p.addrs[:]}.Takes(f)
 			}), p.flows(all))

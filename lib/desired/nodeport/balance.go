@@ -2,118 +2,88 @@ package nodeport
 
 import (
 	"fmt"
-	"net/netip"
-	"slices"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired/service"
 )
 
-// external makes the chain for connections from outside to one port of a
-// Service, if it is not there yet, and returns its name.
-func (b *builder) external(f service.Frontend) string {
-	name := chainName("EXT", f, "")
-	if _, done := b.chain("nat", name); done {
-		return name
+// services adds the rules of Services: jumps to the chains of their ports, and refusals.
+func (b *builder) services(r Rules) {
+	for _, t := range r.Translations {
+		b.translation(t)
 	}
-	cluster := b.cluster(f)
-	if !f.ExternalLocal {
-		b.nat(name, "-j %s", cluster)
-		return name
+	for _, f := range r.Strays {
+		b.filter(StrayChain, "%s %s -j DROP", proto(f.Protocol(), f.Number), comment(f.Key, f.Port()))
 	}
-	local := f.Backends().Local(b.host.Node)
-	// Pods of other nodes count as clients outside. Without the host's address as
-	// source, the endpoint would answer them directly, and not by the host, which
-	// changed the destination.
-	if m := b.host.Management; m != "" && len(local) > 0 {
-		pods := chainName("POD", f, "")
-		b.balance(pods, f, local, hideSource)
-		b.nat(name, "-i %s -j %s", m, pods)
-	}
-	// The external traffic policy does not apply to connections from the host itself.
-	b.nat(name, "-m addrtype --src-type LOCAL -j %s", cluster)
-	source := keepSource
-	if b.host.Gateway { // the gateway's router does not know the host's DNAT, and could not reverse it
-		source = hideSource
-	}
-	b.balance(name, f, local, source)
-	return name
-}
-
-// cluster makes the chain for any endpoint of the Service, and returns its name.
-func (b *builder) cluster(f service.Frontend) string {
-	name := chainName("SVC", f, "")
-	if _, done := b.chain("nat", name); done {
-		return name
-	}
-	if b.direct(f) {
-		b.balance(name, f, f.Backends().Cluster(), hideSource)
-		return name
-	}
-	b.nat(name, "-j MARK --set-xmark %s", mark)
-	b.nat(name, "-p %s -j DNAT --to-destination %s", strings.ToLower(string(f.Protocol())), f.Cluster())
-	return name
-}
-
-// direct reports whether the host has to choose the endpoint itself, because OVN
-//   - would leave this host's address as source on packets to an endpoint in the
-//     host's own network, and the kernel takes them for forged;
-//   - could not tell clients apart for session affinity behind one masquerading
-//     address;
-//   - would use only endpoints of this node for the internal traffic policy Local;
-//   - is out of reach at cluster IPs of a range added later (no route).
-func (b *builder) direct(f service.Frontend) bool {
-	return f.Affinity > 0 || f.InternalLocal || !b.routed(f.Cluster().Addr()) || slices.ContainsFunc(f.Backends(), b.isOwn)
-}
-
-// isOwn reports whether an endpoint is in this host's own network.
-func (b *builder) isOwn(e service.Endpoint) bool { return slices.Contains(b.host.Addrs, e.Addr) }
-
-// routed reports whether packets from the host to a cluster IP reach OVN.
-func (b *builder) routed(a netip.Addr) bool {
-	return len(b.host.Routed) == 0 || slices.ContainsFunc(b.host.Routed, func(p netip.Prefix) bool { return p.Contains(a) })
-}
-
-// own adds rules for connections from the host itself to a ClusterIP, if an endpoint
-// is in the host's own network, or there is no route to the address.
-func (b *builder) own(frontends []service.Frontend) {
-	for _, f := range frontends {
-		if f.Kind != service.ClusterIP || !b.is(f) {
-			continue
+	for _, f := range r.Refusals {
+		target := "DROP"
+		if f.Reject {
+			target = b.reject(f.Protocol())
 		}
-		if chosen := b.internal(f); len(chosen) > 0 && (slices.ContainsFunc(chosen, b.isOwn) || !b.routed(f.Addr)) {
-			name := chainName("INT", f, "")
-			b.balance(name, f, chosen, hideSource)
-			b.nat(FrontendsChain, "%s%s %s -j %s", to(single(f.Addr)), proto(f.Protocol(), f.Number), comment(f.Key, f.Port()), name)
+		b.refuse(f.Frontend, target)
+	}
+}
+
+// translation adds the rules of one frontend; source ranges restrict its clients.
+func (b *builder) translation(t Translation) {
+	chain, match, who := b.target(t.To), proto(t.Protocol(), t.Number), comment(t.Key, t.Port())
+	if t.Kind == service.NodePort {
+		if t.Own != nil {
+			b.nat(chainNodePorts, "%s -m addrtype --src-type LOCAL %s -j %s", match, who, b.target(t.Own))
+		}
+		b.nat(chainNodePorts, "%s %s -j %s", match, who, chain)
+		return
+	}
+	if t.Kind == service.ExternalIP {
+		who = strings.TrimSuffix(who, `"`) + externalMark + `"`
+	}
+	match = to(single(t.Addr)) + match
+	if t.Kind == service.ClusterIP || !t.Guarded() {
+		b.nat(FrontendsChain, "%s %s -j %s", match, who, chain)
+		return
+	}
+	for _, from := range t.SourceRanges {
+		if from.Addr().Is4() == b.family.Is4() {
+			b.nat(FrontendsChain, "%s%s %s -j %s", address("-s", from), match, who, chain)
 		}
 	}
 }
 
-// internal returns the endpoints for connections from this host to the ClusterIP.
-func (b *builder) internal(f service.Frontend) service.Endpoints {
-	if f.InternalLocal {
-		return f.Backends().Local(b.host.Node)
+// target makes the chain of a target, if it is not there yet, and returns its name.
+func (b *builder) target(t *Target) string {
+	name := chainName(string(t.Kind), t.Of, "")
+	if _, done := b.chain("nat", name); done {
+		return name
 	}
-	return f.Backends().Cluster()
+	if t.Pods != nil {
+		b.nat(name, "-i %s -j %s", b.host.Management, b.target(t.Pods))
+	}
+	if t.Own != nil {
+		b.nat(name, "-m addrtype --src-type LOCAL -j %s", b.target(t.Own))
+	}
+	switch {
+	case t.Next != nil:
+		b.nat(name, "-j %s", b.target(t.Next))
+	case t.ByOVN:
+		b.nat(name, "-j MARK --set-xmark %s", mark)
+		b.nat(name, "-p %s -j DNAT --to-destination %s", strings.ToLower(string(t.Of.Protocol())), t.Of.Cluster())
+	default:
+		b.balance(name, t)
+	}
+	return name
 }
-
-// How balance treats the client's address. hideSource replaces it by this host's, so
-// that the answer comes back here, except for endpoints on this host.
-const (
-	keepSource = iota
-	hideSource
-)
 
 // balance sends connections to each endpoint with the same probability, or with
 // session affinity to the endpoint of the client's last connection.
-func (b *builder) balance(chain string, f service.Frontend, endpoints service.Endpoints, source int) {
-	l := strings.ToLower(string(f.Protocol()))
-	names := make([]string, len(endpoints))
-	for i, e := range endpoints {
-		kind := [...]string{keepSource: "KEP", hideSource: "SEP"}[source]
-		names[i] = chainName(kind, f, e.AddrPort().String())
+func (b *builder) balance(chain string, t *Target) {
+	l, f := strings.ToLower(string(t.Of.Protocol())), t.Of
+	names := make([]string, len(t.To))
+	for i, e := range t.To {
+		names[i] = chainName(endpointKind(t), f, e.String())
 		if _, there := b.chain("nat", names[i]); !there {
-			b.endpoint(names[i], f, e, source)
+			b.endpoint(names[i], f, e)
 		}
 		if f.Affinity > 0 {
 			b.nat(chain, "-p %s -m recent --rcheck --seconds %d --reap --name %s --mask %s --rsource -j %s", l, f.Affinity, names[i], b.mask(), names[i])
@@ -124,16 +94,24 @@ func (b *builder) balance(chain string, f service.Frontend, endpoints service.En
 	}
 }
 
+// endpointKind begins the names of chains of a target's endpoints.
+func endpointKind(t *Target) string {
+	if t.Hidden {
+		return "SEP"
+	}
+	return "KEP"
+}
+
 // endpoint makes the chain of one endpoint.
-func (b *builder) endpoint(name string, f service.Frontend, e service.Endpoint, source int) {
-	if source == hideSource && !b.isOwn(e) {
+func (b *builder) endpoint(name string, f service.Frontend, e Destination) {
+	if e.Mark {
 		b.nat(name, "-j MARK --set-xmark %s", mark)
 	}
 	affinity := ""
 	if f.Affinity > 0 {
 		affinity = fmt.Sprintf("-m recent --set --name %s --mask %s --rsource ", name, b.mask())
 	}
-	b.nat(name, "-p %s %s-j DNAT --to-destination %s", strings.ToLower(string(f.Protocol())), affinity, e.AddrPort())
+	b.nat(name, "-p %s %s-j DNAT --to-destination %s", strings.ToLower(string(f.Protocol())), affinity, e)
 }
 
 func (b *builder) mask() string {
@@ -150,4 +128,28 @@ func chance(n int) string {
 	}
 	parts := ((1 << 31) + n/2) / n
 	return fmt.Sprintf("-m statistic --mode random --probability %.11f ", float64(parts)/(1<<31))
+}
+
+// refuse adds a rule for packets that still have the frontend's address after
+// DNAT.
+func (b *builder) refuse(f service.Frontend, target string) {
+	match := proto(f.Protocol(), f.Number)
+	if f.Kind != service.NodePort {
+		b.filter(chainRefuse, "%s%s %s -j %s", to(single(f.Addr)), match, comment(f.Key, f.Port()), target)
+		return
+	}
+	for _, where := range b.local() {
+		b.filter(chainRefuse, "%s%s -m addrtype --dst-type LOCAL %s -j %s", where, match, comment(f.Key, f.Port()), target)
+	}
+}
+
+// reject returns the target that refuses a connection at once.
+func (b *builder) reject(p corev1.Protocol) string {
+	switch {
+	case p == corev1.ProtocolTCP:
+		return "REJECT --reject-with tcp-reset"
+	case b.family.Is4():
+		return "REJECT --reject-with icmp-port-unreachable"
+	}
+	return "REJECT --reject-with icmp6-port-unreachable"
 }

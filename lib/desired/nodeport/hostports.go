@@ -58,7 +58,9 @@ func MayBeStale(frontends []service.Frontend, changes []string) bool {
 	return slices.ContainsFunc(frontends, func(f service.Frontend) bool {
 		return f.Kind != service.ClusterIP && f.Protocol() == corev1.ProtocolUDP
 	}) ||
-		slices.ContainsFunc(changes, func(c string) bool { return strings.Contains(c, chainHostPorts) })
+		slices.ContainsFunc(changes, func(c string) bool {
+			return strings.Contains(c, chainHostPorts) || strings.Contains(c, mapHostPorts) || strings.Contains(c, mapHostPortsAt)
+		})
 }
 
 // Loopback reports whether a hostPort is at 127.0.0.1. Then the kernel must accept

@@ -34,13 +34,13 @@ func udp(p *hostport.Pod) { p.HostPorts[0].Protocol = corev1.ProtocolUDP }
 // about returns the rules of a table that exist for hostPorts, in order.
 func about(h Host, family netip.Addr, pods []hostport.Pod, frontends ...service.Frontend) []string {
 	without := map[string]bool{}
-	for _, c := range Chains(h, family, frontends, nil) {
+	for _, c := range chainsOf(h, family, frontends, nil) {
 		for _, r := range c.Rules {
 			without[c.Table+c.Name+r] = true
 		}
 	}
 	var out []string
-	for _, c := range Chains(h, family, frontends, pods) {
+	for _, c := range chainsOf(h, family, frontends, pods) {
 		for _, r := range c.Rules {
 			if !without[c.Table+c.Name+r] {
 				out = append(out, strings.TrimPrefix(c.Name, ChainPrefix)+" "+r)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/flow"
@@ -71,7 +72,7 @@ func rules(chains []Chain, table string, words ...string) []string {
 const dnat = "-p tcp -j DNAT --to-destination "
 
 func TestAWayInLeadsToTheClusterIP(t *testing.T) {
-	got := Chains(node1, IPv4, web(), nil)
+	got := chainsOf(node1, IPv4, web(), nil)
 	if diff := cmp.Diff([]string{
 		"EXT -j SVC",
 		`NODEPORTS -p tcp -m tcp --dport 30080 -m comment --comment "default/web:http" -j EXT`,
@@ -86,14 +87,14 @@ func TestAWayInLeadsToTheClusterIP(t *testing.T) {
 	if got := rules(got, "filter", "default/web"); got != nil {
 		t.Errorf("refused: %q", got)
 	}
-	if got := rules(Chains(node1, IPv6, web(), nil), "nat", "web"); got != nil {
+	if got := rules(chainsOf(node1, IPv6, web(), nil), "nat", "web"); got != nil {
 		t.Errorf("an IPv4 Service in IPv6: %q", got)
 	}
 }
 
 func TestPolicyLocalKeepsTheSource(t *testing.T) {
 	local := func(s *service.Resolved) { s.ExternalLocal = true }
-	got := Chains(node1, IPv4, web(local), nil)
+	got := chainsOf(node1, IPv4, web(local), nil)
 	if diff := cmp.Diff([]string{
 		"EXT -i k8s-node1 -j POD",
 		"EXT -j KEP",
@@ -109,7 +110,7 @@ func TestPolicyLocalKeepsTheSource(t *testing.T) {
 	}
 	elsewhere := node1
 	elsewhere.Node = "node3"
-	if got := rules(Chains(elsewhere, IPv4, web(local), nil), "filter", "-j DROP"); len(got) != 3 {
+	if got := rules(chainsOf(elsewhere, IPv4, web(local), nil), "filter", "-j DROP"); len(got) != 3 {
 		t.Errorf("a node without an endpoint drops what comes to all 3 ways in: %q", got)
 	}
 }
@@ -122,13 +123,13 @@ func TestWithoutAnEndpointHereTheHostGoesToNodesThatHaveOne(t *testing.T) {
 	if diff := cmp.Diff([]string{
 		"KEP -p udp -j DNAT --to-destination 192.0.2.1:30080",
 		"KEP -p udp -j DNAT --to-destination 192.0.2.2:30080",
-	}, rules(Chains(h, IPv4, web(local), nil), "nat", "KEP-", "DNAT")); diff != "" {
+	}, rules(chainsOf(h, IPv4, web(local), nil), "nat", "KEP-", "DNAT")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{
 		`NODEPORTS -p udp -m udp --dport 30080 -m addrtype --src-type LOCAL -m comment --comment "default/web:http" -j OWN`,
 		`NODEPORTS -p udp -m udp --dport 30080 -m comment --comment "default/web:http" -j EXT`,
-	}, rules(Chains(h, IPv4, web(local), nil), "nat", "NODEPORTS -p")); diff != "" {
+	}, rules(chainsOf(h, IPv4, web(local), nil), "nat", "NODEPORTS -p")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if Stale(h, IPv4, web(local), nil)(netip.MustParseAddrPort("192.0.2.3:30080"), netip.MustParseAddrPort("192.0.2.2:30080")) {
@@ -142,7 +143,7 @@ func TestWithoutAnEndpointHereTheHostGoesToNodesThatHaveOne(t *testing.T) {
 		h := h
 		h.Nodes = maps.Clone(h.Nodes)
 		change(&h)
-		if got := rules(Chains(h, IPv4, web(local), nil), "nat", "OWN-"); got != nil {
+		if got := rules(chainsOf(h, IPv4, web(local), nil), "nat", "OWN-"); got != nil {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
@@ -151,11 +152,11 @@ func TestWithoutAnEndpointHereTheHostGoesToNodesThatHaveOne(t *testing.T) {
 func TestWithoutARouteTheHostChoosesTheEndpoint(t *testing.T) {
 	h := node1
 	h.Routed = []netip.Prefix{netip.MustParsePrefix("172.30.0.0/16")}
-	if got := rules(Chains(h, IPv4, web(), nil), "nat", "INT"); got != nil {
+	if got := rules(chainsOf(h, IPv4, web(), nil), "nat", "INT"); got != nil {
 		t.Errorf("there is a route: %q", got)
 	}
 	later := func(s *service.Resolved) { s.ClusterIPs[0] = addr("203.0.113.10") }
-	got := Chains(h, IPv4, web(later), nil)
+	got := chainsOf(h, IPv4, web(later), nil)
 	if diff := cmp.Diff([]string{`WAYS -d 203.0.113.10/32 -p tcp -m tcp --dport 80 -m comment --comment "default/web:http" -j INT`}, rules(got, "nat", "203.0.113.10")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -170,7 +171,7 @@ func TestNoEndpointsAreRefusedAtOnce(t *testing.T) {
 		`REFUSE ! -d 127.0.0.0/8 -p tcp -m tcp --dport 30080 -m addrtype --dst-type LOCAL -m comment --comment "default/web:http" -j REJECT --reject-with tcp-reset`,
 		`REFUSE -d 203.0.113.7/32 -p tcp -m tcp --dport 80 -m comment --comment "default/web:http" -j REJECT --reject-with tcp-reset`,
 		`REFUSE -d 203.0.113.8/32 -p tcp -m tcp --dport 80 -m comment --comment "default/web:http" -j REJECT --reject-with tcp-reset`,
-	}, rules(Chains(node1, IPv4, web(none), nil), "filter", "REJECT")); diff != "" {
+	}, rules(chainsOf(node1, IPv4, web(none), nil), "filter", "REJECT")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -179,7 +180,7 @@ func TestSourceRanges(t *testing.T) {
 	ranges := func(s *service.Resolved) {
 		s.SourceRanges = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8::/64")}
 	}
-	got := Chains(node1, IPv4, web(ranges), nil)
+	got := chainsOf(node1, IPv4, web(ranges), nil)
 	if diff := cmp.Diff([]string{`WAYS -s 198.51.100.0/24 -d 203.0.113.8/32 -p tcp -m tcp --dport 80 -m comment --comment "default/web:http" -j EXT`}, rules(got, "nat", "203.0.113.8/32")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -188,14 +189,14 @@ func TestSourceRanges(t *testing.T) {
 	}
 	// Only of the other family: closed.
 	other := func(s *service.Resolved) { s.SourceRanges = []netip.Prefix{netip.MustParsePrefix("2001:db8::/64")} }
-	if got := rules(Chains(node1, IPv4, web(other), nil), "nat", "203.0.113.8/32"); got != nil {
+	if got := rules(chainsOf(node1, IPv4, web(other), nil), "nat", "203.0.113.8/32"); got != nil {
 		t.Errorf("let in: %q", got)
 	}
 }
 
 func TestAnEndpointInTheHostsOwnNetwork(t *testing.T) {
 	own := func(s *service.Resolved) { s.Endpoints[0][0].Addr = addr("192.0.2.1") }
-	got := Chains(node1, IPv4, web(own), nil)
+	got := chainsOf(node1, IPv4, web(own), nil)
 	if diff := cmp.Diff([]string{
 		"SEP " + dnat + "10.128.2.3:8080",
 		"SEP " + dnat + "192.0.2.1:8080",
@@ -217,7 +218,7 @@ func TestAnEndpointInTheHostsOwnNetwork(t *testing.T) {
 
 func TestAffinity(t *testing.T) {
 	sticky := func(s *service.Resolved) { s.Affinity = 600 }
-	got := Chains(node1, IPv4, web(sticky), nil)
+	got := chainsOf(node1, IPv4, web(sticky), nil)
 	if n := len(rules(got, "nat", "-m recent --rcheck --seconds 600 --reap --name OVN-SVC-SEP-")); n != 2 {
 		t.Errorf("%d rules look for the client", n)
 	}
@@ -321,7 +322,7 @@ func TestStaleConnections(t *testing.T) {
 func TestPolicyLocalBesideAGateway(t *testing.T) {
 	h := node1
 	h.Gateway = true
-	got := Chains(h, IPv4, web(func(s *service.Resolved) { s.ExternalLocal = true }), nil)
+	got := chainsOf(h, IPv4, web(func(s *service.Resolved) { s.ExternalLocal = true }), nil)
 	if kept := rules(got, "nat", "KEP-"); kept != nil {
 		t.Errorf("a client keeps its address: %q", kept)
 	}
@@ -382,7 +383,7 @@ var hosts = service.Network{Hosts: []netip.Addr{addr("192.0.2.1"), addr("192.0.2
 func TestNodesKeepThePortsThatTheyNeed(t *testing.T) {
 	for _, a := range []string{"192.0.2.1", "192.0.2.2", "203.0.113.7"} {
 		for _, port := range []uint16{10250, 80} {
-			chains := Chains(node1, IPv4, Frontends(webService(func(s *service.Resolved) {
+			chains := chainsOf(node1, IPv4, Frontends(webService(func(s *service.Resolved) {
 				s.ExternalIPs, s.Ports[0].Port = []netip.Addr{addr(a)}, port
 			}), hosts), nil)
 			let := len(rules(chains, "nat", "WAYS -d "+a+"/32")) > 0
@@ -403,7 +404,7 @@ func TestNobodyTakesAHostsPort(t *testing.T) {
 				s.Ports[0].Port = port
 				s.Taken = map[service.Claim]service.Key{{Protocol: corev1.ProtocolTCP, Port: 30081}: {Namespace: "default", Name: "door"}}
 			})
-			if got := rules(Chains(node1, IPv4, Frontends(services, hosts), nil), "nat", "-d "+at+"/32"); len(got) > 0 != want {
+			if got := rules(chainsOf(node1, IPv4, Frontends(services, hosts), nil), "nat", "-d "+at+"/32"); len(got) > 0 != want {
 				t.Errorf("port %d at %s: %q", port, at, got)
 			}
 		}
@@ -420,7 +421,7 @@ func TestNobodyTakesAddressesInside(t *testing.T) {
 	b := Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Addrs: node1.Addrs[:1]}
 	for at, want := range map[string]bool{"10.128.2.3": false, "172.30.0.11": false, "192.0.2.254": false, "203.0.113.7": true} {
 		frontends := Frontends(webService(func(s *service.Resolved) { s.ExternalIPs = []netip.Addr{addr(at)} }), n)
-		rules := rules(Chains(node1, IPv4, frontends, nil), "nat", "-d "+at+"/32")
+		rules := rules(chainsOf(node1, IPv4, frontends, nil), "nat", "-d "+at+"/32")
 		flows := slices.DeleteFunc(Flows(b, frontends, nil), func(f flow.Flow) bool { return !strings.Contains(f.Match, "nw_dst="+at+",") })
 		if len(rules) > 0 != want || len(flows) > 0 != want {
 			t.Errorf("at %s: %q %v", at, rules, flows)
@@ -440,7 +441,7 @@ func TestServersAreSpared(t *testing.T) {
 		if (len(claims) > 0) != (h.Servers != nil) {
 			t.Errorf("claims of %+v: %v", h, claims)
 		}
-		for _, c := range Chains(h, IPv4, s, nil) {
+		for _, c := range chainsOf(h, IPv4, s, nil) {
 			if c.Name != ChainPrefix+"OUTPUT" {
 				continue
 			}
@@ -454,10 +455,15 @@ func TestServersAreSpared(t *testing.T) {
 // Connections of clients outside share the address of the management port: each
 // source port is chosen at random.
 func TestMasqueradeIsRandom(t *testing.T) {
-	h := Host{Node: "node1", Management: "k8s-node1", RandomFully: true}
-	for _, c := range Chains(h, IPv4, web(), nil) {
+	h := Host{Node: "node1", Management: "k8s-node1"}
+	for _, c := range NewRules(h, IPv4, web(), nil).Chains(true) {
 		if c.Name == chainMasq && !slices.Contains(c.Rules, "-o k8s-node1 -p tcp -m mark --mark 0x1000/0x1000 -j MASQUERADE --to-ports 1024-65535 --random-fully") {
 			t.Errorf("rules: %q", c.Rules)
 		}
 	}
+}
+
+// chainsOf renders rules for iptables.
+func chainsOf(h Host, family netip.Addr, frontends []service.Frontend, pods []hostport.Pod) []Chain {
+	return NewRules(h, family, frontends, pods).Chains(false)
 }

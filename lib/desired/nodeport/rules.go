@@ -1,13 +1,8 @@
 package nodeport
 
 import (
-	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -40,18 +35,9 @@ type Host struct {
 	// Servers are databases and API servers. No Service takes the host's own
 	// connections to them.
 	Servers []netip.AddrPort
-	// RandomFully is whether iptables knows MASQUERADE --random-fully.
-	RandomFully bool
 	// Gateway is whether this host has a gateway router with a NIC: answers of pods
 	// here to clients outside leave by it, and not by the host.
 	Gateway bool
-}
-
-// A Chain is a chain of iptables(8), as in lib/iptables.
-type Chain struct {
-	Table, Name string
-	From, Match string   // the built-in chain with a jump here, and the match of that rule
-	Rules       []string // as iptables-save(8) prints them, without "-A NAME "
 }
 
 // pods are the subnets of one family of this node's pods, none without a management port.
@@ -64,69 +50,86 @@ func (h Host) pods(family netip.Addr) (out []netip.Prefix) {
 	return out
 }
 
-// ChainPrefix begins the names of our chains.
-const ChainPrefix = "OVN-SVC-"
-
-// StrayChain drops segments of pods' connections that came in by a shared NIC. It
-// exists only on a host that shares one, with or without Services.
-const StrayChain = ChainPrefix + "STRAY"
-
-// ClaimedChain drops packets with a forged source address of a pod of this node, see
-// claimed. It does not depend on Kubernetes objects.
-const ClaimedChain = ChainPrefix + "CLAIMED"
-
-// FrontendsChain has the rules of frontends at external addresses, and OutputChain those of the host's own connections.
-const (
-	FrontendsChain = ChainPrefix + "WAYS"
-	OutputChain    = ChainPrefix + "OUTPUT"
-)
-
-// externalMark ends the comment of a rule of an external IP, see Spared.
-const externalMark = " external IP"
-
-// Our chains. Jump targets of built-in chains are named after those, and each port
-// of a Service has chains of its own, see chainName.
-const (
-	chainNodePorts = ChainPrefix + "NODEPORTS"
-	chainHostPorts = ChainPrefix + "HOSTPORTS"
-	chainRefuse    = ChainPrefix + "REFUSE"
-	chainForward   = ChainPrefix + "FORWARD"
-	chainMasq      = ChainPrefix + "POSTROUTING"
-)
-
-// refuse sends new connections to the chain of refused frontends.
-const refuse = "-m conntrack --ctstate NEW -j " + chainRefuse
-
-// mark is set on packets whose source address must become this host's, so that the
-// answer comes back here. The kubelet uses the bits 0x4000 and 0x8000, and the CNI
-// plugin portmap 0x2000.
-const mark = "0x1000/0x1000"
-
-// sourcePorts are the source ports of connections masqueraded by this host: those that
-// Linux gives to a host's own connections. They are neither NodePorts nor, on a shared
-// address, ports of pods' connections.
-const sourcePorts = "32768-60999"
-
-// managementPorts are the source ports of connections masqueraded with the address
-// of the management port.
-const managementPorts = "1024-65535"
-
 // IPv4 and IPv6 select a family.
 var (
 	IPv4 = netip.IPv4Unspecified()
 	IPv6 = netip.IPv6Unspecified()
 )
 
-// Chains returns the chains of one family.
+// Rules are what a host does with packets of Services and pods in one family. Chains and Table render them for
+// iptables(8) and nft(8).
 //
 // A frontend is translated to the Service's ClusterIP, by way of the management
 // port, and OVN chooses the endpoint. Where OVN would choose wrongly or could not
 // reach the endpoint, the frontend is translated to an endpoint directly (see
 // direct). hostPorts are translated to their pods, all of them on this node.
-func Chains(h Host, family netip.Addr, frontends []service.Frontend, pods []hostport.Pod) []Chain {
-	b := newBuilder(h, family)
-	b.frame()
-	b.claimed()
+type Rules struct {
+	Host   Host
+	Family netip.Addr
+	// Translations change the destinations of new connections, in order of precedence. NodePorts come after all
+	// addresses, and HostPorts last.
+	Translations []Translation
+	HostPorts    []hostPort
+	// Refusals are of packets that still have a frontend's address after that.
+	Refusals []Refusal
+	// Strays are TCP frontends at the address of a shared NIC, whose segments may come to the host by mistake.
+	Strays []service.Frontend
+	// Spared are servers that Services claim as external IPs: connections of this host itself are exempt from all of it.
+	Spared []netip.AddrPort
+}
+
+// A Translation leads new connections to a frontend to a target.
+type Translation struct {
+	service.Frontend
+	To *Target
+	// Own, unless nil, is for connections of this host itself.
+	Own *Target
+}
+
+// A Refusal refuses new connections to a frontend: at once, or by silence.
+type Refusal struct {
+	service.Frontend
+	Reject bool
+}
+
+// A Target is where connections to one port of a Service go. The first case that applies decides.
+type Target struct {
+	Kind targetKind
+	Of   service.Frontend
+	// Pods, unless nil, is for connections that came in by the management port.
+	Pods *Target
+	// Own, unless nil, is for connections of this host itself.
+	Own *Target
+	// Next, unless nil, is for all others.
+	Next *Target
+	// ByOVN: the destination is the ClusterIP, and OVN chooses the endpoint.
+	ByOVN bool
+	// To are the endpoints, all with the same probability.
+	To []Destination
+	// Hidden is whether the source becomes this host's address, except for endpoints on this host.
+	Hidden bool
+}
+
+// A Destination is an endpoint, or a NodePort of another node.
+type Destination struct {
+	netip.AddrPort
+	Mark bool // for masquerade
+}
+
+// A targetKind is a part of the name of a target's chain.
+type targetKind string
+
+const (
+	toExternal  targetKind = "EXT" // for clients outside
+	toPods      targetKind = "POD" // for pods of other nodes: they count as clients outside
+	toCluster   targetKind = "SVC" // to any endpoint
+	toInternal  targetKind = "INT" // for connections of this host to the ClusterIP
+	toNeighbour targetKind = "OWN" // for connections of this host to a NodePort, by other nodes
+)
+
+// NewRules computes the rules of one family.
+func NewRules(h Host, family netip.Addr, frontends []service.Frontend, pods []hostport.Pod) Rules {
+	b := ruleBuilder{Rules: Rules{Host: h, Family: family}, targets: map[targetKey]*Target{}}
 	for f := range Outside(frontends) {
 		if b.is(f) && f.Programmed() {
 			b.frontend(f)
@@ -134,106 +137,12 @@ func Chains(h Host, family netip.Addr, frontends []service.Frontend, pods []host
 	}
 	b.own(frontends)
 	for _, f := range ServerClaims(h, frontends) {
-		b.spareServer(netip.AddrPortFrom(f.Addr, f.Number))
-	}
-	b.nodePorts()
-	b.hostPorts(hostPorts(family, frontends, pods))
-	return b.sorted()
-}
-
-// Claimed returns the chain ClaimedChain of one family, or none if this node has no pods in it.
-func Claimed(h Host, family netip.Addr) []Chain {
-	b := newBuilder(h, family)
-	b.claimed()
-	return b.sorted()
-}
-
-// A builder collects chains, by table and name.
-type builder struct {
-	host   Host
-	family netip.Addr
-	chains map[[2]string]*Chain
-}
-
-func newBuilder(h Host, family netip.Addr) *builder {
-	return &builder{host: h, family: family, chains: map[[2]string]*Chain{}}
-}
-
-func (b *builder) sorted() []Chain {
-	out := make([]Chain, 0, len(b.chains))
-	for _, c := range b.chains {
-		out = append(out, *c)
-	}
-	slices.SortFunc(out, func(a, b Chain) int {
-		return cmp.Or(strings.Compare(a.Table, b.Table), strings.Compare(a.Name, b.Name))
-	})
-	return out
-}
-
-func (b *builder) nat(chain, format string, args ...any)    { b.add("nat", chain, format, args...) }
-func (b *builder) filter(chain, format string, args ...any) { b.add("filter", chain, format, args...) }
-
-func (b *builder) add(table, chain, format string, args ...any) {
-	c, _ := b.chain(table, chain)
-	c.Rules = append(c.Rules, fmt.Sprintf(format, args...))
-}
-
-// chain returns a chain. It reports whether it was there already.
-func (b *builder) chain(table, name string) (*Chain, bool) {
-	key := [2]string{table, name}
-	c, there := b.chains[key]
-	if !there {
-		c = &Chain{Table: table, Name: name}
-		b.chains[key] = c
-	}
-	return c, there
-}
-
-// from makes the jump target of a built-in chain.
-func (b *builder) from(table, builtIn string, rules ...string) {
-	c, _ := b.chain(table, ChainPrefix+builtIn)
-	c.From, c.Rules = builtIn, rules
-}
-
-// frame makes the jumps to our chains, and the rules that do not depend on Services.
-func (b *builder) frame() {
-	b.output()
-	b.from("nat", "PREROUTING", b.unlessStray("nat", "RETURN", "-j "+FrontendsChain)...)
-	b.from("nat", "POSTROUTING")
-	for _, p := range []string{"tcp", "udp", "sctp"} {
-		if m := b.host.Management; m != "" { // no pod shares its address
-			b.nat(chainMasq, "-o %s -p %s -m mark --mark %s -j %s", m, p, mark, b.masquerade(managementPorts))
+		if b.is(f) {
+			b.Spared = append(b.Spared, netip.AddrPortFrom(f.Addr, f.Number))
 		}
-		b.nat(chainMasq, "-p %s -m mark --mark %s -j %s", p, mark, b.masquerade(sourcePorts))
 	}
-	b.from("filter", "INPUT", b.unlessStray("filter", StrayChain, refuse)...)
-	b.from("filter", "FORWARD", refuse)
-	b.filter(chainForward, "-m mark --mark %s -j ACCEPT", mark)
-	b.filter(chainForward, "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
-	if m := b.host.Management; m != "" {
-		b.filter(chainForward, "-o %s -m conntrack --ctstate DNAT -j ACCEPT", m)
-	}
-	b.chain("nat", FrontendsChain)
-	b.chain("nat", chainNodePorts)
-	b.chain("filter", chainRefuse)
-}
-
-// output makes the chains of the host's own connections.
-func (b *builder) output() {
-	b.from("nat", "OUTPUT", "-j "+FrontendsChain)
-	b.from("filter", "OUTPUT", refuse)
-}
-
-// claimed drops packets to the management port with the source address of a pod of this node,
-// unless they came in there. For OVN they look like packets of a pod to a hostPort, which it
-// accepts (hostport.Node.Rows). No ACCEPT of another program precedes a chain of the table mangle.
-func (b *builder) claimed() {
-	m := b.host.Management
-	for _, s := range b.host.pods(b.family) {
-		c, _ := b.chain("mangle", ClaimedChain)
-		c.From = "FORWARD"
-		c.Rules = append(c.Rules, fmt.Sprintf("%s! -i %s -o %s -j DROP", address("-s", s), m, m))
-	}
+	b.HostPorts = hostPorts(family, frontends, pods)
+	return b.Rules
 }
 
 // ServerClaims lists the external IPs of Services that are the address of a
@@ -249,202 +158,148 @@ func ServerClaims(h Host, frontends []service.Frontend) (claims []service.Fronte
 	return claims
 }
 
-// spareServer excludes the host's own connections to a server from our rules.
-func (b *builder) spareServer(at netip.AddrPort) {
-	if b.family.Is4() != at.Addr().Is4() {
-		return
-	}
-	rule := toServer(at) + " -j RETURN"
-	for _, table := range []string{"nat", "filter"} {
-		c, _ := b.chain(table, OutputChain)
-		c.Rules = append([]string{rule}, c.Rules...)
-	}
+// A ruleBuilder collects rules.
+type ruleBuilder struct {
+	Rules
+	targets map[targetKey]*Target
 }
 
-func toServer(at netip.AddrPort) string {
-	return to(single(at.Addr())) + proto(corev1.ProtocolTCP, at.Port())
-}
-
-// Spared returns the chains OutputChain of a host that does not know the Services yet. have are the rules of
-// FrontendsChain, made by a former process: without the chains, a server added since then could be out of reach
-// behind an external IP.
-func Spared(h Host, family netip.Addr, have []string) []Chain {
-	b := newBuilder(h, family)
-	b.output()
-	for _, at := range h.Servers {
-		claims := func(r string) bool {
-			return strings.HasPrefix(r, toServer(at)+" ") && strings.Contains(r, externalMark+`" `)
-		}
-		if slices.ContainsFunc(have, claims) {
-			b.spareServer(at)
-		}
-	}
-	return b.sorted()
-}
-
-// masquerade returns the target that replaces the source address by that of the
-// outgoing interface.
-func (b *builder) masquerade(ports string) string {
-	target := "MASQUERADE"
-	if ports != "" {
-		target += " --to-ports " + ports
-	}
-	if b.host.RandomFully {
-		target += " --random-fully"
-	}
-	return target
-}
-
-// unlessStray puts a rule before others for TCP segments from the shared NIC that
-// open no connection. While ovs-vswitchd restarts, segments of pods' connections
-// reach the host, which must neither reset them nor send them to another endpoint:
-// those without a socket here are dropped, and their senders repeat them.
-func (b *builder) unlessStray(table, target, rule string) []string {
-	if b.host.Shared == "" {
-		return []string{rule}
-	}
-	if table == "filter" {
-		b.filter(StrayChain, "-m socket -j RETURN")
-		if b.host.PodPorts != "" {
-			b.filter(StrayChain, "-p tcp -m tcp --dport %s -j DROP", strings.Replace(b.host.PodPorts, "-", ":", 1))
-		}
-	}
-	return []string{fmt.Sprintf("-i %s -p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -j %s", b.host.Shared, target), rule}
-}
-
-// nodePorts adds the jump from the host's own addresses to the chain of NodePorts.
-// It comes last: the addresses of other frontends take precedence.
-func (b *builder) nodePorts() {
-	for _, where := range b.local() {
-		b.nat(FrontendsChain, "%s-m addrtype --dst-type LOCAL -j %s", where, chainNodePorts)
-	}
-}
-
-// local returns matches of the addresses with NodePorts, for packets already known
-// to be for an address of this host.
-func (b *builder) local() []string {
-	if len(b.host.NodePortAddresses) == 0 {
-		loopback := "127.0.0.0/8"
-		if b.family.Is6() {
-			loopback = "::1/128"
-		}
-		return []string{"! -d " + loopback + " "}
-	}
-	var out []string
-	for _, p := range b.host.NodePortAddresses {
-		if p.Addr().Is4() == b.family.Is4() {
-			out = append(out, to(p))
-		}
-	}
-	return out
-}
-
-// to matches a destination. It is empty for the prefix of all addresses, as
-// iptables-save prints no such match.
-func to(p netip.Prefix) string { return address("-d", p) }
-
-func address(option string, p netip.Prefix) string {
-	if p.Bits() == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%s %s ", option, p.Masked())
-}
-
-// proto matches protocol and destination port.
-func proto(p corev1.Protocol, port uint16) string {
-	l := strings.ToLower(string(p))
-	return fmt.Sprintf("-p %s -m %s --dport %d", l, l, port)
-}
-
-// comment names the Service and port of a rule.
-func comment(k service.Key, port service.Port) string {
-	return fmt.Sprintf("-m comment --comment %q", strings.TrimSuffix(k.String()+":"+port.Name, ":"))
-}
-
-// chainName names a chain of one port of a Service. Names have up to 28
-// characters.
-func chainName(kind string, f service.Frontend, more string) string {
-	sum := sha256.Sum256([]byte(fmt.Sprintf("%s:%d/%s %s", f.Key, f.Port().Port, f.Protocol(), more)))
-	return ChainPrefix + kind + "-" + strings.ToUpper(hex.EncodeToString(sum[:7]))
+// A targetKey identifies a target: frontends of one port of a Service share targets.
+type targetKey struct {
+	kind  targetKind
+	of    service.Key
+	index int
 }
 
 // is reports whether a frontend is of the builder's family.
-func (b *builder) is(f service.Frontend) bool { return isFamily(b.family, f.Family) }
+func (b *ruleBuilder) is(f service.Frontend) bool { return isFamily(b.Family, f.Family) }
 
-// frontend adds the rules of one frontend: a jump to the chain of its port, or a
-// rule that refuses the connection.
-func (b *builder) frontend(f service.Frontend) {
-	if b.host.Shared != "" && f.Protocol() == corev1.ProtocolTCP && f.Kind == service.NodePort {
-		b.filter(StrayChain, "%s %s -j DROP", proto(f.Protocol(), f.Number), comment(f.Key, f.Port()))
+// target returns a target of a frontend's port, and reports whether it was there already.
+func (b *ruleBuilder) target(kind targetKind, f service.Frontend) (*Target, bool) {
+	key := targetKey{kind, f.Key, f.Index}
+	t, there := b.targets[key]
+	if !there {
+		t = &Target{Kind: kind, Of: f}
+		b.targets[key] = t
+	}
+	return t, there
+}
+
+// frontend adds a translation of one frontend, or a refusal.
+func (b *ruleBuilder) frontend(f service.Frontend) {
+	if b.Host.Shared != "" && f.Protocol() == corev1.ProtocolTCP && f.Kind == service.NodePort {
+		b.Strays = append(b.Strays, f)
 	}
 	backends := f.Backends()
 	if len(backends.Cluster()) == 0 {
-		b.refuse(f, b.reject(f.Protocol()))
+		b.Refusals = append(b.Refusals, Refusal{f, true})
 		return
 	}
-	chain := b.external(f)
-	if f.Kind == service.NodePort {
-		b.nodePort(f, chain)
-	} else {
-		b.address(f, chain)
+	t := Translation{Frontend: f, To: b.external(f)}
+	if next := b.Host.neighbours(f); len(next) > 0 {
+		t.Own = b.spread(toNeighbour, f, next, false)
 	}
-	if f.ExternalLocal && len(backends.Local(b.host.Node)) == 0 {
+	b.Translations = append(b.Translations, t)
+	if f.Guarded() && f.Kind != service.NodePort {
+		b.Refusals = append(b.Refusals, Refusal{f, false})
+	}
+	if f.ExternalLocal && len(backends.Local(b.Host.Node)) == 0 {
 		// Kubernetes wants such a node to look down to a load balancer.
-		b.refuse(f, "DROP")
+		b.Refusals = append(b.Refusals, Refusal{f, false})
 	}
 }
 
-// address adds the rules for a frontend at an external address; source ranges
-// restrict its clients.
-func (b *builder) address(f service.Frontend, chain string) {
-	who := comment(f.Key, f.Port())
-	if f.Kind == service.ExternalIP {
-		who = strings.TrimSuffix(who, `"`) + externalMark + `"`
+// external returns the target of connections from outside to one port of a Service.
+func (b *ruleBuilder) external(f service.Frontend) *Target {
+	t, done := b.target(toExternal, f)
+	if done {
+		return t
 	}
-	match := fmt.Sprintf("%s%s %s", to(single(f.Addr)), proto(f.Protocol(), f.Number), who)
-	if !f.Guarded() {
-		b.nat(FrontendsChain, "%s -j %s", match, chain)
-		return
+	cluster := b.cluster(f)
+	if !f.ExternalLocal {
+		t.Next = cluster
+		return t
 	}
-	for _, from := range f.SourceRanges {
-		if from.Addr().Is4() == b.family.Is4() {
-			b.nat(FrontendsChain, "%s%s -j %s", address("-s", from), match, chain)
+	local := f.Backends().Local(b.Host.Node)
+	// Pods of other nodes count as clients outside. Without the host's address as
+	// source, the endpoint would answer them directly, and not by the host, which
+	// changed the destination.
+	if b.Host.Management != "" && len(local) > 0 {
+		t.Pods = b.spread(toPods, f, local, true)
+	}
+	// The external traffic policy does not apply to connections from the host itself.
+	t.Own = cluster
+	// The gateway's router does not know the host's DNAT, and could not reverse it.
+	b.fill(t, local, b.Host.Gateway)
+	return t
+}
+
+// cluster returns the target for any endpoint of the Service.
+func (b *ruleBuilder) cluster(f service.Frontend) *Target {
+	t, done := b.target(toCluster, f)
+	switch {
+	case done:
+	case b.direct(f):
+		b.fill(t, f.Backends().Cluster(), true)
+	default:
+		t.ByOVN = true
+	}
+	return t
+}
+
+// direct reports whether the host has to choose the endpoint itself, because OVN
+//   - would leave this host's address as source on packets to an endpoint in the
+//     host's own network, and the kernel takes them for forged;
+//   - could not tell clients apart for session affinity behind one masquerading
+//     address;
+//   - would use only endpoints of this node for the internal traffic policy Local;
+//   - is out of reach at cluster IPs of a range added later (no route).
+func (b *ruleBuilder) direct(f service.Frontend) bool {
+	return f.Affinity > 0 || f.InternalLocal || !b.routed(f.Cluster().Addr()) || slices.ContainsFunc(f.Backends(), b.isOwn)
+}
+
+// isOwn reports whether an endpoint is in this host's own network.
+func (b *ruleBuilder) isOwn(e service.Endpoint) bool { return slices.Contains(b.Host.Addrs, e.Addr) }
+
+// routed reports whether packets from the host to a cluster IP reach OVN.
+func (b *ruleBuilder) routed(a netip.Addr) bool {
+	return len(b.Host.Routed) == 0 || slices.ContainsFunc(b.Host.Routed, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// own adds translations for connections from the host itself to a ClusterIP, if an endpoint
+// is in the host's own network, or there is no route to the address.
+func (b *ruleBuilder) own(frontends []service.Frontend) {
+	for _, f := range frontends {
+		if f.Kind != service.ClusterIP || !b.is(f) {
+			continue
+		}
+		if chosen := b.internal(f); len(chosen) > 0 && (slices.ContainsFunc(chosen, b.isOwn) || !b.routed(f.Addr)) {
+			b.Translations = append(b.Translations, Translation{Frontend: f, To: b.spread(toInternal, f, chosen, true)})
 		}
 	}
-	b.refuse(f, "DROP")
 }
 
-// nodePort adds the rules for a NodePort.
-func (b *builder) nodePort(f service.Frontend, chain string) {
-	match, who := proto(f.Protocol(), f.Number), comment(f.Key, f.Port())
-	if next := b.host.neighbours(f); len(next) > 0 {
-		name := chainName("OWN", f, "")
-		b.balance(name, f, next, keepSource)
-		b.nat(chainNodePorts, "%s -m addrtype --src-type LOCAL %s -j %s", match, who, name)
+// internal returns the endpoints for connections from this host to the ClusterIP.
+func (b *ruleBuilder) internal(f service.Frontend) service.Endpoints {
+	if f.InternalLocal {
+		return f.Backends().Local(b.Host.Node)
 	}
-	b.nat(chainNodePorts, "%s %s -j %s", match, who, chain)
+	return f.Backends().Cluster()
 }
 
-// refuse adds a rule for packets that still have the frontend's address after
-// DNAT.
-func (b *builder) refuse(f service.Frontend, target string) {
-	match := proto(f.Protocol(), f.Number)
-	if f.Kind != service.NodePort {
-		b.filter(chainRefuse, "%s%s %s -j %s", to(single(f.Addr)), match, comment(f.Key, f.Port()), target)
-		return
+// spread returns a target with endpoints.
+func (b *ruleBuilder) spread(kind targetKind, f service.Frontend, endpoints service.Endpoints, hidden bool) *Target {
+	t, done := b.target(kind, f)
+	if !done {
+		b.fill(t, endpoints, hidden)
 	}
-	for _, where := range b.local() {
-		b.filter(chainRefuse, "%s%s -m addrtype --dst-type LOCAL %s -j %s", where, match, comment(f.Key, f.Port()), target)
-	}
+	return t
 }
 
-// reject returns the target that refuses a connection at once.
-func (b *builder) reject(p corev1.Protocol) string {
-	switch {
-	case p == corev1.ProtocolTCP:
-		return "REJECT --reject-with tcp-reset"
-	case b.family.Is4():
-		return "REJECT --reject-with icmp-port-unreachable"
+// fill adds endpoints to a target.
+func (b *ruleBuilder) fill(t *Target, endpoints service.Endpoints, hidden bool) {
+	t.Hidden = hidden
+	for _, e := range endpoints {
+		t.To = append(t.To, Destination{e.AddrPort(), hidden && !b.isOwn(e)})
 	}
-	return "REJECT --reject-with icmp6-port-unreachable"
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"ovn-k8s/lib/iptables"
+	"ovn-k8s/lib/firewall"
 	"ovn-k8s/lib/nftables"
 )
 
@@ -13,7 +13,7 @@ const kubeProxyInterval = 10 * time.Minute
 
 // FollowKubeProxy calls warn about rules of kube-proxy beside ours, until ctx ends: both would serve the same Services, and each
 // connection would match either.
-func FollowKubeProxy(ctx context.Context, node string, tools []*iptables.Firewall, warn func(text string)) {
+func FollowKubeProxy(ctx context.Context, node string, tools []*firewall.Firewall, warn func(text string)) {
 	ticker := time.NewTicker(kubeProxyInterval)
 	defer ticker.Stop()
 	for told := ""; ; {
@@ -32,7 +32,7 @@ func FollowKubeProxy(ctx context.Context, node string, tools []*iptables.Firewal
 }
 
 // kubeProxy returns the place of kube-proxy's rules, "" if there are none or they cannot be read.
-func kubeProxy(ctx context.Context, tools []*iptables.Firewall) string {
+func kubeProxy(ctx context.Context, tools []*firewall.Firewall) string {
 	for _, tool := range tools {
 		if tool.HasKubeProxy() {
 			return "iptables, chain KUBE-SERVICES"

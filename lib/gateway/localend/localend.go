@@ -12,16 +12,16 @@ import (
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/localgateway"
+	"ovn-k8s/lib/firewall"
 	"ovn-k8s/lib/gateway/declare"
 	"ovn-k8s/lib/ipnet"
-	"ovn-k8s/lib/iptables"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 )
 
 // An End keeps the host's end.
 type End struct {
-	Firewalls []*iptables.Firewall
+	Firewalls []*firewall.Firewall
 	MTU       int
 	Log       *logrus.Entry
 	// MayHave reports whether Open vSwitch may have a local gateway before its event came: it may already have rules.
@@ -68,15 +68,13 @@ func (n *End) Sync(ctx context.Context, links []localgateway.Link) error {
 				return err
 			}
 		}
-		var want []iptables.Chain
+		var want firewall.Rules
 		for _, l := range links {
 			if ipnet.SameFamily(l.Router.Addr(), f.Family()) {
-				for _, c := range l.Chains(f.RandomFully()) {
-					want = append(want, iptables.Chain(c))
-				}
+				want = l
 			}
 		}
-		changes, err := f.Sync(ctx, localgateway.ChainPrefix, want)
+		changes, err := f.Sync(ctx, firewall.Local, want)
 		if err != nil {
 			return err
 		}

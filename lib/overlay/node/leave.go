@@ -7,8 +7,7 @@ import (
 	"slices"
 
 	"ovn-k8s/lib/desired/membership"
-	"ovn-k8s/lib/desired/nodeport"
-	"ovn-k8s/lib/iptables"
+	"ovn-k8s/lib/firewall"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/overlay/boot"
 	"ovn-k8s/lib/overlay/cnisetup"
@@ -44,7 +43,7 @@ func Leave(ctx context.Context, h *host.Host, node string) (Departure, error) {
 	if d.Port == "" {
 		return Departure{host: h}, nil
 	}
-	if d.rules, err = iptables.PlanFamilies(ctx, nodeport.ClaimedChain, nil); err != nil {
+	if d.rules, err = firewall.PlanFamilies(ctx, h.Config.Firewall, firewall.Claimed, nil); err != nil {
 		h.Report.Warn("%v", err)
 	}
 	setup, _ := cnisetup.Find(h.Config)
@@ -74,7 +73,7 @@ func (d Departure) Finish(ctx context.Context) error {
 		return err
 	}
 	if len(d.rules) > 0 {
-		if err := iptables.SyncFamilies(ctx, nodeport.ClaimedChain, nil); err != nil {
+		if err := firewall.SyncFamilies(ctx, d.host.Config.Firewall, firewall.Claimed, nil); err != nil {
 			return err
 		}
 	}

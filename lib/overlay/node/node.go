@@ -13,10 +13,9 @@ import (
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/membership"
-	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/firewall"
 	"ovn-k8s/lib/ipnet"
-	"ovn-k8s/lib/iptables"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/overlay/boot"
@@ -37,9 +36,9 @@ type Plan struct {
 	boot.Management
 	host    *host.Host
 	node    membership.Node
-	guards  []iptables.FamilyChains // drop packets from outside with an address of this node's pods; see planGuards
-	changes []string                // changes of these, for people
-	edits   []files.Edit            // the CNI configuration is the last
+	guards  []firewall.FamilyRules // drop packets from outside with an address of this node's pods; see planGuards
+	changes []string               // changes of these, for people
+	edits   []files.Edit           // the CNI configuration is the last
 }
 
 // New computes the desired state and checks it. It changes nothing. A nil cni leaves CNI as it is.
@@ -199,7 +198,7 @@ func (p *Plan) Ensure(ctx context.Context) error {
 	}
 	var unguarded error
 	if len(p.guards) > 0 { // before there are routes to pods
-		unguarded = iptables.SyncFamilies(ctx, nodeport.ClaimedChain, p.guards)
+		unguarded = firewall.SyncFamilies(ctx, p.host.Config.Firewall, firewall.Claimed, p.guards)
 	}
 	if err := link.Ensure(p.State); err != nil {
 		return fmt.Errorf("configuring %s: %w", p.Port.Name, err)

@@ -9,12 +9,12 @@ import (
 	"slices"
 
 	"ovn-k8s/lib/desired/localgateway"
+	"ovn-k8s/lib/firewall"
 	"ovn-k8s/lib/ipnet"
-	"ovn-k8s/lib/iptables"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nftables"
-	"ovn-k8s/lib/overlay/progress"
+	"ovn-k8s/lib/overlay/host"
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
@@ -23,21 +23,22 @@ type localEnd struct {
 	port      vswitch.InternalPort
 	state     link.State
 	bypasses  []link.Bypass // one per family, as are firewalls
-	firewalls []iptables.FamilyChains
+	firewalls []firewall.FamilyRules
+	setting   string // firewall
 }
 
 // warnOfFirewalls warns of tables of nftables that drop packets of pods on the way through a local gateway. The
 // gateway helper repeats this check.
-func warnOfFirewalls(ctx context.Context, report *progress.Reporter) {
+func warnOfFirewalls(ctx context.Context, h *host.Host) {
 	rules, err := nftables.Read(ctx)
 	if errors.Is(err, nftables.ErrMissing) {
 		return
 	}
 	if err != nil {
-		report.Warn("%v", err)
+		h.Report.Warn("%v", err)
 	}
-	for _, d := range rules.Drops(nftables.Needs{Interfaces: []string{localgateway.Port}}) {
-		report.Warn("%s", d)
+	for _, d := range rules.Drops(nftables.Needs{Interfaces: []string{localgateway.Port}, IPTables: firewall.InIPTables(h.Config.Firewall)}) {
+		h.Report.Warn("%s", d)
 	}
 }
 
@@ -47,7 +48,7 @@ func (u *Uplink) planLocal(clusters []netip.Prefix) error {
 	u.port.Bridge, u.port.Own = names.LocalBridge, true
 	// The host itself would answer packets from pods to clients outside by the management port, so the reverse path
 	// differs.
-	u.local = &localEnd{state: link.State{Interface: localgateway.Port, MTU: u.host.Config.MTU, LooseReversePath: true}}
+	u.local = &localEnd{setting: u.host.Config.Firewall, state: link.State{Interface: localgateway.Port, MTU: u.host.Config.MTU, LooseReversePath: true}}
 	links, err := localgateway.Links(u.host.Config.LocalSubnets, clusters)
 	if err != nil {
 		return err
@@ -57,11 +58,7 @@ func (u *Uplink) planLocal(clusters []netip.Prefix) error {
 		g.NextHops = append(g.NextHops, l.Host.Addr())
 		u.local.state.Addresses = append(u.local.state.Addresses, l.Host)
 		u.local.bypasses = append(u.local.bypasses, link.Bypass{Interface: localgateway.Port, Via: l.Router.Addr(), Mark: localgateway.Mark, Table: localgateway.Table})
-		fw, err := localFirewall(l)
-		if err != nil {
-			return err
-		}
-		u.local.firewalls = append(u.local.firewalls, fw)
+		u.local.firewalls = append(u.local.firewalls, firewall.FamilyRules{Family: l.Router.Addr(), Rules: l})
 	}
 	g.MAC = ipnet.PodMAC(g.IPs[0].Addr())
 	mac := ipnet.PodMAC(g.NextHops[0])
@@ -72,19 +69,6 @@ func (u *Uplink) planLocal(clusters []netip.Prefix) error {
 	u.local.state.MAC = hardware
 	u.local.port = vswitch.InternalPort{Bridge: names.LocalBridge, Name: localgateway.Port, MAC: mac, MTU: u.host.Config.MTU}
 	return nil
-}
-
-// localFirewall is the packet filter of one family.
-func localFirewall(l localgateway.Link) (iptables.FamilyChains, error) {
-	f := iptables.FamilyChains{Family: l.Router.Addr()}
-	tool, err := iptables.New(f.Family)
-	if err != nil {
-		return f, err
-	}
-	for _, c := range l.Chains(tool.RandomFully()) {
-		f.Chains = append(f.Chains, iptables.Chain(c))
-	}
-	return f, nil
 }
 
 func (l *localEnd) ensure(ctx context.Context) error {
@@ -98,7 +82,7 @@ func (l *localEnd) ensure(ctx context.Context) error {
 			return err
 		}
 	}
-	return iptables.SyncFamilies(ctx, localgateway.ChainPrefix, l.firewalls)
+	return firewall.SyncFamilies(ctx, l.setting, firewall.Local, l.firewalls)
 }
 
 // plan lists the changes of ensure.
@@ -123,7 +107,7 @@ func (l *localEnd) plan(ctx context.Context, sw *vswitch.Switch) ([]string, erro
 	for _, c := range changes {
 		lines = append(lines, c.String())
 	}
-	rules, err := iptables.PlanFamilies(ctx, localgateway.ChainPrefix, l.firewalls)
+	rules, err := firewall.PlanFamilies(ctx, l.setting, firewall.Local, l.firewalls)
 	return append(lines, rules...), err
 }
 
@@ -133,11 +117,11 @@ func (u *Uplink) leavesLocal() bool {
 }
 
 // leaveLocal removes the host's configuration of a local gateway, except for ports.
-func leaveLocal(ctx context.Context) error {
+func leaveLocal(ctx context.Context, setting string) error {
 	for _, family := range ipnet.Families() {
 		if err := link.RemoveBypass(family, localgateway.Table); err != nil {
 			return err
 		}
 	}
-	return iptables.SyncFamilies(ctx, localgateway.ChainPrefix, nil)
+	return firewall.SyncFamilies(ctx, setting, firewall.Local, nil)
 }

@@ -13,8 +13,8 @@ import (
 	"ovn-k8s/lib/desired/localgateway"
 	"ovn-k8s/lib/desired/membership"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/firewall"
 	"ovn-k8s/lib/ipnet"
-	"ovn-k8s/lib/iptables"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/overlay/host"
@@ -76,7 +76,7 @@ func plan(ctx context.Context, h *host.Host, r Request) (u *Uplink, err error) {
 	case topology.Bridge:
 		err = u.planBridge(ctx)
 	case topology.Local:
-		warnOfFirewalls(ctx, h.Report)
+		warnOfFirewalls(ctx, h)
 		err = u.planLocal(r.Subnets)
 	}
 	if g.Mode != topology.Physical { // for the gateway helper
@@ -167,7 +167,7 @@ func (u *Uplink) Ensure(ctx context.Context) error {
 // giveBack returns to the host the NICs and the local gateway's configuration no longer used.
 func (u *Uplink) giveBack(ctx context.Context) error {
 	if u.leavesLocal() {
-		if err := leaveLocal(ctx); err != nil {
+		if err := leaveLocal(ctx, u.host.Config.Firewall); err != nil {
 			return err
 		}
 	}
@@ -207,7 +207,7 @@ func (u *Uplink) Preview(ctx context.Context) error {
 				return err
 			}
 		}
-		rules, err := iptables.PlanFamilies(ctx, localgateway.ChainPrefix, nil)
+		rules, err := firewall.PlanFamilies(ctx, u.host.Config.Firewall, firewall.Local, nil)
 		if err != nil {
 			return err
 		}
@@ -258,7 +258,7 @@ func (u *Uplink) Disconnect(ctx context.Context) error {
 			return err
 		}
 		if u.leavesLocal() { // again: until the port was gone, the gateway helper kept it all
-			if err := leaveLocal(ctx); err != nil {
+			if err := leaveLocal(ctx, u.host.Config.Firewall); err != nil {
 				return err
 			}
 		}

@@ -1,0 +1,232 @@
+package nodeport
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/desired/policy"
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/ruleset"
+)
+
+// translation adds the elements of a frontend, and the chains of its port, if it has any.
+func (b *tableBuilder) translation(t Translation) {
+	e := ruleset.Element{Destination: t.Addr, Protocol: lower(t.Protocol()), Port: t.Number}
+	if t.Kind == service.NodePort {
+		e.Destination = netip.Addr{}
+		b.leads(mapNodePorts, mapNodePortIPs, "svc-nodeport-cluster-ip", e, t.To)
+		if t.Own != nil {
+			e.Verdict, e.Comment = "goto "+b.target(t.Own), name(t.Frontend)
+			b.element(mapOwnNodePorts, e)
+		}
+		return
+	}
+	if t.Kind == service.ClusterIP || !t.Guarded() {
+		b.leads(mapFrontends, mapClusterIPs, "svc-cluster-ip", e, t.To)
+		return
+	}
+	for _, from := range disjoint(t.SourceRanges, b.Family) {
+		e.Source = from
+		b.leads(mapRanges, mapClusterIPs, "svc-cluster-ip", e, t.To)
+	}
+}
+
+// leads adds an element that leads to a target: to the chain shared by all Services whose endpoint OVN chooses, which
+// takes the destination from another map, or to a chain of the port.
+func (b *tableBuilder) leads(verdicts, destinations, shared string, e ruleset.Element, t *Target) {
+	for t.Next != nil && t.Pods == nil && t.Own == nil {
+		t = t.Next
+	}
+	e.Comment = name(t.Of)
+	if !t.ByOVN {
+		e.Verdict = "goto " + b.target(t)
+		b.element(verdicts, e)
+		return
+	}
+	to := e.Bare()
+	to.Source, to.To = netip.Prefix{}, t.Of.Cluster()
+	b.element(destinations, to)
+	e.Verdict = "goto " + shared
+	b.element(verdicts, e)
+}
+
+// disjoint returns the prefixes of a family that no other contains.
+func disjoint(all []netip.Prefix, family netip.Addr) (out []netip.Prefix) {
+	for i, p := range all {
+		within := func(j int, q netip.Prefix) bool {
+			return q.Contains(p.Addr()) && (q.Bits() < p.Bits() || q.Bits() == p.Bits() && j < i)
+		}
+		contained := false
+		for j, q := range all {
+			contained = contained || j != i && within(j, q)
+		}
+		if p.Addr().Is4() == family.Is4() && !contained {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+// target makes the chain of a target, if it is not there yet, and returns its name.
+func (b *tableBuilder) target(t *Target) string {
+	chain := objectName(string(t.Kind), t.Of, "")
+	if b.chains[chain] != nil {
+		return chain
+	}
+	who := name(t.Of)
+	b.chains[chain] = &ruleset.Chain{Name: chain}
+	if t.Pods != nil {
+		b.about(who, chain, "iifname %q goto %s", b.Host.Management, b.target(t.Pods))
+	}
+	if t.Own != nil {
+		b.about(who, chain, "fib saddr type local goto %s", b.target(t.Own))
+	}
+	switch {
+	case t.Next != nil:
+		b.about(who, chain, "goto %s", b.target(t.Next))
+	case t.ByOVN:
+		b.about(who, chain, markPacket)
+		b.about(who, chain, "meta l4proto %s dnat to %s", lower(t.Of.Protocol()), t.Of.Cluster())
+	default:
+		b.balance(chain, t)
+	}
+	return chain
+}
+
+// balance sends connections to each endpoint with the same probability, or with session affinity to the endpoint of the
+// client's last connection.
+func (b *tableBuilder) balance(chain string, t *Target) {
+	var cases []string
+	for i, e := range t.To {
+		end := b.endpoint(t, e)
+		cases = append(cases, fmt.Sprintf("%d : goto %s", i, end))
+		if t.Of.Affinity > 0 {
+			b.about(name(t.Of), chain, "%s saddr @%s goto %s", b.ip, b.affinity(t, e), end)
+		}
+	}
+	switch len(cases) {
+	case 0:
+	case 1:
+		b.about(name(t.Of), chain, "goto %s", b.endpoint(t, t.To[0]))
+	default:
+		b.about(name(t.Of), chain, "numgen random mod %d vmap { %s }", len(cases), strings.Join(cases, ", "))
+	}
+}
+
+// endpoint makes the chain of one endpoint, and returns its name.
+func (b *tableBuilder) endpoint(t *Target, e Destination) string {
+	chain := objectName(endpointKind(t), t.Of, e.String())
+	if b.chains[chain] != nil {
+		return chain
+	}
+	who := name(t.Of)
+	if e.Mark {
+		b.about(who, chain, markPacket)
+	}
+	if t.Of.Affinity > 0 {
+		b.about(who, chain, "update @%s { %s saddr }", b.affinity(t, e), b.ip)
+	}
+	b.about(who, chain, "meta l4proto %s dnat to %s", lower(t.Of.Protocol()), e)
+	return chain
+}
+
+// affinity makes the set of an endpoint's clients, and returns its name. Another timeout makes another set.
+func (b *tableBuilder) affinity(t *Target, e Destination) string {
+	set := objectName("affinity", t.Of, fmt.Sprint(endpointKind(t), e, t.Of.Affinity))
+	b.sets[set] = &ruleset.Set{Name: set, Key: []ruleset.Field{ruleset.Source}, Timeout: t.Of.Affinity}
+	return set
+}
+
+// objectName names an object of one port of a Service.
+func objectName(kind string, f service.Frontend, more string) string {
+	return ObjectPrefix + strings.ToLower(strings.TrimPrefix(chainName(kind, f, more), ChainPrefix))
+}
+
+// refusal adds an element for packets that still have a frontend's address after DNAT.
+func (b *tableBuilder) refusal(f Refusal) {
+	e := ruleset.Element{Destination: f.Addr, Protocol: lower(f.Protocol()), Port: f.Number, Verdict: "drop", Comment: name(f.Frontend)}
+	if f.Reject {
+		e.Verdict = "goto svc-reject"
+	}
+	if f.Kind == service.NodePort {
+		e.Destination = netip.Addr{}
+		b.element(mapRefusedPorts, e)
+		return
+	}
+	b.element(mapRefused, e)
+}
+
+// hostPortElements adds what builder.hostPorts adds for iptables. An older hostPort at all addresses hides younger ones
+// of the same number.
+func (b *tableBuilder) hostPortElements() {
+	if len(b.HostPorts) == 0 {
+		return
+	}
+	b.hostPortChains()
+	everywhere := map[ruleset.Element]bool{}
+	for _, h := range b.HostPorts {
+		e := ruleset.Element{Protocol: lower(h.Protocol), Port: h.Port}
+		if everywhere[e] {
+			continue
+		}
+		verdicts, destinations, verdict, strays := mapHostPorts, mapHostPortPods, "goto svc-hostport", setStrayPorts
+		if h.IP.IsValid() && !h.IP.IsUnspecified() {
+			e.Destination = h.IP
+			verdicts, destinations, verdict, strays = mapHostPortsAt, mapHostPortsTo, "goto svc-address-hostport", setStraysAt
+		} else {
+			everywhere[e] = true
+		}
+		if b.Host.Shared != "" && h.Protocol == corev1.ProtocolTCP {
+			b.element(strays, e)
+		}
+		to := e
+		to.To = h.to
+		b.element(destinations, to)
+		e.Verdict, e.Comment = verdict, "pod "+h.of.Key.String()
+		b.element(verdicts, e)
+	}
+	b.ownConnections()
+}
+
+// hostPortChains makes the chains of hostPorts.
+func (b *tableBuilder) hostPortChains() {
+	b.rule("svc-translate", "fib daddr type local jump svc-translate-hostports")
+	if m := b.Host.Management; m != "" {
+		b.rule("svc-translate-hostports", "iifname %q return", m)
+	}
+	b.rule("svc-translate-hostports", "%s vmap @%s", b.toAddress(), mapHostPortsAt)
+	b.rule("svc-translate-hostports", "%s vmap @%s", toPort, mapHostPorts)
+	hidden := "fib saddr type local "
+	if b.Host.Shared != "" {
+		hidden = ""
+	}
+	for chain, key := range map[string]string{"svc-hostport": toPort + " map @" + mapHostPortPods, "svc-address-hostport": b.toAddress() + " map @" + mapHostPortsTo} {
+		b.rule(chain, "%s%s", hidden, markPacket)
+		b.rule(chain, "%s dnat to %s", transport, key)
+	}
+}
+
+// ownConnections is builder.ownConnections for nftables.
+func (b *tableBuilder) ownConnections() {
+	m := b.Host.Management
+	if m == "" || b.Host.Shared != "" {
+		return
+	}
+	var done []string
+	for _, h := range b.HostPorts {
+		l := lower(h.Protocol)
+		rule := fmt.Sprintf("%s saddr %s oifname != %q %s sport %d", b.ip, h.to.Addr(), m, l, h.Target)
+		if h.Protocol == corev1.ProtocolUDP {
+			rule += fmt.Sprintf(" udp dport != %d", policy.TunnelPort)
+		}
+		if !h.Outside(b.Family) || slices.Contains(done, rule) {
+			continue
+		}
+		done = append(done, rule)
+		b.about("pod "+h.of.Key.String(), "svc-postrouting", "%s masquerade fully-random", rule)
+	}
+}

@@ -1,0 +1,62 @@
+package firewall
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/iptables"
+)
+
+// FamilyRules are the rules that the packet filter of one family should have.
+type FamilyRules struct {
+	Family netip.Addr
+	Rules  Rules
+}
+
+// SyncFamilies makes the rules of a scope equal to those of want, in each family.
+func SyncFamilies(ctx context.Context, setting string, s Scope, want []FamilyRules) error {
+	return eachFamily(setting, want, func(f *Firewall, rules Rules) error {
+		_, err := f.Sync(ctx, s, rules)
+		return err
+	})
+}
+
+// PlanFamilies lists the changes of SyncFamilies.
+func PlanFamilies(ctx context.Context, setting string, s Scope, want []FamilyRules) (lines []string, err error) {
+	err = eachFamily(setting, want, func(f *Firewall, rules Rules) error {
+		changes, err := f.Plan(ctx, s, rules)
+		lines = append(lines, changes...)
+		return err
+	})
+	return lines, err
+}
+
+// eachFamily calls do for the packet filter of each family. Without its kernel module or program, a family has no
+// rules of ours.
+func eachFamily(setting string, want []FamilyRules, do func(*Firewall, Rules) error) error {
+	for _, family := range ipnet.Families() {
+		rules := rulesOf(want, family)
+		f, err := New(setting, family)
+		absent := err != nil
+		if !absent {
+			err = do(f, rules)
+			absent = family.Is6() && errors.Is(err, iptables.ErrUnreadable)
+		}
+		if err != nil && !(absent && rules == nil) {
+			return err
+		}
+	}
+	return nil
+}
+
+// rulesOf returns the rules of one family, nil for none.
+func rulesOf(want []FamilyRules, family netip.Addr) Rules {
+	for _, f := range want {
+		if ipnet.SameFamily(f.Family, family) {
+			return f.Rules
+		}
+	}
+	return nil
+}
