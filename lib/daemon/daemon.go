@@ -16,7 +16,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -71,7 +70,7 @@ type Service struct {
 // a daemon in another process failed, the error is an ExitError.
 func Run(ctx context.Context, s Service) error {
 	if s.Log == nil {
-		s.Log = silentLog()
+		s.Log = logrus.NewEntry(&logrus.Logger{}) // writes nothing
 	}
 	part, parent := takePart()
 	switch {
@@ -81,12 +80,6 @@ func Run(ctx context.Context, s Service) error {
 		return supervise(ctx, s, parent)
 	}
 	return serve(ctx, s, part, parent)
-}
-
-func silentLog() *logrus.Entry {
-	l := logrus.New()
-	l.SetOutput(io.Discard)
-	return logrus.NewEntry(l)
 }
 
 // ExitError is the exit status of a daemon in another process. The daemon has printed its error itself.

@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -132,9 +131,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 		db.timeouts = timeouts{dialTimeout, readTimeout, probeInterval, probeTimeout}
 	}
 	if db.log == nil {
-		silent := logrus.New()
-		silent.SetOutput(io.Discard)
-		db.log = logrus.NewEntry(silent)
+		db.log = logrus.NewEntry(&logrus.Logger{}) // writes nothing
 	}
 	if len(o.Remotes) == 0 {
 		return nil, fmt.Errorf("connecting to %s: no address", o.Name)

@@ -79,9 +79,7 @@ func Log(of func(module string) *logrus.Entry, module string) *logrus.Entry {
 	if of != nil {
 		return of(module)
 	}
-	silent := logrus.New()
-	silent.SetOutput(io.Discard)
-	return logrus.NewEntry(silent)
+	return logrus.NewEntry(&logrus.Logger{})
 }
 
 // invalid is an error of the configuration.

@@ -1,5 +1,6 @@
 // Roles runs the watcher and the gateway helper of a host in one process, for tests: with one configuration, one log and
-// one set of informers. Each has a pidfile and a control socket under the name of its program.
+// one set of informers. Each has a pidfile and a control socket under the name of its program; the watcher's socket has
+// the commands of both.
 package main
 
 import (
@@ -48,9 +49,10 @@ func (o *options) Run(ctx context.Context, io cli.IO) error {
 			return nil
 		},
 	}
+	commands := daemon.Join(daemon.Role{Name: "watcher", Commands: w.Commands()}, daemon.Role{Name: "gateway-helper", Commands: h.Commands()})
 	runtime := settings.Runtime{Flags: flags, Log: log.Module, Status: o.Daemon.Status(watcher.Program, io.Err)}
 	return daemon.Run(ctx, daemon.Service{
-		Name: watcher.Program, Options: o.Daemon, Commands: append(w.Commands(), log.Commands()...), Log: log.Module("daemon"),
+		Name: watcher.Program, Options: o.Daemon, Commands: append(commands, log.Commands()...), Log: log.Module("daemon"),
 		Serve: func(ctx context.Context, ready func()) error {
 			all, ctx := errgroup.WithContext(ctx)
 			all.Go(func() error { return daemon.Run(ctx, helper) })
