@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/feature"
@@ -11,6 +12,7 @@ import (
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
 )
 
 // An Index has the pods with a port, and allocates their addresses.
@@ -262,6 +264,55 @@ func (x *Index) remove(k Key) []nb.Unit {
 	delete(x.all, k)
 	x.nodes.forgetIfEmpty(name)
 	return append(x.also.Changed(p.Pod, Pod{}), k.Unit())
+}
+
+// rows returns the rows of a pod.
+func (x *Index) rows(k Key) ([]nb.Row, error) {
+	p := x.all[k]
+	if p == nil {
+		return nil, nil
+	}
+	if p.addrs.MAC == "" {
+		return nil, p.problem
+	}
+	rows := Rows(p.Pod, p.addrs)
+	if p.mismatch() != "" { // for commands: they must not remove addresses in use
+		rows[0].Model.(*nbdb.LogicalSwitchPort).ExternalIDs[names.RunningIPs] = ipnet.Join(p.StatusIPs)
+	}
+	rows[0].In = append(rows[0].In, x.also.Groups(k)...)
+	more, err := x.also.Rows(p.Pod, facts.Addrs(p.addrs.IPs))
+	if p.problem != nil {
+		err = p.problem
+	}
+	return append(rows, more...), err
+}
+
+// Rows returns the logical port of p, with the addresses a, on the switch of its node.
+// Port security drops packets from other addresses.
+func Rows(p Pod, a annotation.Addresses) []nb.Row {
+	name := names.PodPort(p.Namespace, p.Name)
+	ips := make([]netip.Addr, len(a.IPs))
+	for i, ip := range a.IPs {
+		ips[i] = ip.Addr()
+	}
+	addresses := a.MAC + " " + strings.ReplaceAll(ipnet.Join(ips), ",", " ")
+	port := &nbdb.LogicalSwitchPort{
+		Name:         name,
+		Addresses:    []string{addresses},
+		PortSecurity: []string{addresses},
+		Options:      map[string]string{names.IfaceIDVer: p.UID},
+		ExternalIDs:  map[string]string{names.Namespace: p.Namespace, names.Pod: "true", names.PodUID: p.UID},
+	}
+	if p.Static != "" { // its interface keeps the UID of an earlier mirror
+		port.Options = nil
+		port.ExternalIDs[names.StaticPod] = p.Static
+	}
+	return []nb.Row{{
+		Table: nbdb.LogicalSwitchPortTable,
+		ID:    name,
+		Model: port,
+		In:    []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: names.NodeSwitch(p.Node), Column: "ports"}},
+	}}
 }
 
 // remember keeps the assignment of a static pod for its next mirror. The address is not reserved: it is reused like

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"ovn-k8s/lib/desired/pod/annotation"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -78,34 +77,6 @@ func New(p *corev1.Pod) Pod {
 		out.HostPorts, out.Problems = hostPorts(p)
 	}
 	return out
-}
-
-// Rows returns the logical port of p, with the addresses a, on the switch of its node.
-// Port security drops packets from other addresses.
-func Rows(p Pod, a annotation.Addresses) []nb.Row {
-	name := names.PodPort(p.Namespace, p.Name)
-	ips := make([]netip.Addr, len(a.IPs))
-	for i, ip := range a.IPs {
-		ips[i] = ip.Addr()
-	}
-	addresses := a.MAC + " " + strings.ReplaceAll(ipnet.Join(ips), ",", " ")
-	port := &nbdb.LogicalSwitchPort{
-		Name:         name,
-		Addresses:    []string{addresses},
-		PortSecurity: []string{addresses},
-		Options:      map[string]string{names.IfaceIDVer: p.UID},
-		ExternalIDs:  map[string]string{names.Namespace: p.Namespace, names.Pod: "true", names.PodUID: p.UID},
-	}
-	if p.Static != "" { // its interface keeps the UID of an earlier mirror
-		port.Options = nil
-		port.ExternalIDs[names.StaticPod] = p.Static
-	}
-	return []nb.Row{{
-		Table: nbdb.LogicalSwitchPortTable,
-		ID:    name,
-		Model: port,
-		In:    []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: names.NodeSwitch(p.Node), Column: "ports"}},
-	}}
 }
 
 // An Assignment holds the addresses and MAC of a pod, as recorded in its logical port.

@@ -13,7 +13,6 @@ import (
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
-	"ovn-k8s/lib/nb/nbdb"
 )
 
 // PutAssignment records the assignment of a pod in an earlier run, until Allocate.
@@ -53,27 +52,6 @@ func (x *Index) Compact() {
 			n.pool.Compact()
 		}
 	}
-}
-
-// rows returns the rows of a pod.
-func (x *Index) rows(k Key) ([]nb.Row, error) {
-	p := x.all[k]
-	if p == nil {
-		return nil, nil
-	}
-	if p.addrs.MAC == "" {
-		return nil, p.problem
-	}
-	rows := Rows(p.Pod, p.addrs)
-	if p.mismatch() != "" { // for commands: they must not remove addresses in use
-		rows[0].Model.(*nbdb.LogicalSwitchPort).ExternalIDs[names.RunningIPs] = ipnet.Join(p.StatusIPs)
-	}
-	rows[0].In = append(rows[0].In, x.also.Groups(k)...)
-	more, err := x.also.Rows(p.Pod, facts.Addrs(p.addrs.IPs))
-	if p.problem != nil {
-		err = p.problem
-	}
-	return append(rows, more...), err
 }
 
 // Marks are the addresses at which a node's pool resumes after a restart.
