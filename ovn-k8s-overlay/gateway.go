@@ -38,12 +38,12 @@ func (o *gatewayInit) Run(ctx context.Context, stdio cli.IO) error {
 		}
 		required = append(required, option{"physical-ip", ip})
 	}
-	return o.run(ctx, stdio, required, func() error {
-		return overlay.GatewayInit(ctx, overlay.Gateway{
-			Command: o.command(stdio), ClusterSubnet: *o.Cluster,
+	return o.run(ctx, stdio, required, func() overlay.Command {
+		return overlay.Gateway{
+			NodeName: *o.NodeName, ClusterSubnet: *o.Cluster,
 			PhysicalInterface: o.Physical, BridgeInterface: o.Bridge, Local: o.Local,
 			PhysicalIPs: o.PhysicalIP, DefaultGateways: o.DefaultGW, VLAN: o.VLAN, Rampout: o.Rampout, Force: o.Force,
-		})
+		}
 	})
 }
 
@@ -57,7 +57,7 @@ func (*gatewayRemove) Example() string {
 
 // Run implements cli.Runner.
 func (o *gatewayRemove) Run(ctx context.Context, stdio cli.IO) error {
-	return o.run(ctx, stdio, []option{{"node-name", o.NodeName}}, func() error {
-		return overlay.GatewayRemove(ctx, o.command(stdio))
+	return o.run(ctx, stdio, []option{{"node-name", o.NodeName}}, func() overlay.Command {
+		return overlay.GatewayRemoval{NodeName: *o.NodeName}
 	})
 }

@@ -25,7 +25,7 @@ func (*masterInit) Example() string {
 // Run implements cli.Runner.
 func (o *masterInit) Run(ctx context.Context, stdio cli.IO) error {
 	required := []option{{"cluster-ip-subnet", o.Cluster}, {"master-switch-subnet", o.Switch}, {"node-name", o.NodeName}}
-	return o.run(ctx, stdio, required, func() error {
-		return overlay.MasterInit(ctx, overlay.Init{Command: o.command(stdio), ClusterSubnet: *o.Cluster, NodeSubnet: *o.Switch, Force: o.Force})
+	return o.run(ctx, stdio, required, func() overlay.Command {
+		return overlay.Init{NodeName: *o.NodeName, ClusterSubnet: *o.Cluster, NodeSubnet: *o.Switch, Force: o.Force}
 	})
 }

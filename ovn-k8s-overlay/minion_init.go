@@ -24,7 +24,7 @@ func (*minionInit) Example() string {
 // Run implements cli.Runner.
 func (o *minionInit) Run(ctx context.Context, stdio cli.IO) error {
 	required := []option{{"cluster-ip-subnet", o.Cluster}, {"minion-switch-subnet", o.Switch}, {"node-name", o.NodeName}}
-	return o.run(ctx, stdio, required, func() error {
-		return overlay.MinionInit(ctx, overlay.Init{Command: o.command(stdio), ClusterSubnet: *o.Cluster, NodeSubnet: *o.Switch, Force: o.Force})
+	return o.run(ctx, stdio, required, func() overlay.Command {
+		return overlay.Init{Minion: true, NodeName: *o.NodeName, ClusterSubnet: *o.Cluster, NodeSubnet: *o.Switch, Force: o.Force}
 	})
 }

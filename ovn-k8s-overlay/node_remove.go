@@ -21,7 +21,7 @@ func (*nodeRemove) Example() string {
 
 // Run implements cli.Runner.
 func (o *nodeRemove) Run(ctx context.Context, stdio cli.IO) error {
-	return o.run(ctx, stdio, []option{{"node-name", o.NodeName}}, func() error {
-		return overlay.NodeRemove(ctx, overlay.Removal{Command: o.command(stdio), Force: o.Force})
+	return o.run(ctx, stdio, []option{{"node-name", o.NodeName}}, func() overlay.Command {
+		return overlay.Removal{NodeName: *o.NodeName, Force: o.Force}
 	})
 }

@@ -20,15 +20,11 @@ type common struct {
 	Config   settings.Flags `group:"Configuration options, which override external_ids of Open vSwitch and ovn_k8s.conf"`
 }
 
-// command returns the input of package overlay.
-func (c common) command(stdio cli.IO) overlay.Command {
-	return overlay.Command{Settings: c.Config.Map(), NodeName: value(c.NodeName), DryRun: c.DryRun, Wait: c.Wait, Out: stdio.Out, Err: stdio.Err}
-}
-
-// run shows the configuration if requested, or else runs the work if no required option is missing.
-func (c common) run(ctx context.Context, stdio cli.IO, required []option, work func() error) error {
+// run shows the configuration if requested, or else runs the command if no required option is missing.
+func (c common) run(ctx context.Context, stdio cli.IO, required []option, command func() overlay.Command) error {
+	deps := overlay.Dependencies{Settings: settings.Source(c.Config.Map()), DryRun: c.DryRun, Wait: c.Wait, Out: stdio.Out, Err: stdio.Err}
 	if c.Config.ShowConfig {
-		return overlay.ShowConfig(ctx, c.command(stdio))
+		return overlay.Run(ctx, deps, overlay.ShowConfig{})
 	}
 	var missing []string
 	for _, o := range required {
@@ -39,20 +35,13 @@ func (c common) run(ctx context.Context, stdio cli.IO, required []option, work f
 	if len(missing) > 0 {
 		return usageError(fmt.Sprintf("missing required option %s (try '%s --help')", strings.Join(missing, ", "), program))
 	}
-	return work()
+	return overlay.Run(ctx, deps, command())
 }
 
 // An option is a required option.
 type option struct {
 	name  string
 	value *string
-}
-
-func value(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }
 
 // A usageError is a wrong command line.

@@ -16,9 +16,11 @@ import (
 	"ovn-k8s/lib/overlay/uplink"
 )
 
-// A Gateway is the input of gateway-init.
+// A Gateway is gateway-init. It makes this host a gateway of an existing cluster: it creates a router in OVN and
+// connects it with a NIC, a bridge or the host. If this host is this gateway already, as after a reboot, it restores the
+// host's part before it asks the database.
 type Gateway struct {
-	Command
+	NodeName string
 	// ClusterSubnet is the subnet of all pods, as given to master-init.
 	ClusterSubnet string
 	// One of these is the gateway's connection to the outside: a NIC of its own, a bridge shared with the host, or
@@ -42,12 +44,7 @@ var (
 	errNoSystemID   = errors.New("no system-id configured in the local host: set external_ids:system-id of Open_vSwitch, to a name that no other host has")
 )
 
-// GatewayInit makes this host a gateway of an existing cluster: it creates a router in OVN and connects it with a
-// NIC, a bridge or the host. If this host is this gateway already, as after a reboot, it restores the host's part
-// before it asks the database.
-func GatewayInit(ctx context.Context, g Gateway) error {
-	s := newSession(g.Command)
-	defer s.close()
+func (g Gateway) run(ctx context.Context, s *session) error {
 	r, warnings, problem := g.parse()
 	s.WarnAll(warnings)
 	u, err := s.planUplink(ctx, &r, problem == nil)
@@ -252,12 +249,12 @@ func parseRampout(list string, clusters []netip.Prefix) (all []netip.Prefix, war
 	return all, warnings
 }
 
-// GatewayRemove takes a gateway out of the cluster. On the gateway's own host it also undoes the work of
-// GatewayInit. A missing gateway is not an error.
-func GatewayRemove(ctx context.Context, c Command) error {
-	s := newSession(c)
-	defer s.close()
-	name := strings.TrimSpace(c.NodeName)
+// A GatewayRemoval is gateway-remove. It takes a gateway out of the cluster. On the gateway's own host it also undoes the
+// work of a Gateway. A missing gateway is not an error.
+type GatewayRemoval struct{ NodeName string }
+
+func (r GatewayRemoval) run(ctx context.Context, s *session) error {
+	name := strings.TrimSpace(r.NodeName)
 	problem := errEmpty
 	if name != "" {
 		problem = topology.CheckNodeName(name)

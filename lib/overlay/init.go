@@ -17,24 +17,24 @@ import (
 	"ovn-k8s/lib/settings"
 )
 
-// An Init is the input of master-init and minion-init.
+// An Init is master-init or minion-init.
+//
+// A master's makes the cluster router, the join switch, and the same as a minion's for this node, except for CNI. It
+// adopts an existing cluster and gives it new cluster subnets if they differ.
+//
+// A minion's makes the node's switch in an existing cluster, the management port on this host with its addresses and
+// routes, the files to restore it at boot, and the CNI configuration. On a host accepted before, as after a reboot, it
+// restores the host's part before it asks the database.
 type Init struct {
-	Command
+	Minion bool
+	// NodeName is the node's name in Kubernetes, in upper or lower case.
+	NodeName string
 	// ClusterSubnet and NodeSubnet are subnets of all pods and of the node's pods: one, or an IPv4 and an IPv6 one
 	// separated by a comma.
 	ClusterSubnet, NodeSubnet string
 	// Force changes the subnets even if running pods lose their addresses.
 	Force bool
 }
-
-// MasterInit makes the cluster router, the join switch, and the same as MinionInit for this node, except for CNI.
-// It adopts an existing cluster and gives it new cluster subnets if they differ.
-func MasterInit(ctx context.Context, i Init) error { return i.run(ctx, false) }
-
-// MinionInit makes the node's switch in an existing cluster, the management port on this host with its addresses
-// and routes, the files to restore it at boot, and the CNI configuration. On a host accepted before, as after a
-// reboot, it restores the host's part before it asks the database.
-func MinionInit(ctx context.Context, i Init) error { return i.run(ctx, true) }
 
 // parse checks i by itself, without the host and the database. The error names every problem.
 func (i Init) parse() (membership.Node, error) {
@@ -56,9 +56,8 @@ func (i Init) parse() (membership.Node, error) {
 }
 
 // run checks everything, changes the database and then the host.
-func (i Init) run(ctx context.Context, minion bool) error {
-	s := newSession(i.Command)
-	defer s.close()
+func (i Init) run(ctx context.Context, s *session) error {
+	minion := i.Minion
 	n, problem := i.parse()
 	p, err := s.planNode(ctx, &n, minion, problem == nil)
 	if err := errors.Join(problem, err); err != nil {

@@ -1,5 +1,5 @@
-// Package overlay is the one-shot commands that build the cluster's network: MasterInit, MinionInit and NodeRemove,
-// GatewayInit and GatewayRemove.
+// Package overlay is the one-shot commands that build the cluster's network. Run runs one: an Init of a master or
+// minion, a Removal of a node, a Gateway, or a GatewayRemoval.
 //
 // Each command has three steps. First it checks everything and reports all problems together; nothing has been
 // changed by then. Then one transaction changes the Northbound database. Then this host follows, with the CNI
@@ -13,7 +13,6 @@ package overlay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 
@@ -28,12 +27,10 @@ import (
 //lint:ignore ST1005 the original's text
 var errEmpty = errors.New("Arguments should be non-null")
 
-// A Command is the input common to all commands.
-type Command struct {
-	// Settings are the settings of the command line, see settings.Flags.Map.
-	Settings map[string]string
-	// NodeName is the node's name in Kubernetes, in upper or lower case.
-	NodeName string
+// Dependencies are what all commands need.
+type Dependencies struct {
+	// Settings are those of the host, see settings.Source.
+	Settings host.Settings
 	// DryRun prints the changes, one a line, and makes none.
 	DryRun bool
 	// Wait waits for Open vSwitch and the Northbound database without a limit, and reports to systemd. It is for
@@ -43,17 +40,25 @@ type Command struct {
 	Out, Err io.Writer
 }
 
+// A Command is the input of one command.
+type Command interface {
+	run(ctx context.Context, s *session) error
+}
+
+// Run runs a command.
+func Run(ctx context.Context, d Dependencies, c Command) error {
+	s := &session{Reporter: progress.New(d.Wait, d.Out, d.Err), dryRun: d.DryRun, settings: d.Settings}
+	defer s.close()
+	return c.run(ctx, s)
+}
+
 // A session is a running command.
 type session struct {
 	*progress.Reporter
-	dryRun bool
-	flags  map[string]string
-	host   *host.Host   // after openHost
-	store  *store.Store // after openStore
-}
-
-func newSession(c Command) *session {
-	return &session{Reporter: progress.New(c.Wait, c.Out, c.Err), dryRun: c.DryRun, flags: c.Settings}
+	dryRun   bool
+	settings host.Settings
+	host     *host.Host   // after openHost
+	store    *store.Store // after openStore
 }
 
 // needRoot is an error without root's rights.
@@ -65,12 +70,12 @@ func needRoot() error {
 }
 
 // ShowConfig prints all settings and their sources. Bad settings are shown too, and named in the error.
-func ShowConfig(ctx context.Context, c Command) error {
-	s := newSession(c)
-	defer s.close()
+type ShowConfig struct{}
+
+func (ShowConfig) run(ctx context.Context, s *session) error {
 	err := s.openHost(ctx)
 	if s.host != nil {
-		fmt.Fprint(c.Out, s.host.Config.Show())
+		s.Print(s.host.Config.Show())
 		s.Continue()
 	}
 	return err
@@ -78,7 +83,7 @@ func ShowConfig(ctx context.Context, c Command) error {
 
 // openHost connects to the local Open vSwitch and reads the configuration.
 func (s *session) openHost(ctx context.Context) (err error) {
-	s.host, err = host.Open(ctx, s.flags, s.Reporter)
+	s.host, err = host.Open(ctx, s.settings, s.Reporter)
 	return err
 }
 

@@ -11,20 +11,17 @@ import (
 	"ovn-k8s/lib/overlay/node"
 )
 
-// A Removal is the input of node-remove.
+// A Removal is node-remove. It takes a node out of the cluster. On the node itself, recognized by its management port,
+// it also undoes the work of an Init on the host: first the CNI configuration, so that no pod is added, and last the
+// port, so that a repeated command recognizes the host. A node with pods is refused, unless forced. A missing node is
+// not an error.
 type Removal struct {
-	Command
+	NodeName string
 	// Force removes a node with pods.
 	Force bool
 }
 
-// NodeRemove takes a node out of the cluster. On the node itself, recognized by its management port, it also undoes
-// the work of MinionInit on the host: first the CNI configuration, so that no pod is added, and last the port, so
-// that a repeated command recognizes the host. A node with pods is refused, unless forced. A missing node is not an
-// error.
-func NodeRemove(ctx context.Context, r Removal) error {
-	s := newSession(r.Command)
-	defer s.close()
+func (r Removal) run(ctx context.Context, s *session) error {
 	name := names.NodeSwitch(r.NodeName)
 	problem := errEmpty
 	if strings.TrimSpace(name) != "" {

@@ -66,6 +66,18 @@ func Load(_ context.Context, flags map[string]string, sw *vswitch.Switch) (confi
 	return config.Resolve(s)
 }
 
+// A Source gives the settings of this host. It has those of the command line, see Flags.Map, and reads files and the
+// environment.
+type Source map[string]string
+
+// RunDir is the function RunDir.
+func (s Source) RunDir() (string, error) { return RunDir(s) }
+
+// Load is the function Load.
+func (s Source) Load(ctx context.Context, sw *vswitch.Switch) (config.Config, error) {
+	return Load(ctx, s, sw)
+}
+
 // RunDir returns the directory of Open vSwitch's sockets, needed to read its external_ids: from the configuration
 // file, else from OVS_RUNDIR, else the default.
 func RunDir(flags map[string]string) (string, error) {

@@ -10,7 +10,6 @@ import (
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/overlay/progress"
 	"ovn-k8s/lib/ovsdb/vswitch"
-	"ovn-k8s/lib/settings"
 )
 
 // A Host is the host of a command.
@@ -21,10 +20,18 @@ type Host struct {
 	Report *progress.Reporter
 }
 
-// Open connects to the local Open vSwitch and reads the configuration; flags are the settings of the command line. With
-// a bad configuration it returns the host and the error.
-func Open(ctx context.Context, flags map[string]string, report *progress.Reporter) (*Host, error) {
-	rundir, err := settings.RunDir(flags)
+// Settings are the settings of a host, such as settings.Source.
+type Settings interface {
+	// RunDir is the directory of Open vSwitch's sockets.
+	RunDir() (string, error)
+	// Load resolves the configuration. With an error it returns the valid part.
+	Load(ctx context.Context, sw *vswitch.Switch) (config.Config, error)
+}
+
+// Open connects to the local Open vSwitch and reads the configuration. With a bad configuration it returns the host and
+// the error.
+func Open(ctx context.Context, s Settings, report *progress.Reporter) (*Host, error) {
+	rundir, err := s.RunDir()
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +43,7 @@ func Open(ctx context.Context, flags map[string]string, report *progress.Reporte
 	if err != nil {
 		return nil, err
 	}
-	h.Config, err = settings.Load(ctx, flags, h.Switch)
+	h.Config, err = s.Load(ctx, h.Switch)
 	report.WarnAll(h.Config.Ignored)
 	return h, err
 }

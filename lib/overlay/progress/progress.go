@@ -46,6 +46,9 @@ func New(wait bool, out, err io.Writer) *Reporter {
 // Errors is the writer for warnings of other packages.
 func (r *Reporter) Errors() io.Writer { return r.err }
 
+// Print prints a part of the result.
+func (r *Reporter) Print(text string) { fmt.Fprint(r.out, text) }
+
 // Result prints a line of the result.
 func (r *Reporter) Result(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
 

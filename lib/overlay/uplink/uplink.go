@@ -244,7 +244,7 @@ func Find(ctx context.Context, h *host.Host, name string) (*Uplink, error) {
 // Changed reports whether this host differs from the desired state.
 func (u *Uplink) Changed() bool { return len(u.changes) > 0 }
 
-// Disconnect undoes the work of GatewayInit on this host. Tagged ports go late, before the flows, so that a
+// Disconnect undoes the work of gateway-init on this host. Tagged ports go late, before the flows, so that a
 // repeated command still finds the rest.
 func (u *Uplink) Disconnect(ctx context.Context) error {
 	if u.Changed() {
