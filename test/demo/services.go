@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -47,7 +48,7 @@ func tryServices(ctx context.Context, w *world.World, pods []world.Endpoint, gat
 		}
 		attempts = append(attempts, through...)
 	}
-	return tell("into Services", "by UDP and TCP: whom the backend saw", attempts, say), nil
+	return tell("into Services", "by "+strings.Join(world.Networks(), ", ")+": whom the backend saw", attempts, say), nil
 }
 
 // createServices creates the backends on a node, and a Service for each.

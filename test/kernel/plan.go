@@ -23,8 +23,7 @@ type turn struct {
 	tests []string
 }
 
-// smoke is what runs without a choice: an end to end of every part in a quarter of an
-// hour of emulation.
+// smoke is what runs without a choice, for an emulated CPU.
 var smoke = []turn{
 	{demo, []string{demo}},
 	{"test/e2e", []string{

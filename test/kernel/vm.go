@@ -34,7 +34,7 @@ func accelerator() (name, cpu, factor string) {
 			}
 		}
 	}
-	return "tcg,thread=multi", "max", "6"
+	return "tcg,thread=multi", "max", "10"
 }
 
 // boot runs a job in a new machine; its output goes to the report.
