@@ -23,6 +23,8 @@
 //	lib/desired/pod        pods: their addresses, their logical ports as rows
 //	lib/desired/pod/annotation the annotation of a pod with its addresses
 //	lib/desired/service    Services: their frontends, and the endpoints behind each
+//	lib/desired/loadbalancer a Service's frontends as rows: load balancers, template variables, source ranges
+//	lib/desired/replyroute routes for replies of endpoints to clients outside
 //	lib/desired/servicecidr the subnets of Services, and the rows that reject packets to unused addresses there
 //	lib/desired/ports      who has a port of an address: Services at their frontends, pods at their hostPorts
 //	lib/desired/answer     the gateway that answers ARP and neighbor solicitations for an address

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ovn-k8s/lib/desired/facts"
+	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
@@ -21,7 +22,7 @@ func (x *Services) FactsChanged(c facts.Change) []nb.Unit {
 }
 
 // putSelection records how OVN chooses endpoints.
-func (x *Services) putSelection(s service.Selection) []nb.Unit {
+func (x *Services) putSelection(s loadbalancer.Selection) []nb.Unit {
 	x.selection = s
 	return x.lookAround()
 }
@@ -39,12 +40,6 @@ func (x *Services) lookAround() (touched []nb.Unit) {
 	touched = append(touched, x.answers.Again(slices.Collect(maps.Keys(d.addrs))...)...)
 	if d.all {
 		touched = append(touched, x.answers.Anywhere()...)
-		touched = append(touched, service.InsideUnit)
-	}
-	for node := range d.moved {
-		if _, ok := x.returns.on[node]; ok {
-			touched = append(touched, service.ReturnUnit(node))
-		}
 	}
 	for k, s := range x.all {
 		if d.concerns(s) {
@@ -56,18 +51,15 @@ func (x *Services) lookAround() (touched []nb.Unit) {
 }
 
 // surroundings returns the inputs of the rows of Services beside the Services.
-func (x *Services) surroundings() service.Surroundings {
+func (x *Services) surroundings() loadbalancer.Inputs {
 	f := x.facts.Now()
-	now := service.Surroundings{
+	now := loadbalancer.Inputs{
 		Network: service.Network{Ranges: f.Ranges, Inside: f.Inside(), Hosts: f.NodePortHosts()},
-		Subnets: f.Cluster.Subnets, Returns: map[string][]netip.Addr{}, Gateways: map[string]service.Gateway{}, Homes: f.Cluster.Nodes,
+		Subnets: f.Cluster.Subnets, Gateways: map[string]loadbalancer.Gateway{},
 		Selection: x.selection,
 	}
 	for _, sw := range f.Switches {
 		now.Nodes = append(now.Nodes, service.Node{Name: sw, Zone: f.Zones[sw]})
-	}
-	for node := range f.Cluster.Nodes {
-		now.Returns[node] = f.Management(node)
 	}
 	for _, g := range f.Cluster.Gateways {
 		now.Hops = append(now.Hops, g.NextHops...)
@@ -82,10 +74,7 @@ func (x *Services) surroundings() service.Surroundings {
 			if gw.Mode == topology.Local {
 				continue // the host itself takes connections
 			}
-			now.Gateways[g] = service.Gateway{Node: c.Node, Addrs: facts.Addrs(gw.IPs)}
-			if now.Returns[c.Node] != nil {
-				now.Returns[c.Node] = gw.Join
-			}
+			now.Gateways[g] = loadbalancer.Gateway{Node: c.Node, Addrs: facts.Addrs(gw.IPs)}
 		}
 	}
 	return now
@@ -96,21 +85,18 @@ type difference struct {
 	all             bool                // any Service may be affected
 	nodes, gateways bool                // some were added, removed or changed
 	addrs           map[netip.Addr]bool // of hosts and next hops: added or removed
-	moved           map[string]bool     // nodes with other subnets, or other next hops of replies
 	doors           map[netip.Addr]bool // addresses of hosts; nil if no gateway has changed
 }
 
-func differenceOf(old, now service.Surroundings) difference {
+func differenceOf(old, now loadbalancer.Inputs) difference {
 	d := difference{
 		all:      !slices.Equal(old.Inside, now.Inside) || old.Addresses != now.Addresses || !slices.Equal(old.Ranges, now.Ranges) || old.Selection != now.Selection,
 		nodes:    !slices.Equal(old.Nodes, now.Nodes),
-		gateways: !maps.EqualFunc(old.Gateways, now.Gateways, service.Gateway.Equal),
+		gateways: !maps.EqualFunc(old.Gateways, now.Gateways, loadbalancer.Gateway.Equal),
 		addrs:    map[netip.Addr]bool{},
-		moved:    facts.OtherKeys(old.Returns, now.Returns, slices.Equal),
 	}
 	addOthers(d.addrs, old.Hosts, now.Hosts)
 	addOthers(d.addrs, old.Hops, now.Hops)
-	maps.Copy(d.moved, facts.OtherKeys(old.Homes, now.Homes, slices.Equal))
 	if d.gateways {
 		d.doors = make(map[netip.Addr]bool, len(now.Hosts))
 		for _, a := range now.Hosts {

@@ -6,7 +6,7 @@ import (
 
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/feature"
-	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/nb"
 )
 
@@ -28,10 +28,10 @@ func (x *Services) chassisRows(id string) ([]nb.Row, error) {
 	variables := map[string]string{}
 	for f, addrs := range x.facts.Now().NodePortAddresses(c) {
 		for i, a := range addrs {
-			variables[service.AddressVariable(f, i)] = a.String()
+			variables[loadbalancer.AddressVariable(f, i)] = a.String()
 		}
 		for i := len(addrs); i < x.around.Addresses[f]; i++ {
-			variables[service.AddressVariable(f, i)] = service.NoAddress(f).String()
+			variables[loadbalancer.AddressVariable(f, i)] = loadbalancer.NoAddress(f).String()
 		}
 	}
 	for k := range x.onNode[c.Node] {
@@ -42,7 +42,7 @@ func (x *Services) chassisRows(id string) ([]nb.Row, error) {
 	if len(variables) == 0 {
 		return nil, nil
 	}
-	return []nb.Row{service.VariablesRow(id, variables)}, nil
+	return []nb.Row{loadbalancer.VariablesRow(id, variables)}, nil
 }
 
 func (x *Services) allChassisUnits() []nb.Unit {

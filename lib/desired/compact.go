@@ -9,7 +9,8 @@ import (
 func (w *World) Compact() {
 	w.Pods.Compact()
 	w.Services.all, w.Services.owners = compact(w.Services.all), compact(w.Services.owners)
-	w.Services.onNode, w.Services.returns.on = compact(w.Services.onNode), compact(w.Services.returns.on)
+	w.Services.onNode = compact(w.Services.onNode)
+	w.Services.routes.Compact()
 	w.Services.reshare()
 	w.Services.claims.Compact()
 	w.Policies.index.Compact()

@@ -3,11 +3,12 @@ package desired
 import (
 	"slices"
 
+	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/nb"
 )
 
-// crowds has the Services of each namespace with a Weight above service.Ordinary. Together these are limited.
+// crowds has the Services of each namespace with a Weight above loadbalancer.Ordinary. Together these are limited.
 type crowds struct {
 	of  map[string]*crowd
 	due map[string]bool // namespaces to decide again
@@ -19,7 +20,7 @@ type crowd struct{ byAge []*serviceState }
 // A charge is a Service's share of the limit of its namespace.
 type charge struct {
 	created int64 // of the Service, as in the order of the crowd
-	weight  int   // above service.Ordinary
+	weight  int   // above loadbalancer.Ordinary
 	refused bool  // see service.Resolved.Crowded
 }
 
@@ -32,7 +33,7 @@ func (s *serviceState) compareCharges(o *serviceState) int {
 
 // charge records the weight of a Service.
 func (c *crowds) charge(s *serviceState, weight int) {
-	weight = service.Charged(weight)
+	weight = loadbalancer.Charged(weight)
 	if s.charge.weight == weight && (weight == 0 || s.charge.created == s.Created) {
 		return
 	}
@@ -56,7 +57,7 @@ func (c *crowds) charge(s *serviceState, weight int) {
 // decide refuses the younger Services if the limit has no room for all. It returns the Services newly refused, or no
 // longer.
 func (c *crowd) decide() (changed []*serviceState) {
-	room := service.MaxWeight
+	room := loadbalancer.MaxWeight
 	for _, s := range c.byAge {
 		refused := s.charge.weight > room
 		if !refused {

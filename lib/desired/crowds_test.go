@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/nb"
 )
@@ -29,7 +30,7 @@ func heavy(name string, number, ports, created int) *corev1.Service {
 	return s
 }
 
-// weightOf is the weight of a Service above service.Ordinary.
+// weightOf is the weight of a Service above loadbalancer.Ordinary.
 func weightOf(w *World, name string) int {
 	return w.Services.all[service.Key{Namespace: "default", Name: name}].charge.weight
 }
@@ -51,7 +52,7 @@ func TestServicesOfANamespaceAreBounded(t *testing.T) {
 	put("young", 2, 4)
 	put("late", 3, 1)
 	refused := fmt.Sprintf("service default/young has no load balancers: their weight above %d is %d, rounded up, more than older services of namespace default leave of %d",
-		service.Ordinary, weightOf(w, "young"), service.MaxWeight)
+		loadbalancer.Ordinary, weightOf(w, "young"), loadbalancer.MaxWeight)
 	if got := problemOf(w, "young"); !strings.Contains(got, refused) {
 		t.Errorf("young: %s", got)
 	}
@@ -109,7 +110,7 @@ func TestManyOrdinaryServicesAreNotRefused(t *testing.T) {
 	for _, s := range w.Services.crowds.of["default"].byAge {
 		used += s.charge.weight
 	}
-	t.Logf("%d Services above an ordinary one, their weight above it is %d of %d", len(w.Services.crowds.of["default"].byAge), used, service.MaxWeight)
+	t.Logf("%d Services above an ordinary one, their weight above it is %d of %d", len(w.Services.crowds.of["default"].byAge), used, loadbalancer.MaxWeight)
 }
 
 // L3: at the limit of a namespace, an endpoint that comes and goes refuses no other Service.

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/desired/facts"
+	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/pod"
-	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
@@ -66,9 +66,9 @@ var kinds = map[reflect.Type]kind{
 	reflect.TypeFor[facts.Tunnels]():      fact((*facts.Index).PutTunnels),
 	reflect.TypeFor[servicecidr.Ranges](): fact((*facts.Index).PutRanges),
 
-	reflect.TypeFor[pod.Assignment]():    input(func(w *World, a pod.Assignment) []nb.Unit { return w.Pods.PutAssignment(a) }),
-	reflect.TypeFor[pod.Marks]():         input(func(w *World, m pod.Marks) []nb.Unit { return w.Pods.PutMarks(m) }),
-	reflect.TypeFor[service.Selection](): input(func(w *World, s service.Selection) []nb.Unit { return w.Services.putSelection(s) }),
+	reflect.TypeFor[pod.Assignment]():         input(func(w *World, a pod.Assignment) []nb.Unit { return w.Pods.PutAssignment(a) }),
+	reflect.TypeFor[pod.Marks]():              input(func(w *World, m pod.Marks) []nb.Unit { return w.Pods.PutMarks(m) }),
+	reflect.TypeFor[loadbalancer.Selection](): input(func(w *World, s loadbalancer.Selection) []nb.Unit { return w.Services.putSelection(s) }),
 }
 
 // input is the kind of objects from elsewhere than Kubernetes.

@@ -3,6 +3,7 @@ package desired
 import (
 	"slices"
 
+	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/nb"
 )
@@ -61,14 +62,27 @@ func (x *Services) removeOnNode(node string, k service.Key, slice string) {
 }
 
 // changedLocal returns the units to compute again after a change of a Service's endpoints on some nodes: those of the
-// chassis, and of changedReplies.
+// chassis, and of the routes for replies.
 func (x *Services) changedLocal(s *serviceState, nodes []string) []nb.Unit {
 	touched := x.chassisUnits(nodes...)
 	for _, node := range nodes {
 		x.forgetLocal(s.Key, node)
-		touched = append(touched, x.changedReplies(s, node)...)
+		units, refused := x.routes.Put(s.Service, node, x.candidates(s, node))
+		for other := range refused {
+			x.forgetLocal(other, node)
+		}
+		touched = append(touched, units...)
 	}
 	return touched
+}
+
+// candidates are the Candidates of a Service with external policy Local on a node.
+func (x *Services) candidates(s *serviceState, node string) int {
+	l := x.onNode[node][s.Key]
+	if l == nil || !s.outside || s.tooLarge {
+		return 0
+	}
+	return s.limited().Candidates(s.on(node, l.slices))
 }
 
 // forgetLocal makes local compute the endpoints of a Service on a node again.
@@ -94,10 +108,10 @@ func (x *Services) computeLocal(l *localEndpoints, s *serviceState, node string)
 		return
 	}
 	r := service.Resolve(s.limited(), s.on(node, l.slices))
-	if here := x.returns.on[node]; here.refused[s] {
-		r.Refused = map[string]int{node: here.of[s]}
+	if n, refused := x.routes.RefusedAt(s.Key, node); refused {
+		r.Refused = map[string]int{node: n}
 	}
-	for name, value := range r.Variables(node, s.byGateway) {
+	for name, value := range loadbalancer.Variables(&r, node, s.byGateway) {
 		l.variables = append(l.variables, variable{x.share(name), value})
 	}
 	l.variables, l.replies = slices.Clip(l.variables), r.Replies(node)

@@ -11,7 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/replyroute"
 	"ovn-k8s/lib/nb"
 )
 
@@ -34,16 +34,16 @@ func TestServicesShareTheWayBack(t *testing.T) {
 		t.Errorf("%d router policies for %d nodes and %d Services", rows, nodes, services)
 	}
 	for _, u := range w.Put(draining(daemonSlices("web-3", nodes)[0], 0)) {
-		if _, ok := service.ReturnOf(u); ok && u != service.ReturnUnit("node-0") {
+		if _, ok := replyroute.NodeOf(u); ok && u != replyroute.Unit("node-0") {
 			t.Errorf("an endpoint on node-0 touches %s", u)
 		}
 	}
 	for i := range services {
-		if i > 0 && slices.Contains(w.Remove(localService(fmt.Sprint("web-", i-1), i-1)), service.InsideUnit) {
+		if i > 0 && slices.Contains(w.Remove(localService(fmt.Sprint("web-", i-1), i-1)), replyroute.InsideUnit) {
 			t.Fatalf("%d Services with a Local policy are left, but the exemption for traffic inside is touched", services-i)
 		}
 	}
-	if touched := w.Remove(localService("web-99", 99)); !slices.Contains(touched, service.InsideUnit) || len(rowsOf(t, w, service.InsideUnit)) > 0 {
+	if touched := w.Remove(localService("web-99", 99)); !slices.Contains(touched, replyroute.InsideUnit) || len(rowsOf(t, w, replyroute.InsideUnit)) > 0 {
 		t.Errorf("the last Service touches %v", touched)
 	}
 }

@@ -15,7 +15,9 @@ import (
 	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/feature"
+	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/ports"
+	"ovn-k8s/lib/desired/replyroute"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/nb"
 )
@@ -31,12 +33,12 @@ type Services struct {
 	owners map[types.NamespacedName]service.Key // of endpoint slices
 	claims *ports.Services
 	// onNode has, by node, the Services with variables and with endpoints there.
-	onNode  map[string]map[service.Key]*localEndpoints
-	returns returns
-	crowds  crowds
+	onNode map[string]map[service.Key]*localEndpoints
+	routes *replyroute.Index
+	crowds crowds
 	// selection decides how OVN chooses endpoints in this cluster.
-	selection service.Selection
-	around    service.Surroundings
+	selection loadbalancer.Selection
+	around    loadbalancer.Inputs
 	shared    map[string]string // one copy of each string shared by endpoints
 }
 
@@ -57,7 +59,7 @@ type serviceState struct {
 // traits are the inputs of the rows of nodes computed from a Service with all its endpoints.
 type traits struct {
 	byNode    bool // has variables
-	byGateway bool // see service.Resolved.ByGateway
+	byGateway bool // see loadbalancer.ByGateway
 	near      bool // has load balancers for groups of nodes
 	outside   bool // has external policy Local
 	tooLarge  bool // has no rows and no variables
@@ -68,11 +70,12 @@ func newServices(x *facts.Index, factsChanged func(facts.Change) []nb.Unit, clai
 	s := &Services{
 		facts: x, factsChanged: factsChanged, claims: claims, hostPorts: hostPorts,
 		all: map[service.Key]*serviceState{}, owners: map[types.NamespacedName]service.Key{}, onNode: map[string]map[service.Key]*localEndpoints{},
-		returns: returns{on: map[string]replies{}}, crowds: newCrowds(),
-		selection: service.Selection{Userspace: true}, // for every datapath
+		crowds:    newCrowds(),
+		selection: loadbalancer.Selection{Userspace: true}, // for every datapath
 		shared:    map[string]string{},
 	}
 	s.answers = answer.NewIndex(x, s)
+	s.routes = replyroute.NewIndex(x, func(k service.Key, node string) []service.Reply { return s.local(k, node).replies })
 	return s
 }
 
@@ -80,8 +83,6 @@ func newServices(x *facts.Index, factsChanged func(facts.Change) []nb.Unit, clai
 func (x *Services) Units() []feature.Units {
 	return []feature.Units{
 		feature.Named(chassisPrefix, chassisOf, x.chassisRows, x.allChassisUnits),
-		feature.Single(service.InsideUnit, x.insideRows, func() bool { return x.returns.services > 0 }),
-		feature.Named(service.ReturnPrefix, service.ReturnOf, x.returnRows, x.returnUnits),
 		feature.Named(service.UnitPrefix, service.KeyOf, x.serviceRows, x.serviceUnits),
 	}
 }
@@ -273,16 +274,22 @@ func (x *Services) updateTraits(k service.Key) []nb.Unit {
 		s.recent = &r
 	}
 	was, r := s.traits, x.resolved(k)
-	weight, fits := r.Weight(x.around)
+	weight, fits := loadbalancer.New(&r, x.around).Weight()
 	x.crowds.charge(s, weight)
-	s.traits = traits{r.ByNode(), r.ByGateway(x.facts.Now().Cluster.Subnets), r.Near(), r.Ours && r.ExternalLocal, !fits || s.charge.refused, r.Served}
+	s.traits = traits{r.ByNode(), loadbalancer.ByGateway(&r, x.facts.Now().Cluster.Subnets), loadbalancer.Near(&r), r.Ours && r.ExternalLocal, !fits || s.charge.refused, r.Served}
 	if s.listed = nil; s.byNode {
 		s.listed = r.Listed
 	}
 	if s.traits == was {
 		return nil
 	}
-	touched := x.countLocal(was.outside, s.outside)
+	var touched []nb.Unit
+	switch {
+	case s.outside && !was.outside:
+		touched = x.routes.AddLocal(1)
+	case was.outside && !s.outside:
+		touched = x.routes.AddLocal(-1)
+	}
 	if s.byNode != was.byNode {
 		for name, sl := range s.slices {
 			x.indexSlice(s, name, sl.Nodes(service.Slice{}))
@@ -312,7 +319,9 @@ func (x *Services) resolved(k service.Key) service.Resolved {
 	r := s.resolve()
 	r.LoseTo(x.claims.Lost(k))
 	r.Taken = x.claims.Taken(k)
-	r.RefuseOn(x.returns.refusedOn(s))
+	if s.outside {
+		r.RefuseOn(x.routes.Refused(k))
+	}
 	r.Crowded = s.charge.refused
 	return r
 }
@@ -337,9 +346,9 @@ func (x *Services) Service(u nb.Unit) (service.Resolved, bool) {
 }
 
 // ServiceSummaries returns the frontends of the Service of unit u.
-func (x *Services) ServiceSummaries(u nb.Unit) []service.Summary {
+func (x *Services) ServiceSummaries(u nb.Unit) []loadbalancer.Summary {
 	r, _ := x.Service(u)
-	out := r.Summaries(x.around)
+	out := loadbalancer.New(&r, x.around).Summaries()
 	for i, s := range out {
 		if g := x.answers.Answering(s.Addr); g != "" {
 			out[i].Notes = append(s.Notes, "gateway "+g+" answers ARP and ND")
@@ -361,7 +370,7 @@ func (x *Services) serviceRows(k service.Key) ([]nb.Row, error) {
 	if s := x.all[k]; s != nil {
 		s.recent = nil
 	}
-	rows := r.Rows(x.around)
+	rows := loadbalancer.New(&r, x.around).Rows()
 	if len(r.Problems) == 0 {
 		return rows, nil
 	}

@@ -12,7 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/replyroute"
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
@@ -272,7 +272,7 @@ func TestOtherSubnetsOfANodeTouchItsReplies(t *testing.T) {
 		w.Put(newSlice(s.Name, s.Name, fmt.Sprintf("10.0.%d.11@n%d", i+1, i+1)))
 	}
 	leads := func(node string) bool {
-		return strings.Contains(texts(w)[service.ReturnUnit(node)], "reroute")
+		return strings.Contains(texts(w)[replyroute.Unit(node)], "reroute")
 	}
 	if !leads("n1") || !leads("n2") {
 		t.Fatal("answers are led nowhere")
@@ -281,7 +281,7 @@ func TestOtherSubnetsOfANodeTouchItsReplies(t *testing.T) {
 	if leads("n1") || !leads("n2") {
 		t.Errorf("answers of other addresses than the node's pods have are led somewhere: %t, %t", leads("n1"), leads("n2"))
 	}
-	if !slices.Contains(touched, service.ReturnUnit("n1")) || slices.Contains(touched, service.ReturnUnit("n2")) {
+	if !slices.Contains(touched, replyroute.Unit("n1")) || slices.Contains(touched, replyroute.Unit("n2")) {
 		t.Errorf("other subnets of n1 touch %v", touched)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
+	"ovn-k8s/lib/desired/replyroute"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
@@ -20,13 +21,13 @@ import (
 var steps = [][]string{
 	{string(topology.ClusterUnit)},
 	{topology.NodePrefix},
-	{topology.GatewayUnitPrefix, topology.HostPrefix, chassisPrefix, string(servicecidr.Unit), string(service.InsideUnit), string(policy.LoggingUnit)},
+	{topology.GatewayUnitPrefix, topology.HostPrefix, chassisPrefix, string(servicecidr.Unit), string(replyroute.InsideUnit), string(policy.LoggingUnit)},
 	{string(policy.GuardUnit), policy.NodePrefix},
 	{policy.GroupPrefix},
 	{policy.UnitPrefix},
 	{pod.UnitPrefix},
 	{answer.Prefix},
-	{service.ReturnPrefix},
+	{replyroute.Prefix},
 	{service.UnitPrefix},
 }
 

@@ -123,6 +123,24 @@ func Hosts(p netip.Prefix) uint64 {
 // Families are an address of each family, unspecified: IPv4 first.
 func Families() [2]netip.Addr { return [2]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} }
 
+// Family is the index of an address's family in Families.
+func Family(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}
+
+// OfFamily returns the subnets of the family with an index in Families.
+func OfFamily(subnets []netip.Prefix, f int) (out []netip.Prefix) {
+	for _, s := range subnets {
+		if Family(s.Addr()) == f {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
 // SameFamily reports whether both are IPv4 or both are IPv6.
 func SameFamily(a, b netip.Addr) bool { return a.BitLen() == b.BitLen() }
 

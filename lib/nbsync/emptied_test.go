@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ovn-k8s/lib/desired"
-	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -62,7 +62,7 @@ func TestAnEmptyDatabaseIsFilledInOrder(t *testing.T) {
 // deleted and created their rows of variables. These keep their UUIDs in the Southbound database.
 func TestVariablesSurviveAnEmptiedDatabase(t *testing.T) {
 	c, _, s := open(t)
-	want := map[nb.Unit][]nb.Row{"chassis/n0": {service.VariablesRow("n0", map[string]string{names.VariablePrefix + "a": "1"})}}
+	want := map[nb.Unit][]nb.Row{"chassis/n0": {loadbalancer.VariablesRow("n0", map[string]string{names.VariablePrefix + "a": "1"})}}
 	fill := func(s *nbsync.Sync) string {
 		apply(t, s, want)
 		if err := c.Sync(); err != nil {

@@ -25,7 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ovn-k8s/lib/desired"
-	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -469,7 +469,7 @@ func TestMostRowsGo(t *testing.T) {
 func TestVariablesOfAHostAreEmptiedBeforeTheyGo(t *testing.T) {
 	_, db, s := open(t)
 	const unit = nb.Unit("chassis/n0")
-	want := map[nb.Unit][]nb.Row{unit: {service.VariablesRow("n0", map[string]string{names.VariablePrefix + "a": "1"})}}
+	want := map[nb.Unit][]nb.Row{unit: {loadbalancer.VariablesRow("n0", map[string]string{names.VariablePrefix + "a": "1"})}}
 	variables := func() []nbdb.ChassisTemplateVar {
 		var rows []nbdb.ChassisTemplateVar
 		if err := db.Client().List(t.Context(), &rows); err != nil {

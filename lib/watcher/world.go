@@ -13,6 +13,7 @@ import (
 
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/desired/feature"
+	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
@@ -194,7 +195,9 @@ func (n core) Service(u nb.Unit) (service.Resolved, bool) { return n.Services.Se
 func (n core) ShowPolicies(u nb.Unit) (string, error) { return n.Policies.Show(u) }
 
 // ServiceSummaries implements Network.
-func (n core) ServiceSummaries(u nb.Unit) []service.Summary { return n.Services.ServiceSummaries(u) }
+func (n core) ServiceSummaries(u nb.Unit) []loadbalancer.Summary {
+	return n.Services.ServiceSummaries(u)
+}
 
 // AnsweredBy implements Network.
 func (n core) AnsweredBy(gateway string) []netip.Addr { return n.Answers.AnsweredBy(gateway) }

@@ -16,6 +16,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -59,7 +60,7 @@ func newLab(t *testing.T) *lab {
 	l.nbctl("lr-add", "lr", "--", "lrp-add", "lr", "rtos", "0a:00:00:00:00:fe", "10.1.255.254/16", "fd01::fffe/64",
 		"--", "ls-add", "sw", "--", "lsp-add", "sw", "stor", "--", "lsp-set-type", "stor", "router", "--", "lsp-set-addresses", "stor", "router",
 		"--", "lsp-set-options", "stor", "router-port=rtos",
-		"--", "create", "Chassis_Template_Var", "chassis=alpha", `variables={ovn_k8s_address4_0="192.0.2.1",ovn_k8s_address6_0="2001:db8::1",ovn_k8s_address4_1="`+service.NoAddress(0).String()+`",ovn_k8s_address6_1="`+service.NoAddress(1).String()+`"}`)
+		"--", "create", "Chassis_Template_Var", "chassis=alpha", `variables={ovn_k8s_address4_0="192.0.2.1",ovn_k8s_address6_0="2001:db8::1",ovn_k8s_address4_1="`+loadbalancer.NoAddress(0).String()+`",ovn_k8s_address6_1="`+loadbalancer.NoAddress(1).String()+`"}`)
 	l.pod("client", 200)
 	for i := range clients {
 		l.sh(fmt.Sprintf("ip -n client addr add 10.1.1.%[1]d/16 dev eth0; ip -n client addr add fd01::1:%[1]x/64 dev eth0 nodad", 1+i))
@@ -173,7 +174,7 @@ func rows(some []int) []nb.Row {
 		all = append(all, service.NewSlice(slice, strings.Clone))
 	}
 	r := service.Resolve(service.New(s), all)
-	return r.Rows(service.Surroundings{Addresses: [2]int{2, 2}, Selection: service.Selection{Userspace: true}})
+	return loadbalancer.New(&r, loadbalancer.Inputs{Addresses: [2]int{2, 2}, Selection: loadbalancer.Selection{Userspace: true}}).Rows()
 }
 
 // A question is one request of a client.

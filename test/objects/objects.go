@@ -2,6 +2,7 @@
 package objects
 
 import (
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,4 +69,24 @@ func describe(e *discoveryv1.Endpoint, word string) {
 	case "node":
 		e.Hints.ForNodes = append(e.Hints.ForNodes, discoveryv1.ForNode{Name: value})
 	}
+}
+
+// NodePort makes Web one of type NodePort.
+func NodePort(s *corev1.Service) {
+	s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30082
+}
+
+// Sticky adds session affinity to Web.
+func Sticky(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }
+
+// Dual gives Web a cluster IP of each family.
+func Dual(s *corev1.Service) { s.Spec.ClusterIPs = []string{"172.16.1.10", "fd02::a"} }
+
+// Many is Web with n ports, each with a NodePort.
+func Many(n int, edit ...func(*corev1.Service)) *corev1.Service {
+	s := Web(append([]func(*corev1.Service){NodePort}, edit...)...)
+	for p := range n - 1 {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", p), Protocol: corev1.ProtocolTCP, Port: int32(9000 + p), NodePort: int32(10300 + p)})
+	}
+	return s
 }

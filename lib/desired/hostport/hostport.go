@@ -282,29 +282,17 @@ func (n Node) inside(family netip.Addr) string {
 	return strings.Join(words, ", ")
 }
 
-// matchPorts matches the targets of some hostPorts of p as field "src" or "dst", such as
-// "(tcp.src == 8080 || udp.src == {53, 54})". It is "" if there are none.
+// matchPorts matches the targets of some hostPorts of p as field "src" or "dst". It is "" if there are none.
 func matchPorts(p Pod, field string, some func(pod.HostPort) bool) string {
-	var terms []string
-	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
-		var ports []uint16
-		for _, h := range p.HostPorts {
-			if h.Protocol == protocol && some(h) {
-				ports = append(ports, h.Target)
-			}
-		}
-		slices.Sort(ports)
-		ports = slices.Compact(ports)
-		switch text := strings.Trim(strings.ReplaceAll(fmt.Sprint(ports), " ", ", "), "[]"); len(ports) {
-		case 0:
-		case 1:
-			terms = append(terms, fmt.Sprintf("%s.%s == %s", strings.ToLower(string(protocol)), field, text))
-		default:
-			terms = append(terms, fmt.Sprintf("%s.%s == {%s}", strings.ToLower(string(protocol)), field, text))
+	ports := map[corev1.Protocol][]uint16{}
+	for _, h := range p.HostPorts {
+		if some(h) {
+			ports[h.Protocol] = append(ports[h.Protocol], h.Target)
 		}
 	}
-	if len(terms) > 1 {
-		return "(" + strings.Join(terms, " || ") + ")"
+	for protocol, of := range ports {
+		slices.Sort(of)
+		ports[protocol] = slices.Compact(of)
 	}
-	return strings.Join(terms, "")
+	return nb.MatchPorts(field, ports)
 }

@@ -13,6 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/names"
@@ -32,19 +33,19 @@ var places = []place{
 }
 
 // network is a cluster of places.
-func network() service.Surroundings {
-	at := service.Surroundings{
+func network() loadbalancer.Inputs {
+	at := loadbalancer.Inputs{
 		Network: service.Network{
 			Ranges: servicecidr.Ranges{netip.MustParsePrefix("172.16.0.0/16"), netip.MustParsePrefix("fd02::/112")},
 			Inside: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("fd00::/48")},
 			Hops:   []netip.Addr{addr("192.0.2.254")},
 		},
 		Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("fd00::/48")}, Addresses: [2]int{1, 1},
-		Gateways: map[string]service.Gateway{}, Selection: service.Selection{Userspace: true},
+		Gateways: map[string]loadbalancer.Gateway{}, Selection: loadbalancer.Selection{Userspace: true},
 	}
 	for _, p := range places {
 		at.Nodes, at.Hosts = append(at.Nodes, p.node), append(at.Hosts, p.addrs[:]...)
-		at.Gateways["gw-"+p.node.Name] = service.Gateway{Node: p.node.Name, Addrs: p.addrs[:]}
+		at.Gateways["gw-"+p.node.Name] = loadbalancer.Gateway{Node: p.node.Name, Addrs: p.addrs[:]}
 	}
 	slices.SortFunc(at.Hosts, netip.Addr.Compare)
 	return at
@@ -149,7 +150,7 @@ func (p place) inside(f service.Frontend) (service.Endpoints, bool) {
 	return f.Backends().ClusterFrom(p.node), len(f.Backends().Cluster()) > 0 || !f.Backends().Hinted()
 }
 
-func (p place) fromOutside(at service.Surroundings) func(service.Frontend) (service.Endpoints, bool) {
+func (p place) fromOutside(at loadbalancer.Inputs) func(service.Frontend) (service.Endpoints, bool) {
 	return func(f service.Frontend) (service.Endpoints, bool) {
 		all := f.Backends()
 		switch {
@@ -163,16 +164,16 @@ func (p place) fromOutside(at service.Surroundings) func(service.Frontend) (serv
 }
 
 // balanced reads the answers back from load balancers, as far as a place applies them.
-func (p place) balanced(r service.Resolved, at service.Surroundings, applies func(nb.Ref) bool, keep func(netip.Addr) bool) answers {
-	variables := r.Variables(p.node.Name, r.ByGateway(at.Subnets))
+func (p place) balanced(r service.Resolved, at loadbalancer.Inputs, applies func(nb.Ref) bool, keep func(netip.Addr) bool) answers {
+	variables := loadbalancer.Variables(&r, p.node.Name, loadbalancer.ByGateway(&r, at.Subnets))
 	if variables == nil {
 		variables = map[string]string{}
 	}
 	for f, a := range p.addrs {
-		variables[service.AddressVariable(f, 0)] = a.String()
+		variables[loadbalancer.AddressVariable(f, 0)] = a.String()
 	}
 	out := answers{}
-	for _, row := range r.Rows(at) {
+	for _, row := range loadbalancer.New(&r, at).Rows() {
 		lb, ok := row.Model.(*nbdb.LoadBalancer)
 		if !ok || !slices.ContainsFunc(row.In, applies) {
 			continue
@@ -316,9 +317,9 @@ func (a answers) add(name string, es service.Endpoints) {
 	a[name] = slices.Compact(all)
 }
 
-func summarized(r service.Resolved, at service.Surroundings) answers {
+func summarized(r service.Resolved, at loadbalancer.Inputs) answers {
 	out := answers{}
-	for _, s := range r.Summaries(at) {
+	for _, s := range loadbalancer.New(&r, at).Summaries() {
 		name := s.Name[max(0, strings.LastIndex(s.Name, " ")+1):]
 		if strings.HasPrefix(s.Name, "nodePort ") {
 			name = s.Name

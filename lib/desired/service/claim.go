@@ -52,9 +52,6 @@ func (s Service) Older(o Service) int {
 func (s *Service) external() []netip.Addr {
 	out, has := slices.Clone(s.ExternalIPs), setOf(s.ExternalIPs)
 	for _, in := range s.Ingress {
-		if has == nil {
-			has = map[netip.Addr]bool{}
-		}
 		if !in.Proxy && !has[in.Addr] {
 			out, has[in.Addr] = append(out, in.Addr), true
 		}
@@ -85,7 +82,7 @@ func (r *Resolved) LoseTo(lost map[Claim]Key) {
 			if other != (Key{}) {
 				who = "service " + other.String()
 			}
-			r.problem("PortConflict", "%s of service %s is in use by %s: choose another one", c, r.Key, who)
+			r.AddProblem("PortConflict", "%s of service %s is in use by %s: choose another one", c, r.Key, who)
 		}
 	}
 }
@@ -131,4 +128,12 @@ func OfHost(p corev1.Protocol, port uint16) bool { return slices.Contains(hostPo
 // WantsAny reports whether one of some addresses is an address outside of s.
 func (s *Service) WantsAny(addrs map[netip.Addr]bool) bool {
 	return len(addrs) > 0 && slices.ContainsFunc(s.Outside, func(a netip.Addr) bool { return addrs[a] })
+}
+
+func setOf[K comparable](all []K) map[K]bool {
+	out := make(map[K]bool, len(all))
+	for _, k := range all {
+		out[k] = true
+	}
+	return out
 }

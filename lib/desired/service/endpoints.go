@@ -213,7 +213,7 @@ type Endpoints []Endpoint
 
 // Of returns the endpoints of the family of a.
 func (es Endpoints) Of(a netip.Addr) Endpoints {
-	six, _ := slices.BinarySearchFunc(es, 1, func(e Endpoint, f int) int { return family(e.Addr) - f })
+	six, _ := slices.BinarySearchFunc(es, 1, func(e Endpoint, f int) int { return ipnet.Family(e.Addr) - f })
 	if a.Is4() {
 		return slices.Clip(es[:six])
 	}
@@ -336,18 +336,18 @@ func Resolve(s Service, slices []Slice) Resolved {
 	for i, p := range s.Ports {
 		n := candidates(p, slices)
 		if look -= max(n, len(slices)); look < 0 {
-			r.problem("TooManyEndpoints", "service %s has no endpoints from port %d/%s on: its %d endpoint slices have more than %d in all: split the service", s.Key, p.Port, p.Protocol, len(slices), maxCandidates)
+			r.AddProblem("TooManyEndpoints", "service %s has no endpoints from port %d/%s on: its %d endpoint slices have more than %d in all: split the service", s.Key, p.Port, p.Protocol, len(slices), maxCandidates)
 			break
 		}
 		es, more := collect(p, slices, n)
 		for f, of := range []string{"IPv4", "IPv6"} {
 			if more[f] {
-				r.problem("TooManyEndpoints", "port %d/%s of service %s has more than %d %s endpoints, the first of which are used: split the service", p.Port, p.Protocol, s.Key, MaxEndpoints, of)
+				r.AddProblem("TooManyEndpoints", "port %d/%s of service %s has more than %d %s endpoints, the first of which are used: split the service", p.Port, p.Protocol, s.Key, MaxEndpoints, of)
 			}
 		}
 		cost := len(es) * (1 + len(s.ClusterIPs) + len(s.ExternalIPs) + len(s.Ingress))
 		if cost > room {
-			r.problem("TooManyEndpoints", "service %s has no endpoints from port %d/%s on: with its %d at each of its addresses it would have more than %d in all: split the service", s.Key, p.Port, p.Protocol, len(es), maxBackends)
+			r.AddProblem("TooManyEndpoints", "service %s has no endpoints from port %d/%s on: with its %d at each of its addresses it would have more than %d in all: split the service", s.Key, p.Port, p.Protocol, len(es), maxBackends)
 			break
 		}
 		r.Endpoints[i], r.Served, r.Candidates, room = es, i+1, r.Candidates+n, room-cost
@@ -399,7 +399,7 @@ func collect(p Port, all []Slice, candidates int) (out Endpoints, more [2]bool) 
 			}
 			for i := range s.Endpoints {
 				if h := &s.Endpoints[i]; h.State != Unready {
-					few[family(h.Addr)][h.State].add(Endpoint{h, sp.Port})
+					few[ipnet.Family(h.Addr)][h.State].add(Endpoint{h, sp.Port})
 				}
 			}
 		}

@@ -74,14 +74,14 @@ func (r *Resolved) Frontends(n Network) []Frontend {
 			out = append(out, f)
 		}
 		for _, a := range r.ClusterIPs {
-			add(Frontend{Kind: ClusterIP, Addr: a, Family: family(a)}, p.Port)
+			add(Frontend{Kind: ClusterIP, Addr: a, Family: ipnet.Family(a)}, p.Port)
 		}
 		for _, f := range outside {
 			add(f, p.Port)
 		}
 		if p.NodePort != 0 {
 			for _, a := range r.ClusterIPs {
-				add(Frontend{Kind: NodePort, Family: family(a)}, p.NodePort)
+				add(Frontend{Kind: NodePort, Family: ipnet.Family(a)}, p.NodePort)
 			}
 		}
 	}
@@ -97,14 +97,11 @@ func (r *Resolved) outside() (out []Frontend) {
 			out = append(out, f)
 		}
 	}
-	if has == nil {
-		has = map[netip.Addr]bool{}
-	}
 	for _, a := range r.ExternalIPs {
-		add(Frontend{Kind: ExternalIP, Addr: a, Family: family(a)})
+		add(Frontend{Kind: ExternalIP, Addr: a, Family: ipnet.Family(a)})
 	}
 	for _, in := range r.Ingress {
-		add(Frontend{Kind: LoadBalancerIP, Addr: in.Addr, Family: family(in.Addr), Proxy: in.Proxy})
+		add(Frontend{Kind: LoadBalancerIP, Addr: in.Addr, Family: ipnet.Family(in.Addr), Proxy: in.Proxy})
 	}
 	return out
 }
@@ -130,14 +127,14 @@ func (f Frontend) Programmed() bool { return !f.Proxy && f.Refused == "" }
 // Guarded reports whether only SourceRanges reach the frontend: it is at an address of a load balancer, and they
 // include no /0 of its family.
 func (f Frontend) Guarded() bool {
-	everybody := func(p netip.Prefix) bool { return p.Bits() == 0 && family(p.Addr()) == f.Family }
+	everybody := func(p netip.Prefix) bool { return p.Bits() == 0 && ipnet.Family(p.Addr()) == f.Family }
 	return f.Kind == LoadBalancerIP && len(f.SourceRanges) > 0 && !slices.ContainsFunc(f.SourceRanges, everybody)
 }
 
 // Cluster is the Service's cluster IP of the family, with its port. If the Service has none, the frontend is Refused,
 // and Cluster is the zero AddrPort.
 func (f Frontend) Cluster() netip.AddrPort {
-	i := slices.IndexFunc(f.ClusterIPs, func(a netip.Addr) bool { return family(a) == f.Family })
+	i := slices.IndexFunc(f.ClusterIPs, func(a netip.Addr) bool { return ipnet.Family(a) == f.Family })
 	if i < 0 {
 		return netip.AddrPort{}
 	}
@@ -150,10 +147,10 @@ func (r *Resolved) refused(a netip.Addr, p Port, n Network) (why string) {
 	if why := n.unusable(a); why != "" {
 		return why
 	}
-	if !slices.ContainsFunc(r.ClusterIPs, func(c netip.Addr) bool { return family(c) == family(a) }) {
-		return fmt.Sprintf("is one of IPv%d, of which the service has no cluster IP: set ipFamilyPolicy to PreferDualStack, or give another address", 4+2*family(a))
+	if !slices.ContainsFunc(r.ClusterIPs, func(c netip.Addr) bool { return ipnet.Family(c) == ipnet.Family(a) }) {
+		return fmt.Sprintf("is one of IPv%d, of which the service has no cluster IP: set ipFamilyPolicy to PreferDualStack, or give another address", 4+2*ipnet.Family(a))
 	}
-	if !n.isHosts(a) {
+	if !n.IsHosts(a) {
 		return ""
 	}
 	if OfHost(p.Protocol, p.Port) {
@@ -181,11 +178,11 @@ func (n Network) unusable(a netip.Addr) (why string) {
 }
 
 // MayAnswer reports whether a gateway's router may answer on its LAN for an address outside of a Service.
-func (n Network) MayAnswer(a netip.Addr) bool { return n.unusable(a) == "" && !n.isHosts(a) }
+func (n Network) MayAnswer(a netip.Addr) bool { return n.unusable(a) == "" && !n.IsHosts(a) }
 
-// isHosts reports whether an address is a host's. Only the gateway on that host may have a frontend there: another
+// IsHosts reports whether an address is a host's. Only the gateway on that host may have a frontend there: another
 // one would answer ARP for the host.
-func (n Network) isHosts(a netip.Addr) bool {
+func (n Network) IsHosts(a netip.Addr) bool {
 	_, found := slices.BinarySearchFunc(n.Hosts, a, netip.Addr.Compare)
 	return found
 }

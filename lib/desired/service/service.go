@@ -1,7 +1,7 @@
 // Package service defines the meaning of a Kubernetes Service: its frontends, and the endpoints of each.
 //
-// Resolve joins a Service and its EndpointSlices to one value. Rows makes load balancers of it, and the gateway
-// helper flows and rules of its node.
+// Resolve joins a Service and its EndpointSlices to one value. Package loadbalancer makes rows of it, and package
+// nodeport the flows and rules of a node.
 package service
 
 import (
@@ -140,11 +140,11 @@ func (s *Service) limit() {
 		why = fmt.Sprintf("with all ports they would be %d frontends, more than %d", ways, maxFrontends)
 	}
 	if why != "" {
-		s.problem("TooManyWays", "service %s has none of its external and load balancer addresses: %s: split the service", s.Key, why)
+		s.AddProblem("TooManyWays", "service %s has none of its external and load balancer addresses: %s: split the service", s.Key, why)
 		s.ExternalIPs, s.Ingress, s.SourceRanges = nil, nil, nil
 	}
 	if inner > maxFrontends {
-		s.problem("TooManyWays", "service %s has none of its %d ports: at all its addresses they would be more than %d frontends: split the service", s.Key, len(s.Ports), maxFrontends)
+		s.AddProblem("TooManyWays", "service %s has none of its %d ports: at all its addresses they would be more than %d frontends: split the service", s.Key, len(s.Ports), maxFrontends)
 		s.Ports = nil
 	}
 }
@@ -169,7 +169,11 @@ func affinity(s *corev1.Service) int {
 	return int(corev1.DefaultClientIPServiceAffinitySeconds)
 }
 
-func (s *Service) problem(reason, format string, args ...any) {
+// ByNode reports whether a frontend of s has other endpoints on each node.
+func (s *Service) ByNode() bool { return s.Ours && (s.InternalLocal || s.ExternalLocal) }
+
+// AddProblem adds an error in the input.
+func (s *Service) AddProblem(reason, format string, args ...any) {
 	s.Problems = append(s.Problems, Problem{reason, fmt.Sprintf(format, args...)})
 }
 
@@ -179,12 +183,12 @@ func (s *Service) addrs(field string, texts []string) []netip.Addr {
 	for _, t := range texts {
 		a, err := netip.ParseAddr(t)
 		if err != nil {
-			s.problem("BadServiceAddress", "%s %q of service %s is no IP address: give one such as 192.0.2.1 or 2001:db8::1", field, t, s.Key)
+			s.AddProblem("BadServiceAddress", "%s %q of service %s is no IP address: give one such as 192.0.2.1 or 2001:db8::1", field, t, s.Key)
 			continue
 		}
 		a = a.Unmap()
 		if why := ipnet.Unusable(a); why != "" {
-			s.problem("BadServiceAddress", "%s %s of service %s is %s: give a unicast address that can be routed", field, a, s.Key, why)
+			s.AddProblem("BadServiceAddress", "%s %s of service %s is %s: give a unicast address that can be routed", field, a, s.Key, why)
 			continue
 		}
 		if len(texts) > maxOuter || !slices.Contains(out, a) { // limit removes all of a longer list
@@ -203,15 +207,15 @@ func (s *Service) ports(from *corev1.Service) []Port {
 		}
 		var ok bool
 		if port.Port, ok = portNumber(p.Port); !ok || port.Port == 0 || !known(port.Protocol) {
-			s.problem("BadServicePort", "port %d/%s of service %s is no port: give 1 to 65535 of TCP, UDP or SCTP", p.Port, p.Protocol, s.Key)
+			s.AddProblem("BadServicePort", "port %d/%s of service %s is no port: give 1 to 65535 of TCP, UDP or SCTP", p.Port, p.Protocol, s.Key)
 			continue
 		}
 		if port.NodePort, ok = portNumber(p.NodePort); !ok {
-			s.problem("BadServicePort", "nodePort %d of service %s is no port: give 1 to 65535", p.NodePort, s.Key)
+			s.AddProblem("BadServicePort", "nodePort %d of service %s is no port: give 1 to 65535", p.NodePort, s.Key)
 			port.NodePort = 0
 		}
 		if OfHost(port.Protocol, port.NodePort) {
-			s.problem("BadServicePort", "nodePort %d/%s of service %s is a port that every node needs itself: choose another one", p.NodePort, port.Protocol, s.Key)
+			s.AddProblem("BadServicePort", "nodePort %d/%s of service %s is a port that every node needs itself: choose another one", p.NodePort, port.Protocol, s.Key)
 			port.NodePort = 0
 		}
 		out = append(out, port)
@@ -241,7 +245,7 @@ func (s *Service) loadBalancer(from *corev1.Service) {
 	for _, r := range from.Spec.LoadBalancerSourceRanges {
 		p, err := netip.ParsePrefix(strings.TrimSpace(r))
 		if err != nil {
-			s.problem("BadSourceRange", "loadBalancerSourceRanges %q of service %s is no subnet: give one such as 192.0.2.0/24; nobody is let in by it", r, s.Key)
+			s.AddProblem("BadSourceRange", "loadBalancerSourceRanges %q of service %s is no subnet: give one such as 192.0.2.0/24; nobody is let in by it", r, s.Key)
 			// An unusable range must not open the frontend to all sources.
 			p = netip.PrefixFrom(netip.IPv4Unspecified(), 32)
 		}

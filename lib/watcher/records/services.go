@@ -6,6 +6,7 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
 
+	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb/nbdb"
@@ -13,11 +14,11 @@ import (
 
 // Services returns the Selection of the Services in the database, so that a restart writes nothing, and counts their load
 // balancers and those with a choice of endpoints by ports. Without Services, the Selection works with every datapath.
-func (r *Records) Services() (s service.Selection, count, byPort int) {
+func (r *Records) Services() (s loadbalancer.Selection, count, byPort int) {
 	if rows := r.rows(); rows != nil {
 		count, byPort = balancers(rows)
 	}
-	s = service.Selection{IPv6Source: r.db.Allows(nbdb.LoadBalancerTable, "selection_fields", "ipv6_src"), Userspace: count == 0 || byPort > 0}
+	s = loadbalancer.Selection{IPv6Source: r.db.Allows(nbdb.LoadBalancerTable, "selection_fields", "ipv6_src"), Userspace: count == 0 || byPort > 0}
 	return s, count, byPort
 }
 

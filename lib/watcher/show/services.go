@@ -6,6 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -36,7 +37,7 @@ func Services(n Network, args []string) (string, error) {
 }
 
 // describeService writes a line for each frontend.
-func describeService(t *tabwriter.Writer, r service.Resolved, all []service.Summary) {
+func describeService(t *tabwriter.Writer, r service.Resolved, all []loadbalancer.Summary) {
 	if !r.Ours {
 		fmt.Fprintf(t, "%s\t-\t\t\theadless, ExternalName or another proxy's\n", r.Key)
 		return
@@ -47,7 +48,7 @@ func describeService(t *tabwriter.Writer, r service.Resolved, all []service.Summ
 }
 
 // endpointsOf lists the endpoints of a frontend.
-func endpointsOf(s service.Summary) string {
+func endpointsOf(s loadbalancer.Summary) string {
 	var words []string
 	for _, e := range s.Endpoints {
 		word := e.AddrPort().String()

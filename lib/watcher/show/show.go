@@ -10,6 +10,7 @@ import (
 
 	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/hostport"
+	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/service"
@@ -28,7 +29,7 @@ type Network interface {
 	Mismatch(u nb.Unit) *feature.Problem
 	HostPorts(u nb.Unit) (hostport.Node, hostport.Pod, bool)
 	Service(u nb.Unit) (service.Resolved, bool)
-	ServiceSummaries(u nb.Unit) []service.Summary
+	ServiceSummaries(u nb.Unit) []loadbalancer.Summary
 	AnsweredBy(gateway string) []netip.Addr
 	ShowPolicies(u nb.Unit) (string, error)
 	Check(q policy.Query) (string, error)

@@ -13,7 +13,7 @@ import (
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/facts"
-	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/ovsdb/sbdb"
@@ -29,7 +29,7 @@ type Follower struct {
 	Health  *health.Health
 	// Services returns the Selection of the Services in the Northbound database, and counts their load balancers and
 	// those with a choice of endpoints by ports.
-	Services func() (s service.Selection, rows, byPort int)
+	Services func() (s loadbalancer.Selection, rows, byPort int)
 	// Asked is called when the first answer has come, or none will.
 	Asked func() []nb.Unit
 	// Down is called with the ports that were down twice in a row.

@@ -1,4 +1,4 @@
-package service
+package loadbalancer
 
 import (
 	"maps"
@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -14,41 +15,74 @@ import (
 
 // Near reports whether r has load balancers of its own for groups of nodes, because endpoints are nearer to some
 // nodes than to others.
-func (r *Resolved) Near() bool {
-	return r.Ours && slices.ContainsFunc(r.Endpoints, func(es Endpoints) bool {
-		return slices.ContainsFunc(r.ClusterIPs, func(a netip.Addr) bool { return r.isNear(es.Of(a)) })
+func Near(r *service.Resolved) bool {
+	return r.Ours && slices.ContainsFunc(r.Endpoints, func(es service.Endpoints) bool {
+		return slices.ContainsFunc(r.ClusterIPs, func(a netip.Addr) bool { return isNear(r, es.Of(a)) })
 	})
 }
 
 // isNear is Near for the endpoints of one cluster address.
-func (r *Resolved) isNear(es Endpoints) bool { return !r.InternalLocal && es.Hinted() }
+func isNear(r *service.Resolved, es service.Endpoints) bool { return !r.InternalLocal && es.Hinted() }
+
+// A nearness has the places with endpoints of their own, and these endpoints.
+type nearness struct {
+	*service.Resolved
+	// differs says of each port, by family, whether nodes differ. index fills hints.
+	differs [][2]bool
+	hints   [][2]*hintIndex
+	hinted  hinted
+	places  []place // none if no node differs
+}
+
+func newNearness(r *service.Resolved, nodes []service.Node) nearness {
+	x := nearness{Resolved: r, differs: make([][2]bool, len(r.Ports)), hints: make([][2]*hintIndex, len(r.Ports))}
+	for i, es := range r.Endpoints {
+		for f, any := range ipnet.Families() {
+			x.differs[i][f] = isNear(r, es.Of(any))
+		}
+	}
+	if Near(r) {
+		x.hinted = newHinted(r, nodes)
+		x.places = x.hinted.places(nodes)
+	}
+	return x
+}
 
 // A hintIndex has the endpoints of one port and family by the names in their hints: see Endpoints.ClusterFrom. A map
 // is nil unless every endpoint has hints of the kind. It has only names of places.
 type hintIndex struct {
-	all          Endpoints
-	nodes, zones map[string]Endpoints
+	all          service.Endpoints
+	nodes, zones map[string]service.Endpoints
 }
 
 // index returns the hintIndex of port number i and a family, nil where nodes do not differ.
-func (l *layout) index(i, f int) *hintIndex {
-	if !l.differs[i][f] || l.hints[i][f] != nil {
-		return l.hints[i][f]
+func (x *nearness) index(i, f int) *hintIndex {
+	if !x.differs[i][f] || x.hints[i][f] != nil {
+		return x.hints[i][f]
 	}
-	all := l.Endpoints[i].Of(ipnet.Families()[f]).Cluster()
-	x := &hintIndex{all: all}
-	if len(all) > 0 && all[0].State == Serving {
-		x.nodes = all.byHint(func(h *Host) []string { return h.Nodes }, l.hinted.nodes)
-		x.zones = all.byHint(func(h *Host) []string { return h.Zones }, l.hinted.zones)
+	all := x.Endpoints[i].Of(ipnet.Families()[f]).Cluster()
+	of := &hintIndex{all: all}
+	if len(all) > 0 && all[0].State == service.Serving {
+		of.nodes = byHint(all, func(h *service.Host) []string { return h.Nodes }, x.hinted.nodes)
+		of.zones = byHint(all, func(h *service.Host) []string { return h.Zones }, x.hinted.zones)
 	}
-	l.hints[i][f] = x
-	return x
+	x.hints[i][f] = of
+	return of
+}
+
+// at returns the endpoints at a cluster IP for clients at a place. It reports false where all nodes have the same.
+func (x *nearness) at(f service.Frontend, p place) (service.Endpoints, bool) {
+	of := x.index(f.Index, f.Family)
+	if of == nil {
+		return nil, false
+	}
+	return of.of(p.nodes[0]), true
 }
 
 // byHint returns the endpoints by those of their hints that are in names. It returns nil unless every endpoint has
 // hints of the kind.
-func (es Endpoints) byHint(hints func(*Host) []string, names map[string]bool) map[string]Endpoints {
-	out := map[string]Endpoints{}
+func byHint(es service.Endpoints, hints func(*service.Host) []string, names map[string]bool) map[string]service.Endpoints {
+	out := map[string]service.Endpoints{}
 	for _, e := range es {
 		of := hints(e.Host)
 		if len(of) == 0 {
@@ -64,7 +98,7 @@ func (es Endpoints) byHint(hints func(*Host) []string, names map[string]bool) ma
 }
 
 // of returns the endpoints for clients on a node.
-func (x hintIndex) of(n Node) Endpoints {
+func (x hintIndex) of(n service.Node) service.Endpoints {
 	if near := x.nodes[n.Name]; len(near) > 0 {
 		return near
 	}
@@ -77,14 +111,14 @@ func (x hintIndex) of(n Node) Endpoints {
 // A place is a group of nodes with the same endpoints.
 type place struct {
 	name  string
-	nodes []Node
+	nodes []service.Node
 }
 
 // A hinted has all names of nodes and zones, and whether an endpoint has a hint for them. Slices may have any number
 // of other names; these are left out.
 type hinted struct{ nodes, zones map[string]bool }
 
-func (r *Resolved) hinted(all []Node) hinted {
+func newHinted(r *service.Resolved, all []service.Node) hinted {
 	nodes, zones := make(map[string]bool, len(all)), map[string]bool{}
 	for _, n := range all {
 		nodes[n.Name], zones[n.Zone] = false, false
@@ -109,8 +143,8 @@ func mark(known map[string]bool, names []string) {
 }
 
 // places lists the places of all nodes, in the order of their names.
-func (h hinted) places(all []Node) []place {
-	by := map[string][]Node{}
+func (h hinted) places(all []service.Node) []place {
+	by := map[string][]service.Node{}
 	for _, n := range all {
 		name := "others"
 		switch {
@@ -128,25 +162,16 @@ func (h hinted) places(all []Node) []place {
 	return out
 }
 
-// near returns the endpoints at a cluster IP for clients at a place. It reports false where all nodes have the same.
-func (l *layout) near(f Frontend, at place) (Endpoints, bool) {
-	x := l.index(f.Index, f.Family)
-	if x == nil {
-		return nil, false
-	}
-	return x.of(at.nodes[0]), true
-}
-
 // nearRows returns the load balancers of one protocol for groups of nodes, each on the switches of its nodes.
-func (l *layout) nearRows(protocol corev1.Protocol) []nb.Row {
+func (l *Balancers) nearRows(protocol corev1.Protocol) []nb.Row {
 	var rows []nb.Row
-	for _, at := range l.places {
+	for _, at := range l.near.places {
 		v := vips{}
 		for f := range l.of(protocol) {
-			if f.Kind != ClusterIP {
+			if f.Kind != service.ClusterIP {
 				continue
 			}
-			if es, ok := l.near(f, at); ok && len(es) > 0 {
+			if es, ok := l.near.at(f, at); ok && len(es) > 0 {
 				v[key(f.Addr, f.Number)] = l.backends(es)
 			}
 		}

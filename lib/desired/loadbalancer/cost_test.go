@@ -1,7 +1,6 @@
-package service
+package loadbalancer
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -14,22 +13,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/test/objects"
 )
 
 // crowd is a cluster of n nodes with a gateway and an address of each family.
-func crowd(n int) Surroundings {
-	at := Surroundings{Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Addresses: [2]int{1, 1}, Gateways: map[string]Gateway{},
-		Returns: map[string][]netip.Addr{}, Homes: map[string][]netip.Prefix{}, Selection: Selection{Userspace: true}}
+func crowd(n int) Inputs {
+	at := Inputs{Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Addresses: [2]int{1, 1}, Gateways: map[string]Gateway{}, Selection: Selection{Userspace: true}}
 	at.Inside = at.Subnets
 	for i := range n {
 		name := fmt.Sprintf("node-%d", i)
 		own := netip.AddrFrom4([4]byte{192, 168, byte(i / 250), byte(i % 250)})
-		at.Nodes = append(at.Nodes, Node{name, fmt.Sprint("zone-", i%5)})
+		at.Nodes = append(at.Nodes, service.Node{Name: name, Zone: fmt.Sprint("zone-", i%5)})
 		at.Hosts = append(at.Hosts, own)
 		at.Gateways[name] = Gateway{name, []netip.Addr{own}}
-		at.Returns[name] = []netip.Addr{netip.AddrFrom4([4]byte{100, 64, byte(i / 250), byte(i % 250)})}
-		at.Homes[name] = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i / 250), byte(i % 250), 0}), 24)}
 	}
 	slices.SortFunc(at.Hosts, netip.Addr.Compare)
 	return at
@@ -52,37 +49,28 @@ func spread(n, ports int, hint func(int) string) (out []*discoveryv1.EndpointSli
 	return out
 }
 
-// many is web with n ports, each with a NodePort.
-func many(n int, edit ...func(*corev1.Service)) *corev1.Service {
-	s := objects.Web(append([]func(*corev1.Service){nodePort}, edit...)...)
-	for p := range n - 1 {
-		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", p), Protocol: corev1.ProtocolTCP, Port: int32(9000 + p), NodePort: int32(10300 + p)})
-	}
-	return s
-}
-
 func noHint(int) string { return "" }
 
 // bytesOf counts the rows of a Service, and the bytes of these and of its variables.
-func bytesOf(s *corev1.Service, all []*discoveryv1.EndpointSlice, at Surroundings) (rows, bytes int, r Resolved) {
+func bytesOf(s *corev1.Service, all []*discoveryv1.EndpointSlice, at Inputs) (rows, bytes int, r service.Resolved) {
 	r = resolve(s, all...)
-	for _, row := range r.Rows(at) {
+	for _, row := range New(&r, at).Rows() {
 		rows, bytes = rows+1, bytes+len(row.String())
 	}
-	byGateway := r.ByGateway(at.Subnets)
-	var own []Slice
+	byGateway := ByGateway(&r, at.Subnets)
+	var own []service.Slice
 	for _, sl := range all {
-		own = append(own, NewSlice(sl, same))
+		own = append(own, service.NewSlice(sl, strings.Clone))
 	}
 	for _, n := range at.Nodes {
-		var local []Slice
+		var local []service.Slice
 		for _, sl := range own {
 			if on := sl.On(n.Name); len(on.Endpoints) > 0 {
 				local = append(local, on)
 			}
 		}
-		one := Resolve(r.Service, local)
-		for k, v := range one.Variables(n.Name, byGateway) {
+		one := service.Resolve(r.Service, local)
+		for k, v := range Variables(&one, n.Name, byGateway) {
 			bytes += len(k) + len(v)
 		}
 	}
@@ -93,8 +81,8 @@ func bytesOf(s *corev1.Service, all []*discoveryv1.EndpointSlice, at Surrounding
 // endpoints and 1000 nodes).
 func TestAffinityCostsNoProductOfNodesAndEndpoints(t *testing.T) {
 	slices := spread(1000, 10, noHint)
-	rows, bytes, _ := bytesOf(many(10), slices, crowd(1000))
-	stickyRows, stickyBytes, r := bytesOf(many(10, sticky), slices, crowd(1000))
+	rows, bytes, _ := bytesOf(objects.Many(10), slices, crowd(1000))
+	stickyRows, stickyBytes, r := bytesOf(objects.Many(10, objects.Sticky), slices, crowd(1000))
 	if len(r.Problems) > 0 || stickyRows > rows || stickyBytes > bytes+100 || stickyBytes > 1<<20 {
 		t.Errorf("%d rows with %d bytes, without affinity %d and %d: %v", stickyRows, stickyBytes, rows, bytes, r.Problems)
 	}
@@ -108,9 +96,9 @@ func TestTheWeightFollowsGateways(t *testing.T) {
 	for i, a := range all.Hosts {
 		hosts = append(hosts, fmt.Sprintf("%s@node-%d", a, i))
 	}
-	r := resolve(objects.Web(nodePort, func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }), objects.Slice("a", 8080, hosts...))
-	heavy, _ := r.Weight(all)
-	light, ok := r.Weight(few)
+	r := resolve(objects.Web(objects.NodePort, func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }), objects.Slice("a", 8080, hosts...))
+	heavy, _ := New(&r, all).Weight()
+	light, ok := New(&r, few).Weight()
 	if !ok || len(few.Gateways) != 10 || light*10 > heavy {
 		t.Errorf("with %d gateways it weighs %d, with %d %d", len(few.Gateways), light, len(all.Gateways), heavy)
 	}
@@ -120,10 +108,10 @@ func TestTheWeightFollowsGateways(t *testing.T) {
 func TestTheWeightDoesNotFollowKubelets(t *testing.T) {
 	at := crowd(3)
 	at.Addresses = [2]int{2, 1}
-	r := resolve(many(10), spread(3, 10, noHint)...)
-	before, _ := r.Weight(at)
+	r := resolve(objects.Many(10), spread(3, 10, noHint)...)
+	before, _ := New(&r, at).Weight()
 	at.Addresses = [2]int{64, 64}
-	if now, ok := r.Weight(at); !ok || now != before {
+	if now, ok := New(&r, at).Weight(); !ok || now != before {
 		t.Errorf("a host with 64 addresses changes the weight from %d to %d", before, now)
 	}
 }
@@ -136,7 +124,7 @@ func TestCostIsKnownBeforeRows(t *testing.T) {
 	for i := range 60 {
 		s, all := hostile(r)
 		rows, bytes, svc := bytesOf(s, all, at)
-		expected := svc.layout(at).cost()
+		expected := New(&svc, at).cost()
 		if expected.over() != "" {
 			if refused++; rows != 0 || !strings.Contains(fmt.Sprint(svc.Problems), "ServiceTooLarge") {
 				t.Errorf("%d: %s, but %d rows: %.200s", i, expected.over(), rows, fmt.Sprint(svc.Problems))
@@ -158,7 +146,7 @@ func hostile(r *rand.Rand) (*corev1.Service, []*discoveryv1.EndpointSlice) {
 	small := func() int { return []int{1, 1, 3, 10, 100, 1000}[r.IntN(6)] }
 	local := corev1.ServiceInternalTrafficPolicyLocal
 	ports := small()
-	s := many(ports)
+	s := objects.Many(ports)
 	s.Spec.Type = corev1.ServiceTypeLoadBalancer
 	for i := range []int{0, 1, 20, 900}[r.IntN(4)] {
 		s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, fmt.Sprintf([]string{"203.%d.1.1", "2001:db8::%d"}[r.IntN(2)], i%250))
@@ -170,10 +158,10 @@ func hostile(r *rand.Rand) (*corev1.Service, []*discoveryv1.EndpointSlice) {
 		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, fmt.Sprintf("100.100.%d.%d/32", i/250, i%250))
 	}
 	if r.IntN(2) == 0 {
-		sticky(s)
+		objects.Sticky(s)
 	}
 	if r.IntN(2) == 0 {
-		dual(s)
+		objects.Dual(s)
 	}
 	if r.IntN(2) == 0 {
 		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
@@ -193,16 +181,16 @@ func hostile(r *rand.Rand) (*corev1.Service, []*discoveryv1.EndpointSlice) {
 // P12: a new or deleted endpoint displaces about ln(n)+1 of n others. Sorted by address, it would be half of them.
 func TestPlacesOfEndpointsAreStable(t *testing.T) {
 	for _, n := range []int{2, 3, 10, 100, 1000} {
-		var all Endpoints
+		var all service.Endpoints
 		for i := range n {
-			all = append(all, Endpoint{&Host{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i / 250), byte(3 + i%250)})}, 8080})
+			all = append(all, service.Endpoint{Host: &service.Host{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i / 250), byte(3 + i%250)})}, Port: 8080})
 		}
 		before := placed(all)
 		moved, tries := 0, min(n, 50)
 		for gone := range tries {
 			fewer := append(slices.Clone(all[:gone]), all[gone+1:]...)
 			after := placed(fewer)
-			if addresses(sortedByAddress(after)) != addresses(fewer) {
+			if !slices.Equal(sortedByAddress(after), fewer) {
 				t.Fatalf("%d: no permutation", n)
 			}
 			for i, e := range after {
@@ -217,105 +205,10 @@ func TestPlacesOfEndpointsAreStable(t *testing.T) {
 	}
 }
 
-func sortedByAddress(es Endpoints) Endpoints {
+func sortedByAddress(es service.Endpoints) service.Endpoints {
 	es = slices.Clone(es)
-	slices.SortFunc(es, func(a, b Endpoint) int { return a.AddrPort().Compare(b.AddrPort()) })
+	slices.SortFunc(es, func(a, b service.Endpoint) int { return a.AddrPort().Compare(b.AddrPort()) })
 	return es
-}
-
-// L3: if endpoints are in many slices, some in several and in different states, the first in the order of addresses
-// are used. They are found without sorting all.
-func TestTheFirstOfManyEndpoints(t *testing.T) {
-	for seed := range uint64(20) {
-		r := rand.New(rand.NewPCG(seed, 3))
-		var all []Slice
-		best := [2]map[netip.Addr]State{{}, {}}
-		ready, n := r.IntN(10), 300*(1+r.IntN(20))
-		for i := range 100 {
-			sl := Slice{Name: fmt.Sprint("slice-", i), Ports: []SlicePort{{"http", corev1.ProtocolTCP, 8080}}}
-			for range 200 {
-				e, f := r.IntN(n), i%2
-				a := []netip.Addr{netip.AddrFrom4([4]byte{10, 0, byte(e / 250), byte(e % 250)}), netip.MustParseAddr(fmt.Sprintf("fd00::%x", e))}[f]
-				h := Host{Addr: a, State: State(1 + min(1, r.IntN(10)/max(1, ready)))}
-				if was, ok := best[f][a]; !ok || h.State < was {
-					best[f][a] = h.State
-				}
-				sl.Endpoints = append(sl.Endpoints, h)
-			}
-			all = append(all, sl)
-		}
-		var want []netip.Addr
-		for f := range best {
-			addrs := slices.SortedFunc(maps.Keys(best[f]), func(a, b netip.Addr) int {
-				return cmp.Or(cmp.Compare(best[f][a], best[f][b]), a.Compare(b))
-			})
-			addrs = addrs[:min(len(addrs), MaxEndpoints)]
-			slices.SortFunc(addrs, netip.Addr.Compare)
-			want = append(want, addrs...)
-		}
-		es, more := collect(Port{Name: "http", Protocol: corev1.ProtocolTCP}, all, 20_000)
-		var got []netip.Addr
-		for _, e := range es {
-			got = append(got, e.Addr)
-			if best[family(e.Addr)][e.Addr] != e.State {
-				t.Fatalf("seed %d: %v is in state %d", seed, e.Addr, e.State)
-			}
-		}
-		for f := range best {
-			if more[f] != (len(best[f]) > MaxEndpoints) {
-				t.Errorf("seed %d: of %d there are more than the first: %t", seed, len(best[f]), more[f])
-			}
-		}
-		if !slices.Equal(got, want) {
-			t.Fatalf("seed %d: %d endpoints, want %d", seed, len(got), len(want))
-		}
-	}
-	all := make([]Slice, 300)
-	for i := range all {
-		all[i] = Slice{Name: fmt.Sprint("slice-", i), Ports: []SlicePort{{"http", corev1.ProtocolTCP, 8080}}}
-		for n := range 333 {
-			all[i].Endpoints = append(all[i].Endpoints, Host{Addr: netip.AddrFrom4([4]byte{10, byte(i / 250), byte(i % 250), byte(n % 250)}), State: Serving})
-		}
-	}
-	if cost := allocated(func() { collect(Port{Name: "http", Protocol: corev1.ProtocolTCP}, all, 99_900) }); cost > 500_000 {
-		t.Errorf("%d bytes are allocated for the first 1 000 of 99 900 endpoints", cost)
-	}
-}
-
-// L3: ports missing in all slices are searched in a bounded number of slices.
-func TestPortsThatNoSliceHas(t *testing.T) {
-	all := make([]Slice, 300)
-	for i := range all {
-		all[i] = Slice{Name: fmt.Sprint("slice-", i), Ports: []SlicePort{{"other", corev1.ProtocolTCP, 8080}}, Endpoints: []Host{{State: Serving}}}
-	}
-	r := Resolve(New(many(10_000)), all)
-	if text := fmt.Sprint(r.Problems); r.Served != maxCandidates/300 || !strings.Contains(text, "its 300 endpoint slices have more than 100000 in all") {
-		t.Errorf("%d ports are served: %s", r.Served, text)
-	}
-}
-
-// L3: the list of 48 000 frontends takes little more than its own size.
-func TestManyFrontends(t *testing.T) {
-	s := many(12_000)
-	s.Spec.Type, s.Spec.ClusterIPs = corev1.ServiceTypeNodePort, append(s.Spec.ClusterIPs, "fd02::1")
-	for i := range s.Spec.Ports {
-		s.Spec.Ports[i].NodePort = int32(20_000 + i)
-	}
-	r := Resolved{Service: New(s)}
-	n := 0
-	cost := allocated(func() { n = len(r.Frontends(Network{})) })
-	if n != 48_000 || cost > 5_000_000 {
-		t.Errorf("%d frontends, %d bytes are allocated", n, cost)
-	}
-}
-
-// allocated returns the number of bytes allocated by f.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
 }
 
 // L3: the variables of nodes are part of the cost: each node with endpoints has the Service's IPv6 addresses, and all
@@ -340,11 +233,11 @@ func TestVariablesAreCounted(t *testing.T) {
 	r, at, bytes := resolve(s, sl), crowd(nodes), 0
 	at.Subnets = append(at.Subnets, netip.MustParsePrefix("fd00::/16"))
 	for i := range nodes {
-		for k, v := range r.Variables(fmt.Sprintf("node-%d", i), r.ByGateway(at.Subnets)) {
+		for k, v := range Variables(&r, fmt.Sprintf("node-%d", i), ByGateway(&r, at.Subnets)) {
 			bytes += len(k) + len(v)
 		}
 	}
-	if c := r.layout(at).cost(); c.bytes < bytes || bytes < maxBytes {
+	if c := New(&r, at).cost(); c.bytes < bytes || bytes < maxBytes {
 		t.Errorf("a cost of %d, variables of %d bytes", c.bytes, bytes)
 	}
 }
@@ -359,10 +252,27 @@ func TestHintsOfNobodyCostNothing(t *testing.T) {
 			}
 			return text
 		}
-		r, at := resolve(many(1000), spread(100, 1000, hints)...), crowd(1000)
+		r, at := resolve(objects.Many(1000), spread(100, 1000, hints)...), crowd(1000)
 		var c cost
-		if alloc := allocated(func() { c = r.layout(at).cost() }); alloc > 20<<20 {
+		if alloc := allocated(func() { c = New(&r, at).cost() }); alloc > 20<<20 {
 			t.Errorf("%s: %d bytes to know of %d rows and %d bytes", kind, alloc, c.rows, c.bytes)
 		}
 	}
+}
+
+func resolve(s *corev1.Service, slices ...*discoveryv1.EndpointSlice) service.Resolved {
+	var all []service.Slice
+	for _, sl := range slices {
+		all = append(all, service.NewSlice(sl, strings.Clone))
+	}
+	return service.Resolve(service.New(s), all)
+}
+
+// allocated returns the number of bytes allocated by f.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
 }

@@ -1,4 +1,4 @@
-package service
+package loadbalancer
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -20,21 +21,19 @@ import (
 )
 
 // around is a cluster of hosts with an address of each family.
-func around() Surroundings {
+func around() Inputs {
 	pods := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("fd00::/48")}
 	join := []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")}
-	return Surroundings{
-		Network: Network{
+	return Inputs{
+		Network: service.Network{
 			Ranges: servicecidr.Ranges{netip.MustParsePrefix("172.16.1.0/24"), netip.MustParsePrefix("fd02::/112")}, Inside: append(pods, join...),
 			Hosts: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::1")},
 		},
-		Nodes: []Node{{"n1", "east"}, {"n2", "west"}, {"n3", "west"}, {"n4", ""}},
+		Nodes: []service.Node{{Name: "n1", Zone: "east"}, {Name: "n2", Zone: "west"}, {Name: "n3", Zone: "west"}, {Name: "n4", Zone: ""}},
 		Gateways: map[string]Gateway{
 			"gw1": {"n1", []netip.Addr{netip.MustParseAddr("198.18.1.1")}}, "gw2": {"n2", []netip.Addr{netip.MustParseAddr("198.18.1.2")}}, "gw9": {},
 		},
 		Selection: Selection{Userspace: true}, Subnets: pods, Addresses: [2]int{1, 1},
-		Returns: map[string][]netip.Addr{"n1": {netip.MustParseAddr("100.64.0.2"), netip.MustParseAddr("fd98::2")}},
-		Homes:   map[string][]netip.Prefix{"n1": {netip.MustParsePrefix("10.0.1.0/24")}},
 	}
 }
 
@@ -42,7 +41,7 @@ func around() Surroundings {
 func balancers(s *corev1.Service, slices ...*discoveryv1.EndpointSlice) map[string]string {
 	r := resolve(s, slices...)
 	out := map[string]string{}
-	for _, row := range r.Rows(around()) {
+	for _, row := range New(&r, around()).Rows() {
 		id := strings.TrimPrefix(row.ID, "service/default/web/")
 		out[id] = short(row, id)
 	}
@@ -55,14 +54,6 @@ func short(row nb.Row, id string) string {
 	text = strings.Replace(text, ` name="`+names.LoadBalancer(row.ID)+`"`, "", 1)
 	return strings.Replace(text, `name="`+names.LoadBalancer(row.ID)+`" `, "", 1)
 }
-
-func nodePort(s *corev1.Service) {
-	s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30082
-}
-
-func sticky(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }
-
-func dual(s *corev1.Service) { s.Spec.ClusterIPs = []string{"172.16.1.10", "fd02::a"} }
 
 func TestRows(t *testing.T) {
 	local := corev1.ServiceInternalTrafficPolicyLocal
@@ -79,22 +70,22 @@ func TestRows(t *testing.T) {
 		{"check 43: no endpoints are refused", nil, nil, map[string]string{
 			"tcp": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
-		{"dual stack in one row", dual, []*discoveryv1.EndpointSlice{a, six}, map[string]string{
+		{"dual stack in one row", objects.Dual, []*discoveryv1.EndpointSlice{a, six}, map[string]string{
 			"tcp": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", [fd02::a]:80="[fd00::3]:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
-		{"check 45: NodePort on each host", nodePort, []*discoveryv1.EndpointSlice{a}, map[string]string{
+		{"check 45: NodePort on each host", objects.NodePort, []*discoveryv1.EndpointSlice{a}, map[string]string{
 			"tcp":       `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 			"tcp/node4": `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={^ovn_k8s_address4_0:30082="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 		{"check 46: external IP", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.9"} }, []*discoveryv1.EndpointSlice{a}, map[string]string{
 			"tcp": `options={neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 203.0.113.9:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
-		{"internal policy Local", func(s *corev1.Service) { dual(s); s.Spec.InternalTrafficPolicy = &local }, []*discoveryv1.EndpointSlice{a, six}, map[string]string{
+		{"internal policy Local", func(s *corev1.Service) { objects.Dual(s); s.Spec.InternalTrafficPolicy = &local }, []*discoveryv1.EndpointSlice{a, six}, map[string]string{
 			"tcp/node4": `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" vips={172.16.1.10:80="^ovn_k8s_default.web.tcp.80.near4"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 			"tcp/node6": `options={address-family="ipv6", reject="true", template="true"} protocol="tcp" vips={^ovn_k8s_default.web.vip.fd02_0000_0000_0000_0000_0000_0000_000a:80="^ovn_k8s_default.web.tcp.80.near6"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 		{"external policy Local", func(s *corev1.Service) {
-			nodePort(s)
+			objects.NodePort(s)
 			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
 			"tcp":        `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
@@ -102,7 +93,7 @@ func TestRows(t *testing.T) {
 			"tcp/local4": `options={address-family="ipv4", reject="true", skip_snat="true", template="true"} protocol="tcp" vips={^ovn_k8s_address4_0:30082="^ovn_k8s_default.web.tcp.80.local4"} in=Load_Balancer_Group/ovn-k8s-gateways.load_balancer`,
 		}},
 		{"external policy Local and a host's own endpoint: where that is, clients do not keep their address", func(s *corev1.Service) {
-			nodePort(s)
+			objects.NodePort(s)
 			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 		}, []*discoveryv1.EndpointSlice{objects.Slice("a", 8080, "192.0.2.2@n2", "10.0.3.4@n3")}, map[string]string{
 			"tcp":           `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.3.4:8080,192.0.2.2:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
@@ -111,16 +102,16 @@ func TestRows(t *testing.T) {
 		}},
 		// P12: OVN's affinity_timeout drops each client's first packet. L3: templates need no product of nodes and endpoints.
 		{"affinity: endpoints by the client's address, on each host", func(s *corev1.Service) {
-			nodePort(s)
-			sticky(s)
+			objects.NodePort(s)
+			objects.Sticky(s)
 		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
 			"tcp":       `options={reject="true"} protocol="tcp" selection_fields=["ip_src"] vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 			"tcp/node4": `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" selection_fields=["ip_src"] vips={^ovn_k8s_address4_0:30082="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 		{"affinity of both families, by MAC where ip_src is IPv4's only", func(s *corev1.Service) {
-			dual(s)
-			nodePort(s)
-			sticky(s)
+			objects.Dual(s)
+			objects.NodePort(s)
+			objects.Sticky(s)
 		}, []*discoveryv1.EndpointSlice{six}, map[string]string{
 			"tcp":       `options={reject="true"} protocol="tcp" selection_fields=["ip_src"] vips={172.16.1.10:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 			"tcp/ip6":   `options={reject="true"} protocol="tcp" selection_fields=["eth_src"] vips={[fd02::a]:80="[fd00::3]:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
@@ -128,8 +119,8 @@ func TestRows(t *testing.T) {
 			"tcp/node6": `options={address-family="ipv6", reject="true", template="true"} protocol="tcp" selection_fields=["eth_src"] vips={^ovn_k8s_address6_0:30082="[fd00::3]:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 		{"affinity and external policy Local", func(s *corev1.Service) {
-			nodePort(s)
-			sticky(s)
+			objects.NodePort(s)
+			objects.Sticky(s)
 			s.Spec.ExternalIPs, s.Spec.ExternalTrafficPolicy = []string{"203.0.113.9"}, corev1.ServiceExternalTrafficPolicyLocal
 		}, []*discoveryv1.EndpointSlice{objects.Slice("a", 8080, "10.0.1.3@n1")}, map[string]string{
 			"tcp":        `options={reject="true"} protocol="tcp" selection_fields=["ip_src"] vips={172.16.1.10:80="10.0.1.3:8080", 203.0.113.9:80="10.0.1.3:8080"} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
@@ -137,7 +128,7 @@ func TestRows(t *testing.T) {
 			"tcp/local4": `options={address-family="ipv4", reject="true", skip_snat="true", template="true"} protocol="tcp" selection_fields=["ip_src"] vips={203.0.113.9:80="^ovn_k8s_default.web.tcp.80.local4", ^ovn_k8s_address4_0:30082="^ovn_k8s_default.web.tcp.80.local4"} in=Load_Balancer_Group/ovn-k8s-gateways.load_balancer`,
 		}},
 		{"affinity and internal policy Local", func(s *corev1.Service) {
-			sticky(s)
+			objects.Sticky(s)
 			s.Spec.InternalTrafficPolicy = &local
 		}, []*discoveryv1.EndpointSlice{a}, map[string]string{
 			"tcp/node4": `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" selection_fields=["ip_src"] vips={172.16.1.10:80="^ovn_k8s_default.web.tcp.80.near4"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
@@ -154,7 +145,7 @@ func TestRows(t *testing.T) {
 			"tcp/near/zone/west": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.2.4:8080"} in=Logical_Switch/n3.load_balancer`,
 		}},
 		{"external policy Local without endpoints: refused, at an IPv6 address too", func(s *corev1.Service) {
-			dual(s)
+			objects.Dual(s)
 			s.Spec.ExternalIPs, s.Spec.ExternalTrafficPolicy = []string{"2001:db8::9"}, corev1.ServiceExternalTrafficPolicyLocal
 		}, nil, map[string]string{
 			"tcp":         `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="", [2001:db8::9]:80="", [fd02::a]:80=""} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
@@ -168,7 +159,7 @@ func TestRows(t *testing.T) {
 			"tcp": `options={neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", 198.51.100.1:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 		{"source ranges of one family", func(s *corev1.Service) {
-			dual(s)
+			objects.Dual(s)
 			s.Spec.Type = corev1.ServiceTypeLoadBalancer
 			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "198.51.100.7/32"}
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "2001:db8::9"}}
@@ -178,7 +169,7 @@ func TestRows(t *testing.T) {
 			"sources/open":   `action="allow" direction="from-lport" match="(ip4.dst == 198.51.100.1 && tcp.dst == 80 && ip4.src == {192.0.2.0/24, 198.51.100.7/32})" priority=1001 in=Port_Group/ovn_k8s_entries.acls`,
 		}},
 		{"source ranges of several addresses", func(s *corev1.Service) {
-			dual(s)
+			objects.Dual(s)
 			s.Spec.Type = corev1.ServiceTypeLoadBalancer
 			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53}, corev1.ServicePort{Name: "tls", Port: 443})
 			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "2001:db8:1::/48", "198.51.100.7/32"}
@@ -190,7 +181,7 @@ func TestRows(t *testing.T) {
 			"sources/open":   `action="allow" direction="from-lport" match="(ip4.dst == {198.51.100.1, 198.51.100.2} && (tcp.dst == {80, 443} || udp.dst == 53) && ip4.src == {192.0.2.0/24, 198.51.100.7/32}) || (ip6.dst == 2001:db8::9 && (tcp.dst == {80, 443} || udp.dst == 53) && ip6.src == 2001:db8:1::/48)" priority=1001 in=Port_Group/ovn_k8s_entries.acls`,
 		}},
 		{"source ranges that let everybody in, and an external IP", func(s *corev1.Service) {
-			dual(s)
+			objects.Dual(s)
 			s.Spec.Type, s.Spec.ExternalIPs = corev1.ServiceTypeLoadBalancer, []string{"2001:db8::9"}
 			s.Spec.LoadBalancerSourceRanges = []string{"0.0.0.0/0"}
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "2001:db8::9"}}
@@ -213,12 +204,12 @@ func TestRows(t *testing.T) {
 // P13: endpoints are chosen by the ports of connections only where a chassis has the userspace datapath; affinity is a
 // hash of the client's address everywhere, in one row where the schema has a field for IPv6.
 func TestSelection(t *testing.T) {
-	s := objects.Web(dual, nodePort, func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.9"} })
+	s := objects.Web(objects.Dual, objects.NodePort, func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.9"} })
 	fields := func(s *corev1.Service, sel Selection) string {
 		at, all := around(), map[string]bool{}
 		at.Selection = sel
 		r := resolve(s, objects.Slice("a", 8080, "10.0.1.3@n1"))
-		for _, row := range r.Rows(at) {
+		for _, row := range New(&r, at).Rows() {
 			all[fmt.Sprint(row.Model.(*nbdb.LoadBalancer).SelectionFields)] = true
 		}
 		return fmt.Sprint(slices.Sorted(maps.Keys(all)))
@@ -233,7 +224,7 @@ func TestSelection(t *testing.T) {
 			t.Errorf("%+v: %s, want %s", sel, got, want)
 		}
 	}
-	sticky(s)
+	objects.Sticky(s)
 	for sel, want := range map[Selection]string{
 		{}:                                  "[[eth_src] [ip_src]]",
 		{Userspace: true}:                   "[[eth_src] [ip_src]]",
@@ -248,17 +239,17 @@ func TestSelection(t *testing.T) {
 // A host without an endpoint has no variable, and so no frontend.
 func TestVariablesOfAHost(t *testing.T) {
 	local := corev1.ServiceInternalTrafficPolicyLocal
-	r := resolve(objects.Web(func(s *corev1.Service) { dual(s); s.Spec.InternalTrafficPolicy = &local }),
+	r := resolve(objects.Web(func(s *corev1.Service) { objects.Dual(s); s.Spec.InternalTrafficPolicy = &local }),
 		objects.Slice("a", 8080, "10.0.1.3@n1", "10.0.2.4@n2"), objects.Slice("six", 8080, "fd00::3@n1"))
 	want := map[string]string{
 		"ovn_k8s_default.web.tcp.80.near4":                                "10.0.1.3:8080",
 		"ovn_k8s_default.web.tcp.80.near6":                                "[fd00::3]:8080",
 		"ovn_k8s_default.web.vip.fd02_0000_0000_0000_0000_0000_0000_000a": "fd02::a",
 	}
-	if diff := cmp.Diff(want, r.Variables("n1", false)); diff != "" {
+	if diff := cmp.Diff(want, Variables(&r, "n1", false)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := r.Variables("n3", false); len(got) != 0 {
+	if got := Variables(&r, "n3", false); len(got) != 0 {
 		t.Errorf("a host without endpoints has %v", got)
 	}
 }
@@ -278,7 +269,7 @@ func TestCheck44UDPGoesToTheUDPBalancerOnly(t *testing.T) {
 }
 
 func TestCheck47NamedTargetPorts(t *testing.T) {
-	// Endpoints of pods without the port name are in no slice with the port.
+	// service.Endpoints of pods without the port name are in no slice with the port.
 	other := objects.Slice("b", 9090, "10.0.2.4@n2")
 	none := "metrics"
 	without := objects.Slice("c", 1, "10.0.2.5@n2")
@@ -309,7 +300,7 @@ func TestWhatRowsFindWrong(t *testing.T) {
 		},
 	} {
 		r := resolve(objects.Web(change))
-		rows := r.Rows(around())
+		rows := New(&r, around()).Rows()
 		if len(rows) == 0 || len(r.Problems) != 1 || !strings.Contains(fmt.Sprint(r.Problems), want) {
 			t.Errorf("got %q, want %q, and %d rows", r.Problems, want, len(rows))
 		}
@@ -326,12 +317,12 @@ func TestNoGatewayHasTheAddressOfAnotherHost(t *testing.T) {
 	for _, policy := range []corev1.ServiceExternalTrafficPolicy{corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal} {
 		for _, affinity := range []corev1.ServiceAffinity{corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP} {
 			t.Run(fmt.Sprint(policy, " ", affinity), func(t *testing.T) {
-				s := objects.Web(nodePort)
+				s := objects.Web(objects.NodePort)
 				s.Spec.ExternalTrafficPolicy, s.Spec.SessionAffinity = policy, affinity
 				s.Spec.ExternalIPs = []string{"192.0.2.1", "198.18.1.1", "203.0.113.9"}
 				r := resolve(s, objects.Slice("a", 8080, "10.0.1.3@n1"))
 				has := map[string][]string{} // by VIP: the routers and groups with it
-				for _, row := range r.Rows(at) {
+				for _, row := range New(&r, at).Rows() {
 					if lb, ok := row.Model.(*nbdb.LoadBalancer); ok {
 						for vip := range lb.Vips {
 							has[vip] = append(has[vip], row.In[0].ID)
@@ -349,14 +340,25 @@ func TestNoGatewayHasTheAddressOfAnotherHost(t *testing.T) {
 				if len(has[outside]) == 0 {
 					t.Errorf("%s is nowhere", outside)
 				}
-				for _, w := range r.Summaries(at) {
+				for _, w := range New(&r, at).Summaries() {
 					for _, name := range w.Balancers {
-						if !slices.ContainsFunc(r.Rows(at), func(row nb.Row) bool { return row.ID == name || strings.HasSuffix(name, "/GATEWAY") }) {
+						if !slices.ContainsFunc(New(&r, at).Rows(), func(row nb.Row) bool { return row.ID == name || strings.HasSuffix(name, "/GATEWAY") }) {
 							t.Errorf("%s is in %s, which there is not", w.Name, name)
 						}
 					}
 				}
 			})
 		}
+	}
+}
+
+// A Service refused on a node has no variables there.
+func TestVariablesWhereRefused(t *testing.T) {
+	s := objects.Web(objects.NodePort)
+	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	r := resolve(s, objects.Slice("a", 8080, "10.0.1.3@n1", "10.0.2.4@n2"))
+	r.RefuseOn(map[string]int{"n1": 3000})
+	if n, m := len(Variables(&r, "n1", false)), len(Variables(&r, "n2", false)); n != 0 || m != 1 {
+		t.Errorf("refused on n1: %d variables there, %d on n2", n, m)
 	}
 }

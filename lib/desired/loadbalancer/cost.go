@@ -1,4 +1,4 @@
-package service
+package loadbalancer
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/ipnet"
 )
 
@@ -97,23 +98,35 @@ const (
 // addrBytes is the size of an address and port in a list, by family.
 func addrBytes(f int) int { return []int{22, 48}[f] }
 
-// Weight is the weight of r, see cost. It reports false if r exceeds its own limits, and has
+// Weight is the weight of the Service, see cost. It reports false if the Service exceeds its own limits, and has
 // neither Rows nor Variables.
-func (r *Resolved) Weight(at Surroundings) (weight int, ok bool) {
-	if !r.Ours {
+func (l *Balancers) Weight() (weight int, ok bool) {
+	if !l.Ours {
 		return 0, true
 	}
-	c := r.layout(at).cost()
+	c := l.cost()
 	if c.over() != "" {
 		return 0, false
 	}
 	return c.weight, true
 }
 
+// An estimate sums up the cost of load balancers.
+type estimate struct {
+	*Balancers
+	sum cost
+}
+
 // cost computes the cost of all rows of l, in time linear in endpoints, frontends, nodes and gateways. For a Service
 // above the limits because places differ, it is only a part.
-func (l *layout) cost() cost {
-	var c cost
+func (l *Balancers) cost() cost {
+	e := estimate{Balancers: l}
+	return e.all()
+}
+
+// all is the cost of all rows.
+func (l *estimate) all() cost {
+	c := &l.sum
 	name := 3 * len(l.balancerName(corev1.ProtocolSCTP)) // name and two external_ids
 	used, gateways, split := map[corev1.Protocol]bool{}, map[corev1.Protocol]int{}, 1
 	if l.Affinity > 0 {
@@ -127,59 +140,59 @@ func (l *layout) cost() cost {
 	if l.ExternalLocal {
 		c.row(len(used)*len(l.at.Gateways)*split, name+nodeBytes)
 	}
-	variable := len(l.portVariable(Port{Protocol: corev1.ProtocolSCTP, Port: 65535}, "local", 1)) + 8
+	variable := len(l.portVariable(service.Port{Protocol: corev1.ProtocolSCTP, Port: 65535}, "local", 1)) + 8
 	for i := range l.Ports {
 		for f, any := range ipnet.Families() {
 			all := l.Endpoints[i].Of(any)
-			l.costFrontends(&c, i, f, all.Cluster(), variable)
+			l.addFrontends(i, f, all.Cluster(), variable)
 		}
 		p := l.Ports[i].Protocol
-		gateways[p] = max(gateways[p], l.costGateways(&c, i))
+		gateways[p] = max(gateways[p], l.addGateways(i))
 	}
 	for _, n := range gateways {
 		c.weight += n * singleRow
 	}
-	l.costVariables(&c, variable)
-	c.row(len(l.places)*len(used)*split, name+nodeBytes)
-	c.weight += len(l.places) * len(used) * singleRow
-	for _, at := range l.places {
+	l.addVariables(variable)
+	c.row(len(l.near.places)*len(used)*split, name+nodeBytes)
+	c.weight += len(l.near.places) * len(used) * singleRow
+	for _, at := range l.near.places {
 		c.add(len(at.nodes), nodeBytes)
 	}
-	l.costReturns(&c)
-	l.costSources(&c)
-	return c
+	l.addReplies()
+	l.addSources()
+	return l.sum
 }
 
-// costFrontends adds the frontends of port number i of a family.
-func (l *layout) costFrontends(c *cost, i, f int, all Endpoints, variable int) {
+// addFrontends adds the frontends of port number i of a family.
+func (l *estimate) addFrontends(i, f int, all service.Endpoints, variable int) {
 	value := len(all) * addrBytes(f)
 	frontend := addrBytes(f) + variable
 	for _, to := range l.frontends[i] {
 		switch {
 		case to.Family != f:
-		case to.Kind == NodePort:
-			c.add(l.at.Addresses[f], 2*frontend+value)
-			c.weigh(l.weighed(f), len(all))
+		case to.Kind == service.NodePort:
+			l.sum.add(l.at.Addresses[f], 2*frontend+value)
+			l.sum.weigh(l.weighed(f), len(all))
 		case to.IsOutside():
-			c.frontends(2, 2*frontend+value, len(all))
-		case l.differs[i][f] && c.over() != "": // ports times places would take too long
-		case l.index(i, f) == nil:
-			c.frontends(1, 2*frontend+value, len(all))
+			l.sum.frontends(2, 2*frontend+value, len(all))
+		case l.near.differs[i][f] && l.sum.over() != "": // ports times places would take too long
+		case l.near.index(i, f) == nil:
+			l.sum.frontends(1, 2*frontend+value, len(all))
 		default:
-			for _, at := range l.places {
-				near, _ := l.near(to, at)
-				c.single(frontend+len(near)*addrBytes(f), len(near))
+			for _, at := range l.near.places {
+				near, _ := l.near.at(to, at)
+				l.sum.single(frontend+len(near)*addrBytes(f), len(near))
 			}
 		}
 	}
 }
 
 // weighed is the number of frontends of a NodePort with a weight, in a family.
-func (l *layout) weighed(f int) int { return min(l.at.Addresses[f], maxWeighed) }
+func (l *estimate) weighed(f int) int { return min(l.at.Addresses[f], maxWeighed) }
 
 // sharedBalancers is the number of load balancers of a protocol in groups: see Rows.
-func (l *layout) sharedBalancers() int {
-	n, nodePorts := 1, slices.ContainsFunc(l.Ports, func(p Port) bool { return p.NodePort != 0 })
+func (l *estimate) sharedBalancers() int {
+	n, nodePorts := 1, slices.ContainsFunc(l.Ports, func(p service.Port) bool { return p.NodePort != 0 })
 	if nodePorts || l.InternalLocal {
 		n += len(l.ClusterIPs)
 	}
@@ -189,9 +202,9 @@ func (l *layout) sharedBalancers() int {
 	return n
 }
 
-// costVariables adds the variables of all nodes: all endpoints, also those not used elsewhere, and for each node the
+// addVariables adds the variables of all nodes: all endpoints, also those not used elsewhere, and for each node the
 // IPv6 addresses with endpoints there.
-func (l *layout) costVariables(c *cost, variable int) {
+func (l *estimate) addVariables(variable int) {
 	if !l.ByNode() {
 		return
 	}
@@ -199,22 +212,22 @@ func (l *layout) costVariables(c *cost, variable int) {
 	for _, es := range l.Endpoints {
 		used += len(es)
 		for _, e := range es {
-			c.add(2, addrBytes(family(e.Addr))+variable)
+			l.sum.add(2, addrBytes(ipnet.Family(e.Addr))+variable)
 			if !e.Addr.Is4() {
 				nodes[e.Node] = true
 			}
 		}
 	}
-	c.add(2*(l.Candidates-used), addrBytes(1))
+	l.sum.add(2*(l.Candidates-used), addrBytes(1))
 	for _, a := range slices.Concat(l.ClusterIPs, l.Outside) {
-		six += family(a)
+		six += ipnet.Family(a)
 	}
-	c.add(len(nodes)*six, variable+addrBytes(1))
+	l.sum.add(len(nodes)*six, variable+addrBytes(1))
 }
 
-// costGateways adds the frontends of port number i at each gateway, and returns the number of gateways with some. Each
+// addGateways adds the frontends of port number i at each gateway, and returns the number of gateways with some. Each
 // endpoint is on one node.
-func (l *layout) costGateways(c *cost, i int) (rows int) {
+func (l *estimate) addGateways(i int) (rows int) {
 	if !l.ExternalLocal || !l.byGateway {
 		return 0
 	}
@@ -222,7 +235,7 @@ func (l *layout) costGateways(c *cost, i int) (rows int) {
 	for _, f := range l.frontends[i] {
 		n, weighed := 1, 1
 		switch {
-		case f.Kind == NodePort:
+		case f.Kind == service.NodePort:
 			n, weighed = l.at.Addresses[f.Family], l.weighed(f.Family)
 		case !f.IsOutside():
 			continue
@@ -232,33 +245,33 @@ func (l *layout) costGateways(c *cost, i int) (rows int) {
 		if endpoints > 0 { // without any, all gateways have the frontend: see addAtGateways
 			at = min(at, endpoints)
 		}
-		c.weight += weighed * (at*singleFrontend + endpoints*endpointWeight)
+		l.sum.weight += weighed * (at*singleFrontend + endpoints*endpointWeight)
 		rows = max(rows, at)
 	}
-	c.add(frontends*len(l.at.Gateways), width+8)
-	c.add(frontends*len(l.Endpoints[i]), width)
+	l.sum.add(frontends*len(l.at.Gateways), width+8)
+	l.sum.add(frontends*len(l.Endpoints[i]), width)
 	return rows
 }
 
-// costReturns adds the Service's share of ReturnRows.
-func (l *layout) costReturns(c *cost) {
+// addReplies adds the Service's share of the routes for replies: see package replyroute.
+func (l *estimate) addReplies() {
 	if !l.ExternalLocal {
 		return
 	}
 	for _, es := range l.Endpoints {
-		c.add(len(es), addrBytes(1)+2*portBytes+len("(ip6.src ==  && sctp.src == {}) || "))
+		l.sum.add(len(es), addrBytes(1)+2*portBytes+len("(ip6.src ==  && sctp.src == {}) || "))
 	}
 }
 
-// costSources adds the ACLs of source ranges.
-func (l *layout) costSources(c *cost) {
+// addSources adds the ACLs of source ranges.
+func (l *estimate) addSources() {
 	all := l.guardedAddresses()
 	if len(all) == 0 {
 		return
 	}
-	c.row(2, 3*len(l.Unit()))
+	l.sum.row(2, 3*len(l.Unit()))
 	for _, d := range all {
-		c.add(1, 2*(len(d.ports)+64)+len(l.SourceRanges)*prefixBytes)
-		c.add(2*len(d.addrs), prefixBytes)
+		l.sum.add(1, 2*(len(d.ports)+64)+len(l.SourceRanges)*prefixBytes)
+		l.sum.add(2*len(d.addrs), prefixBytes)
 	}
 }

@@ -1,4 +1,4 @@
-package service
+package loadbalancer
 
 import (
 	"fmt"
@@ -19,14 +19,14 @@ func TestSummaries(t *testing.T) {
 		change func(*corev1.Service)
 		want   string
 	}{
-		{"hints and affinity", func(s *corev1.Service) { nodePort(s); sticky(s) }, `
+		{"hints and affinity", func(s *corev1.Service) { objects.NodePort(s); objects.Sticky(s) }, `
 clusterIP 172.16.1.10:80/TCP | 2 | for clients of others; clients stay by their address | tcp/near/others
 clusterIP 172.16.1.10:80/TCP | 1 | for clients of zone east; clients stay by their address | tcp/near/zone/east
 clusterIP 172.16.1.10:80/TCP | 1 | for clients of zone west; clients stay by their address | tcp/near/zone/west
 nodePort 30082/TCP | 2 | clients stay by their address | tcp/node4`},
 		{"policies and source ranges", func(s *corev1.Service) {
 			local := corev1.ServiceInternalTrafficPolicyLocal
-			nodePort(s)
+			objects.NodePort(s)
 			s.Spec.Type, s.Spec.InternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, &local
 			s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = corev1.ServiceExternalTrafficPolicyLocal, 32000
 			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
@@ -41,7 +41,7 @@ nodePort 30082/TCP | 2 | from outside each on its own node only; health checks a
 			tt.change(s)
 			r := resolve(s, a)
 			var got strings.Builder
-			for _, w := range r.Summaries(around()) {
+			for _, w := range New(&r, around()).Summaries() {
 				fmt.Fprintf(&got, "\n%s | %d | %s | %s", w.Name, len(w.Endpoints), strings.Join(w.Notes, "; "),
 					strings.ReplaceAll(strings.Join(w.Balancers, " "), "service/default/web/", ""))
 			}

@@ -1,10 +1,11 @@
-package service
+package loadbalancer
 
 import (
 	"cmp"
 	"slices"
 	"strings"
 
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -25,14 +26,14 @@ const ipv6Source nbdb.LoadBalancerSelectionFields = "ipv6_src"
 //
 // Affinity is a hash of the client's address. OVN's affinity_timeout drops the packet from which it learns a client
 // (northd.c, commit_lb_aff), and does not work in templates. A hash has no timeout: a client stays for longer.
-func (r *Resolved) selectBy(s Selection, rows []nb.Row) []nb.Row {
+func (l *Balancers) selectBy(s Selection, rows []nb.Row) []nb.Row {
 	var out []nb.Row
 	for _, row := range rows {
 		switch lb := row.Model.(*nbdb.LoadBalancer); {
-		case r.Affinity > 0:
+		case l.Affinity > 0:
 			out = append(out, bySource(row, s)...)
 			continue
-		case s.Userspace && r.throughGateways(row):
+		case s.Userspace && l.throughGateways(row):
 			lb.SelectionFields = connectionFields()
 		}
 		out = append(out, row)
@@ -44,16 +45,16 @@ func (r *Resolved) selectBy(s Selection, rows []nb.Row) []nb.Row {
 // On the way to a pod on the gateway's node the userspace datapath would drop their packets at the seventh
 // recirculation (MAX_RECIRC_DEPTH in dpif-netdev.c): a choice by the datapath's hash takes one, a choice by fields
 // does not. On the kernel's datapath fields cost an upcall for each connection.
-func (r *Resolved) throughGateways(row nb.Row) bool {
+func (l *Balancers) throughGateways(row nb.Row) bool {
 	lb := row.Model.(*nbdb.LoadBalancer)
 	switch {
 	case row.In[0].Table == nbdb.LogicalRouterTable:
-		return !r.ExternalLocal
+		return !l.ExternalLocal
 	case row.In[0].ID != names.LoadBalancerGroup:
 		return false
 	}
 	for vip := range lb.Vips {
-		if r.isOuter(vip) {
+		if l.isOuter(vip) {
 			return true
 		}
 	}
@@ -96,22 +97,14 @@ func isIPv6(vip string) bool {
 	return strings.HasPrefix(vip, "[") || strings.HasPrefix(vip, "^") && !strings.HasPrefix(vip, "^"+AddressVariable(0, 0)[:len(addressPrefix)+1])
 }
 
-// backends is the value of a frontend in Load_Balancer.vips.
-func (r *Resolved) backends(es Endpoints) string {
-	if r.Affinity > 0 {
-		es = placed(es)
-	}
-	return backends(es)
-}
-
 // placed orders endpoints: when one is added or removed, nearly all others keep their places. Open vSwitch chooses
 // among places by rendezvous hashing, so few clients change their endpoint.
 //
 // Each endpoint has a sequence of places, and takes the first free one.
-func placed(es Endpoints) Endpoints {
+func placed(es service.Endpoints) service.Endpoints {
 	type candidate struct {
 		hash uint64
-		Endpoint
+		service.Endpoint
 	}
 	all := make([]candidate, len(es))
 	for i, e := range es {
@@ -124,7 +117,7 @@ func placed(es Endpoints) Endpoints {
 	slices.SortStableFunc(all, func(a, b candidate) int {
 		return cmp.Compare(a.hash, b.hash)
 	})
-	out, full := make(Endpoints, len(es)), make([]bool, len(es))
+	out, full := make(service.Endpoints, len(es)), make([]bool, len(es))
 	for _, c := range all {
 		at, key := 0, c.hash
 		for key = mix(key); ; key = mix(key) {

@@ -1,4 +1,4 @@
-package service
+package loadbalancer
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/ipnet"
 )
 
@@ -17,23 +18,22 @@ type Summary struct {
 	// Addr is set if it is an address outside.
 	Addr netip.Addr
 	// Endpoints are those for new connections. Without any, connections are rejected.
-	Endpoints Endpoints
+	Endpoints service.Endpoints
 	// Notes describe exceptions in Kubernetes' terms.
 	Notes []string
 	// Balancers are the IDs of the load balancers with the frontend.
 	Balancers []string
 }
 
-// Summaries returns the frontends of r for people, in the order of Frontends. A NodePort has one for both families,
+// Summaries returns the frontends of the Service for people, in the order of Frontends. A NodePort has one for both families,
 // and a cluster IP with hints one for each group of nodes.
-func (r *Resolved) Summaries(at Surroundings) []Summary {
+func (l *Balancers) Summaries() []Summary {
 	var out []Summary
-	l := r.layout(at)
 	for _, frontends := range l.frontends {
-		nodePort := Summary{Notes: r.notes(r.externalNotes()...)}
+		nodePort := Summary{Notes: l.notes(l.externalNotes()...)}
 		for _, f := range frontends {
 			switch {
-			case f.Kind == ClusterIP:
+			case f.Kind == service.ClusterIP:
 				out = append(out, l.clusterSummaries(f)...)
 			case f.IsOutside():
 				out = append(out, l.outsideSummary(f))
@@ -50,13 +50,13 @@ func (r *Resolved) Summaries(at Surroundings) []Summary {
 }
 
 // clusterSummaries are those of a cluster IP: several, if nodes have different endpoints.
-func (l *layout) clusterSummaries(f Frontend) (out []Summary) {
+func (l *Balancers) clusterSummaries(f service.Frontend) (out []Summary) {
 	name := l.balancerName(f.Protocol())
 	s := Summary{Name: "clusterIP " + f.Claim().String(), Endpoints: l.answering(f).all, Balancers: []string{name}}
 	switch {
-	case l.differs[f.Index][f.Family]:
-		for _, at := range l.places {
-			if near, _ := l.near(f, at); len(near) > 0 {
+	case l.near.differs[f.Index][f.Family]:
+		for _, at := range l.near.places {
+			if near, _ := l.near.at(f, at); len(near) > 0 {
 				s.Endpoints, s.Balancers = near, []string{name + nearInfix + at.name}
 				s.Notes = l.notes("for clients of " + strings.ReplaceAll(at.name, "/", " "))
 				out = append(out, s)
@@ -72,9 +72,9 @@ func (l *layout) clusterSummaries(f Frontend) (out []Summary) {
 }
 
 // outsideSummary is the summary of an external IP, or of an address of a load balancer.
-func (l *layout) outsideSummary(f Frontend) Summary {
+func (l *Balancers) outsideSummary(f service.Frontend) Summary {
 	kind, notes := "external IP", l.externalNotes()
-	if f.Kind == LoadBalancerIP {
+	if f.Kind == service.LoadBalancerIP {
 		kind = "load balancer IP"
 	}
 	if f.Guarded() {
@@ -86,8 +86,8 @@ func (l *layout) outsideSummary(f Frontend) Summary {
 		Notes: l.notes(notes...), Balancers: []string{name},
 	}
 	switch {
-	case l.at.isHosts(f.Addr):
-		s.Balancers = l.hostBalancers(name, f.Addr, l.at)
+	case l.at.IsHosts(f.Addr):
+		s.Balancers = l.hostBalancers(name, f.Addr)
 	case !l.ExternalLocal:
 	case l.byGateway:
 		s.Balancers = append(s.Balancers, name+localInfix+"GATEWAY")
@@ -100,13 +100,13 @@ func (l *layout) outsideSummary(f Frontend) Summary {
 }
 
 // hostBalancers are the load balancers with an address outside that is a host's.
-func (r *Resolved) hostBalancers(name string, a netip.Addr, at Surroundings) []string {
+func (l *Balancers) hostBalancers(name string, a netip.Addr) []string {
 	out, infix := []string{name + nodesSuffix}, nodesSuffix+"/"
-	if r.ExternalLocal {
+	if l.ExternalLocal {
 		infix = localInfix
 	}
-	for _, g := range slices.Sorted(maps.Keys(at.Gateways)) {
-		if slices.Contains(at.Gateways[g].Addrs, a) {
+	for _, g := range slices.Sorted(maps.Keys(l.at.Gateways)) {
+		if slices.Contains(l.at.Gateways[g].Addrs, a) {
 			out = append(out, name+infix+g)
 		}
 	}
@@ -114,25 +114,25 @@ func (r *Resolved) hostBalancers(name string, a netip.Addr, at Surroundings) []s
 }
 
 // notes adds the notes of all frontends.
-func (r *Resolved) notes(special ...string) []string {
-	if r.Affinity > 0 {
+func (l *Balancers) notes(special ...string) []string {
+	if l.Affinity > 0 {
 		special = append(special, "clients stay by their address")
 	}
 	return special
 }
 
-func (r *Resolved) externalNotes() (out []string) {
-	if r.ExternalLocal {
+func (l *Balancers) externalNotes() (out []string) {
+	if l.ExternalLocal {
 		out = append(out, "from outside each on its own node only")
 	}
-	if r.HealthCheckNodePort != 0 {
-		out = append(out, fmt.Sprintf("health checks at node:%d", r.HealthCheckNodePort))
+	if l.HealthCheckNodePort != 0 {
+		out = append(out, fmt.Sprintf("health checks at node:%d", l.HealthCheckNodePort))
 	}
 	return out
 }
 
 // nodePortBalancers are the load balancers with a NodePort.
-func (l *layout) nodePortBalancers(f Frontend) []string {
+func (l *Balancers) nodePortBalancers(f service.Frontend) []string {
 	name := l.balancerName(f.Protocol())
 	out := []string{name + nodeSuffix(f.Family)}
 	switch {

@@ -1,11 +1,14 @@
-package service
+package loadbalancer
 
 import (
 	"fmt"
 	"net/netip"
-	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -23,13 +26,13 @@ const (
 //
 // There are two, because a match of all addresses outside several subnets would become a flow for each combination of
 // bits that differ.
-func (l *layout) sourceRows() []nb.Row {
+func (l *Balancers) sourceRows() []nb.Row {
 	var closed, open []string
 	for _, d := range l.guardedAddresses() {
-		to := fmt.Sprintf("ip%d.dst == %s && %s", 4+2*d.f, oneOf(d.addrs), d.ports)
+		to := fmt.Sprintf("ip%d.dst == %s && %s", 4+2*d.f, nb.OneOf(d.addrs), d.ports)
 		closed = append(closed, "("+to+")")
-		if from := sameFamily(l.SourceRanges, d.f); len(from) > 0 {
-			open = append(open, fmt.Sprintf("(%s && ip%d.src == %s)", to, 4+2*d.f, oneOf(from)))
+		if from := ipnet.OfFamily(l.SourceRanges, d.f); len(from) > 0 {
+			open = append(open, fmt.Sprintf("(%s && ip%d.src == %s)", to, 4+2*d.f, nb.OneOf(from)))
 		}
 	}
 	var rows []nb.Row
@@ -56,8 +59,8 @@ type guarded struct {
 }
 
 // guardedAddresses lists the guarded addresses of l, in the order of their first addresses.
-func (l *layout) guardedAddresses() (out []guarded) {
-	ports := map[netip.Addr][]Port{}
+func (l *Balancers) guardedAddresses() (out []guarded) {
+	ports := map[netip.Addr][]service.Port{}
 	var addrs []netip.Addr
 	for _, of := range l.frontends {
 		for _, f := range of {
@@ -76,7 +79,7 @@ func (l *layout) guardedAddresses() (out []guarded) {
 	}
 	at := map[key]int{}
 	for _, a := range addrs {
-		k := key{family(a), matchPorts(ports[a])}
+		k := key{ipnet.Family(a), matchPorts(ports[a])}
 		i, known := at[k]
 		if !known {
 			i, at[k] = len(out), len(out)
@@ -88,39 +91,10 @@ func (l *layout) guardedAddresses() (out []guarded) {
 }
 
 // matchPorts matches some ports.
-func matchPorts(ports []Port) string {
-	var all []string
-	for _, protocol := range protocols() {
-		var numbers []number
-		for _, p := range ports {
-			if p.Protocol == protocol {
-				numbers = append(numbers, number(p.Port))
-			}
-		}
-		if len(numbers) > 0 {
-			all = append(all, fmt.Sprintf("%s.dst == %s", strings.ToLower(string(protocol)), oneOf(numbers)))
-		}
+func matchPorts(ports []service.Port) string {
+	numbers := map[corev1.Protocol][]uint16{}
+	for _, p := range ports {
+		numbers[p.Protocol] = append(numbers[p.Protocol], p.Port)
 	}
-	if len(all) == 1 {
-		return all[0]
-	}
-	return "(" + strings.Join(all, " || ") + ")"
-}
-
-// A number is a port.
-type number uint16
-
-// String is the number as a match has it.
-func (n number) String() string { return strconv.Itoa(int(n)) }
-
-// oneOf is the right side of a comparison in a match: a value, or a set of several.
-func oneOf[T fmt.Stringer](values []T) string {
-	words := make([]string, len(values))
-	for i, v := range values {
-		words[i] = v.String()
-	}
-	if len(words) == 1 {
-		return words[0]
-	}
-	return "{" + strings.Join(words, ", ") + "}"
+	return nb.MatchPorts("dst", numbers)
 }

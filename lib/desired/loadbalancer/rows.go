@@ -1,4 +1,4 @@
-package service
+package loadbalancer
 
 import (
 	"fmt"
@@ -6,44 +6,17 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// Surroundings are the inputs of the rows of Services beside the Service.
-type Surroundings struct {
-	Network
-	// Subnets are the subnets of all pods.
-	Subnets []netip.Prefix
-	// Addresses is the largest number of IPv4 and of IPv6 addresses of a host: see AddressVariable.
-	Addresses [2]int
-	// Nodes are all nodes with a switch, by the name of the switch; sorted.
-	Nodes    []Node
-	Gateways map[string]Gateway // by name
-	// Selection decides how OVN chooses endpoints.
-	Selection Selection
-	// Returns are the next hops of replies to clients outside, by node: the gateway of the same host, or the host
-	// itself. See ReturnRows.
-	Returns map[string][]netip.Addr
-	// Homes are the subnets of pods by node.
-	Homes map[string][]netip.Prefix
-}
-
-// family is the index of an address family in arrays: IPv4, IPv6.
-func family(a netip.Addr) int {
-	if a.Is4() {
-		return 0
-	}
-	return 1
-}
-
-// Rows returns the load balancers of r, whatever the number of nodes at most three for each protocol and family, and
+// Rows returns the load balancers of the Service, whatever the number of nodes at most three for each protocol and family, and
 // other rows of its frontends:
 //
 //	service/NS/NAME/tcp          cluster addresses, and addresses outside
@@ -55,32 +28,32 @@ func family(a netip.Addr) int {
 //	service/NS/NAME/tcp/refused  frontends through gateways of policy Local, without any endpoint
 //	service/NS/NAME/sources/…    ACLs: source ranges of the addresses of a load balancer
 //
-// A Service above its limits, or Crowded, has none. Problems found only here are added to r.
-func (r *Resolved) Rows(at Surroundings) []nb.Row {
+// A Service above its limits, or Crowded, has none. Problems found only here are added to the Service.
+func (l *Balancers) Rows() []nb.Row {
+	r := l.Resolved
 	if !r.Ours {
 		return nil
 	}
-	l := r.layout(at)
 	c := l.cost()
 	if over := c.over(); over != "" {
-		r.problem("ServiceTooLarge", "service %s has no load balancers: with %d nodes it would take at least %s: split the service", r.Key, len(at.Nodes), over)
+		r.AddProblem("ServiceTooLarge", "service %s has no load balancers: with %d nodes it would take at least %s: split the service", r.Key, len(l.at.Nodes), over)
 		return nil
 	}
 	if r.Crowded {
-		r.problem("TooManyServices", "service %s has no load balancers: their weight above %d is %d, rounded up, more than older services of namespace %s leave of %d: split the service, or use several namespaces", r.Key, Ordinary, Charged(c.weight), r.Namespace, MaxWeight)
+		r.AddProblem("TooManyServices", "service %s has no load balancers: their weight above %d is %d, rounded up, more than older services of namespace %s leave of %d: split the service, or use several namespaces", r.Key, Ordinary, Charged(c.weight), r.Namespace, MaxWeight)
 		return nil
 	}
 	var rows []nb.Row
 	for _, protocol := range protocols() {
-		if slices.ContainsFunc(r.Ports, func(p Port) bool { return p.Protocol == protocol }) {
+		if slices.ContainsFunc(r.Ports, func(p service.Port) bool { return p.Protocol == protocol }) {
 			rows = append(rows, l.balancers(protocol)...)
 		}
 	}
 	rows = append(rows, l.sourceRows()...)
-	r.misplaced(l.all)
+	l.misplaced()
 	for _, a := range r.ClusterIPs {
-		if !at.Ranges.Have(a) {
-			r.problem("BadServiceAddress", "clusterIP %s of service %s is outside the subnets of services %s, to which hosts have routes: make a ServiceCIDR that has it, or correct external_ids:ovn-k8s-service-cidr", a, r.Key, ipnet.Join(at.Ranges))
+		if !l.at.Ranges.Have(a) {
+			r.AddProblem("BadServiceAddress", "clusterIP %s of service %s is outside the subnets of services %s, to which hosts have routes: make a ServiceCIDR that has it, or correct external_ids:ovn-k8s-service-cidr", a, r.Key, ipnet.Join(l.at.Ranges))
 		}
 	}
 	return rows
@@ -102,7 +75,7 @@ func newSet() *set {
 }
 
 // balancers returns the load balancers of one protocol.
-func (l *layout) balancers(protocol corev1.Protocol) []nb.Row {
+func (l *Balancers) balancers(protocol corev1.Protocol) []nb.Row {
 	s := newSet()
 	for f := range l.of(protocol) {
 		l.add(s, f)
@@ -138,23 +111,19 @@ func (l *layout) balancers(protocol corev1.Protocol) []nb.Row {
 	return l.silent(l.selectBy(l.at.Selection, slices.Concat(rows, l.nearRows(protocol), l.gatewayRows(protocol))))
 }
 
-func (r *Resolved) balancerName(protocol corev1.Protocol) string {
-	return string(r.Unit()) + "/" + strings.ToLower(string(protocol))
-}
-
 // add adds a frontend to its load balancer. Pods reach all endpoints at addresses outside and NodePorts, whatever the
 // external traffic policy.
-func (l *layout) add(s *set, f Frontend) {
+func (l *Balancers) add(s *set, f service.Frontend) {
 	k := key(f.Addr, f.Number)
 	switch {
-	case f.Kind == NodePort:
+	case f.Kind == service.NodePort:
 		l.addNodePort(s, f)
-	case f.Kind == ClusterIP && l.differs[f.Index][f.Family]: // see nearRows
-	case f.Kind == ClusterIP && l.InternalLocal:
+	case f.Kind == service.ClusterIP && l.near.differs[f.Index][f.Family]: // see nearRows
+	case f.Kind == service.ClusterIP && l.InternalLocal:
 		s.node[f.Family][l.templateKey(f.Addr, f.Number)] = "^" + l.backendsVariable(f.Port(), f.Family)
-	case f.Kind == ClusterIP:
+	case f.Kind == service.ClusterIP:
 		s.plain[k] = l.answering(f).text
-	case l.at.isHosts(f.Addr):
+	case l.at.IsHosts(f.Addr):
 		s.hosts[k] = l.answering(f).text
 	default:
 		s.plain[k] = l.answering(f).text
@@ -163,7 +132,7 @@ func (l *layout) add(s *set, f Frontend) {
 }
 
 // addLocal adds a frontend at an address outside for clients through gateways, with the policy Local.
-func (l *layout) addLocal(s *set, f Frontend) {
+func (l *Balancers) addLocal(s *set, f service.Frontend) {
 	switch {
 	case !l.ExternalLocal, l.byGateway:
 	case len(l.answering(f).all) == 0:
@@ -174,18 +143,18 @@ func (l *layout) addLocal(s *set, f Frontend) {
 }
 
 // misplaced adds a Problem for each refused address outside.
-func (r *Resolved) misplaced(all []Frontend) {
+func (l *Balancers) misplaced() {
 	named := map[string]bool{}
-	for _, f := range all {
+	for _, f := range l.all {
 		if id := f.Addr.String() + f.Refused; f.Refused != "" && !f.Proxy && !named[id] {
 			named[id] = true
-			r.problem("BadServiceAddress", "address %s of service %s %s", f.Addr, r.Key, f.Refused)
+			l.AddProblem("BadServiceAddress", "address %s of service %s %s", f.Addr, l.Key, f.Refused)
 		}
 	}
 }
 
 // addNodePort adds a NodePort, on every address of every host.
-func (l *layout) addNodePort(s *set, f Frontend) {
+func (l *Balancers) addNodePort(s *set, f service.Frontend) {
 	for i := range l.at.Addresses[f.Family] {
 		k := "^" + AddressVariable(f.Family, i) + ":" + strconv.Itoa(int(f.Number))
 		s.node[f.Family][k] = l.answering(f).text
@@ -197,7 +166,7 @@ func (l *layout) addNodePort(s *set, f Frontend) {
 
 // atGateways returns load balancers for addresses outside that are a gateway's own. A gateway must not have those of
 // other hosts: its router would take its replies to such a host for requests to the frontend.
-func (l *layout) atGateways(protocol corev1.Protocol) (rows []nb.Row) {
+func (l *Balancers) atGateways(protocol corev1.Protocol) (rows []nb.Row) {
 	own := map[string]vips{} // by gateway
 	owners := map[netip.Addr][]string{}
 	for g, gw := range l.at.Gateways {
@@ -226,42 +195,11 @@ func (l *layout) atGateways(protocol corev1.Protocol) (rows []nb.Row) {
 
 // localBackends is the value of a frontend of the policy Local. If no host has an endpoint, connections are rejected.
 // If only some have, the others are without the frontend.
-func (l *layout) localBackends(f Frontend) string {
+func (l *Balancers) localBackends(f service.Frontend) string {
 	if len(l.answering(f).all) == 0 {
 		return ""
 	}
 	return "^" + l.localVariable(f.Port(), f.Family)
-}
-
-// key is the key of a frontend in Load_Balancer.vips: "192.0.2.1:80", "[2001:db8::1]:80".
-func key(a netip.Addr, port uint16) string { return netip.AddrPortFrom(a, port).String() }
-
-// backends is the value of a frontend in Load_Balancer.vips.
-func backends(es Endpoints) string {
-	out := make([]byte, 0, len(es)*len("255.255.255.255:65535,"))
-	for i, e := range es {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = e.AddrPort().AppendTo(out)
-	}
-	return string(out)
-}
-
-// balancer returns a load balancer in a group, or in none.
-func (r *Resolved) balancer(name string, protocol corev1.Protocol, group string, v vips) nb.Row {
-	lower := strings.ToLower(string(protocol))
-	lb := &nbdb.LoadBalancer{Name: names.LoadBalancer(name), Protocol: &lower, Vips: v, Options: map[string]string{"reject": "true"}}
-	if protocol == corev1.ProtocolUDP {
-		// A client on the same port would keep talking to a deleted endpoint. Clients of TCP and SCTP notice by
-		// themselves.
-		lb.Options["ct_flush"] = "true"
-	}
-	row := nb.Row{Table: nbdb.LoadBalancerTable, ID: name, Model: lb}
-	if group != "" {
-		row.In = []nb.Ref{{Table: nbdb.LoadBalancerGroupTable, ID: group, Column: "load_balancer"}}
-	}
-	return row
 }
 
 // connectionFields identify a connection.
@@ -270,15 +208,6 @@ func connectionFields() []nbdb.LoadBalancerSelectionFields {
 		nbdb.LoadBalancerSelectionFieldsIPDst, nbdb.LoadBalancerSelectionFieldsIPSrc,
 		nbdb.LoadBalancerSelectionFieldsTpDst, nbdb.LoadBalancerSelectionFieldsTpSrc,
 	}
-}
-
-// isOuter reports whether a frontend is a NodePort, or at an address outside.
-func (r *Resolved) isOuter(vip string) bool {
-	a, err := netip.ParseAddrPort(vip)
-	if err != nil {
-		return strings.HasPrefix(vip, "^"+addressPrefix)
-	}
-	return !slices.Contains(r.ClusterIPs, a.Addr())
 }
 
 // option sets an option of a load balancer.
@@ -299,10 +228,10 @@ func anyKey(m map[string]string, f func(string) bool) bool {
 
 // silent keeps gateway routers from answering ARP and neighbor solicitations for addresses outside. On a LAN with two
 // gateways both would; package answer chooses one. Templates are silent by default.
-func (r *Resolved) silent(rows []nb.Row) []nb.Row {
+func (l *Balancers) silent(rows []nb.Row) []nb.Row {
 	for _, row := range rows {
 		lb := row.Model.(*nbdb.LoadBalancer)
-		if lb.Options["template"] == "" && row.In[0].ID != names.SwitchLoadBalancerGroup && anyKey(lb.Vips, r.isOuter) {
+		if lb.Options["template"] == "" && row.In[0].ID != names.SwitchLoadBalancerGroup && anyKey(lb.Vips, l.isOuter) {
 			option(row, "neighbor_responder", "none")
 		}
 	}
