@@ -14,28 +14,23 @@ import (
 
 // FactsChanged returns the units of Services and hosts affected by other facts.
 func (x *Services) FactsChanged(c facts.Change) []nb.Unit {
-	touched := x.changedChassis(c)
-	if c.Surroundings {
-		touched = append(touched, x.lookAround()...)
+	if !c.Surroundings {
+		return nil
 	}
-	return touched
+	return x.updateInputs()
 }
 
 // putSelection records how OVN chooses endpoints.
 func (x *Services) putSelection(s loadbalancer.Selection) []nb.Unit {
 	x.selection = s
-	return x.lookAround()
+	return x.updateInputs()
 }
 
-// lookAround computes the surroundings of Services again, and returns the units affected.
-func (x *Services) lookAround() (touched []nb.Unit) {
-	old, now := x.around, x.surroundings()
+// updateInputs computes the inputs of Services again, and returns the units affected.
+func (x *Services) updateInputs() (touched []nb.Unit) {
+	old, now := x.around, inputs(x.facts.Now(), x.selection)
 	x.around = now
-	if old.Addresses != now.Addresses {
-		for id := range x.facts.Now().Chassis {
-			touched = append(touched, chassisUnit(id))
-		}
-	}
+	touched = x.hosts.setAddresses(now.Addresses)
 	d := differenceOf(old, now)
 	touched = append(touched, x.answers.Again(slices.Collect(maps.Keys(d.addrs))...)...)
 	if d.all {
@@ -50,13 +45,12 @@ func (x *Services) lookAround() (touched []nb.Unit) {
 	return append(touched, x.decideCrowds()...)
 }
 
-// surroundings returns the inputs of the rows of Services beside the Services.
-func (x *Services) surroundings() loadbalancer.Inputs {
-	f := x.facts.Now()
+// inputs returns the inputs of the rows of Services, other than Services.
+func inputs(f *facts.Facts, selection loadbalancer.Selection) loadbalancer.Inputs {
 	now := loadbalancer.Inputs{
 		Network: service.Network{Ranges: f.Ranges, Inside: f.Inside(), Hosts: f.NodePortHosts()},
 		Subnets: f.Cluster.Subnets, Gateways: map[string]loadbalancer.Gateway{},
-		Selection: x.selection,
+		Selection: selection,
 	}
 	for _, sw := range f.Switches {
 		now.Nodes = append(now.Nodes, service.Node{Name: sw, Zone: f.Zones[sw]})

@@ -19,8 +19,21 @@ func chassisUnit(id string) nb.Unit { return nb.Unit(chassisPrefix + id) }
 // chassisOf is the inverse of chassisUnit. It reports false for units of other kinds.
 func chassisOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), chassisPrefix) }
 
-// chassisRows returns the variables of a host.
-func (x *Services) chassisRows(id string) ([]nb.Row, error) {
+// hosts has the template variables of hosts: their addresses, and the variables of Services with endpoints there.
+type hosts struct {
+	facts *facts.Index
+	local *localIndex
+	// addresses is the largest number of IPv4 and of IPv6 addresses of a host: all have as many variables.
+	addresses [2]int
+}
+
+// Units implements feature.Feature.
+func (x *hosts) Units() []feature.Units {
+	return []feature.Units{feature.Named(chassisPrefix, chassisOf, x.rows, x.all)}
+}
+
+// rows returns the variables of a host.
+func (x *hosts) rows(id string) ([]nb.Row, error) {
 	c, ok := x.facts.Now().Chassis[id]
 	if !ok {
 		return nil, nil
@@ -30,12 +43,12 @@ func (x *Services) chassisRows(id string) ([]nb.Row, error) {
 		for i, a := range addrs {
 			variables[loadbalancer.AddressVariable(f, i)] = a.String()
 		}
-		for i := len(addrs); i < x.around.Addresses[f]; i++ {
+		for i := len(addrs); i < x.addresses[f]; i++ {
 			variables[loadbalancer.AddressVariable(f, i)] = loadbalancer.NoAddress(f).String()
 		}
 	}
-	for k := range x.onNode[c.Node] {
-		for _, v := range x.local(k, c.Node).variables {
+	for k := range x.local.on[c.Node] {
+		for _, v := range x.local.of(k, c.Node).variables {
 			variables[v.name] = v.value
 		}
 	}
@@ -45,13 +58,13 @@ func (x *Services) chassisRows(id string) ([]nb.Row, error) {
 	return []nb.Row{loadbalancer.VariablesRow(id, variables)}, nil
 }
 
-func (x *Services) allChassisUnits() []nb.Unit {
+func (x *hosts) all() []nb.Unit {
 	return feature.UnitsOf(x.facts.Now().Chassis, chassisUnit)
 }
 
-// changedChassis returns the units of chassis added, removed, or with other addresses.
-func (x *Services) changedChassis(c facts.Change) (touched []nb.Unit) {
-	touched = x.chassisUnits(c.Moved...)
+// FactsChanged returns the units of chassis added, removed, or with other addresses.
+func (x *hosts) FactsChanged(c facts.Change) (touched []nb.Unit) {
+	touched = x.units(c.Moved...)
 	if !c.Topology {
 		return touched
 	}
@@ -64,8 +77,17 @@ func (x *Services) changedChassis(c facts.Change) (touched []nb.Unit) {
 	return touched
 }
 
-// chassisUnits returns the units of the known chassis of some nodes.
-func (x *Services) chassisUnits(nodes ...string) []nb.Unit {
+// setAddresses records the largest number of addresses of a host. It returns the units of all hosts if it differs.
+func (x *hosts) setAddresses(most [2]int) []nb.Unit {
+	if x.addresses == most {
+		return nil
+	}
+	x.addresses = most
+	return x.all()
+}
+
+// units returns the units of the known chassis of some nodes.
+func (x *hosts) units(nodes ...string) []nb.Unit {
 	var units []nb.Unit
 	for _, node := range nodes {
 		for _, id := range x.facts.Now().ChassisOf[node] {

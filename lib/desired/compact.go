@@ -9,7 +9,7 @@ import (
 func (w *World) Compact() {
 	w.Pods.Compact()
 	w.Services.all, w.Services.owners = compact(w.Services.all), compact(w.Services.owners)
-	w.Services.onNode = compact(w.Services.onNode)
+	w.Services.local.on = compact(w.Services.local.on)
 	w.Services.routes.Compact()
 	w.Services.reshare()
 	w.Services.claims.Compact()
@@ -18,30 +18,23 @@ func (w *World) Compact() {
 
 // reshare removes strings no longer in use: nodes come and go, and slices may name any.
 func (x *Services) reshare() {
-	x.shared = map[string]string{}
-	for _, here := range x.onNode {
+	x.shared.copies = map[string]string{}
+	for _, here := range x.local.on {
 		for _, l := range here {
 			for _, v := range l.variables {
-				x.keep(v.name)
+				x.shared.keep(v.name)
 			}
 		}
 	}
 	for _, state := range x.all {
 		for _, sl := range state.slices {
 			for _, h := range sl.Endpoints {
-				x.keep(h.Node)
+				x.shared.keep(h.Node)
 				for _, hint := range slices.Concat(h.Zones, h.Nodes) {
-					x.keep(hint)
+					x.shared.keep(hint)
 				}
 			}
 		}
-	}
-}
-
-// keep makes a string in use its only copy.
-func (x *Services) keep(text string) {
-	if _, ok := x.shared[text]; !ok {
-		x.shared[text] = text
 	}
 }
 

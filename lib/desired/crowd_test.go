@@ -103,7 +103,7 @@ func TestAnEndpointOfADaemonSetTouchesItsNode(t *testing.T) {
 		event[n] = allocated(func() { w.Put(draining(all[0], i)) })
 		resync[n] = allocated(func() {
 			for id := range w.Facts().Chassis {
-				_, _ = w.Services.chassisRows(id)
+				_, _ = w.Services.hosts.rows(id)
 			}
 		})
 		if rows := fmt.Sprint(rowsOf(t, w, chassisUnit("chassis-7"))); !strings.Contains(rows, "10.0.7.7:8080") {
@@ -131,7 +131,7 @@ func TestAChassisComputesTheServiceThatChanged(t *testing.T) {
 		}
 		before := fmt.Sprint(rowsOf(t, w, chassisUnit("chassis-0")))
 		w.Put(draining(slices["web-3"], 0))
-		cost[services] = allocated(func() { _, _ = w.Services.chassisRows("chassis-0") })
+		cost[services] = allocated(func() { _, _ = w.Services.hosts.rows("chassis-0") })
 		one := draining(slices["web-3"], 1)
 		one.Endpoints[0].Addresses = []string{"10.0.0.99"}
 		w.Put(one)

@@ -1,16 +1,25 @@
 package desired
 
 import (
+	"net/netip"
 	"slices"
 
 	"ovn-k8s/lib/desired/loadbalancer"
+	"ovn-k8s/lib/desired/replyroute"
 	"ovn-k8s/lib/desired/service"
-	"ovn-k8s/lib/nb"
 )
+
+// A localIndex has, by node, the Services with variables and with endpoints there.
+type localIndex struct {
+	on     map[string]map[service.Key]*localEndpoints
+	routes *replyroute.Index
+	shared *interned
+}
 
 // localEndpoints are the endpoints of a Service on one node.
 type localEndpoints struct {
-	slices []string // with endpoints on the node
+	service *serviceState
+	slices  []string // with endpoints on the node
 	// variables and replies follow from the endpoints; current is false if they must be computed again. The row of a
 	// node has those of many Services.
 	variables []variable
@@ -21,34 +30,34 @@ type localEndpoints struct {
 // A variable is a template variable with its value on one node.
 type variable struct{ name, value string }
 
-// indexSlice records which of some nodes have endpoints of a slice.
-func (x *Services) indexSlice(of *serviceState, name string, nodes []string) {
+// putSlice records which of some nodes have endpoints of a slice.
+func (x *localIndex) putSlice(of *serviceState, name string, nodes []string) {
 	for _, node := range nodes {
 		sl, ok := of.slices[name]
 		if ok && of.byNode && len(sl.On(node).Endpoints) > 0 {
-			x.addOnNode(node, of.Key, name)
+			x.add(node, of, name)
 		} else {
-			x.removeOnNode(node, of.Key, name)
+			x.remove(node, of.Key, name)
 		}
 	}
 }
 
-func (x *Services) addOnNode(node string, k service.Key, slice string) {
-	if x.onNode[node] == nil {
-		x.onNode[node] = map[service.Key]*localEndpoints{}
+func (x *localIndex) add(node string, of *serviceState, slice string) {
+	if x.on[node] == nil {
+		x.on[node] = map[service.Key]*localEndpoints{}
 	}
-	l := x.onNode[node][k]
+	l := x.on[node][of.Key]
 	if l == nil {
-		l = &localEndpoints{}
-		x.onNode[node][k] = l
+		l = &localEndpoints{service: of}
+		x.on[node][of.Key] = l
 	}
 	if !slices.Contains(l.slices, slice) {
 		l.slices = append(l.slices, slice)
 	}
 }
 
-func (x *Services) removeOnNode(node string, k service.Key, slice string) {
-	l := x.onNode[node][k]
+func (x *localIndex) remove(node string, k service.Key, slice string) {
+	l := x.on[node][k]
 	if l == nil {
 		return
 	}
@@ -56,53 +65,39 @@ func (x *Services) removeOnNode(node string, k service.Key, slice string) {
 	if len(l.slices) > 0 {
 		return
 	}
-	if delete(x.onNode[node], k); len(x.onNode[node]) == 0 {
-		delete(x.onNode, node)
+	if delete(x.on[node], k); len(x.on[node]) == 0 {
+		delete(x.on, node)
 	}
-}
-
-// changedLocal returns the units to compute again after a change of a Service's endpoints on some nodes: those of the
-// chassis, and of the routes for replies.
-func (x *Services) changedLocal(s *serviceState, nodes []string) []nb.Unit {
-	touched := x.chassisUnits(nodes...)
-	for _, node := range nodes {
-		x.forgetLocal(s.Key, node)
-		units, refused := x.routes.Put(s.Service, node, x.candidates(s, node))
-		for other := range refused {
-			x.forgetLocal(other, node)
-		}
-		touched = append(touched, units...)
-	}
-	return touched
 }
 
 // candidates are the Candidates of a Service with external policy Local on a node.
-func (x *Services) candidates(s *serviceState, node string) int {
-	l := x.onNode[node][s.Key]
+func (x *localIndex) candidates(s *serviceState, node string) int {
+	l := x.on[node][s.Key]
 	if l == nil || !s.outside || s.tooLarge {
 		return 0
 	}
 	return s.limited().Candidates(s.on(node, l.slices))
 }
 
-// forgetLocal makes local compute the endpoints of a Service on a node again.
-func (x *Services) forgetLocal(k service.Key, node string) {
-	if l := x.onNode[node][k]; l != nil {
+// forget makes of compute the endpoints of a Service on a node again.
+func (x *localIndex) forget(k service.Key, node string) {
+	if l := x.on[node][k]; l != nil {
 		l.variables, l.replies, l.current = nil, nil, false
 	}
 }
 
-// local returns the variables and replies of a Service on a node.
-func (x *Services) local(k service.Key, node string) *localEndpoints {
-	l := x.onNode[node][k]
+// of returns the variables and replies of a Service on a node.
+func (x *localIndex) of(k service.Key, node string) *localEndpoints {
+	l := x.on[node][k]
 	if !l.current {
-		x.computeLocal(l, x.all[k], node)
+		x.compute(l, node)
 	}
 	return l
 }
 
-// computeLocal computes the template variables and replies of a Service on a node from the endpoints there.
-func (x *Services) computeLocal(l *localEndpoints, s *serviceState, node string) {
+// compute computes the template variables and replies of a Service on a node from the endpoints there.
+func (x *localIndex) compute(l *localEndpoints, node string) {
+	s := l.service
 	l.variables, l.replies, l.current = nil, nil, true
 	if s.tooLarge || s.served == 0 {
 		return
@@ -112,9 +107,26 @@ func (x *Services) computeLocal(l *localEndpoints, s *serviceState, node string)
 		r.Refused = map[string]int{node: n}
 	}
 	for name, value := range loadbalancer.Variables(&r, node, s.byGateway) {
-		l.variables = append(l.variables, variable{x.share(name), value})
+		l.variables = append(l.variables, variable{x.shared.copyOf(name), value})
 	}
 	l.variables, l.replies = slices.Clip(l.variables), r.Replies(node)
+}
+
+// hasEndpoint reports whether a Service has a usable endpoint of an address family on a node.
+func (x *localIndex) hasEndpoint(k service.Key, node string, family netip.Addr) bool {
+	l := x.on[node][k]
+	if l == nil {
+		return false
+	}
+	for _, name := range l.slices {
+		here := l.service.slices[name].On(node).Endpoints
+		if slices.ContainsFunc(here, func(h service.Host) bool {
+			return h.State != service.Unready && h.Addr.Is4() == family.Is4()
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // limited is the Service with service.Resolved.Listed as its ports. These are computed once for all nodes: there may

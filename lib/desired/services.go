@@ -32,14 +32,14 @@ type Services struct {
 	all    map[service.Key]*serviceState
 	owners map[types.NamespacedName]service.Key // of endpoint slices
 	claims *ports.Services
-	// onNode has, by node, the Services with variables and with endpoints there.
-	onNode map[string]map[service.Key]*localEndpoints
+	local  *localIndex
+	hosts  *hosts
 	routes *replyroute.Index
 	crowds crowds
 	// selection decides how OVN chooses endpoints in this cluster.
 	selection loadbalancer.Selection
 	around    loadbalancer.Inputs
-	shared    map[string]string // one copy of each string shared by endpoints
+	shared    *interned
 }
 
 // A serviceState is a Service and its slices. Either may be missing.
@@ -69,20 +69,21 @@ type traits struct {
 func newServices(x *facts.Index, factsChanged func(facts.Change) []nb.Unit, claims *ports.Services, hostPorts *ports.HostPorts) *Services {
 	s := &Services{
 		facts: x, factsChanged: factsChanged, claims: claims, hostPorts: hostPorts,
-		all: map[service.Key]*serviceState{}, owners: map[types.NamespacedName]service.Key{}, onNode: map[string]map[service.Key]*localEndpoints{},
+		all: map[service.Key]*serviceState{}, owners: map[types.NamespacedName]service.Key{},
 		crowds:    newCrowds(),
 		selection: loadbalancer.Selection{Userspace: true}, // for every datapath
-		shared:    map[string]string{},
+		shared:    &interned{map[string]string{}},
 	}
-	s.answers = answer.NewIndex(x, s)
-	s.routes = replyroute.NewIndex(x, func(k service.Key, node string) []service.Reply { return s.local(k, node).replies })
+	s.answers = answer.NewIndex(x, outside{s})
+	s.routes = replyroute.NewIndex(x, func(k service.Key, node string) []service.Reply { return s.local.of(k, node).replies })
+	s.local = &localIndex{map[string]map[service.Key]*localEndpoints{}, s.routes, s.shared}
+	s.hosts = &hosts{facts: x, local: s.local}
 	return s
 }
 
 // Units implements feature.Feature.
 func (x *Services) Units() []feature.Units {
 	return []feature.Units{
-		feature.Named(chassisPrefix, chassisOf, x.chassisRows, x.allChassisUnits),
 		feature.Named(service.UnitPrefix, service.KeyOf, x.serviceRows, x.serviceUnits),
 	}
 }
@@ -165,7 +166,7 @@ func (x *Services) putSlice(from *discoveryv1.EndpointSlice) []nb.Unit {
 		return touched
 	}
 	x.owners[id] = k
-	return append(touched, x.changeSlice(k, name, service.NewSlice(from, x.share))...)
+	return append(touched, x.changeSlice(k, name, service.NewSlice(from, x.shared.copyOf))...)
 }
 
 func (x *Services) removeSlice(id types.NamespacedName) []nb.Unit {
@@ -192,7 +193,7 @@ func (x *Services) changeSlice(k service.Key, name string, now service.Slice) []
 			delete(s.slices, name)
 		}
 		nodes = was.Nodes(now)
-		x.indexSlice(s, name, nodes)
+		x.local.putSlice(s, name, nodes)
 		return x.reserve(k), nodes
 	})...)
 	if s := x.all[k]; s != nil && s.ExternalLocal {
@@ -228,16 +229,6 @@ func (x *Services) reserve(k service.Key) []service.Key {
 	return x.claims.Reserve(service.Resolve(s.Service, slices.Collect(maps.Values(s.slices))).Endpoints)
 }
 
-// share returns the shared copy of a string.
-func (x *Services) share(text string) string {
-	if one, ok := x.shared[text]; ok {
-		return one
-	}
-	text = strings.Clone(text)
-	x.shared[text] = text
-	return text
-}
-
 // changeService applies change to one Service. change returns the other Services affected, and the nodes with other
 // endpoints. changeService returns the units to compute again: the Services, and the chassis of these nodes.
 func (x *Services) changeService(k service.Key, change func() (others []service.Key, nodes []string)) []nb.Unit {
@@ -259,6 +250,21 @@ func (x *Services) changeService(k service.Key, change func() (others []service.
 	}
 	if k == service.APIServer() {
 		touched = append(touched, x.factsChanged(x.facts.PutAPIServer(x.claims.Reserved()))...)
+	}
+	return touched
+}
+
+// changedLocal returns the units to compute again after a change of a Service's endpoints on some nodes: those of the
+// chassis, and of the routes for replies.
+func (x *Services) changedLocal(s *serviceState, nodes []string) []nb.Unit {
+	touched := x.hosts.units(nodes...)
+	for _, node := range nodes {
+		x.local.forget(s.Key, node)
+		units, refused := x.routes.Put(s.Service, node, x.local.candidates(s, node))
+		for other := range refused {
+			x.local.forget(other, node)
+		}
+		touched = append(touched, units...)
 	}
 	return touched
 }
@@ -292,7 +298,7 @@ func (x *Services) updateTraits(k service.Key) []nb.Unit {
 	}
 	if s.byNode != was.byNode {
 		for name, sl := range s.slices {
-			x.indexSlice(s, name, sl.Nodes(service.Slice{}))
+			x.local.putSlice(s, name, sl.Nodes(service.Slice{}))
 		}
 	}
 	touched = append(touched, x.answers.Again(s.Outside...)...)

@@ -294,8 +294,8 @@ func TestNamesOfNodesThatAreGoneAreForgotten(t *testing.T) {
 		w.Put(newSlice("web-1", "web", fmt.Sprintf("10.0.1.3@gone-%d", i), "10.0.1.4@n1"))
 	}
 	w.Compact()
-	if n := len(w.Services.shared); n != 2 {
-		t.Errorf("%d names are kept: %v", n, w.Services.shared)
+	if n := len(w.Services.shared.copies); n != 2 {
+		t.Errorf("%d names are kept: %v", n, w.Services.shared.copies)
 	}
 	if rows := texts(w)["service/default/web"]; !strings.Contains(rows, "10.0.1.3:8080,10.0.1.4:8080") {
 		t.Error(rows)
