@@ -16,7 +16,7 @@ mount -t tmpfs tmpfs /mnt/root/run
 mount -t tmpfs tmpfs /mnt/root/tmp
 printf '#!/bin/sh\nexit 101\n' >/mnt/root/usr/sbin/policy-rc.d # nothing is started
 chmod 755 /mnt/root/usr/sbin/policy-rc.d
-export DEBIAN_FRONTEND=noninteractive
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 chroot /mnt/root apt-get -q update
 chroot /mnt/root apt-get -q install -y --no-install-recommends "$1"
 cd /mnt/upper

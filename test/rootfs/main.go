@@ -48,7 +48,7 @@ func main() {
 // run runs a command in a release and returns its exit status.
 func run(args []string) (int, error) {
 	if len(args) < 2 {
-		return 0, fmt.Errorf("usage: rootfs RELEASE COMMAND...")
+		return 0, fmt.Errorf("a release and a command are needed, such as trixie make test")
 	}
 	if os.Geteuid() != 0 {
 		return 0, fmt.Errorf("mounts need root: run it as root, or with sudo -E env PATH=\"$PATH\"")
