@@ -56,7 +56,7 @@ func TestStandaloneBridgeWithUplink(t *testing.T) {
 	if err := s.EnsureStandaloneBridge(ctx, wrong); err == nil || !strings.Contains(err.Error(), `bridge breth0 has datapath_type "netdev", but "" is needed`) {
 		t.Errorf("wrong datapath type: %v", err)
 	}
-	n.vsctl("add-br", "other")
+	n.vsctl("--no-wait", "add-br", "other") // of the kernel's datapath; ovs-vsctl 4.0 would fail without it
 	if err := s.EnsureUplink(ctx, "other", "eth0"); err == nil || !strings.Contains(err.Error(), "port eth0 belongs to bridge breth0 already") {
 		t.Errorf("port of another bridge: %v", err)
 	}

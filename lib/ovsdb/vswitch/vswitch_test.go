@@ -499,7 +499,7 @@ func TestConnectFor(t *testing.T) {
 	if n.vsctl("port-to-br", "pod") != "br-int" || n.count("QoS") != 3 {
 		t.Errorf("%d QoS rows", n.count("QoS"))
 	}
-	n.vsctl("add-port", "br-ex", "pod-long")
+	n.vsctl("--no-wait", "add-port", "br-ex", "pod-long") // without a device; ovs-vsctl 4.0 would fail
 	err = s.AttachPort(n.ctx(), vswitch.PodPort{Bridge: "br-int", Name: "pod-long"})
 	if err == nil || !strings.Contains(err.Error(), "port pod-long belongs to bridge br-ex already") {
 		t.Errorf("%v", err)
