@@ -13,6 +13,8 @@ const (
 	ClusterRouter = "ovn_cluster_router"
 	// JoinSwitch connects the cluster router and the gateway routers.
 	JoinSwitch = "join"
+	// PartsSet is the Address_Set with a mark of the last new load balancers, see package parts of the watcher.
+	PartsSet = "ovn_k8s_parts"
 	// LoadBalancerGroup is the Load_Balancer_Group of every node switch.
 	LoadBalancerGroup = "ovn-k8s-cluster"
 	// SwitchLoadBalancerGroup is the Load_Balancer_Group of node switches only.

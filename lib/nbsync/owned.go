@@ -132,6 +132,12 @@ func owned() map[string]*table {
 			keys:      map[string][]string{"options": {names.AfterLB}},
 			adoptable: sameName,
 		},
+		nbdb.AddressSetTable: {
+			model: &nbdb.AddressSet{}, root: true, kind: "address set",
+			columns:   []string{"name", "addresses"},
+			keys:      map[string][]string{"external_ids": nil},
+			adoptable: sameName,
+		},
 		nbdb.MeterTable: {
 			model: &nbdb.Meter{}, root: true, kind: "meter",
 			columns:   []string{"name", "unit", "fair"},

@@ -36,6 +36,7 @@ func nbModels() map[string]model.Model {
 	return map[string]model.Model{
 		nbdb.ChassisTemplateVarTable:       &nbdb.ChassisTemplateVar{},
 		nbdb.ACLTable:                      &nbdb.ACL{},
+		nbdb.AddressSetTable:               &nbdb.AddressSet{},
 		nbdb.LoadBalancerTable:             &nbdb.LoadBalancer{},
 		nbdb.LoadBalancerGroupTable:        &nbdb.LoadBalancerGroup{},
 		nbdb.LogicalRouterTable:            &nbdb.LogicalRouter{},

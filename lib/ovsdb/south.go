@@ -106,6 +106,21 @@ func (db *DB) PortsDown(ctx context.Context) (map[string]bool, error) {
 	return logicalPorts(results[0].Rows), nil
 }
 
+// HasAddress reports whether an address set in the Southbound database has an address. It is read once, and not followed.
+func (db *DB) HasAddress(ctx context.Context, set, address string) (bool, error) {
+	results, err := db.Transact(ctx, []libovsdb.Operation{{
+		Op: libovsdb.OperationSelect, Table: "Address_Set", Columns: []string{"name"},
+		Where: []libovsdb.Condition{
+			libovsdb.NewCondition("name", libovsdb.ConditionEqual, set),
+			libovsdb.NewCondition("addresses", libovsdb.ConditionIncludes, libovsdb.OvsSet{GoSet: []any{address}}),
+		},
+	}})
+	if err != nil {
+		return false, fmt.Errorf("reading Address_Set: %w", err)
+	}
+	return len(results[0].Rows) > 0, nil
+}
+
 func logicalPorts(rows []libovsdb.Row) map[string]bool {
 	ports := map[string]bool{}
 	for _, row := range rows {

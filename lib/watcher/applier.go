@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/watcher/failures"
 )
 
@@ -24,6 +25,8 @@ type Applier interface {
 	// Follow calls changed, until stop, with each unit to be applied again: another client changed its rows, or it
 	// was pending. changed does not block.
 	Follow(changed func(nb.Unit)) (stop func())
+	// SetSouth sets the connection to the Southbound database, nil if there is none.
+	SetSouth(*ovsdb.DB)
 	// Compact releases the memory of deleted rows. It returns at once, and reports whether much is released: then all
 	// rows are read again.
 	Compact() bool

@@ -364,6 +364,7 @@ func (e *engine) south() *south.Follower {
 	return &south.Follower{
 		Config: e.links.config, Log: e.log, Send: e.send, Network: e.network, Health: e.health,
 		Services: e.records.Services, Asked: e.southAsked, Down: e.running.Disconnected,
+		Connected: e.applier.SetSouth,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/watcher/parts"
 )
 
 // A marked error has a second identity for errors.Is.
@@ -27,19 +28,20 @@ func (m marked) Is(target error) bool { return target == m.as }
 
 // northbound applies rows to the Northbound database.
 type northbound struct {
-	nbsync.Sync
+	parts.Writer
 	db  *ovsdb.DB
 	log *logrus.Entry
 }
 
 // newNorthbound returns an Applier. It reads and follows rows by db, and writes them by transact: db itself, or a term.
 func newNorthbound(db *ovsdb.DB, transact nbsync.DB, log func(string) *logrus.Entry) *northbound {
-	return &northbound{nbsync.Sync{DB: transact, Log: log("nbsync"), Compare: desired.Compare}, db, log("watcher")}
+	sync := &nbsync.Sync{DB: transact, Log: log("nbsync"), Compare: desired.Compare}
+	return &northbound{parts.Writer{Sync: sync}, db, log("watcher")}
 }
 
 // Apply implements Applier.
 func (n *northbound) Apply(ctx context.Context, want map[nb.Unit][]nb.Row) (Work, map[nb.Unit]error) {
-	changes, failed := n.Sync.Apply(ctx, want)
+	changes, failed := n.Writer.Apply(ctx, want)
 	for u, err := range failed {
 		failed[u] = classify(err)
 	}
@@ -50,7 +52,7 @@ func (n *northbound) Apply(ctx context.Context, want map[nb.Unit][]nb.Row) (Work
 func classify(err error) error {
 	var disk *libovsdb.IOError
 	switch {
-	case errors.Is(err, ovsdb.ErrNotConnected), errors.Is(err, nbsync.ErrDraining): // lib/ovsdb reports the former
+	case errors.Is(err, ovsdb.ErrNotConnected), errors.Is(err, nbsync.ErrDraining), errors.Is(err, parts.ErrHeld): // lib/ovsdb reports the first
 		return marked{err, ErrPending}
 	case errors.As(err, &disk):
 		return marked{err, ErrOutage}
@@ -74,7 +76,9 @@ func (n *northbound) Plan(want map[nb.Unit][]nb.Row) (lines []string, failed map
 func (n *northbound) Follow(changed func(nb.Unit)) (stop func()) {
 	unfollow := n.Sync.Follow(n.db)
 	remove := n.db.Handle(n.Handler(changed))
+	forget := n.Writer.Follow(changed)
 	return func() {
+		forget()
 		remove()
 		unfollow()
 	}

@@ -34,6 +34,8 @@ type Follower struct {
 	Asked func() []nb.Unit
 	// Down is called with the ports that were down twice in a row.
 	Down func(ports map[string]bool)
+	// Connected is called with the database, and at the end with nil.
+	Connected func(*ovsdb.DB)
 }
 
 // southRetry is the time between tries to reach the Southbound database.
@@ -50,7 +52,9 @@ func (f *Follower) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		sb, err := ovsdb.OpenSouth(ctx, f.Config, f.Log)
 		if err == nil {
+			f.Connected(sb)
 			f.serve(ctx, sb)
+			f.Connected(nil)
 			sb.Close()
 			return
 		}
