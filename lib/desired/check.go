@@ -42,7 +42,7 @@ func (x checker) check(q policy.Query) (string, error) {
 	for _, f := range from {
 		for _, t := range to {
 			if f.Addr.Is4() == t.Addr.Is4() {
-				allowed, reason := x.judge(policy.Connection{From: f, To: t.Endpoint, Proto: q.Proto, Port: t.port})
+				allowed, reason := x.evaluate(policy.Connection{From: f, To: t.Endpoint, Proto: q.Proto, Port: t.port})
 				verdict := "deny"
 				if allowed {
 					verdict = "allow"
@@ -106,8 +106,8 @@ func (x checker) behind(s service.Resolved, q policy.Query) (out []target, err e
 	return out, nil
 }
 
-// judge says whether a connection is allowed, and why.
-func (x checker) judge(c policy.Connection) (bool, string) {
+// evaluate says whether a connection is allowed, and why.
+func (x checker) evaluate(c policy.Connection) (bool, string) {
 	if why := x.guarded(c); why != "" {
 		return false, why
 	}

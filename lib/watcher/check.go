@@ -117,7 +117,7 @@ func (e *engine) differences() ([]string, error) {
 	return lines, nil
 }
 
-func describe(lines []string, problems map[nb.Unit]error, network Network) []string {
+func describe(lines []string, problems map[nb.Unit]error, network ClusterWorld) []string {
 	for _, u := range slices.Sorted(slices.Values(network.Units())) {
 		if a, ok := network.Annotation(u); ok && !a.Written() {
 			lines = append(lines, fmt.Sprintf("~ Pod %s annotation: %.200q for %q → %q for %q", a.Pod.Key, a.Pod.Annotation, a.Pod.AnnotationUID, a.Addresses.Annotation(), a.Pod.UID))

@@ -43,8 +43,8 @@ type engine struct {
 	log       *logrus.Entry
 	loop      reconcile.Loop[event, nb.Unit]
 	applier   Applier
-	worlds    World   // of all kinds of objects: network, and the Worlds of extensions
-	network   Network // lib/desired
+	worlds    World        // of all kinds of objects: network, and the Worlds of extensions
+	network   ClusterWorld // lib/desired
 	notes     *annotations.Writer
 	health    *health.Health // of gateways
 	failures  *failures.Reporter
@@ -65,7 +65,7 @@ type engine struct {
 }
 
 // newEngine returns an engine for a World and an Applier.
-func newEngine(l *links, log *logrus.Entry, network Network, applier Applier) *engine {
+func newEngine(l *links, log *logrus.Entry, network ClusterWorld, applier Applier) *engine {
 	e := &engine{
 		links: l, log: log, applier: applier, network: network, worlds: newWorlds(network, l.extensions),
 		kinds:     append(kube.Kinds(), moreKinds(l.extensions)...),
@@ -362,7 +362,7 @@ func (e *engine) tell(u nb.Unit, err error) {
 // south follows the Southbound database.
 func (e *engine) south() *south.Follower {
 	return &south.Follower{
-		Config: e.links.config, Log: e.log, Send: e.send, Network: e.network, Health: e.health,
+		Config: e.links.config, Log: e.log, Send: e.send, World: e.network, Health: e.health,
 		Services: e.records.Services, Asked: e.southAsked, Down: e.running.Disconnected,
 		Connected: e.applier.SetSouth,
 	}

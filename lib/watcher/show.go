@@ -50,7 +50,7 @@ func (w *Watcher) standby() error {
 const answerTimeout = 10 * time.Second
 
 // show returns a command to print the network in the engine's goroutine.
-func (w *Watcher) show(text func(show.Network, []string) (string, error)) func([]string) (string, error) {
+func (w *Watcher) show(text func(show.World, []string) (string, error)) func([]string) (string, error) {
 	return func(args []string) (string, error) {
 		e := w.engine.Load()
 		if e == nil {

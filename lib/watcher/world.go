@@ -160,11 +160,11 @@ func (w worlds) Object(u nb.Unit) runtime.Object {
 	return nil
 }
 
-// A Network is the World of the kinds of the network, with the state for gateways, annotations and commands.
-type Network interface {
+// A ClusterWorld is the World of the kinds of the cluster, with the state for gateways, annotations and commands.
+type ClusterWorld interface {
 	World
-	show.Network
-	failures.Network
+	show.World
+	failures.World
 	// Compare orders units by their dependencies.
 	Compare(a, b nb.Unit) int
 	// Size is the load of ovn-northd in ports, see pacer.
@@ -173,33 +173,33 @@ type Network interface {
 	Compact()
 }
 
-// core is the Network of lib/desired.
+// core is the ClusterWorld of lib/desired.
 type core struct{ *desired.World }
 
-// Compare implements Network.
+// Compare implements ClusterWorld.
 func (n core) Compare(a, b nb.Unit) int { return desired.Compare(a, b) }
 
-// Pod implements Network.
+// Pod implements ClusterWorld.
 func (n core) Pod(u nb.Unit) (pod.Pod, bool) { return n.Pods.Pod(u) }
 
-// Annotation implements Network.
+// Annotation implements ClusterWorld.
 func (n core) Annotation(u nb.Unit) (pod.Annotation, bool) { return n.Pods.Annotation(u) }
 
-// Mismatch implements Network.
+// Mismatch implements ClusterWorld.
 func (n core) Mismatch(u nb.Unit) *feature.Problem { return n.Pods.Mismatch(u) }
 
-// Service implements Network.
+// Service implements ClusterWorld.
 func (n core) Service(u nb.Unit) (service.Resolved, bool) { return n.Services.Service(u) }
 
-// ShowPolicies implements Network.
+// ShowPolicies implements ClusterWorld.
 func (n core) ShowPolicies(u nb.Unit) (string, error) { return n.Policies.Show(u) }
 
-// ServiceSummaries implements Network.
+// ServiceSummaries implements ClusterWorld.
 func (n core) ServiceSummaries(u nb.Unit) []loadbalancer.Summary {
 	return n.Services.ServiceSummaries(u)
 }
 
-// AnsweredBy implements Network.
+// AnsweredBy implements ClusterWorld.
 func (n core) AnsweredBy(gateway string) []netip.Addr { return n.Answers.AnsweredBy(gateway) }
 
 // Owns implements World.

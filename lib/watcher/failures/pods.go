@@ -17,8 +17,8 @@ const (
 	mismatchPause = 5 * time.Second
 )
 
-// A Network finds failures of running pods.
-type Network interface {
+// A World finds failures of running pods.
+type World interface {
 	// Mismatch returns the problem of a pod with other addresses than assigned.
 	Mismatch(u nb.Unit) *feature.Problem
 	// Disconnected returns the running pods with a port that is down.
@@ -27,7 +27,7 @@ type Network interface {
 
 // Pods reports failures of running pods in Events, once each. The log names the first.
 type Pods struct {
-	network Network
+	network World
 	log     *logrus.Entry
 	send    func(func() []nb.Unit)
 	tell    func(u nb.Unit, err error)
@@ -38,7 +38,7 @@ type Pods struct {
 }
 
 // NewPods returns a Pods. The goroutine that calls the functions of send owns it. tell writes an Event about a unit.
-func NewPods(network Network, log *logrus.Entry, send func(func() []nb.Unit), tell func(nb.Unit, error)) *Pods {
+func NewPods(network World, log *logrus.Entry, send func(func() []nb.Unit), tell func(nb.Unit, error)) *Pods {
 	return &Pods{network: network, log: log, send: send, tell: tell, told: map[nb.Unit]string{}, later: map[nb.Unit]bool{}}
 }
 

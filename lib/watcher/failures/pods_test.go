@@ -18,7 +18,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// network is a World as a Network.
+// network is a desired.World as a World.
 type network struct{ *desired.World }
 
 func (n network) Mismatch(u nb.Unit) *feature.Problem { return n.Pods.Mismatch(u) }

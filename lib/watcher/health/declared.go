@@ -79,7 +79,7 @@ func (h *Health) declaredText(name string) string {
 }
 
 // declaredDown lists the gateways declared down by their hosts.
-func declaredDown(n Network) []string {
+func declaredDown(n World) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(n.Facts().Cluster.Gateways)), func(name string) bool { return !n.Facts().DeclaredDown(name) })
 }
 
@@ -87,7 +87,7 @@ func declaredDown(n Network) []string {
 const whyDeclared = "its host cannot forward packets: see \"ovs-appctl -t ovn-k8s-gateway-helper reconcile/show\" there"
 
 // Problems records the options of hosts, as returned by CMSOptions, and lists the gateways declared down.
-func Problems(n Network, options map[string]map[string]string) (lines []string) {
+func Problems(n World, options map[string]map[string]string) (lines []string) {
 	n.Put(declared(options))
 	for _, name := range declaredDown(n) {
 		lines = append(lines, fmt.Sprintf("! Gateway %s: %s", name, whyDeclared))

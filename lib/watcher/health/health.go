@@ -19,8 +19,8 @@ import (
 	"ovn-k8s/lib/prober"
 )
 
-// A Network knows the gateways and their hosts.
-type Network interface {
+// A World knows the gateways and their hosts.
+type World interface {
 	// Put records a fact, and returns the units to compute again.
 	Put(fact any) []nb.Unit
 	// Facts returns what is known about the cluster.
@@ -29,7 +29,7 @@ type Network interface {
 
 // A Health is the state of all gateways. The goroutine that calls the functions of send owns it.
 type Health struct {
-	network Network
+	network World
 	log     *logrus.Entry
 	send    func(func() []nb.Unit)
 	led     func() map[string]bool
@@ -45,7 +45,7 @@ type Health struct {
 
 // New returns the Health of a network. send hands over events. led returns the gateways with routes to them in the
 // database, nil if unknown: a gateway without routes was down before. warn writes an Event on a Node.
-func New(network Network, log *logrus.Entry, send func(func() []nb.Unit), led func() map[string]bool, warn func(node, reason, text string)) *Health {
+func New(network World, log *logrus.Entry, send func(func() []nb.Unit), led func() map[string]bool, warn func(node, reason, text string)) *Health {
 	h := &Health{network: network, log: log, send: send, led: led, warn: warn, hostsChanged: true}
 	h.prober = prober.New(func() {
 		if !h.probesStale.Swap(true) {
@@ -117,7 +117,7 @@ func (h *Health) reportTransitions(record func() []nb.Unit) []nb.Unit {
 }
 
 // addressesOf are the addresses of a gateway's host, for people.
-func addressesOf(n Network, gateway string) string {
+func addressesOf(n World, gateway string) string {
 	var all []string
 	for _, a := range n.Facts().GatewayHosts()[gateway] {
 		all = append(all, a.String())
@@ -129,7 +129,7 @@ func addressesOf(n Network, gateway string) string {
 }
 
 // State says whether routes lead to a gateway, and the reasons if not.
-func State(n Network, name string) string {
+func State(n World, name string) string {
 	g := n.Facts().Cluster.Gateways[name]
 	var problems []string
 	if n.Facts().IsRegistered(g.Chassis) == "no" {

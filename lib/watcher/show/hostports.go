@@ -10,7 +10,7 @@ import (
 )
 
 // HostPorts prints the frontends of hostPorts, and the places where they are programmed.
-func HostPorts(n Network, args []string) (string, error) {
+func HostPorts(n World, args []string) (string, error) {
 	units := slices.Sorted(slices.Values(n.Units()))
 	if len(args) > 0 {
 		units = []nb.Unit{nb.Unit(pod.UnitPrefix + args[0])}

@@ -12,7 +12,7 @@ import (
 )
 
 // Nodes prints the nodes of the cluster: subnets, chassis, addresses and how many pods have logical ports.
-func Nodes(n Network, args []string) (string, error) {
+func Nodes(n World, args []string) (string, error) {
 	c := n.Facts().Cluster
 	nodes := c.NodeNames()
 	if len(args) > 0 {
@@ -38,7 +38,7 @@ func Nodes(n Network, args []string) (string, error) {
 }
 
 // Gateways prints the gateways, and why one is down.
-func Gateways(n Network, args []string) (string, error) {
+func Gateways(n World, args []string) (string, error) {
 	c := n.Facts().Cluster
 	gateways := c.GatewayNames()
 	if len(args) > 0 {

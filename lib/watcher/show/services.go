@@ -13,7 +13,7 @@ import (
 )
 
 // Services prints the frontends of Services, their endpoints, and the load balancers.
-func Services(n Network, args []string) (string, error) {
+func Services(n World, args []string) (string, error) {
 	units := slices.Sorted(slices.Values(n.Units()))
 	if len(args) > 0 {
 		units = []nb.Unit{nb.Unit(service.UnitPrefix + args[0])}

@@ -19,9 +19,9 @@ import (
 	"ovn-k8s/lib/watcher/health"
 )
 
-// A Network is the state to print.
-type Network interface {
-	health.Network
+// A World is the state to print.
+type World interface {
+	health.World
 	Units() []nb.Unit
 	Rows(u nb.Unit) ([]nb.Row, error)
 	Pod(u nb.Unit) (pod.Pod, bool)
@@ -39,7 +39,7 @@ type Network interface {
 func NewTable(b *strings.Builder) *tabwriter.Writer { return tabwriter.NewWriter(b, 0, 0, 2, ' ', 0) }
 
 // Topology prints the cluster's subnets and its nodes.
-func Topology(n Network, _ []string) (string, error) {
+func Topology(n World, _ []string) (string, error) {
 	c := n.Facts().Cluster
 	var b strings.Builder
 	t := NewTable(&b)
@@ -54,7 +54,7 @@ func Topology(n Network, _ []string) (string, error) {
 }
 
 // Pods prints the assignments of pods, or the reason why there is none.
-func Pods(n Network, args []string) (string, error) {
+func Pods(n World, args []string) (string, error) {
 	units := slices.Sorted(slices.Values(n.Units()))
 	if len(args) > 0 {
 		units = []nb.Unit{nb.Unit(pod.UnitPrefix + args[0])}
@@ -90,12 +90,12 @@ func Pods(n Network, args []string) (string, error) {
 }
 
 // Policies prints the policies of a pod and their rules.
-func Policies(n Network, args []string) (string, error) {
+func Policies(n World, args []string) (string, error) {
 	return n.ShowPolicies(nb.Unit(pod.UnitPrefix + args[0]))
 }
 
 // PolicyCheck prints whether policies allow a connection, and the rule that decides.
-func PolicyCheck(n Network, args []string) (string, error) {
+func PolicyCheck(n World, args []string) (string, error) {
 	q, err := policy.ParseQuery(args[0], args[1])
 	if err != nil {
 		return "", err

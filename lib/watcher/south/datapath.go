@@ -18,7 +18,7 @@ func (f *Follower) followDatapath(sb *ovsdb.DB) (tell, stop func()) {
 	put := func(userspace bool) []nb.Unit {
 		s, _, _ := f.Services()
 		s.Userspace = userspace
-		return f.Network.Put(s)
+		return f.World.Put(s)
 	}
 	// The timer belongs to the owner's goroutine.
 	halt := func() {

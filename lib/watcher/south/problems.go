@@ -21,7 +21,7 @@ import (
 // Problems lists the differences between the Southbound database and the network: hosts without ovn-controller,
 // logical ports without a Port_Binding so far, tunnels with an MTU too small for packets of pods, and gateways
 // declared down.
-func Problems(ctx context.Context, c config.Config, log *logrus.Entry, n Network, ports []string) []string {
+func Problems(ctx context.Context, c config.Config, log *logrus.Entry, n World, ports []string) []string {
 	if c.OVNRemote == "" {
 		return nil
 	}
@@ -32,13 +32,13 @@ func Problems(ctx context.Context, c config.Config, log *logrus.Entry, n Network
 	return lines
 }
 
-// A Network is the network to compare.
-type Network interface {
-	health.Network
+// A World is the network to compare.
+type World interface {
+	health.World
 	Disconnected(down map[string]bool) []desired.UnitProblem
 }
 
-func problems(ctx context.Context, c config.Config, log *logrus.Entry, n Network, ports []string) ([]string, error) {
+func problems(ctx context.Context, c config.Config, log *logrus.Entry, n World, ports []string) ([]string, error) {
 	sb, err := ovsdb.OpenSouth(ctx, c, log)
 	if err != nil {
 		return nil, err

@@ -22,11 +22,11 @@ import (
 
 // A Follower hands the contents of the Southbound database to the owner of a network.
 type Follower struct {
-	Config  config.Config
-	Log     *logrus.Entry
-	Send    func(func() []nb.Unit) // runs a function in the owner's goroutine
-	Network interface{ Put(fact any) []nb.Unit }
-	Health  *health.Health
+	Config config.Config
+	Log    *logrus.Entry
+	Send   func(func() []nb.Unit) // runs a function in the owner's goroutine
+	World  interface{ Put(fact any) []nb.Unit }
+	Health *health.Health
 	// Services returns the Selection of the Services in the Northbound database, and counts their load balancers and
 	// those with a choice of endpoints by ports.
 	Services func() (s loadbalancer.Selection, rows, byPort int)
@@ -86,7 +86,7 @@ func (f *Follower) serve(ctx context.Context, sb *ovsdb.DB) {
 			if !ok {
 				return nil // keep the last known state
 			}
-			touched := f.Network.Put(facts.Tunnels(sb.Tunnels()))
+			touched := f.World.Put(facts.Tunnels(sb.Tunnels()))
 			touched = append(touched, f.Health.SetChassis(chassis)...)
 			return append(touched, f.Asked()...)
 		})
