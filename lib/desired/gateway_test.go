@@ -110,7 +110,7 @@ func TestAPodDoesNotTakeAGatewaysPort(t *testing.T) {
 func leading(t *testing.T, w *World) string {
 	t.Helper()
 	var out []string
-	for _, name := range w.Facts().Cluster.GatewayNames() {
+	for _, name := range w.Facts().Cluster.Gateways.Names() {
 		rows, err := w.Rows(topology.GatewayUnit(name))
 		if err != nil {
 			t.Fatal(err)
@@ -194,7 +194,7 @@ func TestDeadGatewaysOfAFamily(t *testing.T) {
 	} {
 		w.Put(tt.put)
 		var got []string
-		for _, name := range w.Facts().Cluster.GatewayNames() {
+		for _, name := range w.Facts().Cluster.Gateways.Names() {
 			rows, err := w.Rows(topology.GatewayUnit(name))
 			if err != nil {
 				t.Fatal(err)

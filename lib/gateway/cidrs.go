@@ -24,7 +24,7 @@ func (e *engine) syncRoutes(v view) error {
 		}
 		i := slices.IndexFunc(v.host.Pods, func(s netip.Prefix) bool { return ipnet.SameFamily(s.Addr(), to.Addr()) })
 		if i >= 0 {
-			want.Routes = append(want.Routes, link.Route{To: to, Via: topology.Gateways(v.host.Pods[i : i+1])[0]})
+			want.Routes = append(want.Routes, link.Route{To: to, Via: topology.PodGateways(v.host.Pods[i : i+1])[0]})
 		}
 	}
 	changes, err := link.EnsureRoutes(want)

@@ -22,7 +22,7 @@ func allChassis(all topology.Cluster) map[string]Chassis {
 			out[id] = Chassis{Node: node}
 		}
 	}
-	for _, name := range all.GatewayNames() {
+	for _, name := range all.Gateways.Names() {
 		g := all.Gateways[name]
 		c := out[g.Chassis]
 		if c.Node == "" {

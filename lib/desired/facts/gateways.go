@@ -61,9 +61,9 @@ func (f *Facts) outages() Outages {
 // worst returns the first of several sets of gateways without which routes outside remain in a family. If a family
 // never has such routes, it returns the first set that is not all gateways.
 func (f *Facts) worst(family netip.Addr, sets ...map[string]bool) map[string]bool {
-	used := f.Cluster.Leads(family, func(string) bool { return true })
+	used := f.Cluster.Gateways.Lead(family, func(string) bool { return true })
 	for _, dead := range sets {
-		if used && f.Cluster.Leads(family, func(name string) bool { return !dead[name] }) || !used && len(dead) < len(f.Cluster.Gateways) {
+		if used && f.Cluster.Gateways.Lead(family, func(name string) bool { return !dead[name] }) || !used && len(dead) < len(f.Cluster.Gateways) {
 			return dead
 		}
 	}

@@ -70,7 +70,7 @@ func (f *Facts) reservations() map[netip.Addr]reservation {
 	for a, is := range f.reserved.protected {
 		now[a] = reservation{is: is, prove: true}
 	}
-	for _, name := range f.Cluster.GatewayNames() {
+	for _, name := range f.Cluster.Gateways.Names() {
 		g := f.Cluster.Gateways[name]
 		if g.Mode == topology.Local {
 			continue

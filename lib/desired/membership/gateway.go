@@ -71,7 +71,7 @@ func RemoveGateway(name string) Change {
 		if err != nil {
 			return c, err
 		}
-		for _, other := range c.GatewayNames() {
+		for _, other := range c.Gateways.Names() {
 			if other != name && strings.EqualFold(other, name) {
 				return c, fmt.Errorf("there is no gateway %s, but %s: spell the name like that", name, other)
 			}

@@ -191,7 +191,7 @@ func (x *Index) whyMissing(n *node, p *podState) error {
 // assign records the addresses of a pod, with its MAC and gateways.
 func (x *Index) assign(n *node, p *podState, ips []netip.Addr) {
 	subnets := x.facts.Now().Cluster.Nodes[names.NodeSwitch(p.Node)]
-	gateways := topology.Gateways(subnets)
+	gateways := topology.PodGateways(subnets)
 	sorted := slices.SortedFunc(slices.Values(ips), func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
 	p.addrs = annotation.Addresses{MAC: n.pool.MAC(x.formerMAC(n, p), sorted)}
 	for _, ip := range sorted {

@@ -153,7 +153,7 @@ func (x *Index) FactsChanged(c facts.Change) (touched []nb.Unit) {
 func (x *Index) updateReservedPortNames() (touched []nb.Unit) {
 	before := x.reservedPortNames
 	x.reservedPortNames = map[Key]string{}
-	for port, gateway := range x.facts.Now().Cluster.NICPorts() {
+	for port, gateway := range x.facts.Now().Cluster.Gateways.NICPorts() {
 		ns, name, ok := names.PodOfPort(port)
 		if !ok {
 			continue

@@ -61,8 +61,12 @@ func equalMaps[V any](a, b map[string]V, equal func(V, V) bool) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() || maps.EqualFunc(a, b, equal)
 }
 
-// equal reports whether both have the same text in the registry.
-func (g Gateway) equal(h Gateway) bool { return reflect.DeepEqual(g, h) || g.text() == h.text() }
+// equal reports whether both have the same values.
+func (g Gateway) equal(h Gateway) bool {
+	return g.Mode == h.Mode && g.Interface == h.Interface && g.Chassis == h.Chassis && g.MAC == h.MAC && g.VLAN == h.VLAN &&
+		g.Ports == h.Ports && g.First == h.First && g.Node == h.Node && g.Tunnel == h.Tunnel && g.MTU == h.MTU &&
+		slices.Equal(g.IPs, h.IPs) && slices.Equal(g.NextHops, h.NextHops) && slices.Equal(g.Rampout, h.Rampout) && slices.Equal(g.Join, h.Join)
+}
 
 // ChangedGateways lists the gateways whose rows may differ between two topologies, sorted.
 func ChangedGateways(old, now Cluster) []string {

@@ -39,6 +39,9 @@ type Gateway struct {
 	MTU       int            `json:"mtu,omitempty"`      // of pods, in bytes; 0: unknown; see pathMTU
 }
 
+// Gateways are gateways by name.
+type Gateways map[string]Gateway
+
 // joinFirst is the lowest host number of gateways in the join subnets.
 const joinFirst = routerHost + 1
 
@@ -52,20 +55,21 @@ func (c Cluster) WithGateway(name string, g Gateway, taken ...netip.Addr) (Clust
 		g.Join = old.Join
 	}
 	c, err := c.add(name, g, taken)
-	return c.oneFirst(), err
+	c.Gateways = c.Gateways.oneFirst()
+	return c, err
 }
 
 // add is WithGateway, but sets only g.Join and leaves First to oneFirst.
 func (c Cluster) add(name string, g Gateway, taken []netip.Addr) (Cluster, error) {
-	if err := errors.Join(c.checkGateway(name, g), c.checkOthers(name, g)); err != nil {
+	if err := errors.Join(c.checkGateway(name, g), c.Gateways.check(name, g)); err != nil {
 		return c, err
 	}
-	gateways := map[string]Gateway{}
+	gateways := Gateways{}
 	maps.Copy(gateways, c.Gateways)
 	delete(gateways, name)
 	c.Gateways = gateways
 	var err error
-	if g.Join, err = c.join(g.Join, taken); err == nil {
+	if g.Join, err = c.joinNetwork().take(g.Join, gateways.joined(taken)); err == nil {
 		gateways[name] = g
 	}
 	return c, err
@@ -79,30 +83,31 @@ func (c Cluster) WithoutGateway(name string) (Cluster, bool) {
 	}
 	c.Gateways = maps.Clone(c.Gateways)
 	delete(c.Gateways, name)
-	return c.oneFirst(), true
+	c.Gateways = c.Gateways.oneFirst()
+	return c, true
 }
 
 // oneFirst makes exactly one gateway the first: of those with First, or else of all,
 // the one with the lowest join address.
-func (c Cluster) oneFirst() Cluster {
+func (all Gateways) oneFirst() Gateways {
 	best, firsts := "", 0
-	for name, g := range c.Gateways {
+	for name, g := range all {
 		if g.First {
 			firsts++
 		}
-		if best == "" || g.before(name, c.Gateways[best], best) {
+		if best == "" || g.before(name, all[best], best) {
 			best = name
 		}
 	}
 	if best == "" || firsts == 1 { // which is the best one then
-		return c
+		return all
 	}
-	c.Gateways = maps.Clone(c.Gateways)
-	for name, g := range c.Gateways {
+	all = maps.Clone(all)
+	for name, g := range all {
 		g.First = name == best
-		c.Gateways[name] = g
+		all[name] = g
 	}
-	return c
+	return all
 }
 
 // before reports whether a gateway is rather the first than another one.
@@ -116,8 +121,52 @@ func (g Gateway) before(name string, o Gateway, other string) bool {
 	return name < other
 }
 
-// GatewayNames lists the gateways in alphabetical order.
-func (c Cluster) GatewayNames() []string { return slices.Sorted(maps.Keys(c.Gateways)) }
+// Names lists the gateways in alphabetical order.
+func (all Gateways) Names() []string { return slices.Sorted(maps.Keys(all)) }
+
+// NICPorts returns the gateway of each NIC's logical port. Only these names can
+// collide with those of pods' ports, NAMESPACE_POD.
+func (all Gateways) NICPorts() map[string]string {
+	ports := make(map[string]string, len(all))
+	for name, g := range all {
+		port := names.ExternalPort(g.Interface, name)
+		if ports[port] = name; g.VLAN != 0 {
+			ports[taggedPort(port, g.VLAN)] = name
+		}
+	}
+	return ports
+}
+
+// Lead reports whether a chosen gateway leads outside in a family.
+func (all Gateways) Lead(family netip.Addr, chosen func(name string) bool) bool {
+	hops := all.hops(family)
+	for name, g := range all {
+		if chosen(name) && g.leads(family, hops) {
+			return true
+		}
+	}
+	return false
+}
+
+// hops reports whether any gateway has a next hop of a family.
+func (all Gateways) hops(family netip.Addr) bool {
+	for _, g := range all {
+		if g.hops(family) {
+			return true
+		}
+	}
+	return false
+}
+
+// pins reports whether any gateway has egress subnets of a family.
+func (all Gateways) pins(family netip.Addr) bool {
+	for _, g := range all {
+		if slices.ContainsFunc(g.Rampout, func(p netip.Prefix) bool { return ipnet.SameFamily(p.Addr(), family) }) {
+			return true
+		}
+	}
+	return false
+}
 
 // checkGateway returns the problems of g by itself.
 func (c Cluster) checkGateway(name string, g Gateway) error {
@@ -171,11 +220,11 @@ func (g Gateway) checkHop(hop netip.Addr) error {
 	return fmt.Errorf("default gateway %s is not in the subnet of physical IP %s: give a neighbour in %s", hop, g.IPs[i], g.IPs[i].Masked())
 }
 
-// checkOthers returns the conflicts of g with other gateways.
-func (c Cluster) checkOthers(name string, g Gateway) error {
+// check returns the conflicts of g with other gateways.
+func (all Gateways) check(name string, g Gateway) error {
 	var errs []error
-	for _, other := range c.GatewayNames() {
-		o := c.Gateways[other]
+	for _, other := range all.Names() {
+		o := all[other]
 		if other == name {
 			continue
 		}
@@ -197,57 +246,18 @@ func (c Cluster) checkOthers(name string, g Gateway) error {
 	return errors.Join(errs...)
 }
 
-// join returns wish if it is free and one address in each join subnet, else the
-// addresses of the lowest host number that is free in all of them.
-func (c Cluster) join(wish, taken []netip.Addr) ([]netip.Addr, error) {
-	used := map[netip.Addr]bool{}
-	for _, a := range taken {
+// joined are the join addresses in use, and more.
+func (all Gateways) joined(more []netip.Addr) map[netip.Addr]bool {
+	used := make(map[netip.Addr]bool, len(all)+len(more))
+	for _, a := range more {
 		used[a] = true
 	}
-	for _, g := range c.Gateways {
+	for _, g := range all {
 		for _, a := range g.Join {
 			used[a] = true
 		}
 	}
-	if c.free(wish, used) {
-		return wish, nil
-	}
-	for n := uint64(joinFirst); ; n++ {
-		addrs := make([]netip.Addr, len(c.Join))
-		for i, s := range c.Join {
-			if n > ipnet.Hosts(s) {
-				return nil, fmt.Errorf("ran out of IPs for gateway routers: join subnet %s is full", s)
-			}
-			addrs[i], _ = ipnet.Nth(s, n)
-		}
-		if c.free(addrs, used) {
-			return addrs, nil
-		}
-	}
-}
-
-// free reports whether a gateway can have addrs on the join switch. An address is
-// not free if its MAC would be that of the cluster router's port there, which is
-// derived from the port's name.
-func (c Cluster) free(addrs []netip.Addr, used map[netip.Addr]bool) bool {
-	if len(addrs) != len(c.Join) || len(addrs) == 0 {
-		return false
-	}
-	for i, a := range addrs {
-		n, ok := ipnet.Offset(c.Join[i], a)
-		if !ok || n < joinFirst || n > ipnet.Hosts(c.Join[i]) || used[a] {
-			return false
-		}
-	}
-	return joinMAC(addrs) != ipnet.RouterMAC(names.RouterToJoin(c.Router))
-}
-
-// joinMAC returns the MAC of a gateway router's port to the join switch. It is derived
-// from the first address, so that no two gateways share one.
-func joinMAC(addrs []netip.Addr) string {
-	b := addrs[0].AsSlice()
-	b = b[len(b)-3:]
-	return fmt.Sprintf("00:00:00:%02X:%02X:%02X", b[0], b[1], b[2])
+	return used
 }
 
 // text returns g as in the registry.
@@ -263,9 +273,10 @@ func (g Gateway) text() string {
 // outside of the new join subnets are replaced.
 func (c Cluster) moved(old map[string]Gateway) (Cluster, error) {
 	var errs []error
+	network := c.joinNetwork()
 	// Gateways that keep their join addresses come first.
 	order := slices.SortedFunc(maps.Keys(old), func(a, b string) int {
-		return cmp.Or(cmp.Compare(c.displaced(old[a]), c.displaced(old[b])), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(network.displaced(old[a]), network.displaced(old[b])), cmp.Compare(a, b))
 	})
 	for _, name := range order {
 		with, err := c.add(name, old[name], nil)
@@ -276,14 +287,6 @@ func (c Cluster) moved(old map[string]Gateway) (Cluster, error) {
 		c = with
 	}
 	return c, errors.Join(errs...)
-}
-
-// displaced is 1 if g needs other join addresses, else 0.
-func (c Cluster) displaced(g Gateway) int {
-	if c.free(g.Join, nil) {
-		return 0
-	}
-	return 1
 }
 
 // WithNodeOnChassis returns c with node as the Node of all gateways on a chassis,

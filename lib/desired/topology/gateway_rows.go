@@ -58,7 +58,7 @@ func (c Cluster) GatewayRows(name string) []nb.Row {
 		},
 		{Table: nbdb.LogicalSwitchTable, ID: outside, Adopt: true, Model: &nbdb.LogicalSwitch{Name: outside}},
 	}
-	up := routerPort(router, names.RouterToJoin(router), joinMAC(g.Join), c.within(g.Join))
+	up := routerPort(router, names.RouterToJoin(router), joinMAC(g.Join), c.joinNetwork().within(g.Join))
 	up.Model.(*nbdb.LogicalRouterPort).ExternalIDs = map[string]string{names.ConnectToJoin: "yes"}
 	out := routerPort(router, names.RouterToExternal(name), g.MAC, g.IPs)
 	out.Model.(*nbdb.LogicalRouterPort).ExternalIDs = map[string]string{names.GatewayPhysicalIP: "yes"}
@@ -67,7 +67,7 @@ func (c Cluster) GatewayRows(name string) []nb.Row {
 		up, switchPort(names.JoinToRouter(router), names.RouterToJoin(router), joinMAC(g.Join), names.JoinSwitch),
 		out, entry(switchPort(names.ExternalToRouter(name), names.RouterToExternal(name), g.MAC, outside)))
 	rows = append(rows, g.nic(name)...)
-	return append(rows, c.inside(name, g)...)
+	return append(rows, c.inside().gateway(name, g)...)
 }
 
 // pathMTU makes the gateway answer packets from outside that are too large for pods with the ICMP errors of path
@@ -106,25 +106,19 @@ func (g Gateway) nic(name string) []nb.Row {
 // taggedPort returns the logical port of a VLAN of a NIC.
 func taggedPort(parent string, vlan int) string { return fmt.Sprintf("%s.%d", parent, vlan) }
 
-// NICPorts returns the gateway of each NIC's logical port. Only these names can
-// collide with those of pods' ports, NAMESPACE_POD.
-func (c Cluster) NICPorts() map[string]string {
-	ports := map[string]string{}
-	for name, g := range c.Gateways {
-		port := names.ExternalPort(g.Interface, name)
-		if ports[port] = name; g.VLAN != 0 {
-			ports[taggedPort(port, g.VLAN)] = name
-		}
-	}
-	return ports
+// inside are the networks of the cluster itself. In both lists IPv4 is first.
+type inside struct {
+	pods, join []netip.Prefix
 }
 
-// inside returns the routes, NAT and policies of the gateway's router.
-func (c Cluster) inside(name string, g Gateway) []nb.Row {
+func (c Cluster) inside() inside { return inside{c.Subnets, c.Join} }
+
+// gateway returns the routes, NAT and policies of a gateway's router.
+func (in inside) gateway(name string, g Gateway) []nb.Row {
 	router, port := names.GatewayRouter(name), names.RouterToExternal(name)
 	var rows []nb.Row
-	for i, subnet := range c.Subnets {
-		via, _ := ipnet.Nth(c.Join[i], routerHost)
+	for i, subnet := range in.pods {
+		via, _ := ipnet.Nth(in.join[i], routerHost)
 		rows = append(rows, route(router, router+"/"+subnet.String(), nbdb.LogicalRouterStaticRoute{IPPrefix: subnet.String(), Nexthop: via.String()}))
 		outside, ok := g.ip(subnet.Addr())
 		if !ok {
@@ -136,7 +130,7 @@ func (c Cluster) inside(name string, g Gateway) []nb.Row {
 			In:    []nb.Ref{{Table: nbdb.LogicalRouterTable, ID: router, Column: "nat"}},
 		})
 	}
-	rows = append(append(rows, c.balanced(name)...), g.notBack(name), c.notInside(name), notRepeated(name))
+	rows = append(append(rows, in.balanced(name)...), g.notBack(name), in.notInside(name), notRepeated(name))
 	for _, hop := range g.NextHops {
 		all := everything(hop).String()
 		rows = append(rows, route(router, router+"/"+all, nbdb.LogicalRouterStaticRoute{IPPrefix: all, Nexthop: hop.String(), OutputPort: &port}))
@@ -148,10 +142,10 @@ func (c Cluster) inside(name string, g Gateway) []nb.Row {
 // into the cluster, even if the endpoint is a node's own address. The gateway could
 // reach that address outside as well, but not with its join address as source, which
 // brings the answer back.
-func (c Cluster) balanced(name string) []nb.Row {
+func (in inside) balanced(name string) []nb.Row {
 	router := names.GatewayRouter(name)
 	var rows []nb.Row
-	for _, join := range c.Join {
+	for _, join := range in.join {
 		via, _ := ipnet.Nth(join, routerHost)
 		ip := ipMatch(via)
 		rows = append(rows, nb.Row{
@@ -187,11 +181,11 @@ func (g Gateway) notBack(name string) nb.Row {
 
 // notInside returns the policy that drops packets from outside with the source address
 // of a pod, a management port or a router: network policies would trust them.
-func (c Cluster) notInside(name string) nb.Row {
+func (in inside) notInside(name string) nb.Row {
 	router := names.GatewayRouter(name)
 	var claims []string
-	for i, s := range c.Subnets {
-		claims = append(claims, fmt.Sprintf("%s.src == {%s, %s}", ipMatch(s.Addr()), s, c.Join[i]))
+	for i, s := range in.pods {
+		claims = append(claims, fmt.Sprintf("%s.src == {%s, %s}", ipMatch(s.Addr()), s, in.join[i]))
 	}
 	return nb.Row{
 		Table: nbdb.LogicalRouterPolicyTable, ID: router + "/not-inside",
@@ -234,11 +228,11 @@ func (c Cluster) GatewayRoutesBut(name string, without func(netip.Addr) bool) []
 	g.Join = slices.DeleteFunc(slices.Clone(g.Join), without)
 	var rows []nb.Row
 	for _, join := range g.Join {
-		if c.leads(g, join) {
+		if g.leads(join, c.Gateways.hops(join)) {
 			all := everything(join).String()
 			rows = append(rows, route(names.ClusterRouter, name+"/"+all, nbdb.LogicalRouterStaticRoute{IPPrefix: all, Nexthop: join.String()}))
 		}
-		if c.pins(join) {
+		if c.Gateways.pins(join) {
 			// Answers to this gateway must not follow the egress subnets of another one.
 			self := netip.PrefixFrom(join, join.BitLen()).String()
 			rows = append(rows, route(names.ClusterRouter, name+"/"+self, nbdb.LogicalRouterStaticRoute{IPPrefix: join.String(), Nexthop: join.String()}))
@@ -247,26 +241,33 @@ func (c Cluster) GatewayRoutesBut(name string, without func(netip.Addr) bool) []
 	for _, pin := range g.Rampout {
 		for _, join := range g.Join {
 			if _, ok := g.ip(join); ok && ipnet.SameFamily(join, pin.Addr()) {
-				rows = append(rows, c.pin(name, pin, join)...)
+				if c.byPolicy(pin) {
+					rows = append(rows, c.inside().pin(name, pin, join)...)
+				} else {
+					rows = append(rows, pinRoute(name, pin, join))
+				}
 			}
 		}
 	}
 	return rows
 }
 
-// pin returns the rows that send packets from an egress subnet to a gateway, mostly a
-// route by source. It takes precedence over routes by destination with a shorter prefix
-// (ovn-northd(8), IP routing). If that were the route to a node's pods, the row is a
-// policy instead, and another one above it exempts packets to addresses inside. A
-// single match with "!=" and several subnets would need a flow for each combination of
-// their bits in every ovn-controller: with IPv6, more than its memory holds.
-func (c Cluster) pin(name string, pin netip.Prefix, join netip.Addr) []nb.Row {
-	if !c.byPolicy(pin) {
-		source := nbdb.LogicalRouterStaticRoutePolicySrcIP
-		return []nb.Row{route(names.ClusterRouter, name+"/from/"+pin.String(), nbdb.LogicalRouterStaticRoute{IPPrefix: pin.String(), Nexthop: join.String(), Policy: &source})}
-	}
+// pinRoute returns the route by source that sends packets from an egress subnet to a
+// gateway. It takes precedence over routes by destination with a shorter prefix
+// (ovn-northd(8), IP routing).
+func pinRoute(name string, pin netip.Prefix, join netip.Addr) nb.Row {
+	source := nbdb.LogicalRouterStaticRoutePolicySrcIP
+	return route(names.ClusterRouter, name+"/from/"+pin.String(), nbdb.LogicalRouterStaticRoute{IPPrefix: pin.String(), Nexthop: join.String(), Policy: &source})
+}
+
+// pin returns the policies instead of a pinRoute that would be a route to a node's
+// pods: one to the gateway, and another one above it that exempts packets to addresses
+// inside. A single match with "!=" and several subnets would need a flow for each
+// combination of their bits in every ovn-controller: with IPv6, more than its memory
+// holds.
+func (in inside) pin(name string, pin netip.Prefix, join netip.Addr) []nb.Row {
 	var inside []string
-	for _, s := range slices.Concat(c.Subnets, c.Join) {
+	for _, s := range slices.Concat(in.pods, in.join) {
 		if ipnet.SameFamily(s.Addr(), join) {
 			inside = append(inside, s.String())
 		}
@@ -318,41 +319,11 @@ func (c Cluster) PinnedByPolicy(family netip.Addr) bool {
 	return false
 }
 
-// pins reports whether any gateway has egress subnets of a family.
-func (c Cluster) pins(family netip.Addr) bool {
-	for _, g := range c.Gateways {
-		if slices.ContainsFunc(g.Rampout, func(p netip.Prefix) bool { return ipnet.SameFamily(p.Addr(), family) }) {
-			return true
-		}
-	}
-	return false
-}
-
 // leads reports whether g may have the default route of a family: it has an address,
 // and a next hop if any gateway has one.
-func (c Cluster) leads(g Gateway, family netip.Addr) bool {
-	if _, ok := g.ip(family); !ok {
-		return false
-	}
-	if g.hops(family) {
-		return true
-	}
-	for _, other := range c.Gateways {
-		if other.hops(family) {
-			return false
-		}
-	}
-	return true
-}
-
-// Leads reports whether a chosen gateway leads outside in a family.
-func (c Cluster) Leads(family netip.Addr, chosen func(name string) bool) bool {
-	for name, g := range c.Gateways {
-		if chosen(name) && c.leads(g, family) {
-			return true
-		}
-	}
-	return false
+func (g Gateway) leads(family netip.Addr, hops bool) bool {
+	_, ok := g.ip(family)
+	return ok && (!hops || g.hops(family))
 }
 
 func (g Gateway) hops(family netip.Addr) bool {
@@ -367,15 +338,6 @@ func (g Gateway) ip(family netip.Addr) (netip.Prefix, bool) {
 		}
 	}
 	return netip.Prefix{}, false
-}
-
-// within gives join addresses the prefix lengths of the join subnets.
-func (c Cluster) within(join []netip.Addr) []netip.Prefix {
-	out := make([]netip.Prefix, len(join))
-	for i, a := range join {
-		out[i] = netip.PrefixFrom(a, c.Join[i].Bits())
-	}
-	return out
 }
 
 // route returns a static route of the router with the given ID.

@@ -92,7 +92,7 @@ func TestGatewayRegistry(t *testing.T) {
 	r := c.Registry()
 	r[names.GatewayPrefix+"Gw3"] = "junk"
 	if got, err := ReadRegistry(r); err == nil || !strings.Contains(err.Error(), `reading ovn-k8s-gateway-Gw3 of the topology: "junk" is not a gateway`) || len(got.Gateways) != 4 {
-		t.Errorf("%v %v", got.GatewayNames(), err)
+		t.Errorf("%v %v", got.Gateways.Names(), err)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestOneFirstGateway(t *testing.T) {
 		c = with(t, c, fmt.Sprint("gw", n), gateway(n))
 	}
 	first := func() (all string) {
-		for _, n := range c.GatewayNames() {
+		for _, n := range c.Gateways.Names() {
 			if c.Gateways[n].First {
 				all += n
 			}
@@ -145,7 +145,7 @@ func TestJoinAddresses(t *testing.T) {
 	old.Join = addrs("100.64.0.9,fd98::9")
 	taken = with(t, taken, "gw9", old)
 	var got []string
-	for _, n := range taken.GatewayNames() {
+	for _, n := range taken.Gateways.Names() {
 		got = append(got, n+" "+ipnet.Join(taken.Gateways[n].Join))
 	}
 	want := []string{"gw2 100.64.0.2,fd98::2", "gw4 100.64.0.4,fd98::4", "gw5 100.64.0.5,fd98::5", "gw7 100.64.0.3,fd98::3", "gw8 100.64.0.8,fd98::8", "gw9 100.64.0.9,fd98::9"}

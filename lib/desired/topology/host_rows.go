@@ -28,9 +28,9 @@ func HostOf(u nb.Unit) (string, bool) { return strings.CutPrefix(string(u), Host
 func (c Cluster) HostRows(node string, addrs []netip.Addr) []nb.Row {
 	sw := names.NodeSwitch(node)
 	var rows []nb.Row
-	for _, m := range c.management(sw) {
+	for _, m := range management(c.Nodes[sw]) {
 		for _, a := range addrs {
-			if !ipnet.SameFamily(a, m) || !c.outside(a) {
+			if !ipnet.SameFamily(a, m) || !c.inside().excludes(a) {
 				continue
 			}
 			rows = append(rows, route(names.ClusterRouter, HostPrefix+sw+"/"+a.String(), nbdb.LogicalRouterStaticRoute{IPPrefix: a.String(), Nexthop: m.String()}))
@@ -42,23 +42,21 @@ func (c Cluster) HostRows(node string, addrs []netip.Addr) []nb.Row {
 	return rows
 }
 
-// management returns the addresses of a node's management port.
-func (c Cluster) management(sw string) []netip.Addr {
-	subnets, ok := c.Nodes[sw]
-	if !ok {
+// management returns the addresses of the management port of a node with some subnets.
+func management(subnets []netip.Prefix) (out []netip.Addr) {
+	if len(subnets) == 0 {
 		return nil
 	}
-	var out []netip.Addr
 	for _, p := range ManagementPort(subnets).IPs {
 		out = append(out, p.Addr())
 	}
 	return out
 }
 
-// outside reports whether an address can be a node's own: global unicast, and not
+// excludes reports whether an address can be a node's own: global unicast, and not
 // of the cluster's own networks.
-func (c Cluster) outside(a netip.Addr) bool {
-	return a.IsGlobalUnicast() && !slices.ContainsFunc(slices.Concat(c.Subnets, c.Join), func(s netip.Prefix) bool { return s.Contains(a) })
+func (in inside) excludes(a netip.Addr) bool {
+	return a.IsGlobalUnicast() && !slices.ContainsFunc(slices.Concat(in.pods, in.join), func(s netip.Prefix) bool { return s.Contains(a) })
 }
 
 // unpinned returns the router policy that exempts packets to a node from egress subnets.

@@ -135,7 +135,7 @@ func (r *reader) readGateway(name, text string) error {
 	if !slices.Contains([]string{Physical, Bridge, Local}, g.Mode) {
 		return fmt.Errorf("mode %q is none of %s, %s and %s", g.Mode, Physical, Bridge, Local)
 	}
-	if r.unlike(name, g) && r.checkGateway(name, g) == nil && r.free(g.Join, r.joined) {
+	if r.unlike(name, g) && r.checkGateway(name, g) == nil && r.joinNetwork().free(g.Join, r.joined) {
 		r.Gateways[name] = g
 		r.indexGateway(name, g)
 		return nil
@@ -194,5 +194,6 @@ func (c Cluster) readKeys(keys map[string]string, p *Parser) (Cluster, error) {
 	if len(r.Gateways) == 0 {
 		r.Gateways = nil
 	}
-	return r.oneFirst(), errors.Join(errs...)
+	r.Gateways = r.Gateways.oneFirst()
+	return r.Cluster, errors.Join(errs...)
 }

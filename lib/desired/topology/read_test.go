@@ -54,7 +54,8 @@ func readOneByOne(c Cluster, keys map[string]string) (Cluster, error) {
 		}
 		c = r.Cluster
 	}
-	return c.oneFirst(), errors.Join(errs...)
+	c.Gateways = c.Gateways.oneFirst()
+	return c, errors.Join(errs...)
 }
 
 // readSlowly reads one key without the help of the indexes.

@@ -119,13 +119,13 @@ type Management struct {
 // second address of each, and a MAC derived from the first of these addresses, the
 // same after a reboot.
 func ManagementPort(subnets []netip.Prefix) Management {
-	m := Management{IPs: hosts(subnets, managementHost), Routers: Gateways(subnets)}
+	m := Management{IPs: hosts(subnets, managementHost), Routers: PodGateways(subnets)}
 	m.MAC = ipnet.PodMAC(m.IPs[0].Addr())
 	return m
 }
 
-// Gateways returns the cluster router's address in each of a node's subnets.
-func Gateways(subnets []netip.Prefix) []netip.Addr {
+// PodGateways returns the cluster router's address in each of a node's subnets.
+func PodGateways(subnets []netip.Prefix) []netip.Addr {
 	var gateways []netip.Addr
 	for _, p := range hosts(subnets, routerHost) {
 		gateways = append(gateways, p.Addr())

@@ -33,7 +33,7 @@ type Cluster struct {
 	Nodes   map[string][]netip.Prefix // by name of the node's switch: the node's subnets
 	Chassis map[string]string         // by name of the node's switch: the system-id of its host, if known
 	// Gateways are by name, in the case given to gateway-init.
-	Gateways map[string]Gateway
+	Gateways Gateways
 }
 
 // New returns a cluster without nodes. join needs an IPv4 and an IPv6 subnet if

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -118,5 +119,30 @@ func TestChangesAreCopies(t *testing.T) {
 	}
 	if _, had := c.WithoutNode("nobody"); had {
 		t.Error("a node that does not exist was taken away")
+	}
+}
+
+// Gateway.equal compares all fields.
+func TestEveryFieldOfAGatewayIsCompared(t *testing.T) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Gateway]()) {
+		var g Gateway
+		v := reflect.ValueOf(&g).Elem().FieldByIndex(f.Index)
+		switch v.Interface().(type) {
+		case netip.Addr:
+			v.Set(reflect.ValueOf(netip.IPv6Loopback()))
+		case []netip.Addr, []netip.Prefix:
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		case string:
+			v.SetString("x")
+		case int:
+			v.SetInt(1)
+		case bool:
+			v.SetBool(true)
+		default:
+			t.Fatalf("no value for %s", f.Name)
+		}
+		if g.equal(Gateway{}) || !g.equal(g) {
+			t.Errorf("%s is not compared", f.Name)
+		}
 	}
 }

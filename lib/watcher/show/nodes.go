@@ -40,9 +40,9 @@ func Nodes(n World, args []string) (string, error) {
 // Gateways prints the gateways, and why one is down.
 func Gateways(n World, args []string) (string, error) {
 	c := n.Facts().Cluster
-	gateways := c.GatewayNames()
+	gateways := c.Gateways.Names()
 	if len(args) > 0 {
-		if gateways = args; !slices.Contains(c.GatewayNames(), args[0]) {
+		if gateways = args; !slices.Contains(c.Gateways.Names(), args[0]) {
 			return "", fmt.Errorf("gateway %q not found: gateway/show without a name lists all", args[0])
 		}
 	}

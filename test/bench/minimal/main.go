@@ -206,7 +206,7 @@ func (m *minimal) assign(o *corev1.Pod) {
 	a := assigned{p, annotation.Addresses{
 		MAC:      ipnet.PodMAC(ip),
 		IPs:      []netip.Prefix{netip.PrefixFrom(ip, n.subnet.Bits())},
-		Gateways: topology.Gateways([]netip.Prefix{n.subnet}),
+		Gateways: topology.PodGateways([]netip.Prefix{n.subnet}),
 	}, n}
 	m.patches <- a
 	m.rows <- a
