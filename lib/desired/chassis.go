@@ -65,7 +65,7 @@ func (x *hosts) all() []nb.Unit {
 // FactsChanged returns the units of chassis added, removed, or with other addresses.
 func (x *hosts) FactsChanged(c facts.Change) (touched []nb.Unit) {
 	touched = x.units(c.Moved...)
-	if !c.Topology {
+	if !c.Topology || !c.Surroundings {
 		return touched
 	}
 	for id := range merged(c.Was.Chassis, c.Now.Chassis) {

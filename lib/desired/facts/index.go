@@ -38,6 +38,10 @@ func (x *Index) step(f *Facts, c Change) Change {
 // PutCluster replaces the topology.
 func (x *Index) PutCluster(t topology.Cluster) Change {
 	f := *x.now
+	if f.Cluster.SamePlaces(t) {
+		f.Cluster = t // all other facts are the same
+		return x.step(&f, Change{Topology: true})
+	}
 	f.Cluster, f.Chassis = t, allChassis(t)
 	f.ChassisOf, f.Switches, f.management = chassisByNode(f.Chassis), t.NodeNames(), managementAddresses(t)
 	f.Outages = f.outages()

@@ -20,6 +20,15 @@ func (c Cluster) Equal(d Cluster) bool {
 		equalMaps(c.Gateways, d.Gateways, Gateway.equal)
 }
 
+// SamePlaces reports whether both differ at most in fields of gateways that no other rows depend on than those of
+// gateways: see Gateway.samePlace.
+func (c Cluster) SamePlaces(d Cluster) bool {
+	return c.Router == d.Router && slices.Equal(c.Subnets, d.Subnets) && slices.Equal(c.Join, d.Join) &&
+		equalMaps(c.Nodes, d.Nodes, slices.Equal) &&
+		equalMaps(c.Chassis, d.Chassis, func(a, b string) bool { return a == b }) &&
+		equalMaps(c.Gateways, d.Gateways, Gateway.samePlace)
+}
+
 // EqualBut reports whether both describe the same topology, but for the subnets and the chassis of a node.
 func (c Cluster) EqualBut(node string, d Cluster) bool {
 	sw := names.NodeSwitch(node)
@@ -66,6 +75,12 @@ func (g Gateway) equal(h Gateway) bool {
 	return g.Mode == h.Mode && g.Interface == h.Interface && g.Chassis == h.Chassis && g.MAC == h.MAC && g.VLAN == h.VLAN &&
 		g.Ports == h.Ports && g.First == h.First && g.Node == h.Node && g.Tunnel == h.Tunnel && g.MTU == h.MTU &&
 		slices.Equal(g.IPs, h.IPs) && slices.Equal(g.NextHops, h.NextHops) && slices.Equal(g.Rampout, h.Rampout) && slices.Equal(g.Join, h.Join)
+}
+
+// samePlace reports whether both are on the same host, with the same addresses and next hops.
+func (g Gateway) samePlace(h Gateway) bool {
+	return g.Mode == h.Mode && g.Chassis == h.Chassis && g.Node == h.Node &&
+		slices.Equal(g.IPs, h.IPs) && slices.Equal(g.NextHops, h.NextHops) && slices.Equal(g.Join, h.Join)
 }
 
 // ChangedGateways lists the gateways whose rows may differ between two topologies, sorted.

@@ -21,6 +21,8 @@ const (
 	Local    = names.LocalMode  // by the host's own routing and iptables
 )
 
+func modes() []string { return []string{Physical, Bridge, Local} }
+
 // A Gateway is a router on one host through which pods reach the outside.
 type Gateway struct {
 	Mode      string         `json:"mode"`
@@ -90,16 +92,13 @@ func (c Cluster) WithoutGateway(name string) (Cluster, bool) {
 // oneFirst makes exactly one gateway the first: of those with First, or else of all,
 // the one with the lowest join address.
 func (all Gateways) oneFirst() Gateways {
-	best, firsts := "", 0
+	best := ""
 	for name, g := range all {
-		if g.First {
-			firsts++
-		}
 		if best == "" || g.before(name, all[best], best) {
 			best = name
 		}
 	}
-	if best == "" || firsts == 1 { // which is the best one then
+	if best == "" || all.firsts() == 1 { // which is the best one then
 		return all
 	}
 	all = maps.Clone(all)
@@ -108,6 +107,16 @@ func (all Gateways) oneFirst() Gateways {
 		all[name] = g
 	}
 	return all
+}
+
+// firsts is the number of gateways with First.
+func (all Gateways) firsts() (n int) {
+	for _, g := range all {
+		if g.First {
+			n++
+		}
+	}
+	return n
 }
 
 // before reports whether a gateway is rather the first than another one.

@@ -13,8 +13,14 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// A Parser reads registries one after the other, and parses only gateways whose text was not in the one before.
-type Parser struct{ last, now map[string]Gateway } // by text
+// A Parser reads registries one after the other. After one without conflicts, it reads only the gateways with another
+// text; its Clusters share all other values.
+type Parser struct {
+	last, now map[string]Gateway // by text
+	keys      map[string]string  // the last registry
+	cluster   Cluster            // its result
+	plain     bool               // each of keys was read without a look at others
+}
 
 // gateway parses the text of a gateway. Callers must not write to its slices.
 func (p *Parser) gateway(text string) (Gateway, error) {
@@ -40,6 +46,7 @@ type reader struct {
 	nics     map[nic]bool
 	outside  map[netip.Addr]bool // IPs of gateways
 	joined   map[netip.Addr]bool // their join addresses
+	conflict bool                // a key was not read by itself: see Parser.plain
 }
 
 type nic struct{ chassis, name string }
@@ -105,6 +112,7 @@ func (r *reader) readNode(node, value string) error {
 		r.Nodes[sw], r.subnets = subnets, r.subnets.with(subnets)
 		return nil
 	}
+	r.conflict = true
 	with, err := r.withNode(node, subnets, 1)
 	if err != nil {
 		return err
@@ -123,6 +131,7 @@ func (c Cluster) fits(subnets []netip.Prefix) bool {
 func (r *reader) readChassis(sw, id string) {
 	if other, ok := r.byID[id]; ok && r.Chassis[other] == id {
 		delete(r.Chassis, other)
+		r.conflict = true
 	}
 	r.Chassis[sw], r.byID[id] = id, sw
 }
@@ -132,7 +141,7 @@ func (r *reader) readGateway(name, text string) error {
 	if err != nil {
 		return err
 	}
-	if !slices.Contains([]string{Physical, Bridge, Local}, g.Mode) {
+	if !slices.Contains(modes(), g.Mode) {
 		return fmt.Errorf("mode %q is none of %s, %s and %s", g.Mode, Physical, Bridge, Local)
 	}
 	if r.unlike(name, g) && r.checkGateway(name, g) == nil && r.joinNetwork().free(g.Join, r.joined) {
@@ -140,6 +149,7 @@ func (r *reader) readGateway(name, text string) error {
 		r.indexGateway(name, g)
 		return nil
 	}
+	r.conflict = true
 	with, err := r.add(name, g, nil)
 	if err != nil {
 		return err
@@ -179,8 +189,61 @@ func (d disjoint) find(p netip.Prefix) (int, bool) {
 	return slices.BinarySearchFunc(d, p, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 }
 
+// maxChanged is the number of changed gateways above which a registry is read as a whole: each is compared with all
+// others.
+const maxChanged = 8
+
+// readChanged reads a registry that differs from the last one in a few gateways. It reports false if there are other
+// changes or possible conflicts.
+func (p *Parser) readChanged(keys map[string]string) (Cluster, bool) {
+	if !p.plain || len(keys) != len(p.keys) {
+		return Cluster{}, false
+	}
+	changed := map[string]Gateway{}
+	for key, text := range keys {
+		was, ok := p.keys[key]
+		if was == text && ok {
+			continue
+		}
+		name, isGateway := strings.CutPrefix(key, names.GatewayPrefix)
+		var g Gateway
+		if !ok || !isGateway || len(changed) == maxChanged || json.Unmarshal([]byte(text), &g) != nil {
+			return Cluster{}, false
+		}
+		changed[name] = g
+	}
+	c := p.cluster
+	if len(changed) > 0 {
+		c.Gateways = maps.Clone(c.Gateways)
+	}
+	for name := range changed {
+		delete(c.Gateways, name)
+	}
+	for name, g := range changed {
+		if !slices.Contains(modes(), g.Mode) || c.checkGateway(name, g) != nil || !c.joinNetwork().free(g.Join, nil) || c.Gateways.conflicts(g) {
+			return Cluster{}, false
+		}
+		c.Gateways[name] = g
+	}
+	return c, c.Gateways.firsts() == min(len(c.Gateways), 1)
+}
+
+// conflicts reports whether g shares a NIC, address or egress subnet with a gateway.
+func (all Gateways) conflicts(g Gateway) bool {
+	for _, o := range all {
+		_, _, overlap := ipnet.Overlap(g.Rampout, o.Rampout)
+		if overlap || o.Chassis == g.Chassis && o.Interface == g.Interface || slices.ContainsFunc(g.Join, func(a netip.Addr) bool { return slices.Contains(o.Join, a) }) ||
+			slices.ContainsFunc(g.IPs, func(p netip.Prefix) bool {
+				return slices.ContainsFunc(o.IPs, func(q netip.Prefix) bool { return p.Addr() == q.Addr() })
+			}) {
+			return true
+		}
+	}
+	return false
+}
+
 // readKeys reads all keys, in their order. Keys in conflict with others are in the error.
-func (c Cluster) readKeys(keys map[string]string, p *Parser) (Cluster, error) {
+func (p *Parser) readKeys(c Cluster, keys map[string]string) (Cluster, error) {
 	r := newReader(c, p)
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -194,6 +257,7 @@ func (c Cluster) readKeys(keys map[string]string, p *Parser) (Cluster, error) {
 	if len(r.Gateways) == 0 {
 		r.Gateways = nil
 	}
+	p.plain = len(errs) == 0 && !r.conflict && r.Gateways.firsts() == min(len(r.Gateways), 1)
 	r.Gateways = r.Gateways.oneFirst()
 	return r.Cluster, errors.Join(errs...)
 }

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -86,7 +87,7 @@ func TestReadingByIndexes(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		keys := randomRecord(r)
 		want, wantErr := readOneByOne(empty(t), keys)
-		got, err := empty(t).readKeys(keys, new(Parser))
+		got, err := new(Parser).readKeys(empty(t), keys)
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Fatalf("seed %d: %v (-one by one +by indexes):\n%s", seed, keys, diff)
 		}
@@ -197,5 +198,56 @@ func BenchmarkRead(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// L5: a Parser of several registries has the result of reading each by itself, whatever gateways change.
+func TestAParserReadsLikeANewOne(t *testing.T) {
+	shared := 0
+	for seed := range uint64(100) {
+		r, p, keys := rand.New(rand.NewPCG(seed, 6)), new(Parser), record(t, 6)
+		first := names.GatewayPrefix + "node0"
+		keys[first] = strings.Replace(keys[first], `"join"`, `"first":true,"join"`, 1)
+		for step := range 20 {
+			keys = maps.Clone(keys)
+			for range r.IntN(3) {
+				name := fmt.Sprint("node", r.IntN(6))
+				var g Gateway
+				if err := json.Unmarshal([]byte(keys[names.GatewayPrefix+name]), &g); err != nil {
+					t.Fatal(err)
+				}
+				other := byte(2 + r.IntN(7))
+				switch r.IntN(8) {
+				case 0:
+					g.IPs = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, 0, other}), 16)}
+				case 1:
+					g.Join = []netip.Addr{netip.AddrFrom4([4]byte{100, 64, 0, other}), g.Join[1]}
+				case 2:
+					g.Chassis = fmt.Sprint("id", r.IntN(6))
+				case 3:
+					g.Rampout = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(r.IntN(4)), 0}), 22+r.IntN(3)).Masked()}
+				case 4:
+					g.First = r.IntN(2) == 0
+				case 5:
+					g.Mode = []string{Physical, Local, "none"}[r.IntN(3)]
+				case 6:
+					keys[names.ChassisPrefix+name] = fmt.Sprint("id", r.IntN(8))
+				default:
+					g.MAC = fmt.Sprintf("0a:00:00:00:00:%02x", r.IntN(100))
+				}
+				keys[names.GatewayPrefix+name] = g.text()
+			}
+			want, wantErr := ReadRegistry(keys)
+			if _, ok := p.readChanged(keys); ok {
+				shared++
+			}
+			got, err := p.ReadRegistry(keys)
+			if fmt.Sprint(err) != fmt.Sprint(wantErr) || !got.Equal(want) || got.SamePlaces(want) != want.SamePlaces(want) {
+				t.Fatalf("seed %d step %d: %v, %v; want %v, %v", seed, step, got, err, want, wantErr)
+			}
+		}
+	}
+	if shared < 50 {
+		t.Errorf("only %d registries were read from the one before", shared)
 	}
 }

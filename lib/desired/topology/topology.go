@@ -181,8 +181,19 @@ func (c Cluster) Registry() map[string]string {
 // gateways in conflict with others are left out of the Cluster and named in the error.
 func ReadRegistry(r map[string]string) (Cluster, error) { return new(Parser).ReadRegistry(r) }
 
-// ReadRegistry is the function ReadRegistry, with the gateways parsed before.
+// ReadRegistry is the function ReadRegistry, with values read before. The caller must not change r any more.
 func (p *Parser) ReadRegistry(r map[string]string) (Cluster, error) {
+	c, ok := p.readChanged(r)
+	var err error
+	if !ok {
+		p.plain = false
+		c, err = p.readAll(r)
+	}
+	p.keys, p.cluster = r, c
+	return c, err
+}
+
+func (p *Parser) readAll(r map[string]string) (Cluster, error) {
 	subnets, err := ipnet.ParseSubnets(r[names.ClusterSubnets], 0)
 	if err != nil {
 		return Cluster{}, fmt.Errorf("reading %s of the topology: %w", names.ClusterSubnets, err)
@@ -195,5 +206,5 @@ func (p *Parser) ReadRegistry(r map[string]string) (Cluster, error) {
 	if err != nil {
 		return Cluster{}, fmt.Errorf("reading the topology: %w", err)
 	}
-	return c.readKeys(r, p)
+	return p.readKeys(c, r)
 }
