@@ -129,7 +129,7 @@ func (x *Index) judge(f *Facts, switches []string) Change {
 			continue
 		}
 		if c.Moved == nil {
-			f.Addresses = maps.Collect(maps.All(f.Addresses))
+			f.Addresses = cloned(f.Addresses)
 		}
 		c.Moved = append(c.Moved, sw)
 		if f.Addresses[sw] = now; now == nil {

@@ -81,12 +81,15 @@ func (f *Facts) GatewayAddresses(c Chassis) (out []netip.Addr) {
 
 // NodePortHosts are the addresses of all hosts for NodePorts, sorted.
 func (f *Facts) NodePortHosts() (out []netip.Addr) {
+	out = make([]netip.Addr, 0, len(f.Addresses)+len(f.Cluster.Gateways)) // mostly one each
 	for _, all := range f.Addresses {
 		out = append(out, all...)
 	}
-	for _, c := range f.Chassis {
-		for _, all := range f.NodePortAddresses(c) {
-			out = append(out, all...)
+	for _, g := range f.Cluster.Gateways {
+		if g.Mode != topology.Local {
+			for _, p := range g.IPs {
+				out = append(out, p.Addr())
+			}
 		}
 	}
 	slices.SortFunc(out, netip.Addr.Compare)

@@ -90,11 +90,19 @@ func (c *copied[V]) set(key string, value V, has bool) {
 		return
 	}
 	if !c.own {
-		c.of, c.own = maps.Collect(maps.All(c.of)), true
+		c.of, c.own = cloned(c.of), true
 	}
 	if c.of[key] = value; !has {
 		delete(c.of, key)
 	}
+}
+
+// cloned returns a copy of a map, never nil.
+func cloned[V any](m map[string]V) map[string]V {
+	if m == nil {
+		return map[string]V{}
+	}
+	return maps.Clone(m)
 }
 
 // PutNamespace identifies the Kubernetes cluster by the UID of its namespace kube-system.
@@ -195,7 +203,7 @@ func (x *Index) putCIDRs(name string, now servicecidr.Ranges) Change {
 		return Change{}
 	}
 	f := *x.now
-	f.CIDRs = maps.Collect(maps.All(f.CIDRs))
+	f.CIDRs = cloned(f.CIDRs)
 	if f.CIDRs[name] = now; len(now) == 0 {
 		delete(f.CIDRs, name)
 	}
