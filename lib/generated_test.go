@@ -16,7 +16,7 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/ovsdb/sbdb"
 	"ovn-k8s/lib/ovsdb/vswitchdb"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 // TestGenerated generates the database models again, by the line in each doc.go, and compares. With another version of
@@ -28,7 +28,7 @@ func TestGenerated(t *testing.T) {
 		t.Run(dir, func(t *testing.T) {
 			pkg, schema := directive(t, dir)
 			if _, err := os.Stat(schema); err != nil {
-				need.Nothing(t, need.Central, schema)
+				require.Nothing(t, require.Central, schema)
 			}
 			if version(t, filepath.Join(dir, "model.go")) != version(t, schema) {
 				matches(t, full, schema)

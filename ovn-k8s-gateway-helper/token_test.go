@@ -13,13 +13,13 @@ import (
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/settings"
 	"ovn-k8s/test/kubetest"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 // A node's token, bound to its Node as in install.md, warns before its end, and is refused after the Node is
 // deleted.
 func TestATokenEndsWithItsNode(t *testing.T) {
-	need.Nothing(t, need.Cluster, kubetest.Missing())
+	require.Nothing(t, require.Cluster, kubetest.Missing())
 	api := cluster.Client().CoreV1()
 	node, err := cluster.CreateNode(t.Context(), "with-token")
 	if err != nil {

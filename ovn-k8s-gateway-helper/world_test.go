@@ -22,9 +22,9 @@ import (
 	"ovn-k8s/lib/flow"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubetest"
-	"ovn-k8s/test/lifeline"
 	"ovn-k8s/test/limit"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/reaper"
+	"ovn-k8s/test/require"
 )
 
 // asHelper makes the test binary run as the helper.
@@ -93,8 +93,8 @@ const apiPort = 6443
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	need.Nothing(t, need.Node, host.Missing())
-	need.Nothing(t, need.Cluster, kubetest.Missing())
+	require.Nothing(t, require.Node, host.Missing())
+	require.Nothing(t, require.Cluster, kubetest.Missing())
 	ctx, cancel := context.WithTimeout(context.Background(), limit.Of(4*time.Minute))
 	t.Cleanup(cancel)
 	fabric, err := host.NewFabric()
@@ -287,7 +287,7 @@ func (w *world) once(args ...string) (status int, stderr string) {
 }
 
 // start starts a helper, which ends with the test at the latest, and waits until it knows the Services.
-func (w *world) start(args ...string) *lifeline.Process {
+func (w *world) start(args ...string) *reaper.Process {
 	w.Helper()
 	p := w.launch(args...)
 	w.eventually("the helper knows the Services", func() bool { return strings.Contains(w.appctl("reconcile/show"), "services known   true") })
@@ -295,24 +295,24 @@ func (w *world) start(args ...string) *lifeline.Process {
 }
 
 // startBlind starts a helper on breth0 without access to the API server.
-func (w *world) startBlind() *lifeline.Process {
+func (w *world) startBlind() *reaper.Process {
 	w.Helper()
 	p := w.launch(shared...)
 	w.eventually("the helper answers", func() bool { return strings.Contains(w.appctl("reconcile/show"), "services known   false") })
 	return p
 }
 
-func (w *world) launch(args ...string) *lifeline.Process {
+func (w *world) launch(args ...string) *reaper.Process {
 	w.Helper()
 	return w.launchBare(w.args(append([]string{"--pidfile"}, args...)...)...)
 }
 
 // launchBare starts a helper with no other arguments.
-func (w *world) launchBare(args ...string) *lifeline.Process {
+func (w *world) launchBare(args ...string) *reaper.Process {
 	w.Helper()
 	link := "/usr/local/bin/ovn-k8s-gateway-helper"
 	w.command()
-	p, err := lifeline.Start(func(name string, args ...string) *exec.Cmd {
+	p, err := reaper.Start(func(name string, args ...string) *exec.Cmd {
 		cmd := w.Command(name, args...)
 		cmd.Env = append(host.Environment(), asHelper+"=yes")
 		return cmd

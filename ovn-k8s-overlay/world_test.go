@@ -13,8 +13,8 @@ import (
 
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/limit"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/require"
 )
 
 // bin is a directory with the command and the plugin, built once for all tests.
@@ -67,8 +67,8 @@ func newWorld(t *testing.T, names ...string) *world {
 // newWorldWith gives the Northbound database's server further arguments.
 func newWorldWith(t *testing.T, nbArgs []string, names ...string) *world {
 	t.Helper()
-	need.Nothing(t, need.Central, ovntest.Missing())
-	need.Nothing(t, need.Node, host.Missing())
+	require.Nothing(t, require.Central, ovntest.Missing())
+	require.Nothing(t, require.Node, host.Missing())
 	ctx, cancel := context.WithTimeout(context.Background(), limit.Of(3*time.Minute))
 	t.Cleanup(cancel)
 	fabric, err := host.NewFabric()

@@ -11,7 +11,7 @@ import (
 	"ovn-k8s/docs"
 	"ovn-k8s/test/boot"
 	"ovn-k8s/test/host"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 // A machine boots with systemd, Open vSwitch and the command under test. Its eth0 leads to a fabric.
@@ -24,7 +24,7 @@ type machine struct {
 
 func newMachine(t *testing.T, packages ...string) *machine {
 	t.Helper()
-	need.Nothing(t, need.Node, boot.Missing())
+	require.Nothing(t, require.Node, boot.Missing())
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	t.Cleanup(cancel)
 	fabric, err := host.NewFabric()

@@ -13,7 +13,7 @@ import (
 
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/limit"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 // bin is a directory with the command, built once for all tests.
@@ -45,7 +45,7 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	need.Nothing(t, need.Node, host.Missing())
+	require.Nothing(t, require.Node, host.Missing())
 	ctx, cancel := context.WithTimeout(t.Context(), limit.Of(2*time.Minute))
 	t.Cleanup(cancel)
 	fabric, err := host.NewFabric()

@@ -21,7 +21,7 @@ import (
 
 	"ovn-k8s/lib/names"
 	"ovn-k8s/test/kubetest"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 func TestCheck35_Modes(t *testing.T) {
@@ -523,7 +523,7 @@ func TestCheckComparesOnce(t *testing.T) {
 }
 
 func TestBadCommandLines(t *testing.T) {
-	need.Nothing(t, need.Cluster, kubetest.Missing())
+	require.Nothing(t, require.Cluster, kubetest.Missing())
 	w := newWorld(t, nil)
 	for _, args := range [][]string{{"--no-such"}, {"--overlay", "stray"}, {"--overlay", "--pidfile", "/x"}} {
 		if status, _, stderr := w.once(args...); status != 2 || strings.Count(stderr, "\n") != 1 {

@@ -19,8 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/names"
-	"ovn-k8s/test/lifeline"
-	"ovn-k8s/test/wire"
+	"ovn-k8s/test/netfault"
+	"ovn-k8s/test/reaper"
 )
 
 // complaints are the lines of the watcher's log above INFO.
@@ -73,12 +73,12 @@ func (p *process) outage(t *testing.T, begin, meanwhile, end func(), lasts time.
 // afterwards.
 func TestOutages(t *testing.T) {
 	w := newWorld(t, manyNodes())
-	api, err := wire.New("tcp", strings.TrimPrefix(cluster.URL, "https://"))
+	api, err := netfault.New("tcp", strings.TrimPrefix(cluster.URL, "https://"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(api.Close)
-	nb, err := wire.New("unix", strings.TrimPrefix(w.central.NB, "unix:"))
+	nb, err := netfault.New("unix", strings.TrimPrefix(w.central.NB, "unix:"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func (w *world) limitNB() (full, room func()) {
 		w.Fatal(err)
 	}
 	// a write beyond the limit fails; SIGXFSZ, ignored here, would kill the server (setrlimit(2))
-	server, err := lifeline.Start(nil, "env", "--ignore-signal=XFSZ", "ovsdb-server", "-vconsole:off", "--pidfile="+pidfile,
+	server, err := reaper.Start(nil, "env", "--ignore-signal=XFSZ", "ovsdb-server", "-vconsole:off", "--pidfile="+pidfile,
 		"--unixctl="+filepath.Join(w.dir, "nb.ctl"), "--remote=punix:"+socket, file)
 	if err != nil {
 		w.Fatal(err)

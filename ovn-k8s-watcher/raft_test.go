@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"ovn-k8s/test/lifeline"
-	"ovn-k8s/test/wire"
+	"ovn-k8s/test/netfault"
+	"ovn-k8s/test/reaper"
 )
 
 // A member is one server of a clustered Northbound database (ovsdb(7), "Clustered
@@ -20,7 +20,7 @@ import (
 type member struct {
 	*world
 	name, remote, raft string
-	process            *lifeline.Process
+	process            *reaper.Process
 }
 
 // raft replaces the world's Northbound database by a cluster of three servers.
@@ -62,7 +62,7 @@ func (w *world) raft() []*member {
 // freeRemote is a free remote for a server to listen on.
 func freeRemote(t *testing.T) string {
 	t.Helper()
-	port, err := wire.FreePort("127.0.0.1")
+	port, err := netfault.FreePort("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func (m *member) file(ext string) string { return filepath.Join(m.dir, m.name+ex
 func (m *member) start() {
 	m.Helper()
 	port := m.remote[strings.LastIndex(m.remote, ":")+1:]
-	p, err := lifeline.Start(nil, "ovsdb-server", "-vconsole:off", "--log-file="+m.file(".log"), "--unixctl="+m.file(".ctl"), "--pidfile="+m.file(".pid"),
+	p, err := reaper.Start(nil, "ovsdb-server", "-vconsole:off", "--log-file="+m.file(".log"), "--unixctl="+m.file(".ctl"), "--pidfile="+m.file(".pid"),
 		"--remote=ptcp:"+port+":127.0.0.1", m.file(".db"))
 	if err != nil {
 		m.Fatal(err)

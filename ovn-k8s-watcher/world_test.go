@@ -30,8 +30,8 @@ import (
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/test/kubetest"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/require"
 )
 
 // asWatcher makes the test binary run as the watcher.
@@ -77,8 +77,8 @@ type world struct {
 // newWorld returns a world with the given nodes: subnets by name.
 func newWorld(t *testing.T, nodes map[string]string) *world {
 	t.Helper()
-	need.Nothing(t, need.Central, ovntest.Missing())
-	need.Nothing(t, need.Cluster, kubetest.Missing())
+	require.Nothing(t, require.Central, ovntest.Missing())
+	require.Nothing(t, require.Cluster, kubetest.Missing())
 	dir, err := os.MkdirTemp("", "watcher")
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"ovn-k8s/test/lifeline"
+	"ovn-k8s/test/reaper"
 )
 
 type suite struct {
@@ -238,7 +238,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("CLI_TEST_WAITER") != "" {
 		os.Exit(Main(Program{Name: "waiter", Options: &waiter{}}, os.Args[1:], OS()))
 	}
-	lifeline.HearSignals()
+	reaper.HearSignals()
 	os.Exit(m.Run())
 }
 

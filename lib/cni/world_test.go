@@ -23,10 +23,10 @@ import (
 	"ovn-k8s/lib/link"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubetest"
-	"ovn-k8s/test/lifeline"
 	"ovn-k8s/test/limit"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/reaper"
+	"ovn-k8s/test/require"
 )
 
 // canary is an invalid token, to be searched for in places where no secret belongs.
@@ -40,7 +40,7 @@ type world struct {
 	dir     string // Open vSwitch's run directory
 	netns   string // name of the node's namespace
 	bin     string // the plugin
-	procs   map[string]*lifeline.Process
+	procs   map[string]*reaper.Process
 }
 
 // TestMain keeps the names of network namespaces private to this program: they disappear with it, even if it is
@@ -77,7 +77,7 @@ func enterPrivateNames() error {
 
 // Findings, section 5: namespaces outlived a killed test program.
 func TestNamespacesEndWithTheProgram(t *testing.T) {
-	need.Nothing(t, need.Node, missing())
+	require.Nothing(t, require.Node, missing())
 	name := fmt.Sprintf("cnitest-left%d", os.Getpid())
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	for _, e := range os.Environ() {
@@ -113,9 +113,9 @@ func missing() string {
 // newWorld starts a world and removes all of it after the test.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	need.Nothing(t, need.Node, missing())
-	need.Nothing(t, need.Cluster, kubetest.Missing())
-	w := &world{netns: fmt.Sprintf("cni%d", os.Getpid()), procs: map[string]*lifeline.Process{}}
+	require.Nothing(t, require.Node, missing())
+	require.Nothing(t, require.Cluster, kubetest.Missing())
+	w := &world{netns: fmt.Sprintf("cni%d", os.Getpid()), procs: map[string]*reaper.Process{}}
 	var err error
 	if w.dir, err = os.MkdirTemp("", "cni"); err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func (w *world) daemon(t *testing.T, name string, args ...string) {
 	t.Helper()
 	file := filepath.Join(w.dir, name)
 	args = append([]string{"-vconsole:off", "--log-file=" + file + ".log", "--pidfile=" + file + ".pid"}, args...)
-	p, err := lifeline.Start(w.in, name, args...)
+	p, err := reaper.Start(w.in, name, args...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,8 @@ import (
 	"ovn-k8s/lib/cli"
 	"ovn-k8s/lib/daemon"
 	"ovn-k8s/lib/vlog"
-	"ovn-k8s/test/lifeline"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/reaper"
+	"ovn-k8s/test/require"
 )
 
 // patience is the timeout of waits for events.
@@ -106,7 +106,7 @@ func (p *program) tell() {
 
 func TestMain(m *testing.M) {
 	if os.Getenv("DAEMON_TEST_PROGRAM") == "" {
-		lifeline.HearSignals()
+		reaper.HearSignals()
 		os.Exit(m.Run())
 	}
 	os.Exit(cli.Main(cli.Program{Name: "prog", Version: "1.2.3", Options: &program{}}, os.Args[1:], cli.OS()))
@@ -338,7 +338,7 @@ func (w *world) read(name string) string {
 func needTool(t *testing.T, tool string) {
 	t.Helper()
 	if _, err := exec.LookPath(tool); err != nil {
-		need.Nothing(t, need.Central, tool)
+		require.Nothing(t, require.Central, tool)
 	}
 }
 

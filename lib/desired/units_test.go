@@ -9,7 +9,7 @@ import (
 	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
-	"ovn-k8s/test/oracle"
+	"ovn-k8s/test/policymodel"
 )
 
 // T6: rows refer to rows of the same unit or of earlier steps, so that no transaction waits for a later one when an
@@ -21,7 +21,7 @@ func TestRowsReferToFormerSteps(t *testing.T) {
 		w := NewWorld()
 		for range 300 {
 			randomChange(t, r, w)
-			randomPolicyChange(oracle.Source{Rand: r}, w)
+			randomPolicyChange(policymodel.Source{Rand: r}, w)
 			randomServiceChange(t, r, w)
 		}
 		w.Allocate()

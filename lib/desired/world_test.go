@@ -20,7 +20,7 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
-	"ovn-k8s/test/oracle"
+	"ovn-k8s/test/policymodel"
 )
 
 func prefixes(list ...string) (out []netip.Prefix) {
@@ -300,7 +300,7 @@ func randomChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Unit) {
 	node := fmt.Sprint("n", r.IntN(4))
 	name := fmt.Sprint("p", r.IntN(12))
 	if r.IntN(2) == 0 {
-		return randomPolicyChange(oracle.Source{Rand: r}, w)
+		return randomPolicyChange(policymodel.Source{Rand: r}, w)
 	}
 	if r.IntN(6) == 0 {
 		return randomGatewayChange(t, r, w)
@@ -355,7 +355,7 @@ func randomChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Unit) {
 }
 
 // randomPolicyChange changes inputs of policies.
-func randomPolicyChange(r oracle.Source, w *World) (string, []nb.Unit) {
+func randomPolicyChange(r policymodel.Source, w *World) (string, []nb.Unit) {
 	ns := [...]string{"default", "other"}[r.IntN(2)]
 	name := fmt.Sprint("policy", r.IntN(6))
 	switch r.IntN(12) {

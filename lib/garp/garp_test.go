@@ -18,7 +18,7 @@ import (
 
 	"ovn-k8s/lib/garp"
 	"ovn-k8s/lib/link"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 var mac = net.HardwareAddr{0x0a, 0, 0, 0, 0, 1}
@@ -65,7 +65,7 @@ func pair(t *testing.T) (near garp.Interface, far string) {
 	if os.Geteuid() != 0 {
 		missing = "root"
 	}
-	need.Nothing(t, need.Node, missing)
+	require.Nothing(t, require.Node, missing)
 	a, b := "garp-"+t.Name()+"-a", "garp-"+t.Name()+"-b"
 	run := func(args string) {
 		t.Helper()

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netns"
 
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 // inFreshNamespace moves the test into a new network namespace for good. The thread, and with it the namespace, ends
@@ -21,11 +21,11 @@ import (
 func inFreshNamespace(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		need.Nothing(t, need.Node, "root")
+		require.Nothing(t, require.Node, "root")
 	}
 	for _, tool := range []string{"iptables", "ip6tables", "iptables-restore", "ip6tables-restore"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			need.Nothing(t, need.Node, tool)
+			require.Nothing(t, require.Node, tool)
 		}
 	}
 	runtime.LockOSThread()

@@ -20,7 +20,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 // inFreshNamespace moves the test into a new network namespace for good. The thread, and with it the namespace, ends
@@ -28,7 +28,7 @@ import (
 func inFreshNamespace(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		need.Nothing(t, need.Node, "root")
+		require.Nothing(t, require.Node, "root")
 	}
 	runtime.LockOSThread()
 	h, err := netns.New()

@@ -32,15 +32,15 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
-	"ovn-k8s/test/need"
-	"ovn-k8s/test/oracle"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/policymodel"
+	"ovn-k8s/test/require"
 )
 
 // open returns a Sync on a fresh Northbound database.
 func open(t testing.TB) (*ovntest.Central, *ovsdb.DB, *nbsync.Sync) {
 	t.Helper()
-	need.Nothing(t, need.Central, ovntest.Missing())
+	require.Nothing(t, require.Central, ovntest.Missing())
 	c, err := ovntest.Start(ovntest.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -629,7 +629,7 @@ func TestThePathDoesNotMatter(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			w := desired.NewWorld()
 			api := map[string]*corev1.Pod{}
-			policies := walk{oracle.Source{Rand: r}, map[string]any{}}
+			policies := walk{policymodel.Source{Rand: r}, map[string]any{}}
 			services := serviceWalk{r, map[string]any{}}
 			nodes := []int{0, 1, 2}
 			w.Put(hosted(t, nodes...))
@@ -697,13 +697,13 @@ func randomChange(t *testing.T, r *rand.Rand, w *desired.World, api map[string]*
 		}
 		return w.Put(hosted(t, *nodes...))
 	case p == nil:
-		p = oracle.Source{Rand: r}.Pod("default", name, fmt.Sprint("n", r.IntN(4)))
+		p = policymodel.Source{Rand: r}.Pod("default", name, fmt.Sprint("n", r.IntN(4)))
 		p.UID = types.UID(fmt.Sprint(r.Int()))
 		wantHostPorts(r, p)
 		api[name] = p
 		return w.Put(p)
 	case r.IntN(4) == 0:
-		p.Labels = oracle.Source{Rand: r}.Labels()
+		p.Labels = policymodel.Source{Rand: r}.Labels()
 		return w.Put(p)
 	case r.IntN(3) == 0:
 		p.Status.Phase = corev1.PodSucceeded
@@ -716,7 +716,7 @@ func randomChange(t *testing.T, r *rand.Rand, w *desired.World, api map[string]*
 
 // A walk changes namespaces and policies.
 type walk struct {
-	oracle.Source
+	policymodel.Source
 	api map[string]any // as they are now
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 // load runs the test in a network namespace with this ruleset and reads it. The namespace ends with the test's
@@ -18,10 +18,10 @@ import (
 func load(t *testing.T, rules string) Ruleset {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		need.Nothing(t, need.Node, "root")
+		require.Nothing(t, require.Node, "root")
 	}
 	if _, err := exec.LookPath("nft"); err != nil {
-		need.Nothing(t, need.Node, "nft")
+		require.Nothing(t, require.Node, "nft")
 	}
 	runtime.LockOSThread()
 	h, err := netns.New()

@@ -27,7 +27,7 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/limit"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 // A world is a host with Open vSwitch; the test runs in its network namespace. Its eth0 and eth1 lead to another
@@ -40,7 +40,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	need.Nothing(t, need.Node, host.Missing())
+	require.Nothing(t, require.Node, host.Missing())
 	ctx, cancel := context.WithTimeout(t.Context(), limit.Of(time.Minute))
 	defer cancel()
 	h, err := host.New(host.Options{Name: "host"})
@@ -186,7 +186,7 @@ func (w *world) lines() []string {
 // lanes runs a test several times in parallel, each with a world of its own: worlds mostly wait for the kernel or
 // ovs-vswitchd.
 func lanes(t *testing.T, n int, test func(w *world, lane int)) {
-	need.Nothing(t, need.Node, host.Missing())
+	require.Nothing(t, require.Node, host.Missing())
 	var wg sync.WaitGroup
 	for lane := range n {
 		wg.Go(func() {

@@ -14,13 +14,13 @@ import (
 	"ovn-k8s/lib/flow"
 	"ovn-k8s/lib/ofctl"
 	"ovn-k8s/test/host"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 // bridge starts Open vSwitch on a test host with eth0 as a port of breth0.
 func bridge(t *testing.T) (context.Context, *host.Host, ofctl.Bridge) {
 	t.Helper()
-	need.Nothing(t, need.Node, host.Missing())
+	require.Nothing(t, require.Node, host.Missing())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	fabric, err := host.NewFabric()

@@ -9,14 +9,14 @@ import (
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/ovsdb"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/require"
 )
 
 // P3: a gateway's host reads its router's answers from the Southbound database, also after the router was made
 // again with another datapath.
 func TestFollowAnswers(t *testing.T) {
-	need.Nothing(t, need.Central, ovntest.Missing())
+	require.Nothing(t, require.Central, ovntest.Missing())
 	c, err := ovntest.Start(ovntest.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -25,9 +25,9 @@ import (
 
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/ovsdb"
-	"ovn-k8s/test/lifeline"
-	"ovn-k8s/test/need"
-	"ovn-k8s/test/wire"
+	"ovn-k8s/test/netfault"
+	"ovn-k8s/test/reaper"
+	"ovn-k8s/test/require"
 )
 
 const nbSchema = "/usr/share/ovn/ovn-nb.ovsschema"
@@ -37,7 +37,7 @@ type server struct {
 	t    *testing.T
 	dir  string
 	args []string
-	proc *lifeline.Process
+	proc *reaper.Process
 }
 
 // newServer starts one with an empty database of a schema.
@@ -49,7 +49,7 @@ func newServer(t *testing.T, schema string, args ...string) *server {
 			missing = tool
 		}
 	}
-	need.Nothing(t, need.Central, missing)
+	require.Nothing(t, require.Central, missing)
 	dir, err := os.MkdirTemp("", "db") // shorter than t.TempDir, for the socket
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func (s *server) start() {
 	var err error
 	_ = os.Remove(s.dir + "/sock")
 	args := []string{"--unixctl=" + s.dir + "/ctl", "--pidfile=" + s.dir + "/pid", "--remote=punix:" + s.dir + "/sock"}
-	s.proc, err = lifeline.Start(nil, "ovsdb-server", append(append(args, s.args...), s.dir+"/db")...)
+	s.proc, err = reaper.Start(nil, "ovsdb-server", append(append(args, s.args...), s.dir+"/db")...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -280,7 +280,7 @@ func oldSchema(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(nbSchema)
 	if err != nil {
-		need.Nothing(t, need.Central, nbSchema)
+		require.Nothing(t, require.Central, nbSchema)
 	}
 	for old, new := range map[string]string{
 		`"Load_Balancer_Group"`: `"Load_Balancer_Grp"`, `"mirror_rules"`: `"mirrors"`,
@@ -515,7 +515,7 @@ func TestClusterLeader(t *testing.T) {
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	port, err := wire.FreePort("127.0.0.1")
+	port, err := netfault.FreePort("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}

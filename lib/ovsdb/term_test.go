@@ -8,13 +8,13 @@ import (
 	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"ovn-k8s/lib/ovsdb"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/require"
 )
 
 // T1: if two processes believe to be the leader, only one can write.
 func TestOnlyTheLeaderWrites(t *testing.T) {
-	need.Nothing(t, need.Central, ovntest.Missing())
+	require.Nothing(t, require.Central, ovntest.Missing())
 	central, err := ovntest.Start(ovntest.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ovn-k8s/lib/ovsdb"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 // pki makes an authority and certificates as described in the OVS documentation, and returns its directory.
@@ -22,7 +22,7 @@ func pki(t *testing.T, names ...string) string {
 	if _, err := exec.LookPath("ovs-pki"); err != nil {
 		missing = "ovs-pki"
 	}
-	need.Nothing(t, need.Central, missing)
+	require.Nothing(t, require.Central, missing)
 	dir := t.TempDir()
 	ovspki := func(args ...string) {
 		t.Helper()

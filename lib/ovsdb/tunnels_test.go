@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	"ovn-k8s/lib/config"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/require"
 )
 
 // P5: the tunnel addresses of hosts are read from the Southbound database.
 func TestTunnels(t *testing.T) {
-	need.Nothing(t, need.Central, ovntest.Missing())
+	require.Nothing(t, require.Central, ovntest.Missing())
 	c, err := ovntest.Start(ovntest.Options{})
 	if err != nil {
 		t.Fatal(err)

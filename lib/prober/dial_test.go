@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"ovn-k8s/test/host"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
+	"ovn-k8s/test/require"
 )
 
 // §7: EHOSTUNREACH or EACCES from a firewall differs from an unreachable host by the sender of the ICMP error.
 func TestRejectionsOfFirewalls(t *testing.T) {
-	need.Nothing(t, need.Node, host.Missing())
+	require.Nothing(t, require.Node, host.Missing())
 	fabric, err := host.NewFabric()
 	if err != nil {
 		t.Fatal(err)

@@ -12,14 +12,14 @@ import (
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/require"
 )
 
 // idleEngine returns an engine of a watcher without a reachable API server. It is not run.
 func idleEngine(t *testing.T) *engine {
 	t.Helper()
-	need.Nothing(t, need.Central, ovntest.Missing())
+	require.Nothing(t, require.Central, ovntest.Missing())
 	central, err := ovntest.Start(ovntest.Options{})
 	if err != nil {
 		t.Fatal(err)

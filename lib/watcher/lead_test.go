@@ -11,14 +11,14 @@ import (
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/nb"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/require"
 )
 
 // After the loss of the Lease nothing of the old World stays in memory: the next engine starts with a World of its
 // own.
 func TestALostLeaseLeavesNothingInMemory(t *testing.T) {
-	need.Nothing(t, need.Central, ovntest.Missing())
+	require.Nothing(t, require.Central, ovntest.Missing())
 	central, err := ovntest.Start(ovntest.Options{})
 	if err != nil {
 		t.Fatal(err)

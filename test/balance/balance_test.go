@@ -21,9 +21,9 @@ import (
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/test/host"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
 	"ovn-k8s/test/probe"
+	"ovn-k8s/test/require"
 )
 
 const (
@@ -42,7 +42,7 @@ type lab struct {
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	need.Nothing(t, need.Node, host.Missing())
+	require.Nothing(t, require.Node, host.Missing())
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	fabric, err := host.NewFabric()

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"ovn-k8s/test/lifeline"
+	"ovn-k8s/test/reaper"
 )
 
 // A contender is a program that gives pods ports and annotations.
@@ -48,12 +48,12 @@ func (f *field) control() string { return filepath.Join(f.dir, "watcher.ctl") }
 type runner struct {
 	contender
 	process
-	lifeline *lifeline.Process
+	lifeline *reaper.Process
 }
 
 // start starts a contender.
 func (f *field) start(ctx context.Context, b *bench, c contender) (*runner, error) {
-	p, err := lifeline.Start(nil, c.program, c.args(f)...)
+	p, err := reaper.Start(nil, c.program, c.args(f)...)
 	if err != nil {
 		return nil, err
 	}

@@ -9,12 +9,12 @@ import (
 	"ovn-k8s/test/boot"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/limit"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 // TestMachine boots a machine with Open vSwitch, cuts its power, and reboots it.
 func TestMachine(t *testing.T) {
-	need.Nothing(t, need.Node, boot.Missing())
+	require.Nothing(t, require.Node, boot.Missing())
 	ctx, cancel := context.WithTimeout(context.Background(), limit.Of(2*time.Minute))
 	defer cancel()
 	fabric, err := host.NewFabric()

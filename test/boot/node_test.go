@@ -16,8 +16,8 @@ import (
 	"ovn-k8s/test/boot"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/limit"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/require"
 )
 
 // A nodeWorld is a host with OVN's databases and a machine as node.
@@ -33,8 +33,8 @@ type nodeWorld struct {
 // our units. The API server cannot be reached.
 func newWorld(t *testing.T) *nodeWorld {
 	t.Helper()
-	need.Nothing(t, need.Central, ovntest.Missing())
-	need.Nothing(t, need.Node, boot.Missing())
+	require.Nothing(t, require.Central, ovntest.Missing())
+	require.Nothing(t, require.Node, boot.Missing())
 	bin := t.TempDir()
 	for _, p := range []string{"ovn-k8s-overlay", "ovn-k8s-cni-overlay", "ovn-k8s-watcher", "ovn-k8s-gateway-helper", "ovn-k8s-util"} {
 		if out, err := exec.Command("go", "build", "-o", bin+"/", "ovn-k8s/"+p).CombinedOutput(); err != nil {

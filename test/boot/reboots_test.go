@@ -24,8 +24,8 @@ import (
 	"ovn-k8s/test/boot"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubelet"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
+	"ovn-k8s/test/require"
 	"ovn-k8s/test/world"
 )
 
@@ -77,8 +77,8 @@ func TestReboots(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("OVNK8S_TEST_REBOOTS_SEED=%d", seed)
-	need.Nothing(t, need.Cluster, world.Missing())
-	need.Nothing(t, need.Node, boot.Missing())
+	require.Nothing(t, require.Cluster, world.Missing())
+	require.Nothing(t, require.Node, boot.Missing())
 	c := newReboots(t)
 	for i, s := range setups() {
 		t.Run(s.name, func(t *testing.T) {

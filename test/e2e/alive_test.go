@@ -11,14 +11,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 	"ovn-k8s/test/world"
 )
 
 // H8, H11: pods of other nodes leave through another gateway while one cannot forward: a shared bridge without a
 // helper, and a local gateway without forwarding. Logs and Events report it.
 func TestAGatewayThatCannotForwardIsLeft(t *testing.T) {
-	need.Nothing(t, need.Cluster, world.Missing())
+	require.Nothing(t, require.Cluster, world.Missing())
 	where := map[string]string{}
 	for i := range 12 {
 		where[fmt.Sprintf("p%d", i)] = "master"

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/test/kubelet"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
+	"ovn-k8s/test/require"
 	"ovn-k8s/test/world"
 )
 
@@ -37,7 +37,7 @@ func initialize(ctx context.Context, cluster4 string, families int) error {
 // T2, T3: changes of subnets, families, nodes and the database cut no stream of a
 // running pod, or the command refuses them.
 func TestStreamsSurviveConversions(t *testing.T) {
-	need.Nothing(t, need.Cluster, world.Missing())
+	require.Nothing(t, require.Cluster, world.Missing())
 	ctx := context.WithoutCancel(t.Context())
 	cluster4 := strings.Split(world.ClusterSubnets, ",")[0]
 	must := func(err error) {

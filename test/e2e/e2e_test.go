@@ -19,8 +19,8 @@ import (
 
 	"ovn-k8s/test/kubelet"
 	"ovn-k8s/test/limit"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
+	"ovn-k8s/test/require"
 	"ovn-k8s/test/world"
 )
 
@@ -97,7 +97,7 @@ var patience = limit.Of(time.Minute)
 // the end of the test it deletes them and checks that nothing is left.
 func pods(t *testing.T, where map[string]string, edits ...func(*corev1.Pod)) map[string]world.Endpoint {
 	t.Helper()
-	need.Nothing(t, need.Cluster, world.Missing())
+	require.Nothing(t, require.Cluster, world.Missing())
 	edit := func(p *corev1.Pod) {
 		app, _, _ := strings.Cut(p.Name, "-") // the label selected by Services
 		p.Labels = map[string]string{world.AppLabel: app}
@@ -392,7 +392,7 @@ func TestAStatefulPodReturnsUnderItsName(t *testing.T) {
 }
 
 func TestABadPodIsToldAndDoesNotDisturb(t *testing.T) {
-	need.Nothing(t, need.Cluster, world.Missing())
+	require.Nothing(t, require.Cluster, world.Missing())
 	_, err := cluster.Kube.CreatePod(t.Context(), "default", "bad", "minion1", func(p *corev1.Pod) {
 		p.Annotations = map[string]string{"kubernetes.io/ingress-bandwidth": "much", "ovn": "nonsense"}
 	})

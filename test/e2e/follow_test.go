@@ -24,7 +24,7 @@ import (
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubelet"
 	"ovn-k8s/test/limit"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 	"ovn-k8s/test/world"
 )
 
@@ -57,7 +57,7 @@ const confFile = "/etc/openvswitch/ovn_k8s.conf"
 // Each setting of docs/configuration.md is followed by the running programs that the documentation names, or the log
 // says what to do. Bad values leave the former ones, with one line.
 func TestSettingsAreFollowed(t *testing.T) {
-	need.Nothing(t, need.Cluster, world.Missing())
+	require.Nothing(t, require.Cluster, world.Missing())
 	if together() {
 		t.Skip("the roles have logs and arguments of their own")
 	}

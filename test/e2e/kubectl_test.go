@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"ovn-k8s/test/kubelet"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
+	"ovn-k8s/test/require"
 	"ovn-k8s/test/world"
 )
 
@@ -30,7 +30,7 @@ func TestKubectlExpose(t *testing.T) {
 	if _, err := exec.LookPath("kubectl"); err != nil {
 		missing = "kubectl"
 	}
-	need.Nothing(t, need.Cluster, missing)
+	require.Nothing(t, require.Cluster, missing)
 	client := pods(t, map[string]string{"client": "minion2"})["client"]
 	t.Cleanup(func() { // before the check of pods that all are gone
 		_ = exec.Command("kubectl", "--kubeconfig", cluster.Kube.Kubeconfig, "delete", "--ignore-not-found", "deployment/shop", "service/shop", "service/shop-port").Run()

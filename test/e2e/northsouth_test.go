@@ -15,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/test/limit"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
+	"ovn-k8s/test/require"
 	"ovn-k8s/test/world"
 )
 
@@ -449,7 +449,7 @@ func balanced(t *testing.T, pods []world.Endpoint, service []netip.Addr) {
 
 // A node with a gateway is removed, and set up again.
 func TestNodeRemoveLeavesNothing(t *testing.T) {
-	need.Nothing(t, need.Cluster, world.Missing())
+	require.Nothing(t, require.Cluster, world.Missing())
 	ctx, n := context.WithoutCancel(t.Context()), cluster.Node("minion2")
 	before := state(t, n)
 	do := func(args ...string) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"ovn-k8s/docs"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 	"ovn-k8s/test/world"
 )
 
@@ -26,7 +26,7 @@ type page struct {
 
 // TestEveryCommandOfTheGatewaysPage runs the page from top to bottom.
 func TestEveryCommandOfTheGatewaysPage(t *testing.T) {
-	need.Nothing(t, need.Cluster, world.Missing())
+	require.Nothing(t, require.Cluster, world.Missing())
 	list := pods(t, map[string]string{"near": "minion1", "far": "minion2"})
 	around := surround(t)
 	p := &page{t: t, made: map[string][]netip.Addr{}, hosts: map[string]*world.Node{

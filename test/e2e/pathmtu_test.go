@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/test/kubelet"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
+	"ovn-k8s/test/require"
 	"ovn-k8s/test/world"
 )
 
@@ -218,7 +218,7 @@ func packetSizes(mtu int) []int {
 
 // P2: the log, an Event, --check and commands report a NIC with an MTU too small for tunnels.
 func TestTunnelMTU(t *testing.T) {
-	need.Nothing(t, need.Cluster, world.Missing())
+	require.Nothing(t, require.Cluster, world.Missing())
 	n := cluster.Node("minion2")
 	restore := func() { sh(t, n, "ovs-vsctl set Interface breth0 mtu_request=1500") }
 	t.Cleanup(restore)

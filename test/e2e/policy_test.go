@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"ovn-k8s/test/limit"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
+	"ovn-k8s/test/require"
 	"ovn-k8s/test/world"
 )
 
@@ -88,7 +88,7 @@ func containers(pod string, template corev1.Container) []corev1.Container {
 
 func newYard(t *testing.T) *yard {
 	t.Helper()
-	need.Nothing(t, need.Cluster, world.Missing())
+	require.Nothing(t, require.Cluster, world.Missing())
 	ctx := t.Context()
 	y := &yard{map[string]world.Endpoint{}, map[string]*corev1.Service{}}
 	api := cluster.Kube.Client().CoreV1()

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/test/kubelet"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
+	"ovn-k8s/test/require"
 	"ovn-k8s/test/world"
 )
 
@@ -19,7 +19,7 @@ import (
 // emptied while the watcher runs, and one rebuilt while no watcher runs, as in debugging.md; the last also streams from
 // outside to a NodePort. TestMain checks that no ovn-controller aborted.
 func TestStreamsSurviveRebuiltDatabases(t *testing.T) {
-	need.Nothing(t, need.Cluster, world.Missing())
+	require.Nothing(t, require.Cluster, world.Missing())
 	ctx := context.WithoutCancel(t.Context())
 	p := pods(t, map[string]string{"client": "minion1", "web-0": "minion2"})
 	around := surround(t)

@@ -11,14 +11,14 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"ovn-k8s/lib/kube"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 	"ovn-k8s/test/world"
 )
 
 // The watcher and the gateway helper of the master follow each kind of objects by one WATCH, if they are in one process.
 // OVNK8S_TEST_ROLES=together; without, each has its own.
 func TestWatchesOfRoles(t *testing.T) {
-	need.Nothing(t, need.Cluster, world.Missing())
+	require.Nothing(t, require.Cluster, world.Missing())
 	master := cluster.Master()
 	const port = 16443
 	api := serveAPI(t, port, nil)

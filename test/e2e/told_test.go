@@ -8,14 +8,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 	"ovn-k8s/test/world"
 )
 
 // A stopped ovn-controller and a stopped ovn-northd are reported: in the log, by an Event, by --check, node/show and
 // gateway/show (section 5 of the findings).
 func TestTheOperatorIsTold(t *testing.T) {
-	need.Nothing(t, need.Cluster, world.Missing())
+	require.Nothing(t, require.Cluster, world.Missing())
 	n, master := cluster.Node("minion2"), cluster.Master()
 	if _, err := cluster.AddGateway(t.Context(), n, world.Local); err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ import (
 	"syscall"
 	"time"
 
-	"ovn-k8s/test/lifeline"
+	"ovn-k8s/test/reaper"
 )
 
 //go:embed setup.sh
@@ -252,8 +252,8 @@ func (h *Host) Install(programs ...string) error {
 }
 
 // Start starts a program in the host. It runs until Process.Stop.
-func (h *Host) Start(name string, args ...string) (*lifeline.Process, error) {
-	return lifeline.Start(h.Command, name, args...)
+func (h *Host) Start(name string, args ...string) (*reaper.Process, error) {
+	return reaper.Start(h.Command, name, args...)
 }
 
 // Kill sends SIGKILL to the daemon of a pidfile and waits for its end. A daemon not

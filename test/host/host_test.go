@@ -16,14 +16,14 @@ import (
 
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/limit"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
+	"ovn-k8s/test/require"
 )
 
 // world creates a fabric and hosts, and a context with a deadline.
 func world(t *testing.T, names ...string) (context.Context, *host.Fabric, []*host.Host) {
 	t.Helper()
-	need.Nothing(t, need.Node, host.Missing())
+	require.Nothing(t, require.Node, host.Missing())
 	ctx, cancel := context.WithTimeout(t.Context(), limit.Of(time.Minute))
 	t.Cleanup(cancel)
 	fabric, err := host.NewFabric()

@@ -22,8 +22,8 @@ import (
 	"ovn-k8s/lib/reconcile"
 	"ovn-k8s/lib/watcher/parts"
 	"ovn-k8s/test/hostile"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/require"
 )
 
 // L1, L2: measures, on a real Northbound database and ovn-northd with 100 nodes and 500 pods,
@@ -34,7 +34,7 @@ func TestOthersBesideHostileObjects(t *testing.T) {
 	if seeds == "" {
 		t.Skip("set OVNK8S_HOSTILE_SEEDS to cases, as in policy/10,service/7")
 	}
-	need.Nothing(t, need.Central, ovntest.Missing())
+	require.Nothing(t, require.Central, ovntest.Missing())
 	central, err := ovntest.Start(ovntest.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -21,8 +21,8 @@ import (
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/watcher"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/require"
 )
 
 // A network is a Northbound database with a topology, and the settings of watchers.
@@ -35,7 +35,7 @@ type network struct {
 func newNetwork(t *testing.T) *network {
 	t.Helper()
 	needCluster(t)
-	need.Nothing(t, need.Central, ovntest.Missing())
+	require.Nothing(t, require.Central, ovntest.Missing())
 	central, err := ovntest.Start(ovntest.Options{})
 	must(t, err)
 	t.Cleanup(central.Close)

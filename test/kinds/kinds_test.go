@@ -16,7 +16,7 @@ import (
 
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/test/kubetest"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 // cluster is the control plane of all tests; nil if the machine has none.
@@ -42,7 +42,7 @@ const patience = time.Minute
 
 func needCluster(t *testing.T) {
 	t.Helper()
-	need.Nothing(t, need.Cluster, kubetest.Missing())
+	require.Nothing(t, require.Cluster, kubetest.Missing())
 }
 
 func must(t *testing.T, err error) {

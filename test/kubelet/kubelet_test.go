@@ -16,7 +16,7 @@ import (
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubelet"
 	"ovn-k8s/test/kubetest"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 // plugin is a CNI plugin. It adds an address to the loopback interface of every
@@ -50,8 +50,8 @@ func calls(t *testing.T, h *host.Host) string {
 func running(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning }
 
 func TestPodLifecycle(t *testing.T) {
-	need.Nothing(t, need.Node, host.Missing())
-	need.Nothing(t, need.Cluster, kubetest.Missing())
+	require.Nothing(t, require.Node, host.Missing())
+	require.Nothing(t, require.Cluster, kubetest.Missing())
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	cluster, err := kubetest.Start(ctx, kubetest.Options{Log: func(s string) { t.Log(s) }})
@@ -143,8 +143,8 @@ func TestPodLifecycle(t *testing.T) {
 }
 
 func TestFailedSetUpIsTakenBackAndRepeated(t *testing.T) {
-	need.Nothing(t, need.Node, host.Missing())
-	need.Nothing(t, need.Cluster, kubetest.Missing())
+	require.Nothing(t, require.Node, host.Missing())
+	require.Nothing(t, require.Cluster, kubetest.Missing())
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	cluster, err := kubetest.Start(ctx, kubetest.Options{Without: []string{"kube-controller-manager", "kube-scheduler"}})

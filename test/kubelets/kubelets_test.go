@@ -24,9 +24,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"ovn-k8s/test/lifeline"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
+	"ovn-k8s/test/reaper"
+	"ovn-k8s/test/require"
 	"ovn-k8s/test/world"
 )
 
@@ -56,7 +56,7 @@ const (
 // share one cluster, in this order, and restore its state. With KEEP=1 the cluster
 // stays until the test is interrupted.
 func TestKubelets(t *testing.T) {
-	need.Nothing(t, level, Missing())
+	require.Nothing(t, level, Missing())
 	c := newCluster(t, 1)
 	c.empty = c.traces(t)
 	for _, part := range []struct {
@@ -491,7 +491,7 @@ func testPortForward(t *testing.T, c *cluster, p corev1.Pod) {
 		cmd.Env = c.KubectlCommand(t.Context()).Env
 		return cmd
 	}
-	forward, err := lifeline.Start(command, "kubectl", "port-forward", "pod/"+p.Name, fmt.Sprintf("%d:%d", port, httpPort))
+	forward, err := reaper.Start(command, "kubectl", "port-forward", "pod/"+p.Name, fmt.Sprintf("%d:%d", port, httpPort))
 	if err != nil {
 		t.Fatal(err)
 	}

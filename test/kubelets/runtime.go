@@ -26,7 +26,7 @@ import (
 
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubetest"
-	"ovn-k8s/test/lifeline"
+	"ovn-k8s/test/reaper"
 	"ovn-k8s/test/world"
 )
 
@@ -93,8 +93,8 @@ type Runtime struct {
 	*world.Node
 	zone       string // its topology zone
 	dir        string // of its configuration
-	containerd *lifeline.Process
-	kubelet    *lifeline.Process
+	containerd *reaper.Process
+	kubelet    *reaper.Process
 }
 
 // newRuntime prepares a node. It starts nothing.
@@ -224,13 +224,13 @@ func (r *Runtime) startKubelet() (err error) {
 }
 
 // daemon starts a program, logging into /var/log.
-func (r *Runtime) daemon(name string, command ...string) (*lifeline.Process, error) {
+func (r *Runtime) daemon(name string, command ...string) (*reaper.Process, error) {
 	return r.Node.Start("sh", append([]string{"-c", `log=$1; shift; exec "$@" >>"$log" 2>&1`, "sh", "/var/log/" + name + ".log"}, command...)...)
 }
 
 // Stop kills the kubelet and the container runtime. Containers keep running.
 func (r *Runtime) Stop() {
-	for _, p := range []*lifeline.Process{r.kubelet, r.containerd} {
+	for _, p := range []*reaper.Process{r.kubelet, r.containerd} {
 		if p != nil {
 			p.Stop()
 		}

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"testing"
 
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 	"ovn-k8s/test/world"
 )
 
@@ -36,7 +36,7 @@ const (
 // $GINKGO_PROCS tests in parallel. Their report and logs go to $OVNK8S_E2E_REPORT,
 // if set.
 func TestSuites(t *testing.T) {
-	need.Nothing(t, suitesLevel, missingSuites())
+	require.Nothing(t, suitesLevel, missingSuites())
 	nodes, err := strconv.Atoi(or("OVNK8S_E2E_NODES", usualNodes))
 	if err != nil || nodes < 2 {
 		t.Fatalf("$OVNK8S_E2E_NODES is %q: it must be a number, 2 or more", os.Getenv("OVNK8S_E2E_NODES"))

@@ -28,7 +28,7 @@ import (
 
 	"ovn-k8s/test/build"
 	"ovn-k8s/test/limit"
-	"ovn-k8s/test/wire"
+	"ovn-k8s/test/netfault"
 )
 
 // stopTimeout is the time for a graceful end. Open watches of clients would delay
@@ -130,7 +130,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		c.remove = true
 	}
 	if _, err := os.Stat(filepath.Join(c.Dir, "port")); o.Port == 0 && err != nil { // no earlier Start on this Dir
-		if o.Port, err = wire.FreePort(cmp.Or(o.Bind, "127.0.0.1")); err != nil {
+		if o.Port, err = netfault.FreePort(cmp.Or(o.Bind, "127.0.0.1")); err != nil {
 			return nil, err
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/test/kubetest"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 const manifest = `
@@ -36,7 +36,7 @@ subjects:
 `
 
 func TestCluster(t *testing.T) {
-	need.Nothing(t, need.Cluster, kubetest.Missing())
+	require.Nothing(t, require.Cluster, kubetest.Missing())
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	c, err := kubetest.Start(ctx, kubetest.Options{
@@ -90,7 +90,7 @@ func TestCluster(t *testing.T) {
 }
 
 func TestStartNamesTheCulprit(t *testing.T) {
-	need.Nothing(t, need.Cluster, kubetest.Missing())
+	require.Nothing(t, require.Cluster, kubetest.Missing())
 	_, err := kubetest.Start(t.Context(), kubetest.Options{Dir: t.TempDir(), Bind: "nonsense"})
 	if err == nil || !strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("Start: %v, want an error that names the bad address", err)

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"ovn-k8s/test/host"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/probe"
+	"ovn-k8s/test/require"
 )
 
 // The kernel deletes the entry of a refused connection at once. Its tuple after the translation is known all the same.
 func TestRefusedConnectionsAreTranslated(t *testing.T) {
-	need.Nothing(t, need.Node, host.Missing())
+	require.Nothing(t, require.Node, host.Missing())
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	h, err := host.New(host.Options{Name: "node1"})

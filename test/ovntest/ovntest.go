@@ -16,9 +16,9 @@ import (
 	"strings"
 	"time"
 
-	"ovn-k8s/test/lifeline"
 	"ovn-k8s/test/limit"
-	"ovn-k8s/test/wire"
+	"ovn-k8s/test/netfault"
+	"ovn-k8s/test/reaper"
 )
 
 const (
@@ -47,7 +47,7 @@ type Options struct {
 	NBArgs, SBArgs []string
 	// Command runs the programs elsewhere, such as in a test host. Dir must have
 	// the same path there.
-	Command lifeline.Command
+	Command reaper.Command
 }
 
 // A Central is a running pair of databases and their ovn-northd.
@@ -61,7 +61,7 @@ type Central struct {
 	NBTCP, SBTCP string
 
 	opts       Options
-	nb, sb, nd *lifeline.Process
+	nb, sb, nd *reaper.Process
 }
 
 // Missing names a prerequisite of Start missing on this machine, or is "".
@@ -143,7 +143,7 @@ func prepare(o Options) (*Central, error) {
 // listen adds the argument for a TCP port to args and returns the remote.
 func listen(addr string, port int, args *[]string) (remote string, err error) {
 	if port == 0 {
-		if port, err = wire.FreePort(addr); err != nil {
+		if port, err = netfault.FreePort(addr); err != nil {
 			return "", err
 		}
 	}
@@ -275,7 +275,7 @@ func (c *Central) create(db string) error {
 }
 
 // serve starts an ovsdb-server, unless *p is one, and waits for its socket.
-func (c *Central) serve(p **lifeline.Process, db string, args []string) error {
+func (c *Central) serve(p **reaper.Process, db string, args []string) error {
 	if *p != nil {
 		return nil
 	}
@@ -297,10 +297,10 @@ func (c *Central) serve(p **lifeline.Process, db string, args []string) error {
 }
 
 // daemon starts an OVS daemon. name is the base name of its files.
-func (c *Central) daemon(prog, name string, args ...string) (*lifeline.Process, error) {
+func (c *Central) daemon(prog, name string, args ...string) (*reaper.Process, error) {
 	file := filepath.Join(c.Dir, name)
 	common := []string{"-vconsole:off", "--log-file=" + file + ".log", "--unixctl=" + file + ".ctl"}
-	return lifeline.Start(c.opts.Command, prog, append(common, args...)...)
+	return reaper.Start(c.opts.Command, prog, append(common, args...)...)
 }
 
 // path returns the path of a file of the database nb or sb.
@@ -329,7 +329,7 @@ func (c *Central) run(prog string, args ...string) (string, error) {
 }
 
 // await polls until ready returns no error, p ended, or time is up.
-func await(p *lifeline.Process, ready func() error) error {
+func await(p *reaper.Process, ready func() error) error {
 	deadline := time.After(limit.Of(readyTimeout))
 	for {
 		err := ready()
@@ -347,7 +347,7 @@ func await(p *lifeline.Process, ready func() error) error {
 }
 
 // stop kills a daemon, if it runs.
-func stop(p **lifeline.Process) {
+func stop(p **reaper.Process) {
 	if *p != nil {
 		(*p).Stop()
 		*p = nil

@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/require"
 )
 
 func start(t *testing.T, o ovntest.Options) *ovntest.Central {
 	t.Helper()
-	need.Nothing(t, need.Central, ovntest.Missing())
+	require.Nothing(t, require.Central, ovntest.Missing())
 	c, err := ovntest.Start(o)
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func TestNBSurvivesKillButNotEmptying(t *testing.T) {
 }
 
 func TestStartNamesTheCulprit(t *testing.T) {
-	need.Nothing(t, need.Central, ovntest.Missing())
+	require.Nothing(t, require.Central, ovntest.Missing())
 	dir := t.TempDir()
 	_, err := ovntest.Start(ovntest.Options{Dir: dir, NBArgs: []string{"--nonsense"}})
 	if err == nil || !strings.Contains(err.Error(), "nonsense") {

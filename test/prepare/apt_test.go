@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 // holder is the environment variable with the path of a file. If it is set, this
@@ -54,7 +54,7 @@ func (w *watcher) Write(p []byte) (int, error) {
 // Section 5 of the findings: the preparation failed when another program held apt's lock for a moment.
 func TestAptWaitsForALock(t *testing.T) {
 	if _, err := exec.LookPath("apt-get"); err != nil {
-		need.Nothing(t, need.Central, "apt-get")
+		require.Nothing(t, require.Central, "apt-get")
 	}
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755); err != nil {

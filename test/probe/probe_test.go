@@ -10,14 +10,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/netfault"
 	"ovn-k8s/test/probe"
-	"ovn-k8s/test/wire"
+	"ovn-k8s/test/require"
 )
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	port, err := wire.FreePort("::")
+	port, err := netfault.FreePort("::")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestEchoesSeeWhoAsks(t *testing.T) {
 	if os.Geteuid() != 0 {
 		missing = "root"
 	}
-	need.Nothing(t, need.Node, missing)
+	require.Nothing(t, require.Node, missing)
 	e, err := probe.ListenEchoes("")
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 	"ovn-k8s/test/world"
 )
 
@@ -19,7 +19,7 @@ func TestPodsTalkWithRolesTogether(t *testing.T) {
 }
 
 func podsTalk(t *testing.T, o world.Options) {
-	need.Nothing(t, need.Cluster, world.Missing())
+	require.Nothing(t, require.Cluster, world.Missing())
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	check := func(what string, err error) {

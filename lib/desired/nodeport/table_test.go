@@ -18,7 +18,7 @@ import (
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/nftables"
 	"ovn-k8s/lib/ruleset"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 // tabled reads the answers to clients outside back from the table of nftables of a place.
@@ -96,10 +96,10 @@ func (i index) follow(verdict string, shared ruleset.Element, f service.Frontend
 // nft takes the tables of random Services, one after the other, and a table read again has nothing to change.
 func TestTheKernelTakesTables(t *testing.T) {
 	if os.Geteuid() != 0 {
-		need.Nothing(t, need.Node, "root")
+		require.Nothing(t, require.Node, "root")
 	}
 	if _, err := exec.LookPath("nft"); err != nil {
-		need.Nothing(t, need.Node, "nft")
+		require.Nothing(t, require.Node, "nft")
 	}
 	runtime.LockOSThread()
 	n, err := netns.New()

@@ -12,7 +12,7 @@ import (
 
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/nb"
-	"ovn-k8s/test/oracle"
+	"ovn-k8s/test/policymodel"
 )
 
 // lowLimits are within the reach of small clusters.
@@ -45,7 +45,7 @@ func dump(x *Index) map[nb.Unit]string {
 func TestLimitsDoNotDependOnTheOrder(t *testing.T) {
 	closed := map[string]int{}
 	for seed := range uint64(20) {
-		s := oracle.NewSource(seed)
+		s := policymodel.NewSource(seed)
 		x := newIndex(lowLimits())
 		changes := map[string]func(*Index) []nb.Unit{}
 		for range 150 {
@@ -91,7 +91,7 @@ func TestLimitsDoNotDependOnTheOrder(t *testing.T) {
 }
 
 // randomChange puts or removes an object and returns its key.
-func randomChange(s oracle.Source) (string, func(*Index) []nb.Unit) {
+func randomChange(s policymodel.Source) (string, func(*Index) []nb.Unit) {
 	ns, i := fmt.Sprint("ns-", s.IntN(3)), s.IntN(8)
 	switch s.IntN(6) {
 	case 0:

@@ -17,7 +17,7 @@ import (
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/test/kubetest"
-	"ovn-k8s/test/need"
+	"ovn-k8s/test/require"
 )
 
 const patience = time.Minute
@@ -25,7 +25,7 @@ const patience = time.Minute
 // start starts a control plane for the test and returns a Config for it.
 func start(t *testing.T) (*kubetest.Cluster, Config) {
 	t.Helper()
-	need.Nothing(t, need.Cluster, kubetest.Missing())
+	require.Nothing(t, require.Cluster, kubetest.Missing())
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // the first time it is built
 	defer cancel()
 	cluster, err := kubetest.Start(ctx, kubetest.Options{Log: func(l string) { t.Log(l) }, Without: []string{"kube-scheduler"}})

@@ -17,8 +17,8 @@ import (
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/overlay/progress"
 	"ovn-k8s/lib/ovsdb"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/require"
 )
 
 // A joiner is a minion-init between its reading of the database and its transaction.
@@ -36,7 +36,7 @@ func (j joiner) commit(ctx context.Context) error {
 // newCluster starts a Northbound database with a cluster of one node, m.
 func newCluster(t testing.TB) *ovntest.Central {
 	t.Helper()
-	need.Nothing(t, need.Central, ovntest.Missing())
+	require.Nothing(t, require.Central, ovntest.Missing())
 	c, err := ovntest.Start(ovntest.Options{})
 	if err != nil {
 		t.Fatal(err)

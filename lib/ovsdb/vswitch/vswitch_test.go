@@ -19,10 +19,10 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/test/host"
-	"ovn-k8s/test/lifeline"
 	"ovn-k8s/test/limit"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/reaper"
+	"ovn-k8s/test/require"
 )
 
 // TestMain is also the two ends of a TCP connection, for tests of rates.
@@ -75,7 +75,7 @@ func exitOn(err error) {
 type node struct {
 	t          testing.TB
 	dir, netns string
-	db, daemon *lifeline.Process
+	db, daemon *reaper.Process
 }
 
 func newNode(t testing.TB) *node {
@@ -89,7 +89,7 @@ func newNode(t testing.TB) *node {
 	if os.Geteuid() != 0 {
 		missing = "root"
 	}
-	need.Nothing(t, need.Node, missing)
+	require.Nothing(t, require.Node, missing)
 	dir, err := os.MkdirTemp("", "vs")
 	if err != nil {
 		t.Fatal(err)
@@ -128,16 +128,16 @@ func (n *node) ip(args ...string) string {
 }
 
 // in makes a command that runs in a namespace.
-func in(netns string) lifeline.Command {
+func in(netns string) reaper.Command {
 	return func(name string, args ...string) *exec.Cmd {
 		return exec.Command("ip", append([]string{"netns", "exec", netns, name}, args...)...)
 	}
 }
 
-func (n *node) start(name string, args ...string) *lifeline.Process {
+func (n *node) start(name string, args ...string) *reaper.Process {
 	n.t.Helper()
 	env := []string{"OVS_RUNDIR=" + n.dir, "OVS_LOGDIR=" + n.dir, "OVN_RUNDIR=" + n.dir, name}
-	p, err := lifeline.Start(in(n.netns), "env", append(env, args...)...)
+	p, err := reaper.Start(in(n.netns), "env", append(env, args...)...)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func (n *node) startDaemon() {
 	n.daemon = n.start("ovs-vswitchd", append(host.VswitchdArgs(), "unix:"+n.dir+"/db.sock")...)
 }
 
-func stop(p **lifeline.Process) {
+func stop(p **reaper.Process) {
 	if *p != nil {
 		(*p).Stop()
 	}
@@ -570,7 +570,7 @@ func TestAttachDuringRestart(t *testing.T) {
 }
 
 func TestWaitInstalled(t *testing.T) {
-	need.Nothing(t, need.Central, ovntest.Missing())
+	require.Nothing(t, require.Central, ovntest.Missing())
 	n := newNode(t)
 	central, err := ovntest.Start(ovntest.Options{})
 	if err != nil {

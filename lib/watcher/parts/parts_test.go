@@ -16,8 +16,8 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/nbsync"
 	db "ovn-k8s/lib/ovsdb"
-	"ovn-k8s/test/need"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/require"
 )
 
 // A counter counts the frontends of each transaction.
@@ -81,7 +81,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	need.Nothing(t, need.Central, ovntest.Missing())
+	require.Nothing(t, require.Central, ovntest.Missing())
 	central, err := ovntest.Start(ovntest.Options{})
 	if err != nil {
 		t.Fatal(err)

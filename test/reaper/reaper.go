@@ -1,11 +1,11 @@
-// Package lifeline starts child processes and ends them with the calling program,
+// Package reaper starts child processes and ends them with the calling program,
 // even if that is killed and cannot clean up.
 //
 // Each process is the child of a small shell holding the read end of a pipe. When
 // the calling program closes the write end, or dies, the shell sends SIGKILL to the
 // process. PR_SET_PDEATHSIG is no alternative: it fires when the forking thread
 // ends, and the Go runtime ends threads at any time.
-package lifeline
+package reaper
 
 import (
 	"bytes"

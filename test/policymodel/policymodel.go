@@ -1,7 +1,7 @@
-// Package oracle is a reference model of the NetworkPolicy API, written after its
+// Package policymodel is a reference model of the NetworkPolicy API, written after its
 // text, and a generator of random clusters for it. It is slow and simple, and
 // shares no code with the product, so agreement of both is strong evidence.
-package oracle
+package policymodel
 
 import (
 	"net/netip"

@@ -1,4 +1,4 @@
-package lifeline_test
+package reaper_test
 
 import (
 	"bufio"
@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"ovn-k8s/test/lifeline"
+	"ovn-k8s/test/reaper"
 )
 
 // TestMain also serves as the helper program of a test: it starts a process and is then killed.
@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("LIFELINE_HELPER") == "" {
 		os.Exit(m.Run())
 	}
-	p, err := lifeline.Start(nil, "sh", "-c", "echo $$; exec sleep 1000")
+	p, err := reaper.Start(nil, "sh", "-c", "echo $$; exec sleep 1000")
 	if err != nil {
 		panic(err)
 	}
@@ -49,7 +49,7 @@ func TestProcessDiesWithItsStarter(t *testing.T) {
 }
 
 func TestStopKills(t *testing.T) {
-	p, err := lifeline.Start(nil, "sh", "-c", "trap '' TERM; echo $$; exec sleep 1000")
+	p, err := reaper.Start(nil, "sh", "-c", "trap '' TERM; echo $$; exec sleep 1000")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestStopKills(t *testing.T) {
 }
 
 func TestErrSaysWhy(t *testing.T) {
-	p, err := lifeline.Start(nil, "sh", "-c", "echo no such luck >&2; exit 3")
+	p, err := reaper.Start(nil, "sh", "-c", "echo no such luck >&2; exit 3")
 	if err != nil {
 		t.Fatal(err)
 	}

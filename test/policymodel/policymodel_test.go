@@ -1,4 +1,4 @@
-package oracle_test
+package policymodel_test
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
-	"ovn-k8s/test/oracle"
+	"ovn-k8s/test/policymodel"
 )
 
 func prefixes(list ...string) (out []netip.Prefix) {
@@ -30,7 +30,7 @@ var strangers = []string{"192.0.2.7", "192.0.2.200", "203.0.113.1", "2001:db8::7
 
 // fill puts a cluster into a World, allocates the pods' addresses, and adds them to
 // c.
-func fill(t testing.TB, c *oracle.Cluster) *desired.World {
+func fill(t testing.TB, c *policymodel.Cluster) *desired.World {
 	t.Helper()
 	top, err := topology.New(names.ClusterRouter, prefixes("10.0.0.0/16", "fd00::/48"), prefixes("100.64.0.0/16", "fd98::/64"))
 	if err != nil {
@@ -74,7 +74,7 @@ func fill(t testing.TB, c *oracle.Cluster) *desired.World {
 }
 
 // connections lists all testable connections of a cluster.
-func connections(c oracle.Cluster) (out []oracle.Connection) {
+func connections(c policymodel.Cluster) (out []policymodel.Connection) {
 	var all, pods []netip.Addr
 	for _, p := range c.Pods {
 		for _, ip := range p.Status.PodIPs {
@@ -94,10 +94,10 @@ func connections(c oracle.Cluster) (out []oracle.Connection) {
 		if !ipnet.SameFamily(from, to) {
 			return
 		}
-		out = append(out, oracle.Connection{From: from, To: to})
-		for _, proto := range oracle.Protocols() {
-			for _, port := range oracle.Ports(proto) {
-				out = append(out, oracle.Connection{From: from, To: to, Proto: proto, Port: port})
+		out = append(out, policymodel.Connection{From: from, To: to})
+		for _, proto := range policymodel.Protocols() {
+			for _, port := range policymodel.Ports(proto) {
+				out = append(out, policymodel.Connection{From: from, To: to, Proto: proto, Port: port})
 			}
 		}
 	}
@@ -113,7 +113,7 @@ func connections(c oracle.Cluster) (out []oracle.Connection) {
 }
 
 // ask runs policy/check on the World.
-func ask(t testing.TB, w *desired.World, c oracle.Connection) (bool, string) {
+func ask(t testing.TB, w *desired.World, c policymodel.Connection) (bool, string) {
 	t.Helper()
 	q := policy.Query{From: policy.Party{Addr: c.From}, To: policy.Party{Addr: c.To}, Proto: c.Proto, Port: uint16(c.Port)}
 	answer, err := w.Check(q)
@@ -123,7 +123,7 @@ func ask(t testing.TB, w *desired.World, c oracle.Connection) (bool, string) {
 	return strings.HasPrefix(answer, "allow "), answer
 }
 
-func describe(c oracle.Cluster) string {
+func describe(c policymodel.Cluster) string {
 	b, _ := yaml.Marshal(c)
 	return string(b)
 }
@@ -137,7 +137,7 @@ func TestCheckAgreesWithTheOracle(t *testing.T) {
 	}
 	asked, denied := 0, 0
 	for seed := range clusters {
-		c := oracle.NewSource(seed).Cluster()
+		c := policymodel.NewSource(seed).Cluster()
 		w := fill(t, &c)
 		for _, conn := range connections(c) {
 			want := c.Allowed(conn)

@@ -1,4 +1,4 @@
-package oracle_test
+package policymodel_test
 
 import (
 	"encoding/json"
@@ -20,9 +20,9 @@ import (
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
-	"ovn-k8s/test/need"
-	"ovn-k8s/test/oracle"
 	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/policymodel"
+	"ovn-k8s/test/require"
 )
 
 const (
@@ -94,7 +94,7 @@ type place struct{ port, node, mac string }
 
 // placesOf returns the logical port of each address. Traffic of strangers enters
 // and leaves by the join switch.
-func placesOf(c oracle.Cluster, w *desired.World) map[netip.Addr]place {
+func placesOf(c policymodel.Cluster, w *desired.World) map[netip.Addr]place {
 	at := map[netip.Addr]place{}
 	for _, p := range c.Pods {
 		a, _ := w.Pods.Annotation(pod.Key{Namespace: p.Namespace, Name: p.Name}.Unit())
@@ -112,7 +112,7 @@ func placesOf(c oracle.Cluster, w *desired.World) map[netip.Addr]place {
 }
 
 // flow returns a connection as arguments of ovn-trace: datapath and packet.
-func flow(conn oracle.Connection, at map[netip.Addr]place, router string) (datapath, packet string) {
+func flow(conn policymodel.Connection, at map[netip.Addr]place, router string) (datapath, packet string) {
 	from, inside := at[conn.From]
 	to, local := at[conn.To]
 	in, src, dst := names.RouterToJoin(router), "00:00:00:00:00:99", ipnet.RouterMAC(names.RouterToJoin(router))
@@ -137,7 +137,7 @@ func flow(conn oracle.Connection, at map[netip.Addr]place, router string) (datap
 
 // passes reports whether a trace reaches its destination: the port of the address
 // or, for strangers, the router (it has no route to them).
-func passes(trace string, conn oracle.Connection, at map[netip.Addr]place, router string) bool {
+func passes(trace string, conn policymodel.Connection, at map[netip.Addr]place, router string) bool {
 	to, local := at[conn.To]
 	if !local || strings.HasPrefix(conn.To.String(), "172.16.") {
 		return strings.Contains(trace, `ingress(dp="`+router+`"`)
@@ -147,7 +147,7 @@ func passes(trace string, conn oracle.Connection, at map[netip.Addr]place, route
 
 // The logical flows computed by OVN from our rows allow the same connections as the reference model.
 func TestTheFlowsAgreeWithTheOracle(t *testing.T) {
-	need.Nothing(t, need.Central, ovntest.Missing())
+	require.Nothing(t, require.Central, ovntest.Missing())
 	central, err := ovntest.Start(ovntest.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +168,7 @@ func TestTheFlowsAgreeWithTheOracle(t *testing.T) {
 	sync := &nbsync.Sync{DB: db}
 	denied, asked := 0, 0
 	for seed := range uint64(tracedClusters) {
-		s := oracle.NewSource(seed)
+		s := policymodel.NewSource(seed)
 		c := s.Cluster()
 		w := fill(t, &c)
 		write(t, sync, w)
@@ -185,7 +185,7 @@ func TestTheFlowsAgreeWithTheOracle(t *testing.T) {
 
 // compare traces some connections in a cluster. It returns the number of traces and
 // of denied connections.
-func compare(t *testing.T, s oracle.Source, c oracle.Cluster, w *desired.World, traces *tracer) (asked, denied int) {
+func compare(t *testing.T, s policymodel.Source, c policymodel.Cluster, w *desired.World, traces *tracer) (asked, denied int) {
 	t.Helper()
 	router, at := w.Facts().Cluster.Router, placesOf(c, w)
 	all := connections(c)

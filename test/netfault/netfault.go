@@ -1,7 +1,7 @@
-// Package wire is a TCP proxy for tests of network faults. It forwards connections
+// Package netfault is a TCP proxy for tests of network faults. It forwards connections
 // to a server and can cut them, hold back all data (as if every packet was lost),
 // or refuse new connections.
-package wire
+package netfault
 
 import (
 	"net"

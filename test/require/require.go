@@ -1,6 +1,6 @@
-// Package need skips tests with missing prerequisites, or fails them if
+// Package require skips tests with missing prerequisites, or fails them if
 // OVNK8S_TEST_NEED requires their level.
-package need
+package require
 
 import (
 	"os"
