@@ -230,3 +230,40 @@ func TestHeavyServicesCostNoMoreByEvent(t *testing.T) {
 		t.Errorf("bytes allocated by Services: %v", cost)
 	}
 }
+
+// L3: Services with the same addresses, readmitted by one event, cost as much each as beside few others there.
+func TestReadmittedServicesShareTheirAddresses(t *testing.T) {
+	each := map[int]uint64{}
+	for _, n := range []int{25, 200} {
+		w := crowded(t, 3)
+		put := func(name string, ports, created int) []nb.Unit {
+			s := heavy(name, 1, ports, created)
+			s.Spec.ClusterIPs = []string{fmt.Sprintf("172.16.10.%d", created)}
+			for i := range s.Spec.Ports {
+				s.Spec.Ports[i].Port = int32(1000 + 10*created + i)
+			}
+			return w.Put(s)
+		}
+		put("old", 4, 0)
+		w.Put(portsOn("old", 4, 100, 1))
+		for i := range n {
+			put(fmt.Sprint("young-", i), 1, 1+i)
+		}
+		var touched []nb.Unit
+		cost := allocated(func() { touched = put("old", 1, 0) })
+		readmitted := 0
+		for _, u := range touched {
+			if strings.HasPrefix(string(u), "service/default/young") && len(rowsOf(t, w, u)) > 0 {
+				readmitted++
+			}
+		}
+		t.Logf("%d Services readmitted beside %d cost %d bytes", readmitted, n, cost)
+		each[n] = cost / uint64(max(1, readmitted))
+		if readmitted < 5 {
+			t.Errorf("only %d Services are readmitted", readmitted)
+		}
+	}
+	if each[200] > 2*each[25] {
+		t.Errorf("bytes allocated by each readmitted Service: %v", each)
+	}
+}

@@ -16,7 +16,15 @@ func (x outside) Outside() iter.Seq[netip.Addr] { return x.claims.Outside() }
 
 // Held implements answer.Services.
 func (x outside) Held(a netip.Addr) bool {
-	return x.around.MayAnswer(a) && slices.ContainsFunc(x.claims.At(a), func(k service.Key) bool { return x.holds(k, a) })
+	if !x.around.MayAnswer(a) {
+		return false
+	}
+	for k := range x.claims.At(a) {
+		if x.holds(k, a) {
+			return true
+		}
+	}
+	return false
 }
 
 // holds reports whether a Service has load balancers at an address outside.
@@ -30,10 +38,12 @@ func (x outside) holds(k service.Key, a netip.Addr) bool {
 
 // Local implements answer.Services.
 func (x outside) Local(a netip.Addr) func(node string) int {
-	local := slices.DeleteFunc(x.claims.At(a), func(k service.Key) bool {
-		of := x.all[k]
-		return of == nil || !of.ExternalLocal || !x.holds(k, a)
-	})
+	var local []service.Key
+	for k := range x.claims.At(a) {
+		if of := x.all[k]; of != nil && of.ExternalLocal && x.holds(k, a) {
+			local = append(local, k)
+		}
+	}
 	return func(node string) (n int) {
 		for _, k := range local {
 			if x.local.hasEndpoint(k, node, a) {

@@ -349,4 +349,4 @@ func without[K comparable](lists map[K][]claimant, at K, k service.Key) {
 func (x *Services) Outside() iter.Seq[netip.Addr] { return maps.Keys(x.outside) }
 
 // At lists the Services with claims at an address outside.
-func (x *Services) At(a netip.Addr) []service.Key { return slices.Collect(maps.Keys(x.outside[a])) }
+func (x *Services) At(a netip.Addr) iter.Seq[service.Key] { return maps.Keys(x.outside[a]) }
