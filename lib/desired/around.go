@@ -42,7 +42,8 @@ func (x *Services) updateInputs() (touched []nb.Unit) {
 			touched = append(touched, x.updateTraits(k)...)
 		}
 	}
-	return append(touched, x.decideCrowds()...)
+	touched = append(touched, x.decideCrowds()...)
+	return append(touched, x.chooseGateways()...)
 }
 
 // inputs returns the inputs of the rows of Services, other than Services.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/nb"
@@ -141,6 +143,7 @@ func TestRefusedServicesDoNotDependOnOrder(t *testing.T) {
 	walk := randomWalk{seeds: 2, steps: 50, stream: 6, refusal: "older services of namespace"}
 	walk.check(t, func(r *rand.Rand, name string, number int) (*corev1.Service, *discoveryv1.EndpointSlice) {
 		s, sl := heavy(name, 1+number, pick(r, 1, 3, 4, 4), r.IntN(3)), portsOn(name, 4, pick(r, 1, 80, 100, 100), r.IntN(2))
+		s.Spec.ExternalIPs[0], s.Spec.ExternalIPs[1] = "198.20.0.100", fmt.Sprintf("198.20.%d.%d", r.IntN(3), 101+number) // gateways answer for these
 		if r.IntN(4) == 0 {
 			local := corev1.ServiceInternalTrafficPolicyLocal
 			s.Spec.InternalTrafficPolicy = &local
@@ -231,11 +234,25 @@ func TestHeavyServicesCostNoMoreByEvent(t *testing.T) {
 	}
 }
 
-// L3: Services with the same addresses, readmitted by one event, cost as much each as beside few others there.
+// countedOutside counts the choices of gateways.
+type countedOutside struct {
+	outside
+	choices *int
+}
+
+// Held implements answer.Services.
+func (x countedOutside) Held(a netip.Addr) bool {
+	*x.choices++
+	return x.outside.Held(a)
+}
+
+// L3: Services with the same addresses, readmitted by one event, cost as much each as beside few others there, and the
+// gateway of each address is chosen once.
 func TestReadmittedServicesShareTheirAddresses(t *testing.T) {
 	each := map[int]uint64{}
 	for _, n := range []int{25, 200} {
-		w := crowded(t, 3)
+		w, choices := crowded(t, 3), 0
+		w.Services.answers = answer.NewIndex(w.facts, countedOutside{outside{w.Services}, &choices})
 		put := func(name string, ports, created int) []nb.Unit {
 			s := heavy(name, 1, ports, created)
 			s.Spec.ClusterIPs = []string{fmt.Sprintf("172.16.10.%d", created)}
@@ -250,6 +267,7 @@ func TestReadmittedServicesShareTheirAddresses(t *testing.T) {
 			put(fmt.Sprint("young-", i), 1, 1+i)
 		}
 		var touched []nb.Unit
+		choices = 0
 		cost := allocated(func() { touched = put("old", 1, 0) })
 		readmitted := 0
 		for _, u := range touched {
@@ -259,6 +277,9 @@ func TestReadmittedServicesShareTheirAddresses(t *testing.T) {
 		}
 		t.Logf("%d Services readmitted beside %d cost %d bytes", readmitted, n, cost)
 		each[n] = cost / uint64(max(1, readmitted))
+		if choices != 201 { // of 200 addresses outside, and the cluster IP of old
+			t.Errorf("%d choices of gateways", choices)
+		}
 		if readmitted < 5 {
 			t.Errorf("only %d Services are readmitted", readmitted)
 		}

@@ -36,6 +36,8 @@ type Services struct {
 	hosts  *hosts
 	routes *replyroute.Index
 	crowds crowds
+	// outdated are the addresses outside whose gateway to choose again, once for all changes of an event.
+	outdated map[netip.Addr]bool
 	// selection decides how OVN chooses endpoints in this cluster.
 	selection loadbalancer.Selection
 	around    loadbalancer.Inputs
@@ -70,7 +72,7 @@ func newServices(x *facts.Index, factsChanged func(facts.Change) []nb.Unit, clai
 	s := &Services{
 		facts: x, factsChanged: factsChanged, claims: claims, hostPorts: hostPorts,
 		all: map[service.Key]*serviceState{}, owners: map[types.NamespacedName]service.Key{},
-		crowds:    newCrowds(),
+		crowds: newCrowds(), outdated: map[netip.Addr]bool{},
 		selection: loadbalancer.Selection{Userspace: true}, // for every datapath
 		shared:    &interned{map[string]string{}},
 	}
@@ -114,7 +116,6 @@ func (x *Services) serviceNames() (out []types.NamespacedName) {
 }
 
 func (x *Services) putService(s service.Service) []nb.Unit {
-	addrs := x.addressesOf(s.Key)
 	touched := x.rivals(s.Key)
 	var told []service.Key
 	touched = append(touched, x.changeService(s.Key, func() (others []service.Key, nodes []string) {
@@ -122,12 +123,13 @@ func (x *Services) putService(s service.Service) []nb.Unit {
 		if !state.known || !reflect.DeepEqual(state.Service, s) {
 			nodes = state.nodes()
 		}
+		x.outdate(x.addressesOf(s.Key))
 		state.Service, state.known = s, true
+		x.outdate(x.addressesOf(s.Key))
 		others, told = x.claims.Put(s)
 		return append(others, x.reserve(s.Key)...), nodes
 	})...)
 	touched = append(touched, unitsOfServices(told)...)
-	touched = append(touched, x.answers.Again(append(addrs, x.addressesOf(s.Key)...)...)...)
 	return append(touched, x.rivals(s.Key)...)
 }
 
@@ -135,17 +137,16 @@ func (x *Services) removeService(k service.Key) []nb.Unit {
 	if s := x.all[k]; s == nil || !s.known {
 		return nil
 	}
-	addrs := x.addressesOf(k)
 	touched := x.rivals(k)
 	var told []service.Key
 	touched = append(touched, x.changeService(k, func() (others []service.Key, _ []string) {
+		x.outdate(x.addressesOf(k))
 		state := x.all[k]
 		state.Service, state.known = service.Service{Key: k}, false
 		others, told = x.claims.Remove(k)
 		return append(others, x.reserve(k)...), nil
 	})...)
-	touched = append(touched, unitsOfServices(told)...)
-	return append(touched, x.answers.Again(addrs...)...)
+	return append(touched, unitsOfServices(told)...)
 }
 
 func unitsOfServices(keys []service.Key) (units []nb.Unit) {
@@ -245,6 +246,7 @@ func (x *Services) changeService(k service.Key, change func() (others []service.
 		touched = append(touched, x.changedLocal(s, nodes)...)
 	}
 	touched = append(touched, x.decideCrowds()...)
+	touched = append(touched, x.chooseGateways()...)
 	if !s.known && len(s.slices) == 0 {
 		delete(x.all, k)
 	}
@@ -301,11 +303,26 @@ func (x *Services) updateTraits(k service.Key) []nb.Unit {
 			x.local.putSlice(s, name, sl.Nodes(service.Slice{}))
 		}
 	}
-	touched = append(touched, x.answers.Again(s.Outside...)...)
+	x.outdate(s.Outside)
 	if !s.byNode && !was.byNode {
 		return touched
 	}
 	return append(touched, x.changedLocal(s, s.nodes())...)
+}
+
+// outdate records addresses outside for chooseGateways.
+func (x *Services) outdate(addrs []netip.Addr) {
+	for _, a := range addrs {
+		x.outdated[a] = true
+	}
+}
+
+// chooseGateways chooses the gateways of outdated addresses, after all changes of an event: many Services may have the
+// same addresses. It returns the units affected.
+func (x *Services) chooseGateways() []nb.Unit {
+	addrs := slices.Collect(maps.Keys(x.outdated))
+	x.outdated = map[netip.Addr]bool{}
+	return x.answers.Again(addrs...)
 }
 
 // addressesOf are the addresses with frontends of a Service, or of others because of it, for clients outside.
