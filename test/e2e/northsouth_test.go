@@ -66,7 +66,7 @@ func settledHost(t *testing.T, n *world.Node) {
 	var rules string
 	eventually(t, n.Name+" has its rules", func() bool {
 		rules = sh(t, n, "ovs-appctl --target=ovn-k8s-gateway-helper rules/show 2>&1 || :")
-		return strings.HasPrefix(rules, "IPv") && !strings.Contains(rules, "\n!")
+		return strings.Contains(rules, "IPv4") && !strings.Contains(rules, "\n!")
 	}, &rules)
 }
 
