@@ -145,6 +145,9 @@ func (f *Firewall) spareServers(ctx context.Context, h nodeport.Host) error {
 	if servers.Have, err = f.iptables.Rules("nat", nodeport.FrontendsChain); err != nil || len(servers.Have) == 0 {
 		return err
 	}
+	if servers.Spared, err = f.iptables.Rules("nat", nodeport.OutputChain); err != nil {
+		return err
+	}
 	_, err = f.iptables.Sync(ctx, nodeport.OutputChain, f.chains(servers))
 	return err
 }

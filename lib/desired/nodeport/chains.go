@@ -101,8 +101,9 @@ func (g Guards) Chains(bool) []Chain {
 type Servers struct {
 	Host   Host
 	Family netip.Addr
-	// Have are the rules of FrontendsChain, made by a former process.
-	Have []string
+	// Have are the rules of FrontendsChain, and Spared those of OutputChain, made by a former process. Another release may
+	// have made them: it did not mark rules of external IPs.
+	Have, Spared []string
 }
 
 // Chains renders the chains OutputChain for iptables(8).
@@ -113,7 +114,7 @@ func (s Servers) Chains(bool) []Chain {
 		claims := func(r string) bool {
 			return strings.HasPrefix(r, toServer(at)+" ") && strings.Contains(r, externalMark+`" `)
 		}
-		if slices.ContainsFunc(s.Have, claims) {
+		if slices.ContainsFunc(s.Have, claims) || slices.Contains(s.Spared, spare(at)) {
 			b.spareServer(at)
 		}
 	}
@@ -214,12 +215,13 @@ func (b *builder) spareServer(at netip.AddrPort) {
 	if b.family.Is4() != at.Addr().Is4() {
 		return
 	}
-	rule := toServer(at) + " -j RETURN"
 	for _, table := range []string{"nat", "filter"} {
 		c, _ := b.chain(table, OutputChain)
-		c.Rules = append([]string{rule}, c.Rules...)
+		c.Rules = append([]string{spare(at)}, c.Rules...)
 	}
 }
+
+func spare(at netip.AddrPort) string { return toServer(at) + " -j RETURN" }
 
 func toServer(at netip.AddrPort) string {
 	return to(single(at.Addr())) + proto(corev1.ProtocolTCP, at.Port())

@@ -452,6 +452,32 @@ func TestServersAreSpared(t *testing.T) {
 	}
 }
 
+// Issue 16: a host that does not know the Services yet keeps the exceptions made by the former release, which did not
+// mark rules of external IPs, and makes those for marked rules.
+func TestServersStaySparedAfterAnUpgrade(t *testing.T) {
+	api, other := netip.MustParseAddrPort("203.0.113.7:80"), netip.MustParseAddrPort("203.0.113.9:80")
+	s := web(func(s *service.Resolved) { s.ExternalIPs = []netip.Addr{api.Addr(), other.Addr()} })
+	h := Host{Node: "node1", Servers: []netip.AddrPort{api}}
+	have := map[string][]string{}
+	for _, c := range chainsOf(h, IPv4, s, nil) {
+		if c.Table == "nat" {
+			have[c.Name] = c.Rules
+		}
+	}
+	unmarked := strings.Split(strings.ReplaceAll(strings.Join(have[FrontendsChain], "\n"), externalMark, ""), "\n")
+	h.Servers = append(h.Servers, other)
+	for _, tt := range []struct {
+		have  []string
+		spare []string
+	}{{have[FrontendsChain], []string{spare(other), spare(api)}}, {unmarked, []string{spare(api)}}} {
+		for _, c := range (Servers{Host: h, Family: IPv4, Have: tt.have, Spared: have[OutputChain]}).Chains(false) {
+			if got := c.Rules[:len(c.Rules)-1]; !slices.Equal(got, tt.spare) {
+				t.Errorf("%s: %q, want %q", c.Table, got, tt.spare)
+			}
+		}
+	}
+}
+
 // Connections of clients outside share the address of the management port: each
 // source port is chosen at random.
 func TestMasqueradeIsRandom(t *testing.T) {
