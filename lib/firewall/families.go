@@ -38,12 +38,8 @@ func PlanFamilies(ctx context.Context, setting string, s Scope, want []FamilyRul
 func eachFamily(setting string, want []FamilyRules, do func(*Firewall, Rules) error) error {
 	for _, family := range ipnet.Families() {
 		rules := rulesOf(want, family)
-		f, err := New(setting, family)
-		absent := err != nil
-		if !absent {
-			err = do(f, rules)
-			absent = family.Is6() && errors.Is(err, iptables.ErrUnreadable)
-		}
+		err := do(New(setting, family), rules)
+		absent := errors.Is(err, ErrMissing) || family.Is6() && errors.Is(err, iptables.ErrUnreadable)
 		if err != nil && !(absent && rules == nil) {
 			return err
 		}

@@ -2,10 +2,12 @@
 package firewall
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/localgateway"
@@ -34,41 +36,75 @@ var (
 	Local    = Scope{localgateway.ChainPrefix, localgateway.ObjectPrefix}
 )
 
-// A Firewall is the packet filter of one family. The other program is nil where it does not work; it is used only to
-// remove what a process with another setting has left.
+// ErrMissing means that the program of the setting does not work.
+var ErrMissing = errors.New("no packet filter for the rules of this host")
+
+// A Firewall is the packet filter of one family, as a setting chooses. It looks for the programs until they work.
 type Firewall struct {
-	family   netip.Addr
-	nft      bool // nftables has the rules, and not iptables
-	iptables *iptables.Firewall
-	table    *nftables.Table
-	reads    int           // of the table
-	tidied   map[Scope]int // reads when a scope of the other program was emptied
+	family  netip.Addr
+	setting string // see config.Config
+	reads   int    // of the table
+	// tidied has the reads when a scope of the other program was emptied.
+	tidied map[Scope]int
+
+	finding sync.Mutex // guards found
+	found   programs
 }
 
-// New returns the packet filter that a setting chooses: see config.Config.
-func New(setting string, family netip.Addr) (*Firewall, error) {
-	f := &Firewall{family: family, tidied: map[Scope]int{}}
+// programs are the programs of a Firewall, nil for those that do not work. That of the setting has the rules; the other
+// is used only to remove what a process with another setting has left.
+type programs struct {
+	chosen   string // config.NFTables or config.IPTables; with config.AnyFirewall "" until one of them works
+	iptables *iptables.Firewall
+	table    *nftables.Table
+}
+
+func (p programs) nft() bool { return p.chosen == config.NFTables }
+
+// New returns the packet filter of a family that a setting chooses.
+func New(setting string, family netip.Addr) *Firewall {
+	f := &Firewall{family: family, setting: setting, tidied: map[Scope]int{}}
+	if setting != config.AnyFirewall {
+		f.found.chosen = setting
+	}
+	return f
+}
+
+// find returns the programs that work. The error is ErrMissing, with a reason and remedy, if the rules have no program.
+func (f *Firewall) find() (programs, error) {
+	f.finding.Lock()
+	defer f.finding.Unlock()
 	var err, err2 error
-	if f.iptables, err = iptables.New(family); err != nil {
-		f.iptables = nil
+	if f.found.iptables == nil {
+		f.found.iptables, err = iptables.New(f.family)
 	}
-	if f.table, err2 = nftables.NewTable(family, link.PacketFilterGeneration); err2 != nil {
-		f.table = nil
+	if f.found.table == nil {
+		f.found.table, err2 = nftables.NewTable(f.family, link.PacketFilterGeneration)
 	}
-	f.nft = setting == config.NFTables || setting == config.AnyFirewall && f.table != nil
+	if f.found.chosen == "" && err2 == nil {
+		f.found.chosen = config.NFTables
+	} else if f.found.chosen == "" && err == nil {
+		f.found.chosen = config.IPTables
+	}
 	switch {
-	case f.nft && f.table == nil:
-		return nil, fmt.Errorf("%w, or set external_ids:ovn-k8s-firewall=iptables", err2)
-	case !f.nft && f.iptables == nil:
-		return nil, err
+	case f.found.chosen == "":
+		return f.found, fmt.Errorf("%w: %w; %w", ErrMissing, err2, err)
+	case f.found.nft() && err2 != nil:
+		return f.found, fmt.Errorf("%w: %w, or set external_ids:ovn-k8s-firewall=iptables", ErrMissing, err2)
+	case !f.found.nft() && err != nil:
+		return f.found, fmt.Errorf("%w: %w", ErrMissing, err)
 	}
-	return f, nil
+	return f.found, nil
 }
 
 // InIPTables reports whether a setting chooses iptables on this host.
 func InIPTables(setting string) bool {
-	f, err := New(setting, netip.IPv4Unspecified())
-	return err != nil || !f.nft
+	f := New(setting, netip.IPv4Unspecified())
+	if setting != config.AnyFirewall {
+		return !f.found.nft()
+	}
+	found, _ := f.find()
+	return !found.nft()
 }
 
 // Family is an address of the family, unspecified.
@@ -76,39 +112,69 @@ func (f *Firewall) Family() netip.Addr { return f.family }
 
 // String is the name of the program and family.
 func (f *Firewall) String() string {
-	program := "iptables"
-	if f.nft {
-		program = "nftables"
-	}
-	return fmt.Sprintf("%s, IPv%d", program, 4+2*(f.family.BitLen()/128))
+	found, _ := f.find()
+	return fmt.Sprintf("%s, IPv%d", cmp.Or(found.chosen, f.setting), 4+2*(f.family.BitLen()/128))
 }
 
 // HasKubeProxy reports whether kube-proxy has rules in iptables.
-func (f *Firewall) HasKubeProxy() bool { return f.iptables != nil && f.iptables.HasKubeProxy() }
+func (f *Firewall) HasKubeProxy() bool {
+	found, _ := f.find()
+	return found.iptables != nil && found.iptables.HasKubeProxy()
+}
 
 // Sync makes the rules of a scope equal to wanted ones, nil for none, and returns the changes. Afterwards the other
 // program has none of the scope: established connections do not depend on rules, and new ones always find some.
 func (f *Firewall) Sync(ctx context.Context, s Scope, want Rules) ([]string, error) {
-	if !f.nft {
-		changes, err := f.iptables.Sync(ctx, s.chains, f.chains(want))
-		if err == nil && f.table != nil && f.tidied[s] == 0 {
-			_, _, err = f.table.Sync(ctx, s.objects, ruleset.Table{})
-			f.tidied[s] = 1
+	found, err := f.find()
+	if err != nil {
+		return nil, err
+	}
+	if !found.nft() {
+		changes, err := found.iptables.Sync(ctx, s.chains, found.chains(want))
+		if err == nil {
+			err = f.tidyTable(ctx, s, found.table)
 		}
 		return changes, err
 	}
-	changes, read, err := f.table.Sync(ctx, s.objects, tableOf(want))
+	changes, read, err := found.table.Sync(ctx, s.objects, tableOf(want))
 	if read {
 		f.reads++
 	}
-	if err != nil || f.iptables == nil || f.tidied[s] == f.reads {
-		return changes, err
-	}
-	f.tidied[s] = f.reads
-	if _, err = f.iptables.Sync(ctx, s.chains, nil); errors.Is(err, iptables.ErrUnreadable) { // as without its kernel modules
-		err = nil
+	if err == nil {
+		err = f.tidyChains(ctx, s, found.iptables)
 	}
 	return changes, err
+}
+
+// tidyTable removes a scope from nftables, once. A table that nft cannot read is not ours: Sync reads before it writes.
+func (f *Firewall) tidyTable(ctx context.Context, s Scope, table *nftables.Table) error {
+	if table == nil || f.tidied[s] > 0 {
+		return nil
+	}
+	_, _, err := table.Sync(ctx, s.objects, ruleset.Table{})
+	if errors.Is(err, nftables.ErrUnreadable) {
+		return nil
+	}
+	if err == nil {
+		f.tidied[s] = 1
+	}
+	return err
+}
+
+// tidyChains removes a scope from iptables, again after each change of another program. Tables that cannot be read, as
+// without their kernel modules, have no chains of ours.
+func (f *Firewall) tidyChains(ctx context.Context, s Scope, tool *iptables.Firewall) error {
+	if tool == nil || f.tidied[s] == f.reads {
+		return nil
+	}
+	_, err := tool.Sync(ctx, s.chains, nil)
+	if errors.Is(err, iptables.ErrUnreadable) {
+		err = nil
+	}
+	if err == nil {
+		f.tidied[s] = f.reads
+	}
+	return err
 }
 
 // SyncEarly reconciles the rules that do not depend on Services, of a host that does not know them yet: the guard of
@@ -137,35 +203,46 @@ func (f *Firewall) Guard(ctx context.Context, h nodeport.Host) error {
 // spareServers makes the exceptions for servers.
 func (f *Firewall) spareServers(ctx context.Context, h nodeport.Host) error {
 	servers := nodeport.Servers{Host: h, Family: f.family}
-	if f.nft {
-		_, _, err := f.table.Sync(ctx, nodeport.ServersObject, servers.Table())
+	found, err := f.find()
+	if err != nil {
 		return err
 	}
-	var err error
-	if servers.Have, err = f.iptables.Rules("nat", nodeport.FrontendsChain); err != nil || len(servers.Have) == 0 {
+	if found.nft() {
+		_, _, err := found.table.Sync(ctx, nodeport.ServersObject, servers.Table())
 		return err
 	}
-	if servers.Spared, err = f.iptables.Rules("nat", nodeport.OutputChain); err != nil {
+	if servers.Have, err = found.iptables.Rules("nat", nodeport.FrontendsChain); err != nil || len(servers.Have) == 0 {
 		return err
 	}
-	_, err = f.iptables.Sync(ctx, nodeport.OutputChain, f.chains(servers))
+	if servers.Spared, err = found.iptables.Rules("nat", nodeport.OutputChain); err != nil {
+		return err
+	}
+	_, err = found.iptables.Sync(ctx, nodeport.OutputChain, found.chains(servers))
 	return err
 }
 
 // Plan returns the changes that Sync would make.
 func (f *Firewall) Plan(ctx context.Context, s Scope, want Rules) ([]string, error) {
-	if f.nft {
-		return f.table.Plan(ctx, s.objects, tableOf(want))
+	found, err := f.find()
+	if err != nil {
+		return nil, err
 	}
-	return f.iptables.Plan(ctx, s.chains, f.chains(want))
+	if found.nft() {
+		return found.table.Plan(ctx, s.objects, tableOf(want))
+	}
+	return found.iptables.Plan(ctx, s.chains, found.chains(want))
 }
 
-// Describe formats wanted rules for people.
+// Describe formats wanted rules for people, none without a program for them.
 func (f *Firewall) Describe(want Rules) (lines []string) {
-	if f.nft {
+	found, err := f.find()
+	if err != nil {
+		return nil
+	}
+	if found.nft() {
 		return nftables.Describe(tableOf(want))
 	}
-	for _, c := range f.chains(want) {
+	for _, c := range found.chains(want) {
 		if c.From != "" {
 			lines = append(lines, fmt.Sprintf("%s: -A %s -j %s", c.Table, c.From, c.Name))
 		}
@@ -176,11 +253,11 @@ func (f *Firewall) Describe(want Rules) (lines []string) {
 	return lines
 }
 
-func (f *Firewall) chains(want Rules) (out []iptables.Chain) {
+func (p programs) chains(want Rules) (out []iptables.Chain) {
 	if want == nil {
 		return nil
 	}
-	for _, c := range want.Chains(f.iptables.RandomFully()) {
+	for _, c := range want.Chains(p.iptables.RandomFully()) {
 		out = append(out, iptables.Chain(c))
 	}
 	return out

@@ -107,25 +107,19 @@ type view struct {
 }
 
 // newFirewalls finds the packet filters of the kernel's families, by part.
-func newFirewalls(setting string) (map[string]*firewall.Firewall, error) {
+func newFirewalls(setting string) map[string]*firewall.Firewall {
 	out := map[string]*firewall.Firewall{}
 	for part, family := range map[string]netip.Addr{partRules4: nodeport.IPv4, partRules6: nodeport.IPv6} {
 		if family.Is6() && !link.HasIPv6() {
 			continue
 		}
-		var err error
-		if out[part], err = firewall.New(setting, family); err != nil {
-			return nil, err
-		}
+		out[part] = firewall.New(setting, family)
 	}
-	return out, nil
+	return out
 }
 
-func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error) {
-	firewalls, err := newFirewalls(cfg.Firewall)
-	if err != nil {
-		return nil, err
-	}
+func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) *engine {
+	firewalls := newFirewalls(cfg.Firewall)
 	e := &engine{
 		helper: h, log: h.log("gateway"), config: cfg, sw: sw,
 		bridge:   ofctl.Bridge{RunDir: cfg.RunDir, Name: h.Bridge},
@@ -150,7 +144,7 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) (*engine, error
 		Record: func(ev event) []string { return ev() },
 		Sync:   e.sync, Synced: e.synced, MinInterval: e.rest, Resync: time.Minute, All: e.all,
 	}
-	return e, nil
+	return e
 }
 
 const (
@@ -371,16 +365,21 @@ func (e *engine) work(part string, v view) func(context.Context) error {
 	return func(ctx context.Context) error { return e.syncRules(ctx, e.firewall[part], v) }
 }
 
-// synced logs each error of a part once: it is the Synced of the loop.
+// synced logs each error once, though several parts may have it: it is the Synced of the loop.
 func (e *engine) synced(tried []string, failed map[string]error) {
+	logged := func(text string) bool { return slices.Contains(slices.Collect(maps.Values(e.lastErr)), text) }
 	for _, part := range tried {
-		err := failed[part]
+		err, last := failed[part], e.lastErr[part]
 		switch {
-		case err == nil && e.lastErr[part] != "":
-			e.log.Infof("%s: recovered", part)
+		case err == nil && last != "":
 			delete(e.lastErr, part)
-		case err != nil && !errors.Is(err, context.Canceled) && e.lastErr[part] != err.Error():
-			e.log.Warnf("%s: %v", part, err)
+			if !logged(last) {
+				e.log.Infof("%s: recovered", part)
+			}
+		case err != nil && !errors.Is(err, context.Canceled) && last != err.Error():
+			if !logged(err.Error()) {
+				e.log.Warnf("%s: %v", part, err)
+			}
 			e.lastErr[part] = err.Error()
 			reason := map[string]string{partFirewall: "FirewallDrops"}[part]
 			if p := new(checks.Problem); errors.As(err, p) {

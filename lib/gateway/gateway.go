@@ -141,10 +141,7 @@ func (h *Helper) serve(ctx context.Context, s settings.Session, ready func()) er
 		return err
 	}
 	defer cluster.Close()
-	e, err := newEngine(h, cfg, sw)
-	if err != nil {
-		return err
-	}
+	e := newEngine(h, cfg, sw)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	e.restart = func() { cancel(settings.ErrChanged) }

@@ -218,9 +218,8 @@ func (h *Helper) Remove(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	node, setting, err := h.leaveSwitch(ctx)
-	firewalls, err2 := newFirewalls(setting)
-	errs = append(errs, err, err2)
-	for _, f := range firewalls {
+	errs = append(errs, err)
+	for _, f := range newFirewalls(setting) {
 		_, err := f.Sync(ctx, firewall.Services, nodeport.Guards{Host: node, Family: f.Family()})
 		errs = append(errs, err)
 	}

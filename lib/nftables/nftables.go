@@ -1,6 +1,6 @@
-// Package nftables finds tables of nftables that drop packets of pods. An accept in one base chain does not prevent a
-// later base chain at the same hook from dropping the packet (nft(8), verdict statements). The package changes
-// nothing.
+// Package nftables keeps a table of our own, and finds tables of others that drop packets of pods: an accept in one base
+// chain does not prevent a later base chain at the same hook from dropping the packet (nft(8), verdict statements). It
+// changes no table of others.
 package nftables
 
 import (

@@ -2,8 +2,10 @@ package nftables
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync"
 
 	"sigs.k8s.io/knftables"
@@ -13,6 +15,9 @@ import (
 
 // TableName is the name of our table, one of each family.
 const TableName = "ovn-k8s"
+
+// ErrUnreadable means that nft cannot list our table.
+var ErrUnreadable = errors.New("cannot read table " + TableName + " of nftables")
 
 // A Table makes objects of our table of one family equal to wanted ones. It remembers what it wrote, and reads the
 // table again only if another program has changed something since. So a change costs what it changes.
@@ -52,7 +57,7 @@ func NewTable(family netip.Addr, generation func() (uint32, error)) (*Table, err
 	}
 	nft, err := knftables.New(f, TableName)
 	if err != nil {
-		return nil, fmt.Errorf("nftables does not work here: %w: install the package nftables", err)
+		return nil, fmt.Errorf("nftables does not work here: %s: install the package nftables", strings.Join(strings.Fields(err.Error()), " "))
 	}
 	return &Table{family: family, nft: nft, generation: generation}, nil
 }
@@ -100,7 +105,7 @@ func (t *Table) Plan(ctx context.Context, prefix string, want ruleset.Table) ([]
 	defer t.mu.Unlock()
 	p, _, err := t.plan(ctx, prefix, want)
 	if err != nil {
-		return nil, fmt.Errorf("reading table %s of nftables: %w", TableName, err)
+		return nil, err
 	}
 	return p.lines(), nil
 }
@@ -109,12 +114,12 @@ func (t *Table) Plan(ctx context.Context, prefix string, want ruleset.Table) ([]
 func (t *Table) plan(ctx context.Context, prefix string, want ruleset.Table) (*plan, bool, error) {
 	now, err := t.generation()
 	if err != nil {
-		return nil, false, err
+		return nil, false, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	read := t.state == nil || t.at != now
 	if read {
 		if t.state, err = t.read(ctx); err != nil {
-			return nil, true, err
+			return nil, true, fmt.Errorf("%w: %w", ErrUnreadable, err)
 		}
 		t.at = now
 	}
