@@ -118,7 +118,7 @@ func (p *plan) compareSet(have *state, s ruleset.Set) {
 		}
 	}
 	old, there := have.of(s)[s.Name]
-	p.after.of(s)[s.Name] = contents{true, s.Elements}
+	p.after.of(s)[s.Name] = contents{elements: s.Elements}
 	if !there {
 		p.newSets = append(p.newSets, s)
 	}

@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -42,9 +43,9 @@ type state struct {
 	maps   map[string]contents
 }
 
-// contents are the elements of a set, unless they have not been read.
+// contents are the elements of a set. They are raw until a wanted set tells their fields.
 type contents struct {
-	read     bool
+	raw      []json.RawMessage
 	elements []ruleset.Element
 }
 
@@ -124,48 +125,11 @@ func (t *Table) plan(ctx context.Context, prefix string, want ruleset.Table) (*p
 		t.at = now
 	}
 	for _, s := range want.Sets {
-		if err := t.readElements(ctx, s); err != nil {
-			return nil, true, err
+		if err := t.state.parse(s); err != nil {
+			return nil, read, err
 		}
 	}
 	return compare(t.state, prefix, want), read, nil
-}
-
-// read reads the names of all objects, and the rules.
-func (t *Table) read(ctx context.Context) (*state, error) {
-	s := &state{chains: map[string][]string{}, sets: map[string]contents{}, maps: map[string]contents{}}
-	names, err := t.nft.ListAll(ctx)
-	if knftables.IsNotFound(err) {
-		return s, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.there = true
-	for _, name := range names["chain"] {
-		s.chains[name] = nil
-	}
-	for _, name := range names["set"] {
-		s.sets[name] = contents{}
-	}
-	for _, name := range names["map"] {
-		s.maps[name] = contents{}
-	}
-	if len(s.chains) == 0 {
-		return s, nil
-	}
-	rules, err := t.nft.ListRules(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range rules {
-		comment := ""
-		if r.Comment != nil {
-			comment = *r.Comment
-		}
-		s.chains[r.Chain] = append(s.chains[r.Chain], comment)
-	}
-	return s, nil
 }
 
 // of returns the sets or the maps of a state: their kind is that of a wanted set.
@@ -174,36 +138,4 @@ func (s *state) of(set ruleset.Set) map[string]contents {
 		return s.maps
 	}
 	return s.sets
-}
-
-// readElements reads the elements of a set that exists, unless they are known. Those of a set with a timeout belong to
-// the kernel.
-func (t *Table) readElements(ctx context.Context, s ruleset.Set) error {
-	have := t.state.of(s)
-	c, there := have[s.Name]
-	if !there || c.read || s.Timeout > 0 {
-		return nil
-	}
-	kind := "set"
-	if s.IsMap() {
-		kind = "map"
-	}
-	found, err := t.nft.ListElements(ctx, kind, s.Name)
-	if err != nil {
-		return err
-	}
-	c.read = true
-	for _, f := range found {
-		comment := ""
-		if f.Comment != nil {
-			comment = *f.Comment
-		}
-		e, err := s.Parse(f.Key, f.Value, comment)
-		if err != nil {
-			return fmt.Errorf("reading %s: %w", s.Name, err)
-		}
-		c.elements = append(c.elements, e)
-	}
-	have[s.Name] = c
-	return nil
 }

@@ -1,8 +1,11 @@
 package nftables
 
 import (
+	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -93,5 +96,33 @@ func TestATableCostsWhatChanges(t *testing.T) {
 	}
 	if left := nft(t, "list", "tables"); strings.Contains(left, "ovn-k8s") {
 		t.Errorf("left: %s", left)
+	}
+}
+
+// Issue 16: a process that finds the table as it should be reads it by one command.
+func TestATableIsReadOnce(t *testing.T) {
+	load(t, "table ip other { }")
+	table, err := NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synced(t, table, sample("a", "b", "c"))
+	program, err := exec.LookPath("nft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	calls := filepath.Join(dir, "calls")
+	if err := os.WriteFile(filepath.Join(dir, "nft"), fmt.Appendf(nil, "#!/bin/sh\necho \"$*\" >>%s\nexec %s \"$@\"\n", calls, program), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	synced(t, table, sample("a", "b", "c"))
+	said, err := os.ReadFile(calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(string(said), " list ") != 1 {
+		t.Errorf("calls: %s", said)
 	}
 }
