@@ -99,3 +99,20 @@ func TestASharedBridgeIsDeclaredDown(t *testing.T) {
 		t.Errorf("without a helper: %q", w.down())
 	}
 }
+
+// P1: ovn-controller starts after the helper is ready. A bridge that takes no flows delays that no longer than until the
+// gateway is declared down.
+func TestABridgeWithoutFlowsDelaysNothing(t *testing.T) {
+	w := newWorld(t)
+	w.script(`ovs-vsctl --timeout=60 set Bridge breth0 protocols=OpenFlow10 \
+		-- add-port breth0 k8s-patch-breth0-br-int -- set Interface k8s-patch-breth0-br-int type=patch options:peer=k8s-patch-br-int-breth0 external_ids:ovn-k8s-gateway=node1 \
+		-- add-port br-int k8s-patch-br-int-breth0 -- set Interface k8s-patch-br-int-breth0 type=patch options:peer=k8s-patch-breth0-br-int external_ids:ovn-k8s-gateway=node1`)
+	if status, stderr := w.once(w.args(append(shared, "--pidfile", "--log-file", "-vconsole:emer", "--detach")...)...); status != 0 || stderr != "" {
+		t.Errorf("status %d, %q", status, stderr)
+	}
+	w.awaitDown("a bridge that takes no flows", "bridge")
+	w.script("ovs-vsctl --timeout=60 set Bridge breth0 protocols=[]")
+	w.awaitDown("a bridge that takes flows", "")
+	w.appctl("exit")
+	w.eventually("the pidfile is gone", func() bool { return w.pidfile("ovn-k8s-gateway-helper.pid") == "" })
+}

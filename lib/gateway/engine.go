@@ -394,9 +394,16 @@ func (e *engine) synced(tried []string, failed map[string]error) {
 	if e.helper.Bridge == "" {
 		first = partPorts
 	}
-	if slices.Contains(tried, first) && failed[first] == nil {
+	if slices.Contains(tried, first) && (failed[first] == nil || e.failing(first)) {
 		e.ready()
 	}
+}
+
+// failing reports whether a part has failed for so long that gateways that need it are declared down.
+func (e *engine) failing(part string) bool {
+	return slices.ContainsFunc(e.loop.Status().Failed, func(f reconcile.Failed[string]) bool {
+		return f.Key == part && time.Since(f.Since) >= declare.DownAfter
+	})
 }
 
 // databaseTimeout bounds the time for which other parts wait for a database, perhaps

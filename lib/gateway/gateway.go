@@ -64,8 +64,8 @@ type Helper struct {
 func (h *Helper) log(module string) *logrus.Entry { return settings.Log(h.Log, module) }
 
 // Run serves the node until ctx ends. It calls ready once the bridge has the flows
-// that do not depend on Services, or when it begins to wait for Open vSwitch or the
-// bridge. It follows changes of settings in the local Open vSwitch. Once ready, no error
+// that do not depend on Services, or cannot get them, so that the gateway is declared
+// down, or when it begins to wait for Open vSwitch or the bridge. It follows changes of settings in the local Open vSwitch. Once ready, no error
 // ends it: it continues with the former settings, or tries again.
 func (h *Helper) Run(ctx context.Context, ready func()) error {
 	return h.runtime().Run(ctx, ready, h.Role())

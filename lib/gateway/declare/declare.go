@@ -17,8 +17,8 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// downAfter is how long a part must fail before the gateways that need it are declared down.
-const downAfter = 3 * time.Second
+// DownAfter is how long a part must fail before the gateways that need it are declared down.
+const DownAfter = 3 * time.Second
 
 // ErrUnknown means that too little is known to try: this is no failure of a gateway.
 var ErrUnknown = errors.New("the subnets of pods are not known: run \"ovn-k8s-overlay gateway-init --local\" again")
@@ -60,7 +60,7 @@ func New(sw *vswitch.Switch, log *logrus.Entry, gateways func() []Gateway, later
 	return &Monitor{Declarer: Declarer{sw: sw, log: log, wake: make(chan struct{}, 1)}, trials: map[string]trial{}, gateways: gateways, later: later}
 }
 
-// Tried records the result of a part, and decides about the gateways that need it, now and after downAfter.
+// Tried records the result of a part, and decides about the gateways that need it, now and after DownAfter.
 func (m *Monitor) Tried(part string, began time.Time, err error) {
 	before := m.trials[part]
 	switch {
@@ -70,7 +70,7 @@ func (m *Monitor) Tried(part string, began time.Time, err error) {
 		m.trials[part] = trial{}
 	case before.failed == nil:
 		m.trials[part] = trial{err, began}
-		time.AfterFunc(time.Until(began.Add(downAfter)), func() { m.later(m.update) })
+		time.AfterFunc(time.Until(began.Add(DownAfter)), func() { m.later(m.update) })
 	default:
 		m.trials[part] = trial{err, before.since}
 	}
@@ -96,7 +96,7 @@ func (m *Monitor) verdicts() (verdicts map[string]verdict, why map[string]error)
 		for _, part := range g.Needs {
 			t, tried := m.trials[part]
 			switch {
-			case t.failed != nil && time.Since(t.since) >= downAfter:
+			case t.failed != nil && time.Since(t.since) >= DownAfter:
 				v, why[g.Mode] = down, t.failed
 			case (!tried || t.failed != nil) && v == up:
 				v = undecided
