@@ -25,7 +25,7 @@ type Limited struct {
 }
 
 // Heavy reports whether Limit may limit a unit with these rows.
-func Heavy(rows []nb.Row) bool { return weightOf(rows, nil) > lightWeight }
+func Heavy(rows []nb.Row) bool { return weightOf(rows, presence{}) > lightWeight }
 
 // Ports counts the ports and load balancers in the database.
 func (s *Sync) Ports() int {
@@ -48,8 +48,12 @@ func (s *Sync) Limit(want map[nb.Unit][]nb.Row, order []nb.Unit, room int) Limit
 	defer s.mu.Unlock()
 	l := limiter{s.refreshed(c), room, &out}
 	for _, u := range order {
-		if rows := want[u]; Heavy(rows) && weightOf(rows, l.present(u)) > lightWeight {
-			if want[u] = l.limit(u, rows); want[u] == nil {
+		rows := want[u]
+		if !Heavy(rows) {
+			continue
+		}
+		if present := l.present(u, rows); weightOf(rows, present) > lightWeight {
+			if want[u] = l.limit(u, rows, present); want[u] == nil {
 				delete(want, u)
 			}
 		}
@@ -64,29 +68,78 @@ type limiter struct {
 	out  *Limited
 }
 
-// present are the frontends of a unit in the database. A frontend may move between its load balancers.
-func (l limiter) present(u nb.Unit) map[string]bool {
-	vips := map[string]bool{}
+// A presence has the frontends of a unit in the database.
+type presence struct {
+	have  *mirror
+	of    map[string]map[string]string // by ID of their load balancer
+	at    map[location][]string        // IDs of the load balancers in a column
+	moved map[string]bool              // those to be taken out of a load balancer
+}
+
+// present returns the frontends of a unit in the database. rows are the desired rows.
+func (l limiter) present(u nb.Unit, rows []nb.Row) presence {
+	p := presence{l.have, map[string]map[string]string{}, map[location][]string{}, map[string]bool{}}
+	stay := map[string]map[string]string{}
+	for _, r := range rows {
+		if lb, ok := r.Model.(*nbdb.LoadBalancer); ok {
+			stay[r.ID] = lb.Vips
+		}
+	}
 	for _, r := range l.have.owned[u] {
-		if lb, ok := l.have.row(r.table, r.uuid).(*nbdb.LoadBalancer); ok {
-			for vip := range lb.Vips {
-				vips[vip] = true
+		lb, ok := l.have.row(r.table, r.uuid).(*nbdb.LoadBalancer)
+		if !ok {
+			continue
+		}
+		_, id := ownerOf(lb)
+		p.of[id] = lb.Vips
+		for _, at := range l.have.referrers[r.uuid] {
+			p.at[at] = append(p.at[at], id)
+		}
+		for vip := range lb.Vips {
+			if _, ok := stay[id][vip]; !ok {
+				p.moved[vip] = true
 			}
 		}
 	}
-	return vips
+	return p
+}
+
+// known returns a function that reports whether a frontend is not new to a load balancer: it has it, or another one
+// has it in the same switch, router or group, or loses it. Nobody waits for a frontend that moves.
+func (p presence) known(r nb.Row) func(vip string) bool {
+	ids := map[string]bool{r.ID: true}
+	for _, ref := range r.In {
+		if len(p.at) == 0 {
+			break
+		}
+		uuid, _ := p.have.find(ref.Table, ref.ID)
+		for _, id := range p.at[location{ref.Table, uuid, ref.Column}] {
+			ids[id] = true
+		}
+	}
+	return func(vip string) bool {
+		if p.moved[vip] {
+			return true
+		}
+		for id := range ids {
+			if _, ok := p.of[id][vip]; ok {
+				return true
+			}
+		}
+		return false
+	}
 }
 
 // weightOf is the weight of the frontends of rows without those present.
-func weightOf(rows []nb.Row, present map[string]bool) (sum int) {
+func weightOf(rows []nb.Row, present presence) (sum int) {
 	for _, r := range rows {
 		lb, ok := r.Model.(*nbdb.LoadBalancer)
 		if !ok {
 			continue
 		}
-		before := sum
+		before, known := sum, present.known(r)
 		for vip, endpoints := range lb.Vips {
-			if !present[vip] {
+			if !known(vip) {
 				sum += frontend(r, endpoints)
 			}
 		}
@@ -110,17 +163,16 @@ func inGroup(r nb.Row) bool {
 }
 
 // limit returns the rows of a unit without the new frontends that have no room, nil to hold them all.
-func (l *limiter) limit(u nb.Unit, rows []nb.Row) []nb.Row {
+func (l *limiter) limit(u nb.Unit, rows []nb.Row, present presence) []nb.Row {
 	if l.room <= 0 && !l.have.owns(u) && !slices.ContainsFunc(rows, func(r nb.Row) bool { return r.Table == nbdb.LogicalSwitchPortTable }) {
-		l.out.Held[u] = weightOf(rows, nil)
+		l.out.Held[u] = weightOf(rows, presence{})
 		return nil
 	}
-	present := l.present(u)
 	out := make([]nb.Row, 0, len(rows))
 	for _, r := range rows {
 		if lb, ok := r.Model.(*nbdb.LoadBalancer); ok {
 			fewer := *lb
-			fewer.Vips = l.fitting(u, r, lb, present)
+			fewer.Vips = l.fitting(u, r, lb, present.known(r))
 			if len(fewer.Vips) == 0 && len(lb.Vips) > 0 {
 				continue
 			}
@@ -131,18 +183,18 @@ func (l *limiter) limit(u nb.Unit, rows []nb.Row) []nb.Row {
 	return out
 }
 
-// fitting returns the frontends of a load balancer that are present or have room.
-func (l *limiter) fitting(u nb.Unit, r nb.Row, lb *nbdb.LoadBalancer, present map[string]bool) map[string]string {
+// fitting returns the frontends of a load balancer that are known or have room.
+func (l *limiter) fitting(u nb.Unit, r nb.Row, lb *nbdb.LoadBalancer, known func(vip string) bool) map[string]string {
 	vips := map[string]string{}
 	for _, vip := range slices.Sorted(maps.Keys(lb.Vips)) {
 		endpoints := lb.Vips[vip]
 		w := frontend(r, endpoints)
-		if !present[vip] && l.room <= 0 {
+		if !known(vip) && l.room <= 0 {
 			l.out.Held[u] += w
 			continue
 		}
 		vips[vip] = endpoints
-		if present[vip] {
+		if known(vip) {
 			continue
 		}
 		if len(vips) == 1 {

@@ -196,6 +196,47 @@ func TestChangesAreNotHeld(t *testing.T) {
 	}
 }
 
+// near is a Service with the same frontends on each of the switches, in a load balancer of its own.
+func near(frontends int, switches ...string) (rows []nb.Row) {
+	for _, sw := range switches {
+		row := heavy("near/node/"+sw, frontends)[0]
+		row.In = []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: sw, Column: "load_balancer"}}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// L3: frontends written for one node leave those for other nodes as new as they were. But a node that has a frontend
+// keeps it, whichever load balancer it gets it from.
+func TestFrontendsOfOtherNodesAreNew(t *testing.T) {
+	w := newWorld(t)
+	to, calls := w.start()
+	to.SetSouth(nil)
+	want := network()
+	switches := []string{"n"}
+	for i := range 3 {
+		name := fmt.Sprint("other", i)
+		switches = append(switches, name)
+		want["node/n"] = append(want["node/n"], nb.Row{Table: nbdb.LogicalSwitchTable, ID: name, Model: &nbdb.LogicalSwitch{Name: name}})
+	}
+	w.apply(to, want)
+	for w.apply(to, map[nb.Unit][]nb.Row{"service/default/a": near(80, switches...)}) != nil {
+		<-calls
+	}
+	if n := w.frontends(); n != 320 || w.nb.most > 200 {
+		t.Errorf("%d frontends, at most %d in a transaction", n, w.nb.most)
+	}
+	together := near(80, "n")
+	for _, sw := range switches[1:] {
+		together[0].In = append(together[0].In, nb.Ref{Table: nbdb.LogicalSwitchTable, ID: sw, Column: "load_balancer"})
+	}
+	for _, rows := range [][]nb.Row{heavy("a", 80), near(80, switches...), together, near(80, switches...)} {
+		if held := w.apply(to, map[nb.Unit][]nb.Row{"service/default/a": rows}); held != nil {
+			t.Errorf("%v are held although all nodes have the frontends", held)
+		}
+	}
+}
+
 // L3: there is no room before ovn-northd is done with a part. Then the unit held longest comes first.
 func TestTheLongestHeldComesFirst(t *testing.T) {
 	w := &Writer{Sync: &nbsync.Sync{}, busy: true, size: 5000}
