@@ -3,6 +3,7 @@ package desired
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -47,7 +48,29 @@ func randomGatewayChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Uni
 		return out
 	}
 	set := map[string]bool{}
-	switch r.IntN(4) {
+	switch r.IntN(6) {
+	case 4, 5:
+		c := w.Facts().Cluster
+		c.Gateways = maps.Clone(c.Gateways)
+		name := fmt.Sprint("gw", r.IntN(4))
+		g, ok := c.Gateways[name]
+		if !ok {
+			return "no " + name, nil
+		}
+		switch r.IntN(5) {
+		case 0:
+			g.Interface = fmt.Sprint("eth", r.IntN(3))
+		case 1:
+			g.Rampout = prefixes([]string{"10.0.1.8/29", "10.0.2.8/30", "fd00:0:0:1::/64", "fd00:0:0:2::/80"}[r.IntN(4)])
+		case 2:
+			g.Rampout = nil
+		case 3:
+			g.First, g.MTU, g.MAC = !g.First, 1400+r.IntN(2), fmt.Sprintf("0a:00:00:00:00:%02x", r.IntN(9))
+		default:
+			g.VLAN, g.Tunnel = r.IntN(3), netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(9))})
+		}
+		c.Gateways[name] = g
+		return fmt.Sprint("gateway ", g), w.Put(c)
 	case 3:
 		declared := facts.Declared{}
 		for _, n := range some() {
