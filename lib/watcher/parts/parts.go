@@ -83,10 +83,9 @@ func (w *Writer) Apply(ctx context.Context, want map[nb.Unit][]nb.Row) ([]nbsync
 	w.mu.Unlock()
 	limited := w.Sync.Limit(want, order, room)
 	done, failed := w.Sync.Apply(ctx, want)
-	mark := fmt.Sprintf("0.%d.%d.%d", rand.IntN(256), rand.IntN(256), rand.IntN(256))
-	if limited.Weight > 0 { // ovn-northd copies the address to the Southbound database when it has read the part
-		row := nb.Row{Table: nbdb.AddressSetTable, ID: names.PartsSet, Model: &nbdb.AddressSet{Name: names.PartsSet, Addresses: []string{mark}}}
-		_, _ = w.Sync.Apply(ctx, map[nb.Unit][]nb.Row{unit: {row}}) // if it fails, patience ends the wait
+	mark, marked := fmt.Sprintf("0.%d.%d.%d", rand.IntN(256), rand.IntN(256), rand.IntN(256)), false
+	if limited.Weight > 0 {
+		marked = w.mark(ctx, mark)
 	}
 	for u := range limited.Held {
 		if failed[u] == nil {
@@ -98,9 +97,21 @@ func (w *Writer) Apply(ctx context.Context, want map[nb.Unit][]nb.Row) ([]nbsync
 	w.enqueue(order, limited.Held)
 	if limited.Weight > 0 {
 		w.busy = true
-		go w.follow(ctx, limited, mark, w.south)
+		south := w.south
+		if !marked {
+			south = nil
+		}
+		go w.follow(ctx, limited, mark, south)
 	}
 	return done, failed
+}
+
+// mark marks a part. ovn-northd copies the address to the Southbound database when it has read the part. mark reports
+// false if it failed, such as when somebody else has an address set of this name.
+func (w *Writer) mark(ctx context.Context, address string) bool {
+	row := nb.Row{Table: nbdb.AddressSetTable, ID: names.PartsSet, Model: &nbdb.AddressSet{Name: names.PartsSet, Addresses: []string{address}}}
+	_, failed := w.Sync.Apply(ctx, map[nb.Unit][]nb.Row{unit: {row}})
+	return failed[unit] == nil
 }
 
 // room returns the weight of new frontends to write. w.mu is held.
@@ -179,7 +190,8 @@ func (w *Writer) follow(ctx context.Context, part nbsync.Limited, mark string, s
 	}
 }
 
-// await waits until ovn-northd has read the address, for a bounded time. It reports whether it has.
+// await waits until ovn-northd has read the address, for a bounded time. It reports whether it has. south is nil if the
+// address is not to come.
 func await(ctx context.Context, address string, south *ovsdb.DB) bool {
 	if south == nil {
 		sleep(ctx, aim)

@@ -237,6 +237,28 @@ func TestFrontendsOfOtherNodesAreNew(t *testing.T) {
 	}
 }
 
+// L3: somebody else's address set stays as it is, and parts do not wait for it.
+func TestAnAddressSetOfSomebodyElse(t *testing.T) {
+	w := newWorld(t)
+	insert := ovsdb.Operation{Op: ovsdb.OperationInsert, Table: nbdb.AddressSetTable, Row: ovsdb.Row{"name": names.PartsSet, "addresses": "192.0.2.1"}}
+	if _, err := w.nb.Transact(t.Context(), []ovsdb.Operation{insert}); err != nil {
+		t.Fatal(err)
+	}
+	to, calls := w.start()
+	if to.mark(t.Context(), "0.0.0.1") {
+		t.Error("it has the mark")
+	}
+	w.apply(to, network())
+	for w.apply(to, map[nb.Unit][]nb.Row{"service/default/a": heavy("a", 60)}) != nil {
+		<-calls
+	}
+	for _, m := range w.nb.Client().Cache().Table(nbdb.AddressSetTable).RowsShallow() {
+		if set := m.(*nbdb.AddressSet); !slices.Equal(set.Addresses, []string{"192.0.2.1"}) {
+			t.Errorf("its addresses are %v", set.Addresses)
+		}
+	}
+}
+
 // L3: there is no room before ovn-northd is done with a part. Then the unit held longest comes first.
 func TestTheLongestHeldComesFirst(t *testing.T) {
 	w := &Writer{Sync: &nbsync.Sync{}, busy: true, size: 5000}
