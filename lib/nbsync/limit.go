@@ -27,13 +27,24 @@ type Limited struct {
 // Heavy reports whether Limit may limit a unit with these rows.
 func Heavy(rows []nb.Row) bool { return weightOf(rows, presence{}) > lightWeight }
 
-// Ports counts the ports and load balancers in the database.
-func (s *Sync) Ports() int {
+// Ports counts the ports and load balancers in the database, and the ports that want adds: after the database was
+// emptied, these are everything.
+func (s *Sync) Ports(want map[nb.Unit][]nb.Row) int {
 	c, err := s.cache()
 	if err != nil {
 		return 0
 	}
-	return c.Table(nbdb.LogicalSwitchPortTable).Len() + c.Table(nbdb.LoadBalancerTable).Len()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, have := c.Table(nbdb.LogicalSwitchPortTable).Len()+c.Table(nbdb.LoadBalancerTable).Len(), s.refreshed(c)
+	for _, rows := range want {
+		for _, r := range rows {
+			if _, ok := have.find(r.Table, r.ID); !ok && r.Table == nbdb.LogicalSwitchPortTable {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // Limit takes new frontends out of want, those beyond a weight: from the last units of order first. Rows of other

@@ -79,7 +79,7 @@ func (w *Writer) SetSouth(s *ovsdb.DB) {
 // Apply is nbsync.Sync.Apply, but with ErrHeld for units not yet written whole.
 func (w *Writer) Apply(ctx context.Context, want map[nb.Unit][]nb.Row) ([]nbsync.Change, map[nb.Unit]error) {
 	w.mu.Lock()
-	order, room := w.order(want), w.room()
+	order, room := w.order(want), w.room(want)
 	w.mu.Unlock()
 	limited := w.Sync.Limit(want, order, room)
 	done, failed := w.Sync.Apply(ctx, want)
@@ -114,12 +114,12 @@ func (w *Writer) mark(ctx context.Context, address string) bool {
 	return failed[unit] == nil
 }
 
-// room returns the weight of new frontends to write. w.mu is held.
-func (w *Writer) room() int {
+// room returns the weight of new frontends to write with want. w.mu is held.
+func (w *Writer) room(want map[nb.Unit][]nb.Row) int {
 	if w.busy {
 		return 0
 	}
-	w.size = max(w.size, perPort*w.Sync.Ports(), least)
+	w.size = max(w.size, perPort*w.Sync.Ports(want), least)
 	return w.size
 }
 

@@ -237,6 +237,20 @@ func TestFrontendsOfOtherNodesAreNew(t *testing.T) {
 	}
 }
 
+// L3: what is written into an emptied database counts as everything else. So there Services wait no longer than pods.
+func TestAnEmptiedDatabaseIsFilledAtOnce(t *testing.T) {
+	w := newWorld(t)
+	to, _ := w.start()
+	want := network()
+	for i := range 400 {
+		want[nb.Unit(fmt.Sprint("pod/default/p", i))] = port(fmt.Sprint("p", i))
+	}
+	want["service/default/a"] = heavy("a", 40)
+	if held := w.apply(to, want); held != nil || w.frontends() != 40 {
+		t.Errorf("%v are held, with %d frontends", held, w.frontends())
+	}
+}
+
 // L3: somebody else's address set stays as it is, and parts do not wait for it.
 func TestAnAddressSetOfSomebodyElse(t *testing.T) {
 	w := newWorld(t)
@@ -262,7 +276,7 @@ func TestAnAddressSetOfSomebodyElse(t *testing.T) {
 // L3: there is no room before ovn-northd is done with a part. Then the unit held longest comes first.
 func TestTheLongestHeldComesFirst(t *testing.T) {
 	w := &Writer{Sync: &nbsync.Sync{}, busy: true, size: 5000}
-	if room := w.room(); room != 0 {
+	if room := w.room(nil); room != 0 {
 		t.Errorf("there is room for %d during a part", room)
 	}
 	w.enqueue([]nb.Unit{"service/default/z"}, map[nb.Unit]int{"service/default/z": 1})
