@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -37,9 +38,9 @@ func allChassis(all topology.Cluster) map[string]Chassis {
 // chassisByNode are the system-ids of the chassis of each node.
 func chassisByNode(all map[string]Chassis) map[string][]string {
 	out := map[string][]string{}
-	for id, c := range all {
-		if c.Node != "" {
-			out[c.Node] = append(out[c.Node], id)
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		if node := all[id].Node; node != "" {
+			out[node] = append(out[node], id)
 		}
 	}
 	return out
