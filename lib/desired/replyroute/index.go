@@ -28,10 +28,10 @@ type candidates struct {
 	refused map[service.Key]bool // see service.Resolved.Refused
 }
 
-// A candidate is a Service with the number of its Candidates.
+// A candidate is what is known of a Service on a node. There are as many as endpoints.
 type candidate struct {
-	service.Service // only the fields used by Older
-	n               int
+	created int64 // as Service.Created
+	n       int   // of its Candidates
 }
 
 // NewIndex returns an index without Services. replies returns the Replies of a Service on a node.
@@ -85,7 +85,7 @@ func (x *Index) Put(s service.Service, node string, now int) (touched []nb.Unit,
 		here.of = map[service.Key]candidate{}
 	}
 	here.all += now - was
-	if here.of[s.Key] = (candidate{service.Service{Key: s.Key, Created: s.Created}, now}); now == 0 {
+	if here.of[s.Key] = (candidate{s.Created, now}); now == 0 {
 		delete(here.of, s.Key)
 	}
 	refused := here.decide()
@@ -109,11 +109,12 @@ func (c candidates) decide() map[service.Key]bool {
 		return nil
 	}
 	refused, room := map[service.Key]bool{}, service.MaxReplies
-	for _, s := range slices.SortedFunc(maps.Values(c.of), func(a, b candidate) int { return a.Older(b.Service) }) {
-		if s.n > room {
-			refused[s.Key] = true
+	of := func(k service.Key) service.Service { return service.Service{Key: k, Created: c.of[k].created} }
+	for _, k := range slices.SortedFunc(maps.Keys(c.of), func(a, b service.Key) int { return of(a).Older(of(b)) }) {
+		if n := c.of[k].n; n > room {
+			refused[k] = true
 		} else {
-			room -= s.n
+			room -= n
 		}
 	}
 	return refused
