@@ -139,7 +139,7 @@ func TestAnswersCostWhatMoves(t *testing.T) {
 	for i := range 10000 {
 		all = append(all, outsideService(fmt.Sprint("s", i), i, fmt.Sprintf("198.99.%d.%d", i/250, i%250)))
 	}
-	w.Replace(&corev1.Service{}, all)
+	w.Replace(&corev1.Service{}, slices.Values(all))
 	moved := func(touched []nb.Unit) (out []nb.Unit) {
 		for _, u := range touched {
 			if _, ok := answer.Of(u); ok {

@@ -38,7 +38,7 @@ func crowded(t testing.TB, n int) *World {
 	for i := range n {
 		nodes = append(nodes, largeNode(i, 0))
 	}
-	w.Replace(&corev1.Node{}, nodes)
+	w.Replace(&corev1.Node{}, slices.Values(nodes))
 	return w
 }
 

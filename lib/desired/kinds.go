@@ -26,7 +26,7 @@ type kind struct {
 	put func(*World, any) []nb.Unit
 	// remove and replace are nil for objects from elsewhere than Kubernetes.
 	remove  func(*World, types.NamespacedName) []nb.Unit
-	replace func(*World, []any) []nb.Unit
+	replace func(*World, iter.Seq[any]) []nb.Unit
 }
 
 // kinds are the types of objects of a World.
@@ -83,15 +83,21 @@ func fact[O any](put func(*facts.Index, O) facts.Change) kind {
 
 // oneByOne is a kind of Kubernetes objects. known lists the names of those put and not removed.
 func oneByOne[O metav1.Object](put func(*World, O) []nb.Unit, remove func(*World, types.NamespacedName) []nb.Unit, known func(*World) []types.NamespacedName) kind {
-	return manyAtOnce(func(w *World, all []O, gone []types.NamespacedName) (touched []nb.Unit) {
-		for _, o := range all {
-			touched = append(touched, put(w, o)...)
-		}
-		for _, name := range gone {
-			touched = append(touched, remove(w, name)...)
-		}
-		return touched
-	}, known)
+	return kind{
+		put:    func(w *World, o any) []nb.Unit { return put(w, o.(O)) },
+		remove: remove,
+		replace: func(w *World, objs iter.Seq[any]) (touched []nb.Unit) {
+			gone := setOf(known(w))
+			for o := range objs {
+				touched = append(touched, put(w, o.(O))...)
+				delete(gone, nameOf(o.(O)))
+			}
+			for name := range gone {
+				touched = append(touched, remove(w, name)...)
+			}
+			return touched
+		},
+	}
 }
 
 // manyAtOnce is a kind of Kubernetes objects. change puts some objects and removes others.
@@ -101,19 +107,24 @@ func manyAtOnce[O metav1.Object](change func(w *World, all []O, gone []types.Nam
 		remove: func(w *World, name types.NamespacedName) []nb.Unit {
 			return change(w, nil, []types.NamespacedName{name})
 		},
-		replace: func(w *World, objs []any) []nb.Unit {
-			gone := map[types.NamespacedName]bool{}
-			for _, name := range known(w) {
-				gone[name] = true
-			}
-			all := make([]O, len(objs))
-			for i, o := range objs {
-				all[i] = o.(O)
-				delete(gone, nameOf(all[i]))
+		replace: func(w *World, objs iter.Seq[any]) []nb.Unit {
+			gone := setOf(known(w))
+			var all []O
+			for o := range objs {
+				all = append(all, o.(O))
+				delete(gone, nameOf(o.(O)))
 			}
 			return change(w, all, slices.Collect(maps.Keys(gone)))
 		},
 	}
+}
+
+func setOf(names []types.NamespacedName) map[types.NamespacedName]bool {
+	out := make(map[types.NamespacedName]bool, len(names))
+	for _, name := range names {
+		out[name] = true
+	}
+	return out
 }
 
 func nameOf(o metav1.Object) types.NamespacedName {
@@ -154,6 +165,6 @@ func (w *World) Remove(obj any) []nb.Unit {
 }
 
 // Replace records objs as all objects of the kind of example, and returns the units to compute again.
-func (w *World) Replace(example any, objs []any) []nb.Unit {
+func (w *World) Replace(example any, objs iter.Seq[any]) []nb.Unit {
 	return kindOfObject(example).replace(w, objs)
 }

@@ -28,7 +28,7 @@ func TestServiceCIDRs(t *testing.T) {
 	if _, err := w.Rows("service/default/web"); err == nil || !strings.Contains(err.Error(), "is outside the subnets of services") {
 		t.Errorf("an address of nobody: %v", err)
 	}
-	touched := w.Replace(&networkingv1.ServiceCIDR{}, []any{serviceCIDR("kubernetes", "172.16.0.0/16"), serviceCIDR("more", "172.31.0.0/24")})
+	touched := w.Replace(&networkingv1.ServiceCIDR{}, slices.Values([]any{serviceCIDR("kubernetes", "172.16.0.0/16"), serviceCIDR("more", "172.31.0.0/24")}))
 	if !slices.Contains(touched, servicecidr.Unit) || !slices.Contains(touched, service.Key{Namespace: "default", Name: "web"}.Unit()) {
 		t.Errorf("ServiceCIDRs touch %v", touched)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -225,7 +226,7 @@ func large(b *testing.B) (w *World, c topology.Cluster) {
 	for i := range nodes {
 		all = append(all, largeNode(i, 0))
 	}
-	w.Replace(&corev1.Node{}, all)
+	w.Replace(&corev1.Node{}, slices.Values(all))
 	for i := range 10 {
 		w.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("namespace-", i), Labels: map[string]string{"team": fmt.Sprint(i)}}})
 	}

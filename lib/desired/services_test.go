@@ -141,13 +141,13 @@ func randomServiceChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Uni
 		for range r.IntN(4) {
 			all = append(all, randomService(r))
 		}
-		return fmt.Sprint("replace services by ", len(all)), w.Replace(&corev1.Service{}, all)
+		return fmt.Sprint("replace services by ", len(all)), w.Replace(&corev1.Service{}, slices.Values(all))
 	case 3:
 		var all []any
 		for range r.IntN(4) {
 			all = append(all, randomSlice(r))
 		}
-		return fmt.Sprint("replace slices by ", len(all)), w.Replace(&discoveryv1.EndpointSlice{}, all)
+		return fmt.Sprint("replace slices by ", len(all)), w.Replace(&discoveryv1.EndpointSlice{}, slices.Values(all))
 	case 4:
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", r.IntN(4)), Labels: map[string]string{corev1.LabelTopologyZone: fmt.Sprint("z", r.IntN(2))}}}
 		for i := range r.IntN(3) {

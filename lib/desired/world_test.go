@@ -339,7 +339,7 @@ func randomChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Unit) {
 				pods = append(pods, newPod(fmt.Sprint("p", i), fmt.Sprint("n", r.IntN(4))))
 			}
 		}
-		return fmt.Sprint("replace by ", len(pods)), w.Replace(&corev1.Pod{}, pods)
+		return fmt.Sprint("replace by ", len(pods)), w.Replace(&corev1.Pod{}, slices.Values(pods))
 	}
 	p := newPod(name, node)
 	if r.IntN(8) == 0 { // a gateway's port may have this name
@@ -368,11 +368,11 @@ func randomPolicyChange(r policymodel.Source, w *World) (string, []nb.Unit) {
 	case 1:
 		return "remove namespace " + ns, w.Remove(r.Namespace(ns))
 	case 2:
-		return "replace namespaces", w.Replace(&corev1.Namespace{}, []any{r.Namespace(ns)})
+		return "replace namespaces", w.Replace(&corev1.Namespace{}, slices.Values([]any{r.Namespace(ns)}))
 	case 3, 4:
 		return "remove " + ns + "/" + name, w.Remove(r.Policy(ns, name))
 	case 5:
-		return "replace policies", w.Replace(&networkingv1.NetworkPolicy{}, []any{r.Policy("default", name), r.Policy("other", name)})
+		return "replace policies", w.Replace(&networkingv1.NetworkPolicy{}, slices.Values([]any{r.Policy("default", name), r.Policy("other", name)}))
 	case 6:
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", r.IntN(4))}}
 		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprint("192.0.2.", 1+r.IntN(3))}}

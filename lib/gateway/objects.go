@@ -136,7 +136,7 @@ func (o *objects) takePods(ev kube.Event) []string {
 	switch {
 	case ev.Replace:
 		here := map[pod.Key]bool{}
-		for _, object := range ev.Objects {
+		for object := range ev.Objects {
 			here[put(object, false)] = true
 		}
 		for k := range o.pods {
@@ -173,7 +173,7 @@ func (o *objects) takeNodes(ev kube.Event) []string {
 	switch {
 	case ev.Replace:
 		clear(now)
-		for _, n := range ev.Objects {
+		for n := range ev.Objects {
 			now.Put(n)
 		}
 	case ev.Gone:
@@ -194,7 +194,7 @@ func (o *objects) takeCIDRs(ev kube.Event) []string {
 	switch {
 	case ev.Replace:
 		now = map[string]servicecidr.Ranges{}
-		for _, object := range ev.Objects {
+		for object := range ev.Objects {
 			c := object.(*networkingv1.ServiceCIDR)
 			now[c.Name] = servicecidr.Of(c)
 		}

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -131,7 +132,7 @@ func (f *informer) missing() bool {
 	for _, s := range f.subscribers {
 		all = all && s.Optional
 		if s.Optional && !s.known {
-			s.replace(f.kind, nil)
+			s.replace(f.kind, unpacked[any](nil))
 		}
 	}
 	return all
@@ -141,12 +142,23 @@ func (f *informer) missing() bool {
 func unavailable(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
 // replace sends the full list of objects. No other event comes before the first list.
-func (s *subscriber) replace(k Kind, all []any) {
-	if s.Node != "" {
-		all = slices.DeleteFunc(slices.Clone(all), func(o any) bool { return k.node(o.(runtime.Object)) != s.Node })
-	}
+func (s *subscriber) replace(k Kind, all iter.Seq[any]) {
 	s.known = true
-	s.Send(Event{Kind: k, Replace: true, Objects: all})
+	s.Send(Event{Kind: k, Replace: true, Objects: s.onNode(k, all)})
+}
+
+// onNode are the objects on the subscriber's node.
+func (s *subscriber) onNode(k Kind, all iter.Seq[any]) iter.Seq[any] {
+	if s.Node == "" {
+		return all
+	}
+	return func(yield func(any) bool) {
+		for o := range all {
+			if k.node(o.(runtime.Object)) == s.Node && !yield(o) {
+				return
+			}
+		}
+	}
 }
 
 // send sends a change to all subscribers that have the list.
@@ -180,7 +192,7 @@ func (f *informer) Replace(all []any, _ string) error {
 	defer f.mu.Unlock()
 	f.listed = true
 	for _, s := range f.subscribers {
-		s.replace(f.kind, all)
+		s.replace(f.kind, unpacked(all))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"iter"
 	"sync"
 
 	"github.com/sirupsen/logrus"
@@ -19,8 +20,9 @@ type Event struct {
 	Kind    Kind
 	Object  runtime.Object // the current object or, if Gone, its last state
 	Gone    bool
-	Replace bool  // Objects is the full list of the kind, and Object is nil
-	Objects []any // runtime.Objects of the kind
+	Replace bool // Objects is the full list of the kind, and Object is nil
+	// Objects are runtime.Objects of the kind. They are made while they are read, so that a long list takes little memory.
+	Objects iter.Seq[any]
 }
 
 // A Subscription is a kind of objects that a role follows.
@@ -144,7 +146,7 @@ func (i *Informers) join(k Kind, s *subscriber, log *logrus.Entry) (leave func()
 func (i *Informers) List(ctx context.Context, kinds ...Kind) ([]Event, error) {
 	var out []Event
 	for _, k := range kinds {
-		e := Event{Kind: k, Replace: true}
+		e := Event{Kind: k, Replace: true, Objects: unpacked[any](nil)}
 		list, err := newSource(k, i.client(k), "").ListWithContext(ctx, metav1.ListOptions{})
 		if k.Optional && unavailable(err) {
 			out = append(out, e)
@@ -153,12 +155,11 @@ func (i *Informers) List(ctx context.Context, kinds ...Kind) ([]Event, error) {
 		if err != nil {
 			return nil, fmt.Errorf("listing %s: %w", k.Name, err)
 		}
-		if err := meta.EachListItem(list, func(o runtime.Object) error {
-			e.Objects = append(e.Objects, o)
-			return nil
-		}); err != nil {
+		all, err := meta.ExtractList(list)
+		if err != nil {
 			return nil, fmt.Errorf("listing %s: %w", k.Name, err)
 		}
+		e.Objects = unpacked(all)
 		out = append(out, e)
 	}
 	return out, nil

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -42,7 +43,7 @@ func TestOneListForRolesThatStartTogether(t *testing.T) {
 	}
 	listed := func(events chan Event, count int) {
 		t.Helper()
-		if e := <-events; !e.Replace || len(e.Objects) != count {
+		if e := <-events; !e.Replace || len(slices.Collect(e.Objects)) != count {
 			t.Errorf("got %+v", e)
 		}
 	}
@@ -87,7 +88,7 @@ func TestAForbiddenKindIsEmptyForThoseWhoMayDoWithout(t *testing.T) {
 	for range 2 { // the second one joins while the first one waits for the next try, a minute later
 		events := make(chan Event, 10)
 		defer i.join(pods, &subscriber{Subscription: Subscription{Kind: pods, Optional: true, Send: func(e Event) { events <- e }}}, logrus.NewEntry(log))()
-		if e := <-events; !e.Replace || len(e.Objects) != 0 {
+		if e := <-events; !e.Replace || len(slices.Collect(e.Objects)) != 0 {
 			t.Errorf("got %+v", e)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -67,8 +66,8 @@ func newSource(k Kind, c rest.Interface, node string) source {
 	return source{cache.NewListWatchFromClient(c, k.Name, corev1.NamespaceAll, selector), k}
 }
 
-// ListWithContext implements cache.ListerWithContext. It reads the latest state page by page and trims each page,
-// because all objects in full would take hundreds of megabytes in a large cluster.
+// ListWithContext implements cache.ListerWithContext. It reads the latest state page by page, and trims and packs each
+// page, because all objects in full would take hundreds of megabytes in a large cluster.
 func (s source) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	options.ResourceVersion, options.ResourceVersionMatch = "", ""
 	list, _, err := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -76,7 +75,7 @@ func (s source) ListWithContext(ctx context.Context, options metav1.ListOptions)
 		if err != nil {
 			return nil, err
 		}
-		return page, meta.EachListItem(page, s.kind.Trim)
+		return s.kind.pack(page)
 	}).List(ctx, options)
 	return list, err
 }

@@ -209,7 +209,7 @@ func (y *city) fill() {
 	for i := range y.nodes {
 		nodes = append(nodes, y.node(i, y.address(i)))
 	}
-	w.Replace(&corev1.Node{}, nodes)
+	w.Replace(&corev1.Node{}, slices.Values(nodes))
 	for i := range citySpaces {
 		w.Put(y.space(i, "a"))
 	}

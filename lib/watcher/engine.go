@@ -3,6 +3,7 @@ package watcher
 import (
 	"context"
 	"errors"
+	"iter"
 	"maps"
 	"runtime"
 	"slices"
@@ -265,9 +266,10 @@ func (e *engine) recordObjects(ev kube.Event) []nb.Unit {
 	}
 	switch {
 	case ev.Replace:
-		touched := e.worlds.Replace(ev.Kind.Object, e.notes.OverlayAll(ev.Objects))
+		read := 0
+		touched := e.worlds.Replace(ev.Kind.Object, counted(e.notes.OverlayAll(ev.Objects), &read))
 		e.notes.Prune()
-		e.sweep.worked(len(ev.Objects))
+		e.sweep.worked(read)
 		e.checkOwner()
 		return append(touched, e.found(ev.Kind.Name)...)
 	case ev.Gone:
@@ -275,6 +277,17 @@ func (e *engine) recordObjects(ev kube.Event) []nb.Unit {
 		return e.worlds.Remove(ev.Object)
 	}
 	return e.worlds.Put(e.notes.Overlay(ev.Object))
+}
+
+// counted adds the number of objects read to n.
+func counted(all iter.Seq[any], n *int) iter.Seq[any] {
+	return func(yield func(any) bool) {
+		for o := range all {
+			if *n++; !yield(o) {
+				return
+			}
+		}
+	}
 }
 
 // onDirty assigns addresses to pods and starts patches of their annotations, for these need not wait for the next

@@ -1,6 +1,7 @@
 package watcher
 
 import (
+	"slices"
 	"testing"
 
 	"ovn-k8s/lib/desired"
@@ -17,7 +18,7 @@ func TestEachKindIsWaitedFor(t *testing.T) {
 		}
 		w := desired.NewWorld()
 		w.Put(k.Object)
-		w.Replace(k.Object, []any{k.Object})
+		w.Replace(k.Object, slices.Values([]any{k.Object}))
 		w.Remove(k.Object)
 	}
 	if len(e.may.missing) != len(kube.Kinds())+1 {

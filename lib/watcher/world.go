@@ -1,6 +1,7 @@
 package watcher
 
 import (
+	"iter"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -31,7 +32,7 @@ type World interface {
 	// the units to compute again. Objects have the fields kept by their kind, and must not be changed.
 	Put(obj any) []nb.Unit
 	Remove(obj any) []nb.Unit
-	Replace(example any, all []any) []nb.Unit
+	Replace(example any, all iter.Seq[any]) []nb.Unit
 	// Allocate assigns resources to waiting units, such as addresses to pods, and returns the units with other rows.
 	Allocate() []nb.Unit
 	// Units lists the units with rows or errors.
@@ -121,7 +122,7 @@ func (w worlds) Remove(obj any) []nb.Unit {
 }
 
 // Replace implements World.
-func (w worlds) Replace(example any, all []any) []nb.Unit {
+func (w worlds) Replace(example any, all iter.Seq[any]) []nb.Unit {
 	return w.each(example, func(m World) []nb.Unit { return m.Replace(example, all) })
 }
 

@@ -3,6 +3,7 @@ package hostile
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -34,7 +35,7 @@ func NewCluster(nodes, pods int) (*Cluster, error) {
 	for i := range nodes {
 		all = append(all, Node(i))
 	}
-	w.Replace(&corev1.Node{}, all)
+	w.Replace(&corev1.Node{}, slices.Values(all))
 	w.Put(tenant())
 	for i := range pods / 2 {
 		w.Put(Pod(Tenant, fmt.Sprint("victim-", i), i, nodes))

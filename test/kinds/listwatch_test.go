@@ -91,7 +91,7 @@ func TestListEqualsWatch(t *testing.T) {
 				events, err := api.List(t.Context(), k)
 				must(t, err)
 				compared := false
-				for _, o := range events[0].Objects {
+				for o := range events[0].Objects {
 					watched := seen.watched(k, o)
 					if watched == nil {
 						continue

@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"sync"
 
@@ -127,10 +128,10 @@ func (r *routes) Remove(o any) []nb.Unit {
 }
 
 // Replace implements watcher.World.
-func (r *routes) Replace(_ any, all []any) (touched []nb.Unit) {
+func (r *routes) Replace(_ any, all iter.Seq[any]) (touched []nb.Unit) {
 	touched = r.Units()
 	clear(r.all)
-	for _, o := range all {
+	for o := range all {
 		touched = append(touched, r.Put(o)...)
 	}
 	return touched

@@ -118,7 +118,7 @@ func (r *role) record(k kube.Kind, e kube.Event) {
 				delete(r.names, name)
 			}
 		}
-		for _, o := range e.Objects {
+		for o := range e.Objects {
 			r.names[key(k, o)] = true
 		}
 		return

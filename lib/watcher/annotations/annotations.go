@@ -4,8 +4,8 @@ package annotations
 import (
 	"context"
 	"errors"
+	"iter"
 	"maps"
-	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -87,21 +87,14 @@ func (n *Writer) Want(u nb.Unit, a pod.Annotation) error {
 }
 
 // OverlayAll is Overlay for all objects of a kind.
-func (n *Writer) OverlayAll(all []any) []any {
-	var out []any
-	for i, o := range all {
-		now := n.Overlay(o)
-		if now != o && out == nil {
-			out = slices.Clone(all)
-		}
-		if out != nil {
-			out[i] = now
+func (n *Writer) OverlayAll(all iter.Seq[any]) iter.Seq[any] {
+	return func(yield func(any) bool) {
+		for o := range all {
+			if !yield(n.Overlay(o)) {
+				return
+			}
 		}
 	}
-	if out == nil {
-		return all
-	}
-	return out
 }
 
 // Overlay corrects an object older than the patch of its annotation. It returns a copy: other roles share the object.
