@@ -199,6 +199,10 @@ func (x *Index) assign(n *node, p *podState, ips []netip.Addr) {
 		p.addrs.IPs = append(p.addrs.IPs, netip.PrefixFrom(ip, subnets[i].Bits()))
 		p.addrs.Gateways = append(p.addrs.Gateways, gateways[i])
 	}
+	if !slices.Equal(n.shared.gateways, p.addrs.Gateways) {
+		n.shared.gateways = p.addrs.Gateways
+	}
+	p.addrs.Gateways = n.shared.gateways
 }
 
 // formerMAC is the present MAC of the pod's interface, "" if it is unknown.

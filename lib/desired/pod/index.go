@@ -62,6 +62,13 @@ type node struct {
 	fresh  []*podState // changed pods without addresses, until Allocate
 	queue  podQueue    // pods waiting because a subnet was full
 	static []staticPod // static pods without a mirror, the latest last
+	shared shared
+}
+
+// shared are values with one copy for all pods of a node.
+type shared struct {
+	node     string
+	gateways []netip.Addr // of the latest pod
 }
 
 type podState struct {
@@ -219,9 +226,13 @@ func (x *Index) Put(p Pod) []nb.Unit {
 		return x.update(old, p)
 	}
 	touched := x.remove(p.Key)
+	n := x.nodes.of(names.NodeSwitch(p.Node))
+	if n.shared.node != p.Node {
+		n.shared.node = p.Node
+	}
+	p.Node = n.shared.node
 	now := &podState{Pod: p}
 	x.all[p.Key] = now
-	n := x.nodes.of(names.NodeSwitch(p.Node))
 	n.pods[p.Key] = true
 	now.former = n.recall(p)
 	x.retry(now)
@@ -231,6 +242,10 @@ func (x *Index) Put(p Pod) []nb.Unit {
 // update records the latest version of a pod.
 func (x *Index) update(p *podState, now Pod) []nb.Unit {
 	was := *p
+	now.Key, now.UID, now.Node = was.Key, was.UID, was.Node // the same text, which maps hold
+	if now.AnnotationUID == was.UID {
+		now.AnnotationUID = was.UID
+	}
 	p.Pod = now
 	touched := x.also.Changed(was.Pod, now)
 	changed := was.Annotation != now.Annotation || was.AnnotationUID != now.AnnotationUID || was.Static != now.Static

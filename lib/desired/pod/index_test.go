@@ -3,7 +3,9 @@ package pod
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
+	"unsafe"
 
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/topology"
@@ -49,5 +51,33 @@ func TestNothingIsLeftOfRemovedPods(t *testing.T) {
 	n := x.nodes["n1"]
 	if left := len(n.queue) + len(n.fresh) + len(n.pods) + len(n.pool.held) + x.Len(); left != 0 || x.nodes["nowhere"] != nil {
 		t.Errorf("left: %+v, %v", n, x.nodes["nowhere"])
+	}
+}
+
+// Issue 14, line 5: each event of a pod brings its texts again. The index keeps one copy.
+func TestPodsKeepOneCopyOfTheirTexts(t *testing.T) {
+	x := newIndex("10.0.1.0/24")
+	again := func(name string) Pod {
+		text := strings.Clone
+		return Pod{
+			Key: Key{text("default"), text(name)}, UID: text("u"), Node: text("n1"), NeedsPort: true, AnnotationUID: text("u"),
+		}
+	}
+	a, b := again("a"), again("b")
+	x.Put(a)
+	x.Put(b)
+	x.Allocate()
+	x.Put(again("a"))
+	x.Put(again("b"))
+	p, q := x.all[a.Key], x.all[b.Key]
+	for what, texts := range map[string][2]string{
+		"name": {p.Name, a.Name}, "namespace": {p.Namespace, a.Namespace}, "UID": {p.UID, a.UID}, "UID of the annotation": {p.AnnotationUID, p.UID}, "node": {p.Node, q.Node},
+	} {
+		if texts[0] != texts[1] || unsafe.StringData(texts[0]) != unsafe.StringData(texts[1]) {
+			t.Errorf("two copies of a pod's %s, or another one", what)
+		}
+	}
+	if &p.addrs.Gateways[0] != &q.addrs.Gateways[0] {
+		t.Error("two pods of a node have a list of gateways each")
 	}
 }

@@ -67,6 +67,9 @@ func New(p *corev1.Pod) Pod {
 		NeedsPort:     p.Spec.NodeName != "" && !p.Spec.HostNetwork && !finished,
 		Static:        p.Annotations[corev1.MirrorPodAnnotationKey],
 	}
+	if out.AnnotationUID == out.UID {
+		out.AnnotationUID = out.UID // one copy of the text
+	}
 	for _, ip := range p.Status.PodIPs {
 		if a, err := netip.ParseAddr(ip.IP); err == nil {
 			out.StatusIPs = append(out.StatusIPs, a.Unmap())
