@@ -33,7 +33,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"regexp"
 	"syscall"
 	"time"
@@ -104,11 +103,6 @@ func run(args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if b.beside != "" { // programs are recognized by their whole path
-		if b.beside, err = filepath.Abs(b.beside); err != nil {
-			return err
-		}
-	}
 	if b.rounds < 1 || b.pods < 1 || b.many < 1 || b.many > nodes*podsPerNode || b.pods > nodes*podsPerNode {
 		return fmt.Errorf("-rounds, -pods and -many must be at least 1, and at most %d pods fit", nodes*podsPerNode)
 	}
@@ -132,10 +126,13 @@ func run(args []string, out, progress io.Writer) error {
 // measure measures the chosen figures. The error names the failed ones; the report has the others.
 func (b *bench) measure(ctx context.Context, chosen *regexp.Regexp) (err error) {
 	b.report = newReport()
-	if b.programs, err = build(ctx, b.say); err != nil {
+	if b.programs, err = build(ctx, b.beside, b.say); err != nil {
 		return err
 	}
 	defer b.programs.close()
+	if b.beside != "" {
+		b.beside = b.programs.beside()
+	}
 	defer b.closeField()
 	n := 0
 	for _, f := range figures() {
