@@ -29,16 +29,17 @@ type cacheLog struct {
 	c  *conn
 }
 
-// The messages of libovsdb 0.8.1, and the level of the first.
+// The messages of libovsdb 0.8.1, and their levels.
 const (
 	processing      = "processing update"
 	processingLevel = 5
 	dropping        = "dropping event because event buffer is full"
+	droppingLevel   = 0
 )
 
-// Enabled implements logr.LogSink.
+// Enabled implements logr.LogSink. Both messages come at any level of the log.
 func (l cacheLog) Enabled(level int) bool {
-	return level == processingLevel || l.LogSink.Enabled(level)
+	return level == processingLevel || level == droppingLevel || l.LogSink.Enabled(level)
 }
 
 // Info implements logr.LogSink.
