@@ -49,7 +49,8 @@ type Writer struct {
 	changed func(nb.Unit) // nil: not followed
 	queue   []held        // the longest waiting first
 	busy    bool          // with a part
-	size    int           // weight of the next part
+	size    int           // weight of a part
+	left    int           // of the weight of the part at hand
 }
 
 // A held unit has frontends that wait, of some weight.
@@ -79,12 +80,13 @@ func (w *Writer) SetSouth(s *ovsdb.DB) {
 // Apply is nbsync.Sync.Apply, but with ErrHeld for units not yet written whole.
 func (w *Writer) Apply(ctx context.Context, want map[nb.Unit][]nb.Row) ([]nbsync.Change, map[nb.Unit]error) {
 	w.mu.Lock()
-	order, room := w.order(want), w.room(want)
+	order, room, begins := w.order(want), w.room(want), !w.busy
 	w.mu.Unlock()
 	limited := w.Sync.Limit(want, order, room)
 	done, failed := w.Sync.Apply(ctx, want)
+	begins = begins && limited.Weight > 0
 	mark, marked := fmt.Sprintf("0.%d.%d.%d", rand.IntN(256), rand.IntN(256), rand.IntN(256)), false
-	if limited.Weight > 0 {
+	if begins {
 		marked = w.mark(ctx, mark)
 	}
 	for u := range limited.Held {
@@ -95,7 +97,8 @@ func (w *Writer) Apply(ctx context.Context, want map[nb.Unit][]nb.Row) ([]nbsync
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.enqueue(order, limited.Held)
-	if limited.Weight > 0 {
+	w.left = room - limited.Weight
+	if begins {
 		w.busy = true
 		south := w.south
 		if !marked {
@@ -114,10 +117,11 @@ func (w *Writer) mark(ctx context.Context, address string) bool {
 	return failed[unit] == nil
 }
 
-// room returns the weight of new frontends to write with want. w.mu is held.
+// room returns the weight of new frontends to write with want: the rest of the part at hand, or a new part. w.mu is
+// held.
 func (w *Writer) room(want map[nb.Unit][]nb.Row) int {
 	if w.busy {
-		return 0
+		return w.left
 	}
 	w.size = max(w.size, perPort*w.Sync.Ports(want), least)
 	return w.size

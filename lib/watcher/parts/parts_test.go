@@ -170,6 +170,19 @@ func TestHeavyServicesComeInParts(t *testing.T) {
 	}
 }
 
+// L3: Services that come while ovn-northd has a part do not wait if this part has room for them.
+func TestTheRestOfAPartIsUsed(t *testing.T) {
+	w := newWorld(t)
+	to, _ := w.start()
+	w.apply(to, network())
+	for _, name := range []string{"a", "b"} {
+		w.apply(to, map[nb.Unit][]nb.Row{nb.Unit("service/default/" + name): heavy(name, 9)})
+	}
+	if n := w.frontends(); n <= 9 || n >= 18 {
+		t.Errorf("%d frontends of two Services with 9 each", n)
+	}
+}
+
 // L3: a Service that changes is not held: neither other endpoints, nor fewer frontends. Nor is one held for long
 // without a Southbound database.
 func TestChangesAreNotHeld(t *testing.T) {
