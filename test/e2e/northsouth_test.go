@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/names"
 	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/require"
@@ -99,7 +100,7 @@ func state(t *testing.T, n *world.Node) []string {
 	var lines []string
 	for line := range strings.Lines(text) {
 		line = volatile.ReplaceAllString(uuid.ReplaceAllString(strings.TrimSpace(line), "UUID"), "")
-		if !strings.Contains(line, "eth1") && !strings.Contains(line, "fe80:") {
+		if !strings.Contains(line, "eth1") && !strings.Contains(line, "fe80:") && !strings.Contains(line, names.PartsSet) {
 			lines = append(lines, line)
 		}
 	}
