@@ -18,6 +18,8 @@
 //	lib/desired/feature    the shape of a feature: its kinds of units, and the changes that it looks at
 //	lib/desired/network    rows of the cluster, nodes and gateways, which follow from the facts alone
 //	lib/desired/topology   cluster router, join switch, node switches and management ports as rows
+//	lib/desired/acl        ACLs as rows, and the expressions that match packets
+//	lib/desired/guard      rows against spoofing: packets that no pod, or no host in its name, may send
 //	lib/desired/policy     NetworkPolicies as port groups and ACLs, and explanations of them
 //	lib/desired/membership decides how nodes and gateways join and leave the cluster
 //	lib/desired/pod        pods: their addresses, their logical ports as rows

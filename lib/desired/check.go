@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ovn-k8s/lib/desired/facts"
+	"ovn-k8s/lib/desired/guard"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/service"
@@ -127,7 +128,7 @@ func (x checker) guarded(c policy.Connection) string {
 		return ""
 	}
 	within := func(p netip.Prefix) bool { return p.Contains(c.To.Addr) }
-	return c.Guarded(!slices.ContainsFunc(x.facts.Cluster.Subnets, within))
+	return guard.Refuses(c.Proto, netip.AddrPortFrom(c.To.Addr, c.Port), !slices.ContainsFunc(x.facts.Cluster.Subnets, within))
 }
 
 // isOwnNode reports whether a is an address of the node of pod k.

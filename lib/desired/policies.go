@@ -11,12 +11,13 @@ import (
 
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/feature"
+	"ovn-k8s/lib/desired/guard"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/nb"
 )
 
-// Policies are the NetworkPolicies, the guard, and the ACLs of nodes' switches.
+// Policies are the NetworkPolicies, and the ACLs of nodes' switches.
 type Policies struct {
 	facts *facts.Index
 	index *policy.Index
@@ -27,7 +28,6 @@ func (x *Policies) Units() []feature.Units {
 	nodes := func() map[string][]netip.Prefix { return x.facts.Now().Cluster.Nodes }
 	return []feature.Units{
 		{Prefix: string(policy.LoggingUnit), Rows: x.policyRows},
-		feature.Single(policy.GuardUnit, x.guardRows, func() bool { return len(nodes()) > 0 }),
 		feature.Named(policy.NodePrefix, policy.NodeOf, x.nodePolicyRows, func() []nb.Unit { return feature.UnitsOf(nodes(), policy.NodeUnit) }),
 		{Prefix: policy.GroupPrefix, Rows: x.policyRows},
 		{Prefix: policy.UnitPrefix, Rows: x.policyRows, List: x.index.Units},
@@ -75,7 +75,7 @@ func (x *Policies) namespaceNames() []types.NamespacedName {
 	return clusterWide(slices.Values(x.index.Namespaces()))
 }
 
-// FactsChanged returns the units of the guard and of nodes' own ACLs affected.
+// FactsChanged returns the units of nodes' own ACLs affected.
 func (x *Policies) FactsChanged(c facts.Change) (touched []nb.Unit) {
 	for _, sw := range c.Moved {
 		touched = append(touched, policy.NodeUnit(sw))
@@ -85,31 +85,28 @@ func (x *Policies) FactsChanged(c facts.Change) (touched []nb.Unit) {
 	}
 	changed := c.ChangedSubnets()
 	if c.OtherNetworks() {
-		touched = append(touched, policy.GuardUnit)
 		for name := range c.Now.Cluster.Nodes {
 			changed[name] = true
 		}
 	}
 	for name := range changed {
-		touched = append(touched, policy.NodeUnit(name), policy.GuardUnit)
+		touched = append(touched, policy.NodeUnit(name))
 	}
 	return touched
 }
 
 // nodePolicyRows are the ACLs of a node's switch.
 func (x *Policies) nodePolicyRows(sw string) ([]nb.Row, error) {
-	if x.facts.Now().Management(sw) == nil {
+	now := x.facts.Now()
+	management := now.Management(sw)
+	if management == nil {
 		return nil, nil
 	}
-	return policy.Node{
-		Switch: sw, Management: x.facts.Now().Management(sw), Own: x.facts.Now().Addresses[sw],
-		Inside: x.facts.Now().Inside(), Policies: x.index.Any(),
-	}.Rows(), nil
-}
-
-// guardRows returns the rows of the guard.
-func (x *Policies) guardRows() ([]nb.Row, error) {
-	return policy.GuardRows(x.facts.Now().Cluster.Subnets, x.facts.Now().Switches), nil
+	rows := []nb.Row{guard.Claimed(sw, management, now.Inside())}
+	if x.index.Any() {
+		rows = append(rows, policy.Node{Switch: sw, Management: management, Own: now.Addresses[sw]}.Rows()...)
+	}
+	return rows, nil
 }
 
 // policyRows are the rows of a policy, or of a group of pods.

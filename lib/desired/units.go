@@ -7,6 +7,7 @@ import (
 
 	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/feature"
+	"ovn-k8s/lib/desired/guard"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/replyroute"
@@ -22,7 +23,7 @@ var steps = [][]string{
 	{string(topology.ClusterUnit)},
 	{topology.NodePrefix},
 	{topology.GatewayUnitPrefix, topology.HostPrefix, chassisPrefix, string(servicecidr.Unit), string(replyroute.InsideUnit), string(policy.LoggingUnit)},
-	{string(policy.GuardUnit), policy.NodePrefix},
+	{string(guard.Unit), policy.NodePrefix},
 	{policy.GroupPrefix},
 	{policy.UnitPrefix},
 	{pod.UnitPrefix},

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"ovn-k8s/lib/desired/guard"
 	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
@@ -50,7 +51,7 @@ func TestRowsReferToFormerSteps(t *testing.T) {
 
 // T6: guards come before pods.
 func TestGuardsComeBeforePods(t *testing.T) {
-	units := []nb.Unit{"pod/a/b", "policy/a/b", "group/x", policy.GuardUnit, policy.NodeUnit("n"), "service/a/b", topology.NodeUnit("n"), topology.ClusterUnit, "chassis/c"}
+	units := []nb.Unit{"pod/a/b", "policy/a/b", "group/x", guard.Unit, policy.NodeUnit("n"), "service/a/b", topology.NodeUnit("n"), topology.ClusterUnit, "chassis/c"}
 	slices.SortFunc(units, Compare)
 	const want = "[cluster node/n chassis/c guard node-policy/n group/x policy/a/b pod/a/b service/a/b]"
 	if got := fmt.Sprint(units); got != want {

@@ -13,6 +13,7 @@ import (
 	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/feature"
+	"ovn-k8s/lib/desired/guard"
 	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/network"
 	"ovn-k8s/lib/desired/pod"
@@ -48,7 +49,7 @@ func NewWorld() *World {
 	w.Answers, w.hostPorts = w.Services.answers, hostport.NewIndex(w.facts, hostPorts)
 	w.Pods = pod.NewIndex(w.facts, pod.Additions{Changed: hostPorts.Change, Groups: w.Policies.index.Refs, Rows: w.hostPorts.Rows})
 	w.network = network.New(w.facts, w.Pods.Marks)
-	w.features = []feature.Feature{w.network, w.Services, w.Services.hosts, w.Services.routes, w.hostPorts, w.Answers, w.Policies, w.Pods}
+	w.features = []feature.Feature{w.network, w.Services, w.Services.hosts, w.Services.routes, w.hostPorts, w.Answers, guard.New(w.facts), w.Policies, w.Pods}
 	w.units = w.allUnits()
 	return w
 }

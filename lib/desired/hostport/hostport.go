@@ -14,8 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/desired/guard"
 	"ovn-k8s/lib/desired/pod"
-	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -168,7 +168,7 @@ func (n Node) sentBack(p Pod) []nb.Row {
 	if len(attempts) == 0 {
 		return nil
 	}
-	return []nb.Row{policy.SentBack(n.Switch, fmt.Sprintf("%s/hostport/sent-back", p.Unit()), attempts...)}
+	return []nb.Row{guard.SentBack(n.Switch, fmt.Sprintf("%s/hostport/sent-back", p.Unit()), attempts...)}
 }
 
 // family returns OVN's keyword for an address's family.

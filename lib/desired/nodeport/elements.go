@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"ovn-k8s/lib/desired/policy"
+	"ovn-k8s/lib/desired/guard"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/ruleset"
 )
@@ -221,7 +221,7 @@ func (b *tableBuilder) ownConnections() {
 		l := lower(h.Protocol)
 		rule := fmt.Sprintf("%s saddr %s oifname != %q %s sport %d", b.ip, h.to.Addr(), m, l, h.Target)
 		if h.Protocol == corev1.ProtocolUDP {
-			rule += fmt.Sprintf(" udp dport != %d", policy.TunnelPort)
+			rule += fmt.Sprintf(" udp dport != %d", guard.TunnelPort)
 		}
 		if !h.Outside(b.Family) || slices.Contains(done, rule) {
 			continue

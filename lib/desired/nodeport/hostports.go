@@ -8,9 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/desired/guard"
 	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/pod"
-	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/flow"
 )
@@ -148,7 +148,7 @@ func (b *builder) ownConnections(ports []hostPort) {
 		l := strings.ToLower(string(h.Protocol))
 		from := fmt.Sprintf("-p %s -m %s --sport %d", l, l, h.Target)
 		if h.Protocol == corev1.ProtocolUDP {
-			from += fmt.Sprintf(" ! --dport %d", policy.TunnelPort)
+			from += fmt.Sprintf(" ! --dport %d", guard.TunnelPort)
 		}
 		source := address("-s", single(h.to.Addr()))
 		if !h.Outside(b.family) || done[source+from] {

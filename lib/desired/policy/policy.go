@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
 )
 
 // A Key names a NetworkPolicy.
@@ -57,6 +58,11 @@ const (
 )
 
 func (d direction) String() string { return [...]string{"ingress", "egress"}[d] }
+
+// column is the direction as a column of ACLs has it.
+func (d direction) column() nbdb.ACLDirection {
+	return [...]nbdb.ACLDirection{ingress: nbdb.ACLDirectionToLport, egress: nbdb.ACLDirectionFromLport}[d]
+}
 
 // A rule allows connections: those with one of the peers, at one of the ports.
 type rule struct {

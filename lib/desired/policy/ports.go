@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/desired/acl"
 )
 
 // numbers resolve the named ports of a rule among the pods of a group. Each set of
@@ -276,7 +278,7 @@ func (g *group) numbered(n *numbers, set *portSet, text string) string {
 
 // describe describes the pods in the port group of a set.
 func (g *group) describe(n *numbers, set *portSet) string {
-	return fmt.Sprintf("%s, whose ports %s are %s", g.text(), shortened(n.text), shortened(or(portTerms(set.ports))))
+	return fmt.Sprintf("%s, whose ports %s are %s", g.text(), shortened(n.text), shortened(acl.Or(portTerms(set.ports))))
 }
 
 // shortened returns a text of at most 200 bytes unchanged, else its beginning.
@@ -290,4 +292,25 @@ func shortened(s string) string {
 // protocols lists the protocols of ports, in the order of parts.
 func protocols() []corev1.Protocol {
 	return []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
+}
+
+// portTerms returns one expression for each port or range.
+func portTerms(ports []portRange) []string {
+	out := make([]string, len(ports))
+	for i, p := range ports {
+		out[i] = portTerm(p)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func portTerm(p portRange) string {
+	proto, from, to := keyword(p.proto), strconv.Itoa(int(p.from)), strconv.Itoa(int(p.to))
+	switch {
+	case p.from == 0:
+		return proto
+	case p.from == p.to:
+		return proto + ".dst == " + from
+	}
+	return from + " <= " + proto + ".dst <= " + to
 }

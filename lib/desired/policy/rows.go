@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/desired/acl"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -48,14 +49,14 @@ func (x *Index) Rows(u nb.Unit) (rows []nb.Row, problem string) {
 	for _, r := range s.rules {
 		for _, way := range s.ways(r) {
 			id := s.Namespace + "/" + s.Name + "/" + r.dir.String() + "/" + strconv.Itoa(r.index)
-			spec := aclSpec{name: id, dir: r.dir, match: way.match, priority: allowPriority, action: nbdb.ACLActionAllowRelated, severity: log.allow}
+			spec := acl.Spec{Name: id, Direction: r.dir.column(), Match: way.match, Priority: allowPriority, Action: nbdb.ACLActionAllowRelated, Severity: log.allow}
 			if way.group != s.subject.name {
 				id += "/" + strings.TrimPrefix(way.group, s.subject.name+"_")
 			}
 			if way.part != "" {
 				id += "/" + way.part
 			}
-			rows = append(rows, acl(id, spec, []nb.Ref{portGroup(way.group, "acls")}))
+			rows = append(rows, acl.Row(id, spec, []nb.Ref{portGroup(way.group, "acls")}))
 		}
 		problems = append(problems, s.unresolved(r)...)
 	}
@@ -108,8 +109,8 @@ func (g *group) rows() []nb.Row {
 		d := direction(d)
 		id := g.name + "/" + d.String() + "/deny"
 		name := g.scope.ns.name + "/" + cmp.Or(g.pods.String(), "all pods") + "/" + d.String() + "/deny"
-		rows = append(rows, acl(id, aclSpec{
-			name: name, dir: d, match: g.port(d) + " && ip", priority: denyPriority, action: nbdb.ACLActionDrop, severity: g.scope.ns.logging.deny,
+		rows = append(rows, acl.Row(id, acl.Spec{
+			Name: name, Direction: d.column(), Match: g.port(d) + " && ip", Priority: denyPriority, Action: nbdb.ACLActionDrop, Severity: g.scope.ns.logging.deny,
 		}, []nb.Ref{portGroup(g.name, "acls")}))
 	}
 	return rows
@@ -120,49 +121,6 @@ func (g *group) port(d direction) string { return portIn(d, g.name) }
 
 func portIn(d direction, name string) string {
 	return [...]string{ingress: "outport", egress: "inport"}[d] + " == @" + name
-}
-
-// An aclSpec holds the columns of an ACL. name defaults to its ID.
-type aclSpec struct {
-	name     string
-	dir      direction
-	match    string
-	priority int
-	action   nbdb.ACLAction
-	severity string // of log lines; "" for none
-}
-
-func acl(id string, s aclSpec, in []nb.Ref) nb.Row {
-	name := cut(cmp.Or(s.name, id))
-	m := &nbdb.ACL{Name: &name, Action: s.action, Match: s.match, Priority: s.priority, Direction: nbdb.ACLDirectionToLport}
-	if s.dir == egress {
-		// After load balancing: the destination is the endpoint.
-		m.Direction, m.Options = nbdb.ACLDirectionFromLport, map[string]string{names.AfterLB: "true"}
-	}
-	if s.severity != "" {
-		meter := names.ACLMeter
-		m.Log, m.Severity, m.Meter = true, &s.severity, &meter
-	}
-	return nb.Row{Table: nbdb.ACLTable, ID: id, Model: m, In: in}
-}
-
-// maxName is the maximum length of an ACL's name.
-const maxName = 63
-
-// cut shortens a name to maxName. It keeps the last two parts, such as direction and
-// rule (of a name with two parts, the last), and the beginning as far as it fits. A
-// hash replaces the rest.
-func cut(name string) string {
-	if len(name) <= maxName {
-		return name
-	}
-	at := strings.LastIndex(name, "/")
-	if before := strings.LastIndex(name[:at], "/"); before >= 0 {
-		at = before
-	}
-	sum := sha256.Sum256([]byte(name))
-	end := "~" + hex.EncodeToString(sum[:3]) + name[at:]
-	return name[:maxName-len(end)] + end
 }
 
 // A way is a match for packets allowed by a rule, from or to a port group: all of them,
@@ -176,7 +134,7 @@ func (s *state) ways(r boundRule) (out []way) {
 		return nil
 	}
 	add := func(group, part string, match ...string) {
-		if m := and(append([]string{portIn(r.dir, group)}, match...)...); m != "" {
+		if m := acl.And(append([]string{portIn(r.dir, group)}, match...)...); m != "" {
 			out = append(out, way{group, part, m})
 		}
 	}
@@ -184,7 +142,7 @@ func (s *state) ways(r boundRule) (out []way) {
 	gather := func(parts []part, prefix string) {
 		for _, p := range parts {
 			if p.name == "" {
-				rest = append(rest, and(p.peers, p.ports))
+				rest = append(rest, acl.And(p.peers, p.ports))
 			} else {
 				add(s.subject.name, prefix+p.name, p.ports, p.peers)
 			}
@@ -195,7 +153,7 @@ func (s *state) ways(r boundRule) (out []way) {
 		for _, set := range r.egressSets() {
 			gather(set.parts, set.name+"/")
 		}
-		add(s.subject.name, "", or(rest))
+		add(s.subject.name, "", acl.Or(rest))
 		return out
 	}
 	for _, p := range r.parts(r.ports) {
@@ -228,14 +186,14 @@ const (
 func (r *boundRule) parts(ports []portRange) []part {
 	switch {
 	case r.anything:
-		return []part{{"", everything, r.match()}}
+		return []part{{"", acl.Everything, r.match()}}
 	case len(ports) == 0:
 		return nil
 	case r.anyone || !many(ports, len(r.blocks)):
-		return []part{{"", or(portTerms(ports)), r.match()}}
+		return []part{{"", acl.Or(portTerms(ports)), r.match()}}
 	}
 	t, field := r.terms()
-	return t.parts(field, ports)
+	return partsOf(&t, field, ports)
 }
 
 // many reports whether a rule with these ports and this number of subnets needs parts.
@@ -243,20 +201,20 @@ func many(ports []portRange, blocks int) bool {
 	return len(ports) > fewPorts || len(ports) > 1 && blocks > fewBlocks
 }
 
-// parts returns one part for each family and protocol.
-func (t *terms) parts(field string, ports []portRange) (out []part) {
+// partsOf returns one part for each family and protocol.
+func partsOf(t *acl.Terms, field string, ports []portRange) (out []part) {
 	lists := map[corev1.Protocol][]portRange{}
 	for _, p := range ports {
 		lists[p.proto] = append(lists[p.proto], p)
 	}
-	sides := t.sides(field)
+	sides := t.Sides(field)
 	for _, proto := range protocols() {
 		if len(lists[proto]) == 0 {
 			continue
 		}
-		match := or(portTerms(lists[proto]))
+		match := acl.Or(portTerms(lists[proto]))
 		for _, peers := range sides {
-			out = append(out, part{peers.family + "/" + keyword(proto), match, peers.match})
+			out = append(out, part{peers.Family + "/" + keyword(proto), match, peers.Match})
 		}
 	}
 	return out
@@ -270,7 +228,7 @@ type egressSet struct {
 }
 
 func (r *boundRule) egressSets() (out []egressSet) {
-	ports, groups := map[string][]portRange{}, map[string]*terms{}
+	ports, groups := map[string][]portRange{}, map[string]*acl.Terms{}
 	for _, g := range r.peers {
 		n := g.named[r.names]
 		if n == nil {
@@ -278,18 +236,18 @@ func (r *boundRule) egressSets() (out []egressSet) {
 		}
 		for text, set := range n.sets {
 			if groups[text] == nil {
-				ports[text], groups[text] = set.ports, &terms{}
+				ports[text], groups[text] = set.ports, &acl.Terms{}
 			}
-			groups[text].group(set.group)
+			groups[text].Group(set.group)
 		}
 	}
 	for _, text := range slices.Sorted(maps.Keys(groups)) {
 		sum := sha256.Sum256([]byte(text))
 		set := egressSet{name: hex.EncodeToString(sum[:4])}
 		if t := groups[text]; many(ports[text], 0) {
-			set.parts = t.parts("dst", ports[text])
+			set.parts = partsOf(t, "dst", ports[text])
 		} else {
-			set.parts = []part{{"", or(portTerms(ports[text])), or(t.list("dst"))}}
+			set.parts = []part{{"", acl.Or(portTerms(ports[text])), acl.Or(t.List("dst"))}}
 		}
 		out = append(out, set)
 	}
@@ -302,19 +260,19 @@ func (r *boundRule) match() string {
 		return "ip"
 	}
 	if r.anyone {
-		return everything
+		return acl.Everything
 	}
 	t, field := r.terms()
-	return or(t.list(field))
+	return acl.Or(t.List(field))
 }
 
 // terms returns the addresses of the peers, and the packets' field to compare with them.
-func (r *boundRule) terms() (t terms, field string) {
+func (r *boundRule) terms() (t acl.Terms, field string) {
 	for _, g := range r.peers {
-		t.group(g.name)
+		t.Group(g.name)
 	}
 	for _, b := range r.blocks {
-		t.add(b)
+		t.Add(b)
 	}
 	return t, [...]string{ingress: "src", egress: "dst"}[r.dir]
 }
