@@ -15,7 +15,8 @@
 //
 //	lib/desired            World: the latest version of every object, and the rows computed from them; Services, policies
 //	lib/desired/facts      the facts about the network that features share: addresses of nodes, hosts, gateways that are down
-//	lib/desired/feature    the shape of a feature: its kinds of units, and the changes that it looks at
+//	lib/desired/kind       the shape of a kind of objects: functions to record and to forget them
+//	lib/desired/feature    the shape of a feature: its kinds of units and objects, and the changes that it looks at
 //	lib/desired/network    rows of the cluster, nodes and gateways, which follow from the facts alone
 //	lib/desired/topology   cluster router, join switch, node switches and management ports as rows
 //	lib/desired/acl        ACLs as rows, and the expressions that match packets

@@ -12,6 +12,7 @@ import (
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/guard"
+	"ovn-k8s/lib/desired/kind"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/nb"
@@ -27,19 +28,40 @@ type Policies struct {
 func (x *Policies) Units() []feature.Units {
 	nodes := func() map[string][]netip.Prefix { return x.facts.Now().Cluster.Nodes }
 	return []feature.Units{
-		{Prefix: string(policy.LoggingUnit), Rows: x.policyRows},
-		feature.Named(policy.NodePrefix, policy.NodeOf, x.nodePolicyRows, func() []nb.Unit { return feature.UnitsOf(nodes(), policy.NodeUnit) }),
-		{Prefix: policy.GroupPrefix, Rows: x.policyRows},
-		{Prefix: policy.UnitPrefix, Rows: x.policyRows, List: x.index.Units},
+		{Step: feature.Around, Prefix: string(policy.LoggingUnit), Rows: x.policyRows},
+		feature.Named(feature.Protection, policy.NodePrefix, policy.NodeOf, x.nodePolicyRows, func() []nb.Unit { return feature.UnitsOf(nodes(), policy.NodeUnit) }),
+		{Step: feature.Groups, Prefix: policy.GroupPrefix, Rows: x.policyRows},
+		{Step: feature.Policies, Prefix: policy.UnitPrefix, Rows: x.policyRows, List: x.index.Units},
+	}
+}
+
+// Kinds implements feature.Reader.
+func (x *Policies) Kinds() []kind.Kind {
+	return []kind.Kind{
+		kind.OneByOne(x.putLabels,
+			func(name types.NamespacedName) []nb.Unit { return x.index.RemovePod(pod.Key(name)) },
+			func() []types.NamespacedName { return kind.Names(x.index.Pods()) }),
+		kind.OneByOne(x.index.PutNamespace,
+			func(name types.NamespacedName) []nb.Unit { return x.index.RemoveNamespace(name.Name) },
+			func() []types.NamespacedName { return kind.ClusterWide(slices.Values(x.index.Namespaces())) }),
+		kind.OneByOne(
+			func(o *networkingv1.NetworkPolicy) []nb.Unit {
+				return x.putPolicies(func() []nb.Unit { return x.index.PutPolicy(policy.New(o)) })
+			},
+			func(name types.NamespacedName) []nb.Unit {
+				return x.putPolicies(func() []nb.Unit { return x.index.RemovePolicy(policy.Key(name)) })
+			},
+			func() []types.NamespacedName { return kind.Names(slices.Values(x.index.Keys())) }),
 	}
 }
 
 // putLabels records the labels and ports of a pod with a logical port in the policies.
-func (x *Policies) putLabels(o *corev1.Pod, p pod.Pod) []nb.Unit {
-	if !p.NeedsPort {
-		return x.index.RemovePod(p.Key)
+func (x *Policies) putLabels(o *corev1.Pod) []nb.Unit {
+	k := pod.Key{Namespace: o.Namespace, Name: o.Name}
+	if !pod.NeedsPort(o) {
+		return x.index.RemovePod(k)
 	}
-	return x.index.PutPod(p.Key, o.Labels, policy.Ports(o))
+	return x.index.PutPod(k, o.Labels, policy.Ports(o))
 }
 
 // putPolicies applies a change of policies. The first policy adds ACLs to all nodes, and the end of the last one
@@ -53,26 +75,6 @@ func (x *Policies) putPolicies(change func() []nb.Unit) []nb.Unit {
 		}
 	}
 	return touched
-}
-
-func (x *Policies) putPolicy(o *networkingv1.NetworkPolicy) []nb.Unit {
-	return x.putPolicies(func() []nb.Unit { return x.index.PutPolicy(policy.New(o)) })
-}
-
-func (x *Policies) removePolicy(name types.NamespacedName) []nb.Unit {
-	return x.putPolicies(func() []nb.Unit { return x.index.RemovePolicy(policy.Key(name)) })
-}
-
-func (x *Policies) policyNames() []types.NamespacedName {
-	return namesOf(slices.Values(x.index.Keys()))
-}
-
-func (x *Policies) removeNamespace(name types.NamespacedName) []nb.Unit {
-	return x.index.RemoveNamespace(name.Name)
-}
-
-func (x *Policies) namespaceNames() []types.NamespacedName {
-	return clusterWide(slices.Values(x.index.Namespaces()))
 }
 
 // FactsChanged returns the units of nodes' own ACLs affected.

@@ -15,6 +15,7 @@ import (
 	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/feature"
+	"ovn-k8s/lib/desired/kind"
 	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/ports"
 	"ovn-k8s/lib/desired/replyroute"
@@ -86,7 +87,19 @@ func newServices(x *facts.Index, factsChanged func(facts.Change) []nb.Unit, clai
 // Units implements feature.Feature.
 func (x *Services) Units() []feature.Units {
 	return []feature.Units{
-		feature.Named(service.UnitPrefix, service.KeyOf, x.serviceRows, x.serviceUnits),
+		feature.Named(feature.Services, service.UnitPrefix, service.KeyOf, x.serviceRows, x.serviceUnits),
+	}
+}
+
+// Kinds implements feature.Reader.
+func (x *Services) Kinds() []kind.Kind {
+	return []kind.Kind{
+		kind.OneByOne(
+			func(o *corev1.Service) []nb.Unit { return x.putService(service.New(o)) },
+			func(name types.NamespacedName) []nb.Unit { return x.removeService(service.Key(name)) },
+			x.serviceNames),
+		kind.OneByOne(x.putSlice, x.removeSlice, x.sliceNames),
+		kind.Input(x.putSelection),
 	}
 }
 
@@ -98,12 +111,6 @@ func (x *Services) serviceState(k service.Key) *serviceState {
 		x.all[k] = s
 	}
 	return s
-}
-
-func (x *Services) putServiceObject(o *corev1.Service) []nb.Unit { return x.putService(service.New(o)) }
-
-func (x *Services) removeServiceObject(name types.NamespacedName) []nb.Unit {
-	return x.removeService(service.Key(name))
 }
 
 func (x *Services) serviceNames() (out []types.NamespacedName) {

@@ -2,35 +2,14 @@ package desired
 
 import (
 	"cmp"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 
-	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/feature"
-	"ovn-k8s/lib/desired/guard"
-	"ovn-k8s/lib/desired/pod"
-	"ovn-k8s/lib/desired/policy"
-	"ovn-k8s/lib/desired/replyroute"
-	"ovn-k8s/lib/desired/service"
-	"ovn-k8s/lib/desired/servicecidr"
-	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
 )
-
-// steps are the prefixes of units, in the order in which an empty database gets them: see feature.Units. The rows of a
-// unit refer to rows of former steps only, and units that protect pods, or accept their probes, come before the pods.
-var steps = [][]string{
-	{string(topology.ClusterUnit)},
-	{topology.NodePrefix},
-	{topology.GatewayUnitPrefix, topology.HostPrefix, chassisPrefix, string(servicecidr.Unit), string(replyroute.InsideUnit), string(policy.LoggingUnit)},
-	{string(guard.Unit), policy.NodePrefix},
-	{policy.GroupPrefix},
-	{policy.UnitPrefix},
-	{pod.UnitPrefix},
-	{answer.Prefix},
-	{replyroute.Prefix},
-	{service.UnitPrefix},
-}
 
 // allUnits returns the kinds of units of all features, by their prefixes.
 func (w *World) allUnits() map[string]feature.Units {
@@ -43,23 +22,34 @@ func (w *World) allUnits() map[string]feature.Units {
 	return out
 }
 
-// Compare orders units by their steps, and units of one step by name.
+// Compare orders units by their steps, see feature.Step, and units of one step by name.
 func Compare(a, b nb.Unit) int {
-	return cmp.Or(step(a)-step(b), strings.Compare(string(a), string(b)))
+	return cmp.Or(cmp.Compare(step(a), step(b)), strings.Compare(string(a), string(b)))
 }
 
 // Known reports whether u is a unit of a kind listed by Units. Rows of other kinds belong to a newer version.
-func Known(u nb.Unit) bool { return step(u) < len(steps) }
+func Known(u nb.Unit) bool {
+	_, ok := steps[prefixOf(u)]
+	return ok
+}
 
-// step returns the index in steps of the kind of a unit: len(steps) for units of other kinds.
-func step(u nb.Unit) int {
-	prefix := prefixOf(u)
-	for at, prefixes := range steps {
-		if slices.Contains(prefixes, prefix) {
-			return at
-		}
+// steps are the steps of all kinds of units, by their prefixes.
+var steps = stepsOf(NewWorld())
+
+func stepsOf(w *World) map[string]feature.Step {
+	out := map[string]feature.Step{}
+	for prefix, u := range w.units {
+		out[prefix] = u.Step
 	}
-	return len(steps)
+	return out
+}
+
+// step returns the step of a unit: units of unknown kinds come last.
+func step(u nb.Unit) int {
+	if s, ok := steps[prefixOf(u)]; ok {
+		return int(s)
+	}
+	return math.MaxInt
 }
 
 // prefixOf returns the prefix of a unit, with a slash at its end, or the name of a single unit.
@@ -83,12 +73,14 @@ func (w *World) Rows(u nb.Unit) ([]nb.Row, error) {
 // Units lists the units with rows or a Problem.
 func (w *World) Units() []nb.Unit {
 	us := make([]nb.Unit, 0, 1+w.Pods.Len())
-	for _, prefixes := range steps {
-		for _, p := range prefixes {
-			if list := w.units[p].List; list != nil {
-				us = append(us, list()...)
-			}
+	for _, u := range slices.SortedFunc(maps.Values(w.units), compareKinds) {
+		if u.List != nil {
+			us = append(us, u.List()...)
 		}
 	}
 	return us
+}
+
+func compareKinds(a, b feature.Units) int {
+	return cmp.Or(cmp.Compare(a.Step, b.Step), strings.Compare(a.Prefix, b.Prefix))
 }

@@ -5,16 +5,14 @@
 package desired
 
 import (
-	"maps"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"reflect"
 
 	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/guard"
 	"ovn-k8s/lib/desired/hostport"
+	"ovn-k8s/lib/desired/kind"
 	"ovn-k8s/lib/desired/network"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
@@ -29,6 +27,7 @@ import (
 type World struct {
 	facts    *facts.Index
 	network  *network.Network
+	kinds    map[reflect.Type][]kind.Kind
 	units    map[string]feature.Units // by prefix
 	features []feature.Feature        // in the order in which they get facts
 	Policies *Policies
@@ -50,7 +49,7 @@ func NewWorld() *World {
 	w.Pods = pod.NewIndex(w.facts, pod.Additions{Changed: hostPorts.Change, Groups: w.Policies.index.Refs, Rows: w.hostPorts.Rows})
 	w.network = network.New(w.facts, w.Pods.Marks)
 	w.features = []feature.Feature{w.network, w.Services, w.Services.hosts, w.Services.routes, w.hostPorts, w.Answers, guard.New(w.facts), w.Policies, w.Pods}
-	w.units = w.allUnits()
+	w.kinds, w.units = w.allKinds(), w.allUnits()
 	return w
 }
 
@@ -67,28 +66,6 @@ func (w *World) factsChanged(c facts.Change) (touched []nb.Unit) {
 	}
 	return touched
 }
-
-func (w *World) putNodes(nodes []*corev1.Node, gone []types.NamespacedName) []nb.Unit {
-	return w.factsChanged(w.facts.PutNodes(nodes, gone))
-}
-
-func (w *World) nodeNames() []types.NamespacedName { return clusterWide(maps.Keys(w.Facts().Nodes)) }
-
-func (w *World) putPodObject(o *corev1.Pod) []nb.Unit {
-	p := pod.New(o)
-	return append(w.Pods.Put(p), w.Policies.putLabels(o, p)...)
-}
-
-func (w *World) removePodObject(name types.NamespacedName) []nb.Unit {
-	k := pod.Key(name)
-	return append(w.Pods.Remove(k), w.Policies.index.RemovePod(k)...)
-}
-
-func (w *World) putNamespace(n *corev1.Namespace) []nb.Unit {
-	return append(w.factsChanged(w.facts.PutNamespace(n)), w.Policies.index.PutNamespace(n)...)
-}
-
-func (w *World) podNames() []types.NamespacedName { return namesOf(w.Pods.Keys()) }
 
 // Allocate assigns missing addresses to pods: see pod.Index.Allocate.
 func (w *World) Allocate() []nb.Unit { return w.Pods.Allocate() }

@@ -37,7 +37,7 @@ func NewIndex(x *facts.Index, s Services) *Index {
 
 // Units implements feature.Feature.
 func (x *Index) Units() []feature.Units {
-	return []feature.Units{feature.Named(Prefix, Of, x.rows, func() []nb.Unit { return feature.UnitsOf(x.chosen, Unit) })}
+	return []feature.Units{feature.Named(feature.Answers, Prefix, Of, x.rows, func() []nb.Unit { return feature.UnitsOf(x.chosen, Unit) })}
 }
 
 // Answering returns the gateway to answer ARP and neighbor solicitations for an address outside, "" if there is none.

@@ -4,10 +4,11 @@ package feature
 
 import (
 	"ovn-k8s/lib/desired/facts"
+	"ovn-k8s/lib/desired/kind"
 	"ovn-k8s/lib/nb"
 )
 
-// A Feature computes rows. Its methods for objects, such as Put and Remove, return the units to compute again.
+// A Feature computes rows, from facts and, if it is a Reader, from objects.
 type Feature interface {
 	// Units are the kinds of its units.
 	Units() []Units
@@ -15,8 +16,33 @@ type Feature interface {
 	FactsChanged(facts.Change) []nb.Unit
 }
 
+// A Reader is a feature that reads objects, not only facts.
+type Reader interface {
+	// Kinds are the kinds of its objects.
+	Kinds() []kind.Kind
+}
+
+// A Step is the place of units in the order in which an empty database gets them. The rows of a unit refer to rows of
+// former steps only, and units that protect pods, or accept their probes, come before the pods.
+type Step int
+
+// The steps, in their order.
+const (
+	Router Step = iota // of the cluster
+	Switches
+	Around // gateways, hosts, and what else needs only router and switches
+	Protection
+	Groups
+	Policies
+	Pods
+	Answers
+	Replies
+	Services
+)
+
 // Units are a kind of units: all with one prefix, or a single unit.
 type Units struct {
+	Step Step
 	// Prefix is the prefix of the units, with a slash at its end, or the name of the single unit.
 	Prefix string
 	// Rows returns the rows of a unit.
@@ -26,8 +52,8 @@ type Units struct {
 }
 
 // Single is the kind of a single unit, which has rows while exists says so.
-func Single(unit nb.Unit, rows func() ([]nb.Row, error), exists func() bool) Units {
-	return Units{string(unit), func(nb.Unit) ([]nb.Row, error) { return rows() }, func() []nb.Unit {
+func Single(step Step, unit nb.Unit, rows func() ([]nb.Row, error), exists func() bool) Units {
+	return Units{step, string(unit), func(nb.Unit) ([]nb.Row, error) { return rows() }, func() []nb.Unit {
 		if !exists() {
 			return nil
 		}
@@ -36,8 +62,8 @@ func Single(unit nb.Unit, rows func() ([]nb.Row, error), exists func() bool) Uni
 }
 
 // Named is a kind of units that parse makes a name of. Others have no rows.
-func Named[N any](prefix string, parse func(nb.Unit) (N, bool), rows func(N) ([]nb.Row, error), list func() []nb.Unit) Units {
-	return Units{prefix, func(u nb.Unit) ([]nb.Row, error) {
+func Named[N any](step Step, prefix string, parse func(nb.Unit) (N, bool), rows func(N) ([]nb.Row, error), list func() []nb.Unit) Units {
+	return Units{step, prefix, func(u nb.Unit) ([]nb.Row, error) {
 		name, ok := parse(u)
 		if !ok {
 			return nil, nil

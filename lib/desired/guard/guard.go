@@ -44,7 +44,7 @@ func New(x *facts.Index) *Guard { return &Guard{x} }
 
 // Units implements feature.Feature.
 func (g *Guard) Units() []feature.Units {
-	return []feature.Units{feature.Single(Unit, g.rows, func() bool { return len(g.facts.Now().Cluster.Nodes) > 0 })}
+	return []feature.Units{feature.Single(feature.Protection, Unit, g.rows, func() bool { return len(g.facts.Now().Cluster.Nodes) > 0 })}
 }
 
 // FactsChanged implements feature.Feature.

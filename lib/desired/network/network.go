@@ -33,11 +33,11 @@ func New(x *facts.Index, marks func(sw string) []netip.Addr) *Network { return &
 func (n *Network) Units() []feature.Units {
 	now := n.facts.Now
 	return []feature.Units{
-		feature.Single(topology.ClusterUnit, n.clusterRows, func() bool { return now().Cluster.Router != "" }),
-		feature.Named(topology.NodePrefix, topology.NodeOf, n.nodeRows, n.nodeUnits),
-		feature.Named(topology.GatewayUnitPrefix, topology.GatewayOf, n.gatewayRows, func() []nb.Unit { return feature.UnitsOf(now().Cluster.Gateways, topology.GatewayUnit) }),
-		feature.Named(topology.HostPrefix, topology.HostOf, n.hostRows, n.hostUnits),
-		feature.Single(servicecidr.Unit, n.rangesRows, func() bool { return len(now().Ranges)+len(now().CIDRs) > 0 }),
+		feature.Single(feature.Router, topology.ClusterUnit, n.clusterRows, func() bool { return now().Cluster.Router != "" }),
+		feature.Named(feature.Switches, topology.NodePrefix, topology.NodeOf, n.nodeRows, n.nodeUnits),
+		feature.Named(feature.Around, topology.GatewayUnitPrefix, topology.GatewayOf, n.gatewayRows, func() []nb.Unit { return feature.UnitsOf(now().Cluster.Gateways, topology.GatewayUnit) }),
+		feature.Named(feature.Around, topology.HostPrefix, topology.HostOf, n.hostRows, n.hostUnits),
+		feature.Single(feature.Around, servicecidr.Unit, n.rangesRows, func() bool { return len(now().Ranges)+len(now().CIDRs) > 0 }),
 	}
 }
 

@@ -6,8 +6,12 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/feature"
+	"ovn-k8s/lib/desired/kind"
 	"ovn-k8s/lib/desired/pod/annotation"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
@@ -41,7 +45,19 @@ func NewIndex(x *facts.Index, a Additions) *Index {
 
 // Units implements feature.Feature.
 func (x *Index) Units() []feature.Units {
-	return []feature.Units{feature.Named(UnitPrefix, KeyOf, x.rows, func() []nb.Unit { return feature.UnitsOf(x.all, Key.Unit) })}
+	return []feature.Units{feature.Named(feature.Pods, UnitPrefix, KeyOf, x.rows, func() []nb.Unit { return feature.UnitsOf(x.all, Key.Unit) })}
+}
+
+// Kinds implements feature.Reader.
+func (x *Index) Kinds() []kind.Kind {
+	return []kind.Kind{
+		kind.OneByOne(
+			func(o *corev1.Pod) []nb.Unit { return x.Put(New(o)) },
+			func(name types.NamespacedName) []nb.Unit { return x.Remove(Key(name)) },
+			func() []types.NamespacedName { return kind.Names(x.Keys()) }),
+		kind.Input(x.PutAssignment),
+		kind.Input(x.PutMarks),
+	}
 }
 
 // addressing is the state of Allocate.

@@ -54,9 +54,14 @@ type Pod struct {
 	Problems []string
 }
 
+// NeedsPort reports whether a pod has a logical port: see Pod.NeedsPort.
+func NeedsPort(p *corev1.Pod) bool {
+	finished := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	return p.Spec.NodeName != "" && !p.Spec.HostNetwork && !finished
+}
+
 // New takes the relevant fields from p.
 func New(p *corev1.Pod) Pod {
-	finished := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 	out := Pod{
 		Key:        Key{p.Namespace, p.Name},
 		UID:        string(p.UID),
@@ -64,7 +69,7 @@ func New(p *corev1.Pod) Pod {
 		Annotation: p.Annotations[names.Annotation],
 
 		AnnotationUID: p.Annotations[names.AnnotationUID],
-		NeedsPort:     p.Spec.NodeName != "" && !p.Spec.HostNetwork && !finished,
+		NeedsPort:     NeedsPort(p),
 		Static:        p.Annotations[corev1.MirrorPodAnnotationKey],
 	}
 	if out.AnnotationUID == out.UID {

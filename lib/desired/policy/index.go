@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -164,6 +165,9 @@ func (x *Index) RemovePolicy(k Key) []nb.Unit {
 	}
 	return x.flush()
 }
+
+// Pods lists the pods with logical ports.
+func (x *Index) Pods() iter.Seq[pod.Key] { return maps.Keys(x.members) }
 
 // Units lists the units with rows.
 func (x *Index) Units() []nb.Unit {
