@@ -25,6 +25,16 @@ type boundRule struct {
 	names string // text of the named ports
 }
 
+// policies are all policies with their plans, bound to groups.
+type policies struct {
+	all     map[Key]*state
+	planner planner
+	groups  *groups
+	spaces  *spaces
+	pending *pending
+	touched *touched
+}
+
 // problem is the reason why nothing is allowed, "" if the rules are in force.
 func (s *state) problem() string {
 	for _, why := range []string{s.excess, s.spaceExcess, s.choked} {
@@ -35,14 +45,8 @@ func (s *state) problem() string {
 	return ""
 }
 
-// newState plans a policy.
-func (x *Index) newState(n *namespace, p Policy) *state {
-	priced := x.priced(n, p)
-	return &state{Policy: p, plan: x.plan(n, p), priced: priced, watching: x.watches(p, priced)}
-}
-
 // install replaces the policy old by p. Either may be nil.
-func (x *Index) install(n *namespace, old *state, p *Policy) {
+func (x *policies) install(n *namespace, old *state, p *Policy) {
 	if p != nil {
 		x.countSelectors(n, p.selectors())
 	}
@@ -51,14 +55,14 @@ func (x *Index) install(n *namespace, old *state, p *Policy) {
 	}
 	var s *state
 	if p != nil {
-		s = x.newState(n, *p)
+		s = x.planner.newState(n, *p)
 		n.policies = append(n.policies, s)
-		x.policies[p.Key] = s
+		x.all[p.Key] = s
 	}
 	if old != nil {
 		n.policies = without(n.policies, old)
 	}
-	spaceExcess := x.overLimit(n)
+	spaceExcess := x.planner.overLimit(n)
 	if s != nil {
 		s.spaceExcess = spaceExcess[s]
 		x.bind(n, s)
@@ -71,50 +75,61 @@ func (x *Index) install(n *namespace, old *state, p *Policy) {
 
 // countSelectors counts the selectors of the policies of a namespace. If there are many, the plans of small policies matter,
 // too.
-func (x *Index) countSelectors(n *namespace, by int) {
-	before := x.manySelectors(n)
-	if n.selectors += by; before == x.manySelectors(n) {
+func (x *policies) countSelectors(n *namespace, by int) {
+	before := x.planner.manySelectors(n)
+	if n.selectors += by; before == x.planner.manySelectors(n) {
 		return
 	}
 	for _, s := range n.policies {
 		s.unwatch()
-		s.priced = x.priced(n, s.Policy)
-		s.watching = x.watches(s.Policy, s.priced)
+		s.priced = x.planner.priced(n, s.Policy)
+		s.watching = x.planner.watches(s.Policy, s.priced)
 		s.watch()
-		x.due[s] = true
+		x.pending.due[s] = true
 	}
 }
 
 // limitNamespace applies the results of overLimit to the policies of a namespace.
-func (x *Index) limitNamespace(n *namespace, spaceExcess map[*state]string) {
+func (x *policies) limitNamespace(n *namespace, spaceExcess map[*state]string) {
 	for _, old := range slices.Clone(n.policies) {
 		why := spaceExcess[old]
 		if why == old.spaceExcess {
 			continue
 		}
-		x.touch(old.Unit())
+		x.touched.add(old.Unit())
 		if (why == "") == (old.spaceExcess == "") {
 			old.spaceExcess = why
 			continue
 		}
-		s := x.newState(n, old.Policy)
+		s := x.planner.newState(n, old.Policy)
 		s.spaceExcess = why
 		n.policies[slices.Index(n.policies, old)] = s
-		x.policies[s.Key] = s
+		x.all[s.Key] = s
 		x.bind(n, s)
 		x.unbind(old)
 	}
 }
 
+// settle applies the consequences of changed counts and ports.
+func (x *policies) settle() {
+	x.replan()
+	for s := range x.pending.unsettled {
+		if x.all[s.Key] == s {
+			x.settlePorts(s)
+		}
+	}
+	clear(x.pending.unsettled)
+}
+
 // replan plans the policies with changed counts again, or computes only their prices.
-func (x *Index) replan() {
-	for len(x.due)+len(x.unpriced) > 0 {
-		due, unpriced, spaces := x.due, x.unpriced, map[*namespace]bool{}
-		x.due, x.unpriced = map[*state]bool{}, map[*state]bool{}
+func (x *policies) replan() {
+	for len(x.pending.due)+len(x.pending.unpriced) > 0 {
+		due, unpriced, spaces := x.pending.due, x.pending.unpriced, map[*namespace]bool{}
+		x.pending.due, x.pending.unpriced = map[*state]bool{}, map[*state]bool{}
 		each := func(states map[*state]bool, f func(*namespace, *state)) {
 			for s := range states {
-				if x.policies[s.Key] == s {
-					n := x.namespaces[s.Namespace]
+				if x.all[s.Key] == s {
+					n := x.spaces.all[s.Namespace]
 					spaces[n] = true
 					f(n, s)
 				}
@@ -123,31 +138,31 @@ func (x *Index) replan() {
 		each(due, x.replanOne)
 		each(unpriced, x.repriceOne)
 		for n := range spaces {
-			x.limitNamespace(n, x.overLimit(n))
+			x.limitNamespace(n, x.planner.overLimit(n))
 		}
 	}
 }
 
-func (x *Index) replanOne(n *namespace, s *state) {
-	now := x.plan(n, s.Policy)
+func (x *policies) replanOne(n *namespace, s *state) {
+	now := x.planner.plan(n, s.Policy)
 	if now.excess != s.excess {
-		x.touch(s.Unit())
+		x.touched.add(s.Unit())
 	}
 	if reflect.DeepEqual(now.rules, s.plan.rules) && (now.excess == "") == (s.excess == "") {
 		s.plan = now
 		return
 	}
-	x.touch(s.Unit())
+	x.touched.add(s.Unit())
 	x.install(n, s, &s.Policy)
 }
 
-func (x *Index) repriceOne(n *namespace, s *state) {
+func (x *policies) repriceOne(n *namespace, s *state) {
 	was := s.excess
-	x.price(n, &s.plan)
+	x.planner.price(n, &s.plan)
 	if s.excess == was {
 		return
 	}
-	x.touch(s.Unit())
+	x.touched.add(s.Unit())
 	if (s.excess == "") != (was == "") {
 		x.install(n, s, &s.Policy)
 	}
@@ -166,13 +181,13 @@ func (s *state) unwatch() {
 }
 
 // bind finds or makes the groups of a policy.
-func (x *Index) bind(n *namespace, s *state) {
+func (x *policies) bind(n *namespace, s *state) {
 	s.watch()
-	s.subject = x.use(peer{pods: s.Policy.subject}, n)
+	s.subject = x.groups.use(peer{pods: s.Policy.subject}, n)
 	s.subject.policies = append(s.subject.policies, s)
 	for d, yes := range s.isolates {
 		if yes {
-			x.isolate(s.subject, direction(d), 1)
+			x.groups.isolate(s.subject, direction(d), 1)
 		}
 	}
 	if s.spaceExcess != "" {
@@ -181,32 +196,32 @@ func (x *Index) bind(n *namespace, s *state) {
 	for _, r := range s.plan.rules {
 		b := boundRule{rule: r, names: textOf(r.named)}
 		for _, from := range r.allPeers() {
-			b.peers = append(b.peers, x.use(from, n))
+			b.peers = append(b.peers, x.groups.use(from, n))
 		}
 		s.rules = append(s.rules, b)
 	}
 	for i := range s.rules {
-		x.resolve(s, &s.rules[i])
+		x.groups.resolve(s, &s.rules[i])
 	}
 	x.settlePorts(s)
 }
 
 // unbind is the opposite of bind.
-func (x *Index) unbind(s *state) {
+func (x *policies) unbind(s *state) {
 	s.unwatch()
 	for i := range s.rules {
-		x.unresolve(s, &s.rules[i])
+		x.groups.unresolve(s, &s.rules[i])
 		for _, g := range s.rules[i].peers {
-			x.disuse(g)
+			x.groups.disuse(g)
 		}
 	}
 	for d, yes := range s.isolates {
 		if yes {
-			x.isolate(s.subject, direction(d), -1)
+			x.groups.isolate(s.subject, direction(d), -1)
 		}
 	}
 	s.subject.policies = without(s.subject.policies, s)
-	x.disuse(s.subject)
+	x.groups.disuse(s.subject)
 }
 
 // resolvers are the groups with the numbers of a rule's named ports: the destinations of its connections.

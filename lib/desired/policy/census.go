@@ -15,6 +15,8 @@ type census struct {
 	namespaces count // counts namespaces, not pods
 	own        traits
 	ofSpace    traits // by the labels of the pods' namespace
+	spaces     *spaces
+	pending    *pending // the policies that depend on counts
 }
 
 // traits count by label and by key.
@@ -32,8 +34,8 @@ type count struct {
 	payers    []*state // their prices depend on the rounded count
 }
 
-func newCensus(unit int) *census {
-	return &census{unit: unit, own: newTraits(unit), ofSpace: newTraits(unit)}
+func newCensus(unit int, all *spaces, later *pending) *census {
+	return &census{unit: unit, own: newTraits(unit), ofSpace: newTraits(unit), spaces: all, pending: later}
 }
 
 func newTraits(unit int) traits { return traits{unit, map[label]*count{}, map[string]*count{}} }
@@ -52,44 +54,44 @@ func (c *count) rounded(unit int) int {
 }
 
 // tally adds to a count. It reports whether the rounded count differs.
-func (x *Index) tally(c *count, by int) bool {
-	before := c.rounded(x.census.unit)
+func (x *census) tally(c *count, by int) bool {
+	before := c.rounded(x.unit)
 	c.pods += by
-	now := c.rounded(x.census.unit)
+	now := c.rounded(x.unit)
 	if now == before {
 		return false
 	}
 	if now == 0 || before == 0 {
 		for _, s := range c.excluders {
-			x.due[s] = true
+			x.pending.due[s] = true
 		}
 	}
 	for _, s := range c.payers {
-		x.unpriced[s] = true
+		x.pending.unpriced[s] = true
 	}
 	return true
 }
 
 // tallyTotal adds to a count of the whole cluster.
-func (x *Index) tallyTotal(c *count, by int) {
+func (x *census) tallyTotal(c *count, by int) {
 	if x.tally(c, by) {
-		for _, n := range x.namespaces {
+		for _, n := range x.spaces.all {
 			x.unprice(n)
 		}
 	}
 }
 
 // unprice marks the priced policies of a namespace for another comparison with the limits.
-func (x *Index) unprice(n *namespace) {
+func (x *census) unprice(n *namespace) {
 	for _, s := range n.policies {
 		if s.priced {
-			x.unpriced[s] = true
+			x.pending.unpriced[s] = true
 		}
 	}
 }
 
 // tallyAll adds to the counts of each label of l, and of its key.
-func (x *Index) tallyAll(t traits, l labels, by int) {
+func (x *census) tallyAll(t traits, l labels, by int) {
 	for i := range l {
 		x.tally(t.label(l[i]), by)
 		x.tally(t.key(l[i].key), by)
@@ -98,10 +100,10 @@ func (x *Index) tallyAll(t traits, l labels, by int) {
 }
 
 // tallyPod counts a pod of class c.
-func (x *Index) tallyPod(c *class, by int) {
-	x.tallyTotal(&x.census.pods, by)
-	x.tallyAll(x.census.own, c.labels, by)
-	x.tallyAll(x.census.ofSpace, c.ns.labels, by)
+func (x *census) tallyPod(c *class, by int) {
+	x.tallyTotal(&x.pods, by)
+	x.tallyAll(x.own, c.labels, by)
+	x.tallyAll(x.ofSpace, c.ns.labels, by)
 	if x.tally(&c.ns.pods, by) {
 		x.unprice(c.ns)
 	}
@@ -144,11 +146,14 @@ func (t traits) clone() traits {
 	return traits{t.unit, maps.Collect(maps.All(t.byLabel)), maps.Collect(maps.All(t.byKey))}
 }
 
+// compact frees the memory of deleted entries.
+func (x *census) compact() { x.own, x.ofSpace = x.own.clone(), x.ofSpace.clone() }
+
 // enlist adds a class to the lists of its labels.
-func (x *Index) enlist(c *class) {
+func (x *census) enlist(c *class) {
 	c.at = make([][2]int, len(c.labels))
 	for i, l := range c.labels {
-		for j, list := range []*count{x.census.own.label(l), x.census.own.key(l.key)} {
+		for j, list := range []*count{x.own.label(l), x.own.key(l.key)} {
 			c.at[i][j] = len(list.classes)
 			list.classes = append(list.classes, c)
 		}
@@ -156,9 +161,9 @@ func (x *Index) enlist(c *class) {
 }
 
 // delist is the opposite of enlist.
-func (x *Index) delist(c *class) {
+func (x *census) delist(c *class) {
 	for i, l := range c.labels {
-		for j, list := range []*count{x.census.own.label(l), x.census.own.key(l.key)} {
+		for j, list := range []*count{x.own.label(l), x.own.key(l.key)} {
 			last := len(list.classes) - 1
 			moved, at := list.classes[last], c.at[i][j]
 			list.classes[at] = moved
@@ -166,24 +171,24 @@ func (x *Index) delist(c *class) {
 			list.classes[last] = nil
 			list.classes = list.classes[:last]
 		}
-		x.census.own.tidy(l)
+		x.own.tidy(l)
 	}
 }
 
 // listed returns the shortest lists with all candidate classes of s, each class
 // once. It reports false if s requires no label.
-func (x *Index) listed(s labelSelector) (lists [][]*class, total int, ok bool) {
+func (x *census) listed(s labelSelector) (lists [][]*class, total int, ok bool) {
 	for _, r := range s.needs {
 		var now [][]*class
 		switch r.op {
 		case metav1.LabelSelectorOpIn:
 			for _, v := range r.values {
-				if c := x.census.own.byLabel[label{r.key, v}]; c != nil {
+				if c := x.own.byLabel[label{r.key, v}]; c != nil {
 					now = append(now, c.classes)
 				}
 			}
 		case metav1.LabelSelectorOpExists:
-			if c := x.census.own.byKey[r.key]; c != nil {
+			if c := x.own.byKey[r.key]; c != nil {
 				now = append(now, c.classes)
 			}
 		default:
@@ -199,39 +204,6 @@ func (x *Index) listed(s labelSelector) (lists [][]*class, total int, ok bool) {
 	}
 	return lists, total, ok
 }
-
-// eachCandidate calls f with each class in the scope of g that g may select.
-func (x *Index) eachCandidate(g *group, f func(*class)) {
-	lists, total, ok := x.listed(g.pods)
-	if !ok || g.scope.fewer(total) {
-		x.eachClass(g.scope, f)
-		return
-	}
-	for _, list := range lists {
-		for _, c := range list {
-			if g.scope.has(c.ns) {
-				f(c)
-			}
-		}
-	}
-}
-
-// fewer reports whether a scope has fewer than n classes.
-func (s *scope) fewer(n int) bool {
-	if s.ns != nil {
-		return len(s.ns.classes) < n
-	}
-	classes := 0
-	for ns := range s.namespaces {
-		if classes += len(ns.classes); classes >= n {
-			return false
-		}
-	}
-	return classes < n
-}
-
-// has reports whether pods of n are in the scope.
-func (s *scope) has(n *namespace) bool { return s.ns == n || s.ns == nil && s.namespaces[n] }
 
 // atMost returns an upper bound of the number of pods selected, from the requirements
 // that name a label or a key. all is the number of pods.

@@ -191,7 +191,7 @@ func (x *Index) Show(k pod.Key) (string, bool) {
 // groupText describes the pods of the port group of a group, or of one for a number
 // of a named port.
 func (x *Index) groupText(name string) string {
-	if g := x.groups[name]; g != nil {
+	if g := x.groups.all[name]; g != nil {
 		return name + ": " + g.text()
 	}
 	return name

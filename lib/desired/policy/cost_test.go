@@ -48,8 +48,8 @@ func from(namespace, name string, peers []networkingv1.NetworkPolicyPeer) *netwo
 func TestSelectorsOfLabelsThatNoPodHasAreOne(t *testing.T) {
 	x := populated(5000)
 	x.PutPolicy(New(from("ns-0", "large", lacking(999))))
-	if len(x.groups) != 2 {
-		t.Errorf("%d groups", len(x.groups))
+	if len(x.groups.all) != 2 {
+		t.Errorf("%d groups", len(x.groups.all))
 	}
 	k := pod.Key{Namespace: "ns-1", Name: "pod-1"}
 	if refs := x.Refs(k); len(refs) != 1 {

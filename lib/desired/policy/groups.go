@@ -19,7 +19,18 @@ type group struct {
 	policies []*state            // with it as subject
 	classes  int                 // number of classes in it
 	named    map[string]*numbers // the named ports that users resolve in it, by their text
-	round    int                 // of the latest Index.regroup that found a class in it
+	round    int                 // of the latest groups.regroup that found a class in it
+}
+
+// groups are the groups of all policies, with the classes of pods in each.
+type groups struct {
+	all       map[string]*group // by name
+	nameBytes int               // of a hash in short names
+	round     int               // of regroup
+	census    *census
+	spaces    *spaces
+	pending   *pending
+	touched   *touched
 }
 
 // text describes the selected pods.
@@ -36,8 +47,14 @@ func (g *group) unit() nb.Unit { return nb.Unit(GroupPrefix + g.name) }
 // units are written, groups come before the pods and policies that refer to them.
 const GroupPrefix = "group/"
 
+func (x *groups) touchClass(c *class) {
+	for _, m := range c.pods {
+		x.touched.add(m.Unit())
+	}
+}
+
 // count records that a class entered a group (1) or left it (-1).
-func (x *Index) count(g *group, c *class, by int) {
+func (x *groups) count(g *group, c *class, by int) {
 	if g.classes += by; g.classes == 0 || g.classes == by {
 		for _, n := range g.named { // their problems depend on whether there are pods
 			x.touchUsers(n)
@@ -48,8 +65,65 @@ func (x *Index) count(g *group, c *class, by int) {
 	}
 }
 
+// regroup computes the groups of a class.
+func (x *groups) regroup(c *class) {
+	var now []*group
+	look := func(s *scope) {
+		s.groups.candidates(c.labels, func(g *group) {
+			if g.pods.matches(c.labels) {
+				now = append(now, g)
+			}
+		})
+	}
+	if c.ns.own != nil {
+		look(c.ns.own)
+	}
+	for _, s := range c.ns.matching {
+		look(s)
+	}
+	x.round++
+	for _, g := range now {
+		g.round = x.round
+	}
+	before := c.groups
+	c.groups = now
+	changed := false
+	for _, g := range before {
+		if g.round != x.round {
+			x.count(g, c, -1)
+			changed = true
+		}
+		g.round = 0
+	}
+	for _, g := range now {
+		if g.round == x.round {
+			x.count(g, c, 1)
+			changed = true
+		}
+	}
+	if changed {
+		x.touchClass(c)
+	}
+}
+
+// eachCandidate calls f with each class in the scope of g that g may select.
+func (x *groups) eachCandidate(g *group, f func(*class)) {
+	lists, total, ok := x.census.listed(g.pods)
+	if !ok || g.scope.fewer(total) {
+		g.scope.eachClass(f)
+		return
+	}
+	for _, list := range lists {
+		for _, c := range list {
+			if g.scope.has(c.ns) {
+				f(c)
+			}
+		}
+	}
+}
+
 // eachMember calls f with each class in g.
-func (x *Index) eachMember(g *group, f func(*class)) {
+func (x *groups) eachMember(g *group, f func(*class)) {
 	x.eachCandidate(g, func(c *class) {
 		if slices.Contains(c.groups, g) {
 			f(c)
@@ -58,24 +132,24 @@ func (x *Index) eachMember(g *group, f func(*class)) {
 }
 
 // isolate records that one policy more (1) or less (-1) isolates a group.
-func (x *Index) isolate(g *group, d direction, by int) {
+func (x *groups) isolate(g *group, d direction, by int) {
 	if g.subjects[d] += by; g.subjects[d] == 0 || g.subjects[d] == by {
-		x.touch(g.unit())
+		x.touched.add(g.unit())
 	}
 }
 
 // use finds or makes the group of a peer of a policy in namespace n.
-func (x *Index) use(from peer, n *namespace) *group {
-	s := x.scopeOf(from, n)
+func (x *groups) use(from peer, n *namespace) *group {
+	s := x.spaces.scopeOf(from, n)
 	g := &group{scope: s, pods: from.pods, users: 1}
 	if known := x.nameGroup(g); known != nil {
 		known.users++
 		return known
 	}
-	x.groups[g.name] = g
+	x.all[g.name] = g
 	s.groups.add(g.pods, g)
 	s.size++
-	x.touch(g.unit())
+	x.touched.add(g.unit())
 	x.eachCandidate(g, func(c *class) {
 		if g.pods.matches(c.labels) {
 			c.groups = append(c.groups, g)
@@ -87,19 +161,19 @@ func (x *Index) use(from peer, n *namespace) *group {
 }
 
 // disuse is the opposite of use.
-func (x *Index) disuse(g *group) {
+func (x *groups) disuse(g *group) {
 	if g.users--; g.users > 0 {
 		return
 	}
-	delete(x.groups, g.name)
+	delete(x.all, g.name)
 	g.scope.groups.remove(g.pods, g)
-	x.touch(g.unit())
+	x.touched.add(g.unit())
 	x.eachMember(g, func(c *class) {
 		c.groups = without(c.groups, g)
 		x.touchClass(c)
 	})
 	if g.scope.size--; g.scope.size == 0 {
-		x.forgetScope(g.scope)
+		x.spaces.forgetScope(g.scope)
 	}
 }
 
@@ -115,11 +189,11 @@ func peerText(p peer, n *namespace) string {
 
 // nameGroup names a new group, or returns the group of the same pods. An author may find two selectors with one short
 // name (2^32 tries): one of them has the long name then.
-func (x *Index) nameGroup(g *group) *group {
+func (x *groups) nameGroup(g *group) *group {
 	text := g.text()
-	for _, bytes := range []int{x.limits.nameBytes, 2 * x.limits.nameBytes} {
+	for _, bytes := range []int{x.nameBytes, 2 * x.nameBytes} {
 		g.name = groupName(text, bytes)
-		known := x.groups[g.name]
+		known := x.all[g.name]
 		if known == nil {
 			return nil
 		}
@@ -128,7 +202,7 @@ func (x *Index) nameGroup(g *group) *group {
 		}
 	}
 	g.name = groupName(text, sha256.Size)
-	return x.groups[g.name]
+	return x.all[g.name]
 }
 
 // groupName returns a name for a Port_Group: a word in OVN's expressions, and always

@@ -19,54 +19,56 @@ import (
 // and other pods' units the same Refs, as before. The cost of a change depends on the
 // number of selectors and pods concerned, not on the size of the cluster.
 type Index struct {
-	namespaces map[string]*namespace
-	labelled   map[label][]*namespace
-	scopes     map[string]*scope // of selectors of namespaces, by their text
-	selecting  index[*scope]     // the same, by their requirements
-	members    map[pod.Key]*member
-	policies   map[Key]*state
-	groups     map[string]*group // by name
-	touched    []nb.Unit
-	limits     limits
-	census     *census
-	due        map[*state]bool // to be planned again
-	unpriced   map[*state]bool // to be compared with the limits again
-	unsettled  map[*state]bool // with named ports to be compared with their limits
-	round      int             // of regroup
+	members  map[pod.Key]*member
+	spaces   *spaces
+	census   *census
+	groups   *groups
+	policies *policies
+	touched  *touched
+}
+
+// touched are the units touched by a change.
+type touched struct{ units []nb.Unit }
+
+func (t *touched) add(u nb.Unit) { t.units = append(t.units, u) }
+
+// take returns the units touched since the last call.
+func (t *touched) take() []nb.Unit {
+	out := t.units
+	t.units = nil
+	return out
+}
+
+// pending are the policies that a change of counts or ports affects, until the change is complete.
+type pending struct {
+	due       map[*state]bool // to be planned again
+	unpriced  map[*state]bool // to be compared with the limits again
+	unsettled map[*state]bool // with named ports to be compared with their limits
 }
 
 // NewIndex returns an empty index.
 func NewIndex() *Index { return newIndex(defaultLimits()) }
 
 func newIndex(l limits) *Index {
+	t, later, all := &touched{}, &pending{map[*state]bool{}, map[*state]bool{}, map[*state]bool{}}, newSpaces()
+	c := newCensus(l.unit, all, later)
+	g := &groups{all: map[string]*group{}, nameBytes: l.nameBytes, census: c, spaces: all, pending: later, touched: t}
 	return &Index{
-		limits:     l,
-		namespaces: map[string]*namespace{}, labelled: map[label][]*namespace{}, scopes: map[string]*scope{},
-		members: map[pod.Key]*member{}, policies: map[Key]*state{}, groups: map[string]*group{},
-		census: newCensus(l.unit), due: map[*state]bool{}, unpriced: map[*state]bool{}, unsettled: map[*state]bool{},
+		members: map[pod.Key]*member{}, spaces: all, census: c, groups: g, touched: t,
+		policies: &policies{all: map[Key]*state{}, planner: planner{l, c}, groups: g, spaces: all, pending: later, touched: t},
 	}
 }
-
-func (x *Index) touch(u nb.Unit) { x.touched = append(x.touched, u) }
 
 // flush applies the consequences of a change, and returns the units touched since the
 // last flush.
 func (x *Index) flush() []nb.Unit {
-	x.replan()
-	for s := range x.unsettled {
-		if x.policies[s.Key] == s {
-			x.settlePorts(s)
-		}
-	}
-	clear(x.unsettled)
-	out := x.touched
-	x.touched = nil
-	return out
+	x.policies.settle()
+	return x.touched.take()
 }
 
 // PutNamespace records a namespace.
 func (x *Index) PutNamespace(o *corev1.Namespace) []nb.Unit {
-	n := x.namespace(o.Name)
+	n := x.spaces.namespace(o.Name)
 	x.relog(n, newLogging(o.Annotations[names.ACLLogging]))
 	if l := newLabels(o.Labels); !n.known || !slices.Equal(l, n.labels) {
 		x.relabel(n, true, l)
@@ -76,13 +78,13 @@ func (x *Index) PutNamespace(o *corev1.Namespace) []nb.Unit {
 
 // RemoveNamespace forgets a namespace.
 func (x *Index) RemoveNamespace(name string) []nb.Unit {
-	n := x.namespaces[name]
+	n := x.spaces.all[name]
 	if n == nil || !n.known {
 		return nil
 	}
 	x.relog(n, logging{})
 	x.relabel(n, false, nil)
-	x.forgetIfEmpty(n)
+	x.spaces.forgetIfEmpty(n)
 	return x.flush()
 }
 
@@ -103,19 +105,19 @@ func (x *Index) PutPod(k pod.Key, podLabels map[string]string, ports []Port) []n
 		m = &member{Key: k}
 		x.members[k] = m
 	}
-	n := x.namespace(k.Namespace)
+	n := x.spaces.namespace(k.Namespace)
 	c := n.classes[text]
 	if c == nil {
 		c = &class{ns: n, text: text, labels: l, ports: ports}
 		n.classes[text] = c
-		x.enlist(c)
-		x.regroup(c)
+		x.census.enlist(c)
+		x.groups.regroup(c)
 	}
 	m.class, m.at = c, len(c.pods)
 	c.pods = append(c.pods, m)
-	x.tallyPod(c, 1)
+	x.census.tallyPod(c, 1)
 	if !slices.Equal(before, m.refs()) {
-		x.touch(k.Unit())
+		x.touched.add(k.Unit())
 	}
 	return x.flush()
 }
@@ -129,39 +131,39 @@ func (x *Index) RemovePod(k pod.Key) []nb.Unit {
 	delete(x.members, k)
 	n := m.class.ns
 	x.leave(m)
-	x.forgetIfEmpty(n)
+	x.spaces.forgetIfEmpty(n)
 	return x.flush()
 }
 
 // PutPolicy records a policy.
 func (x *Index) PutPolicy(p Policy) []nb.Unit {
-	old := x.policies[p.Key]
+	old := x.policies.all[p.Key]
 	if old != nil && old.Policy.equal(p) {
 		old.UID = p.UID
 		return nil
 	}
-	n := x.namespace(p.Namespace)
-	x.install(n, old, &p)
-	x.touch(p.Unit())
+	n := x.spaces.namespace(p.Namespace)
+	x.policies.install(n, old, &p)
+	x.touched.add(p.Unit())
 	if n.logging.on() {
-		x.touch(LoggingUnit)
+		x.touched.add(LoggingUnit)
 	}
 	return x.flush()
 }
 
 // RemovePolicy forgets a policy.
 func (x *Index) RemovePolicy(k Key) []nb.Unit {
-	old := x.policies[k]
+	old := x.policies.all[k]
 	if old == nil {
 		return nil
 	}
-	n := x.namespaces[k.Namespace]
-	delete(x.policies, k)
-	x.install(n, old, nil)
-	x.forgetIfEmpty(n)
-	x.touch(k.Unit())
+	n := x.spaces.all[k.Namespace]
+	delete(x.policies.all, k)
+	x.policies.install(n, old, nil)
+	x.spaces.forgetIfEmpty(n)
+	x.touched.add(k.Unit())
 	if n.logging.on() {
-		x.touch(LoggingUnit)
+		x.touched.add(LoggingUnit)
 	}
 	return x.flush()
 }
@@ -171,14 +173,14 @@ func (x *Index) Pods() iter.Seq[pod.Key] { return maps.Keys(x.members) }
 
 // Units lists the units with rows.
 func (x *Index) Units() []nb.Unit {
-	out := make([]nb.Unit, 0, len(x.policies)+len(x.groups)+1)
-	for _, p := range x.policies {
+	out := make([]nb.Unit, 0, len(x.policies.all)+len(x.groups.all)+1)
+	for _, p := range x.policies.all {
 		out = append(out, p.Unit())
 	}
-	for _, g := range x.groups {
+	for _, g := range x.groups.all {
 		out = append(out, g.unit())
 	}
-	if x.logs() {
+	if x.spaces.logs() {
 		out = append(out, LoggingUnit)
 	}
 	return out
@@ -186,22 +188,15 @@ func (x *Index) Units() []nb.Unit {
 
 // Compact frees the memory of deleted entries.
 func (x *Index) Compact() {
-	x.namespaces, x.labelled = maps.Collect(maps.All(x.namespaces)), maps.Collect(maps.All(x.labelled))
-	x.members, x.policies = maps.Collect(maps.All(x.members)), maps.Collect(maps.All(x.policies))
-	x.census.own, x.census.ofSpace = x.census.own.clone(), x.census.ofSpace.clone()
-	x.groups, x.scopes = maps.Collect(maps.All(x.groups)), maps.Collect(maps.All(x.scopes))
-	for _, n := range x.namespaces {
-		n.classes = maps.Collect(maps.All(n.classes))
-		for _, c := range n.classes {
-			c.pods = slices.Clip(slices.Clone(c.pods))
-		}
-	}
+	x.spaces.compact()
+	x.census.compact()
+	x.members, x.policies.all, x.groups.all = maps.Collect(maps.All(x.members)), maps.Collect(maps.All(x.policies.all)), maps.Collect(maps.All(x.groups.all))
 }
 
 // Policy returns the policy of unit u.
 func (x *Index) Policy(u nb.Unit) (Policy, bool) {
 	k, ok := KeyOf(u)
-	s := x.policies[k]
+	s := x.policies.all[k]
 	if !ok || s == nil {
 		return Policy{}, false
 	}
@@ -216,15 +211,15 @@ func KeyOf(u nb.Unit) (Key, bool) {
 }
 
 // Any reports whether there is any policy.
-func (x *Index) Any() bool { return len(x.policies) > 0 }
+func (x *Index) Any() bool { return len(x.policies.all) > 0 }
 
 // Keys lists all policies. There may be many.
-func (x *Index) Keys() []Key { return slices.Collect(maps.Keys(x.policies)) }
+func (x *Index) Keys() []Key { return slices.Collect(maps.Keys(x.policies.all)) }
 
 // Namespaces lists the existing namespaces.
 func (x *Index) Namespaces() []string {
 	var out []string
-	for name, n := range x.namespaces {
+	for name, n := range x.spaces.all {
 		if n.known {
 			out = append(out, name)
 		}

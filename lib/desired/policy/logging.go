@@ -52,8 +52,8 @@ func newLogging(s string) (l logging) {
 }
 
 // logs reports whether any policy logs.
-func (x *Index) logs() bool {
-	for _, n := range x.namespaces {
+func (x *spaces) logs() bool {
+	for _, n := range x.all {
 		if n.logging.on() && len(n.policies) > 0 {
 			return true
 		}
@@ -63,7 +63,7 @@ func (x *Index) logs() bool {
 
 // loggingRows returns the rows of LoggingUnit.
 func (x *Index) loggingRows() []nb.Row {
-	if !x.logs() {
+	if !x.spaces.logs() {
 		return nil
 	}
 	fair := true // each ACL has its own limit

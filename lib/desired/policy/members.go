@@ -43,27 +43,6 @@ type member struct {
 	at    int // in class.pods
 }
 
-func (x *Index) touchClass(c *class) {
-	for _, m := range c.pods {
-		x.touch(m.Unit())
-	}
-}
-
-func (x *Index) namespace(name string) *namespace {
-	n := x.namespaces[name]
-	if n == nil {
-		n = &namespace{name: name, classes: map[string]*class{}}
-		x.namespaces[name] = n
-	}
-	return n
-}
-
-func (x *Index) forgetIfEmpty(n *namespace) {
-	if !n.known && len(n.classes) == 0 && n.own == nil && len(n.policies) == 0 {
-		delete(x.namespaces, n.name)
-	}
-}
-
 // relog sets the logging of a namespace's policies.
 func (x *Index) relog(n *namespace, log logging) {
 	if log == n.logging {
@@ -71,86 +50,27 @@ func (x *Index) relog(n *namespace, log logging) {
 	}
 	n.logging = log
 	if len(n.policies) > 0 {
-		x.touch(LoggingUnit)
+		x.touched.add(LoggingUnit)
 	}
 	for _, p := range n.policies {
-		x.touch(p.Unit())
-		x.touch(p.subject.unit())
+		x.touched.add(p.Unit())
+		x.touched.add(p.subject.unit())
 	}
 }
 
 // relabel sets the labels of a namespace, and regroups its pods.
 func (x *Index) relabel(n *namespace, known bool, l labels) {
-	for _, old := range n.labels {
-		drop(x.labelled, old, n)
-	}
-	x.tallyAll(x.census.ofSpace, n.labels, -n.pods.pods)
+	x.census.tallyAll(x.census.ofSpace, n.labels, -n.pods.pods)
 	switch {
 	case known && !n.known:
-		x.tallyTotal(&x.census.namespaces, 1)
+		x.census.tallyTotal(&x.census.namespaces, 1)
 	case !known && n.known:
-		x.tallyTotal(&x.census.namespaces, -1)
+		x.census.tallyTotal(&x.census.namespaces, -1)
 	}
-	n.known, n.labels = known, l
-	x.tallyAll(x.census.ofSpace, l, n.pods.pods)
-	for _, now := range l {
-		x.labelled[now] = append(x.labelled[now], n)
-	}
-	for _, s := range n.matching {
-		delete(s.namespaces, n)
-	}
-	n.matching = nil
-	if known {
-		x.selecting.candidates(l, func(s *scope) {
-			if s.matches.matches(l) {
-				n.matching = append(n.matching, s)
-				s.namespaces[n] = true
-			}
-		})
-	}
+	x.spaces.relabel(n, known, l)
+	x.census.tallyAll(x.census.ofSpace, l, n.pods.pods)
 	for _, c := range n.classes {
-		x.regroup(c)
-	}
-}
-
-// regroup computes the groups of a class.
-func (x *Index) regroup(c *class) {
-	var now []*group
-	look := func(s *scope) {
-		s.groups.candidates(c.labels, func(g *group) {
-			if g.pods.matches(c.labels) {
-				now = append(now, g)
-			}
-		})
-	}
-	if c.ns.own != nil {
-		look(c.ns.own)
-	}
-	for _, s := range c.ns.matching {
-		look(s)
-	}
-	x.round++
-	for _, g := range now {
-		g.round = x.round
-	}
-	before := c.groups
-	c.groups = now
-	changed := false
-	for _, g := range before {
-		if g.round != x.round {
-			x.count(g, c, -1)
-			changed = true
-		}
-		g.round = 0
-	}
-	for _, g := range now {
-		if g.round == x.round {
-			x.count(g, c, 1)
-			changed = true
-		}
-	}
-	if changed {
-		x.touchClass(c)
+		x.groups.regroup(c)
 	}
 }
 
@@ -177,7 +97,7 @@ func classText(l labels, ports []Port) string {
 // leave removes m from its class, and the class with its last pod.
 func (x *Index) leave(m *member) {
 	c := m.class
-	x.tallyPod(c, -1)
+	x.census.tallyPod(c, -1)
 	last := c.pods[len(c.pods)-1]
 	c.pods[m.at], last.at = last, m.at
 	c.pods[len(c.pods)-1] = nil
@@ -185,10 +105,10 @@ func (x *Index) leave(m *member) {
 		return
 	}
 	for _, g := range c.groups {
-		x.count(g, c, -1)
+		x.groups.count(g, c, -1)
 	}
 	delete(c.ns.classes, c.text)
-	x.delist(c)
+	x.census.delist(c)
 }
 
 // Refs returns the references of a pod's logical port to port groups.

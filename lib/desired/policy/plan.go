@@ -51,13 +51,19 @@ type groupCost struct {
 
 func (c groupCost) price() int { return c.pods * (1 + c.named) }
 
+// A planner plans policies: it compares their cost with the limits.
+type planner struct {
+	limits limits
+	census *census
+}
+
 // maxMembers is the limit of the members of the groups of a policy.
-func (x *Index) maxMembers() int {
+func (x *planner) maxMembers() int {
 	return max(x.limits.minMembers, x.limits.perPod*x.census.pods.rounded(x.census.unit))
 }
 
 // plan computes the plan of a policy of namespace n, without looking at single pods.
-func (x *Index) plan(n *namespace, p Policy) plan {
+func (x *planner) plan(n *namespace, p Policy) plan {
 	out := plan{}
 	at := map[string]int{}
 	// add adds a group, and its numbered groups for one rule with named ports.
@@ -92,8 +98,14 @@ func (x *Index) plan(n *namespace, p Policy) plan {
 	return out
 }
 
+// newState plans a policy.
+func (x *planner) newState(n *namespace, p Policy) *state {
+	priced := x.priced(n, p)
+	return &state{Policy: p, plan: x.plan(n, p), priced: priced, watching: x.watches(p, priced)}
+}
+
 // price computes the costs of a plan from the counts of pods, and its excess.
-func (x *Index) price(n *namespace, p *plan) {
+func (x *planner) price(n *namespace, p *plan) {
 	flows := p.blocks
 	p.price, p.excess = 0, ""
 	for i := range p.costs {
@@ -123,7 +135,7 @@ func (r *rule) allPeers() []peer {
 }
 
 // simplifiedPeers leaves out requirements met by all, then duplicates, and all other peers if one selects all pods.
-func (x *Index) simplifiedPeers(peers []peer, n *namespace) (out []peer) {
+func (x *planner) simplifiedPeers(peers []peer, n *namespace) (out []peer) {
 	known := make(map[string]bool, len(peers))
 	for _, p := range peers {
 		p.namespaces = x.census.ofSpace.simplified(p.namespaces)
@@ -147,7 +159,7 @@ func (p peer) all() bool {
 
 // atMost is an upper bound of the pods selected by a peer of a policy in namespace n, and at least the cost to look
 // through its namespaces.
-func (x *Index) atMost(p peer, n *namespace) int {
+func (x *planner) atMost(p peer, n *namespace) int {
 	if !p.everywhere {
 		return x.census.own.atMost(p.pods, n.pods.rounded(x.census.unit))
 	}
@@ -160,12 +172,12 @@ func (x *Index) atMost(p peer, n *namespace) int {
 }
 
 // priced reports whether a policy may exceed a limit, its own or its namespace's.
-func (x *Index) priced(n *namespace, p Policy) bool {
+func (x *planner) priced(n *namespace, p Policy) bool {
 	return x.manySelectors(n) || p.selectors() > x.limits.perPod
 }
 
 // watches lists the counts of labels used by the plan of a policy.
-func (x *Index) watches(p Policy, priced bool) (out []watch) {
+func (x *planner) watches(p Policy, priced bool) (out []watch) {
 	if priced {
 		out = x.census.own.watches(p.subject, true)
 	}
@@ -198,12 +210,12 @@ func (p *Policy) selectors() int {
 }
 
 // manySelectors reports whether the policies of a namespace may exceed its limit.
-func (x *Index) manySelectors(n *namespace) bool {
+func (x *planner) manySelectors(n *namespace) bool {
 	return n.selectors > x.limits.perPod*x.limits.perSpace
 }
 
 // overLimit returns the policies above the limit of a namespace, each with the reason: the older ones come first.
-func (x *Index) overLimit(n *namespace) (spaceExcess map[*state]string) {
+func (x *planner) overLimit(n *namespace) (spaceExcess map[*state]string) {
 	if !x.manySelectors(n) {
 		return nil
 	}

@@ -3,7 +3,13 @@
 //
 // Every distinct selector is one Port_Group, used for subjects of policies and for
 // peers of rules alike. OVN makes address sets of both families from it, so a pod
-// costs one reference for each of its groups. An Index keeps the groups' members.
+// costs one reference for each of its groups.
+//
+// An Index joins five parts with a state of their own: spaces (namespaces, and the scopes of
+// selectors), a census (numbers of pods by label), groups (port groups with their members and
+// named ports), a planner (the cost of a policy, and the limits) and policies (plans bound to
+// groups). Parts call only those named before them. A count reports the policies that depend on
+// it in pending, and policies settles these at the end of each change.
 package policy
 
 import (

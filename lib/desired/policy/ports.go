@@ -100,7 +100,7 @@ func merged(ranges []portRange) []portRange {
 
 // resolve registers s with the named ports of its rule r, in each group to
 // resolve them in.
-func (x *Index) resolve(s *state, r *boundRule) {
+func (x *groups) resolve(s *state, r *boundRule) {
 	if len(r.named) == 0 {
 		return
 	}
@@ -119,7 +119,7 @@ func (x *Index) resolve(s *state, r *boundRule) {
 }
 
 // unresolve is the opposite of resolve.
-func (x *Index) unresolve(s *state, r *boundRule) {
+func (x *groups) unresolve(s *state, r *boundRule) {
 	if len(r.named) == 0 {
 		return
 	}
@@ -149,10 +149,10 @@ func textOf(named []namedPort) string {
 }
 
 // touchSets touches the group, policies and pods of the port groups of n.
-func (x *Index) touchSets(g *group, n *numbers) {
-	x.touch(g.unit())
+func (x *groups) touchSets(g *group, n *numbers) {
+	x.touched.add(g.unit())
 	for _, s := range n.users {
-		x.touch(s.Unit())
+		x.touched.add(s.Unit())
 	}
 	x.eachMember(g, func(c *class) {
 		if c.sets[n] != nil {
@@ -162,7 +162,7 @@ func (x *Index) touchSets(g *group, n *numbers) {
 }
 
 // enliven decides whether n has port groups: only if one of its users is in force.
-func (x *Index) enliven(g *group, n *numbers) {
+func (x *groups) enliven(g *group, n *numbers) {
 	live := slices.ContainsFunc(n.users, func(s *state) bool { return s.choked == "" })
 	if live != n.live {
 		n.live = live
@@ -171,7 +171,7 @@ func (x *Index) enliven(g *group, n *numbers) {
 }
 
 // countPorts records that a class entered a group (1) or left it (-1).
-func (x *Index) countPorts(g *group, n *numbers, c *class, by int) {
+func (x *groups) countPorts(g *group, n *numbers, c *class, by int) {
 	found, text := n.of(c)
 	if len(found) == 0 {
 		return
@@ -207,7 +207,7 @@ func (x *Index) countPorts(g *group, n *numbers, c *class, by int) {
 	if set.classes == 0 || set.classes == by {
 		n.ports += by * len(set.ports)
 		changed = true
-		x.touch(g.unit())
+		x.touched.add(g.unit())
 	}
 	if changed {
 		x.touchUsers(n)
@@ -215,16 +215,16 @@ func (x *Index) countPorts(g *group, n *numbers, c *class, by int) {
 }
 
 // touchUsers touches the users of n.
-func (x *Index) touchUsers(n *numbers) {
+func (x *groups) touchUsers(n *numbers) {
 	for _, s := range n.users {
-		x.touch(s.Unit())
-		x.unsettled[s] = true
+		x.touched.add(s.Unit())
+		x.pending.unsettled[s] = true
 	}
 }
 
 // settlePorts compares the port groups and matches of the named ports of a policy
 // with their limits.
-func (x *Index) settlePorts(s *state) {
+func (x *policies) settlePorts(s *state) {
 	sets, bytes := 0, 0
 	for i := range s.rules {
 		r := &s.rules[i]
@@ -243,19 +243,19 @@ func (x *Index) settlePorts(s *state) {
 	}
 	choked := ""
 	const format = "spec: nothing is allowed: the policy's named ports become %d %s, more than %d; name fewer ports, or give them the same numbers in all pods"
-	if sets > x.limits.portSets {
-		choked = fmt.Sprintf(format, sets, "port groups", x.limits.portSets)
-	} else if bytes > x.limits.portBytes {
-		choked = fmt.Sprintf(format, bytes, "bytes of matches", x.limits.portBytes)
+	if sets > x.planner.limits.portSets {
+		choked = fmt.Sprintf(format, sets, "port groups", x.planner.limits.portSets)
+	} else if bytes > x.planner.limits.portBytes {
+		choked = fmt.Sprintf(format, bytes, "bytes of matches", x.planner.limits.portBytes)
 	}
 	if choked != s.choked {
-		x.touch(s.Unit())
+		x.touched.add(s.Unit())
 	}
 	s.choked = choked
 	for i := range s.rules {
 		if r := &s.rules[i]; len(r.named) > 0 {
 			for _, g := range r.resolvers(s) {
-				x.enliven(g, g.named[r.names])
+				x.groups.enliven(g, g.named[r.names])
 			}
 		}
 	}

@@ -31,17 +31,17 @@ func (x *Index) Rows(u nb.Unit) (rows []nb.Row, problem string) {
 		return x.loggingRows(), ""
 	}
 	if name, ok := strings.CutPrefix(string(u), GroupPrefix); ok {
-		if g := x.groups[name]; g != nil {
+		if g := x.groups.all[name]; g != nil {
 			return g.rows(), ""
 		}
 		return nil, ""
 	}
 	k, ok := KeyOf(u)
-	s := x.policies[k]
+	s := x.policies.all[k]
 	if !ok || s == nil {
 		return nil, ""
 	}
-	log := x.namespaces[s.Namespace].logging
+	log := x.spaces.all[s.Namespace].logging
 	problems := slices.Clone(s.Problems)
 	if why := s.problem(); why != "" {
 		problems = append(problems, why)

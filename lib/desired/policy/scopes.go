@@ -1,5 +1,10 @@
 package policy
 
+import (
+	"maps"
+	"slices"
+)
+
 // A scope is the search space of a pod selector: one namespace, or all namespaces
 // with matching labels.
 type scope struct {
@@ -21,7 +26,58 @@ func (s *scope) text() string {
 	return "in namespaces with " + s.matches.String()
 }
 
-func (x *Index) scopeOf(from peer, n *namespace) *scope {
+// spaces are the namespaces, and the scopes of selectors.
+type spaces struct {
+	all       map[string]*namespace
+	labelled  map[label][]*namespace
+	scopes    map[string]*scope // of selectors of namespaces, by their text
+	selecting index[*scope]     // the same, by their requirements
+}
+
+func newSpaces() *spaces {
+	return &spaces{all: map[string]*namespace{}, labelled: map[label][]*namespace{}, scopes: map[string]*scope{}}
+}
+
+func (x *spaces) namespace(name string) *namespace {
+	n := x.all[name]
+	if n == nil {
+		n = &namespace{name: name, classes: map[string]*class{}}
+		x.all[name] = n
+	}
+	return n
+}
+
+func (x *spaces) forgetIfEmpty(n *namespace) {
+	if !n.known && len(n.classes) == 0 && n.own == nil && len(n.policies) == 0 {
+		delete(x.all, n.name)
+	}
+}
+
+// relabel sets the labels of a namespace, and the scopes that it is in.
+func (x *spaces) relabel(n *namespace, known bool, l labels) {
+	for _, old := range n.labels {
+		drop(x.labelled, old, n)
+	}
+	n.known, n.labels = known, l
+	for _, now := range l {
+		x.labelled[now] = append(x.labelled[now], n)
+	}
+	for _, s := range n.matching {
+		delete(s.namespaces, n)
+	}
+	n.matching = nil
+	if !known {
+		return
+	}
+	x.selecting.candidates(l, func(s *scope) {
+		if s.matches.matches(l) {
+			n.matching = append(n.matching, s)
+			s.namespaces[n] = true
+		}
+	})
+}
+
+func (x *spaces) scopeOf(from peer, n *namespace) *scope {
 	if !from.everywhere {
 		if n.own == nil {
 			n.own = &scope{ns: n}
@@ -42,7 +98,7 @@ func (x *Index) scopeOf(from peer, n *namespace) *scope {
 	return s
 }
 
-func (x *Index) forgetScope(s *scope) {
+func (x *spaces) forgetScope(s *scope) {
 	if s.ns != nil {
 		s.ns.own = nil
 		return // the caller removes the namespace if it is empty
@@ -54,8 +110,19 @@ func (x *Index) forgetScope(s *scope) {
 	}
 }
 
+// compact frees the memory of deleted entries.
+func (x *spaces) compact() {
+	x.all, x.labelled, x.scopes = maps.Collect(maps.All(x.all)), maps.Collect(maps.All(x.labelled)), maps.Collect(maps.All(x.scopes))
+	for _, n := range x.all {
+		n.classes = maps.Collect(maps.All(n.classes))
+		for _, c := range n.classes {
+			c.pods = slices.Clip(slices.Clone(c.pods))
+		}
+	}
+}
+
 // eachMatching calls f with each namespace whose labels s matches.
-func (x *Index) eachMatching(s labelSelector, f func(*namespace)) {
+func (x *spaces) eachMatching(s labelSelector, f func(*namespace)) {
 	try := func(n *namespace) {
 		if n.known && s.matches(n.labels) {
 			f(n)
@@ -69,13 +136,13 @@ func (x *Index) eachMatching(s labelSelector, f func(*namespace)) {
 		}
 		return
 	}
-	for _, n := range x.namespaces {
+	for _, n := range x.all {
 		try(n)
 	}
 }
 
 // eachClass calls f with each class of the namespaces of a scope.
-func (x *Index) eachClass(s *scope, f func(*class)) {
+func (s *scope) eachClass(f func(*class)) {
 	if s.ns != nil {
 		for _, c := range s.ns.classes {
 			f(c)
@@ -88,3 +155,20 @@ func (x *Index) eachClass(s *scope, f func(*class)) {
 		}
 	}
 }
+
+// fewer reports whether a scope has fewer than n classes.
+func (s *scope) fewer(n int) bool {
+	if s.ns != nil {
+		return len(s.ns.classes) < n
+	}
+	classes := 0
+	for ns := range s.namespaces {
+		if classes += len(ns.classes); classes >= n {
+			return false
+		}
+	}
+	return classes < n
+}
+
+// has reports whether pods of n are in the scope.
+func (s *scope) has(n *namespace) bool { return s.ns == n || s.ns == nil && s.namespaces[n] }

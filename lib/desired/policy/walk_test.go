@@ -62,7 +62,7 @@ func TestLimitsDoNotDependOnTheOrder(t *testing.T) {
 					t.Fatalf("seed %d: %s: %s is not touched:\n%s\n---\n%s", seed, key, u, before[u], after[u])
 				}
 			}
-			for _, p := range x.policies {
+			for _, p := range x.policies.all {
 				for i, why := range []string{p.excess, p.spaceExcess, p.choked} {
 					if why != "" {
 						closed[[]string{"excess", "spaceExcess", "choked"}[i]]++
