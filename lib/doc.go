@@ -46,6 +46,7 @@
 //	lib/kube               the API server: informers, annotations, Events, the Lease, the ConfigMap
 //	lib/kube/client        the API server for one-shot programs: connection, and waiting for one pod
 //	lib/ovsdb              OVSDB servers: connect (unix, tcp, ssl), follow, reconnect, transact
+//	lib/ovsdb/jsonrpc      the messages of an OVSDB server: rows and transactions, encoded and decoded
 //	lib/ovsdb/vswitch      the local Open vSwitch: bridges, ports, external_ids, ovn-installed
 //	lib/ovsdb/vswitchdb    the tables of the local Open vSwitch, generated from its schema
 //	lib/ovsdb/sbdb         the tables of the Southbound database, generated from its schema

@@ -58,7 +58,7 @@ var owners = map[string][]string{
 	"github.com/coreos/go-iptables":             {"lib/iptables"},
 	"github.com/coreos/go-systemd/v22":          {"lib/daemon"},
 	"github.com/fsnotify/fsnotify":              {"lib/ovsdb"},
-	"github.com/go-json-experiment/json":        {"lib/ovsdb"},
+	"github.com/go-json-experiment/json":        {"lib/ovsdb/jsonrpc"},
 	"github.com/go-logr/logr":                   {"lib/vlog", "lib/ovsdb"},
 	"github.com/google/gopacket":                {"lib/garp"},
 	"github.com/google/uuid":                    {"lib/nbsync"},

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"strings"
 	"syscall"
@@ -15,6 +14,8 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"ovn-k8s/lib/ovsdb/jsonrpc"
 )
 
 // unreachable is the error if no remote of a database can be followed.
@@ -91,17 +92,17 @@ func (c *conn) connect(ctx context.Context) error {
 	return untilAccepted(ctx, func() error { return c.client.Connect(ctx) })
 }
 
-// connectRPC connects the rpc of c. c ends with it.
+// connectRPC connects c.rpc. c ends with it.
 func (db *DB) connectRPC(ctx context.Context, c *conn) error {
 	err := untilAccepted(ctx, func() (err error) {
-		c.rpc, err = dialRPC(ctx, c.remote, db.options.TLS)
+		c.rpc, err = jsonrpc.Dial(ctx, c.remote, db.options.TLS)
 		return err
 	})
 	if err != nil {
-		return cmp.Or(plain(err), err)
+		return cmp.Or(jsonrpc.NetworkError(err), err)
 	}
-	context.AfterFunc(c.gone, func() { c.rpc.conn.Close() })
-	go func() { c.lose(c.rpc.run(c.takeIn, &c.news)) }()
+	context.AfterFunc(c.gone, c.rpc.Close)
+	go func() { c.lose(c.rpc.Run(c.takeIn, &c.news)) }()
 	return nil
 }
 
@@ -173,7 +174,7 @@ func (db *DB) explain(ctx context.Context, remote string, err error) error {
 			return why
 		}
 	}
-	if err := plain(err); err != nil {
+	if err := jsonrpc.NetworkError(err); err != nil {
 		return err
 	}
 	// libovsdb says "failed to connect to ENDPOINT: REASON".
@@ -181,15 +182,6 @@ func (db *DB) explain(ctx context.Context, remote string, err error) error {
 		return errors.New(reason)
 	}
 	return err
-}
-
-// plain returns the reason of a network error without the address, or nil for other errors.
-func plain(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
-		return op.Err
-	}
-	return nil
 }
 
 // bareConn prepares a connection without a model: it reads no rows.

@@ -18,6 +18,8 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/ovsdb/jsonrpc"
 )
 
 const (
@@ -113,7 +115,7 @@ type DB struct {
 // its reconnect shows neither the rows deleted in between nor the reconnect itself.
 type conn struct {
 	client client.Client
-	rpc    *rpc // for rows and transactions; nil if no rows are read
+	rpc    *jsonrpc.Conn // for rows and transactions; nil if no rows are read
 	remote string
 	took   time.Duration // to read the tables
 	told   atomic.Bool   // handlers get changes
@@ -378,7 +380,7 @@ func (c *conn) probe(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	_, err := abandon(ctx, c.gone, func(ctx context.Context) (struct{}, error) {
-		_, err := c.rpc.call(ctx, "echo")
+		_, err := c.rpc.Call(ctx, "echo")
 		return struct{}{}, err
 	})
 	return err

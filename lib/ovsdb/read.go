@@ -95,7 +95,7 @@ func (db *DB) follow(ctx context.Context, c *conn) error {
 		}
 		requests[t.Name] = ovsdb.MonitorRequest{Columns: t.Columns, Where: t.Where, Select: ovsdb.NewDefaultMonitorSelect()}
 	}
-	if _, err := c.rpc.call(ctx, ovsdb.ConditionalMonitorRPC, ovsdb.NewMonitorArgs(db.options.Model.Name(), "rows", requests)...); err != nil {
+	if _, err := c.rpc.Call(ctx, ovsdb.ConditionalMonitorRPC, ovsdb.NewMonitorArgs(db.options.Model.Name(), "rows", requests)...); err != nil {
 		return fmt.Errorf("reading the tables: %w", err)
 	}
 	if cache := c.client.Cache(); cache != nil { // else it is lost already

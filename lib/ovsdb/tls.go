@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"ovn-k8s/lib/ovsdb/jsonrpc"
 )
 
 // alertTimeout bounds the wait for a server's alert about a certificate.
@@ -181,7 +183,7 @@ func (f Files) save(ca *x509.Certificate) error {
 func explainTLS(ctx context.Context, addr string, config *tls.Config) error {
 	nc, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", addr)
 	if err != nil {
-		if why := plain(err); why != nil {
+		if why := jsonrpc.NetworkError(err); why != nil {
 			return why
 		}
 		return err

@@ -57,7 +57,7 @@ func (db *DB) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Oper
 	start := time.Now()
 	db.transactions.Add(1)
 	results, err := abandon(ctx, c.gone, func(ctx context.Context) ([]ovsdb.OperationResult, error) {
-		return c.rpc.transact(ctx, db.options.Model.Name(), ops...)
+		return c.rpc.Transact(ctx, db.options.Model.Name(), ops...)
 	})
 	if err == nil {
 		err = refusal(results, ops)
@@ -89,7 +89,7 @@ func (db *DB) sync(ctx context.Context, c *conn) error {
 		none := ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: "00000000-0000-0000-0000-000000000000"})
 		read := ovsdb.Operation{Op: ovsdb.OperationSelect, Table: table, Where: []ovsdb.Condition{none}, Columns: []string{"_uuid"}}
 		_, err := abandon(ctx, c.gone, func(ctx context.Context) ([]ovsdb.OperationResult, error) {
-			return c.rpc.transact(ctx, db.options.Model.Name(), read)
+			return c.rpc.Transact(ctx, db.options.Model.Name(), read)
 		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", db.options.Name, c.lost(ctx, err))

@@ -1,4 +1,7 @@
-package ovsdb
+// Package jsonrpc is a connection to an OVSDB server (RFC 7047, section 4) for
+// the large messages: rows of followed tables, and transactions. It reads
+// messages while they arrive, into libovsdb's types of values.
+package jsonrpc
 
 import (
 	"bufio"
@@ -15,13 +18,13 @@ import (
 	"sync/atomic"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// An rpc is a connection (RFC 7047, section 4) for the large messages: rows of followed tables, and transactions.
-// libovsdb's own connection stays for the rest; it parses a value up to seven times and keeps a buffer of the
-// largest message.
-type rpc struct {
+// A Conn is a connection. libovsdb's own connection stays for the rest; it parses a value up to seven times and keeps
+// a buffer of the largest message.
+type Conn struct {
 	conn net.Conn
 
 	writing sync.Mutex
@@ -31,8 +34,8 @@ type rpc struct {
 	gone    error // the reason for no more replies
 }
 
-// dialRPC connects to a remote.
-func dialRPC(ctx context.Context, remote string, c *tls.Config) (*rpc, error) {
+// Dial connects to a remote in the spelling of config.ParseRemotes. c is for ssl:.
+func Dial(ctx context.Context, remote string, c *tls.Config) (*Conn, error) {
 	scheme, addr, _ := strings.Cut(remote, ":")
 	var conn net.Conn
 	var err error
@@ -45,12 +48,12 @@ func dialRPC(ctx context.Context, remote string, c *tls.Config) (*rpc, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &rpc{conn: conn, calls: map[string]chan<- message{}}, nil
+	return &Conn{conn: conn, calls: map[string]chan<- message{}}, nil
 }
 
-// run reads until the connection ends, and returns the reason. take gets rows, and news counts reads from the
+// Run reads until the connection ends, and returns the reason. take gets rows, and news counts reads from the
 // server.
-func (r *rpc) run(take func(ovsdb.TableUpdates2) error, news *atomic.Uint64) error {
+func (r *Conn) Run(take func(ovsdb.TableUpdates2) error, news *atomic.Uint64) error {
 	d := newDecoder(bufio.NewReaderSize(counter{r.conn, news}, 1<<16), take)
 	for {
 		m, err := d.message()
@@ -65,6 +68,9 @@ func (r *rpc) run(take func(ovsdb.TableUpdates2) error, news *atomic.Uint64) err
 		}
 	}
 }
+
+// Close ends the connection, and Run.
+func (r *Conn) Close() { r.conn.Close() }
 
 // A counter counts calls of Read.
 type counter struct {
@@ -82,10 +88,10 @@ func (c counter) Read(p []byte) (int, error) {
 func notNil(params []jsontext.Value) []jsontext.Value { return append([]jsontext.Value{}, params...) }
 
 // end has all calls return, and returns the reason in a few words.
-func (r *rpc) end(err error) error {
+func (r *Conn) end(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = errors.New("closed by the server")
-	} else if why := plain(err); why != nil {
+	} else if why := NetworkError(err); why != nil {
 		err = why
 	}
 	r.conn.Close()
@@ -99,8 +105,17 @@ func (r *rpc) end(err error) error {
 	return err
 }
 
+// NetworkError returns the reason of a network error without the address, or nil for other errors.
+func NetworkError(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return nil
+}
+
 // answer passes a reply to its call, if the call still waits.
-func (r *rpc) answer(m message) {
+func (r *Conn) answer(m message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c := r.calls[string(m.id)]; c != nil {
@@ -109,18 +124,18 @@ func (r *rpc) answer(m message) {
 	}
 }
 
-// transact sends a transaction and waits for the reply.
-func (r *rpc) transact(ctx context.Context, database string, ops ...ovsdb.Operation) ([]ovsdb.OperationResult, error) {
+// Transact sends a transaction and waits for the reply.
+func (r *Conn) Transact(ctx context.Context, database string, ops ...ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	return r.request(ctx, func(id int) ([]byte, error) { return transact(id, database, ops) })
 }
 
-// call sends a request of another method and waits for the reply.
-func (r *rpc) call(ctx context.Context, method string, params ...any) ([]ovsdb.OperationResult, error) {
+// Call sends a request of another method and waits for the reply.
+func (r *Conn) Call(ctx context.Context, method string, params ...any) ([]ovsdb.OperationResult, error) {
 	return r.request(ctx, func(id int) ([]byte, error) { return json.Marshal(request{method, append([]any{}, params...), id}) })
 }
 
 // request sends the message made by encode for a new ID, and waits for the reply.
-func (r *rpc) request(ctx context.Context, encode func(id int) ([]byte, error)) ([]ovsdb.OperationResult, error) {
+func (r *Conn) request(ctx context.Context, encode func(id int) ([]byte, error)) ([]ovsdb.OperationResult, error) {
 	reply := make(chan message, 1)
 	id, err := r.register(reply)
 	if err != nil {
@@ -131,13 +146,13 @@ func (r *rpc) request(ctx context.Context, encode func(id int) ([]byte, error)) 
 		return nil, fmt.Errorf("encoding a request: %w", err)
 	}
 	if err := r.send(text); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotConnected, err)
+		return nil, fmt.Errorf("%w: %w", client.ErrNotConnected, err)
 	}
 	select {
 	case m, ok := <-reply:
 		switch {
 		case !ok:
-			return nil, ErrNotConnected
+			return nil, client.ErrNotConnected
 		case m.refused != "":
 			return nil, errors.New(m.refused)
 		}
@@ -157,11 +172,11 @@ type request struct {
 }
 
 // register gives a call an ID.
-func (r *rpc) register(reply chan<- message) (int, error) {
+func (r *Conn) register(reply chan<- message) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.gone != nil {
-		return 0, ErrNotConnected
+		return 0, client.ErrNotConnected
 	}
 	r.last++
 	r.calls[strconv.Itoa(r.last)] = reply
@@ -169,14 +184,14 @@ func (r *rpc) register(reply chan<- message) (int, error) {
 }
 
 // echo answers the request to send its parameters back.
-func (r *rpc) echo(m message) {
+func (r *Conn) echo(m message) {
 	if text, err := json.Marshal(map[string]any{"id": m.id, "result": notNil(m.params), "error": nil}); err == nil {
-		_ = r.send(text) // a lost connection is seen by run
+		_ = r.send(text) // a lost connection is seen by Run
 	}
 }
 
 // send writes a request or a reply.
-func (r *rpc) send(text []byte) error {
+func (r *Conn) send(text []byte) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	_, err := r.conn.Write(text)

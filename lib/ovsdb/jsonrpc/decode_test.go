@@ -1,4 +1,4 @@
-package ovsdb
+package jsonrpc
 
 import (
 	"encoding/json"
