@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -183,5 +184,29 @@ func TestProblems(t *testing.T) {
 		"hostPort 192.0.2.1:82/TCP of pod default/web is in use by service default/dns on node node1: choose another one",
 	}, n.Problems(p, 9)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// equalPlaces compares all fields but Holder, which no place has.
+func TestEveryFieldOfAPlaceIsCompared(t *testing.T) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Node]()) {
+		if f.Name == "Holder" {
+			continue
+		}
+		var n Node
+		v := reflect.ValueOf(&n).Elem().FieldByIndex(f.Index)
+		switch v.Kind() {
+		case reflect.String:
+			v.SetString("x")
+		case reflect.Bool:
+			v.SetBool(true)
+		case reflect.Slice:
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		default:
+			t.Fatalf("no value for %s", f.Name)
+		}
+		if equalPlaces(n, Node{}) || !equalPlaces(n, n) {
+			t.Errorf("%s is not compared", f.Name)
+		}
 	}
 }

@@ -1,8 +1,8 @@
 package hostport
 
 import (
-	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"ovn-k8s/lib/desired/facts"
@@ -67,13 +67,21 @@ func hostsOf(f *facts.Facts, switches ...string) map[string]facts.Chassis {
 	return out
 }
 
-// places are the places of nodes, as text.
-func places(f *facts.Facts, switches []string) map[string]string {
-	texts := map[string]string{}
+// places are the places of nodes, by switch.
+func places(f *facts.Facts, switches []string) map[string]Node {
+	out := map[string]Node{}
 	for sw, host := range hostsOf(f, switches...) {
-		texts[sw] = fmt.Sprint(place(f, sw, host))
+		out[sw] = place(f, sw, host)
 	}
-	return texts
+	return out
+}
+
+// equalPlaces compares all of two nodes but Holder.
+func equalPlaces(a, b Node) bool {
+	return a.Switch == b.Switch && a.Shared == b.Shared &&
+		slices.Equal(a.Management, b.Management) && slices.Equal(a.Subnets, b.Subnets) && slices.Equal(a.Addrs, b.Addrs) &&
+		slices.Equal(a.Gateway, b.Gateway) && slices.Equal(a.Routers, b.Routers) &&
+		slices.Equal(a.Returns, b.Returns) && slices.Equal(a.Inside, b.Inside)
 }
 
 // FactsChanged returns the units of pods with hostPorts on nodes with another place, or with other addresses.
@@ -85,7 +93,7 @@ func (x *Index) FactsChanged(c facts.Change) (touched []nb.Unit) {
 		return touched
 	}
 	all := x.ports.Switches()
-	for sw := range facts.OtherKeys(places(c.Was, all), places(c.Now, all), facts.Same) {
+	for sw := range facts.OtherKeys(places(c.Was, all), places(c.Now, all), equalPlaces) {
 		touched = append(touched, x.ports.UnitsOn(sw)...)
 	}
 	return touched
