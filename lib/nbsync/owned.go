@@ -75,7 +75,7 @@ func owned() map[string]*table {
 			adoptable: routerFits,
 		},
 		nbdb.NATTable: {
-			model: &nbdb.NAT{}, kind: "address translation", nameless: true,
+			model: &nbdb.NAT{}, kind: "NAT", nameless: true,
 			columns:   []string{"type", "logical_ip", "external_ip", "external_port_range"},
 			keys:      map[string][]string{"external_ids": nil},
 			adoptable: sameName,
@@ -166,7 +166,7 @@ func owned() map[string]*table {
 			adoptable: sameName,
 		},
 		nbdb.ChassisTemplateVarTable: {
-			model: &nbdb.ChassisTemplateVar{}, root: true, permanent: true, kind: "host's variables", independent: true,
+			model: &nbdb.ChassisTemplateVar{}, root: true, permanent: true, kind: "Chassis_Template_Var", independent: true,
 			columns: []string{"chassis"}, drain: "variables",
 			keys:      map[string][]string{"variables": {names.VariablePrefix}},
 			adoptable: sameName,
