@@ -27,6 +27,7 @@ import (
 	"syscall"
 	"time"
 
+	"ovn-k8s/test/poll"
 	"ovn-k8s/test/reaper"
 )
 
@@ -41,9 +42,6 @@ var environment = []string{
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	"HOME=/root", "LANG=C.UTF-8", datapathVariable + "=" + Datapath(),
 }
-
-// pollInterval is the time between two checks of a condition.
-const pollInterval = 10 * time.Millisecond
 
 // Options configure New.
 type Options struct {
@@ -279,7 +277,7 @@ func (h *Host) Kill(ctx context.Context, pidfile string) error {
 	if _, _, err := h.Run(ctx, "kill", "-9", pid); err != nil && gone() != nil {
 		return fmt.Errorf("killing the process of %s: %w", pidfile, err)
 	}
-	return await(ctx, gone)
+	return poll.Until(ctx, gone)
 }
 
 // run runs a command of nsenter(1). At the end of ctx it kills the program and the
@@ -318,21 +316,6 @@ func killEntered(pid int) {
 	for child := range strings.FieldsSeq(string(children)) {
 		if n, err := strconv.Atoi(child); err == nil {
 			_ = syscall.Kill(n, syscall.SIGKILL)
-		}
-	}
-}
-
-// await polls until done returns no error or ctx ends.
-func await(ctx context.Context, done func() error) error {
-	for {
-		err := done()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		case <-time.After(pollInterval):
 		}
 	}
 }

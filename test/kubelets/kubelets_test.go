@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"ovn-k8s/test/poll"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/reaper"
 	"ovn-k8s/test/require"
@@ -171,7 +172,7 @@ func (c *cluster) kubectl(t *testing.T, args ...string) string {
 // await polls until done returns no error.
 func (c *cluster) await(t *testing.T, done func() error) {
 	t.Helper()
-	if err := await(c.ctx(t), done); err != nil {
+	if err := poll.Until(c.ctx(t), done); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -271,7 +272,7 @@ func (c *cluster) traces(t *testing.T) []string {
 func (c *cluster) leaves(t *testing.T, before []string) {
 	t.Helper()
 	var diff string
-	err := await(c.ctx(t), func() error {
+	err := poll.Until(c.ctx(t), func() error {
 		if diff = cmp.Diff(before, c.traces(t)); diff != "" {
 			return errors.New("something is left")
 		}

@@ -26,6 +26,7 @@ import (
 
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubetest"
+	"ovn-k8s/test/poll"
 	"ovn-k8s/test/reaper"
 	"ovn-k8s/test/world"
 )
@@ -42,9 +43,6 @@ func groupRoot() string { return fmt.Sprintf("ovn-k8s-test-%d", os.Getpid()) }
 
 // manifests is the kubelet's directory of static pods.
 const manifests = "/etc/kubernetes/manifests"
-
-// pollInterval is the time between two checks of a condition.
-const pollInterval = 50 * time.Millisecond
 
 const containerdConfig = `version = 2
 disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
@@ -196,7 +194,7 @@ func (r *Runtime) startContainerd(ctx context.Context) (err error) {
 	if r.containerd, err = r.daemon("containerd", "containerd", "--config", r.file("containerd.toml")); err != nil {
 		return err
 	}
-	if err := await(ctx, func() error {
+	if err := poll.Until(ctx, func() error {
 		_, _, err := r.Run(ctx, "ctr", "version")
 		return errors.Join(err, r.containerd.Err())
 	}); err != nil {
@@ -329,19 +327,4 @@ func hierarchies() (string, error) {
 		return "", errors.New("looking for control groups: none in /sys/fs/cgroup")
 	}
 	return b.String(), nil
-}
-
-// await polls until done returns no error or ctx ends.
-func await(ctx context.Context, done func() error) error {
-	for {
-		err := done()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		case <-time.After(pollInterval):
-		}
-	}
 }

@@ -12,7 +12,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -296,19 +295,4 @@ func (c *Cluster) complaint() string {
 		}
 	}
 	return "see " + c.logFile()
-}
-
-// await polls until done returns no error or ctx ends.
-func await(ctx context.Context, done func() error) error {
-	for {
-		err := done()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }

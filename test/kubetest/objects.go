@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
+
+	"ovn-k8s/test/poll"
 )
 
 // CreateNode creates a Ready node with the given internal addresses.
@@ -80,7 +82,7 @@ func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
 	if _, err := c.client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	return await(ctx, func() error {
+	return poll.Until(ctx, func() error {
 		_, err := c.client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
@@ -89,7 +91,7 @@ func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
 // AwaitPod waits until ok returns true for a pod, and returns the pod.
 func (c *Cluster) AwaitPod(ctx context.Context, namespace, name string, ok func(*corev1.Pod) bool) (*corev1.Pod, error) {
 	var pod *corev1.Pod
-	err := await(ctx, func() (err error) {
+	err := poll.Until(ctx, func() (err error) {
 		pod, err = c.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err == nil && !ok(pod) {
 			err = fmt.Errorf("the pod is %s with annotations %v", pod.Status.Phase, pod.Annotations)
