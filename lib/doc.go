@@ -47,6 +47,7 @@
 //	lib/kube/client        the API server for one-shot programs: connection, and waiting for one pod
 //	lib/ovsdb              OVSDB servers: connect (unix, tcp, ssl), follow, reconnect, transact
 //	lib/ovsdb/jsonrpc      the messages of an OVSDB server: rows and transactions, encoded and decoded
+//	lib/ovsdb/southbound   the Southbound database: hosts, logical ports, addresses that routers answer for
 //	lib/ovsdb/vswitch      the local Open vSwitch: bridges, ports, external_ids, ovn-installed
 //	lib/ovsdb/vswitchdb    the tables of the local Open vSwitch, generated from its schema
 //	lib/ovsdb/sbdb         the tables of the Southbound database, generated from its schema

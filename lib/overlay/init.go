@@ -13,7 +13,7 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/overlay/cnisetup"
 	"ovn-k8s/lib/overlay/node"
-	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/southbound"
 	"ovn-k8s/lib/settings"
 )
 
@@ -155,7 +155,7 @@ func (s *session) elsewhere(ctx context.Context, n membership.Node, known bool) 
 	}
 	s.store.Forget() // the answer may take long
 	return s.Stage(ctx, "asking the Southbound database who is node "+n.Name, func(ctx context.Context) error {
-		sb, err := ovsdb.OpenSouth(ctx, s.host.Config, nil)
+		sb, err := southbound.Open(ctx, s.host.Config, nil)
 		if err != nil {
 			s.Warn("node %s was the host with system-id %s: if that is still there, two have its addresses now (%v)", n.Name, other, err)
 			return nil

@@ -213,6 +213,14 @@ func TestOpenWaitsForABusyServer(t *testing.T) {
 	open(t, s.remote())
 }
 
+// Allows reads the enumerations of the server's schema.
+func TestAllows(t *testing.T) {
+	db := open(t, newServer(t, nbSchema).remote())
+	if !db.Allows(nbdb.LoadBalancerTable, "selection_fields", "ip_src") || db.Allows(nbdb.LoadBalancerTable, "selection_fields", "nonsense") {
+		t.Error("the values that a Northbound database allows are others")
+	}
+}
+
 // After Sync the cache has the earlier commits of others.
 func TestSync(t *testing.T) {
 	s := newServer(t, nbSchema)

@@ -105,3 +105,14 @@ func schemaError(o Options, schema ovsdb.DatabaseSchema) error {
 	}
 	return fmt.Errorf("the server's schema %s %s lacks %s: %s or newer is needed", schema.Name, schema.Version, strings.Join(lacks, ", "), needs)
 }
+
+// Allows reports whether the database's schema allows a value for a column, an enumeration. It is false without a
+// connection.
+func (db *DB) Allows(table, column, value string) bool {
+	c := db.Client()
+	if c == nil {
+		return false
+	}
+	col := c.Schema().Tables[table].Columns[column]
+	return col != nil && col.TypeObj != nil && col.TypeObj.Key != nil && slices.Contains(col.TypeObj.Key.Enum, any(value))
+}

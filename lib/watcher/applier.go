@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"ovn-k8s/lib/nb"
-	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/southbound"
 	"ovn-k8s/lib/watcher/failures"
 )
 
@@ -26,7 +26,7 @@ type Applier interface {
 	// was pending. changed does not block.
 	Follow(changed func(nb.Unit)) (stop func())
 	// SetSouth sets the connection to the Southbound database, nil if there is none.
-	SetSouth(*ovsdb.DB)
+	SetSouth(*southbound.DB)
 	// Compact releases the memory of deleted rows. It returns at once, and reports whether much is released: then all
 	// rows are read again.
 	Compact() bool

@@ -19,6 +19,7 @@ import (
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/southbound"
 	"ovn-k8s/lib/reconcile"
 	"ovn-k8s/lib/watcher/parts"
 	"ovn-k8s/test/hostile"
@@ -56,7 +57,7 @@ func TestOthersBesideHostileObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	south, err := ovsdb.OpenSouth(t.Context(), config.Config{OVNRemote: central.SB}, nil)
+	south, err := southbound.Open(t.Context(), config.Config{OVNRemote: central.SB}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func TestOthersBesideHostileObjects(t *testing.T) {
 type beside struct {
 	t       *testing.T
 	central *ovntest.Central
-	south   *ovsdb.DB
+	south   *southbound.DB
 	cluster *hostile.Cluster // of the goroutine of loop
 	writer  parts.Writer
 	loop    reconcile.Loop[func() []nb.Unit, nb.Unit]

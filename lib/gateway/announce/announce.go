@@ -17,7 +17,7 @@ import (
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/link/ifstate"
 	"ovn-k8s/lib/names"
-	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/southbound"
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
@@ -129,7 +129,7 @@ func (n *Announcer) Run(ctx context.Context) {
 // start announces the addresses of an uplink's gateway until stop is called.
 func (n *Announcer) start(ctx context.Context, u Uplink) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	answers, followed, announced := make(chan ovsdb.Answers, 1), make(chan struct{}), make(chan struct{})
+	answers, followed, announced := make(chan southbound.Answers, 1), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(followed)
 		n.follow(ctx, u, answers)
@@ -146,14 +146,14 @@ func (n *Announcer) start(ctx context.Context, u Uplink) (stop func()) {
 }
 
 // follow sends the addresses of an uplink's gateway. Only the latest value stays in the channel.
-func (n *Announcer) follow(ctx context.Context, u Uplink, answers chan ovsdb.Answers) {
+func (n *Announcer) follow(ctx context.Context, u Uplink, answers chan southbound.Answers) {
 	if n.config.OVNRemote == "" {
 		return
 	}
-	of := ovsdb.RouterPort{Router: names.GatewayRouter(u.gateway), Port: names.RouterToExternal(u.gateway), NIC: u.port}
+	of := southbound.RouterPort{Router: names.GatewayRouter(u.gateway), Port: names.RouterToExternal(u.gateway), NIC: u.port}
 	last := ""
 	for ctx.Err() == nil {
-		err := ovsdb.FollowAnswers(ctx, n.config, of, n.log, func(a ovsdb.Answers) {
+		err := southbound.FollowAnswers(ctx, n.config, of, n.log, func(a southbound.Answers) {
 			n.datapath(of.Router, a.Datapath)
 			for {
 				select {
@@ -176,8 +176,8 @@ func (n *Announcer) follow(ctx context.Context, u Uplink, answers chan ovsdb.Ans
 
 // announce sends gratuitous ARP and unsolicited neighbour advertisements for new addresses of the gateway, and asks
 // its next hops for their MACs.
-func (n *Announcer) announce(ctx context.Context, u Uplink, answers <-chan ovsdb.Answers) {
-	var latest ovsdb.Answers
+func (n *Announcer) announce(ctx context.Context, u Uplink, answers <-chan southbound.Answers) {
+	var latest southbound.Answers
 	var due announcements
 	last := ""
 	complain := func(err error) {
@@ -229,7 +229,7 @@ func some(addrs []netip.Addr) string {
 }
 
 // send announces addresses by a NIC.
-func send(nic string, a ovsdb.Answers, addrs []netip.Addr) error {
+func send(nic string, a southbound.Answers, addrs []netip.Addr) error {
 	if len(addrs) == 0 || len(a.MAC) == 0 {
 		return nil
 	}
@@ -241,13 +241,13 @@ func send(nic string, a ovsdb.Answers, addrs []netip.Addr) error {
 }
 
 // wire returns a NIC as used by a router behind it.
-func wire(nic string, a ovsdb.Answers) (garp.Interface, error) {
+func wire(nic string, a southbound.Answers) (garp.Interface, error) {
 	i, err := ifstate.Find(nic)
 	return garp.Interface{Name: i.Name, Index: i.Index, MAC: a.MAC, VLAN: a.VLAN}, err
 }
 
 // inquire asks the next hops of a gateway's router for their MACs, with the router as sender: so it gets the answers.
-func inquire(u Uplink, a ovsdb.Answers) error {
+func inquire(u Uplink, a southbound.Answers) error {
 	questions := u.questions(a.Own)
 	if len(questions) == 0 || len(a.MAC) == 0 {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/nbsync"
-	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/southbound"
 )
 
 // ErrHeld is the error of a unit with frontends held back for a later part.
@@ -45,12 +45,12 @@ type Writer struct {
 	*nbsync.Sync
 
 	mu      sync.Mutex
-	south   *ovsdb.DB     // nil: not known
-	changed func(nb.Unit) // nil: not followed
-	queue   []held        // the longest waiting first
-	busy    bool          // with a part
-	size    int           // weight of a part
-	left    int           // of the weight of the part at hand
+	south   *southbound.DB // nil: not known
+	changed func(nb.Unit)  // nil: not followed
+	queue   []held         // the longest waiting first
+	busy    bool           // with a part
+	size    int            // weight of a part
+	left    int            // of the weight of the part at hand
 }
 
 // A held unit has frontends that wait, of some weight.
@@ -71,7 +71,7 @@ func (w *Writer) Follow(changed func(nb.Unit)) (stop func()) {
 }
 
 // SetSouth sets the Southbound database.
-func (w *Writer) SetSouth(s *ovsdb.DB) {
+func (w *Writer) SetSouth(s *southbound.DB) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.south = s
@@ -172,7 +172,7 @@ func (w *Writer) enqueue(tried []nb.Unit, weights map[nb.Unit]int) {
 }
 
 // follow waits until ovn-northd is done with a part and has rested, and calls for the next one.
-func (w *Writer) follow(ctx context.Context, part nbsync.Limited, mark string, south *ovsdb.DB) {
+func (w *Writer) follow(ctx context.Context, part nbsync.Limited, mark string, south *southbound.DB) {
 	start := time.Now()
 	seen := await(ctx, mark, south)
 	took := time.Since(start)
@@ -196,7 +196,7 @@ func (w *Writer) follow(ctx context.Context, part nbsync.Limited, mark string, s
 
 // await waits until ovn-northd has read the address, for a bounded time. It reports whether it has. south is nil if the
 // address is not to come.
-func await(ctx context.Context, address string, south *ovsdb.DB) bool {
+func await(ctx context.Context, address string, south *southbound.DB) bool {
 	if south == nil {
 		sleep(ctx, aim)
 		return false

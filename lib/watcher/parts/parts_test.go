@@ -16,6 +16,7 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/nbsync"
 	db "ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/southbound"
 	"ovn-k8s/test/ovntest"
 	"ovn-k8s/test/require"
 )
@@ -76,7 +77,7 @@ func port(name string) []nb.Row {
 type world struct {
 	*testing.T
 	nb      *counter
-	south   *db.DB
+	south   *southbound.DB
 	central *ovntest.Central
 }
 
@@ -96,7 +97,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(north.Close)
-	south, err := db.OpenSouth(t.Context(), config.Config{OVNRemote: central.SB}, nil)
+	south, err := southbound.Open(t.Context(), config.Config{OVNRemote: central.SB}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

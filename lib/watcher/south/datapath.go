@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"ovn-k8s/lib/nb"
-	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/southbound"
 )
 
 // kernelAfter is the time without a userspace datapath on any chassis before Services are written for the kernel's: a
@@ -13,7 +13,7 @@ const kernelAfter = 5 * time.Minute
 
 // followDatapath returns a function to tell the network whether a chassis has the userspace datapath, and one to stop
 // its timer.
-func (f *Follower) followDatapath(sb *ovsdb.DB) (tell, stop func()) {
+func (f *Follower) followDatapath(sb *southbound.DB) (tell, stop func()) {
 	var kernel *time.Timer
 	put := func(userspace bool) []nb.Unit {
 		s, _, _ := f.Services()

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"ovn-k8s/lib/nb"
-	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/southbound"
 )
 
 // downInterval is the interval of reading the ports that are down. A pod counts as disconnected if its port is down
@@ -14,7 +14,7 @@ import (
 const downInterval = 15 * time.Second
 
 // followDown hands over the ports that are down twice in a row, until ctx ends.
-func (f *Follower) followDown(ctx context.Context, sb *ovsdb.DB) {
+func (f *Follower) followDown(ctx context.Context, sb *southbound.DB) {
 	ticker := time.NewTicker(downInterval)
 	defer ticker.Stop()
 	var before map[string]bool

@@ -14,7 +14,7 @@ import (
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/names"
-	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/southbound"
 	"ovn-k8s/lib/watcher/health"
 )
 
@@ -39,7 +39,7 @@ type World interface {
 }
 
 func problems(ctx context.Context, c config.Config, log *logrus.Entry, n World, ports []string) ([]string, error) {
-	sb, err := ovsdb.OpenSouth(ctx, c, log)
+	sb, err := southbound.Open(ctx, c, log)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func Tunnels(ctx context.Context, c config.Config, log *logrus.Entry) facts.Tunn
 	}
 	ctx, cancel := context.WithTimeout(ctx, southTimeout)
 	defer cancel()
-	sb, err := ovsdb.OpenSouth(ctx, c, nil)
+	sb, err := southbound.Open(ctx, c, nil)
 	if err != nil {
 		log.Warnf("comparing without the Southbound database: %v", err)
 		return nil

@@ -15,8 +15,8 @@ import (
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/nb"
-	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/ovsdb/sbdb"
+	"ovn-k8s/lib/ovsdb/southbound"
 	"ovn-k8s/lib/watcher/health"
 )
 
@@ -35,7 +35,7 @@ type Follower struct {
 	// Down is called with the ports that were down twice in a row.
 	Down func(ports map[string]bool)
 	// Connected is called with the database, and at the end with nil.
-	Connected func(*ovsdb.DB)
+	Connected func(*southbound.DB)
 }
 
 // southRetry is the time between tries to reach the Southbound database.
@@ -50,7 +50,7 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 	last := ""
 	for ctx.Err() == nil {
-		sb, err := ovsdb.OpenSouth(ctx, f.Config, f.Log)
+		sb, err := southbound.Open(ctx, f.Config, f.Log)
 		if err == nil {
 			f.Connected(sb)
 			f.serve(ctx, sb)
@@ -71,7 +71,7 @@ func (f *Follower) Run(ctx context.Context) {
 }
 
 // serve hands over the registered hosts, until ctx ends.
-func (f *Follower) serve(ctx context.Context, sb *ovsdb.DB) {
+func (f *Follower) serve(ctx context.Context, sb *southbound.DB) {
 	tellDatapath, stop := f.followDatapath(sb)
 	defer stop()
 	var wg sync.WaitGroup

@@ -1,4 +1,4 @@
-package ovsdb
+package southbound
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/ovsdb/sbdb"
 )
 
@@ -42,22 +43,22 @@ type Answers struct {
 // after each change, until ctx ends or the connection cannot be made. It reads the rows of this router only.
 func FollowAnswers(ctx context.Context, c config.Config, of RouterPort, log *logrus.Entry, changed func(Answers)) error {
 	for key := 0; ctx.Err() == nil; {
-		db, err := openSouth(ctx, c, answersModel(), log, of.tables(key))
+		db, err := open(ctx, c, answersModel(), log, of.tables(key))
 		if err != nil {
 			return err
 		}
-		key = db.followAnswers(ctx, of, key, changed)
+		key = followAnswers(ctx, db, of, key, changed)
 	}
 	return context.Cause(ctx)
 }
 
 // followAnswers calls changed as long as the datapath of the router has a key, and returns the router's next key.
-func (db *DB) followAnswers(ctx context.Context, of RouterPort, key int, changed func(Answers)) int {
+func followAnswers(ctx context.Context, db *ovsdb.DB, of RouterPort, key int, changed func(Answers)) int {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	other := make(chan int, 1)
 	tell := func() {
-		a, ok := db.answers(of)
+		a, ok := answers(db, of)
 		switch {
 		case ok && a.key != key:
 			select {
@@ -95,13 +96,13 @@ func answerSets(key int) []string {
 }
 
 // tables are the tables to follow for a router with a datapath key; 0 means unknown.
-func (p RouterPort) tables(key int) []Table {
+func (p RouterPort) tables(key int) []ovsdb.Table {
 	named := libovsdb.OvsMap{GoMap: map[any]any{"name": p.Router}}
 	var sets []libovsdb.Condition
 	for _, name := range answerSets(key) {
 		sets = append(sets, libovsdb.NewCondition("name", libovsdb.ConditionEqual, name))
 	}
-	return []Table{
+	return []ovsdb.Table{
 		{Name: sbdb.DatapathBindingTable, Columns: []string{"external_ids", "tunnel_key"}, Where: []libovsdb.Condition{
 			libovsdb.NewCondition("external_ids", libovsdb.ConditionIncludes, named),
 		}},
@@ -114,7 +115,7 @@ func (p RouterPort) tables(key int) []Table {
 }
 
 // answers reads a router's Answers from the cache. ok is false without a connection.
-func (db *DB) answers(of RouterPort) (a Answers, ok bool) {
+func answers(db *ovsdb.DB, of RouterPort) (a Answers, ok bool) {
 	c := db.Client()
 	if c == nil || c.Cache() == nil {
 		return a, false

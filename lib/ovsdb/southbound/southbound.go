@@ -1,4 +1,6 @@
-package ovsdb
+// Package southbound reads OVN's Southbound database (ovn-sb(5)): the registered
+// hosts, logical ports, and the addresses for which a router answers.
+package southbound
 
 import (
 	"context"
@@ -14,26 +16,34 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/ovsdb/sbdb"
 )
 
-// OpenSouth connects to ovn-controller's Southbound database and follows the registered hosts: see Chassis and
+// A DB is a Southbound database whose registered hosts are followed.
+type DB struct{ *ovsdb.DB }
+
+// Open connects to ovn-controller's Southbound database and follows the registered hosts: see Chassis and
 // Tunnels. log may be nil.
-func OpenSouth(ctx context.Context, c config.Config, log *logrus.Entry) (*DB, error) {
+func Open(ctx context.Context, c config.Config, log *logrus.Entry) (*DB, error) {
 	tables := map[string]model.Model{sbdb.ChassisTable: &sbdb.Chassis{}, sbdb.EncapTable: &sbdb.Encap{}}
-	return openSouth(ctx, c, tables, log, []Table{{Name: sbdb.ChassisTable, Columns: []string{"name", "other_config"}}, {Name: sbdb.EncapTable, Columns: []string{"chassis_name", "ip"}}})
+	db, err := open(ctx, c, tables, log, []ovsdb.Table{{Name: sbdb.ChassisTable, Columns: []string{"name", "other_config"}}, {Name: sbdb.EncapTable, Columns: []string{"chassis_name", "ip"}}})
+	if err != nil {
+		return nil, err
+	}
+	return &DB{db}, nil
 }
 
-// openSouth connects to the Southbound database and follows some tables.
-func openSouth(ctx context.Context, c config.Config, models map[string]model.Model, log *logrus.Entry, tables []Table) (*DB, error) {
+// open connects to the Southbound database and follows some tables.
+func open(ctx context.Context, c config.Config, models map[string]model.Model, log *logrus.Entry, tables []ovsdb.Table) (*ovsdb.DB, error) {
 	remotes, err := config.ParseRemotes(c.OVNRemote)
 	if err != nil {
 		return nil, fmt.Errorf("reading external_ids:ovn-remote: %w", err)
 	}
 	var tlsConfig *tls.Config
 	if slices.ContainsFunc(remotes, func(r string) bool { return strings.HasPrefix(r, "ssl:") }) {
-		files := Files{PrivateKey: c.NBPrivateKey, Certificate: c.NBCertificate, CACert: c.NBCACert}
-		if tlsConfig, err = TLSConfig(ctx, files, remotes, io.Discard); err != nil {
+		files := ovsdb.Files{PrivateKey: c.NBPrivateKey, Certificate: c.NBCertificate, CACert: c.NBCACert}
+		if tlsConfig, err = ovsdb.TLSConfig(ctx, files, remotes, io.Discard); err != nil {
 			return nil, err
 		}
 	}
@@ -41,13 +51,13 @@ func openSouth(ctx context.Context, c config.Config, models map[string]model.Mod
 	if err != nil {
 		return nil, fmt.Errorf("making the Southbound model: %w", err)
 	}
-	return Open(ctx, Options{
+	return ovsdb.Open(ctx, ovsdb.Options{
 		Name: "SB", Remotes: remotes, TLS: tlsConfig, Model: m, Needs: "OVN 23.03", AnyMember: true, Log: log,
 		Tables: tables,
 	})
 }
 
-// Chassis are the system-ids of the hosts registered in a database opened by OpenSouth. ok is false without a
+// Chassis are the system-ids of the hosts registered in the database. ok is false without a
 // connection.
 func (db *DB) Chassis() (ids map[string]bool, ok bool) {
 	c := db.Client()
@@ -145,17 +155,6 @@ func (db *DB) Userspace() (userspace, ok bool) {
 		}
 	}
 	return userspace, len(rows) > 0
-}
-
-// Allows reports whether a database's schema allows a value for a column, an enumeration. It is false without a
-// connection.
-func (db *DB) Allows(table, column, value string) bool {
-	c := db.Client()
-	if c == nil {
-		return false
-	}
-	col := c.Schema().Tables[table].Columns[column]
-	return col != nil && col.TypeObj != nil && col.TypeObj.Key != nil && slices.Contains(col.TypeObj.Key.Enum, any(value))
 }
 
 // Tunnels are the tunnel addresses of the hosts of Chassis, sorted, by system-id. They are nil without a

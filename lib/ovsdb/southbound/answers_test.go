@@ -1,4 +1,4 @@
-package ovsdb_test
+package southbound_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/ipnet"
-	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/southbound"
 	"ovn-k8s/test/ovntest"
 	"ovn-k8s/test/require"
 )
@@ -34,10 +34,10 @@ func TestFollowAnswers(t *testing.T) {
 			"--", "--if-exists", "lb-del", "one", "--", "lb-add", "one", address, "", "--", "set", "Load_Balancer", "one", "options:neighbor_responder=all", "--", "lr-lb-add", "GR_gw", "one")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	changes, ended := make(chan ovsdb.Answers, 100), make(chan error, 1)
+	changes, ended := make(chan southbound.Answers, 100), make(chan error, 1)
 	go func() {
 		cfg := config.Config{OVNRemote: c.SB}
-		ended <- ovsdb.FollowAnswers(ctx, cfg, ovsdb.RouterPort{Router: "GR_gw", Port: "rtoe-GR_gw", NIC: "eth1_gw"}, nil, func(a ovsdb.Answers) { changes <- a })
+		ended <- southbound.FollowAnswers(ctx, cfg, southbound.RouterPort{Router: "GR_gw", Port: "rtoe-GR_gw", NIC: "eth1_gw"}, nil, func(a southbound.Answers) { changes <- a })
 	}()
 	await := func(want string) {
 		t.Helper()
