@@ -1,31 +1,14 @@
 package ovsdb
 
 import (
-	"slices"
-
 	"github.com/go-logr/logr"
 )
-
-// OnRow has f called with each row of the cache just before it changes and before any reader of the cache's tables
-// can see the change: when Transact returns, f was called for its changes. Handle passes the rows themselves, but
-// later. f is not called for the first rows of a connection. f must not block, nor read the cache.
-func (db *DB) OnRow(f func(table, uuid string)) (remove func()) {
-	entry := &f
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	db.onRow = append(slices.Clone(db.onRow), entry)
-	return func() {
-		db.mu.Lock()
-		defer db.mu.Unlock()
-		db.onRow = slices.DeleteFunc(slices.Clone(db.onRow), func(other *func(string, string)) bool { return other == entry })
-	}
-}
 
 // A cacheLog reads libovsdb's log for two events without an API: a row is about to change, while the cache is
 // locked (cache/cache.go, Populate2), and an event was dropped (AddEvent).
 type cacheLog struct {
 	logr.LogSink
-	db *DB
+	to *listeners
 	c  *conn
 }
 
@@ -56,26 +39,21 @@ func (l cacheLog) Info(level int, msg string, keysAndValues ...any) {
 	}
 }
 
-// row calls the functions of OnRow.
+// row has the functions of OnRow called.
 func (l cacheLog) row(table, uuid string) {
 	l.c.news.Add(1)
 	if !l.c.told.Load() {
 		return
 	}
-	l.db.mu.Lock()
-	all := l.db.onRow
-	l.db.mu.Unlock()
-	for _, f := range all {
-		(*f)(table, uuid)
-	}
+	l.to.row(table, uuid)
 }
 
 // WithValues implements logr.LogSink.
 func (l cacheLog) WithValues(keysAndValues ...any) logr.LogSink {
-	return cacheLog{l.LogSink.WithValues(keysAndValues...), l.db, l.c}
+	return cacheLog{l.LogSink.WithValues(keysAndValues...), l.to, l.c}
 }
 
 // WithName implements logr.LogSink.
 func (l cacheLog) WithName(name string) logr.LogSink {
-	return cacheLog{l.LogSink.WithName(name), l.db, l.c}
+	return cacheLog{l.LogSink.WithName(name), l.to, l.c}
 }

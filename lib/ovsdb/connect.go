@@ -8,12 +8,14 @@ import (
 	"net/url"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/bombsimon/logrusr/v4"
 	"github.com/cenkalti/backoff/v4"
 	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/ovsdb/jsonrpc"
 )
@@ -36,12 +38,20 @@ func (u *unreachable) Error() string {
 // Unwrap returns the errors of all remotes.
 func (u *unreachable) Unwrap() []error { return u.errs }
 
+// A dialer makes connections to the remotes of one database, and reads its tables.
+type dialer struct {
+	options  Options
+	log      *logrus.Entry
+	timeouts timeouts
+	listeners
+}
+
 // dial connects to one remote and reads the tables.
-func (db *DB) dial(ctx context.Context, remote string) (*conn, error) {
-	if strings.HasPrefix(remote, "ssl:") && db.options.TLS == nil {
+func (d *dialer) dial(ctx context.Context, remote string) (*conn, error) {
+	if strings.HasPrefix(remote, "ssl:") && d.options.TLS == nil {
 		return nil, errors.New("ssl: needs a private key and a certificate")
 	}
-	c, err := db.newConn(db.options.Model, remote)
+	c, err := d.newConn(d.options.Model, remote)
 	if err != nil {
 		return nil, err
 	}
@@ -51,14 +61,14 @@ func (db *DB) dial(ctx context.Context, remote string) (*conn, error) {
 			c.drop(errNotNeeded)
 		}
 	}()
-	if err := db.reach(ctx, c); err != nil {
+	if err := d.reach(ctx, c); err != nil {
 		return nil, err
 	}
-	if db.options.Unindexed {
+	if d.options.Unindexed {
 		c.unindex()
 	}
-	if !db.options.Unfollowed {
-		if err := db.read(ctx, c); err != nil {
+	if !d.options.Unfollowed {
+		if err := d.read(ctx, c); err != nil {
 			return nil, err
 		}
 	}
@@ -67,18 +77,18 @@ func (db *DB) dial(ctx context.Context, remote string) (*conn, error) {
 }
 
 // reach connects to the remote of c, and checks that it may be followed.
-func (db *DB) reach(ctx context.Context, c *conn) error {
-	ctx, cancel := context.WithTimeout(ctx, db.timeouts.dial)
+func (d *dialer) reach(ctx context.Context, c *conn) error {
+	ctx, cancel := context.WithTimeout(ctx, d.timeouts.dial)
 	defer cancel()
 	_, err := abandon(ctx, c.gone, func(ctx context.Context) (struct{}, error) {
 		if err := c.connect(ctx); err != nil {
-			return struct{}{}, db.explain(ctx, c.remote, err)
+			return struct{}{}, d.explain(ctx, c.remote, err)
 		}
-		if err := db.connectRPC(ctx, c); err != nil {
+		if err := d.connectRPC(ctx, c); err != nil {
 			return struct{}{}, err
 		}
-		if !db.options.AnyMember {
-			if err := db.followLeader(ctx, c); err != nil {
+		if !d.options.AnyMember {
+			if err := d.followLeader(ctx, c); err != nil {
 				return struct{}{}, err
 			}
 		}
@@ -93,9 +103,9 @@ func (c *conn) connect(ctx context.Context) error {
 }
 
 // connectRPC connects c.rpc. c ends with it.
-func (db *DB) connectRPC(ctx context.Context, c *conn) error {
+func (d *dialer) connectRPC(ctx context.Context, c *conn) error {
 	err := untilAccepted(ctx, func() (err error) {
-		c.rpc, err = jsonrpc.Dial(ctx, c.remote, db.options.TLS)
+		c.rpc, err = jsonrpc.Dial(ctx, c.remote, d.options.TLS)
 		return err
 	})
 	if err != nil {
@@ -132,11 +142,11 @@ func untilAccepted(ctx context.Context, connect func() error) error {
 }
 
 // newConn makes a client without a connection, and watches for the end of the connection.
-func (db *DB) newConn(m model.ClientDBModel, remote string) (*conn, error) {
+func (d *dialer) newConn(m model.ClientDBModel, remote string) (*conn, error) {
 	c := &conn{remote: remote}
-	logger := logrusr.New(db.log)
-	logger = logger.WithSink(cacheLog{logger.GetSink(), db, c})
-	cl, err := client.NewOVSDBClient(m, client.WithEndpoint(endpoint(remote)), client.WithTLSConfig(db.options.TLS),
+	logger := logrusr.New(d.log)
+	logger = logger.WithSink(cacheLog{logger.GetSink(), &d.listeners, c})
+	cl, err := client.NewOVSDBClient(m, client.WithEndpoint(endpoint(remote)), client.WithTLSConfig(d.options.TLS),
 		client.WithLogger(&logger))
 	if err != nil {
 		return nil, err
@@ -163,14 +173,14 @@ func endpoint(remote string) string {
 }
 
 // explain returns the reason of a failed connection in plain words.
-func (db *DB) explain(ctx context.Context, remote string, err error) error {
+func (d *dialer) explain(ctx context.Context, remote string, err error) error {
 	if strings.Contains(err.Error(), "validation error") {
-		if why := db.explainSchema(ctx, remote); why != nil {
+		if why := d.explainSchema(ctx, remote); why != nil {
 			return why
 		}
 	}
 	if addr, ok := strings.CutPrefix(remote, "ssl:"); ok {
-		if why := explainTLS(ctx, addr, db.options.TLS); why != nil {
+		if why := explainTLS(ctx, addr, d.options.TLS); why != nil {
 			return why
 		}
 	}
@@ -185,17 +195,17 @@ func (db *DB) explain(ctx context.Context, remote string, err error) error {
 }
 
 // bareConn prepares a connection without a model: it reads no rows.
-func (db *DB) bareConn(remote string) (*conn, error) {
-	m, err := model.NewClientDBModel(db.options.Model.Name(), nil)
+func (d *dialer) bareConn(remote string) (*conn, error) {
+	m, err := model.NewClientDBModel(d.options.Model.Name(), nil)
 	if err != nil {
 		return nil, err
 	}
-	return db.newConn(m, remote)
+	return d.newConn(m, remote)
 }
 
 // explainSchema connects once more, without a model, to read the schema and name its missing tables and columns.
-func (db *DB) explainSchema(ctx context.Context, remote string) error {
-	c, err := db.bareConn(remote)
+func (d *dialer) explainSchema(ctx context.Context, remote string) error {
+	c, err := d.bareConn(remote)
 	if err != nil {
 		return err
 	}
@@ -203,5 +213,28 @@ func (db *DB) explainSchema(ctx context.Context, remote string) error {
 	if err := c.client.Connect(ctx); err != nil {
 		return err
 	}
-	return schemaError(db.options, c.client.Schema())
+	return schemaError(d.options, c.client.Schema())
+}
+
+// watch returns when the connection is gone or ctx ends. It probes the server every probeInterval.
+func (d *dialer) watch(ctx context.Context, c *conn) {
+	ticker := time.NewTicker(d.timeouts.probeInterval)
+	defer ticker.Stop()
+	// While a server sends its tables to another client, it does not answer for about as long as c took to read
+	// them.
+	timeout := max(d.timeouts.probe, 2*c.took)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.gone.Done():
+			return
+		case <-ticker.C:
+			before := c.news.Load()
+			if err := c.probe(ctx, timeout); err != nil && ctx.Err() == nil && c.news.Load() == before { // else it is behind large updates
+				c.drop(fmt.Errorf("no answer to a probe: %w", err))
+				return
+			}
+		}
+	}
 }

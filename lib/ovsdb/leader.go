@@ -22,16 +22,16 @@ var (
 // followLeader returns errNotLeader if the database belongs to a cluster with another leader, and ends c when
 // another server becomes the leader. ovsdb-server(5) describes the database _Server. It takes a connection of its
 // own: a libovsdb client that follows the leader itself is never freed, nor is its cache.
-func (db *DB) followLeader(ctx context.Context, c *conn) error {
+func (d *dialer) followLeader(ctx context.Context, c *conn) error {
 	m, err := model.NewClientDBModel("_Server", map[string]model.Model{serverdb.DatabaseTable: &serverdb.Database{}})
 	if err != nil {
 		return err
 	}
-	server, err := db.newConn(m, c.remote)
+	server, err := d.newConn(m, c.remote)
 	if err != nil {
 		return err
 	}
-	clustered, err := db.readLeader(ctx, server)
+	clustered, err := d.readLeader(ctx, server)
 	if err != nil || !clustered {
 		server.drop(errNotNeeded)
 		return err
@@ -49,7 +49,7 @@ func (db *DB) followLeader(ctx context.Context, c *conn) error {
 
 // readLeader connects server to the database _Server, and reports whether our database is clustered. It drops
 // server when another member becomes the leader.
-func (db *DB) readLeader(ctx context.Context, server *conn) (clustered bool, err error) {
+func (d *dialer) readLeader(ctx context.Context, server *conn) (clustered bool, err error) {
 	if err := server.connect(ctx); err != nil {
 		return false, err
 	}
@@ -59,7 +59,7 @@ func (db *DB) readLeader(ctx context.Context, server *conn) (clustered bool, err
 	}
 	rows.AddEventHandler(&cache.EventHandlerFuncs{
 		UpdateFunc: func(_ string, _, now model.Model) {
-			if _, err := db.leads(now); err != nil {
+			if _, err := d.leads(now); err != nil {
 				server.drop(err)
 			}
 		},
@@ -71,7 +71,7 @@ func (db *DB) readLeader(ctx context.Context, server *conn) (clustered bool, err
 		return false, fmt.Errorf("reading which server leads: %w", err)
 	}
 	for _, row := range rows.Table(serverdb.DatabaseTable).RowsShallow() {
-		if clustered, err = db.leads(row); clustered {
+		if clustered, err = d.leads(row); clustered {
 			break
 		}
 	}
@@ -80,10 +80,10 @@ func (db *DB) readLeader(ctx context.Context, server *conn) (clustered bool, err
 
 // leads reports whether a row of _Server's table Database describes our database as a member of a cluster, and
 // returns errNotLeader if another member leads.
-func (db *DB) leads(row model.Model) (clustered bool, err error) {
-	d := row.(*serverdb.Database)
-	clustered = d.Name == db.options.Model.Name() && d.Model == serverdb.DatabaseModelClustered
-	if clustered && !d.Leader {
+func (d *dialer) leads(row model.Model) (clustered bool, err error) {
+	of := row.(*serverdb.Database)
+	clustered = of.Name == d.options.Model.Name() && of.Model == serverdb.DatabaseModelClustered
+	if clustered && !of.Leader {
 		err = errNotLeader
 	}
 	return clustered, err

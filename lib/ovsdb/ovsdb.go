@@ -8,13 +8,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/sirupsen/logrus"
@@ -98,17 +96,13 @@ type timeouts struct{ dial, read, probeInterval, probe time.Duration }
 
 // DB is one followed database.
 type DB struct {
-	options      Options
-	log          *logrus.Entry
+	dialer
 	transactions atomic.Uint64
 	latestTerm   atomic.Uint64 // see noteTerm
-	timeouts     timeouts
 
-	calls    sync.RWMutex // held for reading by calls of the server, for writing by Renew, so that it cuts off no call
-	mu       sync.Mutex
-	conn     *conn                 // the latest; it may be gone
-	handlers []*cache.EventHandler // of Handle; changed as a whole
-	onRow    []*func(table, uuid string)
+	calls sync.RWMutex // held for reading by calls of the server, for writing by Renew, so that it cuts off no call
+	mu    sync.Mutex
+	conn  *conn // the latest; it may be gone
 }
 
 // A conn is one connection with a client of its own: libovsdb cannot abandon a call hanging in a dead socket, and
@@ -128,7 +122,7 @@ type conn struct {
 // Open connects to the first remote that answers and waits until its tables are read. A lost connection is renewed
 // by Run only. The error is one line with each remote and its problem.
 func Open(ctx context.Context, o Options) (*DB, error) {
-	db := &DB{options: o, log: o.Log, timeouts: o.timeouts}
+	db := &DB{dialer: dialer{options: o, log: o.Log, timeouts: o.timeouts}}
 	if db.timeouts == (timeouts{}) {
 		db.timeouts = timeouts{dialTimeout, readTimeout, probeInterval, probeTimeout}
 	}
@@ -169,46 +163,6 @@ func (db *DB) Close() {
 	defer db.mu.Unlock()
 	if db.conn != nil {
 		db.conn.drop(errors.New("closed"))
-	}
-}
-
-// Handle has h called for all changes of the cache, in order, on this and all later connections. Changes between
-// two connections are not reported, and some of a connection's first rows may be reported as added: compare in onUp
-// of Run. h must not block. After remove, a last call of h may still be running; nothing else of h is kept.
-func (db *DB) Handle(h cache.EventHandler) (remove func()) {
-	entry := &h
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	db.handlers = append(slices.Clone(db.handlers), entry)
-	return func() {
-		db.mu.Lock()
-		defer db.mu.Unlock()
-		db.handlers = slices.DeleteFunc(slices.Clone(db.handlers), func(other *cache.EventHandler) bool { return other == entry })
-	}
-}
-
-// each calls f with each handler.
-func (db *DB) each(f func(cache.EventHandler)) {
-	db.mu.Lock()
-	handlers := db.handlers
-	db.mu.Unlock()
-	for _, h := range handlers {
-		f(*h)
-	}
-}
-
-// dispatcher is the one handler of a connection's cache: a cache cannot remove a handler.
-func (db *DB) dispatcher() cache.EventHandler {
-	return &cache.EventHandlerFuncs{
-		AddFunc: func(table string, m model.Model) {
-			db.each(func(h cache.EventHandler) { h.OnAdd(table, m) })
-		},
-		UpdateFunc: func(table string, before, after model.Model) {
-			db.each(func(h cache.EventHandler) { h.OnUpdate(table, before, after) })
-		},
-		DeleteFunc: func(table string, m model.Model) {
-			db.each(func(h cache.EventHandler) { h.OnDelete(table, m) })
-		},
 	}
 }
 
@@ -350,29 +304,6 @@ func (db *DB) connect(ctx context.Context) error {
 func (c *conn) drop(why error) {
 	c.lose(why)
 	go c.client.Close()
-}
-
-// watch returns when the connection is gone or ctx ends. It probes the server every probeInterval.
-func (db *DB) watch(ctx context.Context, c *conn) {
-	ticker := time.NewTicker(db.timeouts.probeInterval)
-	defer ticker.Stop()
-	// While a server sends its tables to another client, it does not answer for about as long as c took to read
-	// them.
-	timeout := max(db.timeouts.probe, 2*c.took)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-c.gone.Done():
-			return
-		case <-ticker.C:
-			before := c.news.Load()
-			if err := c.probe(ctx, timeout); err != nil && ctx.Err() == nil && c.news.Load() == before { // else it is behind large updates
-				c.drop(fmt.Errorf("no answer to a probe: %w", err))
-				return
-			}
-		}
-	}
 }
 
 // probe sends an echo (RFC 7047 section 4.1.11).

@@ -12,18 +12,18 @@ import (
 )
 
 // read reads the tables of a new connection, without a limit as long as the server is alive.
-func (db *DB) read(ctx context.Context, c *conn) error {
+func (d *dialer) read(ctx context.Context, c *conn) error {
 	start := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		if err := db.watchReading(ctx, c); err != nil {
+		if err := d.watchReading(ctx, c); err != nil {
 			cancel(err)
 		}
 	}()
-	_, err := abandon(ctx, c.gone, func(ctx context.Context) (struct{}, error) { return struct{}{}, db.follow(ctx, c) })
+	_, err := abandon(ctx, c.gone, func(ctx context.Context) (struct{}, error) { return struct{}{}, d.follow(ctx, c) })
 	cancel(nil)
 	<-watched
 	c.took = time.Since(start)
@@ -32,9 +32,9 @@ func (db *DB) read(ctx context.Context, c *conn) error {
 
 // watchReading logs the progress of a connection reading its tables, and returns an error if the server does not
 // answer on another connection either. On the first connection, no reply overtakes the tables.
-func (db *DB) watchReading(ctx context.Context, c *conn) error {
+func (d *dialer) watchReading(ctx context.Context, c *conn) error {
 	rows := c.rows()
-	ticker := time.NewTicker(db.timeouts.probeInterval)
+	ticker := time.NewTicker(d.timeouts.probeInterval)
 	defer ticker.Stop()
 	for start := time.Now(); ; {
 		select {
@@ -42,8 +42,8 @@ func (db *DB) watchReading(ctx context.Context, c *conn) error {
 			return nil
 		case <-ticker.C:
 		}
-		db.log.WithField("remote", c.remote).Infof("reading %s: %d rows so far, in %.0f s", db.options.Name, rows(), time.Since(start).Seconds())
-		if err := db.alive(ctx, c.remote); err != nil && ctx.Err() == nil {
+		d.log.WithField("remote", c.remote).Infof("reading %s: %d rows so far, in %.0f s", d.options.Name, rows(), time.Since(start).Seconds())
+		if err := d.alive(ctx, c.remote); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("reading the tables: the server no longer answers: %w", err)
 		}
 	}
@@ -66,13 +66,13 @@ func (c *conn) rows() func() int {
 }
 
 // alive is an error if a remote does not answer on a connection of its own.
-func (db *DB) alive(ctx context.Context, remote string) error {
-	c, err := db.bareConn(remote)
+func (d *dialer) alive(ctx context.Context, remote string) error {
+	c, err := d.bareConn(remote)
 	if err != nil {
 		return err
 	}
 	defer c.drop(errNotNeeded)
-	ctx, cancel := context.WithTimeout(ctx, db.timeouts.read)
+	ctx, cancel := context.WithTimeout(ctx, d.timeouts.read)
 	defer cancel()
 	_, err = abandon(ctx, c.gone, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.connect(ctx) })
 	return err
@@ -81,25 +81,25 @@ func (db *DB) alive(ctx context.Context, remote string) error {
 // follow reads the tables, in one monitor. The method is monitor_cond: monitor_cond_since would save nothing, see
 // TestNoHistory. The dispatcher comes last: libovsdb would queue an event for each row read, and a full queue drops
 // events.
-func (db *DB) follow(ctx context.Context, c *conn) error {
+func (d *dialer) follow(ctx context.Context, c *conn) error {
 	requests := map[string]ovsdb.MonitorRequest{}
-	tables := db.options.Tables
+	tables := d.options.Tables
 	if len(tables) == 0 {
-		for name := range db.options.Model.Types() {
+		for name := range d.options.Model.Types() {
 			tables = append(tables, Table{Name: name})
 		}
 	}
 	for _, t := range tables {
 		if len(t.Columns) == 0 {
-			t.Columns = columns(db.options.Model.Types()[t.Name])
+			t.Columns = columns(d.options.Model.Types()[t.Name])
 		}
 		requests[t.Name] = ovsdb.MonitorRequest{Columns: t.Columns, Where: t.Where, Select: ovsdb.NewDefaultMonitorSelect()}
 	}
-	if _, err := c.rpc.Call(ctx, ovsdb.ConditionalMonitorRPC, ovsdb.NewMonitorArgs(db.options.Model.Name(), "rows", requests)...); err != nil {
+	if _, err := c.rpc.Call(ctx, ovsdb.ConditionalMonitorRPC, ovsdb.NewMonitorArgs(d.options.Model.Name(), "rows", requests)...); err != nil {
 		return fmt.Errorf("reading the tables: %w", err)
 	}
 	if cache := c.client.Cache(); cache != nil { // else it is lost already
-		cache.AddEventHandler(db.dispatcher())
+		cache.AddEventHandler(d.listeners.dispatcher())
 	}
 	c.told.Store(true)
 	return nil
