@@ -66,7 +66,7 @@ func (p *Pool) ResumeAt(marks []netip.Addr) {
 }
 
 // Marks returns the addresses at which the rounds resume after a restart, so that no address
-// handed out recently comes next. It returns nil until Take has handed out an address.
+// handed out recently comes next. It returns nil until Allocate has handed out an address.
 func (p *Pool) Marks() (marks []netip.Addr) {
 	for i, r := range p.rounds {
 		if a, ok := ipnet.Nth(p.subnets[i], r.mark); ok && r.mark != 0 {
@@ -107,9 +107,9 @@ func (p *Pool) Claim(k Key, ip netip.Addr) bool {
 	return true
 }
 
-// Pass makes Take continue after ips, handed out in an earlier run, unless the marks of
+// Pass makes Allocate continue after ips, handed out in an earlier run, unless the marks of
 // that run are known. Addresses chosen by users must not be passed: the last address of
-// a subnet would restart the round, and Take would hand out the address of a pod just
+// a subnet would restart the round, and Allocate would hand out the address of a pod just
 // deleted.
 func (p *Pool) Pass(ips []netip.Addr) {
 	for i, s := range p.subnets {
