@@ -393,7 +393,7 @@ func TestWhatNoPodMaySend(t *testing.T) {
 	for i, a := range list {
 		a.comesNowhere(t, taps, fmt.Appendf(nil, "<attack %02d>", i))
 	}
-	const misled = "ip -6 route | grep -e ra -e bad -e fe80::858 || ip -6 address | grep bad || :"
+	const misled = "ip -6 route | grep -e ra -e 2001:db8:bad -e fe80::858 || ip -6 address | grep 2001:db8:bad || :"
 	for _, netns := range []string{p["near"].Netns, cluster.Node("minion1").Netns()} {
 		if text := output(t, world.Endpoint{Netns: netns}, misled); text != "" {
 			t.Errorf("somebody listens to router advertisements: %s", text)
