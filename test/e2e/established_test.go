@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -85,7 +86,7 @@ func openTalk(t *testing.T, text string, p probe.Probe) talk {
 	eventually(t, text+" opens", func() (ok bool) {
 		var err error
 		if s, err = p.Open(ctx); err != nil {
-			t.Logf("%s: %v: trying again", text, err)
+			t.Logf("%s: %v: trying again with an empty cache of flows", text, errors.Join(err, cluster.ForgetFlows(ctx)))
 		}
 		return err == nil
 	})
