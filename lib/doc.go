@@ -49,6 +49,8 @@
 //	lib/ovsdb/jsonrpc      the messages of an OVSDB server: rows and transactions, encoded and decoded
 //	lib/ovsdb/southbound   the Southbound database: hosts, logical ports, addresses that routers answer for
 //	lib/ovsdb/vswitch      the local Open vSwitch: bridges, ports, external_ids, ovn-installed
+//	lib/ovsdb/vswitch/confdb the database of the local Open vSwitch: find rows, plan changes, commit, wait
+//	lib/ovsdb/vswitch/ovncontroller settings of the host's ovn-controller in that database
 //	lib/ovsdb/vswitchdb    the tables of the local Open vSwitch, generated from its schema
 //	lib/ovsdb/sbdb         the tables of the Southbound database, generated from its schema
 //	lib/link               network interfaces by netlink: veth pairs, addresses, routes, namespaces

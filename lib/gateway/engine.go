@@ -418,7 +418,7 @@ func (e *engine) readPorts(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading Open vSwitch's database: %w", err)
 	}
-	avoided, err := e.sw.AvoidZeroSNAT(reading)
+	avoided, err := e.sw.Controller().AvoidZeroSNAT(reading)
 	if err != nil {
 		return err
 	}

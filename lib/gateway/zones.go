@@ -17,7 +17,7 @@ func (e *engine) setDatapath(router, uuid string) {
 func (e *engine) expireSYNs(ctx context.Context, routers []string) error {
 	writing, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
-	changed, err := e.sw.ExpireSYNs(writing, routers)
+	changed, err := e.sw.Controller().ExpireSYNs(writing, routers)
 	if changed {
 		e.log.Info("conntrack of the userspace datapath: updated the timeouts of unanswered SYNs in zones of gateways")
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // P9: the loss of the first packet of a connection costs a second, not the connection. At a gateway's NodePort it would
-// cost the connection on the userspace datapath, without the timeouts of the gateway helper (vswitch.ExpireSYNs).
+// cost the connection on the userspace datapath, without the timeouts of the gateway helper (ovncontroller.Settings.ExpireSYNs).
 func TestALostSYNCostsNoConnection(t *testing.T) {
 	list := pods(t, map[string]string{"web-a": "minion1", "client": "minion2"})
 	surround(t)

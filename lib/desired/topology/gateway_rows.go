@@ -198,8 +198,8 @@ func (in inside) notInside(name string) nb.Row {
 }
 
 // notRepeated returns the policy that drops repeated SYNs to load balancers that conntrack of the userspace datapath
-// translated before OVN's flows: OVN would not apply SNAT to them. By vswitch.ExpireSYNs the next one is a new
-// connection.
+// translated before OVN's flows: OVN would not apply SNAT to them. By ovncontroller.ExpireSYNs the next one is a
+// new connection.
 func notRepeated(name string) nb.Row {
 	router := names.GatewayRouter(name)
 	return nb.Row{

@@ -52,7 +52,7 @@ func (f *Firewall) Check(ctx context.Context, interfaces []string) error {
 		chains = append(chains, strings.ReplaceAll(d.Table, " ", "/")+"/"+d.Chain)
 	}
 	slices.Sort(chains)
-	if _, err := f.Switch.SetCMSOption(ctx, names.FirewallOption, strings.Join(chains, "+")); err != nil {
+	if _, err := f.Switch.Controller().SetCMSOption(ctx, names.FirewallOption, strings.Join(chains, "+")); err != nil {
 		return err
 	}
 	if len(texts) == 0 {

@@ -44,7 +44,7 @@ func (m MTU) Check(ctx context.Context, node string) error {
 	if len(tunnels) > 0 {
 		t = config.Narrowest(tunnels)
 	}
-	if _, err := m.Switch.SetCMSOption(ctx, names.MTUOption, t.Report(m.Config.MTU)); err != nil {
+	if _, err := m.Switch.Controller().SetCMSOption(ctx, names.MTUOption, t.Report(m.Config.MTU)); err != nil {
 		return err
 	}
 	pods := m.checkPods(ctx, node)
@@ -70,7 +70,7 @@ func (m MTU) checkPods(ctx context.Context, node string) error {
 	if len(ports) > 0 {
 		count = strconv.Itoa(len(ports))
 	}
-	if _, err := m.Switch.SetCMSOption(ctx, names.PodMTUOption, count); err != nil || len(ports) == 0 {
+	if _, err := m.Switch.Controller().SetCMSOption(ctx, names.PodMTUOption, count); err != nil || len(ports) == 0 {
 		return err
 	}
 	return Problem{"PodMTUTooLarge", fmt.Errorf("node %s: pods with a larger MTU than ovn-k8s-mtu %d: %d, logical port %s first: their large packets do not reach other pods: delete these pods, to have them made again",

@@ -169,7 +169,7 @@ func (d *Declarer) declare(ctx context.Context) error {
 		return nil
 	}
 	var before, now []string
-	_, err := d.sw.EditCMSOption(ctx, names.GatewayDownOption, func(was string) string {
+	_, err := d.sw.Controller().EditCMSOption(ctx, names.GatewayDownOption, func(was string) string {
 		before, now = names.SplitModes(was), nil
 		for mode, v := range verdicts {
 			if v == down || v == undecided && slices.Contains(before, mode) {

@@ -21,7 +21,7 @@ import (
 // node only this row changes.
 const restoreAfter = 10 * time.Second
 
-// A Guard follows restarts of ovs-vswitchd, see vswitch.WaitUnlessEmpty.
+// A Guard follows restarts of ovs-vswitchd, see ovncontroller.Settings.WaitUnlessEmpty.
 type Guard struct {
 	sw     *vswitch.Switch
 	bridge ofctl.Bridge
@@ -80,7 +80,7 @@ func (g *Guard) suspend(ctx context.Context) (empty bool, err error) {
 	if err != nil || !empty {
 		return false, err
 	}
-	changed, err := g.sw.WaitUnlessEmpty(ctx, true)
+	changed, err := g.sw.Controller().WaitUnlessEmpty(ctx, true)
 	if changed {
 		g.log.Infof("%s has no flows: ovn-controller writes them without waiting", g.bridge.Name)
 	}
@@ -94,7 +94,7 @@ func (g *Guard) restore(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	if err == nil {
-		_, err = g.sw.WaitUnlessEmpty(ctx, false)
+		_, err = g.sw.Controller().WaitUnlessEmpty(ctx, false)
 	}
 	return err == nil, err
 }

@@ -69,7 +69,7 @@ func (h *Host) CheckTunnels() error {
 // SpareConnections configures Open vSwitch to keep connections alive during restarts of OVN's and Open vSwitch's
 // daemons.
 func (h *Host) SpareConnections(ctx context.Context) error {
-	_, err1 := h.Switch.AvoidZeroSNAT(ctx)
-	_, err2 := h.Switch.KeepFlows(ctx)
+	_, err1 := h.Switch.Controller().AvoidZeroSNAT(ctx)
+	_, err2 := h.Switch.Controller().KeepFlows(ctx)
 	return errors.Join(err1, err2)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"ovn-k8s/lib/daemon"
-	"ovn-k8s/lib/ovsdb/vswitch"
+	"ovn-k8s/lib/ovsdb/vswitch/confdb"
 	"ovn-k8s/lib/settings"
 )
 
@@ -123,7 +123,7 @@ func (r *Reporter) patiently(ctx context.Context, what string, work func(context
 	last := ""
 	try := func() error {
 		err := bounded(ctx, work)
-		if settings.IsWrong(err) || vswitch.IsConflict(err) {
+		if settings.IsWrong(err) || confdb.IsConflict(err) {
 			return backoff.Permanent(err)
 		}
 		return err

@@ -23,7 +23,7 @@ func TestSetCMSOption(t *testing.T) {
 		if step.before != "" {
 			n.vsctl("set", "Open_vSwitch", ".", `external_ids:ovn-cms-options="`+step.before+`"`)
 		}
-		changed, err := s.SetCMSOption(t.Context(), "a", step.value)
+		changed, err := s.Controller().SetCMSOption(t.Context(), "a", step.value)
 		if err != nil || changed != step.changes {
 			t.Errorf("%q: changed %v, %v", step.before, changed, err)
 		}

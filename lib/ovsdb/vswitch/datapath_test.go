@@ -20,7 +20,7 @@ func TestAvoidZeroSNAT(t *testing.T) {
 			n.vsctl("set", "Open_vSwitch", ".", "ovs_version="+"\""+step.version+"\"", "--", "set", "Datapath", id, capability+"=true")
 		}
 		before := has()
-		avoided, err := s.AvoidZeroSNAT(t.Context())
+		avoided, err := s.Controller().AvoidZeroSNAT(t.Context())
 		if err != nil || avoided != step.avoids {
 			t.Errorf("release %q: %v, %v, want %v", step.version, avoided, err, step.avoids)
 		}

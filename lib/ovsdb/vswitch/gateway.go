@@ -14,6 +14,7 @@ import (
 
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb/vswitch/confdb"
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
@@ -37,7 +38,7 @@ type GatewayPort struct {
 }
 
 // A gatewayPlan is one of the consecutive transactions for a GatewayPort.
-type gatewayPlan func(context.Context, client.Client, GatewayPort) (plan, error)
+type gatewayPlan func(context.Context, client.Client, GatewayPort) (confdb.Plan, error)
 
 func gatewayPlans() []gatewayPlan {
 	return []gatewayPlan{planGatewayStale, planOwnBridge, planDeclared, planInside, planOutside, planPin}
@@ -55,8 +56,8 @@ func (s *Switch) EnsureGatewayPort(ctx context.Context, p GatewayPort) error {
 	if p.NIC == "" {
 		return nil
 	}
-	if err := s.awaitDevice(ctx, 0, names.IntegrationBridge, p.NIC, nil); err != nil {
-		return fmt.Errorf("waiting for network device %s: %w%s", p.NIC, err, s.hint(ctx, err))
+	if err := s.AwaitDevice(ctx, 0, names.IntegrationBridge, p.NIC, nil); err != nil {
+		return fmt.Errorf("waiting for network device %s: %w", p.NIC, err)
 	}
 	return nil
 }
@@ -72,11 +73,11 @@ func (s *Switch) RemoveGatewayPort(ctx context.Context, gateway string) error {
 
 func (s *Switch) runGatewayPlans(ctx context.Context, p GatewayPort, plans []gatewayPlan) error {
 	for _, build := range plans {
-		done, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) { return build(ctx, c, p) })
+		cfg, err := s.Converge(ctx, func(c client.Client) (confdb.Plan, error) { return build(ctx, c, p) })
 		if err != nil {
 			return err
 		}
-		if err := s.awaitApplied(ctx, done, cfg); err != nil {
+		if err := s.awaitPlan(ctx, cfg); err != nil {
 			return err
 		}
 	}
@@ -91,14 +92,14 @@ func (s *Switch) PlanGatewayPort(ctx context.Context, p GatewayPort) ([]string, 
 		plans = noGatewayPlans()
 	}
 	var lines []string
-	err := s.read(ctx, func(c client.Client) error {
+	err := s.Read(ctx, func(c client.Client) error {
 		lines = nil
 		for _, build := range plans {
 			pl, err := build(ctx, c, p)
 			if err != nil {
 				return err
 			}
-			for _, l := range pl.lines {
+			for _, l := range pl.Lines {
 				if !slices.Contains(lines, l) { // two plans may need the same bridge
 					lines = append(lines, l)
 				}
@@ -142,50 +143,50 @@ func patchPort(name, peer string, ids map[string]string) *vswitchdb.Interface {
 	return &vswitchdb.Interface{Name: name, Type: "patch", Options: map[string]string{"peer": peer}, ExternalIDs: ids}
 }
 
-func planInside(ctx context.Context, c client.Client, p GatewayPort) (plan, error) {
-	return planPort(ctx, c, names.IntegrationBridge, newPort{iface: p.inside()})
+func planInside(ctx context.Context, c client.Client, p GatewayPort) (confdb.Plan, error) {
+	return planPort(ctx, c, names.IntegrationBridge, confdb.NewPort{Iface: p.inside()})
 }
 
-func planOutside(ctx context.Context, c client.Client, p GatewayPort) (plan, error) {
+func planOutside(ctx context.Context, c client.Client, p GatewayPort) (confdb.Plan, error) {
 	if p.Bridge == "" {
-		return plan{}, nil
+		return confdb.Plan{}, nil
 	}
-	return planPort(ctx, c, p.Bridge, newPort{iface: p.outside(), isolated: !p.Own})
+	return planPort(ctx, c, p.Bridge, confdb.NewPort{Iface: p.outside(), Isolated: !p.Own})
 }
 
 // planPort plans a port of a bridge. A port of another logical port is a conflict, unless it has our tag.
-func planPort(ctx context.Context, c client.Client, bridge string, n newPort) (plan, error) {
-	var pl plan
-	want := n.iface
-	port, iface, err := findPort(ctx, c, bridge, want.Name)
+func planPort(ctx context.Context, c client.Client, bridge string, n confdb.NewPort) (confdb.Plan, error) {
+	var pl confdb.Plan
+	want := n.Iface
+	port, iface, err := confdb.FindPort(ctx, c, bridge, want.Name)
 	if err != nil {
 		return pl, err
 	}
 	if port == nil {
-		err = addPort(ctx, c, &pl, bridge, n)
+		err = confdb.AddPort(ctx, c, &pl, bridge, n)
 		return pl, err
 	}
 	id := iface.ExternalIDs[names.IfaceID]
 	if id != "" && id != want.ExternalIDs[names.IfaceID] && iface.ExternalIDs[names.GatewayTag] != want.ExternalIDs[names.GatewayTag] {
-		return pl, conflict("%s is a port of %s already, for logical port %s", want.Name, bridge, id)
+		return pl, confdb.Conflict("%s is a port of %s already, for logical port %s", want.Name, bridge, id)
 	}
-	if n.isolated {
-		if err := planIsolation(c, &pl, port); err != nil {
+	if n.Isolated {
+		if err := confdb.Isolate(c, &pl, port); err != nil {
 			return pl, err
 		}
 	}
 	want.UUID = iface.UUID
 	var fields []any
 	if iface.Type != want.Type {
-		pl.say("set Interface %s type=%s (was %q)", want.Name, want.Type, iface.Type)
+		pl.Say("set Interface %s type=%s (was %q)", want.Name, want.Type, iface.Type)
 		fields = append(fields, &want.Type)
 	}
 	if want.Options["peer"] != iface.Options["peer"] {
-		pl.say("set Interface %s options:peer=%s (was %s)", want.Name, want.Options["peer"], iface.Options["peer"])
+		pl.Say("set Interface %s options:peer=%s (was %s)", want.Name, want.Options["peer"], iface.Options["peer"])
 		fields = append(fields, &want.Options)
 	}
 	if len(fields) > 0 {
-		if err := pl.add(c.Where(want).Update(want, fields...)); err != nil {
+		if err := pl.Add(c.Where(want).Update(want, fields...)); err != nil {
 			return pl, err
 		}
 	}
@@ -193,42 +194,42 @@ func planPort(ctx context.Context, c client.Client, bridge string, n newPort) (p
 	if iface.ExternalIDs[names.FormerNIC] != "" {
 		delete(keys, names.FormerNIC) // the first record stays: since then the NIC has no configuration
 	}
-	err = setKeys(c, &pl, iface, keys, nil)
+	err = confdb.SetKeys(c, &pl, iface, keys, nil)
 	return pl, err
 }
 
 // planOwnBridge makes a bridge of our own. It forwards like an ordinary switch, and has the datapath type of
 // br-int, as patch ports require.
-func planOwnBridge(ctx context.Context, c client.Client, p GatewayPort) (plan, error) {
-	var pl plan
+func planOwnBridge(ctx context.Context, c client.Client, p GatewayPort) (confdb.Plan, error) {
+	var pl confdb.Plan
 	if !p.Own {
 		return pl, nil
 	}
-	top, err := root(ctx, c)
+	top, err := confdb.Root(ctx, c)
 	if err != nil {
 		return pl, err
 	}
 	kind, integration := top.ExternalIDs["ovn-bridge-datapath-type"], &vswitchdb.Bridge{Name: names.IntegrationBridge}
-	if ok, err := get(ctx, c, integration); err != nil {
+	if ok, err := confdb.Get(ctx, c, integration); err != nil {
 		return pl, err
 	} else if ok {
 		kind = integration.DatapathType
 	}
 	br := &vswitchdb.Bridge{Name: p.Bridge}
-	if found, err := get(ctx, c, br); err != nil || found {
+	if found, err := confdb.Get(ctx, c, br); err != nil || found {
 		switch {
 		case err != nil:
 		case br.ExternalIDs[names.GatewayTag] != p.Gateway:
-			err = conflict("there is a bridge %s that is not ours: rename or delete it", p.Bridge)
+			err = confdb.Conflict("there is a bridge %s that is not ours: rename or delete it", p.Bridge)
 		case br.DatapathType != kind:
-			pl.say("set Bridge %s datapath_type=%q (was %q)", br.Name, kind, br.DatapathType)
+			pl.Say("set Bridge %s datapath_type=%q (was %q)", br.Name, kind, br.DatapathType)
 			br.DatapathType = kind
-			err = pl.add(c.Where(br).Update(br, &br.DatapathType))
+			err = pl.Add(c.Where(br).Update(br, &br.DatapathType))
 		}
 		return pl, err
 	}
-	pl.say("add bridge %s", p.Bridge)
-	local, err := insertPort(c, &pl, "local_", newPort{iface: &vswitchdb.Interface{Name: p.Bridge, Type: "internal"}})
+	pl.Say("add bridge %s", p.Bridge)
+	local, err := confdb.InsertPort(c, &pl, "local_", confdb.NewPort{Iface: &vswitchdb.Interface{Name: p.Bridge, Type: "internal"}})
 	if err != nil {
 		return pl, err
 	}
@@ -237,31 +238,31 @@ func planOwnBridge(ctx context.Context, c client.Client, p GatewayPort) (plan, e
 		UUID: "new_bridge", Name: p.Bridge, Ports: []string{local}, FailMode: &standalone, DatapathType: kind,
 		ExternalIDs: map[string]string{names.GatewayTag: p.Gateway},
 	}
-	if err := pl.add(c.Create(br)); err != nil {
+	if err := pl.Add(c.Create(br)); err != nil {
 		return pl, err
 	}
-	return pl, pl.add(c.Where(top).Mutate(top, model.Mutation{Field: &top.Bridges, Mutator: libovsdb.MutateOperationInsert, Value: []string{br.UUID}}))
+	return pl, pl.Add(c.Where(top).Mutate(top, model.Mutation{Field: &top.Bridges, Mutator: libovsdb.MutateOperationInsert, Value: []string{br.UUID}}))
 }
 
 // planPin pins a shared bridge's MAC, because the gateway's router has the same MAC. Without a pin, a bridge takes
 // the MAC of its lowest port.
-func planPin(ctx context.Context, c client.Client, p GatewayPort) (plan, error) {
-	var pl plan
+func planPin(ctx context.Context, c client.Client, p GatewayPort) (confdb.Plan, error) {
+	var pl confdb.Plan
 	if p.Bridge == "" || p.Own {
 		return pl, nil
 	}
 	br := &vswitchdb.Bridge{Name: p.Bridge}
-	if ok, err := get(ctx, c, br); err != nil || !ok || br.OtherConfig["hwaddr"] != "" {
+	if ok, err := confdb.Get(ctx, c, br); err != nil || !ok || br.OtherConfig["hwaddr"] != "" {
 		return pl, err
 	}
-	pl.say("set Bridge %s other_config:hwaddr=%s (was unset)", p.Bridge, p.MAC)
-	return pl, pl.add(c.Where(br).Mutate(br,
+	pl.Say("set Bridge %s other_config:hwaddr=%s (was unset)", p.Bridge, p.MAC)
+	return pl, pl.Add(c.Where(br).Mutate(br,
 		model.Mutation{Field: &br.OtherConfig, Mutator: libovsdb.MutateOperationInsert, Value: map[string]string{"hwaddr": p.MAC}},
 		model.Mutation{Field: &br.ExternalIDs, Mutator: libovsdb.MutateOperationInsert, Value: map[string]string{names.PinnedBy: p.Gateway}}))
 }
 
 // planGatewayStale removes unwanted rows tagged with the gateway: ports, bridges of our own, and pinned MACs.
-func planGatewayStale(ctx context.Context, c client.Client, p GatewayPort) (plan, error) {
+func planGatewayStale(ctx context.Context, c client.Client, p GatewayPort) (confdb.Plan, error) {
 	keep := map[string]bool{}
 	if p.IfaceID != "" {
 		keep[p.inside().Name] = true
@@ -271,8 +272,8 @@ func planGatewayStale(ctx context.Context, c client.Client, p GatewayPort) (plan
 	}
 	var ifaces []*vswitchdb.Interface
 	var bridges []*vswitchdb.Bridge
-	if err := errors.Join(list(ctx, c, &ifaces), list(ctx, c, &bridges)); err != nil {
-		return plan{}, err
+	if err := errors.Join(confdb.List(ctx, c, &ifaces), confdb.List(ctx, c, &bridges)); err != nil {
+		return confdb.Plan{}, err
 	}
 	doomed := map[string]bool{}
 	for _, i := range ifaces {
@@ -280,16 +281,16 @@ func planGatewayStale(ctx context.Context, c client.Client, p GatewayPort) (plan
 			doomed[i.Name] = true
 		}
 	}
-	var pl plan
+	var pl confdb.Plan
 	if len(doomed) > 0 {
 		var err error
-		if pl, err = planDelete(ctx, c, doomed); err != nil {
+		if pl, err = confdb.DeletePorts(ctx, c, doomed); err != nil {
 			return pl, err
 		}
 	}
 	slices.SortFunc(bridges, func(a, b *vswitchdb.Bridge) int { return strings.Compare(a.Name, b.Name) })
 	for _, br := range bridges {
-		if err := pl.releaseBridge(ctx, c, br, p); err != nil {
+		if err := releaseBridge(ctx, c, &pl, br, p); err != nil {
 			return pl, err
 		}
 	}
@@ -298,23 +299,23 @@ func planGatewayStale(ctx context.Context, c client.Client, p GatewayPort) (plan
 
 // releaseBridge deletes a bridge of the gateway's own, or removes the MAC pinned for the gateway, unless want has
 // this bridge.
-func (p *plan) releaseBridge(ctx context.Context, c client.Client, br *vswitchdb.Bridge, want GatewayPort) error {
+func releaseBridge(ctx context.Context, c client.Client, pl *confdb.Plan, br *vswitchdb.Bridge, want GatewayPort) error {
 	if br.Name == want.Bridge {
 		return nil
 	}
 	if br.ExternalIDs[names.GatewayTag] == want.Gateway {
-		p.say("delete bridge %s", br.Name)
-		top, err := root(ctx, c)
+		pl.Say("delete bridge %s", br.Name)
+		top, err := confdb.Root(ctx, c)
 		if err != nil {
 			return err
 		}
-		return p.add(c.Where(top).Mutate(top, model.Mutation{Field: &top.Bridges, Mutator: libovsdb.MutateOperationDelete, Value: []string{br.UUID}}))
+		return pl.Add(c.Where(top).Mutate(top, model.Mutation{Field: &top.Bridges, Mutator: libovsdb.MutateOperationDelete, Value: []string{br.UUID}}))
 	}
 	if br.ExternalIDs[names.PinnedBy] != want.Gateway {
 		return nil
 	}
-	p.say("remove Bridge %s other_config:hwaddr (was %s)", br.Name, br.OtherConfig["hwaddr"])
-	return p.add(c.Where(br).Mutate(br,
+	pl.Say("remove Bridge %s other_config:hwaddr (was %s)", br.Name, br.OtherConfig["hwaddr"])
+	return pl.Add(c.Where(br).Mutate(br,
 		model.Mutation{Field: &br.OtherConfig, Mutator: libovsdb.MutateOperationDelete, Value: []string{"hwaddr"}},
 		model.Mutation{Field: &br.ExternalIDs, Mutator: libovsdb.MutateOperationDelete, Value: []string{names.PinnedBy}}))
 }

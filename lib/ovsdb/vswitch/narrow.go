@@ -9,6 +9,7 @@ import (
 
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/vswitch/confdb"
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
@@ -19,12 +20,11 @@ import (
 // The Switch serves AttachPort, DetachWhere, DatapathType, WaitInstalled, ExternalIDs, and Interfaces without
 // bridges. If the port exists already, AttachPort and DetachWhere connect once more to follow all rows.
 func ConnectFor(ctx context.Context, rundir string, ports []string, ifaceID string) (*Switch, error) {
-	s, err := connect(ctx, rundir, narrow(ports, ifaceID), nil)
+	db, err := confdb.Connect(ctx, rundir, narrow(ports, ifaceID), nil)
 	if err != nil {
 		return nil, err
 	}
-	s.widen = func(ctx context.Context) (*Switch, error) { return Connect(ctx, rundir, nil) }
-	return s, nil
+	return &Switch{db, func(ctx context.Context) (*Switch, error) { return Connect(ctx, rundir, nil) }}, nil
 }
 
 // narrow are the tables for ConnectFor. Columns changed by other ports, such as the ports of a bridge, are not
@@ -51,7 +51,7 @@ func (s *Switch) suffices(ctx context.Context, c client.Client, port string) err
 	if s.widen == nil {
 		return nil
 	}
-	there, err := get(ctx, c, &vswitchdb.Port{Name: port})
+	there, err := confdb.Get(ctx, c, &vswitchdb.Port{Name: port})
 	if there {
 		return errNarrow
 	}
@@ -68,5 +68,5 @@ func (s *Switch) widely(ctx context.Context, f func(*Switch) error) error {
 	if err := f(all); err != nil {
 		return err
 	}
-	return s.read(ctx, func(client.Client) error { return nil })
+	return s.Read(ctx, func(client.Client) error { return nil })
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/client"
 
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb/vswitch/confdb"
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
@@ -25,7 +26,7 @@ type PodPort struct {
 	// no limit.
 	IngressRate int64
 	// EgressRate limits the traffic from the pod, as in egress-bandwidth. It works with the kernel's datapath only:
-	// the userspace datapath takes packets from a device before the kernel's policer sees them, so there a limit
+	// the confdb.Userspace datapath takes packets from a device before the kernel's policer sees them, so there a limit
 	// must be set at the pod's end of the pair.
 	EgressRate int64
 }
@@ -45,9 +46,9 @@ type Interface struct {
 // AttachPort adds the port to its bridge, which must exist, or corrects it, in one transaction. It does not wait:
 // see WaitInstalled.
 func (s *Switch) AttachPort(ctx context.Context, p PodPort) error {
-	_, _, err := s.converge(ctx, func(c client.Client) (plan, error) {
+	_, err := s.Converge(ctx, func(c client.Client) (confdb.Plan, error) {
 		if err := s.suffices(ctx, c, p.Name); err != nil {
-			return plan{}, err
+			return confdb.Plan{}, err
 		}
 		return planPod(ctx, c, p)
 	})
@@ -60,35 +61,35 @@ func (s *Switch) AttachPort(ctx context.Context, p PodPort) error {
 	return nil
 }
 
-func planPod(ctx context.Context, c client.Client, p PodPort) (plan, error) {
-	var pl plan
+func planPod(ctx context.Context, c client.Client, p PodPort) (confdb.Plan, error) {
+	var pl confdb.Plan
 	br := &vswitchdb.Bridge{Name: p.Bridge}
-	if ok, err := get(ctx, c, br); !ok || err != nil {
+	if ok, err := confdb.Get(ctx, c, br); !ok || err != nil {
 		if err == nil {
 			err = fmt.Errorf("there is no bridge %s", p.Bridge)
 		}
 		return pl, err
 	}
 	want := &vswitchdb.Interface{Name: p.Name, ExternalIDs: p.ExternalIDs}
-	if br.DatapathType != userspace {
+	if br.DatapathType != confdb.Userspace {
 		want.IngressPolicingRate, want.IngressPolicingBurst = policing(p.EgressRate)
 	}
-	port, iface, err := findPort(ctx, c, p.Bridge, p.Name)
+	port, iface, err := confdb.FindPort(ctx, c, p.Bridge, p.Name)
 	if err != nil {
 		return pl, err
 	}
 	if port == nil {
-		err = addPort(ctx, c, &pl, p.Bridge, newPort{iface: want, qos: shaper(p)})
+		err = confdb.AddPort(ctx, c, &pl, p.Bridge, confdb.NewPort{Iface: want, QoS: shaper(p)})
 		return pl, err
 	}
 	if iface.IngressPolicingRate != want.IngressPolicingRate || iface.IngressPolicingBurst != want.IngressPolicingBurst {
-		pl.say("set Interface %s ingress_policing_rate=%d (was %d)", p.Name, want.IngressPolicingRate, iface.IngressPolicingRate)
+		pl.Say("set Interface %s ingress_policing_rate=%d (was %d)", p.Name, want.IngressPolicingRate, iface.IngressPolicingRate)
 		want.UUID = iface.UUID
-		if err := pl.add(c.Where(want).Update(want, &want.IngressPolicingRate, &want.IngressPolicingBurst)); err != nil {
+		if err := pl.Add(c.Where(want).Update(want, &want.IngressPolicingRate, &want.IngressPolicingBurst)); err != nil {
 			return pl, err
 		}
 	}
-	if err := setKeys(c, &pl, iface, p.ExternalIDs, stale(iface, p.ExternalIDs)); err != nil {
+	if err := confdb.SetKeys(c, &pl, iface, p.ExternalIDs, stale(iface, p.ExternalIDs)); err != nil {
 		return pl, err
 	}
 	err = setShaper(ctx, c, &pl, port, p)
@@ -123,7 +124,7 @@ func policing(rate int64) (kbps, burst int) {
 	return kbps, max(kbps/10, minBurst)
 }
 
-// shaper returns the QoS row limiting the traffic to a pod, or nil. With the userspace datapath linux-htb works as
+// shaper returns the QoS row limiting the traffic to a pod, or nil. With the confdb.Userspace datapath linux-htb works as
 // well, since packets are sent through a socket; egress-policer is for DPDK's devices alone (measured with 3.1).
 func shaper(p PodPort) *vswitchdb.QoS {
 	if p.IngressRate <= 0 {
@@ -137,12 +138,12 @@ func shaper(p PodPort) *vswitchdb.QoS {
 }
 
 // setShaper gives a port its desired QoS row, and deletes an unused one.
-func setShaper(ctx context.Context, c client.Client, pl *plan, port *vswitchdb.Port, p PodPort) error {
+func setShaper(ctx context.Context, c client.Client, pl *confdb.Plan, port *vswitchdb.Port, p PodPort) error {
 	want := shaper(p)
 	var old *vswitchdb.QoS
 	if port.QOS != nil {
 		old = &vswitchdb.QoS{UUID: *port.QOS}
-		if ok, err := get(ctx, c, old); !ok || err != nil {
+		if ok, err := confdb.Get(ctx, c, old); !ok || err != nil {
 			return err
 		}
 		if want != nil && old.Type == want.Type && maps.Equal(old.OtherConfig, want.OtherConfig) {
@@ -154,20 +155,20 @@ func setShaper(ctx context.Context, c client.Client, pl *plan, port *vswitchdb.P
 	}
 	changed := &vswitchdb.Port{UUID: port.UUID}
 	if want == nil {
-		pl.say("remove QoS of port %s", p.Name)
+		pl.Say("remove QoS of port %s", p.Name)
 	} else {
-		pl.say("set QoS of port %s to %s bit/s", p.Name, want.OtherConfig["max-rate"])
+		pl.Say("set QoS of port %s to %s bit/s", p.Name, want.OtherConfig["max-rate"])
 		want.UUID = "new_qos"
 		changed.QOS = &want.UUID
-		if err := pl.add(c.Create(want)); err != nil {
+		if err := pl.Add(c.Create(want)); err != nil {
 			return err
 		}
 	}
-	if err := pl.add(c.Where(changed).Update(changed, &changed.QOS)); err != nil {
+	if err := pl.Add(c.Where(changed).Update(changed, &changed.QOS)); err != nil {
 		return err
 	}
 	if old != nil && old.ExternalIDs[names.QoSPort] == p.Name {
-		return pl.add(c.Where(old).Delete())
+		return pl.Add(c.Where(old).Delete())
 	}
 	return nil
 }
@@ -191,18 +192,18 @@ func (s *Switch) DetachWhere(ctx context.Context, cond func(Interface) bool) ([]
 		return detached, err
 	}
 	var doomed map[string]bool
-	_, _, err := s.converge(ctx, func(c client.Client) (plan, error) {
+	_, err := s.Converge(ctx, func(c client.Client) (confdb.Plan, error) {
 		doomed = map[string]bool{}
 		all, err := interfaces(ctx, c)
 		if err != nil {
-			return plan{}, err
+			return confdb.Plan{}, err
 		}
 		for _, i := range all {
 			if cond(i) {
 				doomed[i.Name] = true
 			}
 		}
-		return planDelete(ctx, c, doomed)
+		return confdb.DeletePorts(ctx, c, doomed)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("detaching ports: %w", err)
@@ -213,7 +214,7 @@ func (s *Switch) DetachWhere(ctx context.Context, cond func(Interface) bool) ([]
 // Interfaces lists the interfaces of all bridges, sorted by name.
 func (s *Switch) Interfaces(ctx context.Context) ([]Interface, error) {
 	var out []Interface
-	err := s.read(ctx, func(c client.Client) (err error) {
+	err := s.Read(ctx, func(c client.Client) (err error) {
 		out, err = interfaces(ctx, c)
 		return err
 	})
@@ -225,7 +226,7 @@ func interfaces(ctx context.Context, c client.Client) ([]Interface, error) {
 	var ports []*vswitchdb.Port
 	var bridges []*vswitchdb.Bridge
 	for _, t := range []any{&rows, &ports, &bridges} {
-		if err := list(ctx, c, t); err != nil {
+		if err := confdb.List(ctx, c, t); err != nil {
 			return nil, err
 		}
 	}
@@ -266,9 +267,9 @@ func fromRow(r *vswitchdb.Interface, bridge string) Interface {
 // then the first packet passes. If ctx ends, the error describes the last known state.
 func (s *Switch) WaitInstalled(ctx context.Context, name, ifaceID string) error {
 	last := "not in the database"
-	err := s.await(ctx, func(c client.Client) (bool, error) {
+	err := s.Await(ctx, func(c client.Client) (bool, error) {
 		row := &vswitchdb.Interface{Name: name}
-		if ok, err := get(ctx, c, row); !ok || err != nil {
+		if ok, err := confdb.Get(ctx, c, row); !ok || err != nil {
 			return false, err
 		}
 		i := fromRow(row, "")

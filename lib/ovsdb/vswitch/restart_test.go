@@ -28,7 +28,7 @@ func TestWaitUnlessEmpty(t *testing.T) {
 				n.vsctl("set", "Open_vSwitch", ".", "external_ids:"+k+"="+v)
 			}
 		}
-		changed, err := s.WaitUnlessEmpty(t.Context(), step.empty)
+		changed, err := s.Controller().WaitUnlessEmpty(t.Context(), step.empty)
 		if err != nil || changed != step.changes {
 			t.Errorf("%s: changed %v, %v", step.name, changed, err)
 		}
@@ -46,7 +46,7 @@ func TestKeepFlows(t *testing.T) {
 	n.vsctl("clear", "Open_vSwitch", ".", "external_ids")
 	n.vsctl("set", "Open_vSwitch", ".", "external_ids:ovn-remote-probe-interval=100000")
 	for _, changes := range []bool{true, false} {
-		if changed, err := s.KeepFlows(t.Context()); err != nil || changed != changes {
+		if changed, err := s.Controller().KeepFlows(t.Context()); err != nil || changed != changes {
 			t.Errorf("changed %v, %v", changed, err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb/vswitch/confdb"
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
@@ -43,18 +44,18 @@ type BridgeRow struct {
 // FindBridge returns a bridge by its name, or nil.
 func (s *Switch) FindBridge(ctx context.Context, name string) (*BridgeRow, error) {
 	var found *BridgeRow
-	err := s.read(ctx, func(c client.Client) error {
+	err := s.Read(ctx, func(c client.Client) error {
 		br := &vswitchdb.Bridge{Name: name}
-		ok, err := get(ctx, c, br)
+		ok, err := confdb.Get(ctx, c, br)
 		if !ok || err != nil {
 			return err
 		}
 		var ports []*vswitchdb.Port
-		if err := list(ctx, c, &ports); err != nil {
+		if err := confdb.List(ctx, c, &ports); err != nil {
 			return err
 		}
 		local := &vswitchdb.Interface{Name: name}
-		if _, err := get(ctx, c, local); err != nil {
+		if _, err := confdb.Get(ctx, c, local); err != nil {
 			return err
 		}
 		found = &BridgeRow{DatapathType: br.DatapathType, OtherConfig: br.OtherConfig, ExternalIDs: br.ExternalIDs}
@@ -82,13 +83,13 @@ func (s *Switch) FindBridge(ctx context.Context, name string) (*BridgeRow, error
 // BridgeOfPort returns the name of a port's bridge, or "".
 func (s *Switch) BridgeOfPort(ctx context.Context, port string) (string, error) {
 	name := ""
-	err := s.read(ctx, func(c client.Client) error {
+	err := s.Read(ctx, func(c client.Client) error {
 		p := &vswitchdb.Port{Name: port}
-		ok, err := get(ctx, c, p)
+		ok, err := confdb.Get(ctx, c, p)
 		if !ok || err != nil {
 			return err
 		}
-		br, err := bridgeOf(ctx, c, p.UUID)
+		br, err := confdb.BridgeOf(ctx, c, p.UUID)
 		if br != nil {
 			name = br.Name
 		}
@@ -113,23 +114,23 @@ func (s *Switch) PreferredDatapath(ctx context.Context) (string, error) {
 // EnsureStandaloneBridge makes the bridge, or corrects it, and waits until its network device exists and has the
 // MAC.
 func (s *Switch) EnsureStandaloneBridge(ctx context.Context, b StandaloneBridge) error {
-	_, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) { return planStandalone(ctx, c, b) })
+	cfg, err := s.Converge(ctx, func(c client.Client) (confdb.Plan, error) { return planStandalone(ctx, c, b) })
 	if err != nil {
 		return fmt.Errorf("making bridge %s: %w", b.Name, err)
 	}
-	err = s.awaitDevice(ctx, cfg, b.Name, b.Name, func(i *vswitchdb.Interface) bool {
+	err = s.AwaitDevice(ctx, cfg, b.Name, b.Name, func(i *vswitchdb.Interface) bool {
 		return i.MACInUse != nil && strings.EqualFold(*i.MACInUse, b.MAC)
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for network device %s: %w%s", b.Name, err, s.hint(ctx, err))
+		return fmt.Errorf("waiting for network device %s: %w", b.Name, err)
 	}
 	return nil
 }
 
-func planStandalone(ctx context.Context, c client.Client, b StandaloneBridge) (plan, error) {
-	var pl plan
+func planStandalone(ctx context.Context, c client.Client, b StandaloneBridge) (confdb.Plan, error) {
+	var pl confdb.Plan
 	br := &vswitchdb.Bridge{Name: b.Name}
-	found, err := get(ctx, c, br)
+	found, err := confdb.Get(ctx, c, br)
 	if err != nil {
 		return pl, err
 	}
@@ -138,12 +139,12 @@ func planStandalone(ctx context.Context, c client.Client, b StandaloneBridge) (p
 		return pl, err
 	}
 	if br.DatapathType != b.DatapathType {
-		return pl, conflict("bridge %s has datapath_type %q, but %q is needed", b.Name, br.DatapathType, b.DatapathType)
+		return pl, confdb.Conflict("bridge %s has datapath_type %q, but %q is needed", b.Name, br.DatapathType, b.DatapathType)
 	}
 	standalone := vswitchdb.BridgeFailModeStandalone
 	if br.FailMode == nil || *br.FailMode != standalone {
 		br.FailMode = &standalone
-		if err := pl.add(c.Where(br).Update(br, &br.FailMode)); err != nil {
+		if err := pl.Add(c.Where(br).Update(br, &br.FailMode)); err != nil {
 			return pl, err
 		}
 	}
@@ -151,39 +152,39 @@ func planStandalone(ctx context.Context, c client.Client, b StandaloneBridge) (p
 	m = append(m, keys(&br.OtherConfig, br.OtherConfig, map[string]string{"hwaddr": b.MAC})...)
 	m = append(m, keys(&br.ExternalIDs, br.ExternalIDs, b.ExternalIDs)...)
 	if len(m) > 0 {
-		if err := pl.add(c.Where(br).Mutate(br, m...)); err != nil {
+		if err := pl.Add(c.Where(br).Mutate(br, m...)); err != nil {
 			return pl, err
 		}
 	}
 	local := &vswitchdb.Interface{Name: b.Name}
-	if ok, err := get(ctx, c, local); !ok || err != nil || local.MTURequest != nil && *local.MTURequest == b.MTU {
+	if ok, err := confdb.Get(ctx, c, local); !ok || err != nil || local.MTURequest != nil && *local.MTURequest == b.MTU {
 		return pl, err
 	}
 	local.MTURequest = &b.MTU
-	err = pl.add(c.Where(local).Update(local, &local.MTURequest))
+	err = pl.Add(c.Where(local).Update(local, &local.MTURequest))
 	return pl, err
 }
 
 // RestoreBridge undoes the changes of EnsureStandaloneBridge(b), given the former state of the bridge. A missing
 // bridge is not an error.
 func (s *Switch) RestoreBridge(ctx context.Context, b StandaloneBridge, was BridgeRow) error {
-	_, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) { return planRestore(ctx, c, b, was) })
+	cfg, err := s.Converge(ctx, func(c client.Client) (confdb.Plan, error) { return planRestore(ctx, c, b, was) })
 	if err == nil {
-		err = s.await(ctx, func(c client.Client) (bool, error) { return applied(ctx, c, cfg) })
+		err = s.AwaitApplied(ctx, cfg)
 	}
 	if err != nil {
-		return fmt.Errorf("giving back the settings of bridge %s: %w%s", b.Name, err, s.hint(ctx, err))
+		return fmt.Errorf("giving back the settings of bridge %s: %w", b.Name, err)
 	}
 	return nil
 }
 
-func planRestore(ctx context.Context, c client.Client, b StandaloneBridge, was BridgeRow) (plan, error) {
-	var pl plan
+func planRestore(ctx context.Context, c client.Client, b StandaloneBridge, was BridgeRow) (confdb.Plan, error) {
+	var pl confdb.Plan
 	br, local := &vswitchdb.Bridge{Name: b.Name}, &vswitchdb.Interface{Name: b.Name}
-	if ok, err := get(ctx, c, br); !ok || err != nil {
+	if ok, err := confdb.Get(ctx, c, br); !ok || err != nil {
 		return pl, err
 	}
-	if ok, err := get(ctx, c, local); !ok || err != nil {
+	if ok, err := confdb.Get(ctx, c, local); !ok || err != nil {
 		return pl, err
 	}
 	if mode := br.FailMode; mode != nil && *mode != was.FailMode {
@@ -191,14 +192,14 @@ func planRestore(ctx context.Context, c client.Client, b StandaloneBridge, was B
 		if was.FailMode != "" {
 			br.FailMode = &was.FailMode
 		}
-		if err := pl.add(c.Where(br).Update(br, &br.FailMode)); err != nil {
+		if err := pl.Add(c.Where(br).Update(br, &br.FailMode)); err != nil {
 			return pl, err
 		}
 	}
 	m := append(formerKeys(&br.OtherConfig, br.OtherConfig, was.OtherConfig, map[string]string{"hwaddr": b.MAC}),
 		formerKeys(&br.ExternalIDs, br.ExternalIDs, was.ExternalIDs, b.ExternalIDs)...)
 	if len(m) > 0 {
-		if err := pl.add(c.Where(br).Mutate(br, m...)); err != nil {
+		if err := pl.Add(c.Where(br).Mutate(br, m...)); err != nil {
 			return pl, err
 		}
 	}
@@ -209,7 +210,7 @@ func planRestore(ctx context.Context, c client.Client, b StandaloneBridge, was B
 	if was.MTU != 0 {
 		local.MTURequest = &was.MTU
 	}
-	return pl, pl.add(c.Where(local).Update(local, &local.MTURequest))
+	return pl, pl.Add(c.Where(local).Update(local, &local.MTURequest))
 }
 
 // formerKeys are the mutations to give the keys in set their values in was.
@@ -254,12 +255,12 @@ func keys(field any, is, want map[string]string) []model.Mutation {
 	return m
 }
 
-func insertStandalone(ctx context.Context, c client.Client, pl *plan, b StandaloneBridge) error {
-	top, err := root(ctx, c)
+func insertStandalone(ctx context.Context, c client.Client, pl *confdb.Plan, b StandaloneBridge) error {
+	top, err := confdb.Root(ctx, c)
 	if err != nil {
 		return err
 	}
-	local, err := insertPort(c, pl, "local_", newPort{iface: &vswitchdb.Interface{Name: b.Name, Type: "internal", MTURequest: &b.MTU}})
+	local, err := confdb.InsertPort(c, pl, "local_", confdb.NewPort{Iface: &vswitchdb.Interface{Name: b.Name, Type: "internal", MTURequest: &b.MTU}})
 	if err != nil {
 		return err
 	}
@@ -268,38 +269,38 @@ func insertStandalone(ctx context.Context, c client.Client, pl *plan, b Standalo
 		UUID: "new_bridge", Name: b.Name, Ports: []string{local}, FailMode: &standalone, DatapathType: b.DatapathType,
 		OtherConfig: map[string]string{"hwaddr": b.MAC}, ExternalIDs: b.ExternalIDs,
 	}
-	if err := pl.add(c.Create(br)); err != nil {
+	if err := pl.Add(c.Create(br)); err != nil {
 		return err
 	}
-	return pl.add(c.Where(top).Mutate(top, model.Mutation{Field: &top.Bridges, Mutator: libovsdb.MutateOperationInsert, Value: []string{br.UUID}}))
+	return pl.Add(c.Where(top).Mutate(top, model.Mutation{Field: &top.Bridges, Mutator: libovsdb.MutateOperationInsert, Value: []string{br.UUID}}))
 }
 
 // EnsureUplink adds a network device of the host to a bridge, which must exist, and waits until ovs-vswitchd has
 // opened it.
 func (s *Switch) EnsureUplink(ctx context.Context, bridge, nic string) error {
-	_, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) {
-		var pl plan
-		port, _, err := findPort(ctx, c, bridge, nic)
+	cfg, err := s.Converge(ctx, func(c client.Client) (confdb.Plan, error) {
+		var pl confdb.Plan
+		port, _, err := confdb.FindPort(ctx, c, bridge, nic)
 		if port != nil || err != nil {
 			return pl, err
 		}
 		br := &vswitchdb.Bridge{Name: bridge}
-		if ok, err := get(ctx, c, br); !ok || err != nil {
+		if ok, err := confdb.Get(ctx, c, br); !ok || err != nil {
 			return pl, orMissing(err, bridge)
 		}
-		uuid, err := insertPort(c, &pl, "new_", newPort{iface: &vswitchdb.Interface{Name: nic}})
+		uuid, err := confdb.InsertPort(c, &pl, "new_", confdb.NewPort{Iface: &vswitchdb.Interface{Name: nic}})
 		if err != nil {
 			return pl, err
 		}
-		err = pl.add(c.Where(br).Mutate(br, model.Mutation{Field: &br.Ports, Mutator: libovsdb.MutateOperationInsert, Value: []string{uuid}}))
+		err = pl.Add(c.Where(br).Mutate(br, model.Mutation{Field: &br.Ports, Mutator: libovsdb.MutateOperationInsert, Value: []string{uuid}}))
 		return pl, err
 	})
 	if err != nil {
 		return fmt.Errorf("adding port %s to %s: %w", nic, bridge, err)
 	}
-	err = s.awaitDevice(ctx, cfg, bridge, nic, nil)
+	err = s.AwaitDevice(ctx, cfg, bridge, nic, nil)
 	if err != nil {
-		return fmt.Errorf("waiting until %s is a port of %s: %w%s", nic, bridge, err, s.hint(ctx, err))
+		return fmt.Errorf("waiting until %s is a port of %s: %w", nic, bridge, err)
 	}
 	return nil
 }
@@ -314,32 +315,32 @@ func orMissing(err error, bridge string) error {
 // DeleteBridge deletes a bridge with all its ports, and the gateway helper's patch ports to it, and waits for
 // ovs-vswitchd. A missing bridge is not an error.
 func (s *Switch) DeleteBridge(ctx context.Context, name string) error {
-	plan, cfg, err := s.converge(ctx, func(c client.Client) (plan, error) {
-		var pl plan
+	cfg, err := s.Converge(ctx, func(c client.Client) (confdb.Plan, error) {
+		var pl confdb.Plan
 		br := &vswitchdb.Bridge{Name: name}
-		if ok, err := get(ctx, c, br); !ok || err != nil {
+		if ok, err := confdb.Get(ctx, c, br); !ok || err != nil {
 			return pl, err
 		}
-		top, err := root(ctx, c)
+		top, err := confdb.Root(ctx, c)
 		if err != nil {
 			return pl, err
 		}
 		doomed, err := helperPatch(ctx, c, name)
 		if err == nil && len(doomed) > 0 {
-			pl, err = planDelete(ctx, c, doomed)
+			pl, err = confdb.DeletePorts(ctx, c, doomed)
 		}
 		if err != nil {
 			return pl, err
 		}
-		err = pl.add(c.Where(top).Mutate(top, model.Mutation{Field: &top.Bridges, Mutator: libovsdb.MutateOperationDelete, Value: []string{br.UUID}}))
+		err = pl.Add(c.Where(top).Mutate(top, model.Mutation{Field: &top.Bridges, Mutator: libovsdb.MutateOperationDelete, Value: []string{br.UUID}}))
 		return pl, err
 	})
-	if err != nil || len(plan.ops) == 0 {
+	if err != nil || cfg == 0 {
 		return err
 	}
-	err = s.await(ctx, func(c client.Client) (bool, error) { return applied(ctx, c, cfg) })
+	err = s.AwaitApplied(ctx, cfg)
 	if err != nil {
-		return fmt.Errorf("waiting until bridge %s is gone: %w%s", name, err, s.hint(ctx, err))
+		return fmt.Errorf("waiting until bridge %s is gone: %w", name, err)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func TestExpireSYNs(t *testing.T) {
 			n.vsctl("remove", "Bridge", "br-int", "external_ids", "ct-zone-"+uuid+"_dnat")
 		}
 		n.vsctl("set", "Bridge", "br-int", "external_ids:"+step.ids)
-		changed, err := s.ExpireSYNs(n.ctx(), []string{"GR_n1", uuid})
+		changed, err := s.Controller().ExpireSYNs(n.ctx(), []string{"GR_n1", uuid})
 		if err != nil || changed != step.changed {
 			t.Errorf("%s: %v, %v, want %v", step.name, changed, err, step.changed)
 		}

@@ -1,4 +1,4 @@
-package vswitch
+package ovncontroller
 
 import (
 	"context"
@@ -6,53 +6,62 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ovn-kubernetes/libovsdb/client"
 	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
 
+	"ovn-k8s/lib/ovsdb/vswitch/confdb"
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
 // zeroSNAT is a capability of a datapath: with it, ovn-controller commits connections with an all-zero SNAT.
 const zeroSNAT = "ct_zero_snat"
 
-// safeMajor and safeMinor are the first release without a second entry of userspace conntrack for the replies of a connection with NAT.
+// safeMajor and safeMinor are the first release without a second entry of confdb.Userspace conntrack for the replies of a connection with NAT.
 const safeMajor, safeMinor = 3, 3
 
 // AvoidZeroSNAT keeps ovn-controller from using a capability at which ovs-vswitchd aborts, and reports whether it
-// changed something. With the userspace datapath of Open vSwitch before 3.3, a connection committed with an
+// changed something. With the confdb.Userspace datapath of Open vSwitch before 3.3, a connection committed with an
 // all-zero SNAT has two entries with the same addresses and ports. After the first has expired, a packet finds the
 // second, and ovs-vswitchd ends with "assertion conn->conn_type == CT_CONN_TYPE_DEFAULT failed". So AvoidZeroSNAT
 // removes the capability from the database. ovs-vswitchd writes it at its start.
-func (s *Switch) AvoidZeroSNAT(ctx context.Context) (bool, error) {
-	if err := s.db.Sync(ctx); err != nil {
-		return false, fmt.Errorf("reading datapaths: %w", err)
-	}
-	c := s.db.Client()
-	root, err := root(ctx, c)
+func (s Settings) AvoidZeroSNAT(ctx context.Context) (bool, error) {
+	cfg, err := s.DB.Converge(ctx, func(c client.Client) (pl confdb.Plan, err error) {
+		err = avoidZeroSNAT(ctx, c, &pl)
+		return pl, err
+	})
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("setting capabilities:%s of Datapath: %w", zeroSNAT, err)
+	}
+	return cfg > 0, nil
+}
+
+// avoidZeroSNAT plans AvoidZeroSNAT.
+func avoidZeroSNAT(ctx context.Context, c client.Client, pl *confdb.Plan) error {
+	root, err := confdb.Root(ctx, c)
+	if err != nil {
+		return err
 	}
 	var all []*vswitchdb.Datapath
-	if err := list(ctx, c, &all); err != nil {
-		return false, err
+	if err := confdb.List(ctx, c, &all); err != nil {
+		return err
 	}
 	for _, d := range all {
-		if d.UUID != root.Datapaths[userspace] || d.Capabilities[zeroSNAT] != "true" || root.OVSVersion != nil && safe(*root.OVSVersion) {
+		if d.UUID != root.Datapaths[confdb.Userspace] || d.Capabilities[zeroSNAT] != "true" || root.OVSVersion != nil && safe(*root.OVSVersion) {
 			continue
 		}
 		set := func(mutator libovsdb.Mutator, value any) libovsdb.Mutation {
 			return *libovsdb.NewMutation("capabilities", mutator, value)
 		}
-		_, err := s.db.Transact(ctx, []libovsdb.Operation{{
+		pl.Ops = append(pl.Ops, libovsdb.Operation{
 			Op: libovsdb.OperationMutate, Table: vswitchdb.DatapathTable,
 			Where: []libovsdb.Condition{libovsdb.NewCondition("_uuid", libovsdb.ConditionEqual, libovsdb.UUID{GoUUID: d.UUID})},
 			Mutations: []libovsdb.Mutation{
 				set(libovsdb.MutateOperationDelete, libovsdb.OvsSet{GoSet: []any{zeroSNAT}}),
 				set(libovsdb.MutateOperationInsert, libovsdb.OvsMap{GoMap: map[any]any{zeroSNAT: "false"}}),
 			},
-		}})
-		return err == nil, err
+		})
 	}
-	return false, nil
+	return nil
 }
 
 // safe reports whether a release of Open vSwitch, such as "3.3.1", does not abort. An unknown format counts as old.

@@ -1,4 +1,4 @@
-package vswitch
+package confdb
 
 import (
 	"bufio"
@@ -17,27 +17,31 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
-// awaitDevice waits until ovs-vswitchd has opened an interface of a bridge and more is true. cfg is the
+// AwaitDevice waits until ovs-vswitchd has opened an interface of a bridge and more is true. cfg is the
 // configuration with the interface, 0 if the database had it already. If ovs-vswitchd cannot open the interface,
-// awaitDevice fails at once, with the reason from ovs-vswitchd's log.
-func (s *Switch) awaitDevice(ctx context.Context, cfg int, bridge, name string, more func(*vswitchdb.Interface) bool) error {
+// AwaitDevice fails at once, with the reason from ovs-vswitchd's log.
+func (d *DB) AwaitDevice(ctx context.Context, cfg int, bridge, name string, more func(*vswitchdb.Interface) bool) error {
+	return withHint(ctx, d.awaitDevice(ctx, cfg, bridge, name, more))
+}
+
+func (d *DB) awaitDevice(ctx context.Context, cfg int, bridge, name string, more func(*vswitchdb.Interface) bool) error {
 	if cfg == 0 {
 		// After a restart of ovs-vswitchd the interface is late, or will never come: a new configuration number
 		// decides.
-		if ready, err := s.isReady(ctx, name, more); ready || err != nil {
+		if ready, err := d.isReady(ctx, name, more); ready || err != nil {
 			return err
 		}
 		var err error
-		if cfg, err = s.commit(ctx, nil); err != nil {
+		if cfg, err = d.commit(ctx, nil); err != nil {
 			return err
 		}
 	}
-	return s.await(ctx, func(c client.Client) (bool, error) {
+	return d.Await(ctx, func(c client.Client) (bool, error) {
 		if done, err := applied(ctx, c, cfg); !done || err != nil {
 			return false, err
 		}
 		iface := &vswitchdb.Interface{Name: name}
-		if _, err := get(ctx, c, iface); err != nil {
+		if _, err := Get(ctx, c, iface); err != nil {
 			return false, err
 		}
 		switch {
@@ -51,10 +55,10 @@ func (s *Switch) awaitDevice(ctx context.Context, cfg int, bridge, name string, 
 }
 
 // isReady reports whether an interface is open and more is true.
-func (s *Switch) isReady(ctx context.Context, name string, more func(*vswitchdb.Interface) bool) (ready bool, err error) {
-	err = s.read(ctx, func(c client.Client) error {
+func (d *DB) isReady(ctx context.Context, name string, more func(*vswitchdb.Interface) bool) (ready bool, err error) {
+	err = d.Read(ctx, func(c client.Client) error {
 		iface := &vswitchdb.Interface{Name: name}
-		_, err := get(ctx, c, iface)
+		_, err := Get(ctx, c, iface)
 		ready = err == nil && isOpen(iface) && iface.MACInUse != nil && (more == nil || more(iface))
 		return err
 	})

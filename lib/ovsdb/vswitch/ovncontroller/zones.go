@@ -1,4 +1,4 @@
-package vswitch
+package ovncontroller
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb/vswitch/confdb"
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
@@ -19,34 +20,37 @@ const (
 	zonePrefix = "ct-zone-"
 )
 
-// ExpireSYNs has the userspace datapath forget unanswered SYNs after a second in the DNAT zones of some logical
+// ExpireSYNs has the confdb.Userspace datapath forget unanswered SYNs after a second in the DNAT zones of some logical
 // routers, and reports whether it changed something. Otherwise conntrack translates a repeated SYN before OVN's flows
 // (process_one in lib/conntrack.c of Open vSwitch), OVN does not apply SNAT to it, and the endpoint sees a connection
 // from two addresses. routers are names or UUIDs of Datapath_Bindings: ovn-controller names a zone by the UUID, from
 // 23.09 on by the router's name. A timeout stays as long as its zone, and timeouts of others stay.
-func (s *Switch) ExpireSYNs(ctx context.Context, routers []string) (bool, error) {
-	pl, _, err := s.converge(ctx, func(c client.Client) (pl plan, err error) { return pl, pl.expireSYNs(ctx, c, routers) })
+func (s Settings) ExpireSYNs(ctx context.Context, routers []string) (bool, error) {
+	cfg, err := s.DB.Converge(ctx, func(c client.Client) (pl confdb.Plan, err error) {
+		err = expireSYNs(ctx, c, &pl, routers)
+		return pl, err
+	})
 	if err != nil {
 		return false, fmt.Errorf("setting timeouts of conntrack: %w", err)
 	}
-	return len(pl.ops) > 0, nil
+	return cfg > 0, nil
 }
 
 // expireSYNs plans ExpireSYNs.
-func (p *plan) expireSYNs(ctx context.Context, c client.Client, routers []string) error {
-	root, err := root(ctx, c)
-	if err != nil || root.Datapaths[userspace] == "" {
+func expireSYNs(ctx context.Context, c client.Client, pl *confdb.Plan, routers []string) error {
+	root, err := confdb.Root(ctx, c)
+	if err != nil || root.Datapaths[confdb.Userspace] == "" {
 		return err
 	}
-	dp, br := &vswitchdb.Datapath{UUID: root.Datapaths[userspace]}, &vswitchdb.Bridge{Name: names.IntegrationBridge}
-	if ok, err := get(ctx, c, dp); !ok || err != nil {
+	dp, br := &vswitchdb.Datapath{UUID: root.Datapaths[confdb.Userspace]}, &vswitchdb.Bridge{Name: names.IntegrationBridge}
+	if ok, err := confdb.Get(ctx, c, dp); !ok || err != nil {
 		return err
 	}
-	if ok, err := get(ctx, c, br); !ok || err != nil {
+	if ok, err := confdb.Get(ctx, c, br); !ok || err != nil {
 		return err
 	}
 	var rows []*vswitchdb.CTZone
-	if err := list(ctx, c, &rows); err != nil {
+	if err := confdb.List(ctx, c, &rows); err != nil {
 		return err
 	}
 	stale, fresh := staleZones(dp, br, rows), map[any]any{}
@@ -56,12 +60,12 @@ func (p *plan) expireSYNs(ctx context.Context, c client.Client, routers []string
 		if _, taken := dp.CTZones[zone]; err != nil || taken && stale[zone] == nil {
 			continue
 		}
-		fresh[zone] = p.insertZone(name)
+		fresh[zone] = insertZone(pl, name)
 	}
 	if len(stale)+len(fresh) == 0 {
 		return nil
 	}
-	p.ops = append(p.ops, libovsdb.Operation{
+	pl.Ops = append(pl.Ops, libovsdb.Operation{
 		Op: libovsdb.OperationMutate, Table: vswitchdb.DatapathTable,
 		Where: []libovsdb.Condition{libovsdb.NewCondition("_uuid", libovsdb.ConditionEqual, libovsdb.UUID{GoUUID: dp.UUID})},
 		Mutations: []libovsdb.Mutation{
@@ -88,9 +92,9 @@ func staleZones(dp *vswitchdb.Datapath, br *vswitchdb.Bridge, rows []*vswitchdb.
 }
 
 // insertZone inserts a row of CT_Zone with its timeouts for a zone, and returns the reference to it.
-func (p *plan) insertZone(name string) libovsdb.UUID {
-	zone, policy := fmt.Sprintf("zone%d", len(p.ops)), fmt.Sprintf("policy%d", len(p.ops))
-	p.ops = append(p.ops, libovsdb.Operation{
+func insertZone(pl *confdb.Plan, name string) libovsdb.UUID {
+	zone, policy := fmt.Sprintf("zone%d", len(pl.Ops)), fmt.Sprintf("policy%d", len(pl.Ops))
+	pl.Ops = append(pl.Ops, libovsdb.Operation{
 		Op: libovsdb.OperationInsert, Table: vswitchdb.CTTimeoutPolicyTable, UUIDName: policy,
 		Row: libovsdb.Row{"timeouts": libovsdb.OvsMap{GoMap: map[any]any{vswitchdb.CTTimeoutPolicyTimeoutsTCPSynSent: synTimeout}}},
 	}, libovsdb.Operation{

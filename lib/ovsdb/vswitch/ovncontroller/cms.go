@@ -1,4 +1,4 @@
-package vswitch
+package ovncontroller
 
 import (
 	"context"
@@ -8,44 +8,46 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/client"
 	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
 
+	"ovn-k8s/lib/ovsdb/vswitch/confdb"
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
-// cmsOptions is a comma-separated list; ovn-controller copies it to its row in Chassis of the Southbound database:
+// CMSOptions is a key of external_ids: a comma-separated list. ovn-controller copies it to its row in Chassis of the Southbound database:
 // see ovn-controller(8).
-const cmsOptions = "ovn-cms-options"
+const CMSOptions = "ovn-cms-options"
 
 // SetCMSOption sets NAME:VALUE in ovn-cms-options of this host, or removes it if value is empty. Other options
 // stay. value must have no comma. It reports whether the value changed.
-func (s *Switch) SetCMSOption(ctx context.Context, name, value string) (bool, error) {
+func (s Settings) SetCMSOption(ctx context.Context, name, value string) (bool, error) {
 	return s.EditCMSOption(ctx, name, func(string) string { return value })
 }
 
 // EditCMSOption is SetCMSOption with a value computed by edit from the value before, "" without one. edit may be
 // called several times.
-func (s *Switch) EditCMSOption(ctx context.Context, name string, edit func(before string) string) (bool, error) {
-	pl, _, err := s.converge(ctx, func(c client.Client) (pl plan, err error) {
-		return pl, pl.editOption(ctx, c, name, edit)
+func (s Settings) EditCMSOption(ctx context.Context, name string, edit func(before string) string) (bool, error) {
+	cfg, err := s.DB.Converge(ctx, func(c client.Client) (pl confdb.Plan, err error) {
+		err = EditOption(ctx, c, &pl, name, edit)
+		return pl, err
 	})
 	if err != nil {
-		return false, fmt.Errorf("setting external_ids:%s of Open_vSwitch: %w", cmsOptions, err)
+		return false, fmt.Errorf("setting external_ids:%s of Open_vSwitch: %w", CMSOptions, err)
 	}
-	return len(pl.ops) > 0, nil
+	return cfg > 0, nil
 }
 
-// editOption plans the change of EditCMSOption.
-func (p *plan) editOption(ctx context.Context, c client.Client, name string, edit func(before string) string) error {
-	root, err := root(ctx, c)
+// EditOption plans the change of EditCMSOption.
+func EditOption(ctx context.Context, c client.Client, pl *confdb.Plan, name string, edit func(before string) string) error {
+	root, err := confdb.Root(ctx, c)
 	if err != nil {
 		return err
 	}
-	was, there := root.ExternalIDs[cmsOptions]
+	was, there := root.ExternalIDs[CMSOptions]
 	now := withOption(was, name, edit(optionIn(was, name)))
 	if now == was {
 		return nil
 	}
 	change := func(mutator libovsdb.Mutator, text string) libovsdb.Mutation {
-		return *libovsdb.NewMutation("external_ids", mutator, libovsdb.OvsMap{GoMap: map[any]any{cmsOptions: text}})
+		return *libovsdb.NewMutation("external_ids", mutator, libovsdb.OvsMap{GoMap: map[any]any{CMSOptions: text}})
 	}
 	var mutations []libovsdb.Mutation
 	if there { // the exact value: if it has changed, the insertion below has no effect, and the next call repairs it
@@ -54,8 +56,8 @@ func (p *plan) editOption(ctx context.Context, c client.Client, name string, edi
 	if now != "" {
 		mutations = append(mutations, change(libovsdb.MutateOperationInsert, now))
 	}
-	p.say("set Open_vSwitch external_ids:%s=%q (was %q)", cmsOptions, now, was)
-	p.ops = append(p.ops, libovsdb.Operation{
+	pl.Say("set Open_vSwitch external_ids:%s=%q (was %q)", CMSOptions, now, was)
+	pl.Ops = append(pl.Ops, libovsdb.Operation{
 		Op: libovsdb.OperationMutate, Table: vswitchdb.OpenvSwitchTable, Mutations: mutations,
 		Where: []libovsdb.Condition{libovsdb.NewCondition("_uuid", libovsdb.ConditionEqual, libovsdb.UUID{GoUUID: root.UUID})},
 	})

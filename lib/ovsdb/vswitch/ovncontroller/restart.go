@@ -1,4 +1,4 @@
-package vswitch
+package ovncontroller
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/client"
 	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
 
+	"ovn-k8s/lib/ovsdb/vswitch/confdb"
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
@@ -33,7 +34,7 @@ func patient() map[string]string {
 
 // KeepFlows has ovn-controller keep the host's flows while it restarts, and its connections while a server is busy.
 // Values set by the operator stay. It reports whether it set a value.
-func (s *Switch) KeepFlows(ctx context.Context) (bool, error) {
+func (s Settings) KeepFlows(ctx context.Context) (bool, error) {
 	n, err := s.changeWait(ctx, func(ids map[string]string) (remove, insert map[string]string) {
 		insert = patient()
 		maps.DeleteFunc(insert, func(k, _ string) bool { return ids[k] != "" })
@@ -46,7 +47,7 @@ func (s *Switch) KeepFlows(ctx context.Context) (bool, error) {
 // ovn-controller keeps them for the configured time. Before OVN 24.03.2 ovn-controller also waits after each
 // restart of ovs-vswitchd, with no flows at all (run_S_WAIT_BEFORE_CLEAR in controller/ofctrl.c). It reports
 // whether it changed the time.
-func (s *Switch) WaitUnlessEmpty(ctx context.Context, empty bool) (bool, error) {
+func (s Settings) WaitUnlessEmpty(ctx context.Context, empty bool) (bool, error) {
 	n, err := s.changeWait(ctx, func(ids map[string]string) (remove, insert map[string]string) {
 		now, before := ids[waitBeforeClear], ids[waitSuspended]
 		switch {
@@ -63,20 +64,20 @@ func (s *Switch) WaitUnlessEmpty(ctx context.Context, empty bool) (bool, error) 
 }
 
 // changeWait removes and inserts differing keys of Open_vSwitch's external_ids. It returns their number.
-func (s *Switch) changeWait(ctx context.Context, change func(ids map[string]string) (remove, insert map[string]string)) (int, error) {
+func (s Settings) changeWait(ctx context.Context, change func(ids map[string]string) (remove, insert map[string]string)) (int, error) {
 	n := 0
-	_, _, err := s.converge(ctx, func(c client.Client) (plan, error) {
-		root, err := root(ctx, c)
+	_, err := s.DB.Converge(ctx, func(c client.Client) (confdb.Plan, error) {
+		root, err := confdb.Root(ctx, c)
 		if err != nil {
-			return plan{}, err
+			return confdb.Plan{}, err
 		}
 		remove, insert := change(root.ExternalIDs)
 		n = len(remove) + len(insert)
 		if n == 0 {
-			return plan{}, nil
+			return confdb.Plan{}, nil
 		}
 		// The mutator "insert" leaves present keys alone, "delete" keys with other values (RFC 7047, section 5.1).
-		return plan{ops: []libovsdb.Operation{{
+		return confdb.Plan{Ops: []libovsdb.Operation{{
 			Op: libovsdb.OperationMutate, Table: vswitchdb.OpenvSwitchTable,
 			Where: []libovsdb.Condition{libovsdb.NewCondition("_uuid", libovsdb.ConditionEqual, libovsdb.UUID{GoUUID: root.UUID})},
 			Mutations: []libovsdb.Mutation{

@@ -1,0 +1,225 @@
+// Package confdb follows the database of the local Open vSwitch (ovs-vswitchd.conf.db(5)). It finds rows in the
+// copy, plans changes over them, commits a plan as one transaction, and waits for ovs-vswitchd. It never polls.
+package confdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/ovsdb/vswitchdb"
+)
+
+// A DB is the followed database. Its methods may be called from several goroutines at once.
+type DB struct {
+	db     *ovsdb.DB
+	remote string
+	cancel context.CancelFunc
+	closed chan struct{}
+	// ReadTimeout bounds the wait for a silent server, or for the next connection, for callers without a deadline.
+	// It is constant but for tests.
+	ReadTimeout time.Duration
+
+	mu        sync.Mutex
+	changed   chan struct{} // closed and replaced at each change
+	ids       map[string]string
+	listeners []func(map[string]string)
+	watchers  []*func()
+}
+
+// Tables are all tables to follow. Columns with frequent changes, such as statistics, are not followed.
+func Tables() []ovsdb.Table {
+	return []ovsdb.Table{
+		{Name: vswitchdb.OpenvSwitchTable, Columns: []string{"bridges", "cur_cfg", "datapaths", "external_ids", "ovs_version"}},
+		{Name: vswitchdb.BridgeTable, Columns: []string{"name", "ports", "datapath_type", "fail_mode", "other_config", "external_ids"}},
+		{Name: vswitchdb.PortTable, Columns: []string{"name", "interfaces", "qos", "tag", "trunks", "vlan_mode"}},
+		{Name: vswitchdb.InterfaceTable, Columns: []string{"name", "type", "mac", "mac_in_use", "mtu_request", "ofport", "error", "external_ids",
+			"options", "ingress_policing_rate", "ingress_policing_burst"}},
+		{Name: vswitchdb.DatapathTable, Columns: []string{"capabilities", "ct_zones"}},
+		{Name: vswitchdb.CTZoneTable, Columns: []string{"external_ids"}},
+		{Name: vswitchdb.QoSTable, Columns: []string{"type", "other_config", "external_ids"}},
+	}
+}
+
+// Connect connects to the database in a run directory, such as /var/run/openvswitch, and follows tables. ctx limits
+// the first connection only; it is kept, and renewed when lost, until Close. log may be nil.
+func Connect(ctx context.Context, rundir string, tables []ovsdb.Table, log *logrus.Entry) (*DB, error) {
+	m, err := model.NewClientDBModel("Open_vSwitch", map[string]model.Model{
+		vswitchdb.OpenvSwitchTable: &vswitchdb.OpenvSwitch{},
+		vswitchdb.BridgeTable:      &vswitchdb.Bridge{},
+		vswitchdb.PortTable:        &vswitchdb.Port{},
+		vswitchdb.InterfaceTable:   &vswitchdb.Interface{},
+		vswitchdb.DatapathTable:    &vswitchdb.Datapath{},
+		vswitchdb.CTZoneTable:      &vswitchdb.CTZone{},
+		vswitchdb.QoSTable:         &vswitchdb.QoS{},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the model of Open vSwitch: %w", err)
+	}
+	d := &DB{remote: "unix:" + rundir + "/db.sock", changed: make(chan struct{}), closed: make(chan struct{}), ReadTimeout: readTimeout}
+	d.db, err = ovsdb.Open(ctx, ovsdb.Options{
+		Name: "Open vSwitch", Remotes: []string{d.remote}, Model: m, Needs: "Open vSwitch 3.1", Tables: tables, Log: log,
+		AnyMember: true, // it is never a cluster
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: is ovsdb-server running?", err)
+	}
+	root, err := Root(ctx, d.db.Client())
+	if err != nil {
+		d.db.Close()
+		return nil, fmt.Errorf("connecting to Open vSwitch at %s: %w", d.remote, err)
+	}
+	d.ids = root.ExternalIDs
+	d.db.Handle(d.handler())
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	d.cancel = cancel
+	go func() {
+		defer close(d.closed)
+		_ = d.db.Run(run, d.up, nil) // ends with cancel only
+	}()
+	return d, nil
+}
+
+// Close ends the connection.
+func (d *DB) Close() {
+	d.cancel()
+	<-d.closed
+}
+
+// Transactions returns how many transactions were sent.
+func (d *DB) Transactions() uint64 { return d.db.Transactions() }
+
+// ExternalIDs returns external_ids of the table Open_vSwitch, now or at the time the connection was lost.
+func (d *DB) ExternalIDs() map[string]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.ids)
+}
+
+// OnExternalIDs has f called with each change of external_ids of the table
+// Open_vSwitch. f must not block.
+func (d *DB) OnExternalIDs(f func(map[string]string)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.listeners = append(d.listeners, f)
+}
+
+// OnChange has f called with each change of followed rows, and with each new connection, until stop is called. f
+// must not block.
+func (d *DB) OnChange(f func()) (stop func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.watchers = append(d.watchers, &f)
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.watchers = slices.DeleteFunc(slices.Clone(d.watchers), func(w *func()) bool { return w == &f })
+	}
+}
+
+// handler wakes the waiting goroutines, and follows external_ids.
+func (d *DB) handler() cache.EventHandler {
+	return &cache.EventHandlerFuncs{
+		AddFunc:    func(_ string, row model.Model) { d.event(row) },
+		UpdateFunc: func(_ string, _, row model.Model) { d.event(row) },
+		DeleteFunc: func(string, model.Model) { d.wake() },
+	}
+}
+
+// up reads the changes made between two connections.
+func (d *DB) up() {
+	if c := d.db.Client(); c != nil && c.Cache() != nil {
+		for _, row := range c.Cache().Table(vswitchdb.OpenvSwitchTable).RowsShallow() {
+			d.event(row)
+		}
+	}
+	d.wake()
+}
+
+func (d *DB) event(row model.Model) {
+	defer d.wake()
+	root, ok := row.(*vswitchdb.OpenvSwitch)
+	if !ok {
+		return
+	}
+	d.mu.Lock()
+	same := maps.Equal(d.ids, root.ExternalIDs)
+	d.ids = root.ExternalIDs
+	listeners := slices.Clone(d.listeners)
+	d.mu.Unlock()
+	if same {
+		return
+	}
+	for _, f := range listeners {
+		f(maps.Clone(root.ExternalIDs))
+	}
+}
+
+// wake has the waiting goroutines check again.
+func (d *DB) wake() {
+	d.mu.Lock()
+	close(d.changed)
+	d.changed = make(chan struct{})
+	watchers := d.watchers
+	d.mu.Unlock()
+	for _, f := range watchers {
+		(*f)()
+	}
+}
+
+func (d *DB) next() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.changed
+}
+
+// Await calls check now and after each change, until it is done, fails or
+// ctx ends.
+func (d *DB) Await(ctx context.Context, check func(client.Client) (bool, error)) error {
+	for {
+		changed := d.next()
+		if c := d.db.Client(); c != nil {
+			if done, err := check(c); done || err != nil {
+				return err
+			}
+		}
+		select {
+		case <-changed:
+		case <-d.closed:
+			return ovsdb.ErrNotConnected
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+const readTimeout = 30 * time.Second
+
+// Read calls f with the present state of the database.
+func (d *DB) Read(ctx context.Context, f func(client.Client) error) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, d.ReadTimeout, fmt.Errorf("no answer from Open vSwitch's database within %v: is ovsdb-server running?", d.ReadTimeout))
+		defer cancel()
+	}
+	return d.Await(ctx, func(c client.Client) (bool, error) {
+		err := d.db.Sync(ctx)
+		if errors.Is(err, ovsdb.ErrNotConnected) {
+			return false, nil // wait for the next connection
+		}
+		if err == nil {
+			err = f(c)
+		}
+		return true, err
+	})
+}
