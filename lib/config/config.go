@@ -27,9 +27,11 @@ var (
 type Sources struct {
 	Flags       map[string]string // by option without dashes
 	ExternalIDs map[string]string // of the table Open_vSwitch
-	File        map[string]string // section [default] of ovn_k8s.conf
+	File        map[string]string // keys of ovn_k8s.conf: see Name
 	FileName    string            // for messages; empty means ovn_k8s.conf
 	Env         map[string]string
+	// Settings are the settings of the program. nil means those of Settings.
+	Settings []Setting
 	// Exists reports whether there is a file or socket at a path. nil means that none exists.
 	Exists func(path string) bool
 }
@@ -39,6 +41,13 @@ func (s Sources) fileName() string {
 		return "ovn_k8s.conf"
 	}
 	return s.FileName
+}
+
+func (s Sources) settings() []Setting {
+	if s.Settings == nil {
+		return Settings()
+	}
+	return s.Settings
 }
 
 func (s Sources) exists(path string) bool { return s.Exists != nil && s.Exists(path) }
@@ -84,7 +93,8 @@ type Config struct {
 	// Ignored has a sentence about each unknown key that resembles a setting.
 	Ignored []string
 
-	origins []origin
+	settings []Setting
+	origins  []origin // of settings
 }
 
 // Values of Config.Firewall.
@@ -104,7 +114,7 @@ type Change struct {
 // Changes lists the settings with other values in now. Another token is no change, since clients read it for each
 // request.
 func (c Config) Changes(now Config) (out []Change) {
-	for i, set := range Settings() {
+	for i, set := range c.settings {
 		if i >= len(c.origins) || i >= len(now.origins) || c.origins[i].exact == now.origins[i].exact {
 			continue
 		}
@@ -120,11 +130,11 @@ type origin struct{ name, value, source, exact string }
 // source and the valid values. The values of secrets are omitted.
 func Resolve(s Sources) (Config, error) {
 	r := &resolver{sources: s, settings: map[string]Setting{}, found: map[string]*origin{}}
-	for _, set := range Settings() {
+	c := Config{settings: s.settings(), Ignored: ignored(s)}
+	for _, set := range c.settings {
 		r.settings[set.Name] = set
 		r.find(set)
 	}
-	c := Config{Ignored: ignored(s)}
 	r.dirs(&c)
 	r.northbound(&c)
 	r.kubernetes(&c)
@@ -140,7 +150,7 @@ func Resolve(s Sources) (Config, error) {
 	if m := r.value(mode); m != "overlay" {
 		r.fail(mode, "want overlay")
 	}
-	for _, set := range Settings() {
+	for _, set := range c.settings {
 		c.origins = append(c.origins, r.shown(set))
 	}
 	return c, errors.Join(r.errs...)
@@ -154,51 +164,63 @@ type resolver struct {
 	errs     []error
 }
 
-// fileKey normalizes a key of the file to the spelling of Setting.Key: hyphens may replace underscores.
-func fileKey(k string) string { return strings.ReplaceAll(strings.ToLower(k), "-", "_") }
-
 // find searches the sources for a setting, in the order of precedence.
 func (r *resolver) find(set Setting) {
 	s := r.sources
 	o := &origin{name: set.Name, source: "-"}
 	r.found[set.Name] = o
-	if v := strings.TrimSpace(s.Flags[set.Flag]); set.Flag != "" && v != "" {
-		o.value, o.source = v, "--"+set.Flag
+	if r.take(o, s.Flags, set.Flags, func(n string) string { return "--" + n }) ||
+		r.take(o, s.ExternalIDs, Named(set.ExternalID), func(n string) string { return "external_ids:" + n }) ||
+		r.takeKey(o, set.Keys) {
 		return
 	}
-	if v := strings.TrimSpace(s.ExternalIDs[set.ExternalID]); set.ExternalID != "" && v != "" {
-		o.value, o.source = v, "external_ids:"+set.ExternalID
+	inCluster := func(n Name) bool { return n.Text == serviceHostEnv || n.Text == servicePortEnv }
+	if r.take(o, s.Env, slices.DeleteFunc(slices.Clone(set.Env), inCluster), func(n string) string { return "environment: " + n }) ||
+		slices.ContainsFunc(set.Env, inCluster) && r.inCluster(o) {
 		return
-	}
-	for _, k := range slices.Sorted(maps.Keys(s.File)) {
-		v := strings.TrimSpace(s.File[k])
-		if set.Key != "" && fileKey(k) == set.Key && v != "" {
-			o.value, o.source = v, s.fileName()+": "+k
-			return
-		}
-	}
-	if set.Name == apiServer {
-		r.inCluster(o)
-		return
-	}
-	for _, e := range set.Env {
-		if v := strings.TrimSpace(s.Env[e]); v != "" {
-			o.value, o.source = v, "environment: "+e
-			return
-		}
 	}
 	if set.Default != "" && !strings.HasPrefix(set.Default, "(") {
 		o.value, o.source = set.Default, "default"
 	}
 }
 
+// take takes the value of the first of names in a source. An old name wins over one of today, as in the
+// releases that had both.
+func (r *resolver) take(o *origin, source map[string]string, names Names, text func(string) string) bool {
+	for _, old := range []bool{true, false} {
+		for _, n := range names {
+			if v := strings.TrimSpace(source[n.Text]); n.Old == old && n.Text != "" && v != "" {
+				o.value, o.source = v, text(n.Text)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// takeKey is take for the file, whose keys have several spellings.
+func (r *resolver) takeKey(o *origin, names Names) bool {
+	spelt := map[string]string{}
+	for _, k := range slices.Backward(slices.Sorted(maps.Keys(r.sources.File))) {
+		if strings.TrimSpace(r.sources.File[k]) != "" {
+			spelt[fileKey(k)] = k
+		}
+	}
+	values := map[string]string{}
+	for _, n := range names {
+		values[n.Text] = r.sources.File[spelt[fileKey(n.Text)]]
+	}
+	return r.take(o, values, names, func(n string) string { return r.sources.fileName() + ": " + keyText(spelt[fileKey(n)]) })
+}
+
 // inCluster takes the API server from the variables set by the kubelet in every container.
-func (r *resolver) inCluster(o *origin) {
+func (r *resolver) inCluster(o *origin) bool {
 	host, port := r.sources.Env[serviceHostEnv], r.sources.Env[servicePortEnv]
 	if host == "" || port == "" {
-		return
+		return false
 	}
 	o.value, o.source = "https://"+net.JoinHostPort(host, port), "environment: "+serviceHostEnv
+	return true
 }
 
 func (r *resolver) value(name string) string { return r.found[name].value }

@@ -222,16 +222,18 @@ func TestShow(t *testing.T) {
 func TestSettings(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range config.Settings() {
-		if s.Text == "" || s.Flag+s.ExternalID+s.Key == "" {
+		if s.Text == "" || s.Flags.Current()+s.ExternalID+s.Keys.Current() == "" {
 			t.Errorf("%s: no text or no way to set it", s.Name)
 		}
-		for _, k := range []string{"--" + s.Flag, "external_ids:" + s.ExternalID, "file:" + s.Key} {
-			if !strings.HasSuffix(k, "-") && !strings.HasSuffix(k, ":") && seen[k] {
-				t.Errorf("%s is there twice", k)
+		for source, names := range map[string]config.Names{"--": s.Flags, "external_ids:": config.Named(s.ExternalID), "file: ": s.Keys, "environment: ": s.Env} {
+			for _, n := range names {
+				if n.Text != "" && seen[source+n.Text] {
+					t.Errorf("%s%s is there twice", source, n.Text)
+				}
+				seen[source+n.Text] = true
 			}
-			seen[k] = true
 		}
-		if !strings.Contains(config.Markdown(), "| "+s.Name+": ") {
+		if !strings.Contains(config.Markdown(config.Settings()), "| "+s.Name+": ") {
 			t.Errorf("%s is not in the table", s.Name)
 		}
 	}
@@ -304,7 +306,7 @@ func TestChanges(t *testing.T) {
 	for _, set := range config.Settings() {
 		s := config.Sources{ExternalIDs: map[string]string{set.ExternalID: samples[set.Name]}}
 		if set.ExternalID == "" {
-			s = config.Sources{File: map[string]string{set.Key: samples[set.Name]}}
+			s = config.Sources{File: map[string]string{set.Keys.Current(): samples[set.Name]}}
 		}
 		now, err := config.Resolve(s)
 		var names []string

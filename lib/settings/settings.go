@@ -106,7 +106,7 @@ func directories(flags map[string]string) (file map[string]string, c config.Conf
 	if err := readFile(&s); err != nil {
 		return nil, c, err
 	}
-	file = map[string]string{"rundir": s.File["rundir"], "logdir": s.File["logdir"]}
+	file = map[string]string{"rundir": s.File["default.rundir"], "logdir": s.File["default.logdir"]}
 	c, err = config.Resolve(config.Sources{Env: s.Env, File: file, FileName: s.FileName})
 	return file, c, err
 }
@@ -136,7 +136,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// readFile reads section [default] of the configuration file. Only a file given by an option must exist.
+// readFile reads the configuration file. Only a file given by an option must exist.
 func readFile(s *config.Sources) error {
 	asked := s.Flags[configFile]
 	s.FileName = cmp.Or(asked, defaultFile(s.Env))
@@ -163,21 +163,23 @@ func defaultFile(env map[string]string) string {
 	return filepath.Join(dir, "openvswitch", "ovn_k8s.conf")
 }
 
-// parse reads an INI file and returns its section [default]. The error begins
-// with the number of the line.
+// parse reads an INI file and returns its keys as "section.key", in lower case. The error begins with the number of the
+// line.
 func parse(text []byte) (map[string]string, error) {
 	// Values may hold any character: a '#' or ';' inside is no comment.
-	options := ini.LoadOptions{IgnoreInlineComment: true, SkipUnrecognizableLines: false, AllowPythonMultilineValues: false}
+	options := ini.LoadOptions{IgnoreInlineComment: true, SkipUnrecognizableLines: false, AllowPythonMultilineValues: false, Insensitive: true}
 	f, err := ini.LoadSources(options, text)
 	if err != nil {
 		return nil, fmt.Errorf("%d: %w", badLine(options, text), err)
 	}
-	// The library's own name for the text before any section is "DEFAULT"; the lower case one is ours.
-	section, err := f.GetSection("default")
-	if err != nil {
-		return map[string]string{}, nil
+	keys := map[string]string{}
+	// The library keeps the name DEFAULT, for [DEFAULT] and the text before any section. It comes first.
+	for _, section := range f.Sections() {
+		for k, v := range section.KeysHash() {
+			keys[strings.ToLower(section.Name())+"."+k] = v
+		}
 	}
-	return section.KeysHash(), nil
+	return keys, nil
 }
 
 // badLine finds the first invalid line, because the library does not report its number.

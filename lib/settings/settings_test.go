@@ -62,6 +62,18 @@ mtu=1
 	}
 }
 
+func TestSectionsInAnyCase(t *testing.T) {
+	for _, text := range []string{"[default]\nmtu=1300", "[Default]\nMTU=1300", "[DEFAULT]\nMtu=1300", "mtu=1300", "mtu=1200\n[other]\nmtu=1\n[deFault]\nmtu=1300"} {
+		c, err := settings.Load(t.Context(), settings.Flags{ConfigFile: write(t, text)}.Map(), nil)
+		if err != nil || c.MTU != 1300 {
+			t.Errorf("%q: %d, %v", text, c.MTU, err)
+		}
+		if dir, err := settings.RunDir(settings.Flags{ConfigFile: write(t, text+"\n[Default]\nRunDir=/run/z")}.Map()); dir != "/run/z" || err != nil {
+			t.Errorf("%q: RunDir: %s, %v", text, dir, err)
+		}
+	}
+}
+
 func TestBadFile(t *testing.T) {
 	file := write(t, "[default]\nmtu=1400\nwhat is this\n[other]\n")
 	_, err := settings.Load(t.Context(), settings.Flags{ConfigFile: file}.Map(), nil)
@@ -87,7 +99,9 @@ func TestBadFile(t *testing.T) {
 func TestFlagsAreSettings(t *testing.T) {
 	known := map[string]bool{"config-file": true}
 	for _, s := range config.Settings() {
-		known[s.Flag] = true
+		for _, n := range s.Flags {
+			known[n.Text] = true
+		}
 	}
 	var f settings.Flags
 	v := reflect.ValueOf(&f).Elem()
@@ -107,7 +121,6 @@ func TestFlagsAreSettings(t *testing.T) {
 		v.Field(i).SetString("")
 		delete(known, name)
 	}
-	delete(known, "")
 	if len(known) > 0 {
 		t.Errorf("settings without an option: %v", known)
 	}

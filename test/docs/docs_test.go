@@ -333,8 +333,8 @@ func TestConfigurationTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(text), config.Markdown()) {
-		t.Errorf("docs/configuration.md does not have this table:\n%s", config.Markdown())
+	if !strings.Contains(string(text), config.Markdown(config.Settings())) {
+		t.Errorf("docs/configuration.md does not have this table:\n%s", config.Markdown(config.Settings()))
 	}
 }
 

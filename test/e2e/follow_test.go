@@ -189,7 +189,7 @@ func (f *follower) use(values map[string]string) {
 		set, value := f.set[name], values[name]
 		switch {
 		case set.ExternalID == "":
-			file += set.Key + "=" + value + "\n"
+			file += set.Keys.Current() + "=" + value + "\n"
 		case value == "":
 			ids = append(ids, "-- remove Open_vSwitch . external_ids "+set.ExternalID)
 		default:
