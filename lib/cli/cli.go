@@ -59,6 +59,28 @@ type Program struct {
 	// Options is a pointer to a go-flags struct. It is a Runner, or has fields with a "command" tag for Runners. A
 	// command may have a method Example() string for its own --help.
 	Options any
+	// Groups are further options, for --help in groups with headings.
+	Groups []Group
+	// Values gets the values of the options in Groups, by name, of those given. It may be nil if there are no Groups.
+	Values map[string]string
+	// OneDash accepts long options with one dash, too, as Go's package flag does: -mtu=1400, -mtu 1400, -show-config.
+	// Booleans may then have a value: =true or =false.
+	OneDash bool
+}
+
+// A Group is a part of the options with a heading.
+type Group struct {
+	Name    string
+	Options []Option
+}
+
+// An Option is an option of a Group. If it is given several times, the last value counts.
+type Option struct {
+	Name    string // without dashes
+	Value   string // a word for the value in --help
+	Text    string // for --help
+	Boolean bool   // without a value it is "true"
+	Hidden  bool   // not in --help
 }
 
 // Main parses args, runs the program until it is done or SIGINT, SIGTERM or SIGHUP arrives, and returns the exit

@@ -23,6 +23,7 @@ type parser struct {
 	args    []string
 	runner  Runner
 	stray   []string // arguments matching no command or operand
+	collect []func() // fill Program.Values
 }
 
 // parse returns the Runner chosen by args, with its options set. The error is a help, or one line.
@@ -31,6 +32,9 @@ func parse(prog Program, args []string) (Runner, error) {
 	p.Usage = "[OPTIONS]"
 	p.LongDescription = prog.Summary
 	p.addOptions(prog)
+	if prog.OneDash {
+		args = twoDashes(args, p.shapes())
+	}
 	p.args = p.spellOut(args)
 	p.runner, _ = prog.Options.(Runner)
 	p.UnknownOptionHandler = p.complete
@@ -47,6 +51,9 @@ func parse(prog Program, args []string) (Runner, error) {
 	}
 	if len(p.stray) > 0 {
 		return nil, p.hint(p.strayArgument(p.stray[0]))
+	}
+	for _, c := range p.collect {
+		c()
 	}
 	return p.runner, nil
 }
@@ -70,6 +77,9 @@ func (p *parser) addOptions(prog Program) {
 	if _, err := p.AddGroup("Options", "", prog.Options); err != nil {
 		panic(fmt.Sprintf("cli: options %T: %v", prog.Options, err))
 	}
+	for _, g := range prog.Groups {
+		p.addGroup(g)
+	}
 	var other struct {
 		Help    func() error `short:"h" long:"help" description:"print this page"`
 		Version func() error `short:"V" long:"version" description:"print the version"`
@@ -83,6 +93,41 @@ func (p *parser) addOptions(prog Program) {
 	if _, err := p.AddGroup("Other options", "", &other); err != nil {
 		panic(fmt.Sprintf("cli: %v", err))
 	}
+}
+
+// addGroup adds options that are not in a struct, by a struct with a field for each.
+func (p *parser) addGroup(g Group) {
+	var fields []reflect.StructField
+	for i, o := range g.Options {
+		tag := fmt.Sprintf("long:%q value-name:%q description:%q", o.Name, o.Value, o.Text)
+		if o.Hidden {
+			tag += ` hidden:"yes"`
+		}
+		if o.Boolean {
+			tag += ` optional:"yes" optional-value:"true"`
+		}
+		fields = append(fields, reflect.StructField{Name: fmt.Sprint("Option", i), Type: reflect.TypeFor[*string](), Tag: reflect.StructTag(tag)})
+	}
+	options := reflect.New(reflect.StructOf(fields))
+	if _, err := p.AddGroup(g.Name, "", options.Interface()); err != nil {
+		panic(fmt.Sprintf("cli: group %s: %v", g.Name, err))
+	}
+	p.collect = append(p.collect, func() {
+		for i, o := range g.Options {
+			if v := options.Elem().Field(i).Interface().(*string); v != nil {
+				p.program.Values[o.Name] = *v
+			}
+		}
+	})
+}
+
+// shapes returns how each long option takes its value.
+func (p *parser) shapes() map[string]shape {
+	known := map[string]shape{}
+	for o := range p.everyOption() {
+		known[o.LongName] = shapeOf(o)
+	}
+	return known
 }
 
 // spellOut appends the default value to repeatable options given without their optional value, such as -v. Otherwise
