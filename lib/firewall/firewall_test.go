@@ -67,7 +67,7 @@ func breaks(t *testing.T, path, script string) (repair func()) {
 	}
 }
 
-var gateway = localgateway.Link{Router: netip.MustParsePrefix("169.254.33.2/24"), Pods: netip.MustParsePrefix("10.128.0.0/14")}
+var gateway = localgateway.Link{Router: netip.MustParsePrefix("169.254.33.2/24"), Pods: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14")}}
 
 // Issue 16: a program that is missing or broken is an error of the rules that says what to install, and is used once it
 // works.

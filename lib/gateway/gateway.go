@@ -286,7 +286,7 @@ func findPorts(all []vswitch.Interface, bridge, nic string) ports {
 // routes to its management port, those with pods of its own. A local gateway routes
 // packets to pods by the host.
 func (p ports) pods(configured, routed, own []netip.Prefix) []netip.Prefix {
-	made, err := ipnet.ParseSubnets(p.inside.ExternalIDs[names.ClusterSubnets], 0)
+	made, err := ipnet.ParseDisjoint(p.inside.ExternalIDs[names.ClusterSubnets], 0)
 	switch {
 	case err == nil:
 		return made

@@ -69,20 +69,41 @@ func RouterMAC(name string) string {
 // ParseSubnets parses a comma-separated list of at most one IPv4 and one IPv6 subnet, and returns IPv4 first. Host
 // bits and subnets with fewer than minHosts usable addresses are errors.
 func ParseSubnets(s string, minHosts uint64) ([]netip.Prefix, error) {
+	return parseSubnets(s, minHosts, func(p, q netip.Prefix) error {
+		if SameFamily(p.Addr(), q.Addr()) {
+			return fmt.Errorf("%q has two subnets of one family: give at most one IPv4 and one IPv6 subnet", s)
+		}
+		return nil
+	})
+}
+
+// ParseDisjoint is ParseSubnets for any number of subnets of a family, which must not overlap. Subnets of one family
+// keep their order.
+func ParseDisjoint(s string, minHosts uint64) ([]netip.Prefix, error) {
+	return parseSubnets(s, minHosts, func(p, q netip.Prefix) error {
+		if p.Overlaps(q) {
+			return fmt.Errorf("subnets %s and %s overlap: give each address once", q, p)
+		}
+		return nil
+	})
+}
+
+// parseSubnets parses a list of subnets without a conflict between any two of them. It returns IPv4 first.
+func parseSubnets(s string, minHosts uint64, conflict func(p, former netip.Prefix) error) ([]netip.Prefix, error) {
 	var subnets []netip.Prefix
 	var errs []error
 	for part := range strings.SplitSeq(s, ",") {
 		p, err := parseSubnet(strings.TrimSpace(part), minHosts)
-		switch {
-		case err != nil:
-			errs = append(errs, err)
-		case slices.ContainsFunc(subnets, func(q netip.Prefix) bool { return SameFamily(p.Addr(), q.Addr()) }):
-			errs = append(errs, fmt.Errorf("%q has two subnets of one family: give at most one IPv4 and one IPv6 subnet", s))
-		default:
-			subnets = append(subnets, p)
+		for i := 0; err == nil && i < len(subnets); i++ {
+			err = conflict(p, subnets[i])
 		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		subnets = append(subnets, p)
 	}
-	slices.SortFunc(subnets, func(a, b netip.Prefix) int { return a.Addr().BitLen() - b.Addr().BitLen() })
+	slices.SortStableFunc(subnets, func(a, b netip.Prefix) int { return a.Addr().BitLen() - b.Addr().BitLen() })
 	return subnets, errors.Join(errs...)
 }
 
@@ -151,6 +172,16 @@ func Join[T fmt.Stringer](list []T) string {
 		s[i] = v.String()
 	}
 	return strings.Join(s, ",")
+}
+
+// OnePerFamily reports whether no two subnets are of one family.
+func OnePerFamily(subnets []netip.Prefix) bool {
+	for f := range Families() {
+		if len(OfFamily(subnets, f)) > 1 {
+			return false
+		}
+	}
+	return true
 }
 
 // Within reports whether every subnet of inner lies in one of outer.

@@ -84,6 +84,19 @@ func TestParseSubnets(t *testing.T) {
 	}
 }
 
+func TestParseDisjoint(t *testing.T) {
+	got, err := ParseDisjoint("10.1.0.0/16,fd01::/48,10.0.0.0/16,fd00::/48", 3)
+	if want := "10.1.0.0/16,10.0.0.0/16,fd01::/48,fd00::/48"; err != nil || Join(got) != want || OnePerFamily(got) {
+		t.Errorf("%s, %v; want %s", Join(got), err, want)
+	}
+	_, err = ParseDisjoint("10.0.0.0/8,fd00::/48,10.1.0.0/16,x", 3)
+	for _, want := range []string{"subnets 10.0.0.0/8 and 10.1.0.0/16 overlap: give each address once", `"x" is not a subnet`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
+}
+
 func FuzzParseSubnets(f *testing.F) {
 	f.Add("192.168.1.0/24,fd01::/64")
 	f.Add("1.2.3.4/0,::/0")

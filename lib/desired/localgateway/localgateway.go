@@ -4,7 +4,6 @@ package localgateway
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/ipnet"
@@ -34,26 +33,29 @@ const (
 
 // A Link connects a local gateway with its host, in one family.
 type Link struct {
-	Host, Router netip.Prefix // their addresses
-	Pods         netip.Prefix // the cluster's subnet
+	Host, Router netip.Prefix   // their addresses
+	Pods         []netip.Prefix // the cluster's subnets
 }
 
-// Links returns a link for each subnet of pods, in the first of subnets of the same
+// Links returns a link for each family of pods, in the first of subnets of the same
 // family.
 func Links(subnets, pods []netip.Prefix) ([]Link, error) {
 	var links []Link
-	for _, p := range pods {
-		i := slices.IndexFunc(subnets, func(s netip.Prefix) bool { return ipnet.SameFamily(s.Addr(), p.Addr()) })
-		if i < 0 {
-			return nil, fmt.Errorf("local gateway subnets %s lack one for %s: set external_ids:ovn-k8s-local-gateway-subnet", ipnet.Join(subnets), p)
+	for f := range ipnet.Families() {
+		of, between := ipnet.OfFamily(pods, f), ipnet.OfFamily(subnets, f)
+		if len(of) == 0 {
+			continue
 		}
-		subnet := subnets[i].Masked()
+		if len(between) == 0 {
+			return nil, fmt.Errorf("local gateway subnets %s lack one for %s: set external_ids:ovn-k8s-local-gateway-subnet", ipnet.Join(subnets), of[0])
+		}
+		subnet := between[0].Masked()
 		router, _ := ipnet.Nth(subnet, routerNumber)
 		host, _ := ipnet.Nth(subnet, hostNumber)
 		if !subnet.Contains(router) || subnet.IsSingleIP() {
 			return nil, fmt.Errorf("local gateway subnet %s is too small: it needs 2 usable addresses", subnet)
 		}
-		links = append(links, Link{netip.PrefixFrom(host, subnet.Bits()), netip.PrefixFrom(router, subnet.Bits()), p})
+		links = append(links, Link{netip.PrefixFrom(host, subnet.Bits()), netip.PrefixFrom(router, subnet.Bits()), of})
 	}
 	return links, nil
 }
@@ -68,17 +70,21 @@ func (l Link) Chains(randomFully bool) []nodeport.Chain {
 	if randomFully {
 		masquerade += " --random-fully"
 	}
+	forward := []string{
+		"-s " + self + " -i " + Port + " -j ACCEPT",
+		"-d " + self + " -o " + Port + " -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+	}
+	mark := []string{
+		"-i " + Port + " -j RETURN",
+		"-i " + names.ManagementPort("") + "+ -j RETURN",
+	}
+	for _, pods := range l.Pods {
+		forward = append(forward, fmt.Sprintf("-s %s -i %s -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", pods, Port))
+		mark = append(mark, fmt.Sprintf("-d %s -j MARK --set-xmark %#x/%#x", pods, Mark, Mark))
+	}
 	return []nodeport.Chain{
-		{Table: "filter", Name: ChainPrefix + "FORWARD", From: "FORWARD", Rules: []string{
-			"-s " + self + " -i " + Port + " -j ACCEPT",
-			"-d " + self + " -o " + Port + " -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-			"-s " + l.Pods.String() + " -i " + Port + " -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-		}},
-		{Table: "mangle", Name: ChainPrefix + "PREROUTING", From: "PREROUTING", Rules: []string{
-			"-i " + Port + " -j RETURN",
-			"-i " + names.ManagementPort("") + "+ -j RETURN",
-			fmt.Sprintf("-d %s -j MARK --set-xmark %#x/%#x", l.Pods, Mark, Mark),
-		}},
+		{Table: "filter", Name: ChainPrefix + "FORWARD", From: "FORWARD", Rules: forward},
+		{Table: "mangle", Name: ChainPrefix + "PREROUTING", From: "PREROUTING", Rules: mark},
 		{Table: "nat", Name: ChainPrefix + "SNAT", From: "POSTROUTING", Rules: []string{masquerade}},
 	}
 }
@@ -89,12 +95,15 @@ func (l Link) Table() ruleset.Table {
 	if l.Router.Addr().Is6() {
 		ip = "ip6"
 	}
+	mark := []ruleset.Rule{
+		{Text: fmt.Sprintf("iifname %q return", Port)},
+		{Text: fmt.Sprintf("iifname %q return", names.ManagementPort("")+"*")},
+	}
+	for _, pods := range l.Pods {
+		mark = append(mark, ruleset.Rule{Text: fmt.Sprintf("%s daddr %s meta mark set meta mark | %#x", ip, pods, Mark)})
+	}
 	return ruleset.Table{Chains: []ruleset.Chain{
-		{Name: ObjectPrefix + "prerouting", Type: "filter", Hook: "prerouting", Priority: "-150", Rules: []ruleset.Rule{
-			{Text: fmt.Sprintf("iifname %q return", Port)},
-			{Text: fmt.Sprintf("iifname %q return", names.ManagementPort("")+"*")},
-			{Text: fmt.Sprintf("%s daddr %s meta mark set meta mark | %#x", ip, l.Pods, Mark)},
-		}},
+		{Name: ObjectPrefix + "prerouting", Type: "filter", Hook: "prerouting", Priority: "-150", Rules: mark},
 		{Name: ObjectPrefix + "postrouting", Type: "nat", Hook: "postrouting", Priority: "90", Rules: []ruleset.Rule{
 			{Text: fmt.Sprintf("%s saddr %s masquerade fully-random", ip, l.Router.Addr())},
 		}},

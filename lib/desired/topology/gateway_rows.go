@@ -106,9 +106,19 @@ func (g Gateway) nic(name string) []nb.Row {
 // taggedPort returns the logical port of a VLAN of a NIC.
 func taggedPort(parent string, vlan int) string { return fmt.Sprintf("%s.%d", parent, vlan) }
 
-// inside are the networks of the cluster itself. In both lists IPv4 is first.
+// inside are the networks of the cluster itself: any number of pods' subnets, and one join subnet of each of their
+// families. In both lists IPv4 is first.
 type inside struct {
 	pods, join []netip.Prefix
+}
+
+// router returns the cluster router's address in the join subnet of a family.
+func (in inside) router(family netip.Addr) netip.Addr {
+	for _, join := range ipnet.OfFamily(in.join, ipnet.Family(family)) {
+		a, _ := ipnet.Nth(join, routerHost)
+		return a
+	}
+	return netip.Addr{}
 }
 
 func (c Cluster) inside() inside { return inside{c.Subnets, c.Join} }
@@ -117,8 +127,8 @@ func (c Cluster) inside() inside { return inside{c.Subnets, c.Join} }
 func (in inside) gateway(name string, g Gateway) []nb.Row {
 	router, port := names.GatewayRouter(name), names.RouterToExternal(name)
 	var rows []nb.Row
-	for i, subnet := range in.pods {
-		via, _ := ipnet.Nth(in.join[i], routerHost)
+	for _, subnet := range in.pods {
+		via := in.router(subnet.Addr())
 		rows = append(rows, route(router, router+"/"+subnet.String(), nbdb.LogicalRouterStaticRoute{IPPrefix: subnet.String(), Nexthop: via.String()}))
 		outside, ok := g.ip(subnet.Addr())
 		if !ok {
@@ -184,8 +194,11 @@ func (g Gateway) notBack(name string) nb.Row {
 func (in inside) notInside(name string) nb.Row {
 	router := names.GatewayRouter(name)
 	var claims []string
-	for i, s := range in.pods {
-		claims = append(claims, fmt.Sprintf("%s.src == {%s, %s}", ipMatch(s.Addr()), s, in.join[i]))
+	for f, family := range ipnet.Families() {
+		if pods := ipnet.OfFamily(in.pods, f); len(pods) > 0 {
+			of := append(pods, ipnet.OfFamily(in.join, f)...)
+			claims = append(claims, fmt.Sprintf("%s.src == {%s}", ipMatch(family), strings.ReplaceAll(ipnet.Join(of), ",", ", ")))
+		}
 	}
 	return nb.Row{
 		Table: nbdb.LogicalRouterPolicyTable, ID: router + "/not-inside",

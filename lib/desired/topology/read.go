@@ -124,7 +124,7 @@ func (r *reader) readNode(node, value string) error {
 
 // fits reports whether a node may have subnets, not counting those of other nodes.
 func (c Cluster) fits(subnets []netip.Prefix) bool {
-	return len(subnets) > 0 && len(subnets) <= len(c.Subnets) && ipnet.Within(subnets, c.Subnets)
+	return len(subnets) > 0 && ipnet.OnePerFamily(subnets) && ipnet.Within(subnets, c.Subnets)
 }
 
 // readChassis is WithChassis in constant time.

@@ -28,9 +28,9 @@ const MinHosts = 3
 // changed copies.
 type Cluster struct {
 	Router  string                    // name of the cluster router
-	Subnets []netip.Prefix            // of all pods; IPv4 first
-	Join    []netip.Prefix            // of the join switch; IPv4 first
-	Nodes   map[string][]netip.Prefix // by name of the node's switch: the node's subnets
+	Subnets []netip.Prefix            // of all pods, any number of a family; IPv4 first
+	Join    []netip.Prefix            // of the join switch, one of each family of Subnets; IPv4 first
+	Nodes   map[string][]netip.Prefix // by name of the node's switch: the node's subnets, at most one of a family
 	Chassis map[string]string         // by name of the node's switch: the system-id of its host, if known
 	// Gateways are by name, in the case given to gateway-init.
 	Gateways Gateways
@@ -42,13 +42,20 @@ type Cluster struct {
 func New(router string, subnets, join []netip.Prefix) (Cluster, error) {
 	c := Cluster{Router: router, Subnets: subnets, Nodes: map[string][]netip.Prefix{}}
 	var errs []error
-	for _, s := range subnets {
-		i := slices.IndexFunc(join, func(j netip.Prefix) bool { return ipnet.SameFamily(j.Addr(), s.Addr()) })
-		if i < 0 {
-			errs = append(errs, fmt.Errorf("join subnets %s lack one for %s: set ovn-k8s-join-subnet", ipnet.Join(join), s))
-			continue
+	for f := range ipnet.Families() {
+		pods, of := ipnet.OfFamily(subnets, f), ipnet.OfFamily(join, f)
+		switch {
+		case len(pods) == 0:
+		case len(of) == 0:
+			errs = append(errs, fmt.Errorf("join subnets %s lack one for %s: set ovn-k8s-join-subnet", ipnet.Join(join), pods[0]))
+		default:
+			c.Join = append(c.Join, of[0])
 		}
-		c.Join = append(c.Join, join[i])
+	}
+	for i, s := range subnets {
+		if a, b, overlap := ipnet.Overlap(subnets[:i], []netip.Prefix{s}); overlap {
+			errs = append(errs, fmt.Errorf("cluster subnets %s and %s overlap: give each address once", a, b))
+		}
 	}
 	if a, b, overlap := ipnet.Overlap(subnets, c.Join); overlap {
 		errs = append(errs, fmt.Errorf("cluster subnet %s overlaps join subnet %s: choose another one, or set ovn-k8s-join-subnet", a, b))
@@ -82,7 +89,15 @@ func (c Cluster) Resize(subnets, join []netip.Prefix) (Cluster, error) {
 // WithNode returns c with a node of the given subnets, in place of the node's earlier
 // ones. The error lists every problem of the input.
 func (c Cluster) WithNode(node string, subnets []netip.Prefix) (Cluster, error) {
-	return c.withNode(node, subnets, len(c.Subnets))
+	return c.withNode(node, subnets, c.families())
+}
+
+// families is the number of families of the cluster's subnets.
+func (c Cluster) families() (n int) {
+	for f := range ipnet.Families() {
+		n += min(1, len(ipnet.OfFamily(c.Subnets, f)))
+	}
+	return n
 }
 
 // withNode is WithNode for a node with at least least subnets: while a cluster
@@ -94,7 +109,7 @@ func (c Cluster) withNode(node string, subnets []netip.Prefix, least int) (Clust
 		errs = append(errs, err)
 	}
 	if len(subnets) < least || !c.fits(subnets) {
-		errs = append(errs, fmt.Errorf("subnets %s of node %s are outside the cluster subnets: give one in each of %s", ipnet.Join(subnets), sw, ipnet.Join(c.Subnets)))
+		errs = append(errs, fmt.Errorf("subnets %s of node %s are outside the cluster subnets: give one %s", ipnet.Join(subnets), sw, c.choice()))
 	}
 	for _, other := range c.NodeNames() {
 		if a, b, overlap := ipnet.Overlap(subnets, c.Nodes[other]); overlap && other != sw {
@@ -107,6 +122,14 @@ func (c Cluster) withNode(node string, subnets []netip.Prefix, least int) (Clust
 	c.Nodes = maps.Clone(c.Nodes)
 	c.Nodes[sw] = subnets
 	return c, nil
+}
+
+// choice tells where a node's subnets must lie.
+func (c Cluster) choice() string {
+	if c.families() == len(c.Subnets) {
+		return "in each of " + ipnet.Join(c.Subnets)
+	}
+	return "of each family in " + ipnet.Join(c.Subnets)
 }
 
 // WithoutNode returns c without node, and false if c does not have it.
@@ -194,7 +217,7 @@ func (p *Parser) ReadRegistry(r map[string]string) (Cluster, error) {
 }
 
 func (p *Parser) readAll(r map[string]string) (Cluster, error) {
-	subnets, err := ipnet.ParseSubnets(r[names.ClusterSubnets], 0)
+	subnets, err := ipnet.ParseDisjoint(r[names.ClusterSubnets], 0)
 	if err != nil {
 		return Cluster{}, fmt.Errorf("reading %s of the topology: %w", names.ClusterSubnets, err)
 	}

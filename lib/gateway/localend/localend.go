@@ -34,7 +34,7 @@ func Links(ids map[string]string, c config.Config) ([]localgateway.Link, error) 
 		return nil, nil
 	}
 	subnets, pods := c.LocalSubnets, c.ClusterSubnets
-	if made, err := ipnet.ParseSubnets(ids[names.ClusterSubnets], 0); err == nil {
+	if made, err := ipnet.ParseDisjoint(ids[names.ClusterSubnets], 0); err == nil {
 		pods = made
 	}
 	var routers []netip.Prefix
