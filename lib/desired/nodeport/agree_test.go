@@ -281,6 +281,8 @@ func TestRenderersAgree(t *testing.T) {
 			check("flows of "+p.node.Name, p.wanted(all, func(f service.Frontend) (service.Endpoints, bool) {
 				return nil, f.Kind != service.ClusterIP && Bridge{Addrs: p.addrs[:]}.Takes(f)
 			}), p.flows(all))
+			check("connections of "+p.node.Name, p.wanted(all, overUDP(func(f service.Frontend) bool { return f.Kind != service.ClusterIP })), p.kept(all, p.stale(all)))
+			check("connections in Open vSwitch of "+p.node.Name, p.wanted(all, overUDP(func(service.Frontend) bool { return true })), p.kept(all, StaleInside(all)))
 		}
 		check("service/show", shown(all), summarized(r, at))
 	}
@@ -296,6 +298,51 @@ func (p place) flows(all []service.Frontend) answers {
 		var number uint16
 		fmt.Sscan(fields[slices.Index(fields, "tp_dst")+1], &number)
 		out.set(corev1.Protocol(strings.TrimSuffix(fields[0], "6")), at, number, []string{})
+	}
+	return out
+}
+
+// overUDP chooses all endpoints of frontends for UDP that take accepts.
+func overUDP(take func(service.Frontend) bool) func(service.Frontend) (service.Endpoints, bool) {
+	return func(f service.Frontend) (service.Endpoints, bool) {
+		return f.Backends(), take(f) && f.Protocol() == corev1.ProtocolUDP
+	}
+}
+
+// stale is Stale for both families.
+func (p place) stale(all []service.Frontend) func(to, answers netip.AddrPort) bool {
+	h := Host{Node: p.node.Name, Addrs: p.addrs[:]}
+	v4, v6 := Stale(h, IPv4, all, nil), Stale(h, IPv6, all, nil)
+	return func(to, answers netip.AddrPort) bool {
+		if to.Addr().Is4() {
+			return v4(to, answers)
+		}
+		return v6(to, answers)
+	}
+}
+
+// kept reads back the connections that are not stale, of all from a frontend to any endpoint of the Service, to another
+// port of it, and to the endpoint of another Service. Frontends of which all are kept are left out.
+func (p place) kept(all []service.Frontend, stale func(to, answers netip.AddrPort) bool) answers {
+	out := answers{}
+	for _, f := range all {
+		at := netip.AddrPortFrom(f.Addr, f.Number)
+		if f.Kind == service.NodePort {
+			at = netip.AddrPortFrom(p.addrs[f.Family], f.Number)
+		}
+		stranger := netip.AddrPortFrom([]netip.Addr{addr("10.0.9.9"), addr("fd00:0:0:9::9")}[f.Family], 8080)
+		if stale == nil || !stale(at, stranger) {
+			continue
+		}
+		var es []string
+		for _, port := range f.Endpoints {
+			for _, e := range port.Of(families()[f.Family]) {
+				if !stale(at, e.AddrPort()) {
+					es = append(es, e.AddrPort().String())
+				}
+			}
+		}
+		out.set(f.Protocol(), at.Addr(), at.Port(), es)
 	}
 	return out
 }

@@ -345,7 +345,7 @@ func TestStaleConnectionsInside(t *testing.T) {
 		{"192.0.2.7:30080", "10.128.1.9:8080", true},
 		{"[2001:db8::7]:30080", "[fd00::9]:8080", false}, // a Service of IPv4
 		{"203.0.113.7:80", "10.128.1.9:8080", true},
-		{"203.0.113.7:30080", "10.128.1.9:8080", false}, // no NodePort at an external address
+		{"203.0.113.7:30080", "10.128.1.9:8080", true}, // an external address may be a node's
 		{"172.30.0.10:80", "10.128.1.9:8080", true},
 		{"172.30.0.10:80", "10.128.2.3:8080", false},
 		{"192.0.2.7:53", "10.128.1.9:53", false},

@@ -78,19 +78,17 @@ func UDPAnswers(frontends []service.Frontend) map[netip.AddrPort]map[netip.AddrP
 
 // StaleInside returns a function that reports whether a UDP connection in Open
 // vSwitch leads to a deleted endpoint: its destination is a frontend, ClusterIPs
-// included, and none of its endpoints answers. A NodePort is at any address except
-// those of other frontends. It returns nil if there are no frontends for UDP.
+// included, and none of its endpoints answers. A NodePort is at any address: it may be
+// the external address of another frontend, too. It returns nil if there are no frontends
+// for UDP. The connections are those with a translated destination.
 func StaleInside(frontends []service.Frontend) func(to, answers netip.AddrPort) bool {
-	known, at := UDPAnswers(frontends), map[netip.Addr]bool{}
-	for to := range known {
-		at[to.Addr()] = true
-	}
+	known := UDPAnswers(frontends)
 	if len(known) == 0 {
 		return nil
 	}
 	return func(to, answers netip.AddrPort) bool {
 		good, ok := known[to]
-		if !ok && !at[to.Addr()] {
+		if !ok {
 			good, ok = known[netip.AddrPortFrom(anywhere(to.Addr()), to.Port())]
 		}
 		return ok && !good[answers]
