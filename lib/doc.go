@@ -39,6 +39,7 @@
 //
 //	lib/reconcile          Loop: events in, batches of dirty units out, retries
 //	lib/nbsync             compares rows with the Northbound database and writes one transaction
+//	lib/nbsync/owned       the columns and keys of each table that nbsync writes, compared by value
 //	lib/flowsync           compares flows with a switch's and writes one bundle
 //
 // Layer 3, the edges: each wraps one part of the outside world, and none knows another.

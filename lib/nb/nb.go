@@ -22,11 +22,11 @@ type Row struct {
 	Table string
 	// ID is unique among our rows of the table. It is written into external_ids (names.ID).
 	ID string
-	// Model is a pointer to the table's model in nbdb. Only the columns and keys listed in lib/nbsync/owned.go are
+	// Model is a pointer to the table's model in nbdb. Only the columns and keys listed in lib/nbsync/owned are
 	// compared and written. Columns with references to other rows are empty; see In and Has.
 	Model model.Model
 	// In lists set columns of other rows that must contain this row. The row is removed from the same column of all other
-	// rows, except for weak references of unowned rows (lib/nbsync/owned.go).
+	// rows, except for weak references of unowned rows (lib/nbsync/owned).
 	In []Ref
 	// Has lists rows of ours that this row's own set columns must contain. A column is filled by In or by Has, never
 	// by both.

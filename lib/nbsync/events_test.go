@@ -27,6 +27,7 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nbsync"
+	"ovn-k8s/lib/nbsync/owned"
 	"ovn-k8s/lib/ovsdb"
 )
 
@@ -64,7 +65,7 @@ func BenchmarkEvents(b *testing.B) {
 		b.Fatal(err)
 	}
 	var tables []ovsdb.Table
-	for name, columns := range nbsync.Columns() {
+	for name, columns := range owned.Columns() {
 		tables = append(tables, ovsdb.Table{Name: name, Columns: columns})
 	}
 	db, err := ovsdb.Open(b.Context(), ovsdb.Options{Name: "NB", Remotes: []string{c.NB}, Model: m, Tables: tables, Unindexed: true})

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nbsync/owned"
 )
 
 // MirrorDiff compares the present mirror with a new one made from all rows of the cache.
@@ -55,8 +56,8 @@ func (m *mirror) text() string {
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	for name, t := range m.of {
 		for uuid, row := range t.rows {
-			for _, c := range Columns()[name] { // northd may be changing others just now
-				add("%s %s %s: %s", name, uuid, c, nb.Format(columnOf(row, c).Interface()))
+			for _, c := range owned.Columns()[name] { // northd may be changing others just now
+				add("%s %s %s: %s", name, uuid, c, nb.Format(owned.ColumnOf(row, c).Interface()))
 			}
 		}
 		for id, uuid := range t.ids {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"ovn-k8s/lib/nbsync/owned"
 )
 
 // A Guard is a condition of a transaction: a wait operation with timeout 0 (RFC 7047, section 5.2.6).
@@ -34,8 +36,8 @@ func (p *Plan) guard(guards []Guard) error {
 // Unchanged requires a column to have the value in row.
 func Unchanged(table string, row model.Model, column string) Guard {
 	return Guard{op: func(p *Plan) (ovsdb.Operation, error) {
-		values, err := p.row(row, columnOf(row, column).Addr().Interface())
-		return wait(table, ovsdb.WaitConditionEqual, whereUUID(columnOf(row, "_uuid").String()), values), err
+		values, err := p.row(row, owned.ColumnOf(row, column).Addr().Interface())
+		return wait(table, ovsdb.WaitConditionEqual, whereUUID(owned.ColumnOf(row, "_uuid").String()), values), err
 	}}
 }
 

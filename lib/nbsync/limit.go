@@ -7,6 +7,7 @@ import (
 
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/lib/nbsync/owned"
 )
 
 // The weight of a frontend estimates the work of ovn-northd for it, like that of a Service in lib/desired/service.
@@ -101,7 +102,7 @@ func (l limiter) present(u nb.Unit, rows []nb.Row) presence {
 		if !ok {
 			continue
 		}
-		_, id := ownerOf(lb)
+		_, id := owned.OwnerOf(lb)
 		p.of[id] = lb.Vips
 		for _, at := range l.have.referrers[r.uuid] {
 			p.at[at] = append(p.at[at], id)

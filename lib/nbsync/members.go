@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"ovn-k8s/lib/nbsync/owned"
 )
 
 // addTo has the transaction put a row into a column, takeFrom take it out.
@@ -65,14 +67,14 @@ func (p *Plan) named(uuid string) string {
 // describe names the row of a column, for people.
 func (p *Plan) describe(at location) string {
 	if m := p.have.row(at.table, at.uuid); m != nil {
-		return nameOf(m)
+		return owned.NameOf(m)
 	}
 	if rest, ok := strings.CutPrefix(at.uuid, pendingPrefix); ok {
 		_, id, _ := strings.Cut(rest, "/")
 		return "new " + id
 	}
 	name, _ := p.ops[p.created[at.uuid]].Row["name"].(string)
-	return "new " + cmp.Or(name, p.have.tables[at.table].kind)
+	return "new " + cmp.Or(name, p.have.tables[at.table].Kind)
 }
 
 func compareLocations(a, b location) int {

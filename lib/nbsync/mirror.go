@@ -9,6 +9,7 @@ import (
 
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/lib/nbsync/owned"
 )
 
 // A mirror finds rows of the cache by owner, ID and name, and the referrers of a row. It is updated before each
@@ -17,7 +18,7 @@ import (
 // The cache never changes a row, but replaces it. So a row with the same pointer is unchanged.
 type mirror struct {
 	cache  *cache.TableCache // the cache mirrored
-	tables map[string]*table
+	tables map[string]*owned.Table
 	of     map[string]*tableMirror
 	owned  map[nb.Unit][]rowOf
 	// referrers are the references to a row, by its UUID. UUIDs are unique in the database.
@@ -45,7 +46,7 @@ type tableMirror struct {
 }
 
 func newMirror() *mirror {
-	m := &mirror{tables: owned(), of: map[string]*tableMirror{}, owned: map[nb.Unit][]rowOf{}, referrers: map[string][]location{}}
+	m := &mirror{tables: owned.Tables(), of: map[string]*tableMirror{}, owned: map[nb.Unit][]rowOf{}, referrers: map[string][]location{}}
 	for name := range m.tables {
 		m.of[name] = &tableMirror{rows: map[string]model.Model{}, ids: map[string]string{}, copied: map[string]bool{}, unowned: map[string][]string{}}
 	}
@@ -149,9 +150,9 @@ func (m *mirror) replace(name, uuid string, old, row model.Model) {
 	if row != nil {
 		m.learn(name, uuid, row)
 	}
-	for _, column := range m.tables[name].refs {
+	for _, column := range m.tables[name].Refs {
 		at := location{name, uuid, column}
-		gone, come := changes(refs(old, column), refs(row, column))
+		gone, come := changes(owned.Refs(old, column), owned.Refs(row, column))
 		for _, child := range gone {
 			take(m.referrers, child, at)
 		}
@@ -165,11 +166,11 @@ func (m *mirror) replace(name, uuid string, old, row model.Model) {
 func (m *mirror) learn(name, uuid string, row model.Model) {
 	t := m.of[name]
 	t.rows[uuid] = row
-	if owner, id := ownerOf(row); owner != "" {
+	if owner, id := owned.OwnerOf(row); owner != "" {
 		m.owned[owner] = append(m.owned[owner], rowOf{name, uuid})
 		t.ids[id] = uuid
 	} else {
-		t.unowned[nameOf(row)] = append(t.unowned[nameOf(row)], uuid)
+		t.unowned[owned.NameOf(row)] = append(t.unowned[owned.NameOf(row)], uuid)
 	}
 }
 
@@ -177,8 +178,8 @@ func (m *mirror) learn(name, uuid string, row model.Model) {
 func (m *mirror) forget(name, uuid string, row model.Model) {
 	t := m.of[name]
 	delete(t.rows, uuid)
-	if owner, id := ownerOf(row); owner == "" {
-		take(t.unowned, nameOf(row), uuid)
+	if owner, id := owned.OwnerOf(row); owner == "" {
+		take(t.unowned, owned.NameOf(row), uuid)
 	} else {
 		take(m.owned, owner, rowOf{name, uuid})
 		if t.ids[id] == uuid {
@@ -238,12 +239,12 @@ func (m *mirror) owns(u nb.Unit) bool { return len(m.owned[u]) > 0 }
 // unownedFor returns the UUID of an unowned row in the place of want: one with the same name, or one want may adopt.
 // adopt reports whether want may adopt it. parents are the existing parent rows of want.
 func (m *mirror) unownedFor(want nb.Row, parents []location) (uuid string, adopt bool) {
-	t, adoptable := m.of[want.Table], m.tables[want.Table].adoptable
-	if m.tables[want.Table].nameless {
+	t, adoptable := m.of[want.Table], m.tables[want.Table].Adoptable
+	if m.tables[want.Table].Nameless {
 		duplicates := m.duplicates(want, parents)
 		return first(duplicates), len(duplicates) > 0
 	}
-	candidates := t.unowned[nameOf(want.Model)]
+	candidates := t.unowned[owned.NameOf(want.Model)]
 	if len(candidates) == 0 && want.Table == nbdb.LogicalRouterTable {
 		for _, others := range t.unowned { // the cluster router may have any name
 			for _, other := range others {
@@ -265,9 +266,9 @@ func (m *mirror) unownedFor(want nb.Row, parents []location) (uuid string, adopt
 func (m *mirror) duplicates(want nb.Row, parents []location) []string {
 	t := m.of[want.Table]
 	var out []string
-	for _, uuid := range t.unowned[nameOf(want.Model)] {
+	for _, uuid := range t.unowned[owned.NameOf(want.Model)] {
 		at := m.referrers[uuid]
-		if want.Adopt && len(parents) > 0 && len(at) == len(parents) && m.tables[want.Table].adoptable(t.rows[uuid], want.Model) &&
+		if want.Adopt && len(parents) > 0 && len(at) == len(parents) && m.tables[want.Table].Adoptable(t.rows[uuid], want.Model) &&
 			!slices.ContainsFunc(parents, func(p location) bool { return !slices.Contains(at, p) }) {
 			out = append(out, uuid)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nbsync"
+	"ovn-k8s/lib/nbsync/owned"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/test/ovntest"
 )
@@ -22,7 +23,7 @@ func followed(t *testing.T) (c *ovntest.Central, db *ovsdb.DB, up chan struct{})
 		t.Fatal(err)
 	}
 	var tables []ovsdb.Table // northd changes other columns
-	for name, columns := range nbsync.Columns() {
+	for name, columns := range owned.Columns() {
 		tables = append(tables, ovsdb.Table{Name: name, Columns: columns})
 	}
 	db, err = ovsdb.Open(t.Context(), ovsdb.Options{Name: "NB", Remotes: []string{c.NB}, Model: m, Tables: tables})

@@ -2,7 +2,7 @@
 // memory and writes one transaction.
 //
 // Rows carry their unit in external_ids (names.Owner). Unowned rows are never touched, and neither are columns and
-// keys missing in the table of owned.go.
+// keys missing in the tables of lib/nbsync/owned.
 package nbsync
 
 import (
@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nbsync/owned"
 )
 
 // A DB is a connection to the Northbound database with Columns in its cache.
@@ -183,7 +183,7 @@ func (s *Sync) commit(ctx context.Context, p *Plan) error {
 	}
 	s.Log.WithFields(logrus.Fields{"units": len(p.units), "operations": len(p.ops), "ms": time.Since(start).Milliseconds()}).Debug("committed")
 	if err == nil {
-		tell(s.Log, p.Changes, func(table string) string { return p.have.tables[table].kind })
+		tell(s.Log, p.Changes, func(table string) string { return p.have.tables[table].Kind })
 	}
 	return err
 }
@@ -228,10 +228,10 @@ func (s *Sync) ApplyWith(ctx context.Context, want map[nb.Unit][]nb.Row, keys Ke
 // tables with reportAdded: the commands make such rows without all knowledge of the watcher, such as the state of
 // gateways. changed must not block.
 func (s *Sync) Handler(changed func(nb.Unit)) cache.EventHandler {
-	tables := owned()
-	gone := func(t *table, before, after model.Model) {
-		for column, of := range t.weak {
-			lost, _ := changes(refs(before, column), refs(after, column))
+	tables := owned.Tables()
+	gone := func(t *owned.Table, before, after model.Model) {
+		for column, of := range t.Weak {
+			lost, _ := changes(owned.Refs(before, column), owned.Refs(after, column))
 			for _, uuid := range lost {
 				if u := s.owner(of, uuid); u != "" {
 					changed(u)
@@ -241,26 +241,26 @@ func (s *Sync) Handler(changed func(nb.Unit)) cache.EventHandler {
 	}
 	return &cache.EventHandlerFuncs{
 		AddFunc: func(name string, m model.Model) {
-			if t := tables[name]; t != nil && t.reportAdded {
-				if u, _ := ownerOf(m); u != "" {
+			if t := tables[name]; t != nil && t.ReportAdded {
+				if u, _ := owned.OwnerOf(m); u != "" {
 					changed(u)
 				}
 			}
 		},
 		UpdateFunc: func(name string, before, after model.Model) {
 			t := tables[name]
-			u, _ := ownerOf(before)
+			u, _ := owned.OwnerOf(before)
 			if t == nil || u == "" {
 				return
 			}
-			if t.differ(before, after) {
+			if t.Differ(before, after) {
 				changed(u)
 			}
 			gone(t, before, after)
 		},
 		DeleteFunc: func(name string, m model.Model) {
 			t := tables[name]
-			if u, _ := ownerOf(m); t != nil && u != "" {
+			if u, _ := owned.OwnerOf(m); t != nil && u != "" {
 				changed(u)
 				gone(t, m, nil)
 			}
@@ -278,41 +278,6 @@ func (s *Sync) owner(table, uuid string) nb.Unit {
 	if row == nil {
 		return ""
 	}
-	u, _ := ownerOf(row)
+	u, _ := owned.OwnerOf(row)
 	return u
-}
-
-// differ reports whether our columns and keys of two states of a row differ.
-func (t *table) differ(a, b model.Model) bool {
-	for _, columns := range [][]string{t.columns, t.has, t.maps} {
-		for _, c := range columns {
-			before, after := columnOf(a, c), columnOf(b, c)
-			if c == "external_ids" && t.once != nil {
-				if !equalBut(t.once, before.Interface().(map[string]string), after.Interface().(map[string]string)) {
-					return true
-				}
-			} else if !equal(before, after) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// equalBut reports whether two maps are equal but for keys with some prefixes.
-func equalBut(prefixes []string, a, b map[string]string) bool {
-	ours := func(key string) bool {
-		return !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
-	}
-	for k, v := range a {
-		if other, ok := b[k]; (!ok || other != v) && ours(k) {
-			return false
-		}
-	}
-	for k := range b {
-		if _, ok := a[k]; !ok && ours(k) {
-			return false
-		}
-	}
-	return true
 }

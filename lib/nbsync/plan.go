@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -14,8 +13,8 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
-	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nbsync/owned"
 )
 
 // A Plan is one transaction to give units their desired rows.
@@ -68,7 +67,7 @@ func (p *Plan) match(want map[nb.Unit][]nb.Row) map[tableID]string {
 				var adopt bool
 				parents := p.parents(r, found)
 				if uuid, adopt = p.have.unownedFor(r, parents); uuid != "" && !adopt {
-					p.Failed[u] = fmt.Errorf("%s %q exists and is not ours: rename or delete it", p.have.tables[r.Table].kind, nameOf(r.Model))
+					p.Failed[u] = fmt.Errorf("%s %q exists and is not ours: rename or delete it", p.have.tables[r.Table].Kind, owned.NameOf(r.Model))
 				}
 			}
 			found[tableID{r.Table, r.ID}] = uuid
@@ -127,7 +126,7 @@ func (p *Plan) missing(rows []nb.Row, found map[tableID]string) string {
 					continue
 				}
 				if _, ok := found[tableID{ref.Table, ref.ID}]; !ok {
-					return p.have.tables[ref.Table].kind + " " + ref.ID
+					return p.have.tables[ref.Table].Kind + " " + ref.ID
 				}
 			}
 		}
@@ -180,7 +179,7 @@ func (p *Plan) addUnit(u nb.Unit, want []nb.Row, found map[tableID]string) error
 func (p *Plan) insert(u nb.Unit, r nb.Row) (string, error) {
 	id := fmt.Sprintf("new%d", len(p.inserts))
 	p.inserts[tableID{r.Table, r.ID}] = id
-	row, err := p.row(ownedModel(r, u))
+	row, err := p.row(owned.Model(r, u))
 	if err != nil {
 		return "", err
 	}
@@ -195,7 +194,7 @@ func (p *Plan) insert(u nb.Unit, r nb.Row) (string, error) {
 // in northd/northd.c), at which ovn-controller aborts (see ErrDraining). "uuid" in an insert is an extension of
 // ovsdb-server, see ovsdb-server(7).
 func (p *Plan) permanentUUID(r nb.Row) string {
-	if !p.have.tables[r.Table].permanent {
+	if !p.have.tables[r.Table].Permanent {
 		return ""
 	}
 	id := uuid.NewSHA1(uuid.NameSpaceURL, []byte("ovn-k8s:"+r.Table+"/"+r.ID)).String()
@@ -219,45 +218,13 @@ func (p *Plan) row(m model.Model, fields ...any) (ovsdb.Row, error) {
 	return row, nil
 }
 
-// ownedModel returns a copy of r's model with its owner and ID. Maps and slices are shared with r.
-func ownedModel(r nb.Row, u nb.Unit) model.Model {
-	v := reflect.ValueOf(r.Model).Elem()
-	m := reflect.New(v.Type())
-	m.Elem().Set(v)
-	if field := m.Elem().FieldByName("ExternalIDs"); field.IsValid() {
-		field.Set(reflect.ValueOf(withOwner(field.Interface().(map[string]string), u, r.ID)))
-	}
-	return m.Interface()
-}
-
-// withOwner returns a copy of a row's external_ids with its owner and ID.
-func withOwner(ids map[string]string, u nb.Unit, id string) map[string]string {
-	out := make(map[string]string, len(ids)+2)
-	maps.Copy(out, ids)
-	out[names.Owner], out[names.ID] = string(u), id
-	return out
-}
-
-// carries reports whether a row's external_ids equal the result of withOwner, as for almost every row.
-func carries(have, ids map[string]string, u nb.Unit, id string) bool {
-	if len(have) != len(ids)+2 || have[names.Owner] != string(u) || have[names.ID] != id {
-		return false
-	}
-	for k, v := range ids {
-		if h, ok := have[k]; !ok || h != v {
-			return false
-		}
-	}
-	return true
-}
-
 // update adds the operations to change the row with the given UUID to r, and describes the changes.
 func (p *Plan) update(u nb.Unit, r nb.Row, uuid string) (detail []string, err error) {
 	have, t := p.have.row(r.Table, uuid), p.have.tables[r.Table]
 	var fields []any
-	for _, c := range t.columns {
-		h, w := columnOf(have, c), columnOf(r.Model, c)
-		if !equal(h, w) {
+	for _, c := range t.Columns {
+		h, w := owned.ColumnOf(have, c), owned.ColumnOf(r.Model, c)
+		if !owned.Equal(h, w) {
 			fields = append(fields, w.Addr().Interface())
 			detail = append(detail, fmt.Sprintf("%s: %s → %s", c, nb.Format(h.Interface()), nb.Format(w.Interface())))
 		}
@@ -270,83 +237,24 @@ func (p *Plan) update(u nb.Unit, r nb.Row, uuid string) (detail []string, err er
 		p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: r.Table, Row: row, Where: whereUUID(uuid)})
 	}
 	var mutations []ovsdb.Mutation
-	for _, c := range t.maps {
-		h, w := columnOf(have, c).Interface().(map[string]string), columnOf(r.Model, c).Interface().(map[string]string)
+	for _, c := range t.Maps {
+		h, w := owned.ColumnOf(have, c).Interface().(map[string]string), owned.ColumnOf(r.Model, c).Interface().(map[string]string)
 		if c == "external_ids" {
-			if carries(h, w, u, r.ID) {
+			if owned.Carries(h, w, u, r.ID) {
 				continue
 			}
-			w = withOwner(w, u, r.ID)
-			if owner, _ := ownerOf(have); owner == u {
-				h, w = without(h, r.OnlyNew), without(w, r.OnlyNew)
+			w = owned.WithOwner(w, u, r.ID)
+			if owner, _ := owned.OwnerOf(have); owner == u {
+				h, w = owned.Without(h, r.OnlyNew), owned.Without(w, r.OnlyNew)
 			}
 		}
-		m, d := mapMutations(c, h, w, t.keys[c])
+		m, d := owned.Mutations(c, h, w, t.Keys[c])
 		mutations, detail = append(mutations, m...), append(detail, d...)
 	}
 	if len(mutations) > 0 {
 		p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationMutate, Table: r.Table, Mutations: mutations, Where: whereUUID(uuid)})
 	}
 	return detail, nil
-}
-
-// without returns m without the keys with one of the prefixes.
-func without(m map[string]string, prefixes []string) map[string]string {
-	if len(prefixes) == 0 {
-		return m
-	}
-	m = maps.Clone(m)
-	maps.DeleteFunc(m, func(k, _ string) bool {
-		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(k, p) })
-	})
-	return m
-}
-
-// mapMutations are the mutations to give our keys of a map column the wanted values, and their description.
-func mapMutations(column string, have, want map[string]string, prefixes []string) (ms []ovsdb.Mutation, detail []string) {
-	if maps.Equal(have, want) {
-		return nil, nil
-	}
-	var drop []any
-	set := map[any]any{}
-	for _, k := range slices.Sorted(maps.Keys(have)) {
-		if w, ok := want[k]; ours(k, prefixes) && (!ok || w != have[k]) {
-			drop = append(drop, k)
-			if !ok {
-				detail = append(detail, fmt.Sprintf("%s:%s: %q → none", column, k, have[k]))
-			}
-		}
-	}
-	for _, k := range slices.Sorted(maps.Keys(want)) {
-		if h, ok := have[k]; !ok || h != want[k] {
-			set[k] = want[k]
-			detail = append(detail, fmt.Sprintf("%s:%s: %q → %q", column, k, h, want[k]))
-		}
-	}
-	if len(drop) > 0 {
-		ms = append(ms, *ovsdb.NewMutation(column, ovsdb.MutateOperationDelete, ovsdb.OvsSet{GoSet: drop}))
-	}
-	if len(set) > 0 {
-		ms = append(ms, *ovsdb.NewMutation(column, ovsdb.MutateOperationInsert, ovsdb.OvsMap{GoMap: set}))
-	}
-	return ms, detail
-}
-
-// equal compares the values of a column; the order of a set does not matter.
-func equal(a, b reflect.Value) bool {
-	switch a.Kind() {
-	case reflect.String:
-		return a.String() == b.String()
-	case reflect.Int:
-		return a.Int() == b.Int()
-	}
-	// pointers to values, because an interface would copy these
-	as, ok := a.Addr().Interface().(*[]string)
-	if !ok {
-		return reflect.DeepEqual(a.Interface(), b.Interface())
-	}
-	bs := b.Addr().Interface().(*[]string)
-	return slices.Equal(*as, *bs) || len(*as) == len(*bs) && slices.Equal(slices.Sorted(slices.Values(*as)), slices.Sorted(slices.Values(*bs)))
 }
 
 // place puts a row into its parents' columns, takes it out of all others, and fills its columns with references to
@@ -376,8 +284,8 @@ func (p *Plan) place(r nb.Row, uuid string, found map[tableID]string) (detail []
 
 // foreign reports whether another client manages the members of a column.
 func (p *Plan) foreign(at location) bool {
-	owner, _ := ownerOf(p.have.row(at.table, at.uuid))
-	return p.have.tables[at.table].weak[at.column] != "" && owner == ""
+	owner, _ := owned.OwnerOf(p.have.row(at.table, at.uuid))
+	return p.have.tables[at.table].Weak[at.column] != "" && owner == ""
 }
 
 // fill makes the columns of r.Has refer to those rows, and to no other rows of ours.
@@ -396,7 +304,7 @@ func (p *Plan) fill(r nb.Row, uuid string, found map[tableID]string) (detail []s
 	for at, children := range want {
 		have := map[string]bool{}
 		if m := p.have.row(r.Table, uuid); m != nil {
-			for _, child := range refs(m, at.column) {
+			for _, child := range owned.Refs(m, at.column) {
 				have[child] = true
 			}
 		}
@@ -410,7 +318,7 @@ func (p *Plan) fill(r nb.Row, uuid string, found map[tableID]string) (detail []s
 				if _, wanted := children[unowned]; wanted || m == nil {
 					continue
 				}
-				if owner, id := ownerOf(m); owner != "" {
+				if owner, id := owned.OwnerOf(m); owner != "" {
 					delete(have, unowned)
 					p.takeFrom(at, unowned)
 					detail = append(detail, fmt.Sprintf("%s: remove %s", at.column, id))
@@ -442,10 +350,10 @@ const pendingPrefix = "pending/"
 
 // removeTwins removes the other duplicates of an adopted row.
 func (p *Plan) removeTwins(u nb.Unit, r nb.Row, uuid string, found map[tableID]string) {
-	if uuid == "" || !p.have.tables[r.Table].nameless {
+	if uuid == "" || !p.have.tables[r.Table].Nameless {
 		return
 	}
-	if owner, _ := ownerOf(p.have.row(r.Table, uuid)); owner != "" {
+	if owner, _ := owned.OwnerOf(p.have.row(r.Table, uuid)); owner != "" {
 		return
 	}
 	for _, duplicate := range p.have.duplicates(r, p.parents(r, found)) {
@@ -458,9 +366,9 @@ func (p *Plan) removeTwins(u nb.Unit, r nb.Row, uuid string, found map[tableID]s
 // remove takes a row out of all columns with a reference to it. The database itself deletes unreferenced rows,
 // except in root tables.
 func (p *Plan) remove(u nb.Unit, table, uuid string) {
-	_, id := ownerOf(p.have.row(table, uuid))
+	_, id := owned.OwnerOf(p.have.row(table, uuid))
 	if id == "" {
-		id = nameOf(p.have.row(table, uuid))
+		id = owned.NameOf(p.have.row(table, uuid))
 	}
 	if p.drain(u, table, uuid, id) {
 		return
@@ -468,7 +376,7 @@ func (p *Plan) remove(u nb.Unit, table, uuid string) {
 	for _, at := range p.have.referrers[uuid] {
 		p.takeFrom(at, uuid)
 	}
-	if p.have.tables[table].root {
+	if p.have.tables[table].Root {
 		p.ops = append(p.ops, ovsdb.Operation{Op: ovsdb.OperationDelete, Table: table, Where: whereUUID(uuid)})
 	}
 	p.Changes = append(p.Changes, Change{Unit: u, Action: Delete, Table: table, ID: id})
@@ -477,11 +385,11 @@ func (p *Plan) remove(u nb.Unit, table, uuid string) {
 // drain empties a row before its deletion, and reports whether the row has to stay for now.
 func (p *Plan) drain(u nb.Unit, table, uuid, id string) bool {
 	t := p.have.tables[table]
-	if t.drain == "" {
+	if t.Drain == "" {
 		return false
 	}
-	have, _ := columnOf(p.have.row(table, uuid), t.drain).Interface().(map[string]string)
-	mutations, detail := mapMutations(t.drain, have, nil, t.keys[t.drain])
+	have, _ := owned.ColumnOf(p.have.row(table, uuid), t.Drain).Interface().(map[string]string)
+	mutations, detail := owned.Mutations(t.Drain, have, nil, t.Keys[t.Drain])
 	if len(mutations) == 0 && !slices.Contains(p.drainingRows, uuid) {
 		return false
 	}

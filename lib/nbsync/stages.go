@@ -63,8 +63,8 @@ func (s *Sync) independent(want map[nb.Unit][]nb.Row, units []nb.Unit) (others, 
 	return s.separate(units, func(have *mirror, u nb.Unit) bool {
 		var is, other bool
 		see := func(table string) {
-			is = is || have.tables[table].independent
-			other = other || !have.tables[table].independent && table != nbdb.ACLTable
+			is = is || have.tables[table].Independent
+			other = other || !have.tables[table].Independent && table != nbdb.ACLTable
 		}
 		for _, r := range want[u] {
 			see(r.Table)
@@ -79,7 +79,7 @@ func (s *Sync) independent(want map[nb.Unit][]nb.Row, units []nb.Unit) (others, 
 // arrivals separates units without rows whose desired rows have no other referrers of ours from all others.
 func (s *Sync) arrivals(want map[nb.Unit][]nb.Row, units []nb.Unit) (others, arrivals []nb.Unit) {
 	return s.separate(units, func(have *mirror, u nb.Unit) bool {
-		return !have.owns(u) && !slices.ContainsFunc(want[u], func(r nb.Row) bool { return !have.tables[r.Table].leaf })
+		return !have.owns(u) && !slices.ContainsFunc(want[u], func(r nb.Row) bool { return !have.tables[r.Table].Leaf })
 	})
 }
 

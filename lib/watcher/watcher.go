@@ -30,6 +30,7 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/nbsync"
+	"ovn-k8s/lib/nbsync/owned"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/settings"
 	"ovn-k8s/lib/watcher/records"
@@ -230,7 +231,7 @@ func (w *Watcher) newEngine(l *links, transact nbsync.DB) *engine {
 // given by ovn-northd to ports of the Python era.
 func followed() []ovsdb.Table {
 	tables := []ovsdb.Table{{Name: nbdb.NBGlobalTable, Columns: []string{"external_ids"}}}
-	for name, columns := range nbsync.Columns() {
+	for name, columns := range owned.Columns() {
 		if name == nbdb.LogicalSwitchPortTable {
 			columns = append(columns, "dynamic_addresses")
 		}

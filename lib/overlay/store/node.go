@@ -15,6 +15,7 @@ import (
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/nbsync"
+	"ovn-k8s/lib/nbsync/owned"
 	"ovn-k8s/lib/ovsdb"
 )
 
@@ -79,7 +80,7 @@ func recordQueries(w state) []ovsdb.Query {
 	for _, sw := range w.Switches {
 		for _, uuid := range sw.Ports {
 			queries = append(queries, ovsdb.Query{
-				Table: nbdb.LogicalSwitchPortTable, Columns: nbsync.Columns()[nbdb.LogicalSwitchPortTable], Where: whereUUID(uuid),
+				Table: nbdb.LogicalSwitchPortTable, Columns: owned.Columns()[nbdb.LogicalSwitchPortTable], Where: whereUUID(uuid),
 			})
 		}
 	}
