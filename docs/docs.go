@@ -1,5 +1,5 @@
-// Package docs is the documentation as files, so that tests can hold it to what
-// it says: they parse and run its commands, load its YAML, and build clusters
+// Package docs is the documentation as files, so that tests can prove it: they
+// parse and run its commands, load its YAML, and build clusters
 // with it.
 package docs
 

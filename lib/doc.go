@@ -29,7 +29,7 @@
 //	lib/desired/loadbalancer a Service's frontends as rows: load balancers, template variables, source ranges
 //	lib/desired/replyroute routes for replies of endpoints to clients outside
 //	lib/desired/servicecidr the subnets of Services, and the rows that reject packets to unused addresses there
-//	lib/desired/ports      who has a port of an address: Services at their frontends, pods at their hostPorts
+//	lib/desired/ports      the users of ports of addresses: Services at their frontends, pods at their hostPorts
 //	lib/desired/answer     the gateway that answers ARP and neighbor solicitations for an address
 //	lib/desired/hostport   a pod's hostPorts as rows: load balancers, and routes for replies
 //	lib/desired/localgateway a host's configuration of a local gateway: addresses, rules
@@ -74,8 +74,8 @@
 //	lib/overlay/host       the Open vSwitch of a command's host, and the configuration
 //	lib/overlay/node       the host of a node: management port, routes, guards, CNI
 //	lib/overlay/uplink     the host of a gateway: a NIC, a shared bridge, or the host's routing
-//	lib/overlay/progress   what a command tells people and systemd: warnings, slow stages, a dry run
-//	lib/overlay/files      atomic changes of a host's files, and what they would change
+//	lib/overlay/progress   messages of a command to people and systemd: warnings, slow stages, a dry run
+//	lib/overlay/files      atomic changes of a host's files, and their dry run
 //	lib/overlay/boot       the management port in the host's own network configuration
 //	lib/overlay/cnisetup   the CNI plugin and its configuration, where container runtimes look
 //	lib/watcher            ovn-k8s-watcher: Kubernetes to Northbound, all the time

@@ -232,7 +232,7 @@ func TestDualStackAndIPv6(t *testing.T) {
 }
 
 // Services of the cluster are reached through the management port, too.
-// What claims to be a pod of the node is dropped before there are routes to pods, though no helper runs.
+// Packets with the address of a pod of the node are dropped before there are routes to pods, though no helper runs.
 func TestMinionInitGuardsPods(t *testing.T) {
 	w := newWorld(t, "master", "node2")
 	m, n := w.nodes[0], w.nodes[1]

@@ -114,7 +114,7 @@ Exit status:
 	}
 }
 
-// What is rewritten once stays the same.
+// A rewritten argument stays the same.
 func FuzzTwoDashes(f *testing.F) {
 	known := map[string]shape{"a": valued, "b": boolean, "p": optional, "t": truth}
 	f.Add("-a x -b=true -p -t=0 -- -a")

@@ -31,7 +31,7 @@ type Names []Name
 // "section.key", or only "key" in the section [default].
 type Name struct {
 	Text string
-	Old  bool // accepted, but not what to write today
+	Old  bool // accepted, but another name is the one to write
 }
 
 // Named returns the names to write today.

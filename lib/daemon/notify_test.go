@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// H14: systemd shows in one line what a daemon waits for.
+// H14: systemd shows in one line the reason of a daemon's wait.
 func TestStatusForSystemd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})

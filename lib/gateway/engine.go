@@ -454,7 +454,7 @@ func (e *engine) readPorts(ctx context.Context) error {
 	return nil
 }
 
-// gateways are the modes of gateways, with what they need to forward packets.
+// gateways are the modes of gateways, with their needs for forwarding packets.
 func (e *engine) gateways() []declare.Gateway {
 	bridge := declare.Gateway{Mode: names.BridgeMode, Absent: e.ports.shared == "", Needs: []string{partFlows}}
 	if e.ports.inside.Name == "" {

@@ -94,7 +94,7 @@ func wide(i, turn int) *networkingv1.NetworkPolicy {
 }
 
 // L1: the bytes of a transaction of policies are bounded. Rows that isolate, and all changes of pods, are in the first;
-// what large policies allow comes later, and is not in force before.
+// the allow rules of large policies come later, and are not in force before.
 func TestPoliciesAreBoundedInBytes(t *testing.T) {
 	_, db, s := open(t)
 	r := &recorder{DB: db}

@@ -27,7 +27,7 @@ import (
 //lint:ignore ST1005 the original's text
 var errEmpty = errors.New("Arguments should be non-null")
 
-// Dependencies are what all commands need.
+// Dependencies are the needs of all commands.
 type Dependencies struct {
 	// Settings are those of the host, see settings.Source.
 	Settings host.Settings

@@ -25,7 +25,7 @@ type Chain struct {
 // A Rule is one rule of a chain.
 type Rule struct {
 	Text    string // as in nft(8)
-	Comment string // names what the rule is for
+	Comment string // the purpose of the rule
 }
 
 // A Set is a set, or a map if it has a value.

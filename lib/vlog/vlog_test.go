@@ -194,7 +194,7 @@ func TestSetWhileRunning(t *testing.T) {
 			t.Errorf("after vlog/set %q (-want +got)\n%s", tt.args, d)
 		}
 	}
-	l.Module("late").Info("i") // a new module has what "vlog/set" gave to all
+	l.Module("late").Info("i") // a new module has the level that "vlog/set" gave to all
 	if !strings.Contains(out.String(), "|late|INFO|i\n") {
 		t.Error(out.String())
 	}

@@ -12,7 +12,7 @@ const (
 	ownerKind    = "a database of this cluster"
 )
 
-// A permission decides which units may be written: it follows from the Lease and from what is known.
+// A permission decides which units may be written: it follows from the Lease and from the known facts.
 type permission struct {
 	full  bool   // this watcher holds the Lease
 	asked bool   // the Southbound database was asked for hosts, or could not be

@@ -200,7 +200,7 @@ func TestANodeBootsBeforeTheDatabase(t *testing.T) {
 }
 
 // Bad input: a node is renamed. Its host's name means nothing to it. With another NODE_NAME nothing is changed, and one
-// line says what to do; pods that run keep what they have until then.
+// line says the next step; running pods keep their network until then.
 func TestANodeIsRenamed(t *testing.T) {
 	w := newWorld(t)
 	w.script("systemctl start ovn-k8s-node")

@@ -2,7 +2,7 @@
 // pods, and removes it again:
 //
 //	demo         up, show, down; exit status 0 if everything works
-//	demo down    remove what KEEP=1 left up
+//	demo down    remove the cluster that KEEP=1 left up
 //
 // With KEEP=1 in the environment a background process keeps the cluster up. All
 // other processes end with it.

@@ -12,7 +12,7 @@ import (
 )
 
 // P7: OVN 23.03 forgets neighbours that are in use, too, when they are older than mac_binding_age_threshold. The router
-// asks again and keeps what it has to send meanwhile: no connection breaks, and new ones succeed at the first try.
+// asks again and keeps the packets meanwhile: no connection breaks, and new ones succeed at the first try.
 func TestForgottenNeighbours(t *testing.T) {
 	surround(t)
 	client := pods(t, map[string]string{"client": "minion1"})["client"]

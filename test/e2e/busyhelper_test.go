@@ -19,7 +19,7 @@ const busy = `touch /run/busy
 	done
 	ovs-vsctl --no-wait remove Bridge br-int external_ids busy`
 
-// What a local gateway has on its host is gone after gateway-remove, and stays so, though a busy helper keeps it until
+// The parts of a local gateway on its host are gone after gateway-remove, and stay so, though a busy helper keeps them until
 // the ports are gone.
 func TestALocalGatewayIsRemovedBesideABusyHelper(t *testing.T) {
 	n := cluster.Node("minion1")

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// conf.db restored from a backup: a running pod whose interface is not in it has no network, and is told to be deleted.
+// conf.db restored from a backup: a running pod whose interface is not in it has no network. An Event says to delete it.
 func TestAPodWithoutItsInterfaceIsTold(t *testing.T) {
 	pods(t, map[string]string{"web-0": "minion2"})
 	n := cluster.Node("minion2")

@@ -55,7 +55,7 @@ type follower struct {
 const confFile = "/etc/openvswitch/ovn_k8s.conf"
 
 // Each setting of docs/configuration.md is followed by the running programs that the documentation names, or the log
-// says what to do. Bad values leave the former ones, with one line.
+// says the next step. Bad values leave the former ones, with one line.
 func TestSettingsAreFollowed(t *testing.T) {
 	require.Nothing(t, require.Cluster, world.Missing())
 	if together() {
@@ -259,7 +259,7 @@ func (f *follower) logged(r config.Reader, text string) func() string {
 	}
 }
 
-// told waits for the log to name the setting and what to do.
+// told waits for the log to name the setting and the next step.
 func (f *follower) told(r config.Reader, set config.Setting) func() string {
 	line, by := "setting "+set.Name+": now ", config.Helper
 	switch r {

@@ -17,8 +17,8 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// onlyFriends lets nobody to the pod "victim" but those who are trusted, and the
-// neighbours of the nodes.
+// onlyFriends lets only trusted pods to the pod "victim", and the neighbours of the
+// nodes.
 const onlyFriends = `
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -34,13 +34,13 @@ spec:
     - ipBlock: {cidr: 'fd00:198:19::/64'}
 `
 
-// A segment is where somebody outside is, whose frames for pods go to a MAC there.
+// A segment is the place of a host outside. Its frames for pods go to a MAC there.
 type segment struct {
 	bridge string
 	mac    net.HardwareAddr
 }
 
-// Whoever is outside may route what is for pods to a node or a gateway. But he has
+// A host outside may route packets for pods to a node or a gateway. But it has
 // none of the addresses that policies trust: not a pod's, not that of a node's
 // management port, not a router's; to a gateway, not the pod's own node's either.
 // Without any policy it is the same.
@@ -77,7 +77,7 @@ func TestNobodyOutsideHasAnAddressInside(t *testing.T) {
 	}
 }
 
-// A node takes in from pods on it what is for hostPorts at its management address,
+// A node takes in packets of its pods to hostPorts at its management address,
 // but from pods only, also if no helper runs since the boot.
 func TestNobodyOutsideIsAPodToAHostPort(t *testing.T) {
 	node := cluster.Node("minion1")
@@ -166,7 +166,7 @@ func (s segment) claim(t *testing.T, tap *probe.Tap, victim world.Endpoint, mark
 	for i, source := range claims {
 		marker := fmt.Sprintf("%s claim %d>", mark, i)
 		send(from(marker, source))
-		// What comes after them does arrive, so they would have by now.
+		// Later ones do arrive, so these would have by now.
 		for f, a := range addrs([]string{"198.19.0.99", "fd00:198:19::99"}) {
 			end := fmt.Sprintf("%s end %d.%d>", mark, i, f)
 			frame := wire{t, []byte(end)}.udp(self, a.AsSlice(), claimedPort, s.mac, to.ips[f], claimedPort)

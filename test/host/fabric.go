@@ -254,7 +254,7 @@ func (p *Port) Unplug() {
 // Cut pulls the cable, until Mend.
 func (p *Port) Cut() error { return p.carrier(false) }
 
-// Mend plugs in what Cut has pulled.
+// Mend undoes Cut.
 func (p *Port) Mend() error { return p.carrier(true) }
 
 func (p *Port) carrier(on bool) error {

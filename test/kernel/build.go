@@ -53,7 +53,7 @@ func (p place) gotool(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// standIn is the program "go" in the machine: it "builds" by copying what was built
+// standIn is the program "go" in the machine: it "builds" by copying the files built
 // outside.
 func standIn(args []string) error {
 	p, err := guestPlace()

@@ -91,7 +91,7 @@ func run(args []string) error {
 	return r.sum()
 }
 
-// turn runs one package in a machine of its own, except what passed before.
+// turn runs one package in a machine of its own, except tests that passed before.
 func (p place) turn(ctx context.Context, t turn, r *report, end time.Time) error {
 	t.tests = r.open(t)
 	if len(t.tests) == 0 || time.Now().After(end) {

@@ -23,7 +23,7 @@ type turn struct {
 	tests []string
 }
 
-// smoke is what runs without a choice, for an emulated CPU.
+// smoke is the choice by default, for an emulated CPU.
 var smoke = []turn{
 	{demo, []string{demo}},
 	{"test/e2e", []string{

@@ -77,7 +77,7 @@ func (p place) boot(ctx context.Context, job Job, r *report) error {
 	return qemu(ctx, run, accel, cpu, p, release, r)
 }
 
-// share starts virtiofsd for a directory, without what is mounted below it, and waits
+// share starts virtiofsd for a directory, without mounts below it, and waits
 // for its socket.
 func share(ctx context.Context, run, tag, dir string) error {
 	socket, mount := filepath.Join(run, tag), filepath.Join(run, "mount-"+tag)

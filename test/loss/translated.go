@@ -97,7 +97,7 @@ type direction struct {
 	from, to netip.AddrPort
 }
 
-// end parses the tuple of a direction. What is missing is zero.
+// end parses the tuple of a direction. Missing parts are zero.
 func end(tuple []byte) (d direction) {
 	nested := func(b []byte, of uint16) map[uint16][]byte {
 		out := map[uint16][]byte{}

@@ -52,7 +52,7 @@ func enter(root string, args []string) (int, error) {
 	return runAsInit(args)
 }
 
-// prepareRoot mounts what the command needs. Only root and binds outlive it.
+// prepareRoot mounts the file systems of the command. Only root and binds outlive it.
 func prepareRoot(root string, binds []string) error {
 	// Not a chroot: nsenter(1) of the test hosts would leave it.
 	mounts := []mount{

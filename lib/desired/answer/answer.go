@@ -72,7 +72,7 @@ func mix(x uint64) uint64 {
 }
 
 // Row is the load balancer by which one gateway's router answers for an address (neighbor_responder in ovn-nb(5),
-// Load_Balancer). It has no port: what load balancers of Services do not take at the address is dropped.
+// Load_Balancer). It has no port: it drops packets to the address that load balancers of Services do not take.
 func Row(a netip.Addr, gateway string) nb.Row {
 	return nb.Row{
 		Table: nbdb.LoadBalancerTable, ID: string(Unit(a)),

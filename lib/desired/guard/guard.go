@@ -17,7 +17,7 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// Unit owns the rows against what pods may not send. Their number is the same in every cluster.
+// Unit owns the rows against packets that no pod may send. Their number is the same in every cluster.
 const Unit nb.Unit = "guard"
 
 // TunnelPort is the UDP port of Geneve.

@@ -160,7 +160,7 @@ func (b *tableBuilder) refusal(f Refusal) {
 	b.element(mapRefused, e)
 }
 
-// hostPortElements adds what builder.hostPorts adds for iptables. An older hostPort at all addresses hides younger ones
+// hostPortElements adds the elements for the rules of builder.hostPorts. An older hostPort at all addresses hides younger ones
 // of the same number.
 func (b *tableBuilder) hostPortElements() {
 	if len(b.HostPorts) == 0 {

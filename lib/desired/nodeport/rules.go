@@ -56,7 +56,7 @@ var (
 	IPv6 = netip.IPv6Unspecified()
 )
 
-// Rules are what a host does with packets of Services and pods in one family. Chains and Table render them for
+// Rules are the work of a host on packets of Services and pods in one family. Chains and Table render them for
 // iptables(8) and nft(8).
 //
 // A frontend is translated to the Service's ClusterIP, by way of the management

@@ -29,7 +29,7 @@ type Index struct {
 	addressing
 }
 
-// Additions are what other features add to the units of pods.
+// Additions are the parts of units of pods that other features add.
 type Additions struct {
 	// Changed returns the units affected by a change of a pod's hostPorts. Each is zero if there is no such pod.
 	Changed func(old, now Pod) []nb.Unit

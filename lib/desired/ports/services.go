@@ -1,4 +1,4 @@
-// Package ports decides who has a port of an address: Services at their frontends, and pods at their hostPorts.
+// Package ports gives ports of addresses to their users: Services at their frontends, and pods at their hostPorts.
 package ports
 
 import (

@@ -28,7 +28,7 @@ type candidates struct {
 	refused map[service.Key]bool // see service.Resolved.Refused
 }
 
-// A candidate is what is known of a Service on a node. There are as many as endpoints.
+// A candidate is a Service with endpoints on a node. There are as many as endpoints.
 type candidate struct {
 	created int64 // as Service.Created
 	n       int   // of its Candidates

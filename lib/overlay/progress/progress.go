@@ -81,8 +81,8 @@ func (r *Reporter) Continue() {
 	r.warnings = nil
 }
 
-// Stage runs work that waits for other processes, for stageTimeout. After slow it prints what, the description of
-// the work.
+// Stage runs work that waits for other processes, for stageTimeout. After slow it prints the description of the
+// work.
 func (r *Reporter) Stage(ctx context.Context, what string, work func(context.Context) error) error {
 	if r.wait {
 		return r.patiently(ctx, what, work)

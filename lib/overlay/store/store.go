@@ -109,7 +109,7 @@ func (s *Store) Close() {
 	}
 }
 
-// Topology reads the recorded topology. The next change uses what was read, if that is the state of one node.
+// Topology reads the recorded topology. The next change uses this reading, if it is the state of one node.
 func (s *Store) Topology(ctx context.Context) (before topology.Cluster, err error) {
 	err = s.withDB(ctx, "reading the Northbound database", func(ctx context.Context) error {
 		w, err := s.readState(ctx)

@@ -23,7 +23,7 @@ import (
 type World interface {
 	// Put records a fact, and returns the units to compute again.
 	Put(fact any) []nb.Unit
-	// Facts returns what is known about the cluster.
+	// Facts returns the known facts of the cluster.
 	Facts() *facts.Facts
 }
 

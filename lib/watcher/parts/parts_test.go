@@ -251,7 +251,7 @@ func TestFrontendsOfOtherNodesAreNew(t *testing.T) {
 	}
 }
 
-// L3: what is written into an emptied database counts as everything else. So there Services wait no longer than pods.
+// L3: rows for an emptied database count as everything else. So there Services wait no longer than pods.
 func TestAnEmptiedDatabaseIsFilledAtOnce(t *testing.T) {
 	w := newWorld(t)
 	to, _ := w.start()

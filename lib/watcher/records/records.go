@@ -1,4 +1,4 @@
-// Package records reads from the Northbound database what the commands and an earlier watcher recorded there: the topology,
+// Package records reads the records of the commands and of an earlier watcher from the Northbound database: the topology,
 // the owner of the database, assignments, routes, and the rows of Services.
 package records
 

@@ -1,5 +1,5 @@
 // Package south follows the Southbound database: chassis, tunnels, the datapath of hosts and the ports that are down. It
-// also lists what differs from the network there.
+// also lists the differences from the network there.
 package south
 
 import (

@@ -1,10 +1,10 @@
 // Minimal is the yardstick of the benchmark: the least that a program can do to
 // give pods ports and annotations. It follows pods with an informer, patches the
 // annotation with as many requests at once as it likes, and inserts the same
-// rows as the product in batches of what waits.
+// rows as the product in batches of the waiting ones.
 //
 // It does it well, but only while nothing goes wrong: it gives out addresses by
-// counting, never looks at what it has written, and knows no restart, deletion,
+// counting, never reads its own rows, and knows no restart, deletion,
 // refusal, second program, or lost connection.
 package main
 
@@ -86,7 +86,7 @@ func run(args []string) error {
 	return m.run(ctx, config)
 }
 
-// connect follows what the program needs of the database: the nodes' switches
+// connect follows the program's part of the database: the nodes' switches
 // without their ports.
 func connect(ctx context.Context, endpoint string) (client.Client, error) {
 	m, err := model.NewClientDBModel("OVN_Northbound", map[string]model.Model{
