@@ -19,6 +19,9 @@ import (
 //
 // Keys marked during an interval or during work go into the next batch. A failed key is retried after its backoff, or
 // as soon as an event marks it.
+//
+// Events of one line are recorded in their order. Lines take turns, and the loop records for a bounded time before it
+// goes on, so cheap events do not wait until many expensive ones of another line are recorded.
 type Loop[E any, K cmp.Ordered] struct {
 	// Record stores one event and returns the keys it makes dirty. Events are recorded in the order of Send.
 	Record func(E) []K
@@ -50,9 +53,9 @@ type Loop[E any, K cmp.Ordered] struct {
 	All func() []K
 
 	mu     sync.Mutex // guards the fields below
-	events []E
+	events lines[E]
 	failed map[K]*failure
-	// Events being recorded, keys waiting, and keys in the running call.
+	// Events recorded by the present call of gather, keys waiting, and keys in the running call.
 	recording, waiting, syncing int
 
 	wake chan struct{}
@@ -72,12 +75,19 @@ func (l *Loop[E, K]) init() {
 	l.once.Do(func() { l.failed, l.wake = map[K]*failure{}, make(chan struct{}, 1) })
 }
 
-// Send queues events. It never blocks, and may be called by any goroutine.
-func (l *Loop[E, K]) Send(events ...E) {
+// Send queues events in the line without a name. It never blocks, and may be called by any goroutine.
+func (l *Loop[E, K]) Send(events ...E) { l.SendTo("", events...) }
+
+// SendTo is Send to a line.
+func (l *Loop[E, K]) SendTo(line string, events ...E) {
 	l.init()
 	l.mu.Lock()
-	l.events = append(l.events, events...)
+	l.events.add(line, events)
 	l.mu.Unlock()
+	l.wakeUp()
+}
+
+func (l *Loop[E, K]) wakeUp() {
 	select {
 	case l.wake <- struct{}{}:
 	default: // a wake-up is already waiting
@@ -259,21 +269,38 @@ func (l *Loop[E, K]) finish(r result[K]) {
 	}
 }
 
+// mostRecording is the time to record events after which no further one is begun before keys may go on to Sync.
+const mostRecording = 100 * time.Millisecond
+
+// record records queued events for a bounded time, and returns their keys.
+func (l *Loop[E, K]) record() (keys []K) {
+	for start := time.Now(); time.Since(start) < mostRecording; {
+		l.mu.Lock()
+		e, ok := l.events.take()
+		if ok {
+			l.recording++
+		}
+		l.mu.Unlock()
+		if !ok {
+			return keys
+		}
+		keys = append(keys, l.Record(e)...)
+	}
+	l.wakeUp() // for the others
+	return keys
+}
+
 // gather adds to batch: the fresh keys, the keys of queued events, and the keys due for a retry. It returns the
 // number of keys added, and their longest MaxWait.
 func (l *Loop[E, K]) gather(batch map[K]bool, fresh []K) (keys int, maxWait time.Duration) {
 	l.mu.Lock()
-	events := l.events
-	l.events, l.recording = nil, len(l.events)
 	for k, f := range l.failed {
 		if !batch[k] && !time.Now().Before(f.next) {
 			fresh = append(fresh, k)
 		}
 	}
 	l.mu.Unlock()
-	for _, e := range events {
-		fresh = append(fresh, l.Record(e)...)
-	}
+	fresh = append(fresh, l.record()...)
 	if l.OnDirty != nil && len(fresh) > 0 {
 		fresh = append(fresh, l.OnDirty(fresh)...)
 	}
@@ -331,7 +358,7 @@ func (l *Loop[E, K]) Status() Status[K] {
 	l.init()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Status[K]{Events: len(l.events) + l.recording, Waiting: l.waiting, Syncing: l.syncing}
+	s := Status[K]{Events: l.events.count + l.recording, Waiting: l.waiting, Syncing: l.syncing}
 	for _, k := range slices.Sorted(maps.Keys(l.failed)) {
 		f := l.failed[k]
 		s.Failed = append(s.Failed, Failed[K]{k, f.err, f.since, f.tries, f.next})
