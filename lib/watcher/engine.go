@@ -252,11 +252,18 @@ func (e *engine) all() []nb.Unit {
 
 // followObjects receives the changes of Kubernetes objects until ctx ends.
 func (e *engine) followObjects(ctx context.Context) {
-	var all []kube.Subscription
+	e.links.cluster.Follow(ctx, e.log, e.subscriptions()...)
+}
+
+// subscriptions are those of all kinds of objects. Each kind has a line of its own in the loop: pods do not wait for
+// Services that take long.
+func (e *engine) subscriptions() (all []kube.Subscription) {
 	for _, k := range e.kinds {
-		all = append(all, kube.Subscription{Kind: k, Send: func(ev kube.Event) { e.send(func() []nb.Unit { return e.recordObjects(ev) }) }})
+		all = append(all, kube.Subscription{Kind: k, Send: func(ev kube.Event) {
+			e.loop.SendTo(k.Name, func() []nb.Unit { return e.recordObjects(ev) })
+		}})
 	}
-	e.links.cluster.Follow(ctx, e.log, all...)
+	return all
 }
 
 // recordObjects records a change of Kubernetes objects.

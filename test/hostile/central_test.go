@@ -123,6 +123,11 @@ func (b *beside) run() {
 
 func (b *beside) send(change func() []nb.Unit) { b.loop.Send(change) }
 
+// change sends a change of an object, in the line of its kind like a watcher.
+func (b *beside) change(o any, f func(any) []nb.Unit) {
+	b.loop.SendTo(fmt.Sprintf("%T", o), func() []nb.Unit { return f(o) })
+}
+
 // idle waits until all rows are written, and ovn-northd is done with them.
 func (b *beside) idle() {
 	for s := b.loop.Status(); s.Events+s.Waiting+s.Syncing+len(s.Failed) > 0; s = b.loop.Status() {
@@ -134,22 +139,16 @@ func (b *beside) idle() {
 }
 
 func (b *beside) try(k hostile.Case) {
-	b.send(func() (touched []nb.Unit) {
-		for _, o := range k.Objects {
-			touched = append(touched, b.cluster.World.Put(o)...)
-		}
-		return touched
-	})
+	for _, o := range k.Objects {
+		b.change(o, b.cluster.World.Put)
+	}
 	b.pods(k.Name)
-	b.send(func() (touched []nb.Unit) {
-		for _, o := range k.Gone() {
-			touched = append(touched, b.cluster.World.Remove(o)...)
-		}
-		for _, o := range k.Restore {
-			touched = append(touched, b.cluster.World.Put(o)...)
-		}
-		return touched
-	})
+	for _, o := range k.Gone() {
+		b.change(o, b.cluster.World.Remove)
+	}
+	for _, o := range k.Restore {
+		b.change(o, b.cluster.World.Put)
+	}
 	b.idle()
 }
 
@@ -186,7 +185,7 @@ func (b *beside) pod(name string) wait {
 	p := hostile.Pod("namespace-0", name, 7, 100)
 	p.Labels["app"] = "app-new"
 	start, before := time.Now(), b.northd()
-	b.send(func() []nb.Unit { return b.cluster.World.Put(p) })
+	b.change(p, b.cluster.World.Put)
 	for {
 		bound, err := b.south.PortBindings(b.t.Context())
 		if err != nil {
@@ -198,7 +197,7 @@ func (b *beside) pod(name string) wait {
 		time.Sleep(10 * time.Millisecond)
 	}
 	w := wait{time.Since(start), b.northd() - before}
-	b.send(func() []nb.Unit { return b.cluster.World.Remove(p) })
+	b.change(p, b.cluster.World.Remove)
 	return w
 }
 
