@@ -28,10 +28,10 @@ const MaxNamed = 4
 type Services struct {
 	wanted   map[service.Claim][]claimant // the first of each is the holder
 	claimed  map[service.Key][]service.Claim
-	clusters map[netip.Addr][]claimant           // of cluster IPs: the first of each is the owner
-	outside  map[netip.Addr]map[service.Key]bool // of other addresses: the Services with a claim there
-	reserved map[service.Claim]bool              // the endpoints of APIServer
-	health   map[service.Key]service.Claim       // ports of health checks
+	clusters map[netip.Addr][]claimant          // of cluster IPs: the first of each is the owner
+	outside  map[netip.Addr]map[service.Key]int // of other addresses: the Services with claims there, and at how many they are first
+	reserved map[service.Claim]bool             // the endpoints of APIServer
+	health   map[service.Key]service.Claim      // ports of health checks
 	// nodes lists the Services with a port of every node, as a NodePort or for health checks. abroad has the Services
 	// with the same port at addresses outside, for these may be a node's.
 	nodes  map[service.Claim][]service.Key
@@ -117,7 +117,9 @@ func (x *Services) change(k service.Key, now [][]service.Claim, apply func()) (c
 	}
 	for a, was := range owners {
 		if x.owner(a) != was {
-			maps.Copy(has, x.outside[a])
+			for k := range x.outside[a] {
+				has[k] = true
+			}
 			addKeys(has, x.clusters[a])
 		}
 	}
@@ -152,7 +154,7 @@ func addKeys(to map[service.Key]bool, from []claimant) {
 func (x *Services) init() {
 	if x.wanted == nil {
 		x.wanted, x.claimed = map[service.Claim][]claimant{}, map[service.Key][]service.Claim{}
-		x.clusters, x.outside = map[netip.Addr][]claimant{}, map[netip.Addr]map[service.Key]bool{}
+		x.clusters, x.outside = map[netip.Addr][]claimant{}, map[netip.Addr]map[service.Key]int{}
 		x.health, x.nodes, x.abroad = map[service.Key]service.Claim{}, map[service.Claim][]service.Key{}, map[service.Claim]map[service.Key]bool{}
 	}
 }
@@ -280,6 +282,7 @@ func (x *Services) Holder(claim service.Claim) (service.Key, bool) {
 }
 
 func (x *Services) add(claim service.Claim, who claimant) {
+	was := x.first(claim)
 	var added bool
 	if x.wanted[claim], added = include(x.wanted[claim], who); !added {
 		return
@@ -290,14 +293,38 @@ func (x *Services) add(claim service.Claim, who claimant) {
 		x.clusters[a], _ = include(x.clusters[a], who)
 	case a.IsValid():
 		if x.outside[a] == nil {
-			x.outside[a] = map[service.Key]bool{}
+			x.outside[a] = map[service.Key]int{}
 		}
-		x.outside[a][who.Key] = true
+		x.outside[a][who.Key] += 0
 		at := claim.AtNodes()
 		if x.abroad[at] == nil {
 			x.abroad[at] = map[service.Key]bool{}
 		}
 		x.abroad[at][who.Key] = true
+	}
+	x.counts(claim, was)
+}
+
+// first is the first claimant of a claim, the zero Key if there is none.
+func (x *Services) first(claim service.Claim) service.Key {
+	if list := x.wanted[claim]; len(list) > 0 {
+		return list[0].Key
+	}
+	return service.Key{}
+}
+
+// counts counts the first claimant of a claim, in place of the one before.
+func (x *Services) counts(claim service.Claim, was service.Key) {
+	is := x.first(claim)
+	if is == was {
+		return
+	}
+	at := x.outside[claim.Addr]
+	if n, ok := at[was]; ok {
+		at[was] = n - 1
+	}
+	if n, ok := at[is]; ok {
+		at[is] = n + 1
 	}
 }
 
@@ -316,7 +343,9 @@ func (x *Services) drop(k service.Key) {
 	}
 	delete(x.health, k)
 	for _, claim := range x.claimed[k] {
+		was := x.first(claim)
 		without(x.wanted, claim, k)
+		x.counts(claim, was)
 		without(x.clusters, claim.Addr, k)
 		if delete(x.outside[claim.Addr], k); len(x.outside[claim.Addr]) == 0 {
 			delete(x.outside, claim.Addr)
@@ -348,5 +377,13 @@ func without[K comparable](lists map[K][]claimant, at K, k service.Key) {
 // Outside lists the claimed addresses outside the cluster.
 func (x *Services) Outside() iter.Seq[netip.Addr] { return maps.Keys(x.outside) }
 
-// At lists the Services with claims at an address outside.
-func (x *Services) At(a netip.Addr) iter.Seq[service.Key] { return maps.Keys(x.outside[a]) }
+// At lists the Services with claims at an address outside that are the first claimants. Only these may hold one.
+func (x *Services) At(a netip.Addr) iter.Seq[service.Key] {
+	return func(yield func(service.Key) bool) {
+		for k, first := range x.outside[a] {
+			if first > 0 && !yield(k) {
+				return
+			}
+		}
+	}
+}

@@ -81,6 +81,7 @@ func TestRivalsThatChangeAreComplete(t *testing.T) {
 				}
 				changed, told = c.Put(s)
 			}
+			checkFirst(t, &c, all)
 			for k, was := range before {
 				is := c.Lost(k)
 				same := len(is) == len(was)
@@ -97,6 +98,46 @@ func TestRivalsThatChangeAreComplete(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// checkFirst compares At with the claims.
+func checkFirst(t *testing.T, c *Services, all []service.Key) {
+	t.Helper()
+	first := map[netip.Addr]map[service.Key]bool{}
+	for a := range c.Outside() {
+		first[a] = map[service.Key]bool{}
+	}
+	for _, k := range all {
+		for _, claim := range c.claimed[k] {
+			if holder, _ := c.Holder(claim); holder == k && !c.wanted[claim][0].own && claim.Addr.IsValid() {
+				first[claim.Addr][k] = true
+			}
+		}
+	}
+	for a, want := range first {
+		got := map[service.Key]bool{}
+		for k := range c.At(a) {
+			got[k] = true
+		}
+		if c.owner(a) == (service.Key{}) && !maps.Equal(got, want) {
+			t.Fatalf("%s: first are %v, want %v", a, got, want)
+		}
+	}
+}
+
+// L1: of a hundred Services with the same address, one may have load balancers there. All of them were asked, for each
+// address after each change.
+func TestOnlyTheFirstMayHoldAnAddress(t *testing.T) {
+	var c Services
+	for i := range 100 {
+		c.Put(rival(i, 2))
+	}
+	for i := range 100 {
+		if got := slices.Collect(c.At(netip.MustParseAddr("203.0.0.1"))); !slices.Equal(got, []service.Key{rival(i, 0).Key}) {
+			t.Fatalf("after %d removals: %v", i, got)
+		}
+		c.Remove(rival(i, 2).Key)
 	}
 }
 
