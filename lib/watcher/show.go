@@ -1,7 +1,9 @@
 package watcher
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/reconcile"
 	"ovn-k8s/lib/watcher/show"
 )
 
@@ -75,7 +78,7 @@ func (w *Watcher) show(text func(show.World, []string) (string, error)) func([]s
 	}
 }
 
-// showQueue prints the waiting and the failing units, with their errors.
+// showQueue prints the queue, and the pending and the failing units, with their errors.
 func (w *Watcher) showQueue([]string) (string, error) {
 	l := w.links.Load()
 	e := w.engine.Load()
@@ -100,13 +103,30 @@ func (w *Watcher) showQueue([]string) (string, error) {
 	fmt.Fprintf(t, "events waiting\t%d\n", s.Events)
 	fmt.Fprintf(t, "units waiting\t%d\n", s.Waiting)
 	fmt.Fprintf(t, "units in work\t%d\n", s.Syncing)
-	fmt.Fprintf(t, "units failing\t%d\n", len(s.Failed))
-	for _, f := range s.Failed {
-		fmt.Fprintf(t, "  %s\t%v (for %s, tries %d, next in %s)\n", f.Key, f.Err,
-			time.Since(f.Since).Round(time.Second), f.Tries, max(0, time.Until(f.Next)).Round(time.Second))
-	}
+	showFailed(t, s.Failed)
 	err := t.Flush()
 	return b.String(), err
+}
+
+// showFailed prints the units that will succeed without intervention, then all others.
+func showFailed(t io.Writer, all []reconcile.Failed[nb.Unit]) {
+	var pending, failing []reconcile.Failed[nb.Unit]
+	for _, f := range all {
+		if errors.Is(f.Err, ErrPending) {
+			pending = append(pending, f)
+		} else {
+			failing = append(failing, f)
+		}
+	}
+	print := func(name string, list []reconcile.Failed[nb.Unit]) {
+		fmt.Fprintf(t, "units %s\t%d\n", name, len(list))
+		for _, f := range list {
+			fmt.Fprintf(t, "  %s\t%v (for %s, tries %d, next in %s)\n", f.Key, f.Err,
+				time.Since(f.Since).Round(time.Second), f.Tries, max(0, time.Until(f.Next)).Round(time.Second))
+		}
+	}
+	print("pending", pending)
+	print("failing", failing)
 }
 
 // resync compares everything again.

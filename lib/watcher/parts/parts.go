@@ -24,7 +24,7 @@ import (
 )
 
 // ErrHeld is the error of a unit with frontends held back for a later part.
-var ErrHeld = errors.New("waits until ovn-northd is done with earlier Services")
+var ErrHeld = errors.New("waits until ovn-northd is done with earlier frontends")
 
 const (
 	// aim is the time for ovn-northd to be done with a part.
