@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,6 +87,7 @@ type beside struct {
 	cluster *hostile.Cluster // of the goroutine of loop
 	writer  parts.Writer
 	loop    reconcile.Loop[func() []nb.Unit, nb.Unit]
+	sent    atomic.Int32 // changes not yet recorded
 }
 
 // run writes the World's rows like a watcher.
@@ -125,7 +127,11 @@ func (b *beside) send(change func() []nb.Unit) { b.loop.Send(change) }
 
 // change sends a change of an object, in the line of its kind like a watcher.
 func (b *beside) change(o any, f func(any) []nb.Unit) {
-	b.loop.SendTo(fmt.Sprintf("%T", o), func() []nb.Unit { return f(o) })
+	b.sent.Add(1)
+	b.loop.SendTo(fmt.Sprintf("%T", o), func() []nb.Unit {
+		defer b.sent.Add(-1)
+		return f(o)
+	})
 }
 
 // idle waits until all rows are written, and ovn-northd is done with them.
@@ -160,7 +166,7 @@ func (b *beside) pods(what string) {
 	var more []wait
 	all := time.Duration(0)
 	for all == 0 {
-		if len(b.loop.Status().Failed) == 0 {
+		if b.sent.Load() <= 1 && len(b.loop.Status().Failed) == 0 { // one is the former pod's removal
 			b.idle()
 			all = time.Since(start)
 		}
