@@ -150,6 +150,10 @@ const (
 	// AnnotationUID of a pod: the UID of the pod for which Annotation was written. An annotation copied from another
 	// pod's YAML has another UID.
 	AnnotationUID = "ovn-pod-uid"
+	// HostSubnetAnnotation and SubnetsAnnotation of a Node: its subnets, with a comma between those of two families, and
+	// as JSON.
+	HostSubnetAnnotation = "ovn_host_subnet"
+	SubnetsAnnotation    = "k8s.ovn.org/node-subnets"
 	// ACLLogging of a namespace enables logging for its policies: a JSON object with the severities for allowed and
 	// denied packets.
 	ACLLogging = "k8s.ovn.org/acl-logging"
