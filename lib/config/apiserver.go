@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -13,7 +14,14 @@ func (r *resolver) kubernetes(c *Config) {
 	c.APIServer = r.apiServer()
 	r.token(c)
 	r.ca(c)
+	c.ConfigNamespace = r.value(configSpace)
+	if !namespace.MatchString(c.ConfigNamespace) {
+		r.fail(configSpace, "want the name of a namespace: at most 63 lower case letters, digits and hyphens, no hyphen first or last")
+	}
 }
+
+// namespace is a label of RFC 1123.
+var namespace = regexp.MustCompile("^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
 
 // apiServer returns the URL. The default scheme is http, as in the Python version.
 func (r *resolver) apiServer() string {

@@ -70,6 +70,9 @@ type Config struct {
 	// APICA is PEM text, APICAFile a path: at most one of them is set.
 	APICA, APICAFile string
 
+	// ConfigNamespace has the suite's own Kubernetes objects.
+	ConfigNamespace string
+
 	MTU            int // bytes
 	ConntrackZone  int
 	ClusterSubnets []netip.Prefix

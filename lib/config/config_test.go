@@ -41,7 +41,7 @@ func TestDefaults(t *testing.T) {
 	want := config.Config{
 		NBPrivateKey: "/etc/openvswitch/ovncontroller-privkey.pem", NBCertificate: "/etc/openvswitch/ovncontroller-cert.pem",
 		NBCACert: "/etc/openvswitch/ovnnb-ca.cert", NBSocket: "/var/run/ovn/ovnnb_db.sock",
-		MTU: 1400, ConntrackZone: 64000,
+		ConfigNamespace: "kube-system", MTU: 1400, ConntrackZone: 64000,
 		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")},
 		LocalSubnets: []netip.Prefix{netip.MustParsePrefix("169.254.33.0/24"), netip.MustParsePrefix("fd69:254:33::/64")},
 		GatewayPorts: "10000-29999",
@@ -143,7 +143,7 @@ func TestResolveNamesEveryProblem(t *testing.T) {
 			"ovn-nb": "tcp:10.0.0.1", "k8s-api-server": "ftp://x", "k8s-ca-certificate": "ca.crt",
 			"ovn-k8s-join-subnet": "100.64.0.1/16", "ovn-k8s-service-cidr": "10.96.0.0/12,10.112.0.0/16",
 		},
-		File:     map[string]string{"conntrack_zone": "70000", "cni_conf_path": "net.d", "cni_timeout": "0", "ovn_mode": "underlay"},
+		File:     map[string]string{"conntrack_zone": "70000", "cni_conf_path": "net.d", "cni_timeout": "0", "ovn_mode": "underlay", "Kubernetes.ovn_config_namespace": "OVN"},
 		FileName: "/etc/openvswitch/ovn_k8s.conf",
 	})
 	if err == nil {
@@ -154,6 +154,7 @@ func TestResolveNamesEveryProblem(t *testing.T) {
 		`bad ovn-nb "tcp:10.0.0.1" (from external_ids:ovn-nb): "tcp:10.0.0.1": missing port in address: want tcp:HOST:PORT, as in tcp:10.0.0.1:6641`,
 		`bad k8s-api-server "ftp://x" (from external_ids:k8s-api-server): want HOST:PORT, http://HOST:PORT or https://HOST:PORT`,
 		`bad k8s-ca-certificate "ca.crt" (from external_ids:k8s-ca-certificate): want PEM text that starts with -----BEGIN CERTIFICATE-----, or an absolute path`,
+		`bad ovn-config-namespace "OVN" (from /etc/openvswitch/ovn_k8s.conf: [Kubernetes] ovn_config_namespace): want the name of a namespace: at most 63 lower case letters, digits and hyphens, no hyphen first or last`,
 		`bad mtu "14OO" (from --mtu): want a number from 576 to 65535`,
 		`bad conntrack-zone "70000" (from /etc/openvswitch/ovn_k8s.conf: conntrack_zone): want a number from 1 to 65535`,
 		`bad cni-timeout "0" (from /etc/openvswitch/ovn_k8s.conf: cni_timeout): want a time from 1s to 1h`,
@@ -292,7 +293,7 @@ func FuzzResolve(f *testing.F) {
 // samples has a value for each setting, other than the default.
 var samples = map[string]string{
 	"ovn-nb": "tcp:10.0.0.1:6641", "nb-privkey": "/key", "nb-cert": "/cert", "nb-cacert": "/ca", "k8s-api-server": "https://10.0.0.1",
-	"k8s-api-token": "token", "k8s-api-token-file": "/token", "k8s-ca-certificate": "/ca", "mtu": "1300", "conntrack-zone": "1",
+	"k8s-api-token": "token", "k8s-api-token-file": "/token", "k8s-ca-certificate": "/ca", "ovn-config-namespace": "ovn-kubernetes", "mtu": "1300", "conntrack-zone": "1",
 	"cluster-cidr": "10.0.0.0/8", "join-subnet": "10.0.0.0/8", "service-cidr": "10.0.0.0/8", "gateway-port-range": "1-2", "firewall": "auto",
 	"local-gateway-subnet": "10.0.0.0/8", "ovn-remote": "tcp:10.0.0.1:6642", "ovn-encap-ip": "10.0.0.1", "ovn-encap-type": "stt",
 	"system-id": "x", "cni-conf-path": "/conf", "cni-link-path": "/bin", "cni-plugin": "/plugin", "log-path": "/log", "cni-timeout": "2m",

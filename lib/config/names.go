@@ -28,14 +28,14 @@ func keyText(k string) string {
 	return "[" + section + "] " + key
 }
 
-// ignored lists unknown keys that resemble a setting, each with the most similar known key. Of sections that have no
-// settings it lists nothing.
+// ignored lists unknown keys that resemble a setting, each with the most similar known key, and all unknown keys of the
+// section [default]: other sections may be another program's.
 func ignored(s Sources) []string {
-	ids, keys, sections := map[string]bool{}, map[string]bool{}, map[string]bool{"": true}
+	ids, keys := map[string]bool{}, map[string]bool{}
 	for _, set := range s.settings() {
 		ids[set.ExternalID] = true
 		for _, k := range set.Keys {
-			keys[fileKey(k.Text)], sections[section(fileKey(k.Text))] = true, true
+			keys[fileKey(k.Text)] = true
 		}
 	}
 	var out []string
@@ -46,21 +46,14 @@ func ignored(s Sources) []string {
 		}
 	}
 	for k := range s.File {
-		if n := fileKey(k); !keys[n] && sections[section(n)] {
-			out = append(out, noSetting(s.fileName()+": "+keyText(k), keyText(nearest(n, keys))))
+		n := fileKey(k)
+		meant := nearest(n, keys)
+		if !keys[n] && (!strings.Contains(n, ".") || meant != "") {
+			out = append(out, noSetting(s.fileName()+": "+keyText(k), keyText(meant)))
 		}
 	}
 	slices.Sort(out)
 	return out
-}
-
-// section is the section of a normalized key, "" for [default].
-func section(key string) string {
-	section, _, ok := strings.Cut(key, ".")
-	if !ok {
-		return ""
-	}
-	return section
 }
 
 func noSetting(key, meant string) string {

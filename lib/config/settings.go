@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"ovn-k8s/lib/names"
 )
 
 // A Setting is one line of the table of settings.
@@ -112,6 +114,7 @@ const (
 	unixSocket     = "unix-socket"
 	runDir         = "rundir"
 	logDir         = "logdir"
+	configSpace    = "ovn-config-namespace"
 	mode           = "ovn-mode"
 	serviceHostEnv = "KUBERNETES_SERVICE_HOST"
 	servicePortEnv = "KUBERNETES_SERVICE_PORT"
@@ -153,6 +156,9 @@ func Settings() []Setting {
 		{Name: apiCA, Flags: Named("k8s-ca-certificate"), ExternalID: "k8s-ca-certificate", Keys: Named("k8s_ca_certificate"), Default: "(" + defaultAPICA + " or the service account's CA, if one exists)",
 			Readers: []Reader{Watcher, Helper, Plugin},
 			Text:    "CA certificate of the API server: PEM text, in which \\n may stand for a line end, or a file"},
+		{Name: configSpace, ExternalID: "ovn-k8s-config-namespace", Keys: Named("kubernetes.ovn-config-namespace"), Default: names.ConfigNamespace,
+			Readers: []Reader{Watcher},
+			Text:    "namespace of the Lease and of the ConfigMap of watchers"},
 		{Name: mtu, Flags: Named("mtu"), ExternalID: "ovn-k8s-mtu", Keys: Named("mtu"), Default: "1400",
 			Readers: []Reader{Helper, Plugin, minion, gateway},
 			Text:    "MTU of pods and management ports in bytes"},

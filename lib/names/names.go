@@ -163,7 +163,7 @@ const (
 	// exempts a Service from all proxies.
 	LabelServiceProxy = "service.kubernetes.io/service-proxy-name"
 	LabelHeadless     = "service.kubernetes.io/headless"
-	// ConfigNamespace holds the suite's own Kubernetes objects.
+	// ConfigNamespace is the default namespace of the suite's own Kubernetes objects, a setting.
 	ConfigNamespace = "kube-system"
 	// TopologyConfigMap holds a copy of the topology. The watcher restores an emptied Northbound database from it.
 	TopologyConfigMap = "ovn-k8s-topology"

@@ -67,7 +67,7 @@ func (e *engine) load(ctx context.Context) error {
 		return err
 	}
 	if !found {
-		saved, err := registry.Read(ctx, e.links.cluster)
+		saved, err := registry.Read(ctx, e.links.cluster, e.links.copy())
 		if err != nil {
 			return err
 		}

@@ -85,7 +85,7 @@ func newEngine(l *links, log *logrus.Entry, network ClusterWorld, applier Applie
 	e.network.Put(protected(l.config))
 	e.notes = annotations.New(l.cluster, e.network, e.send)
 	e.health = health.New(e.network, e.log, e.send, e.records.Led, func(node, reason, text string) { l.cluster.Warn(kube.Node(node), reason, text) })
-	e.copy = registry.New(l.cluster, e.send, func() (topology.Cluster, bool) { return e.network.Facts().Cluster, e.may.all() })
+	e.copy = registry.New(l.cluster, l.copy(), e.send, func() (topology.Cluster, bool) { return e.network.Facts().Cluster, e.may.all() })
 	e.failures = failures.New(e.log, e.send, e.tell)
 	e.running = failures.NewPods(e.network, e.log, e.send, e.tell)
 	e.loop = reconcile.Loop[event, nb.Unit]{
@@ -207,7 +207,7 @@ func (e *engine) found(kind string) []nb.Unit {
 func (e *engine) loadSavedTopology(ctx context.Context) {
 	var saved *topology.Cluster
 	err := kube.Retry(ctx, func() (err error) {
-		saved, err = registry.Read(ctx, e.links.cluster)
+		saved, err = registry.Read(ctx, e.links.cluster, e.links.copy())
 		return err
 	}, func(err error) { e.log.Warnf("trying again: %v", err) })
 	if err != nil {

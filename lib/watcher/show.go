@@ -34,8 +34,9 @@ func (w *Watcher) Commands() []daemon.Command {
 
 // standby is the reason why the engine does not run: another watcher has the Lease, or this one cannot get it.
 func (w *Watcher) standby() error {
-	lease := names.ConfigNamespace + "/" + names.WatcherLease
+	lease := names.WatcherLease
 	if l := w.links.Load(); l != nil {
+		lease = l.lease().String()
 		err := l.cluster.ElectionError()
 		switch leader := l.cluster.Leader(); {
 		case err != nil && kube.Refuses(err):

@@ -10,7 +10,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/kube"
-	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/watcher/records"
 )
@@ -153,7 +152,7 @@ func (t *tenure) superseded(holder string) {
 	r := t.running
 	t.mu.Unlock()
 	if r != nil && !t.links.cluster.Leads() {
-		r.stop(fmt.Errorf("%w: %q has the Lease %s/%s", ovsdb.ErrDeposed, holder, names.ConfigNamespace, names.WatcherLease))
+		r.stop(fmt.Errorf("%w: %q has the Lease %s", ovsdb.ErrDeposed, holder, t.links.lease()))
 	}
 }
 

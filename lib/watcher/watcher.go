@@ -78,6 +78,13 @@ type links struct {
 	extensions []Extension
 }
 
+// lease is the Lease of the active watcher, copy the ConfigMap with a copy of the topology.
+func (l *links) lease() types.NamespacedName {
+	return types.NamespacedName{Namespace: l.config.ConfigNamespace, Name: names.WatcherLease}
+}
+
+func (l *links) copy() types.NamespacedName { return registry.ConfigMap(l.config.ConfigNamespace) }
+
 func (w *Watcher) log(module string) *logrus.Entry { return settings.Log(w.Log, module) }
 
 // Run serves the cluster until ctx ends. It calls ready after connecting to the Northbound database, or when it
@@ -147,7 +154,6 @@ func (w *Watcher) serve(ctx context.Context, s settings.Session, ready func()) e
 	// Leader remembers the latest token: the cache has only that, and terms count on even after its removal.
 	defer records.New(l.db).FollowToken(func() { _, _ = l.db.Leader() })()
 	ready()
-	lease := types.NamespacedName{Namespace: names.ConfigNamespace, Name: names.WatcherLease}
 	who := kube.Candidate{Identity: l.process.String(), Dead: l.process.dead, Elected: func(holder string) {
 		if holder != l.process.String() {
 			w.log("watcher").Infof("standby: %s", l.whoLeads(holder))
@@ -155,7 +161,7 @@ func (w *Watcher) serve(ctx context.Context, s settings.Session, ready func()) e
 		}
 	}}
 	for {
-		err := l.cluster.Lead(ctx, w.log("watcher"), lease, who, t.lead)
+		err := l.cluster.Lead(ctx, w.log("watcher"), l.lease(), who, t.lead)
 		if cause := context.Cause(ctx); errors.As(cause, new(records.Foreign)) {
 			return cause
 		}
@@ -256,7 +262,7 @@ func (w *Watcher) check(ctx context.Context, l *links) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, registry.Timeout)
 	defer cancel()
-	saved, err := registry.Read(ctx, l.cluster)
+	saved, err := registry.Read(ctx, l.cluster, l.copy())
 	switch {
 	case err != nil && (kube.Unreachable(err) || kube.Outage(err)):
 		w.log("watcher").Warnf("waiting for the API server: %v", err)

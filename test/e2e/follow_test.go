@@ -444,13 +444,7 @@ func (f *follower) table() []changed {
 		{setting: "ovn-remote", value: sb, effects: effects{config.Watcher: f.connected("ovn-k8s-watcher", 16642), config.Helper: f.spared(16642)}},
 		{setting: "ovn-encap-ip", value: "10.9.9.9", effects: effects{config.Helper: f.shell(cms, "ovn-k8s-mtu:1400/1458/0")}},
 		{setting: "ovn-encap-type", value: "geneve,stt", effects: effects{config.Helper: f.shell(cms, "ovn-k8s-mtu:1400/1472/")}},
-		{setting: "system-id", value: "renamed", effects: effects{config.Watcher: func() string {
-			l, err := cluster.Kube.Client().CoordinationV1().Leases(names.ConfigNamespace).Get(f.Context(), names.WatcherLease, metav1.GetOptions{})
-			if err != nil {
-				return err.Error()
-			}
-			return contained(*l.Spec.HolderIdentity, "renamed/")
-		}}},
+		{setting: "system-id", value: "renamed", effects: effects{config.Watcher: f.leads(names.ConfigNamespace, "renamed/")}},
 		{setting: "cni-conf-path", value: "/etc/cni/other", bad: []string{"here"}},
 		{setting: "cni-link-path", value: "/opt/cni/other"},
 		{setting: "cni-plugin", value: "other"},
@@ -467,6 +461,7 @@ func (f *follower) table() []changed {
 			config.Restart: f.restarted("rundir", "mkdir -p /var/run/ovs2; ln -sf /var/run/openvswitch/*.sock /var/run/openvswitch/*.mgmt /var/run/openvswitch/ovs-vswitchd* /var/run/ovs2/", "/var/run/ovs2/ovn-k8s-gateway-helper.pid")}},
 		{setting: "logdir", value: "/var/log/ovs2", bad: []string{"log"}, effects: effects{
 			config.Restart: f.restarted("logdir", "mkdir -p /var/log/ovs2", "/var/log/ovs2/ovn-k8s-gateway-helper.log")}},
+		{setting: "ovn-config-namespace", value: "default", with: map[string]string{"k8s-api-token": cluster.Kube.Token}, bad: []string{"Default"}, effects: effects{config.Watcher: f.leads("default", "")}},
 		{setting: "ovn-mode", bad: []string{"underlay"}},
 	}
 }
@@ -494,6 +489,23 @@ func (f *follower) restarted(setting, prepare, file string) func() string {
 		f.use(map[string]string{})
 		f.startHelper()
 		return ""
+	}
+}
+
+// leads: the Lease in a namespace has a holder with that name, and the copy of the topology is beside it.
+func (f *follower) leads(namespace, holder string) func() string {
+	return func() string {
+		l, err := cluster.Kube.Client().CoordinationV1().Leases(namespace).Get(f.Context(), names.WatcherLease, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if _, err := cluster.Kube.Client().CoreV1().ConfigMaps(namespace).Get(f.Context(), names.TopologyConfigMap, metav1.GetOptions{}); err != nil {
+			return err.Error()
+		}
+		if l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" {
+			return "nobody has the Lease"
+		}
+		return contained(*l.Spec.HolderIdentity, holder)
 	}
 }
 

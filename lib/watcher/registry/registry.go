@@ -14,9 +14,6 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// configMap has the copy of the topology, to restore an emptied database.
-var configMap = types.NamespacedName{Namespace: names.ConfigNamespace, Name: names.TopologyConfigMap}
-
 const (
 	// Timeout bounds one try to write the copy.
 	Timeout = 5 * time.Second
@@ -36,6 +33,7 @@ type Cluster interface {
 // it.
 type Copy struct {
 	cluster Cluster
+	name    types.NamespacedName
 	send    func(func() []nb.Unit)
 	current func() (c topology.Cluster, write bool)
 
@@ -46,23 +44,28 @@ type Copy struct {
 	told  bool                  // err was returned by Sync
 }
 
-// New returns a Copy. current returns the topology, and whether it may be copied now.
-func New(cluster Cluster, send func(func() []nb.Unit), current func() (c topology.Cluster, write bool)) *Copy {
-	return &Copy{cluster: cluster, send: send, current: current, jobs: make(chan topology.Cluster, 1)}
+// ConfigMap has the copy of the topology in a namespace, to restore an emptied database.
+func ConfigMap(namespace string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: names.TopologyConfigMap}
+}
+
+// New returns a Copy in the ConfigMap name. current returns the topology, and whether it may be copied now.
+func New(cluster Cluster, name types.NamespacedName, send func(func() []nb.Unit), current func() (c topology.Cluster, write bool)) *Copy {
+	return &Copy{cluster: cluster, name: name, send: send, current: current, jobs: make(chan topology.Cluster, 1)}
 }
 
 // Found records the copy of an earlier run.
 func (y *Copy) Found(saved *topology.Cluster) { y.saved = saved }
 
 // Read reads the copy, nil if there is none.
-func Read(ctx context.Context, cluster Cluster) (*topology.Cluster, error) {
-	data, err := cluster.ReadConfigMap(ctx, configMap)
+func Read(ctx context.Context, cluster Cluster, name types.NamespacedName) (*topology.Cluster, error) {
+	data, err := cluster.ReadConfigMap(ctx, name)
 	if err != nil || data == nil {
 		return nil, err
 	}
 	c, err := topology.ReadRegistry(data)
 	if err != nil {
-		return nil, fmt.Errorf("reading ConfigMap %s: %w", configMap, err)
+		return nil, fmt.Errorf("reading ConfigMap %s: %w", name, err)
 	}
 	return &c, nil
 }
@@ -127,23 +130,23 @@ func (y *Copy) save(ctx context.Context, c topology.Cluster) error {
 	if !y.cluster.Leads() {
 		return context.Canceled // it is tried again once the Lease is held
 	}
-	data, err := copyOf(c)
+	data, err := copyOf(y.name, c)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	return y.cluster.WriteConfigMap(ctx, configMap, data)
+	return y.cluster.WriteConfigMap(ctx, y.name, data)
 }
 
 // copyOf is the data of the ConfigMap, or an error if it would be too large.
-func copyOf(c topology.Cluster) (map[string]string, error) {
+func copyOf(name types.NamespacedName, c topology.Cluster) (map[string]string, error) {
 	data, size := c.Registry(), 0
 	for k, v := range data {
 		size += len(k) + len(v)
 	}
 	if size > maxCopy {
-		return nil, fmt.Errorf("ConfigMap %s takes %d bytes, and the copy of the topology has %d: an emptied Northbound database cannot be restored; back up its file, or remove nodes and gateways that are gone by node-remove and gateway-remove", configMap, maxCopy, size)
+		return nil, fmt.Errorf("ConfigMap %s takes %d bytes, and the copy of the topology has %d: an emptied Northbound database cannot be restored; back up its file, or remove nodes and gateways that are gone by node-remove and gateway-remove", name, maxCopy, size)
 	}
 	return data, nil
 }

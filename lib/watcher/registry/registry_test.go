@@ -34,10 +34,10 @@ func largeTopology(t *testing.T, n int) topology.Cluster {
 
 // §7: the copy of the topology is bounded before the API server refuses it.
 func TestTheCopyOfTheTopologyIsBounded(t *testing.T) {
-	if data, err := copyOf(largeTopology(t, 1000)); err != nil || len(data) == 0 {
+	if data, err := copyOf(ConfigMap("kube-system"), largeTopology(t, 1000)); err != nil || len(data) == 0 {
 		t.Errorf("1 000 gateways: %v", err)
 	}
-	_, err := copyOf(largeTopology(t, 5000))
+	_, err := copyOf(ConfigMap("kube-system"), largeTopology(t, 5000))
 	if err == nil || !strings.Contains(err.Error(), "takes 1048576") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("5 000 gateways: %v", err)
 	}
@@ -46,7 +46,7 @@ func TestTheCopyOfTheTopologyIsBounded(t *testing.T) {
 // §7: transactions do not wait for the copy of the topology. The newest one wins.
 func TestCopiesOfTheTopologyWaitForNobody(t *testing.T) {
 	var current topology.Cluster
-	y := New(nil, func(func() []nb.Unit) {}, func() (topology.Cluster, bool) { return current, true })
+	y := New(nil, ConfigMap("kube-system"), func(func() []nb.Unit) {}, func() (topology.Cluster, bool) { return current, true })
 	cluster := []nb.Unit{topology.ClusterUnit}
 	step := func(what string, dirty []nb.Unit, want error, jobs int) {
 		t.Helper()
