@@ -101,6 +101,10 @@ const (
 	GatewayPrefix = "ovn-k8s-gateway-" // + gateway: JSON
 	// SubnetLengths records the prefix lengths of the nodes' subnets: see topology.Cluster.Lengths.
 	SubnetLengths = "ovn-k8s-subnet-lengths"
+	// NumberedBy on the cluster router is the program that gives nodes their subnets, Ovnkube. Without it the arguments
+	// of the one-shot commands do.
+	NumberedBy = "ovn-k8s-numbered-by"
+	Ovnkube    = "ovnkube"
 	// KubernetesUID on the cluster router identifies the Kubernetes cluster of this database: the UID of the
 	// namespace kube-system.
 	KubernetesUID = "ovn-k8s-kubernetes-uid"

@@ -53,6 +53,14 @@ func Includes(table, uuid, column string, keys map[string]string) Guard {
 	return Guard{op: func(*Plan) (ovsdb.Operation, error) { return includes(table, uuid, column, keys), nil }}
 }
 
+// Excludes requires a map column of a row to have no key with this value.
+func Excludes(table, uuid, column, key, value string) Guard {
+	return Guard{op: func(*Plan) (ovsdb.Operation, error) {
+		where := append(whereUUID(uuid), ovsdb.NewCondition(column, ovsdb.ConditionExcludes, ovsMap(map[string]string{key: value})))
+		return wait(table, ovsdb.WaitConditionEqual, where, ovsdb.Row{"_uuid": ovsdb.UUID{GoUUID: uuid}}), nil
+	}}
+}
+
 // Alone requires, after the changes, the named row to be the only one with value in a set column.
 func Alone(table, name, column, value string) Guard {
 	return Guard{last: true, op: func(*Plan) (ovsdb.Operation, error) {

@@ -62,7 +62,7 @@ func (n Node) join(find Change, check func(State, topology.Cluster) error) Chang
 		if err != nil {
 			return c, err
 		}
-		err = n.taken(s, c)
+		err = errors.Join(n.numbered(s.Topology()), n.taken(s, c))
 		c, problem := c.WithNode(n.Name, n.Pods)
 		if c = c.WithNodeOnChassis(n.Name, n.SystemID); problem == nil && n.SystemID != "" {
 			c = c.WithChassis(n.Name, n.SystemID)
@@ -72,6 +72,16 @@ func (n Node) join(find Change, check func(State, topology.Cluster) error) Chang
 		}
 		return c, err
 	}
+}
+
+// numbered is an error if a program gives nodes their subnets, unless the record c has the subnets of n already: a node
+// that joined before restores itself at boot.
+func (n Node) numbered(c topology.Cluster) error {
+	if c.NumberedBy == "" || slices.Equal(c.Nodes[n.Name], n.Pods) && slices.Equal(c.Subnets, n.Subnets) {
+		return nil
+	}
+	return fmt.Errorf("%s gives the nodes of this cluster their subnets: run \"%[1]s -init-node=%[2]s\" on this host instead; "+
+		"or if %[1]s is no more, run \"ovn-nbctl remove Logical_Router %[3]s external_ids %[4]s\" first", c.NumberedBy, n.Name, c.Router, names.NumberedBy)
 }
 
 // taken is an error if a switch of the Python era, not in the record c, overlaps a subnet of n.
@@ -152,13 +162,9 @@ func (s State) pods(node string, plugged []string) []string {
 
 // enumerate names at most ten pods by their logical ports.
 func enumerate(ports []string) string {
-	const most = 10
-	var pods []string
-	for _, p := range ports[:min(most, len(ports))] {
-		pods = append(pods, strings.Replace(p, "_", "/", 1)) // names.PodPort; names in Kubernetes have no "_"
+	pods := make([]string, len(ports))
+	for i, p := range ports {
+		pods[i] = strings.Replace(p, "_", "/", 1) // names.PodPort; names in Kubernetes have no "_"
 	}
-	if len(ports) > most {
-		pods = append(pods, fmt.Sprintf("%d more", len(ports)-most))
-	}
-	return strings.Join(pods, ", ")
+	return list(pods)
 }

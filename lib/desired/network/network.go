@@ -108,7 +108,7 @@ func (n *Network) clusterRows() ([]nb.Row, error) {
 	for i := range rows {
 		if rows[i].ID == names.ClusterRouter {
 			rows[i].OnlyNew = slices.Collect(maps.Keys(f.Cluster.Registry()))
-			rows[i].OnlyNew = append(rows[i].OnlyNew, names.NodePrefix, names.ChassisPrefix, names.GatewayPrefix, names.SubnetLengths)
+			rows[i].OnlyNew = append(rows[i].OnlyNew, names.NodePrefix, names.ChassisPrefix, names.GatewayPrefix, names.SubnetLengths, names.NumberedBy)
 			if f.UID != "" {
 				rows[i].Model.(*nbdb.LogicalRouter).ExternalIDs[names.KubernetesUID] = f.UID
 			}

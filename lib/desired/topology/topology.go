@@ -32,6 +32,8 @@ type Cluster struct {
 	Join    []netip.Prefix            // of the join switch, one of each family of Subnets; IPv4 first
 	Nodes   map[string][]netip.Prefix // by name of the node's switch: the node's subnets, at most one of a family
 	Chassis map[string]string         // by name of the node's switch: the system-id of its host, if known
+	// NumberedBy is the program that gives nodes their subnets; "": the arguments of the commands do.
+	NumberedBy string
 	// Gateways are by name, in the case given to gateway-init.
 	Gateways Gateways
 }
@@ -70,7 +72,7 @@ func (c Cluster) Resize(subnets, join []netip.Prefix) (Cluster, error) {
 	if err != nil {
 		return Cluster{}, err
 	}
-	n.Nodes, n.Chassis = map[string][]netip.Prefix{}, c.Chassis
+	n.Nodes, n.Chassis, n.NumberedBy = map[string][]netip.Prefix{}, c.Chassis, c.NumberedBy
 	var errs []error
 	if n, err = n.moved(c.Gateways); err != nil {
 		errs = append(errs, err)
@@ -188,6 +190,9 @@ func (c Cluster) Registry() map[string]string {
 	if lengths := c.Lengths(); lengths != "" {
 		r[names.SubnetLengths] = lengths
 	}
+	if c.NumberedBy != "" {
+		r[names.NumberedBy] = c.NumberedBy
+	}
 	for node, subnets := range c.Nodes {
 		r[names.NodePrefix+node] = ipnet.Join(subnets)
 	}
@@ -229,5 +234,6 @@ func (p *Parser) readAll(r map[string]string) (Cluster, error) {
 	if err != nil {
 		return Cluster{}, fmt.Errorf("reading the topology: %w", err)
 	}
+	c.NumberedBy = r[names.NumberedBy]
 	return p.readKeys(c, r)
 }

@@ -67,7 +67,7 @@ func Tables() map[string]*Table {
 				"external_ids": {names.ClusterRouterTag, names.PhysicalIP, names.FirstGateway},
 				"options":      {"chassis", "lb_force_snat_ip", "always_learn_from_arp_request", "mac_binding_age_threshold"},
 			},
-			Once:      []string{names.NodePrefix, names.ChassisPrefix, names.GatewayPrefix, names.SubnetLengths},
+			Once:      []string{names.NodePrefix, names.ChassisPrefix, names.GatewayPrefix, names.SubnetLengths, names.NumberedBy},
 			Refs:      []string{"ports", "nat", "static_routes", "policies", "load_balancer", "load_balancer_group"},
 			Has:       []string{"load_balancer_group"},
 			Adoptable: routerFits,

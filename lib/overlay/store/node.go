@@ -178,7 +178,10 @@ func (w state) nodeGuards(node string, after topology.Cluster) []nbsync.Guard {
 	if before.Lengths() != record[names.SubnetLengths] || after.Lengths() != before.Lengths() || !after.OneLength() {
 		return []nbsync.Guard{nbsync.Unchanged(nbdb.LogicalRouterTable, w.Router, "external_ids")}
 	}
-	guards := []nbsync.Guard{nbsync.Includes(nbdb.LogicalRouterTable, w.Router.UUID, "external_ids", subnets)}
+	guards := []nbsync.Guard{
+		nbsync.Includes(nbdb.LogicalRouterTable, w.Router.UUID, "external_ids", subnets),
+		nbsync.Excludes(nbdb.LogicalRouterTable, w.Router.UUID, "external_ids", names.NumberedBy, names.Ovnkube),
+	}
 	for _, s := range after.Nodes[node] {
 		first := ipnet.Join(topology.RouterAddresses(s))
 		guards = append(guards, nbsync.Alone(nbdb.LogicalRouterPortTable, names.RouterToSwitch(node), "networks", first))

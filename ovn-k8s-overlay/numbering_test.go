@@ -1,0 +1,22 @@
+package main
+
+import "testing"
+
+// In a cluster with nodes numbered by ovnkube, no other subnets are accepted. A node that has its own already can repeat
+// its command, as at boot.
+func TestNodesNumberedByOvnkube(t *testing.T) {
+	w := newWorld(t, "master", "node2")
+	m, n := w.nodes[0], w.nodes[1]
+	m.init(masterInitArgs)
+	w.nb("set", "Logical_Router", "ovn_cluster_router", "external_ids:ovn-k8s-numbered-by=ovnkube")
+	m.init(masterInitArgs)
+	same(t, "owner", w.nb("get", "Logical_Router", "ovn_cluster_router", "external_ids:ovn-k8s-numbered-by"), "ovnkube")
+	host, rows := n.state(), w.rows("_uuid,name")
+	n.fails(minionInitArgs, `ovnkube gives the nodes of this cluster their subnets: run "ovnkube -init-node=node2" on this host instead; `+
+		`or if ovnkube is no more, run "ovn-nbctl remove Logical_Router ovn_cluster_router external_ids ovn-k8s-numbered-by" first`)
+	same(t, "host after a refusal", n.state(), host)
+	same(t, "rows after a refusal", w.rows("_uuid,name"), rows)
+	m.fails("master-init --cluster-ip-subnet=192.168.0.0/17 --master-switch-subnet=192.168.1.0/24 --node-name=kube-master", "ovnkube gives the nodes of this cluster their subnets")
+	w.nb("remove", "Logical_Router", "ovn_cluster_router", "external_ids", "ovn-k8s-numbered-by")
+	n.init(minionInitArgs)
+}
