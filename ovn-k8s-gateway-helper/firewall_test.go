@@ -50,3 +50,30 @@ func TestRulesMove(t *testing.T) {
 	w.within(soon, "back after a flush", func() bool { return strings.Contains(w.script(host.RulesScript), "30082") })
 	w.answers("after a flush", w.fabric.Netns(), "tcp", to, "cluster", management[0])
 }
+
+// Issue 16: beside a firewall of iptables that drops forwarded packets, as docker's and ufw's, NodePorts are answered, with
+// either program of our rules; a flush of it is repaired. With nftables, nothing of ours is left in iptables once that
+// firewall is open.
+func TestServicesPassAFirewallThatDrops(t *testing.T) {
+	w := newWorld(t)
+	w.script("iptables -P FORWARD DROP")
+	web := w.service("web", nil)
+	w.overlay(web)
+	w.endpoints(web, 8080, "10.128.1.3@node1")
+	w.start()
+	to := netip.AddrPortFrom(w.IPv4(), 30082)
+	accepted := func() bool {
+		return strings.Contains(w.script("iptables -S FORWARD; iptables -S OVN-SVC-FORWARD 2>/dev/null || :"), "-A FORWARD -j OVN-SVC-FORWARD\n") && w.refuses(w.fabric.Netns(), to.String()) == nil
+	}
+	w.eventually("accepted from the start", accepted)
+	for _, harm := range []string{"iptables -F", "iptables -F; iptables -X", "nft flush ruleset; iptables -P FORWARD DROP"} {
+		w.script(harm)
+		w.within(soon, "accepted after "+harm, accepted)
+		w.answers("outside to NodePort", w.fabric.Netns(), "tcp", to, "cluster", management[0])
+	}
+	w.script("iptables -P FORWARD ACCEPT")
+	if host.Firewall() == config.NFTables {
+		w.within(soon, "nothing of ours in iptables", func() bool { return !strings.Contains(w.script("iptables-save"), "OVN-") })
+	}
+	w.answers("outside to NodePort", w.fabric.Netns(), "tcp", to, "cluster", management[0])
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"sync"
 
 	"ovn-k8s/lib/config"
@@ -23,6 +24,9 @@ type Rules interface {
 	// Chains renders for iptables, and Table for nftables.
 	Chains(randomFully bool) []nodeport.Chain
 	Table() ruleset.Table
+	// Accepts are the chains of iptables needed beside Table: an accept of nftables does not overrule another firewall's
+	// chain of iptables that drops.
+	Accepts() []nodeport.Chain
 }
 
 // A Scope is a part of our rules, by prefixes of names. Only names of a scope are changed.
@@ -44,28 +48,36 @@ type Firewall struct {
 	family  netip.Addr
 	setting string // see config.Config
 	reads   int    // of the table
-	// tidied has the reads when a scope of the other program was emptied.
-	tidied map[Scope]int
+	// tidied says when a scope of the other program was written.
+	tidied map[Scope]tidied
 
 	finding sync.Mutex // guards found
 	found   programs
 }
 
-// programs are the programs of a Firewall, nil for those that do not work. That of the setting has the rules; the other
-// is used only to remove what a process with another setting has left.
+// tidied is the number of reads of the table, and the chains of iptables beside it.
+type tidied struct {
+	reads   int
+	accepts []iptables.Chain
+}
+
+// programs are the programs of a Firewall, nil for those that do not work. That of the setting has the rules. iptables also
+// has accepting rules beside those of nftables. Otherwise the other program is used only to remove what a process with
+// another setting has left.
 type programs struct {
 	chosen   string // config.NFTables or config.IPTables; with config.AnyFirewall "" until one of them works
 	iptables *iptables.Firewall
 	table    *nftables.Table
+	why      string // for chosen
 }
 
 func (p programs) nft() bool { return p.chosen == config.NFTables }
 
 // New returns the packet filter of a family that a setting chooses.
 func New(setting string, family netip.Addr) *Firewall {
-	f := &Firewall{family: family, setting: setting, tidied: map[Scope]int{}}
+	f := &Firewall{family: family, setting: setting, tidied: map[Scope]tidied{}}
 	if setting != config.AnyFirewall {
-		f.found.chosen = setting
+		f.found.chosen, f.found.why = setting, "as the setting ovn-k8s-firewall says"
 	}
 	return f
 }
@@ -81,10 +93,12 @@ func (f *Firewall) find() (programs, error) {
 	if f.found.table == nil {
 		f.found.table, err2 = nftables.NewTable(f.family, link.PacketFilterGeneration)
 	}
-	if f.found.chosen == "" && err2 == nil {
-		f.found.chosen = config.NFTables
-	} else if f.found.chosen == "" && err == nil {
-		f.found.chosen = config.IPTables
+	switch {
+	case f.found.chosen != "":
+	case err2 == nil:
+		f.found.chosen, f.found.why = config.NFTables, "since nft works here"
+	case err == nil:
+		f.found.chosen, f.found.why = config.IPTables, "since "+err2.Error()
 	}
 	switch {
 	case f.found.chosen == "":
@@ -97,14 +111,19 @@ func (f *Firewall) find() (programs, error) {
 	return f.found, nil
 }
 
-// InIPTables reports whether a setting chooses iptables on this host.
-func InIPTables(setting string) bool {
-	f := New(setting, netip.IPv4Unspecified())
-	if setting != config.AnyFirewall {
-		return !f.found.nft()
+// AcceptsInIPTables reports whether iptables has the rules that accept packets of pods on this host.
+func AcceptsInIPTables(setting string) bool {
+	found, _ := New(setting, netip.IPv4Unspecified()).find()
+	return found.iptables != nil
+}
+
+// Choice says which program has the rules, and why: "" before one works.
+func (f *Firewall) Choice() string {
+	found, err := f.find()
+	if err != nil {
+		return ""
 	}
-	found, _ := f.find()
-	return !found.nft()
+	return fmt.Sprintf("rules of this host are those of %s, %s", found.chosen, found.why)
 }
 
 // Family is an address of the family, unspecified.
@@ -141,14 +160,14 @@ func (f *Firewall) Sync(ctx context.Context, s Scope, want Rules) ([]string, err
 		f.reads++
 	}
 	if err == nil {
-		err = f.tidyChains(ctx, s, found.iptables)
+		err = f.tidyChains(ctx, s, found.iptables, acceptsOf(want))
 	}
 	return changes, err
 }
 
 // tidyTable removes a scope from nftables, once. A table that nft cannot read is not ours: Sync reads before it writes.
 func (f *Firewall) tidyTable(ctx context.Context, s Scope, table *nftables.Table) error {
-	if table == nil || f.tidied[s] > 0 {
+	if table == nil || f.tidied[s].reads > 0 {
 		return nil
 	}
 	_, _, err := table.Sync(ctx, s.objects, ruleset.Table{})
@@ -156,23 +175,25 @@ func (f *Firewall) tidyTable(ctx context.Context, s Scope, table *nftables.Table
 		return nil
 	}
 	if err == nil {
-		f.tidied[s] = 1
+		f.tidied[s] = tidied{reads: 1}
 	}
 	return err
 }
 
-// tidyChains removes a scope from iptables, again after each change of another program. Tables that cannot be read, as
-// without their kernel modules, have no chains of ours.
-func (f *Firewall) tidyChains(ctx context.Context, s Scope, tool *iptables.Firewall) error {
-	if tool == nil || f.tidied[s] == f.reads {
+// tidyChains removes a scope from iptables but for the accepting chains that are needed there, again after each change
+// of another program. Tables that cannot be read, as without their kernel modules, drop nothing and have no chains of
+// ours.
+func (f *Firewall) tidyChains(ctx context.Context, s Scope, tool *iptables.Firewall, accepts []iptables.Chain) error {
+	now := tidied{f.reads, accepts}
+	if tool == nil || tool.Announces() && reflect.DeepEqual(f.tidied[s], now) {
 		return nil
 	}
-	_, err := tool.Sync(ctx, s.chains, nil)
+	_, err := tool.Sync(ctx, s.chains, accepts)
 	if errors.Is(err, iptables.ErrUnreadable) {
 		err = nil
 	}
 	if err == nil {
-		f.tidied[s] = f.reads
+		f.tidied[s] = now
 	}
 	return err
 }
@@ -217,7 +238,7 @@ func (f *Firewall) spareServers(ctx context.Context, h nodeport.Host) error {
 	if servers.Spared, err = found.iptables.Rules("nat", nodeport.OutputChain); err != nil {
 		return err
 	}
-	_, err = found.iptables.Sync(ctx, nodeport.OutputChain, found.chains(servers))
+	_, err = found.iptables.Sync(ctx, nodeport.OutputChain, converted(servers.Chains(found.iptables.RandomFully())))
 	return err
 }
 
@@ -228,7 +249,15 @@ func (f *Firewall) Plan(ctx context.Context, s Scope, want Rules) ([]string, err
 		return nil, err
 	}
 	if found.nft() {
-		return found.table.Plan(ctx, s.objects, tableOf(want))
+		lines, err := found.table.Plan(ctx, s.objects, tableOf(want))
+		if err != nil || found.iptables == nil {
+			return lines, err
+		}
+		more, err := found.iptables.Plan(ctx, s.chains, acceptsOf(want))
+		if errors.Is(err, iptables.ErrUnreadable) {
+			err = nil
+		}
+		return append(lines, more...), err
 	}
 	return found.iptables.Plan(ctx, s.chains, found.chains(want))
 }
@@ -257,7 +286,18 @@ func (p programs) chains(want Rules) (out []iptables.Chain) {
 	if want == nil {
 		return nil
 	}
-	for _, c := range want.Chains(p.iptables.RandomFully()) {
+	return converted(want.Chains(p.iptables.RandomFully()))
+}
+
+func acceptsOf(want Rules) []iptables.Chain {
+	if want == nil {
+		return nil
+	}
+	return converted(want.Accepts())
+}
+
+func converted(chains []nodeport.Chain) (out []iptables.Chain) {
+	for _, c := range chains {
 		out = append(out, iptables.Chain(c))
 	}
 	return out

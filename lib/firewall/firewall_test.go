@@ -128,16 +128,84 @@ func TestRulesInIPTablesGoWithoutNFT(t *testing.T) {
 // The program of the setting auto is nftables where it works, else iptables.
 func TestAnyProgram(t *testing.T) {
 	dir := inFreshNamespace(t)
-	if InIPTables(config.AnyFirewall) {
-		t.Error("nft works")
+	choice := func() string { return New(config.AnyFirewall, netip.IPv4Unspecified()).Choice() }
+	if got := choice(); got != "rules of this host are those of nftables, since nft works here" {
+		t.Errorf("nft works: %s", got)
 	}
-	breaks(t, filepath.Join(dir, "nft"), "exit 4")
-	if !InIPTables(config.AnyFirewall) {
-		t.Error("nft is broken")
+	nft := filepath.Join(dir, "nft")
+	for script, reason := range map[string]string{
+		"":       "not found",
+		"exit 4": "could not run",
+		"echo nftables v1.0.0 '(Fearless Fosdick)'": "must be v1.0.1 or later",
+		`case $1 in --version) exec ` + nft + `-works --version; esac; echo 'Error: Could not process rule: Operation not supported' >&2; exit 1`: "Operation not supported",
+	} {
+		repair := breaks(t, nft, script)
+		if got := choice(); !strings.HasPrefix(got, "rules of this host are those of iptables, since nftables does not work here: ") || !strings.Contains(got, reason) {
+			t.Errorf("nft is broken by %q: %s", script, got)
+		}
+		repair()
 	}
+	breaks(t, nft, "exit 4")
 	breaks(t, filepath.Join(dir, "iptables"), "")
 	_, err := New(config.AnyFirewall, netip.IPv4Unspecified()).Plan(t.Context(), Local, gateway)
 	if !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "package nftables") || !strings.Contains(err.Error(), "package iptables") {
 		t.Errorf("neither: %v", err)
+	}
+}
+
+// Issue 16: rules in nftables do not overrule a chain FORWARD of iptables that drops, as docker, ufw and firewalld make it.
+// Our accepting rules are in that chain as long as it drops, and nowhere else.
+func TestAcceptsBesideAFirewallThatDrops(t *testing.T) {
+	inFreshNamespace(t)
+	f := New(config.AnyFirewall, netip.IPv4Unspecified())
+	rules := func() string {
+		out, err := exec.Command("iptables-save").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	const accept = "-A OVN-K8S-GATEWAY-FORWARD -s 169.254.33.2/32 -i br-nexthop -j ACCEPT"
+	for _, tt := range []struct {
+		what, script string
+		needed       bool
+	}{
+		{"nothing of iptables", ":", false},
+		{"docker", "iptables -P FORWARD DROP; iptables -N DOCKER-USER; iptables -A DOCKER-USER -j RETURN; iptables -A FORWARD -j DOCKER-USER", true},
+		{"iptables -F", "iptables -F", true},
+		{"docker inserts a jump before ours", "iptables -I FORWARD -j DOCKER-USER", true},
+		{"an open firewall", "iptables -F; iptables -P FORWARD ACCEPT; iptables -A FORWARD -s 192.0.2.0/24 -j DROP", false},
+		{"a last rule", "iptables -A FORWARD -j REJECT --reject-with icmp-host-prohibited", true},
+		{"no rule", "iptables -F FORWARD", false},
+		{"ufw", "iptables -N ufw-reject-forward; iptables -A ufw-reject-forward -j REJECT; iptables -A FORWARD -p icmp -j ACCEPT; iptables -A FORWARD -j ufw-reject-forward", true},
+		{"all accepted before", "iptables -I FORWARD -j ACCEPT", false},
+	} {
+		if out, err := exec.Command("/bin/sh", "-ec", tt.script).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", tt.what, err, out)
+		}
+		if _, err := f.Sync(t.Context(), Local, gateway); err != nil {
+			t.Errorf("%s: %v", tt.what, err)
+		}
+		text := rules()
+		if got := strings.Contains(text, accept); got != tt.needed {
+			t.Errorf("%s: accepting rules: %v, in %s", tt.what, got, text)
+		}
+		if !tt.needed && strings.Contains(text, "OVN-K8S") {
+			t.Errorf("%s: left: %s", tt.what, text)
+		}
+		if changes, err := f.Plan(t.Context(), Local, gateway); err != nil || len(changes) > 0 {
+			t.Errorf("%s: not as wanted: %q, %v", tt.what, changes, err)
+		}
+	}
+	if out, err := exec.Command("iptables", "-P", "FORWARD", "DROP").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, want := range []Rules{gateway, nil} {
+		if _, err := f.Sync(t.Context(), Local, want); err != nil {
+			t.Error(err)
+		}
+	}
+	if text := rules(); strings.Contains(text, "OVN-K8S") {
+		t.Errorf("left after the gateway: %s", text)
 	}
 }

@@ -88,6 +88,7 @@ type engine struct {
 	routers   map[string]string // of gateways here: UUIDs of Datapath_Bindings, by name
 	worked    time.Duration     // duration of the last call of sync's work
 	guarded   bool              // see guardFirst; belongs to sync's work
+	chosen    map[string]bool   // texts about the choice of packet filters that were logged; belongs to sync's work
 
 	shared sync.Mutex // guards view
 	view   view
@@ -123,7 +124,7 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) *engine {
 	e := &engine{
 		helper: h, log: h.log("gateway"), config: cfg, sw: sw,
 		bridge:   ofctl.Bridge{RunDir: cfg.RunDir, Name: h.Bridge},
-		firewall: firewalls, health: healthcheck.New(h.log("health")), lastErr: map[string]string{}, routers: map[string]string{},
+		firewall: firewalls, health: healthcheck.New(h.log("health")), lastErr: map[string]string{}, routers: map[string]string{}, chosen: map[string]bool{},
 		conflicts: conflicts.New(h.log("gateway")), warnNode: func(string, string) {},
 	}
 	e.monitor = declare.New(sw, e.log, e.gateways, func(f func()) {
@@ -133,7 +134,7 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) *engine {
 		})
 	})
 	e.announce = announce.New(cfg, e.log, e.setDatapath)
-	e.foreign = &checks.Firewall{Config: cfg, Switch: sw, Log: e.log, IPTables: firewall.InIPTables(cfg.Firewall)}
+	e.foreign = &checks.Firewall{Config: cfg, Switch: sw, Log: e.log, IPTables: firewall.AcceptsInIPTables(cfg.Firewall)}
 	e.local = &localend.End{MTU: cfg.MTU, Log: e.log, MayHave: e.mayHaveLocal}
 	for _, part := range slices.Sorted(maps.Keys(firewalls)) {
 		e.local.Firewalls = append(e.local.Firewalls, firewalls[part])

@@ -109,6 +109,10 @@ func count(mods []flow.Mod) (added, deleted int) {
 
 // syncRules reconciles the host's rules of one family.
 func (e *engine) syncRules(ctx context.Context, f *firewall.Firewall, v view) error {
+	if text := f.Choice(); text != "" && !e.chosen[text] {
+		e.chosen[text] = true
+		e.log.Info(text)
+	}
 	if !v.synced {
 		return f.SyncEarly(ctx, v.host)
 	}

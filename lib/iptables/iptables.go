@@ -34,6 +34,8 @@ type Chain struct {
 	// Rules in order, as "iptables -S" prints them after "-A NAME ", as in "-s 10.0.0.0/8 -p tcp -m tcp --dport 80 -j
 	// ACCEPT". A rule spelled differently works, but is rewritten by every Sync.
 	Rules []string
+	// IfDrops: the chain is wanted only while From drops packets by default.
+	IfDrops bool
 }
 
 // jump is the rule in From that leads to the chain.
@@ -57,6 +59,7 @@ var ErrUnreadable = errors.New("cannot read table")
 type Firewall struct {
 	tool          *goiptables.IPTables
 	save, restore string // programs unknown to go-iptables
+	announces     bool
 }
 
 // New finds the programs for the family of an address.
@@ -76,6 +79,11 @@ func New(family netip.Addr) (*Firewall, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looking for iptables: %w: install the package iptables", err)
 	}
+	version, err := run(context.Background(), "", name, "--version")
+	if err != nil {
+		return nil, fmt.Errorf("looking for iptables: %w", err)
+	}
+	f.announces = strings.Contains(version, "nf_tables")
 	return &f, nil
 }
 
@@ -86,6 +94,9 @@ func (f *Firewall) Family() netip.Addr {
 	}
 	return netip.IPv4Unspecified()
 }
+
+// Announces reports whether the kernel announces changes of the rules: not those of iptables-legacy.
+func (f *Firewall) Announces() bool { return f.announces }
 
 // RandomFully reports whether the target MASQUERADE supports --random-fully. Without it, two connections may choose
 // the same source port at the same time.
@@ -286,7 +297,8 @@ func (f *Firewall) plan(ctx context.Context, prefix string, chains []Chain) ([]p
 		if err != nil {
 			return nil, fmt.Errorf("%w %s: %w", ErrUnreadable, table, err)
 		}
-		if p := have.compare(table, want[table]); !p.empty() {
+		needed := slices.DeleteFunc(want[table], func(c Chain) bool { return c.IfDrops && !have.drops(c.From) })
+		if p := have.compare(table, needed); !p.empty() {
 			plans = append(plans, p)
 		}
 	}
@@ -297,16 +309,38 @@ func (f *Firewall) plan(ctx context.Context, prefix string, chains []Chain) ([]p
 type state struct {
 	chains map[string][]string // rules by name
 	jumps  map[string][]string // rules by the name of the chain they are in
+	// always has the targets of rules without a match, by chain, and the policies of built-in chains at last.
+	always map[string][]string
+}
+
+// drops reports whether a chain drops packets that no rule with a match has accepted.
+func (s state) drops(chain string) bool {
+	for _, target := range s.always[chain] {
+		switch {
+		case target == "DROP" || target == "REJECT":
+			return true
+		case target == "ACCEPT" || target == "RETURN":
+			return false
+		case s.drops(target): // the kernel refuses loops
+			return true
+		}
+	}
+	return false
 }
 
 func (f *Firewall) read(ctx context.Context, table, prefix string) (state, error) {
-	s := state{chains: map[string][]string{}, jumps: map[string][]string{}}
+	s := state{chains: map[string][]string{}, jumps: map[string][]string{}, always: map[string][]string{}}
+	policies := map[string]string{}
 	text, err := run(ctx, "", f.save, "-t", table)
 	if err != nil {
 		return s, err
 	}
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
+		if chain, ok := strings.CutPrefix(line, ":"); ok {
+			name, policy, _ := strings.Cut(chain, " ")
+			policies[name], _, _ = strings.Cut(policy, " ")
+		}
 		if name, ok := strings.CutPrefix(line, ":"+prefix); ok {
 			name, _, _ = strings.Cut(prefix+name, " ")
 			s.chains[name] = nil
@@ -320,9 +354,21 @@ func (f *Firewall) read(ctx context.Context, table, prefix string) (state, error
 			s.chains[name] = append(s.chains[name], rule)
 		case strings.Contains(rule, "-j "+prefix) || strings.Contains(rule, "-g "+prefix):
 			s.jumps[name] = append(s.jumps[name], rule)
+		default:
+			s.followed(name, rule)
 		}
 	}
+	for name, policy := range policies {
+		s.always[name] = append(s.always[name], policy)
+	}
 	return s, nil
+}
+
+// followed records a rule of another program, if all packets match it.
+func (s state) followed(chain, rule string) {
+	if w := strings.Fields(rule); len(w) > 1 && (w[0] == "-j" || w[0] == "-g") {
+		s.always[chain] = append(s.always[chain], w[1])
+	}
 }
 
 // compare plans the changes from s to the wanted chains. A chain that differs is rewritten as a whole; nothing is

@@ -100,7 +100,7 @@ func (r Ruleset) HasKubeProxy() bool {
 type Needs struct {
 	Interfaces []string // forwarded from and to these
 	Ports      []int    // UDP ports of tunnels
-	IPTables   bool     // our rules are in iptables, and come first there
+	IPTables   bool     // iptables has rules of ours that accept such packets, and they come first there
 }
 
 // A Drop is a base chain that drops by default and has no rule for packets of pods.
@@ -137,6 +137,9 @@ func (r Ruleset) Drops(needs Needs) []Drop {
 func (d Drop) String() string {
 	text := fmt.Sprintf("nftables: chain %s of table %s drops at hook %s all packets that its rules do not accept, and no rule names ", d.Chain, d.Table, d.Hook)
 	rule := "nft insert rule " + d.Table + " " + d.Chain
+	if d.Table == "inet firewalld" {
+		return text + d.ofFirewalld()
+	}
 	if d.Hook == "input" {
 		ports := set(d.ports, "%d")
 		return fmt.Sprintf("%sUDP port %s: tunnels between nodes may fail: accept it in the firewall's configuration, or by '%s udp dport %s accept'", text, ports, rule, ports)
@@ -144,6 +147,23 @@ func (d Drop) String() string {
 	names := set(d.missing, "%q")
 	return fmt.Sprintf("%sinterface %s: egress and NodePorts may fail: accept it in the firewall's configuration, or by '%s iifname %s accept' and '%s oifname %s accept'",
 		text, names, rule, names, rule, names)
+}
+
+// ofFirewalld is the rest of the text for firewalld, whose table may belong to its process alone.
+func (d Drop) ofFirewalld() string {
+	const reload = " and 'firewall-cmd --reload'"
+	if d.Hook == "input" {
+		options := ""
+		for _, p := range d.ports {
+			options += fmt.Sprintf(" --add-port=%d/udp", p)
+		}
+		return fmt.Sprintf("UDP port %s: tunnels between nodes may fail: accept it by 'firewall-cmd --permanent%s'%s", set(d.ports, "%d"), options, reload)
+	}
+	options := ""
+	for _, name := range d.missing {
+		options += " --add-interface=" + name
+	}
+	return fmt.Sprintf("interface %s: egress and NodePorts may fail: trust it by 'firewall-cmd --permanent --zone=trusted%s'%s", set(d.missing, "%q"), options, reload)
 }
 
 // set formats elements as a set of nft, or a single element alone.

@@ -65,28 +65,47 @@ func Links(subnets, pods []netip.Prefix) ([]Link, error) {
 // and knows the replies: the host's own route to pods uses the management port. The
 // host's own rules decide whether such packets may pass.
 func (l Link) Chains(randomFully bool) []nodeport.Chain {
-	self := netip.PrefixFrom(l.Router.Addr(), l.Router.Addr().BitLen()).String()
+	self := l.self()
 	masquerade := "-s " + self + " -j MASQUERADE"
 	if randomFully {
 		masquerade += " --random-fully"
-	}
-	forward := []string{
-		"-s " + self + " -i " + Port + " -j ACCEPT",
-		"-d " + self + " -o " + Port + " -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
 	}
 	mark := []string{
 		"-i " + Port + " -j RETURN",
 		"-i " + names.ManagementPort("") + "+ -j RETURN",
 	}
 	for _, pods := range l.Pods {
-		forward = append(forward, fmt.Sprintf("-s %s -i %s -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", pods, Port))
 		mark = append(mark, fmt.Sprintf("-d %s -j MARK --set-xmark %#x/%#x", pods, Mark, Mark))
 	}
 	return []nodeport.Chain{
-		{Table: "filter", Name: ChainPrefix + "FORWARD", From: "FORWARD", Rules: forward},
+		l.accept(),
 		{Table: "mangle", Name: ChainPrefix + "PREROUTING", From: "PREROUTING", Rules: mark},
 		{Table: "nat", Name: ChainPrefix + "SNAT", From: "POSTROUTING", Rules: []string{masquerade}},
 	}
+}
+
+// self is the router's address as a prefix.
+func (l Link) self() string {
+	return netip.PrefixFrom(l.Router.Addr(), l.Router.Addr().BitLen()).String()
+}
+
+// accept is the chain of the rules that accept.
+func (l Link) accept() nodeport.Chain {
+	c := nodeport.Chain{Table: "filter", Name: ChainPrefix + "FORWARD", From: "FORWARD", Rules: []string{
+		"-s " + l.self() + " -i " + Port + " -j ACCEPT",
+		"-d " + l.self() + " -o " + Port + " -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+	}}
+	for _, pods := range l.Pods {
+		c.Rules = append(c.Rules, fmt.Sprintf("-s %s -i %s -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", pods, Port))
+	}
+	return c
+}
+
+// Accepts are the rules beside those in nftables: they accept packets that another firewall's chain FORWARD would drop.
+func (l Link) Accepts() []nodeport.Chain {
+	c := l.accept()
+	c.IfDrops = true
+	return []nodeport.Chain{c}
 }
 
 // Table is Chains for nft(8), without the rules that accept: a base chain cannot overrule another.

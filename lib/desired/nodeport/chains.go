@@ -19,6 +19,7 @@ type Chain struct {
 	Table, Name string
 	From, Match string   // the built-in chain with a jump here, and the match of that rule
 	Rules       []string // as iptables-save(8) prints them, without "-A NAME "
+	IfDrops     bool     // the chain is wanted only while From drops packets by default
 }
 
 // ChainPrefix begins the names of our chains.
@@ -82,6 +83,19 @@ func (r Rules) Chains(randomFully bool) []Chain {
 	b.hostPorts(r.HostPorts)
 	return b.sorted()
 }
+
+// Accepts are the rules beside those in nftables: they accept packets that another firewall's chain FORWARD would drop.
+func (r Rules) Accepts() []Chain {
+	b := newBuilder(r.Host, r.Family)
+	b.from("filter", "FORWARD")
+	b.accept()
+	out := b.sorted()
+	out[0].IfDrops = true
+	return out
+}
+
+// Accepts is empty: guards only drop.
+func (g Guards) Accepts() []Chain { return nil }
 
 // Guards are the rules that protect the pods of this node in one family. They do not depend on Kubernetes objects.
 type Guards struct {
@@ -182,14 +196,19 @@ func (b *builder) frame() {
 	}
 	b.from("filter", "INPUT", b.unlessStray("filter", StrayChain, refuse)...)
 	b.from("filter", "FORWARD", refuse)
+	b.accept()
+	b.chain("nat", FrontendsChain)
+	b.chain("nat", chainNodePorts)
+	b.chain("filter", chainRefuse)
+}
+
+// accept accepts forwarded packets of Services.
+func (b *builder) accept() {
 	b.filter(chainForward, "-m mark --mark %s -j ACCEPT", mark)
 	b.filter(chainForward, "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
 	if m := b.host.Management; m != "" {
 		b.filter(chainForward, "-o %s -m conntrack --ctstate DNAT -j ACCEPT", m)
 	}
-	b.chain("nat", FrontendsChain)
-	b.chain("nat", chainNodePorts)
-	b.chain("filter", chainRefuse)
 }
 
 // output makes the chains of the host's own connections.

@@ -23,7 +23,7 @@ type Firewall struct {
 	Config config.Config
 	Switch *vswitch.Switch
 	Log    *logrus.Entry
-	// IPTables is whether our rules are in iptables.
+	// IPTables is whether iptables has rules that accept packets of pods.
 	IPTables bool
 
 	missing sync.Once // the log tells once that nft is missing
