@@ -13,7 +13,7 @@ type gatewayInit struct {
 	Cluster    *string  `long:"cluster-ip-subnet" value-name:"CIDR[,CIDR]" description:"the subnet of all pods, as given to master-init (required)"`
 	Physical   *string  `long:"physical-interface" value-name:"NIC" description:"a NIC for OVN alone: the host loses its addresses on it"`
 	Bridge     *string  `long:"bridge-interface" value-name:"BRIDGE" description:"an Open vSwitch bridge with a NIC, shared with the host: see ovn-k8s-util nics-to-bridge"`
-	Local      bool     `long:"local" description:"no NIC: leave by this host's own routing and iptables"`
+	Local      bool     `long:"local" description:"no NIC: leave by this host's own routing and packet filter"`
 	PhysicalIP []string `long:"physical-ip" value-name:"IP/LEN[,…]" description:"the gateway's address outside, of each address family (required unless --local); IPv4 also as IP/NETMASK"`
 	DefaultGW  []string `long:"default-gw" value-name:"IP[,…]" description:"the router outside, of each address family"`
 	VLAN       string   `long:"vlan" value-name:"ID" description:"the VLAN in which the outside is"`

@@ -76,7 +76,7 @@ func (w *world) routes(router string) string {
 // host is the part of a host's state changed by gateways.
 func (n *node) host() string {
 	n.t.Helper()
-	return n.script(`ip -br addr | sort; ip rule; ip -6 rule; ip neigh show nud permanent; iptables-save | grep ^-; ip6tables-save | grep ^-
+	return n.script(`ip -br addr | sort; ip rule; ip -6 rule; ip neigh show nud permanent; { ` + host.RulesScript + `; } | grep -v -e ^# -e "^:[A-Z]* " -e "^[*]" -e COMMIT | sed "s/# handle.*//"
 		{ ip route show table all; ip -6 route show table all; } | grep -v -e fe80 -e ff00 -e '^local' -e '^anycast' | sort
 		ovs-vsctl -f csv --columns=name,external_ids,type,options list Interface | sort; ovs-vsctl -f csv --columns=name,external_ids,other_config list Bridge | sort`)
 }
@@ -183,14 +183,15 @@ func TestCheck05_24_25_26_27_29_30_31_33_GatewayInit(t *testing.T) {
 		same(t, "route", w.routes("GR_gw3"), "0.0.0.0/0 169.254.33.1 dst-ip rtoe-GR_gw3\n192.168.0.0/16 100.64.0.1 dst-ip\n")
 		same(t, "iface-id", l.script("ovs-vsctl get Interface k8s-patch-br-int-br-local external_ids:iface-id"), "br-local_gw3")
 		same(t, "forwarding", l.script("cat /proc/sys/net/ipv4/ip_forward"), "1")
-		same(t, "rules", l.script("iptables-save | grep '^-A OVN-K8S-GATEWAY'"),
+		same(t, "rules", l.script("{ "+host.RulesScript+"; } | grep -e '^-A OVN-K8S-GATEWAY' -e '^.*[a-z].* comment' | sed 's/^[\t ]*//; s/ comment .*//'"), host.PerFirewall(
 			"-A OVN-K8S-GATEWAY-PREROUTING -i br-nexthop -j RETURN\n"+
 				"-A OVN-K8S-GATEWAY-PREROUTING -i k8s-+ -j RETURN\n"+
 				"-A OVN-K8S-GATEWAY-PREROUTING -d 192.168.0.0/16 -j MARK --set-xmark 0x800/0x800\n"+
 				"-A OVN-K8S-GATEWAY-FORWARD -s 169.254.33.2/32 -i br-nexthop -j ACCEPT\n"+
 				"-A OVN-K8S-GATEWAY-FORWARD -d 169.254.33.2/32 -o br-nexthop -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"+
 				"-A OVN-K8S-GATEWAY-FORWARD -s 192.168.0.0/16 -i br-nexthop -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"+
-				"-A OVN-K8S-GATEWAY-SNAT -s 169.254.33.2/32 -j MASQUERADE --random-fully")
+				"-A OVN-K8S-GATEWAY-SNAT -s 169.254.33.2/32 -j MASQUERADE --random-fully",
+			"iifname \"br-nexthop\" return\niifname \"k8s-*\" return\nip daddr 192.168.0.0/16 meta mark set meta mark | 0x00000800\nip saddr 169.254.33.2 masquerade fully-random"))
 		same(t, "way to the router", l.script("ip rule show pref 1646; ip route show table 1646"),
 			"1646:\tfrom all fwmark 0x800/0x800 lookup 1646 proto 46\ndefault via 169.254.33.2 dev br-nexthop proto 46 ")
 	})
@@ -283,7 +284,7 @@ func TestGatewayChanges(t *testing.T) {
 				t.Errorf("after %s: %s\n%s", args, ports(), m.host())
 			}
 		}
-		if has := strings.Contains(m.host(), "OVN-K8S-GATEWAY"); has != strings.Contains(args, "--local") {
+		if has := strings.Contains(m.host(), host.PerFirewall("OVN-K8S-GATEWAY", "gw-")); has != strings.Contains(args, "--local") {
 			t.Errorf("after %s: %s", args, m.host())
 		}
 	}
@@ -409,10 +410,10 @@ func TestAGatewayBootsBeforeTheDatabase(t *testing.T) {
 	local := "gateway-init --cluster-ip-subnet=192.168.0.0/16 --local --node-name=node2"
 	n.init(local)
 	own := func() string {
-		return n.script("ip -4 -br address show dev br-nexthop; ip route show table 1646; ip rule show pref 1646; iptables-save | grep -e '^-.*OVN-K8S' | sort")
+		return n.script("ip -4 -br address show dev br-nexthop; ip route show table 1646; ip rule show pref 1646; { " + host.RulesScript + "; } | sed 's/# handle.*//; / drop /d' | grep -e '^-.*OVN-K8S' -e comment | sort")
 	}
 	before := own()
-	n.script("ip address flush dev br-nexthop; ip route flush table 1646; iptables -F; iptables -t nat -F; iptables -t mangle -F; ovs-vsctl set Open_vSwitch . external_ids:ovn-nb=tcp:127.0.0.1:1")
+	n.script("ip address flush dev br-nexthop; ip route flush table 1646; " + host.LostRules() + "; ovs-vsctl set Open_vSwitch . external_ids:ovn-nb=tcp:127.0.0.1:1")
 	start(local)
 	until("grep -q 'waiting, connecting to the Northbound' /run/log")
 	same(t, "without the database", own(), before)

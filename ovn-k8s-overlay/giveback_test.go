@@ -45,11 +45,12 @@ func TestRulesThatCannotBeRemovedAreAnError(t *testing.T) {
 	m := w.nodes[0]
 	before := m.host()
 	m.init(localArgs)
-	m.script(`printf '#!/bin/sh\necho no >&2\nexit 4\n' >/usr/local/sbin/iptables-restore; chmod +x /usr/local/sbin/iptables-restore`)
-	if r := m.run("gateway-remove --node-name=gw3"); r.Status != 1 || !strings.Contains(r.Err, "iptables-restore: exit status 4: no") || strings.Count(r.Err, "\n") != 1 {
+	breaks := host.PerFirewall("iptables-restore", "nft")
+	m.script(`printf '#!/bin/sh\ncase $* in *list*|*check*|--version) exec /usr/sbin/nft "$@"; esac\necho no >&2\nexit 4\n' >/usr/local/sbin/` + breaks + `; chmod +x /usr/local/sbin/` + breaks)
+	if r := m.run("gateway-remove --node-name=gw3"); r.Status != 1 || !strings.Contains(r.Err, host.PerFirewall("iptables-restore: exit status 4: no", "changing table ovn-k8s of nftables: no")) || strings.Count(r.Err, "\n") != 1 {
 		t.Errorf("%+v", r)
 	}
-	m.script("rm /usr/local/sbin/iptables-restore")
+	m.script("rm /usr/local/sbin/" + breaks)
 	if r := m.run("gateway-remove --node-name=gw3"); r.Status != 0 {
 		t.Errorf("%+v", r)
 	}

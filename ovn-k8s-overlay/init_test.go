@@ -237,39 +237,41 @@ func TestMinionInitGuardsPods(t *testing.T) {
 	w := newWorld(t, "master", "node2")
 	m, n := w.nodes[0], w.nodes[1]
 	m.init(masterInitArgs)
-	const rule = "-A OVN-SVC-CLAIMED -s 192.168.2.0/24 ! -i k8s-node2 -o k8s-node2 -j DROP"
-	rules := func() string { return n.script("iptables-save") }
+	rule := host.PerFirewall("-A OVN-SVC-CLAIMED -s 192.168.2.0/24 ! -i k8s-node2 -o k8s-node2 -j DROP", `ip saddr 192.168.2.0/24 iifname != "k8s-node2" oifname "k8s-node2" drop`)
+	rules := func() string { return n.script(host.RulesScript) }
+	harm := host.LostRules() + "; ip address flush dev k8s-node2"
+	program := host.PerFirewall("iptables-restore", "nft")
 	before := rules()
-	if r := n.run(minionInitArgs + " --dry-run"); !strings.Contains(r.Out, "mangle: "+rule) || rules() != before {
+	if r := n.run(minionInitArgs + " --dry-run"); !strings.Contains(r.Out, host.PerFirewall("mangle: "+rule, "add rule svc-claimed "+rule)) || rules() != before {
 		t.Errorf("a dry run: %+v", r)
 	}
-	for _, harm := range []string{"true", "iptables -t mangle -F; iptables -t mangle -X; ip address flush dev k8s-node2"} {
+	for _, harm := range []string{"true", harm} {
 		n.script(harm)
 		n.init(minionInitArgs)
-		for _, want := range []string{"-A FORWARD -j OVN-SVC-CLAIMED", rule} {
+		for _, want := range []string{host.PerFirewall("-A FORWARD -j OVN-SVC-CLAIMED", "hook forward priority mangle"), rule} {
 			if !strings.Contains(rules(), want) {
 				t.Errorf("after %q: no rule %s:\n%s", harm, want, rules())
 			}
 		}
 	}
 	// A host that cannot write rules has its network, and fails until it can.
-	n.script("iptables -t mangle -F; iptables -t mangle -X; ip address flush dev k8s-node2; printf '#!/bin/sh\nexit 4\n' >/usr/local/bin/iptables-restore; chmod +x /usr/local/bin/iptables-restore")
-	if r := n.run(minionInitArgs); r.Status != 1 || !strings.Contains(r.Err, "changing table mangle") || !strings.Contains(n.script("ip route"), "192.168.0.0/16 via 192.168.2.1") {
+	n.script(harm + `; printf '#!/bin/sh\ncase $* in *list*|*check*|--version) exec /usr/sbin/nft "$@"; esac\nexit 4\n' >/usr/local/bin/` + program + `; chmod +x /usr/local/bin/` + program)
+	if r := n.run(minionInitArgs); r.Status != 1 || !strings.Contains(r.Err, "changing table "+host.PerFirewall("mangle", "ovn-k8s of nftables")) || !strings.Contains(n.script("ip route"), "192.168.0.0/16 via 192.168.2.1") {
 		t.Errorf("rules that cannot be written: %+v", r)
 	}
-	n.script("rm /usr/local/bin/iptables-restore")
+	n.script("rm /usr/local/bin/" + program)
 	n.init(minionInitArgs)
-	if r := n.run("node-remove --node-name=node2 --dry-run"); !strings.Contains(r.Out, "OVN-SVC-CLAIMED") {
+	if r := n.run("node-remove --node-name=node2 --dry-run"); !strings.Contains(r.Out, host.PerFirewall("OVN-SVC-CLAIMED", "svc-claimed")) {
 		t.Errorf("a dry run: %+v", r)
 	}
 	n.run("node-remove --node-name=node2")
-	if strings.Contains(rules(), "OVN-SVC") {
+	if strings.Contains(rules(), host.PerFirewall("OVN-SVC", "svc-")) {
 		t.Errorf("after node-remove:\n%s", rules())
 	}
-	// A host without iptables is a node, with a warning of the missing program.
-	n.script("mount --bind /etc/hostname $(command -v iptables)")
-	if r := n.init(minionInitArgs); !strings.Contains(r.Err, "install the package iptables") || !strings.Contains(r.Err, "hostPorts") {
-		t.Errorf("without iptables: %+v", r)
+	// A host without the program is a node, with a warning of the missing program.
+	n.script("mount --bind /etc/hostname $(command -v " + host.PerFirewall("iptables", "nft") + "); ovs-vsctl set Open_vSwitch . external_ids:ovn-k8s-firewall=" + host.Firewall())
+	if r := n.init(minionInitArgs); !strings.Contains(r.Err, "install the package "+host.PerFirewall("iptables", "nftables")) || !strings.Contains(r.Err, "hostPorts") {
+		t.Errorf("without the program: %+v", r)
 	}
 }
 

@@ -180,7 +180,7 @@ func Settings() []Setting {
 		{Name: localGateway, ExternalID: "ovn-k8s-local-gateway-subnet", Keys: Named("local_gateway_subnet"), Default: "169.254.33.0/24,fd69:254:33::/64",
 			Readers: []Reader{gateway},
 			Text:    "subnets between a local gateway and its host, one per address family"},
-		{Name: firewall, Flags: Named("firewall"), ExternalID: "ovn-k8s-firewall", Keys: Named("firewall"), Default: IPTables,
+		{Name: firewall, Flags: Named("firewall"), ExternalID: "ovn-k8s-firewall", Keys: Named("firewall"), Default: AnyFirewall,
 			Readers: []Reader{Helper, minion, gateway},
 			Text:    "program of this host's rules: nftables, iptables, or auto for nftables where it works, else iptables"},
 		{Name: ovnRemote, ExternalID: "ovn-remote",

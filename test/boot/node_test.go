@@ -213,7 +213,7 @@ func TestANodeIsRenamed(t *testing.T) {
 	w.script("ovs-vsctl add-port br-int veth0 -- set Interface veth0 type=internal external_ids:sandbox=c1 external_ids:iface-id=default_a")
 	state := func() string {
 		return nb("ls-list") + nb("lsp-list", "node1") + nb("get", "Logical_Router", "ovn_cluster_router", "external_ids") +
-			w.script("ip -4 -br address show dev k8s-node1; ip route show dev k8s-node1; ovs-vsctl list-ports br-int; iptables-save | grep CLAIMED; cat /etc/cni/net.d/*")
+			w.script("ip -4 -br address show dev k8s-node1; ip route show dev k8s-node1; ovs-vsctl list-ports br-int; { "+host.RulesScript+"; } | grep -o -i claimed; cat /etc/cni/net.d/*")
 	}
 	w.eventually(has)
 	before := state()

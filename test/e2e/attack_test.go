@@ -16,6 +16,7 @@ import (
 	"github.com/google/gopacket/layers"
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/test/host"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
 )
@@ -329,8 +330,9 @@ func thiefAnswers(pod *corev1.Pod) {
 func awaitMasquerade(t *testing.T, e world.Endpoint) {
 	t.Helper()
 	eventually(t, "the node knows the hostPort", func() bool {
-		text := sh(t, cluster.Node("minion1"), "iptables-save -t nat; ip6tables-save -t nat")
-		return strings.Contains(text, "-s "+e.Addresses[0].String()+"/32") && strings.Contains(text, "-s "+e.Addresses[1].String()+"/128")
+		text := sh(t, cluster.Node("minion1"), host.RulesScript)
+		return strings.Contains(text, host.PerFirewall("-s "+e.Addresses[0].String()+"/32", "ip saddr "+e.Addresses[0].String())) &&
+			strings.Contains(text, host.PerFirewall("-s "+e.Addresses[1].String()+"/128", "ip6 saddr "+e.Addresses[1].String()))
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubelet"
 	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
@@ -226,7 +227,7 @@ func TestHostPortsOfPodsThatGo(t *testing.T) {
 	n := cluster.Node("minion1")
 	var left string
 	eventually(t, "nothing of the hostPort is left", func() bool {
-		left = sh(t, n, fmt.Sprintf(`iptables-save | grep -e HOSTPORTS || :; cat /proc/sys/net/ipv4/conf/k8s-minion1/route_localnet
+		left = sh(t, n, fmt.Sprintf(`{ `+host.RulesScript+`; } | grep -e HOSTPORTS -e svc-translate-hostports || :; cat /proc/sys/net/ipv4/conf/k8s-minion1/route_localnet
 			conntrack -L -p udp 2>/dev/null | grep "dport=%d .* src=10.128.1" || :`, anyPort))
 		return left == "0"
 	}, &left)

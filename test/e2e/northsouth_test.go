@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/names"
+	"ovn-k8s/test/host"
 	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/require"
@@ -75,7 +76,7 @@ var (
 	uuid = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 	// volatile matches values that change by themselves: lifetimes, handles,
 	// counters, the state of ports.
-	volatile = regexp.MustCompile(`^\d+: |(?:valid_lft|preferred_lft|expires) \S+|\[\d+:\d+\]|,(true|false)$`)
+	volatile = regexp.MustCompile(`^\d+: |(?:valid_lft|preferred_lft|expires) \S+|\[\d+:\d+\]|# handle \d+|,(true|false)$`)
 )
 
 // state returns everything that a gateway may change on a node and in the database:
@@ -89,7 +90,7 @@ func state(t *testing.T, n *world.Node) []string {
 		ovs-vsctl list-ports breth0
 		ovs-vsctl --columns=name,other_config,external_ids list bridge breth0
 		ovs-ofctl --no-stats dump-flows breth0
-		{ iptables-save; ip6tables-save; } | grep -e ^- -e '^:OVN' || :
+		{ `+host.RulesScript+`; } | grep -v -e ^# -e '^:[A-Z]* ' -e '^[*]' -e COMMIT | tr , '\n' || :
 		for f in -4 -6; do
 			ip $f -o address
 			ip $f rule
@@ -475,7 +476,7 @@ func TestNodeRemoveLeavesNothing(t *testing.T) {
 		}
 		do("node-remove")
 	}
-	ours := []string{n.Name, "OVN-K8S", "10.128.2.", "lookup 1646", "table 1646", "proto 46", "br-nexthop", "cookie=0x6b38736777"}
+	ours := []string{n.Name, "OVN-K8S", "gw-", "10.128.2.", "lookup 1646", "table 1646", "proto 46", "br-nexthop", "cookie=0x6b38736777"}
 	var left string
 	eventually(t, "nothing of "+n.Name+" is left", func() bool {
 		left = strings.Join(slices.DeleteFunc(state(t, n), func(l string) bool {

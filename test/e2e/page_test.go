@@ -145,8 +145,8 @@ func (p *page) do(here *world.Node, command string) {
 		if out := p.run(p.t.Context(), here, command); strings.Count(out, " 0.0.0.0/0 ") != len(p.made) {
 			p.t.Errorf("%d gateways, and other routes: %s", len(p.made), out)
 		}
-	case strings.HasPrefix(command, "ip"):
-		if out := p.run(p.t.Context(), here, command); !strings.Contains(out, "OVN-K8S-GATEWAY-FORWARD") && !strings.Contains(out, "1646") && !strings.Contains(out, "br-nexthop") {
+	case strings.HasPrefix(command, "ip"), strings.HasPrefix(command, "nft"):
+		if out := p.run(p.t.Context(), here, command); !strings.Contains(out, "gw-postrouting") && !strings.Contains(out, "1646") && !strings.Contains(out, "br-nexthop") {
 			p.t.Errorf("%s shows nothing of the gateway: %s", command, out)
 		}
 	default:

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/test/host"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
 )
@@ -102,7 +103,7 @@ func TestNobodyOutsideIsAPodToAHostPort(t *testing.T) {
 	}
 	t.Cleanup(tap.Close)
 	at := segment{"br0", macOf(t, node, "eth0")}
-	_, err = node.Script(t.Context(), "for i in iptables ip6tables; do $i -t mangle -F; $i -t mangle -X; done") // as at a boot
+	_, err = node.Script(t.Context(), host.LostRules())
 	if err == nil {
 		err = cluster.Do(t.Context(), node, "ovn-k8s-overlay", "minion-init", "--cluster-ip-subnet="+world.ClusterSubnets, "--minion-switch-subnet="+node.Subnets, "--node-name="+node.Name)
 	}

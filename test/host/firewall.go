@@ -10,8 +10,13 @@ import (
 // firewallVariable names the variable with the setting firewall of all hosts.
 const firewallVariable = "OVNK8S_FIREWALL"
 
-// Firewall is the program of the hosts' rules.
-func Firewall() string { return cmp.Or(os.Getenv(firewallVariable), config.IPTables) }
+// Firewall is the program of the hosts' rules: all hosts have nft.
+func Firewall() string {
+	if set := cmp.Or(os.Getenv(firewallVariable), config.AnyFirewall); set != config.AnyFirewall {
+		return set
+	}
+	return config.NFTables
+}
 
 // PerFirewall returns the text for the program of the hosts' rules.
 func PerFirewall(iptables, nftables string) string {
@@ -21,5 +26,12 @@ func PerFirewall(iptables, nftables string) string {
 	return iptables
 }
 
-// RulesScript prints the rules of both programs.
-const RulesScript = `iptables-save; ip6tables-save; nft -a list table ip ovn-k8s 2>/dev/null || :; nft -a list table ip6 ovn-k8s 2>/dev/null || :`
+// RulesScript prints the rules of both programs, as far as they are installed.
+const RulesScript = `for i in iptables-save ip6tables-save; do ! command -v $i >/dev/null || $i; done
+	for i in ip ip6; do nft -a list table $i ovn-k8s 2>/dev/null || :; done`
+
+// LostRules deletes the rules of the hosts' program, as at a boot.
+func LostRules() string {
+	return PerFirewall("for i in iptables ip6tables; do for t in filter nat mangle; do $i -t $t -F; $i -t $t -X; done; done",
+		"for i in ip ip6; do ! nft list table $i ovn-k8s >/dev/null 2>&1 || nft delete table $i ovn-k8s; done")
+}
