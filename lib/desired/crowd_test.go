@@ -158,6 +158,7 @@ func TestANodeComputesTheListedPorts(t *testing.T) {
 	for _, sl := range daemonSlices("web", nodes) {
 		w.Put(sl)
 	}
+	w.Allocate()
 	rows := ""
 	cost := allocated(func() { rows = fmt.Sprint(rowsOf(t, w, chassisUnit("chassis-7"))) })
 	if !strings.Contains(rows, fmt.Sprintf(`web.tcp.%d.local4="10.0.7.7:8080"`, http.Port)) || cost > 50_000 {

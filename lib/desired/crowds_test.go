@@ -186,6 +186,7 @@ func (x randomWalk) check(t *testing.T, draw func(r *rand.Rand, name string, num
 				key, touched = "slice "+sl.Name, w.Put(sl)
 				last[key] = sl
 			}
+			touched = append(touched, w.Allocate()...)
 			after := state(w, slices.Collect(maps.Keys(before)))
 			for u, rows := range after {
 				refusals += strings.Count(rows, x.refusal)
@@ -199,6 +200,7 @@ func (x randomWalk) check(t *testing.T, draw func(r *rand.Rand, name string, num
 		for _, o := range last {
 			fresh.Put(o)
 		}
+		fresh.Allocate()
 		now := state(fresh, slices.Collect(maps.Keys(before)))
 		for u, rows := range before {
 			if now[u] != rows {

@@ -150,6 +150,9 @@ func (s *serviceState) on(node string, names []string) []service.Slice {
 // twice for one event.
 const manyEndpoints = 1000
 
+// large reports whether a Service is looked at only once for several changes of its slices, in settle.
+func (s *serviceState) large() bool { return s.known && s.endpoints() > manyEndpoints }
+
 func (s *serviceState) endpoints() (n int) {
 	for _, sl := range s.slices {
 		n += len(sl.Endpoints)

@@ -85,6 +85,7 @@ func TestTheWayBackIsBounded(t *testing.T) {
 		w.Put(portsOn(names[i], ports, 100, 1))
 		w.Put(portsOn(names[i], ports, 2, 2))
 	}
+	w.Allocate()
 	problem := func(name string) string {
 		_, err := w.Rows(nb.Unit("service/default/" + name))
 		return fmt.Sprint(err)

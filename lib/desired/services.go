@@ -39,6 +39,8 @@ type Services struct {
 	crowds crowds
 	// outdated are the addresses outside whose gateway to choose again, once for all changes of an event.
 	outdated map[netip.Addr]bool
+	// stale are the nodes with other endpoints of large Services since the last settle.
+	stale map[service.Key]map[string]bool
 	// selection decides how OVN chooses endpoints in this cluster.
 	selection loadbalancer.Selection
 	around    loadbalancer.Inputs
@@ -73,7 +75,7 @@ func newServices(x *facts.Index, factsChanged func(facts.Change) []nb.Unit, clai
 	s := &Services{
 		facts: x, factsChanged: factsChanged, claims: claims, hostPorts: hostPorts,
 		all: map[service.Key]*serviceState{}, owners: map[types.NamespacedName]service.Key{},
-		crowds: newCrowds(), outdated: map[netip.Addr]bool{},
+		crowds: newCrowds(), outdated: map[netip.Addr]bool{}, stale: map[service.Key]map[string]bool{},
 		selection: loadbalancer.Selection{Userspace: true}, // for every datapath
 		shared:    &interned{map[string]string{}},
 	}
@@ -192,22 +194,52 @@ func (x *Services) sliceNames() []types.NamespacedName {
 
 // changeSlice records a slice of a Service; one without a name is gone.
 func (x *Services) changeSlice(k service.Key, name string, now service.Slice) []nb.Unit {
-	var nodes []string
 	touched := x.rivalsOfEndpoints(k)
-	touched = append(touched, x.changeService(k, func() ([]service.Key, []string) {
-		s := x.serviceState(k)
-		was := s.slices[name]
-		if s.slices[name] = now; now.Name == "" {
-			delete(s.slices, name)
-		}
-		nodes = was.Nodes(now)
-		x.local.putSlice(s, name, nodes)
-		return x.reserve(k), nodes
-	})...)
+	s := x.serviceState(k)
+	was := s.slices[name]
+	if s.slices[name] = now; now.Name == "" {
+		delete(s.slices, name)
+	}
+	nodes := was.Nodes(now)
+	x.local.putSlice(s, name, nodes)
+	if s.large() && k != service.APIServer() {
+		s.recent = nil
+		return append(touched, x.settleLater(k, nodes)...)
+	}
+	touched = append(touched, x.changedEndpoints(k, nodes)...)
+	return append(touched, x.rivalsOfEndpoints(k)...)
+}
+
+// changedEndpoints returns the units to compute again after a change of a Service's endpoints on some nodes.
+func (x *Services) changedEndpoints(k service.Key, nodes []string) []nb.Unit {
+	touched := x.changeService(k, func() ([]service.Key, []string) { return x.reserve(k), nodes })
 	if s := x.all[k]; s != nil && s.ExternalLocal {
 		touched = append(touched, x.answers.ForNodes(s.Outside, nodes)...)
 	}
-	return append(touched, x.rivalsOfEndpoints(k)...)
+	return touched
+}
+
+// settleLater records changed endpoints of a large Service for settle, and returns its unit.
+func (x *Services) settleLater(k service.Key, nodes []string) []nb.Unit {
+	if x.stale[k] == nil {
+		x.stale[k] = map[string]bool{}
+	}
+	for _, node := range nodes {
+		x.stale[k][node] = true
+	}
+	return []nb.Unit{k.Unit()}
+}
+
+// settle looks once at each large Service with changed slices, and returns the units to compute again: the control
+// plane writes hundreds of slices together, and each of them would cost as much as all.
+func (x *Services) settle() (touched []nb.Unit) {
+	for k, nodes := range x.stale {
+		delete(x.stale, k)
+		if x.all[k] != nil {
+			touched = append(touched, x.changedEndpoints(k, slices.Collect(maps.Keys(nodes)))...)
+		}
+	}
+	return touched
 }
 
 // rivals returns the units of pods with hostPorts at frontends of a Service, or at the API server's endpoints.
@@ -284,7 +316,7 @@ func (x *Services) updateTraits(k service.Key) []nb.Unit {
 	if s == nil {
 		return nil
 	}
-	if s.known && s.endpoints() > manyEndpoints {
+	if s.large() {
 		r := s.resolve()
 		s.recent = &r
 	}

@@ -22,8 +22,9 @@ import (
 
 // A World is the latest version of every object.
 //
-// Put and Remove record a change and return the units to compute again. Allocate then assigns addresses and returns
-// more units. All other units have the same Rows as before.
+// Put and Remove record a change and return the units to compute again. Allocate, after one or many changes and before
+// Rows, assigns addresses, looks again at large Services, and returns more units. All other units have the same Rows as
+// before.
 type World struct {
 	facts    *facts.Index
 	network  *network.Network
@@ -67,8 +68,9 @@ func (w *World) factsChanged(c facts.Change) (touched []nb.Unit) {
 	return touched
 }
 
-// Allocate assigns missing addresses to pods: see pod.Index.Allocate.
-func (w *World) Allocate() []nb.Unit { return w.Pods.Allocate() }
+// Allocate assigns missing addresses to pods, see pod.Index.Allocate, and looks once at large Services with changed
+// endpoints, see Services.settle.
+func (w *World) Allocate() []nb.Unit { return append(w.Services.settle(), w.Pods.Allocate()...) }
 
 // Size estimates the work of ovn-northd for each change, in logical ports of pods. With 100 nodes and OVN 23.03, a
 // node costs as much as five of them, and a Service as much as two.

@@ -97,7 +97,7 @@ func (o *objects) takeService(ev kube.Event) []string {
 	default:
 		touched = o.world.Put(ev.Object)
 	}
-	for _, u := range touched {
+	for _, u := range append(touched, o.world.Allocate()...) {
 		delete(o.resolved, u)
 		if s, ok := o.world.Services.Service(u); ok && s.Ours {
 			o.resolved[u] = s
