@@ -236,6 +236,17 @@ func rowsOf(t testing.TB, w *World, u nb.Unit) []nb.Row {
 	return rows
 }
 
+// The watcher leaves the record of who gives nodes their subnets to its writer, even while it has read none.
+func TestTheRecordOfTheNumberingStays(t *testing.T) {
+	w := NewWorld()
+	w.Put(cluster(t, 1))
+	for _, r := range rowsOf(t, w, topology.ClusterUnit) {
+		if r.ID == names.ClusterRouter && !slices.Contains(r.OnlyNew, names.NumberedBy) {
+			t.Errorf("the router's row would remove %s: %v", names.NumberedBy, r.OnlyNew)
+		}
+	}
+}
+
 // state returns every unit's rows as text, without parts written only once.
 func state(w *World, more []nb.Unit) map[nb.Unit]string {
 	out := map[nb.Unit]string{}
