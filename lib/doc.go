@@ -47,6 +47,7 @@
 //
 //	lib/kube               the API server: informers, annotations, Events, the Lease, the ConfigMap
 //	lib/kube/client        the API server for one-shot programs: connection, and waiting for one pod
+//	lib/kube/kubeconfig    the API server as a kubeconfig file says
 //	lib/ovsdb              OVSDB servers: connect (unix, tcp, ssl), follow, reconnect, transact
 //	lib/ovsdb/jsonrpc      the messages of an OVSDB server: rows and transactions, encoded and decoded
 //	lib/ovsdb/southbound   the Southbound database: hosts, logical ports, addresses that routers answer for
