@@ -101,6 +101,7 @@
 //	lib/cni                ovn-k8s-cni-overlay: a pod's interface
 //	lib/nicbridge          ovn-k8s-util: moves the network configuration of a NIC to a bridge and back
 //	lib/nicbridge/managers configurations of a bridge for ifupdown, netplan and other network managers, as text
+//	lib/ovnkube/options    the options of ovnkube: every option, key and variable, and which values are wrong
 //
 // Layer 5, the mains: the directories ovn-k8s-* beside lib, one screen each.
 package lib

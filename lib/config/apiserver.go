@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-func (r *resolver) kubernetes(c *Config) {
+func (r *Resolver) kubernetes(c *Config) {
 	c.APIServer = r.apiServer()
 	r.token(c)
 	r.ca(c)
-	c.ConfigNamespace = r.value(configSpace)
+	c.ConfigNamespace = r.Value(configSpace)
 	if !namespace.MatchString(c.ConfigNamespace) {
-		r.fail(configSpace, "want the name of a namespace: at most 63 lower case letters, digits and hyphens, no hyphen first or last")
+		r.Fail(configSpace, "want the name of a namespace: at most 63 lower case letters, digits and hyphens, no hyphen first or last")
 	}
 }
 
@@ -24,13 +24,13 @@ func (r *resolver) kubernetes(c *Config) {
 var namespace = regexp.MustCompile("^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
 
 // apiServer returns the URL. The default scheme is http, as in the Python version.
-func (r *resolver) apiServer() string {
-	v := r.value(apiServer)
+func (r *Resolver) apiServer() string {
+	v := r.Value(apiServer)
 	if v == "" {
 		return ""
 	}
 	if strings.Contains(v, "@") {
-		// Not by fail: it would print the password.
+		// Not by Fail: it would print the password.
 		source := r.found[apiServer].source
 		r.errs = append(r.errs, fmt.Errorf("bad %s (from %s): it must not have a user or password; use %s", apiServer, source, apiToken))
 		r.set(apiServer, mask, source)
@@ -42,11 +42,11 @@ func (r *resolver) apiServer() string {
 	const want = "want HOST:PORT, http://HOST:PORT or https://HOST:PORT"
 	u, err := url.Parse(v)
 	if err != nil || u.Host == "" || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https") || u.RawQuery != "" || u.Fragment != "" {
-		r.fail(apiServer, want)
+		r.Fail(apiServer, want)
 		return ""
 	}
 	if p := u.Port(); strings.HasSuffix(u.Host, ":") || (p != "" && !isPort(p)) {
-		r.fail(apiServer, want)
+		r.Fail(apiServer, want)
 		return ""
 	}
 	v = strings.TrimRight(v, "/")
@@ -61,7 +61,7 @@ func isPort(s string) bool {
 
 // token chooses between a token and a token file: the source with higher precedence wins, and the token if both have
 // the same.
-func (r *resolver) token(c *Config) {
+func (r *Resolver) token(c *Config) {
 	token, file := r.found[apiToken], r.found[apiTokenFile]
 	if token.value == "" && file.value == "" && r.sources.exists(ServiceAccountToken) {
 		r.set(apiTokenFile, ServiceAccountToken, "service account")
@@ -73,10 +73,10 @@ func (r *resolver) token(c *Config) {
 		r.set(apiTokenFile, "", "-")
 	}
 	if strings.ContainsAny(token.value, " \t\r\n") {
-		r.fail(apiToken, "a token has no white space")
+		r.Fail(apiToken, "a token has no white space")
 	}
 	c.APIToken = Secret(token.value)
-	c.APITokenFile = r.path(apiTokenFile)
+	c.APITokenFile = r.Path(apiTokenFile)
 }
 
 // rank orders sources by precedence, highest first.
@@ -91,8 +91,8 @@ func rank(source string) int {
 }
 
 // ca takes the API server's CA as text or file. The default for a service account's token is the CA beside it.
-func (r *resolver) ca(c *Config) {
-	if r.value(apiCA) == "" {
+func (r *Resolver) ca(c *Config) {
+	if r.Value(apiCA) == "" {
 		for _, d := range []origin{{value: defaultAPICA, source: "default"}, {value: ServiceAccountCA, source: "service account"}} {
 			if r.sources.exists(d.value) {
 				r.set(apiCA, d.value, d.source)
@@ -100,7 +100,7 @@ func (r *resolver) ca(c *Config) {
 			}
 		}
 	}
-	v := r.value(apiCA)
+	v := r.Value(apiCA)
 	switch {
 	case v == "":
 	case strings.HasPrefix(v, "-----BEGIN"):
@@ -108,12 +108,12 @@ func (r *resolver) ca(c *Config) {
 	case path.IsAbs(v):
 		c.APICAFile = path.Clean(v)
 	default:
-		r.fail(apiCA, "want PEM text that starts with -----BEGIN CERTIFICATE-----, or an absolute path")
+		r.Fail(apiCA, "want PEM text that starts with -----BEGIN CERTIFICATE-----, or an absolute path")
 	}
 }
 
 // pem checks PEM text and counts its certificates. The two characters \n may stand for a line break.
-func (r *resolver) pem(v string) string {
+func (r *Resolver) pem(v string) string {
 	text := strings.ReplaceAll(strings.ReplaceAll(v, `\r`, ""), `\n`, "\n") + "\n"
 	n := 0
 	for rest := []byte(text); ; n++ {
@@ -123,14 +123,14 @@ func (r *resolver) pem(v string) string {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			// Not by fail: it would print a possible private key.
+			// Not by Fail: it would print a possible private key.
 			r.errs = append(r.errs, fmt.Errorf("bad %s (from %s): it has a %s; want certificates only", apiCA, r.found[apiCA].source, block.Type))
 			r.set(apiCA, "PEM text", r.found[apiCA].source)
 			return ""
 		}
 	}
 	if n == 0 {
-		r.fail(apiCA, "the PEM text is damaged: no certificate can be read")
+		r.Fail(apiCA, "the PEM text is damaged: no certificate can be read")
 		return ""
 	}
 	r.set(apiCA, fmt.Sprintf("PEM text, certificates: %d", n), r.found[apiCA].source)

@@ -130,9 +130,9 @@ func (c Config) Changes(now Config) (out []Change) {
 type origin struct{ name, value, source, exact string }
 
 // Resolve computes the configuration from its sources. It reports all problems at once: each error has the value, its
-// source and the valid values. The values of secrets are omitted.
-func Resolve(s Sources) (Config, error) {
-	r := &resolver{sources: s, settings: map[string]Setting{}, found: map[string]*origin{}}
+// source and the valid values. The values of secrets are omitted. A program with settings of its own reads them in more.
+func Resolve(s Sources, more ...func(*Resolver, Config)) (Config, error) {
+	r := &Resolver{sources: s, settings: map[string]Setting{}, found: map[string]*origin{}}
 	c := Config{settings: s.settings(), Ignored: ignored(s)}
 	for _, set := range c.settings {
 		r.settings[set.Name] = set
@@ -143,15 +143,18 @@ func Resolve(s Sources) (Config, error) {
 	r.kubernetes(&c)
 	r.numbers(&c)
 	r.subnets(&c)
-	c.OVNRemote, c.EncapIP = r.value(ovnRemote), r.value(encapIP)
-	c.EncapType, c.SystemID = r.value(encapType), r.value(systemID)
-	c.CNIPlugin = r.value(cniPlugin)
-	c.Firewall = r.value(firewall)
+	c.OVNRemote, c.EncapIP = r.Value(ovnRemote), r.Value(encapIP)
+	c.EncapType, c.SystemID = r.Value(encapType), r.Value(systemID)
+	c.CNIPlugin = r.Value(cniPlugin)
+	c.Firewall = r.Value(firewall)
 	if !slices.Contains([]string{AnyFirewall, NFTables, IPTables}, c.Firewall) {
-		r.fail(firewall, "want auto, nftables or iptables")
+		r.Fail(firewall, "want auto, nftables or iptables")
 	}
-	if m := r.value(mode); m != "overlay" {
-		r.fail(mode, "want overlay")
+	if m := r.Value(mode); m != "overlay" {
+		r.Fail(mode, "want overlay")
+	}
+	for _, read := range more {
+		read(r, c)
 	}
 	for _, set := range c.settings {
 		c.origins = append(c.origins, r.shown(set))
@@ -159,8 +162,8 @@ func Resolve(s Sources) (Config, error) {
 	return c, errors.Join(r.errs...)
 }
 
-// A resolver collects settings and errors.
-type resolver struct {
+// A Resolver has the settings as found, and collects errors about their values.
+type Resolver struct {
 	sources  Sources
 	settings map[string]Setting
 	found    map[string]*origin
@@ -168,7 +171,7 @@ type resolver struct {
 }
 
 // find searches the sources for a setting, in the order of precedence.
-func (r *resolver) find(set Setting) {
+func (r *Resolver) find(set Setting) {
 	s := r.sources
 	o := &origin{name: set.Name, source: "-"}
 	r.found[set.Name] = o
@@ -189,7 +192,7 @@ func (r *resolver) find(set Setting) {
 
 // take takes the value of the first of names in a source. An old name wins over one of today, as in the
 // releases that had both.
-func (r *resolver) take(o *origin, source map[string]string, names Names, text func(string) string) bool {
+func (r *Resolver) take(o *origin, source map[string]string, names Names, text func(string) string) bool {
 	for _, old := range []bool{true, false} {
 		for _, n := range names {
 			if v := strings.TrimSpace(source[n.Text]); n.Old == old && n.Text != "" && v != "" {
@@ -202,7 +205,7 @@ func (r *resolver) take(o *origin, source map[string]string, names Names, text f
 }
 
 // takeKey is take for the file, whose keys have several spellings.
-func (r *resolver) takeKey(o *origin, names Names) bool {
+func (r *Resolver) takeKey(o *origin, names Names) bool {
 	spelt := map[string]string{}
 	for _, k := range slices.Backward(slices.Sorted(maps.Keys(r.sources.File))) {
 		if strings.TrimSpace(r.sources.File[k]) != "" {
@@ -217,7 +220,7 @@ func (r *resolver) takeKey(o *origin, names Names) bool {
 }
 
 // inCluster takes the API server from the variables set by the kubelet in every container.
-func (r *resolver) inCluster(o *origin) bool {
+func (r *Resolver) inCluster(o *origin) bool {
 	host, port := r.sources.Env[serviceHostEnv], r.sources.Env[servicePortEnv]
 	if host == "" || port == "" {
 		return false
@@ -226,21 +229,34 @@ func (r *resolver) inCluster(o *origin) bool {
 	return true
 }
 
-func (r *resolver) value(name string) string { return r.found[name].value }
+// Value returns the value of a setting.
+func (r *Resolver) Value(name string) string { return r.found[name].value }
+
+// Given reports whether a setting has a value that is not its default.
+func (r *Resolver) Given(name string) bool {
+	o := r.found[name]
+	return o.value != "" && o.source != "default"
+}
+
+// Exists reports whether there is a file at a path.
+func (r *Resolver) Exists(path string) bool { return r.sources.exists(path) }
 
 // set replaces a setting by its normal form, or by a substitute.
-func (r *resolver) set(name, value, source string) {
+func (r *Resolver) set(name, value, source string) {
 	r.found[name].value, r.found[name].source = value, source
 }
 
-// fail records an error about a setting, with the valid values.
-func (r *resolver) fail(name, want string) {
+// Fail records an error about a setting, with the valid values.
+func (r *Resolver) Fail(name, want string) {
 	o, value := r.found[name], ""
 	if !r.settings[name].Secret {
 		value = fmt.Sprintf(" %q", abbreviate(o.value))
 	}
 	r.errs = append(r.errs, fmt.Errorf("bad %s%s (from %s): %s", name, value, o.source, want))
 }
+
+// Report records an error about several settings.
+func (r *Resolver) Report(err error) { r.errs = append(r.errs, err) }
 
 // abbreviate shortens a long value, such as a certificate.
 func abbreviate(s string) string {
@@ -250,28 +266,28 @@ func abbreviate(s string) string {
 	return s
 }
 
-// path resolves a file or directory.
-func (r *resolver) path(name string) string {
-	v := r.value(name)
+// Path resolves a file or directory.
+func (r *Resolver) Path(name string) string {
+	v := r.Value(name)
 	if v == "" {
 		return ""
 	}
 	if !path.IsAbs(v) {
-		r.fail(name, "want an absolute path")
+		r.Fail(name, "want an absolute path")
 	}
 	return path.Clean(v)
 }
 
-func (r *resolver) dirs(c *Config) {
-	c.RunDir, c.LogDir = r.path(runDir), r.path(logDir)
-	c.CNIConfDir, c.CNIBinDir, c.CNILogFile = r.path(cniConfDir), r.path(cniBinDir), r.path(cniLogFile)
-	c.NBPrivateKey, c.NBCertificate, c.NBCACert = r.path(nbPrivKey), r.path(nbCert), r.path(nbCACert)
+func (r *Resolver) dirs(c *Config) {
+	c.RunDir, c.LogDir = r.Path(runDir), r.Path(logDir)
+	c.CNIConfDir, c.CNIBinDir, c.CNILogFile = r.Path(cniConfDir), r.Path(cniBinDir), r.Path(cniLogFile)
+	c.NBPrivateKey, c.NBCertificate, c.NBCACert = r.Path(nbPrivKey), r.Path(nbCert), r.Path(nbCACert)
 }
 
 // northbound finds the database: the configured addresses, else the local socket, in OVN's own run directory since
 // release 20.03 and in Open vSwitch's before.
-func (r *resolver) northbound(c *Config) {
-	if r.value(unixSocket) == "" {
+func (r *Resolver) northbound(c *Config) {
+	if r.Value(unixSocket) == "" {
 		ovnDir := r.sources.Env["OVN_RUNDIR"]
 		if ovnDir == "" {
 			ovnDir = "/var/run/ovn"
@@ -282,17 +298,17 @@ func (r *resolver) northbound(c *Config) {
 		}
 		r.set(unixSocket, socket, "default")
 	}
-	c.NBSocket = r.path(unixSocket)
-	if r.value(ovnNB) == "" {
+	c.NBSocket = r.Path(unixSocket)
+	if r.Value(ovnNB) == "" {
 		if r.sources.exists(c.NBSocket) {
 			c.NB = []string{"unix:" + c.NBSocket}
 			r.set(ovnNB, c.NB[0], "local socket")
 		}
 		return
 	}
-	remotes, err := ParseRemotes(r.value(ovnNB))
+	remotes, err := ParseRemotes(r.Value(ovnNB))
 	if err != nil {
-		r.fail(ovnNB, oneLine(err))
+		r.Fail(ovnNB, oneLine(err))
 		return
 	}
 	c.NB = remotes
@@ -302,34 +318,35 @@ func (r *resolver) northbound(c *Config) {
 // oneLine formats joined errors on one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-func (r *resolver) numbers(c *Config) {
+func (r *Resolver) numbers(c *Config) {
 	// IPv6 requires an MTU of 1280 bytes (RFC 8200 section 5); IPv4 hosts must accept 576 (RFC 791).
-	c.MTU = r.number(mtu, 576, 65535)
-	c.ConntrackZone = r.number(conntrackZone, 1, 65535)
+	c.MTU = r.Number(mtu, 576, 65535)
+	c.ConntrackZone = r.Number(conntrackZone, 1, 65535)
 	c.CNITimeout = r.duration(cniTimeout)
 }
 
-func (r *resolver) number(name string, low, high int) int {
-	n, err := strconv.Atoi(r.value(name))
+// Number parses a number.
+func (r *Resolver) Number(name string, low, high int) int {
+	n, err := strconv.Atoi(r.Value(name))
 	if err != nil || n < low || n > high {
-		r.fail(name, fmt.Sprintf("want a number from %d to %d", low, high))
+		r.Fail(name, fmt.Sprintf("want a number from %d to %d", low, high))
 	}
 	return n
 }
 
-func (r *resolver) duration(name string) time.Duration {
-	v := r.value(name)
+func (r *Resolver) duration(name string) time.Duration {
+	v := r.Value(name)
 	if _, err := strconv.Atoi(v); err == nil {
 		v += "s"
 	}
 	d, err := time.ParseDuration(v)
 	if err != nil || d < time.Second || d > time.Hour {
-		r.fail(name, "want a time from 1s to 1h")
+		r.Fail(name, "want a time from 1s to 1h")
 	}
 	return d
 }
 
-func (r *resolver) subnets(c *Config) {
+func (r *Resolver) subnets(c *Config) {
 	c.ClusterSubnets = r.prefixes(clusterSubnet)
 	c.JoinSubnets = r.prefixes(joinSubnet)
 	c.ServiceCIDRs = r.prefixes(serviceCIDR)
@@ -340,32 +357,32 @@ func (r *resolver) subnets(c *Config) {
 }
 
 // portRange parses two ports joined by a hyphen.
-func (r *resolver) portRange(name string) string {
-	low, high, _ := strings.Cut(r.value(name), "-")
+func (r *Resolver) portRange(name string) string {
+	low, high, _ := strings.Cut(r.Value(name), "-")
 	a, err1 := strconv.ParseUint(low, 10, 16)
 	b, err2 := strconv.ParseUint(high, 10, 16)
 	if err1 != nil || err2 != nil || a == 0 || a > b {
-		r.fail(name, "want two ports with a hyphen, the lower first, as in 10000-29999")
+		r.Fail(name, "want two ports with a hyphen, the lower first, as in 10000-29999")
 	}
-	return r.value(name)
+	return r.Value(name)
 }
 
 // prefixes parses comma-separated subnets. Host bits must be zero, since a subnet such as 10.0.0.1/8 is more often an
 // error than not.
-func (r *resolver) prefixes(name string) []netip.Prefix {
+func (r *Resolver) prefixes(name string) []netip.Prefix {
 	var out []netip.Prefix
-	for _, word := range strings.Split(r.value(name), ",") {
+	for _, word := range strings.Split(r.Value(name), ",") {
 		word = strings.TrimSpace(word)
 		if word == "" {
 			continue
 		}
 		p, err := netip.ParsePrefix(word)
 		if err != nil || p.Addr().Is4In6() {
-			r.fail(name, fmt.Sprintf("%q is not a subnet; want ADDRESS/LENGTH, as in 10.96.0.0/12", word))
+			r.Fail(name, fmt.Sprintf("%q is not a subnet; want ADDRESS/LENGTH, as in 10.96.0.0/12", word))
 			continue
 		}
 		if p != p.Masked() {
-			r.fail(name, fmt.Sprintf("%q has bits of the host set; want %v", word, p.Masked()))
+			r.Fail(name, fmt.Sprintf("%q has bits of the host set; want %v", word, p.Masked()))
 			continue
 		}
 		out = append(out, p)
@@ -373,11 +390,11 @@ func (r *resolver) prefixes(name string) []netip.Prefix {
 	return out
 }
 
-func (r *resolver) onePerFamily(name string, subnets []netip.Prefix) {
+func (r *Resolver) onePerFamily(name string, subnets []netip.Prefix) {
 	seen := map[bool]bool{}
 	for _, p := range subnets {
 		if seen[p.Addr().Is4()] {
-			r.fail(name, "want at most one subnet per address family")
+			r.Fail(name, "want at most one subnet per address family")
 			return
 		}
 		seen[p.Addr().Is4()] = true
@@ -385,7 +402,7 @@ func (r *resolver) onePerFamily(name string, subnets []netip.Prefix) {
 }
 
 // shown is a setting as printed by Show.
-func (r *resolver) shown(set Setting) origin {
+func (r *Resolver) shown(set Setting) origin {
 	o := *r.found[set.Name]
 	if set.Secret {
 		o.value = Secret(o.value).String()

@@ -1,0 +1,182 @@
+// Package options has the options of ovnkube: every option, key and variable since 2018, what they mean together, and which
+// values are wrong. It computes: the values go in, the options or one line per fault come out.
+package options
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/cli"
+	"ovn-k8s/lib/config"
+)
+
+// Options are the options of one process. The roles' own settings are in Config.
+type Options struct {
+	config.Config
+
+	// Master, Node, Cleanup and Remove are names of Nodes, empty without that role.
+	Master, Node, Cleanup, Remove string
+
+	ClusterSubnets []Range
+	SB             []string // addresses of the Southbound database, as Config.NB
+	Gateway        Gateway
+	Kubeconfig     string // a file, perhaps relative to the working directory; it wins over the other settings of the API server
+	LogLevel       int    // 1 to 5
+	LogFile        string
+
+	// Old has a sentence about each old name in use.
+	Old []string
+}
+
+// A Range is a subnet of the cluster, from which each node gets a subnet.
+type Range struct {
+	netip.Prefix
+	Length int // of a node's subnet
+}
+
+// String is the notation of the option: CIDR/LENGTH.
+func (r Range) String() string { return fmt.Sprintf("%v/%d", r.Prefix, r.Length) }
+
+// Modes of a gateway.
+const (
+	Shared = "shared"
+	Spare  = "spare"
+	Local  = "local"
+)
+
+// A Gateway is the configuration of this host's gateway.
+type Gateway struct {
+	Mode     string // Shared, Spare or Local; empty: no gateway
+	NIC      string // empty: that of the default route
+	NextHops []netip.Addr
+	VLAN     int
+	NodePort bool
+}
+
+// Groups returns the options for a command line.
+func Groups() []cli.Group {
+	var groups []cli.Group
+	for _, e := range table() {
+		for _, f := range e.Flags {
+			i := slices.IndexFunc(groups, func(g cli.Group) bool { return g.Name == e.group })
+			if i < 0 {
+				i = len(groups)
+				groups = append(groups, cli.Group{Name: e.group})
+			}
+			groups[i].Options = append(groups[i].Options, cli.Option{Name: f.Text, Value: e.value, Text: e.Text, Boolean: e.boolean, Hidden: f.Old})
+		}
+	}
+	return groups
+}
+
+// Resolve computes the options from their sources. The error has one line for each fault.
+func Resolve(s config.Sources) (Options, error) {
+	s.Settings = Settings()
+	var o Options
+	c, err := config.Resolve(s, func(r *config.Resolver, c config.Config) {
+		q := &reader{r, &o}
+		q.retired()
+		q.roles(s.Flags)
+		q.numbers()
+		q.subnets(c)
+		q.gateway()
+		q.databases(c)
+		q.kubernetes(c)
+	})
+	o.Config, o.Old = c, oldNames(s)
+	return o, err
+}
+
+// oldNames describes the old options in use.
+func oldNames(s config.Sources) (all []string) {
+	for _, e := range table() {
+		now := e.Flags.Current()
+		for _, f := range e.Flags {
+			if f.Old && now != "" && s.Flags[f.Text] != "" {
+				all = append(all, fmt.Sprintf("--%s is an old name of --%s, and wins over it", f.Text, now))
+			}
+		}
+	}
+	return all
+}
+
+// A reader reads the settings of ovnkube.
+type reader struct {
+	*config.Resolver
+	*Options
+}
+
+// retired refuses options that are not supported.
+func (q *reader) retired() {
+	for _, e := range table() {
+		if v := q.Value(e.Name); e.unsupported && q.Given(e.Name) && (!e.boolean || v != "false") {
+			q.Fail(e.Name, "it is not supported; remove it")
+		}
+	}
+}
+
+func (q *reader) roles(flags map[string]string) {
+	q.Master, q.Node, q.Cleanup, q.Remove = q.Value(initMaster), q.Value(initNode), q.Value(cleanupNode), q.Value(removeNode)
+	for _, name := range []string{initMaster, initNode, cleanupNode, removeNode} {
+		if v, ok := flags[name]; ok && strings.TrimSpace(v) == "" {
+			q.Report(fmt.Errorf("bad %s %q (from --%s): want the name of a Node", name, v, name))
+			return
+		}
+	}
+	once := q.Cleanup != "" || q.Remove != ""
+	switch running := q.Master != "" || q.Node != ""; {
+	case !running && !once:
+		q.Report(errors.New("no role is given: want --init-master=NAME, --init-node=NAME or both"))
+	case running && once || q.Cleanup != "" && q.Remove != "":
+		name := map[bool]string{true: cleanupNode, false: removeNode}[q.Cleanup != ""]
+		q.Fail(name, "it cannot be combined with another role")
+	}
+}
+
+func (q *reader) numbers() {
+	q.LogLevel, q.LogFile = q.Number(logLevel, 1, 5), q.Path(logFile)
+	q.Number(inactivityProbe, 0, 1<<31-1)
+	q.Number(openflowProbe, 0, 1<<31-1)
+	q.Number(encapPort, 1, 65535)
+	for _, name := range []string{"logfile-maxsize", "logfile-maxbackups", "logfile-maxage"} {
+		q.Number(name, 0, 1<<31-1)
+	}
+	lease, renew, retry := q.Number(leaseDuration, 1, 3600), q.Number(renewDeadline, 1, 3600), q.Number(retryPeriod, 1, 3600)
+	if lease <= renew {
+		q.Fail(leaseDuration, fmt.Sprintf("want more than %s, %d", renewDeadline, renew))
+	}
+	if renew <= retry {
+		q.Fail(renewDeadline, fmt.Sprintf("want more than %s, %d", retryPeriod, retry))
+	}
+	for _, e := range table() {
+		if e.boolean {
+			q.boolean(e.Name)
+		}
+	}
+	if q.Given(encapIP) {
+		q.addresses(encapIP)
+	}
+}
+
+func (q *reader) boolean(name string) bool {
+	v := q.Value(name)
+	if v != "true" && v != "false" {
+		q.Fail(name, "want true or false")
+	}
+	return v == "true"
+}
+
+func (q *reader) addresses(name string) (all []netip.Addr) {
+	for word := range strings.SplitSeq(q.Value(name), ",") {
+		a, err := netip.ParseAddr(strings.TrimSpace(word))
+		if err != nil {
+			q.Fail(name, fmt.Sprintf("%q is not an address; want an IP address, several with commas", word))
+			return nil
+		}
+		all = append(all, a)
+	}
+	return all
+}

@@ -1,0 +1,157 @@
+package options
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/ipnet"
+)
+
+// subnets reads the ranges for nodes, and finds overlaps.
+func (q *reader) subnets(c config.Config) {
+	var taken []netip.Prefix
+	for word := range strings.SplitSeq(q.Value(clusterSubnets), ",") {
+		if word = strings.TrimSpace(word); word == "" {
+			continue
+		}
+		r, err := parseRange(word)
+		if err != nil {
+			q.Fail(clusterSubnets, err.Error())
+			continue
+		}
+		if a, b, ok := ipnet.Overlap([]netip.Prefix{r.Prefix}, taken); ok {
+			q.Fail(clusterSubnets, fmt.Sprintf("%v overlaps %v", a, b))
+		}
+		taken = append(taken, r.Prefix)
+		q.ClusterSubnets = append(q.ClusterSubnets, r)
+	}
+	if len(q.ClusterSubnets) == 0 {
+		return // one line is enough
+	}
+	if a, b, ok := ipnet.Overlap(taken, c.ServiceCIDRs); ok {
+		q.Fail(clusterSubnets, fmt.Sprintf("%v overlaps %v of the Services", a, b))
+	}
+	if a, b, ok := ipnet.Overlap(slices.Concat(taken, c.ServiceCIDRs), c.JoinSubnets); ok {
+		q.Fail(clusterSubnets, fmt.Sprintf("%v overlaps the join network %v; set join-subnet to another", a, b))
+	}
+	for f, family := range []string{"IPv4", "IPv6"} {
+		pods, services := len(ipnet.OfFamily(taken, f)) > 0, len(ipnet.OfFamily(c.ServiceCIDRs, f)) > 0
+		if services && !pods && len(c.ServiceCIDRs) > 0 {
+			q.Fail(serviceCIDR, "it has a subnet of "+family+", and cluster-subnets none; want the same address families")
+		}
+		if pods && !services && len(c.ServiceCIDRs) > 0 {
+			q.Fail(serviceCIDR, "it has no subnet of "+family+", and cluster-subnets one; want the same address families")
+		}
+	}
+}
+
+// parseRange parses CIDR or CIDR/LENGTH.
+func parseRange(word string) (Range, error) {
+	cidr, last, given := word, "", strings.Count(word, "/") == 2
+	if given {
+		i := strings.LastIndex(word, "/")
+		cidr, last = word[:i], word[i+1:]
+	}
+	p, err := netip.ParsePrefix(cidr)
+	if err != nil || p.Addr().Is4In6() {
+		return Range{}, fmt.Errorf("%q is not properly formatted; want CIDR or CIDR/LENGTH, as in 10.128.0.0/14/23", word)
+	}
+	if p != p.Masked() {
+		return Range{}, fmt.Errorf("%q has bits of the host set; want %v", word, p.Masked())
+	}
+	length := map[bool]int{true: 24, false: 64}[p.Addr().Is4()]
+	if given {
+		if length, err = strconv.Atoi(last); err != nil {
+			return Range{}, fmt.Errorf("%q: %q is no length of a node's subnet; want a number, as in 10.128.0.0/14/23", word, last)
+		}
+	}
+	// three hosts: the router, the management port, a pod
+	if most := p.Addr().BitLen() - 3; length <= p.Bits() || length > most {
+		return Range{}, fmt.Errorf("%q: nodes would get subnets of length %d; want a length from %d to %d", word, length, p.Bits()+1, most)
+	}
+	return Range{p, length}, nil
+}
+
+// gateway reads the gateway of this host. The options of former releases count only without a mode.
+func (q *reader) gateway() {
+	g := &q.Gateway
+	g.Mode, g.NIC, g.NodePort = q.Value(gatewayMode), q.Value(gatewayNIC), q.Value(nodePort) == "true"
+	old := func(name string) bool { return q.Value(name) == "true" }
+	switch {
+	case g.Mode != "":
+	case old(initGateways) && old(gatewaySpare):
+		g.Mode = Spare
+	case old(initGateways) && old(gatewayLocal):
+		g.Mode = Local
+	case old(initGateways):
+		g.Mode = Shared
+	}
+	if !slices.Contains([]string{"", Shared, Spare, Local}, g.Mode) {
+		q.Fail(gatewayMode, "want shared, spare or local")
+		return
+	}
+	for _, name := range []string{gatewayNIC, gatewayNextHop, gatewayVLAN} {
+		if g.Mode == "" && q.Given(name) {
+			q.Fail(name, "it has no effect without a gateway; give gateway-mode, too, or remove it")
+		}
+	}
+	if q.Given(gatewayNextHop) {
+		g.NextHops = q.addresses(gatewayNextHop)
+	}
+	if q.Given(gatewayVLAN) {
+		g.VLAN = q.Number(gatewayVLAN, 0, 4094)
+	}
+}
+
+// databases checks the addresses of both databases, and the files for ssl:.
+func (q *reader) databases(c config.Config) {
+	q.database(nbAddress, c.NB, "nb-privkey", "nb-cert", "nb-cacert")
+	south, err := config.ParseRemotes(q.Value(sbAddress))
+	if err != nil {
+		q.Fail(sbAddress, strings.ReplaceAll(err.Error(), "\n", "; "))
+		return
+	}
+	q.SB = south
+	q.database(sbAddress, south, "sb-client-privkey", "sb-client-cert", "sb-client-cacert")
+}
+
+func (q *reader) database(address string, remotes []string, key, certificate, ca string) {
+	schemes := map[string]bool{}
+	for _, r := range remotes {
+		scheme, _, _ := strings.Cut(r, ":")
+		schemes[scheme] = true
+	}
+	if len(schemes) > 1 {
+		q.Fail(address, "its addresses have different schemes; want tcp: for all or ssl: for all")
+		return
+	}
+	for _, file := range []string{key, certificate, ca} {
+		switch path := q.Path(file); {
+		case !schemes["ssl"] && q.Given(file):
+			q.Fail(file, fmt.Sprintf("%s has no ssl: address; was ssl: meant there?", address))
+		case schemes["ssl"] && file != ca && !q.Exists(path): // the CA is fetched
+			q.Fail(file, fmt.Sprintf("there is no such file, which an ssl: address in %s needs", address))
+		}
+	}
+}
+
+// kubernetes checks the connection to the API server. A kubeconfig wins over all other settings.
+func (q *reader) kubernetes(c config.Config) {
+	q.Kubeconfig = q.Value(kubeconfig)
+	if q.Kubeconfig != "" {
+		if !q.Exists(q.Kubeconfig) {
+			q.Fail(kubeconfig, "kubeconfig file not found")
+		}
+		return
+	}
+	if c.APICAFile != "" && !q.Exists(c.APICAFile) {
+		q.Fail(apiCA, "Kubernetes CA certificate file not found")
+	}
+	if q.Node != "" && strings.HasPrefix(c.APIServer, "https:") && c.APIToken == "" && c.APITokenFile == "" {
+		q.Fail(apiServer, "a node needs a token for https; want --k8s-api-token-file, --k8s-token or --k8s-kubeconfig")
+	}
+}

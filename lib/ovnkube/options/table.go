@@ -1,0 +1,217 @@
+package options
+
+import (
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/config"
+)
+
+// An entry is a line of the table: a setting, and its options in --help.
+type entry struct {
+	config.Setting
+	group       string
+	value       string // a word for the value in --help
+	boolean     bool
+	unsupported bool // it ends the program
+}
+
+// Groups of --help.
+const (
+	roles      = "Role options"
+	common     = "Network options"
+	gateways   = "Gateway options"
+	cni        = "CNI options"
+	kubernetes = "Kubernetes options"
+	north      = "Northbound database options"
+	south      = "Southbound database options"
+	logging    = "Log options"
+)
+
+// Names of the settings that are read here; the others are of lib/config, or have only a place in the table.
+const (
+	initMaster      = "init-master"
+	initNode        = "init-node"
+	cleanupNode     = "cleanup-node"
+	removeNode      = "remove-node"
+	clusterSubnets  = "cluster-subnets"
+	serviceCIDR     = "service-cidr"
+	gatewayMode     = "gateway-mode"
+	gatewayNIC      = "gateway-interface"
+	gatewayNextHop  = "gateway-nexthop"
+	gatewayVLAN     = "gateway-vlanid"
+	nodePort        = "nodeport"
+	initGateways    = "init-gateways"
+	gatewayLocal    = "gateway-local"
+	gatewaySpare    = "gateway-spare-interface"
+	inactivityProbe = "inactivity-probe"
+	openflowProbe   = "openflow-probe"
+	encapIP         = "ovn-encap-ip"
+	encapPort       = "encap-port"
+	kubeconfig      = "k8s-kubeconfig"
+	apiServer       = "k8s-api-server"
+	apiToken        = "k8s-api-token"
+	apiTokenFile    = "k8s-api-token-file"
+	apiCA           = "k8s-ca-certificate"
+	nbAddress       = "ovn-nb"
+	sbAddress       = "ovn-remote"
+	leaseDuration   = "ha-election-lease-duration"
+	renewDeadline   = "ha-election-renew-deadline"
+	retryPeriod     = "ha-election-retry-period"
+	logLevel        = "loglevel"
+	logFile         = "logfile"
+	emptyLBEvents   = "ovn-empty-lb-events"
+	metricsPprof    = "metrics-enable-pprof"
+	metricsAddress  = "metrics-bind-address"
+)
+
+// A change is what a setting of lib/config has more, or other, in ovnkube.
+type change struct {
+	group, value    string
+	flags           config.Names
+	keys, variables []string
+	defaultValue    string
+}
+
+var named = config.Named
+
+// changes are by setting. Each has its historical options; those of other programs are only kept where there is none.
+var changes = map[string]change{
+	nbAddress:              {north, "REMOTE", named("nb-address"), []string{"ovnnorth.address"}, nil, ""},
+	"nb-privkey":           {north, "FILE", named("nb-client-privkey"), []string{"ovnnorth.client-privkey"}, nil, "/etc/openvswitch/ovnnb-privkey.pem"},
+	"nb-cert":              {north, "FILE", named("nb-client-cert"), []string{"ovnnorth.client-cert"}, nil, "/etc/openvswitch/ovnnb-cert.pem"},
+	"nb-cacert":            {north, "FILE", named("nb-client-cacert"), []string{"ovnnorth.client-cacert"}, nil, ""},
+	sbAddress:              {south, "REMOTE", named("sb-address"), []string{"ovnsouth.address"}, nil, ""},
+	apiServer:              {kubernetes, "URL", named("k8s-apiserver"), []string{"kubernetes.apiserver"}, []string{"K8S_APISERVER"}, "http://localhost:8080"},
+	apiToken:               {kubernetes, "TOKEN", named("k8s-token"), []string{"kubernetes.token"}, []string{"K8S_TOKEN"}, ""},
+	apiTokenFile:           {kubernetes, "FILE", nil, nil, nil, ""},
+	apiCA:                  {kubernetes, "FILE", named("k8s-cacert"), []string{"kubernetes.cacert"}, []string{"K8S_CACERT"}, ""},
+	"ovn-config-namespace": {kubernetes, "NAME", named("ovn-config-namespace"), nil, nil, "ovn-kubernetes"},
+	serviceCIDR:            {kubernetes, "CIDR,CIDR", named("k8s-service-cidr", "k8s-service-cidrs").Old("service-cluster-ip-range"), []string{"kubernetes.service-cidr", "kubernetes.service-cidrs"}, nil, "172.16.1.0/24"},
+	"mtu":                  {common, "BYTES", nil, nil, nil, ""},
+	"join-subnet":          {common, "CIDR,CIDR", nil, nil, nil, ""},
+	"firewall":             {common, "NAME", nil, nil, nil, ""},
+	"conntrack-zone":       {common, "ZONE", named("conntrack-zone"), nil, nil, ""},
+	encapIP:                {common, "IP", named("encap-ip"), []string{"encap-ip"}, nil, ""},
+	"ovn-encap-type":       {common, "TYPE", named("encap-type"), []string{"encap-type"}, nil, "geneve"},
+	"cni-conf-path":        {cni, "DIR", named("cni-conf-dir"), []string{"cni.conf-dir"}, nil, ""},
+	"cni-plugin":           {cni, "NAME", named("cni-plugin"), []string{"cni.plugin"}, nil, ""},
+	"log-path":             {logging, "FILE", named("cnilogfile"), []string{"logging.cnilogfile"}, nil, ""},
+}
+
+// table returns all settings of ovnkube: those of lib/config with their historical names, then its own.
+func table() []entry {
+	var all []entry
+	for _, s := range config.Settings() {
+		e := entry{Setting: s, group: common}
+		if c, ok := changes[s.Name]; ok {
+			e.group, e.value = c.group, c.value
+			if c.flags != nil {
+				e.Flags = c.flags
+			}
+			e.Keys = append(slices.Clone(e.Keys), named(c.keys...)...)
+			e.Env = append(named(c.variables...), e.Env...)
+			if c.defaultValue != "" {
+				e.Default = c.defaultValue
+			}
+		}
+		all = append(all, e)
+	}
+	return slices.Concat(all, own(), retired())
+}
+
+// Settings returns the settings of ovnkube.
+func Settings() []config.Setting {
+	var all []config.Setting
+	for _, e := range table() {
+		all = append(all, e.Setting)
+	}
+	return all
+}
+
+// text is a setting with a value.
+func text(group, name, value, def, describe string, keys ...string) entry {
+	return entry{group: group, value: value, Setting: config.Setting{Name: name, Flags: named(name), Keys: named(keys...), Default: def, Text: describe}}
+}
+
+// truth is a setting that is true or false.
+func truth(group, name, describe string, keys ...string) entry {
+	e := text(group, name, "", "false", describe, keys...)
+	e.boolean = true
+	return e
+}
+
+// own returns the settings that only ovnkube has.
+func own() []entry {
+	subnets := text(common, clusterSubnets, "CIDR,CIDR", "10.128.0.0/14/23", "subnets of the cluster, each with the length of a node's subnet: CIDR/LENGTH", "cluster-subnets")
+	subnets.Flags = subnets.Flags.Old("cluster-subnet")
+	config := text(kubernetes, kubeconfig, "FILE", "", "kubeconfig file, of which the current context is used", "kubernetes.kubeconfig")
+	config.Env = named("KUBECONFIG")
+	return append([]entry{
+		text(roles, initMaster, "NAME", "", "be a master, on the host of the Node NAME"),
+		text(roles, initNode, "NAME", "", "be the node NAME"),
+		text(roles, cleanupNode, "NAME", "", "undo what -init-node did on this host, and exit"),
+		text(roles, removeNode, "NAME", "", "remove a node from the cluster, and exit"),
+		subnets, config,
+		text(common, inactivityProbe, "MILLISECONDS", "100000", "how often ovn-controller probes the Southbound database", "inactivity-probe"),
+		text(common, openflowProbe, "SECONDS", "180", "how often ovn-controller probes ovs-vswitchd", "openflow-probe"),
+		text(common, encapPort, "PORT", "6081", "UDP port of tunnels", "encap-port"),
+		text(gateways, gatewayMode, "MODE", "", "shared, spare or local; without it the node has no gateway", "gateway.mode"),
+		text(gateways, gatewayNIC, "NIC", "", "NIC or bridge of the gateway; default: that of the default route", "gateway.interface"),
+		text(gateways, gatewayNextHop, "IP", "", "next hop of the gateway; default: that of the default route", "gateway.next-hop"),
+		text(gateways, gatewayVLAN, "VLAN", "", "VLAN of the network outside", "gateway.vlan-id"),
+		truth(gateways, nodePort, "open NodePorts and external addresses on this host", "gateway.nodeport"),
+		text(logging, logLevel, "LEVEL", "4", "5 debug, 4 info, 3 warnings, 2 errors, 1 fatal errors", "logging.loglevel"),
+		text(logging, logFile, "FILE", "", "log file", "logging.logfile"),
+		text(logging, "logfile-maxsize", "MB", "100", "size of the log file before it is rotated", "logging.logfile-maxsize"),
+		text(logging, "logfile-maxbackups", "COUNT", "5", "number of rotated log files to keep", "logging.logfile-maxbackups"),
+		text(logging, "logfile-maxage", "DAYS", "5", "age of rotated log files to keep", "logging.logfile-maxage"),
+		truth(kubernetes, emptyLBEvents, "report connections to Services without endpoints", "kubernetes.ovn-empty-lb-events"),
+		text(kubernetes, metricsAddress, "IP:PORT", "", "address of the metrics", "kubernetes.metrics-bind-address"),
+		truth(kubernetes, metricsPprof, "profiles at the address of the metrics", "kubernetes.metrics-enable-pprof"),
+		text(kubernetes, leaseDuration, "SECONDS", "60", "how long the Lease of the master lasts", "masterha.election-lease-duration"),
+		text(kubernetes, renewDeadline, "SECONDS", "30", "after which time without an answer the master stops", "masterha.election-renew-deadline"),
+		text(kubernetes, retryPeriod, "SECONDS", "20", "how often masters try to get and to renew the Lease", "masterha.election-retry-period"),
+	}, ssl()...)
+}
+
+// ssl returns the files for ssl: beside those of the Northbound database's clients.
+func ssl() (all []entry) {
+	for _, f := range []struct{ kind, file, text string }{{"privkey", "privkey.pem", "private key"}, {"cert", "cert.pem", "certificate"}, {"cacert", "ca.cert", "CA certificate"}} {
+		all = append(all, text(south, "sb-client-"+f.kind, "FILE", "/etc/openvswitch/ovnsb-"+f.file, f.text+" for an ssl: Southbound database", "ovnsouth.client-"+f.kind))
+		for db, group := range map[string]string{"north": north, "south": south} {
+			all = append(all, text(group, db[:1]+"b-server-"+f.kind, "FILE", "", f.text+" of the database's server itself", "ovn"+db+".server-"+f.kind))
+		}
+	}
+	slices.SortFunc(all, func(a, b entry) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// retired returns options that are accepted and hidden, and those that are not supported.
+func retired() (all []entry) {
+	for _, name := range []string{"net-controller", "ha", initGateways, gatewayLocal, gatewaySpare} {
+		e := truth(roles, name, "of former releases")
+		e.Flags = named().Old(name)
+		if name == gatewayLocal {
+			e.Flags = e.Flags.Old("gateway-localnet")
+		}
+		all = append(all, e)
+	}
+	for name, keys := range map[string][]string{
+		"win-hnsnetwork-id": {"cni.win-hnsnetwork-id"}, "no-hostsubnet-nodes": {"kubernetes.no-hostsubnet-nodes"}, "pod-ip": {"kubernetes.pod-ip"},
+		"hybrid-overlay-cluster-subnets": {"hybridoverlay.cluster-subnets"}, "hybrid-overlay-vxlan-port": {"hybridoverlay.hybrid-overlay-vxlan-port"},
+	} {
+		e := text(common, name, "", "", "not supported", keys...)
+		e.Flags, e.unsupported = named().Old(name), true
+		all = append(all, e)
+	}
+	for name, keys := range map[string][]string{
+		"nbctl-daemon-mode": nil, "unprivileged-mode": nil, "enable-multicast": nil, "manage-db-servers": nil, "enable-hybrid-overlay": {"hybridoverlay.enabled"},
+	} {
+		e := truth(common, name, "not supported", keys...)
+		e.Flags, e.unsupported = named().Old(name), true
+		all = append(all, e)
+	}
+	slices.SortStableFunc(all, func(a, b entry) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
