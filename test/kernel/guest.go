@@ -90,6 +90,7 @@ func (p place) enter() error {
 	for _, m := range []mountPoint{
 		{"overlay", "/new", "overlay", "lowerdir=/lower,upperdir=/upper/u,workdir=/upper/w"},
 		{"work", "/new" + p.work, "virtiofs", ""}, {"source", "/new" + p.source, "virtiofs", ""},
+		{kubeShare, "/new" + p.path(kubeShare), "virtiofs", ""},
 	} {
 		if err := m.mount(0); err != nil {
 			return err

@@ -60,7 +60,7 @@ func (p place) runKube(conn net.Conn) error {
 		return err
 	}
 	at := slices.Index(args, "-dir") + 1 // askKube's have it
-	args[at] = p.path("kube", fmt.Sprintf("%x", sha256.Sum256([]byte(args[at])))[:8])
+	args[at] = p.path(kubeShare, fmt.Sprintf("%x", sha256.Sum256([]byte(args[at])))[:8])
 	if err := os.MkdirAll(args[at], 0o755); err != nil {
 		return err
 	}

@@ -118,7 +118,7 @@ func places(ctx context.Context) (place, error) {
 		return place{}, err
 	}
 	p := place{source: filepath.Dir(strings.TrimSpace(string(out))), work: filepath.Join(dir, "kernel")}
-	return p, os.MkdirAll(p.path("bin"), 0o755)
+	return p, errors.Join(os.MkdirAll(p.path("bin"), 0o755), os.MkdirAll(p.path(kubeShare), 0o755))
 }
 
 // path is a path below the directory of work.

@@ -64,7 +64,7 @@ func (p place) boot(ctx context.Context, job Job, r *report) error {
 	if err := os.WriteFile(p.path("job"), text.Bytes(), 0o644); err != nil {
 		return err
 	}
-	for tag, dir := range map[string]string{"root": "/", "work": p.work, "source": p.source} {
+	for tag, dir := range p.shares() {
 		if err := share(ctx, run, tag, dir); err != nil {
 			return err
 		}
@@ -77,6 +77,15 @@ func (p place) boot(ctx context.Context, job Job, r *report) error {
 	return qemu(ctx, run, accel, cpu, p, release, r)
 }
 
+// shares are the directories seen by the machine, by the tags of their devices. Only
+// kubeShare's has files written outside meanwhile.
+func (p place) shares() map[string]string {
+	return map[string]string{"root": "/", "work": p.work, "source": p.source, kubeShare: p.path(kubeShare)}
+}
+
+// kubeShare is the directory of the control planes.
+const kubeShare = "kube"
+
 // share starts virtiofsd for a directory, without mounts below it, and waits
 // for its socket.
 func share(ctx context.Context, run, tag, dir string) error {
@@ -85,7 +94,9 @@ func share(ctx context.Context, run, tag, dir string) error {
 		return err
 	}
 	cache := "always"
-	if tag == "work" { // the control plane writes there
+	if tag == kubeShare {
+		// The machine forgets a file's pages whenever it is opened again: each start of
+		// a program would read it anew, for two seconds.
 		cache = "auto"
 	}
 	cmd := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", `mount --bind "$2" "$3" && exec /usr/lib/qemu/virtiofsd --socket-path="$1" -o "source=$3,cache=$4,sandbox=chroot,xattr" --thread-pool-size=2`,
@@ -121,9 +132,9 @@ func qemu(ctx context.Context, run, accel, cpu string, p place, release string, 
 		"-device", "virtio-rng-pci", "-netdev", "user,id=net,ipv6=off", "-device", "virtio-net-pci,netdev=net,romfile=",
 		"-serial", "file:" + console, "-device", "virtio-serial-pci", "-chardev", "stdio,id=out,signal=off", "-device", "virtconsole,chardev=out",
 		"-kernel", p.path("root", "boot", "vmlinuz-"+release), "-initrd", p.path("initramfs"),
-		"-append", strings.Join([]string{"console=ttyS0 panic=-1 quiet mitigations=off", workVariable + "=" + p.work, sourceVariable + "=" + p.source}, " "),
+		"-append", strings.Join([]string{"console=ttyS0 panic=-1 quiet mitigations=off", clock(accel), workVariable + "=" + p.work, sourceVariable + "=" + p.source}, " "),
 	}
-	for _, tag := range []string{"root", "work", "source"} {
+	for tag := range p.shares() {
 		args = append(args, "-chardev", fmt.Sprintf("socket,id=%s,path=%s", tag, filepath.Join(run, tag)),
 			"-device", fmt.Sprintf("vhost-user-fs-pci,chardev=%s,tag=%s,queue-size=1024", tag, tag))
 	}
@@ -155,6 +166,15 @@ func qemu(ctx context.Context, run, accel, cpu string, p place, release string, 
 		return fmt.Errorf("the virtual machine ended before its job: %v, %v: %s\nits console:\n%s", ctx.Err(), err, complaint.String(), tail(string(text), 30))
 	}
 	return nil
+}
+
+// clock has the kernel read the time by an instruction. Left alone it finds an emulated
+// CPU's counter unreliable, and asks an emulated device, which holds up all CPUs.
+func clock(accel string) string {
+	if accel == "kvm" {
+		return ""
+	}
+	return "clocksource=tsc tsc=reliable"
 }
 
 // tail returns the last lines of a text.
