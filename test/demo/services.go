@@ -5,15 +5,20 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/world"
 )
 
 // hostPort is the port of the backend in its host's network.
 const hostPort = 9090
+
+// servicesTimeout bounds the wait until all nodes have programmed the Services.
+const servicesTimeout = time.Minute
 
 // backends are the backends of the Services: a pod, and a hostNetwork pod.
 var backends = []struct {
@@ -29,6 +34,12 @@ func tryServices(ctx context.Context, w *world.World, pods []world.Endpoint, gat
 	if err != nil {
 		return 0, err
 	}
+	known, cancel := context.WithTimeout(ctx, limit.Of(servicesTimeout))
+	defer cancel()
+	if err := w.AwaitServices(known, services); err != nil {
+		return 0, err
+	}
+	say("all nodes know the Services")
 	attempts := serviceAttempts(w, services, nil, around.InsideClients)
 	if err := w.Try(ctx, attempts); err != nil {
 		return 0, err

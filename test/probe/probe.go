@@ -30,6 +30,12 @@ import (
 // of a TCP SYN, one second.
 const tryTimeout = 900 * time.Millisecond
 
+// The pauses of Until between tries double from shortestPause to longestPause.
+const (
+	shortestPause = 20 * time.Millisecond
+	longestPause  = 100 * time.Millisecond
+)
+
 // A Probe is a request to Address.
 type Probe struct {
 	// Netns is the path of the client's network namespace, such as /proc/1/ns/net.
@@ -71,6 +77,7 @@ func (p Probe) Once(ctx context.Context) (answer string, err error) {
 // discovery). The error is that of the last request, unless the end of ctx
 // interrupted it.
 func (p Probe) Until(ctx context.Context) (answer string, err error) {
+	pause := shortestPause
 	for tries := 1; ; tries++ {
 		try, cancel := context.WithTimeout(ctx, limit.Of(tryTimeout))
 		answer, failed := p.Once(try)
@@ -81,11 +88,13 @@ func (p Probe) Until(ctx context.Context) (answer string, err error) {
 		if err == nil || ctx.Err() == nil {
 			err = failed
 		}
-		// a refusal comes at once: do not spin
+		// A refusal comes at once. On a slow machine many spinning probes would keep
+		// from its work whatever they wait for.
 		select {
 		case <-ctx.Done():
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(pause):
 		}
+		pause = min(2*pause, limit.Of(longestPause))
 		if ctx.Err() != nil {
 			return "", fmt.Errorf("after %d tries: %w", tries, err)
 		}

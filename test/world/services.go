@@ -7,13 +7,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ovn-k8s/test/host"
+	"ovn-k8s/test/poll"
 	"ovn-k8s/test/probe"
 )
 
@@ -119,32 +119,18 @@ func words(addrs []netip.Addr) []string {
 func (w *World) AwaitServices(ctx context.Context, services []Service) error {
 	for _, n := range w.Nodes {
 		for _, s := range services {
-			if err := until(ctx, func() error { return n.knows(ctx, s) }); err != nil {
+			if err := poll.Until(ctx, func() error { return n.knows(ctx, s) }); err != nil {
 				return err
 			}
 		}
 	}
-	if err := until(ctx, func() error { return w.Check(ctx) }); err != nil {
+	if err := poll.Until(ctx, func() error { return w.Check(ctx) }); err != nil {
 		return err
 	}
 	if _, err := w.Central.NBCtl("--wait=hv", "sync"); err != nil {
 		return err
 	}
-	return w.each(func(n *Node) error { return until(ctx, func() error { return n.upToDate(ctx) }) })
-}
-
-// until repeats try until it succeeds or ctx ends.
-func until(ctx context.Context, try func() error) error {
-	for {
-		err := try()
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+	return w.each(func(n *Node) error { return poll.Until(ctx, func() error { return n.upToDate(ctx) }) })
 }
 
 // knows returns an error until n's gateway helper knows all addresses and endpoints of a Service.
