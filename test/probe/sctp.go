@@ -58,20 +58,62 @@ func connected(ctx context.Context, fd int) error {
 	}
 }
 
-// listenSCTP listens on an SCTP port of all addresses. Without the kernel's module it
-// returns nil.
-func listenSCTP(port int) (net.Listener, error) {
-	fd, err := socketSCTP(netip.IPv6Unspecified())
-	if errors.Is(err, unix.EPROTONOSUPPORT) {
-		return nil, nil
+// listenSCTP listens on an SCTP port of all addresses. A socket bound to none of a
+// host's many addresses would answer from the one preferred by the route, and not
+// from the one asked: behind address translation the client ignores such answers. So
+// each has a socket. Without the kernel's module there is no listener.
+func listenSCTP(port int) (all []net.Listener, err error) {
+	addresses, err := sctpAddresses()
+	if err != nil {
+		return nil, err
 	}
+	for _, a := range addresses {
+		l, err := listenSCTPAt(Address(a, port))
+		if errors.Is(err, unix.EPROTONOSUPPORT) {
+			return nil, nil
+		}
+		if err != nil {
+			return all, err
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// sctpAddresses are the addresses to listen on: those of this thread's network
+// namespace if it has several of one family, or else "::".
+func sctpAddresses() (several []netip.Addr, err error) {
+	prefixes, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	count := map[bool]int{}
+	for _, p := range prefixes {
+		a, ok := netip.AddrFromSlice(p.(*net.IPNet).IP)
+		a = a.Unmap()
+		if !ok || a.IsLinkLocalUnicast() {
+			continue
+		}
+		several = append(several, a)
+		if !a.IsLoopback() {
+			count[a.Is4()]++
+		}
+	}
+	if max(count[true], count[false]) < 2 {
+		return []netip.Addr{netip.IPv6Unspecified()}, nil
+	}
+	return several, nil
+}
+
+func listenSCTPAt(at netip.AddrPort) (net.Listener, error) {
+	fd, err := socketSCTP(at.Addr())
 	if err != nil {
 		return nil, err
 	}
 	f := os.NewFile(uintptr(fd), "sctp")
 	defer f.Close() // FileListener duplicates it
-	if err := unix.Bind(fd, sockaddr(Address(netip.IPv6Unspecified(), port))); err != nil {
-		return nil, fmt.Errorf("binding SCTP port %d: %w", port, err)
+	if err := unix.Bind(fd, sockaddr(at)); err != nil {
+		return nil, fmt.Errorf("binding %v by SCTP: %w", at, err)
 	}
 	if err := unix.Listen(fd, 16); err != nil {
 		return nil, err

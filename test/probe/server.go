@@ -56,12 +56,11 @@ func (s *Server) listen(port int) error {
 	s.closers = append(s.closers, p.Close)
 	s.wg.Go(func() { s.answer(p.(*net.UDPConn)) })
 	sctp, err := listenSCTP(port)
-	if err != nil || sctp == nil {
-		return err
+	for _, l := range sctp {
+		s.closers = append(s.closers, l.Close)
+		s.wg.Go(func() { s.accept(l) })
 	}
-	s.closers = append(s.closers, sctp.Close)
-	s.wg.Go(func() { s.accept(sctp) })
-	return nil
+	return err
 }
 
 // packetInfo makes a UDP socket report the destination address of each datagram.
