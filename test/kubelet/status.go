@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"ovn-k8s/test/kubetest"
+	"ovn-k8s/test/limit"
 )
 
 // register creates the Node, or adopts an existing one.
@@ -57,7 +58,7 @@ func (k *Kubelet) patchNode(ctx context.Context, node *corev1.Node) error {
 // watchReadiness updates the Node when a network configuration appears or
 // disappears. Without one the node is not ready, as with the real kubelet.
 func (k *Kubelet) watchReadiness(ctx context.Context) {
-	tick := time.NewTicker(readyInterval)
+	tick := time.NewTicker(limit.Of(readyInterval))
 	defer tick.Stop()
 	var reported *corev1.Node
 	for {
