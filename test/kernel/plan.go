@@ -16,6 +16,9 @@ import (
 // demo is the name of test/demo, which is a program and no test.
 const demo = "test/demo"
 
+// demoTest is the name of its only result.
+const demoTest = "demo"
+
 // A turn is the tests of one package.
 type turn struct {
 	pkg string // such as "test/e2e"
@@ -25,7 +28,7 @@ type turn struct {
 
 // smoke is the choice by default, for an emulated CPU.
 var smoke = []turn{
-	{demo, []string{demo}},
+	{demo, []string{demoTest}},
 	{"test/e2e", []string{
 		"TestTheDatapathIsTheOneOfTheSetting", "TestClusterIPs", "TestLargeDatagrams", "TestPoliciesByProtocol",
 		"TestPolicies/^(default_deny|ports_by_number|a_range_of|named_ports_are.*of_ingress|a_block|egress_to_a_S|both_ends|expressions|two_entries|an_empty_podS)",
@@ -89,7 +92,7 @@ func plan(source string, all bool, run, pkg string) ([]turn, error) {
 // expand returns the packages with tests of a pattern, which may end with "/...".
 func expand(source, pattern string) (turns []turn, err error) {
 	if pattern == demo {
-		return []turn{{demo, []string{demo}}}, nil
+		return []turn{{demo, []string{demoTest}}}, nil
 	}
 	dir, below := strings.CutSuffix(pattern, "/...")
 	err = filepath.WalkDir(filepath.Join(source, dir), func(path string, d fs.DirEntry, err error) error {

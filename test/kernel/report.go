@@ -132,9 +132,9 @@ func (r *report) end(how string) {
 	r.ended = true
 	switch {
 	case r.turn.pkg == demo && how == okEnd:
-		r.set(demo, passed, "")
+		r.set(demoTest, passed, "")
 	case r.turn.pkg == demo:
-		r.set(demo, failed, how)
+		r.set(demoTest, failed, how)
 	case r.running != "":
 		r.set(r.running, failed, how)
 	case how != okEnd && !r.failing:

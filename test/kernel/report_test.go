@@ -37,6 +37,17 @@ func TestResultsOfATurn(t *testing.T) {
 	}
 }
 
+// The demo is no test; it counts as one that ran.
+func TestTheDemoIsOneResult(t *testing.T) {
+	r := &report{say: quiet}
+	r.open(smoke[0])
+	r.begin(smoke[0])
+	r.line(endMark + okEnd)
+	if err := r.sum(); err != nil || len(r.results) != 1 {
+		t.Errorf("%v, %v", r.results, err)
+	}
+}
+
 // A later run at the same commit repeats only what has not passed.
 func TestALaterRunContinues(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "results")
