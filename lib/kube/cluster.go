@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -52,10 +51,11 @@ func NewCluster(config *rest.Config, component string, share Sharing, more ...Ki
 		share = NewInformers
 	}
 	informers := share(config)
-	if err := informers.add(append(Kinds(), more...)); err != nil {
+	kinds := append(Kinds(), more...)
+	if err := informers.add(kinds); err != nil {
 		return nil, err
 	}
-	all, err := schemeOf(more)
+	all, err := schemeOf(kinds...)
 	if err != nil {
 		return nil, err
 	}
@@ -77,26 +77,6 @@ func NewCluster(config *rest.Config, component string, share Sharing, more ...Ki
 	c.events.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: clients.CoreV1().Events("")})
 	c.recorder = c.events.NewRecorder(all, corev1.EventSource{Component: component})
 	return c, nil
-}
-
-// schemeOf knows the kinds of Kubernetes, and more.
-func schemeOf(more []Kind) (*runtime.Scheme, error) {
-	all := runtime.NewScheme()
-	if len(more) == 0 {
-		return scheme.Scheme, nil
-	}
-	if err := scheme.AddToScheme(all); err != nil {
-		return nil, fmt.Errorf("registering the kinds of Kubernetes: %w", err)
-	}
-	for _, k := range more {
-		if k.AddToScheme == nil {
-			continue
-		}
-		if err := k.AddToScheme(all); err != nil {
-			return nil, fmt.Errorf("registering %s: %w", k.Name, err)
-		}
-	}
-	return all, nil
 }
 
 // Close stops writing Events.

@@ -92,20 +92,32 @@ func (k Kind) Trim(o runtime.Object) error {
 	return nil
 }
 
-// scheme knows the kind.
-func (k Kind) scheme() (*runtime.Scheme, error) {
-	if k.AddToScheme == nil {
+// schemeOf knows the kinds of Kubernetes and those of a list.
+func schemeOf(kinds ...Kind) (*runtime.Scheme, error) {
+	if !slices.ContainsFunc(kinds, func(k Kind) bool { return k.AddToScheme != nil }) {
 		return scheme.Scheme, nil
 	}
-	s := runtime.NewScheme()
-	if err := k.AddToScheme(s); err != nil {
-		return nil, fmt.Errorf("registering %s: %w", k.Name, err)
+	all := runtime.NewScheme()
+	if err := scheme.AddToScheme(all); err != nil {
+		return nil, fmt.Errorf("registering the kinds of Kubernetes: %w", err)
 	}
-	return s, nil
+	for _, k := range kinds {
+		if k.AddToScheme == nil {
+			continue
+		}
+		if err := k.AddToScheme(all); err != nil {
+			return nil, fmt.Errorf("registering %s: %w", k.Name, err)
+		}
+	}
+	return all, nil
 }
 
-// version is the group, version and kind in the API.
-func (k Kind) version(s *runtime.Scheme) (schema.GroupVersionKind, error) {
+// Version is the group, version and kind in the API.
+func (k Kind) Version() (schema.GroupVersionKind, error) {
+	s, err := schemeOf(k)
+	if err != nil {
+		return schema.GroupVersionKind{}, err
+	}
 	all, _, err := s.ObjectKinds(k.Object)
 	if err != nil {
 		return schema.GroupVersionKind{}, fmt.Errorf("looking up the API group of %s: %w", k.Name, err)

@@ -21,11 +21,11 @@ import (
 
 // client returns a client for the kind's group and version. Kinds of Kubernetes itself come in protobuf.
 func (k Kind) client(config *rest.Config, shared *http.Client) (rest.Interface, error) {
-	s, err := k.scheme()
+	s, err := schemeOf(k)
 	if err != nil {
 		return nil, err
 	}
-	gvk, err := k.version(s)
+	gvk, err := k.Version()
 	if err != nil {
 		return nil, err
 	}
