@@ -11,27 +11,27 @@ import (
 	"ovn-k8s/lib/nbsync/owned"
 )
 
-// MirrorDiff compares the present mirror with a new one made from all rows of the cache.
-func MirrorDiff(s *Sync) string {
+// IndexDiff compares the present index with a new one made from all rows of the cache.
+func IndexDiff(s *Sync) string {
 	c, err := s.cache()
 	if err != nil {
 		return err.Error()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m, fresh := s.refreshed(c), newMirror()
+	m, fresh := s.refreshed(c), newRowIndex()
 	fresh.refresh(c)
 	return cmp.Diff(fresh.text(), m.text())
 }
 
-// Looked returns the number of rows read by the mirror since the last call.
+// Looked returns the number of rows read by the index since the last call.
 func Looked(s *Sync) int {
-	n := s.mirror.looked
-	s.mirror.looked = 0
+	n := s.index.looked
+	s.index.looked = 0
 	return n
 }
 
-// Copies returns the number of rows in the mirror not shared with the cache.
+// Copies returns the number of rows in the index not shared with the cache.
 func Copies(s *Sync) (n int) {
 	c, err := s.cache()
 	if err != nil {
@@ -51,7 +51,7 @@ func Copies(s *Sync) (n int) {
 }
 
 // text is the whole content of m, in any order.
-func (m *mirror) text() string {
+func (m *rowIndex) text() string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	for name, t := range m.of {

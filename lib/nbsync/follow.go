@@ -21,7 +21,7 @@ func (s *Sync) Follow(from RowSource) (stop func()) {
 	}
 }
 
-// changedRows are the rows perhaps newer in the cache than in the mirror.
+// changedRows are the rows perhaps newer in the cache than in the index.
 type changedRows struct {
 	mu       sync.Mutex
 	followed bool
@@ -57,22 +57,22 @@ func (c *changedRows) take() (rows map[rowOf]bool, all bool) {
 	return rows, all
 }
 
-// refreshed returns the mirror of the present cache. s.mu is held.
-func (s *Sync) refreshed(c *cache.TableCache) *mirror {
+// refreshed returns the index of the present cache. s.mu is held.
+func (s *Sync) refreshed(c *cache.TableCache) *rowIndex {
 	rows, all := s.changed.take() // before the cache is read: later changes are recorded again
 	switch {
-	case s.mirror == nil || s.mirror.cache != c: // a new cache has new rows
-		s.mirror = newMirror()
-		s.mirror.refresh(c)
-	case !all || !s.mirror.update(rows):
-		s.mirror.refresh(c)
+	case s.index == nil || s.index.cache != c: // a new cache has new rows
+		s.index = newRowIndex()
+		s.index.refresh(c)
+	case !all || !s.index.update(rows):
+		s.index.refresh(c)
 	}
 	// A transaction written to the cache at the same time must not be seen in part.
 	for all {
 		if rows, all = s.changed.take(); len(rows) == 0 {
 			break
 		}
-		s.mirror.update(rows)
+		s.index.update(rows)
 	}
-	return s.mirror
+	return s.index
 }

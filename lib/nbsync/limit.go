@@ -75,14 +75,14 @@ func (s *Sync) Limit(want map[nb.Unit][]nb.Row, order []nb.Unit, room int) Limit
 
 // A limiter limits units one after the other.
 type limiter struct {
-	have *mirror
+	have *rowIndex
 	room int
 	out  *Limited
 }
 
 // A presence has the frontends of a unit in the database.
 type presence struct {
-	have  *mirror
+	have  *rowIndex
 	of    map[string]map[string]string // by ID of their load balancer
 	at    map[location][]string        // IDs of the load balancers in a column
 	moved map[string]bool              // those to be taken out of a load balancer

@@ -52,7 +52,7 @@ type Sync struct {
 	Compare func(a, b nb.Unit) int
 
 	mu       sync.Mutex // guards the following fields, but not during a transaction
-	mirror   *mirror
+	index    *rowIndex
 	draining map[string]time.Time // times when rows were emptied, by UUID; older ones are forgotten
 
 	changed changedRows

@@ -431,7 +431,7 @@ func TestAMovedRowLeavesItsOldParent(t *testing.T) {
 	}
 }
 
-// After most rows were deleted, the mirror is made again.
+// After most rows were deleted, the index is made again.
 func TestMostRowsGo(t *testing.T) {
 	_, _, s := open(t)
 	w := small(t)
@@ -643,8 +643,8 @@ func TestThePathDoesNotMatter(t *testing.T) {
 				}
 				mark(dirty, w.Allocate())
 				draining := step(t, s, rowsOf(w, slices.Collect(maps.Keys(dirty))))
-				if diff := nbsync.MirrorDiff(s); diff != "" {
-					t.Fatalf("step %d: the mirror differs from the cache (-cache +mirror):\n%s", i, diff)
+				if diff := nbsync.IndexDiff(s); diff != "" {
+					t.Fatalf("step %d: the index differs from the cache (-cache +index):\n%s", i, diff)
 				}
 				clear(dirty)
 				dirty[topology.ClusterUnit] = true // the commands record a topology, and the World does not report it

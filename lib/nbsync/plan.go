@@ -29,7 +29,7 @@ type Plan struct {
 	inserts       map[tableID]string    // the named UUID of each row to create
 	created       map[string]int        // by named UUID: index in ops of the row's insert
 	mutates       map[location]*members // references to add and to take away
-	have          *mirror
+	have          *rowIndex
 	mapper        mapper.Mapper
 	model         model.DatabaseModel
 }
@@ -37,7 +37,7 @@ type Plan struct {
 type members struct{ add, remove []string }
 
 // newPlan compares the desired rows of units with the cache. drainingRows are the rows emptied a moment ago.
-func newPlan(c *cache.TableCache, have *mirror, want map[nb.Unit][]nb.Row, drainingRows []string) (*Plan, error) {
+func newPlan(c *cache.TableCache, have *rowIndex, want map[nb.Unit][]nb.Row, drainingRows []string) (*Plan, error) {
 	p := &Plan{
 		Failed: map[nb.Unit]error{}, drainingRows: drainingRows, inserts: map[tableID]string{}, created: map[string]int{}, mutates: map[location]*members{},
 		have: have, model: c.DatabaseModel(), mapper: c.Mapper(),

@@ -60,7 +60,7 @@ func (s *Sync) stages(want map[nb.Unit][]nb.Row) []stage {
 
 // independent separates units with rows of the independent tables from all others.
 func (s *Sync) independent(want map[nb.Unit][]nb.Row, units []nb.Unit) (others, independent []nb.Unit) {
-	return s.separate(units, func(have *mirror, u nb.Unit) bool {
+	return s.separate(units, func(have *rowIndex, u nb.Unit) bool {
 		var is, other bool
 		see := func(table string) {
 			is = is || have.tables[table].Independent
@@ -78,13 +78,13 @@ func (s *Sync) independent(want map[nb.Unit][]nb.Row, units []nb.Unit) (others, 
 
 // arrivals separates units without rows whose desired rows have no other referrers of ours from all others.
 func (s *Sync) arrivals(want map[nb.Unit][]nb.Row, units []nb.Unit) (others, arrivals []nb.Unit) {
-	return s.separate(units, func(have *mirror, u nb.Unit) bool {
+	return s.separate(units, func(have *rowIndex, u nb.Unit) bool {
 		return !have.owns(u) && !slices.ContainsFunc(want[u], func(r nb.Row) bool { return !have.tables[r.Table].Leaf })
 	})
 }
 
 // separate divides units in two, by the present rows, and keeps their order.
-func (s *Sync) separate(units []nb.Unit, match func(have *mirror, u nb.Unit) bool) (others, matching []nb.Unit) {
+func (s *Sync) separate(units []nb.Unit, match func(have *rowIndex, u nb.Unit) bool) (others, matching []nb.Unit) {
 	c, err := s.cache()
 	if err != nil {
 		return units, nil // the next attempt returns the reason

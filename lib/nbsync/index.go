@@ -12,14 +12,14 @@ import (
 	"ovn-k8s/lib/nbsync/owned"
 )
 
-// A mirror finds rows of the cache by owner, ID and name, and the referrers of a row. It is updated before each
+// A rowIndex finds rows of the cache by owner, ID and name, and the referrers of a row. It is updated before each
 // plan: from the changed rows (update), or from all rows (refresh).
 //
 // The cache never changes a row, but replaces it. So a row with the same pointer is unchanged.
-type mirror struct {
-	cache  *cache.TableCache // the cache mirrored
+type rowIndex struct {
+	cache  *cache.TableCache // the cache indexed
 	tables map[string]*owned.Table
-	of     map[string]*tableMirror
+	of     map[string]*tableIndex
 	owned  map[nb.Unit][]rowOf
 	// referrers are the references to a row, by its UUID. UUIDs are unique in the database.
 	referrers map[string][]location
@@ -36,7 +36,7 @@ type location struct{ table, uuid, column string }
 // A rowOf is a row owned by a unit.
 type rowOf struct{ table, uuid string }
 
-type tableMirror struct {
+type tableIndex struct {
 	rows map[string]model.Model // by UUID; read only
 	ids  map[string]string      // UUID by ID of our rows
 	// copied are the rows not shared with the cache, and deleted ones.
@@ -45,10 +45,10 @@ type tableMirror struct {
 	unowned map[string][]string
 }
 
-func newMirror() *mirror {
-	m := &mirror{tables: owned.Tables(), of: map[string]*tableMirror{}, owned: map[nb.Unit][]rowOf{}, referrers: map[string][]location{}}
+func newRowIndex() *rowIndex {
+	m := &rowIndex{tables: owned.Tables(), of: map[string]*tableIndex{}, owned: map[nb.Unit][]rowOf{}, referrers: map[string][]location{}}
 	for name := range m.tables {
-		m.of[name] = &tableMirror{rows: map[string]model.Model{}, ids: map[string]string{}, copied: map[string]bool{}, unowned: map[string][]string{}}
+		m.of[name] = &tableIndex{rows: map[string]model.Model{}, ids: map[string]string{}, copied: map[string]bool{}, unowned: map[string][]string{}}
 	}
 	return m
 }
@@ -58,7 +58,7 @@ const worthShrinking = 1000
 
 // update reads changed rows of the cache into m. It reports false if so many rows were deleted that all should be
 // read instead.
-func (m *mirror) update(changed map[rowOf]bool) bool {
+func (m *rowIndex) update(changed map[rowOf]bool) bool {
 	of := map[string][]string{}
 	for at := range changed {
 		if m.of[at.table] != nil {
@@ -82,7 +82,7 @@ func (m *mirror) update(changed map[rowOf]bool) bool {
 const maxCopied = 16
 
 // updateTable reads changed rows of a table.
-func (m *mirror) updateTable(name string, uuids []string) {
+func (m *rowIndex) updateTable(name string, uuids []string) {
 	t, c := m.of[name], m.cache.Table(name)
 	if (len(t.copied)+len(uuids))*maxCopied < c.Len() {
 		m.looked += len(uuids)
@@ -104,14 +104,14 @@ func (m *mirror) updateTable(name string, uuids []string) {
 	t.copied = map[string]bool{}
 }
 
-// refresh updates the mirror by reading every row of the cache.
-func (m *mirror) refresh(c *cache.TableCache) {
+// refresh updates the index by reading every row of the cache.
+func (m *rowIndex) refresh(c *cache.TableCache) {
 	total := 0
 	for name := range m.of {
 		total += c.Table(name).Len()
 	}
 	if m.most > worthShrinking && total < m.most/4 {
-		*m = *newMirror()
+		*m = *newRowIndex()
 		m.shrunk = true
 	}
 	m.most = max(m.most, total)
@@ -142,8 +142,8 @@ func (m *mirror) refresh(c *cache.TableCache) {
 	}
 }
 
-// replace updates the mirror for a changed, added (old is nil) or deleted (row is nil) row.
-func (m *mirror) replace(name, uuid string, old, row model.Model) {
+// replace updates the index for a changed, added (old is nil) or deleted (row is nil) row.
+func (m *rowIndex) replace(name, uuid string, old, row model.Model) {
 	if old != nil {
 		m.forget(name, uuid, old)
 	}
@@ -163,7 +163,7 @@ func (m *mirror) replace(name, uuid string, old, row model.Model) {
 }
 
 // learn adds a row to the maps.
-func (m *mirror) learn(name, uuid string, row model.Model) {
+func (m *rowIndex) learn(name, uuid string, row model.Model) {
 	t := m.of[name]
 	t.rows[uuid] = row
 	if owner, id := owned.OwnerOf(row); owner != "" {
@@ -175,7 +175,7 @@ func (m *mirror) learn(name, uuid string, row model.Model) {
 }
 
 // forget is the opposite of learn.
-func (m *mirror) forget(name, uuid string, row model.Model) {
+func (m *rowIndex) forget(name, uuid string, row model.Model) {
 	t := m.of[name]
 	delete(t.rows, uuid)
 	if owner, id := owned.OwnerOf(row); owner == "" {
@@ -225,20 +225,20 @@ func take[K, V comparable](lists map[K][]V, k K, v V) {
 }
 
 // row returns a row by its UUID, or nil.
-func (m *mirror) row(table, uuid string) model.Model { return m.of[table].rows[uuid] }
+func (m *rowIndex) row(table, uuid string) model.Model { return m.of[table].rows[uuid] }
 
 // find returns the UUID of our row with the given ID.
-func (m *mirror) find(table, id string) (string, bool) {
+func (m *rowIndex) find(table, id string) (string, bool) {
 	uuid, ok := m.of[table].ids[id]
 	return uuid, ok
 }
 
 // owns reports whether a unit has any rows.
-func (m *mirror) owns(u nb.Unit) bool { return len(m.owned[u]) > 0 }
+func (m *rowIndex) owns(u nb.Unit) bool { return len(m.owned[u]) > 0 }
 
 // unownedFor returns the UUID of an unowned row in the place of want: one with the same name, or one want may adopt.
 // adopt reports whether want may adopt it. parents are the existing parent rows of want.
-func (m *mirror) unownedFor(want nb.Row, parents []location) (uuid string, adopt bool) {
+func (m *rowIndex) unownedFor(want nb.Row, parents []location) (uuid string, adopt bool) {
 	t, adoptable := m.of[want.Table], m.tables[want.Table].Adoptable
 	if m.tables[want.Table].Nameless {
 		duplicates := m.duplicates(want, parents)
@@ -263,7 +263,7 @@ func (m *mirror) unownedFor(want nb.Row, parents []location) (uuid string, adopt
 
 // duplicates lists the unowned duplicates of want in a nameless table: rows with the same content and the same parents.
 // The suite of the Python era made several NAT rows for one subnet: one more with each run.
-func (m *mirror) duplicates(want nb.Row, parents []location) []string {
+func (m *rowIndex) duplicates(want nb.Row, parents []location) []string {
 	t := m.of[want.Table]
 	var out []string
 	for _, uuid := range t.unowned[owned.NameOf(want.Model)] {

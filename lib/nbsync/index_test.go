@@ -59,11 +59,11 @@ func TestManyTransactionsReadFewRows(t *testing.T) {
 	for chunk := range slices.Chunk(units[first:last], each) {
 		apply(t, s, rowsOf(w, chunk))
 	}
-	if diff := nbsync.MirrorDiff(s); diff != "" {
-		t.Fatalf("-cache +mirror:\n%s", diff)
+	if diff := nbsync.IndexDiff(s); diff != "" {
+		t.Fatalf("-cache +index:\n%s", diff)
 	}
 	if n := nbsync.Copies(s); n > pods/10 {
-		t.Errorf("the mirror has copies of %d rows", n)
+		t.Errorf("the index has copies of %d rows", n)
 	}
 	if n := nbsync.Looked(s); n > 40*pods {
 		t.Errorf("%d pods read %d rows", pods, n)
@@ -81,8 +81,8 @@ func TestAPlanLooksAtWhatChanged(t *testing.T) {
 	apply(t, s, rowsOf(w, w.Units()))
 	check := func(what string, atMost int) {
 		t.Helper()
-		if diff := nbsync.MirrorDiff(s); diff != "" {
-			t.Fatalf("%s (-cache +mirror):\n%s", what, diff)
+		if diff := nbsync.IndexDiff(s); diff != "" {
+			t.Fatalf("%s (-cache +index):\n%s", what, diff)
 		}
 		if n := nbsync.Looked(s); n > atMost {
 			t.Errorf("%s: looked at %d rows, want at most %d", what, n, atMost)
@@ -93,7 +93,7 @@ func TestAPlanLooksAtWhatChanged(t *testing.T) {
 	}
 	check("all pods", 1<<20)
 	if n := nbsync.Copies(s); n > 10 { // L5
-		t.Errorf("after many rows came, the mirror has copies of %d", n)
+		t.Errorf("after many rows came, the index has copies of %d", n)
 	}
 	for i := range 5 {
 		nbsync.Looked(s)
