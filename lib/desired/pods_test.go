@@ -174,8 +174,8 @@ func convert(t *testing.T, way [][]string, restart string) {
 	}
 }
 
-// T3: if pods claim one address, the best claim wins, and of equal claims the older pod's.
-func TestWhoHasAnAddressThatSeveralClaim(t *testing.T) {
+// T3: if pods have one address, the one with the best evidence keeps it, and with equal evidence the oldest.
+func TestWhoHasAnAddressOfSeveralPods(t *testing.T) {
 	assigned := func(name string, ips ...string) pod.Assignment {
 		a := pod.Assignment{Key: pod.Key{Namespace: "default", Name: name}, UID: "uid-" + name, MAC: "0a:58:0a:00:01:63"}
 		for _, ip := range ips {
@@ -386,7 +386,7 @@ func TestWaitingPodsCostNothing(t *testing.T) {
 }
 
 // T3: with random conversions, restarts and changes of pods, two pods never share an address, and a running pod never
-// loses an address in the node's subnets if no other pod claims it.
+// loses an address in the node's subnets if no other pod has it.
 func TestRandomConversions(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 7))

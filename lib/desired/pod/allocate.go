@@ -20,10 +20,10 @@ import (
 // Allocate assigns missing addresses to pods, as far as there are any, and returns the units to compute again. It looks
 // only at nodes where an event may help.
 //
-// A pod keeps its addresses, family by family: only a missing family is added. If pods claim one address, the best
-// claim wins, and of equal claims the older pod's. From best to weakest: the kubelet reports the address and the pod
-// was assigned it; the kubelet reports it; the pod was assigned it; its annotation has it. Users can write
-// annotations, so this is only a wish.
+// A pod keeps its addresses, family by family: only a missing family is added. If several pods have one address, it
+// goes to the one with the best evidence, and with equal evidence to the oldest. From best to weakest: the kubelet
+// reports the address and the pod was assigned it; the kubelet reports it; the pod was assigned it; its annotation has
+// it. Users can write annotations, so this is only a wish.
 func (x *Index) Allocate() []nb.Unit {
 	if len(x.previous) == 0 && len(x.pending) == 0 {
 		return nil
@@ -46,10 +46,10 @@ func (x *Index) allocateNode(name string, n *node) (touched []nb.Unit) {
 		p.problem = nil
 	}
 	marks := n.next()
-	claims := x.claim(n, fresh)
+	kept := x.reserve(n, fresh)
 	touched = x.allocateWaiting(n)
 	for i, p := range fresh {
-		if n.pool == nil || x.reservedPortNames[p.Key] != "" || !x.allocatePod(n, p, claims[i]) {
+		if n.pool == nil || x.reservedPortNames[p.Key] != "" || !x.allocatePod(n, p, kept[i]) {
 			p.problem = x.whyMissing(n, p)
 		}
 		if p.addrs.MAC != "" || p.problemText() != before[i] {
@@ -73,15 +73,15 @@ func (x *Index) takeFresh(n *node) []*podState {
 	return fresh
 }
 
-// claims are addresses claimed by a pod with success.
-type claims struct {
+// reserved are the addresses that a pod keeps.
+type reserved struct {
 	ips  []netip.Addr
 	firm int // the number of leading ips that are no wish
 }
 
-// claim gives pods the addresses of their claims.
-func (x *Index) claim(n *node, pods []*podState) []claims {
-	got := make([]claims, len(pods))
+// reserve reserves the addresses that pods have already.
+func (x *Index) reserve(n *node, pods []*podState) []reserved {
+	got := make([]reserved, len(pods))
 	if n.pool == nil {
 		return got
 	}
@@ -89,32 +89,32 @@ func (x *Index) claim(n *node, pods []*podState) []claims {
 	if len(pods) > 0 {
 		families = len(x.facts.Now().Cluster.Nodes[names.NodeSwitch(pods[0].Node)])
 	}
-	claim := func(source func(*podState) []netip.Addr) {
+	reserve := func(source func(*podState) []netip.Addr) {
 		for i, p := range pods {
 			if len(got[i].ips) == families || x.reservedPortNames[p.Key] != "" {
 				continue
 			}
 			for _, ip := range source(p) {
-				if !hasFamily(got[i].ips, ip) && n.pool.Claim(p.Key, ip) {
+				if !hasFamily(got[i].ips, ip) && n.pool.Reserve(p.Key, ip) {
 					got[i].ips = append(got[i].ips, ip)
 				}
 			}
 		}
 	}
-	claim(func(p *podState) []netip.Addr { return intersect(p.StatusIPs, x.assigned(p)) })
-	claim(func(p *podState) []netip.Addr { return p.StatusIPs })
-	claim(x.assigned)
+	reserve(func(p *podState) []netip.Addr { return intersect(p.StatusIPs, x.assigned(p)) })
+	reserve(func(p *podState) []netip.Addr { return p.StatusIPs })
+	reserve(x.assigned)
 	for i := range got {
 		got[i].firm = len(got[i].ips)
 		n.pool.Pass(got[i].ips)
 	}
-	claim(n.annotated)
+	reserve(n.annotated)
 	return got
 }
 
 // allocatePod adds the missing addresses of a pod. Without a free one it reports false and queues the pod. Until it
-// succeeds, a running pod keeps its claimed addresses.
-func (x *Index) allocatePod(n *node, p *podState, has claims) bool {
+// succeeds, a running pod keeps its reserved addresses.
+func (x *Index) allocatePod(n *node, p *podState, has reserved) bool {
 	if ips, _ := n.pool.Allocate(p.Key, has.ips); ips != nil {
 		x.assign(n, p, ips)
 		return true

@@ -87,9 +87,9 @@ func (p *Pool) stride() uint64 {
 	return stride
 }
 
-// Claim gives one address to pod k. It reports false unless the address is in the
+// Reserve gives one address to pod k. It reports false unless the address is in the
 // pool's range and free, or held by k already.
-func (p *Pool) Claim(k Key, ip netip.Addr) bool {
+func (p *Pool) Reserve(k Key, ip netip.Addr) bool {
 	i := slices.IndexFunc(p.subnets, func(s netip.Prefix) bool { return s.Contains(ip) })
 	if i < 0 {
 		return false
