@@ -31,7 +31,7 @@ func TestOneWriter(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(i), 1))
 			w := newWorld(t, manyNodes())
-			all := &crowd{world: w, random: r}
+			all := &watchers{world: w, random: r}
 			for range 2 + i%4 {
 				all.members = append(all.members, all.member())
 			}
@@ -51,8 +51,8 @@ func TestOneWriter(t *testing.T) {
 	}
 }
 
-// A crowd is several watchers of one database.
-type crowd struct {
+// watchers are several watchers of one database.
+type watchers struct {
 	*world
 	random  *rand.Rand
 	members []*process
@@ -61,7 +61,7 @@ type crowd struct {
 }
 
 // member starts a watcher, on this host or as if on another one.
-func (c *crowd) member() *process {
+func (c *watchers) member() *process {
 	c.started++
 	if c.random.IntN(2) == 0 {
 		return c.start(fmt.Sprintf("--unixctl=%s/here%d.ctl", c.dir, c.started))
@@ -70,7 +70,7 @@ func (c *crowd) member() *process {
 }
 
 // disturb damages a watcher, the Lease or the token. A frozen watcher wakes up after the duration frozen.
-func (c *crowd) disturb(frozen time.Duration) {
+func (c *watchers) disturb(frozen time.Duration) {
 	c.Helper()
 	i := c.random.IntN(len(c.members))
 	switch p := c.members[i]; c.random.IntN(5) {
@@ -94,10 +94,10 @@ func (c *crowd) disturb(frozen time.Duration) {
 }
 
 // stop signals a watcher; an ended one is ignored.
-func (c *crowd) stop(p *process, s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+func (c *watchers) stop(p *process, s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
 // thaw wakes all frozen watchers, at once.
-func (c *crowd) thaw() {
+func (c *watchers) thaw() {
 	for _, p := range c.frozen {
 		c.stop(p, syscall.SIGCONT)
 	}

@@ -127,7 +127,7 @@ func TestAGatewayWithEndpointsAnswers(t *testing.T) {
 
 // P3: the cost of a gateway or a Service does not grow with unrelated addresses and gateways.
 func TestAnswersCostWhatMoves(t *testing.T) {
-	w := crowded(t, 1000)
+	w := manyNodes(t, 1000)
 	c := w.Facts().Cluster
 	c.Gateways = maps.Clone(c.Gateways) // facts are immutable
 	for name, g := range c.Gateways {

@@ -42,7 +42,7 @@ func (x *Services) updateInputs() (touched []nb.Unit) {
 			touched = append(touched, x.updateTraits(k)...)
 		}
 	}
-	touched = append(touched, x.decideCrowds()...)
+	touched = append(touched, x.decideQuotas()...)
 	return append(touched, x.chooseGateways()...)
 }
 

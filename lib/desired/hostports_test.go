@@ -183,7 +183,7 @@ func rivalPod(i, ports, created int, ip string) *corev1.Pod {
 // L3: each pod with another right to a hostPort, or another message, is touched.
 func TestRivalsOfHostPortsAreComplete(t *testing.T) {
 	for seed := range uint64(10) {
-		r, w := rand.New(rand.NewPCG(seed, 8)), crowded(t, 3)
+		r, w := rand.New(rand.NewPCG(seed, 8)), manyNodes(t, 3)
 		text := func(w *World, i int) string {
 			rows, err := hostPortText(w, fmt.Sprint("rival-", i))
 			return fmt.Sprint(rows, err)

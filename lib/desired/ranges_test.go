@@ -57,7 +57,7 @@ func TestServiceCIDRs(t *testing.T) {
 // A ServiceCIDR within a configured subnet is reported when a node gets an address there, and no longer when the node
 // goes.
 func TestANodeInAConfiguredSubnetTouchesServiceCIDRs(t *testing.T) {
-	w := crowded(t, 1)
+	w := manyNodes(t, 1)
 	w.Put(servicecidr.Ranges(prefixes("172.16.0.0/16")))
 	w.Put(serviceCIDR("kubernetes", "172.16.0.0/16"))
 	inside := largeNode(0, 0)

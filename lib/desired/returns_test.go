@@ -19,7 +19,7 @@ import (
 // An endpoint touches only the policy of its own node.
 func TestServicesShareTheWayBack(t *testing.T) {
 	const nodes, services = 50, 100
-	w := crowded(t, nodes)
+	w := manyNodes(t, nodes)
 	for i := range services {
 		w.Put(localService(fmt.Sprint("web-", i), i))
 		for _, sl := range daemonSlices(fmt.Sprint("web-", i), nodes) {
@@ -78,7 +78,7 @@ func withPorts(name string, number, ports, created int) *corev1.Service {
 // connections from outside there, and its Problem has the number and the limit. All others continue, and so does this
 // one after the removal of an older one.
 func TestTheWayBackIsBounded(t *testing.T) {
-	w := crowded(t, 3)
+	w := manyNodes(t, 3)
 	names := []string{"old", "young", "late"}
 	for i, ports := range []int{10, 11, 1} { // of 100 endpoints each
 		w.Put(withPorts(names[i], 1+i, ports, i))

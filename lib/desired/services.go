@@ -36,7 +36,7 @@ type Services struct {
 	local  *localIndex
 	hosts  *hosts
 	routes *replyroute.Index
-	crowds crowds
+	quotas quotas
 	// outdated are the addresses outside whose gateway to choose again, once for all changes of an event.
 	outdated map[netip.Addr]bool
 	// stale are the nodes with other endpoints of large Services since the last settle.
@@ -75,7 +75,7 @@ func newServices(x *facts.Index, factsChanged func(facts.Change) []nb.Unit, clai
 	s := &Services{
 		facts: x, factsChanged: factsChanged, claims: claims, hostPorts: hostPorts,
 		all: map[service.Key]*serviceState{}, owners: map[types.NamespacedName]service.Key{},
-		crowds: newCrowds(), outdated: map[netip.Addr]bool{}, stale: map[service.Key]map[string]bool{},
+		quotas: newQuotas(), outdated: map[netip.Addr]bool{}, stale: map[service.Key]map[string]bool{},
 		selection: loadbalancer.Selection{Userspace: true}, // for every datapath
 		shared:    &interned{map[string]string{}},
 	}
@@ -284,7 +284,7 @@ func (x *Services) changeService(k service.Key, change func() (others []service.
 	if s.byNode {
 		touched = append(touched, x.changedLocal(s, nodes)...)
 	}
-	touched = append(touched, x.decideCrowds()...)
+	touched = append(touched, x.decideQuotas()...)
 	touched = append(touched, x.chooseGateways()...)
 	if !s.known && len(s.slices) == 0 {
 		delete(x.all, k)
@@ -322,7 +322,7 @@ func (x *Services) updateTraits(k service.Key) []nb.Unit {
 	}
 	was, r := s.traits, x.resolved(k)
 	weight, fits := loadbalancer.New(&r, x.around).Weight()
-	x.crowds.charge(s, weight)
+	x.quotas.charge(s, weight)
 	s.traits = traits{r.ByNode(), loadbalancer.ByGateway(&r, x.facts.Now().Cluster.Subnets), loadbalancer.Near(&r), r.Ours && r.ExternalLocal, !fits || s.charge.refused, r.Served}
 	if s.listed = nil; s.byNode {
 		s.listed = r.Listed
@@ -384,7 +384,7 @@ func (x *Services) resolved(k service.Key) service.Resolved {
 	if s.outside {
 		r.RefuseOn(x.routes.Refused(k))
 	}
-	r.Crowded = s.charge.refused
+	r.OverQuota = s.charge.refused
 	return r
 }
 

@@ -25,7 +25,7 @@ func manySlices(w *World, n int, each func(touched []nb.Unit)) {
 func TestSlicesThatComeTogetherAreResolvedOnce(t *testing.T) {
 	cost := map[int]uint64{}
 	for _, n := range []int{50, 200} {
-		w := crowded(t, 10)
+		w := manyNodes(t, 10)
 		w.Put(newService("web", 1))
 		cost[n] = allocated(func() {
 			manySlices(w, n, func([]nb.Unit) {})
@@ -46,7 +46,7 @@ func TestSlicesThatComeTogether(t *testing.T) {
 			s = localService("web", 1)
 			s.Spec.Type, s.Spec.ExternalIPs = corev1.ServiceTypeNodePort, []string{"198.20.0.77"}
 		}
-		together, single := crowded(t, 10), crowded(t, 10)
+		together, single := manyNodes(t, 10), manyNodes(t, 10)
 		together.Put(s)
 		single.Put(s)
 		check := func(what string, before map[nb.Unit]string, touched []nb.Unit) {

@@ -34,7 +34,7 @@ func affinity(ctx context.Context, f *field) error {
 	if err != nil {
 		return err
 	}
-	clients, err := f.crowd(ctx)
+	clients, err := f.manyClients(ctx)
 	if err != nil {
 		return err
 	}
@@ -49,15 +49,15 @@ func affinity(ctx context.Context, f *field) error {
 	return nil
 }
 
-// crowd makes the clients.
-func (f *field) crowd(ctx context.Context) ([]world.Endpoint, error) {
+// manyClients makes the clients.
+func (f *field) manyClients(ctx context.Context) ([]world.Endpoint, error) {
 	f.say("making %d clients", affinityClients)
 	clients := make([]world.Endpoint, affinityClients)
 	var g errgroup.Group
 	g.SetLimit(20)
 	for i := range clients {
 		g.Go(func() (err error) {
-			name := fmt.Sprint("crowd-", i)
+			name := fmt.Sprint("client-", i)
 			if _, err := f.w.Kube.CreatePod(ctx, namespace, name, f.w.Nodes[i%len(f.w.Nodes)].Name, nil); err != nil {
 				return err
 			}

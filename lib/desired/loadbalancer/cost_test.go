@@ -17,8 +17,8 @@ import (
 	"ovn-k8s/test/objects"
 )
 
-// crowd is a cluster of n nodes with a gateway and an address of each family.
-func crowd(n int) Inputs {
+// manyNodes is a cluster of n nodes with a gateway and an address of each family.
+func manyNodes(n int) Inputs {
 	at := Inputs{Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Addresses: [2]int{1, 1}, Gateways: map[string]Gateway{}, Selection: Selection{Userspace: true}}
 	at.Inside = at.Subnets
 	for i := range n {
@@ -81,8 +81,8 @@ func bytesOf(s *corev1.Service, all []*discoveryv1.EndpointSlice, at Inputs) (ro
 // endpoints and 1000 nodes).
 func TestAffinityCostsNoProductOfNodesAndEndpoints(t *testing.T) {
 	slices := spread(1000, 10, noHint)
-	rows, bytes, _ := bytesOf(objects.Many(10), slices, crowd(1000))
-	stickyRows, stickyBytes, r := bytesOf(objects.Many(10, objects.Sticky), slices, crowd(1000))
+	rows, bytes, _ := bytesOf(objects.Many(10), slices, manyNodes(1000))
+	stickyRows, stickyBytes, r := bytesOf(objects.Many(10, objects.Sticky), slices, manyNodes(1000))
 	if len(r.Problems) > 0 || stickyRows > rows || stickyBytes > bytes+100 || stickyBytes > 1<<20 {
 		t.Errorf("%d rows with %d bytes, without affinity %d and %d: %v", stickyRows, stickyBytes, rows, bytes, r.Problems)
 	}
@@ -90,7 +90,7 @@ func TestAffinityCostsNoProductOfNodesAndEndpoints(t *testing.T) {
 
 // L3: a DaemonSet in the hosts' network with policy Local has load balancers at gateways only, and weighs accordingly.
 func TestTheWeightFollowsGateways(t *testing.T) {
-	all, few := crowd(1000), crowd(1000)
+	all, few := manyNodes(1000), manyNodes(1000)
 	maps.DeleteFunc(few.Gateways, func(name string, _ Gateway) bool { return len(name) > len("node-0") })
 	var hosts []string
 	for i, a := range all.Hosts {
@@ -106,7 +106,7 @@ func TestTheWeightFollowsGateways(t *testing.T) {
 
 // L3: a kubelet that reports many addresses does not make Services of others too heavy for their namespaces.
 func TestTheWeightDoesNotFollowKubelets(t *testing.T) {
-	at := crowd(3)
+	at := manyNodes(3)
 	at.Addresses = [2]int{2, 1}
 	r := resolve(objects.Many(10), spread(3, 10, noHint)...)
 	before, _ := New(&r, at).Weight()
@@ -120,7 +120,7 @@ func TestTheWeightDoesNotFollowKubelets(t *testing.T) {
 // rows, and a Problem.
 func TestCostIsKnownBeforeRows(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
-	at, refused := crowd(300), 0
+	at, refused := manyNodes(300), 0
 	for i := range 60 {
 		s, all := hostile(r)
 		rows, bytes, svc := bytesOf(s, all, at)
@@ -230,7 +230,7 @@ func TestVariablesAreCounted(t *testing.T) {
 		node := fmt.Sprintf("node-%d", i)
 		sl.Endpoints = append(sl.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("fd00:0:0:%x::7", i)}, NodeName: &node})
 	}
-	r, at, bytes := resolve(s, sl), crowd(nodes), 0
+	r, at, bytes := resolve(s, sl), manyNodes(nodes), 0
 	at.Subnets = append(at.Subnets, netip.MustParsePrefix("fd00::/16"))
 	for i := range nodes {
 		for k, v := range Variables(&r, fmt.Sprintf("node-%d", i), ByGateway(&r, at.Subnets)) {
@@ -252,7 +252,7 @@ func TestHintsOfNobodyCostNothing(t *testing.T) {
 			}
 			return text
 		}
-		r, at := resolve(objects.Many(1000), spread(100, 1000, hints)...), crowd(1000)
+		r, at := resolve(objects.Many(1000), spread(100, 1000, hints)...), manyNodes(1000)
 		var c cost
 		if alloc := allocated(func() { c = New(&r, at).cost() }); alloc > 20<<20 {
 			t.Errorf("%s: %d bytes to know of %d rows and %d bytes", kind, alloc, c.rows, c.bytes)

@@ -28,7 +28,7 @@ import (
 //	service/NS/NAME/tcp/refused  frontends through gateways of policy Local, without any endpoint
 //	service/NS/NAME/sources/…    ACLs: source ranges of the addresses of a load balancer
 //
-// A Service above its limits, or Crowded, has none. Problems found only here are added to the Service.
+// A Service above its limits, or OverQuota, has none. Problems found only here are added to the Service.
 func (l *Balancers) Rows() []nb.Row {
 	r := l.Resolved
 	if !r.Ours {
@@ -39,7 +39,7 @@ func (l *Balancers) Rows() []nb.Row {
 		r.AddProblem("ServiceTooLarge", "service %s has no load balancers: with %d nodes it would take at least %s: split the service", r.Key, len(l.at.Nodes), over)
 		return nil
 	}
-	if r.Crowded {
+	if r.OverQuota {
 		r.AddProblem("TooManyServices", "service %s has no load balancers: their weight above %d is %d, rounded up, more than older services of namespace %s leave of %d: split the service, or use several namespaces", r.Key, Ordinary, Charged(c.weight), r.Namespace, MaxWeight)
 		return nil
 	}

@@ -316,8 +316,8 @@ type Resolved struct {
 	// Refused has the nodes where older Services leave less of MaxReplies than r has Candidates, and the number of
 	// these. With external policy Local, r takes no connections from outside there: replies would have no route back.
 	Refused map[string]int
-	// Crowded: older Services of the namespace leave less of MaxWeight than r's Weight.
-	Crowded bool
+	// OverQuota: older Services of the namespace leave less of MaxWeight than r's Weight.
+	OverQuota bool
 }
 
 // MaxEndpoints is the largest number of endpoints of a port and family. More would not fit into one group of Open

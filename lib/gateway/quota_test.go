@@ -34,7 +34,7 @@ func TestALargeServiceIsRefusedByItsEndpoints(t *testing.T) {
 		o.takeService(kube.Event{Object: s})
 		o.takeService(kube.Event{Object: slice})
 	}
-	if got := o.services(); len(got) != 5 || got[0].Crowded || !got[4].Crowded {
+	if got := o.services(); len(got) != 5 || got[0].OverQuota || !got[4].OverQuota {
 		t.Errorf("%d Services, and the youngest is not refused", len(got))
 	}
 }

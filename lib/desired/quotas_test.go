@@ -46,7 +46,7 @@ func problemOf(w *World, name string) string {
 // its Problem has its weight and the limit. All others continue, and so does this one after an older one shrinks or
 // goes. Other namespaces have limits of their own.
 func TestServicesOfANamespaceAreBounded(t *testing.T) {
-	w := crowded(t, 3)
+	w := manyNodes(t, 3)
 	put := func(name string, number, ports int) []nb.Unit {
 		return append(w.Put(heavy(name, number, ports, number)), w.Put(portsOn(name, ports, 100, 1))...)
 	}
@@ -85,7 +85,7 @@ func TestServicesOfANamespaceAreBounded(t *testing.T) {
 
 // L3: a namespace may have 10 000 ordinary Services, 100 of them with a Local policy over a DaemonSet on 1 000 nodes.
 func TestManyOrdinaryServicesAreNotRefused(t *testing.T) {
-	w := crowded(t, 1000)
+	w := manyNodes(t, 1000)
 	all := daemonSlices("", 1000)
 	for i := range 10_000 {
 		name := fmt.Sprint("web-", i)
@@ -109,15 +109,15 @@ func TestManyOrdinaryServicesAreNotRefused(t *testing.T) {
 		}
 	}
 	used := 0
-	for _, s := range w.Services.crowds.of["default"].byAge {
+	for _, s := range w.Services.quotas.of["default"].byAge {
 		used += s.charge.weight
 	}
-	t.Logf("%d Services above an ordinary one, their weight above it is %d of %d", len(w.Services.crowds.of["default"].byAge), used, loadbalancer.MaxWeight)
+	t.Logf("%d Services above an ordinary one, their weight above it is %d of %d", len(w.Services.quotas.of["default"].byAge), used, loadbalancer.MaxWeight)
 }
 
 // L3: at the limit of a namespace, an endpoint that comes and goes refuses no other Service.
 func TestAnEndpointRefusesNoOtherService(t *testing.T) {
-	w := crowded(t, 3)
+	w := manyNodes(t, 3)
 	w.Put(heavy("old", 1, 4, 1))
 	w.Put(portsOn("old", 4, 60, 1))
 	for i, room := 2, true; room; i++ { // until the limit
@@ -164,7 +164,7 @@ type randomWalk struct {
 func (x randomWalk) check(t *testing.T, draw func(r *rand.Rand, name string, number int) (*corev1.Service, *discoveryv1.EndpointSlice)) {
 	t.Helper()
 	for seed := range x.seeds {
-		r, w := rand.New(rand.NewPCG(seed, x.stream)), crowded(t, 3)
+		r, w := rand.New(rand.NewPCG(seed, x.stream)), manyNodes(t, 3)
 		last, before, refusals := map[string]any{}, texts(w), 0
 		for step := range x.steps {
 			number := r.IntN(5)
@@ -196,7 +196,7 @@ func (x randomWalk) check(t *testing.T, draw func(r *rand.Rand, name string, num
 			}
 			before = after
 		}
-		fresh := crowded(t, 3)
+		fresh := manyNodes(t, 3)
 		for _, o := range last {
 			fresh.Put(o)
 		}
@@ -217,7 +217,7 @@ func (x randomWalk) check(t *testing.T, draw func(r *rand.Rand, name string, num
 func TestHeavyServicesCostNoMoreByEvent(t *testing.T) {
 	cost := map[int]uint64{}
 	for _, n := range []int{100, 3000} {
-		w := crowded(t, 3)
+		w := manyNodes(t, 3)
 		for i := range n {
 			s := newService(fmt.Sprint("web-", i), 1)
 			s.Spec.ClusterIPs, s.CreationTimestamp = []string{fmt.Sprintf("172.16.%d.%d", 10+i/250, i%250)}, metav1.Unix(int64(i), 0)
@@ -253,7 +253,7 @@ func (x countedOutside) Held(a netip.Addr) bool {
 func TestReadmittedServicesShareTheirAddresses(t *testing.T) {
 	each := map[int]uint64{}
 	for _, n := range []int{25, 200} {
-		w, choices := crowded(t, 3), 0
+		w, choices := manyNodes(t, 3), 0
 		w.Services.answers = answer.NewIndex(w.facts, countedOutside{outside{w.Services}, &choices})
 		put := func(name string, ports, created int) []nb.Unit {
 			s := heavy(name, 1, ports, created)

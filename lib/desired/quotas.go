@@ -8,23 +8,23 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// crowds has the Services of each namespace with a Weight above loadbalancer.Ordinary. Together these are limited.
-type crowds struct {
-	of  map[string]*crowd
+// quotas has the Services of each namespace with a Weight above loadbalancer.Ordinary. Together these are limited.
+type quotas struct {
+	of  map[string]*quota
 	due map[string]bool // namespaces to decide again
 }
 
-// A crowd is the heavy Services of one namespace.
-type crowd struct{ byAge []*serviceState }
+// A quota is the heavy Services of one namespace.
+type quota struct{ byAge []*serviceState }
 
 // A charge is a Service's share of the limit of its namespace.
 type charge struct {
-	created int64 // of the Service, as in the order of the crowd
+	created int64 // of the Service, as in the order of the quota
 	weight  int   // above loadbalancer.Ordinary
-	refused bool  // see service.Resolved.Crowded
+	refused bool  // see service.Resolved.OverQuota
 }
 
-func newCrowds() crowds { return crowds{map[string]*crowd{}, map[string]bool{}} }
+func newQuotas() quotas { return quotas{map[string]*quota{}, map[string]bool{}} }
 
 func (s *serviceState) compareCharges(o *serviceState) int {
 	age := func(s *serviceState) service.Service { return service.Service{Key: s.Key, Created: s.charge.created} }
@@ -32,14 +32,14 @@ func (s *serviceState) compareCharges(o *serviceState) int {
 }
 
 // charge records the weight of a Service.
-func (c *crowds) charge(s *serviceState, weight int) {
+func (c *quotas) charge(s *serviceState, weight int) {
 	weight = loadbalancer.Charged(weight)
 	if s.charge.weight == weight && (weight == 0 || s.charge.created == s.Created) {
 		return
 	}
 	in := c.of[s.Namespace]
 	if in == nil {
-		in = &crowd{}
+		in = &quota{}
 		c.of[s.Namespace] = in
 	}
 	if s.charge.weight > 0 {
@@ -56,7 +56,7 @@ func (c *crowds) charge(s *serviceState, weight int) {
 
 // decide refuses the younger Services if the limit has no room for all. It returns the Services newly refused, or no
 // longer.
-func (c *crowd) decide() (changed []*serviceState) {
+func (c *quota) decide() (changed []*serviceState) {
 	room := loadbalancer.MaxWeight
 	for _, s := range c.byAge {
 		refused := s.charge.weight > room
@@ -71,9 +71,9 @@ func (c *crowd) decide() (changed []*serviceState) {
 	return changed
 }
 
-// decideCrowds decides again which Services are refused, after changes of weights, and returns the units affected.
-func (x *Services) decideCrowds() (touched []nb.Unit) {
-	c := &x.crowds
+// decideQuotas decides again which Services are refused, after changes of weights, and returns the units affected.
+func (x *Services) decideQuotas() (touched []nb.Unit) {
+	c := &x.quotas
 	for len(c.due) > 0 {
 		for namespace := range c.due {
 			delete(c.due, namespace)

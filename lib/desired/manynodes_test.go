@@ -16,8 +16,8 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// crowded is a World of n nodes with a chassis and a gateway each.
-func crowded(t testing.TB, n int) *World {
+// manyNodes is a World of n nodes with a chassis and a gateway each.
+func manyNodes(t testing.TB, n int) *World {
 	t.Helper()
 	c, err := topology.New("ovn_cluster_router", prefixes("10.0.0.0/8"), prefixes("100.64.0.0/16"))
 	if err != nil {
@@ -86,7 +86,7 @@ func allocated(f func()) uint64 {
 func TestAnEndpointOfADaemonSetTouchesItsNode(t *testing.T) {
 	event, resync := map[int]uint64{}, map[int]uint64{}
 	for _, n := range []int{250, 1000} {
-		w := crowded(t, n)
+		w := manyNodes(t, n)
 		w.Put(localService("web", 1))
 		all := daemonSlices("web", n)
 		for _, s := range all {
@@ -121,7 +121,7 @@ func TestAnEndpointOfADaemonSetTouchesItsNode(t *testing.T) {
 func TestAChassisComputesTheServiceThatChanged(t *testing.T) {
 	cost := map[int]uint64{}
 	for _, services := range []int{10, 100} {
-		w := crowded(t, 5)
+		w := manyNodes(t, 5)
 		slices := map[string]*discoveryv1.EndpointSlice{}
 		for i := range services {
 			name := fmt.Sprint("web-", i)
@@ -148,7 +148,7 @@ func TestAChassisComputesTheServiceThatChanged(t *testing.T) {
 // L3: a node computes only the ports in slices, not all of a Service: there may be thousands.
 func TestANodeComputesTheListedPorts(t *testing.T) {
 	const nodes, ports = 50, 3000
-	w := crowded(t, nodes)
+	w := manyNodes(t, nodes)
 	s := localService("web", 1)
 	http := s.Spec.Ports[0]
 	for i := range ports {
@@ -169,7 +169,7 @@ func TestANodeComputesTheListedPorts(t *testing.T) {
 // L6: an endpoint event touches no pod with a hostPort, and a Service only the pods at its addresses.
 func TestServicesTouchOnlyRivalHostPorts(t *testing.T) {
 	const nodes = 200
-	w := crowded(t, nodes)
+	w := manyNodes(t, nodes)
 	for i := range nodes {
 		p := scalePod("default", i, "app", i)
 		p.Spec.NodeName = fmt.Sprint("node-", i)
@@ -206,7 +206,7 @@ func TestServicesTouchOnlyRivalHostPorts(t *testing.T) {
 // L5: a change of one gateway in the record touches the gateway and its chassis, not the chassis of all nodes.
 func TestARouterEventTouchesItsGateway(t *testing.T) {
 	const nodes = 100
-	w := crowded(t, nodes)
+	w := manyNodes(t, nodes)
 	w.Put(localService("web", 1))
 	for _, s := range daemonSlices("web", nodes) {
 		w.Put(s)
