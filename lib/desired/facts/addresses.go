@@ -15,7 +15,7 @@ import (
 )
 
 // A host has the addresses in a Node. The Node's kubelet writes them, and packets of all pods to such an address go
-// to the host: a node must not get an address of another by claiming it.
+// to the host: a node must not get an address of another by reporting it.
 type host struct {
 	name    string
 	created int64 // seconds since 1970
@@ -51,63 +51,63 @@ func hostAddrs(list []corev1.NodeAddress) (out []netip.Addr) {
 	return slices.Compact(out)
 }
 
-// same reports whether two hosts have equal claims.
+// same reports whether two hosts have the same addresses, and the same right to them.
 func (h host) same(o host) bool {
 	return slices.Equal(h.addrs, o.addrs) && (h.addrs == nil || h.created == o.created && h.control == o.control) && max(h.left, 0) == max(o.left, 0)
 }
 
-// before orders hosts with a claim to one address by their right to it: the older one was right once.
-func (h host) before(o host) int {
+// compareAge orders hosts that report one address by their right to it: the older one was right once.
+func (h host) compareAge(o host) int {
 	return cmp.Or(cmp.Compare(h.created, o.created), strings.Compare(h.name, o.name))
 }
 
-// said records the hosts with a claim to each address, those with the better right first.
-type said struct {
+// reports has the hosts that report each address, those with the better right first.
+type reports struct {
 	hosts map[string]host // by name of the switch
 	of    map[netip.Addr][]host
 }
 
 // putNode records the addresses of a node; its pods always reach them. None means unknown. It returns the switches of
 // all nodes affected.
-func (s said) putNode(node *corev1.Node) []string {
+func (r reports) putNode(node *corev1.Node) []string {
 	sw, h := names.NodeSwitch(node.Name), newHost(node)
-	if s.hosts[sw].same(h) {
+	if r.hosts[sw].same(h) {
 		return nil
 	}
-	return s.put(sw, h)
+	return r.put(sw, h)
 }
 
-// put records the claims of a host, and returns the switches of all hosts affected.
-func (s said) put(sw string, h host) []string {
+// put records the addresses that a host reports, and returns the switches of all hosts affected.
+func (r reports) put(sw string, h host) []string {
 	affected := map[string]bool{sw: true}
 	drop := func(a netip.Addr) {
-		s.of[a] = slices.DeleteFunc(s.of[a], func(o host) bool { return names.NodeSwitch(o.name) == sw })
-		for _, o := range s.of[a] {
+		r.of[a] = slices.DeleteFunc(r.of[a], func(o host) bool { return names.NodeSwitch(o.name) == sw })
+		for _, o := range r.of[a] {
 			affected[names.NodeSwitch(o.name)] = true
 		}
-		if len(s.of[a]) == 0 {
-			delete(s.of, a)
+		if len(r.of[a]) == 0 {
+			delete(r.of, a)
 		}
 	}
-	for _, a := range s.hosts[sw].addrs {
+	for _, a := range r.hosts[sw].addrs {
 		drop(a)
 	}
-	if s.hosts[sw] = h; h.addrs == nil {
-		delete(s.hosts, sw)
+	if r.hosts[sw] = h; h.addrs == nil {
+		delete(r.hosts, sw)
 	}
 	for _, a := range h.addrs {
-		for _, o := range s.of[a] {
+		for _, o := range r.of[a] {
 			affected[names.NodeSwitch(o.name)] = true
 		}
-		s.of[a] = append(s.of[a], h)
-		slices.SortFunc(s.of[a], host.before)
+		r.of[a] = append(r.of[a], h)
+		slices.SortFunc(r.of[a], host.compareAge)
 	}
 	return slices.Sorted(maps.Keys(affected))
 }
 
 // owner is the node with the right to an address: the oldest of those allowed to have it.
-func (s said) owner(f *Facts, a netip.Addr) (host, bool) {
-	for _, h := range s.of[a] {
+func (r reports) owner(f *Facts, a netip.Addr) (host, bool) {
+	for _, h := range r.of[a] {
 		if f.refused(h, a) == "" {
 			return h, true
 		}
@@ -115,13 +115,13 @@ func (s said) owner(f *Facts, a netip.Addr) (host, bool) {
 	return host{}, false
 }
 
-// judge decides again which addresses some nodes have.
-func (x *Index) judge(f *Facts, switches []string) Change {
-	c := Change{Judged: switches, Surroundings: len(switches) > 0}
+// decideAddresses decides again which addresses some nodes have.
+func (x *Index) decideAddresses(f *Facts, switches []string) Change {
+	c := Change{Decided: switches, Surroundings: len(switches) > 0}
 	for _, sw := range switches {
 		var now []netip.Addr
-		for _, a := range x.said.hosts[sw].addrs {
-			if h, ok := x.said.owner(f, a); ok && names.NodeSwitch(h.name) == sw {
+		for _, a := range x.reports.hosts[sw].addrs {
+			if h, ok := x.reports.owner(f, a); ok && names.NodeSwitch(h.name) == sw {
 				now = append(now, a)
 			}
 		}
@@ -143,13 +143,13 @@ func (x *Index) judge(f *Facts, switches []string) Change {
 }
 
 // refusal says why a node does not have all addresses that it reports, "" if it does.
-func (s said) refusal(f *Facts, sw string) string {
-	h := s.hosts[sw]
+func (r reports) refusal(f *Facts, sw string) string {
+	h := r.hosts[sw]
 	if h.left > 0 {
 		return fmt.Sprintf("node %s has %d addresses, of which %d are used", sw, len(h.addrs)+h.left, len(h.addrs))
 	}
 	for _, a := range h.addrs {
-		if why := s.notOf(f, sw, a); why != "" {
+		if why := r.notOf(f, sw, a); why != "" {
 			return fmt.Sprintf("address %s of node %s %s: pods do not reach the node there", a, sw, why)
 		}
 	}
@@ -157,11 +157,11 @@ func (s said) refusal(f *Facts, sw string) string {
 }
 
 // notOf returns the reason why an address is not a host's, or unusable as one, or "".
-func (s said) notOf(f *Facts, sw string, a netip.Addr) string {
-	if why := f.refused(s.hosts[sw], a); why != "" {
+func (r reports) notOf(f *Facts, sw string, a netip.Addr) string {
+	if why := f.refused(r.hosts[sw], a); why != "" {
 		return why
 	}
-	if holder, ok := s.owner(f, a); ok && names.NodeSwitch(holder.name) != sw {
+	if holder, ok := r.owner(f, a); ok && names.NodeSwitch(holder.name) != sw {
 		return "is that of node " + holder.name
 	}
 	if ipnet.Unusable(a) != "" {

@@ -54,8 +54,8 @@ type Change struct {
 	Surroundings bool // addresses of nodes, zones or subnets of Services may differ
 	Gateways     bool // other gateways may be down
 	Reservations bool // other addresses may be reserved
-	// Judged are the switches of the nodes with addresses that were judged again, Moved those with another result.
-	Judged, Moved []string
+	// Decided are the switches of the nodes with addresses that were decided again, Moved those with another result.
+	Decided, Moved []string
 }
 
 // Inside are the subnets of pods and of the join switch.

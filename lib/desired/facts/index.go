@@ -16,13 +16,13 @@ import (
 
 // An Index derives the facts from their latest inputs. A Change without Now is none.
 type Index struct {
-	now  *Facts
-	said said
+	now     *Facts
+	reports reports
 }
 
 // NewIndex returns an index without inputs.
 func NewIndex() *Index {
-	return &Index{&Facts{}, said{map[string]host{}, map[netip.Addr][]host{}}}
+	return &Index{&Facts{}, reports{map[string]host{}, map[netip.Addr][]host{}}}
 }
 
 // Now are the latest facts.
@@ -59,7 +59,7 @@ func (x *Index) PutNodes(nodes []*corev1.Node, gone []types.NamespacedName) Chan
 		zone := n.Labels[corev1.LabelTopologyZone]
 		all.set(n.Name, true, exists)
 		zones.set(n.Name, zone, zone != "")
-		affected = append(affected, x.said.putNode(n)...)
+		affected = append(affected, x.reports.putNode(n)...)
 	}
 	for _, n := range nodes {
 		put(n, true)
@@ -73,7 +73,7 @@ func (x *Index) PutNodes(nodes []*corev1.Node, gone []types.NamespacedName) Chan
 	f := *x.now
 	f.Nodes, f.Zones = all.of, zones.of
 	slices.Sort(affected)
-	c := x.judge(&f, slices.Compact(affected))
+	c := x.decideAddresses(&f, slices.Compact(affected))
 	c.Nodes, c.Surroundings = all.own, c.Surroundings || zones.own
 	return x.step(&f, c)
 }
@@ -216,12 +216,12 @@ func (x *Index) putRanges(f *Facts) Change {
 }
 
 // Refusal says why a node does not have all addresses that it reports, "" if it does.
-func (x *Index) Refusal(sw string) string { return x.said.refusal(x.now, sw) }
+func (x *Index) Refusal(sw string) string { return x.reports.refusal(x.now, sw) }
 
 // Reported are the switches of the nodes with addresses in Kubernetes, also with those refused.
 func (x *Index) Reported() []string {
-	out := make([]string, 0, len(x.said.hosts))
-	for sw := range x.said.hosts {
+	out := make([]string, 0, len(x.reports.hosts))
+	for sw := range x.reports.hosts {
 		out = append(out, sw)
 	}
 	return out

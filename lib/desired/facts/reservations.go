@@ -37,7 +37,7 @@ func (x *Index) reserve(f *Facts) Change {
 	f.reserved.of = f.reservations()
 	affected := map[string]bool{}
 	affect := func(a netip.Addr) {
-		for _, h := range x.said.of[a] {
+		for _, h := range x.reports.of[a] {
 			affected[names.NodeSwitch(h.name)] = true
 		}
 	}
@@ -49,7 +49,7 @@ func (x *Index) reserve(f *Facts) Change {
 			affect(a)
 		}
 	}
-	c := x.judge(f, slices.Sorted(maps.Keys(affected)))
+	c := x.decideAddresses(f, slices.Sorted(maps.Keys(affected)))
 	c.Reservations = true
 	return c
 }

@@ -28,7 +28,7 @@ import (
 //	service/NS/NAME/tcp/refused  frontends through gateways of policy Local, without any endpoint
 //	service/NS/NAME/sources/…    ACLs: source ranges of the addresses of a load balancer
 //
-// A Service above its limits, or OverQuota, has none. Problems found only here are added to the Service.
+// A Service above its limits, or the quota of its namespace, has none. Problems found only here are added to the Service.
 func (l *Balancers) Rows() []nb.Row {
 	r := l.Resolved
 	if !r.Ours {

@@ -56,7 +56,7 @@ func (n *Network) FactsChanged(c facts.Change) (touched []nb.Unit) {
 	for name := range facts.OtherKeys(c.Was.Outages, c.Now.Outages, facts.Same) {
 		touched = append(touched, topology.GatewayUnit(name))
 	}
-	for _, sw := range c.Judged {
+	for _, sw := range c.Decided {
 		touched = append(touched, topology.HostUnit(sw)) // at least its Problem may differ
 	}
 	touched = append(touched, n.changedRanges(c)...)
