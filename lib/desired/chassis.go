@@ -29,7 +29,7 @@ type hosts struct {
 
 // Units implements feature.Feature.
 func (x *hosts) Units() []feature.Units {
-	return []feature.Units{feature.Named(feature.Around, chassisPrefix, chassisOf, x.rows, x.all)}
+	return []feature.Units{feature.Named(feature.Gateways, chassisPrefix, chassisOf, x.rows, x.all)}
 }
 
 // rows returns the variables of a host.

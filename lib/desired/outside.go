@@ -16,7 +16,7 @@ func (x outside) Outside() iter.Seq[netip.Addr] { return x.claims.Outside() }
 
 // Held implements answer.Services.
 func (x outside) Held(a netip.Addr) bool {
-	if !x.around.MayAnswer(a) {
+	if !x.inputs.MayAnswer(a) {
 		return false
 	}
 	for k := range x.claims.At(a) {

@@ -28,7 +28,7 @@ type Policies struct {
 func (x *Policies) Units() []feature.Units {
 	nodes := func() map[string][]netip.Prefix { return x.facts.Now().Cluster.Nodes }
 	return []feature.Units{
-		{Step: feature.Around, Prefix: string(policy.LoggingUnit), Rows: x.policyRows},
+		{Step: feature.Gateways, Prefix: string(policy.LoggingUnit), Rows: x.policyRows},
 		feature.Named(feature.Protection, policy.NodePrefix, policy.NodeOf, x.nodePolicyRows, func() []nb.Unit { return feature.UnitsOf(nodes(), policy.NodeUnit) }),
 		{Step: feature.Groups, Prefix: policy.GroupPrefix, Rows: x.policyRows},
 		{Step: feature.Policies, Prefix: policy.UnitPrefix, Rows: x.policyRows, List: x.index.Units},

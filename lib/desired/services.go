@@ -43,7 +43,7 @@ type Services struct {
 	stale map[service.Key]map[string]bool
 	// selection decides how OVN chooses endpoints in this cluster.
 	selection loadbalancer.Selection
-	around    loadbalancer.Inputs
+	inputs    loadbalancer.Inputs
 	shared    *interned
 }
 
@@ -321,7 +321,7 @@ func (x *Services) updateTraits(k service.Key) []nb.Unit {
 		s.recent = &r
 	}
 	was, r := s.traits, x.resolved(k)
-	weight, fits := loadbalancer.New(&r, x.around).Weight()
+	weight, fits := loadbalancer.New(&r, x.inputs).Weight()
 	x.quotas.charge(s, weight)
 	s.traits = traits{r.ByNode(), loadbalancer.ByGateway(&r, x.facts.Now().Cluster.Subnets), loadbalancer.Near(&r), r.Ours && r.ExternalLocal, !fits || s.charge.refused, r.Served}
 	if s.listed = nil; s.byNode {
@@ -410,7 +410,7 @@ func (x *Services) Service(u nb.Unit) (service.Resolved, bool) {
 // ServiceSummaries returns the frontends of the Service of unit u.
 func (x *Services) ServiceSummaries(u nb.Unit) []loadbalancer.Summary {
 	r, _ := x.Service(u)
-	out := loadbalancer.New(&r, x.around).Summaries()
+	out := loadbalancer.New(&r, x.inputs).Summaries()
 	for i, s := range out {
 		if g := x.answers.Answering(s.Addr); g != "" {
 			out[i].Notes = append(s.Notes, "gateway "+g+" answers ARP and ND")
@@ -432,7 +432,7 @@ func (x *Services) serviceRows(k service.Key) ([]nb.Row, error) {
 	if s := x.all[k]; s != nil {
 		s.recent = nil
 	}
-	rows := loadbalancer.New(&r, x.around).Rows()
+	rows := loadbalancer.New(&r, x.inputs).Rows()
 	if len(r.Problems) == 0 {
 		return rows, nil
 	}

@@ -30,7 +30,7 @@ type Step int
 const (
 	Router Step = iota // of the cluster
 	Switches
-	Around // gateways, hosts, and all else that needs only router and switches
+	Gateways // gateways, hosts, and all else that needs only router and switches
 	Protection
 	Groups
 	Policies

@@ -20,8 +20,8 @@ import (
 	"ovn-k8s/test/objects"
 )
 
-// around is a cluster of hosts with an address of each family.
-func around() Inputs {
+// cluster is a cluster of hosts with an address of each family.
+func cluster() Inputs {
 	pods := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("fd00::/48")}
 	join := []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")}
 	return Inputs{
@@ -41,7 +41,7 @@ func around() Inputs {
 func balancers(s *corev1.Service, slices ...*discoveryv1.EndpointSlice) map[string]string {
 	r := resolve(s, slices...)
 	out := map[string]string{}
-	for _, row := range New(&r, around()).Rows() {
+	for _, row := range New(&r, cluster()).Rows() {
 		id := strings.TrimPrefix(row.ID, "service/default/web/")
 		out[id] = short(row, id)
 	}
@@ -206,7 +206,7 @@ func TestRows(t *testing.T) {
 func TestSelection(t *testing.T) {
 	s := objects.Web(objects.Dual, objects.NodePort, func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.9"} })
 	fields := func(s *corev1.Service, sel Selection) string {
-		at, all := around(), map[string]bool{}
+		at, all := cluster(), map[string]bool{}
 		at.Selection = sel
 		r := resolve(s, objects.Slice("a", 8080, "10.0.1.3@n1"))
 		for _, row := range New(&r, at).Rows() {
@@ -300,7 +300,7 @@ func TestWhatRowsFindWrong(t *testing.T) {
 		},
 	} {
 		r := resolve(objects.Web(change))
-		rows := New(&r, around()).Rows()
+		rows := New(&r, cluster()).Rows()
 		if len(rows) == 0 || len(r.Problems) != 1 || !strings.Contains(fmt.Sprint(r.Problems), want) {
 			t.Errorf("got %q, want %q, and %d rows", r.Problems, want, len(rows))
 		}
@@ -310,7 +310,7 @@ func TestWhatRowsFindWrong(t *testing.T) {
 // A gateway answers ARP on its LAN for the addresses of its load balancers. So only the gateway on a host has the
 // host's address. Otherwise users with write access to Services could cut off every node.
 func TestNoGatewayHasTheAddressOfAnotherHost(t *testing.T) {
-	at := around()
+	at := cluster()
 	at.Hosts = append(at.Gateways["gw1"].Addrs, at.Hosts...)
 	slices.SortFunc(at.Hosts, netip.Addr.Compare)
 	const host, gateway, outside = "192.0.2.1:80", "198.18.1.1:80", "203.0.113.9:80"

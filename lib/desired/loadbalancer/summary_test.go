@@ -41,7 +41,7 @@ nodePort 30082/TCP | 2 | from outside each on its own node only; health checks a
 			tt.change(s)
 			r := resolve(s, a)
 			var got strings.Builder
-			for _, w := range New(&r, around()).Summaries() {
+			for _, w := range New(&r, cluster()).Summaries() {
 				fmt.Fprintf(&got, "\n%s | %d | %s | %s", w.Name, len(w.Endpoints), strings.Join(w.Notes, "; "),
 					strings.ReplaceAll(strings.Join(w.Balancers, " "), "service/default/web/", ""))
 			}

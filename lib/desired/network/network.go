@@ -35,9 +35,9 @@ func (n *Network) Units() []feature.Units {
 	return []feature.Units{
 		feature.Single(feature.Router, topology.ClusterUnit, n.clusterRows, func() bool { return now().Cluster.Router != "" }),
 		feature.Named(feature.Switches, topology.NodePrefix, topology.NodeOf, n.nodeRows, n.nodeUnits),
-		feature.Named(feature.Around, topology.GatewayUnitPrefix, topology.GatewayOf, n.gatewayRows, func() []nb.Unit { return feature.UnitsOf(now().Cluster.Gateways, topology.GatewayUnit) }),
-		feature.Named(feature.Around, topology.HostPrefix, topology.HostOf, n.hostRows, n.hostUnits),
-		feature.Single(feature.Around, servicecidr.Unit, n.rangesRows, func() bool { return len(now().Ranges)+len(now().CIDRs) > 0 }),
+		feature.Named(feature.Gateways, topology.GatewayUnitPrefix, topology.GatewayOf, n.gatewayRows, func() []nb.Unit { return feature.UnitsOf(now().Cluster.Gateways, topology.GatewayUnit) }),
+		feature.Named(feature.Gateways, topology.HostPrefix, topology.HostOf, n.hostRows, n.hostUnits),
+		feature.Single(feature.Gateways, servicecidr.Unit, n.rangesRows, func() bool { return len(now().Ranges)+len(now().CIDRs) > 0 }),
 	}
 }
 

@@ -42,7 +42,7 @@ func NewIndex(x *facts.Index, replies func(service.Key, string) []service.Reply)
 // Units implements feature.Feature.
 func (x *Index) Units() []feature.Units {
 	return []feature.Units{
-		feature.Single(feature.Around, InsideUnit, x.insideRows, func() bool { return x.locals > 0 }),
+		feature.Single(feature.Gateways, InsideUnit, x.insideRows, func() bool { return x.locals > 0 }),
 		feature.Named(feature.Replies, Prefix, NodeOf, x.rows, x.units),
 	}
 }

@@ -28,8 +28,8 @@ func (x *Services) putSelection(s loadbalancer.Selection) []nb.Unit {
 
 // updateInputs computes the inputs of Services again, and returns the units affected.
 func (x *Services) updateInputs() (touched []nb.Unit) {
-	old, now := x.around, inputs(x.facts.Now(), x.selection)
-	x.around = now
+	old, now := x.inputs, inputs(x.facts.Now(), x.selection)
+	x.inputs = now
 	touched = x.hosts.setAddresses(now.Addresses)
 	d := differenceOf(old, now)
 	touched = append(touched, x.answers.Again(slices.Collect(maps.Keys(d.addrs))...)...)
@@ -75,12 +75,12 @@ func inputs(f *facts.Facts, selection loadbalancer.Selection) loadbalancer.Input
 	return now
 }
 
-// A difference describes a change of surroundings.
+// A difference describes a change of inputs.
 type difference struct {
 	all             bool                // any Service may be affected
 	nodes, gateways bool                // some were added, removed or changed
 	addrs           map[netip.Addr]bool // of hosts and next hops: added or removed
-	doors           map[netip.Addr]bool // addresses of hosts; nil if no gateway has changed
+	hosts           map[netip.Addr]bool // addresses of hosts; nil if no gateway has changed
 }
 
 func differenceOf(old, now loadbalancer.Inputs) difference {
@@ -93,9 +93,9 @@ func differenceOf(old, now loadbalancer.Inputs) difference {
 	addOthers(d.addrs, old.Hosts, now.Hosts)
 	addOthers(d.addrs, old.Hops, now.Hops)
 	if d.gateways {
-		d.doors = make(map[netip.Addr]bool, len(now.Hosts))
+		d.hosts = make(map[netip.Addr]bool, len(now.Hosts))
 		for _, a := range now.Hosts {
-			d.doors[a] = true
+			d.hosts[a] = true
 		}
 	}
 	return d
@@ -128,7 +128,7 @@ func (d difference) concerns(s *serviceState) bool {
 	case d.all, s.near && d.nodes, s.WantsAny(d.addrs):
 		return true
 	case d.gateways:
-		return s.ExternalLocal || s.WantsAny(d.doors)
+		return s.ExternalLocal || s.WantsAny(d.hosts)
 	}
 	return false
 }
