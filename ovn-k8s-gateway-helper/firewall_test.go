@@ -13,6 +13,7 @@ import (
 // Issue 16: while the rules move to the other program and back, sessions go on and new connections succeed; nothing is
 // left in the former program. A flush of everything is repaired.
 func TestRulesMove(t *testing.T) {
+	host.NeedIPTables(t)
 	w := newWorld(t)
 	web := w.service("web", nil)
 	w.overlay(web)
@@ -55,6 +56,7 @@ func TestRulesMove(t *testing.T) {
 // either program of our rules; a flush of it is repaired. With nftables, nothing of ours is left in iptables once that
 // firewall is open.
 func TestServicesPassAFirewallThatDrops(t *testing.T) {
+	host.NeedIPTables(t)
 	w := newWorld(t)
 	w.script("iptables -P FORWARD DROP")
 	web := w.service("web", nil)

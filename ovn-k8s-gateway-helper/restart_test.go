@@ -212,10 +212,13 @@ func TestCheck73_FlowsComeBackUnderTraffic(t *testing.T) {
 		if !tt.keeps {
 			// The flows go, too, and until they are back all ports get a copy of each packet. OVN drops unknown
 			// packets; so must this router.
-			w.script(`for t in iptables ip6tables; do
-				ip netns exec gr $t -A INPUT -p tcp ! --syn -m socket -j ACCEPT
-				ip netns exec gr $t -A INPUT -p tcp ! --syn -j DROP
-			done`)
+			w.script(`ip netns exec gr nft 'table inet strays {
+				chain input {
+					type filter hook input priority 0;
+					tcp flags & (fin | syn | rst | ack) != syn socket wildcard 0 accept
+					tcp flags & (fin | syn | rst | ack) != syn drop
+				}
+			}'`)
 		}
 		tt.do()
 		took := w.eventually("flows are right after "+tt.what, w.right)

@@ -3,12 +3,27 @@ package host
 import (
 	"cmp"
 	"os"
+	"testing"
 
 	"ovn-k8s/lib/config"
 )
 
 // firewallVariable names the variable with the setting firewall of all hosts.
 const firewallVariable = "OVNK8S_FIREWALL"
+
+// withoutVariable names the variable that hides the programs of iptables from all hosts, see setup.sh.
+const withoutVariable = "OVNK8S_TEST_WITHOUT_IPTABLES"
+
+// WithoutIPTables reports whether hosts have no programs of iptables.
+func WithoutIPTables() bool { return os.Getenv(withoutVariable) != "" }
+
+// NeedIPTables skips a test about iptables on hosts without it.
+func NeedIPTables(t testing.TB) {
+	t.Helper()
+	if WithoutIPTables() {
+		t.Skip(withoutVariable + " is set")
+	}
+}
 
 // Firewall is the program of the hosts' rules: all hosts have nft.
 func Firewall() string {

@@ -24,8 +24,8 @@ func TestRefusedConnectionsAreTranslated(t *testing.T) {
 	}
 	defer h.Close()
 	if _, err := h.Script(ctx, `set -e; ip link set lo up
-		iptables -t nat -A POSTROUTING -o lo -p tcp --dport 81 -j SNAT --to-source 127.0.0.1:40000
-		ip6tables -t nat -A POSTROUTING -o lo -p tcp --dport 81 -j SNAT --to-source [::1]:40000`); err != nil {
+		nft 'table ip test { chain post { type nat hook postrouting priority 100; oifname "lo" tcp dport 81 snat to 127.0.0.1:40000; }; }'
+		nft 'table ip6 test { chain post { type nat hook postrouting priority 100; oifname "lo" tcp dport 81 snat to [::1]:40000; }; }' `); err != nil {
 		t.Fatal(err)
 	}
 	all, err := follow(h.Netns())
