@@ -93,7 +93,7 @@ func Missing() string {
 
 // New creates a host and connects it. The caller must Close it.
 func New(o Options) (*Host, error) {
-	holder, err := hold(setupScript, []string{"--mount", "--net", "--uts", "--ipc", "--pid", "--fork"}, o.Name)
+	holder, err := hold(setupScript, []string{"--mount", "--net", "--uts", "--ipc", "--pid", "--fork"}, o.Name, os.Getenv(withoutVariable))
 	if err != nil {
 		return nil, fmt.Errorf("making host %s: %w", o.Name, err)
 	}

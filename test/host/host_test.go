@@ -85,6 +85,16 @@ func TestHostHasItsOwnFilesAndProcesses(t *testing.T) {
 	}
 }
 
+// A run may take iptables from its hosts: no PATH finds a program of it.
+func TestHostsWithoutIPTables(t *testing.T) {
+	t.Setenv("OVNK8S_TEST_WITHOUT_IPTABLES", "1")
+	ctx, _, hosts := world(t, "node1")
+	const script = "for i in iptables ip6tables iptables-save iptables-restore iptables-nft iptables-legacy; do ! command -v $i || exit 1; done; nft list tables"
+	if out, err := hosts[0].Script(ctx, script); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 func TestCloseLeavesNothing(t *testing.T) {
 	ctx, fabric, hosts := world(t, "alpha")
 	h := hosts[0]

@@ -1,5 +1,5 @@
 # The first process of a host, in fresh mount, network, UTS and process
-# namespaces: $1 is its name. It prints its process ID as seen from outside when
+# namespaces: $1 is its name, $2 is set for a host without iptables. It prints its process ID as seen from outside when
 # all is ready, and ends when its standard input does. The kernel then kills
 # everything in the host and drops its namespaces, mounts and links.
 set -e
@@ -20,7 +20,7 @@ for dir in /etc/openvswitch /etc/ovn /etc/cni /etc/network /opt/cni/bin \
 	mkdir -p "$dir" "/run/empty$dir"
 	mount --bind "/run/empty$dir" "$dir"
 done
-if [ -n "$OVNK8S_TEST_WITHOUT_IPTABLES" ]; then # a program that nobody may execute is found by no PATH
+if [ -n "$2" ]; then # a program that nobody may execute is found by no PATH
 	for program in xtables-nft-multi xtables-legacy-multi; do
 		path=$(command -v $program) && mount --bind /dev/null "$path"
 	done
