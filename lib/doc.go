@@ -86,6 +86,7 @@
 //	lib/watcher/failures   reports failures of units once, in the log and as Events
 //	lib/watcher/records    records and rows of the commands and of an earlier watcher in the Northbound database
 //	lib/watcher/registry   the copy of the topology in a ConfigMap
+//	lib/watcher/pace       the time between transactions in a burst
 //	lib/watcher/parts      writes new load balancers in parts, at the pace of ovn-northd
 //	lib/watcher/south      follows the Southbound database
 //	lib/watcher/show       the state of the network for ovs-appctl

@@ -35,7 +35,7 @@ type Applier interface {
 // Work is the size of the changes by an Applier.
 type Work struct {
 	Rows   int
-	Weight float64 // in rows of pods, for the pace of transactions, see pacer
+	Weight float64 // in rows of pods, for the pace of transactions, see package pace
 }
 
 // The errors of an Applier without a report, see package failures.

@@ -24,6 +24,7 @@ import (
 	"ovn-k8s/lib/watcher/annotations"
 	"ovn-k8s/lib/watcher/failures"
 	"ovn-k8s/lib/watcher/health"
+	"ovn-k8s/lib/watcher/pace"
 	"ovn-k8s/lib/watcher/records"
 	"ovn-k8s/lib/watcher/registry"
 	"ovn-k8s/lib/watcher/south"
@@ -58,7 +59,7 @@ type engine struct {
 	records   *records.Records        // in the database
 	copy      *registry.Copy          // of the topology
 	unwritten map[nb.Unit]error       // errors of annotations of units in the batch
-	pace      pacer
+	pace      pace.Pacer
 	work      Work // of the last sync
 	sweep     sweeper
 	// topologyStale: an event to read the topology is on its way.
@@ -90,7 +91,7 @@ func newEngine(l *links, log *logrus.Entry, network ClusterWorld, applier Applie
 	e.running = failures.NewPods(e.network, e.log, e.send, e.tell)
 	e.loop = reconcile.Loop[event, nb.Unit]{
 		Record:  func(ev event) []nb.Unit { return ev() },
-		OnDirty: e.onDirty, Sync: e.sync, Synced: e.synced, MinInterval: e.gap, MaxWait: hold, Quiet: lull,
+		OnDirty: e.onDirty, Sync: e.sync, Synced: e.synced, MinInterval: e.gap, MaxWait: pace.Hold, Quiet: pace.Lull,
 		MaxBatch: mostUnits, Compare: network.Compare, Resync: 10 * time.Minute, All: e.all,
 	}
 	return e
@@ -390,5 +391,5 @@ func (e *engine) south() *south.Follower {
 
 // gap is the time to gather events before the next transaction. It is the MinInterval of the loop.
 func (e *engine) gap(waiting int) time.Duration {
-	return e.pace.gap(time.Now(), batch{e.work.Rows, e.work.Weight, waiting}, e.network.Size())
+	return e.pace.Gap(time.Now(), pace.Batch{Rows: e.work.Rows, Weight: e.work.Weight, Waiting: waiting}, e.network.Size())
 }

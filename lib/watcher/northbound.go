@@ -11,6 +11,7 @@ import (
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/watcher/pace"
 	"ovn-k8s/lib/watcher/parts"
 )
 
@@ -45,7 +46,7 @@ func (n *northbound) Apply(ctx context.Context, want map[nb.Unit][]nb.Row) (Work
 	for u, err := range failed {
 		failed[u] = classify(err)
 	}
-	return Work{len(changes), weight(changes)}, failed
+	return Work{len(changes), pace.Weight(changes)}, failed
 }
 
 // classify marks errors that end without intervention, and those of all units.

@@ -168,7 +168,7 @@ type ClusterWorld interface {
 	failures.World
 	// Compare orders units by their dependencies.
 	Compare(a, b nb.Unit) int
-	// Size is the load of ovn-northd in ports, see pacer.
+	// Size is the load of ovn-northd in ports, see package pace.
 	Size() int
 	// Compact releases the memory of removed objects.
 	Compact()

@@ -1,4 +1,5 @@
-package watcher
+// Package pace paces transactions: while many pods come, ovn-northd reads many of them at once.
+package pace
 
 import (
 	"math"
@@ -24,7 +25,7 @@ const (
 	// over.
 	perSize = 400 * time.Microsecond
 	maxGap  = 300 * time.Millisecond
-	lull    = 12 * time.Millisecond
+	Lull    = 12 * time.Millisecond
 	// paceHalf is the half-life of a row in the present pace.
 	paceHalf = 500 * time.Millisecond
 )
@@ -33,8 +34,8 @@ const (
 // endpoints, so more of them are worth gathering; and single changes of endpoints do not wait.
 const perBalancer = 0.25
 
-// weight is the sum of changes, in rows of pods.
-func weight(changes []nbsync.Change) float64 {
+// Weight is the sum of changes, in rows of pods.
+func Weight(changes []nbsync.Change) float64 {
 	sum := 0.0
 	for _, c := range changes {
 		switch c.Table {
@@ -51,16 +52,16 @@ func weight(changes []nbsync.Change) float64 {
 // transaction with policies changes rows of all selected pods.
 const policyHold = 100 * time.Millisecond
 
-// hold is the MaxWait of the engine's loop.
-func hold(u nb.Unit) time.Duration {
+// Hold is the time for which a unit may wait for others.
+func Hold(u nb.Unit) time.Duration {
 	if strings.HasPrefix(string(u), policy.UnitPrefix) {
 		return policyHold
 	}
 	return 0
 }
 
-// A pacer knows the rate of rows written.
-type pacer struct {
+// A Pacer knows the rate of rows written.
+type Pacer struct {
 	recent  float64   // weights of rows, decaying with paceHalf
 	last    time.Time // when recent was computed
 	gapped  bool      // an interval preceded the last transaction
@@ -71,18 +72,18 @@ type pacer struct {
 // fewSkips and mostSkips bound the number of transactions without an interval.
 const fewSkips, mostSkips = 8, 64
 
-// A batch is a completed transaction.
-type batch struct {
-	rows    int     // rows changed
-	weight  float64 // of the rows
-	waiting int     // units added during the transaction
+// A Batch is a completed transaction.
+type Batch struct {
+	Rows    int     // rows changed
+	Weight  float64 // of the rows, see Weight
+	Waiting int     // units added during the transaction
 }
 
-// gap returns the time to gather changes after a transaction, in a database of the given size.
-func (p *pacer) gap(now time.Time, b batch, size int) time.Duration {
+// Gap returns the time to gather changes after a transaction, in a database of the given size.
+func (p *Pacer) Gap(now time.Time, b Batch, size int) time.Duration {
 	p.judge(b)
 	age := float64(now.Sub(p.last)) / float64(paceHalf)
-	p.recent, p.last = p.recent*math.Exp2(-age)+b.weight, now
+	p.recent, p.last = p.recent*math.Exp2(-age)+b.Weight, now
 	perRow := float64(paceHalf) / math.Ln2 / p.recent // at an even pace
 	gap := min(enough*perRow, float64(size)*float64(perSize), float64(maxGap))
 	if gap < worth*perRow {
@@ -98,9 +99,9 @@ func (p *pacer) gap(now time.Time, b batch, size int) time.Duration {
 
 // judge checks the yield of the last interval. A client with one change at a time, waiting for each, has a high rate,
 // but sends nothing in the interval or during a transaction. In a burst, rows or units come together.
-func (p *pacer) judge(b batch) {
+func (p *Pacer) judge(b Batch) {
 	switch {
-	case b.rows >= worth || b.waiting > 1:
+	case b.Rows >= worth || b.Waiting > 1:
 		p.penalty, p.skip = 0, 0
 	case p.gapped:
 		p.penalty = min(max(fewSkips, 2*p.penalty), mostSkips)

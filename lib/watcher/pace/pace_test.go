@@ -1,4 +1,4 @@
-package watcher
+package pace
 
 import (
 	"testing"
@@ -16,7 +16,7 @@ type changer struct {
 // pace changes rows for a minute and returns the mean gap of the last half of it.
 func (c changer) pace(size int) time.Duration {
 	const work = 10 * time.Millisecond // of a transaction
-	var p pacer
+	var p Pacer
 	var gaps time.Duration
 	n, gap, carry := 0, time.Duration(0), 0.0
 	now := time.Unix(1700000000, 0)
@@ -24,8 +24,8 @@ func (c changer) pace(size int) time.Duration {
 	for now.Sub(begin) < time.Minute {
 		rows, waiting := 1.0, 0
 		if c.think > 0 {
-			if gap > 0 { // the lull ends it
-				gap = min(gap, c.think+max(lull, gap/5))
+			if gap > 0 { // the Lull ends it
+				gap = min(gap, c.think+max(Lull, gap/5))
 			}
 			now = now.Add(work + max(gap, c.think))
 		} else {
@@ -36,7 +36,7 @@ func (c changer) pace(size int) time.Duration {
 			waiting = int(c.rate * work.Seconds())
 			now = now.Add(took)
 		}
-		gap = p.gap(now, batch{int(rows), rows * c.each, waiting}, size)
+		gap = p.Gap(now, Batch{int(rows), rows * c.each, waiting}, size)
 		if now.Sub(begin) > 30*time.Second {
 			gaps, n = gaps+gap, n+1
 		}
