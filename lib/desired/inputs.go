@@ -42,7 +42,7 @@ func (x *Services) updateInputs() (touched []nb.Unit) {
 			touched = append(touched, x.updateTraits(k)...)
 		}
 	}
-	touched = append(touched, x.decideQuotas()...)
+	touched = append(touched, x.quotas.settle(x.updateTraits)...)
 	return append(touched, x.chooseGateways()...)
 }
 

@@ -71,16 +71,16 @@ func (c *quota) decide() (changed []*serviceState) {
 	return changed
 }
 
-// decideQuotas decides again which Services are refused, after changes of weights, and returns the units affected.
-func (x *Services) decideQuotas() (touched []nb.Unit) {
-	c := &x.quotas
+// settle decides again which Services are refused, after changes of weights. It calls update for each Service with another
+// decision, which may change weights again, and returns the units affected.
+func (c *quotas) settle(update func(service.Key) []nb.Unit) (touched []nb.Unit) {
 	for len(c.due) > 0 {
 		for namespace := range c.due {
 			delete(c.due, namespace)
 			in := c.of[namespace]
 			for _, s := range in.decide() {
 				touched = append(touched, s.Unit())
-				touched = append(touched, x.updateTraits(s.Key)...)
+				touched = append(touched, update(s.Key)...)
 			}
 			if len(in.byAge) == 0 && !c.due[namespace] {
 				delete(c.of, namespace)

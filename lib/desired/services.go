@@ -100,7 +100,7 @@ func (x *Services) Kinds() []kind.Kind {
 			func(o *corev1.Service) []nb.Unit { return x.putService(service.New(o)) },
 			func(name types.NamespacedName) []nb.Unit { return x.removeService(service.Key(name)) },
 			x.serviceNames),
-		kind.OneByOne(x.putSlice, x.removeSlice, x.sliceNames),
+		kind.OneByOne(x.putSlice, x.removeSlice, func() []types.NamespacedName { return slices.Collect(maps.Keys(x.owners)) }),
 		kind.Input(x.putSelection),
 	}
 }
@@ -186,10 +186,6 @@ func (x *Services) removeSlice(id types.NamespacedName) []nb.Unit {
 	}
 	delete(x.owners, id)
 	return x.changeSlice(k, id.Name, service.Slice{})
-}
-
-func (x *Services) sliceNames() []types.NamespacedName {
-	return slices.Collect(maps.Keys(x.owners))
 }
 
 // changeSlice records a slice of a Service; one without a name is gone.
@@ -284,7 +280,7 @@ func (x *Services) changeService(k service.Key, change func() (others []service.
 	if s.byNode {
 		touched = append(touched, x.changedLocal(s, nodes)...)
 	}
-	touched = append(touched, x.decideQuotas()...)
+	touched = append(touched, x.quotas.settle(x.updateTraits)...)
 	touched = append(touched, x.chooseGateways()...)
 	if !s.known && len(s.slices) == 0 {
 		delete(x.all, k)

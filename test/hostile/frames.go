@@ -1,5 +1,3 @@
-// Package hostile makes Ethernet frames to attack decoders of packets: frames of
-// every layer type known to gopacket, with drawn, short and lying contents.
 package hostile
 
 import (

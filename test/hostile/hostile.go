@@ -1,5 +1,7 @@
 // Package hostile draws objects accepted by API servers but written to do harm, and
-// measures their cost for the engine.
+// measures their cost for the engine. It also makes Ethernet frames to attack decoders
+// of packets: frames of every layer type known to gopacket, with drawn, short and
+// lying contents.
 //
 // A kind of object joins with a function of its own, as Policies in policies.go,
 // and an entry in Kinds.

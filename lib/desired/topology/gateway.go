@@ -18,7 +18,7 @@ import (
 const (
 	Physical = "physical"       // by a NIC of its own, a port of br-int
 	Bridge   = names.BridgeMode // by a bridge with a NIC, which it shares with the host
-	Local    = names.LocalMode  // by the host's own routing and iptables
+	Local    = names.LocalMode  // by the host's own routing and packet filter
 )
 
 func modes() []string { return []string{Physical, Bridge, Local} }

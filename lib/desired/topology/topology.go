@@ -91,13 +91,13 @@ func (c Cluster) Resize(subnets, join []netip.Prefix) (Cluster, error) {
 // WithNode returns c with a node of the given subnets, in place of the node's earlier
 // ones. The error lists every problem of the input.
 func (c Cluster) WithNode(node string, subnets []netip.Prefix) (Cluster, error) {
-	return c.withNode(node, subnets, c.families())
+	return c.withNode(node, subnets, families(c.Subnets))
 }
 
-// families is the number of families of the cluster's subnets.
-func (c Cluster) families() (n int) {
+// families is the number of families of subnets.
+func families(subnets []netip.Prefix) (n int) {
 	for f := range ipnet.Families() {
-		n += min(1, len(ipnet.OfFamily(c.Subnets, f)))
+		n += min(1, len(ipnet.OfFamily(subnets, f)))
 	}
 	return n
 }
@@ -111,7 +111,7 @@ func (c Cluster) withNode(node string, subnets []netip.Prefix, least int) (Clust
 		errs = append(errs, err)
 	}
 	if len(subnets) < least || !c.fits(subnets) {
-		errs = append(errs, fmt.Errorf("subnets %s of node %s are outside the cluster subnets: give one %s", ipnet.Join(subnets), sw, c.choice()))
+		errs = append(errs, fmt.Errorf("subnets %s of node %s are outside the cluster subnets: give one %s", ipnet.Join(subnets), sw, choice(c.Subnets)))
 	}
 	for _, other := range c.NodeNames() {
 		if a, b, overlap := ipnet.Overlap(subnets, c.Nodes[other]); overlap && other != sw {
@@ -126,12 +126,12 @@ func (c Cluster) withNode(node string, subnets []netip.Prefix, least int) (Clust
 	return c, nil
 }
 
-// choice tells where a node's subnets must lie.
-func (c Cluster) choice() string {
-	if c.families() == len(c.Subnets) {
-		return "in each of " + ipnet.Join(c.Subnets)
+// choice tells in which of the cluster's subnets a node's must lie.
+func choice(cluster []netip.Prefix) string {
+	if families(cluster) == len(cluster) {
+		return "in each of " + ipnet.Join(cluster)
 	}
-	return "of each family in " + ipnet.Join(c.Subnets)
+	return "of each family in " + ipnet.Join(cluster)
 }
 
 // WithoutNode returns c without node, and false if c does not have it.
