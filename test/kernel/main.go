@@ -47,7 +47,7 @@ func main() {
 // A place is the directories of a run. The machine has them at the same paths.
 type place struct {
 	source string // of the module
-	work   string // everything made for the machine
+	work   string // everything made for the machine, of one run at a time
 }
 
 func run(args []string) error {
@@ -65,6 +65,11 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+	unlock, err := build.Lock(filepath.Join(p.work, "lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	turns, err := plan(p.source, *all, *only, *pkg)
 	if err != nil {
 		return err
