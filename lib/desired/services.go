@@ -230,10 +230,10 @@ func (x *Services) settleLater(k service.Key, nodes []string) []nb.Unit {
 // plane writes hundreds of slices together, and each of them would cost as much as all.
 func (x *Services) settle() (touched []nb.Unit) {
 	for k, nodes := range x.stale {
-		delete(x.stale, k)
 		if x.all[k] != nil {
 			touched = append(touched, x.changedEndpoints(k, slices.Collect(maps.Keys(nodes)))...)
 		}
+		delete(x.stale, k) // after updateTraits
 	}
 	return touched
 }
@@ -342,7 +342,7 @@ func (x *Services) updateTraits(k service.Key) []nb.Unit {
 	if !s.byNode && !was.byNode {
 		return touched
 	}
-	return append(touched, x.changedLocal(s, s.nodes())...)
+	return append(touched, x.changedLocal(s, slices.AppendSeq(s.nodes(), maps.Keys(x.stale[k])))...)
 }
 
 // outdate records addresses outside for chooseGateways.

@@ -82,3 +82,48 @@ func TestSlicesThatComeTogether(t *testing.T) {
 		}
 	}
 }
+
+// A large Service that loses endpoints on nodes and is removed, or becomes another, before Allocate: the nodes without
+// its endpoints are returned, too.
+func TestSettledAfterTheServiceChanged(t *testing.T) {
+	for what, change := range map[string]func(w *World) []nb.Unit{
+		"removed":   func(w *World) []nb.Unit { return w.Remove(localService("web", 1)) },
+		"not local": func(w *World) []nb.Unit { return w.Put(newService("web", 1)) },
+	} {
+		w := manyNodes(t, 10)
+		w.Put(localService("web", 1))
+		manySlices(w, 20, func([]nb.Unit) {})
+		w.Put(newSlice("web-few", "web", "10.99.0.7@node-0"))
+		w.Allocate()
+		before, touched := state(w, nil), []nb.Unit{}
+		for i := range 20 {
+			touched = append(touched, w.Put(newSlice(fmt.Sprint("web-", i), "web", manyOn("node-0", i)...))...)
+		}
+		touched = append(touched, change(w)...)
+		touched = append(touched, w.Allocate()...)
+		was := map[nb.Unit]bool{}
+		for _, u := range touched {
+			was[u] = true
+		}
+		now, changed := state(w, nil), 0
+		for u, text := range before {
+			if now[u] == text {
+				continue
+			}
+			if changed++; !was[u] {
+				t.Errorf("%s: %s has other rows", what, u)
+			}
+		}
+		if changed < 10 {
+			t.Errorf("%s: only %d units have other rows", what, changed)
+		}
+	}
+}
+
+// manyOn are 100 endpoints on a node.
+func manyOn(node string, i int) (endpoints []string) {
+	for e := range 100 {
+		endpoints = append(endpoints, fmt.Sprintf("10.%d.%d.7@%s", i, e, node))
+	}
+	return endpoints
+}
