@@ -14,6 +14,7 @@ import (
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/flow"
+	"ovn-k8s/lib/ruleset"
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -475,6 +476,25 @@ func TestServersStaySparedAfterAnUpgrade(t *testing.T) {
 				t.Errorf("%s: %q, want %q", c.Table, got, tt.spare)
 			}
 		}
+	}
+}
+
+// Issue 14: the address of a Service becomes that of a server. The table for nft spares it with no change but that of the
+// servers, which do not depend on the Services.
+func TestLaterServersAreSpared(t *testing.T) {
+	api := netip.MustParseAddrPort("203.0.113.7:80")
+	s := web(func(s *service.Resolved) { s.ExternalIPs = []netip.Addr{api.Addr()} })
+	has := func(table ruleset.Table, set string) bool {
+		i := slices.IndexFunc(table.Sets, func(s ruleset.Set) bool { return s.Name == set })
+		return i >= 0 && slices.ContainsFunc(table.Sets[i].Elements, func(e ruleset.Element) bool {
+			return e.Destination == api.Addr() && e.Port == api.Port()
+		})
+	}
+	if !has(NewRules(Host{Node: "node1"}, IPv4, s, nil).Table(), setClaims) {
+		t.Error("without servers, the frontend is not among those that may become one")
+	}
+	if !has(Servers{Host: Host{Node: "node1", Servers: []netip.AddrPort{api}}, Family: IPv4}.Table(), ServersObject) {
+		t.Error("the server is not in the set of servers")
 	}
 }
 

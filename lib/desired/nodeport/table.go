@@ -127,8 +127,19 @@ func (b *tableBuilder) declare() {
 	}
 	b.sets[mapRanges] = &ruleset.Set{Name: mapRanges, Key: bySource, Value: ruleset.Verdict}
 	b.servers()
-	for _, at := range b.Spared {
-		b.element(setClaims, ruleset.Element{Destination: at.Addr(), Protocol: "tcp", Port: at.Port()})
+	for _, t := range b.Translations {
+		b.claim(t.Frontend)
+	}
+	for _, r := range b.Refusals {
+		b.claim(r.Frontend)
+	}
+}
+
+// claim adds a TCP frontend at an external IP to those that spare exempts: its address may become that of a server before
+// the Services are known again.
+func (b *tableBuilder) claim(f service.Frontend) {
+	if f.Kind == service.ExternalIP && f.Protocol() == corev1.ProtocolTCP {
+		b.element(setClaims, ruleset.Element{Destination: f.Addr, Protocol: "tcp", Port: f.Number})
 	}
 }
 
