@@ -16,11 +16,11 @@ import (
 // zeroSNAT is a capability of a datapath: with it, ovn-controller commits connections with an all-zero SNAT.
 const zeroSNAT = "ct_zero_snat"
 
-// safeMajor and safeMinor are the first release without a second entry of confdb.Userspace conntrack for the replies of a connection with NAT.
+// safeMajor and safeMinor are the first release without a second entry of userspace conntrack for the replies of a connection with NAT.
 const safeMajor, safeMinor = 3, 3
 
 // AvoidZeroSNAT keeps ovn-controller from using a capability at which ovs-vswitchd aborts, and reports whether it
-// changed something. With the confdb.Userspace datapath of Open vSwitch before 3.3, a connection committed with an
+// changed something. With the userspace datapath of Open vSwitch before 3.3, a connection committed with an
 // all-zero SNAT has two entries with the same addresses and ports. After the first has expired, a packet finds the
 // second, and ovs-vswitchd ends with "assertion conn->conn_type == CT_CONN_TYPE_DEFAULT failed". So AvoidZeroSNAT
 // removes the capability from the database. ovs-vswitchd writes it at its start.
