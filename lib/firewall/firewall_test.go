@@ -179,6 +179,12 @@ func TestAcceptsBesideAFirewallThatDrops(t *testing.T) {
 		{"no rule", "iptables -F FORWARD", false},
 		{"ufw", "iptables -N ufw-reject-forward; iptables -A ufw-reject-forward -j REJECT; iptables -A FORWARD -p icmp -j ACCEPT; iptables -A FORWARD -j ufw-reject-forward", true},
 		{"all accepted before", "iptables -I FORWARD -j ACCEPT", false},
+		{"a rule with a comment", "iptables -F; iptables -A FORWARD -m comment --comment 'drop all the rest' -j DROP", true},
+		{"no rule any more", "iptables -F", false},
+		{"a return to the policy", "iptables -P FORWARD DROP; iptables -A FORWARD -j RETURN", true},
+		{"a chain that accepts", "iptables -F; iptables -N all; iptables -A all -j ACCEPT; iptables -A FORWARD -j all", false},
+		{"a chain that returns", "iptables -F all; iptables -A all -j RETURN", true},
+		{"an open policy", "iptables -P FORWARD ACCEPT", false},
 	} {
 		if out, err := exec.Command("/bin/sh", "-ec", tt.script).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v: %s", tt.what, err, out)

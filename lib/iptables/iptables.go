@@ -314,18 +314,28 @@ type state struct {
 }
 
 // drops reports whether a chain drops packets that no rule with a match has accepted.
-func (s state) drops(chain string) bool {
-	for _, target := range s.always[chain] {
-		switch {
-		case target == "DROP" || target == "REJECT":
-			return true
-		case target == "ACCEPT" || target == "RETURN":
-			return false
-		case s.drops(target): // the kernel refuses loops
-			return true
+func (s state) drops(chain string) bool { return s.verdict(chain) == "DROP" }
+
+// verdict is DROP or ACCEPT for packets that match no rule with a match, "" if a chain returns.
+func (s state) verdict(chain string) string {
+	targets := s.always[chain]
+	for _, target := range targets {
+		if target == "RETURN" { // a built-in chain applies its policy
+			target = targets[len(targets)-1]
+		}
+		switch target {
+		case "DROP", "REJECT":
+			return "DROP"
+		case "ACCEPT":
+			return target
+		case "-", "RETURN":
+			return ""
+		}
+		if v := s.verdict(target); v != "" { // the kernel refuses loops
+			return v
 		}
 	}
-	return false
+	return ""
 }
 
 func (f *Firewall) read(ctx context.Context, table, prefix string) (state, error) {
@@ -364,9 +374,13 @@ func (f *Firewall) read(ctx context.Context, table, prefix string) (state, error
 	return s, nil
 }
 
-// followed records a rule of another program, if all packets match it.
+// followed records a rule of another program, if all packets match it. A comment is no match.
 func (s state) followed(chain, rule string) {
-	if w := strings.Fields(rule); len(w) > 1 && (w[0] == "-j" || w[0] == "-g") {
+	w := words(rule)
+	for len(w) > 4 && w[0] == "-m" && w[1] == "comment" && w[2] == "--comment" {
+		w = w[4:]
+	}
+	if len(w) > 1 && (w[0] == "-j" || w[0] == "-g") {
 		s.always[chain] = append(s.always[chain], w[1])
 	}
 }
