@@ -47,7 +47,6 @@ var ErrMissing = errors.New("no packet filter for the rules of this host")
 type Firewall struct {
 	family  netip.Addr
 	setting string // see config.Config
-	reads   int    // of the table
 	// tidied says when a scope of the other program was written.
 	tidied map[Scope]tidied
 
@@ -55,9 +54,11 @@ type Firewall struct {
 	found   programs
 }
 
+const tidiedTable = -1
+
 // tidied is the number of reads of the table, and the chains of iptables beside it.
 type tidied struct {
-	reads   int
+	reads   int // tidiedTable: none were needed, since iptables has the rules
 	accepts []iptables.Chain
 }
 
@@ -94,10 +95,9 @@ func (f *Firewall) find() (programs, error) {
 		f.found.table, err2 = nftables.NewTable(f.family, link.PacketFilterGeneration)
 	}
 	switch {
-	case f.found.chosen != "":
-	case err2 == nil:
+	case f.setting == config.AnyFirewall && err2 == nil: // also later, such as once the kernel has loaded nf_tables
 		f.found.chosen, f.found.why = config.NFTables, "since nft works here"
-	case err == nil:
+	case f.found.chosen == "" && err == nil:
 		f.found.chosen, f.found.why = config.IPTables, "since "+err2.Error()
 	}
 	switch {
@@ -155,19 +155,16 @@ func (f *Firewall) Sync(ctx context.Context, s Scope, want Rules) ([]string, err
 		}
 		return changes, err
 	}
-	changes, read, err := found.table.Sync(ctx, s.objects, tableOf(want))
-	if read {
-		f.reads++
-	}
+	changes, _, err := found.table.Sync(ctx, s.objects, tableOf(want))
 	if err == nil {
-		err = f.tidyChains(ctx, s, found.iptables, acceptsOf(want))
+		err = f.tidyChains(ctx, s, found, acceptsOf(want))
 	}
 	return changes, err
 }
 
 // tidyTable removes a scope from nftables, once. A table that nft cannot read is not ours: Sync reads before it writes.
 func (f *Firewall) tidyTable(ctx context.Context, s Scope, table *nftables.Table) error {
-	if table == nil || f.tidied[s].reads > 0 {
+	if table == nil || f.tidied[s].reads == tidiedTable {
 		return nil
 	}
 	_, _, err := table.Sync(ctx, s.objects, ruleset.Table{})
@@ -175,7 +172,7 @@ func (f *Firewall) tidyTable(ctx context.Context, s Scope, table *nftables.Table
 		return nil
 	}
 	if err == nil {
-		f.tidied[s] = tidied{reads: 1}
+		f.tidied[s] = tidied{reads: tidiedTable}
 	}
 	return err
 }
@@ -183,8 +180,8 @@ func (f *Firewall) tidyTable(ctx context.Context, s Scope, table *nftables.Table
 // tidyChains removes a scope from iptables but for the accepting chains that are needed there, again after each change
 // of another program. Tables that cannot be read, as without their kernel modules, drop nothing and have no chains of
 // ours.
-func (f *Firewall) tidyChains(ctx context.Context, s Scope, tool *iptables.Firewall, accepts []iptables.Chain) error {
-	now := tidied{f.reads, accepts}
+func (f *Firewall) tidyChains(ctx context.Context, s Scope, found programs, accepts []iptables.Chain) error {
+	tool, now := found.iptables, tidied{found.table.Reads(), accepts}
 	if tool == nil || tool.Announces() && reflect.DeepEqual(f.tidied[s], now) {
 		return nil
 	}

@@ -153,6 +153,29 @@ func TestAnyProgram(t *testing.T) {
 	}
 }
 
+// With the setting auto, rules move to nftables once it works, such as when its kernel module is there late.
+func TestAnyProgramMovesToNFTables(t *testing.T) {
+	repair := breaks(t, filepath.Join(inFreshNamespace(t), "nft"), "exit 4")
+	f := New(config.AnyFirewall, netip.IPv4Unspecified())
+	for _, place := range []struct{ in, notIn []string }{
+		{[]string{"iptables-save"}, []string{"nft-works", "list", "tables"}},
+		{[]string{"nft", "list", "tables"}, []string{"iptables-save"}},
+	} {
+		if _, err := f.Sync(t.Context(), Local, gateway); err != nil {
+			t.Fatal(err)
+		}
+		for want, command := range map[bool][]string{true: place.in, false: place.notIn} {
+			out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+			if got := strings.Contains(strings.ToLower(string(out)), "ovn-k8s"); err != nil || got != want {
+				t.Errorf("%v has our rules: %v, %v: %s", command, got, err, out)
+			}
+		}
+		if place.in[0] != "nft" {
+			repair()
+		}
+	}
+}
+
 // Issue 16: rules in nftables do not overrule a chain FORWARD of iptables that drops, as docker, ufw and firewalld make it.
 // Our accepting rules are in that chain as long as it drops, and nowhere else.
 func TestAcceptsBesideAFirewallThatDrops(t *testing.T) {
@@ -188,6 +211,10 @@ func TestAcceptsBesideAFirewallThatDrops(t *testing.T) {
 	} {
 		if out, err := exec.Command("/bin/sh", "-ec", tt.script).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v: %s", tt.what, err, out)
+		}
+		// rules/show notices the change first, and must not hide it.
+		if _, err := f.Plan(t.Context(), Local, gateway); err != nil {
+			t.Errorf("%s: %v", tt.what, err)
 		}
 		if _, err := f.Sync(t.Context(), Local, gateway); err != nil {
 			t.Errorf("%s: %v", tt.what, err)

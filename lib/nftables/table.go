@@ -33,6 +33,7 @@ type Table struct {
 	mu    sync.Mutex
 	state *state // nil: unknown
 	at    uint32 // generation of state
+	reads int    // see Reads
 }
 
 // A state is the contents of the table.
@@ -111,6 +112,14 @@ func (t *Table) Plan(ctx context.Context, prefix string, want ruleset.Table) ([]
 	return p.lines(), nil
 }
 
+// Reads is the number of times that the table was read: once, and again after each change of another program that was
+// noticed.
+func (t *Table) Reads() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.reads
+}
+
 // plan compares the table with the wanted objects, and reports whether it has read the table.
 func (t *Table) plan(ctx context.Context, prefix string, want ruleset.Table) (*plan, bool, error) {
 	now, err := t.generation()
@@ -119,6 +128,7 @@ func (t *Table) plan(ctx context.Context, prefix string, want ruleset.Table) (*p
 	}
 	read := t.state == nil || t.at != now
 	if read {
+		t.reads++
 		if t.state, err = t.read(ctx); err != nil {
 			return nil, true, fmt.Errorf("%w: %w", ErrUnreadable, err)
 		}
