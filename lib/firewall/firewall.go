@@ -232,6 +232,11 @@ func (f *Firewall) spareServers(ctx context.Context, h nodeport.Host) error {
 	if servers.Have, err = found.iptables.Rules("nat", nodeport.FrontendsChain); err != nil || len(servers.Have) == 0 {
 		return err
 	}
+	refused, err := found.iptables.Rules("filter", nodeport.RefuseChain)
+	if err != nil {
+		return err
+	}
+	servers.Have = append(servers.Have, refused...)
 	if servers.Spared, err = found.iptables.Rules("nat", nodeport.OutputChain); err != nil {
 		return err
 	}

@@ -28,16 +28,13 @@ func (b *builder) services(r Rules) {
 
 // translation adds the rules of one frontend; source ranges restrict its clients.
 func (b *builder) translation(t Translation) {
-	chain, match, who := b.target(t.To), proto(t.Protocol(), t.Number), comment(t.Key, t.Port())
+	chain, match, who := b.target(t.To), proto(t.Protocol(), t.Number), named(t.Frontend)
 	if t.Kind == service.NodePort {
 		if t.Own != nil {
 			b.nat(chainNodePorts, "%s -m addrtype --src-type LOCAL %s -j %s", match, who, b.target(t.Own))
 		}
 		b.nat(chainNodePorts, "%s %s -j %s", match, who, chain)
 		return
-	}
-	if t.Kind == service.ExternalIP {
-		who = strings.TrimSuffix(who, `"`) + externalMark + `"`
 	}
 	match = to(single(t.Addr)) + match
 	if t.Kind == service.ClusterIP || !t.Guarded() {
@@ -130,16 +127,25 @@ func chance(n int) string {
 	return fmt.Sprintf("-m statistic --mode random --probability %.11f ", float64(parts)/(1<<31))
 }
 
+// named returns the comment of a rule of a frontend.
+func named(f service.Frontend) string {
+	text := comment(f.Key, f.Port())
+	if f.Kind == service.ExternalIP {
+		text = strings.TrimSuffix(text, `"`) + externalMark + `"`
+	}
+	return text
+}
+
 // refuse adds a rule for packets that still have the frontend's address after
 // DNAT.
 func (b *builder) refuse(f service.Frontend, target string) {
 	match := proto(f.Protocol(), f.Number)
 	if f.Kind != service.NodePort {
-		b.filter(chainRefuse, "%s%s %s -j %s", to(single(f.Addr)), match, comment(f.Key, f.Port()), target)
+		b.filter(RefuseChain, "%s%s %s -j %s", to(single(f.Addr)), match, named(f), target)
 		return
 	}
 	for _, where := range b.local() {
-		b.filter(chainRefuse, "%s%s -m addrtype --dst-type LOCAL %s -j %s", where, match, comment(f.Key, f.Port()), target)
+		b.filter(RefuseChain, "%s%s -m addrtype --dst-type LOCAL %s -j %s", where, match, comment(f.Key, f.Port()), target)
 	}
 }
 

@@ -33,9 +33,11 @@ const StrayChain = ChainPrefix + "STRAY"
 // claimed. It does not depend on Kubernetes objects.
 const ClaimedChain = ChainPrefix + "CLAIMED"
 
-// FrontendsChain has the rules of frontends at external addresses, and OutputChain those of the host's own connections.
+// FrontendsChain has the rules of frontends at external addresses, RefuseChain those of frontends without endpoints, and
+// OutputChain those of the host's own connections.
 const (
 	FrontendsChain = ChainPrefix + "WAYS"
+	RefuseChain    = ChainPrefix + "REFUSE"
 	OutputChain    = ChainPrefix + "OUTPUT"
 )
 
@@ -47,13 +49,12 @@ const externalMark = " external IP"
 const (
 	chainNodePorts = ChainPrefix + "NODEPORTS"
 	chainHostPorts = ChainPrefix + "HOSTPORTS"
-	chainRefuse    = ChainPrefix + "REFUSE"
 	chainForward   = ChainPrefix + "FORWARD"
 	chainMasq      = ChainPrefix + "POSTROUTING"
 )
 
 // refuse sends new connections to the chain of refused frontends.
-const refuse = "-m conntrack --ctstate NEW -j " + chainRefuse
+const refuse = "-m conntrack --ctstate NEW -j " + RefuseChain
 
 // mark is set on packets whose source address must become this host's, so that the
 // answer comes back here. The kubelet uses the bits 0x4000 and 0x8000, and the CNI
@@ -115,7 +116,7 @@ func (g Guards) Chains(bool) []Chain {
 type Servers struct {
 	Host   Host
 	Family netip.Addr
-	// Have are the rules of FrontendsChain, and Spared those of OutputChain, made by a former process. Another release may
+	// Have are the rules of FrontendsChain and RefuseChain, and Spared those of OutputChain, made by a former process. Another release may
 	// have made them: it did not mark rules of external IPs.
 	Have, Spared []string
 }
@@ -199,7 +200,7 @@ func (b *builder) frame() {
 	b.accept()
 	b.chain("nat", FrontendsChain)
 	b.chain("nat", chainNodePorts)
-	b.chain("filter", chainRefuse)
+	b.chain("filter", RefuseChain)
 }
 
 // accept accepts forwarded packets of Services.

@@ -170,7 +170,7 @@ func TestNoEndpointsAreRefusedAtOnce(t *testing.T) {
 	none := func(s *service.Resolved) { s.Endpoints[0] = nil }
 	if diff := cmp.Diff([]string{
 		`REFUSE ! -d 127.0.0.0/8 -p tcp -m tcp --dport 30080 -m addrtype --dst-type LOCAL -m comment --comment "default/web:http" -j REJECT --reject-with tcp-reset`,
-		`REFUSE -d 203.0.113.7/32 -p tcp -m tcp --dport 80 -m comment --comment "default/web:http" -j REJECT --reject-with tcp-reset`,
+		`REFUSE -d 203.0.113.7/32 -p tcp -m tcp --dport 80 -m comment --comment "default/web:http external IP" -j REJECT --reject-with tcp-reset`,
 		`REFUSE -d 203.0.113.8/32 -p tcp -m tcp --dport 80 -m comment --comment "default/web:http" -j REJECT --reject-with tcp-reset`,
 	}, rules(chainsOf(node1, IPv4, web(none), nil), "filter", "REJECT")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -465,12 +465,22 @@ func TestServersStaySparedAfterAnUpgrade(t *testing.T) {
 			have[c.Name] = c.Rules
 		}
 	}
+	for i := range s { // without endpoints: the frontends refuse
+		none := *s[i].Resolved
+		none.Endpoints = make([]service.Endpoints, len(none.Endpoints))
+		s[i].Resolved = &none
+	}
+	for _, c := range chainsOf(h, IPv4, s, nil) {
+		if c.Name == RefuseChain {
+			have[RefuseChain] = c.Rules
+		}
+	}
 	unmarked := strings.Split(strings.ReplaceAll(strings.Join(have[FrontendsChain], "\n"), externalMark, ""), "\n")
 	h.Servers = append(h.Servers, other)
 	for _, tt := range []struct {
 		have  []string
 		spare []string
-	}{{have[FrontendsChain], []string{spare(other), spare(api)}}, {unmarked, []string{spare(api)}}} {
+	}{{have[FrontendsChain], []string{spare(other), spare(api)}}, {have[RefuseChain], []string{spare(other), spare(api)}}, {unmarked, []string{spare(api)}}} {
 		for _, c := range (Servers{Host: h, Family: IPv4, Have: tt.have, Spared: have[OutputChain]}).Chains(false) {
 			if got := c.Rules[:len(c.Rules)-1]; !slices.Equal(got, tt.spare) {
 				t.Errorf("%s: %q, want %q", c.Table, got, tt.spare)
