@@ -14,6 +14,7 @@ import (
 
 	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
+	"ovn-k8s/test/require"
 )
 
 // A client behind address translation knows one address of a server only.
@@ -24,7 +25,7 @@ func TestServersAnswerBySCTPFromTheAskedAddress(t *testing.T) {
 	}
 	_ = unix.Close(fd)
 	if os.Geteuid() != 0 {
-		t.Skip("not root")
+		require.Nothing(t, require.Node, "root")
 	}
 	client, server := fmt.Sprintf("probe-c%d", os.Getpid()), fmt.Sprintf("probe-s%d", os.Getpid())
 	const script = `ip netns add $0 && ip netns add $1 && ip -n $0 link add v0 type veth peer v0 netns $1
