@@ -17,6 +17,9 @@ import (
 const (
 	affinityClients = 200
 	affinityTimeout = 10 // seconds
+	// portsOfAddress are the local ports for one address of the Service. A port used for another one cannot be used
+	// again at once, in either family.
+	portsOfAddress = 1000
 )
 
 // affinity has each of many clients open one connection to a Service with ClientIP affinity, several more, and
@@ -41,8 +44,8 @@ func affinity(ctx context.Context, f *field) error {
 	if err := f.settle(ctx, []place{{"a pod", f.clients["master"].Netns, probe.Address(sticky.ClusterIPs[0], world.ServicePort)}}); err != nil {
 		return err
 	}
-	for _, a := range sticky.ClusterIPs {
-		if err := f.stay(ctx, clients, a); err != nil {
+	for i, a := range sticky.ClusterIPs {
+		if err := f.stay(ctx, clients, a, firstPort+portsOfAddress*i); err != nil {
 			return err
 		}
 	}
@@ -70,8 +73,9 @@ func (f *field) manyClients(ctx context.Context) ([]world.Endpoint, error) {
 	return clients, g.Wait()
 }
 
-// stay asks from all clients, by turns, and prints the clients with a failed, late or moved connection.
-func (f *field) stay(ctx context.Context, clients []world.Endpoint, to netip.Addr) error {
+// stay asks from all clients, by turns, from local ports at firstPort and above. It prints the clients with a failed, late or
+// moved connection.
+func (f *field) stay(ctx context.Context, clients []world.Endpoint, to netip.Addr, firstPort int) error {
 	home := make([]string, len(clients))
 	for round := range 1 + f.rounds {
 		if round > 0 {
