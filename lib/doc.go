@@ -57,6 +57,7 @@
 //	lib/ovsdb/vswitchdb    the tables of the local Open vSwitch, generated from its schema
 //	lib/ovsdb/sbdb         the tables of the Southbound database, generated from its schema
 //	lib/link               network interfaces by netlink: veth pairs, addresses, routes, namespaces
+//	lib/link/defaultroute the default routes of the host: read and follow
 //	lib/link/ifstate       saved state of an interface: addresses, routes, rules, neighbours
 //	lib/nftables           our table of nftables, made equal to a value; tables of others that drop packets of pods
 //	lib/iptables           chains of ours in the host's packet filter, made equal to lists of rules
