@@ -141,6 +141,8 @@ const (
 	NextHops = "ovn-k8s-gateway-next-hops"
 	// FormerNIC of a gateway's NIC: its configuration before it was given to OVN.
 	FormerNIC = "ovn-k8s-former"
+	// FormerIDs in external_ids of Open_vSwitch: the keys that ovnkube has set there, as JSON with their former values.
+	FormerIDs = "ovn-k8s-former-ids"
 	// CTZone in external_ids of a CT_Zone: ovn-controller's name of the zone, if the gateway helper set its timeouts.
 	CTZone = "ovn-k8s-ct-zone"
 	// PinnedBy in external_ids of a Bridge: the gateway that pinned its MAC.
