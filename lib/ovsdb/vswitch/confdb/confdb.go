@@ -40,7 +40,7 @@ type DB struct {
 // Tables are all tables to follow. Columns with frequent changes, such as statistics, are not followed.
 func Tables() []ovsdb.Table {
 	return []ovsdb.Table{
-		{Name: vswitchdb.OpenvSwitchTable, Columns: []string{"bridges", "cur_cfg", "datapaths", "external_ids", "ovs_version"}},
+		{Name: vswitchdb.OpenvSwitchTable, Columns: []string{"bridges", "cur_cfg", "datapaths", "external_ids", "ovs_version", "ssl"}},
 		{Name: vswitchdb.BridgeTable, Columns: []string{"name", "ports", "datapath_type", "fail_mode", "other_config", "external_ids"}},
 		{Name: vswitchdb.PortTable, Columns: []string{"name", "interfaces", "qos", "tag", "trunks", "vlan_mode"}},
 		{Name: vswitchdb.InterfaceTable, Columns: []string{"name", "type", "mac", "mac_in_use", "mtu_request", "ofport", "error", "external_ids",
@@ -48,6 +48,7 @@ func Tables() []ovsdb.Table {
 		{Name: vswitchdb.DatapathTable, Columns: []string{"capabilities", "ct_zones"}},
 		{Name: vswitchdb.CTZoneTable, Columns: []string{"external_ids"}},
 		{Name: vswitchdb.QoSTable, Columns: []string{"type", "other_config", "external_ids"}},
+		{Name: vswitchdb.SSLTable, Columns: []string{"private_key", "certificate", "ca_cert", "bootstrap_ca_cert", "external_ids"}},
 	}
 }
 
@@ -62,6 +63,7 @@ func Connect(ctx context.Context, rundir string, tables []ovsdb.Table, log *logr
 		vswitchdb.DatapathTable:    &vswitchdb.Datapath{},
 		vswitchdb.CTZoneTable:      &vswitchdb.CTZone{},
 		vswitchdb.QoSTable:         &vswitchdb.QoS{},
+		vswitchdb.SSLTable:         &vswitchdb.SSL{},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the model of Open vSwitch: %w", err)

@@ -9,7 +9,6 @@ import (
 	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"ovn-k8s/lib/ovsdb/vswitch/confdb"
-	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
 
 // A restarted ovn-controller keeps the former flows this long while it computes new ones: see ovn-controller(8).
@@ -76,15 +75,7 @@ func (s Settings) changeWait(ctx context.Context, change func(ids map[string]str
 		if n == 0 {
 			return confdb.Plan{}, nil
 		}
-		// The mutator "insert" leaves present keys alone, "delete" keys with other values (RFC 7047, section 5.1).
-		return confdb.Plan{Ops: []libovsdb.Operation{{
-			Op: libovsdb.OperationMutate, Table: vswitchdb.OpenvSwitchTable,
-			Where: []libovsdb.Condition{libovsdb.NewCondition("_uuid", libovsdb.ConditionEqual, libovsdb.UUID{GoUUID: root.UUID})},
-			Mutations: []libovsdb.Mutation{
-				*libovsdb.NewMutation("external_ids", libovsdb.MutateOperationDelete, ovsMap(remove)),
-				*libovsdb.NewMutation("external_ids", libovsdb.MutateOperationInsert, ovsMap(insert)),
-			},
-		}}}, nil
+		return confdb.Plan{Ops: []libovsdb.Operation{mutateIDs(root, remove, insert)}}, nil
 	})
 	if err != nil {
 		return 0, fmt.Errorf("setting external_ids:%s of Open_vSwitch: %w", waitBeforeClear, err)
