@@ -132,7 +132,7 @@ func (s *session) planNode(ctx context.Context, n *membership.Node, minion, good
 		return nil, err
 	}
 	n.Network.Join, n.SystemID = s.host.Config.JoinSubnets, s.host.Config.SystemID
-	return node.New(ctx, s.host, *n, cni)
+	return node.New(ctx, s.host, *n, node.Parts{Guards: true, Boot: true, CNI: cni})
 }
 
 // elsewhere is an error if the node is another host and alive: two hosts would have the same addresses. If this is

@@ -41,8 +41,18 @@ type Plan struct {
 	edits   []files.Edit           // the CNI configuration is the last
 }
 
-// New computes the desired state and checks it. It changes nothing. A nil cni leaves CNI as it is.
-func New(ctx context.Context, h *host.Host, n membership.Node, cni *cnisetup.Setup) (*Plan, error) {
+// Parts are parts of a host beside the management port.
+type Parts struct {
+	// Guards drop packets from outside with an address of this node's pods.
+	Guards bool
+	// Boot has the host's own network configuration restore the management port at boot.
+	Boot bool
+	// CNI is the plugin and its configuration; nil leaves CNI as it is.
+	CNI *cnisetup.Setup
+}
+
+// New computes the desired state of the management port and of some other parts, and checks it. It changes nothing.
+func New(ctx context.Context, h *host.Host, n membership.Node, parts Parts) (*Plan, error) {
 	if err := errors.Join(n.Fits(h.Config), needIPv6(n)); err != nil {
 		return nil, err
 	}
@@ -53,22 +63,38 @@ func New(ctx context.Context, h *host.Host, n membership.Node, cni *cnisetup.Set
 	if err := p.planPort(ctx); err != nil {
 		return nil, err
 	}
-	p.planGuards(ctx)
-	return p, p.planFiles(cni)
+	if parts.Guards {
+		p.planGuards(ctx)
+	}
+	return p, p.planFiles(parts)
 }
 
 // planFiles plans the edits of files.
-func (p *Plan) planFiles(cni *cnisetup.Setup) error {
-	edits, warnings, err := boot.Persist(p.Management)
-	p.edits = edits
-	p.host.Report.WarnAll(warnings)
-	if err != nil || cni == nil {
-		return err
+func (p *Plan) planFiles(parts Parts) error {
+	if parts.Boot {
+		if err := p.planEdits(boot.Persist(p.Management)); err != nil {
+			return err
+		}
 	}
-	edits, warnings, err = cni.Configure()
+	if parts.CNI == nil {
+		return nil
+	}
+	return p.planEdits(parts.CNI.Configure())
+}
+
+func (p *Plan) planEdits(edits []files.Edit, warnings []string, err error) error {
 	p.edits = append(p.edits, edits...)
 	p.host.Report.WarnAll(warnings)
 	return err
+}
+
+// Changes lists the changes of Ensure, one a line.
+func (p *Plan) Changes() []string {
+	lines := slices.Clone(p.changes)
+	for _, e := range p.edits {
+		lines = append(lines, e.String())
+	}
+	return lines
 }
 
 // needIPv6 is an error if subnets need IPv6 and the kernel has none.
@@ -228,10 +254,4 @@ func (p *Plan) checkMAC() error {
 }
 
 // Preview prints the changes of Ensure.
-func (p *Plan) Preview() {
-	lines := p.changes
-	for _, e := range p.edits {
-		lines = append(lines, e.String())
-	}
-	p.host.Report.Section("this host", lines)
-}
+func (p *Plan) Preview() { p.host.Report.Section("this host", p.Changes()) }

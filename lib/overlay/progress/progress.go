@@ -35,12 +35,18 @@ type Reporter struct {
 	wait     bool // for daemons, without a limit
 	out, err io.Writer
 	warnings []string
+	log      func(warning string) // instead of err; nil: none
 }
 
 // New returns a Reporter. With wait, stages have no limit, and systemd gets reports. out gets the result, err the
 // warnings and the names of slow stages.
 func New(wait bool, out, err io.Writer) *Reporter {
 	return &Reporter{wait: wait, out: out, err: &sharedWriter{w: err}}
+}
+
+// Log returns a Reporter for a daemon, which hands each warning to warn. Stages and results are not reported.
+func Log(warn func(text string)) *Reporter {
+	return &Reporter{out: io.Discard, err: io.Discard, log: warn}
 }
 
 // Errors is the writer for warnings of other packages.
@@ -76,6 +82,10 @@ func (r *Reporter) WarnAll(warnings []string) { r.warnings = append(r.warnings, 
 // Continue prints the warnings.
 func (r *Reporter) Continue() {
 	for _, w := range r.warnings {
+		if r.log != nil {
+			r.log(w)
+			continue
+		}
 		fmt.Fprintf(r.err, "%s: warning: %s\n", Program, w)
 	}
 	r.warnings = nil

@@ -182,8 +182,8 @@ func (u *Uplink) giveBack(ctx context.Context) error {
 	return nil
 }
 
-// Preview prints the changes on this host.
-func (u *Uplink) Preview(ctx context.Context) error {
+// Changes lists the changes of Ensure, one a line.
+func (u *Uplink) Changes(ctx context.Context) ([]string, error) {
 	lines := slices.Clone(u.changes)
 	more := func(changes []link.Change, err error) error {
 		for _, c := range changes {
@@ -197,33 +197,42 @@ func (u *Uplink) Preview(ctx context.Context) error {
 		}
 		changes, err := f.plan(name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		lines = append(lines, changes...)
 	}
 	if u.leavesLocal() {
 		for _, family := range ipnet.Families() {
 			if err := more(link.PlanNoBypass(family, localgateway.Table)); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		rules, err := firewall.PlanFamilies(ctx, u.host.Config.Firewall, firewall.Local, nil)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		lines = append(lines, rules...)
 	}
 	if u.port.NIC != "" {
 		if err := more(link.PlanSurrender(u.port.NIC)); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if u.local != nil {
 		changes, err := u.local.plan(ctx, u.host.Switch)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		lines = append(lines, changes...)
+	}
+	return lines, nil
+}
+
+// Preview prints the changes on this host.
+func (u *Uplink) Preview(ctx context.Context) error {
+	lines, err := u.Changes(ctx)
+	if err != nil {
+		return err
 	}
 	u.host.Report.Section("this host", lines)
 	u.host.Report.Continue()
