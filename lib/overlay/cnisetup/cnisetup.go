@@ -24,19 +24,47 @@ const (
 	// conflist is the name of the CNI configuration. Runtimes take the first file
 	// of the directory in alphabetical order.
 	conflist = "10-ovn-k8s.conflist"
+	// shim is the plugin that hands requests to ovnkube, with the configuration shimConflist. oldShimConflist is the name
+	// of former releases.
+	shim            = "ovn-k8s-cni-shim"
+	shimConflist    = "10-ovn-kubernetes.conflist"
+	oldShimConflist = "10-ovn-kubernetes.conf"
 )
 
 // A Setup is the plugin and the directories of container runtimes.
 type Setup struct {
 	plugin          string // a path, or empty if the plugin was not found
 	binDir, confDir string
+
+	pluginType, oldType string   // file names of the plugin, the second a link; "": none
+	conflist, network   string   // file name of the configuration, and the name in it
+	replaces            []string // file names of former configurations of ours
 }
 
 // Find looks for the plugin at its path, on PATH, or in the directory of CNI plugins. The Setup is good for Remove
 // without a plugin, too.
 func Find(c config.Config) (Setup, error) {
-	s := Setup{binDir: c.CNIBinDir, confDir: c.CNIConfDir}
-	name := c.CNIPlugin
+	s := Setup{binDir: c.CNIBinDir, confDir: c.CNIConfDir, pluginType: pluginType, oldType: oldPluginType, conflist: conflist, network: "ovn-k8s"}
+	err := s.find(c.CNIPlugin)
+	return s, err
+}
+
+// FindShim is Find for ovnkube: its plugin is installed with the type of the setting. A plugin installed as that before,
+// by hand or in an image, serves too.
+func FindShim(c config.Config) (Setup, error) {
+	s := Setup{
+		binDir: c.CNIBinDir, confDir: c.CNIConfDir, pluginType: filepath.Base(c.CNIPlugin), conflist: shimConflist, network: "ovn-kubernetes",
+		replaces: []string{conflist, oldShimConflist},
+	}
+	err := s.find(shim)
+	if err != nil && s.find(filepath.Join(s.binDir, s.pluginType)) == nil {
+		return s, nil
+	}
+	return s, err
+}
+
+// find sets the plugin of s.
+func (s *Setup) find(name string) error {
 	candidates := []string{name}
 	if !filepath.IsAbs(name) {
 		candidates = nil
@@ -56,11 +84,11 @@ func Find(c config.Config) (Setup, error) {
 		}
 		if err == nil {
 			s.plugin = path
-			return s, nil
+			return nil
 		}
 	}
 	//lint:ignore ST1005 the original's text
-	return s, fmt.Errorf("No CNI plugin %s found", name)
+	return fmt.Errorf("No CNI plugin %s found", name)
 }
 
 // Configure returns the edits by which a container runtime finds the plugin, and warnings. The configuration comes
@@ -75,22 +103,29 @@ func (s Setup) Configure() (edits []files.Edit, warnings []string, err error) {
 		return nil, nil, err
 	}
 	for _, other := range earlier {
+		if slices.Contains(s.replaces, filepath.Base(other)) {
+			continue
+		}
 		warnings = append(warnings, fmt.Sprintf("container runtimes will use %s instead of %s, since it comes first in the alphabet: remove it", other, s.path()))
 	}
-	edits, err = files.Pending(append(edits, files.Edit{Path: s.path(), Text: configuration()}))
+	for _, name := range s.replaces {
+		edits = append(edits, files.Edit{Path: filepath.Join(s.confDir, name), Gone: true})
+	}
+	edits, err = files.Pending(append(edits, files.Edit{Path: s.path(), Text: s.configuration()}))
 	return edits, warnings, err
 }
 
 // path is the path of the configuration.
-func (s Setup) path() string { return filepath.Join(s.confDir, conflist) }
+func (s Setup) path() string { return filepath.Join(s.confDir, s.conflist) }
 
 // programs returns a copy of the plugin, and a link to the copy with the old name. Runtimes may see the directory
 // only, in a mount namespace of their own, so the link stays inside of it. A file with another program stays.
 func (s Setup) programs() (edits []files.Edit, warnings []string, err error) {
-	for _, e := range []files.Edit{
-		{Path: filepath.Join(s.binDir, pluginType), Copy: s.plugin},
-		{Path: filepath.Join(s.binDir, oldPluginType), Link: pluginType},
-	} {
+	wanted := []files.Edit{{Path: filepath.Join(s.binDir, s.pluginType), Copy: s.plugin}}
+	if s.oldType != "" {
+		wanted = append(wanted, files.Edit{Path: filepath.Join(s.binDir, s.oldType), Link: s.pluginType})
+	}
+	for _, e := range wanted {
 		info, err := os.Lstat(e.Path)
 		switch {
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
@@ -115,7 +150,10 @@ func (s Setup) Disable() ([]files.Edit, error) {
 // Remove returns the edits to remove links to the plugin and copies of it. The only copy stays.
 func (s Setup) Remove() ([]files.Edit, error) {
 	var edits []files.Edit
-	for _, name := range []string{oldPluginType, pluginType} {
+	for _, name := range []string{s.oldType, s.pluginType} {
+		if name == "" {
+			continue
+		}
 		path := filepath.Join(s.binDir, name)
 		info, err := os.Lstat(path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -130,23 +168,29 @@ func (s Setup) Remove() ([]files.Edit, error) {
 }
 
 // isOurs reports whether a file is a copy of the plugin, of this or another release, by its Go build
-// information.
+// information. ovnkube's plugin and the one that needs no ovnkube replace each other.
 func (s Setup) isOurs(path string) bool {
 	is, err := buildinfo.ReadFile(path)
 	want, err2 := buildinfo.ReadFile(s.plugin)
-	return errors.Join(err, err2) == nil && is.Path == want.Path
+	if errors.Join(err, err2) != nil {
+		return false
+	}
+	both := func(i *buildinfo.BuildInfo) bool {
+		return strings.HasSuffix(i.Path, "/"+shim) || strings.HasSuffix(i.Path, "/"+pluginType)
+	}
+	return is.Path == want.Path || both(is) && both(want)
 }
 
 // configuration is the CNI configuration (CNI specification 1.1.0, section 1). It names no capability, because the
 // plugin reads everything about a pod from the pod. All supported releases of container runtimes know the version;
 // those with support for the list choose the newest one known to them.
-func configuration() string {
+func (s Setup) configuration() string {
 	text, err := json.MarshalIndent(struct {
 		CNIVersion  string              `json:"cniVersion"`
 		CNIVersions []string            `json:"cniVersions"`
 		Name        string              `json:"name"`
 		Plugins     []map[string]string `json:"plugins"`
-	}{"1.0.0", []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"}, "ovn-k8s", []map[string]string{{"type": pluginType}}}, "", "  ")
+	}{"1.0.0", []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"}, s.network, []map[string]string{{"type": s.pluginType}}}, "", "  ")
 	if err != nil {
 		panic(err) // strings always marshal
 	}
