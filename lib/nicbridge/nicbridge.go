@@ -58,8 +58,8 @@ type Command struct {
 	Probe string
 	// ConfirmWithin is the time until the move is undone unless Confirm is called; 0 means never.
 	ConfirmWithin time.Duration
-	// Watch is the program's command that calls Watch for the bridge in its argument. It is required for
-	// ConfirmWithin.
+	// Watch is the program's command that calls Watch for the bridge in its argument. Without it, a caller with
+	// ConfirmWithin calls Watch itself.
 	Watch string
 	// Out gets the result, Err warnings.
 	Out, Err io.Writer
@@ -215,7 +215,7 @@ func (s *session) move(ctx context.Context, d Direction, name string) error {
 	if err := s.store.write(j); err != nil {
 		return err
 	}
-	if s.ConfirmWithin > 0 {
+	if s.ConfirmWithin > 0 && s.Watch != "" {
 		if err := s.startWatchdog(snap.Bridge); err != nil {
 			return errors.Join(err, s.store.remove(j))
 		}

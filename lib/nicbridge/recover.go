@@ -45,6 +45,25 @@ func Confirm(ctx context.Context, c Command) error {
 	return errors.Join(errs...)
 }
 
+// Unconfirmed returns the bridges of moves that wait for Confirm now.
+func Unconfirmed() ([]string, error) {
+	all, err := store{stateDir()}.all()
+	if err != nil {
+		return nil, err
+	}
+	boot, err := bootID()
+	if err != nil {
+		return nil, err
+	}
+	var bridges []string
+	for _, j := range all {
+		if j.Phase == unconfirmed && j.Boot == boot && time.Now().Before(j.Deadline) {
+			bridges = append(bridges, j.Snapshot.Bridge)
+		}
+	}
+	return bridges, nil
+}
+
 // retryInterval is the watchdog's delay between tries.
 const retryInterval = time.Second
 
