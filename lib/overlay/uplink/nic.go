@@ -1,10 +1,12 @@
 package uplink
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -15,6 +17,7 @@ import (
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/link/ifstate"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/overlay/host"
 	"ovn-k8s/lib/overlay/progress"
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
@@ -66,6 +69,32 @@ func findFormer(ctx context.Context, sw *vswitch.Switch, gateway string) (map[st
 		found[i.Name] = f
 	}
 	return found, err
+}
+
+// A Former is a NIC given to a gateway, with what the host had on it before.
+type Former struct {
+	NIC       string
+	Addresses []netip.Prefix
+	NextHops  []netip.Addr // of default routes
+}
+
+// Formers returns the NICs that a gateway on this host has for itself.
+func Formers(ctx context.Context, h *host.Host, gateway string) ([]Former, error) {
+	found, err := findFormer(ctx, h.Switch, gateway)
+	var all []Former
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		f := Former{NIC: name, Addresses: found[name].Addresses}
+		for _, r := range found[name].Records {
+			switch {
+			case r.Kind == ifstate.Address && r.Usable() && !r.Prefix().Addr().IsLinkLocalUnicast():
+				f.Addresses = append(f.Addresses, r.Prefix())
+			case r.Default():
+				f.NextHops = append(f.NextHops, r.Gateways()...)
+			}
+		}
+		all = append(all, f)
+	}
+	return all, err
 }
 
 // restore gives a NIC its former configuration. A missing NIC is no error.
@@ -187,8 +216,8 @@ func (u *Uplink) Guard() error {
 	if len(needed) == 0 {
 		return nil
 	}
-	err = fmt.Errorf("%s carries %s, and would lose all its addresses: give another NIC, share this one by --bridge-interface, or give --force",
-		u.port.NIC, strings.Join(needed, " and "))
+	err = fmt.Errorf("%s carries %s, and would lose all its addresses: %s",
+		u.port.NIC, strings.Join(needed, " and "), cmp.Or(u.instead, "give another NIC, share this one by --bridge-interface, or give --force"))
 	if !u.force {
 		return err
 	}

@@ -25,16 +25,19 @@ import (
 type Request struct {
 	membership.Gateway
 	Force bool // go on where the host might lose its network
+	// Instead says what to do instead of giving a NIC needed by the host; "": with the options of gateway-init.
+	Instead string
 }
 
 // An Uplink is the desired state of a gateway's host, and how far the host differs.
 type Uplink struct {
 	Gateway topology.Gateway // of the request, completed by the host
 
-	host  *host.Host
-	force bool
-	port  vswitch.GatewayPort
-	local *localEnd // nil in the other modes
+	host    *host.Host
+	force   bool
+	instead string // see Request
+	port    vswitch.GatewayPort
+	local   *localEnd // nil in the other modes
 	// former are the NICs of the gateway, with their configuration before.
 	former  map[string]former
 	changes []string // planned changes, for people
@@ -54,7 +57,7 @@ func New(ctx context.Context, h *host.Host, r Request) (u *Uplink, err error) {
 
 // plan plans the changes on this host. Its network may be late.
 func plan(ctx context.Context, h *host.Host, r Request) (u *Uplink, err error) {
-	u = &Uplink{host: h, force: r.Force, Gateway: r.Gateway.Gateway}
+	u = &Uplink{host: h, force: r.Force, instead: r.Instead, Gateway: r.Gateway.Gateway}
 	g := &u.Gateway
 	g.Chassis, g.MTU = h.Config.SystemID, h.Config.MTU
 	g.Tunnel, _ = netip.ParseAddr(h.Config.EncapIP) // ovn-controller reports a bad one
