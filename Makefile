@@ -39,7 +39,7 @@ else
 test: prepare
 	OVNK8S_TEST_NEED=central,node,cluster go run ./test/suite $(if $(RUN),-run '$(RUN)') $(PACKAGES)
 
-## demo: a cluster of a master and two minions on this machine, as root; KEEP=1 leaves it up
+## demo: a cluster of a master and two minions on this machine, as root; KEEP=1 leaves it up, OVNKUBE=1 has ovnkube build it
 demo: build prepare
 	KEEP=$(KEEP) go run ./test/demo
 

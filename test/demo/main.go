@@ -5,7 +5,7 @@
 //	demo down    remove the cluster that KEEP=1 left up
 //
 // With KEEP=1 in the environment a background process keeps the cluster up. All
-// other processes end with it.
+// other processes end with it. With OVNKUBE=1, ovnkube builds the cluster.
 package main
 
 import (

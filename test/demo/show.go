@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
 
@@ -26,7 +27,7 @@ const podsTimeout = time.Minute
 func show(ctx context.Context, dir, bin string, say sayer) (*world.World, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit.Of(timeout))
 	defer cancel()
-	w, err := world.New(ctx, world.Options{Dir: dir, Log: func(line string) { say("%s", line) }})
+	w, err := world.New(ctx, world.Options{Dir: dir, OVNKube: os.Getenv("OVNKUBE") == "1", Log: func(line string) { say("%s", line) }})
 	if err != nil {
 		return nil, err
 	}

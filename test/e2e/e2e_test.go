@@ -44,6 +44,9 @@ func run(m *testing.M) int {
 	if together() {
 		programs = append(programs, world.Roles)
 	}
+	if ovnkube() {
+		programs = append(programs, world.OVNKube()...)
+	}
 	for _, p := range programs {
 		build.Args = append(build.Args, "ovn-k8s/"+p)
 	}
@@ -52,7 +55,7 @@ func run(m *testing.M) int {
 		return fail(fmt.Errorf("building the programs: %w: %s", err, out))
 	}
 	ctx := context.Background()
-	w, err := world.New(ctx, world.Options{Together: together(), Log: func(l string) { fmt.Fprintln(os.Stderr, l) }})
+	w, err := world.New(ctx, world.Options{Together: together(), OVNKube: ovnkube(), Log: func(l string) { fmt.Fprintln(os.Stderr, l) }})
 	if err != nil {
 		return fail(err)
 	}
@@ -69,6 +72,9 @@ func run(m *testing.M) int {
 
 // together reports whether the tests run with the master's watcher and gateway helper in one process.
 func together() bool { return os.Getenv("OVNK8S_TEST_ROLES") == "together" }
+
+// ovnkube reports whether ovnkube builds the cluster of the tests.
+func ovnkube() bool { return os.Getenv("OVNK8S_TEST_OVNKUBE") == "1" }
 
 // aborts returns 1 if a daemon of Open vSwitch or OVN aborted, for any reason.
 func aborts() int {

@@ -83,6 +83,9 @@ func Modes() []string { return []string{Dedicated, Shared, Local} }
 // AddGateway makes a node a gateway with the documented commands; args are appended
 // to gateway-init. It returns the source addresses of pods as seen outside.
 func (w *World) AddGateway(ctx context.Context, n *Node, mode string, args ...string) ([]netip.Addr, error) {
+	if w.ovnkube {
+		return w.ovnkubeGateway(ctx, n, mode, args...)
+	}
 	if mode == Shared {
 		if err := w.StartHelper(ctx, n, "--physical-bridge=breth0", "--physical-interface=eth0"); err != nil {
 			return nil, err
@@ -122,6 +125,9 @@ func (w *World) GatewayInit(ctx context.Context, n *Node, mode string, args ...s
 
 // RemoveGateway removes a node's gateway with the documented commands.
 func (w *World) RemoveGateway(ctx context.Context, n *Node) error {
+	if w.ovnkube {
+		return w.RestartOVNKube(ctx, n)
+	}
 	if err := w.Do(ctx, n, "ovn-k8s-overlay", "gateway-remove", "--node-name="+n.Name); err != nil {
 		return err
 	}

@@ -54,6 +54,8 @@ type Options struct {
 	Kube *kubetest.Cluster
 	// Together has the watcher and the gateway helper of the master run in one process.
 	Together bool
+	// OVNKube has ovnkube build the cluster, in place of the other programs. Nodes have subnets after StartKubelets.
+	OVNKube bool
 	// Log receives a line for each step and each command. It may be nil.
 	Log func(line string)
 }
@@ -72,6 +74,7 @@ type World struct {
 	remove   bool
 	ownKube  bool
 	together bool
+	ovnkube  bool
 	api      string // the API server's URL for hosts
 	log      func(format string, args ...any)
 }
@@ -129,7 +132,7 @@ func KubeOptions() kubetest.Options {
 // documented. It starts none of the project's programs. The caller must Close the
 // World.
 func New(ctx context.Context, o Options) (*World, error) {
-	w := &World{Kube: o.Kube, dir: o.Dir, ownKube: o.Kube == nil, together: o.Together}
+	w := &World{Kube: o.Kube, dir: o.Dir, ownKube: o.Kube == nil, together: o.Together, ovnkube: o.OVNKube}
 	w.log = func(format string, args ...any) {
 		if o.Log != nil {
 			o.Log(fmt.Sprintf(format, args...))
@@ -279,6 +282,9 @@ func (w *World) Install(ctx context.Context, bin string) error {
 	if err := w.each(func(n *Node) error { return n.Install(files...) }); err != nil {
 		return err
 	}
+	if w.ovnkube {
+		return w.startOVNKube(ctx)
+	}
 	if err := w.introduce(ctx); err != nil {
 		return err
 	}
@@ -286,6 +292,9 @@ func (w *World) Install(ctx context.Context, bin string) error {
 }
 
 func (w *World) programs() []string {
+	if w.ovnkube {
+		return append(Programs(), OVNKube()...)
+	}
 	if w.together {
 		return append(Programs(), filepath.Base(Roles))
 	}
@@ -416,7 +425,11 @@ func (w *World) Do(ctx context.Context, n *Node, name string, args ...string) er
 func (w *World) StartKubelets(ctx context.Context) error {
 	err := w.each(func(n *Node) error {
 		n.Kubelet = kubelet.New(kubelet.Options{Host: n.Host, Client: w.Kube.Client(), Log: w.log})
-		return n.Kubelet.Start(ctx)
+		err := n.Kubelet.Start(ctx)
+		if err == nil && w.ovnkube {
+			err = w.learnSubnets(ctx, n)
+		}
+		return err
 	})
 	if err != nil {
 		return err

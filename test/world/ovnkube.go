@@ -1,0 +1,133 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"ovn-k8s/docs"
+	"ovn-k8s/lib/desired/nodesubnet"
+)
+
+// OVNKube are the programs for Options.OVNKube, beside Programs. Install expects them.
+func OVNKube() []string { return []string{"ovnkube", "ovn-k8s-cni-shim"} }
+
+const (
+	ovnkubeNamespace = "ovn-kubernetes"
+	ovnkubePidfile   = "/var/run/openvswitch/ovnkube.pid"
+	ovnkubeTokenFile = "/etc/openvswitch/ovnkube.token"
+	// rangesOfNodes are ClusterSubnets with the lengths of nodes' subnets.
+	rangesOfNodes = "10.128.0.0/14/24,fd01::/48/64"
+)
+
+// startOVNKube makes the accounts of all nodes, and starts ovnkube on them: on the master with both roles.
+func (w *World) startOVNKube(ctx context.Context) error {
+	common, err := docs.Files.ReadFile("rbac-ovnkube.yaml")
+	if err != nil {
+		return err
+	}
+	if err := w.Kube.Apply(ctx, common); err != nil {
+		return err
+	}
+	ca, err := os.ReadFile(w.Kube.CAFile)
+	if err != nil {
+		return err
+	}
+	for _, n := range w.Nodes {
+		token, err := w.ovnkubeAccount(ctx, n)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(os.WriteFile(n.Path(caFile), ca, 0o644), os.WriteFile(n.Path(ovnkubeTokenFile), []byte(token), 0o600)); err != nil {
+			return err
+		}
+	}
+	return w.each(func(n *Node) error { return w.RestartOVNKube(ctx, n) })
+}
+
+// ovnkubeAccount makes the account of a node, and returns a token. The master's is also that of the role master.
+func (w *World) ovnkubeAccount(ctx context.Context, n *Node) (string, error) {
+	template, err := docs.Files.ReadFile("rbac-ovnkube-node.yaml")
+	if err != nil {
+		return "", err
+	}
+	account, manifest := "ovnkube-node-"+n.Name, strings.ReplaceAll(string(template), "NODE", n.Name)
+	if n == w.Master() {
+		account, manifest = "ovnkube-master", strings.ReplaceAll(manifest, account, "ovnkube-master")
+	}
+	if err := w.Kube.Apply(ctx, []byte(manifest)); err != nil {
+		return "", err
+	}
+	return w.Kube.ServiceAccountToken(ctx, ovnkubeNamespace, account)
+}
+
+// RestartOVNKube starts ovnkube on a node, or kills and starts it, with more args.
+func (w *World) RestartOVNKube(ctx context.Context, n *Node, args ...string) error {
+	if err := n.Kill(ctx, ovnkubePidfile); err != nil {
+		return err
+	}
+	all := []string{"-init-node=" + n.Name}
+	if n == w.Master() {
+		all = append(all, "-init-master="+n.Name)
+	}
+	all = append(all, "-cluster-subnets="+rangesOfNodes, "-k8s-service-cidr="+ServiceSubnets, "-k8s-apiserver="+w.api,
+		"-k8s-cacert="+caFile, "-k8s-api-token-file="+ovnkubeTokenFile, "-nb-address="+w.Central.NBTCP, "-sb-address="+w.Central.SBTCP,
+		"-loglevel=4", "-logfile=/var/log/openvswitch/ovnkube.log", "-pidfile="+ovnkubePidfile, "--detach")
+	return w.Do(ctx, n, "ovnkube", slices.Concat(all, args)...)
+}
+
+// ovnkubeGateway makes a node a gateway: see AddGateway.
+func (w *World) ovnkubeGateway(ctx context.Context, n *Node, mode string, args ...string) ([]netip.Addr, error) {
+	addresses, nextHops := n.Addresses, n.Gateways()
+	options := []string{"-nodeport"}
+	switch mode {
+	case Dedicated:
+		addresses, nextHops = n.Second()
+		options = append(options, "-gateway-mode=spare", "-gateway-interface=eth1", "-gateway-nexthop="+join(nextHops))
+	case Shared:
+		options = append(options, "-gateway-mode=shared", "-gateway-interface=breth0", "-gateway-nexthop="+join(nextHops))
+	case Local:
+		options = append(options, "-gateway-mode=local")
+	}
+	if err := w.RestartOVNKube(ctx, n, append(options, args...)...); err != nil {
+		return nil, err
+	}
+	var seen []netip.Addr
+	for _, a := range addresses {
+		seen = append(seen, a.Addr())
+	}
+	return seen, nil
+}
+
+// learnSubnets waits for the subnets of a node that ovnkube gave it.
+func (w *World) learnSubnets(ctx context.Context, n *Node) error {
+	watch, err := w.Kube.Client().CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", n.Name).String()})
+	if err != nil {
+		return err
+	}
+	defer watch.Stop()
+	for e := range watch.ResultChan() {
+		o, ok := e.Object.(*corev1.Node)
+		if !ok {
+			return fmt.Errorf("watching node %s: %v", n.Name, e.Object)
+		}
+		subnets, err := nodesubnet.ParseAnnotations(o.Annotations)
+		if err != nil || len(subnets) == 0 {
+			continue
+		}
+		n.Subnets, n.Management = join(subnets), nil
+		for _, s := range subnets {
+			n.Management = append(n.Management, s.Masked().Addr().Next().Next())
+		}
+		return nil
+	}
+	return fmt.Errorf("node %s got no subnets: %w", n.Name, ctx.Err())
+}
