@@ -111,6 +111,9 @@ func (f *informer) follow(ctx context.Context, r *cache.Reflector) {
 			logged = err.Error()
 			f.log.Warnf("lost the API server, trying again: %v", err)
 		}
+		if err != nil {
+			f.lost(err)
+		}
 		wait := retry.NextBackOff()
 		if unavailable(err) && f.missing() {
 			wait = optionalRetry
@@ -118,6 +121,17 @@ func (f *informer) follow(ctx context.Context, r *cache.Reflector) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
+		}
+	}
+}
+
+// lost tells the subscribers why there are no objects at present.
+func (f *informer) lost(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.subscribers {
+		if s.Lost != nil {
+			s.Lost(err)
 		}
 	}
 }

@@ -35,6 +35,9 @@ type Subscription struct {
 	// Send gets every change: first one Replace, then single changes, and a Replace again after a long loss of the
 	// connection, or when another role subscribes later. It must not block.
 	Send func(Event)
+	// Lost gets the reason whenever the objects cannot be listed or watched; the next Replace tells that they can be again.
+	// It must not block. nil: not used.
+	Lost func(error)
 }
 
 // Informers follow objects for the roles of one process, by one LIST and one WATCH for each kind, whatever the number of
