@@ -108,6 +108,16 @@ func (d *DB) ExternalIDs() map[string]string {
 	return maps.Clone(d.ids)
 }
 
+// Refresh waits until the copy has all transactions committed before the call, external_ids included. The error wraps
+// ovsdb.ErrNotConnected without a connection.
+func (d *DB) Refresh(ctx context.Context) error {
+	if err := d.db.Sync(ctx); err != nil {
+		return err
+	}
+	d.up()
+	return nil
+}
+
 // OnExternalIDs has f called with each change of external_ids of the table
 // Open_vSwitch. f must not block.
 func (d *DB) OnExternalIDs(f func(map[string]string)) {
@@ -138,22 +148,27 @@ func (d *DB) handler() cache.EventHandler {
 	}
 }
 
-// up reads the changes made between two connections.
+// event handles a changed row. The event may be old: Refresh may have used a newer row of Open_vSwitch.
+func (d *DB) event(row model.Model) {
+	if _, ok := row.(*vswitchdb.OpenvSwitch); ok {
+		d.up()
+	} else {
+		d.wake()
+	}
+}
+
+// up uses the present row of Open_vSwitch, as after changes made between two connections.
 func (d *DB) up() {
 	if c := d.db.Client(); c != nil && c.Cache() != nil {
 		for _, row := range c.Cache().Table(vswitchdb.OpenvSwitchTable).RowsShallow() {
-			d.event(row)
+			d.use(row.(*vswitchdb.OpenvSwitch))
 		}
 	}
 	d.wake()
 }
 
-func (d *DB) event(row model.Model) {
-	defer d.wake()
-	root, ok := row.(*vswitchdb.OpenvSwitch)
-	if !ok {
-		return
-	}
+// use has the listeners called if external_ids have changed.
+func (d *DB) use(root *vswitchdb.OpenvSwitch) {
 	d.mu.Lock()
 	same := maps.Equal(d.ids, root.ExternalIDs)
 	d.ids = root.ExternalIDs
