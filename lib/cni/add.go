@@ -13,9 +13,11 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
 
+	"ovn-k8s/lib/cni/protocol"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
@@ -42,7 +44,7 @@ type addition struct {
 //
 // Nothing is created before the pod's addresses are known. Then comes the veth pair, its host end named after the
 // container and created in our interface group, then the port of br-int. Adding an existing attachment again changes nothing.
-func (n *node) add(ctx context.Context, args *skel.CmdArgs, conf *types.PluginConf) (types.Result, error) {
+func (n *node) add(ctx context.Context, args *skel.CmdArgs, conf *types.PluginConf) (*types100.Result, error) {
 	pod, err := parsePod(args.Args)
 	if err != nil {
 		return nil, err
@@ -98,7 +100,7 @@ func (a *addition) claimable() error {
 }
 
 // make creates the attachment or, on an error, leaves nothing.
-func (a *addition) make(ctx context.Context, watch *podWatch) (types.Result, error) {
+func (a *addition) make(ctx context.Context, watch *podWatch) (*types100.Result, error) {
 	done := false
 	defer func() {
 		if !done {
@@ -252,7 +254,7 @@ func plugging(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return types.NewError(errPlugging, "failure in plugging pod interface", oneLine(err))
+	return types.NewError(protocol.Plugging, "failure in plugging pod interface", oneLine(err))
 }
 
 // undo removes the attachment of a failed ADD, even if ctx has ended.

@@ -5,13 +5,8 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	"k8s.io/apimachinery/pkg/api/resource"
-)
 
-// Annotations limiting a pod's bandwidth, in bits per second, as in "10M".
-// https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/network-plugins/#support-traffic-shaping
-const (
-	ingressBandwidth = "kubernetes.io/ingress-bandwidth" // to the pod
-	egressBandwidth  = "kubernetes.io/egress-bandwidth"  // from the pod
+	"ovn-k8s/lib/names"
 )
 
 // Valid limits, as in the kubelet (k8s.io/kubernetes, pkg/util/bandwidth).
@@ -26,7 +21,7 @@ type bandwidth struct{ ingress, egress uint64 }
 // parseBandwidth parses a pod's annotations. The error is a *types.Error.
 func parseBandwidth(annotations map[string]string) (bandwidth, error) {
 	var b bandwidth
-	for key, to := range map[string]*uint64{ingressBandwidth: &b.ingress, egressBandwidth: &b.egress} {
+	for key, to := range map[string]*uint64{names.IngressBandwidth: &b.ingress, names.EgressBandwidth: &b.egress} {
 		value, ok := annotations[key]
 		if !ok {
 			continue

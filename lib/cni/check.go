@@ -10,6 +10,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"ovn-k8s/lib/cni/protocol"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 )
@@ -45,12 +46,12 @@ func (n *node) check(ctx context.Context, args *skel.CmdArgs, conf *types.Plugin
 		return types.NewError(types.ErrInvalidNetworkConfig, "prevResult lacks the interface "+a.ifname, "")
 	}
 	if err := a.checkKernel(ns, want); err != nil {
-		return types.NewError(errFailed, "the container's interface is not as it was made", oneLine(err))
+		return types.NewError(protocol.Failed, "the container's interface is not as it was made", oneLine(err))
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	if err := n.sw.WaitInstalled(ctx, a.host(), names.PodPort(pod.namespace, pod.name)); err != nil {
-		return types.NewError(errFailed, "the pod is not connected", oneLine(err))
+		return types.NewError(protocol.Failed, "the pod is not connected", oneLine(err))
 	}
 	return nil
 }

@@ -11,10 +11,8 @@ package cni
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -29,8 +27,10 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 	"github.com/sirupsen/logrus"
 
+	"ovn-k8s/lib/cni/protocol"
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
 	"ovn-k8s/lib/vlog"
@@ -46,64 +46,50 @@ var errNoAnswer = fmt.Errorf("no answer within %v: is ovsdb-server stopped or ov
 // program is the plugin's name in its log and towards the API server.
 const program = "ovn-k8s-cni-overlay"
 
-// Error codes of our own, and for STATUS.
-const (
-	errFailed      = 100 // as in the Python version: any error without a code
-	errPlugging    = 106 // as in the Python version: Open vSwitch rejected the port
-	errUnavailable = 50  // STATUS: cannot serve ADD
-	errLimited     = 51  // STATUS: also, running containers may have limited connectivity
-)
-
 // A Request is a command of a container runtime: section 4 of the specification.
 type Request struct {
 	Command string // ADD, DEL, CHECK, GC or STATUS
 	Args    *skel.CmdArgs
 }
 
-// An Answer is the result of a Request, in a version of the specification.
+// An Answer is the result of a Request.
 type Answer struct {
-	Version string
-	Result  types.Result // of ADD; nil: none
-	Err     *types.Error // nil: success
+	Version string           // of the specification, as the runtime wants it
+	Result  *types100.Result // of ADD, in the newest version; nil: none
+	Err     *types.Error     // nil: success
 }
 
-// Main serves the request of this process's environment and standard input, and returns the exit status: 0, or 1 with an
-// error as JSON on standard output. release is the program's version, for people who run it by hand.
+// A Host executes requests. The zero Host is that of the stand-alone plugin: its requests share nothing. In a daemon they
+// share what is given.
+type Host struct {
+	// Settings are those of this host, read for each request; nil: without a command line, see settings.Source.
+	Settings Settings
+	// Pods are this host's pods; nil: each ADD asks the API server.
+	Pods Pods
+	// Switch is the local Open vSwitch. Each request connects to it if it is nil or not connected at present.
+	Switch *vswitch.Switch
+	// Log is the log; nil: the plugin's log file.
+	Log *logrus.Entry
+}
+
+// Settings are the settings of a host, such as settings.Source.
+type Settings interface {
+	RunDir() (string, error)
+	Load(context.Context, *vswitch.Switch) (config.Config, error)
+}
+
+// Main serves the request of this process's environment and standard input, and returns the exit status: see
+// protocol.Main. release is the program's version, for people who run it by hand.
 func Main(release string) int {
 	// The process ends before memory matters; measured, this saves 3 of 20 ms of CPU.
 	debug.SetGCPercent(400)
 	// A runtime that gives up sends SIGTERM first; then ADD is undone. NotifyContext's stop is not called: the
 	// process ends anyway, and stop waits three times for another thread, each time for a turn on a busy machine.
 	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	answer := Answer{Version: types100.ImplementedSpecVersion}
-	serve := func(command string) func(*skel.CmdArgs) error {
-		return func(args *skel.CmdArgs) error {
-			if answer = (Request{command, args}).serve(ctx, types.Result.Print); answer.Err != nil {
-				return answer.Err
-			}
-			return nil
-		}
-	}
-	about := program + " " + release + ": the CNI plugin of ovn-k8s; a container runtime runs it, see docs/install.md"
-	err := skel.PluginMainFuncsWithError(skel.CNIFuncs{
-		Add: serve("ADD"), Del: serve("DEL"), Check: serve("CHECK"), GC: serve("GC"), Status: serve("STATUS"),
-	}, version.All, about)
-	if err == nil {
-		return 0
-	}
-	answer.Err = err
-	answer.print(os.Stdout)
-	return 1
-}
-
-// print writes an error as in section 5 of the specification, with the version, which the library omits.
-func (a Answer) print(w io.Writer) {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "    ")
-	_ = encoder.Encode(struct { // no other place to report an error
-		Version string `json:"cniVersion"`
-		*types.Error
-	}{a.Version, a.Err})
+	return protocol.Main(protocol.About(program, release), func(command string, args *skel.CmdArgs) (string, *types.Error) {
+		answer := Host{}.Serve(ctx, Request{command, args}, func(a Answer) error { return protocol.Print(a.Result, a.Version) })
+		return answer.Version, answer.Err
+	})
 }
 
 // A node is the host of one command.
@@ -111,6 +97,7 @@ type node struct {
 	started time.Time
 	log     *logrus.Entry
 	config  config.Config
+	pods    Pods // see Host
 	// sw is the local Open vSwitch, nil if unreachable. problem is the error of connecting to it or of reading the
 	// configuration.
 	sw      *vswitch.Switch
@@ -118,7 +105,7 @@ type node struct {
 }
 
 // A command runs after the network configuration was parsed.
-type command func(*node, context.Context, *skel.CmdArgs, *types.PluginConf) (types.Result, error)
+type command func(*node, context.Context, *skel.CmdArgs, *types.PluginConf) (*types100.Result, error)
 
 // commands are those of the specification.
 func commands() map[string]command {
@@ -129,18 +116,14 @@ func commands() map[string]command {
 
 // plain is a command without a result.
 func plain(run func(*node, context.Context, *skel.CmdArgs, *types.PluginConf) error) command {
-	return func(n *node, ctx context.Context, args *skel.CmdArgs, conf *types.PluginConf) (types.Result, error) {
+	return func(n *node, ctx context.Context, args *skel.CmdArgs, conf *types.PluginConf) (*types100.Result, error) {
 		return nil, run(n, ctx, args, conf)
 	}
 }
 
-// Serve executes a request. Its only output is the log.
-func (r Request) Serve(ctx context.Context) Answer {
-	return r.serve(ctx, func(types.Result) error { return nil })
-}
-
-// serve executes a request, and calls deliver with the result of ADD. If that fails, it undoes ADD.
-func (r Request) serve(ctx context.Context, deliver func(types.Result) error) Answer {
+// Serve executes a request, and calls deliver with the result of ADD. If that fails, it undoes ADD. Its only output is the
+// log.
+func (h Host) Serve(ctx context.Context, r Request, deliver func(Answer) error) Answer {
 	a := Answer{Version: types100.ImplementedSpecVersion}
 	began := time.Now()
 	run, known := commands()[r.Command]
@@ -161,14 +144,11 @@ func (r Request) serve(ctx context.Context, deliver func(types.Result) error) An
 		ctx, cancel = context.WithTimeoutCause(ctx, answerTimeout, errNoAnswer)
 		defer cancel()
 	}
-	n, closeNode := open(ctx, r, began)
+	n, closeNode := h.open(ctx, r, began)
 	defer closeNode()
-	result, err := run(n, ctx, r.Args, conf)
-	if err == nil && result != nil {
-		if a.Result, err = result.GetAsVersion(a.Version); err == nil {
-			err = deliver(a.Result)
-		}
-		if err != nil {
+	a.Result, err = run(n, ctx, r.Args, conf)
+	if err == nil && a.Result != nil {
+		if err = deliver(a); err != nil {
 			pod, _ := parsePod(r.Args.Args) // ADD has parsed it
 			n.undo(ctx, pod, newAttachment(r.Args, conf))
 			a.Result, err = nil, types.NewError(types.ErrIOFailure, "writing the result", err.Error())
@@ -183,23 +163,49 @@ func (r Request) serve(ctx context.Context, deliver func(types.Result) error) An
 
 // open connects to Open vSwitch and reads the configuration. It always returns a node with a log: DEL can work
 // without both.
-func open(ctx context.Context, r Request, began time.Time) (*node, func()) {
-	n := &node{started: began}
-	var rundir string
-	if rundir, n.problem = settings.RunDir(nil); n.problem == nil {
-		n.sw, n.problem = r.connect(ctx, rundir)
+func (h Host) open(ctx context.Context, r Request, began time.Time) (*node, func()) {
+	if h.Settings == nil {
+		h.Settings = settings.Source(nil)
 	}
-	c, err := settings.Load(ctx, nil, n.sw)
+	n := &node{started: began, pods: h.Pods, log: h.Log}
+	closeSwitch := n.useSwitch(ctx, h, r)
+	c, err := h.Settings.Load(ctx, n.sw)
 	n.config = c
 	if n.problem == nil && err != nil {
 		n.problem = types.NewError(types.ErrInvalidNetworkConfig, "bad configuration of "+program, oneLine(err))
 	}
+	if h.Log != nil {
+		return n, closeSwitch
+	}
 	closeLog := n.openLog()
 	return n, func() {
+		closeSwitch()
+		closeLog()
+	}
+}
+
+// refreshTimeout bounds the time to learn whether a shared connection to Open vSwitch is alive.
+const refreshTimeout = 10 * time.Second
+
+// useSwitch uses the shared connection to Open vSwitch or, without one, connects.
+func (n *node) useSwitch(ctx context.Context, h Host, r Request) (closeSwitch func()) {
+	if h.Switch != nil {
+		bounded, cancel := context.WithTimeout(ctx, refreshTimeout)
+		defer cancel()
+		if err := h.Switch.Refresh(bounded); !errors.Is(err, ovsdb.ErrNotConnected) {
+			n.sw = h.Switch // perhaps of a database that does not answer: the command reports it
+			return func() {}
+		}
+	}
+	rundir, err := h.Settings.RunDir()
+	if err == nil {
+		n.sw, err = r.connect(ctx, rundir)
+	}
+	n.problem = err
+	return func() {
 		if n.sw != nil {
 			n.sw.Close()
 		}
-		closeLog()
 	}
 }
 
@@ -254,7 +260,7 @@ func cniError(err error) *types.Error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return types.NewError(types.ErrTryAgainLater, oneLine(err), "")
 	}
-	return types.NewError(errFailed, oneLine(err), "")
+	return types.NewError(protocol.Failed, oneLine(err), "")
 }
 
 // oneLine formats joined errors on one line.

@@ -57,22 +57,13 @@ func (a attachment) settled() (attachment, error) {
 	return a, nil
 }
 
-// aliasMark starts the alias of our interfaces on the host.
-const aliasMark = "ovn-k8s"
+// alias is stored on the host end: see names.HostVethAlias.
+func (a attachment) alias() string { return names.HostVethAlias(a.network, a.container, a.ifname) }
 
-// alias is stored on the host end. It identifies the attachment while the database is down or has no port yet.
-func (a attachment) alias() string {
-	return strings.Join([]string{aliasMark, a.network, a.container, a.ifname}, " ")
-}
-
-// parseAlias is the inverse of alias. It returns false if the alias is not ours, as after an ADD killed before it had
-// set the alias.
+// parseAlias is the inverse of alias: see names.ParseHostVethAlias.
 func parseAlias(s string) (attachment, bool) {
-	f := strings.Split(s, " ")
-	if len(f) != 4 || f[0] != aliasMark {
-		return attachment{}, false
-	}
-	return attachment{network: f[1], container: f[2], ifname: f[3]}, true
+	network, container, ifname, ok := names.ParseHostVethAlias(s)
+	return attachment{network: network, container: container, ifname: ifname}, ok
 }
 
 // A podRef names the pod of an attachment, from CNI_ARGS.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"ovn-k8s/lib/desired/pod/annotation"
+	"ovn-k8s/lib/names"
 )
 
 func code(t *testing.T, err error) uint {
@@ -28,7 +29,7 @@ func code(t *testing.T, err error) uint {
 }
 
 func TestUnknownCommand(t *testing.T) {
-	if got := (Request{Command: "VERSION"}).Serve(t.Context()); got.Err == nil || got.Err.Code != types.ErrInvalidEnvironmentVariables {
+	if got := (Host{}).Serve(t.Context(), Request{Command: "VERSION"}, nil); got.Err == nil || got.Err.Code != types.ErrInvalidEnvironmentVariables {
 		t.Errorf("answer %+v", got)
 	}
 }
@@ -134,10 +135,10 @@ func TestParseBandwidth(t *testing.T) {
 	} {
 		annotations := map[string]string{"other": "x"}
 		if test.ingress != "" {
-			annotations[ingressBandwidth] = test.ingress
+			annotations[names.IngressBandwidth] = test.ingress
 		}
 		if test.egress != "" {
-			annotations[egressBandwidth] = test.egress
+			annotations[names.EgressBandwidth] = test.egress
 		}
 		got, err := parseBandwidth(annotations)
 		if got != test.want || code(t, err) != test.code {
@@ -153,7 +154,7 @@ func FuzzParseBandwidth(f *testing.F) {
 	f.Add("10M")
 	f.Add("1e3")
 	f.Fuzz(func(t *testing.T, s string) {
-		b, err := parseBandwidth(map[string]string{ingressBandwidth: s})
+		b, err := parseBandwidth(map[string]string{names.IngressBandwidth: s})
 		if err == nil && (b.ingress < minBandwidth || b.ingress > maxBandwidth) {
 			t.Errorf("%q became %d", s, b.ingress)
 		}

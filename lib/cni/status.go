@@ -12,6 +12,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"ovn-k8s/lib/cni/protocol"
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/settings"
 )
@@ -20,22 +21,27 @@ import (
 // seconds on every node.
 func (n *node) status(ctx context.Context, _ *skel.CmdArgs, _ *types.PluginConf) error {
 	if n.sw == nil {
-		return types.NewError(errLimited, "Open vSwitch is not available", oneLine(n.problem))
+		return types.NewError(protocol.Limited, "Open vSwitch is not available", oneLine(n.problem))
 	}
 	if n.problem != nil {
-		return types.NewError(errUnavailable, "the configuration is bad", oneLine(n.problem))
+		return types.NewError(protocol.Unavailable, "the configuration is bad", oneLine(n.problem))
 	}
 	if _, err := n.bridgeDatapath(ctx); err != nil {
-		return types.NewError(errLimited, "Open vSwitch is not ready", oneLine(err))
+		return types.NewError(protocol.Limited, "Open vSwitch is not ready", oneLine(err))
 	}
 	if n.config.OVNRemote == "" {
-		return types.NewError(errUnavailable, "ovn-controller has no database", "external_ids:ovn-remote is not set in the table Open_vSwitch")
+		return types.NewError(protocol.Unavailable, "ovn-controller has no database", "external_ids:ovn-remote is not set in the table Open_vSwitch")
 	}
 	if n.config.APIServer == "" {
-		return types.NewError(errUnavailable, config.ErrNoAPIServer.Error(), "external_ids:k8s-api-server is not set in the table Open_vSwitch")
+		return types.NewError(protocol.Unavailable, config.ErrNoAPIServer.Error(), "external_ids:k8s-api-server is not set in the table Open_vSwitch")
 	}
 	if t, ok := settings.ReadToken(n.config); ok && t.Ended(time.Now()) {
-		return types.NewError(errUnavailable, "the token for the API server has ended", t.Problem(time.Now()))
+		return types.NewError(protocol.Unavailable, "the token for the API server has ended", t.Problem(time.Now()))
+	}
+	if n.pods != nil {
+		if err := n.pods.Ready(); err != nil {
+			return types.NewError(protocol.Unavailable, "the pods of this host are not known", oneLine(err))
+		}
 	}
 	return n.daemonsRun()
 }
@@ -46,7 +52,7 @@ func (n *node) daemonsRun() error {
 		{"ovs-vswitchd", n.config.RunDir}, {"ovn-controller", cmp.Or(os.Getenv("OVN_RUNDIR"), "/var/run/ovn")},
 	} {
 		if !runs(d.program, d.dir) {
-			return types.NewError(errLimited, d.program+" is stopped", fmt.Sprintf("no process answers at its control socket %s/%s.*.ctl: start %s, then pods get their network", d.dir, d.program, d.program))
+			return types.NewError(protocol.Limited, d.program+" is stopped", fmt.Sprintf("no process answers at its control socket %s/%s.*.ctl: start %s, then pods get their network", d.dir, d.program, d.program))
 		}
 	}
 	return nil

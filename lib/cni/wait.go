@@ -43,9 +43,29 @@ type podWatch struct {
 	last    error // the error of the watch
 }
 
+// A PodReader waits for single pods, as client.Pods does: see there.
+type PodReader interface {
+	Wait(ctx context.Context, namespace, name string, ready func(*metav1.ObjectMeta) bool) (*metav1.ObjectMeta, error)
+}
+
+// Pods are the pods of a host, followed for all requests.
+type Pods interface {
+	PodReader
+	// Ready returns the reason why no pod can be read yet; nil: the pods are known.
+	Ready() error
+}
+
+// reader returns the source of the pod.
+func (n *node) reader() (PodReader, error) {
+	if n.pods != nil && n.config.APIServer != "" {
+		return n.pods, nil
+	}
+	return client.NewPods(client.FromConfig(n.config, program))
+}
+
 // watchPod starts following the pod. The watch must be stopped.
 func (a *addition) watchPod(ctx context.Context) (*podWatch, error) {
-	pods, err := client.NewPods(client.FromConfig(a.config, program))
+	pods, err := a.reader()
 	if err != nil {
 		if errors.Is(err, config.ErrNoAPIServer) {
 			return nil, types.NewError(types.ErrInvalidNetworkConfig, "failed to get K8S_API_SERVER", "external_ids:k8s-api-server is not set in the table Open_vSwitch")

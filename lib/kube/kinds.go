@@ -144,7 +144,7 @@ func keepPolicy(o *networkingv1.NetworkPolicy) networkingv1.NetworkPolicy {
 
 func keepPod(o *corev1.Pod) corev1.Pod {
 	out := corev1.Pod{
-		ObjectMeta: KeepMeta(o.ObjectMeta, names.Annotation, names.AnnotationUID, corev1.MirrorPodAnnotationKey),
+		ObjectMeta: KeepMeta(o.ObjectMeta, names.Annotation, names.AnnotationUID, corev1.MirrorPodAnnotationKey, names.IngressBandwidth, names.EgressBandwidth),
 		Spec: corev1.PodSpec{
 			NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork,
 			Containers: withPorts(o.Spec.Containers), InitContainers: withPorts(o.Spec.InitContainers),

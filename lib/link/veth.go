@@ -9,11 +9,12 @@ import (
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"ovn-k8s/lib/names"
 )
 
-// Group is the interface group of the host ends of our veth pairs, as in "ip link show group 28526". The kernel sets
-// it at creation, so that even a pair left by a killed process is known to be ours.
-const Group = 0x6f6e // "on"
+// Group is the interface group of the host ends of our veth pairs.
+const Group = names.HostVethGroup
 
 // A Veth is a pair of virtual Ethernet interfaces between this namespace, the host's, and a container's.
 type Veth struct {

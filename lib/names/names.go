@@ -156,6 +156,10 @@ const (
 	// AnnotationUID of a pod: the UID of the pod for which Annotation was written. An annotation copied from another
 	// pod's YAML has another UID.
 	AnnotationUID = "ovn-pod-uid"
+	// IngressBandwidth and EgressBandwidth of a pod limit the traffic to it and from it, in bits per second, as in "10M".
+	// https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/network-plugins/#support-traffic-shaping
+	IngressBandwidth = "kubernetes.io/ingress-bandwidth"
+	EgressBandwidth  = "kubernetes.io/egress-bandwidth"
 	// HostSubnetAnnotation and SubnetsAnnotation of a Node: its subnets, with a comma between those of two families, and
 	// as JSON.
 	HostSubnetAnnotation = "ovn_host_subnet"
@@ -260,4 +264,27 @@ func HostVeth(containerID string) string { return containerID[:min(len(container
 func UniqueHostVeth(containerID string) string {
 	sum := sha256.Sum256([]byte(containerID))
 	return "ovn" + hex.EncodeToString(sum[:])[:12]
+}
+
+// HostVethGroup is the interface group of the host ends of our veth pairs, as in "ip link show group 28526". The kernel sets
+// it at creation, so that even a pair left by a killed process is known to be ours.
+const HostVethGroup = 0x6f6e // "on"
+
+// aliasMark starts the alias of our interfaces on the host.
+const aliasMark = "ovn-k8s"
+
+// HostVethAlias is stored on the host end of a veth pair. It identifies the interface of a container while the database is down
+// or has no port yet.
+func HostVethAlias(network, container, ifname string) string {
+	return strings.Join([]string{aliasMark, network, container, ifname}, " ")
+}
+
+// ParseHostVethAlias is the inverse of HostVethAlias. It returns false if the alias is not ours, as after an ADD killed before
+// it had set the alias.
+func ParseHostVethAlias(alias string) (network, container, ifname string, ok bool) {
+	f := strings.Split(alias, " ")
+	if len(f) != 4 || f[0] != aliasMark {
+		return "", "", "", false
+	}
+	return f[1], f[2], f[3], true
 }
