@@ -102,8 +102,11 @@
 //	lib/gateway/healthcheck answers health checks of load balancers
 //	lib/gateway/ovnwait    makes ovn-controller write flows at once after a restart of ovs-vswitchd
 //	lib/cni                ovn-k8s-cni-overlay: a pod's interface
+//	lib/cni/protocol       calls of CNI plugins, and requests to the CNI server
+//	lib/cni/shim           ovn-k8s-cni-shim: hands the calls of a container runtime to the CNI server
 //	lib/nicbridge          ovn-k8s-util: moves the network configuration of a NIC to a bridge and back
 //	lib/nicbridge/managers configurations of a bridge for ifupdown, netplan and other network managers, as text
+//	lib/ovnkube/cniserver  the CNI server: the work of ovn-k8s-cni-overlay in a daemon
 //	lib/ovnkube/options    the options of ovnkube: every option, key and variable, and which values are wrong
 //
 // Layer 5, the mains: the directories ovn-k8s-* beside lib, one screen each.
