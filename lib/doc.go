@@ -86,6 +86,7 @@
 //	lib/watcher/health     reports about the hosts of gateways: probes, chassis, declarations; and changes of gateways
 //	lib/watcher/annotations writes the annotations of pods, concurrently
 //	lib/watcher/failures   reports failures of units once, in the log and as Events
+//	lib/watcher/otherlease waits for a leader with the Lease of another namespace
 //	lib/watcher/records    records and rows of the commands and of an earlier watcher in the Northbound database
 //	lib/watcher/registry   the copy of the topology in a ConfigMap
 //	lib/watcher/pace       the time between transactions in a burst

@@ -270,8 +270,9 @@ func (w *world) start(more ...string) *process {
 	return w.run(w.command(w.args(more...)...))
 }
 
-// startAs starts a watcher as on another host, with a hostname of its own (UTS namespace).
-func (w *world) startAs(hostname string) *process {
+// startAs starts a watcher as on another host, with a hostname of its own (UTS namespace). env is added to its
+// environment.
+func (w *world) startAs(hostname string, env ...string) *process {
 	w.Helper()
 	cmd := w.command(w.args("--unixctl=" + w.dir + "/" + hostname + ".ctl")...)
 	cmd.Args = append([]string{"unshare", "--uts", "sh", "-c", "hostname " + hostname + ` && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
@@ -279,7 +280,7 @@ func (w *world) startAs(hostname string) *process {
 	if err != nil {
 		w.Fatal(err)
 	}
-	cmd.Path = path
+	cmd.Path, cmd.Env = path, append(cmd.Env, env...)
 	return w.run(cmd)
 }
 

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/names"
@@ -48,6 +52,90 @@ func TestOneWriter(t *testing.T) {
 			t.Logf("%d watchers", all.started)
 			w.oneWriterAtATime()
 		})
+	}
+}
+
+// T1: watchers of different namespaces have different Leases. One of them leads, the other one tells the way out, and
+// leads after the end of the first. They do not depose each other in turn.
+func TestWatchersOfTwoNamespaces(t *testing.T) {
+	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
+	const other = "default"
+	t.Cleanup(func() { w.deleteLease(other) })
+	w.deleteLease(other)
+	if err := os.Mkdir(filepath.Join(w.dir, "openvswitch"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.write("openvswitch/ovn_k8s.conf", "[kubernetes]\novn-config-namespace="+other+"\n")
+	first := w.startAs("first", "OVS_SYSCONFDIR="+w.dir+"/none")
+	first.becomesActive(1, takeover)
+	w.pod("a", "node1", nil)
+	w.annotation("a")
+
+	second := w.startAs("second")
+	second.standsBy("first", names.ConfigNamespace, other)
+	w.pod("b", "node1", nil)
+	w.annotation("b")
+	if first.says(nowInactive) > 0 || second.says(nowActive) > 0 {
+		t.Fatal("the second watcher has deposed the first")
+	}
+	first.kill()
+	second.becomesActive(1, takeover)
+
+	third := w.startAs("third", "OVS_SYSCONFDIR="+w.dir+"/none")
+	third.standsBy("second", other, names.ConfigNamespace)
+	_ = second.cmd.Process.Signal(syscall.SIGSTOP)
+	third.becomesActive(1, takeover)
+	_ = second.cmd.Process.Signal(syscall.SIGCONT)
+	second.standsBy("third", names.ConfigNamespace, other)
+	w.pod("c", "node1", nil)
+	w.annotation("c")
+	_ = third.cmd.Process.Signal(terminate)
+	second.becomesActive(2, takeover)
+	terms := w.oneWriterAtATime()
+	if got := strings.Join(hosts(terms), " "); got != "first second third second" {
+		t.Errorf("terms of %s", got)
+	}
+}
+
+// hosts returns the hosts of writers.
+func hosts(terms []string) (hosts []string) {
+	for _, term := range terms {
+		host, _, _ := strings.Cut(term, "/")
+		hosts = append(hosts, host)
+	}
+	return hosts
+}
+
+// standsBy waits until a watcher, whose Lease is in the namespace own, names a leader with a Lease of another namespace
+// in its log and to ovs-appctl.
+func (p *process) standsBy(leader, namespace, own string) {
+	p.Helper()
+	want := regexp.MustCompile(fmt.Sprintf(`standby: the watcher of "%s/[^"]+" leads since \S+ \(term \d+\) with the Lease %s/ovn-k8s-watcher, but this one has the Lease %s/ovn-k8s-watcher: set ovn-config-namespace to the same namespace for all watchers, for example: ovs-vsctl set Open_vSwitch \. external_ids:ovn-k8s-config-namespace=%s\n`,
+		leader, namespace, own, namespace))
+	p.eventually("the log names "+leader, func() bool { return want.MatchString(p.log.String()) })
+	out, err := exec.Command("ovs-appctl", "-t", p.control(), "reconcile/show").CombinedOutput()
+	if err == nil || !want.Match(out) {
+		p.Errorf("reconcile/show (%v): %s", err, out)
+	}
+}
+
+// control is the socket of a watcher of startAs.
+func (p *process) control() string {
+	for _, a := range p.cmd.Args {
+		if path, ok := strings.CutPrefix(a, "--unixctl="); ok {
+			return path
+		}
+	}
+	p.Fatal("the watcher has no --unixctl")
+	return ""
+}
+
+// deleteLease deletes the Lease of watchers of a namespace.
+func (w *world) deleteLease(namespace string) {
+	w.Helper()
+	err := cluster.Client().CoordinationV1().Leases(namespace).Delete(context.Background(), names.WatcherLease, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		w.Fatal(err)
 	}
 }
 

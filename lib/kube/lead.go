@@ -203,6 +203,34 @@ func (c *Cluster) Leader() string {
 	return ""
 }
 
+// A Holding is the state of a Lease. The zero Holding is a Lease nobody has.
+type Holding struct {
+	Identity string // of the holder
+	Renewed  string // differs after each renewal
+}
+
+// LeaseDuration is the time after which a Lease without renewal is free. Count it by the own monotonic clock.
+const LeaseDuration = leaseDuration
+
+// Holder reads a Lease that this process does not compete for. A missing Lease is the zero Holding.
+func (c *Cluster) Holder(ctx context.Context, lease types.NamespacedName) (Holding, error) {
+	l, err := c.election.CoordinationV1().Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return Holding{}, nil
+	}
+	if err != nil {
+		return Holding{}, fmt.Errorf("reading Lease %s: %w", lease, err)
+	}
+	var h Holding
+	if l.Spec.HolderIdentity != nil {
+		h.Identity = *l.Spec.HolderIdentity
+	}
+	if l.Spec.RenewTime != nil {
+		h.Renewed = l.Spec.RenewTime.String()
+	}
+	return h, nil
+}
+
 // noteElection records the error of the last request for the Lease.
 func (c *Cluster) noteElection(err error) {
 	if err != nil && apierrors.IsNotFound(err) {

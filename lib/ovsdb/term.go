@@ -21,6 +21,7 @@ type Leader struct {
 	Identity string    // of the process; without spaces
 	Term     uint64    // counts the leaders
 	Since    time.Time // when the term began
+	Lease    string    // "namespace/name" of the leader's Lease; "" in tokens of former releases
 	token    string    // the whole text, also if written by hand
 }
 
@@ -35,22 +36,26 @@ func (l Leader) String() string {
 	return fmt.Sprintf("%s since %s (term %d)", l.Identity, l.Since.Format(time.RFC3339), l.Term)
 }
 
-// tokenFormat has the identity, the term and its begin.
-const tokenFormat = "%s term %d since %s"
+// tokenFormat has the identity, the term and its begin. tokenLease and the Lease follow; former releases ignore them.
+const (
+	tokenFormat = "%s term %d since %s"
+	tokenLease  = " with Lease "
+)
 
 func parseLeader(token string) Leader {
 	l := Leader{token: token}
 	var since string
 	var identity string
 	var term uint64
-	if n, err := fmt.Sscanf(token, tokenFormat, &identity, &term, &since); err != nil || n != 3 {
+	head, lease, _ := strings.Cut(token, tokenLease)
+	if n, err := fmt.Sscanf(head, tokenFormat, &identity, &term, &since); err != nil || n != 3 {
 		return l
 	}
 	at, err := time.Parse(time.RFC3339, since)
 	if err != nil {
 		return l
 	}
-	l.Identity, l.Term, l.Since = identity, term, at
+	l.Identity, l.Term, l.Since, l.Lease = identity, term, at, lease
 	return l
 }
 
@@ -90,11 +95,11 @@ func (db *DB) noteTerm(term uint64) {
 	}
 }
 
-// Lead begins the next term, with identity as its leader. When it returns, no other Term can commit anything, and
+// Lead begins the next term, with identity as its leader, elected with lease ("namespace/name"). When it returns, no other Term can commit anything, and
 // the cache has all their commits. holds reports whether this process is elected: only then it may write its token
 // again after a removal. OVSDB locks (RFC 7047 section 4.1.8) are no alternative: each member of a cluster has its
 // own, and they are lost with the connection.
-func (db *DB) Lead(ctx context.Context, identity string, holds func() bool) (*Term, error) {
+func (db *DB) Lead(ctx context.Context, identity, lease string, holds func() bool) (*Term, error) {
 	if err := db.Sync(ctx); err != nil {
 		return nil, err
 	}
@@ -102,8 +107,8 @@ func (db *DB) Lead(ctx context.Context, identity string, holds func() bool) (*Te
 	if err != nil {
 		return nil, err
 	}
-	now := Leader{Identity: identity, Term: db.latestTerm.Load() + 1, Since: time.Now().UTC().Truncate(time.Second)}
-	now.token = fmt.Sprintf(tokenFormat, identity, now.Term, now.Since.Format(time.RFC3339))
+	now := Leader{Identity: identity, Term: db.latestTerm.Load() + 1, Since: time.Now().UTC().Truncate(time.Second), Lease: lease}
+	now.token = fmt.Sprintf(tokenFormat, identity, now.Term, now.Since.Format(time.RFC3339)) + tokenLease + lease
 	t := &Term{db: db, leader: now, holds: holds}
 	if err := t.replace(ctx, old); err != nil {
 		return nil, fmt.Errorf("beginning term %d: %w", now.Term, err)

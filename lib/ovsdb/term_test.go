@@ -35,7 +35,7 @@ func TestOnlyTheLeaderWrites(t *testing.T) {
 	lost := map[string]bool{} // not elected any more
 	lead := func(db *ovsdb.DB, who string) *ovsdb.Term {
 		t.Helper()
-		term, err := db.Lead(t.Context(), who, func() bool { return !lost[who] })
+		term, err := db.Lead(t.Context(), who, "kube-system/"+who[:1], func() bool { return !lost[who] })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,6 +53,14 @@ func TestOnlyTheLeaderWrites(t *testing.T) {
 	b := lead(two, "b/2")
 	if b.Leader().Term != a.Leader().Term+1 {
 		t.Errorf("terms %d and %d", a.Leader().Term, b.Leader().Term)
+	}
+	for db, want := range map[*ovsdb.DB]string{one: "kube-system/b", two: "kube-system/b"} {
+		if err := db.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := db.Leader(); err != nil || l.Lease != want || l.Identity != "b/2" {
+			t.Errorf("leader %+v (%v), want Lease %s", l, err, want)
+		}
 	}
 	if err := write(a, "late"); !errors.Is(err, ovsdb.ErrDeposed) || !strings.Contains(err.Error(), "b/2 since ") {
 		t.Errorf("the former leader's transaction: %v", err)

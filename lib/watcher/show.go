@@ -12,6 +12,7 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/reconcile"
+	"ovn-k8s/lib/watcher/otherlease"
 	"ovn-k8s/lib/watcher/show"
 )
 
@@ -45,6 +46,9 @@ func (w *Watcher) standby() error {
 			return fmt.Errorf("standby: cannot read the Lease %s: %w", lease, err)
 		case leader != "" && leader != l.process.String():
 			return fmt.Errorf("standby: %s", l.whoLeads(leader))
+		}
+		if leader, err := l.db.Leader(); err == nil && otherlease.Other(leader, l.lease()) {
+			return fmt.Errorf("standby: %s", otherlease.Text(leader, l.lease()))
 		}
 	}
 	return fmt.Errorf("standby: waiting for the Lease %s, which no other watcher is known to have", lease)

@@ -11,6 +11,7 @@ import (
 
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/watcher/otherlease"
 	"ovn-k8s/lib/watcher/records"
 )
 
@@ -88,6 +89,9 @@ func (t *tenure) resume(ctx context.Context) (*running, error) {
 		r.stop(ovsdb.ErrDeposed)
 		<-r.ended
 	}
+	if err := t.awaitOtherLease(ctx); err != nil {
+		return nil, err
+	}
 	term, err := t.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -104,6 +108,16 @@ func (t *tenure) confirm(ctx context.Context, term *ovsdb.Term) (ours bool, err 
 	return ours, err
 }
 
+// awaitOtherLease waits while the leader has another Lease: two watchers of different namespaces would depose each other
+// in turn.
+func (t *tenure) awaitOtherLease(ctx context.Context) error {
+	l := t.links
+	wait := otherlease.Wait{
+		Log: t.log, Own: l.lease(), Identity: l.process.String(), Dead: l.process.dead, Leader: l.db.Leader, Holder: l.cluster.Holder,
+	}
+	return wait.Run(ctx)
+}
+
 // begin begins a term, if the database is this cluster's.
 func (t *tenure) begin(ctx context.Context) (term *ovsdb.Term, err error) {
 	var other error
@@ -115,7 +129,7 @@ func (t *tenure) begin(ctx context.Context) (term *ovsdb.Term, err error) {
 		if other = records.New(t.links.db).CheckOwner(uid); other != nil {
 			return nil // and the token is not written either
 		}
-		term, err = t.links.db.Lead(ctx, t.links.process.String(), t.links.cluster.Leads)
+		term, err = t.links.db.Lead(ctx, t.links.process.String(), t.links.lease().String(), t.links.cluster.Leads)
 		return err
 	}, t.tryAgain)
 	return term, cmp.Or(other, err)
