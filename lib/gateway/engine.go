@@ -142,8 +142,8 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) *engine {
 	e.stale = connections.New(cfg.RunDir, e.log, func() { e.touch(partStale) })
 	e.objects = newObjects(e.all)
 	e.loop = reconcile.Loop[event, string]{
-		Record: func(ev event) []string { return ev() },
-		Sync:   e.sync, Synced: e.synced, MinInterval: e.rest, Resync: time.Minute, All: e.all,
+		Record: func(ev event) []string { return ev() }, OnDirty: e.objects.resolve,
+		Sync: e.sync, Synced: e.synced, MinInterval: e.rest, Resync: time.Minute, All: e.all,
 	}
 	return e
 }

@@ -34,7 +34,8 @@ type input struct {
 // objects are the objects of the API server with effects on a node.
 type objects struct {
 	world    *desired.World
-	resolved map[nb.Unit]service.Resolved // of the world, as it is now
+	resolved map[nb.Unit]service.Resolved // of the world, as of the last resolve
+	touched  map[nb.Unit]bool             // Services changed since then
 	missing  map[string]bool              // names of awaited kinds not known yet
 	node     string                       // the pods of this node are followed
 	pods     map[pod.Key]hostport.Pod
@@ -46,7 +47,7 @@ type objects struct {
 // newObjects returns objects without any known.
 func newObjects(all func() []string) *objects {
 	o := &objects{
-		world: desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{}, missing: map[string]bool{},
+		world: desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{}, touched: map[nb.Unit]bool{}, missing: map[string]bool{},
 		pods: map[pod.Key]hostport.Pod{}, nodes: map[string][]netip.Addr{}, all: all,
 	}
 	for _, i := range o.inputs() {
@@ -85,7 +86,7 @@ func (o *objects) listed(k kube.Kind) bool {
 	return awaited
 }
 
-// takeService records changes of Services and of their endpoints.
+// takeService records changes of Services and of their endpoints, for resolve.
 func (o *objects) takeService(ev kube.Event) []string {
 	var touched []nb.Unit
 	switch {
@@ -97,13 +98,26 @@ func (o *objects) takeService(ev kube.Event) []string {
 	default:
 		touched = o.world.Put(ev.Object)
 	}
-	for _, u := range append(touched, o.world.Allocate()...) {
+	for _, u := range touched {
+		o.touched[u] = true
+	}
+	return o.all()
+}
+
+// resolve finds the endpoints of Services, once for all events recorded before: slices of a large Service may come one
+// by one. It touches no further parts. It is the OnDirty of the loop.
+func (o *objects) resolve([]string) []string {
+	for _, u := range o.world.Allocate() {
+		o.touched[u] = true
+	}
+	for u := range o.touched {
 		delete(o.resolved, u)
 		if s, ok := o.world.Services.Service(u); ok && s.Ours {
 			o.resolved[u] = s
 		}
 	}
-	return o.all()
+	clear(o.touched)
+	return nil
 }
 
 // services lists the Services with load balancing, sorted by name.

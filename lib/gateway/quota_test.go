@@ -34,6 +34,7 @@ func TestALargeServiceIsRefusedByItsEndpoints(t *testing.T) {
 		o.takeService(kube.Event{Object: s})
 		o.takeService(kube.Event{Object: slice})
 	}
+	o.resolve(nil)
 	if got := o.services(); len(got) != 5 || got[0].OverQuota || !got[4].OverQuota {
 		t.Errorf("%d Services, and the youngest is not refused", len(got))
 	}

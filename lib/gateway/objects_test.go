@@ -1,0 +1,53 @@
+package gateway
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ovn-k8s/lib/kube"
+)
+
+// takeSlices records a Service web, and n slices of it with 100 endpoints each, as single events.
+func takeSlices(o *objects, n int) {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	s.Spec.Type, s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ServiceTypeClusterIP, "172.30.0.9", []string{"172.30.0.9"}
+	port, tcp, name := int32(80), corev1.ProtocolTCP, ""
+	s.Spec.Ports = []corev1.ServicePort{{Protocol: tcp, Port: port}}
+	o.takeService(kube.Event{Object: s})
+	for i := range n {
+		slice := &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("web-", i), Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &name, Protocol: &tcp, Port: &port}},
+		}
+		for e := range 100 {
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.%d.7", i, e)}})
+		}
+		o.takeService(kube.Event{Object: slice})
+	}
+}
+
+// L1: slices of a large Service that come as single events cost what there is to read, not its square.
+func TestSlicesThatComeOneByOneAreResolvedOnce(t *testing.T) {
+	cost := map[int]uint64{}
+	for _, n := range []int{50, 200} {
+		o := newObjects(func() []string { return nil })
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		takeSlices(o, n)
+		o.resolve(nil)
+		runtime.ReadMemStats(&after)
+		cost[n] = after.TotalAlloc - before.TotalAlloc
+		got := o.services()
+		if len(got) != 1 || got[0].Candidates != 100*n || len(o.touched) != 0 {
+			t.Fatalf("%d slices: Services %+v", n, got)
+		}
+	}
+	if cost[200] > 6*cost[50] {
+		t.Errorf("50 slices allocate %d bytes, 200 slices %d", cost[50], cost[200])
+	}
+}
