@@ -28,6 +28,10 @@ type Loop[E any, K cmp.Ordered] struct {
 	// Sync plans the update of dirty keys and returns the work to do, of any duration. One work runs at a time. It
 	// returns the failed keys, with their errors.
 	Sync func(dirty []K) (work func(context.Context) (failed map[K]error))
+	// Compute computes what Sync needs of one key, in the order of Compare. After 100 ms no further key is begun, except
+	// to reach one left by the former call. Sync gets the keys computed; the others stay dirty. nil means that Sync gets
+	// all keys.
+	Compute func(K)
 	// MaxBatch bounds the keys of a call of Sync, and so the memory of a comparison; 0 means no bound. The first keys
 	// by Compare are taken.
 	MaxBatch int
@@ -57,6 +61,8 @@ type Loop[E any, K cmp.Ordered] struct {
 	failed map[K]*failure
 	// Events recorded by the present call of gather, keys waiting, and keys in the running call.
 	recording, waiting, syncing int
+
+	left map[K]bool // keys that Compute did not reach; belongs to Run
 
 	wake chan struct{}
 	once sync.Once
@@ -169,9 +175,9 @@ func newInterval(length, quiet time.Duration) interval {
 	return interval{end: time.After(length), began: time.Now(), length: length, quietFor: quiet}
 }
 
-// intervalAfter is the interval after work during which waiting keys were marked.
+// intervalAfter is the interval after work during which waiting keys were marked. Keys left by Compute need none.
 func (l *Loop[E, K]) intervalAfter(waiting int) interval {
-	if l.MinInterval == nil {
+	if l.MinInterval == nil || len(l.left) > 0 {
 		return interval{}
 	}
 	length, quiet := l.MinInterval(waiting), l.Quiet
@@ -218,13 +224,42 @@ func (l *Loop[E, K]) first(batch map[K]bool) (keys []K, rest map[K]bool) {
 		compare = cmp.Compare[K]
 	}
 	keys, rest = slices.SortedFunc(maps.Keys(batch), compare), map[K]bool{}
-	if l.MaxBatch == 0 || len(keys) <= l.MaxBatch {
+	n := len(keys)
+	if l.MaxBatch > 0 {
+		n = min(n, l.MaxBatch)
+	}
+	if n = l.compute(keys[:n]); n == len(keys) {
 		return keys, rest
 	}
-	for _, k := range keys[l.MaxBatch:] {
+	for _, k := range keys[n:] {
 		rest[k] = true
 	}
-	return slices.Clone(keys[:l.MaxBatch]), rest
+	return slices.Clone(keys[:n]), rest
+}
+
+// mostComputing is the time after which Compute is called for no further key.
+const mostComputing = 100 * time.Millisecond
+
+// compute calls Compute for keys, for a bounded time, and returns the number of keys computed. One of the keys left by
+// the former call is among them: otherwise keys before it could keep it waiting for ever.
+func (l *Loop[E, K]) compute(keys []K) (computed int) {
+	if l.Compute == nil {
+		return len(keys)
+	}
+	before, reached := l.left, len(l.left) == 0
+	l.left = nil
+	for start := time.Now(); computed < len(keys); computed++ {
+		if computed > 0 && reached && time.Since(start) >= mostComputing {
+			l.left = map[K]bool{}
+			for _, k := range keys[computed:] {
+				l.left[k] = true
+			}
+			return computed
+		}
+		l.Compute(keys[computed])
+		reached = reached || before[keys[computed]]
+	}
+	return computed
 }
 
 // A result is the outcome of one call of Sync.

@@ -34,7 +34,8 @@ import (
 type event func() []nb.Unit
 
 // mostUnits is the largest number of units compared at once: their rows take about 2 kB each. Related units should
-// fit, such as the pods of a namespace with a new label: their rows change in one transaction.
+// fit, such as the pods of a namespace with a new label: then their rows change in one transaction, if they are computed
+// in time.
 const mostUnits = 20000
 
 // An engine keeps the database and the annotations equal to the World's rows and annotations. The goroutine of its
@@ -58,7 +59,8 @@ type engine struct {
 	lapse     atomic.Pointer[lapse]   // for people; nil: none
 	records   *records.Records        // in the database
 	copy      *registry.Copy          // of the topology
-	unwritten map[nb.Unit]error       // errors of annotations of units in the batch
+	next      batch                   // of units computed
+	unwritten map[nb.Unit]error       // errors of annotations of dirty units
 	pace      pace.Pacer
 	work      Work // of the last sync
 	sweep     sweeper
@@ -66,13 +68,21 @@ type engine struct {
 	topologyStale atomic.Bool
 }
 
+// A batch has the desired rows of units, and the units with errors.
+type batch struct {
+	want   map[nb.Unit][]nb.Row
+	failed map[nb.Unit]error
+}
+
+func newBatch() batch { return batch{map[nb.Unit][]nb.Row{}, map[nb.Unit]error{}} }
+
 // newEngine returns an engine for a World and an Applier.
 func newEngine(l *links, log *logrus.Entry, network ClusterWorld, applier Applier) *engine {
 	e := &engine{
 		links: l, log: log, applier: applier, network: network, worlds: newWorlds(network, l.extensions),
-		kinds:     append(kube.Kinds(), moreKinds(l.extensions)...),
-		may:       permission{nodes: kube.KindOf(&corev1.Node{}).Name, missing: map[string]bool{topologyKind: true}},
-		unwritten: map[nb.Unit]error{}, fail: func(error) {},
+		kinds: append(kube.Kinds(), moreKinds(l.extensions)...),
+		may:   permission{nodes: kube.KindOf(&corev1.Node{}).Name, missing: map[string]bool{topologyKind: true}},
+		next:  newBatch(), unwritten: map[nb.Unit]error{}, fail: func(error) {},
 		records: records.New(l.db),
 	}
 	for _, k := range e.kinds {
@@ -91,7 +101,7 @@ func newEngine(l *links, log *logrus.Entry, network ClusterWorld, applier Applie
 	e.running = failures.NewPods(e.network, e.log, e.send, e.tell)
 	e.loop = reconcile.Loop[event, nb.Unit]{
 		Record:  func(ev event) []nb.Unit { return ev() },
-		OnDirty: e.onDirty, Sync: e.sync, Synced: e.synced, MinInterval: e.gap, MaxWait: pace.Hold, Quiet: pace.Lull,
+		OnDirty: e.onDirty, Compute: e.compute, Sync: e.sync, Synced: e.synced, MinInterval: e.gap, MaxWait: pace.Hold, Quiet: pace.Lull,
 		MaxBatch: mostUnits, Compare: network.Compare, Resync: 10 * time.Minute, All: e.all,
 	}
 	return e
@@ -320,27 +330,33 @@ func (e *engine) onDirty(dirty []nb.Unit) []nb.Unit {
 	return settled
 }
 
-// sync computes the desired rows of units and returns a function to apply them. It is the Sync of the loop.
-func (e *engine) sync(dirty []nb.Unit) func(context.Context) map[nb.Unit]error {
-	want, failed := map[nb.Unit][]nb.Row{}, map[nb.Unit]error{}
-	for _, u := range dirty {
-		switch {
-		case !e.worlds.Owns(u):
-			continue
-		case !e.may.write(u):
-			if e.failures.Has(u) {
-				failed[u] = errLapsed // still
-			}
-			continue
+// compute computes the desired rows of a unit for the next sync. It is the Compute of the loop.
+func (e *engine) compute(u nb.Unit) {
+	switch {
+	case !e.worlds.Owns(u):
+	case !e.may.write(u):
+		if e.failures.Has(u) {
+			e.next.failed[u] = errLapsed // still
 		}
+	default:
 		rows, err := e.worlds.Rows(u)
-		want[u] = rows
+		e.next.want[u] = rows
 		if err != nil {
-			failed[u] = err
+			e.next.failed[u] = err
 		}
 	}
-	maps.Copy(failed, e.unwritten)
-	clear(e.unwritten)
+}
+
+// sync returns a function to apply the rows computed. It is the Sync of the loop.
+func (e *engine) sync(dirty []nb.Unit) func(context.Context) map[nb.Unit]error {
+	want, failed := e.next.want, e.next.failed
+	e.next = newBatch()
+	for _, u := range dirty {
+		if err := e.unwritten[u]; err != nil {
+			failed[u] = err
+			delete(e.unwritten, u)
+		}
+	}
 	if err := e.copy.Sync(dirty); err != nil {
 		failed[topology.ClusterUnit] = err
 	}

@@ -82,6 +82,7 @@ func TestWhatIsWrittenWithoutTheLease(t *testing.T) {
 
 	// A failed unit without another try is not reported as recovered.
 	e.failures.Report([]nb.Unit{other}, map[nb.Unit]error{other: errors.New("a reason")})
+	e.compute(other)
 	failed := e.sync([]nb.Unit{other})(t.Context())
 	e.synced([]nb.Unit{other}, failed)
 	if failed[other] == nil || !e.failures.Has(other) {

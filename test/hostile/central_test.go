@@ -92,15 +92,15 @@ type beside struct {
 
 // run writes the World's rows like a watcher.
 func (b *beside) run() {
+	next := map[nb.Unit][]nb.Row{}
 	b.loop = reconcile.Loop[func() []nb.Unit, nb.Unit]{
 		Record:  func(change func() []nb.Unit) []nb.Unit { return change() },
 		OnDirty: func([]nb.Unit) []nb.Unit { return b.cluster.World.Allocate() },
 		Compare: desired.Compare,
-		Sync: func(dirty []nb.Unit) func(context.Context) map[nb.Unit]error {
-			want := map[nb.Unit][]nb.Row{}
-			for _, u := range dirty {
-				want[u], _ = b.cluster.World.Rows(u)
-			}
+		Compute: func(u nb.Unit) { next[u], _ = b.cluster.World.Rows(u) },
+		Sync: func([]nb.Unit) func(context.Context) map[nb.Unit]error {
+			want := next
+			next = map[nb.Unit][]nb.Row{}
 			return func(ctx context.Context) map[nb.Unit]error {
 				_, failed := b.writer.Apply(ctx, want)
 				for u, err := range failed {

@@ -1,0 +1,88 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// computer returns a recorder whose keys take a time to compute. Sync must get the keys computed.
+func computer(t *testing.T, cost func(key string) time.Duration) (*Loop[string, string], *record[[]string]) {
+	l, calls := recorder(nil)
+	l.MinInterval = nil
+	var computed []string
+	l.Compute = func(k string) {
+		time.Sleep(cost(k))
+		computed = append(computed, k)
+	}
+	sync := l.Sync
+	l.Sync = func(dirty []string) func(context.Context) map[string]error {
+		if !slices.Equal(dirty, computed) {
+			t.Errorf("Sync of %q, computed are %q", dirty, computed)
+		}
+		computed = nil
+		return sync(dirty)
+	}
+	return l, calls
+}
+
+// L1: a key goes on before all expensive ones behind it are computed, and these follow, without an interval.
+func TestComputingIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, calls := computer(t, func(k string) time.Duration {
+			if strings.HasPrefix(k, "service") {
+				return mostComputing / 2
+			}
+			return 0
+		})
+		l.MinInterval = func(int) time.Duration { return time.Hour }
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range 6 {
+			l.Send(fmt.Sprint("service-", i))
+		}
+		ended := make(chan error)
+		go func() { ended <- l.Run(ctx) }()
+		time.Sleep(mostComputing / 4)
+		l.Send("pod")
+		time.Sleep(10 * mostComputing)
+		synctest.Wait()
+		want := [][]string{{"service-0", "service-1"}, {"pod", "service-2", "service-3"}, {"service-4", "service-5"}}
+		if !slices.EqualFunc(calls.get(), want, slices.Equal) {
+			t.Errorf("calls %q, want %q", calls.get(), want)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+// A key left by a call of Sync is in the next one, though others are dirty all the time.
+func TestKeysThatAreLeftGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, calls := computer(t, func(string) time.Duration { return mostComputing })
+		sync := l.Sync
+		l.Sync = func(dirty []string) func(context.Context) map[string]error {
+			l.Send("a", "b") // again
+			return sync(dirty)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		l.Send("a", "b", "y", "z")
+		ended := make(chan error)
+		go func() { ended <- l.Run(ctx) }()
+		time.Sleep(15 * mostComputing)
+		cancel()
+		<-ended
+		got := calls.get()
+		if len(got) < 4 {
+			t.Fatalf("calls %q", got)
+		}
+		for _, key := range []string{"y", "z"} {
+			if !slices.ContainsFunc(got, func(call []string) bool { return slices.Contains(call, key) }) {
+				t.Errorf("%s never went on: %q", key, got)
+			}
+		}
+	})
+}
