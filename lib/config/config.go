@@ -59,9 +59,14 @@ type Config struct {
 	NB []string
 	// NBPrivateKey, NBCertificate and NBCACert are files for ssl:.
 	NBPrivateKey, NBCertificate, NBCACert string
+	// SBPrivateKey, SBCertificate and SBCACert are those of the Southbound database: the same, unless a program has settings
+	// for them.
+	SBPrivateKey, SBCertificate, SBCACert string
 	// NBSocket is the unix socket of a Northbound database on this host.
 	NBSocket string
 
+	// Kubeconfig is a file that replaces the other settings of the API server. Only ovnkube has a setting for it.
+	Kubeconfig string
 	// APIServer is a URL with its scheme, or empty (ErrNoAPIServer).
 	APIServer string
 	// APIToken and APITokenFile: at most one of them is set.
@@ -97,7 +102,8 @@ type Config struct {
 	Ignored []string
 
 	settings []Setting
-	origins  []origin // of settings
+	origins  []origin           // of settings
+	found    map[string]*origin // as in the Resolver
 }
 
 // Values of Config.Firewall.
@@ -130,8 +136,9 @@ func (c Config) Changes(now Config) (out []Change) {
 type origin struct{ name, value, source, exact string }
 
 // Resolve computes the configuration from its sources. It reports all problems at once: each error has the value, its
-// source and the valid values. The values of secrets are omitted. A program with settings of its own reads them in more.
-func Resolve(s Sources, more ...func(*Resolver, Config)) (Config, error) {
+// source and the valid values. The values of secrets are omitted. A program with settings of its own
+// reads them in more.
+func Resolve(s Sources, more ...func(*Resolver, *Config)) (Config, error) {
 	r := &Resolver{sources: s, settings: map[string]Setting{}, found: map[string]*origin{}}
 	c := Config{settings: s.settings(), Ignored: ignored(s)}
 	for _, set := range c.settings {
@@ -154,12 +161,25 @@ func Resolve(s Sources, more ...func(*Resolver, Config)) (Config, error) {
 		r.Fail(mode, "want overlay")
 	}
 	for _, read := range more {
-		read(r, c)
+		read(r, &c)
 	}
 	for _, set := range c.settings {
 		c.origins = append(c.origins, r.shown(set))
 	}
+	c.found = r.found
 	return c, errors.Join(r.errs...)
+}
+
+// Read reads settings of a program's own from its configuration, as Resolve did in more. Errors about values are not
+// repeated, and no file exists.
+func (c Config) Read(read func(*Resolver, *Config)) {
+	r := &Resolver{settings: map[string]Setting{}, found: map[string]*origin{}}
+	for _, set := range c.settings {
+		r.settings[set.Name] = set
+		o := *c.found[set.Name]
+		r.found[set.Name] = &o
+	}
+	read(r, &c)
 }
 
 // A Resolver has the settings as found, and collects errors about their values.
@@ -282,6 +302,7 @@ func (r *Resolver) dirs(c *Config) {
 	c.RunDir, c.LogDir = r.Path(runDir), r.Path(logDir)
 	c.CNIConfDir, c.CNIBinDir, c.CNILogFile = r.Path(cniConfDir), r.Path(cniBinDir), r.Path(cniLogFile)
 	c.NBPrivateKey, c.NBCertificate, c.NBCACert = r.Path(nbPrivKey), r.Path(nbCert), r.Path(nbCACert)
+	c.SBPrivateKey, c.SBCertificate, c.SBCACert = c.NBPrivateKey, c.NBCertificate, c.NBCACert
 }
 
 // northbound finds the database: the configured addresses, else the local socket, in OVN's own run directory since

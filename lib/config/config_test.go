@@ -41,6 +41,8 @@ func TestDefaults(t *testing.T) {
 	want := config.Config{
 		NBPrivateKey: "/etc/openvswitch/ovncontroller-privkey.pem", NBCertificate: "/etc/openvswitch/ovncontroller-cert.pem",
 		NBCACert: "/etc/openvswitch/ovnnb-ca.cert", NBSocket: "/var/run/ovn/ovnnb_db.sock",
+		SBPrivateKey: "/etc/openvswitch/ovncontroller-privkey.pem", SBCertificate: "/etc/openvswitch/ovncontroller-cert.pem",
+		SBCACert:        "/etc/openvswitch/ovnnb-ca.cert",
 		ConfigNamespace: "kube-system", MTU: 1400, ConntrackZone: 64000,
 		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")},
 		LocalSubnets: []netip.Prefix{netip.MustParsePrefix("169.254.33.0/24"), netip.MustParsePrefix("fd69:254:33::/64")},
@@ -303,7 +305,7 @@ var samples = map[string]string{
 // T11: no setting is forgotten when two configurations are compared.
 func TestChanges(t *testing.T) {
 	before, _ := config.Resolve(config.Sources{})
-	compared := map[string]bool{"Ignored": true, "APICA": true} // no setting, and below
+	compared := map[string]bool{"Ignored": true, "APICA": true, "Kubeconfig": true} // no setting, below, and ovnkube's
 	for _, set := range config.Settings() {
 		s := config.Sources{ExternalIDs: map[string]string{set.ExternalID: samples[set.Name]}}
 		if set.ExternalID == "" {

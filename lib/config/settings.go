@@ -65,19 +65,19 @@ type Reader string
 
 // The readers. The daemons follow changes without a restart.
 const (
-	Watcher Reader = "watcher"
-	Helper  Reader = "gateway helper"
-	Plugin  Reader = "CNI plugin"  // reads all settings for each pod
-	Restart Reader = "restart"     // of a daemon
-	master  Reader = "master-init" // the commands read all settings when they run
-	minion  Reader = "minion-init"
-	gateway Reader = "gateway-init"
+	Watcher    Reader = "watcher"
+	Helper     Reader = "gateway helper"
+	Plugin     Reader = "CNI plugin"  // reads all settings for each pod
+	Restart    Reader = "restart"     // of a daemon
+	MasterInit Reader = "master-init" // the commands read all settings when they run
+	minion     Reader = "minion-init"
+	gateway    Reader = "gateway-init"
 )
 
 // Commands lists the commands to run again after a change.
 func (s Setting) Commands() (out []string) {
 	for _, r := range s.Readers {
-		if r == master || r == minion || r == gateway {
+		if r == MasterInit || r == minion || r == gateway {
 			out = append(out, string(r))
 		}
 	}
@@ -169,7 +169,7 @@ func Settings() []Setting {
 			Readers: []Reader{Helper},
 			Text:    "subnets of all pods, with commas"},
 		{Name: joinSubnet, Flags: Named("join-subnet"), ExternalID: "ovn-k8s-join-subnet", Keys: Named("join_subnet"), Default: "100.64.0.0/16,fd98::/64",
-			Readers: []Reader{Helper, master},
+			Readers: []Reader{Helper, MasterInit},
 			Text:    "subnets between the cluster router and gateways, one per address family"},
 		{Name: serviceCIDR, Flags: Named("service-cidr"), ExternalID: "ovn-k8s-service-cidr", Keys: Named("service_cidr"),
 			Readers: []Reader{Watcher, Helper, minion},

@@ -25,7 +25,6 @@ import (
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/kube"
-	"ovn-k8s/lib/kube/client"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb/vswitch"
@@ -128,11 +127,7 @@ func (h *Helper) serve(ctx context.Context, s settings.Session, ready func()) er
 		}
 	}
 	h.leaveBridges(ctx, cfg.RunDir, sw)
-	api := client.FromConfig(cfg, Program)
-	if s.Token != nil {
-		api.Token = s.Token
-	}
-	server, err := api.REST()
+	server, err := kube.Connect(cfg, s.Token, Program)
 	if err != nil {
 		return settings.Wrong(err)
 	}

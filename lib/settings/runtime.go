@@ -18,6 +18,8 @@ import (
 type Runtime struct {
 	// Flags are the settings of the command line: see Flags.
 	Flags map[string]string
+	// Resolve computes the configuration for a program with settings of its own. nil: config.Resolve.
+	Resolve func(config.Sources) (config.Config, error)
 	// Log returns the log of a module. nil is silent.
 	Log func(module string) *logrus.Entry
 	// Status is called with one line about the state of a role or its reason for waiting. It may be nil.
@@ -35,7 +37,7 @@ func (r Runtime) Run(ctx context.Context, ready func(), roles ...Role) error {
 		defer sw.Close()
 	}
 	load := func(ctx context.Context) (config.Config, error) {
-		cfg, err := Load(ctx, r.Flags, sw)
+		cfg, err := r.Load(ctx, sw)
 		for _, role := range roles {
 			if err == nil && role.Check != nil {
 				err = role.Check(cfg)
@@ -44,6 +46,18 @@ func (r Runtime) Run(ctx context.Context, ready func(), roles ...Role) error {
 		return cfg, err
 	}
 	return Follower{Switch: sw, File: file(r.Flags), Load: load, Roles: roles, Status: r.Status}.Run(ctx, ready)
+}
+
+// Load resolves the configuration, as the function Load does. sw may be nil.
+func (r Runtime) Load(ctx context.Context, sw *vswitch.Switch) (config.Config, error) {
+	if r.Resolve == nil {
+		return Load(ctx, r.Flags, sw)
+	}
+	s, err := sources(r.Flags, sw)
+	if err != nil {
+		return config.Config{}, err
+	}
+	return r.Resolve(s)
 }
 
 // awaitSwitch connects to the local Open vSwitch as soon as it runs. It returns nil if this host has none and no role
@@ -107,7 +121,7 @@ func (r Runtime) OptionalSwitch(ctx context.Context, log *logrus.Entry) (*vswitc
 
 // ShowConfig prints every setting with its value and source. sw may be nil.
 func (r Runtime) ShowConfig(ctx context.Context, out io.Writer, sw *vswitch.Switch) error {
-	cfg, err := Load(ctx, r.Flags, sw)
+	cfg, err := r.Load(ctx, sw)
 	fmt.Fprint(out, cfg.Show())
 	return err
 }

@@ -58,14 +58,20 @@ const configFile = "config-file"
 // Load resolves the configuration of a program from its flags (see Flags.Map), the local Open vSwitch, the
 // configuration file, the environment and files on this host. Without sw there are no external_ids.
 func Load(_ context.Context, flags map[string]string, sw *vswitch.Switch) (config.Config, error) {
+	s, err := sources(flags, sw)
+	if err != nil {
+		return config.Config{}, err
+	}
+	return config.Resolve(s)
+}
+
+// sources reads the sources of a configuration on this host.
+func sources(flags map[string]string, sw *vswitch.Switch) (config.Sources, error) {
 	s := config.Sources{Flags: flags, Env: environment(), Exists: exists}
 	if sw != nil {
 		s.ExternalIDs = sw.ExternalIDs()
 	}
-	if err := readFile(&s); err != nil {
-		return config.Config{}, err
-	}
-	return config.Resolve(s)
+	return s, readFile(&s)
 }
 
 // A Source gives the settings of this host. It has those of the command line, see Flags.Map, and reads files and the

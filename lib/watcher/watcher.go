@@ -26,7 +26,6 @@ import (
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/kube"
-	"ovn-k8s/lib/kube/client"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/nbsync"
@@ -198,11 +197,7 @@ func (l *links) whoLeads(holder string) string {
 
 // connect connects to the Northbound database, and prepares for the API server. token may be nil.
 func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() string) (*links, error) {
-	api := client.FromConfig(cfg, Program)
-	if token != nil {
-		api.Token = token
-	}
-	server, err := api.REST()
+	server, err := kube.Connect(cfg, token, Program)
 	if err != nil {
 		return nil, settings.Wrong(err)
 	}

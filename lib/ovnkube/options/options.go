@@ -23,8 +23,7 @@ type Options struct {
 	ClusterSubnets []Range
 	SB             []string // addresses of the Southbound database, as Config.NB
 	Gateway        Gateway
-	Kubeconfig     string // a file, perhaps relative to the working directory; it wins over the other settings of the API server
-	LogLevel       int    // 1 to 5
+	LogLevel       int // 1 to 5
 	LogFile        string
 
 	// Old has a sentence about each old name in use.
@@ -76,18 +75,27 @@ func Groups() []cli.Group {
 func Resolve(s config.Sources) (Options, error) {
 	s.Settings = Settings()
 	var o Options
-	c, err := config.Resolve(s, func(r *config.Resolver, c config.Config) {
+	c, err := config.Resolve(s, func(r *config.Resolver, c *config.Config) {
 		q := &reader{r, &o}
-		q.retired()
-		q.roles(s.Flags)
-		q.numbers()
-		q.subnets(c)
-		q.gateway()
-		q.databases(c)
-		q.kubernetes(c)
+		q.read(c)
+		q.checkRoles(s.Flags)
 	})
 	o.Config, o.Old = c, oldNames(s)
 	return o, err
+}
+
+// Config is Resolve for programs that take a configuration, such as settings.Runtime. Of returns the options in it.
+func Config(s config.Sources) (config.Config, error) {
+	o, err := Resolve(s)
+	return o.Config, err
+}
+
+// Of returns the options in a configuration that Resolve or Config has returned, as in a settings.Session. Old is empty.
+func Of(c config.Config) Options {
+	var o Options
+	c.Read(func(r *config.Resolver, c *config.Config) { (&reader{r, &o}).read(c) })
+	o.Config = c
+	return o
 }
 
 // oldNames describes the old options in use.
@@ -109,6 +117,17 @@ type reader struct {
 	*Options
 }
 
+// read reads all settings of ovnkube.
+func (q *reader) read(c *config.Config) {
+	q.Master, q.Node, q.Cleanup, q.Remove = q.Value(initMaster), q.Value(initNode), q.Value(cleanupNode), q.Value(removeNode)
+	q.retired()
+	q.numbers()
+	q.subnets(c)
+	q.gateway()
+	q.databases(c)
+	q.kubernetes(c)
+}
+
 // retired refuses options that are not supported.
 func (q *reader) retired() {
 	for _, e := range table() {
@@ -118,8 +137,8 @@ func (q *reader) retired() {
 	}
 }
 
-func (q *reader) roles(flags map[string]string) {
-	q.Master, q.Node, q.Cleanup, q.Remove = q.Value(initMaster), q.Value(initNode), q.Value(cleanupNode), q.Value(removeNode)
+// checkRoles finds roles without a name, and those that cannot be combined.
+func (q *reader) checkRoles(flags map[string]string) {
 	for _, name := range []string{initMaster, initNode, cleanupNode, removeNode} {
 		if v, ok := flags[name]; ok && strings.TrimSpace(v) == "" {
 			q.Report(fmt.Errorf("bad %s %q (from --%s): want the name of a Node", name, v, name))

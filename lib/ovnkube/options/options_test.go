@@ -302,3 +302,39 @@ func TestHelp(t *testing.T) {
 		}
 	}
 }
+
+// Roles get the options from the settings of a session: the same as those of the command line, without their sources.
+func TestOptionsOfAConfiguration(t *testing.T) {
+	for _, line := range append(historical, base+"-init-node=n1 -gateway-mode=spare -gateway-vlanid=7 -encap-ip=192.0.2.1 -loglevel=5") {
+		want, err := Resolve(config.Sources{Flags: flags(t, line), Exists: files("kubeconfig.yaml")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := Of(want.Config)
+		if want.Old = nil; fmt.Sprintf("%#v", options(got)) != fmt.Sprintf("%#v", options(want)) {
+			t.Errorf("%s:\n%#v\n%#v", line, options(got), options(want))
+		}
+	}
+}
+
+// options is a value without Config, whose text has the sources.
+func options(o Options) any {
+	return []any{o.Master, o.Node, o.Cleanup, o.Remove, o.ClusterSubnets, o.SB, o.Gateway, o.LogLevel, o.LogFile, o.Old, o.Kubeconfig, o.SBPrivateKey, o.APIServer}
+}
+
+// A changed setting makes the roles that read it serve again; each setting has an effect somewhere.
+func TestReaders(t *testing.T) {
+	want := map[string]string{
+		clusterSubnets: "[master]", sbAddress: "[master node]", nbAddress: "[master node]", gatewayNextHop: "[node]", nodePort: "[node]",
+		logLevel: "[restart]", "mtu": "[node]", "join-subnet": "[master node]", "nb-server-cert": "[master]", "sb-client-cert": "[master node]",
+		encapIP: "[node]", encapType: "[node]", kubeconfig: "[master node]", "pod-ip": "[]",
+	}
+	for _, e := range table() {
+		if w, ok := want[e.Name]; ok && fmt.Sprint(e.Readers) != w {
+			t.Errorf("%s: %v, want %s", e.Name, e.Readers, w)
+		}
+		if len(e.Readers) == 0 && !e.unsupported {
+			t.Errorf("%s has no reader", e.Name)
+		}
+	}
+}

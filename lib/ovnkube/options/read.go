@@ -12,7 +12,7 @@ import (
 )
 
 // subnets reads the ranges for nodes, and finds overlaps.
-func (q *reader) subnets(c config.Config) {
+func (q *reader) subnets(c *config.Config) {
 	var taken []netip.Prefix
 	for word := range strings.SplitSeq(q.Value(clusterSubnets), ",") {
 		if word = strings.TrimSpace(word); word == "" {
@@ -108,14 +108,15 @@ func (q *reader) gateway() {
 }
 
 // databases checks the addresses of both databases, and the files for ssl:.
-func (q *reader) databases(c config.Config) {
+func (q *reader) databases(c *config.Config) {
 	q.database(nbAddress, c.NB, "nb-privkey", "nb-cert", "nb-cacert")
 	south, err := config.ParseRemotes(q.Value(sbAddress))
 	if err != nil {
 		q.Fail(sbAddress, strings.ReplaceAll(err.Error(), "\n", "; "))
 		return
 	}
-	q.SB = south
+	q.SB, c.OVNRemote = south, strings.Join(south, ",")
+	c.SBPrivateKey, c.SBCertificate, c.SBCACert = q.Value("sb-client-privkey"), q.Value("sb-client-cert"), q.Value("sb-client-cacert")
 	q.database(sbAddress, south, "sb-client-privkey", "sb-client-cert", "sb-client-cacert")
 }
 
@@ -140,10 +141,10 @@ func (q *reader) database(address string, remotes []string, key, certificate, ca
 }
 
 // kubernetes checks the connection to the API server. A kubeconfig wins over all other settings.
-func (q *reader) kubernetes(c config.Config) {
-	q.Kubeconfig = q.Value(kubeconfig)
-	if q.Kubeconfig != "" {
-		if !q.Exists(q.Kubeconfig) {
+func (q *reader) kubernetes(c *config.Config) {
+	c.Kubeconfig = q.Value(kubeconfig)
+	if c.Kubeconfig != "" {
+		if !q.Exists(c.Kubeconfig) {
 			q.Fail(kubeconfig, "kubeconfig file not found")
 		}
 		return

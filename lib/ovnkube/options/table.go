@@ -1,6 +1,7 @@
 package options
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -48,6 +49,7 @@ const (
 	openflowProbe   = "openflow-probe"
 	encapIP         = "ovn-encap-ip"
 	encapPort       = "encap-port"
+	encapType       = "ovn-encap-type"
 	kubeconfig      = "k8s-kubeconfig"
 	apiServer       = "k8s-api-server"
 	apiToken        = "k8s-api-token"
@@ -93,7 +95,7 @@ var changes = map[string]change{
 	"firewall":             {common, "NAME", nil, nil, nil, ""},
 	"conntrack-zone":       {common, "ZONE", named("conntrack-zone"), nil, nil, ""},
 	encapIP:                {common, "IP", named("encap-ip"), []string{"encap-ip"}, nil, ""},
-	"ovn-encap-type":       {common, "TYPE", named("encap-type"), []string{"encap-type"}, nil, "geneve"},
+	encapType:              {common, "TYPE", named("encap-type"), []string{"encap-type"}, nil, "geneve"},
 	"cni-conf-path":        {cni, "DIR", named("cni-conf-dir"), []string{"cni.conf-dir"}, nil, ""},
 	"cni-plugin":           {cni, "NAME", named("cni-plugin"), []string{"cni.plugin"}, nil, ""},
 	"log-path":             {logging, "FILE", named("cnilogfile"), []string{"logging.cnilogfile"}, nil, ""},
@@ -117,7 +119,47 @@ func table() []entry {
 		}
 		all = append(all, e)
 	}
-	return slices.Concat(all, own(), retired())
+	all = slices.Concat(all, own(), retired())
+	for i := range all {
+		all[i].Readers = readers(all[i])
+	}
+	return all
+}
+
+// Readers of ovnkube's settings, beside config.Restart.
+const (
+	Master config.Reader = "master"
+	Node   config.Reader = "node"
+)
+
+// readers returns the roles that serve again when a setting changes. A role does the work of programs: their settings are
+// its own.
+func readers(e entry) []config.Reader {
+	if e.unsupported {
+		return nil
+	}
+	all := map[config.Reader]bool{}
+	for _, r := range e.Readers {
+		switch r {
+		case config.Restart:
+			all[r] = true
+		case config.Watcher, config.MasterInit:
+			all[Master] = true
+		default:
+			all[Node] = true
+		}
+	}
+	switch {
+	case slices.Contains([]string{clusterSubnets, leaseDuration, renewDeadline, retryPeriod}, e.Name), strings.Contains(e.Name, "b-server-"):
+		all[Master] = true
+	case slices.Contains([]string{sbAddress, kubeconfig, "ovn-config-namespace"}, e.Name), strings.HasPrefix(e.Name, "sb-client-"):
+		all[Master], all[Node] = true, true
+	case e.group == gateways, slices.Contains([]string{initGateways, gatewayLocal, gatewaySpare, inactivityProbe, openflowProbe, encapPort, encapIP, encapType}, e.Name):
+		all[Node] = true
+	case len(e.Readers) == 0:
+		all[config.Restart] = true
+	}
+	return slices.Sorted(maps.Keys(all))
 }
 
 // Settings returns the settings of ovnkube.

@@ -42,7 +42,7 @@ func open(ctx context.Context, c config.Config, models map[string]model.Model, l
 	}
 	var tlsConfig *tls.Config
 	if slices.ContainsFunc(remotes, func(r string) bool { return strings.HasPrefix(r, "ssl:") }) {
-		files := ovsdb.Files{PrivateKey: c.NBPrivateKey, Certificate: c.NBCertificate, CACert: c.NBCACert}
+		files := ovsdb.Files{PrivateKey: c.SBPrivateKey, Certificate: c.SBCertificate, CACert: c.SBCACert}
 		if tlsConfig, err = ovsdb.TLSConfig(ctx, files, remotes, io.Discard); err != nil {
 			return nil, err
 		}
