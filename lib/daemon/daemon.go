@@ -54,11 +54,13 @@ const Hidden = "-"
 
 // A Service describes a daemon for Run.
 type Service struct {
-	Name     string // of the program, as in ovs-appctl -t NAME
-	Version  string
-	Options  Options
-	Commands []Command
-	Log      *logrus.Entry // nil is silent
+	Name    string // of the program, as in ovs-appctl -t NAME
+	Version string
+	Options Options
+	// Arguments are those of the process if secrets among them are hidden; else they may be empty.
+	Arguments Arguments
+	Commands  []Command
+	Log       *logrus.Entry // nil is silent
 
 	// Serve does the work until ctx ends. It calls ready at least once, when the daemon does its work; the launcher
 	// waits for that.

@@ -50,7 +50,7 @@ type child struct {
 
 // start runs the program again. session gives the child a session of its own, out of reach of the terminal's ^C and
 // hangup. why is the reason of a restart, for the child's log.
-func start(part role, session bool, why string) (*child, error) {
+func (s Service) start(part role, session bool, why string) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding the program: %w", err)
@@ -67,6 +67,14 @@ func start(part role, session bool, why string) (*child, error) {
 	}
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.ExtraFiles = []*os.File{w}
+	if len(s.Arguments.Secrets) > 0 {
+		hidden, err := s.Arguments.file()
+		if err != nil {
+			return nil, errors.Join(err, r.Close(), w.Close())
+		}
+		defer hidden.Close()
+		cmd.Env, cmd.ExtraFiles = append(cmd.Env, hiddenEnv+"=1"), append(cmd.ExtraFiles, hidden)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: session}
 	err = cmd.Start()
 	_ = w.Close()
@@ -127,7 +135,7 @@ func launch(ctx context.Context, s Service) error {
 	if s.Options.Monitor {
 		part = monitor
 	}
-	c, err := start(part, true, "")
+	c, err := s.start(part, true, "")
 	if err != nil {
 		return err
 	}
@@ -150,7 +158,7 @@ func supervise(ctx context.Context, s Service, parent *os.File) error {
 	everReady, why := false, ""
 	var last time.Time // of the last restart
 	for {
-		c, err := start(worker, false, why)
+		c, err := s.start(worker, false, why)
 		if err != nil {
 			return err
 		}

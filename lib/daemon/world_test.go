@@ -36,6 +36,9 @@ type program struct {
 	Log    vlog.Options   `group:"Logging options"`
 	Told   string         `long:"told" description:"FIFO that gets the process ID when ready"`
 	Fault  string         `long:"fault" description:"what goes wrong before it is ready"`
+	Token  string         `long:"token" description:"a secret"`
+
+	arguments daemon.Arguments
 }
 
 type statusError int
@@ -58,12 +61,13 @@ func (p *program) Run(ctx context.Context, io cli.IO) error {
 			return "", err
 		}},
 		{Name: "test/say", Usage: "TEXT...", Min: 1, Max: 3, Run: func(args []string) (string, error) { return strings.Join(args, "|"), nil }},
+		{Name: "test/token", Run: func([]string) (string, error) { return p.Token, nil }},
 		{Name: "test/fail", Run: func([]string) (string, error) { return "", errors.New("not today") }},
 		{Name: "test/hang", Run: func([]string) (string, error) { select {} }},
 		{Name: "test/debug", Run: func([]string) (string, error) { log.Module("test").Debug("detail"); return "", nil }},
 	}
 	return daemon.Run(ctx, daemon.Service{
-		Name: "prog", Version: "1.2.3", Options: p.Daemon, Log: log.Module("daemon"),
+		Name: "prog", Version: "1.2.3", Options: p.Daemon, Log: log.Module("daemon"), Arguments: p.arguments,
 		Commands: append(commands, log.Commands()...),
 		Serve: func(ctx context.Context, ready func()) error {
 			switch p.Fault {
@@ -109,7 +113,8 @@ func TestMain(m *testing.M) {
 		reaper.HearSignals()
 		os.Exit(m.Run())
 	}
-	os.Exit(cli.Main(cli.Program{Name: "prog", Version: "1.2.3", Options: &program{}}, os.Args[1:], cli.OS()))
+	args := daemon.HideArguments(func(option string) bool { return option == "token" })
+	os.Exit(cli.Main(cli.Program{Name: "prog", Version: "1.2.3", Options: &program{arguments: args}, OneDash: true}, args.All, cli.OS()))
 }
 
 // A world is a run directory with running programs.
