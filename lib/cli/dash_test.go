@@ -68,7 +68,7 @@ func TestOneDash(t *testing.T) {
 		{args: "--pidfile=/y", out: "/y"},
 		{args: "-init-node -nodeport", err: "d: expected argument for option --init-node, but got option -nodeport (try 'd --help')"},
 		{args: "-init-node", err: "d: expected argument for option --init-node (try 'd --help')"},
-		{args: "-init-nose=x", err: "d: unknown option -init-nose=x (try 'd --help')"},
+		{args: "-init-nose=x", err: "d: unknown option -init-nose (try 'd --help')"},
 		{args: "-- -nodeport", err: `d: unexpected argument "-nodeport" (try 'd --help')`},
 	} {
 		var args []string

@@ -156,6 +156,7 @@ func collects(o *flags.Option) bool {
 func (p *parser) complete(name string, value flags.SplitArgument, rest []string) ([]string, error) {
 	at := len(p.args) - len(rest) - 1
 	if arg := p.args[at]; !strings.HasPrefix(arg, "--") {
+		arg, _, _ = strings.Cut(arg, "=") // the value may be a secret
 		return nil, fmt.Errorf("unknown option %s", arg)
 	}
 	var names []string
