@@ -3,7 +3,7 @@
 export PATH := $(PATH):/usr/sbin:/sbin
 export CGO_ENABLED = 0
 VERSION := $(or $(shell git describe --tags --always --dirty 2>/dev/null),unknown)
-PROGRAMS := $(patsubst %/main.go,%,$(wildcard ovn-k8s-*/main.go))
+PROGRAMS := $(patsubst %/main.go,%,$(wildcard ovn-k8s-*/main.go ovnkube/main.go))
 MODELS := lib/nb/nbdb lib/ovsdb/sbdb lib/ovsdb/vswitchdb
 PREFIX ?= /usr/local
 CONTROLPLANE := cd test/controlplane &&

@@ -107,8 +107,9 @@
 //	lib/cni/shim           ovn-k8s-cni-shim: hands the calls of a container runtime to the CNI server
 //	lib/nicbridge          ovn-k8s-util: moves the network configuration of a NIC to a bridge and back
 //	lib/nicbridge/managers configurations of a bridge for ifupdown, netplan and other network managers, as text
+//	lib/ovnkube            ovnkube: several roles in one process
 //	lib/ovnkube/cniserver  the CNI server: the work of ovn-k8s-cni-overlay in a daemon
 //	lib/ovnkube/options    the options of ovnkube: every option, key and variable, and which values are wrong
 //
-// Layer 5, the mains: the directories ovn-k8s-* beside lib, one screen each.
+// Layer 5, the mains: the directories ovn-k8s-* and ovnkube beside lib, one screen each.
 package lib

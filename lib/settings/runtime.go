@@ -48,6 +48,9 @@ func (r Runtime) Run(ctx context.Context, ready func(), roles ...Role) error {
 	return Follower{Switch: sw, File: file(r.Flags), Load: load, Roles: roles, Status: r.Status}.Run(ctx, ready)
 }
 
+// RunDir is the function RunDir.
+func (r Runtime) RunDir() (string, error) { return RunDir(r.Flags) }
+
 // Load resolves the configuration, as the function Load does. sw may be nil.
 func (r Runtime) Load(ctx context.Context, sw *vswitch.Switch) (config.Config, error) {
 	if r.Resolve == nil {

@@ -26,8 +26,8 @@ type Options struct {
 	LogLevel       int // 1 to 5
 	LogFile        string
 
-	// Old has a sentence about each old name in use.
-	Old []string
+	// Advice has a sentence about each option in use that has a better one.
+	Advice []string
 }
 
 // A Range is a subnet of the cluster, from which each node gets a subnet.
@@ -80,7 +80,7 @@ func Resolve(s config.Sources) (Options, error) {
 		q.read(c)
 		q.checkRoles(s.Flags)
 	})
-	o.Config, o.Old = c, oldNames(s)
+	o.Config, o.Advice = c, advice(s)
 	return o, err
 }
 
@@ -90,7 +90,7 @@ func Config(s config.Sources) (config.Config, error) {
 	return o.Config, err
 }
 
-// Of returns the options in a configuration that Resolve or Config has returned, as in a settings.Session. Old is empty.
+// Of returns the options in a configuration that Resolve or Config has returned, as in a settings.Session. Advice is empty.
 func Of(c config.Config) Options {
 	var o Options
 	c.Read(func(r *config.Resolver, c *config.Config) { (&reader{r, &o}).read(c) })
@@ -98,8 +98,8 @@ func Of(c config.Config) Options {
 	return o
 }
 
-// oldNames describes the old options in use.
-func oldNames(s config.Sources) (all []string) {
+// advice describes options in use that have a better one.
+func advice(s config.Sources) (all []string) {
 	for _, e := range table() {
 		now := e.Flags.Current()
 		for _, f := range e.Flags {
@@ -108,7 +108,45 @@ func oldNames(s config.Sources) (all []string) {
 			}
 		}
 	}
+	if s.Flags["k8s-token"] != "" {
+		all = append(all, "--k8s-token is hidden from ps, but not from the shell's history and the unit's file: write the token to a file and give --k8s-api-token-file=FILE, which is read again when it changes")
+	}
+	if s.Flags["ha"] == "true" {
+		all = append(all, "--ha has no effect: the Northbound database is rebuilt from Kubernetes in any case")
+	}
 	return all
+}
+
+// Secret reports whether an option, perhaps abbreviated, has a secret value.
+func Secret(option string) bool {
+	secrets, others := 0, 0
+	for _, e := range table() {
+		for _, f := range e.Flags {
+			switch {
+			case option == "" || !strings.HasPrefix(f.Text, option):
+			case e.Secret:
+				secrets++
+			default:
+				others++
+			}
+		}
+	}
+	return secrets > 0 && others == 0
+}
+
+// ErrNoRole is the error of a command line without a role.
+var ErrNoRole = errors.New("no role is given: want --init-master=NAME, --init-node=NAME or both")
+
+// Certain returns those parts of an error of Resolve that are true whatever external_ids are: they are about the command
+// line. nil: there are none.
+func Certain(err error) error {
+	parts := []error{err}
+	if j, ok := err.(interface{ Unwrap() []error }); ok {
+		parts = j.Unwrap()
+	}
+	return errors.Join(slices.DeleteFunc(slices.Clone(parts), func(e error) bool {
+		return e == nil || !errors.Is(e, ErrNoRole) && !strings.Contains(e.Error(), "(from --") || strings.HasSuffix(e.Error(), noToken)
+	})...)
 }
 
 // A reader reads the settings of ovnkube.
@@ -148,7 +186,7 @@ func (q *reader) checkRoles(flags map[string]string) {
 	once := q.Cleanup != "" || q.Remove != ""
 	switch running := q.Master != "" || q.Node != ""; {
 	case !running && !once:
-		q.Report(errors.New("no role is given: want --init-master=NAME, --init-node=NAME or both"))
+		q.Report(ErrNoRole)
 	case running && once || q.Cleanup != "" && q.Remove != "":
 		name := map[bool]string{true: cleanupNode, false: removeNode}[q.Cleanup != ""]
 		q.Fail(name, "it cannot be combined with another role")

@@ -97,7 +97,7 @@ func TestChecks(t *testing.T) {
 		{"AC-05 environment", "-init-master=n1", layers("environment"), server, "http://z"},
 		{"AC-05 default", "-init-master=n1", layers(), server, "http://localhost:8080"},
 		{"AC-06", "-init-master=n1 -k8s-apiserver=", config.Sources{ExternalIDs: map[string]string{"k8s-api-server": ""}}, server, "http://localhost:8080"},
-		{"AC-07", "-init-master=n1 -cluster-subnet=10.1.0.0/16 -cluster-subnets=10.2.0.0/16", config.Sources{}, func(o Options) any { return fmt.Sprint(o.ClusterSubnets, o.Old) }, "[10.1.0.0/16/24] [--cluster-subnet is an old name of --cluster-subnets, and wins over it]"},
+		{"AC-07", "-init-master=n1 -cluster-subnet=10.1.0.0/16 -cluster-subnets=10.2.0.0/16", config.Sources{}, func(o Options) any { return fmt.Sprint(o.ClusterSubnets, o.Advice) }, "[10.1.0.0/16/24] [--cluster-subnet is an old name of --cluster-subnets, and wins over it]"},
 		{"AC-08", "-init-master=n1 -service-cluster-ip-range=10.1.0.0/16 -k8s-service-cidr=10.2.0.0/16", config.Sources{}, func(o Options) any { return o.ServiceCIDRs }, "[10.1.0.0/16]"},
 		{"AC-11", "-init-master=n1 -cluster-subnets=10.0.0.0/16,10.0.128.0/17", config.Sources{}, nil, `!bad cluster-subnets "10.0.0.0/16,10.0.128.0/17" (from --cluster-subnets): 10.0.128.0/17 overlaps 10.0.0.0/16`},
 		{"AC-12 no port", "-init-master=n1 -nb-address=tcp:192.0.2.10", config.Sources{}, nil, `!bad ovn-nb "tcp:192.0.2.10" (from --nb-address): "tcp:192.0.2.10": missing port in address: want tcp:HOST:PORT, as in tcp:10.0.0.1:6641`},
@@ -311,7 +311,7 @@ func TestOptionsOfAConfiguration(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := Of(want.Config)
-		if want.Old = nil; fmt.Sprintf("%#v", options(got)) != fmt.Sprintf("%#v", options(want)) {
+		if want.Advice = nil; fmt.Sprintf("%#v", options(got)) != fmt.Sprintf("%#v", options(want)) {
 			t.Errorf("%s:\n%#v\n%#v", line, options(got), options(want))
 		}
 	}
@@ -319,7 +319,7 @@ func TestOptionsOfAConfiguration(t *testing.T) {
 
 // options is a value without Config, whose text has the sources.
 func options(o Options) any {
-	return []any{o.Master, o.Node, o.Cleanup, o.Remove, o.ClusterSubnets, o.SB, o.Gateway, o.LogLevel, o.LogFile, o.Old, o.Kubeconfig, o.SBPrivateKey, o.APIServer}
+	return []any{o.Master, o.Node, o.Cleanup, o.Remove, o.ClusterSubnets, o.SB, o.Gateway, o.LogLevel, o.LogFile, o.Advice, o.Kubeconfig, o.SBPrivateKey, o.APIServer}
 }
 
 // A changed setting makes the roles that read it serve again; each setting has an effect somewhere.

@@ -140,6 +140,8 @@ func (q *reader) database(address string, remotes []string, key, certificate, ca
 	}
 }
 
+const noToken = "a node needs a token for https; want --k8s-api-token-file, --k8s-token or --k8s-kubeconfig"
+
 // kubernetes checks the connection to the API server. A kubeconfig wins over all other settings.
 func (q *reader) kubernetes(c *config.Config) {
 	c.Kubeconfig = q.Value(kubeconfig)
@@ -153,6 +155,6 @@ func (q *reader) kubernetes(c *config.Config) {
 		q.Fail(apiCA, "Kubernetes CA certificate file not found")
 	}
 	if q.Node != "" && strings.HasPrefix(c.APIServer, "https:") && c.APIToken == "" && c.APITokenFile == "" {
-		q.Fail(apiServer, "a node needs a token for https; want --k8s-api-token-file, --k8s-token or --k8s-kubeconfig")
+		q.Fail(apiServer, noToken)
 	}
 }

@@ -1,0 +1,144 @@
+// Package ovnkube puts the roles of ovnkube together: master and node in one process, with one configuration, one log, one
+// control socket and one set of informers. A role itself is a package below this one.
+package ovnkube
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/daemon"
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/ovnkube/options"
+	"ovn-k8s/lib/ovsdb/vswitch"
+	"ovn-k8s/lib/settings"
+)
+
+// Program is ovnkube's name in logs.
+const Program = "ovnkube"
+
+// Options are the parameters of a process.
+type Options struct {
+	// Flags are the settings of the command line, by option: see options.Groups.
+	Flags map[string]string
+	// Log returns the log of a module. nil is silent.
+	Log func(module string) *logrus.Entry
+	// Out gets the results of commands, Err their warnings.
+	Out, Err io.Writer
+	// Status is called with one line about the state of a role or its reason for waiting. It may be nil.
+	Status func(text string)
+}
+
+// A Process has the roles of a command line.
+type Process struct {
+	Options
+	roles []role
+}
+
+// A role is a part of a process with its commands for ovs-appctl(8).
+type role struct {
+	settings.Role
+	commands []daemon.Command
+}
+
+// New returns the process of a command line. It has no role if the command line has none.
+func New(o Options) *Process {
+	p := &Process{Options: o}
+	share := kube.Share()
+	if name := o.Flags["init-master"]; name != "" {
+		p.add(options.Master, masterRole(o, share))
+	}
+	if name := o.Flags["init-node"]; name != "" {
+		p.add(options.Node, nodeRole(o, share, name))
+	}
+	return p
+}
+
+// add adds a role that serves again when a setting of reader changes.
+func (p *Process) add(reader config.Reader, r role) {
+	r.Reader = reader
+	p.roles = append(p.roles, r)
+}
+
+func (p *Process) log() *logrus.Entry { return settings.Log(p.Log, Program) }
+
+func (p *Process) runtime() settings.Runtime {
+	return settings.Runtime{Flags: p.Flags, Resolve: options.Config, Log: p.Log, Status: p.Status}
+}
+
+// Commands are the commands of all roles: see daemon.Join.
+func (p *Process) Commands() []daemon.Command {
+	var all []daemon.Role
+	for _, r := range p.roles {
+		all = append(all, daemon.Role{Name: string(r.Reader), Commands: r.commands})
+	}
+	return daemon.Join(all...)
+}
+
+// Run runs the roles until ctx ends: see settings.Runtime.
+func (p *Process) Run(ctx context.Context, ready func()) error {
+	var all []settings.Role
+	for _, r := range p.roles {
+		all = append(all, r.Role)
+	}
+	return p.runtime().Run(ctx, ready, all...)
+}
+
+// connectTimeout bounds the wait for an Open vSwitch that hangs, before the start.
+const connectTimeout = 2 * time.Second
+
+// Resolve returns the options of this host. While its Open vSwitch is down, the error has only what is wrong whatever
+// external_ids are: Run has the others.
+func (p *Process) Resolve(ctx context.Context) (options.Options, error) {
+	if _, err := p.runtime().RunDir(); err != nil {
+		return options.Options{}, err // of the configuration file
+	}
+	sw := p.trySwitch(ctx)
+	if sw != nil {
+		defer sw.Close()
+	}
+	var o options.Options
+	resolve := func(s config.Sources) (config.Config, error) {
+		var err error
+		o, err = options.Resolve(s)
+		return o.Config, err
+	}
+	r := p.runtime()
+	r.Resolve = resolve
+	_, err := r.Load(ctx, sw)
+	if sw == nil {
+		err = options.Certain(err)
+	}
+	return o, err
+}
+
+// trySwitch connects to the local Open vSwitch if it runs, else it returns nil.
+func (p *Process) trySwitch(ctx context.Context) *vswitch.Switch {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	r := p.runtime()
+	r.Log = nil // the roles report it
+	sw, _ := r.ConnectSwitch(ctx)
+	return sw
+}
+
+// ShowConfig prints every setting with its value and source. It needs no role.
+func (p *Process) ShowConfig(ctx context.Context) error {
+	sw, err := p.runtime().OptionalSwitch(ctx, p.log())
+	if err != nil {
+		return err
+	}
+	if sw != nil {
+		defer sw.Close()
+	}
+	err = p.runtime().ShowConfig(ctx, p.Out, sw)
+	if j, ok := err.(interface{ Unwrap() []error }); ok {
+		err = errors.Join(slices.DeleteFunc(slices.Clone(j.Unwrap()), func(e error) bool { return e == options.ErrNoRole })...)
+	}
+	return err
+}
