@@ -67,10 +67,10 @@ test-boot: prepare
 	OVNK8S_TEST_NEED=node OVNK8S_TEST_BOOT_ROUNDS=1 OVNK8S_TEST_RA_SECONDS=120 \
 		go test -count=1 ./ovn-k8s-util -run 'Boot|Service|RouterAdvertisements' -v -timeout 1h
 
-## test-kernel: tests on the kernel's datapath, in a virtual machine: a choice, or ALL=1, RUN=, PKG= (MINUTES=); as root
+## test-kernel: tests on the kernel's datapath, in a virtual machine: a choice, or ALL=1, RUN=, PKG= (ARGS=, MINUTES=); as root
 test-kernel:
 	@go run ./test/prepare machine
-	go run ./test/kernel $(if $(ALL),-all) $(if $(RUN),-run '$(RUN)') $(if $(PKG),-pkg '$(PKG)') $(if $(MINUTES),-minutes $(MINUTES))
+	go run ./test/kernel $(if $(ALL),-all) $(if $(RUN),-run '$(RUN)') $(if $(PKG),-pkg '$(PKG)') $(if $(ARGS),-args '$(ARGS)') $(if $(MINUTES),-minutes $(MINUTES))
 
 ## generate: the database models, from the installed schemas of OVN and Open vSwitch
 generate:

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,11 +29,14 @@ func (p place) build(ctx context.Context, t turn, say sayer) (Job, error) {
 	args := []string{"build", "-trimpath", "-o", p.path("bin") + "/", "./ovn-k8s-cni-overlay", "./ovn-k8s-gateway-helper",
 		"./ovn-k8s-overlay", "./ovn-k8s-util", "./ovn-k8s-watcher", "./test/roles"}
 	job := Job{Dir: filepath.Join(p.source, t.pkg), Timeout: t.timeout()}
-	if t.pkg == demo {
-		args = append(args, "./"+demo)
-		job.Args = []string{p.path("bin", "demo"), "-bin", p.path("bin")}
+	if t.program() {
+		args = append(args, "./"+t.pkg)
+		job.Args = append([]string{p.path("bin", path.Base(t.pkg))}, p.args...)
 	}
-	if err := p.gotool(ctx, args...); err != nil || t.pkg == demo {
+	if t.pkg == demo {
+		job.Args = append(job.Args, "-bin", p.path("bin"))
+	}
+	if err := p.gotool(ctx, args...); err != nil || t.program() {
 		return job, err
 	}
 	binary := p.path("tests", strings.ReplaceAll(t.pkg, "/", "_")+".test")

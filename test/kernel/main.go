@@ -48,6 +48,8 @@ func main() {
 type place struct {
 	source string // of the module
 	work   string // everything made for the machine, of one run at a time
+	// args are further arguments of programs, not of tests.
+	args []string
 }
 
 func run(args []string) error {
@@ -56,6 +58,7 @@ func run(args []string) error {
 	only := flags.String("run", "", "tests whose names match this regular `expression`")
 	pkg := flags.String("pkg", "", "comma-separated `packages`, such as test/e2e")
 	minutes := flags.Int("minutes", 0, "start no machine after this `number` of minutes, and stop tests then")
+	programArgs := flags.String("args", "", "`arguments` of a program, such as test/loss")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -65,6 +68,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+	p.args = strings.Fields(*programArgs)
 	unlock, err := build.Lock(filepath.Join(p.work, "lock"))
 	if err != nil {
 		return err

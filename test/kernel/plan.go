@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,22 +14,28 @@ import (
 	"time"
 )
 
-// demo is the name of test/demo, which is a program and no test.
-const demo = "test/demo"
+// Packages of programs.
+const (
+	demo = "test/demo"
+	loss = "test/loss"
+)
 
-// demoTest is the name of its only result.
-const demoTest = "demo"
-
-// A turn is the tests of one package.
+// A turn is the tests of one package, or a program.
 type turn struct {
 	pkg string // such as "test/e2e"
-	// tests are names; one may have a regular expression of subtests after "/".
+	// tests are names; one may have a regular expression of subtests after "/". A program has one, see programTest.
 	tests []string
 }
 
+// program reports whether the package is a program.
+func (t turn) program() bool { return t.pkg == demo || t.pkg == loss }
+
+// programTest is the name of a program's only result.
+func programTest(pkg string) string { return path.Base(pkg) }
+
 // smoke is the choice by default, for an emulated CPU. The demo has a gateway of each mode.
 var smoke = []turn{
-	{demo, []string{demoTest}},
+	{demo, []string{programTest(demo)}},
 	{"test/e2e", []string{
 		"TestTheDatapathIsTheOneOfTheSetting", "TestClusterIPs", "TestLargeDatagrams", "TestPoliciesByProtocol",
 		"TestPolicies/^(default_deny|ports_by_number|a_range_of|named_ports_are.*of_ingress|a_block|egress_to_a_S|both_ends|expressions|two_entries|an_empty_podS)",
@@ -90,8 +97,8 @@ func plan(source string, all bool, run, pkg string) ([]turn, error) {
 
 // expand returns the packages with tests of a pattern, which may end with "/...".
 func expand(source, pattern string) (turns []turn, err error) {
-	if pattern == demo {
-		return []turn{{demo, []string{demoTest}}}, nil
+	if t := (turn{pattern, []string{programTest(pattern)}}); t.program() {
+		return []turn{t}, nil
 	}
 	dir, below := strings.CutSuffix(pattern, "/...")
 	err = filepath.WalkDir(filepath.Join(source, dir), func(path string, d fs.DirEntry, err error) error {

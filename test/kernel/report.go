@@ -104,7 +104,7 @@ func (r *report) line(line string) {
 		r.running, r.output = started, nil
 	case result != nil:
 		r.set(result[2], result[1], result[3])
-	case r.turn.pkg == demo || r.running == "":
+	case r.turn.program() || r.running == "":
 		r.say("| %s", line)
 	default:
 		r.output = append(r.output, line)
@@ -131,10 +131,10 @@ func (r *report) set(test, result, took string) {
 func (r *report) end(how string) {
 	r.ended = true
 	switch {
-	case r.turn.pkg == demo && how == okEnd:
-		r.set(demoTest, passed, "")
-	case r.turn.pkg == demo:
-		r.set(demoTest, failed, how)
+	case r.turn.program() && how == okEnd:
+		r.set(programTest(r.turn.pkg), passed, "")
+	case r.turn.program():
+		r.set(programTest(r.turn.pkg), failed, how)
 	case r.running != "":
 		r.set(r.running, failed, how)
 	case how != okEnd && !r.failing:

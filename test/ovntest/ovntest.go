@@ -97,7 +97,7 @@ func Start(o Options) (*Central, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting OVN central: %w", err)
 	}
-	for _, start := range []func() error{c.StartNB, c.startSB, c.StartNorthd} {
+	for _, start := range []func() error{c.StartNB, c.StartSB, c.StartNorthd} {
 		if err := start(); err != nil {
 			c.Close()
 			return nil, fmt.Errorf("starting OVN central: %w", err)
@@ -166,8 +166,8 @@ func (c *Central) Close() {
 // nothing if the server runs.
 func (c *Central) StartNB() error { return c.serve(&c.nb, "nb", c.opts.NBArgs) }
 
-// startSB starts the Southbound database server.
-func (c *Central) startSB() error { return c.serve(&c.sb, "sb", c.opts.SBArgs) }
+// StartSB is StartNB for the Southbound database.
+func (c *Central) StartSB() error { return c.serve(&c.sb, "sb", c.opts.SBArgs) }
 
 // StopSB kills the Southbound database server with SIGKILL.
 func (c *Central) StopSB() { stop(&c.sb) }
@@ -179,7 +179,7 @@ func (c *Central) StartEmptySB() error {
 	if err := c.create("sb"); err != nil {
 		return err
 	}
-	return c.startSB()
+	return c.StartSB()
 }
 
 // StopNB kills the Northbound database server with SIGKILL.
