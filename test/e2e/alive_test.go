@@ -51,7 +51,7 @@ func TestAGatewayThatCannotForwardIsLeft(t *testing.T) {
 	if err := cluster.RemoveGateway(ctx, n); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Kill(ctx, "/var/run/openvswitch/ovn-k8s-gateway-helper.pid"); err != nil {
+	if err := n.Kill(ctx, world.HelperPidfile); err != nil {
 		t.Fatal(err)
 	}
 	before := log()
@@ -97,7 +97,7 @@ func TestAGatewayThatCannotForwardIsLeft(t *testing.T) {
 	sh(t, n, `mkdir -p /run/sys && mount --bind /proc/sys/net /run/sys && mount --bind /proc/sys/net /proc/sys/net && mount -o remount,bind,ro /proc/sys/net
 		echo 0 >/run/sys/ipv4/ip_forward`)
 	told("a local gateway without forwarding")
-	if err := other.Kill(ctx, "/var/run/openvswitch/ovn-k8s-gateway-helper.pid"); err != nil { // it would report the true state
+	if err := other.Kill(ctx, world.HelperPidfile); err != nil { // it would report the true state
 		t.Fatal(err)
 	}
 	sh(t, other, "ovs-vsctl set Open_vSwitch . external_ids:ovn-cms-options=ovn-k8s-gateway-down:physical")

@@ -68,6 +68,26 @@ func (h *Host) RestartOVS(ctx context.Context) error {
 	return errors.Join(h.StopOVS(ctx), h.StartOVS(ctx))
 }
 
+// RestartVswitchd kills ovs-vswitchd alone and starts it again. With the userspace datapath the host loses its bridges
+// meanwhile, as with StopOVS.
+func (h *Host) RestartVswitchd(ctx context.Context) error {
+	if err := h.StopVswitchd(ctx); err != nil {
+		return err
+	}
+	return h.StartVswitchd(ctx)
+}
+
+// StopVswitchd kills ovs-vswitchd with SIGKILL.
+func (h *Host) StopVswitchd(ctx context.Context) error { return h.Kill(ctx, vswitchdPidfile) }
+
+// StartVswitchd starts ovs-vswitchd after StopVswitchd.
+func (h *Host) StartVswitchd(ctx context.Context) error {
+	if Datapath() == Kernel { // which keeps the bridges with their addresses
+		return h.StartSwitch(ctx)
+	}
+	return h.StartOVS(ctx)
+}
+
 // StartController configures and starts ovn-controller, and waits until its chassis
 // is in the Southbound database at remote, such as "tcp:198.18.0.11:6642". Tunnels
 // are Geneve between the hosts' IPv4 addresses. Its monitor process restarts it
@@ -78,7 +98,7 @@ func (h *Host) StartController(ctx context.Context, remote string) error {
 		"external_ids:ovn-encap-type=geneve",
 		"external_ids:ovn-encap-ip="+h.IPv4().String())
 	if err == nil {
-		_, _, err = h.Run(ctx, "ovn-controller", "--detach", "--monitor", "--no-chdir", "--pidfile", "--log-file", "-vconsole:off")
+		err = h.ResumeController(ctx)
 	}
 	if err == nil {
 		_, _, err = h.Run(ctx, "ovn-sbctl", "--db="+remote, "--timeout=60", "wait-until", "Chassis", h.Name)
@@ -87,6 +107,12 @@ func (h *Host) StartController(ctx context.Context, remote string) error {
 		return fmt.Errorf("starting ovn-controller on %s: %w", h.Name, err)
 	}
 	return nil
+}
+
+// ResumeController starts ovn-controller after StopController, and does not wait for it.
+func (h *Host) ResumeController(ctx context.Context) error {
+	_, _, err := h.Run(ctx, "ovn-controller", "--detach", "--monitor", "--no-chdir", "--pidfile", "--log-file", "-vconsole:off")
+	return err
 }
 
 // Aborts returns the log lines of level EMER of the host's Open vSwitch and OVN

@@ -78,6 +78,7 @@ type asker struct {
 	mu      sync.Mutex
 	pending map[*try]bool
 	done    []*try // failed, late, or with a packet sent again
+	all     []*try // with their results
 	ended   []*try // members of done for inspect to look at
 	tried   int
 	report  func(*try) // gets these
@@ -115,7 +116,8 @@ func (a *asker) once(ctx context.Context, t *try) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.pending, t)
-	if t.err != nil || t.again || t.took > lateTime {
+	a.all = append(a.all, t)
+	if t.slow() {
 		a.done = append(a.done, t)
 		a.ended = append(a.ended, t)
 	}
@@ -218,12 +220,22 @@ func (a *asker) stop() (tried, failed, again, late int) {
 	return a.tried, failed, again, late
 }
 
-// gap returns the time from the first to the last failed or late connection begun after a moment.
+// slow reports whether a connection failed, sent a packet again, or was late.
+func (t *try) slow() bool { return t.err != nil || t.again || t.took > lateTime }
+
+// gap describes the failed and late connections begun after a moment.
 func (a *asker) gap(since time.Time) string {
+	n, first, last := a.span(since)
+	if n == 0 {
+		return "none failed or was late"
+	}
+	return fmt.Sprintf("%d failed or late, begun %+.2f to %+.2f s", n, first.Sub(since).Seconds(), last.Sub(since).Seconds())
+}
+
+// span returns their number, and the times at which the first and the last began.
+func (a *asker) span(since time.Time) (n int, first, last time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var first, last time.Time
-	n := 0
 	count := func(t *try) {
 		if t.began.Before(since.Add(-lateTime)) {
 			return
@@ -244,8 +256,23 @@ func (a *asker) gap(since time.Time) string {
 			count(t)
 		}
 	}
-	if n == 0 {
-		return "none failed or was late"
+	return n, first, last
+}
+
+// longest returns the longest time in which every new connection of a place failed or was late, with the place. Call it
+// after stop.
+func (a *asker) longest() (gap time.Duration, where string) {
+	slices.SortFunc(a.all, func(s, t *try) int { return s.began.Compare(t.began) })
+	since := map[place]time.Time{} // when the first of a row of slow connections began
+	for _, t := range a.all {
+		switch first, failing := since[t.place]; {
+		case !t.slow():
+			delete(since, t.place)
+		case !failing:
+			since[t.place] = t.began
+		case t.began.Sub(first) > gap:
+			gap, where = t.began.Sub(first), t.place.name
+		}
 	}
-	return fmt.Sprintf("%d failed or late, begun %+.2f to %+.2f s", n, first.Sub(since).Seconds(), last.Sub(since).Seconds())
+	return gap, where
 }

@@ -89,6 +89,11 @@ func (f *field) setUp(ctx context.Context, bin string) (err error) {
 		return err
 	}
 	for _, n := range f.w.Nodes {
+		if f.set != "" {
+			if err := n.VSCtl(ctx, "set", "Open_vSwitch", ".", "external_ids:"+f.set); err != nil {
+				return err
+			}
+		}
 		if f.clients[n.Name], err = f.client(ctx, n); err != nil {
 			return err
 		}

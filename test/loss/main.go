@@ -1,7 +1,7 @@
 // Loss counts connections failing while the pods, nodes or daemons behind a Service change: 200 new TCP connections
 // a second, by ClusterIP and NodePort, from pods and from outside, each asked once.
 //
-//	loss [-run REGEXP] [-rounds N] [-rate N] [-absence TIME] [-evidence DIR] [-v]
+//	loss [-run REGEXP] [-rounds N] [-rate N] [-established N] [-daemons REGEXP] [-set KEY=VALUE] [-absence TIME] [-evidence DIR] [-v]
 //
 // Figures are
 //
@@ -11,6 +11,7 @@
 //	switch      ovs-vswitchd and ovsdb-server are killed and started again, by default after a second
 //	gateway     one of three gateways is cut off
 //	affinity    the first connection of each of 200 clients with ClientIP affinity
+//	restarts    each daemon is killed and started again, one at a time and all together, beside 200 established connections
 //
 // A failed connection is printed with its endpoint, the entries of Open vSwitch's connection tracking, and the
 // API's history of the endpoint.
@@ -42,6 +43,9 @@ func main() {
 // options are the options of the command line.
 type options struct {
 	rounds, rate  int
+	established   int
+	only          *regexp.Regexp // names of daemons for restarts
+	set           string         // KEY=VALUE in external_ids of all nodes
 	absence       time.Duration
 	evidence, bin string // directories
 	out           io.Writer
@@ -52,17 +56,19 @@ type options struct {
 type figure struct {
 	name    string
 	rounds  int // unless the command line says
+	rate    int // likewise
 	measure func(context.Context, *field) error
 }
 
 func figures() []figure {
 	return []figure{
-		{"rollout", 100, func(ctx context.Context, f *field) error { return f.rollouts(ctx, preStop) }},
-		{"abrupt", 100, func(ctx context.Context, f *field) error { return f.rollouts(ctx, 0) }},
-		{"controller", 30, controllers},
-		{"switch", 10, switches},
-		{"gateway", 5, gateways},
-		{"affinity", 3, affinity},
+		{"rollout", 100, 200, func(ctx context.Context, f *field) error { return f.rollouts(ctx, preStop) }},
+		{"abrupt", 100, 200, func(ctx context.Context, f *field) error { return f.rollouts(ctx, 0) }},
+		{"controller", 30, 200, controllers},
+		{"switch", 10, 200, switches},
+		{"gateway", 5, 200, gateways},
+		{"affinity", 3, 200, affinity},
+		{"restarts", 3, 100, restarts},
 	}
 }
 
@@ -72,14 +78,20 @@ func run(args []string, out, progress io.Writer) error {
 	pattern := flags.String("run", "", "measure only the figures whose names match the `regexp`")
 	flags.DurationVar(&o.absence, "absence", time.Second, "how `long` a killed Open vSwitch is away")
 	flags.StringVar(&o.evidence, "evidence", "", "`directory` for what the nodes know while a connection waits")
+	daemons := flags.String("daemons", "", "restart only the daemons whose names match the `regexp`")
+	flags.StringVar(&o.set, "set", "", "`KEY=VALUE` for external_ids of all nodes, before the measurement")
 	verbose := flags.Bool("v", false, "print each step of the cluster")
 	flags.IntVar(&o.rounds, "rounds", 0, "`number` of rounds of each figure, if not its own")
-	flags.IntVar(&o.rate, "rate", 200, "`number` of new connections a second")
+	flags.IntVar(&o.rate, "rate", 0, "`number` of new connections a second, if not the figure's own")
+	flags.IntVar(&o.established, "established", 200, "`number` of established connections during restarts")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	chosen, err := regexp.Compile(*pattern)
 	if err != nil {
+		return err
+	}
+	if o.only, err = regexp.Compile(*daemons); err != nil {
 		return err
 	}
 	if missing := world.Missing(); missing != "" {
@@ -112,7 +124,7 @@ func (o options) measure(ctx context.Context, chosen *regexp.Regexp, steps func(
 		}
 		n++
 		own := o
-		own.rounds = cmp.Or(o.rounds, fig.rounds)
+		own.rounds, own.rate = cmp.Or(o.rounds, fig.rounds), cmp.Or(o.rate, fig.rate)
 		f, failed := newField(ctx, fig.name, own, steps)
 		if failed == nil {
 			failed = fig.measure(ctx, f)

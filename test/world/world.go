@@ -36,6 +36,9 @@ const caFile = "/etc/openvswitch/k8s-ca.crt"
 // helperTokenFile has the gateway helper's own token; its path is the documentation's.
 const helperTokenFile = "/etc/openvswitch/ovn-k8s-gateway-helper.token"
 
+// HelperPidfile is the pidfile of a node's gateway helper.
+const HelperPidfile = "/var/run/openvswitch/ovn-k8s-gateway-helper.pid"
+
 // Subnets of a dual-stack cluster.
 const (
 	ClusterSubnets = "10.128.0.0/14,fd01::/48"
@@ -376,7 +379,7 @@ func (w *World) StartWatcher(ctx context.Context) error {
 // StartHelper starts or restarts the gateway helper on a node. A node sharing its
 // NIC with a gateway needs more args.
 func (w *World) StartHelper(ctx context.Context, n *Node, args ...string) error {
-	if err := n.Kill(ctx, "/var/run/openvswitch/ovn-k8s-gateway-helper.pid"); err != nil {
+	if err := n.Kill(ctx, HelperPidfile); err != nil {
 		return err
 	}
 	if n == w.Master() && w.together {
