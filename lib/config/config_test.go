@@ -117,6 +117,7 @@ func TestResolve(t *testing.T) {
 		{"unknown keys are named", config.Sources{
 			ExternalIDs: map[string]string{
 				"ovn-k8s-mut": "1", "ovn-k8s-other": "1", "k8s-api-sever": "x", "hostname": "x", "ovn-encap-tos": "0", "ovn-bridge": "br-int", "rundir": "/",
+				"ovn-k8s-wait-before-clear": "8000", "ovn-k8s-flow-restore-wait": "true", "ovn-k8s-former-ids": "{}",
 			},
 			File: map[string]string{"mtuu": "1", "mtu": "1400"},
 		}, func(c config.Config) any { return c.Ignored }, []string{

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"ovn-k8s/lib/names"
 )
 
 // defaultSection is the section of the Python version, with all keys.
@@ -41,7 +43,7 @@ func ignored(s Sources) []string {
 	var out []string
 	for k := range s.ExternalIDs {
 		meant := nearest(k, ids)
-		if !ids[k] && (strings.HasPrefix(k, "ovn-k8s-") || meant != "") {
+		if !ids[k] && !names.IsHostRecord(k) && (strings.HasPrefix(k, "ovn-k8s-") || meant != "") {
 			out = append(out, noSetting("external_ids:"+k, meant))
 		}
 	}

@@ -143,11 +143,20 @@ const (
 	FormerNIC = "ovn-k8s-former"
 	// FormerIDs in external_ids of Open_vSwitch: the keys that ovnkube has set there, as JSON with their former values.
 	FormerIDs = "ovn-k8s-former-ids"
+	// SuspendedWait in external_ids of Open_vSwitch: the value of ovn-ofctrl-wait-before-clear while that is 0.
+	SuspendedWait = "ovn-k8s-wait-before-clear"
+	// HeldFlows in external_ids of Open_vSwitch: "true" while other_config:flow-restore-wait is the gateway helper's.
+	HeldFlows = "ovn-k8s-flow-restore-wait"
 	// CTZone in external_ids of a CT_Zone: ovn-controller's name of the zone, if the gateway helper set its timeouts.
 	CTZone = "ovn-k8s-ct-zone"
 	// PinnedBy in external_ids of a Bridge: the gateway that pinned its MAC.
 	PinnedBy = "ovn-k8s-hwaddr"
 )
+
+// IsHostRecord reports whether a key in external_ids of Open_vSwitch is a program's note, and no setting.
+func IsHostRecord(key string) bool {
+	return key == FormerIDs || key == SuspendedWait || key == HeldFlows
+}
 
 // Kubernetes names.
 const (

@@ -8,6 +8,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/client"
 	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
 
+	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb/vswitch/confdb"
 )
 
@@ -16,7 +17,7 @@ const (
 	waitBeforeClear   = "ovn-ofctrl-wait-before-clear"
 	waitBeforeClearMS = "8000"
 	// waitSuspended keeps the value of waitBeforeClear while that key has the value noWait.
-	waitSuspended = "ovn-k8s-wait-before-clear"
+	waitSuspended = names.SuspendedWait
 	noWait        = "0"
 )
 
