@@ -54,6 +54,7 @@
 //	lib/ovsdb/southbound   the Southbound database: hosts, logical ports, addresses that routers answer for
 //	lib/ovsdb/vswitch      the local Open vSwitch: bridges, ports, external_ids, ovn-installed
 //	lib/ovsdb/vswitch/confdb the database of the local Open vSwitch: find rows, plan changes, commit, wait
+//	lib/ovsdb/vswitch/flowrestore has a starting ovs-vswitchd keep the kernel's flows
 //	lib/ovsdb/vswitch/ovncontroller settings of the host's ovn-controller in that database
 //	lib/ovsdb/vswitchdb    the tables of the local Open vSwitch, generated from its schema
 //	lib/ovsdb/sbdb         the tables of the Southbound database, generated from its schema
@@ -101,7 +102,7 @@
 //	lib/gateway/conflicts  reports problems of Services on a node: busy ports, reserved addresses
 //	lib/gateway/localend   the host's end of a local gateway
 //	lib/gateway/healthcheck answers health checks of load balancers
-//	lib/gateway/ovnwait    makes ovn-controller write flows at once after a restart of ovs-vswitchd
+//	lib/gateway/ovnwait    keeps connections during a restart of ovs-vswitchd: the kernel's flows, then ovn-controller's at once
 //	lib/cni                ovn-k8s-cni-overlay: a pod's interface
 //	lib/cni/protocol       calls of CNI plugins, and requests to the CNI server
 //	lib/cni/shim           ovn-k8s-cni-shim: hands the calls of a container runtime to the CNI server

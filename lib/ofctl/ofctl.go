@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -127,6 +129,16 @@ func parseFlows(text string) ([]flow.Flow, error) {
 	return flows, nil
 }
 
+// Down reports whether nothing listens at the bridge's management socket: there is no such bridge, or ovs-vswitchd does
+// not run. It starts no program.
+func (b Bridge) Down() bool {
+	conn, err := net.Dial("unix", b.socket())
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
+}
+
 // Empty reports whether table 0 of the bridge has no flows.
 func (b Bridge) Empty(ctx context.Context) (bool, error) {
 	out, err := b.run(ctx, "", "dump-aggregate", b.target(), "table=0")
@@ -168,7 +180,9 @@ func (b Bridge) forget(ctx context.Context) error {
 }
 
 // target is the bridge's management socket. It saves ovs-ofctl a search by name.
-func (b Bridge) target() string { return "unix:" + filepath.Join(b.RunDir, b.Name+".mgmt") }
+func (b Bridge) target() string { return "unix:" + b.socket() }
+
+func (b Bridge) socket() string { return filepath.Join(b.RunDir, b.Name+".mgmt") }
 
 func (b Bridge) command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	return command(ctx, b.RunDir, program, args...)

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/test/host"
 	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
@@ -159,4 +160,56 @@ func TestSwitchRestarts(t *testing.T) {
 		ids = sh(t, node, "ovs-vsctl get Open_vSwitch . external_ids")
 		return !strings.Contains(ids, "ovn-k8s-wait-before-clear")
 	}, &ids)
+}
+
+// A starting ovs-vswitchd keeps the kernel's flows until br-int has its own, so established connections go on. The
+// userspace datapath has none to keep. Afterwards nothing of it is left in the database.
+func TestVswitchdRestarts(t *testing.T) {
+	list := pods(t, map[string]string{"web-a": "minion1", "client": "minion1"})
+	s := service(t, "web", nil)
+	node, to := cluster.Node("minion1"), probe.Address(netip.MustParseAddr(s.Spec.ClusterIPs[0]), 80)
+	p := probe.Probe{Netns: list["client"].Netns, Network: "tcp", Address: to}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := p.Until(ctx); err != nil {
+		t.Fatal(err)
+	}
+	session, err := p.Open(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	log := node.Path("/var/log/openvswitch/ovn-k8s-gateway-helper.log")
+	before, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := node.RestartVswitchd(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Until(ctx); err != nil {
+		t.Error(err)
+	}
+	var config string
+	eventually(t, "ovs-vswitchd forwards by its own flows", func() bool {
+		config = sh(t, node, "ovs-vsctl get Open_vSwitch . external_ids other_config")
+		return !strings.Contains(config, "flow-restore-wait")
+	}, &config)
+	after, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernel := host.Datapath() == host.Kernel
+	if kept := strings.Contains(string(after[len(before):]), "it keeps the kernel's flows"); kept != kernel {
+		t.Errorf("kept %v on the datapath %s:\n%s", kept, host.Datapath(), after[len(before):])
+	}
+	if !kernel {
+		return
+	}
+	typed := session.Typed()
+	eventually(t, "the session goes on", func() bool { return session.Typed().Lines > typed.Lines })
+	if err := session.Undisturbed(typed); err != nil {
+		t.Error(err)
+	}
+	t.Logf("longest silence %v", session.Typed().Silence)
 }

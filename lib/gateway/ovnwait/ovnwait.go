@@ -1,4 +1,5 @@
-// Package ovnwait makes ovn-controller write its flows at once after a restart of ovs-vswitchd.
+// Package ovnwait keeps connections of pods during a restart of ovs-vswitchd: it has ovs-vswitchd keep the flows in the
+// kernel until br-int has its flows again, and has ovn-controller write these at once.
 package ovnwait
 
 import (
@@ -13,24 +14,37 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ofctl"
 	"ovn-k8s/lib/ovsdb/vswitch"
+	"ovn-k8s/lib/ovsdb/vswitch/flowrestore"
 )
 
-// restoreAfter is the time from the return of the flows until ovn-controller gets its wait back. Before connecting to
-// a restarted ovsdb-server, ovn-controller pauses for 1 s, and twice as long each time up to 8 s, unless a row
-// changes that long after it has connected (reconnect_disconnected in lib/reconnect.c of Open vSwitch). On a quiet
-// node only this row changes.
-const restoreAfter = 10 * time.Second
+const (
+	// restoreAfter is the time from the return of the flows until ovn-controller gets its wait back. Before connecting to
+	// a restarted ovsdb-server, ovn-controller pauses for 1 s, and twice as long each time up to 8 s, unless a row
+	// changes that long after it has connected (reconnect_disconnected in lib/reconnect.c of Open vSwitch). On a quiet
+	// node only this row changes.
+	restoreAfter = 10 * time.Second
+	// holdTime bounds the time for which ovs-vswitchd keeps the kernel's flows and forwards no packet without one.
+	// ovn-controller connects again 1, 3 and 7 s after the end of ovs-vswitchd (rconn_run in lib/rconn.c).
+	holdTime = 10 * time.Second
+	// writeTimeout bounds an attempt to hold or release flows: ovsdb-server may have ended, too.
+	writeTimeout = time.Second
+)
 
-// A Guard follows restarts of ovs-vswitchd, see ovncontroller.Settings.WaitUnlessEmpty.
+// A Guard follows restarts of ovs-vswitchd, see flowrestore.Hold and ovncontroller.Settings.WaitUnlessEmpty.
 type Guard struct {
 	sw     *vswitch.Switch
 	bridge ofctl.Bridge
 	log    *logrus.Entry
+	// up is whether ovs-vswitchd ran, empty whether br-int had no flows, when they were looked at last.
+	up, empty bool
+	held      bool // whether ovs-vswitchd may have been told to keep flows
+	// restore ends the time without ovn-controller's wait, release the time in which ovs-vswitchd keeps flows.
+	restore, release *time.Timer
 }
 
 // New returns a Guard of br-int.
 func New(sw *vswitch.Switch, runDir string, log *logrus.Entry) *Guard {
-	return &Guard{sw, ofctl.Bridge{RunDir: runDir, Name: names.IntegrationBridge}, log}
+	return &Guard{sw: sw, bridge: ofctl.Bridge{RunDir: runDir, Name: names.IntegrationBridge}, log: log}
 }
 
 // Run follows restarts until ctx ends.
@@ -46,55 +60,118 @@ func (g *Guard) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { g.bridge.FollowFirst(ctx, tell) })
-	restore := time.NewTimer(restoreAfter) // for a wait left suspended by an earlier process
-	defer restore.Stop()
-	retry := func(try func() error) {
-		_ = kube.Retry(ctx, try, func(err error) { g.log.Warnf("trying again: %v", err) })
-	}
-	for empty := false; ; {
+	// They also end what an earlier process has left.
+	g.restore, g.release = time.NewTimer(restoreAfter), time.NewTimer(holdTime)
+	defer g.restore.Stop()
+	defer g.release.Stop()
+	defer func() {
+		if g.held { // nobody else would
+			g.releaseFlows(context.WithoutCancel(ctx))
+		}
+	}()
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
-			before := empty
-			retry(func() (err error) { empty, err = g.suspend(ctx); return err })
-			if before && !empty {
-				restore.Reset(restoreAfter)
-			}
-		case <-restore.C:
-			restored := false
-			retry(func() (err error) { restored, err = g.restore(ctx); return err })
-			if !restored {
-				restore.Reset(restoreAfter)
-			}
+			g.retry(ctx, g.look)
+		case <-g.release.C:
+			g.releaseFlows(ctx)
+		case <-g.restore.C:
+			g.retry(ctx, g.restoreWait)
 		}
 	}
 }
 
-// suspend makes ovn-controller write flows at once if br-int has none. It reports whether br-int has none.
-func (g *Guard) suspend(ctx context.Context) (empty bool, err error) {
-	empty, err = g.bridge.Empty(ctx)
-	if errors.Is(err, ofctl.ErrDown) {
-		return false, nil // FollowFirst reports when the bridge is back
+func (g *Guard) retry(ctx context.Context, try func(context.Context) error) {
+	_ = kube.Retry(ctx, func() error { return try(ctx) }, func(err error) { g.log.Warnf("trying again: %v", err) })
+}
+
+// look looks at br-int, and does what a change demands.
+func (g *Guard) look(ctx context.Context) error {
+	down, empty, err := g.bridge.Down(), false, error(nil) // Down is faster than Empty, and then each millisecond counts
+	if !down {
+		empty, err = g.bridge.Empty(ctx)
+		down = errors.Is(err, ofctl.ErrDown)
 	}
-	if err != nil || !empty {
-		return false, err
+	if down {
+		if g.up {
+			g.holdFlows(ctx)
+		}
+		g.up = false
+		return nil // FollowFirst reports when the bridge is back
+	}
+	if err != nil {
+		return err
+	}
+	if g.empty && !empty {
+		g.restore.Reset(restoreAfter)
+	}
+	if !empty && (g.empty || !g.up) {
+		g.releaseFlows(ctx)
+	}
+	g.up, g.empty = true, empty
+	if !empty {
+		return nil
 	}
 	changed, err := g.sw.Controller().WaitUnlessEmpty(ctx, true)
 	if changed {
 		g.log.Infof("%s has no flows: ovn-controller writes them without waiting", g.bridge.Name)
 	}
-	return true, err
+	return err
 }
 
-// restore gives ovn-controller its wait back, if br-int has flows. It reports whether it did.
-func (g *Guard) restore(ctx context.Context) (bool, error) {
+// holdFlows has the next ovs-vswitchd keep the kernel's flows.
+func (g *Guard) holdFlows(ctx context.Context) {
+	writing, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	held, err := flowrestore.Hold(writing, g.sw.DB)
+	g.held = g.held || held || err != nil
+	g.release.Reset(holdTime)
+	switch {
+	case err != nil:
+		g.log.Infof("ovs-vswitchd ended, and may delete the kernel's flows at its start: %v", err)
+	case held && !g.kernelHasFlows(ctx):
+		g.releaseFlows(ctx)
+	case held:
+		g.log.Infof("ovs-vswitchd ended: it keeps the kernel's flows until %s has its own", g.bridge.Name)
+	}
+}
+
+// kernelHasFlows reports whether there is something to keep: ovs-vswitchd may have deleted its flows before its end. This
+// takes longer than a database write, so it comes second.
+func (g *Guard) kernelHasFlows(ctx context.Context) bool {
+	has, err := ofctl.KernelHasFlows(ctx, g.bridge.RunDir)
+	if err != nil {
+		g.log.Warn(err)
+	}
+	return has
+}
+
+// releaseFlows ends that. If it cannot, it tries again later.
+func (g *Guard) releaseFlows(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	released, err := flowrestore.Release(ctx, g.sw.DB)
+	g.held = g.held && err != nil
+	switch {
+	case err != nil:
+		g.release.Reset(writeTimeout)
+		g.log.Warnf("trying again: %v", err)
+	case released:
+		g.log.Info("ovs-vswitchd keeps the kernel's flows no longer")
+	}
+}
+
+// restoreWait gives ovn-controller its wait back, if br-int has flows; otherwise later.
+func (g *Guard) restoreWait(ctx context.Context) error {
 	empty, err := g.bridge.Empty(ctx)
 	if empty || errors.Is(err, ofctl.ErrDown) {
-		return false, nil
+		g.restore.Reset(restoreAfter)
+		return nil
 	}
 	if err == nil {
 		_, err = g.sw.Controller().WaitUnlessEmpty(ctx, false)
 	}
-	return err == nil, err
+	return err
 }
