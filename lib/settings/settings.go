@@ -113,7 +113,8 @@ func directories(flags map[string]string) (file map[string]string, c config.Conf
 		return nil, c, err
 	}
 	file = map[string]string{"rundir": s.File["default.rundir"], "logdir": s.File["default.logdir"]}
-	c, err = config.Resolve(config.Sources{Env: s.Env, File: file, FileName: s.FileName})
+	env := map[string]string{"OVS_RUNDIR": s.Env["OVS_RUNDIR"], "OVS_LOGDIR": s.Env["OVS_LOGDIR"]} // others may be wrong
+	c, err = config.Resolve(config.Sources{Env: env, File: file, FileName: s.FileName})
 	return file, c, err
 }
 
