@@ -5,6 +5,7 @@ package ovnkube
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -64,8 +65,6 @@ func (p *Process) add(reader config.Reader, r role) {
 	r.Reader = reader
 	p.roles = append(p.roles, r)
 }
-
-func (p *Process) log() *logrus.Entry { return settings.Log(p.Log, Program) }
 
 func (p *Process) runtime() settings.Runtime {
 	return settings.Runtime{Flags: p.Flags, Resolve: options.Config, Log: p.Log, Status: p.Status}
@@ -129,14 +128,13 @@ func (p *Process) trySwitch(ctx context.Context) *vswitch.Switch {
 
 // ShowConfig prints every setting with its value and source. It needs no role.
 func (p *Process) ShowConfig(ctx context.Context) error {
-	sw, err := p.runtime().OptionalSwitch(ctx, p.log())
-	if err != nil {
-		return err
-	}
+	sw := p.trySwitch(ctx)
 	if sw != nil {
 		defer sw.Close()
+	} else {
+		fmt.Fprintln(p.Err, "Open vSwitch does not answer: without its external_ids")
 	}
-	err = p.runtime().ShowConfig(ctx, p.Out, sw)
+	err := p.runtime().ShowConfig(ctx, p.Out, sw)
 	if j, ok := err.(interface{ Unwrap() []error }); ok {
 		err = errors.Join(slices.DeleteFunc(slices.Clone(j.Unwrap()), func(e error) bool { return e == options.ErrNoRole })...)
 	}

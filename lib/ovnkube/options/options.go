@@ -19,6 +19,8 @@ type Options struct {
 
 	// Master, Node, Cleanup and Remove are names of Nodes, empty without that role.
 	Master, Node, Cleanup, Remove string
+	// Adopt takes over a cluster whose nodes got their subnets otherwise.
+	Adopt bool
 
 	ClusterSubnets []Range
 	SB             []string // addresses of the Southbound database, as Config.NB
@@ -58,13 +60,12 @@ type Gateway struct {
 // Groups returns the options for a command line.
 func Groups() []cli.Group {
 	var groups []cli.Group
+	for _, name := range []string{roles, common, gateways, cni, kubernetes, north, south, logging} {
+		groups = append(groups, cli.Group{Name: name})
+	}
 	for _, e := range table() {
 		for _, f := range e.Flags {
 			i := slices.IndexFunc(groups, func(g cli.Group) bool { return g.Name == e.group })
-			if i < 0 {
-				i = len(groups)
-				groups = append(groups, cli.Group{Name: e.group})
-			}
 			groups[i].Options = append(groups[i].Options, cli.Option{Name: f.Text, Value: e.value, Text: e.Text, Boolean: e.boolean, Hidden: f.Old})
 		}
 	}
@@ -158,6 +159,7 @@ type reader struct {
 // read reads all settings of ovnkube.
 func (q *reader) read(c *config.Config) {
 	q.Master, q.Node, q.Cleanup, q.Remove = q.Value(initMaster), q.Value(initNode), q.Value(cleanupNode), q.Value(removeNode)
+	q.Adopt = q.Value(adopt) == "true"
 	q.retired()
 	q.numbers()
 	q.subnets(c)

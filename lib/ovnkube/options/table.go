@@ -35,6 +35,7 @@ const (
 	initNode        = "init-node"
 	cleanupNode     = "cleanup-node"
 	removeNode      = "remove-node"
+	adopt           = "adopt"
 	clusterSubnets  = "cluster-subnets"
 	serviceCIDR     = "service-cidr"
 	gatewayMode     = "gateway-mode"
@@ -150,7 +151,7 @@ func readers(e entry) []config.Reader {
 		}
 	}
 	switch {
-	case slices.Contains([]string{clusterSubnets, leaseDuration, renewDeadline, retryPeriod}, e.Name), strings.Contains(e.Name, "b-server-"):
+	case slices.Contains([]string{adopt, clusterSubnets, leaseDuration, renewDeadline, retryPeriod}, e.Name), strings.Contains(e.Name, "b-server-"):
 		all[Master] = true
 	case slices.Contains([]string{sbAddress, kubeconfig, "ovn-config-namespace"}, e.Name), strings.HasPrefix(e.Name, "sb-client-"):
 		all[Master], all[Node] = true, true
@@ -194,6 +195,7 @@ func own() []entry {
 		text(roles, initNode, "NAME", "", "be the node NAME"),
 		text(roles, cleanupNode, "NAME", "", "undo what -init-node did on this host, and exit"),
 		text(roles, removeNode, "NAME", "", "remove a node from the cluster, and exit"),
+		truth(roles, adopt, "take over a cluster whose nodes got their subnets otherwise; they keep them"),
 		subnets, config,
 		text(common, inactivityProbe, "MILLISECONDS", "100000", "how often ovn-controller probes the Southbound database", "inactivity-probe"),
 		text(common, openflowProbe, "SECONDS", "180", "how often ovn-controller probes ovs-vswitchd", "openflow-probe"),
