@@ -173,6 +173,9 @@ const (
 	// as JSON.
 	HostSubnetAnnotation = "ovn_host_subnet"
 	SubnetsAnnotation    = "k8s.ovn.org/node-subnets"
+	// ChassisAnnotation and GatewayAnnotation of a Node are written by its host: its system-id, and its gateway as JSON.
+	ChassisAnnotation = "k8s.ovn.org/node-chassis-id"
+	GatewayAnnotation = "k8s.ovn.org/l3-gateway-config"
 	// ACLLogging of a namespace enables logging for its policies: a JSON object with the severities for allowed and
 	// denied packets.
 	ACLLogging = "k8s.ovn.org/acl-logging"

@@ -17,7 +17,7 @@ func (c Cluster) Equal(d Cluster) bool {
 	return c.Router == d.Router && c.NumberedBy == d.NumberedBy && slices.Equal(c.Subnets, d.Subnets) && slices.Equal(c.Join, d.Join) &&
 		equalMaps(c.Nodes, d.Nodes, slices.Equal) &&
 		equalMaps(c.Chassis, d.Chassis, func(a, b string) bool { return a == b }) &&
-		equalMaps(c.Gateways, d.Gateways, Gateway.equal)
+		equalMaps(c.Gateways, d.Gateways, Gateway.Equal)
 }
 
 // SamePlaces reports whether both differ at most in fields of gateways that no other rows depend on than those of
@@ -70,8 +70,8 @@ func equalMaps[V any](a, b map[string]V, equal func(V, V) bool) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() || maps.EqualFunc(a, b, equal)
 }
 
-// equal reports whether both have the same values.
-func (g Gateway) equal(h Gateway) bool {
+// Equal reports whether both have the same values.
+func (g Gateway) Equal(h Gateway) bool {
 	return g.Mode == h.Mode && g.Interface == h.Interface && g.Chassis == h.Chassis && g.MAC == h.MAC && g.VLAN == h.VLAN &&
 		g.Ports == h.Ports && g.First == h.First && g.Node == h.Node && g.Tunnel == h.Tunnel && g.MTU == h.MTU &&
 		slices.Equal(g.IPs, h.IPs) && slices.Equal(g.NextHops, h.NextHops) && slices.Equal(g.Rampout, h.Rampout) && slices.Equal(g.Join, h.Join)
@@ -88,7 +88,7 @@ func ChangedGateways(old, now Cluster) []string {
 	all := old.gatewayInputs() != now.gatewayInputs()
 	changed := []string{}
 	for name, g := range now.Gateways {
-		if was, ok := old.Gateways[name]; all || !ok || !g.equal(was) {
+		if was, ok := old.Gateways[name]; all || !ok || !g.Equal(was) {
 			changed = append(changed, name)
 		}
 	}

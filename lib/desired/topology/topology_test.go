@@ -142,7 +142,7 @@ func TestEveryFieldOfAGatewayIsCompared(t *testing.T) {
 		default:
 			t.Fatalf("no value for %s", f.Name)
 		}
-		if g.equal(Gateway{}) || !g.equal(g) {
+		if g.Equal(Gateway{}) || !g.Equal(g) {
 			t.Errorf("%s is not compared", f.Name)
 		}
 	}
