@@ -27,8 +27,8 @@ import (
 	"ovn-k8s/lib/kube/client"
 )
 
-// ErrGone is returned for a pod that does not exist anymore.
-var ErrGone = errors.New("the pod is gone")
+// ErrGone is returned for a pod or Node that does not exist anymore.
+var ErrGone = errors.New("the object is gone")
 
 // A Cluster is the watcher's client of the Kubernetes API.
 type Cluster struct {
@@ -108,27 +108,44 @@ const maxTries = 3
 // the pod's spec. The pod must have this uid. It returns the pod's new resourceVersion, or ErrGone if the pod does
 // not exist anymore.
 func (c *Cluster) Annotate(ctx context.Context, pod types.NamespacedName, uid string, annotations map[string]string) (uint64, error) {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": uid, "annotations": annotations,
-	}})
+	m, err := annotate(ctx, c.metadata.Resource(client.Resource()).Namespace(pod.Namespace), pod.Name, uid, annotations)
 	if err != nil {
 		return 0, fmt.Errorf("annotating pod %s: %w", pod, err)
 	}
+	return Version(m.ResourceVersion), nil
+}
+
+// AnnotateNode is Annotate for a Node. An empty value removes an annotation.
+func (c *Cluster) AnnotateNode(ctx context.Context, name, uid string, annotations map[string]string) error {
+	values := map[string]*string{}
+	for key, v := range annotations {
+		if values[key] = &v; v == "" {
+			values[key] = nil
+		}
+	}
+	if _, err := annotate(ctx, c.metadata.Resource(corev1.SchemeGroupVersion.WithResource("nodes")), name, uid, values); err != nil {
+		return fmt.Errorf("annotating node %s: %w", name, err)
+	}
+	return nil
+}
+
+// annotate patches annotations of an object with a UID.
+func annotate[T any](ctx context.Context, api metadata.ResourceInterface, name, uid string, annotations map[string]T) (*metav1.PartialObjectMetadata, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "annotations": annotations}})
+	if err != nil {
+		return nil, err
+	}
 	var m *metav1.PartialObjectMetadata
-	api := c.metadata.Resource(client.Resource()).Namespace(pod.Namespace)
 	for tries := 1; ; tries++ { // it may conflict with the kubelet's patches of the status
-		m, err = api.Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		m, err = api.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 		if tries == maxTries || !apierrors.IsConflict(err) {
 			break
 		}
 	}
 	if apierrors.IsNotFound(err) || otherUID(err) {
-		return 0, ErrGone
+		return nil, ErrGone
 	}
-	if err != nil {
-		return 0, fmt.Errorf("annotating pod %s: %w", pod, err)
-	}
-	return Version(m.ResourceVersion), nil
+	return m, err
 }
 
 // otherUID reports whether the patch failed because the pod's UID differs. A patch may be invalid for other reasons,

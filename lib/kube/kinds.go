@@ -127,8 +127,9 @@ func (k Kind) Version() (schema.GroupVersionKind, error) {
 
 func keepNode(o *corev1.Node) corev1.Node {
 	return corev1.Node{
-		ObjectMeta: KeepMeta(o.ObjectMeta, corev1.LabelTopologyZone, names.LabelControlPlane),
-		Status:     corev1.NodeStatus{Addresses: o.Status.Addresses},
+		ObjectMeta: KeepMeta(o.ObjectMeta, corev1.LabelTopologyZone, names.LabelControlPlane,
+			names.HostSubnetAnnotation, names.SubnetsAnnotation, names.ChassisAnnotation, names.GatewayAnnotation),
+		Status: corev1.NodeStatus{Addresses: o.Status.Addresses},
 	}
 }
 
