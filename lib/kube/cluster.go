@@ -170,6 +170,28 @@ func (c *Cluster) UID(ctx context.Context) (string, error) {
 	return "", nil
 }
 
+// ReadNode returns a Node with the fields that are kept, nil if there is none. It needs the permission to list Nodes, as
+// Follow does.
+func (c *Cluster) ReadNode(ctx context.Context, name string) (*corev1.Node, error) {
+	list, err := c.clients.CoreV1().Nodes().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil {
+		return nil, fmt.Errorf("reading Node %s: %w", name, err)
+	}
+	for i := range list.Items {
+		kept := keepNode(&list.Items[i])
+		return &kept, nil
+	}
+	return nil, nil
+}
+
+// Alive returns an error unless the API server answers.
+func (c *Cluster) Alive(ctx context.Context) error {
+	if err := c.election.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil && Unreachable(err) {
+		return fmt.Errorf("asking the API server: %w", err)
+	}
+	return nil
+}
+
 // ReadConfigMap returns the data of a ConfigMap, nil if there is none.
 func (c *Cluster) ReadConfigMap(ctx context.Context, name types.NamespacedName) (map[string]string, error) {
 	cm, err := c.clients.CoreV1().ConfigMaps(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})

@@ -28,7 +28,7 @@ type Event struct {
 // A Subscription is a kind of objects that a role follows.
 type Subscription struct {
 	Kind Kind
-	// Node, unless empty, restricts the objects to those on one node.
+	// Node, unless empty, restricts the objects to those on one node, or to this Node.
 	Node string
 	// Optional, as in Kind, for this role.
 	Optional bool

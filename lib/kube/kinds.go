@@ -31,6 +31,8 @@ type Kind struct {
 
 	keep func(runtime.Object) bool
 	node func(runtime.Object) string // the node of an object, nil if objects have none
+	// field is the field with that node, for a selector.
+	field string
 }
 
 // NewKind returns the kind of the objects T. keep returns a copy of an object with the fields that are read: objects in
@@ -51,10 +53,10 @@ func NewKind[T any, P interface {
 // Kinds is the table: a line for each kind of objects that a role follows.
 func Kinds() []Kind {
 	return []Kind{
-		NewKind("nodes", keepNode),
+		NewKind("nodes", keepNode).on("metadata.name", func(o runtime.Object) string { return o.(*corev1.Node).Name }),
 		NewKind("namespaces", keepNamespace),
 		NewKind("networkpolicies", keepPolicy),
-		NewKind(client.Resource().Resource, keepPod).on(func(o runtime.Object) string { return o.(*corev1.Pod).Spec.NodeName }),
+		NewKind(client.Resource().Resource, keepPod).on("spec.nodeName", func(o runtime.Object) string { return o.(*corev1.Pod).Spec.NodeName }),
 		NewKind("services", keepService),
 		NewKind("endpointslices", keepSlice),
 		NewKind("servicecidrs", keepServiceCIDR).optional(), // since Kubernetes 1.33
@@ -66,8 +68,8 @@ func (k Kind) optional() Kind {
 	return k
 }
 
-func (k Kind) on(node func(runtime.Object) string) Kind {
-	k.node = node
+func (k Kind) on(field string, node func(runtime.Object) string) Kind {
+	k.node, k.field = node, field
 	return k
 }
 

@@ -61,7 +61,7 @@ type source struct {
 func newSource(k Kind, c rest.Interface, node string) source {
 	selector := fields.Everything()
 	if node != "" {
-		selector = fields.OneTermEqualSelector("spec.nodeName", node)
+		selector = fields.OneTermEqualSelector(k.field, node)
 	}
 	return source{cache.NewListWatchFromClient(c, k.Name, corev1.NamespaceAll, selector), k}
 }
