@@ -262,6 +262,9 @@ func (e *engine) wanted() view {
 	}
 	v.host.Routed = slices.Concat(v.host.Routed, v.cidrs)
 	v.frontends = nodeport.Frontends(v.services, e.network(v))
+	if h.closed(e.config) {
+		v.frontends = nodeport.Inside(v.frontends)
+	}
 	e.shared.Lock()
 	defer e.shared.Unlock()
 	v.known = e.view.known
@@ -344,8 +347,12 @@ func (e *engine) work(part string, v view) func(context.Context) error {
 			if !v.synced {
 				return nil
 			}
-			busy := e.health.Serve(nodeport.HealthChecks(v.host.Node, v.services))
-			return e.conflicts.HealthChecks(v.host.Node, v.services, busy)
+			services := v.services
+			if e.helper.closed(e.config) {
+				services = nil
+			}
+			busy := e.health.Serve(nodeport.HealthChecks(v.host.Node, services))
+			return e.conflicts.HealthChecks(v.host.Node, services, busy)
 		}
 	case partStale:
 		return func(ctx context.Context) error {

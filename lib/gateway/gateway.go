@@ -46,6 +46,9 @@ type Options struct {
 	Node string
 	// NodePortAddresses, unless empty, restrict the addresses with NodePorts.
 	NodePortAddresses []netip.Prefix
+	// Closed reports whether NodePorts, addresses of Services outside, and ports of health checks are closed on this host.
+	// nil: they are open.
+	Closed func(config.Config) bool
 	// Log returns the log of a module. nil is silent.
 	Log func(module string) *logrus.Entry
 	// Informers shares them with other roles of the process, see kube.Share. nil: the helper has its own.
@@ -59,6 +62,9 @@ type Helper struct {
 	Options
 	engine atomic.Pointer[engine]
 }
+
+// closed is Closed for the present settings.
+func (h *Helper) closed(c config.Config) bool { return h.Closed != nil && h.Closed(c) }
 
 func (h *Helper) log(module string) *logrus.Entry { return settings.Log(h.Log, module) }
 

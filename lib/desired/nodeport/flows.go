@@ -248,5 +248,10 @@ func Outside(all []service.Frontend) iter.Seq[service.Frontend] {
 	}
 }
 
+// Inside returns the frontends for clients inside only: the cluster IPs.
+func Inside(all []service.Frontend) []service.Frontend {
+	return slices.DeleteFunc(slices.Clone(all), func(f service.Frontend) bool { return f.Kind != service.ClusterIP })
+}
+
 // isFamily reports whether an address is of a family: 0 is IPv4, 1 is IPv6.
 func isFamily(a netip.Addr, family int) bool { return a.Is4() == (family == 0) }
