@@ -128,6 +128,8 @@ const (
 	NICOffloads = "ovn-k8s-nic-offloads"
 	// QoSPort in external_ids of a QoS row: the pod port limited by it.
 	QoSPort = "ovn-k8s-port"
+	// MovedBy in external_ids of a bridge: the program that has moved the NIC there by itself, and moves it back.
+	MovedBy = "ovn-k8s-moved-by"
 	// GatewayTag in external_ids of an Interface or Bridge: the gateway it was configured for.
 	GatewayTag = "ovn-k8s-gateway"
 	// HelperPatch in external_ids of a patch port: "true" if the gateway helper created it. gateway-init adds

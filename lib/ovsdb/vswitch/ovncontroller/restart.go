@@ -63,6 +63,23 @@ func (s Settings) WaitUnlessEmpty(ctx context.Context, empty bool) (bool, error)
 	return n > 0, err
 }
 
+// ForgetWait takes the time back that KeepFlows has set, and reports whether it was there. A time set by the operator stays,
+// unless it is the same.
+func (s Settings) ForgetWait(ctx context.Context) (bool, error) {
+	n, err := s.changeWait(ctx, func(ids map[string]string) (remove, insert map[string]string) {
+		remove = map[string]string{}
+		now, before := ids[waitBeforeClear], ids[names.SuspendedWait]
+		if before != "" {
+			remove[names.SuspendedWait] = before
+		}
+		if now == waitBeforeClearMS || before == waitBeforeClearMS && now == noWait {
+			remove[waitBeforeClear] = now
+		}
+		return remove, nil
+	})
+	return n > 0, err
+}
+
 // changeWait removes and inserts differing keys of Open_vSwitch's external_ids. It returns their number.
 func (s Settings) changeWait(ctx context.Context, change func(ids map[string]string) (remove, insert map[string]string)) (int, error) {
 	n := 0
