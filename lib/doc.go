@@ -26,6 +26,7 @@
 //	lib/desired/nodesubnet gives each node its subnets, from ranges of the cluster
 //	lib/desired/hostids    the keys of external_ids that a program sets on its host, and their former values
 //	lib/desired/nodeclaim  the chassis and the gateway of a node's host, as annotations of its Node
+//	lib/desired/hostgateway the interface, addresses and next hops with which a host is a gateway
 //	lib/desired/pod        pods: their addresses, their logical ports as rows
 //	lib/desired/pod/annotation the annotation of a pod with its addresses
 //	lib/desired/service    Services: their frontends, and the endpoints behind each

@@ -1,0 +1,105 @@
+package hostgateway
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
+)
+
+func prefixes(list string) (all []netip.Prefix) {
+	for _, text := range strings.Fields(list) {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
+}
+
+// parse reads a host from lines "NAME BRIDGE ADDRESS…", "-" for no bridge, and "default VIA INTERFACE".
+func parse(text string) Host {
+	h := Host{Interfaces: map[string]Interface{}, Pods: prefixes("10.128.0.0/23 fd01::/64")}
+	for line := range strings.SplitSeq(text, ";") {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0:
+		case words[0] == "pods":
+			h.Pods = prefixes(strings.Join(words[1:], " "))
+		case words[0] == "default":
+			h.Routes = append(h.Routes, Route{words[2], netip.MustParseAddr(words[1])})
+		default:
+			h.Interfaces[words[0]] = Interface{strings.Trim(words[1], "-"), prefixes(strings.Join(words[2:], " "))}
+		}
+	}
+	return h
+}
+
+const (
+	fresh   = "lo - 127.0.0.1/8; eth0 - 192.0.2.11/24 2001:db8::11/64; default 192.0.2.1 eth0; default fe80::1 eth0"
+	shared  = "eth0 breth0; breth0 breth0 192.0.2.11/24 2001:db8::11/64; default 192.0.2.1 breth0; default fe80::1 breth0"
+	reboot  = "eth0 breth0 192.0.2.11/24; breth0 breth0; default 192.0.2.1 eth0"
+	foreign = "eth0 br-ex; br-ex br-ex 192.0.2.11/24; default 192.0.2.1 br-ex"
+	second  = fresh + "; eth1 - 10.0.0.5/24 10.9.9.9/24 fd10::5/64"
+)
+
+func TestDecide(t *testing.T) {
+	for _, tt := range []struct{ what, host, mode, nic, hops, want string }{
+		{"a fresh host", fresh, topology.Bridge, "", "", "move eth0 to breth0"},
+		{"the NIC by name", fresh, topology.Bridge, "eth0", "", "move eth0 to breth0"},
+		{"moved", shared, topology.Bridge, "", "", "breth0 192.0.2.11/24,2001:db8::11/64 via 192.0.2.1,fe80::1"},
+		{"moved, the NIC by name", shared, topology.Bridge, "eth0", "", "breth0 192.0.2.11/24,2001:db8::11/64 via 192.0.2.1,fe80::1"},
+		{"moved, the bridge by name", shared, topology.Bridge, "breth0", "", "breth0 192.0.2.11/24,2001:db8::11/64 via 192.0.2.1,fe80::1"},
+		{"a node with IPv4 only", shared + "; pods 10.128.0.0/23", topology.Bridge, "", "", "breth0 192.0.2.11/24 via 192.0.2.1"},
+		{"a node with IPv6 only", shared + "; pods fd01::/64", topology.Bridge, "", "", "breth0 2001:db8::11/64 via fe80::1"},
+		{"a next hop by option, the other by route", shared, topology.Bridge, "", "192.0.2.9", "breth0 192.0.2.11/24,2001:db8::11/64 via 192.0.2.9,fe80::1"},
+		{"after a reboot", reboot, topology.Bridge, "", "", "move eth0 to breth0"},
+		{"after a reboot, the bridge by name", reboot, topology.Bridge, "breth0", "", "move eth0 to breth0"},
+		{"an operator's bridge", foreign, topology.Bridge, "", "", "br-ex 192.0.2.11/24 via 192.0.2.1"},
+		{"a second NIC", second, topology.Physical, "eth1", "10.9.9.1", "eth1 10.9.9.9/24 via 10.9.9.1"},
+		{"a next hop outside of the subnets", second, topology.Physical, "eth1", "203.0.113.1,fd10::1", "eth1 10.0.0.5/24,fd10::5/64 via 203.0.113.1,fd10::1"},
+		{"a default route of another family elsewhere", second + "; default fd10::1 eth1; pods 10.128.0.0/23", topology.Bridge, "", "", "move eth0 to breth0"},
+		{"only a default route of another family", "eth0 - 192.0.2.11/24; default 192.0.2.1 eth0; pods fd01::/64", topology.Bridge, "", "", "this host has no default route"},
+		{"local", "lo -", topology.Local, "", "", "br-local  via "},
+
+		{"no route", "eth0 - 192.0.2.11/24", topology.Bridge, "", "", "this host has no default route"},
+		{"no such interface", fresh, topology.Bridge, "eth9", "", "interface eth9 of the gateway not found"},
+		{"no next hop", second, topology.Physical, "eth1", "", "no default route leads through eth1"},
+		{"no address", "eth1 -; pods 10.128.0.0/23", topology.Physical, "eth1", "10.0.0.1", "no address of IPv4"},
+		{"a bridge without an address", "breth0 breth0", topology.Bridge, "breth0", "192.0.2.1", "bridge breth0 of the gateway has no address"},
+		{"OVN's NIC", "eth1 br-int; eth0 - 192.0.2.1/24", topology.Bridge, "eth1", "192.0.2.1", "eth1 is a port of br-int"},
+	} {
+		var hops []netip.Addr
+		for _, text := range strings.FieldsFunc(tt.hops, func(r rune) bool { return r == ',' }) {
+			hops = append(hops, netip.MustParseAddr(text))
+		}
+		d, err := Decide(Options{Mode: tt.mode, Interface: tt.nic, NextHops: hops, VLAN: 7}, parse(tt.host))
+		got := d.Interface + " " + ipnet.Join(d.IPs) + " via " + ipnet.Join(d.NextHops)
+		if d.Move != "" {
+			got = "move " + d.Move + " to " + d.Interface
+		}
+		if err != nil {
+			got = err.Error()
+		}
+		if got != tt.want && !(err != nil && strings.Contains(got, tt.want)) {
+			t.Errorf("%s: %s, want %s", tt.what, got, tt.want)
+		}
+		if err == nil && (d.VLAN != 7 || d.Mode != tt.mode) {
+			t.Errorf("%s: %+v", tt.what, d)
+		}
+	}
+}
+
+func TestTunnelAddress(t *testing.T) {
+	for _, tt := range []struct{ candidates, want string }{
+		{"", "invalid IP"}, {"198.51.100.1", "invalid IP"}, {"127.0.0.1", "invalid IP"},
+		{"2001:db8::11 192.0.2.11", "192.0.2.11"}, {"198.51.100.1 2001:db8::11", "2001:db8::11"},
+	} {
+		var all []netip.Addr
+		for _, text := range strings.Fields(tt.candidates) {
+			all = append(all, netip.MustParseAddr(text))
+		}
+		if got, ok := TunnelAddress(all, parse(fresh)); got.String() != tt.want || ok != got.IsValid() {
+			t.Errorf("%s: %v, %v", tt.candidates, got, ok)
+		}
+	}
+}
