@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -164,6 +165,9 @@ func (s *session) checkBridge(ctx context.Context, snap *Snapshot) error {
 		}
 	}
 	snap.ExternalIDs = map[string]string{"bridge-id": snap.Bridge}
+	if row == nil {
+		maps.Copy(snap.ExternalIDs, s.Mark)
+	}
 	if snap.HadPort {
 		return nil
 	}

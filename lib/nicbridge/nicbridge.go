@@ -61,6 +61,8 @@ type Command struct {
 	// Watch is the program's command that calls Watch for the bridge in its argument. Without it, a caller with
 	// ConfirmWithin calls Watch itself.
 	Watch string
+	// Mark are keys for external_ids of a bridge made by the move, to find it again.
+	Mark map[string]string
 	// Out gets the result, Err warnings.
 	Out, Err io.Writer
 }

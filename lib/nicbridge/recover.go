@@ -64,6 +64,12 @@ func Unconfirmed() ([]string, error) {
 	return bridges, nil
 }
 
+// Interrupted reports whether Recover has something to do.
+func Interrupted() (bool, error) {
+	all, err := store{stateDir()}.all()
+	return len(all) > 0, err
+}
+
 // retryInterval is the watchdog's delay between tries.
 const retryInterval = time.Second
 
