@@ -8,6 +8,7 @@ import (
 	"ovn-k8s/lib/desired/membership"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/overlay/cnisetup"
 	"ovn-k8s/lib/overlay/node"
 )
 
@@ -33,7 +34,8 @@ func (r Removal) run(ctx context.Context, s *session) error {
 	if err := s.openWithNB(ctx); err != nil {
 		return err
 	}
-	d, err := node.Leave(ctx, s.host, name)
+	cni, _ := cnisetup.Find(s.host.Config) // good for removal without a plugin, too
+	d, err := node.Leave(ctx, s.host, name, &cni)
 	if err != nil {
 		return err
 	}

@@ -115,6 +115,17 @@ func (s Setup) Configure() (edits []files.Edit, warnings []string, err error) {
 	return edits, warnings, err
 }
 
+// Configured reports whether the configuration is as Configure wrote it, and the plugin is there. It does not compare the
+// plugin itself.
+func (s Setup) Configured() (bool, error) {
+	info, err := os.Stat(filepath.Join(s.binDir, s.pluginType))
+	if err != nil || !info.Mode().IsRegular() {
+		return false, nil // Configure reports the error
+	}
+	edits, err := files.Pending([]files.Edit{{Path: s.path(), Text: s.configuration()}})
+	return len(edits) == 0, err
+}
+
 // path is the path of the configuration.
 func (s Setup) path() string { return filepath.Join(s.confDir, s.conflist) }
 

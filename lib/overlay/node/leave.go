@@ -25,8 +25,8 @@ type Departure struct {
 	rules         []string     // commands that remove the guards of pods
 }
 
-// Leave computes the changes to undo on this host, and changes nothing.
-func Leave(ctx context.Context, h *host.Host, node string) (Departure, error) {
+// Leave computes the changes to undo on this host, and changes nothing. A nil cni leaves CNI as it is.
+func Leave(ctx context.Context, h *host.Host, node string, cni *cnisetup.Setup) (Departure, error) {
 	d := Departure{host: h}
 	all, err := h.Switch.Interfaces(ctx)
 	if err != nil {
@@ -46,14 +46,13 @@ func Leave(ctx context.Context, h *host.Host, node string) (Departure, error) {
 	if d.rules, err = firewall.PlanFamilies(ctx, h.Config.Firewall, firewall.Claimed, nil); err != nil {
 		h.Report.Warn("%v", err)
 	}
-	setup, _ := cnisetup.Find(h.Config)
-	if d.before, err = setup.Disable(); err != nil {
+	if d.after, err = boot.Forget(d.Port); err != nil || cni == nil {
 		return d, err
 	}
-	if d.after, err = boot.Forget(d.Port); err != nil || len(d.Pods) > 0 {
+	if d.before, err = cni.Disable(); err != nil || len(d.Pods) > 0 {
 		return d, err // the remaining pods need the plugin for DEL
 	}
-	programs, err := setup.Remove()
+	programs, err := cni.Remove()
 	d.after = append(d.after, programs...)
 	return d, err
 }
