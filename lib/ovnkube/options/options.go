@@ -11,6 +11,7 @@ import (
 
 	"ovn-k8s/lib/cli"
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/hostids"
 )
 
 // Options are the options of one process. The roles' own settings are in Config.
@@ -25,8 +26,14 @@ type Options struct {
 	ClusterSubnets []Range
 	SB             []string // addresses of the Southbound database, as Config.NB
 	Gateway        Gateway
-	LogLevel       int // 1 to 5
-	LogFile        string
+	// InactivityProbe, in milliseconds, and OpenflowProbe, in seconds, are how often ovn-controller probes the Southbound
+	// database and ovs-vswitchd.
+	InactivityProbe, OpenflowProbe int
+	// TunnelIP is the address of tunnels from an option, an operator's external_ids or the file: "" without one. Config
+	// also has the address that the node role found.
+	TunnelIP string
+	LogLevel int // 1 to 5
+	LogFile  string
 
 	// Advice has a sentence about each option in use that has a better one.
 	Advice []string
@@ -74,7 +81,7 @@ func Groups() []cli.Group {
 
 // Resolve computes the options from their sources. The error has one line for each fault.
 func Resolve(s config.Sources) (Options, error) {
-	s.Settings = Settings()
+	s = withoutOwn(s)
 	var o Options
 	c, err := config.Resolve(s, func(r *config.Resolver, c *config.Config) {
 		q := &reader{r, &o}
@@ -83,6 +90,22 @@ func Resolve(s config.Sources) (Options, error) {
 	})
 	o.Config, o.Advice = c, advice(s)
 	return o, err
+}
+
+// withoutOwn returns the sources with the settings of ovnkube, and without the values that its node role itself has set in
+// external_ids: these are not an operator's. The address of tunnels that it found is the default, because roles need it.
+func withoutOwn(s config.Sources) config.Sources {
+	own := s.ExternalIDs[encapIP]
+	s.Settings, s.ExternalIDs = Settings(), hostids.Given(s.ExternalIDs)
+	if s.ExternalIDs[encapIP] != "" {
+		return s
+	}
+	for i := range s.Settings {
+		if s.Settings[i].Name == encapIP {
+			s.Settings[i].Default = own
+		}
+	}
+	return s
 }
 
 // Config is Resolve for programs that take a configuration, such as settings.Runtime. Of returns the options in it.
@@ -197,8 +220,7 @@ func (q *reader) checkRoles(flags map[string]string) {
 
 func (q *reader) numbers() {
 	q.LogLevel, q.LogFile = q.Number(logLevel, 1, 5), q.Path(logFile)
-	q.Number(inactivityProbe, 0, 1<<31-1)
-	q.Number(openflowProbe, 0, 1<<31-1)
+	q.InactivityProbe, q.OpenflowProbe = q.Number(inactivityProbe, 0, 1<<31-1), q.Number(openflowProbe, 0, 1<<31-1)
 	q.Number(encapPort, 1, 65535)
 	for _, name := range []string{"logfile-maxsize", "logfile-maxbackups", "logfile-maxage"} {
 		q.Number(name, 0, 1<<31-1)
@@ -217,6 +239,7 @@ func (q *reader) numbers() {
 	}
 	if q.Given(encapIP) {
 		q.addresses(encapIP)
+		q.TunnelIP = q.Value(encapIP)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"ovn-k8s/lib/cli"
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/names"
 )
 
 // A program has only the options.
@@ -314,6 +315,31 @@ func TestOptionsOfAConfiguration(t *testing.T) {
 		if want.Advice = nil; fmt.Sprintf("%#v", options(got)) != fmt.Sprintf("%#v", options(want)) {
 			t.Errorf("%s:\n%#v\n%#v", line, options(got), options(want))
 		}
+	}
+}
+
+// What the node role has set in external_ids is not an operator's, and loses against the file. The address of tunnels is
+// the default.
+func TestOwnExternalIDs(t *testing.T) {
+	resolve := func(ids, file map[string]string) Options {
+		t.Helper()
+		o, err := Resolve(config.Sources{Flags: flags(t, "-init-node=n1"), ExternalIDs: ids, File: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	file := map[string]string{"ovnsouth.address": "tcp:192.0.2.2:6642"}
+	ids := map[string]string{"ovn-remote": "tcp:192.0.2.1:6642", "ovn-encap-ip": "192.0.2.9"}
+	if o := resolve(ids, file); o.OVNRemote != "tcp:192.0.2.1:6642" || o.TunnelIP != "192.0.2.9" || o.EncapIP != "192.0.2.9" {
+		t.Errorf("an operator's: %q, %q, %q", o.OVNRemote, o.TunnelIP, o.EncapIP)
+	}
+	ids[names.FormerIDs] = `{"ovn-remote":{"set":"tcp:192.0.2.1:6642"},"ovn-encap-ip":{"set":"192.0.2.9"}}`
+	if o := resolve(ids, file); o.OVNRemote != "tcp:192.0.2.2:6642" || o.TunnelIP != "" || o.EncapIP != "192.0.2.9" || len(o.Ignored) > 0 {
+		t.Errorf("our own: %q, %q, %q, %q", o.OVNRemote, o.TunnelIP, o.EncapIP, o.Ignored)
+	}
+	if o := resolve(ids, nil); o.OVNRemote != "" || o.InactivityProbe != 100000 || o.OpenflowProbe != 180 {
+		t.Errorf("our own, without a file: %q, %d, %d", o.OVNRemote, o.InactivityProbe, o.OpenflowProbe)
 	}
 }
 
