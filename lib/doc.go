@@ -112,6 +112,7 @@
 //	lib/nicbridge/managers configurations of a bridge for ifupdown, netplan and other network managers, as text
 //	lib/ovnkube            ovnkube: several roles in one process
 //	lib/ovnkube/cniserver  the CNI server: the work of ovn-k8s-cni-overlay in a daemon
+//	lib/ovnkube/node       the node role of ovnkube: management port, gateway, CNI configuration; and its clean-up
 //	lib/ovnkube/options    the options of ovnkube: every option, key and variable, and which values are wrong
 //
 // Layer 5, the mains: the directories ovn-k8s-* and ovnkube beside lib, one screen each.

@@ -1,0 +1,229 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/gateway"
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nicbridge"
+	"ovn-k8s/lib/overlay/cnisetup"
+	"ovn-k8s/lib/overlay/files"
+	overlayhost "ovn-k8s/lib/overlay/host"
+	overlaynode "ovn-k8s/lib/overlay/node"
+	"ovn-k8s/lib/overlay/progress"
+	"ovn-k8s/lib/overlay/uplink"
+	"ovn-k8s/lib/ovnkube/options"
+	"ovn-k8s/lib/settings"
+)
+
+// A cleaner takes back what the node role did on this host.
+type cleaner struct {
+	Options
+	log  *logrus.Entry
+	host *overlayhost.Host
+	done int // changes
+}
+
+// Clean takes back what the node role of a Node did on this host, while that role does not run: the CNI configuration and
+// the plugin, the gateway with the NIC's addresses, rules, the management port, and external_ids. br-int, ports of pods and
+// whatever others have made stay. A repeated call finds nothing to do. Of Options it needs Name, Flags and Log.
+func Clean(ctx context.Context, o Options) error {
+	if os.Geteuid() != 0 {
+		return errors.New("this needs root: it works on interfaces and routes of the host")
+	}
+	r := settings.Runtime{Flags: o.Flags, Resolve: options.Config, Log: o.Log}
+	sw, err := r.ConnectSwitch(ctx)
+	if err != nil {
+		return err
+	}
+	defer sw.Close()
+	cfg, err := r.Load(ctx, sw)
+	if err != nil {
+		return err
+	}
+	c := &cleaner{Options: o, log: settings.Log(o.Log, "node")}
+	c.host = &overlayhost.Host{Config: cfg, Switch: sw, RunDir: cfg.RunDir, Report: progress.Log(func(text string) { c.log.Warn(text) })}
+	// The kubelet starts no further pods. The claim goes early, so that others stop sending to this gateway.
+	for _, step := range []func(context.Context) error{c.cni, c.claim, c.gateway, c.services, c.nic, c.port, c.settings, c.boot} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+		c.host.Report.Continue()
+	}
+	if c.done == 0 {
+		c.log.Infof("node %s: nothing of it is on this host", c.name())
+	}
+	return nil
+}
+
+func (c *cleaner) name() string { return strings.ToLower(c.Name) }
+
+// did logs a change.
+func (c *cleaner) did(format string, args ...any) {
+	c.done++
+	c.log.Infof(format, args...)
+}
+
+func (c *cleaner) apply(edits []files.Edit, err error) error {
+	if err != nil {
+		return err
+	}
+	for _, e := range edits {
+		c.did("%v", e)
+	}
+	return files.Apply(edits)
+}
+
+// cni removes the CNI configuration and the plugin.
+func (c *cleaner) cni(context.Context) error {
+	setup, _ := cnisetup.FindShim(c.host.Config) // good for removal without a plugin, too
+	if err := c.apply(setup.Disable()); err != nil {
+		return err
+	}
+	return c.apply(setup.Remove())
+}
+
+// cleanTimeout bounds a request to the API server.
+const cleanTimeout = 10 * time.Second
+
+// claim removes the annotations of the Node. An API server that does not answer is no error: the Node may be gone.
+func (c *cleaner) claim(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, cleanTimeout)
+	defer cancel()
+	if err := c.withdraw(ctx); err != nil {
+		c.log.Warnf("the annotations %s and %s of Node %s may stay: %v; remove them, or delete the Node", names.ChassisAnnotation, names.GatewayAnnotation, c.name(), err)
+	}
+	return nil
+}
+
+func (c *cleaner) withdraw(ctx context.Context) error {
+	server, err := kube.Connect(c.host.Config, nil, Program)
+	if err != nil {
+		return err
+	}
+	cluster, err := kube.NewCluster(server, Program, nil)
+	if err != nil {
+		return err
+	}
+	defer cluster.Close()
+	node, err := cluster.ReadNode(ctx, c.name())
+	if err != nil || node == nil || node.Annotations[names.ChassisAnnotation]+node.Annotations[names.GatewayAnnotation] == "" {
+		return err
+	}
+	c.did("Node %s: remove annotations %s and %s", node.Name, names.ChassisAnnotation, names.GatewayAnnotation)
+	return cluster.AnnotateNode(ctx, node.Name, string(node.UID), map[string]string{names.ChassisAnnotation: "", names.GatewayAnnotation: ""})
+}
+
+// gateway disconnects the gateway, and gives a NIC of its own back.
+func (c *cleaner) gateway(ctx context.Context) error {
+	u, err := uplink.Find(ctx, c.host, c.name())
+	if err != nil {
+		return err
+	}
+	if u.Changed() {
+		c.did("disconnect gateway %s", c.name())
+	}
+	return u.Disconnect(ctx)
+}
+
+// services removes the rules and routes of the gateway helper, and what it told OVN.
+func (c *cleaner) services(ctx context.Context) error {
+	helper := gateway.Helper{Options: gateway.Options{Flags: c.Flags, Node: c.name(), Log: c.Log}}
+	if err := helper.Remove(ctx); err != nil {
+		return err
+	}
+	for _, option := range []string{names.MTUOption, names.PodMTUOption, names.GatewayDownOption, names.FirewallOption} {
+		if _, err := c.host.Switch.Controller().SetCMSOption(ctx, option, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nic moves NICs back that the role has moved to a bridge.
+func (c *cleaner) nic(ctx context.Context) error {
+	all, err := c.host.Switch.Interfaces(ctx)
+	if err != nil {
+		return err
+	}
+	move := nicbridge.Command{Settings: c.Flags, Out: io.Discard, Err: &lines{write: func(text string) { c.log.Warn(text) }}}
+	for _, i := range all {
+		if i.Name != i.Bridge {
+			continue
+		}
+		row, err := c.host.Switch.FindBridge(ctx, i.Name)
+		if err != nil {
+			return err
+		}
+		if row == nil || row.ExternalIDs[names.MovedBy] != names.Ovnkube {
+			continue
+		}
+		c.did("move the addresses and routes of bridge %s back to its NIC", i.Name)
+		move.Names = []string{i.Name}
+		if err := nicbridge.Move(ctx, nicbridge.ToNIC, move); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// port removes the guards of pods and the management port.
+func (c *cleaner) port(ctx context.Context) error {
+	d, err := overlaynode.Leave(ctx, c.host, c.name(), nil)
+	if err != nil {
+		return err
+	}
+	if d.Port != "" {
+		c.did("delete management port %s", d.Port)
+	}
+	return d.Finish(ctx)
+}
+
+// settings gives ovn-controller its former settings.
+func (c *cleaner) settings(ctx context.Context) error {
+	controller := c.host.Switch.Controller()
+	changed, err := controller.ForgetWait(ctx)
+	if err != nil {
+		return err
+	}
+	changes, err := controller.Own(ctx, nil)
+	if err != nil {
+		return err
+	}
+	for _, text := range changes {
+		c.did("%s", text)
+	}
+	tls, err := controller.OwnTLS(ctx, nil)
+	if tls {
+		c.did("remove the SSL files of Open_vSwitch")
+	}
+	if changed {
+		c.done++
+	}
+	return err
+}
+
+// boot removes the role's own files.
+func (c *cleaner) boot(context.Context) error {
+	err := c.apply(files.Pending([]files.Edit{{Path: bootFile, Gone: true}}))
+	if err != nil {
+		return err
+	}
+	err = os.Remove(filepath.Dir(bootFile)) // others may have files there
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
+		return fmt.Errorf("removing the directory of %s: %w", bootFile, err)
+	}
+	return nil
+}

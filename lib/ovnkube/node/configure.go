@@ -1,0 +1,106 @@
+package node
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/desired/hostgateway"
+	"ovn-k8s/lib/ovnkube/options"
+	"ovn-k8s/lib/ovsdb/vswitch/ovncontroller"
+)
+
+// configure writes the settings of ovn-controller, and returns the address for tunnels, "" if it is not known yet.
+func (p *pass) configure(ctx context.Context, node *corev1.Node) (tunnel string, err error) {
+	view, err := p.look(ctx)
+	if err != nil {
+		return "", err
+	}
+	if tunnel = p.options.TunnelIP; tunnel == "" {
+		tunnel = p.findTunnel(ctx, view, node)
+	}
+	want := externalIDs(p.options, p.name(), tunnel)
+	// ovn-controller connects with these files, so they come first.
+	changed, err := p.sw.Controller().OwnTLS(ctx, tls(p.options))
+	if err != nil {
+		return "", err
+	}
+	if changed {
+		p.log.Infof("set the SSL files of Open_vSwitch: %s, %s and %s", p.options.SBPrivateKey, p.options.SBCertificate, p.options.SBCACert)
+	}
+	changes, err := p.sw.Controller().Own(ctx, want)
+	p.changed(changes)
+	return tunnel, err
+}
+
+// externalIDs are the wanted keys of a node. Addresses of unix sockets are left to the operator.
+func externalIDs(o options.Options, node, tunnel string) map[string]string {
+	want := map[string]string{
+		"hostname":                    node,
+		"ovn-encap-type":              o.EncapType,
+		"ovn-remote-probe-interval":   strconv.Itoa(o.InactivityProbe),
+		"ovn-openflow-probe-interval": strconv.Itoa(o.OpenflowProbe),
+	}
+	if tunnel != "" {
+		want["ovn-encap-ip"] = tunnel
+	}
+	for key, remotes := range map[string][]string{"ovn-nb": o.NB, "ovn-remote": o.SB} {
+		if len(remotes) > 0 && !slices.ContainsFunc(remotes, func(r string) bool { return strings.HasPrefix(r, "unix:") }) {
+			want[key] = strings.Join(remotes, ",")
+		}
+	}
+	return want
+}
+
+// tls are the files for an ssl: Southbound database, or nil. A missing CA is written by the first connection.
+func tls(o options.Options) *ovncontroller.TLS {
+	if !slices.ContainsFunc(o.SB, func(r string) bool { return strings.HasPrefix(r, "ssl:") }) {
+		return nil
+	}
+	_, err := os.Stat(o.SBCACert)
+	return &ovncontroller.TLS{PrivateKey: o.SBPrivateKey, Certificate: o.SBCertificate, CA: o.SBCACert, Bootstrap: os.IsNotExist(err)}
+}
+
+// lookupTimeout bounds the question for the node's name.
+const lookupTimeout = 2 * time.Second
+
+// findTunnel returns the host's address for tunnels: that of the Node, or that of the node's name. Once found, it stays
+// while the host has it, and also while nothing better is known: "" if there is none.
+func (p *pass) findTunnel(ctx context.Context, view hostgateway.Host, node *corev1.Node) string {
+	before, _ := netip.ParseAddr(p.session.Config.EncapIP)
+	if a, ok := hostgateway.TunnelAddress([]netip.Addr{before}, view); ok {
+		return a.String()
+	}
+	if a, ok := hostgateway.TunnelAddress(internalIPs(node), view); ok {
+		return a.String()
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	found, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", p.name()) // a name without an address is usual
+	for i := range found {
+		found[i] = found[i].Unmap()
+	}
+	if a, ok := hostgateway.TunnelAddress(found, view); ok {
+		return a.String()
+	}
+	return p.session.Config.EncapIP
+}
+
+func internalIPs(node *corev1.Node) (all []netip.Addr) {
+	if node == nil {
+		return nil
+	}
+	for _, a := range node.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
+			all = append(all, ip)
+		}
+	}
+	return all
+}

@@ -1,0 +1,196 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+
+	"ovn-k8s/lib/desired/hostgateway"
+	"ovn-k8s/lib/desired/membership"
+	"ovn-k8s/lib/desired/nodeclaim"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/link/defaultroute"
+	"ovn-k8s/lib/names"
+	overlayhost "ovn-k8s/lib/overlay/host"
+	"ovn-k8s/lib/overlay/uplink"
+	"ovn-k8s/lib/ovnkube/options"
+)
+
+// modes are those of the topology, by those of the options.
+func modes() map[string]string {
+	return map[string]string{options.Shared: topology.Bridge, options.Spare: topology.Physical, options.Local: topology.Local}
+}
+
+// gateway brings the host's part of the gateway to the desired state, and returns the claim to it: nil without a gateway.
+func (p *pass) gateway(ctx context.Context, h *overlayhost.Host, subnets []netip.Prefix) (*nodeclaim.Gateway, error) {
+	if p.options.Gateway.Mode == "" {
+		return nil, p.leaveGateway(ctx, h)
+	}
+	d, err := p.decide(ctx, h, subnets)
+	if err != nil {
+		return nil, err
+	}
+	r := uplink.Request{Gateway: membership.Gateway{Name: p.name(), Gateway: d.Gateway}, Instead: "give another gateway-interface, or gateway-mode shared"}
+	r.Subnets, r.Network.Join = p.ranges(), h.Config.JoinSubnets
+	u, err := uplink.New(ctx, h, r)
+	if err == nil {
+		err = u.Guard()
+	}
+	h.Report.Continue()
+	if err != nil {
+		return nil, err
+	}
+	changes, err := u.Changes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.changed(changes)
+	if len(changes) > 0 {
+		if err := u.Ensure(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return &nodeclaim.Gateway{Gateway: u.Gateway, NodePorts: p.options.Gateway.NodePort}, nil
+}
+
+// leaveGateway takes a gateway of former options back.
+func (p *pass) leaveGateway(ctx context.Context, h *overlayhost.Host) error {
+	u, err := uplink.Find(ctx, h, p.name())
+	if err != nil || !u.Changed() {
+		return err
+	}
+	p.log.Infof("gateway %s: no gateway-mode is given any more, it is taken back", p.name())
+	return u.Disconnect(ctx)
+}
+
+// decide computes the gateway, and moves its NIC to a bridge if necessary.
+func (p *pass) decide(ctx context.Context, h *overlayhost.Host, subnets []netip.Prefix) (d hostgateway.Decision, err error) {
+	o, err := p.gatewayOptions()
+	if err != nil {
+		return d, err
+	}
+	for range 2 { // the second time after a move
+		view, err := p.look(ctx)
+		if err != nil {
+			return d, err
+		}
+		view.Pods = subnets
+		if o.Mode == topology.Physical {
+			if err := addFormer(ctx, h, p.name(), &o, &view); err != nil {
+				return d, err
+			}
+		}
+		d, err = hostgateway.Decide(o, view)
+		if err != nil || d.Move == "" {
+			return d, err
+		}
+		if err := p.moveNIC(ctx, d.Move, d.Interface); err != nil {
+			return d, err
+		}
+	}
+	return d, fmt.Errorf("%s was moved to %s, but has addresses again: does another program configure it?", d.Move, d.Interface)
+}
+
+// gatewayOptions returns the options of the gateway, with the kernel's name of its interface.
+func (p *pass) gatewayOptions() (hostgateway.Options, error) {
+	g := p.options.Gateway
+	o := hostgateway.Options{Mode: modes()[g.Mode], Interface: g.NIC, NextHops: g.NextHops, VLAN: g.VLAN}
+	if g.NIC == "" {
+		return o, nil
+	}
+	var err error
+	o.Interface, err = link.KernelName(g.NIC)
+	return o, err
+}
+
+// addFormer adds what the host had on a NIC before it was given to the gateway.
+func addFormer(ctx context.Context, h *overlayhost.Host, gateway string, o *hostgateway.Options, view *hostgateway.Host) error {
+	formers, err := uplink.Formers(ctx, h, gateway)
+	if err != nil {
+		return err
+	}
+	for _, f := range formers {
+		if o.Interface == "" {
+			o.Interface = f.NIC
+		}
+		if _, ok := view.Interfaces[f.NIC]; !ok {
+			continue
+		}
+		view.Interfaces[f.NIC] = hostgateway.Interface{Addresses: f.Addresses}
+		for _, via := range f.NextHops {
+			view.Routes = append(view.Routes, hostgateway.Route{Interface: f.NIC, Via: via})
+		}
+	}
+	return nil
+}
+
+// look reads the host's network.
+func (p *pass) look(ctx context.Context) (hostgateway.Host, error) {
+	view := hostgateway.Host{Interfaces: map[string]hostgateway.Interface{}}
+	all, err := p.sw.Interfaces(ctx)
+	if err != nil {
+		return view, err
+	}
+	addresses, err := link.Addresses()
+	if err != nil {
+		return view, err
+	}
+	routes, err := defaultroute.List()
+	if err != nil {
+		return view, err
+	}
+	known := maps.Clone(addresses)
+	for _, r := range routes {
+		view.Routes = append(view.Routes, hostgateway.Route{Interface: r.Interface, Via: r.Via})
+		known[r.Interface] = addresses[r.Interface]
+	}
+	if nic := p.options.Gateway.NIC; nic != "" {
+		if name, err := link.KernelName(nic); err == nil {
+			nic = name
+		}
+		if there, err := link.Exists(nic); err != nil {
+			return view, err
+		} else if there {
+			known[nic] = addresses[nic]
+		}
+	}
+	for name, list := range known {
+		view.Interfaces[name] = hostgateway.Interface{Addresses: list}
+	}
+	for _, i := range all {
+		if i.ExternalIDs[names.Sandbox] == "" && i.Type != "patch" {
+			view.Interfaces[i.Name] = hostgateway.Interface{Bridge: i.Bridge, Addresses: addresses[i.Name]}
+		}
+	}
+	return view, nil
+}
+
+// returnNIC moves the shared NIC of an existing gateway again, as after a reboot. It needs neither the Node nor an API
+// server, because the host may reach none without its NIC.
+func (p *pass) returnNIC(ctx context.Context) error {
+	if p.options.Gateway.Mode != options.Shared {
+		return nil
+	}
+	if err := p.recoverMoves(ctx); err != nil {
+		return err
+	}
+	all, err := p.sw.Interfaces(ctx)
+	if err != nil {
+		return err
+	}
+	view, err := p.look(ctx)
+	if err != nil {
+		return err
+	}
+	for _, i := range all {
+		if i.Name != names.PatchToIntegration(i.Bridge) || i.ExternalIDs[names.GatewayTag] != p.name() {
+			continue
+		}
+		if nic := view.Displaced(i.Bridge); nic != "" {
+			return p.moveNIC(ctx, nic, i.Bridge)
+		}
+	}
+	return nil
+}

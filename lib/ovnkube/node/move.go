@@ -1,0 +1,132 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nicbridge"
+)
+
+const (
+	// confirmWithin is the time to reach the API server after a move of the NIC. Then the move is undone.
+	confirmWithin = time.Minute
+	// aliveTimeout bounds one request to the API server.
+	aliveTimeout = 5 * time.Second
+	// moveAgain is the time before a move that was undone is tried again: each try interrupts the host's connections.
+	moveAgain = 10 * time.Minute
+)
+
+// A mover moves NICs to bridges.
+type mover struct {
+	undone error     // why the last move was undone, or failed
+	until  time.Time // no other one before
+}
+
+// moveNIC moves a NIC with all that the host has on it to a bridge. The move is undone if the host does not reach the API
+// server afterwards, and did before.
+func (p *pass) moveNIC(ctx context.Context, nic, bridge string) error {
+	if m := &p.mover; m.undone != nil && time.Now().Before(m.until) {
+		return fmt.Errorf("%w; the next try is at %s, or at the next start", m.undone, m.until.Format(time.TimeOnly))
+	}
+	reached := p.alive(ctx) == nil
+	c := p.move()
+	c.Names = []string{nic}
+	if reached {
+		c.ConfirmWithin = confirmWithin
+	}
+	p.log.Infof("moving %s with its addresses and routes to bridge %s", nic, bridge)
+	err := nicbridge.Move(ctx, nicbridge.ToBridge, c)
+	if err == nil && reached {
+		err = p.confirm(ctx, c, bridge)
+	}
+	if err != nil {
+		p.mover.undone, p.mover.until = err, time.Now().Add(moveAgain)
+		return err
+	}
+	p.mover.undone = nil
+	p.log.Infof("moved %s to bridge %s", nic, bridge)
+	return nil
+}
+
+// move is a command of lib/nicbridge with the settings of this role.
+func (p *pass) move() nicbridge.Command {
+	c := nicbridge.Command{Settings: map[string]string{}, Mark: map[string]string{names.MovedBy: names.Ovnkube}, Out: io.Discard, Err: &lines{write: p.warn}}
+	if file := p.Flags["config-file"]; file != "" {
+		c.Settings["config-file"] = file
+	}
+	if server := p.session.Config.APIServer; server != "" {
+		c.Settings["k8s-api-server"] = server
+	}
+	return c
+}
+
+// alive asks the API server.
+func (p *pass) alive(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, aliveTimeout)
+	defer cancel()
+	return p.cluster.Alive(ctx)
+}
+
+// confirm confirms the move to a bridge once the API server answers, or waits until the move is undone.
+func (p *pass) confirm(ctx context.Context, c nicbridge.Command, bridge string) error {
+	watched, stop := context.WithCancel(context.WithoutCancel(ctx)) // a move is undone even if this role has to end
+	defer stop()
+	undone := make(chan error, 1)
+	go func() { undone <- nicbridge.Watch(watched, c, bridge) }()
+	for {
+		err := p.alive(ctx)
+		if err == nil {
+			return nicbridge.Confirm(ctx, c)
+		}
+		select {
+		case failed := <-undone:
+			return errors.Join(fmt.Errorf("the API server does not answer by bridge %s, so the move was undone: %w", bridge, err), failed)
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// recoverMoves undoes moves that were interrupted, and confirms those of a former process.
+func (p *pass) recoverMoves(ctx context.Context) error {
+	waiting, err := nicbridge.Unconfirmed()
+	if err != nil {
+		return err
+	}
+	for _, bridge := range waiting {
+		if err := p.confirm(ctx, p.move(), bridge); err != nil {
+			return err
+		}
+	}
+	interrupted, err := nicbridge.Interrupted()
+	if err != nil || !interrupted {
+		return err
+	}
+	return nicbridge.Recover(ctx, p.move())
+}
+
+// lines hands each line of text written to it to a function, without the program's name.
+type lines struct {
+	write func(string)
+	rest  bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *lines) Write(text []byte) (int, error) {
+	l.rest.Write(text)
+	for {
+		line, err := l.rest.ReadString('\n')
+		if err != nil {
+			l.rest.Reset()
+			l.rest.WriteString(line)
+			return len(text), nil
+		}
+		line = strings.TrimPrefix(strings.TrimSpace(line), "ovn-k8s-util: ")
+		l.write(strings.TrimPrefix(line, "warning: "))
+	}
+}

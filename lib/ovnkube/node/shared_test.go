@@ -1,0 +1,98 @@
+package node
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// newShared is a complete node with a shared NIC.
+func newShared(t *testing.T, name string) *world {
+	t.Helper()
+	w := newWorld(t, name)
+	if err := w.StartSwitch(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.addNode()
+	w.assign("10.128.2.0/23", "fd01:0:0:2::/64")
+	w.start("gateway-mode=shared")
+	w.complete()
+	return w
+}
+
+// rebooted leaves the host as after a reboot: its own configuration has given eth0 its addresses, Open vSwitch has made its
+// bridges, and the kernel and /run have nothing of ours.
+func (w *world) rebooted() {
+	w.t.Helper()
+	w.script(`set -e
+		rm -r /var/run/ovn-kubernetes
+		for d in eth0 breth0 k8s-` + w.Name + `; do
+			ip address flush dev $d
+			sysctl -qw net.ipv6.conf.$d.disable_ipv6=1 net.ipv6.conf.$d.disable_ipv6=0 net.ipv4.conf.$d.arp_ignore=0
+			ip link set $d up
+		done
+		ip address add 198.18.0.11/24 dev eth0
+		ip address add fd00:198:18::b/64 dev eth0 nodad
+		ip route add default via 198.18.0.1 dev eth0
+		ip -6 route add default via fd00:198:18::1 dev eth0`)
+}
+
+// AC-46: after a reboot the NIC moves again by itself, also without an API server, and pods wait until all is there.
+func TestCheck46_Reboot(t *testing.T) {
+	w := newShared(t, "n3")
+	before := sorted(w.settled())
+	w.stop()
+	w.rebooted()
+	w.cut()
+	w.script("touch /etc/server-not-ready")
+	w.start("gateway-mode=shared")
+	w.says("remove /etc/cni/net.d/10-ovn-kubernetes.conflist, until the host is complete")
+	w.says("moved eth0 to bridge breth0")
+	w.says("waiting: the CNI server is not ready")
+	has(t, w.script("ip route; ip address show dev k8s-n3"), "default via 198.18.0.1 dev breth0", "10.128.0.0/14 via 10.128.2.1 dev k8s-n3", "10.128.2.2/23")
+	w.script("! test -e /etc/cni/net.d/10-ovn-kubernetes.conflist; rm /etc/server-not-ready")
+	w.complete()
+	w.connectAPI()
+	w.same("a reboot", before)
+	w.stop()
+	w.clean("gateway-mode=shared")
+	has(t, w.script("ip route; ip -6 route; ! ovs-vsctl br-exists breth0 && echo gone"), "default via 198.18.0.1 dev eth0", "default via fd00:198:18::1 dev eth0", "gone")
+}
+
+// Another DHCP lease or router: the claim follows the host's default route.
+func TestFollowsTheDefaultRoute(t *testing.T) {
+	w := newShared(t, "n4")
+	w.script("ip route replace default via 198.18.0.9 dev breth0")
+	w.claims(`"next-hops":["198.18.0.9","fd00:198:18::1"]`)
+	w.await("ovs-vsctl get Interface k8s-patch-br-int-breth0 external_ids:ovn-k8s-gateway-next-hops | grep 198.18.0.9,fd00:198:18::1")
+	w.script("ip -6 route del default")
+	w.claims(`"ip-addresses":["198.18.0.11/24"],"ip-address":"198.18.0.11","next-hops":["198.18.0.9"]`)
+	w.script("ip route del default")
+	w.says("this host has no default route")
+	w.claims(`"next-hops":["198.18.0.9"]`)
+	w.script("ip route add default via 198.18.0.1 dev breth0 && ip -6 route add default via fd00:198:18::1 dev breth0")
+	w.claims(`"next-hops":["198.18.0.1","fd00:198:18::1"]`)
+}
+
+// A node killed at any moment of its start is complete after the next one, and everything can be taken back.
+func TestKilledAtAnyMoment(t *testing.T) {
+	w := newWorld(t, "n5")
+	if err := w.StartSwitch(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.addNode()
+	w.assign("10.128.2.0/23", "fd01:0:0:2::/64")
+	before := sorted(w.state())
+	for range 12 {
+		w.start("gateway-mode=shared")
+		time.Sleep(time.Duration(rand.IntN(2500)) * time.Millisecond)
+		w.stop()
+	}
+	w.start("gateway-mode=shared")
+	w.complete()
+	m := modesToTest()[1]
+	w.script(m.script)
+	w.stop()
+	w.clean("gateway-mode=shared")
+	w.same("a clean-up", before)
+}
