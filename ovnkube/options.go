@@ -48,6 +48,9 @@ func (c *command) Run(ctx context.Context, io cli.IO) error {
 	}
 	log.TakeKlog()
 	p = ovnkube.New(ovnkube.Options{Flags: c.values, Log: log.Module, Out: io.Out, Err: io.Err, Status: c.Daemon.Status(ovnkube.Program, io.Err)})
+	if o.Cleanup != "" {
+		return p.Clean(ctx, o.Cleanup)
+	}
 	return daemon.Run(ctx, daemon.Service{
 		Name: ovnkube.Program, Version: version, Options: c.Daemon, Arguments: c.arguments,
 		Commands: append(p.Commands(), log.Commands()...),

@@ -55,7 +55,9 @@ func New(o Options) *Process {
 		p.add(options.Master, masterRole(o, share))
 	}
 	if name := o.Flags["init-node"]; name != "" {
-		p.add(options.Node, nodeRole(o, share, name))
+		for _, r := range nodeRoles(o, share, name, p.runtime()) {
+			p.add(options.Node, r)
+		}
 	}
 	return p
 }

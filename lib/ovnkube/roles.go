@@ -1,8 +1,14 @@
 package ovnkube
 
 import (
-	"ovn-k8s/lib/gateway"
+	"context"
+	"strings"
+	"sync"
+
 	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/ovnkube/cniserver"
+	"ovn-k8s/lib/ovnkube/node"
+	"ovn-k8s/lib/settings"
 	"ovn-k8s/lib/watcher"
 )
 
@@ -12,10 +18,33 @@ func masterRole(o Options, share kube.Sharing) role {
 	return role{w.Role(), w.Commands()}
 }
 
-// nodeRole is the role of --init-node for the Node name.
-func nodeRole(o Options, share kube.Sharing, name string) role {
-	h := &gateway.Helper{Options: gateway.Options{Flags: o.Flags, Log: o.Log, Node: name, Informers: share}}
-	r := role{h.Role(), h.Commands()}
-	r.Beside = nil // it is about the token of a plugin that reads it itself
-	return r
+// nodeRoles are the roles of --init-node for the Node name: the host itself, and the gateway helper.
+func nodeRoles(o Options, share kube.Sharing, name string, r settings.Runtime) []role {
+	n := &node.Node{Options: node.Options{Name: name, Flags: o.Flags, Server: serveCNI(strings.ToLower(name), r), Log: o.Log, Informers: share, Status: o.Status}}
+	h := n.Helper()
+	helper := node.HelperRole(h)
+	helper.Beside = nil // it is about the token of a plugin that reads it itself
+	return []role{{n.Role(), nil}, {helper, h.Commands()}}
+}
+
+// serveCNI returns the CNI server for the pods of a Node.
+func serveCNI(name string, r settings.Runtime) node.Server {
+	pods := cniserver.NewPods()
+	return func(ctx context.Context, s settings.Session, cluster *kube.Cluster, ready func()) error {
+		log := settings.Log(r.Log, "cni")
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		server := cniserver.New(cniserver.Options{Settings: r, Pods: pods, Switch: s.Switch, Log: log})
+		wg.Go(func() { pods.Follow(ctx, cluster, name, log) })
+		wg.Go(func() {
+			select {
+			case <-server.Ready():
+				ready()
+			case <-ctx.Done():
+			}
+		})
+		return server.Serve(ctx)
+	}
 }
