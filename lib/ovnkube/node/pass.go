@@ -44,6 +44,7 @@ type pass struct {
 	reported string          // the result as reported
 	mover    mover
 	enabled  bool // the CNI configuration was written, or found
+	claimed  bool // the Node has had the claim of this host
 
 	published struct { // last, when the Node was this
 		node   *corev1.Node
@@ -242,6 +243,9 @@ func (p *pass) publish(ctx context.Context, node *corev1.Node, claim *nodeclaim.
 	if want[names.ChassisAnnotation] == "" {
 		return errors.New("no system-id: set external_ids:system-id of Open_vSwitch, to a name that no other host has")
 	}
+	if err := p.checkChassis(node.Annotations[names.ChassisAnnotation], want[names.ChassisAnnotation]); err != nil {
+		return err
+	}
 	for key, value := range want {
 		if node.Annotations[key] == value {
 			delete(want, key)
@@ -250,6 +254,7 @@ func (p *pass) publish(ctx context.Context, node *corev1.Node, claim *nodeclaim.
 	if len(want) == 0 || p.published.node == node && maps.Equal(want, p.published.values) { // or an event follows
 		return nil
 	}
+	p.claimed = true
 	if err := p.cluster.AnnotateNode(ctx, node.Name, string(node.UID), want); err != nil {
 		return err
 	}
@@ -258,4 +263,19 @@ func (p *pass) publish(ctx context.Context, node *corev1.Node, claim *nodeclaim.
 		p.log.Infof("Node %s: set annotation %s=%s", node.Name, key, want[key])
 	}
 	return nil
+}
+
+// checkChassis is an error if another host claims to be this Node after this one did: two that replace each other's claim
+// would never end. A host that was replaced by this one does not claim again.
+func (p *pass) checkChassis(is, want string) error {
+	p.claimed = p.claimed || is == want
+	if !p.claimed || is == want || is == "" || p.published.node != nil && p.published.node.Annotations[names.ChassisAnnotation] == is {
+		return nil
+	}
+	text := fmt.Sprintf("the host with system-id %s claims to be Node %s, too: give one of them another --init-node, or stop that one and start this one again", is, p.name())
+	if !p.warned[text] {
+		p.warned[text] = true
+		p.cluster.Warn(kube.Node(p.name()), "TwoHosts", text)
+	}
+	return errors.New(text)
 }

@@ -1,9 +1,17 @@
 package node
 
 import (
+	"context"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ovn-k8s/lib/names"
+	"ovn-k8s/test/host"
 )
 
 // newShared is a complete node with a shared NIC.
@@ -72,6 +80,50 @@ func TestFollowsTheDefaultRoute(t *testing.T) {
 	w.claims(`"next-hops":["198.18.0.9"]`)
 	w.script("ip route add default via 198.18.0.1 dev breth0 && ip -6 route add default via fd00:198:18::1 dev breth0")
 	w.claims(`"next-hops":["198.18.0.1","fd00:198:18::1"]`)
+}
+
+// Without the option, a host opens no NodePort.
+func TestNodePortsAreClosedByDefault(t *testing.T) {
+	w := newShared(t, "n6")
+	port := int32(30000 + rand.IntN(2000))
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "n6", Namespace: "default"},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, ExternalIPs: []string{"203.0.113.7"}, Ports: []corev1.ServicePort{{Port: 80, NodePort: port}}},
+	}
+	s, err := w.kube.Client().CoreV1().Services("default").Create(w.ctx, s, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = w.kube.Client().CoreV1().Services("default").Delete(context.Background(), "n6", metav1.DeleteOptions{})
+	})
+	rules, flows := "{ "+host.RulesScript+"; }", "ovs-ofctl dump-flows breth0"
+	number := fmt.Sprint(port)
+	w.await(rules + " | grep " + s.Spec.ClusterIP)
+	w.script("! { " + rules + "; " + flows + "; } | grep -e " + number + " -e 203.0.113.7")
+	w.stop()
+	w.start("gateway-mode=shared", "nodeport=true")
+	w.await(rules + " | grep " + number)
+	w.await(flows + " | grep " + number)
+	w.await(flows + " | grep 203.0.113.7")
+	w.claims(`"node-port-enable":"true"`)
+	w.stop()
+	w.start("gateway-mode=shared", "nodeport=false")
+	w.await("! { " + rules + "; " + flows + "; } | grep -e " + number + " -e 203.0.113.7")
+}
+
+// Two hosts with one name do not replace each other's claim for ever: the first one says so.
+func TestTwoHostsWithOneName(t *testing.T) {
+	w := newShared(t, "n7")
+	w.annotate(map[string]string{names.ChassisAnnotation: "other"})
+	w.says("the host with system-id other claims to be Node n7, too")
+	w.event("TwoHosts", "system-id other")
+	if got := w.node().Annotations[names.ChassisAnnotation]; got != "other" {
+		t.Errorf("the annotation is %s", got)
+	}
+	w.stop()
+	w.start("gateway-mode=shared")
+	w.says("set annotation k8s.ovn.org/node-chassis-id=n7")
 }
 
 // A node killed at any moment of its start is complete after the next one, and everything can be taken back.
