@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -19,194 +16,9 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/test/host"
-	"ovn-k8s/test/limit"
 	"ovn-k8s/test/ovntest"
-	"ovn-k8s/test/reaper"
 	"ovn-k8s/test/require"
 )
-
-// TestMain is also the two ends of a TCP connection, for tests of rates.
-func TestMain(m *testing.M) {
-	switch os.Getenv("VSWITCH_TEST_ROLE") {
-	case "receive":
-		receive()
-	case "send":
-		send()
-	default:
-		os.Exit(m.Run())
-	}
-}
-
-const payload = 1 << 20
-
-func receive() {
-	l, err := net.Listen("tcp", ":5001")
-	exitOn(err)
-	fmt.Println("ready")
-	c, err := l.Accept()
-	exitOn(err)
-	_, err = io.CopyN(io.Discard, c, payload)
-	exitOn(err)
-	_, err = c.Write([]byte{1})
-	exitOn(err)
-}
-
-// send prints the time until all bytes had arrived.
-func send() {
-	c, err := net.Dial("tcp", os.Args[1])
-	exitOn(err)
-	start := time.Now()
-	_, err = c.Write(make([]byte, payload))
-	exitOn(err)
-	_, err = c.Read(make([]byte, 1))
-	exitOn(err)
-	fmt.Println(time.Since(start))
-}
-
-func exitOn(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
-// A node is a real Open vSwitch with the userspace datapath, in a network
-// namespace of its own.
-type node struct {
-	t          testing.TB
-	dir, netns string
-	db, daemon *reaper.Process
-}
-
-func newNode(t testing.TB) *node {
-	t.Helper()
-	missing := ""
-	for _, tool := range []string{"ip", "ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovn-controller", "ethtool"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			missing = tool
-		}
-	}
-	if os.Geteuid() != 0 {
-		missing = "root"
-	}
-	require.Nothing(t, require.Node, missing)
-	dir, err := os.MkdirTemp("", "vs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &node{t: t, dir: dir, netns: strings.TrimPrefix(dir, os.TempDir()+"/")}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	n.run("ip", "netns", "add", n.netns)
-	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", n.netns).Run() })
-	n.run("ovsdb-tool", "create", dir+"/conf.db", "/usr/share/openvswitch/vswitch.ovsschema")
-	t.Cleanup(func() { stop(&n.daemon); stop(&n.db) })
-	n.startDB()
-	n.vsctl("--no-wait", "init")
-	n.startDaemon()
-	n.vsctl("set", "Open_vSwitch", ".", "external_ids:ovn-bridge-datapath-type="+host.Datapath())
-	return n
-}
-
-func (n *node) run(name string, args ...string) string {
-	n.t.Helper()
-	out, err := exec.Command(name, args...).CombinedOutput()
-	if err != nil {
-		n.t.Fatalf("%s %q: %v\n%s", name, args, err, out)
-	}
-	return strings.TrimSpace(string(out))
-}
-
-func (n *node) vsctl(args ...string) string {
-	n.t.Helper()
-	return n.run("ovs-vsctl", append([]string{"--db=unix:" + n.dir + "/db.sock", "--timeout=20"}, args...)...)
-}
-
-// ip runs ip(8) in the node's namespace.
-func (n *node) ip(args ...string) string {
-	n.t.Helper()
-	return n.run("ip", append([]string{"-n", n.netns}, args...)...)
-}
-
-// in makes a command that runs in a namespace.
-func in(netns string) reaper.Command {
-	return func(name string, args ...string) *exec.Cmd {
-		return exec.Command("ip", append([]string{"netns", "exec", netns, name}, args...)...)
-	}
-}
-
-func (n *node) start(name string, args ...string) *reaper.Process {
-	n.t.Helper()
-	env := []string{"OVS_RUNDIR=" + n.dir, "OVS_LOGDIR=" + n.dir, "OVN_RUNDIR=" + n.dir, name}
-	p, err := reaper.Start(in(n.netns), "env", append(env, args...)...)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return p
-}
-
-func (n *node) startDB() {
-	n.t.Helper()
-	_ = os.Remove(n.dir + "/db.sock")
-	n.db = n.start("ovsdb-server", "--remote=punix:"+n.dir+"/db.sock", n.dir+"/conf.db")
-	n.await(func() bool {
-		return exec.Command("ovsdb-client", "--timeout=1", "list-dbs", "unix:"+n.dir+"/db.sock").Run() == nil
-	})
-}
-
-func (n *node) startDaemon() {
-	n.t.Helper()
-	n.daemon = n.start("ovs-vswitchd", append(host.VswitchdArgs(), "unix:"+n.dir+"/db.sock")...)
-}
-
-func stop(p **reaper.Process) {
-	if *p != nil {
-		(*p).Stop()
-	}
-	*p = nil
-}
-
-// await polls a condition without an event.
-func (n *node) await(ok func() bool) {
-	n.t.Helper()
-	for end := time.Now().Add(limit.Of(time.Minute)); !ok(); {
-		if time.Now().After(end) {
-			n.t.Fatal("waited too long")
-		}
-		<-time.After(10 * time.Millisecond)
-	}
-}
-
-func (n *node) connect() *vswitch.Switch {
-	n.t.Helper()
-	s, err := vswitch.Connect(n.ctx(), n.dir, nil)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	n.t.Cleanup(s.Close)
-	return s
-}
-
-// ctx is long enough for anything in these tests.
-func (n *node) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(n.t.Context(), limit.Of(30*time.Second))
-	n.t.Cleanup(cancel)
-	return ctx
-}
-
-// veth makes a veth pair from the node to a new namespace "pod".
-func (n *node) veth(name, addr string) (netns string) {
-	n.t.Helper()
-	netns = n.netns + name
-	n.run("ip", "netns", "add", netns)
-	n.t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", netns).Run() })
-	n.ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", netns)
-	n.ip("link", "set", name, "up")
-	n.run("ip", "-n", netns, "addr", "add", addr, "dev", "eth0")
-	n.run("ip", "-n", netns, "link", "set", "eth0", "up")
-	// The userspace datapath does not fill in checksums.
-	n.run("ip", "netns", "exec", netns, "ethtool", "-K", "eth0", "tx", "off")
-	return netns
-}
 
 func TestConnectErrors(t *testing.T) {
 	_, err := vswitch.Connect(t.Context(), "/nowhere", nil)
@@ -303,16 +115,6 @@ func TestEnsureInternalPortErrors(t *testing.T) {
 	if want := "waiting for network device late: context deadline exceeded: is ovs-vswitchd running?"; err == nil || err.Error() != want {
 		t.Errorf("\n got %v\nwant %s", err, want)
 	}
-}
-
-func (n *node) bridge(name string) {
-	n.t.Helper()
-	n.vsctl("add-br", name, "--", "set", "Bridge", name, "datapath_type="+host.Datapath())
-}
-
-func (n *node) count(table string) int {
-	n.t.Helper()
-	return len(strings.Fields(n.vsctl("--bare", "--columns=_uuid", "list", table)))
 }
 
 func TestAttachAndDetach(t *testing.T) {
@@ -605,37 +407,6 @@ func TestWaitInstalled(t *testing.T) {
 	}
 }
 
-// transfer sends 1 MiB by TCP and returns how long it took.
-func (n *node) transfer(from, to, addr string) time.Duration {
-	n.t.Helper()
-	rx := in(to)(os.Args[0])
-	rx.Env = append(os.Environ(), "VSWITCH_TEST_ROLE=receive")
-	ready, err := rx.StdoutPipe()
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	if err := rx.Start(); err != nil {
-		n.t.Fatal(err)
-	}
-	defer func() { _ = rx.Process.Kill(); _ = rx.Wait() }()
-	if _, err := ready.Read(make([]byte, 1)); err != nil {
-		n.t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(n.t.Context(), limit.Of(60*time.Second))
-	defer cancel()
-	tx := exec.CommandContext(ctx, "ip", "netns", "exec", from, os.Args[0], addr+":5001")
-	tx.Env = append(os.Environ(), "VSWITCH_TEST_ROLE=send")
-	out, err := tx.Output()
-	if err != nil {
-		n.t.Fatalf("sending: %v", err)
-	}
-	d, err := time.ParseDuration(strings.TrimSpace(string(out)))
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return d
-}
-
 // The limit on traffic to a pod is real, with the userspace datapath too: 1 MiB
 // at 4 Mbit/s takes over two seconds. (Only the lower bound is checked.)
 func TestIngressRateIsKept(t *testing.T) {
@@ -654,90 +425,6 @@ func TestIngressRateIsKept(t *testing.T) {
 	t.Logf("limited %v, free %v", limited, free)
 	if limited < 1800*time.Millisecond {
 		t.Errorf("1 MiB arrived in %v, faster than 4 Mbit/s", limited)
-	}
-}
-
-func TestPatchPortsConnectABridgeWithBrInt(t *testing.T) {
-	n := newNode(t)
-	n.bridge("br-int")
-	s := n.connect()
-	ctx := t.Context()
-	if err := s.EnsurePatch(ctx, "breth0"); err == nil || !strings.Contains(err.Error(), "there is no bridge breth0") {
-		t.Errorf("without the bridge: %v", err)
-	}
-	n.bridge("breth0")
-	told := make(chan struct{}, 1)
-	s.OnChange(func() {
-		select {
-		case told <- struct{}{}:
-		default:
-		}
-	})
-	if err := s.EnsurePatch(ctx, "breth0"); err != nil {
-		t.Fatal(err)
-	}
-	<-told // soon after the cache has the change
-	peers := func() string {
-		out := n.vsctl("get", "Interface", "k8s-patch-breth0-br-int", "type", "options:peer") + " " +
-			n.vsctl("get", "Interface", "k8s-patch-br-int-breth0", "type", "options:peer")
-		return strings.ReplaceAll(out, "\"", "")
-	}
-	const want = "patch\nk8s-patch-br-int-breth0 patch\nk8s-patch-breth0-br-int"
-	if got := peers(); got != want {
-		t.Errorf("ports: %s", got)
-	}
-	before := s.Transactions()
-	n.vsctl("set", "Interface", "k8s-patch-br-int-breth0", "external_ids:iface-id=breth0_node1")
-	if err := s.EnsurePatch(ctx, "breth0"); err != nil || s.Transactions() != before {
-		t.Errorf("again: %v, %d transactions", err, s.Transactions()-before)
-	}
-	n.vsctl("set", "Interface", "k8s-patch-br-int-breth0", "options:peer=other")
-	n.vsctl("del-port", "k8s-patch-breth0-br-int")
-	if err := s.EnsurePatch(ctx, "breth0"); err != nil {
-		t.Fatal(err)
-	}
-	if got := peers(); got != want {
-		t.Errorf("repaired: %s", got)
-	}
-	if got := n.vsctl("get", "Interface", "k8s-patch-br-int-breth0", "external_ids:iface-id"); got != "breth0_node1" {
-		t.Errorf("iface-id: %s", got)
-	}
-}
-
-// H16: patch ports used by the gateway helper only go with RemovePatch, or with their bridge. Ports taken over by a
-// gateway stay.
-func TestPatchPortsOfAHelperCanBeRemoved(t *testing.T) {
-	n := newNode(t)
-	n.bridge("br-int")
-	n.bridge("breth0")
-	s := n.connect()
-	ctx := t.Context()
-	ensure := func() {
-		t.Helper()
-		if err := s.EnsurePatch(ctx, "breth0"); err != nil {
-			t.Fatal(err)
-		}
-		if row, err := s.FindBridge(ctx, "breth0"); err != nil || len(row.Ports) != 0 {
-			t.Errorf("%+v, %v", row, err)
-		}
-	}
-	ensure()
-	// a helper of an earlier release has not tagged them
-	n.vsctl("remove", "Interface", "k8s-patch-breth0-br-int", "external_ids", names.HelperPatch, "--", "remove", "Interface", "k8s-patch-br-int-breth0", "external_ids", names.HelperPatch)
-	ensure()
-	if err := s.RemovePatch(ctx, "breth0"); err != nil || n.vsctl("list-ports", "breth0")+n.vsctl("list-ports", "br-int") != "" {
-		t.Errorf("%v: %s", err, n.vsctl("show"))
-	}
-	ensure()
-	n.vsctl("set", "Interface", "k8s-patch-br-int-breth0", "external_ids:iface-id=breth0_node1", "external_ids:"+names.GatewayTag+"=node1")
-	row, err := s.FindBridge(ctx, "breth0")
-	if err := errors.Join(err, s.RemovePatch(ctx, "breth0")); err != nil || !slices.Equal(row.Ports, []string{"k8s-patch-breth0-br-int"}) ||
-		n.vsctl("list-ports", "br-int") != "k8s-patch-br-int-breth0" {
-		t.Errorf("a gateway's: %v: %+v %s", err, row, n.vsctl("show"))
-	}
-	n.vsctl("remove", "Interface", "k8s-patch-br-int-breth0", "external_ids", names.IfaceID, "--", "remove", "Interface", "k8s-patch-br-int-breth0", "external_ids", names.GatewayTag)
-	if err := s.DeleteBridge(ctx, "breth0"); err != nil || n.vsctl("list-ports", "br-int") != "" || n.vsctl("list-br") != "br-int" {
-		t.Errorf("%v: %s", err, n.vsctl("show"))
 	}
 }
 
