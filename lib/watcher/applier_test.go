@@ -85,7 +85,7 @@ func TestASlowUnitHoldsUpNobody(t *testing.T) {
 	logger.SetOutput(&log)
 	world := &twoUnits{id: "first"}
 	store := &slowStore{begun: make(chan string), release: make(chan struct{}), has: map[nb.Unit]string{}}
-	e := newEngine(&links{}, logrus.NewEntry(logger), core{desired.NewWorld()}, store)
+	e := newEngine(&connections{}, logrus.NewEntry(logger), core{desired.NewWorld()}, store)
 	store.changed = func(u nb.Unit) { e.send(func() []nb.Unit { return []nb.Unit{u} }) }
 	e.worlds, e.may.full = world, true
 	clear(e.may.missing)

@@ -67,7 +67,7 @@ func (e *engine) load(ctx context.Context) error {
 		return err
 	}
 	if !found {
-		saved, err := registry.Read(ctx, e.links.cluster, e.links.copy())
+		saved, err := registry.Read(ctx, e.connections.cluster, e.connections.copy())
 		if err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (e *engine) load(ctx context.Context) error {
 	selection, _, _ := e.records.Services()
 	e.network.Put(selection)
 	var events []kube.Event
-	if events, err = e.links.cluster.List(ctx, e.kinds...); err != nil {
+	if events, err = e.connections.cluster.List(ctx, e.kinds...); err != nil {
 		return err
 	}
 	for _, ev := range events {

@@ -41,29 +41,29 @@ const mostUnits = 20000
 // An engine keeps the database and the annotations equal to the World's rows and annotations. The goroutine of its
 // loop owns everything except send, Loop.Status and the atomic fields.
 type engine struct {
-	links     *links
-	term      *ovsdb.Term // nil: it only compares
-	log       *logrus.Entry
-	loop      reconcile.Loop[event, nb.Unit]
-	applier   Applier
-	worlds    World        // of all kinds of objects: network, and the Worlds of extensions
-	network   ClusterWorld // lib/desired
-	notes     *annotations.Writer
-	health    *health.Health // of gateways
-	failures  *failures.Reporter
-	running   *failures.Pods
-	kinds     []kube.Kind             // of the objects to follow
-	may       permission              // to write
-	fail      context.CancelCauseFunc // ends the engine for good
-	restore   bool                    // the token was removed: write it again
-	lapse     atomic.Pointer[lapse]   // for people; nil: none
-	records   *records.Records        // in the database
-	copy      *registry.Copy          // of the topology
-	next      batch                   // of units computed
-	unwritten map[nb.Unit]error       // errors of annotations of dirty units
-	pace      pace.Pacer
-	work      Work // of the last sync
-	sweep     sweeper
+	connections *connections
+	term        *ovsdb.Term // nil: it only compares
+	log         *logrus.Entry
+	loop        reconcile.Loop[event, nb.Unit]
+	applier     Applier
+	worlds      World        // of all kinds of objects: network, and the Worlds of extensions
+	network     ClusterWorld // lib/desired
+	notes       *annotations.Writer
+	health      *health.Health // of gateways
+	failures    *failures.Reporter
+	running     *failures.Pods
+	kinds       []kube.Kind             // of the objects to follow
+	may         permission              // to write
+	fail        context.CancelCauseFunc // ends the engine for good
+	restore     bool                    // the token was removed: write it again
+	lapse       atomic.Pointer[lapse]   // for people; nil: none
+	records     *records.Records        // in the database
+	copy        *registry.Copy          // of the topology
+	next        batch                   // of units computed
+	unwritten   map[nb.Unit]error       // errors of annotations of dirty units
+	pace        pace.Pacer
+	work        Work // of the last sync
+	sweep       sweeper
 	// topologyStale: an event to read the topology is on its way.
 	topologyStale atomic.Bool
 }
@@ -77,13 +77,13 @@ type batch struct {
 func newBatch() batch { return batch{map[nb.Unit][]nb.Row{}, map[nb.Unit]error{}} }
 
 // newEngine returns an engine for a World and an Applier.
-func newEngine(l *links, log *logrus.Entry, network ClusterWorld, applier Applier) *engine {
+func newEngine(c *connections, log *logrus.Entry, network ClusterWorld, applier Applier) *engine {
 	e := &engine{
-		links: l, log: log, applier: applier, network: network, worlds: newWorlds(network, l.extensions),
-		kinds: append(kube.Kinds(), moreKinds(l.extensions)...),
+		connections: c, log: log, applier: applier, network: network, worlds: newWorlds(network, c.extensions),
+		kinds: append(kube.Kinds(), moreKinds(c.extensions)...),
 		may:   permission{nodes: kube.KindOf(&corev1.Node{}).Name, missing: map[string]bool{topologyKind: true}},
 		next:  newBatch(), unwritten: map[nb.Unit]error{}, fail: func(error) {},
-		records: records.New(l.db),
+		records: records.New(c.db),
 	}
 	for _, k := range e.kinds {
 		e.may.missing[k.Name] = true
@@ -92,11 +92,11 @@ func newEngine(l *links, log *logrus.Entry, network ClusterWorld, applier Applie
 		runtime.GC() // or new objects would be spread over the garbage
 		e.send(e.compact)
 	}
-	e.network.Put(servicecidr.Ranges(l.config.ServiceCIDRs))
-	e.network.Put(protected(l.config))
-	e.notes = annotations.New(l.cluster, e.network, e.send)
-	e.health = health.New(e.network, e.log, e.send, e.records.Led, func(node, reason, text string) { l.cluster.Warn(kube.Node(node), reason, text) })
-	e.copy = registry.New(l.cluster, l.copy(), e.send, func() (topology.Cluster, bool) { return e.network.Facts().Cluster, e.may.all() })
+	e.network.Put(servicecidr.Ranges(c.config.ServiceCIDRs))
+	e.network.Put(protected(c.config))
+	e.notes = annotations.New(c.cluster, e.network, e.send)
+	e.health = health.New(e.network, e.log, e.send, e.records.Led, func(node, reason, text string) { c.cluster.Warn(kube.Node(node), reason, text) })
+	e.copy = registry.New(c.cluster, c.copy(), e.send, func() (topology.Cluster, bool) { return e.network.Facts().Cluster, e.may.all() })
 	e.failures = failures.New(e.log, e.send, e.tell)
 	e.running = failures.NewPods(e.network, e.log, e.send, e.tell)
 	e.loop = reconcile.Loop[event, nb.Unit]{
@@ -218,7 +218,7 @@ func (e *engine) found(kind string) []nb.Unit {
 func (e *engine) loadSavedTopology(ctx context.Context) {
 	var saved *topology.Cluster
 	err := kube.Retry(ctx, func() (err error) {
-		saved, err = registry.Read(ctx, e.links.cluster, e.links.copy())
+		saved, err = registry.Read(ctx, e.connections.cluster, e.connections.copy())
 		return err
 	}, func(err error) { e.log.Warnf("trying again: %v", err) })
 	if err != nil {
@@ -263,7 +263,7 @@ func (e *engine) all() []nb.Unit {
 
 // followObjects receives the changes of Kubernetes objects until ctx ends.
 func (e *engine) followObjects(ctx context.Context) {
-	e.links.cluster.Follow(ctx, e.log, e.subscriptions()...)
+	e.connections.cluster.Follow(ctx, e.log, e.subscriptions()...)
 }
 
 // subscriptions are those of all kinds of objects. Each kind has a line of its own in the loop: pods do not wait for
@@ -393,13 +393,13 @@ func (e *engine) tell(u nb.Unit, err error) {
 	if errors.As(err, &problem) {
 		reason = problem.Reason
 	}
-	e.links.cluster.Warn(about, reason, err.Error())
+	e.connections.cluster.Warn(about, reason, err.Error())
 }
 
 // south follows the Southbound database.
 func (e *engine) south() *south.Follower {
 	return &south.Follower{
-		Config: e.links.config, Log: e.log, Send: e.send, World: e.network, Health: e.health,
+		Config: e.connections.config, Log: e.log, Send: e.send, World: e.network, Health: e.health,
 		Services: e.records.Services, Asked: e.southAsked, Down: e.running.Disconnected,
 		Connected: e.applier.SetSouth,
 	}

@@ -11,7 +11,7 @@ import (
 // T10: an engine waits for each kind of objects before it writes, and its World
 // takes each of them.
 func TestEachKindIsWaitedFor(t *testing.T) {
-	e := (&Watcher{}).newEngine(&links{}, nil)
+	e := (&Watcher{}).newEngine(&connections{}, nil)
 	for _, k := range kube.Kinds() {
 		if !e.may.missing[k.Name] {
 			t.Errorf("rows of %s would be deleted at a start", k.Name)

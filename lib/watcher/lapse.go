@@ -28,7 +28,7 @@ func (e *engine) writeAll(ctx context.Context) {
 // regained handles the event that this watcher has the Lease.
 func (e *engine) regained() []nb.Unit {
 	if e.lapse.Swap(nil) != nil {
-		e.log.Infof("the Lease %s is held again: following the API server, term %d goes on", e.links.lease(), e.term.Leader().Term)
+		e.log.Infof("the Lease %s is held again: following the API server, term %d goes on", e.connections.lease(), e.term.Leader().Term)
 	}
 	e.may.full = true
 	e.notes.Reset()
@@ -38,9 +38,9 @@ func (e *engine) regained() []nb.Unit {
 // lapsed handles the event that the Lease is lost.
 func (e *engine) lapsed() []nb.Unit {
 	e.may.full = false
-	l := &lapse{time.Now(), e.links.cluster.ElectionError()}
+	l := &lapse{time.Now(), e.connections.cluster.ElectionError()}
 	e.lapse.Store(l)
-	e.log.Warnf("the Lease %s is lost (%v): writing gateways only, until it is held again or another watcher leads", e.links.lease(), l.err)
+	e.log.Warnf("the Lease %s is lost (%v): writing gateways only, until it is held again or another watcher leads", e.connections.lease(), l.err)
 	return nil
 }
 

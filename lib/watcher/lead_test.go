@@ -49,7 +49,7 @@ func TestALostLeaseLeavesNothingInMemory(t *testing.T) {
 }
 
 // leadOnce runs an engine until it works, and returns its World.
-func leadOnce(t *testing.T, w *Watcher, l *links) weak.Pointer[desired.World] {
+func leadOnce(t *testing.T, w *Watcher, l *connections) weak.Pointer[desired.World] {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	e := w.newEngine(l, l.db)

@@ -32,7 +32,7 @@ func (w *putWorld) Allocate() []nb.Unit { return nil }
 // L1: a pod does not wait until all Services that came before it are recorded.
 func TestPodsDoNotWaitForServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(&links{}, logrus.NewEntry(logrus.New()), core{desired.NewWorld()}, nil)
+		e := newEngine(&connections{}, logrus.NewEntry(logrus.New()), core{desired.NewWorld()}, nil)
 		w := &putWorld{}
 		e.worlds = worlds{newMember(w, kube.Kinds())}
 		send := func(o runtime.Object) {

@@ -36,19 +36,19 @@ func (w *Watcher) Commands() []daemon.Command {
 // standby is the reason why the engine does not run: another watcher has the Lease, or this one cannot get it.
 func (w *Watcher) standby() error {
 	lease := names.WatcherLease
-	if l := w.links.Load(); l != nil {
-		lease = l.lease().String()
-		err := l.cluster.ElectionError()
-		switch leader := l.cluster.Leader(); {
+	if c := w.connections.Load(); c != nil {
+		lease = c.lease().String()
+		err := c.cluster.ElectionError()
+		switch leader := c.cluster.Leader(); {
 		case err != nil && kube.Refuses(err):
 			return fmt.Errorf("standby: the API server refuses this watcher's token or rights: %w; renew k8s-api-token or k8s-api-token-file", err)
 		case err != nil:
 			return fmt.Errorf("standby: cannot read the Lease %s: %w", lease, err)
-		case leader != "" && leader != l.process.String():
-			return fmt.Errorf("standby: %s", l.whoLeads(leader))
+		case leader != "" && leader != c.process.String():
+			return fmt.Errorf("standby: %s", c.whoLeads(leader))
 		}
-		if leader, err := l.db.Leader(); err == nil && otherlease.Other(leader, l.lease()) {
-			return fmt.Errorf("standby: %s", otherlease.Text(leader, l.lease()))
+		if leader, err := c.db.Leader(); err == nil && otherlease.Other(leader, c.lease()) {
+			return fmt.Errorf("standby: %s", otherlease.Text(leader, c.lease()))
 		}
 	}
 	return fmt.Errorf("standby: waiting for the Lease %s, which no other watcher is known to have", lease)
@@ -85,13 +85,13 @@ func (w *Watcher) show(text func(show.World, []string) (string, error)) func([]s
 
 // showQueue prints the queue, and the pending and the failing units, with their errors.
 func (w *Watcher) showQueue([]string) (string, error) {
-	l := w.links.Load()
+	c := w.connections.Load()
 	e := w.engine.Load()
-	if l == nil || e == nil {
+	if c == nil || e == nil {
 		return "", w.standby()
 	}
 	s := e.loop.Status()
-	remote := l.db.Remote()
+	remote := c.db.Remote()
 	if remote == "" {
 		remote = "not connected"
 	}
@@ -104,7 +104,7 @@ func (w *Watcher) showQueue([]string) (string, error) {
 		fmt.Fprintf(t, "lease\tlost since %s (%v): only gateways are written\n", l.since.UTC().Format(time.RFC3339), l.err)
 	}
 	fmt.Fprintf(t, "northbound\t%s\n", remote)
-	fmt.Fprintf(t, "transactions\t%d\n", l.db.Transactions())
+	fmt.Fprintf(t, "transactions\t%d\n", c.db.Transactions())
 	fmt.Fprintf(t, "events waiting\t%d\n", s.Events)
 	fmt.Fprintf(t, "units waiting\t%d\n", s.Waiting)
 	fmt.Fprintf(t, "units in work\t%d\n", s.Syncing)

@@ -19,11 +19,11 @@ import (
 // until another watcher has the Lease or the term. Without the Lease the engine writes the units of gateways only: so
 // gateways fail over while the API server cannot be reached, and possibly stale objects change nothing.
 type tenure struct {
-	ctx    context.Context         // of the configuration
-	cancel context.CancelCauseFunc // ends it
-	w      *Watcher
-	links  *links
-	log    *logrus.Entry
+	ctx         context.Context         // of the configuration
+	cancel      context.CancelCauseFunc // ends it
+	w           *Watcher
+	connections *connections
+	log         *logrus.Entry
 
 	mu      sync.Mutex // guards running
 	running *running   // the latest, nil if there was none
@@ -111,9 +111,9 @@ func (t *tenure) confirm(ctx context.Context, term *ovsdb.Term) (ours bool, err 
 // awaitOtherLease waits while the leader has another Lease: two watchers of different namespaces would depose each other
 // in turn.
 func (t *tenure) awaitOtherLease(ctx context.Context) error {
-	l := t.links
+	c := t.connections
 	wait := otherlease.Wait{
-		Log: t.log, Own: l.lease(), Identity: l.process.String(), Dead: l.process.dead, Leader: l.db.Leader, Holder: l.cluster.Holder,
+		Log: t.log, Own: c.lease(), Identity: c.process.String(), Dead: c.process.dead, Leader: c.db.Leader, Holder: c.cluster.Holder,
 	}
 	return wait.Run(ctx)
 }
@@ -122,14 +122,14 @@ func (t *tenure) awaitOtherLease(ctx context.Context) error {
 func (t *tenure) begin(ctx context.Context) (term *ovsdb.Term, err error) {
 	var other error
 	err = kube.Retry(ctx, func() error {
-		uid, err := t.links.cluster.UID(ctx)
+		uid, err := t.connections.cluster.UID(ctx)
 		if err != nil {
 			return err
 		}
-		if other = records.New(t.links.db).CheckOwner(uid); other != nil {
+		if other = records.New(t.connections.db).CheckOwner(uid); other != nil {
 			return nil // and the token is not written either
 		}
-		term, err = t.links.db.Lead(ctx, t.links.process.String(), t.links.lease().String(), t.links.cluster.Leads)
+		term, err = t.connections.db.Lead(ctx, t.connections.process.String(), t.connections.lease().String(), t.connections.cluster.Leads)
 		return err
 	}, t.tryAgain)
 	return term, cmp.Or(other, err)
@@ -139,7 +139,7 @@ func (t *tenure) tryAgain(err error) { t.log.Warnf("trying again: %v", err) }
 
 // start starts an engine.
 func (t *tenure) start(term *ovsdb.Term) *running {
-	e := t.w.newEngine(t.links, term)
+	e := t.w.newEngine(t.connections, term)
 	e.term = term
 	ctx, stop := context.WithCancelCause(t.ctx)
 	r := &running{engine: e, stop: stop, ended: make(chan struct{})}
@@ -165,8 +165,8 @@ func (t *tenure) superseded(holder string) {
 	t.mu.Lock()
 	r := t.running
 	t.mu.Unlock()
-	if r != nil && !t.links.cluster.Leads() {
-		r.stop(fmt.Errorf("%w: %q has the Lease %s", ovsdb.ErrDeposed, holder, t.links.lease()))
+	if r != nil && !t.connections.cluster.Leads() {
+		r.stop(fmt.Errorf("%w: %q has the Lease %s", ovsdb.ErrDeposed, holder, t.connections.lease()))
 	}
 }
 

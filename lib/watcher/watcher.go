@@ -64,12 +64,12 @@ var (
 // A Watcher serves one cluster. The zero value is ready to Run.
 type Watcher struct {
 	Options
-	engine atomic.Pointer[engine] // of the active watcher, nil on standby
-	links  atomic.Pointer[links]
+	engine      atomic.Pointer[engine] // of the active watcher, nil on standby
+	connections atomic.Pointer[connections]
 }
 
-// links are a watcher's connections.
-type links struct {
+// connections are a watcher's connections.
+type connections struct {
 	config     config.Config
 	db         *ovsdb.DB
 	cluster    *kube.Cluster
@@ -78,11 +78,13 @@ type links struct {
 }
 
 // lease is the Lease of the active watcher, copy the ConfigMap with a copy of the topology.
-func (l *links) lease() types.NamespacedName {
-	return types.NamespacedName{Namespace: l.config.ConfigNamespace, Name: names.WatcherLease}
+func (c *connections) lease() types.NamespacedName {
+	return types.NamespacedName{Namespace: c.config.ConfigNamespace, Name: names.WatcherLease}
 }
 
-func (l *links) copy() types.NamespacedName { return registry.ConfigMap(l.config.ConfigNamespace) }
+func (c *connections) copy() types.NamespacedName {
+	return registry.ConfigMap(c.config.ConfigNamespace)
+}
 
 func (w *Watcher) log(module string) *logrus.Entry { return settings.Log(w.Log, module) }
 
@@ -133,34 +135,34 @@ func (w *Watcher) ShowConfig(ctx context.Context, out io.Writer) error {
 
 // serve runs with one configuration until ctx ends.
 func (w *Watcher) serve(ctx context.Context, s settings.Session, ready func()) error {
-	l, err := w.connect(ctx, s.Config, s.Token)
+	c, err := w.connect(ctx, s.Config, s.Token)
 	if err != nil {
 		return err
 	}
-	defer l.cluster.Close()
-	defer l.db.Close()
-	if err := w.check(ctx, l); err != nil {
+	defer c.cluster.Close()
+	defer c.db.Close()
+	if err := w.check(ctx, c); err != nil {
 		return err
 	}
-	w.links.Store(l)
+	w.connections.Store(c)
 	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	t := &tenure{ctx: ctx, cancel: cancel, w: w, links: l, log: w.log("watcher")}
+	t := &tenure{ctx: ctx, cancel: cancel, w: w, connections: c, log: w.log("watcher")}
 	defer t.end()
 	defer cancel(nil)
-	wg.Go(func() { _ = l.db.Run(ctx, w.onUp, nil) }) // ends with ctx
+	wg.Go(func() { _ = c.db.Run(ctx, w.onUp, nil) }) // ends with ctx
 	// Leader remembers the latest token: the cache has only that, and terms count on even after its removal.
-	defer records.New(l.db).FollowToken(func() { _, _ = l.db.Leader() })()
+	defer records.New(c.db).FollowToken(func() { _, _ = c.db.Leader() })()
 	ready()
-	who := kube.Candidate{Identity: l.process.String(), Dead: l.process.dead, Elected: func(holder string) {
-		if holder != l.process.String() {
-			w.log("watcher").Infof("standby: %s", l.whoLeads(holder))
+	who := kube.Candidate{Identity: c.process.String(), Dead: c.process.dead, Elected: func(holder string) {
+		if holder != c.process.String() {
+			w.log("watcher").Infof("standby: %s", c.whoLeads(holder))
 			t.superseded(holder)
 		}
 	}}
 	for {
-		err := l.cluster.Lead(ctx, w.log("watcher"), l.lease(), who, t.lead)
+		err := c.cluster.Lead(ctx, w.log("watcher"), c.lease(), who, t.lead)
 		if cause := context.Cause(ctx); errors.As(cause, new(records.Foreign)) {
 			return cause
 		}
@@ -181,8 +183,8 @@ const deposedPause = 5 * time.Second
 
 // whoLeads names the leader and the begin of its term. The holder of the Lease and the token in the database differ
 // for the moment of a takeover.
-func (l *links) whoLeads(holder string) string {
-	leader, err := l.db.Leader()
+func (c *connections) whoLeads(holder string) string {
+	leader, err := c.db.Leader()
 	switch {
 	case err != nil:
 		return fmt.Sprintf("the watcher of %q has the Lease; since when is not known: %v", holder, err)
@@ -196,7 +198,7 @@ func (l *links) whoLeads(holder string) string {
 }
 
 // connect connects to the Northbound database, and prepares for the API server. token may be nil.
-func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() string) (*links, error) {
+func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() string) (*connections, error) {
 	server, err := kube.Connect(cfg, token, Program)
 	if err != nil {
 		return nil, settings.Wrong(err)
@@ -220,12 +222,12 @@ func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() s
 		db.Close()
 		return nil, err
 	}
-	return &links{config: cfg, db: db, cluster: cluster, process: thisProcess(cfg), extensions: w.Extensions}, nil
+	return &connections{config: cfg, db: db, cluster: cluster, process: thisProcess(cfg), extensions: w.Extensions}, nil
 }
 
 // newEngine returns an engine with an empty World. It writes rows to the Northbound database by transact.
-func (w *Watcher) newEngine(l *links, transact nbsync.DB) *engine {
-	return newEngine(l, w.log("watcher"), core{desired.NewWorld()}, newNorthbound(l.db, transact, w.log))
+func (w *Watcher) newEngine(c *connections, transact nbsync.DB) *engine {
+	return newEngine(c, w.log("watcher"), core{desired.NewWorld()}, newNorthbound(c.db, transact, w.log))
 }
 
 // followed lists the watcher's tables and columns in the Northbound database: those to compare, and the addresses
@@ -250,14 +252,14 @@ func (w *Watcher) tls(ctx context.Context, cfg config.Config) (*tls.Config, erro
 }
 
 // check returns, before the watcher is ready, errors that waiting would not cure.
-func (w *Watcher) check(ctx context.Context, l *links) error {
-	_, found, err := records.New(l.db).Topology()
+func (w *Watcher) check(ctx context.Context, c *connections) error {
+	_, found, err := records.New(c.db).Topology()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, registry.Timeout)
 	defer cancel()
-	saved, err := registry.Read(ctx, l.cluster, l.copy())
+	saved, err := registry.Read(ctx, c.cluster, c.copy())
 	switch {
 	case err != nil && (kube.Unreachable(err) || kube.Outage(err)):
 		w.log("watcher").Warnf("waiting for the API server: %v", err)

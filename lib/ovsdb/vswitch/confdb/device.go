@@ -84,11 +84,11 @@ func reason(ctx context.Context, of ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, logWait)
 	defer cancel()
 	path := filepath.Join(cmp.Or(os.Getenv("OVS_LOGDIR"), "/var/log/openvswitch"), "ovs-vswitchd.log")
-	said := awaitComplaints(ctx, path, of)
-	if len(said) == 0 {
+	lines := awaitComplaints(ctx, path, of)
+	if len(lines) == 0 {
 		return fmt.Errorf("ovs-vswitchd has not opened it: see %s", path)
 	}
-	hint, text := "see "+path, strings.Join(said, "; ")
+	hint, text := "see "+path, strings.Join(lines, "; ")
 	if strings.Contains(text, "datapath of type system") {
 		hint = "is the kernel module openvswitch loaded? " + hint
 	}
@@ -105,9 +105,9 @@ func awaitComplaints(ctx context.Context, path string, of []string) []string {
 		err, changes = w.Add(path), w.Events
 	}
 	for {
-		said, failed := complaints(path, of)
-		if failed != nil || err != nil || len(said) > 0 {
-			return said
+		lines, failed := complaints(path, of)
+		if failed != nil || err != nil || len(lines) > 0 {
+			return lines
 		}
 		select {
 		case <-changes:
