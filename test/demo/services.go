@@ -29,8 +29,8 @@ var backends = []struct {
 // tryServices connects clients of every kind to backends of every kind through
 // every frontend, from outside through each gateway. It counts the failures.
 func tryServices(ctx context.Context, w *world.World, pods []world.Endpoint, gateways map[string][]netip.Addr, say sayer) (failed int, err error) {
-	around := world.Around{Node: w.Nodes[1], OtherNode: w.Nodes[2], Near: named(pods, "default/minion1-a"), Far: named(pods, "default/minion2-a")}
-	services, err := createServices(ctx, w, around.Node)
+	placement := world.Placement{Node: w.Nodes[1], OtherNode: w.Nodes[2], Near: named(pods, "default/minion1-a"), Far: named(pods, "default/minion2-a")}
+	services, err := createServices(ctx, w, placement.Node)
 	if err != nil {
 		return 0, err
 	}
@@ -40,7 +40,7 @@ func tryServices(ctx context.Context, w *world.World, pods []world.Endpoint, gat
 		return 0, err
 	}
 	say("all nodes know the Services")
-	attempts := serviceAttempts(w, services, nil, around.InsideClients)
+	attempts := serviceAttempts(w, services, nil, placement.InsideClients)
 	if err := w.Try(ctx, attempts); err != nil {
 		return 0, err
 	}

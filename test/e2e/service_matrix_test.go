@@ -30,14 +30,14 @@ func TestServiceMatrix(t *testing.T) {
 	gw := cluster.Node("minion2")
 	seen := addGateway(t, gw, world.Dedicated)
 
-	around := world.Around{Node: cluster.Node("minion1"), OtherNode: gw, Near: p["near"], Far: p["far"]}
+	placement := world.Placement{Node: cluster.Node("minion1"), OtherNode: gw, Near: p["near"], Far: p["far"]}
 	var services []world.Service
 	var attempts []world.Attempt
 	for i, name := range []string{"web", "hostweb"} {
 		service := createService(t, name, []int{kubelet.DefaultPort, hostPort}[i], i+1, nil)
 		service.Backends = []world.Endpoint{p[name]}
 		services = append(services, service)
-		clients := append(around.InsideClients(p[name]), cluster.OutsideClient())
+		clients := append(placement.InsideClients(p[name]), cluster.OutsideClient())
 		for _, attempt := range cluster.ServiceAttempts(service, cluster.Frontends(service, seen), clients) {
 			attempt.Row = name + " from " + attempt.Row
 			attempts = append(attempts, attempt)

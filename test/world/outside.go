@@ -14,7 +14,7 @@ import (
 )
 
 // addOutside creates the host outside the cluster.
-func (w *World) addOutside() (err error) {
+func (w builder) addOutside() (err error) {
 	w.Outside, err = host.New(host.Options{Name: "outside", Fabric: w.Fabric, Outside: true, Logs: w.logs()})
 	return err
 }

@@ -50,7 +50,7 @@ func (w *World) startOVNKube(ctx context.Context) error {
 			return err
 		}
 	}
-	return w.each(func(n *Node) error { return w.RestartOVNKube(ctx, n) })
+	return each(w, func(n *Node) error { return w.RestartOVNKube(ctx, n) })
 }
 
 // ovnkubeAccount makes the account of a node, and returns a token. The master's is also that of the role master.

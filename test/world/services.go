@@ -130,7 +130,7 @@ func (w *World) AwaitServices(ctx context.Context, services []Service) error {
 	if _, err := w.Central.NBCtl("--wait=hv", "sync"); err != nil {
 		return err
 	}
-	return w.each(func(n *Node) error { return poll.Until(ctx, func() error { return n.upToDate(ctx) }) })
+	return each(w, func(n *Node) error { return poll.Until(ctx, func() error { return n.upToDate(ctx) }) })
 }
 
 // knows returns an error until n's gateway helper knows all addresses and endpoints of a Service.
@@ -237,23 +237,23 @@ type Client struct {
 	Outside bool
 }
 
-// Around is the placement of a backend and its clients: the backend's node with a
+// Placement is the placement of a backend and its clients: the backend's node with a
 // client pod (Near), and another node with a client pod (Far).
-type Around struct {
+type Placement struct {
 	Node, OtherNode *Node
 	Near, Far       Endpoint
 }
 
 // InsideClients returns one client of each kind within the cluster. A pod in the
 // host's network, client or backend, counts as its host.
-func (a Around) InsideClients(backend Endpoint) []Client {
+func (p Placement) InsideClients(backend Endpoint) []Client {
 	clients := []Client{
-		{Row: "pod, same node", Endpoint: a.Near},
-		{Row: "pod, other node", Endpoint: a.Far},
-		{Row: "host, same node", Endpoint: a.Node.asClient()},
-		{Row: "host, other node", Endpoint: a.OtherNode.asClient()},
+		{Row: "pod, same node", Endpoint: p.Near},
+		{Row: "pod, other node", Endpoint: p.Far},
+		{Row: "host, same node", Endpoint: p.Node.asClient()},
+		{Row: "host, other node", Endpoint: p.OtherNode.asClient()},
 	}
-	if backend.Netns != a.Node.Netns() {
+	if backend.Netns != p.Node.Netns() {
 		clients = append(clients, Client{Row: "the backend itself", Endpoint: backend})
 	}
 	return clients
@@ -287,7 +287,7 @@ func (w *World) ServiceAttempts(s Service, frontends []Frontend, clients []Clien
 						Row: c.Row, Column: d.Name, From: c.Endpoint, Network: protocol,
 						Address: probe.Address(a, port), Answers: s.Backends, Names: map[netip.Addr]string{},
 					}
-					w.mayBeSeen(&attempt, s, d, c)
+					mayBeSeen(w, &attempt, s, d, c)
 					attempts = append(attempts, attempt)
 				}
 			}
@@ -300,7 +300,7 @@ func (w *World) ServiceAttempts(s Service, frontends []Frontend, clients []Clien
 // own address. Other frontends may also show a node's address (masqueraded: the
 // reply must return through that node). A backend connecting to itself may be seen
 // with the frontend's address.
-func (w *World) mayBeSeen(attempt *Attempt, s Service, d Frontend, c Client) {
+func mayBeSeen(w *World, attempt *Attempt, s Service, d Frontend, c Client) {
 	see := func(name string, addrs []netip.Addr) {
 		for _, a := range addrs {
 			attempt.Seen = append(attempt.Seen, a)
@@ -313,7 +313,7 @@ func (w *World) mayBeSeen(attempt *Attempt, s Service, d Frontend, c Client) {
 			see("node", endpoint(n.Host).Addresses)
 			see("node", n.Management)
 		}
-		see("node", w.joins())
+		see("node", joins(w))
 	}
 	if itself {
 		see("frontend", d.Addresses)
@@ -323,7 +323,7 @@ func (w *World) mayBeSeen(attempt *Attempt, s Service, d Frontend, c Client) {
 
 // joins are the gateway routers' addresses on the join switch with default
 // settings. A client coming in through a gateway is seen with such an address.
-func (w *World) joins() []netip.Addr {
+func joins(w *World) []netip.Addr {
 	var all []netip.Addr
 	for i := range w.Nodes {
 		all = append(all,

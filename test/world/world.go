@@ -144,14 +144,17 @@ func New(ctx context.Context, o Options) (*World, error) {
 	if o.Minions == 0 {
 		o.Minions = 2
 	}
-	if err := w.build(ctx, o); err != nil {
+	if err := (builder{w}).build(ctx, o); err != nil {
 		w.Close()
 		return nil, err
 	}
 	return w, nil
 }
 
-func (w *World) build(ctx context.Context, o Options) (err error) {
+// A builder creates the parts of a World that need none of the project's programs.
+type builder struct{ *World }
+
+func (w builder) build(ctx context.Context, o Options) (err error) {
 	if w.dir == "" {
 		if w.dir, err = os.MkdirTemp("", "world"); err != nil {
 			return err
@@ -182,7 +185,7 @@ func (w *World) build(ctx context.Context, o Options) (err error) {
 }
 
 // startKube starts a control plane owned by the World.
-func (w *World) startKube(ctx context.Context, o Options) (err error) {
+func (w builder) startKube(ctx context.Context, o Options) (err error) {
 	options := KubeOptions()
 	options.Dir, options.Log = filepath.Join(w.dir, "kube"), o.Log
 	if err := os.MkdirAll(options.Dir, 0o755); err != nil {
@@ -196,7 +199,7 @@ func (w *World) startKube(ctx context.Context, o Options) (err error) {
 }
 
 // forwardAPI lets hosts reach the API server at the fabric's address.
-func (w *World) forwardAPI() error {
+func (w builder) forwardAPI() error {
 	u, err := url.Parse(w.Kube.URL)
 	if err != nil {
 		return err
@@ -211,7 +214,7 @@ func (w *World) forwardAPI() error {
 }
 
 // addNode creates host number i. Number 0 is the master.
-func (w *World) addNode(i int) error {
+func (w builder) addNode(i int) error {
 	name := "master"
 	if i > 0 {
 		name = fmt.Sprintf("minion%d", i)
@@ -232,7 +235,7 @@ func (w *World) addNode(i int) error {
 }
 
 // logs is the directory for the hosts' logs, or "" if Close removes it anyway.
-func (w *World) logs() string {
+func (w builder) logs() string {
 	if w.remove {
 		return ""
 	}
@@ -241,14 +244,14 @@ func (w *World) logs() string {
 
 // startOVN starts Open vSwitch and ovn-controller on all hosts, and ovn-northd with
 // both databases on the master.
-func (w *World) startOVN(ctx context.Context) (err error) {
-	if err := w.each(func(n *Node) error { return n.StartOVS(ctx) }); err != nil {
+func (w builder) startOVN(ctx context.Context) (err error) {
+	if err := each(w.World, func(n *Node) error { return n.StartOVS(ctx) }); err != nil {
 		return err
 	}
 	if w.Central, err = w.Master().StartCentral(filepath.Join(w.dir, "ovn")); err != nil {
 		return err
 	}
-	if err := w.each(func(n *Node) error { return n.StartController(ctx, w.Central.SBTCP) }); err != nil {
+	if err := each(w.World, func(n *Node) error { return n.StartController(ctx, w.Central.SBTCP) }); err != nil {
 		return err
 	}
 	w.log("Open vSwitch and OVN on all of them, the databases on the master")
@@ -279,22 +282,25 @@ func (w *World) Install(ctx context.Context, bin string) error {
 		return err
 	}
 	var files []string
-	for _, p := range w.programs() {
+	for _, p := range (installer{w}).programs() {
 		files = append(files, filepath.Join(bin, p))
 	}
-	if err := w.each(func(n *Node) error { return n.Install(files...) }); err != nil {
+	if err := each(w, func(n *Node) error { return n.Install(files...) }); err != nil {
 		return err
 	}
 	if w.ovnkube {
 		return w.startOVNKube(ctx)
 	}
-	if err := w.introduce(ctx); err != nil {
+	if err := (installer{w}).introduce(ctx); err != nil {
 		return err
 	}
-	return w.initialize(ctx)
+	return installer{w}.initialize(ctx)
 }
 
-func (w *World) programs() []string {
+// An installer installs the project's programs on the hosts of a World, and starts them.
+type installer struct{ *World }
+
+func (w installer) programs() []string {
 	if w.ovnkube {
 		return append(Programs(), OVNKube()...)
 	}
@@ -306,7 +312,7 @@ func (w *World) programs() []string {
 
 // introduce configures the addresses of the database and of the API server on every
 // host, and its credentials.
-func (w *World) introduce(ctx context.Context) error {
+func (w installer) introduce(ctx context.Context) error {
 	rbac, err := docs.Files.ReadFile("rbac.yaml")
 	if err != nil {
 		return err
@@ -350,7 +356,7 @@ func (w *World) introduce(ctx context.Context) error {
 
 // initialize runs the set-up commands of the network in the order of the
 // documentation. The master also runs pods, so it is initialized as a minion too.
-func (w *World) initialize(ctx context.Context) error {
+func (w installer) initialize(ctx context.Context) error {
 	master := w.Master()
 	if err := w.Do(ctx, master, "ovn-k8s-overlay", "master-init", "--cluster-ip-subnet="+ClusterSubnets,
 		"--master-switch-subnet="+master.Subnets, "--node-name="+master.Name); err != nil {
@@ -365,7 +371,7 @@ func (w *World) initialize(ctx context.Context) error {
 	if err := w.StartWatcher(ctx); err != nil {
 		return err
 	}
-	return w.each(func(n *Node) error { return w.StartHelper(ctx, n) })
+	return each(w.World, func(n *Node) error { return w.StartHelper(ctx, n) })
 }
 
 // StartWatcher starts the watcher on the master.
@@ -396,7 +402,7 @@ var daemonArgs = []string{"--pidfile", "--log-file", "-vfile:info", "-vconsole:e
 // ends nowhere) after the bridge's OpenFlow flows have changed. A failure after
 // ForgetFlows is an error in the OpenFlow flows.
 func (w *World) ForgetFlows(ctx context.Context) error {
-	return w.each(func(n *Node) error {
+	return each(w, func(n *Node) error {
 		_, _, err := n.Run(ctx, "ovs-appctl", "--target=ovs-vswitchd", "revalidator/purge")
 		return err
 	})
@@ -426,7 +432,7 @@ func (w *World) Do(ctx context.Context, n *Node, name string, args ...string) er
 
 // StartKubelets starts a kubelet on every node, and waits until all nodes reach each other's management ports.
 func (w *World) StartKubelets(ctx context.Context) error {
-	err := w.each(func(n *Node) error {
+	err := each(w, func(n *Node) error {
 		n.Kubelet = kubelet.New(kubelet.Options{Host: n.Host, Client: w.Kube.Client(), Log: w.log})
 		err := n.Kubelet.Start(ctx)
 		if err == nil && w.ovnkube {
@@ -438,14 +444,14 @@ func (w *World) StartKubelets(ctx context.Context) error {
 		return err
 	}
 	w.log("kubelets on all nodes")
-	return w.meet(ctx)
+	return meet(ctx, w)
 }
 
 // meet waits until each node reaches the management ports of all others. The userspace datapath drops the first packet
 // of a tunnel, while it asks for the MAC of the other end. If a connection through a gateway begins with this packet,
 // it fails: see "Lost packets on the userspace datapath" in docs/services.md.
-func (w *World) meet(ctx context.Context) error {
-	return w.each(func(n *Node) error {
+func meet(ctx context.Context, w *World) error {
+	return each(w, func(n *Node) error {
 		for _, other := range w.Nodes {
 			p := probe.Probe{Netns: n.Netns(), Network: "icmp", Address: probe.Address(other.Management[0], 0)}
 			if _, err := p.Until(ctx); err != nil {
@@ -457,7 +463,7 @@ func (w *World) meet(ctx context.Context) error {
 }
 
 // each runs do on all nodes in parallel.
-func (w *World) each(do func(*Node) error) error {
+func each(w *World, do func(*Node) error) error {
 	var g errgroup.Group
 	for _, n := range w.Nodes {
 		g.Go(func() error { return do(n) })
