@@ -19,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/names"
+	"ovn-k8s/test/bench/programs"
+	"ovn-k8s/test/bench/report"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubetest"
 )
@@ -42,13 +44,13 @@ type plugin struct {
 func (b *bench) plugins() [2]plugin {
 	const program = "ovn-k8s-cni-overlay"
 	config := map[string]any{"cniVersion": "1.0.0", "name": "ovn-k8s", "type": program}
-	ours := plugin{"ours", b.programs.path(program), config}
+	ours := plugin{"ours", b.programs.Path(program), config}
 	if b.beside != "" {
 		return [2]plugin{ours, {"yardstick", filepath.Join(b.beside, program), config}}
 	}
 	return [2]plugin{
 		ours,
-		{"yardstick", b.programs.path("ptp"), map[string]any{"cniVersion": "1.0.0", "name": "ptp", "type": "ptp", "mtu": 1400, "ipam": map[string]any{
+		{"yardstick", b.programs.Path("ptp"), map[string]any{"cniVersion": "1.0.0", "name": "ptp", "type": "ptp", "mtu": 1400, "ipam": map[string]any{
 			"type": "host-local", "ranges": [][]map[string]string{{{"subnet": "10.200.0.0/16"}}}, "routes": []map[string]string{{"dst": "0.0.0.0/0"}},
 		}}},
 	}
@@ -57,7 +59,7 @@ func (b *bench) plugins() [2]plugin {
 // measureCNI calls the plugins on a node of a whole cluster. Its pods have their addresses already.
 func measureCNI(ctx context.Context, b *bench) error {
 	b.say("cni: building the reference plugins")
-	if err := b.programs.buildReference(ctx); err != nil {
+	if err := b.programs.BuildReference(ctx); err != nil {
 		return err
 	}
 	w, end, err := b.world(ctx, "cni")
@@ -170,7 +172,7 @@ func (n *cniNode) call(ctx context.Context, s sandbox, command string) (float64,
 	}
 	cmd := n.host.Command(s.plugin.program)
 	cmd.Env = append(host.Environment(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+s.id, "CNI_NETNS=/var/run/netns/"+s.netns(), "CNI_IFNAME=eth0",
-		"CNI_PATH="+n.programs.dir, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE="+s.pod.Namespace+";K8S_POD_NAME="+s.pod.Name+
+		"CNI_PATH="+n.programs.Dir, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE="+s.pod.Namespace+";K8S_POD_NAME="+s.pod.Name+
 			";K8S_POD_INFRA_CONTAINER_ID="+s.id+";K8S_POD_UID="+string(s.pod.UID))
 	cmd.Stdin = bytes.NewReader(config)
 	began := time.Now()
@@ -345,25 +347,25 @@ func (n *cniNode) tell(ctx context.Context) error {
 		}
 		enter = append(enter, float64(time.Since(began).Microseconds())/1000)
 	}
-	entering := median(enter)
+	entering := report.Median(enter)
 	for _, way := range []string{oneByOne, together} {
 		rounds := n.took[way]
 		of := func(key string, p float64) []float64 {
 			var out []float64
 			for _, r := range rounds {
-				out = append(out, percentile(r[key], p))
+				out = append(out, report.Percentile(r[key], p))
 			}
 			return out
 		}
 		name := "CNI ADD, " + way
-		n.report.beside(name+", p50", "ms", 0, of("ours", 50), of("yardstick", 50)).note("yardstick without -beside: ptp %s with host-local; both include %s ms of nsenter", referenceVersion, number(&entering))
-		n.report.beside(name+", p99", "ms", 0, of("ours", 99), of("yardstick", 99))
+		n.report.Beside(name+", p50", "ms", 0, of("ours", 50), of("yardstick", 50)).Explain("yardstick without -beside: ptp %s with host-local; both include %s ms of nsenter", programs.ReferenceVersion, report.Number(&entering))
+		n.report.Beside(name+", p99", "ms", 0, of("ours", 99), of("yardstick", 99))
 		if way == together {
-			n.report.beside(name+", until the last has ended", "s", 0, of("all ours", 50), of("all yardstick", 50))
+			n.report.Beside(name+", until the last has ended", "s", 0, of("all ours", 50), of("all yardstick", 50))
 		}
 		for _, stage := range stageOrder(rounds[0]) {
-			p99 := median(of("stage "+stage, 99))
-			n.report.alone(name+", our stage "+stage+", p50", "ms", 0, of("stage "+stage, 50)...).note("p99 %s ms%s", number(&p99), explained(stage))
+			p99 := report.Median(of("stage "+stage, 99))
+			n.report.Alone(name+", our stage "+stage+", p50", "ms", 0, of("stage "+stage, 50)...).Explain("p99 %s ms%s", report.Number(&p99), explained(stage))
 		}
 	}
 	return nil

@@ -7,11 +7,14 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+
+	"ovn-k8s/test/bench/programs"
+	"ovn-k8s/test/bench/report"
 )
 
 // scalePackage has the benchmark of the rows of very many policies and pods. It is a Go benchmark, since it needs
 // only memory.
-const scalePackage = modulePath + "/lib/desired"
+const scalePackage = programs.ModulePath + "/lib/desired"
 
 // measureCompute runs the benchmark, each round in a process of its own.
 func measureCompute(ctx context.Context, b *bench) error {
@@ -30,9 +33,9 @@ func measureCompute(ctx context.Context, b *bench) error {
 		}
 	}
 	name := "25000 namespaces, 100000 pods, 75000 policies: "
-	b.report.alone(name+"nothing to all rows", "s", 4, values["s/all"]...).note("%.0f rows, the pods' ports among them, in memory", median(values["rows"]))
-	b.report.alone(name+"memory", "MB", 1000, values["MB"]...).note("%.0f MB from the system at the most", median(values["MB-peak"]))
-	b.report.alone(name+"one label of a pod changes", "µs", 1000, values["µs/label"]...)
+	b.report.Alone(name+"nothing to all rows", "s", 4, values["s/all"]...).Explain("%.0f rows, the pods' ports among them, in memory", report.Median(values["rows"]))
+	b.report.Alone(name+"memory", "MB", 1000, values["MB"]...).Explain("%.0f MB from the system at the most", report.Median(values["MB-peak"]))
+	b.report.Alone(name+"one label of a pod changes", "µs", 1000, values["µs/label"]...)
 	return nil
 }
 

@@ -70,8 +70,8 @@ func measureConnections(ctx context.Context, b *bench) error {
 		b.say("connections: round %d of %d: %s", round+1, b.rounds, strings.Join(line, ", "))
 	}
 	for i, t := range targets[1:] {
-		b.report.beside("connections by "+t.name, "/s", 0, rates[i+1], rates[0]).
-			note("yardstick: the same pod directly; %d clients, a line each; more is better", connectors)
+		b.report.Beside("connections by "+t.name, "/s", 0, rates[i+1], rates[0]).
+			Explain("yardstick: the same pod directly; %d clients, a line each; more is better", connectors)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"ovn-k8s/test/bench/programs"
 	"ovn-k8s/test/reaper"
 )
 
@@ -21,11 +22,11 @@ const watcherProgram = "ovn-k8s-watcher"
 // contenders are ours and the yardstick, in this order. The yardstick is the minimal watcher, or with -beside the
 // watcher of another build.
 func (b *bench) contenders() [2]contender {
-	ours := contender{"ours", b.programs.path(watcherProgram), watcherArgs}
+	ours := contender{"ours", b.programs.Path(watcherProgram), watcherArgs}
 	if b.beside != "" {
 		return [2]contender{ours, {"yardstick", filepath.Join(b.beside, watcherProgram), watcherArgs}}
 	}
-	return [2]contender{ours, {"yardstick", b.programs.path("minimal"), minimalArgs}}
+	return [2]contender{ours, {"yardstick", b.programs.Path("minimal"), minimalArgs}}
 }
 
 // watcherArgs are the options of our watcher, as in the documentation.
@@ -47,7 +48,7 @@ func (f *field) control() string { return filepath.Join(f.dir, "watcher.ctl") }
 // A runner is a running contender.
 type runner struct {
 	contender
-	process
+	programs.Process
 	lifeline *reaper.Process
 }
 
@@ -62,7 +63,7 @@ func (f *field) start(ctx context.Context, b *bench, c contender) (*runner, erro
 		if p.Err() != nil {
 			return nil // said below
 		}
-		r.process, err = find(c.name, func(exe string, _ []string) bool { return exe == c.program })
+		r.Process, err = programs.Find(c.name, func(exe string, _ []string) bool { return exe == c.program })
 		return err
 	})
 	if p.Err() != nil {

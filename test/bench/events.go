@@ -9,10 +9,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"ovn-k8s/test/bench/programs"
+	"ovn-k8s/test/bench/report"
 )
 
 // eventsPackage has the benchmark of each kind of event in a large cluster.
-const eventsPackage = modulePath + "/lib/nbsync"
+const eventsPackage = programs.ModulePath + "/lib/nbsync"
 
 // aims are upper bounds for 1 000 nodes, by the benchmark's units: ms for kinds of events, s for single events, MB
 // for memory. Allocated memory shows growth whatever else the machine does.
@@ -36,8 +39,8 @@ func measureEvents(ctx context.Context, b *bench) error {
 		return err
 	}
 	for _, metric := range slices.Sorted(maps.Keys(aims)) {
-		if was, now := median(few[metric]), median(many[metric]); was > 0 {
-			b.report.alone("250 to 1000 nodes, growth: "+metric, "x", 4, now/was)
+		if was, now := report.Median(few[metric]), report.Median(many[metric]); was > 0 {
+			b.report.Alone("250 to 1000 nodes, growth: "+metric, "x", 4, now/was)
 		}
 	}
 	return nil
@@ -79,10 +82,10 @@ func (b *bench) reportEvents(nodes int, values map[string][]float64) {
 		}
 		name := fmt.Sprintf("%d nodes, %d pods: %s", nodes, 100*nodes, kind)
 		if event, ok := strings.CutSuffix(unit, "-p99"); ok {
-			b.report.alone(name+", 99 % of events", event, aim, values[metric]...).
-				note("%.1f rows changed, %.0f kB allocated each", median(values["rows/"+kind]), median(values["kB/"+kind]))
+			b.report.Alone(name+", 99 % of events", event, aim, values[metric]...).
+				Explain("%.1f rows changed, %.0f kB allocated each", report.Median(values["rows/"+kind]), report.Median(values["kB/"+kind]))
 			continue
 		}
-		b.report.alone(name, unit, aim, values[metric]...)
+		b.report.Alone(name, unit, aim, values[metric]...)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/test/bench/programs"
 	"ovn-k8s/test/kubetest"
 	"ovn-k8s/test/ovntest"
 )
@@ -40,7 +41,7 @@ type field struct {
 	central  *ovntest.Central
 	observer *observer
 	client   *kubernetes.Clientset
-	northd   process
+	northd   programs.Process
 	dir      string // for tokens and sockets
 	round    int    // part of the names of new pods
 	cancel   context.CancelFunc
@@ -75,7 +76,7 @@ func (f *field) build(ctx context.Context, say sayer) (err error) {
 	if f.central, err = ovntest.Start(ovntest.Options{Dir: filepath.Join(f.dir, "ovn")}); err != nil {
 		return err
 	}
-	f.northd, err = find("ovn-northd", func(exe string, args []string) bool {
+	f.northd, err = programs.Find("ovn-northd", func(exe string, args []string) bool {
 		for _, a := range args {
 			if filepath.Base(exe) == "ovn-northd" && a == "--ovnnb-db="+f.central.NB {
 				return true

@@ -37,6 +37,8 @@ import (
 	"syscall"
 	"time"
 
+	"ovn-k8s/test/bench/programs"
+	"ovn-k8s/test/bench/report"
 	"ovn-k8s/test/kubetest"
 	"ovn-k8s/test/ovntest"
 	"ovn-k8s/test/world"
@@ -56,8 +58,8 @@ type bench struct {
 	profile            string // a directory, or empty
 	beside             string // the directory of another build as the yardstick, or empty
 	say                sayer
-	report             *report
-	programs           *programs
+	report             *report.Report
+	programs           *programs.Programs
 	field              *field // nil before the first figure on it
 }
 
@@ -118,20 +120,22 @@ func run(args []string, out, progress io.Writer) error {
 		return err
 	}
 	if *asJSON {
-		return errors.Join(err, b.report.printJSON(out))
+		return errors.Join(err, b.report.PrintJSON(out))
 	}
-	return errors.Join(err, b.report.print(out))
+	return errors.Join(err, b.report.Print(out))
 }
 
 // measure measures the chosen figures. The error names the failed ones; the report has the others.
 func (b *bench) measure(ctx context.Context, chosen *regexp.Regexp) (err error) {
-	b.report = newReport()
-	if b.programs, err = build(ctx, b.beside, b.say); err != nil {
+	b.report = report.New()
+	b.report.Databases = fastDir()
+	b.say("building the programs")
+	if b.programs, err = programs.Build(ctx, b.beside); err != nil {
 		return err
 	}
-	defer b.programs.close()
+	defer b.programs.Close()
 	if b.beside != "" {
-		b.beside = b.programs.beside()
+		b.beside = b.programs.Beside()
 	}
 	defer b.closeField()
 	n := 0
@@ -153,7 +157,7 @@ func (b *bench) measure(ctx context.Context, chosen *regexp.Regexp) (err error) 
 	if n == 0 {
 		return errors.New("-run matches no figure")
 	}
-	b.report.finish()
+	b.report.Finish()
 	return err
 }
 
@@ -197,7 +201,7 @@ func (b *bench) world(ctx context.Context, figure string) (w *world.World, end f
 		w.Close()
 		kube.Close()
 	}
-	if err := w.Install(ctx, b.programs.dir); err != nil {
+	if err := w.Install(ctx, b.programs.Dir); err != nil {
 		end()
 		return nil, nil, err
 	}

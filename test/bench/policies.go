@@ -67,7 +67,7 @@ func measurePolicies(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	err = f.measureCrowd(ctx, b, &crowd{
+	c := &batch{
 		what: fmt.Sprintf("%d policies over %d pods each", manyPolicies, podsEach), last: "ACL", n: manyPolicies,
 		create: createPolicy, remove: removePolicy, leftover: leftoverPolicies,
 		ready: func(db *replica) int { return count(db, nbdb.ACLTable, ofPolicy) },
@@ -84,14 +84,14 @@ func measurePolicies(ctx context.Context, b *bench) error {
 			_, err := f.createGrouped(ctx, groups*podsEach)
 			return err
 		},
-	})
-	if err != nil {
+	}
+	if err := c.measure(ctx, b, f); err != nil {
 		return err
 	}
 	if b.beside != "" {
 		return nil // a burst without policies is no yardstick of another build
 	}
-	return f.measureBurstUnderPolicies(ctx, b)
+	return measureBurstUnderPolicies(ctx, f, b)
 }
 
 func createPolicy(ctx context.Context, f *field, round, i int) error {
@@ -234,7 +234,7 @@ func leftoverPolicies(db *replica) (ops []ovsdb.Operation, err error) {
 }
 
 // measureBurstUnderPolicies creates a burst of pods with and without policies for all of them.
-func (f *field) measureBurstUnderPolicies(ctx context.Context, b *bench) error {
+func measureBurstUnderPolicies(ctx context.Context, f *field, b *bench) error {
 	var with, without []float64
 	for round := range b.rounds {
 		for _, policies := range []int{0, inForce} {
@@ -270,7 +270,7 @@ func (f *field) measureBurstUnderPolicies(ctx context.Context, b *bench) error {
 			}
 		}
 	}
-	b.report.beside(fmt.Sprintf("burst of %d pods under %d policies: first create to last pod done", b.pods, inForce), "s", 1.5, with, without).
-		note("yardstick: the same without policies; every pod is selected by %d to %d of them", inForce/groups, inForce/groups+1)
+	b.report.Beside(fmt.Sprintf("burst of %d pods under %d policies: first create to last pod done", b.pods, inForce), "s", 1.5, with, without).
+		Explain("yardstick: the same without policies; every pod is selected by %d to %d of them", inForce/groups, inForce/groups+1)
 	return nil
 }

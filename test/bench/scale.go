@@ -23,15 +23,15 @@ const (
 // measureScale measures our watcher with many pods, without other work.
 func measureScale(ctx context.Context, b *bench) error {
 	return b.ours(ctx, func(f *field, r *runner) error {
-		if err := f.measureMemory(ctx, b, r); err != nil {
+		if err := measureMemory(ctx, f, b, r); err != nil {
 			return err
 		}
-		return f.measureRestart(ctx, b, r)
+		return measureRestart(ctx, f, b, r)
 	})
 }
 
 // measureMemory fills and empties the cluster, and compares all rows while it is full.
-func (f *field) measureMemory(ctx context.Context, b *bench, r *runner) error {
+func measureMemory(ctx context.Context, f *field, b *bench, r *runner) error {
 	if err := f.empty(ctx); err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (f *field) measureMemory(ctx context.Context, b *bench, r *runner) error {
 		return err
 	}
 	b.say("scale: %d pods after %.1f s; until memory settles", b.many, filled.took.Seconds())
-	peak, err := r.rss()
+	peak, err := r.RSS()
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (f *field) measureMemory(ctx context.Context, b *bench, r *runner) error {
 		return err
 	}
 	b.say("scale: %.1f MB; comparing everything", full)
-	if err := f.measureResync(b); err != nil {
+	if err := measureResync(b, f); err != nil {
 		return err
 	}
 	b.say("scale: deleting all pods")
@@ -70,30 +70,30 @@ func (f *field) measureMemory(ctx context.Context, b *bench, r *runner) error {
 		return err
 	}
 	b.say("scale: %.1f MB without pods", after)
-	b.report.alone("watcher memory, idle", "MB", 60, idle).note("VmRSS of /proc/PID/status, once it has not fallen for %.0f s; %d nodes, no pods", b.settle.Seconds(), nodes)
-	b.report.alone(fmt.Sprintf("watcher memory, %d pods", b.many), "MB", 100, full).note("%.0f MB when the last of the burst was done", peak)
-	b.report.alone("watcher memory, after their deletion", "MB", idle*1.1, after).note("aim: idle + 10 %%")
-	b.report.alone(fmt.Sprintf("%d pods in a burst: rate", b.many), "pods/s", 0, float64(b.many)/filled.took.Seconds())
+	b.report.Alone("watcher memory, idle", "MB", 60, idle).Explain("VmRSS of /proc/PID/status, once it has not fallen for %.0f s; %d nodes, no pods", b.settle.Seconds(), nodes)
+	b.report.Alone(fmt.Sprintf("watcher memory, %d pods", b.many), "MB", 100, full).Explain("%.0f MB when the last of the burst was done", peak)
+	b.report.Alone("watcher memory, after their deletion", "MB", idle*1.1, after).Explain("aim: idle + 10 %%")
+	b.report.Alone(fmt.Sprintf("%d pods in a burst: rate", b.many), "pods/s", 0, float64(b.many)/filled.took.Seconds())
 	return nil
 }
 
 // settledMemory waits until a process needs no less memory than before.
 func (b *bench) settledMemory(ctx context.Context, r *runner) (float64, error) {
-	least, err := r.rss()
+	least, err := r.RSS()
 	since := time.Now()
 	for began := time.Now(); err == nil && time.Since(since) < b.settle && time.Since(began) < settleLimit; {
 		if err := pause(ctx, settleStep); err != nil {
 			return 0, err
 		}
 		var now float64
-		if now, err = r.rss(); now < least-settleMB {
+		if now, err = r.RSS(); now < least-settleMB {
 			least, since = now, time.Now()
 		}
 	}
 	if err != nil {
 		return 0, err
 	}
-	return r.rss()
+	return r.RSS()
 }
 
 // empty deletes all pods, and waits until the watcher has removed their ports.
@@ -123,7 +123,7 @@ func (f *field) empty(ctx context.Context) error {
 }
 
 // measureResync has the watcher compare all rows with the database.
-func (f *field) measureResync(b *bench) error {
+func measureResync(b *bench, f *field) error {
 	var took, wrote []float64
 	for range b.rounds {
 		before, err := f.queue()
@@ -145,8 +145,8 @@ func (f *field) measureResync(b *bench) error {
 		wrote = append(wrote, float64(after["transactions"]-before["transactions"]))
 	}
 	name := fmt.Sprintf("full comparison of %d unchanged pods", b.many)
-	b.report.alone(name, "s", 1, took...).note("from ovs-appctl reconcile/resync until nothing waits; the calls of ovs-appctl included")
-	b.report.alone(name+": NB transactions", "", 0, wrote...).mustBeZero()
+	b.report.Alone(name, "s", 1, took...).Explain("from ovs-appctl reconcile/resync until nothing waits; the calls of ovs-appctl included")
+	b.report.Alone(name+": NB transactions", "", 0, wrote...).MustBeZero()
 	return nil
 }
 
@@ -185,7 +185,7 @@ func (f *field) queue() (map[string]int, error) {
 }
 
 // measureRestart kills and starts the watcher while it has many pods.
-func (f *field) measureRestart(ctx context.Context, b *bench, r *runner) error {
+func measureRestart(ctx context.Context, f *field, b *bench, r *runner) error {
 	b.say("scale: %d pods again, for restarts", b.many)
 	if _, err := f.create(ctx, b.many); err != nil {
 		return err
@@ -223,7 +223,7 @@ func (f *field) measureRestart(ctx context.Context, b *bench, r *runner) error {
 			return err
 		}
 		wrote = append(wrote, float64(now-records))
-		rss, err := r.rss()
+		rss, err := r.RSS()
 		if err != nil {
 			return err
 		}
@@ -235,9 +235,9 @@ func (f *field) measureRestart(ctx context.Context, b *bench, r *runner) error {
 		return err
 	}
 	name := fmt.Sprintf("restart with %d unchanged pods", b.many)
-	b.report.alone(name+": until all is compared", "s", 0, took...).note("from starting the process, with reading both sides")
-	b.report.alone(name+": NB transactions", "", 0, wrote...).mustBeZero()
-	b.report.alone(name+": memory at once", "MB", 0, memory...)
-	b.report.alone(name+": memory settled", "MB", 100, settled)
+	b.report.Alone(name+": until all is compared", "s", 0, took...).Explain("from starting the process, with reading both sides")
+	b.report.Alone(name+": NB transactions", "", 0, wrote...).MustBeZero()
+	b.report.Alone(name+": memory at once", "MB", 0, memory...)
+	b.report.Alone(name+": memory settled", "MB", 100, settled)
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/test/bench/report"
 )
 
 const (
@@ -65,7 +66,7 @@ func measureServices(ctx context.Context, b *bench) error {
 		return err
 	}
 	var ours, yardstick endpointTimes
-	err = f.measureCrowd(ctx, b, &crowd{
+	c := &batch{
 		what: fmt.Sprintf("%d services of %d endpoints", manyServices, endpointsEach), last: "row", n: manyServices,
 		create: createService, remove: removeService, leftover: leftoverServices,
 		ready: func(db *replica) int { return count(db, nbdb.LoadBalancerTable, complete) },
@@ -75,19 +76,19 @@ func measureServices(ctx context.Context, b *bench) error {
 		},
 		meanwhile: func(ctx context.Context, f *field, db *replica, watcher string, round int) error {
 			return map[string]*endpointTimes{"ours": &ours, "yardstick": &yardstick}[watcher].measure(ctx, func(i int) error {
-				return f.moveEndpoint(ctx, db, round, i)
+				return moveEndpoint(ctx, f, db, round, i)
 			})
 		},
 		alone: func(ctx context.Context, f *field, db *replica, round int) error {
-			return yardstick.measure(ctx, func(i int) error { return f.moveEndpointAlone(ctx, db, round, i) })
+			return yardstick.measure(ctx, func(i int) error { return moveEndpointAlone(ctx, f, db, round, i) })
 		},
-	})
-	if err != nil {
+	}
+	if err := c.measure(ctx, b, f); err != nil {
 		return err
 	}
 	name := "one endpoint changes: API call to row, "
-	b.report.beside(name+"p50", "ms", 0, ours.p50, yardstick.p50).note("yardstick without -beside: the API call, and then the row's transaction")
-	b.report.beside(name+"p99", "ms", 0, ours.p99, yardstick.p99)
+	b.report.Beside(name+"p50", "ms", 0, ours.p50, yardstick.p50).Explain("yardstick without -beside: the API call, and then the row's transaction")
+	b.report.Beside(name+"p99", "ms", 0, ours.p99, yardstick.p99)
 	return nil
 }
 
@@ -135,13 +136,13 @@ func (t *endpointTimes) measure(ctx context.Context, change func(i int) error) e
 			return err
 		}
 	}
-	t.p50, t.p99 = append(t.p50, median(each)), append(t.p99, percentile(each, 99))
+	t.p50, t.p99 = append(t.p50, report.Median(each)), append(t.p99, report.Percentile(each, 99))
 	return nil
 }
 
 // moveEndpoint moves an endpoint of one Service to another node, and returns when the row has the change.
-func (f *field) moveEndpoint(ctx context.Context, db *replica, round, i int) error {
-	address, err := f.moveObject(ctx, round, i)
+func moveEndpoint(ctx context.Context, f *field, db *replica, round, i int) error {
+	address, err := moveObject(ctx, f, round, i)
 	if err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (f *field) moveEndpoint(ctx context.Context, db *replica, round, i int) err
 }
 
 // moveObject moves an endpoint in the API, and returns its new address as in a row.
-func (f *field) moveObject(ctx context.Context, round, i int) (string, error) {
+func moveObject(ctx context.Context, f *field, round, i int) (string, error) {
 	slice := newSlice(newService(round, 0), 0, 20+i%50)
 	_, err := f.client.DiscoveryV1().EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{})
 	return slice.Endpoints[endpointsEach-1].Addresses[0] + ":", err
@@ -163,8 +164,8 @@ func (f *field) moveObject(ctx context.Context, round, i int) (string, error) {
 func rowOf(s *corev1.Service) string { return "service/" + s.Namespace + "/" + s.Name + "/tcp" }
 
 // moveEndpointAlone does the inevitable part of moving an endpoint: the API call, and a transaction of the row.
-func (f *field) moveEndpointAlone(ctx context.Context, db *replica, round, i int) error {
-	address, err := f.moveObject(ctx, round, i)
+func moveEndpointAlone(ctx context.Context, f *field, db *replica, round, i int) error {
+	address, err := moveObject(ctx, f, round, i)
 	if err != nil {
 		return err
 	}

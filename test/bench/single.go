@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"time"
+
+	"ovn-k8s/test/bench/report"
 )
 
 const (
@@ -45,11 +47,11 @@ func measureSingle(ctx context.Context, b *bench) error {
 		}
 		for _, l := range lines {
 			each := milliseconds(sights, l.from, l.to)
-			l.p50[r.name] = append(l.p50[r.name], median(each))
-			l.p99[r.name] = append(l.p99[r.name], percentile(each, 99))
-			b.say("  %s p50 %.1f ms, p99 %.1f ms", l.name, median(each), percentile(each, 99))
+			l.p50[r.name] = append(l.p50[r.name], report.Median(each))
+			l.p99[r.name] = append(l.p99[r.name], report.Percentile(each, 99))
+			b.say("  %s p50 %.1f ms, p99 %.1f ms", l.name, report.Median(each), report.Percentile(each, 99))
 		}
-		rss, err := r.rss()
+		rss, err := r.RSS()
 		memory[r.name] = append(memory[r.name], rss)
 		return err
 	})
@@ -57,9 +59,9 @@ func measureSingle(ctx context.Context, b *bench) error {
 		return err
 	}
 	for _, l := range lines {
-		b.report.beside(l.name+", p50", "ms", 0, l.p50["ours"], l.p50["yardstick"])
-		b.report.beside(l.name+", p99", "ms", 0, l.p99["ours"], l.p99["yardstick"])
+		b.report.Beside(l.name+", p50", "ms", 0, l.p50["ours"], l.p50["yardstick"])
+		b.report.Beside(l.name+", p99", "ms", 0, l.p99["ours"], l.p99["yardstick"])
 	}
-	b.report.beside("one pod at a time: watcher memory at the end", "MB", 0, memory["ours"], memory["yardstick"])
+	b.report.Beside("one pod at a time: watcher memory at the end", "MB", 0, memory["ours"], memory["yardstick"])
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"ovn-k8s/test/bench/report"
 )
 
 const (
@@ -28,10 +30,10 @@ const (
 
 // measureIdle measures our watcher without events about it.
 func measureIdle(ctx context.Context, b *bench) error {
-	return b.ours(ctx, func(f *field, r *runner) error { return f.measureIdleOf(ctx, b, r) })
+	return b.ours(ctx, func(f *field, r *runner) error { return measureIdleOf(ctx, f, b, r) })
 }
 
-func (f *field) measureIdleOf(ctx context.Context, b *bench, r *runner) error {
+func measureIdleOf(ctx context.Context, f *field, b *bench, r *runner) error {
 	if _, err := f.create(ctx, b.pods); err != nil {
 		return err
 	}
@@ -42,25 +44,25 @@ func (f *field) measureIdleOf(ctx context.Context, b *bench, r *runner) error {
 		return err
 	}
 	b.say("idle: nothing for %.0f s, and then %d heartbeats of Nodes", idleTime.Seconds(), heartbeats)
-	idle, _, err := f.spent(r, func() error { return pause(ctx, idleTime) })
+	idle, _, err := spent(f, r, func() error { return pause(ctx, idleTime) })
 	if err != nil {
 		return err
 	}
-	beats, wrote, err := f.spent(r, func() error {
-		return parallel(ctx, heartbeats, func(ctx context.Context, i int) error { return f.heartbeat(ctx, i) })
+	beats, wrote, err := spent(f, r, func() error {
+		return parallel(ctx, heartbeats, func(ctx context.Context, i int) error { return heartbeat(ctx, f, i) })
 	})
 	if err != nil {
 		return err
 	}
 	name := fmt.Sprintf("idle watcher of %d pods: ", b.pods)
-	b.report.alone(name+"CPU time per second", "ms", 5, idle/idleTime.Seconds())
-	b.report.alone(fmt.Sprintf("%sCPU time per heartbeat of a Node", name), "ms", 0, beats/heartbeats)
-	b.report.alone(fmt.Sprintf("%sNB transactions for %d heartbeats", name, heartbeats), "", 0, wrote).mustBeZero()
+	b.report.Alone(name+"CPU time per second", "ms", 5, idle/idleTime.Seconds())
+	b.report.Alone(fmt.Sprintf("%sCPU time per heartbeat of a Node", name), "ms", 0, beats/heartbeats)
+	b.report.Alone(fmt.Sprintf("%sNB transactions for %d heartbeats", name, heartbeats), "", 0, wrote).MustBeZero()
 	return nil
 }
 
 // heartbeat changes a Node's status like a kubelet's heartbeat.
-func (f *field) heartbeat(ctx context.Context, i int) error {
+func heartbeat(ctx context.Context, f *field, i int) error {
 	now, err := metav1.Now().MarshalJSON()
 	if err != nil {
 		return err
@@ -71,7 +73,7 @@ func (f *field) heartbeat(ctx context.Context, i int) error {
 }
 
 // spent returns the CPU time of a watcher while do runs, in milliseconds, and the number of its transactions.
-func (f *field) spent(r *runner, do func() error) (ms, transactions float64, err error) {
+func spent(f *field, r *runner, do func() error) (ms, transactions float64, err error) {
 	before, err := f.costs(r)
 	if err != nil {
 		return 0, 0, err
@@ -98,7 +100,7 @@ func measureChurn(ctx context.Context, b *bench) error {
 		if err := f.settle(ctx); err != nil {
 			return err
 		}
-		if err := f.measureChurnOf(ctx, b, r, round); err != nil {
+		if err := measureChurnOf(ctx, f, b, r, round); err != nil {
 			return err
 		}
 		if err := parallel(ctx, manyServices, func(ctx context.Context, i int) error { return removeService(ctx, f, round, i) }); err != nil {
@@ -120,19 +122,19 @@ type churn struct {
 	began, ended usage // after a quarter of the time, and at the end
 }
 
-func (f *field) measureChurnOf(ctx context.Context, b *bench, r *runner, services int) (err error) {
+func measureChurnOf(ctx context.Context, f *field, b *bench, r *runner, services int) (err error) {
 	f.round++
 	c := churn{pods: int(b.churn.Seconds() * churnRate)}
 	f.observer.expect(c.pods)
 	if c.before, err = f.costs(r); err != nil {
 		return err
 	}
-	err = f.churn(ctx, c.pods, services, func(i int) (err error) {
+	err = churnPodsOf(ctx, f, c.pods, services, func(i int) (err error) {
 		switch i {
 		case c.pods / 4:
-			c.began, err = f.usage(r)
+			c.began, err = usageOf(f, r)
 		case c.pods - 1:
-			c.ended, err = f.usage(r)
+			c.ended, err = usageOf(f, r)
 		}
 		return err
 	})
@@ -150,20 +152,20 @@ func (f *field) measureChurnOf(ctx context.Context, b *bench, r *runner, service
 }
 
 // tell adds the results to the report.
-func (c *churn) tell(r *report) {
+func (c *churn) tell(r *report.Report) {
 	first, last := halves(c.sights)
 	name := fmt.Sprintf("churn of %d pods/s beside %d services and %d policies: ", churnRate, manyServices, churnPolicies)
-	grows := func(what, unit string, aim, now, before float64) *result {
-		return r.beside(name+what, unit, aim, []float64{now}, []float64{before})
+	grows := func(what, unit string, aim, now, before float64) *report.Result {
+		return r.Beside(name+what, unit, aim, []float64{now}, []float64{before})
 	}
-	grows("create to done, p50, second half", "ms", 1.2, median(last), median(first)).note("yardstick: the first half; it must not grow")
-	grows("create to done, p99, second half", "ms", 0, percentile(last, 99), percentile(first, 99))
-	grows("watcher memory at the end", "MB", 1.2, c.ended.rss, c.began.rss).note("yardstick: after a quarter of the time")
-	grows("goroutines at the end", "", 1.2, c.ended.goroutines, c.began.goroutines).note("the same")
+	grows("create to done, p50, second half", "ms", 1.2, report.Median(last), report.Median(first)).Explain("yardstick: the first half; it must not grow")
+	grows("create to done, p99, second half", "ms", 0, report.Percentile(last, 99), report.Percentile(first, 99))
+	grows("watcher memory at the end", "MB", 1.2, c.ended.rss, c.began.rss).Explain("yardstick: after a quarter of the time")
+	grows("goroutines at the end", "", 1.2, c.ended.goroutines, c.began.goroutines).Explain("the same")
 	n := float64(c.pods)
-	r.alone(name+"NB transactions per 1000 pods", "", 0, float64(c.after.transactions-c.before.transactions)*1000/n).note("for pods that go and endpoints that move, too")
-	r.alone(name+"CPU time of the watcher per pod", "ms", 0, milli(c.after.own-c.before.own)/n)
-	r.alone(name+"CPU time of ovn-northd per pod", "ms", 0, milli(c.after.northd-c.before.northd)/n)
+	r.Alone(name+"NB transactions per 1000 pods", "", 0, float64(c.after.transactions-c.before.transactions)*1000/n).Explain("for pods that go and endpoints that move, too")
+	r.Alone(name+"CPU time of the watcher per pod", "ms", 0, milli(c.after.own-c.before.own)/n)
+	r.Alone(name+"CPU time of ovn-northd per pod", "ms", 0, milli(c.after.northd-c.before.northd)/n)
 }
 
 // halves are the milliseconds from create to done of the first half of the pods, and of the others.
@@ -172,7 +174,7 @@ func halves(sights []sight) (first, last []float64) {
 	for _, s := range sights {
 		starts = append(starts, float64(s.begun.UnixNano()))
 	}
-	middle := median(starts)
+	middle := report.Median(starts)
 	for _, s := range sights {
 		ms := milli(s.done().Sub(s.begun))
 		if float64(s.begun.UnixNano()) <= middle {
@@ -184,9 +186,9 @@ func halves(sights []sight) (first, last []float64) {
 	return first, last
 }
 
-// churn creates n pods at an even rate, and deletes each after churnPods more were created. It calls at with the
+// churnPodsOf creates n pods at an even rate, and deletes each after churnPods more were created. It calls at with the
 // number of each pod.
-func (f *field) churn(ctx context.Context, n, services int, at func(i int) error) error {
+func churnPodsOf(ctx context.Context, f *field, n, services int, at func(i int) error) error {
 	pods := make([]*corev1.Pod, n)
 	for i := range pods {
 		pods[i] = groupedPod(f.round, i)
@@ -205,7 +207,7 @@ func (f *field) churn(ctx context.Context, n, services int, at func(i int) error
 			g.Go(func() error { return f.deletePod(ctx, pods[i-churnPods]) })
 		}
 		if i%churnEndpoint == 0 {
-			g.Go(func() error { _, err := f.moveObject(ctx, services, i/churnEndpoint); return err })
+			g.Go(func() error { _, err := moveObject(ctx, f, services, i/churnEndpoint); return err })
 		}
 		g.Go(func() error { return at(i) })
 	}
@@ -215,8 +217,8 @@ func (f *field) churn(ctx context.Context, n, services int, at func(i int) error
 // usage is the memory and the goroutines of a watcher.
 type usage struct{ rss, goroutines float64 }
 
-func (f *field) usage(r *runner) (u usage, err error) {
-	if u.rss, err = r.rss(); err != nil {
+func usageOf(f *field, r *runner) (u usage, err error) {
+	if u.rss, err = r.RSS(); err != nil {
 		return u, err
 	}
 	out, err := appctl(f.control(), "memory/show")

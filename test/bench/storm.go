@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+
+	"ovn-k8s/test/bench/programs"
+	"ovn-k8s/test/bench/report"
 )
 
 // stormPackage has the benchmark of many nodes joining at once.
-const stormPackage = modulePath + "/lib/overlay/store"
+const stormPackage = programs.ModulePath + "/lib/overlay/store"
 
 // measureStorm runs the benchmark, each round with a database of its own.
 func measureStorm(ctx context.Context, b *bench) error {
@@ -26,8 +29,8 @@ func measureStorm(ctx context.Context, b *bench) error {
 			return err
 		}
 	}
-	name := fmt.Sprintf("%.0f nodes join, 50 at a time: ", median(values["nodes"]))
-	b.report.alone(name+"time", "s", 60, values["s"]...).note("%.0f transactions and reads", median(values["transactions"]))
-	b.report.alone(name+"conflicts", "", 0, values["conflicts"]...).mustBeZero()
+	name := fmt.Sprintf("%.0f nodes join, 50 at a time: ", report.Median(values["nodes"]))
+	b.report.Alone(name+"time", "s", 60, values["s"]...).Explain("%.0f transactions and reads", report.Median(values["transactions"]))
+	b.report.Alone(name+"conflicts", "", 0, values["conflicts"]...).MustBeZero()
 	return nil
 }

@@ -1,4 +1,5 @@
-package main
+// Package report collects the figures of a run, and prints them.
+package report
 
 import (
 	"cmp"
@@ -21,12 +22,14 @@ import (
 	"ovn-k8s/test/ovntest"
 )
 
-// A report has the results of a run.
-type report struct {
+// A Report has the results of a run.
+type Report struct {
 	Began   time.Time
 	Seconds float64
 	Machine machine
-	Results []result
+	Results []Result
+	// Databases is the directory of databases in memory, or empty.
+	Databases string `json:"-"`
 }
 
 // A machine describes the conditions of the numbers.
@@ -43,8 +46,8 @@ type machine struct {
 	OnlyRatiosCount bool // true: others may have been working on the machine
 }
 
-// A result is one line of the table.
-type result struct {
+// A Result is one line of the table.
+type Result struct {
 	Figure string
 	Unit   string
 	// Ours and Yardstick are the medians of the rounds.
@@ -59,12 +62,13 @@ type result struct {
 	Note            string    `json:",omitempty"`
 }
 
-func newReport() *report {
+// New begins a report.
+func New() *Report {
 	var name unix.Utsname
 	_ = unix.Uname(&name) // a header without the kernel is no harm
 	var info unix.Sysinfo_t
 	_ = unix.Sysinfo(&info)
-	return &report{Began: time.Now(), Machine: machine{
+	return &Report{Began: time.Now(), Machine: machine{
 		CPU: cpuModel(), CPUs: runtime.NumCPU(), MemoryMB: info.Totalram * uint64(info.Unit) >> 20,
 		Kernel: unix.ByteSliceToString(name.Release[:]), Go: runtime.Version(),
 		OVN: ovntest.Version("ovn-northd"), OVS: ovntest.Version("ovsdb-server"), Kubernetes: kubernetesVersion(),
@@ -72,7 +76,8 @@ func newReport() *report {
 	}}
 }
 
-func (r *report) finish() {
+// Finish records the end of the run.
+func (r *Report) Finish() {
 	r.Machine.LoadAfter = load()
 	r.Seconds = time.Since(r.Began).Seconds()
 }
@@ -106,35 +111,35 @@ func load() string {
 	return strings.Join(words[:min(3, len(words))], " ")
 }
 
-// alone adds a result without a yardstick. aim is its upper bound; 0 is none.
-func (r *report) alone(figure, unit string, aim float64, rounds ...float64) *result {
-	return r.add(result{Figure: figure, Unit: unit, Ours: median(rounds), OursRounds: rounds, Aim: atMost(aim)})
+// Alone adds a result without a yardstick. aim is its upper bound; 0 is none.
+func (r *Report) Alone(figure, unit string, aim float64, rounds ...float64) *Result {
+	return r.add(Result{Figure: figure, Unit: unit, Ours: Median(rounds), OursRounds: rounds, Aim: atMost(aim)})
 }
 
-// beside adds a result with the yardstick's, round by round. aim is the upper bound of the ratio; 0 is none.
-func (r *report) beside(figure, unit string, aim float64, ours, yardstick []float64) *result {
+// Beside adds a result with the yardstick's, round by round. aim is the upper bound of the ratio; 0 is none.
+func (r *Report) Beside(figure, unit string, aim float64, ours, yardstick []float64) *Result {
 	ratios := make([]float64, 0, len(ours))
 	for i := range min(len(ours), len(yardstick)) {
 		ratios = append(ratios, ours[i]/yardstick[i])
 	}
-	m, q := median(yardstick), median(ratios)
-	s := result{Figure: figure, Unit: unit, Ours: median(ours), OursRounds: ours, Yardstick: &m, YardstickRounds: yardstick, Aim: atMost(aim)}
+	m, q := Median(yardstick), Median(ratios)
+	s := Result{Figure: figure, Unit: unit, Ours: Median(ours), OursRounds: ours, Yardstick: &m, YardstickRounds: yardstick, Aim: atMost(aim)}
 	if !math.IsNaN(q) && !math.IsInf(q, 0) {
 		s.Ratio = &q
 	}
 	return r.add(s)
 }
 
-// note adds a remark to a result.
-func (r *result) note(format string, args ...any) { r.Note = fmt.Sprintf(format, args...) }
+// Explain adds a remark to a result.
+func (r *Result) Explain(format string, args ...any) { r.Note = fmt.Sprintf(format, args...) }
 
-func (r *report) add(s result) *result {
+func (r *Report) add(s Result) *Result {
 	r.Results = append(r.Results, s)
 	return &r.Results[len(r.Results)-1]
 }
 
-// mustBeZero makes 0 the aim.
-func (r *result) mustBeZero() { r.Aim = new(float64) }
+// MustBeZero makes 0 the aim.
+func (r *Result) MustBeZero() { r.Aim = new(float64) }
 
 func atMost(aim float64) *float64 {
 	if aim == 0 {
@@ -143,26 +148,28 @@ func atMost(aim float64) *float64 {
 	return &aim
 }
 
-func (r *report) printJSON(out io.Writer) error {
+// PrintJSON prints the report as JSON.
+func (r *Report) PrintJSON(out io.Writer) error {
 	e := json.NewEncoder(out)
 	e.SetIndent("", "  ")
 	return e.Encode(r)
 }
 
-func (r *report) print(out io.Writer) error {
+// Print prints the report as a table.
+func (r *Report) Print(out io.Writer) error {
 	m := r.Machine
 	fmt.Fprintf(out, "%s, %d CPUs for everything, %d MB, Linux %s\n", m.CPU, m.CPUs, m.MemoryMB, m.Kernel)
 	fmt.Fprintf(out, "OVN %s, Open vSwitch %s, Kubernetes %s, %s\n", m.OVN, m.OVS, m.Kubernetes, m.Go)
 	fmt.Fprintf(out, "%s, %.0f s, load before %s, after %s\n", r.Began.Format(time.DateTime), r.Seconds, m.LoadBefore, m.LoadAfter)
-	if dir := fastDir(); dir != "" {
+	if dir := r.Databases; dir != "" {
 		fmt.Fprintf(out, "The databases of burst, single and scale are in %s, and etcd does not wait for the disk anyway.\n", dir)
 	}
 	fmt.Fprintf(out, "Values are medians of rounds, [least..most]; ratios are of rounds side by side. If the machine had other work, only ratios count.\n\n")
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "FIGURE\tOURS\t\tYARDSTICK\t\tRATIO\tAIM\t\tNOTE")
 	for _, s := range r.Results {
-		fmt.Fprintf(t, "%s\t%s %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Figure, number(&s.Ours), s.Unit, spread(s.OursRounds),
-			number(s.Yardstick), spread(s.YardstickRounds), number(s.Ratio), s.aim(), s.verdict(), s.Note)
+		fmt.Fprintf(t, "%s\t%s %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Figure, Number(&s.Ours), s.Unit, spread(s.OursRounds),
+			Number(s.Yardstick), spread(s.YardstickRounds), Number(s.Ratio), s.aim(), s.verdict(), s.Note)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -172,8 +179,8 @@ func (r *report) print(out io.Writer) error {
 }
 
 // printVerdict prints the number of aims met, and the missed ones.
-func (r *report) printVerdict(out io.Writer) {
-	met, missed := 0, []result{}
+func (r *Report) printVerdict(out io.Writer) {
+	met, missed := 0, []Result{}
 	for _, s := range r.Results {
 		switch s.verdict() {
 		case "met":
@@ -189,25 +196,25 @@ func (r *report) printVerdict(out io.Writer) {
 }
 
 // judged is the value compared with the aim.
-func (r *result) judged() string {
+func (r *Result) judged() string {
 	if r.Ratio != nil {
-		return number(r.Ratio) + " ×"
+		return Number(r.Ratio) + " ×"
 	}
-	return strings.TrimSpace(number(&r.Ours) + " " + r.Unit)
+	return strings.TrimSpace(Number(&r.Ours) + " " + r.Unit)
 }
 
 // aim is the upper bound of a result.
-func (r *result) aim() string {
+func (r *Result) aim() string {
 	if r.Aim == nil {
 		return ""
 	}
 	if r.Ratio != nil {
-		return "≤ " + number(r.Aim) + " ×"
+		return "≤ " + Number(r.Aim) + " ×"
 	}
-	return "≤ " + number(r.Aim)
+	return "≤ " + Number(r.Aim)
 }
 
-func (r *result) verdict() string {
+func (r *Result) verdict() string {
 	value := r.Ours
 	if r.Ratio != nil {
 		value = *r.Ratio
@@ -221,8 +228,8 @@ func (r *result) verdict() string {
 	return "missed"
 }
 
-// number formats a value with three digits.
-func number(v *float64) string {
+// Number formats a value with three digits.
+func Number(v *float64) string {
 	switch {
 	case v == nil:
 		return ""
@@ -241,13 +248,14 @@ func spread(rounds []float64) string {
 		return ""
 	}
 	least, most := slices.Min(rounds), slices.Max(rounds)
-	return "[" + number(&least) + ".." + number(&most) + "]"
+	return "[" + Number(&least) + ".." + Number(&most) + "]"
 }
 
-func median(values []float64) float64 { return percentile(values, 50) }
+// Median is the middle value.
+func Median(values []float64) float64 { return Percentile(values, 50) }
 
-// percentile is the smallest value not exceeded by at least p percent of all.
-func percentile(values []float64, p float64) float64 {
+// Percentile is the smallest value not exceeded by at least p percent of all.
+func Percentile(values []float64, p float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
 	}
@@ -255,9 +263,9 @@ func percentile(values []float64, p float64) float64 {
 	return sorted[max(0, int(math.Ceil(p/100*float64(len(sorted))))-1)]
 }
 
-// besides shows the yardstick's values without comparing them.
-func (r *result) besides(rounds []float64) *result {
-	m := median(rounds)
+// Besides shows the yardstick's values without comparing them.
+func (r *Result) Besides(rounds []float64) *Result {
+	m := Median(rounds)
 	r.Yardstick, r.YardstickRounds = &m, rounds
 	return r
 }

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"ovn-k8s/test/bench/report"
 )
 
-// A crowd is many objects of one kind created at once.
-type crowd struct {
+// A batch is many objects of one kind created at once.
+type batch struct {
 	what string // "500 services of 10 endpoints"
 	last string // the object to wait for: "row"
 	n    int
@@ -28,28 +30,28 @@ type crowd struct {
 	alone     func(ctx context.Context, f *field, db *replica, round int) error
 }
 
-// took is the cost of a crowd in one round: seconds, and for ours milliseconds of CPU and transactions.
+// took is the cost of a batch in one round: seconds, and for ours milliseconds of CPU and transactions.
 type took struct {
 	ours, objects, rows       float64
 	own, northd, transactions float64
 	memory                    float64 // MB, once all is done
 }
 
-// measureCrowd has our watcher serve a crowd, and then does the inevitable part alone: creating the objects, and
+// measure has our watcher serve a batch, and then does the inevitable part alone: creating the objects, and
 // inserting the rows.
-func (f *field) measureCrowd(ctx context.Context, b *bench, c *crowd) error {
+func (c *batch) measure(ctx context.Context, b *bench, f *field) error {
 	db, err := f.follow(ctx)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
 	if b.beside != "" {
-		return f.crowdBeside(ctx, b, c, db)
+		return c.measureBeside(ctx, b, f, db)
 	}
 	var all []took
 	for round := range b.rounds {
 		b.say("round %d of %d: %s", round+1, b.rounds, c.what)
-		t, again, err := f.crowdOf(ctx, b, b.contenders()[0], c, db, 2*round)
+		t, again, err := c.serveBy(ctx, b, f, b.contenders()[0], db, 2*round)
 		if err != nil {
 			return err
 		}
@@ -66,7 +68,7 @@ func (f *field) measureCrowd(ctx context.Context, b *bench, c *crowd) error {
 		}
 		b.say("  %.2f s; objects alone %.2f s and rows alone %.2f s", t.ours, t.objects, t.rows)
 		all = append(all, t)
-		if err := f.clearCrowd(ctx, c, db, 2*round+1); err != nil {
+		if err := c.clear(ctx, f, db, 2*round+1); err != nil {
 			return err
 		}
 	}
@@ -74,13 +76,13 @@ func (f *field) measureCrowd(ctx context.Context, b *bench, c *crowd) error {
 	return nil
 }
 
-// crowdBeside has our watcher serve a crowd, and then the watcher of another build.
-func (f *field) crowdBeside(ctx context.Context, b *bench, c *crowd, db *replica) error {
+// measureBeside has our watcher serve a batch, and then the watcher of another build.
+func (c *batch) measureBeside(ctx context.Context, b *bench, f *field, db *replica) error {
 	values := map[string][]float64{} // by name of the value and of the contender
 	for round := range b.rounds {
 		for i, who := range b.contenders() {
 			b.say("round %d of %d: %s, %s", round+1, b.rounds, c.what, who.name)
-			t, _, err := f.crowdOf(ctx, b, who, c, db, 2*round+i)
+			t, _, err := c.serveBy(ctx, b, f, who, db, 2*round+i)
 			if err != nil {
 				return err
 			}
@@ -94,7 +96,7 @@ func (f *field) crowdBeside(ctx context.Context, b *bench, c *crowd, db *replica
 		}
 	}
 	line := func(what, unit, key string) {
-		b.report.beside(c.what+": "+what, unit, 0, values[key+"ours"], values[key+"yardstick"])
+		b.report.Beside(c.what+": "+what, unit, 0, values[key+"ours"], values[key+"yardstick"])
 	}
 	line("first create to last "+c.last, "s", "time")
 	line("CPU time of the watcher", "ms", "own")
@@ -105,7 +107,7 @@ func (f *field) crowdBeside(ctx context.Context, b *bench, c *crowd, db *replica
 }
 
 // tell adds the results to the report.
-func (c *crowd) tell(r *report, all []took) {
+func (c *batch) tell(r *report.Report, all []took) {
 	of := func(value func(took) float64) (values []float64) {
 		for _, t := range all {
 			values = append(values, value(t))
@@ -113,21 +115,21 @@ func (c *crowd) tell(r *report, all []took) {
 		return values
 	}
 	objects, rows := of(func(t took) float64 { return t.objects }), of(func(t took) float64 { return t.rows })
-	r.beside(c.what+": first create to last "+c.last, "s", 1.5, of(func(t took) float64 { return t.ours }), of(func(t took) float64 { return t.objects + t.rows })).
-		note("yardstick: creating the objects (%.2f s) and then inserting the rows (%.2f s), nothing else", median(objects), median(rows))
+	r.Beside(c.what+": first create to last "+c.last, "s", 1.5, of(func(t took) float64 { return t.ours }), of(func(t took) float64 { return t.objects + t.rows })).
+		Explain("yardstick: creating the objects (%.2f s) and then inserting the rows (%.2f s), nothing else", report.Median(objects), report.Median(rows))
 	each := 1000 / float64(c.n)
-	r.alone(c.what+": CPU time of the watcher per 1000", "ms", 0, of(func(t took) float64 { return t.own * each })...)
-	r.alone(c.what+": NB transactions", "", 0, of(func(t took) float64 { return t.transactions })...)
-	r.alone(c.what+": CPU time of ovn-northd per 1000", "ms", 0, of(func(t took) float64 { return t.northd * each })...)
+	r.Alone(c.what+": CPU time of the watcher per 1000", "ms", 0, of(func(t took) float64 { return t.own * each })...)
+	r.Alone(c.what+": NB transactions", "", 0, of(func(t took) float64 { return t.transactions })...)
+	r.Alone(c.what+": CPU time of ovn-northd per 1000", "ms", 0, of(func(t took) float64 { return t.northd * each })...)
 }
 
-// crowdOf has a watcher serve a crowd and removes it. It returns a function to insert the rows again.
-func (f *field) crowdOf(ctx context.Context, b *bench, who contender, c *crowd, db *replica, round int) (took, func(context.Context) error, error) {
+// serveBy has a watcher serve a batch and removes it. It returns a function to insert the rows again.
+func (c *batch) serveBy(ctx context.Context, b *bench, f *field, who contender, db *replica, round int) (took, func(context.Context) error, error) {
 	r, err := f.startReady(ctx, b, who)
 	if err != nil {
 		return took{}, nil, err
 	}
-	t, again, err := f.serveCrowd(ctx, c, db, r, round)
+	t, again, err := c.serve(ctx, f, db, r, round)
 	if err != nil {
 		return took{}, nil, r.failed(err)
 	}
@@ -135,7 +137,7 @@ func (f *field) crowdOf(ctx context.Context, b *bench, who contender, c *crowd, 
 	return t, again, f.settle(ctx)
 }
 
-func (f *field) serveCrowd(ctx context.Context, c *crowd, db *replica, r *runner, round int) (t took, again func(context.Context) error, err error) {
+func (c *batch) serve(ctx context.Context, f *field, db *replica, r *runner, round int) (t took, again func(context.Context) error, err error) {
 	if c.before != nil {
 		if err := c.before(ctx, f); err != nil {
 			return t, nil, err
@@ -161,7 +163,7 @@ func (f *field) serveCrowd(ctx context.Context, c *crowd, db *replica, r *runner
 	if err != nil {
 		return t, nil, err
 	}
-	if t.memory, err = r.rss(); err != nil {
+	if t.memory, err = r.RSS(); err != nil {
 		return t, nil, err
 	}
 	if err := f.settle(ctx); err != nil { // ovn-northd's work for it
@@ -186,8 +188,8 @@ func (f *field) serveCrowd(ctx context.Context, c *crowd, db *replica, r *runner
 
 func milli(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// clearCrowd removes the objects and rows of the yardstick, and all pods.
-func (f *field) clearCrowd(ctx context.Context, c *crowd, db *replica, round int) error {
+// clear removes the objects and rows of the yardstick, and all pods.
+func (c *batch) clear(ctx context.Context, f *field, db *replica, round int) error {
 	if err := c.removeAll(ctx, f, round); err != nil {
 		return err
 	}
@@ -201,15 +203,15 @@ func (f *field) clearCrowd(ctx context.Context, c *crowd, db *replica, round int
 	return f.clear(ctx)
 }
 
-func (c *crowd) createAll(ctx context.Context, f *field, round int) error {
+func (c *batch) createAll(ctx context.Context, f *field, round int) error {
 	return parallel(ctx, c.n, func(ctx context.Context, i int) error { return c.create(ctx, f, round, i) })
 }
 
-func (c *crowd) removeAll(ctx context.Context, f *field, round int) error {
+func (c *batch) removeAll(ctx context.Context, f *field, round int) error {
 	return parallel(ctx, c.n, func(ctx context.Context, i int) error { return c.remove(ctx, f, round, i) })
 }
 
 // await waits until n objects have all their rows.
-func (c *crowd) await(ctx context.Context, db *replica, n int) error {
+func (c *batch) await(ctx context.Context, db *replica, n int) error {
 	return db.await(ctx, fmt.Sprintf("the rows of %d of %s", n, c.what), func() bool { return c.ready(db) == n })
 }

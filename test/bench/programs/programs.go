@@ -1,4 +1,5 @@
-package main
+// Package programs builds the programs to measure, and reads the costs of running ones.
+package programs
 
 import (
 	"context"
@@ -13,35 +14,38 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// modulePath is the path of this module.
-const modulePath = "ovn-k8s"
+// ModulePath is the path of this module.
+const ModulePath = "ovn-k8s"
 
 // The reference plugins are built in their published version, with their own dependencies.
 const (
-	referenceModule  = "github.com/containernetworking/plugins"
-	referenceVersion = "v1.9.0"
+	referenceModule = "github.com/containernetworking/plugins"
+	// ReferenceVersion is that version.
+	ReferenceVersion = "v1.9.0"
 )
 
-// programs are the measured programs, in a directory of their own.
-type programs struct{ dir string }
+// Programs are the measured programs.
+type Programs struct {
+	Dir string // of their own
+}
 
-// build builds the measured programs from the source, and takes those of another build from the directory beside, unless it
-// is empty. All are copies: pages of a file just written by the linker count for 6 MB more in VmRSS than those of a copy.
-func build(ctx context.Context, beside string, say sayer) (*programs, error) {
+// Build builds the measured programs from the source, and takes those of another build from the directory beside, unless it
+// is empty. The caller must Close them. All are copies: pages of a file just written by the linker count for 6 MB more in
+// VmRSS than those of a copy.
+func Build(ctx context.Context, beside string) (*Programs, error) {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
 		return nil, err
 	}
-	p := &programs{dir}
-	say("building the programs")
+	p := &Programs{dir}
 	if err := p.fill(ctx, beside); err != nil {
-		p.close()
+		p.Close()
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *programs) fill(ctx context.Context, beside string) error {
+func (p *Programs) fill(ctx context.Context, beside string) error {
 	linked, err := os.MkdirTemp("", "bench")
 	if err != nil {
 		return err
@@ -49,50 +53,51 @@ func (p *programs) fill(ctx context.Context, beside string) error {
 	defer os.RemoveAll(linked)
 	args := []string{"build", "-trimpath", "-o", linked + "/"}
 	for _, o := range append(world.Programs(), "test/bench/minimal") {
-		args = append(args, modulePath+"/"+o)
+		args = append(args, ModulePath+"/"+o)
 	}
 	if err := p.gotool(ctx, args...); err != nil {
 		return err
 	}
 	if beside != "" {
-		if err := os.CopyFS(p.beside(), os.DirFS(beside)); err != nil {
+		if err := os.CopyFS(p.Beside(), os.DirFS(beside)); err != nil {
 			return fmt.Errorf("copying the programs of -beside: %w", err)
 		}
 	}
-	return os.CopyFS(p.dir, os.DirFS(linked))
+	return os.CopyFS(p.Dir, os.DirFS(linked))
 }
 
-// beside is the directory of the other build.
-func (p *programs) beside() string { return filepath.Join(p.dir, "beside") }
+// Beside is the directory of the other build.
+func (p *Programs) Beside() string { return filepath.Join(p.Dir, "beside") }
 
-// buildReference builds the reference plugins.
-func (p *programs) buildReference(ctx context.Context) error {
+// BuildReference builds the reference plugins.
+func (p *Programs) BuildReference(ctx context.Context) error {
 	var args []string
 	for _, plugin := range []string{"main/ptp", "ipam/host-local"} {
-		args = append(args, referenceModule+"/plugins/"+plugin+"@"+referenceVersion)
+		args = append(args, referenceModule+"/plugins/"+plugin+"@"+ReferenceVersion)
 	}
 	return p.gotool(ctx, append([]string{"install", "-trimpath"}, args...)...)
 }
 
-func (p *programs) gotool(ctx context.Context, args ...string) error {
+func (p *Programs) gotool(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOBIN="+p.dir)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOBIN="+p.Dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go %s: %w: %s", args[0], err, out)
 	}
 	return nil
 }
 
-func (p *programs) close() { _ = os.RemoveAll(p.dir) }
+// Close removes them.
+func (p *Programs) Close() { _ = os.RemoveAll(p.Dir) }
 
-// path is the file of a program.
-func (p *programs) path(name string) string { return filepath.Join(p.dir, name) }
+// Path is the file of a program.
+func (p *Programs) Path(name string) string { return filepath.Join(p.Dir, name) }
 
 // A process is a running program: its number in /proc.
-type process int
+type Process int
 
-// find returns the one matching process.
-func find(what string, match func(exe string, args []string) bool) (process, error) {
+// Find returns the one matching process.
+func Find(what string, match func(exe string, args []string) bool) (Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return 0, err
@@ -108,14 +113,14 @@ func find(what string, match func(exe string, args []string) bool) (process, err
 		}
 		text, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
 		if match(exe, strings.Split(string(text), "\x00")) {
-			return process(pid), nil
+			return Process(pid), nil
 		}
 	}
 	return 0, fmt.Errorf("there is no process of %s", what)
 }
 
-// cpu is the CPU time used by a process.
-func (p process) cpu() (time.Duration, error) {
+// CPU is the CPU time used by a process.
+func (p Process) CPU() (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p))
 	if err != nil {
 		return 0, err
@@ -135,8 +140,8 @@ func (p process) cpu() (time.Duration, error) {
 	return time.Duration(user+system) * 10 * time.Millisecond, err
 }
 
-// rss is the resident memory of a process, in MB (VmRSS of proc(5)).
-func (p process) rss() (float64, error) {
+// RSS is the resident memory of a process, in MB (VmRSS of proc(5)).
+func (p Process) RSS() (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p))
 	if err != nil {
 		return 0, err
