@@ -17,7 +17,7 @@
 //	lib/desired/facts      the facts about the network that features share: addresses of nodes, hosts, gateways that are down
 //	lib/desired/kind       the shape of a kind of objects: functions to record and to forget them
 //	lib/desired/feature    the shape of a feature: its kinds of units and objects, and the changes that it looks at
-//	lib/desired/network    rows of the cluster, nodes and gateways, which follow from the facts alone
+//	lib/desired/infrastructure rows of the cluster, nodes and gateways, which follow from the facts alone
 //	lib/desired/topology   cluster router, join switch, node switches and management ports as rows
 //	lib/desired/acl        ACLs as rows, and the expressions that match packets
 //	lib/desired/guard      rows against spoofing: packets that no pod, or no host in its name, may send

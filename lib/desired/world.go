@@ -12,8 +12,8 @@ import (
 	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/guard"
 	"ovn-k8s/lib/desired/hostport"
+	"ovn-k8s/lib/desired/infrastructure"
 	"ovn-k8s/lib/desired/kind"
-	"ovn-k8s/lib/desired/network"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/ports"
@@ -26,13 +26,13 @@ import (
 // Rows, assigns addresses, looks again at large Services, and returns more units. All other units have the same Rows as
 // before.
 type World struct {
-	facts    *facts.Index
-	network  *network.Network
-	kinds    map[reflect.Type][]kind.Kind
-	units    map[string]feature.Units // by prefix
-	features []feature.Feature        // in the order in which they get facts
-	Policies *Policies
-	Pods     *pod.Index
+	facts          *facts.Index
+	infrastructure *infrastructure.Infrastructure
+	kinds          map[reflect.Type][]kind.Kind
+	units          map[string]feature.Units // by prefix
+	features       []feature.Feature        // in the order in which they get facts
+	Policies       *Policies
+	Pods           *pod.Index
 
 	Services  *Services
 	Answers   *answer.Index
@@ -48,8 +48,8 @@ func NewWorld() *World {
 	w.Services = newServices(w.facts, w.factsChanged, claims, hostPorts)
 	w.Answers, w.hostPorts = w.Services.answers, hostport.NewIndex(w.facts, hostPorts)
 	w.Pods = pod.NewIndex(w.facts, pod.Additions{Changed: hostPorts.Change, Groups: w.Policies.index.Refs, Rows: w.hostPorts.Rows})
-	w.network = network.New(w.facts, w.Pods.Marks)
-	w.features = []feature.Feature{w.network, w.Services, w.Services.hosts, w.Services.routes, w.hostPorts, w.Answers, guard.New(w.facts), w.Policies, w.Pods}
+	w.infrastructure = infrastructure.New(w.facts, w.Pods.Marks)
+	w.features = []feature.Feature{w.infrastructure, w.Services, w.Services.hosts, w.Services.routes, w.hostPorts, w.Answers, guard.New(w.facts), w.Policies, w.Pods}
 	w.kinds, w.units = w.allKinds(), w.allUnits()
 	return w
 }

@@ -1,6 +1,6 @@
-// Package network has the rows that follow from the facts about the network alone: the cluster router, the nodes with
+// Package infrastructure has the rows that follow from the facts about the network alone: the cluster router, the nodes with
 // their addresses, the gateways, and the subnets of Services.
-package network
+package infrastructure
 
 import (
 	"fmt"
@@ -19,18 +19,20 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 )
 
-// A Network is the feature.
-type Network struct {
+// Infrastructure is the feature.
+type Infrastructure struct {
 	facts *facts.Index
 	// marks returns the positions in a node's subnets where the allocation of addresses resumes after a restart.
 	marks func(sw string) []netip.Addr
 }
 
-// New returns the network of an index of facts.
-func New(x *facts.Index, marks func(sw string) []netip.Addr) *Network { return &Network{x, marks} }
+// New returns the infrastructure of an index of facts.
+func New(x *facts.Index, marks func(sw string) []netip.Addr) *Infrastructure {
+	return &Infrastructure{x, marks}
+}
 
 // Units implements feature.Feature.
-func (n *Network) Units() []feature.Units {
+func (n *Infrastructure) Units() []feature.Units {
 	now := n.facts.Now
 	return []feature.Units{
 		feature.Single(feature.Router, topology.ClusterUnit, n.clusterRows, func() bool { return now().Cluster.Router != "" }),
@@ -42,7 +44,7 @@ func (n *Network) Units() []feature.Units {
 }
 
 // FactsChanged implements feature.Feature.
-func (n *Network) FactsChanged(c facts.Change) (touched []nb.Unit) {
+func (n *Infrastructure) FactsChanged(c facts.Change) (touched []nb.Unit) {
 	was, now := c.Was.Cluster, c.Now.Cluster
 	if c.Was.UID != c.Now.UID || c.OtherNetworks() {
 		// The rows of the unit have other topology only as a record, without comparison: see clusterRows.
@@ -73,7 +75,7 @@ func (n *Network) FactsChanged(c facts.Change) (touched []nb.Unit) {
 }
 
 // changedRanges returns the units affected by other subnets of Services.
-func (n *Network) changedRanges(c facts.Change) []nb.Unit {
+func (n *Infrastructure) changedRanges(c facts.Change) []nb.Unit {
 	switch {
 	case !c.Surroundings:
 	case !slices.Equal(c.Was.Ranges, c.Now.Ranges) || !maps.EqualFunc(c.Was.CIDRs, c.Now.CIDRs, slices.Equal):
@@ -85,7 +87,7 @@ func (n *Network) changedRanges(c facts.Change) []nb.Unit {
 }
 
 // changedHosts returns the units of hosts affected by a change of the topology.
-func (n *Network) changedHosts(was, now topology.Cluster) (touched []nb.Unit) {
+func (n *Infrastructure) changedHosts(was, now topology.Cluster) (touched []nb.Unit) {
 	all := !slices.Equal(was.Subnets, now.Subnets) || !slices.Equal(was.Join, now.Join)
 	for _, family := range ipnet.Families() {
 		all = all || was.PinnedByPolicy(family) != now.PinnedByPolicy(family)
@@ -99,7 +101,7 @@ func (n *Network) changedHosts(was, now topology.Cluster) (touched []nb.Unit) {
 }
 
 // clusterRows leaves the topology recorded on the cluster router to the one-shot commands: it may be newer there.
-func (n *Network) clusterRows() ([]nb.Row, error) {
+func (n *Infrastructure) clusterRows() ([]nb.Row, error) {
 	f := n.facts.Now()
 	if f.Cluster.Router == "" {
 		return nil, nil
@@ -117,7 +119,7 @@ func (n *Network) clusterRows() ([]nb.Row, error) {
 	return rows, nil
 }
 
-func (n *Network) nodeRows(name string) ([]nb.Row, error) {
+func (n *Infrastructure) nodeRows(name string) ([]nb.Row, error) {
 	f := n.facts.Now()
 	if rows := f.Cluster.NodeRows(name); rows != nil {
 		addMarks(name, n.marks(name), rows)
@@ -145,7 +147,7 @@ func addMarks(name string, marks []netip.Addr, rows []nb.Row) {
 }
 
 // nodeUnits lists the units of nodes of the topology and of Kubernetes.
-func (n *Network) nodeUnits() []nb.Unit {
+func (n *Infrastructure) nodeUnits() []nb.Unit {
 	f, all := n.facts.Now(), map[string]bool{}
 	for name := range f.Cluster.Nodes {
 		all[name] = true
@@ -155,13 +157,13 @@ func (n *Network) nodeUnits() []nb.Unit {
 }
 
 // gatewayRows returns the rows of a gateway, without routes to it in families in which it is down.
-func (n *Network) gatewayRows(name string) ([]nb.Row, error) {
+func (n *Infrastructure) gatewayRows(name string) ([]nb.Row, error) {
 	f := n.facts.Now()
 	return append(f.Cluster.GatewayRows(name), f.Cluster.GatewayRoutesBut(name, f.Outages[name].Of)...), nil
 }
 
 // hostRows returns the routes to a node's own addresses. The Problem names its other claims.
-func (n *Network) hostRows(sw string) ([]nb.Row, error) {
+func (n *Infrastructure) hostRows(sw string) ([]nb.Row, error) {
 	f := n.facts.Now()
 	rows := f.Cluster.HostRows(sw, f.Addresses[sw])
 	if why := n.facts.Refusal(sw); why != "" {
@@ -170,7 +172,7 @@ func (n *Network) hostRows(sw string) ([]nb.Row, error) {
 	return rows, nil
 }
 
-func (n *Network) hostUnits() (out []nb.Unit) {
+func (n *Infrastructure) hostUnits() (out []nb.Unit) {
 	for _, sw := range n.facts.Reported() {
 		out = append(out, topology.HostUnit(sw))
 	}
@@ -178,7 +180,7 @@ func (n *Network) hostUnits() (out []nb.Unit) {
 }
 
 // rangesRows returns the rows shared by all Services.
-func (n *Network) rangesRows() ([]nb.Row, error) {
+func (n *Infrastructure) rangesRows() ([]nb.Row, error) {
 	f := n.facts.Now()
 	rows := f.Ranges.Rows(f.Switches)
 	if why := badServiceCIDR(f); why != "" {
