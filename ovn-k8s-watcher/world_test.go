@@ -30,6 +30,7 @@ import (
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/test/kubetest"
+	"ovn-k8s/test/northbound"
 	"ovn-k8s/test/ovntest"
 	"ovn-k8s/test/require"
 )
@@ -196,11 +197,7 @@ func (w *world) open() *ovsdb.DB {
 }
 
 func (w *world) connect() (*ovsdb.DB, error) {
-	m, err := ovsdb.NBModel()
-	if err != nil {
-		return nil, err
-	}
-	return ovsdb.Open(context.Background(), ovsdb.Options{Name: "NB", Remotes: strings.Split(w.central.NB, ","), Model: m})
+	return northbound.Open(context.Background(), strings.Split(w.central.NB, ",")...)
 }
 
 // args are the arguments of a watcher of this world.

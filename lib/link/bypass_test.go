@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"ovn-k8s/test/namespace"
 )
 
 // routing is the output of ip(8) for rules and for the table of a bypass.
@@ -20,7 +22,7 @@ func routing(t *testing.T) string {
 }
 
 func TestBypass(t *testing.T) {
-	inFreshNamespace(t)
+	namespace.Enter(t)
 	device(t, "local0")
 	if err := Ensure(State{Interface: "local0", Addresses: prefixes("192.168.1.2/24", "fd01::2/64"), LooseReversePath: true}); err != nil {
 		t.Fatal(err)

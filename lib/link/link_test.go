@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -19,23 +18,8 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"ovn-k8s/test/require"
+	"ovn-k8s/test/namespace"
 )
-
-// inFreshNamespace moves the test into a new network namespace for good. The thread, and with it the namespace, ends
-// with the test's goroutine.
-func inFreshNamespace(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		require.Nothing(t, require.Node, "root")
-	}
-	runtime.LockOSThread()
-	h, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = h.Close() })
-}
 
 // container creates a second namespace and returns it, open.
 func container(t *testing.T) *Namespace {
@@ -109,7 +93,7 @@ func is(t *testing.T, name string) []string {
 }
 
 func TestCheck15_ManagementInterface(t *testing.T) {
-	inFreshNamespace(t)
+	namespace.Enter(t)
 	device(t, "k8s-node")
 	s := State{
 		Interface: "k8s-node",
@@ -139,7 +123,7 @@ func TestCheck15_ManagementInterface(t *testing.T) {
 }
 
 func TestPlanWithoutInterface(t *testing.T) {
-	inFreshNamespace(t)
+	namespace.Enter(t)
 	plan, err := Plan(State{Interface: "k8s-node", MTU: 1400, Addresses: prefixes("192.168.1.2/24"), Routes: []Route{route("192.168.0.0/16", "192.168.1.1")}})
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +143,7 @@ func TestPlanWithoutInterface(t *testing.T) {
 
 // Foreign configuration stays, except addresses, and routes to a wanted subnet.
 func TestEnsureConverges(t *testing.T) {
-	inFreshNamespace(t)
+	namespace.Enter(t)
 	device(t, "dev0")
 	l, err := find("dev0")
 	if err != nil {
@@ -219,7 +203,7 @@ func TestEnsureConverges(t *testing.T) {
 
 // After any sequence of other states, the interface has the last one.
 func TestEnsurePathIndependent(t *testing.T) {
-	inFreshNamespace(t)
+	namespace.Enter(t)
 	device(t, "dev0")
 	random := rand.New(rand.NewPCG(1, 2))
 	some := func(list []string) []string {
@@ -256,7 +240,7 @@ func TestEnsurePathIndependent(t *testing.T) {
 }
 
 func TestOpenNamespace(t *testing.T) {
-	inFreshNamespace(t)
+	namespace.Enter(t)
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -307,7 +291,7 @@ func twins(t *testing.T, address string) {
 
 // A duplicate of another host's address does not count as this host's.
 func TestAddressesOfOtherHosts(t *testing.T) {
-	inFreshNamespace(t)
+	namespace.Enter(t)
 	twins(t, "fd00::9/64")
 	l, err := netlink.LinkByName("eth0")
 	if err != nil {
@@ -340,7 +324,7 @@ func TestAddressesOfOtherHosts(t *testing.T) {
 
 // A route with several next hops belongs to the interface of each next hop.
 func TestRoutesWithSeveralNextHops(t *testing.T) {
-	inFreshNamespace(t)
+	namespace.Enter(t)
 	var hops4, hops6 []*netlink.NexthopInfo
 	for i, name := range []string{"eth0", "eth1"} {
 		device(t, name)

@@ -9,10 +9,12 @@ import (
 
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
+
+	"ovn-k8s/test/namespace"
 )
 
 func TestVeth(t *testing.T) {
-	inFreshNamespace(t)
+	namespace.Enter(t)
 	ns := container(t)
 	mac, _ := net.ParseMAC("0a:58:0a:01:01:03")
 	v := Veth{Host: "0123456789abcde", Container: "eth0", MAC: mac, MTU: 1400, Alias: "ovn-k8s net c eth0"}
@@ -97,7 +99,7 @@ func TestVeth(t *testing.T) {
 
 // A container cannot reach the host through its veth with any packet.
 func TestVethIsDeaf(t *testing.T) {
-	inFreshNamespace(t)
+	namespace.Enter(t)
 	ns := container(t)
 	device(t, "uplink")
 	if err := Ensure(State{Interface: "uplink", Addresses: prefixes("10.1.1.1/24", "fd01::1/64")}); err != nil {
@@ -159,7 +161,7 @@ func TestVethIsDeaf(t *testing.T) {
 }
 
 func TestVethConflicts(t *testing.T) {
-	inFreshNamespace(t)
+	namespace.Enter(t)
 	one, two := container(t), container(t)
 	device(t, "taken0")
 	if err := (Veth{Host: "taken0", Container: "eth0", MTU: 1400}).Ensure(one); !errors.Is(err, ErrExists) {

@@ -25,33 +25,20 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/test/northbound"
 	"ovn-k8s/test/ovntest"
-	"ovn-k8s/test/require"
 )
 
 // open returns a Sync on a fresh Northbound database.
 func open(t testing.TB) (*ovntest.Central, *ovsdb.DB, *nbsync.Sync) {
 	t.Helper()
-	require.Nothing(t, require.Central, ovntest.Missing())
-	c, err := ovntest.Start(ovntest.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return connect(t, c)
+	c, db := northbound.Start(t)
+	return c, db, &nbsync.Sync{DB: db}
 }
 
 func connect(t testing.TB, c *ovntest.Central) (*ovntest.Central, *ovsdb.DB, *nbsync.Sync) {
 	t.Helper()
-	m, err := ovsdb.NBModel()
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := ovsdb.Open(t.Context(), ovsdb.Options{Name: "NB", Remotes: []string{c.NB}, Model: m})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := northbound.Connect(t, c)
 	return c, db, &nbsync.Sync{DB: db}
 }
 

@@ -25,6 +25,7 @@ import (
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/test/bench/programs"
 	"ovn-k8s/test/kubetest"
+	"ovn-k8s/test/northbound"
 	"ovn-k8s/test/ovntest"
 )
 
@@ -179,12 +180,8 @@ func (f *field) apply(ctx context.Context, want map[nb.Unit][]nb.Row) error {
 // open connects to the Northbound database. While many pods are deleted, the database may be silent for longer than
 // a connection waits.
 func (f *field) open(ctx context.Context) (db *ovsdb.DB, err error) {
-	m, err := ovsdb.NBModel()
-	if err != nil {
-		return nil, err
-	}
 	err = await(ctx, patience, "the Northbound database", func() (err error) {
-		db, err = ovsdb.Open(ctx, ovsdb.Options{Name: "NB", Remotes: []string{f.central.NB}, Model: m})
+		db, err = northbound.Open(ctx, f.central.NB)
 		return err
 	})
 	return db, err

@@ -74,15 +74,7 @@ func TestStreamsSurviveConversions(t *testing.T) {
 	}
 	alive := func(when string) {
 		t.Helper()
-		for _, s := range streams {
-			before := s.Typed()
-			var why string
-			eventually(t, "after "+when+" a stream goes on", func() bool {
-				err := s.Undisturbed(before)
-				why = fmt.Sprint(err)
-				return err == nil
-			}, &why)
-		}
+		goOn(t, when, streams)
 	}
 	refused := func(when string, err error) {
 		t.Helper()

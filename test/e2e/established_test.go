@@ -258,3 +258,17 @@ func TestEstablishedConnectionsSurviveOthersPolicies(t *testing.T) {
 	}
 	t.Logf("%d sessions kept, the longest silence %s", len(kept), longest)
 }
+
+// goOn checks that all sessions go on without a loss.
+func goOn(t *testing.T, when string, sessions []*probe.Session) {
+	t.Helper()
+	for _, s := range sessions {
+		before := s.Typed()
+		var why string
+		eventually(t, "after "+when+" a stream goes on", func() bool {
+			err := s.Undisturbed(before)
+			why = fmt.Sprint(err)
+			return err == nil
+		}, &why)
+	}
+}

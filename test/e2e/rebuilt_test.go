@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -56,15 +55,7 @@ func TestStreamsSurviveRebuiltDatabases(t *testing.T) {
 	}
 	alive := func(when string) {
 		t.Helper()
-		for _, s := range streams {
-			before := s.Typed()
-			var why string
-			eventually(t, "after "+when+" a stream goes on", func() bool {
-				err := s.Undisturbed(before)
-				why = fmt.Sprint(err)
-				return err == nil
-			}, &why)
-		}
+		goOn(t, when, streams)
 	}
 	must := func(err error) {
 		t.Helper()

@@ -19,13 +19,12 @@ import (
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nbsync"
-	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/ovsdb/southbound"
 	"ovn-k8s/lib/reconcile"
 	"ovn-k8s/lib/watcher/parts"
 	"ovn-k8s/test/hostile"
+	"ovn-k8s/test/northbound"
 	"ovn-k8s/test/ovntest"
-	"ovn-k8s/test/require"
 )
 
 // L1, L2: measures, on a real Northbound database and ovn-northd with 100 nodes and 500 pods,
@@ -36,24 +35,7 @@ func TestOthersBesideHostileObjects(t *testing.T) {
 	if seeds == "" {
 		t.Skip("set OVNK8S_HOSTILE_SEEDS to cases, as in policy/10,service/7")
 	}
-	require.Nothing(t, require.Central, ovntest.Missing())
-	central, err := ovntest.Start(ovntest.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer central.Close()
-	if err := central.StartNorthd(); err != nil {
-		t.Fatal(err)
-	}
-	model, err := ovsdb.NBModel()
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := ovsdb.Open(t.Context(), ovsdb.Options{Name: "NB", Remotes: []string{central.NB}, Model: model})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	central, db := northbound.Start(t)
 	cluster, err := hostile.NewCluster(100, 500)
 	if err != nil {
 		t.Fatal(err)

@@ -19,8 +19,8 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nbsync"
-	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/watcher"
+	"ovn-k8s/test/northbound"
 	"ovn-k8s/test/ovntest"
 	"ovn-k8s/test/require"
 )
@@ -57,9 +57,7 @@ func (n *network) writeTopology() {
 	n.Helper()
 	c, err := topology.New(names.ClusterRouter, []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16")}, []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")})
 	must(n.T, err)
-	model, err := ovsdb.NBModel()
-	must(n.T, err)
-	db, err := ovsdb.Open(n.Context(), ovsdb.Options{Name: "NB", Remotes: []string{n.central.NB}, Model: model})
+	db, err := northbound.Open(n.Context(), n.central.NB)
 	must(n.T, err)
 	defer db.Close()
 	_, err = (&nbsync.Sync{DB: db}).ApplyAll(n.Context(), map[nb.Unit][]nb.Row{topology.ClusterUnit: c.Rows()})

@@ -19,10 +19,9 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nbsync"
-	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/test/northbound"
 	"ovn-k8s/test/ovntest"
 	"ovn-k8s/test/policymodel"
-	"ovn-k8s/test/require"
 )
 
 const (
@@ -147,24 +146,7 @@ func passes(trace string, conn policymodel.Connection, at map[netip.Addr]place, 
 
 // The logical flows computed by OVN from our rows allow the same connections as the reference model.
 func TestTheFlowsAgreeWithTheOracle(t *testing.T) {
-	require.Nothing(t, require.Central, ovntest.Missing())
-	central, err := ovntest.Start(ovntest.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer central.Close()
-	if err := central.StartNorthd(); err != nil {
-		t.Fatal(err)
-	}
-	model, err := ovsdb.NBModel()
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := ovsdb.Open(t.Context(), ovsdb.Options{Name: "NB", Remotes: []string{central.NB}, Model: model})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	central, db := northbound.Start(t)
 	sync := &nbsync.Sync{DB: db}
 	denied, asked := 0, 0
 	for seed := range uint64(tracedClusters) {

@@ -4,20 +4,17 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/vishvananda/netns"
 
 	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/nftables"
 	"ovn-k8s/lib/ruleset"
+	"ovn-k8s/test/namespace"
 	"ovn-k8s/test/require"
 )
 
@@ -95,18 +92,10 @@ func (i index) follow(verdict string, shared ruleset.Element, f service.Frontend
 
 // nft takes the tables of random Services, one after the other, and a table read again has nothing to change.
 func TestTheKernelTakesTables(t *testing.T) {
-	if os.Geteuid() != 0 {
-		require.Nothing(t, require.Node, "root")
-	}
 	if _, err := exec.LookPath("nft"); err != nil {
 		require.Nothing(t, require.Node, "nft")
 	}
-	runtime.LockOSThread()
-	n, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.Close()
+	namespace.Enter(t)
 	for _, family := range families() {
 		for seed := range uint64(12) {
 			r := rand.New(rand.NewPCG(seed, 7))

@@ -3,7 +3,6 @@ package defaultroute
 import (
 	"context"
 	"net/netip"
-	"os"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -12,23 +11,8 @@ import (
 
 	"github.com/vishvananda/netns"
 
-	"ovn-k8s/test/require"
+	"ovn-k8s/test/namespace"
 )
-
-// inside moves the test into a network namespace of its own, for good: the thread ends with the test.
-func inside(t *testing.T) netns.NsHandle {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		require.Nothing(t, require.Node, "root")
-	}
-	runtime.LockOSThread()
-	h, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = h.Close() })
-	return h
-}
 
 func ip(t *testing.T, commands ...string) {
 	t.Helper()
@@ -40,7 +24,7 @@ func ip(t *testing.T, commands ...string) {
 }
 
 func TestList(t *testing.T) {
-	inside(t)
+	namespace.Enter(t)
 	if got, err := List(); err != nil || len(got) > 0 {
 		t.Errorf("without routes: %v, %v", got, err)
 	}
@@ -62,7 +46,7 @@ func TestList(t *testing.T) {
 }
 
 func TestFollow(t *testing.T) {
-	here := inside(t)
+	here := namespace.Enter(t)
 	ip(t, "link add nic0 type veth peer name far0", "link set nic0 up", "link set far0 up", "addr add 192.0.2.2/24 dev nic0")
 	ctx, cancel := context.WithCancel(t.Context())
 	changed, ended := make(chan struct{}, 1), make(chan error, 1)

@@ -17,8 +17,8 @@ import (
 	"ovn-k8s/lib/nbsync"
 	db "ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/ovsdb/southbound"
+	"ovn-k8s/test/northbound"
 	"ovn-k8s/test/ovntest"
-	"ovn-k8s/test/require"
 )
 
 // A counter counts the frontends of each transaction.
@@ -82,21 +82,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	require.Nothing(t, require.Central, ovntest.Missing())
-	central, err := ovntest.Start(ovntest.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(central.Close)
-	model, err := db.NBModel()
-	if err != nil {
-		t.Fatal(err)
-	}
-	north, err := db.Open(t.Context(), db.Options{Name: "NB", Remotes: []string{central.NB}, Model: model})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(north.Close)
+	central, north := northbound.Start(t)
 	south, err := southbound.Open(t.Context(), config.Config{OVNRemote: central.SB}, nil)
 	if err != nil {
 		t.Fatal(err)
