@@ -105,6 +105,8 @@ const (
 	// of the one-shot commands do.
 	NumberedBy = "ovn-k8s-numbered-by"
 	Ovnkube    = "ovnkube"
+	// NextSubnets on the cluster router is where that program goes on giving subnets: the next one of each range.
+	NextSubnets = "ovn-k8s-next-subnets"
 	// KubernetesUID on the cluster router identifies the Kubernetes cluster of this database: the UID of the
 	// namespace kube-system.
 	KubernetesUID = "ovn-k8s-kubernetes-uid"
@@ -206,6 +208,11 @@ func SwitchToRouter(node string) string { return "stor-" + NodeSwitch(node) }
 
 // RouterToJoin is a router's port to the join switch.
 func RouterToJoin(router string) string { return "rtoj-" + router }
+
+// GatewayOfJoin is the gateway with a router's port to the join switch. It reports false for other ports.
+func GatewayOfJoin(port string) (gateway string, ok bool) {
+	return strings.CutPrefix(port, RouterToJoin(GatewayRouter("")))
+}
 
 // JoinToRouter is the join switch's port to a router.
 func JoinToRouter(router string) string { return "jtor-" + router }

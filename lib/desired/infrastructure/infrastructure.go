@@ -110,7 +110,7 @@ func (n *Infrastructure) clusterRows() ([]nb.Row, error) {
 	for i := range rows {
 		if rows[i].ID == names.ClusterRouter {
 			rows[i].OnlyNew = slices.Collect(maps.Keys(f.Cluster.Registry()))
-			rows[i].OnlyNew = append(rows[i].OnlyNew, names.NodePrefix, names.ChassisPrefix, names.GatewayPrefix, names.SubnetLengths, names.NumberedBy)
+			rows[i].OnlyNew = append(rows[i].OnlyNew, names.NodePrefix, names.ChassisPrefix, names.GatewayPrefix, names.SubnetLengths, names.NumberedBy, names.NextSubnets)
 			if f.UID != "" {
 				rows[i].Model.(*nbdb.LogicalRouter).ExternalIDs[names.KubernetesUID] = f.UID
 			}
@@ -125,7 +125,7 @@ func (n *Infrastructure) nodeRows(name string) ([]nb.Row, error) {
 		addMarks(name, n.marks(name), rows)
 		return rows, nil
 	}
-	if f.Nodes[name] {
+	if f.Nodes[name] && f.Cluster.NumberedBy == "" { // else that program gives it a subnet, or tells why not
 		return nil, &feature.Problem{Reason: "NoLogicalSwitch", Message: fmt.Sprintf("node %s has no logical switch, pods cannot run on it: run \"ovn-k8s-overlay minion-init --node-name=%s\" on it", name, name)}
 	}
 	return nil, nil

@@ -14,7 +14,7 @@ import (
 
 // Equal reports whether both describe the same topology.
 func (c Cluster) Equal(d Cluster) bool {
-	return c.Router == d.Router && c.NumberedBy == d.NumberedBy && slices.Equal(c.Subnets, d.Subnets) && slices.Equal(c.Join, d.Join) &&
+	return c.Router == d.Router && c.NumberedBy == d.NumberedBy && slices.Equal(c.NextSubnets, d.NextSubnets) && slices.Equal(c.Subnets, d.Subnets) && slices.Equal(c.Join, d.Join) &&
 		equalMaps(c.Nodes, d.Nodes, slices.Equal) &&
 		equalMaps(c.Chassis, d.Chassis, func(a, b string) bool { return a == b }) &&
 		equalMaps(c.Gateways, d.Gateways, Gateway.Equal)
@@ -23,7 +23,7 @@ func (c Cluster) Equal(d Cluster) bool {
 // SamePlaces reports whether both differ at most in fields of gateways that no other rows depend on than those of
 // gateways: see Gateway.samePlace.
 func (c Cluster) SamePlaces(d Cluster) bool {
-	return c.Router == d.Router && c.NumberedBy == d.NumberedBy && slices.Equal(c.Subnets, d.Subnets) && slices.Equal(c.Join, d.Join) &&
+	return c.Router == d.Router && c.NumberedBy == d.NumberedBy && slices.Equal(c.NextSubnets, d.NextSubnets) && slices.Equal(c.Subnets, d.Subnets) && slices.Equal(c.Join, d.Join) &&
 		equalMaps(c.Nodes, d.Nodes, slices.Equal) &&
 		equalMaps(c.Chassis, d.Chassis, func(a, b string) bool { return a == b }) &&
 		equalMaps(c.Gateways, d.Gateways, Gateway.samePlace)

@@ -34,6 +34,8 @@ type Cluster struct {
 	Chassis map[string]string         // by name of the node's switch: the system-id of its host, if known
 	// NumberedBy is the program that gives nodes their subnets; "": the arguments of the commands do.
 	NumberedBy string
+	// NextSubnets are where that program goes on: the next subnet of each of its ranges. They refer to no row.
+	NextSubnets []netip.Prefix
 	// Gateways are by name, in the case given to gateway-init.
 	Gateways Gateways
 }
@@ -72,7 +74,7 @@ func (c Cluster) Resize(subnets, join []netip.Prefix) (Cluster, error) {
 	if err != nil {
 		return Cluster{}, err
 	}
-	n.Nodes, n.Chassis, n.NumberedBy = map[string][]netip.Prefix{}, c.Chassis, c.NumberedBy
+	n.Nodes, n.Chassis, n.NumberedBy, n.NextSubnets = map[string][]netip.Prefix{}, c.Chassis, c.NumberedBy, c.NextSubnets
 	var errs []error
 	if n, err = n.moved(c.Gateways); err != nil {
 		errs = append(errs, err)
@@ -193,6 +195,9 @@ func (c Cluster) Registry() map[string]string {
 	if c.NumberedBy != "" {
 		r[names.NumberedBy] = c.NumberedBy
 	}
+	if len(c.NextSubnets) > 0 {
+		r[names.NextSubnets] = ipnet.Join(c.NextSubnets)
+	}
 	for node, subnets := range c.Nodes {
 		r[names.NodePrefix+node] = ipnet.Join(subnets)
 	}
@@ -235,5 +240,8 @@ func (p *Parser) readAll(r map[string]string) (Cluster, error) {
 		return Cluster{}, fmt.Errorf("reading the topology: %w", err)
 	}
 	c.NumberedBy = r[names.NumberedBy]
+	if c.NextSubnets, err = ipnet.ParseDisjoint(r[names.NextSubnets], 0); err != nil {
+		c.NextSubnets = nil // it is no more than a preference
+	}
 	return p.readKeys(c, r)
 }

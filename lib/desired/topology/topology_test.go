@@ -62,7 +62,7 @@ Logical_Switch_Port k8s-kube-master addresses=["0a:58:c0:a8:01:02 192.168.1.2 fd
 
 func TestRegistryRoundTrip(t *testing.T) {
 	c := dual(t).WithChassis("Kube-Master", "chassis-1")
-	c.NumberedBy = names.Ovnkube
+	c.NumberedBy, c.NextSubnets = names.Ovnkube, []netip.Prefix{netip.MustParsePrefix("10.0.9.0/24")}
 	back, err := ReadRegistry(c.Registry())
 	if err != nil || !back.Equal(c) {
 		t.Errorf("%+v, %v; want %+v", back, err, c)
