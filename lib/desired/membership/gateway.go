@@ -33,22 +33,7 @@ func (g Gateway) Add() Change {
 // joinAddresses returns the join addresses of a gateway of the Python era, and those of all other gateways without
 // a record.
 func (s State) joinAddresses(c topology.Cluster, name string) (wish, taken []netip.Addr) {
-	mine := names.RouterToJoin(names.GatewayRouter(name))
-	for _, p := range s.RouterPorts {
-		if p.ExternalIDs[names.ConnectToJoin] != "yes" || p.ExternalIDs[names.Owner] != "" {
-			continue
-		}
-		for _, network := range p.Networks {
-			prefix, err := netip.ParsePrefix(network)
-			switch {
-			case err != nil:
-			case p.Name == mine:
-				wish = append(wish, prefix.Addr())
-			default:
-				taken = append(taken, prefix.Addr())
-			}
-		}
-	}
+	wish, taken = s.OlderJoin().Of(name)
 	if len(wish) != len(c.Join) {
 		wish = nil
 	}

@@ -28,8 +28,9 @@ type State struct {
 	// RouterPorts are the ports of all routers.
 	RouterPorts []nbdb.LogicalRouterPort
 
-	record  topology.Cluster // the router's
-	invalid error            // about record
+	record  topology.Cluster  // the router's
+	invalid error             // about record
+	saved   *topology.Cluster // see WithCopy
 }
 
 // NewState finds the topology in rows. Of routers it takes all, or those that may be the cluster router.
@@ -79,8 +80,8 @@ func (s State) Topology() topology.Cluster {
 // client.
 type Change func(State) (topology.Cluster, error)
 
-// Rows returns the desired rows of the cluster's unit, of unit, and of each gateway changed since before. Without a
-// router it returns the rows of unit only.
+// Rows returns the desired rows of the cluster's unit, of unit, and of each node and gateway changed since before; those
+// of one that is gone are nil. Without a router it returns the rows of unit only.
 func Rows(before, c topology.Cluster, unit nb.Unit) map[nb.Unit][]nb.Row {
 	want := map[nb.Unit][]nb.Row{unit: unitRows(c, unit)}
 	if c.Router == "" {
@@ -90,8 +91,13 @@ func Rows(before, c topology.Cluster, unit nb.Unit) map[nb.Unit][]nb.Row {
 	if node, ok := topology.NodeOf(unit); ok && c.Nodes[node] == nil {
 		want[topology.HostUnit(node)] = nil
 	}
-	for _, node := range before.NodeNames() { // a node that lost a family, for example
-		if c.Nodes[node] != nil && !slices.Equal(before.Nodes[node], c.Nodes[node]) {
+	for node := range before.Nodes {
+		if c.Nodes[node] == nil {
+			want[topology.NodeUnit(node)], want[topology.HostUnit(node)] = nil, nil
+		}
+	}
+	for node, subnets := range c.Nodes {
+		if !slices.Equal(before.Nodes[node], subnets) { // it lost a family, for example
 			want[topology.NodeUnit(node)] = c.NodeRows(node)
 		}
 	}

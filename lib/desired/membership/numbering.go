@@ -4,12 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"ovn-k8s/lib/desired/nodesubnet"
 	"ovn-k8s/lib/desired/topology"
-	"ovn-k8s/lib/names"
 )
 
 // A Numbering is the request of a program to give the nodes of the cluster their subnets.
@@ -17,7 +15,7 @@ type Numbering struct {
 	Program string // names.Ovnkube
 	Ranges  nodesubnet.Ranges
 	Join    []netip.Prefix // configured for the join switch
-	// Adopt takes over a cluster with nodes of minion-init. They keep their subnets.
+	// Adopt takes over a cluster with nodes of minion-init, or of an older release. They keep their subnets.
 	Adopt bool
 }
 
@@ -26,18 +24,36 @@ type Numbering struct {
 func (n Numbering) Begin() Change {
 	return func(s State) (topology.Cluster, error) {
 		network := Network{n.Ranges.Subnets(), n.Join}
-		c, err := network.made(s, "")
-		if s.Router == nil {
+		if s.Router == nil && s.saved == nil {
+			c, err := network.made(s, "")
 			c.NumberedBy = n.Program
 			return c, err
 		}
-		before := s.Topology()
-		if refusal := errors.Join(n.refuse(before), s.older(before), n.Ranges.CheckNodes(before.Nodes)); refusal != nil {
-			return c, refusal // err says less of the same
+		known, err := network.known(s)
+		if err != nil {
+			return known, err
 		}
+		before := s.record
+		if s.saved != nil {
+			before = *s.saved
+		}
+		if refusal := errors.Join(n.refuse(before), n.refuseOlder(s), n.Ranges.CheckNodes(known.Nodes)); refusal != nil {
+			return known, refusal // Resize says less of the same
+		}
+		c, err := known.Resize(network.Subnets, network.joinSubnets(known))
 		c.NumberedBy = n.Program
 		return c, err
 	}
+}
+
+// known returns the existing cluster, or its copy, with the nodes of an older release.
+func (n Network) known(s State) (c topology.Cluster, err error) {
+	if s.saved != nil {
+		c = *s.saved
+	} else if c, err = n.existing(s); err != nil {
+		return c, err
+	}
+	return withOlder(c, s.OlderNodes())
 }
 
 // refuse is an error if the nodes of a cluster were made by hand, or by another program.
@@ -53,19 +69,13 @@ func (n Numbering) refuse(before topology.Cluster) error {
 	return nil
 }
 
-// older is an error if there are node switches of an older release, which are not in the record c: their subnets would
-// be given to others.
-func (s State) older(c topology.Cluster) error {
-	var switches []string
-	for _, sw := range s.Switches {
-		if sw.ExternalIDs[names.GatewayIP] != "" && sw.ExternalIDs[names.Owner] == "" && c.Nodes[sw.Name] == nil {
-			switches = append(switches, sw.Name)
-		}
+// refuseOlder is an error if there are nodes of an older release.
+func (n Numbering) refuseOlder(s State) error {
+	if older := s.OlderNodes(); len(older) > 0 && !n.Adopt {
+		return fmt.Errorf("the nodes of this cluster were made by an older release: %s: give --adopt to take them over, with their subnets; those that Kubernetes does not have are removed",
+			list(sorted(older)))
 	}
-	if slices.Sort(switches); len(switches) == 0 {
-		return nil
-	}
-	return fmt.Errorf("switches of an older release are not in the record of the cluster: %s: run minion-init on these nodes first, which takes them over", list(switches))
+	return nil
 }
 
 // list formats at most ten names.

@@ -93,7 +93,8 @@ func TestNumbering(t *testing.T) {
 	}
 }
 
-// Without a cluster, one is made. With switches that no record has, their subnets would be given to others.
+// Without a cluster, one is made. Switches of an older release are taken over on request only: else their subnets would
+// be given to others.
 func TestNumberingOfOtherDatabases(t *testing.T) {
 	require.Nothing(t, require.Central, ovntest.Missing())
 	c, err := ovntest.Start(ovntest.Options{})
@@ -110,5 +111,12 @@ func TestNumberingOfOtherDatabases(t *testing.T) {
 	if _, err := c.NBCtl("ls-add", "old", "--", "set", "Logical_Switch", "old", "external_ids:gateway_ip=10.0.1.1/24", "other_config:subnet=10.0.1.0/24"); err != nil {
 		t.Fatal(err)
 	}
-	fails(t, "a switch of an older release", begin(t, c, "10.128.0.0/14/23,10.0.0.0/16", true), "switches of an older release are not in the record of the cluster: old: run minion-init")
+	fails(t, "a switch of an older release", begin(t, c, "10.128.0.0/14/23,10.0.0.0/16", false), "the nodes of this cluster were made by an older release: old: give --adopt")
+	fails(t, "one without a range", begin(t, c, "10.128.0.0/14/23", true), "lack those of nodes old (10.0.1.0/24)")
+	if err := begin(t, c, "10.128.0.0/14/23,10.0.0.0/16", true); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.NBCtl("get", "Logical_Switch", "old", "external_ids:"+names.Owner); strings.TrimSpace(got) != `"node/old"` {
+		t.Errorf("the switch is %s's, %v", got, err)
+	}
 }

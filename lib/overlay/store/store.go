@@ -141,11 +141,16 @@ func (s *Store) readState(ctx context.Context) (state, error) {
 	return newState(c.Cache())
 }
 
-// newState finds the topology in rows.
+// newState is Read.
 func newState(c *cache.TableCache) (state, error) {
-	found, err := membership.NewState(list[nbdb.LogicalRouter](c, nbdb.LogicalRouterTable), list[nbdb.LogicalSwitch](c, nbdb.LogicalSwitchTable),
-		list[nbdb.LogicalSwitchPort](c, nbdb.LogicalSwitchPortTable), list[nbdb.LogicalRouterPort](c, nbdb.LogicalRouterPortTable))
+	found, err := Read(c)
 	return state{State: found}, err
+}
+
+// Read finds the topology in a copy of the database.
+func Read(c *cache.TableCache) (membership.State, error) {
+	return membership.NewState(list[nbdb.LogicalRouter](c, nbdb.LogicalRouterTable), list[nbdb.LogicalSwitch](c, nbdb.LogicalSwitchTable),
+		list[nbdb.LogicalSwitchPort](c, nbdb.LogicalSwitchPortTable), list[nbdb.LogicalRouterPort](c, nbdb.LogicalRouterPortTable))
 }
 
 // list returns the rows of a table. Maps, slices and pointers in them are shared with c.
@@ -226,11 +231,17 @@ func (s *Store) tryChange(ctx context.Context, unit nb.Unit, change membership.C
 	if s.only != "" {
 		return s.changeNode(ctx, w, after)
 	}
+	return Commit(ctx, &nbsync.Sync{DB: s.db}, w.Router, membership.Rows(w.Topology(), after, unit))
+}
+
+// Commit gives units their rows in one transaction, if the record of the topology is still that of router; nil: if there
+// is no cluster router. Else it returns nbsync.ErrConflict.
+func Commit(ctx context.Context, to *nbsync.Sync, router *nbdb.LogicalRouter, rows map[nb.Unit][]nb.Row) ([]nbsync.Change, error) {
 	guard := nbsync.Absent(nbdb.LogicalRouterTable, names.ClusterRouter)
-	if w.Router != nil {
-		guard = nbsync.Unchanged(nbdb.LogicalRouterTable, w.Router, "external_ids")
+	if router != nil {
+		guard = nbsync.Unchanged(nbdb.LogicalRouterTable, router, "external_ids")
 	}
-	return (&nbsync.Sync{DB: s.db}).ApplyAll(ctx, membership.Rows(w.Topology(), after, unit), guard)
+	return to.ApplyAll(ctx, rows, guard)
 }
 
 // Plan returns the changes of Change.
