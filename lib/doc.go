@@ -25,6 +25,7 @@
 //	lib/desired/membership decides how nodes and gateways join and leave the cluster
 //	lib/desired/nodesubnet gives each node its subnets, from ranges of the cluster
 //	lib/desired/hostids    the keys of external_ids that a program sets on its host, and their former values
+//	lib/desired/nodes      numbers nodes: the record of the topology and annotations, from Nodes and the record as it is
 //	lib/desired/nodeclaim  the chassis and the gateway of a node's host, as annotations of its Node
 //	lib/desired/hostgateway the interface, addresses and next hops with which a host is a gateway
 //	lib/desired/pod        pods: their addresses, their logical ports as rows

@@ -21,6 +21,8 @@ import (
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/desired/nodes"
+	"ovn-k8s/lib/desired/nodesubnet"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
@@ -197,8 +199,23 @@ func output(s state) map[string]string {
 		}
 	}
 	out["cluster"] = w.Facts().UID
+	masterOutput(s, out)
 	helperOutput(s, services, out)
 	return out
+}
+
+// masterOutput adds the record of the topology and the annotations of Nodes.
+func masterOutput(s state, out map[string]string) {
+	ranges := nodesubnet.Ranges{{CIDR: netip.MustParsePrefix("10.0.0.0/16"), Length: 24}, {CIDR: netip.MustParsePrefix("fd00::/48"), Length: 64}}
+	x := nodes.New(ranges, randomTopology(), nil)
+	step := x.Next(x.Replace(func(yield func(any) bool) {
+		for _, o := range s["nodes"] {
+			if !yield(o) {
+				return
+			}
+		}
+	}), nil)
+	out["record"], out["annotations of nodes"], out["problems of nodes"] = fmt.Sprint(step.Record.Registry()), fmt.Sprint(step.Patches), fmt.Sprint(step.Problems)
 }
 
 // helperOutput adds flows and rules of the node n1.

@@ -77,7 +77,9 @@ func (g generator) annotations() map[string]string {
 			`{"ip_address":"10.0.1.12/24","mac_address":"0a:58:0a:00:01:0c","gateway_ip":"10.0.1.1"}`,
 			`{"ip_address":"10.0.2.13/24","mac_address":"0a:58:0a:00:02:0d","gateway_ip":"10.0.2.1"}`,
 		},
-		names.AnnotationUID: {"pods-1", "pods-2"}, names.ACLLogging: {`{"deny": "info"}`, `{"allow": "info"}`, "bad"}, corev1.MirrorPodAnnotationKey: {"m1", "m2"},
+		names.SubnetsAnnotation: {`{"default":"10.0.7.0/24"}`}, names.HostSubnetAnnotation: {"10.0.8.0/24", "foo"}, names.ChassisAnnotation: {"chassis2"},
+		names.GatewayAnnotation: {`{"default":{"mode":"local","interface-id":"br-local_n1","mac-address":"0a:58:a9:fe:21:02","ip-address":"169.254.33.2/24"}}`},
+		names.AnnotationUID:     {"pods-1", "pods-2"}, names.ACLLogging: {`{"deny": "info"}`, `{"allow": "info"}`, "bad"}, corev1.MirrorPodAnnotationKey: {"m1", "m2"},
 	})
 }
 

@@ -1,0 +1,213 @@
+package nodes
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/desired/feature"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
+)
+
+// Reasons of Events.
+const (
+	badClaim     = "BadNodeClaim"
+	claimRefused = "NodeClaimRefused"
+)
+
+// An editor makes the record as it should be. It copies each map before the first change of it.
+type editor struct {
+	topology.Cluster
+	index   *Index
+	owned   bool              // Nodes and Chassis are copies
+	given   bool              // a node got subnets
+	edits   int               // so far
+	chassis map[string]string // nodes by system-id; nil: not yet made
+}
+
+// own makes Nodes and Chassis copies, for an edit.
+func (e *editor) own() {
+	e.edits++
+	if e.owned {
+		return
+	}
+	e.owned = true
+	nodes, chassis := map[string][]netip.Prefix{}, map[string]string{}
+	maps.Copy(nodes, e.Nodes)
+	maps.Copy(chassis, e.Chassis)
+	e.Nodes, e.Cluster.Chassis = nodes, chassis
+}
+
+// updateAll brings the parts of nodes up to date. A claim that is refused counts when another node has given way.
+func (e *editor) updateAll(names []string) {
+	for before := -1; before < e.edits && len(names) > 0; {
+		before = e.edits
+		var refused []string
+		for _, name := range names {
+			if e.update(name); e.index.refused[name] != nil {
+				refused = append(refused, name)
+			}
+		}
+		names = refused
+	}
+}
+
+// update brings a node's part of the record up to date.
+func (e *editor) update(name string) {
+	n := e.index.nodes[name]
+	subnets := e.index.subnets.Subnets(name)
+	if n == nil || len(subnets) == 0 {
+		e.leave(name)
+		return
+	}
+	if !slices.Equal(subnets, e.Nodes[name]) {
+		e.own()
+		e.Nodes[name], e.given = subnets, true
+	}
+	if n.claim.Chassis == "" { // of a host that does not publish: its commands write the record
+		delete(e.index.refused, name)
+		return
+	}
+	if why := e.claim(name, n); why != "" {
+		e.index.refused[name] = &feature.Problem{Reason: claimRefused, Message: fmt.Sprintf("node %s: %s", name, why)}
+	} else {
+		delete(e.index.refused, name)
+	}
+}
+
+// leave takes a node and its gateway out of the record. Gateways of hosts that are no nodes stay.
+func (e *editor) leave(name string) {
+	if e.Nodes[name] == nil {
+		return
+	}
+	e.own()
+	delete(e.Nodes, name)
+	delete(e.chassis, e.Cluster.Chassis[name])
+	delete(e.Cluster.Chassis, name)
+	e.removeGateway(e.gateway(name))
+	e.Cluster = e.WithNodeOnChassis(name, "")
+}
+
+// gateway is the name of a node's gateway: gateway-init may have spelled it in other case.
+func (e *editor) gateway(name string) string {
+	if _, ok := e.Gateways[name]; ok {
+		return name
+	}
+	for other := range e.Gateways {
+		if strings.EqualFold(other, name) {
+			return other
+		}
+	}
+	return name
+}
+
+// claim takes the claim of a node into the record, or returns the reason against it.
+func (e *editor) claim(name string, n *node) string {
+	id := n.claim.Chassis
+	if old := e.Cluster.Chassis[name]; old != id {
+		if other := e.byChassis()[id]; other != "" && other != name {
+			return fmt.Sprintf("system-id %s in annotation %s is that of node %s: if the host is a clone, remove /etc/openvswitch/system-id.conf and restart Open vSwitch; "+
+				"if it was node %[3]s, delete that Node", id, names.ChassisAnnotation, other)
+		}
+		e.own()
+		delete(e.chassis, old)
+		e.Cluster.Chassis[name], e.chassis[id] = id, name
+	}
+	gateway := e.gateway(name)
+	if n.claim.Gateway == nil {
+		if n.invalid == nil { // else the former one stays
+			e.removeGateway(gateway)
+		}
+		return ""
+	}
+	return e.addGateway(name, gateway, n.claim.Gateway.Gateway)
+}
+
+func (e *editor) removeGateway(name string) {
+	without, found := e.WithoutGateway(name)
+	if found {
+		e.Cluster = without
+		e.edits++
+	}
+}
+
+// byChassis are the nodes by system-id, those with a gateway only included.
+func (e *editor) byChassis() map[string]string {
+	if e.chassis != nil {
+		return e.chassis
+	}
+	e.chassis = map[string]string{}
+	for _, g := range e.Gateways {
+		if g.Node != "" {
+			e.chassis[g.Chassis] = g.Node
+		}
+	}
+	for name, id := range e.Cluster.Chassis {
+		e.chassis[id] = name
+	}
+	return e.chassis
+}
+
+// addGateway adds or changes the gateway of a node, or returns the reason against it.
+func (e *editor) addGateway(name, gateway string, g topology.Gateway) string {
+	old, known := e.Gateways[gateway]
+	g.Node, g.Join, g.First = name, old.Join, old.First
+	if known && g.Equal(old) {
+		return ""
+	}
+	if why := e.foreign(name, gateway, g); why != "" {
+		return why
+	}
+	var taken []netip.Addr
+	if !known {
+		g.Join, taken = e.index.older.Of(gateway)
+	}
+	with, err := e.WithGateway(gateway, g, taken...)
+	if err != nil {
+		return fmt.Sprintf("annotation %s: %s", names.GatewayAnnotation, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	e.Cluster = with
+	e.edits++
+	return ""
+}
+
+// foreign is the reason against addresses of a gateway that are another node's; "": there is none.
+func (e *editor) foreign(name, gateway string, g topology.Gateway) string {
+	const text = "annotation %s: %s %s is that of node %s: correct the address on this host, or delete that Node"
+	for _, ip := range g.IPs {
+		if other := e.index.owners.other(name, ip.Addr()); other != "" && g.Mode != topology.Local {
+			return fmt.Sprintf(text, names.GatewayAnnotation, "physical IP", ip.Addr(), other)
+		}
+	}
+	if !g.Tunnel.IsValid() {
+		return ""
+	}
+	other := e.index.owners.other(name, g.Tunnel)
+	for n, o := range e.Gateways {
+		if n != gateway && o.Tunnel == g.Tunnel {
+			other = n
+		}
+	}
+	if other != "" {
+		return fmt.Sprintf(text, names.GatewayAnnotation, "tunnel address", g.Tunnel, other)
+	}
+	return ""
+}
+
+// finish returns the record.
+func (e *editor) finish() topology.Cluster {
+	if len(e.Cluster.Chassis) == 0 {
+		e.Cluster.Chassis = nil // as it is read
+	}
+	if len(e.Gateways) == 0 {
+		e.Gateways = nil
+	}
+	if e.given {
+		e.NextSubnets = e.index.subnets.Marks()
+		slices.SortStableFunc(e.NextSubnets, func(a, b netip.Prefix) int { return a.Addr().BitLen() - b.Addr().BitLen() }) // as they are read
+	}
+	return e.Cluster
+}

@@ -1,0 +1,406 @@
+package nodes
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ovn-k8s/lib/desired/membership"
+	"ovn-k8s/lib/desired/nodeclaim"
+	"ovn-k8s/lib/desired/nodesubnet"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+)
+
+// A simulation is the API server's Nodes, the record, and a master.
+type simulation struct {
+	*testing.T
+	ranges nodesubnet.Ranges
+	nodes  map[string]*corev1.Node
+	record topology.Cluster
+	index  *Index
+	uids   int
+}
+
+func simulate(t *testing.T, ranges string) *simulation {
+	t.Helper()
+	r, err := nodesubnet.ParseRanges(ranges)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := membership.Numbering{Program: names.Ovnkube, Ranges: r, Join: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")}}.Begin()(membership.State{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &simulation{T: t, ranges: r, nodes: map[string]*corev1.Node{}, record: c}
+	s.start()
+	return s
+}
+
+// start starts the master anew.
+func (s *simulation) start() {
+	s.Helper()
+	c, err := topology.ReadRegistry(s.record.Registry())
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.record, s.index = c, New(s.ranges, c, nil)
+}
+
+func (s *simulation) list() []nb.Unit {
+	return s.index.Replace(func(yield func(any) bool) {
+		for _, n := range s.nodes {
+			if !yield(n) {
+				return
+			}
+		}
+	})
+}
+
+// add creates a Node, with an address that no other has.
+func (s *simulation) add(name string) *corev1.Node {
+	s.uids++
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(fmt.Sprint(s.uids)), CreationTimestamp: metav1.Unix(int64(1000+s.uids), 0), Annotations: map[string]string{}}}
+	s.nodes[name] = n
+	return n
+}
+
+// put sends a Node to the master.
+func (s *simulation) put(name string) []nb.Unit { return s.index.Put(s.nodes[name].DeepCopy()) }
+
+func (s *simulation) remove(name string) []nb.Unit {
+	delete(s.nodes, name)
+	return s.index.Remove(name)
+}
+
+// next lets the master work: it writes the record and the annotations. It returns the step.
+func (s *simulation) next(dirty []nb.Unit) Step {
+	s.Helper()
+	step := s.index.Next(dirty, nil)
+	s.record = step.Record
+	s.index.Record(s.record)
+	for _, p := range step.Patches {
+		n := s.nodes[p.Name]
+		if n == nil || string(n.UID) != p.UID {
+			s.Fatalf("a patch of %+v", p)
+		}
+		n = n.DeepCopy()
+		s.nodes[p.Name] = n
+		for key, v := range p.Annotations {
+			if n.Annotations[key] = v; v == "" {
+				delete(n.Annotations, key)
+			}
+		}
+		s.index.Written(p)
+	}
+	return step
+}
+
+func (s *simulation) problem(step Step, name, want string) {
+	s.Helper()
+	err := step.Problems[topology.NodeUnit(name)]
+	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n")) {
+		s.Errorf("%s: %v, want %q", name, err, want)
+	}
+}
+
+func (s *simulation) subnets(name, want string) {
+	s.Helper()
+	if got := ipnet.Join(s.record.Nodes[name]); got != want {
+		s.Errorf("%s has %q, want %q", name, got, want)
+	}
+}
+
+// AC-24, AC-27: nodes get subnets in the order of the ranges, and annotations. AC-25: a restart changes nothing.
+func TestJoin(t *testing.T) {
+	s := simulate(t, "10.0.0.0/23/24,10.1.0.0/16/24,fd00::/48")
+	for _, name := range []string{"n1", "n2", "n3"} {
+		s.add(name)
+		if step := s.next(s.put(name)); len(step.Units)+len(step.Patches) > 0 {
+			t.Errorf("before all Nodes are known: %+v", step)
+		}
+	}
+	step := s.next(s.list())
+	s.subnets("n1", "10.0.0.0/24,fd00::/64")
+	s.subnets("n2", "10.0.1.0/24,fd00:0:0:1::/64")
+	s.subnets("n3", "10.1.0.0/24,fd00:0:0:2::/64")
+	if len(step.Patches) != 3 || s.nodes["n3"].Annotations["ovn_host_subnet"] != "10.1.0.0/24,fd00:0:0:2::/64" ||
+		s.nodes["n3"].Annotations["k8s.ovn.org/node-subnets"] != `{"default":["10.1.0.0/24","fd00:0:0:2::/64"]}` {
+		t.Errorf("annotations: %+v", s.nodes["n3"].Annotations)
+	}
+	// The event of a patch, and a heartbeat.
+	for range 2 {
+		if step := s.next(s.put("n2")); !step.Before.Equal(step.Record) || len(step.Patches) > 0 {
+			t.Errorf("the event of the patch: %+v", step)
+		}
+	}
+	if touched := s.put("n2"); touched != nil {
+		t.Errorf("nothing changed, and %v are dirty", touched)
+	}
+	s.start()
+	if step := s.next(s.list()); !step.Before.Equal(step.Record) || len(step.Patches)+len(step.Problems) > 0 {
+		t.Errorf("a restart: %+v", step)
+	}
+}
+
+// An event of one Node costs that Node.
+func TestWorkOfAnEvent(t *testing.T) {
+	s := simulate(t, "10.0.0.0/8/24")
+	for i := range 1000 {
+		s.add(fmt.Sprint("n", i))
+	}
+	s.next(s.list())
+	for name := range s.nodes {
+		s.next(s.put(name))
+	}
+	s.add("new")
+	if step := s.next(s.put("new")); len(step.Units) != 1 || len(step.Patches) != 1 {
+		t.Errorf("a new Node: %d units, %d patches", len(step.Units), len(step.Patches))
+	}
+	if step := s.next(s.remove("n7")); len(step.Units) != 1 || len(step.Patches) != 0 {
+		t.Errorf("a Node that is gone: %d units, %d patches", len(step.Units), len(step.Patches))
+	}
+}
+
+// AC-28: the others go on, and a freed subnet serves the node that waits. AC-30: a node deleted while no master runs.
+func TestFull(t *testing.T) {
+	s := simulate(t, "10.0.0.0/23/24")
+	for _, name := range []string{"n1", "n2"} {
+		s.add(name)
+	}
+	s.next(s.list())
+	s.add("n3").Annotations[names.HostSubnetAnnotation] = "10.0.0.0/24" // of another cluster, perhaps
+	step := s.next(s.put("n3"))
+	s.problem(step, "n3", "node n3 waits for a subnet: all subnets of 10.0.0.0/23/24 are in use")
+	s.subnets("n3", "")
+	if a := s.nodes["n3"].Annotations; len(a) != 0 {
+		t.Errorf("a node without a subnet has annotations: %v", a)
+	}
+	s.next(s.put("n3"))
+	step = s.next(s.remove("n1"))
+	s.problem(step, "n3", "")
+	s.subnets("n3", "10.0.0.0/24")
+	s.subnets("n1", "")
+	if s.nodes["n3"].Annotations[names.HostSubnetAnnotation] != "10.0.0.0/24" {
+		t.Errorf("annotations: %v", s.nodes["n3"].Annotations)
+	}
+	delete(s.nodes, "n2")
+	s.start()
+	s.next(s.list())
+	s.subnets("n2", "")
+	s.add("n4")
+	s.next(s.put("n4"))
+	s.subnets("n4", "10.0.1.0/24")
+}
+
+// No subnet is given again before a whole round, also over restarts.
+func TestRound(t *testing.T) {
+	s := simulate(t, "10.0.0.0/21/24,fd00::/61")
+	for i := range 24 {
+		name := fmt.Sprint("n", i)
+		s.add(name)
+		s.next(s.list())
+		six := netip.MustParsePrefix(fmt.Sprintf("fd00:0:0:%x::/64", i%8))
+		s.subnets(name, fmt.Sprintf("10.0.%d.0/24,%s", i%8, six))
+		delete(s.nodes, name)
+		s.start()
+		s.next(s.list())
+		s.start()
+	}
+}
+
+// AC-31: an annotation that is none, or another node's, is replaced, with an Event; one that fits is granted.
+func TestAnnotations(t *testing.T) {
+	s := simulate(t, "10.0.0.0/16/24")
+	s.add("n1").Annotations[names.HostSubnetAnnotation] = "10.0.9.0/24"
+	s.add("n2").Annotations[names.HostSubnetAnnotation] = "foo"
+	s.add("n3").Annotations[names.SubnetsAnnotation] = `{"default":"10.0.9.0/24"}`
+	step := s.next(s.list())
+	s.subnets("n1", "10.0.9.0/24")
+	s.problem(step, "n1", "")
+	s.problem(step, "n2", `"foo" is not a subnet`)
+	s.problem(step, "n3", "which another node has: replaced by its subnets 10.0.")
+	for _, n := range []string{"n1", "n2", "n3"} {
+		if got, want := s.nodes[n].Annotations[names.HostSubnetAnnotation], ipnet.Join(s.record.Nodes[n]); got != want || want == "" {
+			t.Errorf("%s: annotation %q, want %q", n, got, want)
+		}
+		s.problem(s.next(s.put(n)), n, "")
+	}
+	s.nodes["n1"].Annotations[names.HostSubnetAnnotation] = "10.0.77.0/24"
+	s.nodes["n1"].Annotations[names.SubnetsAnnotation] = ""
+	s.problem(s.next(s.put("n1")), "n1", "but the node has another one already")
+	if got := s.nodes["n1"].Annotations[names.HostSubnetAnnotation]; got != "10.0.9.0/24" {
+		t.Errorf("an edited annotation became %q", got)
+	}
+}
+
+// claim publishes a claim of a host with some address.
+func (s *simulation) claim(name, chassis, ip string, edit func(*nodeclaim.Gateway)) {
+	g := &nodeclaim.Gateway{Gateway: topology.Gateway{
+		Mode: topology.Bridge, Interface: "breth0", MAC: "0a:58:c0:a8:02:03", IPs: []netip.Prefix{netip.MustParsePrefix(ip)}, Tunnel: netip.MustParsePrefix(ip).Addr(),
+	}}
+	if edit != nil {
+		edit(g)
+	}
+	n := s.nodes[name].DeepCopy()
+	s.nodes[name] = n
+	maps.Copy(n.Annotations, nodeclaim.Claim{Chassis: chassis, Gateway: g}.Annotations(name))
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: netip.MustParsePrefix(ip).Addr().String()}}
+}
+
+// The claim of a node becomes its chassis and its gateway. That of another's address, chassis, bridge or tunnel does not.
+func TestClaims(t *testing.T) {
+	s := simulate(t, "10.0.0.0/16/24")
+	for i := range 4 {
+		s.add(fmt.Sprint("n", i))
+	}
+	s.next(s.list())
+	s.claim("n1", "c1", "192.0.2.1/24", nil)
+	step := s.next(s.put("n1"))
+	if g := s.record.Gateways["n1"]; len(step.Problems) > 0 || s.record.Chassis["n1"] != "c1" || g.Chassis != "c1" || g.Node != "n1" || !g.First || len(g.Join) != 1 {
+		t.Fatalf("%+v, problems %v", s.record, step.Problems)
+	}
+	if step := s.next(s.put("n1")); !step.Before.Equal(step.Record) {
+		t.Errorf("again: %+v", step.Record)
+	}
+	s.claim("n2", "c1", "192.0.2.2/24", nil)
+	s.problem(s.next(s.put("n2")), "n2", "system-id c1 in annotation k8s.ovn.org/node-chassis-id is that of node n1")
+	s.claim("n2", "c2", "192.0.2.2/24", func(g *nodeclaim.Gateway) { g.IPs = s.record.Gateways["n1"].IPs })
+	s.problem(s.next(s.put("n2")), "n2", "physical IP 192.0.2.1 is that of node n1")
+	s.claim("n2", "c2", "192.0.2.2/24", func(g *nodeclaim.Gateway) { g.Tunnel = netip.MustParseAddr("192.0.2.1") })
+	s.problem(s.next(s.put("n2")), "n2", "tunnel address 192.0.2.1 is that of node n1")
+	s.nodes["n2"].Annotations[names.GatewayAnnotation] = s.nodes["n1"].Annotations[names.GatewayAnnotation]
+	s.problem(s.next(s.put("n2")), "n2", `interface-id "breth0_n1" is not`)
+	s.claim("n2", "c2", "10.0.0.1/24", nil)
+	s.problem(s.next(s.put("n2")), "n2", "physical IP 10.0.0.1/24 is in a network of the cluster's own")
+	if len(s.record.Gateways) != 1 {
+		t.Errorf("gateways: %+v", s.record.Gateways)
+	}
+
+	// A refused claim counts when the other node is gone.
+	s.claim("n2", "c1", "192.0.2.2/24", nil)
+	s.problem(s.next(s.put("n2")), "n2", "is that of node n1")
+	s.problem(s.next(s.remove("n1")), "n2", "")
+	if s.record.Chassis["n2"] != "c1" || s.record.Gateways["n2"].Chassis != "c1" || len(s.record.Gateways) != 1 || s.record.Nodes["n1"] != nil || s.record.Chassis["n1"] != "" {
+		t.Errorf("after n1 is gone: %+v", s.record)
+	}
+
+	// A gateway that is no more, and one with an annotation that cannot be read: the former one stays.
+	s.nodes["n2"].Annotations[names.GatewayAnnotation] = "{"
+	s.problem(s.next(s.put("n2")), "n2", "is not JSON")
+	if len(s.record.Gateways) != 1 {
+		t.Errorf("after a bad annotation: %+v", s.record.Gateways)
+	}
+	maps.Copy(s.nodes["n2"].Annotations, nodeclaim.Claim{Chassis: "c1"}.Annotations("n2"))
+	s.problem(s.next(s.put("n2")), "n2", "")
+	if len(s.record.Gateways) != 0 || s.record.Chassis["n2"] != "c1" {
+		t.Errorf("without a gateway: %+v", s.record)
+	}
+}
+
+// Hosts that publish nothing have what commands recorded: a cluster is taken over host by host.
+func TestCommandsAndClaims(t *testing.T) {
+	s := simulate(t, "10.0.0.0/16/24")
+	c, err := s.record.WithNode("n1", []netip.Prefix{netip.MustParsePrefix("10.0.7.0/25")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = c.WithChassis("n1", "c1")
+	for _, name := range []string{"N1", "outer"} {
+		if c, err = c.WithGateway(name, topology.Gateway{Mode: topology.Physical, Interface: "eth1", Chassis: map[string]string{"N1": "c1", "outer": "c9"}[name], MAC: "0a:58:c0:a8:02:04",
+			IPs: []netip.Prefix{netip.MustParsePrefix(map[string]string{"N1": "192.0.2.9/24", "outer": "192.0.2.99/24"}[name])}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.record = c.WithNodeOnChassis("n1", "c1")
+	s.start()
+	s.add("n1")
+	step := s.next(s.list())
+	if !step.Before.Equal(step.Record) || s.nodes["n1"].Annotations[names.HostSubnetAnnotation] != "10.0.7.0/25" {
+		t.Errorf("%+v, annotations %v", step.Record, s.nodes["n1"].Annotations)
+	}
+	s.claim("n1", "c1", "192.0.2.9/24", nil)
+	s.next(s.put("n1"))
+	if g := s.record.Gateways["N1"]; g.Mode != topology.Bridge || g.Node != "n1" || len(s.record.Gateways) != 2 {
+		t.Errorf("the gateway was not taken over: %+v", s.record.Gateways)
+	}
+	s.next(s.remove("n1"))
+	if _, ok := s.record.Gateways["outer"]; !ok || len(s.record.Gateways) != 1 || len(s.record.Nodes) != 0 {
+		t.Errorf("a gateway that is no node's: %+v", s.record.Gateways)
+	}
+}
+
+// After any changes, a master that starts finds nothing to do, and no two nodes share anything.
+func TestRestartsChangeNothing(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		s := simulate(t, []string{"10.0.0.0/22/24", "10.0.0.0/23/24,10.1.0.0/24/26,fd00::/61"}[r.IntN(2)])
+		dirty := s.list()
+		for range 40 {
+			name := fmt.Sprint("n", r.IntN(6))
+			switch n := s.nodes[name]; {
+			case n == nil:
+				s.add(name)
+				dirty = append(dirty, s.put(name)...)
+			case r.IntN(4) == 0:
+				dirty = append(dirty, s.remove(name)...)
+			case r.IntN(4) == 0:
+				s.nodes[name] = n.DeepCopy()
+				s.nodes[name].Annotations[names.HostSubnetAnnotation] = []string{"foo", "10.0.1.0/24", "10.9.0.0/24"}[r.IntN(3)]
+				delete(s.nodes[name].Annotations, names.SubnetsAnnotation)
+				dirty = append(dirty, s.put(name)...)
+			default:
+				i := r.IntN(4)
+				s.claim(name, fmt.Sprint("c", r.IntN(4)), fmt.Sprintf("192.0.2.%d/24", 1+i), func(g *nodeclaim.Gateway) { g.NodePorts = r.IntN(2) == 0 })
+				dirty = append(dirty, s.put(name)...)
+			}
+			if r.IntN(3) > 0 {
+				continue
+			}
+			s.next(dirty)
+			dirty = nil
+			for name := range s.nodes {
+				dirty = append(dirty, s.put(name)...)
+			}
+			s.next(dirty)
+			dirty = nil
+			before := s.record
+			s.check()
+			s.start()
+			if step := s.next(s.list()); !before.Equal(s.record) || len(step.Patches) > 0 {
+				t.Fatalf("seed %d: a restart changed\n%+v to\n%+v, patches %+v", seed, before, s.record, step.Patches)
+			}
+		}
+	}
+}
+
+// check checks that nodes share nothing.
+func (s *simulation) check() {
+	s.Helper()
+	if _, err := topology.ReadRegistry(s.record.Registry()); err != nil {
+		s.Fatal(err)
+	}
+	if ids := slices.Sorted(maps.Values(s.record.Chassis)); len(slices.Compact(ids)) != len(s.record.Chassis) {
+		s.Fatalf("nodes share a chassis: %v", s.record.Chassis)
+	}
+	for name := range s.record.Gateways {
+		if s.nodes[name] == nil {
+			s.Fatalf("gateway %s of a node that is gone", name)
+		}
+	}
+	for name := range s.record.Nodes {
+		if s.nodes[name] == nil {
+			s.Fatalf("node %s is gone", name)
+		}
+	}
+}
