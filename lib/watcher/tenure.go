@@ -62,7 +62,9 @@ func (t *tenure) lead(held context.Context) error {
 		case <-held.Done():
 		}
 	}()
+	wait := t.accompany(held, r.engine.term)
 	r.engine.writeAll(held)
+	wait()
 	if t.ctx.Err() != nil {
 		<-r.ended // until then the Lease is not given up
 	}
@@ -93,6 +95,9 @@ func (t *tenure) resume(ctx context.Context) (*running, error) {
 		return nil, err
 	}
 	term, err := t.begin(ctx)
+	if err == nil {
+		err = t.prepare(ctx, term)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -49,6 +49,8 @@ type Options struct {
 	Out io.Writer
 	// Extensions add kinds of objects, and their rows.
 	Extensions []Extension
+	// Companion makes the topology; nil: commands do.
+	Companion Companion
 	// Informers shares them with other roles of the process, see kube.Share. nil: the watcher has its own.
 	Informers kube.Sharing
 	// Status is called with one line about the watcher's activity, or the missing prerequisite. It may be nil.
@@ -254,7 +256,7 @@ func (w *Watcher) tls(ctx context.Context, cfg config.Config) (*tls.Config, erro
 // check returns, before the watcher is ready, errors that waiting would not cure.
 func (w *Watcher) check(ctx context.Context, c *connections) error {
 	_, found, err := records.New(c.db).Topology()
-	if err != nil {
+	if err != nil && w.Companion == nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, registry.Timeout)
@@ -263,11 +265,13 @@ func (w *Watcher) check(ctx context.Context, c *connections) error {
 	switch {
 	case err != nil && (kube.Unreachable(err) || kube.Outage(err)):
 		w.log("watcher").Warnf("waiting for the API server: %v", err)
-		return nil
 	case err != nil:
 		return settings.Wrong(err)
-	case saved == nil && !found:
+	case saved == nil && !found && w.Companion == nil:
 		return settings.Wrong(ErrNoClusterRouter)
+	}
+	if w.Companion != nil {
+		return w.Companion.Check(w.companion(c, nil), saved)
 	}
 	return nil
 }

@@ -60,12 +60,17 @@ func (r *Records) clusterRouters() (routers []*nbdb.LogicalRouter, err error) {
 	if rows == nil {
 		return nil, ovsdb.ErrNotConnected
 	}
+	return ClusterRouters(rows), nil
+}
+
+// ClusterRouters lists the routers with the tag of a cluster router in a copy of the database.
+func ClusterRouters(rows *cache.TableCache) (routers []*nbdb.LogicalRouter) {
 	for _, m := range rows.Table(nbdb.LogicalRouterTable).RowsShallow() {
 		if r := m.(*nbdb.LogicalRouter); r.ExternalIDs[names.ClusterRouterTag] == "yes" {
 			routers = append(routers, r)
 		}
 	}
-	return routers, nil
+	return routers
 }
 
 // A Foreign is the error of a database with another Kubernetes cluster as its owner. Writing to it would delete rows

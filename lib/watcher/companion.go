@@ -1,0 +1,82 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/settings"
+	"ovn-k8s/lib/watcher/registry"
+)
+
+// A Companion makes the topology that a watcher follows, in the same process. Without one, commands do.
+type Companion interface {
+	// Check returns an error that waiting would not cure. It is called before the watcher is ready, with the copy of the
+	// topology; nil: there is none, or it cannot be read.
+	Check(l Links, saved *topology.Cluster) error
+	// Begin is called at the begin of a term, before the watcher writes anything, until it succeeds or returns an error
+	// marked by settings.Wrong.
+	Begin(ctx context.Context, l Links) error
+	// Run works until ctx ends, while the watcher leads and holds the Lease.
+	Run(ctx context.Context, l Links)
+}
+
+// Links are the connections of a watcher, for its Companion.
+type Links struct {
+	Config  config.Config
+	DB      *ovsdb.DB   // to read
+	Term    *ovsdb.Term // to write; nil for Check
+	Cluster *kube.Cluster
+	Log     func(module string) *logrus.Entry
+}
+
+// Copy reads the copy of the topology, nil if there is none.
+func (l Links) Copy(ctx context.Context) (*topology.Cluster, error) {
+	return registry.Read(ctx, l.Cluster, registry.ConfigMap(l.Config.ConfigNamespace))
+}
+
+// companion are the links for the Companion.
+func (w *Watcher) companion(c *connections, term *ovsdb.Term) Links {
+	return Links{c.config, c.db, term, c.cluster, w.log}
+}
+
+// prepare lets the Companion begin a term.
+func (t *tenure) prepare(ctx context.Context, term *ovsdb.Term) (err error) {
+	c := t.w.Companion
+	if c == nil {
+		return nil
+	}
+	var other error
+	err = kube.Retry(ctx, func() error {
+		other = nil
+		err := c.Begin(ctx, t.w.companion(t.connections, term))
+		if settings.IsWrong(err) || errors.Is(err, ovsdb.ErrDeposed) {
+			other = err
+			return nil
+		}
+		return err
+	}, t.tryAgain)
+	if other != nil {
+		return other
+	}
+	return err
+}
+
+// accompany runs the Companion until ctx ends. wait waits for its end.
+func (t *tenure) accompany(ctx context.Context, term *ovsdb.Term) (wait func()) {
+	c := t.w.Companion
+	if c == nil {
+		return func() {}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.Run(ctx, t.w.companion(t.connections, term))
+	}()
+	return func() { <-done }
+}
