@@ -114,6 +114,7 @@
 //	lib/ovnkube            ovnkube: several roles in one process
 //	lib/ovnkube/cniserver  the CNI server: the work of ovn-k8s-cni-overlay in a daemon
 //	lib/ovnkube/node       the node role of ovnkube: management port, gateway, CNI configuration; and its clean-up
+//	lib/ovnkube/master     the master: a watcher that gives nodes their subnets
 //	lib/ovnkube/options    the options of ovnkube: every option, key and variable, and which values are wrong
 //
 // Layer 5, the mains: the directories ovn-k8s-* and ovnkube beside lib, one screen each.

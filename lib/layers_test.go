@@ -70,7 +70,7 @@ var owners = map[string][]string{
 	"github.com/ovn-kubernetes/libovsdb/client": {"lib/nbsync", "lib/ovsdb"},
 	"github.com/ovn-kubernetes/libovsdb/mapper": {"lib/nbsync", "lib/ovsdb"},
 	"github.com/ovn-kubernetes/libovsdb/model":  {"lib/nb", "lib/nbsync", "lib/ovsdb", "lib/overlay", "lib/watcher", "lib/cni"},
-	"github.com/ovn-kubernetes/libovsdb/ovsdb":  {"lib/nb/nbdb", "lib/nbsync", "lib/ovsdb", "lib/overlay", "lib/watcher", "lib/cni"},
+	"github.com/ovn-kubernetes/libovsdb/ovsdb":  {"lib/nb/nbdb", "lib/nbsync", "lib/ovsdb", "lib/overlay", "lib/watcher", "lib/cni", "lib/ovnkube"},
 	"github.com/safchain/ethtool":               {"lib/link"},
 	"github.com/sirupsen/logrus":                {"lib/reconcile", "lib/nbsync", "lib/kube", "lib/ovsdb", "lib/link", "lib/daemon", "lib/vlog", "lib/settings", "lib/overlay", "lib/watcher", "lib/cni", "lib/gateway", "lib/ovnkube"},
 	"github.com/vishvananda/netlink":            {"lib/link"},

@@ -5,17 +5,31 @@ import (
 	"strings"
 	"sync"
 
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/nodesubnet"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/ovnkube/cniserver"
+	"ovn-k8s/lib/ovnkube/master"
 	"ovn-k8s/lib/ovnkube/node"
+	"ovn-k8s/lib/ovnkube/options"
 	"ovn-k8s/lib/settings"
 	"ovn-k8s/lib/watcher"
 )
 
 // masterRole is the role of --init-master.
 func masterRole(o Options, share kube.Sharing) role {
-	w := &watcher.Watcher{Options: watcher.Options{Flags: o.Flags, Log: o.Log, Out: o.Out, Informers: share}}
+	w := master.New(watcher.Options{Flags: o.Flags, Log: o.Log, Out: o.Out, Informers: share}, masterSettings)
 	return role{w.Role(), w.Commands()}
+}
+
+// masterSettings are the master's own settings in a configuration.
+func masterSettings(c config.Config) master.Settings {
+	o := options.Of(c)
+	s := master.Settings{Adopt: o.Adopt}
+	for _, r := range o.ClusterSubnets {
+		s.Ranges = append(s.Ranges, nodesubnet.Range{CIDR: r.Prefix, Length: r.Length})
+	}
+	return s
 }
 
 // nodeRoles are the roles of --init-node for the Node name: the host itself, and the gateway helper.

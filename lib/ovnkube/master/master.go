@@ -1,0 +1,118 @@
+// Package master is the master of ovnkube: a watcher that also gives the nodes of the cluster their subnets, and takes
+// their hosts' chassis and gateways into the topology. It does for all nodes together the database's part of minion-init,
+// gateway-init and node-remove.
+package master
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/membership"
+	"ovn-k8s/lib/desired/nodesubnet"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nbsync"
+	"ovn-k8s/lib/overlay/store"
+	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/settings"
+	"ovn-k8s/lib/watcher"
+)
+
+// Settings are the master's own settings.
+type Settings struct {
+	Ranges nodesubnet.Ranges // of the cluster
+	// Adopt takes over a cluster with nodes made by commands, or by an older release.
+	Adopt bool
+}
+
+// New returns a watcher that is a master. of returns the settings in a configuration. Watcher.Role is the master as a role
+// of a process.
+func New(o watcher.Options, of func(config.Config) Settings) *watcher.Watcher {
+	o.Companion = companion{of}
+	return &watcher.Watcher{Options: o}
+}
+
+// A companion implements watcher.Companion.
+type companion struct {
+	settings func(config.Config) Settings
+}
+
+// numbering is the request to give nodes their subnets.
+func (m companion) numbering(c config.Config) (membership.Numbering, error) {
+	s := m.settings(c)
+	return membership.Numbering{Program: names.Ovnkube, Ranges: s.Ranges, Join: c.JoinSubnets, Adopt: s.Adopt}, s.Ranges.Check(c.ServiceCIDRs, c.JoinSubnets)
+}
+
+// Check implements watcher.Companion: it refuses clusters of others, and ranges that lack the subnets of nodes.
+func (m companion) Check(l watcher.Links, saved *topology.Cluster) error {
+	n, err := m.numbering(l.Config)
+	if err != nil {
+		return settings.Wrong(err)
+	}
+	s, err := read(l.DB)
+	if err != nil {
+		if errors.Is(err, ovsdb.ErrNotConnected) {
+			return err
+		}
+		return settings.Wrong(err)
+	}
+	if saved != nil {
+		s = s.WithCopy(*saved)
+	}
+	if _, err := n.Begin()(s); err != nil {
+		return settings.Wrong(err)
+	}
+	return nil
+}
+
+// read finds the topology in the copy of the database.
+func read(db *ovsdb.DB) (membership.State, error) {
+	c := db.Client()
+	if c == nil || c.Cache() == nil {
+		return membership.State{}, fmt.Errorf("reading the Northbound database: %w", ovsdb.ErrNotConnected)
+	}
+	return store.Read(c.Cache())
+}
+
+// Begin implements watcher.Companion: it makes the cluster router and the join switch, or takes over the existing ones.
+// If the database was emptied, it writes the topology of the copy again.
+func (m companion) Begin(ctx context.Context, l watcher.Links) error {
+	n, err := m.numbering(l.Config)
+	if err != nil {
+		return settings.Wrong(err)
+	}
+	s, err := read(l.DB)
+	if err != nil {
+		return err
+	}
+	if s.Router == nil {
+		saved, err := l.Copy(ctx)
+		if err != nil {
+			return err
+		}
+		if saved != nil {
+			s = s.WithCopy(*saved)
+		}
+	}
+	after, err := n.Begin()(s)
+	if err != nil {
+		return settings.Wrong(err)
+	}
+	changes, err := store.Commit(ctx, &nbsync.Sync{DB: l.Term}, s.Router, membership.Rows(s.Topology(), after, topology.ClusterUnit))
+	if err == nil && len(changes) > 0 {
+		l.Log("master").WithField("nodes", len(after.Nodes)).Infof("gives the nodes of this cluster subnets of %s", ipnet.Join(n.Ranges))
+	}
+	return err
+}
+
+// Run implements watcher.Companion.
+func (m companion) Run(ctx context.Context, l watcher.Links) {
+	n, err := m.numbering(l.Config)
+	if err != nil {
+		return // Begin has failed
+	}
+	(&numberer{links: l, log: l.Log("master"), ranges: n.Ranges}).run(ctx)
+}
