@@ -22,15 +22,16 @@ type turns struct {
 
 // A turn is a running request.
 type turn struct {
-	ctx  context.Context
-	end  context.CancelCauseFunc
-	done chan struct{}
+	command string
+	ctx     context.Context
+	end     context.CancelCauseFunc
+	done    chan struct{}
 }
 
-// enter waits until a request may run, with the context returned, until leave. DEL ends a running request of the container. GC
+// enter waits until a request may run, with the context returned, until leave. DEL ends a running ADD or CHECK of the container. GC
 // waits for all requests without a client. The error is ctx's.
 func (t *turns) enter(ctx context.Context, r cni.Request) (_ context.Context, leave func(), err error) {
-	own := &turn{done: make(chan struct{})}
+	own := &turn{command: r.Command, done: make(chan struct{})}
 	own.ctx, own.end = context.WithCancelCause(ctx)
 	for {
 		var before []*turn
@@ -43,7 +44,7 @@ func (t *turns) enter(ctx context.Context, r cni.Request) (_ context.Context, le
 		if len(before) == 0 {
 			return own.ctx, func() { t.leave(r.Args.ContainerID, own) }, nil
 		}
-		if r.Command == "DEL" {
+		if r.Command == "DEL" && before[0].command != "DEL" {
 			before[0].end(errDeleted)
 		}
 		select {
