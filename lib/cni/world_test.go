@@ -2,6 +2,7 @@ package cni_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -39,7 +40,10 @@ type world struct {
 	central *ovntest.Central
 	dir     string // Open vSwitch's run directory
 	netns   string // name of the node's namespace
-	bin     string // the plugin
+	bin     string // the program to test: the stand-alone plugin, or the shim
+	alone   string // the stand-alone plugin
+	served  bool   // with the shim and the CNI server
+	server  string // the CNI server
 	procs   map[string]*reaper.Process
 }
 
@@ -64,13 +68,13 @@ func TestMain(m *testing.M) {
 const private, abandoned = "OVNK8S_TEST_CNI_PRIVATE", "OVNK8S_TEST_CNI_ABANDONED"
 
 // enterPrivateNames executes this program again, as the same process, in a mount namespace with its own /run/netns,
-// the directory of ip-netns(8).
+// the directory of ip-netns(8), and /run/ovn-kubernetes, that of the CNI server. Later mounts are seen by the CNI server, as in a container with mount propagation.
 func enterPrivateNames() error {
 	unshare, err := exec.LookPath("unshare")
 	if err != nil {
 		return err
 	}
-	const script = `mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && exec "$@"`
+	const script = `mount --make-rshared / && mkdir -p /run/netns /run/ovn-kubernetes && mount -t tmpfs tmpfs /run/netns && mount -t tmpfs tmpfs /run/ovn-kubernetes && exec "$@"`
 	args := append([]string{unshare, "--mount", "--propagation=private", "sh", "-c", script, "sh"}, os.Args...)
 	return syscall.Exec(unshare, args, append(os.Environ(), private+"=1"))
 }
@@ -110,19 +114,26 @@ func missing() string {
 	return ovntest.Missing()
 }
 
-// newWorld starts a world and removes all of it after the test.
-func newWorld(t *testing.T) *world {
+// newWorld starts a world, with the stand-alone plugin or with the CNI server, and removes all of it after the test.
+func newWorld(t *testing.T, served bool) *world {
 	t.Helper()
 	require.Nothing(t, require.Node, missing())
 	require.Nothing(t, require.Cluster, kubetest.Missing())
-	w := &world{netns: fmt.Sprintf("cni%d", os.Getpid()), procs: map[string]*reaper.Process{}}
+	w := &world{netns: fmt.Sprintf("cni%d", os.Getpid()), procs: map[string]*reaper.Process{}, served: served}
 	var err error
 	if w.dir, err = os.MkdirTemp("", "cni"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(w.dir) })
-	w.bin = filepath.Join(w.dir, "ovn-k8s-cni-overlay")
-	w.must(t, exec.Command("go", "build", "-o", w.bin, "../../ovn-k8s-cni-overlay"))
+	w.alone = filepath.Join(w.dir, "ovn-k8s-cni-overlay")
+	w.bin = w.alone
+	w.must(t, exec.Command("go", "build", "-o", w.alone, "../../ovn-k8s-cni-overlay"))
+	if served {
+		w.bin = filepath.Join(w.dir, "ovn-k8s-cni-shim")
+		w.must(t, exec.Command("go", "build", "-o", w.bin, "../../ovn-k8s-cni-shim"))
+		w.server = filepath.Join(w.dir, "cniserver")
+		w.must(t, exec.Command("go", "build", "-o", w.server, "../../test/cniserver"))
+	}
 
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // the first time it is built
 	defer cancel()
@@ -146,6 +157,9 @@ func newWorld(t *testing.T) *world {
 		}
 	})
 	w.startOVS(t)
+	if served {
+		w.startServer(t)
+	}
 	return w
 }
 
@@ -365,6 +379,7 @@ type run struct {
 	env              map[string]string
 	setup            string         // shell commands before, in mounts of its own
 	stdin            string         // replaces the configuration
+	program          string         // instead of the world's
 	conf             map[string]any // adds to it
 
 	cmd    *exec.Cmd
@@ -414,7 +429,7 @@ func (s *sandbox) start(t *testing.T, r run) *run {
 		stdin = []byte(r.stdin)
 	}
 	out := r
-	out.cmd = s.w.in("sh", "-c", r.setup+"\nexec "+s.w.bin)
+	out.cmd = s.w.in("sh", "-c", r.setup+"\nexec "+cmp.Or(r.program, s.w.bin))
 	for k, v := range env {
 		out.cmd.Env = append(out.cmd.Env, k+"="+v)
 	}
@@ -500,7 +515,7 @@ func (w *world) traces(t *testing.T) []string {
 			}
 		}
 	}
-	files, err := filepath.Glob(fmt.Sprintf("/var/run/netns/*%08x*", os.Getpid()))
+	files, err := filepath.Glob(fmt.Sprintf("/var/run/netns/[0-9]*%08x*", os.Getpid())) // names of sandboxes begin with a letter
 	if err != nil {
 		t.Fatal(err)
 	}
