@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -67,15 +69,28 @@ func measureCNI(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer end()
-	n := &cniNode{bench: b, host: w.Nodes[1].Host, took: map[string][]map[string][]float64{}}
+	n := b.newCNINode(w.Nodes[1].Host, b.plugins(), b.beside != "")
 	if err := n.pods(ctx, w.Kube); err != nil {
 		return err
 	}
+	if err := n.compare(ctx); err != nil {
+		return err
+	}
+	return n.tell(ctx)
+}
+
+// newCNINode returns the node for the calls of two plugins. apart: both make the same port for a pod.
+func (b *bench) newCNINode(h *host.Host, pair [2]plugin, apart bool) *cniNode {
+	return &cniNode{bench: b, host: h, pair: pair, together: !apart, took: map[string][]map[string][]float64{}, used: map[string][]float64{}}
+}
+
+// compare calls both plugins for all pods, round by round.
+func (n *cniNode) compare(ctx context.Context) error {
 	if err := n.warm(ctx); err != nil {
 		return err
 	}
-	for round := range b.rounds {
-		b.say("cni: round %d of %d", round+1, b.rounds)
+	for round := range n.rounds {
+		n.say("cni: %s and %s, round %d of %d", filepath.Base(n.pair[0].program), filepath.Base(n.pair[1].program), round+1, n.rounds)
 		if err := n.oneAtATime(ctx); err != nil {
 			return err
 		}
@@ -83,17 +98,22 @@ func measureCNI(ctx context.Context, b *bench) error {
 			return err
 		}
 	}
-	return n.tell(ctx)
+	return nil
 }
 
 // A cniNode is the node for calls of plugins.
 type cniNode struct {
 	*bench
-	host *host.Host
-	all  []*corev1.Pod
+	host     *host.Host
+	pair     [2]plugin // "ours" and "yardstick"
+	together bool      // both may have an interface of a pod at the same time
+	all      []*corev1.Pod
 	// took has the milliseconds of each ADD and of its stages: by the kind of calls, the round, and "ours", "yardstick"
 	// or "stage NAME".
 	took map[string][]map[string][]float64
+
+	mu   sync.Mutex
+	used map[string][]float64 // milliseconds of CPU time of each ADD, by "ours" and "yardstick"
 }
 
 // pods makes pods on the node and waits for their addresses.
@@ -181,12 +201,22 @@ func (n *cniNode) call(ctx context.Context, s sandbox, command string) (float64,
 	if err != nil {
 		return 0, fmt.Errorf("%s of %s: %w: %s", command, s.plugin.program, err, stdout)
 	}
+	if command == "ADD" {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.used[s.plugin.name] = append(n.used[s.plugin.name], cpuOf(cmd))
+	}
 	return float64(took.Microseconds()) / 1000, nil
+}
+
+// cpuOf is the CPU time of a command that has ended, in milliseconds.
+func cpuOf(cmd *exec.Cmd) float64 {
+	return float64((cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Microseconds()) / 1000
 }
 
 // warm calls each plugin a few times without counting.
 func (n *cniNode) warm(ctx context.Context) error {
-	for _, p := range n.plugins() {
+	for _, p := range n.pair {
 		boxes, err := n.sandboxes(ctx, p, n.all[:5])
 		if err != nil {
 			return err
@@ -212,10 +242,10 @@ const (
 // oneAtATime calls ours and the yardstick in turn for each pod. Both plugins of -beside make the same port for a pod, so
 // one is called for all pods, and then the other.
 func (n *cniNode) oneAtATime(ctx context.Context) error {
-	if n.beside != "" {
+	if !n.together {
 		return n.apart(ctx)
 	}
-	both := n.plugins()
+	both := n.pair
 	var boxes [2][]sandbox
 	var err error
 	for i, p := range both {
@@ -250,7 +280,7 @@ func (n *cniNode) oneAtATime(ctx context.Context) error {
 // apart calls one plugin for all pods, one at a time, then the other.
 func (n *cniNode) apart(ctx context.Context) error {
 	values := map[string][]float64{}
-	for _, p := range n.plugins() {
+	for _, p := range n.pair {
 		boxes, err := n.sandboxes(ctx, p, n.all)
 		if err != nil {
 			return err
@@ -273,7 +303,7 @@ func (n *cniNode) apart(ctx context.Context) error {
 // atOnce calls one plugin for all pods at once, then the other.
 func (n *cniNode) atOnce(ctx context.Context) error {
 	values := map[string][]float64{}
-	for _, p := range n.plugins() {
+	for _, p := range n.pair {
 		boxes, err := n.sandboxes(ctx, p, n.all)
 		if err != nil {
 			return err
@@ -293,7 +323,7 @@ func (n *cniNode) atOnce(ctx context.Context) error {
 		}
 		values[p.name] = each
 		values["all "+p.name] = []float64{time.Since(began).Seconds()}
-		if p.name == "ours" {
+		if p.program == n.programs.Path("ovn-k8s-cni-overlay") && p.name == "ours" {
 			if err := n.stages(logged, values); err != nil {
 				return err
 			}

@@ -16,6 +16,7 @@
 //	events       each kind of event in a large cluster of gateways
 //	storm        minion-init on very many nodes at once, its part on the Northbound database
 //	cni          ADD of the CNI plugin: latency and its stages
+//	cniserver    ADD by the CNI server of ovnkube, beside the plugin; CPU time of the shim
 //	connections  TCP connections by Services, beside connections to a pod itself
 //
 // With -beside, the yardstick of burst, single, services, policies and cni is another build of the same programs, as of
@@ -82,6 +83,7 @@ func figures() []figure {
 		{"events", measureEvents},
 		{"storm", measureStorm},
 		{"cni", measureCNI},
+		{"cniserver", measureCNIServer},
 		{"connections", measureConnections},
 	}
 }
