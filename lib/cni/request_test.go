@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -12,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"ovn-k8s/lib/cni/protocol"
+	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/pod/annotation"
 	"ovn-k8s/lib/names"
 )
@@ -32,6 +35,39 @@ func TestUnknownCommand(t *testing.T) {
 	if got := (Host{}).Serve(t.Context(), Request{Command: "VERSION"}, nil); got.Err == nil || got.Err.Code != types.ErrInvalidEnvironmentVariables {
 		t.Errorf("answer %+v", got)
 	}
+}
+
+// A daemon with a kubeconfig needs no other setting of the API server; the plugin has no kubeconfig.
+func TestKubeconfig(t *testing.T) {
+	type pods struct{ Pods }
+	for _, test := range []struct {
+		config config.Config
+		code   uint
+	}{
+		{config.Config{}, protocol.Unavailable},
+		{config.Config{APIServer: "https://10.0.0.1"}, 0},
+		{config.Config{Kubeconfig: "/etc/kubeconfig"}, 0},
+		{config.Config{APIServer: "https://10.0.0.1", APIToken: config.Secret("e30.eyJleHAiOjE3MDAwMDAwMDB9.c2ln")}, protocol.Unavailable},
+		{config.Config{Kubeconfig: "/etc/kubeconfig", APIToken: config.Secret("e30.eyJleHAiOjE3MDAwMDAwMDB9.c2ln")}, 0},
+	} {
+		n := &node{config: test.config, pods: pods{}}
+		if got := code(t, n.checkAPIServer(time.Now())); got != test.code {
+			t.Errorf("%+v: code %d, want %d", test.config, got, test.code)
+		}
+		if _, shared := source(t, n).(pods); shared != (test.config.APIServer+test.config.Kubeconfig != "") {
+			t.Errorf("%+v: the daemon's pods %v", test.config, shared)
+		}
+	}
+}
+
+// source is the source of a pod, nil without an API server.
+func source(t *testing.T, n *node) PodReader {
+	t.Helper()
+	r, err := n.reader()
+	if err != nil && !errors.Is(err, config.ErrNoAPIServer) {
+		t.Fatal(err)
+	}
+	return r
 }
 
 func TestParsePod(t *testing.T) {

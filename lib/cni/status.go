@@ -32,11 +32,8 @@ func (n *node) status(ctx context.Context, _ *skel.CmdArgs, _ *types.PluginConf)
 	if n.config.OVNRemote == "" {
 		return types.NewError(protocol.Unavailable, "ovn-controller has no database", "external_ids:ovn-remote is not set in the table Open_vSwitch")
 	}
-	if n.config.APIServer == "" {
-		return types.NewError(protocol.Unavailable, config.ErrNoAPIServer.Error(), "external_ids:k8s-api-server is not set in the table Open_vSwitch")
-	}
-	if t, ok := settings.ReadToken(n.config); ok && t.Ended(time.Now()) {
-		return types.NewError(protocol.Unavailable, "the token for the API server has ended", t.Problem(time.Now()))
+	if err := n.checkAPIServer(time.Now()); err != nil {
+		return err
 	}
 	if n.pods != nil {
 		if err := n.pods.Ready(); err != nil {
@@ -44,6 +41,20 @@ func (n *node) status(ctx context.Context, _ *skel.CmdArgs, _ *types.PluginConf)
 		}
 	}
 	return n.daemonsRun()
+}
+
+// checkAPIServer returns an error if the settings of the API server cannot work. A kubeconfig replaces them.
+func (n *node) checkAPIServer(now time.Time) error {
+	if n.config.Kubeconfig != "" {
+		return nil
+	}
+	if n.config.APIServer == "" {
+		return types.NewError(protocol.Unavailable, config.ErrNoAPIServer.Error(), "external_ids:k8s-api-server is not set in the table Open_vSwitch")
+	}
+	if t, ok := settings.ReadToken(n.config); ok && t.Ended(now) {
+		return types.NewError(protocol.Unavailable, "the token for the API server has ended", t.Problem(now))
+	}
+	return nil
 }
 
 // daemonsRun returns an error if ovs-vswitchd or ovn-controller is stopped.

@@ -57,7 +57,7 @@ type Pods interface {
 
 // reader returns the source of the pod.
 func (n *node) reader() (PodReader, error) {
-	if n.pods != nil && n.config.APIServer != "" {
+	if n.pods != nil && (n.config.APIServer != "" || n.config.Kubeconfig != "") {
 		return n.pods, nil
 	}
 	return client.NewPods(client.FromConfig(n.config, program))
