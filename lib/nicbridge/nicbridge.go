@@ -262,13 +262,22 @@ func (s *session) change(ctx context.Context, j journal, want witnesses) error {
 		if undo := s.undo(ctx, j); undo != nil {
 			return errors.Join(err, undo)
 		}
-		return fmt.Errorf("%w: %s is as it was before", err, snap.source(d))
+		return undone{fmt.Errorf("%w: %s is as it was before", err, snap.source(d))}
 	}
 	if j.Phase == unconfirmed {
 		return nil
 	}
 	return s.tidy(ctx, j)
 }
+
+// An undone is the error of a move that was made and undone.
+type undone struct{ error }
+
+func (u undone) Unwrap() error { return u.error }
+
+// IsUndone reports whether an error of Move is about a move that was made and undone. Then the next one interrupts
+// connections again.
+func IsUndone(err error) bool { return errors.As(err, new(undone)) }
 
 // commit records the success of a move. If no cleanup is left, it deletes the journal.
 func (s *session) commit(j *journal) error {

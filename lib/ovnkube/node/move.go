@@ -42,6 +42,9 @@ func (p *pass) moveNIC(ctx context.Context, nic, bridge string) error {
 	}
 	p.log.Infof("moving %s with its addresses and routes to bridge %s", nic, bridge)
 	err := nicbridge.Move(ctx, nicbridge.ToBridge, c)
+	if err != nil && !nicbridge.IsUndone(err) {
+		return err // nothing was changed
+	}
 	if err == nil && reached {
 		err = p.confirm(ctx, c, bridge)
 	}

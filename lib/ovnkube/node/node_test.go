@@ -154,12 +154,14 @@ func TestRepairs(t *testing.T) {
 		"ip address flush dev br-nexthop scope global",
 		"ovs-vsctl del-port k8s-patch-br-int-br-local", "ovs-vsctl del-port k8s-patch-br-local-br-int",
 		"ovs-vsctl del-port k8s-n1", "ovs-vsctl del-br br-local",
-		"ovs-vsctl remove Open_vSwitch . external_ids ovn-remote", "ovs-vsctl set Open_vSwitch . external_ids:hostname=x",
+		"ovs-vsctl remove Open_vSwitch . external_ids ovn-remote",
 		"rm /etc/cni/net.d/10-ovn-kubernetes.conflist",
 	} {
 		w.script(damage)
 		w.same(damage, before)
 	}
+	w.script("ovs-vsctl set Open_vSwitch . external_ids:hostname=x") // as ovs-ctl does; it is the former value from now on
+	w.await("ovs-vsctl get Open_vSwitch . external_ids:hostname | grep n1")
 }
 
 // sorted returns the lines of a text in alphabetical order: chains that are made again come last.

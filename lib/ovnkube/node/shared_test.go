@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,6 +68,23 @@ func TestCheck46_Reboot(t *testing.T) {
 	has(t, w.script("ip route; ip -6 route; ! ovs-vsctl br-exists breth0 && echo gone"), "default via 198.18.0.1 dev eth0", "default via fd00:198:18::1 dev eth0", "gone")
 }
 
+// A move by which the host loses the API server is undone, and not tried again at once.
+func TestUndoneMove(t *testing.T) {
+	w := newShared(t, "n8")
+	w.stop()
+	w.rebooted()
+	port := w.api[strings.LastIndex(w.api, ":")+1:]
+	w.script("ovs-ofctl add-flow breth0 priority=60000,tcp,tp_src=" + port + ",actions=drop")
+	w.start("gateway-mode=shared")
+	w.says("eth0 is as it was before; the next try is at")
+	has(t, w.script("ip route"), "default via 198.18.0.1 dev eth0")
+	w.stop()
+	w.script("ovs-ofctl --strict del-flows breth0 priority=60000,tcp,tp_src=" + port)
+	w.start("gateway-mode=shared")
+	w.complete()
+	has(t, w.script("ip route"), "default via 198.18.0.1 dev breth0")
+}
+
 // Another DHCP lease or router: the claim follows the host's default route.
 func TestFollowsTheDefaultRoute(t *testing.T) {
 	w := newShared(t, "n4")
@@ -74,7 +92,7 @@ func TestFollowsTheDefaultRoute(t *testing.T) {
 	w.claims(`"next-hops":["198.18.0.9","fd00:198:18::1"]`)
 	w.await("ovs-vsctl get Interface k8s-patch-br-int-breth0 external_ids:ovn-k8s-gateway-next-hops | grep 198.18.0.9,fd00:198:18::1")
 	w.script("ip -6 route del default")
-	w.claims(`"ip-addresses":["198.18.0.11/24"],"ip-address":"198.18.0.11","next-hops":["198.18.0.9"]`)
+	w.claims(`"ip-addresses":["198.18.0.11/24"],"ip-address":"198.18.0.11/24","next-hops":["198.18.0.9"]`)
 	w.script("ip route del default")
 	w.says("this host has no default route")
 	w.claims(`"next-hops":["198.18.0.9"]`)
