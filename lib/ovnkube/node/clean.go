@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"ovn-k8s/lib/cni/protocol"
 	"ovn-k8s/lib/gateway"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
@@ -42,6 +44,10 @@ type cleaner struct {
 func Clean(ctx context.Context, o Options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("this needs root: it works on interfaces and routes of the host")
+	}
+	if c, err := net.DialTimeout("unix", protocol.Socket, time.Second); err == nil {
+		_ = c.Close()
+		return fmt.Errorf("ovnkube serves %s, and would make everything again: stop it first", protocol.Socket)
 	}
 	r := settings.Runtime{Flags: o.Flags, Resolve: options.Config, Log: o.Log}
 	sw, err := r.ConnectSwitch(ctx)

@@ -3,6 +3,9 @@ package node
 import (
 	"errors"
 	"fmt"
+	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ovn-k8s/lib/cni/protocol"
 	"ovn-k8s/lib/names"
 )
 
@@ -133,6 +137,33 @@ func (w *world) checkNode(m mode) {
 	}
 	has(t, a[names.GatewayAnnotation], m.claims...)
 	has(t, w.script("cat /etc/cni/net.d/10-ovn-kubernetes.conflist; ls -l /opt/cni/bin"), `"name": "ovn-kubernetes"`, `"type": "ovn-k8s-cni-overlay"`, "ovn-k8s-cni-overlay")
+}
+
+// A running node would make everything again.
+func TestCleanRefusesWhileTheNodeRuns(t *testing.T) {
+	w := newWorld(t, "n9")
+	if err := w.StartSwitch(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(w.Path(filepath.Dir(protocol.Socket)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", w.Path(protocol.Socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	before := w.state()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := w.Run(w.ctx, self, w.args("clean")...); err == nil || !strings.Contains(err.Error(), "stop it first") {
+		t.Errorf("got %v", err)
+	}
+	if after := w.state(); after != before {
+		t.Errorf("the host changed (-before +after):\n%s", cmp.Diff(before, after))
+	}
 }
 
 // What another program takes away is back soon.
