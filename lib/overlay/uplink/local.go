@@ -85,10 +85,15 @@ func (l *localEnd) ensure(ctx context.Context) error {
 	return firewall.SyncFamilies(ctx, l.setting, firewall.Local, l.firewalls)
 }
 
-// plan lists the changes of ensure.
-func (l *localEnd) plan(ctx context.Context, sw *vswitch.Switch) ([]string, error) {
+// planPort lists the changes of the port.
+func (l *localEnd) planPort(ctx context.Context, sw *vswitch.Switch) ([]string, error) {
 	lines, err := sw.PlanInternalPort(ctx, l.port)
-	lines = slices.DeleteFunc(lines, func(line string) bool { return line == "add bridge "+names.LocalBridge })
+	return slices.DeleteFunc(lines, func(line string) bool { return line == "add bridge "+names.LocalBridge }), err
+}
+
+// plan lists the changes of the port and of ensure.
+func (l *localEnd) plan(ctx context.Context, sw *vswitch.Switch) ([]string, error) {
+	lines, err := l.planPort(ctx, sw)
 	if err != nil {
 		return nil, err
 	}

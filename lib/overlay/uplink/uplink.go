@@ -27,6 +27,9 @@ type Request struct {
 	Force bool // go on where the host might lose its network
 	// Instead says what to do instead of giving a NIC needed by the host; "": with the options of gateway-init.
 	Instead string
+	// Helped means that the gateway helper runs beside the caller: it keeps the host's end of a local gateway, except for
+	// ports, and warns of firewalls.
+	Helped bool
 }
 
 // An Uplink is the desired state of a gateway's host, and how far the host differs.
@@ -36,6 +39,7 @@ type Uplink struct {
 	host    *host.Host
 	force   bool
 	instead string // see Request
+	helped  bool   // see Request; of a local gateway
 	port    vswitch.GatewayPort
 	local   *localEnd // nil in the other modes
 	// former are the NICs of the gateway, with their configuration before.
@@ -79,7 +83,9 @@ func plan(ctx context.Context, h *host.Host, r Request) (u *Uplink, err error) {
 	case topology.Bridge:
 		err = u.planBridge(ctx)
 	case topology.Local:
-		warnOfFirewalls(ctx, h)
+		if u.helped = r.Helped; !u.helped {
+			warnOfFirewalls(ctx, h)
+		}
 		err = u.planLocal(r.Subnets)
 	}
 	if g.Mode != topology.Physical { // for the gateway helper
@@ -222,7 +228,11 @@ func (u *Uplink) Changes(ctx context.Context) ([]string, error) {
 		}
 	}
 	if u.local != nil {
-		changes, err := u.local.plan(ctx, u.host.Switch)
+		plan := u.local.plan
+		if u.helped {
+			plan = u.local.planPort
+		}
+		changes, err := plan(ctx, u.host.Switch)
 		if err != nil {
 			return nil, err
 		}

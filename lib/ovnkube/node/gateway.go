@@ -32,7 +32,7 @@ func (p *pass) gateway(ctx context.Context, h *overlayhost.Host, subnets []netip
 	if err != nil {
 		return nil, err
 	}
-	r := uplink.Request{Gateway: membership.Gateway{Name: p.name(), Gateway: d.Gateway}, Instead: "give another gateway-interface, or gateway-mode shared"}
+	r := uplink.Request{Gateway: membership.Gateway{Name: p.name(), Gateway: d.Gateway}, Helped: true, Instead: "give another gateway-interface, or gateway-mode shared"}
 	r.Subnets, r.Network.Join = p.ranges(), h.Config.JoinSubnets
 	u, err := uplink.New(ctx, h, r)
 	if err == nil {
