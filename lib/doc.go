@@ -54,6 +54,7 @@
 //	lib/kube/kubeconfig    the API server as a kubeconfig file says
 //	lib/ovsdb              OVSDB servers: connect (unix, tcp, ssl), follow, reconnect, transact
 //	lib/ovsdb/jsonrpc      the messages of an OVSDB server: rows and transactions, encoded and decoded
+//	lib/ovsdb/dbserver     the connection and the certificate of an OVN database's server
 //	lib/ovsdb/southbound   the Southbound database: hosts, logical ports, addresses that routers answer for
 //	lib/ovsdb/vswitch      the local Open vSwitch: bridges, ports, external_ids, ovn-installed
 //	lib/ovsdb/vswitch/confdb the database of the local Open vSwitch: find rows, plan changes, commit, wait

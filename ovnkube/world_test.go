@@ -28,7 +28,13 @@ func TestMain(m *testing.M) {
 		os.Exit(run(daemon.HideArguments(options.Secret), cli.OS()))
 	}
 	reaper.HearSignals()
-	os.Exit(m.Run())
+	status := m.Run()
+	if startedCluster {
+		if c, err := cluster(); err == nil {
+			c.Close()
+		}
+	}
+	os.Exit(status)
 }
 
 // patience bounds every wait.

@@ -38,7 +38,8 @@ type Options struct {
 // A Process has the roles of a command line.
 type Process struct {
 	Options
-	roles []role
+	locator *locator
+	roles   []role
 }
 
 // A role is a part of a process with its commands for ovs-appctl(8).
@@ -49,8 +50,8 @@ type role struct {
 
 // New returns the process of a command line. It has no role if the command line has none.
 func New(o Options) *Process {
-	p := &Process{Options: o}
 	share := kube.Share()
+	p := &Process{Options: o, locator: newLocator(o, share)}
 	if name := o.Flags["init-master"]; name != "" {
 		p.add(options.Master, masterRole(o, share))
 	}
@@ -58,6 +59,12 @@ func New(o Options) *Process {
 		for _, r := range nodeRoles(o, share, name, p.runtime()) {
 			p.add(options.Node, r)
 		}
+	}
+	if o.Flags["init-master"] != "" {
+		p.add(options.Master, serverRole(o))
+	}
+	if len(p.roles) > 0 {
+		p.add(p.roles[0].Reader, role{Role: p.locator.role()})
 	}
 	return p
 }
@@ -69,13 +76,16 @@ func (p *Process) add(reader config.Reader, r role) {
 }
 
 func (p *Process) runtime() settings.Runtime {
-	return settings.Runtime{Flags: p.Flags, Resolve: options.Config, Log: p.Log, Status: p.Status}
+	return settings.Runtime{Flags: p.Flags, Resolve: p.locator.resolve, Changed: p.locator.changed, Log: p.Log, Status: p.Status}
 }
 
 // Commands are the commands of all roles: see daemon.Join.
 func (p *Process) Commands() []daemon.Command {
 	var all []daemon.Role
 	for _, r := range p.roles {
+		if len(r.commands) == 0 {
+			continue
+		}
 		all = append(all, daemon.Role{Name: string(r.Reader), Commands: r.commands})
 	}
 	return daemon.Join(all...)

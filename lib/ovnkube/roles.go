@@ -18,7 +18,7 @@ import (
 
 // masterRole is the role of --init-master.
 func masterRole(o Options, share kube.Sharing) role {
-	w := master.New(watcher.Options{Flags: o.Flags, Log: o.Log, Out: o.Out, Informers: share}, masterSettings)
+	w := master.New(watcher.Options{Flags: o.Flags, Log: o.Log, Informers: share}, masterSettings)
 	return role{w.Role(), w.Commands()}
 }
 

@@ -53,6 +53,8 @@ type Follower struct {
 	// Load returns the present settings, or an error if the roles cannot serve with them.
 	Load  func(context.Context) (config.Config, error)
 	Roles []Role
+	// Changed has a value when Load may have another result, beside changes of external_ids and files; nil: never.
+	Changed <-chan struct{}
 	// Status gets one line about the state of a role or its reason for waiting; nil: not used.
 	Status func(text string)
 }
@@ -255,6 +257,8 @@ func (p *process) follow(ctx context.Context) {
 			return
 		case <-p.changed:
 			p.reload(ctx)
+		case <-p.Changed:
+			p.reload(ctx)
 		case <-tick.C:
 			p.checkFiles(ctx)
 		}
@@ -327,8 +331,9 @@ func (p *process) warn(before []string) {
 func (p *process) tell(c config.Change) {
 	var where []string
 	for _, r := range p.running {
-		if slices.Contains(c.Readers, r.Reader) {
-			where = append(where, "followed by the "+string(r.Reader))
+		text := "followed by the " + string(r.Reader)
+		if slices.Contains(c.Readers, r.Reader) && !slices.Contains(where, text) {
+			where = append(where, text)
 		}
 	}
 	if slices.Contains(c.Readers, config.Restart) {

@@ -25,7 +25,9 @@ type Options struct {
 
 	ClusterSubnets []Range
 	SB             []string // addresses of the Southbound database, as Config.NB
-	Gateway        Gateway
+	// NBServer and SBServer are files for the servers of the databases on this host; empty: the servers stay as they are.
+	NBServer, SBServer Files
+	Gateway            Gateway
 	// InactivityProbe, in milliseconds, and OpenflowProbe, in seconds, are how often ovn-controller probes the Southbound
 	// database and ovs-vswitchd.
 	InactivityProbe, OpenflowProbe int
@@ -38,6 +40,9 @@ type Options struct {
 	// Advice has a sentence about each option in use that has a better one.
 	Advice []string
 }
+
+// Files are the PEM files of a TLS server.
+type Files struct{ PrivateKey, Certificate, CACert string }
 
 // A Range is a subnet of the cluster, from which each node gets a subnet.
 type Range struct {

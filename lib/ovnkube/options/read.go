@@ -110,6 +110,7 @@ func (q *reader) gateway() {
 // databases checks the addresses of both databases, and the files for ssl:.
 func (q *reader) databases(c *config.Config) {
 	q.database(nbAddress, c.NB, "nb-privkey", "nb-cert", "nb-cacert")
+	q.NBServer = q.server(nbAddress, c.NB, "nb-server-")
 	south, err := config.ParseRemotes(q.Value(sbAddress))
 	if err != nil {
 		q.Fail(sbAddress, strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -118,6 +119,7 @@ func (q *reader) databases(c *config.Config) {
 	q.SB, c.OVNRemote = south, strings.Join(south, ",")
 	c.SBPrivateKey, c.SBCertificate, c.SBCACert = q.Value("sb-client-privkey"), q.Value("sb-client-cert"), q.Value("sb-client-cacert")
 	q.database(sbAddress, south, "sb-client-privkey", "sb-client-cert", "sb-client-cacert")
+	q.SBServer = q.server(sbAddress, south, "sb-server-")
 }
 
 func (q *reader) database(address string, remotes []string, key, certificate, ca string) {
@@ -138,6 +140,27 @@ func (q *reader) database(address string, remotes []string, key, certificate, ca
 			q.Fail(file, fmt.Sprintf("there is no such file, which an ssl: address in %s needs", address))
 		}
 	}
+}
+
+// server reads the files of a database's server: all three or none.
+func (q *reader) server(address string, remotes []string, prefix string) Files {
+	f := Files{q.Path(prefix + "privkey"), q.Path(prefix + "cert"), q.Path(prefix + "cacert")}
+	for _, kind := range []string{"privkey", "cert", "cacert"} {
+		switch path := q.Value(prefix + kind); {
+		case f == Files{}:
+		case len(remotes) == 0 || !strings.HasPrefix(remotes[0], "ssl:"):
+			if path == "" {
+				continue
+			}
+			q.Fail(prefix+kind, fmt.Sprintf("%s has no ssl: address; want that at which the server shall listen", address))
+			return f
+		case path == "":
+			q.Fail(prefix+kind, fmt.Sprintf("want a file, because another %s… is given", prefix))
+		case !q.Exists(path):
+			q.Fail(prefix+kind, "there is no such file")
+		}
+	}
+	return f
 }
 
 const noToken = "a node needs a token for https; want --k8s-api-token-file, --k8s-token or --k8s-kubeconfig"

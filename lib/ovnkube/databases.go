@@ -1,0 +1,173 @@
+package ovnkube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/sirupsen/logrus"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/ovnkube/options"
+	"ovn-k8s/lib/settings"
+)
+
+// databaseService is the Service of the databases, in ovn-config-namespace.
+const databaseService = "ovnkube-db"
+
+// addresses are the HOST:PORT of both databases.
+type addresses struct{ north, south []string }
+
+// A locator follows the addresses of the databases in EndpointSlices.
+type locator struct {
+	Options
+	share   kube.Sharing
+	now     atomic.Pointer[addresses] // nil: those of the settings
+	changed chan struct{}             // a value for each change
+}
+
+func newLocator(o Options, share kube.Sharing) *locator {
+	return &locator{Options: o, share: share, changed: make(chan struct{}, 1)}
+}
+
+// resolve is options.Config with the addresses found, in the schemes of the settings. A unix socket stays as it is.
+func (l *locator) resolve(s config.Sources) (config.Config, error) {
+	o, err := options.Resolve(s)
+	found := l.now.Load()
+	if err != nil || found == nil {
+		return o.Config, err
+	}
+	s.Flags = maps.Clone(s.Flags)
+	for option, remotes := range map[string][]string{"nb-address": located(o.NB, found.north), "sb-address": located(o.SB, found.south)} {
+		if len(remotes) > 0 {
+			s.Flags[option] = strings.Join(remotes, ",")
+		}
+	}
+	return options.Config(s)
+}
+
+// located are the addresses found with the scheme of those configured, nil without tcp: or ssl:.
+func located(configured, found []string) (all []string) {
+	if len(configured) == 0 {
+		return nil
+	}
+	scheme, _, _ := strings.Cut(configured[0], ":")
+	if scheme != "tcp" && scheme != "ssl" {
+		return nil
+	}
+	for _, f := range found {
+		all = append(all, scheme+":"+f)
+	}
+	return all
+}
+
+// role follows the Service. It serves again when the connection to the API server changes.
+func (l *locator) role() settings.Role {
+	log := settings.Log(l.Log, Program)
+	return settings.Role{Log: log, Serve: func(ctx context.Context, s settings.Session, ready func()) error {
+		server, err := kube.Connect(s.Config, s.Token, Program)
+		if err != nil {
+			return settings.Wrong(err)
+		}
+		cluster, err := kube.NewCluster(server, Program, l.share)
+		if err != nil {
+			return err
+		}
+		defer cluster.Close()
+		ready()
+		f := following{locator: l, log: log, namespace: s.Config.ConfigNamespace, slices: map[types.NamespacedName]*discoveryv1.EndpointSlice{}}
+		cluster.Follow(ctx, log, kube.Subscription{Kind: kube.KindOf(&discoveryv1.EndpointSlice{}), Send: f.record})
+		return ctx.Err()
+	}}
+}
+
+// following are the EndpointSlices of the Service. The informer of their kind calls record, one event after the other.
+type following struct {
+	*locator
+	log       *logrus.Entry
+	namespace string
+	slices    map[types.NamespacedName]*discoveryv1.EndpointSlice
+}
+
+// record records an event, and uses the addresses if it was about the Service.
+func (f *following) record(e kube.Event) {
+	switch s, ok := f.ours(e.Object); {
+	case e.Replace:
+		clear(f.slices)
+		for o := range e.Objects {
+			if s, ok := f.ours(o); ok {
+				f.slices[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = s
+			}
+		}
+	case !ok:
+		return
+	case e.Gone:
+		delete(f.slices, types.NamespacedName{Namespace: s.Namespace, Name: s.Name})
+	default:
+		f.slices[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = s
+	}
+	if err := f.use(f.slices); err != nil {
+		f.log.Warnf("Service %s/%s: %v; the former addresses of the databases stay", f.namespace, databaseService, err)
+	}
+}
+
+// ours returns a slice of the Service.
+func (f *following) ours(o any) (*discoveryv1.EndpointSlice, bool) {
+	s, ok := o.(*discoveryv1.EndpointSlice)
+	return s, ok && s.Namespace == f.namespace && s.Labels[discoveryv1.LabelServiceName] == databaseService
+}
+
+// use takes over the addresses in slices. Without any, the former ones stay: the databases may be about to restart.
+func (l *locator) use(all map[types.NamespacedName]*discoveryv1.EndpointSlice) error {
+	found, err := locate(all)
+	if err != nil || len(found.north) == 0 {
+		return err
+	}
+	if before := l.now.Swap(&found); before == nil || !found.equal(*before) {
+		select {
+		case l.changed <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+func (a addresses) equal(b addresses) bool {
+	return slices.Equal(a.north, b.north) && slices.Equal(a.south, b.south)
+}
+
+// locate lists all endpoints, ready or not: a member of a cluster that restarts keeps its place.
+func locate(all map[types.NamespacedName]*discoveryv1.EndpointSlice) (found addresses, err error) {
+	for _, s := range all {
+		ports := map[string]string{}
+		for _, p := range s.Ports {
+			if p.Name != nil && p.Port != nil {
+				ports[*p.Name] = strconv.Itoa(int(*p.Port))
+			}
+		}
+		if len(s.Endpoints) > 0 && (len(ports) != 2 || ports["north"] == "" || ports["south"] == "") {
+			err = errors.Join(err, fmt.Errorf("EndpointSlice %s has the ports %q; want two, north and south", s.Name, slices.Sorted(maps.Keys(ports))))
+			continue
+		}
+		for _, e := range s.Endpoints {
+			for _, a := range e.Addresses {
+				found.north = append(found.north, net.JoinHostPort(a, ports["north"]))
+				found.south = append(found.south, net.JoinHostPort(a, ports["south"]))
+			}
+		}
+	}
+	for _, list := range []*[]string{&found.north, &found.south} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	return found, err
+}
