@@ -97,13 +97,13 @@ func (n *network) restartWritesNothing(m process, ranges string) process {
 		})
 	})
 	m.stop()
-	requests := len(writes(n.T))
+	stopped := time.Now()
 	records, err := n.central.NBRecords()
 	must(n.T, err)
 	m = n.start(ranges, false)
 	n.node("probe", nil) // when it is numbered, all other Nodes were looked at
 	n.awaitSubnet("probe", "")
-	for _, w := range writes(n.T)[requests:] {
+	for _, w := range writes(n.T, stopped) {
 		if !strings.HasSuffix(w, " probe") {
 			n.Errorf("a restart wrote: %s", w)
 		}
