@@ -181,6 +181,9 @@ func (x *Index) whyMissing(n *node, p *podState) error {
 		return &feature.Problem{Reason: "NameTaken", Message: fmt.Sprintf("the logical port of pod %s would be %s, which is that of the NIC of gateway %s: give the pod or its namespace another name",
 			p.Key, names.PodPort(p.Namespace, p.Name), gateway)}
 	}
+	if n.pool == nil && x.facts.Now().Cluster.NumberedBy != "" {
+		return nil // that program gives the node a subnet in a moment, or tells why not in an Event about the Node
+	}
 	if n.pool == nil {
 		return &feature.Problem{Reason: "NoLogicalSwitch", Message: fmt.Sprintf("node %s has no logical switch: run \"ovn-k8s-overlay minion-init --node-name=%s\" on it", p.Node, p.Node)}
 	}
