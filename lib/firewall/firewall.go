@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"sync"
 
 	"ovn-k8s/lib/config"
@@ -43,22 +44,28 @@ var (
 // ErrMissing means that the program of the setting does not work.
 var ErrMissing = errors.New("no packet filter for the rules of this host")
 
-// A Firewall is the packet filter of one family, as a setting chooses. It looks for the programs until they work.
+// A Firewall is the packet filter of one family, as a setting chooses. It looks for the programs until they work, and
+// whether they still do.
 type Firewall struct {
 	family  netip.Addr
 	setting string // see config.Config
-	// tidied says when a scope of the other program was written.
-	tidied map[Scope]tidied
+	// tidied says when a scope of a program without our rules was written.
+	tidied map[tidyKey]tidied
 
 	finding sync.Mutex // guards found
 	found   programs
 }
 
-const tidiedTable = -1
+// A tidyKey is a scope in iptables, or without one in nftables.
+type tidyKey struct {
+	Scope
+	tool *iptables.Firewall
+}
 
-// tidied is the number of reads of the table, and the chains of iptables beside it.
+// tidied has the chains of iptables beside rules in nftables, and the number of changes of other programs by then.
 type tidied struct {
-	reads   int // tidiedTable: none were needed, since iptables has the rules
+	done    bool
+	changes int
 	accepts []iptables.Chain
 }
 
@@ -68,15 +75,41 @@ type tidied struct {
 type programs struct {
 	chosen   string // config.NFTables or config.IPTables; with config.AnyFirewall "" until one of them works
 	iptables *iptables.Firewall
+	other    *iptables.Firewall // of the other variant
 	table    *nftables.Table
 	why      string // for chosen
 }
 
 func (p programs) nft() bool { return p.chosen == config.NFTables }
 
+// all are the variants of iptables.
+func (p programs) all() (tools []*iptables.Firewall) {
+	for _, tool := range []*iptables.Firewall{p.iptables, p.other} {
+		if tool != nil {
+			tools = append(tools, tool)
+		}
+	}
+	return tools
+}
+
+// beside are the variants of iptables without our rules: they have accepting ones at most.
+func (p programs) beside() []*iptables.Firewall {
+	return slices.DeleteFunc(p.all(), func(tool *iptables.Firewall) bool { return !p.nft() && tool == p.iptables })
+}
+
+// noticed counts changes of other programs that were noticed.
+func (p programs) noticed() int {
+	if p.nft() {
+		return p.table.Reads()
+	}
+	generation, _ := link.PacketFilterGeneration() // only iptables-legacy works without nf_tables
+	return int(generation)
+}
+
 // New returns the packet filter of a family that a setting chooses.
 func New(setting string, family netip.Addr) *Firewall {
-	f := &Firewall{family: family, setting: setting, tidied: map[Scope]tidied{}}
+	f := &Firewall{family: family, setting: setting, tidied: map[tidyKey]tidied{}}
+	f.found.table = nftables.NewTable(family, link.PacketFilterGeneration)
 	if setting != config.AnyFirewall {
 		f.found.chosen, f.found.why = setting, "as the setting ovn-k8s-firewall says"
 	}
@@ -87,17 +120,11 @@ func New(setting string, family netip.Addr) *Firewall {
 func (f *Firewall) find() (programs, error) {
 	f.finding.Lock()
 	defer f.finding.Unlock()
-	var err, err2 error
-	if f.found.iptables == nil {
-		f.found.iptables, err = iptables.New(f.family)
-	}
-	if f.found.table == nil {
-		f.found.table, err2 = nftables.NewTable(f.family, link.PacketFilterGeneration)
-	}
+	err, err2 := f.findIPTables(), f.found.table.Works()
 	switch {
 	case f.setting == config.AnyFirewall && err2 == nil: // also later, such as once the kernel has loaded nf_tables
 		f.found.chosen, f.found.why = config.NFTables, "since nft works here"
-	case f.found.chosen == "" && err == nil:
+	case f.setting == config.AnyFirewall && err == nil: // also if nft is removed
 		f.found.chosen, f.found.why = config.IPTables, "since "+err2.Error()
 	}
 	switch {
@@ -111,10 +138,33 @@ func (f *Firewall) find() (programs, error) {
 	return f.found, nil
 }
 
-// AcceptsInIPTables reports whether iptables has the rules that accept packets of pods on this host.
-func AcceptsInIPTables(setting string) bool {
-	found, _ := New(setting, netip.IPv4Unspecified()).find()
-	return found.iptables != nil
+// findIPTables finds both variants of iptables. The error is about the one that this host prefers.
+func (f *Firewall) findIPTables() (err error) {
+	p := &f.found
+	if p.iptables != nil && p.iptables.Gone() {
+		p.iptables, p.other = nil, nil
+	}
+	if p.iptables == nil {
+		if p.iptables, err = iptables.New(f.family); err != nil {
+			p.iptables = nil
+			return err
+		}
+	}
+	if p.other != nil && p.other.Gone() {
+		p.other = nil
+	}
+	if p.other == nil {
+		if other, err := p.iptables.Other(); err == nil { // many hosts have one variant only
+			p.other = other
+		}
+	}
+	return nil
+}
+
+// AcceptsInIPTables reports whether the tables that iptables has in nftables get the rules that accept packets of pods.
+func (f *Firewall) AcceptsInIPTables() bool {
+	found, _ := f.find()
+	return slices.ContainsFunc(found.all(), (*iptables.Firewall).Announces)
 }
 
 // Choice says which program has the rules, and why: "" before one works.
@@ -138,61 +188,79 @@ func (f *Firewall) String() string {
 // HasKubeProxy reports whether kube-proxy has rules in iptables.
 func (f *Firewall) HasKubeProxy() bool {
 	found, _ := f.find()
-	return found.iptables != nil && found.iptables.HasKubeProxy()
+	return slices.ContainsFunc(found.all(), (*iptables.Firewall).HasKubeProxy)
 }
 
 // Sync makes the rules of a scope equal to wanted ones, nil for none, and returns the changes. Afterwards the other
 // program has none of the scope: established connections do not depend on rules, and new ones always find some.
 func (f *Firewall) Sync(ctx context.Context, s Scope, want Rules) ([]string, error) {
 	found, err := f.find()
-	if err != nil {
-		return nil, err
-	}
-	if !found.nft() {
-		changes, err := found.iptables.Sync(ctx, s.chains, found.chains(want))
+	switch {
+	case err != nil:
+		return f.syncWithout(ctx, s, want, found, err)
+	case found.nft():
+		changes, _, err := found.table.Sync(ctx, s.objects, tableOf(want))
 		if err == nil {
-			err = f.tidyTable(ctx, s, found.table)
+			err = f.tidyChains(ctx, s, found, acceptsOf(want))
 		}
 		return changes, err
 	}
-	changes, _, err := found.table.Sync(ctx, s.objects, tableOf(want))
+	changes, err := found.iptables.Sync(ctx, s.chains, found.chains(want))
+	if err == nil {
+		err = f.tidyTable(ctx, s, found.table)
+	}
 	if err == nil {
 		err = f.tidyChains(ctx, s, found, acceptsOf(want))
 	}
 	return changes, err
 }
 
-// tidyTable removes a scope from nftables, once. A table that nft cannot read is not ours: Sync reads before it writes.
+// syncWithout does what needs no program: elements of our table of nftables are changed and objects deleted without nft. It
+// returns the error about the missing program if that is not all.
+func (f *Firewall) syncWithout(ctx context.Context, s Scope, want Rules, found programs, missing error) ([]string, error) {
+	if found.chosen == config.IPTables && want != nil {
+		return nil, missing
+	}
+	changes, _, err := found.table.Sync(ctx, s.objects, tableOf(want))
+	if err != nil || found.chosen == config.IPTables {
+		return changes, missing
+	}
+	return changes, nil
+}
+
+// tidyTable removes a scope from nftables, once. A kernel without nf_tables has none.
 func (f *Firewall) tidyTable(ctx context.Context, s Scope, table *nftables.Table) error {
-	if table == nil || f.tidied[s].reads == tidiedTable {
+	key := tidyKey{Scope: s}
+	if f.tidied[key].done {
 		return nil
 	}
 	_, _, err := table.Sync(ctx, s.objects, ruleset.Table{})
 	if errors.Is(err, nftables.ErrUnreadable) {
 		return nil
 	}
-	if err == nil {
-		f.tidied[s] = tidied{reads: tidiedTable}
-	}
+	f.tidied[key] = tidied{done: err == nil}
 	return err
 }
 
-// tidyChains removes a scope from iptables but for the accepting chains that are needed there, again after each change
-// of another program. Tables that cannot be read, as without their kernel modules, drop nothing and have no chains of
-// ours.
+// tidyChains removes a scope from the variants of iptables without our rules, but for the accepting chains that are needed
+// there, again after each change of another program. Tables that cannot be read, as without their kernel modules, drop
+// nothing and have no chains of ours.
 func (f *Firewall) tidyChains(ctx context.Context, s Scope, found programs, accepts []iptables.Chain) error {
-	tool, now := found.iptables, tidied{found.table.Reads(), accepts}
-	if tool == nil || tool.Announces() && reflect.DeepEqual(f.tidied[s], now) {
-		return nil
+	if found.nft() {
+		delete(f.tidied, tidyKey{Scope: s})
 	}
-	_, err := tool.Sync(ctx, s.chains, accepts)
-	if errors.Is(err, iptables.ErrUnreadable) {
-		err = nil
+	for _, tool := range found.beside() {
+		key, now := tidyKey{s, tool}, tidied{true, found.noticed(), accepts}
+		if tool.Announces() && reflect.DeepEqual(f.tidied[key], now) {
+			continue
+		}
+		_, err := tool.Sync(ctx, s.chains, accepts)
+		if err != nil && !errors.Is(err, iptables.ErrUnreadable) {
+			return err
+		}
+		f.tidied[key] = now
 	}
-	if err == nil {
-		f.tidied[s] = now
-	}
-	return err
+	return nil
 }
 
 // SyncEarly reconciles the rules that do not depend on Services, of a host that does not know them yet: the guard of
@@ -218,50 +286,71 @@ func (f *Firewall) Guard(ctx context.Context, h nodeport.Host) error {
 	return err
 }
 
-// spareServers makes the exceptions for servers.
+// spareServers makes the exceptions for servers: for the chosen program, and for rules that a process with another setting,
+// or of another release, has left in another one. Those rules stay until the Services are known.
 func (f *Firewall) spareServers(ctx context.Context, h nodeport.Host) error {
-	servers := nodeport.Servers{Host: h, Family: f.family}
 	found, err := f.find()
 	if err != nil {
 		return err
 	}
-	if found.nft() {
-		_, _, err := found.table.Sync(ctx, nodeport.ServersObject, servers.Table())
-		return err
+	servers := nodeport.Servers{Host: h, Family: f.family}
+	if found.nft() || found.table.Has(nodeport.ServersObject) {
+		if _, _, err := found.table.Sync(ctx, nodeport.ServersObject, servers.Table()); err != nil {
+			return err
+		}
 	}
-	if servers.Have, err = found.iptables.Rules("nat", nodeport.FrontendsChain); err != nil || len(servers.Have) == 0 {
-		return err
+	for _, tool := range found.all() {
+		servers.Have, err = tool.Rules("nat", nodeport.FrontendsChain)
+		if err != nil && (found.nft() || tool != found.iptables) {
+			continue // without its kernel module, this table cannot be read, and is empty
+		}
+		if err == nil && len(servers.Have) > 0 {
+			err = spareIn(ctx, tool, servers)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	refused, err := found.iptables.Rules("filter", nodeport.RefuseChain)
+	return nil
+}
+
+// spareIn makes the exceptions for servers in iptables with rules of Services.
+func spareIn(ctx context.Context, tool *iptables.Firewall, servers nodeport.Servers) error {
+	refused, err := tool.Rules("filter", nodeport.RefuseChain)
 	if err != nil {
 		return err
 	}
 	servers.Have = append(servers.Have, refused...)
-	if servers.Spared, err = found.iptables.Rules("nat", nodeport.OutputChain); err != nil {
+	if servers.Spared, err = tool.Rules("nat", nodeport.OutputChain); err != nil {
 		return err
 	}
-	_, err = found.iptables.Sync(ctx, nodeport.OutputChain, converted(servers.Chains(found.iptables.RandomFully())))
+	_, err = tool.Sync(ctx, nodeport.OutputChain, converted(servers.Chains(tool.RandomFully())))
 	return err
 }
 
-// Plan returns the changes that Sync would make.
-func (f *Firewall) Plan(ctx context.Context, s Scope, want Rules) ([]string, error) {
-	found, err := f.find()
-	if err != nil {
-		return nil, err
+// Plan returns the changes that Sync would make, as far as its programs are there.
+func (f *Firewall) Plan(ctx context.Context, s Scope, want Rules) (lines []string, err error) {
+	found, missing := f.find()
+	switch {
+	case found.chosen != config.IPTables:
+		lines, err = found.table.Plan(s.objects, tableOf(want))
+	case missing == nil:
+		lines, err = found.iptables.Plan(ctx, s.chains, found.chains(want))
 	}
-	if found.nft() {
-		lines, err := found.table.Plan(ctx, s.objects, tableOf(want))
-		if err != nil || found.iptables == nil {
+	if err != nil {
+		return lines, err
+	}
+	for _, tool := range found.beside() {
+		more, err := tool.Plan(ctx, s.chains, acceptsOf(want))
+		if err != nil && !errors.Is(err, iptables.ErrUnreadable) {
 			return lines, err
 		}
-		more, err := found.iptables.Plan(ctx, s.chains, acceptsOf(want))
-		if errors.Is(err, iptables.ErrUnreadable) {
-			err = nil
-		}
-		return append(lines, more...), err
+		lines = append(lines, more...)
 	}
-	return found.iptables.Plan(ctx, s.chains, found.chains(want))
+	if missing != nil && want == nil && len(lines) == 0 {
+		return nil, nil
+	}
+	return lines, missing
 }
 
 // Describe formats wanted rules for people, none without a program for them.

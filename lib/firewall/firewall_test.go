@@ -36,7 +36,7 @@ func inFreshNamespace(t *testing.T) (dir string) {
 	}
 	t.Cleanup(func() { n.Close() })
 	dir = t.TempDir()
-	for _, tool := range []string{"iptables", "iptables-save", "iptables-restore", "nft"} {
+	for _, tool := range []string{"iptables", "iptables-save", "iptables-restore", "iptables-legacy", "iptables-legacy-save", "iptables-legacy-restore", "nft"} {
 		path, err := exec.LookPath(tool)
 		if err != nil {
 			t.Fatal(err)
@@ -99,29 +99,180 @@ func TestABrokenProgramIsTriedAgain(t *testing.T) {
 	}
 }
 
-// Rules in iptables do not depend on nft: one that cannot list tables, or breaks later, makes no part fail. What a
-// process with another setting left goes once nft works.
+// Issue 16: rules in iptables do not depend on nft, and what a process with another setting left in nftables goes without
+// it, too.
 func TestRulesInIPTablesGoWithoutNFT(t *testing.T) {
 	nft := filepath.Join(inFreshNamespace(t), "nft")
-	if _, err := New(config.NFTables, netip.IPv4Unspecified()).Sync(t.Context(), Local, gateway); err != nil {
-		t.Fatal(err)
-	}
-	f := New(config.IPTables, netip.IPv4Unspecified())
-	for _, script := range []string{"exit 4", `case "$*" in *json*|*-j*) echo JSON support not compiled-in >&2; exit 1; esac; exec ` + nft + `-works "$@"`} {
+	for _, script := range []string{"", "exit 4"} {
+		if _, err := New(config.NFTables, netip.IPv4Unspecified()).Sync(t.Context(), Local, gateway); err != nil {
+			t.Fatal(err)
+		}
 		repair := breaks(t, nft, script)
+		f := New(config.IPTables, netip.IPv4Unspecified())
 		if _, err := f.Sync(t.Context(), Local, gateway); err != nil {
 			t.Errorf("%s: %v", script, err)
 		}
+		if changes, err := f.Plan(t.Context(), Local, gateway); err != nil || len(changes) > 0 {
+			t.Errorf("%s: not as wanted: %q, %v", script, changes, err)
+		}
+		repair()
+		if left := tables(t); strings.Contains(left, "ovn-k8s") {
+			t.Errorf("%s: left: %s", script, left)
+		}
+	}
+}
+
+// tables lists the tables of nftables.
+func tables(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("nft", "list", "tables").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+// Issue 16: nft is removed after use. With auto, the rules move to iptables. With nftables, they stay and are no error as
+// long as they are as wanted; a change of rules is one, and their removal none.
+func TestNFTIsRemovedAfterUse(t *testing.T) {
+	nft := filepath.Join(inFreshNamespace(t), "nft")
+	other := gateway
+	other.Router = netip.MustParsePrefix("169.254.33.3/24")
+	for _, setting := range []string{config.AnyFirewall, config.NFTables} {
+		running := New(setting, netip.IPv4Unspecified())
+		if _, err := running.Sync(t.Context(), Local, gateway); err != nil {
+			t.Fatal(err)
+		}
+		repair := breaks(t, nft, "")
+		for who, f := range map[string]*Firewall{"running": running, "restarted": New(setting, netip.IPv4Unspecified())} {
+			if _, err := f.Sync(t.Context(), Local, gateway); err != nil {
+				t.Errorf("%s, %s: as wanted: %v", setting, who, err)
+			}
+			_, err := f.Sync(t.Context(), Local, other)
+			if setting == config.AnyFirewall && err != nil || setting == config.NFTables && (!errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "install the package nftables")) {
+				t.Errorf("%s, %s: a change: %v", setting, who, err)
+			}
+		}
+		if text := running.Choice(); setting == config.AnyFirewall && !strings.HasPrefix(text, "rules of this host are those of iptables, since nftables does not work here: ") {
+			t.Errorf("no word about the move: %s", text)
+		}
+		if err := SyncFamilies(t.Context(), setting, Local, nil); err != nil {
+			t.Errorf("%s: removal: %v", setting, err)
+		}
+		repair()
+		if left := tables(t); strings.Contains(left, "ovn-k8s") {
+			t.Errorf("%s: left: %s", setting, left)
+		}
+		if out, err := exec.Command("iptables-save").CombinedOutput(); err != nil || strings.Contains(string(out), "OVN-K8S") {
+			t.Errorf("%s: left: %v: %s", setting, err, out)
+		}
+	}
+}
+
+// Issue 16: nftables is chosen only if the kernel knows every expression of our rules. Otherwise one line names the missing
+// module.
+func TestTheKernelKnowsOurExpressions(t *testing.T) {
+	nft := filepath.Join(inFreshNamespace(t), "nft")
+	for word, module := range map[string]string{"fib": "module nft_fib_ipv4", "socket": "module nft_socket", "masquerade": "module nft_masq", "numgen": "module nft_numgen", "interval": "Linux 5.6"} {
+		repair := breaks(t, nft, `case "$*" in *-f*) in=$(/bin/cat); case $in in *`+word+`*) echo 'Error: Could not process rule: No such file or directory' >&2; exit 1; esac; printf '%s\n' "$in" | exec `+nft+`-works "$@"; esac; exec `+nft+`-works "$@"`)
+		if got := New(config.AnyFirewall, netip.IPv4Unspecified()).Choice(); !strings.HasPrefix(got, "rules of this host are those of iptables, since nftables does not work here: the kernel lacks "+module) || strings.Contains(got, "\n") {
+			t.Errorf("no %s: %s", word, got)
+		}
+		_, err := New(config.NFTables, netip.IPv4Unspecified()).Sync(t.Context(), Local, gateway)
+		if !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), module) || !strings.HasSuffix(err.Error(), "or set external_ids:ovn-k8s-firewall=iptables") {
+			t.Errorf("no %s: %v", word, err)
+		}
 		repair()
 	}
-	if _, err := f.Sync(t.Context(), Local, gateway); err != nil {
-		t.Fatal(err)
+	if left := tables(t); left != "" {
+		t.Errorf("the check left %s", left)
 	}
-	if left, err := exec.Command("nft", "list", "tables").CombinedOutput(); err != nil || strings.Contains(string(left), "ovn-k8s") {
-		t.Errorf("left: %v, %s", err, left)
+}
+
+// Issue 16: whether iptables has our accepting rules follows its programs as they come and go.
+func TestAcceptsInIPTablesAreFollowed(t *testing.T) {
+	dir := inFreshNamespace(t)
+	f := New(config.AnyFirewall, netip.IPv4Unspecified())
+	hide := func() func() {
+		var repairs []func()
+		for _, tool := range []string{"iptables", "iptables-save", "iptables-restore", "iptables-legacy", "iptables-legacy-save", "iptables-legacy-restore"} {
+			repairs = append(repairs, breaks(t, filepath.Join(dir, tool), ""))
+		}
+		return func() {
+			for _, repair := range repairs {
+				repair()
+			}
+		}
 	}
-	if changes, err := f.Plan(t.Context(), Local, gateway); err != nil || len(changes) > 0 {
-		t.Errorf("not as wanted: %q, %v", changes, err)
+	for range 2 {
+		repair := hide()
+		if f.AcceptsInIPTables() {
+			t.Error("without iptables")
+		}
+		if _, err := f.Sync(t.Context(), Local, gateway); err != nil {
+			t.Error(err)
+		}
+		repair()
+		if !f.AcceptsInIPTables() {
+			t.Error("with iptables")
+		}
+	}
+}
+
+// Issue 16: rules of another program in iptables-legacy that drop are noticed beside iptables-nft. Nothing creates a table
+// of iptables-legacy.
+func TestAcceptsInTheOtherVariant(t *testing.T) {
+	inFreshNamespace(t)
+	sh := func(script string) string {
+		out, err := exec.Command("/bin/sh", "-ec", script).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", script, err, out)
+		}
+		return string(out)
+	}
+	names := func() string {
+		out, err := os.ReadFile("/proc/thread-self/net/ip_tables_names")
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	for _, setting := range []string{config.NFTables, config.IPTables} {
+		f := New(setting, netip.IPv4Unspecified())
+		sync := func(want Rules) {
+			if _, err := f.Sync(t.Context(), Local, want); err != nil {
+				t.Errorf("%s: %v", setting, err)
+			}
+			if left, err := f.Plan(t.Context(), Local, want); err != nil || len(left) > 0 {
+				t.Errorf("%s: not as wanted: %q, %v", setting, left, err)
+			}
+		}
+		before := names()
+		sync(gateway)
+		if names() != before {
+			t.Errorf("%s: tables of iptables-legacy: %q, before %q", setting, names(), before)
+		}
+		const accept = "-A OVN-K8S-GATEWAY-FORWARD -s 169.254.33.2/32 -i br-nexthop -j ACCEPT"
+		sh("iptables-legacy -P FORWARD DROP")
+		sync(gateway)
+		if got := sh("iptables-legacy-save"); !strings.Contains(got, accept) {
+			t.Errorf("%s: not accepted: %s", setting, got)
+		}
+		if !strings.HasPrefix(names(), "filter") || strings.Contains(names(), "nat") {
+			t.Errorf("%s: tables of iptables-legacy: %q", setting, names())
+		}
+		sh("iptables-legacy -P FORWARD ACCEPT")
+		sync(gateway)
+		if got := sh("iptables-legacy-save"); strings.Contains(got, "OVN-") {
+			t.Errorf("%s: an open policy: %s", setting, got)
+		}
+		sh("iptables-legacy -P FORWARD DROP")
+		sync(gateway)
+		sync(nil)
+		if got := sh("iptables-legacy-save; iptables-save; nft list tables"); strings.Contains(strings.ToLower(got), "ovn-") {
+			t.Errorf("%s: left: %s", setting, got)
+		}
+		sh("iptables-legacy -P FORWARD ACCEPT")
 	}
 }
 

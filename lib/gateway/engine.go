@@ -134,7 +134,7 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) *engine {
 		})
 	})
 	e.announce = announce.New(cfg, e.log, e.setDatapath)
-	e.foreign = &checks.Firewall{Config: cfg, Switch: sw, Log: e.log, IPTables: firewall.AcceptsInIPTables(cfg.Firewall)}
+	e.foreign = &checks.Firewall{Config: cfg, Switch: sw, Log: e.log, AcceptsInIPTables: firewalls[partRules4].AcceptsInIPTables}
 	e.local = &localend.End{MTU: cfg.MTU, Log: e.log, MayHave: e.mayHaveLocal}
 	for _, part := range slices.Sorted(maps.Keys(firewalls)) {
 		e.local.Firewalls = append(e.local.Firewalls, firewalls[part])

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
@@ -21,8 +20,6 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 	goiptables "github.com/coreos/go-iptables/iptables"
-
-	"ovn-k8s/lib/ipnet"
 )
 
 // A Chain is one of our chains.
@@ -62,39 +59,6 @@ type Firewall struct {
 	announces     bool
 }
 
-// New finds the programs for the family of an address.
-func New(family netip.Addr) (*Firewall, error) {
-	name, protocol := "iptables", goiptables.ProtocolIPv4
-	if !ipnet.SameFamily(family, netip.IPv4Unspecified()) {
-		name, protocol = "ip6tables", goiptables.ProtocolIPv6
-	}
-	var f Firewall
-	var err error
-	if f.tool, err = goiptables.New(goiptables.IPFamily(protocol), goiptables.Timeout(wait)); err == nil {
-		f.save, err = exec.LookPath(name + "-save")
-	}
-	if err == nil {
-		f.restore, err = exec.LookPath(name + "-restore")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("looking for iptables: %w: install the package iptables", err)
-	}
-	version, err := run(context.Background(), "", name, "--version")
-	if err != nil {
-		return nil, fmt.Errorf("looking for iptables: %w", err)
-	}
-	f.announces = strings.Contains(version, "nf_tables")
-	return &f, nil
-}
-
-// Family is an address of the family, unspecified.
-func (f *Firewall) Family() netip.Addr {
-	if f.tool.Proto() == goiptables.ProtocolIPv6 {
-		return netip.IPv6Unspecified()
-	}
-	return netip.IPv4Unspecified()
-}
-
 // Announces reports whether the kernel announces changes of the rules: not those of iptables-legacy.
 func (f *Firewall) Announces() bool { return f.announces }
 
@@ -104,12 +68,18 @@ func (f *Firewall) RandomFully() bool { return f.tool.HasRandomFully() }
 
 // HasKubeProxy reports whether kube-proxy's chain KUBE-SERVICES has rules. It is false if the table cannot be read.
 func (f *Firewall) HasKubeProxy() bool {
+	if !f.has("nat") {
+		return false
+	}
 	rules, err := f.tool.List("nat", "KUBE-SERVICES")
 	return err == nil && len(rules) > 1 // the first declares the chain
 }
 
 // Rules returns the rules of a chain, none if it does not exist.
 func (f *Firewall) Rules(table, chain string) (rules []string, err error) {
+	if !f.has(table) {
+		return nil, nil
+	}
 	there, err := f.tool.ChainExists(table, chain)
 	if err != nil || !there {
 		return nil, flat(err)
@@ -293,6 +263,9 @@ func (f *Firewall) plan(ctx context.Context, prefix string, chains []Chain) ([]p
 	}
 	var plans []plan
 	for _, table := range slices.Sorted(maps.Keys(want)) {
+		if !f.has(table) && !slices.ContainsFunc(want[table], func(c Chain) bool { return !c.IfDrops }) {
+			continue
+		}
 		have, err := f.read(ctx, table, prefix)
 		if err != nil {
 			return nil, fmt.Errorf("%w %s: %w", ErrUnreadable, table, err)

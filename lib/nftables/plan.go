@@ -21,8 +21,9 @@ type plan struct {
 	after     *state
 	newSets   []ruleset.Set
 	newChains []ruleset.Chain
-	flush     []string // chains that are there
-	chains    []ruleset.Chain
+	flush     []string        // chains that are there, and keep no rule
+	chains    []ruleset.Chain // new, or empty by then
+	edits     []edit
 	deleted   []change // elements
 	added     []change
 	goneMaps  []string
@@ -38,8 +39,11 @@ type change struct {
 }
 
 func (p *plan) empty() bool {
-	return len(p.newSets)+len(p.newChains)+len(p.flush)+len(p.deleted)+len(p.added)+len(p.goneMaps)+len(p.goneSets)+len(p.gone) == 0 && !p.last
+	return len(p.newSets)+len(p.newChains)+len(p.flush)+len(p.edits)+len(p.deleted)+len(p.added)+len(p.goneMaps)+len(p.goneSets)+len(p.gone) == 0 && !p.last
 }
+
+// needsNFT reports whether the plan has rules or new objects.
+func (p *plan) needsNFT() bool { return len(p.newSets)+len(p.newChains)+len(p.chains)+len(p.edits) > 0 }
 
 // compare plans the changes from a state to wanted objects. The state stays as it is.
 func compare(have *state, prefix string, want ruleset.Table) *plan {
@@ -86,12 +90,16 @@ func (p *plan) compareChain(have *state, c ruleset.Chain) {
 	}
 	old, there := have.chains[c.Name]
 	p.after.chains[c.Name] = comments
-	switch {
-	case there && slices.Equal(old, comments):
+	if there && slices.Equal(old, comments) {
 		return
-	case there:
+	}
+	if e := edited(c, old, comments); e.kept > 0 {
+		p.edits = append(p.edits, e)
+		return
+	}
+	if there {
 		p.flush = append(p.flush, c.Name)
-	default:
+	} else {
 		p.newChains = append(p.newChains, c)
 	}
 	p.chains = append(p.chains, c)
@@ -163,16 +171,12 @@ func differ(have, want []ruleset.Element) (deleted, added []ruleset.Element) {
 	return deleted, added
 }
 
-// transaction returns the plan as commands. Nothing is used before it is there, nor deleted while it is used.
-func (p *plan) transaction(t *Table) *knftables.Transaction {
-	tx := t.nft.NewTransaction()
-	if p.last {
-		tx.Delete(&knftables.Table{})
-		return tx
-	}
+// transaction returns the plan as commands of nft. Nothing is used before it is there, nor deleted while it is used.
+func (p *plan) transaction(nft knftables.Interface, k kernel) (*knftables.Transaction, error) {
+	tx := nft.NewTransaction()
 	tx.Add(&knftables.Table{})
 	for _, s := range p.newSets {
-		tx.Add(declaration(s, t.family))
+		tx.Add(declaration(s, k.family))
 	}
 	for _, c := range p.newChains {
 		tx.Add(chainOf(c))
@@ -188,6 +192,11 @@ func (p *plan) transaction(t *Table) *knftables.Transaction {
 			tx.Add(&knftables.Rule{Chain: c.Name, Rule: r.Text, Comment: knftables.PtrTo(signed(r))})
 		}
 	}
+	for _, e := range p.edits {
+		if err := e.add(tx, k); err != nil {
+			return nil, err
+		}
+	}
 	for _, c := range p.added {
 		tx.Add(element(c, true))
 	}
@@ -200,7 +209,7 @@ func (p *plan) transaction(t *Table) *knftables.Transaction {
 	for _, name := range p.gone {
 		tx.Delete(&knftables.Chain{Name: name})
 	}
-	return tx
+	return tx, nil
 }
 
 func chainOf(c ruleset.Chain) *knftables.Chain {
@@ -266,6 +275,9 @@ func (p *plan) lines() (out []string) {
 		for _, r := range c.Rules {
 			add("add rule %s %s", c.Name, r.Text)
 		}
+	}
+	for _, e := range p.edits {
+		out = append(out, e.lines()...)
 	}
 	for _, c := range p.added {
 		add("add element %s { %s }", c.set.Name, describe(c))

@@ -2,13 +2,13 @@ package nftables
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
+	"os/exec"
 	"sync"
 
+	netfilter "github.com/google/nftables"
 	"sigs.k8s.io/knftables"
 
 	"ovn-k8s/lib/ruleset"
@@ -17,18 +17,26 @@ import (
 // TableName is the name of our table, one of each family.
 const TableName = "ovn-k8s"
 
-// ErrUnreadable means that nft cannot list our table.
-var ErrUnreadable = errors.New("cannot read table " + TableName + " of nftables")
+// ErrUnreadable means that our table cannot be read, ErrUnwritable that nft does not work and is needed.
+var (
+	ErrUnreadable = errors.New("cannot read table " + TableName + " of nftables")
+	ErrUnwritable = errors.New("cannot write rules of nftables")
+)
 
 // A Table makes objects of our table of one family equal to wanted ones. It remembers what it wrote, and reads the
 // table again only if another program has changed something since. So a change costs what it changes.
 //
 // The comment of each rule ends with a hash of its text, by which it is recognized: nft prints a rule differently from
 // version to version. A release that changes the hook of a base chain, or the type of a set, must rename it.
+//
+// Rules and new objects are written by nft. Elements are changed, and objects deleted, without it.
 type Table struct {
-	family     netip.Addr
-	nft        knftables.Interface
+	kernel
 	generation func() (uint32, error)
+
+	finding sync.Mutex // guards nft and path
+	nft     knftables.Interface
+	path    string
 
 	mu    sync.Mutex
 	state *state // nil: unknown
@@ -46,22 +54,43 @@ type state struct {
 
 // contents are the elements of a set. They are raw until a wanted set tells their fields.
 type contents struct {
-	raw      []json.RawMessage
+	raw      []netfilter.SetElement
 	elements []ruleset.Element
 }
 
-// NewTable returns our table of a family. generation returns the number of changes of the kernel's ruleset. The error
-// says why nftables does not work.
-func NewTable(family netip.Addr, generation func() (uint32, error)) (*Table, error) {
-	f := knftables.IPv4Family
-	if family.Is6() {
-		f = knftables.IPv6Family
+// NewTable returns our table of a family. generation returns the number of changes of the kernel's ruleset.
+func NewTable(family netip.Addr, generation func() (uint32, error)) *Table {
+	return &Table{kernel: kernel{family}, generation: generation}
+}
+
+// Works returns nil if nft can write our rules, and otherwise an error that says what is missing. Until it works, each
+// call tries again; later ones look only whether the program is still there.
+func (t *Table) Works() error {
+	_, err := t.find()
+	return err
+}
+
+func (t *Table) find() (knftables.Interface, error) {
+	t.finding.Lock()
+	defer t.finding.Unlock()
+	path, err := exec.LookPath("nft")
+	if t.nft != nil && err == nil && path == t.path {
+		return t.nft, nil
 	}
-	nft, err := knftables.New(f, TableName)
+	family := knftables.IPv4Family
+	if t.family.Is6() {
+		family = knftables.IPv6Family
+	}
+	t.nft = nil
+	nft, err := knftables.New(family, TableName)
 	if err != nil {
-		return nil, fmt.Errorf("nftables does not work here: %s: install the package nftables", strings.Join(strings.Fields(err.Error()), " "))
+		return nil, fmt.Errorf("nftables does not work here: %s: install the package nftables", flat(err))
 	}
-	return &Table{family: family, nft: nft, generation: generation}, nil
+	if err := usable(nft, t.family); err != nil {
+		return nil, err
+	}
+	t.nft, t.path = nft, path
+	return nft, nil
 }
 
 // attempts bounds the tries of Sync, since other programs may change the table at the same time.
@@ -76,7 +105,7 @@ func (t *Table) Sync(ctx context.Context, prefix string, want ruleset.Table) (ch
 		var again bool
 		changes, again, err = t.sync(ctx, prefix, want)
 		read = read || again
-		if err == nil || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || errors.Is(err, ErrUnwritable) {
 			return changes, read, err
 		}
 		t.state = nil
@@ -85,11 +114,11 @@ func (t *Table) Sync(ctx context.Context, prefix string, want ruleset.Table) (ch
 }
 
 func (t *Table) sync(ctx context.Context, prefix string, want ruleset.Table) (changes []string, read bool, err error) {
-	p, read, err := t.plan(ctx, prefix, want)
+	p, read, err := t.plan(prefix, want)
 	if err != nil || p.empty() {
 		return nil, read, err
 	}
-	if err := t.nft.Run(ctx, p.transaction(t)); err != nil {
+	if err := t.write(ctx, p); err != nil {
 		return nil, read, err
 	}
 	t.state = p.after
@@ -101,16 +130,47 @@ func (t *Table) sync(ctx context.Context, prefix string, want ruleset.Table) (ch
 	return p.lines(), read, err
 }
 
+// write carries out a plan, in one transaction.
+func (t *Table) write(ctx context.Context, p *plan) error {
+	if !p.needsNFT() {
+		return t.apply(p)
+	}
+	nft, err := t.find()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnwritable, err)
+	}
+	tx, err := p.transaction(nft, t.kernel)
+	if err != nil {
+		return err
+	}
+	return nft.Run(ctx, tx)
+}
+
 // Plan returns the changes that Sync would make.
-func (t *Table) Plan(ctx context.Context, prefix string, want ruleset.Table) ([]string, error) {
+func (t *Table) Plan(prefix string, want ruleset.Table) ([]string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p, _, err := t.plan(ctx, prefix, want)
+	p, _, err := t.plan(prefix, want)
 	if err != nil {
 		return nil, err
 	}
 	return p.lines(), nil
 }
+
+// Has reports whether the table has a set or map.
+func (t *Table) Has(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, _, err := t.plan(noPrefix, ruleset.Table{}); err != nil {
+		return false
+	}
+	_, set := t.state.sets[name]
+	_, isMap := t.state.maps[name]
+	return set || isMap
+}
+
+// noPrefix is one of no name.
+const noPrefix = "\x00"
 
 // Reads is the number of times that the table was read: once, and again after each change of another program that was
 // noticed.
@@ -121,7 +181,7 @@ func (t *Table) Reads() int {
 }
 
 // plan compares the table with the wanted objects, and reports whether it has read the table.
-func (t *Table) plan(ctx context.Context, prefix string, want ruleset.Table) (*plan, bool, error) {
+func (t *Table) plan(prefix string, want ruleset.Table) (*plan, bool, error) {
 	now, err := t.generation()
 	if err != nil {
 		return nil, false, fmt.Errorf("%w: %w", ErrUnreadable, err)
@@ -129,17 +189,32 @@ func (t *Table) plan(ctx context.Context, prefix string, want ruleset.Table) (*p
 	read := t.state == nil || t.at != now
 	if read {
 		t.reads++
-		if t.state, err = t.read(ctx); err != nil {
+		if err := t.readWhole(now); err != nil {
 			return nil, true, fmt.Errorf("%w: %w", ErrUnreadable, err)
 		}
-		t.at = now
 	}
 	for _, s := range want.Sets {
-		if err := t.state.parse(s); err != nil {
+		if err := t.state.parse(s, t.family); err != nil {
 			return nil, read, err
 		}
 	}
 	return compare(t.state, prefix, want), read, nil
+}
+
+// readWhole reads the table as it was at one moment, if other programs leave such a moment.
+func (t *Table) readWhole(now uint32) (err error) {
+	t.state = nil
+	for range attempts {
+		state, err := t.read()
+		if err != nil {
+			return err
+		}
+		t.state, t.at = state, now
+		if now, err = t.generation(); err != nil || now == t.at {
+			return err
+		}
+	}
+	return nil
 }
 
 // of returns the sets or the maps of a state: their kind is that of a wanted set.

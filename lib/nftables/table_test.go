@@ -1,11 +1,11 @@
 package nftables
 
 import (
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -34,11 +34,8 @@ func synced(t *testing.T, table *Table, want ruleset.Table) (changes []string, r
 	if err != nil {
 		t.Fatal(err)
 	}
-	fresh, err := NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if left, err := fresh.Plan(t.Context(), "svc-", want); err != nil || len(left) > 0 {
+	fresh := NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
+	if left, err := fresh.Plan("svc-", want); err != nil || len(left) > 0 {
 		t.Errorf("not as wanted: %v, %q", err, left)
 	}
 	return changes, read
@@ -56,10 +53,7 @@ func nft(t *testing.T, args ...string) string {
 // Issue 16: a change costs what it changes, and the table is read only after changes of other programs.
 func TestATableCostsWhatChanges(t *testing.T) {
 	load(t, "table ip other { }")
-	table, err := NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
 	if _, read := synced(t, table, sample("a", "b", "c")); !read {
 		t.Error("it takes the table for empty")
 	}
@@ -99,30 +93,98 @@ func TestATableCostsWhatChanges(t *testing.T) {
 	}
 }
 
-// Issue 16: a process that finds the table as it should be reads it by one command.
-func TestATableIsReadOnce(t *testing.T) {
-	load(t, "table ip other { }")
-	table, err := NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
-	if err != nil {
-		t.Fatal(err)
-	}
-	synced(t, table, sample("a", "b", "c"))
+// hideNFT leaves the test without nft, and returns the program.
+func hideNFT(t *testing.T) (program string) {
+	t.Helper()
 	program, err := exec.LookPath("nft")
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	calls := filepath.Join(dir, "calls")
-	if err := os.WriteFile(filepath.Join(dir, "nft"), fmt.Appendf(nil, "#!/bin/sh\necho \"$*\" >>%s\nexec %s \"$@\"\n", calls, program), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Setenv("PATH", t.TempDir())
+	return program
+}
+
+// Issue 16: the table is read, elements change and everything goes without nft. Only rules and new objects need it: an
+// error says so, and nothing is done.
+func TestATableWithoutNFT(t *testing.T) {
+	load(t, "table ip other { }")
+	table := NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
 	synced(t, table, sample("a", "b", "c"))
-	said, err := os.ReadFile(calls)
-	if err != nil {
-		t.Fatal(err)
+	program := hideNFT(t)
+	fresh := NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
+	if changes, read := synced(t, fresh, sample("a", "b", "c")); len(changes) > 0 || !read {
+		t.Errorf("as it was: read %v, %q", read, changes)
 	}
-	if strings.Count(string(said), " list ") != 1 {
-		t.Errorf("calls: %s", said)
+	want := sample("a", "b", "c")
+	m := &want.Sets[0]
+	m.Elements = []ruleset.Element{m.Elements[0], m.Elements[2], {Destination: netip.MustParseAddr("192.0.2.9"), Protocol: "sctp", Port: 65535, Verdict: "drop"}}
+	m.Elements[1].Verdict = "goto svc-b"
+	if changes, read := synced(t, fresh, want); len(changes) != 4 || read {
+		t.Errorf("elements: read %v, %q", read, changes)
 	}
+	out, err := exec.Command(program, "list", "map", "ip", "ovn-k8s", "svc-map").CombinedOutput()
+	for _, text := range []string{"192.0.2.9 . sctp . 65535 : drop", "192.0.2.2 . tcp . 80 comment \"" + strings.Repeat("c", 100) + "\" : goto svc-b"} {
+		if err != nil || !strings.Contains(string(out), text) {
+			t.Errorf("no %q: %v: %s", text, err, out)
+		}
+	}
+	changes, _, err := fresh.Sync(t.Context(), "svc-", sample("a", "b", "d"))
+	if !errors.Is(err, ErrUnwritable) || len(changes) > 0 || !strings.Contains(err.Error(), "install the package nftables") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("a rule: %v, %q", err, changes)
+	}
+	synced(t, fresh, want)
+	less := sample("a", "b")
+	if changes, _ := synced(t, fresh, less); !slices.Contains(changes, "delete chain svc-c") {
+		t.Errorf("a chain less: %q", changes)
+	}
+	synced(t, fresh, ruleset.Table{})
+	if left, err := exec.Command(program, "list", "tables").CombinedOutput(); err != nil || strings.Contains(string(left), "ovn-k8s") {
+		t.Errorf("left: %v: %s", err, left)
+	}
+}
+
+// Issue 16: of a long chain, as of a Service with session affinity, only rules that differ are written, in their order.
+func TestRulesOfAChainAreEdited(t *testing.T) {
+	load(t, "table ip other { }")
+	chain := func(marks ...int) ruleset.Table {
+		c := ruleset.Chain{Name: "svc-long"}
+		for _, m := range marks {
+			c.Rules = append(c.Rules, ruleset.Rule{Text: fmt.Sprintf("meta mark set %d", m), Comment: "default/web"})
+		}
+		return ruleset.Table{Chains: []ruleset.Chain{c}}
+	}
+	table := NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
+	many := make([]int, 100)
+	for i := range many {
+		many[i] = i
+	}
+	synced(t, table, chain(many...))
+	other := slices.Concat(many[:50], []int{1000}, many[51:])
+	if changes, _ := synced(t, table, chain(other...)); len(changes) != 2 {
+		t.Errorf("one rule of 100: %q", changes)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 50 {
+		now := make([]int, r.IntN(8))
+		for i := range now {
+			now[i] = r.IntN(5)
+		}
+		synced(t, table, chain(now...))
+	}
+	synced(t, table, chain(1, 2, 3))
+	nft(t, "insert", "rule", "ip", "ovn-k8s", "svc-long", "accept")
+	nft(t, "delete", "rule", "ip", "ovn-k8s", "svc-long", "handle", handleOf(t, "meta mark set 0x00000002"))
+	synced(t, table, chain(1, 2, 4))
+}
+
+// handleOf returns the handle of a rule of the table.
+func handleOf(t *testing.T, text string) string {
+	t.Helper()
+	for line := range strings.Lines(nft(t, "-a", "list", "table", "ip", "ovn-k8s")) {
+		if _, handle, ok := strings.Cut(line, "# handle "); ok && strings.Contains(line, text) {
+			return strings.TrimSpace(handle)
+		}
+	}
+	t.Fatalf("no rule %q", text)
+	return ""
 }

@@ -3,7 +3,6 @@
 package ruleset
 
 import (
-	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -129,61 +128,4 @@ func (s Set) ValueOf(e Element) []string {
 		return []string{e.To.Addr().String(), strconv.Itoa(int(e.To.Port()))}
 	}
 	return nil
-}
-
-// Parse is the inverse of KeyOf and ValueOf.
-func (s Set) Parse(key, value []string, comment string) (e Element, err error) {
-	if len(key) != len(s.Key) {
-		return e, fmt.Errorf("bad key %q", key)
-	}
-	e.Comment = comment
-	for i, f := range s.Key {
-		switch f {
-		case Source:
-			e.Source, err = parsePrefix(key[i])
-		case Destination:
-			e.Destination, err = netip.ParseAddr(key[i])
-		case Protocol:
-			e.Protocol = key[i]
-		case Port:
-			e.Port, err = parsePort(key[i])
-		}
-		if err != nil {
-			return e, fmt.Errorf("bad key %q: %w", key, err)
-		}
-	}
-	return e, s.parseValue(&e, value)
-}
-
-func (s Set) parseValue(e *Element, value []string) error {
-	switch {
-	case s.Value == Verdict && len(value) == 1:
-		e.Verdict = value[0]
-	case s.Value == AddrPort && len(value) == 2:
-		addr, err := netip.ParseAddr(value[0])
-		if err != nil {
-			return fmt.Errorf("bad value %q: %w", value, err)
-		}
-		port, err := parsePort(value[1])
-		if err != nil {
-			return fmt.Errorf("bad value %q: %w", value, err)
-		}
-		e.To = netip.AddrPortFrom(addr, port)
-	case s.Value != None || len(value) > 0:
-		return fmt.Errorf("bad value %q", value)
-	}
-	return nil
-}
-
-func parsePrefix(text string) (netip.Prefix, error) {
-	if strings.Contains(text, "/") {
-		return netip.ParsePrefix(text)
-	}
-	a, err := netip.ParseAddr(text)
-	return netip.PrefixFrom(a, a.BitLen()), err
-}
-
-func parsePort(text string) (uint16, error) {
-	n, err := strconv.ParseUint(text, 10, 16)
-	return uint16(n), err
 }

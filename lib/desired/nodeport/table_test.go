@@ -101,7 +101,7 @@ func TestTheKernelTakesTables(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 7))
 			h, frontends, pods := randomHost(r)
 			want := NewRules(h, family, frontends, pods).Table()
-			table := newTable(t, family)
+			table := newTable(family)
 			changes, _, err := table.Sync(t.Context(), ObjectPrefix, want)
 			if err != nil {
 				t.Fatalf("seed %d: %v\n%s", seed, err, strings.Join(changes, "\n"))
@@ -109,11 +109,11 @@ func TestTheKernelTakesTables(t *testing.T) {
 			if again, read, err := table.Sync(t.Context(), ObjectPrefix, want); len(again) > 0 || read || err != nil {
 				t.Errorf("seed %d: the same again: read %v, %v, %q", seed, read, err, again)
 			}
-			if again, err := newTable(t, family).Plan(t.Context(), ObjectPrefix, want); len(again) > 0 || err != nil {
+			if again, err := newTable(family).Plan(ObjectPrefix, want); len(again) > 0 || err != nil {
 				t.Errorf("seed %d: read again: %v\n%s", seed, err, strings.Join(again, "\n"))
 			}
 		}
-		if _, _, err := newTable(t, family).Sync(t.Context(), ObjectPrefix, ruleset.Table{}); err != nil {
+		if _, _, err := newTable(family).Sync(t.Context(), ObjectPrefix, ruleset.Table{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -122,13 +122,8 @@ func TestTheKernelTakesTables(t *testing.T) {
 	}
 }
 
-func newTable(t *testing.T, family netip.Addr) *nftables.Table {
-	t.Helper()
-	table, err := nftables.NewTable(family, link.PacketFilterGeneration)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return table
+func newTable(family netip.Addr) *nftables.Table {
+	return nftables.NewTable(family, link.PacketFilterGeneration)
 }
 
 // randomHost draws a host, some Services and some pods with hostPorts.

@@ -23,8 +23,8 @@ type Firewall struct {
 	Config config.Config
 	Switch *vswitch.Switch
 	Log    *logrus.Entry
-	// IPTables is whether iptables has rules that accept packets of pods.
-	IPTables bool
+	// AcceptsInIPTables reports whether iptables has rules that accept packets of pods. Its programs may come and go.
+	AcceptsInIPTables func() bool
 
 	missing sync.Once // the log tells once that nft is missing
 }
@@ -40,7 +40,7 @@ func (f *Firewall) Check(ctx context.Context, interfaces []string) error {
 	if err != nil {
 		return err
 	}
-	needs := nftables.Needs{Interfaces: interfaces, IPTables: f.IPTables}
+	needs := nftables.Needs{Interfaces: interfaces, IPTables: f.AcceptsInIPTables()}
 	// The userspace datapath gets packets of tunnels before the host's firewall.
 	if datapath, err := f.Switch.DatapathType(ctx, names.IntegrationBridge); err == nil && datapath != "netdev" && strings.Contains(f.Config.EncapType, "geneve") {
 		needs.Ports = []int{genevePort}

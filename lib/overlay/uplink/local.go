@@ -37,7 +37,7 @@ func warnOfFirewalls(ctx context.Context, h *host.Host) {
 	if err != nil {
 		h.Report.Warn("%v", err)
 	}
-	for _, d := range rules.Drops(nftables.Needs{Interfaces: []string{localgateway.Port}, IPTables: firewall.AcceptsInIPTables(h.Config.Firewall)}) {
+	for _, d := range rules.Drops(nftables.Needs{Interfaces: []string{localgateway.Port}, IPTables: firewall.New(h.Config.Firewall, netip.IPv4Unspecified()).AcceptsInIPTables()}) {
 		h.Report.Warn("%s", d)
 	}
 }

@@ -1,0 +1,106 @@
+package firewall
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/desired/service"
+)
+
+// many returns Services: a quarter with a NodePort, the others with an address outside. Of the first three, one has session
+// affinity, one goes to endpoints here only, and the host chooses between them; all others are OVN's. They have a number of
+// endpoints.
+func many(n, endpoints int) (all []service.Resolved) {
+	for i := range n {
+		at := func(a byte) netip.Addr { return netip.AddrFrom4([4]byte{a, byte(i >> 16), byte(i >> 8), byte(i)}) }
+		s := service.Resolved{Service: service.Service{
+			Key: service.Key{Namespace: "default", Name: fmt.Sprint("web-", i)}, Type: corev1.ServiceTypeLoadBalancer, Ours: true,
+			ClusterIPs: []netip.Addr{at(172)}, Ports: []service.Port{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+		}}
+		if i%4 == 0 {
+			s.Ports[0].NodePort = uint16(30000 + i/4)
+		} else {
+			s.Ingress = []service.Ingress{{Addr: at(203)}}
+		}
+		switch i {
+		case 0:
+			s.Affinity = 10800
+		case 1:
+			s.ExternalLocal = true
+		}
+		var to service.Endpoints
+		for e := range endpoints {
+			to = append(to, service.Endpoint{Host: &service.Host{Addr: netip.AddrFrom4([4]byte{10, 128, 1, byte(3 + e)}), Node: "node1", State: service.Serving}, Port: 8080})
+		}
+		s.Endpoints = []service.Endpoints{to}
+		all = append(all, s)
+	}
+	return all
+}
+
+// BenchmarkServices measures the rules of 10 000 Services (OVNK8S_BENCH_SERVICES) with each program: until they are made, until a
+// new process has found them as they should be, and until a change of one endpoint of 100 is written: of a Service with
+// session affinity, of one that goes to endpoints here, and of one whose endpoint OVN chooses.
+func BenchmarkServices(b *testing.B) {
+	if os.Geteuid() != 0 {
+		b.Skip("needs root")
+	}
+	n := 10000
+	if _, err := fmt.Sscan(os.Getenv("OVNK8S_BENCH_SERVICES"), &n); err != nil {
+		n = 10000
+	}
+	runtime.LockOSThread()
+	space, err := netns.New()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer space.Close()
+	host := nodeport.Host{Node: "node1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Management: "k8s-node1", Pods: []netip.Prefix{netip.MustParsePrefix("10.128.1.0/24")}}
+	rules := func(services []service.Resolved) nodeport.Rules {
+		return nodeport.NewRules(host, nodeport.IPv4, nodeport.Frontends(services, service.Network{}), nil)
+	}
+	for _, program := range []string{config.NFTables, config.IPTables} {
+		b.Run(program, func(b *testing.B) {
+			for range b.N {
+				f := New(program, nodeport.IPv4)
+				sync := func(f *Firewall, services []service.Resolved) (time.Duration, int) {
+					began := time.Now()
+					changes, err := f.Sync(b.Context(), Services, rules(services))
+					if err != nil {
+						b.Fatal(err)
+					}
+					return time.Since(began), len(changes)
+				}
+				services := many(n, 100)
+				took, _ := sync(f, services)
+				b.ReportMetric(took.Seconds(), "s/made")
+				f = New(program, nodeport.IPv4)
+				took, changes := sync(f, services)
+				if changes > 0 {
+					b.Fatalf("%d changes of nothing", changes)
+				}
+				b.ReportMetric(took.Seconds(), "s/start")
+				for i, kind := range []string{"affinity", "local", "ovn"} {
+					for _, endpoints := range []int{99, 100} {
+						services[i].Endpoints[0] = many(1, endpoints)[0].Endpoints[0]
+						took, changes = sync(f, services)
+					}
+					b.ReportMetric(float64(took.Microseconds())/1000, "ms/"+kind)
+					b.ReportMetric(float64(changes), "changes/"+kind)
+				}
+				if _, err := f.Sync(b.Context(), Services, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

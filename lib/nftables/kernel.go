@@ -1,0 +1,247 @@
+package nftables
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	netfilter "github.com/google/nftables"
+	"github.com/google/nftables/userdata"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"ovn-k8s/lib/ruleset"
+)
+
+// A kernel reads our table, changes elements and deletes objects, by netlink and without a process. The text of rules is
+// the work of nft.
+type kernel struct{ family netip.Addr }
+
+// Attributes of a verdict: NFTA_VERDICT_CODE and NFTA_VERDICT_CHAIN of linux/netfilter/nf_tables.h.
+const (
+	verdictCode  = 1
+	verdictChain = 2
+)
+
+// A rule of the kernel.
+type rule struct {
+	chain, comment string
+	handle         uint64
+}
+
+func (k kernel) table() *netfilter.Table {
+	if k.family.Is6() {
+		return &netfilter.Table{Name: TableName, Family: netfilter.TableFamilyIPv6}
+	}
+	return &netfilter.Table{Name: TableName, Family: netfilter.TableFamilyIPv4}
+}
+
+// read reads our table. The answers are of one moment only if the generation did not change meanwhile.
+func (k kernel) read() (*state, error) {
+	s := &state{chains: map[string][]string{}, sets: map[string]contents{}, maps: map[string]contents{}}
+	c, err := netfilter.New(netfilter.AsLasting())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.CloseLasting() }()
+	table := k.table()
+	tables, err := c.ListTablesOfFamily(table.Family)
+	if err != nil {
+		return nil, fmt.Errorf("listing tables: %w", err)
+	}
+	if !slices.ContainsFunc(tables, func(t *netfilter.Table) bool { return t.Name == TableName }) {
+		return s, nil
+	}
+	s.there = true
+	chains, err := c.ListChainsOfTableFamily(table.Family)
+	if err != nil {
+		return nil, fmt.Errorf("listing chains: %w", err)
+	}
+	for _, chain := range chains {
+		if chain.Table.Name == TableName {
+			s.chains[chain.Name] = nil
+		}
+	}
+	rules, err := k.rules("")
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rules {
+		s.chains[r.chain] = append(s.chains[r.chain], r.comment)
+	}
+	return s, k.readSets(c, s)
+}
+
+// readSets reads sets and maps. The elements of a set with a timeout are the kernel's.
+func (k kernel) readSets(c *netfilter.Conn, s *state) error {
+	sets, err := c.GetSets(k.table())
+	if err != nil {
+		return fmt.Errorf("listing sets: %w", err)
+	}
+	for _, set := range sets {
+		if set.Anonymous {
+			continue
+		}
+		var found contents
+		if !set.HasTimeout {
+			if found.raw, err = c.GetSetElements(set); err != nil {
+				return fmt.Errorf("listing elements of %s: %w", set.Name, err)
+			}
+		}
+		if set.IsMap {
+			s.maps[set.Name] = found
+		} else {
+			s.sets[set.Name] = found
+		}
+	}
+	return nil
+}
+
+// rules lists the rules of a chain, or with "" of all chains in one answer, which the library cannot.
+func (k kernel) rules(chain string) ([]rule, error) {
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	which := []netlink.Attribute{{Type: unix.NFTA_RULE_TABLE, Data: []byte(TableName + "\x00")}}
+	if chain != "" {
+		which = append(which, netlink.Attribute{Type: unix.NFTA_RULE_CHAIN, Data: []byte(chain + "\x00")})
+	}
+	data, err := netlink.MarshalAttributes(which)
+	if err != nil {
+		return nil, err
+	}
+	answers, err := c.Execute(netlink.Message{
+		Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETRULE, Flags: netlink.Request | netlink.Dump},
+		Data:   append([]byte{byte(k.table().Family), unix.NFNETLINK_V0, 0, 0}, data...),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing rules: %w", err)
+	}
+	var out []rule
+	for _, answer := range answers {
+		if len(answer.Data) < 4 {
+			return nil, errors.New("listing rules: short answer")
+		}
+		r, err := ruleOf(answer.Data[4:])
+		if err != nil {
+			return nil, fmt.Errorf("listing rules: %w", err)
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+func ruleOf(data []byte) (r rule, err error) {
+	attributes, err := attributesOf(data)
+	if err != nil {
+		return r, err
+	}
+	for attributes.Next() {
+		switch attributes.Type() {
+		case unix.NFTA_RULE_CHAIN:
+			r.chain = attributes.String()
+		case unix.NFTA_RULE_HANDLE:
+			r.handle = attributes.Uint64()
+		case unix.NFTA_RULE_USERDATA:
+			r.comment, _ = userdata.GetString(attributes.Bytes(), userdata.TypeComment)
+		}
+	}
+	return r, attributes.Err()
+}
+
+func attributesOf(data []byte) (*netlink.AttributeDecoder, error) {
+	d, err := netlink.NewAttributeDecoder(data)
+	if err == nil {
+		d.ByteOrder = binary.BigEndian
+	}
+	return d, err
+}
+
+const (
+	// perMessage bounds the elements in one message: an attribute has at most 64 KiB.
+	perMessage = 200
+	// sendBuffer is enough for one transaction with the elements of 10 000 Services.
+	sendBuffer = 64 << 20
+)
+
+// apply carries out a plan without new objects and rules, in one transaction.
+func (k kernel) apply(p *plan) error {
+	c, err := netfilter.New(netfilter.WithSockOptions(func(c *netlink.Conn) error { return c.SetWriteBuffer(sendBuffer) }, func(c *netlink.Conn) error { return c.SetReadBuffer(sendBuffer) }))
+	if err != nil {
+		return err
+	}
+	table := k.table()
+	if p.last {
+		c.DelTable(table)
+		return c.Flush()
+	}
+	for _, name := range p.flush {
+		c.FlushChain(&netfilter.Chain{Table: table, Name: name})
+	}
+	for _, changes := range []struct {
+		of  []change
+		add func(*netfilter.Set, []netfilter.SetElement) error
+	}{{bare(p.deleted), c.SetDeleteElements}, {p.added, c.SetAddElements}} {
+		if err := eachMessage(table, changes.of, changes.add); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Concat(p.goneMaps, p.goneSets) {
+		c.DelSet(&netfilter.Set{Table: table, Name: name})
+	}
+	for _, name := range p.gone {
+		c.DelChain(&netfilter.Chain{Table: table, Name: name})
+	}
+	return c.Flush()
+}
+
+// eachMessage calls send with elements of one set, as many as one message may have.
+func eachMessage(table *netfilter.Table, changes []change, send func(*netfilter.Set, []netfilter.SetElement) error) error {
+	for len(changes) > 0 {
+		set := changes[0].set
+		var elements []netfilter.SetElement
+		for len(changes) > 0 && len(elements) < perMessage && changes[0].set.Name == set.Name {
+			e, err := encode(set, changes[0].Element)
+			if err != nil {
+				return fmt.Errorf("element of %s: %w", set.Name, err)
+			}
+			elements, changes = append(elements, e), changes[1:]
+		}
+		if err := send(&netfilter.Set{Table: table, Name: set.Name, IsMap: set.IsMap()}, elements); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bare returns changes without values, since an element is deleted by its key.
+func bare(changes []change) []change {
+	out := slices.Clone(changes)
+	for i, c := range out {
+		out[i].set.Value, out[i].Element = ruleset.None, c.Bare()
+	}
+	return out
+}
+
+// parse decodes the elements of a set that was read.
+func (s *state) parse(set ruleset.Set, family netip.Addr) error {
+	all := s.of(set)
+	c := all[set.Name]
+	if len(c.raw) == 0 {
+		return nil
+	}
+	parsed := contents{elements: make([]ruleset.Element, 0, len(c.raw))}
+	for _, raw := range c.raw {
+		e, err := decode(set, family, raw)
+		if err != nil {
+			return fmt.Errorf("%w: element of %s: %w", ErrUnreadable, set.Name, err)
+		}
+		parsed.elements = append(parsed.elements, e)
+	}
+	all[set.Name] = parsed
+	return nil
+}
