@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -28,7 +29,7 @@ func TestRulesMove(t *testing.T) {
 	defer session.Close()
 	in := map[string]func() string{
 		config.IPTables: func() string { return w.script("iptables-save | grep OVN-SVC || :") },
-		config.NFTables: func() string { return w.script("nft list tables | grep ovn-k8s || :") },
+		config.NFTables: func() string { return w.script("nft list tables | grep 'ovn-k8s$' || :") },
 	}
 	other := map[string]string{config.IPTables: config.NFTables, config.NFTables: config.IPTables}
 	use := host.Firewall()
@@ -47,7 +48,14 @@ func TestRulesMove(t *testing.T) {
 	if got := session.Typed(); got.Resets > 0 {
 		t.Errorf("the session: %+v", got)
 	}
-	w.script("nft flush ruleset")
+	for range 10 {
+		lines := session.Typed().Lines
+		w.script("nft flush ruleset")
+		w.within(soon, "the session goes on after a flush", func() bool { return session.Typed().Lines > lines+10 })
+	}
+	if got := session.Typed(); got.Resets > 0 {
+		t.Errorf("the session, after flushes: %+v", got)
+	}
 	w.within(soon, "back after a flush", func() bool { return strings.Contains(w.script(host.RulesScript), "30082") })
 	w.answers("after a flush", w.fabric.Netns(), "tcp", to, "cluster", management[0])
 }
@@ -78,4 +86,83 @@ func TestServicesPassAFirewallThatDrops(t *testing.T) {
 		w.within(soon, "nothing of ours in iptables", func() bool { return !strings.Contains(w.script("iptables-save"), "OVN-") })
 	}
 	w.answers("outside to NodePort", w.fabric.Netns(), "tcp", to, "cluster", management[0])
+}
+
+// killing are programs that kill the helper, which runs them, when a number of calls is reached. With an odd number they
+// do their work before.
+const killing = `for tool in nft iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore; do
+		cat >/usr/local/sbin/$tool <<'END'
+#!/bin/sh
+exec 9>/run/kill.lock
+flock 9
+left=$(cat /run/kill 2>/dev/null)
+if [ -n "$left" ]; then
+	if [ "$left" -gt 1 ]; then
+		echo $((left - 2)) >/run/kill
+	else
+		rm /run/kill
+		if [ "$left" = 1 ]; then /usr/sbin/${0##*/} "$@" 9>&-; fi
+		kill -9 $PPID
+		exit 1
+	fi
+fi
+exec 9>&-
+exec /usr/sbin/${0##*/} "$@"
+END
+		chmod +x /usr/local/sbin/$tool
+	done`
+
+// Issue 16: a helper that is killed while its rules move to the other program leaves no connection broken, and the next
+// one finishes the move and leaves nothing.
+func TestAHelperIsKilledInAMove(t *testing.T) {
+	host.NeedIPTables(t)
+	w := newWorld(t)
+	w.script("iptables -P FORWARD DROP; " + killing)
+	web := w.service("web", nil)
+	w.overlay(web)
+	w.endpoints(web, 8080, "10.128.1.3@node1")
+	p := w.start()
+	to := netip.AddrPortFrom(w.IPv4(), 30082)
+	w.answers("outside to NodePort", w.fabric.Netns(), "tcp", to, "cluster", management[0])
+	session, err := probe.OpenSession(w.ctx, w.fabric.Netns(), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	other := map[string]string{config.IPTables: config.NFTables, config.NFTables: config.IPTables}
+	moved := func(use string) bool {
+		nft := w.script("/usr/sbin/nft list tables | grep 'ovn-k8s$' || :") != ""
+		iptables := w.script("/usr/sbin/iptables-save | grep OVN-SVC-WAYS || :") != ""
+		return nft == (use == config.NFTables) && iptables == (use == config.IPTables)
+	}
+	ended := func() bool {
+		select {
+		case <-p.Done():
+			return true
+		default:
+			return false
+		}
+	}
+	use, kills := host.Firewall(), 0
+	for _, calls := range []int{0, 1, 2, 3, 5, 7, 8, 11, 14, 17, 21, 26, 33, 40} {
+		use = other[use]
+		w.script(fmt.Sprintf("echo %d >/run/kill; ovs-vsctl set Open_vSwitch . external_ids:ovn-k8s-firewall=%s", calls, use))
+		w.eventually("killed, or moved", func() bool { return ended() || moved(use) })
+		w.script("rm -f /run/kill")
+		if ended() {
+			kills++
+			p = w.start()
+		}
+		w.eventually(fmt.Sprintf("rules in %s only, killed after %d calls", use, calls), func() bool {
+			return moved(use) && w.refuses(w.fabric.Netns(), to.String()) == nil
+		})
+		lines := session.Typed().Lines
+		w.eventually("the session goes on", func() bool { return session.Typed().Lines > lines })
+	}
+	if got := session.Typed(); got.Resets > 0 {
+		t.Errorf("the session: %+v", got)
+	}
+	if kills < 5 {
+		t.Errorf("killed %d times only", kills)
+	}
 }

@@ -167,6 +167,9 @@ func (f *Firewall) AcceptsInIPTables() bool {
 	return slices.ContainsFunc(found.all(), (*iptables.Firewall).Announces)
 }
 
+// HoldNAT keeps connections through flushes of all rules, until release. See nftables.HoldNAT.
+func (f *Firewall) HoldNAT() (release func(), err error) { return nftables.HoldNAT(f.family) }
+
 // Choice says which program has the rules, and why: "" before one works.
 func (f *Firewall) Choice() string {
 	found, err := f.find()

@@ -177,6 +177,7 @@ func (e *engine) all() []string {
 // run runs the engine until ctx ends. Flows and rules stay: they serve without it.
 func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) error {
 	e.ready = sync.OnceFunc(ready)
+	defer e.holdNAT()()
 	e.conflicts.Warn = cluster.Warn
 	e.warnNode = func(reason, message string) { cluster.Warn(kube.Node(e.objects.node), reason, message) }
 	var wg sync.WaitGroup

@@ -140,6 +140,24 @@ func (e *engine) syncRules(ctx context.Context, f *firewall.Firewall, v view) er
 	return e.forget(v, f.Family())
 }
 
+// holdNAT keeps established connections while another program flushes all rules, until release.
+func (e *engine) holdNAT() (release func()) {
+	var all []func()
+	for part, f := range e.firewall {
+		release, err := f.HoldNAT()
+		if err != nil {
+			e.log.Debugf("%s: connections may break when another program flushes all rules: %v", part, err)
+			continue
+		}
+		all = append(all, release)
+	}
+	return func() {
+		for _, release := range all {
+			release()
+		}
+	}
+}
+
 // guardFirst creates the chains that protect pods before the host forwards packets. syncRules maintains them.
 func (e *engine) guardFirst(ctx context.Context, v view) error {
 	if e.guarded || len(v.host.Pods) == 0 {

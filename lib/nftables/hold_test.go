@@ -1,0 +1,30 @@
+package nftables
+
+import (
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// Issue 16: the table of HoldNAT survives a flush of everything, and goes with its holder.
+func TestHoldNATSurvivesAFlush(t *testing.T) {
+	load(t, "table ip other { }")
+	for _, family := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		release, err := HoldNAT(family)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nft(t, "flush", "ruleset")
+		if got := nft(t, "list", "ruleset"); strings.Contains(got, "table ip other") || !strings.Contains(got, "type nat hook postrouting") || !strings.Contains(got, "flags owner") {
+			t.Errorf("%v: after a flush: %s", family, got)
+		}
+		if out, err := exec.Command("nft", "add", "chain", map[bool]string{false: "ip", true: "ip6"}[family.Is6()], HoldName, "other").CombinedOutput(); err == nil {
+			t.Errorf("another program may change it: %s", out)
+		}
+		release()
+		if got := nft(t, "list", "ruleset"); got != "" {
+			t.Errorf("%v: left: %s", family, got)
+		}
+	}
+}
