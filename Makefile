@@ -13,7 +13,7 @@ ifneq ($(KUBERNETES),)
 export OVNK8S_TEST_KUBERNETES = $(KUBERNETES)
 endif
 
-.PHONY: build test check demo demo-down bench loss hostile test-boot test-kernel generate install help prepare
+.PHONY: build test check demo demo-down bench loss hostile test-boot test-firewalls test-kernel generate install help prepare
 
 ## build: the programs, into bin/ (also plain make)
 build:
@@ -66,6 +66,12 @@ test-boot: prepare
 		go test -count=1 ./test/boot -run 'TestReboots/$(SETUP)' -parallel $(or $(PARALLEL),4) -v -timeout 6h
 	OVNK8S_TEST_NEED=node OVNK8S_TEST_BOOT_ROUNDS=1 OVNK8S_TEST_RA_SECONDS=120 \
 		go test -count=1 ./ovn-k8s-util -run 'Boot|Service|RouterAdvertisements' -v -timeout 1h
+
+## test-firewalls: firewalld, docker, ufw, flushes beside the helper's rules, under load (ROUNDS=, FIREWALL=firewalld); as root
+test-firewalls:
+	@go run ./test/prepare firewalls
+	OVNK8S_TEST_NEED=central,node,cluster OVNK8S_TEST_FIREWALLS=yes OVNK8S_TEST_FIREWALLS_ROUNDS=$(or $(ROUNDS),20) \
+		go test -count=1 ./test/firewalls -run 'TestBesideFirewalls/$(FIREWALL)' -v -timeout 2h
 
 ## test-kernel: tests on the kernel's datapath, in a virtual machine: a choice, or ALL=1, RUN=, PKG= (ARGS=, MINUTES=); as root
 test-kernel:

@@ -58,7 +58,7 @@ type Options struct {
 	// SecondNIC adds an eth1 in a network of its own: see Machine.Second.
 	SecondNIC bool
 	// Packages are Debian packages on the machine, with their dependencies, even if
-	// this machine lacks them. Each is one of Packages.
+	// this machine lacks them. Each is one of Packages, or was fetched by Fetch.
 	Packages []string
 	// Programs are copied to /usr/local/bin.
 	Programs []string
@@ -88,9 +88,14 @@ func Missing() string {
 			return tool
 		}
 	}
-	for _, p := range Packages {
+	return MissingPackages(Packages...)
+}
+
+// MissingPackages names one of some packages for a Machine that was not fetched, or is "".
+func MissingPackages(names ...string) string {
+	for _, p := range names {
 		if _, err := os.Stat(archive(p)); err != nil {
-			return fmt.Sprintf("package %s for machines: run make prepare", p)
+			return fmt.Sprintf("package %s for machines: run make prepare, or make test-firewalls", p)
 		}
 	}
 	return ""

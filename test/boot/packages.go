@@ -25,8 +25,11 @@ var errNoCandidate = errors.New("not in this release")
 
 // Prepare downloads the packages reported by Missing, but for those that this release lacks: the tests that install
 // them fail. It needs root.
-func Prepare(ctx context.Context, say func(line string)) error {
-	for _, p := range Packages {
+func Prepare(ctx context.Context, say func(line string)) error { return Fetch(ctx, say, Packages...) }
+
+// Fetch downloads packages that were not downloaded yet, but for those that this release lacks.
+func Fetch(ctx context.Context, say func(line string), names ...string) error {
+	for _, p := range names {
 		if _, err := os.Stat(archive(p)); err == nil {
 			continue
 		}

@@ -4,7 +4,8 @@
 //
 // Without root it does not install packages, but prints the command and exits with
 // status 1. With the argument "packages" it only installs packages, and with the
-// argument "machine" those of virtual machines (make test-kernel) as well.
+// argument "machine" those of virtual machines (make test-kernel) as well. With the
+// argument "firewalls" it also downloads, but does not install, those of test/firewalls.
 package main
 
 import (
@@ -53,6 +54,9 @@ var machineTools = []tool{
 	{"modprobe", "kmod"},
 }
 
+// firewalls are the packages of test/firewalls.
+var firewalls = []string{"firewalld", "ufw", "docker.io"}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -83,6 +87,11 @@ func run(ctx context.Context, args []string) error {
 	say(fmt.Sprintf("OVN %s, Open vSwitch %s", ovntest.Version("ovn-northd"), ovntest.Version("ovs-vswitchd")))
 	if err := boot.Prepare(ctx, say); err != nil {
 		return err
+	}
+	if slices.Contains(args, "firewalls") {
+		if err := boot.Fetch(ctx, say, firewalls...); err != nil {
+			return err
+		}
 	}
 	_, err := kubetest.Build(ctx, say)
 	return err
