@@ -16,9 +16,9 @@ import (
 	"ovn-k8s/lib/desired/service"
 )
 
-// many returns Services: a quarter with a NodePort, the others with an address outside. Of the first three, one has session
-// affinity, one goes to endpoints here only, and the host chooses between them; all others are OVN's. They have a number of
-// endpoints.
+// many returns Services: a quarter with a NodePort, the others with an address outside. The first has session affinity, the
+// second goes to endpoints here only; OVN chooses the endpoints of all others. The first three have a number of endpoints,
+// the others two.
 func many(n, endpoints int) (all []service.Resolved) {
 	for i := range n {
 		at := func(a byte) netip.Addr { return netip.AddrFrom4([4]byte{a, byte(i >> 16), byte(i >> 8), byte(i)}) }
@@ -38,7 +38,7 @@ func many(n, endpoints int) (all []service.Resolved) {
 			s.ExternalLocal = true
 		}
 		var to service.Endpoints
-		for e := range endpoints {
+		for e := range map[bool]int{true: endpoints, false: 2}[i < 3] {
 			to = append(to, service.Endpoint{Host: &service.Host{Addr: netip.AddrFrom4([4]byte{10, 128, 1, byte(3 + e)}), Node: "node1", State: service.Serving}, Port: 8080})
 		}
 		s.Endpoints = []service.Endpoints{to}
