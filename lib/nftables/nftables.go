@@ -29,9 +29,11 @@ type chain struct {
 
 func (c chain) table() string { return c.Family + " " + c.Table }
 
-// filters reports whether a chain may drop packets to this host or forwarded by it.
+// filters reports whether a chain may drop packets to this host or forwarded by it. firewalld has the table
+// firewalld_policy_drop only during a reload.
 func (c chain) filters() bool {
-	return c.Type == "filter" && (c.Hook == "forward" || c.Hook == "input") && slices.Contains([]string{"inet", "ip", "ip6"}, c.Family) && c.Table != TableName
+	return c.Type == "filter" && (c.Hook == "forward" || c.Hook == "input") && slices.Contains([]string{"inet", "ip", "ip6"}, c.Family) &&
+		c.Table != TableName && c.Table != "firewalld_policy_drop"
 }
 
 // ofIPTables reports whether a chain is one of iptables.

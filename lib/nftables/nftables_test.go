@@ -57,6 +57,7 @@ func TestDrops(t *testing.T) {
 		{"firewalld", "table inet firewalld {\n chain filter_FORWARD { " + forward + "policy accept; reject; }\n chain filter_INPUT { " + input + "policy accept; reject; }\n}", []string{
 			`nftables: chain filter_FORWARD of table inet firewalld drops at hook forward all packets that its rules do not accept, and no rule names interface { "br-nexthop", "k8s-node1" }: egress and NodePorts may fail: trust it by 'firewall-cmd --permanent --zone=trusted --add-interface=br-nexthop --add-interface=k8s-node1' and 'firewall-cmd --reload'`,
 			`nftables: chain filter_INPUT of table inet firewalld drops at hook input all packets that its rules do not accept, and no rule names UDP port 6081: tunnels between nodes may fail: accept it by 'firewall-cmd --permanent --add-port=6081/udp' and 'firewall-cmd --reload'`}},
+		{"firewalld reloads", "table inet firewalld_policy_drop {\n chain filter_forward { " + forward + "policy drop; ct state established accept; }\n}", nil},
 		{"input", "table inet f {\n chain inward { " + input + "policy drop; tcp dport 22 accept; udp dport 6000-6080 accept; }\n}", []string{
 			`nftables: chain inward of table inet f drops at hook input all packets that its rules do not accept, and no rule names UDP port 6081: tunnels between nodes may fail: accept it in the firewall's configuration, or by 'nft insert rule inet f inward udp dport 6081 accept'`}},
 		{"ports", "table inet f {\n chain inward { " + input + "policy drop; udp dport { 53, 6000-7000 } accept; }\n}", nil},
