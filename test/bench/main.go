@@ -13,6 +13,7 @@
 //	idle         no events about the watcher: CPU time
 //	churn        pods come and go for a while: growth of times and memory
 //	compute      the rows of very many policies and pods, in memory
+//	firewall     the rules of a host for 10 000 Services: nftables beside iptables
 //	events       each kind of event in a large cluster of gateways
 //	storm        minion-init on very many nodes at once, its part on the Northbound database
 //	cni          ADD of the CNI plugin: latency and its stages
@@ -80,6 +81,7 @@ func figures() []figure {
 		{"idle", measureIdle},
 		{"churn", measureChurn},
 		{"compute", measureCompute},
+		{"firewall", measureFirewall},
 		{"events", measureEvents},
 		{"storm", measureStorm},
 		{"cni", measureCNI},
