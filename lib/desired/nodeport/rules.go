@@ -129,7 +129,8 @@ const (
 
 // NewRules computes the rules of one family.
 func NewRules(h Host, family netip.Addr, frontends []service.Frontend, pods []hostport.Pod) Rules {
-	b := ruleBuilder{Rules: Rules{Host: h, Family: family}, targets: map[targetKey]*Target{}}
+	b := ruleBuilder{Rules: Rules{Host: h, Family: family}, targets: make(map[targetKey]*Target, len(frontends))}
+	b.Translations = make([]Translation, 0, len(frontends))
 	for f := range Outside(frontends) {
 		if b.is(f) && f.Programmed() {
 			b.frontend(f)

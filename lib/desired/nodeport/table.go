@@ -125,6 +125,9 @@ func (b *tableBuilder) declare() {
 	for name, value := range map[string]ruleset.Value{mapFrontends: ruleset.Verdict, mapClusterIPs: ruleset.AddrPort, mapHostPortsAt: ruleset.Verdict, mapHostPortsTo: ruleset.AddrPort, mapRefused: ruleset.Verdict, setClaims: ruleset.None} {
 		b.sets[name] = &ruleset.Set{Name: name, Key: byAddress, Value: value}
 	}
+	for _, name := range []string{mapFrontends, mapClusterIPs} { // most elements
+		b.sets[name].Elements = make([]ruleset.Element, 0, len(b.Translations))
+	}
 	for name, value := range map[string]ruleset.Value{mapNodePorts: ruleset.Verdict, mapNodePortIPs: ruleset.AddrPort, mapOwnNodePorts: ruleset.Verdict, mapHostPorts: ruleset.Verdict, mapHostPortPods: ruleset.AddrPort, mapRefusedPorts: ruleset.Verdict} {
 		b.sets[name] = &ruleset.Set{Name: name, Key: byPort, Value: value}
 	}
