@@ -327,7 +327,11 @@ func spareIn(ctx context.Context, tool *iptables.Firewall, servers nodeport.Serv
 	if servers.Spared, err = tool.Rules("nat", nodeport.OutputChain); err != nil {
 		return err
 	}
-	_, err = tool.Sync(ctx, nodeport.OutputChain, converted(servers.Chains(tool.RandomFully())))
+	chains := converted(servers.Chains(tool.RandomFully()))
+	if !tool.HasChain("filter", nodeport.RefuseChain) { // removed by a move to nftables that was not finished
+		chains = slices.DeleteFunc(chains, func(c iptables.Chain) bool { return c.Table == "filter" })
+	}
+	_, err = tool.Sync(ctx, nodeport.OutputChain, chains)
 	return err
 }
 

@@ -93,6 +93,15 @@ func (f *Firewall) Rules(table, chain string) (rules []string, err error) {
 	return rules, flat(err)
 }
 
+// HasChain reports whether a chain exists. It is false if the table cannot be read.
+func (f *Firewall) HasChain(table, chain string) bool {
+	if !f.has(table) {
+		return false
+	}
+	there, err := f.tool.ChainExists(table, chain)
+	return err == nil && there
+}
+
 // Sync makes the chains with this name prefix equal to the given ones. In other chains it changes only jumps to them.
 // The contents of all chains of a table change at once or not at all. It returns the changes, formatted as by Plan.
 // It retries for up to 3 s, since other programs may change a table between reading and writing.

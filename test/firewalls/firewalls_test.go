@@ -20,22 +20,27 @@ var firewalls = map[string]firewall{
 	"flushes": {prepare: ":", harms: []string{
 		"iptables -F",
 		"iptables -F; iptables -t nat -F; iptables -t mangle -F",
-		"systemctl restart nftables", // flushes everything, and reads /etc/nftables.conf
+		restarts("nftables"), // flushes everything, and reads /etc/nftables.conf
 		"nft flush ruleset",
 	}},
 	"firewalld": {pkg: "firewalld",
 		prepare: "systemctl start firewalld; firewall-cmd -q --permanent --zone=trusted --add-interface=k8s-node1; firewall-cmd -q --permanent --add-port=6081/udp; firewall-cmd -q --reload",
-		harms:   []string{"systemctl restart firewalld", "firewall-cmd -q --reload"},
+		harms:   []string{restarts("firewalld"), "firewall-cmd -q --reload"},
 	},
 	// docker makes FORWARD drop if it finds a host that does not forward, as at a boot before the helper.
 	"docker": {pkg: "docker.io",
 		prepare: "systemctl stop ovn-k8s-gateway-helper; echo 0 >/proc/sys/net/ipv4/ip_forward; systemctl start docker; iptables -S FORWARD | grep -q -e '-P FORWARD DROP'; systemctl start ovn-k8s-gateway-helper",
-		harms:   []string{"systemctl restart docker"},
+		harms:   []string{restarts("docker")},
 	},
 	"ufw": {pkg: "ufw",
 		prepare: "ufw allow 6081/udp; ufw allow 8081/tcp",
 		harms:   []string{"ufw --force enable", "ufw reload", "ufw --force disable"},
 	},
+}
+
+// restarts is a script that restarts a unit, as often as the test wants.
+func restarts(unit string) string {
+	return "systemctl -q reset-failed " + unit + " || :; systemctl restart " + unit
 }
 
 // allVariable is set if all firewalls are tried: their packages are fetched by make test-firewalls. roundsVariable is the
