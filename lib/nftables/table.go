@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
 	"sync"
+	"time"
 
 	netfilter "github.com/google/nftables"
 	"sigs.k8s.io/knftables"
@@ -34,15 +36,32 @@ type Table struct {
 	kernel
 	generation func() (uint32, error)
 
-	finding sync.Mutex // guards nft and path
+	finding sync.Mutex // guards nft, program and failed
 	nft     knftables.Interface
-	path    string
+	program program // of nft, or of failed
+	failed  failure
 
 	mu    sync.Mutex
 	state *state // nil: unknown
 	at    uint32 // generation of state
 	reads int    // see Reads
 }
+
+// A program is a file of a time.
+type program struct {
+	path     string
+	modified time.Time
+}
+
+// A failure is why a program did not work.
+type failure struct {
+	err error
+	at  time.Time
+}
+
+// retryInterval is the time until a program that failed is tried again, unless it is another file by then. A try takes
+// several processes, and each change of rules asks.
+const retryInterval = 10 * time.Second
 
 // A state is the contents of the table.
 type state struct {
@@ -63,8 +82,8 @@ func NewTable(family netip.Addr, generation func() (uint32, error)) *Table {
 	return &Table{kernel: kernel{family}, generation: generation}
 }
 
-// Works returns nil if nft can write our rules, and otherwise an error that says what is missing. Until it works, each
-// call tries again; later ones look only whether the program is still there.
+// Works returns nil if nft can write our rules, and otherwise an error that says what is missing. Until it works, it is
+// tried again and again; later calls look only whether the program is still there.
 func (t *Table) Works() error {
 	_, err := t.find()
 	return err
@@ -73,23 +92,37 @@ func (t *Table) Works() error {
 func (t *Table) find() (knftables.Interface, error) {
 	t.finding.Lock()
 	defer t.finding.Unlock()
-	path, err := exec.LookPath("nft")
-	if t.nft != nil && err == nil && path == t.path {
+	var now program
+	if path, err := exec.LookPath("nft"); err == nil {
+		now.path = path
+		if info, err := os.Stat(path); err == nil {
+			now.modified = info.ModTime()
+		}
+	}
+	switch {
+	case now == t.program && t.nft != nil:
 		return t.nft, nil
+	case now == t.program && t.failed.err != nil && time.Since(t.failed.at) < retryInterval:
+		return nil, t.failed.err
 	}
-	family := knftables.IPv4Family
-	if t.family.Is6() {
-		family = knftables.IPv6Family
+	nft, err := open(t.family)
+	t.nft, t.program, t.failed = nft, now, failure{err, time.Now()}
+	return nft, err
+}
+
+// open finds nft and checks that it works.
+func open(family netip.Addr) (knftables.Interface, error) {
+	f := knftables.IPv4Family
+	if family.Is6() {
+		f = knftables.IPv6Family
 	}
-	t.nft = nil
-	nft, err := knftables.New(family, TableName)
+	nft, err := knftables.New(f, TableName)
 	if err != nil {
 		return nil, fmt.Errorf("nftables does not work here: %s: install the package nftables", flat(err))
 	}
-	if err := usable(nft, t.family); err != nil {
+	if err := usable(nft, family); err != nil {
 		return nil, err
 	}
-	t.nft, t.path = nft, path
 	return nft, nil
 }
 

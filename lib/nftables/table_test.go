@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -175,6 +177,32 @@ func TestRulesOfAChainAreEdited(t *testing.T) {
 	nft(t, "insert", "rule", "ip", "ovn-k8s", "svc-long", "accept")
 	nft(t, "delete", "rule", "ip", "ovn-k8s", "svc-long", "handle", handleOf(t, "meta mark set 0x00000002"))
 	synced(t, table, chain(1, 2, 4))
+}
+
+// An nft that does not work, such as without a kernel module, is not tried at each question.
+func TestABrokenNFTIsNotTriedAllTheTime(t *testing.T) {
+	load(t, "table ip other { }")
+	dir := t.TempDir()
+	calls := filepath.Join(dir, "calls")
+	if err := os.WriteFile(filepath.Join(dir, "nft"), fmt.Appendf(nil, "#!/bin/sh\necho >>%s\nexit 1\n", calls), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	table := NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
+	for range 5 {
+		if table.Works() == nil {
+			t.Error("it works")
+		}
+	}
+	if said, err := os.ReadFile(calls); err != nil || len(said) != 1 {
+		t.Errorf("%d calls, %v", len(said), err)
+	}
+	if err := os.Remove(filepath.Join(dir, "nft")); err != nil {
+		t.Fatal(err)
+	}
+	if err := table.Works(); err != nil {
+		t.Errorf("another program: %v", err)
+	}
 }
 
 // handleOf returns the handle of a rule of the table.
