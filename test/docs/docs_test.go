@@ -23,6 +23,8 @@ import (
 	"ovn-k8s/lib/daemon"
 	"ovn-k8s/lib/gateway"
 	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/ovnkube"
+	"ovn-k8s/lib/ovnkube/options"
 	"ovn-k8s/lib/vlog"
 	"ovn-k8s/lib/watcher"
 )
@@ -98,7 +100,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	mains, err := filepath.Glob(filepath.Join(root, "ovn-k8s-*", "main.go"))
+	mains, err := filepath.Glob(filepath.Join(root, "ovn*", "main.go"))
 	if err != nil {
 		return "", err
 	}
@@ -135,7 +137,7 @@ func help(t *testing.T, program string, command ...string) string {
 
 var (
 	option  = regexp.MustCompile(`--[a-z][a-z0-9-]*`)
-	ours    = regexp.MustCompile(`^(?:/usr/local/bin/)?(ovn-k8s-[a-z-]+) (.*)$`)
+	ours    = regexp.MustCompile(`^(?:/usr/local/bin/)?(ovnkube|ovn-k8s-[a-z-]+) (.*)$`)
 	verbose = regexp.MustCompile(`^-v(\S+)$`)
 )
 
@@ -191,7 +193,7 @@ func parse(t *testing.T, program string, args []string) string {
 	return ""
 }
 
-var appctl = regexp.MustCompile(`^ovs-appctl -t (ovn-k8s-[a-z-]+) (\S+)`)
+var appctl = regexp.MustCompile(`^ovs-appctl -t (ovnkube|ovn-k8s-[a-z-]+) (\S+)`)
 
 // TestControlCommands compares the documentation with the daemons' control
 // commands: every documented command exists, and every command is documented.
@@ -204,6 +206,7 @@ func TestControlCommands(t *testing.T) {
 	for program, own := range map[string][]daemon.Command{
 		watcher.Program: new(watcher.Watcher).Commands(),
 		gateway.Program: new(gateway.Helper).Commands(),
+		ovnkube.Program: ovnkube.New(ovnkube.Options{Flags: map[string]string{"init-master": "n1", "init-node": "n1"}}).Commands(),
 	} {
 		for _, name := range []string{"exit", "version", "list-commands", "help"} {
 			known[program+" "+name] = true
@@ -213,7 +216,7 @@ func TestControlCommands(t *testing.T) {
 		}
 		for _, c := range own {
 			known[program+" "+c.Name] = true
-			if c.Usage != daemon.Hidden {
+			if c.Usage != daemon.Hidden && program != ovnkube.Program { // its commands are those of the others
 				undocumented[program+" "+c.Name] = true
 			}
 		}
@@ -335,6 +338,16 @@ func TestConfigurationTable(t *testing.T) {
 	}
 	if !strings.Contains(string(text), config.Markdown(config.Settings())) {
 		t.Errorf("docs/configuration.md does not have this table:\n%s", config.Markdown(config.Settings()))
+	}
+}
+
+func TestTableOfOvnkube(t *testing.T) {
+	text, err := fs.ReadFile(docs.Files, "ovnkube.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if table := config.Markdown(options.Settings()); !strings.Contains(string(text), table) {
+		t.Errorf("docs/ovnkube.md does not have this table:\n%s", table)
 	}
 }
 

@@ -37,9 +37,13 @@ func TestUnits(t *testing.T) {
 	if err != nil || len(names) < 5 {
 		t.Fatalf("units %v: %v", names, err)
 	}
-	install, err := fs.ReadFile(docs.Files, "install.md")
-	if err != nil {
-		t.Fatal(err)
+	var install []byte
+	for _, page := range []string{"install.md", "ovnkube.md"} {
+		text, err := fs.ReadFile(docs.Files, page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		install = append(install, text...)
 	}
 	var files []string
 	for _, name := range names {
@@ -59,7 +63,7 @@ func TestUnits(t *testing.T) {
 				}
 			case m[1] == "EnvironmentFile":
 				if file := strings.TrimPrefix(m[2], "-"); !strings.Contains(string(install), "cat > "+file+" <<END") {
-					t.Errorf("%s: install.md does not say what is in %s", name, file)
+					t.Errorf("%s: neither install.md nor ovnkube.md says what is in %s", name, file)
 				}
 			}
 		}
