@@ -7,6 +7,7 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
+	"ovn-k8s/test/bench/field"
 	"ovn-k8s/test/bench/report"
 )
 
@@ -16,18 +17,18 @@ type batch struct {
 	last string // the object to wait for: "row"
 	n    int
 	// create and remove make an API call or two for object i of a round.
-	create, remove func(ctx context.Context, f *field, round, i int) error
+	create, remove func(ctx context.Context, f *field.Field, round, i int) error
 	// ready returns the number of objects with all rows.
-	ready func(db *replica) int
+	ready func(db *field.Replica) int
 	// copied copies the rows, and returns a function to insert such rows again.
-	copied func(db *replica) func(context.Context) error
+	copied func(db *field.Replica) func(context.Context) error
 	// leftover are the operations to remove the rows inserted by copied.
-	leftover func(db *replica) ([]ovsdb.Operation, error)
+	leftover func(db *field.Replica) ([]ovsdb.Operation, error)
 	// before, if any, makes required objects. meanwhile, if any, measures more of the objects while our watcher
 	// serves them (or the one named, with -beside), and alone measures the inevitable part of the same.
-	before    func(ctx context.Context, f *field) error
-	meanwhile func(ctx context.Context, f *field, db *replica, watcher string, round int) error
-	alone     func(ctx context.Context, f *field, db *replica, round int) error
+	before    func(ctx context.Context, f *field.Field) error
+	meanwhile func(ctx context.Context, f *field.Field, db *field.Replica, watcher string, round int) error
+	alone     func(ctx context.Context, f *field.Field, db *field.Replica, round int) error
 }
 
 // took is the cost of a batch in one round: seconds, and for ours milliseconds of CPU and transactions.
@@ -39,8 +40,8 @@ type took struct {
 
 // measure has our watcher serve a batch, and then does the inevitable part alone: creating the objects, and
 // inserting the rows.
-func (c *batch) measure(ctx context.Context, b *bench, f *field) error {
-	db, err := f.follow(ctx)
+func (c *batch) measure(ctx context.Context, b *bench, f *field.Field) error {
+	db, err := f.Follow(ctx)
 	if err != nil {
 		return err
 	}
@@ -55,10 +56,10 @@ func (c *batch) measure(ctx context.Context, b *bench, f *field) error {
 		if err != nil {
 			return err
 		}
-		if t.objects, err = timed(func() error { return c.createAll(ctx, f, 2*round+1) }); err != nil {
+		if t.objects, err = field.Timed(func() error { return c.createAll(ctx, f, 2*round+1) }); err != nil {
 			return err
 		}
-		if t.rows, err = timed(func() error { return again(ctx) }); err != nil {
+		if t.rows, err = field.Timed(func() error { return again(ctx) }); err != nil {
 			return err
 		}
 		if c.alone != nil {
@@ -77,20 +78,20 @@ func (c *batch) measure(ctx context.Context, b *bench, f *field) error {
 }
 
 // measureBeside has our watcher serve a batch, and then the watcher of another build.
-func (c *batch) measureBeside(ctx context.Context, b *bench, f *field, db *replica) error {
+func (c *batch) measureBeside(ctx context.Context, b *bench, f *field.Field, db *field.Replica) error {
 	values := map[string][]float64{} // by name of the value and of the contender
 	for round := range b.rounds {
 		for i, who := range b.contenders() {
-			b.say("round %d of %d: %s, %s", round+1, b.rounds, c.what, who.name)
+			b.say("round %d of %d: %s, %s", round+1, b.rounds, c.what, who.Name)
 			t, _, err := c.serveBy(ctx, b, f, who, db, 2*round+i)
 			if err != nil {
 				return err
 			}
 			b.say("  %.2f s, CPU %.0f ms, %.0f transactions, %.1f MB", t.ours, t.own, t.transactions, t.memory)
 			for key, v := range map[string]float64{"time": t.ours, "own": t.own, "northd": t.northd, "transactions": t.transactions, "memory": t.memory} {
-				values[key+who.name] = append(values[key+who.name], v)
+				values[key+who.Name] = append(values[key+who.Name], v)
 			}
-			if err := f.clear(ctx); err != nil {
+			if err := f.Clear(ctx); err != nil {
 				return err
 			}
 		}
@@ -124,33 +125,33 @@ func (c *batch) tell(r *report.Report, all []took) {
 }
 
 // serveBy has a watcher serve a batch and removes it. It returns a function to insert the rows again.
-func (c *batch) serveBy(ctx context.Context, b *bench, f *field, who contender, db *replica, round int) (took, func(context.Context) error, error) {
-	r, err := f.startReady(ctx, b, who)
+func (c *batch) serveBy(ctx context.Context, b *bench, f *field.Field, who field.Contender, db *field.Replica, round int) (took, func(context.Context) error, error) {
+	r, err := f.StartReady(ctx, who)
 	if err != nil {
 		return took{}, nil, err
 	}
 	t, again, err := c.serve(ctx, f, db, r, round)
 	if err != nil {
-		return took{}, nil, r.failed(err)
+		return took{}, nil, r.Failed(err)
 	}
-	r.stop()
-	return t, again, f.settle(ctx)
+	r.Stop()
+	return t, again, f.Settle(ctx)
 }
 
-func (c *batch) serve(ctx context.Context, f *field, db *replica, r *runner, round int) (t took, again func(context.Context) error, err error) {
+func (c *batch) serve(ctx context.Context, f *field.Field, db *field.Replica, r *field.Runner, round int) (t took, again func(context.Context) error, err error) {
 	if c.before != nil {
 		if err := c.before(ctx, f); err != nil {
 			return t, nil, err
 		}
 	}
-	if err := f.settle(ctx); err != nil {
+	if err := f.Settle(ctx); err != nil {
 		return t, nil, err
 	}
-	before, err := f.costs(r)
+	before, err := f.Costs(r)
 	if err != nil {
 		return t, nil, err
 	}
-	t.ours, err = timed(func() error {
+	t.ours, err = field.Timed(func() error {
 		if err := c.createAll(ctx, f, round); err != nil {
 			return err
 		}
@@ -159,23 +160,23 @@ func (c *batch) serve(ctx context.Context, f *field, db *replica, r *runner, rou
 	if err != nil {
 		return t, nil, err
 	}
-	written, err := f.central.NBTransactions()
+	written, err := f.Central.NBTransactions()
 	if err != nil {
 		return t, nil, err
 	}
 	if t.memory, err = r.RSS(); err != nil {
 		return t, nil, err
 	}
-	if err := f.settle(ctx); err != nil { // ovn-northd's work for it
+	if err := f.Settle(ctx); err != nil { // ovn-northd's work for it
 		return t, nil, err
 	}
-	after, err := f.costs(r)
+	after, err := f.Costs(r)
 	if err != nil {
 		return t, nil, err
 	}
-	t.own, t.northd, t.transactions = milli(after.own-before.own), milli(after.northd-before.northd), float64(written-before.transactions)
+	t.own, t.northd, t.transactions = milli(after.Own-before.Own), milli(after.Northd-before.Northd), float64(written-before.Transactions)
 	if c.meanwhile != nil {
-		if err := c.meanwhile(ctx, f, db, r.name, round); err != nil {
+		if err := c.meanwhile(ctx, f, db, r.Name, round); err != nil {
 			return t, nil, err
 		}
 	}
@@ -189,7 +190,7 @@ func (c *batch) serve(ctx context.Context, f *field, db *replica, r *runner, rou
 func milli(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // clear removes the objects and rows of the yardstick, and all pods.
-func (c *batch) clear(ctx context.Context, f *field, db *replica, round int) error {
+func (c *batch) clear(ctx context.Context, f *field.Field, db *field.Replica, round int) error {
 	if err := c.removeAll(ctx, f, round); err != nil {
 		return err
 	}
@@ -200,18 +201,18 @@ func (c *batch) clear(ctx context.Context, f *field, db *replica, round int) err
 	if _, err := db.Transact(ctx, ops); err != nil {
 		return err
 	}
-	return f.clear(ctx)
+	return f.Clear(ctx)
 }
 
-func (c *batch) createAll(ctx context.Context, f *field, round int) error {
-	return parallel(ctx, c.n, func(ctx context.Context, i int) error { return c.create(ctx, f, round, i) })
+func (c *batch) createAll(ctx context.Context, f *field.Field, round int) error {
+	return field.Parallel(ctx, c.n, func(ctx context.Context, i int) error { return c.create(ctx, f, round, i) })
 }
 
-func (c *batch) removeAll(ctx context.Context, f *field, round int) error {
-	return parallel(ctx, c.n, func(ctx context.Context, i int) error { return c.remove(ctx, f, round, i) })
+func (c *batch) removeAll(ctx context.Context, f *field.Field, round int) error {
+	return field.Parallel(ctx, c.n, func(ctx context.Context, i int) error { return c.remove(ctx, f, round, i) })
 }
 
 // await waits until n objects have all their rows.
-func (c *batch) await(ctx context.Context, db *replica, n int) error {
-	return db.await(ctx, fmt.Sprintf("the rows of %d of %s", n, c.what), func() bool { return c.ready(db) == n })
+func (c *batch) await(ctx context.Context, db *field.Replica, n int) error {
+	return db.Await(ctx, fmt.Sprintf("the rows of %d of %s", n, c.what), func() bool { return c.ready(db) == n })
 }

@@ -3,27 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
+	"ovn-k8s/test/bench/field"
 	"ovn-k8s/test/bench/report"
 )
-
-// costs are the CPU times and transactions of a burst.
-type costs struct {
-	northd, own  time.Duration
-	transactions int
-}
-
-func (f *field) costs(r *runner) (c costs, err error) {
-	if c.northd, err = f.northd.CPU(); err != nil {
-		return c, err
-	}
-	if c.own, err = r.CPU(); err != nil {
-		return c, err
-	}
-	c.transactions, err = f.central.NBTransactions()
-	return c, err
-}
 
 // measureBurst creates many pods at once, as a large deployment does.
 func measureBurst(ctx context.Context, b *bench) error {
@@ -32,22 +15,22 @@ func measureBurst(ctx context.Context, b *bench) error {
 		return err
 	}
 	values := map[string]map[string][]float64{} // by name of the value and of the contender
-	err = b.turns(ctx, f, func(r *runner) error {
+	err = b.turns(ctx, f, func(r *field.Runner) error {
 		put := func(what string, v float64) {
 			if values[what] == nil {
 				values[what] = map[string][]float64{}
 			}
-			values[what][r.name] = append(values[what][r.name], v)
+			values[what][r.Name] = append(values[what][r.Name], v)
 		}
-		before, err := f.costs(r)
+		before, err := f.Costs(r)
 		if err != nil {
 			return err
 		}
-		burst, err := f.create(ctx, b.pods)
+		burst, err := f.Create(ctx, b.pods)
 		if err != nil {
 			return err
 		}
-		after, err := f.costs(r)
+		after, err := f.Costs(r)
 		if err != nil {
 			return err
 		}
@@ -55,26 +38,26 @@ func measureBurst(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		if err := f.settle(ctx); err != nil { // ovn-northd's work for the burst
+		if err := f.Settle(ctx); err != nil { // ovn-northd's work for the burst
 			return err
 		}
-		if after.northd, err = f.northd.CPU(); err != nil {
+		if after.Northd, err = f.Northd.CPU(); err != nil {
 			return err
 		}
 		n := float64(b.pods)
-		each := milliseconds(burst.sights, begun, (*sight).done)
-		put("time", burst.took.Seconds())
-		put("rate", n/burst.took.Seconds())
+		each := field.Milliseconds(burst.Sights, field.Begun, (*field.Sight).Done)
+		put("time", burst.Took.Seconds())
+		put("rate", n/burst.Took.Seconds())
 		put("p50", report.Median(each))
 		put("p99", report.Percentile(each, 99))
-		put("annotation", report.Median(milliseconds(burst.sights, begun, annotated)))
-		put("row", report.Median(milliseconds(burst.sights, begun, ported)))
-		put("transactions", float64(after.transactions-before.transactions)*1000/n)
-		put("northd", float64((after.northd-before.northd).Milliseconds())/n)
+		put("annotation", report.Median(field.Milliseconds(burst.Sights, field.Begun, field.Annotated)))
+		put("row", report.Median(field.Milliseconds(burst.Sights, field.Begun, field.Ported)))
+		put("transactions", float64(after.Transactions-before.Transactions)*1000/n)
+		put("northd", float64((after.Northd-before.Northd).Milliseconds())/n)
 		put("memory", memory)
-		put("own", float64((after.own-before.own).Milliseconds())/n)
+		put("own", float64((after.Own-before.Own).Milliseconds())/n)
 		b.say("  %.2f s, %.0f pods/s, p50 %.0f ms, p99 %.0f ms; %d transactions, %.1f MB",
-			burst.took.Seconds(), n/burst.took.Seconds(), report.Median(each), report.Percentile(each, 99), after.transactions-before.transactions, memory)
+			burst.Took.Seconds(), n/burst.Took.Seconds(), report.Median(each), report.Percentile(each, 99), after.Transactions-before.Transactions, memory)
 		return nil
 	})
 	if err != nil {
@@ -96,8 +79,3 @@ func measureBurst(ctx context.Context, b *bench) error {
 	line("watcher memory at the end", "MB", 0, "memory")
 	return nil
 }
-
-func begun(s *sight) time.Time     { return s.begun }
-func appeared(s *sight) time.Time  { return s.appeared }
-func annotated(s *sight) time.Time { return s.annotated }
-func ported(s *sight) time.Time    { return s.ported }

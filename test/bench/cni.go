@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/names"
+	"ovn-k8s/test/bench/field"
 	"ovn-k8s/test/bench/programs"
 	"ovn-k8s/test/bench/report"
 	"ovn-k8s/test/host"
@@ -122,7 +123,7 @@ func (n *cniNode) pods(ctx context.Context, kube *kubetest.Cluster) error {
 		return err
 	}
 	for i := range cniPods {
-		p := newPod(1, i)
+		p := field.NewPod(1, i)
 		p.Namespace, p.Spec.NodeName = metav1.NamespaceDefault, n.host.Name
 		if _, err := kube.Client().CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/test/bench/field"
 	"ovn-k8s/test/kubelet"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
@@ -124,14 +125,14 @@ func createRunning(ctx context.Context, w *world.World, name string, on *world.N
 	if err != nil {
 		return world.Endpoint{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, field.Patience)
 	defer cancel()
 	return w.AwaitPod(ctx, "default", name)
 }
 
 // await waits until the target answers its client.
 func (t *target) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, field.Patience)
 	defer cancel()
 	if _, err := (probe.Probe{Netns: t.client.Netns, Network: "tcp", Address: t.address}).Until(ctx); err != nil {
 		return fmt.Errorf("%s: %w", t.name, err)

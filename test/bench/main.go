@@ -39,6 +39,7 @@ import (
 	"syscall"
 	"time"
 
+	"ovn-k8s/test/bench/field"
 	"ovn-k8s/test/bench/programs"
 	"ovn-k8s/test/bench/report"
 	"ovn-k8s/test/kubetest"
@@ -62,7 +63,7 @@ type bench struct {
 	say                sayer
 	report             *report.Report
 	programs           *programs.Programs
-	field              *field // nil before the first figure on it
+	field              *field.Field // nil before the first figure on it
 }
 
 // A figure is a measurement, or several on the same field.
@@ -109,8 +110,8 @@ func run(args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if b.rounds < 1 || b.pods < 1 || b.many < 1 || b.many > nodes*podsPerNode || b.pods > nodes*podsPerNode {
-		return fmt.Errorf("-rounds, -pods and -many must be at least 1, and at most %d pods fit", nodes*podsPerNode)
+	if b.rounds < 1 || b.pods < 1 || b.many < 1 || b.many > field.Nodes*field.PodsPerNode || b.pods > field.Nodes*field.PodsPerNode {
+		return fmt.Errorf("-rounds, -pods and -many must be at least 1, and at most %d pods fit", field.Nodes*field.PodsPerNode)
 	}
 	for _, missing := range []string{kubetest.Missing(), ovntest.Missing()} {
 		if missing != "" {
@@ -132,7 +133,7 @@ func run(args []string, out, progress io.Writer) error {
 // measure measures the chosen figures. The error names the failed ones; the report has the others.
 func (b *bench) measure(ctx context.Context, chosen *regexp.Regexp) (err error) {
 	b.report = report.New()
-	b.report.Databases = fastDir()
+	b.report.Databases = field.FastDir()
 	b.say("building the programs")
 	if b.programs, err = programs.Build(ctx, b.beside); err != nil {
 		return err
@@ -166,21 +167,21 @@ func (b *bench) measure(ctx context.Context, chosen *regexp.Regexp) (err error) 
 }
 
 // ground returns the field shared by the figures of the watcher.
-func (b *bench) ground(ctx context.Context) (*field, error) {
+func (b *bench) ground(ctx context.Context) (*field.Field, error) {
 	if b.field != nil {
 		return b.field, nil
 	}
-	f, err := newField(ctx, b.say)
+	f, err := field.NewField(ctx, b.say)
 	if err != nil {
 		return nil, err
 	}
 	b.field = f
-	return f, f.warmUp(ctx, b)
+	return f, warmUp(ctx, b, f)
 }
 
 func (b *bench) closeField() {
 	if b.field != nil {
-		b.field.close()
+		b.field.Close()
 		b.field = nil
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/test/bench/field"
 )
 
 const (
@@ -52,14 +53,14 @@ func newPolicy(round, i int) *networkingv1.NetworkPolicy {
 
 // groupedPod makes pod i of a round in one of the groups of policies, by turns.
 func groupedPod(round, i int) *corev1.Pod {
-	p := newPod(round, i)
+	p := field.NewPod(round, i)
 	p.Namespace = policyNamespace
 	p.Labels[groupLabel] = fmt.Sprint(i % groups)
 	return p
 }
 
 // policyNamespace is the namespace of policies and their pods.
-var policyNamespace = namespaces()[0]
+var policyNamespace = field.Namespaces()[0]
 
 // measurePolicies creates many policies over many pods.
 func measurePolicies(ctx context.Context, b *bench) error {
@@ -70,8 +71,8 @@ func measurePolicies(ctx context.Context, b *bench) error {
 	c := &batch{
 		what: fmt.Sprintf("%d policies over %d pods each", manyPolicies, podsEach), last: "ACL", n: manyPolicies,
 		create: createPolicy, remove: removePolicy, leftover: leftoverPolicies,
-		ready: func(db *replica) int { return count(db, nbdb.ACLTable, ofPolicy) },
-		copied: func(db *replica) func(context.Context) error {
+		ready: func(db *field.Replica) int { return field.Count(db, nbdb.ACLTable, ofPolicy) },
+		copied: func(db *field.Replica) func(context.Context) error {
 			groups, switches := copyGroups(db), copySwitches(db)
 			return func(ctx context.Context) error {
 				if err := insertGroups(ctx, db, groups); err != nil {
@@ -80,8 +81,8 @@ func measurePolicies(ctx context.Context, b *bench) error {
 				return insertSwitches(ctx, db, switches)
 			}
 		},
-		before: func(ctx context.Context, f *field) error {
-			_, err := f.createGrouped(ctx, groups*podsEach)
+		before: func(ctx context.Context, f *field.Field) error {
+			_, err := createGrouped(ctx, f, groups*podsEach)
 			return err
 		},
 	}
@@ -94,15 +95,15 @@ func measurePolicies(ctx context.Context, b *bench) error {
 	return measureBurstUnderPolicies(ctx, f, b)
 }
 
-func createPolicy(ctx context.Context, f *field, round, i int) error {
+func createPolicy(ctx context.Context, f *field.Field, round, i int) error {
 	p := newPolicy(round, i)
-	_, err := f.client.NetworkingV1().NetworkPolicies(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
+	_, err := f.Client.NetworkingV1().NetworkPolicies(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
 	return err
 }
 
-func removePolicy(ctx context.Context, f *field, round, i int) error {
+func removePolicy(ctx context.Context, f *field.Field, round, i int) error {
 	p := newPolicy(round, i)
-	return f.client.NetworkingV1().NetworkPolicies(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{})
+	return f.Client.NetworkingV1().NetworkPolicies(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{})
 }
 
 // ofPolicy reports whether an ACL belongs to a policy of the benchmark.
@@ -120,10 +121,10 @@ type policed struct {
 func ofPolicies(g *nbdb.PortGroup) bool { return g.ExternalIDs[names.Owner] != "cluster" }
 
 // copyGroups copies the port groups of policies with their ACLs.
-func copyGroups(db *replica) []policed {
-	acls := rowsOf(db, nbdb.ACLTable, func(*nbdb.ACL) bool { return true })
+func copyGroups(db *field.Replica) []policed {
+	acls := field.RowsOf(db, nbdb.ACLTable, func(*nbdb.ACL) bool { return true })
 	var out []policed
-	for _, g := range rowsOf(db, nbdb.PortGroupTable, ofPolicies) {
+	for _, g := range field.RowsOf(db, nbdb.PortGroupTable, ofPolicies) {
 		p := policed{group: g}
 		for _, a := range acls {
 			if slices.Contains(g.ACLs, a.UUID) {
@@ -136,8 +137,8 @@ func copyGroups(db *replica) []policed {
 }
 
 // insertGroups inserts port groups and ACLs like those given.
-func insertGroups(ctx context.Context, db *replica, made []policed) error {
-	return insert(ctx, db, made, func(i int, p policed) ([]ovsdb.Operation, error) {
+func insertGroups(ctx context.Context, db *field.Replica, made []policed) error {
+	return field.Insert(ctx, db, made, func(i int, p policed) ([]ovsdb.Operation, error) {
 		p.group.UUID, p.group.ACLs = fmt.Sprintf("group%d", i), nil
 		var ops []ovsdb.Operation
 		for j, a := range p.acls {
@@ -161,13 +162,13 @@ type policedSwitch struct {
 }
 
 // copySwitches copies these ACLs of all switches.
-func copySwitches(db *replica) []policedSwitch {
+func copySwitches(db *field.Replica) []policedSwitch {
 	acls := map[string]*nbdb.ACL{}
-	for _, a := range rowsOf(db, nbdb.ACLTable, ofNode) {
+	for _, a := range field.RowsOf(db, nbdb.ACLTable, ofNode) {
 		acls[a.UUID] = a
 	}
 	var out []policedSwitch
-	for _, sw := range rowsOf(db, nbdb.LogicalSwitchTable, func(*nbdb.LogicalSwitch) bool { return true }) {
+	for _, sw := range field.RowsOf(db, nbdb.LogicalSwitchTable, func(*nbdb.LogicalSwitch) bool { return true }) {
 		p := policedSwitch{sw: sw}
 		for _, id := range sw.ACLs {
 			if a := acls[id]; a != nil {
@@ -188,8 +189,8 @@ func ofNode(acl *nbdb.ACL) bool {
 }
 
 // insertSwitches inserts ACLs like those given.
-func insertSwitches(ctx context.Context, db *replica, made []policedSwitch) error {
-	return insert(ctx, db, made, func(i int, p policedSwitch) (ops []ovsdb.Operation, err error) {
+func insertSwitches(ctx context.Context, db *field.Replica, made []policedSwitch) error {
+	return field.Insert(ctx, db, made, func(i int, p policedSwitch) (ops []ovsdb.Operation, err error) {
 		var ids []string
 		for j, a := range p.acls {
 			a.UUID = fmt.Sprintf("node%d_%d", i, j)
@@ -206,12 +207,12 @@ func insertSwitches(ctx context.Context, db *replica, made []policedSwitch) erro
 }
 
 // mutateACLs are the operations to add ACLs to a switch, or to delete them from it.
-func mutateACLs(db *replica, sw *nbdb.LogicalSwitch, mutator ovsdb.Mutator, ids []string) ([]ovsdb.Operation, error) {
+func mutateACLs(db *field.Replica, sw *nbdb.LogicalSwitch, mutator ovsdb.Mutator, ids []string) ([]ovsdb.Operation, error) {
 	return db.Client().Where(sw).Mutate(sw, model.Mutation{Field: &sw.ACLs, Mutator: mutator, Value: ids})
 }
 
 // leftoverPolicies are the operations to remove the rows of policies.
-func leftoverPolicies(db *replica) (ops []ovsdb.Operation, err error) {
+func leftoverPolicies(db *field.Replica) (ops []ovsdb.Operation, err error) {
 	for _, p := range copySwitches(db) {
 		var ids []string
 		for _, a := range p.acls {
@@ -223,7 +224,7 @@ func leftoverPolicies(db *replica) (ops []ovsdb.Operation, err error) {
 		}
 		ops = append(ops, more...)
 	}
-	for _, g := range rowsOf(db, nbdb.PortGroupTable, ofPolicies) {
+	for _, g := range field.RowsOf(db, nbdb.PortGroupTable, ofPolicies) {
 		more, err := db.Client().Where(g).Delete()
 		if err != nil {
 			return nil, err
@@ -234,38 +235,38 @@ func leftoverPolicies(db *replica) (ops []ovsdb.Operation, err error) {
 }
 
 // measureBurstUnderPolicies creates a burst of pods with and without policies for all of them.
-func measureBurstUnderPolicies(ctx context.Context, f *field, b *bench) error {
+func measureBurstUnderPolicies(ctx context.Context, f *field.Field, b *bench) error {
 	var with, without []float64
 	for round := range b.rounds {
 		for _, policies := range []int{0, inForce} {
-			r, err := f.startReady(ctx, b, b.contenders()[0])
+			r, err := f.StartReady(ctx, b.contenders()[0])
 			if err != nil {
 				return err
 			}
-			if err := parallel(ctx, policies, func(ctx context.Context, i int) error { return createPolicy(ctx, f, 1000+round, i) }); err != nil {
-				return r.failed(err)
+			if err := field.Parallel(ctx, policies, func(ctx context.Context, i int) error { return createPolicy(ctx, f, 1000+round, i) }); err != nil {
+				return r.Failed(err)
 			}
-			if err := f.settle(ctx); err != nil {
-				return r.failed(err)
+			if err := f.Settle(ctx); err != nil {
+				return r.Failed(err)
 			}
-			burst, err := f.createGrouped(ctx, b.pods)
+			burst, err := createGrouped(ctx, f, b.pods)
 			if err != nil {
-				return r.failed(err)
+				return r.Failed(err)
 			}
-			b.say("  burst under %d policies: %.2f s", policies, burst.took.Seconds())
+			b.say("  burst under %d policies: %.2f s", policies, burst.Took.Seconds())
 			if policies > 0 {
-				with = append(with, burst.took.Seconds())
+				with = append(with, burst.Took.Seconds())
 			} else {
-				without = append(without, burst.took.Seconds())
+				without = append(without, burst.Took.Seconds())
 			}
-			if err := parallel(ctx, policies, func(ctx context.Context, i int) error { return removePolicy(ctx, f, 1000+round, i) }); err != nil {
-				return r.failed(err)
+			if err := field.Parallel(ctx, policies, func(ctx context.Context, i int) error { return removePolicy(ctx, f, 1000+round, i) }); err != nil {
+				return r.Failed(err)
 			}
-			if err := f.empty(ctx); err != nil {
-				return r.failed(err)
+			if err := f.Empty(ctx); err != nil {
+				return r.Failed(err)
 			}
-			r.stop()
-			if err := f.clear(ctx); err != nil {
+			r.Stop()
+			if err := f.Clear(ctx); err != nil {
 				return err
 			}
 		}
@@ -273,4 +274,14 @@ func measureBurstUnderPolicies(ctx context.Context, f *field, b *bench) error {
 	b.report.Beside(fmt.Sprintf("burst of %d pods under %d policies: first create to last pod done", b.pods, inForce), "s", 1.5, with, without).
 		Explain("yardstick: the same without policies; every pod is selected by %d to %d of them", inForce/groups, inForce/groups+1)
 	return nil
+}
+
+// createGrouped is create for pods in the groups of policies.
+func createGrouped(ctx context.Context, f *field.Field, n int) (field.Burst, error) {
+	f.Round++
+	pods := make([]*corev1.Pod, n)
+	for i := range pods {
+		pods[i] = groupedPod(f.Round, i)
+	}
+	return f.CreatePods(ctx, pods)
 }

@@ -3,12 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
-	"ovn-k8s/lib/desired/pod"
-	"ovn-k8s/lib/nbsync"
+	"ovn-k8s/test/bench/field"
 )
 
 // Memory counts as settled if it has not fallen by more than settleMB for bench.settle. The watcher gives memory
@@ -22,7 +19,7 @@ const (
 
 // measureScale measures our watcher with many pods, without other work.
 func measureScale(ctx context.Context, b *bench) error {
-	return b.ours(ctx, func(f *field, r *runner) error {
+	return b.ours(ctx, func(f *field.Field, r *field.Runner) error {
 		if err := measureMemory(ctx, f, b, r); err != nil {
 			return err
 		}
@@ -31,8 +28,8 @@ func measureScale(ctx context.Context, b *bench) error {
 }
 
 // measureMemory fills and empties the cluster, and compares all rows while it is full.
-func measureMemory(ctx context.Context, f *field, b *bench, r *runner) error {
-	if err := f.empty(ctx); err != nil {
+func measureMemory(ctx context.Context, f *field.Field, b *bench, r *field.Runner) error {
+	if err := f.Empty(ctx); err != nil {
 		return err
 	}
 	b.say("scale: an idle watcher, until its memory settles")
@@ -41,16 +38,16 @@ func measureMemory(ctx context.Context, f *field, b *bench, r *runner) error {
 		return err
 	}
 	b.say("scale: %.1f MB; now %d pods", idle, b.many)
-	filled, err := f.create(ctx, b.many)
+	filled, err := f.Create(ctx, b.many)
 	if err != nil {
 		return err
 	}
-	b.say("scale: %d pods after %.1f s; until memory settles", b.many, filled.took.Seconds())
+	b.say("scale: %d pods after %.1f s; until memory settles", b.many, filled.Took.Seconds())
 	peak, err := r.RSS()
 	if err != nil {
 		return err
 	}
-	if err := f.settle(ctx); err != nil {
+	if err := f.Settle(ctx); err != nil {
 		return err
 	}
 	full, err := b.settledMemory(ctx, r)
@@ -62,7 +59,7 @@ func measureMemory(ctx context.Context, f *field, b *bench, r *runner) error {
 		return err
 	}
 	b.say("scale: deleting all pods")
-	if err := f.empty(ctx); err != nil {
+	if err := f.Empty(ctx); err != nil {
 		return err
 	}
 	after, err := b.settledMemory(ctx, r)
@@ -70,19 +67,19 @@ func measureMemory(ctx context.Context, f *field, b *bench, r *runner) error {
 		return err
 	}
 	b.say("scale: %.1f MB without pods", after)
-	b.report.Alone("watcher memory, idle", "MB", 60, idle).Explain("VmRSS of /proc/PID/status, once it has not fallen for %.0f s; %d nodes, no pods", b.settle.Seconds(), nodes)
+	b.report.Alone("watcher memory, idle", "MB", 60, idle).Explain("VmRSS of /proc/PID/status, once it has not fallen for %.0f s; %d nodes, no pods", b.settle.Seconds(), field.Nodes)
 	b.report.Alone(fmt.Sprintf("watcher memory, %d pods", b.many), "MB", 100, full).Explain("%.0f MB when the last of the burst was done", peak)
 	b.report.Alone("watcher memory, after their deletion", "MB", idle*1.1, after).Explain("aim: idle + 10 %%")
-	b.report.Alone(fmt.Sprintf("%d pods in a burst: rate", b.many), "pods/s", 0, float64(b.many)/filled.took.Seconds())
+	b.report.Alone(fmt.Sprintf("%d pods in a burst: rate", b.many), "pods/s", 0, float64(b.many)/filled.Took.Seconds())
 	return nil
 }
 
 // settledMemory waits until a process needs no less memory than before.
-func (b *bench) settledMemory(ctx context.Context, r *runner) (float64, error) {
+func (b *bench) settledMemory(ctx context.Context, r *field.Runner) (float64, error) {
 	least, err := r.RSS()
 	since := time.Now()
 	for began := time.Now(); err == nil && time.Since(since) < b.settle && time.Since(began) < settleLimit; {
-		if err := pause(ctx, settleStep); err != nil {
+		if err := field.Pause(ctx, settleStep); err != nil {
 			return 0, err
 		}
 		var now float64
@@ -96,49 +93,23 @@ func (b *bench) settledMemory(ctx context.Context, r *runner) (float64, error) {
 	return r.RSS()
 }
 
-// empty deletes all pods, and waits until the watcher has removed their ports.
-func (f *field) empty(ctx context.Context) error {
-	if err := f.deletePods(ctx); err != nil {
-		return err
-	}
-	db, err := f.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	sync := &nbsync.Sync{DB: db}
-	err = await(ctx, patience, "the ports of deleted pods to go", func() error {
-		owners, err := sync.Owners()
-		for _, u := range owners {
-			if _, ok := pod.KeyOf(u); ok {
-				return fmt.Errorf("%s still has a port", u)
-			}
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return f.settle(ctx)
-}
-
 // measureResync has the watcher compare all rows with the database.
-func measureResync(b *bench, f *field) error {
+func measureResync(b *bench, f *field.Field) error {
 	var took, wrote []float64
 	for range b.rounds {
-		before, err := f.queue()
+		before, err := f.Queue()
 		if err != nil {
 			return err
 		}
 		began := time.Now()
-		if _, err := appctl(f.control(), "reconcile/resync"); err != nil {
+		if _, err := field.Appctl(f.Control(), "reconcile/resync"); err != nil {
 			return err
 		}
-		if err := f.compared(); err != nil {
+		if err := f.Compared(); err != nil {
 			return err
 		}
 		took = append(took, time.Since(began).Seconds())
-		after, err := f.queue()
+		after, err := f.Queue()
 		if err != nil {
 			return err
 		}
@@ -150,75 +121,41 @@ func measureResync(b *bench, f *field) error {
 	return nil
 }
 
-// compared returns when the requested comparison is over: nothing waits, and nothing is in work.
-func (f *field) compared() error {
-	for {
-		q, err := f.queue()
-		if err != nil || q["events waiting"]+q["units waiting"]+q["units in work"] == 0 {
-			return err
-		}
-	}
-}
-
-// queue returns the counts of reconcile/show.
-func (f *field) queue() (map[string]int, error) {
-	out, err := appctl(f.control(), "reconcile/show")
-	if err != nil {
-		return nil, err
-	}
-	counts := map[string]int{}
-	for l := range strings.Lines(out) {
-		words := strings.Fields(l)
-		if len(words) == 0 {
-			continue
-		}
-		if n, err := strconv.Atoi(words[len(words)-1]); err == nil {
-			counts[strings.Join(words[:len(words)-1], " ")] = n
-		}
-	}
-	for _, name := range []string{"transactions", "events waiting", "units waiting", "units in work"} {
-		if _, ok := counts[name]; !ok {
-			return nil, fmt.Errorf("reconcile/show does not say %q: %q", name, out)
-		}
-	}
-	return counts, nil
-}
-
 // measureRestart kills and starts the watcher while it has many pods.
-func measureRestart(ctx context.Context, f *field, b *bench, r *runner) error {
+func measureRestart(ctx context.Context, f *field.Field, b *bench, r *field.Runner) error {
 	b.say("scale: %d pods again, for restarts", b.many)
-	if _, err := f.create(ctx, b.many); err != nil {
+	if _, err := f.Create(ctx, b.many); err != nil {
 		return err
 	}
-	if err := f.settle(ctx); err != nil {
+	if err := f.Settle(ctx); err != nil {
 		return err
 	}
-	last := newPod(f.round, b.many-1)
+	last := field.NewPod(f.Round, b.many-1)
 	var took, wrote, memory []float64
 	for range b.rounds {
-		r.stop()
-		records, err := f.central.NBTransactions()
+		r.Stop()
+		records, err := f.Central.NBTransactions()
 		if err != nil {
 			return err
 		}
 		began := time.Now()
-		again, err := f.start(ctx, b, r.contender)
+		again, err := f.Start(ctx, r.Contender)
 		if err != nil {
 			return err
 		}
 		*r = *again
-		err = await(ctx, patience, "the watcher to know its pods", func() error {
-			_, err := appctl(f.control(), "pod/show", last.Namespace+"/"+last.Name)
+		err = field.Await(ctx, field.Patience, "the watcher to know its pods", func() error {
+			_, err := field.Appctl(f.Control(), "pod/show", last.Namespace+"/"+last.Name)
 			return err
 		})
 		if err == nil {
-			err = f.compared()
+			err = f.Compared()
 		}
 		if err != nil {
 			return err
 		}
 		took = append(took, time.Since(began).Seconds())
-		now, err := f.central.NBTransactions()
+		now, err := f.Central.NBTransactions()
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/test/bench/field"
 	"ovn-k8s/test/bench/report"
 )
 
@@ -29,7 +30,7 @@ const (
 
 // newService makes Service i without a selector: the benchmark sets its endpoints.
 func newService(round, i int) *corev1.Service {
-	spaces := namespaces()
+	spaces := field.Namespaces()
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: spaces[i%len(spaces)], Name: fmt.Sprintf("service-%d-%d", round, i)},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}},
@@ -45,11 +46,11 @@ func newSlice(s *corev1.Service, i, last int) *discoveryv1.EndpointSlice {
 		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
 	}
 	for e := range endpointsEach {
-		node := (i + e) % nodes
+		node := (i + e) % field.Nodes
 		if e == endpointsEach-1 {
 			node = last
 		}
-		on := nodeName(node)
+		on := field.NodeName(node)
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
 			Addresses:  []string{fmt.Sprintf("10.128.%d.%d", node, 10+i%200)},
 			NodeName:   &on,
@@ -69,17 +70,17 @@ func measureServices(ctx context.Context, b *bench) error {
 	c := &batch{
 		what: fmt.Sprintf("%d services of %d endpoints", manyServices, endpointsEach), last: "row", n: manyServices,
 		create: createService, remove: removeService, leftover: leftoverServices,
-		ready: func(db *replica) int { return count(db, nbdb.LoadBalancerTable, complete) },
-		copied: func(db *replica) func(context.Context) error {
-			made := rowsOf(db, nbdb.LoadBalancerTable, complete)
+		ready: func(db *field.Replica) int { return field.Count(db, nbdb.LoadBalancerTable, complete) },
+		copied: func(db *field.Replica) func(context.Context) error {
+			made := field.RowsOf(db, nbdb.LoadBalancerTable, complete)
 			return func(ctx context.Context) error { return insertServices(ctx, db, made) }
 		},
-		meanwhile: func(ctx context.Context, f *field, db *replica, watcher string, round int) error {
+		meanwhile: func(ctx context.Context, f *field.Field, db *field.Replica, watcher string, round int) error {
 			return map[string]*endpointTimes{"ours": &ours, "yardstick": &yardstick}[watcher].measure(ctx, func(i int) error {
 				return moveEndpoint(ctx, f, db, round, i)
 			})
 		},
-		alone: func(ctx context.Context, f *field, db *replica, round int) error {
+		alone: func(ctx context.Context, f *field.Field, db *field.Replica, round int) error {
 			return yardstick.measure(ctx, func(i int) error { return moveEndpointAlone(ctx, f, db, round, i) })
 		},
 	}
@@ -93,21 +94,21 @@ func measureServices(ctx context.Context, b *bench) error {
 }
 
 // createService creates a Service and its endpoints.
-func createService(ctx context.Context, f *field, round, i int) error {
+func createService(ctx context.Context, f *field.Field, round, i int) error {
 	s := newService(round, i)
-	if _, err := f.client.CoreV1().Services(s.Namespace).Create(ctx, s, metav1.CreateOptions{}); err != nil {
+	if _, err := f.Client.CoreV1().Services(s.Namespace).Create(ctx, s, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	_, err := f.client.DiscoveryV1().EndpointSlices(s.Namespace).Create(ctx, newSlice(s, i, (i+endpointsEach-1)%nodes), metav1.CreateOptions{})
+	_, err := f.Client.DiscoveryV1().EndpointSlices(s.Namespace).Create(ctx, newSlice(s, i, (i+endpointsEach-1)%field.Nodes), metav1.CreateOptions{})
 	return err
 }
 
-func removeService(ctx context.Context, f *field, round, i int) error {
+func removeService(ctx context.Context, f *field.Field, round, i int) error {
 	s := newService(round, i)
-	if err := f.client.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil {
+	if err := f.Client.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil {
 		return err
 	}
-	return f.client.DiscoveryV1().EndpointSlices(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{})
+	return f.Client.DiscoveryV1().EndpointSlices(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{})
 }
 
 // complete reports whether a load balancer of ours has all endpoints.
@@ -127,12 +128,12 @@ type endpointTimes struct{ p50, p99 []float64 }
 func (t *endpointTimes) measure(ctx context.Context, change func(i int) error) error {
 	var each []float64
 	for i := range endpointChanges {
-		seconds, err := timed(func() error { return change(i) })
+		seconds, err := field.Timed(func() error { return change(i) })
 		if err != nil {
 			return err
 		}
 		each = append(each, seconds*1000)
-		if err := pause(ctx, changePause); err != nil {
+		if err := field.Pause(ctx, changePause); err != nil {
 			return err
 		}
 	}
@@ -141,22 +142,22 @@ func (t *endpointTimes) measure(ctx context.Context, change func(i int) error) e
 }
 
 // moveEndpoint moves an endpoint of one Service to another node, and returns when the row has the change.
-func moveEndpoint(ctx context.Context, f *field, db *replica, round, i int) error {
+func moveEndpoint(ctx context.Context, f *field.Field, db *field.Replica, round, i int) error {
 	address, err := moveObject(ctx, f, round, i)
 	if err != nil {
 		return err
 	}
-	return db.await(ctx, "a changed endpoint", func() bool {
-		return count(db, nbdb.LoadBalancerTable, func(lb *nbdb.LoadBalancer) bool {
+	return db.Await(ctx, "a changed endpoint", func() bool {
+		return field.Count(db, nbdb.LoadBalancerTable, func(lb *nbdb.LoadBalancer) bool {
 			return lb.ExternalIDs[names.ID] == rowOf(newService(round, 0)) && strings.Contains(fmt.Sprint(lb.Vips), address)
 		}) == 1
 	})
 }
 
 // moveObject moves an endpoint in the API, and returns its new address as in a row.
-func moveObject(ctx context.Context, f *field, round, i int) (string, error) {
+func moveObject(ctx context.Context, f *field.Field, round, i int) (string, error) {
 	slice := newSlice(newService(round, 0), 0, 20+i%50)
-	_, err := f.client.DiscoveryV1().EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{})
+	_, err := f.Client.DiscoveryV1().EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{})
 	return slice.Endpoints[endpointsEach-1].Addresses[0] + ":", err
 }
 
@@ -164,14 +165,14 @@ func moveObject(ctx context.Context, f *field, round, i int) (string, error) {
 func rowOf(s *corev1.Service) string { return "service/" + s.Namespace + "/" + s.Name + "/tcp" }
 
 // moveEndpointAlone does the inevitable part of moving an endpoint: the API call, and a transaction of the row.
-func moveEndpointAlone(ctx context.Context, f *field, db *replica, round, i int) error {
+func moveEndpointAlone(ctx context.Context, f *field.Field, db *field.Replica, round, i int) error {
 	address, err := moveObject(ctx, f, round, i)
 	if err != nil {
 		return err
 	}
 	// The rows are copies from the round before.
 	id := rowOf(newService(round-1, 0))
-	lb := rowsOf(db, nbdb.LoadBalancerTable, func(lb *nbdb.LoadBalancer) bool { return lb.ExternalIDs[names.ID] == id })[0]
+	lb := field.RowsOf(db, nbdb.LoadBalancerTable, func(lb *nbdb.LoadBalancer) bool { return lb.ExternalIDs[names.ID] == id })[0]
 	for vip, backends := range lb.Vips {
 		lb.Vips[vip] = backends[:strings.LastIndexByte(backends, ',')+1] + address + "8080"
 	}
@@ -184,9 +185,9 @@ func moveEndpointAlone(ctx context.Context, f *field, db *replica, round, i int)
 }
 
 // insertServices inserts load balancers like the given ones, and puts them into the same group.
-func insertServices(ctx context.Context, db *replica, made []*nbdb.LoadBalancer) error {
-	group := rowsOf(db, nbdb.LoadBalancerGroupTable, func(g *nbdb.LoadBalancerGroup) bool { return g.Name == names.LoadBalancerGroup })
-	return insert(ctx, db, made, func(i int, lb *nbdb.LoadBalancer) ([]ovsdb.Operation, error) {
+func insertServices(ctx context.Context, db *field.Replica, made []*nbdb.LoadBalancer) error {
+	group := field.RowsOf(db, nbdb.LoadBalancerGroupTable, func(g *nbdb.LoadBalancerGroup) bool { return g.Name == names.LoadBalancerGroup })
+	return field.Insert(ctx, db, made, func(i int, lb *nbdb.LoadBalancer) ([]ovsdb.Operation, error) {
 		lb.UUID = fmt.Sprintf("lb%d", i)
 		ops, err := db.Client().Create(lb)
 		if err != nil {
@@ -198,8 +199,8 @@ func insertServices(ctx context.Context, db *replica, made []*nbdb.LoadBalancer)
 }
 
 // leftoverServices are the operations to remove the rows of insertServices.
-func leftoverServices(db *replica) (ops []ovsdb.Operation, err error) {
-	for _, g := range rowsOf(db, nbdb.LoadBalancerGroupTable, func(g *nbdb.LoadBalancerGroup) bool { return len(g.LoadBalancer) > 0 }) {
+func leftoverServices(db *field.Replica) (ops []ovsdb.Operation, err error) {
+	for _, g := range field.RowsOf(db, nbdb.LoadBalancerGroupTable, func(g *nbdb.LoadBalancerGroup) bool { return len(g.LoadBalancer) > 0 }) {
 		g.LoadBalancer = nil
 		more, err := db.Client().Where(g).Update(g, &g.LoadBalancer)
 		if err != nil {
@@ -207,7 +208,7 @@ func leftoverServices(db *replica) (ops []ovsdb.Operation, err error) {
 		}
 		ops = append(ops, more...)
 	}
-	for _, lb := range rowsOf(db, nbdb.LoadBalancerTable, complete) {
+	for _, lb := range field.RowsOf(db, nbdb.LoadBalancerTable, complete) {
 		more, err := db.Client().Where(lb).Delete()
 		if err != nil {
 			return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"ovn-k8s/test/bench/field"
 	"ovn-k8s/test/bench/report"
 )
 
@@ -22,37 +23,37 @@ func measureSingle(ctx context.Context, b *bench) error {
 	}
 	lines := []struct {
 		name     string
-		from, to func(*sight) time.Time
+		from, to func(*field.Sight) time.Time
 		p50, p99 map[string][]float64
 	}{
-		{name: "one pod at a time: create to annotation", from: begun, to: annotated},
-		{name: "one pod at a time: create to row", from: begun, to: ported},
-		{name: "one pod at a time: watch event to annotation", from: appeared, to: annotated},
+		{name: "one pod at a time: create to annotation", from: field.Begun, to: field.Annotated},
+		{name: "one pod at a time: create to row", from: field.Begun, to: field.Ported},
+		{name: "one pod at a time: watch event to annotation", from: field.Appeared, to: field.Annotated},
 	}
 	for i := range lines {
 		lines[i].p50, lines[i].p99 = map[string][]float64{}, map[string][]float64{}
 	}
 	memory := map[string][]float64{}
-	err = b.turns(ctx, f, func(r *runner) error {
-		var sights []sight
+	err = b.turns(ctx, f, func(r *field.Runner) error {
+		var sights []field.Sight
 		for range singles {
-			if err := pause(ctx, singlePause); err != nil {
+			if err := field.Pause(ctx, singlePause); err != nil {
 				return err
 			}
-			one, err := f.create(ctx, 1)
+			one, err := f.Create(ctx, 1)
 			if err != nil {
 				return err
 			}
-			sights = append(sights, one.sights...)
+			sights = append(sights, one.Sights...)
 		}
 		for _, l := range lines {
-			each := milliseconds(sights, l.from, l.to)
-			l.p50[r.name] = append(l.p50[r.name], report.Median(each))
-			l.p99[r.name] = append(l.p99[r.name], report.Percentile(each, 99))
+			each := field.Milliseconds(sights, l.from, l.to)
+			l.p50[r.Name] = append(l.p50[r.Name], report.Median(each))
+			l.p99[r.Name] = append(l.p99[r.Name], report.Percentile(each, 99))
 			b.say("  %s p50 %.1f ms, p99 %.1f ms", l.name, report.Median(each), report.Percentile(each, 99))
 		}
 		rss, err := r.RSS()
-		memory[r.name] = append(memory[r.name], rss)
+		memory[r.Name] = append(memory[r.Name], rss)
 		return err
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"ovn-k8s/test/bench/field"
 	"ovn-k8s/test/bench/report"
 )
 
@@ -30,26 +31,26 @@ const (
 
 // measureIdle measures our watcher without events about it.
 func measureIdle(ctx context.Context, b *bench) error {
-	return b.ours(ctx, func(f *field, r *runner) error { return measureIdleOf(ctx, f, b, r) })
+	return b.ours(ctx, func(f *field.Field, r *field.Runner) error { return measureIdleOf(ctx, f, b, r) })
 }
 
-func measureIdleOf(ctx context.Context, f *field, b *bench, r *runner) error {
-	if _, err := f.create(ctx, b.pods); err != nil {
+func measureIdleOf(ctx context.Context, f *field.Field, b *bench, r *field.Runner) error {
+	if _, err := f.Create(ctx, b.pods); err != nil {
 		return err
 	}
-	if err := f.settle(ctx); err != nil {
+	if err := f.Settle(ctx); err != nil {
 		return err
 	}
-	if err := pause(ctx, idleTime/2); err != nil { // memory is given back after some seconds
+	if err := field.Pause(ctx, idleTime/2); err != nil { // memory is given back after some seconds
 		return err
 	}
 	b.say("idle: nothing for %.0f s, and then %d heartbeats of Nodes", idleTime.Seconds(), heartbeats)
-	idle, _, err := spent(f, r, func() error { return pause(ctx, idleTime) })
+	idle, _, err := spent(f, r, func() error { return field.Pause(ctx, idleTime) })
 	if err != nil {
 		return err
 	}
 	beats, wrote, err := spent(f, r, func() error {
-		return parallel(ctx, heartbeats, func(ctx context.Context, i int) error { return heartbeat(ctx, f, i) })
+		return field.Parallel(ctx, heartbeats, func(ctx context.Context, i int) error { return heartbeat(ctx, f, i) })
 	})
 	if err != nil {
 		return err
@@ -62,71 +63,71 @@ func measureIdleOf(ctx context.Context, f *field, b *bench, r *runner) error {
 }
 
 // heartbeat changes a Node's status like a kubelet's heartbeat.
-func heartbeat(ctx context.Context, f *field, i int) error {
+func heartbeat(ctx context.Context, f *field.Field, i int) error {
 	now, err := metav1.Now().MarshalJSON()
 	if err != nil {
 		return err
 	}
 	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"True","reason":"Test","message":"%d","lastHeartbeatTime":%s}]}}`, i, now)
-	_, err = f.client.CoreV1().Nodes().Patch(ctx, nodeName(i), types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	_, err = f.Client.CoreV1().Nodes().Patch(ctx, field.NodeName(i), types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 	return err
 }
 
 // spent returns the CPU time of a watcher while do runs, in milliseconds, and the number of its transactions.
-func spent(f *field, r *runner, do func() error) (ms, transactions float64, err error) {
-	before, err := f.costs(r)
+func spent(f *field.Field, r *field.Runner, do func() error) (ms, transactions float64, err error) {
+	before, err := f.Costs(r)
 	if err != nil {
 		return 0, 0, err
 	}
 	if err := do(); err != nil {
 		return 0, 0, err
 	}
-	after, err := f.costs(r)
-	return milli(after.own - before.own), float64(after.transactions - before.transactions), err
+	after, err := f.Costs(r)
+	return milli(after.Own - before.Own), float64(after.Transactions - before.Transactions), err
 }
 
 // measureChurn creates and deletes pods at a steady rate, beside many Services and policies, and measures the
 // growth of times and memory.
 func measureChurn(ctx context.Context, b *bench) error {
 	const round = 5000 // of names without other users
-	return b.ours(ctx, func(f *field, r *runner) error {
+	return b.ours(ctx, func(f *field.Field, r *field.Runner) error {
 		b.say("churn: %d services, %d policies, and %d pods a second for %.0f s", manyServices, churnPolicies, churnRate, b.churn.Seconds())
-		if err := parallel(ctx, manyServices, func(ctx context.Context, i int) error { return createService(ctx, f, round, i) }); err != nil {
+		if err := field.Parallel(ctx, manyServices, func(ctx context.Context, i int) error { return createService(ctx, f, round, i) }); err != nil {
 			return err
 		}
-		if err := parallel(ctx, churnPolicies, func(ctx context.Context, i int) error { return createPolicy(ctx, f, round, i) }); err != nil {
+		if err := field.Parallel(ctx, churnPolicies, func(ctx context.Context, i int) error { return createPolicy(ctx, f, round, i) }); err != nil {
 			return err
 		}
-		if err := f.settle(ctx); err != nil {
+		if err := f.Settle(ctx); err != nil {
 			return err
 		}
 		if err := measureChurnOf(ctx, f, b, r, round); err != nil {
 			return err
 		}
-		if err := parallel(ctx, manyServices, func(ctx context.Context, i int) error { return removeService(ctx, f, round, i) }); err != nil {
+		if err := field.Parallel(ctx, manyServices, func(ctx context.Context, i int) error { return removeService(ctx, f, round, i) }); err != nil {
 			return err
 		}
-		if err := parallel(ctx, churnPolicies, func(ctx context.Context, i int) error { return removePolicy(ctx, f, round, i) }); err != nil {
+		if err := field.Parallel(ctx, churnPolicies, func(ctx context.Context, i int) error { return removePolicy(ctx, f, round, i) }); err != nil {
 			return err
 		}
-		return f.empty(ctx)
+		return f.Empty(ctx)
 	})
 }
 
 // A churn has the results of measureChurn.
 type churn struct {
 	pods         int
-	sights       []sight
-	before       costs
-	after        costs
+	sights       []field.Sight
+	before       field.Costs
+	after        field.Costs
 	began, ended usage // after a quarter of the time, and at the end
 }
 
-func measureChurnOf(ctx context.Context, f *field, b *bench, r *runner, services int) (err error) {
-	f.round++
+func measureChurnOf(ctx context.Context, f *field.Field, b *bench, r *field.Runner, services int) (err error) {
+	f.Round++
 	c := churn{pods: int(b.churn.Seconds() * churnRate)}
-	f.observer.expect(c.pods)
-	if c.before, err = f.costs(r); err != nil {
+	f.Observer.Expect(c.pods)
+	if c.before, err = f.Costs(r); err != nil {
 		return err
 	}
 	err = churnPodsOf(ctx, f, c.pods, services, func(i int) (err error) {
@@ -141,10 +142,10 @@ func measureChurnOf(ctx context.Context, f *field, b *bench, r *runner, services
 	if err != nil {
 		return err
 	}
-	if c.sights, err = f.observer.wait(ctx); err != nil {
+	if c.sights, err = f.Observer.Wait(ctx); err != nil {
 		return err
 	}
-	if c.after, err = f.costs(r); err != nil {
+	if c.after, err = f.Costs(r); err != nil {
 		return err
 	}
 	c.tell(b.report)
@@ -163,21 +164,21 @@ func (c *churn) tell(r *report.Report) {
 	grows("watcher memory at the end", "MB", 1.2, c.ended.rss, c.began.rss).Explain("yardstick: after a quarter of the time")
 	grows("goroutines at the end", "", 1.2, c.ended.goroutines, c.began.goroutines).Explain("the same")
 	n := float64(c.pods)
-	r.Alone(name+"NB transactions per 1000 pods", "", 0, float64(c.after.transactions-c.before.transactions)*1000/n).Explain("for pods that go and endpoints that move, too")
-	r.Alone(name+"CPU time of the watcher per pod", "ms", 0, milli(c.after.own-c.before.own)/n)
-	r.Alone(name+"CPU time of ovn-northd per pod", "ms", 0, milli(c.after.northd-c.before.northd)/n)
+	r.Alone(name+"NB transactions per 1000 pods", "", 0, float64(c.after.Transactions-c.before.Transactions)*1000/n).Explain("for pods that go and endpoints that move, too")
+	r.Alone(name+"CPU time of the watcher per pod", "ms", 0, milli(c.after.Own-c.before.Own)/n)
+	r.Alone(name+"CPU time of ovn-northd per pod", "ms", 0, milli(c.after.Northd-c.before.Northd)/n)
 }
 
 // halves are the milliseconds from create to done of the first half of the pods, and of the others.
-func halves(sights []sight) (first, last []float64) {
+func halves(sights []field.Sight) (first, last []float64) {
 	var starts []float64
 	for _, s := range sights {
-		starts = append(starts, float64(s.begun.UnixNano()))
+		starts = append(starts, float64(s.Begun.UnixNano()))
 	}
 	middle := report.Median(starts)
 	for _, s := range sights {
-		ms := milli(s.done().Sub(s.begun))
-		if float64(s.begun.UnixNano()) <= middle {
+		ms := milli(s.Done().Sub(s.Begun))
+		if float64(s.Begun.UnixNano()) <= middle {
 			first = append(first, ms)
 		} else {
 			last = append(last, ms)
@@ -188,10 +189,10 @@ func halves(sights []sight) (first, last []float64) {
 
 // churnPodsOf creates n pods at an even rate, and deletes each after churnPods more were created. It calls at with the
 // number of each pod.
-func churnPodsOf(ctx context.Context, f *field, n, services int, at func(i int) error) error {
+func churnPodsOf(ctx context.Context, f *field.Field, n, services int, at func(i int) error) error {
 	pods := make([]*corev1.Pod, n)
 	for i := range pods {
-		pods[i] = groupedPod(f.round, i)
+		pods[i] = groupedPod(f.Round, i)
 	}
 	ticker := time.NewTicker(time.Second / churnRate)
 	defer ticker.Stop()
@@ -202,9 +203,9 @@ func churnPodsOf(ctx context.Context, f *field, n, services int, at func(i int) 
 			return g.Wait()
 		case <-ticker.C:
 		}
-		g.Go(func() error { return f.createPod(ctx, pods[i]) })
+		g.Go(func() error { return f.CreatePod(ctx, pods[i]) })
 		if i >= churnPods {
-			g.Go(func() error { return f.deletePod(ctx, pods[i-churnPods]) })
+			g.Go(func() error { return f.DeletePod(ctx, pods[i-churnPods]) })
 		}
 		if i%churnEndpoint == 0 {
 			g.Go(func() error { _, err := moveObject(ctx, f, services, i/churnEndpoint); return err })
@@ -217,11 +218,11 @@ func churnPodsOf(ctx context.Context, f *field, n, services int, at func(i int) 
 // usage is the memory and the goroutines of a watcher.
 type usage struct{ rss, goroutines float64 }
 
-func usageOf(f *field, r *runner) (u usage, err error) {
+func usageOf(f *field.Field, r *field.Runner) (u usage, err error) {
 	if u.rss, err = r.RSS(); err != nil {
 		return u, err
 	}
-	out, err := appctl(f.control(), "memory/show")
+	out, err := field.Appctl(f.Control(), "memory/show")
 	if err != nil {
 		return u, err
 	}

@@ -1,4 +1,4 @@
-package main
+package field
 
 import (
 	"context"
@@ -20,19 +20,19 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// patience bounds each wait.
-const patience = 5 * time.Minute
+// Patience bounds each wait.
+const Patience = 5 * time.Minute
 
-// A sight has the times of the events of one pod.
-type sight struct {
-	begun     time.Time // its create call
+// A Sight has the times of the events of one pod.
+type Sight struct {
+	Begun     time.Time // its create call
 	appeared  time.Time // in the watch of pods
 	annotated time.Time // in the same watch
 	ported    time.Time // its port in the Northbound database
 }
 
-// done is the time of the last event; zero before.
-func (s *sight) done() time.Time {
+// Done is the time of the last event; zero before.
+func (s *Sight) Done() time.Time {
 	if s.annotated.IsZero() || s.ported.IsZero() {
 		return time.Time{}
 	}
@@ -48,7 +48,7 @@ type observer struct {
 	db *ovsdb.DB
 
 	mu      sync.Mutex // guards the following fields
-	sights  map[string]*sight
+	sights  map[string]*Sight
 	want    int // number of pods awaited
 	got     int
 	arrived chan struct{} // closed when want are there
@@ -56,7 +56,7 @@ type observer struct {
 
 // observe starts an observer until the end of ctx.
 func observe(ctx context.Context, config *rest.Config, remote string) (*observer, error) {
-	o := &observer{sights: map[string]*sight{}}
+	o := &observer{sights: map[string]*Sight{}}
 	if err := o.observePods(ctx, config); err != nil {
 		return nil, fmt.Errorf("observing pods: %w", err)
 	}
@@ -72,7 +72,7 @@ func observe(ctx context.Context, config *rest.Config, remote string) (*observer
 		return nil, err
 	}
 	o.db.Handle(&libcache.EventHandlerFuncs{AddFunc: func(_ string, m model.Model) {
-		o.note(m.(*nbdb.LogicalSwitchPort).Name, func(s *sight) *time.Time { return &s.ported })
+		o.note(m.(*nbdb.LogicalSwitchPort).Name, func(s *Sight) *time.Time { return &s.ported })
 	}})
 	return o, nil
 }
@@ -86,9 +86,9 @@ func (o *observer) observePods(ctx context.Context, config *rest.Config) error {
 	seen := func(obj any) {
 		p := obj.(*metav1.PartialObjectMetadata)
 		port := names.PodPort(p.Namespace, p.Name)
-		o.note(port, func(s *sight) *time.Time { return &s.appeared })
+		o.note(port, func(s *Sight) *time.Time { return &s.appeared })
 		if p.Annotations[names.Annotation] != "" {
-			o.note(port, func(s *sight) *time.Time { return &s.annotated })
+			o.note(port, func(s *Sight) *time.Time { return &s.annotated })
 		}
 	}
 	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(_, now any) { seen(now) }})
@@ -105,13 +105,13 @@ func (o *observer) observePods(ctx context.Context, config *rest.Config) error {
 func (o *observer) close() { o.db.Close() }
 
 // note records the first time of an event.
-func (o *observer) note(port string, field func(*sight) *time.Time) {
+func (o *observer) note(port string, field func(*Sight) *time.Time) {
 	now := time.Now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := o.sights[port]
 	if s == nil {
-		s = &sight{}
+		s = &Sight{}
 		o.sights[port] = s
 	}
 	if at := field(s); at.IsZero() {
@@ -121,8 +121,8 @@ func (o *observer) note(port string, field func(*sight) *time.Time) {
 }
 
 // count counts a pod of ours as complete at the time at.
-func (o *observer) count(s *sight, at *time.Time) {
-	if s.begun.IsZero() || s.done().IsZero() || at == &s.appeared {
+func (o *observer) count(s *Sight, at *time.Time) {
+	if s.Begun.IsZero() || s.Done().IsZero() || at == &s.appeared {
 		return
 	}
 	if o.got++; o.got == o.want {
@@ -130,35 +130,35 @@ func (o *observer) count(s *sight, at *time.Time) {
 	}
 }
 
-// expect clears all sights and waits for n pods from now on.
-func (o *observer) expect(n int) {
+// Expect clears all sights and waits for n pods from now on.
+func (o *observer) Expect(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.sights, o.want, o.got, o.arrived = map[string]*sight{}, n, 0, make(chan struct{})
+	o.sights, o.want, o.got, o.arrived = map[string]*Sight{}, n, 0, make(chan struct{})
 }
 
 // begin records the start of a pod's creation.
 func (o *observer) begin(port string) {
-	o.note(port, func(s *sight) *time.Time { return &s.begun })
+	o.note(port, func(s *Sight) *time.Time { return &s.Begun })
 }
 
-// wait returns the sights of the created pods, when all expected pods are complete.
-func (o *observer) wait(ctx context.Context) ([]sight, error) {
+// Wait returns the sights of the created pods, when all expected pods are complete.
+func (o *observer) Wait(ctx context.Context) ([]Sight, error) {
 	select {
 	case <-o.arrived:
 	case <-ctx.Done():
-	case <-time.After(patience):
+	case <-time.After(Patience):
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var all []sight
+	var all []Sight
 	for _, s := range o.sights {
-		if !s.begun.IsZero() {
+		if !s.Begun.IsZero() {
 			all = append(all, *s)
 		}
 	}
 	if o.got < o.want {
-		return all, fmt.Errorf("%d of %d pods have no port or no annotation after %s: %w", o.want-o.got, o.want, patience, context.Cause(ctx))
+		return all, fmt.Errorf("%d of %d pods have no port or no annotation after %s: %w", o.want-o.got, o.want, Patience, context.Cause(ctx))
 	}
 	return all, nil
 }

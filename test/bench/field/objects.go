@@ -1,4 +1,4 @@
-package main
+package field
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 // rowsAtOnce is the number of rows, with their children, inserted by the yardstick in one transaction.
 const rowsAtOnce = 50
 
-// parallel calls do with 0 to n-1, many at once.
-func parallel(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+// Parallel calls do with 0 to n-1, many at once.
+func Parallel(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
 	for range creators {
@@ -38,15 +38,15 @@ func parallel(ctx context.Context, n int, do func(ctx context.Context, i int) er
 	return g.Wait()
 }
 
-// timed returns the duration of do, in seconds.
-func timed(do func() error) (float64, error) {
+// Timed returns the duration of do, in seconds.
+func Timed(do func() error) (float64, error) {
 	began := time.Now()
 	err := do()
 	return time.Since(began).Seconds(), err
 }
 
-// pause waits.
-func pause(ctx context.Context, d time.Duration) error {
+// Pause waits.
+func Pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -55,19 +55,19 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// A replica is a copy of the Northbound database with a signal for changes.
-type replica struct {
+// A Replica is a copy of the Northbound database with a signal for changes.
+type Replica struct {
 	*libdb.DB
 	changed chan struct{} // holds one token if there may be changes
 }
 
-// follow returns a replica. The caller must close it.
-func (f *field) follow(ctx context.Context) (*replica, error) {
+// Follow returns a replica. The caller must close it.
+func (f *Field) Follow(ctx context.Context) (*Replica, error) {
 	db, err := f.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r := &replica{db, make(chan struct{}, 1)}
+	r := &Replica{db, make(chan struct{}, 1)}
 	changed := func() {
 		select {
 		case r.changed <- struct{}{}:
@@ -82,9 +82,9 @@ func (f *field) follow(ctx context.Context) (*replica, error) {
 	return r, nil
 }
 
-// await waits until done is true for the replica.
-func (r *replica) await(ctx context.Context, what string, done func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// Await waits until done is true for the replica.
+func (r *Replica) Await(ctx context.Context, what string, done func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	for !done() {
 		select {
@@ -96,8 +96,8 @@ func (r *replica) await(ctx context.Context, what string, done func() bool) erro
 	return nil
 }
 
-// count is the number of wanted rows of a table.
-func count[M any](db *replica, table string, wanted func(M) bool) int {
+// Count is the number of wanted rows of a table.
+func Count[M any](db *Replica, table string, wanted func(M) bool) int {
 	n := 0
 	for _, m := range db.Client().Cache().Table(table).RowsShallow() {
 		if wanted(m.(M)) {
@@ -107,8 +107,8 @@ func count[M any](db *replica, table string, wanted func(M) bool) int {
 	return n
 }
 
-// rowsOf are copies of a table's rows.
-func rowsOf[M model.CloneableModel](db *replica, table string, keep func(M) bool) []M {
+// RowsOf are copies of a table's rows.
+func RowsOf[M model.CloneableModel](db *Replica, table string, keep func(M) bool) []M {
 	var rows []M
 	for _, m := range db.Client().Cache().Table(table).RowsShallow() {
 		if row := m.(M); keep(row) {
@@ -118,9 +118,9 @@ func rowsOf[M model.CloneableModel](db *replica, table string, keep func(M) bool
 	return rows
 }
 
-// insert inserts rows as a plain program would: operations returns the operations of one row, and rowsAtOnce rows
+// Insert inserts rows as a plain program would: operations returns the operations of one row, and rowsAtOnce rows
 // make a transaction.
-func insert[M any](ctx context.Context, db *replica, rows []M, operations func(i int, row M) ([]ovsdb.Operation, error)) error {
+func Insert[M any](ctx context.Context, db *Replica, rows []M, operations func(i int, row M) ([]ovsdb.Operation, error)) error {
 	i := 0
 	for chunk := range slices.Chunk(rows, rowsAtOnce) {
 		var ops []ovsdb.Operation

@@ -1,4 +1,4 @@
-package main
+package field
 
 import (
 	"fmt"
@@ -12,14 +12,15 @@ import (
 
 // The watcher's cluster.
 const (
-	nodes       = 100
-	podsPerNode = 200 // fit into a subnet of 254 addresses, beside a few more
+	Nodes       = 100
+	PodsPerNode = 200 // fit into a subnet of 254 addresses, beside a few more
 )
 
-func nodeName(i int) string { return fmt.Sprintf("worker-%03d.example.net", i%nodes) }
+// NodeName is the name of a node. Numbers beyond the last begin again.
+func NodeName(i int) string { return fmt.Sprintf("worker-%03d.example.net", i%Nodes) }
 
-// namespaces are the namespaces of pods.
-func namespaces() []string {
+// Namespaces are the namespaces of pods.
+func Namespaces() []string {
 	return []string{"checkout", "payments-prod", "search", "monitoring", "data-pipeline", "web-frontend", "team-a-staging", "ci-runners"}
 }
 
@@ -36,13 +37,13 @@ func suffix(n, length int) string {
 	return b.String()
 }
 
-// newPod makes pod i of a round, like a ReplicaSet of a usual service: about 4 kB with the API server's additions.
+// NewPod makes pod i of a round, like a ReplicaSet of a usual service: about 4 kB with the API server's additions.
 // Names of different rounds differ.
-func newPod(round, i int) *corev1.Pod {
+func NewPod(round, i int) *corev1.Pod {
 	apps := []string{"api-gateway", "cart", "catalog-indexer", "notification-dispatcher", "session-store", "worker", "ingest", "thumbnailer", "ledger", "web"}
 	app := apps[i%len(apps)]
 	hash := suffix(round*7919+i%len(apps)+1_000_000, 9)
-	spaces := namespaces()
+	spaces := Namespaces()
 	env := []corev1.EnvVar{
 		{Name: "POD_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
 		{Name: "POD_IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
@@ -76,7 +77,7 @@ func newPod(round, i int) *corev1.Pod {
 			},
 		},
 		Spec: corev1.PodSpec{
-			NodeName:                      nodeName(i),
+			NodeName:                      NodeName(i),
 			TerminationGracePeriodSeconds: new(int64),
 			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			Containers: []corev1.Container{
