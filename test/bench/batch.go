@@ -9,6 +9,7 @@ import (
 
 	"ovn-k8s/test/bench/field"
 	"ovn-k8s/test/bench/report"
+	"ovn-k8s/test/bench/run"
 )
 
 // A batch is many objects of one kind created at once.
@@ -40,19 +41,19 @@ type took struct {
 
 // measure has our watcher serve a batch, and then does the inevitable part alone: creating the objects, and
 // inserting the rows.
-func (c *batch) measure(ctx context.Context, b *bench, f *field.Field) error {
+func (c *batch) measure(ctx context.Context, b *run.Bench, f *field.Field) error {
 	db, err := f.Follow(ctx)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	if b.beside != "" {
+	if b.Beside != "" {
 		return c.measureBeside(ctx, b, f, db)
 	}
 	var all []took
-	for round := range b.rounds {
-		b.say("round %d of %d: %s", round+1, b.rounds, c.what)
-		t, again, err := c.serveBy(ctx, b, f, b.contenders()[0], db, 2*round)
+	for round := range b.Rounds {
+		b.Say("round %d of %d: %s", round+1, b.Rounds, c.what)
+		t, again, err := c.serveBy(ctx, b, f, b.Contenders()[0], db, 2*round)
 		if err != nil {
 			return err
 		}
@@ -67,27 +68,27 @@ func (c *batch) measure(ctx context.Context, b *bench, f *field.Field) error {
 				return err
 			}
 		}
-		b.say("  %.2f s; objects alone %.2f s and rows alone %.2f s", t.ours, t.objects, t.rows)
+		b.Say("  %.2f s; objects alone %.2f s and rows alone %.2f s", t.ours, t.objects, t.rows)
 		all = append(all, t)
 		if err := c.clear(ctx, f, db, 2*round+1); err != nil {
 			return err
 		}
 	}
-	c.tell(b.report, all)
+	c.tell(b.Report, all)
 	return nil
 }
 
 // measureBeside has our watcher serve a batch, and then the watcher of another build.
-func (c *batch) measureBeside(ctx context.Context, b *bench, f *field.Field, db *field.Replica) error {
+func (c *batch) measureBeside(ctx context.Context, b *run.Bench, f *field.Field, db *field.Replica) error {
 	values := map[string][]float64{} // by name of the value and of the contender
-	for round := range b.rounds {
-		for i, who := range b.contenders() {
-			b.say("round %d of %d: %s, %s", round+1, b.rounds, c.what, who.Name)
+	for round := range b.Rounds {
+		for i, who := range b.Contenders() {
+			b.Say("round %d of %d: %s, %s", round+1, b.Rounds, c.what, who.Name)
 			t, _, err := c.serveBy(ctx, b, f, who, db, 2*round+i)
 			if err != nil {
 				return err
 			}
-			b.say("  %.2f s, CPU %.0f ms, %.0f transactions, %.1f MB", t.ours, t.own, t.transactions, t.memory)
+			b.Say("  %.2f s, CPU %.0f ms, %.0f transactions, %.1f MB", t.ours, t.own, t.transactions, t.memory)
 			for key, v := range map[string]float64{"time": t.ours, "own": t.own, "northd": t.northd, "transactions": t.transactions, "memory": t.memory} {
 				values[key+who.Name] = append(values[key+who.Name], v)
 			}
@@ -97,7 +98,7 @@ func (c *batch) measureBeside(ctx context.Context, b *bench, f *field.Field, db 
 		}
 	}
 	line := func(what, unit, key string) {
-		b.report.Beside(c.what+": "+what, unit, 0, values[key+"ours"], values[key+"yardstick"])
+		b.Report.Beside(c.what+": "+what, unit, 0, values[key+"ours"], values[key+"yardstick"])
 	}
 	line("first create to last "+c.last, "s", "time")
 	line("CPU time of the watcher", "ms", "own")
@@ -125,7 +126,7 @@ func (c *batch) tell(r *report.Report, all []took) {
 }
 
 // serveBy has a watcher serve a batch and removes it. It returns a function to insert the rows again.
-func (c *batch) serveBy(ctx context.Context, b *bench, f *field.Field, who field.Contender, db *field.Replica, round int) (took, func(context.Context) error, error) {
+func (c *batch) serveBy(ctx context.Context, b *run.Bench, f *field.Field, who field.Contender, db *field.Replica, round int) (took, func(context.Context) error, error) {
 	r, err := f.StartReady(ctx, who)
 	if err != nil {
 		return took{}, nil, err

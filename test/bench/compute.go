@@ -10,6 +10,7 @@ import (
 
 	"ovn-k8s/test/bench/programs"
 	"ovn-k8s/test/bench/report"
+	"ovn-k8s/test/bench/run"
 )
 
 // scalePackage has the benchmark of the rows of very many policies and pods. It is a Go benchmark, since it needs
@@ -17,11 +18,11 @@ import (
 const scalePackage = programs.ModulePath + "/lib/desired"
 
 // measureCompute runs the benchmark, each round in a process of its own.
-func measureCompute(ctx context.Context, b *bench) error {
-	b.closeField() // the field needs memory and at times a CPU
+func measureCompute(ctx context.Context, b *run.Bench) error {
+	b.CloseField() // the field needs memory and at times a CPU
 	values := map[string][]float64{}
-	for round := range b.rounds {
-		b.say("compute: round %d of %d", round+1, b.rounds)
+	for round := range b.Rounds {
+		b.Say("compute: round %d of %d", round+1, b.Rounds)
 		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkScale$", "-benchtime", "1x", scalePackage)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		out, err := cmd.CombinedOutput()
@@ -33,9 +34,9 @@ func measureCompute(ctx context.Context, b *bench) error {
 		}
 	}
 	name := "25000 namespaces, 100000 pods, 75000 policies: "
-	b.report.Alone(name+"nothing to all rows", "s", 4, values["s/all"]...).Explain("%.0f rows, the pods' ports among them, in memory", report.Median(values["rows"]))
-	b.report.Alone(name+"memory", "MB", 1000, values["MB"]...).Explain("%.0f MB from the system at the most", report.Median(values["MB-peak"]))
-	b.report.Alone(name+"one label of a pod changes", "µs", 1000, values["µs/label"]...)
+	b.Report.Alone(name+"nothing to all rows", "s", 4, values["s/all"]...).Explain("%.0f rows, the pods' ports among them, in memory", report.Median(values["rows"]))
+	b.Report.Alone(name+"memory", "MB", 1000, values["MB"]...).Explain("%.0f MB from the system at the most", report.Median(values["MB-peak"]))
+	b.Report.Alone(name+"one label of a pod changes", "µs", 1000, values["µs/label"]...)
 	return nil
 }
 

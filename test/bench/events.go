@@ -12,6 +12,7 @@ import (
 
 	"ovn-k8s/test/bench/programs"
 	"ovn-k8s/test/bench/report"
+	"ovn-k8s/test/bench/run"
 )
 
 // eventsPackage has the benchmark of each kind of event in a large cluster.
@@ -28,31 +29,31 @@ var aims = map[string]float64{
 }
 
 // measureEvents measures events at 250 and at 1 000 nodes, to check for at most linear growth.
-func measureEvents(ctx context.Context, b *bench) error {
-	b.closeField() // the field needs memory and at times a CPU
-	few, err := b.eventsOf(ctx, 250)
+func measureEvents(ctx context.Context, b *run.Bench) error {
+	b.CloseField() // the field needs memory and at times a CPU
+	few, err := eventsOf(ctx, b, 250)
 	if err != nil {
 		return err
 	}
-	many, err := b.eventsOf(ctx, 1000)
+	many, err := eventsOf(ctx, b, 1000)
 	if err != nil {
 		return err
 	}
 	for _, metric := range slices.Sorted(maps.Keys(aims)) {
 		if was, now := report.Median(few[metric]), report.Median(many[metric]); was > 0 {
-			b.report.Alone("250 to 1000 nodes, growth: "+metric, "x", 4, now/was)
+			b.Report.Alone("250 to 1000 nodes, growth: "+metric, "x", 4, now/was)
 		}
 	}
 	return nil
 }
 
 // eventsOf measures and reports events at one size. With -profile, it writes profiles of CPU and heap.
-func (b *bench) eventsOf(ctx context.Context, nodes int) (map[string][]float64, error) {
-	b.say("events: %d nodes", nodes)
+func eventsOf(ctx context.Context, b *run.Bench, nodes int) (map[string][]float64, error) {
+	b.Say("events: %d nodes", nodes)
 	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkEvents$", "-benchtime", "1x", "-timeout", "1h")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", fmt.Sprint("OVNK8S_BENCH_NODES=", nodes))
-	if b.profile != "" {
-		dir, err := filepath.Abs(b.profile)
+	if b.Profile != "" {
+		dir, err := filepath.Abs(b.Profile)
 		if err != nil {
 			return nil, err
 		}
@@ -68,12 +69,12 @@ func (b *bench) eventsOf(ctx context.Context, nodes int) (map[string][]float64, 
 	if err := readMetrics(string(out), "BenchmarkEvents", values); err != nil {
 		return nil, err
 	}
-	b.reportEvents(nodes, values)
+	reportEvents(b, nodes, values)
 	return values, nil
 }
 
 // reportEvents adds the results at one size to the report. The aims are for 1 000 nodes.
-func (b *bench) reportEvents(nodes int, values map[string][]float64) {
+func reportEvents(b *run.Bench, nodes int, values map[string][]float64) {
 	for _, metric := range slices.Sorted(maps.Keys(aims)) {
 		unit, kind, _ := strings.Cut(metric, "/")
 		aim := aims[metric]
@@ -82,10 +83,10 @@ func (b *bench) reportEvents(nodes int, values map[string][]float64) {
 		}
 		name := fmt.Sprintf("%d nodes, %d pods: %s", nodes, 100*nodes, kind)
 		if event, ok := strings.CutSuffix(unit, "-p99"); ok {
-			b.report.Alone(name+", 99 % of events", event, aim, values[metric]...).
+			b.Report.Alone(name+", 99 % of events", event, aim, values[metric]...).
 				Explain("%.1f rows changed, %.0f kB allocated each", report.Median(values["rows/"+kind]), report.Median(values["kB/"+kind]))
 			continue
 		}
-		b.report.Alone(name, unit, aim, values[metric]...)
+		b.Report.Alone(name, unit, aim, values[metric]...)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/test/bench/field"
+	"ovn-k8s/test/bench/run"
 )
 
 const (
@@ -63,8 +64,8 @@ func groupedPod(round, i int) *corev1.Pod {
 var policyNamespace = field.Namespaces()[0]
 
 // measurePolicies creates many policies over many pods.
-func measurePolicies(ctx context.Context, b *bench) error {
-	f, err := b.ground(ctx)
+func measurePolicies(ctx context.Context, b *run.Bench) error {
+	f, err := b.Ground(ctx)
 	if err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func measurePolicies(ctx context.Context, b *bench) error {
 	if err := c.measure(ctx, b, f); err != nil {
 		return err
 	}
-	if b.beside != "" {
+	if b.Beside != "" {
 		return nil // a burst without policies is no yardstick of another build
 	}
 	return measureBurstUnderPolicies(ctx, f, b)
@@ -235,11 +236,11 @@ func leftoverPolicies(db *field.Replica) (ops []ovsdb.Operation, err error) {
 }
 
 // measureBurstUnderPolicies creates a burst of pods with and without policies for all of them.
-func measureBurstUnderPolicies(ctx context.Context, f *field.Field, b *bench) error {
+func measureBurstUnderPolicies(ctx context.Context, f *field.Field, b *run.Bench) error {
 	var with, without []float64
-	for round := range b.rounds {
+	for round := range b.Rounds {
 		for _, policies := range []int{0, inForce} {
-			r, err := f.StartReady(ctx, b.contenders()[0])
+			r, err := f.StartReady(ctx, b.Contenders()[0])
 			if err != nil {
 				return err
 			}
@@ -249,11 +250,11 @@ func measureBurstUnderPolicies(ctx context.Context, f *field.Field, b *bench) er
 			if err := f.Settle(ctx); err != nil {
 				return r.Failed(err)
 			}
-			burst, err := createGrouped(ctx, f, b.pods)
+			burst, err := createGrouped(ctx, f, b.Pods)
 			if err != nil {
 				return r.Failed(err)
 			}
-			b.say("  burst under %d policies: %.2f s", policies, burst.Took.Seconds())
+			b.Say("  burst under %d policies: %.2f s", policies, burst.Took.Seconds())
 			if policies > 0 {
 				with = append(with, burst.Took.Seconds())
 			} else {
@@ -271,7 +272,7 @@ func measureBurstUnderPolicies(ctx context.Context, f *field.Field, b *bench) er
 			}
 		}
 	}
-	b.report.Beside(fmt.Sprintf("burst of %d pods under %d policies: first create to last pod done", b.pods, inForce), "s", 1.5, with, without).
+	b.Report.Beside(fmt.Sprintf("burst of %d pods under %d policies: first create to last pod done", b.Pods, inForce), "s", 1.5, with, without).
 		Explain("yardstick: the same without policies; every pod is selected by %d to %d of them", inForce/groups, inForce/groups+1)
 	return nil
 }

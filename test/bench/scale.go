@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ovn-k8s/test/bench/field"
+	"ovn-k8s/test/bench/run"
 )
 
 // Memory counts as settled if it has not fallen by more than settleMB for bench.settle. The watcher gives memory
@@ -18,8 +19,8 @@ const (
 )
 
 // measureScale measures our watcher with many pods, without other work.
-func measureScale(ctx context.Context, b *bench) error {
-	return b.ours(ctx, func(f *field.Field, r *field.Runner) error {
+func measureScale(ctx context.Context, b *run.Bench) error {
+	return b.Ours(ctx, func(f *field.Field, r *field.Runner) error {
 		if err := measureMemory(ctx, f, b, r); err != nil {
 			return err
 		}
@@ -28,21 +29,21 @@ func measureScale(ctx context.Context, b *bench) error {
 }
 
 // measureMemory fills and empties the cluster, and compares all rows while it is full.
-func measureMemory(ctx context.Context, f *field.Field, b *bench, r *field.Runner) error {
+func measureMemory(ctx context.Context, f *field.Field, b *run.Bench, r *field.Runner) error {
 	if err := f.Empty(ctx); err != nil {
 		return err
 	}
-	b.say("scale: an idle watcher, until its memory settles")
-	idle, err := b.settledMemory(ctx, r)
+	b.Say("scale: an idle watcher, until its memory settles")
+	idle, err := settledMemory(ctx, b, r)
 	if err != nil {
 		return err
 	}
-	b.say("scale: %.1f MB; now %d pods", idle, b.many)
-	filled, err := f.Create(ctx, b.many)
+	b.Say("scale: %.1f MB; now %d pods", idle, b.Many)
+	filled, err := f.Create(ctx, b.Many)
 	if err != nil {
 		return err
 	}
-	b.say("scale: %d pods after %.1f s; until memory settles", b.many, filled.Took.Seconds())
+	b.Say("scale: %d pods after %.1f s; until memory settles", b.Many, filled.Took.Seconds())
 	peak, err := r.RSS()
 	if err != nil {
 		return err
@@ -50,35 +51,35 @@ func measureMemory(ctx context.Context, f *field.Field, b *bench, r *field.Runne
 	if err := f.Settle(ctx); err != nil {
 		return err
 	}
-	full, err := b.settledMemory(ctx, r)
+	full, err := settledMemory(ctx, b, r)
 	if err != nil {
 		return err
 	}
-	b.say("scale: %.1f MB; comparing everything", full)
+	b.Say("scale: %.1f MB; comparing everything", full)
 	if err := measureResync(b, f); err != nil {
 		return err
 	}
-	b.say("scale: deleting all pods")
+	b.Say("scale: deleting all pods")
 	if err := f.Empty(ctx); err != nil {
 		return err
 	}
-	after, err := b.settledMemory(ctx, r)
+	after, err := settledMemory(ctx, b, r)
 	if err != nil {
 		return err
 	}
-	b.say("scale: %.1f MB without pods", after)
-	b.report.Alone("watcher memory, idle", "MB", 60, idle).Explain("VmRSS of /proc/PID/status, once it has not fallen for %.0f s; %d nodes, no pods", b.settle.Seconds(), field.Nodes)
-	b.report.Alone(fmt.Sprintf("watcher memory, %d pods", b.many), "MB", 100, full).Explain("%.0f MB when the last of the burst was done", peak)
-	b.report.Alone("watcher memory, after their deletion", "MB", idle*1.1, after).Explain("aim: idle + 10 %%")
-	b.report.Alone(fmt.Sprintf("%d pods in a burst: rate", b.many), "pods/s", 0, float64(b.many)/filled.Took.Seconds())
+	b.Say("scale: %.1f MB without pods", after)
+	b.Report.Alone("watcher memory, idle", "MB", 60, idle).Explain("VmRSS of /proc/PID/status, once it has not fallen for %.0f s; %d nodes, no pods", b.Settle.Seconds(), field.Nodes)
+	b.Report.Alone(fmt.Sprintf("watcher memory, %d pods", b.Many), "MB", 100, full).Explain("%.0f MB when the last of the burst was done", peak)
+	b.Report.Alone("watcher memory, after their deletion", "MB", idle*1.1, after).Explain("aim: idle + 10 %%")
+	b.Report.Alone(fmt.Sprintf("%d pods in a burst: rate", b.Many), "pods/s", 0, float64(b.Many)/filled.Took.Seconds())
 	return nil
 }
 
 // settledMemory waits until a process needs no less memory than before.
-func (b *bench) settledMemory(ctx context.Context, r *field.Runner) (float64, error) {
+func settledMemory(ctx context.Context, b *run.Bench, r *field.Runner) (float64, error) {
 	least, err := r.RSS()
 	since := time.Now()
-	for began := time.Now(); err == nil && time.Since(since) < b.settle && time.Since(began) < settleLimit; {
+	for began := time.Now(); err == nil && time.Since(since) < b.Settle && time.Since(began) < settleLimit; {
 		if err := field.Pause(ctx, settleStep); err != nil {
 			return 0, err
 		}
@@ -94,9 +95,9 @@ func (b *bench) settledMemory(ctx context.Context, r *field.Runner) (float64, er
 }
 
 // measureResync has the watcher compare all rows with the database.
-func measureResync(b *bench, f *field.Field) error {
+func measureResync(b *run.Bench, f *field.Field) error {
 	var took, wrote []float64
-	for range b.rounds {
+	for range b.Rounds {
 		before, err := f.Queue()
 		if err != nil {
 			return err
@@ -115,24 +116,24 @@ func measureResync(b *bench, f *field.Field) error {
 		}
 		wrote = append(wrote, float64(after["transactions"]-before["transactions"]))
 	}
-	name := fmt.Sprintf("full comparison of %d unchanged pods", b.many)
-	b.report.Alone(name, "s", 1, took...).Explain("from ovs-appctl reconcile/resync until nothing waits; the calls of ovs-appctl included")
-	b.report.Alone(name+": NB transactions", "", 0, wrote...).MustBeZero()
+	name := fmt.Sprintf("full comparison of %d unchanged pods", b.Many)
+	b.Report.Alone(name, "s", 1, took...).Explain("from ovs-appctl reconcile/resync until nothing waits; the calls of ovs-appctl included")
+	b.Report.Alone(name+": NB transactions", "", 0, wrote...).MustBeZero()
 	return nil
 }
 
 // measureRestart kills and starts the watcher while it has many pods.
-func measureRestart(ctx context.Context, f *field.Field, b *bench, r *field.Runner) error {
-	b.say("scale: %d pods again, for restarts", b.many)
-	if _, err := f.Create(ctx, b.many); err != nil {
+func measureRestart(ctx context.Context, f *field.Field, b *run.Bench, r *field.Runner) error {
+	b.Say("scale: %d pods again, for restarts", b.Many)
+	if _, err := f.Create(ctx, b.Many); err != nil {
 		return err
 	}
 	if err := f.Settle(ctx); err != nil {
 		return err
 	}
-	last := field.NewPod(f.Round, b.many-1)
+	last := field.NewPod(f.Round, b.Many-1)
 	var took, wrote, memory []float64
-	for range b.rounds {
+	for range b.Rounds {
 		r.Stop()
 		records, err := f.Central.NBTransactions()
 		if err != nil {
@@ -165,16 +166,16 @@ func measureRestart(ctx context.Context, f *field.Field, b *bench, r *field.Runn
 			return err
 		}
 		memory = append(memory, rss)
-		b.say("scale: restart took %.2f s, wrote %d transactions, %.1f MB", time.Since(began).Seconds(), now-records, rss)
+		b.Say("scale: restart took %.2f s, wrote %d transactions, %.1f MB", time.Since(began).Seconds(), now-records, rss)
 	}
-	settled, err := b.settledMemory(ctx, r)
+	settled, err := settledMemory(ctx, b, r)
 	if err != nil {
 		return err
 	}
-	name := fmt.Sprintf("restart with %d unchanged pods", b.many)
-	b.report.Alone(name+": until all is compared", "s", 0, took...).Explain("from starting the process, with reading both sides")
-	b.report.Alone(name+": NB transactions", "", 0, wrote...).MustBeZero()
-	b.report.Alone(name+": memory at once", "MB", 0, memory...)
-	b.report.Alone(name+": memory settled", "MB", 100, settled)
+	name := fmt.Sprintf("restart with %d unchanged pods", b.Many)
+	b.Report.Alone(name+": until all is compared", "s", 0, took...).Explain("from starting the process, with reading both sides")
+	b.Report.Alone(name+": NB transactions", "", 0, wrote...).MustBeZero()
+	b.Report.Alone(name+": memory at once", "MB", 0, memory...)
+	b.Report.Alone(name+": memory settled", "MB", 100, settled)
 	return nil
 }

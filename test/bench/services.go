@@ -16,6 +16,7 @@ import (
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/test/bench/field"
 	"ovn-k8s/test/bench/report"
+	"ovn-k8s/test/bench/run"
 )
 
 const (
@@ -61,8 +62,8 @@ func newSlice(s *corev1.Service, i, last int) *discoveryv1.EndpointSlice {
 }
 
 // measureServices creates many Services, and then changes endpoints one by one.
-func measureServices(ctx context.Context, b *bench) error {
-	f, err := b.ground(ctx)
+func measureServices(ctx context.Context, b *run.Bench) error {
+	f, err := b.Ground(ctx)
 	if err != nil {
 		return err
 	}
@@ -88,8 +89,8 @@ func measureServices(ctx context.Context, b *bench) error {
 		return err
 	}
 	name := "one endpoint changes: API call to row, "
-	b.report.Beside(name+"p50", "ms", 0, ours.p50, yardstick.p50).Explain("yardstick without -beside: the API call, and then the row's transaction")
-	b.report.Beside(name+"p99", "ms", 0, ours.p99, yardstick.p99)
+	b.Report.Beside(name+"p50", "ms", 0, ours.p50, yardstick.p50).Explain("yardstick without -beside: the API call, and then the row's transaction")
+	b.Report.Beside(name+"p99", "ms", 0, ours.p99, yardstick.p99)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"ovn-k8s/test/bench/field"
 	"ovn-k8s/test/bench/report"
+	"ovn-k8s/test/bench/run"
 )
 
 const (
@@ -16,8 +17,8 @@ const (
 )
 
 // measureSingle creates pods one at a time, without a queue or batches.
-func measureSingle(ctx context.Context, b *bench) error {
-	f, err := b.ground(ctx)
+func measureSingle(ctx context.Context, b *run.Bench) error {
+	f, err := b.Ground(ctx)
 	if err != nil {
 		return err
 	}
@@ -34,7 +35,7 @@ func measureSingle(ctx context.Context, b *bench) error {
 		lines[i].p50, lines[i].p99 = map[string][]float64{}, map[string][]float64{}
 	}
 	memory := map[string][]float64{}
-	err = b.turns(ctx, f, func(r *field.Runner) error {
+	err = b.Turns(ctx, f, func(r *field.Runner) error {
 		var sights []field.Sight
 		for range singles {
 			if err := field.Pause(ctx, singlePause); err != nil {
@@ -50,7 +51,7 @@ func measureSingle(ctx context.Context, b *bench) error {
 			each := field.Milliseconds(sights, l.from, l.to)
 			l.p50[r.Name] = append(l.p50[r.Name], report.Median(each))
 			l.p99[r.Name] = append(l.p99[r.Name], report.Percentile(each, 99))
-			b.say("  %s p50 %.1f ms, p99 %.1f ms", l.name, report.Median(each), report.Percentile(each, 99))
+			b.Say("  %s p50 %.1f ms, p99 %.1f ms", l.name, report.Median(each), report.Percentile(each, 99))
 		}
 		rss, err := r.RSS()
 		memory[r.Name] = append(memory[r.Name], rss)
@@ -60,9 +61,9 @@ func measureSingle(ctx context.Context, b *bench) error {
 		return err
 	}
 	for _, l := range lines {
-		b.report.Beside(l.name+", p50", "ms", 0, l.p50["ours"], l.p50["yardstick"])
-		b.report.Beside(l.name+", p99", "ms", 0, l.p99["ours"], l.p99["yardstick"])
+		b.Report.Beside(l.name+", p50", "ms", 0, l.p50["ours"], l.p50["yardstick"])
+		b.Report.Beside(l.name+", p99", "ms", 0, l.p99["ours"], l.p99["yardstick"])
 	}
-	b.report.Beside("one pod at a time: watcher memory at the end", "MB", 0, memory["ours"], memory["yardstick"])
+	b.Report.Beside("one pod at a time: watcher memory at the end", "MB", 0, memory["ours"], memory["yardstick"])
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"ovn-k8s/test/bench/field"
 	"ovn-k8s/test/bench/report"
+	"ovn-k8s/test/bench/run"
 )
 
 const (
@@ -30,12 +31,12 @@ const (
 )
 
 // measureIdle measures our watcher without events about it.
-func measureIdle(ctx context.Context, b *bench) error {
-	return b.ours(ctx, func(f *field.Field, r *field.Runner) error { return measureIdleOf(ctx, f, b, r) })
+func measureIdle(ctx context.Context, b *run.Bench) error {
+	return b.Ours(ctx, func(f *field.Field, r *field.Runner) error { return measureIdleOf(ctx, f, b, r) })
 }
 
-func measureIdleOf(ctx context.Context, f *field.Field, b *bench, r *field.Runner) error {
-	if _, err := f.Create(ctx, b.pods); err != nil {
+func measureIdleOf(ctx context.Context, f *field.Field, b *run.Bench, r *field.Runner) error {
+	if _, err := f.Create(ctx, b.Pods); err != nil {
 		return err
 	}
 	if err := f.Settle(ctx); err != nil {
@@ -44,7 +45,7 @@ func measureIdleOf(ctx context.Context, f *field.Field, b *bench, r *field.Runne
 	if err := field.Pause(ctx, idleTime/2); err != nil { // memory is given back after some seconds
 		return err
 	}
-	b.say("idle: nothing for %.0f s, and then %d heartbeats of Nodes", idleTime.Seconds(), heartbeats)
+	b.Say("idle: nothing for %.0f s, and then %d heartbeats of Nodes", idleTime.Seconds(), heartbeats)
 	idle, _, err := spent(f, r, func() error { return field.Pause(ctx, idleTime) })
 	if err != nil {
 		return err
@@ -55,10 +56,10 @@ func measureIdleOf(ctx context.Context, f *field.Field, b *bench, r *field.Runne
 	if err != nil {
 		return err
 	}
-	name := fmt.Sprintf("idle watcher of %d pods: ", b.pods)
-	b.report.Alone(name+"CPU time per second", "ms", 5, idle/idleTime.Seconds())
-	b.report.Alone(fmt.Sprintf("%sCPU time per heartbeat of a Node", name), "ms", 0, beats/heartbeats)
-	b.report.Alone(fmt.Sprintf("%sNB transactions for %d heartbeats", name, heartbeats), "", 0, wrote).MustBeZero()
+	name := fmt.Sprintf("idle watcher of %d pods: ", b.Pods)
+	b.Report.Alone(name+"CPU time per second", "ms", 5, idle/idleTime.Seconds())
+	b.Report.Alone(fmt.Sprintf("%sCPU time per heartbeat of a Node", name), "ms", 0, beats/heartbeats)
+	b.Report.Alone(fmt.Sprintf("%sNB transactions for %d heartbeats", name, heartbeats), "", 0, wrote).MustBeZero()
 	return nil
 }
 
@@ -88,10 +89,10 @@ func spent(f *field.Field, r *field.Runner, do func() error) (ms, transactions f
 
 // measureChurn creates and deletes pods at a steady rate, beside many Services and policies, and measures the
 // growth of times and memory.
-func measureChurn(ctx context.Context, b *bench) error {
+func measureChurn(ctx context.Context, b *run.Bench) error {
 	const round = 5000 // of names without other users
-	return b.ours(ctx, func(f *field.Field, r *field.Runner) error {
-		b.say("churn: %d services, %d policies, and %d pods a second for %.0f s", manyServices, churnPolicies, churnRate, b.churn.Seconds())
+	return b.Ours(ctx, func(f *field.Field, r *field.Runner) error {
+		b.Say("churn: %d services, %d policies, and %d pods a second for %.0f s", manyServices, churnPolicies, churnRate, b.Churn.Seconds())
 		if err := field.Parallel(ctx, manyServices, func(ctx context.Context, i int) error { return createService(ctx, f, round, i) }); err != nil {
 			return err
 		}
@@ -123,9 +124,9 @@ type churn struct {
 	began, ended usage // after a quarter of the time, and at the end
 }
 
-func measureChurnOf(ctx context.Context, f *field.Field, b *bench, r *field.Runner, services int) (err error) {
+func measureChurnOf(ctx context.Context, f *field.Field, b *run.Bench, r *field.Runner, services int) (err error) {
 	f.Round++
-	c := churn{pods: int(b.churn.Seconds() * churnRate)}
+	c := churn{pods: int(b.Churn.Seconds() * churnRate)}
 	f.Observer.Expect(c.pods)
 	if c.before, err = f.Costs(r); err != nil {
 		return err
@@ -148,7 +149,7 @@ func measureChurnOf(ctx context.Context, f *field.Field, b *bench, r *field.Runn
 	if c.after, err = f.Costs(r); err != nil {
 		return err
 	}
-	c.tell(b.report)
+	c.tell(b.Report)
 	return nil
 }
 

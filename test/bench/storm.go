@@ -8,17 +8,18 @@ import (
 
 	"ovn-k8s/test/bench/programs"
 	"ovn-k8s/test/bench/report"
+	"ovn-k8s/test/bench/run"
 )
 
 // stormPackage has the benchmark of many nodes joining at once.
 const stormPackage = programs.ModulePath + "/lib/overlay/store"
 
 // measureStorm runs the benchmark, each round with a database of its own.
-func measureStorm(ctx context.Context, b *bench) error {
-	b.closeField()
+func measureStorm(ctx context.Context, b *run.Bench) error {
+	b.CloseField()
 	values := map[string][]float64{}
-	for round := range b.rounds {
-		b.say("storm: round %d of %d", round+1, b.rounds)
+	for round := range b.Rounds {
+		b.Say("storm: round %d of %d", round+1, b.Rounds)
 		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkStorm$", "-benchtime", "1x", "-timeout", "1h", stormPackage)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		out, err := cmd.CombinedOutput()
@@ -30,7 +31,7 @@ func measureStorm(ctx context.Context, b *bench) error {
 		}
 	}
 	name := fmt.Sprintf("%.0f nodes join, 50 at a time: ", report.Median(values["nodes"]))
-	b.report.Alone(name+"time", "s", 60, values["s"]...).Explain("%.0f transactions and reads", report.Median(values["transactions"]))
-	b.report.Alone(name+"conflicts", "", 0, values["conflicts"]...).MustBeZero()
+	b.Report.Alone(name+"time", "s", 60, values["s"]...).Explain("%.0f transactions and reads", report.Median(values["transactions"]))
+	b.Report.Alone(name+"conflicts", "", 0, values["conflicts"]...).MustBeZero()
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package hosts
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/test/bench/field"
+	"ovn-k8s/test/bench/run"
 	"ovn-k8s/test/kubelet"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
@@ -26,6 +27,9 @@ const (
 	turns = 3
 )
 
+// endpointsEach is the number of endpoints of a Service.
+const endpointsEach = 10
+
 // A target is the destination of a pod of its own: if one pod connected to a backend by several frontends, Open
 // vSwitch would have no free ports to distinguish its connections.
 type target struct {
@@ -35,10 +39,10 @@ type target struct {
 	opened  atomic.Int64
 }
 
-// measureConnections opens TCP connections from pods to a pod of another node, by turns directly and by the
+// MeasureConnections opens TCP connections from pods to a pod of another node, by turns directly and by the
 // frontends of Services. Each asks one line. The hosts have the userspace datapath of Open vSwitch.
-func measureConnections(ctx context.Context, b *bench) error {
-	w, end, err := b.world(ctx, "connections")
+func MeasureConnections(ctx context.Context, b *run.Bench) error {
+	w, end, err := b.World(ctx, "connections")
 	if err != nil {
 		return err
 	}
@@ -51,7 +55,7 @@ func measureConnections(ctx context.Context, b *bench) error {
 		return err
 	}
 	rates := make([][]float64, len(targets))
-	for round := range b.rounds {
+	for round := range b.Rounds {
 		for _, t := range targets {
 			t.opened.Store(0)
 		}
@@ -68,10 +72,10 @@ func measureConnections(ctx context.Context, b *bench) error {
 			rates[i] = append(rates[i], rate)
 			line = append(line, fmt.Sprintf("%s %.0f/s", t.name, rate))
 		}
-		b.say("connections: round %d of %d: %s", round+1, b.rounds, strings.Join(line, ", "))
+		b.Say("connections: round %d of %d: %s", round+1, b.Rounds, strings.Join(line, ", "))
 	}
 	for i, t := range targets[1:] {
-		b.report.Beside("connections by "+t.name, "/s", 0, rates[i+1], rates[0]).
+		b.Report.Beside("connections by "+t.name, "/s", 0, rates[i+1], rates[0]).
 			Explain("yardstick: the same pod directly; %d clients, a line each; more is better", connectors)
 	}
 	return nil

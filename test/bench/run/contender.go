@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"context"
@@ -11,14 +11,14 @@ import (
 // watcherProgram is the name of our watcher's program.
 const watcherProgram = "ovn-k8s-watcher"
 
-// contenders are ours and the yardstick, in this order. The yardstick is the minimal watcher, or with -beside the
+// Contenders are ours and the yardstick, in this order. The yardstick is the minimal watcher, or with -beside the
 // watcher of another build.
-func (b *bench) contenders() [2]field.Contender {
-	ours := field.Contender{Name: "ours", Program: b.programs.Path(watcherProgram), Args: watcherArgs}
-	if b.beside != "" {
-		return [2]field.Contender{ours, {Name: "yardstick", Program: filepath.Join(b.beside, watcherProgram), Args: watcherArgs}}
+func (b *Bench) Contenders() [2]field.Contender {
+	ours := field.Contender{Name: "ours", Program: b.Programs.Path(watcherProgram), Args: watcherArgs}
+	if b.Beside != "" {
+		return [2]field.Contender{ours, {Name: "yardstick", Program: filepath.Join(b.Beside, watcherProgram), Args: watcherArgs}}
 	}
-	return [2]field.Contender{ours, {Name: "yardstick", Program: b.programs.Path("minimal"), Args: minimalArgs}}
+	return [2]field.Contender{ours, {Name: "yardstick", Program: b.Programs.Path("minimal"), Args: minimalArgs}}
 }
 
 // watcherArgs are the options of our watcher, as in the documentation.
@@ -35,12 +35,12 @@ func minimalArgs(f *field.Field) []string {
 }
 
 // warmUp has the control plane serve some uncounted pods: its first ones are slower.
-func warmUp(ctx context.Context, b *bench, f *field.Field) error {
-	r, err := f.Start(ctx, b.contenders()[1])
+func warmUp(ctx context.Context, b *Bench, f *field.Field) error {
+	r, err := f.Start(ctx, b.Contenders()[1])
 	if err != nil {
 		return err
 	}
-	b.say("a burst that does not count")
+	b.Say("a burst that does not count")
 	if _, err := f.Create(ctx, field.Nodes*5); err != nil {
 		return r.Failed(err)
 	}
@@ -48,13 +48,13 @@ func warmUp(ctx context.Context, b *bench, f *field.Field) error {
 	return f.Clear(ctx)
 }
 
-// ours runs a measurement of our watcher alone. It may leave pods on the ground.
-func (b *bench) ours(ctx context.Context, measure func(*field.Field, *field.Runner) error) error {
-	f, err := b.ground(ctx)
+// Ours runs a measurement of our watcher alone. It may leave pods on the ground.
+func (b *Bench) Ours(ctx context.Context, measure func(*field.Field, *field.Runner) error) error {
+	f, err := b.Ground(ctx)
 	if err != nil {
 		return err
 	}
-	r, err := f.StartReady(ctx, b.contenders()[0])
+	r, err := f.StartReady(ctx, b.Contenders()[0])
 	if err != nil {
 		return err
 	}
@@ -65,11 +65,11 @@ func (b *bench) ours(ctx context.Context, measure func(*field.Field, *field.Runn
 	return f.Clear(ctx)
 }
 
-// turns runs a measurement of all contenders in turn, b.rounds times. Each begins with the few pods of its start
+// Turns runs a measurement of all contenders in turn, b.rounds times. Each begins with the few pods of its start
 // only, and with ovn-northd at rest.
-func (b *bench) turns(ctx context.Context, f *field.Field, measure func(*field.Runner) error) error {
-	for round := range b.rounds {
-		for _, c := range b.contenders() {
+func (b *Bench) Turns(ctx context.Context, f *field.Field, measure func(*field.Runner) error) error {
+	for round := range b.Rounds {
+		for _, c := range b.Contenders() {
 			r, err := f.StartReady(ctx, c)
 			if err != nil {
 				return err
@@ -77,7 +77,7 @@ func (b *bench) turns(ctx context.Context, f *field.Field, measure func(*field.R
 			if err := f.Settle(ctx); err != nil {
 				return r.Failed(err)
 			}
-			b.say("round %d of %d: %s", round+1, b.rounds, c.Name)
+			b.Say("round %d of %d: %s", round+1, b.Rounds, c.Name)
 			if err := measure(r); err != nil {
 				return r.Failed(err)
 			}

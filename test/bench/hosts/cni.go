@@ -1,4 +1,5 @@
-package main
+// Package hosts has the figures measured on hosts with all programs.
+package hosts
 
 import (
 	"bytes"
@@ -24,6 +25,7 @@ import (
 	"ovn-k8s/test/bench/field"
 	"ovn-k8s/test/bench/programs"
 	"ovn-k8s/test/bench/report"
+	"ovn-k8s/test/bench/run"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubetest"
 )
@@ -44,33 +46,33 @@ type plugin struct {
 // plugins are ours and the yardstick, in this order. Both make a veth pair and give it an address; ptp asks
 // host-local for the address and does no more, ours asks the API server, and waits for the flows of OVN. With -beside
 // the yardstick is our plugin of another build.
-func (b *bench) plugins() [2]plugin {
+func plugins(b *run.Bench) [2]plugin {
 	const program = "ovn-k8s-cni-overlay"
 	config := map[string]any{"cniVersion": "1.0.0", "name": "ovn-k8s", "type": program}
-	ours := plugin{"ours", b.programs.Path(program), config}
-	if b.beside != "" {
-		return [2]plugin{ours, {"yardstick", filepath.Join(b.beside, program), config}}
+	ours := plugin{"ours", b.Programs.Path(program), config}
+	if b.Beside != "" {
+		return [2]plugin{ours, {"yardstick", filepath.Join(b.Beside, program), config}}
 	}
 	return [2]plugin{
 		ours,
-		{"yardstick", b.programs.Path("ptp"), map[string]any{"cniVersion": "1.0.0", "name": "ptp", "type": "ptp", "mtu": 1400, "ipam": map[string]any{
+		{"yardstick", b.Programs.Path("ptp"), map[string]any{"cniVersion": "1.0.0", "name": "ptp", "type": "ptp", "mtu": 1400, "ipam": map[string]any{
 			"type": "host-local", "ranges": [][]map[string]string{{{"subnet": "10.200.0.0/16"}}}, "routes": []map[string]string{{"dst": "0.0.0.0/0"}},
 		}}},
 	}
 }
 
-// measureCNI calls the plugins on a node of a whole cluster. Its pods have their addresses already.
-func measureCNI(ctx context.Context, b *bench) error {
-	b.say("cni: building the reference plugins")
-	if err := b.programs.BuildReference(ctx); err != nil {
+// MeasureCNI calls the plugins on a node of a whole cluster. Its pods have their addresses already.
+func MeasureCNI(ctx context.Context, b *run.Bench) error {
+	b.Say("cni: building the reference plugins")
+	if err := b.Programs.BuildReference(ctx); err != nil {
 		return err
 	}
-	w, end, err := b.world(ctx, "cni")
+	w, end, err := b.World(ctx, "cni")
 	if err != nil {
 		return err
 	}
 	defer end()
-	n := b.newCNINode(w.Nodes[1].Host, b.plugins(), b.beside != "")
+	n := newCNINode(b, w.Nodes[1].Host, plugins(b), b.Beside != "")
 	if err := n.pods(ctx, w.Kube); err != nil {
 		return err
 	}
@@ -81,8 +83,8 @@ func measureCNI(ctx context.Context, b *bench) error {
 }
 
 // newCNINode returns the node for the calls of two plugins. apart: both make the same port for a pod.
-func (b *bench) newCNINode(h *host.Host, pair [2]plugin, apart bool) *cniNode {
-	return &cniNode{bench: b, host: h, pair: pair, together: !apart, took: map[string][]map[string][]float64{}, used: map[string][]float64{}}
+func newCNINode(b *run.Bench, h *host.Host, pair [2]plugin, apart bool) *cniNode {
+	return &cniNode{Bench: b, host: h, pair: pair, together: !apart, took: map[string][]map[string][]float64{}, used: map[string][]float64{}}
 }
 
 // compare calls both plugins for all pods, round by round.
@@ -90,8 +92,8 @@ func (n *cniNode) compare(ctx context.Context) error {
 	if err := n.warm(ctx); err != nil {
 		return err
 	}
-	for round := range n.rounds {
-		n.say("cni: %s and %s, round %d of %d", filepath.Base(n.pair[0].program), filepath.Base(n.pair[1].program), round+1, n.rounds)
+	for round := range n.Rounds {
+		n.Say("cni: %s and %s, round %d of %d", filepath.Base(n.pair[0].program), filepath.Base(n.pair[1].program), round+1, n.Rounds)
 		if err := n.oneAtATime(ctx); err != nil {
 			return err
 		}
@@ -104,7 +106,7 @@ func (n *cniNode) compare(ctx context.Context) error {
 
 // A cniNode is the node for calls of plugins.
 type cniNode struct {
-	*bench
+	*run.Bench
 	host     *host.Host
 	pair     [2]plugin // "ours" and "yardstick"
 	together bool      // both may have an interface of a pod at the same time
@@ -193,7 +195,7 @@ func (n *cniNode) call(ctx context.Context, s sandbox, command string) (float64,
 	}
 	cmd := n.host.Command(s.plugin.program)
 	cmd.Env = append(host.Environment(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+s.id, "CNI_NETNS=/var/run/netns/"+s.netns(), "CNI_IFNAME=eth0",
-		"CNI_PATH="+n.programs.Dir, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE="+s.pod.Namespace+";K8S_POD_NAME="+s.pod.Name+
+		"CNI_PATH="+n.Programs.Dir, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE="+s.pod.Namespace+";K8S_POD_NAME="+s.pod.Name+
 			";K8S_POD_INFRA_CONTAINER_ID="+s.id+";K8S_POD_UID="+string(s.pod.UID))
 	cmd.Stdin = bytes.NewReader(config)
 	began := time.Now()
@@ -324,7 +326,7 @@ func (n *cniNode) atOnce(ctx context.Context) error {
 		}
 		values[p.name] = each
 		values["all "+p.name] = []float64{time.Since(began).Seconds()}
-		if p.program == n.programs.Path("ovn-k8s-cni-overlay") && p.name == "ours" {
+		if p.program == n.Programs.Path("ovn-k8s-cni-overlay") && p.name == "ours" {
 			if err := n.stages(logged, values); err != nil {
 				return err
 			}
@@ -389,14 +391,14 @@ func (n *cniNode) tell(ctx context.Context) error {
 			return out
 		}
 		name := "CNI ADD, " + way
-		n.report.Beside(name+", p50", "ms", 0, of("ours", 50), of("yardstick", 50)).Explain("yardstick without -beside: ptp %s with host-local; both include %s ms of nsenter", programs.ReferenceVersion, report.Number(&entering))
-		n.report.Beside(name+", p99", "ms", 0, of("ours", 99), of("yardstick", 99))
+		n.Report.Beside(name+", p50", "ms", 0, of("ours", 50), of("yardstick", 50)).Explain("yardstick without -beside: ptp %s with host-local; both include %s ms of nsenter", programs.ReferenceVersion, report.Number(&entering))
+		n.Report.Beside(name+", p99", "ms", 0, of("ours", 99), of("yardstick", 99))
 		if way == together {
-			n.report.Beside(name+", until the last has ended", "s", 0, of("all ours", 50), of("all yardstick", 50))
+			n.Report.Beside(name+", until the last has ended", "s", 0, of("all ours", 50), of("all yardstick", 50))
 		}
 		for _, stage := range stageOrder(rounds[0]) {
 			p99 := report.Median(of("stage "+stage, 99))
-			n.report.Alone(name+", our stage "+stage+", p50", "ms", 0, of("stage "+stage, 50)...).Explain("p99 %s ms%s", report.Number(&p99), explained(stage))
+			n.Report.Alone(name+", our stage "+stage+", p50", "ms", 0, of("stage "+stage, 50)...).Explain("p99 %s ms%s", report.Number(&p99), explained(stage))
 		}
 	}
 	return nil

@@ -1,30 +1,31 @@
-package main
+package hosts
 
 import (
 	"context"
 	"fmt"
 
 	"ovn-k8s/test/bench/report"
+	"ovn-k8s/test/bench/run"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/reaper"
 )
 
-// measureCNIServer calls the shim with the CNI server of ovnkube, and the stand-alone plugin as the yardstick, for the same pods
+// MeasureCNIServer calls the shim with the CNI server of ovnkube, and the stand-alone plugin as the yardstick, for the same pods
 // of a node of a whole cluster.
-func measureCNIServer(ctx context.Context, b *bench) error {
-	w, end, err := b.world(ctx, "cniserver")
+func MeasureCNIServer(ctx context.Context, b *run.Bench) error {
+	w, end, err := b.World(ctx, "cniserver")
 	if err != nil {
 		return err
 	}
 	defer end()
-	config := b.plugins()[0].config
-	n := b.newCNINode(w.Nodes[1].Host, [2]plugin{
-		{"ours", b.programs.Path("ovn-k8s-cni-shim"), config}, {"yardstick", b.programs.Path("ovn-k8s-cni-overlay"), config},
+	config := plugins(b)[0].config
+	n := newCNINode(b, w.Nodes[1].Host, [2]plugin{
+		{"ours", b.Programs.Path("ovn-k8s-cni-shim"), config}, {"yardstick", b.Programs.Path("ovn-k8s-cni-overlay"), config},
 	}, true)
 	if err := n.pods(ctx, w.Kube); err != nil {
 		return err
 	}
-	server, err := reaper.Start(n.host.Command, b.programs.Path("cniserver"), n.host.Name, "/var/log/cniserver.log")
+	server, err := reaper.Start(n.host.Command, b.Programs.Path("cniserver"), n.host.Name, "/var/log/cniserver.log")
 	if err != nil {
 		return err
 	}
@@ -55,10 +56,10 @@ func (n *cniNode) tellServer(ctx context.Context) error {
 			}
 		}
 		name := "CNI ADD by the server of ovnkube, " + way
-		n.report.Beside(name+", p50", "ms", 1, ours[0], yardstick[0]).Explain("yardstick: the stand-alone plugin")
-		n.report.Beside(name+", p99", "ms", 1, ours[1], yardstick[1])
+		n.Report.Beside(name+", p50", "ms", 1, ours[0], yardstick[0]).Explain("yardstick: the stand-alone plugin")
+		n.Report.Beside(name+", p99", "ms", 1, ours[1], yardstick[1])
 	}
-	n.report.Alone("CNI ADD by the server of ovnkube, CPU time of the shim", "ms", maxShimCPU, report.Median(n.used["ours"])-nsenter).
+	n.Report.Alone("CNI ADD by the server of ovnkube, CPU time of the shim", "ms", maxShimCPU, report.Median(n.used["ours"])-nsenter).
 		Explain("of the stand-alone plugin %.1f ms; without %.1f ms of nsenter", report.Median(n.used["yardstick"])-nsenter, nsenter)
 	return nil
 }
