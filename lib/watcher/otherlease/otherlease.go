@@ -65,6 +65,8 @@ func (w *Wait) held(ctx context.Context) bool {
 	switch {
 	case err != nil && !kube.Refuses(err):
 		w.since = time.Now()
+	case err != nil:
+		w.warn("the Lease of the leader cannot be read: %v: apply the rights in rbac.yaml; %s", err, Text(leader, w.Own))
 	case err == nil && (now.Identity == "" || now.Identity == w.Identity || w.Dead(now.Identity)):
 		return false
 	case err == nil && now != w.last:
@@ -94,11 +96,18 @@ func (w *Wait) follow(leader ovsdb.Leader) bool {
 
 // renewed records a renewal, and logs the second one: the first may be that of a watcher that has ended.
 func (w *Wait) renewed(leader ovsdb.Leader, now kube.Holding) {
-	if w.last != (kube.Holding{}) && !w.told {
-		w.told = true
-		w.Log.Warn("standby: " + Text(leader, w.Own))
+	if w.last != (kube.Holding{}) {
+		w.warn("%s", Text(leader, w.Own))
 	}
 	w.last, w.since = now, time.Now()
+}
+
+// warn logs the first reason for standby.
+func (w *Wait) warn(format string, args ...any) {
+	if !w.told {
+		w.told = true
+		w.Log.Warnf("standby: "+format, args...)
+	}
 }
 
 // Other reports whether the leader was elected with another Lease than own.

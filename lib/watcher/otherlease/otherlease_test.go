@@ -46,7 +46,7 @@ func TestWait(t *testing.T) {
 		{"the leader lives for a minute", theirs, func(age time.Duration) (kube.Holding, error) {
 			return kube.Holding{Identity: theirs.Identity, Renewed: min(age, renewing).String()}, nil
 		}, renewing + kube.LeaseDuration, true},
-		{"the right is missing", theirs, func(time.Duration) (kube.Holding, error) { return kube.Holding{}, forbidden }, kube.LeaseDuration, false},
+		{"the right is missing", theirs, func(time.Duration) (kube.Holding, error) { return kube.Holding{}, forbidden }, kube.LeaseDuration, true},
 		{"no answer for a minute", theirs, func(age time.Duration) (kube.Holding, error) {
 			if age < renewing {
 				return kube.Holding{}, errors.New("no answer")
