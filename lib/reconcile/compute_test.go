@@ -3,6 +3,8 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -85,4 +87,41 @@ func TestKeysThatAreLeftGoOn(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Keys are taken in their order, each once until it is dirty again, whatever is left and comes meanwhile.
+func TestLeftKeysKeepTheirOrder(t *testing.T) {
+	for _, most := range []int{0, 7} {
+		l := &Loop[string, string]{MaxBatch: most}
+		r := rand.New(rand.NewPCG(uint64(most), 1))
+		spent, dirty := 0, map[string]bool{}
+		synctest.Test(t, func(t *testing.T) {
+			l.Compute = func(string) {
+				spent++
+				time.Sleep(time.Duration(r.IntN(40)) * time.Millisecond)
+			}
+			batch := map[string]bool{}
+			for range 200 {
+				for range r.IntN(9) {
+					k := fmt.Sprint("key-", r.IntN(30))
+					batch[k], dirty[k] = true, true
+				}
+				before := spent
+				var keys []string
+				keys, batch = l.first(batch)
+				if !slices.IsSorted(keys) || spent-before != len(keys) || most > 0 && len(keys) > most {
+					t.Fatalf("took %q, computed %d", keys, spent-before)
+				}
+				for _, k := range keys {
+					if !dirty[k] || batch[k] {
+						t.Fatalf("took %s, that is not dirty or stays so", k)
+					}
+					delete(dirty, k)
+				}
+				if !maps.Equal(batch, dirty) || len(l.left.is) != len(l.left.keys) || len(l.left.keys) != len(batch) {
+					t.Fatalf("left %q, %d in a set; dirty are %v", l.left.keys, len(l.left.is), dirty)
+				}
+			}
+		})
+	}
 }

@@ -62,7 +62,7 @@ type Loop[E any, K cmp.Ordered] struct {
 	// Events recorded by the present call of gather, keys waiting, and keys in the running call.
 	recording, waiting, syncing int
 
-	left map[K]bool // keys that Compute did not reach; belongs to Run
+	left left[K] // belongs to Run
 
 	wake chan struct{}
 	once sync.Once
@@ -177,7 +177,7 @@ func newInterval(length, quiet time.Duration) interval {
 
 // intervalAfter is the interval after work during which waiting keys were marked. Keys left by Compute need none.
 func (l *Loop[E, K]) intervalAfter(waiting int) interval {
-	if l.MinInterval == nil || len(l.left) > 0 {
+	if l.MinInterval == nil || l.left.late {
 		return interval{}
 	}
 	length, quiet := l.MinInterval(waiting), l.Quiet
@@ -216,48 +216,88 @@ func (l *Loop[E, K]) count(waiting int, syncing bool) {
 	}
 }
 
-// first splits batch into the keys for the next Sync and the rest. The rest is a new map, since deleting keys does
-// not shrink a map.
+// left are the waiting keys that the former call of Sync left, in their order.
+type left[K cmp.Ordered] struct {
+	keys []K
+	is   map[K]bool
+	late bool // Compute did not reach them in time
+}
+
+// first splits batch into the keys for the next Sync and the rest.
 func (l *Loop[E, K]) first(batch map[K]bool) (keys []K, rest map[K]bool) {
+	all := l.ordered(batch)
+	most := len(all)
+	if l.MaxBatch > 0 {
+		most = min(most, l.MaxBatch)
+	}
+	n := l.compute(all[:most])
+	l.left.late = n < most
+	if n == len(all) {
+		l.left = left[K]{}
+		return all, map[K]bool{} // a new one, since deleting keys does not shrink a map
+	}
+	for _, k := range all[:n] {
+		delete(batch, k)
+		delete(l.left.is, k)
+	}
+	l.left.keys = all[n:]
+	return slices.Clone(all[:n]), batch
+}
+
+// ordered lists the keys of batch. Only those that were not left are sorted: there may be very many.
+func (l *Loop[E, K]) ordered(batch map[K]bool) []K {
 	compare := l.Compare
 	if compare == nil {
 		compare = cmp.Compare[K]
 	}
-	keys, rest = slices.SortedFunc(maps.Keys(batch), compare), map[K]bool{}
-	n := len(keys)
-	if l.MaxBatch > 0 {
-		n = min(n, l.MaxBatch)
+	if l.left.is == nil {
+		l.left.is = map[K]bool{}
 	}
-	if n = l.compute(keys[:n]); n == len(keys) {
-		return keys, rest
+	var fresh []K
+	if len(batch) > len(l.left.keys) {
+		for k := range batch {
+			if !l.left.is[k] {
+				fresh = append(fresh, k)
+				l.left.is[k] = true
+			}
+		}
+		slices.SortFunc(fresh, compare)
 	}
-	for _, k := range keys[n:] {
-		rest[k] = true
+	return merged(l.left.keys, fresh, compare)
+}
+
+// merged merges two ordered lists.
+func merged[K any](a, b []K, compare func(K, K) int) []K {
+	if len(a) == 0 || len(b) == 0 {
+		return append(a, b...)
 	}
-	return slices.Clone(keys[:n]), rest
+	all := make([]K, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if compare(a[0], b[0]) <= 0 {
+			all, a = append(all, a[0]), a[1:]
+		} else {
+			all, b = append(all, b[0]), b[1:]
+		}
+	}
+	return append(append(all, a...), b...)
 }
 
 // mostComputing is the time after which Compute is called for no further key.
 const mostComputing = 100 * time.Millisecond
 
-// compute calls Compute for keys, for a bounded time, and returns the number of keys computed. One of the keys left by
-// the former call is among them: otherwise keys before it could keep it waiting for ever.
+// compute calls Compute for keys, for a bounded time, and returns the number of keys computed. The first of the keys
+// left by the former call is among them: otherwise keys before it could keep it waiting for ever.
 func (l *Loop[E, K]) compute(keys []K) (computed int) {
 	if l.Compute == nil {
 		return len(keys)
 	}
-	before, reached := l.left, len(l.left) == 0
-	l.left = nil
+	reached := len(l.left.keys) == 0
 	for start := time.Now(); computed < len(keys); computed++ {
 		if computed > 0 && reached && time.Since(start) >= mostComputing {
-			l.left = map[K]bool{}
-			for _, k := range keys[computed:] {
-				l.left[k] = true
-			}
-			return computed
+			break
 		}
 		l.Compute(keys[computed])
-		reached = reached || before[keys[computed]]
+		reached = reached || keys[computed] == l.left.keys[0]
 	}
 	return computed
 }
