@@ -119,6 +119,7 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 	}()
 	for {
 		var fresh []K
+		var finished *result[K]
 		intervalEnded := false
 		select {
 		case <-ctx.Done():
@@ -132,8 +133,18 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 		case <-current.quiet:
 			intervalEnded = true
 		case r := <-done:
+			finished = &r
+		}
+		if finished == nil { // select may have chosen another case
+			select {
+			case r := <-done:
+				finished = &r
+			default:
+			}
+		}
+		if finished != nil {
 			done = nil
-			l.finish(r)
+			l.finish(*finished)
 			if current = l.intervalAfter(len(batch)); next.length > current.length {
 				current = next
 			}
