@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 
 	"ovn-k8s/lib/desired/hostgateway"
 	"ovn-k8s/lib/desired/membership"
 	"ovn-k8s/lib/desired/nodeclaim"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/link/defaultroute"
 	"ovn-k8s/lib/names"
@@ -52,7 +54,19 @@ func (p *pass) gateway(ctx context.Context, h *overlayhost.Host, subnets []netip
 			return nil, err
 		}
 	}
-	return &nodeclaim.Gateway{Gateway: u.Gateway, NodePorts: p.options.Gateway.NodePort}, nil
+	g := u.Gateway
+	g.Rampout = egress(g, subnets)
+	return &nodeclaim.Gateway{Gateway: g, NodePorts: p.options.Gateway.NodePort}, nil
+}
+
+// egress returns the node's subnets of the gateway's families: the node's pods leave by their own gateway while it is up.
+func egress(g topology.Gateway, subnets []netip.Prefix) (own []netip.Prefix) {
+	for _, s := range subnets {
+		if slices.ContainsFunc(g.IPs, func(ip netip.Prefix) bool { return ipnet.SameFamily(ip.Addr(), s.Addr()) }) {
+			own = append(own, s)
+		}
+	}
+	return own
 }
 
 // leaveGateway takes a gateway of former options back.

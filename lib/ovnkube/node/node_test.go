@@ -33,10 +33,10 @@ func modesToTest() []mode {
 			[]string{`"mode":"local"`, `"interface-id":"br-local_local"`, `"node-port-enable":"true"`},
 			`ip address show dev br-nexthop | grep -q "inet " && ip route show table all | grep -q "dev br-nexthop"`},
 		{"shared", []string{"init-gateways=true", "gateway-vlanid=100"}, both,
-			[]string{`"mode":"shared"`, `"interface-id":"breth0_shared"`, `"ip-addresses":["198.18.0.11/24","fd00:198:18::b/64"]`, `"next-hops":["198.18.0.1","fd00:198:18::1"]`, `"node-port-enable":"false"`, `"vlan-id":"100"`},
+			[]string{`"mode":"shared"`, `"interface-id":"breth0_shared"`, `"ip-addresses":["198.18.0.11/24","fd00:198:18::b/64"]`, `"next-hops":["198.18.0.1","fd00:198:18::1"]`, `"node-port-enable":"false"`, `"vlan-id":"100"`, `"egress-subnets":["10.128.2.0/23","fd01:0:0:2::/64"]`},
 			`ip address show dev breth0 | grep -q "198.18.0.11/24" && ip route | grep -q "default via 198.18.0.1 dev breth0" && test -z "$(ip -4 address show dev eth0)" && test "$(ovs-vsctl port-to-br eth0)" = breth0`},
 		{"spare", []string{"gateway-mode=spare", "gateway-interface=eth1", "gateway-nexthop=198.19.0.1"}, both[:1],
-			[]string{`"mode":"spare"`, `"interface-id":"eth1_spare"`, `"next-hop":"198.19.0.1"`},
+			[]string{`"mode":"spare"`, `"interface-id":"eth1_spare"`, `"next-hop":"198.19.0.1"`, `"egress-subnets":["10.128.2.0/23"]`},
 			`test "$(ovs-vsctl port-to-br eth1)" = br-int && test "$(ovs-vsctl get Interface eth1 external_ids:iface-id)" = eth1_spare && test -z "$(ip address show dev eth1 | grep inet)"`},
 		{"none", nil, both[1:], []string{`"mode":""`}, `true`},
 	}
