@@ -69,7 +69,7 @@ func try(ctx context.Context, w *world.World, bin string, say sayer) error {
 	if err != nil {
 		return err
 	}
-	if err := w.Do(ctx, w.Master(), "ovn-k8s-watcher", "--overlay", "--check"); err != nil {
+	if err := w.Check(ctx); err != nil {
 		return err
 	}
 	if within+out+in > 0 {

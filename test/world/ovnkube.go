@@ -61,7 +61,9 @@ func (w *World) ovnkubeAccount(ctx context.Context, n *Node) (string, error) {
 	}
 	account, manifest := "ovnkube-node-"+n.Name, strings.ReplaceAll(string(template), "NODE", n.Name)
 	if n == w.Master() {
-		account, manifest = "ovnkube-master", strings.ReplaceAll(manifest, account, "ovnkube-master")
+		const inNamespace = "\n  namespace: "
+		manifest = strings.ReplaceAll(manifest, account+inNamespace, "ovnkube-master"+inNamespace) // bindings keep their names
+		account = "ovnkube-master"
 	}
 	if err := w.Kube.Apply(ctx, []byte(manifest)); err != nil {
 		return "", err
@@ -82,6 +84,14 @@ func (w *World) RestartOVNKube(ctx context.Context, n *Node, args ...string) err
 		"-k8s-cacert="+caFile, "-k8s-api-token-file="+ovnkubeTokenFile, "-nb-address="+w.Central.NBTCP, "-sb-address="+w.Central.SBTCP,
 		"-loglevel=4", "-logfile=/var/log/openvswitch/ovnkube.log", "-pidfile="+ovnkubePidfile, "--detach")
 	return w.Do(ctx, n, "ovnkube", slices.Concat(all, args)...)
+}
+
+// watcherArgs are the settings of the cluster for ovn-k8s-watcher --check, that ovnkube has as its own options.
+func (w *World) watcherArgs() []string {
+	if !w.ovnkube {
+		return nil
+	}
+	return []string{"--ovn-nb=" + w.Central.NBTCP, "--k8s-api-server=" + w.api, "--k8s-api-token-file=" + ovnkubeTokenFile, "--service-cidr=" + ServiceSubnets}
 }
 
 // ovnkubeGateway makes a node a gateway: see AddGateway.

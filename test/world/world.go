@@ -416,7 +416,7 @@ func (w *World) KillWatcher(ctx context.Context) error {
 // Check runs the watcher's comparison of the database and the API server. Its error
 // ends with the differences.
 func (w *World) Check(ctx context.Context) error {
-	stdout, _, err := w.Master().Run(ctx, "ovn-k8s-watcher", "--overlay", "--check")
+	stdout, _, err := w.Master().Run(ctx, "ovn-k8s-watcher", append([]string{"--overlay", "--check"}, w.watcherArgs()...)...)
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(stdout))
 	}
