@@ -42,6 +42,7 @@ func (w *World) startOVNKube(ctx context.Context) error {
 		return err
 	}
 	for _, n := range w.Nodes {
+		n.process, n.masterToo = "ovnkube", n == w.Master()
 		token, err := w.ovnkubeAccount(ctx, n)
 		if err != nil {
 			return err
@@ -73,6 +74,12 @@ func (w *World) ovnkubeAccount(ctx context.Context, n *Node) (string, error) {
 
 // RestartOVNKube starts ovnkube on a node, or kills and starts it, with more args.
 func (w *World) RestartOVNKube(ctx context.Context, n *Node, args ...string) error {
+	n.args = args
+	return w.restartOVNKube(ctx, n)
+}
+
+// restartOVNKube is RestartOVNKube with the args of the last one.
+func (w *World) restartOVNKube(ctx context.Context, n *Node) error {
 	if err := n.Kill(ctx, ovnkubePidfile); err != nil {
 		return err
 	}
@@ -83,7 +90,7 @@ func (w *World) RestartOVNKube(ctx context.Context, n *Node, args ...string) err
 	all = append(all, "-cluster-subnets="+rangesOfNodes, "-k8s-service-cidr="+ServiceSubnets, "-k8s-apiserver="+w.api,
 		"-k8s-cacert="+caFile, "-k8s-api-token-file="+ovnkubeTokenFile, "-nb-address="+w.Central.NBTCP, "-sb-address="+w.Central.SBTCP,
 		"-loglevel=4", "-logfile=/var/log/openvswitch/ovnkube.log", "-pidfile="+ovnkubePidfile, "--detach")
-	return w.Do(ctx, n, "ovnkube", slices.Concat(all, args)...)
+	return w.Do(ctx, n, "ovnkube", slices.Concat(all, n.args)...)
 }
 
 // watcherArgs are the settings of the cluster for ovn-k8s-watcher --check, that ovnkube has as its own options.

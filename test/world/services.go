@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -173,7 +174,10 @@ func (n *Node) upToDate(ctx context.Context) error {
 
 // helper runs a control command of n's gateway helper.
 func (n *Node) helper(ctx context.Context, command ...string) (string, error) {
-	out, _, err := n.Run(ctx, "ovs-appctl", append([]string{"--target=ovn-k8s-gateway-helper", "--timeout=20"}, command...)...)
+	if both := []string{"service/show"}; n.masterToo && slices.Contains(both, command[0]) {
+		command = append([]string{"node/" + command[0]}, command[1:]...)
+	}
+	out, _, err := n.Run(ctx, "ovs-appctl", append([]string{"--target=" + cmp.Or(n.process, "ovn-k8s-gateway-helper"), "--timeout=20"}, command...)...)
 	return out, err
 }
 

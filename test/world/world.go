@@ -92,6 +92,10 @@ type Node struct {
 	Management []netip.Addr
 	// Kubelet is nil until StartKubelets.
 	Kubelet *kubelet.Kubelet
+
+	process   string   // with the gateway helper, if it is another one
+	masterToo bool     // the process is also ovnkube's master
+	args      []string // more of ovnkube
 }
 
 // Missing names a prerequisite of New missing on this machine, or is "".
@@ -376,6 +380,9 @@ func (w installer) initialize(ctx context.Context) error {
 
 // StartWatcher starts the watcher on the master.
 func (w *World) StartWatcher(ctx context.Context) error {
+	if w.ovnkube {
+		return w.restartOVNKube(ctx, w.Master())
+	}
 	if w.together {
 		return w.Do(ctx, w.Master(), filepath.Base(Roles), daemonArgs...)
 	}
@@ -385,6 +392,9 @@ func (w *World) StartWatcher(ctx context.Context) error {
 // StartHelper starts or restarts the gateway helper on a node. A node sharing its
 // NIC with a gateway needs more args.
 func (w *World) StartHelper(ctx context.Context, n *Node, args ...string) error {
+	if w.ovnkube {
+		return w.restartOVNKube(ctx, n)
+	}
 	if err := n.Kill(ctx, HelperPidfile); err != nil {
 		return err
 	}
@@ -410,6 +420,9 @@ func (w *World) ForgetFlows(ctx context.Context) error {
 
 // KillWatcher kills the watcher with SIGKILL.
 func (w *World) KillWatcher(ctx context.Context) error {
+	if w.ovnkube {
+		return w.Master().Kill(ctx, ovnkubePidfile)
+	}
 	return w.Master().Kill(ctx, "/var/run/openvswitch/ovn-k8s-watcher.pid")
 }
 
