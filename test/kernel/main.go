@@ -55,7 +55,7 @@ type place struct {
 func run(args []string) error {
 	flags := flag.NewFlagSet("kernel", flag.ContinueOnError)
 	all := flags.Bool("all", false, "all packages of the kernel's datapath, except tests that passed at this commit before")
-	only := flags.String("run", "", "tests whose names match this regular `expression`")
+	only := flags.String("run", "", "tests whose names match this regular `expression`; after a slash, one for subtests")
 	pkg := flags.String("pkg", "", "comma-separated `packages`, such as test/e2e")
 	minutes := flags.Int("minutes", 0, "start no machine after this `number` of minutes, and stop tests then")
 	programArgs := flags.String("args", "", "`arguments` of a program, such as test/loss")

@@ -65,7 +65,8 @@ var packages = []string{
 
 // plan returns the turns for the command line.
 func plan(source string, all bool, run, pkg string) ([]turn, error) {
-	re, err := regexp.Compile(run)
+	name, below, chosen := strings.Cut(run, "/")
+	re, err := regexp.Compile(name)
 	if err != nil {
 		return nil, fmt.Errorf("RUN: %w", err)
 	}
@@ -84,6 +85,11 @@ func plan(source string, all bool, run, pkg string) ([]turn, error) {
 		}
 		for _, t := range found {
 			t.tests = slices.DeleteFunc(t.tests, func(name string) bool { return !re.MatchString(name) })
+			for i := range t.tests {
+				if chosen {
+					t.tests[i] += "/" + below
+				}
+			}
 			if len(t.tests) > 0 {
 				turns = append(turns, t)
 			}

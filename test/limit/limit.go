@@ -18,3 +18,9 @@ func Of(d time.Duration) time.Duration {
 	}
 	return time.Duration(float64(d) * factor)
 }
+
+// Number returns the number of things to do at once on this machine: n divided by OVNK8S_TEST_TIME_FACTOR, at least 2, for
+// tests whose programs have time limits of their own.
+func Number(n int) int {
+	return max(2, int(float64(n)*float64(time.Second)/float64(Of(time.Second))))
+}

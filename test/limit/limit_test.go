@@ -15,3 +15,12 @@ func TestOf(t *testing.T) {
 		}
 	}
 }
+
+func TestNumber(t *testing.T) {
+	for factor, want := range map[string]int{"": 50, "10": 5, "100": 2, "0.5": 100} {
+		t.Setenv("OVNK8S_TEST_TIME_FACTOR", factor)
+		if got := limit.Number(50); got != want {
+			t.Errorf("factor %q: %d, want %d", factor, got, want)
+		}
+	}
+}
