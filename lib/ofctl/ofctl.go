@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -139,17 +140,28 @@ func (b Bridge) Down() bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
 }
 
-// Empty reports whether table 0 of the bridge has no flows.
+// Empty reports whether the bridge has no flows that a program has written. A new bridge has one of Open vSwitch itself, with the
+// action NORMAL, until its fail_mode is known.
 func (b Bridge) Empty(ctx context.Context) (bool, error) {
-	out, err := b.run(ctx, "", "dump-aggregate", b.target(), "table=0")
+	n, err := b.count(ctx, "table=0") // the whole bridge may have many
+	if n == 1 {
+		n, err = b.count(ctx)
+	}
+	return err == nil && n <= 1, err
+}
+
+// count counts flows.
+func (b Bridge) count(ctx context.Context, match ...string) (int, error) {
+	out, err := b.run(ctx, "", append([]string{"dump-aggregate", b.target()}, match...)...)
 	if err != nil {
-		return false, fmt.Errorf("counting the flows of %s: %w", b.Name, err)
+		return 0, fmt.Errorf("counting the flows of %s: %w", b.Name, err)
 	}
-	_, count, ok := strings.Cut(out, "flow_count=")
-	if !ok {
-		return false, fmt.Errorf("counting the flows of %s: ovs-ofctl says %q", b.Name, out)
+	_, text, _ := strings.Cut(out, "flow_count=")
+	n, err := strconv.Atoi(strings.TrimSpace(text))
+	if err != nil {
+		return 0, fmt.Errorf("counting the flows of %s: ovs-ofctl says %q", b.Name, out)
 	}
-	return strings.TrimSpace(count) == "0", nil
+	return n, nil
 }
 
 // Apply changes the bridge's flows in one bundle: all or, on an error, none.

@@ -8,15 +8,16 @@ import (
 	"sync"
 	"time"
 
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 )
 
-const (
-	// lineInterval is the time between two lines on an established connection.
-	lineInterval = 500 * time.Millisecond
-	// lostAfter is the time without an answer after which a connection counts as lost: the kernel has sent the line eight times.
-	lostAfter = 30 * time.Second
-)
+// lineInterval is the time between two lines on an established connection.
+const lineInterval = 500 * time.Millisecond
+
+// lostAfter is the time without an answer after which a connection counts as lost: the kernel has sent the line seven
+// times.
+func lostAfter() time.Duration { return limit.Of(30 * time.Second) }
 
 // A held is an established connection: it sends a line regularly, each answered by the server.
 type held struct {
@@ -64,7 +65,7 @@ func (c *held) run(ctx context.Context) {
 	buffer := make([]byte, 512)
 	for {
 		began := time.Now()
-		_ = c.conn.SetDeadline(began.Add(lostAfter))
+		_ = c.conn.SetDeadline(began.Add(lostAfter()))
 		_, err := c.conn.Write([]byte("hello\n"))
 		if err == nil {
 			_, err = c.conn.Read(buffer)
