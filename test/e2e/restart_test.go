@@ -199,9 +199,12 @@ func TestVswitchdRestarts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kernel := host.Datapath() == host.Kernel
-	if kept := strings.Contains(string(after[len(before):]), "it keeps the kernel's flows"); kept != kernel {
-		t.Errorf("kept %v on the datapath %s:\n%s", kept, host.Datapath(), after[len(before):])
+	kernel, lines := host.Datapath() == host.Kernel, string(after[len(before):])
+	if kept := strings.Contains(lines, "it keeps the kernel's flows"); kept != kernel {
+		t.Errorf("kept %v on the datapath %s:\n%s", kept, host.Datapath(), lines)
+	}
+	if _, late, ended := strings.Cut(lines, "keeps the kernel's flows no longer"); ended && strings.Contains(late, "br-int has no flows") {
+		t.Errorf("not kept until br-int had flows:\n%s", lines)
 	}
 	if !kernel {
 		return

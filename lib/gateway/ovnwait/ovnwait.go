@@ -23,7 +23,8 @@ const (
 	// changes that long after it has connected (reconnect_disconnected in lib/reconnect.c of Open vSwitch). On a quiet
 	// node only this row changes.
 	restoreAfter = 10 * time.Second
-	// holdTime bounds the time for which ovs-vswitchd keeps the kernel's flows and forwards no packet without one.
+	// holdTime bounds the time for which ovs-vswitchd keeps the kernel's flows and forwards no packet without one, and before
+	// that the time to wait for its start.
 	// ovn-controller connects again 1, 3 and 7 s after the end of ovs-vswitchd (rconn_run in lib/rconn.c).
 	holdTime = 10 * time.Second
 	// writeTimeout bounds an attempt to hold or release flows: ovsdb-server may have ended, too.
@@ -107,8 +108,11 @@ func (g *Guard) look(ctx context.Context) error {
 	if g.empty && !empty {
 		g.restore.Reset(restoreAfter)
 	}
-	if !empty && (g.empty || !g.up) {
+	switch {
+	case !empty && (g.empty || !g.up):
 		g.releaseFlows(ctx)
+	case g.held && !g.up:
+		g.release.Reset(holdTime)
 	}
 	g.up, g.empty = true, empty
 	if !empty {
