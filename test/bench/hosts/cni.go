@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -114,9 +113,8 @@ type cniNode struct {
 	// took has the milliseconds of each ADD and of its stages: by the kind of calls, the round, and "ours", "yardstick"
 	// or "stage NAME".
 	took map[string][]map[string][]float64
-
-	mu   sync.Mutex
-	used map[string][]float64 // milliseconds of CPU time of each ADD, by "ours" and "yardstick"
+	// used has the milliseconds of CPU time of each ADD, one at a time, by "ours" and "yardstick".
+	used map[string][]float64
 }
 
 // pods makes pods on the node and waits for their addresses.
@@ -187,11 +185,11 @@ func (n *cniNode) ip(ctx context.Context, lines string) error {
 
 func (s sandbox) netns() string { return "bench-" + s.id[:16] }
 
-// call calls the plugin as a container runtime does and returns its duration in milliseconds.
-func (n *cniNode) call(ctx context.Context, s sandbox, command string) (float64, error) {
+// call calls the plugin as a container runtime does.
+func (n *cniNode) call(ctx context.Context, s sandbox, command string) (cniCall, error) {
 	config, err := json.Marshal(s.plugin.config)
 	if err != nil {
-		return 0, err
+		return cniCall{}, err
 	}
 	cmd := n.host.Command(s.plugin.program)
 	cmd.Env = append(host.Environment(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+s.id, "CNI_NETNS=/var/run/netns/"+s.netns(), "CNI_IFNAME=eth0",
@@ -202,15 +200,13 @@ func (n *cniNode) call(ctx context.Context, s sandbox, command string) (float64,
 	stdout, _, err := host.RunCommand(ctx, cmd)
 	took := time.Since(began)
 	if err != nil {
-		return 0, fmt.Errorf("%s of %s: %w: %s", command, s.plugin.program, err, stdout)
+		return cniCall{}, fmt.Errorf("%s of %s: %w: %s", command, s.plugin.program, err, stdout)
 	}
-	if command == "ADD" {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.used[s.plugin.name] = append(n.used[s.plugin.name], cpuOf(cmd))
-	}
-	return float64(took.Microseconds()) / 1000, nil
+	return cniCall{float64(took.Microseconds()) / 1000, cpuOf(cmd)}, nil
 }
+
+// A cniCall has the time of a call and its CPU time, in milliseconds.
+type cniCall struct{ took, cpu float64 }
 
 // cpuOf is the CPU time of a command that has ended, in milliseconds.
 func cpuOf(cmd *exec.Cmd) float64 {
@@ -263,11 +259,11 @@ func (n *cniNode) oneAtATime(ctx context.Context) error {
 	}
 	for k := range n.all {
 		for i, p := range both {
-			ms, err := n.call(ctx, boxes[i][k], "ADD")
+			call, err := n.call(ctx, boxes[i][k], "ADD")
 			if err != nil {
 				return err
 			}
-			values[p.name] = append(values[p.name], ms)
+			values[p.name] = append(values[p.name], call.took)
 		}
 	}
 	if err := n.stages(logged, values); err != nil {
@@ -289,11 +285,12 @@ func (n *cniNode) apart(ctx context.Context) error {
 			return err
 		}
 		for _, s := range boxes {
-			ms, err := n.call(ctx, s, "ADD")
+			call, err := n.call(ctx, s, "ADD")
 			if err != nil {
 				return err
 			}
-			values[p.name] = append(values[p.name], ms)
+			values[p.name] = append(values[p.name], call.took)
+			n.used[p.name] = append(n.used[p.name], call.cpu)
 		}
 		if err := n.remove(ctx, boxes); err != nil {
 			return err
@@ -319,7 +316,11 @@ func (n *cniNode) atOnce(ctx context.Context) error {
 		g, adding := errgroup.WithContext(ctx)
 		began := time.Now()
 		for i, s := range boxes {
-			g.Go(func() (err error) { each[i], err = n.call(adding, s, "ADD"); return err })
+			g.Go(func() error {
+				call, err := n.call(adding, s, "ADD")
+				each[i] = call.took
+				return err
+			})
 		}
 		if err := g.Wait(); err != nil {
 			return err
