@@ -30,7 +30,7 @@ func TestAGatewayThatCannotForwardIsLeft(t *testing.T) {
 	one := func(seen map[netip.Addr][]string, silent []string) bool { return len(silent) == 0 && len(seen) == 1 }
 	both := func(seen map[netip.Addr][]string, silent []string) bool { return len(silent) == 0 && len(seen) == 2 }
 	show := func() string { // fails on standby
-		return sh(t, cluster.Master(), "ovs-appctl -t ovn-k8s-watcher gateway/show minion2 || :")
+		return sh(t, cluster.Master(), "ovs-appctl -t "+watcher()+" gateway/show minion2 || :")
 	}
 	const down = "down, routes withdrawn: its host cannot forward packets: see"
 	told := func(what string) {
@@ -106,7 +106,7 @@ func TestAGatewayThatCannotForwardIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	told("the other one forwards")
-	sh(t, n, "umount /proc/sys/net /run/sys; ovs-appctl -t ovn-k8s-gateway-helper reconcile/resync")
+	sh(t, n, "umount /proc/sys/net /run/sys; ovs-appctl -t "+helper()+" reconcile/resync")
 	egress(t, list, patience, "both gateways are used again", both)
 	consistent(t)
 }

@@ -55,6 +55,6 @@ func TestALocalGatewayIsRemovedBesideABusyHelper(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	sh(t, n, "ovs-appctl -t ovn-k8s-gateway-helper reconcile/resync")
+	sh(t, n, "ovs-appctl -t "+helper()+" reconcile/resync")
 	unchanged(t, "a helper that compares everything", before, n)
 }

@@ -76,6 +76,29 @@ func together() bool { return os.Getenv("OVNK8S_TEST_ROLES") == "together" }
 // ovnkube reports whether ovnkube builds the cluster of the tests.
 func ovnkube() bool { return os.Getenv("OVNK8S_TEST_OVNKUBE") == "1" }
 
+// watcher and helper are the names of the processes with the watcher and the gateway helper, by which ovs-appctl, pidfiles
+// and logs call them.
+func watcher() string { return either("ovn-k8s-watcher") }
+func helper() string  { return either("ovn-k8s-gateway-helper") }
+
+// plugin is the name of the log with the plugin's work.
+func plugin() string { return either("ovn-k8s-cni-overlay") }
+
+func either(program string) string {
+	if ovnkube() {
+		return "ovnkube"
+	}
+	return program
+}
+
+// ofWatcher is a control command of the watcher, that the gateway helper has, too.
+func ofWatcher(command string) string {
+	if ovnkube() {
+		return "master/" + command
+	}
+	return command
+}
+
 // aborts returns 1 if a daemon of Open vSwitch or OVN aborted, for any reason.
 func aborts() int {
 	status := 0
@@ -412,7 +435,7 @@ func TestABadPodIsToldAndDoesNotDisturb(t *testing.T) {
 	}
 	var log string
 	eventually(t, "the plugin's log names the bad value", func() bool {
-		log = sh(t, cluster.Node("minion1"), "cat /var/log/openvswitch/ovn-k8s-cni-overlay.log")
+		log = sh(t, cluster.Node("minion1"), "cat /var/log/openvswitch/"+plugin()+".log")
 		return strings.Contains(log, `kubernetes.io/ingress-bandwidth`) && strings.Contains(log, `much`)
 	}, &log)
 	remove(t, map[string]string{"bad": "", "good": "", "other": ""})

@@ -32,7 +32,7 @@ func TestDatagramsBeforeTheHelperKnowsTheGateway(t *testing.T) {
 	}
 	settledHost(t, n)
 	helper := func(signal string) {
-		sh(t, n, "kill -"+signal+" $(cat /var/run/openvswitch/ovn-k8s-gateway-helper.pid)")
+		sh(t, n, "kill -"+signal+" $(cat /var/run/openvswitch/"+helper()+".pid)")
 	}
 	t.Cleanup(func() { helper("CONT") })
 	helper("STOP")

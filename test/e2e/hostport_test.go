@@ -116,7 +116,7 @@ func TestHostPorts(t *testing.T) {
 		}
 	}
 	consistent(t)
-	shown := sh(t, cluster.Master(), "ovs-appctl -t ovn-k8s-watcher hostport/show default/all")
+	shown := sh(t, cluster.Master(), "ovs-appctl -t "+watcher()+" hostport/show default/all")
 	if want := fmt.Sprintf("%v/TCP", probe.Address(own[0], anyPort)); !strings.Contains(shown, want) || !strings.Contains(shown, "all/hostport/tcp@default") {
 		t.Errorf("hostport/show lacks %s:\n%s", want, shown)
 	}

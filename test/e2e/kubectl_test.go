@@ -73,7 +73,7 @@ func TestKubectlExpose(t *testing.T) {
 	refused(t, client, netip.AddrPortFrom(to, 80))
 	var shown string
 	eventually(t, "service/show says so", func() bool {
-		shown = sh(t, cluster.Master(), "ovs-appctl -t ovn-k8s-watcher service/show default/shop")
+		shown = sh(t, cluster.Master(), "ovs-appctl -t "+watcher()+" "+ofWatcher("service/show")+" default/shop")
 		return strings.Contains(shown, "none: refused")
 	}, &shown)
 }

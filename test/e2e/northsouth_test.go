@@ -67,7 +67,7 @@ func settledHost(t *testing.T, n *world.Node) {
 	consistent(t)
 	var rules string
 	eventually(t, n.Name+" has its rules", func() bool {
-		rules = sh(t, n, "ovs-appctl --target=ovn-k8s-gateway-helper rules/show 2>&1 || :")
+		rules = sh(t, n, "ovs-appctl -t "+helper()+" rules/show 2>&1 || :")
 		return strings.Contains(rules, "IPv4") && !strings.Contains(rules, "\n!")
 	}, &rules)
 }

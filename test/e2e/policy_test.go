@@ -343,13 +343,13 @@ func (p packet) explained(t *testing.T, want bool) {
 func appctl(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	out, _, err := cluster.Master().Run(ctx, "ovs-appctl", append([]string{"-t", "ovn-k8s-watcher"}, args...)...)
+	out, _, err := cluster.Master().Run(ctx, "ovs-appctl", append([]string{"-t", watcher()}, args...)...)
 	return out, err
 }
 
 // control is like appctl, without starting a process.
 func control(command string, args ...string) (string, error) {
-	const run = "/var/run/openvswitch/ovn-k8s-watcher."
+	run := "/var/run/openvswitch/" + watcher() + "."
 	pid, err := os.ReadFile(cluster.Master().Path(run + "pid"))
 	if err != nil {
 		return "", err

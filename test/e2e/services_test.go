@@ -389,7 +389,7 @@ func TestAnEventTellsWhatIsWrong(t *testing.T) {
 		})
 	}, &said)
 	try(t, waysTo(p["client"], addrs(s.Spec.ClusterIPs), 80, []world.Endpoint{p["web-a"]}, p["client"].Addresses))
-	shown := sh(t, cluster.Master(), "ovs-appctl -t ovn-k8s-watcher service/show default/web")
+	shown := sh(t, cluster.Master(), "ovs-appctl -t "+watcher()+" "+ofWatcher("service/show")+" default/web")
 	for _, want := range []string{"clusterIP " + s.Spec.ClusterIP + ":80/TCP", ":8080@minion1", "web/tcp@default", "lies in the cluster subnet"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("service/show lacks %q:\n%s", want, shown)

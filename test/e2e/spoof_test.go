@@ -82,7 +82,7 @@ func TestNobodyOutsideHasAnAddressInside(t *testing.T) {
 // but from pods only, also if no helper runs since the boot.
 func TestNobodyOutsideIsAPodToAHostPort(t *testing.T) {
 	node := cluster.Node("minion1")
-	if err := node.Kill(t.Context(), "/var/run/openvswitch/ovn-k8s-gateway-helper.pid"); err != nil {
+	if err := node.Kill(t.Context(), "/var/run/openvswitch/"+helper()+".pid"); err != nil {
 		t.Fatal(err)
 	}
 	start := sync.OnceFunc(func() {

@@ -25,7 +25,7 @@ func TestTheOperatorIsTold(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	show := func(command string) string { return sh(t, master, "ovs-appctl -t ovn-k8s-watcher "+command) }
+	show := func(command string) string { return sh(t, master, "ovs-appctl -t "+watcher()+" "+command) }
 	checked := func(what string) {
 		t.Helper()
 		var said string

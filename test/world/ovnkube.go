@@ -89,7 +89,7 @@ func (w *World) restartOVNKube(ctx context.Context, n *Node) error {
 	}
 	all = append(all, "-cluster-subnets="+rangesOfNodes, "-k8s-service-cidr="+ServiceSubnets, "-k8s-apiserver="+w.api,
 		"-k8s-cacert="+caFile, "-k8s-api-token-file="+ovnkubeTokenFile, "-nb-address="+w.Central.NBTCP, "-sb-address="+w.Central.SBTCP,
-		"-loglevel=4", "-logfile=/var/log/openvswitch/ovnkube.log", "-pidfile="+ovnkubePidfile, "--detach")
+		"-nodeport", "-loglevel=4", "-logfile=/var/log/openvswitch/ovnkube.log", "-pidfile="+ovnkubePidfile, "--detach")
 	return w.Do(ctx, n, "ovnkube", slices.Concat(all, n.args)...)
 }
 
@@ -104,7 +104,7 @@ func (w *World) watcherArgs() []string {
 // ovnkubeGateway makes a node a gateway: see AddGateway.
 func (w *World) ovnkubeGateway(ctx context.Context, n *Node, mode string, args ...string) ([]netip.Addr, error) {
 	addresses, nextHops := n.Addresses, n.Gateways()
-	options := []string{"-nodeport"}
+	var options []string
 	switch mode {
 	case Dedicated:
 		addresses, nextHops = n.Second()
