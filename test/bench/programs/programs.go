@@ -93,7 +93,7 @@ func (p *Programs) Close() { _ = os.RemoveAll(p.Dir) }
 // Path is the file of a program.
 func (p *Programs) Path(name string) string { return filepath.Join(p.Dir, name) }
 
-// A process is a running program: its number in /proc.
+// A Process is a running program: its number in /proc.
 type Process int
 
 // Find returns the one matching process.
