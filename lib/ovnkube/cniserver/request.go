@@ -52,7 +52,13 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 // execute executes a command until the client goes away.
 func (s *Server) execute(out writer, ctx context.Context, request cni.Request) {
 	ctx, leave, err := s.turns.enter(ctx, request)
-	if err != nil { // the client has gone away
+	switch {
+	case errors.Is(err, errEnding):
+		out.refuse(http.StatusServiceUnavailable, errEnding)
+		return
+	case err != nil: // without an answer, net/http sends status 200
+		failure := types.NewError(types.ErrTryAgainLater, "the request ended while it waited for an earlier one of the container", err.Error())
+		_ = out.send(http.StatusBadRequest, protocol.Failure{Error: failure})
 		return
 	}
 	defer leave()
