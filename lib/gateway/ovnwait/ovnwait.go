@@ -10,7 +10,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ofctl"
 	"ovn-k8s/lib/ovsdb/vswitch"
@@ -29,6 +28,10 @@ const (
 	holdTime = 10 * time.Second
 	// writeTimeout bounds an attempt to hold or release flows: ovsdb-server may have ended, too.
 	writeTimeout = time.Second
+	// lookTimeout bounds an attempt of the rest, since releasing waits for it: ovs-vswitchd may hang.
+	lookTimeout = 10 * time.Second
+	// retryInterval is the time until a failed attempt is repeated.
+	retryInterval = 250 * time.Millisecond
 )
 
 // A Guard follows restarts of ovs-vswitchd, see flowrestore.Hold and ovncontroller.Settings.WaitUnlessEmpty.
@@ -39,8 +42,11 @@ type Guard struct {
 	// up is whether ovs-vswitchd ran, empty whether br-int had no flows, when they were looked at last.
 	up, empty bool
 	held      bool // whether ovs-vswitchd may have been told to keep flows
-	// restore ends the time without ovn-controller's wait, release the time in which ovs-vswitchd keeps flows.
-	restore, release *time.Timer
+	// restore ends the time without ovn-controller's wait, release the time in which ovs-vswitchd keeps flows. again repeats
+	// a look that failed.
+	restore, release, again *time.Timer
+	// problem was logged last, "" after success.
+	problem string
 }
 
 // New returns a Guard of br-int.
@@ -57,14 +63,14 @@ func (g *Guard) Run(ctx context.Context) {
 		default: // a signal is already waiting
 		}
 	}
-	tell()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { g.bridge.FollowFirst(ctx, tell) })
 	// They also end what an earlier process has left.
-	g.restore, g.release = time.NewTimer(restoreAfter), time.NewTimer(holdTime)
+	g.restore, g.release, g.again = time.NewTimer(restoreAfter), time.NewTimer(holdTime), time.NewTimer(0)
 	defer g.restore.Stop()
 	defer g.release.Stop()
+	defer g.again.Stop()
 	defer func() {
 		if g.held { // nobody else would
 			g.releaseFlows(context.WithoutCancel(ctx))
@@ -75,17 +81,40 @@ func (g *Guard) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-changed:
-			g.retry(ctx, g.look)
+			g.try(ctx, g.look, g.again)
+		case <-g.again.C:
+			g.try(ctx, g.look, g.again)
 		case <-g.release.C:
 			g.releaseFlows(ctx)
 		case <-g.restore.C:
-			g.retry(ctx, g.restoreWait)
+			g.try(ctx, g.restoreWait, g.restore)
 		}
 	}
 }
 
-func (g *Guard) retry(ctx context.Context, try func(context.Context) error) {
-	_ = kube.Retry(ctx, func() error { return try(ctx) }, func(err error) { g.log.Warnf("trying again: %v", err) })
+// try makes an attempt for a bounded time; if it fails, again starts the next one.
+func (g *Guard) try(ctx context.Context, attempt func(context.Context) error, again *time.Timer) {
+	select { // it must not wait for an attempt
+	case <-g.release.C:
+		g.releaseFlows(ctx)
+	default:
+	}
+	bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	g.report(ctx, attempt(bounded), again)
+}
+
+// report logs a failure, once for attempts in a row, and has again start the next attempt.
+func (g *Guard) report(ctx context.Context, err error, again *time.Timer) {
+	if err == nil {
+		g.problem = ""
+		return
+	}
+	again.Reset(retryInterval)
+	if text := err.Error(); text != g.problem && ctx.Err() == nil {
+		g.problem = text
+		g.log.Warnf("trying again: %v", err)
+	}
 }
 
 // look looks at br-int, and does what a change demands.
@@ -154,15 +183,12 @@ func (g *Guard) kernelHasFlows(ctx context.Context) bool {
 
 // releaseFlows ends that. If it cannot, it tries again later.
 func (g *Guard) releaseFlows(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	bounded, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	released, err := flowrestore.Release(ctx, g.sw.DB)
+	released, err := flowrestore.Release(bounded, g.sw.DB)
 	g.held = g.held && err != nil
-	switch {
-	case err != nil:
-		g.release.Reset(writeTimeout)
-		g.log.Warnf("trying again: %v", err)
-	case released:
+	g.report(ctx, err, g.release)
+	if released {
 		g.log.Info("ovs-vswitchd keeps the kernel's flows no longer")
 	}
 }
