@@ -74,6 +74,7 @@ type failure struct {
 	since   time.Time
 	tries   int
 	next    time.Time
+	trying  bool // the running call has the key
 	backoff *backoff.ExponentialBackOff
 }
 
@@ -323,6 +324,11 @@ type result[K cmp.Ordered] struct {
 func (l *Loop[E, K]) begin(ctx context.Context, keys []K) chan result[K] {
 	l.mu.Lock()
 	l.syncing = len(keys)
+	for _, k := range keys {
+		if f := l.failed[k]; f != nil {
+			f.trying = true
+		}
+	}
 	l.mu.Unlock()
 	work := l.Sync(keys)
 	done := make(chan result[K], 1)
@@ -349,7 +355,7 @@ func (l *Loop[E, K]) finish(r result[K]) {
 				backoff.WithInitialInterval(time.Second), backoff.WithMaxInterval(time.Minute), backoff.WithMaxElapsedTime(0), backoff.WithMultiplier(2))}
 			l.failed[k] = f
 		}
-		f.err = err
+		f.err, f.trying = err, false
 		f.tries++
 		f.next = time.Now().Add(f.backoff.NextBackOff())
 	}
@@ -381,7 +387,7 @@ func (l *Loop[E, K]) record() (keys []K) {
 func (l *Loop[E, K]) gather(batch map[K]bool, fresh []K) (keys int, maxWait time.Duration) {
 	l.mu.Lock()
 	for k, f := range l.failed {
-		if !batch[k] && !time.Now().Before(f.next) {
+		if !f.trying && !batch[k] && !time.Now().Before(f.next) {
 			fresh = append(fresh, k)
 		}
 	}
@@ -409,7 +415,7 @@ func (l *Loop[E, K]) nextRetry() <-chan time.Time {
 	defer l.mu.Unlock()
 	var next time.Time
 	for _, f := range l.failed {
-		if next.IsZero() || f.next.Before(next) {
+		if !f.trying && (next.IsZero() || f.next.Before(next)) {
 			next = f.next
 		}
 	}

@@ -291,6 +291,34 @@ func TestFailedKeysAreRetriedWithBackoff(t *testing.T) {
 	})
 }
 
+// A retry that takes long is one retry.
+func TestAKeyIsNotRetriedDuringItsRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, calls := recorder(nil)
+		l.Sync = func(dirty []string) func(context.Context) map[string]error {
+			calls.add(dirty)
+			n := len(calls.get())
+			return func(context.Context) map[string]error {
+				if n == 1 {
+					return map[string]error{"slow": errors.New("no")}
+				}
+				time.Sleep(time.Minute)
+				return nil
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go l.Run(ctx)
+		l.Send("slow")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got := calls.get(); len(got) != 2 || len(l.Status().Failed) != 0 {
+			t.Errorf("calls %q, %+v", got, l.Status())
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
 func TestResyncMarksAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, calls := recorder(nil)
