@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	netfilter "github.com/google/nftables"
 	"github.com/google/nftables/userdata"
@@ -166,11 +167,17 @@ const (
 	perMessage = 200
 	// sendBuffer is enough for one transaction with the elements of 10 000 Services.
 	sendBuffer = 64 << 20
+	// answerTimeout bounds a transaction: a kernel without memory answers once, however many answers the library awaits.
+	answerTimeout = time.Minute
 )
 
 // apply carries out a plan without new objects and rules, in one transaction.
 func (k kernel) apply(p *plan) error {
-	c, err := netfilter.New(netfilter.WithSockOptions(func(c *netlink.Conn) error { return c.SetWriteBuffer(sendBuffer) }, func(c *netlink.Conn) error { return c.SetReadBuffer(sendBuffer) }))
+	c, err := netfilter.New(netfilter.WithSockOptions(
+		func(c *netlink.Conn) error { return c.SetWriteBuffer(sendBuffer) },
+		func(c *netlink.Conn) error { return c.SetReadBuffer(sendBuffer) },
+		func(c *netlink.Conn) error { return c.SetDeadline(time.Now().Add(answerTimeout)) },
+	))
 	if err != nil {
 		return err
 	}
