@@ -131,6 +131,9 @@ func Of(c config.Config) Options {
 func advice(s config.Sources) (all []string) {
 	for _, e := range table() {
 		now := e.Flags.Current()
+		if e.idle && s.Flags[now] != "" {
+			all = append(all, fmt.Sprintf("--%s has no effect; remove it", now))
+		}
 		for _, f := range e.Flags {
 			if f.Old && now != "" && s.Flags[f.Text] != "" {
 				all = append(all, fmt.Sprintf("--%s is an old name of --%s, and wins over it", f.Text, now))

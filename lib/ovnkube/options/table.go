@@ -15,6 +15,7 @@ type entry struct {
 	value       string // a word for the value in --help
 	boolean     bool
 	unsupported bool // it ends the program
+	idle        bool // it has no effect
 }
 
 // Groups of --help.
@@ -136,7 +137,7 @@ const (
 // readers returns the roles that serve again when a setting changes. A role does the work of programs: their settings are
 // its own.
 func readers(e entry) []config.Reader {
-	if e.unsupported {
+	if e.unsupported || e.idle {
 		return nil
 	}
 	all := map[config.Reader]bool{}
@@ -151,11 +152,11 @@ func readers(e entry) []config.Reader {
 		}
 	}
 	switch {
-	case slices.Contains([]string{adopt, clusterSubnets, leaseDuration, renewDeadline, retryPeriod}, e.Name), strings.Contains(e.Name, "b-server-"):
+	case slices.Contains([]string{adopt, clusterSubnets}, e.Name), strings.Contains(e.Name, "b-server-"):
 		all[Master] = true
 	case slices.Contains([]string{sbAddress, kubeconfig, "ovn-config-namespace"}, e.Name), strings.HasPrefix(e.Name, "sb-client-"):
 		all[Master], all[Node] = true, true
-	case e.group == gateways, slices.Contains([]string{initGateways, gatewayLocal, gatewaySpare, inactivityProbe, openflowProbe, encapPort, encapIP, encapType}, e.Name):
+	case e.group == gateways, slices.Contains([]string{initGateways, gatewayLocal, gatewaySpare, inactivityProbe, openflowProbe, encapIP, encapType}, e.Name):
 		all[Node] = true
 	case len(e.Readers) == 0:
 		all[config.Restart] = true
@@ -184,6 +185,13 @@ func truth(group, name, describe string, keys ...string) entry {
 	return e
 }
 
+// idle is e, which is known and checked, but changes nothing.
+func idle(e entry) entry {
+	e.idle = true
+	e.Text += "; accepted, without effect"
+	return e
+}
+
 // own returns the settings that only ovnkube has.
 func own() []entry {
 	subnets := text(common, clusterSubnets, "CIDR,CIDR", "10.128.0.0/14/23", "subnets of the cluster, each with the length of a node's subnet: CIDR/LENGTH", "cluster-subnets")
@@ -199,7 +207,7 @@ func own() []entry {
 		subnets, config,
 		text(common, inactivityProbe, "MILLISECONDS", "100000", "how often ovn-controller probes the Southbound database", "inactivity-probe"),
 		text(common, openflowProbe, "SECONDS", "180", "how often ovn-controller probes ovs-vswitchd", "openflow-probe"),
-		text(common, encapPort, "PORT", "6081", "UDP port of tunnels", "encap-port"),
+		idle(text(common, encapPort, "PORT", "6081", "UDP port of Geneve tunnels, always 6081", "encap-port")),
 		text(gateways, gatewayMode, "MODE", "", "shared, spare or local; without it the node has no gateway", "gateway.mode"),
 		text(gateways, gatewayNIC, "NIC", "", "NIC or bridge of the gateway; default: that of the default route", "gateway.interface"),
 		text(gateways, gatewayNextHop, "IP", "", "next hop of the gateway; default: that of the default route", "gateway.next-hop"),
@@ -207,15 +215,15 @@ func own() []entry {
 		truth(gateways, nodePort, "open NodePorts and external addresses on this host", "gateway.nodeport"),
 		text(logging, logLevel, "LEVEL", "4", "5 debug, 4 info, 3 warnings, 2 errors, 1 fatal errors", "logging.loglevel"),
 		text(logging, logFile, "FILE", "", "log file", "logging.logfile"),
-		text(logging, "logfile-maxsize", "MB", "100", "size of the log file before it is rotated", "logging.logfile-maxsize"),
-		text(logging, "logfile-maxbackups", "COUNT", "5", "number of rotated log files to keep", "logging.logfile-maxbackups"),
-		text(logging, "logfile-maxage", "DAYS", "5", "age of rotated log files to keep", "logging.logfile-maxage"),
-		truth(kubernetes, emptyLBEvents, "report connections to Services without endpoints", "kubernetes.ovn-empty-lb-events"),
-		text(kubernetes, metricsAddress, "IP:PORT", "", "address of the metrics", "kubernetes.metrics-bind-address"),
-		truth(kubernetes, metricsPprof, "profiles at the address of the metrics", "kubernetes.metrics-enable-pprof"),
-		text(kubernetes, leaseDuration, "SECONDS", "60", "how long the Lease of the master lasts", "masterha.election-lease-duration"),
-		text(kubernetes, renewDeadline, "SECONDS", "30", "after which time without an answer the master stops", "masterha.election-renew-deadline"),
-		text(kubernetes, retryPeriod, "SECONDS", "20", "how often masters try to get and to renew the Lease", "masterha.election-retry-period"),
+		idle(text(logging, "logfile-maxsize", "MB", "100", "size of the log file before it is rotated", "logging.logfile-maxsize")),
+		idle(text(logging, "logfile-maxbackups", "COUNT", "5", "number of rotated log files to keep", "logging.logfile-maxbackups")),
+		idle(text(logging, "logfile-maxage", "DAYS", "5", "age of rotated log files to keep", "logging.logfile-maxage")),
+		idle(truth(kubernetes, emptyLBEvents, "report connections to Services without endpoints", "kubernetes.ovn-empty-lb-events")),
+		idle(text(kubernetes, metricsAddress, "IP:PORT", "", "address of the metrics", "kubernetes.metrics-bind-address")),
+		idle(truth(kubernetes, metricsPprof, "profiles at the address of the metrics", "kubernetes.metrics-enable-pprof")),
+		idle(text(kubernetes, leaseDuration, "SECONDS", "60", "how long the Lease of the master lasts, always 10", "masterha.election-lease-duration")),
+		idle(text(kubernetes, renewDeadline, "SECONDS", "30", "after which time without an answer the master stops, always 7", "masterha.election-renew-deadline")),
+		idle(text(kubernetes, retryPeriod, "SECONDS", "20", "how often masters try to get and to renew the Lease, always 1", "masterha.election-retry-period")),
 	}, ssl()...)
 }
 
