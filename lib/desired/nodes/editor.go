@@ -9,6 +9,7 @@ import (
 
 	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 )
 
@@ -155,11 +156,12 @@ func (e *editor) byChassis() map[string]string {
 func (e *editor) addGateway(name, gateway string, g topology.Gateway) string {
 	old, known := e.Gateways[gateway]
 	g.Node, g.Join, g.First = name, old.Join, old.First
-	if known && g.Equal(old) {
-		return ""
-	}
-	if why := e.foreign(name, gateway, g); why != "" {
+	own, why := e.egress(name, g)
+	if g.Rampout = own; known && g.Equal(old) {
 		return why
+	}
+	if refusal := e.foreign(name, gateway, g); refusal != "" {
+		return refusal
 	}
 	var taken []netip.Addr
 	if !known {
@@ -171,7 +173,21 @@ func (e *editor) addGateway(name, gateway string, g topology.Gateway) string {
 	}
 	e.Cluster = with
 	e.edits++
-	return ""
+	return why
+}
+
+// egress returns those egress subnets of a gateway that are in its node's subnets, and the reason against others: with
+// these a host would get the packets of other nodes' pods.
+func (e *editor) egress(name string, g topology.Gateway) (own []netip.Prefix, why string) {
+	subnets := e.Nodes[name]
+	for _, s := range g.Rampout {
+		if ipnet.Within([]netip.Prefix{s}, subnets) {
+			own = append(own, s)
+		} else {
+			why = fmt.Sprintf("annotation %s: egress subnet %s is not in the node's subnets %s, and is left out: give a part of these", names.GatewayAnnotation, s, ipnet.Join(subnets))
+		}
+	}
+	return own, why
 }
 
 // foreign is the reason against addresses of a gateway that are another node's; "": there is none.

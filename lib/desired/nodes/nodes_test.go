@@ -308,6 +308,45 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// A gateway gets packets of its own node's pods only: egress subnets of others are left out, at each start again.
+func TestEgressSubnetsOfOthers(t *testing.T) {
+	s := simulate(t, "10.0.0.0/16/24")
+	for _, name := range []string{"n0", "n1"} {
+		s.add(name)
+	}
+	s.next(s.list())
+	prefixes := func(all ...string) (out []netip.Prefix) {
+		for _, text := range all {
+			out = append(out, netip.MustParsePrefix(text))
+		}
+		return out
+	}
+	for _, foreign := range []string{"10.0.1.0/24", "10.0.0.0/16", "0.0.0.0/0", "fd00::/64"} {
+		s.claim("n0", "c0", "192.0.2.1/24", func(g *nodeclaim.Gateway) { g.Rampout = prefixes("10.0.0.128/25", foreign) })
+		want := "egress subnet " + foreign + " is not in the node's subnets 10.0.0.0/24"
+		if foreign == "10.0.0.0/16" || foreign == "0.0.0.0/0" { // overlaps the other one
+			s.claim("n0", "c0", "192.0.2.1/24", func(g *nodeclaim.Gateway) { g.Rampout = prefixes(foreign) })
+		}
+		s.problem(s.next(s.put("n0")), "n0", want)
+		for _, p := range s.record.Gateways["n0"].Rampout {
+			if p != prefixes("10.0.0.128/25")[0] {
+				t.Errorf("the gateway has %s", p)
+			}
+		}
+		s.start()
+		if step := s.next(s.list()); !step.Before.Equal(step.Record) {
+			t.Errorf("%s: a start wrote %+v", foreign, step.Record.Gateways)
+		}
+	}
+	s.claim("n0", "c0", "192.0.2.1/24", func(g *nodeclaim.Gateway) { g.Rampout = prefixes("10.0.0.0/24") })
+	s.problem(s.next(s.put("n0")), "n0", "")
+	s.claim("n1", "c1", "192.0.2.2/24", func(g *nodeclaim.Gateway) { g.Rampout = prefixes("10.0.1.0/24") })
+	s.problem(s.next(s.put("n1")), "n1", "")
+	if a, b := s.record.Gateways["n0"].Rampout, s.record.Gateways["n1"].Rampout; !slices.Equal(a, prefixes("10.0.0.0/24")) || !slices.Equal(b, prefixes("10.0.1.0/24")) {
+		t.Errorf("own subnets: %v and %v", a, b)
+	}
+}
+
 // Hosts that publish nothing have what commands recorded: a cluster is taken over host by host.
 func TestCommandsAndClaims(t *testing.T) {
 	s := simulate(t, "10.0.0.0/16/24")
