@@ -33,6 +33,9 @@ type Links struct {
 	Term    *ovsdb.Term // to write; nil for Check
 	Cluster *kube.Cluster
 	Log     func(module string) *logrus.Entry
+	// OnUp has a function called after each new connection of DB, until stop: changes between two connections are not
+	// reported.
+	OnUp func(f func()) (stop func())
 }
 
 // Copy reads the copy of the topology, nil if there is none.
@@ -42,7 +45,13 @@ func (l Links) Copy(ctx context.Context) (*topology.Cluster, error) {
 
 // companion are the links for the Companion.
 func (w *Watcher) companion(c *connections, term *ovsdb.Term) Links {
-	return Links{c.config, c.db, term, c.cluster, w.log}
+	return Links{c.config, c.db, term, c.cluster, w.log, w.onUpOf}
+}
+
+// onUpOf is Links.OnUp, for one function at a time.
+func (w *Watcher) onUpOf(f func()) (stop func()) {
+	w.companionUp.Store(&f)
+	return func() { w.companionUp.CompareAndSwap(&f, nil) }
 }
 
 // prepare lets the Companion begin a term.

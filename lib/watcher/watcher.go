@@ -68,6 +68,7 @@ type Watcher struct {
 	Options
 	engine      atomic.Pointer[engine] // of the active watcher, nil on standby
 	connections atomic.Pointer[connections]
+	companionUp atomic.Pointer[func()] // of the Companion; nil: it does not run
 }
 
 // connections are a watcher's connections.
@@ -280,5 +281,8 @@ func (w *Watcher) check(ctx context.Context, c *connections) error {
 func (w *Watcher) onUp() {
 	if e := w.engine.Load(); e != nil {
 		e.send(e.reconnected)
+	}
+	if f := w.companionUp.Load(); f != nil {
+		(*f)()
 	}
 }

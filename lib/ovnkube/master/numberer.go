@@ -59,10 +59,28 @@ type numberer struct {
 	sync     *nbsync.Sync
 	loop     reconcile.Loop[event, nb.Unit]
 	failures *failures.Reporter
-	blocked  map[nb.Unit]error // nodes with rows that cannot be written, for the reason
-	tried    []nb.Unit         // by the last work
-	patched  []nodes.Patch     // by the last work
-	stale    atomic.Bool       // the record may have changed
+	blocked  map[nb.Unit]error   // nodes with rows that cannot be written, for the reason
+	tried    []nb.Unit           // by the last work
+	patched  []nodes.Patch       // by the last work
+	conflict *nbdb.LogicalRouter // that of the last work, if the database had another record; else nil
+	late     late
+	stale    atomic.Bool // the record may have changed
+}
+
+// late are the units of work that came too late: the database had another record than router's.
+type late struct {
+	router *nbdb.LogicalRouter
+	units  []nb.Unit
+}
+
+// after returns them once router has another record, and forgets them then.
+func (l *late) after(router *nbdb.LogicalRouter) []nb.Unit {
+	if l.router == nil || router == nil || maps.Equal(l.router.ExternalIDs, router.ExternalIDs) {
+		return nil
+	}
+	units := l.units
+	*l = late{}
+	return units
 }
 
 // run works until ctx ends.
@@ -88,6 +106,10 @@ func (n *numberer) run(ctx context.Context) {
 		n.stale.Store(true)
 		n.send(n.readRecord) // of a burst, the first one reads
 	}))()
+	defer n.links.OnUp(func() {
+		n.stale.Store(true)
+		n.send(n.reconnected)
+	})()
 	n.stale.Store(true) // it may have changed before the handler
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -128,8 +150,9 @@ func (n *numberer) readRecord() []nb.Unit {
 	}
 	was := n.router
 	n.router = router
+	again := n.late.after(router)
 	if router == nil || was != nil && maps.Equal(was.ExternalIDs, router.ExternalIDs) {
-		return nil
+		return again
 	}
 	c, err := n.parser.FromRouter(router)
 	if err != nil {
@@ -139,7 +162,13 @@ func (n *numberer) readRecord() []nb.Unit {
 	if was == nil {
 		return n.index.All()
 	}
-	return touched
+	return append(touched, again...)
+}
+
+// reconnected reads the record after a new connection, and tries all nodes again: some waited for it.
+func (n *numberer) reconnected() []nb.Unit {
+	n.readRecord()
+	return n.index.All()
 }
 
 // findRouter returns the cluster router, nil if there is none.
@@ -169,7 +198,7 @@ func (n *numberer) plan(dirty []nb.Unit) func(context.Context) map[nb.Unit]error
 		if len(want) > 0 && n.router != nil && n.block(want) {
 			continue
 		}
-		n.tried, n.patched = step.Units, nil
+		n.tried, n.patched, n.conflict = step.Units, nil, nil
 		router := n.router
 		return func(ctx context.Context) map[nb.Unit]error { return n.work(ctx, step, router, want) }
 	}
@@ -228,7 +257,10 @@ func (n *numberer) commit(ctx context.Context, router *nbdb.LogicalRouter, want 
 	_, err := store.Commit(ctx, n.sync, router, want)
 	var disk *libovsdb.IOError
 	switch {
-	case errors.Is(err, nbsync.ErrConflict), errors.Is(err, ovsdb.ErrNotConnected), errors.Is(err, ovsdb.ErrDeposed):
+	case errors.Is(err, nbsync.ErrConflict):
+		n.conflict = router
+		fallthrough
+	case errors.Is(err, ovsdb.ErrNotConnected), errors.Is(err, ovsdb.ErrDeposed):
 		n.stale.Store(true)
 		return fmt.Errorf("%w: %w", err, failures.ErrPending)
 	case errors.As(err, &disk):
@@ -292,6 +324,10 @@ func (n *numberer) patch(ctx context.Context, patches []nodes.Patch, failed map[
 func (n *numberer) synced(_ []nb.Unit, failed map[nb.Unit]error) {
 	for _, p := range n.patched {
 		n.index.Written(p)
+	}
+	if n.conflict != nil { // all come again together, without the pause after a failure
+		n.late = late{n.conflict, append(n.late.units, n.tried...)}
+		n.send(n.readRecord)
 	}
 	n.failures.Report(n.tried, failed)
 }

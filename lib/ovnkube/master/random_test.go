@@ -45,7 +45,11 @@ func TestRandomEnds(t *testing.T) {
 	}
 	n.start(ranges, false)
 	n.node("last", nil)
-	n.awaitSubnet("last", "")
+	eventually(t, "all Nodes have subnets", func() bool {
+		list, err := cluster.Client().CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		must(t, err)
+		return len(n.annotated()) == len(list.Items)
+	})
 	owner := map[string]string{}
 	for name, s := range n.annotated() {
 		if other := owner[s]; other != "" || given[name] != "" && given[name] != s {
@@ -56,10 +60,8 @@ func TestRandomEnds(t *testing.T) {
 			t.Errorf("the switch of %s has %q, want %s", name, got, s)
 		}
 	}
-	list, err := cluster.Client().CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-	must(t, err)
-	if len(owner) != len(list.Items) {
-		t.Errorf("%d of %d Nodes have subnets", len(owner), len(list.Items))
+	if got := len(n.annotated()); len(owner) != got {
+		t.Errorf("%d Nodes have %d subnets", got, len(owner))
 	}
 	known := slices.Collect(maps.Values(owner))
 	for _, port := range strings.Fields(n.find("Logical_Router_Port", "name")) {

@@ -1,0 +1,104 @@
+package master
+
+import (
+	"errors"
+	"io"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/desired/membership"
+	"ovn-k8s/lib/desired/nodes"
+	"ovn-k8s/lib/desired/nodesubnet"
+	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nbsync"
+	"ovn-k8s/lib/overlay/store"
+	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/watcher"
+	"ovn-k8s/lib/watcher/failures"
+	"ovn-k8s/test/kubetest"
+	"ovn-k8s/test/ovntest"
+	"ovn-k8s/test/require"
+)
+
+// newNumberer returns a numberer for some Nodes in a new cluster, without its loop.
+func newNumberer(t *testing.T, central *ovntest.Central, names ...string) *numberer {
+	t.Helper()
+	fatal := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	model, err := ovsdb.NBModel()
+	fatal(err)
+	db, err := ovsdb.Open(t.Context(), ovsdb.Options{Name: "NB", Remotes: []string{central.NB}, Model: model})
+	fatal(err)
+	t.Cleanup(db.Close)
+	ranges, err := nodesubnet.ParseRanges("10.0.0.0/16/24")
+	fatal(err)
+	join := []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")}
+	made, err := membership.Numbering{Program: "ovnkube", Ranges: ranges, Join: join}.Begin()(membership.State{})
+	fatal(err)
+	to := &nbsync.Sync{DB: db}
+	_, err = store.Commit(t.Context(), to, nil, membership.Rows(topology.Cluster{}, made, topology.ClusterUnit))
+	fatal(err)
+	state, err := read(db)
+	fatal(err)
+	quiet := logrus.New()
+	quiet.SetOutput(io.Discard)
+	n := &numberer{links: watcher.Links{DB: db}, log: logrus.NewEntry(quiet), ranges: ranges, router: state.Router, sync: to, blocked: map[nb.Unit]error{}}
+	n.failures = failures.New(n.log, n.send, n.tell)
+	n.index = nodes.New(ranges, state.Topology(), nil)
+	n.index.Replace(func(yield func(any) bool) {
+		for _, name := range names {
+			yield(kubetest.Node(name))
+		}
+	})
+	return n
+}
+
+// Nodes whose subnets met another record come again all together, once that record is known.
+func TestConflict(t *testing.T) {
+	require.Nothing(t, require.Central, ovntest.Missing())
+	central, err := ovntest.Start(ovntest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(central.Close)
+	n := newNumberer(t, central, "a", "b")
+	all := []nb.Unit{topology.NodeUnit("a"), topology.NodeUnit("b")}
+	work := n.plan(all)
+	if _, err := central.NBCtl("set", "Logical_Router", names.ClusterRouter, "external_ids:x=1"); err != nil {
+		t.Fatal(err)
+	}
+	failed := work(t.Context())
+	for _, u := range all {
+		if !errors.Is(failed[u], nbsync.ErrConflict) || !errors.Is(failed[u], failures.ErrPending) {
+			t.Fatalf("%s: %v", u, failed[u])
+		}
+	}
+	n.synced(all, failed)
+	var again []nb.Unit
+	for end := time.Now().Add(time.Minute); len(again) == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		n.stale.Store(true) // as the handler of the router does
+		again = n.readRecord()
+	}
+	if slices.Sort(again); !slices.Equal(again, all) {
+		t.Fatalf("after the change: %v", again)
+	}
+	n.stale.Store(true)
+	if more := n.readRecord(); len(more) > 0 {
+		t.Errorf("and then: %v", more)
+	}
+	if failed := n.plan(nil)(t.Context()); len(failed) > 0 {
+		t.Errorf("nothing to do: %v", failed)
+	}
+	if all := n.reconnected(); len(all) != 2 {
+		t.Errorf("after a new connection: %v", all)
+	}
+}
