@@ -126,7 +126,10 @@ func (w *World) GatewayInit(ctx context.Context, n *Node, mode string, args ...s
 // RemoveGateway removes a node's gateway with the documented commands.
 func (w *World) RemoveGateway(ctx context.Context, n *Node) error {
 	if w.ovnkube {
-		return w.RestartOVNKube(ctx, n)
+		if err := w.RestartOVNKube(ctx, n); err != nil {
+			return err
+		}
+		return w.awaitGateway(ctx, n, false)
 	}
 	if err := w.Do(ctx, n, "ovn-k8s-overlay", "gateway-remove", "--node-name="+n.Name); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,8 @@ import (
 
 	"ovn-k8s/docs"
 	"ovn-k8s/lib/desired/nodesubnet"
+	"ovn-k8s/test/limit"
+	"ovn-k8s/test/poll"
 )
 
 // OVNKube are the programs for Options.OVNKube, beside Programs. Install expects them.
@@ -103,6 +106,9 @@ func (w *World) watcherArgs() []string {
 
 // ovnkubeGateway makes a node a gateway: see AddGateway.
 func (w *World) ovnkubeGateway(ctx context.Context, n *Node, mode string, args ...string) ([]netip.Addr, error) {
+	if len(args) > 0 {
+		return nil, fmt.Errorf("ovnkube has no options %v of gateway-init", args)
+	}
 	addresses, nextHops := n.Addresses, n.Gateways()
 	var options []string
 	switch mode {
@@ -114,7 +120,10 @@ func (w *World) ovnkubeGateway(ctx context.Context, n *Node, mode string, args .
 	case Local:
 		options = append(options, "-gateway-mode=local")
 	}
-	if err := w.RestartOVNKube(ctx, n, append(options, args...)...); err != nil {
+	if err := w.RestartOVNKube(ctx, n, options...); err != nil {
+		return nil, err
+	}
+	if err := w.awaitGateway(ctx, n, true); err != nil {
 		return nil, err
 	}
 	var seen []netip.Addr
@@ -122,6 +131,19 @@ func (w *World) ovnkubeGateway(ctx context.Context, n *Node, mode string, args .
 		seen = append(seen, a.Addr())
 	}
 	return seen, nil
+}
+
+// awaitGateway waits until the master has made, or removed, the gateway of a node.
+func (w *World) awaitGateway(ctx context.Context, n *Node, want bool) error {
+	ctx, cancel := context.WithTimeout(ctx, limit.Of(time.Minute))
+	defer cancel()
+	return poll.Until(ctx, func() error {
+		found, err := w.Central.NBCtl("--bare", "--columns=name", "find", "Logical_Router", "name=GR_"+n.Name)
+		if err == nil && (found != "") != want {
+			err = fmt.Errorf("the gateway router of %s: %q", n.Name, found)
+		}
+		return err
+	})
 }
 
 // learnSubnets waits for the subnets of a node that ovnkube gave it.
