@@ -38,7 +38,7 @@ type answer struct {
 // connection, and its answer comes after it has undone the request.
 func ask(ctx context.Context, socket string, body []byte) (answer, error) {
 	c, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EAGAIN) {
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EAGAIN) || isTimeout(err) {
 		return answer{}, fmt.Errorf("%w: %w", errAway, err)
 	}
 	if err != nil {
@@ -72,11 +72,16 @@ func ask(ctx context.Context, socket string, body []byte) (answer, error) {
 
 // away wraps errAway, except if the server is there but does not answer.
 func away(err error) error {
-	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() {
+	if isTimeout(err) {
 		return errors.New("no answer")
 	}
 	return fmt.Errorf("%w: it ended before its answer: %w", errAway, err)
+}
+
+// isTimeout reports whether a deadline has passed. While connecting, it is that of the context.
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
 // read interprets a response: see protocol.Request.

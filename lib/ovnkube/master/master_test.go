@@ -33,9 +33,10 @@ func TestHundredNodes(t *testing.T) {
 	n.awaitSubnet("first", "10.128.0.0/23,fd00::/64")
 	before, err := n.central.NBTransactions()
 	must(t, err)
-	watch, err := cluster.Client().CoreV1().Nodes().Watch(t.Context(), metav1.ListOptions{})
+	nodes := cluster.Client().CoreV1().Nodes()
+	watch, err := nodes.Watch(t.Context(), metav1.ListOptions{})
 	must(t, err)
-	defer watch.Stop()
+	defer func() { watch.Stop() }()
 	var g errgroup.Group
 	start := time.Now()
 	for i := range count {
@@ -48,7 +49,12 @@ func TestHundredNodes(t *testing.T) {
 	created := time.Since(start)
 	subnets := map[string]string{}
 	for len(subnets) < count+1 {
-		node := (<-watch.ResultChan()).Object.(*corev1.Node)
+		node, ok := (<-watch.ResultChan()).Object.(*corev1.Node)
+		if !ok { // the API server ends a watch whose events were not taken for a moment; the next one begins with all Nodes
+			watch, err = nodes.Watch(t.Context(), metav1.ListOptions{})
+			must(t, err)
+			continue
+		}
 		if s := node.Annotations[names.HostSubnetAnnotation]; s != "" {
 			subnets[node.Name] = s
 		}
