@@ -368,7 +368,7 @@ func (x *Services) addressesOf(k service.Key) []netip.Addr {
 	return nil
 }
 
-// resolved joins a Service and its slices.
+// resolved joins a Service and its slices, until the next event: its Lost is a view.
 func (x *Services) resolved(k service.Key) service.Resolved {
 	s := x.all[k]
 	if s == nil || !s.known {
@@ -400,7 +400,11 @@ func (x *Services) Service(u nb.Unit) (service.Resolved, bool) {
 	if s := x.all[k]; !ok || s == nil || !s.known {
 		return service.Resolved{}, false
 	}
-	return x.resolved(k), true
+	r := x.resolved(k)
+	if r.Lost.Number > 0 {
+		r.Lost = service.LostIn(x.claims.Copied(k))
+	}
+	return r, true
 }
 
 // ServiceSummaries returns the frontends of the Service of unit u.

@@ -60,7 +60,7 @@ func TestFlowsOfFrontends(t *testing.T) {
 		t.Errorf("without addresses, and behind a load balancer (-want +got):\n%s", diff)
 	}
 	lost := func(s *service.Resolved) {
-		s.Lost = map[service.Claim]service.Key{{Protocol: corev1.ProtocolTCP, Port: 30080}: {Namespace: "a", Name: "b"}}
+		s.Lost = service.LostIn(map[service.Claim]service.Key{{Protocol: corev1.ProtocolTCP, Port: 30080}: {Namespace: "a", Name: "b"}})
 	}
 	if got := of(web(lost), b); slices.ContainsFunc(got, func(l string) bool { return strings.Contains(l, "30080") }) {
 		t.Errorf("another Service has the NodePort: %q", got)

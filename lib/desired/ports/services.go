@@ -242,28 +242,38 @@ func (x *Services) Compact() {
 	x.nodes, x.abroad = maps.Collect(maps.All(x.nodes)), maps.Collect(maps.All(x.abroad))
 }
 
-// Lost returns the claims of k held by another Service, and that Service: the zero Key for claims with more than
-// MaxNamed claimants.
-func (x *Services) Lost(k service.Key) map[service.Claim]service.Key {
-	n := 0 // there may be 50 000
-	for _, claim := range x.claimed[k] {
-		if holder, _ := x.Holder(claim); holder != k {
-			n++
+// Lost returns the claims of k held by another Service: the zero Key for claims with more than MaxNamed claimants. It is
+// a view without copies until the next change of x, for there may be 50 000 of each of a hundred Services. Copied keeps
+// them.
+func (x *Services) Lost(k service.Key) service.Lost {
+	lost := service.Lost{Holder: func(claim service.Claim) (service.Key, bool) {
+		holder, _ := x.Holder(claim)
+		if holder == k {
+			return service.Key{}, false
 		}
-	}
-	if n == 0 {
-		return nil
-	}
-	lost := make(map[service.Claim]service.Key, n)
+		if !x.named(claim) {
+			holder = service.Key{}
+		}
+		return holder, true
+	}}
 	for _, claim := range x.claimed[k] {
-		if holder, _ := x.Holder(claim); holder != k {
-			if !x.named(claim) {
-				holder = service.Key{}
-			}
-			lost[claim] = holder
+		if _, ok := lost.Holder(claim); ok {
+			lost.Number++
 		}
 	}
 	return lost
+}
+
+// Copied returns the claims in Lost(k) with their holders.
+func (x *Services) Copied(k service.Key) map[service.Claim]service.Key {
+	lost := x.Lost(k)
+	out := make(map[service.Claim]service.Key, lost.Number)
+	for _, claim := range x.claimed[k] {
+		if holder, ok := lost.Holder(claim); ok {
+			out[claim] = holder
+		}
+	}
+	return out
 }
 
 // Holder returns the Service with the right to a claim. It reports false if there is none.

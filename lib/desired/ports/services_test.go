@@ -67,7 +67,7 @@ func TestRivalsThatChangeAreComplete(t *testing.T) {
 		for step := range 300 {
 			before := map[service.Key]map[service.Claim]service.Key{}
 			for _, k := range all {
-				before[k] = c.Lost(k)
+				before[k] = c.Copied(k)
 			}
 			i := r.IntN(len(all))
 			var changed, told []service.Key
@@ -83,7 +83,7 @@ func TestRivalsThatChangeAreComplete(t *testing.T) {
 			}
 			checkFirst(t, &c, all)
 			for k, was := range before {
-				is := c.Lost(k)
+				is := c.Copied(k)
 				same := len(is) == len(was)
 				for claim := range is {
 					_, had := was[claim]
@@ -155,12 +155,36 @@ func TestRivalsOfManyClaims(t *testing.T) {
 			r.LoseTo(c.Lost(k))
 		}
 	})
-	if cost > 5<<20 {
+	if cost > 2<<20 {
 		t.Errorf("%d bytes are allocated", cost)
 	}
 	r := service.Resolved{Service: rival(7, 1000)}
 	if r.LoseTo(c.Lost(r.Key)); len(r.Problems) != 10 || r.Untold != 1000-10 {
 		t.Errorf("%d problems and %d more", len(r.Problems), r.Untold)
+	}
+}
+
+// L3: the frontends of a Service that lost the addresses of another cost what it has, not what it lost: one event may
+// compute those of a hundred such Services.
+func TestLostClaimsAreNotCopied(t *testing.T) {
+	var c Services
+	cost := map[int]uint64{}
+	for _, n := range []int{20, 900} {
+		c.Put(rival(0, n))
+		s := rival(1, n)
+		s.ExternalIPs = s.Outside
+		c.Put(s)
+		r, left := service.Resolved{Service: s}, 0
+		cost[n] = allocated(func() {
+			r.LoseTo(c.Lost(r.Key))
+			left = len(r.Frontends(service.Network{}))
+		})
+		if r.Lost.Number != n*len(s.Ports) || left > 3 {
+			t.Errorf("of %d addresses, %d claims are lost, and %d frontends are left", n, r.Lost.Number, left)
+		}
+	}
+	if cost[900] > 2*cost[20] {
+		t.Errorf("bytes allocated by numbers of lost addresses: %v", cost)
 	}
 }
 

@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -35,7 +36,7 @@ func (s Service) Claims() (own, others []Claim) {
 		for _, a := range s.ClusterIPs {
 			own = append(own, Claim{a, p.Protocol, p.Port})
 		}
-		others = p.claims(others, s.Outside)
+		others = slices.AppendSeq(others, p.claims(s.Outside))
 	}
 	return own, others
 }
@@ -50,32 +51,60 @@ func (s Service) Older(o Service) int {
 
 // external lists the balanced addresses outside the cluster. A load balancer in mode Proxy balances its own.
 func (s *Service) external() []netip.Addr {
-	out, has := slices.Clone(s.ExternalIPs), setOf(s.ExternalIPs)
+	out := slices.Clone(s.ExternalIPs)
 	for _, in := range s.Ingress {
-		if !in.Proxy && !has[in.Addr] {
-			out, has[in.Addr] = append(out, in.Addr), true
+		if !in.Proxy {
+			out = append(out, in.Addr)
 		}
 	}
 	return out
+}
+
+// distinct removes repeated addresses outside: an address counts once, as the first.
+func (s *Service) distinct() {
+	has := make(map[netip.Addr]bool, len(s.ExternalIPs)+len(s.Ingress))
+	repeated := func(a netip.Addr) bool {
+		was := has[a]
+		has[a] = true
+		return was
+	}
+	s.ExternalIPs = slices.DeleteFunc(s.ExternalIPs, repeated)
+	s.Ingress = slices.DeleteFunc(s.Ingress, func(in Ingress) bool { return repeated(in.Addr) })
+}
+
+// Lost are claims of a Service held by others. The zero value is none.
+type Lost struct {
+	Number int
+	// Holder returns the holder of a claim of the Service: the zero Key if that is not to be named. It reports false
+	// if the claim is not lost.
+	Holder func(Claim) (Key, bool)
+}
+
+// LostIn returns lost claims by their holders.
+func LostIn(holders map[Claim]Key) Lost {
+	return Lost{len(holders), func(c Claim) (Key, bool) {
+		k, ok := holders[c]
+		return k, ok
+	}}
 }
 
 // maxConflicts limits the lost claims with a Problem of their own.
 const maxConflicts = 10
 
 // LoseTo records lost claims of r as Problems.
-func (r *Resolved) LoseTo(lost map[Claim]Key) {
-	if r.Lost = lost; len(lost) == 0 {
+func (r *Resolved) LoseTo(lost Lost) {
+	if r.Lost = lost; lost.Number == 0 {
 		return
 	}
-	addrs, told := slices.Concat(r.ClusterIPs, r.Outside), 0
+	told := 0
 	for _, p := range r.Ports {
-		for _, c := range p.claims(nil, addrs) {
-			other, ok := lost[c]
+		for c := range p.claims(r.ClusterIPs, r.Outside) {
+			other, ok := lost.Holder(c)
 			if !ok {
 				continue
 			}
 			if told++; told > maxConflicts {
-				r.Untold = len(lost) - maxConflicts
+				r.Untold = lost.Number - maxConflicts
 				return
 			}
 			who := "another service"
@@ -87,20 +116,28 @@ func (r *Resolved) LoseTo(lost map[Claim]Key) {
 	}
 }
 
-// claims appends the claims for p at some addresses, and for its NodePort.
-func (p Port) claims(out []Claim, addrs []netip.Addr) []Claim {
-	for _, a := range addrs {
-		out = append(out, Claim{a, p.Protocol, p.Port})
+// claims lists the claims for p at some addresses, and for its NodePort.
+func (p Port) claims(lists ...[]netip.Addr) iter.Seq[Claim] {
+	return func(yield func(Claim) bool) {
+		for _, addrs := range lists {
+			for _, a := range addrs {
+				if !yield(Claim{a, p.Protocol, p.Port}) {
+					return
+				}
+			}
+		}
+		if p.NodePort != 0 {
+			yield(Claim{netip.Addr{}, p.Protocol, p.NodePort})
+		}
 	}
-	if p.NodePort != 0 {
-		out = append(out, Claim{netip.Addr{}, p.Protocol, p.NodePort})
-	}
-	return out
 }
 
-// Has reports whether r has the right to a frontend.
+// Has reports whether r has the right to a frontend with a claim.
 func (r *Resolved) Has(c Claim) bool {
-	_, lost := r.Lost[c]
+	if r.Lost.Number == 0 {
+		return true
+	}
+	_, lost := r.Lost.Holder(c)
 	return !lost
 }
 
@@ -128,12 +165,4 @@ func OfHost(p corev1.Protocol, port uint16) bool { return slices.Contains(hostPo
 // WantsAny reports whether one of some addresses is an address outside of s.
 func (s *Service) WantsAny(addrs map[netip.Addr]bool) bool {
 	return len(addrs) > 0 && slices.ContainsFunc(s.Outside, func(a netip.Addr) bool { return addrs[a] })
-}
-
-func setOf[K comparable](all []K) map[K]bool {
-	out := make(map[K]bool, len(all))
-	for _, k := range all {
-		out[k] = true
-	}
-	return out
 }

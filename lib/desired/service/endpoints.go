@@ -308,7 +308,7 @@ type Resolved struct {
 	// Candidates is the number of endpoints of the slices for these ports, also unused ones.
 	Candidates int
 	// Lost are claims held by another Service: see Claims.
-	Lost map[Claim]Key
+	Lost Lost
 	// Untold is the number of lost claims not among Problems.
 	Untold int
 	// Taken are ports of every node held by another Service: see Claims.

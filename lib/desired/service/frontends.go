@@ -2,6 +2,7 @@ package service
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -59,13 +60,12 @@ type Network struct {
 // This is the only list of frontends. OVN's load balancers (Rows), the flows and rules of hosts (package nodeport) and
 // service/show are made from it.
 func (r *Resolved) Frontends(n Network) []Frontend {
-	outside := r.outside()
-	most := len(r.Ports) * (2*len(r.ClusterIPs) + len(outside))
-	out := make([]Frontend, 0, max(0, most-len(r.Lost))) // there may be 100 000
+	most := len(r.Ports) * (2*len(r.ClusterIPs) + len(r.ExternalIPs) + len(r.Ingress))
+	out := make([]Frontend, 0, max(0, most-r.Lost.Number)) // there may be 100 000
 	for i, p := range r.Ports {
 		add := func(f Frontend, number uint16) {
 			f.Resolved, f.Index, f.Number = r, i, number
-			if !r.Has(f.Claim()) {
+			if !f.Proxy && !r.Has(f.Claim()) { // a Service has no claim to the address of a proxy
 				return
 			}
 			if f.IsOutside() {
@@ -76,7 +76,7 @@ func (r *Resolved) Frontends(n Network) []Frontend {
 		for _, a := range r.ClusterIPs {
 			add(Frontend{Kind: ClusterIP, Addr: a, Family: ipnet.Family(a)}, p.Port)
 		}
-		for _, f := range outside {
+		for f := range r.outside() {
 			add(f, p.Port)
 		}
 		if p.NodePort != 0 {
@@ -89,21 +89,19 @@ func (r *Resolved) Frontends(n Network) []Frontend {
 }
 
 // outside lists the addresses outside as frontends without a port.
-func (r *Resolved) outside() (out []Frontend) {
-	has := setOf(r.ClusterIPs)
-	add := func(f Frontend) {
-		if !has[f.Addr] {
-			has[f.Addr] = true
-			out = append(out, f)
+func (r *Resolved) outside() iter.Seq[Frontend] {
+	return func(yield func(Frontend) bool) {
+		for _, a := range r.ExternalIPs {
+			if !slices.Contains(r.ClusterIPs, a) && !yield(Frontend{Kind: ExternalIP, Addr: a, Family: ipnet.Family(a)}) {
+				return
+			}
+		}
+		for _, in := range r.Ingress {
+			if !slices.Contains(r.ClusterIPs, in.Addr) && !yield(Frontend{Kind: LoadBalancerIP, Addr: in.Addr, Family: ipnet.Family(in.Addr), Proxy: in.Proxy}) {
+				return
+			}
 		}
 	}
-	for _, a := range r.ExternalIPs {
-		add(Frontend{Kind: ExternalIP, Addr: a, Family: ipnet.Family(a)})
-	}
-	for _, in := range r.Ingress {
-		add(Frontend{Kind: LoadBalancerIP, Addr: in.Addr, Family: ipnet.Family(in.Addr), Proxy: in.Proxy})
-	}
-	return out
 }
 
 // Claim is the claim needed for the frontend.

@@ -52,9 +52,9 @@ type Service struct {
 	Ours       bool
 	ClusterIPs []netip.Addr
 	Ports      []Port
-	// ExternalIPs are the addresses of spec.externalIPs. The network outside has to route them to the cluster.
+	// ExternalIPs are the addresses of spec.externalIPs, each once. The network outside has to route them to the cluster.
 	ExternalIPs []netip.Addr
-	// Ingress are the addresses of a load balancer, from the status.
+	// Ingress are the addresses of a load balancer, from the status, each once and without those of ExternalIPs.
 	Ingress []Ingress
 	// Outside are the balanced addresses outside the cluster, each once: see external.
 	Outside []netip.Addr
@@ -114,6 +114,7 @@ func New(s *corev1.Service) Service {
 		out.loadBalancer(s)
 	}
 	out.limit()
+	out.distinct()
 	out.Outside = out.external()
 	return out
 }

@@ -143,6 +143,30 @@ func TestWhatAServiceSays(t *testing.T) {
 	}
 }
 
+func TestRepeatedAddressesCountOnce(t *testing.T) {
+	proxy := corev1.LoadBalancerIPModeProxy
+	r := resolve(objects.Web(func(s *corev1.Service) {
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Spec.ExternalIPs = []string{"203.0.113.9", s.Spec.ClusterIP, "203.0.113.9"}
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
+			{IP: "203.0.113.9", IPMode: &proxy}, {IP: "198.51.100.1"}, {IP: "198.51.100.2", IPMode: &proxy}, {IP: "198.51.100.1", IPMode: &proxy}, {IP: "198.51.100.2"},
+		}
+	}))
+	var got []string
+	for _, f := range r.Frontends(Network{}) {
+		if f.IsOutside() {
+			got = append(got, fmt.Sprint(f.Addr, " ", f.Kind, " ", f.Proxy))
+		}
+	}
+	want := []string{fmt.Sprint("203.0.113.9 ", ExternalIP, " false"), fmt.Sprint("198.51.100.1 ", LoadBalancerIP, " false"), fmt.Sprint("198.51.100.2 ", LoadBalancerIP, " true")}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if slices.Contains(r.Outside, netip.MustParseAddr("198.51.100.2")) {
+		t.Error("the address of a load balancer outside is claimed")
+	}
+}
+
 func TestBadInputIsNamed(t *testing.T) {
 	many := make([]string, MaxEndpoints+1)
 	for i := range many {
