@@ -30,6 +30,7 @@ type DB struct {
 	// It is constant but for tests.
 	ReadTimeout time.Duration
 
+	using     sync.Mutex // held from reading the row of Open_vSwitch until its external_ids are used, so an older row never comes last
 	mu        sync.Mutex
 	changed   chan struct{} // closed and replaced at each change
 	ids       map[string]string
@@ -159,11 +160,13 @@ func (d *DB) event(row model.Model) {
 
 // up uses the present row of Open_vSwitch, as after changes made between two connections.
 func (d *DB) up() {
+	d.using.Lock()
 	if c := d.db.Client(); c != nil && c.Cache() != nil {
 		for _, row := range c.Cache().Table(vswitchdb.OpenvSwitchTable).RowsShallow() {
 			d.use(row.(*vswitchdb.OpenvSwitch))
 		}
 	}
+	d.using.Unlock()
 	d.wake()
 }
 
