@@ -309,22 +309,28 @@ func (in inside) pin(name string, pin netip.Prefix, join netip.Addr) []nb.Row {
 const pinPriority = 1000
 
 // byPolicy reports whether an egress subnet needs a policy instead of a route.
-func (c Cluster) byPolicy(pin netip.Prefix) bool {
+func (c Cluster) byPolicy(pin netip.Prefix) bool { return pin.Bits() > c.shortest(pin.Addr()) }
+
+// shortest is the shortest prefix length of nodes' subnets of a family. Without any it is that of addresses.
+func (c Cluster) shortest(family netip.Addr) int {
+	least := family.BitLen()
 	for _, subnets := range c.Nodes {
 		for _, s := range subnets {
-			if ipnet.SameFamily(s.Addr(), pin.Addr()) && s.Bits() < pin.Bits() {
-				return true
+			if ipnet.SameFamily(s.Addr(), family) {
+				least = min(least, s.Bits())
 			}
 		}
 	}
-	return false
+	return least
 }
 
-// PinnedByPolicy reports whether c has a policy for an egress subnet of the family.
+// PinnedByPolicy reports whether c has a policy for an egress subnet of the family. It costs nodes plus gateways, not their
+// product.
 func (c Cluster) PinnedByPolicy(family netip.Addr) bool {
+	least := c.shortest(family)
 	for _, g := range c.Gateways {
 		for _, pin := range g.Rampout {
-			if ipnet.SameFamily(pin.Addr(), family) && c.byPolicy(pin) {
+			if ipnet.SameFamily(pin.Addr(), family) && pin.Bits() > least {
 				return true
 			}
 		}
