@@ -169,7 +169,7 @@ func (e *editor) addGateway(name, gateway string, g topology.Gateway) string {
 	}
 	with, err := e.WithGateway(gateway, g, taken...)
 	if err != nil {
-		return fmt.Sprintf("annotation %s: %s", names.GatewayAnnotation, strings.ReplaceAll(err.Error(), "\n", "; "))
+		return fmt.Sprintf("annotation %s: %.600s", names.GatewayAnnotation, strings.ReplaceAll(err.Error(), "\n", "; ")) // perhaps one of each of 200 values
 	}
 	e.Cluster = with
 	e.edits++

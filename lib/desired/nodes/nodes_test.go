@@ -283,6 +283,14 @@ func TestClaims(t *testing.T) {
 	s.problem(s.next(s.put("n2")), "n2", `interface-id "breth0_n1" is not`)
 	s.claim("n2", "c2", "10.0.0.1/24", nil)
 	s.problem(s.next(s.put("n2")), "n2", "physical IP 10.0.0.1/24 is in a network of the cluster's own")
+	s.claim("n2", "c2", "192.0.2.2/24", func(g *nodeclaim.Gateway) {
+		for i := range 200 {
+			g.NextHops = append(g.NextHops, netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}))
+		}
+	})
+	if p := s.next(s.put("n2")).Problems[topology.NodeUnit("n2")]; p == nil || len(p.Error()) > 800 {
+		t.Errorf("many values: %v", p)
+	}
 	if len(s.record.Gateways) != 1 {
 		t.Errorf("gateways: %+v", s.record.Gateways)
 	}
