@@ -20,6 +20,10 @@
 //	cniserver    ADD by the CNI server of ovnkube, beside the plugin; CPU time of the shim
 //	connections  TCP connections by Services, beside connections to a pod itself
 //
+// and one of half an hour, measured only with -run full:
+//
+//	full         a watcher process in the largest cluster: memory, and its restart
+//
 // With -beside, the yardstick of burst, single, services, policies and cni is another build of the same programs, as of
 // an earlier commit.
 //
@@ -77,6 +81,7 @@ func figures() []figure {
 		{"cni", hosts.MeasureCNI},
 		{"cniserver", hosts.MeasureCNIServer},
 		{"connections", hosts.MeasureConnections},
+		{"full", measureFull},
 	}
 }
 
@@ -134,7 +139,7 @@ func measure(ctx context.Context, b *run.Bench, chosen *regexp.Regexp) (err erro
 	defer b.CloseField()
 	n := 0
 	for _, f := range figures() {
-		if !chosen.MatchString(f.name) {
+		if !chosen.MatchString(f.name) || f.name == "full" && chosen.MatchString("") {
 			continue
 		}
 		n++

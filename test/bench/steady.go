@@ -70,7 +70,7 @@ func heartbeat(ctx context.Context, f *field.Field, i int) error {
 		return err
 	}
 	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"True","reason":"Test","message":"%d","lastHeartbeatTime":%s}]}}`, i, now)
-	_, err = f.Client.CoreV1().Nodes().Patch(ctx, field.NodeName(i), types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	_, err = f.Client.CoreV1().Nodes().Patch(ctx, field.NodeName(i%field.Nodes), types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 	return err
 }
 

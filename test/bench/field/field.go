@@ -37,7 +37,7 @@ const pollInterval = 20 * time.Millisecond
 const creators = 32
 
 // A Field is the environment of watchers: a Kubernetes control plane, OVN's central half, and the rows and Nodes of
-// a cluster of 100 nodes. The nodes have no hosts.
+// a cluster. The nodes have no hosts.
 type Field struct {
 	Kube     *kubetest.Cluster
 	Central  *ovntest.Central
@@ -49,18 +49,18 @@ type Field struct {
 	cancel   context.CancelFunc
 }
 
-// NewField creates a field. The caller must close it.
-func NewField(ctx context.Context, say func(format string, args ...any)) (*Field, error) {
+// NewField creates a field with a number of nodes, at most 1 024. The caller must close it.
+func NewField(ctx context.Context, nodes int, say func(format string, args ...any)) (*Field, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &Field{cancel: cancel}
-	if err := f.build(ctx, say); err != nil {
+	if err := f.build(ctx, nodes, say); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
 }
 
-func (f *Field) build(ctx context.Context, say func(format string, args ...any)) (err error) {
+func (f *Field) build(ctx context.Context, nodes int, say func(format string, args ...any)) (err error) {
 	if f.Dir, err = os.MkdirTemp(FastDir(), "field"); err != nil {
 		return err
 	}
@@ -93,13 +93,13 @@ func (f *Field) build(ctx context.Context, say func(format string, args ...any))
 	if f.Client, err = kubernetes.NewForConfig(f.config()); err != nil {
 		return err
 	}
-	if err := f.populate(ctx); err != nil {
+	if err := f.populate(ctx, nodes); err != nil {
 		return err
 	}
 	if f.Observer, err = observe(ctx, f.config(), f.Central.NB); err != nil {
 		return err
 	}
-	say("a control plane, OVN with ovn-northd, and %d nodes", Nodes)
+	say("a control plane, OVN with ovn-northd, and %d nodes", nodes)
 	return f.Settle(ctx)
 }
 
@@ -142,7 +142,7 @@ func (f *Field) config() *rest.Config {
 }
 
 // populate makes namespaces and Nodes, and the rows of master-init and minion-init.
-func (f *Field) populate(ctx context.Context) error {
+func (f *Field) populate(ctx context.Context, nodes int) error {
 	for _, ns := range Namespaces() {
 		if err := f.Kube.CreateNamespace(ctx, ns); err != nil {
 			return err
@@ -152,8 +152,8 @@ func (f *Field) populate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for i := range Nodes {
-		if c, err = c.WithNode(NodeName(i), []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 128, byte(i), 0}), 24)}); err != nil {
+	for i := range nodes {
+		if c, err = c.WithNode(NodeName(i), []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(128 + i>>8), byte(i), 0}), 24)}); err != nil {
 			return err
 		}
 		if _, err := f.Kube.CreateNode(ctx, NodeName(i)); err != nil {

@@ -16,8 +16,8 @@ const (
 	PodsPerNode = 200 // fit into a subnet of 254 addresses, beside a few more
 )
 
-// NodeName is the name of a node. Numbers beyond the last begin again.
-func NodeName(i int) string { return fmt.Sprintf("worker-%03d.example.net", i%Nodes) }
+// NodeName is the name of a node.
+func NodeName(i int) string { return fmt.Sprintf("worker-%03d.example.net", i) }
 
 // Namespaces are the namespaces of pods.
 func Namespaces() []string {
@@ -77,7 +77,7 @@ func NewPod(round, i int) *corev1.Pod {
 			},
 		},
 		Spec: corev1.PodSpec{
-			NodeName:                      NodeName(i),
+			NodeName:                      NodeName(i % Nodes),
 			TerminationGracePeriodSeconds: new(int64),
 			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			Containers: []corev1.Container{

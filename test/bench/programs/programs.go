@@ -141,17 +141,22 @@ func (p Process) CPU() (time.Duration, error) {
 }
 
 // RSS is the resident memory of a process, in MB (VmRSS of proc(5)).
-func (p Process) RSS() (float64, error) {
+func (p Process) RSS() (float64, error) { return p.memory("VmRSS:") }
+
+// Peak is the largest resident memory of a process so far, in MB (VmHWM of proc(5)).
+func (p Process) Peak() (float64, error) { return p.memory("VmHWM:") }
+
+func (p Process) memory(field string) (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p))
 	if err != nil {
 		return 0, err
 	}
 	for l := range strings.Lines(string(text)) {
-		if v, ok := strings.CutPrefix(l, "VmRSS:"); ok {
+		if v, ok := strings.CutPrefix(l, field); ok {
 			var kb float64
 			_, err := fmt.Sscan(v, &kb)
 			return kb / 1024, err
 		}
 	}
-	return 0, fmt.Errorf("process %d has no VmRSS", p)
+	return 0, fmt.Errorf("process %d has no %s", p, field)
 }

@@ -31,7 +31,7 @@ func (b *Bench) Ground(ctx context.Context) (*field.Field, error) {
 	if b.field != nil {
 		return b.field, nil
 	}
-	f, err := field.NewField(ctx, b.Say)
+	f, err := field.NewField(ctx, field.Nodes, b.Say)
 	if err != nil {
 		return nil, err
 	}
