@@ -115,15 +115,16 @@ func serve(ctx context.Context, s Service, part role, parent *os.File) error {
 	if err != nil {
 		return err
 	}
-	defer pid.remove()
 	if pid.stale > 0 { // that process was killed without a cleanup
 		_ = os.Remove(s.defaultSocket(pid.stale))
 	}
 	ctl, err := s.listen(cancel)
 	if err != nil {
+		pid.remove()
 		return err
 	}
-	defer ctl.close()
+	defer ctl.close() // the last step: it answers the command "exit"
+	defer pid.remove()
 
 	var detached atomic.Bool
 	ready := sync.OnceFunc(func() {

@@ -49,6 +49,21 @@ func TestCheck37_PidfileAndAppctl(t *testing.T) {
 	w.wantFiles()
 }
 
+// A script starts the next daemon at once after the command "exit".
+func TestExitReturnsAtTheEnd(t *testing.T) {
+	w := newWorld(t)
+	for range 3 {
+		if status, stderr := w.run("--pidfile", "--unixctl=prog.ctl", "--detach", "--fault=linger"); status != 0 {
+			t.Fatalf("status %d: %s", status, stderr)
+		}
+		w.ready()
+		if status, out := w.appctl("-t", w.path("prog.ctl"), "exit"); status != 0 || out != "" {
+			t.Fatalf("exit: status %d, %q", status, out)
+		}
+		w.wantFiles()
+	}
+}
+
 func TestSignalsAndExitTidyUp(t *testing.T) {
 	for name, end := range map[string]func(*world, int){
 		"SIGTERM": func(w *world, pid int) { w.kill(pid, unix.SIGTERM) },

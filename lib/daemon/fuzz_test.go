@@ -3,6 +3,7 @@ package daemon
 import (
 	"io"
 	"net"
+	"sync"
 	"testing"
 )
 
@@ -15,7 +16,8 @@ func FuzzTalk(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		c := &control{exit: func() {}, commands: make(map[string]Command), conns: make(map[net.Conn]bool)}
+		c := newControl(nil)
+		c.exit = sync.OnceFunc(func() { close(c.ended) })
 		echo := Command{Name: "echo", Max: 3, Run: func(args []string) (string, error) { return args[0], nil }, Min: 1}
 		for _, cmd := range append(c.builtins(Service{Name: "prog", Version: "1"}), echo) {
 			c.commands[cmd.Name] = cmd

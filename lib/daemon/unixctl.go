@@ -25,6 +25,7 @@ const (
 	maxPeers     = 64
 	idleTimeout  = time.Minute
 	replyTimeout = 10 * time.Second
+	endTimeout   = time.Second
 )
 
 // noSocket as --unixctl disables the socket (ovs-vswitchd(8)).
@@ -39,8 +40,11 @@ type control struct {
 	exit     func()
 	peers    chan struct{} // a token for each connection
 
+	ended chan struct{} // closed by close
+
 	mu    sync.Mutex
 	conns map[net.Conn]bool
+	idle  chan struct{} // closed if conns is empty after close
 }
 
 // defaultSocket is the control socket of the program's process pid.
@@ -48,7 +52,7 @@ func (s Service) defaultSocket(pid int) string {
 	return inRunDir(fmt.Sprintf("%s.%d.ctl", s.Name, pid))
 }
 
-// listen creates the control socket and serves it until close; exit is called after the reply to the command "exit".
+// listen creates the control socket and serves it until close. The command "exit" calls exit and is answered by close.
 func (s Service) listen(exit func()) (*control, error) {
 	if s.Options.Unixctl == noSocket {
 		return &control{}, nil
@@ -61,10 +65,8 @@ func (s Service) listen(exit func()) (*control, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &control{
-		path: path, listener: l, exit: exit,
-		commands: make(map[string]Command), peers: make(chan struct{}, maxPeers), conns: make(map[net.Conn]bool),
-	}
+	c := newControl(exit)
+	c.path, c.listener = path, l
 	for _, cmd := range append(c.builtins(s), s.Commands...) {
 		c.commands[cmd.Name] = cmd
 	}
@@ -72,14 +74,32 @@ func (s Service) listen(exit func()) (*control, error) {
 	return c, nil
 }
 
+func newControl(exit func()) *control {
+	return &control{
+		exit: exit, commands: make(map[string]Command), peers: make(chan struct{}, maxPeers),
+		ended: make(chan struct{}), conns: make(map[net.Conn]bool), idle: make(chan struct{}),
+	}
+}
+
 // builtins are the commands of every daemon.
 func (c *control) builtins(s Service) []Command {
 	return []Command{
-		{Name: "exit", Run: func([]string) (string, error) { return "", nil }}, // talk calls exit after the reply
+		{Name: "exit", Run: c.end},
 		{Name: "help", Run: c.help},
 		{Name: "list-commands", Run: c.help},
 		{Name: "version", Run: func([]string) (string, error) { return s.Name + " " + s.Version, nil }},
 	}
+}
+
+// end ends the daemon. It returns when the daemon has done its work and released its files, so that the next one can
+// start, or after replyTimeout.
+func (c *control) end([]string) (string, error) {
+	c.exit()
+	select {
+	case <-c.ended:
+	case <-time.After(replyTimeout):
+	}
+	return "", nil
 }
 
 func (c *control) help([]string) (string, error) {
@@ -161,8 +181,8 @@ func removeStaleSocket(path, short string) error {
 	return nil
 }
 
-// close ends the server and its connections and removes the socket. It does not wait for running commands: the
-// process is about to end.
+// close removes the socket and answers the command "exit". It does not wait for other running commands for more than
+// endTimeout: the process is about to end.
 func (c *control) close() {
 	if c.listener == nil {
 		return
@@ -170,11 +190,28 @@ func (c *control) close() {
 	_ = c.listener.Close()
 	_ = os.Remove(c.path)
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	close(c.ended)
 	for conn := range c.conns {
-		_ = conn.Close()
+		_ = conn.SetReadDeadline(time.Now())
 	}
-	c.conns = nil
+	if len(c.conns) == 0 {
+		close(c.idle)
+	}
+	c.mu.Unlock()
+	select {
+	case <-c.idle:
+	case <-time.After(endTimeout):
+	}
+}
+
+// closed reports whether close was called.
+func (c *control) closed() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 // accept serves until the listener is closed.
@@ -219,9 +256,8 @@ func (c *control) talk(conn net.Conn) {
 
 	in := &io.LimitedReader{R: conn}
 	dec := json.NewDecoder(in)
-	for {
+	for c.await(conn) {
 		in.N = maxRequest
-		_ = conn.SetReadDeadline(time.Now().Add(idleTimeout))
 		var req request
 		if err := dec.Decode(&req); err != nil || req.Method == nil {
 			return
@@ -234,16 +270,24 @@ func (c *control) talk(conn net.Conn) {
 		if json.NewEncoder(conn).Encode(answer(req.ID, text, err)) != nil {
 			return
 		}
-		if err == nil && *req.Method == "exit" {
-			c.exit()
-		}
 	}
+}
+
+// await bounds the time until the next request. It returns false after close.
+func (c *control) await(conn net.Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed() {
+		return false
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(idleTimeout))
+	return true
 }
 
 func (c *control) track(conn net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.conns == nil {
+	if c.closed() {
 		return false
 	}
 	c.conns[conn] = true
@@ -254,6 +298,9 @@ func (c *control) untrack(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.conns, conn)
+	if c.closed() && len(c.conns) == 0 {
+		close(c.idle)
+	}
 }
 
 // run runs a command. Its errors are worded as in Open vSwitch.

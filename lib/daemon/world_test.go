@@ -85,6 +85,9 @@ func (p *program) Run(ctx context.Context, io cli.IO) error {
 				<-ctx.Done()
 				return ctx.Err()
 			}
+			if p.Fault == "linger" {
+				defer time.Sleep(50 * time.Millisecond) // the work of an end
+			}
 			ready()
 			ready()
 			log.Module("test").Info("ready")
