@@ -19,6 +19,7 @@
 //	cni          ADD of the CNI plugin: latency and its stages
 //	cniserver    ADD by the CNI server of ovnkube, beside the plugin; CPU time of the shim
 //	connections  TCP connections by Services, beside connections to a pod itself
+//	throughput   CPU time of TCP between pods and by Services, beside a Linux bridge and a tunnel without Open vSwitch
 //
 // and one of half an hour, measured only with -run full:
 //
@@ -81,6 +82,7 @@ func figures() []figure {
 		{"cni", hosts.MeasureCNI},
 		{"cniserver", hosts.MeasureCNIServer},
 		{"connections", hosts.MeasureConnections},
+		{"throughput", hosts.MeasureThroughput},
 		{"full", measureFull},
 	}
 }

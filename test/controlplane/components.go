@@ -41,7 +41,7 @@ func (c *Cluster) startEtcd(ctx context.Context) error {
 	config.Logger, config.LogLevel = "zap", "error"
 	config.LogOutputs = []string{filepath.Join(c.opts.Dir, "etcd.log")}
 	config.QuotaBackendBytes = 8 << 30 // for the largest benchmark: 100 000 pods, each written several times
-	config.UnsafeNoFsync = true // the data need not survive a crash of the machine
+	config.UnsafeNoFsync = true        // the data need not survive a crash of the machine
 	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	config.InitialCluster = config.InitialClusterFromName(config.Name)

@@ -29,6 +29,9 @@ func (p place) build(ctx context.Context, t turn, say sayer) (Job, error) {
 	args := []string{"build", "-trimpath", "-o", p.path("bin") + "/", "./ovn-k8s-cni-overlay", "./ovn-k8s-gateway-helper",
 		"./ovn-k8s-overlay", "./ovn-k8s-util", "./ovn-k8s-watcher", "./test/roles"}
 	job := Job{Dir: filepath.Join(p.source, t.pkg), Timeout: t.timeout()}
+	if t.pkg == bench {
+		args = append(args, "./ovn-k8s-cni-shim", "./test/cniserver", "./test/bench/minimal")
+	}
 	if t.program() {
 		args = append(args, "./"+t.pkg)
 		job.Args = append([]string{p.path("bin", path.Base(t.pkg))}, p.args...)

@@ -16,8 +16,9 @@ import (
 
 // Packages of programs.
 const (
-	demo = "test/demo"
-	loss = "test/loss"
+	demo  = "test/demo"
+	loss  = "test/loss"
+	bench = "test/bench"
 )
 
 // A turn is the tests of one package, or a program.
@@ -28,7 +29,7 @@ type turn struct {
 }
 
 // program reports whether the package is a program.
-func (t turn) program() bool { return t.pkg == demo || t.pkg == loss }
+func (t turn) program() bool { return t.pkg == demo || t.pkg == loss || t.pkg == bench }
 
 // programTest is the name of a program's only result.
 func programTest(pkg string) string { return path.Base(pkg) }
