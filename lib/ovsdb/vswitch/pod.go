@@ -267,7 +267,7 @@ func fromRow(r *vswitchdb.Interface, bridge string) Interface {
 // then the first packet passes. If ctx ends, the error describes the last known state.
 func (s *Switch) WaitInstalled(ctx context.Context, name, ifaceID string) error {
 	last := "not in the database"
-	err := s.Await(ctx, func(c client.Client) (bool, error) {
+	err := s.AwaitInterface(ctx, name, func(c client.Client) (bool, error) {
 		row := &vswitchdb.Interface{Name: name}
 		if ok, err := confdb.Get(ctx, c, row); !ok || err != nil {
 			return false, err

@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/ovn-kubernetes/libovsdb/client"
 	"golang.org/x/sync/errgroup"
 
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb/vswitch"
+	"ovn-k8s/lib/ovsdb/vswitchdb"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/ovntest"
 	"ovn-k8s/test/require"
@@ -453,5 +455,44 @@ func TestReadingEnds(t *testing.T) {
 		if err := read(); err == nil || !strings.Contains(err.Error(), "no answer from Open vSwitch's database within 100ms: is ovsdb-server running?") {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// Waiting for one interface costs nothing while others change: pods that start together do not wake each other.
+func TestOtherInterfacesDoNotWake(t *testing.T) {
+	n := newNode(t)
+	n.bridge("br-int")
+	n.vsctl("add-port", "br-int", "pod1", "--", "add-port", "br-int", "pod2", "--", "set", "Interface", "pod1", "type=internal", "--", "set", "Interface", "pod2", "type=internal")
+	stop(&n.daemon) // its own changes would count
+	s := n.connect()
+	value := func(c client.Client, name string) string {
+		row := &vswitchdb.Interface{Name: name}
+		if err := c.Get(n.ctx(), row); err != nil {
+			return err.Error()
+		}
+		return row.ExternalIDs["value"]
+	}
+	calls, done := 0, make(chan error, 1)
+	first := make(chan struct{})
+	go func() {
+		done <- s.AwaitInterface(n.ctx(), "pod1", func(c client.Client) (bool, error) {
+			if calls++; calls == 1 {
+				close(first)
+			}
+			return value(c, "pod1") == "last", nil
+		})
+	}()
+	<-first
+	const changes = 20
+	for i := range changes {
+		want := fmt.Sprint(i)
+		n.vsctl("--no-wait", "set", "Interface", "pod2", "external_ids:value="+want)
+		if err := s.AwaitInterface(n.ctx(), "pod2", func(c client.Client) (bool, error) { return value(c, "pod2") == want, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.vsctl("--no-wait", "set", "Interface", "pod1", "external_ids:value=last")
+	if err := <-done; err != nil || calls > changes/2 { // a new connection wakes it, too
+		t.Errorf("%v after %d calls", err, calls)
 	}
 }

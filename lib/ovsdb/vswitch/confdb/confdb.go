@@ -32,7 +32,7 @@ type DB struct {
 
 	using     sync.Mutex // held from reading the row of Open_vSwitch until its external_ids are used, so an older row never comes last
 	mu        sync.Mutex
-	changed   chan struct{} // closed and replaced at each change
+	waiting   map[string][]chan struct{} // of Await by the name of an interface, "": for all rows; each has room for one value
 	ids       map[string]string
 	listeners []func(map[string]string)
 	watchers  []*func()
@@ -69,7 +69,7 @@ func Connect(ctx context.Context, rundir string, tables []ovsdb.Table, log *logr
 	if err != nil {
 		return nil, fmt.Errorf("making the model of Open vSwitch: %w", err)
 	}
-	d := &DB{remote: "unix:" + rundir + "/db.sock", changed: make(chan struct{}), closed: make(chan struct{}), ReadTimeout: readTimeout}
+	d := &DB{remote: "unix:" + rundir + "/db.sock", waiting: map[string][]chan struct{}{}, closed: make(chan struct{}), ReadTimeout: readTimeout}
 	d.db, err = ovsdb.Open(ctx, ovsdb.Options{
 		Name: "Open vSwitch", Remotes: []string{d.remote}, Model: m, Needs: "Open vSwitch 3.1", Tables: tables, Log: log,
 		AnyMember: true, // it is never a cluster
@@ -88,7 +88,7 @@ func Connect(ctx context.Context, rundir string, tables []ovsdb.Table, log *logr
 	d.cancel = cancel
 	go func() {
 		defer close(d.closed)
-		_ = d.db.Run(run, d.up, nil) // ends with cancel only
+		_ = d.db.Run(run, d.connected, nil) // ends with cancel only
 	}()
 	return d, nil
 }
@@ -115,7 +115,7 @@ func (d *DB) Refresh(ctx context.Context) error {
 	if err := d.db.Sync(ctx); err != nil {
 		return err
 	}
-	d.up()
+	d.useRoot()
 	return nil
 }
 
@@ -145,29 +145,38 @@ func (d *DB) handler() cache.EventHandler {
 	return &cache.EventHandlerFuncs{
 		AddFunc:    func(_ string, row model.Model) { d.event(row) },
 		UpdateFunc: func(_ string, _, row model.Model) { d.event(row) },
-		DeleteFunc: func(string, model.Model) { d.wake() },
+		DeleteFunc: func(_ string, row model.Model) { d.wake(row) },
 	}
 }
 
 // event handles a changed row. The event may be old: Refresh may have used a newer row of Open_vSwitch.
 func (d *DB) event(row model.Model) {
 	if _, ok := row.(*vswitchdb.OpenvSwitch); ok {
-		d.up()
-	} else {
-		d.wake()
+		d.useRoot()
 	}
+	d.wake(row)
 }
 
-// up uses the present row of Open_vSwitch, as after changes made between two connections.
-func (d *DB) up() {
+// connected handles a new connection: anything may have changed between the two.
+func (d *DB) connected() {
+	d.useRoot()
+	d.mu.Lock()
+	for name := range d.waiting {
+		d.poke(name)
+	}
+	d.mu.Unlock()
+	d.tell()
+}
+
+// useRoot uses the present row of Open_vSwitch.
+func (d *DB) useRoot() {
 	d.using.Lock()
+	defer d.using.Unlock()
 	if c := d.db.Client(); c != nil && c.Cache() != nil {
 		for _, row := range c.Cache().Table(vswitchdb.OpenvSwitchTable).RowsShallow() {
 			d.use(row.(*vswitchdb.OpenvSwitch))
 		}
 	}
-	d.using.Unlock()
-	d.wake()
 }
 
 // use has the listeners called if external_ids have changed.
@@ -185,11 +194,30 @@ func (d *DB) use(root *vswitchdb.OpenvSwitch) {
 	}
 }
 
-// wake has the waiting goroutines check again.
-func (d *DB) wake() {
+// wake has the goroutines check again that wait for a change of a row.
+func (d *DB) wake(row model.Model) {
 	d.mu.Lock()
-	close(d.changed)
-	d.changed = make(chan struct{})
+	d.poke("")
+	if i, ok := row.(*vswitchdb.Interface); ok && i.Name != "" {
+		d.poke(i.Name)
+	}
+	d.mu.Unlock()
+	d.tell()
+}
+
+// poke wakes the goroutines waiting under a name. d.mu is held.
+func (d *DB) poke(name string) {
+	for _, c := range d.waiting[name] {
+		select {
+		case c <- struct{}{}:
+		default: // it is awake
+		}
+	}
+}
+
+// tell calls the functions of OnChange.
+func (d *DB) tell() {
+	d.mu.Lock()
 	watchers := d.watchers
 	d.mu.Unlock()
 	for _, f := range watchers {
@@ -197,17 +225,34 @@ func (d *DB) wake() {
 	}
 }
 
-func (d *DB) next() <-chan struct{} {
+// wait returns a channel with a value after changes of an interface, "": of any row.
+func (d *DB) wait(name string) (changed <-chan struct{}, end func()) {
+	c := make(chan struct{}, 1)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.changed
+	d.waiting[name] = append(d.waiting[name], c)
+	return c, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.waiting[name] = slices.DeleteFunc(d.waiting[name], func(other chan struct{}) bool { return other == c })
+		if len(d.waiting[name]) == 0 {
+			delete(d.waiting, name)
+		}
+	}
 }
 
 // Await calls check now and after each change, until it is done, fails or
 // ctx ends.
 func (d *DB) Await(ctx context.Context, check func(client.Client) (bool, error)) error {
+	return d.AwaitInterface(ctx, "", check)
+}
+
+// AwaitInterface is Await for a check of one interface. It calls check after changes of that row only: when a hundred pods start
+// together, they do not wake each other.
+func (d *DB) AwaitInterface(ctx context.Context, name string, check func(client.Client) (bool, error)) error {
+	changed, end := d.wait(name)
+	defer end()
 	for {
-		changed := d.next()
 		if c := d.db.Client(); c != nil {
 			if done, err := check(c); done || err != nil {
 				return err
