@@ -74,7 +74,7 @@ func TestALocalGatewayIsKept(t *testing.T) {
 	})
 }
 
-// H9: a node forwards packets, keeps router advertisements, and says so.
+// H9, S8: a node forwards packets, keeps router advertisements, and says so.
 func TestANodeForwards(t *testing.T) {
 	w := newWorld(t)
 	w.script(`ovs-vsctl add-port br-int k8s-node1 -- set Interface k8s-node1 type=internal external_ids:iface-id=k8s-node1

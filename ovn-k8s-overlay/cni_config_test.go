@@ -20,7 +20,7 @@ func TestCheck20_CNI(t *testing.T) {
 		t.Errorf("warnings: %s", r.Err)
 	}
 	same(t, "the old configuration", n.file("/etc/cni/net.d/10-net.conf"), old)
-	// Section 7: a runtime in another mount namespace sees only the directory.
+	// S10: a runtime in another mount namespace sees only the directory.
 	isCopy := "test -L /opt/cni/bin/ovn-k8s-cni-overlay || cmp " + bin + "/ovn-k8s-cni-overlay /opt/cni/bin/ovn-k8s-cni-overlay; readlink /opt/cni/bin/ovn_cni; stat -c %a /opt/cni/bin/ovn-k8s-cni-overlay; ls -A /opt/cni/bin | wc -l"
 	const copied = "ovn-k8s-cni-overlay\n755\n2"
 	same(t, "the plugin", n.script(isCopy), copied)

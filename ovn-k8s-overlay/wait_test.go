@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Section 7: with --wait, a refusal ends the command at once with its line. It waits only for late daemons and
+// S2: with --wait, a refusal ends the command at once with its line. It waits only for late daemons and
 // addresses.
 func TestWaitDoesNotRepeatRefusals(t *testing.T) {
 	w := newWorld(t, "master", "node2")

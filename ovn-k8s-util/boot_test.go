@@ -113,7 +113,7 @@ func TestConfirmWithinHoldsFromAService(t *testing.T) {
 	has(t, m.script("ip route"), "default via "+host.FabricIPv4().String()+" dev breth0")
 }
 
-// Section 7: after a power cut in the middle of a move, or before it is confirmed, the recover unit undoes it before
+// S7: after a power cut in the middle of a move, or before it is confirmed, the recover unit undoes it before
 // the network comes up, and the NIC's own configuration works.
 func TestAPowerCutDuringAMoveIsRecovered(t *testing.T) {
 	m := withManager(t, boot.Managers()[0])

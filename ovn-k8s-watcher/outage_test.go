@@ -222,7 +222,7 @@ func faultyAPI(t *testing.T, w *world) *faulty {
 	return f
 }
 
-// §7: a pod's port is written while the copy of the topology waits for the API server. Each request for the
+// S3: a pod's port is written while the copy of the topology waits for the API server. Each request for the
 // ConfigMap hangs until the watcher cancels it, after 5 s.
 func TestPodsDoNotWaitForTheCopyOfTheTopology(t *testing.T) {
 	w := newWorld(t, manyNodes())

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Section 7 of the findings: monitor_cond_since would not make a reconnection cheaper. A server without a cluster
+// S1: monitor_cond_since would not make a reconnection cheaper. A server without a cluster
 // keeps no history, and a member of a cluster keeps 100 transactions: after more, everything is read as well.
 func TestNoHistory(t *testing.T) {
 	alone := newServer(t, nbSchema)

@@ -12,7 +12,7 @@ import (
 	"ovn-k8s/test/require"
 )
 
-// §7: EHOSTUNREACH or EACCES from a firewall differs from an unreachable host by the sender of the ICMP error.
+// S4: EHOSTUNREACH or EACCES from a firewall differs from an unreachable host by the sender of the ICMP error.
 func TestRejectionsOfFirewalls(t *testing.T) {
 	require.Nothing(t, require.Node, host.Missing())
 	fabric, err := host.NewFabric()

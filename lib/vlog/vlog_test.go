@@ -470,7 +470,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// §7: the log directory may belong to another account, as on Red Hat to openvswitch.
+// S9: the log directory may belong to another account, as on Red Hat to openvswitch.
 func TestALinkIsNoLogFile(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink(dir+"/precious", dir+"/x.log"); err != nil {

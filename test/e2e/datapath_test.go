@@ -58,7 +58,7 @@ metadata: {name: one, namespace: default}
 spec: {podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{protocol: %s, port: 8080}]}]}
 `
 
-// Datagrams that take several packets reach pods and, on the kernel's datapath,
+// P11: datagrams that take several packets reach pods and, on the kernel's datapath,
 // Services: see "Large datagrams" in docs/services.md.
 func TestLargeDatagrams(t *testing.T) {
 	p := pods(t, map[string]string{"web-a": "minion2", "near": "minion2", "far": "minion1"})

@@ -405,7 +405,7 @@ func TestLaterServersAreSpared(t *testing.T) {
 	}
 }
 
-// Connections of clients outside share the address of the management port: each
+// S6: connections of clients outside share the address of the management port: each
 // source port is chosen at random.
 func TestMasqueradeIsRandom(t *testing.T) {
 	h := Host{Node: "node1", Management: "k8s-node1"}

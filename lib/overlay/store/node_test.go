@@ -89,7 +89,7 @@ func join(t *testing.T, c *ovntest.Central, node, subnet string) joiner {
 	return j
 }
 
-// Section 7: in a boot storm each join broke the transactions of all others.
+// S2: in a boot storm each join broke the transactions of all others.
 func TestJoinsDoNotBreakEachOther(t *testing.T) {
 	c := newCluster(t)
 	var all []joiner

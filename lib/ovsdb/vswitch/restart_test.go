@@ -38,7 +38,7 @@ func TestWaitUnlessEmpty(t *testing.T) {
 	}
 }
 
-// P8: settings to keep connections during a restart of ovn-controller or a busy server are set unless the operator
+// P8, S5: settings to keep connections during a restart of ovn-controller or a busy server are set unless the operator
 // has set them.
 func TestKeepFlows(t *testing.T) {
 	n := newNode(t)

@@ -32,7 +32,7 @@ func largeTopology(t *testing.T, n int) topology.Cluster {
 	return c
 }
 
-// §7: the copy of the topology is bounded before the API server refuses it.
+// S3: the copy of the topology is bounded before the API server refuses it.
 func TestTheCopyOfTheTopologyIsBounded(t *testing.T) {
 	if data, err := copyOf(ConfigMap("kube-system"), largeTopology(t, 1000)); err != nil || len(data) == 0 {
 		t.Errorf("1 000 gateways: %v", err)
@@ -43,7 +43,7 @@ func TestTheCopyOfTheTopologyIsBounded(t *testing.T) {
 	}
 }
 
-// §7: transactions do not wait for the copy of the topology. The newest one wins.
+// S3: transactions do not wait for the copy of the topology. The newest one wins.
 func TestCopiesOfTheTopologyWaitForNobody(t *testing.T) {
 	var current topology.Cluster
 	y := New(nil, ConfigMap("kube-system"), func(func() []nb.Unit) {}, func() (topology.Cluster, bool) { return current, true })
