@@ -35,7 +35,12 @@ test demo bench loss:
 	go run ./test/rootfs $(OVN) $(MAKE) $@ OVN=
 else
 
-## test: every test (RUN=, PACKAGES=, OVN=trixie, KUBERNETES=1.29), with real OVS, OVN and Kubernetes; what fails runs once more; as root
+# OVNKUBE=1: test/e2e on a cluster that ovnkube builds
+ifneq ($(OVNKUBE),)
+export OVNK8S_TEST_OVNKUBE = $(OVNKUBE)
+endif
+
+## test: every test (RUN=, PACKAGES=, OVN=trixie, KUBERNETES=1.29, OVNKUBE=1), with real OVS, OVN and Kubernetes; what fails runs once more; as root
 test: prepare
 	OVNK8S_TEST_NEED=central,node,cluster go run ./test/suite $(if $(RUN),-run '$(RUN)') $(PACKAGES)
 

@@ -44,10 +44,52 @@ func TestAGatewayThatCannotForwardIsLeft(t *testing.T) {
 	addGateway(t, n, world.Shared)
 	egress(t, list, patience, "both gateways are used", both)
 	log := func() int {
-		return strings.Count(sh(t, cluster.Master(), "cat /var/log/openvswitch/ovn-k8s-watcher.log"), "|WARN|gateway minion2: "+down)
+		return strings.Count(sh(t, cluster.Master(), "cat "+logOf(watcher())), "|WARN|gateway minion2: "+down)
 	}
 
-	// Created again without a helper, the gateway is not used until a helper serves it.
+	if !ovnkube() { // where helper and gateway are one process
+		withoutHelper(t, n, told, log)
+		egress(t, list, patience, "both gateways are used with a helper", both)
+	}
+
+	// A local gateway without forwarding: another one is used, unless it reports the same.
+	if err := cluster.RemoveGateway(ctx, n); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cluster.AddGateway(ctx, n, world.Local); err != nil {
+		t.Fatal(err)
+	}
+	egress(t, list, patience, "both gateways are used, one local", both)
+	t.Cleanup(func() { sh(t, n, `! mountpoint -q /run/sys || umount /proc/sys/net /run/sys`) })
+	sh(t, n, `mkdir -p /run/sys && mount --bind /proc/sys/net /run/sys && mount --bind /proc/sys/net /proc/sys/net && mount -o remount,bind,ro /proc/sys/net
+		echo 0 >/run/sys/ipv4/ip_forward`)
+	told("a local gateway without forwarding")
+	if err := other.Kill(ctx, "/var/run/openvswitch/"+helper()+".pid"); err != nil { // it would report the true state
+		t.Fatal(err)
+	}
+	sh(t, other, "ovs-vsctl set Open_vSwitch . external_ids:ovn-cms-options=ovn-k8s-gateway-down:physical")
+	eventually(t, "both are used if both say so", func() bool { return strings.Contains(show(), "in use, since all are unhealthy: its host cannot") })
+	if err := cluster.StartHelper(ctx, other); err != nil {
+		t.Fatal(err)
+	}
+	told("the other one forwards")
+	sh(t, n, "umount /proc/sys/net /run/sys; ovs-appctl -t "+helper()+" reconcile/resync")
+	egress(t, list, patience, "both gateways are used again", both)
+	consistent(t)
+}
+
+func addresses[T fmt.Stringer](list []T) string {
+	var all []string
+	for _, a := range list {
+		all = append(all, a.String())
+	}
+	return strings.Join(all, ",")
+}
+
+// withoutHelper creates a gateway again while no helper runs. It is not used until a helper serves it.
+func withoutHelper(t *testing.T, n *world.Node, told func(what string), log func() int) {
+	t.Helper()
+	ctx := t.Context()
 	if err := cluster.RemoveGateway(ctx, n); err != nil {
 		t.Fatal(err)
 	}
@@ -83,38 +125,4 @@ func TestAGatewayThatCannotForwardIsLeft(t *testing.T) {
 	if err := cluster.StartHelper(ctx, n); err != nil {
 		t.Fatal(err)
 	}
-	egress(t, list, patience, "both gateways are used with a helper", both)
-
-	// A local gateway without forwarding: another one is used, unless it reports the same.
-	if err := cluster.RemoveGateway(ctx, n); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := cluster.AddGateway(ctx, n, world.Local); err != nil {
-		t.Fatal(err)
-	}
-	egress(t, list, patience, "both gateways are used, one local", both)
-	t.Cleanup(func() { sh(t, n, `! mountpoint -q /run/sys || umount /proc/sys/net /run/sys`) })
-	sh(t, n, `mkdir -p /run/sys && mount --bind /proc/sys/net /run/sys && mount --bind /proc/sys/net /proc/sys/net && mount -o remount,bind,ro /proc/sys/net
-		echo 0 >/run/sys/ipv4/ip_forward`)
-	told("a local gateway without forwarding")
-	if err := other.Kill(ctx, world.HelperPidfile); err != nil { // it would report the true state
-		t.Fatal(err)
-	}
-	sh(t, other, "ovs-vsctl set Open_vSwitch . external_ids:ovn-cms-options=ovn-k8s-gateway-down:physical")
-	eventually(t, "both are used if both say so", func() bool { return strings.Contains(show(), "in use, since all are unhealthy: its host cannot") })
-	if err := cluster.StartHelper(ctx, other); err != nil {
-		t.Fatal(err)
-	}
-	told("the other one forwards")
-	sh(t, n, "umount /proc/sys/net /run/sys; ovs-appctl -t "+helper()+" reconcile/resync")
-	egress(t, list, patience, "both gateways are used again", both)
-	consistent(t)
-}
-
-func addresses[T fmt.Stringer](list []T) string {
-	var all []string
-	for _, a := range list {
-		all = append(all, a.String())
-	}
-	return strings.Join(all, ",")
 }

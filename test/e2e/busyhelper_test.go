@@ -23,6 +23,7 @@ var busy = `touch /run/busy
 // The parts of a local gateway on its host are gone after gateway-remove, and stay so, though a busy helper keeps them until
 // the ports are gone.
 func TestALocalGatewayIsRemovedBesideABusyHelper(t *testing.T) {
+	ofPrograms(t, "lib/ovnkube/node")
 	n := cluster.Node("minion1")
 	overlay := func(args ...string) {
 		t.Helper()

@@ -37,6 +37,7 @@ func initialize(ctx context.Context, cluster4 string, families int) error {
 // T2, T3: changes of subnets, families, nodes and the database cut no stream of a
 // running pod, or the command refuses them.
 func TestStreamsSurviveConversions(t *testing.T) {
+	ofPrograms(t, "lib/ovnkube/master")
 	require.Nothing(t, require.Cluster, world.Missing())
 	ctx := context.WithoutCancel(t.Context())
 	cluster4 := strings.Split(world.ClusterSubnets, ",")[0]

@@ -99,6 +99,18 @@ func ofWatcher(command string) string {
 	return command
 }
 
+// ofPrograms skips a test of the programs for the roles of a host, if ovnkube has them here. Its counterpart for ovnkube is
+// in the package of tests named.
+func ofPrograms(t *testing.T, counterpart string) {
+	t.Helper()
+	if ovnkube() {
+		t.Skip("it is about other programs than ovnkube, which is tested in " + counterpart)
+	}
+}
+
+// logOf is the log of a process such as watcher() and helper().
+func logOf(process string) string { return "/var/log/openvswitch/" + process + ".log" }
+
 // aborts returns 1 if a daemon of Open vSwitch or OVN aborted, for any reason.
 func aborts() int {
 	status := 0

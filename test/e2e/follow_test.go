@@ -53,6 +53,7 @@ const confFile = "/etc/openvswitch/ovn_k8s.conf"
 // Each setting of docs/configuration.md is followed by the running programs that the documentation names, or the log
 // says the next step. Bad values leave the former ones, with one line.
 func TestSettingsAreFollowed(t *testing.T) {
+	ofPrograms(t, "./ovnkube")
 	require.Nothing(t, require.Cluster, world.Missing())
 	if together() {
 		t.Skip("the roles have logs and arguments of their own")

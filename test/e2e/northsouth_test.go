@@ -399,6 +399,9 @@ func mend(t *testing.T, n *world.Node) {
 
 // TestCheck75EndToEnd tests two nodes with two gateways end to end.
 func TestCheck75EndToEnd(t *testing.T) {
+	if ovnkube() {
+		t.Skip("ovnkube has no egress subnets: --rampout-ip-subnets is an option of gateway-init")
+	}
 	p := pods(t, map[string]string{"web-pinned": "minion1", "web-free": "minion2"})
 	around := surround(t)
 	outside, list := around.Outside, []world.Endpoint{p["web-pinned"], p["web-free"]}
@@ -451,6 +454,7 @@ func balanced(t *testing.T, pods []world.Endpoint, service []netip.Addr) {
 
 // A node with a gateway is removed, and set up again.
 func TestNodeRemoveLeavesNothing(t *testing.T) {
+	ofPrograms(t, "lib/ovnkube/node and lib/ovnkube/master")
 	require.Nothing(t, require.Cluster, world.Missing())
 	ctx, n := context.WithoutCancel(t.Context()), cluster.Node("minion2")
 	before := state(t, n)

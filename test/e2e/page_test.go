@@ -26,6 +26,7 @@ type page struct {
 
 // TestEveryCommandOfTheGatewaysPage runs the page from top to bottom.
 func TestEveryCommandOfTheGatewaysPage(t *testing.T) {
+	ofPrograms(t, "test/docs")
 	require.Nothing(t, require.Cluster, world.Missing())
 	list := pods(t, map[string]string{"near": "minion1", "far": "minion2"})
 	around := surround(t)

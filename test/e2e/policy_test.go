@@ -412,7 +412,7 @@ func (y *yard) step(t *testing.T, s policyStep) {
 	}
 	y.judge(t, s)
 	if t.Failed() {
-		t.Logf("the watcher:\n%s", sh(t, cluster.Master(), "tail -n 40 /var/log/openvswitch/ovn-k8s-watcher.log"))
+		t.Logf("the watcher:\n%s", sh(t, cluster.Master(), "tail -n 40 "+logOf(watcher())))
 		for key := range places {
 			out, _ := appctl("policy/show", key)
 			t.Logf("%s:\n%s", key, out)

@@ -179,7 +179,7 @@ func TestVswitchdRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer session.Close()
-	log := node.Path("/var/log/openvswitch/ovn-k8s-gateway-helper.log")
+	log := node.Path(logOf(helper()))
 	before, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)

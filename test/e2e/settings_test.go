@@ -8,6 +8,7 @@ import (
 
 // Temporarily missing or wrong settings do not end the watcher.
 func TestTheWatchersSettingsChangeAtBadTimes(t *testing.T) {
+	ofPrograms(t, "./ovnkube")
 	master := cluster.Master()
 	get := func(key string) string {
 		return strings.TrimSpace(sh(t, master, "ovs-vsctl get Open_vSwitch . external_ids:"+key))

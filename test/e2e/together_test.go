@@ -19,6 +19,7 @@ import (
 // OVNK8S_TEST_ROLES=together; without, each has its own.
 func TestWatchesOfRoles(t *testing.T) {
 	require.Nothing(t, require.Cluster, world.Missing())
+	ofPrograms(t, "test/kinds")
 	master := cluster.Master()
 	const port = 16443
 	api := serveAPI(t, port, nil)

@@ -49,7 +49,7 @@ func TestTheOperatorIsTold(t *testing.T) {
 			t.Errorf("%s: %s", s.command, out)
 		}
 	}
-	if log := sh(t, master, "cat /var/log/openvswitch/ovn-k8s-watcher.log"); !strings.Contains(log, "|WARN|node minion2: chassis minion2 is not in the Southbound database") {
+	if log := sh(t, master, "cat "+logOf(watcher())); !strings.Contains(log, "|WARN|node minion2: chassis minion2 is not in the Southbound database") {
 		t.Errorf("the log does not name the node")
 	}
 	eventually(t, "the Node has an Event", func() bool {
