@@ -107,6 +107,8 @@ const (
 	Ovnkube    = "ovnkube"
 	// NextSubnets on the cluster router is where that program goes on giving subnets: the next one of each range.
 	NextSubnets = "ovn-k8s-next-subnets"
+	// Kept + column is the value that an adopted row keeps in that column: see nb.Row.Keeps.
+	Kept = "ovn-k8s-kept-"
 	// KubernetesUID on the cluster router identifies the Kubernetes cluster of this database: the UID of the
 	// namespace kube-system.
 	KubernetesUID = "ovn-k8s-kubernetes-uid"

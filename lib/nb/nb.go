@@ -37,6 +37,9 @@ type Row struct {
 	// OnlyNew lists prefixes of keys of external_ids. They are written when the row is created or adopted, and not
 	// compared afterwards.
 	OnlyNew []string
+	// Keeps lists columns of one string. A row that is adopted keeps its values in them, in external_ids (names.Kept), as
+	// long as it lives.
+	Keeps []string
 }
 
 // A Ref is a place in a set column with references: in Row.In, Table and ID are the row with the column; in Row.Has,

@@ -221,6 +221,7 @@ func (p *Plan) row(m model.Model, fields ...any) (ovsdb.Row, error) {
 // update adds the operations to change the row with the given UUID to r, and describes the changes.
 func (p *Plan) update(u nb.Unit, r nb.Row, uuid string) (detail []string, err error) {
 	have, t := p.have.row(r.Table, uuid), p.have.tables[r.Table]
+	r = owned.WithKept(r, have)
 	var fields []any
 	for _, c := range t.Columns {
 		h, w := owned.ColumnOf(have, c), owned.ColumnOf(r.Model, c)

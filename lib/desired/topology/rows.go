@@ -96,8 +96,8 @@ func (c Cluster) NodeRows(node string) []nb.Row {
 				{Table: nbdb.LoadBalancerGroupTable, ID: names.SwitchLoadBalancerGroup, Column: "load_balancer_group"},
 			},
 		},
-		routerPort(names.ClusterRouter, names.RouterToSwitch(sw), mac, hosts(subnets, routerHost)),
-		entry(switchPort(names.SwitchToRouter(sw), names.RouterToSwitch(sw), mac, sw)),
+		keeping(routerPort(names.ClusterRouter, names.RouterToSwitch(sw), mac, hosts(subnets, routerHost)), "mac"),
+		keeping(entry(switchPort(names.SwitchToRouter(sw), names.RouterToSwitch(sw), mac, sw)), "addresses"),
 		{
 			Table: nbdb.LogicalSwitchPortTable, ID: management, Adopt: true,
 			Model: &nbdb.LogicalSwitchPort{Name: management, Addresses: []string{m.MAC + " " + joinAddrs(m.IPs)}},
@@ -173,6 +173,13 @@ func switchPort(name, peer, peerMAC, sw string) nb.Row {
 		},
 		In: []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: sw, Column: "ports"}},
 	}
+}
+
+// keeping returns a row that keeps the MAC of a router's port of the early Go era, which was a random one: pods have it in
+// their neighbour tables.
+func keeping(r nb.Row, column string) nb.Row {
+	r.Keeps = []string{column}
+	return r
 }
 
 // entry adds a switch's port to the port group by which the switch has ACLs.

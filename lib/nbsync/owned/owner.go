@@ -70,6 +70,50 @@ func Model(r nb.Row, u nb.Unit) model.Model {
 	return m.Interface()
 }
 
+// WithKept returns r with the values that the existing row have keeps: see nb.Row.Keeps.
+func WithKept(r nb.Row, have model.Model) nb.Row {
+	if len(r.Keeps) == 0 {
+		return r
+	}
+	owner, _ := OwnerOf(have)
+	ids := have.(interface{ GetExternalIDs() map[string]string }).GetExternalIDs()
+	copied := false
+	for _, column := range r.Keeps {
+		value, recorded := ids[names.Kept+column]
+		if !recorded && owner == "" {
+			value = only(ColumnOf(have, column))
+		}
+		if value == "" || value == only(ColumnOf(r.Model, column)) {
+			continue
+		}
+		if !copied {
+			r.Model, copied = Model(r, owner), true // with external_ids of its own
+		}
+		ColumnOf(r.Model, "external_ids").SetMapIndex(reflect.ValueOf(names.Kept+column), reflect.ValueOf(value))
+		setOnly(ColumnOf(r.Model, column), value)
+	}
+	return r
+}
+
+// only is the string in a column that has a single one, else "".
+func only(column reflect.Value) string {
+	if column.Kind() == reflect.String {
+		return column.String()
+	}
+	if column.Len() != 1 {
+		return ""
+	}
+	return column.Index(0).String()
+}
+
+func setOnly(column reflect.Value, value string) {
+	if column.Kind() == reflect.String {
+		column.SetString(value)
+		return
+	}
+	column.Set(reflect.ValueOf([]string{value}))
+}
+
 // WithOwner returns a copy of a row's external_ids with its owner and ID.
 func WithOwner(ids map[string]string, u nb.Unit, id string) map[string]string {
 	out := make(map[string]string, len(ids)+2)

@@ -338,7 +338,7 @@ func TestEarlyGoEra(t *testing.T) {
 	for i, name := range []string{"a", "gone"} {
 		n.nbctl("ls-add", name, "--", "set", "Logical_Switch", name, fmt.Sprintf("other_config:subnet=10.1.%d.0/24", i), fmt.Sprintf("external_ids:gateway_ip=10.1.%d.1/24", i),
 			"--", "lrp-add", "master", "rtos-"+name, fmt.Sprintf("00:00:00:00:00:%02x", i+1), fmt.Sprintf("10.1.%d.1/24", i),
-			"--", "lsp-add", name, "stor-"+name, "--", "set", "Logical_Switch_Port", "stor-"+name, "type=router", "options:router-port=rtos-"+name,
+			"--", "lsp-add", name, "stor-"+name, "--", "set", "Logical_Switch_Port", "stor-"+name, "type=router", "options:router-port=rtos-"+name, fmt.Sprintf("addresses=\"00:00:00:00:00:%02x\"", i+1),
 			"--", "lsp-add", name, "k8s-"+name)
 	}
 	uuid := n.find("Logical_Switch", "_uuid", "name=a")
@@ -358,6 +358,16 @@ func TestEarlyGoEra(t *testing.T) {
 	if got := n.find("Logical_Switch", "_uuid,other_config", "name=a"); got != uuid+" subnet=10.1.0.0/24" {
 		t.Errorf("the switch of a was %s, and is %s", uuid, got)
 	}
+	// Pods have the MAC of the router's port in their neighbour tables.
+	keptMAC := func() bool {
+		return n.find("Logical_Router_Port", "mac", "name=rtos-a")+" "+n.find("Logical_Switch_Port", "addresses", "name=stor-a") == "00:00:00:00:00:01 00:00:00:00:00:01"
+	}
+	eventually(t, "a has an owner", func() bool { return strings.Contains(n.find("Logical_Switch", "external_ids", "name=a"), names.Owner) })
+	if !keptMAC() {
+		t.Error("the router's port to a has another MAC than before")
+	}
+	n.nbctl("set", "Logical_Router_Port", "rtos-a", `mac="00:00:00:00:00:99"`, "--", "lsp-set-addresses", "stor-a", "00:00:00:00:00:98")
+	eventually(t, "the MAC is repaired", keptMAC)
 	n.annotate("a", claim("a", 1))
 	eventually(t, "the gateway is taken over", func() bool {
 		return strings.Contains(n.find("Logical_Router", "external_ids", "name=GR_a"), names.Owner)
