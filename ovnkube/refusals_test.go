@@ -33,6 +33,7 @@ func TestRefusals(t *testing.T) {
 		{"prefix", "-init-master=n1 -cluster-subnets=10.0.0.0/24/24", `bad cluster-subnets "10.0.0.0/24/24" (from --cluster-subnets): "10.0.0.0/24/24": nodes would get subnets of length 24; want a length from 25 to 29`},
 		{"mode", "-init-node=n1 -gateway-mode=both", `bad gateway-mode "both" (from --gateway-mode): want shared, spare or local`},
 		{"encap-ip", "-init-node=n1 -encap-ip=here", `bad ovn-encap-ip "here" (from --encap-ip): "here" is not an address; want an IP address, several with commas`},
+		{"encap-port", "-init-node=n1 -encap-port=6082", `bad encap-port "6082" (from --encap-port): tunnels have port 6081, since ovn-controller has no setting for another; want 6081, or no encap-port`},
 		{"boolean", "-init-node=n1 -nodeport=maybe", `bad nodeport "maybe" (from --nodeport): want true or false`},
 		{"not supported", "-init-node=n1 -unprivileged-mode", `bad unprivileged-mode "true" (from --unprivileged-mode): it is not supported; remove it`},
 		{"lease", "-init-master=n1 -ha-election-lease-duration=10", `bad ha-election-lease-duration "10" (from --ha-election-lease-duration): want more than ha-election-renew-deadline, 30`},

@@ -229,7 +229,9 @@ func (q *reader) checkRoles(flags map[string]string) {
 func (q *reader) numbers() {
 	q.LogLevel, q.LogFile = q.Number(logLevel, 1, 5), q.Path(logFile)
 	q.InactivityProbe, q.OpenflowProbe = q.Number(inactivityProbe, 0, 1<<31-1), q.Number(openflowProbe, 0, 1<<31-1)
-	q.Number(encapPort, 1, 65535)
+	if q.Value(encapPort) != tunnelPort {
+		q.Fail(encapPort, "tunnels have port "+tunnelPort+", since ovn-controller has no setting for another; want "+tunnelPort+", or no "+encapPort)
+	}
 	for _, name := range []string{"logfile-maxsize", "logfile-maxbackups", "logfile-maxage"} {
 		q.Number(name, 0, 1<<31-1)
 	}

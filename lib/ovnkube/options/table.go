@@ -51,6 +51,7 @@ const (
 	openflowProbe   = "openflow-probe"
 	encapIP         = "ovn-encap-ip"
 	encapPort       = "encap-port"
+	tunnelPort      = "6081" // RFC 8926. ovn-controller 23.03 to 26.03 takes no other from external_ids
 	encapType       = "ovn-encap-type"
 	kubeconfig      = "k8s-kubeconfig"
 	apiServer       = "k8s-api-server"
@@ -207,7 +208,7 @@ func own() []entry {
 		subnets, config,
 		text(common, inactivityProbe, "MILLISECONDS", "100000", "how often ovn-controller probes the Southbound database", "inactivity-probe"),
 		text(common, openflowProbe, "SECONDS", "180", "how often ovn-controller probes ovs-vswitchd", "openflow-probe"),
-		idle(text(common, encapPort, "PORT", "6081", "UDP port of Geneve tunnels, always 6081", "encap-port")),
+		idle(text(common, encapPort, "PORT", tunnelPort, "UDP port of Geneve tunnels, always "+tunnelPort, "encap-port")),
 		text(gateways, gatewayMode, "MODE", "", "shared, spare or local; without it the node has no gateway", "gateway.mode"),
 		text(gateways, gatewayNIC, "NIC", "", "NIC or bridge of the gateway; default: that of the default route", "gateway.interface"),
 		text(gateways, gatewayNextHop, "IP", "", "next hop of the gateway; default: that of the default route", "gateway.next-hop"),
