@@ -173,3 +173,12 @@ func (h *Host) StartCentral(dir string) (*ovntest.Central, error) {
 	c.SBTCP = fmt.Sprintf("tcp:%v:6642", h.IPv4())
 	return c, nil
 }
+
+// StartClusters is StartCentral with both databases as RAFT clusters of some hosts, of which the first runs ovn-northd.
+func StartClusters(dir string, hosts ...*Host) (*ovntest.Central, error) {
+	o := ovntest.Options{Dir: dir, NBPort: 6641, SBPort: 6642, Command: hosts[0].Command}
+	for _, h := range hosts {
+		o.Members = append(o.Members, ovntest.Member{Address: h.IPv4().String(), Command: h.Command})
+	}
+	return ovntest.Start(o)
+}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +49,8 @@ type Options struct {
 	// Command runs the programs elsewhere, such as in a test host. Dir must have
 	// the same path there.
 	Command reaper.Command
+	// Members have both databases as RAFT clusters, which listen at NBPort and SBPort; none: one server of each.
+	Members []Member
 }
 
 // A Central is a running pair of databases and their ovn-northd.
@@ -59,6 +62,8 @@ type Central struct {
 	NB, SB string
 	// NBTCP and SBTCP are the databases' remotes by TCP, if Options.Listen is set.
 	NBTCP, SBTCP string
+	// NBCluster and SBCluster are nil without Options.Members.
+	NBCluster, SBCluster *Cluster
 
 	opts       Options
 	nb, sb, nd *reaper.Process
@@ -97,7 +102,11 @@ func Start(o Options) (*Central, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting OVN central: %w", err)
 	}
-	for _, start := range []func() error{c.StartNB, c.StartSB, c.StartNorthd} {
+	steps := []func() error{c.StartNB, c.StartSB, c.StartNorthd}
+	if len(o.Members) > 0 {
+		steps = []func() error{c.startClusters, c.StartNorthd}
+	}
+	for _, start := range steps {
 		if err := start(); err != nil {
 			c.Close()
 			return nil, fmt.Errorf("starting OVN central: %w", err)
@@ -119,6 +128,9 @@ func prepare(o Options) (*Central, error) {
 		return nil, err
 	}
 	c := &Central{Dir: o.Dir, opts: o}
+	if len(o.Members) > 0 {
+		return c, nil
+	}
 	c.NB, c.SB = "unix:"+c.path("nb", ".sock"), "unix:"+c.path("sb", ".sock")
 	for _, db := range []string{"nb", "sb"} {
 		if err := c.create(db); err != nil {
@@ -140,6 +152,19 @@ func prepare(o Options) (*Central, error) {
 	return c, nil
 }
 
+// startClusters starts the RAFT clusters of both databases.
+func (c *Central) startClusters() (err error) {
+	ports := map[string]int{"nb": c.opts.NBPort, "sb": c.opts.SBPort}
+	if c.NBCluster, err = c.startCluster("nb", ports); err != nil {
+		return err
+	}
+	if c.SBCluster, err = c.startCluster("sb", ports); err != nil {
+		return err
+	}
+	c.NB, c.NBTCP, c.SB, c.SBTCP = c.NBCluster.Unix, c.NBCluster.TCP, c.SBCluster.Unix, c.SBCluster.TCP
+	return nil
+}
+
 // listen adds the argument for a TCP port to args and returns the remote.
 func listen(addr string, port int, args *[]string) (remote string, err error) {
 	if port == 0 {
@@ -159,6 +184,11 @@ func (c *Central) Close() {
 	c.StopNorthd()
 	c.StopNB()
 	c.StopSB()
+	for _, k := range []*Cluster{c.NBCluster, c.SBCluster} {
+		if k != nil {
+			k.close()
+		}
+	}
 	_ = os.RemoveAll(c.Dir)
 }
 
@@ -281,7 +311,7 @@ func (c *Central) serve(p **reaper.Process, db string, args []string) error {
 	}
 	socket := c.path(db, ".sock")
 	_ = os.Remove(socket) // left by a killed server: it would look ready
-	args = append([]string{"--remote=punix:" + socket}, args...)
+	args = slices.Concat([]string{"--remote=punix:" + socket}, rows(db), args)
 	started, err := c.daemon("ovsdb-server", "ovn"+db+"_db", append(args, c.path(db, ".db"))...)
 	if err != nil {
 		return err
@@ -294,6 +324,19 @@ func (c *Central) serve(p **reaper.Process, db string, args []string) error {
 		}
 		return err
 	})
+}
+
+// rows have a server listen as the rows of its database say, as under ovn-ctl(8).
+func rows(db string) []string {
+	name, root := "OVN_Northbound", "NB_Global"
+	if db == "sb" {
+		name, root = "OVN_Southbound", "SB_Global"
+	}
+	args := []string{"--remote=db:" + name + "," + root + ",connections"}
+	for option, column := range map[string]string{"private-key": "private_key", "certificate": "certificate", "ca-cert": "ca_cert"} {
+		args = append(args, "--"+option+"=db:"+name+",SSL,"+column)
+	}
+	return args
 }
 
 // daemon starts an OVS daemon. name is the base name of its files.

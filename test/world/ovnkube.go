@@ -23,9 +23,11 @@ import (
 // OVNKube are the programs for Options.OVNKube, beside Programs. Install expects them.
 func OVNKube() []string { return []string{"ovnkube", "ovn-k8s-cni-shim"} }
 
+// OVNKubePidfile is the pidfile of a node's ovnkube.
+const OVNKubePidfile = "/var/run/openvswitch/ovnkube.pid"
+
 const (
 	ovnkubeNamespace = "ovn-kubernetes"
-	ovnkubePidfile   = "/var/run/openvswitch/ovnkube.pid"
 	ovnkubeTokenFile = "/etc/openvswitch/ovnkube.token"
 	// rangesOfNodes are ClusterSubnets with the lengths of nodes' subnets.
 	rangesOfNodes = "10.128.0.0/14/24,fd01::/48/64"
@@ -54,7 +56,7 @@ func (w *World) startOVNKube(ctx context.Context) error {
 			return err
 		}
 	}
-	return each(w, func(n *Node) error { return w.RestartOVNKube(ctx, n) })
+	return each(w, func(n *Node) error { return w.restartOVNKube(ctx, n) })
 }
 
 // ovnkubeAccount makes the account of a node, and returns a token. The master's is also that of the role master.
@@ -81,9 +83,12 @@ func (w *World) RestartOVNKube(ctx context.Context, n *Node, args ...string) err
 	return w.restartOVNKube(ctx, n)
 }
 
+// SetArguments sets more args of ovnkube on a node, for its next start.
+func (n *Node) SetArguments(args ...string) { n.args = args }
+
 // restartOVNKube is RestartOVNKube with the args of the last one.
 func (w *World) restartOVNKube(ctx context.Context, n *Node) error {
-	if err := n.Kill(ctx, ovnkubePidfile); err != nil {
+	if err := n.Kill(ctx, OVNKubePidfile); err != nil {
 		return err
 	}
 	all := []string{"-init-node=" + n.Name}
@@ -92,7 +97,7 @@ func (w *World) restartOVNKube(ctx context.Context, n *Node) error {
 	}
 	all = append(all, "-cluster-subnets="+rangesOfNodes, "-k8s-service-cidr="+ServiceSubnets, "-k8s-apiserver="+w.api,
 		"-k8s-cacert="+caFile, "-k8s-api-token-file="+ovnkubeTokenFile, "-nb-address="+w.Central.NBTCP, "-sb-address="+w.Central.SBTCP,
-		"-nodeport", "-loglevel=4", "-logfile=/var/log/openvswitch/ovnkube.log", "-pidfile="+ovnkubePidfile, "--detach")
+		"-nodeport", "-loglevel=4", "-logfile=/var/log/openvswitch/ovnkube.log", "-pidfile="+OVNKubePidfile, "--detach")
 	return w.Do(ctx, n, "ovnkube", slices.Concat(all, n.args)...)
 }
 

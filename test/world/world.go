@@ -59,6 +59,8 @@ type Options struct {
 	Together bool
 	// OVNKube has ovnkube build the cluster, in place of the other programs. Nodes have subnets after StartKubelets.
 	OVNKube bool
+	// Clustered has every host run a member of the databases' RAFT clusters.
+	Clustered bool
 	// Log receives a line for each step and each command. It may be nil.
 	Log func(line string)
 }
@@ -73,13 +75,14 @@ type World struct {
 	// Outside is a host behind the hosts' router. It is not part of the cluster.
 	Outside *host.Host
 
-	dir      string
-	remove   bool
-	ownKube  bool
-	together bool
-	ovnkube  bool
-	api      string // the API server's URL for hosts
-	log      func(format string, args ...any)
+	dir       string
+	remove    bool
+	ownKube   bool
+	together  bool
+	ovnkube   bool
+	clustered bool
+	api       string // the API server's URL for hosts
+	log       func(format string, args ...any)
 }
 
 // A Node is a host of the cluster.
@@ -139,7 +142,7 @@ func KubeOptions() kubetest.Options {
 // documented. It starts none of the project's programs. The caller must Close the
 // World.
 func New(ctx context.Context, o Options) (*World, error) {
-	w := &World{Kube: o.Kube, dir: o.Dir, ownKube: o.Kube == nil, together: o.Together, ovnkube: o.OVNKube}
+	w := &World{Kube: o.Kube, dir: o.Dir, ownKube: o.Kube == nil, together: o.Together, ovnkube: o.OVNKube, clustered: o.Clustered}
 	w.log = func(format string, args ...any) {
 		if o.Log != nil {
 			o.Log(fmt.Sprintf(format, args...))
@@ -247,12 +250,12 @@ func (w builder) logs() string {
 }
 
 // startOVN starts Open vSwitch and ovn-controller on all hosts, and ovn-northd with
-// both databases on the master.
+// both databases on the master or, clustered, on all hosts.
 func (w builder) startOVN(ctx context.Context) (err error) {
 	if err := each(w.World, func(n *Node) error { return n.StartOVS(ctx) }); err != nil {
 		return err
 	}
-	if w.Central, err = w.Master().StartCentral(filepath.Join(w.dir, "ovn")); err != nil {
+	if w.Central, err = w.startCentral(); err != nil {
 		return err
 	}
 	if err := each(w.World, func(n *Node) error { return n.StartController(ctx, w.Central.SBTCP) }); err != nil {
@@ -260,6 +263,18 @@ func (w builder) startOVN(ctx context.Context) (err error) {
 	}
 	w.log("Open vSwitch and OVN on all of them, the databases on the master")
 	return nil
+}
+
+func (w builder) startCentral() (*ovntest.Central, error) {
+	dir := filepath.Join(w.dir, "ovn")
+	if !w.clustered {
+		return w.Master().StartCentral(dir)
+	}
+	var hosts []*host.Host
+	for _, n := range w.Nodes {
+		hosts = append(hosts, n.Host)
+	}
+	return host.StartClusters(dir, hosts...)
 }
 
 // APIServer is the API server's URL for hosts.
@@ -421,7 +436,7 @@ func (w *World) ForgetFlows(ctx context.Context) error {
 // KillWatcher kills the watcher with SIGKILL.
 func (w *World) KillWatcher(ctx context.Context) error {
 	if w.ovnkube {
-		return w.Master().Kill(ctx, ovnkubePidfile)
+		return w.Master().Kill(ctx, OVNKubePidfile)
 	}
 	return w.Master().Kill(ctx, "/var/run/openvswitch/ovn-k8s-watcher.pid")
 }
