@@ -27,6 +27,7 @@ import (
 	"ovn-k8s/test/bench/run"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubetest"
+	"ovn-k8s/test/world"
 )
 
 const (
@@ -66,7 +67,7 @@ func MeasureCNI(ctx context.Context, b *run.Bench) error {
 	if err := b.Programs.BuildReference(ctx); err != nil {
 		return err
 	}
-	w, end, err := b.World(ctx, "cni")
+	w, end, err := b.World(ctx, "cni", world.Options{})
 	if err != nil {
 		return err
 	}

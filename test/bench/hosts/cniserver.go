@@ -8,12 +8,13 @@ import (
 	"ovn-k8s/test/bench/run"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/reaper"
+	"ovn-k8s/test/world"
 )
 
 // MeasureCNIServer calls the shim with the CNI server of ovnkube, and the stand-alone plugin as the yardstick, for the same pods
 // of a node of a whole cluster.
 func MeasureCNIServer(ctx context.Context, b *run.Bench) error {
-	w, end, err := b.World(ctx, "cniserver")
+	w, end, err := b.World(ctx, "cniserver", world.Options{})
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ type target struct {
 // MeasureConnections opens TCP connections from pods to a pod of another node, by turns directly and by the
 // frontends of Services. Each asks one line. The hosts have the userspace datapath of Open vSwitch.
 func MeasureConnections(ctx context.Context, b *run.Bench) error {
-	w, end, err := b.World(ctx, "connections")
+	w, end, err := b.World(ctx, "connections", world.Options{})
 	if err != nil {
 		return err
 	}

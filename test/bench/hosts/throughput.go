@@ -58,7 +58,7 @@ func MeasureThroughput(ctx context.Context, b *run.Bench) error {
 		b.Say("throughput: not on this datapath; make test-kernel PKG=test/bench ARGS='-run throughput'")
 		return nil
 	}
-	w, end, err := b.World(ctx, "throughput")
+	w, end, err := b.World(ctx, "throughput", world.Options{})
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,7 +53,7 @@ func (p *Programs) fill(ctx context.Context, beside string) error {
 	}
 	defer os.RemoveAll(linked)
 	args := []string{"build", "-trimpath", "-o", linked + "/"}
-	for _, o := range append(world.Programs(), "ovn-k8s-cni-shim", "test/cniserver", "test/bench/minimal") {
+	for _, o := range slices.Concat(world.Programs(), world.OVNKube(), []string{"test/cniserver", "test/bench/minimal"}) {
 		args = append(args, ModulePath+"/"+o)
 	}
 	if err := p.gotool(ctx, args...); err != nil {

@@ -47,8 +47,9 @@ func (b *Bench) CloseField() {
 	}
 }
 
-// World makes a whole cluster of two hosts, with all programs installed. The caller must call end.
-func (b *Bench) World(ctx context.Context, figure string) (w *world.World, end func(), err error) {
+// World makes a whole cluster of two hosts, with all programs installed. of says how, but for the control plane and the log. The
+// caller must call end.
+func (b *Bench) World(ctx context.Context, figure string, of world.Options) (w *world.World, end func(), err error) {
 	if missing := world.Missing(); missing != "" {
 		return nil, nil, fmt.Errorf("%s is missing", missing)
 	}
@@ -59,7 +60,8 @@ func (b *Bench) World(ctx context.Context, figure string) (w *world.World, end f
 	if err != nil {
 		return nil, nil, err
 	}
-	if w, err = world.New(ctx, world.Options{Kube: kube, Minions: 1, Log: o.Log}); err != nil {
+	of.Kube, of.Minions, of.Log = kube, 1, o.Log
+	if w, err = world.New(ctx, of); err != nil {
 		kube.Close()
 		return nil, nil, err
 	}
