@@ -97,16 +97,7 @@ func restartFull(ctx context.Context, b *run.Bench, f *field.Field, r *field.Run
 		return err
 	}
 	began := time.Now()
-	again, err := f.Start(ctx, r.Contender)
-	if err != nil {
-		return err
-	}
-	*r = *again
-	last := fullPod(fullNodes*fullPods - 1)
-	err = field.Await(ctx, fullPatience, "the watcher to know its pods", func() error {
-		_, err := field.Appctl(f.Control(), "pod/show", last.Namespace+"/"+last.Name)
-		return err
-	})
+	err = startAgain(ctx, f, r, fullPod(fullNodes*fullPods-1), fullPatience)
 	if err == nil {
 		err = awaitWritten(ctx, f)
 	}

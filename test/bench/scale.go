@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"ovn-k8s/test/bench/field"
 	"ovn-k8s/test/bench/run"
 )
@@ -140,15 +142,7 @@ func measureRestart(ctx context.Context, f *field.Field, b *run.Bench, r *field.
 			return err
 		}
 		began := time.Now()
-		again, err := f.Start(ctx, r.Contender)
-		if err != nil {
-			return err
-		}
-		*r = *again
-		err = field.Await(ctx, field.Patience, "the watcher to know its pods", func() error {
-			_, err := field.Appctl(f.Control(), "pod/show", last.Namespace+"/"+last.Name)
-			return err
-		})
+		err = startAgain(ctx, f, r, last, field.Patience)
 		if err == nil {
 			err = f.Compared()
 		}
@@ -178,4 +172,17 @@ func measureRestart(ctx context.Context, f *field.Field, b *run.Bench, r *field.
 	b.Report.Alone(name+": memory at once", "MB", 0, memory...)
 	b.Report.Alone(name+": memory settled", "MB", 100, settled)
 	return nil
+}
+
+// startAgain starts a stopped watcher, and returns when it knows a pod.
+func startAgain(ctx context.Context, f *field.Field, r *field.Runner, pod *corev1.Pod, limit time.Duration) error {
+	again, err := f.Start(ctx, r.Contender)
+	if err != nil {
+		return err
+	}
+	*r = *again
+	return field.Await(ctx, limit, "the watcher to know its pods", func() error {
+		_, err := field.Appctl(f.Control(), "pod/show", pod.Namespace+"/"+pod.Name)
+		return err
+	})
 }

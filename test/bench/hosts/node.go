@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/test/bench/field"
+	"ovn-k8s/test/bench/programs"
 	"ovn-k8s/test/bench/run"
 	"ovn-k8s/test/kubetest"
 	"ovn-k8s/test/world"
@@ -76,28 +75,13 @@ func MeasureNode(ctx context.Context, b *run.Bench) error {
 	return nil
 }
 
-// memoryLine are lines of /proc/PID/status.
-var memoryLine = regexp.MustCompile(`(?m)^Vm(RSS|HWM):\s+(\d+) kB$`)
-
-// memory is the present and the largest RSS of ovnkube, in MB.
+// memory is the present and the largest resident memory of ovnkube, in MB.
 func (n *cniNode) memory() (now, peak float64, err error) {
 	pid, err := os.ReadFile(n.host.Path(world.OVNKubePidfile))
 	if err != nil {
 		return 0, 0, err
 	}
-	status, err := os.ReadFile(n.host.Path("/proc/" + strings.TrimSpace(string(pid)) + "/status"))
-	if err != nil {
-		return 0, 0, err
-	}
-	size := map[string]float64{}
-	for _, m := range memoryLine.FindAllStringSubmatch(string(status), -1) {
-		kb, err := strconv.ParseFloat(m[2], 64)
-		if err != nil {
-			return 0, 0, err
-		}
-		size[m[1]] = kb / 1024
-	}
-	return size["RSS"], size["HWM"], nil
+	return programs.Memory(n.host.Path("/proc/" + strings.TrimSpace(string(pid)) + "/status"))
 }
 
 // populate creates the other nodes, their pods, and Services with endpoints among these.

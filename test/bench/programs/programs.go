@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,23 +142,37 @@ func (p Process) CPU() (time.Duration, error) {
 	return time.Duration(user+system) * 10 * time.Millisecond, err
 }
 
-// RSS is the resident memory of a process, in MB (VmRSS of proc(5)).
-func (p Process) RSS() (float64, error) { return p.memory("VmRSS:") }
+// RSS is the resident memory of a process, in MB.
+func (p Process) RSS() (float64, error) {
+	now, _, err := Memory(fmt.Sprintf("/proc/%d/status", p))
+	return now, err
+}
 
-// Peak is the largest resident memory of a process so far, in MB (VmHWM of proc(5)).
-func (p Process) Peak() (float64, error) { return p.memory("VmHWM:") }
+// Peak is the largest resident memory of a process so far, in MB.
+func (p Process) Peak() (float64, error) {
+	_, peak, err := Memory(fmt.Sprintf("/proc/%d/status", p))
+	return peak, err
+}
 
-func (p Process) memory(field string) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p))
+// memoryLine are lines of /proc/PID/status.
+var memoryLine = regexp.MustCompile(`(?m)^Vm(RSS|HWM):\s+(\d+) kB$`)
+
+// Memory returns the present and the largest resident memory in MB: VmRSS and VmHWM of a file /proc/PID/status (proc(5)).
+func Memory(file string) (now, peak float64, err error) {
+	status, err := os.ReadFile(file)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	for l := range strings.Lines(string(text)) {
-		if v, ok := strings.CutPrefix(l, field); ok {
-			var kb float64
-			_, err := fmt.Sscan(v, &kb)
-			return kb / 1024, err
+	size := map[string]float64{}
+	for _, m := range memoryLine.FindAllStringSubmatch(string(status), -1) {
+		kb, err := strconv.ParseFloat(m[2], 64)
+		if err != nil {
+			return 0, 0, err
 		}
+		size[m[1]] = kb / 1024
 	}
-	return 0, fmt.Errorf("process %d has no %s", p, field)
+	if len(size) < 2 {
+		return 0, 0, fmt.Errorf("%s has no VmRSS and VmHWM", file)
+	}
+	return size["RSS"], size["HWM"], nil
 }
