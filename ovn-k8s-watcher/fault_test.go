@@ -192,6 +192,10 @@ func TestEmptiedNorthboundIsRebuilt(t *testing.T) {
 		t.Fatal(err)
 	}
 	same()
+	// Section 5 of the findings: somebody is told.
+	if got := w.eventIn(names.ConfigNamespace, "ConfigMap", names.TopologyConfigMap, "TopologyRestored"); !strings.Contains(got, fmt.Sprintf("restoring the topology of %d nodes", len(manyNodes()))) {
+		t.Errorf("the Event: %s", got)
+	}
 	w.nbctl("lr-del", names.ClusterRouter, "--", "ls-del", "join", "--", "ls-del", "node1", "--", "ls-del", "node2")
 	same()
 	p.kill() // and by one with the API server's objects only

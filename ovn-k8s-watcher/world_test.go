@@ -134,6 +134,7 @@ func (w *world) cleanAPI() {
 		cluster.Client().NetworkingV1().NetworkPolicies("default").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		api.Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		api.Events("default").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
+		api.Events(names.ConfigNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		api.ConfigMaps(names.ConfigNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name=" + names.TopologyConfigMap}),
 		// The next test need not wait for a killed watcher's Lease.
 		cluster.Client().CoordinationV1().Leases(names.ConfigNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name=" + names.WatcherLease}),
@@ -375,9 +376,15 @@ func line(a annotation.Addresses) string {
 // event waits for an Event about an object and returns its message.
 func (w *world) event(kind, name, reason string) string {
 	w.Helper()
+	return w.eventIn("default", kind, name, reason)
+}
+
+// eventIn is event for an object of a namespace.
+func (w *world) eventIn(namespace, kind, name, reason string) string {
+	w.Helper()
 	var message string
 	w.eventually(fmt.Sprintf("an Event %s about %s %s", reason, kind, name), func() bool {
-		events, err := cluster.Client().CoreV1().Events("default").List(w.Context(), metav1.ListOptions{
+		events, err := cluster.Client().CoreV1().Events(namespace).List(w.Context(), metav1.ListOptions{
 			FieldSelector: "involvedObject.kind=" + kind + ",involvedObject.name=" + name + ",reason=" + reason,
 		})
 		if err != nil {

@@ -192,8 +192,12 @@ func (e *engine) refreshTopology() []nb.Unit {
 		e.log.Errorf("keeping the former topology: %v", err)
 		return nil
 	case !found:
+		if !e.may.missing[topologyKind] {
+			e.copy.Restoring(e.log, len(e.network.Facts().Cluster.Nodes))
+		}
 		return e.worlds.Units()
 	}
+	e.copy.Present()
 	e.checkOwner()
 	e.health.HostsChanged()
 	touched := e.network.Put(c)
@@ -233,7 +237,7 @@ func (e *engine) loadSavedTopology(ctx context.Context) {
 			e.log.Errorf("waiting: %v", ErrNoClusterRouter)
 			return nil
 		}
-		e.log.WithField("nodes", len(saved.Nodes)).Warn("the Northbound database has no cluster router: restoring the topology from its copy")
+		e.copy.Restoring(e.log, len(saved.Nodes))
 		e.health.HostsChanged()
 		return append(e.network.Put(*saved), e.found(topologyKind)...)
 	})

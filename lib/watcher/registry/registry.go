@@ -7,6 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/desired/topology"
@@ -25,6 +29,7 @@ const (
 type Cluster interface {
 	// Leads reports whether the Lease is held.
 	Leads() bool
+	Warn(about runtime.Object, reason, message string)
 	ReadConfigMap(ctx context.Context, name types.NamespacedName) (map[string]string, error)
 	WriteConfigMap(ctx context.Context, name types.NamespacedName, data map[string]string) error
 }
@@ -42,6 +47,7 @@ type Copy struct {
 	busy  bool                  // a job is under way; after it the topology is compared again
 	err   error                 // of the last one
 	told  bool                  // err was returned by Sync
+	lost  bool                  // the database has no topology, and people know
 }
 
 // ConfigMap has the copy of the topology in a namespace, to restore an emptied database.
@@ -56,6 +62,21 @@ func New(cluster Cluster, name types.NamespacedName, send func(func() []nb.Unit)
 
 // Found records the copy of an earlier run.
 func (y *Copy) Found(saved *topology.Cluster) { y.saved = saved }
+
+// Restoring tells, in the log and by an Event about the ConfigMap, of a database without a topology, which is given one
+// of so many nodes: once until Present.
+func (y *Copy) Restoring(log *logrus.Entry, nodes int) {
+	if y.lost {
+		return
+	}
+	y.lost = true
+	text := fmt.Sprintf("the Northbound database has no cluster router: restoring the topology of %d nodes", nodes)
+	log.Warn(text)
+	y.cluster.Warn(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: y.name.Namespace, Name: y.name.Name}}, "TopologyRestored", text)
+}
+
+// Present records that the database has a topology.
+func (y *Copy) Present() { y.lost = false }
 
 // Read reads the copy, nil if there is none.
 func Read(ctx context.Context, cluster Cluster, name types.NamespacedName) (*topology.Cluster, error) {
