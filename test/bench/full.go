@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/test/bench/field"
+	"ovn-k8s/test/bench/programs"
 	"ovn-k8s/test/bench/run"
 )
 
@@ -96,6 +98,14 @@ func restartFull(ctx context.Context, b *run.Bench, f *field.Field, r *field.Run
 	if err != nil {
 		return err
 	}
+	server, err := programs.Find("kube-apiserver", func(exe string, _ []string) bool { return filepath.Base(exe) == "kube-apiserver" })
+	if err != nil {
+		return err
+	}
+	idle, err := server.CPU()
+	if err != nil {
+		return err
+	}
 	began := time.Now()
 	err = startAgain(ctx, f, r, fullPod(fullNodes*fullPods-1), fullPatience)
 	if err == nil {
@@ -113,7 +123,15 @@ func restartFull(ctx context.Context, b *run.Bench, f *field.Field, r *field.Run
 	if err != nil {
 		return err
 	}
-	b.Report.Alone(name+"restart until all is compared", "s", 15, took).Explain("from starting the process")
+	own, err := r.CPU()
+	if err != nil {
+		return err
+	}
+	busy, err := server.CPU()
+	if err != nil {
+		return err
+	}
+	b.Report.Alone(name+"restart until all is compared", "s", 15, took).Explain("from starting the process; CPU: %.1f s its own, %.1f s the API server's", own.Seconds(), (busy - idle).Seconds())
 	b.Report.Alone(name+"NB transactions of a restart", "", 1, float64(after-before)).Explain("the leader's term")
 	b.Report.Alone(name+"watcher memory during a restart", "MB", 0, peak).Explain("VmHWM")
 	return nil

@@ -11,17 +11,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 
-	"ovn-k8s/docs"
 	"ovn-k8s/test/build"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubelet"
@@ -158,125 +155,6 @@ func New(ctx context.Context, o Options) (*World, error) {
 	return w, nil
 }
 
-// A builder creates the parts of a World that need none of the project's programs.
-type builder struct{ *World }
-
-func (w builder) build(ctx context.Context, o Options) (err error) {
-	if w.dir == "" {
-		if w.dir, err = os.MkdirTemp("", "world"); err != nil {
-			return err
-		}
-		w.remove = true
-	}
-	if w.Fabric, err = host.NewFabric(); err != nil {
-		return err
-	}
-	if w.Kube == nil {
-		if err := w.startKube(ctx, o); err != nil {
-			return err
-		}
-	}
-	if err := w.forwardAPI(); err != nil {
-		return err
-	}
-	for i := range o.Minions + 1 {
-		if err := w.addNode(i); err != nil {
-			return err
-		}
-	}
-	if err := w.addOutside(); err != nil {
-		return err
-	}
-	w.log("%d hosts, and one outside", len(w.Nodes))
-	return w.startOVN(ctx)
-}
-
-// startKube starts a control plane owned by the World.
-func (w builder) startKube(ctx context.Context, o Options) (err error) {
-	options := KubeOptions()
-	options.Dir, options.Log = filepath.Join(w.dir, "kube"), o.Log
-	if err := os.MkdirAll(options.Dir, 0o755); err != nil {
-		return err
-	}
-	if w.Kube, err = kubetest.Start(ctx, options); err != nil {
-		return err
-	}
-	w.log("Kubernetes control plane at %s", w.Kube.URL)
-	return nil
-}
-
-// forwardAPI lets hosts reach the API server at the fabric's address.
-func (w builder) forwardAPI() error {
-	u, err := url.Parse(w.Kube.URL)
-	if err != nil {
-		return err
-	}
-	port, err := strconv.Atoi(u.Port())
-	if err != nil {
-		return err
-	}
-	_, err = w.Fabric.Forward(port, u.Host)
-	w.api = "https://" + netip.AddrPortFrom(host.FabricIPv4(), uint16(port)).String()
-	return err
-}
-
-// addNode creates host number i. Number 0 is the master.
-func (w builder) addNode(i int) error {
-	name := "master"
-	if i > 0 {
-		name = fmt.Sprintf("minion%d", i)
-	}
-	h, err := host.New(host.Options{Name: name, Fabric: w.Fabric, SecondNIC: true, Logs: w.logs()})
-	if err != nil {
-		return err
-	}
-	w.Nodes = append(w.Nodes, &Node{
-		Host:    h,
-		Subnets: fmt.Sprintf("10.128.%d.0/24,fd01:0:0:%x::/64", i, i),
-		Management: []netip.Addr{
-			netip.AddrFrom4([4]byte{10, 128, byte(i), 2}),
-			netip.MustParseAddr(fmt.Sprintf("fd01:0:0:%x::2", i)),
-		},
-	})
-	return nil
-}
-
-// logs is the directory for the hosts' logs, or "" if Close removes it anyway.
-func (w builder) logs() string {
-	if w.remove {
-		return ""
-	}
-	return filepath.Join(w.dir, "logs")
-}
-
-// startOVN starts Open vSwitch and ovn-controller on all hosts, and ovn-northd with
-// both databases on the master or, clustered, on all hosts.
-func (w builder) startOVN(ctx context.Context) (err error) {
-	if err := each(w.World, func(n *Node) error { return n.StartOVS(ctx) }); err != nil {
-		return err
-	}
-	if w.Central, err = w.startCentral(); err != nil {
-		return err
-	}
-	if err := each(w.World, func(n *Node) error { return n.StartController(ctx, w.Central.SBTCP) }); err != nil {
-		return err
-	}
-	w.log("Open vSwitch and OVN on all of them, the databases on the master")
-	return nil
-}
-
-func (w builder) startCentral() (*ovntest.Central, error) {
-	dir := filepath.Join(w.dir, "ovn")
-	if !w.clustered {
-		return w.Master().StartCentral(dir)
-	}
-	var hosts []*host.Host
-	for _, n := range w.Nodes {
-		hosts = append(hosts, n.Host)
-	}
-	return host.StartClusters(dir, hosts...)
-}
-
 // APIServer is the API server's URL for hosts.
 func (w *World) APIServer() string { return w.api }
 
@@ -291,106 +169,6 @@ func (w *World) Node(name string) *Node {
 		}
 	}
 	return nil
-}
-
-// Install installs the project's programs from the directory bin on all hosts and
-// sets up the network, in the steps of the documentation.
-func (w *World) Install(ctx context.Context, bin string) error {
-	bin, err := filepath.Abs(bin)
-	if err != nil {
-		return err
-	}
-	var files []string
-	for _, p := range (installer{w}).programs() {
-		files = append(files, filepath.Join(bin, p))
-	}
-	if err := each(w, func(n *Node) error { return n.Install(files...) }); err != nil {
-		return err
-	}
-	if w.ovnkube {
-		return w.startOVNKube(ctx)
-	}
-	if err := (installer{w}).introduce(ctx); err != nil {
-		return err
-	}
-	return installer{w}.initialize(ctx)
-}
-
-// An installer installs the project's programs on the hosts of a World, and starts them.
-type installer struct{ *World }
-
-func (w installer) programs() []string {
-	if w.ovnkube {
-		return append(Programs(), OVNKube()...)
-	}
-	if w.together {
-		return append(Programs(), filepath.Base(Roles))
-	}
-	return Programs()
-}
-
-// introduce configures the addresses of the database and of the API server on every
-// host, and its credentials.
-func (w installer) introduce(ctx context.Context) error {
-	rbac, err := docs.Files.ReadFile("rbac.yaml")
-	if err != nil {
-		return err
-	}
-	if err := w.Kube.Apply(ctx, rbac); err != nil {
-		return err
-	}
-	ca, err := os.ReadFile(w.Kube.CAFile)
-	if err != nil {
-		return err
-	}
-	helper, err := w.Kube.ServiceAccountToken(ctx, "kube-system", "ovn-k8s-gateway-helper")
-	if err != nil {
-		return err
-	}
-	for i, n := range w.Nodes {
-		account := "ovn-k8s-cni"
-		if i == 0 {
-			account = "ovn-k8s-watcher"
-		}
-		token, err := w.Kube.ServiceAccountToken(ctx, "kube-system", account)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(os.WriteFile(n.Path(caFile), ca, 0o644), os.WriteFile(n.Path(helperTokenFile), []byte(helper), 0o600)); err != nil {
-			return err
-		}
-		ids := []string{
-			fmt.Sprintf("external_ids:ovn-nb=%q", w.Central.NBTCP),
-			fmt.Sprintf("external_ids:k8s-api-server=%q", w.api),
-			fmt.Sprintf("external_ids:ovn-k8s-service-cidr=%q", ServiceSubnets),
-		}
-		w.log("%s# ovs-vsctl set Open_vSwitch . %s external_ids:k8s-api-token=…", n.Name, strings.Join(ids, " "))
-		args := append([]string{"set", "Open_vSwitch", "."}, ids...)
-		if err := n.VSCtl(ctx, append(args, fmt.Sprintf("external_ids:k8s-api-token=%q", token))...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// initialize runs the set-up commands of the network in the order of the
-// documentation. The master also runs pods, so it is initialized as a minion too.
-func (w installer) initialize(ctx context.Context) error {
-	master := w.Master()
-	if err := w.Do(ctx, master, "ovn-k8s-overlay", "master-init", "--cluster-ip-subnet="+ClusterSubnets,
-		"--master-switch-subnet="+master.Subnets, "--node-name="+master.Name); err != nil {
-		return err
-	}
-	for _, n := range w.Nodes {
-		if err := w.Do(ctx, n, "ovn-k8s-overlay", "minion-init", "--cluster-ip-subnet="+ClusterSubnets,
-			"--minion-switch-subnet="+n.Subnets, "--node-name="+n.Name); err != nil {
-			return err
-		}
-	}
-	if err := w.StartWatcher(ctx); err != nil {
-		return err
-	}
-	return each(w.World, func(n *Node) error { return w.StartHelper(ctx, n) })
 }
 
 // StartWatcher starts the watcher on the master.

@@ -1,0 +1,150 @@
+package cni_test
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// stages are effects of an ADD in the order of their appearance.
+var stages = []struct {
+	name string
+	seen func(w *world, s *sandbox) bool
+}{
+	{"veth pair", func(w *world, s *sandbox) bool {
+		return exec.Command("ip", "netns", "exec", w.netns, "test", "-e", "/sys/class/net/"+s.host()).Run() == nil
+	}},
+	{"address", func(_ *world, s *sandbox) bool {
+		out, err := s.exec("ip", "-o", "-4", "addr", "show", "dev", "eth0").Output()
+		return err == nil && len(out) > 0
+	}},
+	{"port", func(w *world, s *sandbox) bool {
+		return w.in("ovs-vsctl", "--timeout=5", "get", "Interface", s.host(), "external_ids:sandbox").Run() == nil
+	}},
+	{"installed", func(w *world, s *sandbox) bool {
+		return w.in("ovs-vsctl", "--timeout=5", "get", "Interface", s.host(), "external_ids:ovn-installed").Run() == nil
+	}},
+}
+
+// interrupt sends a signal once a stage is reached, or after a timeout: short stages are hit by chance.
+func interrupt(t *testing.T, s *sandbox, signal syscall.Signal, after func(r *run)) *run {
+	t.Helper()
+	r := s.start(t, run{command: "ADD"})
+	after(r)
+	r.signal(t, signal)
+	_ = r.cmd.Wait()
+	return r
+}
+
+func whenSeen(t *testing.T, w *world, s *sandbox, stage int) func(*run) {
+	return func(*run) {
+		await(t, stages[stage].name, func() bool { return stages[stage].seen(w, s) })
+	}
+}
+
+// An ADD whose result cannot be written is undone, and the log has the reason: the runtime does not get it.
+func testResultNotWritten(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	r := s.start(t, run{command: "ADD", setup: "exec >/dev/full"})
+	if err := r.cmd.Wait(); err == nil {
+		t.Error("ADD succeeded without a result")
+	}
+	if text := r.stderr.String(); !strings.Contains(text, "writing the result") {
+		t.Errorf("the reason is not on standard error: %s", text)
+	}
+	if log := w.log(t); !w.served && !strings.Contains(log, "ADD: writing the result") {
+		t.Errorf("the reason is not in the log: %s", log)
+	}
+	w.clean(t, "by an ADD without a result")
+}
+
+// SIGTERM undoes everything, even without a DEL.
+func testSigterm(t *testing.T, w *world) {
+	for i := range stages[:3] {
+		s := w.sandbox(t, nil)
+		s.annotate(t, s.annotation()) // without logical port: it is never installed
+		r := interrupt(t, s, syscall.SIGTERM, whenSeen(t, w, s, i))
+		if !strings.Contains(r.stdout.String(), `"code": 11`) {
+			t.Errorf("at %s: %s%s", stages[i].name, r.stdout.String(), r.stderr.String())
+		}
+		w.clean(t, "by SIGTERM at "+stages[i].name)
+	}
+	for n := range 20 {
+		s := w.sandbox(t, nil)
+		s.annotate(t, s.annotation())
+		interrupt(t, s, syscall.SIGTERM, func(*run) { time.Sleep(time.Duration(n) * 4 * time.Millisecond) })
+		w.clean(t, fmt.Sprintf("by SIGTERM after %d ms", n*4))
+	}
+}
+
+// After kill -9 at any point, DEL or GC removes everything.
+func testKill(t *testing.T, w *world) {
+	mend := func(s *sandbox, n int, when string) {
+		if n%2 == 0 {
+			s.del(t)
+			w.clean(t, "by DEL after SIGKILL "+when)
+			return
+		}
+		if res := s.call(t, run{command: "GC", conf: map[string]any{"cni.dev/valid-attachments": []any{}}}); res.Code != 0 {
+			t.Errorf("GC: %+v", res)
+		}
+		w.clean(t, "by GC after SIGKILL "+when)
+	}
+	for i := range stages {
+		for n := range 2 {
+			s := w.sandbox(t, nil)
+			s.assign(t)
+			interrupt(t, s, syscall.SIGKILL, whenSeen(t, w, s, i))
+			mend(s, n, "at "+stages[i].name)
+		}
+	}
+	for n := range 40 {
+		s := w.sandbox(t, nil)
+		s.assign(t)
+		interrupt(t, s, syscall.SIGKILL, func(*run) { time.Sleep(time.Duration(n) * 2 * time.Millisecond) })
+		mend(s, n, fmt.Sprintf("after %d ms", n*2))
+	}
+	// and ADD continues after a killed one
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	interrupt(t, s, syscall.SIGKILL, whenSeen(t, w, s, 0))
+	s.add(t)
+	s.ping(t, "10.1.0.1")
+	s.del(t)
+}
+
+func testMissingStage(t *testing.T, w *world) {
+	w.setIDs(t, "ovn-k8s-cni-timeout=4s")
+	defer w.setIDs(t, "ovn-k8s-cni-timeout=60s")
+	fails := func(s *sandbox, want string) {
+		t.Helper()
+		if res := s.call(t, run{command: "ADD"}); res.Code != 11 || !strings.Contains(res.Details, want) || !strings.Contains(res.Details, "default/"+s.pod+" after ") {
+			t.Errorf("want %q: %+v", want, res)
+		}
+		w.clean(t, "by a failed ADD")
+	}
+	unbound := w.sandbox(t, nil)
+	unbound.annotate(t, unbound.annotation())
+	fails(unbound, "no Port_Binding: is ovn-northd running?")
+
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	w.stop("ovn-controller")
+	fails(s, "has not claimed the Port_Binding: is ovn-controller running?")
+	w.stop("ovs-vswitchd")
+	fails(s, "is ovs-vswitchd running?")
+	w.startVswitchd(t)
+	w.startController(t)
+
+	remote := w.central.SB
+	w.setIDs(t, "ovn-remote=unix:/nonexistent")
+	fails(s, "cannot tell the stage")
+	w.setIDs(t, "ovn-remote="+remote, "ovn-k8s-cni-timeout=60s")
+	s.add(t)
+	s.ping(t, "10.1.0.1")
+	s.del(t)
+}

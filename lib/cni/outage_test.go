@@ -1,0 +1,131 @@
+package cni_test
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ovn-k8s/test/limit"
+)
+
+func testWithoutOpenVSwitch(t *testing.T, w *world) {
+	s, other := w.sandbox(t, nil), w.sandbox(t, nil)
+	for _, x := range []*sandbox{s, other} {
+		x.assign(t)
+		x.add(t)
+	}
+	w.stop("ovsdb-server")
+	if res := other.call(t, run{command: "ADD"}); res.Code != 11 || !strings.Contains(res.Msg+res.Details, "is ovsdb-server running?") {
+		t.Errorf("ADD: %+v", res)
+	}
+	if res := s.call(t, run{command: "STATUS"}); res.Code != 51 {
+		t.Errorf("STATUS: %+v", res)
+	}
+	s.del(t)
+	if left := w.traces(t); len(left) != 1 { // the other's
+		t.Errorf("left by DEL: %v", left)
+	}
+	w.must(t, exec.Command("ip", "netns", "del", filepath.Base(s.netns)))
+	w.startOVSDB(t)
+	if !slices.ContainsFunc(w.traces(t), func(l string) bool { return strings.Contains(l, s.id) }) {
+		t.Error("the port should be left in the database")
+	}
+	await(t, "ovn-controller", func() bool {
+		return w.in("ovs-vsctl", "--timeout=5", "get", "Interface", other.host(), "external_ids:ovn-installed").Run() == nil
+	})
+	other.ping(t, "10.1.0.1")
+	other.del(t)
+}
+
+// testWithoutIPv6: a kernel without IPv6, as with ipv6.disable=1.
+func testWithoutIPv6(t *testing.T, w *world) {
+	const setup = "mount -t tmpfs tmpfs /proc/sys/net/ipv6"
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	for _, command := range []string{"ADD", "DEL"} {
+		if res := s.call(t, run{command: command, setup: setup}); res.Code != 0 {
+			t.Fatalf("%s: %+v", command, res)
+		}
+		if command == "ADD" {
+			s.ping(t, "10.1.0.1")
+		}
+	}
+}
+
+// silent starts a database that accepts connections and reads, but never answers a transaction. It returns its run
+// directory.
+func (w *world) silent(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	l, err := net.Listen("unix", dir+"/db.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("unix", w.dir+"/db.sock")
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			go func() { _, _ = io.Copy(in, out) }()
+			go func() {
+				defer in.Close()
+				defer out.Close()
+				for buffer, deaf := make([]byte, 64<<10), false; ; {
+					n, err := in.Read(buffer)
+					if err != nil {
+						return
+					}
+					if deaf = deaf || bytes.Contains(buffer[:n], []byte(`"transact"`)); !deaf {
+						_, _ = out.Write(buffer[:n])
+					}
+				}
+			}()
+		}
+	}()
+	return dir
+}
+
+// testSilentOpenVSwitch: all commands time out, and DEL removes as much as possible.
+func testSilentOpenVSwitch(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	s.add(t)
+	env := map[string]string{"OVS_RUNDIR": w.silent(t)}
+	if w.served {
+		w.stopServer(t)
+		w.startServer(t, "OVS_RUNDIR="+env["OVS_RUNDIR"])
+	}
+	runs := map[*run]int{}
+	for command, code := range map[string]int{"DEL": 11, "GC": 11, "STATUS": 51} {
+		r := s.start(t, run{command: command, env: env, conf: map[string]any{"cni.dev/valid-attachments": []any{}}})
+		runs[r] = code
+		hung := time.AfterFunc(limit.Of(time.Minute), func() { _ = r.cmd.Process.Kill() })
+		defer hung.Stop()
+	}
+	for r, code := range runs {
+		if res := r.end(t); res.Code != code || !strings.Contains(res.Details, "no answer within 25s: is ovsdb-server stopped or overloaded?") {
+			t.Errorf("%s: %+v", r.command, res)
+		}
+	}
+	if out, err := w.in("ip", "link", "show", s.host()).CombinedOutput(); err == nil {
+		t.Errorf("left by DEL: %s", out)
+	}
+	if w.served {
+		w.stopServer(t)
+		w.startServer(t)
+	}
+	s.del(t)
+}
