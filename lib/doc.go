@@ -38,7 +38,8 @@
 //	lib/desired/answer     the gateway that answers ARP and neighbor solicitations for an address
 //	lib/desired/hostport   a pod's hostPorts as rows: load balancers, and routes for replies
 //	lib/desired/localgateway a host's configuration of a local gateway: addresses, rules
-//	lib/desired/nodeport   a node's frontends of Services: flows, rules, health checks
+//	lib/desired/nodeport   a host's rules for clients outside of Services, and health checks
+//	lib/desired/bridgeflows the flows of a bridge shared by a host and its gateway router
 //
 // Layer 2, the engine: it brings the actual state to the desired one.
 //

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
-	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/desired/bridgeflows"
 	"ovn-k8s/test/host"
 )
 
@@ -118,13 +118,13 @@ func TestCheck70_StaleFlowsGoOthersStay(t *testing.T) {
 		ovs-ofctl add-flow breth0 cookie=%[3]d,priority=100,in_port=%[1]s,udp,tp_dst=31001,actions=output:%[2]s
 		ovs-ofctl add-flow breth0 priority=100,in_port=%[1]s,tcp,tp_dst=22,actions=LOCAL
 		ovs-ofctl add-flow breth0 priority=200,in_port=%[1]s,tcp,tp_dst=31002,actions=output:%[2]s
-		ovs-ofctl add-flow breth0 cookie=5,table=1,priority=7,ip,actions=NORMAL`, nic, patch, nodeport.Cookie))
+		ovs-ofctl add-flow breth0 cookie=5,table=1,priority=7,ip,actions=NORMAL`, nic, patch, bridgeflows.Cookie))
 	w.start(shared...)
 	var rest []string
 	w.eventually("the stale flows are gone", func() bool {
 		rest = nil
 		for _, f := range w.flows() {
-			if f.Cookie != nodeport.Cookie || strings.Contains(f.Match, "tp_dst") {
+			if f.Cookie != bridgeflows.Cookie || strings.Contains(f.Match, "tp_dst") {
 				rest = append(rest, line(f))
 			}
 		}

@@ -18,7 +18,7 @@ import (
 
 	"ovn-k8s/docs"
 	"ovn-k8s/lib/cli"
-	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/desired/bridgeflows"
 	"ovn-k8s/lib/flow"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubetest"
@@ -372,7 +372,7 @@ func (w *world) has(want ...string) bool {
 	w.Helper()
 	is := map[string]bool{}
 	for _, f := range w.flows() {
-		if f.Cookie == nodeport.Cookie {
+		if f.Cookie == bridgeflows.Cookie {
 			is[line(f)] = true
 		}
 	}

@@ -66,7 +66,7 @@ func BenchmarkServices(b *testing.B) {
 	defer space.Close()
 	host := nodeport.Host{Node: "node1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Management: "k8s-node1", Pods: []netip.Prefix{netip.MustParsePrefix("10.128.1.0/24")}}
 	rules := func(services []service.Resolved) nodeport.Rules {
-		return nodeport.NewRules(host, nodeport.IPv4, nodeport.Frontends(services, service.Network{}), nil)
+		return nodeport.NewRules(host, nodeport.IPv4, service.AllFrontends(services, service.Network{}), nil)
 	}
 	for _, program := range []string{config.NFTables, config.IPTables} {
 		b.Run(program, func(b *testing.B) {

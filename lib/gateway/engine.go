@@ -13,6 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/bridgeflows"
 	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/desired/service"
@@ -94,7 +95,7 @@ type engine struct {
 
 // A view is the latest desired state, for commands to show.
 type view struct {
-	bridge   nodeport.Bridge
+	bridge   bridgeflows.Bridge
 	known    bool // whether the bridge has its ports
 	host     nodeport.Host
 	services []service.Resolved
@@ -256,13 +257,13 @@ func (e *engine) wanted() view {
 			Node: h.nodeName(e.ports), Addrs: all, Nodes: e.objects.nodes, Routed: e.config.ServiceCIDRs, Management: e.ports.management,
 			Pods: own, NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts, Servers: e.config.Servers(), Gateway: e.ports.gateway,
 		},
-		bridge:   nodeport.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(addrsOf(e.addrs[h.Bridge])), Router: e.ports.router(addrsOf(e.addrs[h.Bridge])), Pods: e.ports.pods(e.config.ClusterSubnets, e.inside, own)},
+		bridge:   bridgeflows.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(addrsOf(e.addrs[h.Bridge])), Router: e.ports.router(addrsOf(e.addrs[h.Bridge])), Pods: e.ports.pods(e.config.ClusterSubnets, e.inside, own)},
 		services: e.objects.services(), pods: e.objects.hostPods(), cidrs: e.objects.ranges(), synced: len(e.objects.missing) == 0 && e.addrs != nil,
 	}
 	v.host.Routed = slices.Concat(v.host.Routed, v.cidrs)
-	v.frontends = nodeport.Frontends(v.services, e.network(v))
+	v.frontends = service.AllFrontends(v.services, e.network(v))
 	if h.closed(e.config) {
-		v.frontends = nodeport.Inside(v.frontends)
+		v.frontends = service.Inside(v.frontends)
 	}
 	e.shared.Lock()
 	defer e.shared.Unlock()

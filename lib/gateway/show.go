@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"ovn-k8s/lib/daemon"
-	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/firewall"
 	"ovn-k8s/lib/flow"
@@ -149,7 +148,7 @@ func (h *Helper) showServices(args []string) (string, error) {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SERVICE\tFRONTEND\tTO\tFROM OUTSIDE\tENDPOINTS\tON THIS NODE")
-	for f := range nodeport.Outside(v.frontends) {
+	for f := range service.Outside(v.frontends) {
 		if len(args) > 0 && args[0] != f.Key.String() {
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/bridgeflows"
 	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/firewall"
 	"ovn-k8s/lib/flow"
@@ -79,23 +80,23 @@ func (e *engine) reconnect(ctx context.Context) bool {
 }
 
 // wantedFlows returns the desired flows of a bridge.
-func wantedFlows(b nodeport.Bridge, known bool, v view) []flow.Flow {
+func wantedFlows(b bridgeflows.Bridge, known bool, v view) []flow.Flow {
 	switch {
 	case !known:
 		return b.HostFlows()
 	case !v.synced:
-		return nodeport.BaseFlows(b)
+		return bridgeflows.Base(b)
 	}
-	return nodeport.Flows(b, v.frontends, v.pods)
+	return bridgeflows.Flows(b, v.frontends, v.pods)
 }
 
 // ours returns a function that reports whether a flow may be deleted. Until Services are
 // known, their flows stay as they are.
-func ours(b nodeport.Bridge, v view) func(flow.Flow) bool {
+func ours(b bridgeflows.Bridge, v view) func(flow.Flow) bool {
 	if v.synced {
 		return b.Ours
 	}
-	return nodeport.IsBase
+	return bridgeflows.IsBase
 }
 
 func count(mods []flow.Mod) (added, deleted int) {
@@ -198,7 +199,7 @@ func (e *engine) mayHaveLocal(ctx context.Context) bool {
 
 // dropFlows deletes our flows of a bridge, and returns their number.
 func dropFlows(ctx context.Context, bridge ofctl.Bridge) (int, error) {
-	mods, err := flowsync.Sync(ctx, bridge, nil, func(f flow.Flow) bool { return f.Cookie == nodeport.Cookie })
+	mods, err := flowsync.Sync(ctx, bridge, nil, func(f flow.Flow) bool { return f.Cookie == bridgeflows.Cookie })
 	return len(mods), err
 }
 

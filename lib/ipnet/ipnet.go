@@ -205,3 +205,6 @@ func Overlap(a, b []netip.Prefix) (netip.Prefix, netip.Prefix, bool) {
 	}
 	return netip.Prefix{}, netip.Prefix{}, false
 }
+
+// Single is the subnet of one address.
+func Single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -186,7 +186,7 @@ func parsePhysicalIP(word string) (netip.Prefix, error) {
 		return netip.Prefix{}, bad
 	}
 	if !sliced {
-		return netip.PrefixFrom(ip, ip.BitLen()), nil
+		return ipnet.Single(ip), nil
 	}
 	bits, err := strconv.Atoi(length)
 	if mask, ok := parseMask(length); ok && ip.Is4() {

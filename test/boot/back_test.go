@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/desired/bridgeflows"
 	"ovn-k8s/test/kubelet"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
@@ -35,7 +35,7 @@ func (n *bootedNode) flowsFirst() error {
 	if n.mode != world.Shared {
 		return nil
 	}
-	if err := n.shell(fmt.Sprintf("grep -q cookie=%#x %s", uint64(nodeport.Cookie), flowsBefore)); err != nil {
+	if err := n.shell(fmt.Sprintf("grep -q cookie=%#x %s", uint64(bridgeflows.Cookie), flowsBefore)); err != nil {
 		return fmt.Errorf("ovn-controller started before the bridge had its flows: %w\n%s", err, n.report())
 	}
 	return nil

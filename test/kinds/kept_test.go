@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/bridgeflows"
 	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/desired/nodes"
@@ -238,11 +239,11 @@ func helperOutput(s state, services []service.Resolved, out map[string]string) {
 		Node: "n1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Nodes: nodes, Routed: ranges, Management: "k8s-n1",
 		Pods: []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24"), netip.MustParsePrefix("fd00:0:0:1::/64")}, Shared: "brens3", Gateway: true,
 	}
-	frontends := nodeport.Frontends(services, service.Network{Inside: h.Pods})
+	frontends := service.AllFrontends(services, service.Network{Inside: h.Pods})
 	for _, family := range []netip.Addr{nodeport.IPv4, nodeport.IPv6} {
 		out["chains "+family.String()] = fmt.Sprintf("%+v", nodeport.NewRules(h, family, frontends, pods).Chains(true))
 	}
-	out["flows"] = fmt.Sprint(nodeport.Flows(nodeport.Bridge{MAC: "0a:00:00:00:00:01", Addrs: h.Addrs, Router: h.Addrs}, frontends, pods))
+	out["flows"] = fmt.Sprint(bridgeflows.Flows(bridgeflows.Bridge{MAC: "0a:00:00:00:00:01", Addrs: h.Addrs, Router: h.Addrs}, frontends, pods))
 	out["health"] = fmt.Sprint(nodeport.HealthChecks("n1", services))
 }
 

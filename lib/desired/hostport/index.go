@@ -10,6 +10,7 @@ import (
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/ports"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
@@ -48,7 +49,7 @@ func place(f *facts.Facts, sw string, host facts.Chassis) Node {
 	}
 	n.Inside = f.Inside()
 	for _, a := range f.Addresses[sw] {
-		n.Inside = append(n.Inside, netip.PrefixFrom(a, a.BitLen()))
+		n.Inside = append(n.Inside, ipnet.Single(a))
 	}
 	return n
 }

@@ -86,7 +86,7 @@ func (l Link) Chains(randomFully bool) []nodeport.Chain {
 
 // self is the router's address as a prefix.
 func (l Link) self() string {
-	return netip.PrefixFrom(l.Router.Addr(), l.Router.Addr().BitLen()).String()
+	return ipnet.Single(l.Router.Addr()).String()
 }
 
 // accept is the chain of the rules that accept.

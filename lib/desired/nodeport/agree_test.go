@@ -13,9 +13,11 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ovn-k8s/lib/desired/bridgeflows"
 	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
@@ -208,7 +210,7 @@ func (p place) balanced(r service.Resolved, at loadbalancer.Inputs, applies func
 func (p place) ruled(all []service.Frontend) answers {
 	h := Host{Node: p.node.Name, Addrs: p.addrs[:], Management: "k8s-" + p.node.Name}
 	out := answers{}
-	for f := range Outside(all) {
+	for f := range service.Outside(all) {
 		chains := map[string][]string{}
 		for _, c := range chainsOf(h, families()[f.Family], all, nil) {
 			if c.Table == "nat" {
@@ -217,7 +219,7 @@ func (p place) ruled(all []service.Frontend) answers {
 		}
 		start, where, at := chainNodePorts, "", p.addrs[f.Family]
 		if f.Kind != service.NodePort {
-			start, where, at = FrontendsChain, to(single(f.Addr)), f.Addr
+			start, where, at = FrontendsChain, to(ipnet.Single(f.Addr)), f.Addr
 		}
 		for _, rule := range chains[start] {
 			if strings.HasPrefix(rule, where+proto(f.Protocol(), f.Number)) && !strings.Contains(rule, "--src-type LOCAL") {
@@ -253,7 +255,7 @@ func TestRenderersAgree(t *testing.T) {
 	at := network()
 	for seed := range uint64(2000) {
 		r := randomly(rand.New(rand.NewPCG(seed, 0)))
-		all := Frontends([]service.Resolved{r}, at.Network)
+		all := service.AllFrontends([]service.Resolved{r}, at.Network)
 		check := func(what string, want, got answers) {
 			t.Helper()
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -279,7 +281,7 @@ func TestRenderersAgree(t *testing.T) {
 			check("rules of "+p.node.Name, rules, p.ruled(all))
 			check("table of "+p.node.Name, rules, p.tabled(all))
 			check("flows of "+p.node.Name, p.wanted(all, func(f service.Frontend) (service.Endpoints, bool) {
-				return nil, f.Kind != service.ClusterIP && Bridge{Addrs: p.addrs[:]}.Takes(f)
+				return nil, f.Kind != service.ClusterIP && bridgeflows.Bridge{Addrs: p.addrs[:]}.Takes(f)
 			}), p.flows(all))
 			check("connections of "+p.node.Name, p.wanted(all, overUDP(func(f service.Frontend) bool { return f.Kind != service.ClusterIP })), p.kept(all, p.stale(all)))
 			check("connections in Open vSwitch of "+p.node.Name, p.wanted(all, overUDP(func(service.Frontend) bool { return true })), p.kept(all, StaleInside(all)))
@@ -290,9 +292,9 @@ func TestRenderersAgree(t *testing.T) {
 
 // flows reads the frontends back from the flows of a shared bridge.
 func (p place) flows(all []service.Frontend) answers {
-	b := Bridge{Physical: 1, Overlay: 2, Addrs: p.addrs[:]}
+	b := bridgeflows.Bridge{Physical: 1, Overlay: 2, Addrs: p.addrs[:]}
 	out := answers{}
-	for _, f := range Flows(b, all, nil)[len(BaseFlows(b)):] {
+	for _, f := range bridgeflows.Flows(b, all, nil)[len(bridgeflows.Base(b)):] {
 		fields := strings.FieldsFunc(f.Match, func(r rune) bool { return r == ',' || r == '=' })
 		at := netip.MustParseAddr(fields[slices.IndexFunc(fields, func(w string) bool { return strings.HasSuffix(w, "_dst") })+1])
 		var number uint16

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/ipnet"
 )
 
 // services adds the rules of Services: jumps to the chains of their ports, and refusals.
@@ -36,7 +37,7 @@ func (b *builder) translation(t Translation) {
 		b.nat(chainNodePorts, "%s %s -j %s", match, who, chain)
 		return
 	}
-	match = to(single(t.Addr)) + match
+	match = to(ipnet.Single(t.Addr)) + match
 	if t.Kind == service.ClusterIP || !t.Guarded() {
 		b.nat(FrontendsChain, "%s %s -j %s", match, who, chain)
 		return
@@ -141,7 +142,7 @@ func named(f service.Frontend) string {
 func (b *builder) refuse(f service.Frontend, target string) {
 	match := proto(f.Protocol(), f.Number)
 	if f.Kind != service.NodePort {
-		b.filter(RefuseChain, "%s%s %s -j %s", to(single(f.Addr)), match, named(f), target)
+		b.filter(RefuseChain, "%s%s %s -j %s", to(ipnet.Single(f.Addr)), match, named(f), target)
 		return
 	}
 	for _, where := range b.local() {

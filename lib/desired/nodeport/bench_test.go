@@ -27,6 +27,6 @@ func BenchmarkTable(b *testing.B) {
 		services = append(services, s)
 	}
 	for b.Loop() {
-		NewRules(node1, IPv4, Frontends(services, service.Network{}), nil).Table()
+		NewRules(node1, IPv4, service.AllFrontends(services, service.Network{}), nil).Table()
 	}
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/ipnet"
 )
 
 // A Chain is a chain of iptables(8), as in lib/iptables.
@@ -244,7 +245,7 @@ func (b *builder) spareServer(at netip.AddrPort) {
 func spare(at netip.AddrPort) string { return toServer(at) + " -j RETURN" }
 
 func toServer(at netip.AddrPort) string {
-	return to(single(at.Addr())) + proto(corev1.ProtocolTCP, at.Port())
+	return to(ipnet.Single(at.Addr())) + proto(corev1.ProtocolTCP, at.Port())
 }
 
 // masquerade returns the target that replaces the source address by that of the

@@ -184,9 +184,9 @@ func (b *tableBuilder) hostPortElements() {
 			b.element(strays, e)
 		}
 		to := e
-		to.To = h.to
+		to.To = h.To
 		b.element(destinations, to)
-		e.Verdict, e.Comment = verdict, "pod "+h.of.Key.String()
+		e.Verdict, e.Comment = verdict, "pod "+h.Of.Key.String()
 		b.element(verdicts, e)
 	}
 	b.ownConnections()
@@ -219,7 +219,7 @@ func (b *tableBuilder) ownConnections() {
 	var done []string
 	for _, h := range b.HostPorts {
 		l := lower(h.Protocol)
-		rule := fmt.Sprintf("%s saddr %s oifname != %q %s sport %d", b.ip, h.to.Addr(), m, l, h.Target)
+		rule := fmt.Sprintf("%s saddr %s oifname != %q %s sport %d", b.ip, h.To.Addr(), m, l, h.Target)
 		if h.Protocol == corev1.ProtocolUDP {
 			rule += fmt.Sprintf(" udp dport != %d", guard.TunnelPort)
 		}
@@ -227,6 +227,6 @@ func (b *tableBuilder) ownConnections() {
 			continue
 		}
 		done = append(done, rule)
-		b.about("pod "+h.of.Key.String(), "svc-postrouting", "%s masquerade fully-random", rule)
+		b.about("pod "+h.Of.Key.String(), "svc-postrouting", "%s masquerade fully-random", rule)
 	}
 }

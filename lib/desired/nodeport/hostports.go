@@ -2,7 +2,6 @@ package nodeport
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -10,47 +9,9 @@ import (
 
 	"ovn-k8s/lib/desired/guard"
 	"ovn-k8s/lib/desired/hostport"
-	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/service"
-	"ovn-k8s/lib/flow"
+	"ovn-k8s/lib/ipnet"
 )
-
-// A hostPort is a hostPort of a pod in one family.
-type hostPort struct {
-	pod.HostPort
-	of hostport.Pod
-	to netip.AddrPort
-}
-
-// hostPorts lists the hostPorts of pods in one family, sorted by precedence: of
-// several at one port the first has it. NodePorts take precedence over all.
-func hostPorts(family netip.Addr, frontends []service.Frontend, pods []hostport.Pod) []hostPort {
-	type port struct {
-		corev1.Protocol
-		number uint16
-	}
-	taken := map[port]bool{}
-	for f := range Outside(frontends) {
-		if f.Kind == service.NodePort {
-			taken[port{f.Protocol(), f.Number}] = true
-		}
-	}
-	var out []hostPort
-	for _, p := range slices.SortedFunc(slices.Values(pods), func(a, b hostport.Pod) int {
-		if a.Before(b.Pod) {
-			return -1
-		}
-		return 1
-	}) {
-		to, ok := p.Addr(family)
-		for _, h := range p.HostPorts {
-			if ok && (!h.IP.IsValid() || h.IP.Is4() == family.Is4()) && !taken[port{h.Protocol, h.Port}] {
-				out = append(out, hostPort{h, p, netip.AddrPortFrom(to, h.Target)})
-			}
-		}
-	}
-	return out
-}
 
 // MayBeStale reports whether a change of rules may have left connections for Stale:
 // if any Service has a frontend for UDP, or if rules of hostPorts changed.
@@ -66,11 +27,11 @@ func MayBeStale(frontends []service.Frontend, changes []string) bool {
 // Loopback reports whether a hostPort is at 127.0.0.1. Then the kernel must accept
 // such addresses at the management port (route_localnet); Chains guards it.
 func Loopback(frontends []service.Frontend, pods []hostport.Pod) bool {
-	return loopback(hostPorts(IPv4, frontends, pods))
+	return loopback(hostport.Ports(IPv4, frontends, pods))
 }
 
-func loopback(ports []hostPort) bool {
-	return slices.ContainsFunc(ports, func(h hostPort) bool {
+func loopback(ports []hostport.Port) bool {
+	return slices.ContainsFunc(ports, func(h hostport.Port) bool {
 		return !h.IP.IsValid() || h.IP == IPv4 || h.IP.Is4() && h.IP.IsLoopback()
 	})
 }
@@ -82,7 +43,7 @@ func loopback(ports []hostPort) bool {
 // pod, so that policies see their source. Clients outside keep their addresses if
 // the pod's answers come back here. If those leave by a gateway that shares the
 // host's NIC, the client's address is replaced by the host's.
-func (b *builder) hostPorts(ports []hostPort) {
+func (b *builder) hostPorts(ports []hostport.Port) {
 	if len(ports) == 0 {
 		return
 	}
@@ -91,9 +52,9 @@ func (b *builder) hostPorts(ports []hostPort) {
 		b.nat(chainHostPorts, "-i %s -j RETURN", m)
 	}
 	for _, h := range ports {
-		match := fmt.Sprintf("%s -m comment --comment %q", proto(h.Protocol, h.Port), "pod "+h.of.Key.String())
+		match := fmt.Sprintf("%s -m comment --comment %q", proto(h.Protocol, h.Port), "pod "+h.Of.Key.String())
 		if h.IP.IsValid() && !h.IP.IsUnspecified() {
-			match = to(single(h.IP)) + match
+			match = to(ipnet.Single(h.IP)) + match
 		}
 		hidden := "-m addrtype --src-type LOCAL "
 		if b.host.Shared != "" {
@@ -103,7 +64,7 @@ func (b *builder) hostPorts(ports []hostPort) {
 			}
 		}
 		b.nat(chainHostPorts, "%s %s-j MARK --set-xmark %s", match, hidden, mark)
-		b.nat(chainHostPorts, "%s -j DNAT --to-destination %s", match, h.to)
+		b.nat(chainHostPorts, "%s -j DNAT --to-destination %s", match, h.To)
 	}
 	b.guardLoopback(ports)
 	b.sentBack(ports)
@@ -113,8 +74,8 @@ func (b *builder) hostPorts(ports []hostPort) {
 // sentBack accepts packets from pods to hostPorts at the management address: their
 // destination is another pod by now, and they leave by the interface that they
 // came by. No other packet with an address of these pods leaves by it: see claimed.
-func (b *builder) sentBack(ports []hostPort) {
-	if !slices.ContainsFunc(ports, func(h hostPort) bool { return h.Outside(b.family) }) {
+func (b *builder) sentBack(ports []hostport.Port) {
+	if !slices.ContainsFunc(ports, func(h hostport.Port) bool { return h.Outside(b.family) }) {
 		return
 	}
 	m := b.host.Management
@@ -125,7 +86,7 @@ func (b *builder) sentBack(ports []hostPort) {
 
 // guardLoopback keeps pods from servers at 127.0.0.1, if the kernel accepts
 // such addresses at the management port (CVE-2020-8558).
-func (b *builder) guardLoopback(ports []hostPort) {
+func (b *builder) guardLoopback(ports []hostport.Port) {
 	if b.host.Management == "" || b.family.Is6() || !loopback(ports) {
 		return
 	}
@@ -138,7 +99,7 @@ func (b *builder) guardLoopback(ports []hostPort) {
 // from its hostPort's target port, as peers of many UDP protocols do: OVN sends all
 // packets from that port to this host. Tunnels are excepted: other hosts would take
 // the packets for this host's.
-func (b *builder) ownConnections(ports []hostPort) {
+func (b *builder) ownConnections(ports []hostport.Port) {
 	m := b.host.Management
 	if m == "" || b.host.Shared != "" {
 		return
@@ -150,7 +111,7 @@ func (b *builder) ownConnections(ports []hostPort) {
 		if h.Protocol == corev1.ProtocolUDP {
 			from += fmt.Sprintf(" ! --dport %d", guard.TunnelPort)
 		}
-		source := address("-s", single(h.to.Addr()))
+		source := address("-s", ipnet.Single(h.To.Addr()))
 		if !h.Outside(b.family) || done[source+from] {
 			continue
 		}
@@ -158,20 +119,4 @@ func (b *builder) ownConnections(ports []hostPort) {
 		b.nat(chainMasq, "%s! -o %s %s -j %s", source, m, from, b.masquerade(""))
 		b.filter(chainForward, "%s-i %s %s -j ACCEPT", source, m, from)
 	}
-}
-
-// hostPorts returns the flows for hostPorts at the gateway router's addresses.
-func (b Bridge) hostPorts(frontends []service.Frontend, pods []hostport.Pod) []flow.Flow {
-	var flows []flow.Flow
-	for i, family := range []netip.Addr{IPv4, IPv6} {
-		for _, h := range hostPorts(family, frontends, pods) {
-			for _, a := range b.Router {
-				if a.Is4() == family.Is4() && h.At(a) {
-					m := flow.Match{Protocol: protocol(h.Protocol, i), InPort: b.Physical, ToPort: h.Port, To: single(a)}
-					flows = append(flows, newFlow(classify, frontend, m, flow.Output(b.Overlay)))
-				}
-			}
-		}
-	}
-	return flows
 }

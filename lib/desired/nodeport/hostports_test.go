@@ -154,25 +154,6 @@ func TestTheFirstKeepsAHostPort(t *testing.T) {
 	}
 }
 
-func TestFlowsOfHostPorts(t *testing.T) {
-	b := Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Router: []netip.Addr{addr("192.0.2.1"), addr("2001:db8::1")}}
-	base := len(BaseFlows(b))
-	var got []string
-	for _, f := range Flows(b, nil, []hostport.Pod{
-		one("web", "", 80, 8080), one("dns", "192.0.2.1", 53, 5353, udp), one("own", "127.0.0.1", 81, 8080), one("other", "192.0.2.9", 82, 8080), one("late", "", 80, 9090),
-	})[base:] {
-		got = append(got, f.Match+" -> "+f.Actions)
-	}
-	slices.Sort(got)
-	if diff := cmp.Diff([]string{
-		"tcp,in_port=1,nw_dst=192.0.2.1,tp_dst=80 -> output:2",
-		"tcp6,in_port=1,ipv6_dst=2001:db8::1,tp_dst=80 -> output:2",
-		"udp,in_port=1,nw_dst=192.0.2.1,tp_dst=53 -> output:2",
-	}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 func TestStaleConnectionsToHostPorts(t *testing.T) {
 	host := node1
 	host.Addrs = append(slices.Clone(host.Addrs), addr("127.0.0.1"))

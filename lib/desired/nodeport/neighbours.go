@@ -37,7 +37,7 @@ func (h Host) neighbours(f service.Frontend) (out service.Endpoints) {
 		return nil
 	}
 	for _, e := range f.Backends().Cluster() {
-		i := slices.IndexFunc(h.Nodes[e.Node], func(a netip.Addr) bool { return isFamily(a, f.Family) && h.serves(a) })
+		i := slices.IndexFunc(h.Nodes[e.Node], func(a netip.Addr) bool { return f.OfFamily(a) && h.serves(a) })
 		if i < 0 {
 			return nil
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/desired/bridgeflows"
 	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
@@ -22,7 +23,7 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 // web is a Service with one port, an endpoint on each of two nodes, and every
 // kind of frontend, as changed.
 func web(change ...func(*service.Resolved)) []service.Frontend {
-	return Frontends(webService(change...), service.Network{})
+	return service.AllFrontends(webService(change...), service.Network{})
 }
 
 func webService(change ...func(*service.Resolved)) []service.Resolved {
@@ -211,8 +212,8 @@ func TestAnEndpointInTheHostsOwnNetwork(t *testing.T) {
 		t.Errorf("what this host sends to the ClusterIP: %q", got)
 	}
 	// Its gateway router has the same address, so flows leave it to the host.
-	b := Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Addrs: node1.Addrs[:1]}
-	if got, base := Flows(b, web(own), nil), BaseFlows(b); len(got) != len(base) {
+	b := bridgeflows.Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Addrs: node1.Addrs[:1]}
+	if got, base := bridgeflows.Flows(b, web(own), nil), bridgeflows.Base(b); len(got) != len(base) {
 		t.Errorf("flows: %v", got[len(base):])
 	}
 }
@@ -281,7 +282,7 @@ var hosts = service.Network{Hosts: []netip.Addr{addr("192.0.2.1"), addr("192.0.2
 func TestNodesKeepThePortsThatTheyNeed(t *testing.T) {
 	for _, a := range []string{"192.0.2.1", "192.0.2.2", "203.0.113.7"} {
 		for _, port := range []uint16{10250, 80} {
-			chains := chainsOf(node1, IPv4, Frontends(webService(func(s *service.Resolved) {
+			chains := chainsOf(node1, IPv4, service.AllFrontends(webService(func(s *service.Resolved) {
 				s.ExternalIPs, s.Ports[0].Port = []netip.Addr{addr(a)}, port
 			}), hosts), nil)
 			let := len(rules(chains, "nat", "WAYS -d "+a+"/32")) > 0
@@ -302,7 +303,7 @@ func TestNobodyTakesAHostsPort(t *testing.T) {
 				s.Ports[0].Port = port
 				s.Taken = map[service.Claim]service.Key{{Protocol: corev1.ProtocolTCP, Port: 30081}: {Namespace: "default", Name: "door"}}
 			})
-			if got := rules(chainsOf(node1, IPv4, Frontends(services, hosts), nil), "nat", "-d "+at+"/32"); len(got) > 0 != want {
+			if got := rules(chainsOf(node1, IPv4, service.AllFrontends(services, hosts), nil), "nat", "-d "+at+"/32"); len(got) > 0 != want {
 				t.Errorf("port %d at %s: %q", port, at, got)
 			}
 		}
@@ -316,11 +317,11 @@ func TestNobodyTakesAddressesInside(t *testing.T) {
 		Inside: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14")}, Ranges: servicecidr.Ranges{netip.MustParsePrefix("172.30.0.0/16")},
 		Hops: []netip.Addr{addr("192.0.2.254")},
 	}
-	b := Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Addrs: node1.Addrs[:1]}
+	b := bridgeflows.Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Addrs: node1.Addrs[:1]}
 	for at, want := range map[string]bool{"10.128.2.3": false, "172.30.0.11": false, "192.0.2.254": false, "203.0.113.7": true} {
-		frontends := Frontends(webService(func(s *service.Resolved) { s.ExternalIPs = []netip.Addr{addr(at)} }), n)
+		frontends := service.AllFrontends(webService(func(s *service.Resolved) { s.ExternalIPs = []netip.Addr{addr(at)} }), n)
 		rules := rules(chainsOf(node1, IPv4, frontends, nil), "nat", "-d "+at+"/32")
-		flows := slices.DeleteFunc(Flows(b, frontends, nil), func(f flow.Flow) bool { return !strings.Contains(f.Match, "nw_dst="+at+",") })
+		flows := slices.DeleteFunc(bridgeflows.Flows(b, frontends, nil), func(f flow.Flow) bool { return !strings.Contains(f.Match, "nw_dst="+at+",") })
 		if len(rules) > 0 != want || len(flows) > 0 != want {
 			t.Errorf("at %s: %q %v", at, rules, flows)
 		}

@@ -1,3 +1,5 @@
+// Package nodeport computes the rules of a host's packet filter for connections to Services and hostPorts from clients
+// other than pods.
 package nodeport
 
 import (
@@ -8,6 +10,7 @@ import (
 
 	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/ipnet"
 )
 
 // A Host holds the inputs of a host's rules other than Services and pods.
@@ -52,8 +55,8 @@ func (h Host) pods(family netip.Addr) (out []netip.Prefix) {
 
 // IPv4 and IPv6 select a family.
 var (
-	IPv4 = netip.IPv4Unspecified()
-	IPv6 = netip.IPv6Unspecified()
+	IPv4 = ipnet.Families()[0]
+	IPv6 = ipnet.Families()[1]
 )
 
 // Rules are the work of a host on packets of Services and pods in one family. Chains and Table render them for
@@ -69,7 +72,7 @@ type Rules struct {
 	// Translations change the destinations of new connections, in order of precedence. NodePorts come after all
 	// addresses, and HostPorts last.
 	Translations []Translation
-	HostPorts    []hostPort
+	HostPorts    []hostport.Port
 	// Refusals are of packets that still have a frontend's address after that.
 	Refusals []Refusal
 	// Strays are TCP frontends at the address of a shared NIC, whose segments may come to the host by mistake.
@@ -131,7 +134,7 @@ const (
 func NewRules(h Host, family netip.Addr, frontends []service.Frontend, pods []hostport.Pod) Rules {
 	b := ruleBuilder{Rules: Rules{Host: h, Family: family}, targets: make(map[targetKey]*Target, len(frontends))}
 	b.Translations = make([]Translation, 0, len(frontends))
-	for f := range Outside(frontends) {
+	for f := range service.Outside(frontends) {
 		if b.is(f) && f.Programmed() {
 			b.frontend(f)
 		}
@@ -142,7 +145,7 @@ func NewRules(h Host, family netip.Addr, frontends []service.Frontend, pods []ho
 			b.Spared = append(b.Spared, netip.AddrPortFrom(f.Addr, f.Number))
 		}
 	}
-	b.HostPorts = hostPorts(family, frontends, pods)
+	b.HostPorts = hostport.Ports(family, frontends, pods)
 	return b.Rules
 }
 
@@ -151,7 +154,7 @@ func NewRules(h Host, family netip.Addr, frontends []service.Frontend, pods []ho
 // such an address (CVE-2020-8554). Addresses of load balancers are not listed: their
 // controllers set them.
 func ServerClaims(h Host, frontends []service.Frontend) (claims []service.Frontend) {
-	for f := range Outside(frontends) {
+	for f := range service.Outside(frontends) {
 		if f.Kind == service.ExternalIP && f.Protocol() == corev1.ProtocolTCP && slices.Contains(h.Servers, netip.AddrPortFrom(f.Addr, f.Number)) {
 			claims = append(claims, f)
 		}
@@ -173,7 +176,7 @@ type targetKey struct {
 }
 
 // is reports whether a frontend is of the builder's family.
-func (b *ruleBuilder) is(f service.Frontend) bool { return isFamily(b.Family, f.Family) }
+func (b *ruleBuilder) is(f service.Frontend) bool { return f.OfFamily(b.Family) }
 
 // target returns a target of a frontend's port, and reports whether it was there already.
 func (b *ruleBuilder) target(kind targetKind, f service.Frontend) (*Target, bool) {

@@ -16,8 +16,8 @@ import (
 // any other port of the host's addresses is, if a pod of this node answers.
 func Stale(h Host, family netip.Addr, frontends []service.Frontend, pods []hostport.Pod) func(to, answers netip.AddrPort) bool {
 	allowed := map[netip.AddrPort]map[netip.AddrPort]bool{}
-	for f := range Outside(frontends) {
-		if f.Protocol() != corev1.ProtocolUDP || !isFamily(family, f.Family) || !f.Programmed() {
+	for f := range service.Outside(frontends) {
+		if f.Protocol() != corev1.ProtocolUDP || !f.OfFamily(family) || !f.Programmed() {
 			continue
 		}
 		good := map[netip.AddrPort]bool{}
@@ -35,11 +35,11 @@ func Stale(h Host, family netip.Addr, frontends []service.Frontend, pods []hostp
 			allowed[netip.AddrPortFrom(a, f.Number)] = good
 		}
 	}
-	for _, p := range hostPorts(family, frontends, pods) {
+	for _, p := range hostport.Ports(family, frontends, pods) {
 		for _, a := range h.Addrs {
 			at := netip.AddrPortFrom(a, p.Port)
 			if p.Protocol == corev1.ProtocolUDP && a.Is4() == family.Is4() && p.At(a) && allowed[at] == nil {
-				allowed[at] = map[netip.AddrPort]bool{p.to: true}
+				allowed[at] = map[netip.AddrPort]bool{p.To: true}
 			}
 		}
 	}

@@ -22,7 +22,7 @@ import (
 func (p place) tabled(all []service.Frontend) answers {
 	h := Host{Node: p.node.Name, Addrs: p.addrs[:], Management: "k8s-" + p.node.Name}
 	out := answers{}
-	for f := range Outside(all) {
+	for f := range service.Outside(all) {
 		t := indexed(NewRules(h, families()[f.Family], all, nil).Table())
 		e := ruleset.Element{Destination: f.Addr, Protocol: lower(f.Protocol()), Port: f.Number}
 		verdicts, destinations, at := []string{mapRanges, mapFrontends}, mapClusterIPs, f.Addr
@@ -148,7 +148,7 @@ func randomHost(r *rand.Rand) (Host, []service.Frontend, []hostport.Pod) {
 		Servers:           pick(r, nil, []netip.AddrPort{netip.MustParseAddrPort("203.0.113.1:80"), netip.MustParseAddrPort("203.0.113.1:443")}),
 	}
 	pods := []hostport.Pod{one("web", "", 80, 8080), one("other", "192.0.2.1", 80, 8080), one("dns", "127.0.0.1", 53, 53, udp)}
-	return h, Frontends(services, at.Network), pods[:r.IntN(4)]
+	return h, service.AllFrontends(services, at.Network), pods[:r.IntN(4)]
 }
 
 // An older hostPort at all addresses hides a younger one at one address, and not the other way round.

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"ovn-k8s/lib/desired/acl"
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
 )
@@ -40,12 +41,12 @@ type Node struct {
 func (n Node) Rows() []nb.Row {
 	var here, own, all acl.Terms
 	for _, a := range n.Management {
-		here.Add(single(a))
-		all.Add(single(a))
+		here.Add(ipnet.Single(a))
+		all.Add(ipnet.Single(a))
 	}
 	for _, a := range n.Own {
-		own.Add(single(a))
-		all.Add(single(a))
+		own.Add(ipnet.Single(a))
+		all.Add(ipnet.Single(a))
 	}
 	from := append(here.List("src"), acl.And(acl.FromManagement(n.Switch), acl.Or(own.List("src"))), "flags.loopback == 1 && ip")
 	return []nb.Row{
@@ -59,5 +60,3 @@ func (n Node) acl(kind string, dir direction, match string) nb.Row {
 		Direction: dir.column(), Match: match, Priority: nodePriority, Action: nbdb.ACLActionAllowRelated,
 	}, []nb.Ref{acl.OfSwitch(n.Switch)})
 }
-
-func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -57,7 +57,7 @@ type Network struct {
 // balancers, NodePorts. An address in several fields counts once, as the first of these. Frontends to which another
 // Service has a better right are left out.
 //
-// This is the only list of frontends. OVN's load balancers (Rows), the flows and rules of hosts (package nodeport) and
+// This is the only list of frontends. OVN's load balancers (Rows), flows and rules of hosts (packages bridgeflows and nodeport) and
 // service/show are made from it.
 func (r *Resolved) Frontends(n Network) []Frontend {
 	most := len(r.Ports) * (2*len(r.ClusterIPs) + len(r.ExternalIPs) + len(r.Ingress))
@@ -118,6 +118,9 @@ func (f Frontend) Backends() Endpoints { return f.Endpoints[f.Index].Of(ipnet.Fa
 
 // IsOutside reports whether the frontend is at an address outside the cluster.
 func (f Frontend) IsOutside() bool { return f.Kind == ExternalIP || f.Kind == LoadBalancerIP }
+
+// OfFamily reports whether an address is of the frontend's family.
+func (f Frontend) OfFamily(a netip.Addr) bool { return a.Is4() == (f.Family == 0) }
 
 // Programmed reports whether this project leads connections to the endpoints.
 func (f Frontend) Programmed() bool { return !f.Proxy && f.Refused == "" }
@@ -183,4 +186,29 @@ func (n Network) MayAnswer(a netip.Addr) bool { return n.unusable(a) == "" && !n
 func (n Network) IsHosts(a netip.Addr) bool {
 	_, found := slices.BinarySearchFunc(n.Hosts, a, netip.Addr.Compare)
 	return found
+}
+
+// AllFrontends lists the frontends of all Services.
+func AllFrontends(services []Resolved, n Network) []Frontend {
+	var out []Frontend
+	for i := range services {
+		out = append(out, services[i].Frontends(n)...)
+	}
+	return out
+}
+
+// Outside returns the frontends for clients outside: all but the cluster IPs.
+func Outside(all []Frontend) iter.Seq[Frontend] {
+	return func(yield func(Frontend) bool) {
+		for _, f := range all {
+			if f.Kind != ClusterIP && !yield(f) {
+				return
+			}
+		}
+	}
+}
+
+// Inside returns the frontends for clients inside only: the cluster IPs.
+func Inside(all []Frontend) []Frontend {
+	return slices.DeleteFunc(slices.Clone(all), func(f Frontend) bool { return f.Kind != ClusterIP })
 }

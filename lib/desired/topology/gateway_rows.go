@@ -247,7 +247,7 @@ func (c Cluster) GatewayRoutesBut(name string, without func(netip.Addr) bool) []
 		}
 		if c.Gateways.pins(join) {
 			// Answers to this gateway must not follow the egress subnets of another one.
-			self := netip.PrefixFrom(join, join.BitLen()).String()
+			self := ipnet.Single(join).String()
 			rows = append(rows, route(names.ClusterRouter, name+"/"+self, nbdb.LogicalRouterStaticRoute{IPPrefix: join.String(), Nexthop: join.String()}))
 		}
 	}

@@ -74,7 +74,7 @@ func (r *Reporter) Servers(host nodeport.Host, frontends []service.Frontend) {
 // NodePorts looks for programs of this host that listen at NodePorts: the Service
 // gets the connections of clients outside and of the host instead.
 func (r *Reporter) NodePorts(host nodeport.Host, frontends []service.Frontend) error {
-	nodePorts := slices.DeleteFunc(slices.Collect(nodeport.Outside(frontends)), func(f service.Frontend) bool { return f.Kind != service.NodePort })
+	nodePorts := slices.DeleteFunc(slices.Collect(service.Outside(frontends)), func(f service.Frontend) bool { return f.Kind != service.NodePort })
 	if len(nodePorts) == 0 {
 		r.tell("NodePorts", nil)
 		return nil

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/desired/bridgeflows"
 	"ovn-k8s/lib/flow"
 	"ovn-k8s/lib/flowsync"
 	"ovn-k8s/lib/link"
@@ -107,7 +107,7 @@ func dropFlows(ctx context.Context, h *host.Host) error {
 			shared[i.Bridge] = true
 		}
 	}
-	ours := func(f flow.Flow) bool { return f.Cookie == nodeport.Cookie }
+	ours := func(f flow.Flow) bool { return f.Cookie == bridgeflows.Cookie }
 	for _, i := range all {
 		if i.Name != i.Bridge || shared[i.Bridge] {
 			continue

@@ -1,10 +1,8 @@
-// Package nodeport computes how a node accepts connections to Services from
-// clients other than pods: the flows of the bridge shared by the host and its
-// gateway router, and the rules of the host's iptables(8).
-package nodeport
+// Package bridgeflows computes the flows of the bridge shared by a host and its gateway router: for clients outside of
+// Services and hostPorts, and for the host itself.
+package bridgeflows
 
 import (
-	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/flow"
+	"ovn-k8s/lib/ipnet"
 )
 
 // Cookie marks our flows: "k8sgw" in ASCII.
@@ -67,8 +66,8 @@ func Flows(b Bridge, frontends []service.Frontend, pods []hostport.Pod) []flow.F
 	return flows
 }
 
-// BaseFlows returns the flows that do not depend on Services.
-func BaseFlows(b Bridge) []flow.Flow { return b.base() }
+// Base returns the flows that do not depend on Services.
+func Base(b Bridge) []flow.Flow { return b.base() }
 
 // HostFlows returns the flows of a bridge without its NIC or patch port. It serves
 // the host alone, even at the moment the missing port appears, and no pod: see base.
@@ -162,7 +161,7 @@ func (b Bridge) Takes(f service.Frontend) bool {
 // services returns the flows for frontends of Services.
 func (b Bridge) services(frontends []service.Frontend) []flow.Flow {
 	var flows []flow.Flow
-	for f := range Outside(frontends) {
+	for f := range service.Outside(frontends) {
 		if b.Takes(f) {
 			flows = append(flows, b.frontend(f)...)
 		}
@@ -174,13 +173,13 @@ func (b Bridge) frontend(f service.Frontend) []flow.Flow {
 	m := flow.Match{Protocol: protocol(f.Protocol(), f.Family), InPort: b.Physical, ToPort: f.Number}
 	in := flow.Output(b.Overlay)
 	if f.Kind != service.NodePort {
-		m.To = single(f.Addr)
+		m.To = ipnet.Single(f.Addr)
 		if !f.Guarded() {
 			return []flow.Flow{newFlow(classify, frontend, m, in)}
 		}
 		flows := []flow.Flow{newFlow(classify, closed, m, flow.Drop)}
 		for _, from := range f.SourceRanges {
-			if isFamily(from.Addr(), f.Family) {
+			if f.OfFamily(from.Addr()) {
 				m.From = from
 				flows = append(flows, newFlow(classify, frontend, m, in))
 			}
@@ -192,8 +191,8 @@ func (b Bridge) frontend(f service.Frontend) []flow.Flow {
 	}
 	var flows []flow.Flow
 	for _, a := range b.Addrs {
-		if isFamily(a, f.Family) {
-			m.To = single(a)
+		if f.OfFamily(a) {
+			m.To = ipnet.Single(a)
 			flows = append(flows, newFlow(classify, frontend, m, in))
 		}
 	}
@@ -209,8 +208,6 @@ func protocol(p corev1.Protocol, family int) string {
 	return lower
 }
 
-func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
-
 // Ours reports whether a flow of the bridge was made by us, or by the program of
 // the Python era: it set no cookie, and sent NodePorts to the patch port.
 func (b Bridge) Ours(f flow.Flow) bool {
@@ -224,34 +221,22 @@ func (b Bridge) Ours(f flow.Flow) bool {
 	return found && port != "" && !strings.Contains(port, ",")
 }
 
-// IsBase reports whether a flow is one of BaseFlows of this bridge, also with
+// IsBase reports whether a flow is one of Base of this bridge, also with
 // other port numbers: any flow but those of Services.
 func IsBase(f flow.Flow) bool { return f.Cookie == Cookie && !strings.Contains(f.Match, "tp_dst=") }
 
-// Frontends lists the frontends of all Services.
-func Frontends(services []service.Resolved, n service.Network) []service.Frontend {
-	var out []service.Frontend
-	for i := range services {
-		out = append(out, services[i].Frontends(n)...)
-	}
-	return out
-}
-
-// Outside returns the frontends for clients outside: all but the cluster IPs.
-func Outside(all []service.Frontend) iter.Seq[service.Frontend] {
-	return func(yield func(service.Frontend) bool) {
-		for _, f := range all {
-			if f.Kind != service.ClusterIP && !yield(f) {
-				return
+// hostPorts returns the flows for hostPorts at the gateway router's addresses.
+func (b Bridge) hostPorts(frontends []service.Frontend, pods []hostport.Pod) []flow.Flow {
+	var flows []flow.Flow
+	for i, family := range ipnet.Families() {
+		for _, h := range hostport.Ports(family, frontends, pods) {
+			for _, a := range b.Router {
+				if a.Is4() == family.Is4() && h.At(a) {
+					m := flow.Match{Protocol: protocol(h.Protocol, i), InPort: b.Physical, ToPort: h.Port, To: ipnet.Single(a)}
+					flows = append(flows, newFlow(classify, frontend, m, flow.Output(b.Overlay)))
+				}
 			}
 		}
 	}
+	return flows
 }
-
-// Inside returns the frontends for clients inside only: the cluster IPs.
-func Inside(all []service.Frontend) []service.Frontend {
-	return slices.DeleteFunc(slices.Clone(all), func(f service.Frontend) bool { return f.Kind != service.ClusterIP })
-}
-
-// isFamily reports whether an address is of a family: 0 is IPv4, 1 is IPv6.
-func isFamily(a netip.Addr, family int) bool { return a.Is4() == (family == 0) }
