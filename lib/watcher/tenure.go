@@ -118,7 +118,7 @@ func (t *tenure) confirm(ctx context.Context, term *ovsdb.Term) (ours bool, err 
 func (t *tenure) awaitOtherLease(ctx context.Context) error {
 	c := t.connections
 	wait := otherlease.Wait{
-		Log: t.log, Own: c.lease(), Identity: c.process.String(), Dead: c.process.dead, Leader: c.db.Leader, Holder: c.cluster.Holder,
+		Log: t.log, Own: c.lease(), Identity: c.process.String(), Dead: c.process.Dead, Leader: c.db.Leader, Holder: c.cluster.Holder,
 	}
 	return wait.Run(ctx)
 }

@@ -32,6 +32,7 @@ import (
 	"ovn-k8s/lib/nbsync/owned"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/settings"
+	"ovn-k8s/lib/watcher/identity"
 	"ovn-k8s/lib/watcher/records"
 	"ovn-k8s/lib/watcher/registry"
 )
@@ -76,7 +77,7 @@ type connections struct {
 	config     config.Config
 	db         *ovsdb.DB
 	cluster    *kube.Cluster
-	process    process
+	process    identity.Process
 	extensions []Extension
 }
 
@@ -158,7 +159,7 @@ func (w *Watcher) serve(ctx context.Context, s settings.Session, ready func()) e
 	// Leader remembers the latest token: the cache has only that, and terms count on even after its removal.
 	defer records.New(c.db).FollowToken(func() { _, _ = c.db.Leader() })()
 	ready()
-	who := kube.Candidate{Identity: c.process.String(), Dead: c.process.dead, Elected: func(holder string) {
+	who := kube.Candidate{Identity: c.process.String(), Dead: c.process.Dead, Elected: func(holder string) {
 		if holder != c.process.String() {
 			w.log("watcher").Infof("standby: %s", c.whoLeads(holder))
 			t.superseded(holder)
@@ -225,7 +226,7 @@ func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() s
 		db.Close()
 		return nil, err
 	}
-	return &connections{config: cfg, db: db, cluster: cluster, process: thisProcess(cfg), extensions: w.Extensions}, nil
+	return &connections{config: cfg, db: db, cluster: cluster, process: identity.This(cfg.SystemID), extensions: w.Extensions}, nil
 }
 
 // newEngine returns an engine with an empty World. It writes rows to the Northbound database by transact.

@@ -215,20 +215,20 @@ func (n core) Object(u nb.Unit) runtime.Object {
 		return kube.Node(name)
 	}
 	if s, ok := n.Services.Service(u); ok {
-		return &corev1.Service{ObjectMeta: identity(s.Namespace, s.Name, s.UID)}
+		return &corev1.Service{ObjectMeta: meta(s.Namespace, s.Name, s.UID)}
 	}
 	if p, ok := n.Policies.Policy(u); ok {
-		return &networkingv1.NetworkPolicy{ObjectMeta: identity(p.Namespace, p.Name, p.UID)}
+		return &networkingv1.NetworkPolicy{ObjectMeta: meta(p.Namespace, p.Name, p.UID)}
 	}
 	if name, _ := n.Facts().BadServiceCIDR(); u == servicecidr.Unit && name != "" {
-		return &networkingv1.ServiceCIDR{ObjectMeta: identity("", name, "")}
+		return &networkingv1.ServiceCIDR{ObjectMeta: meta("", name, "")}
 	}
 	if p, ok := n.Pods.Pod(u); ok {
-		return &corev1.Pod{ObjectMeta: identity(p.Namespace, p.Name, p.UID)}
+		return &corev1.Pod{ObjectMeta: meta(p.Namespace, p.Name, p.UID)}
 	}
 	return nil
 }
 
-func identity(namespace, name, uid string) metav1.ObjectMeta {
+func meta(namespace, name, uid string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)}
 }

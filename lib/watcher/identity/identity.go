@@ -1,4 +1,5 @@
-package watcher
+// Package identity tells processes that want the Lease of the watcher apart.
+package identity
 
 import (
 	"crypto/sha256"
@@ -7,21 +8,19 @@ import (
 	"os"
 	"strconv"
 	"strings"
-
-	"ovn-k8s/lib/config"
 )
 
-// A process identifies a process among those of all hosts, also of cloned hosts with the same system-id.
-type process struct {
+// A Process identifies a process among those of all hosts, also of cloned hosts with the same system-id.
+type Process struct {
 	host    string // for people
 	pid     int
 	started string // proc(5), /proc/PID/stat, starttime
 	machine string // of the boot and the PID namespace
 }
 
-// thisProcess identifies this process. host is its host's system-id or name.
-func thisProcess(cfg config.Config) process {
-	p := process{host: cfg.SystemID, pid: os.Getpid()}
+// This identifies this process. Without a systemID, the host's name stands for it.
+func This(systemID string) Process {
+	p := Process{host: systemID, pid: os.Getpid()}
 	if p.host == "" {
 		p.host, _ = os.Hostname()
 	}
@@ -35,7 +34,7 @@ func thisProcess(cfg config.Config) process {
 }
 
 // String is the identity in the Lease and in the database's token.
-func (p process) String() string {
+func (p Process) String() string {
 	return fmt.Sprintf("%s/%d-%s/%s", p.host, p.pid, p.started, p.machine)
 }
 
@@ -54,8 +53,8 @@ func startOf(pid int) (string, bool) {
 	return fields[starttime], fields[state] != "Z" && fields[state] != "X"
 }
 
-// dead reports whether identity is a process of this machine that has ended: its Lease need not expire.
-func (p process) dead(identity string) bool {
+// Dead reports whether identity is a process of this machine that has ended: its Lease need not expire.
+func (p Process) Dead(identity string) bool {
 	parts := strings.Split(identity, "/")
 	if len(parts) != 3 || parts[2] != p.machine {
 		return false
