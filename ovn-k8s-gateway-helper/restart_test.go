@@ -154,7 +154,7 @@ func (w *world) undisturbed(what string, all []*talk) {
 }
 
 // web makes the Service expected by right, in both families.
-func (w *world) web() *corev1.Service {
+func (w api) web() *corev1.Service {
 	return w.service("web", func(s *corev1.Service) {
 		both := corev1.IPFamilyPolicyRequireDualStack
 		s.Spec.IPFamilyPolicy = &both

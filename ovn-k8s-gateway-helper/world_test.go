@@ -80,11 +80,16 @@ func account(ctx context.Context) (string, error) {
 // patience bounds every wait.
 var patience = limit.Of(time.Minute)
 
+// An api has the objects of a test in the API server.
+type api struct {
+	*testing.T
+	ctx context.Context
+}
+
 // A world is a host with eth0 in breth0, shared with its gateway router.
 type world struct {
-	*testing.T
+	api
 	*host.Host
-	ctx    context.Context
 	fabric *host.Fabric
 	unplug func() // cuts the host from the API server
 }
@@ -102,7 +107,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(fabric.Close)
-	w := &world{T: t, ctx: ctx, fabric: fabric}
+	w := &world{api: api{t, ctx}, fabric: fabric}
 	if w.Host, err = host.New(host.Options{Name: "node1", Fabric: fabric}); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +146,7 @@ func (w *world) write(name, text string) {
 }
 
 // cleanAPI deletes the tests' objects from the API server.
-func (w *world) cleanAPI() {
+func (w api) cleanAPI() {
 	w.Helper()
 	ctx := context.Background()
 	services, err := cluster.Client().CoreV1().Services("default").List(ctx, metav1.ListOptions{})
@@ -160,7 +165,7 @@ func (w *world) cleanAPI() {
 }
 
 // service creates a Service with one port; edit may change it.
-func (w *world) service(name string, edit func(*corev1.Service)) *corev1.Service {
+func (w api) service(name string, edit func(*corev1.Service)) *corev1.Service {
 	w.Helper()
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
@@ -187,7 +192,7 @@ func (w *world) service(name string, edit func(*corev1.Service)) *corev1.Service
 }
 
 // update changes a Service.
-func (w *world) update(name string, edit func(*corev1.Service)) {
+func (w api) update(name string, edit func(*corev1.Service)) {
 	w.Helper()
 	api := cluster.Client().CoreV1().Services("default")
 	s, err := api.Get(w.ctx, name, metav1.GetOptions{})
@@ -200,7 +205,7 @@ func (w *world) update(name string, edit func(*corev1.Service)) {
 	}
 }
 
-func (w *world) deleteService(name string) {
+func (w api) deleteService(name string) {
 	w.Helper()
 	if err := cluster.Client().CoreV1().Services("default").Delete(w.ctx, name, metav1.DeleteOptions{}); err != nil {
 		w.Fatal(err)
@@ -208,7 +213,7 @@ func (w *world) deleteService(name string) {
 }
 
 // endpoints writes a slice of a Service with one target port for all ports: each endpoint is "ADDRESS@NODE".
-func (w *world) endpoints(s *corev1.Service, port int32, hosts ...string) {
+func (w api) endpoints(s *corev1.Service, port int32, hosts ...string) {
 	w.Helper()
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: s.Name + "-4", Labels: map[string]string{discoveryv1.LabelServiceName: s.Name}},

@@ -167,7 +167,7 @@ func TestRoutesToNodes(t *testing.T) {
 }
 
 // patchNodeStatus changes a Node as its kubelet does.
-func (w *world) patchNodeStatus(node, patch string) error {
+func (w api) patchNodeStatus(node, patch string) error {
 	_, err := cluster.Client().CoreV1().Nodes().Patch(w.Context(), node, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 	return err
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // report writes status.podIPs like the kubelet.
-func (w *world) report(name string, ips ...string) {
+func (w api) report(name string, ips ...string) {
 	w.Helper()
 	status := corev1.PodStatus{}
 	for _, ip := range ips {

@@ -13,7 +13,7 @@ import (
 )
 
 // service creates a Service without selector, with port 80 of TCP, for the duration of the test.
-func (w *world) service(name string, edit func(*corev1.Service)) *corev1.Service {
+func (w api) service(name string, edit func(*corev1.Service)) *corev1.Service {
 	w.Helper()
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -31,7 +31,7 @@ func (w *world) service(name string, edit func(*corev1.Service)) *corev1.Service
 	return s
 }
 
-func (w *world) deleteService(name string) {
+func (w api) deleteService(name string) {
 	w.Helper()
 	if err := cluster.Client().CoreV1().Services("default").Delete(w.Context(), name, metav1.DeleteOptions{}); err != nil {
 		w.Fatal(err)
@@ -39,7 +39,7 @@ func (w *world) deleteService(name string) {
 }
 
 // endpoints writes the endpoints of a Service: "ADDRESS@NODE".
-func (w *world) endpoints(service string, all ...string) {
+func (w api) endpoints(service string, all ...string) {
 	w.Helper()
 	http, port := "http", int32(8080)
 	s := &discoveryv1.EndpointSlice{

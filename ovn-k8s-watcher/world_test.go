@@ -66,10 +66,13 @@ const terminate = syscall.SIGTERM
 // patience bounds every wait.
 const patience = 2 * time.Minute
 
+// An api has the objects of a test in the API server.
+type api struct{ *testing.T }
+
 // A world is a Northbound database and the shared control plane. Its watchers write only into this database and the
 // objects of the test.
 type world struct {
-	*testing.T
+	api
 	central *ovntest.Central
 	dir     string // run directory, token
 	url     string // of the API server
@@ -90,7 +93,7 @@ func newWorld(t *testing.T, nodes map[string]string) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(central.Close)
-	w := &world{t, central, dir, cluster.URL}
+	w := &world{api{t}, central, dir, cluster.URL}
 	w.write("token", cluster.Token)
 	w.cleanAPI()
 	t.Cleanup(w.cleanAPI)
@@ -124,7 +127,7 @@ func (w *world) write(name, text string) {
 }
 
 // cleanAPI deletes the objects of tests and watchers from the API server.
-func (w *world) cleanAPI() {
+func (w api) cleanAPI() {
 	w.Helper()
 	ctx := context.Background()
 	now := int64(0)
@@ -305,7 +308,7 @@ func (p *process) kill() {
 }
 
 // eventually waits until cond holds. If it never does, the test fails with the text what.
-func (w *world) eventually(what string, cond func() bool) {
+func (w api) eventually(what string, cond func() bool) {
 	w.Helper()
 	for end := time.Now().Add(patience); !cond(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -331,7 +334,7 @@ func (w *world) port(name, column string) string {
 }
 
 // pod creates a pod bound to a node ("" for none).
-func (w *world) pod(name, node string, edit func(*corev1.Pod)) *corev1.Pod {
+func (w api) pod(name, node string, edit func(*corev1.Pod)) *corev1.Pod {
 	w.Helper()
 	p, err := cluster.CreatePod(w.Context(), "default", name, node, edit)
 	if err != nil {
@@ -340,7 +343,7 @@ func (w *world) pod(name, node string, edit func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-func (w *world) delete(name string) {
+func (w api) delete(name string) {
 	w.Helper()
 	if err := cluster.DeletePod(w.Context(), "default", name); err != nil {
 		w.Fatal(err)
@@ -374,13 +377,13 @@ func line(a annotation.Addresses) string {
 }
 
 // event waits for an Event about an object and returns its message.
-func (w *world) event(kind, name, reason string) string {
+func (w api) event(kind, name, reason string) string {
 	w.Helper()
 	return w.eventIn("default", kind, name, reason)
 }
 
 // eventIn is event for an object of a namespace.
-func (w *world) eventIn(namespace, kind, name, reason string) string {
+func (w api) eventIn(namespace, kind, name, reason string) string {
 	w.Helper()
 	var message string
 	w.eventually(fmt.Sprintf("an Event %s about %s %s", reason, kind, name), func() bool {

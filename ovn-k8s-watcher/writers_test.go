@@ -131,7 +131,7 @@ func (p *process) control() string {
 }
 
 // deleteLease deletes the Lease of watchers of a namespace.
-func (w *world) deleteLease(namespace string) {
+func (w api) deleteLease(namespace string) {
 	w.Helper()
 	err := cluster.Client().CoordinationV1().Leases(namespace).Delete(context.Background(), names.WatcherLease, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {

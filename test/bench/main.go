@@ -46,6 +46,7 @@ import (
 	"time"
 
 	"ovn-k8s/test/bench/field"
+	"ovn-k8s/test/bench/gobench"
 	"ovn-k8s/test/bench/hosts"
 	"ovn-k8s/test/bench/programs"
 	"ovn-k8s/test/bench/report"
@@ -76,10 +77,10 @@ func figures() []figure {
 		{"scale", measureScale},
 		{"idle", measureIdle},
 		{"churn", measureChurn},
-		{"compute", measureCompute},
-		{"firewall", measureFirewall},
-		{"events", measureEvents},
-		{"storm", measureStorm},
+		{"compute", gobench.MeasureCompute},
+		{"firewall", gobench.MeasureFirewall},
+		{"events", gobench.MeasureEvents},
+		{"storm", gobench.MeasureStorm},
 		{"cni", hosts.MeasureCNI},
 		{"cniserver", hosts.MeasureCNIServer},
 		{"node", hosts.MeasureNode},

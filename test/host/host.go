@@ -68,8 +68,11 @@ type Host struct {
 	ports    []string // the fabric's ends of the NICs
 	gateways []netip.Addr
 	logs     string
-	holder   *holder
+	machine
 }
+
+// A machine runs programs in a host's namespaces.
+type machine struct{ holder *holder }
 
 // Missing names a prerequisite of New, StartOVS and StartController missing on this
 // machine, or is "".
@@ -97,7 +100,7 @@ func New(o Options) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making host %s: %w", o.Name, err)
 	}
-	h := &Host{Name: o.Name, logs: o.Logs, holder: holder}
+	h := &Host{Name: o.Name, logs: o.Logs, machine: machine{holder}}
 	if o.Fabric == nil {
 		return h, nil
 	}
@@ -140,17 +143,17 @@ func (h *Host) eachPort(format string) error {
 }
 
 // PID is the process ID of the host's init process, in the host's namespaces.
-func (h *Host) PID() int { return h.holder.pid }
+func (h machine) PID() int { return h.holder.pid }
 
 // Netns is the path of the host's network namespace.
-func (h *Host) Netns() string { return fmt.Sprintf("/proc/%d/ns/net", h.PID()) }
+func (h machine) Netns() string { return fmt.Sprintf("/proc/%d/ns/net", h.PID()) }
 
 // FabricNetns is the path of the network namespace of the host's Fabric.
 func (h *Host) FabricNetns() string { return h.fabric.Netns() }
 
 // Path translates a path inside the host to a path outside of it. It works for unix
 // sockets, too.
-func (h *Host) Path(inside string) string {
+func (h machine) Path(inside string) string {
 	return filepath.Join(fmt.Sprintf("/proc/%d/root", h.PID()), inside)
 }
 
@@ -183,7 +186,7 @@ func (h *Host) IPv6() netip.Addr { return h.Addresses[1].Addr() }
 
 // Command prepares a command in the host, in its root directory and with a minimal
 // environment. Do not kill it directly: the process is nsenter. Use Run or Start.
-func (h *Host) Command(name string, args ...string) *exec.Cmd {
+func (h machine) Command(name string, args ...string) *exec.Cmd {
 	in := []string{"--target", strconv.Itoa(h.PID()), "--mount", "--uts", "--ipc", "--net", "--pid", "--", name}
 	cmd := exec.Command("nsenter", append(in, args...)...)
 	cmd.Env = environment
@@ -192,7 +195,7 @@ func (h *Host) Command(name string, args ...string) *exec.Cmd {
 
 // Run runs a program in the host and returns its output. If it fails, the error
 // ends with its standard error. The end of ctx kills it.
-func (h *Host) Run(ctx context.Context, name string, args ...string) (stdout, stderr string, err error) {
+func (h machine) Run(ctx context.Context, name string, args ...string) (stdout, stderr string, err error) {
 	return run(ctx, h.Command(name, args...), name, args)
 }
 
@@ -207,7 +210,7 @@ func RunCommand(ctx context.Context, cmd *exec.Cmd) (stdout, stderr string, err 
 func Environment() []string { return slices.Clone(environment) }
 
 // Script runs a shell script in the host and returns its standard output.
-func (h *Host) Script(ctx context.Context, script string, args ...string) (string, error) {
+func (h machine) Script(ctx context.Context, script string, args ...string) (string, error) {
 	cmd := h.Command("sh", append([]string{"-c", script, "sh"}, args...)...)
 	out, _, err := run(ctx, cmd, "script", args)
 	return out, err
@@ -221,7 +224,7 @@ type Result struct {
 
 // Try runs a line of shell in the host. A non-zero exit status is not an error;
 // failing to start the shell is.
-func (h *Host) Try(line string) (Result, error) { return TryCommand(h.Command("sh", "-c", line)) }
+func (h machine) Try(line string) (Result, error) { return TryCommand(h.Command("sh", "-c", line)) }
 
 // TryCommand runs a command. A non-zero exit status is not an error; failing to
 // start it is.
@@ -250,13 +253,13 @@ func (h *Host) Install(programs ...string) error {
 }
 
 // Start starts a program in the host. It runs until Process.Stop.
-func (h *Host) Start(name string, args ...string) (*reaper.Process, error) {
+func (h machine) Start(name string, args ...string) (*reaper.Process, error) {
 	return reaper.Start(h.Command, name, args...)
 }
 
 // Kill sends SIGKILL to the daemon of a pidfile and waits for its end. A daemon not
 // running is not an error.
-func (h *Host) Kill(ctx context.Context, pidfile string) error {
+func (h machine) Kill(ctx context.Context, pidfile string) error {
 	text, err := os.ReadFile(h.Path(pidfile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -26,7 +26,7 @@ func (w *World) Install(ctx context.Context, bin string) error {
 		return err
 	}
 	if w.ovnkube {
-		return w.startOVNKube(ctx)
+		return ovnkube{w}.start(ctx)
 	}
 	if err := (installer{w}).introduce(ctx); err != nil {
 		return err

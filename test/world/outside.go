@@ -84,7 +84,7 @@ func Modes() []string { return []string{Dedicated, Shared, Local} }
 // to gateway-init. It returns the source addresses of pods as seen outside.
 func (w *World) AddGateway(ctx context.Context, n *Node, mode string, args ...string) ([]netip.Addr, error) {
 	if w.ovnkube {
-		return w.ovnkubeGateway(ctx, n, mode, args...)
+		return ovnkube{w}.gateway(ctx, n, mode, args...)
 	}
 	if mode == Shared {
 		if err := w.StartHelper(ctx, n, "--physical-bridge=breth0", "--physical-interface=eth0"); err != nil {
@@ -129,7 +129,7 @@ func (w *World) RemoveGateway(ctx context.Context, n *Node) error {
 		if err := w.RestartOVNKube(ctx, n); err != nil {
 			return err
 		}
-		return w.awaitGateway(ctx, n, false)
+		return ovnkube{w}.awaitGateway(ctx, n, false)
 	}
 	if err := w.Do(ctx, n, "ovn-k8s-overlay", "gateway-remove", "--node-name="+n.Name); err != nil {
 		return err

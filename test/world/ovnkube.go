@@ -33,8 +33,11 @@ const (
 	rangesOfNodes = "10.128.0.0/14/24,fd01::/48/64"
 )
 
-// startOVNKube makes the accounts of all nodes, and starts ovnkube on them: on the master with both roles.
-func (w *World) startOVNKube(ctx context.Context) error {
+// ovnkube is the part of a World for Options.OVNKube.
+type ovnkube struct{ *World }
+
+// start makes the accounts of all nodes, and starts ovnkube on them: on the master with both roles.
+func (w ovnkube) start(ctx context.Context) error {
 	common, err := docs.Files.ReadFile("rbac-ovnkube.yaml")
 	if err != nil {
 		return err
@@ -48,7 +51,7 @@ func (w *World) startOVNKube(ctx context.Context) error {
 	}
 	for _, n := range w.Nodes {
 		n.process, n.masterToo = "ovnkube", n == w.Master()
-		token, err := w.ovnkubeAccount(ctx, n)
+		token, err := w.account(ctx, n)
 		if err != nil {
 			return err
 		}
@@ -56,11 +59,11 @@ func (w *World) startOVNKube(ctx context.Context) error {
 			return err
 		}
 	}
-	return each(w, func(n *Node) error { return w.restartOVNKube(ctx, n) })
+	return each(w.World, func(n *Node) error { return w.restart(ctx, n) })
 }
 
-// ovnkubeAccount makes the account of a node, and returns a token. The master's is also that of the role master.
-func (w *World) ovnkubeAccount(ctx context.Context, n *Node) (string, error) {
+// account makes the account of a node, and returns a token. The master's is also that of the role master.
+func (w ovnkube) account(ctx context.Context, n *Node) (string, error) {
 	template, err := docs.Files.ReadFile("rbac-ovnkube-node.yaml")
 	if err != nil {
 		return "", err
@@ -80,14 +83,14 @@ func (w *World) ovnkubeAccount(ctx context.Context, n *Node) (string, error) {
 // RestartOVNKube starts ovnkube on a node, or kills and starts it, with more args.
 func (w *World) RestartOVNKube(ctx context.Context, n *Node, args ...string) error {
 	n.args = args
-	return w.restartOVNKube(ctx, n)
+	return ovnkube{w}.restart(ctx, n)
 }
 
 // SetArguments sets more args of ovnkube on a node, for its next start.
 func (n *Node) SetArguments(args ...string) { n.args = args }
 
-// restartOVNKube is RestartOVNKube with the args of the last one.
-func (w *World) restartOVNKube(ctx context.Context, n *Node) error {
+// restart is RestartOVNKube with the args of the last one.
+func (w ovnkube) restart(ctx context.Context, n *Node) error {
 	if err := n.Kill(ctx, OVNKubePidfile); err != nil {
 		return err
 	}
@@ -109,8 +112,8 @@ func (w *World) watcherArgs() []string {
 	return []string{"--ovn-nb=" + w.Central.NBTCP, "--k8s-api-server=" + w.api, "--k8s-api-token-file=" + ovnkubeTokenFile, "--service-cidr=" + ServiceSubnets}
 }
 
-// ovnkubeGateway makes a node a gateway: see AddGateway.
-func (w *World) ovnkubeGateway(ctx context.Context, n *Node, mode string, args ...string) ([]netip.Addr, error) {
+// gateway makes a node a gateway: see AddGateway.
+func (w ovnkube) gateway(ctx context.Context, n *Node, mode string, args ...string) ([]netip.Addr, error) {
 	if len(args) > 0 {
 		return nil, fmt.Errorf("ovnkube has no options %v of gateway-init", args)
 	}
@@ -139,7 +142,7 @@ func (w *World) ovnkubeGateway(ctx context.Context, n *Node, mode string, args .
 }
 
 // awaitGateway waits until the master has made, or removed, the gateway of a node.
-func (w *World) awaitGateway(ctx context.Context, n *Node, want bool) error {
+func (w ovnkube) awaitGateway(ctx context.Context, n *Node, want bool) error {
 	ctx, cancel := context.WithTimeout(ctx, limit.Of(time.Minute))
 	defer cancel()
 	return poll.Until(ctx, func() error {
@@ -152,7 +155,7 @@ func (w *World) awaitGateway(ctx context.Context, n *Node, want bool) error {
 }
 
 // learnSubnets waits for the subnets of a node that ovnkube gave it.
-func (w *World) learnSubnets(ctx context.Context, n *Node) error {
+func (w ovnkube) learnSubnets(ctx context.Context, n *Node) error {
 	watch, err := w.Kube.Client().CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", n.Name).String()})
 	if err != nil {
 		return err

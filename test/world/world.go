@@ -174,7 +174,7 @@ func (w *World) Node(name string) *Node {
 // StartWatcher starts the watcher on the master.
 func (w *World) StartWatcher(ctx context.Context) error {
 	if w.ovnkube {
-		return w.restartOVNKube(ctx, w.Master())
+		return ovnkube{w}.restart(ctx, w.Master())
 	}
 	if w.together {
 		return w.Do(ctx, w.Master(), filepath.Base(Roles), daemonArgs...)
@@ -186,7 +186,7 @@ func (w *World) StartWatcher(ctx context.Context) error {
 // NIC with a gateway needs more args.
 func (w *World) StartHelper(ctx context.Context, n *Node, args ...string) error {
 	if w.ovnkube {
-		return w.restartOVNKube(ctx, n)
+		return ovnkube{w}.restart(ctx, n)
 	}
 	if err := n.Kill(ctx, HelperPidfile); err != nil {
 		return err
@@ -242,7 +242,7 @@ func (w *World) StartKubelets(ctx context.Context) error {
 		n.Kubelet = kubelet.New(kubelet.Options{Host: n.Host, Client: w.Kube.Client(), Log: w.log})
 		err := n.Kubelet.Start(ctx)
 		if err == nil && w.ovnkube {
-			err = w.learnSubnets(ctx, n)
+			err = ovnkube{w}.learnSubnets(ctx, n)
 		}
 		return err
 	})

@@ -85,7 +85,7 @@ func (g Gateway) samePlace(h Gateway) bool {
 
 // ChangedGateways lists the gateways whose rows may differ between two topologies, sorted.
 func ChangedGateways(old, now Cluster) []string {
-	all := old.gatewayInputs() != now.gatewayInputs()
+	all := gatewayInputs(old) != gatewayInputs(now)
 	changed := []string{}
 	for name, g := range now.Gateways {
 		if was, ok := old.Gateways[name]; all || !ok || !g.Equal(was) {
@@ -102,7 +102,7 @@ func ChangedGateways(old, now Cluster) []string {
 }
 
 // gatewayInputs returns the inputs of all gateways' rows as text: see leads, pins and byPolicy for the last three.
-func (c Cluster) gatewayInputs() string {
+func gatewayInputs(c Cluster) string {
 	var hops, pins [2]bool
 	shortest := [2]int{-1, -1}
 	family := func(a netip.Addr) int {

@@ -1,10 +1,7 @@
-package main
+package gobench
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"os/exec"
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/test/bench/programs"
@@ -15,20 +12,18 @@ import (
 // firewallPackage has the benchmark of a host's rules.
 const firewallPackage = programs.ModulePath + "/lib/firewall"
 
-// measureFirewall runs the benchmark of the rules of 10 000 Services in both programs, each round in a process of its own.
-func measureFirewall(ctx context.Context, b *run.Bench) error {
+// MeasureFirewall runs the benchmark of the rules of 10 000 Services in both programs, each round in a process of its own.
+func MeasureFirewall(ctx context.Context, b *run.Bench) error {
 	b.CloseField() // the field needs a CPU at times
 	values := map[string]map[string][]float64{config.NFTables: {}, config.IPTables: {}}
 	for round := range b.Rounds {
 		b.Say("firewall: round %d of %d", round+1, b.Rounds)
-		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkServices$", "-benchtime", "1x", "-timeout", "1h", firewallPackage)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		out, err := cmd.CombinedOutput()
+		out, err := benchmark(ctx, "BenchmarkServices", firewallPackage, nil)
 		if err != nil {
-			return fmt.Errorf("%v: %w: %s", cmd, err, out)
+			return err
 		}
 		for program := range values {
-			if err := readMetrics(string(out), "BenchmarkServices/"+program, values[program]); err != nil {
+			if err := readMetrics(out, "BenchmarkServices/"+program, values[program]); err != nil {
 				return err
 			}
 		}

@@ -1,10 +1,8 @@
-package main
+package gobench
 
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 
 	"ovn-k8s/test/bench/programs"
 	"ovn-k8s/test/bench/report"
@@ -14,19 +12,17 @@ import (
 // stormPackage has the benchmark of many nodes joining at once.
 const stormPackage = programs.ModulePath + "/lib/overlay/store"
 
-// measureStorm runs the benchmark, each round with a database of its own.
-func measureStorm(ctx context.Context, b *run.Bench) error {
+// MeasureStorm runs the benchmark, each round with a database of its own.
+func MeasureStorm(ctx context.Context, b *run.Bench) error {
 	b.CloseField()
 	values := map[string][]float64{}
 	for round := range b.Rounds {
 		b.Say("storm: round %d of %d", round+1, b.Rounds)
-		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkStorm$", "-benchtime", "1x", "-timeout", "1h", stormPackage)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		out, err := cmd.CombinedOutput()
+		out, err := benchmark(ctx, "BenchmarkStorm", stormPackage, nil)
 		if err != nil {
-			return fmt.Errorf("%v: %w: %s", cmd, err, out)
+			return err
 		}
-		if err := readMetrics(string(out), "BenchmarkStorm", values); err != nil {
+		if err := readMetrics(out, "BenchmarkStorm", values); err != nil {
 			return err
 		}
 	}

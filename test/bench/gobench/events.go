@@ -1,11 +1,9 @@
-package main
+package gobench
 
 import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,8 +26,8 @@ var aims = map[string]float64{
 	"MB/all": 900, "MB/end": 900, "MB/resident": 0, "MB/world": 0,
 }
 
-// measureEvents measures events at 250 and at 1 000 nodes, to check for at most linear growth.
-func measureEvents(ctx context.Context, b *run.Bench) error {
+// MeasureEvents measures events at 250 and at 1 000 nodes, to check for at most linear growth.
+func MeasureEvents(ctx context.Context, b *run.Bench) error {
 	b.CloseField() // the field needs memory and at times a CPU
 	few, err := eventsOf(ctx, b, 250)
 	if err != nil {
@@ -50,23 +48,22 @@ func measureEvents(ctx context.Context, b *run.Bench) error {
 // eventsOf measures and reports events at one size. With -profile, it writes profiles of CPU and heap.
 func eventsOf(ctx context.Context, b *run.Bench, nodes int) (map[string][]float64, error) {
 	b.Say("events: %d nodes", nodes)
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkEvents$", "-benchtime", "1x", "-timeout", "1h")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", fmt.Sprint("OVNK8S_BENCH_NODES=", nodes))
+	env := []string{fmt.Sprint("OVNK8S_BENCH_NODES=", nodes)}
+	var flags []string
 	if b.Profile != "" {
 		dir, err := filepath.Abs(b.Profile)
 		if err != nil {
 			return nil, err
 		}
-		cmd.Args = append(cmd.Args, "-o", filepath.Join(dir, "events.test"), "-cpuprofile", filepath.Join(dir, fmt.Sprintf("events-%d.cpu", nodes)))
-		cmd.Env = append(cmd.Env, "OVNK8S_BENCH_HEAP="+filepath.Join(dir, fmt.Sprintf("events-%d.heap", nodes)))
+		flags = []string{"-o", filepath.Join(dir, "events.test"), "-cpuprofile", filepath.Join(dir, fmt.Sprintf("events-%d.cpu", nodes))}
+		env = append(env, "OVNK8S_BENCH_HEAP="+filepath.Join(dir, fmt.Sprintf("events-%d.heap", nodes)))
 	}
-	cmd.Args = append(cmd.Args, eventsPackage)
-	out, err := cmd.CombinedOutput()
+	out, err := benchmark(ctx, "BenchmarkEvents", eventsPackage, flags, env...)
 	if err != nil {
-		return nil, fmt.Errorf("%v: %w: %s", cmd, err, out)
+		return nil, err
 	}
 	values := map[string][]float64{}
-	if err := readMetrics(string(out), "BenchmarkEvents", values); err != nil {
+	if err := readMetrics(out, "BenchmarkEvents", values); err != nil {
 		return nil, err
 	}
 	reportEvents(b, nodes, values)
