@@ -178,6 +178,31 @@ func TestOurRowsReturn(t *testing.T) {
 	}
 }
 
+// A row's column with rows of ours becomes empty when none is wanted, and keeps an operator's.
+func TestAColumnBecomesEmpty(t *testing.T) {
+	c, db, s := open(t)
+	rows := func(has ...nb.Ref) map[nb.Unit][]nb.Row {
+		return map[nb.Unit][]nb.Row{"cluster": {
+			{Table: nbdb.LoadBalancerGroupTable, ID: "ovn-k8s-x", Model: &nbdb.LoadBalancerGroup{Name: "ovn-k8s-x"}},
+			{Table: nbdb.LogicalRouterTable, ID: "r", Model: &nbdb.LogicalRouter{Name: "r"}, Has: has},
+		}}
+	}
+	apply(t, s, rows(nb.Ref{Table: nbdb.LoadBalancerGroupTable, ID: "ovn-k8s-x", Column: "load_balancer_group"}))
+	if _, err := c.NBCtl("--id=@g", "create", "load_balancer_group", "name=theirs", "--", "add", "logical_router", "r", "load_balancer_group", "@g"); err != nil {
+		t.Fatal(err)
+	}
+	catchUp(t, c, db)
+	apply(t, s, rows())
+	groups, err := c.NBCtl("--bare", "--columns=load_balancer_group", "list", "logical_router")
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := c.NBCtl("--bare", "--columns=_uuid", "find", "load_balancer_group", "name=theirs")
+	if err != nil || strings.TrimSpace(groups) != strings.TrimSpace(theirs) {
+		t.Errorf("groups %q, want %q, %v", groups, theirs, err)
+	}
+}
+
 // The ports added to the group of a policy are one line of log, and one port has its own line.
 func TestLogOfAPolicy(t *testing.T) {
 	_, db, s := open(t)

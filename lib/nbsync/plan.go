@@ -291,43 +291,44 @@ func (p *Plan) foreign(at location) bool {
 
 // fill makes the columns of r.Has refer to those rows, and to no other rows of ours.
 func (p *Plan) fill(r nb.Row, uuid string, found map[tableID]string) (detail []string) {
-	if len(r.Has) == 0 {
-		return nil
-	}
-	want := map[location]map[string]nb.Ref{}
-	for _, ref := range r.Has {
-		at := location{r.Table, uuid, ref.Column}
-		if want[at] == nil {
-			want[at] = map[string]nb.Ref{}
-		}
-		want[at][p.resolve(ref, found)] = ref
-	}
-	for at, children := range want {
-		have := map[string]bool{}
-		if m := p.have.row(r.Table, uuid); m != nil {
-			for _, child := range owned.Refs(m, at.column) {
-				have[child] = true
+	t := p.have.tables[r.Table]
+	for _, column := range t.Has {
+		at, want := location{r.Table, uuid, column}, map[string]bool{}
+		have := p.children(at)
+		for _, ref := range r.Has {
+			if ref.Column != column {
+				continue
 			}
-		}
-		for child, ref := range children {
+			child := p.resolve(ref, found)
+			want[child] = true
 			if !have[child] {
 				p.addTo(at, child)
-				detail = append(detail, fmt.Sprintf("%s: add %s", at.column, ref.ID))
+				detail = append(detail, fmt.Sprintf("%s: add %s", column, ref.ID))
 			}
-			for unowned := range have {
-				m := p.have.row(ref.Table, unowned)
-				if _, wanted := children[unowned]; wanted || m == nil {
-					continue
-				}
-				if owner, id := owned.OwnerOf(m); owner != "" {
-					delete(have, unowned)
-					p.takeFrom(at, unowned)
-					detail = append(detail, fmt.Sprintf("%s: remove %s", at.column, id))
-				}
+		}
+		for child := range have {
+			m := p.have.row(t.HasOf, child)
+			if want[child] || m == nil {
+				continue
+			}
+			if owner, id := owned.OwnerOf(m); owner != "" {
+				p.takeFrom(at, child)
+				detail = append(detail, fmt.Sprintf("%s: remove %s", column, id))
 			}
 		}
 	}
 	return detail
+}
+
+// children are the UUIDs in a column.
+func (p *Plan) children(at location) map[string]bool {
+	have := map[string]bool{}
+	if m := p.have.row(at.table, at.uuid); m != nil {
+		for _, child := range owned.Refs(m, at.column) {
+			have[child] = true
+		}
+	}
+	return have
 }
 
 // resolve returns the UUID, or the named UUID, of the row of ref.

@@ -27,6 +27,8 @@ type Table struct {
 	// Refs are the set columns with references to rows of the tables here: filled by nb.Row.In of those rows, or by
 	// nb.Row.Has of the row itself (Has).
 	Refs, Has []string
+	// HasOf is the table of the rows in Has.
+	HasOf string
 	// Weak are weak references: columns of Refs that do not keep rows alive, with the table referred to. A row may
 	// be in any number of them, also in those of unowned rows.
 	Weak map[string]string
@@ -70,6 +72,7 @@ func Tables() map[string]*Table {
 			Once:      []string{names.NodePrefix, names.ChassisPrefix, names.GatewayPrefix, names.SubnetLengths, names.NumberedBy},
 			Refs:      []string{"ports", "nat", "static_routes", "policies", "load_balancer", "load_balancer_group"},
 			Has:       []string{"load_balancer_group"},
+			HasOf:     nbdb.LoadBalancerGroupTable,
 			Adoptable: routerFits,
 		},
 		nbdb.NATTable: {
@@ -105,6 +108,7 @@ func Tables() map[string]*Table {
 			Keys:      map[string][]string{"external_ids": {names.GatewayIP}, "other_config": {"subnet"}},
 			Refs:      []string{"ports", "load_balancer", "load_balancer_group", "acls"},
 			Has:       []string{"load_balancer_group"},
+			HasOf:     nbdb.LoadBalancerGroupTable,
 			Adoptable: switchFits,
 		},
 		nbdb.LogicalSwitchPortTable: {
@@ -141,6 +145,7 @@ func Tables() map[string]*Table {
 			Columns:   []string{"name", "unit", "fair"},
 			Refs:      []string{"bands"},
 			Has:       []string{"bands"},
+			HasOf:     nbdb.MeterBandTable,
 			Adoptable: sameName,
 		},
 		nbdb.MeterBandTable: {
