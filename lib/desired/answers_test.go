@@ -56,6 +56,42 @@ func TestOneGatewayAnswers(t *testing.T) {
 	}
 }
 
+// A gateway that is closed to clients outside has no load balancers of Services and answers for no address.
+func TestAClosedGateway(t *testing.T) {
+	w := NewWorld()
+	c := withGateways(t, cluster(t, 1, 2, 3), 1, 3)
+	w.Put(c)
+	const unit = nb.Unit("service/default/web")
+	w.Put(outsideService("web", 1, "198.18.0.200", "198.18.0.11")) // the latter is gw1's
+	rows, _ := w.Rows(unit)
+	if text := fmt.Sprint(rows); !strings.Contains(text, "Logical_Router/GR_gw1") {
+		t.Errorf("no load balancer at the gateway: %s", text)
+	}
+	g := c.Gateways["gw1"]
+	g.Closed = true
+	c.Gateways = maps.Clone(c.Gateways)
+	c.Gateways["gw1"] = g
+	touched := w.Put(c)
+	for _, u := range []nb.Unit{topology.GatewayUnit("gw1"), unit} {
+		if !slices.Contains(touched, u) {
+			t.Errorf("%s is not touched: %v", u, touched)
+		}
+	}
+	if got := w.Answers.Answering(addr("198.18.0.200")); got != "gw3" {
+		t.Errorf("%q answers", got)
+	}
+	rows, _ = w.Rows(unit)
+	if text := fmt.Sprint(rows); strings.Contains(text, "Logical_Router/GR_gw1") {
+		t.Errorf("a load balancer at the closed gateway: %s", text)
+	}
+	for name, want := range map[string]bool{"gw1": false, "gw3": true} {
+		rows, _ := w.Rows(topology.GatewayUnit(name))
+		if got := strings.Contains(fmt.Sprint(rows), "load_balancer_group"); got != want {
+			t.Errorf("%s has load balancers: %v", name, got)
+		}
+	}
+}
+
 // P3: gateways do not answer for addresses of other networks or of hosts.
 func TestWhatNoGatewayAnswersFor(t *testing.T) {
 	w := NewWorld()

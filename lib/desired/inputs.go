@@ -66,8 +66,8 @@ func inputs(f *facts.Facts, selection loadbalancer.Selection) loadbalancer.Input
 		}
 		for _, g := range c.Gateways {
 			gw := f.Cluster.Gateways[g]
-			if gw.Mode == topology.Local {
-				continue // the host itself takes connections
+			if gw.Mode == topology.Local || gw.Closed {
+				continue // the host itself takes connections, or nobody does
 			}
 			now.Gateways[g] = loadbalancer.Gateway{Node: c.Node, Addrs: facts.Addrs(gw.IPs)}
 		}

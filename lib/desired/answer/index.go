@@ -77,7 +77,7 @@ func (x *Index) putGateways() (touched []nb.Unit) {
 	old, now, dead := x.gateways, make(map[string]Gateway, len(x.facts.Now().Cluster.Gateways)), x.facts.Now().Outages
 	for name, g := range x.facts.Now().Cluster.Gateways {
 		lans := slices.DeleteFunc(slices.Clone(g.IPs), func(p netip.Prefix) bool { return dead[name].Of(p.Addr()) })
-		if g.Mode != topology.Local && len(lans) > 0 {
+		if g.Mode != topology.Local && !g.Closed && len(lans) > 0 {
 			now[name] = Gateway{Name: name, Node: x.facts.Now().NodeOn(g.Chassis), LANs: lans}
 		}
 	}

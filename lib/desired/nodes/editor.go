@@ -124,7 +124,9 @@ func (e *editor) claim(name string, n *node) string {
 		}
 		return ""
 	}
-	return e.addGateway(name, gateway, n.claim.Gateway.Gateway)
+	g := n.claim.Gateway.Gateway
+	g.Closed = !n.claim.Gateway.NodePorts
+	return e.addGateway(name, gateway, g)
 }
 
 func (e *editor) removeGateway(name string) {

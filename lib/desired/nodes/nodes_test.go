@@ -273,6 +273,13 @@ func TestClaims(t *testing.T) {
 	if step := s.next(s.put("n1")); !step.Before.Equal(step.Record) {
 		t.Errorf("again: %+v", step.Record)
 	}
+	for _, open := range []bool{true, false} {
+		s.claim("n1", "c1", "192.0.2.1/24", func(g *nodeclaim.Gateway) { g.NodePorts = open })
+		s.next(s.put("n1"))
+		if g := s.record.Gateways["n1"]; g.Closed == open {
+			t.Errorf("NodePorts %v: %+v", open, g)
+		}
+	}
 	s.claim("n2", "c1", "192.0.2.2/24", nil)
 	s.problem(s.next(s.put("n2")), "n2", "system-id c1 in annotation k8s.ovn.org/node-chassis-id is that of node n1")
 	s.claim("n2", "c2", "192.0.2.2/24", func(g *nodeclaim.Gateway) { g.IPs = s.record.Gateways["n1"].IPs })

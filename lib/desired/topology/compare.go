@@ -73,13 +73,14 @@ func equalMaps[V any](a, b map[string]V, equal func(V, V) bool) bool {
 // Equal reports whether both have the same values.
 func (g Gateway) Equal(h Gateway) bool {
 	return g.Mode == h.Mode && g.Interface == h.Interface && g.Chassis == h.Chassis && g.MAC == h.MAC && g.VLAN == h.VLAN &&
-		g.Ports == h.Ports && g.First == h.First && g.Node == h.Node && g.Tunnel == h.Tunnel && g.MTU == h.MTU &&
+		g.Ports == h.Ports && g.Closed == h.Closed && g.First == h.First && g.Node == h.Node && g.Tunnel == h.Tunnel && g.MTU == h.MTU &&
 		slices.Equal(g.IPs, h.IPs) && slices.Equal(g.NextHops, h.NextHops) && slices.Equal(g.Rampout, h.Rampout) && slices.Equal(g.Join, h.Join)
 }
 
-// samePlace reports whether both are on the same host, with the same addresses and next hops.
+// samePlace reports whether both are on the same host, with the same addresses and next hops, and both are closed to
+// clients outside or none is.
 func (g Gateway) samePlace(h Gateway) bool {
-	return g.Mode == h.Mode && g.Chassis == h.Chassis && g.Node == h.Node &&
+	return g.Mode == h.Mode && g.Chassis == h.Chassis && g.Node == h.Node && g.Closed == h.Closed &&
 		slices.Equal(g.IPs, h.IPs) && slices.Equal(g.NextHops, h.NextHops) && slices.Equal(g.Join, h.Join)
 }
 

@@ -35,6 +35,7 @@ type Gateway struct {
 	Ports     string         `json:"ports,omitempty"`    // "LOW-HIGH", of connections from pods; empty: all
 	Rampout   []netip.Prefix `json:"rampout,omitempty"`  // source subnets of pods for this gateway (egress subnets)
 	Join      []netip.Addr   `json:"join"`               // in the join subnets; IPv4 first
+	Closed    bool           `json:"closed,omitempty"`   // to clients outside: no frontends of Services
 	First     bool           `json:"first,omitempty"`    // the first gateway: there is exactly one
 	Node      string         `json:"node,omitempty"`     // the node's switch on the same host, if there is one
 	Tunnel    netip.Addr     `json:"tunnel,omitzero"`    // the host's tunnel address, if known

@@ -51,10 +51,7 @@ func (c Cluster) GatewayRows(name string) []nb.Row {
 				},
 				ExternalIDs: map[string]string{names.PhysicalIP: g.IPs[0].Addr().String(), names.FirstGateway: first},
 			},
-			Has: []nb.Ref{
-				{Table: nbdb.LoadBalancerGroupTable, ID: names.LoadBalancerGroup, Column: "load_balancer_group"},
-				{Table: nbdb.LoadBalancerGroupTable, ID: names.GatewayLoadBalancerGroup, Column: "load_balancer_group"},
-			},
+			Has: g.balancers(),
 		},
 		{Table: nbdb.LogicalSwitchTable, ID: outside, Adopt: true, Model: &nbdb.LogicalSwitch{Name: outside}},
 	}
@@ -68,6 +65,17 @@ func (c Cluster) GatewayRows(name string) []nb.Row {
 		out, entry(switchPort(names.ExternalToRouter(name), names.RouterToExternal(name), g.MAC, outside)))
 	rows = append(rows, g.nic(name)...)
 	return append(rows, c.inside().gateway(name, g)...)
+}
+
+// balancers are the load balancers for clients outside.
+func (g Gateway) balancers() []nb.Ref {
+	if g.Closed {
+		return nil
+	}
+	return []nb.Ref{
+		{Table: nbdb.LoadBalancerGroupTable, ID: names.LoadBalancerGroup, Column: "load_balancer_group"},
+		{Table: nbdb.LoadBalancerGroupTable, ID: names.GatewayLoadBalancerGroup, Column: "load_balancer_group"},
+	}
 }
 
 // pathMTU makes the gateway answer packets from outside that are too large for pods with the ICMP errors of path
