@@ -76,12 +76,13 @@ func (p *pass) alive(ctx context.Context) error {
 	return p.cluster.Alive(ctx)
 }
 
-// confirm confirms the move to a bridge once the API server answers, or waits until the move is undone.
+// confirm confirms the move to a bridge once the API server answers, or waits until the move is undone: also if this
+// role has to end.
 func (p *pass) confirm(ctx context.Context, c nicbridge.Command, bridge string) error {
-	watched, stop := context.WithCancel(context.WithoutCancel(ctx)) // a move is undone even if this role has to end
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	undone := make(chan error, 1)
-	go func() { undone <- nicbridge.Watch(watched, c, bridge) }()
+	go func() { undone <- nicbridge.Watch(ctx, c, bridge) }()
 	for {
 		err := p.alive(ctx)
 		if err == nil {
