@@ -159,11 +159,6 @@ func (m *Machine) Enable(units ...string) error {
 	return m.systemctl("enable", units)
 }
 
-// Disable makes systemd not start units at boot.
-func (m *Machine) Disable(units ...string) error {
-	return m.systemctl("disable", units)
-}
-
 func (m *Machine) systemctl(verb string, units []string) error {
 	args := append([]string{"--root=" + m.disk(""), verb}, units...)
 	if out, err := exec.Command("systemctl", args...).CombinedOutput(); err != nil {
@@ -178,12 +173,6 @@ func (m *Machine) Write(path, text string) error {
 		return err
 	}
 	return os.WriteFile(m.disk(path), []byte(text), 0o644)
-}
-
-// Read reads a file of the disk.
-func (m *Machine) Read(path string) (string, error) {
-	text, err := os.ReadFile(m.disk(path))
-	return string(text), err
 }
 
 // Boot switches the machine on and returns when systemd answers. Units may still be
