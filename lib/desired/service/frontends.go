@@ -57,8 +57,8 @@ type Network struct {
 // balancers, NodePorts. An address in several fields counts once, as the first of these. Frontends to which another
 // Service has a better right are left out.
 //
-// This is the only list of frontends. OVN's load balancers (Rows), flows and rules of hosts (packages bridgeflows and nodeport) and
-// service/show are made from it.
+// This is the only list of frontends. OVN's load balancers (Rows), flows and rules of hosts (packages bridgeflows and
+// nodeport) and service/show are made from it.
 func (r *Resolved) Frontends(n Network) []Frontend {
 	most := len(r.Ports) * (2*len(r.ClusterIPs) + len(r.ExternalIPs) + len(r.Ingress))
 	out := make([]Frontend, 0, max(0, most-r.Lost.Number)) // there may be 100 000
