@@ -235,7 +235,7 @@ func TestWhatAnsweredMustAnswerAgain(t *testing.T) {
 func TestUnconfirmedMovesAreUndone(t *testing.T) {
 	n := newNode(t)
 	before := n.state()
-	r := n.does("nics-to-bridge eth0 --confirm-within=2s")
+	r := n.does("nics-to-bridge eth0 --confirm-within=10s") // a busy machine runs the next command within that
 	has(t, r.Out, "breth0 has what eth0 had", "run 'ovn-k8s-util confirm' before ")
 	if r := n.run("bridges-to-nic breth0"); r.Status != 1 || !strings.Contains(r.Err, "nics-to-bridge of eth0 waits until") {
 		t.Errorf("a move while another waits: %+v", r)
