@@ -2,7 +2,6 @@ package cni_test
 
 import (
 	"bytes"
-	"io"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -67,34 +66,17 @@ func (w *world) silent(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			in, err := l.Accept()
+	relay(t, l, "unix", w.dir+"/db.sock", func(server, client net.Conn) {
+		for buffer, deaf := make([]byte, 64<<10), false; ; {
+			n, err := client.Read(buffer)
 			if err != nil {
 				return
 			}
-			out, err := net.Dial("unix", w.dir+"/db.sock")
-			if err != nil {
-				_ = in.Close()
-				continue
+			if deaf = deaf || bytes.Contains(buffer[:n], []byte(`"transact"`)); !deaf {
+				_, _ = server.Write(buffer[:n])
 			}
-			go func() { _, _ = io.Copy(in, out) }()
-			go func() {
-				defer in.Close()
-				defer out.Close()
-				for buffer, deaf := make([]byte, 64<<10), false; ; {
-					n, err := in.Read(buffer)
-					if err != nil {
-						return
-					}
-					if deaf = deaf || bytes.Contains(buffer[:n], []byte(`"transact"`)); !deaf {
-						_, _ = out.Write(buffer[:n])
-					}
-				}
-			}()
 		}
-	}()
+	})
 	return dir
 }
 

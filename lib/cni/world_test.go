@@ -219,23 +219,28 @@ func (w *world) forward(t *testing.T) string {
 	if err := ns.Do(func() (err error) { l, err = net.Listen("tcp", "127.0.0.1:0"); return err }); err != nil {
 		t.Fatal(err)
 	}
+	relay(t, l, "tcp", strings.TrimPrefix(w.kube.URL, "https://"), func(server, client net.Conn) { _, _ = io.Copy(server, client) })
+	return "https://" + l.Addr().String()
+}
+
+// relay connects each client of a listener with a server. up copies from the client to the server until either is gone.
+func relay(t *testing.T, l net.Listener, network, address string, up func(server, client net.Conn)) {
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
-			in, err := l.Accept()
+			client, err := l.Accept()
 			if err != nil {
 				return
 			}
-			out, err := net.Dial("tcp", strings.TrimPrefix(w.kube.URL, "https://"))
+			server, err := net.Dial(network, address)
 			if err != nil {
-				_ = in.Close()
+				_ = client.Close()
 				continue
 			}
-			go func() { _, _ = io.Copy(out, in); _ = out.Close() }()
-			go func() { _, _ = io.Copy(in, out); _ = in.Close() }()
+			go func() { up(server, client); _ = server.Close() }()
+			go func() { _, _ = io.Copy(client, server); _ = client.Close() }()
 		}
 	}()
-	return "https://" + l.Addr().String()
 }
 
 // in is a command inside the node.
