@@ -18,17 +18,10 @@ import (
 
 // A Claim is the claim of a node. The zero value is that of a node whose host has not published any.
 type Claim struct {
-	Chassis string   // the system-id of the host's Open vSwitch
-	Gateway *Gateway // nil: the host is no gateway
-}
-
-// A Gateway is the gateway of a node's host.
-type Gateway struct {
-	// Gateway is complete but for Join, First and Node. Annotations ignores these and Chassis; Parse sets Chassis to the
-	// claim's.
-	topology.Gateway
-	// NodePorts: connections from outside may reach NodePorts and external addresses by this host.
-	NodePorts bool
+	Chassis string // the system-id of the host's Open vSwitch
+	// Gateway is nil if the host is no gateway. It is complete but for Join, First and Node. Annotations ignores these and
+	// Chassis; Parse sets Chassis to the claim's.
+	Gateway *topology.Gateway
 }
 
 // Equal reports whether both claim the same.
@@ -36,7 +29,7 @@ func (c Claim) Equal(d Claim) bool {
 	if c.Chassis != d.Chassis || (c.Gateway == nil) != (d.Gateway == nil) {
 		return false
 	}
-	return c.Gateway == nil || c.Gateway.NodePorts == d.Gateway.NodePorts && c.Gateway.Gateway.Equal(d.Gateway.Gateway)
+	return c.Gateway == nil || c.Gateway.Equal(*d.Gateway)
 }
 
 // modes are the modes of a gateway in the annotation, by those of the topology.
@@ -68,7 +61,7 @@ const network = "default"
 func (c Claim) Annotations(node string) map[string]string {
 	var g config
 	if c.Gateway != nil {
-		g = c.Gateway.config(node)
+		g = configOf(*c.Gateway, node)
 	}
 	text, err := json.Marshal(map[string]config{network: g})
 	if err != nil {
@@ -77,9 +70,10 @@ func (c Claim) Annotations(node string) map[string]string {
 	return map[string]string{names.ChassisAnnotation: c.Chassis, names.GatewayAnnotation: string(text)}
 }
 
-func (g *Gateway) config(node string) config {
+// configOf is the JSON of a gateway.
+func configOf(g topology.Gateway, node string) config {
 	out := config{
-		Mode: modes()[g.Mode], Interface: names.ExternalPort(g.Interface, node), MAC: g.MAC, NodePorts: strconv.FormatBool(g.NodePorts),
+		Mode: modes()[g.Mode], Interface: names.ExternalPort(g.Interface, node), MAC: g.MAC, NodePorts: strconv.FormatBool(!g.Closed),
 		IPs: texts(g.IPs), NextHops: texts(g.NextHops), VLAN: strconv.Itoa(g.VLAN), SNATPorts: g.Ports, Egress: texts(g.Rampout),
 	}
 	if len(out.IPs) > 0 {
@@ -147,7 +141,7 @@ func checkChassis(id string) error {
 }
 
 // parseGateway reads the JSON of a gateway; nil: there is none.
-func parseGateway(node, text string) (*Gateway, error) {
+func parseGateway(node, text string) (*topology.Gateway, error) {
 	if len(text) > maxGateway {
 		return nil, fmt.Errorf("it has %d bytes, and at most %d are allowed", len(text), maxGateway)
 	}
@@ -159,7 +153,7 @@ func parseGateway(node, text string) (*Gateway, error) {
 	if in.Mode == "" {
 		return nil, nil
 	}
-	g := &Gateway{}
+	g := &topology.Gateway{}
 	for ours, theirs := range modes() {
 		if in.Mode == theirs {
 			g.Mode = ours
@@ -172,7 +166,7 @@ func parseGateway(node, text string) (*Gateway, error) {
 }
 
 // read reads everything but the mode.
-func (in *config) read(node string, g *Gateway) (err error) {
+func (in *config) read(node string, g *topology.Gateway) (err error) {
 	if g.Interface, err = parseInterface(in.Interface, node); err != nil {
 		return err
 	}
@@ -196,10 +190,12 @@ func (in *config) read(node string, g *Gateway) (err error) {
 	if g.MTU, err = number("mtu", in.MTU, 65535); err != nil {
 		return err
 	}
-	if in.NodePorts != "" {
-		if g.NodePorts, err = strconv.ParseBool(in.NodePorts); err != nil {
+	if g.Closed = true; in.NodePorts != "" {
+		open, err := strconv.ParseBool(in.NodePorts)
+		if err != nil {
 			return fmt.Errorf("node-port-enable %.20q is neither \"true\" nor \"false\"", in.NodePorts)
 		}
+		g.Closed = !open
 	}
 	if in.Tunnel != "" {
 		if g.Tunnel, err = parseHop(in.Tunnel); err != nil {

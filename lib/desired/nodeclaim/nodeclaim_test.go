@@ -10,18 +10,18 @@ import (
 )
 
 func full() Claim {
-	return Claim{Chassis: "c1", Gateway: &Gateway{NodePorts: true, Gateway: topology.Gateway{
+	return Claim{Chassis: "c1", Gateway: &topology.Gateway{
 		Mode: topology.Bridge, Interface: "br_eth0", Chassis: "c1", MAC: "0a:58:c0:a8:02:03",
 		IPs:      []netip.Prefix{netip.MustParsePrefix("192.0.2.11/24"), netip.MustParsePrefix("2001:db8::11/64")},
 		NextHops: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fe80::1")},
 		VLAN:     100, Ports: "32768-60999", Rampout: []netip.Prefix{netip.MustParsePrefix("10.128.2.0/23")},
 		Tunnel: netip.MustParseAddr("192.0.2.11"), MTU: 1400,
-	}}}
+	}}
 }
 
 func TestParseInvertsAnnotations(t *testing.T) {
 	spare, local, none := full(), full(), full()
-	spare.Gateway.Mode, local.Gateway.Mode, local.Gateway.NodePorts, none.Gateway = topology.Physical, topology.Local, false, nil
+	spare.Gateway.Mode, local.Gateway.Mode, local.Gateway.Closed, none.Gateway = topology.Physical, topology.Local, true, nil
 	for _, c := range []Claim{full(), spare, local, none, {}} {
 		got, err := Parse("n1", c.Annotations("n1"))
 		if err != nil || !got.Equal(c) {
@@ -44,7 +44,7 @@ func TestFormats(t *testing.T) {
 	}
 	early := `{"default":{"mode":"local","interface-id":"br-local_n1","mac-address":"0a:58:a9:fe:21:02","ip-address":"169.254.33.2/24","next-hop":"169.254.33.1","other":{}}}`
 	got, err := parseGateway("n1", early)
-	if err != nil || got.Interface != "br-local" || got.IPs[0].String() != "169.254.33.2/24" || got.NextHops[0].String() != "169.254.33.1" || got.NodePorts {
+	if err != nil || got.Interface != "br-local" || got.IPs[0].String() != "169.254.33.2/24" || got.NextHops[0].String() != "169.254.33.1" || !got.Closed {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }

@@ -124,9 +124,7 @@ func (e *editor) claim(name string, n *node) string {
 		}
 		return ""
 	}
-	g := n.claim.Gateway.Gateway
-	g.Closed = !n.claim.Gateway.NodePorts
-	return e.addGateway(name, gateway, g)
+	return e.addGateway(name, gateway, *n.claim.Gateway)
 }
 
 func (e *editor) removeGateway(name string) {

@@ -245,10 +245,10 @@ func TestAnnotations(t *testing.T) {
 }
 
 // claim publishes a claim of a host with some address.
-func (s *simulation) claim(name, chassis, ip string, edit func(*nodeclaim.Gateway)) {
-	g := &nodeclaim.Gateway{Gateway: topology.Gateway{
+func (s *simulation) claim(name, chassis, ip string, edit func(*topology.Gateway)) {
+	g := &topology.Gateway{
 		Mode: topology.Bridge, Interface: "breth0", MAC: "0a:58:c0:a8:02:03", IPs: []netip.Prefix{netip.MustParsePrefix(ip)}, Tunnel: netip.MustParsePrefix(ip).Addr(),
-	}}
+	}
 	if edit != nil {
 		edit(g)
 	}
@@ -274,7 +274,7 @@ func TestClaims(t *testing.T) {
 		t.Errorf("again: %+v", step.Record)
 	}
 	for _, open := range []bool{true, false} {
-		s.claim("n1", "c1", "192.0.2.1/24", func(g *nodeclaim.Gateway) { g.NodePorts = open })
+		s.claim("n1", "c1", "192.0.2.1/24", func(g *topology.Gateway) { g.Closed = !open })
 		s.next(s.put("n1"))
 		if g := s.record.Gateways["n1"]; g.Closed == open {
 			t.Errorf("NodePorts %v: %+v", open, g)
@@ -282,15 +282,15 @@ func TestClaims(t *testing.T) {
 	}
 	s.claim("n2", "c1", "192.0.2.2/24", nil)
 	s.problem(s.next(s.put("n2")), "n2", "system-id c1 in annotation k8s.ovn.org/node-chassis-id is that of node n1")
-	s.claim("n2", "c2", "192.0.2.2/24", func(g *nodeclaim.Gateway) { g.IPs = s.record.Gateways["n1"].IPs })
+	s.claim("n2", "c2", "192.0.2.2/24", func(g *topology.Gateway) { g.IPs = s.record.Gateways["n1"].IPs })
 	s.problem(s.next(s.put("n2")), "n2", "physical IP 192.0.2.1 is that of node n1")
-	s.claim("n2", "c2", "192.0.2.2/24", func(g *nodeclaim.Gateway) { g.Tunnel = netip.MustParseAddr("192.0.2.1") })
+	s.claim("n2", "c2", "192.0.2.2/24", func(g *topology.Gateway) { g.Tunnel = netip.MustParseAddr("192.0.2.1") })
 	s.problem(s.next(s.put("n2")), "n2", "tunnel address 192.0.2.1 is that of node n1")
 	s.nodes["n2"].Annotations[names.GatewayAnnotation] = s.nodes["n1"].Annotations[names.GatewayAnnotation]
 	s.problem(s.next(s.put("n2")), "n2", `interface-id "breth0_n1" is not`)
 	s.claim("n2", "c2", "10.0.0.1/24", nil)
 	s.problem(s.next(s.put("n2")), "n2", "physical IP 10.0.0.1/24 is in a network of the cluster's own")
-	s.claim("n2", "c2", "192.0.2.2/24", func(g *nodeclaim.Gateway) {
+	s.claim("n2", "c2", "192.0.2.2/24", func(g *topology.Gateway) {
 		for i := range 200 {
 			g.NextHops = append(g.NextHops, netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}))
 		}
@@ -337,10 +337,10 @@ func TestEgressSubnetsOfOthers(t *testing.T) {
 		return out
 	}
 	for _, foreign := range []string{"10.0.1.0/24", "10.0.0.0/16", "0.0.0.0/0", "fd00::/64"} {
-		s.claim("n0", "c0", "192.0.2.1/24", func(g *nodeclaim.Gateway) { g.Rampout = prefixes("10.0.0.128/25", foreign) })
+		s.claim("n0", "c0", "192.0.2.1/24", func(g *topology.Gateway) { g.Rampout = prefixes("10.0.0.128/25", foreign) })
 		want := "egress subnet " + foreign + " is not in the node's subnets 10.0.0.0/24"
 		if foreign == "10.0.0.0/16" || foreign == "0.0.0.0/0" { // overlaps the other one
-			s.claim("n0", "c0", "192.0.2.1/24", func(g *nodeclaim.Gateway) { g.Rampout = prefixes(foreign) })
+			s.claim("n0", "c0", "192.0.2.1/24", func(g *topology.Gateway) { g.Rampout = prefixes(foreign) })
 		}
 		s.problem(s.next(s.put("n0")), "n0", want)
 		for _, p := range s.record.Gateways["n0"].Rampout {
@@ -353,9 +353,9 @@ func TestEgressSubnetsOfOthers(t *testing.T) {
 			t.Errorf("%s: a start wrote %+v", foreign, step.Record.Gateways)
 		}
 	}
-	s.claim("n0", "c0", "192.0.2.1/24", func(g *nodeclaim.Gateway) { g.Rampout = prefixes("10.0.0.0/24") })
+	s.claim("n0", "c0", "192.0.2.1/24", func(g *topology.Gateway) { g.Rampout = prefixes("10.0.0.0/24") })
 	s.problem(s.next(s.put("n0")), "n0", "")
-	s.claim("n1", "c1", "192.0.2.2/24", func(g *nodeclaim.Gateway) { g.Rampout = prefixes("10.0.1.0/24") })
+	s.claim("n1", "c1", "192.0.2.2/24", func(g *topology.Gateway) { g.Rampout = prefixes("10.0.1.0/24") })
 	s.problem(s.next(s.put("n1")), "n1", "")
 	if a, b := s.record.Gateways["n0"].Rampout, s.record.Gateways["n1"].Rampout; !slices.Equal(a, prefixes("10.0.0.0/24")) || !slices.Equal(b, prefixes("10.0.1.0/24")) {
 		t.Errorf("own subnets: %v and %v", a, b)
@@ -415,7 +415,7 @@ func TestRestartsChangeNothing(t *testing.T) {
 				dirty = append(dirty, s.put(name)...)
 			default:
 				i := r.IntN(4)
-				s.claim(name, fmt.Sprint("c", r.IntN(4)), fmt.Sprintf("192.0.2.%d/24", 1+i), func(g *nodeclaim.Gateway) { g.NodePorts = r.IntN(2) == 0 })
+				s.claim(name, fmt.Sprint("c", r.IntN(4)), fmt.Sprintf("192.0.2.%d/24", 1+i), func(g *topology.Gateway) { g.Closed = r.IntN(2) == 0 })
 				dirty = append(dirty, s.put(name)...)
 			}
 			if r.IntN(3) > 0 {

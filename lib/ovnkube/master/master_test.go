@@ -140,10 +140,10 @@ func (n *network) restartWritesNothing(m process, ranges string) process {
 // claim is the claim of a host with a gateway.
 func claim(node string, i int) map[string]string {
 	ip := netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})
-	return nodeclaim.Claim{Chassis: fmt.Sprintf("chassis-%d", i), Gateway: &nodeclaim.Gateway{Gateway: topology.Gateway{
+	return nodeclaim.Claim{Chassis: fmt.Sprintf("chassis-%d", i), Gateway: &topology.Gateway{
 		Mode: topology.Bridge, Interface: "breth0", MAC: fmt.Sprintf("0a:58:c0:00:02:%02x", i), IPs: []netip.Prefix{netip.PrefixFrom(ip, 24)},
 		NextHops: []netip.Addr{netip.MustParseAddr("192.0.2.254")}, Tunnel: ip, MTU: 1400,
-	}}}.Annotations(node)
+	}}.Annotations(node)
 }
 
 // AC-29, AC-30: all rows of a Node that is deleted go, also while no master runs, and its subnet is free.

@@ -9,7 +9,6 @@ import (
 
 	"ovn-k8s/lib/desired/hostgateway"
 	"ovn-k8s/lib/desired/membership"
-	"ovn-k8s/lib/desired/nodeclaim"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/link"
@@ -26,7 +25,7 @@ func modes() map[string]string {
 }
 
 // gateway brings the host's part of the gateway to the desired state, and returns the claim to it: nil without a gateway.
-func (p *pass) gateway(ctx context.Context, h *overlayhost.Host, subnets []netip.Prefix) (*nodeclaim.Gateway, error) {
+func (p *pass) gateway(ctx context.Context, h *overlayhost.Host, subnets []netip.Prefix) (*topology.Gateway, error) {
 	if p.options.Gateway.Mode == "" {
 		return nil, p.leaveGateway(ctx, h)
 	}
@@ -56,7 +55,8 @@ func (p *pass) gateway(ctx context.Context, h *overlayhost.Host, subnets []netip
 	}
 	g := u.Gateway
 	g.Rampout = egress(g, subnets)
-	return &nodeclaim.Gateway{Gateway: g, NodePorts: p.options.Gateway.NodePort}, nil
+	g.Closed = !p.options.Gateway.NodePort
+	return &g, nil
 }
 
 // egress returns the node's subnets of the gateway's families: the node's pods leave by their own gateway while it is up.
