@@ -33,6 +33,8 @@ type Kind struct {
 	node func(runtime.Object) string // the node of an object, nil if objects have none
 	// field is the field with that node, for a selector.
 	field string
+	// wire are the fields that keep needs, of an object in protobuf; nil: all are decoded.
+	wire fields
 }
 
 // NewKind returns the kind of the objects T. keep returns a copy of an object with the fields that are read: objects in
@@ -53,13 +55,13 @@ func NewKind[T any, P interface {
 // Kinds is the table: a line for each kind of objects that a role follows.
 func Kinds() []Kind {
 	return []Kind{
-		NewKind("nodes", keepNode).on("metadata.name", func(o runtime.Object) string { return o.(*corev1.Node).Name }),
-		NewKind("namespaces", keepNamespace),
-		NewKind("networkpolicies", keepPolicy),
-		NewKind(client.Resource().Resource, keepPod).on("spec.nodeName", func(o runtime.Object) string { return o.(*corev1.Pod).Spec.NodeName }),
-		NewKind("services", keepService),
-		NewKind("endpointslices", keepSlice),
-		NewKind("servicecidrs", keepServiceCIDR).optional(), // since Kubernetes 1.33
+		NewKind("nodes", keepNode).on("metadata.name", func(o runtime.Object) string { return o.(*corev1.Node).Name }).reads(nodeFields()),
+		NewKind("namespaces", keepNamespace).reads(otherFields()),
+		NewKind("networkpolicies", keepPolicy).reads(otherFields()),
+		NewKind(client.Resource().Resource, keepPod).on("spec.nodeName", func(o runtime.Object) string { return o.(*corev1.Pod).Spec.NodeName }).reads(podFields()),
+		NewKind("services", keepService).reads(otherFields()),
+		NewKind("endpointslices", keepSlice).reads(otherFields()),
+		NewKind("servicecidrs", keepServiceCIDR).reads(otherFields()).optional(), // since Kubernetes 1.33
 	}
 }
 
@@ -70,6 +72,11 @@ func (k Kind) optional() Kind {
 
 func (k Kind) on(field string, node func(runtime.Object) string) Kind {
 	k.node, k.field = node, field
+	return k
+}
+
+func (k Kind) reads(wire fields) Kind {
+	k.wire = wire
 	return k
 }
 

@@ -24,7 +24,8 @@ type packed struct {
 // A message is an object with a form in protobuf: each object of Kubernetes itself has one.
 type message interface {
 	runtime.Object
-	Marshal() ([]byte, error)
+	Size() int
+	MarshalToSizedBuffer([]byte) (int, error)
 	Unmarshal([]byte) error
 }
 
@@ -34,37 +35,50 @@ func (k Kind) pack(page runtime.Object) (runtime.Object, error) {
 		return page, meta.EachListItem(page, k.Trim)
 	}
 	p := &packed{object: k.Object}
-	err := meta.EachListItem(page, func(o runtime.Object) error {
-		if err := k.Trim(o); err != nil {
-			return err
-		}
-		text, err := o.(message).Marshal()
-		if err != nil {
-			return fmt.Errorf("packing %s: %w", k.Name, err)
-		}
-		p.data = append(p.data, text...)
-		p.ends = append(p.ends, len(p.data))
-		return nil
-	})
-	if err != nil {
+	if err := meta.EachListItem(page, func(o runtime.Object) error { return p.add(k, o.(message)) }); err != nil {
 		return nil, err
 	}
 	m, err := meta.ListAccessor(page)
 	if err != nil {
 		return nil, fmt.Errorf("packing %s: %w", k.Name, err)
 	}
-	p.data, p.ends = slices.Clone(p.data), slices.Clone(p.ends)
-	return &metainternal.List{
-		ListMeta: metav1.ListMeta{ResourceVersion: m.GetResourceVersion(), Continue: m.GetContinue(), RemainingItemCount: m.GetRemainingItemCount()},
-		Items:    []runtime.Object{p},
-	}, nil
+	p.clip()
+	return p.page(metav1.ListMeta{ResourceVersion: m.GetResourceVersion(), Continue: m.GetContinue(), RemainingItemCount: m.GetRemainingItemCount()}), nil
+}
+
+// add trims and packs an object.
+func (p *packed) add(k Kind, o message) error {
+	if err := k.Trim(o); err != nil {
+		return err
+	}
+	n := o.Size()
+	p.data = slices.Grow(p.data, n)
+	if _, err := o.MarshalToSizedBuffer(p.data[len(p.data) : len(p.data)+n]); err != nil {
+		return fmt.Errorf("packing %s: %w", k.Name, err)
+	}
+	p.data = p.data[:len(p.data)+n]
+	p.ends = append(p.ends, len(p.data))
+	return nil
+}
+
+// clip releases the room for more objects.
+func (p *packed) clip() { p.data, p.ends = slices.Clone(p.data), slices.Clone(p.ends) }
+
+// page is a page of LIST with the packed objects only.
+func (p *packed) page(m metav1.ListMeta) runtime.Object {
+	return &metainternal.List{ListMeta: m, Items: []runtime.Object{p}}
+}
+
+// empty makes an object.
+func (p *packed) empty() message {
+	return reflect.New(reflect.TypeOf(p.object).Elem()).Interface().(message)
 }
 
 // all are the objects. Each is made when it is asked for.
 func (p *packed) all(yield func(any) bool) {
 	from := 0
 	for _, to := range p.ends {
-		o := reflect.New(reflect.TypeOf(p.object).Elem()).Interface().(message)
+		o := p.empty()
 		if err := o.Unmarshal(p.data[from:to]); err != nil {
 			panic(fmt.Sprintf("kube: unpacking a %T that was packed here: %v", o, err))
 		}

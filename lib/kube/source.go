@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"net/http"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
+	apifields "k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -54,30 +55,60 @@ func preferProtobuf(config *rest.Config) {
 // source is the input of a reflector: objects of a kind, trimmed.
 type source struct {
 	*cache.ListWatch
-	kind Kind
+	kind     Kind
+	client   rest.Interface
+	selector apifields.Selector
 }
 
 // newSource returns the source of all objects of a kind, or of those on one node.
 func newSource(k Kind, c rest.Interface, node string) source {
-	selector := fields.Everything()
+	selector := apifields.Everything()
 	if node != "" {
-		selector = fields.OneTermEqualSelector(k.field, node)
+		selector = apifields.OneTermEqualSelector(k.field, node)
 	}
-	return source{cache.NewListWatchFromClient(c, k.Name, corev1.NamespaceAll, selector), k}
+	return source{cache.NewListWatchFromClient(c, k.Name, corev1.NamespaceAll, selector), k, c, selector}
 }
 
 // ListWithContext implements cache.ListerWithContext. It reads the latest state page by page, and trims and packs each
 // page, because all objects in full would take hundreds of megabytes in a large cluster.
 func (s source) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	options.ResourceVersion, options.ResourceVersionMatch = "", ""
+	var packing errgroup.Group
+	packing.SetLimit(1) // or pages that arrive fast would take much memory
 	list, _, err := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		page, err := s.ListWatch.ListWithContext(ctx, options)
+		return s.page(ctx, options, &packing)
+	}).List(ctx, options)
+	if err2 := packing.Wait(); err == nil {
+		err = err2
+	}
+	return list, err
+}
+
+// page reads a page of the list. Of an answer in protobuf, only the fields that are read are decoded, while the next page is
+// on its way.
+func (s source) page(ctx context.Context, options metav1.ListOptions, packing *errgroup.Group) (runtime.Object, error) {
+	options.FieldSelector = s.selector.String()
+	answer := s.client.Get().Resource(s.kind.Name).VersionedParams(&options, metav1.ParameterCodec).Do(ctx)
+	if err := answer.Error(); err != nil {
+		return nil, err
+	}
+	var form string
+	if answer.ContentType(&form); s.kind.wire != nil && form == runtime.ContentTypeProtobuf {
+		body, err := answer.Raw()
 		if err != nil {
 			return nil, err
 		}
-		return s.kind.pack(page)
-	}).List(ctx, options)
-	return list, err
+		page, fill, err := s.kind.packBody(body)
+		if err == nil {
+			packing.Go(fill)
+		}
+		return page, err
+	}
+	page, err := answer.Get()
+	if err != nil {
+		return nil, err
+	}
+	return s.kind.pack(page)
 }
 
 // WatchWithContext implements cache.WatcherWithContext. It trims objects as ListWithContext does, and hides refused

@@ -1,0 +1,117 @@
+package kube
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/randfill"
+)
+
+// Of any object, decoding the fields on the wire that are read gives what decoding and trimming all of it gives.
+func TestWireHasWhatIsKept(t *testing.T) {
+	filler := randfill.NewWithSeed(1).NilChance(0.2).NumElements(1, 3).MaxDepth(12)
+	for _, k := range Kinds() {
+		if k.wire == nil {
+			continue
+		}
+		for range 200 {
+			whole := k.Object.DeepCopyObject()
+			filler.Fill(whole)
+			text, err := whole.(interface{ Marshal() ([]byte, error) }).Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			picked, err := k.wire.pick(nil, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(picked) >= len(text) {
+				t.Errorf("%s: %d of %d bytes are read", k.Name, len(picked), len(text))
+			}
+			want, got := trimmed(t, k, text), trimmed(t, k, picked)
+			if d := cmp.Diff(want, got); d != "" {
+				t.Fatalf("%s: %s", k.Name, d)
+			}
+		}
+	}
+}
+
+// trimmed decodes and trims an object, as JSON.
+func trimmed(t *testing.T, k Kind, text []byte) string {
+	t.Helper()
+	o := (&packed{object: k.Object}).empty()
+	if err := o.Unmarshal(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Trim(o); err != nil {
+		t.Fatal(err)
+	}
+	out, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func body(t *testing.T, list runtime.Object) []byte {
+	t.Helper()
+	text, err := runtime.Encode(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// read reads a page whole.
+func read(k Kind, body []byte) (runtime.Object, error) {
+	page, fill, err := k.packBody(body)
+	if err == nil {
+		err = fill()
+	}
+	return page, err
+}
+
+// A page in protobuf is read like one that was decoded, and a damaged one is an error.
+func TestPackBody(t *testing.T) {
+	k := KindOf(&corev1.Pod{})
+	left := int64(7)
+	list := &corev1.PodList{
+		ListMeta: metav1.ListMeta{ResourceVersion: "42", Continue: "more", RemainingItemCount: &left},
+		Items: []corev1.Pod{
+			{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "one", Labels: map[string]string{"app": "web"}}, Spec: corev1.PodSpec{NodeName: "n1"}},
+			{ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: "two"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}}}},
+		},
+	}
+	text := body(t, list)
+	got, err := read(k, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := k.pack(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(want, got) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	for _, wrong := range [][]byte{nil, []byte("{}"), text[:len(text)/2]} {
+		if _, err := read(k, wrong); err == nil {
+			t.Errorf("%d bytes: no error", len(wrong))
+		}
+	}
+}
+
+func FuzzPackBody(f *testing.F) {
+	k := KindOf(&corev1.Pod{})
+	f.Add([]byte(magic))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		_, _ = read(k, text) // it does not panic
+	})
+}
