@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -89,7 +90,8 @@ func newEngine(c *connections, log *logrus.Entry, network ClusterWorld, applier 
 		e.may.missing[k.Name] = true
 	}
 	e.sweep.sweep = func() {
-		runtime.GC() // or new objects would be spread over the garbage
+		debug.SetGCPercent(gcPercent) // the start is over
+		runtime.GC()                  // or new objects would be spread over the garbage
 		e.send(e.compact)
 	}
 	e.network.Put(servicecidr.Ranges(c.config.ServiceCIDRs))
@@ -113,6 +115,7 @@ func (e *engine) send(ev func() []nb.Unit) { e.loop.Send(ev) }
 // run runs the engine until ctx ends.
 func (e *engine) run(ctx context.Context) error {
 	e.log.Info("active: following the API server")
+	debug.SetGCPercent(startPercent) // until the sweep
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -8,6 +8,9 @@ import (
 const (
 	// gcPercent is the garbage allowed in percent of the live heap (GOGC). With 100 000 pods, 550 MB are live.
 	gcPercent = 25
+	// startPercent is gcPercent while an engine starts: reading and comparing a large cluster leaves several times its size in
+	// garbage, and with gcPercent half of the time of the start would be the collector's.
+	startPercent = 100
 	// ballast is the number of bytes added to the live heap, so that gcPercent of them is allowed in any case. Without it
 	// a small cluster's watcher would collect its few megabytes many times during a burst. A percentage set after each
 	// collection is no substitute: it applies too late to a heap that grows, and allows several times the garbage.

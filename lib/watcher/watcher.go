@@ -97,8 +97,6 @@ func (w *Watcher) log(module string) *logrus.Entry { return settings.Log(w.Log, 
 // one; a changed token is used from the next request on. After ready, Run fails only if the database belongs to
 // another cluster.
 func (w *Watcher) Run(ctx context.Context, ready func()) error {
-	kept := limitGarbage()
-	defer runtime.KeepAlive(kept)
 	return w.runtime().Run(ctx, ready, w.Role())
 }
 
@@ -139,6 +137,8 @@ func (w *Watcher) ShowConfig(ctx context.Context, out io.Writer) error {
 
 // serve runs with one configuration until ctx ends.
 func (w *Watcher) serve(ctx context.Context, s settings.Session, ready func()) error {
+	kept := limitGarbage()
+	defer runtime.KeepAlive(kept)
 	c, err := w.connect(ctx, s.Config, s.Token)
 	if err != nil {
 		return err
