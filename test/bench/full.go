@@ -12,6 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/test/bench/field"
 	"ovn-k8s/test/bench/programs"
 	"ovn-k8s/test/bench/run"
@@ -77,7 +78,24 @@ func fillFull(ctx context.Context, b *run.Bench, f *field.Field) error {
 		}
 		b.Say("full: %d pods created", first+step)
 	}
+	if err := awaitPorts(ctx, f, fullNodes*fullPods); err != nil {
+		return err
+	}
 	return awaitWritten(ctx, f)
+}
+
+// awaitPorts waits until a number of pods have ports. The watcher's queue is empty before, if the API server is behind.
+func awaitPorts(ctx context.Context, f *field.Field, pods int) error {
+	ctx, cancel := context.WithTimeout(ctx, fullPatience)
+	defer cancel()
+	db, err := f.Follow(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return db.Await(ctx, "the ports of all pods", func() bool {
+		return field.Count(db, nbdb.LogicalSwitchPortTable, func(p *nbdb.LogicalSwitchPort) bool { return p.ExternalIDs["pod"] == "true" }) >= pods
+	})
 }
 
 // awaitWritten waits until the watcher has nothing to write.
@@ -98,7 +116,7 @@ func restartFull(ctx context.Context, b *run.Bench, f *field.Field, r *field.Run
 	if err != nil {
 		return err
 	}
-	server, err := programs.Find("kube-apiserver", func(exe string, _ []string) bool { return filepath.Base(exe) == "kube-apiserver" })
+	server, err := programs.Find("the control plane", func(exe string, _ []string) bool { return filepath.Base(exe) == "kcluster" })
 	if err != nil {
 		return err
 	}
@@ -131,7 +149,7 @@ func restartFull(ctx context.Context, b *run.Bench, f *field.Field, r *field.Run
 	if err != nil {
 		return err
 	}
-	b.Report.Alone(name+"restart until all is compared", "s", 15, took).Explain("from starting the process; CPU: %.1f s its own, %.1f s the API server's", own.Seconds(), (busy - idle).Seconds())
+	b.Report.Alone(name+"restart until all is compared", "s", 15, took).Explain("from starting the process; CPU: %.1f s its own, %.1f s the control plane's", own.Seconds(), (busy - idle).Seconds())
 	b.Report.Alone(name+"NB transactions of a restart", "", 1, float64(after-before)).Explain("the leader's term")
 	b.Report.Alone(name+"watcher memory during a restart", "MB", 0, peak).Explain("VmHWM")
 	return nil
