@@ -101,6 +101,7 @@
 //	lib/watcher/south      follows the Southbound database
 //	lib/watcher/show       the state of the network for ovs-appctl
 //	lib/gateway            ovn-k8s-gateway-helper: connections to Services from outside of pods
+//	lib/gateway/objects    Services, pods with hostPorts, addresses of nodes: what a node's flows and rules are made from
 //	lib/gateway/announce   tells LANs the addresses of gateways, and asks next hops for their MACs
 //	lib/gateway/declare    gateways of this host that cannot forward packets
 //	lib/gateway/checks     conditions of a host that drop packets: MTUs, firewalls, kube-proxy

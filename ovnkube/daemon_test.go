@@ -48,9 +48,7 @@ func TestLogFile(t *testing.T) {
 	if info, err := os.Stat(h.path("x/y")); err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("%v, %v", info, err)
 	}
-	if text := h.read(file); !strings.Contains(text, "waiting: ") {
-		t.Errorf("%s", text)
-	}
+	h.eventually("the log file has the line, too", func() bool { return strings.Contains(h.read(file), "waiting: ") })
 	p.stop()
 	h.write("file", "")
 	q := h.start(strings.Fields(waiting + "-logfile=" + h.path("file/z.log")))

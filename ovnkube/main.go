@@ -20,7 +20,7 @@ func main() { os.Exit(run(daemon.HideArguments(options.Secret), cli.OS())) }
 
 func run(args daemon.Arguments, stdio cli.IO) int {
 	stdio.Err = mask(stdio.Err, args.Secrets)
-	values := map[string]string{}
+	o := newCommand(args)
 	return cli.Main(cli.Program{
 		Name:    ovnkube.Program,
 		Version: version,
@@ -28,8 +28,8 @@ func run(args daemon.Arguments, stdio cli.IO) int {
 			"The master gives each Node its subnet, and writes the Northbound database of OVN. The node sets up Open vSwitch, its gateway and its pods.",
 		Example: ovnkube.Program + " --init-master=node1 --cluster-subnets=10.128.0.0/14/23 --k8s-service-cidr=172.30.0.0/16 --k8s-kubeconfig=/etc/kubernetes/ovnkube.conf --pidfile --detach\n" +
 			ovnkube.Program + " --init-node=node2 --gateway-mode=shared --nodeport --nb-address=tcp:192.0.2.10:6641 --sb-address=tcp:192.0.2.10:6642 --k8s-kubeconfig=/etc/kubernetes/ovnkube.conf --pidfile --detach",
-		Options: &command{arguments: args, values: values},
-		Groups:  options.Groups(), Values: values, OneDash: true,
+		Options: o,
+		Groups:  options.Groups(), Values: o.values, OneDash: true,
 	}, args.All, stdio)
 }
 

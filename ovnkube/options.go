@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 
 	"ovn-k8s/lib/cli"
@@ -18,16 +19,21 @@ type command struct {
 	Daemon daemon.Options `group:"Daemon options"`
 	Log    vlog.Options   `group:"Log options of Open vSwitch's programs"`
 
+	Checking check `command:"check" description:"compare what the roles of the other options keep with what it should be, once, print what differs, and exit 0 or 1; it changes nothing"`
+
 	arguments daemon.Arguments
 	values    map[string]string // of the other options
 }
 
+func newCommand(args daemon.Arguments) *command {
+	c := &command{arguments: args, values: map[string]string{}}
+	c.Checking.command = c
+	return c
+}
+
 // Run implements cli.Runner.
 func (c *command) Run(ctx context.Context, io cli.IO) error {
-	if err := c.completeValues(); err != nil {
-		return err
-	}
-	if err := settings.UseDirectories(c.values); err != nil {
+	if err := c.prepare(); err != nil {
 		return err
 	}
 	p := ovnkube.New(ovnkube.Options{Flags: c.values, Out: io.Out, Err: io.Err})
@@ -67,6 +73,14 @@ func (c *command) Run(ctx context.Context, io cli.IO) error {
 	})
 }
 
+// prepare makes the options complete, and uses the directories that they name.
+func (c *command) prepare() error {
+	if err := c.completeValues(); err != nil {
+		return err
+	}
+	return settings.UseDirectories(c.values)
+}
+
 // completeValues adds the options that are no settings, and makes a kubeconfig's path absolute: a daemon changes its
 // working directory.
 func (c *command) completeValues() error {
@@ -79,5 +93,42 @@ func (c *command) completeValues() error {
 	}
 	path, err := filepath.Abs(file)
 	c.values["k8s-kubeconfig"] = path
+	return err
+}
+
+// A check is the command "check", with the options of command.
+type check struct {
+	cli.Base
+	command *command
+}
+
+// differs is the error of a check with differences, already printed.
+type differs struct{}
+
+func (differs) Error() string { return "this is not as it should be" }
+func (differs) Silent() bool  { return true }
+
+// Example implements an interface of lib/cli.
+func (c *check) Example() string {
+	return "ovnkube check --init-node=node2 --k8s-apiserver=https://192.0.2.10:6443 --k8s-api-token-file=/etc/openvswitch/ovnkube.token --gateway-mode=shared --nodeport"
+}
+
+// Run implements cli.Runner.
+func (c *check) Run(ctx context.Context, io cli.IO) error {
+	if err := c.command.prepare(); err != nil {
+		return err
+	}
+	p := ovnkube.New(ovnkube.Options{Flags: c.command.values, Out: io.Out, Err: io.Err})
+	o, err := p.Resolve(ctx)
+	if err != nil {
+		return err
+	}
+	if o.Cleanup != "" || o.Remove != "" {
+		return errors.New("check needs --init-master=NAME, --init-node=NAME or both, as this host's ovnkube has them")
+	}
+	same, err := p.Check(ctx)
+	if err == nil && !same {
+		err = differs{}
+	}
 	return err
 }

@@ -36,7 +36,7 @@ func parse(prog Program, args []string) (Runner, error) {
 		args = twoDashes(args, p.shapes())
 	}
 	p.args = p.spellOut(args)
-	p.runner, _ = prog.Options.(Runner)
+	p.runner, p.SubcommandsOptional = prog.Options.(Runner)
 	p.UnknownOptionHandler = p.complete
 	p.CommandHandler = func(c flags.Commander, rest []string) error {
 		if c != nil {

@@ -26,6 +26,7 @@ import (
 	"ovn-k8s/lib/gateway/declare"
 	"ovn-k8s/lib/gateway/healthcheck"
 	"ovn-k8s/lib/gateway/localend"
+	"ovn-k8s/lib/gateway/objects"
 	"ovn-k8s/lib/gateway/ovnwait"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/link"
@@ -67,7 +68,7 @@ type engine struct {
 	sw        *vswitch.Switch
 	bridge    ofctl.Bridge
 	loop      reconcile.Loop[event, string]
-	objects   *objects
+	objects   *objects.Objects
 	ports     ports
 	addrs     map[string][]netip.Prefix     // by interface
 	inside    []netip.Prefix                // subnets and addresses routed to the management port
@@ -139,9 +140,9 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) *engine {
 		e.local.Firewalls = append(e.local.Firewalls, firewalls[part])
 	}
 	e.stale = connections.New(cfg.RunDir, e.log, func() { e.touch(partStale) })
-	e.objects = newObjects(e.all)
+	e.objects = objects.New(objects.Parts{All: e.all, Routes: partRoutes})
 	e.loop = reconcile.Loop[event, string]{
-		Record: func(ev event) []string { return ev() }, OnDirty: e.objects.resolve,
+		Record: func(ev event) []string { return ev() }, OnDirty: e.objects.Resolve,
 		Sync: e.sync, Synced: e.synced, MinInterval: e.rest, Resync: time.Minute, All: e.all,
 	}
 	return e
@@ -178,22 +179,17 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	e.ready = sync.OnceFunc(ready)
 	defer e.holdNAT()()
 	e.conflicts.Warn = cluster.Warn
-	e.warnNode = func(reason, message string) { cluster.Warn(kube.Node(e.objects.node), reason, message) }
+	e.warnNode = func(reason, message string) { cluster.Warn(kube.Node(e.objects.Node), reason, message) }
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer e.health.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Otherwise flows would be deleted for a moment, because their inputs are not known yet.
-	all, err := e.sw.Interfaces(ctx)
+	all, err := e.look(ctx)
 	if err != nil {
-		return fmt.Errorf("reading Open vSwitch's database: %w", err)
-	}
-	e.ports = findPorts(all, e.helper.Bridge, e.helper.Interface)
-	if e.inside, e.hops, err = link.Routing(e.ports.management); err != nil {
 		return err
 	}
-	e.objects.node = e.helper.nodeName(e.ports)
 	e.announce.Set(announce.Shared{Bridge: e.helper.Bridge, NIC: e.helper.Interface}.Uplinks(all))
 	wg.Go(func() { e.announce.Run(ctx) })
 	defer e.sw.OnChange(func() { e.touch(partPorts, partZones) })()
@@ -204,7 +200,7 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	wg.Go(func() { e.followAddresses(ctx) })
 	wg.Go(func() { e.followLinks(ctx) })
 	wg.Go(func() { ovnwait.New(e.sw, e.config.RunDir, e.log).Run(ctx) })
-	node := e.objects.node
+	node := e.objects.Node
 	wg.Go(func() {
 		checks.FollowKubeProxy(ctx, node, slices.Collect(maps.Values(e.firewall)), func(text string) {
 			e.log.Warn(text)
@@ -213,10 +209,22 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	})
 	wg.Go(func() { e.followPacketFilter(ctx) })
 	wg.Go(func() { e.followForwarding(ctx) })
-	inputs := e.objects.inputs()
-	wg.Go(func() { e.followObjects(ctx, cluster, inputs) })
+	inputs := e.objects.Inputs()
+	wg.Go(func() { e.objects.Follow(ctx, e.log, cluster, inputs, func(f func() []string) { e.send(f) }) })
 	e.send(e.all)
 	return e.loop.Run(ctx)
+}
+
+// look records the ports of this host, and returns all interfaces in Open vSwitch's database.
+func (e *engine) look(ctx context.Context) ([]vswitch.Interface, error) {
+	all, err := e.sw.Interfaces(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading Open vSwitch's database: %w", err)
+	}
+	e.ports = findPorts(all, e.helper.Bridge, e.helper.Interface)
+	e.inside, e.hops, err = link.Routing(e.ports.management)
+	e.objects.Node = e.helper.nodeName(e.ports)
+	return all, err
 }
 
 // sync computes the desired state and returns the work to apply it: it is the Sync of
@@ -254,11 +262,11 @@ func (e *engine) wanted() view {
 	h, own := e.helper, subnetsOf(e.addrs[e.ports.management])
 	v := view{
 		host: nodeport.Host{
-			Node: h.nodeName(e.ports), Addrs: all, Nodes: e.objects.nodes, Routed: e.config.ServiceCIDRs, Management: e.ports.management,
+			Node: h.nodeName(e.ports), Addrs: all, Nodes: e.objects.Nodes, Routed: e.config.ServiceCIDRs, Management: e.ports.management,
 			Pods: own, NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts, Servers: e.config.Servers(), Gateway: e.ports.gateway,
 		},
 		bridge:   bridgeflows.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(addrsOf(e.addrs[h.Bridge])), Router: e.ports.router(addrsOf(e.addrs[h.Bridge])), Pods: e.ports.pods(e.config.ClusterSubnets, e.inside, own)},
-		services: e.objects.services(), pods: e.objects.hostPods(), cidrs: e.objects.ranges(), synced: len(e.objects.missing) == 0 && e.addrs != nil,
+		services: e.objects.Services(), pods: e.objects.HostPods(), cidrs: e.objects.Ranges(), synced: e.objects.Complete() && e.addrs != nil,
 	}
 	v.host.Routed = slices.Concat(v.host.Routed, v.cidrs)
 	v.frontends = service.AllFrontends(v.services, e.network(v))
@@ -276,7 +284,7 @@ func (e *engine) wanted() view {
 // network returns the addresses at which no Service may have a frontend, as far as this host knows them. The host's
 // routes by the management port are those to pods and Services.
 func (e *engine) network(v view) service.Network {
-	hosts := slices.Concat(slices.Collect(maps.Values(e.objects.nodes))...)
+	hosts := slices.Concat(slices.Collect(maps.Values(e.objects.Nodes))...)
 	hosts = append(hosts, v.host.Addrs...)
 	slices.SortFunc(hosts, netip.Addr.Compare)
 	return service.Network{
@@ -323,7 +331,7 @@ func (e *engine) work(part string, v view) func(context.Context) error {
 	case partRoutes:
 		return func(context.Context) error { return e.syncRoutes(v) }
 	case partMTU:
-		node := e.objects.node
+		node := e.objects.Node
 		return func(ctx context.Context) error { return checks.MTU{Config: e.config, Switch: e.sw}.Check(ctx, node) }
 	case partLocal, partForwarding:
 		links, err := localend.Links(e.ports.local.ExternalIDs, e.config)

@@ -56,14 +56,3 @@ func (e *engine) followLinks(ctx context.Context) {
 		return link.FollowLinks(ctx, changed)
 	}, func(err error) { e.log.Warnf("trying again: %v", err) })
 }
-
-// followObjects records changes of inputs until ctx ends.
-func (e *engine) followObjects(ctx context.Context, cluster *kube.Cluster, inputs []input) {
-	var all []kube.Subscription
-	for _, i := range inputs {
-		all = append(all, kube.Subscription{Kind: i.kind(), Node: i.node, Optional: i.node != "", Send: func(ev kube.Event) {
-			e.send(func() []string { return i.record(ev) })
-		}})
-	}
-	cluster.Follow(ctx, e.log, all...)
-}

@@ -54,7 +54,7 @@ func (e *engine) readPorts(ctx context.Context) error {
 			return nil
 		}
 		e.inside, e.hops = inside, hops
-		if e.ports = p; e.helper.nodeName(p) != e.objects.node {
+		if e.ports = p; e.helper.nodeName(p) != e.objects.Node {
 			e.restart() // to follow the pods of that node
 		}
 		return slices.DeleteFunc(e.all(), func(part string) bool { return part == partPorts })

@@ -23,18 +23,11 @@ import (
 // port, the bridge serves the host alone. A new bridge gets its patch port after its
 // flows, so that they apply to the router's first packets.
 func (e *engine) syncFlows(ctx context.Context, p ports, v view) error {
-	found, err := e.bridge.Ports(ctx)
+	b, nic, patch, err := e.bridgeOf(ctx, p, v)
 	if err != nil {
 		return err
 	}
-	b := v.bridge
-	if found.LocalMAC() == "" {
-		return fmt.Errorf("bridge %s has no MAC yet", e.helper.Bridge)
-	}
-	nic, ok := found.Find(e.helper.Interface, p.nic.Ofport)
-	patch, ok2 := found.Find(names.PatchToIntegration(e.helper.Bridge), p.outside.Ofport)
-	b.Physical, b.Overlay, b.MAC = nic, patch, found.LocalMAC()
-	known := ok && ok2
+	known := nic && patch
 	e.shared.Lock()
 	e.view.bridge, e.view.known = b, known
 	e.shared.Unlock()
@@ -50,14 +43,30 @@ func (e *engine) syncFlows(ctx context.Context, p ports, v view) error {
 		}
 	}
 	switch {
-	case !ok:
+	case !nic:
 		return fmt.Errorf("interface %s is not in bridge %s: the bridge is the host's alone until it is", e.helper.Interface, e.helper.Bridge)
-	case !ok2 && e.reconnect(ctx):
+	case !patch && e.reconnect(ctx):
 		return nil // an event of the database follows
-	case !ok2:
+	case !patch:
 		return fmt.Errorf("bridge %s has no port %s: run \"ovn-k8s-overlay gateway-init\" on this node", e.helper.Bridge, names.PatchToIntegration(e.helper.Bridge))
 	}
 	return nil
+}
+
+// bridgeOf returns the shared bridge with its ports and MAC, and reports whether it has the NIC and the patch port.
+func (e *engine) bridgeOf(ctx context.Context, p ports, v view) (b bridgeflows.Bridge, nic, patch bool, err error) {
+	found, err := e.bridge.Ports(ctx)
+	if err != nil {
+		return b, false, false, err
+	}
+	b = v.bridge
+	if found.LocalMAC() == "" {
+		return b, false, false, fmt.Errorf("bridge %s has no MAC yet", e.helper.Bridge)
+	}
+	b.MAC = found.LocalMAC()
+	b.Physical, nic = found.Find(e.helper.Interface, p.nic.Ofport)
+	b.Overlay, patch = found.Find(names.PatchToIntegration(e.helper.Bridge), p.outside.Ofport)
+	return b, nic, patch, nil
 }
 
 // reconnect creates the missing patch port of the bridge, unless there is no gateway, and

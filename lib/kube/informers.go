@@ -149,21 +149,29 @@ func (i *Informers) join(k Kind, s *subscriber, log *logrus.Entry) (leave func()
 func (i *Informers) List(ctx context.Context, kinds ...Kind) ([]Event, error) {
 	var out []Event
 	for _, k := range kinds {
-		e := Event{Kind: k, Replace: true, Objects: unpacked[any](nil)}
-		list, err := newSource(k, i.client(k), "").ListWithContext(ctx, metav1.ListOptions{})
-		if k.Optional && unavailable(err) {
-			out = append(out, e)
-			continue
-		}
+		e, err := i.ListOn(ctx, k, "")
 		if err != nil {
-			return nil, fmt.Errorf("listing %s: %w", k.Name, err)
+			return nil, err
 		}
-		all, err := meta.ExtractList(list)
-		if err != nil {
-			return nil, fmt.Errorf("listing %s: %w", k.Name, err)
-		}
-		e.Objects = unpacked(all)
 		out = append(out, e)
 	}
 	return out, nil
+}
+
+// ListOn is List for the objects of one kind on a node, or for this Node, as Subscription.Node says; "": for all.
+func (i *Informers) ListOn(ctx context.Context, k Kind, node string) (Event, error) {
+	e := Event{Kind: k, Replace: true, Objects: unpacked[any](nil)}
+	list, err := newSource(k, i.client(k), node).ListWithContext(ctx, metav1.ListOptions{})
+	if k.Optional && unavailable(err) {
+		return e, nil
+	}
+	if err != nil {
+		return e, fmt.Errorf("listing %s: %w", k.Name, err)
+	}
+	all, err := meta.ExtractList(list)
+	if err != nil {
+		return e, fmt.Errorf("listing %s: %w", k.Name, err)
+	}
+	e.Objects = unpacked(all)
+	return e, nil
 }

@@ -74,20 +74,42 @@ func located(configured, found []string) (all []string) {
 func (l *locator) role() settings.Role {
 	log := settings.Log(l.Log, Program)
 	return settings.Role{Log: log, Serve: func(ctx context.Context, s settings.Session, ready func()) error {
-		server, err := kube.Connect(s.Config, s.Token, Program)
-		if err != nil {
-			return settings.Wrong(err)
-		}
-		cluster, err := kube.NewCluster(server, Program, l.share)
+		cluster, err := l.connect(s)
 		if err != nil {
 			return err
 		}
 		defer cluster.Close()
 		ready()
-		f := following{locator: l, log: log, namespace: s.Config.ConfigNamespace, slices: map[types.NamespacedName]*discoveryv1.EndpointSlice{}}
-		cluster.Follow(ctx, log, kube.Subscription{Kind: kube.KindOf(&discoveryv1.EndpointSlice{}), Send: f.record})
+		cluster.Follow(ctx, log, kube.Subscription{Kind: kube.KindOf(&discoveryv1.EndpointSlice{}), Send: l.following(s, log).record})
 		return ctx.Err()
 	}}
+}
+
+func (l *locator) connect(s settings.Session) (*kube.Cluster, error) {
+	server, err := kube.Connect(s.Config, s.Token, Program)
+	if err != nil {
+		return nil, settings.Wrong(err)
+	}
+	return kube.NewCluster(server, Program, l.share)
+}
+
+func (l *locator) following(s settings.Session, log *logrus.Entry) *following {
+	return &following{locator: l, log: log, namespace: s.Config.ConfigNamespace, slices: map[types.NamespacedName]*discoveryv1.EndpointSlice{}}
+}
+
+// look finds the addresses once.
+func (l *locator) look(ctx context.Context, s settings.Session) error {
+	cluster, err := l.connect(s)
+	if err != nil {
+		return err
+	}
+	defer cluster.Close()
+	all, err := cluster.ListOn(ctx, kube.KindOf(&discoveryv1.EndpointSlice{}), "")
+	if err != nil {
+		return err
+	}
+	l.following(s, settings.Log(l.Log, Program)).record(all)
+	return nil
 }
 
 // following are the EndpointSlices of the Service. The informer of their kind calls record, one event after the other.

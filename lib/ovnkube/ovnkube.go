@@ -46,6 +46,8 @@ type Process struct {
 type role struct {
 	settings.Role
 	commands []daemon.Command
+	// differences compares what the role keeps with what it should be, once: see Process.Check. nil: it keeps nothing.
+	differences func(context.Context, settings.Session) ([]string, error)
 }
 
 // New returns the process of a command line. It has no role if the command line has none.

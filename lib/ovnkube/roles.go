@@ -19,7 +19,7 @@ import (
 // masterRole is the role of --init-master.
 func masterRole(o Options, share kube.Sharing) role {
 	w := master.New(watcher.Options{Flags: o.Flags, Log: o.Log, Informers: share}, masterSettings)
-	return role{w.Role(), w.Commands()}
+	return role{w.Role(), w.Commands(), w.Differences}
 }
 
 // masterSettings are the master's own settings in a configuration.
@@ -38,7 +38,7 @@ func nodeRoles(o Options, share kube.Sharing, name string, r settings.Runtime) [
 	h := n.Helper()
 	helper := node.HelperRole(h)
 	helper.Beside = nil // it is about the token of a plugin that reads it itself
-	return []role{{n.Role(), nil}, {helper, h.Commands()}}
+	return []role{{n.Role(), nil, n.Differences}, {helper, h.Commands(), h.Differences}}
 }
 
 // serveCNI returns the CNI server for the pods of a Node.

@@ -2,6 +2,7 @@ package watcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -15,10 +16,8 @@ import (
 	"ovn-k8s/lib/watcher/south"
 )
 
-// Check compares the database and the annotations with the objects of the API server, once, and prints each
-// difference to out as a line. Lines start with + (missing), - (superfluous), ~ (different) or ! (a problem). It
-// reports whether there was none. It changes nothing, and may run beside an active watcher: the other's pending
-// changes are differences.
+// Check compares the database and the annotations with the objects of the API server, once, and prints the lines of
+// Differences to out. It reports whether there was none.
 func (w *Watcher) Check(ctx context.Context, out io.Writer) (bool, error) {
 	sw, err := w.runtime().OptionalSwitch(ctx, w.log("watcher"))
 	if err != nil {
@@ -27,13 +26,25 @@ func (w *Watcher) Check(ctx context.Context, out io.Writer) (bool, error) {
 	if sw != nil {
 		defer sw.Close()
 	}
-	cfg, err := settings.Load(ctx, w.Flags, sw)
+	cfg, err := w.runtime().Load(ctx, sw)
 	if err != nil {
 		return false, err
 	}
-	l, err := w.connect(ctx, cfg, nil)
+	differences, err := w.Differences(ctx, settings.Session{Config: cfg})
+	for _, d := range differences {
+		fmt.Fprintln(out, d)
+	}
+	return len(differences) == 0, err
+}
+
+// Differences compares the database and the annotations with the objects of the API server, once, and returns each
+// difference as a line. Lines start with + (missing), - (superfluous), ~ (different) or ! (a problem). It changes nothing,
+// and may run beside an active watcher: the other's pending changes are differences.
+func (w *Watcher) Differences(ctx context.Context, s settings.Session) ([]string, error) {
+	cfg := s.Config
+	l, err := w.connect(ctx, cfg, s.Token)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	defer l.cluster.Close()
 	defer l.db.Close()
@@ -41,20 +52,26 @@ func (w *Watcher) Check(ctx context.Context, out io.Writer) (bool, error) {
 	if tunnels := south.Tunnels(ctx, cfg, e.log); tunnels != nil {
 		e.network.Put(tunnels)
 	}
-	if err := e.load(ctx); err != nil {
-		return false, err
+	err = e.load(ctx)
+	if errors.Is(err, ErrNoClusterRouter) && w.Companion != nil {
+		return []string{"! the Northbound database has no cluster router, and there is no copy of one: does a master run?"}, nil
+	}
+	if err != nil {
+		return nil, err
 	}
 	differences, err := e.differences()
+	if err == nil && w.Companion != nil {
+		var more []string
+		more, err = w.Companion.Differences(ctx, w.companion(l, nil))
+		differences = append(differences, more...)
+	}
 	differences = append(differences, south.Problems(ctx, cfg, e.log, e.network, e.records.PodPorts())...)
 	if t, ok := settings.ReadToken(cfg); ok {
 		if text := t.Problem(time.Now()); text != "" {
 			differences = append(differences, "! "+text)
 		}
 	}
-	for _, d := range differences {
-		fmt.Fprintln(out, d)
-	}
-	return len(differences) == 0, err
+	return differences, err
 }
 
 // load fills the World once, without following anything.

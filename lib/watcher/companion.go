@@ -22,6 +22,8 @@ type Companion interface {
 	// Begin is called at the begin of a term, before the watcher writes anything, until it succeeds or returns an error
 	// marked by settings.Wrong.
 	Begin(ctx context.Context, l Links) error
+	// Differences returns what Begin and Run would change now, one a line, as Watcher.Differences does.
+	Differences(ctx context.Context, l Links) ([]string, error)
 	// Run works until ctx ends, while the watcher leads and holds the Lease.
 	Run(ctx context.Context, l Links)
 }
@@ -30,7 +32,7 @@ type Companion interface {
 type Links struct {
 	Config  config.Config
 	DB      *ovsdb.DB   // to read
-	Term    *ovsdb.Term // to write; nil for Check
+	Term    *ovsdb.Term // to write; nil for Check and Differences
 	Cluster *kube.Cluster
 	Log     func(module string) *logrus.Entry
 	// OnUp has a function called after each new connection of DB, until stop: changes between two connections are not

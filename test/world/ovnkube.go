@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -89,27 +88,36 @@ func (w *World) RestartOVNKube(ctx context.Context, n *Node, args ...string) err
 // SetArguments sets more args of ovnkube on a node, for its next start.
 func (n *Node) SetArguments(args ...string) { n.args = args }
 
+// Arguments are the args of RestartOVNKube or SetArguments.
+func (n *Node) Arguments() []string { return n.args }
+
 // restart is RestartOVNKube with the args of the last one.
 func (w ovnkube) restart(ctx context.Context, n *Node) error {
 	if err := n.Kill(ctx, OVNKubePidfile); err != nil {
 		return err
 	}
+	return w.Do(ctx, n, "ovnkube", append(w.options(n), "-loglevel=4", "-logfile=/var/log/openvswitch/ovnkube.log", "-pidfile="+OVNKubePidfile, "--detach")...)
+}
+
+// options are the roles of ovnkube on a node, and their options.
+func (w ovnkube) options(n *Node) []string {
 	all := []string{"-init-node=" + n.Name}
 	if n == w.Master() {
 		all = append(all, "-init-master="+n.Name)
 	}
 	all = append(all, "-cluster-subnets="+rangesOfNodes, "-k8s-service-cidr="+ServiceSubnets, "-k8s-apiserver="+w.api,
-		"-k8s-cacert="+caFile, "-k8s-api-token-file="+ovnkubeTokenFile, "-nb-address="+w.Central.NBTCP, "-sb-address="+w.Central.SBTCP,
-		"-nodeport", "-loglevel=4", "-logfile=/var/log/openvswitch/ovnkube.log", "-pidfile="+OVNKubePidfile, "--detach")
-	return w.Do(ctx, n, "ovnkube", slices.Concat(all, n.args)...)
+		"-k8s-cacert="+caFile, "-k8s-api-token-file="+ovnkubeTokenFile, "-nb-address="+w.Central.NBTCP, "-sb-address="+w.Central.SBTCP, "-nodeport")
+	return append(all, n.args...)
 }
 
-// watcherArgs are the settings of the cluster for ovn-k8s-watcher --check, that ovnkube has as its own options.
-func (w *World) watcherArgs() []string {
-	if !w.ovnkube {
-		return nil
+// CheckOVNKube runs the comparison of ovnkube on a node: of the host and, on the master, of the database. Its error ends
+// with the differences.
+func (w *World) CheckOVNKube(ctx context.Context, n *Node) error {
+	stdout, _, err := n.Run(ctx, "ovnkube", append([]string{"check"}, ovnkube{w}.options(n)...)...)
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", n.Name, err, strings.TrimSpace(stdout))
 	}
-	return []string{"--ovn-nb=" + w.Central.NBTCP, "--k8s-api-server=" + w.api, "--k8s-api-token-file=" + ovnkubeTokenFile, "--service-cidr=" + ServiceSubnets}
+	return nil
 }
 
 // gateway makes a node a gateway: see AddGateway.

@@ -219,10 +219,13 @@ func (w *World) KillWatcher(ctx context.Context) error {
 	return w.Master().Kill(ctx, "/var/run/openvswitch/ovn-k8s-watcher.pid")
 }
 
-// Check runs the watcher's comparison of the database and the API server. Its error
-// ends with the differences.
+// Check runs the watcher's comparison of the database and the API server, or that of ovnkube on the master. Its error ends
+// with the differences.
 func (w *World) Check(ctx context.Context) error {
-	stdout, _, err := w.Master().Run(ctx, "ovn-k8s-watcher", append([]string{"--overlay", "--check"}, w.watcherArgs()...)...)
+	if w.ovnkube {
+		return w.CheckOVNKube(ctx, w.Master())
+	}
+	stdout, _, err := w.Master().Run(ctx, "ovn-k8s-watcher", "--overlay", "--check")
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(stdout))
 	}

@@ -8,11 +8,15 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/membership"
+	"ovn-k8s/lib/desired/nodes"
 	"ovn-k8s/lib/desired/nodesubnet"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/overlay/store"
@@ -77,6 +81,19 @@ func read(db *ovsdb.DB) (membership.State, error) {
 	return store.Read(c.Cache())
 }
 
+// readOrCopy finds the topology in the copy of the database, or in the ConfigMap with its copy if the database has none.
+func readOrCopy(ctx context.Context, l watcher.Links) (membership.State, error) {
+	s, err := read(l.DB)
+	if err != nil || s.Router != nil {
+		return s, err
+	}
+	saved, err := l.Copy(ctx)
+	if err == nil && saved != nil {
+		s = s.WithCopy(*saved)
+	}
+	return s, err
+}
+
 // Begin implements watcher.Companion: it makes the cluster router and the join switch, or takes over the existing ones.
 // If the database was emptied, it writes the topology of the copy again.
 func (m companion) Begin(ctx context.Context, l watcher.Links) error {
@@ -84,18 +101,9 @@ func (m companion) Begin(ctx context.Context, l watcher.Links) error {
 	if err != nil {
 		return settings.Wrong(err)
 	}
-	s, err := read(l.DB)
+	s, err := readOrCopy(ctx, l)
 	if err != nil {
 		return err
-	}
-	if s.Router == nil {
-		saved, err := l.Copy(ctx)
-		if err != nil {
-			return err
-		}
-		if saved != nil {
-			s = s.WithCopy(*saved)
-		}
 	}
 	after, err := n.Begin()(s)
 	if err != nil {
@@ -106,6 +114,29 @@ func (m companion) Begin(ctx context.Context, l watcher.Links) error {
 		l.Log("master").WithField("nodes", len(after.Nodes)).Infof("gives the nodes of this cluster subnets of %s", ipnet.Join(n.Ranges))
 	}
 	return err
+}
+
+// Differences implements watcher.Companion.
+func (m companion) Differences(ctx context.Context, l watcher.Links) ([]string, error) {
+	n, err := m.numbering(l.Config)
+	if err != nil {
+		return nil, settings.Wrong(err)
+	}
+	s, err := readOrCopy(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	record, err := n.Begin()(s)
+	if err != nil {
+		return nil, settings.Wrong(err)
+	}
+	all, err := l.Cluster.ListOn(ctx, kube.KindOf(&corev1.Node{}), "")
+	if err != nil {
+		return nil, err
+	}
+	x := nodes.New(n.Ranges, record, s.OlderJoin())
+	x.Replace(all.Objects)
+	return x.Next(x.All(), nil).Lines(), nil
 }
 
 // Run implements watcher.Companion.

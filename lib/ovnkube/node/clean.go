@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -45,8 +45,7 @@ func Clean(ctx context.Context, o Options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("this needs root: it works on interfaces and routes of the host")
 	}
-	if c, err := net.DialTimeout("unix", protocol.Socket, time.Second); err == nil {
-		_ = c.Close()
+	if serving() {
 		return fmt.Errorf("ovnkube serves %s, and would make everything again: stop it first", protocol.Socket)
 	}
 	r := settings.Runtime{Flags: o.Flags, Resolve: options.Config, Log: o.Log}
@@ -208,12 +207,9 @@ func (c *cleaner) settings(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, text := range changes {
+	more, err := controller.OwnTLS(ctx, nil)
+	for _, text := range slices.Concat(changes, more) {
 		c.did("%s", text)
-	}
-	tls, err := controller.OwnTLS(ctx, nil)
-	if tls {
-		c.did("remove the SSL files of Open_vSwitch")
 	}
 	if changed {
 		c.done++

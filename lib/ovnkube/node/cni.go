@@ -55,8 +55,10 @@ func (p *pass) enableCNI(in input) error {
 	switch {
 	case p.Server == nil:
 		return nil
-	case !in.serving:
+	case !in.serving && p.found == nil:
 		return waiting("the CNI server is not ready")
+	case !in.serving:
+		p.warn("nothing serves CNI requests of this host: start ovnkube")
 	}
 	setup, err := cnisetup.FindShim(p.session.Config)
 	if p.enabled {
@@ -83,13 +85,16 @@ func (p *pass) enableCNI(in input) error {
 		return err
 	}
 	edits = append(marked, edits...) // a boot is noticed whenever the configuration is there
+	var lines []string
 	for _, edit := range edits {
-		p.log.Info(edit)
+		lines = append(lines, fmt.Sprint(edit))
 	}
-	if err := files.Sweep(p.session.Config.CNIConfDir, p.session.Config.CNIBinDir, filepath.Dir(bootFile)); err != nil {
-		return err
-	}
-	err = files.Apply(edits)
+	err = p.apply(lines, func() error {
+		if err := files.Sweep(p.session.Config.CNIConfDir, p.session.Config.CNIBinDir, filepath.Dir(bootFile)); err != nil {
+			return err
+		}
+		return files.Apply(edits)
+	})
 	p.enabled = err == nil
 	return err
 }

@@ -28,16 +28,23 @@ func (p *pass) configure(ctx context.Context, node *corev1.Node) (tunnel string,
 	}
 	want := externalIDs(p.options, p.name(), tunnel)
 	// ovn-controller connects with these files, so they come first.
-	changed, err := p.sw.Controller().OwnTLS(ctx, tls(p.options))
-	if err != nil {
+	controller := p.sw.Controller()
+	if err := own(ctx, p, tls(p.options), controller.PlanTLS, controller.OwnTLS); err != nil {
 		return "", err
 	}
-	if changed {
-		p.log.Infof("set the SSL files of Open_vSwitch: %s, %s and %s", p.options.SBPrivateKey, p.options.SBCertificate, p.options.SBCACert)
+	return tunnel, own(ctx, p, want, controller.PlanOwn, controller.Own)
+}
+
+// own brings settings in Open vSwitch's database to wanted values.
+func own[T any](ctx context.Context, p *pass, want T, plan, do func(context.Context, T) ([]string, error)) error {
+	changes, err := plan(ctx, want)
+	if err != nil {
+		return err
 	}
-	changes, err := p.sw.Controller().Own(ctx, want)
-	p.changed(changes)
-	return tunnel, err
+	return p.apply(changes, func() error {
+		_, err := do(ctx, want)
+		return err
+	})
 }
 
 // externalIDs are the wanted keys of a node. Addresses of unix sockets are left to the operator.

@@ -62,7 +62,7 @@ type engine struct {
 
 func newEngine(n *Node, s settings.Session, cluster *kube.Cluster) *engine {
 	e := &engine{Node: n, log: n.log(), session: s, options: options.Of(s.Config), sw: s.Switch, cluster: cluster}
-	e.pass = pass{engine: e, warned: map[string]bool{}}
+	e.pass = pass{engine: e, warned: map[string]bool{}, told: map[string]bool{}}
 	e.loop = reconcile.Loop[event, string]{
 		Record: func(ev event) []string { return ev() },
 		Sync:   e.sync, Synced: e.synced,

@@ -47,11 +47,8 @@ func (p *pass) gateway(ctx context.Context, h *overlayhost.Host, subnets []netip
 	if err != nil {
 		return nil, err
 	}
-	p.changed(changes)
-	if len(changes) > 0 {
-		if err := u.Ensure(ctx); err != nil {
-			return nil, err
-		}
+	if err := p.apply(changes, func() error { return u.Ensure(ctx) }); err != nil {
+		return nil, err
 	}
 	g := u.Gateway
 	g.Rampout = egress(g, subnets)
@@ -75,8 +72,8 @@ func (p *pass) leaveGateway(ctx context.Context, h *overlayhost.Host) error {
 	if err != nil || !u.Changed() {
 		return err
 	}
-	p.log.Infof("gateway %s: no gateway-mode is given any more, it is taken back", p.name())
-	return u.Disconnect(ctx)
+	change := fmt.Sprintf("gateway %s: no gateway-mode is given any more, it is taken back", p.name())
+	return p.apply([]string{change}, func() error { return u.Disconnect(ctx) })
 }
 
 // decide computes the gateway, and moves its NIC to a bridge if necessary.

@@ -31,6 +31,10 @@ type mover struct {
 // moveNIC moves a NIC with all that the host has on it to a bridge. The move is undone if the host does not reach the API
 // server afterwards, and did before.
 func (p *pass) moveNIC(ctx context.Context, nic, bridge string) error {
+	if p.found != nil {
+		*p.found = append(*p.found, fmt.Sprintf("~ move %s with its addresses and routes to bridge %s", nic, bridge))
+		return waiting("what follows depends on that move")
+	}
 	if m := &p.mover; m.undone != nil && time.Now().Before(m.until) {
 		return fmt.Errorf("%w; the next try is at %s, or at the next start", m.undone, m.until.Format(time.TimeOnly))
 	}
@@ -98,11 +102,14 @@ func (p *pass) confirm(ctx context.Context, c nicbridge.Command, bridge string) 
 
 // recoverMoves undoes moves that were interrupted, and confirms those of a former process.
 func (p *pass) recoverMoves(ctx context.Context) error {
-	waiting, err := nicbridge.Unconfirmed()
+	unconfirmed, err := nicbridge.Unconfirmed()
 	if err != nil {
 		return err
 	}
-	for _, bridge := range waiting {
+	for _, bridge := range unconfirmed {
+		if p.found != nil {
+			return waiting(fmt.Sprintf("the move of a NIC to bridge %s is not confirmed", bridge))
+		}
 		if err := p.confirm(ctx, p.move(), bridge); err != nil {
 			return err
 		}
@@ -110,6 +117,9 @@ func (p *pass) recoverMoves(ctx context.Context) error {
 	interrupted, err := nicbridge.Interrupted()
 	if err != nil || !interrupted {
 		return err
+	}
+	if p.found != nil {
+		return waiting("a move of a NIC was interrupted: the role finishes it when it starts")
 	}
 	return nicbridge.Recover(ctx, p.move())
 }

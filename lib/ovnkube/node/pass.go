@@ -40,11 +40,13 @@ type pass struct {
 	*engine
 	guarded  bool            // see overlaynode.Parts: then the gateway helper keeps the guards
 	warned   map[string]bool // warnings that were logged
+	told     map[string]bool // texts of Events that were written
 	last     error           // the result of the last pass
 	reported string          // the result as reported
 	mover    mover
-	enabled  bool // the CNI configuration was written, or found
-	claimed  bool // the Node has had the claim of this host
+	enabled  bool      // the CNI configuration was written, or found
+	claimed  bool      // the Node has had the claim of this host
+	found    *[]string // of a check, which changes nothing and writes no Event; nil: the pass works
 
 	published struct { // last, when the Node was this
 		node   *corev1.Node
@@ -91,17 +93,42 @@ func (p *pass) host() *overlayhost.Host {
 
 // warn logs a warning once.
 func (p *pass) warn(text string) {
-	if !p.warned[text] {
-		p.warned[text] = true
-		p.log.Warn(text)
+	if p.warned[text] {
+		return
 	}
+	p.warned[text] = true
+	if p.found != nil {
+		*p.found = append(*p.found, "! "+text)
+		return
+	}
+	p.log.Warn(text)
 }
 
-// changed logs changes of the host.
-func (p *pass) changed(lines []string) {
-	for _, l := range lines {
-		p.log.Info(l)
+// tell writes an Event about the Node, once.
+func (p *pass) tell(reason, text string) {
+	if p.found != nil || p.told[text] {
+		return
 	}
+	p.told[text] = true
+	p.cluster.Warn(kube.Node(p.name()), reason, text)
+}
+
+// apply logs changes and makes them. A check lists them.
+func (p *pass) apply(changes []string, do func() error) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	for _, l := range changes {
+		if p.found != nil {
+			*p.found = append(*p.found, "~ "+l)
+		} else {
+			p.log.Info(l)
+		}
+	}
+	if p.found != nil {
+		return nil
+	}
+	return do()
 }
 
 // ranges are the subnets of the cluster.
@@ -159,9 +186,7 @@ func (p *pass) change(ctx context.Context, h *overlayhost.Host, before, now []ne
 	slices.Sort(lost)
 	text := fmt.Sprintf("the Node has other subnets now, %s, but %d running pods have addresses of %s, such as %s: drain the node; until then this host stays as it is",
 		ipnet.Join(now), len(lost), ipnet.Join(before), lost[0])
-	if !p.warned[text] {
-		p.cluster.Warn(kube.Node(p.name()), "SubnetInUse", text)
-	}
+	p.tell("SubnetInUse", text)
 	p.warn(text)
 	return before, nil
 }
@@ -176,9 +201,7 @@ func (p *pass) assigned(in input) ([]netip.Prefix, error) {
 	}
 	if p.Name != p.name() {
 		text := fmt.Sprintf("Node %s: this host was told --init-node=%s, and names of Nodes have no capitals; give --init-node=%s", p.name(), p.Name, p.name())
-		if !p.warned[text] {
-			p.cluster.Warn(kube.Node(p.name()), "OtherCapitals", text)
-		}
+		p.tell("OtherCapitals", text)
 		p.warn(text)
 	}
 	subnets, err := nodesubnet.ParseAnnotations(in.node.Annotations)
@@ -219,15 +242,9 @@ func (p *pass) port(ctx context.Context, h *overlayhost.Host, subnets []netip.Pr
 	if err != nil {
 		return err
 	}
-	changes := plan.Changes()
-	p.changed(changes)
-	if len(changes) > 0 {
-		if err := plan.Ensure(ctx); err != nil {
-			return err
-		}
-	}
-	p.guarded = true
-	return nil
+	err = p.apply(plan.Changes(), func() error { return plan.Ensure(ctx) })
+	p.guarded = err == nil
+	return err
 }
 
 // publish writes the claim into annotations of the Node, if they differ. A nil claim is that of a host whose gateway is not
@@ -254,15 +271,18 @@ func (p *pass) publish(ctx context.Context, node *corev1.Node, claim *nodeclaim.
 	if len(want) == 0 || p.published.node == node && maps.Equal(want, p.published.values) { // or an event follows
 		return nil
 	}
-	p.claimed = true
-	if err := p.cluster.AnnotateNode(ctx, node.Name, string(node.UID), want); err != nil {
-		return err
-	}
-	p.published.node, p.published.values = node, want
+	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(want)) {
-		p.log.Infof("Node %s: set annotation %s=%s", node.Name, key, want[key])
+		lines = append(lines, fmt.Sprintf("Node %s: set annotation %s=%s (was %q)", node.Name, key, want[key], node.Annotations[key]))
 	}
-	return nil
+	return p.apply(lines, func() error {
+		p.claimed = true
+		if err := p.cluster.AnnotateNode(ctx, node.Name, string(node.UID), want); err != nil {
+			return err
+		}
+		p.published.node, p.published.values = node, want
+		return nil
+	})
 }
 
 // checkChassis is an error if another host claims to be this Node after this one did: two that replace each other's claim
@@ -273,9 +293,6 @@ func (p *pass) checkChassis(is, want string) error {
 		return nil
 	}
 	text := fmt.Sprintf("the host with system-id %s claims to be Node %s, too: give one of them another --init-node, or stop that one and start this one again", is, p.name())
-	if !p.warned[text] {
-		p.warned[text] = true
-		p.cluster.Warn(kube.Node(p.name()), "TwoHosts", text)
-	}
+	p.tell("TwoHosts", text)
 	return errors.New(text)
 }

@@ -16,7 +16,14 @@ func TestOwn(t *testing.T) {
 	n.vsctl("set", "Open_vSwitch", ".", `external_ids:ovn-remote="tcp:192.0.2.1:6642"`)
 	before := ids()
 	want := map[string]string{"ovn-remote": "ssl:192.0.2.2:6642", "hostname": "n1"}
+	planned, err := s.PlanOwn(t.Context(), want)
+	if err != nil || ids() != before {
+		t.Errorf("the plan has changed something: %v, %s", err, ids())
+	}
 	changes, err := s.Own(t.Context(), want)
+	if !slices.Equal(changes, planned) {
+		t.Errorf("%q, planned %q", changes, planned)
+	}
 	if err != nil || !slices.Equal(changes, []string{
 		`set external_ids:hostname=n1 (was "")`, `set external_ids:ovn-remote=ssl:192.0.2.2:6642 (was "tcp:192.0.2.1:6642")`,
 	}) {
@@ -43,8 +50,12 @@ func TestOwnTLS(t *testing.T) {
 	files := ovncontroller.TLS{PrivateKey: "/k", Certificate: "/c", CA: "/ca"}
 	own := func(f *ovncontroller.TLS, changes bool, want string) {
 		t.Helper()
-		if changed, err := s.OwnTLS(t.Context(), f); err != nil || changed != changes {
-			t.Errorf("changed %v, %v", changed, err)
+		planned, err := s.PlanTLS(t.Context(), f)
+		if err != nil || len(planned) > 0 != changes {
+			t.Errorf("plan: %q, %v", planned, err)
+		}
+		if changed, err := s.OwnTLS(t.Context(), f); err != nil || !slices.Equal(changed, planned) {
+			t.Errorf("changed %q, %v, planned %q", changed, err, planned)
 		}
 		if got := strings.Join(strings.Fields(rows()), " "); got != want {
 			t.Errorf("rows %q, want %q", got, want)

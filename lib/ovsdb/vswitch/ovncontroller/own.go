@@ -18,23 +18,50 @@ import (
 // Own gives the host the wanted keys of external_ids, and former values to keys of an earlier call that are not wanted any
 // more: see hostids.Plan. It returns the changes, one a line; without any it writes nothing.
 func (s Settings) Own(ctx context.Context, want map[string]string) (changes []string, err error) {
+	return s.converge(ctx, func(c client.Client) (confdb.Plan, error) { return planOwn(ctx, c, want) })
+}
+
+// PlanOwn returns the changes of Own.
+func (s Settings) PlanOwn(ctx context.Context, want map[string]string) (changes []string, err error) {
+	return s.plan(ctx, func(c client.Client) (confdb.Plan, error) { return planOwn(ctx, c, want) })
+}
+
+// converge commits a plan, and returns its lines.
+func (s Settings) converge(ctx context.Context, build func(client.Client) (confdb.Plan, error)) (changes []string, err error) {
 	_, err = s.DB.Converge(ctx, func(c client.Client) (confdb.Plan, error) {
-		changes = nil
-		root, err := confdb.Root(ctx, c)
-		if err != nil {
-			return confdb.Plan{}, err
-		}
-		remove, insert := hostids.Plan(root.ExternalIDs, want)
-		if len(remove)+len(insert) == 0 {
-			return confdb.Plan{}, nil
-		}
-		changes = describe(remove, insert)
-		return confdb.Plan{Ops: []libovsdb.Operation{mutateIDs(root, remove, insert)}}, nil
+		pl, err := build(c)
+		changes = pl.Lines
+		return pl, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("setting external_ids of Open_vSwitch: %w", err)
+		return nil, fmt.Errorf("setting Open_vSwitch: %w", err)
 	}
 	return changes, nil
+}
+
+// plan returns the lines of a plan.
+func (s Settings) plan(ctx context.Context, build func(client.Client) (confdb.Plan, error)) (changes []string, err error) {
+	err = s.DB.Read(ctx, func(c client.Client) error {
+		pl, err := build(c)
+		changes = pl.Lines
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading Open_vSwitch: %w", err)
+	}
+	return changes, nil
+}
+
+func planOwn(ctx context.Context, c client.Client, want map[string]string) (pl confdb.Plan, err error) {
+	root, err := confdb.Root(ctx, c)
+	if err != nil {
+		return pl, err
+	}
+	remove, insert := hostids.Plan(root.ExternalIDs, want)
+	if len(remove)+len(insert) == 0 {
+		return pl, nil
+	}
+	return confdb.Plan{Ops: []libovsdb.Operation{mutateIDs(root, remove, insert)}, Lines: describe(remove, insert)}, nil
 }
 
 // describe lists changes, without those of the record of former values.
@@ -75,44 +102,50 @@ type TLS struct {
 	Bootstrap bool
 }
 
-// OwnTLS gives the host these files, or takes back those of an earlier call if files is nil, and reports whether it
-// changed something. A row of an operator with the same files is used as it is; one with other files is an error.
-func (s Settings) OwnTLS(ctx context.Context, files *TLS) (bool, error) {
-	cfg, err := s.DB.Converge(ctx, func(c client.Client) (pl confdb.Plan, err error) {
-		err = ownTLS(ctx, c, &pl, files)
-		return pl, err
-	})
-	if err != nil {
-		return false, fmt.Errorf("setting the SSL files of Open_vSwitch: %w", err)
-	}
-	return cfg > 0, nil
+// OwnTLS gives the host these files, or takes back those of an earlier call if files is nil. It returns the changes, one a
+// line. A row of an operator with the same files is used as it is; one with other files is an error.
+func (s Settings) OwnTLS(ctx context.Context, files *TLS) (changes []string, err error) {
+	return s.converge(ctx, func(c client.Client) (confdb.Plan, error) { return planTLS(ctx, c, files) })
 }
 
-// ownTLS plans OwnTLS.
-func ownTLS(ctx context.Context, c client.Client, pl *confdb.Plan, files *TLS) error {
+// PlanTLS returns the changes of OwnTLS.
+func (s Settings) PlanTLS(ctx context.Context, files *TLS) (changes []string, err error) {
+	return s.plan(ctx, func(c client.Client) (confdb.Plan, error) { return planTLS(ctx, c, files) })
+}
+
+func planTLS(ctx context.Context, c client.Client, files *TLS) (pl confdb.Plan, err error) {
 	root, err := confdb.Root(ctx, c)
 	if err != nil {
-		return err
+		return pl, err
 	}
 	is, err := sslOf(ctx, c, root)
 	if err != nil {
-		return err
+		return pl, err
 	}
 	ours := is != nil && is.ExternalIDs[names.Owner] == names.Ovnkube
 	switch {
 	case files == nil && !ours, is != nil && files != nil && *files == TLS{is.PrivateKey, is.Certificate, is.CaCert, is.BootstrapCaCert}:
-		return nil
 	case files == nil:
+		pl.Say("remove the SSL files of Open_vSwitch: %s, %s and %s", is.PrivateKey, is.Certificate, is.CaCert)
 		pl.Ops = append(pl.Ops, setSSL(root, libovsdb.OvsSet{GoSet: []any{}}))
-		return nil
-	case is == nil:
-		pl.Ops = append(pl.Ops, libovsdb.Operation{Op: libovsdb.OperationInsert, Table: vswitchdb.SSLTable, UUIDName: "tls", Row: files.row()}, setSSL(root, libovsdb.UUID{GoUUID: "tls"}))
-		return nil
-	case !ours:
-		return confdb.Conflict("Open_vSwitch has SSL files already, %s, %s and %s: remove them by \"ovs-vsctl del-ssl\", or give the same as options", is.PrivateKey, is.Certificate, is.CaCert)
+	case is != nil && !ours:
+		return pl, confdb.Conflict("Open_vSwitch has SSL files already, %s, %s and %s: remove them by \"ovs-vsctl del-ssl\", or give the same as options", is.PrivateKey, is.Certificate, is.CaCert)
+	default:
+		pl.Say("set the SSL files of Open_vSwitch: %s, %s and %s", files.PrivateKey, files.Certificate, files.CA)
+		pl.Ops = append(pl.Ops, files.write(root, is)...)
 	}
-	pl.Ops = append(pl.Ops, libovsdb.Operation{Op: libovsdb.OperationUpdate, Table: vswitchdb.SSLTable, Where: isRow(is.UUID), Row: files.row()})
-	return nil
+	return pl, nil
+}
+
+// write writes the files into a row, a new one if there is none.
+func (f TLS) write(root *vswitchdb.OpenvSwitch, is *vswitchdb.SSL) []libovsdb.Operation {
+	if is != nil {
+		return []libovsdb.Operation{{Op: libovsdb.OperationUpdate, Table: vswitchdb.SSLTable, Where: isRow(is.UUID), Row: f.row()}}
+	}
+	return []libovsdb.Operation{
+		{Op: libovsdb.OperationInsert, Table: vswitchdb.SSLTable, UUIDName: "tls", Row: f.row()},
+		setSSL(root, libovsdb.UUID{GoUUID: "tls"}),
+	}
 }
 
 func sslOf(ctx context.Context, c client.Client, root *vswitchdb.OpenvSwitch) (*vswitchdb.SSL, error) {

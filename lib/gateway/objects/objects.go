@@ -1,11 +1,15 @@
-package gateway
+// Package objects has the objects of the API server with effects on a node: Services with their endpoints, pods of the node
+// with hostPorts, addresses of nodes, and ServiceCIDRs.
+package objects
 
 import (
+	"context"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -21,8 +25,8 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// An input is a kind of objects with effects on the parts of a node.
-type input struct {
+// An Input is a kind of objects with effects on the parts of a node.
+type Input struct {
 	object runtime.Object // an empty one
 	record func(kube.Event) (parts []string)
 	// awaited: until all objects of the kind are known, flows and rules of Services and hostPorts stay.
@@ -31,26 +35,35 @@ type input struct {
 	node string
 }
 
-// objects are the objects of the API server with effects on a node.
-type objects struct {
+// Objects are the objects as they are known now. One goroutine calls the methods.
+type Objects struct {
+	// Node is the node of the pods that are followed.
+	Node string
+	// Nodes are the addresses of nodes.
+	Nodes nodeport.Nodes
+
 	world    *desired.World
-	resolved map[nb.Unit]service.Resolved // of the world, as of the last resolve
+	resolved map[nb.Unit]service.Resolved // of the world, as of the last Resolve
 	touched  map[nb.Unit]bool             // Services changed since then
 	missing  map[string]bool              // names of awaited kinds not known yet
-	node     string                       // the pods of this node are followed
 	pods     map[pod.Key]hostport.Pod
-	nodes    nodeport.Nodes
 	cidrs    map[string]servicecidr.Ranges // nil: not known yet
-	all      func() []string               // the parts of the node
+	parts    Parts
 }
 
-// newObjects returns objects without any known.
-func newObjects(all func() []string) *objects {
-	o := &objects{
+// Parts are the parts of a node that depend on objects.
+type Parts struct {
+	All    func() []string
+	Routes string // those to ServiceCIDRs
+}
+
+// New returns Objects without any known.
+func New(parts Parts) *Objects {
+	o := &Objects{
 		world: desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{}, touched: map[nb.Unit]bool{}, missing: map[string]bool{},
-		pods: map[pod.Key]hostport.Pod{}, nodes: map[string][]netip.Addr{}, all: all,
+		pods: map[pod.Key]hostport.Pod{}, Nodes: map[string][]netip.Addr{}, parts: parts,
 	}
-	for _, i := range o.inputs() {
+	for _, i := range o.Inputs() {
 		if i.awaited {
 			o.missing[i.kind().Name] = true
 		}
@@ -58,36 +71,66 @@ func newObjects(all func() []string) *objects {
 	return o
 }
 
-// ranges are the subnets of ServiceCIDRs; nil: not known yet.
-func (o *objects) ranges() servicecidr.Ranges {
+// Ranges are the subnets of ServiceCIDRs; nil: not known yet.
+func (o *Objects) Ranges() servicecidr.Ranges {
 	if o.cidrs == nil {
 		return nil
 	}
 	return append(servicecidr.Ranges{}, servicecidr.Join(slices.Collect(maps.Values(o.cidrs))...)...)
 }
 
-// inputs lists the kinds of objects that the helper reads from the API server.
-func (o *objects) inputs() []input {
-	return []input{
+// Inputs lists the kinds of objects that the helper reads from the API server.
+func (o *Objects) Inputs() []Input {
+	return []Input{
 		{object: &corev1.Service{}, record: o.takeService, awaited: true},
 		{object: &discoveryv1.EndpointSlice{}, record: o.takeService, awaited: true},
-		{object: &corev1.Pod{}, record: o.takePods, awaited: true, node: o.node},
+		{object: &corev1.Pod{}, record: o.takePods, awaited: true, node: o.Node},
 		{object: &corev1.Node{}, record: o.takeNodes},
 		{object: &networkingv1.ServiceCIDR{}, record: o.takeCIDRs},
 	}
 }
 
-func (i input) kind() kube.Kind { return kube.KindOf(i.object) }
+// Complete reports whether all objects are known on which flows and rules depend.
+func (o *Objects) Complete() bool { return len(o.missing) == 0 }
+
+// Follow records changes of objects until ctx ends. send passes a change to the goroutine that calls the methods; the change
+// returns the parts touched. The node must not change meanwhile.
+func (o *Objects) Follow(ctx context.Context, log *logrus.Entry, cluster *kube.Cluster, inputs []Input, send func(func() []string)) {
+	var all []kube.Subscription
+	for _, i := range inputs {
+		all = append(all, kube.Subscription{Kind: i.kind(), Node: i.node, Optional: i.node != "", Send: func(ev kube.Event) {
+			send(func() []string { return i.record(ev) })
+		}})
+	}
+	cluster.Follow(ctx, log, all...)
+}
+
+// List reads all objects once, without following them.
+func (o *Objects) List(ctx context.Context, cluster *kube.Cluster) error {
+	for _, i := range o.Inputs() {
+		k := i.kind()
+		k.Optional = k.Optional || i.node != ""
+		all, err := cluster.ListOn(ctx, k, i.node)
+		if err != nil {
+			return err
+		}
+		i.record(all)
+	}
+	o.Resolve(nil)
+	return nil
+}
+
+func (i Input) kind() kube.Kind { return kube.KindOf(i.object) }
 
 // listed records that all objects of a kind are known. It reports whether they were awaited.
-func (o *objects) listed(k kube.Kind) bool {
+func (o *Objects) listed(k kube.Kind) bool {
 	awaited := o.missing[k.Name]
 	delete(o.missing, k.Name)
 	return awaited
 }
 
-// takeService records changes of Services and of their endpoints, for resolve.
-func (o *objects) takeService(ev kube.Event) []string {
+// takeService records changes of Services and of their endpoints, for Resolve.
+func (o *Objects) takeService(ev kube.Event) []string {
 	var touched []nb.Unit
 	switch {
 	case ev.Replace:
@@ -101,12 +144,12 @@ func (o *objects) takeService(ev kube.Event) []string {
 	for _, u := range touched {
 		o.touched[u] = true
 	}
-	return o.all()
+	return o.parts.All()
 }
 
-// resolve finds the endpoints of Services, once for all events recorded before: slices of a large Service may come one
+// Resolve finds the endpoints of Services, once for all events recorded before: slices of a large Service may come one
 // by one. It touches no further parts. It is the OnDirty of the loop.
-func (o *objects) resolve([]string) []string {
+func (o *Objects) Resolve([]string) []string {
 	for _, u := range o.world.Allocate() {
 		o.touched[u] = true
 	}
@@ -120,8 +163,8 @@ func (o *objects) resolve([]string) []string {
 	return nil
 }
 
-// services lists the Services with load balancing, sorted by name.
-func (o *objects) services() []service.Resolved {
+// Services lists the Services with load balancing, sorted by name.
+func (o *Objects) Services() []service.Resolved {
 	out := make([]service.Resolved, 0, len(o.resolved))
 	for _, u := range slices.Sorted(maps.Keys(o.resolved)) {
 		out = append(out, o.resolved[u])
@@ -131,7 +174,7 @@ func (o *objects) services() []service.Resolved {
 
 // takePods records the pods of this node with hostPorts. Their addresses come from
 // the kubelet, never from annotations that users can write.
-func (o *objects) takePods(ev kube.Event) []string {
+func (o *Objects) takePods(ev kube.Event) []string {
 	changed := false
 	put := func(object any, gone bool) pod.Key {
 		p := pod.New(object.(*corev1.Pod))
@@ -166,11 +209,11 @@ func (o *objects) takePods(ev kube.Event) []string {
 	if !changed {
 		return nil
 	}
-	return o.all()
+	return o.parts.All()
 }
 
-// hostPods lists the pods of this node with hostPorts, sorted by name.
-func (o *objects) hostPods() []hostport.Pod {
+// HostPods lists the pods of this node with hostPorts, sorted by name.
+func (o *Objects) HostPods() []hostport.Pod {
 	out := make([]hostport.Pod, 0, len(o.pods))
 	for _, p := range o.pods {
 		out = append(out, p)
@@ -182,8 +225,8 @@ func (o *objects) hostPods() []hostport.Pod {
 // takeNodes records the addresses of nodes. Nothing waits for them: until they are known,
 // the host's own connections to NodePorts of policy Local lose their source address, and
 // Services may have frontends at ports reserved on other nodes' addresses.
-func (o *objects) takeNodes(ev kube.Event) []string {
-	now := maps.Clone(o.nodes)
+func (o *Objects) takeNodes(ev kube.Event) []string {
+	now := maps.Clone(o.Nodes)
 	switch {
 	case ev.Replace:
 		clear(now)
@@ -195,15 +238,15 @@ func (o *objects) takeNodes(ev kube.Event) []string {
 	default:
 		now.Put(ev.Object)
 	}
-	if maps.EqualFunc(o.nodes, now, slices.Equal) {
+	if maps.EqualFunc(o.Nodes, now, slices.Equal) {
 		return nil
 	}
-	o.nodes = now
-	return o.all()
+	o.Nodes = now
+	return o.parts.All()
 }
 
 // takeCIDRs records the subnets of ServiceCIDRs. Only routes wait for them.
-func (o *objects) takeCIDRs(ev kube.Event) []string {
+func (o *Objects) takeCIDRs(ev kube.Event) []string {
 	now := maps.Clone(o.cidrs)
 	switch {
 	case ev.Replace:
@@ -222,5 +265,5 @@ func (o *objects) takeCIDRs(ev kube.Event) []string {
 		return nil
 	}
 	o.cidrs = now
-	return []string{partRoutes}
+	return []string{o.parts.Routes}
 }

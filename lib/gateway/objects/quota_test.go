@@ -1,4 +1,4 @@
-package gateway
+package objects
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 // L1: the helper refuses a Service beyond the limit of its namespace, like the watcher, as soon as its endpoints show
 // its weight.
 func TestALargeServiceIsRefusedByItsEndpoints(t *testing.T) {
-	o := newObjects(func() []string { return nil })
+	o := New(Parts{All: func() []string { return nil }})
 	for n := range 5 {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("web-", n)}}
 		s.Spec.Type, s.Spec.ClusterIP = corev1.ServiceTypeClusterIP, fmt.Sprintf("172.30.0.%d", 9+n)
@@ -34,8 +34,8 @@ func TestALargeServiceIsRefusedByItsEndpoints(t *testing.T) {
 		o.takeService(kube.Event{Object: s})
 		o.takeService(kube.Event{Object: slice})
 	}
-	o.resolve(nil)
-	if got := o.services(); len(got) != 5 || got[0].OverQuota || !got[4].OverQuota {
+	o.Resolve(nil)
+	if got := o.Services(); len(got) != 5 || got[0].OverQuota || !got[4].OverQuota {
 		t.Errorf("%d Services, and the youngest is not refused", len(got))
 	}
 }

@@ -1,4 +1,4 @@
-package gateway
+package objects
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 )
 
 // takeSlices records a Service web, and n slices of it with 100 endpoints each, as single events.
-func takeSlices(o *objects, n int) {
+func takeSlices(o *Objects, n int) {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 	s.Spec.Type, s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ServiceTypeClusterIP, "172.30.0.9", []string{"172.30.0.9"}
 	port, tcp, name := int32(80), corev1.ProtocolTCP, ""
@@ -35,14 +35,14 @@ func takeSlices(o *objects, n int) {
 func TestSlicesThatComeOneByOneAreResolvedOnce(t *testing.T) {
 	cost := map[int]uint64{}
 	for _, n := range []int{50, 200} {
-		o := newObjects(func() []string { return nil })
+		o := New(Parts{All: func() []string { return nil }})
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		takeSlices(o, n)
-		o.resolve(nil)
+		o.Resolve(nil)
 		runtime.ReadMemStats(&after)
 		cost[n] = after.TotalAlloc - before.TotalAlloc
-		got := o.services()
+		got := o.Services()
 		if len(got) != 1 || got[0].Candidates != 100*n || len(o.touched) != 0 {
 			t.Fatalf("%d slices: Services %+v", n, got)
 		}

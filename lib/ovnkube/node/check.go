@@ -1,0 +1,52 @@
+package node
+
+import (
+	"context"
+	"net"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/cni/protocol"
+	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/settings"
+)
+
+// Differences compares this host with what the role would make of it, once. Each line is a change to be made, after ~, or a
+// problem, after !. It changes nothing, and may run beside the role.
+func (n *Node) Differences(ctx context.Context, s settings.Session) ([]string, error) {
+	server, err := kube.Connect(s.Config, s.Token, Program)
+	if err != nil {
+		return nil, settings.Wrong(err)
+	}
+	cluster, err := kube.NewCluster(server, Program, n.Informers)
+	if err != nil {
+		return nil, err
+	}
+	defer cluster.Close()
+	found := []string{}
+	all, err := cluster.ListOn(ctx, kube.KindOf(&corev1.Node{}), n.name())
+	if err != nil { // the rest is known without it
+		found = append(found, "! "+err.Error())
+	}
+	in := input{listed: err == nil, serving: serving()}
+	for o := range all.Objects {
+		in.node, _ = o.(*corev1.Node)
+	}
+	e := newEngine(n, s, cluster)
+	e.pass.found = &found
+	if err := e.pass.run(ctx, in); err != nil {
+		found = append(found, "! "+err.Error())
+	}
+	return found, nil
+}
+
+// serving reports whether a CNI server has its socket.
+func serving() bool {
+	c, err := net.DialTimeout("unix", protocol.Socket, time.Second)
+	if err != nil {
+		return false
+	}
+	_ = c.Close()
+	return true
+}
