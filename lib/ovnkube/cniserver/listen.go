@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -19,31 +20,59 @@ const (
 	dialTimeout = time.Second
 )
 
-// listen listens at a socket that only root can reach. It takes over a socket without a server. release lets another
-// server start.
-func listen(ctx context.Context, path string) (l net.Listener, release func(), err error) {
+// An entrance is a socket of the server.
+type entrance struct {
+	*net.UnixListener
+	path  string
+	file  fs.FileInfo // at path
+	leave func()      // closes it, removes the file, and lets another server start
+}
+
+// listen listens at a socket that only root can reach. It takes over a socket without a server.
+func listen(ctx context.Context, path string) (*entrance, error) {
 	dir, err := ownDirectory(filepath.Dir(path))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	done := false
-	defer func() {
-		if !done {
-			_ = dir.Close()
+	e := &entrance{path: path}
+	if err := e.open(ctx, dir); err != nil {
+		_ = dir.Close()
+		return nil, err
+	}
+	e.leave = sync.OnceFunc(func() {
+		_ = e.Close()
+		if e.there() { // not another server's
+			_ = os.Remove(path)
 		}
-	}()
-	if err := vacate(ctx, dir, path); err != nil {
-		return nil, nil, err
+		_ = dir.Close()
+	})
+	return e, nil
+}
+
+// open makes the socket in a directory.
+func (e *entrance) open(ctx context.Context, dir *os.File) error {
+	if err := vacate(ctx, dir, e.path); err != nil {
+		return err
 	}
-	if l, err = (&net.ListenConfig{}).Listen(ctx, "unix", path); err != nil {
-		return nil, nil, err
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", e.path)
+	if err != nil {
+		return err
 	}
-	if err := os.Chmod(path, socketMode); err != nil { // the directory has kept others out
-		_ = l.Close()
-		return nil, nil, err
+	e.UnixListener = l.(*net.UnixListener)
+	e.SetUnlinkOnClose(false)
+	if err = os.Chmod(e.path, socketMode); err == nil { // the directory has kept others out
+		e.file, err = os.Lstat(e.path)
 	}
-	done = true
-	return l, func() { _ = dir.Close() }, nil
+	if err != nil {
+		_ = e.Close()
+	}
+	return err
+}
+
+// there reports whether the socket is at its path.
+func (e *entrance) there() bool {
+	now, err := os.Lstat(e.path)
+	return err == nil && os.SameFile(now, e.file)
 }
 
 // ownDirectory makes a directory for the socket, closed to all but this user, and opens it.

@@ -49,6 +49,8 @@ const (
 	writeTimeout = 5 * time.Second
 	// grace is the time for running requests at the end. Then they are undone.
 	grace = 5 * time.Second
+	// lookEvery is how often the server looks whether its socket is still at its path.
+	lookEvery = 2 * time.Second
 	// maxHeader bounds the header of a request in bytes.
 	maxHeader = 16 << 10
 )
@@ -69,14 +71,12 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // Serve serves requests until ctx ends. Then it accepts no further ones and waits for those that run: they end soon, or
 // are undone. It returns nil at the end of ctx. Another error is one line: the directory cannot be used, or another process
-// serves the socket.
+// serves the socket. A socket that is removed later is made again.
 func (s *Server) Serve(ctx context.Context) error {
-	l, release, err := listen(ctx, s.Socket)
+	e, err := listen(ctx, s.Socket)
 	if err != nil {
 		return fmt.Errorf("CNI server: %w", err)
 	}
-	defer release()
-	defer func() { _ = l.Close() }()
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	server := &http.Server{
@@ -87,20 +87,60 @@ func (s *Server) Serve(ctx context.Context) error {
 		ErrorLog:          stdlog.New(lines{s.Log}, "", 0),
 	}
 	server.SetKeepAlivesEnabled(false)
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(l) }()
 	close(s.ready)
-	select {
-	case err = <-ended:
-		err = fmt.Errorf("CNI server: accepting connections at %s: %w", s.Socket, err)
-	case <-ctx.Done():
-		_ = l.Close()
-		release() // shims wait for the next server, which need not wait for running requests
-		<-ended
+	for e != nil && err == nil {
+		err = s.accept(ctx, server, e)
+		e = nil
+		if err == nil && ctx.Err() == nil {
+			e = s.again(ctx)
+		}
 	}
 	s.finish(end)
 	_ = server.Close() // connections without a complete request
 	return err
+}
+
+// accept accepts requests at a socket until ctx ends, or the socket is no longer at its path.
+func (s *Server) accept(ctx context.Context, server *http.Server, e *entrance) error {
+	defer e.leave()
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(e) }()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return fmt.Errorf("CNI server: accepting connections at %s: %w", s.Socket, err)
+		case <-look.C:
+			if e.there() {
+				continue
+			}
+			s.Log.Warnf("%s is gone: making it again", s.Socket)
+		case <-ctx.Done():
+		}
+		e.leave() // shims wait for the next server, which need not wait for running requests
+		<-ended
+		return nil
+	}
+}
+
+// again listens again at a socket that somebody has removed, as soon as that is possible: nil at the end of ctx.
+func (s *Server) again(ctx context.Context) *entrance {
+	for said := ""; ; {
+		e, err := listen(ctx, s.Socket)
+		if err == nil {
+			return e
+		}
+		if text := err.Error(); text != said && ctx.Err() == nil {
+			said = text
+			s.Log.Errorf("CNI server: trying again: %s", text)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(lookEvery):
+		}
+	}
 }
 
 // finish waits until no request runs. Later ones are refused.

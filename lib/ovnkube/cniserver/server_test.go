@@ -23,6 +23,7 @@ import (
 	"ovn-k8s/lib/cni/protocol"
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/ovsdb/vswitch"
+	"ovn-k8s/test/poll"
 	"ovn-k8s/test/require"
 )
 
@@ -328,6 +329,37 @@ func TestTakingOverASocket(t *testing.T) {
 	}
 	if err := serve(); err == nil || !strings.Contains(err.Error(), "belongs to user 65534, and must belong to user 0: remove it") {
 		t.Errorf("with another user's directory: %v", err)
+	}
+}
+
+// A socket that somebody removes, alone or with its directory, is made again.
+func TestARemovedSocketIsMadeAgain(t *testing.T) {
+	needRoot(t)
+	socket := newSocket(t)
+	stop := start(t, socket)
+	for _, path := range []string{socket, filepath.Dir(socket)} {
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		err := poll.Until(ctx, func() error {
+			c, err := net.Dial("unix", socket)
+			if err == nil {
+				_ = c.Close()
+			}
+			return err
+		})
+		cancel()
+		if err != nil {
+			t.Fatalf("without %s: %v", path, err)
+		}
+		if got := send(t, socket, post(body(t, "", "CNI_COMMAND=VERSION"))); got.status != 200 {
+			t.Errorf("without %s: %+v", path, got)
+		}
+	}
+	stop()
+	if _, err := os.Lstat(socket); err == nil {
+		t.Error("the socket outlives the server")
 	}
 }
 
