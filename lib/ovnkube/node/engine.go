@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -159,14 +161,10 @@ func (e *engine) follow(ctx context.Context, follow func(context.Context, func()
 
 // addresses returns a function to follow addresses of the host. Pods have theirs in other namespaces.
 func addresses() func(context.Context, func()) error {
-	var last map[string][]string
+	var last map[string][]netip.Prefix
 	return func(ctx context.Context, changed func()) error {
 		return link.FollowAddresses(ctx, func() {
-			now := map[string][]string{}
-			all, err := link.Addresses()
-			for name, list := range all {
-				now[name] = []string{fmt.Sprint(list)}
-			}
+			now, err := link.Addresses()
 			if err != nil || !maps.EqualFunc(now, last, slices.Equal) {
 				last = now
 				changed()
@@ -175,30 +173,36 @@ func addresses() func(context.Context, func()) error {
 	}
 }
 
+// A switchState is what a pass looks at in Open vSwitch's database.
+type switchState struct {
+	interfaces  []vswitch.Interface
+	externalIDs map[string]string
+}
+
 // followSwitch causes a pass after each change in Open vSwitch's database that is not about pods, until ctx ends.
 func (e *engine) followSwitch(ctx context.Context, changed <-chan struct{}) {
-	for last := ""; ; {
+	for last := (switchState{}); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
 		}
-		now := e.digest(ctx)
-		if now == "" || now != last {
+		now, err := e.readSwitch(ctx)
+		if err != nil || !reflect.DeepEqual(now, last) {
 			e.touch()
 		}
 		last = now
 	}
 }
 
-// digest is a text of the interfaces that a pass looks at, and of external_ids: "" if they cannot be read.
-func (e *engine) digest(ctx context.Context) string {
+// readSwitch reads the database.
+func (e *engine) readSwitch(ctx context.Context) (switchState, error) {
 	all, err := e.sw.Interfaces(ctx)
 	if err != nil {
-		return ""
+		return switchState{}, err
 	}
 	all = slices.DeleteFunc(all, func(i vswitch.Interface) bool { return i.ExternalIDs[names.Sandbox] != "" && !e.followPod.Load() })
-	return fmt.Sprint(all, e.sw.ExternalIDs())
+	return switchState{all, e.sw.ExternalIDs()}, nil
 }
 
 // sync returns a pass with the present inputs: it is the Sync of the loop.

@@ -46,10 +46,7 @@ func (s Settings) plan(ctx context.Context, build func(client.Client) (confdb.Pl
 		changes = pl.Lines
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("reading Open_vSwitch: %w", err)
-	}
-	return changes, nil
+	return changes, err
 }
 
 func planOwn(ctx context.Context, c client.Client, want map[string]string) (pl confdb.Plan, err error) {
