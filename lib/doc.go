@@ -91,6 +91,7 @@
 //	lib/watcher            ovn-k8s-watcher: Kubernetes to Northbound, all the time
 //	lib/watcher/health     reports about the hosts of gateways: probes, chassis, declarations; and changes of gateways
 //	lib/watcher/annotations writes the annotations of pods, concurrently
+//	lib/watcher/garbage    sets the garbage collector, for memory and for a fast start
 //	lib/watcher/identity   tells processes that want the Lease apart
 //	lib/watcher/failures   reports failures of units once, in the log and as Events
 //	lib/watcher/otherlease waits for a leader with the Lease of another namespace

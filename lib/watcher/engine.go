@@ -6,7 +6,6 @@ import (
 	"iter"
 	"maps"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,6 +23,7 @@ import (
 	"ovn-k8s/lib/reconcile"
 	"ovn-k8s/lib/watcher/annotations"
 	"ovn-k8s/lib/watcher/failures"
+	"ovn-k8s/lib/watcher/garbage"
 	"ovn-k8s/lib/watcher/health"
 	"ovn-k8s/lib/watcher/pace"
 	"ovn-k8s/lib/watcher/records"
@@ -64,7 +64,8 @@ type engine struct {
 	unwritten   map[nb.Unit]error       // errors of annotations of dirty units
 	pace        pace.Pacer
 	work        Work // of the last sync
-	sweep       sweeper
+	sweep       garbage.Sweeper
+	start       garbage.Start // units not compared since the start
 	// topologyStale: an event to read the topology is on its way.
 	topologyStale atomic.Bool
 }
@@ -89,9 +90,8 @@ func newEngine(c *connections, log *logrus.Entry, network ClusterWorld, applier 
 	for _, k := range e.kinds {
 		e.may.missing[k.Name] = true
 	}
-	e.sweep.sweep = func() {
-		debug.SetGCPercent(gcPercent) // the start is over
-		runtime.GC()                  // or new objects would be spread over the garbage
+	e.sweep.Sweep = func() {
+		runtime.GC() // or new objects would be spread over the garbage
 		e.send(e.compact)
 	}
 	e.network.Put(servicecidr.Ranges(c.config.ServiceCIDRs))
@@ -115,7 +115,8 @@ func (e *engine) send(ev func() []nb.Unit) { e.loop.Send(ev) }
 // run runs the engine until ctx ends.
 func (e *engine) run(ctx context.Context) error {
 	e.log.Info("active: following the API server")
-	debug.SetGCPercent(startPercent) // until the sweep
+	garbage.Allow() // until all units are compared
+	defer garbage.Restrict()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -217,8 +218,10 @@ func (e *engine) found(kind string) []nb.Unit {
 	if len(e.may.missing) > 0 {
 		return e.gateways()
 	}
-	e.sweep.worked(muchWork) // reading has left garbage
-	return e.all()
+	e.sweep.Worked(garbage.Much) // reading has left garbage
+	all := e.all()
+	e.start = garbage.Start(max(1, len(all)))
+	return all
 }
 
 // loadSavedTopology fetches the copy of the topology, for a database without one.
@@ -248,7 +251,7 @@ func (e *engine) loadSavedTopology(ctx context.Context) {
 
 // reconnected makes all units dirty: changes during the disconnection are unknown.
 func (e *engine) reconnected() []nb.Unit {
-	e.sweep.worked(muchWork) // reading has left garbage
+	e.sweep.Worked(garbage.Much) // reading has left garbage
 	return append(e.refreshTopology(), e.all()...)
 }
 
@@ -294,7 +297,7 @@ func (e *engine) recordObjects(ev kube.Event) []nb.Unit {
 		read := 0
 		touched := e.worlds.Replace(ev.Kind.Object, counted(e.notes.OverlayAll(ev.Objects), &read))
 		e.notes.Prune()
-		e.sweep.worked(read)
+		e.sweep.Worked(read)
 		e.checkOwner()
 		return append(touched, e.found(ev.Kind.Name)...)
 	case ev.Gone:
@@ -385,7 +388,10 @@ func (e *engine) sync(dirty []nb.Unit) func(context.Context) map[nb.Unit]error {
 
 // synced reports the failed units of a transaction. It is the Synced of the loop.
 func (e *engine) synced(tried []nb.Unit, failed map[nb.Unit]error) {
-	e.sweep.worked(e.work.Rows)
+	e.sweep.Worked(e.work.Rows)
+	if e.start.Compared(len(tried)) {
+		e.sweep.Worked(garbage.Much)
+	}
 	e.failures.Report(tried, failed)
 }
 

@@ -11,6 +11,7 @@ import (
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/watcher/garbage"
 	"ovn-k8s/lib/watcher/pace"
 	"ovn-k8s/lib/watcher/parts"
 )
@@ -97,7 +98,7 @@ func (n *northbound) Compact() bool {
 // renew reads the database into a new cache, without room for deleted rows.
 func (n *northbound) renew() {
 	n.log.Info("reading the Northbound database again: most of its rows are gone")
-	expectRows()
+	garbage.ExpectRows()
 	if err := n.db.Renew(context.Background()); err != nil {
 		n.log.Warn(err)
 	}

@@ -32,6 +32,7 @@ import (
 	"ovn-k8s/lib/nbsync/owned"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/settings"
+	"ovn-k8s/lib/watcher/garbage"
 	"ovn-k8s/lib/watcher/identity"
 	"ovn-k8s/lib/watcher/records"
 	"ovn-k8s/lib/watcher/registry"
@@ -137,9 +138,11 @@ func (w *Watcher) ShowConfig(ctx context.Context, out io.Writer) error {
 
 // serve runs with one configuration until ctx ends.
 func (w *Watcher) serve(ctx context.Context, s settings.Session, ready func()) error {
-	kept := limitGarbage()
+	kept := garbage.Limit()
 	defer runtime.KeepAlive(kept)
+	garbage.Allow() // while rows are read
 	c, err := w.connect(ctx, s.Config, s.Token)
+	garbage.Restrict()
 	if err != nil {
 		return err
 	}

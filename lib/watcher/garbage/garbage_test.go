@@ -1,4 +1,4 @@
-package watcher
+package garbage
 
 import (
 	"runtime"
@@ -11,14 +11,14 @@ import (
 // small before.
 func TestGarbageOfSmallClusters(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
-	kept := limitGarbage()
+	kept := Limit()
 	goal := func() uint64 {
 		runtime.GC()
 		sample := []metrics.Sample{{Name: "/gc/heap/goal:bytes"}}
 		metrics.Read(sample)
 		return sample[0].Value.Uint64()
 	}
-	grown := func(live uint64) uint64 { return live + live*gcPercent/100 }
+	grown := func(live uint64) uint64 { return live + live*percent/100 }
 	if got := goal(); got < grown(ballast) || got > grown(ballast+(10<<20)) {
 		t.Errorf("little in use: the heap may grow to %d bytes", got)
 	}
@@ -28,4 +28,23 @@ func TestGarbageOfSmallClusters(t *testing.T) {
 	}
 	runtime.KeepAlive(much)
 	runtime.KeepAlive(kept)
+}
+
+// A start ends once, with the batch that has the last of its units.
+func TestStart(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	var s Start
+	if s.Compared(5) {
+		t.Error("over before it began")
+	}
+	Allow()
+	s = 30
+	for i, units := range []int{20, 9, 7, 7} {
+		if over := s.Compared(units); over != (i == 2) {
+			t.Errorf("batch %d: over is %v", i, over)
+		}
+	}
+	if got := debug.SetGCPercent(100); got != percent {
+		t.Errorf("%d %% of garbage are allowed after the start", got)
+	}
 }
