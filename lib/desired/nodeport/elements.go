@@ -41,7 +41,7 @@ func (b *tableBuilder) leads(verdicts, destinations, shared string, e ruleset.El
 	for t.Next != nil && t.Pods == nil && t.Own == nil {
 		t = t.Next
 	}
-	e.Comment = name(t.Of)
+	e.Comment = t.label()
 	if !t.ByOVN {
 		e.Verdict = "goto " + b.target(t)
 		b.element(verdicts, e)
@@ -137,7 +137,7 @@ func (b *tableBuilder) endpoint(t *Target, e Destination) string {
 // affinity makes the set of an endpoint's clients, and returns its name. Another timeout makes another set.
 func (b *tableBuilder) affinity(t *Target, e Destination) string {
 	set := objectName("affinity", t.Of, fmt.Sprint(endpointKind(t), e, t.Of.Affinity))
-	b.sets[set] = &ruleset.Set{Name: set, Key: []ruleset.Field{ruleset.Source}, Timeout: t.Of.Affinity}
+	b.set(ruleset.Set{Name: set, Key: []ruleset.Field{ruleset.Source}, Timeout: t.Of.Affinity})
 	return set
 }
 

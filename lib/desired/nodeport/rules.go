@@ -111,6 +111,16 @@ type Target struct {
 	To []Destination
 	// Hidden is whether the source becomes this host's address, except for endpoints on this host.
 	Hidden bool
+
+	text string // see label
+}
+
+// label names the Service and port. Many elements of a table share it.
+func (t *Target) label() string {
+	if t.text == "" {
+		t.text = name(t.Of)
+	}
+	return t.text
 }
 
 // A Destination is an endpoint, or a NodePort of another node.
@@ -171,7 +181,7 @@ type ruleBuilder struct {
 // A targetKey identifies a target: frontends of one port of a Service share targets.
 type targetKey struct {
 	kind  targetKind
-	of    service.Key
+	of    *service.Resolved
 	index int
 }
 
@@ -180,7 +190,7 @@ func (b *ruleBuilder) is(f service.Frontend) bool { return f.OfFamily(b.Family) 
 
 // target returns a target of a frontend's port, and reports whether it was there already.
 func (b *ruleBuilder) target(kind targetKind, f service.Frontend) (*Target, bool) {
-	key := targetKey{kind, f.Key, f.Index}
+	key := targetKey{kind, f.Resolved, f.Index}
 	t, there := b.targets[key]
 	if !there {
 		t = &Target{Kind: kind, Of: f}

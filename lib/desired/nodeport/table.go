@@ -55,21 +55,25 @@ type tableBuilder struct {
 	Rules
 	ip     string // "ip" or "ip6"
 	chains map[string]*ruleset.Chain
-	sets   map[string]*ruleset.Set
-	taken  map[takenKey]bool
+	sets   map[string]*elementSet
 }
 
-// A takenKey is a key of a map that has a value already: the first has it.
-type takenKey struct {
-	set         string
+// An elementSet is a set, or a map of which the first element with a key has it.
+type elementSet struct {
+	ruleset.Set
+	taken map[elementKey]struct{}
+}
+
+// An elementKey is the key of an element. The first letters of protocols differ.
+type elementKey struct {
 	source      netip.Prefix
 	destination netip.Addr
-	protocol    string
 	port        uint16
+	protocol    byte
 }
 
 func newTableBuilder(r Rules) *tableBuilder {
-	b := &tableBuilder{Rules: r, ip: "ip", chains: map[string]*ruleset.Chain{}, sets: map[string]*ruleset.Set{}, taken: make(map[takenKey]bool, 2*len(r.Translations))}
+	b := &tableBuilder{Rules: r, ip: "ip", chains: map[string]*ruleset.Chain{}, sets: map[string]*elementSet{}}
 	if r.Family.Is6() {
 		b.ip = "ip6"
 	}
@@ -113,7 +117,7 @@ func (b *tableBuilder) table() (t ruleset.Table) {
 		t.Chains = append(t.Chains, *c)
 	}
 	for _, s := range b.sets {
-		t.Sets = append(t.Sets, *s)
+		t.Sets = append(t.Sets, s.Set)
 	}
 	slices.SortFunc(t.Chains, func(a, b ruleset.Chain) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(t.Sets, func(a, b ruleset.Set) int { return cmp.Compare(a.Name, b.Name) })
@@ -123,15 +127,16 @@ func (b *tableBuilder) table() (t ruleset.Table) {
 // declare makes all sets and maps with fixed names, since rules name them.
 func (b *tableBuilder) declare() {
 	for name, value := range map[string]ruleset.Value{mapFrontends: ruleset.Verdict, mapClusterIPs: ruleset.AddrPort, mapHostPortsAt: ruleset.Verdict, mapHostPortsTo: ruleset.AddrPort, mapRefused: ruleset.Verdict, setClaims: ruleset.None} {
-		b.sets[name] = &ruleset.Set{Name: name, Key: byAddress, Value: value}
+		b.set(ruleset.Set{Name: name, Key: byAddress, Value: value})
 	}
 	for _, name := range []string{mapFrontends, mapClusterIPs} { // most elements
 		b.sets[name].Elements = make([]ruleset.Element, 0, len(b.Translations))
+		b.sets[name].taken = make(map[elementKey]struct{}, len(b.Translations))
 	}
 	for name, value := range map[string]ruleset.Value{mapNodePorts: ruleset.Verdict, mapNodePortIPs: ruleset.AddrPort, mapOwnNodePorts: ruleset.Verdict, mapHostPorts: ruleset.Verdict, mapHostPortPods: ruleset.AddrPort, mapRefusedPorts: ruleset.Verdict} {
-		b.sets[name] = &ruleset.Set{Name: name, Key: byPort, Value: value}
+		b.set(ruleset.Set{Name: name, Key: byPort, Value: value})
 	}
-	b.sets[mapRanges] = &ruleset.Set{Name: mapRanges, Key: bySource, Value: ruleset.Verdict}
+	b.set(ruleset.Set{Name: mapRanges, Key: bySource, Value: ruleset.Verdict})
 	b.servers()
 	for _, t := range b.Translations {
 		b.claim(t.Frontend)
@@ -151,7 +156,7 @@ func (b *tableBuilder) claim(f service.Frontend) {
 
 // servers makes the set of servers.
 func (b *tableBuilder) servers() {
-	b.sets[ServersObject] = &ruleset.Set{Name: ServersObject, Key: byAddress}
+	b.set(ruleset.Set{Name: ServersObject, Key: byAddress})
 	for _, at := range b.Host.Servers {
 		if at.Addr().Is4() == b.Family.Is4() {
 			b.element(ServersObject, ruleset.Element{Destination: at.Addr(), Protocol: "tcp", Port: at.Port()})
@@ -159,15 +164,19 @@ func (b *tableBuilder) servers() {
 	}
 }
 
+// set makes a set without elements.
+func (b *tableBuilder) set(s ruleset.Set) {
+	b.sets[s.Name] = &elementSet{s, map[elementKey]struct{}{}}
+}
+
 // element adds an element to a set, unless one has its key.
 func (b *tableBuilder) element(set string, e ruleset.Element) {
-	key := takenKey{set, e.Source, e.Destination, e.Protocol, e.Port} // a quarter of the time of hashing the element
-	if b.taken[key] {
-		return
-	}
-	b.taken[key] = true
 	s := b.sets[set]
-	s.Elements = append(s.Elements, e)
+	n := len(s.taken)
+	s.taken[elementKey{e.Source, e.Destination, e.Port, e.Protocol[0]}] = struct{}{}
+	if len(s.taken) > n {
+		s.Elements = append(s.Elements, e)
+	}
 }
 
 // rule adds a rule to a chain.
@@ -305,8 +314,8 @@ func (b *tableBuilder) strays() {
 	if p := b.Host.PodPorts; p != "" {
 		b.rule(drop, "tcp dport %s drop", p)
 	}
-	b.sets[setStrayPorts] = &ruleset.Set{Name: setStrayPorts, Key: byPort}
-	b.sets[setStraysAt] = &ruleset.Set{Name: setStraysAt, Key: byAddress}
+	b.set(ruleset.Set{Name: setStrayPorts, Key: byPort})
+	b.set(ruleset.Set{Name: setStraysAt, Key: byAddress})
 	b.rule(drop, "%s @%s drop", toPort, setStrayPorts)
 	b.rule(drop, "%s @%s drop", b.toAddress(), setStraysAt)
 	for _, f := range b.Strays {

@@ -60,8 +60,16 @@ type Network struct {
 // This is the only list of frontends. OVN's load balancers (Rows), flows and rules of hosts (packages bridgeflows and
 // nodeport) and service/show are made from it.
 func (r *Resolved) Frontends(n Network) []Frontend {
+	return r.appendFrontends(make([]Frontend, 0, r.mostFrontends()), n) // there may be 100 000
+}
+
+// mostFrontends is about the number of frontends, at least.
+func (r *Resolved) mostFrontends() int {
 	most := len(r.Ports) * (2*len(r.ClusterIPs) + len(r.ExternalIPs) + len(r.Ingress))
-	out := make([]Frontend, 0, max(0, most-r.Lost.Number)) // there may be 100 000
+	return max(0, most-r.Lost.Number)
+}
+
+func (r *Resolved) appendFrontends(out []Frontend, n Network) []Frontend {
 	for i, p := range r.Ports {
 		add := func(f Frontend, number uint16) {
 			f.Resolved, f.Index, f.Number = r, i, number
@@ -190,9 +198,13 @@ func (n Network) IsHosts(a netip.Addr) bool {
 
 // AllFrontends lists the frontends of all Services.
 func AllFrontends(services []Resolved, n Network) []Frontend {
-	var out []Frontend
+	most := 0
 	for i := range services {
-		out = append(out, services[i].Frontends(n)...)
+		most += services[i].mostFrontends()
+	}
+	out := make([]Frontend, 0, most)
+	for i := range services {
+		out = services[i].appendFrontends(out, n)
 	}
 	return out
 }
