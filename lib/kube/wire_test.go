@@ -2,6 +2,9 @@ package kube
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"testing"
 
@@ -11,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/randfill"
 )
 
@@ -114,4 +118,43 @@ func FuzzPackBody(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		_, _ = read(k, text) // it does not panic
 	})
+}
+
+// A list of several pages has the objects of all, although pages are decoded while the next ones are read.
+func TestPages(t *testing.T) {
+	pages, next := map[string]*corev1.PodList{}, ""
+	for i := range 5 {
+		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "42"}}
+		for n := range 3 {
+			list.Items = append(list.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("pod-", 3*i+n)}})
+		}
+		if i < 4 {
+			list.Continue = fmt.Sprint(i + 1)
+		}
+		pages[next], next = list, list.Continue
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+		_, _ = w.Write(body(t, pages[r.URL.Query().Get("continue")]))
+	}))
+	defer server.Close()
+	c, err := NewCluster(&rest.Config{Host: server.URL}, "test", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	all, err := c.ListOn(t.Context(), KindOf(&corev1.Pod{}), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for o := range all.Objects {
+		if name := o.(*corev1.Pod).Name; name != fmt.Sprint("pod-", n) {
+			t.Errorf("object %d is %s", n, name)
+		}
+		n++
+	}
+	if n != 15 {
+		t.Errorf("%d objects, want 15", n)
+	}
 }

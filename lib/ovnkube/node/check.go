@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"errors"
 	"net"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +17,9 @@ import (
 // Differences compares this host with what the role would make of it, once. Each line is a change to be made, after ~, or a
 // problem, after !. It changes nothing, and may run beside the role.
 func (n *Node) Differences(ctx context.Context, s settings.Session) ([]string, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("this needs root: it reads the rules of the host's packet filter")
+	}
 	server, err := kube.Connect(s.Config, s.Token, Program)
 	if err != nil {
 		return nil, settings.Wrong(err)
