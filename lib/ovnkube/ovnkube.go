@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"ovn-k8s/lib/ovnkube/options"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
+	"ovn-k8s/lib/watcher/garbage"
 )
 
 // Program is ovnkube's name in logs.
@@ -95,6 +97,8 @@ func (p *Process) Commands() []daemon.Command {
 
 // Run runs the roles until ctx ends: see settings.Runtime.
 func (p *Process) Run(ctx context.Context, ready func()) error {
+	kept := garbage.Limit() // each host of the cluster has one of these processes
+	defer runtime.KeepAlive(kept)
 	var all []settings.Role
 	for _, r := range p.roles {
 		all = append(all, r.Role)
