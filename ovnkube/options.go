@@ -73,7 +73,7 @@ func (c *command) Run(ctx context.Context, io cli.IO) error {
 	})
 }
 
-// prepare makes the options complete, and uses the directories that they name.
+// prepare makes the options complete, and uses their directories.
 func (c *command) prepare() error {
 	if err := c.completeValues(); err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 
 	"ovn-k8s/lib/firewall"
 	"ovn-k8s/lib/flowsync"
-	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/settings"
 )
@@ -20,11 +19,7 @@ func (h *Helper) Differences(ctx context.Context, s settings.Session) ([]string,
 	if err := h.adoptBridge(ctx, s.Switch); err != nil {
 		return nil, err
 	}
-	server, err := kube.Connect(s.Config, s.Token, Program)
-	if err != nil {
-		return nil, settings.Wrong(err)
-	}
-	cluster, err := kube.NewCluster(server, Program, h.Informers)
+	cluster, err := h.connect(s)
 	if err != nil {
 		return nil, err
 	}

@@ -133,11 +133,7 @@ func (h *Helper) serve(ctx context.Context, s settings.Session, ready func()) er
 		}
 	}
 	h.leaveBridges(ctx, cfg.RunDir, sw)
-	server, err := kube.Connect(cfg, s.Token, Program)
-	if err != nil {
-		return settings.Wrong(err)
-	}
-	cluster, err := kube.NewCluster(server, Program, h.Informers)
+	cluster, err := h.connect(s)
 	if err != nil {
 		return err
 	}
@@ -152,6 +148,15 @@ func (h *Helper) serve(ctx context.Context, s settings.Session, ready func()) er
 		return err
 	}
 	return settings.ErrChanged
+}
+
+// connect prepares for the API server.
+func (h *Helper) connect(s settings.Session) (*kube.Cluster, error) {
+	server, err := kube.Connect(s.Config, s.Token, Program)
+	if err != nil {
+		return nil, settings.Wrong(err)
+	}
+	return kube.NewCluster(server, Program, h.Informers)
 }
 
 // adoptBridge serves the bridge shared by gateway-init, and the NIC in it, if the

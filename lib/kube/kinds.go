@@ -33,7 +33,7 @@ type Kind struct {
 	node func(runtime.Object) string // the node of an object, nil if objects have none
 	// field is the field with that node, for a selector.
 	field string
-	// wire are the fields that keep needs, of an object in protobuf; nil: all are decoded.
+	// wire are the fields read by keep, of an object in protobuf; nil: all are decoded.
 	wire fields
 }
 

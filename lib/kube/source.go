@@ -74,7 +74,7 @@ func newSource(k Kind, c rest.Interface, node string) source {
 func (s source) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	options.ResourceVersion, options.ResourceVersionMatch = "", ""
 	var packing errgroup.Group
-	packing.SetLimit(1) // or pages that arrive fast would take much memory
+	packing.SetLimit(1) // or pages of a fast server would take much memory
 	list, _, err := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		return s.page(ctx, options, &packing)
 	}).List(ctx, options)
@@ -84,7 +84,7 @@ func (s source) ListWithContext(ctx context.Context, options metav1.ListOptions)
 	return list, err
 }
 
-// page reads a page of the list. Of an answer in protobuf, only the fields that are read are decoded, while the next page is
+// page reads a page of the list. Of an answer in protobuf, only the fields in use are decoded, while the next page is
 // on its way.
 func (s source) page(ctx context.Context, options metav1.ListOptions, packing *errgroup.Group) (runtime.Object, error) {
 	options.FieldSelector = s.selector.String()

@@ -9,22 +9,22 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// fields are the fields of a message in protobuf that are read, by number, with those of the messages inside; nil: all.
+// fields are the fields in use of a message in protobuf, by number, with those of the messages inside; nil: all.
 // The numbers are those of generated.proto beside the Go types, and never change. Decoding all of a pod would take ten
-// times as long as decoding what is kept of it.
+// times as long as decoding its fields in use.
 type fields map[protowire.Number]fields
 
-// metaFields are the fields that KeepMeta and labels need: name, namespace, uid, resourceVersion, creationTimestamp, labels and
+// metaFields are the fields for KeepMeta and labels: name, namespace, uid, resourceVersion, creationTimestamp, labels and
 // annotations.
 func metaFields() fields { return fields{1: nil, 3: nil, 5: nil, 6: nil, 8: nil, 11: nil, 12: nil} }
 
-// podFields are those that keepPod needs: of containers ports and restartPolicy; nodeName, hostNetwork; phase, podIPs.
+// podFields are those for keepPod: of containers ports and restartPolicy; nodeName, hostNetwork; phase, podIPs.
 func podFields() fields {
 	containers := fields{6: nil, 24: nil}
 	return fields{1: metaFields(), 2: {2: containers, 10: nil, 11: nil, 20: containers}, 3: {1: nil, 12: nil}}
 }
 
-// nodeFields are those that keepNode needs: of the status the addresses.
+// nodeFields are those for keepNode: of the status the addresses.
 func nodeFields() fields { return fields{1: metaFields(), 3: {5: nil}} }
 
 // otherFields are all fields of other kinds, but for the metadata: managedFields may be most of an object.
@@ -65,8 +65,8 @@ const (
 	listItems protowire.Number = 2
 )
 
-// packBody is pack for a page as the body of the API server's answer, in protobuf. The objects are there after fill, which may
-// run while the next page is read.
+// packBody is pack for a page as the body of the API server's answer, in protobuf. The objects are there after fill. It may
+// run beside the request for the next page.
 func (k Kind) packBody(body []byte) (page runtime.Object, fill func() error, err error) {
 	wrong := func(err error) error { return fmt.Errorf("reading %s in protobuf: %w", k.Name, err) }
 	if len(body) < len(magic) || string(body[:len(magic)]) != magic {
@@ -110,7 +110,7 @@ func split(list []byte) (meta metav1.ListMeta, items [][]byte, err error) {
 	return meta, items, nil
 }
 
-// addAll trims and packs objects in protobuf, of which only the fields that are read are decoded.
+// addAll trims and packs objects in protobuf. Only their fields in use are decoded.
 func (p *packed) addAll(k Kind, items [][]byte) error {
 	var picked []byte
 	for _, item := range items {

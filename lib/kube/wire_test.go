@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/randfill"
 )
 
-// Of any object, decoding the fields on the wire that are read gives what decoding and trimming all of it gives.
+// Decoding the fields in use of any object gives the same as decoding and trimming all of it.
 func TestWireHasWhatIsKept(t *testing.T) {
 	filler := randfill.NewWithSeed(1).NilChance(0.2).NumElements(1, 3).MaxDepth(12)
 	for _, k := range Kinds() {
@@ -82,7 +82,7 @@ func read(k Kind, body []byte) (runtime.Object, error) {
 	return page, err
 }
 
-// A page in protobuf is read like one that was decoded, and a damaged one is an error.
+// A page in protobuf is read like a decoded one, and a damaged one is an error.
 func TestPackBody(t *testing.T) {
 	k := KindOf(&corev1.Pod{})
 	left := int64(7)

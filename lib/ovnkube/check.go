@@ -12,7 +12,7 @@ import (
 // Check compares what the roles of the command line keep with what it should be, once, and prints each difference to Out as a
 // line: the database and annotations for --init-master, this host for --init-node. Lines start with + (missing), -
 // (superfluous), ~ (different) or ! (a problem). It reports whether there was none. It changes nothing, and may run beside the
-// roles: changes that they are about to make are differences.
+// roles: their pending changes are differences.
 func (p *Process) Check(ctx context.Context) (bool, error) {
 	s, err := p.session(ctx)
 	if s.Switch != nil {
@@ -49,7 +49,7 @@ func (p *Process) session(ctx context.Context) (s settings.Session, err error) {
 		return s, err
 	}
 	if err := p.locator.look(ctx, s); err != nil {
-		return s, nil // the roles tell that the API server does not answer
+		return s, nil // the roles tell about the API server
 	}
 	s.Config, err = r.Load(ctx, s.Switch)
 	return s, err

@@ -15,7 +15,7 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// A damage is done by hand while ovnkube does not run, which would repair most kinds.
+// A damage is done by hand while ovnkube does not run: it would repair most kinds.
 type damage struct {
 	node    string
 	command []string

@@ -58,7 +58,7 @@ type tableBuilder struct {
 	sets   map[string]*elementSet
 }
 
-// An elementSet is a set, or a map of which the first element with a key has it.
+// An elementSet is a set, or a map. The first element with a key has it.
 type elementSet struct {
 	ruleset.Set
 	taken map[elementKey]struct{}

@@ -37,7 +37,7 @@ type Input struct {
 
 // Objects are the objects as they are known now. One goroutine calls the methods.
 type Objects struct {
-	// Node is the node of the pods that are followed.
+	// Node is the node of the followed pods.
 	Node string
 	// Nodes are the addresses of nodes.
 	Nodes nodeport.Nodes
@@ -51,7 +51,7 @@ type Objects struct {
 	parts    Parts
 }
 
-// Parts are the parts of a node that depend on objects.
+// Parts are the parts of a node with effects of objects.
 type Parts struct {
 	All    func() []string
 	Routes string // those to ServiceCIDRs
@@ -90,10 +90,10 @@ func (o *Objects) Inputs() []Input {
 	}
 }
 
-// Complete reports whether all objects are known on which flows and rules depend.
+// Complete reports whether all inputs of flows and rules are known.
 func (o *Objects) Complete() bool { return len(o.missing) == 0 }
 
-// Follow records changes of objects until ctx ends. send passes a change to the goroutine that calls the methods; the change
+// Follow records changes of objects until ctx ends. send passes a change to the goroutine of the methods; the change
 // returns the parts touched. The node must not change meanwhile.
 func (o *Objects) Follow(ctx context.Context, log *logrus.Entry, cluster *kube.Cluster, inputs []Input, send func(func() []string)) {
 	var all []kube.Subscription

@@ -71,7 +71,7 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // Serve serves requests until ctx ends. Then it accepts no further ones and waits for those that run: they end soon, or
 // are undone. It returns nil at the end of ctx. Another error is one line: the directory cannot be used, or another process
-// serves the socket. A socket that is removed later is made again.
+// serves the socket. A socket removed later is made again.
 func (s *Server) Serve(ctx context.Context) error {
 	e, err := listen(ctx, s.Socket)
 	if err != nil {
@@ -118,13 +118,13 @@ func (s *Server) accept(ctx context.Context, server *http.Server, e *entrance) e
 			s.Log.Warnf("%s is gone: making it again", s.Socket)
 		case <-ctx.Done():
 		}
-		e.leave() // shims wait for the next server, which need not wait for running requests
+		e.leave() // shims wait for the next server, and it need not wait for running requests
 		<-ended
 		return nil
 	}
 }
 
-// again listens again at a socket that somebody has removed, as soon as that is possible: nil at the end of ctx.
+// again listens again at a removed socket, as soon as possible: nil at the end of ctx.
 func (s *Server) again(ctx context.Context) *entrance {
 	for said := ""; ; {
 		e, err := listen(ctx, s.Socket)

@@ -332,7 +332,7 @@ func TestTakingOverASocket(t *testing.T) {
 	}
 }
 
-// A socket that somebody removes, alone or with its directory, is made again.
+// A removed socket is made again, alone or with its directory.
 func TestARemovedSocketIsMadeAgain(t *testing.T) {
 	needRoot(t)
 	socket := newSocket(t)

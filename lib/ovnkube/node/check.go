@@ -20,11 +20,7 @@ func (n *Node) Differences(ctx context.Context, s settings.Session) ([]string, e
 	if os.Geteuid() != 0 {
 		return nil, errors.New("this needs root: it reads the rules of the host's packet filter")
 	}
-	server, err := kube.Connect(s.Config, s.Token, Program)
-	if err != nil {
-		return nil, settings.Wrong(err)
-	}
-	cluster, err := kube.NewCluster(server, Program, n.Informers)
+	cluster, err := n.connect(s)
 	if err != nil {
 		return nil, err
 	}

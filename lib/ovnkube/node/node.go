@@ -74,14 +74,19 @@ func HelperRole(h *gateway.Helper) settings.Role {
 
 // serve keeps the host with one configuration until ctx ends.
 func (n *Node) serve(ctx context.Context, s settings.Session, ready func()) error {
-	server, err := kube.Connect(s.Config, s.Token, Program)
-	if err != nil {
-		return settings.Wrong(err)
-	}
-	cluster, err := kube.NewCluster(server, Program, n.Informers)
+	cluster, err := n.connect(s)
 	if err != nil {
 		return err
 	}
 	defer cluster.Close()
 	return newEngine(n, s, cluster).run(ctx, ready)
+}
+
+// connect prepares for the API server.
+func (n *Node) connect(s settings.Session) (*kube.Cluster, error) {
+	server, err := kube.Connect(s.Config, s.Token, Program)
+	if err != nil {
+		return nil, settings.Wrong(err)
+	}
+	return kube.NewCluster(server, Program, n.Informers)
 }

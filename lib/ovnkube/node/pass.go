@@ -40,13 +40,13 @@ type pass struct {
 	*engine
 	guarded  bool            // see overlaynode.Parts: then the gateway helper keeps the guards
 	warned   map[string]bool // warnings that were logged
-	told     map[string]bool // texts of Events that were written
+	told     map[string]bool // texts of written Events
 	last     error           // the result of the last pass
 	reported string          // the result as reported
 	mover    mover
 	enabled  bool      // the CNI configuration was written, or found
 	claimed  bool      // the Node has had the claim of this host
-	found    *[]string // of a check, which changes nothing and writes no Event; nil: the pass works
+	found    *[]string // of a check: it changes nothing and writes no Event; nil: the pass works
 
 	published struct { // last, when the Node was this
 		node   *corev1.Node

@@ -71,7 +71,7 @@ func (s *Sweeper) Worked(rows int) {
 	}
 }
 
-// A Start is the number of units that were not compared since the start of an engine, about.
+// A Start is the number of units not compared since the start of an engine, about.
 type Start int
 
 // Compared records the size of a batch. With the last one the start is over: it reports that, and limits the garbage again.

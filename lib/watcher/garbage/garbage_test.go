@@ -30,7 +30,7 @@ func TestGarbageOfSmallClusters(t *testing.T) {
 	runtime.KeepAlive(kept)
 }
 
-// A start ends once, with the batch that has the last of its units.
+// A start ends once, with the batch of its last unit.
 func TestStart(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	var s Start
