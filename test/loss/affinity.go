@@ -15,7 +15,6 @@ import (
 )
 
 const (
-	affinityClients = 200
 	affinityTimeout = 10 // seconds
 	// portsOfAddress are the local ports for one address of the Service. A port used for another one cannot be used
 	// again at once, in either family.
@@ -54,8 +53,8 @@ func affinity(ctx context.Context, f *field) error {
 
 // manyClients makes the clients.
 func (f *field) manyClients(ctx context.Context) ([]world.Endpoint, error) {
-	f.say("making %d clients", affinityClients)
-	clients := make([]world.Endpoint, affinityClients)
+	f.say("making %d clients", f.affinityClients)
+	clients := make([]world.Endpoint, f.affinityClients)
 	var g errgroup.Group
 	g.SetLimit(20)
 	for i := range clients {

@@ -1,7 +1,7 @@
 // Loss counts connections failing while the pods, nodes or daemons behind a Service change: 200 new TCP connections
 // a second, by ClusterIP and NodePort, from pods and from outside, each asked once.
 //
-//	loss [-run REGEXP] [-rounds N] [-rate N] [-established N] [-daemons REGEXP] [-set KEY=VALUE] [-absence TIME] [-evidence DIR] [-v]
+//	loss [-run REGEXP] [-rounds N] [-rate N] [-established N] [-clients N] [-daemons REGEXP] [-set KEY=VALUE] [-absence TIME] [-evidence DIR] [-v]
 //
 // Figures are
 //
@@ -10,7 +10,7 @@
 //	controller  ovn-controller is killed and started again, on each kind of node
 //	switch      ovs-vswitchd and ovsdb-server are killed and started again, by default after a second
 //	gateway     one of three gateways is cut off
-//	affinity    the first connection of each of 200 clients with ClientIP affinity
+//	affinity    the first connection of each of 200 clients, see -clients, with ClientIP affinity
 //	restarts    each daemon is killed and started again, one at a time and all together, beside 200 established connections
 //
 // A failed connection is printed with its endpoint, the entries of Open vSwitch's connection tracking, and the
@@ -42,14 +42,15 @@ func main() {
 
 // options are the options of the command line.
 type options struct {
-	rounds, rate  int
-	established   int
-	only          *regexp.Regexp // names of daemons for restarts
-	set           string         // KEY=VALUE in external_ids of all nodes
-	absence       time.Duration
-	evidence, bin string // directories
-	out           io.Writer
-	say           func(format string, args ...any)
+	rounds, rate    int
+	established     int
+	affinityClients int            // with ClientIP affinity
+	only            *regexp.Regexp // names of daemons for restarts
+	set             string         // KEY=VALUE in external_ids of all nodes
+	absence         time.Duration
+	evidence, bin   string // directories
+	out             io.Writer
+	say             func(format string, args ...any)
 }
 
 // A figure is a disturbance with a count of the connections lost during it.
@@ -84,6 +85,7 @@ func run(args []string, out, progress io.Writer) error {
 	flags.IntVar(&o.rounds, "rounds", 0, "`number` of rounds of each figure, if not its own")
 	flags.IntVar(&o.rate, "rate", 0, "`number` of new connections a second, if not the figure's own")
 	flags.IntVar(&o.established, "established", 200, "`number` of established connections during restarts")
+	flags.IntVar(&o.affinityClients, "clients", 200, "`number` of clients of the figure affinity")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
