@@ -12,6 +12,9 @@ const (
 	// startPercent is percent while an engine starts: reading and comparing a large cluster leaves several times its size in
 	// garbage, and with percent half of the time of the start would be the collector's.
 	startPercent = 100
+	// startMemory is the memory beyond which a start collects more garbage than startPercent says: the machine of a large
+	// cluster's watcher needs no more memory for its start than for its work.
+	startMemory = 800 << 20
 	// ballast is the number of bytes added to the live heap, so that percent of them is allowed in any case. Without it
 	// a small cluster's watcher would collect its few megabytes many times during a burst. A percentage set after each
 	// collection is no substitute: it applies too late to a heap that grows, and allows several times the garbage.
@@ -20,6 +23,9 @@ const (
 	// instead of being spread over all garbage of reading.
 	earlyPercent = 10
 )
+
+// memory is the limit of the environment variable GOMEMLIMIT, or none.
+var memory = debug.SetMemoryLimit(-1)
 
 // Limit limits the garbage. The returned ballast is never written, so it takes no memory.
 func Limit() []byte {
@@ -35,10 +41,16 @@ func ExpectRows() {
 }
 
 // Allow allows much garbage during a start, until Restrict, or the end of a Start.
-func Allow() { debug.SetGCPercent(startPercent) }
+func Allow() {
+	debug.SetGCPercent(startPercent)
+	debug.SetMemoryLimit(min(memory, startMemory))
+}
 
 // Restrict ends Allow.
-func Restrict() { debug.SetGCPercent(percent) }
+func Restrict() {
+	debug.SetGCPercent(percent)
+	debug.SetMemoryLimit(memory)
+}
 
 const (
 	// Much is the number of changed rows to justify a garbage collection: they leave about as much garbage as the
@@ -79,7 +91,7 @@ func (s *Start) Compared(units int) (over bool) {
 	before := *s
 	*s = max(0, before-Start(units))
 	if over = before > 0 && *s == 0; over {
-		debug.SetGCPercent(percent)
+		Restrict()
 	}
 	return over
 }

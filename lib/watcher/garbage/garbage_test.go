@@ -38,6 +38,9 @@ func TestStart(t *testing.T) {
 		t.Error("over before it began")
 	}
 	Allow()
+	if got := debug.SetMemoryLimit(-1); got != startMemory {
+		t.Errorf("a start may take %d bytes", got)
+	}
 	s = 30
 	for i, units := range []int{20, 9, 7, 7} {
 		if over := s.Compared(units); over != (i == 2) {
@@ -46,5 +49,8 @@ func TestStart(t *testing.T) {
 	}
 	if got := debug.SetGCPercent(100); got != percent {
 		t.Errorf("%d %% of garbage are allowed after the start", got)
+	}
+	if got := debug.SetMemoryLimit(-1); got != memory {
+		t.Errorf("%d bytes are allowed after the start", got)
 	}
 }
