@@ -457,13 +457,13 @@ func TestABadPodIsToldAndDoesNotDisturb(t *testing.T) {
 func TestTokensAreNotLogged(t *testing.T) {
 	pods(t, map[string]string{"a": "master"})
 	for _, n := range cluster.Nodes {
-		token := strings.Trim(sh(t, n, "ovs-vsctl get Open_vSwitch . external_ids:k8s-api-token"), `"`)
+		token := strings.Trim(sh(t, n, "cat /etc/openvswitch/ovnkube.token 2>/dev/null || ovs-vsctl get Open_vSwitch . external_ids:k8s-api-token"), "\"\n")
 		if len(token) < 16 {
 			t.Fatalf("token %q of %s", token, n.Name)
 		}
 		logs := sh(t, n, "ls /var/log/openvswitch")
 		for name := range strings.FieldsSeq(logs) {
-			if !strings.HasPrefix(name, "ovn-k8s") {
+			if !strings.HasPrefix(name, "ovn-k8s") && !strings.HasPrefix(name, "ovnkube") {
 				continue
 			}
 			text, err := os.ReadFile(n.Path(filepath.Join("/var/log/openvswitch", name)))
