@@ -66,6 +66,8 @@ type engine struct {
 	work        Work // of the last sync
 	sweep       garbage.Sweeper
 	start       garbage.Start // units not compared since the start
+	// foreign: others changed rows of units that are dirty now.
+	foreign bool
 	// topologyStale: an event to read the topology is on its way.
 	topologyStale atomic.Bool
 }
@@ -130,7 +132,10 @@ func (e *engine) run(ctx context.Context) error {
 	}()
 	e.fail = cancel
 	defer e.applier.Follow(func(u nb.Unit) {
-		e.send(func() []nb.Unit { return []nb.Unit{u} })
+		e.send(func() []nb.Unit {
+			e.foreign = true
+			return []nb.Unit{u}
+		})
 	})()
 	if e.term != nil {
 		e.log.Infof("leads with term %d", e.term.Leader().Term)
@@ -320,14 +325,21 @@ func counted(all iter.Seq[any], n *int) iter.Seq[any] {
 
 // onDirty assigns addresses to pods and starts patches of their annotations, for these need not wait for the next
 // transaction. It is the OnDirty of the loop.
-func (e *engine) onDirty(dirty []nb.Unit) []nb.Unit {
+//
+// A transaction of a command changes rows and the record of the topology. The event of a row may come first, and with the
+// former topology the row would be changed back.
+func (e *engine) onDirty(dirty []nb.Unit) (settled []nb.Unit) {
+	if e.foreign && e.records.Stale() {
+		settled = e.refreshTopology()
+	}
+	e.foreign = false
 	if !e.may.all() {
 		if e.may.decideGateways() {
-			return e.health.Watch()
+			settled = append(settled, e.health.Watch()...)
 		}
-		return nil
+		return settled
 	}
-	settled := append(e.worlds.Allocate(), e.health.Watch()...)
+	settled = slices.Concat(settled, e.worlds.Allocate(), e.health.Watch())
 	e.running.Mismatches(slices.Concat(dirty, settled))
 	for _, u := range slices.Concat(dirty, settled) {
 		delete(e.unwritten, u)

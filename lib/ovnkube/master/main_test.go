@@ -158,6 +158,13 @@ func (l *lines) Write(b []byte) (int, error) {
 	return l.t.Output().Write(b)
 }
 
+// count counts a text.
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
 // A process is a master in this process.
 type process struct {
 	stop func()

@@ -266,6 +266,31 @@ func TestClaims(t *testing.T) {
 	eventually(t, "the gateway moves", func() bool { return strings.Contains(router("b"), "chassis=chassis-2") && router("a") == "" })
 }
 
+// The rows of a gateway are made and removed once: the watcher does not change them back when the events of a transaction
+// tell of the rows before the record.
+func TestRowsOfAGatewayAreMadeOnce(t *testing.T) {
+	n := newNetwork(t)
+	n.start("10.0.0.0/16/24", false)
+	n.node("a", nil)
+	n.awaitSubnet("a", "")
+	const rounds = 20
+	without := nodeclaim.Claim{Chassis: "chassis-1"}.Annotations("a")
+	for range rounds {
+		for _, annotations := range []map[string]string{claim("a", 1), without} {
+			n.annotate("a", annotations)
+			wanted := annotations[names.GatewayAnnotation] != without[names.GatewayAnnotation]
+			eventually(t, fmt.Sprintf("a gateway: %v", wanted), func() bool { return (n.find("Logical_Router", "name", "name=GR_a") != "") == wanted })
+		}
+	}
+	n.node("b", nil)
+	n.awaitSubnet("b", "") // all changes before are logged
+	for _, change := range []string{"created", "deleted"} {
+		if got := n.log.count(change + " logical router GR_a"); got != rounds {
+			t.Errorf("%s %d times, want %d", change, got, rounds)
+		}
+	}
+}
+
 // AC-26: the database was emptied, and no master ran: the copy has the subnets. Without the copy, the annotations have.
 func TestEmptiedDatabase(t *testing.T) {
 	const ranges = "10.0.0.0/16/24"

@@ -4,6 +4,7 @@ package records
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,11 +18,12 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// Records are those of one database. One goroutine calls Topology and WarnUnowned.
+// Records are those of one database. One goroutine calls Topology, Stale and WarnUnowned.
 type Records struct {
 	db      *ovsdb.DB
-	parser  topology.Parser // caches the last topology
-	unowned []string        // the problems told by WarnUnowned
+	parser  topology.Parser       // caches the last topology
+	routers []*nbdb.LogicalRouter // as Topology read them
+	unowned []string              // the problems told by WarnUnowned
 }
 
 // New returns the Records of a database.
@@ -41,6 +43,7 @@ func (r *Records) Topology() (c topology.Cluster, found bool, err error) {
 	if err != nil {
 		return c, false, err
 	}
+	r.routers = routers
 	switch len(routers) {
 	case 0:
 		return c, false, nil
@@ -52,6 +55,14 @@ func (r *Records) Topology() (c topology.Cluster, found bool, err error) {
 		return c, true, err
 	}
 	return c, true, fmt.Errorf("%d logical routers have external_ids:%s=yes, as %q and %q: remove it from all but one", len(routers), names.ClusterRouterTag, routers[0].Name, routers[1].Name)
+}
+
+// Stale reports whether the record of the topology has changed since Topology read it.
+func (r *Records) Stale() bool {
+	routers, err := r.clusterRouters()
+	return err == nil && !slices.EqualFunc(routers, r.routers, func(a, b *nbdb.LogicalRouter) bool {
+		return a == b || maps.Equal(a.ExternalIDs, b.ExternalIDs)
+	})
 }
 
 // clusterRouters lists the routers with the tag of a cluster router.
