@@ -24,6 +24,8 @@ type NIC struct {
 	Master   string // the bond or bridge that it belongs to; "ovs-system" of Open vSwitch's
 	Default  bool   // a default route of the main table uses it
 	NoIPv6   bool   // IPv6 is disabled on it
+	// ReversePath is its rp_filter, see ip-sysctl.rst; "" if the kernel has none.
+	ReversePath string
 }
 
 // Inspect returns the state of an interface, nil if there is none.
@@ -41,11 +43,14 @@ func Inspect(name string) (*NIC, error) {
 		}
 		n.Master = master.Attrs().Name
 	}
-	off, err := os.ReadFile("/proc/sys/" + disableIPv6(name))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("reading a sysctl: %w", err)
+	off, err := readSysctl(disableIPv6(name))
+	if err != nil {
+		return nil, err
 	}
-	n.NoIPv6 = strings.TrimSpace(string(off)) == "1"
+	n.NoIPv6 = off == "1"
+	if n.ReversePath, err = readSysctl(reversePath(name)); err != nil {
+		return nil, err
+	}
 	addrs, err := addresses(name)
 	if err != nil {
 		return nil, err
@@ -106,8 +111,9 @@ func PlanSurrender(name string) ([]Change, error) {
 	return all, nil
 }
 
-// Surrender leaves an interface to Open vSwitch: the interface is up, and the host has no address on it and does not
-// answer there.
+// Surrender leaves an interface to Open vSwitch: the interface is up, and the host has no address on it and neither
+// answers nor forwards what comes in there. The userspace datapath reads copies of the frames, and the kernel gets the
+// originals: without routes by the interface, a strict rp_filter drops all IPv4 packets.
 func Surrender(name string) error {
 	for _, plan := range surrenderPlanners(name) {
 		changes, err := plan()
@@ -124,6 +130,7 @@ func Surrender(name string) error {
 func surrenderPlanners(name string) []func() ([]Change, error) {
 	return []func() ([]Change, error){
 		func() ([]Change, error) { return planSysctl(disableIPv6(name), "1") },
+		func() ([]Change, error) { return planSysctl(reversePath(name), "1") },
 		func() ([]Change, error) { return planStaleAddresses(State{Interface: name}) },
 		func() ([]Change, error) { return planLink(State{Interface: name}) },
 	}
@@ -131,9 +138,10 @@ func surrenderPlanners(name string) []func() ([]Change, error) {
 
 // A Claim is the state of an interface for Reclaim.
 type Claim struct {
-	Interface string
-	NoIPv6    bool           // IPv6 stays disabled
-	Addresses []netip.Prefix // addresses unknown to package ifstate
+	Interface   string
+	NoIPv6      bool           // IPv6 stays disabled
+	ReversePath string         // its rp_filter; "": that of new interfaces
+	Addresses   []netip.Prefix // addresses unknown to package ifstate
 }
 
 // Reclaim gives an interface back to the host: it reverts the changes of Surrender that are unknown to package
@@ -159,10 +167,27 @@ func PlanReclaim(c Claim) ([]Change, error) {
 		}
 		all = changes
 	}
+	filter, err := planReversePath(c)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, filter...)
 	changes, err := planAddresses(State{Interface: c.Interface, Addresses: c.Addresses})
 	return append(all, changes...), err
 }
 
+// planReversePath gives an interface its former rp_filter.
+func planReversePath(c Claim) (changes []Change, err error) {
+	former := c.ReversePath
+	if former == "" {
+		if former, err = readSysctl(reversePath("default")); err != nil || former == "" {
+			return nil, err
+		}
+	}
+	return planSysctl(reversePath(c.Interface), former)
+}
+
+func reversePath(name string) string { return "net/ipv4/conf/" + name + "/rp_filter" }
 func disableIPv6(name string) string { return "net/ipv6/conf/" + name + "/disable_ipv6" }
 
 // PlanForwarding lists the changes that enable forwarding of a family on this host.

@@ -151,21 +151,26 @@ func planSysctls(s State) ([]Change, error) {
 // planSysctl sets a file below /proc/sys. A missing file is skipped: the kernel lacks IPv6, or the interface does not
 // exist yet.
 func planSysctl(name, value string) ([]Change, error) {
-	path := "/proc/sys/" + name
-	is, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading a sysctl: %w", err)
-	}
-	if string(bytes.TrimSpace(is)) == value {
-		return nil, nil
+	is, err := readSysctl(name)
+	if err != nil || is == "" || is == value {
+		return nil, err
 	}
 	return []Change{{
 		text: fmt.Sprintf("set sysctl %s to %s", strings.ReplaceAll(name, "/", "."), value),
-		do:   func() error { return os.WriteFile(path, []byte(value), 0o644) },
+		do:   func() error { return os.WriteFile("/proc/sys/"+name, []byte(value), 0o644) },
 	}}, nil
+}
+
+// readSysctl reads a file below /proc/sys, "" if it is missing.
+func readSysctl(name string) (string, error) {
+	text, err := os.ReadFile("/proc/sys/" + name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading a sysctl: %w", err)
+	}
+	return string(bytes.TrimSpace(text)), nil
 }
 
 func planLink(s State) ([]Change, error) {

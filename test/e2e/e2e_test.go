@@ -455,7 +455,7 @@ func TestABadPodIsToldAndDoesNotDisturb(t *testing.T) {
 
 // No log contains a token of the API server.
 func TestTokensAreNotLogged(t *testing.T) {
-	pods(t, map[string]string{"a": "master"})
+	pods(t, map[string]string{"a": "master", "b": "minion1", "c": "minion2"})
 	for _, n := range cluster.Nodes {
 		token := strings.Trim(sh(t, n, "cat /etc/openvswitch/ovnkube.token 2>/dev/null || ovs-vsctl get Open_vSwitch . external_ids:k8s-api-token"), "\"\n")
 		if len(token) < 16 {

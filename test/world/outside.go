@@ -101,9 +101,6 @@ func (w *World) GatewayInit(ctx context.Context, n *Node, mode string, args ...s
 	switch mode {
 	case Dedicated:
 		addresses, nextHops = n.Second()
-		if err := n.HideFromKernel(ctx, "eth1"); err != nil {
-			return nil, err
-		}
 		command = append(command, "--physical-interface=eth1")
 	case Shared:
 		command = append(command, "--bridge-interface=breth0")

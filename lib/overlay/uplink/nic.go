@@ -26,18 +26,20 @@ import (
 type former struct {
 	Records []ifstate.Record `json:"records,omitempty"`
 	NoIPv6  bool             `json:"no_ipv6,omitempty"` // IPv6 was off
+	// ReversePath was its rp_filter. Earlier releases did not note it.
+	ReversePath string `json:"rp_filter,omitempty"`
 	// Addresses are in the place of Records if an earlier release wrote this.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 }
 
 // claim is the part of f outside of Records.
 func (f former) claim(nic string) link.Claim {
-	return link.Claim{Interface: nic, NoIPv6: f.NoIPv6, Addresses: f.Addresses}
+	return link.Claim{Interface: nic, NoIPv6: f.NoIPv6, ReversePath: f.ReversePath, Addresses: f.Addresses}
 }
 
 // formerOf returns the present configuration of a NIC, as JSON.
 func formerOf(nic string, is *link.NIC) (text string, err error) {
-	f := former{NoIPv6: is.NoIPv6}
+	f := former{NoIPv6: is.NoIPv6, ReversePath: is.ReversePath}
 	i, err := ifstate.Find(nic)
 	if err == nil {
 		f.Records, err = ifstate.Lasting(i)
