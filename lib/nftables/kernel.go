@@ -233,22 +233,3 @@ func bare(changes []change) []change {
 	}
 	return out
 }
-
-// parse decodes the elements of a set that was read.
-func (s *state) parse(set ruleset.Set, family netip.Addr) error {
-	all := s.of(set)
-	c := all[set.Name]
-	if len(c.raw) == 0 {
-		return nil
-	}
-	parsed := contents{elements: make([]ruleset.Element, 0, len(c.raw))}
-	for _, raw := range c.raw {
-		e, err := decode(set, family, raw)
-		if err != nil {
-			return fmt.Errorf("%w: element of %s: %w", ErrUnreadable, set.Name, err)
-		}
-		parsed.elements = append(parsed.elements, e)
-	}
-	all[set.Name] = parsed
-	return nil
-}

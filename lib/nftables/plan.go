@@ -17,7 +17,6 @@ import (
 
 // A plan is the changes of the table, in the order of its transaction.
 type plan struct {
-	there     bool // the table exists
 	after     *state
 	newSets   []ruleset.Set
 	newChains []ruleset.Chain
@@ -45,55 +44,37 @@ func (p *plan) empty() bool {
 // needsNFT reports whether the plan has rules or new objects.
 func (p *plan) needsNFT() bool { return len(p.newSets)+len(p.newChains)+len(p.chains)+len(p.edits) > 0 }
 
-// compare plans the changes from a state to wanted objects. The state stays as it is.
+// compare plans the changes from a state to wanted objects, both without parts. The state stays as it is.
 func compare(have *state, prefix string, want ruleset.Table) *plan {
-	p := &plan{there: have.there, after: &state{there: true, chains: copied(have.chains), sets: copied(have.sets), maps: copied(have.maps)}}
+	p := &plan{}
 	wanted := map[string]bool{}
 	for _, s := range want.Sets {
 		wanted[s.Name] = true
 		p.compareSet(have, s)
 	}
-	p.goneSets, p.goneMaps = obsolete(p.after.sets, prefix, wanted), obsolete(p.after.maps, prefix, wanted)
+	p.goneSets, p.goneMaps = obsolete(have.sets, prefix, wanted), obsolete(have.maps, prefix, wanted)
 	wanted = map[string]bool{}
 	for _, c := range want.Chains {
 		wanted[c.Name] = true
 		p.compareChain(have, c)
 	}
-	p.gone = obsolete(p.after.chains, prefix, wanted)
+	p.gone = obsolete(have.chains, prefix, wanted)
 	p.flush = append(p.flush, p.gone...)
-	p.last = have.there && len(p.after.chains)+len(p.after.sets)+len(p.after.maps) == 0
-	p.after.there = !p.last
 	return p
 }
 
-func copied[T any](from map[string]T) map[string]T {
-	to := make(map[string]T, len(from))
-	maps.Copy(to, from)
-	return to
-}
-
-// obsolete removes the names with a prefix that are not wanted, and returns them.
-func obsolete[T any](have map[string]T, prefix string, wanted map[string]bool) (gone []string) {
-	for _, name := range slices.Sorted(maps.Keys(have)) {
-		if strings.HasPrefix(name, prefix) && !wanted[name] {
-			gone = append(gone, name)
-			delete(have, name)
-		}
-	}
-	return gone
+// obsolete returns the names with a prefix that are not wanted.
+func obsolete[T any](have map[string]T, prefix string, wanted map[string]bool) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(have)), func(name string) bool { return !strings.HasPrefix(name, prefix) || wanted[name] })
 }
 
 func (p *plan) compareChain(have *state, c ruleset.Chain) {
-	comments := []string(nil)
-	for _, r := range c.Rules {
-		comments = append(comments, signed(r))
-	}
 	old, there := have.chains[c.Name]
-	p.after.chains[c.Name] = comments
-	if there && slices.Equal(old, comments) {
+	now := comments(c)
+	if there && slices.Equal(old, now) {
 		return
 	}
-	if e := edited(c, old, comments); e.kept > 0 {
+	if e := edited(c, old, now); e.kept > 0 {
 		p.edits = append(p.edits, e)
 		return
 	}
@@ -103,6 +84,14 @@ func (p *plan) compareChain(have *state, c ruleset.Chain) {
 		p.newChains = append(p.newChains, c)
 	}
 	p.chains = append(p.chains, c)
+}
+
+// comments returns the comments of a chain's rules.
+func comments(c ruleset.Chain) (out []string) {
+	for _, r := range c.Rules {
+		out = append(out, signed(r))
+	}
+	return out
 }
 
 // maxComment leaves space for a hash within knftables.CommentLengthMax.
@@ -119,14 +108,7 @@ func signed(r ruleset.Rule) string {
 }
 
 func (p *plan) compareSet(have *state, s ruleset.Set) {
-	for i := range s.Elements {
-		if c := s.Elements[i].Comment; len(c) > maxComment {
-			s.Elements = slices.Clone(s.Elements)
-			s.Elements[i].Comment = c[:maxComment]
-		}
-	}
 	old, there := have.of(s)[s.Name]
-	p.after.of(s)[s.Name] = contents{elements: s.Elements}
 	if !there {
 		p.newSets = append(p.newSets, s)
 	}
@@ -141,12 +123,7 @@ func (p *plan) compareSet(have *state, s ruleset.Set) {
 
 // differ compares elements. Mostly one of many has changed, between others in the same order.
 func differ(have, want []ruleset.Element) (deleted, added []ruleset.Element) {
-	for len(have) > 0 && len(want) > 0 && have[0] == want[0] {
-		have, want = have[1:], want[1:]
-	}
-	for len(have) > 0 && len(want) > 0 && have[len(have)-1] == want[len(want)-1] {
-		have, want = have[:len(have)-1], want[:len(want)-1]
-	}
+	have, want = trimmed(have, want)
 	old := make(map[ruleset.Element]ruleset.Element, len(have))
 	for _, e := range have {
 		old[e.Bare()] = e
@@ -305,5 +282,5 @@ func describe(c change) string {
 
 // Describe formats objects for people.
 func Describe(t ruleset.Table) []string {
-	return compare(&state{}, "", t).lines()
+	return compare(&state{}, "", whole(t)).lines()
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	netfilter "github.com/google/nftables"
 	"sigs.k8s.io/knftables"
 
 	"ovn-k8s/lib/ruleset"
@@ -26,7 +25,8 @@ var (
 )
 
 // A Table makes objects of our table of one family equal to wanted ones. It remembers what it wrote, and reads the
-// table again only if another program has changed something since. So a change costs what it changes.
+// table again only if another program has changed something since. So a change costs what it changes: parts of the wanted
+// table that were written before are not compared again.
 //
 // The comment of each rule ends with a hash of its text, by which it is recognized: nft prints a rule differently from
 // version to version. A release that changes the hook of a base chain, or the type of a set, must rename it.
@@ -62,20 +62,6 @@ type failure struct {
 // retryInterval is the time until a program that failed is tried again, unless it is another file by then. A try takes
 // several processes, and each change of rules asks.
 const retryInterval = 10 * time.Second
-
-// A state is the contents of the table.
-type state struct {
-	there  bool                // the table
-	chains map[string][]string // comments of rules, by chain
-	sets   map[string]contents
-	maps   map[string]contents
-}
-
-// contents are the elements of a set. They are raw until a wanted set tells their fields.
-type contents struct {
-	raw      []netfilter.SetElement
-	elements []ruleset.Element
-}
 
 // NewTable returns our table of a family. generation returns the number of changes of the kernel's ruleset.
 func NewTable(family netip.Addr, generation func() (uint32, error)) *Table {
@@ -148,8 +134,12 @@ func (t *Table) Sync(ctx context.Context, prefix string, want ruleset.Table) (ch
 
 func (t *Table) sync(ctx context.Context, prefix string, want ruleset.Table) (changes []string, read bool, err error) {
 	p, read, err := t.plan(prefix, want)
-	if err != nil || p.empty() {
+	switch {
+	case err != nil:
 		return nil, read, err
+	case p.empty():
+		t.state = p.after
+		return nil, read, nil
 	}
 	if err := t.write(ctx, p); err != nil {
 		return nil, read, err
@@ -194,16 +184,14 @@ func (t *Table) Plan(prefix string, want ruleset.Table) ([]string, error) {
 func (t *Table) Has(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, _, err := t.plan(noPrefix, ruleset.Table{}); err != nil {
+	if _, err := t.refresh(); err != nil {
 		return false
 	}
+	t.state.absorb("")
 	_, set := t.state.sets[name]
 	_, isMap := t.state.maps[name]
 	return set || isMap
 }
-
-// noPrefix is one of no name.
-const noPrefix = "\x00"
 
 // Reads is the number of times that the table was read: once, and again after each change of another program that was
 // noticed.
@@ -215,23 +203,37 @@ func (t *Table) Reads() int {
 
 // plan compares the table with the wanted objects, and reports whether it has read the table.
 func (t *Table) plan(prefix string, want ruleset.Table) (*plan, bool, error) {
-	now, err := t.generation()
+	read, err := t.refresh()
 	if err != nil {
-		return nil, false, fmt.Errorf("%w: %w", ErrUnreadable, err)
+		return nil, read, err
 	}
-	read := t.state == nil || t.at != now
-	if read {
-		t.reads++
-		if err := t.readWhole(now); err != nil {
-			return nil, true, fmt.Errorf("%w: %w", ErrUnreadable, err)
-		}
-	}
-	for _, s := range want.Sets {
-		if err := t.state.parse(s, t.family); err != nil {
+	t.state.absorb(prefix)
+	have, rest := t.state.against(prefix, want)
+	for _, s := range rest.Sets {
+		if err := have.parse(s, t.family); err != nil {
 			return nil, read, err
 		}
 	}
-	return compare(t.state, prefix, want), read, nil
+	p := compare(have, prefix, rest)
+	p.after = t.state.written(prefix, want)
+	p.last = have.there && !p.after.there
+	return p, read, nil
+}
+
+// refresh reads the table again if another program has changed something, and reports whether it did.
+func (t *Table) refresh() (read bool, err error) {
+	now, err := t.generation()
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	if t.state != nil && t.at == now {
+		return false, nil
+	}
+	t.reads++
+	if err := t.readWhole(now); err != nil {
+		return true, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	return true, nil
 }
 
 // readWhole reads the table as it was at one moment, if other programs leave such a moment.
@@ -248,12 +250,4 @@ func (t *Table) readWhole(now uint32) (err error) {
 		}
 	}
 	return nil
-}
-
-// of returns the sets or the maps of a state: their kind is that of a wanted set.
-func (s *state) of(set ruleset.Set) map[string]contents {
-	if set.IsMap() {
-		return s.maps
-	}
-	return s.sets
 }

@@ -4,6 +4,7 @@ package ruleset
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -12,6 +13,40 @@ import (
 type Table struct {
 	Chains []Chain
 	Sets   []Set
+	// Parts have further chains and sets, and further elements of Sets. Two parts have no chain and no key of an element
+	// in common. A part does not change: equal pointers mean equal contents.
+	Parts []*Table
+}
+
+// Whole returns the table without parts: their contents are its own. The first element with a key has it.
+func (t Table) Whole() Table {
+	w := Table{Chains: slices.Clone(t.Chains)}
+	index, taken := map[string]int{}, map[string]map[Element]bool{}
+	add := func(s Set) {
+		i, there := index[s.Name]
+		if !there {
+			i = len(w.Sets)
+			index[s.Name], taken[s.Name] = i, map[Element]bool{}
+			w.Sets = append(w.Sets, s)
+			w.Sets[i].Elements = nil
+		}
+		for _, e := range s.Elements {
+			if key := e.Bare(); !taken[s.Name][key] {
+				taken[s.Name][key] = true
+				w.Sets[i].Elements = append(w.Sets[i].Elements, e)
+			}
+		}
+	}
+	for _, s := range t.Sets {
+		add(s)
+	}
+	for _, p := range t.Parts {
+		w.Chains = append(w.Chains, p.Chains...)
+		for _, s := range p.Sets {
+			add(s)
+		}
+	}
+	return w
 }
 
 // A Chain is a base chain if it has a hook.

@@ -4,6 +4,9 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // Elements and types are formatted as nft does.
@@ -25,5 +28,27 @@ func TestElementsAsText(t *testing.T) {
 		if strings.Join(key, " . ") != tt.key || strings.Join(value, " . ") != tt.value || tt.set.Type(tt.family) != tt.kind {
 			t.Errorf("%+v: %q, %q, %s", tt.element, key, value, tt.set.Type(tt.family))
 		}
+	}
+}
+
+// Of several elements with a key, in the table and its parts, the first counts.
+func TestPartsOfATable(t *testing.T) {
+	at := func(port uint16, verdict string) Element {
+		return Element{Protocol: "tcp", Port: port, Verdict: verdict}
+	}
+	own := Set{Name: "map", Value: Verdict, Elements: []Element{at(1, "goto a"), at(1, "goto b")}}
+	table := Table{Sets: []Set{own}, Chains: []Chain{{Name: "base"}}, Parts: []*Table{
+		{Sets: []Set{{Name: "map", Value: Verdict, Elements: []Element{at(1, "goto c"), at(2, "goto d")}}}},
+		{Sets: []Set{{Name: "other"}}, Chains: []Chain{{Name: "more"}}},
+	}}
+	want := Table{
+		Sets:   []Set{{Name: "map", Value: Verdict, Elements: []Element{at(1, "goto a"), at(2, "goto d")}}, {Name: "other"}},
+		Chains: []Chain{{Name: "base"}, {Name: "more"}},
+	}
+	if diff := cmp.Diff(want, table.Whole(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmpopts.EquateComparable(Element{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if len(own.Elements) != 2 || table.Sets[0].Elements[1].Verdict != "goto b" {
+		t.Error("the table has changed")
 	}
 }
