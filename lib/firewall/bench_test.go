@@ -19,7 +19,7 @@ import (
 // many returns Services: a quarter with a NodePort, the others with an address outside. The first has session affinity, the
 // second goes to endpoints here only; OVN chooses the endpoints of all others. The first three have a number of endpoints,
 // the others two.
-func many(n, endpoints int) (all []service.Resolved) {
+func many(n, endpoints int) (all []*service.Resolved) {
 	for i := range n {
 		at := func(a byte) netip.Addr { return netip.AddrFrom4([4]byte{a, byte(i >> 16), byte(i >> 8), byte(i)}) }
 		s := service.Resolved{Service: service.Service{
@@ -42,7 +42,7 @@ func many(n, endpoints int) (all []service.Resolved) {
 			to = append(to, service.Endpoint{Host: &service.Host{Addr: netip.AddrFrom4([4]byte{10, 128, 1, byte(3 + e)}), Node: "node1", State: service.Serving}, Port: 8080})
 		}
 		s.Endpoints = []service.Endpoints{to}
-		all = append(all, s)
+		all = append(all, &s)
 	}
 	return all
 }
@@ -65,14 +65,14 @@ func BenchmarkServices(b *testing.B) {
 	}
 	defer space.Close()
 	host := nodeport.Host{Node: "node1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Management: "k8s-node1", Pods: []netip.Prefix{netip.MustParsePrefix("10.128.1.0/24")}}
-	rules := func(services []service.Resolved) nodeport.Rules {
+	rules := func(services []*service.Resolved) nodeport.Rules {
 		return nodeport.NewRules(host, nodeport.IPv4, service.AllFrontends(services, service.Network{}), nil)
 	}
 	for _, program := range []string{config.NFTables, config.IPTables} {
 		b.Run(program, func(b *testing.B) {
 			for range b.N {
 				f := New(program, nodeport.IPv4)
-				sync := func(f *Firewall, services []service.Resolved) (time.Duration, int) {
+				sync := func(f *Firewall, services []*service.Resolved) (time.Duration, int) {
 					began := time.Now()
 					changes, err := f.Sync(b.Context(), Services, rules(services))
 					if err != nil {

@@ -99,7 +99,7 @@ type view struct {
 	bridge   bridgeflows.Bridge
 	known    bool // whether the bridge has its ports
 	host     nodeport.Host
-	services []service.Resolved
+	services []*service.Resolved
 	// frontends are the frontends of services.
 	frontends []service.Frontend
 	pods      []hostport.Pod

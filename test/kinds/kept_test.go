@@ -180,7 +180,7 @@ func output(s state) map[string]string {
 		}
 	}
 	w.Allocate()
-	var services []service.Resolved
+	var services []*service.Resolved
 	for _, u := range slices.Sorted(slices.Values(w.Units())) {
 		rows, err := w.Rows(u)
 		text := fmt.Sprint(err)
@@ -196,7 +196,7 @@ func output(s state) map[string]string {
 			out["mismatch of "+string(u)] = p.Message
 		}
 		if r, ok := w.Services.Service(u); ok && r.Ours {
-			services = append(services, r)
+			services = append(services, &r)
 		}
 	}
 	out["cluster"] = w.Facts().UID
@@ -220,7 +220,7 @@ func masterOutput(s state, out map[string]string) {
 }
 
 // helperOutput adds flows and rules of the node n1.
-func helperOutput(s state, services []service.Resolved, out map[string]string) {
+func helperOutput(s state, services []*service.Resolved, out map[string]string) {
 	nodes := nodeport.Nodes{}
 	for _, o := range s["nodes"] {
 		nodes.Put(o)

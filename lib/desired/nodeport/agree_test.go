@@ -255,7 +255,7 @@ func TestRenderersAgree(t *testing.T) {
 	at := network()
 	for seed := range uint64(2000) {
 		r := randomly(rand.New(rand.NewPCG(seed, 0)))
-		all := service.AllFrontends([]service.Resolved{r}, at.Network)
+		all := service.AllFrontends([]*service.Resolved{&r}, at.Network)
 		check := func(what string, want, got answers) {
 			t.Helper()
 			if diff := cmp.Diff(want, got); diff != "" {

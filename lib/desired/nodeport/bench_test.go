@@ -12,7 +12,7 @@ import (
 
 // BenchmarkTable renders the rules of 10 000 Services for nft.
 func BenchmarkTable(b *testing.B) {
-	var services []service.Resolved
+	var services []*service.Resolved
 	for i := range 10000 {
 		at := func(a byte) netip.Addr { return netip.AddrFrom4([4]byte{a, 0, byte(i >> 8), byte(i)}) }
 		s := service.Resolved{Service: service.Service{
@@ -24,7 +24,7 @@ func BenchmarkTable(b *testing.B) {
 			to = append(to, service.Endpoint{Host: &service.Host{Addr: netip.AddrFrom4([4]byte{10, 128, 1, byte(3 + e)}), Node: "node1", State: service.Serving}, Port: 8080})
 		}
 		s.Endpoints = []service.Endpoints{to}
-		services = append(services, s)
+		services = append(services, &s)
 	}
 	for b.Loop() {
 		NewRules(node1, IPv4, service.AllFrontends(services, service.Network{}), nil).Table()

@@ -8,7 +8,7 @@ import (
 
 // HealthChecks returns the number of serving endpoints on the node for each Service
 // with a health check port, by that port.
-func HealthChecks(node string, services []service.Resolved) map[uint16]Health {
+func HealthChecks(node string, services []*service.Resolved) map[uint16]Health {
 	out := map[uint16]Health{}
 	for _, s := range services {
 		p := s.HealthCheckNodePort

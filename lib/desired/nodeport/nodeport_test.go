@@ -26,7 +26,7 @@ func web(change ...func(*service.Resolved)) []service.Frontend {
 	return service.AllFrontends(webService(change...), service.Network{})
 }
 
-func webService(change ...func(*service.Resolved)) []service.Resolved {
+func webService(change ...func(*service.Resolved)) []*service.Resolved {
 	s := service.Resolved{
 		Service: service.Service{
 			Key: service.Key{Namespace: "default", Name: "web"}, Type: corev1.ServiceTypeLoadBalancer, Ours: true,
@@ -43,7 +43,7 @@ func webService(change ...func(*service.Resolved)) []service.Resolved {
 	for _, c := range change {
 		c(&s)
 	}
-	return []service.Resolved{s}
+	return []*service.Resolved{&s}
 }
 
 var node1 = Host{Node: "node1", Addrs: []netip.Addr{addr("192.0.2.1"), addr("10.128.1.2")}, Management: "k8s-node1"}

@@ -129,14 +129,14 @@ func newTable(family netip.Addr) *nftables.Table {
 // randomHost draws a host, some Services and some pods with hostPorts.
 func randomHost(r *rand.Rand) (Host, []service.Frontend, []hostport.Pod) {
 	at := network()
-	var services []service.Resolved
+	var services []*service.Resolved
 	for i := range 1 + r.IntN(3) {
 		s := randomly(r)
 		s.Name = fmt.Sprint("web-", i)
 		if r.IntN(2) == 0 {
 			s.SourceRanges = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("198.51.100.7/32"), netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("2001:db8::/64")}[:1+r.IntN(4)]
 		}
-		services = append(services, s)
+		services = append(services, &s)
 	}
 	p := places[r.IntN(2)]
 	h := Host{

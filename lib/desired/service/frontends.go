@@ -197,14 +197,14 @@ func (n Network) IsHosts(a netip.Addr) bool {
 }
 
 // AllFrontends lists the frontends of all Services.
-func AllFrontends(services []Resolved, n Network) []Frontend {
+func AllFrontends(services []*Resolved, n Network) []Frontend {
 	most := 0
-	for i := range services {
-		most += services[i].mostFrontends()
+	for _, s := range services {
+		most += s.mostFrontends()
 	}
 	out := make([]Frontend, 0, most)
-	for i := range services {
-		out = services[i].appendFrontends(out, n)
+	for _, s := range services {
+		out = s.appendFrontends(out, n)
 	}
 	return out
 }

@@ -94,7 +94,7 @@ func (r *Reporter) NodePorts(host nodeport.Host, frontends []service.Frontend) e
 }
 
 // HealthChecks reports those of Services whose ports are in use. busy are the errors by port.
-func (r *Reporter) HealthChecks(node string, services []service.Resolved, busy map[uint16]error) error {
+func (r *Reporter) HealthChecks(node string, services []*service.Resolved, busy map[uint16]error) error {
 	var all []conflict
 	for _, s := range services {
 		if err := busy[s.HealthCheckNodePort]; err != nil {

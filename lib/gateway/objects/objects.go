@@ -43,9 +43,10 @@ type Objects struct {
 	Nodes nodeport.Nodes
 
 	world    *desired.World
-	resolved map[nb.Unit]service.Resolved // of the world, as of the last Resolve
-	touched  map[nb.Unit]bool             // Services changed since then
-	missing  map[string]bool              // names of awaited kinds not known yet
+	resolved map[nb.Unit]*service.Resolved // of the world, as of the last Resolve; another pointer after each change
+	sorted   []nb.Unit                     // keys of resolved, nil after a change of them
+	touched  map[nb.Unit]bool              // Services changed since the last Resolve
+	missing  map[string]bool               // names of awaited kinds not known yet
 	pods     map[pod.Key]hostport.Pod
 	cidrs    map[string]servicecidr.Ranges // nil: not known yet
 	parts    Parts
@@ -60,7 +61,7 @@ type Parts struct {
 // New returns Objects without any known.
 func New(parts Parts) *Objects {
 	o := &Objects{
-		world: desired.NewWorld(), resolved: map[nb.Unit]service.Resolved{}, touched: map[nb.Unit]bool{}, missing: map[string]bool{},
+		world: desired.NewWorld(), resolved: map[nb.Unit]*service.Resolved{}, touched: map[nb.Unit]bool{}, missing: map[string]bool{},
 		pods: map[pod.Key]hostport.Pod{}, Nodes: map[string][]netip.Addr{}, parts: parts,
 	}
 	for _, i := range o.Inputs() {
@@ -154,9 +155,14 @@ func (o *Objects) Resolve([]string) []string {
 		o.touched[u] = true
 	}
 	for u := range o.touched {
+		_, was := o.resolved[u]
+		s, is := o.world.Services.Service(u)
+		if is = is && s.Ours; is != was {
+			o.sorted = nil
+		}
 		delete(o.resolved, u)
-		if s, ok := o.world.Services.Service(u); ok && s.Ours {
-			o.resolved[u] = s
+		if is {
+			o.resolved[u] = &s
 		}
 	}
 	clear(o.touched)
@@ -164,9 +170,12 @@ func (o *Objects) Resolve([]string) []string {
 }
 
 // Services lists the Services with load balancing, sorted by name.
-func (o *Objects) Services() []service.Resolved {
-	out := make([]service.Resolved, 0, len(o.resolved))
-	for _, u := range slices.Sorted(maps.Keys(o.resolved)) {
+func (o *Objects) Services() []*service.Resolved {
+	if o.sorted == nil {
+		o.sorted = slices.Sorted(maps.Keys(o.resolved))
+	}
+	out := make([]*service.Resolved, 0, len(o.resolved))
+	for _, u := range o.sorted {
 		out = append(out, o.resolved[u])
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/kube"
 )
 
@@ -49,5 +50,27 @@ func TestSlicesThatComeOneByOneAreResolvedOnce(t *testing.T) {
 	}
 	if cost[200] > 6*cost[50] {
 		t.Errorf("50 slices allocate %d bytes, 200 slices %d", cost[50], cost[200])
+	}
+}
+
+// Services are sorted, and one that does not change keeps its pointer: its rules are not made again.
+func TestUnchangedServicesKeepTheirPointers(t *testing.T) {
+	o := New(Parts{All: func() []string { return nil }})
+	put := func(gone bool, name, ip string) []*service.Resolved {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+		s.Spec.ClusterIP, s.Spec.ClusterIPs = ip, []string{ip}
+		s.Spec.Ports = []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
+		o.takeService(kube.Event{Object: s, Gone: gone})
+		o.Resolve(nil)
+		return o.Services()
+	}
+	put(false, "b", "172.30.0.2")
+	before := put(false, "a", "172.30.0.1")
+	after := put(false, "b", "172.30.0.3")
+	if len(before) != 2 || len(after) != 2 || before[0] != after[0] || before[1] == after[1] || after[0].Name != "a" || after[1].ClusterIPs[0].String() != "172.30.0.3" {
+		t.Errorf("before %v, after %v", before, after)
+	}
+	if left := put(true, "a", "172.30.0.1"); len(left) != 1 || left[0] != after[1] {
+		t.Errorf("left: %v", left)
 	}
 }
