@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -48,7 +49,7 @@ func many(n, endpoints int) (all []*service.Resolved) {
 }
 
 // BenchmarkServices measures the rules of 10 000 Services (OVNK8S_BENCH_SERVICES) with each program: until they are made, until a
-// new process has found them as they should be, and until a change of one endpoint of 100 is written: of a Service with
+// new process has found them as they should be, and until a change of one endpoint of 100 is written, also in CPU time: of a Service with
 // session affinity, of one that goes to endpoints here, and of one whose endpoint OVN chooses.
 func BenchmarkServices(b *testing.B) {
 	if os.Geteuid() != 0 {
@@ -65,36 +66,36 @@ func BenchmarkServices(b *testing.B) {
 	}
 	defer space.Close()
 	host := nodeport.Host{Node: "node1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Management: "k8s-node1", Pods: []netip.Prefix{netip.MustParsePrefix("10.128.1.0/24")}}
-	rules := func(services []*service.Resolved) nodeport.Rules {
-		return nodeport.NewRules(host, nodeport.IPv4, service.AllFrontends(services, service.Network{}), nil)
-	}
 	for _, program := range []string{config.NFTables, config.IPTables} {
 		b.Run(program, func(b *testing.B) {
 			for range b.N {
-				f := New(program, nodeport.IPv4)
-				sync := func(f *Firewall, services []*service.Resolved) (time.Duration, int) {
-					began := time.Now()
-					changes, err := f.Sync(b.Context(), Services, rules(services))
+				f, tables := New(program, nodeport.IPv4), new(nodeport.Tables)
+				sync := func(f *Firewall, services []*service.Resolved) (took, used time.Duration, changes int) {
+					began, before := time.Now(), cpuTime(b)
+					lines, err := f.Sync(b.Context(), Services, tables.Rules(host, nodeport.IPv4, service.AllFrontends(services, service.Network{}), nil))
 					if err != nil {
 						b.Fatal(err)
 					}
-					return time.Since(began), len(changes)
+					return time.Since(began), cpuTime(b) - before, len(lines)
 				}
 				services := many(n, 100)
-				took, _ := sync(f, services)
+				took, _, _ := sync(f, services)
 				b.ReportMetric(took.Seconds(), "s/made")
-				f = New(program, nodeport.IPv4)
-				took, changes := sync(f, services)
+				f, tables = New(program, nodeport.IPv4), new(nodeport.Tables)
+				took, used, changes := sync(f, services)
 				if changes > 0 {
 					b.Fatalf("%d changes of nothing", changes)
 				}
 				b.ReportMetric(took.Seconds(), "s/start")
 				for i, kind := range []string{"affinity", "local", "ovn"} {
 					for _, endpoints := range []int{99, 100} {
-						services[i].Endpoints[0] = many(1, endpoints)[0].Endpoints[0]
-						took, changes = sync(f, services)
+						s := *services[i]
+						s.Endpoints = many(1, endpoints)[0].Endpoints
+						services[i] = &s
+						took, used, changes = sync(f, services)
 					}
 					b.ReportMetric(float64(took.Microseconds())/1000, "ms/"+kind)
+					b.ReportMetric(float64(used.Microseconds())/1000, "cpu-ms/"+kind)
 					b.ReportMetric(float64(changes), "changes/"+kind)
 				}
 				if _, err := f.Sync(b.Context(), Services, nil); err != nil {
@@ -103,4 +104,16 @@ func BenchmarkServices(b *testing.B) {
 			}
 		})
 	}
+}
+
+// cpuTime is the CPU time of this process and of programs that it ran.
+func cpuTime(b *testing.B) (total time.Duration) {
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var used syscall.Rusage
+		if err := syscall.Getrusage(who, &used); err != nil {
+			b.Fatal(err)
+		}
+		total += time.Duration(used.Utime.Nano() + used.Stime.Nano())
+	}
+	return total
 }

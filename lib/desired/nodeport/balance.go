@@ -11,14 +11,14 @@ import (
 )
 
 // services adds the rules of Services: jumps to the chains of their ports, and refusals.
-func (b *builder) services(r Rules) {
-	for _, t := range r.Translations {
+func (b *builder) services(s serviceRules) {
+	for _, t := range s.Translations {
 		b.translation(t)
 	}
-	for _, f := range r.Strays {
+	for _, f := range s.Strays {
 		b.filter(StrayChain, "%s %s -j DROP", proto(f.Protocol(), f.Number), comment(f.Key, f.Port()))
 	}
-	for _, f := range r.Refusals {
+	for _, f := range s.Refusals {
 		target := "DROP"
 		if f.Reject {
 			target = b.reject(f.Protocol())

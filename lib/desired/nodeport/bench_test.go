@@ -10,9 +10,26 @@ import (
 	"ovn-k8s/lib/desired/service"
 )
 
-// BenchmarkTable renders the rules of 10 000 Services for nft.
+// BenchmarkTable renders the rules of 10 000 Services for nft: all of them, and after a change of one.
 func BenchmarkTable(b *testing.B) {
-	var services []*service.Resolved
+	services := many()
+	b.Run("all", func(b *testing.B) {
+		for b.Loop() {
+			NewRules(node1, IPv4, service.AllFrontends(services, service.Network{}), nil).Table()
+		}
+	})
+	b.Run("one", func(b *testing.B) {
+		var kept Tables
+		for b.Loop() {
+			s := *services[5000]
+			services[5000] = &s
+			kept.Rules(node1, IPv4, service.AllFrontends(services, service.Network{}), nil).Table()
+		}
+	})
+}
+
+// many returns 10 000 Services with a load balancer.
+func many() (services []*service.Resolved) {
 	for i := range 10000 {
 		at := func(a byte) netip.Addr { return netip.AddrFrom4([4]byte{a, 0, byte(i >> 8), byte(i)}) }
 		s := service.Resolved{Service: service.Service{
@@ -26,7 +43,5 @@ func BenchmarkTable(b *testing.B) {
 		s.Endpoints = []service.Endpoints{to}
 		services = append(services, &s)
 	}
-	for b.Loop() {
-		NewRules(node1, IPv4, service.AllFrontends(services, service.Network{}), nil).Table()
-	}
+	return services
 }

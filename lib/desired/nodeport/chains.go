@@ -77,8 +77,9 @@ func (r Rules) Chains(randomFully bool) []Chain {
 	b.randomFully = randomFully
 	b.frame()
 	b.claimed()
-	b.services(r)
-	for _, at := range r.Spared {
+	s := newServiceRules(r.Host, r.Family, r.frontends)
+	b.services(s)
+	for _, at := range s.Spared {
 		b.spareServer(at)
 	}
 	b.nodePorts()

@@ -13,6 +13,29 @@ import (
 	"ovn-k8s/lib/ruleset"
 )
 
+// services adds the elements and chains of Services.
+func (b *tableBuilder) services(s serviceRules) {
+	for _, t := range s.Translations {
+		b.claim(t.Frontend)
+		b.translation(t)
+	}
+	for _, r := range s.Refusals {
+		b.claim(r.Frontend)
+		b.refusal(r)
+	}
+	for _, f := range s.Strays {
+		b.element(setStrayPorts, ruleset.Element{Protocol: "tcp", Port: f.Number})
+	}
+}
+
+// claim adds a TCP frontend at an external IP to those that spare exempts: its address may become that of a server before
+// the Services are known again.
+func (b *tableBuilder) claim(f service.Frontend) {
+	if f.Kind == service.ExternalIP && f.Protocol() == corev1.ProtocolTCP {
+		b.element(setClaims, ruleset.Element{Destination: f.Addr, Protocol: "tcp", Port: f.Number})
+	}
+}
+
 // translation adds the elements of a frontend, and the chains of its port, if it has any.
 func (b *tableBuilder) translation(t Translation) {
 	e := ruleset.Element{Destination: t.Addr, Protocol: lower(t.Protocol()), Port: t.Number}
@@ -137,7 +160,7 @@ func (b *tableBuilder) endpoint(t *Target, e Destination) string {
 // affinity makes the set of an endpoint's clients, and returns its name. Another timeout makes another set.
 func (b *tableBuilder) affinity(t *Target, e Destination) string {
 	set := objectName("affinity", t.Of, fmt.Sprint(endpointKind(t), e, t.Of.Affinity))
-	b.set(ruleset.Set{Name: set, Key: []ruleset.Field{ruleset.Source}, Timeout: t.Of.Affinity})
+	b.sets[set] = &ruleset.Set{Name: set, Key: []ruleset.Field{ruleset.Source}, Timeout: t.Of.Affinity}
 	return set
 }
 

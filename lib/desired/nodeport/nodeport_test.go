@@ -398,7 +398,7 @@ func TestLaterServersAreSpared(t *testing.T) {
 			return e.Destination == api.Addr() && e.Port == api.Port()
 		})
 	}
-	if !has(NewRules(Host{Node: "node1"}, IPv4, s, nil).Table(), setClaims) {
+	if !has(NewRules(Host{Node: "node1"}, IPv4, s, nil).Table().Whole(), setClaims) {
 		t.Error("without servers, the frontend is not among those that may become one")
 	}
 	if !has(Servers{Host: Host{Node: "node1", Servers: []netip.AddrPort{api}}, Family: IPv4}.Table(), ServersObject) {

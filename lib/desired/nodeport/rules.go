@@ -66,13 +66,21 @@ var (
 // port, and OVN chooses the endpoint. Where OVN would choose wrongly or could not
 // reach the endpoint, the frontend is translated to an endpoint directly (see
 // direct). hostPorts are translated to their pods, all of them on this node.
+//
+// NodePorts come after all addresses, and HostPorts last.
 type Rules struct {
-	Host   Host
-	Family netip.Addr
-	// Translations change the destinations of new connections, in order of precedence. NodePorts come after all
-	// addresses, and HostPorts last.
+	Host      Host
+	Family    netip.Addr
+	HostPorts []hostport.Port
+
+	frontends []service.Frontend
+	tables    *Tables
+}
+
+// serviceRules are the rules of Services.
+type serviceRules struct {
+	// Translations change the destinations of new connections, in order of precedence.
 	Translations []Translation
-	HostPorts    []hostport.Port
 	// Refusals are of packets that still have a frontend's address after that.
 	Refusals []Refusal
 	// Strays are TCP frontends at the address of a shared NIC, whose segments may come to the host by mistake.
@@ -140,9 +148,14 @@ const (
 	toNeighbour targetKind = "OWN" // for connections of this host to a NodePort, by other nodes
 )
 
-// NewRules computes the rules of one family.
+// NewRules returns the rules of one family.
 func NewRules(h Host, family netip.Addr, frontends []service.Frontend, pods []hostport.Pod) Rules {
-	b := ruleBuilder{Rules: Rules{Host: h, Family: family}, targets: make(map[targetKey]*Target, len(frontends))}
+	return new(Tables).Rules(h, family, frontends, pods)
+}
+
+// newServiceRules computes the rules of some frontends. Those of one Service do not depend on other Services.
+func newServiceRules(h Host, family netip.Addr, frontends []service.Frontend) serviceRules {
+	b := ruleBuilder{Host: h, Family: family, targets: make(map[targetKey]*Target, len(frontends))}
 	b.Translations = make([]Translation, 0, len(frontends))
 	for f := range service.Outside(frontends) {
 		if b.is(f) && f.Programmed() {
@@ -155,8 +168,7 @@ func NewRules(h Host, family netip.Addr, frontends []service.Frontend, pods []ho
 			b.Spared = append(b.Spared, netip.AddrPortFrom(f.Addr, f.Number))
 		}
 	}
-	b.HostPorts = hostport.Ports(family, frontends, pods)
-	return b.Rules
+	return b.serviceRules
 }
 
 // ServerClaims lists the external IPs of Services that are the address of a
@@ -174,7 +186,9 @@ func ServerClaims(h Host, frontends []service.Frontend) (claims []service.Fronte
 
 // A ruleBuilder collects rules.
 type ruleBuilder struct {
-	Rules
+	serviceRules
+	Host    Host
+	Family  netip.Addr
 	targets map[targetKey]*Target
 }
 

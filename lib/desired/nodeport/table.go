@@ -50,52 +50,54 @@ var (
 	bySource  = []ruleset.Field{ruleset.Source, ruleset.Destination, ruleset.Protocol, ruleset.Port}
 )
 
+// fixedSets are our sets and maps with fixed names, without elements.
+var fixedSets = map[string]ruleset.Set{
+	mapFrontends:    {Key: byAddress, Value: ruleset.Verdict},
+	mapRanges:       {Key: bySource, Value: ruleset.Verdict},
+	mapClusterIPs:   {Key: byAddress, Value: ruleset.AddrPort},
+	mapNodePorts:    {Key: byPort, Value: ruleset.Verdict},
+	mapNodePortIPs:  {Key: byPort, Value: ruleset.AddrPort},
+	mapOwnNodePorts: {Key: byPort, Value: ruleset.Verdict},
+	mapHostPorts:    {Key: byPort, Value: ruleset.Verdict},
+	mapHostPortPods: {Key: byPort, Value: ruleset.AddrPort},
+	mapHostPortsAt:  {Key: byAddress, Value: ruleset.Verdict},
+	mapHostPortsTo:  {Key: byAddress, Value: ruleset.AddrPort},
+	mapRefused:      {Key: byAddress, Value: ruleset.Verdict},
+	mapRefusedPorts: {Key: byPort, Value: ruleset.Verdict},
+	setClaims:       {Key: byAddress},
+	ServersObject:   {Key: byAddress},
+	setStrayPorts:   {Key: byPort}, // with a shared NIC only
+	setStraysAt:     {Key: byAddress},
+}
+
 // A tableBuilder collects the objects of a table.
 type tableBuilder struct {
 	Rules
 	ip     string // "ip" or "ip6"
 	chains map[string]*ruleset.Chain
-	sets   map[string]*elementSet
-}
-
-// An elementSet is a set, or a map. The first element with a key has it.
-type elementSet struct {
-	ruleset.Set
-	taken map[elementKey]struct{}
-}
-
-// An elementKey is the key of an element. The first letters of protocols differ.
-type elementKey struct {
-	source      netip.Prefix
-	destination netip.Addr
-	port        uint16
-	protocol    byte
+	sets   map[string]*ruleset.Set
 }
 
 func newTableBuilder(r Rules) *tableBuilder {
-	b := &tableBuilder{Rules: r, ip: "ip", chains: map[string]*ruleset.Chain{}, sets: map[string]*elementSet{}}
+	b := &tableBuilder{Rules: r, ip: "ip", chains: map[string]*ruleset.Chain{}, sets: map[string]*ruleset.Set{}}
 	if r.Family.Is6() {
 		b.ip = "ip6"
 	}
 	return b
 }
 
-// Table renders the rules for nft(8).
+// Table renders the rules for nft(8). Each Service has a part of it.
 func (r Rules) Table() ruleset.Table {
 	b := newTableBuilder(r)
-	b.declare()
+	b.declareAll()
 	b.natChains()
 	b.filterChains()
 	b.strays()
 	b.claimed()
-	for _, t := range r.Translations {
-		b.translation(t)
-	}
-	for _, f := range r.Refusals {
-		b.refusal(f)
-	}
 	b.hostPortElements()
-	return b.table()
+	t := b.table()
+	t.Parts = r.tables.parts(r)
+	return t
 }
 
 // Table renders the guards for nft(8): no chain if this node has no pods in the family.
@@ -117,46 +119,26 @@ func (b *tableBuilder) table() (t ruleset.Table) {
 		t.Chains = append(t.Chains, *c)
 	}
 	for _, s := range b.sets {
-		t.Sets = append(t.Sets, s.Set)
+		t.Sets = append(t.Sets, *s)
 	}
 	slices.SortFunc(t.Chains, func(a, b ruleset.Chain) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(t.Sets, func(a, b ruleset.Set) int { return cmp.Compare(a.Name, b.Name) })
 	return t
 }
 
-// declare makes all sets and maps with fixed names, since rules name them.
-func (b *tableBuilder) declare() {
-	for name, value := range map[string]ruleset.Value{mapFrontends: ruleset.Verdict, mapClusterIPs: ruleset.AddrPort, mapHostPortsAt: ruleset.Verdict, mapHostPortsTo: ruleset.AddrPort, mapRefused: ruleset.Verdict, setClaims: ruleset.None} {
-		b.set(ruleset.Set{Name: name, Key: byAddress, Value: value})
+// declareAll makes all sets and maps, since rules name them.
+func (b *tableBuilder) declareAll() {
+	for name := range fixedSets {
+		if b.Host.Shared != "" || name != setStrayPorts && name != setStraysAt {
+			b.declare(name)
+		}
 	}
-	for _, name := range []string{mapFrontends, mapClusterIPs} { // most elements
-		b.sets[name].Elements = make([]ruleset.Element, 0, len(b.Translations))
-		b.sets[name].taken = make(map[elementKey]struct{}, len(b.Translations))
-	}
-	for name, value := range map[string]ruleset.Value{mapNodePorts: ruleset.Verdict, mapNodePortIPs: ruleset.AddrPort, mapOwnNodePorts: ruleset.Verdict, mapHostPorts: ruleset.Verdict, mapHostPortPods: ruleset.AddrPort, mapRefusedPorts: ruleset.Verdict} {
-		b.set(ruleset.Set{Name: name, Key: byPort, Value: value})
-	}
-	b.set(ruleset.Set{Name: mapRanges, Key: bySource, Value: ruleset.Verdict})
 	b.servers()
-	for _, t := range b.Translations {
-		b.claim(t.Frontend)
-	}
-	for _, r := range b.Refusals {
-		b.claim(r.Frontend)
-	}
-}
-
-// claim adds a TCP frontend at an external IP to those that spare exempts: its address may become that of a server before
-// the Services are known again.
-func (b *tableBuilder) claim(f service.Frontend) {
-	if f.Kind == service.ExternalIP && f.Protocol() == corev1.ProtocolTCP {
-		b.element(setClaims, ruleset.Element{Destination: f.Addr, Protocol: "tcp", Port: f.Number})
-	}
 }
 
 // servers makes the set of servers.
 func (b *tableBuilder) servers() {
-	b.set(ruleset.Set{Name: ServersObject, Key: byAddress})
+	b.declare(ServersObject)
 	for _, at := range b.Host.Servers {
 		if at.Addr().Is4() == b.Family.Is4() {
 			b.element(ServersObject, ruleset.Element{Destination: at.Addr(), Protocol: "tcp", Port: at.Port()})
@@ -164,19 +146,21 @@ func (b *tableBuilder) servers() {
 	}
 }
 
-// set makes a set without elements.
-func (b *tableBuilder) set(s ruleset.Set) {
-	b.sets[s.Name] = &elementSet{s, map[elementKey]struct{}{}}
+// declare makes a set without elements, unless it is there.
+func (b *tableBuilder) declare(name string) *ruleset.Set {
+	s := b.sets[name]
+	if s == nil {
+		s = new(fixedSets[name])
+		s.Name = name
+		b.sets[name] = s
+	}
+	return s
 }
 
-// element adds an element to a set, unless one has its key.
+// element adds an element to a set. The first element with a key counts.
 func (b *tableBuilder) element(set string, e ruleset.Element) {
-	s := b.sets[set]
-	n := len(s.taken)
-	s.taken[elementKey{e.Source, e.Destination, e.Port, e.Protocol[0]}] = struct{}{}
-	if len(s.taken) > n {
-		s.Elements = append(s.Elements, e)
-	}
+	s := b.declare(set)
+	s.Elements = append(s.Elements, e)
 }
 
 // rule adds a rule to a chain.
@@ -314,13 +298,8 @@ func (b *tableBuilder) strays() {
 	if p := b.Host.PodPorts; p != "" {
 		b.rule(drop, "tcp dport %s drop", p)
 	}
-	b.set(ruleset.Set{Name: setStrayPorts, Key: byPort})
-	b.set(ruleset.Set{Name: setStraysAt, Key: byAddress})
 	b.rule(drop, "%s @%s drop", toPort, setStrayPorts)
 	b.rule(drop, "%s @%s drop", b.toAddress(), setStraysAt)
-	for _, f := range b.Strays {
-		b.element(setStrayPorts, ruleset.Element{Protocol: "tcp", Port: f.Number})
-	}
 }
 
 // claimed drops packets with a forged address of a pod, see builder.claimed.
