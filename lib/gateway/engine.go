@@ -70,11 +70,12 @@ type engine struct {
 	loop      reconcile.Loop[event, string]
 	objects   *objects.Objects
 	ports     ports
-	addrs     map[string][]netip.Prefix     // by interface
-	inside    []netip.Prefix                // subnets and addresses routed to the management port
-	hops      []netip.Addr                  // of default routes
-	restart   func()                        // starts another engine
-	firewall  map[string]*firewall.Firewall // by part
+	addrs     map[string][]netip.Prefix       // by interface
+	inside    []netip.Prefix                  // subnets and addresses routed to the management port
+	hops      []netip.Addr                    // of default routes
+	restart   func()                          // starts another engine
+	firewall  map[string]*firewall.Firewall   // by part
+	tables    map[netip.Addr]*nodeport.Tables // by family; belongs to sync's work
 	health    *healthcheck.Servers
 	monitor   *declare.Monitor
 	announce  *announce.Announcer
@@ -124,7 +125,7 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) *engine {
 	e := &engine{
 		helper: h, log: h.log("gateway"), config: cfg, sw: sw,
 		bridge:   ofctl.Bridge{RunDir: cfg.RunDir, Name: h.Bridge},
-		firewall: firewalls, health: healthcheck.New(h.log("health")), lastErr: map[string]string{}, routers: map[string]string{}, chosen: map[string]bool{},
+		firewall: firewalls, tables: map[netip.Addr]*nodeport.Tables{nodeport.IPv4: {}, nodeport.IPv6: {}}, health: healthcheck.New(h.log("health")), lastErr: map[string]string{}, routers: map[string]string{}, chosen: map[string]bool{},
 		conflicts: conflicts.New(h.log("gateway")), warnNode: func(string, string) {},
 	}
 	e.monitor = declare.New(sw, e.log, e.gateways, func(f func()) {

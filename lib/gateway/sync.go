@@ -133,7 +133,7 @@ func (e *engine) syncRules(ctx context.Context, f *firewall.Firewall, v view) er
 			return err
 		}
 	}
-	changes, err := f.Sync(ctx, firewall.Services, rulesOf(v, f))
+	changes, err := f.Sync(ctx, firewall.Services, e.tables[f.Family()].Rules(v.host, f.Family(), v.frontends, v.pods))
 	if err == nil && guarded {
 		err = allowLoopback(v, true)
 	}
