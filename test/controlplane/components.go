@@ -107,6 +107,10 @@ func (c *Cluster) apiServerArgs() []string {
 		// this plugin requires service accounts, created by the controller manager
 		args = append(args, "--disable-admission-plugins=ServiceAccount")
 	}
+	if c.opts.Advertise.IsLoopback() {
+		// no EndpointSlice may have a loopback address, and Kubernetes 1.37 refuses to start
+		args = append(args, "--endpoint-reconciler-type=none")
+	}
 	return args
 }
 

@@ -42,7 +42,7 @@ type Options struct {
 	// Bind is the address to listen on. Default: 127.0.0.1.
 	Bind string
 	// Advertise is the endpoint address of the Service "kubernetes". Default: Bind.
-	// Pods can reach it only if it is not a loopback address.
+	// A loopback address is not advertised: the Service has no endpoint then.
 	Advertise string
 	// Port is the port to listen on. Default: the port of the last Start with Dir, or a free one.
 	Port int
