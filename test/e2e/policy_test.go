@@ -438,6 +438,13 @@ func (y *yard) expand(t *testing.T, text string) string {
 	tmpl, err := template.New("").Funcs(template.FuncMap{
 		"ip4": func(who string) string { return y.find(t, who).addresses[0].String() },
 		"ip6": func(who string) string { return y.find(t, who).addresses[1].String() },
+		// host bits must be 0 since Kubernetes 1.36
+		"net4": func(who string, bits int) netip.Prefix {
+			return netip.PrefixFrom(y.find(t, who).addresses[0], bits).Masked()
+		},
+		"net6": func(who string, bits int) netip.Prefix {
+			return netip.PrefixFrom(y.find(t, who).addresses[1], bits).Masked()
+		},
 	}).Parse(text)
 	if err != nil {
 		t.Fatal(err)
