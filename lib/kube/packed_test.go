@@ -31,7 +31,7 @@ func largePod(i int) *corev1.Pod {
 			names.AnnotationUID: "6f6cf7b1-3f0e-4e0e-9b0a-8d8d1c9b7a11", "config/checksum": strings.Repeat("c", 64),
 		},
 	}}
-	p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:text":"` + strings.Repeat("f", 1500) + `"}`)}}}
+	p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(`{"f:text":"` + strings.Repeat("f", 1500) + `"}`)}}
 	p.Spec = corev1.PodSpec{NodeName: fmt.Sprint("node-", i%1000), Containers: []corev1.Container{{
 		Name: "server", Image: "registry.example.com/team/server:v1.2.3", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
 	}}}

@@ -69,6 +69,10 @@ func newSource(k Kind, c rest.Interface, node string) source {
 	return source{cache.NewListWatchFromClient(c, k.Name, corev1.NamespaceAll, selector), k, c, selector}
 }
 
+// IsWatchListSemanticsUnSupported makes the reflector begin with LIST, not with a WATCH of all objects (WatchList), the
+// default of client-go since 0.35: that has no pages, and decodes each object in full.
+func (s source) IsWatchListSemanticsUnSupported() bool { return true }
+
 // ListWithContext implements cache.ListerWithContext. It reads the latest state page by page, and trims and packs each
 // page, because all objects in full would take hundreds of megabytes in a large cluster.
 func (s source) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {

@@ -173,6 +173,9 @@ func TestRolesShareConnections(t *testing.T) {
 	first, stopFirst := follow(t, api, "here", shared...)
 	for _, k := range shared {
 		eventually(t, k.Name+" are listed", func() bool { return first.listed(k) })
+		if count.get(count.made, "list "+k.Name) == 0 {
+			t.Errorf("%s: objects came by a WATCH (WatchList), without pages", k.Name)
+		}
 	}
 	pod("before", "here")
 	pod("elsewhere", "there")
