@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/kubetest"
 	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
@@ -172,6 +173,17 @@ func TestInternalTrafficPolicyLocal(t *testing.T) {
 	for _, a := range to { // no endpoint on the node
 		refused(t, p["none"], netip.AddrPortFrom(a, 80))
 	}
+}
+
+// The name of a Service may begin with a digit since Kubernetes 1.36. It is in names of template variables.
+func TestServiceNameThatBeginsWithADigit(t *testing.T) {
+	if r := kubetest.Release(); r != "" {
+		t.Skipf("Kubernetes %s allows no such names", r)
+	}
+	p := pods(t, map[string]string{"7web-a": "minion1", "7web-b": "minion2", "far": "minion2"})
+	local := corev1.ServiceInternalTrafficPolicyLocal
+	s := service(t, "7web", func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &local })
+	try(t, waysTo(p["far"], addrs(s.Spec.ClusterIPs), 80, []world.Endpoint{p["7web-b"]}, p["far"].Addresses))
 }
 
 func TestExternalIPsFromWithin(t *testing.T) {
