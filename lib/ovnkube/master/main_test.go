@@ -128,17 +128,18 @@ func newNetwork(t *testing.T) *network {
 	must(t, os.WriteFile(file, []byte(token), 0o600))
 	settings := filepath.Join(dir, "ovn_k8s.conf")
 	must(t, os.WriteFile(settings, []byte("[kubernetes]\novn-config-namespace="+namespace+"\n"), 0o600))
-	t.Cleanup(forgetNodes)
+	t.Cleanup(forgetObjects)
 	return &network{t, central, map[string]string{
 		"ovn-nb": central.NB, "k8s-api-server": cluster.URL, "k8s-api-token-file": file, "k8s-ca-certificate": cluster.CAFile,
 		"config-file": settings,
 	}, &lines{t: t}}
 }
 
-// forgetNodes deletes what tests leave.
-func forgetNodes() {
+// forgetObjects deletes what tests leave.
+func forgetObjects() {
 	ctx, api := context.Background(), cluster.Client().CoreV1()
 	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
+	_ = api.Pods("default").DeleteCollection(ctx, now, metav1.ListOptions{})
 	_ = api.Nodes().DeleteCollection(ctx, now, metav1.ListOptions{})
 	_ = api.Events("default").DeleteCollection(ctx, now, metav1.ListOptions{})
 	_ = api.ConfigMaps(namespace).Delete(ctx, names.TopologyConfigMap, now)
