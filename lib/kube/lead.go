@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -69,25 +71,49 @@ type Candidate struct {
 // A lock is a Lease with a timer of leadTime since its last renewal.
 type lock struct {
 	resourcelock.LeaseLock
-	timer  *time.Timer
-	dead   func(identity string) bool
-	failed func(error)                // called with the result of each request
-	held   *atomic.Pointer[time.Time] // see Cluster.Leads
+	namespaces typedcorev1.NamespaceInterface
+	timer      *time.Timer
+	dead       func(identity string) bool
+	failed     func(error)                // called with the result of each request
+	held       *atomic.Pointer[time.Time] // see Cluster.Leads
 }
 
 // Get implements resourcelock.Interface. A Lease of a dead holder is free.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.LeaseLock.Get(ctx)
-	l.failed(err)
+	if apierrors.IsNotFound(err) { // the Lease was never held
+		l.failed(nil)
+	} else {
+		l.failed(err)
+	}
 	if err == nil && record.HolderIdentity != l.Identity() && l.dead(record.HolderIdentity) {
 		record.HolderIdentity = ""
 	}
 	return record, raw, err
 }
 
-// Create implements resourcelock.Interface.
+// Create implements resourcelock.Interface. It creates a missing namespace, too.
 func (l *lock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
-	return l.renew(func() error { return l.LeaseLock.Create(ctx, r) })
+	return l.renew(func() error {
+		err := l.LeaseLock.Create(ctx, r)
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+		if err := l.createNamespace(ctx); err != nil {
+			return err
+		}
+		return l.LeaseLock.Create(ctx, r)
+	})
+}
+
+func (l *lock) createNamespace(ctx context.Context) error {
+	name := l.LeaseMeta.Namespace
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	_, err := l.namespaces.Create(ctx, ns, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("namespace %s of the Lease: not found; create it (%w)", name, err)
+	}
+	return nil
 }
 
 // Update implements resourcelock.Interface.
@@ -143,11 +169,14 @@ func (c *Cluster) leadOnce(ctx context.Context, log *logrus.Entry, lease types.N
 	started, abandoned := make(chan context.Context), make(chan struct{})
 	held, lose := context.WithCancel(context.Background())
 	defer lose()
-	l := &lock{timer: time.AfterFunc(leadTime, lose), dead: who.Dead, failed: c.noteElection, held: &c.held, LeaseLock: resourcelock.LeaseLock{
-		LeaseMeta:  metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name},
-		Client:     c.election.CoordinationV1(),
-		LockConfig: resourcelock.ResourceLockConfig{Identity: who.Identity},
-	}}
+	l := &lock{
+		timer: time.AfterFunc(leadTime, lose), dead: who.Dead, failed: c.noteElection, held: &c.held, namespaces: c.election.CoreV1().Namespaces(),
+		LeaseLock: resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name},
+			Client:     c.election.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: who.Identity},
+		},
+	}
 	l.timer.Stop() // not held yet
 	elector, err := c.elector(l, who.Elected, func(leading context.Context) {
 		select {
@@ -232,12 +261,7 @@ func (c *Cluster) Holder(ctx context.Context, lease types.NamespacedName) (Holdi
 }
 
 // noteElection records the error of the last request for the Lease.
-func (c *Cluster) noteElection(err error) {
-	if err != nil && apierrors.IsNotFound(err) {
-		err = nil // the Lease was never held
-	}
-	c.refused.Store(&err)
-}
+func (c *Cluster) noteElection(err error) { c.refused.Store(&err) }
 
 // ElectionError is the error of the last request for the Lease, or nil.
 func (c *Cluster) ElectionError() error {
