@@ -139,6 +139,19 @@ func (w *world) checkNode(m mode) {
 	has(t, w.script("cat /etc/cni/net.d/10-ovn-kubernetes.conflist; ls -l /opt/cni/bin"), `"name": "ovn-kubernetes"`, `"type": "ovn-k8s-cni-overlay"`, "ovn-k8s-cni-overlay")
 }
 
+// AC-33: the interface of a node with a long name in capitals has 11 letters of it, in lower case, and its logical port has all.
+func TestCheck33_Capitals(t *testing.T) {
+	w := newWorld(t, "Rack7-Node-WITH-A-Capital-Name")
+	if err := w.StartSwitch(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.addNode()
+	w.assign("10.128.2.0/23")
+	w.start()
+	w.complete()
+	has(t, w.script("ip address show dev k8s-rack7-node-; ovs-vsctl get Interface k8s-rack7-node- external_ids:iface-id"), "10.128.2.2/23", "k8s-rack7-node-with-a-capital-name")
+}
+
 // A running node would make everything again.
 func TestCleanRefusesWhileTheNodeRuns(t *testing.T) {
 	w := newWorld(t, "n9")
