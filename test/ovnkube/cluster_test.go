@@ -3,6 +3,7 @@ package ovnkube
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -116,4 +117,18 @@ func (c *cluster) everyNode(want string, args ...string) {
 			return err
 		})
 	}
+}
+
+// rows are the sorted rows of the Northbound database, but for those with numbers of transactions and of connections.
+func (c *cluster) rows() (rows []string) {
+	c.Helper()
+	dump, _, err := c.Master().Run(c.ctx, "ovsdb-client", "-f", "csv", "dump", c.Central.NBTCP, "OVN_Northbound")
+	c.must(err)
+	for table := range strings.SplitSeq(dump, "\n\n") {
+		if !strings.HasPrefix(table, "NB_Global ") && !strings.HasPrefix(table, "Connection ") {
+			rows = append(rows, strings.Split(table, "\n")...)
+		}
+	}
+	slices.Sort(rows)
+	return rows
 }

@@ -11,9 +11,8 @@ import (
 	"ovn-k8s/docs"
 )
 
-// Install installs the project's programs from the directory bin on all hosts and
-// sets up the network, in the steps of the documentation.
-func (w *World) Install(ctx context.Context, bin string) error {
+// InstallPrograms installs the project's programs from the directory bin on all hosts, and starts none.
+func (w *World) InstallPrograms(bin string) error {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
 		return err
@@ -22,7 +21,13 @@ func (w *World) Install(ctx context.Context, bin string) error {
 	for _, p := range (installer{w}).programs() {
 		files = append(files, filepath.Join(bin, p))
 	}
-	if err := each(w, func(n *Node) error { return n.Install(files...) }); err != nil {
+	return each(w, func(n *Node) error { return n.Install(files...) })
+}
+
+// Install installs the project's programs from the directory bin on all hosts and
+// sets up the network, in the steps of the documentation.
+func (w *World) Install(ctx context.Context, bin string) error {
+	if err := w.InstallPrograms(bin); err != nil {
 		return err
 	}
 	if w.ovnkube {

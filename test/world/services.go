@@ -36,8 +36,8 @@ type Service struct {
 }
 
 // CreateService creates a dual-stack Service for pods with the label app=NAME and
-// targetPort. edit, if not nil, changes it before creation. number, from 1,
-// determines its external and load-balancer IPs.
+// targetPort. edit, if not nil, changes it before creation, perhaps to one of IPv4.
+// number, from 1, determines its external and load-balancer IPs.
 func (w *World) CreateService(ctx context.Context, name string, targetPort, number int, edit func(*corev1.Service)) (Service, error) {
 	s := Service{
 		Name:            name,
@@ -67,6 +67,8 @@ func (w *World) CreateService(ctx context.Context, name string, targetPort, numb
 	if err != nil {
 		return s, err
 	}
+	families := len(service.Spec.IPFamilies)
+	s.ExternalIPs, s.LoadBalancerIPs = s.ExternalIPs[:families], s.LoadBalancerIPs[:families]
 	for _, a := range s.LoadBalancerIPs {
 		service.Status.LoadBalancer.Ingress = append(service.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a.String()})
 	}
