@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,8 +36,16 @@ const (
 // ovnkube is the part of a World for Options.OVNKube.
 type ovnkube struct{ *World }
 
-// start makes the accounts of all nodes, and starts ovnkube on them: on the master with both roles.
+// start prepares all nodes, and starts ovnkube on them: on the master with both roles.
 func (w ovnkube) start(ctx context.Context) error {
+	if err := w.prepare(ctx); err != nil {
+		return err
+	}
+	return each(w.World, func(n *Node) error { return w.restart(ctx, n) })
+}
+
+// prepare makes the accounts of all nodes, and gives the nodes their credentials.
+func (w ovnkube) prepare(ctx context.Context) error {
 	common, err := docs.Files.ReadFile("rbac-ovnkube.yaml")
 	if err != nil {
 		return err
@@ -49,7 +58,6 @@ func (w ovnkube) start(ctx context.Context) error {
 		return err
 	}
 	for _, n := range w.Nodes {
-		n.process, n.masterToo = "ovnkube", n == w.Master()
 		token, err := w.account(ctx, n)
 		if err != nil {
 			return err
@@ -58,7 +66,7 @@ func (w ovnkube) start(ctx context.Context) error {
 			return err
 		}
 	}
-	return each(w.World, func(n *Node) error { return w.restart(ctx, n) })
+	return nil
 }
 
 // account makes the account of a node, and returns a token. The master's is also that of the role master.
@@ -96,6 +104,7 @@ func (w ovnkube) restart(ctx context.Context, n *Node) error {
 	if err := n.Kill(ctx, OVNKubePidfile); err != nil {
 		return err
 	}
+	n.process, n.masterToo = "ovnkube", n == w.Master()
 	return w.Do(ctx, n, "ovnkube", append(w.options(n), "-loglevel=4", "-logfile=/var/log/openvswitch/ovnkube.log", "-pidfile="+OVNKubePidfile, "--detach")...)
 }
 
@@ -105,9 +114,21 @@ func (w ovnkube) options(n *Node) []string {
 	if n == w.Master() {
 		all = append(all, "-init-master="+n.Name)
 	}
-	all = append(all, "-cluster-subnets="+rangesOfNodes, "-k8s-service-cidr="+ServiceSubnets, "-k8s-apiserver="+w.api,
-		"-k8s-cacert="+caFile, "-k8s-api-token-file="+ovnkubeTokenFile, "-nb-address="+w.Central.NBTCP, "-sb-address="+w.Central.SBTCP, "-nodeport")
-	return append(all, n.args...)
+	return slices.Concat(all, w.common(), n.args)
+}
+
+// common are the options of all roles.
+func (w ovnkube) common() []string {
+	return []string{"-cluster-subnets=" + rangesOfNodes, "-k8s-service-cidr=" + ServiceSubnets, "-k8s-apiserver=" + w.api,
+		"-k8s-cacert=" + caFile, "-k8s-api-token-file=" + ovnkubeTokenFile, "-nb-address=" + w.Central.NBTCP, "-sb-address=" + w.Central.SBTCP, "-nodeport"}
+}
+
+// CleanNode ends ovnkube on a node, and takes back what its node role did.
+func (w *World) CleanNode(ctx context.Context, n *Node) error {
+	if err := n.end(ctx, OVNKubePidfile); err != nil {
+		return err
+	}
+	return w.Do(ctx, n, "ovnkube", append([]string{"-cleanup-node=" + n.Name}, ovnkube{w}.common()...)...)
 }
 
 // CheckOVNKube runs the comparison of ovnkube on a node: of the host and, on the master, of the database. Its error ends
@@ -125,28 +146,35 @@ func (w ovnkube) gateway(ctx context.Context, n *Node, mode string, args ...stri
 	if len(args) > 0 {
 		return nil, fmt.Errorf("ovnkube has no options %v of gateway-init", args)
 	}
-	addresses, nextHops := n.Addresses, n.Gateways()
-	var options []string
-	switch mode {
-	case Dedicated:
-		addresses, nextHops = n.Second()
-		options = append(options, "-gateway-mode=spare", "-gateway-interface=eth1", "-gateway-nexthop="+join(nextHops))
-	case Shared:
-		options = append(options, "-gateway-mode=shared", "-gateway-interface=breth0", "-gateway-nexthop="+join(nextHops))
-	case Local:
-		options = append(options, "-gateway-mode=local")
-	}
-	if err := w.RestartOVNKube(ctx, n, options...); err != nil {
+	if err := w.RestartOVNKube(ctx, n, GatewayOptions(n, mode)...); err != nil {
 		return nil, err
 	}
 	if err := w.awaitGateway(ctx, n, true); err != nil {
 		return nil, err
+	}
+	addresses := n.Addresses
+	if mode == Dedicated {
+		addresses, _ = n.Second()
 	}
 	var seen []netip.Addr
 	for _, a := range addresses {
 		seen = append(seen, a.Addr())
 	}
 	return seen, nil
+}
+
+// GatewayOptions are ovnkube's options for a gateway of a mode on a node; "" is none.
+func GatewayOptions(n *Node, mode string) []string {
+	switch mode {
+	case Dedicated:
+		_, nextHops := n.Second()
+		return []string{"-gateway-mode=spare", "-gateway-interface=eth1", "-gateway-nexthop=" + join(nextHops)}
+	case Shared:
+		return []string{"-gateway-mode=shared", "-gateway-interface=breth0", "-gateway-nexthop=" + join(n.Gateways())}
+	case Local:
+		return []string{"-gateway-mode=local"}
+	}
+	return nil
 }
 
 // awaitGateway waits until the master has made, or removed, the gateway of a node.
@@ -185,4 +213,27 @@ func (w ovnkube) learnSubnets(ctx context.Context, n *Node) error {
 		return nil
 	}
 	return fmt.Errorf("node %s got no subnets: %w", n.Name, ctx.Err())
+}
+
+// Rejoin deletes the Node of a node without pods while its kubelet is stopped, waits until its switch is gone, and starts the
+// kubelet again.
+func (w *World) Rejoin(ctx context.Context, n *Node) error {
+	n.Kubelet.Stop()
+	if err := w.Kube.Client().CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	err := poll.Until(ctx, func() error {
+		found, err := w.Central.NBCtl("--bare", "--columns=name", "find", "Logical_Switch", "name="+n.Name)
+		if err == nil && found != "" {
+			err = fmt.Errorf("switch %s exists", found)
+		}
+		return err
+	})
+	if err == nil {
+		err = n.Kubelet.Start(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return ovnkube{w}.learnSubnets(ctx, n)
 }

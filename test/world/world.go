@@ -33,8 +33,11 @@ const caFile = "/etc/openvswitch/k8s-ca.crt"
 // helperTokenFile has the gateway helper's own token; its path is the documentation's.
 const helperTokenFile = "/etc/openvswitch/ovn-k8s-gateway-helper.token"
 
-// HelperPidfile is the pidfile of a node's gateway helper.
-const HelperPidfile = "/var/run/openvswitch/ovn-k8s-gateway-helper.pid"
+// Pidfiles of a node's gateway helper, and of the master's watcher.
+const (
+	HelperPidfile  = "/var/run/openvswitch/ovn-k8s-gateway-helper.pid"
+	WatcherPidfile = "/var/run/openvswitch/ovn-k8s-watcher.pid"
+)
 
 // Subnets of a dual-stack cluster.
 const (
@@ -216,7 +219,7 @@ func (w *World) KillWatcher(ctx context.Context) error {
 	if w.ovnkube {
 		return w.Master().Kill(ctx, OVNKubePidfile)
 	}
-	return w.Master().Kill(ctx, "/var/run/openvswitch/ovn-k8s-watcher.pid")
+	return w.Master().Kill(ctx, WatcherPidfile)
 }
 
 // Check runs the watcher's comparison of the database and the API server, or that of ovnkube on the master. Its error ends
