@@ -56,15 +56,19 @@ type role struct {
 func New(o Options) *Process {
 	share := kube.Share()
 	p := &Process{Options: o, locator: newLocator(o, share)}
-	if name := o.Flags["init-master"]; name != "" {
-		p.add(options.Master, masterRole(o, share))
+	isMaster, accepted := o.Flags["init-master"] != "", newAcceptance()
+	if isMaster {
+		p.add(options.Master, masterRole(o, share, accepted.accept))
 	}
 	if name := o.Flags["init-node"]; name != "" {
 		for _, r := range nodeRoles(o, share, name, p.runtime()) {
+			if isMaster {
+				r.Role = accepted.before(r.Role)
+			}
 			p.add(options.Node, r)
 		}
 	}
-	if o.Flags["init-master"] != "" {
+	if isMaster {
 		p.add(options.Master, serverRole(o))
 	}
 	if len(p.roles) > 0 {

@@ -16,9 +16,9 @@ import (
 	"ovn-k8s/lib/watcher"
 )
 
-// masterRole is the role of --init-master.
-func masterRole(o Options, share kube.Sharing) role {
-	w := master.New(watcher.Options{Flags: o.Flags, Log: o.Log, Informers: share}, masterSettings)
+// masterRole is the role of --init-master. accepted is called when it has not refused the cluster it found.
+func masterRole(o Options, share kube.Sharing, accepted func()) role {
+	w := master.New(watcher.Options{Flags: o.Flags, Log: o.Log, Informers: share}, masterSettings, accepted)
 	return role{w.Role(), w.Commands(), w.Differences}
 }
 

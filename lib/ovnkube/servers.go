@@ -14,7 +14,7 @@ import (
 // serverRole is the part of a master that configures the servers of databases on its host, by their unix sockets.
 func serverRole(o Options) role {
 	log := settings.Log(o.Log, Program)
-	return role{Role: settings.Role{Log: log, Serve: func(ctx context.Context, s settings.Session, ready func()) error {
+	return role{Role: settings.Role{Log: log, Quiet: true, Serve: func(ctx context.Context, s settings.Session, ready func()) error {
 		for _, server := range servers(options.Of(s.Config)) {
 			changed, err := server.Configure(ctx, map[string]string{"k8s-ovnkube": "server"}, nil)
 			if err != nil {

@@ -30,6 +30,8 @@ type Role struct {
 	Serve func(ctx context.Context, s Session, ready func()) error
 	// Fatal reports the errors of Serve that end the process at any time; nil: none.
 	Fatal func(error) bool
+	// Quiet: that it serves is nothing to report, unless it could not before.
+	Quiet bool
 	// Beside runs beside Serve, whatever the settings, until ctx ends; nil: nothing.
 	Beside func(ctx context.Context, sw *vswitch.Switch)
 }
@@ -169,10 +171,13 @@ func (p *process) run(ctx context.Context, r *running, ready func()) error {
 		err := p.serve(ctx, r, func() {
 			served.Store(true)
 			ready()
-			if last.Swap("") != "" {
+			recovered := last.Swap("") != ""
+			if recovered {
 				r.Log.Info("recovered: serving")
 			}
-			p.status(r, "serving")
+			if recovered || !r.Quiet {
+				p.status(r, "serving")
+			}
 		})
 		switch {
 		case errors.Is(err, ErrChanged):

@@ -28,8 +28,15 @@ type cluster struct {
 	lines []string // of the log
 }
 
-// newCluster makes hosts with Open vSwitch and OVN.
+// newCluster makes hosts with Open vSwitch and OVN for a cluster of ovnkube.
 func newCluster(t *testing.T, o world.Options) *cluster {
+	t.Helper()
+	o.OVNKube = true
+	return newHosts(t, o)
+}
+
+// newHosts makes hosts with Open vSwitch and OVN.
+func newHosts(t *testing.T, o world.Options) *cluster {
 	t.Helper()
 	require.Nothing(t, require.Cluster, world.Missing())
 	if _, err := programs(); err != nil {
@@ -38,7 +45,7 @@ func newCluster(t *testing.T, o world.Options) *cluster {
 	ctx, cancel := context.WithTimeout(t.Context(), limit.Of(8*time.Minute))
 	t.Cleanup(cancel)
 	c := &cluster{T: t, ctx: ctx}
-	o.OVNKube, o.Log = true, func(line string) {
+	o.Log = func(line string) {
 		t.Log(line)
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -51,7 +58,7 @@ func newCluster(t *testing.T, o world.Options) *cluster {
 	return c
 }
 
-// run starts ovnkube and kubelets on all hosts.
+// run starts the programs and kubelets on all hosts.
 func (c *cluster) run() {
 	c.Helper()
 	bin, err := programs()

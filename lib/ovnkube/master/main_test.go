@@ -180,7 +180,7 @@ func (n *network) start(ranges string, adopt bool) process {
 	log := logrus.New()
 	log.SetOutput(n.log)
 	m := master.New(watcher.Options{Flags: n.flags, Log: func(module string) *logrus.Entry { return log.WithField("module", module) }},
-		func(config.Config) master.Settings { return master.Settings{Ranges: r, Adopt: adopt} })
+		func(config.Config) master.Settings { return master.Settings{Ranges: r, Adopt: adopt} }, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	p := process{err: make(chan error, 1)}
 	ended := make(chan struct{})

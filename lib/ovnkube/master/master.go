@@ -32,16 +32,17 @@ type Settings struct {
 	Adopt bool
 }
 
-// New returns a watcher that is a master. of returns the settings in a configuration. Watcher.Role is the master as a role
-// of a process.
-func New(o watcher.Options, of func(config.Config) Settings) *watcher.Watcher {
-	o.Companion = companion{of}
+// New returns a watcher that is a master. of returns the settings in a configuration. accepted is called when the master has
+// not refused the cluster it found; nil: it is not called. Watcher.Role is the master as a role of a process.
+func New(o watcher.Options, of func(config.Config) Settings, accepted func()) *watcher.Watcher {
+	o.Companion = companion{of, accepted}
 	return &watcher.Watcher{Options: o}
 }
 
 // A companion implements watcher.Companion.
 type companion struct {
 	settings func(config.Config) Settings
+	accepted func()
 }
 
 // numbering is the request to give nodes their subnets.
@@ -68,6 +69,9 @@ func (m companion) Check(l watcher.Links, saved *topology.Cluster) error {
 	}
 	if _, err := n.Begin()(s); err != nil {
 		return settings.Wrong(err)
+	}
+	if m.accepted != nil {
+		m.accepted()
 	}
 	return nil
 }

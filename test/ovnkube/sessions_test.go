@@ -1,0 +1,109 @@
+package ovnkube
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/probe"
+	"ovn-k8s/test/world"
+)
+
+// sessions are TCP connections of pods.
+type sessions struct {
+	*cluster
+	pods map[string]world.Endpoint
+	all  map[string]*probe.Session // by description
+}
+
+// newSessions creates pods on nodes. A pod is the backend of a Service of its name.
+func (c *cluster) newSessions(nodes map[string]string) *sessions {
+	c.Helper()
+	for name, node := range nodes {
+		_, err := c.Kube.CreatePod(c.ctx, "default", name, node, func(p *corev1.Pod) { p.Labels = map[string]string{world.AppLabel: name} })
+		c.must(err)
+	}
+	return c.gather(nodes)
+}
+
+// gather waits until pods run.
+func (c *cluster) gather(nodes map[string]string) *sessions {
+	c.Helper()
+	s := &sessions{c, map[string]world.Endpoint{}, map[string]*probe.Session{}}
+	for name := range nodes {
+		s.pods[name] = c.await(name)
+	}
+	return s
+}
+
+// ring opens sessions from each of some pods to the next one.
+func (s *sessions) ring(names ...string) {
+	s.Helper()
+	for i, from := range names {
+		to := names[(i+1)%len(names)]
+		for _, a := range s.pods[to].Addresses {
+			s.open(s.pods[from], from+" to "+to, probe.Address(a, kubelet.DefaultPort))
+		}
+	}
+}
+
+// toService makes a Service of a pod, and opens sessions to it: from pods and hosts, and from outside by NodePorts. Pods
+// also connect to the outside.
+func (s *sessions) toService(name string) {
+	s.Helper()
+	service, err := s.CreateService(s.ctx, name, kubelet.DefaultPort, 1, nil)
+	s.must(err)
+	service.Backends = []world.Endpoint{s.pods[name]}
+	s.must(s.AwaitServices(s.ctx, []world.Service{service}))
+	hosts, err := s.ServeHosts()
+	s.must(err)
+	s.Cleanup(hosts.Close)
+	for from, pod := range s.pods {
+		s.open(pod, from+" to the Service", probe.Address(service.ClusterIPs[0], world.ServicePort))
+		s.open(pod, from+" to the outside", probe.Address(hosts.Outside.Addresses[0], kubelet.DefaultPort))
+	}
+	for _, n := range hosts.Nodes {
+		s.open(n, n.Name+" to the Service", probe.Address(service.ClusterIPs[0], world.ServicePort))
+		s.open(n, n.Name+" to "+name, probe.Address(s.pods[name].Addresses[0], kubelet.DefaultPort))
+		s.open(hosts.Outside, "outside to the NodePort of "+n.Name, probe.Address(n.Addresses[0], service.NodePorts["tcp"]))
+	}
+}
+
+// open opens a session until the end of the test.
+func (s *sessions) open(from world.Endpoint, what string, to netip.AddrPort) {
+	s.Helper()
+	p := probe.Probe{Netns: from.Netns, Network: "tcp", Address: to}
+	_, err := p.Until(s.ctx)
+	s.must(err)
+	session, err := p.Open(s.ctx)
+	s.must(err)
+	s.Cleanup(func() { session.Close() })
+	s.all[fmt.Sprintf("%s, %v", what, to)] = session
+}
+
+// goOn waits until all sessions are answered, and fails the test if one was ever disturbed.
+func (s *sessions) goOn(after string) {
+	s.Helper()
+	for what, session := range s.all {
+		now := session.Typed()
+		s.eventually(what, func() error {
+			if session.Typed().Lines == now.Lines {
+				return errors.New("no answer")
+			}
+			return nil
+		})
+		if err := session.Undisturbed(now); err != nil {
+			s.Errorf("after %s: %s: %v", after, what, err)
+		}
+	}
+}
+
+// close ends all sessions.
+func (s *sessions) close() {
+	for _, session := range s.all {
+		session.Close()
+	}
+}
