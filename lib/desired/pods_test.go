@@ -433,3 +433,36 @@ func TestRandomConversions(t *testing.T) {
 		}
 	}
 }
+
+// The interface of a pod of an older release has no UID: ovn-controller binds it only if its port has none either, also after
+// a restart.
+func TestAPortOfAnOlderReleaseTakesItsInterface(t *testing.T) {
+	dynamic := "0a:00:00:00:00:05 10.0.1.5"
+	older, ok := pod.ReadAssignment(&nbdb.LogicalSwitchPort{
+		Name: "default_old", Addresses: []string{"dynamic"}, DynamicAddresses: &dynamic,
+		ExternalIDs: map[string]string{names.Namespace: "default", names.Pod: "true"},
+	})
+	if !ok {
+		t.Fatal("it is no pod's port")
+	}
+	pods := map[string]*corev1.Pod{"old": started("old", 1, "10.0.1.5"), "new": newPod("new", "n1")}
+	w := NewWorld()
+	w.Put(oneNode(t, "10.0.1.0/24"))
+	w.Put(older)
+	for _, p := range pods {
+		w.Put(p.DeepCopy())
+	}
+	w.Allocate()
+	for _, when := range []string{"at first", "after a restart"} {
+		for name, want := range map[string]string{"old": "", "new": string(pods["new"].UID)} {
+			rows, err := w.Rows(nb.Unit("pod/default/" + name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := rows[0].Model.(*nbdb.LogicalSwitchPort).Options[names.IfaceIDVer]; got != want {
+				t.Errorf("%s the port of %s is bound only by interfaces of UID %q, want %q", when, name, got, want)
+			}
+		}
+		w = restarted(w, pods)
+	}
+}

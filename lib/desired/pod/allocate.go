@@ -196,6 +196,9 @@ func (x *Index) assign(n *node, p *podState, ips []netip.Addr) {
 	subnets := x.facts.Now().Cluster.Nodes[names.NodeSwitch(p.Node)]
 	gateways := topology.PodGateways(subnets)
 	sorted := slices.SortedFunc(slices.Values(ips), func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
+	if a, ok := x.previous[p.Key]; ok && a.Of(p.Pod) {
+		p.anyInterface = a.AnyInterface
+	}
 	p.addrs = annotation.Addresses{MAC: n.pool.MAC(x.formerMAC(n, p), sorted)}
 	for _, ip := range sorted {
 		i := slices.IndexFunc(subnets, func(s netip.Prefix) bool { return s.Contains(ip) })

@@ -89,11 +89,12 @@ type shared struct {
 
 type podState struct {
 	Pod
-	addrs   annotation.Addresses // MAC "" while it has none
-	former  *Assignment          // before the node's subnets changed, or of an earlier mirror
-	problem error                // the reason of missing addresses
-	fresh   bool                 // p is in node.fresh
-	queued  int                  // 1 + p's index in node.queue; 0: not there
+	addrs        annotation.Addresses // MAC "" while it has none
+	former       *Assignment          // before the node's subnets changed, or of an earlier mirror
+	problem      error                // the reason of missing addresses
+	fresh        bool                 // p is in node.fresh
+	anyInterface bool                 // as Assignment.AnyInterface
+	queued       int                  // 1 + p's index in node.queue; 0: not there
 }
 
 // A staticPod is a static pod after the deletion of its mirror. The pod may keep running, and get a new mirror.
@@ -307,8 +308,12 @@ func (x *Index) rows(k Key) ([]nb.Row, error) {
 		return nil, p.problem
 	}
 	rows := Rows(p.Pod, p.addrs)
+	port := rows[0].Model.(*nbdb.LogicalSwitchPort)
 	if p.mismatch() != "" { // for commands: they must not remove addresses in use
-		rows[0].Model.(*nbdb.LogicalSwitchPort).ExternalIDs[names.RunningIPs] = ipnet.Join(p.StatusIPs)
+		port.ExternalIDs[names.RunningIPs] = ipnet.Join(p.StatusIPs)
+	}
+	if p.anyInterface {
+		port.Options = nil
 	}
 	rows[0].In = append(rows[0].In, x.also.Groups(k)...)
 	more, err := x.also.Rows(p.Pod, facts.Addrs(p.addrs.IPs))

@@ -94,6 +94,8 @@ type Assignment struct {
 	Static string // as Pod.Static
 	MAC    string
 	IPs    []netip.Addr
+	// AnyInterface: the port does not name the pod's UID for its interface, since that of an older release has none.
+	AnyInterface bool
 }
 
 // Of reports whether the assignment, of the same name, belongs to pod p: to the same
@@ -119,6 +121,7 @@ func ReadAssignment(port *nbdb.LogicalSwitchPort) (Assignment, bool) {
 		return Assignment{}, false
 	}
 	a := Assignment{Key: Key{ns, name}, UID: port.ExternalIDs[names.PodUID], Static: port.ExternalIDs[names.StaticPod], MAC: words[0]}
+	a.AnyInterface = port.Options[names.IfaceIDVer] == ""
 	for _, w := range words[1:] {
 		ip, err := netip.ParseAddr(w)
 		if err != nil {
