@@ -16,6 +16,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/cni/protocol"
+	"ovn-k8s/lib/desired/nodeclaim"
 	"ovn-k8s/lib/gateway"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
@@ -103,14 +104,21 @@ func (c *cleaner) cni(context.Context) error {
 // cleanTimeout bounds a request to the API server.
 const cleanTimeout = 10 * time.Second
 
-// claim removes the annotations of the Node. An API server that does not answer is no error: the Node may be gone.
+// claim publishes that this host is no gateway any more. An API server that does not answer is no error: the Node may be
+// gone.
 func (c *cleaner) claim(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanTimeout)
 	defer cancel()
 	if err := c.withdraw(ctx); err != nil {
-		c.log.Warnf("the annotations %s and %s of Node %s may stay: %v; remove them, or delete the Node", names.ChassisAnnotation, names.GatewayAnnotation, c.name(), err)
+		c.log.Warnf("others may go on sending to the gateway of Node %s: %v; set its annotation %s to %s, or delete the Node", c.name(), err, names.GatewayAnnotation, c.noGateway())
 	}
 	return nil
+}
+
+// noGateway is the annotation of a host that is no gateway. Without it the master would keep the gateway, as one of
+// gateway-init.
+func (c *cleaner) noGateway() string {
+	return nodeclaim.Claim{}.Annotations(c.name())[names.GatewayAnnotation]
 }
 
 func (c *cleaner) withdraw(ctx context.Context) error {
@@ -124,11 +132,14 @@ func (c *cleaner) withdraw(ctx context.Context) error {
 	}
 	defer cluster.Close()
 	node, err := cluster.ReadNode(ctx, c.name())
-	if err != nil || node == nil || node.Annotations[names.ChassisAnnotation]+node.Annotations[names.GatewayAnnotation] == "" {
-		return err
+	if err != nil || node == nil || node.Annotations[names.ChassisAnnotation] != c.host.Config.SystemID {
+		return err // another host's claim stays
 	}
-	c.did("Node %s: remove annotations %s and %s", node.Name, names.ChassisAnnotation, names.GatewayAnnotation)
-	return cluster.AnnotateNode(ctx, node.Name, string(node.UID), map[string]string{names.ChassisAnnotation: "", names.GatewayAnnotation: ""})
+	if now := node.Annotations[names.GatewayAnnotation]; now == "" || now == c.noGateway() {
+		return nil
+	}
+	c.did("Node %s: set annotation %s=%s", node.Name, names.GatewayAnnotation, c.noGateway())
+	return cluster.AnnotateNode(ctx, node.Name, string(node.UID), map[string]string{names.GatewayAnnotation: c.noGateway()})
 }
 
 // gateway disconnects the gateway, and gives a NIC of its own back.

@@ -85,9 +85,7 @@ func TestCheck32_34_37_38_47_49_50_Modes(t *testing.T) {
 			w.stop()
 			w.clean(m.options...)
 			w.becomes("a clean-up", before)
-			if a := w.node().Annotations; a[names.ChassisAnnotation]+a[names.GatewayAnnotation] != "" {
-				t.Errorf("annotations after a clean-up: %v", a)
-			}
+			w.claims(`{"default":{"mode":""}}`)
 			has(t, w.clean(m.options...), "nothing of it is on this host")
 			w.script("ovs-vsctl br-exists br-int")
 		})
