@@ -26,15 +26,19 @@ ip neigh show nud permanent | sed 's/^/neighbour /'
 for i in iptables-save ip6tables-save; do ! command -v $i >/dev/null || $i; done | grep -v -e '^#' -e '^:[A-Z]* ' -e '^[*]' -e COMMIT
 nft -s list ruleset
 for p in $(ovs-vsctl list-br); do
-	echo "bridge $p: $(ovs-vsctl get Bridge $p external_ids other_config fail_mode datapath_type | tr '\n' ' ')"
 	[ $p != br-int ] || continue
+	echo "bridge $p: $(ovs-vsctl get Bridge $p external_ids other_config fail_mode datapath_type | tr '\n' ' ')"
 	for port in $(ovs-vsctl list-ports $p); do
 		echo "port $port of $p: $(ovs-vsctl get Port $port tag external_ids other_config qos | tr '\n' ' ') $(ovs-vsctl --columns=type,options,external_ids,mac,mtu_request,ingress_policing_rate --format=csv --no-headings find Interface name=$port)"
 	done
 	ovs-ofctl --no-stats dump-flows $p | sed "s/^/flow of $p/"
 done
 ovs-vsctl get Open_vSwitch . external_ids other_config ssl
-find /etc /opt /usr/local /var/lib /var/run/ovn-kubernetes \( -path '/etc/openvswitch/*conf.db*' -o -path '/etc/openvswitch/.conf.db*' -o -path '/var/lib/cni' \) -prune -o -type f -newer /proc/1/stat -print 2>/dev/null | while read f; do echo "file $f $(stat -c %a $f) $(md5sum <$f)"; done | sort
+[ -e /run/first-snapshot ] || touch /run/first-snapshot
+{
+	find /etc/cni /etc/network /etc/openvswitch /opt/cni /var/run/ovn-kubernetes -type f ! -name '*conf.db*' 2>/dev/null
+	find /etc /opt /usr/local /var/lib -path /etc/openvswitch -prune -o -path /var/lib/cni -prune -o -type f -newer /run/first-snapshot -print
+} | sort -u | while read -r f; do echo "file $f $(stat -c %a "$f") $(md5sum <"$f")"; done
 `
 
 // snapshot is the state of a host that the node role changes.
