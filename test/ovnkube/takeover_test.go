@@ -16,8 +16,8 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// gateways are the modes of the nodes' gateways.
-func gateways() map[string]string {
+// gatewayModes are the modes of the nodes' gateways.
+func gatewayModes() map[string]string {
 	return map[string]string{"master": world.Local, "minion1": world.Shared, "minion2": world.Dedicated}
 }
 
@@ -30,7 +30,7 @@ func TestTakeOver(t *testing.T) {
 	c := takeover{newHosts(t, world.Options{})}
 	c.run()
 	for _, n := range c.Nodes {
-		_, err := c.AddGateway(c.ctx, n, gateways()[n.Name], "--rampout-ip-subnets="+n.Subnets)
+		_, err := c.AddGateway(c.ctx, n, gatewayModes()[n.Name], "--rampout-ip-subnets="+n.Subnets)
 		c.must(err)
 	}
 	s := c.newSessions(map[string]string{"a": "master", "b": "minion1", "b2": "minion1", "c": "minion2"})
@@ -43,7 +43,7 @@ func TestTakeOver(t *testing.T) {
 	c.must(c.PrepareOVNKube(c.ctx, bin))
 	for _, n := range c.Nodes {
 		c.must(n.Retire(c.ctx))
-		args := world.GatewayOptions(n, gateways()[n.Name])
+		args := world.GatewayOptions(n, gatewayModes()[n.Name])
 		if n == c.Master() {
 			c.refusesWithoutAdopt(n, args)
 			args = append(args, "-adopt")
