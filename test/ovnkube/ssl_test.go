@@ -19,7 +19,7 @@ const etc = "/etc/openvswitch"
 // A pki is an authority of ovs-pki(8), with pairs for servers and clients.
 type pki struct{ dir string }
 
-func (c *cluster) pki() pki {
+func newPKI(c *cluster) pki {
 	c.Helper()
 	p := pki{c.TempDir()}
 	for _, args := range []string{"init", "req+sign ovnnb", "req+sign ovnsb", "req+sign ovncontroller"} {
@@ -87,7 +87,7 @@ func TestCheck101_SSL(t *testing.T) {
 		require.Nothing(t, require.Central, "ovs-pki")
 	}
 	c := newCluster(t, world.Options{Minions: 1})
-	first, second := c.pki(), c.pki()
+	first, second := newPKI(c), newPKI(c)
 	for _, n := range c.Nodes {
 		c.install(n, first.pairs(n == c.Master()))
 		n.SetArguments(c.sslArguments(n)...)

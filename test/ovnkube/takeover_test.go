@@ -111,7 +111,7 @@ func (c takeover) changes(s *sessions) {
 	}
 	n := c.Node("minion2")
 	c.remove("new-" + n.Name)
-	c.must(c.Rejoin(c.ctx, n))
+	c.must(world.Rejoin(c.ctx, c.World, n))
 	c.must(c.create(c.ctx, "again", n.Name))
 	c.reach(world.Matrix([]world.Endpoint{c.await("again")}, young[:2]))
 	for _, n := range c.Nodes {

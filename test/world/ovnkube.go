@@ -217,7 +217,7 @@ func (w ovnkube) learnSubnets(ctx context.Context, n *Node) error {
 
 // Rejoin deletes the Node of a node without pods while its kubelet is stopped, waits until its switch is gone, and starts the
 // kubelet again.
-func (w *World) Rejoin(ctx context.Context, n *Node) error {
+func Rejoin(ctx context.Context, w *World, n *Node) error {
 	n.Kubelet.Stop()
 	if err := w.Kube.Client().CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{}); err != nil {
 		return err
