@@ -213,7 +213,7 @@ func TestOnlyOneWatcherIsActive(t *testing.T) {
 	w.pod("a", "node1", nil)
 	w.annotation("a")
 	second := w.startAs("other-host")
-	w.eventually("the second watcher waits for the Lease", func() bool { return strings.Contains(second.log.String(), "attempting to acquire leader lease") })
+	w.eventually("the second watcher waits for the Lease", func() bool { return strings.Contains(second.log.String(), "standby: the watcher of") })
 	w.pod("b", "node1", nil)
 	w.annotation("b")
 	if strings.Contains(second.log.String(), "active: following") {

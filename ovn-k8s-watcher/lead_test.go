@@ -181,7 +181,7 @@ func TestAHungWatcherIsReplaced(t *testing.T) {
 	w.pod("a", "node1", nil)
 	a := w.annotation("a")
 	second := w.startAs("other-host")
-	w.eventually("the second watcher waits", func() bool { return second.says("attempting to acquire leader lease") > 0 })
+	w.eventually("the second watcher waits", func() bool { return second.says("standby: the watcher of") > 0 })
 	_ = first.cmd.Process.Signal(syscall.SIGSTOP)
 	w.pod("b", "node1", nil)
 	second.becomesActive(1, takeover)
