@@ -109,11 +109,11 @@ func (c takeover) changes(s *sessions) {
 	for name := range s.pods {
 		c.remove(name)
 	}
-	n := c.Node("minion2")
+	n := c.Nodes[len(c.Nodes)-1]
 	c.remove("new-" + n.Name)
 	c.must(world.Rejoin(c.ctx, c.World, n))
 	c.must(c.create(c.ctx, "again", n.Name))
-	c.reach(world.Matrix([]world.Endpoint{c.await("again")}, young[:2]))
+	c.reach(world.Matrix([]world.Endpoint{c.await("again")}, young[:len(young)-1]))
 	for _, n := range c.Nodes {
 		c.eventually("at last "+n.Name, func() error { return c.CheckOVNKube(c.ctx, n) })
 	}
