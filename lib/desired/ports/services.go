@@ -239,7 +239,7 @@ func (x *Services) Remove(k service.Key) (changed, told []service.Key) {
 func (x *Services) Compact() {
 	x.wanted, x.claimed = maps.Collect(maps.All(x.wanted)), maps.Collect(maps.All(x.claimed))
 	x.clusters, x.outside = maps.Collect(maps.All(x.clusters)), maps.Collect(maps.All(x.outside))
-	x.nodes, x.abroad = maps.Collect(maps.All(x.nodes)), maps.Collect(maps.All(x.abroad))
+	x.health, x.nodes, x.abroad = maps.Collect(maps.All(x.health)), maps.Collect(maps.All(x.nodes)), maps.Collect(maps.All(x.abroad))
 }
 
 // Lost returns the claims of k held by another Service: the zero Key for claims with more than MaxNamed claimants. It is

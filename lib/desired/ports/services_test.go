@@ -196,3 +196,14 @@ func allocated(f func()) uint64 {
 	runtime.ReadMemStats(&after)
 	return after.TotalAlloc - before.TotalAlloc
 }
+
+// A Service with a health check that comes after memory was released, as when the right to list Services was missing at
+// first.
+func TestAServiceAfterCompact(t *testing.T) {
+	var x Services
+	x.Compact()
+	x.Put(service.Service{Key: service.Key{Namespace: "default", Name: "web"}, Ours: true, HealthCheckNodePort: 30001})
+	if ports := x.nodePorts(service.Key{Namespace: "default", Name: "web"}); len(ports) != 1 {
+		t.Errorf("ports of every node: %v", ports)
+	}
+}
