@@ -211,13 +211,11 @@ func TestFollowerThatWaitsReadsNoHalfFile(t *testing.T) {
 		}
 		ended := make(chan error)
 		go func() { ended <- f.Run(ctx, func() {}) }()
-		for _, step := range []struct {
-			text  string
-			lasts time.Duration
-		}{{"[default]\nmtu=1300\n", 5 * time.Second}, {"[default]\n", 1500 * time.Millisecond}, {"[default]\nmtu=1200\n", 10 * time.Second}} {
-			write(step.text)
-			time.Sleep(step.lasts)
-		}
+		time.Sleep(5250 * time.Millisecond) // else a write would race with a read
+		write("[default]\n")
+		time.Sleep(1500 * time.Millisecond)
+		write("[default]\nmtu=1200\n")
+		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if want := map[int]bool{1300: true, 1200: true}; !cmp.Equal(tried, want) {
 			t.Errorf("tried with the MTUs %v, want %v", tried, want)
