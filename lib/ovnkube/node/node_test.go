@@ -139,12 +139,7 @@ func (w *world) checkNode(m mode) {
 
 // AC-33: the interface of a node with a long name in capitals has 11 letters of it, in lower case, and its logical port has all.
 func TestCheck33_Capitals(t *testing.T) {
-	w := newWorld(t, "Rack7-Node-WITH-A-Capital-Name")
-	if err := w.StartSwitch(w.ctx); err != nil {
-		t.Fatal(err)
-	}
-	w.addNode()
-	w.assign("10.128.2.0/23")
+	w := newNode(t, "Rack7-Node-WITH-A-Capital-Name", "10.128.2.0/23")
 	w.start()
 	w.complete()
 	has(t, w.script("ip address show dev k8s-rack7-node-; ovs-vsctl get Interface k8s-rack7-node- external_ids:iface-id"), "10.128.2.2/23", "k8s-rack7-node-with-a-capital-name")
@@ -179,12 +174,7 @@ func TestCleanRefusesWhileTheNodeRuns(t *testing.T) {
 
 // What another program takes away is back soon.
 func TestRepairs(t *testing.T) {
-	w := newWorld(t, "n1")
-	if err := w.StartSwitch(w.ctx); err != nil {
-		t.Fatal(err)
-	}
-	w.addNode()
-	w.assign("10.128.2.0/23", "fd01:0:0:2::/64")
+	w := newNode(t, "n1", "10.128.2.0/23", "fd01:0:0:2::/64")
 	w.start("gateway-mode=local", "nodeport=true")
 	w.complete()
 	before := sorted(w.settled())
@@ -211,12 +201,7 @@ func sorted(text string) []string { return slices.Sorted(strings.SplitSeq(text, 
 
 // A node follows its annotation, but running pods keep what they have.
 func TestOtherSubnets(t *testing.T) {
-	w := newWorld(t, "n2")
-	if err := w.StartSwitch(w.ctx); err != nil {
-		t.Fatal(err)
-	}
-	w.addNode()
-	w.assign("10.128.2.0/23")
+	w := newNode(t, "n2", "10.128.2.0/23")
 	w.start()
 	w.complete()
 	address := func(want string) {

@@ -18,12 +18,7 @@ import (
 // newShared is a complete node with a shared NIC.
 func newShared(t *testing.T, name string) *world {
 	t.Helper()
-	w := newWorld(t, name)
-	if err := w.StartSwitch(w.ctx); err != nil {
-		t.Fatal(err)
-	}
-	w.addNode()
-	w.assign("10.128.2.0/23", "fd01:0:0:2::/64")
+	w := newNode(t, name, "10.128.2.0/23", "fd01:0:0:2::/64")
 	w.start("gateway-mode=shared")
 	w.complete()
 	return w
@@ -158,12 +153,7 @@ func TestTwoHostsWithOneName(t *testing.T) {
 
 // A node killed at any moment of its start is complete after the next one, and everything can be taken back.
 func TestKilledAtAnyMoment(t *testing.T) {
-	w := newWorld(t, "n5")
-	if err := w.StartSwitch(w.ctx); err != nil {
-		t.Fatal(err)
-	}
-	w.addNode()
-	w.assign("10.128.2.0/23", "fd01:0:0:2::/64")
+	w := newNode(t, "n5", "10.128.2.0/23", "fd01:0:0:2::/64")
 	before := sorted(w.state())
 	for range 12 {
 		w.start("gateway-mode=shared")

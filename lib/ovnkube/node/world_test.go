@@ -248,6 +248,18 @@ func (w *world) clean(more ...string) string {
 	return log
 }
 
+// newNode makes the host of a Node with some subnets, with Open vSwitch, but without ovnkube.
+func newNode(t *testing.T, name string, subnets ...string) *world {
+	t.Helper()
+	w := newWorld(t, name)
+	if err := w.StartSwitch(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.addNode()
+	w.assign(subnets...)
+	return w
+}
+
 // addNode makes the Node.
 func (w *world) addNode() {
 	w.t.Helper()
