@@ -18,9 +18,7 @@ import (
 // would take the answer for a connection of the pod's own: with its own address from then on, however often the client
 // asks again.
 func TestDatagramsBeforeTheHelperKnowsTheGateway(t *testing.T) {
-	if ovnkube() {
-		t.Skip("ovnkube makes the gateway itself, with the flows before the patch port")
-	}
+	ofPrograms(t, "lib/ovnkube/node") // one process makes the gateway and its flows
 	list := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2"})
 	n := cluster.Node("minion1")
 	outside := surround(t).Outside
