@@ -93,6 +93,9 @@ func (s *session) planUplink(ctx context.Context, r *uplink.Request, good bool) 
 	if !good || err != nil {
 		return nil, err
 	}
+	if err := s.host.CheckTunnels(); err != nil {
+		return nil, err
+	}
 	r.Network.Join = s.host.Config.JoinSubnets
 	u, err := uplink.New(ctx, s.host, *r)
 	if err == nil {

@@ -131,6 +131,9 @@ func (s *session) planNode(ctx context.Context, n *membership.Node, minion, good
 	if !good || err != nil {
 		return nil, err
 	}
+	if err := s.host.CheckTunnels(); err != nil {
+		return nil, err
+	}
 	n.Network.Join, n.SystemID = s.host.Config.JoinSubnets, s.host.Config.SystemID
 	return node.New(ctx, s.host, *n, node.Parts{Guards: true, Boot: true, CNI: cni})
 }

@@ -51,7 +51,8 @@ func Open(ctx context.Context, s Settings, report *progress.Reporter) (*Host, er
 // Close ends the connection.
 func (h *Host) Close() { h.Switch.Close() }
 
-// CheckTunnels warns of an MTU too large for tunnels.
+// CheckTunnels warns of an MTU too large for tunnels. It is for commands: a gateway helper checks this by itself, again
+// whenever an interface changes.
 func (h *Host) CheckTunnels() error {
 	var failed error
 	for _, t := range h.Config.Tunnels(func(a netip.Addr) (name string, mtu int) {

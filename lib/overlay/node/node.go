@@ -56,9 +56,6 @@ func New(ctx context.Context, h *host.Host, n membership.Node, parts Parts) (*Pl
 	if err := errors.Join(n.Fits(h.Config), needIPv6(n)); err != nil {
 		return nil, err
 	}
-	if err := h.CheckTunnels(); err != nil {
-		return nil, err
-	}
 	p := &Plan{host: h, node: n}
 	if err := p.planPort(ctx); err != nil {
 		return nil, err

@@ -49,9 +49,6 @@ type Uplink struct {
 
 // New computes the desired state and checks it. It changes nothing.
 func New(ctx context.Context, h *host.Host, r Request) (u *Uplink, err error) {
-	if err := h.CheckTunnels(); err != nil {
-		return nil, err
-	}
 	err = h.Report.Retry(ctx, "looking at this host's network", func(ctx context.Context) (err error) {
 		u, err = plan(ctx, h, r)
 		return err
